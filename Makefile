@@ -1,0 +1,162 @@
+# agentd: build, test and run.  `make help` lists what there is.
+#
+# A unit test names the fakes it wants in a line "LINK: tests/fake/loop.c ..." of its head comment;
+# everything else comes from the library, so a test is one real module on faked neighbours.
+
+SHELL      := /bin/bash
+MAKEFLAGS  += --no-builtin-rules
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+
+VERSION    := $(shell cat VERSION)
+PREFIX     ?= /usr/local
+BUILD      ?= build
+# release | asan | tsan | fuzz: each has a tree of its own
+MODE       ?= release
+OUT        := $(BUILD)/$(MODE)
+GEN        := $(BUILD)/gen
+
+CC_release := gcc
+CC_asan    := gcc
+CC_tsan    := clang
+CC_fuzz    := clang
+CC         := $(CC_$(MODE))
+
+WARN       := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror
+MODE_release := -O2 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong -ffunction-sections -fdata-sections
+MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+MODE_tsan  := -O1 -g -fsanitize=thread
+MODE_fuzz  := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -DAGENTD_VERSION='"$(VERSION)"' -I$(GEN)
+LINK_release := -pie -Wl,-z,relro,-z,now -Wl,--gc-sections
+LINK_asan  := -fsanitize=address,undefined
+LINK_tsan  := -fsanitize=thread
+LINK_fuzz  := -fsanitize=fuzzer,address,undefined
+LDFLAGS    := $(LINK_$(MODE))
+
+# grpc goes into the released worker statically: it starts in 2 ms instead of 10 (process-split.md 0).
+LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lssl -lcrypto -lpthread -lm
+LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell pkg-config --libs-only-l --static grpc) -levent -lprotobuf-c \
+	-ljansson -lyaml -lssl -lcrypto -lre2 -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
+WORKER_LIBS = $(if $(filter release,$(MODE)),$(LIBS_STATIC),$(LIBS))
+
+PROTOS     := $(shell find proto -name '*.proto')
+PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
+BROKER_SRC := $(wildcard agentd/priv/broker*.c)
+CTL_SRC    := $(wildcard agentd/ctl/*.c)
+MAIN_SRC   := agentd/main.c
+LIB_SRC    := $(filter-out $(BROKER_SRC) $(MAIN_SRC),$(wildcard agentd/*.c agentd/base/*.c agentd/priv/*.c \
+	agentd/security/*.c agentd/pod/*.c agentd/proxy/*.c agentd/admin/*.c))
+# What the broker may use of base/: libc and nothing else (lint looks at `ldd`).
+BROKER_BASE := agentd/base/uuid.c
+obj        = $(patsubst $(GEN)/%.c,$(OUT)/gen/%.o,$(patsubst %.c,$(OUT)/%.o,$(filter-out $(GEN)/%,$(1))) $(filter $(GEN)/%,$(1)))
+
+UNIT_SRC   := $(wildcard tests/unit/*/*_test.c tests/unit/*_test.c)
+UNIT_BIN   := $(UNIT_SRC:%.c=$(OUT)/%)
+FUZZ_SRC   := $(wildcard tests/fuzz/*_fuzz.c)
+FUZZ_BIN   := $(FUZZ_SRC:%.c=$(OUT)/%)
+
+.PHONY: all help deps test unit e2e bench asan tsan fuzz fuzz-build soak lint format run install clean
+.SECONDARY:
+
+all: deps ## build the release binaries into build/release/
+	@$(MAKE) -s binaries
+
+.PHONY: binaries
+binaries: $(OUT)/agentd $(OUT)/agentd-worker $(OUT)/agentctl
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+deps: ## install missing Debian packages (NO_INSTALL=1: say which, and stop)
+	@tests/tools/deps $(DEPS)
+
+$(OUT)/libagentd.a: $(call obj,$(LIB_SRC) $(PB_SRC))
+	@rm -f $@ && ar rcs $@ $^
+$(OUT)/libbroker.a: $(call obj,$(filter-out agentd/priv/broker.c,$(BROKER_SRC)) $(BROKER_BASE))
+	@rm -f $@ && ar rcs $@ $^
+$(OUT)/agentd: $(call obj,agentd/priv/broker.c) $(OUT)/libbroker.a
+	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^
+$(OUT)/agentd-worker: $(call obj,$(MAIN_SRC)) $(OUT)/libagentd.a
+	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS)
+$(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libagentd.a
+	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -levent -ljansson -lpthread
+
+# Generated headers come before anything that may include them.
+$(OUT)/%.o: %.c | $(PB_SRC)
+	@mkdir -p $(@D); echo "  CC    $(MODE) $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(OUT)/gen/%.o: $(GEN)/%.c
+	@mkdir -p $(@D); $(CC) $(CFLAGS) -w -MMD -MP -c -o $@ $<
+$(GEN)/%.pb-c.c: proto/%.proto
+	@mkdir -p $(GEN); protoc-c -I proto --c_out=$(GEN) $<
+
+# The fakes of a test, from its "LINK:" line; a fake wins over the library's module.
+fakes = $(addprefix $(OUT)/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
+.SECONDEXPANSION:
+$(OUT)/tests/unit/priv/broker%_test: $(OUT)/tests/unit/priv/broker%_test.o $(OUT)/libbroker.a
+	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka
+$(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $$(call fakes,tests/unit/%_test.c) $(OUT)/libagentd.a $(OUT)/libbroker.a
+	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+$(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $$(call fakes,tests/fuzz/%_fuzz.c) $(OUT)/libagentd.a $(OUT)/libbroker.a
+	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+# One test by name: make build/asan/tests/unit/base/loop_test MODE=asan && build/asan/tests/unit/base/loop_test
+
+test: ## everything CI runs: lint excluded, sanitizers included
+	@tests/tools/deps build test
+	@tests/tools/run-tests
+
+unit: ## the unit tests alone, under ASan and UBSan
+	@tests/tools/deps build test
+	@$(MAKE) -s MODE=asan unit-run
+asan: unit ## the same
+tsan: ## the unit tests under ThreadSanitizer
+	@tests/tools/deps build test
+	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1" $(MAKE) -s MODE=tsan unit-run
+.PHONY: unit-run
+unit-run: $(UNIT_BIN)
+	@tests/tools/run-unit $(UNIT_BIN)
+
+e2e: ## the end-to-end tests alone (root): K='expression' chooses
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@$(MAKE) -s MODE=asan binaries
+	@tests/tools/run-e2e $(if $(K),-k '$(K)')
+
+MINUTES ?= 1
+fuzz: ## each fuzz target in turn, MINUTES in all (default 1)
+	@tests/tools/deps build test
+	@$(MAKE) -s MODE=fuzz fuzz-build
+	@tests/tools/run-fuzz $(MINUTES) $(FUZZ_BIN:$(OUT)/%=$(BUILD)/fuzz/%)
+fuzz-build: $(FUZZ_BIN)
+
+bench: ## what things cost, as a table (no pass or fail)
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@tests/bench/run
+
+soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
+	@tests/tools/deps build test
+	@AGENTD_SOAK=1 tests/tools/run-soak
+
+lint: ## formatting, static analysis, layers, sizes, what the broker links
+	@tests/tools/deps build test lint
+	@$(MAKE) -s binaries
+	@tests/tools/lint
+
+format: ## clang-format everything
+	@clang-format -i $(shell git ls-files '*.c' '*.h')
+
+run: ## agentd, a development control plane and two real Envoys; traffic; what happened; clean up
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@tests/tools/demo
+
+install: binaries ## into $(DESTDIR)$(PREFIX)
+	install -D -m 755 $(OUT)/agentd $(DESTDIR)$(PREFIX)/sbin/agentd
+	install -D -m 755 $(OUT)/agentd-worker $(DESTDIR)$(PREFIX)/sbin/agentd-worker
+	install -D -m 755 $(OUT)/agentctl $(DESTDIR)$(PREFIX)/bin/agentctl
+
+clean: ## remove everything that was built
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD)/$(MODE) -name '*.d' 2>/dev/null)

@@ -1,0 +1,20 @@
+/* admin.h - the node's own pages, on a socket only root can open.
+ *
+ * GET pages answer JSON (or text); anything a page shows is public to root, so no token, key or
+ * bootstrap secret is ever put into one.  Write verbs are POST.
+ */
+#pragma once
+#include <jansson.h>
+
+struct admin;
+struct evbuffer;
+struct http_request;
+struct loop;
+
+struct admin *admin_new(struct loop *l, int listen_fd); /* takes the fd */
+void admin_free(struct admin **a);
+/* GET `path` answers what `dump` returns (owned by the caller of dump). */
+typedef json_t *(*admin_dump)(void *ctx);
+void admin_page(struct admin *a, const char *path, admin_dump dump, void *ctx);
+/* /metrics runs `before` first, so that gauges can be brought up to date. */
+void admin_before_metrics(struct admin *a, void (*before)(void *ctx), void *ctx);

@@ -1,0 +1,19 @@
+/* agent.h - the wiring: the only file that knows all modules.
+ *
+ * Services are told, they never ask.  What leads to what:
+ *   pod appears     pod -> directory, token, sockets, server, bootstrap, certificate -> ready
+ *   netns learned   uds -> node addresses, bootstrap
+ *   certificate     cert_cache -> sds_server
+ *   root changed    cert_cache -> root-cert.pem of the pod
+ *   call            rpc_server -> sds_server | xds_proxy
+ *   pod goes        the exact reverse of its appearance
+ */
+#pragma once
+
+struct agent;
+struct config;
+struct err;
+struct loop;
+
+struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e);
+void agent_free(struct agent **a);

@@ -1,0 +1,56 @@
+/* log.h - one line per event on stderr: logfmt for people, JSON for collectors.
+ *
+ *   LOG_SCOPE("sds");                       once per .c file, at file scope; files may share a name
+ *   log_warn(pod->label, "NACK of %s: %s", name, why);
+ *
+ * gives  time=2026-11-21T10:00:00.123Z level=warn scope=sds subject=demo/web-0 msg="NACK of ..."
+ *
+ * error: an operator must act.  warn: degraded, retried.  info: life of a pod, certificate,
+ * connection (never per request).  debug: everything.  Tokens and keys are never passed in; bytes
+ * of a peer may be: whatever is not printable UTF-8 is escaped here.  Lines are cut at 2 KiB.
+ * Any thread may log.
+ */
+#pragma once
+#include <stdbool.h>
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+
+struct log_scope {
+	const char *name;
+	enum log_level level;
+	struct log_scope *next;
+};
+
+struct err;
+
+void log_scope_register(struct log_scope *s);
+
+#define LOG_SCOPE(scope_name)                                                                      \
+	static struct log_scope log_scope_ = {.name = (scope_name), .level = LOG_INFO};            \
+	__attribute__((constructor)) static void log_scope_register_(void)                         \
+	{                                                                                          \
+		log_scope_register(&log_scope_);                                                   \
+	}                                                                                          \
+	struct log_scope /* wants a semicolon */
+
+void log_init(bool json); /* journald's <N> prefix when JOURNAL_STREAM is set and not JSON */
+
+/* Istio's spelling: "info", "sds:debug", "default:warn,xds:debug".  0, or -1: unknown scope or level. */
+int log_set_levels(const char *spec, struct err *e);
+
+/* Calls `each` once per distinct scope name, in alphabetical order. */
+void log_each_scope(void (*each)(void *ctx, const char *scope, const char *level), void *ctx);
+
+/* `subject`: whom it is about ("ns/pod", a SPIFFE id), or NULL. */
+void log_write(const struct log_scope *s, enum log_level level, const char *subject,
+    const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+#define log_at(level_, subject_, ...)                                                              \
+	do {                                                                                       \
+		if ((level_) <= log_scope_.level)                                                  \
+			log_write(&log_scope_, (level_), (subject_), __VA_ARGS__);                 \
+	} while (0)
+#define log_error(subject, ...) log_at(LOG_ERROR, subject, __VA_ARGS__)
+#define log_warn(subject, ...) log_at(LOG_WARN, subject, __VA_ARGS__)
+#define log_info(subject, ...) log_at(LOG_INFO, subject, __VA_ARGS__)
+#define log_debug(subject, ...) log_at(LOG_DEBUG, subject, __VA_ARGS__)

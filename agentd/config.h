@@ -1,0 +1,29 @@
+/* config.h - every setting of the worker, one table, read once.
+ *
+ * A YAML file of one level of snake_case keys plus the list `control_planes:`; each flat key is also
+ * a flag --key with '-' for '_', and the flag wins.  Unknown keys are errors that name the nearest
+ * known one; errors name file and line.
+ */
+#pragma once
+#include "security/istiod.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct err;
+
+struct config {
+	/* flat keys; strings owned */
+	char *log_level, *node_name, *istio_namespace, *cluster_domain, *ip_family;
+	bool log_json;
+	int64_t secret_ttl_min_s, secret_ttl_max_s, certificate_reissue_min_s, certificate_linger_s;
+	struct istiod_options *planes; /* at least one, names unique */
+	size_t nplanes;
+	bool check; /* --check: read everything, say so, end */
+};
+
+/* `text` is the file's content (may be empty), `file` its name for messages. */
+int config_load(struct config *c, const char *file, const char *text, size_t len, int argc,
+    char **argv, struct err *e);
+void config_clear(struct config *c);
+void config_help(FILE *out); /* one line for each flag, from the table */

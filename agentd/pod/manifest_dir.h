@@ -1,0 +1,23 @@
+/* manifest_dir.h - pods of a machine without Kubernetes: a directory of <uid>.yaml files.
+ *
+ * Followed live: a file that appears adds a pod, one that changes changes it, one that goes removes
+ * it.  A bad manifest is refused with file, line and reason; the pod it described before, and all
+ * others, are not touched.  Keys: uid name namespace service_account env{} labels{} annotations{}
+ * proxy_uid proxy_gid.  The uid must be the file's name.
+ */
+#pragma once
+#include <jansson.h>
+
+struct err;
+struct manifest_dir;
+struct pod;
+struct pod_registry;
+struct priv;
+
+struct manifest_dir *manifest_dir_new(struct priv *p, struct pod_registry *pods);
+void manifest_dir_free(struct manifest_dir **m); /* its pods stay in the registry */
+json_t *manifest_dir_refused(const struct manifest_dir *m); /* [{file, why}] */
+
+/* The parser alone (fuzzed).  `out` owns its json: pod_spec_clear(). */
+int manifest_parse(struct pod *out, const char *file, const char *text, size_t len, struct err *e);
+void manifest_clear(struct pod *spec);

@@ -1,0 +1,58 @@
+/* node.h - a pod's environment, checked, as settings and as Envoy's node.
+ *
+ * The only reader of the environment: security-rules.md 3 is the closed list of keys and of where
+ * each may point.  A value out of bounds refuses the pod with the key and the allowed values; keys
+ * unknown here are ignored and listed.  The node's id and metadata follow istio-agent.md 8.2-8.3.
+ */
+#pragma once
+#include "../security/x509.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct node;
+struct pod;
+
+/* One control plane of the node, as far as a pod may name it. */
+struct node_plane {
+	const char *address, *server_name, *trust_domain, *cluster_id, *mesh_id;
+};
+struct node_context {
+	const struct node_plane *planes;
+	size_t nplanes;
+	const char *node_name, *istio_namespace, *cluster_domain; /* "istio-system", "cluster.local" */
+	bool ipv6; /* family of the placeholder address while none is known */
+	const char *version;
+	int64_t ttl_min_s, ttl_max_s; /* bounds of SECRET_TTL (1 h, 24 h) */
+};
+
+struct node_settings {
+	size_t plane; /* index */
+	struct x509_key_params key;
+	char cert_signer[64];
+	int64_t ttl_s;
+	double ratio, jitter;
+	bool delta_xds, dual_stack, scope_pod;
+	unsigned admin_port, status_port, prometheus_port; /* 15000, 15021, 15090 */
+	int concurrency;           /* -1: unset */
+	int64_t drain_s;
+};
+
+struct node *node_new(const struct pod *p, const struct node_context *c, struct err *e);
+void node_free(struct node **n);
+const struct node_settings *node_settings(const struct node *n);
+/* Keys that were not used: {"ignored": [...], "unsupported": [...]}. */
+const json_t *node_leftovers(const struct node *n);
+
+/* The pod's addresses, once they are known; literal, v4 or v6.  Renders anew. */
+void node_set_addresses(struct node *n, const char *const *ips, size_t count);
+bool node_has_addresses(const struct node *n);
+
+/* What Envoy and istiod are told; valid until the next node_set_addresses(). */
+const char *node_id(const struct node *n);
+const json_t *node_json(const struct node *n); /* {id, cluster, locality?, metadata}: the bootstrap's */
+const void *node_metadata_struct(const struct node *n, size_t *size); /* as google.protobuf.Struct */
+/* The first address, or the placeholder; "::1"-style text. */
+bool node_is_ipv6(const struct node *n);

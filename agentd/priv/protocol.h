@@ -1,0 +1,83 @@
+/* protocol.h - what broker and worker say to each other over one SOCK_SEQPACKET pair.
+ *
+ * Fixed-size structs, fds by SCM_RIGHTS.  No path, address, pid or netns name ever crosses: the
+ * broker builds paths from its own command line.  Both ends are of one release, so there is one
+ * version number and no negotiation.  The broker checks, before it looks at the content: the packet
+ * has exactly the size of struct priv_request, the operation exists, and as many fds came as it
+ * takes; anything else is a protocol violation and kills the worker (process-split.md 4).
+ */
+#pragma once
+#include "../base/uuid.h"
+#include <stdint.h>
+
+enum {
+	PRIV_VERSION = 1,
+	PRIV_FD = 3,        /* the worker's end of the pair */
+	PRIV_CONFIG_FD = 4, /* agentd.yaml, opened by the broker; /dev/null without one */
+	PRIV_FILE_SIZE_MAX = 1 << 20,
+	PRIV_NAME_SIZE = 256,
+	PRIV_WHY_SIZE = 200,
+	PRIV_ADDRESSES_MAX = 16,
+	PRIV_FOLLOWS_PER_POD_MAX = 4,
+	PRIV_PLANES_MAX = 16,
+};
+
+/* Worker -> broker.  `fds`: how many the request carries. */
+enum priv_op {
+	PRIV_POD_ADD = 1,   /* uid: make <run>/pods/<uid>/mount, or adopt it */
+	PRIV_POD_REMOVE,    /* uid: close its listeners, end its follows, remove the directory */
+	PRIV_LISTEN,        /* uid, kind = priv_listener: reply carries the socket, a copy is kept */
+	PRIV_NETNS_OF,      /* uid, 1 fd (accepted unix stream): learn the pod's netns; reply: cookie, addresses */
+	PRIV_WRITE,         /* uid, kind = priv_file, 1 fd (sealed memfd <= 1 MiB): rename into mount/ */
+	PRIV_FOLLOW,        /* kind = priv_followed, uid or arg = plane index: PRIV_FILE now and at each change */
+	PRIV_UNFOLLOW,      /* arg = id of the PRIV_FOLLOW */
+	PRIV_OP_END
+};
+enum priv_listener { PRIV_LISTEN_SDS, PRIV_LISTEN_XDS, PRIV_LISTENER_END };
+enum priv_file { PRIV_FILE_BOOTSTRAP, PRIV_FILE_ROOT, PRIV_FILE_END };
+enum priv_followed {
+	PRIV_FOLLOW_ROOT,      /* arg = index of the control plane: a PEM file */
+	PRIV_FOLLOW_TOKEN,     /* uid */
+	PRIV_FOLLOW_MANIFESTS, /* the directory: one PRIV_FILE for each *.yaml, then one `synced` */
+	PRIV_FOLLOWED_END
+};
+
+struct priv_request {
+	uint32_t id; /* chosen by the worker, not 0 */
+	uint16_t op, kind;
+	uint32_t arg;
+	struct uuid uid;
+};
+
+struct priv_address {
+	uint8_t family; /* AF_INET or AF_INET6 */
+	uint8_t bytes[16];
+};
+
+/* Broker -> worker. */
+enum priv_what {
+	PRIV_HELLO = 1, /* first packet; arg = PRIV_VERSION, kind = number of node listeners that follow */
+	PRIV_NODE_LISTENER, /* kind = priv_node_listener, 1 fd */
+	PRIV_REPLY,     /* id of the request; code 0 or errno, `why`; PRIV_LISTEN carries 1 fd */
+	PRIV_FILE,      /* id of the PRIV_FOLLOW; name; state; PRIV_FILE_CONTENT carries a sealed memfd */
+};
+enum priv_node_listener { PRIV_NODE_ADMIN, PRIV_NODE_LISTENER_END };
+enum priv_file_state {
+	PRIV_FILE_CONTENT, /* the fd holds the bytes */
+	PRIV_FILE_REMOVED, /* it is gone, or was never there */
+	PRIV_FILE_REFUSED, /* `why`: not regular, not root's, too large, ... */
+	PRIV_FILE_SYNCED,  /* directory only: everything there at the start was told */
+};
+
+struct priv_packet {
+	uint32_t id;
+	uint16_t what, kind;
+	uint32_t arg;
+	int32_t code;
+	uint32_t state; /* priv_file_state */
+	uint32_t naddresses;
+	uint64_t netns_cookie;
+	struct priv_address addresses[PRIV_ADDRESSES_MAX];
+	char name[PRIV_NAME_SIZE]; /* of a file in a followed directory; NUL-terminated */
+	char why[PRIV_WHY_SIZE];
+};

@@ -1,0 +1,24 @@
+/* sds_server.h - SecretDiscoveryService of one pod: StreamSecrets, DeltaSecrets, FetchSecrets.
+ *
+ * It is told the certificate and never asks for it; a request for one that is not there yet waits
+ * inside (never an empty secret).  Names (istio-agent.md 2.3): `default`, `ROOTCA`, `file-cert:A~B`
+ * and `file-root:A` answered as file names that Envoy reads and watches itself, other plain names as
+ * `default`; a name with "://" ends the stream with an error.  ACK, NACK, stale nonces and added names as
+ * istio-agent.md 2.4.  At most one response is under way per stream: pushes that come
+ * meanwhile are merged into one.  Limits: 64 names per stream, 4,096 bytes a name.
+ */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+
+struct cert;
+struct rpc_stream;
+struct sds_server;
+
+struct sds_server *sds_server_new(const char *subject); /* "ns/pod", copied */
+void sds_server_free(struct sds_server **s);
+/* Takes a reference on `c`; pushes what changed.  NULL `c`: none (yet); `why_not` for the dump. */
+void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_not);
+/* Takes the stream if the method is one of ours. */
+bool sds_server_incoming(struct sds_server *s, struct rpc_stream *st, const char *method);
+json_t *sds_server_dump(const struct sds_server *s); /* streams, names, pushes, acks, nacks, last_nack */

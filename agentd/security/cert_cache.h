@@ -1,0 +1,62 @@
+/* cert_cache.h - one certificate per service account, shared by every pod that runs as it.
+ *
+ * Cached by everything that shaped it (security-rules.md 2).  The first subscriber starts the CSR,
+ * renewal happens here and only here, subscribers are told and never ask.  A failed renewal keeps
+ * the certificate that is still valid; back-off is per entry (0.5 s doubling to 60 s, +-10 %), and
+ * two issued certificates of one entry are never closer than 5 minutes (a setting) whatever the
+ * clock says.  When the last subscriber goes the certificate lingers (5 min) before its key is wiped.
+ */
+#pragma once
+#include "../base/uuid.h"
+#include "identity.h"
+#include "token.h"
+#include "x509.h"
+#include <jansson.h>
+
+struct ca_client;
+struct cert_cache;
+struct cert_sub;
+struct istiod;
+struct loop;
+
+/* An issued certificate: immutable, counted; the last unref wipes the key. */
+struct cert {
+	unsigned refs;
+	struct identity id;
+	struct x509_leaf leaf;
+	char *key_pem, *chain_pem; /* the chain: every element of the answer, roots too */
+	char *root_pem;            /* the answer's last element */
+};
+struct cert *cert_ref(struct cert *c);
+void cert_unref(struct cert **c);
+
+/* The cache key; memcmp-comparable: zero it, then set fields. */
+struct cert_spec {
+	char trust_domain[256], ns[64], sa[254];
+	struct x509_key_params key;
+	char cert_signer[64];
+	int64_t ttl_s;
+	double ratio, jitter; /* renewal at ratio +- jitter of the life */
+	struct uuid pod;      /* all zero: scope service-account */
+};
+
+struct cert_cache_options {
+	int64_t reissue_min_ms; /* default 5 min */
+	int64_t linger_ms;      /* default 5 min */
+};
+
+/* Why there is no (new) certificate; "" if the last attempt was good.  `c` may be NULL. */
+typedef void (*cert_changed)(void *ctx, struct cert *c, const char *why_not);
+/* The subscriber's own token, or NULL if it has none that is valid now (then `e` says why). */
+typedef const struct token *(*cert_token)(void *ctx, struct err *e);
+
+struct cert_cache *cert_cache_new(struct loop *l, struct istiod *i, struct ca_client *ca,
+    const struct cert_cache_options *o);
+void cert_cache_free(struct cert_cache **c); /* all subscriptions must be gone */
+/* `changed` runs soon with the current state, then at each change.  Nothing is delivered to a
+ * subscriber whose own token is not valid. */
+struct cert_sub *cert_subscribe(struct cert_cache *c, const struct cert_spec *spec,
+    const struct uuid *pod, const char *subject, cert_token token, cert_changed changed, void *ctx);
+void cert_unsubscribe(struct cert_sub **s); /* allowed inside `changed` */
+void cert_token_changed(struct cert_sub *s); /* look again: deliver, or try now what waited */
+json_t *cert_cache_dump(const struct cert_cache *c); /* no key in it */

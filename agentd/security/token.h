@@ -1,0 +1,30 @@
+/* token.h - the claims of a Kubernetes service-account token.
+ *
+ * Its signature is istiod's to check (security-rules.md 4); here the claims are read from the same
+ * bytes that will be sent, so that a token is used only for its own pod, and so that the log can
+ * say what istiod's "authentication failure" does not: expired, other audience, other pod.
+ */
+#pragma once
+#include "../base/uuid.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+
+enum { TOKEN_SIZE_MAX = 16 * 1024 };
+
+struct token {
+	char *jwt; /* secret; trimmed, only characters legal in a header */
+	int64_t expires; /* Unix seconds */
+	char ns[64], sa[254], pod_uid[UUID_TEXT_SIZE];
+	char audience[256]; /* the first one, for messages */
+	bool for_istio;     /* "istio-ca" is among the audiences */
+};
+
+/* Fills `t` (free with token_clear).  The error never quotes the token. */
+int token_parse(struct token *t, const char *text, size_t len, struct err *e);
+void token_clear(struct token *t); /* wipes */
+/* 0 if it may be used for this pod now; else `e` says which claim disagrees. */
+int token_check(const struct token *t, const char *ns, const char *sa, const struct uuid *pod,
+    int64_t now_s, struct err *e);

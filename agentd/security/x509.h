@@ -1,0 +1,44 @@
+/* x509.h - keys, certificate requests, and what a certificate must look like to be ours.
+ *
+ * With token.c and base/http.c the only user of OpenSSL.  All functions are pure; making an RSA key
+ * takes 160-540 ms and belongs on the worker thread.
+ */
+#pragma once
+#include <stdint.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct err;
+struct identity;
+
+enum x509_key_type { X509_EC_P256, X509_EC_P384, X509_RSA_2048, X509_RSA_3072, X509_RSA_4096 };
+
+struct x509_key_params {
+	enum x509_key_type type;
+	bool pkcs8; /* "PRIVATE KEY" instead of "EC/RSA PRIVATE KEY" */
+};
+
+struct x509_request {
+	char *key_pem, *csr_pem;
+};
+
+/* As istio-agent.md 4.4: O with one empty string, no CN, critical SAN with one URI. */
+int x509_make_request(struct x509_request *out, const struct x509_key_params *k,
+    const struct identity *id, struct err *e);
+void x509_request_clear(struct x509_request *r); /* wipes the key */
+
+struct x509_leaf {
+	char serial[64]; /* lower-case hex */
+	int64_t not_before, not_after; /* Unix seconds */
+};
+
+/* Is `chain` (leaf, intermediates, last element: the roots) an answer to our request?
+ * Checked: at least 2 elements; the leaf holds our key, names exactly `id` in its only URI SAN (a
+ * NULL trust domain in `expect_td` accepts any, and `id` gets the one it names), is no CA, is valid
+ * now (60 s of slack before), lives at most `ttl_max_s` from now; the chain leads to one of the roots. */
+int x509_check_chain(const char *const *chain, size_t n, const char *key_pem,
+    struct identity *id, const char *expect_td, int64_t now_s, int64_t ttl_max_s,
+    struct x509_leaf *leaf, struct err *e);
+
+/* One to 64 certificates and nothing but them; normalised (what is around the PEM blocks is cut). */
+char *x509_normalise_pem(const char *pem, size_t len, struct err *e);
