@@ -9,6 +9,7 @@
  *   pod goes        the exact reverse of its appearance
  */
 #pragma once
+#include <stdbool.h>
 
 struct agent;
 struct config;
@@ -16,4 +17,5 @@ struct err;
 struct loop;
 
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e);
+bool agent_broker_lost(const struct agent *a); /* the loop was stopped for that */
 void agent_free(struct agent **a);

@@ -18,24 +18,26 @@ enum { POD_LABEL_SIZE = 64 + 254 };
 struct pod {
 	struct uuid uid;
 	char ns[64], name[254], sa[254];
-	char label[POD_LABEL_SIZE];          /* "ns/name": how logs and agentctl call it */
-	json_t *env, *labels, *annotations;  /* objects of strings, never NULL in the registry */
-	unsigned proxy_uid, proxy_gid;       /* of Envoy, default 1337 */
-	char source[16];                     /* who announced it */
-	struct err state;                    /* code 0: served; else why it is not */
+	char label[POD_LABEL_SIZE];         /* "ns/name": how logs and agentctl call it */
+	json_t *env, *labels, *annotations; /* objects of strings, never NULL in the registry */
+	unsigned proxy_uid, proxy_gid;      /* of Envoy, default 1337 */
+	char source[16];                    /* who announced it */
+	struct err state;                   /* code 0: served; else why it is not */
 	bool ready;
 	struct pod_services *services;
 	struct pod *next;
 };
 
 struct pod_observer {
-	void (*added)(void *ctx, struct pod *p);   /* ends in pod_set_ready() */
-	void (*changed)(void *ctx, struct pod *p); /* environment, labels or annotations; same identity */
+	void (*added)(void *ctx, struct pod *p); /* ends in pod_set_ready() */
+	void (*changed)(
+	    void *ctx, struct pod *p); /* environment, labels or annotations; same identity */
 	void (*removed)(void *ctx, struct pod *p); /* `p` dies when this returns */
 };
 
 struct pod_registry *pod_registry_new(const struct pod_observer *o, void *ctx);
-void pod_registry_free(struct pod_registry **r); /* removes every pod */
+/* Frees every pod and tells nobody: the end of agentd is not the end of a pod. */
+void pod_registry_free(struct pod_registry **r);
 
 /* Add, or change what is there.  `spec` is copied (its json is referenced).  -1: refused, because
  * the uid is another pod's or its identity differs from the one it was added with. */

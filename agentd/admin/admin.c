@@ -1,0 +1,148 @@
+/* admin.c
+ *
+ * request -> who is it? (root only) -> a page of the table, or one of the three that are always
+ * there: /healthz, /metrics, /logging -> answer, in the same callback.
+ */
+#include "admin.h"
+#include "../base/err.h"
+#include "../base/http.h"
+#include "../base/log.h"
+#include "../base/mem.h"
+#include "../base/metrics.h"
+#include <event2/buffer.h>
+#include <string.h>
+
+LOG_SCOPE("admin");
+
+enum { PAGES_MAX = 16 };
+
+struct page {
+	const char *path;
+	admin_dump dump;
+	void *ctx;
+};
+
+struct admin {
+	struct http_server *server;
+	struct page pages[PAGES_MAX];
+	unsigned npages;
+	void (*before_metrics)(void *ctx);
+	void *before_ctx;
+};
+
+static void reply_text(struct http_request *req, int status, const char *text)
+{
+	struct evbuffer *body = evbuffer_new();
+
+	evbuffer_add(body, text, strlen(text));
+	http_reply(req, status, "text/plain; charset=utf-8", body);
+	evbuffer_free(body);
+}
+
+static void reply_json(struct http_request *req, json_t *value)
+{
+	struct evbuffer *body = evbuffer_new();
+	auto_free char *text = json_dumps(value, JSON_INDENT(2) | JSON_ENCODE_ANY);
+
+	json_decref(value);
+	if (text)
+		evbuffer_add_printf(body, "%s\n", text);
+	http_reply(req, text ? 200 : 500, "application/json", body);
+	evbuffer_free(body);
+}
+
+static void serve_metrics(struct admin *a, struct http_request *req)
+{
+	struct evbuffer *body = evbuffer_new();
+
+	if (a->before_metrics)
+		a->before_metrics(a->before_ctx);
+	metrics_render(body);
+	http_reply(req, 200, "text/plain; version=0.0.4; charset=utf-8", body);
+	evbuffer_free(body);
+}
+
+static void add_scope(void *ctx, const char *scope, const char *level)
+{
+	json_object_set_new(ctx, scope, json_string(level));
+}
+
+static void serve_logging(struct http_request *req)
+{
+	const char *spec = http_query(req, "level");
+	json_t *scopes;
+	struct err e;
+
+	if (spec) {
+		if (strcmp(http_method(req), "POST") != 0)
+			return reply_text(req, 405, "changing a log level takes a POST\n");
+		if (log_set_levels(spec, &e)) {
+			auto_free char *text = mem_printf("%s\n", e.msg);
+
+			return reply_text(req, 400, text);
+		}
+		log_info(NULL, "log levels changed: %s", spec);
+	}
+	scopes = json_object();
+	log_each_scope(add_scope, scopes);
+	reply_json(req, scopes);
+}
+
+static void serve_get(struct admin *a, struct http_request *req, const char *path)
+{
+	if (strcmp(http_method(req), "GET") != 0)
+		return reply_text(req, 405, "this page can only be read\n");
+	if (!strcmp(path, "/healthz"))
+		return reply_text(req, 200, "ok\n");
+	if (!strcmp(path, "/metrics"))
+		return serve_metrics(a, req);
+	for (unsigned i = 0; i < a->npages; i++)
+		if (!strcmp(path, a->pages[i].path))
+			return reply_json(req, a->pages[i].dump(a->pages[i].ctx));
+	reply_text(req, 404, "no such page\n");
+}
+
+static void on_request(void *ctx, struct http_request *req)
+{
+	struct admin *a = ctx;
+	const char *path = http_path(req);
+
+	/* The socket is 0600 already; this holds also for an fd that was handed around. */
+	if (http_peer_uid(req) != 0) {
+		log_warn(NULL, "refused a peer with uid %d on the admin socket",
+		    (int)http_peer_uid(req));
+		return reply_text(req, 403, "only root may use this socket\n");
+	}
+	if (!strcmp(path, "/logging"))
+		return serve_logging(req);
+	serve_get(a, req, path);
+}
+
+struct admin *admin_new(struct loop *l, int listen_fd)
+{
+	struct admin *a = mem_zalloc(sizeof(*a));
+
+	a->server = http_server_new(l, listen_fd, on_request, a);
+	return a;
+}
+
+void admin_free(struct admin **a)
+{
+	if (!*a)
+		return;
+	http_server_free(&(*a)->server);
+	free(take(*a));
+}
+
+void admin_page(struct admin *a, const char *path, admin_dump dump, void *ctx)
+{
+	if (a->npages == PAGES_MAX)
+		abort(); /* a fixed list, made at start */
+	a->pages[a->npages++] = (struct page){path, dump, ctx};
+}
+
+void admin_before_metrics(struct admin *a, void (*before)(void *ctx), void *ctx)
+{
+	a->before_metrics = before;
+	a->before_ctx = ctx;
+}

@@ -1,0 +1,330 @@
+/* agent.c
+ *
+ * start: broker -> runtime -> control planes -> registry -> manifests -> admin socket.
+ * A pod comes: its environment is read (pod/node) and refused, or agent_pod.c starts its services.
+ * A pod changes: the new environment is read first; a bad one leaves the old services alone.
+ * A pod goes: services stop, the broker drops sockets and directory.
+ * end: the reverse of start.  The directories stay: a restart of agentd is not the end of a pod.
+ */
+#include "agent.h"
+#include "admin/admin.h"
+#include "agent_pod.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "config.h"
+#include "pod/manifest_dir.h"
+#include "pod/pod.h"
+#include "priv/priv.h"
+#include "security/ca_client.h"
+#include "security/cert_cache.h"
+#include "security/istiod.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+LOG_SCOPE("agent");
+
+struct agent {
+	struct agent_shared shared;
+	const struct config *config;
+	struct node_plane *node_planes;
+	struct pod_registry *pods;
+	struct manifest_dir *manifests;
+	struct admin *admin;
+	int64_t started_ms;
+	bool broker_lost;
+	struct {
+		struct metric *pods, *lag, *build, *fds, *rss;
+	} gauges;
+};
+
+static void on_pod_added(void *ctx, struct pod *p)
+{
+	struct agent *a = ctx;
+	struct err e;
+	struct node *node = node_new(p, &a->shared.node, &e);
+
+	if (!node) {
+		log_error(p->label, "pod refused: %s", e.msg);
+		return pod_set_ready(p, &e);
+	}
+	p->services = agent_pod_start(&a->shared, p, node);
+}
+
+static void on_pod_changed(void *ctx, struct pod *p)
+{
+	struct agent *a = ctx;
+	struct err e;
+	struct node *node = node_new(p, &a->shared.node, &e);
+
+	if (!node) {
+		err_wrap(&e, "change refused");
+		log_error(p->label, "%s", e.msg);
+		return pod_set_ready(p, &e);
+	}
+	log_info(p->label, "pod changed");
+	agent_pod_stop(&p->services);
+	p->services = agent_pod_start(&a->shared, p, node);
+}
+
+static char *pod_labels(const struct pod *p, char *out, unsigned size)
+{
+	return metric_labels(out, size, "pod", p->name, "namespace", p->ns, NULL);
+}
+
+static void on_pod_removed(void *ctx, struct pod *p)
+{
+	struct agent *a = ctx;
+	char labels[400];
+
+	agent_pod_stop(&p->services);
+	priv_pod_remove(a->shared.priv, &p->uid);
+	metrics_drop(pod_labels(p, labels, sizeof(labels)));
+	log_info(p->label, "pod removed");
+}
+
+static json_t *dump_pod(const struct pod *p)
+{
+	char uid[UUID_TEXT_SIZE];
+	json_t *o;
+
+	uuid_format(&p->uid, uid);
+	o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "uid", uid, "namespace", p->ns, "name",
+	    p->name, "service_account", p->sa, "source", p->source, "ready", p->ready, "why_not",
+	    p->state.code ? p->state.msg : "");
+	if (p->services) {
+		json_t *more = agent_pod_dump(p->services);
+
+		json_object_update(o, more);
+		json_decref(more);
+	}
+	return o;
+}
+
+static json_t *dump_pods(void *ctx)
+{
+	struct agent *a = ctx;
+	json_t *all = json_array();
+
+	for (struct pod *p = pod_first(a->pods); p; p = p->next)
+		json_array_append_new(all, dump_pod(p));
+	return json_pack(
+	    "{s:o, s:o}", "pods", all, "refused_manifests", manifest_dir_refused(a->manifests));
+}
+
+static json_t *dump_certs(void *ctx)
+{
+	struct agent *a = ctx;
+	json_t *all = json_array();
+
+	for (size_t i = 0; i < a->shared.node.nplanes; i++) {
+		json_t *some = cert_cache_dump(a->shared.planes[i].certs);
+
+		json_array_extend(all, some);
+		json_decref(some);
+	}
+	return json_pack("{s:o}", "certificates", all);
+}
+
+static json_t *dump_xds(void *ctx)
+{
+	struct agent *a = ctx;
+	json_t *all = json_array();
+
+	for (struct pod *p = pod_first(a->pods); p; p = p->next) {
+		json_t *o = p->services ? agent_pod_dump_xds(p->services) : json_object();
+
+		json_object_set_new(o, "pod", json_string(p->label));
+		json_array_append_new(all, o);
+	}
+	return json_pack("{s:o}", "xds", all);
+}
+
+static json_t *dump_status(void *ctx)
+{
+	struct agent *a = ctx;
+	json_t *planes = json_array();
+	unsigned ready = 0, total = 0;
+
+	for (size_t i = 0; i < a->shared.node.nplanes; i++)
+		json_array_append_new(planes, istiod_dump(a->shared.planes[i].istiod));
+	for (struct pod *p = pod_first(a->pods); p; p = p->next, total++)
+		ready += p->ready;
+	return json_pack("{s:s, s:I, s:s, s:i, s:i, s:o, s:o}", "version", AGENTD_VERSION,
+	    "uptime_s", (json_int_t)((loop_now_ms(a->shared.loop) - a->started_ms) / 1000),
+	    "node_name", a->config->node_name, "pods", (int)total, "pods_ready", (int)ready,
+	    "control_planes", planes, "refused_manifests", manifest_dir_refused(a->manifests));
+}
+
+static double count_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	double n = -3; /* ".", ".." and the directory itself */
+
+	if (!d)
+		return 0;
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static double resident_bytes(void)
+{
+	FILE *f = fopen("/proc/self/statm", "re");
+	long total = 0, pages = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%ld %ld", &total, &pages) != 2) /* NOLINT(cert-err34-c): the kernel's own */
+		pages = 0;
+	(void)fclose(f);
+	return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+static void on_before_metrics(void *ctx)
+{
+	struct agent *a = ctx;
+	unsigned ready = 0, total = 0;
+	char labels[400];
+
+	for (struct pod *p = pod_first(a->pods); p; p = p->next, total++) {
+		ready += p->ready;
+		if (p->services)
+			agent_pod_measure(p->services, pod_labels(p, labels, sizeof(labels)));
+	}
+	metric_set(a->gauges.pods, "state=\"ready\"", ready);
+	metric_set(a->gauges.pods, "state=\"not_ready\"", total - ready);
+	metric_set(a->gauges.lag, "", (double)loop_take_stall_ms(a->shared.loop) / 1000);
+	metric_set(a->gauges.build, "version=\"" AGENTD_VERSION "\"", 1);
+	metric_set(a->gauges.fds, "", count_fds());
+	metric_set(a->gauges.rss, "", resident_bytes());
+}
+
+static void make_gauges(struct agent *a)
+{
+	a->gauges.pods = metric_gauge("agentd_pods", "Pods of this node.");
+	a->gauges.lag = metric_gauge("agentd_event_loop_lag_seconds",
+	    "Longest callback of the event loop since the last scrape.");
+	a->gauges.build = metric_gauge("agentd_build_info", "Version of agentd.");
+	a->gauges.fds = metric_gauge("process_open_fds", "Open file descriptors of the worker.");
+	a->gauges.rss =
+	    metric_gauge("process_resident_memory_bytes", "Resident memory of the worker.");
+}
+
+static void on_broker_lost(void *ctx)
+{
+	struct agent *a = ctx;
+
+	a->broker_lost = true;
+	loop_stop(a->shared.loop);
+}
+
+static void make_planes(struct agent *a)
+{
+	const struct config *c = a->config;
+	const struct cert_cache_options certs = {
+	    c->certificate_reissue_min_s * 1000, c->certificate_linger_s * 1000};
+
+	a->shared.planes = mem_zalloc(c->nplanes * sizeof(*a->shared.planes));
+	a->node_planes = mem_zalloc(c->nplanes * sizeof(*a->node_planes));
+	for (size_t i = 0; i < c->nplanes; i++) {
+		struct plane *p = &a->shared.planes[i];
+		const struct istiod_options *o = &c->planes[i];
+
+		p->istiod =
+		    istiod_new(a->shared.loop, a->shared.rpc, a->shared.priv, o, (unsigned)i);
+		p->ca = ca_client_new(a->shared.loop, p->istiod);
+		p->certs = cert_cache_new(a->shared.loop, p->istiod, p->ca, &certs);
+		a->node_planes[i] = (struct node_plane){
+		    o->address, o->server_name, o->trust_domain, o->cluster_id, o->mesh_id};
+	}
+	a->shared.node = (struct node_context){
+	    .planes = a->node_planes,
+	    .nplanes = c->nplanes,
+	    .node_name = c->node_name,
+	    .istio_namespace = c->istio_namespace,
+	    .cluster_domain = c->cluster_domain,
+	    .ipv6 = !strcmp(c->ip_family, "ipv6"),
+	    .version = AGENTD_VERSION,
+	    .ttl_min_s = c->secret_ttl_min_s,
+	    .ttl_max_s = c->secret_ttl_max_s,
+	};
+}
+
+static void make_admin(struct agent *a)
+{
+	int fd = priv_take_listener(a->shared.priv, PRIV_NODE_ADMIN);
+
+	make_gauges(a);
+	if (fd < 0)
+		return;
+	a->admin = admin_new(a->shared.loop, fd);
+	admin_page(a->admin, "/status", dump_status, a);
+	admin_page(a->admin, "/pods", dump_pods, a);
+	admin_page(a->admin, "/certs", dump_certs, a);
+	admin_page(a->admin, "/xds", dump_xds, a);
+	admin_before_metrics(a->admin, on_before_metrics, a);
+}
+
+struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
+{
+	static const struct pod_observer observer = {on_pod_added, on_pod_changed, on_pod_removed};
+	struct agent *a = mem_zalloc(sizeof(*a));
+
+	a->config = c;
+	a->shared.loop = l;
+	a->started_ms = loop_now_ms(l);
+	a->shared.priv = priv_new(l, broker_fd, on_broker_lost, a, e);
+	if (!a->shared.priv) {
+		free(a);
+		return NULL;
+	}
+	a->shared.rpc = rpc_new(l);
+	make_planes(a);
+	a->pods = pod_registry_new(&observer, a);
+	a->manifests = manifest_dir_new(a->shared.priv, a->pods);
+	make_admin(a);
+	log_info(NULL, "agentd-worker %s started, %zu control plane%s", AGENTD_VERSION, c->nplanes,
+	    c->nplanes == 1 ? "" : "s");
+	return a;
+}
+
+bool agent_broker_lost(const struct agent *a)
+{
+	return a->broker_lost;
+}
+
+/* At the end of the process the pods stay pods: services stop, nothing is removed. */
+static void stop_all_pods(struct agent *a)
+{
+	for (struct pod *p = pod_first(a->pods); p; p = p->next)
+		agent_pod_stop(&p->services);
+}
+
+void agent_free(struct agent **agent)
+{
+	struct agent *a = take(*agent);
+
+	if (!a)
+		return;
+	admin_free(&a->admin);
+	manifest_dir_free(&a->manifests);
+	stop_all_pods(a);
+	pod_registry_free(&a->pods);
+	for (size_t i = 0; i < a->shared.node.nplanes; i++) {
+		cert_cache_free(&a->shared.planes[i].certs);
+		ca_client_free(&a->shared.planes[i].ca);
+		istiod_free(&a->shared.planes[i].istiod);
+	}
+	free(a->shared.planes);
+	free(a->node_planes);
+	rpc_free(&a->shared.rpc);
+	priv_free(&a->shared.priv);
+	metrics_clear();
+	free(a);
+}

@@ -1,0 +1,250 @@
+/* agent_pod.c
+ *
+ * start -> directory made -> bootstrap written, token followed, certificate subscribed
+ *       -> server, SDS, XDS -> sockets listen -> ready.
+ * Then, whenever it happens: a token comes or changes -> the certificate cache looks again; a
+ * certificate comes -> SDS is told, a new root is written beside the bootstrap; a connection shows
+ * the pod's addresses -> the node is rendered anew; a call comes -> SDS or XDS takes it.
+ * stop is the exact reverse.
+ */
+#include "agent_pod.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "base/rpc_server.h"
+#include "pod/pod.h"
+#include "priv/priv.h"
+#include "proxy/bootstrap.h"
+#include "proxy/sds_server.h"
+#include "proxy/uds.h"
+#include "proxy/xds_proxy.h"
+#include "security/cert_cache.h"
+#include "security/istiod.h"
+#include "security/token.h"
+#include <string.h>
+
+LOG_SCOPE("pod");
+
+/* Envoy's first request was 61 KB; its later ones list what it has (grpc-core.md 3). */
+enum { MESSAGE_MAX = 4 << 20, STREAMS_MAX = 100 };
+
+struct pod_services {
+	const struct agent_shared *shared;
+	struct pod *pod;
+	struct node *node;
+	struct priv_call *adding;
+	struct priv_follow *token_follow;
+	struct token token;   /* jwt NULL: none */
+	struct err token_why; /* why there is none */
+	struct rpc_server *server;
+	struct sds_server *sds;
+	struct xds_proxy *xds;
+	struct uds *uds;
+	struct cert_sub *certificate;
+	struct cert *cert;
+};
+
+static struct plane *plane_of(const struct pod_services *s)
+{
+	return &s->shared->planes[node_settings(s->node)->plane];
+}
+
+/* The pod's token if it may be used now; both SDS's certificate and every ADS stream ask here. */
+static const struct token *valid_token(void *ctx, struct err *e)
+{
+	struct pod_services *s = ctx;
+	int64_t now_s = loop_now_ms(s->shared->loop) / 1000;
+
+	if (!s->token.jwt) {
+		*e = s->token_why;
+		return NULL;
+	}
+	if (token_check(&s->token, s->pod->ns, s->pod->sa, &s->pod->uid, now_s, e))
+		return NULL;
+	return &s->token;
+}
+
+static int read_token(struct pod_services *s, const struct priv_content *c, struct err *e)
+{
+	if (!c->data) {
+		*e = *c->e;
+		return err_wrap(e, "token");
+	}
+	return token_parse(&s->token, c->data, c->size, e);
+}
+
+static void on_token(void *ctx, const struct priv_content *c)
+{
+	struct pod_services *s = ctx;
+	struct err e = {0};
+
+	token_clear(&s->token);
+	if (read_token(s, c, &s->token_why) || !valid_token(s, &e))
+		log_warn(
+		    s->pod->label, "no usable token: %s", s->token.jwt ? e.msg : s->token_why.msg);
+	cert_token_changed(s->certificate);
+}
+
+static void write_bootstrap(struct pod_services *s)
+{
+	size_t len;
+	auto_free char *text = bootstrap_render(s->node, &len);
+
+	priv_write(s->shared->priv, &s->pod->uid, PRIV_FILE_BOOTSTRAP, text, len);
+}
+
+static void on_cert(void *ctx, struct cert *c, const char *why_not)
+{
+	struct pod_services *s = ctx;
+	bool new_root = c && (!s->cert || strcmp(c->root_pem, s->cert->root_pem) != 0);
+
+	if (new_root)
+		priv_write(s->shared->priv, &s->pod->uid, PRIV_FILE_ROOT, c->root_pem,
+		    strlen(c->root_pem));
+	if (c && c != s->cert) {
+		cert_unref(&s->cert);
+		s->cert = cert_ref(c);
+	}
+	sds_server_set_cert(s->sds, c, why_not);
+}
+
+static void on_addresses(void *ctx, const char *const *ips, size_t n)
+{
+	struct pod_services *s = ctx;
+
+	node_set_addresses(s->node, ips, n);
+	write_bootstrap(s); /* an Envoy that starts again need not begin with the placeholder */
+}
+
+static void on_call(void *ctx, struct rpc_stream *st, const char *method)
+{
+	struct pod_services *s = ctx;
+
+	if (!sds_server_incoming(s->sds, st, method) && !xds_proxy_incoming(s->xds, st, method))
+		log_debug(s->pod->label, "no such method: %s", method); /* answered UNIMPLEMENTED */
+}
+
+static void on_listening(void *ctx, const struct err *e)
+{
+	struct pod_services *s = ctx;
+
+	pod_set_ready(s->pod, e);
+}
+
+static struct cert_spec cert_spec_of(const struct pod_services *s)
+{
+	const struct node_settings *n = node_settings(s->node);
+	struct cert_spec spec;
+
+	memset(&spec, 0, sizeof(spec)); /* padding too: compared by memcmp */
+	strcpy(spec.ns, s->pod->ns);
+	strcpy(spec.sa, s->pod->sa);
+	strcpy(spec.cert_signer, n->cert_signer);
+	spec.key.type = n->key.type;
+	spec.key.pkcs8 = n->key.pkcs8;
+	spec.ttl_s = n->ttl_s;
+	spec.ratio = n->ratio;
+	spec.jitter = n->jitter;
+	if (n->scope_pod)
+		spec.pod = s->pod->uid;
+	return spec;
+}
+
+static void on_directory(void *ctx, const struct err *e)
+{
+	static const struct rpc_server_options options = {MESSAGE_MAX, STREAMS_MAX};
+	static const struct uds_events sockets = {on_listening, on_addresses};
+	struct pod_services *s = ctx;
+	const struct agent_shared *a = s->shared;
+	struct cert_spec spec;
+
+	if (e)
+		return pod_set_ready(s->pod, e);
+	write_bootstrap(s);
+	err_set(&s->token_why, ERR_UNAVAILABLE, "token: not read yet");
+	s->sds = sds_server_new(s->pod->label);
+	s->xds = xds_proxy_new(s->pod, s->node, plane_of(s)->istiod, valid_token, s);
+	spec = cert_spec_of(s);
+	s->certificate = cert_subscribe(
+	    plane_of(s)->certs, &spec, &s->pod->uid, s->pod->label, valid_token, on_cert, s);
+	s->token_follow = priv_follow(a->priv, PRIV_FOLLOW_TOKEN, &s->pod->uid, 0, on_token, s);
+	s->server = rpc_server_new(a->rpc, &options, on_call, s);
+	s->uds = uds_new(a->loop, a->priv, &s->pod->uid, s->pod->label, s->server, &sockets, s);
+}
+
+struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p, struct node *node)
+{
+	struct pod_services *s = mem_zalloc(sizeof(*s));
+
+	s->shared = a;
+	s->pod = p;
+	s->node = node;
+	priv_pod_add(a->priv, &s->adding, &p->uid, on_directory, s);
+	return s;
+}
+
+void agent_pod_stop(struct pod_services **services)
+{
+	struct pod_services *s = take(*services);
+
+	if (!s)
+		return;
+	priv_call_cancel(&s->adding);
+	uds_free(&s->uds);
+	priv_unfollow(&s->token_follow);
+	cert_unsubscribe(&s->certificate);
+	xds_proxy_free(&s->xds);
+	sds_server_free(&s->sds);
+	rpc_server_free(&s->server);
+	cert_unref(&s->cert);
+	token_clear(&s->token);
+	node_free(&s->node);
+	free(s);
+}
+
+static json_t *dump_token(const struct pod_services *s)
+{
+	struct err e = {0};
+	bool valid = valid_token((void *)s, &e) != NULL;
+	json_t *o = json_pack("{s:b}", "valid", valid);
+
+	if (s->token.jwt)
+		json_object_set_new(o, "expires", json_integer(s->token.expires));
+	if (!valid)
+		json_object_set_new(o, "why_not", json_string(e.msg));
+	return o;
+}
+
+json_t *agent_pod_dump(const struct pod_services *s)
+{
+	json_t *o = json_pack("{s:s, s:s, s:o}", "node_id", node_id(s->node), "control_plane",
+	    istiod_options(plane_of(s)->istiod)->name, "token", dump_token(s));
+
+	json_object_update(o, (json_t *)node_leftovers(s->node));
+	if (s->uds)
+		json_object_set_new(o, "sockets", uds_dump(s->uds));
+	return o;
+}
+
+json_t *agent_pod_dump_xds(const struct pod_services *s)
+{
+	if (!s->xds)
+		return json_object();
+	return json_pack(
+	    "{s:o, s:o}", "ads", xds_proxy_dump(s->xds), "sds", sds_server_dump(s->sds));
+}
+
+void agent_pod_measure(const struct pod_services *s, const char *labels)
+{
+	static struct metric *expiry;
+	auto_free char *text = mem_printf("%s,resource_name=\"default\"", labels);
+
+	if (!expiry)
+		expiry = metric_gauge("istio_agent_cert_expiry_seconds",
+		    "Seconds until the certificate of the pod expires.");
+	if (s->cert)
+		metric_set(expiry, text,
+		    (double)(s->cert->leaf.not_after - loop_now_ms(s->shared->loop) / 1000));
+}

@@ -1,0 +1,46 @@
+/* agent_pod.h - what one pod gets, in which order; agent.c's other half.
+ *
+ * directory -> token, bootstrap, certificate -> server, SDS, XDS -> sockets -> ready.
+ */
+#pragma once
+#include "pod/node.h"
+#include <jansson.h>
+#include <stddef.h>
+
+struct ca_client;
+struct cert_cache;
+struct err;
+struct istiod;
+struct loop;
+struct pod;
+struct pod_services;
+struct priv;
+struct rpc;
+
+struct plane {
+	struct istiod *istiod;
+	struct ca_client *ca;
+	struct cert_cache *certs;
+};
+
+/* What all pods share; agent.c owns it. */
+struct agent_shared {
+	struct loop *loop;
+	struct priv *priv;
+	struct rpc *rpc;
+	struct plane *planes; /* in the order of node.planes */
+	struct node_context node;
+};
+
+/* Starts everything for `p`, whose environment was accepted as `node` (taken).  Ends in
+ * pod_set_ready(). */
+struct pod_services *agent_pod_start(
+    const struct agent_shared *a, struct pod *p, struct node *node);
+/* Ends the services; the directory and its sockets stay for agent_pod_start() or priv_pod_remove().
+ */
+void agent_pod_stop(struct pod_services **s);
+
+json_t *agent_pod_dump(const struct pod_services *s);     /* for /pods */
+json_t *agent_pod_dump_xds(const struct pod_services *s); /* for /xds */
+/* The samples of this pod that are gauges; `labels` is the text of its labels. */
+void agent_pod_measure(const struct pod_services *s, const char *labels);

@@ -1,0 +1,94 @@
+/* agentctl.c - agentctl NOUN [NAME] [-o json] [-w]: what agentd knows, and why something is not. */
+#include "ctl.h"
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct command {
+	const char *noun, *name, *help;
+	int (*run)(const struct ctl *c);
+} commands[] = {
+    {"status", "", "agentd, its control planes, what is wrong", cmd_status},
+    {"pods", "[POD]", "the pods of this node, or all about one (ns/name or uid)", cmd_pods},
+    {"certs", "[SA]", "certificates: SPIFFE id, serial, expiry, who uses it", cmd_certs},
+    {"xds", "[POD]", "configuration streams: types, versions, ACKs and NACKs", cmd_xds},
+    {"log", "[SCOPE:LEVEL]", "log levels, or change them: xds:debug, default:warn", cmd_log},
+};
+enum { NCOMMANDS = sizeof(commands) / sizeof(*commands) };
+
+static void usage(FILE *out)
+{
+	fprintf(out, "usage: agentctl [--run DIR] NOUN [NAME] [-o json] [-w]\n\n");
+	for (unsigned i = 0; i < NCOMMANDS; i++)
+		fprintf(
+		    out, "  %-7s %-14s %s\n", commands[i].noun, commands[i].name, commands[i].help);
+	fprintf(out,
+	    "\n"
+	    "  --run DIR      agentd's directory (default /run/agentd)\n"
+	    "  -o json        JSON instead of a table\n"
+	    "  -w, --watch    again every 2 seconds\n"
+	    "  --version      version of agentctl\n\n"
+	    "exit status: 0 fine, 1 a problem was found, 2 usage, 3 agentd not reachable\n");
+}
+
+static const struct command *find(const char *noun)
+{
+	for (unsigned i = 0; i < NCOMMANDS; i++)
+		if (!strcmp(commands[i].noun, noun))
+			return &commands[i];
+	return NULL;
+}
+
+/* -1: go on; else the exit status. */
+static int parse_options(int argc, char **argv, struct ctl *c, bool *watch)
+{
+	static const struct option options[] = {{"run", required_argument, NULL, 'r'},
+	    {"output", required_argument, NULL, 'o'}, {"watch", no_argument, NULL, 'w'},
+	    {"version", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'}, {0}};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "o:wh", options, NULL)) != -1) {
+		if (opt == 'r')
+			c->run = optarg;
+		else if (opt == 'o' && !strcmp(optarg, "json"))
+			c->json = true;
+		else if (opt == 'w')
+			*watch = true;
+		else if (opt == 'v')
+			return puts("agentctl " AGENTD_VERSION), CTL_OK;
+		else if (opt == 'h')
+			return usage(stdout), CTL_OK;
+		else
+			return usage(stderr), CTL_USAGE;
+	}
+	return -1;
+}
+
+int main(int argc, char **argv)
+{
+	struct ctl c = {.run = "/run/agentd"};
+	const struct command *command;
+	bool watch = false;
+	int status = parse_options(argc, argv, &c, &watch);
+
+	if (status >= 0)
+		return status;
+	command = optind < argc ? find(argv[optind]) : NULL;
+	if (!command || argc - optind > 2) {
+		if (optind < argc && !command)
+			fprintf(stderr, "agentctl: no such noun: %s\n", argv[optind]);
+		usage(stderr);
+		return CTL_USAGE;
+	}
+	c.name = argv[optind + 1];
+	for (;;) {
+		status = command->run(&c);
+		if (!watch)
+			return status;
+		fflush(stdout);
+		sleep(2);
+		printf("\n");
+	}
+}

@@ -1,0 +1,54 @@
+/* cmd_status.c - agentctl status */
+#include "ctl.h"
+#include <stdio.h>
+
+static bool print_plane(const json_t *p)
+{
+	const char *why = ctl_string(p, "why_not");
+	const json_t *c;
+	size_t i;
+
+	printf("control plane  %s at %s:", ctl_string(p, "name"), ctl_string(p, "address"));
+	json_array_foreach (json_object_get(p, "connections"), i, c)
+		printf(" %s", ctl_string(c, "state"));
+	printf("\n");
+	if (*why)
+		printf("  problem: %s\n", why);
+	return *why != 0;
+}
+
+static bool print_status(const json_t *s)
+{
+	json_int_t pods = json_integer_value(json_object_get(s, "pods"));
+	json_int_t ready = json_integer_value(json_object_get(s, "pods_ready"));
+	bool problem = ready != pods;
+	const json_t *v;
+	size_t i;
+
+	printf("agentd         %s on %s, up %lld s\n", ctl_string(s, "version"),
+	    ctl_string(s, "node_name"),
+	    (long long)json_integer_value(json_object_get(s, "uptime_s")));
+	printf("pods           %lld, %lld ready\n", (long long)pods, (long long)ready);
+	json_array_foreach (json_object_get(s, "control_planes"), i, v)
+		problem |= print_plane(v);
+	json_array_foreach (json_object_get(s, "refused_manifests"), i, v) {
+		printf("refused        %s: %s\n", ctl_string(v, "file"), ctl_string(v, "why"));
+		problem = true;
+	}
+	return problem;
+}
+
+int cmd_status(const struct ctl *c)
+{
+	int status;
+	json_t *s = ctl_request(c, "GET", "/status", &status);
+
+	if (!s)
+		return status;
+	if (c->json)
+		ctl_print_json(s);
+	else if (print_status(s))
+		status = CTL_PROBLEM;
+	json_decref(s);
+	return status;
+}

@@ -1,0 +1,91 @@
+/* cmd_xds.c - agentctl xds [POD] */
+#include "../base/mem.h"
+#include "ctl.h"
+#include <stdio.h>
+#include <string.h>
+
+static char *count_at(const json_t *o, const char *key)
+{
+	return mem_printf("%lld", (long long)json_integer_value(json_object_get(o, key)));
+}
+
+/* "type.googleapis.com/envoy.config.cluster.v3.Cluster" -> "Cluster" */
+static const char *short_type(const char *url)
+{
+	const char *dot = strrchr(url, '.');
+
+	return dot ? dot + 1 : url;
+}
+
+static bool add_types(struct table *t, const char *pod, const json_t *ads)
+{
+	bool problem = false;
+	const char *url;
+	json_t *type;
+
+	json_object_foreach (json_object_get(ads, "types"), url, type) {
+		auto_free char *acked = count_at(type, "acked");
+		auto_free char *nacked = count_at(type, "nacked");
+		const char *nack = ctl_string(type, "last_nack");
+
+		table_row(t, pod, short_type(url), ctl_string(type, "version"), acked, nacked, nack,
+		    NULL);
+		problem |= *nack != 0;
+	}
+	return problem;
+}
+
+static bool add_pod(struct table *t, const json_t *x)
+{
+	const char *pod = ctl_string(x, "pod");
+	const json_t *ads = json_object_get(x, "ads"), *sds = json_object_get(x, "sds");
+	bool connected = json_is_true(json_object_get(ads, "connected"));
+	const char *why = ctl_string(ads, "why_not");
+	auto_free char *acked = count_at(sds, "acks");
+	auto_free char *nacked = count_at(sds, "nacks");
+	auto_free char *pushes = mem_printf(
+	    "%lld pushes", (long long)json_integer_value(json_object_get(sds, "pushes")));
+	bool problem = *why != 0 || *ctl_string(sds, "last_nack");
+
+	table_row(t, pod, "(stream)", connected ? ctl_string(ads, "flavour") : "not connected", "",
+	    "", why, NULL);
+	problem |= add_types(t, pod, ads);
+	table_row(
+	    t, pod, "Secret (SDS)", pushes, acked, nacked, ctl_string(sds, "last_nack"), NULL);
+	return problem;
+}
+
+static int print_table(const json_t *all, const char *name)
+{
+	struct table *t = table_new(6);
+	int status = name ? CTL_PROBLEM : CTL_OK;
+	const json_t *x;
+	size_t i;
+
+	table_row(t, "POD", "TYPE", "VERSION", "ACKED", "NACKED", "PROBLEM", NULL);
+	json_array_foreach (all, i, x) {
+		if (name && strcmp(ctl_string(x, "pod"), name) != 0)
+			continue;
+		if (add_pod(t, x))
+			status = CTL_PROBLEM;
+		else if (name)
+			status = CTL_OK;
+	}
+	table_print_free(&t);
+	return status;
+}
+
+int cmd_xds(const struct ctl *c)
+{
+	int status;
+	json_t *all = ctl_request(c, "GET", "/xds", &status);
+
+	if (!all)
+		return status;
+	if (c->json)
+		ctl_print_json(all);
+	else
+		status = print_table(json_object_get(all, "xds"), c->name);
+	json_decref(all);
+	return status;
+}

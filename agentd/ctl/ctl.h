@@ -1,0 +1,38 @@
+/* ctl.h - what the sub-commands of agentctl share: options, one request, tables.
+ *
+ * Exit status of every command: 0 fine, 1 a problem was found (and printed), 2 usage, 3 the agent
+ * cannot be reached.
+ */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+
+enum { CTL_OK, CTL_PROBLEM, CTL_USAGE, CTL_UNREACHABLE };
+
+struct ctl {
+	const char *run;  /* directory of admin.sock */
+	const char *name; /* the NAME after the noun, or NULL */
+	bool json;        /* -o json */
+};
+
+/* One request to the admin socket; NULL after saying on stderr why not (`*status` is then set). */
+json_t *ctl_request(const struct ctl *c, const char *method, const char *target, int *status);
+
+/* The string at `key`, or "". */
+const char *ctl_string(const json_t *object, const char *key);
+void ctl_print_json(const json_t *value);
+/* Any value, indented, "key: value" a line: for the detail of one thing. */
+void ctl_print_tree(const json_t *value, int indent);
+
+/* A table with columns as wide as their widest cell. */
+struct table;
+struct table *table_new(unsigned columns);
+void table_row(struct table *t, ...)
+    __attribute__((sentinel)); /* `columns` strings, then NULL; copied */
+void table_print_free(struct table **t);
+
+int cmd_status(const struct ctl *c);
+int cmd_pods(const struct ctl *c);
+int cmd_certs(const struct ctl *c);
+int cmd_xds(const struct ctl *c);
+int cmd_log(const struct ctl *c);

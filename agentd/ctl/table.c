@@ -1,0 +1,60 @@
+/* table.c - rows are kept until the widths are known. */
+#include "../base/mem.h"
+#include "ctl.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct table {
+	unsigned columns;
+	size_t rows;
+	char **cells; /* rows * columns */
+};
+
+struct table *table_new(unsigned columns)
+{
+	struct table *t = mem_zalloc(sizeof(*t));
+
+	t->columns = columns;
+	return t;
+}
+
+void table_row(struct table *t, ...)
+{
+	va_list ap;
+
+	t->cells = mem_realloc(t->cells, (t->rows + 1) * t->columns * sizeof(*t->cells));
+	va_start(ap, t);
+	for (unsigned i = 0; i < t->columns; i++)
+		t->cells[t->rows * t->columns + i] = mem_strdup(va_arg(ap, const char *));
+	va_end(ap);
+	t->rows++;
+}
+
+static int width_of(const struct table *t, unsigned column)
+{
+	size_t width = 0;
+
+	for (size_t r = 0; r < t->rows; r++) {
+		size_t len = strlen(t->cells[r * t->columns + column]);
+
+		width = len > width ? len : width;
+	}
+	return (int)width;
+}
+
+void table_print_free(struct table **table)
+{
+	struct table *t = take(*table);
+
+	for (size_t r = 0; r < t->rows; r++)
+		for (unsigned i = 0; i < t->columns; i++)
+			if (i + 1 < t->columns)
+				printf("%-*s  ", width_of(t, i), t->cells[r * t->columns + i]);
+			else
+				printf("%s\n", t->cells[r * t->columns + i]);
+	for (size_t i = 0; i < t->rows * t->columns; i++)
+		free(t->cells[i]);
+	free(t->cells);
+	free(t);
+}
