@@ -1,0 +1,190 @@
+/* istiod.c - see istiod.h. */
+#include "istiod.h"
+#include "../../agentd/base/err.h"
+#include "../../agentd/base/loop.h"
+#include "../../agentd/base/mem.h"
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <utlist.h>
+
+struct istiod_turn {
+	struct istiod_turn *prev, *next;
+	struct istiod *istiod;
+	struct istiod_turn **slot;
+	struct uuid pod;
+	istiod_granted granted;
+	void *ctx;
+};
+
+struct istiod {
+	struct loop *loop;
+	struct istiod_options options;
+	struct rpc_channel *channel;
+	struct istiod_turn *turns;
+	struct loop_timer grant;
+	char trust_domain[256];
+	const char *refusal;
+	char *token;
+	int opened;
+	bool held;
+};
+
+static void schedule(struct istiod *i);
+
+static void on_grant(void *ctx)
+{
+	struct istiod *i = ctx;
+	struct istiod_turn *t = i->turns;
+
+	DL_DELETE(i->turns, t);
+	*t->slot = NULL;
+	schedule(i);
+	t->granted(t->ctx, i->channel);
+	free(t);
+}
+
+static void schedule(struct istiod *i)
+{
+	if (i->held || !i->turns)
+		loop_timer_stop(&i->grant);
+	else if (!i->grant.armed)
+		loop_timer_in(i->loop, &i->grant, 0, on_grant, i);
+}
+
+struct istiod *istiod_new(
+    struct loop *l, struct rpc *r, struct priv *p, const struct istiod_options *o, unsigned index)
+{
+	struct istiod *i = mem_zalloc(sizeof(*i));
+	struct rpc_channel_options c = {.target = o->address,
+	    .roots_pem = "fake root",
+	    .server_name = o->server_name,
+	    .shard = index};
+
+	(void)p;
+	i->loop = l;
+	i->options = *o;
+	snprintf(i->trust_domain, sizeof(i->trust_domain), "%s", o->trust_domain);
+	if (r)
+		i->channel = rpc_channel_new(r, &c, NULL, NULL);
+	return i;
+}
+
+void istiod_free(struct istiod **istiod)
+{
+	struct istiod *i = take(*istiod);
+
+	if (!i)
+		return;
+	assert(!i->turns);
+	if (i->channel)
+		rpc_channel_free(&i->channel);
+	free(i->token);
+	free(i);
+}
+
+const struct istiod_options *istiod_options(const struct istiod *i)
+{
+	return &i->options;
+}
+
+const char *istiod_trust_domain(const struct istiod *i)
+{
+	return i->trust_domain;
+}
+
+void istiod_learn_trust_domain(struct istiod *i, const char *trust_domain)
+{
+	if (!*i->trust_domain)
+		snprintf(i->trust_domain, sizeof(i->trust_domain), "%s", trust_domain);
+}
+
+void istiod_turn(struct istiod *i, struct istiod_turn **slot, const struct uuid *pod,
+    istiod_granted granted, void *ctx)
+{
+	struct istiod_turn *t = mem_zalloc(sizeof(*t));
+
+	assert(!*slot);
+	t->istiod = i;
+	t->slot = slot;
+	t->pod = *pod;
+	t->granted = granted;
+	t->ctx = ctx;
+	*slot = t;
+	DL_APPEND(i->turns, t);
+	schedule(i);
+}
+
+void istiod_turn_cancel(struct istiod_turn **turn)
+{
+	struct istiod_turn *t = take(*turn);
+
+	if (!t)
+		return;
+	DL_DELETE(t->istiod->turns, t);
+	schedule(t->istiod);
+	free(t);
+}
+
+int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slot,
+    const char *method, const char *token, unsigned deadline_ms, const struct rpc_events *ev,
+    void *ctx, struct err *e)
+{
+	auto_free char *bearer = token ? mem_printf("Bearer %s", token) : NULL;
+	struct rpc_header headers[] = {
+	    {"clusterid", i->options.cluster_id}, {"authorization", bearer}};
+	struct rpc_call call = {.method = method,
+	    .headers = headers,
+	    .nheaders = token ? 2 : 1,
+	    .deadline_ms = deadline_ms,
+	    .wait_for_ready = true};
+
+	i->opened++;
+	free(i->token);
+	i->token = mem_strdup(token);
+	if (i->refusal)
+		return err_set(e, ERR_INVALID, "%s", i->refusal);
+	return rpc_open(c, slot, &call, ev, ctx, e);
+}
+
+json_t *istiod_dump(const struct istiod *i)
+{
+	return json_pack("{s:s, s:s, s:s, s:[], s:s}", "name", i->options.name, "address",
+	    i->options.address, "root", i->options.root, "connections", "why_not", "");
+}
+
+void fake_istiod_hold(struct istiod *i, bool held)
+{
+	i->held = held;
+	schedule(i);
+}
+
+int fake_istiod_waiting(const struct istiod *i)
+{
+	const struct istiod_turn *t;
+	int n = 0;
+
+	DL_FOREACH (i->turns, t)
+		n++;
+	return n;
+}
+
+const struct uuid *fake_istiod_first_pod(const struct istiod *i)
+{
+	return i->turns ? &i->turns->pod : NULL;
+}
+
+int fake_istiod_opened(const struct istiod *i)
+{
+	return i->opened;
+}
+
+const char *fake_istiod_token(const struct istiod *i)
+{
+	return i->token;
+}
+
+void fake_istiod_refuse(struct istiod *i, const char *why)
+{
+	i->refusal = why;
+}

@@ -1,0 +1,20 @@
+/* istiod.h - a control plane whose turns the test controls.
+ *
+ * istiod_new() takes the same arguments as the real one; `p` is not used.  With a `struct rpc` (the
+ * fake one or the real one) it has one channel, made by rpc_channel_new(); without, turns are
+ * granted with a NULL channel.  A turn is granted soon, in order, one per round of the loop.
+ */
+#pragma once
+#include "../../agentd/security/istiod.h"
+#include <stdbool.h>
+
+/* While held no turn is granted: the root is not known yet. */
+void fake_istiod_hold(struct istiod *i, bool held);
+int fake_istiod_waiting(const struct istiod *i); /* turns that were not granted yet */
+const struct uuid *fake_istiod_first_pod(const struct istiod *i); /* whose turn is next, or NULL */
+
+/* How often istiod_open() was called, and the last token it got (NULL: none). */
+int fake_istiod_opened(const struct istiod *i);
+const char *fake_istiod_token(const struct istiod *i);
+/* Fail every istiod_open() with this text; NULL: work again. */
+void fake_istiod_refuse(struct istiod *i, const char *why);
