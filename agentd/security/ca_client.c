@@ -1,0 +1,261 @@
+/* ca_client.c
+ *
+ * ca_sign -> request packed -> a turn at istiod -> stream opened with the pod's token -> request,
+ * half-close -> answer (bounded, ca_answer.c) -> status -> done.
+ * A status of the list in 4.3 -> a short wait -> a new turn, up to five streams in all.  Whatever
+ * else goes wrong is the caller's to tell and to repeat: a refused token does not get better by
+ * being sent again at once.
+ */
+#include "ca_client.h"
+#include "../base/err.h"
+#include "../base/loop.h"
+#include "../base/mem.h"
+#include "../base/metrics.h"
+#include "../base/rpc.h"
+#include "ca_answer.h"
+#include "istio/v1/auth/ca.pb-c.h"
+#include "istiod.h"
+
+enum { ATTEMPTS_MAX = 5, FIRST_WAIT_MS = 100, DEADLINE_MS = 10 * 1000 };
+
+#define METHOD "/istio.v1.auth.IstioCertificateService/CreateCertificate"
+#define CSR_LABEL "request_type=\"csr\"" /* as pilot-agent's (istio-agent.md 1.8) */
+
+struct ca_client {
+	struct loop *loop;
+	struct istiod *istiod;
+	struct metric *requests, *failed, *retries, *latency, *results;
+};
+
+struct ca_sign {
+	struct ca_client *client;
+	struct ca_sign **slot;
+	ca_signed done;
+	void *ctx;
+	struct uuid pod;
+	char *token; /* secret */
+	uint8_t *request;
+	size_t request_size;
+	int64_t begun_ms;
+	unsigned attempts;
+	struct istiod_turn *turn;
+	struct rpc_stream *stream;
+	struct loop_timer again;
+	struct ca_answer answer;
+	struct err bad; /* what was wrong with the answer; code 0: nothing */
+};
+
+struct ca_client *ca_client_new(struct loop *l, struct istiod *i)
+{
+	struct ca_client *c = mem_zalloc(sizeof(*c));
+
+	c->loop = l;
+	c->istiod = i;
+	c->requests = metric_counter(
+	    "istio_agent_num_outgoing_requests", "Certificates asked for (one per CSR).");
+	c->failed = metric_counter(
+	    "istio_agent_num_failed_outgoing_requests", "CSRs that failed after all attempts.");
+	c->retries = metric_counter(
+	    "istio_agent_num_outgoing_retries", "Further attempts after a failure of transport.");
+	c->latency = metric_counter(
+	    "istio_agent_outgoing_latency", "Milliseconds that CSRs took, as a sum.");
+	c->results = metric_counter("agentd_csr_requests_total",
+	    "CSRs by how they ended: a gRPC status, not_sent or malformed.");
+	return c;
+}
+
+void ca_client_free(struct ca_client **c)
+{
+	free(take(*c));
+}
+
+static void sign_free(struct ca_sign *s)
+{
+	loop_timer_stop(&s->again);
+	istiod_turn_cancel(&s->turn);
+	rpc_close(&s->stream, RPC_CANCELLED, "");
+	ca_answer_clear(&s->answer);
+	mem_wipe_free(s->token);
+	free(s->request);
+	free(s);
+}
+
+static void measure(const struct ca_sign *s, bool failed, const char *result)
+{
+	const struct ca_client *c = s->client;
+	int64_t took_ms = loop_now_ms(c->loop) - s->begun_ms;
+	char labels[64];
+
+	metric_labels(labels, sizeof(labels), "result", result, NULL);
+	metric_add(c->results, labels, 1);
+	if (failed)
+		metric_add(c->failed, CSR_LABEL, 1);
+	if (took_ms > 0) /* the wall clock may have been set back meanwhile */
+		metric_add(c->latency, CSR_LABEL, (double)took_ms);
+}
+
+/* `why` NULL: the answer is good. */
+static void finish(struct ca_sign *s, const struct err *why, const char *result)
+{
+	const char *const *chain = (const char *const *)s->answer.chain;
+
+	*s->slot = NULL;
+	measure(s, why != NULL, result);
+	s->done(s->ctx, why, why ? NULL : chain, why ? 0 : s->answer.n);
+	sign_free(s);
+}
+
+static bool worth_repeating(int status)
+{
+	switch (status) {
+	case RPC_CANCELLED:
+	case RPC_DEADLINE_EXCEEDED:
+	case RPC_RESOURCE_EXHAUSTED:
+	case RPC_ABORTED:
+	case RPC_INTERNAL:
+	case RPC_UNAVAILABLE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int error_code(int status)
+{
+	switch (status) {
+	case RPC_UNAUTHENTICATED:
+	case RPC_PERMISSION_DENIED:
+		return ERR_DENIED;
+	case RPC_INVALID_ARGUMENT:
+		return ERR_INVALID;
+	default:
+		return ERR_UNAVAILABLE;
+	}
+}
+
+static void on_turn(void *ctx, struct rpc_channel *channel);
+
+static void on_again(void *ctx)
+{
+	struct ca_sign *s = ctx;
+
+	istiod_turn(s->client->istiod, &s->turn, &s->pod, on_turn, s);
+}
+
+static void repeat(struct ca_sign *s)
+{
+	unsigned wait_ms = FIRST_WAIT_MS << (s->attempts - 1);
+
+	metric_add(s->client->retries, CSR_LABEL, 1);
+	ca_answer_clear(&s->answer);
+	s->bad = (struct err){0};
+	wait_ms += arc4random_uniform(wait_ms / 5 + 1) - wait_ms / 10; /* +-10 % */
+	loop_timer_in(s->client->loop, &s->again, wait_ms, on_again, s);
+}
+
+static void on_message(void *ctx, struct rpc_stream *stream, struct rpc_msg *m)
+{
+	struct ca_sign *s = ctx;
+	const struct iovec *iov;
+	size_t n;
+
+	(void)stream;
+	if (s->bad.code)
+		return;
+	if (s->answer.n) {
+		err_set(&s->bad, ERR_PROTOCOL, "more than one answer");
+		return;
+	}
+	iov = rpc_msg_iov(m, &n);
+	ca_answer_read(&s->answer, iov, n, &s->bad);
+}
+
+static void finish_answered(struct ca_sign *s)
+{
+	if (!s->answer.n && !s->bad.code)
+		err_set(&s->bad, ERR_PROTOCOL, "no answer");
+	if (!s->bad.code)
+		return finish(s, NULL, rpc_status_name(RPC_OK));
+	err_wrap(&s->bad, "%s", istiod_options(s->client->istiod)->name);
+	finish(s, &s->bad, "malformed");
+}
+
+static void on_closed(void *ctx, int status, const char *why)
+{
+	struct ca_sign *s = ctx;
+	struct err e;
+
+	if (status == RPC_OK)
+		return finish_answered(s);
+	if (worth_repeating(status) && s->attempts < ATTEMPTS_MAX)
+		return repeat(s);
+	err_set(&e, error_code(status), "%s: %s: %s", istiod_options(s->client->istiod)->name,
+	    rpc_status_name(status), why);
+	finish(s, &e, rpc_status_name(status));
+}
+
+static void on_turn(void *ctx, struct rpc_channel *channel)
+{
+	static const struct rpc_events events = {.message = on_message, .closed = on_closed};
+	struct ca_sign *s = ctx;
+	struct err e;
+
+	s->attempts++;
+	if (istiod_open(s->client->istiod, channel, &s->stream, METHOD, s->token, DEADLINE_MS,
+		&events, s, &e))
+		return finish(s, &e, "not_sent");
+	rpc_send(s->stream, s->request, s->request_size);
+	rpc_half_close(s->stream);
+}
+
+/* CertSigner is sent also when it is empty, as pilot-agent does (istio-agent.md 4.1). */
+static uint8_t *pack_request(const struct ca_request *r, size_t *size)
+{
+	Google__Protobuf__Value signer = GOOGLE__PROTOBUF__VALUE__INIT;
+	Google__Protobuf__Struct__FieldsEntry entry = GOOGLE__PROTOBUF__STRUCT__FIELDS_ENTRY__INIT;
+	Google__Protobuf__Struct__FieldsEntry *entries[] = {&entry};
+	Google__Protobuf__Struct metadata = GOOGLE__PROTOBUF__STRUCT__INIT;
+	Istio__V1__Auth__IstioCertificateRequest q =
+	    ISTIO__V1__AUTH__ISTIO_CERTIFICATE_REQUEST__INIT;
+	uint8_t *bytes;
+
+	signer.kind_case = GOOGLE__PROTOBUF__VALUE__KIND_STRING_VALUE;
+	signer.string_value = (char *)r->cert_signer;
+	entry.key = (char *)"CertSigner";
+	entry.value = &signer;
+	metadata.n_fields = 1;
+	metadata.fields = entries;
+	q.csr = (char *)r->csr_pem;
+	q.validity_duration = r->ttl_s;
+	q.metadata = &metadata;
+	*size = istio__v1__auth__istio_certificate_request__get_packed_size(&q);
+	bytes = mem_zalloc(*size);
+	istio__v1__auth__istio_certificate_request__pack(&q, bytes);
+	return bytes;
+}
+
+void ca_sign(struct ca_client *c, struct ca_sign **slot, const struct ca_request *r, ca_signed done,
+    void *ctx)
+{
+	struct ca_sign *s = mem_zalloc(sizeof(*s));
+
+	s->client = c;
+	s->slot = slot;
+	s->done = done;
+	s->ctx = ctx;
+	s->pod = r->pod;
+	s->token = mem_strdup(r->token);
+	s->request = pack_request(r, &s->request_size);
+	s->begun_ms = loop_now_ms(c->loop);
+	*slot = s;
+	metric_add(c->requests, CSR_LABEL, 1);
+	istiod_turn(c->istiod, &s->turn, &s->pod, on_turn, s);
+}
+
+void ca_sign_cancel(struct ca_sign **slot)
+{
+	struct ca_sign *s = take(*slot);
+
+	if (s)
+		sign_free(s);
+}
