@@ -1,8 +1,8 @@
 /* config.h - every setting of the worker, one table, read once.
  *
- * A YAML file of one level of snake_case keys plus the list `control_planes:`; each flat key is also
- * a flag --key with '-' for '_', and the flag wins.  Unknown keys are errors that name the nearest
- * known one; errors name file and line.
+ * A YAML file of one level of snake_case keys plus the list `control_planes:`; each flat key is
+ * also a flag --key with '-' for '_', and the flag wins.  Unknown keys are errors that name the
+ * nearest known one; errors name file and line.
  */
 #pragma once
 #include "security/istiod.h"

@@ -10,5 +10,7 @@ struct loop;
 
 typedef void (*accept_cb)(void *ctx, int fd);
 
-struct accept *accept_new(struct loop *l, int listen_fd, accept_cb accepted, void *ctx); /* takes the fd */
-void accept_free(struct accept **a); /* closes our copy; a kept copy elsewhere goes on listening */
+/* Takes the fd and makes it non-blocking. */
+struct accept *accept_new(struct loop *l, int listen_fd, accept_cb accepted, void *ctx);
+/* Closes our copy; a kept copy elsewhere goes on listening.  Allowed inside `accepted`. */
+void accept_free(struct accept **a);

@@ -22,7 +22,7 @@ int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format
 /* The same with errno and its text appended: "open config: No such file or directory". */
 int err_sys(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Put a prefix before the message a callee filled: "certificate of ns/sa: " + message.  Returns -1. */
+/* Put a prefix before the message a callee filled: "certificate of ns/sa: " + message; -1. */
 int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Copy `n` hostile bytes as printable ASCII ('?' for the rest), cut to `size`; for messages. */

@@ -1,4 +1,4 @@
-/* http.h - a thin cover over evhttp: a server on a listening fd, a one-shot client on a connected fd.
+/* http.h - a thin cover over evhttp: a server on a listening fd; a one-shot client on a connected fd.
  *
  * Limits: 64 KiB of body, 8 KiB of headers, 10 s without progress.  HTTP/1.1 only.
  */
@@ -12,7 +12,8 @@ struct http_server;
 struct loop;
 
 typedef void (*http_handler)(void *ctx, struct http_request *req); /* answers before it returns */
-struct http_server *http_server_new(struct loop *l, int listen_fd, http_handler h, void *ctx); /* takes the fd */
+/* Takes the fd. */
+struct http_server *http_server_new(struct loop *l, int listen_fd, http_handler h, void *ctx);
 void http_server_free(struct http_server **s);
 
 const char *http_method(const struct http_request *r);

@@ -35,7 +35,8 @@ void log_scope_register(struct log_scope *s);
 
 void log_init(bool json); /* journald's <N> prefix when JOURNAL_STREAM is set and not JSON */
 
-/* Istio's spelling: "info", "sds:debug", "default:warn,xds:debug".  0, or -1: unknown scope or level. */
+/* Istio's spelling: "info", "sds:debug", "default:warn,xds:debug"; a bare level, "default" and "*"
+ * mean all scopes.  -1: a scope or level is unknown, nothing was changed. */
 int log_set_levels(const char *spec, struct err *e);
 
 /* Calls `each` once per distinct scope name, in alphabetical order. */
@@ -47,7 +48,7 @@ void log_write(const struct log_scope *s, enum log_level level, const char *subj
 
 #define log_at(level_, subject_, ...)                                                              \
 	do {                                                                                       \
-		if ((level_) <= log_scope_.level)                                                  \
+		if ((int)(level_) <= (int)__atomic_load_n(&log_scope_.level, __ATOMIC_RELAXED))    \
 			log_write(&log_scope_, (level_), (subject_), __VA_ARGS__);                 \
 	} while (0)
 #define log_error(subject, ...) log_at(LOG_ERROR, subject, __VA_ARGS__)

@@ -1,6 +1,6 @@
 /* loop.h - the one event loop: everything else runs inside its callbacks, on one thread.
  *
- * The contract of every asynchronous call in agentd (x_start(&slot, ..., done, ctx), x_cancel(&slot)):
+ * The contract of every asynchronous call, x_start(&slot, ..., done, ctx) and x_cancel(&slot):
  *  R1 exactly one of "`done` ran once" or "x_cancel returned".
  *  R2 `done` never runs inside x_start.
  *  R3 when `done` runs the caller's slot is already NULL.
@@ -53,13 +53,14 @@ void loop_timer_stop(struct loop_timer *t);
 
 /* Embed it zeroed.  Level-triggered; `ready` runs as long as the fd stays so. */
 struct loop_fd {
+	struct loop *loop;
 	struct event *event;
 	loop_cb ready;
 	void *ctx;
 };
 enum loop_fd_for { LOOP_READ, LOOP_WRITE };
-void loop_fd_watch(struct loop *l, struct loop_fd *w, int fd, enum loop_fd_for what, loop_cb ready,
-    void *ctx);
+void loop_fd_watch(
+    struct loop *l, struct loop_fd *w, int fd, enum loop_fd_for what, loop_cb ready, void *ctx);
 void loop_fd_stop(struct loop_fd *w); /* before the fd is closed */
 
 /* Run `job` on the one worker thread, then `done` on the loop; for CPU work only (RSA keys). */

@@ -13,16 +13,25 @@
 
 struct err;
 struct loop;
-struct rpc;         /* the runtime: completion queue and its thread */
-struct rpc_msg;     /* a received message, still in the slices that grpc gave us */
+struct rpc;        /* the runtime: completion queue and its thread */
+struct rpc_msg;    /* a received message, still in the slices that grpc gave us */
 struct rpc_stream; /* one call, either side */
 
 /* The status codes of gRPC that agentd itself uses. */
 enum rpc_status {
-	RPC_OK = 0, RPC_CANCELLED = 1, RPC_UNKNOWN = 2, RPC_INVALID_ARGUMENT = 3,
-	RPC_DEADLINE_EXCEEDED = 4, RPC_PERMISSION_DENIED = 7, RPC_RESOURCE_EXHAUSTED = 8,
-	RPC_FAILED_PRECONDITION = 9, RPC_ABORTED = 10, RPC_UNIMPLEMENTED = 12, RPC_INTERNAL = 13,
-	RPC_UNAVAILABLE = 14, RPC_UNAUTHENTICATED = 16,
+	RPC_OK = 0,
+	RPC_CANCELLED = 1,
+	RPC_UNKNOWN = 2,
+	RPC_INVALID_ARGUMENT = 3,
+	RPC_DEADLINE_EXCEEDED = 4,
+	RPC_PERMISSION_DENIED = 7,
+	RPC_RESOURCE_EXHAUSTED = 8,
+	RPC_FAILED_PRECONDITION = 9,
+	RPC_ABORTED = 10,
+	RPC_UNIMPLEMENTED = 12,
+	RPC_INTERNAL = 13,
+	RPC_UNAVAILABLE = 14,
+	RPC_UNAUTHENTICATED = 16,
 };
 const char *rpc_status_name(int status); /* "UNAVAILABLE"; "code 99" for others */
 
@@ -33,8 +42,10 @@ void rpc_free(struct rpc **r); /* ends what is left, joins the thread */
 struct rpc_events {
 	/* `m` is valid during the callback; its bytes can be sent on with rpc_forward(). */
 	void (*message)(void *ctx, struct rpc_stream *s, struct rpc_msg *m);
-	void (*writable)(void *ctx, struct rpc_stream *s); /* the write queue is empty again; may be NULL */
-	void (*half_closed)(void *ctx, struct rpc_stream *s); /* the client will send no more; may be NULL */
+	void (*writable)(
+	    void *ctx, struct rpc_stream *s); /* the write queue is empty again; may be NULL */
+	void (*half_closed)(
+	    void *ctx, struct rpc_stream *s); /* the client will send no more; may be NULL */
 	/* Last event; the owner's slot is already NULL.  `why` is cut to 200 printable bytes. */
 	void (*closed)(void *ctx, int status, const char *why);
 };
@@ -47,7 +58,7 @@ void rpc_send(struct rpc_stream *s, const void *data, size_t len); /* copied */
 void rpc_forward(struct rpc_stream *to, const struct rpc_msg *m);  /* the same bytes, not copied */
 size_t rpc_queued(const struct rpc_stream *s); /* bytes accepted here but not yet taken by grpc */
 void rpc_pause(struct rpc_stream *s, bool paused); /* stop asking for messages: back-pressure */
-void rpc_half_close(struct rpc_stream *s); /* client side: nothing more to send */
+void rpc_half_close(struct rpc_stream *s);         /* client side: nothing more to send */
 /* End it: no event follows.  A server's stream sends what is queued, then the status; a client's is
  * cancelled. */
 void rpc_close(struct rpc_stream **s, int status, const char *why);

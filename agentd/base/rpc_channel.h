@@ -16,21 +16,22 @@ const char *rpc_channel_state_name(enum rpc_channel_state s);
 
 /* `changed` runs at every change of connectivity: READY -> IDLE is the only sign of a GOAWAY. */
 typedef void (*rpc_channel_changed)(void *ctx, enum rpc_channel_state s);
-struct rpc_channel *rpc_channel_new(struct rpc *r, const struct rpc_channel_options *o,
-    rpc_channel_changed changed, void *ctx);
+struct rpc_channel *rpc_channel_new(
+    struct rpc *r, const struct rpc_channel_options *o, rpc_channel_changed changed, void *ctx);
 enum rpc_channel_state rpc_channel_state(const struct rpc_channel *c);
 /* No `changed` any more; its streams live on, the connection goes with the last of them. */
 void rpc_channel_free(struct rpc_channel **c);
 
 struct rpc_header {
-	const char *key, *value; /* lower-case key; an illegal value fails the open, and is not logged */
+	const char *key,
+	    *value; /* lower-case key; an illegal value fails the open, and is not logged */
 };
 struct rpc_call {
 	const char *method;               /* "/package.Service/Method" */
 	const struct rpc_header *headers; /* copied */
 	size_t nheaders;
-	unsigned deadline_ms;             /* 0: none */
-	bool wait_for_ready;              /* wait for the connection instead of failing at once */
+	unsigned deadline_ms; /* 0: none */
+	bool wait_for_ready;  /* wait for the connection instead of failing at once */
 };
 /* *slot is set now, and NULL when `closed` runs. */
 int rpc_open(struct rpc_channel *c, struct rpc_stream **slot, const struct rpc_call *call,

@@ -4,14 +4,16 @@
 
 struct rpc_server;
 
-/* A new call at a server.  Take it by rpc_accept() inside the callback; not taken: UNIMPLEMENTED. */
+/* A new call at a server.  Take it by rpc_accept() inside the callback; not taken: UNIMPLEMENTED.
+ */
 typedef void (*rpc_incoming)(void *ctx, struct rpc_stream *s, const char *method);
 struct rpc_server_options {
 	size_t max_message;   /* of a received message, bytes; larger: RESOURCE_EXHAUSTED */
 	unsigned max_streams; /* per connection */
 };
-struct rpc_server *rpc_server_new(struct rpc *r, const struct rpc_server_options *o,
-    rpc_incoming incoming, void *ctx);
+struct rpc_server *rpc_server_new(
+    struct rpc *r, const struct rpc_server_options *o, rpc_incoming incoming, void *ctx);
 void rpc_server_adopt(struct rpc_server *s, int connected_fd); /* takes it; must be non-blocking */
 void rpc_server_free(struct rpc_server **s); /* ends its calls without events to their owners */
-void rpc_accept(struct rpc_stream *s, struct rpc_stream **slot, const struct rpc_events *ev, void *ctx);
+void rpc_accept(
+    struct rpc_stream *s, struct rpc_stream **slot, const struct rpc_events *ev, void *ctx);

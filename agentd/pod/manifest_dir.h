@@ -15,7 +15,7 @@ struct pod_registry;
 struct priv;
 
 struct manifest_dir *manifest_dir_new(struct priv *p, struct pod_registry *pods);
-void manifest_dir_free(struct manifest_dir **m); /* its pods stay in the registry */
+void manifest_dir_free(struct manifest_dir **m);            /* its pods stay in the registry */
 json_t *manifest_dir_refused(const struct manifest_dir *m); /* [{file, why}] */
 
 /* The parser alone (fuzzed).  `out` owns its json: pod_spec_clear(). */

@@ -22,8 +22,9 @@ struct node_plane {
 struct node_context {
 	const struct node_plane *planes;
 	size_t nplanes;
-	const char *node_name, *istio_namespace, *cluster_domain; /* "istio-system", "cluster.local" */
-	bool ipv6; /* family of the placeholder address while none is known */
+	const char *node_name, *istio_namespace,
+	    *cluster_domain; /* "istio-system", "cluster.local" */
+	bool ipv6;           /* family of the placeholder address while none is known */
 	const char *version;
 	int64_t ttl_min_s, ttl_max_s; /* bounds of SECRET_TTL (1 h, 24 h) */
 };
@@ -36,7 +37,7 @@ struct node_settings {
 	double ratio, jitter;
 	bool delta_xds, dual_stack, scope_pod;
 	unsigned admin_port, status_port, prometheus_port; /* 15000, 15021, 15090 */
-	int concurrency;           /* -1: unset */
+	int concurrency;                                   /* -1: unset */
 	int64_t drain_s;
 };
 
@@ -52,7 +53,9 @@ bool node_has_addresses(const struct node *n);
 
 /* What Envoy and istiod are told; valid until the next node_set_addresses(). */
 const char *node_id(const struct node *n);
-const json_t *node_json(const struct node *n); /* {id, cluster, locality?, metadata}: the bootstrap's */
-const void *node_metadata_struct(const struct node *n, size_t *size); /* as google.protobuf.Struct */
+const json_t *node_json(
+    const struct node *n); /* {id, cluster, locality?, metadata}: the bootstrap's */
+const void *node_metadata_struct(
+    const struct node *n, size_t *size); /* as google.protobuf.Struct */
 /* The first address, or the placeholder; "::1"-style text. */
 bool node_is_ipv6(const struct node *n);

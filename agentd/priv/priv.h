@@ -14,19 +14,20 @@ struct priv;
 struct priv_call;   /* one request under way */
 struct priv_follow; /* one followed file or directory */
 
-/* Reads the broker's greeting and its node listeners from `fd` (takes it); blocks, at start only. */
+/* Reads the broker's greeting and its node listeners from `fd` (takes it); blocks, at start only.
+ */
 struct priv *priv_new(struct loop *l, int fd, void (*lost)(void *ctx), void *ctx, struct err *e);
 void priv_free(struct priv **p);
 int priv_take_listener(struct priv *p, enum priv_node_listener kind); /* -1: there is none */
 
 /* `e` is NULL on success.  A refusal's text is the broker's and names what was refused. */
 typedef void (*priv_done)(void *ctx, const struct err *e);
-void priv_pod_add(struct priv *p, struct priv_call **slot, const struct uuid *pod, priv_done done,
-    void *ctx);
+void priv_pod_add(
+    struct priv *p, struct priv_call **slot, const struct uuid *pod, priv_done done, void *ctx);
 /* Nobody waits for these two; a failure is logged. */
 void priv_pod_remove(struct priv *p, const struct uuid *pod);
-void priv_write(struct priv *p, const struct uuid *pod, enum priv_file file, const void *data,
-    size_t size);
+void priv_write(
+    struct priv *p, const struct uuid *pod, enum priv_file file, const void *data, size_t size);
 
 typedef void (*priv_listening)(void *ctx, const struct err *e, int fd); /* the callback owns fd */
 void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod,

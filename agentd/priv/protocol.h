@@ -24,13 +24,15 @@ enum {
 
 /* Worker -> broker.  `fds`: how many the request carries. */
 enum priv_op {
-	PRIV_POD_ADD = 1,   /* uid: make <run>/pods/<uid>/mount, or adopt it */
-	PRIV_POD_REMOVE,    /* uid: close its listeners, end its follows, remove the directory */
-	PRIV_LISTEN,        /* uid, kind = priv_listener: reply carries the socket, a copy is kept */
-	PRIV_NETNS_OF,      /* uid, 1 fd (accepted unix stream): learn the pod's netns; reply: cookie, addresses */
-	PRIV_WRITE,         /* uid, kind = priv_file, 1 fd (sealed memfd <= 1 MiB): rename into mount/ */
-	PRIV_FOLLOW,        /* kind = priv_followed, uid or arg = plane index: PRIV_FILE now and at each change */
-	PRIV_UNFOLLOW,      /* arg = id of the PRIV_FOLLOW */
+	PRIV_POD_ADD = 1, /* uid: make <run>/pods/<uid>/mount, or adopt it */
+	PRIV_POD_REMOVE,  /* uid: close its listeners, end its follows, remove the directory */
+	PRIV_LISTEN,      /* uid, kind = priv_listener: reply carries the socket, a copy is kept */
+	PRIV_NETNS_OF,    /* uid, 1 fd (accepted unix stream): learn the pod's netns; reply: cookie,
+			     addresses */
+	PRIV_WRITE,    /* uid, kind = priv_file, 1 fd (sealed memfd <= 1 MiB): rename into mount/ */
+	PRIV_FOLLOW,   /* kind = priv_followed, uid or arg = plane index: PRIV_FILE now and at each
+			  change */
+	PRIV_UNFOLLOW, /* arg = id of the PRIV_FOLLOW */
 	PRIV_OP_END
 };
 enum priv_listener { PRIV_LISTEN_SDS, PRIV_LISTEN_XDS, PRIV_LISTENER_END };
@@ -56,10 +58,12 @@ struct priv_address {
 
 /* Broker -> worker. */
 enum priv_what {
-	PRIV_HELLO = 1, /* first packet; arg = PRIV_VERSION, kind = number of node listeners that follow */
+	PRIV_HELLO =
+	    1, /* first packet; arg = PRIV_VERSION, kind = number of node listeners that follow */
 	PRIV_NODE_LISTENER, /* kind = priv_node_listener, 1 fd */
-	PRIV_REPLY,     /* id of the request; code 0 or errno, `why`; PRIV_LISTEN carries 1 fd */
-	PRIV_FILE,      /* id of the PRIV_FOLLOW; name; state; PRIV_FILE_CONTENT carries a sealed memfd */
+	PRIV_REPLY, /* id of the request; code 0 or errno, `why`; PRIV_LISTEN carries 1 fd */
+	PRIV_FILE,  /* id of the PRIV_FOLLOW; name; state; PRIV_FILE_CONTENT carries a sealed memfd
+		     */
 };
 enum priv_node_listener { PRIV_NODE_ADMIN, PRIV_NODE_LISTENER_END };
 enum priv_file_state {

@@ -1,7 +1,7 @@
 /* discovery.h - what of a discovery request or response is read without decoding the rest.
  *
  * Field numbers differ between state-of-the-world and delta (grpc-core.md 3).  Every length is
- * bounded; resources are never touched.
+ * bounded; resources are never touched.  Messages come as a pbwire reader at their first byte.
  */
 #pragma once
 #include "../base/pbwire.h"
@@ -18,42 +18,65 @@ struct rpc_msg;
 #define TYPE_NAME_TABLE TYPE_PREFIX "istio.networking.nds.v1.NameTable"
 #define TYPE_PROXY_CONFIG TYPE_PREFIX "istio.mesh.v1alpha1.ProxyConfig"
 
-enum { DISCOVERY_TYPE_SIZE = 160, DISCOVERY_NONCE_SIZE = 160, DISCOVERY_WHY_SIZE = 256 };
+enum {
+	DISCOVERY_TYPE_SIZE = 160,
+	DISCOVERY_NONCE_SIZE = 160,
+	DISCOVERY_WHY_SIZE = 256,
+	DISCOVERY_NAME_SIZE = 4096 + 1,
+};
 
 enum discovery_flavour { DISCOVERY_SOTW, DISCOVERY_DELTA };
 
+struct pbwire discovery_reader(const struct rpc_msg *m);
+
 struct discovery_request {
 	char type_url[DISCOVERY_TYPE_SIZE];
-	char nonce[DISCOVERY_NONCE_SIZE];   /* response_nonce */
-	bool has_node;
-	struct pbwire node;                 /* the payload of field `node` */
+	char nonce[DISCOVERY_NONCE_SIZE]; /* response_nonce */
+	bool has_node, has_node_id;
 	bool nack;
-	char nack_why[DISCOVERY_WHY_SIZE];  /* printable */
+	char nack_why[DISCOVERY_WHY_SIZE]; /* printable */
 };
-int discovery_read_request(struct discovery_request *q, enum discovery_flavour f,
-    const struct iovec *iov, size_t n, struct err *e);
+int discovery_read_request(
+    struct discovery_request *q, enum discovery_flavour f, struct pbwire msg, struct err *e);
 
 struct discovery_response {
 	char type_url[DISCOVERY_TYPE_SIZE];
 	char nonce[DISCOVERY_NONCE_SIZE];
-	char version[DISCOVERY_NONCE_SIZE]; /* cut; delta: system_version_info */
+	char version[DISCOVERY_NONCE_SIZE]; /* "" if longer; delta: system_version_info */
 	unsigned resources;
 };
-int discovery_read_response(struct discovery_response *r, enum discovery_flavour f,
-    const struct iovec *iov, size_t n, struct err *e);
+/* The fields that are read have the same numbers in both flavours. */
+int discovery_read_response(struct discovery_response *r, struct pbwire msg, struct err *e);
 
-/* The names a secret request asks for. */
-typedef int (*discovery_name)(void *ctx, const char *name, bool unsubscribe);
-int discovery_each_name(enum discovery_flavour f, const struct iovec *iov, size_t n,
-    discovery_name each, void *ctx, struct err *e);
+/* The names in a request, in the order of the wire. */
+enum discovery_verb {
+	DISCOVERY_SUBSCRIBE,
+	DISCOVERY_UNSUBSCRIBE, /* delta only */
+	DISCOVERY_HAVE,        /* delta only: of an earlier stream, in `version` */
+};
+struct discovery_name {
+	enum discovery_verb verb;
+	const char *name;    /* at most 4,096 bytes */
+	const char *version; /* "" if longer than DISCOVERY_NONCE_SIZE */
+};
+/* -1 ends the walk; `each` has filled `e`. */
+typedef int (*discovery_each)(void *ctx, const struct discovery_name *n, struct err *e);
+int discovery_each_name(
+    enum discovery_flavour f, struct pbwire msg, discovery_each each, void *ctx, struct err *e);
 
-/* The same request with node.id and node.metadata replaced (every occurrence dropped, ours appended)
- * and every other byte of it kept. */
-int discovery_replace_node(struct evbuffer *out, const struct iovec *iov, size_t n, const char *id,
-    const void *metadata, size_t metadata_size, struct err *e);
+struct discovery_node {
+	const char *id;
+	const void *metadata; /* a packed google.protobuf.Struct */
+	size_t metadata_size;
+};
+/* The same request with node.id and node.metadata replaced.  A node may be on the wire in pieces:
+ * every piece is taken out, and one node of all their other fields, and ours, is put at the end;
+ * every other byte is kept, in order.  Nothing is written to `out` on error. */
+int discovery_replace_node(struct evbuffer *out, enum discovery_flavour f, struct pbwire msg,
+    const struct discovery_node *ours, struct err *e);
 
 /* An ACK, or with `why` a NACK (code INTERNAL), of a response that agentd handled itself. */
 void discovery_put_ack(struct evbuffer *out, enum discovery_flavour f,
     const struct discovery_response *r, const char *why);
 /* A subscription of agentd's own: the type and nothing else. */
-void discovery_put_subscribe(struct evbuffer *out, const char *type_url);
+void discovery_put_subscribe(struct evbuffer *out, enum discovery_flavour f, const char *type_url);

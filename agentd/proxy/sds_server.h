@@ -2,9 +2,9 @@
  *
  * It is told the certificate and never asks for it; a request for one that is not there yet waits
  * inside (never an empty secret).  Names (istio-agent.md 2.3): `default`, `ROOTCA`, `file-cert:A~B`
- * and `file-root:A` answered as file names that Envoy reads and watches itself, other plain names as
- * `default`; a name with "://" ends the stream with an error.  ACK, NACK, stale nonces and added names as
- * istio-agent.md 2.4.  At most one response is under way per stream: pushes that come
+ * and `file-root:A` answered as file names that Envoy reads and watches itself, other plain names
+ * as `default`; a name with "://" ends the stream with an error.  ACK, NACK, stale nonces and added
+ * names as istio-agent.md 2.4.  At most one response is under way per stream: pushes that come
  * meanwhile are merged into one.  Limits: 64 names per stream, 4,096 bytes a name.
  */
 #pragma once
@@ -21,4 +21,5 @@ void sds_server_free(struct sds_server **s);
 void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_not);
 /* Takes the stream if the method is one of ours. */
 bool sds_server_incoming(struct sds_server *s, struct rpc_stream *st, const char *method);
-json_t *sds_server_dump(const struct sds_server *s); /* streams, names, pushes, acks, nacks, last_nack */
+json_t *sds_server_dump(
+    const struct sds_server *s); /* streams, names, pushes, acks, nacks, last_nack */

@@ -15,12 +15,14 @@ struct rpc_server;
 struct uds;
 
 struct uds_events {
-	void (*listening)(void *ctx, const struct err *e); /* once: both sockets are there, or why not */
-	/* The addresses in the pod's netns, whenever they were read; before the connection is served. */
+	void (*listening)(
+	    void *ctx, const struct err *e); /* once: both sockets are there, or why not */
+	/* The addresses in the pod's netns, whenever they were read; before the connection is
+	 * served. */
 	void (*addresses)(void *ctx, const char *const *ips, size_t n);
 };
 
 struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, const char *subject,
     struct rpc_server *to, const struct uds_events *ev, void *ctx);
-void uds_free(struct uds **u); /* the broker's copies go on listening */
+void uds_free(struct uds **u);         /* the broker's copies go on listening */
 json_t *uds_dump(const struct uds *u); /* accepted, refused, netns_cookie, last_refusal */

@@ -3,9 +3,9 @@
  * Read are the type URL and nonce of each message, and the node of the first request, whose id and
  * metadata are replaced (architecture decision 6).  A second stream of the pod ends the first with
  * OK.  Either side's end ends the other.  Types of xds_proxy_take() are subscribed to right after
- * Envoy's first LDS request, answered (ACK or NACK) here and never shown to Envoy; foreign types are
- * dropped (istio-agent.md 1.4-1.5).  Pushes queue for a slow Envoy up to 8 MiB; then istiod is not
- * read until the queue is empty.
+ * Envoy's first LDS request, answered (ACK or NACK) here and never shown to Envoy; foreign types
+ * are dropped (istio-agent.md 1.4-1.5).  Pushes queue for a slow Envoy up to 8 MiB; then istiod is
+ * not read until the queue is empty.
  */
 #pragma once
 #include <jansson.h>
@@ -20,17 +20,19 @@ struct rpc_stream;
 struct token;
 struct xds_proxy;
 
-/* The pod's token, read anew for every stream; NULL and `e` when there is none that is valid now. */
+/* The pod's token, read anew for every stream; NULL and `e` when there is none that is valid now.
+ */
 typedef const struct token *(*xds_token)(void *ctx, struct err *e);
 /* Consumes a response of a type instead of Envoy; -1 becomes a NACK with the text of `e`. */
 typedef int (*xds_local)(void *ctx, const struct rpc_msg *response, struct err *e);
 
 /* `p` and `n` outlive the proxy. */
-struct xds_proxy *xds_proxy_new(const struct pod *p, const struct node *n, struct istiod *i,
-    xds_token token, void *ctx);
+struct xds_proxy *xds_proxy_new(
+    const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx);
 void xds_proxy_free(struct xds_proxy **x);
 void xds_proxy_take(struct xds_proxy *x, const char *type_url, xds_local handler, void *ctx);
 /* Takes the stream if the method is one of ADS's. */
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method);
-/* connected, flavour, node_id, opened, displaced, types{url: {version, nonce, acked, nacked, last_nack}}, why_not */
+/* connected, flavour, node_id, opened, displaced, types{url: {version, nonce, acked, nacked,
+ * last_nack}}, why_not */
 json_t *xds_proxy_dump(const struct xds_proxy *x);

@@ -4,7 +4,8 @@
  * renewal happens here and only here, subscribers are told and never ask.  A failed renewal keeps
  * the certificate that is still valid; back-off is per entry (0.5 s doubling to 60 s, +-10 %), and
  * two issued certificates of one entry are never closer than 5 minutes (a setting) whatever the
- * clock says.  When the last subscriber goes the certificate lingers (5 min) before its key is wiped.
+ * clock says.  When the last subscriber goes the certificate lingers (5 min) before its key is
+ * wiped.
  */
 #pragma once
 #include "../base/uuid.h"
@@ -50,13 +51,13 @@ typedef void (*cert_changed)(void *ctx, struct cert *c, const char *why_not);
 /* The subscriber's own token, or NULL if it has none that is valid now (then `e` says why). */
 typedef const struct token *(*cert_token)(void *ctx, struct err *e);
 
-struct cert_cache *cert_cache_new(struct loop *l, struct istiod *i, struct ca_client *ca,
-    const struct cert_cache_options *o);
+struct cert_cache *cert_cache_new(
+    struct loop *l, struct istiod *i, struct ca_client *ca, const struct cert_cache_options *o);
 void cert_cache_free(struct cert_cache **c); /* all subscriptions must be gone */
 /* `changed` runs soon with the current state, then at each change.  Nothing is delivered to a
  * subscriber whose own token is not valid. */
 struct cert_sub *cert_subscribe(struct cert_cache *c, const struct cert_spec *spec,
     const struct uuid *pod, const char *subject, cert_token token, cert_changed changed, void *ctx);
-void cert_unsubscribe(struct cert_sub **s); /* allowed inside `changed` */
+void cert_unsubscribe(struct cert_sub **s);  /* allowed inside `changed` */
 void cert_token_changed(struct cert_sub *s); /* look again: deliver, or try now what waited */
 json_t *cert_cache_dump(const struct cert_cache *c); /* no key in it */

@@ -16,8 +16,8 @@ struct identity {
 	char trust_domain[256], ns[64], sa[254];
 };
 
-int identity_set(struct identity *id, const char *trust_domain, const char *ns, const char *sa,
-    struct err *e);
+int identity_set(
+    struct identity *id, const char *trust_domain, const char *ns, const char *sa, struct err *e);
 int identity_parse(struct identity *id, const char *uri, size_t len, struct err *e);
 char *identity_uri(const struct identity *id, char out[IDENTITY_URI_SIZE]);
 bool identity_equal(const struct identity *a, const struct identity *b);

@@ -15,7 +15,7 @@ struct err;
 enum { TOKEN_SIZE_MAX = 16 * 1024 };
 
 struct token {
-	char *jwt; /* secret; trimmed, only characters legal in a header */
+	char *jwt;       /* secret; trimmed, only characters legal in a header */
 	int64_t expires; /* Unix seconds */
 	char ns[64], sa[254], pod_uid[UUID_TEXT_SIZE];
 	char audience[256]; /* the first one, for messages */

@@ -4,9 +4,9 @@
  * takes 160-540 ms and belongs on the worker thread.
  */
 #pragma once
-#include <stdint.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct err;
 struct identity;
@@ -28,17 +28,18 @@ int x509_make_request(struct x509_request *out, const struct x509_key_params *k,
 void x509_request_clear(struct x509_request *r); /* wipes the key */
 
 struct x509_leaf {
-	char serial[64]; /* lower-case hex */
+	char serial[64];               /* lower-case hex */
 	int64_t not_before, not_after; /* Unix seconds */
 };
 
 /* Is `chain` (leaf, intermediates, last element: the roots) an answer to our request?
  * Checked: at least 2 elements; the leaf holds our key, names exactly `id` in its only URI SAN (a
  * NULL trust domain in `expect_td` accepts any, and `id` gets the one it names), is no CA, is valid
- * now (60 s of slack before), lives at most `ttl_max_s` from now; the chain leads to one of the roots. */
-int x509_check_chain(const char *const *chain, size_t n, const char *key_pem,
-    struct identity *id, const char *expect_td, int64_t now_s, int64_t ttl_max_s,
-    struct x509_leaf *leaf, struct err *e);
+ * now (60 s of slack before), lives at most `ttl_max_s` from now; the chain leads to one of the
+ * roots. */
+int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, struct identity *id,
+    const char *expect_td, int64_t now_s, int64_t ttl_max_s, struct x509_leaf *leaf, struct err *e);
 
-/* One to 64 certificates and nothing but them; normalised (what is around the PEM blocks is cut). */
+/* One to 64 certificates and nothing but them; normalised (what is around the PEM blocks is cut).
+ */
 char *x509_normalise_pem(const char *pem, size_t len, struct err *e);
