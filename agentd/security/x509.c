@@ -1,0 +1,412 @@
+/* x509.c - a key and its request out, an answer in.
+ *
+ * x509_make_request: new key -> PEM -> request with our one URI -> PEM.  Later, x509_check_chain:
+ * read every element -> the leaf is one that may be ours (key, identity, kind, life) -> the chain
+ * leads to the roots that came with it.  The answer is not believed because istiod was: it gives
+ * the *node's* certificate when it misreads a request, and copies a foreign trust domain
+ * (istiod-live.md surprise 5; threats-and-faults.md T24).
+ *
+ * Whatever happens the thread's OpenSSL error queue is left empty: TLS connections share it.
+ */
+#include "x509.h"
+#include "../base/err.h"
+#include "../base/mem.h"
+#include "identity.h"
+#include <openssl/encoder.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/rsa.h>
+#include <openssl/x509v3.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	ELEMENTS_MAX = 64,
+	CERTS_MAX = 64, /* in one element */
+	PEM_SIZE_MAX = 256 * 1024,
+	SERIAL_SIZE_MAX = 20, /* RFC 5280 4.1.2.2 */
+	CLOCK_SLACK_S = 60,
+};
+
+/* An owning local of an OpenSSL type, as auto_free is for plain memory. */
+#define OWNED(name, type, release)                                                                 \
+	static void drop_##name(type **p)                                                          \
+	{                                                                                          \
+		release(*p);                                                                       \
+	}
+#define owned(name) __attribute__((cleanup(drop_##name)))
+
+static void free_certs(STACK_OF(X509) * certs)
+{
+	sk_X509_pop_free(certs, X509_free);
+}
+
+OWNED(bio, BIO, BIO_free)
+OWNED(pkey, EVP_PKEY, EVP_PKEY_free)
+OWNED(encoder, OSSL_ENCODER_CTX, OSSL_ENCODER_CTX_free)
+OWNED(req, X509_REQ, X509_REQ_free)
+OWNED(names, GENERAL_NAMES, GENERAL_NAMES_free)
+OWNED(exts, X509_EXTENSIONS, sk_X509_EXTENSION_free)
+OWNED(ext, X509_EXTENSION, X509_EXTENSION_free)
+OWNED(certs, STACK_OF(X509), free_certs)
+OWNED(store, X509_STORE, X509_STORE_free)
+OWNED(store_ctx, X509_STORE_CTX, X509_STORE_CTX_free)
+
+/* The first error is the cause, the ones after it are who passed it on. */
+static int fail(struct err *e, const char *what)
+{
+	const char *reason = ERR_reason_error_string(ERR_get_error());
+	ERR_clear_error();
+	return err_set(e, ERR_INVALID, "%s: %s", what, reason ? reason : "not valid");
+}
+
+static char *bio_text(BIO *bio)
+{
+	char *data;
+	long size = BIO_get_mem_data(bio, &data);
+	char *text = mem_zalloc((size_t)size + 1);
+	memcpy(text, data, (size_t)size);
+	return text;
+}
+
+/* --- the request --- */
+
+static EVP_PKEY *make_key(enum x509_key_type type)
+{
+	switch (type) {
+	case X509_EC_P256:
+		return EVP_EC_gen("P-256");
+	case X509_EC_P384:
+		return EVP_EC_gen("P-384");
+	case X509_RSA_2048:
+		return EVP_RSA_gen(2048);
+	case X509_RSA_3072:
+		return EVP_RSA_gen(3072);
+	case X509_RSA_4096:
+		return EVP_RSA_gen(4096);
+	}
+	return NULL;
+}
+
+/* A memory BIO wipes what it frees, so the copy is the only one left. */
+static char *key_text(const EVP_PKEY *key, bool pkcs8)
+{
+	owned(bio) BIO *bio = BIO_new(BIO_s_mem());
+	owned(encoder) OSSL_ENCODER_CTX *enc = OSSL_ENCODER_CTX_new_for_pkey(
+	    key, EVP_PKEY_KEYPAIR, "PEM", pkcs8 ? "PrivateKeyInfo" : "type-specific", NULL);
+	return bio && enc && OSSL_ENCODER_to_bio(enc, bio) ? bio_text(bio) : NULL;
+}
+
+/* Go writes O as a PrintableString, empty or not; the string types' own minimum of one character
+ * is not asked for when the type is given. */
+static bool add_subject(X509_REQ *req)
+{
+	return X509_NAME_add_entry_by_NID(X509_REQ_get_subject_name(req), NID_organizationName,
+	    V_ASN1_PRINTABLESTRING, (const unsigned char *)"", 0, -1, 0);
+}
+
+static bool add_san(X509_REQ *req, const char *uri)
+{
+	owned(names) GENERAL_NAMES *names = GENERAL_NAMES_new();
+	owned(exts) X509_EXTENSIONS *exts = sk_X509_EXTENSION_new_null();
+	GENERAL_NAME *name = GENERAL_NAME_new();
+	ASN1_IA5STRING *value = ASN1_IA5STRING_new();
+	if (!names || !exts || !name || !value)
+		abort();
+	if (!ASN1_STRING_set(value, uri, -1) || !sk_GENERAL_NAME_push(names, name))
+		abort();
+	GENERAL_NAME_set0_value(name, GEN_URI, value);
+	owned(ext) X509_EXTENSION *ext = X509V3_EXT_i2d(NID_subject_alt_name, 1, names);
+	return ext && sk_X509_EXTENSION_push(exts, ext) && X509_REQ_add_extensions(req, exts);
+}
+
+static char *request_text(EVP_PKEY *key, enum x509_key_type type, const struct identity *id)
+{
+	char uri[IDENTITY_URI_SIZE];
+	owned(bio) BIO *bio = BIO_new(BIO_s_mem());
+	owned(req) X509_REQ *req = X509_REQ_new();
+	const EVP_MD *hash = type == X509_EC_P384 ? EVP_sha384() : EVP_sha256();
+	if (!bio || !req || !add_subject(req) || !add_san(req, identity_uri(id, uri)) ||
+	    !X509_REQ_set_pubkey(req, key) || !X509_REQ_sign(req, key, hash) ||
+	    !PEM_write_bio_X509_REQ(bio, req))
+		return NULL;
+	return bio_text(bio);
+}
+
+int x509_make_request(struct x509_request *out, const struct x509_key_params *k,
+    const struct identity *id, struct err *e)
+{
+	struct x509_request made = {0};
+	owned(pkey) EVP_PKEY *key = make_key(k->type);
+	if (key)
+		made.key_pem = key_text(key, k->pkcs8);
+	if (made.key_pem)
+		made.csr_pem = request_text(key, k->type, id);
+	if (!made.csr_pem) {
+		x509_request_clear(&made);
+		return fail(e, "cannot make a certificate request");
+	}
+	ERR_clear_error();
+	*out = made;
+	return 0;
+}
+
+void x509_request_clear(struct x509_request *r)
+{
+	mem_wipe_free(r->key_pem);
+	free(r->csr_pem);
+	*r = (struct x509_request){0};
+}
+
+/* --- reading PEM --- */
+
+/* One block as a certificate; anything else in it, or behind it, is refused. */
+static X509 *block_cert(const char *type, const char *header, const unsigned char *der, long len)
+{
+	if (strcmp(type, PEM_STRING_X509) != 0 || *header)
+		return NULL;
+	const unsigned char *at = der;
+	X509 *cert = d2i_X509(NULL, &at, len);
+	if (cert && at != der + len) {
+		X509_free(cert);
+		return NULL;
+	}
+	return cert;
+}
+
+/* 1: one more certificate is in `certs`.  0: no more blocks.  -1: something else is there. */
+static int read_block(BIO *bio, STACK_OF(X509) * certs)
+{
+	char *type = NULL, *header = NULL;
+	unsigned char *der = NULL;
+	long len;
+	if (!PEM_read_bio(bio, &type, &header, &der, &len))
+		return ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE ? 0 : -1;
+	X509 *cert = block_cert(type, header, der, len);
+	OPENSSL_free(type);
+	OPENSSL_free(header);
+	OPENSSL_free(der);
+	if (!cert)
+		return -1;
+	if (!sk_X509_push(certs, cert))
+		abort();
+	return 1;
+}
+
+/* The certificates of a text, 1 to `max`, in their order; NULL if there is anything else in it. */
+static STACK_OF(X509) * read_certs(const char *pem, size_t len, int max, struct err *e)
+{
+	if (len > PEM_SIZE_MAX) {
+		err_set(e, ERR_INVALID, "%zu bytes are more than %d", len, PEM_SIZE_MAX);
+		return NULL;
+	}
+	owned(bio) BIO *bio = BIO_new_mem_buf(pem, (int)len);
+	owned(certs) STACK_OF(X509) *certs = sk_X509_new_null();
+	if (!bio || !certs)
+		abort();
+	int more;
+	while ((more = read_block(bio, certs)) > 0) {
+		if (sk_X509_num(certs) > max) {
+			err_set(
+			    e, ERR_INVALID, "more than %d certificate%s", max, max > 1 ? "s" : "");
+			return NULL;
+		}
+	}
+	if (more < 0) {
+		fail(e, "not a PEM certificate");
+		return NULL;
+	}
+	ERR_clear_error();
+	if (!sk_X509_num(certs)) {
+		err_set(e, ERR_INVALID, "no certificate in it");
+		return NULL;
+	}
+	return take(certs);
+}
+
+char *x509_normalise_pem(const char *pem, size_t len, struct err *e)
+{
+	owned(certs) STACK_OF(X509) *certs = read_certs(pem, len, CERTS_MAX, e);
+	if (!certs)
+		return NULL;
+	owned(bio) BIO *bio = BIO_new(BIO_s_mem());
+	for (int i = 0; i < sk_X509_num(certs); i++) {
+		if (!bio || !PEM_write_bio_X509(bio, sk_X509_value(certs, i))) {
+			fail(e, "cannot write a certificate");
+			return NULL;
+		}
+	}
+	return bio_text(bio);
+}
+
+/* --- is the leaf ours? --- */
+
+static int check_key(X509 *leaf, const char *key_pem, struct err *e)
+{
+	owned(bio) BIO *bio = BIO_new_mem_buf(key_pem, -1);
+	/* The empty passphrase keeps OpenSSL from asking on the terminal. */
+	owned(pkey) EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)"");
+	if (!key)
+		return fail(e, "our private key");
+	if (EVP_PKEY_eq(X509_get0_pubkey(leaf), key) != 1)
+		return err_set(e, ERR_INVALID, "it is for another key");
+	return 0;
+}
+
+/* The one name in the leaf.  A second one of any kind is refused too: istiod never adds one
+ * (istio-agent.md 4.5), and a DNS name would let the pod pass for a server that it is not. */
+static int read_identity(X509 *leaf, struct identity *found, struct err *e)
+{
+	owned(names) GENERAL_NAMES *names =
+	    X509_get_ext_d2i(leaf, NID_subject_alt_name, NULL, NULL);
+	if (!names || sk_GENERAL_NAME_num(names) != 1)
+		return err_set(e, ERR_INVALID, "it has not exactly one subject alternative name");
+	int type;
+	const ASN1_STRING *uri = GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names, 0), &type);
+	if (type != GEN_URI)
+		return err_set(e, ERR_INVALID, "its subject alternative name is no URI");
+	return identity_parse(
+	    found, (const char *)ASN1_STRING_get0_data(uri), (size_t)ASN1_STRING_length(uri), e);
+}
+
+static int check_identity(
+    X509 *leaf, const struct identity *id, const char *td, struct identity *found, struct err *e)
+{
+	char uri[IDENTITY_URI_SIZE];
+	if (read_identity(leaf, found, e))
+		return -1;
+	if (strcmp(found->ns, id->ns) != 0 || strcmp(found->sa, id->sa) != 0)
+		return err_set(
+		    e, ERR_INVALID, "it is for %.180s, not for ours", identity_uri(found, uri));
+	if (td && strcmp(found->trust_domain, td) != 0)
+		return err_set(e, ERR_INVALID, "its trust domain is \"%.90s\", not \"%.90s\"",
+		    found->trust_domain, td);
+	return 0;
+}
+
+static int check_kind(X509 *leaf, struct err *e)
+{
+	uint32_t flags = X509_get_extension_flags(leaf);
+	if (flags & EXFLAG_INVALID)
+		return err_set(e, ERR_INVALID, "its extensions are malformed");
+	if (flags & EXFLAG_CA ||
+	    (flags & EXFLAG_KUSAGE && X509_get_key_usage(leaf) & KU_KEY_CERT_SIGN))
+		return err_set(e, ERR_INVALID, "it is a CA's");
+	uint32_t both = XKU_SSL_SERVER | XKU_SSL_CLIENT;
+	if (flags & EXFLAG_XKUSAGE && (X509_get_extended_key_usage(leaf) & both) != both)
+		return err_set(e, ERR_INVALID, "it is not for both TLS servers and clients");
+	return 0;
+}
+
+static int read_time(int64_t *out, const ASN1_TIME *time, struct err *e)
+{
+	struct tm tm;
+	if (!ASN1_TIME_to_tm(time, &tm))
+		return fail(e, "its validity");
+	*out = timegm(&tm);
+	return 0;
+}
+
+static int read_leaf(X509 *cert, struct x509_leaf *leaf, struct err *e)
+{
+	const ASN1_INTEGER *serial = X509_get0_serialNumber(cert);
+	const unsigned char *byte = ASN1_STRING_get0_data(serial);
+	int n = ASN1_STRING_length(serial);
+	if (n > SERIAL_SIZE_MAX)
+		return err_set(e, ERR_INVALID, "its serial number has %d bytes", n);
+	*leaf = (struct x509_leaf){0};
+	for (int i = 0; i < n; i++)
+		snprintf(leaf->serial + 2 * i, 3, "%02x", byte[i]);
+	if (read_time(&leaf->not_before, X509_get0_notBefore(cert), e))
+		return -1;
+	return read_time(&leaf->not_after, X509_get0_notAfter(cert), e);
+}
+
+/* The wall clocks of CA and node may differ a little, in both directions. */
+static int check_life(const struct x509_leaf *leaf, int64_t now_s, int64_t ttl_max_s, struct err *e)
+{
+	int64_t starts = leaf->not_before - now_s, ends = leaf->not_after - now_s;
+	if (starts > CLOCK_SLACK_S)
+		return err_set(e, ERR_INVALID,
+		    "it is not valid yet (in %lld s; is the clock right?)", (long long)starts);
+	if (ends <= 0)
+		return err_set(e, ERR_INVALID, "it expired %lld s ago (is the clock right?)",
+		    (long long)-ends);
+	if (ends > ttl_max_s + CLOCK_SLACK_S)
+		return err_set(e, ERR_INVALID, "it lives %lld s, more than %lld", (long long)ends,
+		    (long long)ttl_max_s);
+	return 0;
+}
+
+/* --- the chain --- */
+
+static int check_path(
+    X509 *leaf, STACK_OF(X509) * between, STACK_OF(X509) * roots, int64_t at_s, struct err *e)
+{
+	owned(store) X509_STORE *store = X509_STORE_new();
+	owned(store_ctx) X509_STORE_CTX *ctx = X509_STORE_CTX_new();
+	if (!store || !ctx)
+		abort();
+	for (int i = 0; i < sk_X509_num(roots); i++)
+		if (!X509_STORE_add_cert(store, sk_X509_value(roots, i)))
+			return fail(e, "its roots");
+	if (!X509_STORE_CTX_init(ctx, store, leaf, between))
+		return fail(e, "its chain");
+	X509_VERIFY_PARAM *param = X509_STORE_CTX_get0_param(ctx);
+	X509_VERIFY_PARAM_set_time(param, at_s);
+	X509_VERIFY_PARAM_set_purpose(param, X509_PURPOSE_ANY);
+	int ok = X509_verify_cert(ctx);
+	ERR_clear_error();
+	if (ok == 1)
+		return 0;
+	return err_set(e, ERR_INVALID, "its chain does not lead to its roots: %s",
+	    X509_verify_cert_error_string(X509_STORE_CTX_get_error(ctx)));
+}
+
+/* Elements from the second to the last but one, a certificate each, appended to `out`. */
+static int read_between(STACK_OF(X509) * out, const char *const *chain, size_t n, struct err *e)
+{
+	for (size_t i = 1; i + 1 < n; i++) {
+		owned(certs) STACK_OF(X509) *one = read_certs(chain[i], strlen(chain[i]), 1, e);
+		if (!one)
+			return err_wrap(e, "element %zu", i + 1);
+		if (!sk_X509_push(out, sk_X509_value(one, 0)))
+			abort();
+		(void)sk_X509_pop(one);
+	}
+	return 0;
+}
+
+int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, struct identity *id,
+    const char *expect_td, int64_t now_s, int64_t ttl_max_s, struct x509_leaf *leaf, struct err *e)
+{
+	if (n < 2 || n > ELEMENTS_MAX)
+		return err_set(e, ERR_INVALID, "certificate chain of %zu elements, not 2 to %d", n,
+		    ELEMENTS_MAX);
+	const char *last = chain[n - 1];
+	owned(certs) STACK_OF(X509) *first = read_certs(chain[0], strlen(chain[0]), 1, e);
+	if (!first)
+		return err_wrap(e, "element 1");
+	owned(certs) STACK_OF(X509) *between = sk_X509_new_null();
+	if (!between)
+		abort();
+	if (read_between(between, chain, n, e))
+		return -1;
+	owned(certs) STACK_OF(X509) *roots = read_certs(last, strlen(last), CERTS_MAX, e);
+	if (!roots)
+		return err_wrap(e, "element %zu", n);
+
+	X509 *cert = sk_X509_value(first, 0);
+	struct identity found;
+	struct x509_leaf life;
+	/* A certificate whose life starts within the slack is judged as of then. */
+	if (check_identity(cert, id, expect_td, &found, e) || check_kind(cert, e) ||
+	    read_leaf(cert, &life, e) || check_life(&life, now_s, ttl_max_s, e) ||
+	    check_key(cert, key_pem, e) ||
+	    check_path(cert, between, roots, life.not_before > now_s ? life.not_before : now_s, e))
+		return err_wrap(e, "certificate refused");
+	ERR_clear_error();
+	*id = found;
+	*leaf = life;
+	return 0;
+}
