@@ -1,0 +1,424 @@
+/* fake/priv.c - stands in for agentd/priv/priv.c: remembers what was asked, answers when told.
+ *
+ * A call waits in a list -> the test answers it -> it leaves the list, its slot is emptied, then
+ * `done` runs (R3).  Follows stay until priv_unfollow().  Writes and removals are recorded.
+ */
+#include "priv.h"
+#include "../../agentd/base/err.h"
+#include "../../agentd/base/mem.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <utlist.h>
+
+#include <cmocka.h>
+
+struct priv_call {
+	struct priv *p;
+	struct priv_call **slot;
+	enum priv_op op;
+	enum priv_listener kind;
+	struct uuid pod;
+	union {
+		priv_done done;
+		priv_listening listening;
+		priv_netns_known netns_known;
+	};
+	void *ctx;
+	struct priv_call *prev, *next;
+};
+
+struct priv_follow {
+	struct priv *p;
+	enum priv_followed what;
+	struct uuid pod;
+	unsigned plane;
+	priv_changed changed;
+	void *ctx;
+	struct priv_follow *prev, *next;
+};
+
+struct record { /* a write, or a removal when data is NULL */
+	struct uuid pod;
+	enum priv_file file;
+	char *data;
+	size_t size;
+	struct record *prev, *next;
+};
+
+struct priv {
+	struct priv_call *calls;
+	struct priv_follow *follows;
+	struct record *records;
+	int listeners[PRIV_NODE_LISTENER_END];
+	void (*lost)(void *ctx);
+	void *lost_ctx;
+};
+
+static struct priv *last;
+static const char *fail_next;
+static int next_listeners[PRIV_NODE_LISTENER_END] = {-1};
+
+struct priv *fake_priv(void)
+{
+	struct priv *p = mem_zalloc(sizeof *p);
+
+	memset(p->listeners, 0xff, sizeof p->listeners);
+	return p;
+}
+
+struct priv *fake_priv_last(void)
+{
+	return last;
+}
+
+void fake_priv_fail_new(const char *why)
+{
+	fail_next = why;
+}
+
+void fake_priv_node_listener(enum priv_node_listener kind, int fd)
+{
+	next_listeners[kind] = fd;
+}
+
+struct priv *priv_new(struct loop *l, int fd, void (*lost)(void *ctx), void *ctx, struct err *e)
+{
+	(void)l;
+	if (fd >= 0)
+		close(fd);
+	if (fail_next) {
+		err_set(e, EPROTO, "%s", take(fail_next));
+		return NULL;
+	}
+	struct priv *p = last = fake_priv();
+	p->lost = lost;
+	p->lost_ctx = ctx;
+	memcpy(p->listeners, next_listeners, sizeof p->listeners);
+	memset(next_listeners, 0xff, sizeof next_listeners);
+	return p;
+}
+
+void priv_free(struct priv **pp)
+{
+	if (!*pp)
+		return;
+	struct priv *p = take(*pp);
+	assert_int_equal(fake_priv_live(p), 0); /* who frees it has ended everything before */
+	struct record *r, *tmp;
+	DL_FOREACH_SAFE (p->records, r, tmp) {
+		free(r->data);
+		free(r);
+	}
+	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
+		if (p->listeners[i] >= 0)
+			close(p->listeners[i]);
+	if (last == p)
+		last = NULL;
+	free(p);
+}
+
+int priv_take_listener(struct priv *p, enum priv_node_listener kind)
+{
+	return take_fd(p->listeners[kind]);
+}
+
+void fake_priv_lose(struct priv *p)
+{
+	assert_non_null(p->lost);
+	p->lost(p->lost_ctx);
+}
+
+/* --- calls ----------------------------------------------------------------------------------- */
+
+static struct priv_call *call_new(
+    struct priv *p, struct priv_call **slot, enum priv_op op, const struct uuid *pod, void *ctx)
+{
+	struct priv_call *c = mem_zalloc(sizeof *c);
+
+	assert_null(*slot); /* one call at a time in a slot */
+	c->p = p;
+	c->op = op;
+	c->pod = *pod;
+	c->ctx = ctx;
+	c->slot = slot;
+	*slot = c;
+	DL_APPEND(p->calls, c);
+	return c;
+}
+
+void priv_pod_add(
+    struct priv *p, struct priv_call **slot, const struct uuid *pod, priv_done done, void *ctx)
+{
+	call_new(p, slot, PRIV_POD_ADD, pod, ctx)->done = done;
+}
+
+void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod,
+    enum priv_listener kind, priv_listening done, void *ctx)
+{
+	struct priv_call *c = call_new(p, slot, PRIV_LISTEN, pod, ctx);
+
+	c->kind = kind;
+	c->listening = done;
+}
+
+void priv_netns_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
+    priv_netns_known done, void *ctx)
+{
+	assert_true(fd >= 0);
+	call_new(p, slot, PRIV_NETNS_OF, pod, ctx)->netns_known = done;
+}
+
+static void call_drop(struct priv_call *c)
+{
+	DL_DELETE(c->p->calls, c);
+	*c->slot = NULL;
+}
+
+void priv_call_cancel(struct priv_call **c)
+{
+	if (!*c)
+		return;
+	struct priv_call *was = *c;
+	call_drop(was);
+	free(was);
+}
+
+static bool pod_matches(const struct uuid *have, const struct uuid *wanted)
+{
+	return !wanted || uuid_equal(have, wanted);
+}
+
+static struct priv_call *call_find(
+    struct priv *p, enum priv_op op, const struct uuid *pod, int kind)
+{
+	struct priv_call *c;
+
+	DL_FOREACH (p->calls, c) {
+		if (c->op == op && pod_matches(&c->pod, pod) &&
+		    (kind < 0 || (int)c->kind == kind)) {
+			call_drop(c);
+			return c;
+		}
+	}
+	fail_msg("nobody waits for operation %d", op);
+	return NULL;
+}
+
+static const struct err *refusal(struct err *e, const char *why)
+{
+	if (!why)
+		return NULL;
+	err_set(e, EPERM, "%s", why);
+	return e;
+}
+
+int fake_priv_waiting(const struct priv *p, enum priv_op op)
+{
+	const struct priv_call *c;
+	int n = 0;
+
+	DL_FOREACH (p->calls, c)
+		n += c->op == op;
+	return n;
+}
+
+void fake_priv_added(struct priv *p, const struct uuid *pod, const char *why)
+{
+	auto_free struct priv_call *c = call_find(p, PRIV_POD_ADD, pod, -1);
+	struct err e;
+
+	c->done(c->ctx, refusal(&e, why));
+}
+
+void fake_priv_listening(
+    struct priv *p, const struct uuid *pod, enum priv_listener kind, int fd, const char *why)
+{
+	auto_free struct priv_call *c = call_find(p, PRIV_LISTEN, pod, kind);
+	struct err e;
+
+	c->listening(c->ctx, refusal(&e, why), why ? -1 : fd);
+}
+
+void fake_priv_netns(
+    struct priv *p, const struct uuid *pod, const struct priv_netns *n, const char *why)
+{
+	auto_free struct priv_call *c = call_find(p, PRIV_NETNS_OF, pod, -1);
+	struct err e;
+
+	c->netns_known(c->ctx, refusal(&e, why), why ? NULL : n);
+}
+
+/* --- what nobody waits for ---------------------------------------------------------------------
+ */
+
+static struct record *record(struct priv *p, const struct uuid *pod)
+{
+	struct record *r = mem_zalloc(sizeof *r);
+
+	r->pod = *pod;
+	DL_APPEND(p->records, r);
+	return r;
+}
+
+void priv_pod_remove(struct priv *p, const struct uuid *pod)
+{
+	record(p, pod);
+}
+
+void priv_write(
+    struct priv *p, const struct uuid *pod, enum priv_file file, const void *data, size_t size)
+{
+	struct record *r = record(p, pod);
+
+	assert_true(size <= PRIV_FILE_SIZE_MAX);
+	r->file = file;
+	r->data = mem_zalloc(size + 1);
+	r->size = size;
+	if (size)
+		memcpy(r->data, data, size);
+}
+
+int fake_priv_removals(const struct priv *p, const struct uuid *pod)
+{
+	const struct record *r;
+	int n = 0;
+
+	DL_FOREACH (p->records, r)
+		n += !r->data && pod_matches(&r->pod, pod);
+	return n;
+}
+
+int fake_priv_writes(const struct priv *p, const struct uuid *pod, enum priv_file file)
+{
+	const struct record *r;
+	int n = 0;
+
+	DL_FOREACH (p->records, r)
+		n += r->data && r->file == file && pod_matches(&r->pod, pod);
+	return n;
+}
+
+const char *fake_priv_written(
+    const struct priv *p, const struct uuid *pod, enum priv_file file, size_t *size)
+{
+	const struct record *r, *found = NULL;
+
+	DL_FOREACH (p->records, r)
+		if (r->data && r->file == file && pod_matches(&r->pod, pod))
+			found = r;
+	if (size)
+		*size = found ? found->size : 0;
+	return found ? found->data : NULL;
+}
+
+/* --- follows -----------------------------------------------------------------------------------
+ */
+
+struct priv_follow *priv_follow(struct priv *p, enum priv_followed what, const struct uuid *pod,
+    unsigned plane, priv_changed changed, void *ctx)
+{
+	struct priv_follow *f = mem_zalloc(sizeof *f);
+
+	assert_true(pod || what != PRIV_FOLLOW_TOKEN);
+	f->p = p;
+	f->what = what;
+	if (pod)
+		f->pod = *pod;
+	f->plane = plane;
+	f->changed = changed;
+	f->ctx = ctx;
+	DL_APPEND(p->follows, f);
+	return f;
+}
+
+void priv_unfollow(struct priv_follow **f)
+{
+	if (!*f)
+		return;
+	struct priv_follow *was = take(*f);
+	DL_DELETE(was->p->follows, was);
+	free(was);
+}
+
+static struct priv_follow *follow_find(
+    const struct priv *p, enum priv_followed what, const struct uuid *pod, unsigned plane)
+{
+	struct priv_follow *f;
+
+	DL_FOREACH (p->follows, f)
+		if (f->what == what && (what != PRIV_FOLLOW_TOKEN || pod_matches(&f->pod, pod)) &&
+		    (what != PRIV_FOLLOW_ROOT || f->plane == plane))
+			return f;
+	return NULL;
+}
+
+bool fake_priv_follows(
+    const struct priv *p, enum priv_followed what, const struct uuid *pod, unsigned plane)
+{
+	return follow_find(p, what, pod, plane);
+}
+
+void fake_priv_push(struct priv *p, enum priv_followed what, const struct uuid *pod, unsigned plane,
+    const struct priv_content *c)
+{
+	struct priv_follow *f = follow_find(p, what, pod, plane);
+
+	if (!f)
+		fail_msg("nobody follows %d", what);
+	f->changed(f->ctx, c); /* may end the follow (R5) */
+}
+
+static void push_text(struct priv *p, enum priv_followed what, const struct uuid *pod,
+    unsigned plane, const struct priv_content *named)
+{
+	struct priv_content c = *named;
+	struct err e;
+
+	if (!c.data) {
+		err_set(&e, ENOENT, "No such file or directory");
+		c.e = &e;
+	} else {
+		c.size = strlen(c.data);
+	}
+	fake_priv_push(p, what, pod, plane, &c);
+}
+
+void fake_priv_root(struct priv *p, unsigned plane, const char *pem)
+{
+	push_text(
+	    p, PRIV_FOLLOW_ROOT, NULL, plane, &(struct priv_content){.name = "", .data = pem});
+}
+
+void fake_priv_token(struct priv *p, const struct uuid *pod, const char *jwt)
+{
+	push_text(p, PRIV_FOLLOW_TOKEN, pod, 0, &(struct priv_content){.name = "", .data = jwt});
+}
+
+void fake_priv_manifest(struct priv *p, const char *name, const char *yaml)
+{
+	push_text(
+	    p, PRIV_FOLLOW_MANIFESTS, NULL, 0, &(struct priv_content){.name = name, .data = yaml});
+}
+
+void fake_priv_synced(struct priv *p)
+{
+	struct priv_content c = {.name = "", .synced = true};
+
+	fake_priv_push(p, PRIV_FOLLOW_MANIFESTS, NULL, 0, &c);
+}
+
+int fake_priv_live(const struct priv *p)
+{
+	const struct priv_call *c;
+	const struct priv_follow *f;
+	int n = 0;
+
+	DL_FOREACH (p->calls, c)
+		n++;
+	DL_FOREACH (p->follows, f)
+		n++;
+	return n;
+}
