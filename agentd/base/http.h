@@ -1,4 +1,5 @@
-/* http.h - a thin cover over evhttp: a server on a listening fd; a one-shot client on a connected fd.
+/* http.h - a thin cover over evhttp: a server on a listening fd, and a client that sends one request
+ * over a connected fd.
  *
  * Limits: 64 KiB of body, 8 KiB of headers, 10 s without progress.  HTTP/1.1 only.
  */

@@ -1,0 +1,311 @@
+/* log.c - from log_warn(...) to one write(2).
+ *
+ * Scopes chain themselves together in constructors, before main().  A line is composed in a buffer
+ * on the stack: time, level, scope, subject, message; each value escaped for the format in use, cut
+ * at a whole character so that what closes the line always fits.  It goes out by a single write, so
+ * lines of different threads never mix.  The levels are the only shared state: relaxed atomics,
+ * since it does not matter which of two lines sees a new level first.
+ */
+#include "log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "err.h"
+
+enum { LINE_MAX_BYTES = 2048, CLOSING_BYTES = 3 /* "}\n */, LEVELS = 4 };
+
+static const char *const level_names[LEVELS] = {"error", "warn", "info", "debug"};
+static const char journald[LEVELS] = {'3', '4', '6', '7'}; /* sd-daemon(3) */
+
+static struct log_scope *scopes;
+static bool as_json;
+static bool with_priority;
+
+struct line {
+	char text[LINE_MAX_BYTES];
+	size_t len;
+};
+
+void log_scope_register(struct log_scope *s)
+{
+	s->next = scopes;
+	scopes = s;
+}
+
+void log_init(bool json)
+{
+	as_json = json;
+	with_priority = !json && getenv("JOURNAL_STREAM");
+}
+
+/* All of it or nothing: half an escape sequence would make the line unreadable. */
+static bool put(struct line *l, const char *s, size_t n)
+{
+	if (n > sizeof(l->text) - CLOSING_BYTES - l->len)
+		return false;
+	memcpy(l->text + l->len, s, n);
+	l->len += n;
+	return true;
+}
+
+static void puts_line(struct line *l, const char *s)
+{
+	put(l, s, strlen(s));
+}
+
+/* Bytes of the well-formed UTF-8 character at `s` (Unicode table 3-7), 0 if it is none. */
+static unsigned utf8_char(const unsigned char *s, uint32_t *point)
+{
+	unsigned n = *s < 0x80   ? 1
+		     : *s < 0xc2 ? 0
+		     : *s < 0xe0 ? 2
+		     : *s < 0xf0 ? 3
+		     : *s < 0xf5 ? 4
+				 : 0;
+
+	if (n < 2) {
+		*point = *s;
+		return n;
+	}
+	*point = *s & (0x7f >> n);
+	for (unsigned i = 1; i < n; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		*point = *point << 6 | (s[i] & 0x3f);
+	}
+	if (n == 3 && (*point < 0x800 || (*point >= 0xd800 && *point < 0xe000)))
+		return 0;
+	if (n == 4 && (*point < 0x10000 || *point > 0x10ffff))
+		return 0;
+	return n;
+}
+
+/* Controls, and what makes a terminal show a line otherwise than it is: separators, bidi overrides.
+ */
+static bool is_printable(uint32_t c)
+{
+	return c >= 0x20 && (c < 0x7f || c >= 0xa0) && (c < 0x2028 || c > 0x202e) &&
+	       (c < 0x2066 || c > 0x2069) && c != 0xfeff;
+}
+
+/* One character, escaped for inside quotes.  Both formats share the escapes of JSON; an invalid
+ * byte is shown as \xNN to people and as U+FFFD in JSON, which has no way to say it. */
+static bool put_char(struct line *l, const unsigned char *s, unsigned n, uint32_t c)
+{
+	char esc[8];
+
+	if (n == 0)
+		snprintf(esc, sizeof(esc), as_json ? "\xef\xbf\xbd" : "\\x%02x", *s);
+	else if (c == '"' || c == '\\')
+		snprintf(esc, sizeof(esc), "\\%c", (char)c);
+	else if (c == '\n')
+		snprintf(esc, sizeof(esc), "\\n");
+	else if (!is_printable(c))
+		snprintf(esc, sizeof(esc), "\\u%04x", (unsigned)(c & 0xffff));
+	else
+		return put(l, (const char *)s, n);
+	return put(l, esc, strlen(esc));
+}
+
+static void put_escaped(struct line *l, const char *value)
+{
+	const unsigned char *s = (const unsigned char *)value;
+	uint32_t c;
+
+	while (*s) {
+		unsigned n = utf8_char(s, &c);
+		if (!put_char(l, s, n, c))
+			return;
+		s += n ? n : 1;
+	}
+}
+
+static bool needs_quotes(const char *value)
+{
+	const unsigned char *s = (const unsigned char *)value;
+	uint32_t c;
+
+	if (!*s)
+		return true;
+	while (*s) {
+		unsigned n = utf8_char(s, &c);
+		if (n == 0 || !is_printable(c) || strchr(" \"=\\", (int)*s))
+			return true;
+		s += n;
+	}
+	return false;
+}
+
+static void put_pair(struct line *l, const char *key, const char *value)
+{
+	bool quotes = as_json || needs_quotes(value);
+
+	if (as_json) {
+		puts_line(l, l->len > 1 ? ",\"" : "\"");
+		puts_line(l, key);
+		puts_line(l, "\":");
+	} else {
+		puts_line(l, l->len > 3 ? " " : "");
+		puts_line(l, key);
+		puts_line(l, "=");
+	}
+	puts_line(l, quotes ? "\"" : "");
+	put_escaped(l, value);
+	/* The message is last and may fill the line; room for its quote is kept by CLOSING_BYTES.
+	 */
+	if (quotes)
+		l->text[l->len++] = '"';
+}
+
+static void put_time(struct line *l)
+{
+	struct timespec now;
+	struct tm tm;
+	char text[40];
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	gmtime_r(&now.tv_sec, &tm);
+	size_t n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(text + n, sizeof(text) - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
+	put_pair(l, "time", text);
+}
+
+void log_write(
+    const struct log_scope *s, enum log_level level, const char *subject, const char *fmt, ...)
+{
+	int saved_errno = errno;
+	struct line l = {.len = 0};
+	char msg[LINE_MAX_BYTES];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(msg, sizeof(msg), fmt, ap);
+	va_end(ap);
+
+	if (with_priority)
+		put(&l, (char[]){'<', journald[level], '>'}, 3);
+	puts_line(&l, as_json ? "{" : "");
+	put_time(&l);
+	put_pair(&l, "level", level_names[level]);
+	put_pair(&l, "scope", s->name);
+	if (subject)
+		put_pair(&l, "subject", subject);
+	put_pair(&l, "msg", msg);
+	if (as_json)
+		l.text[l.len++] = '}';
+	l.text[l.len++] = '\n';
+	while (write(STDERR_FILENO, l.text, l.len) < 0 && errno == EINTR)
+		;
+	errno = saved_errno;
+}
+
+/* ---- levels at run time ---- */
+
+struct setting {
+	char scope[32]; /* "" for all */
+	int level;
+};
+
+static bool is_scope(const char *name)
+{
+	for (const struct log_scope *s = scopes; s; s = s->next)
+		if (strcmp(s->name, name) == 0)
+			return true;
+	return false;
+}
+
+static void append_scope(void *ctx, const char *scope, const char *level)
+{
+	struct err *e = ctx;
+	size_t n = strlen(e->msg);
+
+	(void)level;
+	snprintf(e->msg + n, sizeof(e->msg) - n, " %s", scope);
+}
+
+static int parse_setting(const char *text, size_t len, struct setting *out, struct err *e)
+{
+	const char *colon = memchr(text, ':', len);
+	size_t name_len = colon ? (size_t)(colon - text) : 0;
+	const char *level = colon ? colon + 1 : text;
+	size_t level_len = (size_t)(text + len - level);
+	char shown[48];
+
+	out->level = -1;
+	for (int i = 0; i < LEVELS; i++)
+		if (strlen(level_names[i]) == level_len &&
+		    !memcmp(level, level_names[i], level_len))
+			out->level = i;
+	if (out->level < 0)
+		return err_set(e, ERR_INVALID,
+		    "unknown log level \"%s\"; known: error warn info debug",
+		    err_printable(shown, sizeof(shown), level, (unsigned)level_len));
+
+	err_printable(out->scope, sizeof(out->scope), text, (unsigned)name_len);
+	if (!colon || !strcmp(out->scope, "default") || !strcmp(out->scope, "*")) {
+		out->scope[0] = '\0';
+		return 0;
+	}
+	if (name_len < sizeof(out->scope) && is_scope(out->scope))
+		return 0;
+	err_set(e, ERR_INVALID, "unknown log scope \"%s\"; known: default",
+	    err_printable(shown, sizeof(shown), text, (unsigned)name_len));
+	log_each_scope(append_scope, e);
+	return -1;
+}
+
+static void apply(const struct setting *set)
+{
+	for (struct log_scope *s = scopes; s; s = s->next)
+		if (!set->scope[0] || strcmp(s->name, set->scope) == 0)
+			__atomic_store_n(&s->level, (enum log_level)set->level, __ATOMIC_RELAXED);
+}
+
+int log_set_levels(const char *spec, struct err *e)
+{
+	enum { CHECK, DEFAULTS, SCOPES, PASSES };
+	struct setting set;
+
+	/* Nothing changes before all of it was understood; then the general settings first, so that
+	 * "xds:debug,default:warn" means the same as "default:warn,xds:debug". */
+	for (int pass = CHECK; pass < PASSES; pass++) {
+		const char *p = spec;
+		for (;;) {
+			size_t len = strcspn(p, ",");
+			if (parse_setting(p, len, &set, e) < 0)
+				return -1;
+			if (pass == (set.scope[0] ? SCOPES : DEFAULTS))
+				apply(&set);
+			if (!p[len])
+				break;
+			p += len + 1;
+		}
+	}
+	return 0;
+}
+
+void log_each_scope(void (*each)(void *ctx, const char *scope, const char *level), void *ctx)
+{
+	const struct log_scope *last = NULL;
+
+	/* The smallest name above the last one, until there is none: sorted, distinct, no memory.
+	 */
+	for (;;) {
+		const struct log_scope *next = NULL;
+		for (const struct log_scope *s = scopes; s; s = s->next)
+			if ((!last || strcmp(s->name, last->name) > 0) &&
+			    (!next || strcmp(s->name, next->name) < 0))
+				next = s;
+		if (!next)
+			return;
+		each(ctx, next->name, level_names[__atomic_load_n(&next->level, __ATOMIC_RELAXED)]);
+		last = next;
+	}
+}
