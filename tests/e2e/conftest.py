@@ -1,0 +1,94 @@
+"""Fixtures.  Whatever a test gets is its own and goes with it, also when it fails."""
+import os
+import shutil
+import signal
+import sys
+
+import pytest
+
+from . import mesh, run
+from .node import Node
+
+TAIL = 60
+
+
+def pytest_configure(config):
+    if os.geteuid() != 0:
+        pytest.exit('the end-to-end tests make network namespaces and cgroups: root is needed', 2)
+    # SIGTERM unwinds like Ctrl-C, so that everything is removed.
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        item.failed = True
+    return report
+
+
+@pytest.fixture(scope='session')
+def this_run():
+    with run.run() as made:
+        yield made
+
+
+@pytest.fixture
+def make_node(this_run, request):
+    """Makes nodes.  At the end no log may hold a secret or a sanitizer's complaint."""
+    nodes = []
+
+    def make(**kw):
+        nodes.append(Node(*this_run, **kw))
+        return nodes[-1]
+    yield make
+    try:
+        for node in nodes:
+            node.remove()
+        for node in nodes:
+            assert not node.agentd.complaints()
+            assert not node.leaks()
+    except BaseException:
+        request.node.failed = True
+        raise
+    finally:
+        for node in nodes:
+            if getattr(request.node, 'failed', False):
+                show(node)
+            shutil.rmtree(node.dir, ignore_errors=True)
+
+
+def show(node):
+    for log in node.logs():
+        lines = log.read_text(errors='replace').splitlines()
+        print(f'---- {log.relative_to(node.dir)} (last {min(TAIL, len(lines))} of {len(lines)} lines)',
+              *lines[-TAIL:], sep='\n', file=sys.stderr)
+    for record in node.istiod.journal()[-TAIL:]:
+        print('journal:', str({k: v for k, v in record.items() if not k.endswith('_hex')})[:400], file=sys.stderr)
+
+
+@pytest.fixture
+def node(make_node):
+    """A node whose agentd is not started yet."""
+    return make_node()
+
+
+@pytest.fixture
+def pair(node):
+    """A client and a server pod of different service accounts with their resources, agentd running."""
+    return start_pair(node)
+
+
+def start_pair(node, api_type='GRPC', envoys=True, **pods):
+    server, client = (node.pod(name, sa=f'{name}-sa', **pods) for name in ('server', 'client'))
+    node.istiod.set(client.id, **mesh.client(server, api_type))
+    node.istiod.set(server.id, **mesh.server([client], api_type))
+    node.agentd.start()
+    server.start_app(mesh.APP)
+    if envoys:
+        for pod in (server, client):
+            pod.start_envoy()
+        for pod in (server, client):
+            pod.wait_ready()
+        run.wait_for('the first answer', lambda: client.netns.http(mesh.OUTBOUND)[0] == 200)
+    return client, server

@@ -1,0 +1,87 @@
+"""Envoy resources of two pods: a client whose local listener leads over mTLS to a server's inbound one.
+
+    app of client -> 127.0.0.1:OUTBOUND -> Envoy -> mTLS -> Envoy at SERVER:INBOUND -> 127.0.0.1:8080
+"""
+OUTBOUND, INBOUND, APP = 8081, 8443, 8080
+_TYPE = 'type.googleapis.com/envoy.extensions.'
+TRUST_DOMAIN = 'cluster.local'
+
+
+def spiffe(ns, sa):
+    return f'spiffe://{TRUST_DOMAIN}/ns/{ns}/sa/{sa}'
+
+
+def sds(name, api_type='GRPC'):
+    """A secret from agentd, asked for as istiod has Envoy ask (istio-agent.md 2.2)."""
+    return {'name': name, 'sds_config': {
+        'resource_api_version': 'V3', 'initial_fetch_timeout': '0s',
+        'api_config_source': {'api_type': api_type, 'transport_api_version': 'V3',
+                              'set_node_on_first_message_only': True,
+                              'grpc_services': [{'envoy_grpc': {'cluster_name': 'sds-grpc'}}]}}}
+
+
+def _tls(kind, peer, api_type, certificate='default', root='ROOTCA', **more):
+    return {'name': 'envoy.transport_sockets.tls', 'typed_config': {
+        '@type': f'{_TYPE}transport_sockets.tls.v3.{kind}TlsContext',
+        'common_tls_context': {
+            'tls_certificate_sds_secret_configs': [sds(certificate, api_type)],
+            'combined_validation_context': {
+                'default_validation_context': {'match_typed_subject_alt_names': [
+                    {'san_type': 'URI', 'matcher': {'exact': p}} for p in peer]},
+                'validation_context_sds_secret_config': sds(root, api_type)}},
+        **more}}
+
+
+def _hcm(name, cluster, **more):
+    return {'filters': [{'name': 'envoy.filters.network.http_connection_manager', 'typed_config': {
+        '@type': f'{_TYPE}filters.network.http_connection_manager.v3.HttpConnectionManager',
+        'stat_prefix': name,
+        'http_filters': [{'name': 'envoy.filters.http.router', 'typed_config': {
+            '@type': f'{_TYPE}filters.http.router.v3.Router'}}],
+        'route_config': {'name': name, 'virtual_hosts': [{
+            'name': name, 'domains': ['*'],
+            'routes': [{'match': {'prefix': '/'}, 'route': {'cluster': cluster, 'timeout': '30s'}}]}]},
+        **more}}]}
+
+
+def _socket(address, port):
+    return {'socket_address': {'address': address, 'port_value': port}}
+
+
+def _cluster(name, address, port, **more):
+    return {'name': name, 'type': 'STATIC', 'connect_timeout': '10s', 'load_assignment': {
+        'cluster_name': name,
+        'endpoints': [{'lb_endpoints': [{'endpoint': {'address': _socket(address, port)}}]}]}, **more}
+
+
+def client(server, api_type='GRPC', requests_per_connection=10, eds=False, **tls):
+    """What the client gets.  Connections are short, so that there are handshakes all the time."""
+    options = {'typed_extension_protocol_options': {
+        'envoy.extensions.upstreams.http.v3.HttpProtocolOptions': {
+            '@type': f'{_TYPE}upstreams.http.v3.HttpProtocolOptions',
+            'common_http_protocol_options': {'max_requests_per_connection': requests_per_connection},
+            'explicit_http_config': {'http_protocol_options': {}}}},
+        'transport_socket': _tls('Upstream', [spiffe(server.ns, server.sa)], api_type, **tls)}
+    cluster = _cluster(server.name, server.ip, INBOUND, **options)
+    resources = {'clusters': [cluster], 'listeners': [
+        {'name': 'outbound', 'address': _socket('127.0.0.1', OUTBOUND),
+         'filter_chains': [_hcm('outbound', server.name)]}]}
+    if eds:
+        resources['endpoints'] = [cluster.pop('load_assignment')]
+        cluster.update(type='EDS', eds_cluster_config={
+            'eds_config': {'ads': {}, 'resource_api_version': 'V3', 'initial_fetch_timeout': '0s'}})
+    return resources
+
+
+def server(client_pods, api_type='GRPC', **tls):
+    """What the server gets: only these clients may come in, and the app is told which one it was."""
+    chain = _hcm('inbound', 'app', forward_client_cert_details='SANITIZE_SET',
+                 set_current_client_cert_details={'uri': True})
+    chain['transport_socket'] = _tls('Downstream', [spiffe(p.ns, p.sa) for p in client_pods], api_type,
+                                     require_client_certificate=True, **tls)
+    return {'clusters': [_cluster('app', '127.0.0.1', APP)], 'listeners': [
+        {'name': 'inbound', 'address': _socket('0.0.0.0', INBOUND), 'filter_chains': [chain]}]}
+
+
+# Refused by Envoy, but for reasons that only Envoy knows: original_dst has a load balancer of its own.
+BROKEN_CLUSTER = {'name': 'broken', 'type': 'ORIGINAL_DST', 'lb_policy': 'ROUND_ROBIN', 'connect_timeout': '1s'}

@@ -1,0 +1,102 @@
+"""Other network namespaces: made with ip(8), entered by one thread, or by a process of its own."""
+import contextlib
+import ctypes
+import http.client
+import json
+import multiprocessing
+import os
+import socket
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from .run import sh
+
+_CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _setns(fd):
+    if _libc.setns(fd, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), 'setns')
+
+
+def _enter(path, procs):
+    Path(procs).write_text('0')
+    with open(path) as ns:
+        _setns(ns.fileno())
+
+
+class Netns:
+    def __init__(self, name):
+        self.name = name
+        self.path = f'/run/netns/{name}'
+        self._pool = None
+        sh('ip', 'netns', 'add', name)
+        sh('ip', '-n', name, 'link', 'set', 'lo', 'up')
+
+    def command(self, *argv):
+        """argv that runs inside; not `ip netns exec`, which would also remount /sys."""
+        return ['nsenter', f'--net={self.path}', *map(str, argv)]
+
+    @contextlib.contextmanager
+    def inside(self):
+        """This thread, for the block; a socket made here stays inside for ever."""
+        with open('/proc/thread-self/ns/net') as home, open(self.path) as there:
+            _setns(there.fileno())
+            try:
+                yield
+            finally:
+                _setns(home.fileno())
+
+    def http(self, port, path='/', method='GET', host='127.0.0.1', timeout=10):
+        """(status, body text) of one request made from inside."""
+        connection = http.client.HTTPConnection(host, port, timeout=timeout)
+        with self.inside():
+            connection.sock = socket.create_connection((host, port), timeout)
+        with contextlib.closing(connection):
+            connection.request(method, path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def json(self, port, path='/', **kw):
+        status, body = self.http(port, path, **kw)
+        if status != 200:
+            raise ValueError(f'{path}: {status} {body[:200]}')
+        return json.loads(body)
+
+    def call(self, cgroup, function, *args):
+        """function(*args) in a process that lives inside (kept for the next call): for grpc."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                1, multiprocessing.get_context('spawn'), _enter, (self.path, cgroup.path / 'cgroup.procs'))
+        return self._pool.submit(function, *args).result(120)
+
+    def remove(self):
+        if self._pool:
+            self._pool.shutdown()
+        if os.path.exists(self.path):
+            sh('ip', 'netns', 'del', self.name)
+
+
+class Network:
+    """A bridge in a namespace of its own; each pod has one cable to it."""
+
+    def __init__(self, name):
+        self.netns = Netns(f'{name}.br')
+        self._pods = 0
+        sh('ip', '-n', self.netns.name, 'link', 'add', 'br0', 'type', 'bridge')
+        sh('ip', '-n', self.netns.name, 'link', 'set', 'br0', 'up')
+
+    def plug(self, netns):
+        """A cable and an address for a pod's namespace; the address."""
+        self._pods += 1
+        port, address = f'p{self._pods}', f'10.77.0.{self._pods}'
+        sh('ip', '-n', self.netns.name, 'link', 'add', port, 'type', 'veth',
+           'peer', 'name', 'eth0', 'netns', netns.name)
+        sh('ip', '-n', self.netns.name, 'link', 'set', port, 'master', 'br0', 'up')
+        sh('ip', '-n', netns.name, 'addr', 'add', f'{address}/16', 'dev', 'eth0')
+        sh('ip', '-n', netns.name, 'link', 'set', 'eth0', 'up')
+        return address
+
+    def remove(self):
+        self.netns.remove()

@@ -1,0 +1,192 @@
+"""One node: a directory, a control plane, agentd, and a network for its pods."""
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+
+import yaml
+
+from tests.istiod import control, journal
+from tests.istiod.tokens import Tokens
+
+from .netns import Network
+from .pod import Pod
+from .run import RUN, TOP, Cgroup, Process, wait_for
+
+MODE = os.environ.get('AGENTD_MODE', 'asan')
+SANITIZER = re.compile(r'ERROR: \w+Sanitizer|runtime error:|Sanitizer: |ASSERTION|Assertion')
+
+
+class Istiod:
+    """The development control plane on 127.0.0.1; it keeps its port when started again."""
+
+    def __init__(self, directory, cgroup, *options):
+        self.dir, self._cgroup, self._options = directory, cgroup, options
+        self.dir.mkdir()
+        self.tokens = Tokens(self.dir)
+        self.address = '127.0.0.1:0'
+        self.start()
+
+    def start(self, netns=None):
+        argv = [sys.executable, '-m', 'tests.istiod', 'serve', '--dir', self.dir, '--listen', self.address,
+                *self._options]
+        log = self.dir / 'log'
+        skip = log.stat().st_size if log.exists() else 0
+        self.process = Process(netns.command(*argv) if netns else argv, log, self._cgroup)
+
+        def listening():
+            if not self.process.running():
+                raise RuntimeError(f'control plane: {self.process.tail()}')
+            with open(log, encoding='utf-8') as f:
+                f.seek(skip)
+                return next((json.loads(line)['listening'] for line in f if line.endswith('}\n')), None)
+        self.address = wait_for('the control plane to listen', listening)
+
+    def order(self, do, **what):
+        control.order(self.dir, do=do, **what)
+
+    def journal(self, event=None, **match):
+        return journal.read(self.dir, event, **match)
+
+    def issued(self, **match):
+        return self.journal('csr', code='OK', **match)
+
+    def set(self, pod, **kinds):
+        """clusters=[...], listeners=[...]: what this pod ("ns.name") gets from now on."""
+        folder = self.dir / 'resources' / pod
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind, resources in kinds.items():
+            new = folder / f'{kind}.new'
+            new.write_text(json.dumps(resources))
+            new.rename(folder / f'{kind}.json')
+
+    @property
+    def root_file(self):
+        return self.dir / 'ca' / 'root-cert.pem'
+
+
+class Agentd:
+    """The daemon.  Its settings are those of the configuration file; `plane` changes the control plane's."""
+
+    def __init__(self, directory, cgroup, istiod, mode=MODE):
+        self.dir, self.cgroup = directory, cgroup
+        self.run, self.manifests = directory / 'run', directory / 'pods.d'
+        self._bin = TOP / 'build' / mode
+        self.log = directory / 'agentd.log'
+        self.root_file = istiod.root_file
+        self.plane = {'name': 'istiod', 'address': istiod.address, 'root': str(self.root_file),
+                      'server_name': 'istiod.istio-system.svc', 'cluster_id': 'Kubernetes'}
+        # Certificates of tests live for seconds.
+        self.settings = {'node_name': 'node-1', 'log_level': 'debug',
+                         'secret_ttl_min_s': 1, 'certificate_reissue_min_s': 1}
+        self.dir.mkdir()
+        self.manifests.mkdir()
+        self.process = None
+
+    def start(self):
+        missing = [b for b in ('agentd', 'agentd-worker', 'agentctl') if not (self._bin / b).exists()]
+        if missing:
+            raise RuntimeError(f'build first: no {", ".join(missing)} in {self._bin}')
+        config = self.dir / 'agentd.yaml'
+        config.write_text(yaml.safe_dump({**self.settings, 'control_planes': [self.plane]}))
+        self.process = Process(
+            [self._bin / 'agentd', '--run', self.run, '--manifests', self.manifests, '--config', config,
+             '--root-file', f'0={self.root_file}'], self.log, self.cgroup,
+            env={**os.environ, 'ASAN_OPTIONS': 'detect_leaks=1:abort_on_error=0',
+                 'UBSAN_OPTIONS': 'print_stacktrace=1:halt_on_error=1'})
+
+        def answers():
+            if not self.process.running():
+                raise RuntimeError(f'agentd ended:\n{self.process.tail()}')
+            return self.ctl('status')
+        wait_for('agentd to answer', answers)
+
+    def ctl(self, *args):
+        """What agentctl prints as JSON; exit status 1 only says that there is a problem to read."""
+        r = subprocess.run([self._bin / 'agentctl', '--run', self.run, *args, '-o', 'json'],
+                           text=True, capture_output=True, timeout=60, check=False)
+        if r.returncode > 1 or not r.stdout:
+            raise ValueError(f'agentctl {" ".join(args)}: {r.returncode} {r.stderr}')
+        return json.loads(r.stdout)
+
+    def ctl_text(self, *args):
+        """(exit status, text) as a person sees it."""
+        r = subprocess.run([self._bin / 'agentctl', '--run', self.run, *args],
+                           text=True, capture_output=True, timeout=60, check=False)
+        return r.returncode, r.stdout + r.stderr
+
+    def worker_pid(self):
+        return next(pid for pid in self.cgroup.pids() if pid != self.process.pid)
+
+    def kill(self):
+        """SIGKILL for the broker and the worker, as nothing else of theirs would get to run."""
+        pids = self.cgroup.pids()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        self.process.wait()
+        wait_for('agentd to be gone', lambda: not self.cgroup.pids())
+
+    def stop(self):
+        """Orderly; the exit status."""
+        status = self.process.stop(60)
+        wait_for('the worker to be gone', lambda: not self.cgroup.pids())
+        return status
+
+    def complaints(self):
+        """Lines of sanitizers, and of programs that found themselves broken."""
+        text = self.log.read_text(errors='replace') if self.log.exists() else ''
+        return [line for line in text.splitlines() if SANITIZER.search(line)]
+
+
+class Node:
+    _count = 0
+
+    def __init__(self, root, cgroup, istiod_options=(), mode=MODE):
+        Node._count += 1
+        self.name = f'{RUN}.{Node._count}'
+        self.dir = root / str(Node._count)
+        self.dir.mkdir()
+        self._cgroups = {}
+        self._cgroup_name = f'{cgroup.below_root()}/{Node._count}'
+        self._cgroup = Cgroup(self._cgroup_name)
+        self.network = Network(self.name)
+        self.istiod = Istiod(self.dir / 'istiod', self.cgroup('istiod'), *istiod_options)
+        self.agentd = Agentd(self.dir / 'agentd', self.cgroup('agentd'), self.istiod, mode)
+        self.pods = []
+
+    def cgroup(self, name):
+        return Cgroup(f'{self._cgroup_name}/{name}')
+
+    def pod(self, name, **kw):
+        """A pod whose manifest is there; its Envoy is not started."""
+        pod = Pod(self, name, **kw)
+        self.pods.append(pod)
+        return pod
+
+    def logs(self):
+        return sorted(p for p in self.dir.rglob('*log') if p.is_file())
+
+    def leaks(self, secrets=()):
+        """(file, what) for each secret text in a log: tokens issued for pods, keys."""
+        wanted = {'PRIVATE KEY'} | {t for p in self.pods for t in p.tokens} | set(secrets)
+        return [(log.name, text[:12]) for log in self.logs() for text in wanted
+                if text in log.read_text(errors='replace')]
+
+    def remove(self):
+        """Everything is taken down, whatever fails; the first failure is raised at the end."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._cgroup.remove)
+            stack.callback(self.network.remove)
+            for pod in self.pods:
+                stack.callback(pod.remove)
+            stack.callback(self.istiod.process.stop)
+            if self.agentd.process and self.agentd.process.running():
+                stack.callback(self._stop_agentd)
+
+    def _stop_agentd(self):
+        status = self.agentd.stop()
+        if status != 0:
+            raise RuntimeError(f'agentd ended with {status}:\n{self.agentd.process.tail(40)}')

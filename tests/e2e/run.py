@@ -1,0 +1,163 @@
+"""What a run makes carries the run's name, so that the next one can sweep what a killed one left.
+
+The name is PREFIX.PID.START (the start time makes a re-used pid harmless): a directory in /tmp, a
+cgroup, and the network namespaces NAME.*.  All processes live in the cgroup.
+"""
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+PREFIX = 'agentd-e2e'
+# Pytest's limit ends a test that waits for ever; this one only names what did not come.
+PATIENCE_S = float(os.environ.get('E2E_PATIENCE', '60'))
+
+
+def _start_time(pid):
+    try:
+        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]
+    except OSError:
+        return None
+
+
+RUN = f'{PREFIX}.{os.getpid()}.{_start_time(os.getpid())}'
+
+
+def cgroup_root():
+    for line in Path('/proc/self/mountinfo').read_text().splitlines():
+        fields, _, rest = line.partition(' - ')
+        if rest.split()[0] == 'cgroup2':
+            return Path(fields.split()[4])
+    raise RuntimeError('no cgroup2 mount in /proc/self/mountinfo')
+
+
+def sh(*argv, **kw):
+    """Run a command to its end; what it said is in the error if it failed."""
+    r = subprocess.run([str(a) for a in argv], text=True, capture_output=True, timeout=60, check=False, **kw)
+    if r.returncode:
+        raise RuntimeError(f'{" ".join(map(str, argv))}: exit status {r.returncode}: {r.stdout}{r.stderr}')
+    return r.stdout
+
+
+def wait_for(what, condition, patience_s=None):
+    """The first true result of `condition`; TimeoutError names what did not come."""
+    end, error = time.monotonic() + (patience_s or PATIENCE_S), None
+    while True:
+        try:
+            if result := condition():
+                return result
+        except (OSError, ValueError, LookupError) as e:
+            error = e
+        if time.monotonic() > end:
+            raise TimeoutError(f'waited in vain for {what}' + (f' (last error: {error})' if error else ''))
+        time.sleep(0.05)
+
+
+class Cgroup:
+    def __init__(self, name):
+        self.path = cgroup_root() / name
+        self.path.mkdir()
+
+    def pids(self):
+        return [int(p) for p in (self.path / 'cgroup.procs').read_text().split()]
+
+    def below_root(self):
+        return str(self.path.relative_to(cgroup_root()))
+
+    def remove(self):
+        remove_cgroup(self.path)
+
+
+def remove_cgroup(path):
+    """Kills what is inside (on kernels without cgroup.kill one by one) and removes the tree."""
+    if not path.exists():
+        return
+    folders = sorted([path, *(p for p in path.rglob('*') if p.is_dir())], reverse=True)
+    if (path / 'cgroup.kill').exists():
+        (path / 'cgroup.kill').write_text('1')
+    for folder in folders:
+        for pid in (folder / 'cgroup.procs').read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+    for folder in folders:
+        wait_for(f'{folder} to be empty', lambda f=folder: f.rmdir() is None)
+
+
+class Process:
+    """A process in a cgroup, its output in a file."""
+
+    def __init__(self, argv, log, cgroup, **kw):
+        self.log = Path(log)
+        with open(self.log, 'ab') as out:
+            self._popen = subprocess.Popen(
+                ['/bin/sh', '-c', 'echo 0 >"$0" && exec "$@"', cgroup.path / 'cgroup.procs', *map(str, argv)],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, cwd=TOP, **kw)
+        self.pid = self._popen.pid
+
+    def running(self):
+        return self._popen.poll() is None
+
+    def kill(self):
+        self._end(signal.SIGKILL)
+
+    def stop(self, patience_s=20):
+        """SIGTERM, then patience; the exit status (negative: of a signal)."""
+        return self._end(signal.SIGTERM, patience_s)
+
+    def wait(self, patience_s=20):
+        return self._popen.wait(patience_s)
+
+    def _end(self, number, patience_s=20):
+        if self.running():
+            self._popen.send_signal(number)
+        try:
+            return self._popen.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+            raise
+
+    def tail(self, lines=15):
+        return '\n'.join(self.log.read_text(errors='replace').splitlines()[-lines:])
+
+
+def _remove_run(name):
+    """Everything that carries the name, in the order in which it lets go."""
+    remove_cgroup(cgroup_root() / name)
+    for ns in Path('/run/netns').glob(f'{name}.*'):
+        sh('ip', 'netns', 'del', ns.name)
+    root = Path(tempfile.gettempdir()) / name
+    mounts = [line.split()[4] for line in Path('/proc/self/mountinfo').read_text().splitlines()]
+    for mount in sorted((m for m in mounts if m.startswith(f'{root}/')), reverse=True):
+        sh('umount', '-l', mount)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def sweep():
+    """Remove what runs left whose process is no more."""
+    places = [cgroup_root().glob(f'{PREFIX}.*'), Path('/run/netns').glob(f'{PREFIX}.*'),
+              Path(tempfile.gettempdir()).glob(f'{PREFIX}.*')]
+    for name in {p.name for place in places for p in place}:
+        m = re.match(rf'({re.escape(PREFIX)}\.(\d+)\.(\d+))(\.|$)', name)
+        if m and _start_time(m[2]) != m[3]:
+            print(f'removing what {m[1]} left', file=sys.stderr)
+            _remove_run(m[1])
+
+
+@contextlib.contextmanager
+def run():
+    """The directory and the cgroup of this run, gone at its end."""
+    sweep()
+    root = Path(tempfile.gettempdir()) / RUN
+    try:
+        root.mkdir(mode=0o755)
+        yield root, Cgroup(RUN)
+    finally:
+        _remove_run(RUN)

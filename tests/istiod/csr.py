@@ -1,0 +1,89 @@
+"""IstioCertificateService: the names come from the token, the CSR gives the key (istio-agent.md 4.5)."""
+import grpc
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+from google.protobuf.json_format import MessageToDict
+
+from .messages import CertificateRequest, CertificateResponse
+from .tokens import Refused
+
+SERVICE = 'istio.v1.auth.IstioCertificateService'
+DEFAULT_TTL_S = 24 * 3600
+MAX_TTL_S = 90 * 24 * 3600
+
+
+class BadRequest(Exception):
+    pass
+
+
+def key_type(public_key):
+    if isinstance(public_key, ec.EllipticCurvePublicKey):
+        return f'EC {public_key.curve.name}'
+    return f'RSA {public_key.key_size}' if isinstance(public_key, rsa.RSAPublicKey) else 'other'
+
+
+def read_csr(text):
+    if not text.startswith('-----BEGIN '):
+        raise BadRequest('certificate signing request is not properly encoded')
+    try:
+        csr = x509.load_pem_x509_csr(text.encode())
+    except (ValueError, UnsupportedAlgorithm) as e:
+        raise BadRequest('failed to parse X.509 certificate signing request') from e
+    if not csr.is_signature_valid:
+        raise BadRequest('x509: verification failure')
+    return csr
+
+
+def read_ttl(asked):
+    """Nothing, a negative and an absurd value give the default (istiod-live.md 5)."""
+    if asked <= 0 or asked > 2**63 // 10**9:
+        return DEFAULT_TTL_S
+    if asked > MAX_TTL_S:
+        raise BadRequest(f'requested TTL {asked // 3600}h0m0s is greater than the max allowed '
+                         f'TTL {MAX_TTL_S // 3600}h0m0s')
+    return asked
+
+
+class CertificateService:
+    def __init__(self, server):
+        self._server = server
+
+    def handler(self):
+        method = grpc.unary_unary_rpc_method_handler(
+            self.create, CertificateRequest.FromString, CertificateResponse.SerializeToString)
+        return grpc.method_handlers_generic_handler(SERVICE, {'CreateCertificate': method})
+
+    async def create(self, request, context):
+        control, journal, ca = self._server.control, self._server.journal, self._server.ca
+        seen = {'peer': context.peer(), 'asked_ttl': request.validity_duration,
+                'metadata': MessageToDict(request.metadata)}
+
+        async def refuse(code, text, why):
+            journal.write('csr', **seen, code=code.name, why=why)
+            await context.abort(code, text)
+
+        try:
+            who = self._server.tokens.check(context.invocation_metadata(), self._server.cluster_id)
+        except Refused as e:
+            await refuse(grpc.StatusCode.UNAUTHENTICATED, 'request authenticate failure', str(e))
+        identity = f'ns/{who["namespace"]}/sa/{who["serviceaccount"]["name"]}'
+        seen.update(identity=identity, pod=who.get('pod'))
+        journal.write('csr-asked', **seen)
+        await control.gate('csr', refuse)
+        if seen['metadata'].get('ImpersonatedIdentity'):  # no trusted node account here
+            await refuse(grpc.StatusCode.UNAUTHENTICATED,
+                         'request impersonation authentication failure', 'impersonation')
+        try:
+            csr = read_csr(request.csr)
+            ttl = control.ttl_s or read_ttl(request.validity_duration)
+        except BadRequest as e:
+            await refuse(grpc.StatusCode.INVALID_ARGUMENT, f'CSR signing error ({e})', str(e))
+        with_cn = bool(csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME))
+        uri = f'spiffe://{ca.trust_domain}/{identity}'
+        chain, leaf = ca.issue(csr.public_key(), uri, ttl, with_cn)
+        journal.write('csr', **seen, code='OK', key_type=key_type(csr.public_key()), spiffe_id=uri,
+                      serial=f'{leaf.serial_number:x}', issuer=ca.issuer_name, roots=ca.root_names,
+                      not_after=leaf.not_valid_after_utc.timestamp())
+        return CertificateResponse(cert_chain=chain)
