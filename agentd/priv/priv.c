@@ -1,0 +1,575 @@
+/* priv.c - the worker's end of the pair: requests out, answers and followed files in.
+ *
+ * priv_new() blocks for the greeting and the node's listeners, which the broker wrote before this
+ * process existed.  From then on a request is one packet (queued only while the socket is full); it
+ * leaves a `call` behind, which the answer of the same id finds.  An answer that finds none was
+ * cancelled: its fd is closed and that is all.  Files arrive at any time under the id of their
+ * PRIV_FOLLOW.  One packet is taken for each turn of the loop, so nothing here is touched after a
+ * callback ran: it may cancel, end a follow or free us.  EOF: `lost`, once, and silence.
+ */
+#include "priv.h"
+#include "../base/err.h"
+#include "../base/log.h"
+#include "../base/loop.h"
+#include "../base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <uthash.h>
+#include <utlist.h>
+
+LOG_SCOPE("priv");
+
+struct priv_call {
+	struct priv *p;
+	struct priv_call **slot; /* NULL: nobody waits */
+	uint32_t id;
+	enum priv_op op;
+	struct uuid pod;
+	union {
+		priv_done done;
+		priv_listening listening;
+		priv_netns_known netns_known;
+	};
+	void *ctx;
+	UT_hash_handle hh;
+};
+
+struct priv_follow {
+	struct priv *p;
+	uint32_t id;
+	priv_changed changed;
+	void *ctx;
+	UT_hash_handle hh;
+};
+
+/* A request that found the socket full. */
+struct queued {
+	struct priv_request req;
+	int fd;
+	struct queued *prev, *next;
+};
+
+struct priv {
+	struct loop *loop;
+	int fd;
+	struct loop_fd readable, writable;
+	struct queued *queue;
+	struct priv_call *calls;     /* by id */
+	struct priv_follow *follows; /* by id */
+	uint32_t last_id;
+	int listeners[PRIV_NODE_LISTENER_END];
+	void (*lost)(void *ctx);
+	void *lost_ctx;
+};
+
+/* --- packets -----------------------------------------------------------------------------------
+ */
+
+enum received { RECEIVED, NOTHING, GONE, BROKEN };
+
+/* RECEIVED: its fd (or -1) is in `fd`.  BROKEN: `e` says why. */
+static enum received receive(int sock, struct priv_packet *in, int *fd, struct err *e)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = in, .iov_len = sizeof(*in)};
+	struct msghdr msg = {.msg_iov = &iov,
+	    .msg_iovlen = 1,
+	    .msg_control = &control,
+	    .msg_controllen = sizeof(control)};
+	ssize_t n;
+
+	*fd = -1;
+	do
+		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == EAGAIN)
+		return NOTHING;
+	if (n == 0 || (n < 0 && errno == ECONNRESET))
+		return GONE;
+	if (n < 0) {
+		err_sys(e, "read from the broker");
+		return BROKEN;
+	}
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		memcpy(fd, CMSG_DATA(c), sizeof(*fd));
+	if (n == sizeof(*in) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+		in->name[sizeof(in->name) - 1] = in->why[sizeof(in->why) - 1] = '\0';
+		return RECEIVED;
+	}
+	mem_closep(fd);
+	*fd = -1;
+	err_set(e, EPROTO, "a packet of %zd bytes instead of %zu", n, sizeof(*in));
+	return BROKEN;
+}
+
+/* 0, or -1 with errno. */
+static int send_request(int sock, const struct priv_request *req, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {.bytes = {0}};
+	struct iovec iov = {.iov_base = (void *)req, .iov_len = sizeof(*req)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n;
+
+	if (fd >= 0) {
+		msg.msg_control = &control;
+		msg.msg_controllen = sizeof(control);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	}
+	do
+		n = sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -1 : 0;
+}
+
+static void queued_drop(struct priv *p, struct queued *q)
+{
+	DL_DELETE(p->queue, q);
+	mem_closep(&q->fd);
+	free(q);
+}
+
+static void on_writable(void *ctx)
+{
+	struct priv *p = ctx;
+
+	while (p->queue) {
+		if (send_request(p->fd, &p->queue->req, p->queue->fd) && errno == EAGAIN)
+			return;
+		queued_drop(
+		    p, p->queue); /* sent; or the broker is gone, which on_readable() tells */
+	}
+	loop_fd_stop(&p->writable);
+}
+
+static void transmit(struct priv *p, const struct priv_request *req, int fd)
+{
+	if (!p->queue && !(send_request(p->fd, req, fd) && errno == EAGAIN))
+		return;
+	struct queued *q = mem_zalloc(sizeof(*q));
+	q->req = *req;
+	q->fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (!p->queue)
+		loop_fd_watch(p->loop, &p->writable, p->fd, LOOP_WRITE, on_writable, p);
+	DL_APPEND(p->queue, q);
+}
+
+/* --- requests ----------------------------------------------------------------------------------
+ */
+
+/* Ids are used once in 2^32 requests; 0 is nobody's, and a follow keeps its own as long as it
+ * lives. */
+static uint32_t next_id(struct priv *p)
+{
+	struct priv_follow *f;
+
+	do {
+		if (!++p->last_id)
+			p->last_id = 1;
+		HASH_FIND(hh, p->follows, &p->last_id, sizeof(p->last_id), f);
+	} while (f);
+	return p->last_id;
+}
+
+static struct priv_call *call_new(
+    struct priv *p, struct priv_call **slot, enum priv_op op, const struct uuid *pod, void *ctx)
+{
+	struct priv_call *c = mem_zalloc(sizeof(*c));
+
+	c->p = p;
+	c->op = op;
+	c->id = next_id(p);
+	c->pod = *pod;
+	c->ctx = ctx;
+	c->slot = slot;
+	if (slot)
+		*slot = c;
+	HASH_ADD(hh, p->calls, id, sizeof(c->id), c);
+	return c;
+}
+
+static void call_send(struct priv_call *c, int kind, int fd)
+{
+	struct priv_request req = {
+	    .id = c->id, .op = (uint16_t)c->op, .kind = (uint16_t)kind, .uid = c->pod};
+
+	transmit(c->p, &req, fd);
+}
+
+static void call_drop(struct priv_call *c)
+{
+	HASH_DEL(c->p->calls, c);
+	if (c->slot)
+		*c->slot = NULL;
+	free(c);
+}
+
+void priv_call_cancel(struct priv_call **c)
+{
+	if (*c)
+		call_drop(*c);
+}
+
+void priv_pod_add(
+    struct priv *p, struct priv_call **slot, const struct uuid *pod, priv_done done, void *ctx)
+{
+	struct priv_call *c = call_new(p, slot, PRIV_POD_ADD, pod, ctx);
+
+	c->done = done;
+	call_send(c, 0, -1);
+}
+
+void priv_pod_remove(struct priv *p, const struct uuid *pod)
+{
+	call_send(call_new(p, NULL, PRIV_POD_REMOVE, pod, NULL), 0, -1);
+}
+
+void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod,
+    enum priv_listener kind, priv_listening done, void *ctx)
+{
+	struct priv_call *c = call_new(p, slot, PRIV_LISTEN, pod, ctx);
+
+	c->listening = done;
+	call_send(c, kind, -1);
+}
+
+void priv_netns_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
+    priv_netns_known done, void *ctx)
+{
+	struct priv_call *c = call_new(p, slot, PRIV_NETNS_OF, pod, ctx);
+
+	c->netns_known = done;
+	call_send(c, 0, fd);
+}
+
+/* Sealed, so that the broker can read it without it changing or shrinking under its hands. */
+static int sealed_memfd(const void *data, size_t size, struct err *e)
+{
+	auto_close int fd = memfd_create("agentd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return err_sys(e, "memfd_create");
+	for (size_t done = 0; done < size;) {
+		ssize_t n = write(fd, (const char *)data + done, size - done);
+		if (n <= 0)
+			return err_sys(e, "write to a memfd");
+		done += (size_t)n;
+	}
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		return err_sys(e, "seal a memfd");
+	return take_fd(fd);
+}
+
+void priv_write(
+    struct priv *p, const struct uuid *pod, enum priv_file file, const void *data, size_t size)
+{
+	char uid[UUID_TEXT_SIZE];
+	struct err e;
+	auto_close int fd = -1;
+
+	uuid_format(pod, uid);
+	if (size > PRIV_FILE_SIZE_MAX) {
+		log_error(uid, "a file of %zu bytes for the pod: 1 MiB at most", size);
+		return;
+	}
+	if ((fd = sealed_memfd(data, size, &e)) < 0) {
+		log_error(uid, "a file for the pod: %s", e.msg);
+		return;
+	}
+	call_send(call_new(p, NULL, PRIV_WRITE, pod, NULL), file, fd);
+}
+
+struct priv_follow *priv_follow(struct priv *p, enum priv_followed what, const struct uuid *pod,
+    unsigned plane, priv_changed changed, void *ctx)
+{
+	struct priv_follow *f = mem_zalloc(sizeof(*f));
+	struct priv_request req = {.op = PRIV_FOLLOW, .kind = (uint16_t)what, .arg = plane};
+
+	f->p = p;
+	f->id = req.id = next_id(p);
+	f->changed = changed;
+	f->ctx = ctx;
+	if (pod)
+		req.uid = *pod;
+	HASH_ADD(hh, p->follows, id, sizeof(f->id), f);
+	transmit(p, &req, -1);
+	return f;
+}
+
+void priv_unfollow(struct priv_follow **f)
+{
+	if (!*f)
+		return;
+	auto_free struct priv_follow *was = take(*f);
+	static const struct uuid nobody;
+	struct priv_call *c = call_new(was->p, NULL, PRIV_UNFOLLOW, &nobody, NULL);
+	struct priv_request req = {.id = c->id, .op = PRIV_UNFOLLOW, .arg = was->id};
+
+	HASH_DEL(was->p->follows, was);
+	transmit(was->p, &req, -1);
+}
+
+/* --- answers -----------------------------------------------------------------------------------
+ */
+
+static void answer_netns(
+    const struct priv_call *c, const struct priv_packet *in, const struct err *e)
+{
+	struct priv_netns n = {.cookie = in->netns_cookie,
+	    .naddresses = in->naddresses > PRIV_ADDRESSES_MAX ? PRIV_ADDRESSES_MAX : in->naddresses,
+	    .addresses = in->addresses};
+
+	c->netns_known(c->ctx, e, e ? NULL : &n);
+}
+
+static void log_failure(const struct priv_call *c, const struct err *e)
+{
+	char uid[UUID_TEXT_SIZE];
+
+	uuid_format(&c->pod, uid);
+	log_warn(uid, "the broker refused to %s: %s",
+	    c->op == PRIV_WRITE        ? "write the pod's file"
+	    : c->op == PRIV_POD_REMOVE ? "remove the pod's directory"
+				       : "end a follow",
+	    e->msg);
+}
+
+static void call_answer(
+    struct priv_call *c, const struct priv_packet *in, const struct err *e, int fd)
+{
+	struct priv_call was = *c;
+
+	call_drop(c); /* R3, and the callback may start the next one in the same slot */
+	if (was.op == PRIV_LISTEN) {
+		was.listening(was.ctx, e, fd);
+		return;
+	}
+	mem_closep(&fd);
+	if (was.op == PRIV_NETNS_OF)
+		answer_netns(&was, in, e);
+	else if (was.op == PRIV_POD_ADD)
+		was.done(was.ctx, e);
+	else if (e)
+		log_failure(&was, e);
+}
+
+static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
+{
+	struct priv_call *c;
+	struct priv_follow *f;
+	struct err refusal;
+	const struct err *e = NULL;
+
+	HASH_FIND(hh, p->calls, &in->id, sizeof(in->id), c);
+	HASH_FIND(hh, p->follows, &in->id, sizeof(in->id), f);
+	if (in->code) {
+		err_set(&refusal, in->code, "%s", in->why);
+		e = &refusal;
+	} else if (c && c->op == PRIV_LISTEN && fd < 0) {
+		err_set(&refusal, EPROTO, "the broker's answer lacks the socket");
+		e = &refusal;
+	}
+	if (e || !c || c->op != PRIV_LISTEN) { /* also a late answer's: cancelled */
+		mem_closep(&fd);
+		fd = -1;
+	}
+	if (c)
+		call_answer(c, in, e, fd);
+	else if (f && e) /* it cannot be followed at all */
+		f->changed(f->ctx, &(struct priv_content){.name = "", .e = e});
+}
+
+/* --- followed files ----------------------------------------------------------------------------
+ */
+
+static char *read_content(int fd, size_t *size, struct err *e)
+{
+	struct stat st;
+	auto_free char *data = NULL;
+	size_t done = 0;
+
+	if (fstat(fd, &st)) {
+		err_sys(e, "what the broker sent");
+		return NULL;
+	}
+	if (!S_ISREG(st.st_mode) || st.st_size > PRIV_FILE_SIZE_MAX) {
+		err_set(e, EPROTO, "the broker sent no file, or a too large one");
+		return NULL;
+	}
+	data = mem_zalloc((size_t)st.st_size + 1);
+	while (done < (size_t)st.st_size) {
+		ssize_t n = pread(fd, data + done, (size_t)st.st_size - done, (off_t)done);
+		if (n <= 0) {
+			err_sys(e, "read what the broker sent");
+			return NULL;
+		}
+		done += (size_t)n;
+	}
+	*size = done;
+	return take(data);
+}
+
+static void take_file(struct priv *p, const struct priv_packet *in, int received)
+{
+	auto_close int fd = received;
+	struct priv_content content = {.name = in->name};
+	struct priv_follow *f;
+	char *data = NULL;
+	struct err e;
+
+	HASH_FIND(hh, p->follows, &in->id, sizeof(in->id), f);
+	if (!f)
+		return; /* ended while this was under way */
+	if (in->state == PRIV_FILE_CONTENT)
+		content.data = data = read_content(fd, &content.size, &e);
+	else if (in->state == PRIV_FILE_SYNCED)
+		content.synced = true;
+	else
+		err_set(&e, in->state == PRIV_FILE_REMOVED ? ENOENT : EACCES, "%s", in->why);
+	if (!content.data && !content.synced)
+		content.e = &e;
+	f->changed(f->ctx, &content);
+	if (data)
+		explicit_bzero(data, content.size); /* it may have been a token */
+	free(data);
+}
+
+static void go_silent(struct priv *p)
+{
+	loop_fd_stop(&p->readable);
+	loop_fd_stop(&p->writable);
+	while (p->queue)
+		queued_drop(p, p->queue);
+}
+
+static void on_readable(void *ctx)
+{
+	struct priv *p = ctx;
+	struct priv_packet in;
+	struct err e = {0};
+	int fd;
+	enum received got = receive(p->fd, &in, &fd, &e);
+
+	if (got == NOTHING)
+		return;
+	if (got != RECEIVED) {
+		if (got == BROKEN)
+			log_error(NULL, "%s", e.msg);
+		go_silent(p);
+		p->lost(p->lost_ctx);
+	} else if (in.what == PRIV_REPLY) {
+		take_reply(p, &in, fd);
+	} else if (in.what == PRIV_FILE) {
+		take_file(p, &in, fd);
+	} else {
+		mem_closep(&fd);
+	}
+}
+
+/* --- life --------------------------------------------------------------------------------------
+ */
+
+/* Blocks: the socket is not yet non-blocking. */
+static int receive_greeting(struct priv *p, struct priv_packet *in, int *fd, struct err *e)
+{
+	enum received got = receive(p->fd, in, fd, e);
+
+	if (got == GONE)
+		return err_set(e, ERR_UNAVAILABLE, "the broker went away");
+	return got == RECEIVED ? 0 : -1;
+}
+
+static int receive_listener(struct priv *p, struct err *e)
+{
+	struct priv_packet in;
+	int fd;
+
+	if (receive_greeting(p, &in, &fd, e))
+		return -1;
+	if (in.what != PRIV_NODE_LISTENER || in.kind >= PRIV_NODE_LISTENER_END || fd < 0 ||
+	    p->listeners[in.kind] >= 0) {
+		mem_closep(&fd);
+		return err_set(e, EPROTO, "the broker sent something else than a listener");
+	}
+	p->listeners[in.kind] = fd;
+	return 0;
+}
+
+static int receive_hello(struct priv *p, struct err *e)
+{
+	struct priv_packet in;
+	int fd;
+
+	if (receive_greeting(p, &in, &fd, e))
+		return -1;
+	mem_closep(&fd);
+	if (in.what != PRIV_HELLO || in.arg != PRIV_VERSION)
+		return err_set(e, EPROTO,
+		    "broker and worker are not of one release (protocol %u here, %u there)",
+		    PRIV_VERSION, in.arg);
+	for (int i = 0; i < in.kind; i++)
+		if (receive_listener(p, e))
+			return -1;
+	return 0;
+}
+
+struct priv *priv_new(struct loop *l, int fd, void (*lost)(void *ctx), void *ctx, struct err *e)
+{
+	struct priv *p = mem_zalloc(sizeof(*p));
+
+	p->loop = l;
+	p->fd = fd;
+	p->lost = lost;
+	p->lost_ctx = ctx;
+	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
+		p->listeners[i] = -1;
+	if (receive_hello(p, e) || (fcntl(fd, F_SETFL, O_NONBLOCK) && err_sys(e, "fcntl"))) {
+		err_wrap(e, "greeting of the broker");
+		priv_free(&p);
+		return NULL;
+	}
+	loop_fd_watch(l, &p->readable, fd, LOOP_READ, on_readable, p);
+	return p;
+}
+
+/* Callers' slots are emptied.  Follows should have been ended: their owners hold pointers to them.
+ */
+void priv_free(struct priv **pp)
+{
+	struct priv_call *c, *ctmp;
+	struct priv_follow *f, *ftmp;
+
+	if (!*pp)
+		return;
+	struct priv *p = take(*pp);
+	go_silent(p);
+	HASH_ITER (hh, p->calls, c, ctmp)
+		call_drop(c);
+	HASH_ITER (hh, p->follows, f, ftmp) {
+		HASH_DEL(p->follows, f);
+		free(f);
+	}
+	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
+		mem_closep(&p->listeners[i]);
+	close(p->fd);
+	free(p);
+}
+
+int priv_take_listener(struct priv *p, enum priv_node_listener kind)
+{
+	return take_fd(p->listeners[kind]);
+}
