@@ -9,9 +9,8 @@
  */
 #pragma once
 #include "../base/uuid.h"
-#include "identity.h"
+#include "cert.h"
 #include "token.h"
-#include "x509.h"
 #include <jansson.h>
 
 struct ca_client;
@@ -20,33 +19,24 @@ struct cert_sub;
 struct istiod;
 struct loop;
 
-/* An issued certificate: immutable, counted; the last unref wipes the key. */
-struct cert {
-	unsigned refs;
-	struct identity id;
-	struct x509_leaf leaf;
-	char *key_pem, *chain_pem; /* the chain: every element of the answer, roots too */
-	char *root_pem;            /* the answer's last element */
-};
-struct cert *cert_ref(struct cert *c);
-void cert_unref(struct cert **c);
-
 /* The cache key; memcmp-comparable: zero it, then set fields. */
 struct cert_spec {
 	char trust_domain[256], ns[64], sa[254];
 	struct x509_key_params key;
 	char cert_signer[64];
 	int64_t ttl_s;
-	double ratio, jitter; /* renewal at ratio +- jitter of the life */
-	struct uuid pod;      /* all zero: scope service-account */
+	double ratio,
+	    jitter;      /* renewed when ratio +- jitter of the life is left (istio-agent.md 3.3) */
+	struct uuid pod; /* all zero: scope service-account */
 };
 
 struct cert_cache_options {
 	int64_t reissue_min_ms; /* default 5 min */
-	int64_t linger_ms;      /* default 5 min */
+	int64_t linger_ms;      /* default 5 min; 0: forgotten at once */
 };
 
-/* Why there is no (new) certificate; "" if the last attempt was good.  `c` may be NULL. */
+/* `c` is what this subscriber may use now, NULL: nothing.  `why_not`: why there is no (new)
+ * certificate; "" if the last attempt was good.  Both are valid during the callback. */
 typedef void (*cert_changed)(void *ctx, struct cert *c, const char *why_not);
 /* The subscriber's own token, or NULL if it has none that is valid now (then `e` says why). */
 typedef const struct token *(*cert_token)(void *ctx, struct err *e);

@@ -1,0 +1,25 @@
+/* cert.h - an issued certificate: immutable, counted; the last unref wipes the key. */
+#pragma once
+#include "identity.h"
+#include "x509.h"
+#include <jansson.h>
+
+struct cert {
+	unsigned refs;
+	struct identity id;
+	struct x509_leaf leaf;
+	char *key_pem, *chain_pem; /* the chain: every element of the answer, roots too */
+	char *root_pem;            /* the answer's last element */
+};
+
+/* One reference, chain and root from the elements of an answer; the rest is the caller's to fill in
+ * before anybody else sees it. */
+struct cert *cert_new(const char *const *chain, size_t n, struct err *e);
+struct cert *cert_ref(struct cert *c);
+void cert_unref(struct cert **c);
+
+/* "2026-11-21T10:00:00Z" */
+enum { CERT_TIME_SIZE = 24 };
+char *cert_time(int64_t unix_s, char out[CERT_TIME_SIZE]);
+/* serial, not_before, not_after; empty strings of a NULL certificate. */
+json_t *cert_dump(const struct cert *c);

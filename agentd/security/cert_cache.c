@@ -1,0 +1,568 @@
+/* cert_cache.c
+ *
+ * subscribe -> (first one) does anybody have a valid token? -> key on the worker thread -> CSR with
+ *           the token of one subscriber -> answer checked -> tell all -> wait for the time of
+ * renewal
+ *           -> key -> CSR -> ...
+ * Something fails -> what is still valid stays, all are told why, retry with growing pauses.
+ * unsubscribe -> (its token was under way) that CSR is given up, retry
+ *             -> (last one) linger -> forgotten, key wiped.
+ *
+ * Three things keep a CSR from being sent: `due` is off (the certificate is young), `retry` runs
+ * (the last attempt failed), `floor` runs (istiod issued one just now, good or not).  Only `renew`
+ * is on the wall clock; the other two cannot be hurried by a clock that jumps, so that an agent
+ * whose clock is ahead of every certificate's end does not ask without pause (istiod-live.md
+ * surprise 10).
+ *
+ * A subscriber may leave, or another join, while subscribers are being told: whoever leaves is only
+ * marked, and swept when the telling is over.
+ */
+#include "cert_cache.h"
+#include "../base/err.h"
+#include "../base/log.h"
+#include "../base/loop.h"
+#include "../base/mem.h"
+#include "../base/metrics.h"
+#include "ca_client.h"
+#include "istiod.h"
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <uthash.h>
+#include <utlist.h>
+
+LOG_SCOPE("cert");
+
+enum { RETRY_FIRST_MS = 500, RETRY_MAX_MS = 60 * 1000 };
+
+/* istiod dates certificates back by so much (istio-agent.md 4.5): a clock that is behind by less
+ * accepts them, and sees them live longer than it asked for. */
+enum { BACKDATING_S = 120 };
+
+struct cert_sub {
+	struct cert_sub *prev, *next;
+	struct entry *entry;
+	struct loop_timer soon; /* tells the current state, outside of its caller */
+	struct uuid pod;
+	char *subject;
+	cert_token token;
+	cert_changed changed;
+	void *ctx;
+	bool admitted; /* its token was valid when it was last told */
+	bool gone;
+};
+
+/* What the worker thread reads and writes; the loop leaves it alone while `keygen` is set. */
+struct making {
+	struct x509_key_params params;
+	struct identity id;
+	struct x509_request request;
+	struct err why;
+};
+
+struct entry {
+	UT_hash_handle hh;
+	struct cert_spec spec; /* the key */
+	struct cert_cache *cache;
+	struct cert_sub *subs;
+	struct cert *cert;
+	struct making making;
+	struct loop_work *keygen;
+	struct ca_sign *sign;
+	struct cert_sub *signer; /* whose token is under way */
+	struct loop_timer renew, retry, floor, linger;
+	int64_t renew_at_ms;
+	unsigned retry_ms, issued;
+	char why_not[ERR_MSG_SIZE];
+	bool due;       /* a certificate is wanted */
+	bool tokenless; /* nobody had a valid token at the last attempt */
+	bool expired;   /* as was told */
+	bool telling;
+};
+
+struct cert_cache {
+	struct loop *loop;
+	struct istiod *istiod;
+	struct ca_client *ca;
+	struct cert_cache_options options;
+	struct entry *entries;
+	struct metric *cached, *hits;
+};
+
+static void start(struct entry *e);
+
+/* --- an entry --- */
+
+static const char *trust_domain_of(const struct entry *e)
+{
+	return *e->spec.trust_domain ? e->spec.trust_domain : istiod_trust_domain(e->cache->istiod);
+}
+
+/* For log and dump: as good as is known before the first answer. */
+static char *name_of(const struct entry *e, char out[IDENTITY_URI_SIZE])
+{
+	const char *td = e->cert ? e->cert->id.trust_domain : trust_domain_of(e);
+
+	snprintf(out, IDENTITY_URI_SIZE, "spiffe://%s/ns/%s/sa/%s", *td ? td : "?", e->spec.ns,
+	    e->spec.sa);
+	return out;
+}
+
+static struct cert *valid_cert(const struct entry *e)
+{
+	int64_t now_s = loop_now_ms(e->cache->loop) / 1000;
+
+	return e->cert && now_s < e->cert->leaf.not_after ? e->cert : NULL;
+}
+
+static const char *why_not(const struct entry *e)
+{
+	if (!*e->why_not && e->cert && !valid_cert(e))
+		return "the certificate has expired";
+	return e->why_not;
+}
+
+static void entry_free(struct entry *e)
+{
+	struct cert_cache *c = e->cache;
+
+	HASH_DEL(c->entries, e);
+	loop_timer_stop(&e->renew);
+	loop_timer_stop(&e->retry);
+	loop_timer_stop(&e->floor);
+	loop_timer_stop(&e->linger);
+	loop_work_cancel(&e->keygen);
+	ca_sign_cancel(&e->sign);
+	x509_request_clear(&e->making.request);
+	if (e->cert)
+		metric_add(c->cached, "", -1);
+	cert_unref(&e->cert);
+	free(e);
+}
+
+static void on_lingered(void *ctx)
+{
+	struct entry *e = ctx;
+	char name[IDENTITY_URI_SIZE];
+
+	log_debug(name_of(e, name), "nobody came back: forgotten");
+	entry_free(e);
+}
+
+/* --- telling --- */
+
+/* Drop subscribers that left; `e` may go with the last one. */
+static void sweep(struct entry *e)
+{
+	struct cert_sub *s, *next;
+
+	DL_FOREACH_SAFE (e->subs, s, next) {
+		if (!s->gone)
+			continue;
+		DL_DELETE(e->subs, s);
+		free(s->subject);
+		free(s);
+	}
+	if (e->subs)
+		return;
+	if (e->cache->options.linger_ms > 0)
+		loop_timer_in(
+		    e->cache->loop, &e->linger, e->cache->options.linger_ms, on_lingered, e);
+	else
+		entry_free(e);
+}
+
+static void tell(struct cert_sub *s)
+{
+	struct entry *e = s->entry;
+	struct err why = {0};
+
+	s->admitted = s->token(s->ctx, &why) != NULL;
+	if (s->admitted)
+		s->changed(s->ctx, valid_cert(e), why_not(e));
+	else
+		s->changed(s->ctx, NULL, why.msg);
+}
+
+/* `e` may be gone afterwards. */
+static void tell_all(struct entry *e)
+{
+	struct cert_sub *s;
+
+	e->telling = true;
+	DL_FOREACH (e->subs, s)
+		if (!s->gone && !s->soon.armed) /* who joined just now is told soon anyway */
+			tell(s);
+	e->telling = false;
+	sweep(e);
+}
+
+static void on_soon(void *ctx)
+{
+	struct cert_sub *s = ctx;
+	struct entry *e = s->entry;
+
+	e->telling = true;
+	tell(s);
+	e->telling = false;
+	sweep(e);
+}
+
+/* --- asking --- */
+
+static void on_retry(void *ctx)
+{
+	start(ctx);
+}
+
+static void on_floor(void *ctx)
+{
+	struct entry *e = ctx;
+
+	if (!e->retry.armed)
+		start(e);
+}
+
+static void on_renew(void *ctx)
+{
+	struct entry *e = ctx;
+
+	e->due = true;
+	if (!e->retry.armed)
+		start(e);
+}
+
+/* Not now, and not inside the caller. */
+static void start_soon(struct entry *e)
+{
+	if (e->due)
+		loop_timer_in(e->cache->loop, &e->retry, 0, on_retry, e);
+}
+
+static void back_off(struct entry *e)
+{
+	unsigned ms = e->retry_ms, spread = ms / 10;
+
+	ms += arc4random_uniform(2 * spread + 1) - spread;
+	loop_timer_in(e->cache->loop, &e->retry, ms, on_retry, e);
+	e->retry_ms = e->retry_ms * 2 < RETRY_MAX_MS ? e->retry_ms * 2 : RETRY_MAX_MS;
+}
+
+/* What is valid stays.  `e` may be gone afterwards. */
+static void failed(struct entry *e, const struct err *why)
+{
+	char name[IDENTITY_URI_SIZE];
+
+	bool expired = e->cert && !valid_cert(e);
+
+	x509_request_clear(&e->making.request);
+	back_off(e);
+	if (expired == e->expired && !strcmp(e->why_not, why->msg))
+		return; /* all know, and so does the log */
+	e->expired = expired;
+	snprintf(e->why_not, sizeof(e->why_not), "%s", why->msg);
+	log_warn(name_of(e, name), "%s: %s", e->cert ? "not renewed" : "no certificate", why->msg);
+	tell_all(e);
+}
+
+/* Any subscriber can prove the identity; each with its own token. */
+static struct cert_sub *find_signer(
+    const struct entry *e, const struct token **token, struct err *why)
+{
+	struct err own = {0};
+	struct cert_sub *s;
+
+	DL_FOREACH (e->subs, s) { /* at least one */
+		*token = s->token(s->ctx, &own);
+		if (*token)
+			return s;
+		err_set(why, ERR_DENIED, "%s: %s", s->subject, own.msg);
+	}
+	return NULL;
+}
+
+static void no_token(struct entry *e, const struct err *why)
+{
+	e->tokenless = true;
+	failed(e, why);
+}
+
+/* Receipt is the local clock: istiod dates back (istio-agent.md 0.15). */
+static int64_t renewal_time(const struct cert_spec *spec, int64_t now_ms, int64_t not_after_s)
+{
+	double life_ms = (double)(not_after_s * 1000 - now_ms);
+	double random = (double)arc4random() / UINT32_MAX;
+	double left = spec->ratio + spec->jitter * (2 * random - 1);
+
+	left = left < 0 ? 0 : left > 1 ? 1 : left;
+	return now_ms + (int64_t)((1 - left) * life_ms);
+}
+
+/* The answer as a certificate, with the key it belongs to; NULL: it is no answer to our request. */
+static struct cert *believe(struct entry *e, const char *const *chain, size_t n, struct err *why)
+{
+	int64_t now_s = loop_now_ms(e->cache->loop) / 1000;
+	const char *td = trust_domain_of(e);
+	struct cert *c = cert_new(chain, n, why);
+
+	if (c)
+		c->id = e->making.id;
+	if (!c || x509_check_chain(chain, n, e->making.request.key_pem, &c->id, *td ? td : NULL,
+		      now_s, e->spec.ttl_s + BACKDATING_S, &c->leaf, why)) {
+		err_wrap(why, "answer of %s", istiod_options(e->cache->istiod)->name);
+		cert_unref(&c);
+		return NULL;
+	}
+	c->key_pem = take(e->making.request.key_pem);
+	return c;
+}
+
+/* `e` may be gone afterwards. */
+static void issued(struct entry *e, struct cert *c)
+{
+	int64_t now_ms = loop_now_ms(e->cache->loop);
+	char name[IDENTITY_URI_SIZE];
+
+	if (!e->cert)
+		metric_add(e->cache->cached, "", 1);
+	cert_unref(&e->cert);
+	e->cert = c;
+	e->issued++;
+	e->due = false;
+	e->retry_ms = RETRY_FIRST_MS;
+	e->expired = false;
+	*e->why_not = 0;
+	x509_request_clear(&e->making.request);
+	istiod_learn_trust_domain(e->cache->istiod, c->id.trust_domain);
+	e->renew_at_ms = renewal_time(&e->spec, now_ms, c->leaf.not_after);
+	loop_timer_at(e->cache->loop, &e->renew, e->renew_at_ms, on_renew, e);
+	log_info(name_of(e, name), "certificate %s, valid for %lld s, renewal in %lld s",
+	    c->leaf.serial, (long long)(c->leaf.not_after - now_ms / 1000),
+	    (long long)((e->renew_at_ms - now_ms) / 1000));
+	tell_all(e);
+}
+
+static void on_signed(void *ctx, const struct err *why, const char *const *chain, size_t n)
+{
+	struct entry *e = ctx;
+	struct cert_sub *signer = take(e->signer);
+	struct cert *c;
+	struct err bad;
+
+	if (why) {
+		DL_DELETE(e->subs, signer); /* the next attempt is another's: istiod may dislike */
+		DL_APPEND(e->subs, signer); /* only this one's token */
+		return failed(e, why);
+	}
+	/* Issued is issued, whether we like it or not. */
+	if (e->cache->options.reissue_min_ms > 0)
+		loop_timer_in(
+		    e->cache->loop, &e->floor, e->cache->options.reissue_min_ms, on_floor, e);
+	c = believe(e, chain, n, &bad);
+	if (c)
+		issued(e, c);
+	else
+		failed(e, &bad);
+}
+
+static void make_key(void *ctx) /* on the worker thread */
+{
+	struct making *m = &((struct entry *)ctx)->making;
+
+	x509_make_request(&m->request, &m->params, &m->id, &m->why);
+}
+
+static void on_key(void *ctx)
+{
+	struct entry *e = ctx;
+	const struct token *token;
+	struct ca_request r;
+	struct err why;
+
+	if (!e->subs) /* they left meanwhile: whoever comes next starts anew */
+		return x509_request_clear(&e->making.request);
+	if (!e->making.request.csr_pem)
+		return failed(e, &e->making.why);
+	e->signer = find_signer(e, &token, &why); /* again: tokens expire, subscribers leave */
+	if (!e->signer)
+		return no_token(e, &why);
+	r = (struct ca_request){
+	    .csr_pem = e->making.request.csr_pem,
+	    .token = token->jwt,
+	    .cert_signer = e->spec.cert_signer,
+	    .ttl_s = e->spec.ttl_s,
+	    .pod = e->signer->pod,
+	};
+	ca_sign(e->cache->ca, &e->sign, &r, on_signed, e);
+}
+
+static void start(struct entry *e)
+{
+	const char *td = trust_domain_of(e);
+	const struct token *token;
+	struct err why;
+
+	if (!e->due || e->floor.armed || e->keygen || e->sign || !e->subs)
+		return;
+	if (!find_signer(e, &token, &why))
+		return no_token(e, &why);
+	if (e->tokenless) { /* what was waited for was not istiod */
+		e->tokenless = false;
+		e->retry_ms = RETRY_FIRST_MS;
+	}
+	/* istiod does not read the name in a CSR, so any trust domain does before one is known. */
+	if (identity_set(&e->making.id, *td ? td : "cluster.local", e->spec.ns, e->spec.sa, &why))
+		return failed(e, &why);
+	e->making.params = e->spec.key;
+	loop_work(e->cache->loop, &e->keygen, make_key, on_key, e);
+}
+
+/* --- subscribers --- */
+
+static struct entry *entry_of(struct cert_cache *c, const struct cert_spec *spec)
+{
+	struct entry *e;
+
+	HASH_FIND(hh, c->entries, spec, sizeof(*spec), e);
+	if (e)
+		return e;
+	e = mem_zalloc(sizeof(*e));
+	e->cache = c;
+	memcpy(&e->spec, spec, sizeof(*spec)); /* padding too */
+	e->retry_ms = RETRY_FIRST_MS;
+	e->due = true;
+	HASH_ADD(hh, c->entries, spec, sizeof(e->spec), e);
+	return e;
+}
+
+struct cert_sub *cert_subscribe(struct cert_cache *c, const struct cert_spec *spec,
+    const struct uuid *pod, const char *subject, cert_token token, cert_changed changed, void *ctx)
+{
+	struct entry *e = entry_of(c, spec);
+	struct cert_sub *s = mem_zalloc(sizeof(*s));
+
+	s->entry = e;
+	s->pod = *pod;
+	s->subject = mem_strdup(subject);
+	s->token = token;
+	s->changed = changed;
+	s->ctx = ctx;
+	DL_APPEND(e->subs, s);
+	loop_timer_stop(&e->linger);
+	loop_timer_in(c->loop, &s->soon, 0, on_soon, s);
+	if (valid_cert(e))
+		metric_add(c->hits, "", 1);
+	/* A pod that comes and goes must not hurry istiod; one that brings a token may. */
+	if (e->tokenless || !e->retry.armed)
+		start_soon(e);
+	return s;
+}
+
+void cert_unsubscribe(struct cert_sub **sub)
+{
+	struct cert_sub *s = take(*sub);
+	struct entry *e;
+
+	if (!s)
+		return;
+	e = s->entry;
+	s->gone = true;
+	loop_timer_stop(&s->soon);
+	if (e->signer == s) { /* its token goes with it */
+		e->signer = NULL;
+		ca_sign_cancel(&e->sign);
+		x509_request_clear(&e->making.request);
+		back_off(e);
+	}
+	if (!e->telling)
+		sweep(e);
+}
+
+void cert_token_changed(struct cert_sub *s)
+{
+	struct entry *e = s->entry;
+	struct err why;
+
+	if (!s->admitted || !s->token(s->ctx, &why))
+		loop_timer_in(e->cache->loop, &s->soon, 0, on_soon, s);
+	start_soon(e);
+}
+
+/* --- the cache --- */
+
+struct cert_cache *cert_cache_new(
+    struct loop *l, struct istiod *i, struct ca_client *ca, const struct cert_cache_options *o)
+{
+	struct cert_cache *c = mem_zalloc(sizeof(*c));
+
+	c->loop = l;
+	c->istiod = i;
+	c->ca = ca;
+	c->options = *o;
+	c->cached = metric_gauge("agentd_certificates_cached", "Certificates held, all issuers.");
+	c->hits = metric_counter("agentd_certificate_cache_hits_total",
+	    "Subscribers that found a certificate which was there already.");
+	metric_add(c->cached, "", 0);
+	metric_add(c->hits, "", 0);
+	return c;
+}
+
+void cert_cache_free(struct cert_cache **cache)
+{
+	struct cert_cache *c = take(*cache);
+	struct entry *e, *next;
+
+	if (!c)
+		return;
+	HASH_ITER (hh, c->entries, e, next) {
+		assert(!e->subs);
+		entry_free(e);
+	}
+	free(c);
+}
+
+static const char *key_type_name(enum x509_key_type t)
+{
+	static const char *const names[] = {
+	    [X509_EC_P256] = "EC P-256",
+	    [X509_EC_P384] = "EC P-384",
+	    [X509_RSA_2048] = "RSA 2048",
+	    [X509_RSA_3072] = "RSA 3072",
+	    [X509_RSA_4096] = "RSA 4096",
+	};
+
+	return names[t];
+}
+
+static json_t *dump_entry(const struct entry *e)
+{
+	const char *istiod = istiod_options(e->cache->istiod)->name, *why = why_not(e);
+	char name[IDENTITY_URI_SIZE], renew[CERT_TIME_SIZE] = "";
+	auto_free char *waiting = mem_printf("waiting for %s", istiod);
+	json_t *o, *cert = cert_dump(e->cert), *subjects = json_array();
+	const struct cert_sub *s;
+
+	DL_FOREACH (e->subs, s)
+		if (!s->gone)
+			json_array_append_new(subjects, json_string(s->subject));
+	if (e->renew.armed)
+		cert_time(e->renew_at_ms / 1000, renew);
+	if (!*why && !e->cert)
+		why = waiting; /* the first attempt has not ended */
+	o = json_pack("{s:s, s:s, s:s, s:s, s:o, s:i, s:s}", "spiffe_id", name_of(e, name),
+	    "control_plane", istiod, "key_type", key_type_name(e->spec.key.type), "renew_at", renew,
+	    "subscribers", subjects, "issued", (int)e->issued, "why_not", why);
+	json_object_update(o, cert);
+	json_decref(cert);
+	return o;
+}
+
+json_t *cert_cache_dump(const struct cert_cache *c)
+{
+	json_t *all = json_array();
+	const struct entry *e, *next;
+
+	HASH_ITER (hh, c->entries, e, next)
+		json_array_append_new(all, dump_entry(e));
+	return all;
+}
