@@ -18,6 +18,6 @@ struct manifest_dir *manifest_dir_new(struct priv *p, struct pod_registry *pods)
 void manifest_dir_free(struct manifest_dir **m);            /* its pods stay in the registry */
 json_t *manifest_dir_refused(const struct manifest_dir *m); /* [{file, why}] */
 
-/* The parser alone (fuzzed).  `out` owns its json: pod_spec_clear(). */
+/* The parser alone (fuzzed).  On success `out` owns its json: manifest_clear(). */
 int manifest_parse(struct pod *out, const char *file, const char *text, size_t len, struct err *e);
 void manifest_clear(struct pod *spec);

@@ -39,8 +39,9 @@ struct pod_registry *pod_registry_new(const struct pod_observer *o, void *ctx);
 /* Frees every pod and tells nobody: the end of agentd is not the end of a pod. */
 void pod_registry_free(struct pod_registry **r);
 
-/* Add, or change what is there.  `spec` is copied (its json is referenced).  -1: refused, because
- * the uid is another pod's or its identity differs from the one it was added with. */
+/* Add, or change what is there; announcing the same again does nothing.  `spec` is copied (its json
+ * is referenced; NULL: empty; proxy_uid/gid 0: default).  -1: refused, because a name is not valid,
+ * the uid is another source's, or the identity differs from the one it was added with. */
 int pod_add(struct pod_registry *r, const char *source, const struct pod *spec, struct err *e);
 void pod_remove(struct pod_registry *r, const char *source, const struct uuid *uid);
 void pod_set_ready(struct pod *p, const struct err *why_not); /* NULL: served */

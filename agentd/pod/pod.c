@@ -1,0 +1,172 @@
+/* pod.c - a list of pods, ordered by label, and one observer.
+ *
+ * A source announces a pod: checked and copied -> observer.added -> ... -> pod_set_ready().
+ * Announced again with another environment: observer.changed.  With another identity: refused, as
+ * a uid never becomes another pod (security-rules.md G4).  Removed: out of the list first, so that
+ * nobody finds it any more, then observer.removed, then its memory goes.
+ */
+#include "pod.h"
+#include "../base/mem.h"
+#include "../security/identity.h"
+#include <stdio.h>
+#include <string.h>
+#include <utlist.h>
+
+enum { PROXY_ID_DEFAULT = 1337 };
+
+struct pod_registry {
+	const struct pod_observer *observer;
+	void *ctx;
+	struct pod *pods;
+};
+
+struct pod_registry *pod_registry_new(const struct pod_observer *o, void *ctx)
+{
+	struct pod_registry *r = mem_zalloc(sizeof(*r));
+
+	r->observer = o;
+	r->ctx = ctx;
+	return r;
+}
+
+static void drop_json(struct pod *p)
+{
+	json_decref(p->env);
+	json_decref(p->labels);
+	json_decref(p->annotations);
+}
+
+static void pod_free(struct pod *p)
+{
+	drop_json(p);
+	free(p);
+}
+
+void pod_registry_free(struct pod_registry **registry)
+{
+	struct pod_registry *r = take(*registry);
+	struct pod *p, *next;
+
+	if (!r)
+		return;
+	LL_FOREACH_SAFE (r->pods, p, next)
+		pod_free(p);
+	free(r);
+}
+
+struct pod *pod_find(const struct pod_registry *r, const struct uuid *uid)
+{
+	struct pod *p;
+
+	LL_FOREACH (r->pods, p)
+		if (uuid_equal(&p->uid, uid))
+			return p;
+	return NULL;
+}
+
+struct pod *pod_first(const struct pod_registry *r)
+{
+	return r->pods;
+}
+
+/* Two pods may share a label for a while: a StatefulSet's new pod comes before the old one is gone.
+ */
+static int by_label(const struct pod *a, const struct pod *b)
+{
+	int c = strcmp(a->label, b->label);
+
+	return c ? c : memcmp(&a->uid, &b->uid, sizeof(a->uid));
+}
+
+static int check_names(const struct pod *spec, struct err *e)
+{
+	if (!identity_valid_ns(spec->ns))
+		return err_set(e, ERR_INVALID, "the namespace is not a DNS label");
+	if (!identity_valid_sa(spec->name))
+		return err_set(e, ERR_INVALID, "the pod's name is not a DNS subdomain");
+	if (!identity_valid_sa(spec->sa))
+		return err_set(e, ERR_INVALID, "the service account is not a DNS subdomain");
+	return 0;
+}
+
+static json_t *object_or_empty(json_t *o)
+{
+	return o ? json_incref(o) : json_object();
+}
+
+static void take_over(struct pod *p, const struct pod *spec)
+{
+	p->env = object_or_empty(spec->env);
+	p->labels = object_or_empty(spec->labels);
+	p->annotations = object_or_empty(spec->annotations);
+	p->proxy_uid = spec->proxy_uid ? spec->proxy_uid : PROXY_ID_DEFAULT;
+	p->proxy_gid = spec->proxy_gid ? spec->proxy_gid : PROXY_ID_DEFAULT;
+}
+
+static bool same_content(const struct pod *a, const struct pod *b)
+{
+	return a->proxy_uid == b->proxy_uid && a->proxy_gid == b->proxy_gid &&
+	       json_equal(a->env, b->env) && json_equal(a->labels, b->labels) &&
+	       json_equal(a->annotations, b->annotations);
+}
+
+static int change(struct pod_registry *r, struct pod *p, const struct pod *spec, struct err *e)
+{
+	struct pod fresh = {0};
+
+	if (strcmp(p->ns, spec->ns) != 0 || strcmp(p->name, spec->name) != 0 ||
+	    strcmp(p->sa, spec->sa) != 0)
+		return err_set(
+		    e, ERR_DENIED, "this uid is the pod %s of service account %s", p->label, p->sa);
+	take_over(&fresh, spec);
+	if (same_content(p, &fresh)) {
+		drop_json(&fresh);
+		return 0;
+	}
+	drop_json(p);
+	take_over(p, spec);
+	drop_json(&fresh);
+	r->observer->changed(r->ctx, p);
+	return 0;
+}
+
+int pod_add(struct pod_registry *r, const char *source, const struct pod *spec, struct err *e)
+{
+	struct pod *p = pod_find(r, &spec->uid);
+
+	if (check_names(spec, e))
+		return -1;
+	if (p && strcmp(p->source, source) != 0)
+		return err_set(e, ERR_DENIED, "this uid is a pod of the source %s", p->source);
+	if (p)
+		return change(r, p, spec, e);
+	p = mem_zalloc(sizeof(*p));
+	p->uid = spec->uid;
+	strcpy(p->ns, spec->ns);
+	strcpy(p->name, spec->name);
+	strcpy(p->sa, spec->sa);
+	(void)snprintf(p->label, sizeof(p->label), "%s/%s", p->ns, p->name);
+	(void)snprintf(p->source, sizeof(p->source), "%s", source);
+	err_set(&p->state, ERR_UNAVAILABLE, "starting");
+	take_over(p, spec);
+	LL_INSERT_INORDER(r->pods, p, by_label);
+	r->observer->added(r->ctx, p);
+	return 0;
+}
+
+void pod_remove(struct pod_registry *r, const char *source, const struct uuid *uid)
+{
+	struct pod *p = pod_find(r, uid);
+
+	if (!p || strcmp(p->source, source) != 0)
+		return;
+	LL_DELETE(r->pods, p);
+	r->observer->removed(r->ctx, p);
+	pod_free(p);
+}
+
+void pod_set_ready(struct pod *p, const struct err *why_not)
+{
+	p->ready = !why_not;
+	p->state = why_not ? *why_not : (struct err){0};
+}
