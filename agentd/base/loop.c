@@ -235,7 +235,7 @@ int64_t loop_take_stall_ms(struct loop *l)
 
 static int by_due(const struct loop_timer *a, const struct loop_timer *b)
 {
-	return (a->due > b->due) - (a->due < b->due);
+	return a->due > b->due ? 1 : -1; /* never 0: the new one goes behind its equals */
 }
 
 static void arm_wall(struct loop *l)

@@ -1,0 +1,90 @@
+/* accept.c - readable listener -> one accept4() -> the callback; level-triggered, so the next
+ * connection makes the listener readable again and the callback may free us.
+ *
+ * An accept that fails for want of fds (or on a listener that somebody shut down) would be tried
+ * again at once and for ever: the watch is taken off for 100 ms instead.
+ */
+#include "accept.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "log.h"
+#include "loop.h"
+#include "mem.h"
+
+LOG_SCOPE("accept");
+
+enum { PAUSE_MS = 100 };
+
+struct accept {
+	struct loop *loop;
+	int fd;
+	accept_cb accepted;
+	void *ctx;
+	struct loop_fd readable;
+	struct loop_timer pause;
+	bool failing; /* said so already */
+};
+
+static void on_readable(void *ctx);
+
+static void on_pause_over(void *ctx)
+{
+	struct accept *a = ctx;
+
+	loop_fd_watch(a->loop, &a->readable, a->fd, LOOP_READ, on_readable, a);
+}
+
+/* The connection went away before we came, or another process of ours took it. */
+static bool is_passing(int error)
+{
+	return error == EAGAIN || error == EINTR || error == ECONNABORTED || error == EPROTO;
+}
+
+static void on_readable(void *ctx)
+{
+	struct accept *a = ctx;
+	int fd = accept4(a->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd >= 0) {
+		a->failing = false;
+		a->accepted(a->ctx, fd);
+		return;
+	}
+	if (is_passing(errno))
+		return;
+	if (!a->failing)
+		log_warn(NULL, "accept: %s; trying again every %d ms", strerror(errno), PAUSE_MS);
+	a->failing = true;
+	loop_fd_stop(&a->readable);
+	loop_timer_in(a->loop, &a->pause, PAUSE_MS, on_pause_over, a);
+}
+
+struct accept *accept_new(struct loop *l, int listen_fd, accept_cb accepted, void *ctx)
+{
+	struct accept *a = mem_zalloc(sizeof(*a));
+
+	a->loop = l;
+	a->fd = listen_fd;
+	a->accepted = accepted;
+	a->ctx = ctx;
+	/* A connection that is gone again must not leave us blocked in accept4(). */
+	fcntl(listen_fd, F_SETFL, fcntl(listen_fd, F_GETFL) | O_NONBLOCK);
+	loop_fd_watch(l, &a->readable, listen_fd, LOOP_READ, on_readable, a);
+	return a;
+}
+
+void accept_free(struct accept **accept)
+{
+	struct accept *a = take(*accept);
+
+	if (!a)
+		return;
+	loop_fd_stop(&a->readable);
+	loop_timer_stop(&a->pause);
+	close(a->fd);
+	free(a);
+}
