@@ -16,10 +16,12 @@ struct rpc_stream;
 struct sds_server;
 
 struct sds_server *sds_server_new(const char *subject); /* "ns/pod", copied */
-void sds_server_free(struct sds_server **s);
-/* Takes a reference on `c`; pushes what changed.  NULL `c`: none (yet); `why_not` for the dump. */
+void sds_server_free(struct sds_server **s);            /* ends its streams */
+/* Takes a reference on `c`; pushes what changed.  NULL `c`: none (yet), and what was sent stays in
+ * use; `why_not` for the dump, may be NULL. */
 void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_not);
 /* Takes the stream if the method is one of ours. */
 bool sds_server_incoming(struct sds_server *s, struct rpc_stream *st, const char *method);
-json_t *sds_server_dump(
-    const struct sds_server *s); /* streams, names, pushes, acks, nacks, last_nack */
+/* streams[{method, names[{name, version}]}], pushes, acks, nacks, last_nack, last_refusal, why_not
+ */
+json_t *sds_server_dump(const struct sds_server *s);
