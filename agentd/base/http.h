@@ -1,7 +1,8 @@
-/* http.h - a thin cover over evhttp: a server on a listening fd, and a client that sends one request
- * over a connected fd.
+/* http.h - a server on a listening fd (a thin cover over evhttp), and a client that sends one
+ * request over a connected fd.
  *
- * Limits: 64 KiB of body, 8 KiB of headers, 10 s without progress.  HTTP/1.1 only.
+ * Limits: 64 KiB of a request's body, 16 MiB of an answer's, 8 KiB of headers, 10 s without
+ * progress.  HTTP/1.1 only; the client refuses chunked answers.
  */
 #pragma once
 #include <sys/types.h>
@@ -22,6 +23,7 @@ const char *http_path(const struct http_request *r); /* raw bytes up to '?', not
 /* Value of a query parameter, decoded; NULL if absent.  Valid until the handler returns. */
 const char *http_query(struct http_request *r, const char *key);
 uid_t http_peer_uid(const struct http_request *r); /* SO_PEERCRED; (uid_t)-1 if unknown */
+/* Empties `body`, which may be NULL. */
 void http_reply(struct http_request *r, int status, const char *type, struct evbuffer *body);
 
 /* One request on a connected socket; `done` gets the status, or 0 and no body when it failed. */
