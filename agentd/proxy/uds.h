@@ -7,6 +7,7 @@
 #pragma once
 #include "../base/uuid.h"
 #include <jansson.h>
+#include <stddef.h>
 
 struct err;
 struct loop;
@@ -15,14 +16,15 @@ struct rpc_server;
 struct uds;
 
 struct uds_events {
-	void (*listening)(
-	    void *ctx, const struct err *e); /* once: both sockets are there, or why not */
-	/* The addresses in the pod's netns, whenever they were read; before the connection is
-	 * served. */
+	/* Once: both sockets are there, or why not.  The owner may free the uds here. */
+	void (*listening)(void *ctx, const struct err *e);
+	/* The addresses in the pod's netns, at least one, whenever they were read; before the
+	 * connection is served. */
 	void (*addresses)(void *ctx, const char *const *ips, size_t n);
 };
 
 struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, const char *subject,
     struct rpc_server *to, const struct uds_events *ev, void *ctx);
-void uds_free(struct uds **u);         /* the broker's copies go on listening */
-json_t *uds_dump(const struct uds *u); /* accepted, refused, netns_cookie, last_refusal */
+void uds_free(struct uds **u); /* the broker's copies go on listening */
+/* accepted, refused, waiting, netns_cookie ("" while unknown), last_refusal */
+json_t *uds_dump(const struct uds *u);

@@ -30,9 +30,10 @@ typedef int (*xds_local)(void *ctx, const struct rpc_msg *response, struct err *
 struct xds_proxy *xds_proxy_new(
     const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx);
 void xds_proxy_free(struct xds_proxy **x);
+/* Before the first stream; not NULL: the order of these calls is the order of the subscriptions. */
 void xds_proxy_take(struct xds_proxy *x, const char *type_url, xds_local handler, void *ctx);
 /* Takes the stream if the method is one of ADS's. */
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method);
-/* connected, flavour, node_id, opened, displaced, types{url: {version, nonce, acked, nacked,
- * last_nack}}, why_not */
+/* connected (istiod answered on the present stream), flavour, node_id, opened, displaced,
+ * types{url: {version, nonce, acked, nacked, last_nack}}, why_not */
 json_t *xds_proxy_dump(const struct xds_proxy *x);

@@ -1,0 +1,227 @@
+/* uds.c - see uds.h.
+ *
+ * two sockets asked for -> both there: `listening` -> a connection: does it come from the network
+ * namespace we know? -> yes: served.  Otherwise the broker is asked whose it is (it alone may look
+ * inside, and it alone knows the host's namespace and other pods') -> it answers with the cookie
+ * and the addresses: they are told, and the connection is served -> or it refuses: closed.
+ *
+ * The cookie of an accepted unix socket is the connecting socket's (architecture decision 4).  A
+ * kernel older than 5.14 has none: then the broker is asked about each connection.  Whether a pod's
+ * namespace may be replaced (a rebooted node) is for the broker to decide, so its last word counts.
+ */
+#include "uds.h"
+#include "../base/accept.h"
+#include "../base/err.h"
+#include "../base/log.h"
+#include "../base/mem.h"
+#include "../base/rpc_server.h"
+#include "../priv/priv.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <utlist.h>
+
+LOG_SCOPE("uds");
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
+/* Connections that wait for the broker; Envoy makes two or three. */
+enum { WAITING_MAX = 16 };
+
+/* A connection that the broker is asked about. */
+struct visitor {
+	struct uds *uds;
+	int fd;
+	struct priv_call *asking;
+	struct visitor *prev, *next;
+};
+
+struct socket {
+	struct uds *uds;
+	struct priv_call *asking;
+	struct accept *accept;
+};
+
+struct uds {
+	struct loop *loop;
+	struct priv *priv;
+	struct uuid pod;
+	char *subject;
+	struct rpc_server *to;
+	struct uds_events ev;
+	void *ctx;
+	struct socket sockets[PRIV_LISTENER_END];
+	struct visitor *visitors;
+	unsigned waiting;
+	uint64_t netns_cookie; /* 0: not known */
+	uint64_t accepted, refused;
+	char last_refusal[ERR_MSG_SIZE];
+};
+
+static void serve(struct uds *u, int fd)
+{
+	u->accepted++;
+	rpc_server_adopt(u->to, fd);
+}
+
+/* One line for each new reason, not for each connection: a pod can make as many as it likes. */
+static void refuse(struct uds *u, int fd, const char *why)
+{
+	u->refused++;
+	if (strcmp(u->last_refusal, why) != 0)
+		log_warn(u->subject, "connection refused: %s", why);
+	snprintf(u->last_refusal, sizeof(u->last_refusal), "%s", why);
+	close(fd);
+}
+
+static void visitor_free(struct visitor *v)
+{
+	DL_DELETE(v->uds->visitors, v);
+	v->uds->waiting--;
+	priv_call_cancel(&v->asking);
+	free(v);
+}
+
+static void tell_addresses(struct uds *u, const struct priv_netns *n)
+{
+	char text[PRIV_ADDRESSES_MAX][INET6_ADDRSTRLEN];
+	const char *ips[PRIV_ADDRESSES_MAX];
+	size_t count = 0;
+
+	for (size_t i = 0; i < n->naddresses && count < PRIV_ADDRESSES_MAX; i++) {
+		const struct priv_address *a = &n->addresses[i];
+
+		if (!inet_ntop(a->family, a->bytes, text[count], sizeof(text[count])))
+			continue;
+		ips[count] = text[count];
+		count++;
+	}
+	if (count > 0)
+		u->ev.addresses(u->ctx, ips, count);
+}
+
+static void on_netns(void *ctx, const struct err *e, const struct priv_netns *n)
+{
+	struct visitor *v = ctx;
+	struct uds *u = v->uds;
+	int fd = v->fd;
+
+	visitor_free(v);
+	if (e) {
+		refuse(u, fd, e->msg);
+		return;
+	}
+	if (u->netns_cookie != n->cookie)
+		log_info(u->subject, "network namespace %" PRIu64, n->cookie);
+	u->netns_cookie = n->cookie;
+	tell_addresses(u, n);
+	serve(u, fd);
+}
+
+static void ask_broker(struct uds *u, int fd)
+{
+	struct visitor *v;
+
+	if (u->waiting == WAITING_MAX) {
+		refuse(u, fd, "too many connections wait to be looked at");
+		return;
+	}
+	v = mem_zalloc(sizeof(*v));
+	v->uds = u;
+	v->fd = fd;
+	DL_APPEND(u->visitors, v);
+	u->waiting++;
+	priv_netns_of(u->priv, &v->asking, &u->pod, fd, on_netns, v);
+}
+
+static void on_accepted(void *ctx, int fd)
+{
+	struct uds *u = ctx;
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	if (u->netns_cookie != 0 &&
+	    getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) == 0 &&
+	    cookie == u->netns_cookie)
+		serve(u, fd);
+	else
+		ask_broker(u, fd);
+}
+
+static void stop_listening(struct uds *u)
+{
+	for (size_t i = 0; i < PRIV_LISTENER_END; i++) {
+		priv_call_cancel(&u->sockets[i].asking);
+		accept_free(&u->sockets[i].accept);
+	}
+}
+
+static void on_listening(void *ctx, const struct err *e, int fd)
+{
+	struct socket *s = ctx;
+	struct uds *u = s->uds;
+
+	if (e) {
+		stop_listening(u);
+		u->ev.listening(u->ctx, e);
+		return;
+	}
+	s->accept = accept_new(u->loop, fd, on_accepted, u);
+	for (size_t i = 0; i < PRIV_LISTENER_END; i++)
+		if (!u->sockets[i].accept)
+			return;
+	u->ev.listening(u->ctx, NULL);
+}
+
+struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, const char *subject,
+    struct rpc_server *to, const struct uds_events *ev, void *ctx)
+{
+	struct uds *u = mem_zalloc(sizeof(*u));
+
+	u->loop = l;
+	u->priv = p;
+	u->pod = *pod;
+	u->subject = mem_strdup(subject);
+	u->to = to;
+	u->ev = *ev;
+	u->ctx = ctx;
+	for (int i = 0; i < PRIV_LISTENER_END; i++) {
+		u->sockets[i].uds = u;
+		priv_listen(p, &u->sockets[i].asking, pod, (enum priv_listener)i, on_listening,
+		    &u->sockets[i]);
+	}
+	return u;
+}
+
+void uds_free(struct uds **uds)
+{
+	struct uds *u = take(*uds);
+
+	if (!u)
+		return;
+	stop_listening(u);
+	while (u->visitors) {
+		close(u->visitors->fd);
+		visitor_free(u->visitors);
+	}
+	free(u->subject);
+	free(u);
+}
+
+json_t *uds_dump(const struct uds *u)
+{
+	char cookie[24] = "";
+
+	/* As text: it is a name, and has 64 bits. */
+	if (u->netns_cookie)
+		snprintf(cookie, sizeof(cookie), "%" PRIu64, u->netns_cookie);
+	return json_pack("{s:I, s:I, s:i, s:s, s:s}", "accepted", (json_int_t)u->accepted,
+	    "refused", (json_int_t)u->refused, "waiting", (int)u->waiting, "netns_cookie", cookie,
+	    "last_refusal", u->last_refusal);
+}

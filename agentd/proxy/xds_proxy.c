@@ -1,0 +1,556 @@
+/* xds_proxy.c - see xds_proxy.h.
+ *
+ * incoming -> an older stream is ended -> accepted and held (not read) -> a turn at istiod -> the
+ * token -> the same method opened there -> Envoy is read.
+ * Envoy's request -> the first, and each that has a node, gets our node; others go on as they came
+ *   -> after the first for listeners: the subscriptions of agentd's own.
+ * istiod's response -> a local type: its handler, and an ACK or NACK; an Envoy type: on as it came;
+ *   others: dropped without an ACK.
+ * The end of either side -> the end of the other, with the same status.
+ *
+ * Nothing is cached and nothing is said again: after every end Envoy starts anew and tells all it
+ * has (istio-agent.md 0.1).  What is kept beyond a stream is for people: counters, last NACKs.
+ *
+ * Reading stops where writing is slow, in both directions.  A message that was already asked for
+ * comes even after rpc_pause(): one on top of the limit, and one that has to wait here for istiod.
+ */
+#include "xds_proxy.h"
+#include "../base/err.h"
+#include "../base/log.h"
+#include "../base/mem.h"
+#include "../base/metrics.h"
+#include "../base/rpc_server.h"
+#include "../pod/node.h"
+#include "../pod/pod.h"
+#include "../security/istiod.h"
+#include "../security/token.h"
+#include "discovery.h"
+
+#include <event2/buffer.h>
+#include <stdio.h>
+#include <string.h>
+#include <utlist.h>
+
+LOG_SCOPE("xds");
+
+enum {
+	TO_ENVOY_MAX = 8 << 20, /* architecture decision 6 */
+	TO_ISTIOD_MAX = 1 << 20,
+	TYPES_MAX = 16, /* that are kept account of */
+	LABELS_SIZE = 1024,
+};
+
+#define SERVICE "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+static const char *const methods[] = {
+    [DISCOVERY_SOTW] = SERVICE "StreamAggregatedResources",
+    [DISCOVERY_DELTA] = SERVICE "DeltaAggregatedResources",
+};
+static const char *const flavours[] = {[DISCOVERY_SOTW] = "sotw", [DISCOVERY_DELTA] = "delta"};
+
+struct local {
+	char *type_url;
+	xds_local handler;
+	void *ctx;
+	struct local *next;
+};
+
+/* How the talk about one type stands. */
+struct type {
+	char url[DISCOVERY_TYPE_SIZE], version[DISCOVERY_NONCE_SIZE], nonce[DISCOVERY_NONCE_SIZE];
+	bool settled; /* the response with this nonce was ACKed or NACKed */
+	json_int_t acked, nacked;
+	char last_nack[DISCOVERY_WHY_SIZE];
+	struct type *next;
+};
+
+struct xds_proxy {
+	const struct pod *pod;
+	const struct node *node;
+	struct istiod *istiod;
+	xds_token token;
+	void *token_ctx;
+	struct local *locals;
+
+	/* The present stream; `down` NULL: none. */
+	struct rpc_stream *down, *up;
+	struct istiod_turn *turn;
+	struct evbuffer *early; /* a request that came before `up` was there */
+	enum discovery_flavour flavour;
+	bool asked, subscribed, answered; /* a request, ours, and a response went through */
+
+	struct type *types;
+	unsigned ntypes;
+	json_int_t opened, displaced;
+	char why_not[ERR_MSG_SIZE];
+	struct metric *requests, *responses, *failures, *istiod_ends, *envoy_ends;
+	char labels[LABELS_SIZE];
+};
+
+/* --- account --- */
+
+static struct type *find_type(const struct xds_proxy *x, const char *url)
+{
+	struct type *t;
+
+	LL_FOREACH (x->types, t)
+		if (strcmp(t->url, url) == 0)
+			return t;
+	return NULL;
+}
+
+static void settle(const struct xds_proxy *x, struct type *t, const char *nack)
+{
+	t->settled = true;
+	if (!nack) {
+		t->acked++;
+		return;
+	}
+	t->nacked++;
+	snprintf(t->last_nack, sizeof(t->last_nack), "%s", *nack ? nack : "no reason given");
+	log_warn(x->pod->label, "NACK of %s: %s", t->url, t->last_nack);
+}
+
+static struct type *note_response(struct xds_proxy *x, const struct discovery_response *r)
+{
+	struct type *t = find_type(x, r->type_url);
+
+	if (!t && x->ntypes < TYPES_MAX) {
+		t = mem_zalloc(sizeof(*t));
+		memcpy(t->url, r->type_url, sizeof(t->url));
+		LL_APPEND(x->types, t);
+		x->ntypes++;
+	}
+	if (!t)
+		return NULL;
+	memcpy(t->version, r->version, sizeof(t->version));
+	memcpy(t->nonce, r->nonce, sizeof(t->nonce));
+	t->settled = false;
+	return t;
+}
+
+static void note_request(struct xds_proxy *x, const struct discovery_request *q)
+{
+	struct type *t = find_type(x, q->type_url);
+
+	/* A nonce comes again when Envoy only changes what it subscribes to. */
+	if (t && q->nonce[0] && strcmp(q->nonce, t->nonce) == 0 && !t->settled)
+		settle(x, t, q->nack ? q->nack_why : NULL);
+}
+
+/* What pilot-agent does not count as an error (istio-agent.md 1.8), plus grpc core's own words. */
+static const char *kind_of_end(int status, const char *why)
+{
+	static const char *const usual[] = {"client disconnected", "error reading from server: EOF",
+	    "transport is closing", "Socket closed", "GOAWAY"};
+
+	if (status == RPC_OK || status == RPC_CANCELLED || status == RPC_DEADLINE_EXCEEDED)
+		return "cancelled";
+	for (size_t i = 0; status == RPC_UNAVAILABLE && i < sizeof(usual) / sizeof(*usual); i++)
+		if (strstr(why, usual[i]))
+			return "cancelled";
+	return "error";
+}
+
+static void count_end(const struct xds_proxy *x, struct metric *m, int status, const char *why)
+{
+	auto_free char *labels = mem_printf("%s,type=\"%s\"", x->labels, kind_of_end(status, why));
+
+	metric_add(m, labels, 1);
+}
+
+/* --- the end --- */
+
+static void set_why_not(struct xds_proxy *x, const char *why)
+{
+	if (*why && strcmp(x->why_not, why) != 0)
+		log_warn(x->pod->label, "%s", why);
+	snprintf(x->why_not, sizeof(x->why_not), "%s", why);
+}
+
+/* Nothing of the stream is left afterwards; both slots may be empty already. */
+static void end_stream(struct xds_proxy *x, int status, const char *why)
+{
+	struct type *t;
+
+	istiod_turn_cancel(&x->turn);
+	rpc_close(&x->up, RPC_CANCELLED, "");
+	rpc_close(&x->down, status, why);
+	if (x->early)
+		evbuffer_free(take(x->early));
+	x->asked = x->subscribed = x->answered = false;
+	LL_FOREACH (x->types, t)
+		t->nonce[0] = '\0';
+}
+
+static void on_up_closed(void *ctx, int status, const char *why)
+{
+	struct xds_proxy *x = ctx;
+	struct err e = {0};
+
+	if (status == RPC_UNAVAILABLE && !x->answered)
+		metric_add(x->failures, x->labels, 1);
+	else
+		count_end(x, x->istiod_ends, status, why);
+	if (status != RPC_OK)
+		err_set(&e, ERR_UNAVAILABLE, "istiod: %s: %s", rpc_status_name(status), why);
+	set_why_not(x, e.msg);
+	end_stream(x, status, why);
+}
+
+static void on_down_closed(void *ctx, int status, const char *why)
+{
+	struct xds_proxy *x = ctx;
+
+	count_end(x, x->envoy_ends, status, why);
+	end_stream(x, status, why);
+}
+
+static void on_down_half_closed(void *ctx, struct rpc_stream *down)
+{
+	struct xds_proxy *x = ctx;
+
+	(void)down;
+	count_end(x, x->envoy_ends, RPC_OK, "");
+	end_stream(x, RPC_OK, "");
+}
+
+/* --- Envoy to istiod --- */
+
+static void send_buffer(struct rpc_stream *to, struct evbuffer *b)
+{
+	size_t len = evbuffer_get_length(b);
+
+	rpc_send(to, evbuffer_pullup(b, -1), len);
+	evbuffer_free(b);
+}
+
+static int send_with_our_node(struct xds_proxy *x, struct pbwire msg, struct err *e)
+{
+	struct evbuffer *out = evbuffer_new();
+	struct discovery_node ours = {.id = node_id(x->node)};
+
+	ours.metadata = node_metadata_struct(x->node, &ours.metadata_size);
+	if (discovery_replace_node(out, x->flavour, msg, &ours, e)) {
+		evbuffer_free(out);
+		return -1;
+	}
+	send_buffer(x->up, out);
+	return 0;
+}
+
+static void subscribe_locals(struct xds_proxy *x)
+{
+	const struct local *l;
+
+	x->subscribed = true;
+	LL_FOREACH (x->locals, l) {
+		struct evbuffer *out = evbuffer_new();
+
+		discovery_put_subscribe(out, x->flavour, l->type_url);
+		send_buffer(x->up, out);
+	}
+}
+
+/* `m` NULL: the request had to wait, which only the first of a stream has to. */
+static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m, struct err *e)
+{
+	struct discovery_request q;
+
+	if (discovery_read_request(&q, x->flavour, msg, e))
+		return -1;
+	metric_add(x->requests, x->labels, 1);
+	note_request(x, &q);
+	if (!m || !x->asked || q.has_node) {
+		if (send_with_our_node(x, msg, e))
+			return -1;
+	} else {
+		rpc_forward(x->up, m);
+	}
+	x->asked = true;
+	if (!x->subscribed && strcmp(q.type_url, TYPE_LISTENER) == 0)
+		subscribe_locals(x);
+	return 0;
+}
+
+static void take_request(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m)
+{
+	struct err e;
+
+	if (carry_up(x, msg, m, &e)) {
+		set_why_not(x, e.msg);
+		count_end(x, x->envoy_ends, RPC_INVALID_ARGUMENT, e.msg);
+		end_stream(x, RPC_INVALID_ARGUMENT, e.msg);
+		return;
+	}
+	if (rpc_queued(x->up) > TO_ISTIOD_MAX)
+		rpc_pause(x->down, true);
+}
+
+static void hold(struct xds_proxy *x, const struct rpc_msg *m)
+{
+	size_t n;
+	const struct iovec *iov = rpc_msg_iov(m, &n);
+
+	if (x->early) {
+		end_stream(x, RPC_INTERNAL, "a second request before the first was answered");
+		return;
+	}
+	x->early = evbuffer_new();
+	for (size_t i = 0; i < n; i++)
+		evbuffer_add(x->early, iov[i].iov_base, iov[i].iov_len);
+}
+
+static void on_down_message(void *ctx, struct rpc_stream *down, struct rpc_msg *m)
+{
+	struct xds_proxy *x = ctx;
+
+	(void)down;
+	if (x->up)
+		take_request(x, discovery_reader(m), m);
+	else
+		hold(x, m);
+}
+
+static void on_up_writable(void *ctx, struct rpc_stream *up)
+{
+	struct xds_proxy *x = ctx;
+
+	(void)up;
+	rpc_pause(x->down, false);
+}
+
+/* --- istiod to Envoy --- */
+
+static bool is_for_envoy(const char *type_url)
+{
+	static const char envoys[] = TYPE_PREFIX "envoy.";
+
+	return strncmp(type_url, envoys, strlen(envoys)) == 0 ||
+	       strcmp(type_url, TYPE_PREFIX "istio.workload.Workload") == 0;
+}
+
+static const struct local *find_local(const struct xds_proxy *x, const char *type_url)
+{
+	const struct local *l;
+
+	LL_FOREACH (x->locals, l)
+		if (strcmp(l->type_url, type_url) == 0)
+			return l;
+	return NULL;
+}
+
+static void handle_local(struct xds_proxy *x, const struct local *l,
+    const struct discovery_response *r, const struct rpc_msg *m)
+{
+	struct evbuffer *out;
+	struct err e = {0};
+	struct type *t;
+	const char *why;
+
+	if (r->resources == 0)
+		return; /* neither handled nor ACKed (istio-agent.md 0.4) */
+	t = note_response(x, r);
+	why = l->handler(l->ctx, m, &e) ? e.msg : NULL;
+	if (t)
+		settle(x, t, why);
+	out = evbuffer_new();
+	discovery_put_ack(out, x->flavour, r, why);
+	send_buffer(x->up, out);
+}
+
+static void carry_down(
+    struct xds_proxy *x, const struct discovery_response *r, const struct rpc_msg *m)
+{
+	const struct local *l = find_local(x, r->type_url);
+
+	if (l) {
+		handle_local(x, l, r, m);
+	} else if (is_for_envoy(r->type_url)) {
+		note_response(x, r);
+		rpc_forward(x->down, m);
+		if (rpc_queued(x->down) > TO_ENVOY_MAX)
+			rpc_pause(x->up, true);
+	} else {
+		log_warn(
+		    x->pod->label, "istiod sent %s, which nobody here takes: dropped", r->type_url);
+	}
+}
+
+static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
+{
+	struct xds_proxy *x = ctx;
+	struct discovery_response r;
+	struct err e;
+
+	(void)up;
+	metric_add(x->responses, x->labels, 1);
+	if (discovery_read_response(&r, discovery_reader(m), &e)) {
+		err_wrap(&e, "istiod");
+		count_end(x, x->istiod_ends, RPC_INTERNAL, e.msg);
+		set_why_not(x, e.msg);
+		end_stream(x, RPC_INTERNAL, e.msg);
+		return;
+	}
+	x->answered = true;
+	set_why_not(x, "");
+	carry_down(x, &r, m);
+}
+
+static void on_down_writable(void *ctx, struct rpc_stream *down)
+{
+	struct xds_proxy *x = ctx;
+
+	(void)down;
+	if (x->up)
+		rpc_pause(x->up, false);
+}
+
+/* --- the beginning --- */
+
+static int open_up(struct xds_proxy *x, struct rpc_channel *c, int *status, struct err *e)
+{
+	static const struct rpc_events events = {
+	    .message = on_up_message, .writable = on_up_writable, .closed = on_up_closed};
+	const struct token *token = x->token(x->token_ctx, e);
+
+	*status = RPC_UNAUTHENTICATED;
+	if (!token)
+		return -1;
+	*status = RPC_UNAVAILABLE;
+	return istiod_open(x->istiod, c, &x->up, methods[x->flavour], token->jwt, 0, &events, x, e);
+}
+
+static void on_turn(void *ctx, struct rpc_channel *c)
+{
+	struct xds_proxy *x = ctx;
+	struct evbuffer *early;
+	struct iovec whole;
+	struct pbwire msg;
+	struct err e;
+	int status;
+
+	if (open_up(x, c, &status, &e)) {
+		metric_add(x->failures, x->labels, 1);
+		set_why_not(x, e.msg);
+		end_stream(x, status, e.msg);
+		return;
+	}
+	rpc_pause(x->down, false);
+	early = take(x->early);
+	if (!early)
+		return;
+	whole.iov_len = evbuffer_get_length(early);
+	whole.iov_base = evbuffer_pullup(early, -1);
+	pbwire_init(&msg, &whole, 1);
+	take_request(x, msg, NULL);
+	evbuffer_free(early);
+}
+
+/* Envoy's new connection, or a second client on the pod's socket; two of those fight for ever. */
+static void displace(struct xds_proxy *x)
+{
+	x->displaced++;
+	if ((x->displaced & (x->displaced - 1)) == 0)
+		log_warn(x->pod->label, "a new ADS stream displaces the old one (%lld times now)",
+		    (long long)x->displaced);
+	count_end(x, x->envoy_ends, RPC_OK, "");
+	end_stream(x, RPC_OK, "displaced by a new stream of this pod");
+}
+
+static void begin(struct xds_proxy *x, struct rpc_stream *st, enum discovery_flavour flavour)
+{
+	static const struct rpc_events events = {
+	    on_down_message, on_down_writable, on_down_half_closed, on_down_closed};
+
+	if (x->down)
+		displace(x);
+	x->opened++;
+	x->flavour = flavour;
+	rpc_accept(st, &x->down, &events, x);
+	rpc_pause(x->down, true);
+	istiod_turn(x->istiod, &x->turn, &x->pod->uid, on_turn, x);
+}
+
+bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method)
+{
+	for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++)
+		if (strcmp(method, methods[i]) == 0) {
+			begin(x, st, (enum discovery_flavour)i);
+			return true;
+		}
+	return false;
+}
+
+struct xds_proxy *xds_proxy_new(
+    const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx)
+{
+	struct xds_proxy *x = mem_zalloc(sizeof(*x));
+
+	x->pod = p;
+	x->node = n;
+	x->istiod = i;
+	x->token = token;
+	x->token_ctx = ctx;
+	metric_labels(x->labels, sizeof(x->labels), "pod", p->name, "namespace", p->ns, NULL);
+	x->requests = metric_counter(
+	    "istio_agent_xds_proxy_requests", "Requests of Envoy that were carried to istiod.");
+	x->responses =
+	    metric_counter("istio_agent_xds_proxy_responses", "Responses that came from istiod.");
+	x->failures = metric_counter("istio_agent_istiod_connection_failures",
+	    "Streams that could not be opened at istiod.");
+	x->istiod_ends = metric_counter(
+	    "istio_agent_istiod_connection_terminations", "Streams that istiod ended.");
+	x->envoy_ends = metric_counter(
+	    "istio_agent_envoy_connection_terminations", "Streams that Envoy ended.");
+	return x;
+}
+
+void xds_proxy_free(struct xds_proxy **proxy)
+{
+	struct xds_proxy *x = take(*proxy);
+	struct local *l, *next_local;
+	struct type *t, *next_type;
+
+	if (!x)
+		return;
+	end_stream(x, RPC_UNAVAILABLE, "the pod is going");
+	LL_FOREACH_SAFE (x->locals, l, next_local) {
+		free(l->type_url);
+		free(l);
+	}
+	LL_FOREACH_SAFE (x->types, t, next_type)
+		free(t);
+	metrics_drop(x->labels);
+	free(x);
+}
+
+void xds_proxy_take(struct xds_proxy *x, const char *type_url, xds_local handler, void *ctx)
+{
+	struct local *l = mem_zalloc(sizeof(*l));
+
+	*l = (struct local){.type_url = mem_strdup(type_url), .handler = handler, .ctx = ctx};
+	LL_APPEND(x->locals, l);
+}
+
+static json_t *dump_types(const struct xds_proxy *x)
+{
+	json_t *types = json_object();
+	const struct type *t;
+
+	LL_FOREACH (x->types, t)
+		json_object_set_new(types, t->url,
+		    json_pack("{s:s, s:s, s:I, s:I, s:s}", "version", t->version, "nonce", t->nonce,
+			"acked", t->acked, "nacked", t->nacked, "last_nack", t->last_nack));
+	return types;
+}
+
+json_t *xds_proxy_dump(const struct xds_proxy *x)
+{
+	const char *why = x->why_not;
+
+	if (!*why && x->down && !x->answered)
+		why = x->up ? "istiod did not answer yet" : "waiting for a turn at istiod";
+	return json_pack("{s:b, s:s, s:s, s:I, s:I, s:o, s:s}", "connected", x->answered, "flavour",
+	    flavours[x->flavour], "node_id", node_id(x->node), "opened", x->opened, "displaced",
+	    x->displaced, "types", dump_types(x), "why_not", why);
+}
