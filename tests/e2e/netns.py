@@ -64,12 +64,12 @@ class Netns:
             raise ValueError(f'{path}: {status} {body[:200]}')
         return json.loads(body)
 
-    def call(self, cgroup, function, *args):
-        """function(*args) in a process that lives inside (kept for the next call): for grpc."""
+    def submit(self, cgroup, function, *args):
+        """A future of function(*args) in a process that lives inside (kept for the next one): for grpc."""
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
                 1, multiprocessing.get_context('spawn'), _enter, (self.path, cgroup.path / 'cgroup.procs'))
-        return self._pool.submit(function, *args).result(120)
+        return self._pool.submit(function, *args)
 
     def remove(self):
         if self._pool:

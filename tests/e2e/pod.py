@@ -119,7 +119,10 @@ class Pod:
 
     def call(self, function, *args):
         """function(*args) by a process of this pod."""
-        return self.netns.call(self.cgroup, function, *args)
+        return self.submit(function, *args).result(300)
+
+    def submit(self, function, *args):
+        return self.netns.submit(self.cgroup, function, *args)
 
     # What runs in it
     def start_app(self, port=8080):

@@ -1,0 +1,135 @@
+"""Python in Envoy's place.  The functions run in a process of the pod: `pod.call(function, ...)`."""
+import contextlib
+import threading
+
+import grpc
+from envoy.config.core.v3 import base_pb2
+from envoy.extensions.transport_sockets.tls.v3 import secret_pb2
+from envoy.service.discovery.v3 import discovery_pb2
+from google.protobuf.internal import encoder
+
+ADS = '/envoy.service.discovery.v3.AggregatedDiscoveryService/'
+SDS = '/envoy.service.secret.v3.SecretDiscoveryService/'
+LISTENER = 'type.googleapis.com/envoy.config.listener.v3.Listener'
+SECRET = 'type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret'
+TIMEOUT_S = 60
+
+
+def _channel(path):
+    # A connection of its own for every call, as Envoy's are.
+    return grpc.insecure_channel(f'unix:{path}', options=[('grpc.use_local_subchannel_pool', 1)])
+
+
+def _secret_request(names):
+    return discovery_pb2.DiscoveryRequest(
+        node=base_pb2.Node(id='sidecar~9.9.9.9~anything.else~else.svc.cluster.local'),
+        resource_names=names, type_url=SECRET)
+
+
+def _secrets(response):
+    found = {}
+    for resource in response.resources:
+        s = secret_pb2.Secret.FromString(resource.value)
+        found[s.name] = {
+            'chain': s.tls_certificate.certificate_chain.inline_bytes.decode(),
+            'key': s.tls_certificate.private_key.inline_bytes.decode(),
+            'chain_file': s.tls_certificate.certificate_chain.filename,
+            'key_file': s.tls_certificate.private_key.filename,
+            'root': s.validation_context.trusted_ca.inline_bytes.decode(),
+            'root_file': s.validation_context.trusted_ca.filename,
+        }
+    return found
+
+
+def _failure(e):
+    return {'code': e.code().name, 'details': e.details()}
+
+
+def fetch_secrets(path, names, timeout=TIMEOUT_S):
+    """{name: {chain, key, root, ...}}, or {code, details}."""
+    with _channel(path) as channel:
+        call = channel.unary_unary(SDS + 'FetchSecrets', lambda m: m.SerializeToString(),
+                                   discovery_pb2.DiscoveryResponse.FromString)
+        try:
+            return _secrets(call(_secret_request(names), timeout=timeout))
+        except grpc.RpcError as e:
+            return _failure(e)
+
+
+@contextlib.contextmanager
+def _stream(channel, method, request, serialize=None, parse=None):
+    """A stream with one request and no end of requests, which would be the end of the stream."""
+    leave = threading.Event()
+
+    def requests():
+        yield request
+        leave.wait(TIMEOUT_S)
+    stream = channel.stream_stream(method, serialize, parse)(requests(), timeout=TIMEOUT_S)
+    try:
+        yield stream
+    finally:
+        leave.set()
+        stream.cancel()
+
+
+def _end_of(stream):
+    """How the stream ends, whatever else it says before."""
+    try:
+        for _ in stream:
+            pass
+        return 'OK'
+    except grpc.RpcError as e:
+        return f'{e.code().name} {e.details()}'
+
+
+def stream_secrets(path, names):
+    """The first answer on a stream: {name: {chain, ...}}, or how it ended without one."""
+    with _channel(path) as channel, _stream(
+            channel, SDS + 'StreamSecrets', _secret_request(names), lambda m: m.SerializeToString(),
+            discovery_pb2.DiscoveryResponse.FromString) as stream:
+        try:
+            return _secrets(next(stream))
+        except grpc.RpcError as e:
+            return _failure(e)
+        except StopIteration:
+            return {'code': 'OK', 'details': ''}
+
+
+def _field(number, payload):
+    """A length-delimited field."""
+    return encoder.TagBytes(number, 2) + encoder._VarintBytes(len(payload)) + payload
+
+
+def listener_request(nodes, delta=False):
+    """The bytes of a first LDS request whose node comes in these pieces (usually one)."""
+    node, type_url = (1, 2) if delta else (2, 4)
+    return b''.join(_field(node, n) for n in nodes) + _field(type_url, LISTENER.encode())
+
+
+def _ads_method(delta):
+    return ADS + ('DeltaAggregatedResources' if delta else 'StreamAggregatedResources')
+
+
+def ads(path, requests, delta=False):
+    """One ADS stream after another: 'answered' (then we leave it), or how it ended."""
+    results = []
+    with _channel(path) as channel:
+        for request in requests:
+            with _stream(channel, _ads_method(delta), request) as stream:
+                try:
+                    next(stream)
+                    results.append('answered')
+                except StopIteration:
+                    results.append('OK')
+                except grpc.RpcError as e:
+                    results.append(f'{e.code().name} {e.details()}')
+    return results
+
+
+def displaced(path, request):
+    """How a first ADS stream ends when a second one comes; whether the second is answered."""
+    with _channel(path) as one, _channel(path) as two, _stream(one, _ads_method(False), request) as first:
+        next(first)
+        with _stream(two, _ads_method(False), request) as second:
+            next(second)
+            return _end_of(first)
