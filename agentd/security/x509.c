@@ -36,7 +36,7 @@ enum {
 	}
 #define owned(name) __attribute__((cleanup(drop_##name)))
 
-static void free_certs(STACK_OF(X509) * certs)
+static void free_certs(struct stack_st_X509 *certs)
 {
 	sk_X509_pop_free(certs, X509_free);
 }
@@ -48,7 +48,7 @@ OWNED(req, X509_REQ, X509_REQ_free)
 OWNED(names, GENERAL_NAMES, GENERAL_NAMES_free)
 OWNED(exts, X509_EXTENSIONS, sk_X509_EXTENSION_free)
 OWNED(ext, X509_EXTENSION, X509_EXTENSION_free)
-OWNED(certs, STACK_OF(X509), free_certs)
+OWNED(certs, struct stack_st_X509, free_certs)
 OWNED(store, X509_STORE, X509_STORE_free)
 OWNED(store_ctx, X509_STORE_CTX, X509_STORE_CTX_free)
 
@@ -175,7 +175,7 @@ static X509 *block_cert(const char *type, const char *header, const unsigned cha
 }
 
 /* 1: one more certificate is in `certs`.  0: no more blocks.  -1: something else is there. */
-static int read_block(BIO *bio, STACK_OF(X509) * certs)
+static int read_block(BIO *bio, struct stack_st_X509 *certs)
 {
 	char *type = NULL, *header = NULL;
 	unsigned char *der = NULL;
@@ -193,42 +193,37 @@ static int read_block(BIO *bio, STACK_OF(X509) * certs)
 	return 1;
 }
 
-/* The certificates of a text, 1 to `max`, in their order; NULL if there is anything else in it. */
-static STACK_OF(X509) * read_certs(const char *pem, size_t len, int max, struct err *e)
+/* Appends the certificates of a text, 1 to `max`; there must be nothing else in it. */
+static int read_certs(
+    struct stack_st_X509 *out, const char *pem, size_t len, int max, struct err *e)
 {
-	if (len > PEM_SIZE_MAX) {
-		err_set(e, ERR_INVALID, "%zu bytes are more than %d", len, PEM_SIZE_MAX);
-		return NULL;
-	}
+	if (len > PEM_SIZE_MAX)
+		return err_set(e, ERR_INVALID, "%zu bytes are more than %d", len, PEM_SIZE_MAX);
 	owned(bio) BIO *bio = BIO_new_mem_buf(pem, (int)len);
-	owned(certs) STACK_OF(X509) *certs = sk_X509_new_null();
-	if (!bio || !certs)
+	if (!bio)
 		abort();
-	int more;
-	while ((more = read_block(bio, certs)) > 0) {
-		if (sk_X509_num(certs) > max) {
-			err_set(
+	int more, n = 0;
+	while ((more = read_block(bio, out)) > 0)
+		if (++n > max)
+			return err_set(
 			    e, ERR_INVALID, "more than %d certificate%s", max, max > 1 ? "s" : "");
-			return NULL;
-		}
-	}
-	if (more < 0) {
-		fail(e, "not a PEM certificate");
-		return NULL;
-	}
-	ERR_clear_error();
-	if (!sk_X509_num(certs)) {
-		err_set(e, ERR_INVALID, "no certificate in it");
-		return NULL;
-	}
-	return take(certs);
+	if (more < 0)
+		return fail(e, "not a PEM certificate");
+	if (n == 0)
+		return err_set(e, ERR_INVALID, "no certificate in it");
+	return 0;
 }
 
-char *x509_normalise_pem(const char *pem, size_t len, struct err *e)
+static struct stack_st_X509 *new_certs(void)
 {
-	owned(certs) STACK_OF(X509) *certs = read_certs(pem, len, CERTS_MAX, e);
+	struct stack_st_X509 *certs = sk_X509_new_null();
 	if (!certs)
-		return NULL;
+		abort();
+	return certs;
+}
+
+static char *certs_text(const struct stack_st_X509 *certs, struct err *e)
+{
 	owned(bio) BIO *bio = BIO_new(BIO_s_mem());
 	for (int i = 0; i < sk_X509_num(certs); i++) {
 		if (!bio || !PEM_write_bio_X509(bio, sk_X509_value(certs, i))) {
@@ -237,6 +232,14 @@ char *x509_normalise_pem(const char *pem, size_t len, struct err *e)
 		}
 	}
 	return bio_text(bio);
+}
+
+char *x509_normalise_pem(const char *pem, size_t len, struct err *e)
+{
+	owned(certs) struct stack_st_X509 *certs = new_certs();
+	char *text = read_certs(certs, pem, len, CERTS_MAX, e) ? NULL : certs_text(certs, e);
+	ERR_clear_error();
+	return text;
 }
 
 /* --- is the leaf ours? --- */
@@ -340,39 +343,50 @@ static int check_life(const struct x509_leaf *leaf, int64_t now_s, int64_t ttl_m
 
 /* --- the chain --- */
 
+struct answer {
+	struct stack_st_X509 *leaf, *between, *roots;
+};
+
+static void free_answer(struct answer *a)
+{
+	free_certs(a->leaf);
+	free_certs(a->between);
+	free_certs(a->roots);
+}
+
+/* A certificate whose life starts within the slack is judged as of then. */
 static int check_path(
-    X509 *leaf, STACK_OF(X509) * between, STACK_OF(X509) * roots, int64_t at_s, struct err *e)
+    const struct answer *a, const struct x509_leaf *life, int64_t now_s, struct err *e)
 {
 	owned(store) X509_STORE *store = X509_STORE_new();
 	owned(store_ctx) X509_STORE_CTX *ctx = X509_STORE_CTX_new();
 	if (!store || !ctx)
 		abort();
-	for (int i = 0; i < sk_X509_num(roots); i++)
-		if (!X509_STORE_add_cert(store, sk_X509_value(roots, i)))
+	for (int i = 0; i < sk_X509_num(a->roots); i++)
+		if (!X509_STORE_add_cert(store, sk_X509_value(a->roots, i)))
 			return fail(e, "its roots");
-	if (!X509_STORE_CTX_init(ctx, store, leaf, between))
+	if (!X509_STORE_CTX_init(ctx, store, sk_X509_value(a->leaf, 0), a->between))
 		return fail(e, "its chain");
 	X509_VERIFY_PARAM *param = X509_STORE_CTX_get0_param(ctx);
-	X509_VERIFY_PARAM_set_time(param, at_s);
+	X509_VERIFY_PARAM_set_time(param, life->not_before > now_s ? life->not_before : now_s);
 	X509_VERIFY_PARAM_set_purpose(param, X509_PURPOSE_ANY);
-	int ok = X509_verify_cert(ctx);
-	ERR_clear_error();
-	if (ok == 1)
+	if (X509_verify_cert(ctx) == 1)
 		return 0;
 	return err_set(e, ERR_INVALID, "its chain does not lead to its roots: %s",
 	    X509_verify_cert_error_string(X509_STORE_CTX_get_error(ctx)));
 }
 
-/* Elements from the second to the last but one, a certificate each, appended to `out`. */
-static int read_between(STACK_OF(X509) * out, const char *const *chain, size_t n, struct err *e)
+/* One certificate in each element but the last. */
+static int read_answer(struct answer *a, const char *const *chain, size_t n, struct err *e)
 {
-	for (size_t i = 1; i + 1 < n; i++) {
-		owned(certs) STACK_OF(X509) *one = read_certs(chain[i], strlen(chain[i]), 1, e);
-		if (!one)
-			return err_wrap(e, "element %zu", i + 1);
-		if (!sk_X509_push(out, sk_X509_value(one, 0)))
-			abort();
-		(void)sk_X509_pop(one);
+	if (n < 2 || n > ELEMENTS_MAX)
+		return err_set(e, ERR_INVALID, "certificate chain of %zu elements, not 2 to %d", n,
+		    ELEMENTS_MAX);
+	for (size_t i = 0; i < n; i++) {
+		bool last = i + 1 == n;
+		struct stack_st_X509 *out = i == 0 ? a->leaf : last ? a->roots : a->between;
+		if (read_certs(out, chain[i], strlen(chain[i]), last ? CERTS_MAX : 1, e))
+			return err_wrap(e, "element %zu of the certificate chain", i + 1);
 	}
 	return 0;
 }
@@ -380,32 +394,19 @@ static int read_between(STACK_OF(X509) * out, const char *const *chain, size_t n
 int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, struct identity *id,
     const char *expect_td, int64_t now_s, int64_t ttl_max_s, struct x509_leaf *leaf, struct err *e)
 {
-	if (n < 2 || n > ELEMENTS_MAX)
-		return err_set(e, ERR_INVALID, "certificate chain of %zu elements, not 2 to %d", n,
-		    ELEMENTS_MAX);
-	const char *last = chain[n - 1];
-	owned(certs) STACK_OF(X509) *first = read_certs(chain[0], strlen(chain[0]), 1, e);
-	if (!first)
-		return err_wrap(e, "element 1");
-	owned(certs) STACK_OF(X509) *between = sk_X509_new_null();
-	if (!between)
-		abort();
-	if (read_between(between, chain, n, e))
-		return -1;
-	owned(certs) STACK_OF(X509) *roots = read_certs(last, strlen(last), CERTS_MAX, e);
-	if (!roots)
-		return err_wrap(e, "element %zu", n);
-
-	X509 *cert = sk_X509_value(first, 0);
+	struct answer a = {new_certs(), new_certs(), new_certs()};
 	struct identity found;
 	struct x509_leaf life;
-	/* A certificate whose life starts within the slack is judged as of then. */
-	if (check_identity(cert, id, expect_td, &found, e) || check_kind(cert, e) ||
-	    read_leaf(cert, &life, e) || check_life(&life, now_s, ttl_max_s, e) ||
-	    check_key(cert, key_pem, e) ||
-	    check_path(cert, between, roots, life.not_before > now_s ? life.not_before : now_s, e))
-		return err_wrap(e, "certificate refused");
+	int rc = read_answer(&a, chain, n, e);
+	X509 *cert = sk_X509_value(a.leaf, 0);
+	if (!rc && (check_identity(cert, id, expect_td, &found, e) || check_kind(cert, e) ||
+		       read_leaf(cert, &life, e) || check_life(&life, now_s, ttl_max_s, e) ||
+		       check_key(cert, key_pem, e) || check_path(&a, &life, now_s, e)))
+		rc = err_wrap(e, "certificate refused");
+	free_answer(&a);
 	ERR_clear_error();
+	if (rc)
+		return -1;
 	*id = found;
 	*leaf = life;
 	return 0;
