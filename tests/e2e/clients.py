@@ -1,12 +1,18 @@
-"""Python in Envoy's place.  The functions run in a process of the pod: `pod.call(function, ...)`."""
+"""Python in Envoy's place (`pod.call(function, ...)` runs one in the pod), and in agentd's (sign)."""
 import contextlib
+import multiprocessing
 import threading
+from pathlib import Path
 
 import grpc
 from envoy.config.core.v3 import base_pb2
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.internal import encoder
+
+from tests.istiod.ca import SERVER_NAME
+from tests.istiod.csr import SERVICE as CSR_SERVICE
+from tests.istiod.messages import CertificateRequest, CertificateResponse
 
 ADS = '/envoy.service.discovery.v3.AggregatedDiscoveryService/'
 SDS = '/envoy.service.secret.v3.SecretDiscoveryService/'
@@ -39,6 +45,32 @@ def _secrets(response):
             'root_file': s.validation_context.trusted_ca.filename,
         }
     return found
+
+
+def on_the_host(function, *args):
+    """function(*args) in a new process of the host's network namespace."""
+    with multiprocessing.get_context('spawn').Pool(1) as pool:
+        return pool.apply(function, args)
+
+
+def sign(address, root_file, token, requests, scheme='Bearer', clusterid='Kubernetes'):
+    """The control plane's answer to each (csr, ttl, metadata): a chain, or {code, details}."""
+    credentials = grpc.ssl_channel_credentials(Path(root_file).read_bytes())
+    options = [('grpc.ssl_target_name_override', SERVER_NAME)]
+    results = []
+    with grpc.secure_channel(address, credentials, options) as channel:
+        call = channel.unary_unary(f'/{CSR_SERVICE}/CreateCertificate', CertificateRequest.SerializeToString,
+                                   CertificateResponse.FromString)
+        for csr, ttl, metadata in requests:
+            request = CertificateRequest(csr=csr, validity_duration=ttl)
+            request.metadata.update(metadata)
+            try:
+                answer = call(request, timeout=TIMEOUT_S,
+                              metadata=[('authorization', f'{scheme} {token}'), ('clusterid', clusterid)])
+                results.append(list(answer.cert_chain))
+            except grpc.RpcError as e:
+                results.append(_failure(e))
+    return results
 
 
 def _failure(e):

@@ -144,11 +144,10 @@ def sweep():
     """Remove what runs left whose process is no more."""
     places = [cgroup_root().glob(f'{PREFIX}.*'), Path('/run/netns').glob(f'{PREFIX}.*'),
               Path(tempfile.gettempdir()).glob(f'{PREFIX}.*')]
-    for name in {p.name for place in places for p in place}:
-        m = re.match(rf'({re.escape(PREFIX)}\.(\d+)\.(\d+))(\.|$)', name)
-        if m and _start_time(m[2]) != m[3]:
-            print(f'removing what {m[1]} left', file=sys.stderr)
-            _remove_run(m[1])
+    found = {re.match(rf'{re.escape(PREFIX)}[.](\d+)[.](\d+)(?=[.]|$)', p.name) for place in places for p in place}
+    for name in {m[0] for m in found if m and _start_time(m[1]) != m[2]}:
+        print(f'removing what {name} left', file=sys.stderr)
+        _remove_run(name)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,18 @@
 """The control plane itself, with Envoy connected to it directly: what the other tests stand on."""
+import datetime
 import json
 import shutil
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
+from tests.istiod.ca import pem
 from tests.istiod.resources import BY_URL
 
-from . import mesh
+from . import clients, mesh
 from .pod import ADMIN
 from .run import wait_for
 
@@ -115,3 +121,56 @@ def test_forged_token_is_refused(direct):
 def test_metadata_of_a_wrong_type_is_refused(direct):
     found = refusal(direct, 'DELTA_GRPC', ENVOY_STATUS_PORT='15021')
     assert found['code'] == 'INVALID_ARGUMENT' and 'failed to unmarshal node metadata' in found['why']
+
+
+def make_csr(cn=None, san='spiffe://evil.td/ns/a/sa/b'):
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, cn)] if cn else [])
+    return pem(x509.CertificateSigningRequestBuilder().subject_name(name).add_extension(
+        x509.SubjectAlternativeName([x509.UniformResourceIdentifier(san)]), critical=True).sign(
+            ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()))
+
+
+DAY = 24 * 3600
+# csr, asked ttl, metadata -> life in seconds, or a code and a part of the text (istio-agent.md 4.5, istiod-live.md 5)
+CSRS = [
+    (make_csr(), 3600, {'CertSigner': ''}, 3600),
+    (make_csr(), 0, {}, DAY),
+    (make_csr(), -1, {'unknown': 1}, DAY),
+    (make_csr(), 1 << 62, {}, DAY),
+    (make_csr(), 1, {}, 1),
+    (make_csr(cn='x'), 60, {}, 60),
+    (make_csr(), 91 * DAY, {}, ('INVALID_ARGUMENT', 'requested TTL 2184h0m0s is greater than the max allowed TTL 2160h0m0s')),
+    ('', 60, {}, ('INVALID_ARGUMENT', 'not properly encoded')),
+    ('-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n', 60, {},
+     ('INVALID_ARGUMENT', 'failed to parse')),
+    (make_csr(), 60, {'ImpersonatedIdentity': 'spiffe://cluster.local/ns/a/sa/b'},
+     ('UNAUTHENTICATED', 'request impersonation authentication failure')),
+]
+
+
+def test_csrs(make_node):
+    node = make_node(istiod_options=['--intermediate'])
+    istiod = node.istiod
+    token = istiod.tokens.issue('demo', 'one', 'one-1', '1')
+    answers = clients.on_the_host(clients.sign, istiod.address, istiod.root_file, token, [c[:3] for c in CSRS])
+    for (csr, _, _, expected), answer in zip(CSRS, answers):
+        if isinstance(expected, tuple):
+            assert answer['code'] == expected[0] and expected[1] in answer['details'], answer
+            continue
+        leaf, _, roots = (x509.load_pem_x509_certificate(a.encode()) for a in answer)
+        assert pem(roots) == istiod.root_file.read_text()
+        san = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        uri = 'spiffe://cluster.local/ns/demo/sa/one'
+        assert san.value.get_values_for_type(x509.UniformResourceIdentifier) == [uri]
+        asked_cn = x509.load_pem_x509_csr(csr.encode()).subject.rfc4514_string()
+        assert leaf.subject.rfc4514_string() == (f'CN={uri}' if asked_cn else '')
+        life = leaf.not_valid_after_utc - leaf.not_valid_before_utc - datetime.timedelta(minutes=2)
+        assert life.total_seconds() == expected
+
+    for wrong in ({'scheme': 'bearer'}, {'clusterid': 'else'}):
+        refused = clients.on_the_host(sign_wrongly, istiod.address, istiod.root_file, token, wrong)
+        assert refused == [{'code': 'UNAUTHENTICATED', 'details': 'request authenticate failure'}]
+
+
+def sign_wrongly(address, root_file, token, wrong):
+    return clients.sign(address, root_file, token, [(make_csr(), 60, {})], **wrong)

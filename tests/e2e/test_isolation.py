@@ -1,6 +1,5 @@
 """What one pod can learn or pretend through its sockets: nothing that is not its own."""
 import hashlib
-import multiprocessing
 import random
 
 from cryptography import x509
@@ -60,8 +59,7 @@ def test_another_pods_socket_and_the_hosts_way_are_closed(node):
 
 
 def from_host(pod):
-    with multiprocessing.get_context('spawn').Pool(1) as pool:
-        return pool.apply(clients.fetch_secrets, (pod.mount / 'socket', ['default'], 10))
+    return clients.on_the_host(clients.fetch_secrets, pod.mount / 'socket', ['default'], 10)
 
 
 def test_a_stream_carries_its_own_pods_token(node):
