@@ -10,22 +10,29 @@
 #include <stdio.h>
 #include <string.h>
 
-static void flatten(char *s)
+/* Composed apart from `e`, since arguments may point into its old message. */
+static void fill(struct err *e, int code, const char *fmt, va_list ap, const char *tail)
 {
-	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			*s = '?';
+	char msg[ERR_MSG_SIZE];
+
+	vsnprintf(msg, sizeof(msg), fmt, ap);
+	size_t n = strlen(msg);
+	if (tail)
+		snprintf(msg + n, sizeof(msg) - n, ": %s", tail);
+	for (char *p = msg; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			*p = '?';
+	memcpy(e->msg, msg, strlen(msg) + 1);
+	e->code = code;
 }
 
 int err_set(struct err *e, int code, const char *fmt, ...)
 {
 	va_list ap;
 
-	e->code = code;
 	va_start(ap, fmt);
-	vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
+	fill(e, code, fmt, ap, NULL);
 	va_end(ap);
-	flatten(e->msg);
 	return -1;
 }
 
@@ -33,33 +40,23 @@ int err_sys(struct err *e, const char *fmt, ...)
 {
 	int code = errno;
 	const char *why = strerrordesc_np(code);
+	char number[32];
 	va_list ap;
 
-	e->code = code;
+	snprintf(number, sizeof(number), "error %d", code);
 	va_start(ap, fmt);
-	vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
+	fill(e, code, fmt, ap, why ? why : number);
 	va_end(ap);
-	size_t n = strlen(e->msg);
-	if (why)
-		snprintf(e->msg + n, sizeof(e->msg) - n, ": %s", why);
-	else
-		snprintf(e->msg + n, sizeof(e->msg) - n, ": error %d", code);
-	flatten(e->msg);
 	return -1;
 }
 
 int err_wrap(struct err *e, const char *fmt, ...)
 {
-	char inner[ERR_MSG_SIZE];
 	va_list ap;
 
-	memcpy(inner, e->msg, sizeof(inner));
 	va_start(ap, fmt);
-	vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
+	fill(e, e->code, fmt, ap, e->msg);
 	va_end(ap);
-	size_t n = strlen(e->msg);
-	snprintf(e->msg + n, sizeof(e->msg) - n, ": %s", inner);
-	flatten(e->msg);
 	return -1;
 }
 

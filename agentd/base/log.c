@@ -19,7 +19,12 @@
 
 #include "err.h"
 
-enum { LINE_MAX_BYTES = 2048, CLOSING_BYTES = 3 /* "}\n */, LEVELS = 4 };
+enum {
+	LINE_MAX_BYTES = 2048,
+	CLOSING_BYTES = 3, /* "}\n */
+	SUBJECT_MAX_BYTES = 600,
+	LEVELS = 4
+};
 
 static const char *const level_names[LEVELS] = {"error", "warn", "info", "debug"};
 static const char journald[LEVELS] = {'3', '4', '6', '7'}; /* sd-daemon(3) */
@@ -30,7 +35,7 @@ static bool with_priority;
 
 struct line {
 	char text[LINE_MAX_BYTES];
-	size_t len;
+	size_t len, limit;
 };
 
 void log_scope_register(struct log_scope *s)
@@ -48,7 +53,7 @@ void log_init(bool json)
 /* All of it or nothing: half an escape sequence would make the line unreadable. */
 static bool put(struct line *l, const char *s, size_t n)
 {
-	if (n > sizeof(l->text) - CLOSING_BYTES - l->len)
+	if (l->len + n > l->limit)
 		return false;
 	memcpy(l->text + l->len, s, n);
 	l->len += n;
@@ -181,7 +186,7 @@ void log_write(
     const struct log_scope *s, enum log_level level, const char *subject, const char *fmt, ...)
 {
 	int saved_errno = errno;
-	struct line l = {.len = 0};
+	struct line l = {.limit = LINE_MAX_BYTES - CLOSING_BYTES};
 	char msg[LINE_MAX_BYTES];
 	va_list ap;
 
@@ -195,8 +200,11 @@ void log_write(
 	put_time(&l);
 	put_pair(&l, "level", level_names[level]);
 	put_pair(&l, "scope", s->name);
+	size_t limit = l.limit;
+	l.limit = l.len + SUBJECT_MAX_BYTES; /* an endless subject leaves room for the message */
 	if (subject)
 		put_pair(&l, "subject", subject);
+	l.limit = limit;
 	put_pair(&l, "msg", msg);
 	if (as_json)
 		l.text[l.len++] = '}';

@@ -1,0 +1,336 @@
+/* log_test.c - what arrives on fd 2.  It is a datagram socket here: one write is one datagram, so a
+ * line in two writes would be seen.
+ */
+#include "../../../agentd/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <regex.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../../../agentd/base/err.h"
+
+LOG_SCOPE("sds");
+static struct log_scope twin = {.name = "sds", .level = LOG_INFO};
+static struct log_scope xds = {.name = "xds", .level = LOG_INFO};
+
+static int captured = -1;
+static int real_stderr = -1;
+static char line[4096];
+
+static int capture(void **state)
+{
+	int pair[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair), 0);
+	real_stderr = dup(STDERR_FILENO);
+	dup2(pair[0], STDERR_FILENO);
+	close(pair[0]);
+	captured = pair[1];
+	unsetenv("JOURNAL_STREAM");
+	log_init(false);
+	return log_set_levels("info", &(struct err){0});
+}
+
+static int release(void **state)
+{
+	(void)state;
+	dup2(real_stderr, STDERR_FILENO);
+	close(real_stderr);
+	close(captured);
+	return 0;
+}
+
+/* The next line, without its end; NULL if nothing was written. */
+static const char *next_line(void)
+{
+	ssize_t n = recv(captured, line, sizeof(line) - 1, MSG_DONTWAIT);
+
+	if (n <= 0)
+		return NULL;
+	assert_int_equal(line[n - 1], '\n');
+	line[n - 1] = '\0';
+	assert_null(strchr(line, '\n'));
+	return line;
+}
+
+static bool matches(const char *text, const char *pattern)
+{
+	regex_t re;
+
+	assert_int_equal(regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB), 0);
+	bool yes = text && regexec(&re, text, 0, NULL, 0) == 0;
+	regfree(&re);
+	if (!yes)
+		print_error("got: %s\n", text ? text : "(nothing)");
+	return yes;
+}
+
+static void test_logfmt_line(void **state)
+{
+	(void)state;
+	log_warn("demo/web-0", "NACK of %s: %s", "default", "why");
+	assert_true(matches(next_line(),
+	    "^time=20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z level=warn "
+	    "scope=sds subject=demo/web-0 msg=\"NACK of default: why\"$"));
+	assert_null(next_line());
+	log_info(NULL, "ready");
+	assert_true(matches(next_line(), "Z level=info scope=sds msg=ready$"));
+	log_info(NULL, "%s", "");
+	assert_true(matches(next_line(), "msg=\"\"$"));
+}
+
+static void test_quoting_and_escapes(void **state)
+{
+	(void)state;
+	log_info("a=b", "x\n\"\\\x1b[2J\xff\xc0\xaf\t\xc3\xa9\x7f");
+	assert_non_null(next_line());
+	assert_non_null(strstr(line, "subject=\"a=b\""));
+	assert_non_null(
+	    strstr(line, "msg=\"x\\n\\\"\\\\\\u001b[2J\\xff\\xc0\\xaf\\u0009\xc3\xa9\\u007f\""));
+	/* Right-to-left override and a C1 control: printable for a careless check. */
+	log_info(NULL, "\xe2\x80\xae\xc2\x9b");
+	assert_non_null(strstr(next_line(), "msg=\"\\u202e\\u009b\""));
+	/* Surrogates, above U+10FFFF, cut short at the end. */
+	log_info(NULL, "\xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82");
+	assert_non_null(
+	    strstr(next_line(), "msg=\"\\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80 \\xe2\\x82\""));
+	log_info(NULL, "\xf0\x9f\x90\xa7"); /* a whole one needs no quotes */
+	assert_non_null(strstr(next_line(), "msg=\xf0\x9f\x90\xa7"));
+}
+
+static const char *member(json_t *object, const char *key)
+{
+	return json_string_value(json_object_get(object, key));
+}
+
+static void test_json_line(void **state)
+{
+	(void)state;
+	log_init(true);
+	log_error("demo/web-0", "a \"quoted\"\nline \xff");
+	json_t *o = json_loads(next_line(), JSON_REJECT_DUPLICATES, NULL);
+	assert_non_null(o);
+	assert_int_equal(json_object_size(o), 5);
+	assert_string_equal(member(o, "level"), "error");
+	assert_string_equal(member(o, "scope"), "sds");
+	assert_string_equal(member(o, "subject"), "demo/web-0");
+	assert_string_equal(member(o, "msg"), "a \"quoted\"\nline \xef\xbf\xbd");
+	assert_true(matches(member(o, "time"), "^20.*Z$"));
+	json_decref(o);
+}
+
+/* jansson refuses invalid UTF-8, broken escapes and cut objects. */
+static void test_json_is_valid_whatever_comes(void **state)
+{
+	unsigned seed = 1;
+
+	(void)state;
+	log_init(true);
+	for (int round = 0; round < 3000; round++) {
+		char noise[2600];
+		size_t n = (size_t)rand_r(&seed) % sizeof(noise);
+		for (size_t i = 0; i < n; i++)
+			noise[i] = (char)(rand_r(&seed) % 8 ? 128 + rand_r(&seed) % 128
+							    : 1 + rand_r(&seed) % 127);
+		noise[n ? n - 1 : 0] = '\0';
+		log_info(round % 2 ? noise : NULL, "%s", noise);
+		json_t *o = json_loads(next_line(), JSON_REJECT_DUPLICATES, NULL);
+		assert_non_null(o);
+		json_decref(o);
+	}
+}
+
+static void check_cut(bool json)
+{
+	/* With every length near the limit the cut falls on each byte of an escape and a character.
+	 */
+	for (int n = 1900; n < 2100; n++) {
+		char big[2200];
+		for (int i = 0; i < n; i++)
+			big[i] = i % 5 == 0   ? '\n'
+				 : i % 5 == 1 ? '\x01'
+				 : i % 5 == 2 ? '\xc3'
+				 : i % 5 == 3 ? '\xa9'
+					      : '"';
+		big[n] = '\0';
+		log_info(json ? NULL : "s", "%s", big + n % 5);
+		assert_non_null(next_line());
+		assert_true(strlen(line) + 1 <= 2048);
+		assert_true(strlen(line) + 1 > 2030);
+		assert_int_equal(line[strlen(line) - 1], json ? '}' : '"');
+		json_t *o = json ? json_loads(line, 0, NULL) : json_null();
+		assert_non_null(o);
+		json_decref(o);
+	}
+}
+
+static void test_lines_are_cut(void **state)
+{
+	(void)state;
+	check_cut(false);
+	log_init(true);
+	check_cut(true);
+}
+
+/* A subject that fills the line leaves no room for a message, and the line is whole still. */
+static void test_endless_subject(void **state)
+{
+	char big[5000];
+
+	(void)state;
+	memset(big, 's', sizeof(big) - 1);
+	big[sizeof(big) - 1] = '\0';
+	log_info(big, "m");
+	assert_non_null(next_line());
+	assert_true(strlen(line) + 1 <= 2048);
+	assert_true(matches(line, " subject=s+ msg=m$"));
+	log_init(true);
+	log_info(big, "m");
+	json_t *o = json_loads(next_line(), 0, NULL);
+	assert_string_equal(member(o, "msg"), "m");
+	json_decref(o);
+}
+
+static void test_journald_priority(void **state)
+{
+	(void)state;
+	setenv("JOURNAL_STREAM", "8:1234", 1);
+	log_init(false);
+	log_error(NULL, "m");
+	assert_true(matches(next_line(), "^<3>time=.* level=error"));
+	log_warn(NULL, "m");
+	assert_true(matches(next_line(), "^<4>time="));
+	log_info(NULL, "m");
+	assert_true(matches(next_line(), "^<6>time="));
+	log_init(true); /* the collector reads JSON, not the journal */
+	log_info(NULL, "m");
+	assert_true(matches(next_line(), "^\\{\"time\""));
+	unsetenv("JOURNAL_STREAM");
+}
+
+static void add_scope(void *ctx, const char *scope, const char *level)
+{
+	strcat(strcat(strcat(strcat(ctx, scope), ":"), level), " ");
+}
+
+static const char *levels(void)
+{
+	static char all[256];
+
+	all[0] = '\0';
+	log_each_scope(add_scope, all);
+	return all;
+}
+
+static void test_levels(void **state)
+{
+	struct err e;
+
+	(void)state;
+	assert_string_equal(levels(), "sds:info xds:info "); /* sorted, a shared name once */
+	log_debug(NULL, "not yet");
+	assert_null(next_line());
+	assert_int_equal(log_set_levels("sds:debug", &e), 0);
+	assert_string_equal(levels(), "sds:debug xds:info ");
+	assert_int_equal(twin.level, LOG_DEBUG); /* both of the name */
+	log_debug(NULL, "now");
+	assert_non_null(next_line());
+	/* "default" is the general case wherever it stands. */
+	assert_int_equal(log_set_levels("xds:error,default:warn", &e), 0);
+	assert_string_equal(levels(), "sds:warn xds:error ");
+	assert_int_equal(log_set_levels("*:debug", &e), 0);
+	assert_string_equal(levels(), "sds:debug xds:debug ");
+	assert_int_equal(log_set_levels("error", &e), 0);
+	assert_string_equal(levels(), "sds:error xds:error ");
+	log_warn(NULL, "too low");
+	assert_null(next_line());
+}
+
+static void test_bad_levels_change_nothing(void **state)
+{
+	static const char *const bad[] = {"sds:debug,nope:info", "sds:debug,xds:loud", "sds:debug,",
+	    ",debug", "", "sds", "sds:", ":debug", "debug,sds", "sds:debug xds:debug", "SDS:debug",
+	    "sds:DEBUG", "sds:debug:x", "sdsx:debug", "sd:debug",
+	    "0123456789012345678901234567890123456789:debug"};
+	struct err e;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		if (log_set_levels(bad[i], &e) != -1)
+			fail_msg("accepted: %s", bad[i]);
+		assert_int_equal(e.code, ERR_INVALID);
+		assert_string_equal(levels(), "sds:info xds:info ");
+	}
+	log_set_levels("nope:info", &e);
+	assert_string_equal(e.msg, "unknown log scope \"nope\"; known: default sds xds");
+	log_set_levels("sds:lo\nud", &e);
+	assert_string_equal(e.msg, "unknown log level \"lo?ud\"; known: error warn info debug");
+}
+
+static void test_errno_survives(void **state)
+{
+	(void)state;
+	close(STDERR_FILENO); /* the write fails */
+	errno = ENOTTY;
+	log_info(NULL, "x: %m");
+	assert_int_equal(errno, ENOTTY);
+}
+
+static void *write_lines(void *ctx)
+{
+	for (int i = 0; i < 500; i++)
+		log_info(ctx, "line of %s", (const char *)ctx);
+	return NULL;
+}
+
+/* For ThreadSanitizer: lines and levels from several threads at once. */
+static void test_threads(void **state)
+{
+	pthread_t writers[3];
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	struct err e;
+
+	(void)state;
+	dup2(null, STDERR_FILENO);
+	close(null);
+	for (int i = 0; i < 3; i++)
+		pthread_create(&writers[i], NULL, write_lines, "thread");
+	for (int i = 0; i < 500; i++)
+		assert_int_equal(log_set_levels(i % 2 ? "error" : "sds:debug", &e), 0);
+	for (int i = 0; i < 3; i++)
+		pthread_join(writers[i], NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(test_logfmt_line, capture, release),
+	    cmocka_unit_test_setup_teardown(test_quoting_and_escapes, capture, release),
+	    cmocka_unit_test_setup_teardown(test_json_line, capture, release),
+	    cmocka_unit_test_setup_teardown(test_json_is_valid_whatever_comes, capture, release),
+	    cmocka_unit_test_setup_teardown(test_lines_are_cut, capture, release),
+	    cmocka_unit_test_setup_teardown(test_endless_subject, capture, release),
+	    cmocka_unit_test_setup_teardown(test_journald_priority, capture, release),
+	    cmocka_unit_test_setup_teardown(test_levels, capture, release),
+	    cmocka_unit_test_setup_teardown(test_bad_levels_change_nothing, capture, release),
+	    cmocka_unit_test_setup_teardown(test_errno_survives, capture, release),
+	    cmocka_unit_test_setup_teardown(test_threads, capture, release),
+	};
+
+	log_scope_register(&twin);
+	log_scope_register(&xds);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
