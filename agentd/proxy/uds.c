@@ -18,7 +18,6 @@
 #include "../priv/priv.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
