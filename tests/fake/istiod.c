@@ -79,7 +79,7 @@ void istiod_free(struct istiod **istiod)
 	assert(!i->turns);
 	if (i->channel)
 		rpc_channel_free(&i->channel);
-	free(i->token);
+	mem_wipe_free(i->token);
 	free(i);
 }
 
@@ -130,7 +130,7 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
     const char *method, const char *token, unsigned deadline_ms, const struct rpc_events *ev,
     void *ctx, struct err *e)
 {
-	auto_free char *bearer = token ? mem_printf("Bearer %s", token) : NULL;
+	char *bearer = token ? mem_printf("Bearer %s", token) : NULL;
 	struct rpc_header headers[] = {
 	    {"clusterid", i->options.cluster_id}, {"authorization", bearer}};
 	struct rpc_call call = {.method = method,
@@ -140,11 +140,13 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 	    .wait_for_ready = true};
 
 	i->opened++;
-	free(i->token);
+	mem_wipe_free(i->token);
 	i->token = mem_strdup(token);
-	if (i->refusal)
-		return err_set(e, ERR_INVALID, "%s", i->refusal);
-	return rpc_open(c, slot, &call, ev, ctx, e);
+	int failed = i->refusal ? err_set(e, ERR_INVALID, "%s", i->refusal)
+				: rpc_open(c, slot, &call, ev, ctx, e);
+
+	mem_wipe_free(bearer);
+	return failed;
 }
 
 json_t *istiod_dump(const struct istiod *i)

@@ -1,0 +1,98 @@
+/* x509.c - see x509.h. */
+#include "x509.h"
+#include "../../agentd/base/err.h"
+#include "../../agentd/base/mem.h"
+#include "../../agentd/security/identity.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static int keys;
+static const char *failure;
+
+int x509_make_request(struct x509_request *out, const struct x509_key_params *k,
+    const struct identity *id, struct err *e)
+{
+	char uri[IDENTITY_URI_SIZE];
+
+	if (failure)
+		return err_set(e, ERR_INVALID, "%s", take(failure));
+	keys++;
+	out->key_pem = mem_printf("SECRET KEY %d", keys);
+	out->csr_pem = mem_printf(
+	    "CSR %d %d%s %s", keys, k->type, k->pkcs8 ? "-pkcs8" : "", identity_uri(id, uri));
+	return 0;
+}
+
+void x509_request_clear(struct x509_request *r)
+{
+	mem_wipe_free(r->key_pem);
+	free(r->csr_pem);
+	*r = (struct x509_request){0};
+}
+
+static int read_leaf(
+    const char *text, int *key, struct identity *id, struct x509_leaf *leaf, struct err *e)
+{
+	if (sscanf(text,
+		"LEAF %63s %d spiffe://%255[^/]/ns/%63[^/]/sa/%253[^ ] %" SCNd64 " %" SCNd64,
+		leaf->serial, key, id->trust_domain, id->ns, id->sa, &leaf->not_before,
+		&leaf->not_after) != 7)
+		return err_set(e, ERR_INVALID, "not a certificate");
+	return 0;
+}
+
+int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, struct identity *id,
+    const char *expect_td, int64_t now_s, int64_t ttl_max_s, struct x509_leaf *leaf, struct err *e)
+{
+	struct identity named;
+	int key;
+
+	if (n < 2 || read_leaf(chain[0], &key, &named, leaf, e))
+		return err_set(e, ERR_INVALID, "no chain");
+	if (key != atoi(key_pem + strlen("SECRET KEY ")))
+		return err_set(e, ERR_INVALID, "another key");
+	if (strcmp(named.ns, id->ns) != 0 || strcmp(named.sa, id->sa) != 0)
+		return err_set(e, ERR_INVALID, "another identity");
+	if (expect_td && strcmp(named.trust_domain, expect_td) != 0)
+		return err_set(e, ERR_INVALID, "another trust domain");
+	if (leaf->not_before > now_s + 60)
+		return err_set(e, ERR_INVALID, "not valid yet");
+	if (leaf->not_after <= now_s)
+		return err_set(e, ERR_INVALID, "expired");
+	if (leaf->not_after > now_s + ttl_max_s)
+		return err_set(e, ERR_INVALID, "lives too long");
+	*id = named;
+	return 0;
+}
+
+char *x509_normalise_pem(const char *pem, size_t len, struct err *e)
+{
+	if (strncmp(pem, "LEAF", 4) != 0 && strncmp(pem, "ROOT", 4) != 0 &&
+	    strncmp(pem, "BETWEEN", 7) != 0) {
+		err_set(e, ERR_INVALID, "not PEM");
+		return NULL;
+	}
+	return mem_printf("%.*s\n", (int)len, pem);
+}
+
+char *fake_x509_leaf(const struct fake_leaf *l)
+{
+	return mem_printf("LEAF %s %d %s %" PRId64 " %" PRId64, l->serial, l->key, l->uri,
+	    l->not_before, l->not_after);
+}
+
+int fake_x509_key_of(const char *csr_pem)
+{
+	return atoi(csr_pem + strlen("CSR "));
+}
+
+int fake_x509_keys(void)
+{
+	return keys;
+}
+
+void fake_x509_fail(const char *why)
+{
+	failure = why;
+}

@@ -1,0 +1,18 @@
+/* x509.h - keys and certificates as plain text, so that a test can write any answer.
+ *
+ * The n-th key is "SECRET KEY n", its request "CSR n TYPE URI".  A leaf is the text that
+ * fake_x509_leaf() writes; anything that begins with "ROOT" or "BETWEEN" is another certificate,
+ * and the rest is none.
+ */
+#pragma once
+#include "../../agentd/security/x509.h"
+
+struct fake_leaf {
+	int key; /* number of the request that it answers */
+	const char *serial, *uri;
+	int64_t not_before, not_after;
+};
+char *fake_x509_leaf(const struct fake_leaf *l); /* the caller frees it */
+int fake_x509_key_of(const char *csr_pem);       /* n */
+int fake_x509_keys(void);                        /* how many were made, ever */
+void fake_x509_fail(const char *why);            /* the next x509_make_request() fails */
