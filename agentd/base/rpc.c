@@ -1,0 +1,168 @@
+/* rpc.c - the runtime: one completion queue, one thread that drains it, one eventfd.
+ *
+ * grpc polls its sockets only inside grpc_completion_queue_next(), so a thread has to sit there
+ * (grpc-core.md 2).  It does nothing but move each finished tag to `inbox`, and writes the eventfd
+ * when the inbox was empty: one wake-up of the loop serves all tags that came since the last.  The
+ * loop takes the whole inbox at a time and runs a bounded number of tags per turn, so that timers
+ * and other fds get theirs (R6).
+ *
+ * The end: everything is cancelled, the loop's thread runs tags here until none is under way, then
+ * the queue is shut down and the drainer leaves (the order is that of grpc-core.md 7).
+ */
+#include "log.h"
+#include "mem.h"
+#include "rpc_internal.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <utlist.h>
+
+LOG_SCOPE("rpc");
+
+enum { TAGS_PER_TURN = 64, STUCK_MS = 60 * 1000 };
+
+static void wake(struct rpc *r)
+{
+	eventfd_write(r->wake_fd, 1);
+}
+
+static void *drain(void *arg)
+{
+	struct rpc *r = arg;
+	grpc_event ev;
+
+	for (;;) {
+		ev = grpc_completion_queue_next(r->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+		if (ev.type == GRPC_QUEUE_SHUTDOWN)
+			return NULL;
+		struct rpc_tag *t = ev.tag;
+
+		t->ok = ev.success;
+		t->next = NULL;
+		pthread_mutex_lock(&r->lock);
+		bool was_empty = !r->inbox;
+		*r->inbox_end = t;
+		r->inbox_end = &t->next;
+		pthread_mutex_unlock(&r->lock);
+		if (was_empty)
+			wake(r);
+	}
+}
+
+static void take_inbox(struct rpc *r)
+{
+	eventfd_t ignored;
+
+	/* The eventfd first: a tag that comes in between then wakes us once too often, not too
+	 * little. */
+	eventfd_read(r->wake_fd, &ignored);
+	pthread_mutex_lock(&r->lock);
+	r->ready = take(r->inbox);
+	r->inbox_end = &r->inbox;
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void run_tags(struct rpc *r)
+{
+	if (!r->ready)
+		take_inbox(r);
+	r->running = true;
+	for (unsigned n = 0; r->ready && n < TAGS_PER_TURN; n++) {
+		struct rpc_tag *t = r->ready;
+
+		r->ready = t->next;
+		r->pending--;
+		r->tags++;
+		t->done(t, t->ok);
+	}
+	r->running = false;
+	if (r->ready)
+		wake(r);
+}
+
+static void on_wake(void *ctx)
+{
+	struct rpc *r = ctx;
+
+	r->wakes++;
+	run_tags(r);
+}
+
+void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, void (*done)(struct rpc_tag *t, bool ok))
+{
+	t->done = done;
+	r->pending++;
+	return t;
+}
+
+struct rpc *rpc_new(struct loop *l)
+{
+	struct rpc *r = mem_zalloc(sizeof(*r));
+	sigset_t all, before;
+
+	*r = (struct rpc){.loop = l, .inbox_end = &r->inbox};
+	pthread_mutex_init(&r->lock, NULL);
+	r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (r->wake_fd < 0)
+		abort();
+	/* Signals are the loop's: grpc's threads inherit the mask (grpc-core.md 7). */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rpc_log_init();
+	grpc_init();
+	r->cq = grpc_completion_queue_create_for_next(NULL);
+	if (pthread_create(&r->drainer, NULL, drain, r) != 0)
+		abort();
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_setname_np(r->drainer, "rpc-drain");
+	loop_fd_watch(l, &r->watch, r->wake_fd, LOOP_READ, on_wake, r);
+	return r;
+}
+
+/* Every tag comes back once its call, server or channel was cancelled; a write may first have to
+ * wait for a dead peer's connection to be given up (keepalive, 40 s). */
+static bool wait_for_tags(struct rpc *r)
+{
+	struct pollfd p = {.fd = r->wake_fd, .events = POLLIN};
+
+	while (r->pending > 0) {
+		if (poll(&p, 1, STUCK_MS) == 0)
+			return false;
+		run_tags(r);
+	}
+	return true;
+}
+
+static void end_all(struct rpc *r)
+{
+	struct rpc_stream *s, *next;
+
+	DL_FOREACH_SAFE (r->streams, s, next)
+		rpc_stream_abandon(s);
+	rpc_server_drop_all(r);
+	rpc_channel_drop_all(r);
+}
+
+void rpc_free(struct rpc **rp)
+{
+	struct rpc *r = take(*rp);
+
+	if (!r)
+		return;
+	if (r->running)
+		abort(); /* inside an event of its own there is somebody to return to */
+	end_all(r);
+	loop_fd_stop(&r->watch);
+	if (!wait_for_tags(r)) {
+		log_error(NULL, "%zu operations of grpc did not end; left behind", r->pending);
+		return;
+	}
+	grpc_completion_queue_shutdown(r->cq);
+	pthread_join(r->drainer, NULL);
+	grpc_completion_queue_destroy(r->cq);
+	grpc_shutdown();
+	close(r->wake_fd);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}

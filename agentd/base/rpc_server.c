@@ -1,0 +1,209 @@
+/* rpc_server.c - a pod's grpc server: no port, connections are given to it.
+ *
+ * One generic request_call is always armed; its tag brings a new call, whose end is watched from
+ * the start (RECV_CLOSE_ON_SERVER, grpc-core.md 8), the owner takes it or it is refused, and the
+ * next request is armed.  Freeing hands the server back to grpc: shutdown, cancel everything, and
+ * when both its tags came back it is destroyed; its streams live on alone until theirs did.
+ */
+#include "rpc_server.h"
+#include "log.h"
+#include "mem.h"
+#include "rpc_internal.h"
+
+#include <fcntl.h>
+#include <grpc/compression.h>
+#include <grpc/grpc_posix.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+#include <limits.h>
+#include <utlist.h>
+
+LOG_SCOPE("rpc");
+
+/* A connection without a stream is of no use to a pod; one that never said anything is an attack.
+ */
+enum { CONNECTION_IDLE_MS = 5 * 60 * 1000 };
+
+struct rpc_server {
+	struct rpc *rpc;
+	grpc_server *grpc;
+	rpc_incoming incoming;
+	void *ctx;
+	struct rpc_tag request, shutdown;
+	bool freed, requesting, shut_down;
+	/* The call that `request` will bring. */
+	grpc_call *call;
+	grpc_call_details details;
+	grpc_metadata_array metadata;
+	struct rpc_server *prev, *next;
+};
+
+static void on_request(struct rpc_tag *t, bool ok);
+
+static void request_next(struct rpc_server *s)
+{
+	grpc_call_details_init(&s->details);
+	grpc_metadata_array_init(&s->metadata);
+	s->requesting = true;
+	grpc_server_request_call(s->grpc, &s->call, &s->details, &s->metadata, s->rpc->cq,
+	    s->rpc->cq, rpc_tag_start(s->rpc, &s->request, on_request));
+}
+
+static void destroy_if_done(struct rpc_server *s)
+{
+	if (!s->freed || s->requesting || !s->shut_down)
+		return;
+	grpc_server_destroy(s->grpc);
+	DL_DELETE(s->rpc->servers, s);
+	free(s);
+}
+
+static void on_call_ended(struct rpc_tag *t, bool ok)
+{
+	struct rpc_stream *s = tag_owner(t, struct rpc_stream, ending);
+
+	(void)
+	    ok; /* "always succeeds"; whether it was cancelled does not matter: we did not end it */
+	rpc_stream_ended(s);
+	rpc_stream_unref(s);
+}
+
+static struct rpc_stream *stream_new(struct rpc_server *server, grpc_call *call)
+{
+	struct rpc_stream *s = rpc_stream_new(server->rpc, call);
+	grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER,
+	    .data.recv_close_on_server.cancelled = &s->cancelled};
+
+	s->server = server;
+	rpc_stream_start(s, &op, 1, &s->ending, on_call_ended);
+	return s;
+}
+
+static void announce(struct rpc_server *server, grpc_call *call, grpc_slice method)
+{
+	struct rpc_stream *s = stream_new(server, call);
+	char *name = grpc_slice_to_c_string(method);
+
+	rpc_stream_ref(s); /* the callback may end it, or free the server */
+	server->incoming(server->ctx, s, name);
+	gpr_free(name);
+	if (!s->accepted) {
+		rpc_stream_refuse(s, RPC_UNIMPLEMENTED, "unknown method");
+		rpc_stream_unref(s);
+	}
+	rpc_stream_unref(s);
+}
+
+static void on_request(struct rpc_tag *t, bool ok)
+{
+	struct rpc_server *s = tag_owner(t, struct rpc_server, request);
+	grpc_call *call = take(s->call);
+
+	/* `requesting` stays set meanwhile, so that the callback may free the server. */
+	if (ok && !s->freed)
+		announce(s, call, s->details.method);
+	else if (call)
+		grpc_call_unref(call);
+	grpc_call_details_destroy(&s->details);
+	grpc_metadata_array_destroy(&s->metadata);
+	s->requesting = false;
+	if (!s->freed)
+		request_next(s);
+	destroy_if_done(s);
+}
+
+void rpc_accept(
+    struct rpc_stream *s, struct rpc_stream **slot, const struct rpc_events *ev, void *ctx)
+{
+	s->accepted = true;
+	rpc_stream_own(s, slot, ev, ctx);
+	rpc_stream_read(s);
+}
+
+static grpc_arg int_arg(const char *key, int value)
+{
+	return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
+}
+
+struct rpc_server *rpc_server_new(
+    struct rpc *r, const struct rpc_server_options *o, rpc_incoming incoming, void *ctx)
+{
+	struct rpc_server *s = mem_zalloc(sizeof(*s));
+	grpc_arg args[] = {
+	    int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int)o->max_message),
+	    int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, (int)o->max_streams),
+	    int_arg(GRPC_ARG_MAX_CONNECTION_IDLE_MS, CONNECTION_IDLE_MS),
+	    int_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0), /* else slow readers cost 8x (grpc-core.md 3) */
+	    int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
+	    /* The size limit is that of the compressed bytes: 4 MiB of gzip could be 4 GiB. */
+	    int_arg(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
+	    int_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+	};
+	grpc_channel_args all = {.num_args = sizeof(args) / sizeof(args[0]), .args = args};
+
+	s->rpc = r;
+	s->incoming = incoming;
+	s->ctx = ctx;
+	s->grpc = grpc_server_create(&all, NULL);
+	grpc_server_register_completion_queue(s->grpc, r->cq, NULL);
+	grpc_server_start(s->grpc);
+	DL_APPEND(r->servers, s);
+	request_next(s);
+	return s;
+}
+
+void rpc_server_adopt(struct rpc_server *s, int connected_fd)
+{
+	int flags = fcntl(connected_fd, F_GETFL);
+
+	/* A blocking fd would hang the drainer, and with it all pods (grpc-core.md 1). */
+	if (flags < 0 || !(flags & O_NONBLOCK) || fcntl(connected_fd, F_SETFD, FD_CLOEXEC)) {
+		log_error(NULL, "connection refused: its fd %d is not non-blocking", connected_fd);
+		close(connected_fd);
+		return;
+	}
+	grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
+
+	grpc_server_add_channel_from_fd(s->grpc, connected_fd, plain);
+	grpc_server_credentials_release(plain);
+}
+
+static void on_shut_down(struct rpc_tag *t, bool ok)
+{
+	struct rpc_server *s = tag_owner(t, struct rpc_server, shutdown);
+
+	(void)ok;
+	s->shut_down = true;
+	destroy_if_done(s);
+}
+
+static void drop(struct rpc_server *server)
+{
+	struct rpc_stream *s, *next;
+
+	if (server->freed)
+		return;
+	server->freed = true;
+	DL_FOREACH_SAFE (server->rpc->streams, s, next) {
+		if (s->server == server)
+			rpc_stream_abandon(s);
+	}
+	grpc_server_shutdown_and_notify(server->grpc, server->rpc->cq,
+	    rpc_tag_start(server->rpc, &server->shutdown, on_shut_down));
+	/* Without it the tag would wait for streams that nobody ends, and connections stay. */
+	grpc_server_cancel_all_calls(server->grpc);
+}
+
+void rpc_server_free(struct rpc_server **s)
+{
+	if (*s)
+		drop(take(*s));
+}
+
+void rpc_server_drop_all(struct rpc *r)
+{
+	struct rpc_server *s, *next;
+
+	DL_FOREACH_SAFE (r->servers, s, next)
+		drop(s);
+}
