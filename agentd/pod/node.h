@@ -22,10 +22,10 @@ struct node_plane {
 struct node_context {
 	const struct node_plane *planes;
 	size_t nplanes;
-	const char *node_name, *istio_namespace,
-	    *cluster_domain; /* "istio-system", "cluster.local" */
-	bool ipv6;           /* family of the placeholder address while none is known */
-	const char *version;
+	const char *node_name;
+	const char *istio_namespace, *cluster_domain; /* "istio-system", "cluster.local" */
+	bool ipv6;                    /* family of the placeholder address while none is known */
+	const char *version;          /* agentd's, shown as AGENTD_VERSION; never ISTIO_VERSION */
 	int64_t ttl_min_s, ttl_max_s; /* bounds of SECRET_TTL (1 h, 24 h) */
 };
 
@@ -36,11 +36,13 @@ struct node_settings {
 	int64_t ttl_s;
 	double ratio, jitter;
 	bool delta_xds, dual_stack, scope_pod;
-	unsigned admin_port, status_port, prometheus_port; /* 15000, 15021, 15090 */
-	int concurrency;                                   /* -1: unset */
-	int64_t drain_s;
+	/* 15000, 15020, 15021, 15090; 0 (not the admin's): there is none */
+	unsigned admin_port, agent_port, status_port, prometheus_port;
+	int concurrency; /* -1: unset; 0: all cores */
+	int64_t drain_s; /* drainDuration */
 };
 
+/* Copies what it keeps of `p`; the strings of `c` and its planes outlive the node. */
 struct node *node_new(const struct pod *p, const struct node_context *c, struct err *e);
 void node_free(struct node **n);
 const struct node_settings *node_settings(const struct node *n);
@@ -53,9 +55,10 @@ bool node_has_addresses(const struct node *n);
 
 /* What Envoy and istiod are told; valid until the next node_set_addresses(). */
 const char *node_id(const struct node *n);
-const json_t *node_json(
-    const struct node *n); /* {id, cluster, locality?, metadata}: the bootstrap's */
-const void *node_metadata_struct(
-    const struct node *n, size_t *size); /* as google.protobuf.Struct */
-/* The first address, or the placeholder; "::1"-style text. */
+/* {id, cluster, locality?, metadata}: the bootstrap's.  Keys sorted: same pod, same bytes. */
+const json_t *node_json(const struct node *n);
+/* The same metadata as google.protobuf.Struct. */
+const void *node_metadata_struct(const struct node *n, size_t *size);
+/* Do Envoy's own listeners use IPv6: every address is, or the first with ISTIO_DUAL_STACK. */
 bool node_is_ipv6(const struct node *n);
+bool node_has_family(const struct node *n, bool ipv6); /* among the addresses or the placeholder */

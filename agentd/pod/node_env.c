@@ -1,0 +1,371 @@
+/* node_env.c - everything a pod's owner declared, read once, in this order:
+ *
+ * sizes and characters -> labels and annotations -> ProxyConfig -> the control plane that all of it
+ * names -> each key by its row of the closed list (node_keys.c), in the order of the alphabet ->
+ * what must hold between keys.  The first thing out of bounds refuses the pod.
+ */
+#include "node_env.h"
+#include "../base/err.h"
+#include "../base/mem.h"
+#include "node_keys.h"
+#include "pod.h"
+#include "proxy_config.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char key_characters[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
+
+struct limits {
+	const char *what;
+	size_t entries, key, value, total;
+	bool lines; /* line breaks are fine in every value */
+};
+/* security-rules.md 3; the sizes of labels and annotations are the Kubernetes API's. */
+static const struct limits of_env = {"env", 256, 128, 64 << 10, 256 << 10, false};
+static const struct limits of_labels = {"labels", 256, 317, 64 << 10, 256 << 10, false};
+static const struct limits of_annotations = {"annotations", 256, 317, 256 << 10, 256 << 10, true};
+
+static bool valid_key(const struct limits *m, const char *key)
+{
+	size_t n = strlen(key);
+
+	return n >= 1 && n <= m->key && strspn(key, key_characters) == n;
+}
+
+/* jansson's own check is the cheapest: it makes no string of invalid UTF-8. */
+static bool valid_text(const struct limits *m, const char *key, const json_t *v)
+{
+	const char *text = json_string_value(v);
+	size_t n = json_string_length(v);
+	const struct node_key *row = m == &of_env ? node_key_find(key) : NULL;
+	json_t *copy;
+
+	if (n > m->value || strlen(text) != n)
+		return false;
+	if (!m->lines && !(row && row->lines) && text[strcspn(text, "\r\n")])
+		return false;
+	copy = json_stringn(text, n);
+	json_decref(copy);
+	return copy != NULL;
+}
+
+static int check_limits(const struct limits *m, json_t *map, struct err *e)
+{
+	size_t total = 0;
+	const char *key;
+	json_t *v;
+
+	if (json_object_size(map) > m->entries)
+		return err_set(e, ERR_INVALID, "%s: more than %zu entries", m->what, m->entries);
+	json_object_foreach (map, key, v) {
+		char printable[130];
+
+		err_printable(printable, sizeof(printable), key, (unsigned)strlen(key));
+		if (!valid_key(m, key))
+			return err_set(e, ERR_INVALID,
+			    "%s: key \"%s\" refused; allowed: 1 to %zu of A-Z a-z 0-9 _ . / -",
+			    m->what, printable, m->key);
+		if (!json_is_string(v) || !valid_text(m, key, v))
+			return err_set(e, ERR_INVALID,
+			    "%s: %s refused; allowed: UTF-8 text of at most %zu bytes%s", m->what,
+			    printable, m->value, m->lines ? "" : " without line breaks");
+		total += strlen(key) + json_string_length(v);
+	}
+	if (total > m->total)
+		return err_set(e, ERR_INVALID, "%s: more than %zu bytes in all", m->what, m->total);
+	return 0;
+}
+
+json_t *node_sorted(const json_t *v)
+{
+	char *text = json_dumps(v, JSON_SORT_KEYS | JSON_COMPACT);
+	json_t *copy = json_loads(text, 0, NULL);
+
+	free(text);
+	if (!copy)
+		abort(); /* what was checked can be written; else memory is gone */
+	return copy;
+}
+
+/* Labels or annotations that came as a JSON object inside the environment; NULL: none. */
+static int read_declared(
+    const struct pod *p, const char *key, const struct limits *m, json_t **out, struct err *e)
+{
+	const char *text = json_string_value(json_object_get(p->env, key));
+
+	*out = NULL;
+	if (!text || !*text)
+		return 0;
+	*out = node_parse_object(key, text, e);
+	if (!*out || check_limits(m, *out, e)) {
+		json_decref(take(*out));
+		return err_wrap(e, "%s", key);
+	}
+	return 0;
+}
+
+static json_t *merged(const json_t *under, json_t *over)
+{
+	json_t *all = under ? json_copy((json_t *)under) : json_object();
+
+	json_object_update(all, over);
+	return all;
+}
+
+/* istio-agent.md 8.3; what the source knows wins over what the environment claims. */
+static int read_labels(struct node_env *n, const struct pod *p, struct err *e)
+{
+	json_t *declared = NULL;
+
+	if (check_limits(&of_labels, p->labels, e) ||
+	    check_limits(&of_annotations, p->annotations, e) ||
+	    read_declared(p, "ISTIO_METAJSON_LABELS", &of_labels, &n->static_labels, e) ||
+	    read_declared(p, "ISTIO_METAJSON_ANNOTATIONS", &of_annotations, &declared, e))
+		return -1;
+	n->labels = merged(n->static_labels, p->labels);
+	json_object_del(n->labels, "pod-template-hash");
+	n->annotations = merged(declared, p->annotations);
+	json_decref(declared);
+	return 0;
+}
+
+/* The environment and, below it, the ISTIO_META_* of ProxyConfig's proxyMetadata. */
+static json_t *effective_env(struct node_env *n, const struct pod *p, struct err *e)
+{
+	json_t *from_config = json_object_get(n->proxy_config, "proxyMetadata"), *value;
+	json_t *env = json_copy(p->env);
+	const char *key;
+
+	json_object_foreach (from_config, key, value) {
+		char printable[130];
+
+		err_printable(printable, sizeof(printable), key, (unsigned)strlen(key));
+		auto_free char *path = mem_printf("PROXY_CONFIG.proxyMetadata.%s", printable);
+
+		if (strncmp(key, "ISTIO_META_", 11) != 0)
+			json_array_append_new(n->ignored, json_string(path));
+		else if (!json_object_get(env, key))
+			json_object_set(env, key, value);
+	}
+	if (from_config && !json_is_object(from_config))
+		err_set(e, ERR_INVALID, "PROXY_CONFIG.proxyMetadata: must be a map");
+	else if (!check_limits(&of_env, env, e))
+		return env;
+	json_decref(env);
+	return NULL;
+}
+
+/* A Service of istiod's namespace may be spelled with and without the cluster's domain. */
+static char *short_address(const struct node_context *c, const char *address)
+{
+	auto_free char *domain = mem_printf(".%s.svc.%s:", c->istio_namespace, c->cluster_domain);
+	const char *at = strstr(address, domain);
+
+	if (!at)
+		return mem_strdup(address);
+	return mem_printf("%.*s.%s.svc:%s", (int)(at - address), address, c->istio_namespace,
+	    at + strlen(domain));
+}
+
+static int refuse_plane(
+    const struct node_context *c, const char *key, const char *address, struct err *e)
+{
+	char allowed[160] = "";
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->nplanes && n < sizeof(allowed); i++)
+		n += (size_t)snprintf(
+		    allowed + n, sizeof(allowed) - n, "%s%s", i ? ", " : "", c->planes[i].address);
+	return node_refuse(key, address, allowed, e);
+}
+
+static int plane_at(const struct node_context *c, const char *key, const char *address,
+    size_t *index, struct err *e)
+{
+	auto_free char *wanted = short_address(c, address);
+
+	for (*index = 0; *index < c->nplanes; (*index)++) {
+		auto_free char *known = short_address(c, c->planes[*index].address);
+
+		if (!strcmp(known, wanted))
+			return 0;
+	}
+	return refuse_plane(c, key, address, e);
+}
+
+/* Only control planes of the node's configuration; all names a pod uses must mean the same one. */
+static int choose_plane(struct node_reader *r, struct err *e)
+{
+	struct node_env *n = r->out;
+	json_t *field = json_object_get(n->proxy_config, "discoveryAddress");
+	const char *discovery = json_string_value(field);
+	const char *ca = json_string_value(json_object_get(r->pod->env, "CA_ADDR"));
+	const char *key = json_object_get(n->annotations, "sidecar.istio.io/discoveryAddress")
+			      ? "annotation sidecar.istio.io/discoveryAddress"
+			      : "PROXY_CONFIG.discoveryAddress";
+	size_t second;
+
+	if (field && !discovery)
+		return err_set(e, ERR_INVALID, "PROXY_CONFIG.discoveryAddress: must be text");
+	if (discovery && plane_at(r->context, key, discovery, &n->settings.plane, e))
+		return -1;
+	if (ca && *ca) {
+		if (plane_at(r->context, "CA_ADDR", ca, &second, e))
+			return -1;
+		if (discovery && second != n->settings.plane)
+			return err_set(
+			    e, ERR_INVALID, "CA_ADDR and %s name different control planes", key);
+		n->settings.plane = second;
+	}
+	r->plane = &r->context->planes[n->settings.plane];
+	json_object_set_new(n->proxy_config, "discoveryAddress", json_string(r->plane->address));
+	return 0;
+}
+
+/* Nothing set is nothing said, but for what is only passed on. */
+static int read_key(struct node_reader *r, const char *key, const char *value, struct err *e)
+{
+	const struct node_key *row = node_key_find(key);
+	bool prefix = row && row->key[strlen(row->key) - 1] == '*';
+
+	if (!*value && !prefix)
+		return 0;
+	if (row)
+		return row->read(r, row, key, value, e);
+	json_array_append_new(r->out->ignored, json_string(key));
+	return 0;
+}
+
+static int read_env(struct node_reader *r, json_t *env, struct err *e)
+{
+	json_t *sorted = node_sorted(env), *v;
+	const char *key;
+	int rc = 0;
+
+	json_object_foreach (sorted, key, v)
+		if (!rc)
+			rc = read_key(r, key, json_string_value(v), e);
+	json_decref(sorted);
+	return rc;
+}
+
+/* Annotations and fields of ProxyConfig that the list does not know are not agentd's business. */
+static int read_named(struct node_reader *r, const char *prefix, json_t *map, struct err *e)
+{
+	json_t *sorted = node_sorted(map), *v;
+	const char *key;
+	int rc = 0;
+
+	json_object_foreach (sorted, key, v) {
+		auto_free char *name = mem_printf("%s%s", prefix, key);
+		const struct node_key *row = node_key_find(name);
+		const char *text = json_string_value(v);
+
+		if (rc || !row)
+			continue;
+		rc = row->read(r, row, name, text ? text : "(not one value)", e);
+	}
+	json_decref(sorted);
+	return rc;
+}
+
+/* Architecture decision 5: P-256 unless RSA is asked for, in one of Istio's two ways. */
+static void choose_key(struct node_env *n, const json_t *env)
+{
+	const char *algorithm = json_string_value(json_object_get(env, "ECC_SIGNATURE_ALGORITHM"));
+	const char *curve = json_string_value(json_object_get(env, "ECC_CURVE"));
+	const char *bits = json_string_value(json_object_get(env, "WORKLOAD_RSA_KEY_SIZE"));
+	bool has_bits = bits && *bits, has_curve = curve && *curve;
+
+	if (algorithm ? !*algorithm : has_bits && !has_curve)
+		n->settings.key.type = !has_bits || !strcmp(bits, "2048") ? X509_RSA_2048
+				       : !strcmp(bits, "3072")            ? X509_RSA_3072
+									  : X509_RSA_4096;
+	else
+		n->settings.key.type =
+		    has_curve && !strcmp(curve, "P384") ? X509_EC_P384 : X509_EC_P256;
+}
+
+static int check_ports(const struct node_settings *s, struct err *e)
+{
+	static const char *const names[] = {"PROXY_CONFIG.proxyAdminPort",
+	    "PROXY_CONFIG.statusPort", "ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"};
+	const unsigned ports[] = {s->admin_port, s->agent_port, s->status_port, s->prometheus_port};
+
+	if (!s->admin_port)
+		return node_refuse(names[0], "0", "1024 to 65535", e);
+	for (unsigned i = 1; i < 4; i++)
+		for (unsigned j = 0; j < i; j++)
+			if (ports[i] && ports[i] == ports[j])
+				return err_set(e, ERR_INVALID, "%s and %s are both %u", names[j],
+				    names[i], ports[i]);
+	return 0;
+}
+
+static void set_defaults(struct node_env *n, const struct node_context *c)
+{
+	int64_t day = 24 * 3600, ttl = day < c->ttl_max_s ? day : c->ttl_max_s;
+
+	*n = (struct node_env){
+	    .settings = {.ttl_s = ttl > c->ttl_min_s ? ttl : c->ttl_min_s,
+		.ratio = 0.5,
+		.jitter = 0.01,
+		.delta_xds = true,
+		.admin_port = 15000,
+		.agent_port = 15020,
+		.status_port = 15021,
+		.prometheus_port = 15090,
+		.concurrency = -1,
+		.drain_s = 45},
+	    .metadata = json_object(),
+	    .leftovers = json_pack("{s:[], s:[]}", "ignored", "unsupported"),
+	};
+	n->ignored = json_object_get(n->leftovers, "ignored");
+	n->unsupported = json_object_get(n->leftovers, "unsupported");
+}
+
+static int read_all(struct node_reader *r, struct err *e)
+{
+	struct node_env *n = r->out;
+	json_t *env = r->pod->env;
+	int rc;
+
+	if (check_limits(&of_env, env, e) || read_labels(n, r->pod, e))
+		return -1;
+	n->proxy_config = proxy_config_read(
+	    json_string_value(json_object_get(env, "PROXY_CONFIG")), n->annotations, e);
+	if (!n->proxy_config || choose_plane(r, e) || !(env = effective_env(n, r->pod, e)))
+		return -1;
+	rc = read_named(r, "PROXY_CONFIG.", n->proxy_config, e) ||
+		     read_named(r, "annotation ", n->annotations, e) || read_env(r, env, e) ||
+		     check_ports(&n->settings, e)
+		 ? -1
+		 : 0;
+	choose_key(n, env);
+	json_decref(env);
+	return rc;
+}
+
+int node_env_read(
+    struct node_env *n, const struct pod *p, const struct node_context *c, struct err *e)
+{
+	struct node_reader r = {.out = n, .pod = p, .context = c};
+
+	set_defaults(n, c);
+	if (!read_all(&r, e))
+		return 0;
+	node_env_clear(n);
+	return -1;
+}
+
+void node_env_clear(struct node_env *n)
+{
+	json_decref(n->metadata);
+	json_decref(n->static_labels);
+	json_decref(n->labels);
+	json_decref(n->annotations);
+	json_decref(n->proxy_config);
+	json_decref(n->leftovers);
+	*n = (struct node_env){0};
+}

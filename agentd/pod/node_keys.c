@@ -1,0 +1,509 @@
+/* node_keys.c - the closed list of what a pod's owner may say, and where each of it may point.
+ *
+ * One row per key; its reader takes the value within the row's bounds, passes it on to istiod,
+ * lists the key as ignored or not yet supported, or refuses the pod and names the key.  Rules:
+ * security-rules.md 3; what a key means: istio-agent.md 10; in words: docs/ENVIRONMENT.md.
+ */
+#include "node_keys.h"
+#include "../base/err.h"
+#include "../base/mem.h"
+#include "duration.h"
+#include "pod.h"
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+	ECHO_KEYS_MAX = 128,
+	ECHO_BYTES_MAX = 128 << 10,
+	JSON_DEPTH_MAX = 32,
+	DRAIN_MAX_S = 3600,
+	CONCURRENCY_MAX = 256,
+};
+
+static const char key_characters[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
+
+/* Written by node.c or nobody: dropped when a pod brings them by any way (security-rules.md 3). */
+static const char *const reserved[] = {"NAME", "NAMESPACE", "SERVICE_ACCOUNT", "INSTANCE_IPS",
+    "CLUSTER_ID", "MESH_ID", "NODE_NAME", "PILOT_SAN", "ISTIO_VERSION", "GENERATOR",
+    "INTERCEPTION_MODE", "DNS_CAPTURE", "credential", "file-credential",
+    "WORKLOAD_IDENTITY_SOCKET_FILE", "METADATA_DISCOVERY", "ENABLE_HBONE", "PLATFORM_METADATA",
+    "STS_PORT", "AUTO_REGISTER_GROUP", "WORKLOAD_ENTRY",
+    /* typed keys whose only source is not ISTIO_META_* (istio-agent.md 8.3) */
+    "LABELS", "STATIC_LABELS", "ANNOTATIONS", "PROXY_CONFIG", "ENVOY_STATUS_PORT",
+    "ENVOY_PROMETHEUS_PORT", "ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT",
+    "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "ENVOY_SKIP_DEPRECATED_LOGS", "DNS_PROXY_ADDR",
+    "OUTLIER_LOG_PATH", "AGENTD_VERSION"};
+
+int node_refuse(const char *key, const char *value, const char *allowed, struct err *e)
+{
+	char k[130], v[50];
+
+	err_printable(k, sizeof(k), key, (unsigned)strlen(key));
+	err_printable(v, sizeof(v), value, (unsigned)strlen(value));
+	return err_set(e, ERR_INVALID, "%s: \"%s\" refused; allowed: %s", k, v, allowed);
+}
+
+static void list(json_t *names, const char *name)
+{
+	json_array_append_new(names, json_string(name));
+}
+
+/* --- the readers of the table's rows --- */
+
+static int read_used(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	(void)r, (void)row, (void)key, (void)value, (void)e;
+	return 0;
+}
+
+static int read_ignored(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	(void)row, (void)value, (void)e;
+	list(r->out->ignored, key);
+	return 0;
+}
+
+/* Listed, unless the pod only asks for what happens anyway. */
+static int read_unsupported(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	(void)e;
+	if (!row->allowed || strcmp(row->allowed, value) != 0)
+		list(r->out->unsupported, key);
+	return 0;
+}
+
+static bool is_one_of(const char *value, const char *allowed)
+{
+	size_t n = strlen(value);
+
+	for (const char *at = allowed;; at++) {
+		size_t len = strcspn(at, "|");
+
+		if (len == n && !memcmp(at, value, n))
+			return true;
+		at += len;
+		if (!*at)
+			return false;
+	}
+}
+
+static int read_one_of(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	(void)r;
+	if (is_one_of(value, row->allowed))
+		return 0;
+	return node_refuse(key, value, *row->allowed ? row->allowed : "only empty", e);
+}
+
+/* A claim that disagrees with the source is an error, never a preference (G4). */
+static int read_own(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	const char *own = (const char *)r->pod + row->at;
+
+	return strcmp(own, value) != 0 ? node_refuse(key, value, own, e) : 0;
+}
+
+/* What the node does not know (a trust domain not learned yet) cannot be compared, nor is it used.
+ */
+static int read_plane_value(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	const char *own = *(const char *const *)((const char *)r->plane + row->at);
+
+	if (!*own)
+		return read_ignored(r, row, key, value, e);
+	return strcmp(own, value) != 0 ? node_refuse(key, value, own, e) : 0;
+}
+
+/* Go's spellings. */
+static int read_bool(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	bool yes = is_one_of(value, "1|t|T|TRUE|true|True");
+
+	if (!yes && !is_one_of(value, "0|f|F|FALSE|false|False"))
+		return node_refuse(key, value, "true, false", e);
+	*(bool *)((char *)&r->out->settings + row->at) = yes;
+	return 0;
+}
+
+static int refuse_range(
+    const struct node_key *row, const char *key, const char *value, struct err *e)
+{
+	char allowed[64];
+
+	(void)snprintf(allowed, sizeof(allowed), "%g to %g", row->min, row->max);
+	return node_refuse(key, value, allowed, e);
+}
+
+/* Digits and at most one dot: no sign, exponent, "inf" or hex. */
+static bool parse_decimal(const char *value, double *out)
+{
+	size_t whole = strspn(value, "0123456789");
+	size_t part = value[whole] == '.' ? strspn(value + whole + 1, "0123456789") : 0;
+	size_t all = value[whole] == '.' ? whole + 1 + part : whole;
+
+	if (whole + part == 0 || all > 20 || value[all])
+		return false;
+	*out = strtod(value, NULL);
+	return true;
+}
+
+static int read_fraction(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	double v;
+
+	if (!parse_decimal(value, &v) || v < row->min || v > row->max)
+		return refuse_range(row, key, value, e);
+	*(double *)((char *)&r->out->settings + row->at) = v;
+	return 0;
+}
+
+static bool parse_int(const char *value, const struct node_key *row, int *out)
+{
+	double v;
+
+	if (strchr(value, '.') || !parse_decimal(value, &v) || v < row->min || v > row->max)
+		return false;
+	*out = (int)v;
+	return true;
+}
+
+static int read_int(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	if (!parse_int(value, row, (int *)((char *)&r->out->settings + row->at)))
+		return refuse_range(row, key, value, e);
+	return 0;
+}
+
+/* Cores of the limit, or of the node: many are no reason to refuse the pod. */
+static int read_cpu_limit(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	int cores;
+
+	if (!parse_int(value, row, &cores))
+		return refuse_range(row, key, value, e);
+	if (cores && r->out->settings.concurrency < 0)
+		r->out->settings.concurrency = cores < CONCURRENCY_MAX ? cores : CONCURRENCY_MAX;
+	return 0;
+}
+
+static int read_port(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	const struct node_key bounds = {.max = 65535};
+	int port;
+
+	if (!parse_int(value, &bounds, &port) || (port && port < 1024) || port == 15001 ||
+	    port == 15006 || port == 15008 || port == 15053)
+		return node_refuse(key, value, "0, 1024 to 65535 but 15001 15006 15008 15053", e);
+	*(unsigned *)((char *)&r->out->settings + row->at) = (unsigned)port;
+	return 0;
+}
+
+static int read_ttl(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	const struct node_context *c = r->context;
+	char allowed[64];
+	int64_t ms;
+
+	(void)row;
+	(void)snprintf(allowed, sizeof(allowed), "%llds to %llds (as 24h or 1h30m)",
+	    (long long)c->ttl_min_s, (long long)c->ttl_max_s);
+	if (!duration_parse(value, &ms) || ms < c->ttl_min_s * 1000 || ms > c->ttl_max_s * 1000)
+		return node_refuse(key, value, allowed, e);
+	r->out->settings.ttl_s = ms / 1000;
+	return 0;
+}
+
+static int read_drain(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	int64_t ms;
+
+	if (!duration_parse(value, &ms) || ms > DRAIN_MAX_S * 1000)
+		return node_refuse(key, value, "0s to 3600s", e);
+	if (row->at == NODE_DRAIN_S)
+		r->out->settings.drain_s = ms / 1000;
+	return 0;
+}
+
+static int read_scope(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	r->out->settings.scope_pod = !strcmp(value, "pod");
+	return read_one_of(r, row, key, value, e);
+}
+
+/* x.y.z, or it is not passed on: absent makes istiod take the proxy for a new one. */
+static int read_version(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	unsigned x, y, z;
+	int end = 0;
+
+	if (strlen(value) >= sizeof(r->out->istio_version) ||
+	    strspn(value, "0123456789.") != strlen(value) ||
+	    sscanf(value, "%3u.%3u.%3u%n", &x, &y, &z, &end) != 3 || value[end])
+		return read_ignored(r, row, key, value, e);
+	strcpy(r->out->istio_version, value);
+	return 0;
+}
+
+/* istiod decodes metadata with Go's encoding/json, which matches names without regard to case and
+ * folds two non-ASCII letters: "namespace" would overwrite NAMESPACE. */
+static bool may_echo(const char *name)
+{
+	if (!*name || name[strspn(name, key_characters)])
+		return false;
+	for (unsigned i = 0; i < sizeof(reserved) / sizeof(*reserved); i++)
+		if (!strcasecmp(name, reserved[i]))
+			return false;
+	return true;
+}
+
+static int count_echo(struct node_reader *r, const char *key, const char *value, struct err *e)
+{
+	r->echo_keys++;
+	r->echo_bytes += strlen(key) + strlen(value);
+	if (r->echo_keys > ECHO_KEYS_MAX || r->echo_bytes > ECHO_BYTES_MAX)
+		return node_refuse(
+		    key, value, "at most 128 keys and 128 KiB of ISTIO_META_* in all", e);
+	return 0;
+}
+
+static void echo(struct node_reader *r, const char *key, const char *name, json_t *value)
+{
+	char printable[130];
+
+	if (may_echo(name)) {
+		json_object_set(r->out->metadata, name, value);
+		return;
+	}
+	err_printable(printable, sizeof(printable), name, (unsigned)strlen(name));
+	auto_free char *path = mem_printf("%s.%s", key, printable);
+
+	list(r->out->ignored, path);
+}
+
+/* Walked in the order of the alphabet, ISTIO_METAJSON_* comes first; it also wins. */
+static int read_meta(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	const char *name = key + strlen(row->key) - 1;
+	json_t *text;
+
+	if (count_echo(r, key, value, e))
+		return -1;
+	if (!may_echo(name))
+		return read_ignored(r, row, key, value, e);
+	text = json_string(value);
+	if (!json_object_get(r->out->metadata, name))
+		json_object_set(r->out->metadata, name, text);
+	json_decref(text);
+	return 0;
+}
+
+static unsigned json_depth(const json_t *v)
+{
+	unsigned deepest = 0, d;
+	const char *key;
+	json_t *child;
+	size_t i;
+
+	json_object_foreach ((json_t *)v, key, child)
+		if ((d = json_depth(child)) > deepest)
+			deepest = d;
+	json_array_foreach (v, i, child)
+		if ((d = json_depth(child)) > deepest)
+			deepest = d;
+	return json_is_object(v) || json_is_array(v) ? deepest + 1 : 0;
+}
+
+json_t *node_parse_object(const char *key, const char *value, struct err *e)
+{
+	json_t *o = json_loads(value, JSON_REJECT_DUPLICATES, NULL);
+
+	if (json_is_object(o) && json_depth(o) <= JSON_DEPTH_MAX)
+		return o;
+	json_decref(o);
+	node_refuse(key, value, "a JSON object, 32 deep", e);
+	return NULL;
+}
+
+static int read_metajson(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	json_t *o, *child;
+	const char *name;
+
+	(void)row;
+	if (!*value)
+		return 0;
+	if (count_echo(r, key, value, e) || !(o = node_parse_object(key, value, e)))
+		return -1;
+	json_object_foreach (o, name, child)
+		echo(r, key, name, child);
+	json_decref(o);
+	return 0;
+}
+
+/* --- the table --- */
+
+#define SETTING(field) offsetof(struct node_settings, field)
+#define PLANE(field) offsetof(struct node_plane, field)
+#define POD(field) offsetof(struct pod, field)
+#define ROW(name, how, ...)                                                                        \
+	{                                                                                          \
+		.key = (name), .read = read_##how, __VA_ARGS__                                     \
+	}
+
+/* Exact keys before the prefixes that they begin with. */
+static const struct node_key rows[] = {
+    /* read before the rest: they choose the control plane or carry other keys */
+    ROW("PROXY_CONFIG", used, .lines = true),
+    ROW("PROXY_CONFIG.discoveryAddress", used),
+    ROW("PROXY_CONFIG.proxyMetadata", used),
+    ROW("CA_ADDR", used),
+    ROW("annotation sidecar.istio.io/discoveryAddress", used),
+    ROW("annotation proxy.istio.io/config", used),
+
+    /* the pod's identity is the source's */
+    ROW("POD_NAME", own, .at = POD(name)),
+    ROW("POD_NAMESPACE", own, .at = POD(ns)),
+    ROW("SERVICE_ACCOUNT", own, .at = POD(sa)),
+    ROW("INSTANCE_IP", ignored),
+
+    /* must be what the control plane has */
+    ROW("ISTIOD_SAN", plane_value, .at = PLANE(server_name)),
+    ROW("TRUST_DOMAIN", plane_value, .at = PLANE(trust_domain)),
+    ROW("ISTIO_META_CLUSTER_ID", plane_value, .at = PLANE(cluster_id)),
+    ROW("ISTIO_META_MESH_ID", plane_value, .at = PLANE(mesh_id)),
+    ROW("ISTIO_META_CERT_SIGNER", one_of, .allowed = ""),
+    ROW("XDS_ROOT_CA", one_of, .allowed = ""),
+    ROW("CA_ROOT_CA", one_of, .allowed = ""),
+    ROW("PILOT_CERT_PROVIDER", one_of, .allowed = "istiod"),
+    ROW("CA_PROVIDER", one_of, .allowed = "Citadel|"),
+    ROW("PROXY_CONFIG.controlPlaneAuthPolicy", one_of, .allowed = "MUTUAL_TLS"),
+
+    /* fixed */
+    ROW("CREDENTIAL_FETCHER_TYPE", one_of, .allowed = "JWT|"),
+    ROW("JWT_POLICY", one_of, .allowed = "third-party-jwt"),
+    ROW("XDS_AUTH_PROVIDER", one_of, .allowed = ""),
+    ROW("ISTIO_BOOTSTRAP", one_of, .allowed = ""),
+    ROW("PROXY_CONFIG.configPath", one_of, .allowed = "./etc/istio/proxy"),
+    ROW("PROXY_CONFIG.binaryPath", one_of, .allowed = "/usr/local/bin/envoy"),
+    ROW("PROXY_CONFIG.customConfigFile", one_of, .allowed = ""),
+    ROW("PROXY_CONFIG.proxyBootstrapTemplatePath", one_of, .allowed = ""),
+
+    /* the node's business */
+    ROW("GRPC_KEEPALIVE_*", ignored),
+    ROW("ISTIO_GPRC_*", ignored),
+    ROW("XDS_HEADER_*", ignored),
+    ROW("CA_HEADER_*", ignored),
+    ROW("GCP_*", ignored),
+    ROW("WASM_*", ignored),
+    ROW("COMPLIANCE_POLICY", ignored),
+    ROW("PILOT_ENABLE_CA_CRL", ignored),
+    ROW("PROXY_CONFIG_XDS_AGENT", ignored),
+    ROW("CLOUD_PLATFORM", ignored),
+    ROW("KUBERNETES_SERVICE_HOST", ignored),
+    ROW("FILE_DEBOUNCE_DURATION", ignored),
+
+    /* bounded; the key type is put together in node_env.c */
+    ROW("SECRET_TTL", ttl),
+    ROW("SECRET_GRACE_PERIOD_RATIO", fraction, .at = SETTING(ratio), .min = 0.2, .max = 0.8),
+    ROW("SECRET_GRACE_PERIOD_RATIO_JITTER", fraction, .at = SETTING(jitter), .max = 0.1),
+    ROW("WORKLOAD_RSA_KEY_SIZE", one_of, .allowed = "2048|3072|4096"),
+    ROW("ECC_SIGNATURE_ALGORITHM", one_of, .allowed = "ECDSA|"),
+    ROW("ECC_CURVE", one_of, .allowed = "P256|P384"),
+    ROW("PKCS8_KEY", bool, .at = SETTING(key.pkcs8)),
+    ROW("annotation agentd.node.mesh/scope", scope, .allowed = "service-account|pod"),
+    ROW("PROXY_CONFIG.drainDuration", drain, .at = NODE_DRAIN_S),
+    ROW("PROXY_CONFIG.terminationDrainDuration", drain, .at = NODE_DRAIN_UNUSED),
+    ROW("PROXY_CONFIG.concurrency", int, .at = SETTING(concurrency), .max = CONCURRENCY_MAX),
+    ROW("ISTIO_CPU_LIMIT", cpu_limit, .max = 65535),
+
+    /* ports */
+    ROW("PROXY_CONFIG.proxyAdminPort", port, .at = SETTING(admin_port)),
+    ROW("PROXY_CONFIG.statusPort", port, .at = SETTING(agent_port)),
+    ROW("ENVOY_STATUS_PORT", port, .at = SETTING(status_port)),
+    ROW("ENVOY_PROMETHEUS_PORT", port, .at = SETTING(prometheus_port)),
+
+    /* switches */
+    ROW("ISTIO_DELTA_XDS", bool, .at = SETTING(delta_xds)),
+    ROW("ISTIO_DUAL_STACK", bool, .at = SETTING(dual_stack)),
+
+    /* not yet supported, unless it is what happens anyway */
+    ROW("PROV_CERT", unsupported, .allowed = ""),
+    ROW("FILE_MOUNTED_CERTS", unsupported, .allowed = "false"),
+    ROW("OUTPUT_CERTS", unsupported, .allowed = ""),
+    ROW("GRPC_XDS_BOOTSTRAP", unsupported, .allowed = ""),
+    ROW("ISTIO_BOOTSTRAP_OVERRIDE", unsupported, .allowed = "", .lines = true),
+    ROW("WORKLOAD_IDENTITY_SOCKET_FILE", unsupported, .allowed = "socket"),
+    ROW("DISABLE_ENVOY", unsupported, .allowed = "false"),
+    ROW("HOST_IP", unsupported),
+    ROW("DNS_PROXY_ADDR", unsupported),
+    ROW("DNS_FORWARD_PARALLEL", unsupported),
+    ROW("DNS_FORWARD_TIMEOUT", unsupported),
+    ROW("MINIMUM_DRAIN_DURATION", unsupported),
+    ROW("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", unsupported, .allowed = "false"),
+    ROW("ENVOY_SECURE_METRICS_PORT", unsupported, .allowed = "0"),
+    ROW("ENVOY_SECURE_MERGED_METRICS_PORT", unsupported, .allowed = "0"),
+    ROW("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", unsupported, .allowed = "false"),
+    ROW("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", unsupported, .allowed = "true"),
+    ROW("PEER_METADATA_DISCOVERY", unsupported, .allowed = "false"),
+    ROW("METRICS_LOCALHOST_ACCESS_ONLY", unsupported, .allowed = "false"),
+    ROW("LOAD_STATS_CONFIG_JSON", unsupported, .lines = true),
+    ROW("ISTIO_KUBE_APP_PROBERS", unsupported, .lines = true),
+    ROW("ISTIO_PROMETHEUS_ANNOTATIONS", unsupported, .lines = true),
+    ROW("PROXY_CONFIG.statsdUdpAddress", unsupported),
+    ROW("PROXY_CONFIG.tracing", unsupported),
+    ROW("PROXY_CONFIG.tracingServiceName", unsupported),
+    ROW("PROXY_CONFIG.envoyAccessLogService", unsupported),
+    ROW("PROXY_CONFIG.envoyMetricsService", unsupported),
+    ROW("PROXY_CONFIG.extraStatTags", unsupported),
+    ROW("PROXY_CONFIG.proxyStatsMatcher", unsupported),
+    ROW("PROXY_CONFIG.readinessProbe", unsupported),
+    ROW("PROXY_CONFIG.runtimeValues", unsupported),
+    ROW("PROXY_CONFIG.fileFlushInterval", unsupported),
+    ROW("PROXY_CONFIG.fileFlushMinSizeKb", unsupported),
+    ROW("PROXY_CONFIG.statsCompression", unsupported),
+    ROW("PROXY_CONFIG.connectionSettings", unsupported),
+    ROW("annotation sidecar.istio.io/statsInclusionPrefixes", unsupported),
+    ROW("annotation sidecar.istio.io/statsInclusionSuffixes", unsupported),
+    ROW("annotation sidecar.istio.io/statsInclusionRegexps", unsupported),
+    ROW("annotation sidecar.istio.io/extraStatTags", unsupported),
+    ROW("annotation sidecar.istio.io/statsHistogramBuckets", unsupported),
+    ROW("annotation sidecar.istio.io/statsFlushInterval", unsupported),
+    ROW("annotation sidecar.istio.io/statsEvictionInterval", unsupported),
+    ROW("annotation traffic.sidecar.istio.io/*", unsupported),
+
+    /* into the node metadata */
+    ROW("ISTIO_META_ISTIO_VERSION", version),
+    ROW("ISTIO_METAJSON_*", metajson, .lines = true),
+    ROW("ISTIO_META_*", meta),
+};
+
+const struct node_key *node_key_find(const char *key)
+{
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		size_t n = strlen(rows[i].key);
+
+		if (rows[i].key[n - 1] == '*' ? !strncmp(rows[i].key, key, n - 1)
+					      : !strcmp(rows[i].key, key))
+			return &rows[i];
+	}
+	return NULL;
+}

@@ -1,0 +1,14 @@
+/* proxy_config.h - istio.mesh.v1alpha1.ProxyConfig from a pod's environment and annotations.
+ *
+ * Defaults, then PROXY_CONFIG, then the annotation proxy.istio.io/config (fields are replaced,
+ * proxyMetadata is merged), then the annotations for address and status port (istio-agent.md 8.7).
+ * Both documents are YAML or JSON.  Names become camelCase.  Values are checked by pod/node_env,
+ * not here.
+ */
+#pragma once
+#include <jansson.h>
+
+struct err;
+
+/* In proto JSON: numbers and durations as text, true and false as booleans.  NULL: refused. */
+json_t *proxy_config_read(const char *env, const json_t *annotations, struct err *e);
