@@ -23,7 +23,7 @@
 #include "../base/log.h"
 #include "../base/mem.h"
 #include "../base/rpc_server.h"
-#include "../security/cert_cache.h"
+#include "../security/cert.h"
 #include "discovery.h"
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
