@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -38,10 +39,15 @@ static void on_pause_over(void *ctx)
 	loop_fd_watch(a->loop, &a->readable, a->fd, LOOP_READ, on_readable, a);
 }
 
-/* The connection went away before we came, or another process of ours took it. */
-static bool is_passing(int error)
+/* Nothing to do about it: the connection is gone again, or another process took it.  But a unix
+ * listener that was shut down says EAGAIN too, and is readable for ever. */
+static bool is_passing(int fd, int error)
 {
-	return error == EAGAIN || error == EINTR || error == ECONNABORTED || error == EPROTO;
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	if (error == EAGAIN)
+		return poll(&p, 1, 0) == 0;
+	return error == EINTR || error == ECONNABORTED || error == EPROTO;
 }
 
 static void on_readable(void *ctx)
@@ -54,10 +60,11 @@ static void on_readable(void *ctx)
 		a->accepted(a->ctx, fd);
 		return;
 	}
-	if (is_passing(errno))
+	int error = errno;
+	if (is_passing(a->fd, error))
 		return;
 	if (!a->failing)
-		log_warn(NULL, "accept: %s; trying again every %d ms", strerror(errno), PAUSE_MS);
+		log_warn(NULL, "accept: %s; trying again every %d ms", strerror(error), PAUSE_MS);
 	a->failing = true;
 	loop_fd_stop(&a->readable);
 	loop_timer_in(a->loop, &a->pause, PAUSE_MS, on_pause_over, a);

@@ -153,6 +153,8 @@ char *metric_labels(char *out, unsigned size, ...)
 	const char *key;
 	va_list ap;
 
+	if (size > 0)
+		out[0] = '\0';
 	va_start(ap, size);
 	while (size > 0 && (key = va_arg(ap, const char *))) {
 		const char *value = va_arg(ap, const char *);
