@@ -277,10 +277,9 @@ const struct node_settings *node_settings(const struct node *n)
 	return &n->env.settings;
 }
 
-json_t *node_leftovers(const struct node *n)
+const json_t *node_leftovers(const struct node *n)
 {
-	return json_pack(
-	    "{s:O, s:O}", "ignored", n->env.ignored, "unsupported", n->env.unsupported);
+	return n->env.leftovers;
 }
 
 static bool is_v6(const char *ip)
