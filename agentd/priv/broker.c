@@ -1,0 +1,15 @@
+/* broker.c - agentd: the root half, libc only, no parser of anything a stranger wrote.
+ *
+ *   broker_main       start, signals, end           broker_options   the command line
+ *   broker_core       the request table, one turn   broker_worker    starting it, without privilege
+ *   broker_pods       directories, what is kept     broker_listener  a socket at a path
+ *   broker_netns      whose namespace, addresses    broker_file      reading root's, writing pods'
+ *   broker_follow     inotify                       broker_rundir    <run>, one broker at a time
+ *   broker_io         packets                       broker_check     agentd --check
+ */
+#include "broker_main.h"
+
+int main(int argc, char **argv)
+{
+	return broker_main(argc, argv);
+}

@@ -1,0 +1,288 @@
+/* broker_check.c - one line for each thing; a line that is no "ok" says what to do.
+ *
+ * "note" is something agentd lives without; "PROBLEM" is not, and makes the exit status 1.  The
+ * worker itself is run last, as the user it will have, to check its configuration.
+ */
+#include "broker_check.h"
+#include "../base/mem.h"
+#include "broker_file.h"
+#include "broker_worker.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+#ifndef TMPFS_MAGIC
+#define TMPFS_MAGIC 0x01021994
+#endif
+#ifndef BPF_FS_MAGIC
+#define BPF_FS_MAGIC 0xcafe4a11
+#endif
+
+/* linux/pidfd.h of 6.13; Debian 12 has older headers.  Version 0 of the struct. */
+struct pidfd_info_v0 {
+	uint64_t mask, cgroupid;
+	uint32_t pid, tgid, ppid, ruid, rgid, euid, egid, suid, sgid, fsuid, fsgid, spare;
+};
+#define PIDFD_GET_INFO_V0 _IOWR(0xFF, 11, struct pidfd_info_v0)
+
+enum outcome { OK, NOTE, PROBLEM };
+
+struct table {
+	const struct broker_options *o;
+	int problems;
+};
+
+static void row(struct table *t, enum outcome outcome, const char *what, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void row(struct table *t, enum outcome outcome, const char *what, const char *fmt, ...)
+{
+	static const char *const words[] = {"ok", "note", "PROBLEM"};
+	va_list ap;
+
+	printf("%-8s %-22s ", words[outcome], what);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+	t->problems += outcome == PROBLEM;
+}
+
+/* --- the kernel --------------------------------------------------------------------------------
+ */
+
+static void check_kernel(struct table *t)
+{
+	struct utsname u;
+	uint64_t cookie;
+	socklen_t len = sizeof(cookie);
+	auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (!uname(&u))
+		row(t, OK, "kernel", "%s %s", u.release, u.machine);
+	if (!getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len))
+		row(t, OK, "SO_NETNS_COOKIE", "a connection shows its pod's network namespace");
+	else
+		row(t, PROBLEM, "SO_NETNS_COOKIE",
+		    "missing: pods cannot be told apart; Linux 5.14 or newer is needed");
+	if (!access("/sys/kernel/btf/vmlinux", R_OK))
+		row(t, OK, "BTF", "/sys/kernel/btf/vmlinux");
+	else
+		row(t, NOTE, "BTF",
+		    "missing: redirection by eBPF needs a kernel with CONFIG_DEBUG_INFO_BTF");
+}
+
+static void check_pidfd(struct table *t)
+{
+	struct pidfd_info_v0 info = {.mask = 4 /* PIDFD_INFO_CGROUPID */};
+	int pair[2], peer = -1;
+	socklen_t len = sizeof(peer);
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+		return;
+	if (getsockopt(pair[0], SOL_SOCKET, SO_PEERPIDFD, &peer, &len))
+		row(t, NOTE, "SO_PEERPIDFD", "missing (Linux 6.5): pids are read another way");
+	else if (ioctl(peer, PIDFD_GET_INFO_V0, &info) || !(info.mask & 4))
+		row(t, NOTE, "PIDFD_GET_INFO",
+		    "missing (Linux 6.13): a peer's cgroup is read from /proc");
+	else
+		row(t, OK, "SO_PEERPIDFD", "with PIDFD_GET_INFO: a connection shows its cgroup");
+	mem_closep(&peer);
+	close(pair[0]);
+	close(pair[1]);
+}
+
+/* --- the node ----------------------------------------------------------------------------------
+ */
+
+/* Fields of a line of mountinfo: ... 5th the mount point, after " - " the type. */
+static bool find_cgroup_mount(char out[PATH_MAX])
+{
+	char line[8192];
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	bool found = false;
+
+	while (f && !found && fgets(line, sizeof(line), f)) {
+		const char *type = strstr(line, " - ");
+		found = type && !strncmp(type, " - cgroup2 ", 11) &&
+			sscanf(line, "%*s %*s %*s %*s %4095s", out) == 1;
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static void check_cgroup(struct table *t)
+{
+	char path[PATH_MAX] = "";
+	struct statfs fs;
+
+	if (t->o->cgroup_root)
+		snprintf(path, sizeof(path), "%s", t->o->cgroup_root);
+	else if (!find_cgroup_mount(path)) {
+		row(t, NOTE, "cgroup v2",
+		    "not mounted: redirection needs it (mount -t cgroup2 none /sys/fs/cgroup)");
+		return;
+	}
+	if (!statfs(path, &fs) && fs.f_type == CGROUP2_SUPER_MAGIC)
+		row(t, OK, "cgroup v2", "%s", path);
+	else
+		row(t, PROBLEM, "cgroup v2", "%s is no cgroup2 file system: mend --cgroup-root",
+		    path);
+}
+
+static void check_file_systems(struct table *t)
+{
+	struct statfs fs;
+	const char *run = t->o->run;
+	char parent[PATH_MAX];
+
+	if (!statfs("/sys/fs/bpf", &fs) && fs.f_type == (__typeof__(fs.f_type))BPF_FS_MAGIC)
+		row(t, OK, "bpffs", "/sys/fs/bpf");
+	else
+		row(t, NOTE, "bpffs",
+		    "not mounted: redirection by eBPF needs it "
+		    "(mount -t bpf bpf /sys/fs/bpf)");
+	snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(run, '/') - run), run);
+	if (statfs(run, &fs) && statfs(*parent ? parent : "/", &fs))
+		row(t, PROBLEM, "run directory", "%s: make the directory above it", run);
+	else if (fs.f_type == TMPFS_MAGIC)
+		row(t, OK, "run directory", "%s, on a tmpfs", run);
+	else
+		row(t, NOTE, "run directory",
+		    "%s is not on a tmpfs: what it holds will outlive a reboot", run);
+}
+
+static void check_swap(struct table *t)
+{
+	char line[256];
+	int lines = 0;
+	FILE *f = fopen("/proc/swaps", "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		lines++;
+	if (f)
+		fclose(f);
+	if (lines > 1)
+		row(t, NOTE, "swap", "on: private keys may reach the disk; swapoff, or encrypt it");
+	else
+		row(t, OK, "swap", "off");
+}
+
+static void check_manifests(struct table *t)
+{
+	struct stat st;
+	const char *dir = t->o->manifests;
+
+	if (stat(dir, &st))
+		row(t, NOTE, "manifests", "%s: %s; it will be noticed when it appears (mkdir -p)",
+		    dir, strerror(errno));
+	else if (!S_ISDIR(st.st_mode))
+		row(t, PROBLEM, "manifests", "%s is not a directory: mend --manifests", dir);
+	else if (st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)))
+		row(t, PROBLEM, "manifests",
+		    "%s can be written by others than root: chown root, chmod go-w", dir);
+	else
+		row(t, OK, "manifests", "%s", dir);
+}
+
+static void check_roots(struct table *t)
+{
+	for (unsigned i = 0; i < PRIV_PLANES_MAX; i++) {
+		const char *file = t->o->root_files[i];
+		struct broker_content c;
+		char dir[PATH_MAX], what[32];
+		if (!file)
+			continue;
+		snprintf(what, sizeof(what), "root file %u", i);
+		snprintf(dir, sizeof(dir), "%.*s/", (int)(strrchr(file, '/') - file), file);
+		broker_file_read(
+		    &(struct broker_place){.dir = dir, .name = strrchr(file, '/') + 1}, &c);
+		mem_closep(&c.fd);
+		if (c.state == PRIV_FILE_CONTENT)
+			row(t, OK, what, "%s", file);
+		else
+			row(t, PROBLEM, what, "%s", c.why.text);
+	}
+}
+
+/* --- the worker --------------------------------------------------------------------------------
+ */
+
+static void check_user(struct table *t)
+{
+	struct broker_user user;
+	struct broker_why w;
+
+	if (broker_options_user(t->o, &user, &w))
+		row(t, PROBLEM, "worker's user", "%s", w.text);
+	else if (user.known)
+		row(t, OK, "worker's user", "%s (uid %u)", t->o->worker_user, (unsigned)user.uid);
+	else
+		row(t, NOTE, "worker's user", "there is no %s, uid %u is taken (useradd -r %s)",
+		    t->o->worker_user, (unsigned)user.uid, t->o->worker_user);
+}
+
+static void check_worker(struct table *t)
+{
+	struct broker_worker wk;
+	struct broker_why w;
+	char how[BROKER_ENDED_SIZE];
+	int pair[2], status;
+	pid_t pid;
+
+	if (broker_worker_open(&wk, t->o, &w)) {
+		row(t, PROBLEM, "worker", "%s", w.text);
+		return;
+	}
+	/* An end nobody serves: it is there so that fd 3 is what the worker expects. */
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
+		row(t, PROBLEM, "worker", "socketpair: %s", strerror(errno));
+		broker_worker_close(&wk);
+		return;
+	}
+	fflush(stdout);
+	pid = broker_worker_start(&wk, t->o, pair[1], "--check", &w);
+	broker_worker_close(&wk);
+	close(pair[1]);
+	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
+		row(t, PROBLEM, "worker", "%s", pid < 0 ? w.text : strerror(errno));
+	} else if (status) {
+		broker_worker_ended(status, how);
+		row(t, PROBLEM, "worker", "its check failed, see above (%s)", how);
+	} else {
+		row(t, OK, "worker", "starts, and its configuration is right");
+	}
+	close(pair[0]);
+}
+
+int broker_check(const struct broker_options *o)
+{
+	struct table t = {.o = o};
+
+	check_kernel(&t);
+	check_pidfd(&t);
+	check_cgroup(&t);
+	check_file_systems(&t);
+	check_swap(&t);
+	check_manifests(&t);
+	check_roots(&t);
+	check_user(&t);
+	check_worker(&t);
+	return t.problems ? 1 : 0;
+}

@@ -1,0 +1,302 @@
+/* broker_core.c - one worker, its requests, its files.
+ *
+ * attach -> HELLO and the node's listeners are in the socket before the worker exists -> each turn:
+ * requests (16 at most, and only while an answer would fit), then marked files (likewise).  What
+ * cannot be sent is not made: requests stay in the socket, changes stay marks.  So a worker that
+ * never reads costs nothing, and nothing is ever lost or queued (process-split.md 4,
+ * back-pressure). A packet that no worker of ours would send ends it.
+ */
+#include "broker_core.h"
+#include "../base/mem.h"
+#include "broker_follow.h"
+#include "broker_io.h"
+#include "broker_pods.h"
+#include "broker_rundir.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+enum { PER_TURN = 16 };
+
+struct broker {
+	const struct broker_options *options;
+	int epoll;
+	struct broker_rundir rundir;
+	struct broker_netns_home home;
+	struct broker_listener admin;
+	struct broker_pods *pods;
+	struct broker_follows *follows;
+	struct broker_watch worker;
+	bool attached;
+	enum broker_state state;
+};
+
+/* One request while it is answered. */
+struct request {
+	const struct priv_request *r;
+	struct broker_pod *pod;
+	int fd; /* the worker's */
+	struct priv_packet *reply;
+	int reply_fd; /* the broker's */
+	struct broker_why *why;
+};
+
+/* --- the table ---------------------------------------------------------------------------------
+ */
+
+static int do_pod_add(struct broker *b, struct request *q)
+{
+	return broker_pods_add(b->pods, &q->r->uid, q->why);
+}
+
+static int do_pod_remove(struct broker *b, struct request *q)
+{
+	broker_follows_remove_pod(b->follows, &q->r->uid);
+	return broker_pods_remove(b->pods, q->pod, q->why);
+}
+
+static int do_listen(struct broker *b, struct request *q)
+{
+	q->reply_fd = broker_pod_listen(b->pods, q->pod, q->r->kind, q->why);
+	return q->reply_fd < 0 ? -1 : 0;
+}
+
+static int do_netns_of(struct broker *b, struct request *q)
+{
+	return broker_pod_netns(b->pods, q->pod, q->fd, q->reply, q->why);
+}
+
+static int do_write(struct broker *b, struct request *q)
+{
+	(void)b;
+	return broker_pod_write(q->pod, q->r->kind, q->fd, q->why);
+}
+
+static int do_follow(struct broker *b, struct request *q)
+{
+	if (q->r->kind == PRIV_FOLLOW_TOKEN && !broker_pods_find(b->pods, &q->r->uid, q->why))
+		return -1;
+	return broker_follows_add(b->follows, q->r, q->why);
+}
+
+/* POD_REMOVE may have ended it before: not an error. */
+static int do_unfollow(struct broker *b, struct request *q)
+{
+	broker_follows_remove(b->follows, q->r->arg);
+	return 0;
+}
+
+static const struct {
+	int (*act)(struct broker *b, struct request *q);
+	int nfds;
+	bool of_pod; /* which must have been added */
+} table[PRIV_OP_END] = {
+    [PRIV_POD_ADD] = {do_pod_add, 0, false},
+    [PRIV_POD_REMOVE] = {do_pod_remove, 0, true},
+    [PRIV_LISTEN] = {do_listen, 0, true},
+    [PRIV_NETNS_OF] = {do_netns_of, 1, true},
+    [PRIV_WRITE] = {do_write, 1, true},
+    [PRIV_FOLLOW] = {do_follow, 0, false},
+    [PRIV_UNFOLLOW] = {do_unfollow, 0, false},
+};
+
+/* --- requests ----------------------------------------------------------------------------------
+ */
+
+static int check_shape(const struct broker_request *in, struct broker_why *w)
+{
+	if (in->r.op >= PRIV_OP_END || !table[in->r.op].act)
+		return broker_refuse(w, EPROTO, "there is no operation %u", in->r.op);
+	if (in->nfds != table[in->r.op].nfds)
+		return broker_refuse(w, EPROTO, "operation %u with %d fds", in->r.op, in->nfds);
+	if (in->r.id == 0)
+		return broker_refuse(w, EPROTO, "a request without an id");
+	return 0;
+}
+
+static void broke(struct broker *b, const char *why)
+{
+	broker_log(BROKER_ERROR, NULL, "the worker broke the protocol and is killed: %s", why);
+	b->state = BROKER_WORKER_BROKE;
+}
+
+static void send_packet(struct broker *b, const struct priv_packet *p, int fd)
+{
+	if (!broker_io_send(b->worker.fd, p, fd))
+		return;
+	if (errno == EPIPE || errno == ECONNRESET)
+		b->state = BROKER_WORKER_LEFT;
+	else
+		broke(b, strerror(errno));
+}
+
+static void answer(struct broker *b, const struct broker_request *in)
+{
+	struct priv_packet reply = {.id = in->r.id, .what = PRIV_REPLY};
+	struct broker_why why = {.code = 0};
+	struct request q = {
+	    .r = &in->r, .fd = in->fd, .reply = &reply, .reply_fd = -1, .why = &why};
+	int rc = 0;
+
+	if (table[in->r.op].of_pod && !(q.pod = broker_pods_find(b->pods, &in->r.uid, &why)))
+		rc = -1;
+	if (rc || table[in->r.op].act(b, &q)) {
+		reply = (struct priv_packet){
+		    .id = in->r.id, .what = PRIV_REPLY, .code = why.code ? why.code : EIO};
+		snprintf(reply.why, sizeof(reply.why), "%s", why.text);
+		q.reply_fd = -1;
+	}
+	send_packet(b, &reply, q.reply_fd);
+}
+
+/* False: there is none. */
+static bool take_request(struct broker *b)
+{
+	struct broker_request in;
+	struct broker_why why;
+	enum broker_got got = broker_io_receive(b->worker.fd, &in, &why);
+
+	if (got == BROKER_GOT_NOTHING)
+		return false;
+	if (got == BROKER_GOT_EOF) {
+		b->state = BROKER_WORKER_LEFT;
+		return false;
+	}
+	if (got == BROKER_GOT_GARBAGE || check_shape(&in, &why))
+		broke(b, why.text);
+	else
+		answer(b, &in);
+	mem_closep(&in.fd);
+	return b->state == BROKER_SERVING;
+}
+
+static bool push_file(struct broker *b)
+{
+	struct priv_packet p;
+	int fd;
+
+	if (!broker_follows_pending(b->follows))
+		return false;
+	if (broker_follows_next(b->follows, &p, &fd))
+		send_packet(b, &p, fd);
+	mem_closep(&fd);
+	return b->state == BROKER_SERVING;
+}
+
+static void want(struct broker *b)
+{
+	if (b->state != BROKER_SERVING || !b->attached)
+		return;
+	if (!broker_io_writable(b->worker.fd))
+		broker_watch_want(b->epoll, &b->worker, EPOLLOUT);
+	else if (broker_follows_pending(b->follows))
+		broker_watch_want(b->epoll, &b->worker, EPOLLIN | EPOLLOUT);
+	else
+		broker_watch_want(b->epoll, &b->worker, EPOLLIN);
+}
+
+static void on_worker(void *ctx, uint32_t events)
+{
+	struct broker *b = ctx;
+
+	(void)events;
+	for (int i = 0; i < PER_TURN && broker_io_writable(b->worker.fd); i++)
+		if (!take_request(b))
+			break;
+	for (int i = 0; i < PER_TURN && b->state == BROKER_SERVING; i++)
+		if (!broker_io_writable(b->worker.fd) || !push_file(b))
+			break;
+	want(b);
+}
+
+static void on_files_changed(void *ctx)
+{
+	want(ctx);
+}
+
+/* --- life --------------------------------------------------------------------------------------
+ */
+
+int broker_epoll(const struct broker *b)
+{
+	return b->epoll;
+}
+
+static int start(struct broker *b, struct broker_why *w)
+{
+	char path[BROKER_PATH_SIZE];
+
+	if ((b->epoll = broker_loop_new()) < 0)
+		return broker_refuse_sys(w, "epoll");
+	if (broker_rundir_open(&b->rundir, b->options->run, w) ||
+	    broker_netns_home_open(&b->home, w))
+		return -1;
+	snprintf(path, sizeof(path), "%s/admin.sock", b->options->run);
+	if (broker_listener_open(&b->admin, b->epoll, path, 0600, w) < 0)
+		return -1;
+	b->pods = broker_pods_new(b->epoll, b->options->run, b->options->max_pods, &b->home);
+	b->follows = broker_follows_new(b->epoll, b->options, on_files_changed, b, w);
+	return b->follows ? 0 : -1;
+}
+
+struct broker *broker_new(const struct broker_options *o, struct broker_why *w)
+{
+	struct broker *b = broker_zalloc(sizeof(*b));
+
+	b->options = o;
+	b->epoll = b->home.fd = b->rundir.lock = -1;
+	if (start(b, w))
+		broker_free(&b);
+	return b;
+}
+
+static void detach(struct broker *b)
+{
+	if (!b->attached)
+		return;
+	broker_watch_end(b->epoll, &b->worker);
+	close(b->worker.fd);
+	b->attached = false;
+}
+
+void broker_free(struct broker **b)
+{
+	if (!*b)
+		return;
+	detach(*b);
+	broker_follows_free(&(*b)->follows);
+	broker_pods_free(&(*b)->pods);
+	broker_listener_close(&(*b)->admin);
+	mem_closep(&(*b)->home.fd);
+	broker_rundir_close(&(*b)->rundir);
+	mem_closep(&(*b)->epoll);
+	free(*b);
+	*b = NULL;
+}
+
+int broker_attach(struct broker *b, int fd, struct broker_why *w)
+{
+	struct priv_packet hello = {
+	    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = PRIV_NODE_LISTENER_END};
+	struct priv_packet admin = {.what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
+
+	detach(b);
+	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
+	b->state = BROKER_SERVING;
+	if (broker_io_send(fd, &hello, -1) || broker_io_send(fd, &admin, b->admin.watch.fd) ||
+	    broker_watch_start(b->epoll, &b->worker, EPOLLIN)) {
+		close(fd);
+		return broker_refuse_sys(w, "greet the worker");
+	}
+	b->attached = true;
+	return 0;
+}
+
+enum broker_state broker_turn(struct broker *b, int timeout_ms)
+{
+	/* Nothing more is taken from a worker that left or broke the rules. */
+	if (b->state != BROKER_SERVING)
+		detach(b);
+	broker_loop_turn(b->epoll, timeout_ms);
+	return b->state;
+}

@@ -1,0 +1,28 @@
+/* broker_io.h - packets to and from the worker, and sealed files. */
+#pragma once
+#include "broker_log.h"
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum broker_got { BROKER_GOT_REQUEST, BROKER_GOT_NOTHING, BROKER_GOT_EOF, BROKER_GOT_GARBAGE };
+
+struct broker_request {
+	struct priv_request r;
+	int nfds;
+	int fd; /* the first one; the receiver's */
+};
+/* GARBAGE: not a packet of the right size, or with more fds than any operation takes. */
+enum broker_got broker_io_receive(int sock, struct broker_request *req, struct broker_why *w);
+
+/* Would a packet fit?  Ours is the only writer, so after `true` one send cannot find it full. */
+bool broker_io_writable(int sock);
+int broker_io_send(
+    int sock, const struct priv_packet *p, int fd); /* fd -1: none; 0 or -1 + errno */
+
+/* Copies `size` bytes, or up to the end, from offset 0 of a file; the copy is FNV-1a hashed. */
+struct broker_copy {
+	size_t size;
+	uint64_t digest;
+};
+int broker_io_copy(int from, int to, size_t max, struct broker_copy *done, struct broker_why *w);
+int broker_io_seal(int memfd, struct broker_why *w);

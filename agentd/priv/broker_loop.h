@@ -1,0 +1,22 @@
+/* broker_loop.h - the broker's poll loop: epoll, one event at a time.
+ *
+ * Watched for EPOLLRDHUP only, a listener does not wake us for its connections.
+ */
+#pragma once
+#include <stdint.h>
+
+struct broker_watch {
+	int fd;
+	void (*ready)(void *ctx, uint32_t events);
+	void *ctx;
+};
+
+int broker_loop_new(void); /* the epoll fd, or -1 with errno */
+/* `w` stays where it is until broker_watch_end(). */
+int broker_watch_start(int epoll, struct broker_watch *w, uint32_t events);
+void broker_watch_want(int epoll, struct broker_watch *w, uint32_t events);
+/* Before the fd is closed: the worker may still hold the same open file description, and then
+ * closing would not end the watch. */
+void broker_watch_end(int epoll, struct broker_watch *w);
+/* Waits for one event and handles it.  -1: for ever. */
+void broker_loop_turn(int epoll, int timeout_ms);

@@ -1,0 +1,30 @@
+/* broker_netns.h - the network namespace behind a connection, and what it looks like from inside.
+ *
+ * Single-threaded: to look at a namespace the broker enters it for some microseconds.
+ */
+#pragma once
+#include "broker_log.h"
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct broker_netns_id {
+	dev_t dev;
+	ino_t ino; /* not used again as long as somebody holds an fd of it */
+};
+bool broker_netns_same(const struct broker_netns_id *a, const struct broker_netns_id *b);
+
+/* Namespaces that never are a pod's: ours and that of pid 1. */
+struct broker_netns_home {
+	int fd;
+	struct broker_netns_id own, init;
+};
+int broker_netns_home_open(struct broker_netns_home *h, struct broker_why *w);
+
+/* An fd of the namespace in which the peer of the accepted unix stream `conn` made its socket;
+ * refused for anything else than such a connection and for a namespace of `h`. */
+int broker_netns_of(
+    const struct broker_netns_home *h, int conn, struct broker_netns_id *id, struct broker_why *w);
+/* Fills in `out`: netns_cookie (0: a kernel without), addresses as istio-agent.md 8.2 lists them.
+ */
+int broker_netns_describe(
+    const struct broker_netns_home *h, int netns, struct priv_packet *out, struct broker_why *w);

@@ -1,0 +1,229 @@
+/* broker_options.c - one table; what is not in it belongs to the worker.
+ *
+ * getopt_long() takes abbreviations and reorders, so it could swallow a flag that is meant for the
+ * worker; here a flag is ours only if its name is exactly one of ours, and all the rest goes on to
+ * the worker unchanged and in order.
+ */
+#include "broker_options.h"
+#include <ctype.h>
+#include <errno.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	FALLBACK_ID = 1338,
+	ENVOY_ID =
+	    1337, /* Istio redirects by it: the worker's traffic must not look like Envoy's */
+	MAX_PODS = 1024,
+	MAX_PODS_LIMIT = 65536,
+	PATH_SIZE_MAX = 1024,
+	RUN_SIZE_MAX = 47, /* <run>/pods/<uid>/mount/.socket.new is a unix socket's address */
+};
+
+enum kind { PATH, FILE_PATH, NAME, NUMBER, ROOT_FILE, MODE };
+
+struct flag {
+	const char *name, *value, *help;
+	enum kind kind;
+	size_t offset; /* PATH, FILE_PATH, NAME */
+	enum broker_mode mode;
+};
+
+#define FIELD(f) offsetof(struct broker_options, f)
+static const struct flag flags[] = {
+    {"run", "DIR", "pods' directories, admin.sock (/run/agentd)", PATH, FIELD(run), 0},
+    {"manifests", "DIR", "<uid>.yaml and <uid>/token of each pod (/etc/agentd/pods.d)", PATH,
+	FIELD(manifests), 0},
+    {"config", "FILE", "the worker's settings (/etc/agentd/agentd.yaml)", FILE_PATH, FIELD(config),
+	0},
+    {"root-file", "INDEX=FILE", "root certificates of control plane INDEX; may be repeated",
+	ROOT_FILE, 0, 0},
+    {"cgroup-root", "DIR", "where cgroup v2 is mounted (found by itself)", PATH, FIELD(cgroup_root),
+	0},
+    {"worker-user", "NAME", "user or uid the worker runs as (agentd; 1338 if there is none)", NAME,
+	FIELD(worker_user), 0},
+    {"max-pods", "N", "more are refused (1024)", NUMBER, 0, 0},
+    {"check", NULL, "say what kernel and node offer, check the configuration, end", MODE, 0,
+	BROKER_CHECK},
+    {"version", NULL, "say the version and end", MODE, 0, BROKER_SHOW_VERSION},
+    {"help", NULL, "this text", MODE, 0, BROKER_HELP},
+};
+enum { NFLAGS = sizeof(flags) / sizeof(flags[0]) };
+
+void broker_options_help(FILE *out)
+{
+	char left[40];
+
+	fprintf(out, "agentd [FLAG]...  gives the Envoys of this node their certificates and "
+		     "configuration\n\n");
+	for (int i = 0; i < NFLAGS; i++) {
+		snprintf(left, sizeof(left), "--%s %s", flags[i].name,
+		    flags[i].value ? flags[i].value : "");
+		fprintf(out, "  %-24s %s\n", left, flags[i].help);
+	}
+	fprintf(out, "\nAny other flag goes to the worker: see agentd-worker --help\n");
+}
+
+/* Digits only; -1: not a number, or more than `max`. */
+static long parse_number(const char *text, long max)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)*text))
+		return -1;
+	errno = 0;
+	long n = strtol(text, &end, 10);
+	return *end || errno || n > max ? -1 : n;
+}
+
+static int check_path(const char *name, const char *path, struct broker_why *w)
+{
+	if (*path != '/')
+		return broker_refuse(
+		    w, EINVAL, "--%s needs an absolute path, not \"%s\"", name, path);
+	if (strlen(path) > PATH_SIZE_MAX)
+		return broker_refuse(
+		    w, ENAMETOOLONG, "--%s: more than %d bytes", name, PATH_SIZE_MAX);
+	return 0;
+}
+
+static int set_root_file(struct broker_options *o, const char *value, struct broker_why *w)
+{
+	char number[8];
+	const char *file = strchr(value, '=');
+	long index = -1;
+
+	if (file && file - value < (long)sizeof(number)) {
+		snprintf(number, sizeof(number), "%.*s", (int)(file - value), value);
+		index = parse_number(number, PRIV_PLANES_MAX - 1);
+	}
+	if (index < 0)
+		return broker_refuse(w, EINVAL,
+		    "--root-file needs INDEX=FILE with an INDEX of 0 to %d, not \"%s\"",
+		    PRIV_PLANES_MAX - 1, value);
+	if (o->root_files[index])
+		return broker_refuse(w, EINVAL, "--root-file %ld is given twice", index);
+	if (check_path("root-file INDEX=", file + 1, w))
+		return -1;
+	if (file[strlen(file) - 1] == '/')
+		return broker_refuse(w, EINVAL, "--root-file: %s is a directory", file + 1);
+	o->root_files[index] = file + 1;
+	return 0;
+}
+
+static int set(
+    struct broker_options *o, const struct flag *f, const char *value, struct broker_why *w)
+{
+	long n;
+
+	switch (f->kind) {
+	case MODE:
+		o->mode = f->mode;
+		return 0;
+	case ROOT_FILE:
+		return set_root_file(o, value, w);
+	case NUMBER:
+		if ((n = parse_number(value, MAX_PODS_LIMIT)) < 1)
+			return broker_refuse(w, EINVAL,
+			    "--%s needs a number from 1 to %d, not \"%s\"", f->name, MAX_PODS_LIMIT,
+			    value);
+		o->max_pods = (unsigned)n;
+		return 0;
+	case PATH:
+		if (check_path(f->name, value, w))
+			return -1;
+		break;
+	case FILE_PATH:
+		o->config_named = true;
+		break;
+	case NAME:
+		break;
+	}
+	*(const char **)(void *)((char *)o + f->offset) = value;
+	return 0;
+}
+
+/* The flag that `arg` names exactly, its "=VALUE" (or NULL) in `value`. */
+static const struct flag *find_flag(const char *arg, const char **value)
+{
+	if (strncmp(arg, "--", 2) != 0)
+		return NULL;
+	arg += 2;
+	size_t n = strcspn(arg, "=");
+	*value = arg[n] ? arg + n + 1 : NULL;
+	for (int i = 0; i < NFLAGS; i++)
+		if (strlen(flags[i].name) == n && !strncmp(flags[i].name, arg, n))
+			return &flags[i];
+	return NULL;
+}
+
+/* Returns how many arguments were used: 1 or 2; -1: refused. */
+static int parse_one(struct broker_options *o, char **argv, struct broker_why *w)
+{
+	const char *value = NULL;
+	const struct flag *f = find_flag(argv[0], &value);
+	int used = 1;
+
+	if (!f) {
+		o->worker_argv[o->worker_argc++] = argv[0];
+		return 1;
+	}
+	if (!f->value && value)
+		return broker_refuse(w, EINVAL, "--%s takes no value", f->name);
+	if (f->value && !value) {
+		value = argv[1];
+		used = 2;
+	}
+	if (f->value && (!value || !*value))
+		return broker_refuse(w, EINVAL, "--%s needs a value: %s", f->name, f->value);
+	return set(o, f, value, w) ? -1 : used;
+}
+
+int broker_options_parse(struct broker_options *o, int argc, char **argv, struct broker_why *w)
+{
+	static char worker[] = "agentd-worker";
+
+	*o = (struct broker_options){.run = "/run/agentd",
+	    .manifests = "/etc/agentd/pods.d",
+	    .config = "/etc/agentd/agentd.yaml",
+	    .worker_user = "agentd",
+	    .max_pods = MAX_PODS};
+	o->worker_argv = broker_zalloc(((size_t)argc + 2) * sizeof(char *));
+	o->worker_argv[o->worker_argc++] = worker;
+	for (int i = 1, used; i < argc; i += used)
+		if ((used = parse_one(o, argv + i, w)) < 0)
+			return -1;
+	if (strlen(o->run) > RUN_SIZE_MAX)
+		return broker_refuse(w, ENAMETOOLONG,
+		    "--run: \"%s\" is longer than %d bytes, and addresses of sockets in it would "
+		    "not fit",
+		    o->run, RUN_SIZE_MAX);
+	return 0;
+}
+
+void broker_options_clear(struct broker_options *o)
+{
+	free(o->worker_argv);
+	o->worker_argv = NULL;
+}
+
+int broker_options_user(const struct broker_options *o, struct broker_user *u, struct broker_why *w)
+{
+	long n = parse_number(o->worker_user, 0x7fffffff);
+	const struct passwd *pw = n < 0 ? getpwnam(o->worker_user) : NULL;
+
+	u->known = n >= 0 || pw;
+	u->uid = u->gid = n >= 0 ? (uid_t)n : FALLBACK_ID;
+	if (pw) {
+		u->uid = pw->pw_uid;
+		u->gid = pw->pw_gid;
+	}
+	if (u->uid == 0 || u->gid == 0)
+		return broker_refuse(w, EINVAL, "--worker-user: the worker must not be root");
+	if (u->uid == ENVOY_ID || u->gid == ENVOY_ID)
+		return broker_refuse(w, EINVAL,
+		    "--worker-user: %d is Envoy's; redirection would take the worker for it",
+		    ENVOY_ID);
+	return 0;
+}

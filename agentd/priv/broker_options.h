@@ -1,0 +1,32 @@
+/* broker_options.h - the broker's command line: everything it knows about the node. */
+#pragma once
+#include "broker_log.h"
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+enum broker_mode { BROKER_RUN, BROKER_CHECK, BROKER_HELP, BROKER_SHOW_VERSION };
+
+/* Strings are those of argv. */
+struct broker_options {
+	enum broker_mode mode;
+	const char *run, *manifests, *config, *cgroup_root, *worker_user;
+	bool config_named; /* --config was given, so the file must exist */
+	const char *root_files[PRIV_PLANES_MAX];
+	unsigned max_pods;
+	char **worker_argv; /* "agentd-worker" and what was not for us; room for one more; owned */
+	int worker_argc;
+};
+
+int broker_options_parse(struct broker_options *o, int argc, char **argv, struct broker_why *w);
+void broker_options_clear(struct broker_options *o);
+void broker_options_help(FILE *out);
+
+/* Who the worker runs as.  `known` is false when the name is not there and 1338 is taken. */
+struct broker_user {
+	uid_t uid;
+	gid_t gid;
+	bool known;
+};
+int broker_options_user(
+    const struct broker_options *o, struct broker_user *u, struct broker_why *w);

@@ -1,0 +1,81 @@
+/* broker_rundir.c - made or adopted, locked, never removed.
+ *
+ * <run> is 0711, so that a path below it can be mounted and looked up; what is in it is root's:
+ * admin.sock 0600, pods/ 0700.  The lock is the kernel's: it goes when its holder does, however it
+ * died.  The pid in the file is for the message only.
+ */
+#include "broker_rundir.h"
+#include "../base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+static int make(const char *path, mode_t mode, struct broker_why *w)
+{
+	struct stat st;
+
+	if (mkdir(path, mode) == 0)
+		return chmod(path, mode) ? broker_refuse_sys(w, "chmod %s", path) : 0;
+	if (errno != EEXIST || lstat(path, &st))
+		return broker_refuse_sys(w, "mkdir %s", path);
+	if (!S_ISDIR(st.st_mode))
+		return broker_refuse(w, ENOTDIR, "%s is not a directory", path);
+	if (st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)))
+		return broker_refuse(w, EPERM,
+		    "%s can be written by others than root (chown root, chmod go-w)", path);
+	return 0;
+}
+
+static void read_holder(int fd, char *out, size_t size)
+{
+	ssize_t n = pread(fd, out, size - 1, 0);
+
+	out[n > 0 ? n : 0] = '\0';
+	out[strspn(out, "0123456789")] = '\0';
+}
+
+static int lock(struct broker_rundir *d, const char *path, struct broker_why *w)
+{
+	char pid[16];
+	auto_close int fd =
+	    open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+
+	if (fd < 0)
+		return broker_refuse_sys(w, "open %s", path);
+	if (flock(fd, LOCK_EX | LOCK_NB)) {
+		if (errno != EWOULDBLOCK)
+			return broker_refuse_sys(w, "lock %s", path);
+		read_holder(fd, pid, sizeof(pid));
+		return broker_refuse(w, EBUSY, "another agentd (pid %s) holds %s; stop it first",
+		    *pid ? pid : "unknown", path);
+	}
+	snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+	if (ftruncate(fd, 0) || pwrite(fd, pid, strlen(pid), 0) < 0)
+		return broker_refuse_sys(w, "write %s", path);
+	d->lock = take_fd(fd);
+	return 0;
+}
+
+int broker_rundir_open(struct broker_rundir *d, const char *run, struct broker_why *w)
+{
+	char path[PATH_MAX];
+
+	d->lock = -1;
+	if (make(run, 0711, w))
+		return -1;
+	snprintf(path, sizeof(path), "%s/lock", run);
+	if (lock(d, path, w))
+		return -1;
+	snprintf(path, sizeof(path), "%s/pods", run);
+	return make(path, 0700, w);
+}
+
+void broker_rundir_close(struct broker_rundir *d)
+{
+	mem_closep(&d->lock);
+	d->lock = -1;
+}
