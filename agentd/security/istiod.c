@@ -232,11 +232,21 @@ void istiod_turn_cancel(struct istiod_turn **turn)
 	free(t);
 }
 
+/* Not mem_printf(): stdio leaves copies of what it formats in freed memory. */
+static char *bearer_of(const char *token)
+{
+	static const char prefix[] = "Bearer ";
+	char *s = mem_zalloc(sizeof(prefix) + strlen(token));
+
+	strcpy(mempcpy(s, prefix, sizeof(prefix) - 1), token);
+	return s;
+}
+
 int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slot,
     const char *method, const char *token, unsigned deadline_ms, const struct rpc_events *ev,
     void *ctx, struct err *e)
 {
-	char *bearer = token ? mem_printf("Bearer %s", token) : NULL;
+	char *bearer = token ? bearer_of(token) : NULL;
 	const struct rpc_header headers[] = {
 	    {"clusterid", i->options.cluster_id}, /* also when empty (istio-agent.md 1.2) */
 	    {"authorization", bearer},

@@ -126,11 +126,19 @@ void istiod_turn_cancel(struct istiod_turn **turn)
 	free(t);
 }
 
+static char *bearer_of(const char *token)
+{
+	char *s = mem_zalloc(strlen(token) + sizeof("Bearer "));
+
+	strcpy(stpcpy(s, "Bearer "), token);
+	return s;
+}
+
 int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slot,
     const char *method, const char *token, unsigned deadline_ms, const struct rpc_events *ev,
     void *ctx, struct err *e)
 {
-	char *bearer = token ? mem_printf("Bearer %s", token) : NULL;
+	char *bearer = token ? bearer_of(token) : NULL;
 	struct rpc_header headers[] = {
 	    {"clusterid", i->options.cluster_id}, {"authorization", bearer}};
 	struct rpc_call call = {.method = method,

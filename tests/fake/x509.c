@@ -13,12 +13,13 @@ static const char *failure;
 int x509_make_request(struct x509_request *out, const struct x509_key_params *k,
     const struct identity *id, struct err *e)
 {
-	char uri[IDENTITY_URI_SIZE];
+	char uri[IDENTITY_URI_SIZE], key[32];
 
 	if (failure)
 		return err_set(e, ERR_INVALID, "%s", take(failure));
 	keys++;
-	out->key_pem = mem_printf("SECRET KEY %d", keys);
+	snprintf(key, sizeof(key), "SECRET KEY %d", keys); /* stdio's own buffers are not wiped */
+	out->key_pem = mem_strdup(key);
 	out->csr_pem = mem_printf(
 	    "CSR %d %d%s %s", keys, k->type, k->pkcs8 ? "-pkcs8" : "", identity_uri(id, uri));
 	return 0;

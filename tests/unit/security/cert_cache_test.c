@@ -1,0 +1,496 @@
+/* cert_cache_test.c - when a CSR is sent and when not; renewal; clocks.
+ *
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
+ * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/security/cert_world.c
+ */
+#include "../../../agentd/base/mem.h"
+#include "../../../agentd/base/metrics.h"
+#include "../../fake/secrets.h"
+#include "../../fake/x509.h"
+#include "cert_world.h"
+#include <event2/buffer.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- what is shared and what is not --- */
+
+static void two_pods_of_an_account_share_one_csr(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web"), *c = pod_of("c", "db");
+	const struct ca_request *r;
+
+	(void)state;
+	join(a);
+	join(b);
+	join(c);
+	assert_int_equal(a->told + a->asked, 0); /* R2: never inside the call */
+	later(0);
+	assert_int_equal(a->told, 1); /* the current state: nothing yet, and nothing went wrong */
+	assert_null(a->has);
+	assert_string_equal(a->why, "");
+	assert_int_equal(pending(), 2);
+	r = fake_ca_request(w.ca);
+	assert_non_null(strstr(r->csr_pem, " spiffe://td/ns/demo/sa/web"));
+	assert_memory_equal(&r->pod, &a->uid, sizeof(a->uid));
+	assert_string_equal(r->token, a->token.jwt);
+	assert_string_equal(r->cert_signer, "");
+	assert_int_equal(r->ttl_s, TTL_S);
+	answer();
+	assert_non_null(a->has);
+	assert_ptr_equal(a->has, b->has);
+	assert_null(c->has);
+	assert_string_equal(a->why, "");
+	/* Every element goes to Envoy, the last one is the root (istio-agent.md 0.13). */
+	assert_non_null(strstr(a->has->chain_pem, "LEAF 1 "));
+	assert_non_null(strstr(a->has->chain_pem, "\nBETWEEN\nROOT one and two\n"));
+	assert_string_equal(a->has->root_pem, "ROOT one and two\n");
+	assert_non_null(strstr(a->has->key_pem, "SECRET KEY"));
+	assert_string_equal(a->has->id.sa, "web");
+	answer();
+	assert_string_equal(c->serial, "2");
+	assert_string_equal(a->serial, "1");
+}
+
+/* security-rules.md 2: the key of the cache holds all that shaped the certificate. */
+static void whatever_shapes_a_certificate_makes_another_one(void **state)
+{
+	struct pod *p[9];
+
+	(void)state;
+	for (unsigned i = 0; i < 9; i++)
+		p[i] = pod_of("p", "web");
+	strcpy(p[1]->spec.trust_domain, "td2");
+	strcpy(p[2]->spec.ns, "other");
+	p[3]->spec.key.type = X509_RSA_2048;
+	p[4]->spec.key.pkcs8 = true;
+	p[5]->spec.ttl_s = 3600;
+	strcpy(p[6]->spec.cert_signer, "signer");
+	p[7]->spec.ratio = 0.3;
+	p[8]->spec.pod = p[8]->uid;
+	for (unsigned i = 0; i < 9; i++)
+		join(p[i]);
+	later(0);
+	assert_int_equal(asked(), 9);
+	while (pending())
+		answer();
+	for (unsigned i = 0; i < 9; i++)
+		assert_non_null(p[i]->has);
+}
+
+static void the_request_carries_what_the_pod_asked_for(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	a->spec.key.type = X509_RSA_4096;
+	a->spec.key.pkcs8 = true;
+	a->spec.ttl_s = 7200;
+	strcpy(a->spec.cert_signer, "signer");
+	join(a);
+	later(0);
+	assert_int_equal(fake_ca_request(w.ca)->ttl_s, 7200);
+	assert_string_equal(fake_ca_request(w.ca)->cert_signer, "signer");
+	assert_non_null(strstr(fake_ca_request(w.ca)->csr_pem, " 4-pkcs8 "));
+}
+
+static void a_late_pod_gets_what_is_there(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
+
+	(void)state;
+	join_and_get(a);
+	later(HOUR);
+	join(b);
+	assert_int_equal(b->told, 0);
+	later(0);
+	assert_ptr_equal(b->has, a->has);
+	assert_int_equal(b->told, 1);
+	assert_int_equal(asked(), 1);
+}
+
+/* --- renewal --- */
+
+static void renews_when_the_ratio_of_the_life_is_left(void **state)
+{
+	const double ratios[] = {0.5, 0.2, 0.8};
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		struct pod *a = pod_of("a", "web");
+		int64_t wait = (int64_t)((1 - ratios[i]) * 24 * HOUR);
+
+		a->spec.ratio = ratios[i];
+		join_and_get(a);
+		later(wait - SECOND);
+		assert_int_equal(asked(), 1);
+		later(2 * SECOND);
+		assert_int_equal(asked(), 2);
+		assert_int_equal(a->told, 2); /* not told before there is something to tell */
+		answer();
+		assert_string_equal(a->serial, "2");
+		leave(a);
+		world_restart(&w.options, "td");
+	}
+}
+
+/* istiod dates back by 2 minutes: counted is from receipt (istio-agent.md 0.15). */
+static void a_short_life_counts_from_its_receipt(void **state)
+{
+	(void)state;
+	world_restart(&(struct cert_cache_options){0, 0}, "td");
+	struct pod *a = pod_of("a", "web");
+
+	join(a);
+	later(0);
+	answer_with((struct answer){.ttl_s = 20});
+	later(9900);
+	assert_int_equal(asked(), 1);
+	later(200);
+	assert_int_equal(asked(), 2);
+}
+
+static void renewals_are_spread_by_the_jitter(void **state)
+{
+	int64_t first = INT64_MAX, last = 0;
+
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		struct pod *a = pod_of("a", "web");
+		int64_t waited = 0;
+
+		a->spec.jitter = 0.1;
+		join_and_get(a);
+		for (; asked() == 1; waited += MINUTE)
+			later(MINUTE);
+		assert_in_range(waited, 0.4 * 24 * HOUR, 0.6 * 24 * HOUR + MINUTE);
+		first = waited < first ? waited : first;
+		last = waited > last ? waited : last;
+		leave(a);
+		world_restart(&w.options, "td");
+	}
+	assert_true(last - first > HOUR); /* of 4.8 */
+}
+
+static void a_failed_renewal_keeps_what_is_valid(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
+
+	(void)state;
+	join_and_get(a);
+	later(12 * HOUR);
+	assert_int_equal(pending(), 1);
+	refuse("istiod is away");
+	assert_string_equal(a->serial, "1");
+	assert_string_equal(a->why, "istiod is away");
+	assert_int_equal(a->told, 3);
+	later(SECOND);
+	refuse("istiod is away");
+	assert_int_equal(a->told, 3); /* nothing new */
+	join(b);
+	later(0);
+	assert_string_equal(b->serial, "1"); /* still good for a new one */
+	assert_string_equal(b->why, "istiod is away");
+	later(2 * SECOND);
+	answer();
+	assert_string_equal(a->serial, "2");
+	assert_string_equal(a->why, "");
+	assert_string_equal(b->serial, "2");
+}
+
+/* 0.5 s, doubling to 60 s, each +-10 %; the next trouble begins at 0.5 s again. */
+static void failures_back_off(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+	int64_t expected = 500;
+
+	(void)state;
+	join(a);
+	later(0);
+	for (int i = 0; i < 12; i++) {
+		int64_t waited = 0;
+
+		refuse("no");
+		for (; !pending(); waited += 10)
+			later(10);
+		assert_in_range(waited, expected * 9 / 10, expected * 11 / 10 + 10);
+		expected = expected * 2 < 60 * SECOND ? expected * 2 : 60 * SECOND;
+	}
+	answer();
+	later(12 * HOUR);
+	refuse("no");
+	later(560);
+	assert_int_equal(pending(), 1);
+}
+
+static void back_off_is_per_entry(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "db");
+
+	(void)state;
+	join(a);
+	later(0);
+	for (int i = 0; i < 10; i++) {
+		refuse("no");
+		later(70 * SECOND);
+	}
+	refuse("no");
+	join(b);
+	later(0);
+	assert_int_equal(pending(), 1);
+	assert_non_null(strstr(fake_ca_request(w.ca)->csr_pem, "/sa/db"));
+}
+
+static void a_key_that_cannot_be_made_is_told(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	fake_x509_fail("no random bytes");
+	join(a);
+	later(0);
+	assert_int_equal(asked(), 0);
+	assert_string_equal(a->why, "no random bytes");
+	later(600);
+	answer();
+	assert_string_equal(a->why, "");
+}
+
+/* --- clocks --- */
+
+/* The wall clock counts, not the time that the loop was awake (threats-and-faults.md R8). */
+static void renews_at_once_after_a_suspend(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	join_and_get(a);
+	later(HOUR);
+	fake_loop_wall_step(w.loop, 12 * HOUR);
+	assert_int_equal(pending(), 1);
+}
+
+static void a_clock_set_back_only_delays(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	join_and_get(a);
+	fake_loop_wall_step(w.loop, -HOUR);
+	assert_non_null(a->has);
+	later(13 * HOUR - SECOND);
+	assert_int_equal(asked(), 1);
+	later(2 * SECOND);
+	assert_int_equal(asked(), 2);
+}
+
+/* istiod-live.md surprise 10: ours is 25 h ahead, so each certificate is expired on arrival. */
+static void a_clock_that_is_ahead_makes_no_loop(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	join(a);
+	later(0);
+	for (int s = 0; s < 3600; s++) {
+		if (pending())
+			answer_with((struct answer){.ttl_s = -3600});
+		later(SECOND);
+	}
+	assert_in_range(asked(), 12, 13); /* every 5 minutes */
+	assert_null(a->has);
+	assert_string_equal(a->why, "answer of istiod: expired");
+}
+
+/* It is due long before the floor; nothing that happens to the clock hurries it. */
+static void two_issued_certificates_are_never_close(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	join(a);
+	later(0);
+	answer_with((struct answer){.ttl_s = 16});
+	later(10 * SECOND);
+	fake_loop_wall_step(w.loop, 48LL * HOUR);
+	fake_loop_wall_step(w.loop, -96LL * HOUR);
+	fake_loop_wall_step(w.loop, 49LL * HOUR);
+	cert_token_changed(a->sub);
+	later(FLOOR_MS - 11 * SECOND);
+	assert_int_equal(asked(), 1);
+	later(2 * SECOND);
+	assert_int_equal(asked(), 2);
+}
+
+static void an_expired_certificate_is_nobodys(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
+
+	(void)state;
+	join_and_get(a);
+	later(12 * HOUR);
+	for (int m = 0; m < 13 * 60; m++) {
+		if (pending())
+			refuse("istiod is away");
+		later(MINUTE);
+	}
+	assert_null(a->has); /* told again though the reason is the same */
+	assert_string_equal(a->why, "istiod is away");
+	assert_int_equal(a->told, 4);
+	join(b);
+	later(0);
+	assert_null(b->has);
+	assert_string_equal(b->why, "istiod is away");
+	if (!pending())
+		later(67 * SECOND);
+	answer();
+	assert_string_equal(a->serial, "2");
+	assert_string_equal(b->serial, "2");
+}
+
+static void after_a_long_suspend_the_reason_is_expiry(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
+
+	(void)state;
+	join_and_get(a);
+	later(HOUR);
+	fake_loop_wall_step(w.loop, 30 * HOUR);
+	join(b);
+	later(0);
+	assert_null(b->has);
+	assert_string_equal(b->why, "the certificate has expired");
+	answer();
+	assert_string_equal(b->serial, "2");
+}
+
+/* --- keys --- */
+
+static void the_last_reference_wipes_the_key(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+	struct cert *mine;
+
+	(void)state;
+	if (!secrets_watched())
+		skip();
+	join_and_get(a);
+	mine = cert_ref(a->has);
+	leave(a);
+	later(LINGER_MS);
+	assert_int_equal(fake_loop_live(w.loop), 0); /* the cache forgot it, we did not */
+	assert_non_null(strstr(mine->key_pem, "SECRET KEY"));
+	cert_unref(&mine);
+	assert_null(mine);
+	assert_int_equal(secrets_freed(), 0);
+	cert_unref(&mine);          /* NULL is fine */
+	free(mem_strdup("SECRET")); /* the watch does see */
+	assert_int_equal(secrets_freed(), 1);
+	secrets_watch();
+}
+
+/* --- what can be seen --- */
+
+static const char *field(const json_t *o, const char *key)
+{
+	return json_string_value(json_object_get(o, key));
+}
+
+static void the_dump_says_what_and_why_not(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
+	json_t *all, *o;
+
+	(void)state;
+	a->spec.key.type = b->spec.key.type = X509_RSA_2048;
+	join(a);
+	join(b);
+	later(0);
+	all = cert_cache_dump(w.cache);
+	o = json_array_get(all, 0);
+	assert_int_equal(json_array_size(all), 1);
+	assert_string_equal(field(o, "spiffe_id"), "spiffe://td/ns/demo/sa/web");
+	assert_string_equal(field(o, "control_plane"), "istiod");
+	assert_string_equal(field(o, "key_type"), "RSA 2048");
+	assert_string_equal(field(o, "serial"), "");
+	assert_string_equal(field(o, "not_after"), "");
+	assert_string_equal(field(o, "renew_at"), "");
+	assert_string_equal(field(o, "why_not"), "waiting for istiod");
+	assert_int_equal(json_integer_value(json_object_get(o, "issued")), 0);
+	json_decref(all);
+	answer();
+	all = cert_cache_dump(w.cache);
+	o = json_array_get(all, 0);
+	assert_string_equal(field(o, "serial"), "1");
+	/* 1700000000 is 2023-11-14T22:13:20Z. */
+	assert_string_equal(field(o, "not_before"), "2023-11-14T22:11:20Z");
+	assert_string_equal(field(o, "not_after"), "2023-11-15T22:13:20Z");
+	assert_string_equal(field(o, "renew_at"), "2023-11-15T10:13:20Z");
+	assert_string_equal(field(o, "why_not"), "");
+	assert_int_equal(json_integer_value(json_object_get(o, "issued")), 1);
+	assert_int_equal(json_array_size(json_object_get(o, "subscribers")), 2);
+	assert_string_equal(
+	    json_string_value(json_array_get(json_object_get(o, "subscribers"), 1)), "demo/b");
+	auto_free char *text = json_dumps(all, 0);
+	assert_null(strstr(text, "SECRET"));
+	json_decref(all);
+}
+
+static void assert_metric(const char *line)
+{
+	struct evbuffer *page = evbuffer_new();
+
+	metrics_render(page);
+	evbuffer_add(page, "", 1);
+	const char *text = (const char *)evbuffer_pullup(page, -1);
+	if (!strstr(text, line))
+		fail_msg("\"%s\" is not in:\n%s", line, text);
+	evbuffer_free(page);
+}
+
+static void it_is_counted(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web"), *c = pod_of("c", "db");
+
+	(void)state;
+	assert_metric("\nagentd_certificates_cached 0\n");
+	join_and_get(a);
+	join(b);
+	join_and_get(c);
+	assert_metric("\nagentd_certificates_cached 2\n");
+	assert_metric("\nagentd_certificate_cache_hits_total 1\n");
+	later(12 * HOUR);
+	answer();
+	answer();
+	assert_metric("\nagentd_certificates_cached 2\n");
+	leave(c);
+	later(LINGER_MS);
+	assert_metric("\nagentd_certificates_cached 1\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    WORLD_TEST(two_pods_of_an_account_share_one_csr),
+	    WORLD_TEST(whatever_shapes_a_certificate_makes_another_one),
+	    WORLD_TEST(the_request_carries_what_the_pod_asked_for),
+	    WORLD_TEST(a_late_pod_gets_what_is_there),
+	    WORLD_TEST(renews_when_the_ratio_of_the_life_is_left),
+	    WORLD_TEST(a_short_life_counts_from_its_receipt),
+	    WORLD_TEST(renewals_are_spread_by_the_jitter),
+	    WORLD_TEST(a_failed_renewal_keeps_what_is_valid),
+	    WORLD_TEST(failures_back_off),
+	    WORLD_TEST(back_off_is_per_entry),
+	    WORLD_TEST(a_key_that_cannot_be_made_is_told),
+	    WORLD_TEST(renews_at_once_after_a_suspend),
+	    WORLD_TEST(a_clock_set_back_only_delays),
+	    WORLD_TEST(a_clock_that_is_ahead_makes_no_loop),
+	    WORLD_TEST(two_issued_certificates_are_never_close),
+	    WORLD_TEST(an_expired_certificate_is_nobodys),
+	    WORLD_TEST(after_a_long_suspend_the_reason_is_expiry),
+	    WORLD_TEST(the_last_reference_wipes_the_key),
+	    WORLD_TEST(the_dump_says_what_and_why_not),
+	    WORLD_TEST(it_is_counted),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
