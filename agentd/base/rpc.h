@@ -36,16 +36,19 @@ enum rpc_status {
 const char *rpc_status_name(int status); /* "UNAVAILABLE"; "code 99" for others */
 
 struct rpc *rpc_new(struct loop *l);
-void rpc_free(struct rpc **r); /* ends what is left, joins the thread */
+/* Ends what is left, without events (slots become NULL), and joins the thread.  Not inside an
+ * event. */
+void rpc_free(struct rpc **r);
 
 /* What happens on a stream.  No event arrives inside the call that caused it. */
 struct rpc_events {
 	/* `m` is valid during the callback; its bytes can be sent on with rpc_forward(). */
 	void (*message)(void *ctx, struct rpc_stream *s, struct rpc_msg *m);
-	void (*writable)(
-	    void *ctx, struct rpc_stream *s); /* the write queue is empty again; may be NULL */
-	void (*half_closed)(
-	    void *ctx, struct rpc_stream *s); /* the client will send no more; may be NULL */
+	/* The write queue is empty again.  May be NULL. */
+	void (*writable)(void *ctx, struct rpc_stream *s);
+	/* The client will send no more; may also be the first sign of one that vanished.  May be
+	 * NULL. */
+	void (*half_closed)(void *ctx, struct rpc_stream *s);
 	/* Last event; the owner's slot is already NULL.  `why` is cut to 200 printable bytes. */
 	void (*closed)(void *ctx, int status, const char *why);
 };
@@ -57,8 +60,10 @@ size_t rpc_msg_size(const struct rpc_msg *m);
 void rpc_send(struct rpc_stream *s, const void *data, size_t len); /* copied */
 void rpc_forward(struct rpc_stream *to, const struct rpc_msg *m);  /* the same bytes, not copied */
 size_t rpc_queued(const struct rpc_stream *s); /* bytes accepted here but not yet taken by grpc */
-void rpc_pause(struct rpc_stream *s, bool paused); /* stop asking for messages: back-pressure */
-void rpc_half_close(struct rpc_stream *s);         /* client side: nothing more to send */
-/* End it: no event follows.  A server's stream sends what is queued, then the status; a client's is
- * cancelled. */
+/* Stop asking for messages: back-pressure.  One that was asked for already may still come.  A
+ * paused client's stream hears of its end only when it reads again. */
+void rpc_pause(struct rpc_stream *s, bool paused);
+void rpc_half_close(struct rpc_stream *s); /* client side: nothing more to send */
+/* End it: no event follows.  A server's stream sends what is queued, for at most 10 s, then the
+ * status; a client's is cancelled. */
 void rpc_close(struct rpc_stream **s, int status, const char *why);

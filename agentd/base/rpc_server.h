@@ -13,7 +13,9 @@ struct rpc_server_options {
 };
 struct rpc_server *rpc_server_new(
     struct rpc *r, const struct rpc_server_options *o, rpc_incoming incoming, void *ctx);
-void rpc_server_adopt(struct rpc_server *s, int connected_fd); /* takes it; must be non-blocking */
-void rpc_server_free(struct rpc_server **s); /* ends its calls without events to their owners */
+void rpc_server_adopt(
+    struct rpc_server *s, int connected_fd); /* takes it; a blocking one is closed */
+/* Ends its calls without events to their owners, whose slots become NULL. */
+void rpc_server_free(struct rpc_server **s);
 void rpc_accept(
     struct rpc_stream *s, struct rpc_stream **slot, const struct rpc_events *ev, void *ctx);

@@ -1,0 +1,675 @@
+/* rpc_stream_test.c - streams between a real client and a real server on one loop.
+ * LINK: tests/unit/base/rpc_rig.c */
+#include "rpc_rig.h"
+
+#include "../../../agentd/base/rpc_internal.h"
+
+static void prepare_conversation(struct side *s)
+{
+	s->on_message = echo;
+	s->on_half_closed = close_ok;
+}
+
+static void prepare_echo(struct side *s)
+{
+	s->on_message = echo;
+}
+
+/* A conversation: both directions, half-close, status; the slot is empty when `closed` runs (R3).
+ */
+static void test_conversation(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_conversation;
+	r.client.got = evbuffer_new();
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "hello ", 6);
+	WAIT(&r, r.client.messages == 1);
+	rpc_send(r.client.stream, "", 0);
+	rpc_send(r.client.stream, "there", 5);
+	WAIT(&r, r.client.messages == 3);
+	assert_memory_equal(evbuffer_pullup(r.client.got, -1), "hello there", 11);
+	assert_string_equal(r.s.calls[0].method, "/test.Echo/Talk");
+	assert_int_equal(r.client.closes, 0);
+	rpc_half_close(r.client.stream);
+	WAIT(&r, r.client.closes == 1);
+	assert_int_equal(r.client.status, RPC_OK);
+	assert_string_equal(r.client.why, "");
+	assert_false(r.client.slot_was_set);
+	assert_int_equal(r.s.calls[0].half_closes, 1);
+	/* The server's owner ended it, so it hears nothing more. */
+	rig_settle(&r, 20);
+	assert_int_equal(r.s.calls[0].closes, 0);
+	assert_int_equal(r.client.closes, 1);
+	rig_end(&r);
+}
+
+static void reply_and_close(struct side *s, const struct rpc_msg *m)
+{
+	(void)m;
+	rpc_send(s->stream, "answer", 6);
+	rpc_close(&s->stream, RPC_OK, "");
+}
+
+static void prepare_unary(struct side *s)
+{
+	s->on_message = reply_and_close;
+}
+
+/* rpc_close() on a server sends what is queued first: the answer is never lost. */
+static void test_unary(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_unary;
+	for (unsigned i = 0; i < 50; i++) {
+		rig_open(&r, &r.client);
+		rpc_send(r.client.stream, "question", 8);
+		rpc_half_close(r.client.stream);
+		WAIT(&r, r.client.closes == 1);
+		assert_int_equal(r.client.messages, 1);
+		assert_int_equal(r.client.bytes, 6);
+		assert_int_equal(r.client.status, RPC_OK);
+		side_reset(&r.client);
+	}
+	assert_int_equal(r.s.connections, 1);
+	rig_end(&r);
+}
+
+static void check_sequence(struct side *s, const struct rpc_msg *m)
+{
+	unsigned *expected = s->ctx;
+	size_t n;
+
+	assert_int_equal(rpc_msg_size(m), sizeof(unsigned) + *expected % 300);
+	assert_memory_equal(rpc_msg_iov(m, &n)->iov_base, expected, sizeof(unsigned));
+	(*expected)++;
+}
+
+/* Order, and the queue: all is accepted at once, counted, and `writable` comes when it is out. */
+static void test_many_messages_in_order(void **state)
+{
+	(void)state;
+	enum { COUNT = 3000 };
+	struct rig r;
+	unsigned back = 0;
+	size_t accepted = 0;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_echo;
+	r.client.on_message = check_sequence;
+	r.client.ctx = &back;
+	rig_open(&r, &r.client);
+	for (unsigned i = 0; i < COUNT; i++) {
+		char bytes[304] = "";
+
+		memcpy(bytes, &i, sizeof(i));
+		rpc_send(r.client.stream, bytes, sizeof(i) + i % 300);
+		accepted += sizeof(i) + i % 300;
+		assert_int_equal(rpc_queued(r.client.stream), accepted);
+	}
+	assert_int_equal(r.client.writables, 0);
+	WAIT(&r, back == COUNT);
+	assert_true(r.client.writables >= 1);
+	assert_int_equal(rpc_queued(r.client.stream), 0);
+	rig_end(&r);
+}
+
+/* One wake-up of the loop serves all tags that came since the last one (grpc-core.md 2). */
+static void test_wakeups_are_shared(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct side c[50] = {{.stream = NULL}};
+
+	rig_begin(&r);
+	r.s.prepare = prepare_unary;
+	for (unsigned i = 0; i < 50; i++) {
+		rig_open(&r, &c[i]);
+		rpc_send(c[i].stream, "question", 8);
+	}
+	for (unsigned i = 0; i < 50; i++)
+		WAIT(&r, c[i].closes == 1);
+	print_message(
+	    "%lu tags, %lu wake-ups\n", (unsigned long)r.rpc->tags, (unsigned long)r.rpc->wakes);
+	assert_true(r.rpc->tags > 500);
+	assert_true(r.rpc->tags > 2 * r.rpc->wakes);
+	rig_end(&r);
+}
+
+/* Nothing happens inside a call, only on the loop (R2); and nothing after rpc_close() (R1). */
+static void test_events_come_by_the_loop_only(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct side *server;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_echo;
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "one", 3);
+	WAIT(&r, r.client.messages == 1);
+	server = &r.s.calls[0];
+	rpc_send(r.client.stream, "two", 3);
+	rpc_send(server->stream, "three", 5);
+	rpc_pause(r.client.stream, true);
+	rpc_pause(r.client.stream, false);
+	usleep(20000); /* the tags are in our list by now */
+	assert_int_equal(server->messages, 1);
+	assert_int_equal(r.client.messages, 1);
+	unsigned writables = r.client.writables;
+
+	rpc_close(&r.client.stream, RPC_CANCELLED, "");
+	assert_null(r.client.stream);
+	rpc_close(&r.client.stream, RPC_CANCELLED, ""); /* NULL slot: nothing */
+	rig_settle(&r, 30);
+	assert_int_equal(r.client.messages, 1);
+	assert_int_equal(r.client.writables, writables);
+	assert_int_equal(r.client.closes, 0);
+	/* The other end heard of it. */
+	assert_int_equal(server->closes, 1);
+	assert_int_equal(server->status, RPC_CANCELLED);
+	assert_false(server->slot_was_set);
+	rig_end(&r);
+}
+
+static void close_self(struct side *s, const struct rpc_msg *m)
+{
+	(void)m;
+	rpc_close(&s->stream, RPC_CANCELLED, "enough");
+}
+
+/* R5: a stream may be ended inside its own event. */
+static void test_closing_inside_an_event(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_echo;
+	r.client.on_message = close_self;
+	rig_open(&r, &r.client);
+	for (unsigned i = 0; i < 10; i++)
+		rpc_send(r.client.stream, "x", 1);
+	WAIT(&r, r.s.ncalls == 1 && r.s.calls[0].closes == 1);
+	rig_settle(&r, 20);
+	assert_int_equal(r.client.messages, 1);
+	assert_int_equal(r.client.closes, 0);
+	rig_end(&r);
+}
+
+/* --- forwarding --- */
+
+struct relay {
+	struct side up; /* stream to the second server */
+	struct rpc_channel *channel;
+	bool shared;
+};
+
+/* What waits in the queue are the very slices that the message came in. */
+static bool same_slices(const struct rpc_stream *to, const struct rpc_msg *m)
+{
+	const grpc_slice_buffer *q = &to->out->bytes->data.raw.slice_buffer;
+	size_t n;
+	const struct iovec *iov = rpc_msg_iov(m, &n);
+	size_t with_bytes = 0;
+
+	for (size_t i = 0; i < q->count; i++)
+		with_bytes += GRPC_SLICE_START_PTR(q->slices[i]) == iov[i].iov_base;
+	return q->count == n && with_bytes == n && n > 100;
+}
+
+static void relay_message(struct side *s, const struct rpc_msg *m)
+{
+	struct relay *relay = s->ctx;
+
+	rpc_send(relay->up.stream, "first", 5); /* so that the next one has to queue */
+	rpc_forward(relay->up.stream, m);
+	relay->shared = same_slices(relay->up.stream, m);
+}
+
+static struct relay *the_relay;
+
+static void prepare_relay(struct side *s)
+{
+	struct err e;
+	struct rpc_call call = {.method = "/test.Echo/Behind"};
+
+	s->ctx = the_relay;
+	s->on_message = relay_message;
+	assert_return_code(rpc_open(the_relay->channel, &the_relay->up.stream, &call, &side_events,
+			       &the_relay->up, &e),
+	    0);
+}
+
+static void prepare_keep(struct side *s)
+{
+	s->got = evbuffer_new();
+}
+
+static void test_forwarding_20_mib(void **state)
+{
+	(void)state;
+	enum { SIZE = 20 << 20 };
+	struct rig r;
+	struct served behind;
+	struct relay relay = {.shared = false};
+	char *bytes = malloc(SIZE);
+
+	for (size_t i = 0; i < SIZE; i++)
+		bytes[i] = (char)(i * 2654435761U >> 13);
+	rig_begin(&r);
+	rpc_server_free(&r.s.server);
+	served_end(&r.s);
+	served_begin(
+	    &r.s, &r, &(struct rpc_server_options){.max_message = SIZE, .max_streams = 10});
+	served_begin(
+	    &behind, &r, &(struct rpc_server_options){.max_message = SIZE, .max_streams = 10});
+	served_listen(&r.s);
+	served_listen(&behind);
+	rpc_channel_free(&r.channel);
+	r.channel = rig_channel(&r, r.s.path, 1);
+	relay.channel = rig_channel(&r, behind.path, 2);
+	the_relay = &relay;
+	r.s.prepare = prepare_relay;
+	behind.prepare = prepare_keep;
+
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, bytes, SIZE);
+	WAIT(&r, behind.ncalls == 1 && behind.calls[0].messages == 2);
+	assert_int_equal(behind.calls[0].bytes, SIZE + 5);
+	evbuffer_drain(behind.calls[0].got, 5);
+	assert_memory_equal(evbuffer_pullup(behind.calls[0].got, -1), bytes, SIZE);
+	assert_true(relay.shared);
+
+	free(bytes);
+	side_reset(&relay.up);
+	rpc_channel_free(&relay.channel);
+	served_end(&behind);
+	rig_end(&r);
+}
+
+/* The same message to several streams: forwarding does not empty it (grpc-core.md 8). */
+static void forward_twice(struct side *s, const struct rpc_msg *m)
+{
+	rpc_forward(s->stream, m);
+	rpc_forward(s->stream, m);
+}
+
+static void prepare_twice(struct side *s)
+{
+	s->on_message = forward_twice;
+}
+
+static void test_forwarding_does_not_consume(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_twice;
+	r.client.got = evbuffer_new();
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "twice-and-long-enough-not-to-be-inlined.", 40);
+	WAIT(&r, r.client.messages == 2);
+	assert_int_equal(r.client.bytes, 80);
+	assert_memory_equal(evbuffer_pullup(r.client.got, -1),
+	    "twice-and-long-enough-not-to-be-inlined.twice-and-long-enough-not-to-be-inlined.", 80);
+	rig_end(&r);
+}
+
+/* --- pressure --- */
+
+static void flood(struct side *s)
+{
+	static char chunk[256 << 10];
+
+	rpc_send(s->stream, chunk, sizeof(chunk));
+}
+
+static void flood_first(struct side *s, const struct rpc_msg *m)
+{
+	(void)m;
+	flood(s);
+}
+
+static void prepare_flood(struct side *s)
+{
+	s->on_message = flood_first;
+	s->on_writable = flood;
+}
+
+/* A peer that asks for nothing gets little more than a window: the writer is held back, and goes on
+ * when the reader does.  BDP probing must be off for this (grpc-core.md 3). */
+static void test_back_pressure(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct side *server;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_flood;
+	rig_open(&r, &r.client);
+	rpc_pause(r.client.stream, true);
+	rpc_send(r.client.stream, "go", 2);
+	WAIT(&r, r.s.ncalls == 1 && r.s.calls[0].messages == 1);
+	server = &r.s.calls[0];
+	rig_settle(&r, 200);
+	print_message(
+	    "taken by grpc from a writer whose reader pauses: %u x 256 KiB\n", server->writables);
+	assert_true(server->writables <= 4);
+	assert_true(rpc_queued(server->stream) > 0);
+	/* The read that was armed when it paused brings one message, no more. */
+	assert_true(r.client.messages <= 1);
+
+	unsigned before = server->writables;
+	rpc_pause(r.client.stream, false);
+	WAIT(&r, r.client.messages >= 40);
+	assert_true(server->writables > before + 30);
+	rig_end(&r);
+}
+
+/* Pausing inside `message` is exact: the next one is not even asked for. */
+static void pause_self(struct side *s, const struct rpc_msg *m)
+{
+	(void)m;
+	rpc_pause(s->stream, true);
+}
+
+static void prepare_pause(struct side *s)
+{
+	s->on_message = pause_self;
+}
+
+static void test_pause_inside_message(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_echo;
+	r.client.on_message = pause_self;
+	rig_open(&r, &r.client);
+	for (unsigned i = 0; i < 5; i++)
+		rpc_send(r.client.stream, "x", 1);
+	WAIT(&r, r.client.messages == 1);
+	for (unsigned i = 2; i <= 5; i++) {
+		rig_settle(&r, 20);
+		assert_int_equal(r.client.messages, i - 1);
+		rpc_pause(r.client.stream, false);
+		WAIT(&r, r.client.messages == i);
+	}
+	rig_end(&r);
+}
+
+/* Messages that came before the status are not lost when their reader pauses; status comes last. */
+static void send_three_and_close(struct side *s, const struct rpc_msg *m)
+{
+	(void)m;
+	for (unsigned i = 0; i < 3; i++)
+		rpc_send(s->stream, "message", 7);
+	rpc_close(&s->stream, RPC_ABORTED, "that was all");
+}
+
+static void prepare_three(struct side *s)
+{
+	s->on_message = send_three_and_close;
+}
+
+static void test_status_comes_after_the_messages(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_three;
+	r.client.on_message = pause_self;
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "go", 2);
+	for (unsigned i = 1; i <= 3; i++) {
+		WAIT(&r, r.client.messages == i);
+		rig_settle(&r, 20);
+		if (r.client.stream)
+			rpc_pause(r.client.stream, false);
+	}
+	WAIT(&r, r.client.closes == 1);
+	assert_int_equal(r.client.messages, 3);
+	assert_int_equal(r.client.status, RPC_ABORTED);
+	assert_string_equal(r.client.why, "that was all");
+	rig_end(&r);
+}
+
+/* A server that does not read hears of its client's end all the same. */
+static void test_paused_server_hears_of_the_end(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_pause;
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "one", 3);
+	rpc_send(r.client.stream, "two", 3);
+	WAIT(&r, r.s.ncalls == 1 && r.s.calls[0].messages == 1);
+	rig_settle(&r, 20);
+	rpc_close(&r.client.stream, RPC_CANCELLED, "");
+	WAIT(&r, r.s.calls[0].closes == 1);
+	assert_int_equal(r.s.calls[0].messages, 1);
+	rig_end(&r);
+}
+
+/* --- limits and errors --- */
+
+/* A message above the server's limit: the client is told, the server's owner never sees it. */
+static void test_oversize_message(void **state)
+{
+	(void)state;
+	enum { LIMIT = 1 << 20 };
+	static char bytes[LIMIT + 1];
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_echo;
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, bytes, LIMIT);
+	WAIT(&r, r.client.messages == 1);
+	rpc_send(r.client.stream, bytes, LIMIT + 1);
+	WAIT(&r, r.client.closes == 1 && r.s.calls[0].closes == 1);
+	assert_int_equal(r.client.status, RPC_RESOURCE_EXHAUSTED);
+	assert_int_equal(r.s.calls[0].messages, 1);
+	assert_int_equal(r.s.calls[0].half_closes, 0);
+	assert_int_equal(r.s.calls[0].status, RPC_CANCELLED);
+	rig_end(&r);
+}
+
+static void send_65_mib(struct side *s, const struct rpc_msg *m)
+{
+	enum { SIZE = (64 << 20) + 1 };
+	char *bytes = calloc(1, SIZE);
+
+	(void)m;
+	rpc_send(s->stream, bytes, SIZE);
+	free(bytes);
+}
+
+static void prepare_65_mib(struct side *s)
+{
+	s->on_message = send_65_mib;
+}
+
+static void test_oversize_answer(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_65_mib;
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "go", 2);
+	WAIT(&r, r.client.closes == 1);
+	assert_int_equal(r.client.status, RPC_RESOURCE_EXHAUSTED);
+	assert_int_equal(r.client.messages, 0);
+	rig_end(&r);
+}
+
+static void test_unknown_method(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.refuse = true;
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "anybody there?", 14);
+	WAIT(&r, r.client.closes == 1);
+	assert_int_equal(r.client.status, RPC_UNIMPLEMENTED);
+	assert_int_equal(r.client.messages, 0);
+	rig_end(&r);
+}
+
+static void test_deadline(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	rig_open_call(&r, &r.client, &(struct rpc_call){.method = "/x/Y", .deadline_ms = 100});
+	WAIT(&r, r.client.closes == 1);
+	assert_int_equal(r.client.status, RPC_DEADLINE_EXCEEDED);
+	WAIT(&r, r.s.ncalls == 1 && r.s.calls[0].closes == 1);
+	rig_end(&r);
+}
+
+static void close_with_dirt(struct side *s, const struct rpc_msg *m)
+{
+	char why[1001];
+
+	(void)m;
+	memset(why, 'y', 1000);
+	memcpy(why, "dirty\n\x1b[31m\x80 ", 13);
+	why[1000] = '\0';
+	rpc_close(&s->stream, RPC_PERMISSION_DENIED, why);
+}
+
+static void prepare_dirt(struct side *s)
+{
+	s->on_message = close_with_dirt;
+}
+
+/* istiod echoes whole headers in its texts (istiod-live.md 5): 200 printable bytes are enough. */
+static void test_status_text_is_cut(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_dirt;
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "go", 2);
+	WAIT(&r, r.client.closes == 1);
+	assert_int_equal(r.client.status, RPC_PERMISSION_DENIED);
+	assert_int_equal(strlen(r.client.why), 200);
+	assert_memory_equal(r.client.why, "dirty??[31m? yyy", 16);
+	rig_end(&r);
+}
+
+/* --- a server's close --- */
+
+/* Closed with a full queue towards a peer that reads later: all of it arrives, then the status. */
+static void fill_and_close(struct side *s, const struct rpc_msg *m)
+{
+	(void)m;
+	for (unsigned i = 0; i < 20; i++)
+		flood(s);
+	rpc_close(&s->stream, RPC_OK, "done");
+}
+
+static void prepare_fill(struct side *s)
+{
+	s->on_message = fill_and_close;
+}
+
+static void test_close_flushes(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_fill;
+	r.client.on_message = NULL;
+	rig_open(&r, &r.client);
+	rpc_pause(r.client.stream, true);
+	rpc_send(r.client.stream, "go", 2);
+	WAIT(&r, r.s.ncalls == 1 && r.s.calls[0].messages == 1);
+	rig_settle(&r, 20);
+	rpc_pause(r.client.stream, false);
+	WAIT(&r, r.client.closes == 1);
+	assert_int_equal(r.client.messages, 20);
+	assert_int_equal(r.client.status, RPC_OK);
+	rig_end(&r);
+}
+
+/* The same towards a peer that never reads: after the grace it is cancelled and its queue dropped.
+ */
+static void test_close_does_not_wait_for_ever(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_fill;
+	rig_open(&r, &r.client);
+	rpc_pause(r.client.stream, true);
+	rpc_send(r.client.stream, "go", 2);
+	WAIT(&r, r.s.ncalls == 1 && r.s.calls[0].messages == 1);
+	rig_settle(&r, 50);
+	/* The client's stream is the one with a channel; the other one lingers. */
+	struct rpc_stream *lingering = r.rpc->streams;
+
+	while (lingering->channel)
+		lingering = lingering->next;
+	assert_true(lingering->linger.armed);
+	assert_true(lingering->queued > (3 << 20));
+	loop_timer_in(
+	    r.loop, &lingering->linger, 1, lingering->linger.fired, lingering->linger.ctx);
+	WAIT(&r, r.rpc->streams == r.client.stream && !r.client.stream->next);
+	/* grpc tells a client that does not read nothing, not even this (rpc.h). */
+	rig_settle(&r, 30);
+	assert_int_equal(r.client.closes, 0);
+	rpc_pause(r.client.stream, false);
+	WAIT(&r, r.client.closes == 1);
+	assert_int_equal(r.client.status, RPC_CANCELLED);
+	rig_end(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_conversation),
+	    cmocka_unit_test(test_unary),
+	    cmocka_unit_test(test_many_messages_in_order),
+	    cmocka_unit_test(test_wakeups_are_shared),
+	    cmocka_unit_test(test_events_come_by_the_loop_only),
+	    cmocka_unit_test(test_closing_inside_an_event),
+	    cmocka_unit_test(test_forwarding_20_mib),
+	    cmocka_unit_test(test_forwarding_does_not_consume),
+	    cmocka_unit_test(test_back_pressure),
+	    cmocka_unit_test(test_pause_inside_message),
+	    cmocka_unit_test(test_status_comes_after_the_messages),
+	    cmocka_unit_test(test_paused_server_hears_of_the_end),
+	    cmocka_unit_test(test_oversize_message),
+	    cmocka_unit_test(test_oversize_answer),
+	    cmocka_unit_test(test_unknown_method),
+	    cmocka_unit_test(test_deadline),
+	    cmocka_unit_test(test_status_text_is_cut),
+	    cmocka_unit_test(test_close_flushes),
+	    cmocka_unit_test(test_close_does_not_wait_for_ever),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
