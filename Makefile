@@ -95,9 +95,13 @@ fakes = $(addprefix $(OUT)/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\(
 .SECONDEXPANSION:
 $(OUT)/tests/unit/priv/broker%_test: $(OUT)/tests/unit/priv/broker%_test.o $(OUT)/libbroker.a
 	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka
-$(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $$(call fakes,tests/unit/%_test.c) $(OUT)/libagentd.a $(OUT)/libbroker.a
+$(OUT)/tests/unit/priv/%_test: $(OUT)/tests/unit/priv/%_test.o $$(call fakes,tests/unit/priv/%_test.c) $(OUT)/libagentd.a $(OUT)/libbroker.a
 	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
-$(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $$(call fakes,tests/fuzz/%_fuzz.c) $(OUT)/libagentd.a $(OUT)/libbroker.a
+$(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $$(call fakes,tests/unit/%_test.c) $(OUT)/libagentd.a
+	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+$(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/tests/fuzz/broker%_fuzz.o $(OUT)/libbroker.a
+	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^
+$(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $$(call fakes,tests/fuzz/%_fuzz.c) $(OUT)/libagentd.a
 	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # One test by name: make build/asan/tests/unit/base/loop_test MODE=asan && build/asan/tests/unit/base/loop_test
 

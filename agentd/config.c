@@ -346,7 +346,7 @@ static int set_plane_key(struct plane *p, const char *key, json_t *value, struct
 
 struct reader {
 	struct config *config;
-	const struct yaml *yaml;
+	const struct yaml_doc *yaml;
 	unsigned line; /* of the value that is being read */
 };
 
@@ -360,7 +360,7 @@ static int read_plane(struct reader *r, json_t *v, struct err *e)
 	if (!json_is_object(v))
 		return err_set(e, ERR_INVALID, "must be a map with name and address");
 	json_object_foreach (v, key, value) {
-		r->line = yaml_line(r->yaml, value);
+		r->line = yaml_doc_line(r->yaml, value);
 		if (set_plane_key(&p, key, value, e)) {
 			plane_free(&p);
 			return -1;
@@ -375,14 +375,14 @@ static int read_planes(struct reader *r, json_t *list, struct err *e)
 	size_t i;
 	json_t *v;
 
-	r->line = yaml_line(r->yaml, list);
+	r->line = yaml_doc_line(r->yaml, list);
 	if (!json_is_array(list) || !json_array_size(list))
 		return err_set(e, ERR_INVALID, "control_planes: must be a list");
 	if (json_array_size(list) > PRIV_PLANES_MAX)
 		return err_set(
 		    e, ERR_INVALID, "control_planes: more than %d entries", PRIV_PLANES_MAX);
 	json_array_foreach (list, i, v) {
-		r->line = yaml_line(r->yaml, v);
+		r->line = yaml_doc_line(r->yaml, v);
 		if (read_plane(r, v, e))
 			return err_wrap(e, "control_planes[%zu]", i);
 	}
@@ -403,7 +403,7 @@ static int refuse_key(const char *key, struct err *e)
 
 static int read_key(struct reader *r, const char *key, json_t *value, struct err *e)
 {
-	r->line = yaml_line(r->yaml, value);
+	r->line = yaml_doc_line(r->yaml, value);
 	for (unsigned i = 0; i < ROWS; i++) {
 		if (strcmp(rows[i].name, key) != 0 || rows[i].flag_only)
 			continue;
@@ -419,7 +419,7 @@ static int read_flat_keys(struct reader *r, json_t *root, struct err *e)
 	const char *key;
 	json_t *value;
 
-	r->line = yaml_line(r->yaml, root);
+	r->line = yaml_doc_line(r->yaml, root);
 	if (!json_is_object(root))
 		return err_set(e, ERR_INVALID, "not a map of keys");
 	json_object_foreach (root, key, value)
@@ -517,7 +517,7 @@ static int add_default_plane(struct config *c, struct err *e)
 
 static int read_all(struct reader *r, int argc, char **argv, struct err *e)
 {
-	json_t *root = yaml_root(r->yaml);
+	json_t *root = yaml_doc_root(r->yaml);
 	json_t *planes = json_object_get(root, planes_key);
 
 	set_defaults(r->config);
@@ -532,7 +532,7 @@ static int read_all(struct reader *r, int argc, char **argv, struct err *e)
 int config_load(struct config *c, const char *file, const char *text, size_t len, int argc,
     char **argv, struct err *e)
 {
-	struct yaml *y = yaml_parse(text, len, e);
+	struct yaml_doc *y = yaml_doc_parse(text, len, e);
 	struct reader r = {.config = c, .yaml = y};
 	int rc;
 
@@ -540,7 +540,7 @@ int config_load(struct config *c, const char *file, const char *text, size_t len
 	if (!y)
 		return err_wrap(e, "%s", file);
 	rc = read_all(&r, argc, argv, e);
-	yaml_free(&y);
+	yaml_doc_free(&y);
 	if (!rc)
 		return 0;
 	config_clear(c);

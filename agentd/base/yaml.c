@@ -21,7 +21,7 @@ struct position {
 	unsigned line;
 };
 
-struct yaml {
+struct yaml_doc {
 	json_t *root;
 	struct position *positions; /* sorted by address once parsed */
 	size_t npositions;
@@ -34,7 +34,7 @@ struct frame {
 
 struct builder {
 	yaml_parser_t parser;
-	struct yaml *yaml;
+	struct yaml_doc *yaml;
 	struct frame stack[DEPTH_MAX];
 	unsigned depth;
 	unsigned documents;
@@ -112,7 +112,7 @@ static int take_key(struct builder *b, const yaml_event_t *ev)
 /* Puts a value where it belongs; takes it in any case. */
 static int place(struct builder *b, const yaml_event_t *ev, json_t *value)
 {
-	struct yaml *y = b->yaml;
+	struct yaml_doc *y = b->yaml;
 
 	if (!value) /* the only cause left: jansson's UTF-8 is stricter than libyaml's */
 		return refuse(b, ev, "invalid UTF-8");
@@ -234,7 +234,7 @@ static int by_address(const void *a, const void *b)
 	return (x->value > y->value) - (x->value < y->value);
 }
 
-struct yaml *yaml_parse(const char *text, size_t len, struct err *e)
+struct yaml_doc *yaml_doc_parse(const char *text, size_t len, struct err *e)
 {
 	struct builder b = {.e = e};
 
@@ -251,16 +251,16 @@ struct yaml *yaml_parse(const char *text, size_t len, struct err *e)
 	for (unsigned i = 0; i < DEPTH_MAX; i++)
 		free(b.stack[i].key);
 	if (rc < 0) {
-		yaml_free(&b.yaml);
+		yaml_doc_free(&b.yaml);
 		return NULL;
 	}
 	qsort(b.yaml->positions, b.yaml->npositions, sizeof(*b.yaml->positions), by_address);
 	return b.yaml;
 }
 
-void yaml_free(struct yaml **yaml)
+void yaml_doc_free(struct yaml_doc **yaml)
 {
-	struct yaml *y = take(*yaml);
+	struct yaml_doc *y = take(*yaml);
 
 	if (!y)
 		return;
@@ -269,12 +269,12 @@ void yaml_free(struct yaml **yaml)
 	free(y);
 }
 
-json_t *yaml_root(const struct yaml *y)
+json_t *yaml_doc_root(const struct yaml_doc *y)
 {
 	return y->root;
 }
 
-unsigned yaml_line(const struct yaml *y, const json_t *value)
+unsigned yaml_doc_line(const struct yaml_doc *y, const json_t *value)
 {
 	struct position wanted = {.value = value};
 	const struct position *p =

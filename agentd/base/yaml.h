@@ -10,10 +10,10 @@
 #include <stddef.h>
 
 struct err;
-struct yaml;
+struct yaml_doc;
 
-struct yaml *yaml_parse(const char *text, size_t len, struct err *e);
-void yaml_free(struct yaml **y);
-json_t *yaml_root(const struct yaml *y); /* borrowed */
+struct yaml_doc *yaml_doc_parse(const char *text, size_t len, struct err *e);
+void yaml_doc_free(struct yaml_doc **y);
+json_t *yaml_doc_root(const struct yaml_doc *y); /* borrowed */
 /* Line of a value of this document, 1-based; 0 if it is none. */
-unsigned yaml_line(const struct yaml *y, const json_t *value);
+unsigned yaml_doc_line(const struct yaml_doc *y, const json_t *value);

@@ -37,7 +37,7 @@ struct manifest_dir {
 struct reader {
 	struct pod *out;
 	const char *file;
-	const struct yaml *yaml;
+	const struct yaml_doc *yaml;
 };
 
 /* "pods.d/FILE: line N: ", or without the line when there is none. */
@@ -200,11 +200,11 @@ static int read_manifest(struct reader *r, json_t *root, struct err *e)
 
 	if (!json_is_object(root)) {
 		err_set(e, ERR_INVALID, "not a map of keys");
-		return wrap_at(r, yaml_line(r->yaml, root), e);
+		return wrap_at(r, yaml_doc_line(r->yaml, root), e);
 	}
 	json_object_foreach (root, name, value)
 		if (read_value(r, name, value, e))
-			return wrap_at(r, yaml_line(r->yaml, value), e);
+			return wrap_at(r, yaml_doc_line(r->yaml, value), e);
 	for (unsigned i = 0; i < KEYS; i++)
 		if (keys[i].required && !json_object_get(root, keys[i].name)) {
 			bad(e, keys[i].name, "is missing");
@@ -215,15 +215,15 @@ static int read_manifest(struct reader *r, json_t *root, struct err *e)
 
 int manifest_parse(struct pod *out, const char *file, const char *text, size_t len, struct err *e)
 {
-	struct yaml *y = yaml_parse(text, len, e);
+	struct yaml_doc *y = yaml_doc_parse(text, len, e);
 	struct reader r = {out, file, y};
 	int rc;
 
 	*out = (struct pod){.proxy_uid = 1337, .proxy_gid = 1337};
 	if (!y)
 		return wrap_at(&r, 0, e);
-	rc = read_manifest(&r, yaml_root(y), e);
-	yaml_free(&y);
+	rc = read_manifest(&r, yaml_doc_root(y), e);
+	yaml_doc_free(&y);
 	if (rc)
 		manifest_clear(out);
 	return rc;

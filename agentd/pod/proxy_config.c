@@ -106,9 +106,9 @@ static int add_field(json_t *out, const char *key, const json_t *value, struct e
 	return 0;
 }
 
-static int add_fields(json_t *out, const struct yaml *y, struct err *e)
+static int add_fields(json_t *out, const struct yaml_doc *y, struct err *e)
 {
-	json_t *root = yaml_root(y), *value;
+	json_t *root = yaml_doc_root(y), *value;
 	const char *key;
 
 	if (!root || is_unset(root))
@@ -124,12 +124,12 @@ static int add_fields(json_t *out, const struct yaml *y, struct err *e)
 /* One document onto what is there. */
 static int overlay(json_t *config, const char *where, const char *text, struct err *e)
 {
-	struct yaml *y = yaml_parse(text, strlen(text), e);
+	struct yaml_doc *y = yaml_doc_parse(text, strlen(text), e);
 	json_t *fields = json_object(), *old = json_object_get(config, "proxyMetadata");
 	json_t *fresh;
 	int rc = y ? add_fields(fields, y, e) : -1;
 
-	yaml_free(&y);
+	yaml_doc_free(&y);
 	fresh = json_object_get(fields, "proxyMetadata");
 	if (!rc && json_is_object(old) && json_is_object(fresh))
 		json_object_update_missing(fresh, old);
