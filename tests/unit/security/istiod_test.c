@@ -1,0 +1,498 @@
+/* istiod_test.c - roots, connections, turns, and what every stream carries.
+ *
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/x509.c
+ * LINK: tests/fake/secrets.c
+ */
+#include "../../../agentd/base/err.h"
+#include "../../../agentd/base/mem.h"
+#include "../../../agentd/security/istiod.h"
+#include "../../fake/loop.h"
+#include "../../fake/priv.h"
+#include "../../fake/rpc.h"
+#include "../../fake/secrets.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { INDEX = 3, ASKERS = 200 };
+
+/* Somebody who wants to open a stream. */
+struct asker {
+	struct istiod_turn *turn;
+	struct uuid pod;
+	struct rpc_channel *got;
+	unsigned granted, order;
+	struct asker *cancels, *asks;
+};
+
+static struct {
+	struct loop *loop;
+	struct rpc *rpc;
+	struct priv *priv;
+	struct istiod_options plane;
+	struct istiod *istiod;
+	struct asker askers[ASKERS];
+	unsigned order;
+} w;
+
+static void make(void)
+{
+	w.istiod = istiod_new(w.loop, w.rpc, w.priv, &w.plane, INDEX);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&w, 0, sizeof(w));
+	w.loop = fake_loop();
+	w.rpc = rpc_new(w.loop);
+	w.priv = fake_priv();
+	w.plane = (struct istiod_options){.name = "istiod",
+	    .address = "istiod.test:15012",
+	    .root = "/var/run/root.pem",
+	    .server_name = "istiod.istio-system.svc",
+	    .trust_domain = "",
+	    .cluster_id = "Kubernetes",
+	    .mesh_id = "mesh",
+	    .connections = 2};
+	for (unsigned i = 0; i < ASKERS; i++) /* as different as version 4 uids are */
+		snprintf((char *)w.askers[i].pod.bytes, 16, "%x-%x", i * 2654435761u, i);
+	secrets_watch();
+	make();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < ASKERS; i++)
+		istiod_turn_cancel(&w.askers[i].turn);
+	istiod_free(&w.istiod);
+	istiod_free(&w.istiod); /* NULL is fine */
+	assert_int_equal(fake_priv_live(w.priv), 0);
+	for (unsigned i = 0; i < fake_rpc_channels(w.rpc); i++)
+		assert_true(fake_rpc_channel_freed(fake_rpc_channel(w.rpc, i)));
+	rpc_free(&w.rpc);
+	priv_free(&w.priv);
+	fake_loop_advance(w.loop, 0); /* the fake's own pump */
+	assert_int_equal(fake_loop_live(w.loop), 0);
+	fake_loop_end(&w.loop);
+	assert_int_equal(secrets_freed(), 0);
+	return 0;
+}
+
+static void ask(struct asker *a);
+
+static void on_granted(void *ctx, struct rpc_channel *c)
+{
+	struct asker *a = ctx;
+
+	assert_null(a->turn); /* R3 */
+	a->got = c;
+	a->granted++;
+	a->order = ++w.order;
+	if (a->cancels)
+		istiod_turn_cancel(&a->cancels->turn);
+	if (a->asks)
+		ask(a->asks);
+}
+
+static void ask(struct asker *a)
+{
+	istiod_turn(w.istiod, &a->turn, &a->pod, on_granted, a);
+	assert_non_null(a->turn);
+}
+
+static void root(const char *pem)
+{
+	fake_priv_root(w.priv, INDEX, pem);
+}
+
+static void later(int64_t ms)
+{
+	fake_loop_advance(w.loop, ms);
+}
+
+static void assert_why_not(const char *expected)
+{
+	json_t *d = istiod_dump(w.istiod);
+
+	assert_string_equal(json_string_value(json_object_get(d, "why_not")), expected);
+	json_decref(d);
+}
+
+static const struct rpc_channel_options *channel(unsigned i)
+{
+	return fake_rpc_channel_options(fake_rpc_channel(w.rpc, i));
+}
+
+/* --- roots --- */
+
+static void connects_once_the_root_is_known(void **state)
+{
+	struct asker *a = w.askers;
+
+	(void)state;
+	assert_true(fake_priv_follows(w.priv, PRIV_FOLLOW_ROOT, NULL, INDEX));
+	ask(a);
+	later(3600 * 1000);
+	assert_int_equal(a->granted + fake_rpc_channels(w.rpc), 0);
+	assert_why_not("root certificate: not read yet");
+	root("ROOT one");
+	assert_int_equal(a->granted, 0); /* R2 */
+	later(0);
+	assert_int_equal(a->granted, 1);
+	assert_why_not("");
+	assert_int_equal(fake_rpc_channels(w.rpc), 2);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_string_equal(channel(i)->target, "istiod.test:15012");
+		assert_string_equal(channel(i)->server_name, "istiod.istio-system.svc");
+		assert_string_equal(channel(i)->roots_pem, "ROOT one\n"); /* normalised */
+		assert_int_equal(channel(i)->shard, i);
+		assert_false(channel(i)->plaintext);
+	}
+}
+
+static void the_systems_roots_need_no_file(void **state)
+{
+	struct asker *a = w.askers;
+
+	(void)state;
+	istiod_free(&w.istiod);
+	w.plane.root = "SYSTEM";
+	w.plane.connections = 16;
+	make();
+	assert_int_equal(fake_priv_live(w.priv), 0);
+	assert_int_equal(fake_rpc_channels(w.rpc), 16);
+	assert_null(channel(15)->roots_pem);
+	ask(a);
+	later(0);
+	assert_int_equal(a->granted, 1);
+}
+
+/* Streams that live keep their connection; only new turns get the new root (istio-agent.md 1.2). */
+static void a_changed_root_is_for_new_turns(void **state)
+{
+	static const struct rpc_events none = {0};
+	struct rpc_stream *old = NULL;
+	struct asker *a = w.askers;
+	struct err e;
+
+	(void)state;
+	root("ROOT one");
+	ask(a);
+	later(0);
+	assert_int_equal(istiod_open(w.istiod, a->got, &old, "/x", NULL, 0, &none, NULL, &e), 0);
+	ask(a + 1);
+	root("ROOT two"); /* while a turn waits: it gets the new one */
+	assert_int_equal(fake_rpc_channels(w.rpc), 4);
+	assert_true(fake_rpc_channel_freed(fake_rpc_channel(w.rpc, 0)));
+	assert_true(fake_rpc_channel_freed(fake_rpc_channel(w.rpc, 1)));
+	later(0);
+	assert_string_equal(fake_rpc_channel_options(a[1].got)->roots_pem, "ROOT two\n");
+	assert_false(fake_rpc_ended(old));
+	rpc_close(&old, RPC_CANCELLED, "");
+}
+
+static void the_same_root_changes_nothing(void **state)
+{
+	(void)state;
+	root("ROOT one");
+	root("ROOT one");
+	assert_int_equal(fake_rpc_channels(w.rpc), 2);
+}
+
+static void a_bad_root_keeps_the_old_one(void **state)
+{
+	struct asker *a = w.askers;
+
+	(void)state;
+	root("ROOT one");
+	root("garbage");
+	assert_why_not("root certificate: not PEM");
+	root(NULL);
+	json_t *d = istiod_dump(w.istiod);
+	assert_memory_equal(
+	    json_string_value(json_object_get(d, "why_not")), "root certificate: ", 18);
+	json_decref(d);
+	ask(a);
+	later(0);
+	assert_int_equal(a->granted, 1);
+	assert_int_equal(fake_rpc_channels(w.rpc), 2);
+	root("ROOT one"); /* repaired, and still the same */
+	assert_why_not("");
+	assert_int_equal(fake_rpc_channels(w.rpc), 2);
+}
+
+static void without_any_good_root_turns_wait(void **state)
+{
+	struct asker *a = w.askers;
+
+	(void)state;
+	ask(a);
+	root(NULL);
+	root("garbage");
+	later(3600 * 1000);
+	assert_int_equal(a->granted, 0);
+	assert_why_not("root certificate: not PEM");
+	root("ROOT one");
+	later(0);
+	assert_int_equal(a->granted, 1);
+}
+
+static unsigned lines_logged(int fd)
+{
+	char text[8192];
+	ssize_t n = pread(fd, text, sizeof(text), 0);
+	unsigned lines = 0;
+
+	for (ssize_t i = 0; i < n; i++)
+		lines += text[i] == '\n';
+	return lines;
+}
+
+/* What is repeated by broker or grpc is not repeated in the log. */
+static void trouble_is_logged_once(void **state)
+{
+	int log = memfd_create("log", MFD_CLOEXEC), before = dup(STDERR_FILENO);
+	unsigned lines[3];
+
+	(void)state;
+	dup2(log, STDERR_FILENO);
+	root("garbage");
+	root("garbage");
+	lines[0] = lines_logged(log);
+	root("ROOT one");
+	root("garbage"); /* new trouble */
+	lines[1] = lines_logged(log);
+	for (int i = 0; i < 6; i++) {
+		fake_rpc_channel_set(
+		    fake_rpc_channel(w.rpc, 0), i % 2 ? RPC_TRANSIENT_FAILURE : RPC_CONNECTING);
+		later(0);
+	}
+	lines[2] = lines_logged(log);
+	dup2(before, STDERR_FILENO);
+	close(before);
+	close(log);
+	assert_int_equal(lines[0], 1);
+	assert_int_equal(lines[1], 2);
+	assert_int_equal(lines[2], 3);
+}
+
+/* --- turns --- */
+
+static void turns_are_granted_in_order(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 5; i++)
+		ask(&w.askers[i]);
+	root("ROOT one");
+	later(0);
+	for (unsigned i = 0; i < 5; i++)
+		assert_int_equal(w.askers[i].order, i + 1);
+	ask(&w.askers[0]);
+	assert_int_equal(w.askers[0].granted, 1); /* R2, also when nothing is missing */
+	later(0);
+	assert_int_equal(w.askers[0].granted, 2);
+}
+
+static void a_pods_streams_share_a_connection(void **state)
+{
+	unsigned first = 0;
+
+	(void)state;
+	root("ROOT one");
+	for (unsigned i = 0; i < ASKERS; i++)
+		ask(&w.askers[i]);
+	later(0);
+	for (unsigned i = 0; i < ASKERS; i++) {
+		struct asker *a = &w.askers[i];
+		struct rpc_channel *before = a->got;
+
+		first += before == fake_rpc_channel(w.rpc, 0);
+		ask(a);
+		later(0);
+		assert_ptr_equal(a->got, before);
+	}
+	assert_in_range(first, ASKERS * 2 / 5, ASKERS * 3 / 5); /* and the pods share them both */
+}
+
+static void a_cancelled_turn_is_not_granted(void **state)
+{
+	struct asker *a = w.askers;
+
+	(void)state;
+	ask(a);
+	ask(a + 1);
+	ask(a + 2);
+	a[1].cancels = &a[2]; /* inside a callback, the next one */
+	istiod_turn_cancel(&a->turn);
+	assert_null(a->turn);
+	istiod_turn_cancel(&a->turn);
+	root("ROOT one");
+	later(0);
+	assert_int_equal(a[0].granted, 0);
+	assert_int_equal(a[1].granted, 1);
+	assert_int_equal(a[2].granted, 0);
+	ask(a);
+	istiod_turn_cancel(&a->turn); /* granted is what its timer would do next */
+	assert_int_equal(fake_loop_live(w.loop), 0);
+}
+
+static void may_ask_again_inside_the_callback(void **state)
+{
+	struct asker *a = w.askers;
+
+	(void)state;
+	root("ROOT one");
+	a->asks = a + 1;
+	ask(a);
+	ask(a + 2);
+	later(0);
+	assert_int_equal(a[2].order, 2); /* who asks again goes to the end */
+	assert_int_equal(a[1].order, 3);
+}
+
+/* --- streams --- */
+
+static struct rpc_stream *open_with(const char *token)
+{
+	static const struct rpc_events none = {0};
+	static struct rpc_stream *slot;
+	struct err e;
+	unsigned n = fake_rpc_opened(w.rpc);
+
+	ask(w.askers);
+	later(0);
+	assert_int_equal(
+	    istiod_open(w.istiod, w.askers->got, &slot, "/a.b.C/D", token, 7000, &none, NULL, &e),
+	    0);
+	rpc_close(&slot, RPC_CANCELLED, "");
+	return fake_rpc_stream(w.rpc, n);
+}
+
+static void a_stream_carries_cluster_and_token(void **state)
+{
+	static const char token[] = "SECRETe30.e30.c2ln-longer-than-the-first-buffer-of-stdio-"
+				    "0123456789012345678901234567890123456789012345678901234567890";
+	struct rpc_stream *s;
+
+	(void)state;
+	root("ROOT one");
+	s = open_with(token);
+	assert_string_equal(fake_rpc_header(s, "clusterid"), "Kubernetes");
+	assert_memory_equal(fake_rpc_header(s, "authorization"), "Bearer ", 7);
+	assert_string_equal(fake_rpc_header(s, "authorization") + 7, token);
+	assert_string_equal(fake_rpc_how(s)->method, "/a.b.C/D");
+	assert_int_equal(fake_rpc_how(s)->deadline_ms, 7000);
+	assert_true(fake_rpc_how(s)->wait_for_ready);
+	assert_int_equal(fake_rpc_how(s)->nheaders, 2);
+}
+
+/* istio-agent.md 0.7, 1.2: no token is no error, and an empty cluster id is sent. */
+static void without_a_token_only_the_cluster(void **state)
+{
+	struct rpc_stream *s;
+
+	(void)state;
+	istiod_free(&w.istiod);
+	w.plane.cluster_id = "";
+	make();
+	root("ROOT one");
+	s = open_with(NULL);
+	assert_null(fake_rpc_header(s, "authorization"));
+	assert_string_equal(fake_rpc_header(s, "clusterid"), "");
+}
+
+static void an_illegal_token_is_refused_without_quoting_it(void **state)
+{
+	static const struct rpc_events none = {0};
+	struct rpc_stream *slot = NULL;
+	struct err e = {0};
+
+	(void)state;
+	root("ROOT one");
+	ask(w.askers);
+	later(0);
+	assert_int_equal(
+	    istiod_open(w.istiod, w.askers->got, &slot, "/x", "SECRET\n", 0, &none, NULL, &e), -1);
+	assert_null(slot);
+	assert_memory_equal(e.msg, "istiod: ", 8);
+	assert_null(strstr(e.msg, "SECRET"));
+}
+
+/* --- what is known --- */
+
+static void the_first_trust_domain_counts(void **state)
+{
+	(void)state;
+	assert_string_equal(istiod_trust_domain(w.istiod), "");
+	istiod_learn_trust_domain(w.istiod, "first");
+	istiod_learn_trust_domain(w.istiod, "second");
+	assert_string_equal(istiod_trust_domain(w.istiod), "first");
+	istiod_free(&w.istiod);
+	w.plane.trust_domain = "configured";
+	make();
+	istiod_learn_trust_domain(w.istiod, "first");
+	assert_string_equal(istiod_trust_domain(w.istiod), "configured");
+	assert_string_equal(istiod_options(w.istiod)->mesh_id, "mesh");
+}
+
+static void the_dump_shows_the_connections(void **state)
+{
+	json_t *d;
+
+	(void)state;
+	root("ROOT one");
+	fake_rpc_channel_set(fake_rpc_channel(w.rpc, 1), RPC_READY);
+	later(0);
+	d = istiod_dump(w.istiod);
+	assert_string_equal(json_string_value(json_object_get(d, "name")), "istiod");
+	assert_string_equal(json_string_value(json_object_get(d, "address")), "istiod.test:15012");
+	assert_string_equal(json_string_value(json_object_get(d, "root")), "/var/run/root.pem");
+	json_t *c = json_object_get(d, "connections");
+	assert_int_equal(json_array_size(c), 2);
+	assert_string_equal(
+	    json_string_value(json_object_get(json_array_get(c, 0), "state")), "IDLE");
+	assert_string_equal(
+	    json_string_value(json_object_get(json_array_get(c, 1), "state")), "READY");
+	json_decref(d);
+	assert_why_not("");
+	fake_rpc_channel_set(fake_rpc_channel(w.rpc, 0), RPC_TRANSIENT_FAILURE);
+	later(0);
+	assert_why_not("cannot connect to istiod.test:15012");
+	fake_rpc_channel_set(fake_rpc_channel(w.rpc, 0), RPC_READY);
+	later(0);
+	assert_why_not("");
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(connects_once_the_root_is_known),
+	    TEST(the_systems_roots_need_no_file),
+	    TEST(a_changed_root_is_for_new_turns),
+	    TEST(the_same_root_changes_nothing),
+	    TEST(a_bad_root_keeps_the_old_one),
+	    TEST(without_any_good_root_turns_wait),
+	    TEST(trouble_is_logged_once),
+	    TEST(turns_are_granted_in_order),
+	    TEST(a_pods_streams_share_a_connection),
+	    TEST(a_cancelled_turn_is_not_granted),
+	    TEST(may_ask_again_inside_the_callback),
+	    TEST(a_stream_carries_cluster_and_token),
+	    TEST(without_a_token_only_the_cluster),
+	    TEST(an_illegal_token_is_refused_without_quoting_it),
+	    TEST(the_first_trust_domain_counts),
+	    TEST(the_dump_shows_the_connections),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
