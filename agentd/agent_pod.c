@@ -1,11 +1,10 @@
 /* agent_pod.c
  *
- * start -> directory made -> bootstrap written, token followed, certificate subscribed
- *       -> server, SDS, XDS -> sockets listen -> ready.
- * Then, whenever it happens: a token comes or changes -> the certificate cache looks again; a
- * certificate comes -> SDS is told, a new root is written beside the bootstrap; a connection shows
- * the pod's addresses -> the node is rendered anew; a call comes -> SDS or XDS takes it.
- * stop is the exact reverse.
+ * start -> directory made -> bootstrap written, SDS, XDS, server -> sockets listen -> ready.
+ * Meanwhile: the token is read -> certificate subscribed; a token changes -> the certificate cache
+ * looks again; a certificate comes -> SDS is told, a new root is written beside the bootstrap; a
+ * connection shows the pod's addresses -> the node is rendered anew; a call comes -> SDS or XDS
+ * takes it. stop is the exact reverse.
  */
 #include "agent_pod.h"
 #include "base/err.h"
@@ -75,26 +74,6 @@ static int read_token(struct pod_services *s, const struct priv_content *c, stru
 	return token_parse(&s->token, c->data, c->size, e);
 }
 
-static void on_token(void *ctx, const struct priv_content *c)
-{
-	struct pod_services *s = ctx;
-	struct err e = {0};
-
-	token_clear(&s->token);
-	if (read_token(s, c, &s->token_why) || !valid_token(s, &e))
-		log_warn(
-		    s->pod->label, "no usable token: %s", s->token.jwt ? e.msg : s->token_why.msg);
-	cert_token_changed(s->certificate);
-}
-
-static void write_bootstrap(struct pod_services *s)
-{
-	size_t len;
-	auto_free char *text = bootstrap_render(s->node, &len);
-
-	priv_write(s->shared->priv, &s->pod->uid, PRIV_FILE_BOOTSTRAP, text, len);
-}
-
 static void on_cert(void *ctx, struct cert *c, const char *why_not)
 {
 	struct pod_services *s = ctx;
@@ -108,6 +87,57 @@ static void on_cert(void *ctx, struct cert *c, const char *why_not)
 		s->cert = cert_ref(c);
 	}
 	sds_server_set_cert(s->sds, c, why_not);
+}
+
+static struct cert_spec cert_spec_of(const struct pod_services *s)
+{
+	const struct node_settings *n = node_settings(s->node);
+	struct cert_spec spec;
+
+	memset(&spec, 0, sizeof(spec)); /* padding too: compared by memcmp */
+	strcpy(spec.ns, s->pod->ns);
+	strcpy(spec.sa, s->pod->sa);
+	strcpy(spec.cert_signer, n->cert_signer);
+	spec.key.type = n->key.type;
+	spec.key.pkcs8 = n->key.pkcs8;
+	spec.ttl_s = n->ttl_s;
+	spec.ratio = n->ratio;
+	spec.jitter = n->jitter;
+	if (n->scope_pod)
+		spec.pod = s->pod->uid;
+	return spec;
+}
+
+/* At the first word about the token: before it there is nothing to say about a certificate. */
+static void subscribe(struct pod_services *s)
+{
+	const struct cert_spec spec = cert_spec_of(s);
+
+	s->certificate = cert_subscribe(
+	    plane_of(s)->certs, &spec, &s->pod->uid, s->pod->label, valid_token, on_cert, s);
+}
+
+static void on_token(void *ctx, const struct priv_content *c)
+{
+	struct pod_services *s = ctx;
+	struct err e = {0};
+
+	token_clear(&s->token);
+	if (read_token(s, c, &s->token_why) || !valid_token(s, &e))
+		log_warn(
+		    s->pod->label, "no usable token: %s", s->token.jwt ? e.msg : s->token_why.msg);
+	if (s->certificate)
+		cert_token_changed(s->certificate);
+	else
+		subscribe(s);
+}
+
+static void write_bootstrap(struct pod_services *s)
+{
+	size_t len;
+	auto_free char *text = bootstrap_render(s->node, &len);
+
+	priv_write(s->shared->priv, &s->pod->uid, PRIV_FILE_BOOTSTRAP, text, len);
 }
 
 static void on_addresses(void *ctx, const char *const *ips, size_t n)
@@ -133,42 +163,18 @@ static void on_listening(void *ctx, const struct err *e)
 	pod_set_ready(s->pod, e);
 }
 
-static struct cert_spec cert_spec_of(const struct pod_services *s)
-{
-	const struct node_settings *n = node_settings(s->node);
-	struct cert_spec spec;
-
-	memset(&spec, 0, sizeof(spec)); /* padding too: compared by memcmp */
-	strcpy(spec.ns, s->pod->ns);
-	strcpy(spec.sa, s->pod->sa);
-	strcpy(spec.cert_signer, n->cert_signer);
-	spec.key.type = n->key.type;
-	spec.key.pkcs8 = n->key.pkcs8;
-	spec.ttl_s = n->ttl_s;
-	spec.ratio = n->ratio;
-	spec.jitter = n->jitter;
-	if (n->scope_pod)
-		spec.pod = s->pod->uid;
-	return spec;
-}
-
 static void on_directory(void *ctx, const struct err *e)
 {
 	static const struct rpc_server_options options = {MESSAGE_MAX, STREAMS_MAX};
 	static const struct uds_events sockets = {on_listening, on_addresses};
 	struct pod_services *s = ctx;
 	const struct agent_shared *a = s->shared;
-	struct cert_spec spec;
 
 	if (e)
 		return pod_set_ready(s->pod, e);
 	write_bootstrap(s);
-	err_set(&s->token_why, ERR_UNAVAILABLE, "token: not read yet");
 	s->sds = sds_server_new(s->pod->label);
 	s->xds = xds_proxy_new(s->pod, s->node, plane_of(s)->istiod, valid_token, s);
-	spec = cert_spec_of(s);
-	s->certificate = cert_subscribe(
-	    plane_of(s)->certs, &spec, &s->pod->uid, s->pod->label, valid_token, on_cert, s);
 	s->token_follow = priv_follow(a->priv, PRIV_FOLLOW_TOKEN, &s->pod->uid, 0, on_token, s);
 	s->server = rpc_server_new(a->rpc, &options, on_call, s);
 	s->uds = uds_new(a->loop, a->priv, &s->pod->uid, s->pod->label, s->server, &sockets, s);

@@ -1,6 +1,6 @@
 /* agent_pod.h - what one pod gets, in which order; agent.c's other half.
  *
- * directory -> token, bootstrap, certificate -> server, SDS, XDS -> sockets -> ready.
+ * directory -> bootstrap, SDS, XDS, server, token (-> certificate), sockets -> ready.
  */
 #pragma once
 #include "pod/node.h"

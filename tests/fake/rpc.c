@@ -202,12 +202,30 @@ static void on_pump(void *ctx)
 
 /* --- runtime --- */
 
+static struct rpc *last;
+
 struct rpc *rpc_new(struct loop *l)
 {
 	struct rpc *r = mem_zalloc(sizeof(*r));
 
 	r->loop = l;
+	last = r;
 	return r;
+}
+
+struct rpc *fake_rpc_last(void)
+{
+	return last;
+}
+
+struct rpc_server *fake_rpc_server(const struct rpc *r, unsigned i)
+{
+	struct rpc_server *s;
+
+	DL_FOREACH (r->servers, s)
+		if (i-- == 0)
+			return s;
+	return NULL;
 }
 
 void rpc_free(struct rpc **rp)

@@ -10,6 +10,10 @@
 #include "../../agentd/base/rpc_channel.h"
 #include "../../agentd/base/rpc_server.h"
 
+/* What rpc_new() made last, for code that keeps it to itself; and the servers made from it. */
+struct rpc *fake_rpc_last(void);
+struct rpc_server *fake_rpc_server(const struct rpc *r, unsigned i);
+
 /* --- the code under test is the server --- */
 /* A new call; `incoming` runs at the next advance. */
 struct rpc_stream *fake_rpc_call(struct rpc_server *s, const char *method);

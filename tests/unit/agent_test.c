@@ -1,0 +1,384 @@
+/* The whole worker with fakes at its edges only: clock, grpc, broker, keys.  What is shown here is
+ * the wiring: which event leads to which, and that an end undoes its beginning.
+ *
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/x509.c
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cmocka.h>
+#include <event2/buffer.h>
+
+#include "../../agentd/agent.h"
+#include "../../agentd/base/err.h"
+#include "../../agentd/base/mem.h"
+#include "../../agentd/base/pbwire.h"
+#include "../../agentd/config.h"
+#include "../fake/loop.h"
+#include "../fake/priv.h"
+#include "../fake/rpc.h"
+#include "../fake/x509.h"
+
+#define UID_A "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b11"
+#define UID_B "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b22"
+static const char yaml_text[] = "control_planes:\n"
+				"  - name: istiod\n"
+				"    address: 127.0.0.1:15012\n"
+				"    server_name: istiod.istio-system.svc\n"
+				"    connections: 1\n";
+
+struct world {
+	struct loop *loop;
+	struct config config;
+	struct agent *agent;
+	struct priv *priv;
+	struct rpc *rpc;
+	struct uuid a, b;
+};
+
+static void begin(struct world *w)
+{
+	struct err e = {0};
+	char *argv[] = {"agentd-worker", NULL};
+
+	memset(w, 0, sizeof(*w));
+	uuid_parse(&w->a, UID_A);
+	uuid_parse(&w->b, UID_B);
+	w->loop = fake_loop();
+	if (config_load(&w->config, "agentd.yaml", yaml_text, strlen(yaml_text), 1, argv, &e))
+		fail_msg("%s", e.msg);
+	w->agent = agent_new(w->loop, &w->config, -1, &e);
+	assert_non_null(w->agent);
+	w->priv = fake_priv_last();
+	w->rpc = fake_rpc_last();
+	fake_priv_root(w->priv, 0, "ROOT of istiod");
+}
+
+static void end(struct world *w)
+{
+	agent_free(&w->agent);
+	config_clear(&w->config);
+	fake_loop_advance(w->loop, 0);
+	fake_loop_end(&w->loop);
+}
+
+static void manifest(struct world *w, const char *uid, const char *name, const char *more)
+{
+	auto_free char *file = mem_printf("%s.yaml", uid);
+	auto_free char *text = mem_printf(
+	    "uid: %s\nname: %s\nnamespace: demo\nservice_account: web\n%s", uid, name, more);
+
+	fake_priv_manifest(w->priv, file, text);
+	fake_loop_advance(w->loop, 0);
+}
+
+static char *base64url(const char *text)
+{
+	static const char digits[] =
+	    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+	size_t n = strlen(text), at = 0;
+	char *out = mem_zalloc(n * 4 / 3 + 8);
+
+	for (size_t i = 0; i < n; i += 3) {
+		uint32_t v = (uint32_t)(unsigned char)text[i] << 16;
+
+		v |= i + 1 < n ? (uint32_t)(unsigned char)text[i + 1] << 8 : 0;
+		v |= i + 2 < n ? (uint32_t)(unsigned char)text[i + 2] : 0;
+		for (unsigned k = 0; k < 4 && i + k <= n; k++)
+			out[at++] = digits[v >> (18 - 6 * k) & 63];
+	}
+	return out;
+}
+
+/* A token as the kubelet makes it; the signature is istiod's business. */
+static char *token_for(const char *uid, const char *sa)
+{
+	auto_free char *claims =
+	    mem_printf("{\"aud\":[\"istio-ca\"],\"exp\":1900000000,\"sub\":"
+		       "\"system:serviceaccount:demo:%s\",\"kubernetes.io\":{"
+		       "\"namespace\":\"demo\",\"serviceaccount\":{\"name\":\"%s\"},"
+		       "\"pod\":{\"name\":\"p\",\"uid\":\"%s\"}}}",
+		sa, sa, uid);
+	auto_free char *header = base64url("{\"alg\":\"RS256\"}");
+	auto_free char *payload = base64url(claims);
+
+	return mem_printf("%s.%s.c2ln", header, payload);
+}
+
+static void give_token(struct world *w, const struct uuid *pod, const char *uid, const char *sa)
+{
+	auto_free char *jwt = token_for(uid, sa);
+
+	fake_priv_token(w->priv, pod, jwt);
+	fake_loop_advance(w->loop, 0);
+}
+
+/* A listener without a name: nobody connects in these tests. */
+static int listener(void)
+{
+	const struct sockaddr_un any = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	assert_int_equal(bind(fd, (const struct sockaddr *)&any, sizeof(any.sun_family)), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	return fd;
+}
+
+static void serve(struct world *w, const struct uuid *pod)
+{
+	fake_priv_added(w->priv, pod, NULL);
+	fake_loop_advance(w->loop, 0);
+	fake_priv_listening(w->priv, pod, PRIV_LISTEN_SDS, listener(), NULL);
+	fake_priv_listening(w->priv, pod, PRIV_LISTEN_XDS, listener(), NULL);
+	fake_loop_advance(w->loop, 0);
+}
+
+/* The request in the last opened stream, as the number of its key; asserts the caller's token. */
+static struct rpc_stream *csr_of(struct world *w, unsigned i, const char *token)
+{
+	struct rpc_stream *s = fake_rpc_stream(w->rpc, i);
+	auto_free char *bearer = mem_printf("Bearer %s", token);
+
+	assert_non_null(s);
+	assert_string_equal(
+	    fake_rpc_how(s)->method, "/istio.v1.auth.IstioCertificateService/CreateCertificate");
+	assert_string_equal(fake_rpc_header(s, "authorization"), bearer);
+	return s;
+}
+
+static void answer_csr(struct world *w, struct rpc_stream *s, int key, const char *root)
+{
+	int64_t now = loop_now_ms(w->loop) / 1000;
+	const struct fake_leaf leaf = {
+	    key, "abc1", "spiffe://cluster.local/ns/demo/sa/web", now - 120, now + 24 * 3600};
+	auto_free char *pem = fake_x509_leaf(&leaf);
+	struct evbuffer *b = evbuffer_new();
+
+	pbwire_put_bytes(b, 1, pem, strlen(pem));
+	pbwire_put_bytes(b, 1, root, strlen(root));
+	fake_rpc_push(s, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	fake_rpc_end(s, RPC_OK, "");
+	evbuffer_free(b);
+	fake_loop_advance(w->loop, 0);
+}
+
+static bool holds(const void *data, size_t len, const char *text)
+{
+	return data && memmem(data, len, text, strlen(text)) != NULL;
+}
+
+/* Envoy's first request for one secret. */
+static struct rpc_stream *ask_secret(struct world *w, unsigned server, const char *name)
+{
+	struct rpc_stream *s = fake_rpc_call(fake_rpc_server(w->rpc, server),
+	    "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets");
+	struct evbuffer *node = evbuffer_new(), *q = evbuffer_new();
+	static const char type[] =
+	    "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+
+	pbwire_put_bytes(node, 1, "envoy", 5);
+	pbwire_put_bytes(q, 2, evbuffer_pullup(node, -1), evbuffer_get_length(node));
+	pbwire_put_bytes(q, 3, name, strlen(name));
+	pbwire_put_bytes(q, 4, type, strlen(type));
+	fake_loop_advance(w->loop, 0);
+	fake_rpc_push(s, evbuffer_pullup(q, -1), evbuffer_get_length(q));
+	fake_loop_advance(w->loop, 0);
+	evbuffer_free(node);
+	evbuffer_free(q);
+	return s;
+}
+
+static void a_pod_gets_directory_bootstrap_and_secret(void **state)
+{
+	struct world w;
+	struct rpc_stream *secret;
+	auto_free char *jwt = token_for(UID_A, "web");
+	const void *sent;
+	size_t len;
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", "");
+	assert_int_equal(fake_priv_waiting(w.priv, PRIV_POD_ADD), 1);
+	assert_int_equal(fake_priv_writes(w.priv, &w.a, PRIV_FILE_BOOTSTRAP), 0);
+	fake_priv_added(w.priv, &w.a, NULL);
+	fake_loop_advance(w.loop, 0);
+	assert_int_equal(fake_priv_writes(w.priv, &w.a, PRIV_FILE_BOOTSTRAP), 1);
+	assert_non_null(strstr(
+	    fake_priv_written(w.priv, &w.a, PRIV_FILE_BOOTSTRAP, &len), "~web-0.demo~demo.svc."));
+
+	/* Envoy asks before there is a certificate, or a token to get one: it waits, unanswered. */
+	secret = ask_secret(&w, 0, "default");
+	assert_true(fake_rpc_accepted(secret));
+	fake_loop_advance(w.loop, 1000);
+	assert_int_equal(fake_rpc_sent(secret), 0);
+	assert_int_equal(fake_rpc_opened(w.rpc), 0);
+
+	give_token(&w, &w.a, UID_A, "web");
+	fake_loop_advance(w.loop, 100);
+	assert_int_equal(fake_rpc_opened(w.rpc), 1);
+	answer_csr(&w, csr_of(&w, 0, jwt), fake_x509_keys(), "ROOT one");
+	assert_int_equal(fake_rpc_sent(secret), 1);
+	sent = fake_rpc_sent_bytes(secret, 0, &len);
+	assert_true(holds(sent, len, "SECRET KEY"));
+	assert_string_equal(fake_priv_written(w.priv, &w.a, PRIV_FILE_ROOT, &len), "ROOT one\n");
+	end(&w);
+}
+
+static void two_pods_of_one_account_share_one_csr(void **state)
+{
+	struct world w;
+	struct rpc_stream *first, *second;
+	auto_free char *jwt = token_for(UID_A, "web");
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", "");
+	manifest(&w, UID_B, "web-1", "");
+	fake_priv_added(w.priv, &w.a, NULL);
+	fake_priv_added(w.priv, &w.b, NULL);
+	fake_loop_advance(w.loop, 0);
+	give_token(&w, &w.a, UID_A, "web");
+	first = ask_secret(&w, 0, "default");
+	second = ask_secret(&w, 1, "default");
+	fake_loop_advance(w.loop, 100);
+	answer_csr(&w, csr_of(&w, 0, jwt), fake_x509_keys(), "ROOT one");
+	assert_int_equal(fake_rpc_opened(w.rpc), 1);
+	assert_int_equal(fake_rpc_sent(first), 1);
+
+	/* The second pod has no token of its own yet: nothing for it, though the certificate is
+	 * here. */
+	assert_int_equal(fake_rpc_sent(second), 0);
+	give_token(&w, &w.b, UID_B, "web");
+	fake_loop_advance(w.loop, 100);
+	assert_int_equal(fake_rpc_sent(second), 1);
+	assert_int_equal(fake_rpc_opened(w.rpc), 1);
+	end(&w);
+}
+
+static void a_token_of_another_pod_or_account_opens_nothing(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", "");
+	fake_priv_added(w.priv, &w.a, NULL);
+	fake_loop_advance(w.loop, 0);
+	give_token(&w, &w.a, UID_B, "web");
+	fake_loop_advance(w.loop, 5000);
+	assert_int_equal(fake_rpc_opened(w.rpc), 0);
+	give_token(&w, &w.a, UID_A, "admin");
+	fake_loop_advance(w.loop, 5000);
+	assert_int_equal(fake_rpc_opened(w.rpc), 0);
+	give_token(&w, &w.a, UID_A, "web");
+	fake_loop_advance(w.loop, 5000);
+	assert_int_equal(fake_rpc_opened(w.rpc), 1);
+	end(&w);
+}
+
+static void a_refused_environment_starts_nothing(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", "env: {SECRET_TTL: 400h}\n");
+	assert_int_equal(fake_priv_waiting(w.priv, PRIV_POD_ADD), 0);
+	manifest(&w, UID_A, "web-0", "env: {SECRET_TTL: 2h}\n"); /* mended */
+	assert_int_equal(fake_priv_waiting(w.priv, PRIV_POD_ADD), 1);
+	end(&w);
+}
+
+static void a_refused_change_leaves_the_pod_alone(void **state)
+{
+	struct world w;
+	struct rpc_stream *secret;
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", "");
+	fake_priv_added(w.priv, &w.a, NULL);
+	fake_loop_advance(w.loop, 0);
+	secret = ask_secret(&w, 0, "default");
+	manifest(&w, UID_A, "web-0", "env: {SECRET_TTL: 400h}\n");
+	assert_false(fake_rpc_ended(secret));
+	assert_int_equal(fake_priv_waiting(w.priv, PRIV_POD_ADD), 0);
+
+	/* A good one restarts the services; the directory is adopted, never dropped. */
+	manifest(&w, UID_A, "web-0", "labels: {app: web}\n");
+	assert_true(fake_rpc_ended(secret));
+	assert_int_equal(fake_priv_waiting(w.priv, PRIV_POD_ADD), 1);
+	assert_int_equal(fake_priv_removals(w.priv, &w.a), 0);
+	end(&w);
+}
+
+static void a_removed_pod_is_undone(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", "");
+	manifest(&w, UID_B, "web-1", "");
+	serve(&w, &w.a);
+	fake_priv_manifest(w.priv, UID_A ".yaml", NULL);
+	fake_loop_advance(w.loop, 0);
+	assert_int_equal(fake_priv_removals(w.priv, &w.a), 1);
+	assert_false(fake_priv_follows(w.priv, PRIV_FOLLOW_TOKEN, &w.a, 0));
+	assert_int_equal(fake_priv_removals(w.priv, &w.b), 0);
+	end(&w);
+}
+
+static void every_stage_can_be_the_last(void **state)
+{
+	(void)state;
+	for (int stage = 0; stage < 5; stage++) {
+		struct world w;
+
+		begin(&w);
+		if (stage >= 1)
+			manifest(&w, UID_A, "web-0", "");
+		if (stage >= 2)
+			serve(&w, &w.a);
+		if (stage >= 3)
+			give_token(&w, &w.a, UID_A, "web");
+		if (stage >= 4)
+			(void)ask_secret(&w, 0, "ROOTCA");
+		end(&w); /* aborts if anything was left */
+	}
+}
+
+static void the_broker_goes_and_the_worker_ends(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	assert_false(agent_broker_lost(w.agent));
+	fake_priv_lose(w.priv);
+	assert_true(agent_broker_lost(w.agent));
+	end(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_pod_gets_directory_bootstrap_and_secret),
+	    cmocka_unit_test(two_pods_of_one_account_share_one_csr),
+	    cmocka_unit_test(a_token_of_another_pod_or_account_opens_nothing),
+	    cmocka_unit_test(a_refused_environment_starts_nothing),
+	    cmocka_unit_test(a_refused_change_leaves_the_pod_alone),
+	    cmocka_unit_test(a_removed_pod_is_undone),
+	    cmocka_unit_test(every_stage_can_be_the_last),
+	    cmocka_unit_test(the_broker_goes_and_the_worker_ends),
+	};
+
+	return !!cmocka_run_group_tests(tests, NULL, NULL);
+}
