@@ -1,0 +1,419 @@
+/* uds_test.c - real sockets, a scripted broker: who is served, and after what.
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "../../../agentd/base/err.h"
+#include "../../../agentd/base/mem.h"
+#include "../../../agentd/proxy/uds.h"
+#include "../../fake/loop.h"
+#include "../../fake/priv.h"
+#include "../../fake/rpc.h"
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
+enum { WAITING_MAX = 16, PEERS_MAX = 32 };
+
+struct world {
+	struct loop *loop;
+	struct rpc *rpc;
+	struct rpc_server *server;
+	struct priv *priv;
+	struct uuid pod;
+	struct uds *uds;
+	char dir[32];
+	int peers[PEERS_MAX];
+	unsigned npeers;
+	uint64_t cookie; /* of our own network namespace */
+	int told;        /* listening events */
+	char why[ERR_MSG_SIZE];
+	bool free_when_told;
+	char ips[256];
+	unsigned served_before_ips;
+};
+
+static void on_listening(void *ctx, const struct err *e)
+{
+	struct world *w = ctx;
+
+	w->told++;
+	snprintf(w->why, sizeof(w->why), "%s", e ? e->msg : "");
+	if (w->free_when_told)
+		uds_free(&w->uds);
+}
+
+static void on_addresses(void *ctx, const char *const *ips, size_t n)
+{
+	struct world *w = ctx;
+
+	w->ips[0] = '\0';
+	for (size_t i = 0; i < n; i++)
+		sprintf(w->ips + strlen(w->ips), "%s ", ips[i]);
+	w->served_before_ips = fake_rpc_adopted(w->server);
+}
+
+static void on_incoming(void *ctx, struct rpc_stream *s, const char *method)
+{
+	(void)ctx, (void)s, (void)method;
+}
+
+static uint64_t own_cookie(void)
+{
+	auto_close int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len);
+	return cookie;
+}
+
+static int setup(void **state)
+{
+	static const struct rpc_server_options options = {.max_message = 1, .max_streams = 1};
+	static const struct uds_events events = {on_listening, on_addresses};
+	struct world *w = mem_zalloc(sizeof(*w));
+
+	strcpy(w->dir, "/tmp/uds_test.XXXXXX");
+	assert_non_null(mkdtemp(w->dir));
+	w->cookie = own_cookie();
+	w->loop = fake_loop();
+	w->rpc = rpc_new(w->loop);
+	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
+	w->priv = fake_priv();
+	uuid_parse(&w->pod, "11111111-1111-1111-1111-111111111111");
+	w->uds = uds_new(w->loop, w->priv, &w->pod, "demo/web-0", w->server, &events, w);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+	char path[64];
+
+	uds_free(&w->uds);
+	for (unsigned i = 0; i < w->npeers; i++)
+		close(w->peers[i]);
+	for (int kind = 0; kind < PRIV_LISTENER_END; kind++) {
+		snprintf(path, sizeof(path), "%s/%d", w->dir, kind);
+		unlink(path);
+	}
+	rmdir(w->dir);
+	assert_int_equal(fake_priv_live(w->priv), 0);
+	priv_free(&w->priv);
+	rpc_server_free(&w->server);
+	rpc_free(&w->rpc);
+	fake_loop_end(&w->loop);
+	free(w);
+	return 0;
+}
+
+static struct sockaddr_un address_of(const struct world *w, int kind)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s/%d", w->dir, kind);
+	return a;
+}
+
+/* The broker hands over one socket. */
+static void hand_over(struct world *w, int kind)
+{
+	struct sockaddr_un a = address_of(w, kind);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(fd, 64), 0);
+	fake_priv_listening(w->priv, &w->pod, (enum priv_listener)kind, fd, NULL);
+}
+
+static void listen_on_both(struct world *w)
+{
+	hand_over(w, PRIV_LISTEN_SDS);
+	hand_over(w, PRIV_LISTEN_XDS);
+	assert_int_equal(w->told, 1);
+}
+
+static int connect_to(struct world *w, int kind)
+{
+	struct sockaddr_un a = address_of(w, kind);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	assert_true(w->npeers < PEERS_MAX);
+	w->peers[w->npeers++] = fd;
+	return connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 ? fd : -1;
+}
+
+/* A connection from here, accepted. */
+static int visit(struct world *w)
+{
+	int fd = connect_to(w, PRIV_LISTEN_XDS);
+
+	assert_true(fd >= 0);
+	fake_loop_advance(w->loop, 0);
+	return fd;
+}
+
+static void broker_says(struct world *w, uint64_t cookie, const char *ip4, const char *ip6)
+{
+	struct priv_address a[2] = {{.family = AF_INET}, {.family = AF_INET6}};
+	struct priv_netns n = {.cookie = cookie, .addresses = a};
+
+	if (ip4)
+		inet_pton(AF_INET, ip4, a[n.naddresses++].bytes);
+	if (ip6) {
+		a[n.naddresses].family = AF_INET6;
+		inet_pton(AF_INET6, ip6, a[n.naddresses++].bytes);
+	}
+	fake_priv_netns(w->priv, &w->pod, &n, NULL);
+}
+
+static bool is_closed(int fd)
+{
+	char c;
+
+	return recv(fd, &c, 1, MSG_DONTWAIT) == 0;
+}
+
+static void assert_dump(const struct world *w, const char *expect)
+{
+	json_t *dump = uds_dump(w->uds);
+	auto_free char *text = json_dumps(dump, JSON_SORT_KEYS);
+
+	json_decref(dump);
+	assert_string_equal(text, expect);
+}
+
+static void listening_is_told_when_both_sockets_are_there(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_LISTEN), 2);
+	hand_over(w, PRIV_LISTEN_XDS);
+	assert_int_equal(w->told, 0);
+	hand_over(w, PRIV_LISTEN_SDS);
+	assert_int_equal(w->told, 1);
+	assert_string_equal(w->why, "");
+}
+
+static void one_socket_is_not_enough(void **state)
+{
+	struct world *w = *state;
+
+	hand_over(w, PRIV_LISTEN_SDS);
+	fake_priv_listening(w->priv, &w->pod, PRIV_LISTEN_XDS, -1, "no space left");
+	assert_int_equal(w->told, 1);
+	assert_non_null(strstr(w->why, "no space left"));
+	assert_int_equal(connect_to(w, PRIV_LISTEN_SDS), -1); /* the other one is closed */
+}
+
+static void a_failure_cancels_the_other_request(void **state)
+{
+	struct world *w = *state;
+
+	fake_priv_listening(w->priv, &w->pod, PRIV_LISTEN_SDS, -1, "denied");
+	assert_int_equal(w->told, 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_LISTEN), 0);
+}
+
+static void the_owner_may_leave_when_told(void **state)
+{
+	struct world *w = *state;
+
+	w->free_when_told = true;
+	listen_on_both(w);
+	assert_null(w->uds);
+}
+
+static void the_first_connection_is_looked_at_then_served(void **state)
+{
+	struct world *w = *state;
+	char expect[160];
+
+	listen_on_both(w);
+	visit(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	assert_int_equal(fake_rpc_adopted(w->server), 0);
+	broker_says(w, w->cookie, "10.0.0.7", "fd00::7");
+	assert_string_equal(w->ips, "10.0.0.7 fd00::7 ");
+	assert_int_equal(w->served_before_ips, 0);
+	assert_int_equal(fake_rpc_adopted(w->server), 1);
+	/* The next one shows the same cookie, on either socket. */
+	visit(w);
+	connect_to(w, PRIV_LISTEN_SDS);
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 0);
+	assert_int_equal(fake_rpc_adopted(w->server), 3);
+	snprintf(expect, sizeof(expect),
+	    "{\"accepted\": 3, \"last_refusal\": \"\", \"netns_cookie\": \"%llu\", "
+	    "\"refused\": 0, \"waiting\": 0}",
+	    (unsigned long long)w->cookie);
+	assert_dump(w, expect);
+}
+
+static void a_refused_connection_is_closed(void **state)
+{
+	struct world *w = *state;
+	int fd;
+
+	listen_on_both(w);
+	fd = visit(w);
+	fake_priv_netns(w->priv, &w->pod, NULL, "the host's network namespace");
+	assert_true(is_closed(fd));
+	assert_int_equal(fake_rpc_adopted(w->server), 0);
+	assert_string_equal(w->ips, "");
+	visit(w); /* nothing was learned */
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	assert_int_equal(fake_rpc_adopted(w->server), 1);
+	uds_free(&w->uds);
+}
+
+static void a_netns_without_addresses_is_served_too(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, NULL, NULL);
+	assert_string_equal(w->ips, "");
+	assert_int_equal(fake_rpc_adopted(w->server), 1);
+}
+
+/* Kernels below 5.14 have no cookie. */
+static void without_a_cookie_the_broker_is_asked_each_time(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	for (unsigned i = 1; i <= 3; i++) {
+		visit(w);
+		assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+		broker_says(w, 0, "10.0.0.7", NULL);
+		assert_int_equal(fake_rpc_adopted(w->server), i);
+	}
+}
+
+struct stranger {
+	struct world *world;
+	int fd, rc;
+};
+
+/* A thread of its own network namespace: what `unshare -n` in the pod would be. */
+static void *connect_from_elsewhere(void *arg)
+{
+	struct stranger *s = arg;
+
+	s->fd = -1;
+	s->rc = unshare(CLONE_NEWNET);
+	if (s->rc == 0)
+		s->fd = connect_to(s->world, PRIV_LISTEN_XDS);
+	return NULL;
+}
+
+static int visit_from_elsewhere(struct world *w)
+{
+	struct stranger s = {.world = w};
+	pthread_t t;
+
+	assert_int_equal(pthread_create(&t, NULL, connect_from_elsewhere, &s), 0);
+	pthread_join(t, NULL);
+	if (s.rc != 0)
+		skip(); /* not root */
+	assert_true(s.fd >= 0);
+	fake_loop_advance(w->loop, 0);
+	return s.fd;
+}
+
+static void another_netns_is_the_brokers_to_judge(void **state)
+{
+	struct world *w = *state;
+	int fd;
+
+	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	fd = visit_from_elsewhere(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	fake_priv_netns(w->priv, &w->pod, NULL, "another network namespace");
+	assert_true(is_closed(fd));
+	visit(w); /* the known one is still known */
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 0);
+	assert_int_equal(fake_rpc_adopted(w->server), 2);
+	/* After a reboot of the node the broker takes a new one; then the old one is the stranger.
+	 */
+	visit_from_elsewhere(w);
+	broker_says(w, w->cookie + 1000, "10.0.0.8", NULL);
+	assert_string_equal(w->ips, "10.0.0.8 ");
+	assert_int_equal(fake_rpc_adopted(w->server), 3);
+	visit(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	fake_priv_netns(w->priv, &w->pod, NULL, "another network namespace");
+	assert_int_equal(fake_rpc_adopted(w->server), 3);
+}
+
+static void few_connections_wait_for_the_broker(void **state)
+{
+	struct world *w = *state;
+	int fd;
+
+	listen_on_both(w);
+	for (int i = 0; i < WAITING_MAX; i++)
+		visit(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), WAITING_MAX);
+	fd = visit(w);
+	assert_true(is_closed(fd));
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), WAITING_MAX);
+	for (int i = 0; i < WAITING_MAX; i++)
+		broker_says(w, w->cookie, "10.0.0.7", NULL);
+	assert_int_equal(fake_rpc_adopted(w->server), WAITING_MAX);
+}
+
+static void what_waits_is_closed_at_the_end(void **state)
+{
+	struct world *w = *state;
+	int a, b;
+
+	listen_on_both(w);
+	a = visit(w);
+	b = visit(w);
+	uds_free(&w->uds);
+	assert_true(is_closed(a));
+	assert_true(is_closed(b));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(listening_is_told_when_both_sockets_are_there),
+	    TEST(one_socket_is_not_enough),
+	    TEST(a_failure_cancels_the_other_request),
+	    TEST(the_owner_may_leave_when_told),
+	    TEST(the_first_connection_is_looked_at_then_served),
+	    TEST(a_refused_connection_is_closed),
+	    TEST(a_netns_without_addresses_is_served_too),
+	    TEST(without_a_cookie_the_broker_is_asked_each_time),
+	    TEST(another_netns_is_the_brokers_to_judge),
+	    TEST(few_connections_wait_for_the_broker),
+	    TEST(what_waits_is_closed_at_the_end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

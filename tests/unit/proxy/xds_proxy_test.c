@@ -1,0 +1,804 @@
+/* xds_proxy_test.c - a pod's ADS stream between a scripted Envoy and a scripted istiod.
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../../../agentd/base/err.h"
+#include "../../../agentd/base/mem.h"
+#include "../../../agentd/base/metrics.h"
+#include "../../../agentd/pod/node.h"
+#include "../../../agentd/pod/pod.h"
+#include "../../../agentd/proxy/xds_proxy.h"
+#include "../../../agentd/security/token.h"
+#include "../../fake/istiod.h"
+#include "../../fake/loop.h"
+#include "envoy.h"
+
+#define SERVICE "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+#define SOTW_METHOD SERVICE "StreamAggregatedResources"
+#define DELTA_METHOD SERVICE "DeltaAggregatedResources"
+#define WORKLOAD TYPE_PREFIX "istio.workload.Workload"
+#define ENVOYS_NODE "sidecar~6.6.6.6~evil.prod~prod"
+#define OUR_NODE "sidecar~10.0.0.1~web-0.demo~demo.svc.cluster.local"
+#define OUR_METADATA "our metadata"
+
+/* What pod/node rendered: the two functions that xds_proxy asks. */
+const char *node_id(const struct node *n)
+{
+	(void)n;
+	return OUR_NODE;
+}
+
+const void *node_metadata_struct(const struct node *n, size_t *size)
+{
+	(void)n;
+	*size = strlen(OUR_METADATA);
+	return OUR_METADATA;
+}
+
+struct world {
+	struct loop *loop;
+	struct rpc *rpc;
+	struct rpc_server *server;
+	struct istiod *istiod;
+	struct pod pod;
+	struct token token;
+	const char *token_why; /* NULL: there is one */
+	struct xds_proxy *xds;
+	const char *nack; /* what the local handler says; NULL: it is content */
+	unsigned handled;
+};
+
+static void on_incoming(void *ctx, struct rpc_stream *s, const char *method)
+{
+	struct world *w = ctx;
+
+	xds_proxy_incoming(w->xds, s, method);
+}
+
+static const struct token *token_of(void *ctx, struct err *e)
+{
+	struct world *w = ctx;
+
+	if (!w->token_why)
+		return &w->token;
+	err_set(e, ERR_DENIED, "%s", w->token_why);
+	return NULL;
+}
+
+static int on_local(void *ctx, const struct rpc_msg *m, struct err *e)
+{
+	struct world *w = ctx;
+
+	assert_true(rpc_msg_size(m) > 0);
+	w->handled++;
+	return w->nack ? err_set(e, ERR_INVALID, "%s", w->nack) : 0;
+}
+
+static int setup(void **state)
+{
+	static const struct rpc_server_options options = {.max_message = 4 << 20, .max_streams = 9};
+	static const struct istiod_options plane = {.name = "plane",
+	    .address = "istiod:15012",
+	    .root = "SYSTEM",
+	    .server_name = "istiod",
+	    .trust_domain = "",
+	    .cluster_id = "c1",
+	    .mesh_id = "",
+	    .connections = 1};
+	struct world *w = mem_zalloc(sizeof(*w));
+
+	w->loop = fake_loop();
+	w->rpc = rpc_new(w->loop);
+	w->istiod = istiod_new(w->loop, w->rpc, NULL, &plane, 0);
+	strcpy(w->pod.ns, "demo");
+	strcpy(w->pod.name, "web-0");
+	strcpy(w->pod.label, "demo/web-0");
+	uuid_parse(&w->pod.uid, "11111111-1111-1111-1111-111111111111");
+	w->token.jwt = "the-token";
+	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
+	w->xds = xds_proxy_new(&w->pod, NULL, w->istiod, token_of, w);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	xds_proxy_free(&w->xds);
+	rpc_server_free(&w->server);
+	assert_int_equal(fake_istiod_waiting(w->istiod), 0);
+	assert_int_equal(fake_rpc_live(w->rpc), 0);
+	istiod_free(&w->istiod);
+	rpc_free(&w->rpc);
+	fake_loop_end(&w->loop);
+	metrics_clear();
+	free(w);
+	return 0;
+}
+
+static void settle(struct world *w)
+{
+	fake_loop_advance(w->loop, 0);
+}
+
+static struct rpc_stream *call(struct world *w, const char *method)
+{
+	struct rpc_stream *s = fake_rpc_call(w->server, method);
+
+	settle(w);
+	return s;
+}
+
+/* A stream on both sides; returns Envoy's. */
+static struct rpc_stream *connect_envoy(struct world *w, const char *method, struct rpc_stream **up)
+{
+	unsigned before = fake_rpc_opened(w->rpc);
+	struct rpc_stream *down = call(w, method);
+
+	assert_int_equal(fake_rpc_opened(w->rpc), before + 1);
+	*up = fake_rpc_stream(w->rpc, before);
+	return down;
+}
+
+#define ASK(w, down, flavour, ...)                                                                 \
+	do {                                                                                       \
+		SAY(down, flavour, __VA_ARGS__);                                                   \
+		settle(w);                                                                         \
+	} while (0)
+#define SOTW(w, down, ...) ASK(w, down, DISCOVERY_SOTW, __VA_ARGS__)
+#define DELTA(w, down, ...) ASK(w, down, DISCOVERY_DELTA, __VA_ARGS__)
+
+/* A response of istiod: the fields read have one number in both flavours. */
+static void answer(struct world *w, struct rpc_stream *up, const char *type, const char *nonce,
+    const char *resource)
+{
+	struct evbuffer *b = evbuffer_new();
+
+	say_text(b, 1, "v1");
+	say_text(b, 2, resource);
+	say_text(b, 4, type);
+	say_text(b, 5, nonce);
+	fake_rpc_push(up, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	evbuffer_free(b);
+	settle(w);
+}
+
+static void assert_sent(const struct rpc_stream *s, unsigned i, const void *bytes, size_t len)
+{
+	size_t sent_len;
+	const void *sent = fake_rpc_sent_bytes(s, i, &sent_len);
+
+	assert_non_null(sent);
+	assert_int_equal(sent_len, len);
+	assert_memory_equal(sent, bytes, len);
+}
+
+/* The i-th message to istiod is this request as Envoy would have made it. */
+static void assert_said(
+    const struct rpc_stream *up, unsigned i, enum discovery_flavour f, const struct say *q)
+{
+	struct evbuffer *b = say_bytes(f, q);
+
+	assert_sent(up, i, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	evbuffer_free(b);
+}
+#define ASSERT_SAID(up, i, f, ...) assert_said(up, i, f, &(struct say){__VA_ARGS__})
+
+/* The i-th message to istiod is `q` without its node, and then one node: Envoy's cluster and ours.
+ */
+static void assert_said_as_us(
+    const struct rpc_stream *up, unsigned i, enum discovery_flavour f, struct say q)
+{
+	struct evbuffer *b, *node = evbuffer_new();
+	bool had_node = q.node_id != NULL;
+
+	q.node_id = NULL;
+	b = say_bytes(f, &q);
+	if (had_node)
+		say_text(node, 2, "a cluster");
+	say_text(node, 1, OUR_NODE);
+	say_text(node, 3, OUR_METADATA);
+	pbwire_put_bytes(
+	    b, f == DISCOVERY_DELTA ? 1 : 2, evbuffer_pullup(node, -1), evbuffer_get_length(node));
+	assert_sent(up, i, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	evbuffer_free(b);
+	evbuffer_free(node);
+}
+#define ASSERT_SAID_AS_US(up, i, f, ...) assert_said_as_us(up, i, f, (struct say){__VA_ARGS__})
+
+static json_t *dump_at(const struct world *w, const char *key)
+{
+	json_t *dump = xds_proxy_dump(w->xds), *value = json_object_get(dump, key);
+
+	assert_non_null(value);
+	json_incref(value);
+	json_decref(dump);
+	return value;
+}
+
+static void assert_dump(const struct world *w, const char *key, const char *json)
+{
+	json_t *value = dump_at(w, key);
+	auto_free char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_SORT_KEYS);
+
+	json_decref(value);
+	assert_string_equal(text, json);
+}
+
+/* Of the types: what the account says about one of them. */
+static void assert_type(const struct world *w, const char *type, const char *json)
+{
+	json_t *types = dump_at(w, "types");
+	auto_free char *text = json_dumps(json_object_get(types, type), JSON_SORT_KEYS);
+
+	json_decref(types);
+	assert_non_null(text);
+	assert_string_equal(text, json);
+}
+
+static bool metric_is(const char *line)
+{
+	struct evbuffer *b = evbuffer_new();
+	bool found;
+
+	metrics_render(b);
+	evbuffer_add(b, "", 1);
+	found = strstr((char *)evbuffer_pullup(b, -1), line) != NULL;
+	evbuffer_free(b);
+	return found;
+}
+
+/* ---- the beginning ---- */
+
+static void the_upstream_mirrors_the_method_and_carries_the_token(void **state)
+{
+	struct world *w = *state;
+	static const char *const methods[] = {SOTW_METHOD, DELTA_METHOD};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct rpc_stream *up;
+
+		connect_envoy(w, methods[i], &up);
+		assert_string_equal(fake_rpc_how(up)->method, methods[i]);
+		assert_int_equal(fake_rpc_how(up)->deadline_ms, 0);
+		assert_string_equal(fake_rpc_header(up, "authorization"), "Bearer the-token");
+		assert_string_equal(fake_rpc_header(up, "clusterid"), "c1");
+		assert_dump(w, "flavour", i ? "\"delta\"" : "\"sotw\"");
+	}
+	assert_dump(w, "node_id", "\"" OUR_NODE "\"");
+	assert_int_equal(fake_rpc_status(call(w, SERVICE "Other")), RPC_UNIMPLEMENTED);
+}
+
+/* istiod-live.md 1.3: Envoy's stream is held while istiod is away, and its requests with it. */
+static void envoy_is_held_until_its_turn_comes(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *down, *up;
+
+	fake_istiod_hold(w->istiod, true);
+	down = call(w, SOTW_METHOD);
+	assert_true(fake_rpc_paused(down));
+	assert_memory_equal(fake_istiod_first_pod(w->istiod), &w->pod.uid, sizeof(w->pod.uid));
+	assert_dump(w, "why_not", "\"waiting for a turn at istiod\"");
+	/* The first arrives in spite of the pause, the second stays with rpc. */
+	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	SOTW(w, down, .type = TYPE_LISTENER);
+	assert_int_equal(fake_rpc_opened(w->rpc), 0);
+	fake_istiod_hold(w->istiod, false);
+	settle(w);
+	up = fake_rpc_stream(w->rpc, 0);
+	assert_false(fake_rpc_paused(down));
+	assert_int_equal(fake_rpc_sent(up), 2);
+	ASSERT_SAID_AS_US(up, 0, DISCOVERY_SOTW, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	ASSERT_SAID(up, 1, DISCOVERY_SOTW, .type = TYPE_LISTENER);
+	assert_dump(w, "connected", "false");
+	assert_dump(w, "why_not", "\"istiod did not answer yet\"");
+	answer(w, up, TYPE_CLUSTER, "n", "r");
+	assert_dump(w, "connected", "true");
+	assert_dump(w, "why_not", "\"\"");
+}
+
+static void envoy_may_leave_before_its_turn(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *down;
+
+	fake_istiod_hold(w->istiod, true);
+	down = call(w, DELTA_METHOD);
+	DELTA(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	fake_rpc_end(down, RPC_CANCELLED, "gone");
+	settle(w);
+	assert_int_equal(fake_istiod_waiting(w->istiod), 0);
+}
+
+static void without_a_valid_token_istiod_is_not_asked(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *down;
+
+	w->token_why = "token: expired 3 minutes ago";
+	down = call(w, DELTA_METHOD);
+	assert_int_equal(fake_rpc_status(down), RPC_UNAUTHENTICATED);
+	assert_string_equal(fake_rpc_why(down), "token: expired 3 minutes ago");
+	assert_int_equal(fake_istiod_opened(w->istiod), 0);
+	assert_dump(w, "why_not", "\"token: expired 3 minutes ago\"");
+	w->token_why = NULL; /* read anew for the next one */
+	connect_envoy(w, DELTA_METHOD, &down);
+}
+
+static void an_open_that_fails_ends_envoys_stream(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *down;
+
+	fake_istiod_refuse(w->istiod, "header cannot be sent");
+	down = call(w, DELTA_METHOD);
+	assert_int_equal(fake_rpc_status(down), RPC_UNAVAILABLE);
+	assert_string_equal(fake_rpc_why(down), "header cannot be sent");
+	assert_true(metric_is("istio_agent_istiod_connection_failures{pod=\"web-0\","
+			      "namespace=\"demo\"} 1\n"));
+}
+
+/* ---- requests ---- */
+
+static void only_requests_with_a_node_are_changed(void **state)
+{
+	struct world *w = *state;
+
+	for (int delta = 0; delta < 2; delta++) {
+		struct rpc_stream *up, *down;
+
+		down = connect_envoy(w, delta ? DELTA_METHOD : SOTW_METHOD, &up);
+		ASK(w, down, delta, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .names = {"a"});
+		ASSERT_SAID_AS_US(
+		    up, 0, delta, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .names = {"a"});
+		ASK(w, down, delta, .type = TYPE_LISTENER, .names = {"b"}, .nonce = "n");
+		ASSERT_SAID(up, 1, delta, .type = TYPE_LISTENER, .names = {"b"}, .nonce = "n");
+		ASK(w, down, delta, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+		ASSERT_SAID_AS_US(up, 2, delta, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+		assert_int_equal(fake_rpc_sent(up), 3);
+	}
+}
+
+static void a_first_request_without_a_node_gets_ours(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+
+	SOTW(w, down, .type = TYPE_CLUSTER);
+	ASSERT_SAID_AS_US(up, 0, DISCOVERY_SOTW, .type = TYPE_CLUSTER);
+	SOTW(w, down, .type = TYPE_CLUSTER);
+	ASSERT_SAID(up, 1, DISCOVERY_SOTW, .type = TYPE_CLUSTER);
+}
+
+static void a_malformed_request_ends_both_sides(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+
+	fake_rpc_push(down, "\x22\xff", 2);
+	settle(w);
+	assert_int_equal(fake_rpc_status(down), RPC_INVALID_ARGUMENT);
+	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
+	assert_int_equal(fake_rpc_sent(up), 0);
+}
+
+/* ---- responses and the account of them ---- */
+
+/* With a resource that is no message and fields that nobody knows. */
+static void responses_reach_envoy_as_they_came(void **state)
+{
+	static const char rest[] = "\x12\x03\xff\xfe\xfd\x32\x01x\xf8\x07\x01";
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+	struct evbuffer *b = evbuffer_new();
+
+	say_text(b, 4, WORKLOAD);
+	evbuffer_add(b, rest, sizeof(rest) - 1);
+	fake_rpc_push(up, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	settle(w);
+	assert_sent(down, 0, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	evbuffer_free(b);
+	answer(w, up, TYPE_CLUSTER, "n2", NULL);
+	assert_int_equal(fake_rpc_sent(down), 2);
+}
+
+static void foreign_types_are_dropped_without_an_ack(void **state)
+{
+	static const char *const foreign[] = {TYPE_PREFIX "istio.workload.Address",
+	    TYPE_PREFIX "istio.security.Authorization", TYPE_NAME_TABLE, "envoy.config.x",
+	    TYPE_PREFIX "envoyx", ""};
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	for (size_t i = 0; i < sizeof(foreign) / sizeof(*foreign); i++)
+		answer(w, up, foreign[i], "n", "r");
+	assert_int_equal(fake_rpc_sent(down), 0);
+	assert_int_equal(fake_rpc_sent(up), 0);
+}
+
+static void acks_and_nacks_are_kept_account_of(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+
+	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	answer(w, up, TYPE_CLUSTER, "n1", "r");
+	assert_type(w, TYPE_CLUSTER,
+	    "{\"acked\": 0, \"last_nack\": \"\", \"nacked\": 0, "
+	    "\"nonce\": \"n1\", \"version\": \"v1\"}");
+	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "stale");
+	SOTW(w, down, .type = TYPE_LISTENER, .nonce = "n1");
+	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "n1");
+	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "n1", .names = {"more"}); /* no second ACK */
+	answer(w, up, TYPE_CLUSTER, "n2", "r");
+	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "n2", .nack = "no such \x01 cluster");
+	assert_type(w, TYPE_CLUSTER,
+	    "{\"acked\": 1, \"last_nack\": \"no such ? cluster\", \"nacked\": 1, "
+	    "\"nonce\": \"n2\", \"version\": \"v1\"}");
+	assert_int_equal(fake_rpc_sent(up), 6); /* and all of them went on */
+	/* A nonce belongs to its stream. */
+	down = connect_envoy(w, SOTW_METHOD, &up);
+	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .nonce = "n2");
+	assert_type(w, TYPE_CLUSTER,
+	    "{\"acked\": 1, \"last_nack\": \"no such ? cluster\", \"nacked\": 1, "
+	    "\"nonce\": \"\", \"version\": \"v1\"}");
+}
+
+static void the_account_is_bounded(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+	json_t *types;
+
+	for (int i = 0; i < 20; i++) {
+		char type[80];
+
+		snprintf(type, sizeof(type), TYPE_PREFIX "envoy.%d", i);
+		answer(w, up, type, "n", "r");
+		SOTW(w, down, .node_id = ENVOYS_NODE, .type = type, .nonce = "n");
+	}
+	assert_int_equal(fake_rpc_sent(down), 20);
+	types = dump_at(w, "types");
+	assert_int_equal(json_object_size(types), 16);
+	json_decref(types);
+}
+
+static void a_malformed_response_ends_both_sides(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+
+	fake_rpc_push(up, "\x22\xff", 2);
+	settle(w);
+	assert_int_equal(fake_rpc_status(down), RPC_INTERNAL);
+	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
+}
+
+/* ---- types that agentd takes itself ---- */
+
+static void take_locals(struct world *w)
+{
+	xds_proxy_take(w->xds, TYPE_NAME_TABLE, on_local, w);
+	xds_proxy_take(w->xds, TYPE_PROXY_CONFIG, on_local, w);
+}
+
+/* istio-agent.md 0.3: after the first request for listeners, in order, once per stream, no node. */
+static void own_subscriptions_follow_the_first_lds_request(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down;
+
+	take_locals(w);
+	for (int i = 0; i < 4; i++) {
+		enum discovery_flavour f = i % 2;
+
+		down = connect_envoy(w, f ? DELTA_METHOD : SOTW_METHOD, &up);
+		ASK(w, down, f, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+		assert_int_equal(fake_rpc_sent(up), 1);
+		ASK(w, down, f, .type = TYPE_LISTENER);
+		assert_int_equal(fake_rpc_sent(up), 4);
+		ASSERT_SAID(up, 1, f, .type = TYPE_LISTENER);
+		ASSERT_SAID(up, 2, f, .type = TYPE_NAME_TABLE);
+		ASSERT_SAID(up, 3, f, .type = TYPE_PROXY_CONFIG);
+		ASK(w, down, f, .type = TYPE_LISTENER);
+		assert_int_equal(fake_rpc_sent(up), 5);
+	}
+}
+
+static void a_local_type_is_handled_and_acked(void **state)
+{
+	struct world *w = *state;
+
+	take_locals(w);
+	for (int delta = 0; delta < 2; delta++) {
+		struct rpc_stream *up;
+		struct rpc_stream *down = connect_envoy(w, delta ? DELTA_METHOD : SOTW_METHOD, &up);
+
+		w->nack = NULL;
+		w->handled = 0;
+		answer(w, up, TYPE_NAME_TABLE, "n1", "table");
+		assert_int_equal(w->handled, 1);
+		ASSERT_SAID(up, 0, delta, .type = TYPE_NAME_TABLE, .nonce = "n1", .version = "v1");
+		w->nack = "not a name table";
+		answer(w, up, TYPE_NAME_TABLE, "n2", "table");
+		assert_int_equal(w->handled, 2);
+		assert_int_equal(fake_rpc_sent(up), 2);
+		assert_int_equal(fake_rpc_sent(down), 0);
+	}
+	assert_type(w, TYPE_NAME_TABLE,
+	    "{\"acked\": 2, \"last_nack\": \"not a name table\", \"nacked\": 2, "
+	    "\"nonce\": \"n2\", \"version\": \"v1\"}");
+}
+
+static void a_local_type_without_resources_is_passed_over(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	take_locals(w);
+	answer(w, up, TYPE_NAME_TABLE, "n1", NULL);
+	assert_int_equal(w->handled, 0);
+	assert_int_equal(fake_rpc_sent(up), 0);
+	assert_int_equal(fake_rpc_sent(down), 0);
+}
+
+/* ---- a slow side ---- */
+
+static void push_mib(struct world *w, struct rpc_stream *up, size_t mib)
+{
+	size_t len = mib << 20;
+	auto_free char *big = mem_zalloc(len + 1);
+
+	memset(big, 'x', len);
+	answer(w, up, TYPE_CLUSTER, "n", big);
+}
+
+/* Decision 6: agentd's own types never wait behind an Envoy that digests 5,000 clusters. */
+static void istiod_is_read_until_8_mib_wait_for_envoy(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	take_locals(w);
+	fake_rpc_stall(down, true);
+	push_mib(w, up, 3);
+	push_mib(w, up, 3);
+	assert_false(fake_rpc_paused(up));
+	answer(w, up, TYPE_NAME_TABLE, "n", "table");
+	assert_int_equal(w->handled, 1);
+	push_mib(w, up, 3);
+	assert_true(fake_rpc_paused(up));
+	answer(w, up, TYPE_LISTENER, "n", "waits at istiod");
+	assert_int_equal(fake_rpc_sent(down), 3);
+	fake_rpc_stall(down, false);
+	settle(w);
+	assert_false(fake_rpc_paused(up));
+	assert_int_equal(fake_rpc_sent(down), 4);
+}
+
+static void envoy_is_not_read_while_istiod_is_slow(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+	auto_free char *name = mem_zalloc((1 << 20) + 1);
+
+	memset(name, 'x', 1 << 20);
+	fake_rpc_stall(up, true);
+	DELTA(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .names = {name});
+	assert_true(fake_rpc_paused(down));
+	fake_rpc_stall(up, false);
+	settle(w);
+	assert_false(fake_rpc_paused(down));
+}
+
+/* ---- the end ---- */
+
+static void a_second_stream_displaces_the_first(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up1, *up2, *down1, *down2;
+
+	down1 = connect_envoy(w, SOTW_METHOD, &up1);
+	down2 = connect_envoy(w, DELTA_METHOD, &up2);
+	assert_int_equal(fake_rpc_status(down1), RPC_OK);
+	assert_int_equal(fake_rpc_status(up1), RPC_CANCELLED);
+	assert_false(fake_rpc_ended(down2));
+	assert_dump(w, "opened", "2");
+	assert_dump(w, "displaced", "1");
+	DELTA(w, down2, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	answer(w, up2, TYPE_CLUSTER, "n", "r");
+	assert_int_equal(fake_rpc_sent(up2), 1);
+	assert_int_equal(fake_rpc_sent(down2), 1);
+}
+
+static void a_stream_that_waits_can_be_displaced_too(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *first;
+
+	fake_istiod_hold(w->istiod, true);
+	first = call(w, SOTW_METHOD);
+	SOTW(w, first, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	call(w, SOTW_METHOD);
+	assert_int_equal(fake_rpc_status(first), RPC_OK);
+	assert_int_equal(fake_istiod_waiting(w->istiod), 1);
+	fake_istiod_hold(w->istiod, false);
+	settle(w);
+	assert_int_equal(fake_rpc_opened(w->rpc), 1);
+	/* What the first one said is forgotten. */
+	assert_int_equal(fake_rpc_sent(fake_rpc_stream(w->rpc, 0)), 0);
+}
+
+static void istiods_status_reaches_envoy(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	answer(w, up, TYPE_CLUSTER, "n", "r");
+	fake_rpc_end(up, RPC_PERMISSION_DENIED, "authorization failed");
+	settle(w);
+	assert_int_equal(fake_rpc_status(down), RPC_PERMISSION_DENIED);
+	assert_string_equal(fake_rpc_why(down), "authorization failed");
+	assert_dump(w, "connected", "false");
+	assert_dump(w, "why_not", "\"istiod: PERMISSION_DENIED: authorization failed\"");
+	assert_true(metric_is("istio_agent_istiod_connection_terminations{pod=\"web-0\","
+			      "namespace=\"demo\",type=\"error\"} 1\n"));
+}
+
+static void istiods_ok_is_ok_for_envoy(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	fake_rpc_end(up, RPC_OK, "");
+	settle(w);
+	assert_int_equal(fake_rpc_status(down), RPC_OK);
+	assert_dump(w, "why_not", "\"\"");
+}
+
+static void envoys_end_cancels_the_upstream(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	fake_rpc_end(down, RPC_CANCELLED, "gone");
+	settle(w);
+	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
+	down = connect_envoy(w, DELTA_METHOD, &up);
+	fake_rpc_half_close(down);
+	settle(w);
+	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
+	assert_int_equal(fake_rpc_status(down), RPC_OK);
+	assert_true(metric_is("istio_agent_envoy_connection_terminations{pod=\"web-0\","
+			      "namespace=\"demo\",type=\"cancelled\"} 2\n"));
+}
+
+/* istio-agent.md 1.8 */
+static void ends_are_counted_by_kind(void **state)
+{
+	static const struct {
+		int status;
+		const char *why;
+		bool answered, failure;
+		int cancelled, errors;
+	} ends[] = {
+	    {RPC_OK, "", true, false, 1, 0},
+	    {RPC_CANCELLED, "", true, false, 1, 0},
+	    {RPC_DEADLINE_EXCEEDED, "", true, false, 1, 0},
+	    {RPC_UNAVAILABLE, "transport is closing", true, false, 1, 0},
+	    {RPC_UNAVAILABLE, "Socket closed", true, false, 1, 0},
+	    {RPC_UNAVAILABLE, "something else", true, false, 0, 1},
+	    {RPC_INTERNAL, "transport is closing", true, false, 0, 1},
+	    {RPC_UNAVAILABLE, "connection refused", false, true, 0, 0},
+	    {RPC_PERMISSION_DENIED, "no", false, false, 0, 1},
+	};
+	struct world *w = *state;
+	int failures = 0, cancelled = 0, errors = 0;
+	char line[160];
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		struct rpc_stream *up;
+
+		connect_envoy(w, DELTA_METHOD, &up);
+		if (ends[i].answered)
+			answer(w, up, TYPE_CLUSTER, "n", "r");
+		fake_rpc_end(up, ends[i].status, ends[i].why);
+		settle(w);
+		failures += ends[i].failure;
+		cancelled += ends[i].cancelled;
+		errors += ends[i].errors;
+	}
+#define POD "pod=\"web-0\",namespace=\"demo\""
+	snprintf(
+	    line, sizeof(line), "istio_agent_istiod_connection_failures{" POD "} %d\n", failures);
+	assert_true(metric_is(line));
+	snprintf(line, sizeof(line),
+	    "istio_agent_istiod_connection_terminations{" POD ",type=\"cancelled\"} %d\n",
+	    cancelled);
+	assert_true(metric_is(line));
+	snprintf(line, sizeof(line),
+	    "istio_agent_istiod_connection_terminations{" POD ",type=\"error\"} %d\n", errors);
+	assert_true(metric_is(line));
+}
+
+static void messages_are_counted_and_forgotten_with_the_pod(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	take_locals(w);
+	DELTA(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	DELTA(w, down, .type = TYPE_LISTENER);
+	answer(w, up, TYPE_CLUSTER, "n", "r");
+	answer(w, up, TYPE_NAME_TABLE, "n", "r");
+	answer(w, up, "foreign", "n", "r");
+	assert_true(metric_is("istio_agent_xds_proxy_requests{" POD "} 2\n"));
+	assert_true(metric_is("istio_agent_xds_proxy_responses{" POD "} 3\n"));
+	xds_proxy_free(&w->xds);
+	assert_int_equal(fake_rpc_status(down), RPC_UNAVAILABLE);
+	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
+	assert_false(metric_is("web-0"));
+}
+
+static void two_pods_never_mix(void **state)
+{
+	struct world *w = *state, *other;
+	struct rpc_stream *up, *down, *other_up, *other_down;
+
+	setup((void **)&other);
+	other->token.jwt = "the other's";
+	down = connect_envoy(w, DELTA_METHOD, &up);
+	other_down = connect_envoy(other, DELTA_METHOD, &other_up);
+	assert_string_equal(fake_rpc_header(other_up, "authorization"), "Bearer the other's");
+	answer(w, up, TYPE_CLUSTER, "n", "r");
+	assert_int_equal(fake_rpc_sent(down), 1);
+	assert_int_equal(fake_rpc_sent(other_down), 0);
+	assert_dump(other, "displaced", "0");
+	teardown((void **)&other);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(the_upstream_mirrors_the_method_and_carries_the_token),
+	    TEST(envoy_is_held_until_its_turn_comes),
+	    TEST(envoy_may_leave_before_its_turn),
+	    TEST(without_a_valid_token_istiod_is_not_asked),
+	    TEST(an_open_that_fails_ends_envoys_stream),
+	    TEST(only_requests_with_a_node_are_changed),
+	    TEST(a_first_request_without_a_node_gets_ours),
+	    TEST(a_malformed_request_ends_both_sides),
+	    TEST(responses_reach_envoy_as_they_came),
+	    TEST(foreign_types_are_dropped_without_an_ack),
+	    TEST(acks_and_nacks_are_kept_account_of),
+	    TEST(the_account_is_bounded),
+	    TEST(a_malformed_response_ends_both_sides),
+	    TEST(own_subscriptions_follow_the_first_lds_request),
+	    TEST(a_local_type_is_handled_and_acked),
+	    TEST(a_local_type_without_resources_is_passed_over),
+	    TEST(istiod_is_read_until_8_mib_wait_for_envoy),
+	    TEST(envoy_is_not_read_while_istiod_is_slow),
+	    TEST(a_second_stream_displaces_the_first),
+	    TEST(a_stream_that_waits_can_be_displaced_too),
+	    TEST(istiods_status_reaches_envoy),
+	    TEST(istiods_ok_is_ok_for_envoy),
+	    TEST(envoys_end_cancels_the_upstream),
+	    TEST(ends_are_counted_by_kind),
+	    TEST(messages_are_counted_and_forgotten_with_the_pod),
+	    TEST(two_pods_never_mix),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
