@@ -1,0 +1,233 @@
+/* pod_test.c - the registry: one identity per uid, one observer, order of events. */
+#include "../../../agentd/pod/pod.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct seen {
+	int added, changed, removed;
+	struct pod *last;
+	struct pod_registry *registry;
+	bool found_when_removed;
+};
+
+static void on_added(void *ctx, struct pod *p)
+{
+	struct seen *s = ctx;
+
+	s->added++;
+	s->last = p;
+}
+
+static void on_changed(void *ctx, struct pod *p)
+{
+	struct seen *s = ctx;
+
+	s->changed++;
+	s->last = p;
+}
+
+static void on_removed(void *ctx, struct pod *p)
+{
+	struct seen *s = ctx;
+
+	s->removed++;
+	s->found_when_removed = pod_find(s->registry, &p->uid) != NULL;
+}
+
+static const struct pod_observer observer = {on_added, on_changed, on_removed};
+
+static struct pod spec_of(unsigned char id, const char *name)
+{
+	struct pod p = {.uid.bytes = {id}, .ns = "demo", .sa = "web"};
+
+	(void)snprintf(p.name, sizeof(p.name), "%s", name);
+	return p;
+}
+
+static void setup(struct seen *s)
+{
+	*s = (struct seen){0};
+	s->registry = pod_registry_new(&observer, s);
+}
+
+static void test_add_and_find(void **state)
+{
+	struct seen s;
+	struct pod spec = spec_of(1, "web-0");
+	struct err e;
+
+	(void)state;
+	setup(&s);
+	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(s.added, 1);
+	assert_ptr_equal(pod_find(s.registry, &spec.uid), s.last);
+	assert_ptr_not_equal(s.last, &spec); /* a copy */
+	assert_string_equal(s.last->label, "demo/web-0");
+	assert_string_equal(s.last->source, "manifest");
+	assert_int_equal(s.last->proxy_uid, 1337);
+	assert_int_equal(s.last->proxy_gid, 1337);
+	assert_true(json_is_object(s.last->env) && json_is_object(s.last->labels) &&
+		    json_is_object(s.last->annotations)); /* never NULL */
+	assert_false(s.last->ready);
+	assert_int_not_equal(s.last->state.code, 0);
+	pod_registry_free(&s.registry);
+	assert_null(s.registry);
+	assert_int_equal(s.removed, 0); /* the end of agentd is not the end of a pod */
+	pod_registry_free(&s.registry);
+}
+
+static void test_ready(void **state)
+{
+	struct seen s;
+	struct pod spec = spec_of(1, "web-0");
+	struct err e, why;
+
+	(void)state;
+	setup(&s);
+	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	pod_set_ready(s.last, NULL);
+	assert_true(s.last->ready);
+	assert_int_equal(s.last->state.code, 0);
+	err_set(&why, ERR_DENIED, "because");
+	pod_set_ready(s.last, &why);
+	assert_false(s.last->ready);
+	assert_string_equal(s.last->state.msg, "because");
+	pod_registry_free(&s.registry);
+}
+
+/* A change is told once; the same announcement again is no change. */
+static void test_change(void **state)
+{
+	struct seen s;
+	struct pod spec = spec_of(1, "web-0");
+	struct pod *p;
+	struct err e;
+
+	(void)state;
+	setup(&s);
+	spec.env = json_pack("{s:s}", "A", "1");
+	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	p = s.last;
+	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(s.changed, 0);
+	json_decref(spec.env);
+	spec.env = json_pack("{s:s}", "A", "2");
+	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(s.changed, 1);
+	assert_ptr_equal(s.last, p);
+	assert_string_equal(json_string_value(json_object_get(p->env, "A")), "2");
+	spec.labels = json_pack("{s:s}", "app", "web");
+	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	spec.annotations = json_pack("{s:s}", "x", "y");
+	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	spec.proxy_uid = 2000;
+	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(s.changed, 4);
+	assert_int_equal(s.added, 1);
+	json_decref(spec.env);
+	json_decref(spec.labels);
+	json_decref(spec.annotations);
+	pod_registry_free(&s.registry);
+}
+
+/* G4: a uid never becomes another pod. */
+static void test_identity_is_fixed(void **state)
+{
+	struct seen s;
+	struct pod spec = spec_of(1, "web-0"), other;
+	struct err e;
+
+	(void)state;
+	setup(&s);
+	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	other = spec;
+	strcpy(other.ns, "prod");
+	assert_int_equal(pod_add(s.registry, "manifest", &other, &e), -1);
+	other = spec;
+	strcpy(other.name, "web-1");
+	assert_int_equal(pod_add(s.registry, "manifest", &other, &e), -1);
+	other = spec;
+	strcpy(other.sa, "admin");
+	assert_int_equal(pod_add(s.registry, "manifest", &other, &e), -1);
+	assert_non_null(strstr(e.msg, "demo/web-0"));
+	assert_int_equal(pod_add(s.registry, "csi", &spec, &e), -1);
+	assert_non_null(strstr(e.msg, "manifest"));
+	assert_int_equal(s.changed, 0);
+	assert_string_equal(s.last->sa, "web");
+	pod_registry_free(&s.registry);
+}
+
+static void test_names_are_checked(void **state)
+{
+	static const char *const bad[] = {
+	    "", "Web", "web/0", "web_0", "-web", "web-", "a..b", "web\n"};
+	struct seen s;
+	struct err e;
+
+	(void)state;
+	setup(&s);
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct pod spec = spec_of(1, bad[i]);
+
+		assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), -1);
+		spec = spec_of(1, "web-0");
+		strcpy(spec.ns, bad[i]);
+		assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), -1);
+		spec = spec_of(1, "web-0");
+		strcpy(spec.sa, bad[i]);
+		assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), -1);
+	}
+	assert_int_equal(s.added, 0);
+	assert_null(pod_first(s.registry));
+	pod_registry_free(&s.registry);
+}
+
+static void test_order_and_remove(void **state)
+{
+	static const char *const names[] = {"c", "a", "b", "a"};
+	static const unsigned char expected[] = {2, 4, 3, 1};
+	struct seen s;
+	struct uuid uid = {{2}}, unknown = {{9}};
+	struct err e;
+	unsigned i = 0;
+
+	(void)state;
+	setup(&s);
+	for (unsigned char n = 0; n < 4; n++) {
+		struct pod spec = spec_of((unsigned char)(n + 1), names[n]);
+
+		assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	}
+	for (struct pod *p = pod_first(s.registry); p; p = p->next, i++)
+		assert_int_equal(p->uid.bytes[0], expected[i]);
+	assert_int_equal(i, 4);
+	pod_remove(s.registry, "manifest", &unknown);
+	pod_remove(s.registry, "csi", &uid); /* not this source's to remove */
+	assert_int_equal(s.removed, 0);
+	pod_remove(s.registry, "manifest", &uid);
+	assert_int_equal(s.removed, 1);
+	assert_false(s.found_when_removed);
+	assert_int_equal(pod_first(s.registry)->uid.bytes[0], 4);
+	pod_remove(s.registry, "manifest", &uid);
+	assert_int_equal(s.removed, 1);
+	pod_registry_free(&s.registry);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_add_and_find),
+	    cmocka_unit_test(test_ready),
+	    cmocka_unit_test(test_change),
+	    cmocka_unit_test(test_identity_is_fixed),
+	    cmocka_unit_test(test_names_are_checked),
+	    cmocka_unit_test(test_order_and_remove),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
