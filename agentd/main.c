@@ -50,10 +50,12 @@ static void on_signal(void *ctx)
 {
 	struct worker *w = ctx;
 	struct signalfd_siginfo info;
+	unsigned signo;
 
 	if (read(w->signal_fd, &info, sizeof(info)) != sizeof(info))
 		return;
-	log_info(NULL, "signal %u: ending", info.ssi_signo);
+	signo = info.ssi_signo;
+	log_info(NULL, "signal %u: ending", signo);
 	loop_stop(w->loop);
 }
 
