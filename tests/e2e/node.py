@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import yaml
 
@@ -16,6 +17,7 @@ from .pod import Pod
 from .run import RUN, TOP, Cgroup, Process, wait_for
 
 MODE = os.environ.get('AGENTD_MODE', 'asan')
+BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
 SANITIZER = re.compile(r'ERROR: \w+Sanitizer|runtime error:|Sanitizer: |ASSERTION|Assertion')
 
 
@@ -72,8 +74,9 @@ class Agentd:
 
     def __init__(self, directory, cgroup, istiod, mode=MODE):
         self.dir, self.cgroup = directory, cgroup
-        self.run, self.manifests = directory / 'run', directory / 'pods.d'
-        self._bin = TOP / 'build' / mode
+        self.run = directory.parent / 'run'  # the broker wants it short: it is part of sockets' addresses
+        self.manifests = directory / 'pods.d'
+        self._bin = BUILD / mode
         self.log = directory / 'agentd.log'
         self.root_file = istiod.root_file
         self.plane = {'name': 'istiod', 'address': istiod.address, 'root': str(self.root_file),

@@ -167,10 +167,6 @@ class Pod:
             return {c['serial_number'].lstrip('0').lower() for page in pages for c in page.get(what, ())}
         return serials('cert_chain'), serials('ca_cert')
 
-    def stat(self, name):
-        stats = self.netns.json(ADMIN, f'/stats?format=json&filter=^{name.replace(".", "[.]")}$')
-        return next((s['value'] for s in stats['stats'] if s.get('name') == name), 0)
-
     def remove(self):
         self.cgroup.remove()
         self.netns.remove()
