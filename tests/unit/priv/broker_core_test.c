@@ -1,0 +1,365 @@
+/* broker_core_test.c - each row of the request table, and what is no request at all. */
+#include "broker_rig.h"
+#include <sys/epoll.h>
+
+static mode_t mode_of(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(lstat(path, &st), 0);
+	return st.st_mode & 07777;
+}
+
+/* --- pods --------------------------------------------------------------------------------------
+ */
+
+static void test_directories_have_their_modes(void **state)
+{
+	struct rig *r = *state;
+
+	rig_add(r);
+	assert_int_equal(mode_of(r->run), 0711);
+	assert_int_equal(mode_of(rig_at(r, "run/pods")), 0700);
+	assert_int_equal(mode_of(rig_at(r, "run/pods/%s", rig_pod_text)), 0700);
+	assert_int_equal(mode_of(rig_mount(r, "")), 0755);
+	assert_int_equal(mode_of(rig_at(r, "run/admin.sock")), 0600);
+}
+
+/* The worker of a later broker adds again what is there already. */
+static void test_pod_add_twice_is_one_pod(void **state)
+{
+	struct rig *r = *state;
+	struct stat before, after;
+
+	rig_add(r);
+	assert_int_equal(stat(rig_mount(r, ""), &before), 0);
+	rig_add(r);
+	assert_int_equal(stat(rig_mount(r, ""), &after), 0);
+	assert_int_equal(before.st_ino, after.st_ino);
+}
+
+static void test_max_pods_is_the_limit(void **state)
+{
+	struct rig *r = *state;
+
+	for (uint8_t i = 0; i < 8; i++) {
+		struct uuid u = {{i, 1}};
+		rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &u});
+	}
+	rig_refused(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod}, ENOSPC, "--max-pods");
+	struct uuid first = {{0, 1}};
+	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &first});
+	rig_add(r);
+}
+
+static void test_every_row_of_a_pod_wants_it_added(void **state)
+{
+	struct rig *r = *state;
+	static const enum priv_op ops[] = {PRIV_POD_REMOVE, PRIV_LISTEN, PRIV_NETNS_OF, PRIV_WRITE};
+	int fd = rig_memfd("x", 1, RIG_SEALS);
+
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+		rig_refused(r,
+		    (struct rig_ask){.op = ops[i],
+			.pod = &rig_pod,
+			.fd = ops[i] == PRIV_NETNS_OF || ops[i] == PRIV_WRITE ? fd : 0},
+		    ENOENT, "not added");
+	rig_refused(r,
+	    (struct rig_ask){.op = PRIV_FOLLOW, .kind = PRIV_FOLLOW_TOKEN, .pod = &rig_pod}, ENOENT,
+	    "not added");
+	close(fd);
+}
+
+static void test_remove_takes_all_that_was_made(void **state)
+{
+	struct rig *r = *state;
+	int fd = rig_memfd("{}", 2, RIG_SEALS);
+
+	rig_add(r);
+	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	close(rig_listen(r, &rig_pod, PRIV_LISTEN_XDS));
+	rig_do(r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_BOOTSTRAP, 0, &rig_pod, fd});
+	rig_do(r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_ROOT, 0, &rig_pod, fd});
+	rig_file(rig_mount(r, ".XDS.new"), "left over by a death");
+	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	assert_int_equal(access(rig_at(r, "run/pods/%s", rig_pod_text), F_OK), -1);
+	close(fd);
+}
+
+/* Only known names: what somebody else put there is not deleted, and the reason is told. */
+static void test_remove_leaves_what_is_not_ours(void **state)
+{
+	struct rig *r = *state;
+
+	rig_add(r);
+	rig_file(rig_mount(r, "stranger"), "x");
+	rig_refused(
+	    r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod}, ENOTEMPTY, rig_pod_text);
+	assert_int_equal(access(rig_mount(r, "stranger"), F_OK), 0);
+	rig_refused(r, (struct rig_ask){.op = PRIV_LISTEN, .pod = &rig_pod}, ENOENT, "not added");
+}
+
+/* --- listeners ---------------------------------------------------------------------------------
+ */
+
+static void test_listeners_are_reachable_and_non_blocking(void **state)
+{
+	struct rig *r = *state;
+	static const char *const names[] = {"socket", "XDS"};
+
+	rig_add(r);
+	for (unsigned kind = 0; kind < PRIV_LISTENER_END; kind++) {
+		int l = rig_listen(r, &rig_pod, kind);
+		assert_int_equal(mode_of(rig_mount(r, names[kind])), 0666);
+		assert_true(fcntl(l, F_GETFL) & O_NONBLOCK);
+		assert_int_equal(accept(l, NULL, NULL), -1);
+		assert_int_equal(errno, EAGAIN);
+		int c = rig_connect(rig_mount(r, names[kind]));
+		int a = accept(l, NULL, NULL);
+		assert_true(c >= 0 && a >= 0);
+		close(a);
+		close(c);
+		close(l);
+	}
+	rig_refused(r, (struct rig_ask){PRIV_LISTEN, PRIV_LISTENER_END, 0, &rig_pod, 0}, EINVAL,
+	    "no listener");
+}
+
+/* --- files of a pod ----------------------------------------------------------------------------
+ */
+
+static void expect_mount_file(struct rig *r, const char *name, const char *text)
+{
+	char got[64] = "";
+	int fd = open(rig_mount(r, name), O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_true(read(fd, got, sizeof(got) - 1) >= 0);
+	close(fd);
+	assert_string_equal(got, text);
+	assert_int_equal(mode_of(rig_mount(r, name)), 0644);
+}
+
+static void test_write_renames_into_mount(void **state)
+{
+	struct rig *r = *state;
+	struct stat before, after;
+
+	rig_add(r);
+	for (int i = 0; i < 2; i++) {
+		int fd = rig_memfd(i ? "second" : "first", i ? 6 : 5, RIG_SEALS);
+		rig_do(r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_BOOTSTRAP, 0, &rig_pod, fd});
+		close(fd);
+		expect_mount_file(r, "envoy-rev.json", i ? "second" : "first");
+		assert_int_equal(stat(rig_mount(r, "envoy-rev.json"), i ? &after : &before), 0);
+	}
+	assert_int_not_equal(before.st_ino, after.st_ino); /* a reader never sees half of it */
+	int fd = rig_memfd("pem", 3, RIG_SEALS);
+	rig_do(r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_ROOT, 0, &rig_pod, fd});
+	close(fd);
+	expect_mount_file(r, "root-cert.pem", "pem");
+	assert_int_equal(access(rig_mount(r, ".root-cert.pem.new"), F_OK), -1);
+}
+
+static void refuse_write(struct rig *r, int fd, int code, const char *text)
+{
+	assert_true(fd >= 0);
+	rig_refused(
+	    r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_BOOTSTRAP, 0, &rig_pod, fd}, code, text);
+	assert_int_equal(access(rig_mount(r, "envoy-rev.json"), F_OK), -1);
+	close(fd);
+}
+
+static void test_write_takes_sealed_memory_only(void **state)
+{
+	struct rig *r = *state;
+	static char big[PRIV_FILE_SIZE_MAX + 1];
+	int pipes[2];
+
+	rig_add(r);
+	refuse_write(r, rig_memfd("x", 1, 0), EINVAL, "not sealed");
+	refuse_write(r, rig_memfd("x", 1, F_SEAL_SHRINK | F_SEAL_GROW), EINVAL, "not sealed");
+	refuse_write(r, rig_memfd("x", 1, F_SEAL_WRITE | F_SEAL_GROW), EINVAL, "not sealed");
+	refuse_write(r, rig_memfd("x", 1, F_SEAL_WRITE | F_SEAL_SHRINK), EINVAL, "not sealed");
+	refuse_write(r, rig_memfd(big, sizeof(big), RIG_SEALS), EFBIG, "1024 KiB");
+	refuse_write(r, open("/etc/passwd", O_RDONLY | O_CLOEXEC), EINVAL, "no memfd");
+	refuse_write(r, open("/dev/zero", O_RDONLY | O_CLOEXEC), EINVAL, "no memfd");
+	refuse_write(r, open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC), EINVAL, "no memfd");
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	close(pipes[1]);
+	refuse_write(r, pipes[0], EINVAL, "no memfd");
+
+	int fd = rig_memfd(big, PRIV_FILE_SIZE_MAX, RIG_SEALS);
+	rig_refused(
+	    r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_END, 0, &rig_pod, fd}, EINVAL, "no file");
+	rig_do(r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_BOOTSTRAP, 0, &rig_pod, fd});
+	close(fd);
+}
+
+/* --- what is no request ------------------------------------------------------------------------
+ */
+
+static void expect_broke(struct rig *r, const void *bytes, size_t size, const int *fds, int nfds)
+{
+	enum broker_state s = BROKER_SERVING;
+
+	rig_send(r, bytes, size, fds, nfds);
+	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
+		s = broker_turn(r->b, 0);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
+	broker_turn(r->b, 0);
+	close(r->fd);
+	rig_stop(r);
+	rig_start(r);
+}
+
+static int open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void test_protocol_violations_end_the_worker(void **state)
+{
+	struct rig *r = *state;
+	struct priv_request ok = {.id = 1, .op = PRIV_POD_ADD}, bad;
+	char longer[sizeof(ok) + 1] = {0};
+	int before = open_fds();
+
+	memcpy(longer, &ok, sizeof(ok));
+	expect_broke(r, &ok, sizeof(ok) - 1, NULL, 0);
+	expect_broke(r, longer, sizeof(longer), NULL, 0);
+	expect_broke(r, "", 0, NULL, 0); /* an empty packet is not the end of the worker */
+	expect_broke(r, "x", 1, NULL, 0);
+	for (int op = 0; op < 65536; op += op < PRIV_OP_END + 2 ? 1 : 9973) {
+		bad = (struct priv_request){.id = 1, .op = (uint16_t)op};
+		if (op == 0 || op >= PRIV_OP_END)
+			expect_broke(r, &bad, sizeof(bad), NULL, 0);
+	}
+	bad = (struct priv_request){.id = 0, .op = PRIV_POD_ADD};
+	expect_broke(r, &bad, sizeof(bad), NULL, 0);
+	assert_int_equal(open_fds(), before);
+}
+
+/* An fd where none is taken, none where one is, and two where one is: CMSG_SPACE has room for it.
+ */
+static void test_wrong_number_of_fds_ends_the_worker(void **state)
+{
+	struct rig *r = *state;
+	int before = open_fds();
+	int pipes[2], fds[64];
+
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	for (int i = 0; i < 64; i++)
+		fds[i] = pipes[0];
+	for (int op = PRIV_POD_ADD; op < PRIV_OP_END; op++) {
+		struct priv_request q = {.id = 1, .op = (uint16_t)op};
+		bool takes = op == PRIV_NETNS_OF || op == PRIV_WRITE;
+		expect_broke(r, &q, sizeof(q), fds, takes ? 0 : 1);
+		expect_broke(r, &q, sizeof(q), fds, 2);
+		expect_broke(r, &q, sizeof(q), fds, 5);
+		expect_broke(r, &q, sizeof(q), fds, 64);
+	}
+	close(pipes[0]);
+	close(pipes[1]);
+	assert_int_equal(open_fds(), before); /* none of them stayed */
+}
+
+static void test_a_closed_worker_has_left(void **state)
+{
+	struct rig *r = *state;
+	enum broker_state s = BROKER_SERVING;
+
+	shutdown(r->fd, SHUT_RDWR);
+	for (int i = 0; i < 4 && s == BROKER_SERVING; i++)
+		s = broker_turn(r->b, 0);
+	assert_int_equal(s, BROKER_WORKER_LEFT);
+}
+
+/* --- back-pressure -----------------------------------------------------------------------------
+ */
+
+/* A worker that never reads: the requests stay in the socket, no answer is lost or dropped. */
+static void test_answers_are_never_lost(void **state)
+{
+	struct rig *r = *state;
+	struct priv_request q = {.op = PRIV_POD_ADD, .uid = rig_pod};
+	struct priv_packet p;
+	uint32_t sent = 0;
+	int fd;
+
+	for (;; sent++) {
+		q.id = sent + 1;
+		if (send(r->fd, &q, sizeof(q), MSG_DONTWAIT) < 0) {
+			enum broker_state s = BROKER_SERVING;
+			for (int i = 0; i < RIG_TURNS; i++)
+				s = broker_turn(r->b, 0);
+			assert_int_equal(s, BROKER_SERVING);
+			if (send(r->fd, &q, sizeof(q), MSG_DONTWAIT) < 0)
+				break; /* both directions are full */
+		}
+	}
+	assert_true(sent > 100);
+	for (uint32_t id = 1; id <= sent; id++) {
+		assert_true(rig_next(r, &p, &fd));
+		assert_int_equal(p.id, id);
+		assert_int_equal(p.code, 0);
+	}
+	rig_quiet(r);
+}
+
+/* With both directions full the broker must sleep, not spin. */
+static void test_a_full_worker_costs_no_turns(void **state)
+{
+	struct rig *r = *state;
+	struct priv_request q = {.id = 1, .op = PRIV_UNFOLLOW};
+
+	while (send(r->fd, &q, sizeof(q), MSG_DONTWAIT) >= 0)
+		broker_turn(r->b, 0);
+	for (int i = 0; i < RIG_TURNS; i++)
+		broker_turn(r->b, 0);
+	struct epoll_event ev;
+	assert_int_equal(epoll_wait(broker_epoll(r->b), &ev, 1, 0), 0);
+}
+
+static void test_idle_means_no_event(void **state)
+{
+	struct rig *r = *state;
+	struct epoll_event ev;
+
+	rig_add(r);
+	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	int c = rig_connect(rig_mount(r, "socket")); /* a connection is no event of the broker's */
+	assert_true(c >= 0);
+	rig_quiet(r);
+	assert_int_equal(epoll_wait(broker_epoll(r->b), &ev, 1, 0), 0);
+	close(c);
+	close(l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
+	    T(test_directories_have_their_modes),
+	    T(test_pod_add_twice_is_one_pod),
+	    T(test_max_pods_is_the_limit),
+	    T(test_every_row_of_a_pod_wants_it_added),
+	    T(test_remove_takes_all_that_was_made),
+	    T(test_remove_leaves_what_is_not_ours),
+	    T(test_listeners_are_reachable_and_non_blocking),
+	    T(test_write_renames_into_mount),
+	    T(test_write_takes_sealed_memory_only),
+	    T(test_protocol_violations_end_the_worker),
+	    T(test_wrong_number_of_fds_ends_the_worker),
+	    T(test_a_closed_worker_has_left),
+	    T(test_answers_are_never_lost),
+	    T(test_a_full_worker_costs_no_turns),
+	    T(test_idle_means_no_event),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

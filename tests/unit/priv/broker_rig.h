@@ -1,0 +1,363 @@
+/* broker_rig.h - a broker core in this process and the worker's end of its pair in the test's hand.
+ *
+ * Everything it does is real: directories below a fresh /tmp/brXXXXXX, sockets, inotify.  A
+ * question is answered within a few turns of the broker's loop, so nothing waits and nothing
+ * sleeps.
+ */
+#pragma once
+#include "../../../agentd/priv/broker_core.h"
+#include "../../../agentd/priv/broker_io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define RIG_UNUSED __attribute__((unused))
+
+enum { RIG_TURNS = 64, RIG_PATH = 128 };
+
+struct rig {
+	char top[32], run[RIG_PATH], manifests[RIG_PATH], root[RIG_PATH];
+	struct broker_options o;
+	struct broker *b;
+	int fd; /* the worker's end */
+	uint32_t id;
+};
+
+static const struct uuid rig_pod = {{1, 2, 3}}, rig_other = {{9, 8, 7}};
+static const char rig_pod_text[] = "01020300-0000-0000-0000-000000000000";
+
+RIG_UNUSED static int rig_attach(struct rig *r)
+{
+	int pair[2];
+	struct broker_why w = {0};
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	r->fd = pair[1];
+	if (broker_attach(r->b, pair[0], &w))
+		fail_msg("%s", w.text);
+	return pair[1];
+}
+
+/* One packet within a few turns of the loop; false: there is none. */
+RIG_UNUSED static bool rig_next(struct rig *r, struct priv_packet *p, int *fd)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(4 * sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = p, .iov_len = sizeof(*p)};
+
+	*fd = -1;
+	for (int i = 0; i < RIG_TURNS; i++) {
+		struct msghdr msg = {.msg_iov = &iov,
+		    .msg_iovlen = 1,
+		    .msg_control = &control,
+		    .msg_controllen = sizeof(control)};
+		ssize_t n = recvmsg(r->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		if (n > 0) {
+			struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+			assert_int_equal(n, sizeof(*p));
+			assert_int_equal(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC), 0);
+			if (c) {
+				assert_int_equal(c->cmsg_len, CMSG_LEN(sizeof(int)));
+				memcpy(fd, CMSG_DATA(c), sizeof(int));
+			}
+			return true;
+		}
+		broker_turn(r->b, 0);
+	}
+	return false;
+}
+
+/* What arrives must be a packet of this kind. */
+RIG_UNUSED static struct priv_packet rig_expect(struct rig *r, enum priv_what what, int *fd)
+{
+	struct priv_packet p;
+	int got;
+
+	if (!rig_next(r, &p, &got))
+		fail_msg("no packet of kind %d", what);
+	assert_int_equal(p.what, what);
+	if (fd)
+		*fd = got;
+	else
+		assert_int_equal(got, -1);
+	return p;
+}
+
+RIG_UNUSED static void rig_quiet(struct rig *r)
+{
+	struct priv_packet p;
+	int fd;
+
+	if (rig_next(r, &p, &fd))
+		fail_msg("a packet of kind %d, state %u, name %s", p.what, p.state, p.name);
+}
+
+RIG_UNUSED static void rig_send(
+    struct rig *r, const void *bytes, size_t size, const int *fds, int nfds)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(64 * sizeof(int))];
+	} control = {.bytes = {0}};
+	struct iovec iov = {.iov_base = (void *)bytes, .iov_len = size};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (nfds) {
+		msg.msg_control = &control;
+		msg.msg_controllen = CMSG_SPACE((size_t)nfds * sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN((size_t)nfds * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, (size_t)nfds * sizeof(int));
+	}
+	assert_int_equal(sendmsg(r->fd, &msg, MSG_NOSIGNAL), size);
+}
+
+struct rig_ask {
+	enum priv_op op;
+	unsigned kind, arg;
+	const struct uuid *pod;
+	int fd; /* 0: none */
+};
+
+/* Sends; returns the id. */
+RIG_UNUSED static uint32_t rig_request(struct rig *r, struct rig_ask a)
+{
+	struct priv_request q = {
+	    .id = ++r->id, .op = (uint16_t)a.op, .kind = (uint16_t)a.kind, .arg = a.arg};
+
+	if (a.pod)
+		q.uid = *a.pod;
+	rig_send(r, &q, sizeof(q), &a.fd, a.fd > 0);
+	return q.id;
+}
+
+RIG_UNUSED static struct priv_packet rig_ask(struct rig *r, struct rig_ask a, int *fd)
+{
+	uint32_t id = rig_request(r, a);
+	struct priv_packet p = rig_expect(r, PRIV_REPLY, fd);
+
+	assert_int_equal(p.id, id);
+	return p;
+}
+
+/* Success, without an fd. */
+RIG_UNUSED static void rig_do(struct rig *r, struct rig_ask a)
+{
+	struct priv_packet p = rig_ask(r, a, NULL);
+
+	if (p.code)
+		fail_msg("operation %d refused: %s", a.op, p.why);
+}
+
+/* A refusal whose text contains `text`. */
+RIG_UNUSED static void rig_refused(struct rig *r, struct rig_ask a, int code, const char *text)
+{
+	struct priv_packet p = rig_ask(r, a, NULL);
+
+	assert_int_equal(p.code, code);
+	if (!strstr(p.why, text))
+		fail_msg("\"%s\" lacks \"%s\"", p.why, text);
+}
+
+RIG_UNUSED static int rig_listen(struct rig *r, const struct uuid *pod, enum priv_listener kind)
+{
+	int fd = -1;
+	struct priv_packet p = rig_ask(r, (struct rig_ask){PRIV_LISTEN, kind, 0, pod, 0}, &fd);
+
+	if (p.code)
+		fail_msg("%s", p.why);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+/* "<top>/<rest>"; one of four buffers in turn. */
+__attribute__((format(printf, 2, 3))) RIG_UNUSED static const char *rig_at(
+    const struct rig *r, const char *fmt, ...)
+{
+	static char paths[4][512];
+	static unsigned turn;
+	char *out = paths[turn++ % 4];
+	va_list ap;
+	size_t n = (size_t)sprintf(out, "%s/", r->top);
+
+	va_start(ap, fmt);
+	vsnprintf(out + n, sizeof(paths[0]) - n, fmt, ap);
+	va_end(ap);
+	return out;
+}
+
+RIG_UNUSED static const char *rig_mount(const struct rig *r, const char *name)
+{
+	return rig_at(r, "run/pods/%s/mount/%s", rig_pod_text, name);
+}
+
+/* --- files -------------------------------------------------------------------------------------
+ */
+
+RIG_UNUSED static void rig_file(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "we");
+
+	assert_non_null(f);
+	assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+	fclose(f);
+}
+
+__attribute__((format(printf, 1, 2))) RIG_UNUSED static void rig_shell(const char *fmt, ...)
+{
+	char cmd[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(cmd, sizeof(cmd), fmt, ap);
+	va_end(ap);
+	if (system(cmd)) /* NOLINT(cert-env33-c) */
+		fail_msg("failed: %s", cmd);
+}
+
+RIG_UNUSED static int rig_memfd(const void *data, size_t size, int seals)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, data, size), size);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+enum { RIG_SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW };
+
+/* The next PRIV_FILE of a follow, with its content (or "" without). */
+RIG_UNUSED static struct priv_packet rig_next_file(
+    struct rig *r, uint32_t id, char *text, size_t size)
+{
+	int fd;
+	struct priv_packet p = rig_expect(r, PRIV_FILE, &fd);
+	ssize_t n = 0;
+
+	assert_int_equal(p.id, id);
+	assert_int_equal(fd >= 0, p.state == PRIV_FILE_CONTENT);
+	if (fd >= 0) {
+		assert_int_equal(fcntl(fd, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
+		n = pread(fd, text, size - 1, 0);
+		assert_true(n >= 0);
+		close(fd);
+	}
+	text[n] = '\0';
+	return p;
+}
+
+RIG_UNUSED static void rig_expect_content(
+    struct rig *r, uint32_t id, const char *name, const char *text)
+{
+	char got[4096];
+	struct priv_packet p = rig_next_file(r, id, got, sizeof(got));
+
+	if (p.state != PRIV_FILE_CONTENT)
+		fail_msg("state %u: %s", p.state, p.why);
+	assert_string_equal(p.name, name);
+	assert_string_equal(got, text);
+}
+
+RIG_UNUSED static void rig_expect_state(
+    struct rig *r, uint32_t id, const char *name, enum priv_file_state state, const char *why)
+{
+	char got[4096];
+	struct priv_packet p = rig_next_file(r, id, got, sizeof(got));
+
+	assert_int_equal(p.state, state);
+	assert_string_equal(p.name, name);
+	if (!strstr(p.why, why))
+		fail_msg("\"%s\" lacks \"%s\"", p.why, why);
+}
+
+/* --- life --------------------------------------------------------------------------------------
+ */
+
+RIG_UNUSED static void rig_start(struct rig *r)
+{
+	struct broker_why w = {0};
+	struct priv_packet p;
+	int admin;
+
+	r->b = broker_new(&r->o, &w);
+	if (!r->b)
+		fail_msg("%s", w.text);
+	rig_attach(r);
+	p = rig_expect(r, PRIV_HELLO, NULL);
+	assert_int_equal(p.arg, PRIV_VERSION);
+	assert_int_equal(p.kind, 1);
+	p = rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	assert_int_equal(p.kind, PRIV_NODE_ADMIN);
+	close(admin);
+}
+
+RIG_UNUSED static void rig_stop(struct rig *r)
+{
+	broker_free(&r->b);
+	close(r->fd);
+}
+
+RIG_UNUSED static int rig_setup(void **state)
+{
+	static struct rig r;
+
+	memset(&r, 0, sizeof(r));
+	strcpy(r.top, "/tmp/brXXXXXX");
+	assert_non_null(mkdtemp(r.top));
+	snprintf(r.run, sizeof(r.run), "%s/run", r.top);
+	snprintf(r.manifests, sizeof(r.manifests), "%s/pods.d", r.top);
+	snprintf(r.root, sizeof(r.root), "%s/certs/root.pem", r.top);
+	r.o = (struct broker_options){
+	    .run = r.run, .manifests = r.manifests, .max_pods = 8, .root_files = {[2] = r.root}};
+	rig_start(&r);
+	*state = &r;
+	return 0;
+}
+
+RIG_UNUSED static int rig_teardown(void **state)
+{
+	struct rig *r = *state;
+
+	if (r->b)
+		rig_stop(r);
+	rig_shell("rm -rf %s", r->top);
+	return 0;
+}
+
+RIG_UNUSED static int rig_connect(const char *path)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a))) {
+		int e = errno;
+		close(fd);
+		errno = e;
+		return -1;
+	}
+	return fd;
+}
+
+RIG_UNUSED static void rig_add(struct rig *r)
+{
+	rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod});
+}
