@@ -173,9 +173,9 @@ static int read_audience(struct token *t, const json_t *aud, struct err *e)
 static int read_claims(struct token *t, const json_t *claims, struct err *e)
 {
 	const json_t *exp = json_object_get(claims, "exp");
-	if (!json_is_integer(exp) || json_integer_value(exp) <= 0)
+	t->expires = json_integer_value(exp); /* 0 if it is anything else */
+	if (t->expires <= 0)
 		return err_set(e, ERR_INVALID, "token: claim exp is missing or no time");
-	t->expires = json_integer_value(exp);
 	if (read_audience(t, json_object_get(claims, "aud"), e) || read_pod(t, claims, e))
 		return -1;
 	return check_subject(t, claims, e);

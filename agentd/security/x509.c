@@ -295,8 +295,8 @@ static int check_kind(X509 *leaf, struct err *e)
 	if (flags & EXFLAG_CA ||
 	    (flags & EXFLAG_KUSAGE && X509_get_key_usage(leaf) & KU_KEY_CERT_SIGN))
 		return err_set(e, ERR_INVALID, "it is a CA's");
-	uint32_t both = XKU_SSL_SERVER | XKU_SSL_CLIENT;
-	if (flags & EXFLAG_XKUSAGE && (X509_get_extended_key_usage(leaf) & both) != both)
+	uint32_t both = XKU_SSL_SERVER | XKU_SSL_CLIENT; /* all bits are set if nothing is said */
+	if ((X509_get_extended_key_usage(leaf) & both) != both)
 		return err_set(e, ERR_INVALID, "it is not for both TLS servers and clients");
 	return 0;
 }

@@ -116,6 +116,12 @@ static void test_audiences(void **state)
 	assert_true(t.for_istio);
 	token_clear(&t);
 
+	sprintf(json, "{\"aud\":[\"istio-ca\",\"vault\"]%s", rest);
+	assert_int_equal(parse_json(&t, json, &e), 0);
+	assert_string_equal(t.audience, "istio-ca");
+	assert_true(t.for_istio);
+	token_clear(&t);
+
 	sprintf(json, "{\"aud\":\"istio-ca2\"%s", rest);
 	assert_int_equal(parse_json(&t, json, &e), 0);
 	assert_false(t.for_istio);
@@ -176,7 +182,7 @@ static void test_bad_claims(void **state)
 	    /* which of two would istiod believe? */
 	    {"{" AUD "," EXP "," POD "," WEB "," SUB("demo", "other") "}", "JSON object"},
 	    {"{" AUD "," EXP "," POD "," WEB "}{}", "JSON object"},
-	    {"[" AUD "]", "JSON object"},
+	    {"[\"aud\"]", "JSON object"},
 	    {"5", "JSON object"},
 	    {"{", "JSON object"},
 	};
@@ -195,7 +201,8 @@ static void test_depth(void **state)
 	(void)state;
 	struct token t;
 	struct err e;
-	char json[4096] = "{\"a\":\"[[[[[[[[[[[[[[[[[[[[\\\"[[[[\",";
+	char json[4096] = "{\"a\":\"[[[[[[[[[[[[[[[[[[[[\\\"[[[[[[[[[[[[[[[[[[[[\","
+			  "\"b\":[[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[]],";
 	strcat(json, GOOD + 1);
 	assert_int_equal(parse_json(&t, json, &e), 0);
 	token_clear(&t);
@@ -257,7 +264,7 @@ static void test_base64_is_strict(void **state)
 	refuse_text("a.e30.c", 7, "claim exp"); /* {} */
 	refuse_text("a.e31.c", 7, "base64url");
 	refuse_text("a.e30A.c", 8, "JSON object"); /* {} and a NUL */
-	refuse_text("a.e30ge.c", 9, "base64url");
+	refuse_text("a.e30gA.c", 9, "base64url");  /* a lone character, its bits all 0 */
 }
 
 static void test_size(void **state)

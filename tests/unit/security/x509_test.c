@@ -391,6 +391,14 @@ static void test_ca_is_no_leaf(void **state)
 	refuse(&r, "it is a CA's");
 }
 
+static void test_malformed_extension(void **state)
+{
+	(void)state;
+	struct recipe r = good();
+	r.usage = "DER:04:00"; /* no bit string */
+	refuse(&r, "its extensions are malformed");
+}
+
 static void test_usage(void **state)
 {
 	(void)state;
@@ -624,6 +632,44 @@ static void test_garbage(void **state)
 	drop_answer(&a);
 }
 
+/* The right certificate under another label, with a PEM header, or with a byte behind it. */
+static void test_relabelled(void **state)
+{
+	(void)state;
+	struct answer a = make_answer();
+	BIO *in = BIO_new_mem_buf(a.leaf, -1);
+	char *type, *header;
+	unsigned char *der;
+	long len;
+	assert_true(PEM_read_bio(in, &type, &header, &der, &len));
+	der = OPENSSL_realloc(der, (size_t)len + 1);
+	der[len] = 0;
+	static const struct {
+		const char *type, *header;
+		int extra;
+	} kinds[] = {{"CERTIFICATE", "", 0}, {"X509 CERTIFICATE", "", 0},
+	    {"TRUSTED CERTIFICATE", "", 0}, {"CERTIFICATE", "Name: x\n", 0},
+	    {"CERTIFICATE", "", 1}};
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		BIO *out = BIO_new(BIO_s_mem());
+		struct err e;
+		PEM_write_bio(out, kinds[i].type, kinds[i].header, der, len + kinds[i].extra);
+		BIO_write(out, "", 1);
+		char *text;
+		BIO_get_mem_data(out, &text);
+		const char *chain[] = {text, a.inter, a.root};
+		int rc = check_elements(chain, 3, &e);
+		if (i == 0)
+			assert_int_equal(rc, 0);
+		else
+			assert_refused(rc, &e, "not a PEM certificate");
+		BIO_free(out);
+	}
+	BIO_free(in);
+	OPENSSL_free(type), OPENSSL_free(header), OPENSSL_free(der);
+	drop_answer(&a);
+}
+
 /* --- PEM --- */
 
 static void test_normalise(void **state)
@@ -691,6 +737,7 @@ int main(void)
 	    cmocka_unit_test(test_other_identity),
 	    cmocka_unit_test(test_hidden_names),
 	    cmocka_unit_test(test_ca_is_no_leaf),
+	    cmocka_unit_test(test_malformed_extension),
 	    cmocka_unit_test(test_usage),
 	    cmocka_unit_test(test_life),
 	    cmocka_unit_test(test_serial),
@@ -701,6 +748,7 @@ int main(void)
 	    cmocka_unit_test(test_bad_issuers),
 	    cmocka_unit_test(test_damaged_leaf),
 	    cmocka_unit_test(test_garbage),
+	    cmocka_unit_test(test_relabelled),
 	    cmocka_unit_test(test_normalise),
 	    cmocka_unit_test(test_normalise_line_ends),
 	    cmocka_unit_test(test_normalise_limits),
