@@ -1,0 +1,120 @@
+/* node_rig.c - two control planes, one pod. */
+#include "node_rig.h"
+#include "../../../agentd/base/mem.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct node_plane planes[] = {
+    {"istiod.istio-system.svc:15012", "istiod.istio-system.svc", "cluster.local", "Kubernetes",
+	"mesh1"},
+    {"other.example:15012", "other.example", "", "east", ""},
+};
+
+const struct node_context node_rig_context = {
+    .planes = planes,
+    .nplanes = 2,
+    .node_name = "node-1",
+    .istio_namespace = "istio-system",
+    .cluster_domain = "cluster.local",
+    .version = "0.1.0",
+    .ttl_min_s = 3600,
+    .ttl_max_s = 86400,
+};
+
+int node_rig_setup(void **state)
+{
+	struct fixture *f = mem_zalloc(sizeof(*f));
+
+	strcpy(f->pod.ns, "demo");
+	strcpy(f->pod.name, "web-0");
+	strcpy(f->pod.sa, "web");
+	f->pod.env = json_object();
+	f->pod.labels = json_object();
+	f->pod.annotations = json_object();
+	*state = f;
+	return 0;
+}
+
+int node_rig_teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	node_free(&f->node);
+	json_decref(f->pod.env);
+	json_decref(f->pod.labels);
+	json_decref(f->pod.annotations);
+	free(f);
+	return 0;
+}
+
+void put(json_t *map, const char *key, const char *value)
+{
+	assert_int_equal(json_object_set_new(map, key, json_string(value)), 0);
+}
+
+struct node *make(struct fixture *f)
+{
+	f->e = (struct err){0};
+	node_free(&f->node);
+	f->node = node_new(&f->pod, &node_rig_context, &f->e);
+	return f->node;
+}
+
+/* A fresh node of the fixture with one more key; the key is taken away again. */
+struct node *with(struct fixture *f, const char *key, const char *value)
+{
+	struct node *n;
+
+	put(f->pod.env, key, value);
+	n = make(f);
+	json_object_del(f->pod.env, key);
+	return n;
+}
+
+void accepted(struct fixture *f, const char *key, const char *value)
+{
+	if (!with(f, key, value))
+		fail_msg("%s=%s: %s", key, value, f->e.msg);
+}
+
+/* The refusal names the key and `allowed`. */
+void refused(struct fixture *f, const char *key, const char *value, const char *allowed)
+{
+	if (with(f, key, value))
+		fail_msg("%s=%s was taken", key, value);
+	if (!strstr(f->e.msg, key) || !strstr(f->e.msg, allowed))
+		fail_msg("%s=%s: \"%s\" does not name %s", key, value, f->e.msg, allowed);
+}
+
+const json_t *meta(const struct fixture *f, const char *key)
+{
+	return json_object_get(json_object_get(node_json(f->node), "metadata"), key);
+}
+
+const char *meta_text(const struct fixture *f, const char *key)
+{
+	const char *v = json_string_value(meta(f, key));
+
+	return v ? v : "(none)";
+}
+
+bool lists(const struct fixture *f, const char *list, const char *key)
+{
+	const json_t *names = json_object_get(node_leftovers(f->node), list), *v;
+	size_t i;
+
+	json_array_foreach (names, i, v)
+		if (!strcmp(json_string_value(v), key))
+			return true;
+	return false;
+}
+
+const struct node_settings *settings(const struct fixture *f)
+{
+	return node_settings(f->node);
+}

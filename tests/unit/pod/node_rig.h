@@ -1,0 +1,37 @@
+/* node_rig.h - a pod whose environment a test changes key by key, and what comes out of it.
+ *
+ * Plane 0 is istiod.istio-system.svc:15012 (all values known), plane 1 other.example:15012 (trust
+ * domain and mesh id not).
+ */
+#pragma once
+#include "../../../agentd/base/err.h"
+#include "../../../agentd/pod/node.h"
+#include "../../../agentd/pod/pod.h"
+#include <jansson.h>
+#include <stdbool.h>
+
+extern const struct node_context node_rig_context;
+
+struct fixture {
+	struct pod pod; /* demo/web-0, service account web */
+	struct node *node;
+	struct err e; /* of the last refusal */
+};
+
+int node_rig_setup(void **state);
+int node_rig_teardown(void **state);
+
+void put(json_t *map, const char *key, const char *value);
+struct node *make(struct fixture *f); /* the node of the pod as it is; NULL: refused */
+/* A fresh node of the pod with one more key; the key is taken away again. */
+struct node *with(struct fixture *f, const char *key, const char *value);
+void accepted(struct fixture *f, const char *key, const char *value);
+/* The refusal names the key and `allowed`. */
+void refused(struct fixture *f, const char *key, const char *value, const char *allowed);
+
+const json_t *meta(const struct fixture *f, const char *key);
+const char *meta_text(const struct fixture *f, const char *key); /* "(none)" if it is no text */
+bool lists(const struct fixture *f, const char *list, const char *key);
+const struct node_settings *settings(const struct fixture *f);
+
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, node_rig_setup, node_rig_teardown)

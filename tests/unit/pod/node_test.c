@@ -1,0 +1,336 @@
+/* node_test.c - what Envoy and istiod are told about a pod.
+ *
+ * LINK: tests/unit/pod/node_rig.c
+ */
+#include "../../../agentd/base/mem.h"
+#include "../../../agentd/base/pbwire.h"
+#include "node_rig.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* --- what an undecorated pod gets --- */
+
+static void test_defaults(void **state)
+{
+	struct fixture *f = *state;
+	const struct node_settings *s;
+
+	assert_non_null(make(f));
+	s = settings(f);
+	assert_int_equal(s->plane, 0);
+	assert_int_equal(s->key.type, X509_EC_P256);
+	assert_false(s->key.pkcs8);
+	assert_string_equal(s->cert_signer, "");
+	assert_int_equal(s->ttl_s, 24 * 3600);
+	assert_true(s->ratio == 0.5 && s->jitter == 0.01);
+	assert_true(s->delta_xds);
+	assert_false(s->dual_stack || s->scope_pod);
+	assert_int_equal(s->admin_port, 15000);
+	assert_int_equal(s->agent_port, 15020);
+	assert_int_equal(s->status_port, 15021);
+	assert_int_equal(s->prometheus_port, 15090);
+	assert_int_equal(s->concurrency, -1);
+	assert_int_equal(s->drain_s, 45);
+	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 0);
+	assert_int_equal(
+	    json_array_size(json_object_get(node_leftovers(f->node), "unsupported")), 0);
+}
+
+/* istio-agent.md 8.2, 8.3; types of 0 item 16. */
+static void test_node_of_a_plain_pod(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_non_null(make(f));
+	assert_string_equal(
+	    node_id(f->node), "sidecar~127.0.0.1~web-0.demo~demo.svc.cluster.local");
+	assert_string_equal(
+	    json_string_value(json_object_get(node_json(f->node), "id")), node_id(f->node));
+	assert_string_equal(
+	    json_string_value(json_object_get(node_json(f->node), "cluster")), "istio-proxy.demo");
+	assert_null(json_object_get(node_json(f->node), "locality"));
+	assert_string_equal(meta_text(f, "NAME"), "web-0");
+	assert_string_equal(meta_text(f, "NAMESPACE"), "demo");
+	assert_string_equal(meta_text(f, "SERVICE_ACCOUNT"), "web");
+	assert_string_equal(meta_text(f, "CLUSTER_ID"), "Kubernetes");
+	assert_string_equal(meta_text(f, "MESH_ID"), "mesh1");
+	assert_string_equal(meta_text(f, "NODE_NAME"), "node-1");
+	assert_string_equal(meta_text(f, "INTERCEPTION_MODE"), "NONE");
+	assert_string_equal(meta_text(f, "DNS_CAPTURE"), "false");
+	assert_string_equal(meta_text(f, "METADATA_DISCOVERY"), "false");
+	assert_string_equal(
+	    json_string_value(json_array_get(meta(f, "PILOT_SAN"), 0)), "istiod.istio-system.svc");
+	assert_int_equal(json_integer_value(meta(f, "ENVOY_STATUS_PORT")), 15021);
+	assert_int_equal(json_integer_value(meta(f, "ENVOY_PROMETHEUS_PORT")), 15090);
+	assert_true(json_is_object(meta(f, "LABELS")));
+	assert_true(json_is_object(meta(f, "ANNOTATIONS")));
+	assert_true(json_is_object(meta(f, "PROXY_CONFIG")));
+	assert_null(meta(f, "STATIC_LABELS"));
+	assert_null(meta(f, "ISTIO_VERSION")); /* absent: istiod takes it for a new one */
+}
+
+static void test_addresses(void **state)
+{
+	static const char *const v4[] = {"10.0.0.7", "not an address", "10.0.0.7", "fd00::7",
+	    "10.0.0.300", "fe80::1%eth0", "::ffff:10.0.0.9"};
+	static const char *const v6[] = {"fd00::7"};
+	struct fixture *f = *state;
+	struct node_context six = node_rig_context;
+
+	assert_non_null(make(f));
+	assert_false(node_has_addresses(f->node));
+	assert_string_equal(meta_text(f, "INSTANCE_IPS"), "127.0.0.1");
+	node_set_addresses(f->node, v4, 7);
+	assert_true(node_has_addresses(f->node));
+	assert_string_equal(meta_text(f, "INSTANCE_IPS"), "10.0.0.7,fd00::7,::ffff:10.0.0.9");
+	assert_string_equal(node_id(f->node), "sidecar~10.0.0.7~web-0.demo~demo.svc.cluster.local");
+	assert_false(node_is_ipv6(f->node));
+	assert_true(node_has_family(f->node, true) && node_has_family(f->node, false));
+	node_set_addresses(f->node, v6, 1);
+	assert_true(node_is_ipv6(f->node));
+	assert_string_equal(node_id(f->node), "sidecar~fd00::7~web-0.demo~demo.svc.cluster.local");
+	node_set_addresses(f->node, NULL, 0);
+	assert_false(node_has_addresses(f->node));
+	node_free(&f->node);
+	six.ipv6 = true;
+	f->node = node_new(&f->pod, &six, &f->e);
+	assert_string_equal(node_id(f->node), "sidecar~::1~web-0.demo~demo.svc.cluster.local");
+	assert_true(node_is_ipv6(f->node));
+}
+
+static void test_dual_stack_takes_the_first_family(void **state)
+{
+	static const char *const ips[] = {"fd00::7", "10.0.0.7"};
+	struct fixture *f = *state;
+
+	assert_non_null(make(f));
+	node_set_addresses(f->node, ips, 2);
+	assert_false(node_is_ipv6(f->node));
+	accepted(f, "ISTIO_DUAL_STACK", "true");
+	node_set_addresses(f->node, ips, 2);
+	assert_true(node_is_ipv6(f->node));
+}
+
+static void test_many_addresses_are_cut(void **state)
+{
+	struct fixture *f = *state;
+	const char *ips[100];
+	char text[100][20];
+
+	for (int i = 0; i < 100; i++) {
+		(void)snprintf(text[i], sizeof(text[i]), "10.0.0.%d", i);
+		ips[i] = text[i];
+	}
+	assert_non_null(make(f));
+	node_set_addresses(f->node, ips, 100);
+	assert_non_null(strstr(meta_text(f, "INSTANCE_IPS"), ",10.0.0.63"));
+	assert_null(strstr(meta_text(f, "INSTANCE_IPS"), ",10.0.0.64"));
+}
+
+static const char *cluster(const struct fixture *f)
+{
+	return json_string_value(json_object_get(node_json(f->node), "cluster"));
+}
+
+static void test_cluster_name(void **state)
+{
+	struct fixture *f = *state;
+
+	accepted(f, "ISTIO_META_WORKLOAD_NAME", "wl");
+	assert_string_equal(cluster(f), "wl.demo");
+	put(f->pod.labels, "service.istio.io/canonical-name", "canon");
+	accepted(f, "ISTIO_META_WORKLOAD_NAME", "wl");
+	assert_string_equal(cluster(f), "canon.demo");
+	put(f->pod.labels, "app.kubernetes.io/name", "named");
+	assert_non_null(make(f));
+	assert_string_equal(cluster(f), "named.demo");
+	put(f->pod.labels, "app", "shop");
+	assert_non_null(make(f));
+	assert_string_equal(cluster(f), "shop.demo");
+	accepted(f, "PROXY_CONFIG", "serviceCluster: istio-proxy");
+	assert_string_equal(cluster(f), "shop.demo");
+	accepted(f, "PROXY_CONFIG", "serviceCluster: own");
+	assert_string_equal(cluster(f), "own");
+}
+
+static void assert_locality(
+    struct fixture *f, const char *label, const char *value, const char *expected)
+{
+	auto_free char *text = NULL;
+
+	put(f->pod.labels, label, value);
+	assert_non_null(make(f));
+	text = json_dumps(json_object_get(node_json(f->node), "locality"), JSON_COMPACT);
+	assert_string_equal(text, expected);
+}
+
+static void test_locality(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_locality(
+	    f, "istio-locality", "r.z.s", "{\"region\":\"r\",\"sub_zone\":\"s\",\"zone\":\"z\"}");
+	assert_locality(f, "istio-locality", "r.1/z", "{\"region\":\"r.1\",\"zone\":\"z\"}");
+	assert_locality(
+	    f, "topology.istio.io/locality", "eu/a", "{\"region\":\"eu\",\"zone\":\"a\"}");
+	assert_locality(f, "topology.istio.io/locality", "eu", "{\"region\":\"eu\"}");
+}
+
+/* --- bytes --- */
+
+/* The same pod told in another order gives the same bytes. */
+static void test_deterministic(void **state)
+{
+	static const char *const pairs[][2] = {{"ISTIO_META_Z", "1"}, {"ISTIO_META_A", "2"},
+	    {"UNKNOWN", "x"}, {"ISTIO_METAJSON_Q", "{\"z\": {\"b\": 1, \"a\": 2}, \"c\": 1.5}"}};
+	struct fixture *f = *state;
+	auto_free char *first = NULL, *second = NULL;
+	auto_free void *bytes = NULL;
+	const void *rendered;
+	size_t n, m;
+
+	for (int i = 0; i < 4; i++) {
+		put(f->pod.env, pairs[i][0], pairs[i][1]);
+		put(f->pod.labels, pairs[i][0], "v");
+	}
+	assert_non_null(make(f));
+	first = json_dumps(node_json(f->node), 0);
+	rendered = node_metadata_struct(f->node, &n);
+	bytes = mem_dup(rendered, n);
+	json_object_clear(f->pod.env);
+	json_object_clear(f->pod.labels);
+	for (int i = 3; i >= 0; i--) {
+		put(f->pod.env, pairs[i][0], pairs[i][1]);
+		put(f->pod.labels, pairs[i][0], "v");
+	}
+	assert_non_null(make(f));
+	second = json_dumps(node_json(f->node), 0);
+	assert_string_equal(first, second);
+	assert_memory_equal(bytes, node_metadata_struct(f->node, &m), n);
+	assert_int_equal(n, m);
+}
+
+/* A reader of google.protobuf.Struct, independent of the writer. */
+static json_t *read_value(struct pbwire r);
+
+static char *text_of(struct pbwire r)
+{
+	char *s = mem_zalloc(r.left + 1);
+
+	assert_int_equal(pbwire_string(r, s, r.left + 1), 0);
+	return s;
+}
+
+static json_t *read_struct(struct pbwire r)
+{
+	json_t *o = json_object();
+	struct pbwire_field f, part;
+
+	while (pbwire_next(&r, &f) == 1) {
+		auto_free char *key = NULL;
+
+		assert_int_equal(f.number, 1);
+		assert_int_equal(pbwire_next(&f.bytes, &part), 1);
+		assert_int_equal(part.number, 1);
+		key = text_of(part.bytes);
+		assert_int_equal(pbwire_next(&f.bytes, &part), 1);
+		assert_int_equal(part.number, 2);
+		json_object_set_new(o, key, read_value(part.bytes));
+		assert_int_equal(pbwire_next(&f.bytes, &part), 0);
+	}
+	assert_int_equal(r.left, 0);
+	return o;
+}
+
+static json_t *read_value(struct pbwire r)
+{
+	struct pbwire_field f;
+	auto_free char *text = NULL;
+	double d;
+	json_t *list;
+
+	assert_int_equal(pbwire_next(&r, &f), 1);
+	switch (f.number) {
+	case 1:
+		return json_null();
+	case 2:
+		assert_int_equal(f.type, PBWIRE_FIXED64);
+		memcpy(&d, &f.value, sizeof(d));
+		return json_real(d);
+	case 3:
+		text = text_of(f.bytes);
+		return json_string(text);
+	case 4:
+		return json_boolean(f.value);
+	case 5:
+		return read_struct(f.bytes);
+	default:
+		assert_int_equal(f.number, 6);
+		list = json_array();
+		for (struct pbwire items = f.bytes; pbwire_next(&items, &f) == 1;)
+			json_array_append_new(list, read_value(f.bytes));
+		return list;
+	}
+}
+
+/* Protobuf knows only doubles. */
+static json_t *as_doubles(const json_t *v)
+{
+	const char *key;
+	json_t *child, *out;
+	size_t i;
+
+	if (json_is_integer(v))
+		return json_real((double)json_integer_value(v));
+	out = json_copy((json_t *)v);
+	json_object_foreach (out, key, child)
+		json_object_set_new(out, key, as_doubles(child));
+	json_array_foreach (out, i, child)
+		json_array_set_new(out, i, as_doubles(child));
+	return out;
+}
+
+static void test_struct_equals_json(void **state)
+{
+	struct fixture *f = *state;
+	struct pbwire r;
+	struct iovec iov;
+	json_t *from_bytes, *from_json;
+
+	put(f->pod.env, "ISTIO_META_EMPTY", "");
+	put(f->pod.env, "ISTIO_METAJSON_T",
+	    "{\"n\": null, \"t\": true, \"f\": false, \"i\": -7, \"d\": 0.1, \"s\": \"\\u00e4\","
+	    " \"l\": [], \"o\": {}, \"deep\": [[{\"x\": [1, \"2\"]}]]}");
+	put(f->pod.labels, "app", "web");
+	assert_non_null(make(f));
+	iov.iov_base = (void *)node_metadata_struct(f->node, &iov.iov_len);
+	pbwire_init(&r, &iov, 1);
+	from_bytes = read_struct(r);
+	from_json = as_doubles(json_object_get(node_json(f->node), "metadata"));
+	assert_true(json_equal(from_bytes, from_json));
+	json_decref(from_bytes);
+	json_decref(from_json);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(defaults),
+	    TEST(node_of_a_plain_pod),
+	    TEST(addresses),
+	    TEST(dual_stack_takes_the_first_family),
+	    TEST(many_addresses_are_cut),
+	    TEST(cluster_name),
+	    TEST(locality),
+	    TEST(deterministic),
+	    TEST(struct_equals_json),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
