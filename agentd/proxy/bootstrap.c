@@ -135,7 +135,7 @@ static json_t *cluster(const char *name, int connect_ms, json_t *where)
 static json_t *agentd_cluster(const char *name, const char *path, int requests)
 {
 	json_t *c = cluster(name, 1000, json_pack("{s:{s:s}}", "pipe", "path", path));
-	json_t *http = json_pack("{s:s, s:{s:{s:{}}}}", "@type",
+	json_t *http = json_pack("{s:s, s:{s:{}}}", "@type",
 	    TYPE("extensions.upstreams.http.v3.HttpProtocolOptions"), "explicit_http_config",
 	    "http2_protocol_options");
 
