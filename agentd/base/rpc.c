@@ -138,6 +138,7 @@ static void end_all(struct rpc *r)
 {
 	struct rpc_stream *s, *next;
 
+	r->ending = true;
 	DL_FOREACH_SAFE (r->streams, s, next)
 		rpc_stream_abandon(s);
 	rpc_server_drop_all(r);

@@ -57,9 +57,18 @@ static enum rpc_channel_state translate(grpc_connectivity_state s)
 
 /* --- life --- */
 
+/* grpc 1.51 forgets a connection whose channel is destroyed between the handshake and the server's
+ * first frame: it stays open until the server ends it (fixed later, grpc#32071).  A connection
+ * attempt ends by itself, so wait for it. */
+static bool must_wait(struct rpc_channel *c)
+{
+	return c->grpc && !c->rpc->ending &&
+	       grpc_channel_check_connectivity_state(c->grpc, 0) == GRPC_CHANNEL_CONNECTING;
+}
+
 static void end_if_unused(struct rpc_channel *c)
 {
-	if (!c->freed || c->nstreams > 0)
+	if (!c->freed || c->nstreams > 0 || must_wait(c))
 		return;
 	if (c->grpc)
 		grpc_channel_destroy(take(c->grpc)); /* ends the watch, too */
@@ -115,25 +124,29 @@ static void tell(struct rpc_channel *c, enum rpc_channel_state s)
 		c->changed(c->ctx, s);
 }
 
+static void tell_change(struct rpc_channel *c, enum rpc_channel_state now)
+{
+	/* It left this state and is back before we looked: that was a GOAWAY and a new connection,
+	 * which the owner must hear of. */
+	if (now == c->state)
+		tell(c, RPC_IDLE);
+	tell(c, now);
+}
+
 static void on_changed(struct rpc_tag *t, bool ok)
 {
 	struct rpc_channel *c = tag_owner(t, struct rpc_channel, watch);
+	grpc_connectivity_state now = GRPC_CHANNEL_SHUTDOWN;
 
 	(void)ok;
 	if (c->grpc) {
-		grpc_connectivity_state now = grpc_channel_check_connectivity_state(c->grpc, 0);
-
-		/* It left this state and is back before we looked: that was a GOAWAY and a new
-		 * connection, which the owner must hear of. */
-		if (translate(now) == c->state)
-			tell(c, RPC_IDLE);
-		tell(c, translate(now));
-		if (c->grpc) {
-			watch(c, now);
-			return;
-		}
+		now = grpc_channel_check_connectivity_state(c->grpc, 0);
+		tell_change(c, translate(now));
 	}
+	/* The owner may have freed it meanwhile. */
 	c->watching = false;
+	if (c->grpc)
+		watch(c, now);
 	end_if_unused(c);
 }
 

@@ -24,8 +24,8 @@ enum rpc_channel_state rpc_channel_state(const struct rpc_channel *c);
 void rpc_channel_free(struct rpc_channel **c);
 
 struct rpc_header {
-	const char *key,
-	    *value; /* lower-case key; an illegal value fails the open, and is not logged */
+	const char *key;   /* lower-case */
+	const char *value; /* an illegal one fails the open, and is not logged */
 };
 struct rpc_call {
 	const char *method;               /* "/package.Service/Method" */

@@ -29,6 +29,7 @@ struct rpc {
 	struct rpc_tag *ready;              /* the loop's own: taken from the inbox */
 	size_t pending;                     /* tags that grpc or the lists hold */
 	bool running;                       /* inside a tag's `done` */
+	bool ending;                        /* rpc_free() is at work */
 	uint64_t wakes, tags;               /* for tests: how many tags share a wake-up */
 	struct rpc_stream *streams;
 	struct rpc_server *servers;
