@@ -54,6 +54,7 @@ struct follow {
 	int wd;                   /* -1: none */
 	bool synced;              /* MANIFESTS: the worker was told that it knows all there was */
 	unsigned nfiles, max_files;
+	bool overfull; /* said once */
 	struct file *files;
 	struct follow *prev, *next;
 };
@@ -157,7 +158,16 @@ static void mark(struct follow *f, const char *name)
 	DL_FOREACH (f->files, file)
 		if (!strcmp(file->name, name))
 			break;
+	if (!file && f->nfiles >= f->max_files) {
+		if (!f->overfull)
+			broker_log(BROKER_WARN, NULL,
+			    "%s/%s is ignored: more than %u files (--max-pods)", f->path, name,
+			    f->max_files);
+		f->overfull = true;
+		return;
+	}
 	if (!file) {
+		f->nfiles++;
 		file = broker_zalloc(sizeof(*file) + strlen(name) + 1);
 		memcpy(file->name, name, strlen(name) + 1);
 		DL_APPEND(f->files, file);

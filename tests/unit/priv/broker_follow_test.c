@@ -1,0 +1,558 @@
+/* broker_follow_test.c - files as they are, then every change, by real inotify. */
+#include "broker_rig.h"
+#include <sys/epoll.h>
+
+static uint32_t follow(struct rig *r, enum priv_followed what, unsigned plane)
+{
+	rig_do(r, (struct rig_ask){
+		      PRIV_FOLLOW, what, plane, what == PRIV_FOLLOW_TOKEN ? &rig_pod : NULL, 0});
+	return r->id;
+}
+
+/* A root file in a plain directory that is there. */
+static uint32_t follow_root(struct rig *r, const char *text)
+{
+	rig_shell("mkdir -p %s", rig_at(r, "certs"));
+	if (text)
+		rig_file(r->root, text);
+	return follow(r, PRIV_FOLLOW_ROOT, 2);
+}
+
+static void replace(const char *path, const char *text)
+{
+	char temp[256];
+
+	snprintf(temp, sizeof(temp), "%s.tmp", path);
+	rig_file(temp, text);
+	assert_int_equal(rename(temp, path), 0);
+}
+
+/* --- one file ----------------------------------------------------------------------------------
+ */
+
+static void test_content_now_and_at_each_change(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id = follow_root(r, "one");
+
+	rig_expect_content(r, id, "", "one");
+	rig_quiet(r);
+	replace(r->root, "two");
+	rig_expect_content(r, id, "", "two");
+	rig_file(r->root, "three"); /* in place: told when the writer closes */
+	rig_expect_content(r, id, "", "three");
+	assert_int_equal(unlink(r->root), 0);
+	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "root.pem is not there");
+	rig_file(r->root, "four");
+	rig_expect_content(r, id, "", "four");
+	rig_quiet(r);
+}
+
+static void test_a_missing_file_is_told_once(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id = follow_root(r, NULL);
+
+	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "is not there");
+	rig_file(rig_at(r, "certs/other.pem"), "x"); /* a neighbour is no news */
+	rig_quiet(r);
+}
+
+static void test_no_push_when_nothing_changed(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id = follow_root(r, "same");
+
+	rig_expect_content(r, id, "", "same");
+	replace(r->root, "same");
+	rig_quiet(r);
+	rig_file(r->root, "same");
+	rig_quiet(r);
+	assert_int_equal(chmod(r->root, 0400), 0);
+	rig_quiet(r);
+}
+
+/* Sizes around the copy buffer and the limit arrive whole. */
+static void test_large_files_arrive_whole(void **state)
+{
+	struct rig *r = *state;
+	static char big[PRIV_FILE_SIZE_MAX + 2], got[PRIV_FILE_SIZE_MAX + 2];
+	static const size_t sizes[] = {0, 1, 16384, 16385, 100000, PRIV_FILE_SIZE_MAX};
+	uint32_t id = follow_root(r, "first");
+
+	rig_expect_content(r, id, "", "first");
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		for (size_t k = 0; k < sizes[i]; k++)
+			big[k] = (char)('a' + (k * 7 + k / 1000 + i) % 26);
+		big[sizes[i]] = '\0';
+		replace(r->root, big);
+		struct priv_packet p = rig_next_file(r, id, got, sizeof(got));
+		assert_int_equal(p.state, PRIV_FILE_CONTENT);
+		assert_string_equal(got, big);
+	}
+	memset(big, 'x', PRIV_FILE_SIZE_MAX + 1);
+	big[PRIV_FILE_SIZE_MAX + 1] = '\0';
+	replace(r->root, big);
+	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "larger than 1024 KiB");
+}
+
+static void test_what_is_no_trustworthy_file_is_refused(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id = follow_root(r, "good");
+	const char *outside = rig_at(r, "outside");
+
+	rig_file(outside, "secret of another");
+	rig_expect_content(r, id, "", "good");
+
+	assert_int_equal(chown(r->root, 12345, 0), 0); /* noticed by IN_ATTRIB */
+	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "belongs to uid 12345");
+	assert_int_equal(chown(r->root, 0, 12345), 0);
+	rig_expect_content(r, id, "", "good");
+	assert_int_equal(chmod(r->root, 0664), 0);
+	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "writable by others");
+	assert_int_equal(chmod(r->root, 0602), 0);
+	rig_quiet(r); /* the same reason is no news */
+	assert_int_equal(chmod(r->root, 0600), 0);
+	rig_expect_content(r, id, "", "good");
+
+	assert_int_equal(unlink(r->root) | symlink(rig_at(r, "outside"), r->root), 0);
+	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "symbolic link");
+	assert_int_equal(unlink(r->root) | mkfifo(r->root, 0600), 0);
+	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "not a regular file");
+	assert_int_equal(unlink(r->root) | mkdir(r->root, 0700), 0);
+	rig_quiet(r);
+	assert_int_equal(
+	    rmdir(r->root) | mknod(r->root, S_IFCHR | 0600, 0x0105), 0); /* /dev/zero */
+	rig_quiet(r);
+	replace(r->root, "good again");
+	rig_expect_content(r, id, "", "good again");
+}
+
+static void test_rapid_rewrites_end_with_the_last(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id = follow_root(r, "start");
+	char text[32], got[64] = "";
+	struct priv_packet p;
+	int packets = 0, fd;
+
+	rig_expect_content(r, id, "", "start");
+	for (int i = 1; i <= 1000; i++) {
+		snprintf(text, sizeof(text), "content %d", i);
+		replace(r->root, text);
+		if (i % 100 == 0)
+			broker_turn(r->b, 0);
+	}
+	while (rig_next(r, &p, &fd)) {
+		assert_int_equal(p.state, PRIV_FILE_CONTENT);
+		memset(got, 0, sizeof(got));
+		assert_true(pread(fd, got, sizeof(got) - 1, 0) > 0);
+		close(fd);
+		packets++;
+	}
+	assert_string_equal(got, "content 1000");
+	assert_in_range(packets, 1, 20); /* only the newest, not each */
+}
+
+/* A worker that does not read costs no memory: the newest content is there when it does. */
+static void test_a_slow_worker_gets_the_newest(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id = follow_root(r, "start");
+	char text[32], got[64];
+	struct priv_packet p;
+	int fd, packets = 0;
+
+	rig_expect_content(r, id, "", "start");
+	for (int i = 1; i <= 3000; i++) {
+		snprintf(text, sizeof(text), "content %d", i);
+		replace(r->root, text);
+		broker_turn(r->b, 0);
+		broker_turn(r->b, 0);
+	}
+	struct epoll_event ev;
+	for (int i = 0; i < RIG_TURNS; i++)
+		broker_turn(r->b, 0);
+	assert_int_equal(epoll_wait(broker_epoll(r->b), &ev, 1, 0), 0); /* and it does not spin */
+	for (; rig_next(r, &p, &fd); packets++) {
+		memset(got, 0, sizeof(got));
+		assert_true(pread(fd, got, sizeof(got) - 1, 0) > 0);
+		close(fd);
+	}
+	assert_string_equal(got, "content 3000");
+	assert_in_range(packets, 10, 2999); /* the socket was full in between */
+}
+
+static void test_overflow_of_the_queue_is_a_rescan(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id = follow_root(r, "start");
+	const char *noise = rig_at(r, "certs/noise");
+	int max = 16384;
+	FILE *f = fopen("/proc/sys/fs/inotify/max_queued_events", "re");
+
+	assert_true(f && fscanf(f, "%d", &max) == 1);
+	fclose(f);
+	rig_expect_content(r, id, "", "start");
+	rig_file(noise, "x");
+	for (int i = 0; i <= max / 2; i++) { /* alternating: equal neighbours would be merged */
+		assert_int_equal(chmod(noise, 0600 | (i & 1)), 0);
+		assert_int_equal(chmod(rig_at(r, "certs"), 0700), 0);
+	}
+	replace(r->root, "behind the overflow");
+	rig_expect_content(r, id, "", "behind the overflow");
+}
+
+/* --- directories that come and go ----------------------------------------------------------------
+ */
+
+static void test_a_directory_may_appear_later(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	snprintf(r->root, sizeof(r->root), "%s", rig_at(r, "a/b/c/root.pem"));
+	id = follow(r, PRIV_FOLLOW_ROOT, 2);
+	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "is not there");
+	rig_shell("mkdir -p %s", rig_at(r, "a/b"));
+	rig_quiet(r);
+	rig_shell("mkdir %s", rig_at(r, "a/b/c"));
+	rig_quiet(r);
+	rig_file(r->root, "at last");
+	rig_expect_content(r, id, "", "at last");
+
+	rig_shell("rm -r %s", rig_at(r, "a")); /* and again */
+	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "is not there");
+	rig_shell("mkdir -p %s && echo -n back > %s", rig_at(r, "a/b/c"), r->root);
+	rig_expect_content(r, id, "", "back");
+}
+
+/* Renamed away and replaced: the watch must move to the new directory. */
+static void test_a_directory_may_be_replaced(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id = follow_root(r, "old");
+
+	rig_expect_content(r, id, "", "old");
+	rig_shell(
+	    "cd %s && mkdir new && echo -n new > new/root.pem && mv certs gone && mv new certs",
+	    r->top);
+	rig_expect_content(r, id, "", "new");
+	rig_file(rig_at(r, "gone/root.pem"), "not ours any more");
+	rig_quiet(r);
+	replace(r->root, "newer");
+	rig_expect_content(r, id, "", "newer");
+}
+
+/* A file where a directory should be is not there; and a link on the way is the operator's own. */
+static void test_ways_to_the_directory(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	rig_file(rig_at(r, "certs"), "a file");
+	id = follow(r, PRIV_FOLLOW_ROOT, 2);
+	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "cannot be opened");
+	rig_shell(
+	    "cd %s && mkdir real && echo -n linked > real/root.pem && ln -sfn real certs", r->top);
+	rig_expect_content(r, id, "", "linked");
+	replace(rig_at(r, "real/root.pem"), "linked 2");
+	rig_expect_content(r, id, "", "linked 2");
+}
+
+/* --- Kubernetes volumes --------------------------------------------------------------------------
+ */
+
+static void swap_data(
+    struct rig *r, const char *dir, const char *name, const char *version, const char *text)
+{
+	rig_shell("cd %s && mkdir ..%s && echo -n '%s' > ..%s/%s && ln -s ..%s ..data_tmp && "
+		  "mv -T ..data_tmp ..data && ln -sfn ..data/%s %s",
+	    dir, version, text, version, name, version, name, name);
+	(void)r;
+}
+
+static void test_data_link_is_followed_and_its_swap_seen(void **state)
+{
+	struct rig *r = *state;
+	char version[32], text[32];
+	uint32_t id;
+
+	rig_shell("mkdir %s", rig_at(r, "certs"));
+	swap_data(r, rig_at(r, "certs"), "root.pem", "2026_0", "first");
+	id = follow(r, PRIV_FOLLOW_ROOT, 2);
+	rig_expect_content(r, id, "", "first");
+	for (int i = 1; i < 20; i++) {
+		snprintf(version, sizeof(version), "2026_%d", i);
+		snprintf(text, sizeof(text), "version %d", i);
+		swap_data(r, rig_at(r, "certs"), "root.pem", version, text);
+		rig_shell(
+		    "rm -r %s", rig_at(r, "certs/..2026_%d", i - 1)); /* as the kubelet does */
+		rig_expect_content(r, id, "", text);
+	}
+	rig_quiet(r);
+}
+
+/* `..data` may lead to a directory beside it and nowhere else; what is in it is checked as ever. */
+static void test_data_link_leads_nowhere_else(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	rig_shell("cd %s && mkdir -p certs other && echo -n theirs > other/root.pem && "
+		  "ln -s ../other certs/..data && ln -s ..data/root.pem certs/root.pem",
+	    r->top);
+	id = follow(r, PRIV_FOLLOW_ROOT, 2);
+	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "symbolic link");
+	rig_shell("ln -sfn %s %s", rig_at(r, "other"), rig_at(r, "certs/..data"));
+	rig_quiet(r);
+	rig_shell(
+	    "cd %s/certs && mkdir ..v1 && ln -s /etc/passwd ..v1/root.pem && ln -sfn ..v1 ..data",
+	    r->top);
+	rig_quiet(r); /* a link again */
+	rig_shell(
+	    "cd %s/certs && ln -s ..v1 ..v2 && rm ..v1/root.pem && echo -n x > ..v1/root.pem && "
+	    "ln -sfn ..v2 ..data",
+	    r->top);
+	rig_quiet(r); /* to a link to a directory */
+	rig_shell("cd %s/certs && ln -sfn ..v1 ..data_tmp && mv -T ..data_tmp ..data", r->top);
+	rig_expect_content(r, id, "", "x");
+}
+
+/* --- tokens --------------------------------------------------------------------------------------
+ */
+
+static void test_token_of_a_pod(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	rig_add(r);
+	id = follow(r, PRIV_FOLLOW_TOKEN, 0);
+	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "token is not there");
+	rig_shell("mkdir -p %s", rig_at(r, "pods.d/%s", rig_pod_text));
+	rig_file(rig_at(r, "pods.d/%s/token", rig_pod_text), "jwt");
+	rig_expect_content(r, id, "", "jwt");
+	swap_data(r, rig_at(r, "pods.d/%s", rig_pod_text), "token", "v1", "jwt of the kubelet");
+	rig_expect_content(r, id, "", "jwt of the kubelet");
+	rig_shell("mkdir %s; echo -n x > %s",
+	    rig_at(r, "pods.d/09080700-0000-0000-0000-000000000000"),
+	    rig_at(r, "pods.d/09080700-0000-0000-0000-000000000000/token"));
+	rig_quiet(r); /* another pod's */
+}
+
+/* The directory of a pod must not be a link: it could lead to another pod's token. */
+static void test_token_directory_is_no_link(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	rig_add(r);
+	rig_shell("cd %s && mkdir -p pods.d/victim && echo -n stolen > pods.d/victim/token && "
+		  "ln -s victim pods.d/%s",
+	    r->top, rig_pod_text);
+	id = follow(r, PRIV_FOLLOW_TOKEN, 0);
+	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "cannot be opened");
+	rig_shell("cd %s/pods.d && rm %s && mkdir %s && echo -n own > %s/token", r->top,
+	    rig_pod_text, rig_pod_text, rig_pod_text);
+	rig_expect_content(r, id, "", "own");
+}
+
+static void test_pod_remove_ends_its_follows(void **state)
+{
+	struct rig *r = *state;
+
+	rig_add(r);
+	rig_expect_state(r, follow(r, PRIV_FOLLOW_TOKEN, 0), "", PRIV_FILE_REMOVED, "");
+	uint32_t ended = r->id;
+	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	rig_shell("mkdir -p %s", rig_at(r, "pods.d/%s", rig_pod_text));
+	rig_file(rig_at(r, "pods.d/%s/token", rig_pod_text), "jwt");
+	rig_quiet(r);
+	rig_do(r, (struct rig_ask){.op = PRIV_UNFOLLOW, .arg = ended}); /* harmless */
+}
+
+/* --- manifests -----------------------------------------------------------------------------------
+ */
+
+/* Order within the directory is the file system's. */
+static void expect_two(struct rig *r, uint32_t id, const char *a, const char *b)
+{
+	char text[64];
+	struct priv_packet p = rig_next_file(r, id, text, sizeof(text));
+	bool a_first = !strcmp(p.name, a);
+
+	assert_string_equal(p.name, a_first ? a : b);
+	assert_string_equal(text, p.name); /* the tests write the name as content */
+	rig_expect_content(r, id, a_first ? b : a, a_first ? b : a);
+}
+
+static void test_manifests_then_synced_then_changes(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	rig_shell("cd %s && mkdir pods.d && cd pods.d && mkdir dir && touch notes.txt .hidden.yaml "
+		  ".yaml && "
+		  "echo -n a.yaml > a.yaml && echo -n b.yaml > b.yaml",
+	    r->top);
+	id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+	expect_two(r, id, "a.yaml", "b.yaml");
+	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
+	rig_quiet(r);
+
+	rig_file(rig_at(r, "pods.d/c.yaml"), "new");
+	rig_expect_content(r, id, "c.yaml", "new");
+	rig_file(rig_at(r, "pods.d/a.yaml"), "changed");
+	rig_expect_content(r, id, "a.yaml", "changed");
+	assert_int_equal(unlink(rig_at(r, "pods.d/b.yaml")), 0);
+	rig_expect_state(r, id, "b.yaml", PRIV_FILE_REMOVED, "b.yaml is not there");
+	rig_shell("cd %s/pods.d && mv c.yaml d.yaml", r->top);
+	rig_expect_state(r, id, "c.yaml", PRIV_FILE_REMOVED, "");
+	rig_expect_content(r, id, "d.yaml", "new");
+	rig_shell("cd %s/pods.d && mkfifo e.yaml", r->top);
+	rig_expect_state(r, id, "e.yaml", PRIV_FILE_REFUSED, "not a regular file");
+	rig_shell("cd %s/pods.d && echo x > notes.txt && echo x > .hidden.yaml", r->top);
+	rig_quiet(r);
+}
+
+/* Gone before anybody was told that it was there. */
+static void test_a_short_lived_manifest_is_not_told(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	rig_shell("mkdir %s", rig_at(r, "pods.d"));
+	id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
+	rig_shell("cd %s/pods.d && echo x > a.yaml && rm a.yaml", r->top);
+	rig_quiet(r);
+}
+
+static void test_manifests_directory_may_come_and_go(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+
+	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, ""); /* nothing is all there is */
+	rig_shell("cd %s && mkdir pods.d && echo -n 1 > pods.d/a.yaml", r->top);
+	rig_expect_content(r, id, "a.yaml", "1");
+	rig_shell("cd %s && mkdir n && echo -n 2 > n/b.yaml && mv pods.d o && mv n pods.d", r->top);
+	rig_expect_state(r, id, "a.yaml", PRIV_FILE_REMOVED, "");
+	rig_expect_content(r, id, "b.yaml", "2");
+	rig_quiet(r);
+}
+
+static void test_manifests_are_bounded(void **state)
+{
+	struct rig *r = *state; /* max_pods is 8 */
+	char text[64];
+	uint32_t id;
+
+	rig_shell("cd %s && mkdir pods.d && cd pods.d && for i in 1 2 3 4 5 6 7 8 9; do echo -n x "
+		  "> $i.yaml; "
+		  "done",
+	    r->top);
+	id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(rig_next_file(r, id, text, sizeof(text)).state, PRIV_FILE_CONTENT);
+	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
+}
+
+/* --- the requests
+ * --------------------------------------------------------------------------------- */
+
+static void test_what_cannot_be_followed(void **state)
+{
+	struct rig *r = *state;
+	struct priv_request again = {.op = PRIV_FOLLOW, .kind = PRIV_FOLLOW_MANIFESTS};
+
+	rig_refused(
+	    r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOWED_END, 0, NULL, 0}, EINVAL, "nothing");
+	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_ROOT, 0, NULL, 0}, ENOENT,
+	    "no --root-file for control plane 0");
+	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_ROOT, PRIV_PLANES_MAX, NULL, 0},
+	    ENOENT, "no --root-file");
+	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_ROOT, 0xffffffff, NULL, 0}, ENOENT,
+	    "no --root-file");
+
+	again.id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+	rig_expect_state(r, again.id, "", PRIV_FILE_SYNCED, "");
+	rig_send(r, &again, sizeof(again), NULL, 0);
+	assert_int_equal(rig_expect(r, PRIV_REPLY, NULL).code, EEXIST);
+}
+
+static void test_follows_are_bounded(void **state)
+{
+	struct rig *r = *state;
+	struct rig_ask token = {PRIV_FOLLOW, PRIV_FOLLOW_TOKEN, 0, &rig_pod, 0};
+	struct rig_ask manifests = {PRIV_FOLLOW, PRIV_FOLLOW_MANIFESTS, 0, NULL, 0};
+
+	rig_add(r);
+	for (int i = 0; i < PRIV_FOLLOWS_PER_POD_MAX; i++)
+		rig_expect_state(r, follow(r, PRIV_FOLLOW_TOKEN, 0), "", PRIV_FILE_REMOVED, "");
+	rig_refused(r, token, ENOSPC, "followed already");
+	rig_do(r, (struct rig_ask){.op = PRIV_UNFOLLOW, .arg = r->id - 1});
+	rig_expect_state(r, follow(r, PRIV_FOLLOW_TOKEN, 0), "", PRIV_FILE_REMOVED, "");
+
+	for (int i = 0; i < 2 * PRIV_PLANES_MAX; i++)
+		rig_expect_state(r, follow(r, PRIV_FOLLOW_MANIFESTS, 0), "", PRIV_FILE_SYNCED, "");
+	rig_refused(r, manifests, ENOSPC, "followed already");
+}
+
+/* Two follows of one directory share its watch; the first to end must not end it for the other. */
+static void test_unfollow_leaves_the_others(void **state)
+{
+	struct rig *r = *state;
+	uint32_t first = follow_root(r, "x");
+
+	rig_expect_content(r, first, "", "x");
+	uint32_t second = follow(r, PRIV_FOLLOW_ROOT, 2);
+	rig_expect_content(r, second, "", "x");
+	replace(r->root, "y");
+	rig_expect_content(r, first, "", "y");
+	rig_expect_content(r, second, "", "y");
+	rig_do(r, (struct rig_ask){.op = PRIV_UNFOLLOW, .arg = first});
+	replace(r->root, "z");
+	rig_expect_content(r, second, "", "z");
+	rig_quiet(r);
+	rig_do(r, (struct rig_ask){.op = PRIV_UNFOLLOW, .arg = second});
+	replace(r->root, "nobody cares");
+	struct epoll_event ev;
+	assert_int_equal(epoll_wait(broker_epoll(r->b), &ev, 1, 0) &&
+			     (broker_turn(r->b, 0), epoll_wait(broker_epoll(r->b), &ev, 1, 0)),
+	    0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
+	    T(test_content_now_and_at_each_change),
+	    T(test_a_missing_file_is_told_once),
+	    T(test_no_push_when_nothing_changed),
+	    T(test_large_files_arrive_whole),
+	    T(test_what_is_no_trustworthy_file_is_refused),
+	    T(test_rapid_rewrites_end_with_the_last),
+	    T(test_a_slow_worker_gets_the_newest),
+	    T(test_overflow_of_the_queue_is_a_rescan),
+	    T(test_a_directory_may_appear_later),
+	    T(test_a_directory_may_be_replaced),
+	    T(test_ways_to_the_directory),
+	    T(test_data_link_is_followed_and_its_swap_seen),
+	    T(test_data_link_leads_nowhere_else),
+	    T(test_token_of_a_pod),
+	    T(test_token_directory_is_no_link),
+	    T(test_pod_remove_ends_its_follows),
+	    T(test_manifests_then_synced_then_changes),
+	    T(test_a_short_lived_manifest_is_not_told),
+	    T(test_manifests_directory_may_come_and_go),
+	    T(test_manifests_are_bounded),
+	    T(test_what_cannot_be_followed),
+	    T(test_follows_are_bounded),
+	    T(test_unfollow_leaves_the_others),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,327 @@
+/* broker_netns_test.c - real network namespaces: whose is behind a connection, what is in it.
+ *
+ * A child makes a namespace, connects from inside it and waits to be released.
+ */
+#include "broker_rig.h"
+#include <arpa/inet.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
+struct peer {
+	pid_t pid;
+	int accepted;    /* the broker's question */
+	uint64_t cookie; /* as the accepted socket shows it to an unprivileged worker */
+};
+
+/* `commands` run inside the new namespace (NULL: stay in ours) before it connects to `l`. */
+static struct peer peer_new(struct rig *r, int l, const char *commands)
+{
+	struct peer p = {.pid = fork()};
+	socklen_t len = sizeof(p.cookie);
+	char byte = 0;
+
+	assert_true(p.pid >= 0);
+	if (p.pid == 0) {
+		if (commands && unshare(CLONE_NEWNET))
+			_exit(1);
+		if (commands && *commands && system(commands)) /* NOLINT(cert-env33-c) */
+			_exit(2);
+		int c = rig_connect(rig_mount(r, "socket"));
+		if (c < 0 || write(c, "x", 1) != 1)
+			_exit(3);
+		pause();
+		_exit(0);
+	}
+	do
+		p.accepted = accept4(l, NULL, NULL, SOCK_CLOEXEC);
+	while (p.accepted < 0 && errno == EAGAIN && !waitpid(p.pid, NULL, WNOHANG));
+	assert_true(p.accepted >= 0);
+	assert_int_equal(read(p.accepted, &byte, 1), 1);
+	assert_int_equal(getsockopt(p.accepted, SOL_SOCKET, SO_NETNS_COOKIE, &p.cookie, &len), 0);
+	return p;
+}
+
+static void peer_kill(struct peer *p)
+{
+	if (p->pid > 0) {
+		kill(p->pid, SIGKILL);
+		waitpid(p->pid, NULL, 0);
+	}
+	p->pid = 0;
+}
+
+static void peer_end(struct peer *p)
+{
+	peer_kill(p);
+	close(p->accepted);
+}
+
+static int make_listener(struct rig *r)
+{
+	rig_add(r);
+	return rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+}
+
+static struct rig_ask netns_of(const struct uuid *pod, int fd)
+{
+	return (struct rig_ask){.op = PRIV_NETNS_OF, .pod = pod, .fd = fd};
+}
+
+static void expect_addresses(const struct priv_packet *p, const char *wanted)
+{
+	char got[1024] = "", text[INET6_ADDRSTRLEN];
+
+	for (uint32_t i = 0; i < p->naddresses; i++) {
+		assert_non_null(
+		    inet_ntop(p->addresses[i].family, p->addresses[i].bytes, text, sizeof(text)));
+		sprintf(got + strlen(got), "%s%s", i ? " " : "", text);
+	}
+	assert_string_equal(got, wanted);
+}
+
+static ino_t own_netns(void)
+{
+	struct stat st;
+
+	assert_int_equal(stat("/proc/self/ns/net", &st), 0);
+	return st.st_ino;
+}
+
+static void test_cookie_is_the_one_the_worker_sees(void **state)
+{
+	struct rig *r = *state;
+	int l = make_listener(r);
+	struct peer p = peer_new(r, l, "");
+	ino_t before = own_netns();
+	struct priv_packet reply = rig_ask(r, netns_of(&rig_pod, p.accepted), NULL);
+
+	assert_int_equal(reply.code, 0);
+	assert_int_not_equal(reply.netns_cookie, 0);
+	assert_int_equal(reply.netns_cookie, p.cookie);
+	expect_addresses(&reply, "");
+	assert_int_equal(own_netns(), before); /* it came back */
+	peer_end(&p);
+	close(l);
+}
+
+/* istio-agent.md 8.2: by interface in their order, up, no loopback, no link-local, once each. */
+static void test_addresses_are_those_of_pilot_agent(void **state)
+{
+	struct rig *r = *state;
+	int l = make_listener(r);
+	struct peer p = peer_new(r, l,
+	    "ip link set lo up && ip addr add 10.0.0.99/32 dev lo && "
+	    "ip link add a0 type veth peer name a1 && ip link add b0 type veth peer name b1 && "
+	    "ip link add c0 type veth peer name c1 && "
+	    "for i in a0 a1 b0 b1 c1; do ip link set $i up; done && "
+	    "ip addr add 10.1.0.2/24 dev b0 && ip addr add 10.1.0.3/24 dev b0 label b0:x && "
+	    "ip addr add 169.254.9.9/16 dev b0 && ip -6 addr add fd00::b/64 dev b0 nodad && "
+	    "ip addr add 10.2.0.2/24 dev a0 && ip -6 addr add 2001:db8::a/64 dev a0 nodad && "
+	    "ip addr add 10.3.0.2/24 dev c0 && ip addr add 10.1.0.2/32 dev a1");
+	struct priv_packet reply = rig_ask(r, netns_of(&rig_pod, p.accepted), NULL);
+
+	assert_int_equal(reply.code, 0);
+	/* a1 was made before a0, and b1 before b0: the kernel makes the peer first; c0 is down. */
+	expect_addresses(&reply, "10.1.0.2 10.2.0.2 2001:db8::a 10.1.0.3 fd00::b");
+	peer_end(&p);
+	close(l);
+}
+
+static void test_addresses_are_bounded(void **state)
+{
+	struct rig *r = *state;
+	int l = make_listener(r);
+	struct peer p = peer_new(r, l,
+	    "ip link add a0 type veth peer name a1 && ip link set a0 up && "
+	    "for i in $(seq 1 40); do ip addr add 10.1.0.$i/24 dev a0; done");
+	struct priv_packet reply = rig_ask(r, netns_of(&rig_pod, p.accepted), NULL);
+
+	assert_int_equal(reply.code, 0);
+	assert_int_equal(reply.naddresses, PRIV_ADDRESSES_MAX);
+	peer_end(&p);
+	close(l);
+}
+
+/* The connecting socket decides, so the answer survives its owner (process-split.md 2). */
+static void test_a_dead_peer_still_has_a_namespace(void **state)
+{
+	struct rig *r = *state;
+	int l = make_listener(r);
+	struct peer p = peer_new(r, l, "");
+
+	peer_kill(&p);
+	struct priv_packet reply = rig_ask(r, netns_of(&rig_pod, p.accepted), NULL);
+	assert_int_equal(reply.code, 0);
+	assert_int_equal(reply.netns_cookie, p.cookie);
+	peer_end(&p);
+	close(l);
+}
+
+static void test_the_nodes_own_namespace_is_refused(void **state)
+{
+	struct rig *r = *state;
+	int l = make_listener(r);
+	struct peer p = peer_new(r, l, NULL);
+
+	rig_refused(r, netns_of(&rig_pod, p.accepted), EPERM, "the node's own network namespace");
+	peer_end(&p);
+	close(l);
+}
+
+/* Run in a broker whose own namespace is not that of pid 1: both are refused. */
+static void in_other_netns(struct rig *r)
+{
+	struct broker_why w = {0};
+	int conn[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, conn)) /* made in the namespace of pid 1 */
+		_exit(1);
+	rig_stop(r);
+	snprintf(r->run, sizeof(r->run), "%s/run2", r->top); /* the first one is still locked */
+	if (unshare(CLONE_NEWNET))
+		_exit(2);
+	r->b = broker_new(&r->o, &w);
+	if (!r->b)
+		_exit(3);
+	rig_attach(r);
+	rig_expect(r, PRIV_HELLO, NULL);
+	int admin;
+	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	rig_add(r);
+	rig_refused(r, netns_of(&rig_pod, conn[0]), EPERM, "own network namespace");
+	close(conn[0]);
+	close(conn[1]);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, conn))
+		_exit(4);
+	rig_refused(r, netns_of(&rig_pod, conn[0]), EPERM, "own network namespace");
+	_exit(0);
+}
+
+/* Pid 1 of a pid namespace of its own: that of the machine may have more capabilities than we, and
+ * then its namespaces are not ours to see. */
+static int as_pid_1(struct rig *r)
+{
+	int status;
+
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("proc", "/proc", "proc", 0, NULL))
+		return 10;
+	pid_t pid = fork();
+	if (pid == 0)
+		in_other_netns(r);
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 11;
+}
+
+static void test_both_home_namespaces_are_refused(void **state)
+{
+	struct rig *r = *state;
+	int status;
+
+	pid_t outer = fork();
+	assert_true(outer >= 0);
+	if (outer == 0) {
+		if (unshare(CLONE_NEWPID | CLONE_NEWNS))
+			_exit(12);
+		pid_t one = fork();
+		if (one == 0)
+			_exit(as_pid_1(r));
+		_exit(waitpid(one, &status, 0) == one && WIFEXITED(status) ? WEXITSTATUS(status)
+									   : 13);
+	}
+	assert_int_equal(waitpid(outer, &status, 0), outer);
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void test_the_first_namespace_wins(void **state)
+{
+	struct rig *r = *state;
+	int l = make_listener(r);
+	struct peer first = peer_new(r, l, ""), second = peer_new(r, l, "");
+
+	assert_int_equal(rig_ask(r, netns_of(&rig_pod, first.accepted), NULL).code, 0);
+	rig_refused(r, netns_of(&rig_pod, second.accepted), EPERM, "another network namespace");
+	struct priv_packet again = rig_ask(r, netns_of(&rig_pod, first.accepted), NULL);
+	assert_int_equal(again.code, 0);
+	assert_int_equal(again.netns_cookie, first.cookie);
+	peer_end(&first);
+	peer_end(&second);
+	close(l);
+}
+
+/* i#61211: a namespace that another live pod owns; after that pod is removed it may be learned. */
+static void test_a_namespace_is_one_pods(void **state)
+{
+	struct rig *r = *state;
+	int l = make_listener(r);
+	struct peer p = peer_new(r, l, "");
+
+	rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_other});
+	assert_int_equal(rig_ask(r, netns_of(&rig_pod, p.accepted), NULL).code, 0);
+	rig_refused(r, netns_of(&rig_other, p.accepted), EPERM, rig_pod_text);
+	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	assert_int_equal(rig_ask(r, netns_of(&rig_other, p.accepted), NULL).code, 0);
+	peer_end(&p);
+	close(l);
+}
+
+static void test_remove_forgets_the_namespace(void **state)
+{
+	struct rig *r = *state;
+	int l = make_listener(r);
+	struct peer first = peer_new(r, l, ""), second = peer_new(r, l, "");
+
+	assert_int_equal(rig_ask(r, netns_of(&rig_pod, first.accepted), NULL).code, 0);
+	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	rig_add(r);
+	assert_int_equal(rig_ask(r, netns_of(&rig_pod, second.accepted), NULL).code, 0);
+	peer_end(&first);
+	peer_end(&second);
+	close(l);
+}
+
+static void test_only_unix_stream_connections(void **state)
+{
+	struct rig *r = *state;
+	int l = make_listener(r), pair[2];
+	static const int types[] = {SOCK_DGRAM, SOCK_SEQPACKET};
+	int tcp = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int file = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(socketpair(AF_UNIX, types[i] | SOCK_CLOEXEC, 0, pair), 0);
+		rig_refused(r, netns_of(&rig_pod, pair[0]), ENOTSOCK, "no unix stream connection");
+		close(pair[0]);
+		close(pair[1]);
+	}
+	rig_refused(r, netns_of(&rig_pod, tcp), ENOTSOCK, "no unix stream connection");
+	rig_refused(r, netns_of(&rig_pod, file), ENOTSOCK, "no unix stream connection");
+	rig_refused(
+	    r, netns_of(&rig_pod, l), ENOTSOCK, "no unix stream connection"); /* a listener */
+	close(tcp);
+	close(file);
+	close(l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
+	    T(test_cookie_is_the_one_the_worker_sees),
+	    T(test_addresses_are_those_of_pilot_agent),
+	    T(test_addresses_are_bounded),
+	    T(test_a_dead_peer_still_has_a_namespace),
+	    T(test_the_nodes_own_namespace_is_refused),
+	    T(test_both_home_namespaces_are_refused),
+	    T(test_the_first_namespace_wins),
+	    T(test_a_namespace_is_one_pods),
+	    T(test_remove_forgets_the_namespace),
+	    T(test_only_unix_stream_connections),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
