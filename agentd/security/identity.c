@@ -69,9 +69,9 @@ int identity_set(
 		return refuse(e, "service account", sa);
 	/* Zeroed to the end: an identity is part of keys that are compared as memory. */
 	struct identity set = {0};
-	strcpy(set.trust_domain, trust_domain);
-	strcpy(set.ns, ns);
-	strcpy(set.sa, sa);
+	memcpy(set.trust_domain, trust_domain, strlen(trust_domain));
+	memcpy(set.ns, ns, strlen(ns));
+	memcpy(set.sa, sa, strlen(sa));
 	*id = set;
 	return 0;
 }

@@ -30,7 +30,7 @@ enum {
 
 /* An owning local of an OpenSSL type, as auto_free is for plain memory. */
 #define OWNED(name, type, release)                                                                 \
-	static void drop_##name(type **p)                                                          \
+	static void drop_##name(__typeof__(type) **p)                                              \
 	{                                                                                          \
 		release(*p);                                                                       \
 	}
@@ -314,11 +314,11 @@ static int read_leaf(X509 *cert, struct x509_leaf *leaf, struct err *e)
 {
 	const ASN1_INTEGER *serial = X509_get0_serialNumber(cert);
 	const unsigned char *byte = ASN1_STRING_get0_data(serial);
-	int n = ASN1_STRING_length(serial);
+	size_t n = (size_t)ASN1_STRING_length(serial);
 	if (n > SERIAL_SIZE_MAX)
-		return err_set(e, ERR_INVALID, "its serial number has %d bytes", n);
+		return err_set(e, ERR_INVALID, "its serial number has %zu bytes", n);
 	*leaf = (struct x509_leaf){0};
-	for (int i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		snprintf(leaf->serial + 2 * i, 3, "%02x", byte[i]);
 	if (read_time(&leaf->not_before, X509_get0_notBefore(cert), e))
 		return -1;
@@ -396,7 +396,7 @@ int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, st
 {
 	struct answer a = {new_certs(), new_certs(), new_certs()};
 	struct identity found;
-	struct x509_leaf life;
+	struct x509_leaf life = {0};
 	int rc = read_answer(&a, chain, n, e);
 	X509 *cert = sk_X509_value(a.leaf, 0);
 	if (!rc && (check_identity(cert, id, expect_td, &found, e) || check_kind(cert, e) ||
