@@ -260,7 +260,8 @@ static void test_parser_refuses(void **state)
 	parse_fails(POD1 "proxy_uid: 0x539\n", "must be a number");
 	parse_fails(POD1 "proxy_uid: 99999999999999999999\n", "must be a number");
 	parse_fails(POD1 "token: abc\n", "line 5: token: no such key");
-	parse_fails(POD1 "\"a\\nb\": 1\n", "a?b: no such key");
+	parse_fails(POD1 "\"a\\tb\": 1\n", "line 5: control character");
+	parse_fails(POD1 "\"a\\u00e4\": 1\n", "line 5: a??: no such key");
 	/* what was read before the bad key is given back */
 	parse_fails(POD1 "env: {A: b}\nlabels: {A: b}\nannotations: {A: b}\nbad: 1\n", "bad");
 }

@@ -1,0 +1,290 @@
+/* config_test.c - defaults, file, flags; what is refused, and how it is said. */
+#include "../../agentd/base/err.h"
+#include "../../agentd/base/mem.h"
+#include "../../agentd/config.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PLANE "control_planes:\n  - name: istiod\n    address: istiod.example:15012\n"
+
+/* Flags end with NULL. */
+static int load(struct config *c, const char *text, struct err *e, ...)
+{
+	char *argv[16] = {"agentd-worker"};
+	int argc = 1;
+	va_list ap;
+
+	va_start(ap, e);
+	while (argc < 15 && (argv[argc] = va_arg(ap, char *)))
+		argc++;
+	va_end(ap);
+	*e = (struct err){0};
+	return config_load(c, "agentd.yaml", text, strlen(text), argc, argv, e);
+}
+
+static void file_fails(const char *text, const char *expected)
+{
+	struct config c;
+	struct err e;
+
+	if (!load(&c, text, &e, NULL))
+		fail_msg("taken: %s", text);
+	if (!strstr(e.msg, expected))
+		fail_msg("\"%s\" does not say \"%s\"", e.msg, expected);
+	config_clear(&c); /* nothing is left, so nothing happens */
+}
+
+static void flag_fails(const char *flag, const char *value, const char *expected)
+{
+	struct config c;
+	struct err e;
+
+	if (!load(&c, "", &e, flag, value, NULL))
+		fail_msg("taken: %s", flag);
+	if (!strstr(e.msg, expected))
+		fail_msg("\"%s\" does not say \"%s\"", e.msg, expected);
+}
+
+static void test_defaults(void **state)
+{
+	struct config c;
+	struct err e;
+	char host[256] = "";
+
+	(void)state;
+	assert_int_equal(load(&c, "", &e, NULL), 0);
+	assert_string_equal(c.log_level, "info");
+	assert_false(c.log_json || c.check);
+	gethostname(host, sizeof(host) - 1);
+	assert_string_equal(c.node_name, host);
+	assert_string_equal(c.istio_namespace, "istio-system");
+	assert_string_equal(c.cluster_domain, "cluster.local");
+	assert_string_equal(c.ip_family, "ipv4");
+	assert_int_equal(c.secret_ttl_min_s, 3600);
+	assert_int_equal(c.secret_ttl_max_s, 86400);
+	assert_int_equal(c.certificate_reissue_min_s, 300);
+	assert_int_equal(c.certificate_linger_s, 300);
+	assert_int_equal(c.nplanes, 1);
+	assert_string_equal(c.planes[0].name, "istiod");
+	assert_string_equal(c.planes[0].address, "istiod.istio-system.svc:15012");
+	assert_string_equal(c.planes[0].root, "");
+	assert_string_equal(c.planes[0].server_name, "istiod.istio-system.svc");
+	assert_string_equal(c.planes[0].trust_domain, "");
+	assert_string_equal(c.planes[0].cluster_id, "Kubernetes");
+	assert_string_equal(c.planes[0].mesh_id, "");
+	assert_int_equal(c.planes[0].connections, 2);
+	config_clear(&c);
+	assert_null(c.planes);
+	config_clear(&c);
+}
+
+static void test_file(void **state)
+{
+	struct config c;
+	struct err e;
+
+	(void)state;
+	assert_int_equal(load(&c,
+			     "# comment\nlog_level: sds:debug\nlog_json: true\nnode_name: n1\n"
+			     "ip_family: ipv6\nsecret_ttl_min_s: 1\nsecret_ttl_max_s: 31536000\n"
+			     "certificate_reissue_min_s: 1\ncertificate_linger_s: 0\n"
+			     "istio_namespace: mesh\ncluster_domain: a.b\n",
+			     &e, NULL),
+	    0);
+	assert_string_equal(c.log_level, "sds:debug");
+	assert_true(c.log_json);
+	assert_string_equal(c.node_name, "n1");
+	assert_string_equal(c.ip_family, "ipv6");
+	assert_int_equal(c.secret_ttl_min_s, 1);
+	assert_int_equal(c.secret_ttl_max_s, 31536000);
+	assert_int_equal(c.certificate_reissue_min_s, 1);
+	assert_int_equal(c.certificate_linger_s, 0);
+	assert_string_equal(c.cluster_domain, "a.b");
+	assert_string_equal(c.planes[0].address, "istiod.mesh.svc:15012");
+	config_clear(&c);
+}
+
+static void test_flags_win(void **state)
+{
+	struct config c;
+	struct err e;
+
+	(void)state;
+	assert_int_equal(load(&c, "log_level: info\nnode_name: file\nlog_json: true\n", &e,
+			     "--log-level", "debug", "--node-name=flag", "--log-json=false",
+			     "--check", "--secret-ttl-min-s=5", "--istio-namespace", "mesh", NULL),
+	    0);
+	assert_string_equal(c.log_level, "debug");
+	assert_string_equal(c.node_name, "flag");
+	assert_false(c.log_json);
+	assert_true(c.check);
+	assert_int_equal(c.secret_ttl_min_s, 5);
+	assert_string_equal(c.planes[0].server_name, "istiod.mesh.svc");
+	config_clear(&c);
+	assert_int_equal(load(&c, "", &e, "--log-json", "--node-name=a=b", NULL), 0);
+	assert_true(c.log_json);
+	assert_string_equal(c.node_name, "a=b");
+	config_clear(&c);
+}
+
+static void test_bad_flags(void **state)
+{
+	(void)state;
+	flag_fails("--log-levle", "debug", "--log-levle: no such flag; nearest: --log-level");
+	flag_fails("--log_level", "debug", "nearest: --log-level");
+	flag_fails("log-level", "debug", "nearest: --log-level");
+	flag_fails("-h", NULL, "no such flag");
+	flag_fails("", NULL, "no such flag");
+	flag_fails("--log-level", NULL, "--log-level wants a value");
+	flag_fails("--log-level=", NULL, "log_level");
+	flag_fails("--log-json=yes", NULL, "true or false");
+	flag_fails("--control-planes=x", NULL, "no such flag");
+	flag_fails("--secret-ttl-min-s", "0", "a number from 1 to 31536000");
+	flag_fails("--check", "now", "now: no such flag");
+}
+
+static void test_bad_files(void **state)
+{
+	(void)state;
+	file_fails("log_level: info\nnode_nmae: x\n",
+	    "agentd.yaml: line 2: node_nmae: no such key; nearest: node_name");
+	file_fails("control_plane: []\n", "nearest: control_planes");
+	file_fails("check: true\n", "check: no such key");
+	file_fails("log-level: info\n", "nearest: log_level");
+	file_fails("\n\nrun: /run\n", "line 3: run: belongs to the broker: give it as a flag");
+	file_fails("max_pods: 3\n", "flag of agentd");
+	file_fails("log_json: yes\n", "line 1: log_json: \"yes\" must be true or false");
+	file_fails("node_name: a b\n", "one word");
+	file_fails("node_name: [a]\n", "one value");
+	file_fails("ip_family: 4\n", "ipv4 or ipv6");
+	file_fails("istio_namespace: a.b\n", "a DNS label");
+	file_fails("secret_ttl_min_s: 1h\n", "a number from 1");
+	file_fails("secret_ttl_min_s: 31536001\n", "a number from 1 to 31536000");
+	file_fails("certificate_reissue_min_s: 0\n", "a number from 1");
+	file_fails("secret_ttl_min_s: 90000\n", "above secret_ttl_max_s");
+	file_fails("node_name: a\nnode_name: b\n", "agentd.yaml: line 2");
+	file_fails("a: [\n", "agentd.yaml: line ");
+	file_fails("- a\n", "not a map");
+	file_fails("\"\\e[31m\": 1\n", "control character");
+	file_fails("\"\u00e4\": 1\n", "??: no such key");
+}
+
+static void test_planes(void **state)
+{
+	struct config c;
+	struct err e;
+
+	(void)state;
+	assert_int_equal(
+	    load(&c,
+		PLANE "    root: SYSTEM\n    server_name: sn\n    trust_domain: td.example\n"
+		      "    cluster_id: c1\n    connections: 16\n"
+		      "  - {name: b, address: '[::1]:1', mesh_id: m, trust_domain: x}\n"
+		      "  - {name: c, address: localhost:65535}\n",
+		&e, NULL),
+	    0);
+	assert_int_equal(c.nplanes, 3);
+	assert_string_equal(c.planes[0].root, "SYSTEM");
+	assert_string_equal(c.planes[0].server_name, "sn");
+	assert_string_equal(c.planes[0].trust_domain, "td.example");
+	assert_string_equal(c.planes[0].mesh_id, "td.example"); /* as Istio's charts have it */
+	assert_string_equal(c.planes[0].cluster_id, "c1");
+	assert_int_equal(c.planes[0].connections, 16);
+	assert_string_equal(c.planes[1].server_name, "::1");
+	assert_string_equal(c.planes[1].mesh_id, "m");
+	assert_string_equal(c.planes[2].server_name, "istiod.istio-system.svc"); /* §0 item 9 */
+	config_clear(&c);
+}
+
+static void plane_fails(const char *line, const char *expected)
+{
+	auto_free char *text = mem_printf("%s    %s\n", PLANE, line);
+
+	file_fails(text, expected);
+}
+
+static void test_bad_planes(void **state)
+{
+	static const char *const addresses[] = {"istiod", "istiod:", "istiod:0", "istiod:65536",
+	    "istiod:15012x", ":15012", "istiod:15012:1", "[::1]", "[]:1", "[::1:15012",
+	    "http://istiod:15012", "a b:1", "::1:15012", "istiod:+15012", "unix:/x:1"};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(addresses) / sizeof(*addresses); i++) {
+		auto_free char *text =
+		    mem_printf("control_planes:\n- name: a\n  address: '%s'\n", addresses[i]);
+
+		file_fails(text, "line 3: control_planes[0]: address: ");
+	}
+	file_fails("control_planes: []\n", "must be a list");
+	file_fails("control_planes: text\n", "must be a list");
+	file_fails("control_planes: {a: b}\n", "must be a list");
+	file_fails("control_planes:\n- text\n", "line 2: control_planes[0]: must be a map");
+	file_fails("control_planes:\n- name: a\n", "line 2: control_planes[0]: address is missing");
+	file_fails("control_planes:\n- address: a:1\n", "name is missing");
+	plane_fails(
+	    "adress: a:1", "line 4: control_planes[0]: adress: no such key; nearest: address");
+	plane_fails("connections: 0", "a number from 1 to 16");
+	plane_fails("connections: 17", "a number from 1 to 16");
+	plane_fails("trust_domain: Cluster.Local", "a trust domain");
+	plane_fails("server_name: 'a b'", "a DNS name");
+	plane_fails("root: {a: b}", "one value");
+	file_fails(PLANE "  - {name: istiod, address: b:1}\n",
+	    "line 4: control_planes[1]: name: \"istiod\" must be unique");
+	file_fails(PLANE "  - {name: b, address: istiod.example:15012}\n", "unique");
+}
+
+static void test_number_of_planes(void **state)
+{
+	char text[2048] = "control_planes:\n";
+	struct config c;
+	struct err e;
+
+	(void)state;
+	for (int i = 0; i < 16; i++)
+		(void)snprintf(
+		    text + strlen(text), 64, "- {name: p%d, address: 'h:%d'}\n", i, i + 1);
+	assert_int_equal(load(&c, text, &e, NULL), 0);
+	assert_int_equal(c.nplanes, 16);
+	config_clear(&c);
+	strcat(text, "- {name: p16, address: 'h:17'}\n");
+	file_fails(text, "more than 16");
+}
+
+static void test_help(void **state)
+{
+	char text[4096] = "";
+	FILE *out = fmemopen(text, sizeof(text), "w");
+
+	(void)state;
+	config_help(out);
+	(void)fclose(out);
+	assert_non_null(strstr(text, "--log-level TEXT"));
+	assert_non_null(strstr(text, "(default istio-system)"));
+	assert_non_null(strstr(text, "--log-json  "));
+	assert_non_null(strstr(text, "--certificate-linger-s N"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_defaults),
+	    cmocka_unit_test(test_file),
+	    cmocka_unit_test(test_flags_win),
+	    cmocka_unit_test(test_bad_flags),
+	    cmocka_unit_test(test_bad_files),
+	    cmocka_unit_test(test_planes),
+	    cmocka_unit_test(test_bad_planes),
+	    cmocka_unit_test(test_number_of_planes),
+	    cmocka_unit_test(test_help),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
