@@ -145,8 +145,7 @@ static void on_accepted(void *ctx, int fd)
 	uint64_t cookie = 0;
 	socklen_t len = sizeof(cookie);
 
-	if (u->netns_cookie != 0 &&
-	    getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) == 0 &&
+	if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) == 0 &&
 	    cookie == u->netns_cookie)
 		serve(u, fd);
 	else

@@ -304,7 +304,16 @@ static void a_name_has_at_most_4096_bytes(void **state)
 	finish(&m);
 	assert_int_equal(discovery_each_name(DISCOVERY_SOTW, whole(&m), ignore_name, &len, &e), 0);
 	assert_int_equal(len, 4096);
+	put_nested(5, 1, name);
+	finish(&m);
+	len = 0;
+	assert_int_equal(discovery_each_name(DISCOVERY_DELTA, whole(&m), ignore_name, &len, &e), 0);
+	assert_int_equal(len, 4096);
 	name[DISCOVERY_NAME_SIZE - 1] = 'x';
+	put_nested(5, 1, name);
+	finish(&m);
+	assert_int_equal(
+	    discovery_each_name(DISCOVERY_DELTA, whole(&m), ignore_name, &len, &e), -1);
 	put_text(3, name);
 	finish(&m);
 	assert_int_equal(discovery_each_name(DISCOVERY_SOTW, whole(&m), ignore_name, &len, &e), -1);

@@ -1,5 +1,5 @@
 /* sds_server_test.c - a pod's secrets, on scripted streams.
- * LINK: tests/fake/loop.c tests/fake/rpc.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/secrets.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +14,7 @@
 #include "../../../agentd/proxy/sds_server.h"
 #include "../../../agentd/security/cert.h"
 #include "../../fake/loop.h"
+#include "../../fake/secrets.h"
 #include "envoy.h"
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
@@ -732,6 +733,28 @@ static void the_dump_shows_names_and_versions_but_no_key(void **state)
 	    "[{\"name\": \"default\", \"version\": \"s1\"}]}], \"why_not\": \"\"}");
 }
 
+/* Those that are made to put a response together; what rpc has is not ours to wipe. */
+static void copies_of_the_key_are_wiped(void **state)
+{
+	struct world *w = *state;
+	static const char *const of[] = {"StreamSecrets", "DeltaSecrets", "FetchSecrets"};
+
+	if (!secrets_watched())
+		skip();
+	set_cert(w, "SECRET", "ROOT");
+	for (int i = 0; i < 3; i++) {
+		char method[128];
+		struct rpc_stream *s;
+
+		snprintf(method, sizeof(method), SERVICE "%s", of[i]);
+		s = call(w, method);
+		secrets_watch();
+		ASK(w, s, i == 1 ? DISCOVERY_DELTA : DISCOVERY_SOTW, NODE, .names = {"default"});
+		assert_int_equal(fake_rpc_sent(s), 1);
+		assert_int_equal(secrets_freed(), i == 2); /* the version that a fetch forgets */
+	}
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -769,6 +792,7 @@ int main(void)
 	    TEST(streams_end_with_their_client),
 	    TEST(the_end_of_the_server_ends_its_streams),
 	    TEST(two_pods_never_mix),
+	    TEST(copies_of_the_key_are_wiped),
 	    TEST(the_dump_shows_names_and_versions_but_no_key),
 	};
 

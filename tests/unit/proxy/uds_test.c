@@ -44,6 +44,7 @@ struct world {
 	char why[ERR_MSG_SIZE];
 	bool free_when_told;
 	char ips[256];
+	int ips_told;
 	unsigned served_before_ips;
 };
 
@@ -61,6 +62,7 @@ static void on_addresses(void *ctx, const char *const *ips, size_t n)
 {
 	struct world *w = ctx;
 
+	w->ips_told++;
 	w->ips[0] = '\0';
 	for (size_t i = 0; i < n; i++)
 		sprintf(w->ips + strlen(w->ips), "%s ", ips[i]);
@@ -291,7 +293,7 @@ static void a_netns_without_addresses_is_served_too(void **state)
 	listen_on_both(w);
 	visit(w);
 	broker_says(w, w->cookie, NULL, NULL);
-	assert_string_equal(w->ips, "");
+	assert_int_equal(w->ips_told, 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 1);
 }
 

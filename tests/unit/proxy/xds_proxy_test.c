@@ -378,6 +378,9 @@ static void a_first_request_without_a_node_gets_ours(void **state)
 	ASSERT_SAID_AS_US(up, 0, DISCOVERY_SOTW, .type = TYPE_CLUSTER);
 	SOTW(w, down, .type = TYPE_CLUSTER);
 	ASSERT_SAID(up, 1, DISCOVERY_SOTW, .type = TYPE_CLUSTER);
+	down = connect_envoy(w, SOTW_METHOD, &up); /* each stream has a first one */
+	SOTW(w, down, .type = TYPE_CLUSTER);
+	ASSERT_SAID_AS_US(up, 0, DISCOVERY_SOTW, .type = TYPE_CLUSTER);
 }
 
 static void a_malformed_request_ends_both_sides(void **state)
