@@ -1,0 +1,466 @@
+/* broker_main_test.c - the whole of agentd: start, credentials of the worker, how it ends.
+ *
+ * The test copies itself as `agentd` and `agentd-worker` into a directory: called by the first name
+ * it is the broker, by the second a small worker that does what its --do flag says.
+ */
+#include "../../../agentd/priv/broker_main.h"
+#include "broker_rig.h"
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+/* LeakSanitizer cannot run in the forked brokers that are killed, nor in a worker without ptrace.
+ */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+	return "detect_leaks=0";
+}
+
+/* --- the worker --------------------------------------------------------------------------------
+ */
+
+static void print_status(const char *key)
+{
+	char line[256];
+	FILE *f = fopen("/proc/self/status", "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, key, strlen(key)))
+			fputs(line, stdout);
+	if (f)
+		fclose(f);
+}
+
+static void print_fds(void)
+{
+	char name[32], target[256];
+
+	for (int fd = 0; fd < 1024; fd++) {
+		snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(name, target, sizeof(target) - 1);
+		if (n < 0)
+			continue;
+		target[n] = '\0';
+		printf("fd %d %s\n", fd, fd > 2 ? target : "");
+	}
+}
+
+static void print_self(int argc, char **argv)
+{
+	static const char *const keys[] = {"Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:",
+	    "CapEff:", "CapBnd:", "CapAmb:", "NoNewPrivs:", "SigBlk:", "SigIgn:"};
+	struct rlimit core;
+	int death = 0;
+	char config[64] = "";
+
+	print_fds();
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		print_status(keys[i]);
+	getrlimit(RLIMIT_CORE, &core);
+	prctl(PR_GET_PDEATHSIG, &death);
+	printf("core %lu %lu\ndeath %d\nsession %d\n", core.rlim_cur, core.rlim_max, death,
+	    getsid(0) == getpid());
+	for (int i = 0; i < argc; i++)
+		printf("arg %s\n", argv[i]);
+	for (char **e = environ; *e; e++)
+		printf("env %s\n", *e);
+	if (read(PRIV_CONFIG_FD, config, sizeof(config) - 1) >= 0)
+		printf("config %s\n", config);
+}
+
+static void speak(struct priv_packet *p)
+{
+	struct priv_request add = {.id = 5, .op = PRIV_POD_ADD, .uid = rig_pod};
+
+	if (recv(PRIV_FD, p, sizeof(*p), 0) != sizeof(*p) || p->what != PRIV_HELLO ||
+	    recv(PRIV_FD, p, sizeof(*p), 0) != sizeof(*p) || p->what != PRIV_NODE_LISTENER ||
+	    send(PRIV_FD, &add, sizeof(add), 0) != sizeof(add) ||
+	    recv(PRIV_FD, p, sizeof(*p), 0) != sizeof(*p))
+		_exit(99);
+	printf("reply %u %d\n", p->id, p->code);
+	fflush(stdout);
+}
+
+static void on_term(int s)
+{
+	(void)s;
+	_exit(0);
+}
+
+static int worker(int argc, char **argv)
+{
+	struct priv_packet p;
+	const char *act = "";
+
+	for (int i = 1; i < argc; i++)
+		if (!strncmp(argv[i], "--do=", 5))
+			act = argv[i] + 5;
+	if (!strcmp(act, "self"))
+		print_self(argc, argv);
+	else if (!strcmp(act, "check"))
+		return strcmp(argv[argc - 1], "--check") != 0;
+	else if (!strncmp(act, "exit", 4))
+		return atoi(act + 4);
+	else if (!strncmp(act, "signal", 6))
+		raise(atoi(act + 6));
+	else if (!strcmp(act, "garbage")) {
+		if (send(PRIV_FD, "?", 1, 0) == 1)
+			pause();
+	} else if (!strcmp(act, "leave")) {
+		close(PRIV_FD); /* and end in order a moment later */
+		poll(NULL, 0, 50);
+		return 7;
+	} else if (!strcmp(act, "stay") || !strcmp(act, "die")) {
+		signal(SIGTERM, !strcmp(act, "stay") ? on_term : SIG_DFL);
+		speak(&p);
+		pause();
+	}
+	return 0;
+}
+
+/* --- running it --------------------------------------------------------------------------------
+ */
+
+struct node {
+	char top[32];
+	pid_t pid;
+	int out, err;
+};
+
+static void copy_self(const char *to)
+{
+	rig_shell("cp /proc/%d/exe %s", (int)getpid(), to);
+}
+
+static int setup(void **state)
+{
+	static struct node n;
+
+	strcpy(n.top, "/tmp/bmXXXXXX");
+	assert_non_null(mkdtemp(n.top));
+	char path[64];
+	snprintf(path, sizeof(path), "%s/agentd", n.top);
+	copy_self(path);
+	snprintf(path, sizeof(path), "%s/agentd-worker", n.top);
+	copy_self(path);
+	*state = &n;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct node *n = *state;
+
+	rig_shell("rm -rf %s", n->top);
+	return 0;
+}
+
+/* Starts <top>/agentd --run <top>/run and the flags, a NULL-terminated list. */
+static void start(struct node *n, const char **flags)
+{
+	char exe[64], run[64];
+	const char *argv[24] = {"agentd", "--run", run};
+	int out[2], err[2], argc = 3;
+
+	snprintf(exe, sizeof(exe), "%s/agentd", n->top);
+	snprintf(run, sizeof(run), "%s/run", n->top);
+	while (*flags)
+		argv[argc++] = *flags++;
+	assert_int_equal(pipe2(out, O_CLOEXEC) | pipe2(err, O_CLOEXEC), 0);
+	n->pid = fork();
+	assert_true(n->pid >= 0);
+	if (n->pid == 0) {
+		dup2(out[1], STDOUT_FILENO);
+		dup2(err[1], STDERR_FILENO);
+		execv(exe, (char **)argv);
+		_exit(126);
+	}
+	close(out[1]);
+	close(err[1]);
+	n->out = out[0];
+	n->err = err[0];
+}
+#define START(n, ...) start(n, (const char *[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
+
+static char *slurp(int fd)
+{
+	static char texts[4][16384];
+	static unsigned turn;
+	char *text = texts[turn++ % 4];
+	size_t len = 0;
+	ssize_t n;
+
+	while ((n = read(fd, text + len, sizeof(texts[0]) - 1 - len)) > 0)
+		len += (size_t)n;
+	text[len] = '\0';
+	close(fd);
+	return text;
+}
+
+struct result {
+	int status;
+	const char *out, *err;
+};
+
+static struct result finish(struct node *n)
+{
+	struct result r = {.out = slurp(n->out), .err = slurp(n->err)};
+
+	assert_int_equal(waitpid(n->pid, &r.status, 0), n->pid);
+	return r;
+}
+
+static void expect_exit(const struct result *r, int code, const char *said)
+{
+	if (!WIFEXITED(r->status) || WEXITSTATUS(r->status) != code)
+		fail_msg(
+		    "status %#x instead of exit code %d: %s", (unsigned)r->status, code, r->err);
+	if (!strstr(r->err, said))
+		fail_msg("\"%s\" lacks \"%s\"", r->err, said);
+}
+
+static void expect_line(const char *text, const char *line)
+{
+	char wanted[128];
+
+	snprintf(wanted, sizeof(wanted), "\n%s\n", line);
+	if (!strstr(text, wanted))
+		fail_msg("no line \"%s\" in: %s", line, text);
+}
+
+/* Until the worker of --do=stay has had its first answer. */
+static void wait_until_served(struct node *n)
+{
+	char text[64];
+	ssize_t len = read(n->out, text, sizeof(text) - 1);
+
+	assert_true(len > 0);
+	text[len] = '\0';
+	assert_string_equal(text, "reply 5 0\n");
+}
+
+/* --- tests -------------------------------------------------------------------------------------
+ */
+
+/* process-split.md 1.4: nothing is left that could be given up. */
+static void test_the_worker_has_nothing_but_its_fds(void **state)
+{
+	struct node *n = *state;
+	char config[64];
+
+	snprintf(config, sizeof(config), "%s/c.yaml", n->top);
+	rig_file(config, "settings");
+	assert_int_equal(chmod(config, 0600) | chmod(n->top, 0700), 0);
+	setenv("SECRET", "of root", 1);
+	setenv("TZ", "UTC", 1);
+	START(n, "--config", config, "--worker-user=4711", "--do=self", "--other", "flag");
+	struct result r = finish(n);
+	expect_exit(&r, 0, "exit code 0");
+	const char *fd3 = strstr(r.out, "\nfd 3 socket:");
+	assert_non_null(fd3);
+	assert_non_null(strstr(fd3, "\nfd 4 /"));
+	assert_null(strstr(r.out, "\nfd 5"));
+	assert_null(strstr(r.out, "\nfd 6"));
+	assert_null(strstr(r.out, "\nfd 10"));
+	expect_line(r.out, "Uid:\t4711\t4711\t4711\t4711");
+	expect_line(r.out, "Gid:\t4711\t4711\t4711\t4711");
+	expect_line(r.out, "Groups:\t ");
+	expect_line(r.out, "CapInh:\t0000000000000000");
+	expect_line(r.out, "CapPrm:\t0000000000000000");
+	expect_line(r.out, "CapEff:\t0000000000000000");
+	expect_line(r.out, "CapBnd:\t0000000000000000");
+	expect_line(r.out, "CapAmb:\t0000000000000000");
+	expect_line(r.out, "NoNewPrivs:\t1");
+	expect_line(r.out, "SigBlk:\t0000000000000000");
+	expect_line(r.out, "SigIgn:\t0000000000000000");
+	expect_line(r.out, "core 0 0");
+	expect_line(r.out, "death 9");
+	expect_line(r.out, "session 1");
+	expect_line(r.out, "arg agentd-worker\narg --do=self\narg --other\narg flag");
+	expect_line(r.out, "env TZ=UTC");
+	assert_null(strstr(r.out, "SECRET"));
+	expect_line(r.out, "config settings"); /* which its user could not open */
+	unsetenv("SECRET");
+}
+
+static void test_it_ends_with_the_workers_status(void **state)
+{
+	struct node *n = *state;
+	static const struct {
+		const char *act, *said;
+		int code;
+	} cases[] = {
+	    {"--do=exit0", "level=info scope=broker msg=\"the worker ended: exit code 0\"", 0},
+	    {"--do=exit3", "level=error scope=broker msg=\"the worker ended: exit code 3\"", 3},
+	    {"--do=signal6", "signal 6 (aborted: a failed assertion, or out of memory)", 134},
+	    {"--do=signal9", "signal 9 (killed: by someone, or by the kernel for memory)", 137},
+	    {"--do=signal31", "signal 31 (a forbidden system call)", 159},
+	    {"--do=garbage", "broke the protocol and is killed: a request of 1 bytes", 137},
+	    {"--do=leave", "exit code 7", 7}, /* has time to end in order */
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		START(n, cases[i].act);
+		struct result r = finish(n);
+		expect_exit(&r, cases[i].code, cases[i].said);
+	}
+}
+
+static void stop_with(struct node *n, const char *act, int signal)
+{
+	START(n, act);
+	wait_until_served(n);
+	assert_int_equal(kill(n->pid, signal), 0);
+	struct result r = finish(n);
+	expect_exit(&r, 0, signal == SIGTERM ? "Terminated: ending" : "Interrupt: ending");
+}
+
+static void test_a_signal_ends_both_in_order(void **state)
+{
+	struct node *n = *state;
+	char path[64];
+
+	stop_with(n, "--do=stay", SIGTERM);
+	stop_with(n, "--do=stay", SIGINT);
+	stop_with(n, "--do=die", SIGTERM); /* before it has a handler */
+	snprintf(path, sizeof(path), "%s/run/admin.sock", n->top);
+	assert_int_equal(access(path, F_OK), 0); /* the next broker renames over it */
+}
+
+/* PDEATHSIG: no worker outlives its broker; its pipe end is closed by its death. */
+static void test_a_killed_broker_takes_the_worker_along(void **state)
+{
+	struct node *n = *state;
+
+	START(n, "--do=stay");
+	wait_until_served(n);
+	assert_int_equal(kill(n->pid, SIGKILL), 0);
+	struct result r = finish(n); /* returns when both have closed stdout */
+	assert_true(WIFSIGNALED(r.status));
+	START(n, "--do=stay"); /* and the run directory is free again */
+	wait_until_served(n);
+	assert_int_equal(kill(n->pid, SIGTERM), 0);
+	r = finish(n);
+	expect_exit(&r, 0, "exit code 0");
+}
+
+static void test_a_second_broker_says_who_is_there(void **state)
+{
+	struct node *n = *state, second = *n;
+	char text[64];
+
+	START(n, "--do=stay");
+	wait_until_served(n);
+	START(&second, "--do=stay");
+	struct result r = finish(&second);
+	snprintf(text, sizeof(text), "another agentd (pid %d) holds", (int)n->pid);
+	expect_exit(&r, 1, text);
+	assert_int_equal(kill(n->pid, SIGTERM), 0);
+	r = finish(n);
+	expect_exit(&r, 0, "");
+}
+
+static void test_what_keeps_it_from_starting(void **state)
+{
+	struct node *n = *state;
+	struct result r;
+
+	START(n, "--config", "/nonexistent.yaml");
+	r = finish(n);
+	expect_exit(&r, 1, "/nonexistent.yaml: No such file");
+	START(n, "--worker-user=root");
+	r = finish(n);
+	expect_exit(&r, 1, "must not be root");
+	START(n, "--max-pods=none");
+	r = finish(n);
+	expect_exit(&r, 2, "--max-pods needs a number");
+	rig_shell("chmod 644 %s/agentd-worker", n->top);
+	START(n, "--do=exit0");
+	r = finish(n);
+	expect_exit(&r, 1, "everybody may execute");
+	rig_shell("rm %s/agentd-worker", n->top);
+	START(n, "--do=exit0");
+	r = finish(n);
+	expect_exit(&r, 1, "agentd-worker: No such file");
+}
+
+static void test_only_root_may_start_it(void **state)
+{
+	struct node *n = *state;
+	int status;
+
+	assert_int_equal(chmod(n->top, 0755), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (setgid(4711) || setuid(4711))
+			_exit(100);
+		_exit(broker_main(1, (char *[]){"agentd", NULL}));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 1 << 8);
+}
+
+static void test_help_and_version_need_nothing(void **state)
+{
+	struct node *n = *state;
+	struct result r;
+
+	START(n, "--help");
+	r = finish(n);
+	expect_exit(&r, 0, "");
+	assert_non_null(strstr(r.out, "--root-file INDEX=FILE"));
+	START(n, "--version");
+	r = finish(n);
+	expect_exit(&r, 0, "");
+	assert_string_equal(r.out, "agentd " AGENTD_VERSION "\n");
+}
+
+static void test_check_says_what_to_do(void **state)
+{
+	struct node *n = *state;
+	char root[64], pods[64];
+	struct result r;
+
+	snprintf(root, sizeof(root), "0=%s/root.pem", n->top);
+	snprintf(pods, sizeof(pods), "%s/pods.d", n->top);
+	rig_file(root + 2, "pem");
+	rig_shell("mkdir %s", pods);
+	START(n, "--check", "--do=check", "--root-file", root, "--manifests", pods);
+	r = finish(n);
+	expect_exit(&r, 0, "");
+	assert_non_null(strstr(r.out, "its configuration is right"));
+	assert_null(strstr(r.out, "PROBLEM"));
+	assert_int_equal(chmod(pods, 0777), 0);
+	START(n, "--check", "--do=exit2", "--root-file=1=/nonexistent", "--manifests", pods);
+	r = finish(n);
+	expect_exit(&r, 1, "");
+	assert_non_null(strstr(r.out, "/nonexistent is not there"));
+	assert_non_null(strstr(r.out, "its check failed, see above (exit code 2)"));
+	assert_non_null(strstr(r.out, "can be written by others than root"));
+	snprintf(root, sizeof(root), "%s/run", n->top);
+	assert_int_equal(access(root, F_OK), -1); /* it changes nothing */
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	    T(test_the_worker_has_nothing_but_its_fds),
+	    T(test_it_ends_with_the_workers_status),
+	    T(test_a_signal_ends_both_in_order),
+	    T(test_a_killed_broker_takes_the_worker_along),
+	    T(test_a_second_broker_says_who_is_there),
+	    T(test_what_keeps_it_from_starting),
+	    T(test_only_root_may_start_it),
+	    T(test_help_and_version_need_nothing),
+	    T(test_check_says_what_to_do),
+	};
+
+	if (!strcmp(argv[0], "agentd"))
+		return broker_main(argc, argv);
+	if (!strcmp(argv[0], "agentd-worker"))
+		return worker(argc, argv);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

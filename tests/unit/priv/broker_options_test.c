@@ -1,0 +1,166 @@
+/* broker_options_test.c - the broker's command line, and what goes on to the worker. */
+#include "broker_rig.h"
+
+static struct broker_options o;
+static struct broker_why why;
+
+static int parse(char **argv)
+{
+	int argc = 0;
+
+	broker_options_clear(&o);
+	while (argv[argc])
+		argc++;
+	return broker_options_parse(&o, argc, argv, &why);
+}
+#define PARSE(...) parse((char *[]){"agentd", __VA_ARGS__ __VA_OPT__(, ) NULL})
+
+static void expect_refused(int rc, const char *text)
+{
+	assert_int_equal(rc, -1);
+	if (!strstr(why.text, text))
+		fail_msg("\"%s\" lacks \"%s\"", why.text, text);
+}
+
+static void expect_passed_on(const char *wanted)
+{
+	char got[512] = "";
+
+	for (int i = 0; i < o.worker_argc; i++)
+		sprintf(got + strlen(got), "%s%s", i ? " " : "", o.worker_argv[i]);
+	assert_string_equal(got, wanted);
+}
+
+static void test_defaults(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE(), 0);
+	assert_int_equal(o.mode, BROKER_RUN);
+	assert_string_equal(o.run, "/run/agentd");
+	assert_string_equal(o.manifests, "/etc/agentd/pods.d");
+	assert_string_equal(o.config, "/etc/agentd/agentd.yaml");
+	assert_false(o.config_named);
+	assert_string_equal(o.worker_user, "agentd");
+	assert_null(o.cgroup_root);
+	assert_int_equal(o.max_pods, 1024);
+	for (int i = 0; i < PRIV_PLANES_MAX; i++)
+		assert_null(o.root_files[i]);
+	expect_passed_on("agentd-worker");
+}
+
+static void test_both_spellings(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("--run", "/r", "--manifests=/m", "--config", "c.yaml",
+			     "--cgroup-root=/c", "--worker-user", "nobody", "--max-pods=7",
+			     "--root-file", "0=/a", "--root-file=15=/b=c"),
+	    0);
+	assert_string_equal(o.run, "/r");
+	assert_string_equal(o.manifests, "/m");
+	assert_string_equal(o.config, "c.yaml");
+	assert_true(o.config_named);
+	assert_string_equal(o.cgroup_root, "/c");
+	assert_string_equal(o.worker_user, "nobody");
+	assert_int_equal(o.max_pods, 7);
+	assert_string_equal(o.root_files[0], "/a");
+	assert_string_equal(o.root_files[15], "/b=c");
+	expect_passed_on("agentd-worker");
+}
+
+/* In order, and never taken for ours by abbreviation. */
+static void test_the_rest_is_the_workers(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("--log-level", "debug", "--run", "/r", "--node-name=n", "--ru", "x",
+			     "--runs=/y", "-v", "word", "--config-x", "--"),
+	    0);
+	assert_string_equal(o.run, "/r");
+	expect_passed_on(
+	    "agentd-worker --log-level debug --node-name=n --ru x --runs=/y -v word --config-x --");
+}
+
+static void test_modes(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("--check"), 0);
+	assert_int_equal(o.mode, BROKER_CHECK);
+	assert_int_equal(PARSE("--help"), 0);
+	assert_int_equal(o.mode, BROKER_HELP);
+	assert_int_equal(PARSE("--version"), 0);
+	assert_int_equal(o.mode, BROKER_SHOW_VERSION);
+	expect_refused(PARSE("--check=yes"), "--check takes no value");
+}
+
+static void test_what_is_wrong_is_said(void **state)
+{
+	char longer[1100];
+
+	(void)state;
+	expect_refused(PARSE("--run"), "--run needs a value: DIR");
+	expect_refused(PARSE("--run="), "--run needs a value");
+	expect_refused(PARSE("--run", "relative"), "absolute path, not \"relative\"");
+	expect_refused(PARSE("--manifests=x"), "absolute");
+	expect_refused(PARSE("--max-pods=0"), "1 to 65536");
+	expect_refused(PARSE("--max-pods=65537"), "1 to 65536");
+	expect_refused(PARSE("--max-pods=-1"), "1 to 65536");
+	expect_refused(PARSE("--max-pods=1x"), "1 to 65536");
+	expect_refused(PARSE("--max-pods= 1"), "1 to 65536");
+	expect_refused(PARSE("--max-pods=99999999999999999999"), "1 to 65536");
+	expect_refused(PARSE("--root-file=/a"), "INDEX=FILE");
+	expect_refused(PARSE("--root-file=16=/a"), "0 to 15");
+	expect_refused(PARSE("--root-file=-1=/a"), "0 to 15");
+	expect_refused(PARSE("--root-file==/a"), "0 to 15");
+	expect_refused(PARSE("--root-file=100000000=/a"), "0 to 15");
+	expect_refused(PARSE("--root-file=0=a"), "absolute");
+	expect_refused(PARSE("--root-file=0="), "absolute");
+	expect_refused(PARSE("--root-file=0=/a/"), "is a directory");
+	expect_refused(PARSE("--root-file=3=/a", "--root-file=3=/b"), "given twice");
+	memset(longer, 'x', sizeof(longer));
+	longer[0] = '/';
+	longer[sizeof(longer) - 1] = '\0';
+	expect_refused(PARSE("--manifests", longer), "1024 bytes");
+	longer[48] = '\0';
+	expect_refused(PARSE("--run", longer), "sockets in it would not fit");
+	longer[47] = '\0';
+	assert_int_equal(PARSE("--run", longer), 0);
+}
+
+static void test_worker_user(void **state)
+{
+	struct broker_user u;
+
+	(void)state;
+	assert_int_equal(PARSE("--worker-user=nobody"), 0);
+	assert_int_equal(broker_options_user(&o, &u, &why), 0);
+	assert_true(u.known && u.uid == 65534 && u.gid == 65534);
+	assert_int_equal(PARSE("--worker-user=4711"), 0);
+	assert_int_equal(broker_options_user(&o, &u, &why), 0);
+	assert_true(u.known && u.uid == 4711 && u.gid == 4711);
+	assert_int_equal(PARSE("--worker-user=no-such-user"), 0);
+	assert_int_equal(broker_options_user(&o, &u, &why), 0);
+	assert_true(!u.known && u.uid == 1338 && u.gid == 1338);
+	assert_int_equal(PARSE("--worker-user=root"), 0);
+	expect_refused(broker_options_user(&o, &u, &why), "must not be root");
+	assert_int_equal(PARSE("--worker-user=0"), 0);
+	expect_refused(broker_options_user(&o, &u, &why), "must not be root");
+	assert_int_equal(PARSE("--worker-user=1337"), 0);
+	expect_refused(broker_options_user(&o, &u, &why), "Envoy");
+	assert_int_equal(PARSE("--worker-user=4294967295"), 0); /* (uid_t)-1 would change nothing */
+	assert_int_equal(broker_options_user(&o, &u, &why), 0);
+	assert_false(u.known);
+	broker_options_clear(&o);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_defaults),
+	    cmocka_unit_test(test_both_spellings),
+	    cmocka_unit_test(test_the_rest_is_the_workers),
+	    cmocka_unit_test(test_modes),
+	    cmocka_unit_test(test_what_is_wrong_is_said),
+	    cmocka_unit_test(test_worker_user),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
