@@ -125,24 +125,34 @@ int discovery_read_request(
 	return more < 0 ? malformed(e, "request") : 0;
 }
 
+static int read_response_field(
+    struct discovery_response *r, const struct pbwire_field *f, struct err *e)
+{
+	switch (f->number) {
+	case RESPONSE_VERSION:
+		read_text(f, r->version, sizeof(r->version));
+		return 0;
+	case RESPONSE_RESOURCES:
+		r->resources++;
+		return 0;
+	case RESPONSE_TYPE_URL:
+		return read_string(f, r->type_url, sizeof(r->type_url), "type_url", e);
+	case RESPONSE_NONCE:
+		return read_string(f, r->nonce, sizeof(r->nonce), "nonce", e);
+	default:
+		return 0;
+	}
+}
+
 int discovery_read_response(struct discovery_response *r, struct pbwire msg, struct err *e)
 {
 	struct pbwire_field f;
 	int more;
 
 	memset(r, 0, sizeof(*r));
-	while ((more = pbwire_next(&msg, &f)) > 0) {
-		if (f.number == RESPONSE_RESOURCES)
-			r->resources++;
-		else if (f.number == RESPONSE_VERSION)
-			read_text(&f, r->version, sizeof(r->version));
-		else if (f.number == RESPONSE_TYPE_URL &&
-			 read_string(&f, r->type_url, sizeof(r->type_url), "type_url", e))
+	while ((more = pbwire_next(&msg, &f)) > 0)
+		if (read_response_field(r, &f, e))
 			return -1;
-		else if (f.number == RESPONSE_NONCE &&
-			 read_string(&f, r->nonce, sizeof(r->nonce), "nonce", e))
-			return -1;
-	}
 	return more < 0 ? malformed(e, "response") : 0;
 }
 

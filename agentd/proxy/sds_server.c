@@ -335,62 +335,64 @@ static void answer(struct sds_stream *st)
 
 /* --- requests --- */
 
-static void drop_subscription(struct sds_stream *st, struct subscription *s)
+/* `at`: where the list points to it. */
+static void drop_subscription(struct sds_stream *st, struct subscription **at)
 {
-	LL_DELETE(st->subscriptions, s);
+	struct subscription *s = *at;
+
+	*at = s->next;
 	st->count--;
 	free(s->name);
 	free(s->path);
 	free(s);
 }
 
-static struct subscription *find(struct sds_stream *st, const char *name)
+/* Where the list points to it, or its end. */
+static struct subscription **find(struct sds_stream *st, const char *name)
 {
-	struct subscription *s;
+	struct subscription **at = &st->subscriptions;
 
-	LL_FOREACH (st->subscriptions, s)
-		if (strcmp(s->name, name) == 0)
-			return s;
-	return NULL;
+	while (*at && strcmp((*at)->name, name) != 0)
+		at = &(*at)->next;
+	return at;
 }
 
 static int subscribe(struct sds_stream *st, const char *name, struct err *e)
 {
-	struct subscription *s = find(st, name);
+	struct subscription **at = find(st, name);
 
-	if (!s) {
+	if (!*at) {
 		if (st->count == NAMES_MAX)
 			return err_set(
 			    e, ERR_INVALID, "more than %d secret names in one stream", NAMES_MAX);
-		s = mem_zalloc(sizeof(*s));
-		s->name = mem_strdup(name);
-		LL_APPEND(st->subscriptions, s);
+		*at = mem_zalloc(sizeof(**at));
+		(*at)->name = mem_strdup(name);
 		st->count++;
-		if (read_name(s, e))
+		if (read_name(*at, e))
 			return -1;
 	}
-	s->listed = true;
+	(*at)->listed = true;
 	if (st->method->flavour == DISCOVERY_DELTA)
-		s->sent[0] = '\0'; /* asked for again: the client may have dropped it */
+		(*at)->sent[0] = '\0'; /* asked for again: the client may have dropped it */
 	return 0;
 }
 
 static int on_name(void *ctx, const struct discovery_name *n, struct err *e)
 {
 	struct sds_stream *st = ctx;
-	struct subscription *s;
+	struct subscription **at;
 
 	if (++st->verbs > VERBS_MAX)
 		return err_set(e, ERR_INVALID, "more than %d names in one request", VERBS_MAX);
 	if (n->verb == DISCOVERY_SUBSCRIBE)
 		return subscribe(st, n->name, e);
-	s = find(st, n->name);
-	if (!s)
+	at = find(st, n->name);
+	if (!*at)
 		return 0;
 	if (n->verb == DISCOVERY_UNSUBSCRIBE)
-		drop_subscription(st, s);
-	else if (!st->nonce[0] && strlen(n->version) < sizeof(s->sent))
-		memcpy(s->sent, n->version, strlen(n->version) + 1);
+		drop_subscription(st, at);
+	else if (!st->nonce[0] && strlen(n->version) < sizeof((*at)->sent))
+		memcpy((*at)->sent, n->version, strlen(n->version) + 1);
 	return 0;
 }
 
@@ -417,7 +419,7 @@ static int take_names_sotw(
     struct sds_stream *st, const struct discovery_request *q, struct pbwire msg, struct err *e)
 {
 	bool anew = !q->nonce[0] || !st->nonce[0]; /* an old nonce on a new stream is fine */
-	struct subscription *s, *next;
+	struct subscription *s, **at = &st->subscriptions;
 
 	LL_FOREACH (st->subscriptions, s) {
 		s->listed = false;
@@ -426,9 +428,11 @@ static int take_names_sotw(
 	}
 	if (discovery_each_name(DISCOVERY_SOTW, msg, on_name, st, e))
 		return -1;
-	LL_FOREACH_SAFE (st->subscriptions, s, next)
-		if (!s->listed)
-			drop_subscription(st, s);
+	while (*at)
+		if ((*at)->listed)
+			at = &(*at)->next;
+		else
+			drop_subscription(st, at);
 	return 0;
 }
 
@@ -460,10 +464,8 @@ static int take_request(struct sds_stream *st, struct pbwire msg, struct err *e)
 
 static void stream_free(struct sds_stream *st)
 {
-	struct subscription *s, *next;
-
-	LL_FOREACH_SAFE (st->subscriptions, s, next)
-		drop_subscription(st, s);
+	while (st->subscriptions)
+		drop_subscription(st, &st->subscriptions);
 	DL_DELETE(st->server->streams, st);
 	free(st);
 }

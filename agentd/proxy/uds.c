@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <utlist.h>
 
 LOG_SCOPE("uds");
 
@@ -37,8 +36,7 @@ enum { WAITING_MAX = 16 };
 struct visitor {
 	struct uds *uds;
 	int fd;
-	struct priv_call *asking;
-	struct visitor *prev, *next;
+	struct priv_call *asking; /* NULL: nobody is here */
 };
 
 struct socket {
@@ -56,8 +54,7 @@ struct uds {
 	struct uds_events ev;
 	void *ctx;
 	struct socket sockets[PRIV_LISTENER_END];
-	struct visitor *visitors;
-	unsigned waiting;
+	struct visitor visitors[WAITING_MAX];
 	uint64_t netns_cookie; /* 0: not known */
 	uint64_t accepted, refused;
 	char last_refusal[ERR_MSG_SIZE];
@@ -77,14 +74,6 @@ static void refuse(struct uds *u, int fd, const char *why)
 		log_warn(u->subject, "connection refused: %s", why);
 	snprintf(u->last_refusal, sizeof(u->last_refusal), "%s", why);
 	close(fd);
-}
-
-static void visitor_free(struct visitor *v)
-{
-	DL_DELETE(v->uds->visitors, v);
-	v->uds->waiting--;
-	priv_call_cancel(&v->asking);
-	free(v);
 }
 
 static void tell_addresses(struct uds *u, const struct priv_netns *n)
@@ -109,34 +98,31 @@ static void on_netns(void *ctx, const struct err *e, const struct priv_netns *n)
 {
 	struct visitor *v = ctx;
 	struct uds *u = v->uds;
-	int fd = v->fd;
 
-	visitor_free(v);
 	if (e) {
-		refuse(u, fd, e->msg);
+		refuse(u, v->fd, e->msg);
 		return;
 	}
 	if (u->netns_cookie != n->cookie)
 		log_info(u->subject, "network namespace %" PRIu64, n->cookie);
 	u->netns_cookie = n->cookie;
 	tell_addresses(u, n);
-	serve(u, fd);
+	serve(u, v->fd);
 }
 
 static void ask_broker(struct uds *u, int fd)
 {
-	struct visitor *v;
+	for (size_t i = 0; i < WAITING_MAX; i++) {
+		struct visitor *v = &u->visitors[i];
 
-	if (u->waiting == WAITING_MAX) {
-		refuse(u, fd, "too many connections wait to be looked at");
+		if (v->asking)
+			continue;
+		v->uds = u;
+		v->fd = fd;
+		priv_netns_of(u->priv, &v->asking, &u->pod, fd, on_netns, v);
 		return;
 	}
-	v = mem_zalloc(sizeof(*v));
-	v->uds = u;
-	v->fd = fd;
-	DL_APPEND(u->visitors, v);
-	u->waiting++;
-	priv_netns_of(u->priv, &v->asking, &u->pod, fd, on_netns, v);
+	refuse(u, fd, "too many connections wait to be looked at");
 }
 
 static void on_accepted(void *ctx, int fd)
@@ -204,9 +190,11 @@ void uds_free(struct uds **uds)
 	if (!u)
 		return;
 	stop_listening(u);
-	while (u->visitors) {
-		close(u->visitors->fd);
-		visitor_free(u->visitors);
+	for (size_t i = 0; i < WAITING_MAX; i++) {
+		if (!u->visitors[i].asking)
+			continue;
+		priv_call_cancel(&u->visitors[i].asking);
+		close(u->visitors[i].fd);
 	}
 	free(u->subject);
 	free(u);
@@ -215,11 +203,15 @@ void uds_free(struct uds **uds)
 json_t *uds_dump(const struct uds *u)
 {
 	char cookie[24] = "";
+	int waiting = 0;
+
+	for (size_t i = 0; i < WAITING_MAX; i++)
+		waiting += u->visitors[i].asking != NULL;
 
 	/* As text: it is a name, and has 64 bits. */
 	if (u->netns_cookie)
 		snprintf(cookie, sizeof(cookie), "%" PRIu64, u->netns_cookie);
 	return json_pack("{s:I, s:I, s:i, s:s, s:s}", "accepted", (json_int_t)u->accepted,
-	    "refused", (json_int_t)u->refused, "waiting", (int)u->waiting, "netns_cookie", cookie,
+	    "refused", (json_int_t)u->refused, "waiting", waiting, "netns_cookie", cookie,
 	    "last_refusal", u->last_refusal);
 }
