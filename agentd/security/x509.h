@@ -33,10 +33,11 @@ struct x509_leaf {
 };
 
 /* Is `chain` (leaf, intermediates, last element: the roots) an answer to our request?
- * Checked: at least 2 elements; the leaf holds our key, names exactly `id` in its only URI SAN (a
- * NULL trust domain in `expect_td` accepts any, and `id` gets the one it names), is no CA, is valid
- * now (60 s of slack before), lives at most `ttl_max_s` from now; the chain leads to one of the
- * roots. */
+ * Checked: 2 to 64 elements, one certificate each but for the last; the leaf holds our key, names
+ * exactly `id` in its only SAN of any kind (a NULL `expect_td` accepts any trust domain, and `id`
+ * gets the one it names), is no CA, is valid now (60 s early is fine: the CA's clock), ends within
+ * `ttl_max_s` + 60 s; the chain leads to one of the roots.  `id` and `leaf` are written on success
+ * only. */
 int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, struct identity *id,
     const char *expect_td, int64_t now_s, int64_t ttl_max_s, struct x509_leaf *leaf, struct err *e);
 
