@@ -1,0 +1,755 @@
+/* priv_test.c - the worker's end: first against a peer in the test's hand, then a real broker.
+ *
+ * LINK: tests/fake/loop.c
+ * The loop is virtual, the sockets are real: a turn of the loop takes what has arrived.
+ */
+#include "../../../agentd/base/err.h"
+#include "../../../agentd/base/mem.h"
+#include "../../../agentd/priv/priv.h"
+#include "../../fake/loop.h"
+#include "broker_rig.h"
+
+/* --- the peer in the test's hand -----------------------------------------------------------------
+ */
+
+struct world {
+	struct loop *l;
+	struct priv *p;
+	int peer; /* the broker's end */
+	int lost;
+	struct priv_call *slot;
+	struct priv_follow *follow;
+	/* what came */
+	int done, changed, fd;
+	bool failed, synced, gone, again;
+	struct err e;
+	uint64_t cookie;
+	size_t naddresses, size;
+	uint8_t first_byte;
+	char name[64], data[64];
+};
+
+static void say(struct world *w, struct priv_packet p, int fd)
+{
+	assert_int_equal(broker_io_send(w->peer, &p, fd), 0);
+}
+
+static void turn(struct world *w)
+{
+	fake_loop_advance(w->l, 0);
+}
+
+static struct priv_request heard(struct world *w, enum priv_op op, int *fd)
+{
+	struct broker_request in;
+	struct broker_why why;
+
+	assert_int_equal(broker_io_receive(w->peer, &in, &why), BROKER_GOT_REQUEST);
+	assert_int_equal(in.r.op, op);
+	assert_int_equal(in.nfds, fd != NULL);
+	if (fd)
+		*fd = in.fd;
+	return in.r;
+}
+
+static void on_lost(void *ctx)
+{
+	struct world *w = ctx;
+
+	w->lost++;
+}
+
+static int open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* An fd to send; the receiver's copy keeps the write end of a pipe open until it is closed. */
+struct probe {
+	int read_end;
+};
+
+static int probe_new(struct probe *p)
+{
+	int ends[2];
+
+	assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+	p->read_end = ends[0];
+	return ends[1];
+}
+
+/* Has everybody closed what was sent? */
+static bool probe_is_closed(struct probe *p)
+{
+	char byte;
+	bool closed = read(p->read_end, &byte, 1) == 0;
+
+	close(p->read_end);
+	return closed;
+}
+
+static void send_probe(struct world *w, struct priv_packet p, struct probe *probe)
+{
+	int fd = probe_new(probe);
+
+	say(w, p, fd);
+	close(fd);
+}
+
+static const struct priv_packet hello = {
+    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = PRIV_NODE_LISTENER_END};
+static const struct priv_packet admin = {.what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
+
+static void connect_peer(struct world *w, int *theirs)
+{
+	int pair[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	w->peer = pair[0];
+	*theirs = pair[1];
+}
+
+static int setup(void **state)
+{
+	static struct world w;
+	struct err e = {0};
+	int fd;
+
+	memset(&w, 0, sizeof(w));
+	w.fd = -1;
+	w.l = fake_loop();
+	connect_peer(&w, &fd);
+	say(&w, hello, -1);
+	say(&w, admin, 0);
+	w.p = priv_new(w.l, fd, on_lost, &w, &e);
+	if (!w.p)
+		fail_msg("%s", e.msg);
+	*state = &w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	priv_unfollow(&w->follow);
+	priv_free(&w->p);
+	assert_null(w->slot);
+	assert_int_equal(fake_loop_live(w->l), 0);
+	fake_loop_end(&w->l);
+	close(w->peer);
+	return 0;
+}
+
+/* --- callbacks -----------------------------------------------------------------------------------
+ */
+
+static void note(struct world *w, const struct err *e)
+{
+	assert_null(w->slot); /* R3 */
+	w->done++;
+	w->failed = e;
+	if (e)
+		w->e = *e;
+}
+
+static void on_done(void *ctx, const struct err *e)
+{
+	struct world *w = ctx;
+
+	note(w, e);
+	if (w->again) { /* the slot is free for the next */
+		w->again = false;
+		priv_pod_add(w->p, &w->slot, &rig_other, on_done, w);
+	}
+}
+
+static void on_listening(void *ctx, const struct err *e, int fd)
+{
+	struct world *w = ctx;
+
+	note(w, e);
+	w->fd = fd;
+}
+
+static void on_netns(void *ctx, const struct err *e, const struct priv_netns *n)
+{
+	struct world *w = ctx;
+
+	note(w, e);
+	assert_int_equal(e == NULL, n != NULL);
+	if (!n)
+		return;
+	w->cookie = n->cookie;
+	w->naddresses = n->naddresses;
+	w->first_byte = n->naddresses ? n->addresses[0].bytes[0] : 0;
+}
+
+static void on_changed(void *ctx, const struct priv_content *c)
+{
+	struct world *w = ctx;
+
+	w->changed++;
+	w->synced = c->synced;
+	w->gone = !c->data && !c->synced;
+	assert_int_equal(w->gone, c->e != NULL);
+	if (c->e)
+		w->e = *c->e;
+	snprintf(w->name, sizeof(w->name), "%s", c->name);
+	w->size = c->size;
+	w->data[0] = '\0';
+	if (c->data) {
+		assert_int_equal(c->data[c->size], '\0');
+		snprintf(w->data, sizeof(w->data), "%s", c->data);
+	}
+}
+
+static void on_changed_end(void *ctx, const struct priv_content *c)
+{
+	struct world *w = ctx;
+
+	on_changed(ctx, c);
+	priv_unfollow(&w->follow); /* R5 */
+}
+
+static void on_changed_free(void *ctx, const struct priv_content *c)
+{
+	struct world *w = ctx;
+
+	on_changed(ctx, c);
+	priv_unfollow(&w->follow);
+	priv_free(&w->p);
+}
+
+/* --- greeting ------------------------------------------------------------------------------------
+ */
+
+static void expect_no_greeting(
+    const struct priv_packet *packets, int n, bool with_fd, const char *why)
+{
+	struct world w = {.l = fake_loop()};
+	struct err e = {0};
+	int fd, before = open_fds();
+
+	connect_peer(&w, &fd);
+	for (int i = 0; i < n; i++)
+		say(&w, packets[i], i && with_fd ? 0 : -1);
+	shutdown(w.peer, SHUT_WR);
+	assert_null(priv_new(w.l, fd, on_lost, &w, &e));
+	if (!strstr(e.msg, why))
+		fail_msg("\"%s\" lacks \"%s\"", e.msg, why);
+	close(w.peer);
+	fake_loop_end(&w.l);
+	assert_int_equal(open_fds(), before);
+}
+
+static void test_greeting_is_checked(void **state)
+{
+	struct priv_packet other = hello;
+
+	(void)state;
+	other.arg = PRIV_VERSION + 1;
+	expect_no_greeting(NULL, 0, false, "went away");
+	expect_no_greeting(&other, 1, false, "not of one release");
+	expect_no_greeting(&admin, 1, false, "not of one release");
+	expect_no_greeting((struct priv_packet[]){hello}, 1, false, "went away");
+	expect_no_greeting((struct priv_packet[]){hello, admin}, 2, false, "something else");
+	expect_no_greeting((struct priv_packet[]){hello, hello}, 2, true, "something else");
+	other = admin;
+	other.kind = PRIV_NODE_LISTENER_END;
+	expect_no_greeting((struct priv_packet[]){hello, other}, 2, true, "something else");
+}
+
+static void test_no_socket_is_an_error(void **state)
+{
+	struct loop *l = fake_loop();
+	struct err e = {0};
+
+	(void)state;
+	assert_null(priv_new(l, open("/dev/null", O_RDONLY | O_CLOEXEC), on_lost, NULL, &e));
+	assert_non_null(strstr(e.msg, "greeting of the broker"));
+	fake_loop_end(&l);
+}
+
+static void test_a_listener_is_taken_once(void **state)
+{
+	struct world *w = *state;
+	int fd = priv_take_listener(w->p, PRIV_NODE_ADMIN);
+
+	assert_true(fd >= 0);
+	assert_int_equal(priv_take_listener(w->p, PRIV_NODE_ADMIN), -1);
+	close(fd);
+}
+
+/* --- calls ---------------------------------------------------------------------------------------
+ */
+
+static void test_done_runs_once_with_an_empty_slot(void **state)
+{
+	struct world *w = *state;
+
+	priv_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	assert_int_equal(w->done, 0); /* R2 */
+	assert_non_null(w->slot);
+	struct priv_request q = heard(w, PRIV_POD_ADD, NULL);
+	assert_true(uuid_equal(&q.uid, &rig_pod));
+	assert_int_not_equal(q.id, 0);
+	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, -1);
+	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, -1); /* nobody's */
+	turn(w);
+	assert_int_equal(w->done, 1);
+	assert_false(w->failed);
+}
+
+static void test_a_callback_may_use_the_slot_again(void **state)
+{
+	struct world *w = *state;
+
+	w->again = true;
+	priv_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = heard(w, PRIV_POD_ADD, NULL).id}, -1);
+	turn(w);
+	assert_int_equal(w->done, 1);
+	assert_non_null(w->slot);
+	struct priv_request q = heard(w, PRIV_POD_ADD, NULL);
+	assert_true(uuid_equal(&q.uid, &rig_other));
+	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, -1);
+	turn(w);
+	assert_int_equal(w->done, 2);
+}
+
+static void test_a_refusal_carries_the_brokers_words(void **state)
+{
+	struct world *w = *state;
+	struct probe probe;
+
+	priv_listen(w->p, &w->slot, &rig_pod, PRIV_LISTEN_XDS, on_listening, w);
+	struct priv_request q = heard(w, PRIV_LISTEN, NULL);
+	assert_int_equal(q.kind, PRIV_LISTEN_XDS);
+	send_probe(w,
+	    (struct priv_packet){
+		.what = PRIV_REPLY, .id = q.id, .code = ENOSPC, .why = "no room in it"},
+	    &probe);
+	turn(w);
+	assert_true(w->failed);
+	assert_int_equal(w->e.code, ENOSPC);
+	assert_string_equal(w->e.msg, "no room in it");
+	assert_int_equal(w->fd, -1);
+	assert_true(probe_is_closed(&probe));
+}
+
+static void test_listen_hands_the_socket_over(void **state)
+{
+	struct world *w = *state;
+	struct probe probe;
+
+	priv_listen(w->p, &w->slot, &rig_pod, PRIV_LISTEN_SDS, on_listening, w);
+	send_probe(w,
+	    (struct priv_packet){.what = PRIV_REPLY, .id = heard(w, PRIV_LISTEN, NULL).id}, &probe);
+	turn(w);
+	assert_int_equal(w->done, 1);
+	assert_true(w->fd >= 0);
+	assert_true(fcntl(w->fd, F_GETFD) & FD_CLOEXEC);
+	close(w->fd);
+	assert_true(probe_is_closed(&probe));
+}
+
+/* A broker that says yes but sends no socket: an error, never fd -1 as success. */
+static void test_listen_without_a_socket_fails(void **state)
+{
+	struct world *w = *state;
+
+	priv_listen(w->p, &w->slot, &rig_pod, PRIV_LISTEN_SDS, on_listening, w);
+	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = heard(w, PRIV_LISTEN, NULL).id}, -1);
+	turn(w);
+	assert_true(w->failed);
+}
+
+static void test_a_late_answers_fd_is_closed(void **state)
+{
+	struct world *w = *state;
+	struct probe probe;
+
+	priv_listen(w->p, &w->slot, &rig_pod, PRIV_LISTEN_SDS, on_listening, w);
+	uint32_t id = heard(w, PRIV_LISTEN, NULL).id;
+	priv_call_cancel(&w->slot);
+	assert_null(w->slot);
+	priv_call_cancel(&w->slot); /* R4 */
+	send_probe(w, (struct priv_packet){.what = PRIV_REPLY, .id = id}, &probe);
+	turn(w);
+	assert_int_equal(w->done, 0);
+	assert_true(probe_is_closed(&probe));
+}
+
+/* Fds nobody expects: on an answer without, on a packet of an unknown kind, on an unknown id. */
+static void test_surplus_fds_are_closed(void **state)
+{
+	struct world *w = *state;
+	struct probe a, b, c;
+
+	priv_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	uint32_t id = heard(w, PRIV_POD_ADD, NULL).id;
+	send_probe(w, (struct priv_packet){.what = 77}, &b);
+	send_probe(w, (struct priv_packet){.what = PRIV_FILE, .id = 4711}, &c);
+	send_probe(w, (struct priv_packet){.what = PRIV_REPLY, .id = id}, &a);
+	turn(w);
+	assert_int_equal(w->done, 1);
+	assert_true(probe_is_closed(&a) && probe_is_closed(&b) && probe_is_closed(&c));
+}
+
+static void test_netns_answer(void **state)
+{
+	struct world *w = *state;
+	struct priv_packet p = {.what = PRIV_REPLY,
+	    .netns_cookie = 0x123456789abc,
+	    .naddresses = 2,
+	    .addresses = {{AF_INET, {10, 1, 2, 3}}, {AF_INET6, {0xfd}}}};
+	struct probe probe;
+	int mine = probe_new(&probe), sent;
+
+	priv_netns_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
+	p.id = heard(w, PRIV_NETNS_OF, &sent).id;
+	assert_int_not_equal(fcntl(mine, F_GETFD), -1); /* still the caller's */
+	say(w, p, -1);
+	turn(w);
+	assert_int_equal(w->cookie, 0x123456789abc);
+	assert_int_equal(w->naddresses, 2);
+	assert_int_equal(w->first_byte, 10);
+	close(mine);
+	close(sent);
+
+	p.naddresses = 4000000000u; /* never read beyond the packet */
+	priv_netns_of(w->p, &w->slot, &rig_pod, 0, on_netns, w);
+	p.id = heard(w, PRIV_NETNS_OF, &sent).id;
+	close(sent);
+	say(w, p, -1);
+	turn(w);
+	assert_int_equal(w->naddresses, PRIV_ADDRESSES_MAX);
+	close(probe.read_end);
+}
+
+static void test_write_sends_sealed_bytes(void **state)
+{
+	struct world *w = *state;
+	char got[16] = "";
+	int fd;
+
+	priv_write(w->p, &rig_pod, PRIV_FILE_ROOT, "a\0b", 3);
+	struct priv_request q = heard(w, PRIV_WRITE, &fd);
+	assert_int_equal(q.kind, PRIV_FILE_ROOT);
+	assert_int_equal(pread(fd, got, sizeof(got), 0), 3);
+	assert_memory_equal(got, "a\0b", 3);
+	assert_int_equal(fcntl(fd, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
+	close(fd);
+	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id, .code = EIO, .why = "logged"},
+	    -1);
+	priv_write(w->p, &rig_pod, PRIV_FILE_BOOTSTRAP, "", 0);
+	heard(w, PRIV_WRITE, &fd);
+	close(fd);
+	priv_write(w->p, &rig_pod, PRIV_FILE_BOOTSTRAP, "", PRIV_FILE_SIZE_MAX + 1);
+	priv_pod_remove(w->p, &rig_pod);
+	heard(w, PRIV_POD_REMOVE, NULL); /* the too large one was never sent */
+	turn(w);
+}
+
+/* --- follows -------------------------------------------------------------------------------------
+ */
+
+static uint32_t start_follow(struct world *w, enum priv_followed what, priv_changed changed)
+{
+	w->follow = priv_follow(w->p, what, &rig_pod, 3, changed, w);
+	struct priv_request q = heard(w, PRIV_FOLLOW, NULL);
+	assert_int_equal(q.kind, what);
+	assert_int_equal(q.arg, 3);
+	assert_true(uuid_equal(&q.uid, &rig_pod));
+	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, -1);
+	turn(w);
+	assert_int_equal(w->changed, 0); /* the answer alone is no news */
+	return q.id;
+}
+
+static void push(struct world *w, uint32_t id, const char *name, const char *text)
+{
+	struct priv_packet p = {.what = PRIV_FILE, .id = id, .state = PRIV_FILE_CONTENT};
+	int fd = rig_memfd(text, strlen(text), RIG_SEALS);
+
+	snprintf(p.name, sizeof(p.name), "%s", name);
+	say(w, p, fd);
+	close(fd);
+	turn(w);
+}
+
+static void test_each_state_of_a_file(void **state)
+{
+	struct world *w = *state;
+	uint32_t id = start_follow(w, PRIV_FOLLOW_MANIFESTS, on_changed);
+	int before = open_fds();
+
+	push(w, id, "a.yaml", "content");
+	assert_string_equal(w->name, "a.yaml");
+	assert_string_equal(w->data, "content");
+	assert_int_equal(w->size, 7);
+	push(w, id, "empty.yaml", "");
+	assert_int_equal(w->changed, 2);
+	assert_int_equal(w->size, 0);
+	assert_false(w->gone);
+	say(w, (struct priv_packet){.what = PRIV_FILE, .id = id, .state = PRIV_FILE_SYNCED}, -1);
+	turn(w);
+	assert_true(w->synced);
+	say(w,
+	    (struct priv_packet){.what = PRIV_FILE,
+		.id = id,
+		.state = PRIV_FILE_REMOVED,
+		.name = "a.yaml",
+		.why = "is not there"},
+	    -1);
+	turn(w);
+	assert_true(w->gone && w->e.code == ENOENT);
+	say(w,
+	    (struct priv_packet){
+		.what = PRIV_FILE, .id = id, .state = PRIV_FILE_REFUSED, .why = "is a fifo"},
+	    -1);
+	turn(w);
+	assert_true(w->gone && w->e.code == EACCES);
+	assert_string_equal(w->e.msg, "is a fifo");
+	assert_int_equal(w->changed, 5);
+	assert_int_equal(open_fds(), before);
+}
+
+/* Content without an fd, or one that is no file: told as an error, not as an empty file. */
+static void test_bad_content_is_an_error(void **state)
+{
+	struct world *w = *state;
+	uint32_t id = start_follow(w, PRIV_FOLLOW_ROOT, on_changed);
+	struct probe probe;
+
+	say(w, (struct priv_packet){.what = PRIV_FILE, .id = id, .state = PRIV_FILE_CONTENT}, -1);
+	turn(w);
+	assert_true(w->gone);
+	w->gone = false;
+	send_probe(w, (struct priv_packet){.what = PRIV_FILE, .id = id, .state = PRIV_FILE_CONTENT},
+	    &probe);
+	turn(w);
+	assert_true(w->gone);
+	assert_true(probe_is_closed(&probe));
+}
+
+static void test_a_refused_follow_is_told(void **state)
+{
+	struct world *w = *state;
+
+	w->follow = priv_follow(w->p, PRIV_FOLLOW_ROOT, NULL, 9, on_changed, w);
+	say(w,
+	    (struct priv_packet){.what = PRIV_REPLY,
+		.id = heard(w, PRIV_FOLLOW, NULL).id,
+		.code = ENOENT,
+		.why = "there is no --root-file"},
+	    -1);
+	turn(w);
+	assert_true(w->gone);
+	assert_string_equal(w->e.msg, "there is no --root-file");
+}
+
+static void test_a_follow_may_end_in_its_callback(void **state)
+{
+	struct world *w = *state;
+	uint32_t id = start_follow(w, PRIV_FOLLOW_TOKEN, on_changed_end);
+
+	push(w, id, "", "one");
+	assert_null(w->follow);
+	assert_int_equal(heard(w, PRIV_UNFOLLOW, NULL).arg, id);
+	int before = open_fds();
+	push(w, id, "", "two"); /* was under way */
+	assert_int_equal(w->changed, 1);
+	assert_int_equal(open_fds(), before);
+}
+
+static void test_everything_may_end_in_a_callback(void **state)
+{
+	struct world *w = *state;
+	uint32_t id = start_follow(w, PRIV_FOLLOW_TOKEN, on_changed_free);
+
+	push(w, id, "", "one");
+	assert_int_equal(w->changed, 1);
+	assert_null(w->p);
+}
+
+/* --- the end -------------------------------------------------------------------------------------
+ */
+
+static void test_lost_is_told_once(void **state)
+{
+	struct world *w = *state;
+
+	priv_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	shutdown(w->peer, SHUT_RDWR);
+	turn(w);
+	turn(w);
+	assert_int_equal(w->lost, 1);
+	assert_int_equal(w->done, 0);
+	struct priv_call *more = NULL;
+	priv_pod_add(w->p, &more, &rig_other, on_done, w); /* goes nowhere */
+	turn(w);
+	priv_call_cancel(&more);
+	assert_int_equal(w->lost, 1);
+}
+
+static void test_a_malformed_packet_is_the_end(void **state)
+{
+	struct world *w = *state;
+	struct probe probe;
+	int fd = probe_new(&probe);
+	struct rig r = {.fd = w->peer};
+
+	rig_send(&r, "short", 5, &fd, 1);
+	close(fd);
+	turn(w);
+	assert_int_equal(w->lost, 1);
+	assert_true(probe_is_closed(&probe));
+}
+
+/* What does not fit waits in order, its fd with it. */
+static void test_requests_wait_while_the_socket_is_full(void **state)
+{
+	struct world *w = *state;
+	struct probe probe;
+	int fd = probe_new(&probe), got, n = 0;
+	struct broker_request in = {0};
+	struct broker_why why;
+
+	for (int i = 0; i < 2000; i++)
+		priv_pod_remove(w->p, &rig_pod);
+	priv_netns_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
+	close(fd);
+	priv_write(w->p, &rig_pod, PRIV_FILE_ROOT, "last", 4);
+	while (n < 2000) {
+		while (broker_io_receive(w->peer, &in, &why) == BROKER_GOT_REQUEST &&
+		       in.r.op == PRIV_POD_REMOVE)
+			n++;
+		turn(w);
+	}
+	assert_int_equal(n, 2000);
+	if (in.r.op != PRIV_NETNS_OF)
+		assert_int_equal(broker_io_receive(w->peer, &in, &why), BROKER_GOT_REQUEST);
+	assert_int_equal(in.r.op, PRIV_NETNS_OF);
+	close(in.fd);
+	assert_true(probe_is_closed(&probe));
+	heard(w, PRIV_WRITE, &got);
+	close(got);
+}
+
+static void test_free_closes_what_still_waits(void **state)
+{
+	struct world *w = *state;
+	struct probe probe;
+	int fd = probe_new(&probe);
+
+	for (int i = 0; i < 2000; i++)
+		priv_pod_remove(w->p, &rig_pod);
+	priv_netns_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
+	close(fd);
+	priv_free(&w->p);
+	assert_null(w->slot);
+	assert_true(probe_is_closed(&probe));
+}
+
+/* --- with a real broker --------------------------------------------------------------------------
+ */
+
+struct both {
+	struct rig *rig;
+	struct world w;
+};
+
+static void run_both(struct both *b)
+{
+	for (int i = 0; i < RIG_TURNS; i++) {
+		broker_turn(b->rig->b, 0);
+		fake_loop_advance(b->w.l, 0);
+	}
+}
+
+static void test_the_story_of_a_pod(void **state)
+{
+	struct both b = {.rig = *state, .w = {.fd = -1}};
+	struct err e = {0};
+
+	b.w.l = fake_loop();
+	close(b.rig->fd);
+	int fd = rig_attach(b.rig);
+	b.w.p = priv_new(b.w.l, fd, on_lost, &b.w, &e);
+	if (!b.w.p)
+		fail_msg("%s", e.msg);
+
+	priv_listen(b.w.p, &b.w.slot, &rig_pod, PRIV_LISTEN_SDS, on_listening, &b.w);
+	run_both(&b);
+	assert_true(b.w.failed && strstr(b.w.e.msg, "not added"));
+	priv_pod_add(b.w.p, &b.w.slot, &rig_pod, on_done, &b.w);
+	run_both(&b);
+	assert_false(b.w.failed);
+	priv_listen(b.w.p, &b.w.slot, &rig_pod, PRIV_LISTEN_SDS, on_listening, &b.w);
+	run_both(&b);
+	int c = rig_connect(rig_mount(b.rig, "socket")), a = accept(b.w.fd, NULL, NULL);
+	assert_true(c >= 0 && a >= 0);
+	priv_netns_of(b.w.p, &b.w.slot, &rig_pod, a, on_netns, &b.w);
+	run_both(&b);
+	assert_true(b.w.failed && strstr(b.w.e.msg, "own network namespace"));
+	priv_write(b.w.p, &rig_pod, PRIV_FILE_BOOTSTRAP, "{}", 2);
+	b.w.follow = priv_follow(b.w.p, PRIV_FOLLOW_TOKEN, &rig_pod, 0, on_changed, &b.w);
+	run_both(&b);
+	assert_int_equal(access(rig_mount(b.rig, "envoy-rev.json"), R_OK), 0);
+	assert_true(b.w.gone && b.w.e.code == ENOENT);
+	rig_shell("mkdir -p %s", rig_at(b.rig, "pods.d/%s", rig_pod_text));
+	rig_file(rig_at(b.rig, "pods.d/%s/token", rig_pod_text), "jwt");
+	run_both(&b);
+	assert_string_equal(b.w.data, "jwt");
+	priv_unfollow(&b.w.follow);
+	priv_pod_remove(b.w.p, &rig_pod);
+	run_both(&b);
+	assert_int_equal(access(rig_mount(b.rig, ""), F_OK), -1);
+	assert_int_equal(broker_turn(b.rig->b, 0), BROKER_SERVING); /* no rule was broken */
+	close(a);
+	close(c);
+	close(b.w.fd);
+	broker_free(&b.rig->b);
+	fake_loop_advance(b.w.l, 0);
+	assert_int_equal(b.w.lost, 1);
+	priv_free(&b.w.p);
+	fake_loop_end(&b.w.l);
+	b.rig->fd = -1;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	    cmocka_unit_test(test_greeting_is_checked),
+	    cmocka_unit_test(test_no_socket_is_an_error),
+	    T(test_a_listener_is_taken_once),
+	    T(test_done_runs_once_with_an_empty_slot),
+	    T(test_a_callback_may_use_the_slot_again),
+	    T(test_a_refusal_carries_the_brokers_words),
+	    T(test_listen_hands_the_socket_over),
+	    T(test_listen_without_a_socket_fails),
+	    T(test_a_late_answers_fd_is_closed),
+	    T(test_surplus_fds_are_closed),
+	    T(test_netns_answer),
+	    T(test_write_sends_sealed_bytes),
+	    T(test_each_state_of_a_file),
+	    T(test_bad_content_is_an_error),
+	    T(test_a_refused_follow_is_told),
+	    T(test_a_follow_may_end_in_its_callback),
+	    T(test_everything_may_end_in_a_callback),
+	    T(test_lost_is_told_once),
+	    T(test_a_malformed_packet_is_the_end),
+	    T(test_requests_wait_while_the_socket_is_full),
+	    T(test_free_closes_what_still_waits),
+	    cmocka_unit_test_setup_teardown(test_the_story_of_a_pod, rig_setup, rig_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
