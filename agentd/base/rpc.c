@@ -14,13 +14,12 @@
 #include "rpc_internal.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <utlist.h>
 
 LOG_SCOPE("rpc");
 
-enum { TAGS_PER_TURN = 64, STUCK_MS = 60 * 1000 };
+enum { TAGS_PER_TURN = 64, STUCK_MS = 2000 };
 
 static void wake(struct rpc *r)
 {
@@ -99,29 +98,24 @@ void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, void (*done)(struct rpc_ta
 struct rpc *rpc_new(struct loop *l)
 {
 	struct rpc *r = mem_zalloc(sizeof(*r));
-	sigset_t all, before;
 
 	*r = (struct rpc){.loop = l, .inbox_end = &r->inbox};
 	pthread_mutex_init(&r->lock, NULL);
 	r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (r->wake_fd < 0)
 		abort();
-	/* Signals are the loop's: grpc's threads inherit the mask (grpc-core.md 7). */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rpc_log_init();
 	grpc_init();
 	r->cq = grpc_completion_queue_create_for_next(NULL);
 	if (pthread_create(&r->drainer, NULL, drain, r) != 0)
 		abort();
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_setname_np(r->drainer, "rpc-drain");
 	loop_fd_watch(l, &r->watch, r->wake_fd, LOOP_READ, on_wake, r);
 	return r;
 }
 
-/* Every tag comes back once its call, server or channel was cancelled; a write may first have to
- * wait for a dead peer's connection to be given up (keepalive, 40 s). */
+/* Every tag comes back soon after its call, server or channel was cancelled, but for writes to a
+ * connection whose peer does not read: those hang until the kernel gives the connection up. */
 static bool wait_for_tags(struct rpc *r)
 {
 	struct pollfd p = {.fd = r->wake_fd, .events = POLLIN};
