@@ -164,7 +164,7 @@ static json_t *locality(const struct node *n)
 		return NULL;
 	out = json_object();
 	for (unsigned i = 0; i < 3 && *text; i++) {
-		size_t len = i < 2 ? strcspn(text, divider) : strlen(text);
+		size_t len = strcspn(text, divider);
 
 		json_object_set_new(out, parts[i], json_stringn(text, len));
 		text += text[len] ? len + 1 : len;

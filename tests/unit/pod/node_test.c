@@ -179,6 +179,8 @@ static void test_locality(void **state)
 	assert_locality(f, "istio-locality", "r.1/z", "{\"region\":\"r.1\",\"zone\":\"z\"}");
 	assert_locality(
 	    f, "topology.istio.io/locality", "eu/a", "{\"region\":\"eu\",\"zone\":\"a\"}");
+	assert_locality(f, "topology.istio.io/locality", "eu/a/1/more",
+	    "{\"region\":\"eu\",\"sub_zone\":\"1\",\"zone\":\"a\"}");
 	assert_locality(f, "topology.istio.io/locality", "eu", "{\"region\":\"eu\"}");
 }
 
