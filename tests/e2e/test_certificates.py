@@ -4,6 +4,8 @@ import shutil
 
 import pytest
 
+from tests.istiod.ca import Authority, pem
+
 from . import clients, mesh
 from .conftest import start_pair
 from .run import wait_for
@@ -138,12 +140,11 @@ def test_files_are_named_not_read(node):
 
 @pytest.mark.parametrize(('change', 'why'), [
     ({'server_name': 'elsewhere.istio-system.svc'}, 'elsewhere.istio-system.svc'),
-    ({'address': '127.0.0.1:1'}, '[Rr]efused|127.0.0.1:1')], ids=['name', 'address'])
+    ({'address': '127.0.0.1:1'}, '127.0.0.1:1')], ids=['name', 'address'])
 def test_a_wrong_control_plane_is_explained(node, change, why):
     node.agentd.plane.update(change)
     serve(node, node.pod('one'))
     wait_for_text(node, why, 'status')
-    wait_for_text(node, why, 'certs')
 
 
 def test_a_wrong_root_is_explained_and_a_right_one_taken(node):
@@ -151,17 +152,19 @@ def test_a_wrong_root_is_explained_and_a_right_one_taken(node):
     node.agentd.root_file = node.agentd.dir / 'root.pem'
     node.agentd.plane['root'] = str(node.agentd.root_file)
     pod = node.pod('one')
+    node.istiod.set(pod.id, listeners=[])
     serve(node, pod)
     wait_for_text(node, 'root.pem', 'status')  # there is none
 
-    node.istiod.order('ca', issuer='b', roots=['b'])
-    wrong = right.read_text()
-    node.istiod.order('ca', issuer='a', roots=['a'])
-    node.agentd.root_file.write_text(wrong)
+    node.agentd.root_file.write_text(pem(Authority.new('wrong').root))
     wait_for_text(node, 'verif', 'status')
+    # A stream that waits while this is so does not wait for ever.
+    stream = pod.submit(clients.ads, pod.mount / 'XDS', [clients.listener_request([b''])])
+    wait_for('it to wait', lambda: node.agentd.ctl('pods')['pods'][0]['sockets']['accepted'])
     new = node.agentd.root_file.with_suffix('.new')
     shutil.copy(right, new)
     new.rename(node.agentd.root_file)
+    assert stream.result(120) == ['answered']
     assert fetch(pod)['default']['chain']
     wait_for('all well', lambda: node.agentd.ctl_text('status')[0] == 0)
 

@@ -67,7 +67,7 @@ def test_a_stream_carries_its_own_pods_token(node):
     for _ in range(2):
         node.agentd.kill()
         node.agentd.start()
-        wait_for('both connected', lambda: all(x['connected'] for x in node.agentd.ctl('xds')['xds']))
+        wait_for('both connected', lambda: all(x['ads']['connected'] for x in node.agentd.ctl('xds')['xds']))
     streams = {}
     for record in node.istiod.journal():
         if record['event'] in ('open', 'node'):

@@ -87,6 +87,7 @@ def test_a_pod_whose_manifest_turns_bad_is_served_as_before(node):
     {'PROXY_CONFIG': '{"discoveryAddress": "evil.example:15012"}'}], ids=lambda e: next(iter(e)))
 def test_an_environment_out_of_bounds_refuses_the_pod(node, env):
     good, bad = node.pod('good'), node.pod('bad', env=env)
+    node.agentd.plane['trust_domain'] = mesh.TRUST_DOMAIN
     node.agentd.start()
     good.wait_served()
     key = next(iter(env)) if 'PROXY_CONFIG' not in env else 'discoveryAddress'

@@ -31,7 +31,7 @@ def write_pair(pod, authority):
 
 def test_file_certificates_are_followed_by_envoy(node):
     names = {'certificate': 'file-cert:/etc/certs/cert.pem~/etc/certs/key.pem', 'root': 'file-root:/etc/certs/root.pem'}
-    authority = Authority('files', intermediate=False)
+    authority = Authority.new('files')
     client, server = node.pod('client'), node.pod('server')
     before = {}
     for pod in (client, server):

@@ -22,7 +22,7 @@ def last_serial(pod):
 
 
 def xds_of(pod):
-    return next(x for x in pod.node.agentd.ctl('xds')['xds'] if x['pod'] == pod.label)
+    return next(x['ads'] for x in pod.node.agentd.ctl('xds')['xds'] if x['pod'] == pod.label)
 
 
 @pytest.mark.parametrize(('delta_ads', 'sds', 'method'), [('false', 'GRPC', 'Sotw'), ('true', 'DELTA_GRPC', 'Delta')],

@@ -1,15 +1,18 @@
 """The certificate authorities: roots by name, one of them issuing, and the server's own certificate.
 
-DIR/ca/root-cert.pem always holds the roots in force; it is what a client's node trusts.
+DIR/ca/root-cert.pem always holds the roots in force; it is what a client's node trusts.  A control
+plane that is started again in the same directory goes on with the authorities it had.
 """
 import datetime
 import ipaddress
+import json
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding, NoEncryption, PrivateFormat, load_pem_private_key)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SERVER_NAME = 'istiod.istio-system.svc'
@@ -42,15 +45,28 @@ def _usage(ca):
 
 
 class Authority:
-    """One root, with an intermediate below it if wanted."""
+    """One root, with an intermediate below it if wanted.  `certificate` and `key` are what signs."""
 
-    def __init__(self, name, intermediate):
-        self.root, key = self._make(f'root {name}', None, None)
-        self.intermediates = []
-        self.certificate, self.key = self.root, key
-        if intermediate:
-            self.certificate, self.key = self._make(f'intermediate {name}', self.root, key)
-            self.intermediates = [self.certificate]
+    def __init__(self, chain, key):
+        self.root, self.certificate, self.key = chain[0], chain[-1], key
+        self.intermediates = chain[1:]
+
+    @classmethod
+    def new(cls, name, intermediate=False):
+        root, key = cls._make(f'root {name}', None, None)
+        if not intermediate:
+            return cls([root], key)
+        below, key = cls._make(f'intermediate {name}', root, key)
+        return cls([root, below], key)
+
+    @classmethod
+    def kept(cls, path):
+        text = path.read_bytes()
+        return cls(x509.load_pem_x509_certificates(text), load_pem_private_key(text, None))
+
+    def keep(self, path):
+        path.touch(0o600)
+        path.write_text(''.join(map(pem, [self.root, *self.intermediates])) + key_pem(self.key))
 
     @staticmethod
     def _make(cn, parent, parent_key):
@@ -85,20 +101,28 @@ class CA:
         self.trust_domain = trust_domain
         self._intermediate = intermediate
         self._authorities = {}
-        self.use(issuer='a', roots=['a'])
+        self._state = self.directory / 'state.json'
+        self.use(**(json.loads(self._state.read_text()) if self._state.exists() else
+                    {'issuer': 'a', 'roots': ['a']}))
+
+    def _authority(self, name):
+        if name not in self._authorities:
+            path = self.directory / f'{name}.pem'
+            if not path.exists():
+                Authority.new(name, self._intermediate).keep(path)
+            self._authorities[name] = Authority.kept(path)
+        return self._authorities[name]
 
     def use(self, issuer, roots):
         """Issue with `issuer` from now on and announce `roots`; authorities are made when first named."""
-        for name in [issuer, *roots]:
-            if name not in self._authorities:
-                self._authorities[name] = Authority(name, self._intermediate)
         self.issuer_name, self.root_names = issuer, list(roots)
-        self._issuer = self._authorities[issuer]
-        self.roots_pem = ''.join(pem(self._authorities[r].root) for r in roots)
+        self._issuer = self._authority(issuer)
+        self.roots_pem = ''.join(pem(self._authority(r).root) for r in roots)
         self._make_server_certificate()
         new = self.directory / 'root-cert.pem.new'
         new.write_text(self.roots_pem)
         new.rename(self.directory / 'root-cert.pem')
+        self._state.write_text(json.dumps({'issuer': issuer, 'roots': roots}))
 
     def _make_server_certificate(self):
         key = ec.generate_private_key(ec.SECP256R1())
