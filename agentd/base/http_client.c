@@ -93,8 +93,6 @@ static int parse_header(struct http_get *g, const char *line)
 
 static int end_head(struct http_get *g)
 {
-	if (g->status == 101)
-		return -1; /* nobody asked for another protocol */
 	if (g->status < 200) {
 		g->status = 0; /* "continue": the real answer follows, within the same limit */
 		g->body_len = UNTIL_CLOSE;

@@ -217,16 +217,29 @@ void log_write(
 /* ---- levels at run time ---- */
 
 struct setting {
-	char scope[32]; /* "" for all */
+	const char *scope; /* not terminated */
+	size_t scope_len;  /* 0: all of them */
 	int level;
 };
 
-static bool is_scope(const char *name)
+static bool is_meant(const struct log_scope *s, const struct setting *set)
 {
-	for (const struct log_scope *s = scopes; s; s = s->next)
-		if (strcmp(s->name, name) == 0)
-			return true;
-	return false;
+	return set->scope_len == 0 || (strlen(s->name) == set->scope_len &&
+					  memcmp(s->name, set->scope, set->scope_len) == 0);
+}
+
+static bool is_known(const struct setting *set)
+{
+	const struct log_scope *s = scopes;
+
+	while (s && !is_meant(s, set))
+		s = s->next;
+	return s || set->scope_len == 0;
+}
+
+static bool is_general(const char *scope, size_t len)
+{
+	return (len == 7 && memcmp(scope, "default", len) == 0) || (len == 1 && *scope == '*');
 }
 
 static void append_scope(void *ctx, const char *scope, const char *level)
@@ -241,12 +254,12 @@ static void append_scope(void *ctx, const char *scope, const char *level)
 static int parse_setting(const char *text, size_t len, struct setting *out, struct err *e)
 {
 	const char *colon = memchr(text, ':', len);
-	size_t name_len = colon ? (size_t)(colon - text) : 0;
 	const char *level = colon ? colon + 1 : text;
 	size_t level_len = (size_t)(text + len - level);
+	size_t scope_len = colon ? (size_t)(colon - text) : 0;
 	char shown[48];
 
-	out->level = -1;
+	*out = (struct setting){.scope = text, .scope_len = scope_len, .level = -1};
 	for (int i = 0; i < LEVELS; i++)
 		if (strlen(level_names[i]) == level_len &&
 		    !memcmp(level, level_names[i], level_len))
@@ -255,16 +268,12 @@ static int parse_setting(const char *text, size_t len, struct setting *out, stru
 		return err_set(e, ERR_INVALID,
 		    "unknown log level \"%s\"; known: error warn info debug",
 		    err_printable(shown, sizeof(shown), level, (unsigned)level_len));
-
-	err_printable(out->scope, sizeof(out->scope), text, (unsigned)name_len);
-	if (!colon || !strcmp(out->scope, "default") || !strcmp(out->scope, "*")) {
-		out->scope[0] = '\0';
-		return 0;
-	}
-	if (name_len < sizeof(out->scope) && is_scope(out->scope))
+	if (is_general(text, scope_len))
+		out->scope_len = 0;
+	if (is_known(out) && !(colon && scope_len == 0))
 		return 0;
 	err_set(e, ERR_INVALID, "unknown log scope \"%s\"; known: default",
-	    err_printable(shown, sizeof(shown), text, (unsigned)name_len));
+	    err_printable(shown, sizeof(shown), text, (unsigned)scope_len));
 	log_each_scope(append_scope, e);
 	return -1;
 }
@@ -272,7 +281,7 @@ static int parse_setting(const char *text, size_t len, struct setting *out, stru
 static void apply(const struct setting *set)
 {
 	for (struct log_scope *s = scopes; s; s = s->next)
-		if (!set->scope[0] || strcmp(s->name, set->scope) == 0)
+		if (is_meant(s, set))
 			__atomic_store_n(&s->level, (enum log_level)set->level, __ATOMIC_RELAXED);
 }
 
@@ -289,7 +298,7 @@ int log_set_levels(const char *spec, struct err *e)
 			size_t len = strcspn(p, ",");
 			if (parse_setting(p, len, &set, e) < 0)
 				return -1;
-			if (pass == (set.scope[0] ? SCOPES : DEFAULTS))
+			if (pass == (set.scope_len ? SCOPES : DEFAULTS))
 				apply(&set);
 			if (!p[len])
 				break;

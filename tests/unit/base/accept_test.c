@@ -155,6 +155,37 @@ static void test_pause_without_fds(void **state)
 	close(client);
 }
 
+static struct loop_fd thief_watch;
+static int stolen = -1;
+
+static void on_stealing(void *ctx)
+{
+	(void)ctx;
+	stolen = accept(kept, NULL, NULL);
+	loop_fd_stop(&thief_watch);
+}
+
+/* While two workers share a listener, one finds the other was faster: no reason to pause. */
+static void test_somebody_else_was_faster(void **state)
+{
+	int first = connect_one();
+
+	(void)state;
+	loop_fd_watch(l, &thief_watch, kept, LOOP_READ, on_stealing, NULL);
+	accept_free(&a);
+	a = accept_new(
+	    l, dup(kept), on_accepted, &naccepted); /* its turn comes after the thief's */
+	fake_loop_advance(l, 0);
+	assert_int_not_equal(stolen, -1);
+	assert_int_equal(naccepted, 0);
+	int second = connect_one();
+	fake_loop_advance(l, 0);
+	assert_int_equal(naccepted, 1);
+	close(stolen);
+	close(first);
+	close(second);
+}
+
 /* The worker shares the listener's file description: a shut down one must not become a busy loop.
  */
 static void test_shut_down_listener_does_not_spin(void **state)
@@ -188,6 +219,7 @@ int main(void)
 	    ACCEPT_TEST(test_many_at_once),
 	    ACCEPT_TEST(test_free_inside_the_callback),
 	    ACCEPT_TEST(test_pause_without_fds),
+	    ACCEPT_TEST(test_somebody_else_was_faster),
 	    ACCEPT_TEST(test_shut_down_listener_does_not_spin),
 	    ACCEPT_TEST(test_free_during_a_pause),
 	};

@@ -319,7 +319,7 @@ static void test_limits(void **state)
 	    ask("POST / HTTP/1.1\r\nContent-Length: 65537\r\n" CLOSE "\r\n"), "HTTP/1.1 413 "));
 	memset(request, 'a', sizeof(request));
 	memcpy(request, "GET / HTTP/1.1\r\nX: ", 19);
-	request[11000] = '\0';
+	strcpy(request + 11000, "\r\n" CLOSE "\r\n");
 	ask(request);
 	assert_false(begins(answer, "HTTP/1.1 2"));
 	assert_string_equal(seen, "");
@@ -402,6 +402,7 @@ static void test_pause_without_fds(void **state)
 
 static struct http_get *get;
 static int dones, status;
+static size_t sent_bytes;
 static char body[256];
 static size_t body_len;
 
@@ -454,7 +455,8 @@ static int got(const char *bytes, size_t len, size_t step)
 	assert_true(recv(pair[1], request, sizeof(request) - 1, MSG_DONTWAIT) > 0);
 	assert_string_equal(
 	    request, "GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-	for (size_t i = 0; i < len && !dones;) {
+	sent_bytes = 0;
+	for (size_t i = 0; i < len && !dones; sent_bytes = i) {
 		size_t n = len - i < step ? len - i : step;
 		ssize_t sent = send(pair[1], bytes + i, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 		i += sent > 0 ? (size_t)sent : 0;
@@ -485,6 +487,7 @@ static void test_answers(void **state)
 	check_answer("HTTP/1.0 503 Busy\r\nA: b\r\n\r\nuntil the end", 503, "until the end");
 	check_answer("HTTP/1.1 200\ncontent-length:2 \n\nab", 200, "ab");
 	check_answer("HTTP/1.1 204 Nothing\r\n\r\n", 204, "");
+	check_answer("HTTP/1.1 304 Same\r\nContent-Length: 5\r\n\r\n", 304, "");
 	check_answer("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\nx", 200, "x");
 	check_answer("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nabc", 200, "a");
 	check_answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n", 200, "");
@@ -527,12 +530,17 @@ static void test_endless_answers(void **state)
 	(void)state;
 	memset(big, 'a', sizeof(big));
 	assert_int_equal(got(big, 20000, 1000), 0); /* no line at all */
+	assert_true(sent_bytes < 10000);
 	n = sprintf(big, "HTTP/1.1 200 OK\r\nA: ");
 	big[n] = 'a';
 	assert_int_equal(got(big, 20000, 1000), 0);
+	assert_true(sent_bytes < 10000);
 	for (n = 17; n < 20000; n += 4)
 		memcpy(big + n, "A:\r\n", 4);
 	assert_int_equal(got(big, 20000, 1000), 0);
+	assert_true(sent_bytes < 10000);
+	strcpy(big + 9017, "\r\n"); /* over the limit, and whole in one read */
+	assert_int_equal(got(big, 9019, 9019), 0);
 	n = sprintf(big, "HTTP/1.1 200 OK\r\n\r\n");
 	big[n] = 'a';
 	assert_int_equal(got(big, sizeof(big), 100000), 0);

@@ -185,6 +185,20 @@ static void test_lines_are_cut(void **state)
 	check_cut(true);
 }
 
+/* Nothing after the cut: a line never looks whole with a piece missing in the middle. */
+static void test_the_cut_is_the_end(void **state)
+{
+	(void)state;
+	for (int n = 1900; n < 2048; n++) {
+		char big[2200];
+		memset(big, 'a', sizeof(big));
+		strcpy(big + n, "\xc3\xa9z");
+		log_info(NULL, "%s", big);
+		assert_non_null(next_line());
+		assert_true(!strchr(line, 'z') || strstr(line, "\xc3\xa9z"));
+	}
+}
+
 /* A subject that fills the line leaves no room for a message, and the line is whole still. */
 static void test_endless_subject(void **state)
 {
@@ -322,6 +336,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_json_line, capture, release),
 	    cmocka_unit_test_setup_teardown(test_json_is_valid_whatever_comes, capture, release),
 	    cmocka_unit_test_setup_teardown(test_lines_are_cut, capture, release),
+	    cmocka_unit_test_setup_teardown(test_the_cut_is_the_end, capture, release),
 	    cmocka_unit_test_setup_teardown(test_endless_subject, capture, release),
 	    cmocka_unit_test_setup_teardown(test_journald_priority, capture, release),
 	    cmocka_unit_test_setup_teardown(test_levels, capture, release),

@@ -235,6 +235,11 @@ static void test_clock_set_back(void **state)
 	set_clock(3600 * 1000);
 	run_ms(20);
 	assert_string_equal(order, "rw");
+	/* A wake-up that finds nothing due sets the alarm again. */
+	loop_timer_at(l, &wall, loop_now_ms(l) + 20, note, "s");
+	set_clock(-10);
+	run_ms(60);
+	assert_string_equal(order, "rws");
 }
 
 static struct loop_timer other;
@@ -296,6 +301,9 @@ static void test_idle_means_asleep(void **state)
 	loop_timer_at(l, &far, loop_now_ms(l) + 86400 * 1000, note, "x");
 	loop_timer_at(l, &stopped, loop_now_ms(l) + 30, note, "x");
 	loop_timer_stop(&stopped);
+	loop_post(l, note, "p"); /* a wake-up must not leave the loop awake */
+	run_ms(1);
+	assert_string_equal(order, "p");
 	sleeps = 0;
 	run_ms(150);
 	/* One sleep until the end, perhaps cut in two by the coarse clock. */
