@@ -160,8 +160,6 @@ static void on_message(void *ctx, struct rpc_stream *stream, struct rpc_msg *m)
 	size_t n;
 
 	(void)stream;
-	if (s->bad.code)
-		return;
 	if (s->answer.n) {
 		err_set(&s->bad, ERR_PROTOCOL, "more than one answer");
 		return;

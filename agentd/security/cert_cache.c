@@ -228,15 +228,13 @@ static void on_renew(void *ctx)
 	struct entry *e = ctx;
 
 	e->due = true;
-	if (!e->retry.armed)
-		start(e);
+	start(e);
 }
 
 /* Not now, and not inside the caller. */
 static void start_soon(struct entry *e)
 {
-	if (e->due)
-		loop_timer_in(e->cache->loop, &e->retry, 0, on_retry, e);
+	loop_timer_in(e->cache->loop, &e->retry, 0, on_retry, e);
 }
 
 static void back_off(struct entry *e)
@@ -330,7 +328,6 @@ static void issued(struct entry *e, struct cert *c)
 	e->issued++;
 	e->due = false;
 	e->retry_ms = RETRY_FIRST_MS;
-	e->expired = false;
 	*e->why_not = 0;
 	x509_request_clear(&e->making.request);
 	istiod_learn_trust_domain(e->cache->istiod, c->id.trust_domain);
@@ -543,8 +540,7 @@ static json_t *dump_entry(const struct entry *e)
 	const struct cert_sub *s;
 
 	DL_FOREACH (e->subs, s)
-		if (!s->gone)
-			json_array_append_new(subjects, json_string(s->subject));
+		json_array_append_new(subjects, json_string(s->subject));
 	if (e->renew.armed)
 		cert_time(e->renew_at_ms / 1000, renew);
 	if (!*why && !e->cert)

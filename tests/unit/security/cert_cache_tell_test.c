@@ -176,7 +176,7 @@ static void the_token_is_looked_at_again_after_the_key(void **state)
 
 	(void)state;
 	b->token.jwt = NULL;
-	a->leave_when_asked = true; /* asked by start(): gone when the key is there */
+	a->leave_after_question = 2; /* the first was for telling it: gone when the key is there */
 	join(a);
 	join(b);
 	later(0);
@@ -406,6 +406,62 @@ static void all_may_leave_inside_the_callback(void **state)
 	}
 }
 
+/* The same with bad news, told to one alone: the reason is there until the callback returns. */
+static void the_last_may_leave_at_bad_news(void **state)
+{
+	(void)state;
+	world_restart(&(struct cert_cache_options){FLOOR_MS, 0}, "td");
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
+
+	b->leave_when_told_why = true;
+	join(a);
+	later(0);
+	refuse("no");
+	join(b);
+	leave(a);
+	later(0);
+	assert_null(b->sub);
+	assert_string_equal(b->why, "no");
+	assert_int_equal(fake_loop_live(w.loop), 0);
+}
+
+/* All left while the key was made: it is wiped, nothing is sent, and nobody is waited for longer.
+ */
+static void a_key_for_nobody(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
+
+	(void)state;
+	a->leave_after_question = 2;
+	join(a);
+	later(0);
+	assert_null(a->sub);
+	assert_int_equal(asked(), 0);
+	later(LINGER_MS - SECOND);
+	join(b);
+	later(0);
+	assert_int_equal(pending(), 1);
+	assert_string_equal(b->why, "");
+	leave(b);
+	later(LINGER_MS);
+	assert_int_equal(fake_loop_live(w.loop), 0);
+}
+
+/* The signer of a certificate that is there is a pod like others. */
+static void leaving_after_the_answer_changes_nothing(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
+
+	(void)state;
+	join(a);
+	join_and_get(b);
+	leave(a);
+	later(12 * HOUR);
+	refuse("no");
+	later(560);
+	assert_int_equal(pending(), 1);
+}
+
 static void may_join_inside_the_callback(void **state)
 {
 	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web"), *c = pod_of("c", "db");
@@ -425,17 +481,18 @@ static void may_join_inside_the_callback(void **state)
 static void leaving_ends_everything(void **state)
 {
 	(void)state;
-	for (int stage = 0; stage < 8; stage++) {
+	for (int stage = 0; stage < 9; stage++) {
 		world_restart(&(struct cert_cache_options){FLOOR_MS, 0}, "td");
 		struct pod *a = pod_of("a", "web");
 
-		a->leave_when_asked = stage == 1; /* before the key is made */
+		a->leave_after_question = stage == 1 ? 2 : 0; /* while the key is made */
+		a->leave_when_told_why = stage == 8;
 		join(a);
 		if (stage >= 1)
 			later(0); /* CSR under way */
 		if (stage == 3)
 			answer();
-		if (stage == 4 || stage == 5)
+		if (stage == 4 || stage == 5 || stage == 8)
 			refuse("no");
 		if (stage == 5)
 			later(SECOND); /* second CSR under way */
@@ -477,6 +534,9 @@ int main(void)
 	    WORLD_TEST(coming_and_going_does_not_shorten_the_pause),
 	    WORLD_TEST(who_left_is_not_told),
 	    WORLD_TEST(all_may_leave_inside_the_callback),
+	    WORLD_TEST(the_last_may_leave_at_bad_news),
+	    WORLD_TEST(a_key_for_nobody),
+	    WORLD_TEST(leaving_after_the_answer_changes_nothing),
 	    WORLD_TEST(may_join_inside_the_callback),
 	    WORLD_TEST(leaving_ends_everything),
 	};

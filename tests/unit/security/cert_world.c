@@ -99,9 +99,8 @@ static const struct token *token_of(void *ctx, struct err *e)
 	struct pod *p = ctx;
 
 	p->asked++;
-	if (p->leave_when_asked) /* before the work that this question leads to */
+	if (p->asked == p->leave_after_question) /* before the work that this question leads to */
 		loop_post(w.loop, on_leave, p);
-	p->leave_when_asked = false;
 	if (p->token.jwt)
 		return &p->token;
 	err_set(e, ERR_DENIED, "%s", p->problem ? p->problem : "token: expired");
@@ -114,7 +113,7 @@ static void on_changed(void *ctx, struct cert *c, const char *why_not)
 
 	p->told++;
 	p->has = c;
-	if (p->leave_when_told && c)
+	if (c ? p->leave_when_told : p->leave_when_told_why && *why_not)
 		leave(p);
 	if (p->takes_along && c)
 		leave(p->takes_along);

@@ -47,7 +47,9 @@ struct pod {
 	unsigned told, asked;
 	struct cert *has; /* as it was last told; not a reference */
 	char serial[64], why[ERR_MSG_SIZE];
-	bool leave_when_told, leave_when_asked;
+	bool leave_when_told;          /* a certificate */
+	bool leave_when_told_why;      /* there is none */
+	unsigned leave_after_question; /* the n-th for its token; 0: stay */
 	struct pod *takes_along, *brings;
 };
 /* The world owns it; at the end it leaves. */
