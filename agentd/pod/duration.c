@@ -10,10 +10,10 @@ static const struct unit {
     {"ns", 1},
     {"us", 1000},
     {"\xc2\xb5s", 1000},
-    {"ms", 1000 * 1000},
-    {"s", 1000LL * 1000 * 1000},
-    {"m", 60LL * 1000 * 1000 * 1000},
-    {"h", 3600LL * 1000 * 1000 * 1000},
+    {"ms", 1000LL * 1000},
+    {"s", 1000LL * 1000LL * 1000},
+    {"m", 60LL * 1000 * 1000LL * 1000},
+    {"h", 3600LL * 1000 * 1000LL * 1000},
 };
 
 static bool is_digit(char c)
@@ -78,6 +78,6 @@ bool duration_parse(const char *text, int64_t *ms)
 		for (const char *at = text; *at;)
 			if (!read_part(&at, &ns))
 				return false;
-	*ms = ns / (1000 * 1000);
+	*ms = ns / (1000LL * 1000);
 	return true;
 }

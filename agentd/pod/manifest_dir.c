@@ -71,31 +71,33 @@ static int read_uid(struct reader *r, const char *key, json_t *v, struct err *e)
 	return 0;
 }
 
-static int read_name(
-    char *out, const char *key, const json_t *v, bool (*valid)(const char *), struct err *e)
+static bool is_valid(const json_t *v, bool (*valid)(const char *))
 {
-	if (!json_is_string(v) || !valid(json_string_value(v)))
-		return bad(e, key,
-		    valid == identity_valid_ns
-			? "must be a DNS label (lower case, at most 63)"
-			: "must be a DNS subdomain (lower case, at most 253)");
-	strcpy(out, json_string_value(v));
-	return 0;
+	return json_is_string(v) && valid(json_string_value(v));
 }
 
 static int read_pod_name(struct reader *r, const char *key, json_t *v, struct err *e)
 {
-	return read_name(r->out->name, key, v, identity_valid_sa, e);
+	if (!is_valid(v, identity_valid_sa))
+		return bad(e, key, "must be a DNS subdomain (lower case, at most 253)");
+	(void)snprintf(r->out->name, sizeof(r->out->name), "%s", json_string_value(v));
+	return 0;
 }
 
 static int read_namespace(struct reader *r, const char *key, json_t *v, struct err *e)
 {
-	return read_name(r->out->ns, key, v, identity_valid_ns, e);
+	if (!is_valid(v, identity_valid_ns))
+		return bad(e, key, "must be a DNS label (lower case, at most 63)");
+	(void)snprintf(r->out->ns, sizeof(r->out->ns), "%s", json_string_value(v));
+	return 0;
 }
 
 static int read_account(struct reader *r, const char *key, json_t *v, struct err *e)
 {
-	return read_name(r->out->sa, key, v, identity_valid_sa, e);
+	if (!is_valid(v, identity_valid_sa))
+		return bad(e, key, "must be a DNS subdomain (lower case, at most 253)");
+	(void)snprintf(r->out->sa, sizeof(r->out->sa), "%s", json_string_value(v));
+	return 0;
 }
 
 static int read_map(json_t **out, const char *key, json_t *v, struct err *e)

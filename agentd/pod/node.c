@@ -254,9 +254,9 @@ struct node *node_new(const struct pod *p, const struct node_context *c, struct 
 		return NULL;
 	}
 	n->context = *c;
-	strcpy(n->ns, p->ns);
-	strcpy(n->name, p->name);
-	strcpy(n->sa, p->sa);
+	memcpy(n->ns, p->ns, sizeof(n->ns));
+	memcpy(n->name, p->name, sizeof(n->name));
+	memcpy(n->sa, p->sa, sizeof(n->sa));
 	node_set_addresses(n, NULL, 0);
 	return n;
 }
@@ -297,7 +297,7 @@ static void add_address(struct node *n, const char *ip)
 	for (size_t i = 0; i < n->nips; i++)
 		if (!strcmp(n->ips[i], ip))
 			return;
-	strcpy(n->ips[n->nips++], ip);
+	(void)snprintf(n->ips[n->nips++], sizeof(n->ips[0]), "%s", ip);
 }
 
 void node_set_addresses(struct node *n, const char *const *ips, size_t count)

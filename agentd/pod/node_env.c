@@ -305,7 +305,7 @@ static int check_ports(const struct node_settings *s, struct err *e)
 
 static void set_defaults(struct node_env *n, const struct node_context *c)
 {
-	int64_t day = 24 * 3600, ttl = day < c->ttl_max_s ? day : c->ttl_max_s;
+	int64_t day = 24LL * 3600, ttl = day < c->ttl_max_s ? day : c->ttl_max_s;
 
 	*n = (struct node_env){
 	    .settings = {.ttl_s = ttl > c->ttl_min_s ? ttl : c->ttl_min_s,

@@ -232,7 +232,7 @@ static int read_drain(struct node_reader *r, const struct node_key *row, const c
 {
 	int64_t ms;
 
-	if (!duration_parse(value, &ms) || ms > DRAIN_MAX_S * 1000)
+	if (!duration_parse(value, &ms) || ms > DRAIN_MAX_S * 1000LL)
 		return node_refuse(key, value, "0s to 3600s", e);
 	if (row->at == NODE_DRAIN_S)
 		r->out->settings.drain_s = ms / 1000;
@@ -246,18 +246,26 @@ static int read_scope(struct node_reader *r, const struct node_key *row, const c
 	return read_one_of(r, row, key, value, e);
 }
 
+/* Three numbers of up to three digits. */
+static bool is_version(const char *value)
+{
+	for (unsigned part = 0; part < 3; part++) {
+		size_t digits = strspn(value, "0123456789");
+
+		if (digits < 1 || digits > 3 || value[digits] != (part < 2 ? '.' : '\0'))
+			return false;
+		value += digits + 1;
+	}
+	return true;
+}
+
 /* x.y.z, or it is not passed on: absent makes istiod take the proxy for a new one. */
 static int read_version(struct node_reader *r, const struct node_key *row, const char *key,
     const char *value, struct err *e)
 {
-	unsigned x, y, z;
-	int end = 0;
-
-	if (strlen(value) >= sizeof(r->out->istio_version) ||
-	    strspn(value, "0123456789.") != strlen(value) ||
-	    sscanf(value, "%3u.%3u.%3u%n", &x, &y, &z, &end) != 3 || value[end])
+	if (!is_version(value))
 		return read_ignored(r, row, key, value, e);
-	strcpy(r->out->istio_version, value);
+	(void)snprintf(r->out->istio_version, sizeof(r->out->istio_version), "%s", value);
 	return 0;
 }
 

@@ -142,9 +142,9 @@ int pod_add(struct pod_registry *r, const char *source, const struct pod *spec, 
 		return change(r, p, spec, e);
 	p = mem_zalloc(sizeof(*p));
 	p->uid = spec->uid;
-	strcpy(p->ns, spec->ns);
-	strcpy(p->name, spec->name);
-	strcpy(p->sa, spec->sa);
+	memcpy(p->ns, spec->ns, sizeof(p->ns));
+	memcpy(p->name, spec->name, sizeof(p->name));
+	memcpy(p->sa, spec->sa, sizeof(p->sa));
 	(void)snprintf(p->label, sizeof(p->label), "%s/%s", p->ns, p->name);
 	(void)snprintf(p->source, sizeof(p->source), "%s", source);
 	err_set(&p->state, ERR_UNAVAILABLE, "starting");
