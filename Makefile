@@ -22,8 +22,8 @@ CC_tsan    := clang
 CC_fuzz    := clang
 CC         := $(CC_$(MODE))
 
-# Cutting a text to its buffer is what snprintf is for here.
-WARN       := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wno-format-truncation -Werror
+# Cutting a text to its buffer is what snprintf is for here (gcc alone knows the warning).
+WARN       := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror $(if $(filter gcc,$(CC)),-Wno-format-truncation)
 MODE_release := -O2 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong -ffunction-sections -fdata-sections
 MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 MODE_tsan  := -O1 -g -fsanitize=thread
