@@ -118,8 +118,8 @@ enum { ROWS = sizeof(rows) / sizeof(*rows) };
 static const char planes_key[] = "control_planes";
 
 /* Flags of `agentd` itself, often looked for in the file. */
-static const char *const broker_flags[] = {"run", "manifests", "config", "root_file", "user",
-    "worker", "kubelet", "cgroup_root", "max_pods", "redirect_allow"};
+static const char *const broker_flags[] = {
+    "run", "manifests", "config", "root_file", "cgroup_root", "worker_user", "max_pods"};
 
 static unsigned min3(unsigned a, unsigned b, unsigned c)
 {

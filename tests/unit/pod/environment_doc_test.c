@@ -1,0 +1,90 @@
+/* environment_doc_test.c - docs/ENVIRONMENT.md says what the table says; runs in the project's
+ * root.
+ *
+ * LINK: tests/unit/pod/node_rig.c
+ */
+#include "../../../agentd/base/mem.h"
+#include "node_rig.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char *file_text(const char *path)
+{
+	char *text = mem_zalloc(256 << 10);
+	FILE *f = fopen(path, "re");
+
+	assert_non_null(f);
+	assert_in_range(fread(text, 1, (256 << 10) - 1, f), 1, (256 << 10) - 2);
+	(void)fclose(f);
+	return text;
+}
+
+static void test_every_key_is_documented(void **state)
+{
+	auto_free char *doc = file_text("docs/ENVIRONMENT.md");
+	auto_free char *table = file_text("agentd/pod/node_keys.c");
+	unsigned keys = 0;
+
+	(void)state;
+	for (char *row = table; (row = strstr(row, " ROW(\"")); keys++) {
+		auto_free char *name = NULL;
+
+		row += strlen(" ROW(\"");
+		name = mem_printf("`%.*s`", (int)strcspn(row, "\""), row);
+		if (!strstr(doc, name))
+			fail_msg("%s is not in docs/ENVIRONMENT.md", name);
+	}
+	assert_true(keys > 100);
+}
+
+static void test_lists_of_the_document_are_true(void **state)
+{
+	static const struct {
+		const char *heading, *list;
+	} sections[] = {
+	    {"## The node's business", "ignored"},
+	    {"## Not yet supported", "unsupported"},
+	};
+	struct fixture *f = *state;
+	auto_free char *doc = file_text("docs/ENVIRONMENT.md");
+
+	for (unsigned i = 0; i < 2; i++) {
+		char *at = strstr(doc, sections[i].heading);
+		unsigned names = 0;
+
+		assert_non_null(at);
+		for (at++; *at && strncmp(at, "\n## ", 4) != 0; at++) {
+			auto_free char *name =
+			    mem_printf("%.*s", (int)strcspn(at + 1, "`"), at + 1);
+
+			if (*at != '`')
+				continue;
+			at += strlen(name) + 1;
+			if (name[strcspn(name, " .")] || !strcmp(name, "socket"))
+				continue; /* fields and annotations */
+			if (name[strlen(name) - 1] == '*')
+				name[strlen(name) - 1] = 'X';
+			accepted(f, name, "some value");
+			if (!lists(f, sections[i].list, name))
+				fail_msg("%s is not %s", name, sections[i].list);
+			names++;
+		}
+		assert_true(names > 10);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(every_key_is_documented),
+	    TEST(lists_of_the_document_are_true),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
