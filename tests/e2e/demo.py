@@ -74,7 +74,8 @@ def main():
     if os.geteuid() != 0:
         print('make run: root is needed (network namespaces, cgroups, agentd\'s broker)', file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     status = 1
     try:
         with run.run() as made:
@@ -100,4 +101,5 @@ def main():
     return status
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
