@@ -86,7 +86,7 @@ $(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libagentd.a
 # Generated headers come before anything that may include them.
 $(OUT)/obj/%.o: %.c | $(PB_SRC)
 	@mkdir -p $(@D); echo "  CC    $(MODE) $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(OUT)/obj/gen/%.o: $(GEN)/%.c
+$(OUT)/obj/gen/%.o: $(GEN)/%.c | $(PB_SRC)
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -w -MMD -MP -c -o $@ $<
 $(GEN)/%.pb-c.c: proto/%.proto
 	@mkdir -p $(GEN); protoc-c -I proto --c_out=$(GEN) $<

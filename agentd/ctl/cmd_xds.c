@@ -17,6 +17,12 @@ static const char *short_type(const char *url)
 	return dot ? dot + 1 : url;
 }
 
+/* What Envoy said of the last push, if it refused it; what it refused before is in the count. */
+static const char *refusal_of(const json_t *o)
+{
+	return json_is_true(json_object_get(o, "refused")) ? ctl_string(o, "last_nack") : "";
+}
+
 static bool add_types(struct table *t, const char *pod, const json_t *ads)
 {
 	bool problem = false;
@@ -26,7 +32,7 @@ static bool add_types(struct table *t, const char *pod, const json_t *ads)
 	json_object_foreach (json_object_get(ads, "types"), url, type) {
 		auto_free char *acked = count_at(type, "acked");
 		auto_free char *nacked = count_at(type, "nacked");
-		const char *nack = ctl_string(type, "last_nack");
+		const char *nack = refusal_of(type);
 
 		table_row(t, pod, short_type(url), ctl_string(type, "version"), acked, nacked, nack,
 		    NULL);
@@ -45,13 +51,12 @@ static bool add_pod(struct table *t, const json_t *x)
 	auto_free char *nacked = count_at(sds, "nacks");
 	auto_free char *pushes = mem_printf(
 	    "%lld pushes", (long long)json_integer_value(json_object_get(sds, "pushes")));
-	bool problem = *why != 0 || *ctl_string(sds, "last_nack");
+	bool problem = *why != 0 || *refusal_of(sds);
 
 	table_row(t, pod, "(stream)", connected ? ctl_string(ads, "flavour") : "not connected", "",
 	    "", why, NULL);
 	problem |= add_types(t, pod, ads);
-	table_row(
-	    t, pod, "Secret (SDS)", pushes, acked, nacked, ctl_string(sds, "last_nack"), NULL);
+	table_row(t, pod, "Secret (SDS)", pushes, acked, nacked, refusal_of(sds), NULL);
 	return problem;
 }
 

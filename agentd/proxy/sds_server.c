@@ -95,6 +95,7 @@ struct sds_server {
 	char *why_not;
 	struct sds_stream *streams;
 	uint64_t pushes, acks, nacks;
+	bool refused; /* Envoy's last word was a NACK */
 	char last_nack[DISCOVERY_WHY_SIZE], last_refusal[ERR_MSG_SIZE];
 };
 
@@ -403,6 +404,7 @@ static void settle(struct sds_stream *st, const struct discovery_request *q)
 	if (st->settled)
 		return; /* a nonce comes again when the names change */
 	st->settled = true;
+	server->refused = q->nack;
 	if (!q->nack) {
 		server->acks++;
 		return;
@@ -613,8 +615,8 @@ json_t *sds_server_dump(const struct sds_server *s)
 	DL_FOREACH (s->streams, st)
 		json_array_append_new(streams,
 		    json_pack("{s:s, s:o}", "method", st->method->name, "names", dump_names(st)));
-	return json_pack("{s:o, s:I, s:I, s:I, s:s, s:s, s:s}", "streams", streams, "pushes",
+	return json_pack("{s:o, s:I, s:I, s:I, s:b, s:s, s:s, s:s}", "streams", streams, "pushes",
 	    (json_int_t)s->pushes, "acks", (json_int_t)s->acks, "nacks", (json_int_t)s->nacks,
-	    "last_nack", s->last_nack, "last_refusal", s->last_refusal, "why_not",
-	    s->why_not ? s->why_not : "");
+	    "refused", s->refused, "last_nack", s->last_nack, "last_refusal", s->last_refusal,
+	    "why_not", s->why_not ? s->why_not : "");
 }

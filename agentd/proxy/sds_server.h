@@ -22,6 +22,7 @@ void sds_server_free(struct sds_server **s);            /* ends its streams */
 void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_not);
 /* Takes the stream if the method is one of ours. */
 bool sds_server_incoming(struct sds_server *s, struct rpc_stream *st, const char *method);
-/* streams[{method, names[{name, version}]}], pushes, acks, nacks, last_nack, last_refusal, why_not
+/* streams[{method, names[{name, version}]}], pushes, acks, nacks, refused, last_nack, last_refusal,
+ * why_not
  */
 json_t *sds_server_dump(const struct sds_server *s);

@@ -58,6 +58,7 @@ struct local {
 struct type {
 	char url[DISCOVERY_TYPE_SIZE], version[DISCOVERY_NONCE_SIZE], nonce[DISCOVERY_NONCE_SIZE];
 	bool settled; /* the response with this nonce was ACKed or NACKed */
+	bool refused; /* the last one that was settled: NACKed */
 	json_int_t acked, nacked;
 	char last_nack[DISCOVERY_WHY_SIZE];
 	struct type *next;
@@ -101,6 +102,7 @@ static struct type *find_type(const struct xds_proxy *x, const char *url)
 static void settle(const struct xds_proxy *x, struct type *t, const char *nack)
 {
 	t->settled = true;
+	t->refused = nack != NULL;
 	if (!nack) {
 		t->acked++;
 		return;
@@ -539,8 +541,9 @@ static json_t *dump_types(const struct xds_proxy *x)
 
 	LL_FOREACH (x->types, t)
 		json_object_set_new(types, t->url,
-		    json_pack("{s:s, s:s, s:I, s:I, s:s}", "version", t->version, "nonce", t->nonce,
-			"acked", t->acked, "nacked", t->nacked, "last_nack", t->last_nack));
+		    json_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "version", t->version, "nonce",
+			t->nonce, "acked", t->acked, "nacked", t->nacked, "refused", t->refused,
+			"last_nack", t->last_nack));
 	return types;
 }
 

@@ -35,5 +35,5 @@ void xds_proxy_take(struct xds_proxy *x, const char *type_url, xds_local handler
 /* Takes the stream if the method is one of ADS's. */
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method);
 /* connected (istiod answered on the present stream), flavour, node_id, opened, displaced,
- * types{url: {version, nonce, acked, nacked, last_nack}}, why_not */
+ * types{url: {version, nonce, acked, nacked, refused, last_nack}}, why_not */
 json_t *xds_proxy_dump(const struct xds_proxy *x);

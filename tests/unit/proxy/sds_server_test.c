@@ -729,7 +729,8 @@ static void the_dump_shows_names_and_versions_but_no_key(void **state)
 	json_decref(dump);
 	assert_string_equal(text,
 	    "{\"acks\": 0, \"last_nack\": \"\", \"last_refusal\": \"\", \"nacks\": 0, "
-	    "\"pushes\": 1, \"streams\": [{\"method\": \"StreamSecrets\", \"names\": "
+	    "\"pushes\": 1, \"refused\": false, \"streams\": [{\"method\": \"StreamSecrets\", "
+	    "\"names\": "
 	    "[{\"name\": \"default\", \"version\": \"s1\"}]}], \"why_not\": \"\"}");
 }
 
