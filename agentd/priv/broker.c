@@ -2,10 +2,12 @@
  *
  *   broker_main       start, signals, end           broker_options   the command line
  *   broker_core       the request table, one turn   broker_worker    starting it, without privilege
- *   broker_pods       directories, what is kept     broker_listener  a socket at a path
- *   broker_netns      whose namespace, addresses    broker_file      reading root's, writing pods'
+ *   broker_pods       directories, what is kept     broker_io        packets, sealed copies
+ *   broker_netns      whose namespace it is         broker_address   what addresses are in it
+ *   broker_listener   a socket at a path            broker_file      reading root's, writing pods'
  *   broker_follow     inotify                       broker_rundir    <run>, one broker at a time
- *   broker_io         packets                       broker_check     agentd --check
+ *   broker_loop       epoll                         broker_log       lines and reasons
+ *   broker_check      agentd --check
  */
 #include "broker_main.h"
 

@@ -6,15 +6,12 @@
  * that could not come back would make the next pod's acts in this pod's namespace: it aborts.
  */
 #include "broker_netns.h"
-#include <arpa/inet.h>
+#include "broker_address.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <linux/sockios.h>
-#include <net/if.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -82,68 +79,6 @@ int broker_netns_of(
 	return fd;
 }
 
-/* Loopback and link-local addresses do not count, nor what is no unicast address. */
-static bool is_instance_address(const struct sockaddr *sa, struct priv_address *out)
-{
-	*out = (struct priv_address){.family = (uint8_t)sa->sa_family};
-	if (sa->sa_family == AF_INET) {
-		const struct in_addr *a = &((const struct sockaddr_in *)(const void *)sa)->sin_addr;
-		uint32_t ip = ntohl(a->s_addr);
-		memcpy(out->bytes, a, sizeof(*a));
-		return ip != INADDR_ANY && ip >> 24 != 127 && ip >> 16 != 0xa9fe &&
-		       !IN_MULTICAST(ip);
-	}
-	if (sa->sa_family == AF_INET6) {
-		const struct in6_addr *a =
-		    &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
-		memcpy(out->bytes, a, sizeof(*a));
-		return !IN6_IS_ADDR_UNSPECIFIED(a) && !IN6_IS_ADDR_LOOPBACK(a) &&
-		       !IN6_IS_ADDR_LINKLOCAL(a) && !IN6_IS_ADDR_MULTICAST(a);
-	}
-	return false;
-}
-
-static void add_address(struct priv_packet *out, const struct priv_address *a)
-{
-	for (uint32_t i = 0; i < out->naddresses; i++)
-		if (!memcmp(&out->addresses[i], a, sizeof(*a)))
-			return;
-	if (out->naddresses < PRIV_ADDRESSES_MAX)
-		out->addresses[out->naddresses++] = *a;
-}
-
-/* An IPv4 address with a label goes by "eth0:label". */
-static bool is_of(const struct ifaddrs *address, const char *interface)
-{
-	size_t n = strlen(interface);
-
-	return !strncmp(address->ifa_name, interface, n) &&
-	       (address->ifa_name[n] == '\0' || address->ifa_name[n] == ':');
-}
-
-/* getifaddrs() lists the interfaces, then all of IPv4, then all of IPv6; Go, and so pilot-agent,
- * goes from interface to interface. */
-static int list_addresses(struct priv_packet *out, struct broker_why *w)
-{
-	struct ifaddrs *all;
-	struct priv_address a;
-
-	out->naddresses = 0;
-	if (getifaddrs(&all))
-		return broker_refuse_sys(w, "addresses of the pod");
-	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
-		if (!i->ifa_addr || i->ifa_addr->sa_family != AF_PACKET ||
-		    !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK))
-			continue;
-		for (const struct ifaddrs *j = all; j; j = j->ifa_next)
-			if (j->ifa_addr && is_of(j, i->ifa_name) &&
-			    is_instance_address(j->ifa_addr, &a))
-				add_address(out, &a);
-	}
-	freeifaddrs(all);
-	return 0;
-}
-
 static int read_cookie(uint64_t *cookie, struct broker_why *w)
 {
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -168,7 +103,7 @@ int broker_netns_describe(
 
 	if (setns(netns, CLONE_NEWNET))
 		return broker_refuse_sys(w, "setns");
-	rc = read_cookie(&out->netns_cookie, w) || list_addresses(out, w) ? -1 : 0;
+	rc = read_cookie(&out->netns_cookie, w) || broker_address_list(out, w) ? -1 : 0;
 	if (setns(h->fd, CLONE_NEWNET)) {
 		broker_log(BROKER_ERROR, NULL, "cannot leave a pod's network namespace: %m");
 		abort();

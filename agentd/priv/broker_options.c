@@ -175,7 +175,9 @@ static int parse_one(struct broker_options *o, char **argv, struct broker_why *w
 		value = argv[1];
 		used = 2;
 	}
-	if (f->value && (!value || !*value))
+	if (!value)
+		value = "";
+	if (f->value && !*value)
 		return broker_refuse(w, EINVAL, "--%s needs a value: %s", f->name, f->value);
 	return set(o, f, value, w) ? -1 : used;
 }

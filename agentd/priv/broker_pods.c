@@ -66,10 +66,12 @@ static void pod_free(struct broker_pods *ps, struct broker_pod *pod)
 
 void broker_pods_free(struct broker_pods **ps)
 {
+	struct broker_pod *pod, *tmp;
+
 	if (!*ps)
 		return;
-	while ((*ps)->list)
-		pod_free(*ps, (*ps)->list);
+	DL_FOREACH_SAFE ((*ps)->list, pod, tmp)
+		pod_free(*ps, pod);
 	free(*ps);
 	*ps = NULL;
 }
@@ -126,12 +128,12 @@ int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broke
 	uuid_format(uid, pod->name);
 	snprintf(pod->dir, sizeof(pod->dir), "%s/pods/%s", ps->run, pod->name);
 	path_in(pod, "", mount);
-	DL_APPEND(ps->list, pod);
-	ps->n++;
 	if (make_directory(pod->dir, DIR_MODE, w) || make_directory(mount, MOUNT_MODE, w)) {
-		pod_free(ps, pod);
+		free(pod);
 		return -1;
 	}
+	DL_APPEND(ps->list, pod);
+	ps->n++;
 	return 0;
 }
 

@@ -310,17 +310,23 @@ struct priv_follow *priv_follow(struct priv *p, enum priv_followed what, const s
 	return f;
 }
 
+static void follow_drop(struct priv_follow *f)
+{
+	HASH_DEL(f->p->follows, f);
+	free(f);
+}
+
 void priv_unfollow(struct priv_follow **f)
 {
 	if (!*f)
 		return;
-	auto_free struct priv_follow *was = take(*f);
+	struct priv_follow *was = take(*f);
 	static const struct uuid nobody;
 	struct priv_call *c = call_new(was->p, NULL, PRIV_UNFOLLOW, &nobody, NULL);
 	struct priv_request req = {.id = c->id, .op = PRIV_UNFOLLOW, .arg = was->id};
 
-	HASH_DEL(was->p->follows, was);
 	transmit(was->p, &req, -1);
+	follow_drop(was);
 }
 
 /* --- answers -----------------------------------------------------------------------------------
@@ -559,10 +565,8 @@ void priv_free(struct priv **pp)
 	go_silent(p);
 	HASH_ITER (hh, p->calls, c, ctmp)
 		call_drop(c);
-	HASH_ITER (hh, p->follows, f, ftmp) {
-		HASH_DEL(p->follows, f);
-		free(f);
-	}
+	HASH_ITER (hh, p->follows, f, ftmp)
+		follow_drop(f);
 	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
 		mem_closep(&p->listeners[i]);
 	close(p->fd);

@@ -1,0 +1,344 @@
+/* broker_fuzz.c - a hostile worker: any bytes as requests, with any fds, against a real broker
+ * core.
+ *
+ * The input is a program of records {what, a, b, c ...}: well-formed requests with odd arguments,
+ * raw packets, and acts of root beside it (files written, swapped, replaced by FIFOs and links),
+ * all in a directory of its own under /tmp.  After each input: the broker has closed every fd, is
+ * in its own network namespace, and has answered exactly what was asked, in order.
+ */
+#include "../../agentd/priv/broker_core.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { RECORDS_MAX = 64, NFDS = 10, TURNS = 3 };
+
+static char top[32], run[64], manifests[64], root[64];
+static struct broker_options options = {
+    .run = run, .manifests = manifests, .max_pods = 3, .root_files = {[1] = root}};
+static int given[NFDS]; /* what a worker might send along */
+static ino_t home;
+static pid_t owner;
+
+struct input {
+	const uint8_t *data;
+	size_t size;
+};
+
+struct session {
+	struct broker *b;
+	int sock;
+	enum broker_state state;
+	uint32_t asked, answered; /* ids of well-formed requests count up */
+};
+
+static uint8_t next(struct input *in)
+{
+	if (!in->size)
+		return 0;
+	in->size--;
+	return *in->data++;
+}
+
+static ino_t netns(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/net", &st) ? 0 : st.st_ino;
+}
+
+static int count_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	(void)st;
+	(void)flag;
+	return ftw->level ? remove(path) : 0;
+}
+
+static void clean(void)
+{
+	nftw(top, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void clean_at_exit(void)
+{
+	if (getpid() != owner)
+		return;
+	clean();
+	rmdir(top);
+}
+
+static int memory(int seals, size_t size)
+{
+	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (ftruncate(fd, (off_t)size) || fcntl(fd, F_ADD_SEALS, seals))
+		abort();
+	return fd;
+}
+
+/* A stream whose sockets were made in another network namespace. */
+static int foreign_stream(void)
+{
+	int here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), pair[2];
+
+	if (here < 0 || unshare(CLONE_NEWNET) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) ||
+	    setns(here, CLONE_NEWNET))
+		abort();
+	close(here);
+	return pair[0];
+}
+
+static int one_of_pair(int type)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, type, 0, pair))
+		abort();
+	return pair[0];
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	const int seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+
+	(void)argc;
+	(void)argv;
+	if (geteuid() != 0) {
+		fprintf(stderr, "broker_fuzz: needs root\n");
+		exit(0);
+	}
+	strcpy(top, "/tmp/bfXXXXXX");
+	if (!mkdtemp(top))
+		abort();
+	owner = getpid();
+	atexit(clean_at_exit);
+	snprintf(run, sizeof(run), "%s/run", top);
+	snprintf(manifests, sizeof(manifests), "%s/pods.d", top);
+	snprintf(root, sizeof(root), "%s/certs/root.pem", top);
+	given[0] = memory(seals, 10);
+	given[1] = memory(0, 10);
+	given[2] = memory(seals, PRIV_FILE_SIZE_MAX + 1);
+	given[3] = foreign_stream();
+	given[4] = foreign_stream();
+	given[5] = one_of_pair(SOCK_STREAM);
+	given[6] = one_of_pair(SOCK_DGRAM);
+	given[7] = open("/dev/null", O_RDWR | O_CLOEXEC);
+	given[8] = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	given[9] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	home = netns();
+	return 0;
+}
+
+/* --- what the broker says ------------------------------------------------------------------------
+ */
+
+static void check_packet(struct session *s, const struct priv_packet *p, bool with_fd)
+{
+	if (memchr(p->why, 0, sizeof(p->why)) == NULL ||
+	    memchr(p->name, 0, sizeof(p->name)) == NULL || p->naddresses > PRIV_ADDRESSES_MAX)
+		abort();
+	if (p->what == PRIV_REPLY && p->id != ++s->answered)
+		abort();
+	if (p->what == PRIV_REPLY && with_fd && p->code)
+		abort();
+	if (p->what == PRIV_FILE && with_fd != (p->state == PRIV_FILE_CONTENT))
+		abort();
+}
+
+static void listen_to_broker(struct session *s)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct priv_packet p;
+	struct iovec iov = {.iov_base = &p, .iov_len = sizeof(p)};
+
+	for (;;) {
+		struct msghdr msg = {.msg_iov = &iov,
+		    .msg_iovlen = 1,
+		    .msg_control = &control,
+		    .msg_controllen = sizeof(control)};
+		ssize_t n = recvmsg(s->sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		if (n <= 0)
+			return;
+		const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+		if (n != sizeof(p) || (msg.msg_flags & MSG_CTRUNC))
+			abort();
+		check_packet(s, &p, c != NULL);
+		if (c) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c), sizeof(int));
+			if (p.what == PRIV_REPLY && p.code == 0 && s->answered % 5 == 0)
+				shutdown(fd, s->answered % 2 ? SHUT_RD : SHUT_RDWR);
+			close(fd);
+		}
+	}
+}
+
+static void turn(struct session *s)
+{
+	for (int i = 0; i < TURNS && s->state == BROKER_SERVING; i++)
+		s->state = broker_turn(s->b, 0);
+}
+
+/* --- what the worker sends -----------------------------------------------------------------------
+ */
+
+static void send_bytes(struct session *s, const void *bytes, size_t size, int nfds, unsigned which)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(8 * sizeof(int))];
+	} control = {.bytes = {0}};
+	struct iovec iov = {.iov_base = (void *)bytes, .iov_len = size};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (nfds) {
+		int fds[8];
+		for (int i = 0; i < nfds; i++)
+			fds[i] = given[(which + (unsigned)i) % NFDS];
+		msg.msg_control = &control;
+		msg.msg_controllen = CMSG_SPACE((size_t)nfds * sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN((size_t)nfds * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, (size_t)nfds * sizeof(int));
+	}
+	if (sendmsg(s->sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EAGAIN)
+		s->asked--; /* it was not sent after all */
+}
+
+static void send_request(struct session *s, struct input *in)
+{
+	struct priv_request q = {.id = ++s->asked};
+	uint8_t op = next(in), arg = next(in);
+	bool takes;
+
+	q.op = 1 + op % (PRIV_OP_END - 1);
+	takes = q.op == PRIV_NETNS_OF || q.op == PRIV_WRITE;
+	q.kind = next(in) % 4;
+	q.arg = arg < 0xf0 ? arg % 40 : 0xffffff00u + arg;
+	q.uid.bytes[0] = next(in) % 5;
+	send_bytes(s, &q, sizeof(q), takes, op / PRIV_OP_END);
+}
+
+static void send_raw(struct session *s, struct input *in)
+{
+	uint8_t bytes[64], size = next(in) % sizeof(bytes), fds = next(in);
+
+	for (uint8_t i = 0; i < size; i++)
+		bytes[i] = next(in);
+	s->asked++; /* if it happens to be well-formed; its id then is not: see below */
+	if (size == sizeof(struct priv_request))
+		memcpy(bytes, &s->asked, sizeof(s->asked));
+	send_bytes(s, bytes, size, fds % 9 < 8 ? fds % 9 : 0, fds / 9);
+}
+
+/* --- what root does ------------------------------------------------------------------------------
+ */
+
+static void touch_file(struct input *in)
+{
+	static const char *const names[] = {"certs/root.pem", "pods.d/a.yaml", "pods.d/b.yaml",
+	    "pods.d/01000000-0000-0000-0000-000000000000/token", "certs/..v1/root.pem",
+	    "pods.d/02000000-0000-0000-0000-000000000000", "certs/..data", "pods.d", "certs",
+	    "pods.d/01000000-0000-0000-0000-000000000000", "certs/..v1", "run/pods"};
+	uint8_t which = next(in), what = next(in);
+	const char *name = names[which % (sizeof(names) / sizeof(names[0]))];
+	char path[128], aside[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", top, name);
+	switch (what % 8) {
+	case 0:
+	case 1:
+		fd = open(
+		    path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+		if (fd >= 0 && write(fd, &what, 1) != 1 && errno != EAGAIN)
+			abort();
+		if (fd >= 0)
+			close(fd);
+		break;
+	case 2:
+		mkdir(path, 0755);
+		break;
+	case 3:
+		remove(path);
+		break;
+	case 4:
+		(void)!symlink(what & 8 ? "..v1" : "../certs/root.pem", path);
+		break;
+	case 5:
+		mkfifo(path, 0600);
+		break;
+	case 6:
+		if (strncmp(name, "run", 3) != 0)
+			chmod(path, what & 8 ? 0666 : 0600);
+		break;
+	default:
+		snprintf(aside, sizeof(aside), "%s/aside", top);
+		if (strncmp(name, "run", 3) != 0)
+			rename(what & 8 ? path : aside, what & 8 ? aside : path);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = {data, size};
+	struct session s = {.state = BROKER_SERVING};
+	struct broker_why why = {0};
+	int before = count_fds(), pair[2];
+
+	clean();
+	s.b = broker_new(&options, &why);
+	if (!s.b || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) ||
+	    broker_attach(s.b, pair[0], &why))
+		abort();
+	s.sock = pair[1];
+	for (int i = 0; i < RECORDS_MAX && in.size && s.state == BROKER_SERVING; i++) {
+		uint8_t what = next(&in);
+		if (what < 150)
+			send_request(&s, &in);
+		else if (what < 220)
+			touch_file(&in);
+		else if (what < 235)
+			listen_to_broker(&s);
+		else
+			send_raw(&s, &in);
+		if (what & 1)
+			turn(&s);
+	}
+	for (int i = 0; i < 30; i++) {
+		turn(&s);
+		listen_to_broker(&s);
+	}
+	if (s.state == BROKER_SERVING && s.answered != s.asked)
+		abort();
+	close(s.sock);
+	broker_free(&s.b);
+	if (count_fds() != before || netns() != home)
+		abort();
+	return 0;
+}
