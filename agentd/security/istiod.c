@@ -232,13 +232,13 @@ void istiod_turn_cancel(struct istiod_turn **turn)
 	free(t);
 }
 
-/* Not mem_printf(): stdio leaves copies of what it formats in freed memory. */
+/* Not mem_printf(): vasprintf leaves copies of what it formats in freed memory. */
 static char *bearer_of(const char *token)
 {
-	static const char prefix[] = "Bearer ";
-	char *s = mem_zalloc(sizeof(prefix) + strlen(token));
+	size_t size = sizeof("Bearer ") + strlen(token);
+	char *s = mem_zalloc(size);
 
-	strcpy(mempcpy(s, prefix, sizeof(prefix) - 1), token);
+	snprintf(s, size, "Bearer %s", token);
 	return s;
 }
 
