@@ -1,4 +1,4 @@
-/* broker_fuzz.c - a hostile worker: any bytes as requests, with any fds, against a real broker
+/* broker_core_fuzz.c - a hostile worker: any bytes as requests, with any fds, against a real broker
  * core.
  *
  * The input is a program of records {what, a, b, c ...}: well-formed requests with odd arguments,
@@ -124,7 +124,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	(void)argc;
 	(void)argv;
 	if (geteuid() != 0) {
-		fprintf(stderr, "broker_fuzz: needs root\n");
+		fprintf(stderr, "broker_core_fuzz: needs root\n");
 		exit(0);
 	}
 	strcpy(top, "/tmp/bfXXXXXX");
