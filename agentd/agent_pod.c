@@ -95,9 +95,9 @@ static struct cert_spec cert_spec_of(const struct pod_services *s)
 	struct cert_spec spec;
 
 	memset(&spec, 0, sizeof(spec)); /* padding too: compared by memcmp */
-	strcpy(spec.ns, s->pod->ns);
-	strcpy(spec.sa, s->pod->sa);
-	strcpy(spec.cert_signer, n->cert_signer);
+	memcpy(spec.ns, s->pod->ns, sizeof(spec.ns));
+	memcpy(spec.sa, s->pod->sa, sizeof(spec.sa));
+	memcpy(spec.cert_signer, n->cert_signer, sizeof(spec.cert_signer));
 	spec.key.type = n->key.type;
 	spec.key.pkcs8 = n->key.pkcs8;
 	spec.ttl_s = n->ttl_s;
@@ -245,12 +245,14 @@ json_t *agent_pod_dump_xds(const struct pod_services *s)
 void agent_pod_measure(const struct pod_services *s, const char *labels)
 {
 	static struct metric *expiry;
+	int64_t left_s;
 	auto_free char *text = mem_printf("%s,resource_name=\"default\"", labels);
 
 	if (!expiry)
 		expiry = metric_gauge("istio_agent_cert_expiry_seconds",
 		    "Seconds until the certificate of the pod expires.");
-	if (s->cert)
-		metric_set(expiry, text,
-		    (double)(s->cert->leaf.not_after - loop_now_ms(s->shared->loop) / 1000));
+	if (s->cert) {
+		left_s = s->cert->leaf.not_after - loop_now_ms(s->shared->loop) / 1000;
+		metric_set(expiry, text, (double)left_s);
+	}
 }
