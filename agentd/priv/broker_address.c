@@ -86,25 +86,26 @@ static void take_address(struct found *f, struct nlmsghdr *h)
 	if (m->ifa_family != AF_INET && m->ifa_family != AF_INET6)
 		return;
 	for (struct rtattr *r = IFA_RTA(m); RTA_OK(r, left); r = RTA_NEXT(r, left)) {
-		if ((r->rta_type != IFA_LOCAL && (r->rta_type != IFA_ADDRESS || local)) ||
-		    RTA_PAYLOAD(r) != size)
+		bool is_local = r->rta_type == IFA_LOCAL;
+		if (RTA_PAYLOAD(r) != size || local || (!is_local && r->rta_type != IFA_ADDRESS))
 			continue;
 		memcpy(a.bytes, RTA_DATA(r), size);
 		have = true;
-		local = r->rta_type == IFA_LOCAL;
+		local = is_local;
 	}
 	if (have && address_counts(&a) && interface_counts(f, (int)m->ifa_index))
 		add(f, (int)m->ifa_index, &a);
 }
 
 /* False: that was the last part. */
-static bool take_part(struct found *f, char *part, ssize_t size)
+static bool take_part(struct found *f, char *part, size_t size)
 {
-	int left = (int)size;
+	struct nlmsghdr *h;
 
-	for (struct nlmsghdr *h = (struct nlmsghdr *)(void *)part; NLMSG_OK(h, left);
-	     h = NLMSG_NEXT(h, left)) {
-		if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
+	for (size_t at = 0; at + sizeof(*h) <= size; at += NLMSG_ALIGN(h->nlmsg_len)) {
+		h = (struct nlmsghdr *)(void *)(part + at);
+		if (h->nlmsg_len < sizeof(*h) || h->nlmsg_len > size - at ||
+		    h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
 			return false;
 		if (h->nlmsg_type == RTM_NEWADDR &&
 		    h->nlmsg_len >= NLMSG_LENGTH(sizeof(struct ifaddrmsg)))
@@ -132,7 +133,7 @@ int broker_address_list(struct priv_packet *out, struct broker_why *w)
 	 */
 	for (int i = 0; i < PARTS_MAX; i++)
 		if ((n = recv(sock, part, sizeof(part), MSG_DONTWAIT)) <= 0 ||
-		    !take_part(&f, part, n))
+		    !take_part(&f, part, (size_t)n))
 			break;
 	out->naddresses = f.n < PRIV_ADDRESSES_MAX ? f.n : PRIV_ADDRESSES_MAX;
 	for (unsigned i = 0; i < out->naddresses; i++)
