@@ -286,7 +286,8 @@ json_t *istiod_dump(const struct istiod *i)
 
 	snprintf(why_not, sizeof(why_not), "%s", i->why_not.msg);
 	if (!*why_not && failing)
-		snprintf(why_not, sizeof(why_not), "cannot connect to %s", o->address);
+		snprintf(why_not, sizeof(why_not), "cannot connect to %s as %s", o->address,
+		    o->server_name);
 	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s}", "name", o->name, "address", o->address,
 	    "root", o->root, "trust_domain", i->trust_domain, "connections", connections, "why_not",
 	    why_not);

@@ -465,7 +465,7 @@ static void the_dump_shows_the_connections(void **state)
 	assert_why_not("");
 	fake_rpc_channel_set(fake_rpc_channel(w.rpc, 0), RPC_TRANSIENT_FAILURE);
 	later(0);
-	assert_why_not("cannot connect to istiod.test:15012");
+	assert_why_not("cannot connect to istiod.test:15012 as istiod.istio-system.svc");
 	fake_rpc_channel_set(fake_rpc_channel(w.rpc, 0), RPC_READY);
 	later(0);
 	assert_why_not("");
