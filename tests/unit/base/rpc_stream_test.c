@@ -125,7 +125,19 @@ static void test_many_messages_in_order(void **state)
 	rig_end(&r);
 }
 
-/* One wake-up of the loop serves all tags that came since the last one (grpc-core.md 2). */
+static unsigned waiting_tags(struct rpc *r)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&r->lock);
+	for (const struct rpc_tag *t = r->inbox; t; t = t->next)
+		n++;
+	pthread_mutex_unlock(&r->lock);
+	return n;
+}
+
+/* One wake-up of the loop serves all tags that came since the last one (grpc-core.md 2), up to a
+ * number that leaves time for others (R6). */
 static void test_wakeups_are_shared(void **state)
 {
 	(void)state;
@@ -134,16 +146,24 @@ static void test_wakeups_are_shared(void **state)
 
 	rig_begin(&r);
 	r.s.prepare = prepare_unary;
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "connect", 7);
+	WAIT(&r, r.client.closes == 1 && !r.rpc->streams);
 	for (unsigned i = 0; i < 50; i++) {
 		rig_open(&r, &c[i]);
 		rpc_send(c[i].stream, "question", 8);
 	}
+	while (waiting_tags(r.rpc) < 70) /* grpc's threads work, the loop does not */
+		usleep(1000);
+	uint64_t tags = r.rpc->tags, wakes = r.rpc->wakes;
+
+	rig_turn(&r);
+	assert_int_equal(r.rpc->wakes, wakes + 1);
+	assert_int_equal(r.rpc->tags, tags + 64);
 	for (unsigned i = 0; i < 50; i++)
 		WAIT(&r, c[i].closes == 1);
 	print_message(
 	    "%lu tags, %lu wake-ups\n", (unsigned long)r.rpc->tags, (unsigned long)r.rpc->wakes);
-	assert_true(r.rpc->tags > 500);
-	assert_true(r.rpc->tags > 2 * r.rpc->wakes);
 	rig_end(&r);
 }
 
@@ -216,17 +236,19 @@ struct relay {
 	bool shared;
 };
 
-/* What waits in the queue are the very slices that the message came in. */
+/* What waits in the queue are the very slices that the message came in, but for tiny ones (grpc
+ * keeps up to 23 bytes inside the slice itself). */
 static bool same_slices(const struct rpc_stream *to, const struct rpc_msg *m)
 {
 	const grpc_slice_buffer *q = &to->out->bytes->data.raw.slice_buffer;
-	size_t n;
+	size_t n, shared = 0;
 	const struct iovec *iov = rpc_msg_iov(m, &n);
-	size_t with_bytes = 0;
 
-	for (size_t i = 0; i < q->count; i++)
-		with_bytes += GRPC_SLICE_START_PTR(q->slices[i]) == iov[i].iov_base;
-	return q->count == n && with_bytes == n && n > 100;
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < q->count; k++)
+			if (GRPC_SLICE_START_PTR(q->slices[k]) == iov[i].iov_base)
+				shared += iov[i].iov_len;
+	return n > 4 && shared > rpc_msg_size(m) / 100 * 99;
 }
 
 static void relay_message(struct side *s, const struct rpc_msg *m)

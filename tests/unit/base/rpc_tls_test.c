@@ -1,8 +1,7 @@
 /* rpc_tls_test.c - the TLS side of a channel: whom it believes.  The server is plain grpc core with
  * a queue and a thread of its own; certificates are made by the openssl command.
  *
- * LINK: tests/unit/base/rpc_rig.c
- */
+ * LINK: tests/unit/base/rpc_rig.c */
 #include "rpc_rig.h"
 
 #include "../../../agentd/base/mem.h"
