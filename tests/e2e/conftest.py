@@ -10,6 +10,7 @@ from . import mesh, run
 from .node import Node
 
 TAIL = 60
+measured = []  # what tests found and do not judge
 
 
 def pytest_configure(config):
@@ -17,6 +18,11 @@ def pytest_configure(config):
         pytest.exit('the end-to-end tests make network namespaces and cgroups: root is needed', 2)
     # SIGTERM unwinds like Ctrl-C, so that everything is removed.
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+
+
+def pytest_terminal_summary(terminalreporter):
+    for line in measured:
+        terminalreporter.write_line(f'measured: {line}')
 
 
 @pytest.hookimpl(wrapper=True)

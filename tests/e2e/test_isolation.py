@@ -150,7 +150,8 @@ def test_istiod_sees_the_node_that_agentd_rendered(node, count=1000):
     for delta in (False, True):
         mutations = [Mutation(rng, envoys, foreign) for _ in range(count // 2)]
         seen_before = len(node.istiod.journal('node'))
-        ended = one.call(clients.ads, one.mount / 'XDS', [clients.listener_request(m.pieces, delta) for m in mutations], delta)
+        requests = [clients.listener_request(m.pieces, delta) for m in mutations]
+        ended = one.call(clients.ads, one.mount / 'XDS', requests, delta)
         assert set(ended) == {'answered'}
         seen = node.istiod.journal('node')[seen_before:]
         assert len(seen) == len(mutations)
