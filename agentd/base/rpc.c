@@ -88,7 +88,7 @@ static void on_wake(void *ctx)
 	run_tags(r);
 }
 
-void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, void (*done)(struct rpc_tag *t, bool ok))
+void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done)
 {
 	/* From here on the tag is the drainer's.  grpc's own locks order that, too, but
 	 * ThreadSanitizer does not see them. */

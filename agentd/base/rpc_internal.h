@@ -11,13 +11,14 @@
 #include <grpc/grpc.h>
 #include <pthread.h>
 
+struct rpc_tag;
+typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
 struct rpc_tag {
-	void (*done)(struct rpc_tag *t, bool ok); /* on the loop */
+	rpc_tag_done done;
 	bool ok;
 	struct rpc_tag *next;
 };
 #define tag_owner(t, type, member) ((type *)((char *)(t)-offsetof(type, member)))
-
 struct rpc {
 	struct loop *loop;
 	grpc_completion_queue *cq;
@@ -30,23 +31,20 @@ struct rpc {
 	size_t pending;                     /* tags that grpc or the lists hold */
 	bool running;                       /* inside a tag's `done` */
 	bool ending;                        /* rpc_free() is at work */
-	uint64_t wakes, tags;               /* for tests: how many tags share a wake-up */
+	uint64_t wakes, tags;               /* for tests */
 	struct rpc_stream *streams;
 	struct rpc_server *servers;
 	struct rpc_channel *channels;
 };
 
 /* A tag is about to be given to grpc; `done` will run exactly once. */
-void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, void (*done)(struct rpc_tag *t, bool ok));
+void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done);
 void rpc_log_init(void);
-
-/* One outgoing message. */
-struct rpc_out {
+struct rpc_out { /* one outgoing message */
 	grpc_byte_buffer *bytes;
 	size_t len;
 	struct rpc_out *next;
 };
-
 struct rpc_stream {
 	struct rpc *rpc;
 	struct rpc_server *server;   /* NULL on the client side and when the server went */
@@ -56,45 +54,37 @@ struct rpc_stream {
 	struct rpc_stream **slot; /* the owner's; NULL: no owner (any more), no events */
 	struct rpc_events ev;
 	void *ctx;
-
 	struct rpc_tag reading, writing, headers_out, headers_in, half_out, status_out, ending;
 	bool is_reading, is_writing, paused, read_end;
-	bool headers_sent; /* server: they go with the first message or the status */
-	bool half_wanted, half_sent;
-	bool accepted, closing, status_sent; /* server: rpc_accept(), rpc_close() were called */
-	bool ended;                          /* grpc reported the end of the call */
+	bool half_wanted, half_sent;                       /* client */
+	bool accepted, closing, headers_sent, status_sent; /* server */
+	bool ended;                                        /* grpc reported the end of the call */
 	grpc_byte_buffer *in;
 	struct rpc_out *out, **out_end;
 	size_t queued, writing_len;
-
-	grpc_metadata *metadata; /* client: sent headers */
+	grpc_metadata *metadata; /* client: headers under way */
 	size_t nmetadata;
 	grpc_metadata_array initial, trailing; /* client: received, not looked at */
 	grpc_status_code status;
 	grpc_slice details;
-	int cancelled;            /* server: the client went away */
+	int cancelled;            /* server: where grpc says so, not looked at */
 	struct loop_timer linger; /* server: how long a closed stream may take to flush */
 	struct rpc_stream *prev, *next;
 };
 
 struct rpc_stream *rpc_stream_new(struct rpc *r, grpc_call *call);
-void rpc_stream_ref(struct rpc_stream *s);
 void rpc_stream_unref(struct rpc_stream *s);
 void rpc_stream_own(
     struct rpc_stream *s, struct rpc_stream **slot, const struct rpc_events *ev, void *ctx);
-void rpc_stream_start(struct rpc_stream *s, const grpc_op *op, size_t n, struct rpc_tag *t,
-    void (*done)(struct rpc_tag *t, bool ok));
+void rpc_stream_start(
+    struct rpc_stream *s, const grpc_op *op, size_t n, struct rpc_tag *t, rpc_tag_done done);
 void rpc_stream_read(struct rpc_stream *s);
-void rpc_stream_ended(struct rpc_stream *s); /* grpc reported the end */
-void rpc_stream_refuse(struct rpc_stream *s, int status, const char *why);
+void rpc_stream_ended(struct rpc_stream *s);   /* grpc reported the end */
 void rpc_stream_abandon(struct rpc_stream *s); /* its server or runtime goes: no events, at once */
-
 /* A received message; takes the bytes. */
 struct rpc_msg *rpc_msg_new(grpc_byte_buffer *bytes);
 void rpc_msg_free(struct rpc_msg **m);
 grpc_byte_buffer *rpc_msg_bytes(const struct rpc_msg *m);
-
 void rpc_channel_put(struct rpc_channel *c); /* a stream of it is gone */
-/* What the owners did not free themselves. */
-void rpc_server_drop_all(struct rpc *r);
+void rpc_server_drop_all(struct rpc *r);     /* what the owners did not free themselves */
 void rpc_channel_drop_all(struct rpc *r);

@@ -79,18 +79,25 @@ static struct rpc_stream *stream_new(struct rpc_server *server, grpc_call *call)
 	return s;
 }
 
+static void refuse(struct rpc_stream *s)
+{
+	static const struct rpc_events none = {.message = NULL};
+	struct rpc_stream *ours;
+
+	rpc_stream_own(s, &ours, &none, NULL);
+	rpc_close(&ours, RPC_UNIMPLEMENTED, "unknown method");
+}
+
 static void announce(struct rpc_server *server, grpc_call *call, grpc_slice method)
 {
 	struct rpc_stream *s = stream_new(server, call);
 	char *name = grpc_slice_to_c_string(method);
 
-	rpc_stream_ref(s); /* the callback may end it, or free the server */
+	s->refs++; /* the callback may end it, or free the server */
 	server->incoming(server->ctx, s, name);
 	gpr_free(name);
-	if (!s->accepted) {
-		rpc_stream_refuse(s, RPC_UNIMPLEMENTED, "unknown method");
-		rpc_stream_unref(s);
-	}
+	if (!s->accepted)
+		refuse(s);
 	rpc_stream_unref(s);
 }
 

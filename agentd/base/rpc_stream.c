@@ -35,11 +35,6 @@ struct rpc_stream *rpc_stream_new(struct rpc *r, grpc_call *call)
 	return s;
 }
 
-void rpc_stream_ref(struct rpc_stream *s)
-{
-	s->refs++;
-}
-
 static void drop_queue(struct rpc_stream *s)
 {
 	while (s->out) {
@@ -74,10 +69,10 @@ void rpc_stream_unref(struct rpc_stream *s)
 	free(s);
 }
 
-void rpc_stream_start(struct rpc_stream *s, const grpc_op *op, size_t n, struct rpc_tag *t,
-    void (*done)(struct rpc_tag *t, bool ok))
+void rpc_stream_start(
+    struct rpc_stream *s, const grpc_op *op, size_t n, struct rpc_tag *t, rpc_tag_done done)
 {
-	rpc_stream_ref(s);
+	s->refs++;
 	grpc_call_error why =
 	    grpc_call_start_batch(s->call, op, n, rpc_tag_start(s->rpc, t, done), NULL);
 
@@ -206,7 +201,7 @@ static void on_status_sent(struct rpc_tag *t, bool ok)
 	rpc_stream_unref(tag_owner(t, struct rpc_stream, status_out));
 }
 
-/* A server's headers travel with its first message or its status. */
+/* A server's headers travel with its first message or its status: one packet less. */
 static size_t put_headers(struct rpc_stream *s, grpc_op *op)
 {
 	if (s->channel || s->headers_sent)
@@ -340,11 +335,6 @@ void rpc_close(struct rpc_stream **slot, int status, const char *why)
 	disown(s);
 	finish(s, status, why);
 	rpc_stream_unref(s);
-}
-
-void rpc_stream_refuse(struct rpc_stream *s, int status, const char *why)
-{
-	finish(s, status, why);
 }
 
 void rpc_stream_abandon(struct rpc_stream *s)

@@ -1,8 +1,10 @@
 /* rpc_channel_test.c - connectivity, shards, and a channel's end, over unix sockets without TLS.
- * LINK: tests/unit/base/rpc_rig.c */
+ *
+ * LINK: tests/unit/base/rpc_rig.c tests/fake/secrets.c */
 #include "rpc_rig.h"
 
 #include "../../../agentd/base/rpc_internal.h"
+#include "../../fake/secrets.h"
 
 #include <event2/event.h>
 #include <poll.h>
@@ -268,6 +270,28 @@ static void test_illegal_headers_fail_the_open(void **state)
 	rig_end(&r);
 }
 
+/* A token is wiped by whoever lets go of it last, when it was refused and when grpc had it. */
+static void test_header_values_are_wiped(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct err e;
+
+	if (!secrets_watched())
+		skip();
+	rig_begin(&r);
+	rpc_channel_free(&r.channel);
+	r.channel = rig_channel(&r, "/tmp/rpc_nobody_there", 0); /* so that it is not serialised */
+	secrets_watch();
+	assert_int_equal(open_with(&r, "authorization", "Bearer SECRET-SECRET-SECRET\n", &e), -1);
+	assert_int_equal(open_with(&r, "authorization", "Bearer SECRET-SECRET-SECRET", &e), 0);
+	WAIT(&r, r.client.closes == 1);
+	assert_int_equal(r.client.status, RPC_UNAVAILABLE);
+	WAIT(&r, !r.rpc->streams);
+	rig_end(&r);
+	assert_int_equal(secrets_freed(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +303,7 @@ int main(void)
 	    cmocka_unit_test(test_free_inside_events),
 	    cmocka_unit_test(test_free_inside_changed),
 	    cmocka_unit_test(test_illegal_headers_fail_the_open),
+	    cmocka_unit_test(test_header_values_are_wiped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
