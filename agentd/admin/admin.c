@@ -41,13 +41,17 @@ static void reply_text(struct http_request *req, int status, const char *text)
 
 static void reply_json(struct http_request *req, json_t *value)
 {
-	struct evbuffer *body = evbuffer_new();
-	auto_free char *text = json_dumps(value, JSON_INDENT(2) | JSON_ENCODE_ANY);
+	auto_free char *text = json_dumps(value, JSON_INDENT(2));
+	struct evbuffer *body;
 
 	json_decref(value);
-	if (text)
-		evbuffer_add_printf(body, "%s\n", text);
-	http_reply(req, text ? 200 : 500, "application/json", body);
+	if (!text) {
+		log_error(NULL, "%s: cannot be said in JSON", http_path(req));
+		return reply_text(req, 500, "agentd cannot say this in JSON\n");
+	}
+	body = evbuffer_new();
+	evbuffer_add_printf(body, "%s\n", text);
+	http_reply(req, 200, "application/json", body);
 	evbuffer_free(body);
 }
 
@@ -67,21 +71,24 @@ static void add_scope(void *ctx, const char *scope, const char *level)
 	json_object_set_new(ctx, scope, json_string(level));
 }
 
+/* GET shows the levels; POST changes some, then shows them all. */
 static void serve_logging(struct http_request *req)
 {
-	const char *spec = http_query(req, "level");
+	const char *spec = http_query(req, "level"), *method = http_method(req);
 	json_t *scopes;
 	struct err e;
 
-	if (spec) {
-		if (strcmp(http_method(req), "POST") != 0)
-			return reply_text(req, 405, "changing a log level takes a POST\n");
+	if (!strcmp(method, "POST")) {
+		if (!spec)
+			return reply_text(req, 400, "which level? like /logging?level=xds:debug\n");
 		if (log_set_levels(spec, &e)) {
 			auto_free char *text = mem_printf("%s\n", e.msg);
 
 			return reply_text(req, 400, text);
 		}
 		log_info(NULL, "log levels changed: %s", spec);
+	} else if (spec || strcmp(method, "GET") != 0) {
+		return reply_text(req, 405, "changing a log level takes a POST\n");
 	}
 	scopes = json_object();
 	log_each_scope(add_scope, scopes);
