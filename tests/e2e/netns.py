@@ -32,11 +32,14 @@ class Netns:
         self.path = f'/run/netns/{name}'
         self._pool = None
         sh('ip', 'netns', 'add', name)
-        sh('ip', '-n', name, 'link', 'set', 'lo', 'up')
+        self.ip('link', 'set', 'lo', 'up')
 
     def command(self, *argv):
-        """argv that runs inside; not `ip netns exec`, which would also remount /sys."""
+        """argv that runs inside; not ip(8)'s own way, which remounts / and /sys: impossible in a chroot."""
         return ['nsenter', f'--net={self.path}', *map(str, argv)]
+
+    def ip(self, *argv):
+        sh(*self.command('ip', *argv))
 
     @contextlib.contextmanager
     def inside(self):
@@ -84,18 +87,18 @@ class Network:
     def __init__(self, name):
         self.netns = Netns(f'{name}.br')
         self._pods = 0
-        sh('ip', '-n', self.netns.name, 'link', 'add', 'br0', 'type', 'bridge')
-        sh('ip', '-n', self.netns.name, 'link', 'set', 'br0', 'up')
+        self.netns.ip('link', 'add', 'br0', 'type', 'bridge')
+        self.netns.ip('link', 'set', 'br0', 'up')
 
     def plug(self, netns):
         """A cable and an address for a pod's namespace; the address."""
         self._pods += 1
         port, address = f'p{self._pods}', f'10.77.0.{self._pods}'
-        sh('ip', '-n', self.netns.name, 'link', 'add', port, 'type', 'veth',
-           'peer', 'name', 'eth0', 'netns', netns.name)
-        sh('ip', '-n', self.netns.name, 'link', 'set', port, 'master', 'br0', 'up')
-        sh('ip', '-n', netns.name, 'addr', 'add', f'{address}/16', 'dev', 'eth0')
-        sh('ip', '-n', netns.name, 'link', 'set', 'eth0', 'up')
+        self.netns.ip('link', 'add', port, 'type', 'veth',
+                      'peer', 'name', 'eth0', 'netns', netns.name)
+        self.netns.ip('link', 'set', port, 'master', 'br0', 'up')
+        netns.ip('addr', 'add', f'{address}/16', 'dev', 'eth0')
+        netns.ip('link', 'set', 'eth0', 'up')
         return address
 
     def remove(self):

@@ -139,7 +139,7 @@ class Pod:
         root = self.dir / f'root{self._starts}'
         root.mkdir()
         return self.netns.command(
-            'unshare', '--mount', '--propagation', 'private', HERE / 'container', root, self.mount,
+            'unshare', '--mount', '--propagation', 'unchanged', HERE / 'container', root, self.mount,
             self.certs, envoy_binary(), '-c', './etc/istio/proxy/envoy-rev.json', '--drain-time-s', 45,
             '--drain-strategy', 'immediate', '--local-address-ip-version', 'v4',
             '--file-flush-interval-msec', 1000, '--disable-hot-restart', '--allow-unknown-static-fields',

@@ -135,7 +135,7 @@ def _remove_run(name):
         sh('ip', 'netns', 'del', ns.name)
     root = Path(tempfile.gettempdir()) / name
     mounts = [line.split()[4] for line in Path('/proc/self/mountinfo').read_text().splitlines()]
-    for mount in sorted((m for m in mounts if m.startswith(f'{root}/')), reverse=True):
+    for mount in sorted((m for m in mounts if f'{m}/'.startswith(f'{root}/')), reverse=True):
         sh('umount', '-l', mount)
     shutil.rmtree(root, ignore_errors=True)
 
@@ -156,7 +156,11 @@ def run():
     sweep()
     root = Path(tempfile.gettempdir()) / RUN
     try:
-        root.mkdir(mode=0o755)
+        root.mkdir()
+        # Private, so that what containers mount below stays theirs; `unshare` could not see to that in a
+        # chroot, whose root is no mount point.
+        sh('mount', '-t', 'tmpfs', '-o', 'mode=755', RUN, root)
+        sh('mount', '--make-private', root)
         yield root, Cgroup(RUN)
     finally:
         _remove_run(RUN)
