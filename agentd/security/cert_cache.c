@@ -9,10 +9,14 @@
  *             -> (last one) linger -> forgotten, key wiped.
  *
  * Three things keep a CSR from being sent: `due` is off (the certificate is young), `retry` runs
- * (the last attempt failed), `floor` runs (istiod issued one just now, good or not).  Only `renew`
- * is on the wall clock; the other two cannot be hurried by a clock that jumps, so that an agent
- * whose clock is ahead of every certificate's end does not ask without pause (istiod-live.md
- * surprise 10).
+ * (the last attempt failed), `floor` runs (istiod issued one just now, good or not).
+ *
+ * What is to come at a time is timed by both clocks (threats-and-faults.md T36): the wall clock
+ * goes on while the machine sleeps but may be set, the other one stands still then and is never
+ * wrong. Renewal and end come with whichever is first.  The floor ends with the second: a clock
+ * that is ahead of every certificate's end must not make a loop (istiod-live.md surprise 10).  But
+ * whoever slept, or whose clock was put right, should not wait with nothing in hand: then the wall
+ * clock ends the floor, once, and not again before a floor has passed in full.
  *
  * A subscriber may leave, or another join, while subscribers are being told: whoever leaves is only
  * marked, and swept when the telling is over.
@@ -38,6 +42,11 @@ enum { RETRY_FIRST_MS = 500, RETRY_MAX_MS = 60 * 1000 };
 /* istiod dates certificates back by so much (istio-agent.md 4.5): a clock that is behind by less
  * accepts them, and sees them live longer than it asked for. */
 enum { BACKDATING_S = 120 };
+
+/* A time to come, by both clocks. */
+struct moment {
+	struct loop_timer date, age;
+};
 
 struct cert_sub {
 	struct cert_sub *prev, *next;
@@ -70,13 +79,15 @@ struct entry {
 	struct loop_work *keygen;
 	struct ca_sign *sign;
 	struct cert_sub *signer; /* whose token is under way */
-	struct loop_timer renew, retry, floor, linger;
+	struct moment renew, end, floor;
+	struct loop_timer retry, linger;
 	int64_t renew_at_ms;
 	unsigned retry_ms, issued;
 	char why_not[ERR_MSG_SIZE];
 	bool due;       /* a certificate is wanted */
 	bool tokenless; /* nobody had a valid token at the last attempt */
 	bool expired;   /* as was told */
+	bool hurried;   /* the floor was cut short, and none has passed since */
 	bool telling;
 };
 
@@ -90,6 +101,21 @@ struct cert_cache {
 };
 
 static void start(struct entry *e);
+
+/* --- moments --- */
+
+static void moment_stop(struct moment *m)
+{
+	loop_timer_stop(&m->date);
+	loop_timer_stop(&m->age);
+}
+
+/* `come` runs once for each clock, unless the moment is stopped: look at `armed`. */
+static void moment_in(struct loop *l, struct moment *m, int64_t ms, loop_cb come, void *ctx)
+{
+	loop_timer_at(l, &m->date, loop_now_ms(l) + ms, come, ctx);
+	loop_timer_in(l, &m->age, ms, come, ctx);
+}
 
 /* --- an entry --- */
 
@@ -112,7 +138,7 @@ static struct cert *valid_cert(const struct entry *e)
 {
 	int64_t now_s = loop_now_ms(e->cache->loop) / 1000;
 
-	return e->cert && now_s < e->cert->leaf.not_after ? e->cert : NULL;
+	return e->cert && e->end.age.armed && now_s < e->cert->leaf.not_after ? e->cert : NULL;
 }
 
 static const char *why_not(const struct entry *e)
@@ -127,9 +153,10 @@ static void entry_free(struct entry *e)
 	struct cert_cache *c = e->cache;
 
 	HASH_DEL(c->entries, e);
-	loop_timer_stop(&e->renew);
+	moment_stop(&e->renew);
+	moment_stop(&e->end);
+	moment_stop(&e->floor);
 	loop_timer_stop(&e->retry);
-	loop_timer_stop(&e->floor);
 	loop_timer_stop(&e->linger);
 	loop_work_cancel(&e->keygen);
 	ca_sign_cancel(&e->sign);
@@ -219,6 +246,10 @@ static void on_floor(void *ctx)
 {
 	struct entry *e = ctx;
 
+	if (e->floor.age.armed && (e->hurried || valid_cert(e)))
+		return;
+	e->hurried = e->floor.age.armed;
+	moment_stop(&e->floor);
 	if (!e->retry.armed)
 		start(e);
 }
@@ -227,6 +258,7 @@ static void on_renew(void *ctx)
 {
 	struct entry *e = ctx;
 
+	moment_stop(&e->renew);
 	e->due = true;
 	start(e);
 }
@@ -235,6 +267,21 @@ static void on_renew(void *ctx)
 static void start_soon(struct entry *e)
 {
 	loop_timer_in(e->cache->loop, &e->retry, 0, on_retry, e);
+}
+
+/* After a sleep the answer to the CSR may be long in coming: meanwhile nobody gets the old one. */
+static void on_end(void *ctx)
+{
+	struct entry *e = ctx;
+
+	if (valid_cert(e) || e->expired)
+		return;
+	e->expired = true;
+	e->due = true;
+	if (!e->subs)
+		return;
+	start_soon(e);
+	tell_all(e);
 }
 
 static void back_off(struct entry *e)
@@ -318,7 +365,8 @@ static struct cert *believe(struct entry *e, const char *const *chain, size_t n,
 /* `e` may be gone afterwards. */
 static void issued(struct entry *e, struct cert *c)
 {
-	int64_t now_ms = loop_now_ms(e->cache->loop);
+	struct loop *l = e->cache->loop;
+	int64_t now_ms = loop_now_ms(l);
 	char name[IDENTITY_URI_SIZE];
 
 	if (!e->cert)
@@ -326,13 +374,14 @@ static void issued(struct entry *e, struct cert *c)
 	cert_unref(&e->cert);
 	e->cert = c;
 	e->issued++;
-	e->due = false;
+	e->due = e->expired = false;
 	e->retry_ms = RETRY_FIRST_MS;
 	*e->why_not = 0;
 	x509_request_clear(&e->making.request);
 	istiod_learn_trust_domain(e->cache->istiod, c->id.trust_domain);
 	e->renew_at_ms = renewal_time(&e->spec, now_ms, c->leaf.not_after);
-	loop_timer_at(e->cache->loop, &e->renew, e->renew_at_ms, on_renew, e);
+	moment_in(l, &e->renew, e->renew_at_ms - now_ms, on_renew, e);
+	moment_in(l, &e->end, c->leaf.not_after * 1000 - now_ms, on_end, e);
 	log_info(name_of(e, name), "certificate %s, valid for %lld s, renewal in %lld s",
 	    c->leaf.serial, (long long)(c->leaf.not_after - now_ms / 1000),
 	    (long long)((e->renew_at_ms - now_ms) / 1000));
@@ -353,8 +402,7 @@ static void on_signed(void *ctx, const struct err *why, const char *const *chain
 	}
 	/* Issued is issued, whether we like it or not. */
 	if (e->cache->options.reissue_min_ms > 0)
-		loop_timer_in(
-		    e->cache->loop, &e->floor, e->cache->options.reissue_min_ms, on_floor, e);
+		moment_in(e->cache->loop, &e->floor, e->cache->options.reissue_min_ms, on_floor, e);
 	c = believe(e, chain, n, &bad);
 	if (c)
 		issued(e, c);
@@ -399,7 +447,7 @@ static void start(struct entry *e)
 	const struct token *token;
 	struct err why;
 
-	if (!e->due || e->floor.armed || e->keygen || e->sign || !e->subs)
+	if (!e->due || e->floor.age.armed || e->keygen || e->sign || !e->subs)
 		return;
 	if (!find_signer(e, &token, &why))
 		return no_token(e, &why);
@@ -541,7 +589,7 @@ static json_t *dump_entry(const struct entry *e)
 
 	DL_FOREACH (e->subs, s)
 		json_array_append_new(subjects, json_string(s->subject));
-	if (e->renew.armed)
+	if (e->renew.age.armed)
 		cert_time(e->renew_at_ms / 1000, renew);
 	if (!*why && !e->cert)
 		why = waiting; /* the first attempt has not ended */

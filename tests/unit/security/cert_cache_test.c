@@ -1,4 +1,4 @@
-/* cert_cache_test.c - when a CSR is sent and when not; renewal; clocks.
+/* cert_cache_test.c - when a CSR is sent and when not; renewal.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
  * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/security/cert_world.c
@@ -275,114 +275,6 @@ static void a_key_that_cannot_be_made_is_told(void **state)
 	assert_string_equal(a->why, "");
 }
 
-/* --- clocks --- */
-
-/* The wall clock counts, not the time that the loop was awake (threats-and-faults.md R8). */
-static void renews_at_once_after_a_suspend(void **state)
-{
-	struct pod *a = pod_of("a", "web");
-
-	(void)state;
-	join_and_get(a);
-	later(HOUR);
-	fake_loop_wall_step(w.loop, 12 * HOUR);
-	assert_int_equal(pending(), 1);
-}
-
-static void a_clock_set_back_only_delays(void **state)
-{
-	struct pod *a = pod_of("a", "web");
-
-	(void)state;
-	join_and_get(a);
-	fake_loop_wall_step(w.loop, -HOUR);
-	assert_non_null(a->has);
-	later(13 * HOUR - SECOND);
-	assert_int_equal(asked(), 1);
-	later(2 * SECOND);
-	assert_int_equal(asked(), 2);
-}
-
-/* istiod-live.md surprise 10: ours is 25 h ahead, so each certificate is expired on arrival. */
-static void a_clock_that_is_ahead_makes_no_loop(void **state)
-{
-	struct pod *a = pod_of("a", "web");
-
-	(void)state;
-	join(a);
-	later(0);
-	for (int s = 0; s < 3600; s++) {
-		if (pending())
-			answer_with((struct answer){.ttl_s = -3600});
-		later(SECOND);
-	}
-	assert_in_range(asked(), 12, 13); /* every 5 minutes */
-	assert_null(a->has);
-	assert_string_equal(a->why, "answer of istiod: expired");
-}
-
-/* It is due long before the floor; nothing that happens to the clock hurries it. */
-static void two_issued_certificates_are_never_close(void **state)
-{
-	struct pod *a = pod_of("a", "web");
-
-	(void)state;
-	join(a);
-	later(0);
-	answer_with((struct answer){.ttl_s = 16});
-	later(10 * SECOND);
-	fake_loop_wall_step(w.loop, 48LL * HOUR);
-	fake_loop_wall_step(w.loop, -96LL * HOUR);
-	fake_loop_wall_step(w.loop, 49LL * HOUR);
-	cert_token_changed(a->sub);
-	later(FLOOR_MS - 11 * SECOND);
-	assert_int_equal(asked(), 1);
-	later(2 * SECOND);
-	assert_int_equal(asked(), 2);
-}
-
-static void an_expired_certificate_is_nobodys(void **state)
-{
-	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
-
-	(void)state;
-	join_and_get(a);
-	later(12 * HOUR);
-	for (int m = 0; m < 13 * 60; m++) {
-		if (pending())
-			refuse("istiod is away");
-		later(MINUTE);
-	}
-	assert_null(a->has); /* told again though the reason is the same */
-	assert_string_equal(a->why, "istiod is away");
-	assert_int_equal(a->told, 4);
-	join(b);
-	later(0);
-	assert_null(b->has);
-	assert_string_equal(b->why, "istiod is away");
-	if (!pending())
-		later(67 * SECOND);
-	answer();
-	assert_string_equal(a->serial, "2");
-	assert_string_equal(b->serial, "2");
-}
-
-static void after_a_long_suspend_the_reason_is_expiry(void **state)
-{
-	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
-
-	(void)state;
-	join_and_get(a);
-	later(HOUR);
-	fake_loop_wall_step(w.loop, 30 * HOUR);
-	join(b);
-	later(0);
-	assert_null(b->has);
-	assert_string_equal(b->why, "the certificate has expired");
-	answer();
-	assert_string_equal(b->serial, "2");
-}
-
 /* --- keys --- */
 
 static void the_last_reference_wipes_the_key(void **state)
@@ -502,12 +394,6 @@ int main(void)
 	    WORLD_TEST(back_off_is_per_entry),
 	    WORLD_TEST(a_short_floor_does_not_end_the_pause),
 	    WORLD_TEST(a_key_that_cannot_be_made_is_told),
-	    WORLD_TEST(renews_at_once_after_a_suspend),
-	    WORLD_TEST(a_clock_set_back_only_delays),
-	    WORLD_TEST(a_clock_that_is_ahead_makes_no_loop),
-	    WORLD_TEST(two_issued_certificates_are_never_close),
-	    WORLD_TEST(an_expired_certificate_is_nobodys),
-	    WORLD_TEST(after_a_long_suspend_the_reason_is_expiry),
 	    WORLD_TEST(the_last_reference_wipes_the_key),
 	    WORLD_TEST(the_dump_says_what_and_why_not),
 	    WORLD_TEST(it_is_counted),

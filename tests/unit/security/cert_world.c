@@ -113,6 +113,8 @@ static void on_changed(void *ctx, struct cert *c, const char *why_not)
 
 	p->told++;
 	p->has = c;
+	if (c) /* whatever happens to the clock */
+		assert_true(loop_now_ms(w.loop) / 1000 < c->leaf.not_after);
 	if (c ? p->leave_when_told : p->leave_when_told_why && *why_not)
 		leave(p);
 	if (p->takes_along && c)
@@ -132,7 +134,7 @@ void join(struct pod *p)
 void answer_with(struct answer a)
 {
 	const char *csr = fake_ca_request(w.ca)->csr_pem;
-	int64_t now_s = loop_now_ms(w.loop) / 1000;
+	int64_t now_s = loop_now_ms(w.loop) / 1000 - w.ahead_s;
 	char serial[16];
 	struct fake_leaf l = {.key = a.key ? a.key : fake_x509_key_of(csr),
 	    .serial = serial,
@@ -156,6 +158,17 @@ void answer(void)
 void refuse(const char *why)
 {
 	fake_ca_fail(w.ca, ERR_UNAVAILABLE, why);
+}
+
+void set_clock(int64_t by_ms)
+{
+	w.ahead_s += by_ms / 1000;
+	fake_loop_wall_step(w.loop, by_ms);
+}
+
+void sleep_for(int64_t ms)
+{
+	fake_loop_wall_step(w.loop, ms);
 }
 
 void later(int64_t ms)

@@ -23,6 +23,7 @@ struct world {
 	struct cert_cache *cache;
 	struct pod *pods;
 	int serial;
+	int64_t ahead_s; /* our clock, of the CA's */
 };
 extern struct world w;
 
@@ -70,5 +71,7 @@ void answer(void);
 void refuse(const char *why);
 
 void later(int64_t ms);
-unsigned asked(void);   /* CSRs, ever */
-unsigned pending(void); /* CSRs that wait for an answer */
+void set_clock(int64_t by_ms); /* ours; the CA's is right */
+void sleep_for(int64_t ms);    /* the machine: the monotonic clock stands still */
+unsigned asked(void);          /* CSRs, ever */
+unsigned pending(void);        /* CSRs that wait for an answer */
