@@ -10,6 +10,7 @@ import grpc
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from . import nodes
+from .gate import Refusal
 from .resources import BY_URL, KINDS
 from .tokens import Refused
 
@@ -47,14 +48,20 @@ class Stream:
 
     async def run(self, requests):
         seen = {'peer': self.context.peer(), 'method': type(self).__name__}
+        gate, who, why = self.server.gate, None, ''
         try:
             who = self.server.tokens.check(self.context.invocation_metadata(), self.server.cluster_id)
+            seen.update(identity=f'ns/{who["namespace"]}/sa/{who["serviceaccount"]["name"]}', token_pod=who.get('pod'))
         except Refused as e:
-            self.note('open', **seen)
-            await self.refuse(grpc.StatusCode.UNAUTHENTICATED, 'authentication failure', str(e))
-        identity = f'ns/{who["namespace"]}/sa/{who["serviceaccount"]["name"]}'
-        self.note('open', **seen, identity=identity, token_pod=who.get('pod'))
-        await self.server.control.gate('ads', self.refuse)
+            why = str(e)
+        self.note('open', **seen)
+        try:
+            await gate.admit(isinstance(self, Delta))
+            if not who:
+                await self.refuse(grpc.StatusCode.UNAUTHENTICATED, 'authentication failure', why)
+            await gate.pass_('ads')
+        except Refusal as e:
+            await self.refuse(e.code, e.text, e.text)
         reader = asyncio.create_task(self._read(requests))
         self.server.streams.add(self)
         try:
@@ -115,8 +122,9 @@ class Stream:
 
     async def send(self, sub, response, names):
         sub.nonce = response.nonce = f'{self.id}-{next(self._pushes)}'
-        self.note('push', type=sub.kind.type_url, nonce=sub.nonce, names=names)
-        await self.context.write(response.SerializeToString())
+        async with self.server.gate.slots.one():
+            self.note('push', type=sub.kind.type_url, nonce=sub.nonce, names=names)
+            await self.context.write(response.SerializeToString())
 
 
 class Sotw(Stream):

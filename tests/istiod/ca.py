@@ -85,7 +85,8 @@ class Authority:
         """A leaf for `names` (general names), valid from two minutes ago until `ttl` from now."""
         end = min(now() + ttl, self.certificate.not_valid_after_utc)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, cn)] if cn else [])
-        return (_builder(subject, self.certificate.subject, public_key, now() - BACKDATE, end)
+        start = min(now() - BACKDATE, end - BACKDATE)
+        return (_builder(subject, self.certificate.subject, public_key, start, end)
                 .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
                 .add_extension(_usage(ca=False), critical=True)
                 .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH,
@@ -116,24 +117,33 @@ class CA:
     def use(self, issuer, roots):
         """Issue with `issuer` from now on and announce `roots`; authorities are made when first named."""
         self.issuer_name, self.root_names = issuer, list(roots)
-        self._issuer = self._authority(issuer)
+        self.issuer = self._authority(issuer)
         self.roots_pem = ''.join(pem(self._authority(r).root) for r in roots)
-        self._make_server_certificate()
+        self.make_server_certificate()
         new = self.directory / 'root-cert.pem.new'
         new.write_text(self.roots_pem)
         new.rename(self.directory / 'root-cert.pem')
         self._state.write_text(json.dumps({'issuer': issuer, 'roots': roots}))
 
-    def _make_server_certificate(self):
+    def make_server_certificate(self, authority=None, name=SERVER_NAME, days=30):
+        """`authority`: a root of its own that nobody announces, instead of the issuing one."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = [x509.DNSName(SERVER_NAME), x509.DNSName('localhost'),
+        names = [x509.DNSName(name), x509.DNSName('localhost'),
                  x509.IPAddress(ipaddress.ip_address('127.0.0.1'))]
-        leaf = self._issuer.sign(key.public_key(), names, datetime.timedelta(days=30))
+        issuer = self._authority(authority) if authority else self.issuer
+        leaf = issuer.sign(key.public_key(), names, datetime.timedelta(days=days))
         self.server_key = key_pem(key).encode()
-        self.server_chain = ''.join(map(pem, [leaf, *self._issuer.intermediates])).encode()
+        self.server_chain = ''.join(map(pem, [leaf, *issuer.intermediates])).encode()
+
+    def load_server_pair(self, context):
+        """For Python's own TLS, which reads files only."""
+        pair = self.directory / 'server.pem'
+        pair.touch(0o600)
+        pair.write_bytes(self.server_key + self.server_chain)
+        context.load_cert_chain(pair)
 
     def issue(self, public_key, spiffe_id, ttl_s, with_cn):
         """The answer's elements (leaf, intermediates, all roots as one) and the leaf."""
-        leaf = self._issuer.sign(public_key, [x509.UniformResourceIdentifier(spiffe_id)],
+        leaf = self.issuer.sign(public_key, [x509.UniformResourceIdentifier(spiffe_id)],
                                  datetime.timedelta(seconds=ttl_s), spiffe_id if with_cn else None)
-        return [pem(leaf), *map(pem, self._issuer.intermediates), self.roots_pem], leaf
+        return [pem(leaf), *map(pem, self.issuer.intermediates), self.roots_pem], leaf

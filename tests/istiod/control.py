@@ -2,8 +2,16 @@
 
     {"do": "ca", "issuer": "b", "roots": ["a", "b"]}   issue with b, announce a and b
     {"do": "ttl", "seconds": 20}                       life of every certificate (0: what is asked for)
+    {"do": "bad-certificate", "kind": "other-key"}     spoil each answer (bad_answers.py; "": no longer)
     {"do": "pause", "what": "csr"}                     hold CSRs ("ads": stream opens) until "resume"
+    {"do": "slow", "what": "csr", "seconds": 2}        let each of them take so long
     {"do": "fail", "what": "csr", "count": 2, "code": "UNAVAILABLE", "text": "..."}
+    {"do": "ready", "on": false}                       streams are refused as by an istiod that still starts
+    {"do": "limiter", "per_second": 35}                of stream opens, as istiod's (0: none)
+    {"do": "slots", "count": 4}                        pushes at a time, as PILOT_PUSH_THROTTLE (0: any number)
+    {"do": "empty", "on": true}                        push nothing of what the files say
+    {"do": "goaway", "grace": 10}                      to all connections; their streams last so long
+    {"do": "listen", "on": "nothing"}                  listener.py: who has the port, and how it greets
 """
 import asyncio
 import json
@@ -12,38 +20,54 @@ from pathlib import Path
 
 import grpc
 
+from . import bad_answers
+from .gate import Limiter, Slots
+
 
 class Control:
     def __init__(self, server):
         self._server = server
-        self._open = {'csr': asyncio.Event(), 'ads': asyncio.Event()}
-        self._fail = {'csr': [], 'ads': []}
-        for event in self._open.values():
-            event.set()
+        self._gate = server.gate
         self.ttl_s = 0
+        self.bad_certificate = ''
 
-    async def gate(self, what, refuse):
-        """Where every CSR and every stream passes: held while paused, refused if told so."""
-        await self._open[what].wait()
-        if self._fail[what]:
-            code, text = self._fail[what].pop()
-            await refuse(code, text, 'told to fail')
-
-    def _do(self, order):
-        what = order.get('what')
-        match order['do']:
+    async def _do(self, do, **order):
+        match do:
             case 'ca':
-                self._server.ca.use(order['issuer'], order['roots'])
-                self._server.journal.write('ca', issuer=order['issuer'], roots=order['roots'])
+                self._server.ca.use(**order)
+                self._server.journal.write('ca', **order)
             case 'ttl':
                 self.ttl_s = int(order['seconds'])
+            case 'bad-certificate':
+                self.bad_certificate = order['kind'] and bad_answers.known(order['kind'])
+            case 'empty':
+                self._server.resources.empty = bool(order['on'])
+                self._server.push()
+            case 'goaway':
+                await self._server.listener.goaway(float(order['grace']))
+            case 'listen':
+                await self._server.listener.be(**order)
+            case _:
+                self._do_at_gate(do, order)
+
+    def _do_at_gate(self, do, order):
+        gate, what = self._gate, order.get('what')
+        match do:
             case 'pause':
-                self._open[what].clear()
+                gate.open[what].clear()
             case 'resume':
-                self._open[what].set()
+                gate.open[what].set()
+            case 'slow':
+                gate.slow_s[what] = float(order['seconds'])
             case 'fail':
                 failure = grpc.StatusCode[order['code']], order.get('text', 'told to fail')
-                self._fail[what] = [failure] * int(order['count'])
+                gate.failures[what] = [failure] * int(order['count'])
+            case 'ready':
+                gate.ready = bool(order['on'])
+            case 'limiter':
+                gate.limiter = Limiter(order['per_second']) if order['per_second'] else None
+            case 'slots':
+                gate.slots = Slots(int(order['count']))
             case unknown:
                 raise ValueError(f'cannot do {unknown!r}')
 
@@ -56,9 +80,9 @@ class Control:
         try:
             while line := await reader.readline():
                 try:
-                    self._do(json.loads(line))
+                    await self._do(**json.loads(line))
                     answer = {'ok': True}
-                except (ValueError, KeyError, TypeError) as e:
+                except (ValueError, KeyError, TypeError, OSError) as e:
                     answer = {'ok': False, 'why': f'{type(e).__name__}: {e}'}
                 writer.write(json.dumps(answer).encode() + b'\n')
                 await writer.drain()

@@ -1,4 +1,7 @@
 """IstioCertificateService: the names come from the token, the CSR gives the key (istio-agent.md 4.5)."""
+import base64
+import re
+
 import grpc
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -6,12 +9,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 from google.protobuf.json_format import MessageToDict
 
+from . import bad_answers
+from .gate import Refusal
 from .messages import CertificateRequest, CertificateResponse
 from .tokens import Refused
 
 SERVICE = 'istio.v1.auth.IstioCertificateService'
 DEFAULT_TTL_S = 24 * 3600
 MAX_TTL_S = 90 * 24 * 3600
+_PEM = re.compile(r'-----BEGIN ([^-]+)-----\n(.*?)-----END \1-----', re.S)
 
 
 class BadRequest(Exception):
@@ -25,14 +31,18 @@ def key_type(public_key):
 
 
 def read_csr(text):
-    if not text.startswith('-----BEGIN '):
+    """The first PEM block, whatever it calls itself; what follows is ignored (istiod-live.md 5)."""
+    block = _PEM.search(text)
+    if not block:
         raise BadRequest('certificate signing request is not properly encoded')
     try:
-        csr = x509.load_pem_x509_csr(text.encode())
+        csr = x509.load_der_x509_csr(base64.b64decode(''.join(block[2].split()), validate=True))
+        public_key = csr.public_key()
     except (ValueError, UnsupportedAlgorithm) as e:
         raise BadRequest('failed to parse X.509 certificate signing request') from e
     if not csr.is_signature_valid:
-        raise BadRequest('x509: verification failure')
+        raise BadRequest('x509: ECDSA verification failure' if isinstance(public_key, ec.EllipticCurvePublicKey)
+                         else 'crypto/rsa: verification error')
     return csr
 
 
@@ -71,8 +81,12 @@ class CertificateService:
         identity = f'ns/{who["namespace"]}/sa/{who["serviceaccount"]["name"]}'
         seen.update(identity=identity, pod=who.get('pod'))
         journal.write('csr-asked', **seen)
-        await control.gate('csr', refuse)
-        if seen['metadata'].get('ImpersonatedIdentity'):  # no trusted node account here
+        try:
+            await self._server.gate.pass_('csr')
+        except Refusal as e:
+            await refuse(e.code, e.text, 'told to fail')
+        asked_for = seen['metadata'].get('ImpersonatedIdentity')
+        if isinstance(asked_for, str) and asked_for:  # no trusted node account here
             await refuse(grpc.StatusCode.UNAUTHENTICATED,
                          'request impersonation authentication failure', 'impersonation')
         try:
@@ -80,6 +94,10 @@ class CertificateService:
             ttl = control.ttl_s or read_ttl(request.validity_duration)
         except BadRequest as e:
             await refuse(grpc.StatusCode.INVALID_ARGUMENT, f'CSR signing error ({e})', str(e))
+        if kind := control.bad_certificate:
+            journal.write('csr', **seen, code='BAD', kind=kind)
+            uri = f'spiffe://{ca.trust_domain}/{identity}'
+            return CertificateResponse(cert_chain=bad_answers.make(kind, ca, csr.public_key(), uri, ttl))
         with_cn = bool(csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME))
         uri = f'spiffe://{ca.trust_domain}/{identity}'
         chain, leaf = ca.issue(csr.public_key(), uri, ttl, with_cn)

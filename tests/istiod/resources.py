@@ -66,6 +66,7 @@ class Resources:
         self.directory = Path(directory) / 'resources'
         self.directory.mkdir(parents=True, exist_ok=True)
         self._journal = journal
+        self.empty = False  # as an istiod that has just been started and knows nothing yet
         self._seen = {}   # path -> what stat said
         self._loaded = {}  # path -> [Resource]
         self.poll()
@@ -105,6 +106,8 @@ class Resources:
     def get(self, pod, kind):
         """{name: Resource} for the pod "ns.name"; its own win over `all`."""
         found = {}
+        if self.empty:
+            return found
         for folder in ('all', pod):
             for suffix in ('json', 'yaml'):
                 for r in self._loaded.get(self.directory / folder / f'{kind.stem}.{suffix}', ()):
