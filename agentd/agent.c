@@ -238,7 +238,7 @@ static void make_planes(struct agent *a)
 
 		p->istiod =
 		    istiod_new(a->shared.loop, a->shared.rpc, a->shared.priv, o, (unsigned)i);
-		p->ca = ca_client_new(a->shared.loop, p->istiod);
+		p->ca = ca_client_new(a->shared.loop, p->istiod, (unsigned)c->csr_per_second);
 		p->certs = cert_cache_new(a->shared.loop, p->istiod, p->ca, &certs);
 		a->node_planes[i] = (struct node_plane){
 		    o->address, o->server_name, o->trust_domain, o->cluster_id, o->mesh_id};

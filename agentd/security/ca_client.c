@@ -1,10 +1,10 @@
 /* ca_client.c
  *
- * ca_sign -> request packed -> a turn at istiod -> stream opened with the pod's token -> request,
- * half-close -> answer (bounded, ca_answer.c) -> status -> done.
- * A status of the list in 4.3 -> a short wait -> a new turn, up to five streams in all.  Whatever
- * else goes wrong is the caller's to tell and to repeat: a refused token does not get better by
- * being sent again at once.
+ * ca_sign -> request packed -> the pace allows one more -> a turn at istiod -> stream opened with
+ * the pod's token -> request, half-close -> answer (bounded, ca_answer.c) -> status -> done. A
+ * status of the list in 4.3 -> a short wait -> the pace, a new turn, up to five streams in all.
+ * Whatever else goes wrong is the caller's to tell and to repeat: a refused token does not get
+ * better by being sent again at once.
  */
 #include "ca_client.h"
 #include "../base/err.h"
@@ -15,6 +15,7 @@
 #include "ca_answer.h"
 #include "istio/v1/auth/ca.pb-c.h"
 #include "istiod.h"
+#include "pace.h"
 
 enum { ATTEMPTS_MAX = 5, FIRST_WAIT_MS = 100, DEADLINE_MS = 10 * 1000 };
 
@@ -24,6 +25,7 @@ enum { ATTEMPTS_MAX = 5, FIRST_WAIT_MS = 100, DEADLINE_MS = 10 * 1000 };
 struct ca_client {
 	struct loop *loop;
 	struct istiod *istiod;
+	struct pace *pace;
 	struct metric *requests, *failed, *retries, *latency, *results;
 };
 
@@ -38,6 +40,8 @@ struct ca_sign {
 	size_t request_size;
 	int64_t begun_ms;
 	unsigned attempts;
+	bool urgent;
+	struct pace_turn paced;
 	struct istiod_turn *turn;
 	struct rpc_stream *stream;
 	struct loop_timer again;
@@ -45,12 +49,13 @@ struct ca_sign {
 	struct err bad; /* what was wrong with the answer; code 0: nothing */
 };
 
-struct ca_client *ca_client_new(struct loop *l, struct istiod *i)
+struct ca_client *ca_client_new(struct loop *l, struct istiod *i, unsigned per_second)
 {
 	struct ca_client *c = mem_zalloc(sizeof(*c));
 
 	c->loop = l;
 	c->istiod = i;
+	c->pace = pace_new(l, per_second);
 	c->requests = metric_counter(
 	    "istio_agent_num_outgoing_requests", "Certificates asked for (one per CSR).");
 	c->failed = metric_counter(
@@ -64,14 +69,20 @@ struct ca_client *ca_client_new(struct loop *l, struct istiod *i)
 	return c;
 }
 
-void ca_client_free(struct ca_client **c)
+void ca_client_free(struct ca_client **client)
 {
-	free(take(*c));
+	struct ca_client *c = take(*client);
+
+	if (!c)
+		return;
+	pace_free(&c->pace);
+	free(c);
 }
 
 static void sign_free(struct ca_sign *s)
 {
 	loop_timer_stop(&s->again);
+	pace_cancel(&s->paced);
 	istiod_turn_cancel(&s->turn);
 	rpc_close(&s->stream, RPC_CANCELLED, "");
 	ca_answer_clear(&s->answer);
@@ -135,11 +146,18 @@ static int error_code(int status)
 
 static void on_turn(void *ctx, struct rpc_channel *channel);
 
-static void on_again(void *ctx)
+static void on_paced(void *ctx)
 {
 	struct ca_sign *s = ctx;
 
 	istiod_turn(s->client->istiod, &s->turn, &s->pod, on_turn, s);
+}
+
+static void on_again(void *ctx)
+{
+	struct ca_sign *s = ctx;
+
+	pace_take(s->client->pace, &s->paced, s->urgent, on_paced, s);
 }
 
 static void repeat(struct ca_sign *s)
@@ -242,12 +260,13 @@ void ca_sign(struct ca_client *c, struct ca_sign **slot, const struct ca_request
 	s->done = done;
 	s->ctx = ctx;
 	s->pod = r->pod;
+	s->urgent = r->urgent;
 	s->token = mem_strdup(r->token);
 	s->request = pack_request(r, &s->request_size);
 	s->begun_ms = loop_now_ms(c->loop);
 	*slot = s;
 	metric_add(c->requests, CSR_LABEL, 1);
-	istiod_turn(c->istiod, &s->turn, &s->pod, on_turn, s);
+	pace_take(c->pace, &s->paced, s->urgent, on_paced, s);
 }
 
 void ca_sign_cancel(struct ca_sign **slot)

@@ -2,11 +2,13 @@
  *
  * One ca_sign is up to 5 attempts, 100/200/400/800 ms +-10 % apart, on CANCELLED,
  * DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE; 10 s each
- * (istio-agent.md 4.1-4.3).  The answer is bounded (64 elements, 256 KiB) but not believed: see
- * x509_check_chain.
+ * (istio-agent.md 4.1-4.3).  Attempts of one control plane are at most `per_second` (with a burst
+ * of twice as many): who is urgent goes before who is not.  The answer is bounded (64 elements, 256
+ * KiB) but not believed: see x509_check_chain.
  */
 #pragma once
 #include "../base/uuid.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,11 +23,12 @@ struct ca_request {
 	const char *cert_signer;     /* sent always, "" too */
 	int64_t ttl_s;
 	struct uuid pod; /* whose token it is: whose turn */
+	bool urgent;     /* somebody has nothing until it is answered */
 };
 /* Exactly one of `e` and `chain` is set; both are valid during the callback. */
 typedef void (*ca_signed)(void *ctx, const struct err *e, const char *const *chain, size_t n);
 
-struct ca_client *ca_client_new(struct loop *l, struct istiod *i);
+struct ca_client *ca_client_new(struct loop *l, struct istiod *i, unsigned per_second);
 void ca_client_free(struct ca_client **c);
 void ca_sign(struct ca_client *c, struct ca_sign **slot, const struct ca_request *r, ca_signed done,
     void *ctx);

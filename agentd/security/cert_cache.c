@@ -3,7 +3,7 @@
  * subscribe -> (first one) does anybody have a valid token? -> key on the worker thread -> CSR with
  *           the token of one subscriber -> answer checked -> tell all -> wait for the time of
  * renewal
- *           -> key -> CSR -> ...
+ *           -> key -> CSR -> ...   (one key at a time; who has no certificate goes first)
  * Something fails -> what is still valid stays, all are told why, retry with growing pauses.
  * unsubscribe -> (its token was under way) that CSR is given up, retry
  *             -> (last one) linger -> forgotten, key wiped.
@@ -76,6 +76,7 @@ struct entry {
 	struct cert_sub *subs;
 	struct cert *cert;
 	struct making making;
+	struct entry *prev, *next; /* among those that wait for their key */
 	struct loop_work *keygen;
 	struct ca_sign *sign;
 	struct cert_sub *signer; /* whose token is under way */
@@ -84,6 +85,7 @@ struct entry {
 	int64_t renew_at_ms;
 	unsigned retry_ms, issued;
 	char why_not[ERR_MSG_SIZE];
+	bool waits;     /* for its key */
 	bool due;       /* a certificate is wanted */
 	bool tokenless; /* nobody had a valid token at the last attempt */
 	bool expired;   /* as was told */
@@ -97,6 +99,7 @@ struct cert_cache {
 	struct ca_client *ca;
 	struct cert_cache_options options;
 	struct entry *entries;
+	struct entry *waiting, *maker; /* for the worker thread; whom it works for */
 	struct metric *cached, *hits;
 };
 
@@ -148,10 +151,20 @@ static const char *why_not(const struct entry *e)
 	return e->why_not;
 }
 
+static void make_next(struct cert_cache *c);
+
+static void stop_waiting(struct entry *e)
+{
+	if (e->waits)
+		DL_DELETE(e->cache->waiting, e);
+	e->waits = false;
+}
+
 static void entry_free(struct entry *e)
 {
 	struct cert_cache *c = e->cache;
 
+	stop_waiting(e);
 	HASH_DEL(c->entries, e);
 	moment_stop(&e->renew);
 	moment_stop(&e->end);
@@ -159,6 +172,10 @@ static void entry_free(struct entry *e)
 	loop_timer_stop(&e->retry);
 	loop_timer_stop(&e->linger);
 	loop_work_cancel(&e->keygen);
+	if (c->maker == e) {
+		c->maker = NULL;
+		make_next(c);
+	}
 	ca_sign_cancel(&e->sign);
 	x509_request_clear(&e->making.request);
 	if (e->cert)
@@ -424,6 +441,8 @@ static void on_key(void *ctx)
 	struct ca_request r;
 	struct err why;
 
+	e->cache->maker = NULL;
+	make_next(e->cache);
 	if (!e->subs) /* they left meanwhile: whoever comes next starts anew */
 		return x509_request_clear(&e->making.request);
 	if (!e->making.request.csr_pem)
@@ -437,8 +456,25 @@ static void on_key(void *ctx)
 	    .cert_signer = e->spec.cert_signer,
 	    .ttl_s = e->spec.ttl_s,
 	    .pod = e->signer->pod,
+	    .urgent = !valid_cert(e),
 	};
 	ca_sign(e->cache->ca, &e->sign, &r, on_signed, e);
+}
+
+/* One key at a time, those first who have nothing: an RSA key takes half a second, and all may be
+ * due at once after a suspend. */
+static void make_next(struct cert_cache *c)
+{
+	struct entry *e;
+
+	if (c->maker || !c->waiting)
+		return;
+	DL_FOREACH (c->waiting, e)
+		if (!valid_cert(e))
+			break;
+	c->maker = e = e ? e : c->waiting;
+	stop_waiting(e);
+	loop_work(c->loop, &e->keygen, make_key, on_key, e);
 }
 
 static void start(struct entry *e)
@@ -447,7 +483,7 @@ static void start(struct entry *e)
 	const struct token *token;
 	struct err why;
 
-	if (!e->due || e->floor.age.armed || e->keygen || e->sign || !e->subs)
+	if (!e->due || e->floor.age.armed || e->waits || e->keygen || e->sign || !e->subs)
 		return;
 	if (!find_signer(e, &token, &why))
 		return no_token(e, &why);
@@ -459,7 +495,9 @@ static void start(struct entry *e)
 	if (identity_set(&e->making.id, *td ? td : "cluster.local", e->spec.ns, e->spec.sa, &why))
 		return failed(e, &why);
 	e->making.params = e->spec.key;
-	loop_work(e->cache->loop, &e->keygen, make_key, on_key, e);
+	e->waits = true;
+	DL_APPEND(e->cache->waiting, e);
+	make_next(e->cache);
 }
 
 /* --- subscribers --- */
@@ -559,6 +597,8 @@ void cert_cache_free(struct cert_cache **cache)
 
 	if (!c)
 		return;
+	HASH_ITER (hh, c->entries, e, next)
+		stop_waiting(e); /* no more keys: freeing one that is made would wait for it */
 	HASH_ITER (hh, c->entries, e, next) {
 		assert(!e->subs);
 		entry_free(e);

@@ -19,8 +19,9 @@ struct ca_client {
 	unsigned asked;
 };
 
-struct ca_client *ca_client_new(struct loop *l, struct istiod *i)
+struct ca_client *ca_client_new(struct loop *l, struct istiod *i, unsigned per_second)
 {
+	(void)per_second;
 	(void)l;
 	(void)i;
 	return mem_zalloc(sizeof(struct ca_client));

@@ -45,7 +45,7 @@ struct loop {
 	struct watch *watches;
 	struct loop_work *works;
 	struct event_base *base; /* only for modules that need libevent itself: base/http */
-	bool stopped;
+	bool stopped, held;
 };
 
 static void give_up(const char *why)
@@ -317,9 +317,14 @@ void loop_work_cancel(struct loop_work **work)
 		LL_DELETE(w->loop->works, w);
 }
 
+void fake_loop_hold_work(struct loop *l, bool held)
+{
+	l->held = held;
+}
+
 static bool run_work(struct loop *l)
 {
-	auto_free struct loop_work *w = l->works;
+	auto_free struct loop_work *w = l->held ? NULL : l->works;
 
 	if (!w)
 		return false;

@@ -14,6 +14,8 @@ void fake_loop_advance(struct loop *l, int64_t ms);
 /* The wall clock is set, or the machine slept: wall time moves, monotonic time does not.  Runs what
  * is due then. */
 void fake_loop_wall_step(struct loop *l, int64_t ms);
+/* While held the worker thread is busy: jobs of loop_work() wait. */
+void fake_loop_hold_work(struct loop *l, bool held);
 /* Armed timers + watches + work + posts: 0 after a destructor that cleans up. */
 int fake_loop_live(struct loop *l);
 /* Aborts if a timer, a watch or work is left: somebody's destructor forgot it. */

@@ -68,6 +68,16 @@ static void end(struct world *w)
 	fake_loop_end(&w->loop);
 }
 
+static void manifest_of(struct world *w, const char *uid, const char *name, const char *sa)
+{
+	auto_free char *file = mem_printf("%s.yaml", uid);
+	auto_free char *text =
+	    mem_printf("uid: %s\nname: %s\nnamespace: demo\nservice_account: %s\n", uid, name, sa);
+
+	fake_priv_manifest(w->priv, file, text);
+	fake_loop_advance(w->loop, 0);
+}
+
 static void manifest(struct world *w, const char *uid, const char *name, const char *more)
 {
 	auto_free char *file = mem_printf("%s.yaml", uid);
@@ -152,11 +162,13 @@ static struct rpc_stream *csr_of(struct world *w, unsigned i, const char *token)
 	return s;
 }
 
-static void answer_csr(struct world *w, struct rpc_stream *s, int key, const char *root)
+static void answer_csr_as(
+    struct world *w, struct rpc_stream *s, int key, const char *sa, const char *root)
 {
 	int64_t now = loop_now_ms(w->loop) / 1000;
-	const struct fake_leaf leaf = {
-	    key, "abc1", "spiffe://cluster.local/ns/demo/sa/web", now - 120, now + 24 * 3600};
+	auto_free char *uri = mem_printf("spiffe://cluster.local/ns/demo/sa/%s", sa);
+	auto_free char *serial = mem_printf("abc%d", key);
+	const struct fake_leaf leaf = {key, serial, uri, now - 120, now + 24 * 3600};
 	auto_free char *pem = fake_x509_leaf(&leaf);
 	struct evbuffer *b = evbuffer_new();
 
@@ -166,6 +178,11 @@ static void answer_csr(struct world *w, struct rpc_stream *s, int key, const cha
 	fake_rpc_end(s, RPC_OK, "");
 	evbuffer_free(b);
 	fake_loop_advance(w->loop, 0);
+}
+
+static void answer_csr(struct world *w, struct rpc_stream *s, int key, const char *root)
+{
+	answer_csr_as(w, s, key, "web", root);
 }
 
 static bool holds(const void *data, size_t len, const char *text)
@@ -259,6 +276,74 @@ static void two_pods_of_one_account_share_one_csr(void **state)
 	fake_loop_advance(w.loop, 100);
 	assert_int_equal(fake_rpc_sent(second), 1);
 	assert_int_equal(fake_rpc_opened(w.rpc), 1);
+	end(&w);
+}
+
+enum { MANY = 60 };
+
+/* Answers all CSRs that were sent since. */
+static unsigned answer_all(struct world *w, unsigned from)
+{
+	for (; from < fake_rpc_opened(w->rpc); from++) {
+		struct rpc_stream *s = fake_rpc_stream(w->rpc, from);
+		size_t len;
+		auto_free char *request = mem_zalloc(4096);
+		const void *sent = fake_rpc_sent_bytes(s, 0, &len);
+		const char *csr;
+		int key;
+		char sa[64];
+
+		memcpy(request, sent, len < 4095 ? len : 4095);
+		csr = memmem(request, 4096, "CSR ", 4);
+		assert_int_equal(
+		    sscanf(
+			csr, "CSR %d %*s spiffe://cluster.local/ns/demo/sa/%63[a-z0-9-]", &key, sa),
+		    2);
+		answer_csr_as(w, s, key, sa, "ROOT one");
+	}
+	return from;
+}
+
+/* Sixty accounts asleep for two days: renewed at the pace, and nobody gets the old one. */
+static void after_a_suspend_all_are_renewed_at_the_pace(void **state)
+{
+	struct world w;
+	struct rpc_stream *secret;
+	unsigned done = 0;
+
+	(void)state;
+	begin(&w);
+	for (unsigned i = 0; i < MANY; i++) {
+		char uid[64], sa[16];
+		struct uuid pod;
+
+		snprintf(uid, sizeof(uid), "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d%04u", i);
+		snprintf(sa, sizeof(sa), "sa%u", i);
+		uuid_parse(&pod, uid);
+		manifest_of(&w, uid, sa, sa);
+		fake_priv_added(w.priv, &pod, NULL);
+		give_token(&w, &pod, uid, sa);
+	}
+	for (unsigned second = 0; second < 6; second++) {
+		done = answer_all(&w, done);
+		fake_loop_advance(w.loop, 1000);
+	}
+	assert_int_equal(done, MANY);
+	fake_loop_advance(w.loop, 60 * 1000);
+	fake_loop_wall_step(w.loop, 2LL * 24 * 3600 * 1000);
+	secret = ask_secret(&w, 0, "default");
+	assert_int_equal(fake_rpc_sent(secret), 0); /* not the old one */
+	assert_int_equal(fake_rpc_opened(w.rpc), MANY + 20);
+	for (unsigned second = 1; second < 5; second++) {
+		done = answer_all(&w, done);
+		fake_loop_advance(w.loop, 1000);
+		assert_int_equal(fake_rpc_opened(w.rpc), MANY + 20 + 10 * second);
+	}
+	done = answer_all(&w, done);
+	assert_int_equal(done, 2 * MANY);
+	assert_int_equal(fake_rpc_sent(secret), 1);
+	fake_loop_advance(w.loop, 3600 * 1000);
+	assert_int_equal(fake_rpc_opened(w.rpc), 2 * MANY);
 	end(&w);
 }
 
@@ -372,6 +457,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_pod_gets_directory_bootstrap_and_secret),
 	    cmocka_unit_test(two_pods_of_one_account_share_one_csr),
+	    cmocka_unit_test(after_a_suspend_all_are_renewed_at_the_pace),
 	    cmocka_unit_test(a_token_of_another_pod_or_account_opens_nothing),
 	    cmocka_unit_test(a_refused_environment_starts_nothing),
 	    cmocka_unit_test(a_refused_change_leaves_the_pod_alone),

@@ -50,7 +50,7 @@ static int setup(void **state)
 	w.loop = fake_loop();
 	w.rpc = rpc_new(w.loop);
 	w.istiod = istiod_new(w.loop, w.rpc, NULL, &plane, 0);
-	w.ca = ca_client_new(w.loop, w.istiod);
+	w.ca = ca_client_new(w.loop, w.istiod, 10);
 	secrets_watch();
 	return 0;
 }
@@ -161,9 +161,12 @@ static void the_request_is_pilot_agents(void **state)
 	size_t size;
 
 	(void)state;
+	fake_istiod_hold(w.istiod, true);
 	sign();
-	assert_int_equal(opened(), 0); /* R2, and it takes a turn */
+	later(0);
+	assert_int_equal(opened(), 0); /* it takes a turn */
 	assert_memory_equal(fake_istiod_first_pod(w.istiod), &pod_a, sizeof(pod_a));
+	fake_istiod_hold(w.istiod, false);
 	later(0);
 	struct rpc_stream *s = stream(0);
 	assert_string_equal(
@@ -189,7 +192,7 @@ static void an_empty_signer_is_sent(void **state)
 	static const char expected[] = "\x0a\x03"
 				       "CSR\x18\x3c\x22\x12\x0a\x10\x0a\x0a"
 				       "CertSigner\x12\x02\x1a\x00";
-	struct ca_request r = {"CSR", token, "", 60, pod_a};
+	struct ca_request r = {"CSR", token, "", 60, pod_a, false};
 	const void *bytes;
 	size_t size;
 
@@ -396,6 +399,7 @@ static void pauses_are_spread(void **state)
 		least = waited < least ? waited : least;
 		most = waited > most ? waited : most;
 		ca_sign_cancel(&w.sign);
+		later(1000); /* the pace */
 	}
 	assert_in_range(least, 90, 97);
 	assert_in_range(most, 103, 110);
@@ -478,7 +482,7 @@ static void each_attempt_takes_a_turn(void **state)
 
 static void a_token_that_cannot_be_sent_is_told(void **state)
 {
-	struct ca_request r = {"CSR", "SECRET\x01", "", 60, pod_a};
+	struct ca_request r = {"CSR", "SECRET\x01", "", 60, pod_a, false};
 
 	(void)state;
 	ca_sign(w.ca, &w.sign, &r, on_signed, &w);
@@ -522,12 +526,45 @@ static void cancel_at_every_stage(void **state)
 		assert_null(w.sign);
 		assert_int_equal(fake_rpc_live(w.rpc), 0);
 		assert_int_equal(fake_istiod_waiting(w.istiod), 0);
-		later(0); /* the fake's own pump */
+		later(1000); /* the fake's own pump, the pace's refill */
 		assert_int_equal(fake_loop_live(w.loop), 0);
 		later(3600 * 1000);
 		assert_int_equal(w.done, 0);
 	}
 	ca_sign_cancel(&w.sign); /* NULL is fine */
+}
+
+static void on_ignored(void *ctx, const struct err *e, const char *const *chain, size_t n)
+{
+	(void)ctx, (void)e, (void)chain, (void)n;
+}
+
+/* 10 per second of 20 at most at once, repetitions included; the one that is urgent is not the
+ * last, though it came last. */
+static void attempts_are_paced(void **state)
+{
+	struct ca_sign *signs[60] = {0};
+	struct ca_request r = {
+	    .csr_pem = "CSR", .token = "other", .cert_signer = "", .ttl_s = 86400, .pod = pod_a};
+
+	(void)state;
+	for (unsigned i = 0; i < 60; i++) {
+		r.urgent = i == 59;
+		r.token = r.urgent ? "pressing" : "other";
+		ca_sign(w.ca, &signs[i], &r, on_ignored, NULL);
+	}
+	later(0);
+	assert_int_equal(opened(), 20);
+	assert_string_equal(fake_rpc_header(stream(0), "authorization"), "Bearer pressing");
+	fake_rpc_end(stream(1), RPC_UNAVAILABLE, "no");
+	for (unsigned second = 1; second <= 4; second++) {
+		later(1000);
+		assert_int_equal(opened(), 20 + 10 * second);
+	}
+	later(200);
+	assert_int_equal(opened(), 61);
+	for (unsigned i = 0; i < 60; i++)
+		ca_sign_cancel(&signs[i]);
 }
 
 static void on_signed_again(void *ctx, const struct err *e, const char *const *chain, size_t n)
@@ -538,7 +575,7 @@ static void on_signed_again(void *ctx, const struct err *e, const char *const *c
 
 static void may_ask_again_inside_done(void **state)
 {
-	struct ca_request r = {"CSR", token, "", 60, pod_a};
+	struct ca_request r = {"CSR", token, "", 60, pod_a, false};
 
 	(void)state;
 	ca_sign(w.ca, &w.sign, &r, on_signed_again, &w);
@@ -573,6 +610,7 @@ int main(void)
 	    TEST(each_attempt_takes_a_turn),
 	    TEST(a_token_that_cannot_be_sent_is_told),
 	    TEST(cancel_at_every_stage),
+	    TEST(attempts_are_paced),
 	    TEST(may_ask_again_inside_done),
 	};
 

@@ -277,6 +277,56 @@ static void a_key_that_cannot_be_made_is_told(void **state)
 
 /* --- keys --- */
 
+/* An RSA key takes half a second: after a suspend a new pod must not wait for all renewals. */
+static void who_has_nothing_gets_its_key_first(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "db"), *c = pod_of("c", "cart");
+	struct pod *d = pod_of("d", "mail");
+
+	(void)state;
+	join_and_get(a);
+	join_and_get(b);
+	join_and_get(c);
+	fake_loop_hold_work(w.loop, true);
+	later(12 * HOUR); /* all three are due; the key of the first is being made */
+	join(d);
+	later(0);
+	fake_loop_hold_work(w.loop, false);
+	later(0);
+	assert_int_equal(pending(), 4);
+	assert_false(fake_ca_request(w.ca)->urgent);
+	answer();
+	assert_non_null(strstr(fake_ca_request(w.ca)->csr_pem, "/sa/mail"));
+	assert_true(fake_ca_request(w.ca)->urgent);
+	answer();
+	assert_non_null(d->has);
+	assert_false(fake_ca_request(w.ca)->urgent);
+}
+
+/* Whoever's key is being made, or waits for its turn, may leave: the others get theirs. */
+static void leaving_gives_the_key_to_the_next(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		world_restart(&(struct cert_cache_options){FLOOR_MS, 0}, "td");
+		struct pod *p[] = {pod_of("a", "web"), pod_of("b", "db"), pod_of("c", "cart")};
+
+		fake_loop_hold_work(w.loop, true);
+		for (unsigned k = 0; k < 3; k++)
+			join(p[k]);
+		later(0);
+		leave(p[i]);
+		fake_loop_hold_work(w.loop, false);
+		later(0);
+		assert_int_equal(pending(), 2);
+	}
+	struct pod *rest = pod_of("d", "mail");
+
+	fake_loop_hold_work(w.loop, true); /* at the end nobody waits for keys of others */
+	join(rest);
+	later(0);
+}
+
 static void the_last_reference_wipes_the_key(void **state)
 {
 	struct pod *a = pod_of("a", "web");
@@ -394,6 +444,8 @@ int main(void)
 	    WORLD_TEST(back_off_is_per_entry),
 	    WORLD_TEST(a_short_floor_does_not_end_the_pause),
 	    WORLD_TEST(a_key_that_cannot_be_made_is_told),
+	    WORLD_TEST(who_has_nothing_gets_its_key_first),
+	    WORLD_TEST(leaving_gives_the_key_to_the_next),
 	    WORLD_TEST(the_last_reference_wipes_the_key),
 	    WORLD_TEST(the_dump_says_what_and_why_not),
 	    WORLD_TEST(it_is_counted),

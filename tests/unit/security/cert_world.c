@@ -22,7 +22,7 @@ static void setup_with(const struct cert_cache_options *o, const char *trust_dom
 	    .mesh_id = "",
 	    .connections = 1};
 	w.istiod = istiod_new(w.loop, NULL, NULL, &w.plane, 0);
-	w.ca = ca_client_new(w.loop, w.istiod);
+	w.ca = ca_client_new(w.loop, w.istiod, 1);
 	w.cache = cert_cache_new(w.loop, w.istiod, w.ca, &w.options);
 	secrets_watch();
 }

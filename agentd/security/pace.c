@@ -1,0 +1,88 @@
+/* pace.c
+ *
+ * take -> into its line -> (there are turns left) it goes in the next round of the loop.
+ * A turn is used -> the refill timer runs until the bucket is full again, and serves who waits.
+ */
+#include "pace.h"
+#include "../base/mem.h"
+#include <assert.h>
+#include <utlist.h>
+
+enum { BURST_SECONDS = 2 };
+
+struct pace {
+	struct loop *loop;
+	unsigned per_second, left;
+	struct pace_turn *lines[2]; /* by `urgent` */
+	struct loop_timer soon, refill;
+};
+
+struct pace *pace_new(struct loop *l, unsigned per_second)
+{
+	struct pace *p = mem_zalloc(sizeof(*p));
+
+	p->loop = l;
+	p->per_second = per_second;
+	p->left = BURST_SECONDS * per_second;
+	return p;
+}
+
+void pace_free(struct pace **pace)
+{
+	struct pace *p = take(*pace);
+
+	if (!p)
+		return;
+	assert(!p->lines[false] && !p->lines[true]);
+	loop_timer_stop(&p->soon);
+	loop_timer_stop(&p->refill);
+	free(p);
+}
+
+static struct pace_turn *first(const struct pace *p)
+{
+	return p->lines[true] ? p->lines[true] : p->lines[false];
+}
+
+static void on_refill(void *ctx);
+
+static void on_soon(void *ctx)
+{
+	struct pace *p = ctx;
+	struct pace_turn *t;
+
+	while (p->left > 0 && (t = first(p))) {
+		p->left--;
+		if (!p->refill.armed)
+			loop_timer_in(p->loop, &p->refill, 1000 / p->per_second, on_refill, p);
+		pace_cancel(t);
+		t->go(t->ctx);
+	}
+}
+
+static void on_refill(void *ctx)
+{
+	struct pace *p = ctx;
+
+	p->left++;
+	if (p->left < BURST_SECONDS * p->per_second)
+		loop_timer_in(p->loop, &p->refill, 1000 / p->per_second, on_refill, p);
+	on_soon(p);
+}
+
+void pace_take(struct pace *p, struct pace_turn *t, bool urgent, loop_cb go, void *ctx)
+{
+	assert(!t->pace);
+	*t = (struct pace_turn){.pace = p, .urgent = urgent, .go = go, .ctx = ctx};
+	DL_APPEND(p->lines[urgent], t);
+	if (p->left > 0)
+		loop_timer_in(p->loop, &p->soon, 0, on_soon, p);
+}
+
+void pace_cancel(struct pace_turn *t)
+{
+	struct pace *p = take(t->pace);
+
+	if (p)
+		DL_DELETE(p->lines[t->urgent], t);
+}

@@ -1,0 +1,25 @@
+/* pace.h - so many per second and no more, the urgent ones first.
+ *
+ * A bucket of 2 x per_second turns that fills by per_second; whoever finds it empty waits in one of
+ * two lines.  Monotonic: a clock that is set, or a suspend, fills nothing.  A full bucket costs no
+ * timer.
+ */
+#pragma once
+#include "../base/loop.h"
+
+struct pace;
+
+/* Embed it zeroed; cancel it before its memory goes. */
+struct pace_turn {
+	struct pace *pace; /* NULL: not waiting */
+	bool urgent;
+	loop_cb go;
+	void *ctx;
+	struct pace_turn *prev, *next;
+};
+
+struct pace *pace_new(struct loop *l, unsigned per_second); /* 1 to 1000 */
+void pace_free(struct pace **p);                            /* all turns must be gone */
+/* `go` runs soon, never inside the caller; then the turn is used up and free for the next. */
+void pace_take(struct pace *p, struct pace_turn *t, bool urgent, loop_cb go, void *ctx);
+void pace_cancel(struct pace_turn *t); /* it need not wait */
