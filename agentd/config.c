@@ -110,9 +110,6 @@ static const struct row rows[] = {
 	"pause between two certificates of one service account", NULL, NULL, 1, DAY, false},
     {"certificate_linger_s", NUMBER, AT(certificate_linger_s), "300",
 	"how long a certificate is kept after its last pod", NULL, NULL, 0, DAY, false},
-    {"csr_per_second", NUMBER, AT(csr_per_second), "10",
-	"certificates asked of one control plane, with bursts of twice as many", NULL, NULL, 1, 100,
-	false},
     {"check", BOOLEAN, AT(check), "false", "read the configuration, say so, end", NULL, NULL, 0, 0,
 	true},
 };
@@ -231,7 +228,7 @@ static int set(const struct row *r, void *base, const char *value, struct err *e
 /* A control plane as it is read; its texts go over to struct istiod_options. */
 struct plane {
 	char *name, *address, *root, *server_name, *trust_domain, *cluster_id, *mesh_id;
-	int64_t connections;
+	int64_t connections, opens_per_second, opens_burst, unread_stream_s;
 };
 
 #undef AT
@@ -246,6 +243,9 @@ static const struct row plane_rows[] = {
     {"cluster_id", TEXT, AT(cluster_id), "Kubernetes", NULL, is_word, "one word", 0, 0, false},
     {"mesh_id", TEXT, AT(mesh_id), "", NULL, is_word, "one word", 0, 0, false},
     {"connections", NUMBER, AT(connections), "2", NULL, NULL, NULL, 1, 16, false},
+    {"opens_per_second", NUMBER, AT(opens_per_second), "20", NULL, NULL, NULL, 1, 1000, false},
+    {"opens_burst", NUMBER, AT(opens_burst), "5", NULL, NULL, NULL, 1, 1000, false},
+    {"unread_stream_s", NUMBER, AT(unread_stream_s), "15", NULL, NULL, NULL, 1, 3600, false},
 };
 enum { PLANE_ROWS = sizeof(plane_rows) / sizeof(*plane_rows) };
 #undef AT
@@ -326,7 +326,10 @@ static int add_plane(struct config *c, struct plane *p, struct err *e)
 	    .trust_domain = p->trust_domain,
 	    .cluster_id = p->cluster_id,
 	    .mesh_id = p->mesh_id,
-	    .connections = (unsigned)p->connections};
+	    .connections = (unsigned)p->connections,
+	    .opens_per_second = (unsigned)p->opens_per_second,
+	    .opens_burst = (unsigned)p->opens_burst,
+	    .unread_stream_s = (unsigned)p->unread_stream_s};
 	return 0;
 }
 
@@ -558,9 +561,13 @@ void config_clear(struct config *c)
 	for (size_t i = 0; i < c->nplanes; i++) {
 		const struct istiod_options *o = &c->planes[i];
 
-		plane_free(&(struct plane){(char *)o->name, (char *)o->address, (char *)o->root,
-		    (char *)o->server_name, (char *)o->trust_domain, (char *)o->cluster_id,
-		    (char *)o->mesh_id, 0});
+		plane_free(&(struct plane){.name = (char *)o->name,
+		    .address = (char *)o->address,
+		    .root = (char *)o->root,
+		    .server_name = (char *)o->server_name,
+		    .trust_domain = (char *)o->trust_domain,
+		    .cluster_id = (char *)o->cluster_id,
+		    .mesh_id = (char *)o->mesh_id});
 	}
 	free(c->planes);
 	*c = (struct config){0};

@@ -155,6 +155,11 @@ enum rpc_channel_state rpc_channel_state(const struct rpc_channel *c)
 	return c->state;
 }
 
+void rpc_channel_connect(struct rpc_channel *c)
+{
+	grpc_channel_check_connectivity_state(c->grpc, 1);
+}
+
 /* --- options --- */
 
 struct args {

@@ -150,7 +150,7 @@ static void on_paced(void *ctx)
 {
 	struct ca_sign *s = ctx;
 
-	istiod_turn(s->client->istiod, &s->turn, &s->pod, on_turn, s);
+	istiod_csr_turn(s->client->istiod, &s->turn, &s->pod, on_turn, s);
 }
 
 static void on_again(void *ctx)

@@ -1,12 +1,11 @@
-/* istiod.c
+/* istiod.c - see istiod.h.
  *
- * The root file is told (or it is "SYSTEM") -> same as before? -> channels.  A changed root makes
- * new channels for the turns to come; the old ones are let go and live as long as their streams do.
- * A root that is missing or broken changes nothing but why_not (istio-agent.md 1.2).
+ * The root file is told (or it is "SYSTEM") -> same as before? -> connections (pool.c).  A changed
+ * root makes new ones for the turns to come.  A root that is missing or broken changes nothing but
+ * why_not (istio-agent.md 1.2).
  *
- * A turn waits for the first channels, then is granted: in order, one per round of the loop, so
- * that a caller who fails at once and asks again cannot keep the loop to itself.  Its pod's uid
- * chooses the connection: istiod sends a pod's answers of all its streams over one of them.
+ * A turn is asked for -> it waits at the turnstile until its pod's connection is ready and its
+ * place in the queue has come -> granted.  The pool says when a connection became ready.
  */
 #include "istiod.h"
 #include "../base/err.h"
@@ -14,25 +13,17 @@
 #include "../base/loop.h"
 #include "../base/mem.h"
 #include "../priv/priv.h"
+#include "pool.h"
+#include "turnstile.h"
 #include "x509.h"
-#include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <uthash.h>
-#include <utlist.h>
 
 LOG_SCOPE("istiod");
 
-enum { CONNECTIONS_MAX = 16 };
-
-struct connection {
-	struct istiod *istiod;
-	struct rpc_channel *channel;
-	bool failed; /* the log knows */
-};
-
 struct istiod_turn {
-	struct istiod_turn *prev, *next;
+	struct turn turn; /* first: on_granted() gets it back */
 	struct istiod *istiod;
 	struct istiod_turn **slot;
 	struct uuid pod;
@@ -41,83 +32,16 @@ struct istiod_turn {
 };
 
 struct istiod {
-	struct loop *loop;
-	struct rpc *rpc;
 	struct istiod_options options;
 	struct priv_follow *root;
 	char *roots_pem;    /* NULL: the system's, or none yet */
 	struct err why_not; /* of the root; code 0: fine */
-	struct connection connections[CONNECTIONS_MAX];
-	bool connectable; /* there are channels */
 	char trust_domain[256];
-	struct istiod_turn *turns;
-	struct loop_timer grant;
+	struct pool *pool;
+	struct turnstile *turnstile;
 };
 
-static struct connection *connection_of(struct istiod *i, const struct uuid *pod)
-{
-	unsigned hash;
-
-	HASH_JEN(pod->bytes, sizeof(pod->bytes), hash);
-	return &i->connections[hash % i->options.connections];
-}
-
-static void schedule(struct istiod *i);
-
-static void on_grant(void *ctx)
-{
-	struct istiod *i = ctx;
-	struct istiod_turn *t = i->turns;
-	struct rpc_channel *c = connection_of(i, &t->pod)->channel;
-
-	DL_DELETE(i->turns, t);
-	*t->slot = NULL;
-	schedule(i);
-	t->granted(t->ctx, c);
-	free(t);
-}
-
-static void schedule(struct istiod *i)
-{
-	if (!i->turns || !i->connectable)
-		loop_timer_stop(&i->grant);
-	else if (!i->grant.armed)
-		loop_timer_in(i->loop, &i->grant, 0, on_grant, i);
-}
-
-/* One line when a connection breaks and one when it is back, not one for each attempt. */
-static void on_channel_changed(void *ctx, enum rpc_channel_state state)
-{
-	struct connection *c = ctx;
-	const struct istiod_options *o = &c->istiod->options;
-
-	if (state == RPC_TRANSIENT_FAILURE && !c->failed) {
-		c->failed = true;
-		log_warn(o->name, "cannot connect to %s as %s", o->address, o->server_name);
-	} else if (state == RPC_READY) {
-		c->failed = false;
-		log_info(o->name, "connected to %s", o->address);
-	}
-}
-
-static void connect_with_roots(struct istiod *i)
-{
-	for (unsigned n = 0; n < i->options.connections; n++) {
-		struct connection *c = &i->connections[n];
-		struct rpc_channel_options o = {
-		    .target = i->options.address,
-		    .roots_pem = i->roots_pem,
-		    .server_name = i->options.server_name,
-		    .shard = n,
-		};
-
-		rpc_channel_free(&c->channel);
-		*c = (struct connection){.istiod = i};
-		c->channel = rpc_channel_new(i->rpc, &o, on_channel_changed, c);
-	}
-	i->connectable = true;
-	schedule(i);
-}
+/* --- roots --- */
 
 static void root_failed(struct istiod *i, const struct err *why)
 {
@@ -127,7 +51,7 @@ static void root_failed(struct istiod *i, const struct err *why)
 	if (!strcmp(e.msg, i->why_not.msg))
 		return; /* said already */
 	i->why_not = e;
-	if (i->connectable)
+	if (pool_connectable(i->pool))
 		log_warn(i->options.name, "%s; the old one stays in force", e.msg);
 	else
 		log_error(i->options.name, "%s", e.msg);
@@ -151,21 +75,95 @@ static void on_root(void *ctx, const struct priv_content *c)
 		log_info(i->options.name, "root certificate changed: new connections");
 	free(i->roots_pem);
 	i->roots_pem = take(pem);
-	connect_with_roots(i);
+	pool_connect(i->pool, i->roots_pem);
 }
+
+/* --- turns --- */
+
+static bool on_ready_asked(void *ctx, const struct uuid *pod)
+{
+	const struct istiod *i = ctx;
+
+	return pool_channel(i->pool, pod) != NULL;
+}
+
+static void on_granted(void *ctx, struct turn *turn)
+{
+	struct istiod *i = ctx;
+	struct istiod_turn *t = (struct istiod_turn *)turn;
+
+	*t->slot = NULL;
+	t->granted(t->ctx, pool_channel(i->pool, &t->pod));
+	free(t);
+}
+
+static void on_hasty(void *ctx, const struct uuid *pod)
+{
+	struct istiod *i = ctx;
+
+	pool_quarantine(i->pool, pod, "it opens streams again and again");
+}
+
+static void on_pool_changed(void *ctx)
+{
+	struct istiod *i = ctx;
+
+	turnstile_kick(i->turnstile);
+}
+
+static void ask(struct istiod *i, struct istiod_turn **slot, const struct istiod_turn *how,
+    const struct uuid *pod, enum turn_kind kind)
+{
+	struct istiod_turn *t = mem_dup(how, sizeof(*how));
+
+	t->istiod = i;
+	t->slot = slot;
+	t->pod = *pod;
+	*slot = t;
+	turnstile_ask(i->turnstile, &t->turn, pod, kind);
+}
+
+void istiod_turn(struct istiod *i, struct istiod_turn **slot, const struct uuid *pod,
+    istiod_granted granted, void *ctx)
+{
+	const struct istiod_turn how = {.granted = granted, .ctx = ctx};
+
+	ask(i, slot, &how, pod, TURN_STREAM);
+}
+
+void istiod_csr_turn(struct istiod *i, struct istiod_turn **slot, const struct uuid *pod,
+    istiod_granted granted, void *ctx)
+{
+	const struct istiod_turn how = {.granted = granted, .ctx = ctx};
+
+	ask(i, slot, &how, pod, TURN_CSR);
+}
+
+void istiod_turn_cancel(struct istiod_turn **turn)
+{
+	struct istiod_turn *t = take(*turn);
+
+	if (!t)
+		return;
+	turnstile_leave(t->istiod->turnstile, &t->turn);
+	free(t);
+}
+
+/* --- life --- */
 
 struct istiod *istiod_new(
     struct loop *l, struct rpc *r, struct priv *p, const struct istiod_options *o, unsigned index)
 {
+	static const struct turnstile_events events = {on_ready_asked, on_granted, on_hasty};
 	struct istiod *i = mem_zalloc(sizeof(*i));
+	const struct turnstile_options pace = {o->opens_per_second, o->opens_burst};
 
-	assert(o->connections >= 1 && o->connections <= CONNECTIONS_MAX);
-	i->loop = l;
-	i->rpc = r;
 	i->options = *o;
 	snprintf(i->trust_domain, sizeof(i->trust_domain), "%s", o->trust_domain);
+	i->turnstile = turnstile_new(l, &pace, &events, i);
+	i->pool = pool_new(l, r, &i->options, on_pool_changed, i);
 	if (!strcmp(o->root, "SYSTEM")) {
-		connect_with_roots(i);
+		pool_connect(i->pool, NULL);
 	} else {
 		err_set(&i->why_not, ERR_UNAVAILABLE, "root certificate: not read yet");
 		i->root = priv_follow(p, PRIV_FOLLOW_ROOT, NULL, index, on_root, i);
@@ -179,11 +177,9 @@ void istiod_free(struct istiod **istiod)
 
 	if (!i)
 		return;
-	assert(!i->turns);
 	priv_unfollow(&i->root);
-	loop_timer_stop(&i->grant);
-	for (unsigned n = 0; n < i->options.connections; n++)
-		rpc_channel_free(&i->connections[n].channel);
+	turnstile_free(&i->turnstile);
+	pool_free(&i->pool);
 	free(i->roots_pem);
 	free(i);
 }
@@ -206,31 +202,7 @@ void istiod_learn_trust_domain(struct istiod *i, const char *trust_domain)
 	log_info(i->options.name, "trust domain: %s", i->trust_domain);
 }
 
-void istiod_turn(struct istiod *i, struct istiod_turn **slot, const struct uuid *pod,
-    istiod_granted granted, void *ctx)
-{
-	struct istiod_turn *t = mem_zalloc(sizeof(*t));
-
-	t->istiod = i;
-	t->slot = slot;
-	t->pod = *pod;
-	t->granted = granted;
-	t->ctx = ctx;
-	*slot = t;
-	DL_APPEND(i->turns, t);
-	schedule(i);
-}
-
-void istiod_turn_cancel(struct istiod_turn **turn)
-{
-	struct istiod_turn *t = take(*turn);
-
-	if (!t)
-		return;
-	DL_DELETE(t->istiod->turns, t);
-	schedule(t->istiod);
-	free(t);
-}
+/* --- streams --- */
 
 /* Not mem_printf(): vasprintf leaves copies of what it formats in freed memory. */
 static char *bearer_of(const char *token)
@@ -256,7 +228,7 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 	    .headers = headers,
 	    .nheaders = bearer ? 2 : 1,
 	    .deadline_ms = deadline_ms,
-	    .wait_for_ready = true,
+	    .wait_for_ready = deadline_ms > 0,
 	};
 	int failed = rpc_open(c, slot, &call, ev, ctx, e);
 
@@ -264,31 +236,35 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 	return failed ? err_wrap(e, "%s", i->options.name) : 0;
 }
 
-static json_t *dump_connections(const struct istiod *i, bool *failing)
+void istiod_lease(struct istiod *i, struct istiod_lease **slot, const struct rpc_channel *c,
+    istiod_move move, void *ctx)
 {
-	json_t *all = json_array();
+	pool_lease(i->pool, slot, c, move, ctx);
+}
 
-	for (unsigned n = 0; i->connectable && n < i->options.connections; n++) {
-		enum rpc_channel_state s = rpc_channel_state(i->connections[n].channel);
+void istiod_lease_end(struct istiod_lease **l)
+{
+	pool_lease_end(l);
+}
 
-		*failing |= s == RPC_TRANSIENT_FAILURE;
-		json_array_append_new(all, json_pack("{s:s}", "state", rpc_channel_state_name(s)));
-	}
-	return all;
+void istiod_blame(struct istiod *i, const struct uuid *pod, const char *why)
+{
+	pool_blame(i->pool, pod, why);
+}
+
+/* --- what is known --- */
+
+const char *istiod_why_not(const struct istiod *i)
+{
+	return i->why_not.code ? i->why_not.msg : pool_why_not(i->pool);
 }
 
 json_t *istiod_dump(const struct istiod *i)
 {
 	const struct istiod_options *o = &i->options;
-	char why_not[ERR_MSG_SIZE];
-	bool failing = false;
-	json_t *connections = dump_connections(i, &failing);
 
-	snprintf(why_not, sizeof(why_not), "%s", i->why_not.msg);
-	if (!*why_not && failing)
-		snprintf(why_not, sizeof(why_not), "cannot connect to %s as %s", o->address,
-		    o->server_name);
-	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s}", "name", o->name, "address", o->address,
-	    "root", o->root, "trust_domain", i->trust_domain, "connections", connections, "why_not",
-	    why_not);
+	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:i, s:s}", "name", o->name, "address",
+	    o->address, "root", o->root, "trust_domain", i->trust_domain, "connections",
+	    pool_dump(i->pool), "waiting", (int)turnstile_waiting(i->turnstile), "why_not",
+	    istiod_why_not(i));
 }

@@ -1,9 +1,11 @@
 /* istiod.h - one control plane of the node's configuration: roots, server name, connections.
  *
  * The root certificate is followed; a changed one makes new channels for new streams while old
- * streams live on with theirs.  Streams are opened by turns, which is where they wait for the root
- * and (later) for their place in the queue.  No client certificate is ever presented: it would win
- * over the pod's token (istio-agent.md 13.2).
+ * streams live on with theirs.  Streams are opened by turns: there they wait for the root, for the
+ * connection and for their place in the queue (turnstile.h).  A stream that stays holds a lease and
+ * is told to move when istiod wants its connection gone (pool.h).  Two control planes share
+ * nothing.  No client certificate is ever presented: it would win over the pod's token
+ * (istio-agent.md 13.2).
  */
 #pragma once
 #include "../base/rpc_channel.h"
@@ -11,6 +13,7 @@
 #include <jansson.h>
 
 struct istiod;
+struct istiod_lease;
 struct istiod_turn;
 struct loop;
 struct priv;
@@ -23,7 +26,10 @@ struct istiod_options {
 	const char *server_name;
 	const char *trust_domain; /* "": the first one that a certificate names */
 	const char *cluster_id, *mesh_id;
-	unsigned connections; /* 1..16 */
+	unsigned connections;      /* 1..16 */
+	unsigned opens_per_second; /* streams opened, 1..1000; below the smallest istiod's limit */
+	unsigned opens_burst;      /* 1..1000 */
+	unsigned unread_stream_s;  /* how long an Envoy may leave a full queue unread */
 };
 
 struct istiod *istiod_new(
@@ -37,15 +43,31 @@ void istiod_learn_trust_domain(
 
 /* `c` is valid during the callback: open the stream there. */
 typedef void (*istiod_granted)(void *ctx, struct rpc_channel *c);
-/* A turn to open one stream for this pod (its streams stay on one connection). */
+/* A turn to open one stream for this pod (its streams stay on one connection).  A turn waits as
+ * long as it takes. */
 void istiod_turn(struct istiod *i, struct istiod_turn **slot, const struct uuid *pod,
+    istiod_granted granted, void *ctx);
+/* The same for a request for a certificate, which goes first. */
+void istiod_csr_turn(struct istiod *i, struct istiod_turn **slot, const struct uuid *pod,
     istiod_granted granted, void *ctx);
 void istiod_turn_cancel(struct istiod_turn **t);
 
 /* rpc_open() with what every stream to istiod carries: clusterid and, unless it is NULL, the token.
- */
+ * Without a deadline it fails at once if the connection broke since the turn was granted. */
 int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slot,
     const char *method, const char *token, unsigned deadline_ms, const struct rpc_events *ev,
     void *ctx, struct err *e);
 
-json_t *istiod_dump(const struct istiod *i); /* name, address, root, connections[].state, why_not */
+/* The connection goes: end the stream and take a turn.  The lease is over, its slot NULL. */
+typedef void (*istiod_move)(void *ctx);
+/* For a stream just opened on `c` that is to stay; ended by its owner when the stream ends. */
+void istiod_lease(struct istiod *i, struct istiod_lease **slot, const struct rpc_channel *c,
+    istiod_move move, void *ctx);
+void istiod_lease_end(struct istiod_lease **l);
+/* This pod did harm to the connection that it shares; twice: it gets one of its own for 10 min. */
+void istiod_blame(struct istiod *i, const struct uuid *pod, const char *why);
+
+/* Why no stream can be opened; "" if one can.  Valid until something changes. */
+const char *istiod_why_not(const struct istiod *i);
+/* name, address, root, trust_domain, connections[{state, streams, quarantine}], waiting, why_not */
+json_t *istiod_dump(const struct istiod *i);

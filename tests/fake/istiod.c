@@ -17,6 +17,14 @@ struct istiod_turn {
 	void *ctx;
 };
 
+struct istiod_lease {
+	struct istiod_lease *prev, *next;
+	struct istiod *istiod;
+	struct istiod_lease **slot;
+	istiod_move move;
+	void *ctx;
+};
+
 struct istiod {
 	struct loop *loop;
 	struct istiod_options options;
@@ -26,7 +34,8 @@ struct istiod {
 	char trust_domain[256];
 	const char *refusal;
 	char *token;
-	int opened;
+	struct istiod_lease *leases;
+	int opened, blamed;
 	bool held;
 };
 
@@ -76,7 +85,7 @@ void istiod_free(struct istiod **istiod)
 
 	if (!i)
 		return;
-	assert(!i->turns);
+	assert(!i->turns && !i->leases);
 	if (i->channel)
 		rpc_channel_free(&i->channel);
 	mem_wipe_free(i->token);
@@ -115,6 +124,12 @@ void istiod_turn(struct istiod *i, struct istiod_turn **slot, const struct uuid 
 	schedule(i);
 }
 
+void istiod_csr_turn(struct istiod *i, struct istiod_turn **slot, const struct uuid *pod,
+    istiod_granted granted, void *ctx)
+{
+	istiod_turn(i, slot, pod, granted, ctx);
+}
+
 void istiod_turn_cancel(struct istiod_turn **turn)
 {
 	struct istiod_turn *t = take(*turn);
@@ -145,7 +160,7 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 	    .headers = headers,
 	    .nheaders = token ? 2 : 1,
 	    .deadline_ms = deadline_ms,
-	    .wait_for_ready = true};
+	    .wait_for_ready = deadline_ms > 0};
 
 	i->opened++;
 	mem_wipe_free(i->token);
@@ -155,6 +170,38 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 
 	mem_wipe_free(bearer);
 	return failed;
+}
+
+void istiod_lease(struct istiod *i, struct istiod_lease **slot, const struct rpc_channel *c,
+    istiod_move move, void *ctx)
+{
+	struct istiod_lease *l = mem_zalloc(sizeof(*l));
+
+	assert(!*slot && c == i->channel);
+	*l = (struct istiod_lease){.istiod = i, .slot = slot, .move = move, .ctx = ctx};
+	DL_APPEND(i->leases, l);
+	*slot = l;
+}
+
+void istiod_lease_end(struct istiod_lease **lease)
+{
+	struct istiod_lease *l = take(*lease);
+
+	if (!l)
+		return;
+	DL_DELETE(l->istiod->leases, l);
+	free(l);
+}
+
+void istiod_blame(struct istiod *i, const struct uuid *pod, const char *why)
+{
+	(void)pod, (void)why;
+	i->blamed++;
+}
+
+const char *istiod_why_not(const struct istiod *i)
+{
+	return i->held ? "held by the test" : "";
 }
 
 json_t *istiod_dump(const struct istiod *i)
@@ -197,4 +244,28 @@ const char *fake_istiod_token(const struct istiod *i)
 void fake_istiod_refuse(struct istiod *i, const char *why)
 {
 	i->refusal = why;
+}
+
+int fake_istiod_leases(const struct istiod *i)
+{
+	const struct istiod_lease *l;
+	int n;
+
+	DL_COUNT(i->leases, l, n);
+	return n;
+}
+
+void fake_istiod_move(struct istiod *i)
+{
+	struct istiod_lease *l = i->leases;
+	istiod_move move = l->move;
+	void *ctx = l->ctx;
+
+	istiod_lease_end(l->slot);
+	move(ctx);
+}
+
+int fake_istiod_blamed(const struct istiod *i)
+{
+	return i->blamed;
 }

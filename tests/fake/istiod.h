@@ -18,3 +18,8 @@ int fake_istiod_opened(const struct istiod *i);
 const char *fake_istiod_token(const struct istiod *i);
 /* Fail every istiod_open() with this text; NULL: work again. */
 void fake_istiod_refuse(struct istiod *i, const char *why);
+
+/* Streams that hold a lease, and the end of the oldest one's: its connection goes. */
+int fake_istiod_leases(const struct istiod *i);
+void fake_istiod_move(struct istiod *i);
+int fake_istiod_blamed(const struct istiod *i); /* calls of istiod_blame() */

@@ -46,7 +46,8 @@ struct rpc_channel {
 	rpc_channel_changed changed;
 	void *ctx;
 	enum rpc_channel_state state, told;
-	bool freed;
+	bool freed, scripted; /* scripted: the test says what state it has */
+	unsigned connects;
 	struct rpc_channel *prev, *next;
 };
 
@@ -469,6 +470,15 @@ enum rpc_channel_state rpc_channel_state(const struct rpc_channel *c)
 	return c->told;
 }
 
+void rpc_channel_connect(struct rpc_channel *c)
+{
+	must(!c->freed, "a channel is used after its end");
+	c->connects++;
+	if (!c->scripted)
+		c->state = RPC_READY;
+	wake(c->rpc);
+}
+
 void rpc_channel_free(struct rpc_channel **cp)
 {
 	struct rpc_channel *c = *cp;
@@ -639,8 +649,14 @@ bool fake_rpc_channel_freed(const struct rpc_channel *c)
 
 void fake_rpc_channel_set(struct rpc_channel *c, enum rpc_channel_state s)
 {
+	c->scripted = true;
 	c->state = s;
 	wake(c->rpc);
+}
+
+unsigned fake_rpc_connects(const struct rpc_channel *c)
+{
+	return c->connects;
 }
 
 void fake_rpc_push(struct rpc_stream *s, const void *data, size_t len)

@@ -31,7 +31,9 @@ unsigned fake_rpc_channels(const struct rpc *r);
 struct rpc_channel *fake_rpc_channel(const struct rpc *r, unsigned i);
 const struct rpc_channel_options *fake_rpc_channel_options(const struct rpc_channel *c);
 bool fake_rpc_channel_freed(const struct rpc_channel *c);
-void fake_rpc_channel_set(struct rpc_channel *c, enum rpc_channel_state s); /* `changed` follows */
+/* `changed` follows.  A channel without it is READY as soon as rpc_channel_connect() was called. */
+void fake_rpc_channel_set(struct rpc_channel *c, enum rpc_channel_state s);
+unsigned fake_rpc_connects(const struct rpc_channel *c); /* calls of rpc_channel_connect() */
 
 /* --- either side: what the peer does --- */
 void fake_rpc_push(struct rpc_stream *s, const void *data, size_t len); /* a message to the code */

@@ -80,6 +80,9 @@ static void test_defaults(void **state)
 	assert_string_equal(c.planes[0].cluster_id, "Kubernetes");
 	assert_string_equal(c.planes[0].mesh_id, "");
 	assert_int_equal(c.planes[0].connections, 2);
+	assert_int_equal(c.planes[0].opens_per_second, 20);
+	assert_int_equal(c.planes[0].opens_burst, 5);
+	assert_int_equal(c.planes[0].unread_stream_s, 15);
 	config_clear(&c);
 	assert_null(c.planes);
 	config_clear(&c);
@@ -185,7 +188,8 @@ static void test_planes(void **state)
 	assert_int_equal(
 	    load(&c,
 		PLANE "    root: SYSTEM\n    server_name: sn\n    trust_domain: td.example\n"
-		      "    cluster_id: c1\n    connections: 16\n"
+		      "    cluster_id: c1\n    connections: 16\n    opens_per_second: 1000\n"
+		      "    opens_burst: 1\n    unread_stream_s: 60\n"
 		      "  - {name: b, address: '[::1]:1', mesh_id: m, trust_domain: x}\n"
 		      "  - {name: c, address: localhost:65535}\n",
 		&e, NULL),
@@ -197,6 +201,9 @@ static void test_planes(void **state)
 	assert_string_equal(c.planes[0].mesh_id, "td.example"); /* as Istio's charts have it */
 	assert_string_equal(c.planes[0].cluster_id, "c1");
 	assert_int_equal(c.planes[0].connections, 16);
+	assert_int_equal(c.planes[0].opens_per_second, 1000);
+	assert_int_equal(c.planes[0].opens_burst, 1);
+	assert_int_equal(c.planes[0].unread_stream_s, 60);
 	assert_string_equal(c.planes[1].server_name, "::1");
 	assert_string_equal(c.planes[1].mesh_id, "m");
 	assert_string_equal(c.planes[2].server_name, "istiod.istio-system.svc"); /* §0 item 9 */
@@ -234,6 +241,9 @@ static void test_bad_planes(void **state)
 	    "adress: a:1", "line 4: control_planes[0]: adress: no such key; nearest: address");
 	plane_fails("connections: 0", "a number from 1 to 16");
 	plane_fails("connections: 17", "a number from 1 to 16");
+	plane_fails("opens_per_second: 0", "a number from 1 to 1000");
+	plane_fails("opens_burst: 1001", "a number from 1 to 1000");
+	plane_fails("unread_stream_s: 0", "a number from 1 to 3600");
 	plane_fails("trust_domain: Cluster.Local", "a trust domain");
 	plane_fails("server_name: 'a b'", "a DNS name");
 	plane_fails("root: {a: b}", "one value");

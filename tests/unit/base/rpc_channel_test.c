@@ -121,6 +121,27 @@ static void test_wait_for_ready(void **state)
 	rig_end(&r);
 }
 
+/* Asked once, without a stream; while there is no server it tries again and again by itself. */
+static void test_connects_when_asked(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct served late;
+
+	rig_begin(&r);
+	served_begin(
+	    &late, &r, &(struct rpc_server_options){.max_message = 1000, .max_streams = 10});
+	rpc_channel_free(&r.channel);
+	r.channel = rig_channel(&r, late.path, 0);
+	rpc_channel_connect(r.channel);
+	WAIT(&r, saw(&r, RPC_TRANSIENT_FAILURE));
+	rig_settle(&r, 500);
+	served_listen(&late);
+	WAIT(&r, saw(&r, RPC_READY));
+	served_end(&late);
+	rig_end(&r);
+}
+
 /* Different shards: connections of their own; the same shard: one. */
 static void test_shards(void **state)
 {
@@ -298,6 +319,7 @@ int main(void)
 	    cmocka_unit_test(test_connectivity),
 	    cmocka_unit_test(test_a_quick_reconnect_is_not_missed),
 	    cmocka_unit_test(test_wait_for_ready),
+	    cmocka_unit_test(test_connects_when_asked),
 	    cmocka_unit_test(test_shards),
 	    cmocka_unit_test(test_streams_outlive_their_channel),
 	    cmocka_unit_test(test_free_inside_events),
