@@ -110,6 +110,9 @@ static const struct row rows[] = {
 	"pause between two certificates of one service account", NULL, NULL, 1, DAY, false},
     {"certificate_linger_s", NUMBER, AT(certificate_linger_s), "300",
 	"how long a certificate is kept after its last pod", NULL, NULL, 0, DAY, false},
+    {"csr_per_second", NUMBER, AT(csr_per_second), "10",
+	"certificates asked of one control plane, with bursts of twice as many", NULL, NULL, 1, 100,
+	false},
     {"check", BOOLEAN, AT(check), "false", "read the configuration, say so, end", NULL, NULL, 0, 0,
 	true},
 };
