@@ -253,6 +253,7 @@ static void make_planes(struct agent *a)
 	    .version = AGENTD_VERSION,
 	    .ttl_min_s = c->secret_ttl_min_s,
 	    .ttl_max_s = c->secret_ttl_max_s,
+	    .scope_pod = !strcmp(c->certificate_scope, "pod"),
 	};
 }
 

@@ -53,6 +53,11 @@ static bool is_family(const char *s)
 	return !strcmp(s, "ipv4") || !strcmp(s, "ipv6");
 }
 
+static bool is_scope(const char *s)
+{
+	return !strcmp(s, "service-account") || !strcmp(s, "pod");
+}
+
 static bool is_trust_domain(const char *s)
 {
 	struct identity id;
@@ -110,6 +115,9 @@ static const struct row rows[] = {
 	"pause between two certificates of one service account", NULL, NULL, 1, DAY, false},
     {"certificate_linger_s", NUMBER, AT(certificate_linger_s), "300",
 	"how long a certificate is kept after its last pod", NULL, NULL, 0, DAY, false},
+    {"certificate_scope", TEXT, AT(certificate_scope), "service-account",
+	"who shares a certificate; pod: nobody, and no pod can ask otherwise", is_scope,
+	"service-account or pod", 0, 0, false},
     {"csr_per_second", NUMBER, AT(csr_per_second), "10",
 	"certificates asked of one control plane, with bursts of twice as many", NULL, NULL, 1, 100,
 	false},

@@ -27,6 +27,7 @@ struct node_context {
 	bool ipv6;                    /* family of the placeholder address while none is known */
 	const char *version;          /* agentd's, shown as AGENTD_VERSION; never ISTIO_VERSION */
 	int64_t ttl_min_s, ttl_max_s; /* bounds of SECRET_TTL (1 h, 24 h) */
+	bool scope_pod;               /* no pod shares its certificate */
 };
 
 struct node_settings {

@@ -308,7 +308,8 @@ static void set_defaults(struct node_env *n, const struct node_context *c)
 	int64_t day = 24LL * 3600, ttl = day < c->ttl_max_s ? day : c->ttl_max_s;
 
 	*n = (struct node_env){
-	    .settings = {.ttl_s = ttl > c->ttl_min_s ? ttl : c->ttl_min_s,
+	    .settings = {.scope_pod = c->scope_pod,
+		.ttl_s = ttl > c->ttl_min_s ? ttl : c->ttl_min_s,
 		.ratio = 0.5,
 		.jitter = 0.01,
 		.delta_xds = true,

@@ -239,9 +239,12 @@ static int read_drain(struct node_reader *r, const struct node_key *row, const c
 	return 0;
 }
 
+/* A pod may ask for more than the node does, never for less (security-rules.md 2). */
 static int read_scope(struct node_reader *r, const struct node_key *row, const char *key,
     const char *value, struct err *e)
 {
+	if (r->context->scope_pod)
+		return strcmp(value, "pod") != 0 ? node_refuse(key, value, "pod", e) : 0;
 	r->out->settings.scope_pod = !strcmp(value, "pod");
 	return read_one_of(r, row, key, value, e);
 }

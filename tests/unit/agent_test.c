@@ -279,6 +279,37 @@ static void two_pods_of_one_account_share_one_csr(void **state)
 	end(&w);
 }
 
+static void a_pod_may_have_a_certificate_of_its_own(void **state)
+{
+	static const char own[] = "annotations: {agentd.node.mesh/scope: pod}\n";
+	struct world w;
+	struct rpc_stream *secrets[2];
+	auto_free char *jwt_a = token_for(UID_A, "web"), *jwt_b = token_for(UID_B, "web");
+	int key;
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", own);
+	manifest(&w, UID_B, "web-1", own);
+	fake_priv_added(w.priv, &w.a, NULL);
+	fake_priv_added(w.priv, &w.b, NULL);
+	fake_loop_advance(w.loop, 0);
+	secrets[0] = ask_secret(&w, 0, "default");
+	secrets[1] = ask_secret(&w, 1, "default");
+	give_token(&w, &w.a, UID_A, "web");
+	give_token(&w, &w.b, UID_B, "web");
+	fake_loop_advance(w.loop, 100);
+	assert_int_equal(fake_rpc_opened(w.rpc), 2);
+	key = fake_x509_keys();
+	answer_csr(&w, csr_of(&w, 0, jwt_a), key - 1, "ROOT one");
+	assert_int_equal(fake_rpc_sent(secrets[0]), 1);
+	assert_int_equal(fake_rpc_sent(secrets[1]), 0); /* not its neighbour's */
+	answer_csr(&w, csr_of(&w, 1, jwt_b), key, "ROOT one");
+	assert_int_equal(fake_rpc_sent(secrets[1]), 1);
+	assert_int_equal(fake_rpc_sent(secrets[0]), 1);
+	end(&w);
+}
+
 enum { MANY = 60 };
 
 /* Answers all CSRs that were sent since. */
@@ -457,6 +488,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_pod_gets_directory_bootstrap_and_secret),
 	    cmocka_unit_test(two_pods_of_one_account_share_one_csr),
+	    cmocka_unit_test(a_pod_may_have_a_certificate_of_its_own),
 	    cmocka_unit_test(after_a_suspend_all_are_renewed_at_the_pace),
 	    cmocka_unit_test(a_token_of_another_pod_or_account_opens_nothing),
 	    cmocka_unit_test(a_refused_environment_starts_nothing),

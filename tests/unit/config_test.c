@@ -71,6 +71,8 @@ static void test_defaults(void **state)
 	assert_int_equal(c.secret_ttl_max_s, 86400);
 	assert_int_equal(c.certificate_reissue_min_s, 300);
 	assert_int_equal(c.certificate_linger_s, 300);
+	assert_string_equal(c.certificate_scope, "service-account");
+	assert_int_equal(c.csr_per_second, 10);
 	assert_int_equal(c.nplanes, 1);
 	assert_string_equal(c.planes[0].name, "istiod");
 	assert_string_equal(c.planes[0].address, "istiod.istio-system.svc:15012");
@@ -140,6 +142,8 @@ static void test_flags_win(void **state)
 static void test_bad_flags(void **state)
 {
 	(void)state;
+	flag_fails("--certificate-scope", "node", "service-account or pod");
+	flag_fails("--csr-per-second", "0", "1 to 100");
 	flag_fails("--log-levle", "debug", "--log-levle: no such flag; nearest: --log-level");
 	flag_fails("--log_level", "debug", "nearest: --log-level");
 	flag_fails("log-level", "debug", "nearest: --log-level");

@@ -365,6 +365,24 @@ static void test_scope(void **state)
 	assert_non_null(strstr(f->e.msg, "agentd.node.mesh/scope"));
 }
 
+/* security-rules.md 2: lowering it is the node's alone. */
+static void test_scope_of_the_node(void **state)
+{
+	struct fixture *f = *state;
+	struct node_context c = node_rig_context;
+
+	c.scope_pod = true;
+	assert_non_null(make_in(f, &c));
+	assert_true(settings(f)->scope_pod);
+	put(f->pod.annotations, "agentd.node.mesh/scope", "pod");
+	assert_non_null(make_in(f, &c));
+	assert_true(settings(f)->scope_pod);
+	put(f->pod.annotations, "agentd.node.mesh/scope", "service-account");
+	assert_null(make_in(f, &c));
+	assert_non_null(strstr(f->e.msg, "agentd.node.mesh/scope"));
+	assert_non_null(strstr(f->e.msg, "allowed: pod"));
+}
+
 /* --- class: ports --- */
 
 static void test_ports(void **state)
@@ -637,6 +655,7 @@ int main(void)
 	    TEST(concurrency),
 	    TEST(key_type),
 	    TEST(scope),
+	    TEST(scope_of_the_node),
 	    TEST(ports),
 	    TEST(ignored_and_unsupported),
 	    TEST(empty_is_unset),

@@ -57,12 +57,17 @@ void put(json_t *map, const char *key, const char *value)
 	assert_int_equal(json_object_set_new(map, key, json_string(value)), 0);
 }
 
-struct node *make(struct fixture *f)
+struct node *make_in(struct fixture *f, const struct node_context *c)
 {
 	f->e = (struct err){0};
 	node_free(&f->node);
-	f->node = node_new(&f->pod, &node_rig_context, &f->e);
+	f->node = node_new(&f->pod, c, &f->e);
 	return f->node;
+}
+
+struct node *make(struct fixture *f)
+{
+	return make_in(f, &node_rig_context);
 }
 
 /* A fresh node of the fixture with one more key; the key is taken away again. */

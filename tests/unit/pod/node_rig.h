@@ -23,6 +23,7 @@ int node_rig_teardown(void **state);
 
 void put(json_t *map, const char *key, const char *value);
 struct node *make(struct fixture *f); /* the node of the pod as it is; NULL: refused */
+struct node *make_in(struct fixture *f, const struct node_context *c);
 /* A fresh node of the pod with one more key; the key is taken away again. */
 struct node *with(struct fixture *f, const char *key, const char *value);
 void accepted(struct fixture *f, const char *key, const char *value);
