@@ -132,7 +132,7 @@ static void move_soon(struct connection *c)
 	if (!n)
 		return;
 	if (pace_ms > c->grace_ms / n)
-		pace_ms = c->grace_ms / n;
+		pace_ms = c->grace_ms > n ? c->grace_ms / n : c->grace_ms > 0;
 	loop_timer_in(c->pool->loop, &c->move, pace_ms, on_move, c);
 	c->grace_ms -= pace_ms;
 }
