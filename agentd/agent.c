@@ -20,6 +20,7 @@
 #include "priv/priv.h"
 #include "security/ca_client.h"
 #include "security/cert_cache.h"
+#include "security/crl.h"
 #include "security/istiod.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -144,6 +145,14 @@ static json_t *dump_xds(void *ctx)
 	return json_pack("{s:o}", "xds", all);
 }
 
+static json_t *dump_plane(const struct plane *p)
+{
+	json_t *o = istiod_dump(p->istiod);
+
+	json_object_set_new(o, "crl", crl_dump(p->crl));
+	return o;
+}
+
 static json_t *dump_status(void *ctx)
 {
 	struct agent *a = ctx;
@@ -151,7 +160,7 @@ static json_t *dump_status(void *ctx)
 	unsigned ready = 0, total = 0;
 
 	for (size_t i = 0; i < a->shared.node.nplanes; i++)
-		json_array_append_new(planes, istiod_dump(a->shared.planes[i].istiod));
+		json_array_append_new(planes, dump_plane(&a->shared.planes[i]));
 	for (struct pod *p = pod_first(a->pods); p; p = p->next, total++)
 		ready += p->ready;
 	return json_pack("{s:s, s:I, s:s, s:i, s:i, s:o, s:o}", "version", AGENTD_VERSION,
@@ -224,6 +233,17 @@ static void on_broker_lost(void *ctx)
 	loop_stop(a->shared.loop);
 }
 
+/* Of any control plane: to the pods of another one it is no change. */
+static void on_crl(void *ctx, const char *pem)
+{
+	struct agent *a = ctx;
+
+	(void)pem;
+	for (struct pod *p = pod_first(a->pods); p; p = p->next)
+		if (p->services)
+			agent_pod_trust_changed(p->services);
+}
+
 static void make_planes(struct agent *a)
 {
 	const struct config *c = a->config;
@@ -240,6 +260,7 @@ static void make_planes(struct agent *a)
 		    istiod_new(a->shared.loop, a->shared.rpc, a->shared.priv, o, (unsigned)i);
 		p->ca = ca_client_new(a->shared.loop, p->istiod, (unsigned)c->csr_per_second);
 		p->certs = cert_cache_new(a->shared.loop, p->istiod, p->ca, &certs);
+		p->crl = crl_new(a->shared.priv, (unsigned)i, o->name, on_crl, a);
 		a->node_planes[i] = (struct node_plane){
 		    o->address, o->server_name, o->trust_domain, o->cluster_id, o->mesh_id};
 	}
@@ -318,6 +339,7 @@ void agent_free(struct agent **agent)
 	stop_all_pods(a);
 	pod_registry_free(&a->pods);
 	for (size_t i = 0; i < a->shared.node.nplanes; i++) {
+		crl_free(&a->shared.planes[i].crl);
 		cert_cache_free(&a->shared.planes[i].certs);
 		ca_client_free(&a->shared.planes[i].ca);
 		istiod_free(&a->shared.planes[i].istiod);

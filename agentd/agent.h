@@ -5,6 +5,7 @@
  *   netns learned   uds -> node addresses, bootstrap
  *   certificate     cert_cache -> sds_server
  *   root changed    cert_cache -> root-cert.pem of the pod
+ *   CRL changed     crl -> sds_server
  *   call            rpc_server -> sds_server | xds_proxy
  *   pod goes        the exact reverse of its appearance
  */

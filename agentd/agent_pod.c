@@ -20,6 +20,7 @@
 #include "proxy/uds.h"
 #include "proxy/xds_proxy.h"
 #include "security/cert_cache.h"
+#include "security/crl.h"
 #include "security/istiod.h"
 #include "security/token.h"
 #include <string.h>
@@ -72,6 +73,12 @@ static int read_token(struct pod_services *s, const struct priv_content *c, stru
 		return err_wrap(e, "token");
 	}
 	return token_parse(&s->token, c->data, c->size, e);
+}
+
+void agent_pod_trust_changed(struct pod_services *s)
+{
+	if (s->sds)
+		sds_server_set_trust(s->sds, NULL, crl_pem(plane_of(s)->crl));
 }
 
 static void on_cert(void *ctx, struct cert *c, const char *why_not)
@@ -173,7 +180,8 @@ static void on_directory(void *ctx, const struct err *e)
 	if (e)
 		return pod_set_ready(s->pod, e);
 	write_bootstrap(s);
-	s->sds = sds_server_new(s->pod->label);
+	s->sds = sds_server_new(a->loop, s->pod->label);
+	agent_pod_trust_changed(s);
 	s->xds = xds_proxy_new(s->pod, s->node, plane_of(s)->istiod, valid_token, s);
 	s->token_follow = priv_follow(a->priv, PRIV_FOLLOW_TOKEN, &s->pod->uid, 0, on_token, s);
 	s->server = rpc_server_new(a->rpc, &options, on_call, s);

@@ -9,6 +9,7 @@
 
 struct ca_client;
 struct cert_cache;
+struct crl;
 struct err;
 struct istiod;
 struct loop;
@@ -21,6 +22,7 @@ struct plane {
 	struct istiod *istiod;
 	struct ca_client *ca;
 	struct cert_cache *certs;
+	struct crl *crl;
 };
 
 /* What all pods share; agent.c owns it. */
@@ -39,6 +41,9 @@ struct pod_services *agent_pod_start(
 /* Ends the services; the directory and its sockets stay for agent_pod_start() or priv_pod_remove().
  */
 void agent_pod_stop(struct pod_services **s);
+
+/* The revocation list of a control plane changed. */
+void agent_pod_trust_changed(struct pod_services *s);
 
 json_t *agent_pod_dump(const struct pod_services *s);     /* for /pods */
 json_t *agent_pod_dump_xds(const struct pod_services *s); /* for /xds */

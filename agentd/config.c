@@ -130,7 +130,7 @@ static const char planes_key[] = "control_planes";
 
 /* Flags of `agentd` itself, often looked for in the file. */
 static const char *const broker_flags[] = {
-    "run", "manifests", "config", "root_file", "cgroup_root", "worker_user", "max_pods"};
+    "run", "manifests", "config", "root_file", "crl_file", "cgroup_root", "worker_user", "max_pods"};
 
 static unsigned min3(unsigned a, unsigned b, unsigned c)
 {

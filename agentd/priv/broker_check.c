@@ -201,15 +201,15 @@ static void check_manifests(struct table *t)
 		row(t, OK, "manifests", "%s", dir);
 }
 
-static void check_roots(struct table *t)
+static void check_plane_files(struct table *t, const char *const *files, const char *kind)
 {
 	for (unsigned i = 0; i < PRIV_PLANES_MAX; i++) {
-		const char *file = t->o->root_files[i];
+		const char *file = files[i];
 		struct broker_content c;
 		char dir[PATH_MAX], what[32];
 		if (!file)
 			continue;
-		snprintf(what, sizeof(what), "root file %u", i);
+		snprintf(what, sizeof(what), "%s file %u", kind, i);
 		snprintf(dir, sizeof(dir), "%.*s/", (int)(strrchr(file, '/') - file), file);
 		broker_file_read(
 		    &(struct broker_place){.dir = dir, .name = strrchr(file, '/') + 1}, &c);
@@ -281,7 +281,8 @@ int broker_check(const struct broker_options *o)
 	check_file_systems(&t);
 	check_swap(&t);
 	check_manifests(&t);
-	check_roots(&t);
+	check_plane_files(&t, o->root_files, "root");
+	check_plane_files(&t, o->crl_files, "CRL");
 	check_user(&t);
 	check_worker(&t);
 	return t.problems ? 1 : 0;

@@ -28,7 +28,7 @@ enum {
 		  IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR,
 	SELF = IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT,
 	EVENT_BYTES = 4096,
-	NODE_FOLLOWS_MAX = 2 * PRIV_PLANES_MAX,
+	NODE_FOLLOWS_MAX = 3 * PRIV_PLANES_MAX,
 	ARM_ATTEMPTS = 8,
 };
 
@@ -407,18 +407,21 @@ static char *owned(char *s)
 static const char *locate(
     struct broker_follows *fs, const struct priv_request *r, struct follow *f, struct broker_why *w)
 {
+	const bool crl = r->kind == PRIV_FOLLOW_CRL;
 	const char *file, *slash;
 
 	if (r->kind == PRIV_FOLLOW_TOKEN)
 		uuid_format(&r->uid, f->sub);
-	if (r->kind != PRIV_FOLLOW_ROOT) {
+	if (r->kind != PRIV_FOLLOW_ROOT && !crl) {
 		f->top = owned(strdup(fs->options->manifests));
 		return r->kind == PRIV_FOLLOW_TOKEN ? "token" : "";
 	}
-	file = r->arg < PRIV_PLANES_MAX ? fs->options->root_files[r->arg] : NULL;
+	file = r->arg >= PRIV_PLANES_MAX ? NULL
+	       : crl                     ? fs->options->crl_files[r->arg]
+					 : fs->options->root_files[r->arg];
 	if (!file) {
-		broker_refuse(
-		    w, ENOENT, "there is no --root-file for control plane %u", (unsigned)r->arg);
+		broker_refuse(w, ENOENT, "there is no --%s-file for control plane %u",
+		    crl ? "crl" : "root", (unsigned)r->arg);
 		return NULL;
 	}
 	slash = strrchr(file, '/');

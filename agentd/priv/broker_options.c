@@ -21,12 +21,12 @@ enum {
 	RUN_SIZE_MAX = 47, /* <run>/pods/<uid>/mount/.socket.new is a unix socket's address */
 };
 
-enum kind { PATH, FILE_PATH, NAME, NUMBER, ROOT_FILE, MODE };
+enum kind { PATH, FILE_PATH, NAME, NUMBER, PLANE_FILE, MODE };
 
 struct flag {
 	const char *name, *value, *help;
 	enum kind kind;
-	size_t offset; /* PATH, FILE_PATH, NAME */
+	size_t offset; /* PATH, FILE_PATH, NAME, PLANE_FILE */
 	enum broker_mode mode;
 };
 
@@ -38,7 +38,9 @@ static const struct flag flags[] = {
     {"config", "FILE", "the worker's settings (/etc/agentd/agentd.yaml)", FILE_PATH, FIELD(config),
 	0},
     {"root-file", "INDEX=FILE", "root certificates of control plane INDEX; may be repeated",
-	ROOT_FILE, 0, 0},
+	PLANE_FILE, FIELD(root_files), 0},
+    {"crl-file", "INDEX=FILE", "revocation list of control plane INDEX; may be repeated",
+	PLANE_FILE, FIELD(crl_files), 0},
     {"cgroup-root", "DIR", "where cgroup v2 is mounted (found by itself)", PATH, FIELD(cgroup_root),
 	0},
     {"worker-user", "NAME", "user or uid the worker runs as (agentd; 1338 if there is none)", NAME,
@@ -88,9 +90,11 @@ static int check_path(const char *name, const char *path, struct broker_why *w)
 	return 0;
 }
 
-static int set_root_file(struct broker_options *o, const char *value, struct broker_why *w)
+static int set_plane_file(
+    struct broker_options *o, const struct flag *f, const char *value, struct broker_why *w)
 {
-	char number[8];
+	const char **files = (const char **)(void *)((char *)o + f->offset);
+	char number[8], name[40];
 	const char *file = strchr(value, '=');
 	long index = -1;
 
@@ -100,15 +104,16 @@ static int set_root_file(struct broker_options *o, const char *value, struct bro
 	}
 	if (index < 0)
 		return broker_refuse(w, EINVAL,
-		    "--root-file needs INDEX=FILE with an INDEX of 0 to %d, not \"%s\"",
+		    "--%s needs INDEX=FILE with an INDEX of 0 to %d, not \"%s\"", f->name,
 		    PRIV_PLANES_MAX - 1, value);
-	if (o->root_files[index])
-		return broker_refuse(w, EINVAL, "--root-file %ld is given twice", index);
-	if (check_path("root-file INDEX=", file + 1, w))
+	if (files[index])
+		return broker_refuse(w, EINVAL, "--%s %ld is given twice", f->name, index);
+	snprintf(name, sizeof(name), "%s INDEX=", f->name);
+	if (check_path(name, file + 1, w))
 		return -1;
 	if (file[strlen(file) - 1] == '/')
-		return broker_refuse(w, EINVAL, "--root-file: %s is a directory", file + 1);
-	o->root_files[index] = file + 1;
+		return broker_refuse(w, EINVAL, "--%s: %s is a directory", f->name, file + 1);
+	files[index] = file + 1;
 	return 0;
 }
 
@@ -121,8 +126,8 @@ static int set(
 	case MODE:
 		o->mode = f->mode;
 		return 0;
-	case ROOT_FILE:
-		return set_root_file(o, value, w);
+	case PLANE_FILE:
+		return set_plane_file(o, f, value, w);
 	case NUMBER:
 		if ((n = parse_number(value, MAX_PODS_LIMIT)) < 1)
 			return broker_refuse(w, EINVAL,

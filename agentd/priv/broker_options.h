@@ -12,7 +12,7 @@ struct broker_options {
 	enum broker_mode mode;
 	const char *run, *manifests, *config, *cgroup_root, *worker_user;
 	bool config_named; /* --config was given, so the file must exist */
-	const char *root_files[PRIV_PLANES_MAX];
+	const char *root_files[PRIV_PLANES_MAX], *crl_files[PRIV_PLANES_MAX]; /* NULL: none */
 	unsigned max_pods;
 	char **worker_argv; /* "agentd-worker" and what was not for us; room for one more; owned */
 	int worker_argc;

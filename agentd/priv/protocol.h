@@ -40,6 +40,7 @@ enum priv_file { PRIV_FILE_BOOTSTRAP, PRIV_FILE_ROOT, PRIV_FILE_END };
 enum priv_followed {
 	PRIV_FOLLOW_ROOT,      /* arg = index of the control plane: a PEM file */
 	PRIV_FOLLOW_TOKEN,     /* uid */
+	PRIV_FOLLOW_CRL,       /* arg = index of the control plane: a PEM file */
 	PRIV_FOLLOW_MANIFESTS, /* the directory: one PRIV_FILE for each *.yaml, then one `synced` */
 	PRIV_FOLLOWED_END
 };

@@ -7,9 +7,10 @@
  * none yet" is no version.  While a response is still queued nothing is added to it; `writable`
  * looks again, which merges all that happened meanwhile.
  *
- * A version tells its content, also to the next agentd: the serial of the leaf, a hash of the
- * roots, a word for files.  So a delta client that comes back with initial_resource_versions is
- * sent only what it has not, and a renewal does not push ROOTCA when the root is the same.
+ * A version tells its content, also to the next agentd: the serial of the leaf, a hash of roots and
+ * revocation list, a word for files.  So a delta client that comes back with
+ * initial_resource_versions is sent only what it has not, and a renewal does not push ROOTCA when
+ * the root is the same.
  *
  * File names: Envoy 1.40 watches the directory of each file for renames (a Kubernetes ..data swap
  * and rename-over are followed, files may appear later; measured), so watched_directory is left
@@ -21,6 +22,7 @@
 #include "sds_server.h"
 #include "../base/err.h"
 #include "../base/log.h"
+#include "../base/loop.h"
 #include "../base/mem.h"
 #include "../base/rpc_server.h"
 #include "../security/cert.h"
@@ -89,8 +91,10 @@ struct sds_stream {
 };
 
 struct sds_server {
+	const struct loop *loop;
 	char *subject;
 	struct cert *cert;
+	const char *roots, *crl; /* borrowed; NULL: the certificate's own; none */
 	char root_version[VERSION_SIZE];
 	char *why_not;
 	struct sds_stream *streams;
@@ -178,11 +182,17 @@ static int read_name(struct subscription *s, struct err *e)
 /* "": there is none (yet). */
 static const char *version_of(const struct sds_server *server, const struct subscription *s)
 {
+	bool expired;
+
 	if (s->kind == SECRET_FILE_CERT || s->kind == SECRET_FILE_ROOT)
 		return "file"; /* one answer is enough, Envoy watches the files */
 	if (!server->cert)
 		return "";
-	return s->kind == SECRET_ROOT ? server->root_version : server->cert->leaf.serial;
+	if (s->kind == SECRET_ROOT)
+		return server->root_version;
+	/* We are told of its end, but a request may come first when the machine wakes up. */
+	expired = loop_now_ms(server->loop) / 1000 >= server->cert->leaf.not_after;
+	return expired ? "" : server->cert->leaf.serial;
 }
 
 /* --- answers --- */
@@ -220,6 +230,11 @@ static void wipe(ProtobufCBinaryData *packed)
 	free(packed->data);
 }
 
+static const char *roots_of(const struct sds_server *server)
+{
+	return server->roots ? server->roots : server->cert->root_pem;
+}
+
 static ProtobufCBinaryData pack_secret(
     const struct sds_server *server, const struct subscription *s)
 {
@@ -228,12 +243,16 @@ static ProtobufCBinaryData pack_secret(
 	pb_roots roots =
 	    ENVOY__EXTENSIONS__TRANSPORT_SOCKETS__TLS__V3__CERTIFICATE_VALIDATION_CONTEXT__INIT;
 	bool file = s->kind == SECRET_FILE_CERT || s->kind == SECRET_FILE_ROOT;
-	pb_source first, key;
+	pb_source first, key, crl;
 
 	secret.name = s->name;
 	if (s->kind == SECRET_ROOT || s->kind == SECRET_FILE_ROOT) {
-		first = file ? file_source(s->path) : inline_source(server->cert->root_pem);
+		first = file ? file_source(s->path) : inline_source(roots_of(server));
 		roots.trusted_ca = &first;
+		if (!file && server->crl) {
+			crl = inline_source(server->crl);
+			roots.crl = &crl;
+		}
 		secret.type_case =
 		    ENVOY__EXTENSIONS__TRANSPORT_SOCKETS__TLS__V3__SECRET__TYPE_VALIDATION_CONTEXT;
 		secret.validation_context = &roots;
@@ -546,10 +565,11 @@ bool sds_server_incoming(struct sds_server *server, struct rpc_stream *call, con
 
 /* --- the server --- */
 
-struct sds_server *sds_server_new(const char *subject)
+struct sds_server *sds_server_new(const struct loop *l, const char *subject)
 {
 	struct sds_server *s = mem_zalloc(sizeof(*s));
 
+	s->loop = l;
 	s->subject = mem_strdup(subject);
 	return s;
 }
@@ -572,28 +592,43 @@ void sds_server_free(struct sds_server **server)
 }
 
 /* FNV-1a: tells contents apart, protects nothing. */
-static void hash_version(char out[VERSION_SIZE], const char *text)
+static uint64_t hash(uint64_t h, const char *text)
 {
-	uint64_t h = 0xcbf29ce484222325;
-
 	for (; *text; text++)
 		h = (h ^ (uint8_t)*text) * 0x100000001b3;
-	snprintf(out, VERSION_SIZE, "%016" PRIx64, h);
+	return h;
+}
+
+static void push(struct sds_server *s)
+{
+	struct sds_stream *st, *next;
+	uint64_t h = 0xcbf29ce484222325;
+
+	if (s->cert) {
+		h = hash(h, roots_of(s));
+		h = hash(h, s->crl ? s->crl : "");
+		snprintf(s->root_version, sizeof(s->root_version), "%016" PRIx64, h);
+	}
+	DL_FOREACH_SAFE (s->streams, st, next)
+		answer(st);
+}
+
+void sds_server_set_trust(struct sds_server *s, const char *roots, const char *crl)
+{
+	s->roots = roots;
+	s->crl = crl;
+	push(s);
 }
 
 void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_not)
 {
 	struct cert *old = s->cert;
-	struct sds_stream *st, *next;
 
 	s->cert = c ? cert_ref(c) : NULL;
 	cert_unref(&old);
 	free(s->why_not);
 	s->why_not = mem_strdup(why_not && *why_not ? why_not : NULL);
-	if (c)
-		hash_version(s->root_version, c->root_pem);
-	DL_FOREACH_SAFE (s->streams, st, next)
-		answer(st);
+	push(s);
 }
 
 static json_t *dump_names(const struct sds_stream *st)

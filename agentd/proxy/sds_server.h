@@ -1,25 +1,30 @@
 /* sds_server.h - SecretDiscoveryService of one pod: StreamSecrets, DeltaSecrets, FetchSecrets.
  *
  * It is told the certificate and never asks for it; a request for one that is not there yet waits
- * inside (never an empty secret).  Names (istio-agent.md 2.3): `default`, `ROOTCA`, `file-cert:A~B`
- * and `file-root:A` answered as file names that Envoy reads and watches itself, other plain names
- * as `default`; a name with "://" ends the stream with an error.  ACK, NACK, stale nonces and added
- * names as istio-agent.md 2.4.  At most one response is under way per stream: pushes that come
- * meanwhile are merged into one.  Limits: 64 names per stream, 4,096 bytes a name.
+ * inside (never an empty secret), and so does one for a certificate that has expired.  Names
+ * (istio-agent.md 2.3): `default`, `ROOTCA`, `file-cert:A~B` and `file-root:A` answered as file
+ * names that Envoy reads and watches itself, other plain names as `default`; a name with "://" ends
+ * the stream with an error.  ACK, NACK, stale nonces and added names as istio-agent.md 2.4.  At
+ * most one response is under way per stream: pushes that come meanwhile are merged into one.
+ * Limits: 64 names per stream, 4,096 bytes a name.
  */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
 
 struct cert;
+struct loop;
 struct rpc_stream;
 struct sds_server;
 
-struct sds_server *sds_server_new(const char *subject); /* "ns/pod", copied */
-void sds_server_free(struct sds_server **s);            /* ends its streams */
+struct sds_server *sds_server_new(const struct loop *l, const char *subject); /* "ns/pod", copied */
+void sds_server_free(struct sds_server **s);                                  /* ends its streams */
 /* Takes a reference on `c`; pushes what changed.  NULL `c`: none (yet), and what was sent stays in
  * use; `why_not` for the dump, may be NULL. */
 void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_not);
+/* What ROOTCA holds beside: `roots` instead of the certificate's own, and a revocation list; NULL:
+ * neither.  Both are borrowed until the next call.  Pushes what changed. */
+void sds_server_set_trust(struct sds_server *s, const char *roots, const char *crl);
 /* Takes the stream if the method is one of ours. */
 bool sds_server_incoming(struct sds_server *s, struct rpc_stream *st, const char *method);
 /* streams[{method, names[{name, version}]}], pushes, acks, nacks, refused, last_nack, last_refusal,

@@ -24,6 +24,7 @@ enum {
 	ELEMENTS_MAX = 64,
 	CERTS_MAX = 64, /* in one element */
 	PEM_SIZE_MAX = 256 * 1024,
+	CRL_SIZE_MAX = 1 << 20,
 	SERIAL_SIZE_MAX = 20, /* RFC 5280 4.1.2.2 */
 	CLOCK_SLACK_S = 60,
 };
@@ -49,6 +50,7 @@ OWNED(names, GENERAL_NAMES, GENERAL_NAMES_free)
 OWNED(exts, X509_EXTENSIONS, sk_X509_EXTENSION_free)
 OWNED(ext, X509_EXTENSION, X509_EXTENSION_free)
 OWNED(certs, struct stack_st_X509, free_certs)
+OWNED(crl, X509_CRL, X509_CRL_free)
 OWNED(store, X509_STORE, X509_STORE_free)
 OWNED(store_ctx, X509_STORE_CTX, X509_STORE_CTX_free)
 
@@ -238,6 +240,57 @@ char *x509_normalise_pem(const char *pem, size_t len, struct err *e)
 {
 	owned(certs) struct stack_st_X509 *certs = new_certs();
 	char *text = read_certs(certs, pem, len, CERTS_MAX, e) ? NULL : certs_text(certs, e);
+	ERR_clear_error();
+	return text;
+}
+
+/* One more list from `in` to `out`; results as read_block. */
+static int copy_crl(BIO *in, BIO *out)
+{
+	char *type = NULL, *header = NULL;
+	unsigned char *der = NULL;
+	const unsigned char *at;
+	long len;
+	if (!PEM_read_bio(in, &type, &header, &der, &len))
+		return ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE ? 0 : -1;
+	at = der;
+	bool ours = !strcmp(type, PEM_STRING_X509_CRL) && !*header;
+	owned(crl) X509_CRL *crl = ours ? d2i_X509_CRL(NULL, &at, len) : NULL;
+	bool good = crl && at == der + len && PEM_write_bio_X509_CRL(out, crl);
+	OPENSSL_free(type);
+	OPENSSL_free(header);
+	OPENSSL_free(der);
+	return good ? 1 : -1;
+}
+
+static char *crl_text(const char *pem, size_t len, struct err *e)
+{
+	owned(bio) BIO *in = BIO_new_mem_buf(pem, (int)len);
+	owned(bio) BIO *out = BIO_new(BIO_s_mem());
+	int more, n = 0;
+	if (!in || !out)
+		abort();
+	while ((more = copy_crl(in, out)) > 0)
+		if (++n > CERTS_MAX) {
+			err_set(e, ERR_INVALID, "more than %d revocation lists", CERTS_MAX);
+			return NULL;
+		}
+	if (more == 0 && n > 0)
+		return bio_text(out);
+	if (more < 0)
+		fail(e, "not a PEM revocation list");
+	else
+		err_set(e, ERR_INVALID, "no revocation list in it");
+	return NULL;
+}
+
+char *x509_normalise_crl(const char *pem, size_t len, struct err *e)
+{
+	char *text = NULL;
+	if (len > CRL_SIZE_MAX)
+		err_set(e, ERR_INVALID, "%zu bytes are more than %d", len, CRL_SIZE_MAX);
+	else
+		text = crl_text(pem, len, e);
 	ERR_clear_error();
 	return text;
 }

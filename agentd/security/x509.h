@@ -44,3 +44,5 @@ int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, st
 /* One to 64 certificates and nothing but them; normalised (what is around the PEM blocks is cut).
  */
 char *x509_normalise_pem(const char *pem, size_t len, struct err *e);
+/* The same of revocation lists ("X509 CRL"), in at most 1 MiB. */
+char *x509_normalise_crl(const char *pem, size_t len, struct err *e);

@@ -117,6 +117,7 @@ static struct cert *make_cert(void)
 
 	c->refs = 1;
 	strcpy(c->leaf.serial, "01");
+	c->leaf.not_after = INT64_MAX;
 	c->key_pem = mem_printf("%0230d", 0);
 	c->chain_pem = mem_printf("%02000d", 0);
 	c->root_pem = mem_strdup("root");
@@ -134,8 +135,9 @@ static void ask(void *ctx)
 static void measure_sds(void)
 {
 	static const struct rpc_server_options options = {.max_message = 1 << 20, .max_streams = 9};
+	struct loop *l = fake_loop();
 	struct sds x = {
-	    .loop = fake_loop(), .server = sds_server_new("ns/pod"), .request = evbuffer_new()};
+	    .loop = l, .server = sds_server_new(l, "ns/pod"), .request = evbuffer_new()};
 	struct rpc *rpc = rpc_new(x.loop);
 	struct rpc_server *server = rpc_server_new(rpc, &options, on_incoming, &x);
 	struct cert *cert = make_cert();

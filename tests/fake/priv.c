@@ -350,7 +350,7 @@ static struct priv_follow *follow_find(
 
 	DL_FOREACH (p->follows, f)
 		if (f->what == what && (what != PRIV_FOLLOW_TOKEN || pod_matches(&f->pod, pod)) &&
-		    (what != PRIV_FOLLOW_ROOT || f->plane == plane))
+		    ((what != PRIV_FOLLOW_ROOT && what != PRIV_FOLLOW_CRL) || f->plane == plane))
 			return f;
 	return NULL;
 }
@@ -390,6 +390,11 @@ void fake_priv_root(struct priv *p, unsigned plane, const char *pem)
 {
 	push_text(
 	    p, PRIV_FOLLOW_ROOT, NULL, plane, &(struct priv_content){.name = "", .data = pem});
+}
+
+void fake_priv_crl(struct priv *p, unsigned plane, const char *pem)
+{
+	push_text(p, PRIV_FOLLOW_CRL, NULL, plane, &(struct priv_content){.name = "", .data = pem});
 }
 
 void fake_priv_token(struct priv *p, const struct uuid *pod, const char *jwt)

@@ -35,6 +35,7 @@ bool fake_priv_follows(
 void fake_priv_push(struct priv *p, enum priv_followed what, const struct uuid *pod, unsigned plane,
     const struct priv_content *c);
 void fake_priv_root(struct priv *p, unsigned plane, const char *pem); /* NULL: it is gone */
+void fake_priv_crl(struct priv *p, unsigned plane, const char *pem);  /* NULL: it is gone */
 void fake_priv_token(struct priv *p, const struct uuid *pod, const char *jwt);
 void fake_priv_manifest(struct priv *p, const char *name, const char *yaml);
 void fake_priv_synced(struct priv *p);

@@ -77,6 +77,15 @@ char *x509_normalise_pem(const char *pem, size_t len, struct err *e)
 	return mem_printf("%.*s\n", (int)len, pem);
 }
 
+char *x509_normalise_crl(const char *pem, size_t len, struct err *e)
+{
+	if (strncmp(pem, "CRL", 3) != 0) {
+		err_set(e, ERR_INVALID, "not a CRL");
+		return NULL;
+	}
+	return mem_printf("%.*s\n", (int)len, pem);
+}
+
 char *fake_x509_leaf(const struct fake_leaf *l)
 {
 	return mem_printf("LEAF %s %d %s %" PRId64 " %" PRId64, l->serial, l->key, l->uri,

@@ -2,7 +2,7 @@
  *
  * The n-th key is "SECRET KEY n", its request "CSR n TYPE URI".  A leaf is the text that
  * fake_x509_leaf() writes; anything that begins with "ROOT" or "BETWEEN" is another certificate,
- * and the rest is none.
+ * with "CRL" a revocation list, and the rest is none.
  */
 #pragma once
 #include "../../agentd/security/x509.h"

@@ -28,6 +28,7 @@ static void set_cert(struct sds_server *sds, unsigned serial)
 
 	c->refs = 1;
 	snprintf(c->leaf.serial, sizeof(c->leaf.serial), "%u", serial);
+	c->leaf.not_after = INT64_MAX;
 	c->key_pem = mem_strdup("key");
 	c->chain_pem = mem_strdup("chain");
 	c->root_pem = mem_printf("root %u", serial / 2);
@@ -67,8 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static const char *const methods[] = {
 	    SERVICE "StreamSecrets", SERVICE "DeltaSecrets", SERVICE "FetchSecrets"};
 	static const struct rpc_server_options options = {.max_message = 1, .max_streams = 1};
-	struct sds_server *sds = sds_server_new("fuzz");
 	struct loop *l = fake_loop();
+	struct sds_server *sds = sds_server_new(l, "fuzz");
 	struct rpc *rpc = rpc_new(l);
 	struct rpc_server *server = rpc_server_new(rpc, &options, on_incoming, sds);
 	struct rpc_stream *s = fake_rpc_call(server, methods[size > 0 ? data[0] % 3 : 0]);

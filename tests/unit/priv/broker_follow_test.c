@@ -58,6 +58,27 @@ static void test_a_missing_file_is_told_once(void **state)
 	rig_quiet(r);
 }
 
+/* By the same rules as roots, from a flag of its own. */
+static void test_revocation_lists(void **state)
+{
+	struct rig *r = *state;
+	const char *file = rig_at(r, "crl/ca.pem");
+	uint32_t id;
+
+	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_CRL, 2, NULL, 0}, ENOENT,
+	    "no --crl-file for control plane 2");
+	r->o.crl_files[2] = file;
+	rig_shell("mkdir -p %s", rig_at(r, "crl"));
+	id = follow(r, PRIV_FOLLOW_CRL, 2);
+	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "ca.pem is not there");
+	rig_file(file, "a list");
+	rig_expect_content(r, id, "", "a list");
+	assert_int_equal(chmod(file, 0666), 0);
+	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "writable by others");
+	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_CRL, PRIV_PLANES_MAX, NULL, 0},
+	    ENOENT, "no --crl-file");
+}
+
 static void test_no_push_when_nothing_changed(void **state)
 {
 	struct rig *r = *state;
@@ -496,7 +517,7 @@ static void test_follows_are_bounded(void **state)
 	rig_do(r, (struct rig_ask){.op = PRIV_UNFOLLOW, .arg = r->id - 1});
 	rig_expect_state(r, follow(r, PRIV_FOLLOW_TOKEN, 0), "", PRIV_FILE_REMOVED, "");
 
-	for (int i = 0; i < 2 * PRIV_PLANES_MAX; i++)
+	for (int i = 0; i < 3 * PRIV_PLANES_MAX; i++)
 		rig_expect_state(r, follow(r, PRIV_FOLLOW_MANIFESTS, 0), "", PRIV_FILE_SYNCED, "");
 	rig_refused(r, manifests, ENOSPC, "followed already");
 }
@@ -531,6 +552,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
 	    T(test_content_now_and_at_each_change),
 	    T(test_a_missing_file_is_told_once),
+	    T(test_revocation_lists),
 	    T(test_no_push_when_nothing_changed),
 	    T(test_large_files_arrive_whole),
 	    T(test_what_is_no_trustworthy_file_is_refused),

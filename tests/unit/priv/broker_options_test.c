@@ -53,7 +53,7 @@ static void test_both_spellings(void **state)
 	(void)state;
 	assert_int_equal(PARSE("--run", "/r", "--manifests=/m", "--config", "c.yaml",
 			     "--cgroup-root=/c", "--worker-user", "nobody", "--max-pods=7",
-			     "--root-file", "0=/a", "--root-file=15=/b=c"),
+			     "--root-file", "0=/a", "--root-file=15=/b=c", "--crl-file=15=/crl"),
 	    0);
 	assert_string_equal(o.run, "/r");
 	assert_string_equal(o.manifests, "/m");
@@ -64,6 +64,8 @@ static void test_both_spellings(void **state)
 	assert_int_equal(o.max_pods, 7);
 	assert_string_equal(o.root_files[0], "/a");
 	assert_string_equal(o.root_files[15], "/b=c");
+	assert_null(o.crl_files[0]);
+	assert_string_equal(o.crl_files[15], "/crl");
 	expect_passed_on("agentd-worker");
 }
 
@@ -114,6 +116,10 @@ static void test_what_is_wrong_is_said(void **state)
 	expect_refused(PARSE("--root-file=0=a"), "absolute");
 	expect_refused(PARSE("--root-file=0="), "absolute");
 	expect_refused(PARSE("--root-file=0=/a/"), "is a directory");
+	expect_refused(PARSE("--crl-file=16=/a"), "--crl-file needs INDEX=FILE");
+	expect_refused(PARSE("--crl-file=0=a"), "--crl-file INDEX= needs an absolute path");
+	expect_refused(PARSE("--crl-file=0=/a/"), "--crl-file: /a/ is a directory");
+	expect_refused(PARSE("--crl-file=3=/a", "--crl-file=3=/b"), "--crl-file 3 is given twice");
 	expect_refused(PARSE("--root-file=3=/a", "--root-file=3=/b"), "given twice");
 	memset(longer, 'x', sizeof(longer));
 	longer[0] = '/';

@@ -46,7 +46,7 @@ static int setup(void **state)
 	w->loop = fake_loop();
 	w->rpc = rpc_new(w->loop);
 	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
-	w->sds = sds_server_new("demo/web-0");
+	w->sds = sds_server_new(w->loop, "demo/web-0");
 	*state = w;
 	return 0;
 }
@@ -64,6 +64,8 @@ static int teardown(void **state)
 	return 0;
 }
 
+static int64_t life_s; /* of the next certificate; 0: for ever */
+
 /* A certificate is as good as its texts here. */
 static void set_cert(struct world *w, const char *serial, const char *root)
 {
@@ -71,6 +73,7 @@ static void set_cert(struct world *w, const char *serial, const char *root)
 
 	c->refs = 1;
 	snprintf(c->leaf.serial, sizeof(c->leaf.serial), "%s", serial);
+	c->leaf.not_after = life_s ? loop_now_ms(w->loop) / 1000 + life_s : INT64_MAX;
 	c->key_pem = mem_printf("KEY-%s", serial);
 	c->chain_pem = mem_printf("CHAIN-%s", serial);
 	c->root_pem = mem_strdup(root);
@@ -118,6 +121,10 @@ static void show_secret(char *out, const Google__Protobuf__Any *any)
 	if (s->type_case ==
 	    ENVOY__EXTENSIONS__TRANSPORT_SOCKETS__TLS__V3__SECRET__TYPE_VALIDATION_CONTEXT) {
 		show_source(out, s->validation_context->trusted_ca);
+		if (s->validation_context->crl) {
+			strcat(out, "-");
+			show_source(out, s->validation_context->crl);
+		}
 	} else {
 		show_source(out, s->tls_certificate->certificate_chain);
 		strcat(out, "+");
@@ -615,13 +622,85 @@ static void a_roots_version_survives_a_restart(void **state)
 	fake_rpc_end(s, RPC_CANCELLED, "");
 	fake_loop_advance(w->loop, 0);
 	sds_server_free(&w->sds);
-	w->sds = sds_server_new("demo/web-0");
+	w->sds = sds_server_new(w->loop, "demo/web-0");
 	set_cert(w, "s2", "ROOT");
 	s = call(w, SERVICE "DeltaSecrets");
 	DELTA(w, s, NODE, .names = {"ROOTCA"}, .have = {"ROOTCA", version});
 	assert_int_equal(fake_rpc_sent(s), 0);
 	set_cert(w, "s2", "ROOT2");
 	assert_int_equal(fake_rpc_sent(s), 1);
+}
+
+/* ---- trust ---- */
+
+static void a_revocation_list_comes_and_goes(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *root = call(w, SERVICE "StreamSecrets");
+	struct rpc_stream *other = call(w, SERVICE "StreamSecrets");
+	static const char crl[] = "CRL1", crl2[] = "CRL2";
+
+	SOTW(w, root, NODE, .names = {"ROOTCA"});
+	SOTW(w, other, NODE, .names = {"default", "file-root:/r"});
+	sds_server_set_trust(w->sds, NULL, crl);
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(fake_rpc_sent(root), 0); /* a list without roots is of no use */
+	set_cert(w, "s1", "ROOT");
+	ASSERT_SOTW(root, 1, " ROOTCA=ROOT-CRL1");
+	sds_server_set_trust(w->sds, NULL, crl);
+	sds_server_set_trust(w->sds, NULL, crl2);
+	fake_loop_advance(w->loop, 0);
+	ASSERT_SOTW(root, 2, " ROOTCA=ROOT-CRL2");
+	sds_server_set_trust(w->sds, NULL, NULL);
+	fake_loop_advance(w->loop, 0);
+	ASSERT_SOTW(root, 3, " ROOTCA=ROOT");
+	/* Nobody else: neither keys nor the roots of files. */
+	assert_int_equal(fake_rpc_sent(other), 2);
+	ASSERT_SOTW(other, 2, " default=CHAIN-s1+KEY-s1");
+}
+
+static void roots_may_be_others_than_the_certificates(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *root = call(w, SERVICE "StreamSecrets");
+	static const char both[] = "ROOT+ANCHOR", list[] = "CRL";
+
+	SOTW(w, root, NODE, .names = {"ROOTCA"});
+	set_cert(w, "s1", "ROOT");
+	sds_server_set_trust(w->sds, both, NULL);
+	fake_loop_advance(w->loop, 0);
+	ASSERT_SOTW(root, 2, " ROOTCA=ROOT+ANCHOR");
+	set_cert(w, "s2", "ROOT2"); /* not its own any more */
+	assert_int_equal(fake_rpc_sent(root), 2);
+	sds_server_set_trust(w->sds, both, list);
+	fake_loop_advance(w->loop, 0);
+	ASSERT_SOTW(root, 3, " ROOTCA=ROOT+ANCHOR-CRL");
+	sds_server_set_trust(w->sds, NULL, NULL);
+	fake_loop_advance(w->loop, 0);
+	ASSERT_SOTW(root, 4, " ROOTCA=ROOT2");
+}
+
+/* The machine wakes up, and a request comes before we are told that the certificate is over. */
+static void an_expired_certificate_is_not_served(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = call(w, SERVICE "StreamSecrets"), *late;
+
+	life_s = 3600;
+	SOTW(w, s, NODE, .names = {"default"});
+	set_cert(w, "s1", "ROOT");
+	ASSERT_SOTW(s, 1, " default=CHAIN-s1+KEY-s1");
+	fake_loop_wall_step(w->loop, 3599 * 1000);
+	late = call(w, SERVICE "StreamSecrets");
+	SOTW(w, late, NODE, .names = {"default"});
+	assert_int_equal(fake_rpc_sent(late), 1);
+	fake_loop_wall_step(w->loop, 1000);
+	late = call(w, SERVICE "StreamSecrets");
+	SOTW(w, late, NODE, .names = {"default"});
+	assert_int_equal(fake_rpc_sent(late), 0);
+	set_cert(w, "s2", "ROOT");
+	ASSERT_SOTW(late, 1, " default=CHAIN-s2+KEY-s2");
+	life_s = 0;
 }
 
 /* ---- fetch ---- */
@@ -787,6 +866,9 @@ int main(void)
 	    TEST(delta_sends_again_what_is_subscribed_to_again),
 	    TEST(delta_does_not_send_what_the_client_has),
 	    TEST(a_roots_version_survives_a_restart),
+	    TEST(a_revocation_list_comes_and_goes),
+	    TEST(roots_may_be_others_than_the_certificates),
+	    TEST(an_expired_certificate_is_not_served),
 	    TEST(fetch_waits_and_answers_once),
 	    TEST(fetch_without_a_request_is_refused),
 	    TEST(other_methods_are_not_taken),

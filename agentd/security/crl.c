@@ -1,0 +1,97 @@
+/* crl.c
+ *
+ * content -> read as CRLs -> another text than before -> told.
+ * content that is none, or a file that the broker refuses -> the last good one stays, warned once.
+ * no file -> told that there is none.
+ */
+#include "crl.h"
+#include "../base/err.h"
+#include "../base/log.h"
+#include "../base/mem.h"
+#include "../priv/priv.h"
+#include "x509.h"
+#include <errno.h>
+#include <string.h>
+
+LOG_SCOPE("crl");
+
+struct crl {
+	struct priv_follow *follow;
+	const char *name;
+	char *pem;
+	struct err why;
+	crl_changed changed;
+	void *ctx;
+};
+
+/* Takes `pem`; NULL: none. */
+static void put(struct crl *c, char *pem)
+{
+	char *old = c->pem;
+
+	if (pem && old ? !strcmp(pem, old) : pem == old) {
+		free(pem);
+		return;
+	}
+	c->pem = pem;
+	if (pem)
+		log_info(c->name, "revocation list in force, %zu bytes", strlen(pem));
+	else
+		log_info(c->name, "no revocation list any more");
+	c->changed(c->ctx, pem);
+	free(old); /* all have the new one */
+}
+
+static void on_file(void *ctx, const struct priv_content *content)
+{
+	struct crl *c = ctx;
+	struct err why = {0};
+	char *pem = NULL;
+
+	if (content->data)
+		pem = x509_normalise_crl(content->data, content->size, &why);
+	else
+		why = *content->e;
+	if (pem || why.code == ENOENT) {
+		c->why = (struct err){0};
+		put(c, pem);
+		return;
+	}
+	err_wrap(&why, "revocation list");
+	if (strcmp(why.msg, c->why.msg) != 0)
+		log_warn(c->name, "%s%s", why.msg, c->pem ? "; the last good one stays" : "");
+	c->why = why;
+}
+
+struct crl *crl_new(
+    struct priv *p, unsigned plane, const char *name, crl_changed changed, void *ctx)
+{
+	struct crl *c = mem_zalloc(sizeof(*c));
+
+	c->name = name;
+	c->changed = changed;
+	c->ctx = ctx;
+	c->follow = priv_follow(p, PRIV_FOLLOW_CRL, NULL, plane, on_file, c);
+	return c;
+}
+
+void crl_free(struct crl **crl)
+{
+	struct crl *c = take(*crl);
+
+	if (!c)
+		return;
+	priv_unfollow(&c->follow);
+	free(c->pem);
+	free(c);
+}
+
+const char *crl_pem(const struct crl *c)
+{
+	return c->pem;
+}
+
+json_t *crl_dump(const struct crl *c)
+{
+	return json_pack("{s:b, s:s}", "present", c->pem != NULL, "why_not", c->why.msg);
+}
