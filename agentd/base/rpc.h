@@ -67,3 +67,6 @@ void rpc_half_close(struct rpc_stream *s); /* client side: nothing more to send 
 /* End it: no event follows.  A server's stream sends what is queued, for at most 10 s, then the
  * status; a client's is cancelled. */
 void rpc_close(struct rpc_stream **s, int status, const char *why);
+/* The same for a peer that does not read: at once, and on the server side the connection ends with
+ * it, for a call whose write is stuck does not end otherwise (istiod-live.md 1.12). */
+void rpc_abort(struct rpc_stream **s);

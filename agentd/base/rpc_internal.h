@@ -10,6 +10,7 @@
 
 #include <grpc/grpc.h>
 #include <pthread.h>
+#include <sys/types.h>
 
 struct rpc_tag;
 typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
@@ -40,6 +41,10 @@ struct rpc {
 /* A tag is about to be given to grpc; `done` will run exactly once. */
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done);
 void rpc_log_init(void);
+struct rpc_socket { /* its fd may be another's by now, the inode tells */
+	int fd;
+	ino_t inode;
+};
 struct rpc_out { /* one outgoing message */
 	grpc_byte_buffer *bytes;
 	size_t len;
@@ -59,6 +64,7 @@ struct rpc_stream {
 	bool half_wanted, half_sent;                       /* client */
 	bool accepted, closing, headers_sent, status_sent; /* server */
 	bool ended;                                        /* grpc reported the end of the call */
+	struct rpc_socket socket;                          /* server */
 	grpc_byte_buffer *in;
 	struct rpc_out *out, **out_end;
 	size_t queued, writing_len;
@@ -86,5 +92,6 @@ struct rpc_msg *rpc_msg_new(grpc_byte_buffer *bytes);
 void rpc_msg_free(struct rpc_msg **m);
 grpc_byte_buffer *rpc_msg_bytes(const struct rpc_msg *m);
 void rpc_channel_put(struct rpc_channel *c); /* a stream of it is gone */
+void rpc_server_cut(struct rpc_stream *s);   /* its connection ends */
 void rpc_server_drop_all(struct rpc *r);     /* what the owners did not free themselves */
 void rpc_channel_drop_all(struct rpc *r);

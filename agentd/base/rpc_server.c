@@ -16,6 +16,9 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <utlist.h>
 
 LOG_SCOPE("rpc");
@@ -35,6 +38,8 @@ struct rpc_server {
 	grpc_call *call;
 	grpc_call_details details;
 	grpc_metadata_array metadata;
+	struct rpc_socket *sockets; /* that were adopted, the last of each fd */
+	size_t nsockets;
 	struct rpc_server *prev, *next;
 };
 
@@ -55,8 +60,60 @@ static void destroy_if_done(struct rpc_server *s)
 		return;
 	grpc_server_destroy(s->grpc);
 	DL_DELETE(s->rpc->servers, s);
+	free(s->sockets);
 	free(s);
 }
+
+/* --- connections --- */
+
+static struct rpc_socket *find_socket(const struct rpc_server *s, int fd)
+{
+	for (size_t i = 0; i < s->nsockets; i++)
+		if (s->sockets[i].fd == fd)
+			return &s->sockets[i];
+	return NULL;
+}
+
+static void remember_socket(struct rpc_server *s, int fd)
+{
+	struct rpc_socket *known = find_socket(s, fd);
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return;
+	if (!known) {
+		s->sockets = mem_realloc(s->sockets, (s->nsockets + 1) * sizeof(*s->sockets));
+		known = &s->sockets[s->nsockets++];
+	}
+	*known = (struct rpc_socket){fd, st.st_ino};
+}
+
+static struct rpc_socket socket_of(const struct rpc_server *server, grpc_call *call)
+{
+	char *peer = grpc_call_get_peer(call);
+	const struct rpc_socket *found;
+	int fd = -1;
+
+	if (!strncmp(peer, "fd:", 3))
+		fd = (int)strtol(peer + 3, NULL, 10);
+	gpr_free(peer);
+	found = find_socket(server, fd);
+	return found ? *found : (struct rpc_socket){.fd = -1};
+}
+
+void rpc_server_cut(struct rpc_stream *s)
+{
+	int fd = s->socket.fd < 0 ? -1 : fcntl(s->socket.fd, F_DUPFD_CLOEXEC, 0);
+	struct stat st;
+
+	/* Looked at and shut down is the copy, which nobody can close and open as another. */
+	if (fd >= 0 && !fstat(fd, &st) && S_ISSOCK(st.st_mode) && st.st_ino == s->socket.inode)
+		shutdown(fd, SHUT_RDWR);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* --- calls --- */
 
 static void on_call_ended(struct rpc_tag *t, bool ok)
 {
@@ -75,6 +132,7 @@ static struct rpc_stream *stream_new(struct rpc_server *server, grpc_call *call)
 	    .data.recv_close_on_server.cancelled = &s->cancelled};
 
 	s->server = server;
+	s->socket = socket_of(server, call);
 	rpc_stream_start(s, &op, 1, &s->ending, on_call_ended);
 	return s;
 }
@@ -169,6 +227,7 @@ void rpc_server_adopt(struct rpc_server *s, int connected_fd)
 		close(connected_fd);
 		return;
 	}
+	remember_socket(s, connected_fd);
 	grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
 
 	grpc_server_add_channel_from_fd(s->grpc, connected_fd, plain);

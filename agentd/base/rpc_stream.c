@@ -337,6 +337,20 @@ void rpc_close(struct rpc_stream **slot, int status, const char *why)
 	rpc_stream_unref(s);
 }
 
+void rpc_abort(struct rpc_stream **slot)
+{
+	struct rpc_stream *s = *slot;
+
+	if (!s)
+		return;
+	disown(s);
+	if (!s->ended)
+		cancel(s);
+	if (!s->channel)
+		rpc_server_cut(s);
+	rpc_stream_unref(s);
+}
+
 void rpc_stream_abandon(struct rpc_stream *s)
 {
 	bool owned = s->slot != NULL;

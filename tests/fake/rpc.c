@@ -34,7 +34,7 @@ struct rpc_stream {
 	size_t queued;
 	struct loop_timer deadline;
 	bool announced, accepted, armed, paused, stalled, untold_writable;
-	bool peer_half, told_half, peer_ended, at_once, code_half, ended;
+	bool aborted, peer_half, told_half, peer_ended, at_once, code_half, ended;
 	int peer_status, status;
 	char peer_why[WHY_SIZE], why[WHY_SIZE];
 	struct rpc_stream *prev, *next;
@@ -402,6 +402,13 @@ void rpc_close(struct rpc_stream **slot, int status, const char *why)
 	finish(s);
 }
 
+void rpc_abort(struct rpc_stream **slot)
+{
+	if (*slot)
+		(*slot)->aborted = true;
+	rpc_close(slot, RPC_CANCELLED, "aborted");
+}
+
 /* --- servers --- */
 
 struct rpc_server *rpc_server_new(
@@ -726,6 +733,11 @@ bool fake_rpc_paused(const struct rpc_stream *s)
 bool fake_rpc_ended(const struct rpc_stream *s)
 {
 	return s->ended;
+}
+
+bool fake_rpc_aborted(const struct rpc_stream *s)
+{
+	return s->aborted;
 }
 
 int fake_rpc_status(const struct rpc_stream *s)

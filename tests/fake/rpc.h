@@ -49,7 +49,8 @@ unsigned fake_rpc_sent(
 const void *fake_rpc_sent_bytes(const struct rpc_stream *s, unsigned i, size_t *len);
 bool fake_rpc_half_closed(const struct rpc_stream *s);
 bool fake_rpc_paused(const struct rpc_stream *s);
-bool fake_rpc_ended(const struct rpc_stream *s); /* by either side, or because its server went */
+bool fake_rpc_ended(const struct rpc_stream *s);   /* by either side, or because its server went */
+bool fake_rpc_aborted(const struct rpc_stream *s); /* by rpc_abort() */
 /* What rpc_close() gave; -1 when it was not called.  Not accepted: RPC_UNIMPLEMENTED. */
 int fake_rpc_status(const struct rpc_stream *s);
 const char *fake_rpc_why(const struct rpc_stream *s); /* "" when rpc_close() was not called */

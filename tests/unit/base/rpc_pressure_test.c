@@ -6,6 +6,11 @@
 
 #include "../../../agentd/base/rpc_internal.h"
 
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
 static void prepare_echo(struct side *s)
 {
 	s->on_message = echo;
@@ -218,9 +223,89 @@ static void test_close_does_not_wait_for_ever(void **state)
 	rig_end(&r);
 }
 
+/* A client of few bytes that opens wide windows, asks once on stream 1, and never reads. */
+static int connect_deaf(const struct rig *r)
+{
+	static const char hello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+				    "\0\0\6\4\0\0\0\0\0\0\4\x7f\xff\xff\xff"
+				    "\0\0\4\x8\0\0\0\0\0\x70\0\0\0"
+				    "\0\0\x29\1\4\0\0\0\1\x83\x86\4\2/x\1\1x"
+				    "\xf\x10\x10"
+				    "application/grpc\0\2te\x8trailers"
+				    "\0\0\7\0\0\0\0\0\1\0\0\0\0\2go";
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s", r->s.path);
+	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(write(fd, hello, sizeof(hello) - 1), sizeof(hello) - 1);
+	return fd;
+}
+
+static bool is_hung_up(int fd)
+{
+	struct pollfd p = {.fd = fd};
+
+	return poll(&p, 1, 0) == 1 && p.revents & POLLHUP;
+}
+
+/* istiod-live.md 1.12: a write to a full socket outlives a cancelled call; its connection's end
+ * ends it.  The other connection of the same server stays. */
+static void test_abort_ends_a_stuck_connection(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct side *stuck;
+	int deaf;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_flood;
+	deaf = connect_deaf(&r);
+	WAIT(&r, r.s.ncalls == 1 && r.s.calls[0].messages == 1);
+	stuck = &r.s.calls[0];
+	r.s.prepare = prepare_echo;
+	rig_open(&r, &r.client);
+	WAIT(&r, r.s.ncalls == 2);
+	rig_settle(&r, 50);
+	assert_true(rpc_queued(stuck->stream) > 0);
+	rpc_abort(&stuck->stream);
+	assert_null(stuck->stream);
+	assert_true(is_hung_up(deaf));
+	WAIT(&r, !r.rpc->streams->next || !r.rpc->streams->next->next);
+	rpc_abort(&stuck->stream); /* NULL is fine */
+	rpc_send(r.client.stream, "hello", 5);
+	WAIT(&r, r.client.messages == 1);
+	assert_int_equal(stuck->closes, 0);
+	close(deaf);
+	rig_end(&r);
+}
+
+/* The number may be another connection's by now: that one is not cut. */
+static void test_abort_cuts_no_other_connection(void **state)
+{
+	(void)state;
+	struct rig r;
+	int pair[2];
+
+	rig_begin(&r);
+	r.s.prepare = prepare_echo;
+	rig_open(&r, &r.client);
+	WAIT(&r, r.s.ncalls == 1);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	r.s.calls[0].stream->socket.fd = pair[0];
+	rpc_abort(&r.s.calls[0].stream);
+	assert_false(is_hung_up(pair[1]));
+	WAIT(&r, r.client.closes == 1); /* the call ends all the same */
+	close(pair[0]);
+	close(pair[1]);
+	rig_end(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_abort_ends_a_stuck_connection),
+	    cmocka_unit_test(test_abort_cuts_no_other_connection),
 	    cmocka_unit_test(test_back_pressure),
 	    cmocka_unit_test(test_pause_inside_message),
 	    cmocka_unit_test(test_status_comes_after_the_messages),
