@@ -133,6 +133,7 @@ static void on_token(void *ctx, const struct priv_content *c)
 	if (read_token(s, c, &s->token_why) || !valid_token(s, &e))
 		log_warn(
 		    s->pod->label, "no usable token: %s", s->token.jwt ? e.msg : s->token_why.msg);
+	xds_proxy_token_changed(s->xds);
 	if (s->certificate)
 		cert_token_changed(s->certificate);
 	else

@@ -3,6 +3,7 @@
 #include "ctl.h"
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static char *count_at(const json_t *o, const char *key)
 {
@@ -41,12 +42,22 @@ static bool add_types(struct table *t, const char *pod, const json_t *ads)
 	return problem;
 }
 
+/* Why there is no configuration, and when it is tried again. */
+static char *stream_problem(const json_t *ads)
+{
+	const char *why = ctl_string(ads, "why_not");
+	long long left = json_integer_value(json_object_get(ads, "retry_at")) - time(NULL);
+
+	return *why && left > 0 ? mem_printf("%s (next try in %lld s)", why, left)
+				: mem_strdup(why);
+}
+
 static bool add_pod(struct table *t, const json_t *x)
 {
 	const char *pod = ctl_string(x, "pod");
 	const json_t *ads = json_object_get(x, "ads"), *sds = json_object_get(x, "sds");
 	bool connected = json_is_true(json_object_get(ads, "connected"));
-	const char *why = ctl_string(ads, "why_not");
+	auto_free char *why = stream_problem(ads);
 	auto_free char *acked = count_at(sds, "acks");
 	auto_free char *nacked = count_at(sds, "nacks");
 	auto_free char *pushes = mem_printf(

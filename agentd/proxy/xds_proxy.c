@@ -1,28 +1,37 @@
 /* xds_proxy.c - see xds_proxy.h.
  *
- * incoming -> an older stream is ended -> accepted and held (not read) -> a turn at istiod -> the
- * token -> the same method opened there -> Envoy is read.
+ * incoming -> an older stream is ended -> accepted and held (not read) -> back-off, if the last
+ * stream failed -> a turn at istiod -> the token -> the same method opened there -> Envoy is read.
  * Envoy's request -> the first, and each that has a node, gets our node; others go on as they came
  *   -> after the first for listeners: the subscriptions of agentd's own.
  * istiod's response -> a local type: its handler, and an ACK or NACK; an Envoy type: on as it came;
  *   others: dropped without an ACK.
- * The end of either side -> the end of the other, with the same status.
+ * The end of either side -> the end of the other, with the same status; but istiod's refusal for
+ *   want of capacity, before it answered anything -> Envoy is held, back-off, a turn, and all that
+ *   Envoy said so far once more.
  *
- * Nothing is cached and nothing is said again: after every end Envoy starts anew and tells all it
- * has (istio-agent.md 0.1).  What is kept beyond a stream is for people: counters, last NACKs.
+ * Nothing is cached: after every end Envoy starts anew and tells all it has (istio-agent.md 0.1).
+ * What Envoy said is kept only until istiod's first answer (up to that it holds no nonce of
+ * istiod's, so it can be said again as it was), and only up to a limit: one who said more is ended.
+ * What is kept beyond a stream is for people: counters, last NACKs.
  *
  * Reading stops where writing is slow, in both directions.  A message that was already asked for
  * comes even after rpc_pause(): one on top of the limit, and one that has to wait here for istiod.
+ * An Envoy that leaves its queue full for long is ended, and its connection with it: it holds one
+ * of istiod's push slots (istiod-live.md 1.1, 1.12).
  */
 #include "xds_proxy.h"
+#include "../base/back_off.h"
 #include "../base/err.h"
 #include "../base/log.h"
+#include "../base/loop.h"
 #include "../base/mem.h"
 #include "../base/metrics.h"
 #include "../base/rpc_server.h"
 #include "../pod/node.h"
 #include "../pod/pod.h"
 #include "../security/istiod.h"
+#include "../security/refusal.h"
 #include "../security/token.h"
 #include "discovery.h"
 
@@ -36,7 +45,9 @@ LOG_SCOPE("xds");
 enum {
 	TO_ENVOY_MAX = 8 << 20, /* architecture decision 6 */
 	TO_ISTIOD_MAX = 1 << 20,
-	TYPES_MAX = 16, /* that are kept account of */
+	KEPT_MAX = 1 << 20, /* of what Envoy said before it was answered */
+	LOOK_MS = 1000,     /* at a queue that is full */
+	TYPES_MAX = 16,     /* that are kept account of */
 	LABELS_SIZE = 1024,
 };
 
@@ -64,7 +75,15 @@ struct type {
 	struct type *next;
 };
 
+/* What Envoy said, until istiod answers. */
+struct said {
+	struct said *next;
+	size_t len;
+	char bytes[];
+};
+
 struct xds_proxy {
+	struct loop *loop;
 	const struct pod *pod;
 	const struct node *node;
 	struct istiod *istiod;
@@ -75,15 +94,21 @@ struct xds_proxy {
 	/* The present stream; `down` NULL: none. */
 	struct rpc_stream *down, *up;
 	struct istiod_turn *turn;
-	struct evbuffer *early; /* a request that came before `up` was there */
+	struct istiod_lease *lease;
+	struct said *said;
+	size_t nsaid;   /* bytes */
+	bool said_more; /* than is kept */
+	struct loop_timer full;
+	unsigned full_s; /* how long `down`'s queue is full */
 	enum discovery_flavour flavour;
 	bool asked, subscribed, answered; /* a request, ours, and a response went through */
 
 	struct type *types;
 	unsigned ntypes;
-	json_int_t opened, displaced;
+	struct back_off back_off; /* of the pod, whichever stream failed */
+	json_int_t opened, displaced, unread;
 	char why_not[ERR_MSG_SIZE];
-	struct metric *requests, *responses, *failures, *istiod_ends, *envoy_ends;
+	struct metric *requests, *responses, *failures, *istiod_ends, *envoy_ends, *unread_ends;
 	char labels[LABELS_SIZE];
 };
 
@@ -139,23 +164,9 @@ static void note_request(struct xds_proxy *x, const struct discovery_request *q)
 		settle(x, t, q->nack ? q->nack_why : NULL);
 }
 
-/* What pilot-agent does not count as an error (istio-agent.md 1.8), plus grpc core's own words. */
-static const char *kind_of_end(int status, const char *why)
-{
-	static const char *const usual[] = {"client disconnected", "error reading from server: EOF",
-	    "transport is closing", "Socket closed", "GOAWAY"};
-
-	if (status == RPC_OK || status == RPC_CANCELLED || status == RPC_DEADLINE_EXCEEDED)
-		return "cancelled";
-	for (size_t i = 0; status == RPC_UNAVAILABLE && i < sizeof(usual) / sizeof(*usual); i++)
-		if (strstr(why, usual[i]))
-			return "cancelled";
-	return "error";
-}
-
 static void count_end(const struct xds_proxy *x, struct metric *m, int status, const char *why)
 {
-	auto_free char *labels = mem_printf("%s,type=\"%s\"", x->labels, kind_of_end(status, why));
+	auto_free char *labels = mem_printf("%s,type=\"%s\"", x->labels, refusal_kind(status, why));
 
 	metric_add(m, labels, 1);
 }
@@ -169,19 +180,69 @@ static void set_why_not(struct xds_proxy *x, const char *why)
 	snprintf(x->why_not, sizeof(x->why_not), "%s", why);
 }
 
-/* Nothing of the stream is left afterwards; both slots may be empty already. */
-static void end_stream(struct xds_proxy *x, int status, const char *why)
+static void forget_said(struct xds_proxy *x)
+{
+	struct said *s, *next;
+
+	LL_FOREACH_SAFE (x->said, s, next)
+		free(s);
+	x->said = NULL;
+	x->nsaid = 0;
+}
+
+/* The half towards istiod; Envoy's stays. */
+static void end_up(struct xds_proxy *x)
 {
 	struct type *t;
 
 	istiod_turn_cancel(&x->turn);
+	istiod_lease_end(&x->lease);
 	rpc_close(&x->up, RPC_CANCELLED, "");
-	rpc_close(&x->down, status, why);
-	if (x->early)
-		evbuffer_free(take(x->early));
 	x->asked = x->subscribed = x->answered = false;
 	LL_FOREACH (x->types, t)
 		t->nonce[0] = '\0';
+}
+
+/* Nothing of the stream is left afterwards; both slots may be empty already. */
+static void end_stream(struct xds_proxy *x, int status, const char *why)
+{
+	end_up(x);
+	rpc_close(&x->down, status, why);
+	loop_timer_stop(&x->full);
+	forget_said(x);
+	x->said_more = false;
+}
+
+/* --- holding Envoy --- */
+
+static void on_turn(void *ctx, struct rpc_channel *c);
+
+/* Once the back-off of the pod is over; whoever is there then gets the turn. */
+static void on_back_off_over(void *ctx)
+{
+	struct xds_proxy *x = ctx;
+
+	if (x->down && !x->up && !x->turn)
+		istiod_turn(x->istiod, &x->turn, &x->pod->uid, on_turn, x);
+}
+
+static void back_off(struct xds_proxy *x)
+{
+	back_off_start(x->loop, &x->back_off, on_back_off_over, x);
+}
+
+/* Everything that Envoy said can be said again: it was answered nothing, and all of it is kept. */
+static bool may_hold(const struct xds_proxy *x)
+{
+	return x->down && !x->answered && !x->said_more;
+}
+
+static void hold(struct xds_proxy *x)
+{
+	end_up(x);
+	rpc_pause(x->down, true);
+	if (!back_off_waits(&x->back_off))
+		istiod_turn(x->istiod, &x->turn, &x->pod->uid, on_turn, x);
 }
 
 static void on_up_closed(void *ctx, int status, const char *why)
@@ -196,7 +257,27 @@ static void on_up_closed(void *ctx, int status, const char *why)
 	if (status != RPC_OK)
 		err_set(&e, ERR_UNAVAILABLE, "istiod: %s: %s", rpc_status_name(status), why);
 	set_why_not(x, e.msg);
-	end_stream(x, status, why);
+	if (refusal_did_harm(why))
+		istiod_blame(x->istiod, &x->pod->uid, why);
+	if (!x->answered || !refusal_is_plain_end(status))
+		back_off(x);
+	if (refusal_is_busy(status) && may_hold(x))
+		hold(x);
+	else
+		end_stream(x, status, why);
+}
+
+/* GOAWAY: back on another connection, unseen by Envoy if nothing was answered yet. */
+static void on_move(void *ctx)
+{
+	static const char why[] = "istiod ends the connection: the stream moves to another one";
+	struct xds_proxy *x = ctx;
+
+	count_end(x, x->istiod_ends, RPC_OK, why);
+	if (may_hold(x))
+		hold(x);
+	else
+		end_stream(x, RPC_OK, why);
 }
 
 static void on_down_closed(void *ctx, int status, const char *why)
@@ -253,8 +334,9 @@ static void subscribe_locals(struct xds_proxy *x)
 	}
 }
 
-/* `m` NULL: the request had to wait, which only the first of a stream has to. */
-static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m, struct err *e)
+/* A request as it comes (`m`), or one that had to wait (`said`). */
+static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m,
+    const struct said *said, struct err *e)
 {
 	struct discovery_request q;
 
@@ -262,11 +344,13 @@ static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg
 		return -1;
 	metric_add(x->requests, x->labels, 1);
 	note_request(x, &q);
-	if (!m || !x->asked || q.has_node) {
+	if (!x->asked || q.has_node) {
 		if (send_with_our_node(x, msg, e))
 			return -1;
-	} else {
+	} else if (m) {
 		rpc_forward(x->up, m);
+	} else {
+		rpc_send(x->up, said->bytes, said->len);
 	}
 	x->asked = true;
 	if (!x->subscribed && strcmp(q.type_url, TYPE_LISTENER) == 0)
@@ -274,11 +358,12 @@ static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg
 	return 0;
 }
 
-static void take_request(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m)
+static void take_request(
+    struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m, const struct said *said)
 {
 	struct err e;
 
-	if (carry_up(x, msg, m, &e)) {
+	if (carry_up(x, msg, m, said, &e)) {
 		set_why_not(x, e.msg);
 		count_end(x, x->envoy_ends, RPC_INVALID_ARGUMENT, e.msg);
 		end_stream(x, RPC_INVALID_ARGUMENT, e.msg);
@@ -288,18 +373,29 @@ static void take_request(struct xds_proxy *x, struct pbwire msg, const struct rp
 		rpc_pause(x->down, true);
 }
 
-static void hold(struct xds_proxy *x, const struct rpc_msg *m)
+/* Until istiod answers: for the turn, and for the next if istiod has no room. */
+static void keep(struct xds_proxy *x, const struct rpc_msg *m)
 {
-	size_t n;
+	size_t n, len = rpc_msg_size(m);
 	const struct iovec *iov = rpc_msg_iov(m, &n);
+	struct said *s;
+	char *at;
 
-	if (x->early) {
-		end_stream(x, RPC_INTERNAL, "a second request before the first was answered");
+	if (x->said_more)
+		return;
+	/* The first is kept whatever its size: it waits for its turn. */
+	if (x->up && x->nsaid + len > KEPT_MAX) {
+		x->said_more = true;
+		forget_said(x);
 		return;
 	}
-	x->early = evbuffer_new();
+	s = mem_zalloc(sizeof(*s) + len);
+	s->len = len;
+	at = s->bytes;
 	for (size_t i = 0; i < n; i++)
-		evbuffer_add(x->early, iov[i].iov_base, iov[i].iov_len);
+		at = mempcpy(at, iov[i].iov_len ? iov[i].iov_base : "", iov[i].iov_len);
+	LL_APPEND(x->said, s);
+	x->nsaid += len;
 }
 
 static void on_down_message(void *ctx, struct rpc_stream *down, struct rpc_msg *m)
@@ -307,10 +403,10 @@ static void on_down_message(void *ctx, struct rpc_stream *down, struct rpc_msg *
 	struct xds_proxy *x = ctx;
 
 	(void)down;
+	if (!x->answered)
+		keep(x, m);
 	if (x->up)
-		take_request(x, discovery_reader(m), m);
-	else
-		hold(x, m);
+		take_request(x, discovery_reader(m), m, NULL);
 }
 
 static void on_up_writable(void *ctx, struct rpc_stream *up)
@@ -360,6 +456,43 @@ static void handle_local(struct xds_proxy *x, const struct local *l,
 	send_buffer(x->up, out);
 }
 
+/* 15 s: Envoy digests 5,000 clusters in 5 s (istiod-live.md 1.2). */
+static void end_unread(struct xds_proxy *x)
+{
+	auto_free char *why =
+	    mem_printf("Envoy left %zu bytes unread for %u s: its stream was ended",
+		rpc_queued(x->down), x->full_s);
+
+	x->unread++;
+	metric_add(x->unread_ends, x->labels, 1);
+	set_why_not(x, why);
+	rpc_abort(&x->down);
+	end_stream(x, RPC_UNAVAILABLE, why);
+}
+
+static void on_look(void *ctx)
+{
+	struct xds_proxy *x = ctx;
+
+	if (rpc_queued(x->down) <= TO_ENVOY_MAX) {
+		rpc_pause(x->up, false);
+		return;
+	}
+	if (++x->full_s >= istiod_options(x->istiod)->unread_stream_s)
+		end_unread(x);
+	else
+		loop_timer_in(x->loop, &x->full, LOOK_MS, on_look, x);
+}
+
+static void stop_reading_istiod(struct xds_proxy *x)
+{
+	rpc_pause(x->up, true);
+	if (x->full.armed)
+		return;
+	x->full_s = 0;
+	loop_timer_in(x->loop, &x->full, LOOK_MS, on_look, x);
+}
+
 static void carry_down(
     struct xds_proxy *x, const struct discovery_response *r, const struct rpc_msg *m)
 {
@@ -371,7 +504,7 @@ static void carry_down(
 		note_response(x, r);
 		rpc_forward(x->down, m);
 		if (rpc_queued(x->down) > TO_ENVOY_MAX)
-			rpc_pause(x->up, true);
+			stop_reading_istiod(x);
 	} else {
 		log_warn(
 		    x->pod->label, "istiod sent %s, which nobody here takes: dropped", r->type_url);
@@ -393,7 +526,10 @@ static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
 		end_stream(x, RPC_INTERNAL, e.msg);
 		return;
 	}
+	if (!x->answered)
+		forget_said(x);
 	x->answered = true;
+	back_off_succeeded(&x->back_off);
 	set_why_not(x, "");
 	carry_down(x, &r, m);
 }
@@ -403,6 +539,7 @@ static void on_down_writable(void *ctx, struct rpc_stream *down)
 	struct xds_proxy *x = ctx;
 
 	(void)down;
+	loop_timer_stop(&x->full);
 	if (x->up)
 		rpc_pause(x->up, false);
 }
@@ -422,30 +559,36 @@ static int open_up(struct xds_proxy *x, struct rpc_channel *c, int *status, stru
 	return istiod_open(x->istiod, c, &x->up, methods[x->flavour], token->jwt, 0, &events, x, e);
 }
 
+/* What Envoy said while it was held; it may end the stream. */
+static void say_all(struct xds_proxy *x)
+{
+	struct said *s;
+
+	for (s = x->said; s; s = x->up ? s->next : NULL) {
+		struct iovec whole = {s->bytes, s->len};
+		struct pbwire msg;
+
+		pbwire_init(&msg, &whole, 1);
+		take_request(x, msg, NULL, s);
+	}
+}
+
 static void on_turn(void *ctx, struct rpc_channel *c)
 {
 	struct xds_proxy *x = ctx;
-	struct evbuffer *early;
-	struct iovec whole;
-	struct pbwire msg;
 	struct err e;
 	int status;
 
 	if (open_up(x, c, &status, &e)) {
 		metric_add(x->failures, x->labels, 1);
 		set_why_not(x, e.msg);
+		back_off(x);
 		end_stream(x, status, e.msg);
 		return;
 	}
+	istiod_lease(x->istiod, &x->lease, c, on_move, x);
 	rpc_pause(x->down, false);
-	early = take(x->early);
-	if (!early)
-		return;
-	whole.iov_len = evbuffer_get_length(early);
-	whole.iov_base = evbuffer_pullup(early, -1);
-	pbwire_init(&msg, &whole, 1);
-	take_request(x, msg, NULL);
-	evbuffer_free(early);
+	say_all(x);
 }
 
 /* Envoy's new connection, or a second client on the pod's socket; two of those fight for ever. */
@@ -469,8 +612,7 @@ static void begin(struct xds_proxy *x, struct rpc_stream *st, enum discovery_fla
 	x->opened++;
 	x->flavour = flavour;
 	rpc_accept(st, &x->down, &events, x);
-	rpc_pause(x->down, true);
-	istiod_turn(x->istiod, &x->turn, &x->pod->uid, on_turn, x);
+	hold(x);
 }
 
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method)
@@ -483,11 +625,20 @@ bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *
 	return false;
 }
 
+void xds_proxy_token_changed(struct xds_proxy *x)
+{
+	if (!back_off_waits(&x->back_off))
+		return;
+	back_off_stop(&x->back_off);
+	on_back_off_over(x);
+}
+
 struct xds_proxy *xds_proxy_new(
     const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx)
 {
 	struct xds_proxy *x = mem_zalloc(sizeof(*x));
 
+	x->loop = istiod_loop(i);
 	x->pod = p;
 	x->node = n;
 	x->istiod = i;
@@ -504,6 +655,8 @@ struct xds_proxy *xds_proxy_new(
 	    "istio_agent_istiod_connection_terminations", "Streams that istiod ended.");
 	x->envoy_ends = metric_counter(
 	    "istio_agent_envoy_connection_terminations", "Streams that Envoy ended.");
+	x->unread_ends = metric_counter("agentd_xds_unread_streams_total",
+	    "Streams that were ended because Envoy did not read.");
 	return x;
 }
 
@@ -516,6 +669,7 @@ void xds_proxy_free(struct xds_proxy **proxy)
 	if (!x)
 		return;
 	end_stream(x, RPC_UNAVAILABLE, "the pod is going");
+	back_off_stop(&x->back_off);
 	LL_FOREACH_SAFE (x->locals, l, next_local) {
 		free(l->type_url);
 		free(l);
@@ -547,13 +701,24 @@ static json_t *dump_types(const struct xds_proxy *x)
 	return types;
 }
 
+static const char *what_it_waits_for(const struct xds_proxy *x)
+{
+	const char *why = istiod_why_not(x->istiod);
+
+	if (!x->down || x->answered)
+		return "";
+	if (x->up)
+		return "istiod did not answer yet";
+	return *why ? why : "waiting for a turn at istiod";
+}
+
 json_t *xds_proxy_dump(const struct xds_proxy *x)
 {
-	const char *why = x->why_not;
+	const char *why = *x->why_not ? x->why_not : what_it_waits_for(x);
+	json_int_t retry_at = back_off_waits(&x->back_off) ? x->back_off.until_ms / 1000 : 0;
 
-	if (!*why && x->down && !x->answered)
-		why = x->up ? "istiod did not answer yet" : "waiting for a turn at istiod";
-	return json_pack("{s:b, s:s, s:s, s:I, s:I, s:o, s:s}", "connected", x->answered, "flavour",
-	    flavours[x->flavour], "node_id", node_id(x->node), "opened", x->opened, "displaced",
-	    x->displaced, "types", dump_types(x), "why_not", why);
+	return json_pack("{s:b, s:b, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:I}", "connected",
+	    x->answered, "held", x->down && !x->up, "flavour", flavours[x->flavour], "node_id",
+	    node_id(x->node), "opened", x->opened, "displaced", x->displaced, "unread", x->unread,
+	    "types", dump_types(x), "why_not", why, "retry_at", retry_at);
 }

@@ -5,7 +5,11 @@
  * OK.  Either side's end ends the other.  Types of xds_proxy_take() are subscribed to right after
  * Envoy's first LDS request, answered (ACK or NACK) here and never shown to Envoy; foreign types
  * are dropped (istio-agent.md 1.4-1.5).  Pushes queue for a slow Envoy up to 8 MiB; then istiod is
- * not read until the queue is empty.
+ * not read until there is room, and an Envoy that makes none for 15 s (unread_stream_s) is ended.
+ *
+ * While istiod is away, or refuses for want of room (UNAVAILABLE, RESOURCE_EXHAUSTED, nothing
+ * answered yet), Envoy's stream is held and opened again.  Other refusals are Envoy's to know.
+ * After each, the pod's next try waits: 0.5 s, doubling to 30 s, +-20 %, until istiod answers.
  */
 #pragma once
 #include <jansson.h>
@@ -34,6 +38,9 @@ void xds_proxy_free(struct xds_proxy **x);
 void xds_proxy_take(struct xds_proxy *x, const char *type_url, xds_local handler, void *ctx);
 /* Takes the stream if the method is one of ADS's. */
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method);
-/* connected (istiod answered on the present stream), flavour, node_id, opened, displaced,
- * types{url: {version, nonce, acked, nacked, refused, last_nack}}, why_not */
+/* The pod's token is another: the next try need not wait. */
+void xds_proxy_token_changed(struct xds_proxy *x);
+/* connected (istiod answered on the present stream), held (Envoy is here, istiod is not), flavour,
+ * node_id, opened, displaced, unread, types{url: {version, nonce, acked, nacked, refused,
+ * last_nack}}, why_not, retry_at (Unix seconds, 0: no back-off) */
 json_t *xds_proxy_dump(const struct xds_proxy *x);

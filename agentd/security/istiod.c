@@ -32,6 +32,7 @@ struct istiod_turn {
 };
 
 struct istiod {
+	struct loop *loop;
 	struct istiod_options options;
 	struct priv_follow *root;
 	char *roots_pem;    /* NULL: the system's, or none yet */
@@ -158,6 +159,7 @@ struct istiod *istiod_new(
 	struct istiod *i = mem_zalloc(sizeof(*i));
 	const struct turnstile_options pace = {o->opens_per_second, o->opens_burst};
 
+	i->loop = l;
 	i->options = *o;
 	snprintf(i->trust_domain, sizeof(i->trust_domain), "%s", o->trust_domain);
 	i->turnstile = turnstile_new(l, &pace, &events, i);
@@ -187,6 +189,11 @@ void istiod_free(struct istiod **istiod)
 const struct istiod_options *istiod_options(const struct istiod *i)
 {
 	return &i->options;
+}
+
+struct loop *istiod_loop(const struct istiod *i)
+{
+	return i->loop;
 }
 
 const char *istiod_trust_domain(const struct istiod *i)

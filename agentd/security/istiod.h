@@ -36,6 +36,7 @@ struct istiod *istiod_new(
     struct loop *l, struct rpc *r, struct priv *p, const struct istiod_options *o, unsigned index);
 void istiod_free(struct istiod **i); /* all turns must be gone */
 const struct istiod_options *istiod_options(const struct istiod *i);
+struct loop *istiod_loop(const struct istiod *i);
 /* The trust domain in force; "" while none was configured or seen. */
 const char *istiod_trust_domain(const struct istiod *i);
 void istiod_learn_trust_domain(

@@ -32,7 +32,7 @@ struct istiod {
 	struct istiod_turn *turns;
 	struct loop_timer grant;
 	char trust_domain[256];
-	const char *refusal;
+	const char *refusal, *why_not;
 	char *token;
 	struct istiod_lease *leases;
 	int opened, blamed;
@@ -95,6 +95,11 @@ void istiod_free(struct istiod **istiod)
 const struct istiod_options *istiod_options(const struct istiod *i)
 {
 	return &i->options;
+}
+
+struct loop *istiod_loop(const struct istiod *i)
+{
+	return i->loop;
 }
 
 const char *istiod_trust_domain(const struct istiod *i)
@@ -201,7 +206,7 @@ void istiod_blame(struct istiod *i, const struct uuid *pod, const char *why)
 
 const char *istiod_why_not(const struct istiod *i)
 {
-	return i->held ? "held by the test" : "";
+	return i->why_not ? i->why_not : "";
 }
 
 json_t *istiod_dump(const struct istiod *i)
@@ -268,4 +273,9 @@ void fake_istiod_move(struct istiod *i)
 int fake_istiod_blamed(const struct istiod *i)
 {
 	return i->blamed;
+}
+
+void fake_istiod_why_not(struct istiod *i, const char *why)
+{
+	i->why_not = why;
 }

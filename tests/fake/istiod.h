@@ -22,4 +22,5 @@ void fake_istiod_refuse(struct istiod *i, const char *why);
 /* Streams that hold a lease, and the end of the oldest one's: its connection goes. */
 int fake_istiod_leases(const struct istiod *i);
 void fake_istiod_move(struct istiod *i);
-int fake_istiod_blamed(const struct istiod *i); /* calls of istiod_blame() */
+int fake_istiod_blamed(const struct istiod *i);              /* calls of istiod_blame() */
+void fake_istiod_why_not(struct istiod *i, const char *why); /* what istiod_why_not() says */

@@ -31,7 +31,9 @@ static const char yaml_text[] = "control_planes:\n"
 				"  - name: istiod\n"
 				"    address: 127.0.0.1:15012\n"
 				"    server_name: istiod.istio-system.svc\n"
-				"    connections: 1\n";
+				"    connections: 1\n"
+				"    opens_per_second: 1000\n"
+				"    opens_burst: 1000\n";
 
 struct world {
 	struct loop *loop;

@@ -92,7 +92,8 @@ static int setup(void **state)
 	    .trust_domain = "",
 	    .cluster_id = "c1",
 	    .mesh_id = "",
-	    .connections = 1};
+	    .connections = 1,
+	    .unread_stream_s = 15};
 	struct world *w = mem_zalloc(sizeof(*w));
 
 	w->loop = fake_loop();
@@ -332,6 +333,7 @@ static void without_a_valid_token_istiod_is_not_asked(void **state)
 	assert_int_equal(fake_istiod_opened(w->istiod), 0);
 	assert_dump(w, "why_not", "\"token: expired 3 minutes ago\"");
 	w->token_why = NULL; /* read anew for the next one */
+	xds_proxy_token_changed(w->xds);
 	connect_envoy(w, DELTA_METHOD, &down);
 }
 
@@ -610,6 +612,235 @@ static void envoy_is_not_read_while_istiod_is_slow(void **state)
 	assert_false(fake_rpc_paused(down));
 }
 
+/* istiod-live.md 1.1: an unread stream holds one of istiod's push slots. */
+static void an_envoy_that_does_not_read_is_ended(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	fake_rpc_stall(down, true);
+	push_mib(w, up, 5);
+	fake_loop_advance(w->loop, 60 * 1000); /* there is room: nothing wrong */
+	assert_false(fake_rpc_ended(down));
+	push_mib(w, up, 5);
+	fake_loop_advance(w->loop, 14999);
+	assert_false(fake_rpc_ended(down));
+	fake_loop_advance(w->loop, 1);
+	assert_true(fake_rpc_aborted(down));
+	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
+	assert_dump(w, "unread", "1");
+	json_t *why = dump_at(w, "why_not");
+	assert_non_null(strstr(json_string_value(why), "unread for 15 s"));
+	json_decref(why);
+	assert_true(
+	    metric_is("agentd_xds_unread_streams_total{pod=\"web-0\",namespace=\"demo\"} 1\n"));
+	assert_int_equal(fake_istiod_leases(w->istiod), 0);
+	down = connect_envoy(w, DELTA_METHOD, &up); /* it may come back */
+	answer(w, up, TYPE_CLUSTER, "n", "r");
+	assert_dump(w, "why_not", "\"\"");
+}
+
+static void a_slow_envoy_is_not_ended(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	for (int i = 0; i < 5; i++) { /* a pause of 14 s each */
+		fake_rpc_stall(down, true);
+		push_mib(w, up, 9);
+		fake_loop_advance(w->loop, 14000);
+		fake_rpc_stall(down, false);
+		fake_loop_advance(w->loop, 500);
+	}
+	assert_false(fake_rpc_ended(down));
+	assert_false(fake_rpc_paused(up));
+	assert_dump(w, "unread", "0");
+}
+
+/* ---- refusals ---- */
+
+static void assert_waits(struct world *w, int64_t about_ms)
+{
+	unsigned before = fake_rpc_opened(w->rpc);
+
+	fake_loop_advance(w->loop, about_ms * 8 / 10 - 1);
+	assert_int_equal(fake_rpc_opened(w->rpc), before);
+	fake_loop_advance(w->loop, about_ms * 4 / 10 + 1);
+	assert_int_equal(fake_rpc_opened(w->rpc), before + 1);
+}
+
+static struct rpc_stream *last_up(const struct world *w)
+{
+	return fake_rpc_stream(w->rpc, fake_rpc_opened(w->rpc) - 1);
+}
+
+/* istiod-live.md 1.3: Envoy hears nothing of it, and what it said is said again as it was. */
+static void without_room_at_istiod_envoy_is_held(void **state)
+{
+	static const int refusals[] = {RPC_RESOURCE_EXHAUSTED, RPC_UNAVAILABLE};
+	static const int64_t waits[] = {500, 1000, 2000, 4000, 8000, 16000, 30000, 30000};
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+
+	xds_proxy_take(w->xds, TYPE_NAME_TABLE, on_local, w);
+	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	SOTW(w, down, .type = TYPE_LISTENER);
+	for (unsigned i = 0; i < 8; i++) {
+		fake_rpc_end(last_up(w), refusals[i % 2], "no room");
+		settle(w);
+		assert_false(fake_rpc_ended(down));
+		assert_true(fake_rpc_paused(down));
+		assert_dump(w, "connected", "false");
+		assert_dump(w, "held", "true");
+		assert_dump(w, "why_not",
+		    i % 2 ? "\"istiod: UNAVAILABLE: no room\""
+			  : "\"istiod: RESOURCE_EXHAUSTED: no room\"");
+		assert_int_equal(fake_istiod_leases(w->istiod), 0);
+		json_t *at = dump_at(w, "retry_at");
+		assert_in_range(json_integer_value(at) * 1000 + 1000 - loop_now_ms(w->loop),
+		    waits[i] * 8 / 10, waits[i] * 12 / 10 + 1000);
+		json_decref(at);
+		assert_waits(w, waits[i]);
+		up = last_up(w);
+		assert_int_equal(fake_rpc_sent(up), 3);
+		ASSERT_SAID_AS_US(
+		    up, 0, DISCOVERY_SOTW, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+		ASSERT_SAID(up, 1, DISCOVERY_SOTW, .type = TYPE_LISTENER);
+		ASSERT_SAID(up, 2, DISCOVERY_SOTW, .type = TYPE_NAME_TABLE);
+		assert_false(fake_rpc_paused(down));
+	}
+	answer(w, up, TYPE_CLUSTER, "n", "r");
+	assert_int_equal(fake_rpc_sent(down), 1);
+	assert_dump(w, "held", "false");
+	assert_dump(w, "retry_at", "0");
+	/* An answer ends the row of failures, and Envoy has to hear of an end after it. */
+	fake_rpc_end(up, RPC_UNAVAILABLE, "Socket closed");
+	settle(w);
+	assert_int_equal(fake_rpc_status(down), RPC_UNAVAILABLE);
+	connect_envoy(w, SOTW_METHOD, &up);
+	fake_rpc_end(up, RPC_UNAVAILABLE, "no room");
+	settle(w);
+	assert_waits(w, 500);
+}
+
+static void who_said_too_much_is_ended_not_held(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+	auto_free char *name = mem_zalloc((1 << 20) + 1);
+
+	memset(name, 'x', 1 << 20);
+	DELTA(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	DELTA(w, down, .type = TYPE_CLUSTER, .names = {name});
+	fake_rpc_end(up, RPC_RESOURCE_EXHAUSTED, "no room");
+	settle(w);
+	assert_int_equal(fake_rpc_status(down), RPC_RESOURCE_EXHAUSTED);
+	/* Its next stream is held; one that waits may be as large as a message may be. */
+	down = call(w, DELTA_METHOD);
+	DELTA(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .names = {name});
+	assert_waits(w, 500);
+	ASSERT_SAID_AS_US(last_up(w), 0, DISCOVERY_DELTA, .node_id = ENVOYS_NODE,
+	    .type = TYPE_CLUSTER, .names = {name});
+	fake_rpc_end(last_up(w), RPC_RESOURCE_EXHAUSTED, "no room");
+	settle(w);
+	assert_false(fake_rpc_ended(down));
+}
+
+/* Envoy alone tries again after 0-500 ms, and each try costs istiod a TokenReview. */
+static void a_refusal_is_envoys_to_know_and_agentd_to_pace(void **state)
+{
+	static const int refusals[] = {
+	    RPC_PERMISSION_DENIED, RPC_UNAUTHENTICATED, RPC_INVALID_ARGUMENT, RPC_UNKNOWN};
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	for (unsigned i = 0; i < 4; i++) {
+		fake_rpc_end(last_up(w), refusals[i], "no");
+		settle(w);
+		assert_int_equal(fake_rpc_status(down), refusals[i]);
+		down = call(w, DELTA_METHOD);
+		assert_false(fake_rpc_ended(down));
+		assert_dump(w, "held", "true");
+		down = call(w, DELTA_METHOD); /* however often it comes */
+		assert_waits(w, 500 << i);
+	}
+}
+
+static void after_a_refusal_nobody_asks_for_nobody(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up;
+
+	connect_envoy(w, DELTA_METHOD, &up);
+	fake_rpc_end(up, RPC_PERMISSION_DENIED, "no");
+	fake_loop_advance(w->loop, 3600 * 1000);
+	assert_int_equal(fake_rpc_opened(w->rpc), 1);
+	connect_envoy(w, DELTA_METHOD, &up); /* the time is over long ago */
+	fake_rpc_end(up, RPC_PERMISSION_DENIED, "no");
+	settle(w);
+	call(w, DELTA_METHOD);
+	xds_proxy_token_changed(w->xds); /* a new token is a new chance */
+	settle(w);
+	assert_int_equal(fake_rpc_opened(w->rpc), 3);
+}
+
+static void while_istiod_is_away_the_reason_is_shown(void **state)
+{
+	struct world *w = *state;
+
+	fake_istiod_hold(w->istiod, true);
+	fake_istiod_why_not(w->istiod, "cannot connect");
+	call(w, DELTA_METHOD);
+	assert_dump(w, "why_not", "\"cannot connect\"");
+	assert_dump(w, "held", "true");
+}
+
+/* ---- GOAWAY ---- */
+
+static void a_stream_that_has_to_move_ends_with_ok(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	DELTA(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	answer(w, up, TYPE_CLUSTER, "n", "r");
+	fake_istiod_move(w->istiod);
+	assert_int_equal(fake_rpc_status(down), RPC_OK);
+	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
+	connect_envoy(w, DELTA_METHOD, &up); /* at once */
+	assert_int_equal(fake_istiod_leases(w->istiod), 1);
+}
+
+static void an_unanswered_stream_moves_unseen(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	DELTA(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	fake_istiod_move(w->istiod);
+	settle(w);
+	assert_false(fake_rpc_ended(down));
+	assert_true(fake_rpc_ended(up));
+	ASSERT_SAID_AS_US(
+	    last_up(w), 0, DISCOVERY_DELTA, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	assert_int_equal(fake_rpc_opened(w->rpc), 2);
+}
+
+static void harm_to_the_connection_is_reported(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up;
+
+	connect_envoy(w, DELTA_METHOD, &up);
+	fake_rpc_end(up, RPC_RESOURCE_EXHAUSTED, "Received RST_STREAM with error code 11");
+	settle(w);
+	assert_int_equal(fake_istiod_blamed(w->istiod), 1);
+	assert_waits(w, 500);
+	fake_rpc_end(last_up(w), RPC_RESOURCE_EXHAUSTED, "request rate limit");
+	settle(w);
+	assert_int_equal(fake_istiod_blamed(w->istiod), 1);
+}
+
 /* ---- the end ---- */
 
 static void a_second_stream_displaces_the_first(void **state)
@@ -718,6 +949,7 @@ static void ends_are_counted_by_kind(void **state)
 	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
 		struct rpc_stream *up;
 
+		fake_loop_advance(w->loop, 40 * 1000); /* no back-off */
 		connect_envoy(w, DELTA_METHOD, &up);
 		if (ends[i].answered)
 			answer(w, up, TYPE_CLUSTER, "n", "r");
@@ -799,6 +1031,16 @@ int main(void)
 	    TEST(a_local_type_without_resources_is_passed_over),
 	    TEST(istiod_is_read_until_8_mib_wait_for_envoy),
 	    TEST(envoy_is_not_read_while_istiod_is_slow),
+	    TEST(an_envoy_that_does_not_read_is_ended),
+	    TEST(a_slow_envoy_is_not_ended),
+	    TEST(without_room_at_istiod_envoy_is_held),
+	    TEST(who_said_too_much_is_ended_not_held),
+	    TEST(a_refusal_is_envoys_to_know_and_agentd_to_pace),
+	    TEST(after_a_refusal_nobody_asks_for_nobody),
+	    TEST(while_istiod_is_away_the_reason_is_shown),
+	    TEST(a_stream_that_has_to_move_ends_with_ok),
+	    TEST(an_unanswered_stream_moves_unseen),
+	    TEST(harm_to_the_connection_is_reported),
 	    TEST(a_second_stream_displaces_the_first),
 	    TEST(a_stream_that_waits_can_be_displaced_too),
 	    TEST(istiods_status_reaches_envoy),
