@@ -33,7 +33,7 @@
 #include "../security/istiod.h"
 #include "../security/refusal.h"
 #include "../security/token.h"
-#include "discovery.h"
+#include "discovery_account.h"
 
 #include <event2/buffer.h>
 #include <stdio.h>
@@ -65,16 +65,6 @@ struct local {
 	struct local *next;
 };
 
-/* How the talk about one type stands. */
-struct type {
-	char url[DISCOVERY_TYPE_SIZE], version[DISCOVERY_NONCE_SIZE], nonce[DISCOVERY_NONCE_SIZE];
-	bool settled; /* the response with this nonce was ACKed or NACKed */
-	bool refused; /* the last one that was settled: NACKed */
-	json_int_t acked, nacked;
-	char last_nack[DISCOVERY_WHY_SIZE];
-	struct type *next;
-};
-
 /* What Envoy said, until istiod answers. */
 struct said {
 	struct said *next;
@@ -103,8 +93,7 @@ struct xds_proxy {
 	enum discovery_flavour flavour;
 	bool asked, subscribed, answered; /* a request, ours, and a response went through */
 
-	struct type *types;
-	unsigned ntypes;
+	struct discovery_account account;
 	struct back_off back_off; /* of the pod, whichever stream failed */
 	json_int_t opened, displaced, unread;
 	char why_not[ERR_MSG_SIZE];
@@ -113,56 +102,6 @@ struct xds_proxy {
 };
 
 /* --- account --- */
-
-static struct type *find_type(const struct xds_proxy *x, const char *url)
-{
-	struct type *t;
-
-	LL_FOREACH (x->types, t)
-		if (strcmp(t->url, url) == 0)
-			return t;
-	return NULL;
-}
-
-static void settle(const struct xds_proxy *x, struct type *t, const char *nack)
-{
-	t->settled = true;
-	t->refused = nack != NULL;
-	if (!nack) {
-		t->acked++;
-		return;
-	}
-	t->nacked++;
-	snprintf(t->last_nack, sizeof(t->last_nack), "%s", *nack ? nack : "no reason given");
-	log_warn(x->pod->label, "NACK of %s: %s", t->url, t->last_nack);
-}
-
-static struct type *note_response(struct xds_proxy *x, const struct discovery_response *r)
-{
-	struct type *t = find_type(x, r->type_url);
-
-	if (!t && x->ntypes < TYPES_MAX) {
-		t = mem_zalloc(sizeof(*t));
-		memcpy(t->url, r->type_url, sizeof(t->url));
-		LL_APPEND(x->types, t);
-		x->ntypes++;
-	}
-	if (!t)
-		return NULL;
-	memcpy(t->version, r->version, sizeof(t->version));
-	memcpy(t->nonce, r->nonce, sizeof(t->nonce));
-	t->settled = false;
-	return t;
-}
-
-static void note_request(struct xds_proxy *x, const struct discovery_request *q)
-{
-	struct type *t = find_type(x, q->type_url);
-
-	/* A nonce comes again when Envoy only changes what it subscribes to. */
-	if (t && q->nonce[0] && strcmp(q->nonce, t->nonce) == 0 && !t->settled)
-		settle(x, t, q->nack ? q->nack_why : NULL);
-}
 
 static void count_end(const struct xds_proxy *x, struct metric *m, int status, const char *why)
 {
@@ -193,14 +132,11 @@ static void forget_said(struct xds_proxy *x)
 /* The half towards istiod; Envoy's stays. */
 static void end_up(struct xds_proxy *x)
 {
-	struct type *t;
-
 	istiod_turn_cancel(&x->turn);
 	istiod_lease_end(&x->lease);
 	rpc_close(&x->up, RPC_CANCELLED, "");
 	x->asked = x->subscribed = x->answered = false;
-	LL_FOREACH (x->types, t)
-		t->nonce[0] = '\0';
+	discovery_account_stream_ended(&x->account);
 }
 
 /* Nothing of the stream is left afterwards; both slots may be empty already. */
@@ -343,7 +279,7 @@ static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg
 	if (discovery_read_request(&q, x->flavour, msg, e))
 		return -1;
 	metric_add(x->requests, x->labels, 1);
-	note_request(x, &q);
+	discovery_account_request(&x->account, &q);
 	if (!x->asked || q.has_node) {
 		if (send_with_our_node(x, msg, e))
 			return -1;
@@ -442,15 +378,14 @@ static void handle_local(struct xds_proxy *x, const struct local *l,
 {
 	struct evbuffer *out;
 	struct err e = {0};
-	struct type *t;
+	struct account_type *t;
 	const char *why;
 
 	if (r->resources == 0)
 		return; /* neither handled nor ACKed (istio-agent.md 0.4) */
-	t = note_response(x, r);
+	t = discovery_account_response(&x->account, r);
 	why = l->handler(l->ctx, m, &e) ? e.msg : NULL;
-	if (t)
-		settle(x, t, why);
+	discovery_account_settle(&x->account, t, why);
 	out = evbuffer_new();
 	discovery_put_ack(out, x->flavour, r, why);
 	send_buffer(x->up, out);
@@ -501,7 +436,7 @@ static void carry_down(
 	if (l) {
 		handle_local(x, l, r, m);
 	} else if (is_for_envoy(r->type_url)) {
-		note_response(x, r);
+		discovery_account_response(&x->account, r);
 		rpc_forward(x->down, m);
 		if (rpc_queued(x->down) > TO_ENVOY_MAX)
 			stop_reading_istiod(x);
@@ -640,6 +575,7 @@ struct xds_proxy *xds_proxy_new(
 
 	x->loop = istiod_loop(i);
 	x->pod = p;
+	x->account.label = p->label;
 	x->node = n;
 	x->istiod = i;
 	x->token = token;
@@ -664,7 +600,6 @@ void xds_proxy_free(struct xds_proxy **proxy)
 {
 	struct xds_proxy *x = take(*proxy);
 	struct local *l, *next_local;
-	struct type *t, *next_type;
 
 	if (!x)
 		return;
@@ -674,8 +609,7 @@ void xds_proxy_free(struct xds_proxy **proxy)
 		free(l->type_url);
 		free(l);
 	}
-	LL_FOREACH_SAFE (x->types, t, next_type)
-		free(t);
+	discovery_account_clear(&x->account);
 	metrics_drop(x->labels);
 	free(x);
 }
@@ -686,19 +620,6 @@ void xds_proxy_take(struct xds_proxy *x, const char *type_url, xds_local handler
 
 	*l = (struct local){.type_url = mem_strdup(type_url), .handler = handler, .ctx = ctx};
 	LL_APPEND(x->locals, l);
-}
-
-static json_t *dump_types(const struct xds_proxy *x)
-{
-	json_t *types = json_object();
-	const struct type *t;
-
-	LL_FOREACH (x->types, t)
-		json_object_set_new(types, t->url,
-		    json_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "version", t->version, "nonce",
-			t->nonce, "acked", t->acked, "nacked", t->nacked, "refused", t->refused,
-			"last_nack", t->last_nack));
-	return types;
 }
 
 static const char *what_it_waits_for(const struct xds_proxy *x)
@@ -720,5 +641,5 @@ json_t *xds_proxy_dump(const struct xds_proxy *x)
 	return json_pack("{s:b, s:b, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:I}", "connected",
 	    x->answered, "held", x->down && !x->up, "flavour", flavours[x->flavour], "node_id",
 	    node_id(x->node), "opened", x->opened, "displaced", x->displaced, "unread", x->unread,
-	    "types", dump_types(x), "why_not", why, "retry_at", retry_at);
+	    "types", discovery_account_dump(&x->account), "why_not", why, "retry_at", retry_at);
 }

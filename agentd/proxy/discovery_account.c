@@ -1,0 +1,108 @@
+/* discovery_account.c - a response -> its version and nonce are noted -> a request with that nonce
+ * settles it: ACK or NACK.  A nonce comes again when Envoy only changes what it subscribes to.
+ */
+#include "discovery_account.h"
+#include "../base/log.h"
+#include "../base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <utlist.h>
+
+LOG_SCOPE("xds");
+
+enum { TYPES_MAX = 16 };
+
+/* How the talk about one type stands. */
+struct account_type {
+	char url[DISCOVERY_TYPE_SIZE], version[DISCOVERY_NONCE_SIZE], nonce[DISCOVERY_NONCE_SIZE];
+	bool settled; /* the response with this nonce was ACKed or NACKed */
+	bool refused; /* the last one that was settled: NACKed */
+	json_int_t acked, nacked;
+	char last_nack[DISCOVERY_WHY_SIZE];
+	struct account_type *next;
+};
+
+static struct account_type *find_type(const struct discovery_account *a, const char *url)
+{
+	struct account_type *t;
+
+	LL_FOREACH (a->types, t)
+		if (strcmp(t->url, url) == 0)
+			return t;
+	return NULL;
+}
+
+void discovery_account_settle(
+    const struct discovery_account *a, struct account_type *t, const char *nack)
+{
+	if (!t)
+		return;
+	t->settled = true;
+	t->refused = nack != NULL;
+	if (!nack) {
+		t->acked++;
+		return;
+	}
+	t->nacked++;
+	snprintf(t->last_nack, sizeof(t->last_nack), "%s", *nack ? nack : "no reason given");
+	log_warn(a->label, "NACK of %s: %s", t->url, t->last_nack);
+}
+
+struct account_type *discovery_account_response(
+    struct discovery_account *a, const struct discovery_response *r)
+{
+	struct account_type *t = find_type(a, r->type_url);
+
+	if (!t && a->ntypes < TYPES_MAX) {
+		t = mem_zalloc(sizeof(*t));
+		memcpy(t->url, r->type_url, sizeof(t->url));
+		LL_APPEND(a->types, t);
+		a->ntypes++;
+	}
+	if (!t)
+		return NULL;
+	memcpy(t->version, r->version, sizeof(t->version));
+	memcpy(t->nonce, r->nonce, sizeof(t->nonce));
+	t->settled = false;
+	return t;
+}
+
+void discovery_account_request(struct discovery_account *a, const struct discovery_request *q)
+{
+	struct account_type *t = find_type(a, q->type_url);
+
+	if (t && q->nonce[0] && strcmp(q->nonce, t->nonce) == 0 && !t->settled)
+		discovery_account_settle(a, t, q->nack ? q->nack_why : NULL);
+}
+
+void discovery_account_stream_ended(struct discovery_account *a)
+{
+	struct account_type *t;
+
+	LL_FOREACH (a->types, t)
+		t->nonce[0] = '\0';
+}
+
+json_t *discovery_account_dump(const struct discovery_account *a)
+{
+	json_t *types = json_object();
+	const struct account_type *t;
+
+	LL_FOREACH (a->types, t)
+		json_object_set_new(types, t->url,
+		    json_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "version", t->version, "nonce",
+			t->nonce, "acked", t->acked, "nacked", t->nacked, "refused", t->refused,
+			"last_nack", t->last_nack));
+	return types;
+}
+
+void discovery_account_clear(struct discovery_account *a)
+{
+	struct account_type *t, *next;
+
+	LL_FOREACH_SAFE (a->types, t, next)
+		free(t);
+	a->types = NULL;
+	a->ntypes = 0;
+}
