@@ -26,7 +26,7 @@ struct asker {
 	struct istiod_turn *turn;
 	struct uuid pod;
 	struct rpc_channel *got;
-	unsigned granted, order;
+	unsigned granted, order, moved;
 	struct asker *cancels, *asks;
 };
 
@@ -444,6 +444,112 @@ static void an_illegal_token_is_refused_without_quoting_it(void **state)
 	assert_null(strstr(e.msg, "SECRET"));
 }
 
+/* --- streams that stay, pods that harm --- */
+
+static void on_moved(void *ctx)
+{
+	struct asker *a = ctx;
+
+	a->moved++;
+}
+
+static void on_never(void *ctx)
+{
+	(void)ctx;
+	abort();
+}
+
+/* istiod-live.md 3: new streams go to the new connection at once. */
+static void a_leased_stream_is_told_to_move(void **state)
+{
+	struct istiod_lease *lease = NULL;
+	struct asker *a = w.askers;
+	struct rpc_channel *c;
+
+	(void)state;
+	root("ROOT one");
+	ask(a);
+	later(0);
+	istiod_lease(w.istiod, &lease, a->got, on_never, NULL);
+	istiod_lease_end(&lease);
+	assert_null(lease);
+	istiod_lease_end(&lease);
+	istiod_lease(w.istiod, &lease, c = a->got, on_moved, a);
+	fake_rpc_channel_set(c, RPC_IDLE);
+	later(0);
+	ask(a); /* waits until the new connection is there */
+	later(0);
+	assert_int_equal(a->granted, 1);
+	fake_rpc_channel_set(c, RPC_READY);
+	later(0);
+	assert_int_equal(a->granted, 2);
+	later(1000);
+	assert_null(lease);
+	assert_int_equal(a->moved, 1);
+}
+
+static void a_pod_that_opens_again_and_again_is_alone(void **state)
+{
+	struct asker *a = w.askers;
+	struct rpc_channel *shared;
+
+	(void)state;
+	root("ROOT one");
+	for (unsigned i = 0; i < 20; i++) {
+		ask(a);
+		later(0);
+		if (i == 2)
+			shared = a->got;
+		istiod_turn_cancel(&a->turn);
+	}
+	ask(a);
+	later(3000);
+	assert_ptr_not_equal(a->got, shared);
+	assert_int_equal(fake_rpc_channels(w.rpc), 3);
+	istiod_blame(w.istiod, &a[1].pod, "GOAWAY");
+	istiod_blame(w.istiod, &a[1].pod, "GOAWAY");
+	assert_int_equal(fake_rpc_channels(w.rpc), 4);
+}
+
+/* Neither connections nor pace nor trouble: one that is full or away takes nothing from another. */
+static void two_control_planes_share_nothing(void **state)
+{
+	struct istiod *first;
+
+	(void)state;
+	istiod_free(&w.istiod);
+	w.plane.root = "SYSTEM";
+	w.plane.opens_per_second = 1;
+	w.plane.opens_burst = 1;
+	make();
+	first = take(w.istiod);
+	w.plane.name = "other";
+	w.plane.address = "other.test:15012";
+	make();
+	for (unsigned i = 0; i < 2; i++) /* the first one's connections */
+		fails(i, "refused");
+	for (unsigned i = 0; i < 3; i++)
+		ask(&w.askers[i]);
+	later(0);
+	assert_int_equal(w.order, 1); /* of the other */
+	istiod_turn(first, &w.askers[9].turn, &w.askers[9].pod, on_granted, &w.askers[9]);
+	later(10 * 1000);
+	assert_int_equal(w.order, 3);
+	assert_int_equal(w.askers[9].granted, 0);
+	assert_why_not("");
+	assert_string_equal(istiod_why_not(first),
+	    "cannot connect to istiod.test:15012 as istiod.istio-system.svc: refused");
+	for (unsigned i = 0; i < 3; i++)
+		assert_string_equal(
+		    fake_rpc_channel_options(w.askers[i].got)->target, "other.test:15012");
+	for (unsigned i = 0; i < 2; i++)
+		fake_rpc_channel_set(fake_rpc_channel(w.rpc, i), RPC_READY);
+	later(0);
+	assert_int_equal(w.askers[9].granted, 1);
+	assert_string_equal(fake_rpc_channel_options(w.askers[9].got)->target, "istiod.test:15012");
+	istiod_free(&first);
+}
+
 /* --- what is known --- */
 
 static void the_first_trust_domain_counts(void **state)
@@ -508,6 +614,9 @@ int main(void)
 	    TEST(a_stream_carries_cluster_and_token),
 	    TEST(without_a_token_only_the_cluster),
 	    TEST(an_illegal_token_is_refused_without_quoting_it),
+	    TEST(a_leased_stream_is_told_to_move),
+	    TEST(a_pod_that_opens_again_and_again_is_alone),
+	    TEST(two_control_planes_share_nothing),
 	    TEST(the_first_trust_domain_counts),
 	    TEST(the_dump_shows_the_connections),
 	};
