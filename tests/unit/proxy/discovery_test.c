@@ -327,8 +327,8 @@ static void malformed_names_are_errors(void **state)
 	    "\x2a\x02\x08\x01", /* its key is a number */
 	    "\x1a\x01\xfe",     /* not UTF-8 */
 	    "\x18\x01",         /* a name that is a number */
-	    "\x1a\x02"
-	    "a", /* truncated */
+	    ("\x1a\x02"
+	     "a"), /* truncated */
 	};
 	struct message m;
 	struct err e;

@@ -130,8 +130,8 @@ static void test_audiences(void **state)
 	token_clear(&t);
 
 	static const char *const bad[] = {"[]", "5", "null", "\"\"", "[\"istio-ca\",5]", "{}",
-	    "[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\","
-	    "\"14\",\"15\",\"16\",\"istio-ca\"]"};
+	    ("[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\","
+	     "\"14\",\"15\",\"16\",\"istio-ca\"]")};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		sprintf(json, "{\"aud\":%s%s", bad[i], rest);
 		assert_int_equal(parse_json(&t, json, &e), -1);
@@ -203,11 +203,11 @@ static void test_depth(void **state)
 	struct err e;
 	char json[4096] = "{\"a\":\"[[[[[[[[[[[[[[[[[[[[\\\"[[[[[[[[[[[[[[[[[[[[\","
 			  "\"b\":[[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[]],";
-	strcat(json, GOOD + 1);
+	strcat(json, &GOOD[1]);
 	assert_int_equal(parse_json(&t, json, &e), 0);
 	token_clear(&t);
 	strcpy(json, "{\"a\":[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]],");
-	strcat(json, GOOD + 1);
+	strcat(json, &GOOD[1]);
 	assert_int_equal(parse_json(&t, json, &e), -1);
 	assert_non_null(strstr(e.msg, "plain JSON"));
 }
