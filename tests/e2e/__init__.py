@@ -8,5 +8,7 @@
     container     the shell script that gives an Envoy its own root directory
     mesh.py       the Envoy resources of a client pod and a server pod
     app.py        the application: an HTTP server that tells who called, and a client that counts
+    crowd.py      stand-ins for many Envoys in one process, on h2.py, the least HTTP/2 that does
+    direct.py     Python straight at the control plane
     clients.py    Python in Envoy's place: ADS and SDS over a pod's sockets
 """

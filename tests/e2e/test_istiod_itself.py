@@ -209,15 +209,15 @@ def test_every_bad_answer_is_given(istiod):
     def asked():
         return direct.sign(istiod.address, istiod.root_file, [(good(istiod), csr(), 60, {})])
     for kind in bad_answers.kinds():
-        istiod.order('bad-certificate', kind=kind)
+        istiod.order('bad-certificates', of={'cli': kind, 'other': 'nothing'})
         answer, = asked()
         assert isinstance(answer, list), (kind, answer)
     assert [j['kind'] for j in istiod.journal('csr', code='BAD')] == bad_answers.kinds()
-    istiod.order('bad-certificate', kind='')
+    istiod.order('bad-certificates', of={'other': 'nothing'})
     answer, = asked()
     assert len(answer) == 2
     with pytest.raises(RuntimeError, match='no such bad certificate'):
-        istiod.order('bad-certificate', kind='unheard-of')
+        istiod.order('bad-certificates', of={'*': 'unheard-of'})
 
 
 @pytest.mark.parametrize(('order', 'sotw', 'delta'), [

@@ -2,7 +2,7 @@
 
     {"do": "ca", "issuer": "b", "roots": ["a", "b"]}   issue with b, announce a and b
     {"do": "ttl", "seconds": 20}                       life of every certificate (0: what is asked for)
-    {"do": "bad-certificate", "kind": "other-key"}     spoil each answer (bad_answers.py; "": no longer)
+    {"do": "bad-certificates", "of": {"ACCOUNT": "other-key"}}   spoil their answers (bad_answers.py), "*": all
     {"do": "pause", "what": "csr"}                     hold CSRs ("ads": stream opens) until "resume"
     {"do": "slow", "what": "csr", "seconds": 2}        let each of them take so long
     {"do": "fail", "what": "csr", "count": 2, "code": "UNAVAILABLE", "text": "..."}
@@ -29,7 +29,10 @@ class Control:
         self._server = server
         self._gate = server.gate
         self.ttl_s = 0
-        self.bad_certificate = ''
+        self._bad_certificates = {}  # service account -> kind
+
+    def bad_certificate(self, account):
+        return self._bad_certificates.get(account, self._bad_certificates.get('*'))
 
     async def _do(self, do, **order):
         match do:
@@ -38,8 +41,8 @@ class Control:
                 self._server.journal.write('ca', **order)
             case 'ttl':
                 self.ttl_s = int(order['seconds'])
-            case 'bad-certificate':
-                self.bad_certificate = order['kind'] and bad_answers.known(order['kind'])
+            case 'bad-certificates':
+                self._bad_certificates = {a: bad_answers.known(kind) for a, kind in order['of'].items()}
             case 'empty':
                 self._server.resources.empty = bool(order['on'])
                 self._server.push()

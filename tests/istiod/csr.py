@@ -94,7 +94,7 @@ class CertificateService:
             ttl = control.ttl_s or read_ttl(request.validity_duration)
         except BadRequest as e:
             await refuse(grpc.StatusCode.INVALID_ARGUMENT, f'CSR signing error ({e})', str(e))
-        if kind := control.bad_certificate:
+        if kind := control.bad_certificate(who['serviceaccount']['name']):
             journal.write('csr', **seen, code='BAD', kind=kind)
             uri = f'spiffe://{ca.trust_domain}/{identity}'
             return CertificateResponse(cert_chain=bad_answers.make(kind, ca, csr.public_key(), uri, ttl))

@@ -69,7 +69,10 @@ class Listener:
         pass
 
     async def _silence(self):
+        silent = set()
+
         async def say_nothing(reader, writer):
+            silent.add(writer)
             await reader.read()
             writer.close()
         host, _, port = self.address.rpartition(':')
@@ -77,6 +80,8 @@ class Listener:
 
         async def end():
             server.close()
+            for writer in silent:
+                writer.close()
         self._end = end
 
     async def _old_tls(self):
