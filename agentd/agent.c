@@ -264,6 +264,7 @@ static void make_planes(struct agent *a)
 		a->node_planes[i] = (struct node_plane){
 		    o->address, o->server_name, o->trust_domain, o->cluster_id, o->mesh_id};
 	}
+	a->shared.pcds = c->pcds;
 	a->shared.node = (struct node_context){
 	    .planes = a->node_planes,
 	    .nplanes = c->nplanes,

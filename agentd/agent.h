@@ -6,6 +6,7 @@
  *   certificate     cert_cache -> sds_server
  *   root changed    cert_cache -> root-cert.pem of the pod
  *   CRL changed     crl -> sds_server
+ *   trust anchors   xds_proxy -> pcds -> sds_server, root-cert.pem of the pod
  *   call            rpc_server -> sds_server | xds_proxy
  *   pod goes        the exact reverse of its appearance
  */

@@ -2,9 +2,10 @@
  *
  * start -> directory made -> bootstrap written, SDS, XDS, server -> sockets listen -> ready.
  * Meanwhile: the token is read -> certificate subscribed; a token changes -> the certificate cache
- * looks again; a certificate comes -> SDS is told, a new root is written beside the bootstrap; a
- * connection shows the pod's addresses -> the node is rendered anew; a call comes -> SDS or XDS
- * takes it. stop is the exact reverse.
+ * looks again; a certificate comes -> SDS is told, a new root is written beside the bootstrap; so
+ * are trust anchors of PCDS and the control plane's revocation list; a connection shows the pod's
+ * addresses -> the node is rendered anew; a call comes -> SDS or XDS takes it. stop is the exact
+ * reverse.
  */
 #include "agent_pod.h"
 #include "base/err.h"
@@ -16,12 +17,15 @@
 #include "pod/pod.h"
 #include "priv/priv.h"
 #include "proxy/bootstrap.h"
+#include "proxy/discovery.h"
+#include "proxy/pcds.h"
 #include "proxy/sds_server.h"
 #include "proxy/uds.h"
 #include "proxy/xds_proxy.h"
 #include "security/cert_cache.h"
 #include "security/crl.h"
 #include "security/istiod.h"
+#include "security/roots.h"
 #include "security/token.h"
 #include <string.h>
 
@@ -44,6 +48,8 @@ struct pod_services {
 	struct uds *uds;
 	struct cert_sub *certificate;
 	struct cert *cert;
+	char *anchors; /* of PCDS; NULL: not told yet */
+	char *bundle;  /* the certificate's roots and these; NULL: just those */
 };
 
 static struct plane *plane_of(const struct pod_services *s)
@@ -75,25 +81,60 @@ static int read_token(struct pod_services *s, const struct priv_content *c, stru
 	return token_parse(&s->token, c->data, c->size, e);
 }
 
+/* What the pod trusts: NULL before its first certificate. */
+static const char *roots_of(const struct pod_services *s)
+{
+	if (s->bundle)
+		return s->bundle;
+	return s->cert ? s->cert->root_pem : NULL;
+}
+
 void agent_pod_trust_changed(struct pod_services *s)
 {
 	if (s->sds)
-		sds_server_set_trust(s->sds, NULL, crl_pem(plane_of(s)->crl));
+		sds_server_set_trust(s->sds, s->bundle, crl_pem(plane_of(s)->crl));
 }
 
+/* The roots of `c`, which may be the one that is there, and the anchors as they are now. */
+static void set_trust(struct pod_services *s, struct cert *c)
+{
+	struct cert *old_cert = s->cert;
+	char *old_bundle = s->bundle;
+	const char *old = roots_of(s), *now;
+
+	s->cert = cert_ref(c);
+	s->bundle = s->anchors && *s->anchors ? roots_union(c->root_pem, s->anchors) : NULL;
+	now = roots_of(s);
+	if (!old || strcmp(old, now) != 0)
+		priv_write(s->shared->priv, &s->pod->uid, PRIV_FILE_ROOT, now, strlen(now));
+	agent_pod_trust_changed(s);
+	cert_unref(&old_cert);
+	free(old_bundle);
+}
+
+/* Roots first: the peers' certificates may be of the new one already. */
 static void on_cert(void *ctx, struct cert *c, const char *why_not)
 {
 	struct pod_services *s = ctx;
-	bool new_root = c && (!s->cert || strcmp(c->root_pem, s->cert->root_pem) != 0);
 
-	if (new_root)
-		priv_write(s->shared->priv, &s->pod->uid, PRIV_FILE_ROOT, c->root_pem,
-		    strlen(c->root_pem));
-	if (c && c != s->cert) {
-		cert_unref(&s->cert);
-		s->cert = cert_ref(c);
-	}
+	if (c && c != s->cert)
+		set_trust(s, c);
 	sds_server_set_cert(s->sds, c, why_not);
+}
+
+/* They change what is trusted, never the certificate: no CSR comes of it (security-rules.md 3). */
+static int on_anchors(void *ctx, const struct rpc_msg *response, struct err *e)
+{
+	struct pod_services *s = ctx;
+	char *anchors = pcds_read(response, e);
+
+	if (!anchors)
+		return -1;
+	free(s->anchors);
+	s->anchors = anchors;
+	if (s->cert)
+		set_trust(s, s->cert);
+	return 0;
 }
 
 static struct cert_spec cert_spec_of(const struct pod_services *s)
@@ -184,6 +225,8 @@ static void on_directory(void *ctx, const struct err *e)
 	s->sds = sds_server_new(a->loop, s->pod->label);
 	agent_pod_trust_changed(s);
 	s->xds = xds_proxy_new(s->pod, s->node, plane_of(s)->istiod, valid_token, s);
+	if (a->pcds)
+		xds_proxy_take(s->xds, TYPE_PROXY_CONFIG, on_anchors, s);
 	s->token_follow = priv_follow(a->priv, PRIV_FOLLOW_TOKEN, &s->pod->uid, 0, on_token, s);
 	s->server = rpc_server_new(a->rpc, &options, on_call, s);
 	s->uds = uds_new(a->loop, a->priv, &s->pod->uid, s->pod->label, s->server, &sockets, s);
@@ -214,6 +257,8 @@ void agent_pod_stop(struct pod_services **services)
 	sds_server_free(&s->sds);
 	rpc_server_free(&s->server);
 	cert_unref(&s->cert);
+	free(s->bundle);
+	free(s->anchors);
 	token_clear(&s->token);
 	node_free(&s->node);
 	free(s);

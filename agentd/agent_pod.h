@@ -32,6 +32,7 @@ struct agent_shared {
 	struct rpc *rpc;
 	struct plane *planes; /* in the order of node.planes */
 	struct node_context node;
+	bool pcds; /* trust anchors come with the ADS streams, too */
 };
 
 /* Starts everything for `p`, whose environment was accepted as `node` (taken).  Ends in

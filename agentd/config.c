@@ -115,6 +115,9 @@ static const struct row rows[] = {
 	"pause between two certificates of one service account", NULL, NULL, 1, DAY, false},
     {"certificate_linger_s", NUMBER, AT(certificate_linger_s), "300",
 	"how long a certificate is kept after its last pod", NULL, NULL, 0, DAY, false},
+    {"pcds", BOOLEAN, AT(pcds), "false",
+	"take further trust anchors from istiod (its ISTIO_MULTIROOT_MESH)", NULL, NULL, 0, 0,
+	false},
     {"certificate_scope", TEXT, AT(certificate_scope), "service-account",
 	"who shares a certificate; pod: nobody, and no pod can ask otherwise", is_scope,
 	"service-account or pod", 0, 0, false},
@@ -129,8 +132,8 @@ enum { ROWS = sizeof(rows) / sizeof(*rows) };
 static const char planes_key[] = "control_planes";
 
 /* Flags of `agentd` itself, often looked for in the file. */
-static const char *const broker_flags[] = {
-    "run", "manifests", "config", "root_file", "crl_file", "cgroup_root", "worker_user", "max_pods"};
+static const char *const broker_flags[] = {"run", "manifests", "config", "root_file", "crl_file",
+    "cgroup_root", "worker_user", "max_pods"};
 
 static unsigned min3(unsigned a, unsigned b, unsigned c)
 {

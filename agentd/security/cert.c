@@ -1,6 +1,7 @@
 /* cert.c - made from an answer, handed around by reference, wiped with the last of them. */
 #include "cert.h"
 #include "../base/mem.h"
+#include "roots.h"
 #include <string.h>
 #include <time.h>
 
@@ -20,7 +21,7 @@ struct cert *cert_new(const char *const *chain, size_t n, struct err *e)
 		}
 		c->chain_pem = mem_printf("%s%s", before ? before : "", pem);
 		if (i == n - 1)
-			c->root_pem = take(pem);
+			c->root_pem = roots_union(pem, NULL);
 	}
 	return c;
 }

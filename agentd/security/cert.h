@@ -9,7 +9,7 @@ struct cert {
 	struct identity id;
 	struct x509_leaf leaf;
 	char *key_pem, *chain_pem; /* the chain: every element of the answer, roots too */
-	char *root_pem;            /* the answer's last element */
+	char *root_pem;            /* the answer's last element, as roots_union() has it */
 };
 
 /* One reference, chain and root from the elements of an answer; the rest is the caller's to fill in

@@ -20,6 +20,7 @@
 #include "../../agentd/base/mem.h"
 #include "../../agentd/base/pbwire.h"
 #include "../../agentd/config.h"
+#include "../../agentd/proxy/discovery.h"
 #include "../fake/loop.h"
 #include "../fake/priv.h"
 #include "../fake/rpc.h"
@@ -44,8 +45,9 @@ struct world {
 	struct uuid a, b;
 };
 
-static void begin(struct world *w)
+static void begin_with(struct world *w, const char *settings)
 {
+	auto_free char *text = mem_printf("%s%s", yaml_text, settings);
 	struct err e = {0};
 	char *argv[] = {"agentd-worker", NULL};
 
@@ -53,13 +55,18 @@ static void begin(struct world *w)
 	uuid_parse(&w->a, UID_A);
 	uuid_parse(&w->b, UID_B);
 	w->loop = fake_loop();
-	if (config_load(&w->config, "agentd.yaml", yaml_text, strlen(yaml_text), 1, argv, &e))
+	if (config_load(&w->config, "agentd.yaml", text, strlen(text), 1, argv, &e))
 		fail_msg("%s", e.msg);
 	w->agent = agent_new(w->loop, &w->config, -1, &e);
 	assert_non_null(w->agent);
 	w->priv = fake_priv_last();
 	w->rpc = fake_rpc_last();
 	fake_priv_root(w->priv, 0, "ROOT of istiod");
+}
+
+static void begin(struct world *w)
+{
+	begin_with(w, "");
 }
 
 static void end(struct world *w)
@@ -421,6 +428,141 @@ static void a_revocation_list_reaches_all_pods(void **state)
 	end(&w);
 }
 
+/* Envoy's ADS stream with its LDS request; what istiod sees of it. */
+static struct rpc_stream *open_ads(struct world *w, unsigned server)
+{
+	struct rpc_stream *down = fake_rpc_call(fake_rpc_server(w->rpc, server),
+	    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources");
+	struct evbuffer *q = evbuffer_new();
+	unsigned before = fake_rpc_opened(w->rpc);
+
+	pbwire_put_bytes(q, 2, "\x0a\x01n", 3); /* node {id: "n"} */
+	pbwire_put_bytes(q, 4, TYPE_LISTENER, strlen(TYPE_LISTENER));
+	fake_loop_advance(w->loop, 0);
+	fake_rpc_push(down, evbuffer_pullup(q, -1), evbuffer_get_length(q));
+	evbuffer_free(q);
+	fake_loop_advance(w->loop, 1000);
+	assert_int_equal(fake_rpc_opened(w->rpc), before + 1);
+	return fake_rpc_stream(w->rpc, before);
+}
+
+/* ProxyConfig with these two anchors; "": without. */
+static void push_anchors(struct world *w, struct rpc_stream *ads, const char *a, const char *b)
+{
+	struct evbuffer *config = evbuffer_new(), *any = evbuffer_new(), *m = evbuffer_new();
+
+	if (*a)
+		pbwire_put_bytes(config, 34, a, strlen(a));
+	if (*b)
+		pbwire_put_bytes(config, 34, b, strlen(b));
+	pbwire_put_bytes(any, 1, TYPE_PROXY_CONFIG, strlen(TYPE_PROXY_CONFIG));
+	pbwire_put_bytes(any, 2, evbuffer_pullup(config, -1), evbuffer_get_length(config));
+	pbwire_put_bytes(m, 2, evbuffer_pullup(any, -1), evbuffer_get_length(any));
+	pbwire_put_bytes(m, 4, TYPE_PROXY_CONFIG, strlen(TYPE_PROXY_CONFIG));
+	pbwire_put_bytes(m, 5, "nonce-7", 7);
+	fake_rpc_push(ads, evbuffer_pullup(m, -1), evbuffer_get_length(m));
+	fake_loop_advance(w->loop, 0);
+	evbuffer_free(config);
+	evbuffer_free(any);
+	evbuffer_free(m);
+}
+
+static void trust_anchors_of_istiod_reach_the_pod(void **state)
+{
+	struct world w;
+	struct rpc_stream *root, *ads;
+	auto_free char *jwt = token_for(UID_A, "web");
+	const void *sent;
+	size_t len;
+
+	(void)state;
+	begin_with(&w, "pcds: true\n");
+	manifest(&w, UID_A, "web-0", "");
+	fake_priv_added(w.priv, &w.a, NULL);
+	fake_loop_advance(w.loop, 0);
+	root = ask_secret(&w, 0, "ROOTCA");
+	give_token(&w, &w.a, UID_A, "web");
+	fake_loop_advance(w.loop, 1000);
+	answer_csr(&w, csr_of(&w, 0, jwt), fake_x509_keys(), "ROOT of istiod");
+	ads = open_ads(&w, 0);
+	sent = fake_rpc_sent_bytes(ads, 1, &len);
+	assert_true(holds(sent, len, TYPE_PROXY_CONFIG)); /* right after LDS */
+	push_anchors(&w, ads, "ROOT a", "");
+	sent = fake_rpc_sent_bytes(ads, 2, &len);
+	assert_true(holds(sent, len, "nonce-7")); /* the ACK */
+	assert_int_equal(fake_rpc_sent(root), 2);
+	sent = fake_rpc_sent_bytes(root, 1, &len);
+	assert_true(holds(sent, len, "ROOT a\nROOT of istiod\n"));
+	assert_string_equal(
+	    fake_priv_written(w.priv, &w.a, PRIV_FILE_ROOT, &len), "ROOT a\nROOT of istiod\n");
+
+	push_anchors(&w, ads, "ROOT a", ""); /* the same is no news */
+	push_anchors(&w, ads, "ROOT b", "garbage");
+	assert_int_equal(fake_rpc_sent(root), 2);
+	sent = fake_rpc_sent_bytes(ads, 4, &len);
+	assert_true(holds(sent, len, "trust anchor 2")); /* a NACK */
+	assert_int_equal(fake_priv_writes(w.priv, &w.a, PRIV_FILE_ROOT), 2);
+
+	push_anchors(&w, ads, "", "");
+	sent = fake_rpc_sent_bytes(root, 2, &len);
+	assert_true(holds(sent, len, "ROOT of istiod") && !holds(sent, len, "ROOT a"));
+	assert_string_equal(
+	    fake_priv_written(w.priv, &w.a, PRIV_FILE_ROOT, &len), "ROOT of istiod\n");
+	fake_loop_advance(w.loop, 3600 * 1000);
+	assert_int_equal(fake_rpc_opened(w.rpc), 2); /* no CSR comes of it */
+	end(&w);
+}
+
+/* What came before the first certificate is kept for it; another pod's is another's. */
+static void early_anchors_wait_for_the_certificate(void **state)
+{
+	struct world w;
+	struct rpc_stream *a, *b;
+	auto_free char *jwt = token_for(UID_A, "web");
+	const void *sent;
+	size_t len;
+
+	(void)state;
+	begin_with(&w, "pcds: true\n");
+	manifest(&w, UID_A, "web-0", "");
+	manifest(&w, UID_B, "web-1", "");
+	fake_priv_added(w.priv, &w.a, NULL);
+	fake_priv_added(w.priv, &w.b, NULL);
+	fake_loop_advance(w.loop, 0);
+	a = ask_secret(&w, 0, "ROOTCA");
+	b = ask_secret(&w, 1, "ROOTCA");
+	give_token(&w, &w.a, UID_A, "web");
+	give_token(&w, &w.b, UID_B, "web");
+	fake_loop_advance(w.loop, 1000);
+	push_anchors(&w, open_ads(&w, 0), "ROOT a", "");
+	assert_int_equal(fake_rpc_sent(a), 0);
+	answer_csr(&w, csr_of(&w, 0, jwt), fake_x509_keys(), "ROOT of istiod");
+	sent = fake_rpc_sent_bytes(a, 0, &len);
+	assert_true(holds(sent, len, "ROOT a\nROOT of istiod\n"));
+	sent = fake_rpc_sent_bytes(b, 0, &len);
+	assert_false(holds(sent, len, "ROOT a"));
+	end(&w);
+}
+
+static void without_the_setting_nobody_asks_for_anchors(void **state)
+{
+	struct world w;
+	struct rpc_stream *ads;
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", "env: {PROXY_CONFIG_XDS_AGENT: 'true'}\n");
+	fake_priv_added(w.priv, &w.a, NULL);
+	fake_loop_advance(w.loop, 0);
+	give_token(&w, &w.a, UID_A, "web");
+	fake_loop_advance(w.loop, 1000);
+	ads = open_ads(&w, 0);
+	assert_int_equal(fake_rpc_sent(ads), 1);
+	push_anchors(&w, ads, "ROOT a", "");
+	assert_int_equal(fake_rpc_sent(ads), 1);
+	end(&w);
+}
+
 static void a_token_of_another_pod_or_account_opens_nothing(void **state)
 {
 	struct world w;
@@ -534,6 +676,9 @@ int main(void)
 	    cmocka_unit_test(a_pod_may_have_a_certificate_of_its_own),
 	    cmocka_unit_test(after_a_suspend_all_are_renewed_at_the_pace),
 	    cmocka_unit_test(a_revocation_list_reaches_all_pods),
+	    cmocka_unit_test(trust_anchors_of_istiod_reach_the_pod),
+	    cmocka_unit_test(early_anchors_wait_for_the_certificate),
+	    cmocka_unit_test(without_the_setting_nobody_asks_for_anchors),
 	    cmocka_unit_test(a_token_of_another_pod_or_account_opens_nothing),
 	    cmocka_unit_test(a_refused_environment_starts_nothing),
 	    cmocka_unit_test(a_refused_change_leaves_the_pod_alone),

@@ -61,7 +61,7 @@ static void test_defaults(void **state)
 	(void)state;
 	assert_int_equal(load(&c, "", &e, NULL), 0);
 	assert_string_equal(c.log_level, "info");
-	assert_false(c.log_json || c.check);
+	assert_false(c.log_json || c.check || c.pcds);
 	gethostname(host, sizeof(host) - 1);
 	assert_string_equal(c.node_name, host);
 	assert_string_equal(c.istio_namespace, "istio-system");

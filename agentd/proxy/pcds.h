@@ -1,0 +1,14 @@
+/* pcds.h - istiod's further trust anchors: ProxyConfig by xDS, of which one field counts
+ * (istio-agent.md 1.5).
+ */
+#pragma once
+
+struct err;
+struct rpc_msg;
+
+enum { PCDS_CERTIFICATES_MAX = 64, PCDS_SIZE_MAX = 256 * 1024 };
+
+/* `ca_certificates_pem` of the first resource of a response of either flavour, each checked and
+ * normalised, one after the other; "" if there are none.  NULL: `e` says what is wrong, and nothing
+ * of it is to be used. */
+char *pcds_read(const struct rpc_msg *response, struct err *e);

@@ -1,0 +1,27 @@
+/* pcds_fuzz.c - a response of istiod as trust anchors.
+ *
+ * LINK: tests/fake/loop.c tests/fake/rpc.c
+ */
+#include "../../agentd/base/err.h"
+#include "../../agentd/proxy/pcds.h"
+#include "../fake/rpc.h"
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct rpc_msg *m = fake_rpc_msg(data, size);
+	struct err e = {0};
+	char *got = pcds_read(m, &e);
+
+	if (!got && !*e.msg)
+		abort();
+	if (got && *got && !strstr(got, "-----BEGIN CERTIFICATE-----"))
+		abort();
+	free(got);
+	fake_rpc_msg_free(&m);
+	return 0;
+}
