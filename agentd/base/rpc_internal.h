@@ -10,7 +10,6 @@
 
 #include <grpc/grpc.h>
 #include <pthread.h>
-#include <sys/types.h>
 
 struct rpc_tag;
 typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
@@ -30,21 +29,15 @@ struct rpc {
 	struct rpc_tag *inbox, **inbox_end; /* under `lock`: from the drainer to the loop */
 	struct rpc_tag *ready;              /* the loop's own: taken from the inbox */
 	size_t pending;                     /* tags that grpc or the lists hold */
-	bool running;                       /* inside a tag's `done` */
-	bool ending;                        /* rpc_free() is at work */
+	bool running, ending;               /* inside a tag's `done`; rpc_free() is at work */
 	uint64_t wakes, tags;               /* for tests */
 	struct rpc_stream *streams;
 	struct rpc_server *servers;
 	struct rpc_channel *channels;
 };
-
 /* A tag is about to be given to grpc; `done` will run exactly once. */
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done);
 void rpc_log_init(void);
-struct rpc_socket { /* its fd may be another's by now, the inode tells */
-	int fd;
-	ino_t inode;
-};
 struct rpc_out { /* one outgoing message */
 	grpc_byte_buffer *bytes;
 	size_t len;
@@ -64,7 +57,8 @@ struct rpc_stream {
 	bool half_wanted, half_sent;                       /* client */
 	bool accepted, closing, headers_sent, status_sent; /* server */
 	bool ended;                                        /* grpc reported the end of the call */
-	struct rpc_socket socket;                          /* server */
+	int fd; /* server: the connection's; another's by now, unless `inode` is its own */
+	ino_t inode;
 	grpc_byte_buffer *in;
 	struct rpc_out *out, **out_end;
 	size_t queued, writing_len;
@@ -87,8 +81,7 @@ void rpc_stream_start(
 void rpc_stream_read(struct rpc_stream *s);
 void rpc_stream_ended(struct rpc_stream *s);   /* grpc reported the end */
 void rpc_stream_abandon(struct rpc_stream *s); /* its server or runtime goes: no events, at once */
-/* A received message; takes the bytes. */
-struct rpc_msg *rpc_msg_new(grpc_byte_buffer *bytes);
+struct rpc_msg *rpc_msg_new(grpc_byte_buffer *bytes); /* takes them */
 void rpc_msg_free(struct rpc_msg **m);
 grpc_byte_buffer *rpc_msg_bytes(const struct rpc_msg *m);
 void rpc_channel_put(struct rpc_channel *c); /* a stream of it is gone */

@@ -27,6 +27,11 @@ LOG_SCOPE("rpc");
  */
 enum { CONNECTION_IDLE_MS = 5 * 60 * 1000 };
 
+struct socket {
+	int fd;
+	ino_t inode;
+};
+
 struct rpc_server {
 	struct rpc *rpc;
 	grpc_server *grpc;
@@ -38,7 +43,7 @@ struct rpc_server {
 	grpc_call *call;
 	grpc_call_details details;
 	grpc_metadata_array metadata;
-	struct rpc_socket *sockets; /* that were adopted, the last of each fd */
+	struct socket *sockets; /* that were adopted, the last of each fd */
 	size_t nsockets;
 	struct rpc_server *prev, *next;
 };
@@ -66,7 +71,7 @@ static void destroy_if_done(struct rpc_server *s)
 
 /* --- connections --- */
 
-static struct rpc_socket *find_socket(const struct rpc_server *s, int fd)
+static struct socket *find_socket(const struct rpc_server *s, int fd)
 {
 	for (size_t i = 0; i < s->nsockets; i++)
 		if (s->sockets[i].fd == fd)
@@ -76,7 +81,7 @@ static struct rpc_socket *find_socket(const struct rpc_server *s, int fd)
 
 static void remember_socket(struct rpc_server *s, int fd)
 {
-	struct rpc_socket *known = find_socket(s, fd);
+	struct socket *known = find_socket(s, fd);
 	struct stat st;
 
 	if (fstat(fd, &st))
@@ -85,29 +90,28 @@ static void remember_socket(struct rpc_server *s, int fd)
 		s->sockets = mem_realloc(s->sockets, (s->nsockets + 1) * sizeof(*s->sockets));
 		known = &s->sockets[s->nsockets++];
 	}
-	*known = (struct rpc_socket){fd, st.st_ino};
+	*known = (struct socket){fd, st.st_ino};
 }
 
-static struct rpc_socket socket_of(const struct rpc_server *server, grpc_call *call)
+static void remember_connection(struct rpc_stream *s, const struct rpc_server *server)
 {
-	char *peer = grpc_call_get_peer(call);
-	const struct rpc_socket *found;
-	int fd = -1;
+	char *peer = grpc_call_get_peer(s->call);
+	const struct socket *found = NULL;
 
 	if (!strncmp(peer, "fd:", 3))
-		fd = (int)strtol(peer + 3, NULL, 10);
+		found = find_socket(server, (int)strtol(peer + 3, NULL, 10));
 	gpr_free(peer);
-	found = find_socket(server, fd);
-	return found ? *found : (struct rpc_socket){.fd = -1};
+	s->fd = found ? found->fd : -1;
+	s->inode = found ? found->inode : 0;
 }
 
 void rpc_server_cut(struct rpc_stream *s)
 {
-	int fd = s->socket.fd < 0 ? -1 : fcntl(s->socket.fd, F_DUPFD_CLOEXEC, 0);
+	int fd = s->fd < 0 ? -1 : fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
 	struct stat st;
 
 	/* Looked at and shut down is the copy, which nobody can close and open as another. */
-	if (fd >= 0 && !fstat(fd, &st) && S_ISSOCK(st.st_mode) && st.st_ino == s->socket.inode)
+	if (fd >= 0 && !fstat(fd, &st) && S_ISSOCK(st.st_mode) && st.st_ino == s->inode)
 		shutdown(fd, SHUT_RDWR);
 	if (fd >= 0)
 		close(fd);
@@ -132,7 +136,7 @@ static struct rpc_stream *stream_new(struct rpc_server *server, grpc_call *call)
 	    .data.recv_close_on_server.cancelled = &s->cancelled};
 
 	s->server = server;
-	s->socket = socket_of(server, call);
+	remember_connection(s, server);
 	rpc_stream_start(s, &op, 1, &s->ending, on_call_ended);
 	return s;
 }

@@ -411,9 +411,11 @@ void pool_free(struct pool **pool)
 
 	if (!p)
 		return;
-	HASH_ITER (hh, p->suspects, s, next_suspect) {
+	s = p->suspects;
+	HASH_CLEAR(hh, p->suspects);
+	for (; s; s = next_suspect) {
+		next_suspect = s->hh.next;
 		loop_timer_stop(&s->over);
-		HASH_DEL(p->suspects, s);
 		free(s);
 	}
 	DL_FOREACH_SAFE (p->all, c, next)

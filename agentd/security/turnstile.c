@@ -227,9 +227,11 @@ void turnstile_free(struct turnstile **turnstile)
 	assert(!t->ring);
 	loop_timer_stop(&t->refill);
 	loop_timer_stop(&t->grant);
-	HASH_ITER (hh, t->pods, p, next) {
+	p = t->pods;
+	HASH_CLEAR(hh, t->pods);
+	for (; p; p = next) {
+		next = p->hh.next;
 		loop_timer_stop(&p->refill);
-		HASH_DEL(t->pods, p);
 		free(p);
 	}
 	free(t);

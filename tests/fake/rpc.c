@@ -699,6 +699,12 @@ void fake_rpc_stall(struct rpc_stream *s, bool stalled)
 	wake(s->rpc);
 }
 
+void fake_rpc_take(struct rpc_stream *s, size_t bytes)
+{
+	must(s->stalled && bytes < s->queued, "fake_rpc_take() of all there is");
+	s->queued -= bytes;
+}
+
 unsigned fake_rpc_sent(const struct rpc_stream *s)
 {
 	struct rpc_msg *m;

@@ -42,6 +42,7 @@ void fake_rpc_half_close(struct rpc_stream *s);
 void fake_rpc_end(struct rpc_stream *s, int status, const char *why);
 /* While stalled the peer takes nothing: rpc_queued() grows.  The end of it brings `writable`. */
 void fake_rpc_stall(struct rpc_stream *s, bool stalled);
+void fake_rpc_take(struct rpc_stream *s, size_t bytes); /* only a part, while stalled */
 
 /* --- either side: what the code did --- */
 unsigned fake_rpc_sent(

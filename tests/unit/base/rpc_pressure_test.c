@@ -292,7 +292,7 @@ static void test_abort_cuts_no_other_connection(void **state)
 	rig_open(&r, &r.client);
 	WAIT(&r, r.s.ncalls == 1);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	r.s.calls[0].stream->socket.fd = pair[0];
+	r.s.calls[0].stream->fd = pair[0];
 	rpc_abort(&r.s.calls[0].stream);
 	assert_false(is_hung_up(pair[1]));
 	WAIT(&r, r.client.closes == 1); /* the call ends all the same */

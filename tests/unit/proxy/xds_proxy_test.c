@@ -657,6 +657,28 @@ static void a_slow_envoy_is_not_ended(void **state)
 	assert_dump(w, "unread", "0");
 }
 
+/* istiod is read again as soon as there is room, not only when all is gone. */
+static void an_envoy_that_reads_a_little_gets_more(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	fake_rpc_stall(down, true);
+	push_mib(w, up, 9);
+	fake_loop_advance(w->loop, 14000);
+	assert_true(fake_rpc_paused(up));
+	fake_rpc_take(down, 2 << 20);
+	fake_loop_advance(w->loop, 1000);
+	assert_false(fake_rpc_paused(up));
+	fake_loop_advance(w->loop, 60 * 1000);
+	assert_false(fake_rpc_ended(down));
+	push_mib(w, up, 2); /* full once more: the time begins anew */
+	fake_loop_advance(w->loop, 14000);
+	assert_false(fake_rpc_ended(down));
+	fake_loop_advance(w->loop, 1000);
+	assert_true(fake_rpc_aborted(down));
+}
+
 /* ---- refusals ---- */
 
 static void assert_waits(struct world *w, int64_t about_ms)
@@ -893,6 +915,8 @@ static void istiods_status_reaches_envoy(void **state)
 	assert_dump(w, "why_not", "\"istiod: PERMISSION_DENIED: authorization failed\"");
 	assert_true(metric_is("istio_agent_istiod_connection_terminations{pod=\"web-0\","
 			      "namespace=\"demo\",type=\"error\"} 1\n"));
+	call(w, DELTA_METHOD); /* who was answered before is refused all the same */
+	assert_dump(w, "held", "true");
 }
 
 static void istiods_ok_is_ok_for_envoy(void **state)
@@ -1033,6 +1057,7 @@ int main(void)
 	    TEST(envoy_is_not_read_while_istiod_is_slow),
 	    TEST(an_envoy_that_does_not_read_is_ended),
 	    TEST(a_slow_envoy_is_not_ended),
+	    TEST(an_envoy_that_reads_a_little_gets_more),
 	    TEST(without_room_at_istiod_envoy_is_held),
 	    TEST(who_said_too_much_is_ended_not_held),
 	    TEST(a_refusal_is_envoys_to_know_and_agentd_to_pace),

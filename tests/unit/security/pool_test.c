@@ -360,6 +360,9 @@ static void quarantines_are_few(void **state)
 	for (unsigned i = 0; i < 50; i++)
 		assert_ptr_equal(channel_of(i), fake_rpc_channel(w.rpc, 0));
 	assert_int_equal(fake_loop_live(w.loop), 0);
+	const struct uuid again = pod(3);
+	pool_quarantine(w.pool, &again, "and again"); /* there is room again */
+	assert_int_equal(fake_rpc_channels(w.rpc), 1 + 8 + 1);
 }
 
 static void a_new_root_is_for_quarantines_too(void **state)
