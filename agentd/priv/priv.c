@@ -71,6 +71,28 @@ struct priv {
 
 enum received { RECEIVED, NOTHING, GONE, BROKEN };
 
+/* The first fd that came, or -1; more are closed, and counted.  (The padding of CMSG_SPACE has room
+ * for a second one, so that the kernel would not call it cut.) */
+static unsigned take_fds(struct msghdr *msg, int *fd)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
+	unsigned n = 0;
+
+	*fd = -1;
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+		return 0;
+	for (; CMSG_LEN((n + 1) * sizeof(int)) <= c->cmsg_len; n++) {
+		int one;
+
+		memcpy(&one, CMSG_DATA(c) + n * sizeof(int), sizeof(one));
+		if (n == 0)
+			*fd = one;
+		else
+			mem_closep(&one);
+	}
+	return n;
+}
+
 /* RECEIVED: its fd (or -1) is in `fd`.  BROKEN: `e` says why. */
 static enum received receive(int sock, struct priv_packet *in, int *fd, struct err *e)
 {
@@ -91,22 +113,23 @@ static enum received receive(int sock, struct priv_packet *in, int *fd, struct e
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN)
 		return NOTHING;
-	if (n == 0 || (n < 0 && errno == ECONNRESET))
+	if (n < 0 && errno == ECONNRESET)
 		return GONE;
 	if (n < 0) {
 		err_sys(e, "read from the broker");
 		return BROKEN;
 	}
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-		memcpy(fd, CMSG_DATA(c), sizeof(*fd));
-	if (n == sizeof(*in) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+	unsigned nfds = take_fds(&msg, fd);
+	if (n == sizeof(*in) && nfds <= 1 && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
 		in->name[sizeof(in->name) - 1] = in->why[sizeof(in->why) - 1] = '\0';
 		return RECEIVED;
 	}
 	mem_closep(fd);
 	*fd = -1;
-	err_set(e, EPROTO, "a packet of %zd bytes instead of %zu", n, sizeof(*in));
+	if (n == 0)
+		return GONE;
+	err_set(
+	    e, EPROTO, "a packet of %zd bytes instead of %zu, with %u fds", n, sizeof(*in), nfds);
 	return BROKEN;
 }
 
