@@ -5,6 +5,8 @@
 static bool print_plane(const json_t *p)
 {
 	const char *why = ctl_string(p, "why_not");
+	const json_t *crl = json_object_get(p, "crl");
+	const char *crl_why = ctl_string(crl, "why_not");
 	const json_t *c;
 	size_t i;
 
@@ -12,9 +14,13 @@ static bool print_plane(const json_t *p)
 	json_array_foreach (json_object_get(p, "connections"), i, c)
 		printf(" %s", ctl_string(c, "state"));
 	printf("\n");
+	if (json_is_true(json_object_get(crl, "present")))
+		printf("  revocation list in force\n");
 	if (*why)
 		printf("  problem: %s\n", why);
-	return *why != 0;
+	if (*crl_why)
+		printf("  problem: %s\n", crl_why);
+	return *why || *crl_why;
 }
 
 static bool print_status(const json_t *s)

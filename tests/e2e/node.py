@@ -79,6 +79,7 @@ class Agentd:
         self._bin = BUILD / mode
         self.log = directory / 'agentd.log'
         self.root_file = istiod.root_file
+        self.flags = []
         self.plane = {'name': 'istiod', 'address': istiod.address, 'root': str(self.root_file),
                       'server_name': 'istiod.istio-system.svc', 'cluster_id': 'Kubernetes'}
         # Certificates of tests live for seconds.
@@ -96,7 +97,7 @@ class Agentd:
         config.write_text(yaml.safe_dump({**self.settings, 'control_planes': [self.plane]}))
         self.process = Process(
             [self._bin / 'agentd', '--run', self.run, '--manifests', self.manifests, '--config', config,
-             '--root-file', f'0={self.root_file}'], self.log, self.cgroup,
+             '--root-file', f'0={self.root_file}', *self.flags], self.log, self.cgroup,
             env={**os.environ, 'ASAN_OPTIONS': 'detect_leaks=1:abort_on_error=0',
                  'UBSAN_OPTIONS': 'print_stacktrace=1:halt_on_error=1'})
 
