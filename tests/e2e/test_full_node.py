@@ -109,7 +109,7 @@ def test_stuck_envoys_do_not_stop_the_others(crowd, node):
     crowd.start().wait_served()
     stuck, others = ([p['name'] for p in crowd.pods[a:b]] for a, b in ((0, STUCK), (STUCK, None)))
     crowd.stuck(*stuck)
-    for n in range(8):
+    for n in range(6):
         for name in stuck:  # 2 MB for each of those who do not read
             node.istiod.set(f'demo.{name}', clusters=[
                 mesh._cluster(f'{n}-{i}-' + 'x' * 100_000, '127.0.0.1', 1) for i in range(20)])

@@ -269,7 +269,7 @@ def test_how_the_port_greets(istiod):
         istiod.order('listen', **how)
         assert re.search(meets, said := handshake(istiod)), (how, said)
         if how['on'] == 'tls1.1':
-            old = ssl.TLSVersion.TLSv1
+            old = ssl.TLSVersion.MINIMUM_SUPPORTED
             assert handshake(istiod, minimum_version=old) == 'TLSv1.1'
     assert ask(istiod, (False, NODE, good(istiod))) == ['OK']
 
