@@ -1,7 +1,8 @@
 /* ads_request_fuzz.c - what a pod or istiod may say on ADS, walked over by proxy/discovery.
  *
  * First byte: bit 0 the flavour, the rest how the bytes are cut.  Whatever comes in: a request that
- * is carried on has exactly one node, ours at its end, and is otherwise of the same length.
+ * is carried on has exactly one node, at its end, with our id and metadata once, and every other
+ * byte is kept in order.
  */
 #include "../../agentd/base/err.h"
 #include "../../agentd/proxy/discovery.h"
@@ -47,7 +48,51 @@ static void check_node(struct pbwire node)
 	must(node.left == 0 && ids == 1 && metadatas == 1);
 }
 
-static void check_replaced(struct evbuffer *b, enum discovery_flavour flavour)
+/* The bytes of a message that are not ours to replace: outside of its nodes, and inside. */
+static void split(struct iovec whole, uint32_t node, struct evbuffer *outside, struct evbuffer *in)
+{
+	const uint8_t *at = whole.iov_base;
+	struct pbwire msg;
+	struct pbwire_field f, g;
+
+	pbwire_init(&msg, &whole, 1);
+	for (; pbwire_next(&msg, &f) > 0; at += f.size) {
+		const uint8_t *inner = at + f.size - f.bytes.left;
+
+		if (f.number != node) {
+			evbuffer_add(outside, at, f.size);
+			continue;
+		}
+		for (; pbwire_next(&f.bytes, &g) > 0; inner += g.size)
+			if (g.number != 1 && g.number != 3)
+				evbuffer_add(in, inner, g.size);
+	}
+}
+
+static void check_equal(struct evbuffer *a, struct evbuffer *b)
+{
+	size_t len = evbuffer_get_length(a);
+
+	must(evbuffer_get_length(b) == len);
+	must(!len || !memcmp(evbuffer_pullup(a, -1), evbuffer_pullup(b, -1), len));
+}
+
+static void check_kept(struct iovec before, struct iovec after, uint32_t node)
+{
+	struct evbuffer *outside[] = {evbuffer_new(), evbuffer_new()};
+	struct evbuffer *in[] = {evbuffer_new(), evbuffer_new()};
+
+	split(before, node, outside[0], in[0]);
+	split(after, node, outside[1], in[1]);
+	check_equal(outside[0], outside[1]);
+	check_equal(in[0], in[1]);
+	for (int i = 0; i < 2; i++) {
+		evbuffer_free(outside[i]);
+		evbuffer_free(in[i]);
+	}
+}
+
+static void check_replaced(struct evbuffer *b, enum discovery_flavour flavour, struct iovec before)
 {
 	struct iovec iov = {evbuffer_pullup(b, -1), evbuffer_get_length(b)};
 	uint32_t number = flavour == DISCOVERY_DELTA ? 1 : 2;
@@ -64,6 +109,7 @@ static void check_replaced(struct evbuffer *b, enum discovery_flavour flavour)
 		check_node(f.bytes);
 	}
 	must(msg.left == 0 && nodes == 1);
+	check_kept(before, iov, number);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -93,7 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	evbuffer_drain(out, evbuffer_get_length(out));
 	discovery_each_name(flavour, msg, on_name, &names, &e);
 	if (discovery_replace_node(out, flavour, msg, &ours, &e) == 0)
-		check_replaced(out, flavour);
+		check_replaced(out, flavour, (struct iovec){(void *)data, size});
 	else
 		must(evbuffer_get_length(out) == 0);
 	evbuffer_free(out);
