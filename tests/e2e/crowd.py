@@ -85,7 +85,8 @@ class Crowd:
         try:
             wait_for(what, lambda: not missing())
         except TimeoutError as e:
-            raise TimeoutError(f'{e}: missing at {len(missing())}: {[(n, self.counts()[n]) for n in missing()[:3]]}') from e
+            some = {n: self.counts()[n] for n in missing()[:3]}
+            raise TimeoutError(f'{e}: missing at {len(missing())}, so {some}') from e
 
     def wait_served(self, names=None):
         self.wait_for('everybody to have all', lambda c: {'default', 'ROOTCA'} <= c['sds'].keys()

@@ -9,7 +9,6 @@ import pytest
 from tests.istiod import bad_answers
 
 from . import mesh
-from .conftest import start_pair
 from .crowd import CLUSTER, Crowd
 from .run import wait_for
 
