@@ -46,15 +46,19 @@ static int width_of(const struct table *t, unsigned column)
 void table_print_free(struct table **table)
 {
 	struct table *t = take(*table);
+	auto_free int *widths = mem_zalloc(t->columns * sizeof(*widths));
 
-	for (size_t r = 0; r < t->rows; r++)
-		for (unsigned i = 0; i < t->columns; i++)
-			if (i + 1 < t->columns)
-				printf("%-*s  ", width_of(t, i), t->cells[r * t->columns + i]);
-			else
-				printf("%s\n", t->cells[r * t->columns + i]);
-	for (size_t i = 0; i < t->rows * t->columns; i++)
+	for (unsigned i = 0; i + 1 < t->columns; i++)
+		widths[i] = width_of(t, i);
+	for (size_t i = 0; i < t->rows * t->columns; i++) {
+		unsigned column = (unsigned)(i % t->columns);
+
+		if (column + 1 < t->columns)
+			printf("%-*s  ", widths[column], t->cells[i]);
+		else
+			printf("%s\n", t->cells[i]);
 		free(t->cells[i]);
+	}
 	free(t->cells);
 	free(t);
 }
