@@ -100,6 +100,8 @@ $(OUT)/tests/unit/priv/%_test: $(OUT)/obj/tests/unit/priv/%_test.o $$(call fakes
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 $(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call fakes,tests/unit/%_test.c) $(OUT)/libagentd.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+# A test that runs the program.
+$(OUT)/tests/unit/ctl/agentctl_test: | $(OUT)/agentctl
 $(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $(OUT)/libbroker.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call fakes,tests/fuzz/%_fuzz.c) $(OUT)/libagentd.a
