@@ -224,8 +224,8 @@ struct rpc_channel *rpc_channel_new(
 	grpc_connectivity_state now = grpc_channel_check_connectivity_state(c->grpc, 0);
 
 	c->state = translate(now);
-	/* Roots that cannot be read make a channel that only fails: it never changes, and a watch
-	 * on it would not even end with it. */
+	/* A target that grpc cannot parse makes a "lame" channel: it never changes, and a watch on
+	 * it would not even end with it. */
 	if (now != GRPC_CHANNEL_TRANSIENT_FAILURE)
 		watch(c, now);
 	return c;

@@ -18,7 +18,7 @@ const char *rpc_channel_state_name(enum rpc_channel_state s);
 typedef void (*rpc_channel_changed)(void *ctx, enum rpc_channel_state s);
 struct rpc_channel *rpc_channel_new(
     struct rpc *r, const struct rpc_channel_options *o, rpc_channel_changed changed, void *ctx);
-/* With roots that cannot be read it is TRANSIENT_FAILURE from the start and never changes. */
+/* An impossible target makes it TRANSIENT_FAILURE from the start, without a `changed`. */
 enum rpc_channel_state rpc_channel_state(const struct rpc_channel *c);
 /* No `changed` any more; its streams live on, the connection goes with the last of them. */
 void rpc_channel_free(struct rpc_channel **c);
