@@ -43,6 +43,14 @@ static int width_of(const struct table *t, unsigned column)
 	return (int)width;
 }
 
+static void print_cell(const char *text, int width, bool last)
+{
+	if (last)
+		printf("%s\n", text);
+	else
+		printf("%-*s  ", width, text);
+}
+
 void table_print_free(struct table **table)
 {
 	struct table *t = take(*table);
@@ -50,15 +58,11 @@ void table_print_free(struct table **table)
 
 	for (unsigned i = 0; i + 1 < t->columns; i++)
 		widths[i] = width_of(t, i);
-	for (size_t i = 0; i < t->rows * t->columns; i++) {
-		unsigned column = (unsigned)(i % t->columns);
-
-		if (column + 1 < t->columns)
-			printf("%-*s  ", widths[column], t->cells[i]);
-		else
-			printf("%s\n", t->cells[i]);
+	for (size_t r = 0; r < t->rows; r++)
+		for (unsigned i = 0; i < t->columns; i++)
+			print_cell(t->cells[r * t->columns + i], widths[i], i + 1 == t->columns);
+	for (size_t i = 0; i < t->rows * t->columns; i++)
 		free(t->cells[i]);
-	}
 	free(t->cells);
 	free(t);
 }
