@@ -41,8 +41,7 @@ struct request {
 	struct broker_why *why;
 };
 
-/* --- the table ---------------------------------------------------------------------------------
- */
+/* --- the table --- */
 
 static int do_pod_add(struct broker *b, struct request *q)
 {
@@ -100,14 +99,13 @@ static const struct {
     [PRIV_UNFOLLOW] = {do_unfollow, 0, false},
 };
 
-/* --- requests ----------------------------------------------------------------------------------
- */
+/* --- requests --- */
 
 static int check_shape(const struct broker_request *in, struct broker_why *w)
 {
 	if (in->r.op >= PRIV_OP_END || !table[in->r.op].act)
 		return broker_refuse(w, EPROTO, "there is no operation %u", in->r.op);
-	if (in->nfds != table[in->r.op].nfds)
+	if (in->nfds != table[in->r.op].nfds && !(in->lost_fd && table[in->r.op].nfds))
 		return broker_refuse(w, EPROTO, "operation %u with %d fds", in->r.op, in->nfds);
 	if (in->r.id == 0)
 		return broker_refuse(w, EPROTO, "a request without an id");
@@ -138,7 +136,9 @@ static void answer(struct broker *b, const struct broker_request *in)
 	    .r = &in->r, .fd = in->fd, .reply = &reply, .reply_fd = -1, .why = &why};
 	int rc = 0;
 
-	if (table[in->r.op].of_pod && !(q.pod = broker_pods_find(b->pods, &in->r.uid, &why)))
+	if (in->lost_fd)
+		rc = broker_refuse(&why, EMFILE, "the broker is out of file descriptors");
+	else if (table[in->r.op].of_pod && !(q.pod = broker_pods_find(b->pods, &in->r.uid, &why)))
 		rc = -1;
 	if (rc || table[in->r.op].act(b, &q)) {
 		reply = (struct priv_packet){
@@ -214,8 +214,7 @@ static void on_files_changed(void *ctx)
 	want(ctx);
 }
 
-/* --- life --------------------------------------------------------------------------------------
- */
+/* --- life --- */
 
 int broker_epoll(const struct broker *b)
 {

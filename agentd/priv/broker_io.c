@@ -60,6 +60,8 @@ enum broker_got broker_io_receive(int sock, struct broker_request *req, struct b
 	if (n < 0)
 		return errno == EAGAIN ? BROKER_GOT_NOTHING : BROKER_GOT_EOF;
 	take_fds(&msg, req);
+	/* Cut short below our room: the process is at its limit of open files. */
+	req->lost_fd = (msg.msg_flags & MSG_CTRUNC) && req->nfds < FDS_ROOM;
 	if (n == 0 && is_hung_up(sock))
 		return BROKER_GOT_EOF;
 	if (msg.msg_flags & MSG_TRUNC)
@@ -67,8 +69,6 @@ enum broker_got broker_io_receive(int sock, struct broker_request *req, struct b
 	else if (n != sizeof(req->r))
 		broker_refuse(
 		    w, EPROTO, "a request of %zd bytes instead of %zu", n, sizeof(req->r));
-	else if (msg.msg_flags & MSG_CTRUNC)
-		broker_refuse(w, EPROTO, "a request with more than %d fds", FDS_ROOM);
 	else
 		return BROKER_GOT_REQUEST;
 	if (req->fd >= 0)

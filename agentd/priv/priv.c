@@ -66,8 +66,7 @@ struct priv {
 	void *lost_ctx;
 };
 
-/* --- packets -----------------------------------------------------------------------------------
- */
+/* --- packets --- */
 
 enum received { RECEIVED, NOTHING, GONE, BROKEN };
 
@@ -168,8 +167,7 @@ static void transmit(struct priv *p, const struct priv_request *req, int fd)
 	DL_APPEND(p->queue, q);
 }
 
-/* --- requests ----------------------------------------------------------------------------------
- */
+/* --- requests --- */
 
 /* Ids are used once in 2^32 requests; 0 is nobody's, and a follow keeps its own as long as it
  * lives. */
@@ -329,8 +327,7 @@ void priv_unfollow(struct priv_follow **f)
 	follow_drop(was);
 }
 
-/* --- answers -----------------------------------------------------------------------------------
- */
+/* --- answers --- */
 
 static void answer_netns(
     const struct priv_call *c, const struct priv_packet *in, const struct err *e)
@@ -399,8 +396,7 @@ static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
 		f->changed(f->ctx, &(struct priv_content){.name = "", .e = e});
 }
 
-/* --- followed files ----------------------------------------------------------------------------
- */
+/* --- followed files --- */
 
 static char *read_content(int fd, size_t *size, struct err *e)
 {
@@ -486,8 +482,7 @@ static void on_readable(void *ctx)
 	}
 }
 
-/* --- life --------------------------------------------------------------------------------------
- */
+/* --- life --- */
 
 /* Blocks: the socket is not yet non-blocking. */
 static int receive_greeting(struct priv *p, struct priv_packet *in, int *fd, struct err *e)
