@@ -132,6 +132,7 @@ void fake_priv_lose(struct priv *p)
 }
 
 /* --- calls --- */
+
 static struct priv_call *call_new(
     struct priv *p, struct priv_call **slot, enum priv_op op, const struct uuid *pod, void *ctx)
 {

@@ -534,8 +534,7 @@ static void test_manifests_are_bounded(void **state)
 	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
 }
 
-/* --- the requests
- * --------------------------------------------------------------------------------- */
+/* --- the requests --- */
 
 static void test_what_cannot_be_followed(void **state)
 {
