@@ -98,6 +98,12 @@ void rpc_channel_free(struct rpc_channel **c)
 		drop(take(*c));
 }
 
+void rpc_channel_connect(struct rpc_channel *c)
+{
+	if (c->grpc)
+		grpc_channel_check_connectivity_state(c->grpc, 1);
+}
+
 void rpc_channel_drop_all(struct rpc *r)
 {
 	struct rpc_channel *c, *next;

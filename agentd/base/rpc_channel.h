@@ -20,6 +20,8 @@ struct rpc_channel *rpc_channel_new(
     struct rpc *r, const struct rpc_channel_options *o, rpc_channel_changed changed, void *ctx);
 /* An impossible target makes it TRANSIENT_FAILURE from the start, without a `changed`. */
 enum rpc_channel_state rpc_channel_state(const struct rpc_channel *c);
+/* Start to connect, if it is idle; a stream that waits for the connection does the same. */
+void rpc_channel_connect(struct rpc_channel *c);
 /* No `changed` any more; its streams live on, the connection goes with the last of them. */
 void rpc_channel_free(struct rpc_channel **c);
 

@@ -3,10 +3,13 @@
  * The root file is told (or it is "SYSTEM") -> same as before? -> channels.  A changed root makes
  * new channels for the turns to come; the old ones are let go and live as long as their streams do.
  * A root that is missing or broken changes nothing but why_not (istio-agent.md 1.2).
+ * A connection fails -> a probe asks grpc why -> why_not and the log say it.
  *
- * A turn waits for the first channels, then is granted: in order, one per round of the loop, so
- * that a caller who fails at once and asks again cannot keep the loop to itself.  Its pod's uid
- * chooses the connection: istiod sends a pod's answers of all its streams over one of them.
+ * A turn waits until its connection stands (what is opened before would wait there even when a new
+ * root has made another connection the right one), then is granted: in order, one per round of the
+ * loop, so that a caller who fails at once and asks again cannot keep the loop to itself.  Its
+ * pod's uid chooses the connection: istiod sends a pod's answers of all its streams over one of
+ * them.
  */
 #include "istiod.h"
 #include "../base/err.h"
@@ -28,7 +31,8 @@ enum { CONNECTIONS_MAX = 16 };
 struct connection {
 	struct istiod *istiod;
 	struct rpc_channel *channel;
-	bool failed; /* the log knows */
+	struct rpc_stream *probe; /* asks why it fails */
+	char why[ERR_MSG_SIZE]; /* why it fails, for people; "": it does not, or is not known yet */
 };
 
 struct istiod_turn {
@@ -62,42 +66,106 @@ static struct connection *connection_of(struct istiod *i, const struct uuid *pod
 	return &i->connections[hash % i->options.connections];
 }
 
+/* The oldest turn whose connection stands. */
+static struct istiod_turn *next_turn(struct istiod *i)
+{
+	struct istiod_turn *t;
+
+	if (!i->connectable)
+		return NULL;
+	DL_FOREACH (i->turns, t)
+		if (rpc_channel_state(connection_of(i, &t->pod)->channel) == RPC_READY)
+			return t;
+	return NULL;
+}
+
 static void schedule(struct istiod *i);
 
 static void on_grant(void *ctx)
 {
 	struct istiod *i = ctx;
-	struct istiod_turn *t = i->turns;
-	struct rpc_channel *c = connection_of(i, &t->pod)->channel;
+	struct istiod_turn *t = next_turn(i);
 
 	DL_DELETE(i->turns, t);
 	*t->slot = NULL;
 	schedule(i);
-	t->granted(t->ctx, c);
+	t->granted(t->ctx, connection_of(i, &t->pod)->channel);
 	free(t);
 }
 
 static void schedule(struct istiod *i)
 {
-	if (!i->turns || !i->connectable)
+	if (!next_turn(i))
 		loop_timer_stop(&i->grant);
 	else if (!i->grant.armed)
 		loop_timer_in(i->loop, &i->grant, 0, on_grant, i);
 }
 
-/* One line when a connection breaks and one when it is back, not one for each attempt. */
+/* Connections are made for somebody: one that nobody waits for stays as it is. */
+static void connect_for_turns(struct istiod *i)
+{
+	struct istiod_turn *t;
+
+	if (!i->connectable)
+		return;
+	DL_FOREACH (i->turns, t) {
+		struct rpc_channel *c = connection_of(i, &t->pod)->channel;
+
+		if (rpc_channel_state(c) == RPC_IDLE)
+			rpc_channel_connect(c);
+	}
+}
+
+static void set_why(struct connection *c, const char *why)
+{
+	const struct istiod_options *o = &c->istiod->options;
+	char text[ERR_MSG_SIZE];
+
+	snprintf(
+	    text, sizeof(text), "cannot connect to %s as %s: %s", o->address, o->server_name, why);
+	if (strcmp(text, c->why) != 0)
+		log_warn(o->name, "%s", text);
+	memcpy(c->why, text, sizeof(text));
+}
+
+static void on_probe_message(void *ctx, struct rpc_stream *s, struct rpc_msg *m)
+{
+	(void)ctx, (void)s, (void)m;
+}
+
+static void on_probe_closed(void *ctx, int status, const char *why)
+{
+	if (status == RPC_UNAVAILABLE)
+		set_why(ctx, why);
+}
+
+/* grpc tells that a connection failed, but why only to a call that does not wait for it.  Should
+ * the connection stand by then, istiod gets a question without a token that it does not know. */
+static void ask_why(struct connection *c)
+{
+	static const struct rpc_events events = {
+	    .message = on_probe_message, .closed = on_probe_closed};
+	static const struct rpc_call call = {.method = "/grpc.health.v1.Health/Check"};
+	struct err e;
+
+	if (!c->probe && rpc_open(c->channel, &c->probe, &call, &events, c, &e))
+		set_why(c, e.msg);
+}
+
 static void on_channel_changed(void *ctx, enum rpc_channel_state state)
 {
 	struct connection *c = ctx;
 	const struct istiod_options *o = &c->istiod->options;
 
-	if (state == RPC_TRANSIENT_FAILURE && !c->failed) {
-		c->failed = true;
-		log_warn(o->name, "cannot connect to %s as %s", o->address, o->server_name);
+	if (state == RPC_TRANSIENT_FAILURE) {
+		ask_why(c);
 	} else if (state == RPC_READY) {
-		c->failed = false;
 		log_info(o->name, "connected to %s", o->address);
+		rpc_close(&c->probe, RPC_CANCELLED, "");
+		c->why[0] = 0;
 	}
+	connect_for_turns(c->istiod);
+	schedule(c->istiod);
 }
 
 static void connect_with_roots(struct istiod *i)
@@ -111,11 +179,13 @@ static void connect_with_roots(struct istiod *i)
 		    .shard = n,
 		};
 
+		rpc_close(&c->probe, RPC_CANCELLED, "");
 		rpc_channel_free(&c->channel);
 		*c = (struct connection){.istiod = i};
 		c->channel = rpc_channel_new(i->rpc, &o, on_channel_changed, c);
 	}
 	i->connectable = true;
+	connect_for_turns(i);
 	schedule(i);
 }
 
@@ -182,8 +252,10 @@ void istiod_free(struct istiod **istiod)
 	assert(!i->turns);
 	priv_unfollow(&i->root);
 	loop_timer_stop(&i->grant);
-	for (unsigned n = 0; n < i->options.connections; n++)
+	for (unsigned n = 0; n < i->options.connections; n++) {
+		rpc_close(&i->connections[n].probe, RPC_CANCELLED, "");
 		rpc_channel_free(&i->connections[n].channel);
+	}
 	free(i->roots_pem);
 	free(i);
 }
@@ -218,6 +290,7 @@ void istiod_turn(struct istiod *i, struct istiod_turn **slot, const struct uuid 
 	t->ctx = ctx;
 	*slot = t;
 	DL_APPEND(i->turns, t);
+	connect_for_turns(i);
 	schedule(i);
 }
 
@@ -264,15 +337,18 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 	return failed ? err_wrap(e, "%s", i->options.name) : 0;
 }
 
-static json_t *dump_connections(const struct istiod *i, bool *failing)
+/* `why` becomes that of the first connection that fails. */
+static json_t *dump_connections(const struct istiod *i, const char **why)
 {
 	json_t *all = json_array();
 
 	for (unsigned n = 0; i->connectable && n < i->options.connections; n++) {
-		enum rpc_channel_state s = rpc_channel_state(i->connections[n].channel);
+		const struct connection *c = &i->connections[n];
+		const char *state = rpc_channel_state_name(rpc_channel_state(c->channel));
 
-		*failing |= s == RPC_TRANSIENT_FAILURE;
-		json_array_append_new(all, json_pack("{s:s}", "state", rpc_channel_state_name(s)));
+		if (!**why)
+			*why = c->why;
+		json_array_append_new(all, json_pack("{s:s}", "state", state));
 	}
 	return all;
 }
@@ -280,15 +356,10 @@ static json_t *dump_connections(const struct istiod *i, bool *failing)
 json_t *istiod_dump(const struct istiod *i)
 {
 	const struct istiod_options *o = &i->options;
-	char why_not[ERR_MSG_SIZE];
-	bool failing = false;
-	json_t *connections = dump_connections(i, &failing);
+	const char *why = i->why_not.msg;
+	json_t *connections = dump_connections(i, &why);
 
-	snprintf(why_not, sizeof(why_not), "%s", i->why_not.msg);
-	if (!*why_not && failing)
-		snprintf(why_not, sizeof(why_not), "cannot connect to %s as %s", o->address,
-		    o->server_name);
 	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s}", "name", o->name, "address", o->address,
 	    "root", o->root, "trust_domain", i->trust_domain, "connections", connections, "why_not",
-	    why_not);
+	    why);
 }

@@ -46,7 +46,8 @@ struct rpc_channel {
 	rpc_channel_changed changed;
 	void *ctx;
 	enum rpc_channel_state state, told;
-	bool freed;
+	bool freed, broken;
+	unsigned connects;
 	struct rpc_channel *prev, *next;
 };
 
@@ -463,6 +464,14 @@ struct rpc_channel *rpc_channel_new(
 	return c;
 }
 
+void rpc_channel_connect(struct rpc_channel *c)
+{
+	must(!c->freed, "a channel is used after its end");
+	c->connects++;
+	if (!c->broken)
+		fake_rpc_channel_set(c, RPC_READY);
+}
+
 enum rpc_channel_state rpc_channel_state(const struct rpc_channel *c)
 {
 	must(!c->freed, "a channel is used after its end");
@@ -606,6 +615,16 @@ const struct rpc_call *fake_rpc_how(const struct rpc_stream *s)
 struct rpc_channel *fake_rpc_channel_of(const struct rpc_stream *s)
 {
 	return s->channel;
+}
+
+void fake_rpc_channel_break(struct rpc_channel *c, bool broken)
+{
+	c->broken = broken;
+}
+
+unsigned fake_rpc_channel_connects(const struct rpc_channel *c)
+{
+	return c->connects;
 }
 
 unsigned fake_rpc_channels(const struct rpc *r)

@@ -30,6 +30,9 @@ struct rpc_channel *fake_rpc_channel_of(const struct rpc_stream *s);
 unsigned fake_rpc_channels(const struct rpc *r);
 struct rpc_channel *fake_rpc_channel(const struct rpc *r, unsigned i);
 const struct rpc_channel_options *fake_rpc_channel_options(const struct rpc_channel *c);
+unsigned fake_rpc_channel_connects(const struct rpc_channel *c); /* how often asked to */
+/* A channel that is asked to connect becomes READY, unless it is broken. */
+void fake_rpc_channel_break(struct rpc_channel *c, bool broken);
 bool fake_rpc_channel_freed(const struct rpc_channel *c);
 void fake_rpc_channel_set(struct rpc_channel *c, enum rpc_channel_state s); /* `changed` follows */
 

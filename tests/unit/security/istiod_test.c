@@ -131,6 +131,23 @@ static const struct rpc_channel_options *channel(unsigned i)
 	return fake_rpc_channel_options(fake_rpc_channel(w.rpc, i));
 }
 
+static void break_channels(unsigned first, bool broken)
+{
+	fake_rpc_channel_break(fake_rpc_channel(w.rpc, first), broken);
+	fake_rpc_channel_break(fake_rpc_channel(w.rpc, first + 1), broken);
+}
+
+/* The question why a connection fails is answered. */
+static void answer_probe(const char *why)
+{
+	struct rpc_stream *probe = fake_rpc_stream(w.rpc, fake_rpc_opened(w.rpc) - 1);
+
+	assert_false(fake_rpc_how(probe)->wait_for_ready);
+	assert_null(fake_rpc_header(probe, "authorization"));
+	fake_rpc_end(probe, RPC_UNAVAILABLE, why);
+	later(0);
+}
+
 /* --- roots --- */
 
 static void connects_once_the_root_is_known(void **state)
@@ -274,6 +291,8 @@ static void trouble_is_logged_once(void **state)
 		fake_rpc_channel_set(
 		    fake_rpc_channel(w.rpc, 0), i % 2 ? RPC_TRANSIENT_FAILURE : RPC_CONNECTING);
 		later(0);
+		if (i % 2)
+			answer_probe("connection refused");
 	}
 	lines[2] = lines_logged(log);
 	dup2(before, STDERR_FILENO);
@@ -341,7 +360,48 @@ static void a_cancelled_turn_is_not_granted(void **state)
 	assert_int_equal(a[2].granted, 0);
 	ask(a);
 	istiod_turn_cancel(&a->turn); /* granted is what its timer would do next */
+	later(0);
+	assert_int_equal(a[0].granted, 0);
 	assert_int_equal(fake_loop_live(w.loop), 0);
+}
+
+/* Before it stands, a stream there would wait for a server that may never be the right one. */
+static void a_turn_waits_for_its_connection(void **state)
+{
+	struct asker *a = w.askers;
+
+	(void)state;
+	root("ROOT wrong");
+	break_channels(0, true);
+	ask(a);
+	later(3600 * 1000);
+	assert_int_equal(a->granted, 0);
+	root("ROOT right"); /* new channels, to which the turn goes */
+	later(0);
+	assert_int_equal(a->granted, 1);
+	assert_true(a->got == fake_rpc_channel(w.rpc, 2) || a->got == fake_rpc_channel(w.rpc, 3));
+}
+
+static void an_idle_connection_is_made_for_those_who_wait(void **state)
+{
+	struct asker *a = w.askers;
+
+	(void)state;
+	root("ROOT one");
+	later(0);
+	for (unsigned i = 0; i < 2; i++) /* for nobody */
+		assert_int_equal(fake_rpc_channel_connects(fake_rpc_channel(w.rpc, i)), 0);
+	break_channels(0, true);
+	ask(a);
+	for (unsigned i = 0; i < 2; i++)
+		fake_rpc_channel_set(fake_rpc_channel(w.rpc, i), RPC_TRANSIENT_FAILURE);
+	later(0);
+	assert_int_equal(a->granted, 0);
+	break_channels(0, false);
+	for (unsigned i = 0; i < 2; i++) /* grpc gave up and waits to be asked */
+		fake_rpc_channel_set(fake_rpc_channel(w.rpc, i), RPC_IDLE);
+	later(0);
+	assert_int_equal(a->granted, 1);
 }
 
 static void may_ask_again_inside_the_callback(void **state)
@@ -465,7 +525,9 @@ static void the_dump_shows_the_connections(void **state)
 	assert_why_not("");
 	fake_rpc_channel_set(fake_rpc_channel(w.rpc, 0), RPC_TRANSIENT_FAILURE);
 	later(0);
-	assert_why_not("cannot connect to istiod.test:15012 as istiod.istio-system.svc");
+	answer_probe("certificate verify failed");
+	assert_why_not("cannot connect to istiod.test:15012 as istiod.istio-system.svc: "
+		       "certificate verify failed");
 	fake_rpc_channel_set(fake_rpc_channel(w.rpc, 0), RPC_READY);
 	later(0);
 	assert_why_not("");
@@ -486,6 +548,8 @@ int main(void)
 	    TEST(turns_are_granted_in_order),
 	    TEST(a_pods_streams_share_a_connection),
 	    TEST(a_cancelled_turn_is_not_granted),
+	    TEST(a_turn_waits_for_its_connection),
+	    TEST(an_idle_connection_is_made_for_those_who_wait),
 	    TEST(may_ask_again_inside_the_callback),
 	    TEST(a_stream_carries_cluster_and_token),
 	    TEST(without_a_token_only_the_cluster),
