@@ -52,6 +52,21 @@ static void test_connectivity(void **state)
 	rig_end(&r);
 }
 
+/* Without any stream. */
+static void test_connect_when_asked(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	rpc_channel_connect(r.channel);
+	WAIT(&r, saw(&r, RPC_READY));
+	rpc_channel_connect(r.channel); /* nothing to do */
+	rig_settle(&r, 20);
+	assert_int_equal(rpc_channel_state(r.channel), RPC_READY);
+	rig_end(&r);
+}
+
 static void on_ignored_call(void *ctx, struct rpc_stream *s, const char *method)
 {
 	(void)ctx;
@@ -315,6 +330,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_connectivity),
+	    cmocka_unit_test(test_connect_when_asked),
 	    cmocka_unit_test(test_a_quick_reconnect_is_not_missed),
 	    cmocka_unit_test(test_wait_for_ready),
 	    cmocka_unit_test(test_no_target),
