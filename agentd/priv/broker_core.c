@@ -12,6 +12,7 @@
 #include "broker_io.h"
 #include "broker_pods.h"
 #include "broker_rundir.h"
+#include "fdpass.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -120,7 +121,7 @@ static void broke(struct broker *b, const char *why)
 
 static void send_packet(struct broker *b, const struct priv_packet *p, int fd)
 {
-	if (!broker_io_send(b->worker.fd, p, fd))
+	if (!fdpass_send(b->worker.fd, p, sizeof(*p), fd))
 		return;
 	if (errno == EPIPE || errno == ECONNRESET)
 		b->state = BROKER_WORKER_LEFT;
@@ -282,7 +283,8 @@ int broker_attach(struct broker *b, int fd, struct broker_why *w)
 	detach(b);
 	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
 	b->state = BROKER_SERVING;
-	if (broker_io_send(fd, &hello, -1) || broker_io_send(fd, &admin, b->admin.watch.fd) ||
+	if (fdpass_send(fd, &hello, sizeof(hello), -1) ||
+	    fdpass_send(fd, &admin, sizeof(admin), b->admin.watch.fd) ||
 	    broker_watch_start(b->epoll, &b->worker, EPOLLIN)) {
 		close(fd);
 		return broker_refuse_sys(w, "greet the worker");

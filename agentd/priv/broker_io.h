@@ -17,8 +17,6 @@ enum broker_got broker_io_receive(int sock, struct broker_request *req, struct b
 
 /* Would a packet fit?  Ours is the only writer, so after `true` one send cannot find it full. */
 bool broker_io_writable(int sock);
-int broker_io_send(
-    int sock, const struct priv_packet *p, int fd); /* fd -1: none; 0 or -1 + errno */
 
 /* Copies `size` bytes, or up to the end, from offset 0 of a file; the copy is FNV-1a hashed. */
 struct broker_copy {

@@ -12,6 +12,7 @@
 #include "../base/log.h"
 #include "../base/loop.h"
 #include "../base/mem.h"
+#include "fdpass.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -109,30 +110,9 @@ static enum received receive(int sock, struct priv_packet *in, int *fd, struct e
 	return BROKEN;
 }
 
-/* 0, or -1 with errno. */
-static int send_request(int sock, const struct priv_request *req, int fd)
+static int send_request(const struct priv *p, const struct priv_request *req, int fd)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = {.bytes = {0}};
-	struct iovec iov = {.iov_base = (void *)req, .iov_len = sizeof(*req)};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	ssize_t n;
-
-	if (fd >= 0) {
-		msg.msg_control = &control;
-		msg.msg_controllen = sizeof(control);
-		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
-	do
-		n = sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -1 : 0;
+	return fdpass_send(p->fd, req, sizeof(*req), fd);
 }
 
 static void queued_drop(struct priv *p, struct queued *q)
@@ -147,7 +127,7 @@ static void on_writable(void *ctx)
 	struct priv *p = ctx;
 
 	while (p->queue) {
-		if (send_request(p->fd, &p->queue->req, p->queue->fd) && errno == EAGAIN)
+		if (send_request(p, &p->queue->req, p->queue->fd) && errno == EAGAIN)
 			return;
 		queued_drop(
 		    p, p->queue); /* sent; or the broker is gone, which on_readable() tells */
@@ -157,7 +137,7 @@ static void on_writable(void *ctx)
 
 static void transmit(struct priv *p, const struct priv_request *req, int fd)
 {
-	if (!p->queue && !(send_request(p->fd, req, fd) && errno == EAGAIN))
+	if (!p->queue && !(send_request(p, req, fd) && errno == EAGAIN))
 		return;
 	struct queued *q = mem_zalloc(sizeof(*q));
 	q->req = *req;

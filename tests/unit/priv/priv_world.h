@@ -6,6 +6,7 @@
 #pragma once
 #include "../../../agentd/base/err.h"
 #include "../../../agentd/base/mem.h"
+#include "../../../agentd/priv/fdpass.h"
 #include "../../../agentd/priv/priv.h"
 #include "../../fake/loop.h"
 #include "broker_rig.h"
@@ -31,7 +32,7 @@ struct world {
 
 RIG_UNUSED static void say(struct world *w, struct priv_packet p, int fd)
 {
-	assert_int_equal(broker_io_send(w->peer, &p, fd), 0);
+	assert_int_equal(fdpass_send(w->peer, &p, sizeof(p), fd), 0);
 }
 
 RIG_UNUSED static void turn(struct world *w)
