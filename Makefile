@@ -48,8 +48,8 @@ CTL_SRC    := $(wildcard agentd/ctl/*.c)
 MAIN_SRC   := agentd/main.c
 LIB_SRC    := $(filter-out $(BROKER_SRC) $(MAIN_SRC),$(wildcard agentd/*.c agentd/base/*.c agentd/priv/*.c \
 	agentd/security/*.c agentd/pod/*.c agentd/proxy/*.c agentd/admin/*.c))
-# What the broker may use of base/: libc and nothing else (lint looks at `ldd`).
-BROKER_BASE := agentd/base/uuid.c
+# What the broker shares with the worker: libc and nothing else (lint looks at `ldd`).
+BROKER_BASE := agentd/base/uuid.c agentd/priv/fdpass.c
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
 
 UNIT_SRC   := $(wildcard tests/unit/*/*_test.c tests/unit/*_test.c)
@@ -100,6 +100,8 @@ $(OUT)/tests/unit/priv/%_test: $(OUT)/obj/tests/unit/priv/%_test.o $$(call fakes
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 $(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call fakes,tests/unit/%_test.c) $(OUT)/libagentd.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+# A test that runs the program.
+$(OUT)/tests/unit/ctl/agentctl_test: | $(OUT)/agentctl
 $(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $(OUT)/libbroker.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call fakes,tests/fuzz/%_fuzz.c) $(OUT)/libagentd.a

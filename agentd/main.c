@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 
 LOG_SCOPE("main");
@@ -112,6 +113,8 @@ int main(int argc, char **argv)
 		config_help(stdout);
 		return 0;
 	}
+	/* The broker starts us by fd; kernels before 6.14 make the fd's number our name. */
+	prctl(PR_SET_NAME, "agentd-worker");
 	log_init(false);
 	text = read_config(PRIV_CONFIG_FD, &len, &e);
 	if (!text || config_load(&config, "agentd.yaml", text, len, argc, argv, &e) ||

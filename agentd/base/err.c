@@ -1,7 +1,7 @@
 /* err.c - messages are composed on the stack and cut to fit; nothing here allocates or fails.
  *
- * A message is one line whatever went into it: control bytes become '?', so that even a forgotten
- * err_printable() cannot start a second log line.
+ * A message is one line of ASCII whatever went into it: other bytes become '?', so that even a
+ * forgotten err_printable() cannot start a second log line, and no cut splits a character.
  */
 #include "err.h"
 
@@ -20,7 +20,7 @@ static void fill(struct err *e, int code, const char *fmt, va_list ap, const cha
 	if (tail)
 		snprintf(msg + n, sizeof(msg) - n, ": %s", tail);
 	for (char *p = msg; *p; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+		if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f)
 			*p = '?';
 	memcpy(e->msg, msg, strlen(msg) + 1);
 	e->code = code;

@@ -23,7 +23,7 @@ void pbwire_init(struct pbwire *r, const struct iovec *iov, size_t n)
 		r->left += iov[i].iov_len;
 }
 
-/* The contiguous bytes at the reader, at least one; `left` must not be 0. */
+/* The bytes at the reader up to the end of the iovec, at least one; `left` must not be 0. */
 static const uint8_t *here(struct pbwire *r, size_t *n)
 {
 	while (r->at == r->iov->iov_len) {
@@ -31,8 +31,6 @@ static const uint8_t *here(struct pbwire *r, size_t *n)
 		r->at = 0;
 	}
 	*n = r->iov->iov_len - r->at;
-	if (*n > r->left)
-		*n = r->left;
 	return (const uint8_t *)r->iov->iov_base + r->at;
 }
 
@@ -140,14 +138,15 @@ size_t pbwire_copy(struct pbwire payload, void *out, size_t size)
 	return n;
 }
 
-/* Length of the UTF-8 sequence at `s`, 0 if it is none: no overlong form, no surrogate, no NUL. */
-static size_t utf8_sequence(const uint8_t *s, size_t n)
+/* Length of the UTF-8 sequence at `s`, 0 if it is none: no overlong form, no surrogate, no NUL. The
+ * string ends with a NUL, which no sequence can pass. */
+static size_t utf8_sequence(const uint8_t *s)
 {
 	static const uint32_t smallest[] = {0, 1, 0x80, 0x800, 0x10000};
 	size_t len = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
 	uint32_t c = len == 1 ? s[0] : s[0] & (0x7fU >> len);
 
-	if (len == 0 || len > n || s[0] >= 0xf8)
+	if (len == 0 || s[0] >= 0xf8)
 		return 0;
 	for (size_t i = 1; i < len; i++) {
 		if ((s[i] & 0xc0) != 0x80)
@@ -168,7 +167,7 @@ int pbwire_string(struct pbwire payload, char *out, size_t size)
 	pbwire_copy(payload, out, len);
 	out[len] = '\0';
 	for (size_t i = 0; i < len;) {
-		size_t n = utf8_sequence((const uint8_t *)out + i, len - i);
+		size_t n = utf8_sequence((const uint8_t *)out + i);
 
 		if (n == 0)
 			return -1;

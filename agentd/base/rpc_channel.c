@@ -98,6 +98,12 @@ void rpc_channel_free(struct rpc_channel **c)
 		drop(take(*c));
 }
 
+void rpc_channel_connect(struct rpc_channel *c)
+{
+	if (c->grpc)
+		grpc_channel_check_connectivity_state(c->grpc, 1);
+}
+
 void rpc_channel_drop_all(struct rpc *r)
 {
 	struct rpc_channel *c, *next;
@@ -153,11 +159,6 @@ static void on_changed(struct rpc_tag *t, bool ok)
 enum rpc_channel_state rpc_channel_state(const struct rpc_channel *c)
 {
 	return c->state;
-}
-
-void rpc_channel_connect(struct rpc_channel *c)
-{
-	grpc_channel_check_connectivity_state(c->grpc, 1);
 }
 
 /* --- options --- */
@@ -229,8 +230,8 @@ struct rpc_channel *rpc_channel_new(
 	grpc_connectivity_state now = grpc_channel_check_connectivity_state(c->grpc, 0);
 
 	c->state = translate(now);
-	/* Roots that cannot be read make a channel that only fails: it never changes, and a watch
-	 * on it would not even end with it. */
+	/* A target that grpc cannot parse makes a "lame" channel: it never changes, and a watch on
+	 * it would not even end with it. */
 	if (now != GRPC_CHANNEL_TRANSIENT_FAILURE)
 		watch(c, now);
 	return c;

@@ -48,7 +48,7 @@ static void on_log(gpr_log_func_args *a)
 {
 	const char *slash = strrchr(a->file, '/'), *file = slash ? slash + 1 : a->file;
 
-	if (a->severity < GPR_LOG_SEVERITY_ERROR || too_many())
+	if (too_many())
 		return;
 	if (may_hold_secrets(a->message))
 		log_warn(NULL, "%s:%d: (a message about headers, not shown)", file, a->line);
@@ -59,5 +59,5 @@ static void on_log(gpr_log_func_args *a)
 void rpc_log_init(void)
 {
 	gpr_set_log_function(on_log);
-	gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+	gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR); /* whatever GRPC_VERBOSITY says */
 }

@@ -60,10 +60,48 @@ static int parse_options(int argc, char **argv, struct ctl *c, bool *watch)
 			return puts("agentctl " AGENTD_VERSION), CTL_OK;
 		else if (opt == 'h')
 			return usage(stdout), CTL_OK;
-		else
+		else {
+			if (opt == 'o')
+				fprintf(stderr, "agentctl: -o takes json, not %s\n", optarg);
 			return usage(stderr), CTL_USAGE;
+		}
 	}
 	return -1;
+}
+
+/* The command that argv names, with its NAME in `c`; NULL after saying what is wrong. */
+static const struct command *parse_noun(int argc, char **argv, struct ctl *c)
+{
+	const struct command *command = argc > 0 ? find(argv[0]) : NULL;
+
+	if (argc > 0 && !command)
+		fprintf(stderr, "agentctl: no such noun: %s\n", argv[0]);
+	if (command && argc > (*command->name ? 2 : 1)) {
+		fprintf(stderr, "agentctl: too much: %s\n", argv[argc - 1]);
+		command = NULL;
+	}
+	if (!command)
+		usage(stderr);
+	else if (argc > 1)
+		c->name = argv[1];
+	return command;
+}
+
+/* Until it makes no sense: agentd is gone, or nobody reads (SIGPIPE is off). */
+static int run(const struct command *command, const struct ctl *c, bool watch)
+{
+	for (;;) {
+		int status = command->run(c);
+
+		if (fflush(stdout) || ferror(stdout)) {
+			fprintf(stderr, "agentctl: cannot write the answer: %m\n");
+			return CTL_PROBLEM;
+		}
+		if (!watch || status == CTL_USAGE || status == CTL_UNREACHABLE)
+			return status;
+		sleep(2);
+		printf("\n");
+	}
 }
 
 int main(int argc, char **argv)
@@ -75,20 +113,6 @@ int main(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
-	command = optind < argc ? find(argv[optind]) : NULL;
-	if (!command || argc - optind > 2) {
-		if (optind < argc && !command)
-			fprintf(stderr, "agentctl: no such noun: %s\n", argv[optind]);
-		usage(stderr);
-		return CTL_USAGE;
-	}
-	c.name = argv[optind + 1];
-	for (;;) {
-		status = command->run(&c);
-		if (!watch)
-			return status;
-		fflush(stdout);
-		sleep(2);
-		printf("\n");
-	}
+	command = parse_noun(argc - optind, argv + optind, &c);
+	return command ? run(command, &c, watch) : CTL_USAGE;
 }

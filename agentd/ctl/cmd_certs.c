@@ -10,7 +10,7 @@ static bool is_named(const json_t *cert, const char *name)
 		   *sa = strstr(id, "/sa/");
 	char label[400];
 
-	if (!name || !strcmp(id, name))
+	if (!strcmp(id, name))
 		return true;
 	if (!ns || !sa)
 		return false;
@@ -18,51 +18,68 @@ static bool is_named(const json_t *cert, const char *name)
 	return !strcmp(label, name) || !strcmp(sa + 4, name);
 }
 
+/* "a,b,c", or "a,b..." if it is too long. */
 static void join(const json_t *strings, char *out, size_t size)
 {
 	const json_t *s;
 	size_t i, at = 0;
 
-	*out = 0;
-	json_array_foreach (strings, i, s)
-		if (at < size)
-			at += (size_t)snprintf(
-			    out + at, size - at, "%s%s", i ? "," : "", json_string_value(s));
+	*out = '\0';
+	json_array_foreach (strings, i, s) {
+		if (!json_is_string(s))
+			continue;
+		at += (size_t)snprintf(
+		    out + at, size - at, "%s%s", at ? "," : "", json_string_value(s));
+		if (at >= size) {
+			snprintf(out + size - 4, 4, "...");
+			return;
+		}
+	}
 }
 
-static int print_table(const json_t *certs, const char *name)
+static bool has_problem(const json_t *certs)
+{
+	const json_t *c;
+	size_t i;
+
+	json_array_foreach (certs, i, c)
+		if (*ctl_string(c, "why_not"))
+			return true;
+	return false;
+}
+
+static void print_table(const json_t *certs)
 {
 	struct table *t = table_new(7);
-	int status = name ? CTL_PROBLEM : CTL_OK; /* a name that is not there is a problem */
 	char pods[200];
 	const json_t *c;
 	size_t i;
 
 	table_row(t, "SPIFFE ID", "KEY", "SERIAL", "EXPIRES", "RENEWAL", "PODS", "PROBLEM", NULL);
 	json_array_foreach (certs, i, c) {
-		if (!is_named(c, name))
-			continue;
 		join(json_object_get(c, "subscribers"), pods, sizeof(pods));
 		table_row(t, ctl_string(c, "spiffe_id"), ctl_string(c, "key_type"),
 		    ctl_string(c, "serial"), ctl_string(c, "not_after"), ctl_string(c, "renew_at"),
 		    pods, ctl_string(c, "why_not"), NULL);
-		status = *ctl_string(c, "why_not") ? CTL_PROBLEM : name ? CTL_OK : status;
 	}
 	table_print_free(&t);
-	return status;
 }
 
 int cmd_certs(const struct ctl *c)
 {
 	int status;
 	json_t *all = ctl_request(c, "GET", "/certs", &status);
+	json_t *certs = json_object_get(all, "certificates");
 
 	if (!all)
 		return status;
+	status = ctl_select(c, certs, "certs", is_named);
+	if (has_problem(certs))
+		status = CTL_PROBLEM;
 	if (c->json)
 		ctl_print_json(all);
 	else
-		status = print_table(json_object_get(all, "certificates"), c->name);
+		print_table(certs);
 	json_decref(all);
 	return status;
 }

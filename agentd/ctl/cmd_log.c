@@ -36,7 +36,7 @@ int cmd_log(const struct ctl *c)
 		t = table_new(2);
 		table_row(t, "SCOPE", "LEVEL", NULL);
 		json_object_foreach (levels, scope, level)
-			table_row(t, scope, json_string_value(level), NULL);
+			table_row(t, scope, ctl_string(levels, scope), NULL);
 		table_print_free(&t);
 	}
 	json_decref(levels);

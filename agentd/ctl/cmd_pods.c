@@ -1,4 +1,4 @@
-/* cmd_pods.c - agentctl pods [POD] */
+/* cmd_pods.c - agentctl pods [POD]; a pod and the one that replaces it can have the same name. */
 #include "ctl.h"
 #include <stdio.h>
 #include <string.h>
@@ -25,28 +25,20 @@ static const char *problem_of(const json_t *pod)
 	return *why ? why : ctl_string(json_object_get(pod, "token"), "why_not");
 }
 
-static int print_one(const struct ctl *c, const json_t *pods)
+static bool has_problem(const json_t *pods)
 {
 	const json_t *p;
 	size_t i;
 
-	json_array_foreach (pods, i, p) {
-		if (!is_named(p, c->name))
-			continue;
-		if (c->json)
-			ctl_print_json(p);
-		else
-			ctl_print_tree(p, 0);
-		return *problem_of(p) ? CTL_PROBLEM : CTL_OK;
-	}
-	fprintf(stderr, "agentctl: no such pod: %s (agentctl pods lists them)\n", c->name);
-	return CTL_PROBLEM;
+	json_array_foreach (pods, i, p)
+		if (*problem_of(p) || !json_is_true(json_object_get(p, "ready")))
+			return true;
+	return false;
 }
 
-static int print_all(const json_t *pods, const json_t *refused)
+static void print_table(const json_t *pods, const json_t *refused)
 {
 	struct table *t = table_new(5);
-	int status = CTL_OK;
 	char label[400];
 	const json_t *p;
 	size_t i;
@@ -57,31 +49,42 @@ static int print_all(const json_t *pods, const json_t *refused)
 		table_row(t, label, ctl_string(p, "service_account"),
 		    json_is_true(json_object_get(p, "ready")) ? "yes" : "no", ctl_string(p, "uid"),
 		    problem_of(p), NULL);
-		if (*problem_of(p) || !json_is_true(json_object_get(p, "ready")))
-			status = CTL_PROBLEM;
 	}
 	table_print_free(&t);
-	json_array_foreach (refused, i, p) {
+	json_array_foreach (refused, i, p)
 		printf("refused: %s: %s\n", ctl_string(p, "file"), ctl_string(p, "why"));
-		status = CTL_PROBLEM;
+}
+
+static void print_trees(const json_t *pods)
+{
+	const json_t *p;
+	size_t i;
+
+	json_array_foreach (pods, i, p) {
+		if (i)
+			putchar('\n');
+		ctl_print_tree(p, 0);
 	}
-	return status;
 }
 
 int cmd_pods(const struct ctl *c)
 {
 	int status;
 	json_t *all = ctl_request(c, "GET", "/pods", &status);
-	const json_t *pods = json_object_get(all, "pods");
+	json_t *pods = json_object_get(all, "pods");
+	const json_t *refused = json_object_get(all, "refused_manifests");
 
 	if (!all)
 		return status;
-	if (c->name)
-		status = print_one(c, pods);
-	else if (c->json)
+	status = ctl_select(c, pods, "pods", is_named);
+	if (has_problem(pods) || (!c->name && json_array_size(refused)))
+		status = CTL_PROBLEM;
+	if (c->json)
 		ctl_print_json(all);
+	else if (c->name)
+		print_trees(pods);
 	else
-		status = print_all(pods, json_object_get(all, "refused_manifests"));
+		print_table(pods, refused);
 	json_decref(all);
 	return status;
 }

@@ -2,7 +2,21 @@
 #include "ctl.h"
 #include <stdio.h>
 
-static bool print_plane(const json_t *p)
+static bool has_problem(const json_t *s)
+{
+	const json_t *plane;
+	size_t i;
+
+	json_array_foreach (json_object_get(s, "control_planes"), i, plane)
+		if (*ctl_string(plane, "why_not") ||
+		    *ctl_string(json_object_get(plane, "crl"), "why_not"))
+			return true;
+	return json_array_size(json_object_get(s, "refused_manifests")) ||
+	       json_integer_value(json_object_get(s, "pods")) !=
+		   json_integer_value(json_object_get(s, "pods_ready"));
+}
+
+static void print_plane(const json_t *p)
 {
 	const char *why = ctl_string(p, "why_not");
 	const json_t *crl = json_object_get(p, "crl");
@@ -20,14 +34,12 @@ static bool print_plane(const json_t *p)
 		printf("  problem: %s\n", why);
 	if (*crl_why)
 		printf("  problem: %s\n", crl_why);
-	return *why || *crl_why;
 }
 
-static bool print_status(const json_t *s)
+static void print_status(const json_t *s)
 {
 	json_int_t pods = json_integer_value(json_object_get(s, "pods"));
 	json_int_t ready = json_integer_value(json_object_get(s, "pods_ready"));
-	bool problem = ready != pods;
 	const json_t *v;
 	size_t i;
 
@@ -36,12 +48,9 @@ static bool print_status(const json_t *s)
 	    (long long)json_integer_value(json_object_get(s, "uptime_s")));
 	printf("pods           %lld, %lld ready\n", (long long)pods, (long long)ready);
 	json_array_foreach (json_object_get(s, "control_planes"), i, v)
-		problem |= print_plane(v);
-	json_array_foreach (json_object_get(s, "refused_manifests"), i, v) {
+		print_plane(v);
+	json_array_foreach (json_object_get(s, "refused_manifests"), i, v)
 		printf("refused        %s: %s\n", ctl_string(v, "file"), ctl_string(v, "why"));
-		problem = true;
-	}
-	return problem;
 }
 
 int cmd_status(const struct ctl *c)
@@ -51,10 +60,11 @@ int cmd_status(const struct ctl *c)
 
 	if (!s)
 		return status;
+	status = has_problem(s) ? CTL_PROBLEM : CTL_OK;
 	if (c->json)
 		ctl_print_json(s);
-	else if (print_status(s))
-		status = CTL_PROBLEM;
+	else
+		print_status(s);
 	json_decref(s);
 	return status;
 }

@@ -24,22 +24,47 @@ static const char *refusal_of(const json_t *o)
 	return json_is_true(json_object_get(o, "refused")) ? ctl_string(o, "last_nack") : "";
 }
 
-static bool add_types(struct table *t, const char *pod, const json_t *ads)
+/* What its Envoy said of the last secret, or why there is none to send. */
+static const char *secret_problem(const json_t *sds)
 {
-	bool problem = false;
+	return *refusal_of(sds) ? refusal_of(sds) : ctl_string(sds, "why_not");
+}
+
+static bool has_problem(const json_t *x)
+{
+	const json_t *ads = json_object_get(x, "ads");
+	const char *url;
+	json_t *type;
+
+	json_object_foreach (json_object_get(ads, "types"), url, type)
+		if (*refusal_of(type))
+			return true;
+	return *ctl_string(ads, "why_not") || *secret_problem(json_object_get(x, "sds"));
+}
+
+static bool any_has_problem(const json_t *all)
+{
+	const json_t *x;
+	size_t i;
+
+	json_array_foreach (all, i, x)
+		if (has_problem(x))
+			return true;
+	return false;
+}
+
+static void add_types(struct table *t, const char *pod, const json_t *ads)
+{
 	const char *url;
 	json_t *type;
 
 	json_object_foreach (json_object_get(ads, "types"), url, type) {
 		auto_free char *acked = count_at(type, "acked");
 		auto_free char *nacked = count_at(type, "nacked");
-		const char *nack = refusal_of(type);
 
-		table_row(t, pod, short_type(url), ctl_string(type, "version"), acked, nacked, nack,
-		    NULL);
-		problem |= *nack != 0;
+		table_row(t, pod, short_type(url), ctl_string(type, "version"), acked, nacked,
+		    refusal_of(type), NULL);
 	}
-	return problem;
 }
 
 /* Why there is no configuration, and when it is tried again. */
@@ -52,7 +77,7 @@ static char *stream_problem(const json_t *ads)
 				: mem_strdup(why);
 }
 
-static bool add_pod(struct table *t, const json_t *x)
+static void add_pod(struct table *t, const json_t *x)
 {
 	const char *pod = ctl_string(x, "pod");
 	const json_t *ads = json_object_get(x, "ads"), *sds = json_object_get(x, "sds");
@@ -62,46 +87,48 @@ static bool add_pod(struct table *t, const json_t *x)
 	auto_free char *nacked = count_at(sds, "nacks");
 	auto_free char *pushes = mem_printf(
 	    "%lld pushes", (long long)json_integer_value(json_object_get(sds, "pushes")));
-	bool problem = *why != 0 || *refusal_of(sds);
 
 	table_row(t, pod, "(stream)", connected ? ctl_string(ads, "flavour") : "not connected", "",
 	    "", why, NULL);
-	problem |= add_types(t, pod, ads);
-	table_row(t, pod, "Secret (SDS)", pushes, acked, nacked, refusal_of(sds), NULL);
-	return problem;
+	add_types(t, pod, ads);
+	table_row(t, pod, "Secret (SDS)", pushes, acked, nacked, secret_problem(sds), NULL);
 }
 
-static int print_table(const json_t *all, const char *name)
+static void print_table(const json_t *all)
 {
 	struct table *t = table_new(6);
-	int status = name ? CTL_PROBLEM : CTL_OK;
 	const json_t *x;
 	size_t i;
 
 	table_row(t, "POD", "TYPE", "VERSION", "ACKED", "NACKED", "PROBLEM", NULL);
-	json_array_foreach (all, i, x) {
-		if (name && strcmp(ctl_string(x, "pod"), name) != 0)
-			continue;
-		if (add_pod(t, x))
-			status = CTL_PROBLEM;
-		else if (name)
-			status = CTL_OK;
-	}
+	json_array_foreach (all, i, x)
+		add_pod(t, x);
 	table_print_free(&t);
-	return status;
+}
+
+/* "web-0" and "demo/web-0" name the pod demo/web-0. */
+static bool is_named(const json_t *x, const char *name)
+{
+	const char *label = ctl_string(x, "pod"), *slash = strchr(label, '/');
+
+	return !strcmp(label, name) || (slash && !strcmp(slash + 1, name));
 }
 
 int cmd_xds(const struct ctl *c)
 {
 	int status;
 	json_t *all = ctl_request(c, "GET", "/xds", &status);
+	json_t *pods = json_object_get(all, "xds");
 
 	if (!all)
 		return status;
+	status = ctl_select(c, pods, "xds", is_named);
+	if (any_has_problem(pods))
+		status = CTL_PROBLEM;
 	if (c->json)
 		ctl_print_json(all);
 	else
-		status = print_table(json_object_get(all, "xds"), c->name);
+		print_table(pods);
 	json_decref(all);
 	return status;
 }

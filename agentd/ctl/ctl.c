@@ -1,4 +1,6 @@
-/* ctl.c - connect to <run>/admin.sock, one request, run the loop until it is answered. */
+/* ctl.c - connect to <run>/admin.sock, one request, run the loop until it is answered; what the
+ * answer holds is made printable unless it is printed as JSON.
+ */
 #include "ctl.h"
 #include "../base/err.h"
 #include "../base/http.h"
@@ -51,23 +53,76 @@ static int connect_admin(const struct ctl *c)
 	return take_fd(fd);
 }
 
-/* Take the body of an answer that was not 200 as the reason. */
-static json_t *parse(const struct answer *a, int *status)
+/* Everything a string may hold is text of pods and peers in the end; none of it steers a terminal.
+ */
+static json_t *printable_string(const char *s)
 {
-	json_t *value;
+	size_t size = strlen(s) + 1;
+	auto_free char *copy = mem_zalloc(size);
+
+	return json_string(err_printable(copy, (unsigned)size, s, (unsigned)size - 1));
+}
+
+static json_t *printable(json_t *v)
+{
+	json_t *copy, *inner;
+	const char *key;
+	size_t i;
+
+	if (json_is_string(v))
+		return printable_string(json_string_value(v));
+	if (!json_is_array(v) && !json_is_object(v))
+		return json_incref(v);
+	copy = json_is_array(v) ? json_array() : json_object();
+	json_array_foreach (v, i, inner)
+		json_array_append_new(copy, printable(inner));
+	json_object_foreach (v, key, inner) {
+		json_t *name = printable_string(key);
+
+		json_object_set_new(copy, json_string_value(name), printable(inner));
+		json_decref(name);
+	}
+	return copy;
+}
+
+/* An answer that is not 200 says the reason in one line of text. */
+static void print_refusal(const struct answer *a)
+{
+	json_t *line;
+
+	a->body[strcspn(a->body, "\n")] = '\0';
+	line = printable_string(a->body);
+	if (!a->status)
+		fprintf(stderr, "agentctl: agentd did not answer\n");
+	else if (*a->body)
+		fprintf(stderr, "agentctl: %s\n", json_string_value(line));
+	else
+		fprintf(stderr, "agentctl: agentd answered with status %d\n", a->status);
+	json_decref(line);
+}
+
+static json_t *parse(const struct ctl *c, const struct answer *a, int *status)
+{
+	json_t *value, *safe;
 
 	if (a->status != 200) {
-		fprintf(stderr, "agentctl: %s%s", a->status ? a->body : "agentd did not answer",
-		    a->status ? "" : "\n");
+		print_refusal(a);
 		*status = a->status ? CTL_PROBLEM : CTL_UNREACHABLE;
 		return NULL;
 	}
-	value = json_loads(a->body, JSON_DECODE_ANY, NULL);
-	if (!value) {
-		fprintf(stderr, "agentctl: the answer is not JSON: another version of agentd?\n");
+	value = json_loads(a->body, 0, NULL);
+	if (!json_is_object(value)) {
+		fprintf(
+		    stderr, "agentctl: the answer is no JSON object: another version of agentd?\n");
 		*status = CTL_PROBLEM;
+		json_decref(value);
+		return NULL;
 	}
-	return value;
+	if (c->json)
+		return value; /* JSON escapes what is not printable */
+	safe = printable(value);
+	json_decref(value);
+	return safe;
 }
 
 json_t *ctl_request(const struct ctl *c, const char *method, const char *target, int *status)
@@ -90,63 +145,8 @@ json_t *ctl_request(const struct ctl *c, const char *method, const char *target,
 	*status = CTL_OK;
 	http_get(a.loop, &get, fd, method, target, on_answer, &a);
 	loop_run(a.loop);
-	value = parse(&a, status);
+	value = parse(c, &a, status);
 	loop_free(&a.loop);
 	free(a.body);
 	return value;
-}
-
-const char *ctl_string(const json_t *object, const char *key)
-{
-	const char *s = json_string_value(json_object_get(object, key));
-
-	return s ? s : "";
-}
-
-void ctl_print_json(const json_t *value)
-{
-	json_dumpf(value, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
-	putchar('\n');
-}
-
-static void print_scalar(const json_t *v)
-{
-	auto_free char *text = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY);
-
-	printf("%s\n", text ? text : json_string_value(v));
-}
-
-static bool is_leaf(const json_t *v)
-{
-	return !(json_is_object(v) && json_object_size(v)) &&
-	       !(json_is_array(v) && json_array_size(v));
-}
-
-void ctl_print_tree(const json_t *value, int indent)
-{
-	const char *key;
-	json_t *v;
-	size_t i;
-
-	if (json_is_array(value)) {
-		json_array_foreach (value, i, v) {
-			printf("%*s- ", indent, "");
-			if (is_leaf(v)) {
-				print_scalar(v);
-				continue;
-			}
-			putchar('\n');
-			ctl_print_tree(v, indent + 2);
-		}
-		return;
-	}
-	json_object_foreach ((json_t *)value, key, v) {
-		printf("%*s%s: ", indent, "", key);
-		if (is_leaf(v)) {
-			print_scalar(v);
-			continue;
-		}
-		putchar('\n');
-		ctl_print_tree(v, indent + 2);
-	}
 }

@@ -15,13 +15,18 @@ struct ctl {
 	bool json;        /* -o json */
 };
 
-/* One request to the admin socket; NULL after saying on stderr why not (`*status` is then set). */
+/* One request to the admin socket; NULL after saying on stderr why not (`*status` is then set).
+ * The answer is an object; unless c->json its strings and keys are printable ASCII. */
 json_t *ctl_request(const struct ctl *c, const char *method, const char *target, int *status);
 
 /* The string at `key`, or "". */
 const char *ctl_string(const json_t *object, const char *key);
+typedef bool (*ctl_is_named)(const json_t *thing, const char *name);
+/* Leaves in the list of an answer what c->name names (all without a name): CTL_OK, or CTL_PROBLEM
+ * after saying on stderr that there is none. */
+int ctl_select(const struct ctl *c, json_t *list, const char *noun, ctl_is_named is_named);
 void ctl_print_json(const json_t *value);
-/* Any value, indented, "key: value" a line: for the detail of one thing. */
+/* An object or array, indented, "key: value" a line: for the detail of one thing. */
 void ctl_print_tree(const json_t *value, int indent);
 
 /* A table with columns as wide as their widest cell. */

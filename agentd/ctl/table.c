@@ -43,16 +43,24 @@ static int width_of(const struct table *t, unsigned column)
 	return (int)width;
 }
 
+static void print_cell(const char *text, int width, bool last)
+{
+	if (last)
+		printf("%s\n", text);
+	else
+		printf("%-*s  ", width, text);
+}
+
 void table_print_free(struct table **table)
 {
 	struct table *t = take(*table);
+	auto_free int *widths = mem_zalloc(t->columns * sizeof(*widths));
 
+	for (unsigned i = 0; i + 1 < t->columns; i++)
+		widths[i] = width_of(t, i);
 	for (size_t r = 0; r < t->rows; r++)
 		for (unsigned i = 0; i < t->columns; i++)
-			if (i + 1 < t->columns)
-				printf("%-*s  ", width_of(t, i), t->cells[r * t->columns + i]);
-			else
-				printf("%s\n", t->cells[r * t->columns + i]);
+			print_cell(t->cells[r * t->columns + i], widths[i], i + 1 == t->columns);
 	for (size_t i = 0; i < t->rows * t->columns; i++)
 		free(t->cells[i]);
 	free(t->cells);

@@ -7,7 +7,7 @@
  *   broker_listener   a socket at a path            broker_file      reading root's, writing pods'
  *   broker_follow     inotify                       broker_rundir    <run>, one broker at a time
  *   broker_loop       epoll                         broker_log       lines and reasons
- *   broker_check      agentd --check
+ *   broker_caps       giving them up                broker_check     agentd --check
  */
 #include "broker_main.h"
 

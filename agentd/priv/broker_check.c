@@ -63,8 +63,7 @@ static void row(struct table *t, enum outcome outcome, const char *what, const c
 	t->problems += outcome == PROBLEM;
 }
 
-/* --- the kernel --------------------------------------------------------------------------------
- */
+/* --- the kernel --- */
 
 static void check_kernel(struct table *t)
 {
@@ -107,8 +106,7 @@ static void check_pidfd(struct table *t)
 	close(pair[1]);
 }
 
-/* --- the node ----------------------------------------------------------------------------------
- */
+/* --- the node --- */
 
 /* Fields of a line of mountinfo: ... 5th the mount point, after " - " the type. */
 static bool find_cgroup_mount(char out[PATH_MAX])
@@ -221,8 +219,7 @@ static void check_plane_files(struct table *t, const char *const *files, const c
 	}
 }
 
-/* --- the worker --------------------------------------------------------------------------------
- */
+/* --- the worker --- */
 
 static void check_user(struct table *t)
 {

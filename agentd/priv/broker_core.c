@@ -12,6 +12,7 @@
 #include "broker_io.h"
 #include "broker_pods.h"
 #include "broker_rundir.h"
+#include "fdpass.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -41,8 +42,7 @@ struct request {
 	struct broker_why *why;
 };
 
-/* --- the table ---------------------------------------------------------------------------------
- */
+/* --- the table --- */
 
 static int do_pod_add(struct broker *b, struct request *q)
 {
@@ -100,14 +100,13 @@ static const struct {
     [PRIV_UNFOLLOW] = {do_unfollow, 0, false},
 };
 
-/* --- requests ----------------------------------------------------------------------------------
- */
+/* --- requests --- */
 
 static int check_shape(const struct broker_request *in, struct broker_why *w)
 {
 	if (in->r.op >= PRIV_OP_END || !table[in->r.op].act)
 		return broker_refuse(w, EPROTO, "there is no operation %u", in->r.op);
-	if (in->nfds != table[in->r.op].nfds)
+	if (in->nfds != table[in->r.op].nfds && !(in->lost_fd && table[in->r.op].nfds))
 		return broker_refuse(w, EPROTO, "operation %u with %d fds", in->r.op, in->nfds);
 	if (in->r.id == 0)
 		return broker_refuse(w, EPROTO, "a request without an id");
@@ -122,7 +121,7 @@ static void broke(struct broker *b, const char *why)
 
 static void send_packet(struct broker *b, const struct priv_packet *p, int fd)
 {
-	if (!broker_io_send(b->worker.fd, p, fd))
+	if (!fdpass_send(b->worker.fd, p, sizeof(*p), fd))
 		return;
 	if (errno == EPIPE || errno == ECONNRESET)
 		b->state = BROKER_WORKER_LEFT;
@@ -138,7 +137,9 @@ static void answer(struct broker *b, const struct broker_request *in)
 	    .r = &in->r, .fd = in->fd, .reply = &reply, .reply_fd = -1, .why = &why};
 	int rc = 0;
 
-	if (table[in->r.op].of_pod && !(q.pod = broker_pods_find(b->pods, &in->r.uid, &why)))
+	if (in->lost_fd)
+		rc = broker_refuse(&why, EMFILE, "the broker is out of file descriptors");
+	else if (table[in->r.op].of_pod && !(q.pod = broker_pods_find(b->pods, &in->r.uid, &why)))
 		rc = -1;
 	if (rc || table[in->r.op].act(b, &q)) {
 		reply = (struct priv_packet){
@@ -214,8 +215,7 @@ static void on_files_changed(void *ctx)
 	want(ctx);
 }
 
-/* --- life --------------------------------------------------------------------------------------
- */
+/* --- life --- */
 
 int broker_epoll(const struct broker *b)
 {
@@ -283,7 +283,8 @@ int broker_attach(struct broker *b, int fd, struct broker_why *w)
 	detach(b);
 	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
 	b->state = BROKER_SERVING;
-	if (broker_io_send(fd, &hello, -1) || broker_io_send(fd, &admin, b->admin.watch.fd) ||
+	if (fdpass_send(fd, &hello, sizeof(hello), -1) ||
+	    fdpass_send(fd, &admin, sizeof(admin), b->admin.watch.fd) ||
 	    broker_watch_start(b->epoll, &b->worker, EPOLLIN)) {
 		close(fd);
 		return broker_refuse_sys(w, "greet the worker");

@@ -68,8 +68,7 @@ struct broker_follows {
 	void *ctx;
 };
 
-/* --- watches -----------------------------------------------------------------------------------
- */
+/* --- watches --- */
 
 /* Several follows may share a directory and so a watch. */
 static void drop_watch(struct broker_follows *fs, int wd)
@@ -148,8 +147,7 @@ static int arm(struct broker_follows *fs, struct follow *f, struct broker_why *w
 	return 0;
 }
 
-/* --- marks -------------------------------------------------------------------------------------
- */
+/* --- marks --- */
 
 static void mark(struct follow *f, const char *name)
 {
@@ -208,8 +206,7 @@ static void arm_again(struct broker_follows *fs, struct follow *f)
 	mark_all(f);
 }
 
-/* --- events ------------------------------------------------------------------------------------
- */
+/* --- events --- */
 
 /* A new file is empty until its writer closes it, which is the next event: an empty manifest is
  * never worth telling. */
@@ -283,8 +280,7 @@ static void on_inotify(void *ctx, uint32_t events)
 		fs->changed(fs->ctx);
 }
 
-/* --- telling -----------------------------------------------------------------------------------
- */
+/* --- telling --- */
 
 static struct file *find_marked(struct follow *f)
 {
@@ -363,8 +359,7 @@ bool broker_follows_next(struct broker_follows *fs, struct priv_packet *p, int *
 	return true;
 }
 
-/* --- life --------------------------------------------------------------------------------------
- */
+/* --- life --- */
 
 static void follow_free(struct broker_follows *fs, struct follow *f)
 {

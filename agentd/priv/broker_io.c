@@ -60,6 +60,8 @@ enum broker_got broker_io_receive(int sock, struct broker_request *req, struct b
 	if (n < 0)
 		return errno == EAGAIN ? BROKER_GOT_NOTHING : BROKER_GOT_EOF;
 	take_fds(&msg, req);
+	/* Cut short below our room: the process is at its limit of open files. */
+	req->lost_fd = (msg.msg_flags & MSG_CTRUNC) && req->nfds < FDS_ROOM;
 	if (n == 0 && is_hung_up(sock))
 		return BROKER_GOT_EOF;
 	if (msg.msg_flags & MSG_TRUNC)
@@ -67,8 +69,6 @@ enum broker_got broker_io_receive(int sock, struct broker_request *req, struct b
 	else if (n != sizeof(req->r))
 		broker_refuse(
 		    w, EPROTO, "a request of %zd bytes instead of %zu", n, sizeof(req->r));
-	else if (msg.msg_flags & MSG_CTRUNC)
-		broker_refuse(w, EPROTO, "a request with more than %d fds", FDS_ROOM);
 	else
 		return BROKER_GOT_REQUEST;
 	if (req->fd >= 0)
@@ -82,31 +82,6 @@ bool broker_io_writable(int sock)
 	struct pollfd p = {.fd = sock, .events = POLLOUT};
 
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLOUT);
-}
-
-int broker_io_send(int sock, const struct priv_packet *p, int fd)
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = {.bytes = {0}};
-	struct iovec iov = {.iov_base = (void *)p, .iov_len = sizeof(*p)};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	ssize_t n;
-
-	if (fd >= 0) {
-		msg.msg_control = &control;
-		msg.msg_controllen = sizeof(control);
-		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
-	do
-		n = sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -1 : 0;
 }
 
 static int write_all(int fd, const char *data, size_t size)

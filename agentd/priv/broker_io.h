@@ -9,15 +9,14 @@ enum broker_got { BROKER_GOT_REQUEST, BROKER_GOT_NOTHING, BROKER_GOT_EOF, BROKER
 struct broker_request {
 	struct priv_request r;
 	int nfds;
-	int fd; /* the first one; the receiver's */
+	int fd;       /* the first one; the receiver's */
+	bool lost_fd; /* we had no room for it: not the worker's fault */
 };
-/* GARBAGE: not a packet of the right size, or with more fds than any operation takes. */
+/* GARBAGE: not a packet of the right size. */
 enum broker_got broker_io_receive(int sock, struct broker_request *req, struct broker_why *w);
 
 /* Would a packet fit?  Ours is the only writer, so after `true` one send cannot find it full. */
 bool broker_io_writable(int sock);
-int broker_io_send(
-    int sock, const struct priv_packet *p, int fd); /* fd -1: none; 0 or -1 + errno */
 
 /* Copies `size` bytes, or up to the end, from offset 0 of a file; the copy is FNV-1a hashed. */
 struct broker_copy {

@@ -1,13 +1,14 @@
 /* broker_main.c - start, serve, end.
  *
- * options -> what the worker needs is opened -> run directory, lock, admin.sock -> socketpair,
- * greeting, fork -> serve.  The end: SIGTERM or SIGINT is passed on to the worker as SIGTERM, which
- * has ten seconds; a worker that closes its end has ten seconds to exit; one that breaks the
- * protocol has none.  Its wait status is ours.  Sockets' files stay: the next broker renames fresh
- * ones over them, and what pods have mounted stays mounted.
+ * options -> what the worker needs is opened -> run directory, lock, admin.sock -> capabilities we
+ * do not need are dropped -> socketpair, greeting, fork -> serve.  The end: SIGTERM or SIGINT is
+ * passed on to the worker as SIGTERM, which has ten seconds; a worker that closes its end has ten
+ * seconds to exit; one that breaks the protocol has none.  Its wait status is ours.  Sockets' files
+ * stay: the next broker renames fresh ones over them, and what pods have mounted stays mounted.
  */
 #include "broker_main.h"
 #include "../base/mem.h"
+#include "broker_caps.h"
 #include "broker_check.h"
 #include "broker_core.h"
 #include "broker_loop.h"
@@ -161,7 +162,9 @@ static int run(const struct broker_options *o, struct broker_worker *wk)
 	r.broker = broker_new(o, &w);
 	if (!r.broker)
 		return fail(&w);
-	if (watch_signals(&r, &w) || start_worker(&r, wk, o, &w)) {
+	/* Not before: the namespace of pid 1 is hidden from who has fewer capabilities than it. */
+	if (broker_caps_bound(BROKER_CAPS, &w) || broker_caps_set(BROKER_CAPS, &w) ||
+	    watch_signals(&r, &w) || start_worker(&r, wk, o, &w)) {
 		code = fail(&w);
 	} else {
 		broker_log(BROKER_INFO, NULL, "agentd %s: run directory %s, worker %d as uid %u",

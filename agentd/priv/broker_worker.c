@@ -7,11 +7,11 @@
  */
 #include "broker_worker.h"
 #include "../base/mem.h"
+#include "broker_caps.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
-#include <linux/capability.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -82,8 +82,7 @@ void broker_worker_close(struct broker_worker *wk)
 	wk->exe = wk->config = -1;
 }
 
-/* --- in the child ------------------------------------------------------------------------------
- */
+/* --- in the child --- */
 
 static void die(const char *what)
 {
@@ -119,19 +118,17 @@ static int place_fds(const struct broker_worker *wk, int sock)
 static void drop_privileges(const struct broker_user *user)
 {
 	const struct rlimit no_core = {0, 0};
-	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+	struct broker_why w;
 
-	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0))
-			die("capability bounding set");
+	if (broker_caps_bound(0, &w))
+		die(w.text);
 	if (setrlimit(RLIMIT_CORE, &no_core))
 		die("RLIMIT_CORE");
 	if (setgroups(0, NULL) || setresgid(user->gid, user->gid, user->gid) ||
 	    setresuid(user->uid, user->uid, user->uid))
 		die("credentials");
-	if (syscall(SYS_capset, &header, none)) /* the inheritable set survived the change of ids */
-		die("capset");
+	if (broker_caps_set(0, &w))
+		die(w.text);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		die("no_new_privs");
 }
@@ -165,8 +162,7 @@ static void run_worker(const struct broker_worker *wk, char **argv, int sock, pi
 	die("exec");
 }
 
-/* --- in the broker -----------------------------------------------------------------------------
- */
+/* --- in the broker --- */
 
 pid_t broker_worker_start(const struct broker_worker *wk, const struct broker_options *o, int sock,
     const char *extra, struct broker_why *w)

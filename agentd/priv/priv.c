@@ -12,6 +12,7 @@
 #include "../base/log.h"
 #include "../base/loop.h"
 #include "../base/mem.h"
+#include "fdpass.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -66,8 +67,7 @@ struct priv {
 	void *lost_ctx;
 };
 
-/* --- packets -----------------------------------------------------------------------------------
- */
+/* --- packets --- */
 
 enum received { RECEIVED, NOTHING, GONE, BROKEN };
 
@@ -133,30 +133,9 @@ static enum received receive(int sock, struct priv_packet *in, int *fd, struct e
 	return BROKEN;
 }
 
-/* 0, or -1 with errno. */
-static int send_request(int sock, const struct priv_request *req, int fd)
+static int send_request(const struct priv *p, const struct priv_request *req, int fd)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = {.bytes = {0}};
-	struct iovec iov = {.iov_base = (void *)req, .iov_len = sizeof(*req)};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	ssize_t n;
-
-	if (fd >= 0) {
-		msg.msg_control = &control;
-		msg.msg_controllen = sizeof(control);
-		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
-	do
-		n = sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -1 : 0;
+	return fdpass_send(p->fd, req, sizeof(*req), fd);
 }
 
 static void queued_drop(struct priv *p, struct queued *q)
@@ -171,7 +150,7 @@ static void on_writable(void *ctx)
 	struct priv *p = ctx;
 
 	while (p->queue) {
-		if (send_request(p->fd, &p->queue->req, p->queue->fd) && errno == EAGAIN)
+		if (send_request(p, &p->queue->req, p->queue->fd) && errno == EAGAIN)
 			return;
 		queued_drop(
 		    p, p->queue); /* sent; or the broker is gone, which on_readable() tells */
@@ -181,7 +160,7 @@ static void on_writable(void *ctx)
 
 static void transmit(struct priv *p, const struct priv_request *req, int fd)
 {
-	if (!p->queue && !(send_request(p->fd, req, fd) && errno == EAGAIN))
+	if (!p->queue && !(send_request(p, req, fd) && errno == EAGAIN))
 		return;
 	struct queued *q = mem_zalloc(sizeof(*q));
 	q->req = *req;
@@ -191,8 +170,7 @@ static void transmit(struct priv *p, const struct priv_request *req, int fd)
 	DL_APPEND(p->queue, q);
 }
 
-/* --- requests ----------------------------------------------------------------------------------
- */
+/* --- requests --- */
 
 /* Ids are used once in 2^32 requests; 0 is nobody's, and a follow keeps its own as long as it
  * lives. */
@@ -352,8 +330,7 @@ void priv_unfollow(struct priv_follow **f)
 	follow_drop(was);
 }
 
-/* --- answers -----------------------------------------------------------------------------------
- */
+/* --- answers --- */
 
 static void answer_netns(
     const struct priv_call *c, const struct priv_packet *in, const struct err *e)
@@ -422,8 +399,7 @@ static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
 		f->changed(f->ctx, &(struct priv_content){.name = "", .e = e});
 }
 
-/* --- followed files ----------------------------------------------------------------------------
- */
+/* --- followed files --- */
 
 static char *read_content(int fd, size_t *size, struct err *e)
 {
@@ -509,8 +485,7 @@ static void on_readable(void *ctx)
 	}
 }
 
-/* --- life --------------------------------------------------------------------------------------
- */
+/* --- life --- */
 
 /* Blocks: the socket is not yet non-blocking. */
 static int receive_greeting(struct priv *p, struct priv_packet *in, int *fd, struct err *e)

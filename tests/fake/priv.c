@@ -131,7 +131,7 @@ void fake_priv_lose(struct priv *p)
 	p->lost(p->lost_ctx);
 }
 
-/* --- calls ----------------------------------------------------------------------------------- */
+/* --- calls --- */
 
 static struct priv_call *call_new(
     struct priv *p, struct priv_call **slot, enum priv_op op, const struct uuid *pod, void *ctx)
@@ -251,8 +251,7 @@ void fake_priv_netns(
 	c->netns_known(c->ctx, refusal(&e, why), why ? NULL : n);
 }
 
-/* --- what nobody waits for ---------------------------------------------------------------------
- */
+/* --- what nobody waits for --- */
 
 static struct record *record(struct priv *p, const struct uuid *pod)
 {
@@ -314,8 +313,7 @@ const char *fake_priv_written(
 	return found ? found->data : NULL;
 }
 
-/* --- follows -----------------------------------------------------------------------------------
- */
+/* --- follows --- */
 
 struct priv_follow *priv_follow(struct priv *p, enum priv_followed what, const struct uuid *pod,
     unsigned plane, priv_changed changed, void *ctx)

@@ -292,6 +292,7 @@ static void test_strings(void **state)
 	assert_int_equal(string_of(BYTES(0xed, 0xbf, 0xbf)), -1);       /* surrogate U+DFFF */
 	assert_int_equal(string_of(BYTES(0xf4, 0x90, 0x80, 0x80)), -1); /* U+110000 */
 	assert_int_equal(string_of(BYTES(0xf8, 0x88, 0x80, 0x80, 0x80)), -1);
+	assert_int_equal(string_of(BYTES(0xfc, 0x80, 0x80, 0x80)), -1);
 	assert_int_equal(string_of(BYTES(0xff)), -1);
 	assert_int_equal(string_of(BYTES(0x80)), -1);            /* stray continuation */
 	assert_int_equal(string_of(BYTES('a', 0xe2, 0x82)), -1); /* cut */
@@ -317,12 +318,14 @@ static void test_copy_is_bounded(void **state)
 static void test_writers(void **state)
 {
 	(void)state;
-	static const uint8_t want[] = {0x08, 0, 0xa2, 0x06, 2, 'h', 'i', 0x10, 0xac, 0x02};
+	static const uint8_t want[] = {
+	    0x08, 0, 0xa2, 0x06, 2, 'h', 'i', 0x10, 0xac, 0x02, 0x18, 0x80, 0x01};
 	struct evbuffer *out = evbuffer_new();
 
 	pbwire_put_varint(out, 1, 0);
 	pbwire_put_bytes(out, 100, "hi", 2);
 	pbwire_put_varint(out, 2, 300);
+	pbwire_put_varint(out, 3, 128);
 	assert_int_equal(evbuffer_get_length(out), sizeof(want));
 	assert_memory_equal(evbuffer_pullup(out, -1), want, sizeof(want));
 	evbuffer_free(out);

@@ -142,6 +142,25 @@ static void test_connects_when_asked(void **state)
 	rig_end(&r);
 }
 
+/* A target that is none: it only fails, says so from the start, and does not hold up the end, as a
+ * watch on it would. */
+static void test_no_target(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	rpc_channel_free(&r.channel);
+	r.channel = rig_channel(&r, "", 0);
+	assert_int_equal(rpc_channel_state(r.channel), RPC_TRANSIENT_FAILURE);
+	rig_open(&r, &r.client);
+	WAIT(&r, r.client.closes == 1);
+	assert_int_not_equal(r.client.status, RPC_OK);
+	rpc_channel_free(&r.channel);
+	WAIT(&r, r.rpc->channels == NULL && r.rpc->pending <= 1); /* the server's request */
+	rig_end(&r);
+}
+
 /* Different shards: connections of their own; the same shard: one. */
 static void test_shards(void **state)
 {
@@ -320,6 +339,7 @@ int main(void)
 	    cmocka_unit_test(test_a_quick_reconnect_is_not_missed),
 	    cmocka_unit_test(test_wait_for_ready),
 	    cmocka_unit_test(test_connects_when_asked),
+	    cmocka_unit_test(test_no_target),
 	    cmocka_unit_test(test_shards),
 	    cmocka_unit_test(test_streams_outlive_their_channel),
 	    cmocka_unit_test(test_free_inside_events),

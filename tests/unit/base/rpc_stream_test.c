@@ -47,6 +47,24 @@ static void test_conversation(void **state)
 	rig_end(&r);
 }
 
+/* Nothing more to send: once all that was sent is out. */
+static void test_half_close_comes_after_the_messages(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_conversation;
+	rig_open(&r, &r.client);
+	for (unsigned i = 0; i < 5; i++)
+		rpc_send(r.client.stream, "hello", 5);
+	rpc_half_close(r.client.stream);
+	WAIT(&r, r.client.closes == 1);
+	assert_int_equal(r.client.messages, 5);
+	assert_int_equal(r.client.status, RPC_OK);
+	rig_end(&r);
+}
+
 static void reply_and_close(struct side *s, const struct rpc_msg *m)
 {
 	(void)m;
@@ -469,6 +487,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_conversation),
+	    cmocka_unit_test(test_half_close_comes_after_the_messages),
 	    cmocka_unit_test(test_unary),
 	    cmocka_unit_test(test_many_messages_in_order),
 	    cmocka_unit_test(test_wakeups_are_shared),

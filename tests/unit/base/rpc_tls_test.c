@@ -273,7 +273,7 @@ static void test_system_roots(void **state)
 	rig_end(&r);
 }
 
-/* Never usable, and says so from the start; a watch on it would hang the end of the runtime. */
+/* Never usable, and says so. */
 static void test_roots_that_are_none(void **state)
 {
 	(void)state;

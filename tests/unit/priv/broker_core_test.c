@@ -1,6 +1,7 @@
 /* broker_core_test.c - each row of the request table, and what is no request at all. */
 #include "broker_rig.h"
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 static mode_t mode_of(const char *path)
 {
@@ -10,14 +11,15 @@ static mode_t mode_of(const char *path)
 	return st.st_mode & 07777;
 }
 
-/* --- pods --------------------------------------------------------------------------------------
- */
+/* --- pods --- */
 
 static void test_directories_have_their_modes(void **state)
 {
 	struct rig *r = *state;
+	mode_t before = umask(077); /* whatever it is */
 
 	rig_add(r);
+	umask(before);
 	assert_int_equal(mode_of(r->run), 0711);
 	assert_int_equal(mode_of(rig_at(r, "run/pods")), 0700);
 	assert_int_equal(mode_of(rig_at(r, "run/pods/%s", rig_pod_text)), 0700);
@@ -99,8 +101,7 @@ static void test_remove_leaves_what_is_not_ours(void **state)
 	rig_refused(r, (struct rig_ask){.op = PRIV_LISTEN, .pod = &rig_pod}, ENOENT, "not added");
 }
 
-/* --- listeners ---------------------------------------------------------------------------------
- */
+/* --- listeners --- */
 
 static void test_listeners_are_reachable_and_non_blocking(void **state)
 {
@@ -125,8 +126,7 @@ static void test_listeners_are_reachable_and_non_blocking(void **state)
 	    "no listener");
 }
 
-/* --- files of a pod ----------------------------------------------------------------------------
- */
+/* --- files of a pod --- */
 
 static void expect_mount_file(struct rig *r, const char *name, const char *text)
 {
@@ -196,8 +196,7 @@ static void test_write_takes_sealed_memory_only(void **state)
 	close(fd);
 }
 
-/* --- what is no request ------------------------------------------------------------------------
- */
+/* --- what is no request --- */
 
 static void expect_broke(struct rig *r, const void *bytes, size_t size, const int *fds, int nfds)
 {
@@ -279,8 +278,7 @@ static void test_a_closed_worker_has_left(void **state)
 	assert_int_equal(s, BROKER_WORKER_LEFT);
 }
 
-/* --- back-pressure -----------------------------------------------------------------------------
- */
+/* --- back-pressure --- */
 
 /* A worker that never reads: the requests stay in the socket, no answer is lost or dropped. */
 static void test_answers_are_never_lost(void **state)
@@ -325,6 +323,68 @@ static void test_a_full_worker_costs_no_turns(void **state)
 	assert_int_equal(epoll_wait(broker_epoll(r->b), &ev, 1, 0), 0);
 }
 
+/* A packet more than fits would not be sent: nothing is taken from the socket meanwhile. */
+static void test_a_small_socket_is_enough(void **state)
+{
+	struct rig *r = *state;
+	enum broker_state s = BROKER_SERVING;
+
+	rig_stop(r);
+	r->b = broker_new(&r->o, &(struct broker_why){0});
+	r->sndbuf = 8192;
+	rig_attach(r);
+	for (int i = 0; i < 40; i++)
+		rig_request(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod});
+	for (int i = 0; i < RIG_TURNS; i++)
+		s = broker_turn(r->b, 0);
+	assert_int_equal(s, BROKER_SERVING);
+	rig_expect(r, PRIV_HELLO, NULL);
+	int admin;
+	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	close(admin);
+	for (uint32_t id = 1; id <= 40; id++)
+		assert_int_equal(rig_expect(r, PRIV_REPLY, NULL).id, id);
+}
+
+/* The node's limit is not the worker's crime: the request is refused, the worker lives. */
+static void test_out_of_fds_is_a_refusal(void **state)
+{
+	struct rig *r = *state;
+	struct rlimit normal, tight;
+	int fd = rig_memfd("x", 1, RIG_SEALS), next = dup(fd);
+
+	rig_add(r);
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &normal), 0);
+	tight = normal;
+	tight.rlim_cur = (rlim_t)next;
+	struct rig_ask ask = {PRIV_WRITE, PRIV_FILE_ROOT, 0, &rig_pod, fd};
+	uint32_t id = rig_request(r, ask);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+	struct priv_packet p = rig_expect(r, PRIV_REPLY, NULL);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &normal), 0);
+	assert_int_equal(p.id, id);
+	assert_int_equal(p.code, EMFILE);
+	rig_do(r, ask);
+	close(fd);
+}
+
+/* A file that grew after it was looked at. */
+static void test_copies_are_bounded(void **state)
+{
+	int from = rig_memfd("0123456789", 10, 0), to = rig_memfd("", 0, 0);
+	struct broker_copy done;
+	struct broker_why w = {0};
+
+	(void)state;
+	assert_int_equal(broker_io_copy(from, to, 9, &done, &w), -1);
+	assert_int_equal(w.code, EFBIG);
+	assert_int_equal(broker_io_copy(from, to, 10, &done, &w), 0);
+	assert_int_equal(done.size, 10);
+	close(from);
+	close(to);
+}
+
 static void test_idle_means_no_event(void **state)
 {
 	struct rig *r = *state;
@@ -358,6 +418,9 @@ int main(void)
 	    T(test_a_closed_worker_has_left),
 	    T(test_answers_are_never_lost),
 	    T(test_a_full_worker_costs_no_turns),
+	    T(test_a_small_socket_is_enough),
+	    T(test_out_of_fds_is_a_refusal),
+	    T(test_copies_are_bounded),
 	    T(test_idle_means_no_event),
 	};
 

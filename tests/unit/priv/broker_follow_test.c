@@ -27,8 +27,7 @@ static void replace(const char *path, const char *text)
 	assert_int_equal(rename(temp, path), 0);
 }
 
-/* --- one file ----------------------------------------------------------------------------------
- */
+/* --- one file --- */
 
 static void test_content_now_and_at_each_change(void **state)
 {
@@ -121,9 +120,8 @@ static void test_what_is_no_trustworthy_file_is_refused(void **state)
 {
 	struct rig *r = *state;
 	uint32_t id = follow_root(r, "good");
-	const char *outside = rig_at(r, "outside");
 
-	rig_file(outside, "secret of another");
+	rig_file(rig_at(r, "outside"), "secret of another");
 	rig_expect_content(r, id, "", "good");
 
 	assert_int_equal(chown(r->root, 12345, 0), 0); /* noticed by IN_ATTRIB */
@@ -209,24 +207,25 @@ static void test_overflow_of_the_queue_is_a_rescan(void **state)
 {
 	struct rig *r = *state;
 	uint32_t id = follow_root(r, "start");
-	const char *noise = rig_at(r, "certs/noise");
+	char noise[RIG_PATH], dir[RIG_PATH];
 	int max = 16384;
 	FILE *f = fopen("/proc/sys/fs/inotify/max_queued_events", "re");
 
 	assert_true(f && fscanf(f, "%d", &max) == 1);
 	fclose(f);
 	rig_expect_content(r, id, "", "start");
+	snprintf(dir, sizeof(dir), "%s", rig_at(r, "certs"));
+	snprintf(noise, sizeof(noise), "%s", rig_at(r, "certs/noise"));
 	rig_file(noise, "x");
 	for (int i = 0; i <= max / 2; i++) { /* alternating: equal neighbours would be merged */
 		assert_int_equal(chmod(noise, 0600 | (i & 1)), 0);
-		assert_int_equal(chmod(rig_at(r, "certs"), 0700), 0);
+		assert_int_equal(chmod(dir, 0700), 0);
 	}
 	replace(r->root, "behind the overflow");
 	rig_expect_content(r, id, "", "behind the overflow");
 }
 
-/* --- directories that come and go ----------------------------------------------------------------
- */
+/* --- directories that come and go --- */
 
 static void test_a_directory_may_appear_later(void **state)
 {
@@ -282,8 +281,7 @@ static void test_ways_to_the_directory(void **state)
 	rig_expect_content(r, id, "", "linked 2");
 }
 
-/* --- Kubernetes volumes --------------------------------------------------------------------------
- */
+/* --- Kubernetes volumes --- */
 
 static void swap_data(
     struct rig *r, const char *dir, const char *name, const char *version, const char *text)
@@ -341,8 +339,7 @@ static void test_data_link_leads_nowhere_else(void **state)
 	rig_expect_content(r, id, "", "x");
 }
 
-/* --- tokens --------------------------------------------------------------------------------------
- */
+/* --- tokens --- */
 
 static void test_token_of_a_pod(void **state)
 {
@@ -394,8 +391,7 @@ static void test_pod_remove_ends_its_follows(void **state)
 	rig_do(r, (struct rig_ask){.op = PRIV_UNFOLLOW, .arg = ended}); /* harmless */
 }
 
-/* --- manifests -----------------------------------------------------------------------------------
- */
+/* --- manifests --- */
 
 /* Order within the directory is the file system's. */
 static void expect_two(struct rig *r, uint32_t id, const char *a, const char *b)
@@ -436,6 +432,84 @@ static void test_manifests_then_synced_then_changes(void **state)
 	rig_expect_state(r, id, "e.yaml", PRIV_FILE_REFUSED, "not a regular file");
 	rig_shell("cd %s/pods.d && echo x > notes.txt && echo x > .hidden.yaml", r->top);
 	rig_quiet(r);
+}
+
+/* Made, but not yet written: told when the writer closes it. */
+static void test_a_half_written_manifest_waits(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	rig_shell("mkdir %s", rig_at(r, "pods.d"));
+	id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
+	int fd = open(rig_at(r, "pods.d/a.yaml"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	rig_quiet(r);
+	assert_int_equal(write(fd, "all", 3), 3);
+	rig_quiet(r);
+	close(fd);
+	rig_expect_content(r, id, "a.yaml", "all");
+}
+
+/* More changing manifests than one turn tells must not keep a root file from being told. */
+static void test_no_follow_starves(void **state)
+{
+	struct rig *r = *state;
+	struct priv_packet p;
+	uint32_t manifests, root;
+	bool told = false;
+	int fd;
+
+	r->o.max_pods = 64;
+	rig_shell("mkdir %s", rig_at(r, "pods.d"));
+	manifests = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+	rig_expect_state(r, manifests, "", PRIV_FILE_SYNCED, "");
+	root = follow_root(r, "one");
+	rig_expect_content(r, root, "", "one");
+	replace(r->root, "two");
+	for (int round = 0; round < 4 && !told; round++) {
+		for (int i = 0; i < 40; i++) {
+			char text[16];
+			snprintf(text, sizeof(text), "%d", round);
+			replace(rig_at(r, "pods.d/%d.yaml", i), text);
+		}
+		broker_turn(r->b, 0);
+		broker_turn(r->b, 0);
+		while (recv(r->fd, &p, sizeof(p), MSG_DONTWAIT | MSG_PEEK) > 0) {
+			assert_true(rig_next(r, &p, &fd));
+			close(fd);
+			told |= p.id == root;
+		}
+	}
+	assert_true(told);
+}
+
+/* A small socket: what does not fit is told later, all of it. */
+static void test_files_wait_for_room(void **state)
+{
+	struct rig *r = *state;
+	char text[64];
+	uint32_t id;
+	int admin;
+
+	rig_shell("cd %s && mkdir pods.d && cd pods.d && for i in 1 2 3 4 5 6 7 8; do echo -n x > "
+		  "$i.yaml; "
+		  "done",
+	    r->top);
+	rig_stop(r);
+	r->b = broker_new(&r->o, &(struct broker_why){0});
+	r->sndbuf = 8192;
+	rig_attach(r);
+	id = rig_request(r, (struct rig_ask){.op = PRIV_FOLLOW, .kind = PRIV_FOLLOW_MANIFESTS});
+	for (int i = 0; i < RIG_TURNS; i++)
+		assert_int_equal(broker_turn(r->b, 0), BROKER_SERVING);
+	rig_expect(r, PRIV_HELLO, NULL);
+	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	close(admin);
+	rig_expect(r, PRIV_REPLY, NULL);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(rig_next_file(r, id, text, sizeof(text)).state, PRIV_FILE_CONTENT);
+	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
 }
 
 /* Gone before anybody was told that it was there. */
@@ -481,8 +555,7 @@ static void test_manifests_are_bounded(void **state)
 	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
 }
 
-/* --- the requests
- * --------------------------------------------------------------------------------- */
+/* --- the requests --- */
 
 static void test_what_cannot_be_followed(void **state)
 {
@@ -568,6 +641,9 @@ int main(void)
 	    T(test_token_directory_is_no_link),
 	    T(test_pod_remove_ends_its_follows),
 	    T(test_manifests_then_synced_then_changes),
+	    T(test_a_half_written_manifest_waits),
+	    T(test_no_follow_starves),
+	    T(test_files_wait_for_room),
 	    T(test_a_short_lived_manifest_is_not_told),
 	    T(test_manifests_directory_may_come_and_go),
 	    T(test_manifests_are_bounded),

@@ -73,16 +73,13 @@ static void test_shutdown_by_the_worker_heals(void **state)
 }
 
 /* Asked before the hang-up was handled: still not the dead one. */
-static void test_listen_never_returns_a_dead_socket(void **state)
+static void never_dead(struct rig *r, int how)
 {
-	struct rig *r = *state;
+	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS), fd;
+	struct rig_ask ask = {PRIV_LISTEN, PRIV_LISTEN_SDS, 0, &rig_pod, 0};
+	uint32_t id = rig_request(r, ask);
 
-	rig_add(r);
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
-	uint32_t id =
-	    rig_request(r, (struct rig_ask){PRIV_LISTEN, PRIV_LISTEN_SDS, 0, &rig_pod, 0});
-	assert_int_equal(shutdown(l, SHUT_RDWR), 0);
-	int fd;
+	assert_int_equal(shutdown(l, how), 0);
 	struct priv_packet p = rig_expect(r, PRIV_REPLY, &fd);
 	assert_int_equal(p.id, id);
 	assert_int_equal(p.code, 0);
@@ -90,6 +87,13 @@ static void test_listen_never_returns_a_dead_socket(void **state)
 	assert_true(reaches(rig_mount(r, "socket"), fd));
 	close(fd);
 	close(l);
+}
+
+static void test_listen_never_returns_a_dead_socket(void **state)
+{
+	rig_add(*state);
+	never_dead(*state, SHUT_RDWR);
+	never_dead(*state, SHUT_RD);
 }
 
 /* The next broker on the run directory of a dead one: same directories, sockets renamed over. */
@@ -176,8 +180,7 @@ static void test_connections_wait_while_nobody_accepts(void **state)
 	close(l);
 }
 
-/* --- one broker at a time ----------------------------------------------------------------------
- */
+/* --- one broker at a time --- */
 
 static void test_a_second_broker_is_refused(void **state)
 {

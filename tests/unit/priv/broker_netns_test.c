@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
@@ -27,6 +28,7 @@ static struct peer peer_new(struct rig *r, int l, const char *commands)
 
 	assert_true(p.pid >= 0);
 	if (p.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail */
 		if (commands && unshare(CLONE_NEWNET))
 			_exit(1);
 		if (commands && *commands && system(commands)) /* NOLINT(cert-env33-c) */
@@ -123,12 +125,13 @@ static void test_addresses_are_those_of_pilot_agent(void **state)
 	    "ip addr add 169.254.9.9/16 dev b0 && ip -6 addr add fd00::b/64 dev b0 nodad && "
 	    "ip addr add 10.2.0.2/24 dev a0 && ip -6 addr add 2001:db8::a/64 dev a0 nodad && "
 	    "ip addr add 10.3.0.2/24 dev c0 && ip addr add 10.1.0.2/32 dev a1 && "
-	    "ip addr add 10.4.0.1 peer 10.4.0.2 dev b1");
+	    "ip addr add 10.4.0.1 peer 10.4.0.2 dev b1 && "
+	    "ip -6 addr add fd01::1 peer fd01::2 dev b1 nodad");
 	struct priv_packet reply = rig_ask(r, netns_of(&rig_pod, p.accepted), NULL);
 
 	assert_int_equal(reply.code, 0);
 	/* a1 was made before a0, and b1 before b0: the kernel makes the peer first; c0 is down. */
-	expect_addresses(&reply, "10.1.0.2 10.2.0.2 2001:db8::a 10.4.0.1 10.1.0.3 fd00::b");
+	expect_addresses(&reply, "10.1.0.2 10.2.0.2 2001:db8::a 10.4.0.1 fd01::1 10.1.0.3 fd00::b");
 	peer_end(&p);
 	close(l);
 }

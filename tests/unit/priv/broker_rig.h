@@ -33,7 +33,8 @@ struct rig {
 	char top[32], run[RIG_PATH], manifests[RIG_PATH], root[RIG_PATH];
 	struct broker_options o;
 	struct broker *b;
-	int fd; /* the worker's end */
+	int fd;     /* the worker's end */
+	int sndbuf; /* of the broker's; 0: as it is */
 	uint32_t id;
 };
 
@@ -47,37 +48,47 @@ RIG_UNUSED static int rig_attach(struct rig *r)
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	r->fd = pair[1];
+	if (r->sndbuf)
+		assert_int_equal(
+		    setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &r->sndbuf, sizeof(int)), 0);
 	if (broker_attach(r->b, pair[0], &w))
 		fail_msg("%s", w.text);
 	return pair[1];
 }
 
-/* One packet within a few turns of the loop; false: there is none. */
-RIG_UNUSED static bool rig_next(struct rig *r, struct priv_packet *p, int *fd)
+/* False: nothing is there (or, without MSG_DONTWAIT, nobody). */
+RIG_UNUSED static bool rig_receive(struct rig *r, int flags, struct priv_packet *p, int *fd)
 {
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(4 * sizeof(int))];
 	} control;
 	struct iovec iov = {.iov_base = p, .iov_len = sizeof(*p)};
+	struct msghdr msg = {.msg_iov = &iov,
+	    .msg_iovlen = 1,
+	    .msg_control = &control,
+	    .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(r->fd, &msg, flags | MSG_CMSG_CLOEXEC);
 
 	*fd = -1;
+	if (n <= 0)
+		return false;
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	assert_int_equal(n, sizeof(*p));
+	assert_int_equal(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC), 0);
+	if (c) {
+		assert_int_equal(c->cmsg_len, CMSG_LEN(sizeof(int)));
+		memcpy(fd, CMSG_DATA(c), sizeof(int));
+	}
+	return true;
+}
+
+/* One packet within a few turns of the loop; false: there is none. */
+RIG_UNUSED static bool rig_next(struct rig *r, struct priv_packet *p, int *fd)
+{
 	for (int i = 0; i < RIG_TURNS; i++) {
-		struct msghdr msg = {.msg_iov = &iov,
-		    .msg_iovlen = 1,
-		    .msg_control = &control,
-		    .msg_controllen = sizeof(control)};
-		ssize_t n = recvmsg(r->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		if (n > 0) {
-			struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-			assert_int_equal(n, sizeof(*p));
-			assert_int_equal(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC), 0);
-			if (c) {
-				assert_int_equal(c->cmsg_len, CMSG_LEN(sizeof(int)));
-				memcpy(fd, CMSG_DATA(c), sizeof(int));
-			}
+		if (rig_receive(r, MSG_DONTWAIT, p, fd))
 			return true;
-		}
 		broker_turn(r->b, 0);
 	}
 	return false;
@@ -209,8 +220,7 @@ RIG_UNUSED static const char *rig_mount(const struct rig *r, const char *name)
 	return rig_at(r, "run/pods/%s/mount/%s", rig_pod_text, name);
 }
 
-/* --- files -------------------------------------------------------------------------------------
- */
+/* --- files --- */
 
 RIG_UNUSED static void rig_file(const char *path, const char *text)
 {
@@ -288,8 +298,7 @@ RIG_UNUSED static void rig_expect_state(
 		fail_msg("\"%s\" lacks \"%s\"", p.why, why);
 }
 
-/* --- life --------------------------------------------------------------------------------------
- */
+/* --- life --- */
 
 RIG_UNUSED static void rig_start(struct rig *r)
 {
@@ -345,7 +354,7 @@ RIG_UNUSED static int rig_teardown(void **state)
 RIG_UNUSED static int rig_connect(const char *path)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
 	if (connect(fd, (struct sockaddr *)&a, sizeof(a))) {

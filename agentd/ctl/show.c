@@ -1,0 +1,74 @@
+/* show.c - find things in an answer, print them as JSON or as a tree. */
+#include "../base/mem.h"
+#include "ctl.h"
+#include <stdio.h>
+
+const char *ctl_string(const json_t *object, const char *key)
+{
+	const char *s = json_string_value(json_object_get(object, key));
+
+	return s ? s : "";
+}
+
+int ctl_select(const struct ctl *c, json_t *list, const char *noun, ctl_is_named is_named)
+{
+	if (!json_is_array(list)) {
+		fprintf(
+		    stderr, "agentctl: no %s in the answer: another version of agentd?\n", noun);
+		return CTL_PROBLEM;
+	}
+	if (!c->name)
+		return CTL_OK;
+	for (size_t i = json_array_size(list); i-- > 0;)
+		if (!is_named(json_array_get(list, i), c->name))
+			json_array_remove(list, i);
+	if (json_array_size(list))
+		return CTL_OK;
+	fprintf(stderr, "agentctl: %s: no such name (agentctl %s lists them)\n", c->name, noun);
+	return CTL_PROBLEM;
+}
+
+void ctl_print_json(const json_t *value)
+{
+	json_dumpf(value, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
+	putchar('\n');
+}
+
+static void print_scalar(const json_t *v)
+{
+	auto_free char *text = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY);
+
+	printf("%s\n", text ? text : json_string_value(v));
+}
+
+static bool is_leaf(const json_t *v)
+{
+	return !(json_is_object(v) && json_object_size(v)) &&
+	       !(json_is_array(v) && json_array_size(v));
+}
+
+static void print_value(const json_t *v, int indent)
+{
+	if (is_leaf(v)) {
+		print_scalar(v);
+		return;
+	}
+	putchar('\n');
+	ctl_print_tree(v, indent + 2);
+}
+
+void ctl_print_tree(const json_t *value, int indent)
+{
+	const char *key;
+	json_t *v;
+	size_t i;
+
+	json_array_foreach (value, i, v) {
+		printf("%*s- ", indent, "");
+		print_value(v, indent);
+	}
+	json_object_foreach ((json_t *)value, key, v) {
+		printf("%*s%s: ", indent, "", key);
+		print_value(v, indent);
+	}
+}

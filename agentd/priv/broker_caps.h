@@ -1,0 +1,15 @@
+/* broker_caps.h - capabilities: giving up what is not needed. */
+#pragma once
+#include "broker_log.h"
+#include <linux/capability.h>
+
+/* What the broker's own acts need (process-split.md 6); a feature that needs more adds it here. */
+#define BROKER_CAPS                                                                                \
+	(1ull << CAP_DAC_READ_SEARCH | 1ull << CAP_KILL | 1ull << CAP_SETGID |                     \
+	    1ull << CAP_SETUID | 1ull << CAP_SETPCAP | 1ull << CAP_NET_ADMIN |                     \
+	    1ull << CAP_SYS_ADMIN)
+
+/* Nothing that is executed later can have more than `keep`. */
+int broker_caps_bound(uint64_t keep, struct broker_why *w);
+/* This process has no more than `keep`. */
+int broker_caps_set(uint64_t keep, struct broker_why *w);

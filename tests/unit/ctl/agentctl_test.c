@@ -1,0 +1,365 @@
+/* agentctl_test.c - the program itself, against a server in a child process that says what the
+ * test wants.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <event2/buffer.h>
+#include <jansson.h>
+
+#include "../../../agentd/base/err.h"
+#include "../../../agentd/base/http.h"
+#include "../../../agentd/base/loop.h"
+#include "../../../agentd/base/mem.h"
+
+static char dir[32], program[4096];
+static pid_t server;
+
+static int setup(void **state)
+{
+	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+
+	(void)state;
+	assert_true(n > 0);
+	program[n] = '\0';
+	for (int i = 0; i < 4; i++) /* <out>/tests/unit/ctl/agentctl_test */
+		*strrchr(program, '/') = '\0';
+	strcat(program, "/agentctl");
+	strcpy(dir, "/tmp/agentctl_test.XXXXXX");
+	assert_non_null(mkdtemp(dir));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	auto_free char *path = mem_printf("%s/admin.sock", dir);
+
+	(void)state;
+	if (server > 0) {
+		kill(server, SIGKILL);
+		waitpid(server, NULL, 0);
+		server = 0;
+	}
+	unlink(path);
+	rmdir(dir);
+	return 0;
+}
+
+/* ---- the server ---- */
+
+static int answer_status;
+static const char *answer;
+
+static void on_request(void *ctx, struct http_request *req)
+{
+	struct evbuffer *body = evbuffer_new();
+
+	(void)ctx;
+	if (!answer_status)
+		_exit(0); /* the connection ends without a word */
+	evbuffer_add(body, answer, strlen(answer));
+	http_reply(req, answer_status, "application/json", body);
+	evbuffer_free(body);
+}
+
+static int listen_at(void)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(at.sun_path, sizeof(at.sun_path), "%s/admin.sock", dir);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(fd, 16), 0);
+	return fd;
+}
+
+/* To every request; status 0: the server dies of it. */
+static void serve(int status, const char *text)
+{
+	struct err e;
+	struct loop *l;
+	int fd;
+
+	teardown(NULL);
+	assert_int_equal(mkdir(dir, 0700), 0);
+	fd = listen_at();
+	server = fork();
+	if (server) {
+		close(fd);
+		return;
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	answer_status = status;
+	answer = text;
+	l = loop_new(&e);
+	if (!l || !http_server_new(l, fd, on_request, NULL))
+		_exit(1);
+	loop_run(l);
+	_exit(0);
+}
+
+/* ---- the program ---- */
+
+static char out[64 * 1024], err[8 * 1024];
+
+static void read_back(int fd, char *text, size_t size)
+{
+	ssize_t n = pread(fd, text, size - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	close(fd);
+}
+
+static int temporary(void)
+{
+	char path[] = "/tmp/agentctl_test.XXXXXX";
+	int fd = mkostemp(path, O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	unlink(path);
+	return fd;
+}
+
+/* Exit status of agentctl --run <dir> ARGS; -1: it did not end by itself within 20 s. */
+static int run_to(int stdout_fd, const char *const *args)
+{
+	const char *argv[16] = {program, "--run", dir};
+	int status, said = temporary();
+	pid_t pid;
+
+	for (int i = 0; args[i]; i++)
+		argv[3 + i] = args[i];
+	pid = fork();
+	if (pid == 0) {
+		alarm(20);
+		dup2(stdout_fd, STDOUT_FILENO);
+		dup2(said, STDERR_FILENO);
+		execv(program, (char **)argv);
+		_exit(99);
+	}
+	waitpid(pid, &status, 0);
+	read_back(said, err, sizeof(err));
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int run_args(const char *const *args)
+{
+	int to = temporary(), status = run_to(to, args);
+
+	read_back(to, out, sizeof(out));
+	return status;
+}
+#define run(...) run_args((const char *const[]){__VA_ARGS__, NULL})
+
+/* ---- usage ---- */
+
+static void help_and_version_are_no_error(void **state)
+{
+	(void)state;
+	assert_int_equal(run("--help"), 0);
+	assert_memory_equal(out, "usage: agentctl ", 16);
+	assert_string_equal(err, "");
+	assert_int_equal(run("--version"), 0);
+	assert_string_equal(out, "agentctl " AGENTD_VERSION "\n");
+}
+
+static void wrong_usage_is_2_and_says_what(void **state)
+{
+	static const struct {
+		const char *args[4], *says;
+	} cases[] = {
+	    {{"pots"}, "no such noun: pots"},
+	    {{""}, "no such noun: "},
+	    {{"-w"}, "usage: "}, /* no noun at all */
+	    {{"pods", "a", "b"}, "too much: b"},
+	    {{"status", "a"}, "too much: a"},
+	    {{"pods", "-o", "yaml"}, "-o takes json, not yaml"},
+	    {{"pods", "--color"}, "--color"},
+	    {{"log", "a b"}, "not a level"},
+	    {{"log", "a b", "-w"}, "not a level"},
+	};
+
+	(void)state;
+	serve(200, "{}");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		assert_int_equal(run_args(cases[i].args), 2);
+		assert_non_null(strstr(err, cases[i].says));
+		assert_string_equal(out, "");
+	}
+}
+
+/* ---- agentd cannot be reached ---- */
+
+static void no_socket_is_3_with_a_hint(void **state)
+{
+	(void)state;
+	for (int watch = 0; watch < 2; watch++) { /* there is nothing to watch */
+		assert_int_equal(watch ? run("pods", "-w") : run("pods"), 3);
+		assert_non_null(strstr(err, dir));
+		assert_non_null(strstr(err, "No such file or directory"));
+		assert_non_null(strstr(err, "is agentd running, with this --run directory?"));
+		assert_string_equal(out, "");
+	}
+}
+
+static void a_socket_nobody_listens_on_is_3(void **state)
+{
+	(void)state;
+	close(listen_at());
+	assert_int_equal(run("status", "-o", "json"), 3);
+	assert_non_null(strstr(err, "(is agentd running?)"));
+}
+
+static void a_path_too_long_for_a_socket_is_3(void **state)
+{
+	char path[200];
+
+	(void)state;
+	memset(path, 'a', sizeof(path) - 1);
+	path[sizeof(path) - 1] = '\0';
+	assert_int_equal(run("--run", path, "pods"), 3);
+	assert_non_null(strstr(err, "too long"));
+}
+
+static void a_server_that_hangs_up_is_3(void **state)
+{
+	(void)state;
+	serve(0, "");
+	assert_int_equal(run("pods"), 3);
+	assert_string_equal(err, "agentctl: agentd did not answer\n");
+}
+
+/* ---- answers ---- */
+
+static void a_refusal_is_1_with_its_reason(void **state)
+{
+	(void)state;
+	serve(403, "only root may use this socket\n");
+	assert_int_equal(run("pods"), 1);
+	assert_string_equal(err, "agentctl: only root may use this socket\n");
+	serve(400, "a\x1b[2Jb");
+	assert_int_equal(run("log", "x:debug"), 1);
+	assert_string_equal(err, "agentctl: a?[2Jb\n");
+	serve(500, "");
+	assert_int_equal(run("pods"), 1);
+	assert_string_equal(err, "agentctl: agentd answered with status 500\n");
+}
+
+static void what_is_no_object_is_1(void **state)
+{
+	auto_free char *deep = mem_zalloc(100001);
+	const char *const answers[] = {"", "x", "[1]", "3", "{\"a\":", "{\"a\":\"\xff\"}", deep};
+
+	(void)state;
+	memset(deep, '[', 100000);
+	for (size_t i = 0; i < sizeof(answers) / sizeof(*answers); i++) {
+		serve(200, answers[i]);
+		assert_int_equal(run("pods"), 1);
+		assert_non_null(strstr(err, "no JSON object"));
+		assert_string_equal(out, "");
+	}
+}
+
+/* A NACK is what some Envoy, or who took its place, made up; so is the name of a key. */
+#define EVIL "\\u001b[2J\\u0007\\u009b31m\\r\\n\\u007f\\u202e"
+#define HOSTILE                                                                                    \
+	"{\"pods\":[{\"uid\":\"" EVIL "\",\"name\":\"p\",\"namespace\":\"n\",\"why_not\":\"" EVIL  \
+	"\",\"ignored\":{\"" EVIL "\":[\"" EVIL "\"]}}],"                                          \
+	"\"refused_manifests\":[{\"file\":\"" EVIL "\",\"why\":\"" EVIL "\"}],"                    \
+	"\"certificates\":[{\"spiffe_id\":\"" EVIL "\",\"subscribers\":[\"" EVIL "\"]}],"          \
+	"\"xds\":[{\"pod\":\"n/p\",\"ads\":{\"types\":{\"" EVIL "\":{\"version\":\"" EVIL          \
+	"\",\"refused\":true,\"last_nack\":\"" EVIL "\"}}}}],"                                     \
+	"\"control_planes\":[{\"name\":\"" EVIL "\",\"why_not\":\"" EVIL "\"}],\"" EVIL            \
+	"\":\"" EVIL "\"}"
+
+static void assert_printable(const char *text)
+{
+	for (const char *p = text; *p; p++)
+		if (*p != '\n')
+			assert_in_range((unsigned char)*p, ' ', '~');
+}
+
+static void nothing_of_a_pod_steers_the_terminal(void **state)
+{
+	static const char *const commands[][3] = {
+	    {"pods"}, {"pods", "p"}, {"certs"}, {"xds"}, {"status"}, {"log"}};
+
+	(void)state;
+	serve(200, HOSTILE);
+	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+		assert_in_range(run_args(commands[i]), 0, 1);
+		assert_string_equal(err, "");
+		assert_non_null(strstr(out, i == 5 ? "??????" : "?[2J?"));
+		assert_printable(out);
+	}
+}
+
+static void json_escapes_what_steers_a_terminal(void **state)
+{
+	json_t *v, *w = json_loads(HOSTILE, 0, NULL);
+
+	(void)state;
+	serve(200, HOSTILE);
+	assert_int_equal(run("pods", "-o", "json"), 1);
+	assert_null(strchr(out, '\x1b'));
+	assert_null(strstr(out, "\xc2")); /* U+009B, which some terminals take for ESC [ */
+	v = json_loads(out, 0, NULL);
+	assert_non_null(v);
+	assert_true(json_equal(v, w));
+	json_decref(v);
+	json_decref(w);
+}
+
+/* ---- output ---- */
+
+static void an_output_that_fails_is_1(void **state)
+{
+	int full = open("/dev/full", O_WRONLY | O_CLOEXEC), pipes[2];
+	static const char *const once[] = {"log", NULL}, *const watch[] = {"log", "-w", NULL};
+
+	(void)state;
+	serve(200, "{\"xds\":\"info\"}");
+	assert_int_equal(run_to(full, once), 1);
+	assert_non_null(strstr(err, "No space left on device"));
+	close(full);
+	/* agentctl -w | head -1 */
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	close(pipes[0]);
+	assert_int_equal(run_to(pipes[1], watch), 1);
+	assert_non_null(strstr(err, "Broken pipe"));
+	close(pipes[1]);
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    test(help_and_version_are_no_error),
+	    test(wrong_usage_is_2_and_says_what),
+	    test(no_socket_is_3_with_a_hint),
+	    test(a_socket_nobody_listens_on_is_3),
+	    test(a_path_too_long_for_a_socket_is_3),
+	    test(a_server_that_hangs_up_is_3),
+	    test(a_refusal_is_1_with_its_reason),
+	    test(what_is_no_object_is_1),
+	    test(nothing_of_a_pod_steers_the_terminal),
+	    test(json_escapes_what_steers_a_terminal),
+	    test(an_output_that_fails_is_1),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

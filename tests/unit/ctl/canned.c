@@ -1,0 +1,104 @@
+#include "canned.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *answer;
+static int failure;
+static char last[256];
+
+void canned_answer(const char *json, int status)
+{
+	answer = json;
+	failure = status;
+}
+
+const char *canned_request(void)
+{
+	return last;
+}
+
+json_t *ctl_request(const struct ctl *c, const char *method, const char *target, int *status)
+{
+	json_t *v;
+
+	(void)c;
+	snprintf(last, sizeof(last), "%s %s", method, target);
+	*status = answer ? CTL_OK : failure;
+	if (!answer)
+		return NULL;
+	v = json_loads(answer, 0, NULL);
+	assert_non_null(v); /* the test's own JSON */
+	return v;
+}
+
+/* Sends fd to a temporary file, whose descriptor is returned; *kept brings it back. */
+static int catch_fd(int fd, int *kept)
+{
+	char path[] = "/tmp/ctl_test.XXXXXX";
+	int file = mkostemp(path, O_CLOEXEC);
+
+	assert_true(file >= 0);
+	unlink(path);
+	*kept = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+	dup2(file, fd);
+	return file;
+}
+
+static void release_fd(int fd, int kept, int file, char *text, size_t size)
+{
+	ssize_t n = pread(file, text, size - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	dup2(kept, fd);
+	close(kept);
+	close(file);
+}
+
+const struct printed *run_command(int (*cmd)(const struct ctl *c), const char *name, bool json)
+{
+	static struct printed p;
+	const struct ctl c = {.run = "/nowhere", .name = name, .json = json};
+	int out_kept, err_kept;
+
+	fflush(stdout);
+	int out = catch_fd(STDOUT_FILENO, &out_kept), err = catch_fd(STDERR_FILENO, &err_kept);
+	p.status = cmd(&c);
+	fflush(stdout);
+	release_fd(STDERR_FILENO, err_kept, err, p.err, sizeof(p.err));
+	release_fd(STDOUT_FILENO, out_kept, out, p.out, sizeof(p.out));
+	return &p;
+}
+
+const char *line(const struct printed *p, unsigned n)
+{
+	static char text[1024];
+	const char *at = p->out;
+
+	while (n-- && at)
+		at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL;
+	snprintf(text, sizeof(text), "%.*s", at ? (int)strcspn(at, "\n") : 0, at ? at : "");
+	return text;
+}
+
+void survive_strange_answers(int (*cmd)(const struct ctl *c), const char *const *answers)
+{
+	for (; *answers; answers++)
+		for (int i = 0; i < 4; i++) {
+			canned_answer(*answers, 0);
+			const struct printed *p =
+			    run_command(cmd, i & 1 ? "demo/web-0" : NULL, i & 2);
+
+			assert_in_range(p->status, CTL_OK, CTL_PROBLEM);
+			assert_null(strstr(p->out, "(null)"));
+			assert_true(*p->out || *p->err);
+		}
+}

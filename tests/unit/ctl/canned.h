@@ -1,0 +1,23 @@
+/* canned.h - a ctl_request() that answers with what the test wrote, and what a command printed. */
+#pragma once
+#include <stdbool.h>
+
+#include "../../../agentd/ctl/ctl.h"
+
+struct printed {
+	int status; /* exit status of the command */
+	char out[64 * 1024], err[8 * 1024];
+};
+
+/* What the next requests get: JSON text, or NULL and the status of a failure. */
+void canned_answer(const char *json, int failure);
+/* "METHOD target" of the last request. */
+const char *canned_request(void);
+
+/* Run a command with stdout and stderr caught. */
+const struct printed *run_command(int (*cmd)(const struct ctl *c), const char *name, bool json);
+/* Line `n` (from 0) of what was printed on stdout, or "". */
+const char *line(const struct printed *p, unsigned n);
+/* Each answer here must be survived, by tables and by JSON, with and without a name: keys missing,
+ * of another type, lists that are none. */
+void survive_strange_answers(int (*cmd)(const struct ctl *c), const char *const *answers);

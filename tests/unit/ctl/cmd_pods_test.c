@@ -1,0 +1,178 @@
+/* cmd_pods_test.c - the table, one pod, several of one name, what is a problem.
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/table.c agentd/ctl/show.c agentd/ctl/cmd_pods.c
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "canned.h"
+
+#define READY                                                                                      \
+	"{\"uid\":\"u-1\",\"namespace\":\"demo\",\"name\":\"web-0\",\"service_account\":\"web\","  \
+	"\"ready\":true,\"why_not\":\"\",\"token\":{\"valid\":true}}"
+#define STARTING                                                                                   \
+	"{\"uid\":\"u-2\",\"namespace\":\"demo\",\"name\":\"db-0\",\"service_account\":\"db\","    \
+	"\"ready\":false,\"why_not\":\"\"}"
+#define REFUSED                                                                                    \
+	"{\"uid\":\"u-3\",\"namespace\":\"prod\",\"name\":\"web-0\",\"service_account\":\"web\","  \
+	"\"ready\":false,\"why_not\":\"bad key\",\"token\":{\"why_not\":\"no token\"}}"
+#define NO_TOKEN                                                                                   \
+	"{\"uid\":\"u-4\",\"namespace\":\"demo\",\"name\":\"app\",\"service_account\":\"app\","    \
+	"\"ready\":true,\"why_not\":\"\",\"token\":{\"valid\":false,\"why_not\":\"expired\"}}"
+#define PODS(list) "{\"pods\":[" list "],\"refused_manifests\":[]}"
+
+static void all_pods_are_a_table(void **state)
+{
+	const struct printed *p;
+
+	(void)state;
+	canned_answer(PODS(READY "," STARTING "," REFUSED "," NO_TOKEN), 0);
+	p = run_command(cmd_pods, NULL, false);
+	assert_string_equal(canned_request(), "GET /pods");
+	assert_int_equal(p->status, CTL_PROBLEM);
+	assert_string_equal(line(p, 0), "POD         SERVICE ACCOUNT  READY  UID  PROBLEM");
+	assert_string_equal(line(p, 1), "demo/web-0  web              yes    u-1  ");
+	assert_string_equal(line(p, 2), "demo/db-0   db               no     u-2  ");
+	assert_string_equal(line(p, 3), "prod/web-0  web              no     u-3  bad key");
+	assert_string_equal(line(p, 4), "demo/app    app              yes    u-4  expired");
+	assert_string_equal(line(p, 5), "");
+}
+
+static int status_of(const char *json, const char *name)
+{
+	int text, as_json;
+
+	canned_answer(json, 0);
+	text = run_command(cmd_pods, name, false)->status;
+	as_json = run_command(cmd_pods, name, true)->status;
+	assert_int_equal(text, as_json); /* -o json finds the same problems */
+	return text;
+}
+
+static void the_exit_status_says_whether_all_is_well(void **state)
+{
+	(void)state;
+	assert_int_equal(status_of(PODS(""), NULL), CTL_OK);
+	assert_int_equal(status_of(PODS(READY), NULL), CTL_OK);
+	assert_int_equal(status_of(PODS(READY "," STARTING), NULL), CTL_PROBLEM);
+	assert_int_equal(status_of(PODS(NO_TOKEN), NULL), CTL_PROBLEM);
+	assert_int_equal(status_of("{\"pods\":[]}", NULL), CTL_OK);
+	assert_int_equal(status_of("{}", NULL), CTL_PROBLEM);
+}
+
+static void a_refused_manifest_is_told_with_its_reason(void **state)
+{
+	static const char json[] = "{\"pods\":[" READY "],\"refused_manifests\":"
+				   "[{\"file\":\"x.yaml\",\"why\":\"line 3: no uid\"}]}";
+	const struct printed *p;
+
+	(void)state;
+	canned_answer(json, 0);
+	p = run_command(cmd_pods, NULL, false);
+	assert_int_equal(p->status, CTL_PROBLEM);
+	assert_string_equal(line(p, 2), "refused: x.yaml: line 3: no uid");
+	/* It is no problem of the pod that was asked for. */
+	assert_int_equal(status_of(json, "demo/web-0"), CTL_OK);
+}
+
+static void one_pod_is_named_in_three_ways(void **state)
+{
+	static const char *const names[] = {"db-0", "demo/db-0", "u-2"};
+
+	(void)state;
+	canned_answer(PODS(READY "," STARTING "," REFUSED), 0);
+	for (size_t i = 0; i < 3; i++) {
+		const struct printed *p = run_command(cmd_pods, names[i], false);
+
+		assert_string_equal(line(p, 0), "uid: u-2");
+		assert_null(strstr(p->out, "u-1"));
+		assert_null(strstr(p->out, "u-3"));
+		assert_int_equal(p->status, CTL_PROBLEM); /* not ready */
+	}
+	assert_int_equal(status_of(PODS(READY "," STARTING), "u-1"), CTL_OK);
+}
+
+static void pods_of_one_name_are_all_shown(void **state)
+{
+	const struct printed *p;
+	json_t *v;
+
+	(void)state;
+	canned_answer(PODS(READY "," STARTING "," REFUSED), 0);
+	p = run_command(cmd_pods, "web-0", false);
+	assert_string_equal(line(p, 0), "uid: u-1");
+	assert_non_null(strstr(p->out, "\n\nuid: u-3\n"));
+	assert_null(strstr(p->out, "u-2"));
+	assert_int_equal(p->status, CTL_PROBLEM); /* of the second one */
+
+	p = run_command(cmd_pods, "web-0", true);
+	v = json_loads(p->out, 0, NULL);
+	assert_int_equal(json_array_size(json_object_get(v, "pods")), 2);
+	json_decref(v);
+}
+
+static void a_name_that_is_not_there_is_a_problem(void **state)
+{
+	const struct printed *p;
+
+	(void)state;
+	canned_answer(PODS(READY), 0);
+	p = run_command(cmd_pods, "web-1", false);
+	assert_int_equal(p->status, CTL_PROBLEM);
+	assert_string_equal(p->out, "");
+	assert_string_equal(p->err, "agentctl: web-1: no such name (agentctl pods lists them)\n");
+	assert_int_equal(status_of(PODS(READY), "demo/"), CTL_PROBLEM);
+	assert_int_equal(status_of(PODS(READY), ""), CTL_PROBLEM);
+}
+
+static void json_is_what_agentd_said(void **state)
+{
+	static const char json[] = "{\"pods\":[" READY "],\"refused_manifests\":[],\"new\":[1]}";
+	json_t *v, *w = json_loads(json, 0, NULL);
+
+	(void)state;
+	canned_answer(json, 0);
+	v = json_loads(run_command(cmd_pods, NULL, true)->out, 0, NULL);
+	assert_true(json_equal(v, w));
+	json_decref(v);
+	json_decref(w);
+}
+
+static void strange_answers_are_survived(void **state)
+{
+	static const char *const answers[] = {"{}", "{\"pods\":{}}", "{\"pods\":\"x\"}",
+	    "{\"pods\":[null,1,\"x\",[],{}]}", "{\"pods\":[],\"refused_manifests\":[1,{}]}",
+	    "{\"pods\":[],\"refused_manifests\":\"no\"}",
+	    "{\"pods\":[{\"name\":1,\"namespace\":null,\"uid\":[],\"ready\":\"yes\",\"token\":3}]}",
+	    "{\"pods\":[{\"namespace\":\"demo\",\"name\":\"web-0\",\"why_not\":{}}]}", NULL};
+
+	(void)state;
+	survive_strange_answers(cmd_pods, answers);
+}
+
+static void no_answer_is_passed_on(void **state)
+{
+	(void)state;
+	canned_answer(NULL, CTL_UNREACHABLE);
+	assert_int_equal(run_command(cmd_pods, NULL, false)->status, CTL_UNREACHABLE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(all_pods_are_a_table),
+	    cmocka_unit_test(the_exit_status_says_whether_all_is_well),
+	    cmocka_unit_test(a_refused_manifest_is_told_with_its_reason),
+	    cmocka_unit_test(one_pod_is_named_in_three_ways),
+	    cmocka_unit_test(pods_of_one_name_are_all_shown),
+	    cmocka_unit_test(a_name_that_is_not_there_is_a_problem),
+	    cmocka_unit_test(json_is_what_agentd_said),
+	    cmocka_unit_test(strange_answers_are_survived),
+	    cmocka_unit_test(no_answer_is_passed_on),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

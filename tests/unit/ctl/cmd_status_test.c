@@ -1,0 +1,102 @@
+/* cmd_status_test.c - what is shown, and what is a problem.
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/table.c agentd/ctl/show.c agentd/ctl/cmd_status.c
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "canned.h"
+
+#define STATUS(ready, planes, refused)                                                             \
+	"{\"version\":\"0.1.0\",\"uptime_s\":61,\"node_name\":\"n1\",\"pods\":2,\"pods_"           \
+	"ready\":" ready ",\"control_planes\":[" planes "],\"refused_manifests\":[" refused "]}"
+#define PLANE(why)                                                                                 \
+	"{\"name\":\"main\",\"address\":\"istiod:15012\",\"connections\":[{\"state\":\"READY\"},"  \
+	"{\"state\":\"IDLE\"}],\"why_not\":\"" why "\"}"
+
+static void status_is_text(void **state)
+{
+	const struct printed *p;
+
+	(void)state;
+	canned_answer(STATUS("2", PLANE(""), ""), 0);
+	p = run_command(cmd_status, NULL, false);
+	assert_string_equal(canned_request(), "GET /status");
+	assert_int_equal(p->status, CTL_OK);
+	assert_string_equal(p->out, "agentd         0.1.0 on n1, up 61 s\n"
+				    "pods           2, 2 ready\n"
+				    "control plane  main at istiod:15012: READY IDLE\n");
+}
+
+/* Each with its reason, and for -o json as well. */
+static void every_problem_is_told(void **state)
+{
+	static const struct {
+		const char *json, *says;
+	} cases[] = {
+	    {STATUS("1", PLANE(""), ""), "2, 1 ready\n"},
+	    {STATUS("2", PLANE("no root"), ""), "  problem: no root\n"},
+	    {STATUS("2", PLANE("no root") "," PLANE(""), ""), "  problem: no root\n"},
+	    {STATUS("2", "", "{\"file\":\"a.yaml\",\"why\":\"line 1\"}"),
+		"refused        a.yaml: line 1\n"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		canned_answer(cases[i].json, 0);
+		const struct printed *p = run_command(cmd_status, NULL, false);
+
+		assert_int_equal(p->status, CTL_PROBLEM);
+		assert_non_null(strstr(p->out, cases[i].says));
+		assert_int_equal(run_command(cmd_status, NULL, true)->status, CTL_PROBLEM);
+	}
+}
+
+static void json_is_what_agentd_said(void **state)
+{
+	json_t *v, *w = json_loads(STATUS("2", PLANE(""), ""), 0, NULL);
+	const struct printed *p;
+
+	(void)state;
+	canned_answer(STATUS("2", PLANE(""), ""), 0);
+	p = run_command(cmd_status, NULL, true);
+	assert_int_equal(p->status, CTL_OK);
+	v = json_loads(p->out, 0, NULL);
+	assert_true(json_equal(v, w));
+	json_decref(v);
+	json_decref(w);
+}
+
+static void strange_answers_are_survived(void **state)
+{
+	static const char *const answers[] = {"{}", "{\"pods\":\"two\",\"control_planes\":3}",
+	    "{\"control_planes\":[null,1,[],{}],\"refused_manifests\":[1,{\"why\":[]}]}",
+	    "{\"control_planes\":[{\"connections\":[1,null,{\"state\":2}]}]}",
+	    "{\"control_planes\":[{\"connections\":{},\"why_not\":[]}],\"version\":4}", NULL};
+
+	(void)state;
+	survive_strange_answers(cmd_status, answers);
+}
+
+static void no_answer_is_passed_on(void **state)
+{
+	(void)state;
+	canned_answer(NULL, CTL_UNREACHABLE);
+	assert_int_equal(run_command(cmd_status, NULL, false)->status, CTL_UNREACHABLE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(status_is_text),
+	    cmocka_unit_test(every_problem_is_told),
+	    cmocka_unit_test(json_is_what_agentd_said),
+	    cmocka_unit_test(strange_answers_are_survived),
+	    cmocka_unit_test(no_answer_is_passed_on),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,227 @@
+/* priv_world.h - a `struct priv` on a virtual loop, and the broker's end of its pair in the test's
+ * hand.
+ *
+ * The sockets are real: turn() takes what has arrived.
+ */
+#pragma once
+#include "../../../agentd/base/err.h"
+#include "../../../agentd/base/mem.h"
+#include "../../../agentd/priv/fdpass.h"
+#include "../../../agentd/priv/priv.h"
+#include "../../fake/loop.h"
+#include "broker_rig.h"
+
+/* --- the peer in the test's hand --- */
+
+struct world {
+	struct loop *l;
+	struct priv *p;
+	int peer; /* the broker's end */
+	int lost;
+	struct priv_call *slot;
+	struct priv_follow *follow;
+	/* what came */
+	int done, changed, fd;
+	bool failed, synced, gone, again;
+	struct err e;
+	uint64_t cookie;
+	size_t naddresses, size;
+	uint8_t first_byte;
+	char name[64], data[64];
+};
+
+RIG_UNUSED static void say(struct world *w, struct priv_packet p, int fd)
+{
+	assert_int_equal(fdpass_send(w->peer, &p, sizeof(p), fd), 0);
+}
+
+RIG_UNUSED static void turn(struct world *w)
+{
+	fake_loop_advance(w->l, 0);
+}
+
+RIG_UNUSED static struct priv_request heard(struct world *w, enum priv_op op, int *fd)
+{
+	struct broker_request in;
+	struct broker_why why;
+
+	assert_int_equal(broker_io_receive(w->peer, &in, &why), BROKER_GOT_REQUEST);
+	assert_int_equal(in.r.op, op);
+	assert_int_equal(in.nfds, fd != NULL);
+	if (fd)
+		*fd = in.fd;
+	return in.r;
+}
+
+RIG_UNUSED static void on_lost(void *ctx)
+{
+	struct world *w = ctx;
+
+	w->lost++;
+}
+
+RIG_UNUSED static int open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* An fd to send; the receiver's copy keeps the write end of a pipe open until it is closed. */
+struct probe {
+	int read_end;
+};
+
+RIG_UNUSED static int probe_new(struct probe *p)
+{
+	int ends[2];
+
+	assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+	p->read_end = ends[0];
+	return ends[1];
+}
+
+/* Has everybody closed what was sent? */
+RIG_UNUSED static bool probe_is_closed(struct probe *p)
+{
+	char byte;
+	bool closed = read(p->read_end, &byte, 1) == 0;
+
+	close(p->read_end);
+	return closed;
+}
+
+RIG_UNUSED static void send_probe(struct world *w, struct priv_packet p, struct probe *probe)
+{
+	int fd = probe_new(probe);
+
+	say(w, p, fd);
+	close(fd);
+}
+
+RIG_UNUSED static const struct priv_packet hello = {
+    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = PRIV_NODE_LISTENER_END};
+RIG_UNUSED static const struct priv_packet admin = {
+    .what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
+
+RIG_UNUSED static void connect_peer(struct world *w, int *theirs)
+{
+	int pair[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	w->peer = pair[0];
+	*theirs = pair[1];
+}
+
+RIG_UNUSED static int setup(void **state)
+{
+	static struct world w;
+	struct err e = {0};
+	int fd;
+
+	memset(&w, 0, sizeof(w));
+	w.fd = -1;
+	w.l = fake_loop();
+	connect_peer(&w, &fd);
+	say(&w, hello, -1);
+	say(&w, admin, 0);
+	w.p = priv_new(w.l, fd, on_lost, &w, &e);
+	if (!w.p)
+		fail_msg("%s", e.msg);
+	*state = &w;
+	return 0;
+}
+
+RIG_UNUSED static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	priv_unfollow(&w->follow);
+	priv_free(&w->p);
+	assert_null(w->slot);
+	assert_int_equal(fake_loop_live(w->l), 0);
+	fake_loop_end(&w->l);
+	close(w->peer);
+	return 0;
+}
+
+/* --- callbacks --- */
+
+RIG_UNUSED static void note(struct world *w, const struct err *e)
+{
+	assert_null(w->slot); /* R3 */
+	w->done++;
+	w->failed = e;
+	if (e)
+		w->e = *e;
+}
+
+RIG_UNUSED static void on_done(void *ctx, const struct err *e)
+{
+	struct world *w = ctx;
+
+	note(w, e);
+	if (w->again) { /* the slot is free for the next */
+		w->again = false;
+		priv_pod_add(w->p, &w->slot, &rig_other, on_done, w);
+	}
+}
+
+RIG_UNUSED static void on_listening(void *ctx, const struct err *e, int fd)
+{
+	struct world *w = ctx;
+
+	note(w, e);
+	w->fd = fd;
+}
+
+RIG_UNUSED static void on_netns(void *ctx, const struct err *e, const struct priv_netns *n)
+{
+	struct world *w = ctx;
+
+	note(w, e);
+	assert_int_equal(e == NULL, n != NULL);
+	if (!n)
+		return;
+	w->cookie = n->cookie;
+	w->naddresses = n->naddresses;
+	w->first_byte = n->naddresses ? n->addresses[0].bytes[0] : 0;
+}
+
+RIG_UNUSED static void on_changed(void *ctx, const struct priv_content *c)
+{
+	struct world *w = ctx;
+
+	w->changed++;
+	w->synced = c->synced;
+	w->gone = !c->data && !c->synced;
+	assert_int_equal(w->gone, c->e != NULL);
+	if (c->e)
+		w->e = *c->e;
+	snprintf(w->name, sizeof(w->name), "%s", c->name);
+	w->size = c->size;
+	w->data[0] = '\0';
+	if (c->data) {
+		assert_int_equal(c->data[c->size], '\0');
+		snprintf(w->data, sizeof(w->data), "%s", c->data);
+	}
+}
+
+RIG_UNUSED static void on_changed_end(void *ctx, const struct priv_content *c)
+{
+	struct world *w = ctx;
+
+	on_changed(ctx, c);
+	priv_unfollow(&w->follow); /* R5 */
+}
+
+RIG_UNUSED static void on_changed_free(void *ctx, const struct priv_content *c)
+{
+	struct world *w = ctx;
+
+	on_changed(ctx, c);
+	priv_unfollow(&w->follow);
+	priv_free(&w->p);
+}
