@@ -310,7 +310,7 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 	a->shared.rpc = rpc_new(l);
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
-	a->manifests = manifest_dir_new(a->shared.priv, a->pods);
+	a->manifests = manifest_dir_new(l, a->shared.priv, a->pods);
 	make_admin(a);
 	log_info(NULL, "agentd-worker %s started, %zu control plane%s", AGENTD_VERSION, c->nplanes,
 	    c->nplanes == 1 ? "" : "s");

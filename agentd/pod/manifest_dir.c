@@ -2,11 +2,15 @@
  *
  * The broker tells a file's content, now and at each change -> parsed -> pod_add(); a refused one
  * leaves what it described before as it was, and is kept with its reason until it is changed or
- * gone.  A file goes -> pod_remove(), whatever was in it: its name is the uid.  The names of a
- * pod's owner (env, labels, annotations) are only taken for text here; pod/node judges them.
+ * gone.  A file goes, whatever was in it (its name is the uid) -> a moment of grace ->
+ * pod_remove(). Anything that is told of the file meanwhile keeps the pod: editors rename the old
+ * file away before they write the new one, and a removal would take the directory that is mounted
+ * into the pod.  The names of a pod's owner (env, labels, annotations) are only taken for text
+ * here; pod/node judges them.
  */
 #include "manifest_dir.h"
 #include "../base/log.h"
+#include "../base/loop.h"
 #include "../base/mem.h"
 #include "../base/yaml.h"
 #include "../priv/priv.h"
@@ -19,7 +23,7 @@
 
 LOG_SCOPE("manifest");
 
-enum { MAP_ENTRIES_MAX = 256 };
+enum { MAP_ENTRIES_MAX = 256, GRACE_MS = 2000 };
 static const char source[] = "manifest";
 
 struct refused {
@@ -28,10 +32,21 @@ struct refused {
 	char why[ERR_MSG_SIZE];
 };
 
+/* A file that went a moment ago. */
+struct removal {
+	struct manifest_dir *of;
+	struct removal *next;
+	char file[PRIV_NAME_SIZE];
+	struct uuid uid;
+	struct loop_timer timer;
+};
+
 struct manifest_dir {
+	struct loop *loop;
 	struct pod_registry *pods;
 	struct priv_follow *follow;
 	struct refused *refused; /* ordered by file */
+	struct removal *removals;
 };
 
 struct reader {
@@ -306,34 +321,79 @@ static bool uid_of_file(const char *file, struct uuid *uid)
 	return uuid_parse(uid, text);
 }
 
+static struct removal *find_removal(const struct manifest_dir *m, const char *file)
+{
+	struct removal *r;
+
+	LL_FOREACH (m->removals, r)
+		if (!strcmp(r->file, file))
+			return r;
+	return NULL;
+}
+
+static void end_removal(struct removal *r)
+{
+	if (!r)
+		return;
+	LL_DELETE(r->of->removals, r);
+	loop_timer_stop(&r->timer);
+	free(r);
+}
+
+static void on_grace_over(void *ctx)
+{
+	struct removal *r = ctx;
+	struct pod_registry *pods = r->of->pods;
+	struct uuid uid = r->uid;
+
+	end_removal(r);
+	pod_remove(pods, source, &uid);
+}
+
 static void on_removed(struct manifest_dir *m, const char *file)
 {
 	struct uuid uid;
+	struct removal *r;
 
 	forget_refused(m, file);
-	if (uid_of_file(file, &uid))
-		pod_remove(m->pods, source, &uid);
+	if (!uid_of_file(file, &uid) || !pod_find(m->pods, &uid) || find_removal(m, file))
+		return;
+	r = mem_zalloc(sizeof(*r));
+	r->of = m;
+	r->uid = uid;
+	(void)snprintf(r->file, sizeof(r->file), "%s", file);
+	LL_PREPEND(m->removals, r);
+	loop_timer_in(m->loop, &r->timer, GRACE_MS, on_grace_over, r);
 }
 
-static void on_content(void *ctx, const struct priv_content *c)
+static void take_content(struct manifest_dir *m, const struct priv_content *c)
 {
-	struct manifest_dir *m = ctx;
 	struct err e;
 
-	if (c->synced)
-		log_info(NULL, "all manifests read");
-	else if (!c->data && c->e->code == ENOENT)
-		on_removed(m, c->name);
-	else if (add_pod(m, c, &e))
+	end_removal(find_removal(m, c->name));
+	if (add_pod(m, c, &e))
 		note_refused(m, c->name, &e);
 	else
 		forget_refused(m, c->name);
 }
 
-struct manifest_dir *manifest_dir_new(struct priv *p, struct pod_registry *pods)
+static void on_content(void *ctx, const struct priv_content *c)
+{
+	struct manifest_dir *m = ctx;
+
+	if (c->synced)
+		log_info(NULL, "all manifests read");
+	else if (!c->data && c->e->code == ENOENT)
+		on_removed(m, c->name);
+	else
+		take_content(m, c);
+}
+
+struct manifest_dir *manifest_dir_new(struct loop *l, struct priv *p, struct pod_registry *pods)
 {
 	struct manifest_dir *m = mem_zalloc(sizeof(*m));
 
+	m->loop = l;
 	m->pods = pods;
 	m->follow = priv_follow(p, PRIV_FOLLOW_MANIFESTS, NULL, 0, on_content, m);
 	return m;
@@ -347,6 +407,8 @@ void manifest_dir_free(struct manifest_dir **dir)
 	if (!m)
 		return;
 	priv_unfollow(&m->follow);
+	while (m->removals)
+		end_removal(m->removals);
 	LL_FOREACH_SAFE (m->refused, r, next)
 		free(r);
 	free(m);

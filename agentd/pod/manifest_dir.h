@@ -1,20 +1,22 @@
 /* manifest_dir.h - pods of a machine without Kubernetes: a directory of <uid>.yaml files.
  *
  * Followed live: a file that appears adds a pod, one that changes changes it, one that goes removes
- * it.  A bad manifest is refused with file, line and reason; the pod it described before, and all
- * others, are not touched.  Keys: uid name namespace service_account env{} labels{} annotations{}
- * proxy_uid proxy_gid.  The uid must be the file's name.
+ * it two seconds later, unless the file is back by then: an editor's rename is no removal.  A bad
+ * manifest is refused with file, line and reason; the pod it described before, and all others, are
+ * not touched.  Keys: uid name namespace service_account env{} labels{} annotations{} proxy_uid
+ * proxy_gid.  The uid must be the file's name.
  */
 #pragma once
 #include <jansson.h>
 
 struct err;
+struct loop;
 struct manifest_dir;
 struct pod;
 struct pod_registry;
 struct priv;
 
-struct manifest_dir *manifest_dir_new(struct priv *p, struct pod_registry *pods);
+struct manifest_dir *manifest_dir_new(struct loop *l, struct priv *p, struct pod_registry *pods);
 void manifest_dir_free(struct manifest_dir **m);            /* its pods stay in the registry */
 json_t *manifest_dir_refused(const struct manifest_dir *m); /* [{file, why}] */
 

@@ -1,4 +1,6 @@
 """Manifests come, change and go while agentd runs; a bad one harms nobody else."""
+import time
+
 import pytest
 
 from . import clients, mesh
@@ -38,6 +40,20 @@ def test_a_changed_environment_changes_the_bootstrap(node):
     pod.write_manifest(env={'ISTIO_META_COLOUR': 'blue'}, labels={'app': 'x'})
     wait_for('the change', lambda: pod.bootstrap()['node']['metadata'].get('COLOUR') == 'blue')
     assert pod.bootstrap()['node']['metadata']['LABELS'] == {'app': 'x'}
+
+
+def test_an_editors_rename_keeps_the_mounted_directory(node):
+    """vim renames the old file away before it writes the new one; an Envoy has the directory mounted."""
+    pod = node.pod('one')
+    node.agentd.start()
+    pod.wait_served()
+    before = pod.mount.stat().st_ino
+    pod.manifest_file.rename(pod.manifest_file.with_suffix('.yaml~'))
+    time.sleep(.5)  # agentd sees that it is gone
+    pod.write_manifest(labels={'app': 'edited'})
+    wait_for('the change', lambda: pod.bootstrap()['node']['metadata'].get('LABELS') == {'app': 'edited'})
+    assert pod.mount.stat().st_ino == before
+    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
 
 
 BAD = {

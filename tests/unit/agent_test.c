@@ -630,7 +630,9 @@ static void a_removed_pod_is_undone(void **state)
 	manifest(&w, UID_B, "web-1", "");
 	serve(&w, &w.a);
 	fake_priv_manifest(w.priv, UID_A ".yaml", NULL);
-	fake_loop_advance(w.loop, 0);
+	fake_loop_advance(w.loop, 1999);
+	assert_int_equal(fake_priv_removals(w.priv, &w.a), 0);
+	fake_loop_advance(w.loop, 1);
 	assert_int_equal(fake_priv_removals(w.priv, &w.a), 1);
 	assert_false(fake_priv_follows(w.priv, PRIV_FOLLOW_TOKEN, &w.a, 0));
 	assert_int_equal(fake_priv_removals(w.priv, &w.b), 0);

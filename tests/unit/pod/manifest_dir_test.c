@@ -1,10 +1,11 @@
 /* manifest_dir_test.c - files come, change and go; a bad one harms nobody.
  *
- * LINK: tests/fake/priv.c
+ * LINK: tests/fake/loop.c tests/fake/priv.c
  */
 #include "../../../agentd/base/err.h"
 #include "../../../agentd/pod/manifest_dir.h"
 #include "../../../agentd/pod/pod.h"
+#include "../../fake/loop.h"
 #include "../../fake/priv.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -23,7 +24,10 @@
 #define POD1 "uid: " UID1 "\nname: web-0\nnamespace: demo\nservice_account: web\n"
 #define POD2 "uid: " UID2 "\nname: cli-0\nnamespace: demo\nservice_account: cli\n"
 
+enum { GRACE_MS = 2000 };
+
 struct world {
+	struct loop *loop;
 	struct priv *priv;
 	struct pod_registry *pods;
 	struct manifest_dir *dir;
@@ -53,9 +57,9 @@ static int setup(void **state)
 	static const struct pod_observer observer = {on_added, on_changed, on_removed};
 	static struct world w;
 
-	w = (struct world){.priv = fake_priv()};
+	w = (struct world){.loop = fake_loop(), .priv = fake_priv()};
 	w.pods = pod_registry_new(&observer, &w);
-	w.dir = manifest_dir_new(w.priv, w.pods);
+	w.dir = manifest_dir_new(w.loop, w.priv, w.pods);
 	*state = &w;
 	return 0;
 }
@@ -68,6 +72,8 @@ static int teardown(void **state)
 	manifest_dir_free(&w->dir);
 	pod_registry_free(&w->pods);
 	priv_free(&w->priv); /* fails if a follow was left */
+	assert_int_equal(fake_loop_live(w->loop), 0);
+	fake_loop_end(&w->loop);
 	return 0;
 }
 
@@ -141,13 +147,73 @@ static void test_change_and_remove(void **state)
 	fake_priv_manifest(w->priv, FILE1, POD1 "labels: {v: '2'}\n");
 	assert_int_equal(w->changed, 1);
 	fake_priv_manifest(w->priv, FILE1, NULL);
+	fake_loop_advance(w->loop, GRACE_MS - 1);
+	assert_non_null(find(w, UID1));
+	fake_loop_advance(w->loop, 1);
 	assert_null(find(w, UID1));
 	assert_non_null(find(w, UID2));
 	assert_int_equal(w->removed, 1);
 	fake_priv_manifest(w->priv, FILE1, NULL);
+	assert_int_equal(fake_loop_live(w->loop), 0); /* there is nothing to remove */
+	fake_loop_advance(w->loop, GRACE_MS);
 	assert_int_equal(w->removed, 1);
 	fake_priv_manifest(w->priv, FILE1, POD1);
 	assert_int_equal(w->added, 3);
+}
+
+/* As vim writes: the old file is renamed away, then the new one appears. */
+static void test_renamed_away_and_written_keeps_the_pod(void **state)
+{
+	struct world *w = *state;
+
+	fake_priv_manifest(w->priv, FILE1, POD1);
+	for (int i = 1; i <= 2; i++) {
+		fake_priv_manifest(w->priv, FILE1, NULL);
+		fake_priv_manifest(w->priv, FILE1, NULL); /* told again */
+		fake_loop_advance(w->loop, GRACE_MS - 1);
+		fake_priv_manifest(w->priv, FILE1, i == 1 ? POD1 : POD1 "labels: {v: '2'}\n");
+		fake_loop_advance(w->loop, 10 * GRACE_MS);
+		assert_non_null(find(w, UID1));
+		assert_int_equal(w->changed, i - 1);
+	}
+	assert_int_equal(w->added, 1);
+	assert_int_equal(w->removed, 0);
+}
+
+static void test_gone_and_back_as_a_bad_one_keeps_the_pod(void **state)
+{
+	struct world *w = *state;
+	struct err e = {EACCES, "not root's"};
+
+	fake_priv_manifest(w->priv, FILE1, POD1);
+	fake_priv_manifest(w->priv, FILE1, NULL);
+	fake_priv_manifest(w->priv, FILE1, "uid: [");
+	fake_loop_advance(w->loop, 10 * GRACE_MS);
+	refused(w, FILE1, NULL);
+	fake_priv_manifest(w->priv, FILE1, NULL);
+	refused(w, NULL, NULL);
+	fake_priv_push(w->priv, PRIV_FOLLOW_MANIFESTS, NULL, 0,
+	    &(struct priv_content){.name = FILE1, .e = &e});
+	fake_loop_advance(w->loop, 10 * GRACE_MS);
+	refused(w, FILE1, NULL);
+	assert_non_null(find(w, UID1));
+	assert_int_equal(w->removed, 0);
+}
+
+/* The teardown sees that no timer is left. */
+static void test_the_end_stops_removals(void **state)
+{
+	struct world *w = *state;
+
+	fake_priv_manifest(w->priv, FILE1, POD1);
+	fake_priv_manifest(w->priv, FILE2, POD2);
+	fake_priv_manifest(w->priv, FILE1, NULL);
+	fake_priv_manifest(w->priv, FILE2, NULL);
+	assert_int_equal(fake_loop_live(w->loop), 2);
+	manifest_dir_free(&w->dir);
+	fake_loop_advance(w->loop, GRACE_MS);
+	assert_non_null(find(w, UID1));
+	assert_int_equal(w->removed, 0);
 }
 
 /* The issue: refused with file, line and reason; the others are not touched. */
@@ -198,6 +264,7 @@ static void test_bad_change_keeps_the_pod(void **state)
 	assert_int_equal(w->changed + w->removed, 0);
 	assert_true(find(w, UID1)->ready);
 	fake_priv_manifest(w->priv, FILE1, NULL); /* going is no change that can be refused */
+	fake_loop_advance(w->loop, GRACE_MS);
 	assert_null(find(w, UID1));
 	refused(w, NULL, NULL);
 }
@@ -294,6 +361,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(add),
 	    TEST(change_and_remove),
+	    TEST(renamed_away_and_written_keeps_the_pod),
+	    TEST(gone_and_back_as_a_bad_one_keeps_the_pod),
+	    TEST(the_end_stops_removals),
 	    TEST(bad_manifest_harms_nobody),
 	    TEST(bad_change_keeps_the_pod),
 	    TEST(refused_are_listed_by_file),
