@@ -1,13 +1,18 @@
 /* uds.c - see uds.h.
  *
  * two sockets asked for -> both there: `listening` -> a connection: does it come from the network
- * namespace we know? -> yes: served.  Otherwise the broker is asked whose it is (it alone may look
- * inside, and it alone knows the host's namespace and other pods') -> it answers with the cookie
- * and the addresses: they are told, and the connection is served -> or it refuses: closed.
+ * namespace we know, and are its addresses known? -> yes: served.  Otherwise the broker is asked
+ * whose it is (it alone may look inside, and it alone knows the host's namespace and other pods')
+ * -> it answers with the cookie and the addresses: they are told, and the connection is served ->
+ * or it refuses: closed.
  *
  * The cookie of an accepted unix socket is the connecting socket's (architecture decision 4).  A
  * kernel older than 5.14 has none: then the broker is asked about each connection.  Whether a pod's
  * namespace may be replaced (a rebooted node) is for the broker to decide, so its last word counts.
+ *
+ * An Envoy may start before its pod has an address, and an address may change under a live pod:
+ * each configuration stream is a connection of its own and rare, so each asks the broker; for
+ * secrets that is done only until the first address was told.
  */
 #include "uds.h"
 #include "../base/accept.h"
@@ -56,6 +61,7 @@ struct uds {
 	struct socket sockets[PRIV_LISTENER_END];
 	struct visitor visitors[WAITING_MAX];
 	uint64_t netns_cookie; /* 0: not known */
+	bool addressed;        /* the last look at it found an address */
 	uint64_t accepted, refused;
 	char last_refusal[ERR_MSG_SIZE];
 };
@@ -90,7 +96,8 @@ static void tell_addresses(struct uds *u, const struct priv_netns *n)
 		ips[count] = text[count];
 		count++;
 	}
-	if (count > 0)
+	u->addressed = count > 0;
+	if (u->addressed)
 		u->ev.addresses(u->ctx, ips, count);
 }
 
@@ -125,14 +132,24 @@ static void ask_broker(struct uds *u, int fd)
 	refuse(u, fd, "too many connections wait to be looked at");
 }
 
-static void on_accepted(void *ctx, int fd)
+/* Of the namespace that is known, with nothing to be learned from another look at it. */
+static bool needs_no_look(const struct socket *s, int fd)
 {
-	struct uds *u = ctx;
+	const struct uds *u = s->uds;
 	uint64_t cookie = 0;
 	socklen_t len = sizeof(cookie);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) == 0 &&
-	    cookie == u->netns_cookie)
+	return u->addressed && s != &u->sockets[PRIV_LISTEN_XDS] &&
+	       getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) == 0 &&
+	       cookie == u->netns_cookie;
+}
+
+static void on_accepted(void *ctx, int fd)
+{
+	struct socket *s = ctx;
+	struct uds *u = s->uds;
+
+	if (needs_no_look(s, fd))
 		serve(u, fd);
 	else
 		ask_broker(u, fd);
@@ -156,7 +173,7 @@ static void on_listening(void *ctx, const struct err *e, int fd)
 		u->ev.listening(u->ctx, e);
 		return;
 	}
-	s->accept = accept_new(u->loop, fd, on_accepted, u);
+	s->accept = accept_new(u->loop, fd, on_accepted, s);
 	for (size_t i = 0; i < PRIV_LISTENER_END; i++)
 		if (!u->sockets[i].accept)
 			return;

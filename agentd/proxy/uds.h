@@ -2,7 +2,8 @@
  *
  * The broker makes the sockets and keeps a copy.  The first connection tells the pod's network
  * namespace (the broker looks at the socket, refuses the host's, and reads the addresses there);
- * later ones must show the same netns cookie, else the broker decides.
+ * later ones must show the same netns cookie, else the broker decides.  The addresses are read
+ * again for each connection to XDS, and for each to SDS as long as there were none.
  */
 #pragma once
 #include "../base/uuid.h"

@@ -162,13 +162,18 @@ static int connect_to(struct world *w, int kind)
 }
 
 /* A connection from here, accepted. */
-static int visit(struct world *w)
+static int visit_at(struct world *w, int kind)
 {
-	int fd = connect_to(w, PRIV_LISTEN_XDS);
+	int fd = connect_to(w, kind);
 
 	assert_true(fd >= 0);
 	fake_loop_advance(w->loop, 0);
 	return fd;
+}
+
+static int visit(struct world *w)
+{
+	return visit_at(w, PRIV_LISTEN_SDS);
 }
 
 static void broker_says(struct world *w, uint64_t cookie, const char *ip4, const char *ip6)
@@ -255,10 +260,9 @@ static void the_first_connection_is_looked_at_then_served(void **state)
 	assert_string_equal(w->ips, "10.0.0.7 fd00::7 ");
 	assert_int_equal(w->served_before_ips, 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 1);
-	/* The next one shows the same cookie, on either socket. */
+	/* The next ones show the same cookie. */
 	visit(w);
-	connect_to(w, PRIV_LISTEN_SDS);
-	fake_loop_advance(w->loop, 0);
+	visit(w);
 	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 	snprintf(expect, sizeof(expect),
@@ -295,6 +299,33 @@ static void a_netns_without_addresses_is_served_too(void **state)
 	broker_says(w, w->cookie, NULL, NULL);
 	assert_int_equal(w->ips_told, 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 1);
+	/* Looked at again, on either socket, until there is one. */
+	visit_at(w, PRIV_LISTEN_XDS);
+	broker_says(w, w->cookie, NULL, NULL);
+	visit(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	assert_string_equal(w->ips, "10.0.0.7 ");
+	assert_int_equal(w->served_before_ips, 2);
+	visit(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 0);
+	assert_int_equal(fake_rpc_adopted(w->server), 4);
+}
+
+/* A configuration stream must not begin with yesterday's address. */
+static void each_connection_to_xds_reads_the_addresses(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	visit_at(w, PRIV_LISTEN_XDS);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	broker_says(w, w->cookie, "10.0.0.8", NULL);
+	assert_string_equal(w->ips, "10.0.0.8 ");
+	assert_int_equal(w->served_before_ips, 1);
+	assert_int_equal(fake_rpc_adopted(w->server), 2);
 }
 
 /* Kernels below 5.14 have no cookie. */
@@ -411,6 +442,7 @@ int main(void)
 	    TEST(the_first_connection_is_looked_at_then_served),
 	    TEST(a_refused_connection_is_closed),
 	    TEST(a_netns_without_addresses_is_served_too),
+	    TEST(each_connection_to_xds_reads_the_addresses),
 	    TEST(without_a_cookie_the_broker_is_asked_each_time),
 	    TEST(another_netns_is_the_brokers_to_judge),
 	    TEST(few_connections_wait_for_the_broker),
