@@ -2,10 +2,10 @@
  *
  * start -> directory made -> bootstrap written, SDS, XDS, server -> sockets listen -> ready.
  * Meanwhile: the token is read -> certificate subscribed; a token changes -> the certificate cache
- * looks again; a certificate comes -> SDS is told, a new root is written beside the bootstrap; so
- * are trust anchors of PCDS and the control plane's revocation list; a connection shows the pod's
- * addresses -> the node is rendered anew; a call comes -> SDS or XDS takes it. stop is the exact
- * reverse.
+ * looks again, as it does when the token expires; a certificate comes -> SDS is told, a new root is
+ * written beside the bootstrap; so are trust anchors of PCDS and the control plane's revocation
+ * list; a connection shows the pod's addresses -> the node is rendered anew; a call comes -> SDS or
+ * XDS takes it. stop is the exact reverse.
  */
 #include "agent_pod.h"
 #include "base/err.h"
@@ -42,6 +42,7 @@ struct pod_services {
 	struct priv_follow *token_follow;
 	struct token token;   /* jwt NULL: none */
 	struct err token_why; /* why there is none */
+	struct loop_timer expiry;
 	struct rpc_server *server;
 	struct sds_server *sds;
 	struct xds_proxy *xds;
@@ -165,6 +166,27 @@ static void subscribe(struct pod_services *s)
 	    plane_of(s)->certs, &spec, &s->pod->uid, s->pod->label, valid_token, on_cert, s);
 }
 
+/* What Envoy was given it keeps; a new request waits for the next token.  The ADS streams ask for
+ * the token themselves. */
+static void on_expired(void *ctx)
+{
+	struct pod_services *s = ctx;
+
+	cert_token_changed(s->certificate);
+}
+
+/* What the pod wrote as the time may be any number. */
+static void watch_expiry(struct pod_services *s)
+{
+	int64_t latest_s = INT64_MAX / 1000;
+	int64_t at_s = s->token.expires < latest_s ? s->token.expires : latest_s;
+
+	if (s->token.jwt)
+		loop_timer_at(s->shared->loop, &s->expiry, at_s * 1000, on_expired, s);
+	else
+		loop_timer_stop(&s->expiry);
+}
+
 static void on_token(void *ctx, const struct priv_content *c)
 {
 	struct pod_services *s = ctx;
@@ -179,6 +201,7 @@ static void on_token(void *ctx, const struct priv_content *c)
 		cert_token_changed(s->certificate);
 	else
 		subscribe(s);
+	watch_expiry(s);
 }
 
 static void write_bootstrap(struct pod_services *s)
@@ -252,6 +275,7 @@ void agent_pod_stop(struct pod_services **services)
 	priv_call_cancel(&s->adding);
 	uds_free(&s->uds);
 	priv_unfollow(&s->token_follow);
+	loop_timer_stop(&s->expiry);
 	cert_unsubscribe(&s->certificate);
 	xds_proxy_free(&s->xds);
 	sds_server_free(&s->sds);

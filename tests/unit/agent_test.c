@@ -116,18 +116,23 @@ static char *base64url(const char *text)
 }
 
 /* A token as the kubelet makes it; the signature is istiod's business. */
-static char *token_for(const char *uid, const char *sa)
+static char *token_until(const char *uid, const char *sa, int64_t expires)
 {
 	auto_free char *claims =
-	    mem_printf("{\"aud\":[\"istio-ca\"],\"exp\":1900000000,\"sub\":"
+	    mem_printf("{\"aud\":[\"istio-ca\"],\"exp\":%lld,\"sub\":"
 		       "\"system:serviceaccount:demo:%s\",\"kubernetes.io\":{"
 		       "\"namespace\":\"demo\",\"serviceaccount\":{\"name\":\"%s\"},"
 		       "\"pod\":{\"name\":\"p\",\"uid\":\"%s\"}}}",
-		sa, sa, uid);
+		(long long)expires, sa, sa, uid);
 	auto_free char *header = base64url("{\"alg\":\"RS256\"}");
 	auto_free char *payload = base64url(claims);
 
 	return mem_printf("%s.%s.c2ln", header, payload);
+}
+
+static char *token_for(const char *uid, const char *sa)
+{
+	return token_until(uid, sa, 1900000000);
 }
 
 static void give_token(struct world *w, const struct uuid *pod, const char *uid, const char *sa)
@@ -284,6 +289,42 @@ static void two_pods_of_one_account_share_one_csr(void **state)
 	give_token(&w, &w.b, UID_B, "web");
 	fake_loop_advance(w.loop, 100);
 	assert_int_equal(fake_rpc_sent(second), 1);
+	assert_int_equal(fake_rpc_opened(w.rpc), 1);
+	end(&w);
+}
+
+/* A container that starts anew must not get a key for a token that is no longer good. */
+static void an_expired_token_gets_no_key(void **state)
+{
+	struct world w;
+	struct rpc_stream *before, *after;
+	auto_free char *jwt = NULL;
+
+	(void)state;
+	begin(&w);
+	jwt = token_until(UID_A, "web", loop_now_ms(w.loop) / 1000 + 600);
+	manifest(&w, UID_A, "web-0", "");
+	fake_priv_added(w.priv, &w.a, NULL);
+	fake_loop_advance(w.loop, 0);
+	before = ask_secret(&w, 0, "default");
+	fake_priv_token(w.priv, &w.a, jwt);
+	fake_loop_advance(w.loop, 100);
+	answer_csr(&w, csr_of(&w, 0, jwt), fake_x509_keys(), "ROOT one");
+	fake_loop_advance(w.loop, 599 * 1000);
+	assert_int_equal(fake_rpc_sent(ask_secret(&w, 0, "default")), 1);
+
+	fake_loop_advance(w.loop, 1000);
+	after = ask_secret(&w, 0, "default");
+	assert_int_equal(fake_rpc_sent(after), 0);
+	fake_loop_advance(w.loop, 3600 * 1000);
+	assert_int_equal(fake_rpc_sent(after), 0);
+	assert_int_equal(fake_rpc_sent(before), 1); /* and keeps what it has */
+	assert_false(fake_rpc_ended(before));
+
+	give_token(&w, &w.a, UID_A, "web");
+	fake_loop_advance(w.loop, 100);
+	assert_int_equal(fake_rpc_sent(after), 1);
+	assert_int_equal(fake_rpc_sent(before), 1);
 	assert_int_equal(fake_rpc_opened(w.rpc), 1);
 	end(&w);
 }
@@ -675,6 +716,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_pod_gets_directory_bootstrap_and_secret),
 	    cmocka_unit_test(two_pods_of_one_account_share_one_csr),
+	    cmocka_unit_test(an_expired_token_gets_no_key),
 	    cmocka_unit_test(a_pod_may_have_a_certificate_of_its_own),
 	    cmocka_unit_test(after_a_suspend_all_are_renewed_at_the_pace),
 	    cmocka_unit_test(a_revocation_list_reaches_all_pods),
