@@ -407,7 +407,8 @@ static void free_answer(struct answer *a)
 	free_certs(a->roots);
 }
 
-/* A certificate whose life starts within the slack is judged as of then. */
+/* A certificate whose life starts within the slack is judged as of then.  Any CA in the last
+ * element is trusted, self-signed or not, as for Go (a mesh's CA under a company's root). */
 static int check_path(
     const struct answer *a, const struct x509_leaf *life, int64_t now_s, struct err *e)
 {
@@ -415,14 +416,20 @@ static int check_path(
 	owned(store_ctx) X509_STORE_CTX *ctx = X509_STORE_CTX_new();
 	if (!store || !ctx)
 		abort();
-	for (int i = 0; i < sk_X509_num(a->roots); i++)
-		if (!X509_STORE_add_cert(store, sk_X509_value(a->roots, i)))
+	for (int i = 0; i < sk_X509_num(a->roots); i++) {
+		X509 *trusted = sk_X509_value(a->roots, i);
+
+		if (X509_cmp(trusted, sk_X509_value(a->leaf, 0)) == 0)
+			return err_set(e, ERR_INVALID, "it is among its roots itself");
+		if (!X509_STORE_add_cert(store, trusted))
 			return fail(e, "its roots");
+	}
 	if (!X509_STORE_CTX_init(ctx, store, sk_X509_value(a->leaf, 0), a->between))
 		return fail(e, "its chain");
 	X509_VERIFY_PARAM *param = X509_STORE_CTX_get0_param(ctx);
 	X509_VERIFY_PARAM_set_time(param, life->not_before > now_s ? life->not_before : now_s);
 	X509_VERIFY_PARAM_set_purpose(param, X509_PURPOSE_ANY);
+	X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_PARTIAL_CHAIN);
 	if (X509_verify_cert(ctx) == 1)
 		return 0;
 	return err_set(e, ERR_INVALID, "its chain does not lead to its roots: %s",

@@ -546,12 +546,37 @@ static void test_roots(void **state)
 	assert_int_equal(check_elements(chain, 3, &e), 0);
 	chain[2] = a.other_root;
 	assert_refused(check_elements(chain, 3, &e), &e, "does not lead to its roots");
-	chain[2] = a.inter; /* an intermediate is no root */
-	assert_refused(check_elements(chain, 3, &e), &e, "does not lead to its roots");
 	const char *gap[] = {a.leaf, a.root};
 	assert_refused(check_elements(gap, 2, &e), &e, "does not lead to its roots");
-	const char *swapped[] = {a.leaf, a.root, a.inter}; /* what is not last is not trusted */
-	assert_refused(check_elements(swapped, 3, &e), &e, "does not lead to its roots");
+	/* what is not last is not trusted */
+	const char *swapped[] = {a.leaf, a.inter, a.root, a.other_root};
+	assert_refused(check_elements(swapped, 4, &e), &e, "does not lead to its roots");
+	drop_answer(&a);
+}
+
+/* The mesh's CA is trusted because it is last, whoever signed it: the company's root is not sent.
+ */
+static void test_root_that_another_signed(void **state)
+{
+	(void)state;
+	struct answer a = make_answer();
+	struct ca stranger = make_ca("inter", &root, -DAY, DAY); /* the name of ours */
+	auto_free char *other = pem_of(stranger.cert);
+	struct err e;
+	const char *chain[] = {a.leaf, a.inter};
+	assert_int_equal(check_elements(chain, 2, &e), 0);
+	const char *twice[] = {a.leaf, a.inter, a.inter};
+	assert_int_equal(check_elements(twice, 3, &e), 0);
+	const char *wrong[] = {a.leaf, other};
+	assert_refused(check_elements(wrong, 2, &e), &e, "does not lead to its roots");
+	const char *untrusted[] = {a.leaf, a.inter, other};
+	assert_refused(check_elements(untrusted, 3, &e), &e, "does not lead to its roots");
+	/* but a leaf is nobody's CA, not even its own */
+	const char *itself[] = {a.leaf, a.leaf};
+	assert_refused(check_elements(itself, 2, &e), &e, "is among its roots");
+	const char *beside[] = {a.leaf, a.inter, a.leaf};
+	assert_refused(check_elements(beside, 3, &e), &e, "is among its roots");
+	drop_ca(&stranger);
 	drop_answer(&a);
 }
 
@@ -745,6 +770,7 @@ int main(void)
 	    cmocka_unit_test(test_learned_trust_domain),
 	    cmocka_unit_test(test_number_of_elements),
 	    cmocka_unit_test(test_roots),
+	    cmocka_unit_test(test_root_that_another_signed),
 	    cmocka_unit_test(test_bad_issuers),
 	    cmocka_unit_test(test_damaged_leaf),
 	    cmocka_unit_test(test_garbage),
