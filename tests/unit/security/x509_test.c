@@ -612,7 +612,10 @@ static void test_damaged_leaf(void **state)
 	for (size_t at = 28; at + 28 < strlen(a.leaf); at += 3) {
 		auto_free char *bad = mem_strdup(a.leaf);
 		bad[at] = bad[at] == 'A' ? 'B' : 'A';
+		auto_free char *read = x509_normalise_pem(bad, strlen(bad), &e);
 		const char *chain[] = {bad, a.inter, a.root};
+		if (read && strcmp(read, a.leaf) == 0)
+			continue; /* bits that base64 does not use */
 		if (check_elements(chain, 3, &e) == 0)
 			fail_msg("accepted with a change at %zu", at);
 	}
