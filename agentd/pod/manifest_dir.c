@@ -402,13 +402,14 @@ struct manifest_dir *manifest_dir_new(struct loop *l, struct priv *p, struct pod
 void manifest_dir_free(struct manifest_dir **dir)
 {
 	struct manifest_dir *m = take(*dir);
+	struct removal *gone, *after;
 	struct refused *r, *next;
 
 	if (!m)
 		return;
 	priv_unfollow(&m->follow);
-	while (m->removals)
-		end_removal(m->removals);
+	LL_FOREACH_SAFE (m->removals, gone, after)
+		end_removal(gone);
 	LL_FOREACH_SAFE (m->refused, r, next)
 		free(r);
 	free(m);
