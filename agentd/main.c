@@ -19,6 +19,10 @@
 
 LOG_SCOPE("main");
 
+#ifndef __has_feature /* clang's */
+#define __has_feature(x) 0
+#endif
+
 enum { CONFIG_SIZE_MAX = 1 << 20 };
 
 struct worker {
@@ -102,6 +106,15 @@ static int serve(const struct config *c, struct err *e)
 	return rc;
 }
 
+/* Keys must not reach a core handler (which a core size of 0 does not stop if it is a pipe), nor a
+ * debugger of the same user.  LeakSanitizer is such a debugger. */
+static void keep_memory_private(void)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !__has_feature(address_sanitizer)
+	prctl(PR_SET_DUMPABLE, 0);
+#endif
+}
+
 int main(int argc, char **argv)
 {
 	struct config config = {0};
@@ -109,6 +122,7 @@ int main(int argc, char **argv)
 	size_t len = 0;
 	struct err e = {0};
 
+	keep_memory_private();
 	if (argc == 2 && !strcmp(argv[1], "--help")) {
 		config_help(stdout);
 		return 0;
