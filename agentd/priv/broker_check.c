@@ -5,6 +5,7 @@
  */
 #include "broker_check.h"
 #include "../base/mem.h"
+#include "broker_cgroup.h"
 #include "broker_file.h"
 #include "broker_worker.h"
 #include <errno.h>
@@ -108,31 +109,12 @@ static void check_pidfd(struct table *t)
 
 /* --- the node --- */
 
-/* Fields of a line of mountinfo: ... 5th the mount point, after " - " the type. */
-static bool find_cgroup_mount(char out[PATH_MAX])
-{
-	char line[8192];
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	bool found = false;
-
-	while (f && !found && fgets(line, sizeof(line), f)) {
-		const char *type = strstr(line, " - ");
-		found = type && !strncmp(type, " - cgroup2 ", 11) &&
-			sscanf(line, "%*s %*s %*s %*s %4095s", out) == 1;
-	}
-	if (f)
-		fclose(f);
-	return found;
-}
-
 static void check_cgroup(struct table *t)
 {
 	char path[PATH_MAX] = "";
 	struct statfs fs;
 
-	if (t->o->cgroup_root)
-		snprintf(path, sizeof(path), "%s", t->o->cgroup_root);
-	else if (!find_cgroup_mount(path)) {
+	if (broker_cgroup_root(t->o, path)) {
 		row(t, NOTE, "cgroup v2",
 		    "not mounted: redirection needs it (mount -t cgroup2 none /sys/fs/cgroup)");
 		return;

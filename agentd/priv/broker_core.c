@@ -234,7 +234,7 @@ static int start(struct broker *b, struct broker_why *w)
 	snprintf(path, sizeof(path), "%s/admin.sock", b->options->run);
 	if (broker_listener_open(&b->admin, b->epoll, path, 0600, w) < 0)
 		return -1;
-	b->pods = broker_pods_new(b->epoll, b->options->run, b->options->max_pods, &b->home);
+	b->pods = broker_pods_new(b->epoll, b->options, &b->home);
 	b->follows = broker_follows_new(b->epoll, b->options, on_files_changed, b, w);
 	return b->follows ? 0 : -1;
 }

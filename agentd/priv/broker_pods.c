@@ -4,6 +4,7 @@
  * pod sees are mounted read-only, so no path component can change under our hands.
  */
 #include "broker_pods.h"
+#include "broker_cgroup.h"
 #include "broker_file.h"
 #include <errno.h>
 #include <stdio.h>
@@ -24,13 +25,14 @@ struct broker_pod {
 	 */
 	int netns;
 	struct broker_netns_id netns_id;
+	struct broker_cgroup cgroup; /* since then */
 	struct broker_pod *prev, *next;
 };
 
 struct broker_pods {
 	int epoll;
-	const char *run;
-	unsigned max, n;
+	const struct broker_options *options;
+	unsigned n;
 	const struct broker_netns_home *home;
 	struct broker_pod *list;
 };
@@ -45,11 +47,11 @@ static const char *const file_names[PRIV_FILE_END] = {
 enum { SOCKET_MODE = 0666, DIR_MODE = 0700, MOUNT_MODE = 0755 };
 
 struct broker_pods *broker_pods_new(
-    int epoll, const char *run, unsigned max, const struct broker_netns_home *home)
+    int epoll, const struct broker_options *o, const struct broker_netns_home *home)
 {
 	struct broker_pods *ps = broker_zalloc(sizeof(*ps));
 
-	*ps = (struct broker_pods){.epoll = epoll, .run = run, .max = max, .home = home};
+	*ps = (struct broker_pods){.epoll = epoll, .options = o, .home = home};
 	return ps;
 }
 
@@ -59,6 +61,7 @@ static void pod_free(struct broker_pods *ps, struct broker_pod *pod)
 	ps->n--;
 	for (int i = 0; i < PRIV_LISTENER_END; i++)
 		broker_listener_close(&pod->listeners[i]);
+	broker_cgroup_end(&pod->cgroup);
 	if (pod->netns >= 0)
 		close(pod->netns);
 	free(pod);
@@ -120,13 +123,13 @@ int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broke
 
 	if (find(ps, uid))
 		return 0;
-	if (ps->n >= ps->max)
+	if (ps->n >= ps->options->max_pods)
 		return broker_refuse(w, ENOSPC, "there are %u pods already (--max-pods)", ps->n);
 	struct broker_pod *pod = broker_zalloc(sizeof(*pod));
 	pod->uid = *uid;
 	pod->netns = -1;
 	uuid_format(uid, pod->name);
-	snprintf(pod->dir, sizeof(pod->dir), "%s/pods/%s", ps->run, pod->name);
+	snprintf(pod->dir, sizeof(pod->dir), "%s/pods/%s", ps->options->run, pod->name);
 	path_in(pod, "", mount);
 	if (make_directory(pod->dir, DIR_MODE, w) || make_directory(mount, MOUNT_MODE, w)) {
 		free(pod);
@@ -186,17 +189,33 @@ int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct br
 	return broker_file_write(path, memfd, w);
 }
 
+/* Another one than the pod's: a sandbox that was started anew, or somebody else? */
+static int check_replacement(struct broker_pod *pod, struct broker_why *w)
+{
+	static const char other[] = "the peer is in another network namespace than the pod began "
+				    "with";
+
+	if (broker_cgroup_emptied(&pod->cgroup))
+		return 0;
+	if (pod->cgroup.watched)
+		return broker_refuse(
+		    w, EPERM, "%s, and the pod's cgroup was never empty since", other);
+	return broker_refuse(w, EPERM,
+	    "%s; give <uid>/cgroup beside the manifest, so that a restarted pod is told from an "
+	    "intruder, or remove the manifest and add it again",
+	    other);
+}
+
 /* The first one wins; a namespace is one pod's (security-rules.md 4, i#61211). */
-static int check_netns(const struct broker_pods *ps, const struct broker_pod *pod,
+static int check_netns(const struct broker_pods *ps, struct broker_pod *pod,
     const struct broker_netns_id *id, struct broker_why *w)
 {
 	const struct broker_pod *other;
 
 	if (pod->netns >= 0 && broker_netns_same(&pod->netns_id, id))
 		return 0;
-	if (pod->netns >= 0)
-		return broker_refuse(w, EPERM,
-		    "the peer is in another network namespace than the one the pod began with");
+	if (pod->netns >= 0 && check_replacement(pod, w))
+		return -1;
 	DL_FOREACH (ps->list, other) {
 		if (other->netns < 0 || !broker_netns_same(&other->netns_id, id))
 			continue;
@@ -206,6 +225,34 @@ static int check_netns(const struct broker_pods *ps, const struct broker_pod *po
 		    w, EPERM, "the peer is in the network namespace of pod %s", other->name);
 	}
 	return 0;
+}
+
+/* From here on the cgroup must become empty for another namespace; one that was named only now is
+ * watched from now on. */
+static void watch_cgroup(struct broker_pods *ps, struct broker_pod *pod, bool is_new)
+{
+	struct broker_why w = {.code = 0};
+
+	if (!is_new && pod->cgroup.watched)
+		return;
+	if (broker_cgroup_watch(&pod->cgroup, ps->epoll, ps->options, pod->name, &w) && is_new &&
+	    w.code != ENOENT)
+		broker_log(BROKER_WARN, pod->name, "a restart will not be noticed: %s", w.text);
+}
+
+static void learn_netns(
+    struct broker_pods *ps, struct broker_pod *pod, int fd, const struct broker_netns_id *id)
+{
+	bool is_new = pod->netns < 0 || !broker_netns_same(&pod->netns_id, id);
+
+	if (pod->netns >= 0 && is_new)
+		broker_log(BROKER_INFO, pod->name,
+		    "a new network namespace: the pod's cgroup was empty in between");
+	if (pod->netns >= 0)
+		close(pod->netns);
+	pod->netns = fd;
+	pod->netns_id = *id;
+	watch_cgroup(ps, pod, is_new);
 }
 
 int broker_pod_netns(struct broker_pods *ps, struct broker_pod *pod, int conn,
@@ -220,11 +267,6 @@ int broker_pod_netns(struct broker_pods *ps, struct broker_pod *pod, int conn,
 		close(fd);
 		return -1;
 	}
-	if (pod->netns >= 0) {
-		close(fd);
-		return 0;
-	}
-	pod->netns = fd;
-	pod->netns_id = id;
+	learn_netns(ps, pod, fd, &id);
 	return 0;
 }

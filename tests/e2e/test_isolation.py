@@ -8,6 +8,7 @@ from google.protobuf.internal import encoder
 
 from . import clients, mesh
 from .conftest import start_pair
+from .netns import Netns
 from .run import wait_for
 
 
@@ -43,6 +44,17 @@ def test_each_socket_gives_its_own_pods_secret(node):
     assert len(keys) == 2
     body = {line for key in keys for line in key.splitlines() if not line.startswith('-')}
     assert not node.leaks(body)
+
+
+def test_a_restarted_sandbox_is_the_same_pod(node):
+    """A rebooted node: same uid and cgroup, another network namespace; who comes beside it is refused as before."""
+    one, two = two_pods(node)
+    assert 'default' in one.call(clients.fetch_secrets, one.mount / 'socket', ['default'])
+    one.netns.remove()  # with the only process of its cgroup
+    one.netns = Netns(one.netns.name)
+    one.ip = node.network.plug(one.netns)
+    assert 'default' in one.call(clients.fetch_secrets, one.mount / 'socket', ['default'])
+    assert 'code' in two.call(clients.fetch_secrets, one.mount / 'socket', ['default'], 10)
 
 
 def test_another_pods_socket_and_the_hosts_way_are_closed(node):
@@ -138,6 +150,7 @@ class Mutation:
 
 
 def test_istiod_sees_the_node_that_agentd_rendered(node, count=1000):
+    node.agentd.plane.update(opens_per_second=1000, pod_opens_per_second=1000, pod_opens_burst=1000)
     one, two = two_pods(node)
     assert one.call(clients.ads, one.mount / 'XDS', [clients.listener_request([b''])]) == ['answered']
     assert two.call(clients.ads, two.mount / 'XDS', [clients.listener_request([b''])]) == ['answered']

@@ -1,0 +1,170 @@
+/* broker_cgroup.c - one open cgroup.events for each pod that has its cgroup named.
+ *
+ * watch -> the file beside the manifest is read, the cgroup opened below the cgroup root, and it
+ * must be populated: the pod is running -> the kernel says that cgroup.events changed (EPOLLPRI)
+ * -> it is read again -> not populated, or the cgroup is gone: emptied, and nothing more is
+ * watched. The open file is of that very cgroup: one that is made later under the same name is
+ * another.
+ */
+#include "broker_cgroup.h"
+#include "../base/mem.h"
+#include "broker_file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+
+enum { NAME_SIZE = 256 };
+
+/* Fields of a line of mountinfo: ... 5th the mount point, after " - " the type. */
+static bool find_mount(char out[PATH_MAX])
+{
+	char line[8192];
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	bool found = false;
+
+	while (f && !found && fgets(line, sizeof(line), f)) {
+		const char *type = strstr(line, " - ");
+		found = type && !strncmp(type, " - cgroup2 ", 11) &&
+			sscanf(line, "%*s %*s %*s %*s %4095s", out) == 1;
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
+int broker_cgroup_root(const struct broker_options *o, char out[PATH_MAX])
+{
+	if (!o->cgroup_root)
+		return find_mount(out) ? 0 : -1;
+	snprintf(out, PATH_MAX, "%s", o->cgroup_root);
+	return 0;
+}
+
+/* Strict: what is odd is more likely a mistake than a name. */
+static bool is_name(const char *s)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789_.@:-/";
+
+	return *s && *s != '/' && !s[strspn(s, allowed)] && !strstr(s, "..");
+}
+
+static int read_name(
+    const struct broker_options *o, const char *uid, char name[NAME_SIZE], struct broker_why *w)
+{
+	const struct broker_place at = {.dir = o->manifests, .sub = uid, .name = "cgroup"};
+	struct broker_content content;
+	char text[NAME_SIZE + 1] = ""; /* with its line feed */
+
+	broker_file_read(&at, &content);
+	auto_close int fd = content.fd;
+	if (content.state == PRIV_FILE_REMOVED)
+		return broker_refuse(w, ENOENT, "%s", content.why.text);
+	if (content.state != PRIV_FILE_CONTENT)
+		return broker_refuse(w, EINVAL, "%s", content.why.text);
+	ssize_t n = pread(fd, text, sizeof(text), 0);
+	if (n > 0 && text[n - 1] == '\n')
+		text[--n] = '\0';
+	if (n <= 0 || n >= NAME_SIZE || strlen(text) != (size_t)n || !is_name(text))
+		return broker_refuse(w, EINVAL, "%s/cgroup is no path below the cgroup root", uid);
+	memcpy(name, text, (size_t)n + 1);
+	return 0;
+}
+
+/* Its cgroup.events, which nobody can lead elsewhere; -1. */
+static int open_events(const struct broker_options *o, const char *name, struct broker_why *w)
+{
+	struct open_how how = {
+	    .flags = O_RDONLY | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+	char root[PATH_MAX], path[NAME_SIZE + sizeof("/cgroup.events")];
+	struct statfs fs;
+
+	if (broker_cgroup_root(o, root))
+		return broker_refuse(w, EINVAL, "cgroup v2 is not mounted");
+	auto_close int top = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	snprintf(path, sizeof(path), "%s/cgroup.events", name);
+	auto_close int fd = (int)syscall(SYS_openat2, top, path, &how, sizeof(how));
+	if (fd < 0)
+		return broker_refuse(w, EINVAL, "cgroup %.80s: %s", name, strerror(errno));
+	if (fstatfs(fd, &fs) || fs.f_type != CGROUP2_SUPER_MAGIC)
+		return broker_refuse(w, EINVAL, "%.80s is no cgroup v2", name);
+	return take_fd(fd);
+}
+
+/* 1, 0, or -1 when it cannot be read.  Reading also arms the next notice. */
+static int is_populated(int events)
+{
+	char text[256];
+	ssize_t n = pread(events, text, sizeof(text) - 1, 0);
+
+	if (n < 0)
+		return errno == ENODEV ? 0 : -1; /* the cgroup was removed */
+	text[n] = '\0';
+	if (strstr(text, "populated 1"))
+		return 1;
+	return strstr(text, "populated 0") ? 0 : -1;
+}
+
+static void stop(struct broker_cgroup *c)
+{
+	if (!c->watched)
+		return;
+	broker_watch_end(c->epoll, &c->watch);
+	close(c->watch.fd);
+	c->watched = false;
+}
+
+static void on_notice(void *ctx, uint32_t events)
+{
+	struct broker_cgroup *c = ctx;
+	int populated = is_populated(c->watch.fd);
+
+	(void)events;
+	if (populated == 1)
+		return;
+	c->emptied = populated == 0;
+	stop(c);
+}
+
+int broker_cgroup_watch(struct broker_cgroup *c, int epoll, const struct broker_options *o,
+    const char *uid, struct broker_why *w)
+{
+	char name[NAME_SIZE];
+
+	broker_cgroup_end(c);
+	if (read_name(o, uid, name, w))
+		return -1;
+	auto_close int fd = open_events(o, name, w);
+	if (fd < 0)
+		return -1;
+	/* An empty one would let anybody in at once. */
+	if (is_populated(fd) != 1)
+		return broker_refuse(
+		    w, EINVAL, "cgroup %.80s is empty: it is not that of the running pod", name);
+	c->epoll = epoll;
+	c->watch = (struct broker_watch){.fd = fd, .ready = on_notice, .ctx = c};
+	if (broker_watch_start(epoll, &c->watch, EPOLLPRI))
+		return broker_refuse_sys(w, "watch cgroup %.80s", name);
+	c->watched = true;
+	(void)take_fd(fd);
+	return 0;
+}
+
+/* The notice may still be on its way. */
+bool broker_cgroup_emptied(struct broker_cgroup *c)
+{
+	if (c->watched)
+		on_notice(c, 0);
+	return c->emptied;
+}
+
+void broker_cgroup_end(struct broker_cgroup *c)
+{
+	stop(c);
+	c->emptied = false;
+}

@@ -1,0 +1,307 @@
+/* broker_cgroup_test.c - a pod in another network namespace: restarted, or somebody else?
+ *
+ * The cgroup is real, below the mounted cgroup v2; without that the tests are skipped.
+ */
+#include "../../../agentd/priv/broker_cgroup.h"
+#include "broker_peer.h"
+#include <sys/epoll.h>
+
+struct world {
+	struct rig *rig;
+	int listener;
+	char root[PATH_MAX];
+	char name[64], path[PATH_MAX + 64];
+};
+
+static void make_cgroup(struct world *w)
+{
+	assert_int_equal(mkdir(w->path, 0755), 0);
+}
+
+/* When the last process was waited for, its cgroup may still be busy for a moment. */
+static void remove_cgroup(struct world *w)
+{
+	for (int i = 0; rmdir(w->path) && errno == EBUSY && i < 1000; i++)
+		usleep(1000);
+	assert_int_equal(access(w->path, F_OK), -1);
+}
+
+static const char *named_in(const struct world *w)
+{
+	return rig_at(w->rig, "pods.d/%s/cgroup", rig_pod_text);
+}
+
+static void name_cgroup(struct world *w, const char *text)
+{
+	rig_file(named_in(w), text);
+	assert_int_equal(chmod(named_in(w), 0600), 0);
+}
+
+static struct world *begin(void **state)
+{
+	static struct world w;
+	static int count;
+	struct broker_options here = {.cgroup_root = NULL};
+
+	w = (struct world){.rig = *state};
+	if (broker_cgroup_root(&here, w.root))
+		skip();
+	snprintf(w.name, sizeof(w.name), "broker_cgroup_test.%d.%d", getpid(), ++count);
+	snprintf(w.path, sizeof(w.path), "%s/%s", w.root, w.name);
+	make_cgroup(&w);
+	rig_shell("mkdir -p %s/%s", w.rig->manifests, rig_pod_text);
+	name_cgroup(&w, w.name);
+	w.listener = make_listener(w.rig);
+	return &w;
+}
+
+static void end(struct world *w)
+{
+	remove_cgroup(w);
+	close(w->listener);
+}
+
+static void join(const struct world *w, pid_t pid)
+{
+	char path[PATH_MAX + 128], text[16];
+
+	snprintf(path, sizeof(path), "%s/cgroup.procs", w->path);
+	snprintf(text, sizeof(text), "%d", pid);
+	rig_file(path, text);
+}
+
+static struct peer member(struct world *w)
+{
+	struct peer p = peer_new(w->rig, w->listener, "");
+
+	join(w, p.pid);
+	return p;
+}
+
+static void accepted(struct world *w, const struct peer *p)
+{
+	struct priv_packet reply = rig_ask(w->rig, netns_of(&rig_pod, p->accepted), NULL);
+
+	if (reply.code)
+		fail_msg("%s", reply.why);
+	assert_int_equal(reply.netns_cookie, p->cookie);
+}
+
+static void refused(struct world *w, const struct peer *p, const char *text)
+{
+	rig_refused(w->rig, netns_of(&rig_pod, p->accepted), EPERM, text);
+}
+
+static bool is_idle(const struct world *w)
+{
+	struct epoll_event ev;
+
+	return epoll_wait(broker_epoll(w->rig->b), &ev, 1, 0) == 0;
+}
+
+/* The kernel's notices come at most each 10 ms. */
+static void let_the_kernel_tell(struct world *w)
+{
+	for (int i = 0; i < 3; i++)
+		broker_turn(w->rig->b, 30);
+	assert_true(is_idle(w));
+}
+
+static const char never[] = "the pod's cgroup was never empty since";
+static const char not_named[] = "give <uid>/cgroup";
+
+/* The node was rebooted, or the sandbox was: the cgroup was empty, now somebody is in it. */
+static void test_a_restarted_pod_may_have_a_new_namespace(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = member(w), intruder = member(w), second, late;
+
+	accepted(w, &first);
+	let_the_kernel_tell(w);
+	refused(w, &intruder, never);
+	peer_end(&first);
+	let_the_kernel_tell(w);
+	refused(w, &intruder, never); /* somebody is still in it */
+	peer_end(&intruder);
+	let_the_kernel_tell(w);
+	second = member(w);
+	let_the_kernel_tell(w);
+	accepted(w, &second);
+	late = member(w); /* it begins anew */
+	refused(w, &late, never);
+	accepted(w, &second);
+	peer_end(&second);
+	peer_end(&late);
+	end(w);
+}
+
+/* Another cgroup of the same name is another one, whoever is in it. */
+static void test_a_cgroup_made_anew_is_a_restart(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = member(w), second;
+
+	accepted(w, &first);
+	peer_end(&first);
+	remove_cgroup(w);
+	make_cgroup(w);
+	second = member(w);
+	accepted(w, &second);
+	let_the_kernel_tell(w);
+	peer_end(&second);
+	end(w);
+}
+
+static void test_a_removed_cgroup_keeps_nobody_awake(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = member(w);
+
+	accepted(w, &first);
+	peer_end(&first);
+	remove_cgroup(w);
+	let_the_kernel_tell(w);
+	rig_do(w->rig, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	make_cgroup(w);
+	end(w);
+}
+
+/* A service that starts again in the namespace it had leaves no door open behind it. */
+static void test_the_same_namespace_begins_anew(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = peer_new(w->rig, w->listener, ""); /* not in the cgroup */
+	struct peer before = member(w), after, other;
+
+	accepted(w, &first);
+	peer_end(&before);
+	let_the_kernel_tell(w);
+	after = member(w);
+	accepted(w, &first);
+	other = member(w);
+	refused(w, &other, never);
+	peer_end(&first);
+	peer_end(&after);
+	peer_end(&other);
+	end(w);
+}
+
+static void test_a_cgroup_may_be_named_later(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = member(w), second;
+
+	unlink(named_in(w));
+	accepted(w, &first);
+	second = peer_new(w->rig, w->listener, "");
+	refused(w, &second, not_named);
+	name_cgroup(w, w->name);
+	accepted(w, &first);
+	refused(w, &second, never);
+	peer_end(&first);
+	accepted(w, &second);
+	peer_end(&second);
+	end(w);
+}
+
+/* Whatever is odd is not watched: then no other namespace is taken. */
+static void not_watched(struct world *w, const struct peer *first)
+{
+	struct peer second = peer_new(w->rig, w->listener, "");
+
+	accepted(w, first);
+	refused(w, &second, not_named);
+	peer_end(&second);
+}
+
+static void test_odd_names_are_refused(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = member(w);
+	char own[3][sizeof(w->path) + 8], longest[300];
+
+	snprintf(own[0], sizeof(own[0]), "/%s", w->name);
+	snprintf(own[1], sizeof(own[1]), "%s/../%s", w->name, w->name);
+	snprintf(own[2], sizeof(own[2]), "%s\n\n", w->name);
+	memset(longest, '/', sizeof(longest));
+	memcpy(longest, w->name, strlen(w->name));
+	longest[256] = '\0';
+	const char *const odd[] = {"", "\n", "..", ".", "not/there", "a b", "cgroup.procs", own[0],
+	    own[1], own[2], w->path, longest};
+	for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++) {
+		name_cgroup(w, odd[i]);
+		not_watched(w, &first);
+	}
+	longest[255] = '\0'; /* the longest one is taken, and so is a line feed */
+	name_cgroup(w, longest);
+	accepted(w, &first);
+	peer_end(&first);
+	end(w);
+}
+
+static void test_only_roots_own_file_counts(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = member(w);
+
+	assert_int_equal(chmod(named_in(w), 0622), 0);
+	not_watched(w, &first);
+	name_cgroup(w, w->name);
+	assert_int_equal(chown(named_in(w), 1337, 0), 0);
+	not_watched(w, &first);
+	peer_end(&first);
+	end(w);
+}
+
+/* A link below the root, and a root that is none. */
+static void test_only_below_the_cgroup_root(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = member(w);
+	char text[PATH_MAX];
+
+	w->rig->o.cgroup_root = w->rig->top;
+	rig_shell("ln -s %s %s/link", w->root, w->rig->top);
+	snprintf(text, sizeof(text), "link/%s", w->name);
+	name_cgroup(w, text);
+	not_watched(w, &first);
+	rig_shell(
+	    "mkdir %s/fake && echo populated 1 > %s/fake/cgroup.events", w->rig->top, w->rig->top);
+	name_cgroup(w, "fake\n");
+	not_watched(w, &first);
+	w->rig->o.cgroup_root = w->root;
+	snprintf(text, sizeof(text), "%s\n", w->name);
+	name_cgroup(w, text);
+	accepted(w, &first);
+	peer_end(&first);
+	end(w);
+}
+
+/* It would let anybody in at once. */
+static void test_an_empty_cgroup_is_not_the_pods(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = peer_new(w->rig, w->listener, "");
+
+	not_watched(w, &first);
+	peer_end(&first);
+	end(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
+	    T(test_a_restarted_pod_may_have_a_new_namespace),
+	    T(test_a_cgroup_made_anew_is_a_restart),
+	    T(test_a_removed_cgroup_keeps_nobody_awake),
+	    T(test_the_same_namespace_begins_anew),
+	    T(test_a_cgroup_may_be_named_later),
+	    T(test_odd_names_are_refused),
+	    T(test_only_roots_own_file_counts),
+	    T(test_only_below_the_cgroup_root),
+	    T(test_an_empty_cgroup_is_not_the_pods),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

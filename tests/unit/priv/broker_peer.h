@@ -1,0 +1,74 @@
+/* broker_peer.h - somebody in a network namespace of its own who connects to the pod's socket.
+ *
+ * A child makes the namespace, connects from inside it and waits to be released.
+ */
+#pragma once
+#include "broker_rig.h"
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
+struct peer {
+	pid_t pid;
+	int accepted;    /* the broker's question */
+	uint64_t cookie; /* as the accepted socket shows it to an unprivileged worker */
+};
+
+/* `commands` run inside the new namespace (NULL: stay in ours) before it connects to `l`. */
+RIG_UNUSED static struct peer peer_new(struct rig *r, int l, const char *commands)
+{
+	struct peer p = {.pid = fork()};
+	socklen_t len = sizeof(p.cookie);
+	char byte = 0;
+
+	assert_true(p.pid >= 0);
+	if (p.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail */
+		if (commands && unshare(CLONE_NEWNET))
+			_exit(1);
+		if (commands && *commands && system(commands)) /* NOLINT(cert-env33-c) */
+			_exit(2);
+		int c = rig_connect(rig_mount(r, "socket"));
+		if (c < 0 || write(c, "x", 1) != 1)
+			_exit(3);
+		pause();
+		_exit(0);
+	}
+	do
+		p.accepted = accept4(l, NULL, NULL, SOCK_CLOEXEC);
+	while (p.accepted < 0 && errno == EAGAIN && !waitpid(p.pid, NULL, WNOHANG));
+	assert_true(p.accepted >= 0);
+	assert_int_equal(read(p.accepted, &byte, 1), 1);
+	assert_int_equal(getsockopt(p.accepted, SOL_SOCKET, SO_NETNS_COOKIE, &p.cookie, &len), 0);
+	return p;
+}
+
+RIG_UNUSED static void peer_kill(struct peer *p)
+{
+	if (p->pid > 0) {
+		kill(p->pid, SIGKILL);
+		waitpid(p->pid, NULL, 0);
+	}
+	p->pid = 0;
+}
+
+RIG_UNUSED static void peer_end(struct peer *p)
+{
+	peer_kill(p);
+	close(p->accepted);
+}
+
+RIG_UNUSED static int make_listener(struct rig *r)
+{
+	rig_add(r);
+	return rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+}
+
+RIG_UNUSED static struct rig_ask netns_of(const struct uuid *pod, int fd)
+{
+	return (struct rig_ask){.op = PRIV_NETNS_OF, .pod = pod, .fd = fd};
+}
