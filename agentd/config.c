@@ -242,7 +242,8 @@ static int set(const struct row *r, void *base, const char *value, struct err *e
 /* A control plane as it is read; its texts go over to struct istiod_options. */
 struct plane {
 	char *name, *address, *root, *server_name, *trust_domain, *cluster_id, *mesh_id;
-	int64_t connections, opens_per_second, opens_burst, unread_stream_s;
+	int64_t connections, opens_per_second, opens_burst, pod_opens_per_second, pod_opens_burst;
+	int64_t unread_stream_s;
 };
 
 #undef AT
@@ -259,6 +260,9 @@ static const struct row plane_rows[] = {
     {"connections", NUMBER, AT(connections), "2", NULL, NULL, NULL, 1, 16, false},
     {"opens_per_second", NUMBER, AT(opens_per_second), "20", NULL, NULL, NULL, 1, 1000, false},
     {"opens_burst", NUMBER, AT(opens_burst), "5", NULL, NULL, NULL, 1, 1000, false},
+    {"pod_opens_per_second", NUMBER, AT(pod_opens_per_second), "1", NULL, NULL, NULL, 1, 1000,
+	false},
+    {"pod_opens_burst", NUMBER, AT(pod_opens_burst), "3", NULL, NULL, NULL, 1, 1000, false},
     {"unread_stream_s", NUMBER, AT(unread_stream_s), "15", NULL, NULL, NULL, 1, 3600, false},
 };
 enum { PLANE_ROWS = sizeof(plane_rows) / sizeof(*plane_rows) };
@@ -343,6 +347,8 @@ static int add_plane(struct config *c, struct plane *p, struct err *e)
 	    .connections = (unsigned)p->connections,
 	    .opens_per_second = (unsigned)p->opens_per_second,
 	    .opens_burst = (unsigned)p->opens_burst,
+	    .pod_opens_per_second = (unsigned)p->pod_opens_per_second,
+	    .pod_opens_burst = (unsigned)p->pod_opens_burst,
 	    .unread_stream_s = (unsigned)p->unread_stream_s};
 	return 0;
 }

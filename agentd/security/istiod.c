@@ -157,7 +157,8 @@ struct istiod *istiod_new(
 {
 	static const struct turnstile_events events = {on_ready_asked, on_granted, on_hasty};
 	struct istiod *i = mem_zalloc(sizeof(*i));
-	const struct turnstile_options pace = {o->opens_per_second, o->opens_burst};
+	const struct turnstile_options pace = {
+	    o->opens_per_second, o->opens_burst, o->pod_opens_per_second, o->pod_opens_burst};
 
 	i->loop = l;
 	i->options = *o;

@@ -29,7 +29,8 @@ struct istiod_options {
 	unsigned connections;      /* 1..16 */
 	unsigned opens_per_second; /* streams opened, 1..1000; below the smallest istiod's limit */
 	unsigned opens_burst;      /* 1..1000 */
-	unsigned unread_stream_s;  /* how long an Envoy may leave a full queue unread */
+	unsigned pod_opens_per_second, pod_opens_burst; /* the same of one pod */
+	unsigned unread_stream_s; /* how long an Envoy may leave a full queue unread */
 };
 
 struct istiod *istiod_new(

@@ -18,7 +18,7 @@
 #include <utlist.h>
 
 /* HASTY: so often told to wait without three quiet seconds between. */
-enum { POD_BURST = 3, POD_REFILL_MS = 1000, HASTY = 10 };
+enum { HASTY = 10 };
 
 struct turn_pod {
 	struct turnstile *owner;
@@ -87,14 +87,23 @@ static void forget_if_quiet(struct turn_pod *p)
 	free(p);
 }
 
+static void on_pod_refill(void *ctx);
+
+static void refill_pod(struct turn_pod *p)
+{
+	unsigned ms = 1000 / p->owner->options.pod_per_second;
+
+	loop_timer_in(p->owner->loop, &p->refill, ms, on_pod_refill, p);
+}
+
 static void on_pod_refill(void *ctx)
 {
 	struct turn_pod *p = ctx;
 	struct turnstile *t = p->owner;
 
 	p->tokens++;
-	if (p->tokens < POD_BURST)
-		loop_timer_in(t->loop, &p->refill, POD_REFILL_MS, on_pod_refill, p);
+	if (p->tokens < t->options.pod_burst)
+		refill_pod(p);
 	else
 		p->throttled = 0;
 	forget_if_quiet(p);
@@ -105,7 +114,7 @@ static void pod_spend(struct turn_pod *p)
 {
 	p->tokens--;
 	if (!p->refill.armed)
-		loop_timer_in(p->owner->loop, &p->refill, POD_REFILL_MS, on_pod_refill, p);
+		refill_pod(p);
 }
 
 /* --- the ring --- */
@@ -162,7 +171,7 @@ static struct turn_pod *find_pod(struct turnstile *t, const struct uuid *uid)
 	p = mem_zalloc(sizeof(*p));
 	p->owner = t;
 	p->uid = *uid;
-	p->tokens = POD_BURST;
+	p->tokens = t->options.pod_burst;
 	HASH_ADD(hh, t->pods, uid, sizeof(p->uid), p);
 	return p;
 }

@@ -1,6 +1,6 @@
 /* turnstile.h - who may open a stream at a control plane next, and when.
  *
- * One token bucket for all pods, one for each pod (1 per second, burst 3: security-rules.md 8).
+ * One token bucket for all pods, one for each pod (security-rules.md 8).
  * Pods are served round robin, whatever the order in which they asked; requests for certificates
  * come before streams, because a pod without a certificate has no use for a configuration.  Time is
  * counted by relative timers only, so that a step of the wall clock changes nothing.
@@ -22,7 +22,8 @@ struct turn { /* embed it zeroed; the turnstile's own */
 };
 
 struct turnstile_options {
-	unsigned per_second, burst; /* 1.. */
+	unsigned per_second, burst;         /* of all pods, 1..1000 */
+	unsigned pod_per_second, pod_burst; /* of each, 1..1000 */
 };
 
 struct turnstile_events {

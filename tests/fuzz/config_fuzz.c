@@ -56,6 +56,8 @@ static void check_plane(const struct config *c, size_t i)
 	in_range(o->connections, 1, 16);
 	in_range(o->opens_per_second, 1, 1000);
 	in_range(o->opens_burst, 1, 1000);
+	in_range(o->pod_opens_per_second, 1, 1000);
+	in_range(o->pod_opens_burst, 1, 1000);
 	in_range(o->unread_stream_s, 1, 3600);
 	for (size_t j = 0; j < i; j++)
 		must(strcmp(c->planes[j].name, o->name) != 0 &&
@@ -105,6 +107,8 @@ static void put_plane(struct evbuffer *out, const struct istiod_options *o)
 	put_number(out, "  connections", o->connections);
 	put_number(out, "  opens_per_second", o->opens_per_second);
 	put_number(out, "  opens_burst", o->opens_burst);
+	put_number(out, "  pod_opens_per_second", o->pod_opens_per_second);
+	put_number(out, "  pod_opens_burst", o->pod_opens_burst);
 	put_number(out, "  unread_stream_s", o->unread_stream_s);
 }
 

@@ -84,6 +84,8 @@ static void test_defaults(void **state)
 	assert_int_equal(c.planes[0].connections, 2);
 	assert_int_equal(c.planes[0].opens_per_second, 20);
 	assert_int_equal(c.planes[0].opens_burst, 5);
+	assert_int_equal(c.planes[0].pod_opens_per_second, 1);
+	assert_int_equal(c.planes[0].pod_opens_burst, 3);
 	assert_int_equal(c.planes[0].unread_stream_s, 15);
 	config_clear(&c);
 	assert_null(c.planes);
@@ -247,6 +249,8 @@ static void test_bad_planes(void **state)
 	plane_fails("connections: 17", "a number from 1 to 16");
 	plane_fails("opens_per_second: 0", "a number from 1 to 1000");
 	plane_fails("opens_burst: 1001", "a number from 1 to 1000");
+	plane_fails("pod_opens_per_second: 0", "a number from 1 to 1000");
+	plane_fails("pod_opens_burst: 0", "a number from 1 to 1000");
 	plane_fails("unread_stream_s: 0", "a number from 1 to 3600");
 	plane_fails("trust_domain: Cluster.Local", "a trust domain");
 	plane_fails("server_name: 'a b'", "a DNS name");

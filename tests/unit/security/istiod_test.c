@@ -61,7 +61,9 @@ static int setup(void **state)
 	    .mesh_id = "mesh",
 	    .connections = 2,
 	    .opens_per_second = 1000,
-	    .opens_burst = 1000};
+	    .opens_burst = 1000,
+	    .pod_opens_per_second = 1,
+	    .pod_opens_burst = 3};
 	for (unsigned i = 0; i < ASKERS; i++) /* as different as version 4 uids are */
 		snprintf((char *)w.askers[i].pod.bytes, 16, "%x-%x", i * 2654435761u, i);
 	secrets_watch();

@@ -48,7 +48,9 @@ static int setup(void **state)
 	    .server_name = "istiod",
 	    .connections = 1,
 	    .opens_per_second = 20,
-	    .opens_burst = 5};
+	    .opens_burst = 5,
+	    .pod_opens_per_second = 1,
+	    .pod_opens_burst = 3};
 	w.pool = pool_new(w.loop, w.rpc, &w.plane, on_changed, NULL);
 	return 0;
 }

@@ -58,7 +58,7 @@ static void on_hasty(void *ctx, const struct uuid *p)
 
 static int setup(void **state)
 {
-	static const struct turnstile_options options = {RATE, BURST};
+	static const struct turnstile_options options = {RATE, BURST, 1, 3};
 	static const struct turnstile_events events = {on_ready, on_granted, on_hasty};
 
 	(void)state;
