@@ -266,6 +266,22 @@ static void test_a_malformed_packet_is_the_end(void **state)
 	assert_true(probe_is_closed(&probe));
 }
 
+/* The room for one fd has padding that holds a second: the kernel calls nothing cut. */
+static void test_a_packet_with_two_fds_is_the_end(void **state)
+{
+	struct world *w = *state;
+	struct probe probe;
+	int fd = probe_new(&probe), twice[] = {fd, fd};
+	struct priv_packet p = {.what = PRIV_REPLY, .id = 1};
+	struct rig r = {.fd = w->peer};
+
+	rig_send(&r, &p, sizeof(p), twice, 2);
+	close(fd);
+	turn(w);
+	assert_int_equal(w->lost, 1);
+	assert_true(probe_is_closed(&probe));
+}
+
 /* What does not fit waits in order, its fd with it. */
 static void test_requests_wait_while_the_socket_is_full(void **state)
 {
@@ -396,6 +412,7 @@ int main(void)
 	    T(test_write_sends_sealed_bytes),
 	    T(test_lost_is_told_once),
 	    T(test_a_malformed_packet_is_the_end),
+	    T(test_a_packet_with_two_fds_is_the_end),
 	    T(test_requests_wait_while_the_socket_is_full),
 	    T(test_free_closes_what_still_waits),
 	    cmocka_unit_test_setup_teardown(test_the_story_of_a_pod, rig_setup, rig_teardown),
