@@ -79,6 +79,25 @@ static struct socket *find_socket(const struct rpc_server *s, int fd)
 	return NULL;
 }
 
+/* The number may be another's by now: grpc closes a connection when its peer goes. */
+static bool is_open(const struct socket *k)
+{
+	struct stat st;
+
+	return !fstat(k->fd, &st) && S_ISSOCK(st.st_mode) && st.st_ino == k->inode;
+}
+
+unsigned rpc_server_connections(struct rpc_server *s)
+{
+	size_t open = 0;
+
+	for (size_t i = 0; i < s->nsockets; i++)
+		if (is_open(&s->sockets[i]))
+			s->sockets[open++] = s->sockets[i];
+	s->nsockets = open;
+	return (unsigned)open;
+}
+
 static void remember_socket(struct rpc_server *s, int fd)
 {
 	struct socket *known = find_socket(s, fd);

@@ -15,6 +15,8 @@ struct rpc_server *rpc_server_new(
     struct rpc *r, const struct rpc_server_options *o, rpc_incoming incoming, void *ctx);
 void rpc_server_adopt(
     struct rpc_server *s, int connected_fd); /* takes it; a blocking one is closed */
+/* Adopted ones that are still open, whoever forgets to close them. */
+unsigned rpc_server_connections(struct rpc_server *s);
 /* Ends its calls without events to their owners, whose slots become NULL. */
 void rpc_server_free(struct rpc_server **s);
 void rpc_accept(

@@ -36,6 +36,8 @@ LOG_SCOPE("uds");
 
 /* Connections that wait for the broker; Envoy makes two or three. */
 enum { WAITING_MAX = 16 };
+/* Open and waiting ones (architecture decision 11): a pod shall not take the worker's fds. */
+enum { CONNECTIONS_MAX = 32 };
 
 /* A connection that the broker is asked about. */
 struct visitor {
@@ -117,6 +119,15 @@ static void on_netns(void *ctx, const struct err *e, const struct priv_netns *n)
 	serve(u, v->fd);
 }
 
+static unsigned connections_of(const struct uds *u)
+{
+	unsigned n = rpc_server_connections(u->to);
+
+	for (size_t i = 0; i < WAITING_MAX; i++)
+		n += u->visitors[i].asking != NULL;
+	return n;
+}
+
 static void ask_broker(struct uds *u, int fd)
 {
 	for (size_t i = 0; i < WAITING_MAX; i++) {
@@ -149,7 +160,9 @@ static void on_accepted(void *ctx, int fd)
 	struct socket *s = ctx;
 	struct uds *u = s->uds;
 
-	if (needs_no_look(s, fd))
+	if (connections_of(u) >= CONNECTIONS_MAX)
+		refuse(u, fd, "the pod has too many connections");
+	else if (needs_no_look(s, fd))
 		serve(u, fd);
 	else
 		ask_broker(u, fd);

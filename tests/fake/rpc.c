@@ -55,7 +55,7 @@ struct rpc_server {
 	struct rpc *rpc;
 	rpc_incoming incoming;
 	void *ctx;
-	unsigned adopted;
+	unsigned adopted, connections;
 	bool freed;
 	struct rpc_server *prev, *next;
 };
@@ -429,6 +429,11 @@ void rpc_server_adopt(struct rpc_server *s, int connected_fd)
 	close(connected_fd);
 }
 
+unsigned rpc_server_connections(struct rpc_server *s)
+{
+	return s->connections;
+}
+
 void rpc_server_free(struct rpc_server **sp)
 {
 	struct rpc_server *server = *sp;
@@ -585,6 +590,11 @@ bool fake_rpc_accepted(const struct rpc_stream *s)
 unsigned fake_rpc_adopted(const struct rpc_server *s)
 {
 	return s->adopted;
+}
+
+void fake_rpc_connections(struct rpc_server *s, unsigned n)
+{
+	s->connections = n;
 }
 
 unsigned fake_rpc_opened(const struct rpc *r)

@@ -245,6 +245,58 @@ static void test_silent_peers(void **state)
 	rig_end(&r);
 }
 
+/* Nothing tells the loop that one is closed. */
+static void wait_for_connections(struct rig *r, unsigned n)
+{
+	rig_guard(r, "connections are closed");
+	while (rpc_server_connections(r->s.server) != n)
+		rig_settle(r, 5);
+	rig_unguard();
+}
+
+/* What is counted is what holds an fd: silent ones, one with a call, until its peer goes. */
+static void test_connections_are_counted(void **state)
+{
+	(void)state;
+	enum { MANY = 33, LEFT = 7 };
+	struct rig r;
+	int peers[MANY], others[MANY];
+
+	rig_begin(&r);
+	r.s.prepare = prepare_echo;
+	assert_int_equal(rpc_server_connections(r.s.server), 0);
+	unsigned before = open_fds();
+	for (unsigned i = 0; i < MANY; i++)
+		peers[i] = dial(&r.s);
+	WAIT(&r, r.s.connections == MANY);
+	assert_int_equal(rpc_server_connections(r.s.server), MANY);
+	unsigned all = open_fds();
+	for (unsigned i = LEFT; i < MANY; i++)
+		close(peers[i]);
+	rig_guard(&r, "both ends are closed");
+	while (open_fds() > all - 2 * (MANY - LEFT))
+		rig_settle(&r, 5);
+	rig_unguard();
+	/* The numbers of the closed ones are taken by sockets that are not the server's. */
+	for (unsigned i = 0; i < MANY; i++)
+		others[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(rpc_server_connections(r.s.server), LEFT);
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "hello", 5);
+	WAIT(&r, r.client.messages == 1);
+	assert_int_equal(rpc_server_connections(r.s.server), LEFT + 1);
+	side_reset(&r.client);
+	rpc_channel_free(&r.channel);
+	for (unsigned i = 0; i < LEFT; i++)
+		close(peers[i]);
+	for (unsigned i = 0; i < MANY; i++)
+		close(others[i]);
+	wait_for_connections(&r, 0);
+	rig_settle(&r, 50);
+	assert_in_range(open_fds(), 0, before + 2); /* the rig's copy of the last one; grpc's own */
+	rig_end(&r);
+}
+
 /* A client that is no part of agentd: raw grpc with a queue of its own, polled by hand. */
 struct raw {
 	grpc_completion_queue *cq;
@@ -474,6 +526,7 @@ int main(void)
 	    cmocka_unit_test(test_stream_limit),
 	    cmocka_unit_test(test_garbage_closes_only_its_own_connection),
 	    cmocka_unit_test(test_silent_peers),
+	    cmocka_unit_test(test_connections_are_counted),
 	    cmocka_unit_test(test_compression_is_refused),
 	    cmocka_unit_test(test_raw_client_without_compression),
 	    cmocka_unit_test(test_free_inside_an_event),

@@ -417,6 +417,31 @@ static void few_connections_wait_for_the_broker(void **state)
 	assert_int_equal(fake_rpc_adopted(w->server), WAITING_MAX);
 }
 
+/* Those that wait count, else 16 more would be let in. */
+static void few_connections_are_open_at_a_time(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	fake_rpc_connections(w->server, 31);
+	visit(w);
+	assert_int_equal(fake_rpc_adopted(w->server), 2);
+	fake_rpc_connections(w->server, 32);
+	assert_true(is_closed(visit(w)));
+	assert_true(is_closed(visit_at(w, PRIV_LISTEN_XDS)));
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 0);
+	fake_rpc_connections(w->server, 31);
+	visit_at(w, PRIV_LISTEN_XDS);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	assert_true(is_closed(visit(w)));
+	assert_int_equal(fake_rpc_adopted(w->server), 2);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	visit(w); /* the fake counts none of these */
+	assert_int_equal(fake_rpc_adopted(w->server), 4);
+}
+
 static void what_waits_is_closed_at_the_end(void **state)
 {
 	struct world *w = *state;
@@ -446,6 +471,7 @@ int main(void)
 	    TEST(without_a_cookie_the_broker_is_asked_each_time),
 	    TEST(another_netns_is_the_brokers_to_judge),
 	    TEST(few_connections_wait_for_the_broker),
+	    TEST(few_connections_are_open_at_a_time),
 	    TEST(what_waits_is_closed_at_the_end),
 	};
 
