@@ -214,6 +214,31 @@ void log_write(
 	errno = saved_errno;
 }
 
+int64_t log_monotonic_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec;
+}
+
+bool log_budget_take(struct log_budget *b, int64_t now_s, unsigned *hidden)
+{
+	enum { MINUTE_S = 60, LINES = 10 };
+
+	*hidden = 0;
+	if (b->said == 0 || now_s - b->since_s >= MINUTE_S) {
+		*hidden = b->hidden;
+		*b = (struct log_budget){.since_s = now_s};
+	}
+	if (b->said == LINES) {
+		b->hidden++;
+		return false;
+	}
+	b->said++;
+	return true;
+}
+
 /* ---- levels at run time ---- */
 
 struct setting {

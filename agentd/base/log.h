@@ -12,6 +12,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stdint.h>
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
@@ -55,3 +56,21 @@ void log_write(const struct log_scope *s, enum log_level level, const char *subj
 #define log_warn(subject, ...) log_at(LOG_WARN, subject, __VA_ARGS__)
 #define log_info(subject, ...) log_at(LOG_INFO, subject, __VA_ARGS__)
 #define log_debug(subject, ...) log_at(LOG_DEBUG, subject, __VA_ARGS__)
+
+/* For lines a pod can cause at will: 10 a minute, then how many there were.  Embed it zeroed. */
+struct log_budget {
+	int64_t since_s;
+	unsigned said, hidden;
+};
+int64_t log_monotonic_s(void);
+/* May one more be said?  `hidden`: how many were not, to be said first. */
+bool log_budget_take(struct log_budget *b, int64_t now_s, unsigned *hidden);
+#define log_warn_limited(budget_, subject_, ...)                                                   \
+	do {                                                                                       \
+		unsigned hidden_;                                                                  \
+		if (!log_budget_take((budget_), log_monotonic_s(), &hidden_))                      \
+			break;                                                                     \
+		if (hidden_ > 0)                                                                   \
+			log_warn(subject_, "%u lines suppressed", hidden_);                        \
+		log_warn(subject_, __VA_ARGS__);                                                   \
+	} while (0)

@@ -101,6 +101,7 @@ struct sds_server {
 	uint64_t pushes, acks, nacks;
 	bool refused; /* Envoy's last word was a NACK */
 	char last_nack[DISCOVERY_WHY_SIZE], last_refusal[ERR_MSG_SIZE];
+	struct log_budget log;
 };
 
 /* --- names --- */
@@ -430,7 +431,8 @@ static void settle(struct sds_stream *st, const struct discovery_request *q)
 	}
 	server->nacks++;
 	if (strcmp(server->last_nack, q->nack_why) != 0)
-		log_warn(server->subject, "Envoy refused a secret: %s", q->nack_why);
+		log_warn_limited(
+		    &server->log, server->subject, "Envoy refused a secret: %s", q->nack_why);
 	snprintf(server->last_nack, sizeof(server->last_nack), "%s",
 	    *q->nack_why ? q->nack_why : "no reason given");
 }
@@ -496,7 +498,8 @@ static void refuse(struct sds_stream *st, const char *why)
 	struct sds_server *server = st->server;
 
 	if (strcmp(server->last_refusal, why) != 0)
-		log_warn(server->subject, "%s refused: %s", st->method->name, why);
+		log_warn_limited(
+		    &server->log, server->subject, "%s refused: %s", st->method->name, why);
 	snprintf(server->last_refusal, sizeof(server->last_refusal), "%s", why);
 	rpc_close(&st->call, RPC_INVALID_ARGUMENT, why);
 	stream_free(st);

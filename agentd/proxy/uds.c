@@ -66,6 +66,7 @@ struct uds {
 	bool addressed;        /* the last look at it found an address */
 	uint64_t accepted, refused;
 	char last_refusal[ERR_MSG_SIZE];
+	struct log_budget log;
 };
 
 static void serve(struct uds *u, int fd)
@@ -79,7 +80,7 @@ static void refuse(struct uds *u, int fd, const char *why)
 {
 	u->refused++;
 	if (strcmp(u->last_refusal, why) != 0)
-		log_warn(u->subject, "connection refused: %s", why);
+		log_warn_limited(&u->log, u->subject, "connection refused: %s", why);
 	snprintf(u->last_refusal, sizeof(u->last_refusal), "%s", why);
 	close(fd);
 }

@@ -97,6 +97,7 @@ struct xds_proxy {
 	struct back_off back_off; /* of the pod, whichever stream failed */
 	json_int_t opened, displaced, unread;
 	char why_not[ERR_MSG_SIZE];
+	struct log_budget log;
 	struct metric *requests, *responses, *failures, *istiod_ends, *envoy_ends, *unread_ends;
 	char labels[LABELS_SIZE];
 };
@@ -115,7 +116,7 @@ static void count_end(const struct xds_proxy *x, struct metric *m, int status, c
 static void set_why_not(struct xds_proxy *x, const char *why)
 {
 	if (*why && strcmp(x->why_not, why) != 0)
-		log_warn(x->pod->label, "%s", why);
+		log_warn_limited(&x->log, x->pod->label, "%s", why);
 	snprintf(x->why_not, sizeof(x->why_not), "%s", why);
 }
 

@@ -303,6 +303,35 @@ static void test_errno_survives(void **state)
 	assert_int_equal(errno, ENOTTY);
 }
 
+/* Each of its texts may be new: what is counted is lines, per minute. */
+static void test_budget(void **state)
+{
+	struct log_budget b = {0}, fresh = {0};
+	unsigned hidden;
+	int lines = 0;
+
+	(void)state;
+	for (int i = 0; i < 10; i++)
+		assert_true(log_budget_take(&b, 1000 + i, &hidden));
+	assert_false(log_budget_take(&b, 1010, &hidden));
+	assert_false(log_budget_take(&b, 1059, &hidden));
+	assert_true(log_budget_take(&b, 1060, &hidden));
+	assert_int_equal(hidden, 2);
+	for (int i = 0; i < 9; i++)
+		assert_true(log_budget_take(&b, 1060, &hidden));
+	assert_int_equal(hidden, 0);
+	assert_false(log_budget_take(&b, 1119, &hidden));
+	for (int i = 0; i < 12; i++)
+		log_warn_limited(&fresh, "demo/web-0", "refused: %d", i);
+	while (next_line())
+		lines++;
+	assert_int_equal(lines, 10);
+	fresh.since_s -= 60;
+	log_warn_limited(&fresh, "demo/web-0", "refused again");
+	assert_true(matches(next_line(), "2 lines suppressed"));
+	assert_true(matches(next_line(), "refused again"));
+}
+
 static void *write_lines(void *ctx)
 {
 	for (int i = 0; i < 500; i++)
@@ -341,6 +370,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_journald_priority, capture, release),
 	    cmocka_unit_test_setup_teardown(test_levels, capture, release),
 	    cmocka_unit_test_setup_teardown(test_bad_levels_change_nothing, capture, release),
+	    cmocka_unit_test_setup_teardown(test_budget, capture, release),
 	    cmocka_unit_test_setup_teardown(test_errno_survives, capture, release),
 	    cmocka_unit_test_setup_teardown(test_threads, capture, release),
 	};

@@ -483,6 +483,30 @@ static void bad_names_end_the_stream(void **state)
 	}
 }
 
+/* The pod chooses the text, and so could fill the node's log. */
+static void refusals_are_few_lines_in_the_log(void **state)
+{
+	struct world *w = *state;
+	int real = dup(STDERR_FILENO), lines = 0;
+	FILE *log = tmpfile();
+
+	dup2(fileno(log), STDERR_FILENO);
+	for (int i = 0; i < 40; i++) {
+		struct rpc_stream *s = call(w, SERVICE "StreamSecrets");
+		char name[32];
+
+		snprintf(name, sizeof(name), "x://%d", i);
+		SOTW(w, s, NODE, .names = {name});
+	}
+	dup2(real, STDERR_FILENO);
+	close(real);
+	rewind(log);
+	for (int c; (c = fgetc(log)) != EOF;)
+		lines += c == '\n';
+	(void)fclose(log);
+	assert_int_equal(lines, 10);
+}
+
 static void a_refusal_names_the_name_in_printable_characters(void **state)
 {
 	struct world *w = *state;
@@ -870,6 +894,7 @@ int main(void)
 	    TEST(roots_may_be_others_than_the_certificates),
 	    TEST(an_expired_certificate_is_not_served),
 	    TEST(fetch_waits_and_answers_once),
+	    TEST(refusals_are_few_lines_in_the_log),
 	    TEST(fetch_without_a_request_is_refused),
 	    TEST(other_methods_are_not_taken),
 	    TEST(streams_end_with_their_client),
