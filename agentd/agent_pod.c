@@ -216,8 +216,8 @@ static void on_addresses(void *ctx, const char *const *ips, size_t n)
 {
 	struct pod_services *s = ctx;
 
-	node_set_addresses(s->node, ips, n);
-	write_bootstrap(s); /* an Envoy that starts again need not begin with the placeholder */
+	if (node_set_addresses(s->node, ips, n))
+		write_bootstrap(s); /* who starts again need not begin with the placeholder */
 }
 
 static void on_call(void *ctx, struct rpc_stream *st, const char *method)

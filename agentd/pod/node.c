@@ -300,15 +300,23 @@ static void add_address(struct node *n, const char *ip)
 	(void)snprintf(n->ips[n->nips++], sizeof(n->ips[0]), "%s", ip);
 }
 
-void node_set_addresses(struct node *n, const char *const *ips, size_t count)
+bool node_set_addresses(struct node *n, const char *const *ips, size_t count)
 {
+	char before[ADDRESSES_MAX][INET6_ADDRSTRLEN];
+	size_t nbefore = n->nips;
+
+	memcpy(before, n->ips, sizeof(before));
 	n->nips = 0;
+	memset(n->ips, 0, sizeof(n->ips));
 	for (size_t i = 0; i < count; i++)
 		add_address(n, ips[i]);
 	n->placeholder = n->nips == 0;
 	if (n->placeholder)
 		add_address(n, n->context.ipv6 ? "::1" : "127.0.0.1");
+	if (n->nips == nbefore && !memcmp(before, n->ips, sizeof(before)))
+		return false;
 	render(n);
+	return true;
 }
 
 bool node_has_addresses(const struct node *n)

@@ -50,8 +50,9 @@ const struct node_settings *node_settings(const struct node *n);
 /* Keys that were not used: {"ignored": [...], "unsupported": [...]}. */
 const json_t *node_leftovers(const struct node *n);
 
-/* The pod's addresses, once they are known; literal, v4 or v6.  Renders anew. */
-void node_set_addresses(struct node *n, const char *const *ips, size_t count);
+/* The pod's addresses, once they are known; literal, v4 or v6.  False: they are as before; else
+ * everything is rendered anew. */
+bool node_set_addresses(struct node *n, const char *const *ips, size_t count);
 bool node_has_addresses(const struct node *n);
 
 /* What Envoy and istiod are told; valid until the next node_set_addresses(). */
