@@ -116,7 +116,14 @@ static void count_end(const struct xds_proxy *x, struct metric *m, int status, c
 static void set_why_not(struct xds_proxy *x, const char *why)
 {
 	if (*why && strcmp(x->why_not, why) != 0)
-		log_warn_limited(&x->log, x->pod->label, "%s", why);
+		log_warn(x->pod->label, "%s", why);
+	snprintf(x->why_not, sizeof(x->why_not), "%s", why);
+}
+
+/* What Envoy said is wrong: a pod can cause that as often as it likes. */
+static void blame_envoy(struct xds_proxy *x, const char *why)
+{
+	log_warn_limited(&x->log, x->pod->label, "%s", why);
 	snprintf(x->why_not, sizeof(x->why_not), "%s", why);
 }
 
@@ -301,7 +308,7 @@ static void take_request(
 	struct err e;
 
 	if (carry_up(x, msg, m, said, &e)) {
-		set_why_not(x, e.msg);
+		blame_envoy(x, e.msg);
 		count_end(x, x->envoy_ends, RPC_INVALID_ARGUMENT, e.msg);
 		end_stream(x, RPC_INVALID_ARGUMENT, e.msg);
 		return;
