@@ -248,6 +248,7 @@ def handshake(istiod, **versions):
     context = ssl.create_default_context(cafile=istiod.root_file)
     context.set_ciphers('DEFAULT:@SECLEVEL=0')
     context.set_alpn_protocols(['h2'])
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # as istiod demands it, whatever this Python's default is
     for name, value in versions.items():
         setattr(context, name, value)
     host, _, port = istiod.address.rpartition(':')
