@@ -94,7 +94,7 @@ static const struct {
     [PRIV_POD_ADD] = {do_pod_add, 0, false},
     [PRIV_POD_REMOVE] = {do_pod_remove, 0, true},
     [PRIV_LISTEN] = {do_listen, 0, true},
-    [PRIV_NETNS_OF] = {do_netns_of, 1, true},
+    [PRIV_PEER_OF] = {do_netns_of, 1, true},
     [PRIV_WRITE] = {do_write, 1, true},
     [PRIV_FOLLOW] = {do_follow, 0, false},
     [PRIV_UNFOLLOW] = {do_unfollow, 0, false},

@@ -33,7 +33,7 @@ struct priv_call {
 	union {
 		priv_done done;
 		priv_listening listening;
-		priv_netns_known netns_known;
+		priv_peer_known peer_known;
 	};
 	void *ctx;
 	UT_hash_handle hh;
@@ -248,12 +248,12 @@ void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod
 	call_send(c, kind, -1);
 }
 
-void priv_netns_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
-    priv_netns_known done, void *ctx)
+void priv_peer_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
+    priv_peer_known done, void *ctx)
 {
-	struct priv_call *c = call_new(p, slot, PRIV_NETNS_OF, pod, ctx);
+	struct priv_call *c = call_new(p, slot, PRIV_PEER_OF, pod, ctx);
 
-	c->netns_known = done;
+	c->peer_known = done;
 	call_send(c, 0, fd);
 }
 
@@ -335,11 +335,11 @@ void priv_unfollow(struct priv_follow **f)
 static void answer_netns(
     const struct priv_call *c, const struct priv_packet *in, const struct err *e)
 {
-	struct priv_netns n = {.cookie = in->netns_cookie,
+	struct priv_peer n = {.cookie = in->netns_cookie,
 	    .naddresses = in->naddresses > PRIV_ADDRESSES_MAX ? PRIV_ADDRESSES_MAX : in->naddresses,
 	    .addresses = in->addresses};
 
-	c->netns_known(c->ctx, e, e ? NULL : &n);
+	c->peer_known(c->ctx, e, e ? NULL : &n);
 }
 
 static void log_failure(const struct priv_call *c, const struct err *e)
@@ -365,7 +365,7 @@ static void call_answer(
 		return;
 	}
 	mem_closep(&fd);
-	if (was.op == PRIV_NETNS_OF)
+	if (was.op == PRIV_PEER_OF)
 		answer_netns(&was, in, e);
 	else if (was.op == PRIV_POD_ADD)
 		was.done(was.ctx, e);

@@ -24,7 +24,7 @@ struct priv_call {
 	union {
 		priv_done done;
 		priv_listening listening;
-		priv_netns_known netns_known;
+		priv_peer_known peer_known;
 	};
 	void *ctx;
 	struct priv_call *prev, *next;
@@ -164,11 +164,11 @@ void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod
 	c->listening = done;
 }
 
-void priv_netns_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
-    priv_netns_known done, void *ctx)
+void priv_peer_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
+    priv_peer_known done, void *ctx)
 {
 	assert_true(fd >= 0);
-	call_new(p, slot, PRIV_NETNS_OF, pod, ctx)->netns_known = done;
+	call_new(p, slot, PRIV_PEER_OF, pod, ctx)->peer_known = done;
 }
 
 static void call_drop(struct priv_call *c)
@@ -242,13 +242,13 @@ void fake_priv_listening(
 	c->listening(c->ctx, refusal(&e, why), why ? -1 : fd);
 }
 
-void fake_priv_netns(
-    struct priv *p, const struct uuid *pod, const struct priv_netns *n, const char *why)
+void fake_priv_peer(
+    struct priv *p, const struct uuid *pod, const struct priv_peer *n, const char *why)
 {
-	auto_free struct priv_call *c = call_find(p, PRIV_NETNS_OF, pod, -1);
+	auto_free struct priv_call *c = call_find(p, PRIV_PEER_OF, pod, -1);
 	struct err e;
 
-	c->netns_known(c->ctx, refusal(&e, why), why ? NULL : n);
+	c->peer_known(c->ctx, refusal(&e, why), why ? NULL : n);
 }
 
 /* --- what nobody waits for --- */

@@ -237,7 +237,7 @@ static void send_request(struct session *s, struct input *in)
 	bool takes;
 
 	q.op = 1 + op % (PRIV_OP_END - 1);
-	takes = q.op == PRIV_NETNS_OF || q.op == PRIV_WRITE;
+	takes = q.op == PRIV_PEER_OF || q.op == PRIV_WRITE;
 	q.kind = next(in) % 4;
 	q.arg = arg < 0xf0 ? arg % 40 : 0xffffff00u + arg;
 	q.uid.bytes[0] = next(in) % 5;
