@@ -217,37 +217,42 @@ static void check_user(struct table *t)
 		    t->o->worker_user, (unsigned)user.uid, t->o->worker_user);
 }
 
-static void check_worker(struct table *t)
+int broker_check_worker(const struct broker_options *o, struct broker_why *w)
 {
 	struct broker_worker wk;
-	struct broker_why w;
 	char how[BROKER_ENDED_SIZE];
 	int pair[2], status;
-	pid_t pid;
 
-	if (broker_worker_open(&wk, t->o, &w)) {
-		row(t, PROBLEM, "worker", "%s", w.text);
-		return;
-	}
+	if (broker_worker_open(&wk, o, w))
+		return -1;
 	/* An end nobody serves: it is there so that fd 3 is what the worker expects. */
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
-		row(t, PROBLEM, "worker", "socketpair: %s", strerror(errno));
 		broker_worker_close(&wk);
-		return;
+		return broker_refuse_sys(w, "socketpair");
 	}
-	fflush(stdout);
-	pid = broker_worker_start(&wk, t->o, pair[1], "--check", &w);
+	pid_t pid = broker_worker_start(&wk, o, pair[1], "--check", w);
 	broker_worker_close(&wk);
 	close(pair[1]);
-	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
-		row(t, PROBLEM, "worker", "%s", pid < 0 ? w.text : strerror(errno));
-	} else if (status) {
+	int rc = pid < 0 ? -1 : 0;
+	if (rc == 0 && waitpid(pid, &status, 0) != pid) {
+		rc = broker_refuse_sys(w, "wait for the worker's check");
+	} else if (rc == 0 && status) {
 		broker_worker_ended(status, how);
-		row(t, PROBLEM, "worker", "its check failed, see above (%s)", how);
-	} else {
-		row(t, OK, "worker", "starts, and its configuration is right");
+		rc = broker_refuse(w, EINVAL, "its check failed, see above (%s)", how);
 	}
 	close(pair[0]);
+	return rc;
+}
+
+static void check_worker(struct table *t)
+{
+	struct broker_why w;
+
+	fflush(stdout);
+	if (broker_check_worker(t->o, &w))
+		row(t, PROBLEM, "worker", "%s", w.text);
+	else
+		row(t, OK, "worker", "starts, and its configuration is right");
 }
 
 int broker_check(const struct broker_options *o)
