@@ -67,8 +67,8 @@ static int make(bool *noswap, struct broker_why *w)
 	*noswap = !fsconfig(fs, FSCONFIG_SET_FLAG, "noswap", NULL, 0);
 	if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
 		return broker_refuse_sys(w, "make a tmpfs");
-	mount = fsmount(
-	    fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	mount =
+	    fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 	return mount < 0 ? broker_refuse_sys(w, "make a tmpfs") : mount;
 }
 

@@ -42,7 +42,11 @@ enum priv_op {
 	PRIV_STATE_LIST, /* kind: one PRIV_STATE for each entry, then the reply */
 	PRIV_OP_END
 };
-enum priv_state { PRIV_STATE_CERT, PRIV_STATE_END };
+enum priv_state {
+	PRIV_STATE_CERT,           /* survives the broker */
+	PRIV_STATE_CERT_IN_MEMORY, /* survives the worker and an upgrade, and never is a file */
+	PRIV_STATE_END
+};
 enum priv_listener { PRIV_LISTEN_SDS, PRIV_LISTEN_XDS, PRIV_LISTENER_END };
 enum priv_file { PRIV_FILE_BOOTSTRAP, PRIV_FILE_ROOT, PRIV_FILE_END };
 enum priv_followed {
