@@ -71,9 +71,10 @@ struct priv_kept {
 typedef void (*priv_kept_found)(void *ctx, const struct priv_kept *k);
 void priv_state_list(struct priv *p, struct priv_call **slot, enum priv_state kind,
     priv_kept_found found, void *ctx);
-/* Nobody waits for these two; a failure is logged. */
+/* Copied; takes the place of what was there. */
 void priv_state_put(
-    struct priv *p, enum priv_state kind, const uint8_t *id, const void *data, size_t size);
+    struct priv *p, struct priv_call **slot, const struct priv_kept *k, priv_done done, void *ctx);
+/* Nobody waits; a failure is logged. */
 void priv_state_del(struct priv *p, enum priv_state kind, const uint8_t *id);
 
 /* All pods that the node's sources name were added and are listened for, or refused. */

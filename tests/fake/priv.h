@@ -22,6 +22,15 @@ void fake_priv_listening(
 void fake_priv_peer(
     struct priv *p, const struct uuid *pod, const struct priv_peer *n, const char *why);
 
+/* State.  A put is PRIV_STATE_PUT, a list PRIV_STATE_LIST, of waiting calls; what was put and
+ * answered is kept until it is deleted or the priv is freed. */
+void fake_priv_put(struct priv *p, const char *why); /* answers the oldest */
+void fake_priv_listed(struct priv *p, enum priv_state kind, const char *why); /* tells all, ends */
+void fake_priv_keep(struct priv *p, const struct priv_kept *k); /* it was there before */
+int fake_priv_kept(const struct priv *p, enum priv_state kind);
+struct priv_kept fake_priv_kept_at(const struct priv *p, enum priv_state kind, int at);
+void fake_priv_forget(struct priv *p); /* all of it */
+
 /* What nobody waits for. */
 int fake_priv_removals(const struct priv *p, const struct uuid *pod);
 int fake_priv_writes(const struct priv *p, const struct uuid *pod, enum priv_file file);
