@@ -4,6 +4,7 @@
 #include "broker_io.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -77,17 +78,20 @@ static int read_head(int memfd, struct broker_table_head *h, struct broker_why *
 	return 0;
 }
 
-/* The table itself is not among them: it would be closed with what nobody takes. */
-static int read_entry(int memfd, unsigned i, struct broker_table_entry *e, struct broker_why *w)
+static bool read_entry(int memfd, unsigned i, struct broker_table_entry *e)
 {
 	off_t at = (off_t)(sizeof(struct broker_table_head) + i * sizeof(*e));
 
-	if (pread(memfd, e, sizeof(*e), at) != sizeof(*e) ||
-	    !memchr(e->name, '\0', sizeof(e->name)) || e->fd <= STDERR_FILENO || e->fd == memfd ||
-	    fcntl(e->fd, F_GETFD) < 0)
-		return broker_refuse(
-		    w, EINVAL, "the table of descriptors is damaged at entry %u", i);
-	return 0;
+	return pread(memfd, e, sizeof(*e), at) == sizeof(*e) &&
+	       memchr(e->name, '\0', sizeof(e->name));
+}
+
+/* They came through an execution, so close-on-exec is off; on again, it tells a number that is
+ * there twice and would be closed twice.  The table is no entry either: it is closed by itself. */
+static bool is_new_fd(int memfd, int fd)
+{
+	return fd > STDERR_FILENO && fd != memfd && fcntl(fd, F_GETFD) == 0 &&
+	       !fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
 int broker_table_check(int memfd, struct broker_why *w)
@@ -98,8 +102,9 @@ int broker_table_check(int memfd, struct broker_why *w)
 	if (read_head(memfd, &h, w))
 		return -1;
 	for (unsigned i = 0; i < h.count; i++)
-		if (read_entry(memfd, i, &e, w))
-			return -1;
+		if (!read_entry(memfd, i, &e) || !is_new_fd(memfd, e.fd))
+			return broker_refuse(
+			    w, EINVAL, "the table of descriptors is damaged at entry %u", i);
 	return 0;
 }
 
@@ -110,7 +115,7 @@ int broker_table_read(int memfd, struct broker_kept *k, struct broker_why *w)
 
 	if (broker_table_check(memfd, w) || read_head(memfd, &h, w))
 		return -1;
-	for (unsigned i = 0; i < h.count && !read_entry(memfd, i, &e, w); i++)
+	for (unsigned i = 0; i < h.count && read_entry(memfd, i, &e); i++)
 		broker_kept_found(k, e.name, e.fd);
 	return 0;
 }

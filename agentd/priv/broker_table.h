@@ -22,7 +22,8 @@ struct broker_table_entry {
 
 /* A memfd with all that `k` keeps; -1: `w` says why. */
 int broker_table_write(struct broker_kept *k, struct broker_why *w);
-/* Whether a broker of this release could read it and the descriptors are open. */
+/* Whether a broker of this release could read it and the descriptors came with it.  Once only: it
+ * makes them close-on-exec. */
 int broker_table_check(int memfd, struct broker_why *w);
 /* Its descriptors become found ones of `k`: all of them or, with -1, none. */
 int broker_table_read(int memfd, struct broker_kept *k, struct broker_why *w);

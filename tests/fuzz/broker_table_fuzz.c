@@ -15,7 +15,7 @@ static void prepare(void)
 	int null = open("/dev/null", O_RDWR);
 
 	for (int fd = FIRST; fd <= LAST; fd++)
-		if (fcntl(fd, F_GETFD) < 0)
+		if (fcntl(fd, F_SETFD, 0))
 			dup2(null, fd);
 	close(null);
 }
@@ -51,11 +51,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (write(table, copy, size) != (ssize_t)size)
 		abort();
 	struct broker_kept *k = broker_kept_new();
-	int checked = broker_table_check(table, &w);
-	if (broker_table_read(table, k, &w) != checked)
-		abort();
+	int refused = broker_table_read(table, k, &w);
 	broker_kept_each(k, BROKER_FOUND, count, &found);
-	if (checked && found)
+	if (refused && found)
 		abort();
 	broker_kept_free(&k);
 	close(table);
