@@ -14,9 +14,27 @@
 struct broker_pod;
 struct broker_pods;
 
-struct broker_pods *broker_pods_new(
-    int epoll, const struct broker_options *o, const struct broker_netns_home *home);
-void broker_pods_free(struct broker_pods **ps); /* directories and sockets' files stay */
+struct broker_pods_rig {
+	int epoll;
+	const struct broker_options *options;
+	const struct broker_netns_home *home;
+	struct broker_kept *kept;
+	void (*renewed)(void *ctx); /* the worker shut a listener down: it is to be told */
+	void *ctx;
+};
+struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig);
+/* Directories and sockets' files stay, and so does what is kept elsewhere. */
+void broker_pods_free(struct broker_pods **ps);
+
+/* A worker comes: what it does not add is swept when it is ready. */
+void broker_pods_generation(struct broker_pods *ps);
+/* Pods of earlier workers and brokers go, unless their manifest is still there: one that is
+ * refused now belongs to a running pod all the same. */
+void broker_pods_sweep(struct broker_pods *ps);
+/* A listener the worker is to be told of. */
+bool broker_pods_pending(const struct broker_pods *ps);
+void broker_pods_next(
+    struct broker_pods *ps, struct priv_packet *p, int *fd); /* not the caller's */
 
 int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broker_why *w);
 struct broker_pod *broker_pods_find(

@@ -13,7 +13,7 @@
 enum {
 	PRIV_VERSION = 2,
 	PRIV_FD = 3,        /* the worker's end of the pair */
-	PRIV_CONFIG_FD = 4, /* agentd.yaml, opened by the broker; /dev/null without one */
+	PRIV_CONFIG_FD = 4, /* a copy of agentd.yaml; empty without one */
 	PRIV_FILE_SIZE_MAX = 1 << 20,
 	PRIV_NAME_SIZE = 256,
 	PRIV_WHY_SIZE = 200,

@@ -7,6 +7,7 @@
  * in its own network namespace, and has answered exactly what was asked, in order.
  */
 #include "../../agentd/priv/broker_core.h"
+#include "../../agentd/priv/broker_kept.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -318,11 +319,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, size};
 	struct session s = {.state = BROKER_SERVING};
+	struct broker_kept *kept = broker_kept_new();
 	struct broker_why why = {0};
 	int before = count_fds(), pair[2];
 
 	clean();
-	s.b = broker_new(&options, &why);
+	s.b = broker_new(&options, kept, &why);
 	if (!s.b || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) ||
 	    broker_attach(s.b, pair[0], &why))
 		abort();
@@ -348,6 +350,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	close(s.sock);
 	broker_free(&s.b);
+	broker_kept_free(&kept);
 	if (count_fds() != before || netns() != home)
 		abort();
 	return 0;

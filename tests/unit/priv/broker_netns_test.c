@@ -122,7 +122,8 @@ static void in_other_netns(struct rig *r)
 	snprintf(r->run, sizeof(r->run), "%s/run2", r->top); /* the first one is still locked */
 	if (unshare(CLONE_NEWNET))
 		_exit(2);
-	r->b = broker_new(&r->o, &w);
+	r->kept = NULL;
+	r->b = rig_broker(r, &w);
 	if (!r->b)
 		_exit(3);
 	rig_attach(r);
