@@ -62,6 +62,8 @@ static void begin_with(struct world *w, const char *settings)
 	w->priv = fake_priv_last();
 	w->rpc = fake_rpc_last();
 	fake_priv_root(w->priv, 0, "ROOT of istiod");
+	fake_priv_listed(w->priv, PRIV_STATE_CERT, NULL);
+	fake_priv_listed(w->priv, PRIV_STATE_CERT_IN_MEMORY, NULL);
 }
 
 static void begin(struct world *w)
