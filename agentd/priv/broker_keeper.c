@@ -111,13 +111,6 @@ static int start_worker(struct broker_keeper *k, struct broker_why *w)
 	return 0;
 }
 
-int broker_keeper_start(struct broker_keeper *k, bool patient, struct broker_why *w)
-{
-	k->patient |= patient;
-	k->done = NULL;
-	return start_worker(k, w);
-}
-
 /* --- death --- */
 
 static void say_what_to_do(const struct broker_keeper *k)
@@ -140,6 +133,26 @@ static void plan_next(struct broker_keeper *k)
 		broker_log(
 		    BROKER_INFO, NULL, "the next worker starts in %d ms", (int)k->backoff.delay_ms);
 	broker_timer_set(&k->timer, k->backoff.delay_ms);
+}
+
+static void try_later(struct broker_keeper *k, const struct broker_why *w)
+{
+	broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s", w->text);
+	k->status = NEVER_STARTED;
+	k->ready_ms = 0;
+	plan_next(k);
+}
+
+int broker_keeper_start(struct broker_keeper *k, bool patient, struct broker_why *w)
+{
+	k->patient |= patient;
+	k->done = NULL;
+	if (start_worker(k, w)) {
+		if (!k->patient)
+			return -1;
+		try_later(k, w);
+	}
+	return 0;
 }
 
 static void finish(struct broker_keeper *k)
@@ -194,10 +207,7 @@ static void on_timer(void *ctx)
 	} else if (k->done) {
 		finish(k);
 	} else if (start_worker(k, &w)) {
-		broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s", w.text);
-		k->status = NEVER_STARTED;
-		k->ready_ms = 0;
-		plan_next(k);
+		try_later(k, &w);
 	} else {
 		broker_log(BROKER_INFO, NULL, "worker %d takes over", (int)k->pid);
 	}

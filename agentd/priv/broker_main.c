@@ -1,7 +1,8 @@
 /* broker_main.c - start, serve, end.
  *
  * options -> what the worker needs is opened -> run directory, lock, admin.sock -> capabilities we
- * do not need are dropped -> the keeper starts one worker after the other.  The end: SIGTERM or
+ * do not need are dropped -> the keeper starts one worker after the other.  What an earlier agentd
+ * or systemd kept was found before all that; SIGUSR2 executes another release.  The end: SIGTERM or
  * SIGINT is passed on to the worker as SIGTERM, which has ten seconds; its wait status is ours.
  * Sockets' files stay: the next broker renames fresh ones over them, and what pods have mounted
  * stays mounted.
@@ -14,6 +15,8 @@
 #include "broker_keeper.h"
 #include "broker_kept.h"
 #include "broker_loop.h"
+#include "broker_notify.h"
+#include "broker_succession.h"
 #include "broker_worker.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +33,7 @@ enum { USAGE = 2 };
 struct run {
 	struct broker *broker;
 	struct broker_keeper *keeper;
+	struct broker_succession succession;
 	struct broker_watch signals;
 	bool ended;
 	int code; /* our exit code */
@@ -46,12 +50,16 @@ static void on_ended(void *ctx, int status)
 
 static void on_ready(void *ctx)
 {
-	(void)ctx;
+	struct run *r = ctx;
+
+	broker_succession_ready(&r->succession);
 }
 
 static void on_alive(void *ctx)
 {
-	(void)ctx;
+	struct run *r = ctx;
+
+	broker_succession_alive(&r->succession);
 }
 
 /* As process 1 of a container we reap strangers too. */
@@ -61,7 +69,8 @@ static void reap(struct run *r)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		broker_keeper_reaped(r->keeper, pid, status);
+		if (!broker_succession_reaped(&r->succession, pid, status))
+			broker_keeper_reaped(r->keeper, pid, status);
 }
 
 static void on_signal(void *ctx, uint32_t events)
@@ -75,6 +84,11 @@ static void on_signal(void *ctx, uint32_t events)
 			reap(r);
 			continue;
 		}
+		if (info.ssi_signo == SIGUSR2) {
+			broker_succession_upgrade(&r->succession);
+			continue;
+		}
+		broker_notify("STOPPING=1");
 		broker_log(BROKER_INFO, NULL, "%s: ending", strsignal((int)info.ssi_signo));
 		broker_keeper_end(r->keeper, on_ended, r);
 	}
@@ -89,6 +103,7 @@ static int watch_signals(struct run *r, struct broker_why *w)
 	sigaddset(&set, SIGCHLD);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGUSR2);
 	r->signals = (struct broker_watch){.ready = on_signal, .ctx = r};
 	if (sigprocmask(SIG_BLOCK, &set, NULL) ||
 	    (r->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0 ||
@@ -107,6 +122,9 @@ static int serve(
     struct run *r, const struct broker_options *o, struct broker_worker *wk, struct broker_why *w)
 {
 	static const struct broker_keeper_events events = {on_ready, on_alive, on_ended};
+	bool patient = broker_succession_is_patient(&r->succession);
+	int64_t watchdog_ms = broker_notify_watchdog_ms();
+	int epoll = broker_epoll(r->broker);
 
 	/* Not before: the namespace of pid 1 is hidden from who has fewer capabilities than it. */
 	if (broker_caps_bound(BROKER_CAPS, w) || broker_caps_set(BROKER_CAPS, w) ||
@@ -114,29 +132,31 @@ static int serve(
 		return -1;
 	r->keeper = broker_keeper_new(r->broker, o, wk);
 	broker_keeper_observe(r->keeper, &events, r);
-	if (broker_keeper_start(r->keeper, false, w))
+	if ((watchdog_ms && broker_keeper_watchdog(r->keeper, watchdog_ms, w)) ||
+	    broker_succession_open(&r->succession, r->keeper, epoll, o->run, w) ||
+	    broker_keeper_start(r->keeper, patient, w))
 		return -1;
 	broker_log(BROKER_INFO, NULL, "agentd %s: run directory %s, worker %d as uid %u",
 	    AGENTD_VERSION, o->run, (int)broker_keeper_pid(r->keeper), (unsigned)wk->user.uid);
-	while (!r->ended)
+	while (!r->ended && !r->succession.is_over)
 		broker_keeper_turn(r->keeper);
 	return 0;
 }
 
-static int run(const struct broker_options *o, struct broker_worker *wk)
+static int run(struct run *r, const struct broker_options *o, struct broker_worker *wk)
 {
-	struct run r = {.signals.fd = -1};
-	struct broker_kept *kept = broker_kept_new();
 	struct broker_why w;
 
-	r.broker = broker_new(o, kept, &w);
-	if (!r.broker || serve(&r, o, wk, &w))
-		r.code = fail(&w);
-	broker_keeper_free(&r.keeper);
-	broker_free(&r.broker);
-	broker_kept_free(&kept);
-	mem_closep(&r.signals.fd);
-	return r.code;
+	if (o->take_over && broker_succession_take_over(&r->succession, o->run, &w))
+		return fail(&w);
+	r->broker = broker_new(o, r->succession.kept, &w);
+	if (!r->broker || serve(r, o, wk, &w))
+		r->code = fail(&w);
+	broker_succession_close(&r->succession);
+	broker_keeper_free(&r->keeper);
+	broker_free(&r->broker);
+	mem_closep(&r->signals.fd);
+	return r->code;
 }
 
 /* 0, 1 and 2 must not be given to something else; files get the modes we name; a socket and its
@@ -163,11 +183,27 @@ static int prepare_process(struct broker_why *w)
 	return 0;
 }
 
-static int start(const struct broker_options *o)
+static int open_and_run(struct run *r, const struct broker_options *o)
 {
 	struct broker_worker wk;
 	struct broker_why w;
 	int code;
+
+	if (broker_worker_open(&wk, o, &w))
+		return fail(&w);
+	if (!wk.user.known)
+		broker_log(BROKER_WARN, NULL, "there is no user \"%s\": the worker runs as uid %u",
+		    o->worker_user, (unsigned)wk.user.uid);
+	code = run(r, o, &wk);
+	broker_worker_close(&wk);
+	return code;
+}
+
+static int start(const struct broker_options *o, char **argv)
+{
+	struct run r = {.signals.fd = -1};
+	struct broker_kept *kept;
+	struct broker_why w;
 
 	if (o->mode == BROKER_HELP) {
 		broker_options_help(stdout);
@@ -181,13 +217,12 @@ static int start(const struct broker_options *o)
 		return fail(&w);
 	if (o->mode == BROKER_CHECK)
 		return broker_check(o);
-	if (broker_worker_open(&wk, o, &w))
-		return fail(&w);
-	if (!wk.user.known)
-		broker_log(BROKER_WARN, NULL, "there is no user \"%s\": the worker runs as uid %u",
-		    o->worker_user, (unsigned)wk.user.uid);
-	code = run(o, &wk);
-	broker_worker_close(&wk);
+	if (o->mode == BROKER_CHECK_STATE)
+		return broker_upgrade_check(o);
+	kept = broker_kept_new();
+	broker_succession_inherit(&r.succession, kept, argv);
+	int code = open_and_run(&r, o);
+	broker_kept_free(&kept);
 	return code;
 }
 
@@ -200,7 +235,7 @@ int broker_main(int argc, char **argv)
 	if (broker_options_parse(&o, argc, argv, &w))
 		broker_log(BROKER_ERROR, NULL, "%s (see agentd --help)", w.text);
 	else
-		code = start(&o);
+		code = start(&o, argv);
 	broker_options_clear(&o);
 	return code;
 }

@@ -8,12 +8,12 @@
 #include "../base/mem.h"
 #include "broker_notify.h"
 #include <signal.h>
+#include <string.h>
 
 static void go_on(struct broker_succession *s)
 {
 	struct broker_why w;
 
-	broker_notify("READY=1");
 	if (broker_keeper_start(s->keeper, true, &w))
 		broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s", w.text);
 }
@@ -90,7 +90,7 @@ static void on_ended_for_handover(void *ctx, int status)
 		return;
 	/* The other one may have renamed its own socket over ours. */
 	broker_handover_close(&s->handover);
-	if (broker_handover_open(&s->handover, epoll, s->options->run, s->handover.asked, s, &w))
+	if (broker_handover_open(&s->handover, epoll, s->run, s->handover.asked, s, &w))
 		broker_log(BROKER_ERROR, NULL, "%s", w.text);
 	go_on(s);
 }
@@ -107,23 +107,43 @@ static void on_asked(void *ctx)
 
 /* --- life --- */
 
-int broker_succession_inherit(
-    struct broker_succession *s, const struct broker_options *o, struct broker_why *w)
+void broker_succession_inherit(struct broker_succession *s, struct broker_kept *k, char **argv)
 {
-	s->before = -1;
-	broker_upgrade_open(&s->upgrade, s->argv);
-	broker_upgrade_receive(s->kept);
+	*s = (struct broker_succession){.kept = k, .before = -1, .trial.watch.fd = -1};
+	broker_upgrade_open(&s->upgrade, argv);
+	broker_upgrade_receive(k);
 	broker_notify_open();
-	broker_notify_keep(s->kept);
-	return o->take_over ? broker_handover_take(o->run, s->kept, &s->before, w) : 0;
+	broker_notify_keep(k);
 }
 
-int broker_succession_open(struct broker_succession *s, int epoll, struct broker_why *w)
+int broker_succession_take_over(struct broker_succession *s, const char *run, struct broker_why *w)
 {
-	s->trial.watch.fd = -1;
+	return broker_handover_take(run, s->kept, &s->before, w);
+}
+
+static void count_any(void *ctx, const char *name, int fd)
+{
+	(void)name;
+	(void)fd;
+	*(unsigned *)ctx += 1;
+}
+
+bool broker_succession_is_patient(const struct broker_succession *s)
+{
+	unsigned n = 0;
+
+	broker_kept_each(s->kept, BROKER_FOUND, count_any, &n);
+	return n && s->before < 0;
+}
+
+int broker_succession_open(struct broker_succession *s, struct broker_keeper *keeper, int epoll,
+    const char *run, struct broker_why *w)
+{
+	s->keeper = keeper;
+	s->run = run;
 	if (broker_timer_open(&s->trial, epoll, on_trial_too_long, s))
 		return broker_refuse_sys(w, "timerfd");
-	return broker_handover_open(&s->handover, epoll, s->options->run, on_asked, s, w);
+	return broker_handover_open(&s->handover, epoll, run, on_asked, s, w);
 }
 
 void broker_succession_close(struct broker_succession *s)
@@ -135,8 +155,30 @@ void broker_succession_close(struct broker_succession *s)
 	broker_notify_close();
 }
 
+static void count_pods(void *ctx, const char *name, int fd)
+{
+	const char *dot = strrchr(name, '.');
+
+	(void)fd;
+	*(unsigned *)ctx += dot && !strcmp(dot, ".sds");
+}
+
+static void tell(struct broker_succession *s, const char *what)
+{
+	unsigned pods = 0;
+
+	broker_kept_each(s->kept, BROKER_KEPT, count_pods, &pods);
+	broker_notify(
+	    "%s=1\nSTATUS=%u pods, worker %d", what, pods, (int)broker_keeper_pid(s->keeper));
+}
+
 void broker_succession_ready(struct broker_succession *s)
 {
 	broker_handover_done(&s->before);
-	broker_notify("READY=1");
+	tell(s, "READY");
+}
+
+void broker_succession_alive(struct broker_succession *s)
+{
+	tell(s, "WATCHDOG");
 }
