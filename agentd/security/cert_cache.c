@@ -533,7 +533,7 @@ int cert_cache_restore(
 	    entry);
 	if (pause_ms > 0)
 		cert_moment_in(c->loop, &entry->floor, pause_ms, on_floor, entry);
-	cert = cert_keep_believe(entry, s, age_ms, &why);
+	cert = cert_keep_believe(entry, s, &why);
 	if (!cert) {
 		log_warn(cert_entry_name(entry, name), "stored certificate: %s", why.msg);
 		return 0;

@@ -94,6 +94,6 @@ void cert_keep_forget(struct cert_entry *e); /* deletes it */
 struct cert_origin;
 /* What the cache's control plane is, now. */
 void cert_keep_origin(const struct cert_cache *c, struct cert_origin *o);
-/* The stored certificate, if an answer with it would be accepted now; NULL: `why`. */
+/* The stored certificate, if an answer with it would be accepted; NULL: `why`. */
 struct cert *cert_keep_believe(
-    const struct cert_entry *e, const struct cert_stored *s, int64_t age_ms, struct err *why);
+    const struct cert_entry *e, const struct cert_stored *s, struct err *why);
