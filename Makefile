@@ -52,7 +52,7 @@ MAIN_SRC   := agentd/main.c
 LIB_SRC    := $(filter-out $(BROKER_SRC) $(MAIN_SRC),$(wildcard agentd/*.c agentd/base/*.c agentd/priv/*.c \
 	agentd/security/*.c agentd/pod/*.c agentd/proxy/*.c agentd/admin/*.c))
 # What the broker shares with the worker: libc and nothing else (lint looks at `ldd`).
-BROKER_BASE := agentd/base/uuid.c agentd/priv/fdpass.c
+BROKER_BASE := agentd/base/uuid.c agentd/priv/fdpass.c agentd/priv/pidfd.c
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
 
 UNIT_SRC   := $(wildcard tests/unit/*/*_test.c tests/unit/*_test.c)
@@ -165,10 +165,19 @@ run: ## agentd, a development control plane and two real Envoys; traffic; what h
 	@$(MAKE) -s binaries
 	@tests/tools/demo
 
-install: binaries ## into $(DESTDIR)$(PREFIX)
+# Units name absolute paths.
+units = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >$(DESTDIR)$(PREFIX)/lib/systemd/system/$(1)
+
+install: binaries ## into $(DESTDIR)$(PREFIX), units and users of systemd included
 	install -D -m 755 $(OUT)/agentd $(DESTDIR)$(PREFIX)/sbin/agentd
 	install -D -m 755 $(OUT)/agentd-worker $(DESTDIR)$(PREFIX)/sbin/agentd-worker
 	install -D -m 755 $(OUT)/agentctl $(DESTDIR)$(PREFIX)/bin/agentctl
+	install -D -m 755 systemd/agentd-envoy $(DESTDIR)$(PREFIX)/libexec/agentd-envoy
+	install -D -m 755 systemd/agentd-state $(DESTDIR)$(PREFIX)/libexec/agentd-state
+	install -D -m 644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/agentd.conf
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	$(call units,agentd.service)
+	$(call units,agentd-envoy@.service)
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)

@@ -83,9 +83,10 @@ static int do_listen(struct broker *b, struct request *q)
 	return q->reply_fd < 0 ? -1 : 0;
 }
 
-static int do_netns_of(struct broker *b, struct request *q)
+static int do_peer_of(struct broker *b, struct request *q)
 {
-	return broker_pod_netns(b->pods, q->pod, q->fd, q->reply, q->why);
+	(void)b;
+	return broker_pod_peer(q->pod, q->fd, q->r->arg == PRIV_ATTEST_REQUIRE, q->reply, q->why);
 }
 
 static int do_write(struct broker *b, struct request *q)
@@ -158,7 +159,7 @@ static const struct {
     [PRIV_POD_ADD] = {do_pod_add, 0, false},
     [PRIV_POD_REMOVE] = {do_pod_remove, 0, true},
     [PRIV_LISTEN] = {do_listen, 0, true},
-    [PRIV_PEER_OF] = {do_netns_of, 1, true},
+    [PRIV_PEER_OF] = {do_peer_of, 1, true},
     [PRIV_WRITE] = {do_write, 1, true},
     [PRIV_FOLLOW] = {do_follow, 0, false},
     [PRIV_UNFOLLOW] = {do_unfollow, 0, false},
@@ -359,8 +360,8 @@ static int start(struct broker *b, struct broker_why *w)
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
-	b->pods = broker_pods_new(
-	    &(struct broker_pods_rig){b->epoll, b->options, &b->home, b->kept, on_renewed, b});
+	b->pods = broker_pods_new(&(struct broker_pods_rig){
+	    b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, b});
 	b->follows = broker_follows_new(b->epoll, b->options, on_files_changed, b, w);
 	return b->follows ? 0 : -1;
 }

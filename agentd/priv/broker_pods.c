@@ -4,8 +4,9 @@
  * pod sees are mounted read-only, so no path component can change under our hands.
  */
 #include "broker_pods.h"
-#include "broker_cgroup.h"
 #include "broker_file.h"
+#include "broker_identity.h"
+#include "broker_state.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -30,16 +31,13 @@ struct broker_pod {
 		bool served;  /* the worker that runs has a copy */
 		bool renewed; /* which is dead, and it was not told yet */
 	} sockets[PRIV_LISTENER_END];
-	/* Held, so that its id stays unique and later sockets can be made in it; -1: not learned.
-	 */
-	int netns;
-	struct broker_netns_id netns_id;
-	struct broker_cgroup cgroup; /* since then */
+	struct broker_identity identity;
 	struct broker_pod *prev, *next;
 };
 
 struct broker_pods {
 	struct broker_pods_rig rig;
+	struct broker_identities identities;
 	unsigned n;
 	unsigned renewed; /* sockets to be told of */
 	struct broker_pod *list;
@@ -61,6 +59,11 @@ struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig)
 	struct broker_pods *ps = broker_zalloc(sizeof(*ps));
 
 	ps->rig = *rig;
+	ps->identities = (struct broker_identities){.epoll = rig->epoll,
+	    .way = broker_peer_best_way(),
+	    .options = rig->options,
+	    .home = rig->home,
+	    .states = rig->states};
 	return ps;
 }
 
@@ -89,9 +92,7 @@ static void pod_free(struct broker_pods *ps, struct broker_pod *pod)
 		set_renewed(ps, &pod->sockets[i], false);
 		broker_listener_release(&pod->sockets[i].listener);
 	}
-	broker_cgroup_end(&pod->cgroup);
-	if (pod->netns >= 0)
-		close(pod->netns);
+	broker_identity_end(&pod->identity);
 	free(pod);
 }
 
@@ -178,7 +179,6 @@ int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broke
 	if (ps->n >= ps->rig.options->max_pods)
 		return broker_refuse(w, ENOSPC, "there are %u pods already (--max-pods)", ps->n);
 	pod = broker_zalloc(sizeof(*pod));
-	pod->netns = -1;
 	pod->claimed = true;
 	name_pod(ps, pod, uid);
 	for (int i = 0; i < PRIV_LISTENER_END; i++)
@@ -188,6 +188,7 @@ int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broke
 		free(pod);
 		return -1;
 	}
+	broker_identity_begin(&pod->identity, &ps->identities, uid);
 	DL_APPEND(ps->list, pod);
 	ps->n++;
 	return 0;
@@ -205,10 +206,12 @@ static void unlink_known(const struct broker_pod *pod, const char *name)
 	unlink(path);
 }
 
-static int remove_directory(const struct broker_pod *pod, struct broker_why *w)
+static int remove_all(
+    const struct broker_pods *ps, const struct broker_pod *pod, struct broker_why *w)
 {
 	char mount[PATH_BYTES];
 
+	broker_state_netns_del(ps->rig.states, &pod->uid);
 	for (int i = 0; i < PRIV_LISTENER_END; i++)
 		unlink_known(pod, socket_names[i]);
 	for (int i = 0; i < PRIV_FILE_END; i++)
@@ -221,7 +224,7 @@ static int remove_directory(const struct broker_pod *pod, struct broker_why *w)
 
 int broker_pods_remove(struct broker_pods *ps, struct broker_pod *pod, struct broker_why *w)
 {
-	int rc = remove_directory(pod, w);
+	int rc = remove_all(ps, pod, w);
 
 	for (int i = 0; i < PRIV_LISTENER_END; i++)
 		broker_listener_close(&pod->sockets[i].listener);
@@ -255,7 +258,7 @@ static bool has_manifest(const struct broker_pods *ps, const struct broker_pod *
 
 static void sweep_one(struct broker_pods *ps, const struct uuid *uid)
 {
-	struct broker_pod *known = find(ps, uid), stranger = {.netns = -1};
+	struct broker_pod *known = find(ps, uid), stranger = {.claimed = false};
 	struct broker_why w;
 
 	if (known && known->claimed)
@@ -266,7 +269,7 @@ static void sweep_one(struct broker_pods *ps, const struct uuid *uid)
 		    "the worker did not add this pod, but it has a manifest: kept as it is");
 		return;
 	}
-	if (known ? broker_pods_remove(ps, known, &w) : remove_directory(&stranger, &w))
+	if (known ? broker_pods_remove(ps, known, &w) : remove_all(ps, &stranger, &w))
 		broker_log(BROKER_WARN, stranger.name, "a pod without a manifest: %s", w.text);
 	else
 		broker_log(BROKER_INFO, stranger.name, "a pod without a manifest: removed");
@@ -342,84 +345,8 @@ int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct br
 	return broker_file_write(path, FILE_MODE, memfd, w);
 }
 
-/* Another one than the pod's: a sandbox that was started anew, or somebody else? */
-static int check_replacement(struct broker_pod *pod, struct broker_why *w)
+int broker_pod_peer(
+    struct broker_pod *pod, int conn, bool require, struct priv_packet *out, struct broker_why *w)
 {
-	static const char other[] = "the peer is in another network namespace than the pod began "
-				    "with";
-
-	if (broker_cgroup_emptied(&pod->cgroup))
-		return 0;
-	if (pod->cgroup.watched)
-		return broker_refuse(
-		    w, EPERM, "%s, and the pod's cgroup was never empty since", other);
-	return broker_refuse(w, EPERM,
-	    "%s; give <uid>/cgroup beside the manifest, so that a restarted pod is told from an "
-	    "intruder, or remove the manifest and add it again",
-	    other);
-}
-
-/* The first one wins; a namespace is one pod's (security-rules.md 4, i#61211). */
-static int check_netns(const struct broker_pods *ps, struct broker_pod *pod,
-    const struct broker_netns_id *id, struct broker_why *w)
-{
-	const struct broker_pod *other;
-
-	if (pod->netns >= 0 && broker_netns_same(&pod->netns_id, id))
-		return 0;
-	if (pod->netns >= 0 && check_replacement(pod, w))
-		return -1;
-	DL_FOREACH (ps->list, other) {
-		if (other->netns < 0 || !broker_netns_same(&other->netns_id, id))
-			continue;
-		broker_log(BROKER_WARN, pod->name,
-		    "a peer came from the network namespace of pod %s: refused", other->name);
-		return broker_refuse(
-		    w, EPERM, "the peer is in the network namespace of pod %s", other->name);
-	}
-	return 0;
-}
-
-/* From here on the cgroup must become empty for another namespace; one that was named only now is
- * watched from now on. */
-static void watch_cgroup(struct broker_pods *ps, struct broker_pod *pod, bool is_new)
-{
-	struct broker_why w = {.code = 0};
-
-	if (!is_new && pod->cgroup.watched)
-		return;
-	if (broker_cgroup_watch(&pod->cgroup, ps->rig.epoll, ps->rig.options, pod->name, &w) &&
-	    is_new && w.code != ENOENT)
-		broker_log(BROKER_WARN, pod->name, "a restart will not be noticed: %s", w.text);
-}
-
-static void learn_netns(
-    struct broker_pods *ps, struct broker_pod *pod, int fd, const struct broker_netns_id *id)
-{
-	bool is_new = pod->netns < 0 || !broker_netns_same(&pod->netns_id, id);
-
-	if (pod->netns >= 0 && is_new)
-		broker_log(BROKER_INFO, pod->name,
-		    "a new network namespace: the pod's cgroup was empty in between");
-	if (pod->netns >= 0)
-		close(pod->netns);
-	pod->netns = fd;
-	pod->netns_id = *id;
-	watch_cgroup(ps, pod, is_new);
-}
-
-int broker_pod_netns(struct broker_pods *ps, struct broker_pod *pod, int conn,
-    struct priv_packet *out, struct broker_why *w)
-{
-	struct broker_netns_id id;
-	int fd = broker_netns_of(ps->rig.home, conn, &id, w);
-
-	if (fd < 0)
-		return -1;
-	if (check_netns(ps, pod, &id, w) || broker_netns_describe(ps->rig.home, fd, out, w)) {
-		close(fd);
-		return -1;
-	}
-	learn_netns(ps, pod, fd, &id);
-	return 0;
+	return broker_identity_check(&pod->identity, conn, require, out, w);
 }

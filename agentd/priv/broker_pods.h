@@ -19,6 +19,7 @@ struct broker_pods_rig {
 	const struct broker_options *options;
 	const struct broker_netns_home *home;
 	struct broker_kept *kept;
+	struct broker_states *states;
 	void (*renewed)(void *ctx); /* the worker shut a listener down: it is to be told */
 	void *ctx;
 };
@@ -46,7 +47,6 @@ int broker_pods_remove(struct broker_pods *ps, struct broker_pod *pod, struct br
 int broker_pod_listen(
     struct broker_pods *ps, struct broker_pod *pod, unsigned kind, struct broker_why *w);
 int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct broker_why *w);
-/* Learns the pod's network namespace or compares with the one it has; fills in `out`.  Another one
- * is learned when the pod's cgroup has been empty since (broker_cgroup.h). */
-int broker_pod_netns(struct broker_pods *ps, struct broker_pod *pod, int conn,
-    struct priv_packet *out, struct broker_why *w);
+/* Is the peer of the accepted connection the pod's?  broker_identity_check() */
+int broker_pod_peer(
+    struct broker_pod *pod, int conn, bool require, struct priv_packet *out, struct broker_why *w);
