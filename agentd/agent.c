@@ -92,6 +92,15 @@ static void on_pod_removed(void *ctx, struct pod *p)
 	log_info(p->label, "pod removed");
 }
 
+/* What an earlier worker left and none of these pods is goes now. */
+static void on_pods_settled(void *ctx)
+{
+	struct agent *a = ctx;
+
+	log_info(NULL, "ready");
+	priv_ready(a->shared.priv);
+}
+
 static json_t *dump_pod(const struct pod *p)
 {
 	char uid[UUID_TEXT_SIZE];
@@ -323,7 +332,8 @@ static void on_restored(void *ctx)
 
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
 {
-	static const struct pod_observer observer = {on_pod_added, on_pod_changed, on_pod_removed};
+	static const struct pod_observer observer = {
+	    on_pod_added, on_pod_changed, on_pod_removed, on_pods_settled};
 	struct agent *a = mem_zalloc(sizeof(*a));
 
 	a->config = c;

@@ -32,6 +32,13 @@ struct priv_follow {
 	UT_hash_handle hh;
 };
 
+struct relisten {
+	struct uuid pod;
+	priv_relisten again;
+	void *ctx;
+	UT_hash_handle hh;
+};
+
 /* A request that found the socket full. */
 struct queued {
 	struct priv_request req;
@@ -46,6 +53,7 @@ struct priv {
 	struct queued *queue;
 	struct priv_call *calls;     /* by id */
 	struct priv_follow *follows; /* by id */
+	struct relisten *relistens;  /* by pod */
 	uint32_t last_id;
 	int listeners[PRIV_NODE_LISTENER_END];
 	void (*lost)(void *ctx);
@@ -298,6 +306,56 @@ void priv_unfollow(struct priv_follow **f)
 	follow_drop(was);
 }
 
+/* --- what the broker asks --- */
+
+void priv_ready(struct priv *p)
+{
+	static const struct uuid nobody;
+
+	call_send(priv_call_new(p, NULL, PRIV_READY, &nobody, NULL), 0, -1);
+}
+
+/* That it is answered from here, by a turn of the loop, is what the broker wants to know. */
+static void answer_ping(struct priv *p, const struct priv_packet *in)
+{
+	struct priv_request pong = {.id = next_id(p), .op = PRIV_PONG, .arg = in->arg};
+
+	priv_transmit(p, &pong, -1);
+}
+
+static void relisten_drop(struct priv *p, struct relisten *r)
+{
+	HASH_DEL(p->relistens, r);
+	free(r);
+}
+
+void priv_on_relisten(struct priv *p, const struct uuid *pod, priv_relisten again, void *ctx)
+{
+	struct relisten *r;
+
+	HASH_FIND(hh, p->relistens, pod, sizeof(*pod), r);
+	if (r)
+		relisten_drop(p, r);
+	if (!again)
+		return;
+	r = mem_zalloc(sizeof(*r));
+	r->pod = *pod;
+	r->again = again;
+	r->ctx = ctx;
+	HASH_ADD(hh, p->relistens, pod, sizeof(r->pod), r);
+}
+
+static void take_listener(struct priv *p, const struct priv_packet *in, int fd)
+{
+	struct relisten *r;
+
+	HASH_FIND(hh, p->relistens, &in->uid, sizeof(in->uid), r);
+	if (!r || fd < 0 || in->kind >= PRIV_LISTENER_END)
+		mem_closep(&fd);
+	else
+		r->again(r->ctx, (enum priv_listener)in->kind, fd);
+}
+
 /* --- answers --- */
 
 static void answer_netns(
@@ -319,6 +377,7 @@ static void log_failure(const struct priv_call *c, const struct err *e)
 	    c->op == PRIV_WRITE        ? "write the pod's file"
 	    : c->op == PRIV_POD_REMOVE ? "remove the pod's directory"
 	    : c->op == PRIV_STATE_DEL  ? "forget a certificate"
+	    : c->op == PRIV_READY      ? "be told that all is ready"
 				       : "end a follow",
 	    e->msg);
 }
@@ -425,11 +484,15 @@ static void on_readable(void *ctx)
 		take_reply(p, &in, fd);
 	} else if (in.what == PRIV_FILE) {
 		take_file(p, &in, fd);
+	} else if (in.what == PRIV_LISTENER) {
+		take_listener(p, &in, fd);
 	} else if (in.what == PRIV_STATE) {
 		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
 		priv_state_take(c, &in, fd);
 	} else {
 		mem_closep(&fd);
+		if (in.what == PRIV_PING)
+			answer_ping(p, &in);
 	}
 }
 
@@ -504,6 +567,7 @@ void priv_free(struct priv **pp)
 {
 	struct priv_call *c, *ctmp;
 	struct priv_follow *f, *ftmp;
+	struct relisten *r, *rtmp;
 
 	if (!*pp)
 		return;
@@ -513,6 +577,8 @@ void priv_free(struct priv **pp)
 		priv_call_drop(c);
 	HASH_ITER (hh, p->follows, f, ftmp)
 		follow_drop(f);
+	HASH_ITER (hh, p->relistens, r, rtmp)
+		relisten_drop(p, r);
 	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
 		mem_closep(&p->listeners[i]);
 	close(p->fd);

@@ -80,6 +80,6 @@ void priv_state_del(struct priv *p, enum priv_state kind, const uint8_t *id);
 /* All pods that the node's sources name were added and are listened for, or refused. */
 void priv_ready(struct priv *p);
 /* A listener of `pod` was shut down and made anew; the callback owns `fd`.  `pod` has at most one
- * such watch: the owner of its listeners. */
+ * such watch: the owner of its listeners.  `again` NULL: no more. */
 typedef void (*priv_relisten)(void *ctx, enum priv_listener kind, int fd);
 void priv_on_relisten(struct priv *p, const struct uuid *pod, priv_relisten again, void *ctx);

@@ -194,6 +194,20 @@ static void on_listening(void *ctx, const struct err *e, int fd)
 	u->ev.listening(u->ctx, NULL);
 }
 
+/* Ours was shut down.  While we wait for one, what we wait for is a healthy one. */
+static void on_relisten(void *ctx, enum priv_listener kind, int fd)
+{
+	struct uds *u = ctx;
+	struct socket *s = &u->sockets[kind];
+
+	if (!s->accept) {
+		close(fd);
+		return;
+	}
+	accept_free(&s->accept);
+	s->accept = accept_new(u->loop, fd, on_accepted, s);
+}
+
 struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, const char *subject,
     struct rpc_server *to, const struct uds_events *ev, void *ctx)
 {
@@ -206,6 +220,7 @@ struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, cons
 	u->to = to;
 	u->ev = *ev;
 	u->ctx = ctx;
+	priv_on_relisten(p, pod, on_relisten, u);
 	for (int i = 0; i < PRIV_LISTENER_END; i++) {
 		u->sockets[i].uds = u;
 		priv_listen(p, &u->sockets[i].asking, pod, (enum priv_listener)i, on_listening,
@@ -220,6 +235,7 @@ void uds_free(struct uds **uds)
 
 	if (!u)
 		return;
+	priv_on_relisten(u->priv, &u->pod, NULL, NULL);
 	stop_listening(u);
 	for (size_t i = 0; i < WAITING_MAX; i++) {
 		if (!u->visitors[i].asking)

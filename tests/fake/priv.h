@@ -49,4 +49,8 @@ void fake_priv_token(struct priv *p, const struct uuid *pod, const char *jwt);
 void fake_priv_manifest(struct priv *p, const char *name, const char *yaml);
 void fake_priv_synced(struct priv *p);
 
+int fake_priv_ready(const struct priv *p); /* how often it was said */
+void fake_priv_relisten(
+    struct priv *p, const struct uuid *pod, enum priv_listener kind, int fd); /* takes fd */
+
 int fake_priv_live(const struct priv *p); /* waiting calls + follows: 0 when all was given back */

@@ -329,6 +329,66 @@ static void test_free_closes_what_still_waits(void **state)
 	assert_true(probe_is_closed(&probe));
 }
 
+static void on_relisten(void *ctx, enum priv_listener kind, int fd)
+{
+	struct world *w = ctx;
+
+	assert_int_equal(kind, PRIV_LISTEN_XDS);
+	w->done++;
+	w->fd = fd;
+}
+
+static void test_ready_and_pong_are_said(void **state)
+{
+	struct world *w = *state;
+
+	priv_ready(w->p);
+	assert_int_not_equal(heard(w, PRIV_READY, NULL).id, 0);
+	say(w, (struct priv_packet){.what = PRIV_PING, .arg = 77}, -1);
+	turn(w);
+	struct priv_request pong = heard(w, PRIV_PONG, NULL);
+	assert_int_equal(pong.arg, 77);
+	say(w, (struct priv_packet){.id = pong.id, .what = PRIV_REPLY}, -1); /* nobody waits */
+	turn(w);
+	assert_int_equal(w->lost, 0);
+}
+
+static void test_a_new_listener_goes_to_its_pod(void **state)
+{
+	struct priv_packet p = {.what = PRIV_LISTENER, .kind = PRIV_LISTEN_XDS, .uid = rig_pod};
+	struct world *w = *state;
+	struct probe probe;
+
+	send_probe(w, p, &probe);
+	turn(w);
+	assert_true(probe_is_closed(&probe)); /* nobody is there */
+	priv_on_relisten(w->p, &rig_pod, on_relisten, NULL);
+	priv_on_relisten(w->p, &rig_pod, on_relisten, w); /* the last one counts */
+	send_probe(w, p, &probe);
+	turn(w);
+	assert_int_equal(w->done, 1);
+	close(w->fd);
+	assert_true(probe_is_closed(&probe));
+	p.kind = PRIV_LISTENER_END;
+	send_probe(w, p, &probe);
+	turn(w);
+	assert_true(probe_is_closed(&probe));
+	p.kind = PRIV_LISTEN_XDS;
+	say(w, p, -1); /* without the socket */
+	p.uid = rig_other;
+	send_probe(w, p, &probe);
+	turn(w);
+	assert_true(probe_is_closed(&probe));
+	priv_on_relisten(w->p, &rig_pod, NULL, NULL);
+	p.uid = rig_pod;
+	send_probe(w, p, &probe);
+	turn(w);
+	assert_true(probe_is_closed(&probe));
+	assert_int_equal(w->done, 1);
+	priv_on_relisten(w->p, &rig_pod, on_relisten, w); /* freed with the rest */
+	w->fd = -1;
+}
+
 /* --- with a real broker --- */
 
 struct both {
@@ -415,6 +475,8 @@ int main(void)
 	    T(test_a_packet_with_two_fds_is_the_end),
 	    T(test_requests_wait_while_the_socket_is_full),
 	    T(test_free_closes_what_still_waits),
+	    T(test_ready_and_pong_are_said),
+	    T(test_a_new_listener_goes_to_its_pod),
 	    cmocka_unit_test_setup_teardown(test_the_story_of_a_pod, rig_setup, rig_teardown),
 	};
 
