@@ -213,6 +213,16 @@ void broker_state_next(struct broker_states *s, struct priv_packet *p, int *fd)
 	broker_state_list_end(s);
 }
 
+bool broker_state_is_key(const char *kept_name)
+{
+	size_t n = strcspn(kept_name, ".");
+
+	for (int i = 0; i < PRIV_STATE_END; i++)
+		if (strlen(kinds[i]) == n && !strncmp(kinds[i], kept_name, n))
+			return true;
+	return false;
+}
+
 /* --- the broker's own --- */
 
 static int text_of(
