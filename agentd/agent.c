@@ -358,6 +358,13 @@ bool agent_broker_lost(const struct agent *a)
 	return a->broker_lost;
 }
 
+void agent_stop_accepting(struct agent *a)
+{
+	for (struct pod *p = pod_first(a->pods); p; p = p->next)
+		if (p->services)
+			agent_pod_stop_accepting(p->services);
+}
+
 /* At the end of the process the pods stay pods: services stop, nothing is removed. */
 static void stop_all_pods(struct agent *a)
 {

@@ -169,7 +169,7 @@ static void on_accepted(void *ctx, int fd)
 		ask_broker(u, fd);
 }
 
-static void stop_listening(struct uds *u)
+void uds_stop(struct uds *u)
 {
 	for (size_t i = 0; i < PRIV_LISTENER_END; i++) {
 		priv_call_cancel(&u->sockets[i].asking);
@@ -183,7 +183,7 @@ static void on_listening(void *ctx, const struct err *e, int fd)
 	struct uds *u = s->uds;
 
 	if (e) {
-		stop_listening(u);
+		uds_stop(u);
 		u->ev.listening(u->ctx, e);
 		return;
 	}
@@ -236,7 +236,7 @@ void uds_free(struct uds **uds)
 	if (!u)
 		return;
 	priv_on_relisten(u->priv, &u->pod, NULL, NULL);
-	stop_listening(u);
+	uds_stop(u);
 	for (size_t i = 0; i < WAITING_MAX; i++) {
 		if (!u->visitors[i].asking)
 			continue;
