@@ -344,6 +344,8 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 		free(a);
 		return NULL;
 	}
+	if (!strcmp(c->attest, "require"))
+		priv_require_attestation(a->shared.priv);
 	a->shared.rpc = rpc_new(l);
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);

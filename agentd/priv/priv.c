@@ -55,6 +55,7 @@ struct priv {
 	struct priv_follow *follows; /* by id */
 	struct relisten *relistens;  /* by pod */
 	uint32_t last_id;
+	enum priv_attest attest;
 	int listeners[PRIV_NODE_LISTENER_END];
 	void (*lost)(void *ctx);
 	void *lost_ctx;
@@ -201,6 +202,8 @@ static void call_send(struct priv_call *c, int kind, int fd)
 	struct priv_request req = {
 	    .id = c->id, .op = (uint16_t)c->op, .kind = (uint16_t)kind, .uid = c->pod};
 
+	if (c->op == PRIV_PEER_OF)
+		req.arg = c->p->attest;
 	priv_transmit(c->p, &req, fd);
 }
 
@@ -249,6 +252,11 @@ void priv_peer_of(struct priv *p, struct priv_call **slot, const struct uuid *po
 
 	c->peer_known = done;
 	call_send(c, 0, fd);
+}
+
+void priv_require_attestation(struct priv *p)
+{
+	p->attest = PRIV_ATTEST_REQUIRE;
 }
 
 void priv_write(
@@ -358,10 +366,12 @@ static void take_listener(struct priv *p, const struct priv_packet *in, int fd)
 
 /* --- answers --- */
 
-static void answer_netns(
+static void answer_peer(
     const struct priv_call *c, const struct priv_packet *in, const struct err *e)
 {
 	struct priv_peer n = {.cookie = in->netns_cookie,
+	    .cgroup_id = in->cgroup_id,
+	    .unknown = in->cgroup_id ? "" : in->why,
 	    .naddresses = in->naddresses > PRIV_ADDRESSES_MAX ? PRIV_ADDRESSES_MAX : in->naddresses,
 	    .addresses = in->addresses};
 
@@ -394,7 +404,7 @@ static void call_answer(
 	}
 	mem_closep(&fd);
 	if (was.op == PRIV_PEER_OF)
-		answer_netns(&was, in, e);
+		answer_peer(&was, in, e);
 	else if (was.op == PRIV_POD_ADD || was.op == PRIV_STATE_PUT)
 		was.done(was.ctx, e);
 	else if (was.op == PRIV_STATE_LIST)

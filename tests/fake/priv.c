@@ -69,6 +69,7 @@ struct priv {
 	struct priv_call *calls;
 	struct relisten *relistens;
 	int ready;
+	bool attests;
 	struct priv_follow *follows;
 	struct record *records;
 	struct entry *state;
@@ -271,6 +272,25 @@ void fake_priv_listening(
 	struct err e;
 
 	c->listening(c->ctx, refusal(&e, why), why ? -1 : fd);
+}
+
+void priv_require_attestation(struct priv *p)
+{
+	p->attests = true;
+}
+
+bool fake_priv_attests(const struct priv *p)
+{
+	return p->attests;
+}
+
+void fake_priv_stranger(struct priv *p, const struct uuid *pod, int code, const char *why)
+{
+	auto_free struct priv_call *c = call_find(p, PRIV_PEER_OF, pod, -1);
+	struct err e;
+
+	err_set(&e, code, "%s", why);
+	c->peer_known(c->ctx, &e, NULL);
 }
 
 void fake_priv_peer(

@@ -21,6 +21,8 @@ void fake_priv_listening(
     struct priv *p, const struct uuid *pod, enum priv_listener kind, int fd, const char *why);
 void fake_priv_peer(
     struct priv *p, const struct uuid *pod, const struct priv_peer *n, const char *why);
+void fake_priv_stranger(struct priv *p, const struct uuid *pod, int code, const char *why);
+bool fake_priv_attests(const struct priv *p); /* priv_require_attestation() was called */
 
 /* State.  A put is PRIV_STATE_PUT, a list PRIV_STATE_LIST, of waiting calls; what was put and
  * answered is kept until it is deleted or the priv is freed. */

@@ -178,22 +178,50 @@ static void test_surplus_fds_are_closed(void **state)
 	assert_true(probe_is_closed(&a) && probe_is_closed(&b) && probe_is_closed(&c));
 }
 
+/* `attest: require` goes with each question. */
+static void test_attestation_may_be_required(void **state)
+{
+	struct world *w = *state;
+	struct priv_packet p = {.what = PRIV_REPLY, .why = "no cgroup is named"};
+	struct probe probe;
+	int mine = probe_new(&probe), sent;
+
+	priv_require_attestation(w->p);
+	priv_peer_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
+	struct priv_request asked = heard(w, PRIV_PEER_OF, &sent);
+	assert_int_equal(asked.arg, PRIV_ATTEST_REQUIRE);
+	p.id = asked.id;
+	say(w, p, -1);
+	turn(w);
+	assert_int_equal(w->cgroup_id, 0);
+	assert_string_equal(w->unknown, "no cgroup is named");
+	close(mine);
+	close(sent);
+	assert_true(probe_is_closed(&probe));
+}
+
 static void test_netns_answer(void **state)
 {
 	struct world *w = *state;
 	struct priv_packet p = {.what = PRIV_REPLY,
 	    .netns_cookie = 0x123456789abc,
+	    .cgroup_id = 77,
+	    .why = "not said of one that is known",
 	    .naddresses = 2,
 	    .addresses = {{AF_INET, {10, 1, 2, 3}}, {AF_INET6, {0xfd}}}};
 	struct probe probe;
 	int mine = probe_new(&probe), sent;
 
 	priv_peer_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
-	p.id = heard(w, PRIV_PEER_OF, &sent).id;
+	struct priv_request asked = heard(w, PRIV_PEER_OF, &sent);
+	assert_int_equal(asked.arg, PRIV_ATTEST_PREFER);
+	p.id = asked.id;
 	assert_int_not_equal(fcntl(mine, F_GETFD), -1); /* still the caller's */
 	say(w, p, -1);
 	turn(w);
 	assert_int_equal(w->cookie, 0x123456789abc);
+	assert_int_equal(w->cgroup_id, 77);
+	assert_string_equal(w->unknown, "");
 	assert_int_equal(w->naddresses, 2);
 	assert_int_equal(w->first_byte, 10);
 	close(mine);
@@ -469,6 +497,7 @@ int main(void)
 	    T(test_a_late_answers_fd_is_closed),
 	    T(test_surplus_fds_are_closed),
 	    T(test_netns_answer),
+	    T(test_attestation_may_be_required),
 	    T(test_write_sends_sealed_bytes),
 	    T(test_lost_is_told_once),
 	    T(test_a_malformed_packet_is_the_end),
