@@ -130,7 +130,7 @@ static int check(const struct cert_entry *e, const struct cert_stored *s, struct
 struct cert *cert_keep_believe(
     const struct cert_entry *e, const struct cert_stored *s, struct err *why)
 {
-	char *elements[CERT_ELEMENTS_MAX];
+	char *elements[CERT_ELEMENTS_MAX] = {NULL};
 	size_t n = split(s, elements);
 	struct cert *c = cert_new((const char *const *)elements, n, why);
 
