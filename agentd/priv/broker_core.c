@@ -277,7 +277,7 @@ static void want(struct broker *b)
 		return;
 	if (!broker_io_writable(b->worker.fd))
 		broker_watch_want(b->epoll, &b->worker, EPOLLOUT);
-	else if (broker_follows_pending(b->follows) || broker_state_listing(b->states))
+	else if (is_pending(b) || broker_state_listing(b->states))
 		broker_watch_want(b->epoll, &b->worker, EPOLLIN | EPOLLOUT);
 	else
 		broker_watch_want(b->epoll, &b->worker, EPOLLIN);
