@@ -3,6 +3,7 @@
  * directory -> bootstrap, SDS, XDS, server, token (-> certificate), sockets -> ready.
  */
 #pragma once
+#include "pod/limits.h"
 #include "pod/node.h"
 #include <jansson.h>
 #include <stddef.h>
@@ -32,7 +33,8 @@ struct agent_shared {
 	struct rpc *rpc;
 	struct plane *planes; /* in the order of node.planes */
 	struct node_context node;
-	bool pcds; /* trust anchors come with the ADS streams, too */
+	struct limits_values limits; /* of each pod */
+	bool pcds;                   /* trust anchors come with the ADS streams, too */
 };
 
 /* Starts everything for `p`, whose environment was accepted as `node` (taken).  Ends in

@@ -36,8 +36,6 @@ LOG_SCOPE("uds");
 
 /* Connections that wait for the broker; Envoy makes two or three. */
 enum { WAITING_MAX = 16 };
-/* Open and waiting ones (architecture decision 11): a pod shall not take the worker's fds. */
-enum { CONNECTIONS_MAX = 32 };
 
 /* A connection that the broker is asked about. */
 struct visitor {
@@ -160,9 +158,10 @@ static void on_accepted(void *ctx, int fd)
 {
 	struct socket *s = ctx;
 	struct uds *u = s->uds;
+	const char *why_not = u->ev.admit(u->ctx, fd, connections_of(u));
 
-	if (connections_of(u) >= CONNECTIONS_MAX)
-		refuse(u, fd, "the pod has too many connections");
+	if (why_not)
+		refuse(u, fd, why_not);
 	else if (needs_no_look(s, fd))
 		serve(u, fd);
 	else

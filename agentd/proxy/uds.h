@@ -17,6 +17,8 @@ struct rpc_server;
 struct uds;
 
 struct uds_events {
+	/* One more, besides those that are open or waiting?  NULL: yes; else why not. */
+	const char *(*admit)(void *ctx, int fd, unsigned connections);
 	/* Once: both sockets are there, or why not.  The owner may free the uds here. */
 	void (*listening)(void *ctx, const struct err *e);
 	/* The addresses in the pod's netns, at least one, whenever they were read; before the

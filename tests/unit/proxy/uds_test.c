@@ -85,10 +85,17 @@ static uint64_t own_cookie(void)
 	return cookie;
 }
 
+static const char *admit(void *ctx, int fd, unsigned connections)
+{
+	(void)ctx;
+	assert_true(fd >= 0);
+	return connections < 32 ? NULL : "the pod has too many connections";
+}
+
 static int setup(void **state)
 {
 	static const struct rpc_server_options options = {.max_message = 1, .max_streams = 1};
-	static const struct uds_events events = {on_listening, on_addresses};
+	static const struct uds_events events = {admit, on_listening, on_addresses};
 	struct world *w = mem_zalloc(sizeof(*w));
 
 	strcpy(w->dir, "/tmp/uds_test.XXXXXX");
