@@ -91,7 +91,8 @@ def test_only_sealed_memory_is_written(node):
     """WRITE and STATE_PUT take bytes that nobody can change any more, and not too many."""
     broker, uid = Broker(node), str(uuid.uuid4())
     bad = {
-        'unsealed': memfd(seals=0), 'half sealed': memfd(seals=fcntl.F_SEAL_WRITE),
+        'unsealed': memfd(seals=0), 'may shrink': memfd(seals=SEALS & ~fcntl.F_SEAL_SHRINK),
+        'may grow': memfd(seals=SEALS & ~fcntl.F_SEAL_GROW), 'may change': memfd(seals=SEALS & ~fcntl.F_SEAL_WRITE),
         'large': memfd(MIB + 1), 'a file': os.open('/etc/passwd', os.O_RDONLY), 'a directory': os.open('/', os.O_RDONLY),
         'a device': os.open('/dev/zero', os.O_RDONLY), 'a socket': socket.socket(socket.AF_UNIX).detach(),
         'a pipe': os.pipe()[0], 'a path': os.open('/etc/shadow', os.O_PATH),
