@@ -60,7 +60,7 @@ struct rpc_events {
 const struct iovec *rpc_msg_iov(const struct rpc_msg *m, size_t *n);
 size_t rpc_msg_size(const struct rpc_msg *m);
 
-void rpc_send(struct rpc_stream *s, const void *data, size_t len); /* copied */
+void rpc_send(struct rpc_stream *s, const void *data, size_t len); /* copied; wiped */
 void rpc_forward(struct rpc_stream *to, const struct rpc_msg *m);  /* the same bytes, not copied */
 size_t rpc_queued(const struct rpc_stream *s); /* bytes accepted here but not yet taken by grpc */
 /* Stop asking for messages: back-pressure.  One that was asked for already may still come.  A

@@ -279,9 +279,16 @@ static void enqueue(struct rpc_stream *s, grpc_byte_buffer *bytes)
 	write_more(s);
 }
 
+/* On any thread of grpc's.  It may have been a private key. */
+static void on_slice_freed(void *data, size_t len)
+{
+	explicit_bzero(data, len);
+	free(data);
+}
+
 void rpc_send(struct rpc_stream *s, const void *data, size_t len)
 {
-	grpc_slice slice = grpc_slice_from_copied_buffer(data, len);
+	grpc_slice slice = grpc_slice_new_with_len(mem_dup(data, len), len, on_slice_freed);
 
 	enqueue(s, grpc_raw_byte_buffer_create(&slice, 1));
 	grpc_slice_unref(slice);
