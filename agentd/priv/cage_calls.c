@@ -132,6 +132,8 @@ static const struct call conditional[] = {
     {__NR_mmap, KILL, {IS_WITHOUT(2, PROT_EXEC)}},
     {__NR_mprotect, KILL, {IS_WITHOUT(2, PROT_EXEC)}},
     {__NR_openat, ERRNO(EACCES), {IS_WITHOUT(2, WRITING)}},
+    /* getrlimit(): our own, and nothing is set. */
+    {__NR_prlimit64, ERRNO(EPERM), {IS_ONE_OF(0, 0), IS_ONE_OF(2, 0)}},
     /* isatty() of stdio asks too. */
     {__NR_ioctl, ERRNO(ENOTTY), {IS_ONE_OF(1, PIDFD_GET_INFO_SIZE_0, FIONREAD, FIONBIO)}},
     /* Unix sockets come from the broker.  Protocols that Landlock's ports do not cover (MPTCP,
