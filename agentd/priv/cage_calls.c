@@ -132,8 +132,6 @@ static const struct call conditional[] = {
     {__NR_mmap, KILL, {IS_WITHOUT(2, PROT_EXEC)}},
     {__NR_mprotect, KILL, {IS_WITHOUT(2, PROT_EXEC)}},
     {__NR_openat, ERRNO(EACCES), {IS_WITHOUT(2, WRITING)}},
-    /* getrlimit(): our own, and nothing is set. */
-    {__NR_prlimit64, ERRNO(EPERM), {IS_ONE_OF(0, 0), IS_ONE_OF(2, 0)}},
     /* isatty() of stdio asks too. */
     {__NR_ioctl, ERRNO(ENOTTY), {IS_ONE_OF(1, PIDFD_GET_INFO_SIZE_0, FIONREAD, FIONBIO)}},
     /* Unix sockets come from the broker.  Protocols that Landlock's ports do not cover (MPTCP,
@@ -142,6 +140,9 @@ static const struct call conditional[] = {
 	{IS_ONE_OF(0, AF_INET, AF_INET6),
 	    {ONE_OF, 1, {SOCK_STREAM, SOCK_DGRAM}, 2, SOCK_CLOEXEC | SOCK_NONBLOCK},
 	    IS_ONE_OF(2, 0, IPPROTO_TCP, IPPROTO_UDP)}},
+    /* Our own limits may be read.  (A pointer whose lower half is 0 would set one; up to its hard
+     * limit, which is nothing won.) */
+    {__NR_prlimit64, KILL, {IS_ONE_OF(0, 0), IS_ONE_OF(2, 0)}},
     {__NR_setsockopt, ERRNO(ENOPROTOOPT),
 	{IS_ONE_OF(1, SOL_SOCKET, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP)}},
 #ifndef SANITIZED
