@@ -71,7 +71,7 @@ static const int allowed[] = {
 	/* time, chance, who and where am I */
 	__NR_clock_getres, __NR_clock_gettime, __NR_clock_nanosleep, __NR_getegid, __NR_geteuid,
 	__NR_getgid, __NR_getpid, __NR_getrandom, __NR_gettid, __NR_gettimeofday, __NR_getuid,
-	__NR_sysinfo, __NR_uname,
+	__NR_nanosleep, __NR_sysinfo, __NR_uname,
 #ifdef SANITIZED /* LeakSanitizer stops all threads by ptrace, and looks at them */
 	__NR_clone, __NR_getppid, __NR_getrlimit, __NR_kill, __NR_personality, __NR_prctl,
 	__NR_process_vm_readv, __NR_ptrace, __NR_readlinkat, __NR_sched_setaffinity,
