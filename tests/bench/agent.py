@@ -1,5 +1,8 @@
 """agentd on a node of its own: what it needs for its pods, and what the first secret takes."""
 import contextlib
+import os
+import signal
+import socket
 import statistics
 import time
 from pathlib import Path
@@ -12,7 +15,8 @@ from . import traffic
 from .tools import Held, Plane, Processes, load, row
 
 POD_COUNTS = (0, 10, 50, 250)
-IDLE_S, SETTLE_S, FIRST_PODS = 20, 2, 10
+IDLE_S, SETTLE_S, FIRST_PODS, KILLS = 20, 2, 10, 5
+PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + b'\0\0\0\x04\0\0\0\0\0'
 
 
 @contextlib.contextmanager
@@ -68,13 +72,68 @@ def idle(processes):
     row('  voluntary context switches', f'{(processes.switches() - switches) * scale:.0f}')
 
 
-def _first(node, name, sa):
-    """Milliseconds from the manifest's appearance to the pod's first secret."""
+def _pod(node, name, sa=None):
+    """Without a manifest yet, and without a cgroup: its clients here are processes of the host's."""
     pod = node.pod(name, sa=sa, manifest=False)
     pod.write_token()
+    (pod.manifest_file.with_suffix('') / 'cgroup').unlink()
+    return pod
+
+
+def _first(node, name, sa):
+    """Milliseconds from the manifest's appearance to the pod's first secret."""
+    pod = _pod(node, name, sa)
     start = time.time()
     pod.write_manifest()
     return (load('first', pod.mount / 'socket', 1, netns=pod.netns.path)['first_at'] - start) * 1e3
+
+
+def _first_bytes(pod):
+    """When a connection that is begun now hears from the worker."""
+    with pod.netns.inside():
+        s = socket.socket(socket.AF_UNIX)
+    with s:
+        s.connect(str(pod.mount / 'socket'))
+        s.sendall(PREFACE)
+        if not s.recv(9):
+            raise RuntimeError('accepted, then left alone')
+    return time.monotonic()
+
+
+def restart(made):
+    """The worker is killed; who was connected comes back at once (Envoy itself waits up to a second or more)."""
+    with node_of(made) as node, contextlib.ExitStack() as stack:
+        node.agentd.start()
+        held = Held('back')
+        stack.callback(held.stop)
+        pods = Crowd(node, POD_COUNTS[-1], POD_COUNTS[-1]).pods
+        probe = _pod(node, 'probe')
+        probe.write_manifest()
+        probe.wait_served()
+        _first_bytes(probe)
+        pairs = [(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in pods]
+        e2e.wait_for('the sockets', lambda: all(s.exists() for p in pairs for s in p))
+        held.add(pairs)
+        times, before, peaks, after = [], [], [], []
+        for _ in range(KILLS):
+            time.sleep(SETTLE_S)
+            worker = node.agentd.worker_pid()
+            before.append(Processes([worker]).memory_kib())
+            start = time.monotonic()
+            os.kill(worker, signal.SIGKILL)
+            first = _first_bytes(probe)
+            held.wait()
+            times.append(((first - start) * 1e3, (time.monotonic() - start) * 1e3))
+            worker = Processes([node.agentd.worker_pid()])
+            peaks.append(worker.peak_kib())
+            after.append(worker.memory_kib())
+        row(f'SIGKILL of the worker, {POD_COUNTS[-1]} pods, {KILLS} times', 'median', 'lowest', 'highest')
+        for what, ms in zip(('first answer to a new connection', 'last stream and secret restored'), zip(*times)):
+            row(f'  to the {what}, ms', *(f'{f(ms):.0f}' for f in (statistics.median, min, max)))
+        for what, kib in (('PSS of the worker before, KiB', before), ('and of the next one after, KiB', after),
+                          ('peak RSS of the next one, KiB', peaks)):
+            row(f'  {what}', *(f'{f(kib):,.0f}' for f in (statistics.median, min, max)))
+        row('  certificates signed again', len(node.istiod.issued()) - POD_COUNTS[-1] - 1)
 
 
 def secrets(made):
@@ -98,6 +157,7 @@ def relay(made):
         node.agentd.root_file = plane.root
         node.agentd.plane.update(address=plane.address, root=str(plane.root))
         node.agentd.start()
-        pod = node.pod('web')
+        pod = _pod(node, 'web')
+        pod.write_manifest()
         pod.wait_served()
         traffic.relay(pod.mount / 'XDS', f'tls:{plane.address}', both(node), pod.netns.path)
