@@ -21,7 +21,9 @@ def fetch(pod, timeout=clients.TIMEOUT_S):
 
 
 def certificate(pod):
-    return fetch(pod)['default']['chain']
+    got = fetch(pod)
+    assert 'default' in got, got
+    return got['default']['chain']
 
 
 def wait_ready(node):
