@@ -5,6 +5,7 @@
  * forgotten -> delete.
  * At the start of the next worker: what was stored is believed as little as an answer of istiod.
  */
+#include "cert_keep.h"
 #include "../base/err.h"
 #include "../base/log.h"
 #include "../base/mem.h"
@@ -48,7 +49,7 @@ static char *text_of(const struct cert_entry *e, size_t *size)
 static void on_again(void *ctx)
 {
 	struct cert_cache *c = ctx;
-	struct cert_entry *e, *next;
+	struct cert_entry *e = NULL, *next = NULL;
 
 	HASH_ITER (hh, c->entries, e, next) {
 		if (e->cert && !e->stored && !e->storing) {
