@@ -16,6 +16,7 @@ from .tools import Held, Plane, Processes, load, row
 
 POD_COUNTS = (0, 10, 50, 250)
 IDLE_S, SETTLE_S, FIRST_PODS, KILLS = 20, 2, 10, 5
+GREETINGS, ROUNDS = 300, 5
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + b'\0\0\0\x04\0\0\0\0\0'
 
 
@@ -100,8 +101,8 @@ def _first_bytes(pod):
     return time.monotonic()
 
 
-def restart(made):
-    """The worker is killed; who was connected comes back at once (Envoy itself waits up to a second or more)."""
+def _killed(made):
+    """One death in a life: a second one soon after would be waited for.  What it took, in the order of the rows."""
     with node_of(made) as node, contextlib.ExitStack() as stack:
         node.agentd.start()
         held = Held('back')
@@ -109,31 +110,29 @@ def restart(made):
         pods = Crowd(node, POD_COUNTS[-1], POD_COUNTS[-1]).pods
         probe = _pod(node, 'probe')
         probe.write_manifest()
-        probe.wait_served()
-        _first_bytes(probe)
         pairs = [(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in pods]
         e2e.wait_for('the sockets', lambda: all(s.exists() for p in pairs for s in p))
         held.add(pairs)
-        times, before, peaks, after = [], [], [], []
-        for _ in range(KILLS):
-            time.sleep(SETTLE_S)
-            worker = node.agentd.worker_pid()
-            before.append(Processes([worker]).memory_kib())
-            start = time.monotonic()
-            os.kill(worker, signal.SIGKILL)
-            first = _first_bytes(probe)
-            held.wait()
-            times.append(((first - start) * 1e3, (time.monotonic() - start) * 1e3))
-            worker = Processes([node.agentd.worker_pid()])
-            peaks.append(worker.peak_kib())
-            after.append(worker.memory_kib())
-        row(f'SIGKILL of the worker, {POD_COUNTS[-1]} pods, {KILLS} times', 'median', 'lowest', 'highest')
-        for what, ms in zip(('first answer to a new connection', 'last stream and secret restored'), zip(*times)):
-            row(f'  to the {what}, ms', *(f'{f(ms):.0f}' for f in (statistics.median, min, max)))
-        for what, kib in (('PSS of the worker before, KiB', before), ('and of the next one after, KiB', after),
-                          ('peak RSS of the next one, KiB', peaks)):
-            row(f'  {what}', *(f'{f(kib):,.0f}' for f in (statistics.median, min, max)))
-        row('  certificates signed again', len(node.istiod.issued()) - POD_COUNTS[-1] - 1)
+        _first_bytes(probe.wait_served())
+        time.sleep(SETTLE_S)
+        worker = node.agentd.worker_pid()
+        before, start = Processes([worker]).memory_kib(), time.monotonic()
+        os.kill(worker, signal.SIGKILL)
+        first = _first_bytes(probe)
+        held.wait()
+        end, successor = time.monotonic(), Processes([node.agentd.worker_pid()])
+        return ((first - start) * 1e3, (end - start) * 1e3, before, successor.memory_kib(), successor.peak_kib(),
+                len(node.istiod.issued()) - len(node.pods) - len(pods))
+
+
+def restart(made):
+    """The worker is killed; who was connected comes back at once (Envoy itself waits up to a second or more)."""
+    row(f'SIGKILL of the worker, {POD_COUNTS[-1]} pods, {KILLS} times', 'median', 'lowest', 'highest')
+    found = zip(*(_killed(made) for _ in range(KILLS)))
+    for what, values in zip(('to the first answer on a new connection, ms', 'to the last stream and secret restored, ms',
+                             'PSS of the worker before, KiB', 'PSS of the next one after, KiB',
+                             'peak RSS of the next one, KiB', 'certificates signed again'), found):
+        row(f'  {what}', *(f'{f(values):,.0f}' for f in (statistics.median, min, max)))
 
 
 def secrets(made):
@@ -148,6 +147,36 @@ def secrets(made):
         pod = node.pods[0]
         traffic.connections(pod.mount / 'socket', pod.netns.path)
         traffic.fetches(pod.mount / 'socket', both(node), pod.netns.path)
+
+
+def _greeted(path, count):
+    """Microseconds from connect to the server's first bytes, median of `count` connections."""
+    os.chdir(Path(path).parent)
+    found = []
+    for _ in range(count):
+        with socket.socket(socket.AF_UNIX) as s:
+            start = time.monotonic()
+            s.connect(Path(path).name)
+            s.sendall(PREFACE)
+            if not s.recv(9):
+                raise RuntimeError('refused')
+            found.append((time.monotonic() - start) * 1e6)
+    return statistics.median(found)
+
+
+def attest(made):
+    """SDS: the worker knows the pair.  XDS: the broker is asked each time, for the addresses, too."""
+    with node_of(made) as node:
+        node.agentd.settings.update(pod_requests_per_second=10000, pod_requests_burst=100000)
+        pod = node.pod('one')
+        node.agentd.start()
+        pod.wait_served()
+        pod.call(_greeted, pod.mount / 'XDS', GREETINGS)
+        known, asked = ([pod.call(_greeted, pod.mount / name, GREETINGS) for _ in range(ROUNDS)]
+                        for name in ('socket', 'XDS'))
+        row('connect to first byte', 'known', 'broker asked', 'ratio')
+        row('  median us', f'{statistics.median(known):.0f}', f'{statistics.median(asked):.0f}',
+            f'{statistics.median(asked) / statistics.median(known):.2f}')
 
 
 def relay(made):
