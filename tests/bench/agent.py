@@ -167,7 +167,7 @@ def _greeted(path, count):
 def attest(made):
     """SDS: the worker knows the pair.  XDS: the broker is asked each time, for the addresses, too."""
     with node_of(made) as node:
-        node.agentd.settings.update(pod_requests_per_second=10000, pod_requests_burst=100000)
+        node.agentd.settings.update(pod_connections=1024, pod_requests_per_second=10000, pod_requests_burst=100000)
         pod = node.pod('one')
         node.agentd.start()
         pod.wait_served()

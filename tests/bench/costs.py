@@ -39,3 +39,7 @@ def broker():
     row('broker round trip', *found)
     for what in ('p50', 'p99'):
         row(f'  {what} us', *(f'{f[what]:.1f}' for f in found.values()))
+
+
+def attest():
+    row('looking at a known peer: CPU us', f'{int(run(COSTS, "attest").stdout) / 1000:.1f}')
