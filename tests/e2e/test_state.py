@@ -126,6 +126,23 @@ def test_keys_in_memory_end_with_the_broker(node):
     assert asked(node) == 6
 
 
+@pytest.mark.parametrize('settings', [TMPFS, MEMORY], ids=['tmpfs', 'memory'])
+def test_certificates_survive_an_upgrade(node, settings):
+    """In place, without istiod: both kinds of state go over to the next broker."""
+    node.agentd.settings.update(settings)
+    pods = [node.pod('one', sa='shared'), node.pod('two', sa='shared'), node.pod('three')]
+    serve(node, *pods)
+    before = {p.name: certificate(p) for p in pods}
+    if settings is TMPFS:
+        wait_stored(node, 'shared', 'three')
+    node.istiod.process.kill()
+    for n in range(2, 4):
+        node.agentd.process.send(signal.SIGUSR2)
+        wait_for('the next worker', lambda n=n: node.agentd.log.read_text().count(' is ready after ') >= n)
+        assert {p.name: certificate(p) for p in pods} == before
+    assert asked(node) == 2
+
+
 def flipped(data, at):
     return data[:at] + bytes([data[at] ^ 4]) + data[at + 1:]
 
