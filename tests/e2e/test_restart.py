@@ -16,7 +16,7 @@ from .conftest import measured, start_pair
 from .hammer import CLIENTS, Hammer
 from .pod import STATUS
 from .run import wait_for
-from .test_upgrade import Release, Said
+from .test_upgrade import Release, Said, upgraded
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 ASAN_KILLS = (4, 2, 1) if not SOAK else (20, 20, 20)  # of the worker, the broker, both
@@ -135,12 +135,15 @@ def test_it_may_die_while_istiod_is_down(make_node):
 def test_nobody_is_refused_while_a_worker_is_replaced(make_node):
     """R3: the sockets are the broker's; who comes meanwhile waits in the backlog."""
     node = make_node(mode='release')
+    Release(node.agentd)
     client, server = pair = start_pair(node)
     load, hammers = client.load(mesh.OUTBOUND), [Hammer(p) for p in pair]
     mortal = Mortal(node)
-    for _ in range(HAMMERED_KILLS):
+    for n in range(1, HAMMERED_KILLS + 1):
         mortal.kill_worker()
         hammers[0].more(mortal.random.randrange(1, 40))
+        if n % 4 == 0:  # a new broker knows of no deaths: it does not wait longer and longer
+            upgraded(node.agentd)
     counts = [h.stop() for h in hammers]
     assert [(c['refused'], c['late']) for c in counts] == [(0, 0)] * 2, counts
     # Who was accepted and not yet answered is cut off: one for each client and kill at most.
