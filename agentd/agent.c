@@ -315,6 +315,7 @@ static void set_limits(struct agent *a)
 					    [LIMIT_CONNECTIONS] = c->pod_connections,
 					    [LIMIT_STREAMS] = c->pod_streams,
 					    [LIMIT_MESSAGE] = c->pod_message_mib << 20,
+					    [LIMIT_MEMORY] = c->pod_memory_mib << 20,
 					    [LIMIT_HEADERS] = c->pod_header_kib << 10,
 					    [LIMIT_QUEUED] = c->pod_queued_mib << 20,
 					    [LIMIT_REQUESTS] = c->pod_requests_per_second,
@@ -324,7 +325,6 @@ static void set_limits(struct agent *a)
 					}};
 
 	a->shared.limits = v;
-	rpc_set_memory_quota(a->shared.rpc, (size_t)c->memory_quota_mib << 20);
 }
 
 static void make_admin(struct agent *a)

@@ -44,6 +44,7 @@ struct pod_services {
 	struct err token_why; /* why there is none */
 	struct loop_timer expiry;
 	struct limits *limits;
+	struct log_budget log;
 	struct rpc_server *server;
 	struct sds_server *sds;
 	struct xds_proxy *xds;
@@ -266,9 +267,11 @@ static bool refuse_call(struct pod_services *s, struct rpc_stream *st)
 {
 	enum limits_verdict v = limits_attempt(s->limits);
 
-	if (v == LIMITS_FLOOD)
+	if (v == LIMITS_FLOOD) {
+		log_warn_limited(&s->log, s->pod->label, "a flood of calls: all connections ended");
+		rpc_server_cut_all(s->server);
 		rpc_refuse_connection(st);
-	else if (v == LIMITS_WAIT)
+	} else if (v == LIMITS_WAIT)
 		rpc_refuse(st, RPC_RESOURCE_EXHAUSTED, "the pod calls too often");
 	else if (!limits_admit(s->limits, LIMIT_STREAMS, rpc_server_streams(s->server) - 1))
 		rpc_refuse(st, RPC_RESOURCE_EXHAUSTED, "the pod has too many streams");
@@ -302,6 +305,7 @@ static void on_directory(void *ctx, const struct err *e)
 	    .max_message = (size_t)limits_value(s->limits, LIMIT_MESSAGE),
 	    .max_streams = CONNECTION_STREAMS_MAX,
 	    .max_headers = (size_t)limits_value(s->limits, LIMIT_HEADERS),
+	    .memory = (size_t)limits_value(s->limits, LIMIT_MEMORY),
 	    .silent_ms = (unsigned)limits_value(s->limits, LIMIT_SILENT) * 1000,
 	    .request = on_request,
 	    .breach = on_breach};

@@ -141,6 +141,8 @@ static int check_together(const struct config *c, struct err *e)
 {
 	if (c->secret_ttl_min_s > c->secret_ttl_max_s)
 		return err_set(e, ERR_INVALID, "secret_ttl_min_s is above secret_ttl_max_s");
+	if (c->pod_memory_mib < 2 * c->pod_message_mib)
+		return err_set(e, ERR_INVALID, "pod_memory_mib is below twice pod_message_mib");
 	return 0;
 }
 

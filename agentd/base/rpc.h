@@ -40,9 +40,6 @@ struct rpc *rpc_new(struct loop *l);
  * event. */
 void rpc_free(struct rpc **r);
 
-/* Of all servers together; until then there is no bound. */
-void rpc_set_memory_quota(struct rpc *r, size_t bytes);
-
 /* What happens on a stream.  No event arrives inside the call that caused it. */
 struct rpc_events {
 	/* `m` is valid during the callback; its bytes can be sent on with rpc_forward(). */

@@ -29,7 +29,6 @@ struct rpc {
 	struct rpc_tag *inbox, **inbox_end; /* under `lock`: from the drainer to the loop */
 	struct rpc_tag *ready;              /* the loop's own: taken from the inbox */
 	size_t pending;                     /* tags that grpc or the lists hold */
-	grpc_resource_quota *quota;         /* of all servers */
 	bool running, ending;               /* inside a tag's `done`; rpc_free() is at work */
 	uint64_t wakes, tags;               /* for tests */
 	struct rpc_stream *streams;

@@ -14,7 +14,8 @@ struct rpc_server_options {
 	size_t max_message;   /* of a received message, bytes; larger: RESOURCE_EXHAUSTED */
 	unsigned max_streams; /* per connection */
 	size_t max_headers;   /* of a call, bytes; 0: as grpc has it */
-	unsigned silent_ms;   /* a connection without a call ends after it; 0: stays */
+	size_t memory;      /* of what is being received; above it grpc ends streams; 0: no bound */
+	unsigned silent_ms; /* a connection without a call ends after it; 0: stays */
 	/* Of all calls together; both may be NULL.  Called with the server's `ctx`. */
 	void (*request)(void *ctx); /* a message was handed to its owner */
 	void (*breach)(void *ctx, enum rpc_breach what);
@@ -36,6 +37,7 @@ unsigned rpc_server_connections(struct rpc_server *s);
 unsigned rpc_server_streams(const struct rpc_server *s); /* calls that have not ended */
 /* Back-pressure to a pod as a whole: no further message is asked for, whatever its streams want. */
 void rpc_server_hold(struct rpc_server *s, bool held);
+void rpc_server_cut_all(struct rpc_server *s); /* its connections */
 /* Ends its calls without events to their owners, whose slots become NULL. */
 void rpc_server_free(struct rpc_server **s);
 void rpc_accept(

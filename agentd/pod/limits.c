@@ -2,9 +2,10 @@
  *
  * A request takes one from the bucket, which may so become empty -> reading stops, a timer runs to
  * the moment when a tenth of a second's worth is there again -> `refilled`.  A call that comes
- * meanwhile is refused and counted; one burst of those later the verdict is FLOOD, until the bucket
- * is refilled: streams that are opened and reset at once cost us, not their client (grpc core
- * 1.51 has no limit of its own for them), so its connection has to go.
+ * meanwhile is refused and counted.  The fiftieth in a row is a FLOOD: streams that are opened and
+ * reset at once cost us, not their client (grpc core 1.51 has no limit of its own for them; each
+ * waits here with 12 KB), so the pod's connections have to go, and a whole burst has to be paid for
+ * before it is heard again.
  *
  * An fd's number says how many are open, for the kernel gives the lowest that is free: no need to
  * count.
@@ -23,6 +24,7 @@ static const struct {
     [LIMIT_CONNECTIONS] = {"connections", ""},
     [LIMIT_STREAMS] = {"streams", ""},
     [LIMIT_MESSAGE] = {"message", "bytes"},
+    [LIMIT_MEMORY] = {"memory", "bytes"},
     [LIMIT_HEADERS] = {"headers", "bytes"},
     [LIMIT_QUEUED] = {"queued", "bytes"},
     [LIMIT_REQUESTS] = {"requests", "per second"},
@@ -30,6 +32,8 @@ static const struct {
     [LIMIT_SILENT] = {"silent_connection", "seconds"},
     [LIMIT_FDS] = {"node_fds", "percent"},
 };
+
+enum { FLOOD_CALLS = 50 };
 
 struct limits {
 	struct loop *loop;
@@ -162,7 +166,12 @@ enum limits_verdict limits_attempt(struct limits *l)
 		return LIMITS_FINE;
 	}
 	limits_hit(l, LIMIT_BURST);
-	return ++l->refused > l->values.of[LIMIT_BURST] ? LIMITS_FLOOD : LIMITS_WAIT;
+	if (++l->refused < FLOOD_CALLS)
+		return LIMITS_WAIT;
+	l->refused = 0;
+	l->left_m = -l->values.of[LIMIT_BURST] * 1000;
+	wait_for_room(l);
+	return LIMITS_FLOOD;
 }
 
 json_t *limits_dump(const struct limits *l, const int64_t *in_use)

@@ -16,6 +16,7 @@ enum limit {
 	LIMIT_CONNECTIONS, /* at a time */
 	LIMIT_STREAMS,     /* at a time */
 	LIMIT_MESSAGE,     /* bytes, from Envoy */
+	LIMIT_MEMORY,      /* bytes that grpc has received and nobody has taken; uncounted, too */
 	LIMIT_HEADERS,     /* bytes of a call; what is larger grpc refuses, uncounted */
 	LIMIT_QUEUED,      /* bytes that Envoy has not read */
 	LIMIT_REQUESTS,    /* a second: messages, calls and connections */
@@ -33,7 +34,7 @@ struct limits_values {
 enum limits_verdict {
 	LIMITS_FINE,
 	LIMITS_WAIT,  /* read nothing more until `refilled` */
-	LIMITS_FLOOD, /* a whole burst was refused: it does not listen */
+	LIMITS_FLOOD, /* it does not listen: its connections are to be ended */
 };
 
 /* `refilled` runs after each LIMITS_WAIT or LIMITS_FLOOD, when there is room again. */

@@ -459,16 +459,17 @@ unsigned rpc_server_streams(const struct rpc_server *server)
 	return n;
 }
 
+void rpc_server_cut_all(struct rpc_server *s)
+{
+	for (unsigned i = 0; i < s->adopted; i++)
+		s->closed[i] = true;
+}
+
 /* Who would see it is the peer; the code under test does not. */
 void rpc_server_hold(struct rpc_server *s, bool held)
 {
 	(void)held;
 	must(!s->freed, "a server is used after its end");
-}
-
-void rpc_set_memory_quota(struct rpc *r, size_t bytes)
-{
-	must(!r->freed && bytes > 0, "no quota");
 }
 
 void rpc_refuse(struct rpc_stream *s, int status, const char *why)

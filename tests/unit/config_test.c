@@ -52,6 +52,18 @@ static void flag_fails(const char *flag, const char *value, const char *expected
 		fail_msg("\"%s\" does not say \"%s\"", e.msg, expected);
 }
 
+static void test_memory_of_a_pod(void **state)
+{
+	struct config c;
+	struct err e;
+
+	(void)state;
+	flag_fails("--pod-message-mib", "17", "pod_memory_mib is below twice pod_message_mib");
+	assert_int_equal(load(&c, "pod_memory_mib: 128\npod_message_mib: 64\n", &e, NULL), 0);
+	assert_int_equal(c.pod_message_mib, 64);
+	config_clear(&c);
+}
+
 static void test_defaults(void **state)
 {
 	struct config c;
@@ -297,6 +309,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_defaults),
+	    cmocka_unit_test(test_memory_of_a_pod),
 	    cmocka_unit_test(test_file),
 	    cmocka_unit_test(test_flags_win),
 	    cmocka_unit_test(test_bad_flags),

@@ -103,18 +103,26 @@ static void test_wall_clock_does_not_matter(void **state)
 	assert_int_equal(limits_attempt(limits), LIMITS_WAIT);
 }
 
-/* Calls that come all the same are refused; who goes on for a burst of those does not listen. */
+/* Calls that come all the same are refused; who goes on does not listen, and pays for it. */
 static void test_calls_are_refused(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < 20; i++)
 		assert_int_equal(limits_attempt(limits), LIMITS_FINE);
-	for (unsigned i = 0; i < 20; i++)
+	for (unsigned i = 0; i < 49; i++)
 		assert_int_equal(limits_attempt(limits), LIMITS_WAIT);
 	assert_int_equal(limits_attempt(limits), LIMITS_FLOOD);
-	assert_int_equal(hits("requests_burst"), 21);
-	fake_loop_advance(loop, 200); /* refused ones cost nothing more: it is over soon */
+	assert_int_equal(limits_attempt(limits), LIMITS_WAIT);
+	assert_int_equal(hits("requests_burst"), 51);
+	fake_loop_advance(loop, 2000); /* a burst of 20, at 10 a second */
+	assert_int_equal(refills, 0);
+	fake_loop_advance(loop, 200);
 	assert_int_equal(refills, 1);
+	assert_int_equal(limits_attempt(limits), LIMITS_FINE);
+	for (unsigned i = 0; i < 2; i++)
+		limits_attempt(limits);
+	fake_loop_advance(loop, 200); /* without a flood it is over soon */
+	assert_int_equal(refills, 2);
 	assert_int_equal(limits_attempt(limits), LIMITS_FINE);
 }
 
