@@ -205,6 +205,12 @@ def test_what_it_gets_is_what_it_asked_for(node):
             with pytest.raises(OSError):
                 os.write(fd, b'x')
             os.close(fd)
+        # Of a pod without a token there is none.
+        other = str(uuid.uuid4())
+        s.works('POD_ADD', other)
+        assert s.works('FOLLOW', other, kind=PRIV['PRIV_FOLLOW_TOKEN']) is None
+        packet, fd = s.receive_of('FILE')
+        assert packet.state == PRIV['PRIV_FILE_REMOVED'] and fd is None
 
 
 def connects(path):
