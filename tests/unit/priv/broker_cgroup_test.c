@@ -322,8 +322,8 @@ static void test_a_restarted_broker_knows_the_namespace(void **state)
 	peer_end(&first);
 	peer_end(&intruder);
 	let_the_kernel_tell(w);
-	another_broker(w); /* it was empty while somebody watched */
 	second = member(w);
+	another_broker(w); /* it was empty while somebody watched, and is not any more */
 	accepted(w, &second);
 	peer_end(&second);
 	end(w);
@@ -350,6 +350,37 @@ static void test_a_namespace_that_no_cgroup_vouches_for_is_kept_too(void **state
 	end(w);
 }
 
+enum made_anew { LATER, EMPTY, BUSY };
+
+/* While there is no broker the pod ends, and its cgroup is made anew. */
+static struct peer restart_unseen(struct world *w, struct peer *p, enum made_anew how)
+{
+	pid_t other = 0;
+
+	rig_stop(w->rig);
+	close(w->listener);
+	peer_end(p);
+	remove_cgroup(w);
+	if (how != LATER)
+		make_cgroup(w);
+	if (how == BUSY && !(other = fork())) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close_range(3, ~0U, 0);
+		pause();
+	}
+	if (other)
+		join(w, other);
+	rig_start(w->rig);
+	w->listener = make_listener(w->rig);
+	if (how == LATER)
+		make_cgroup(w);
+	struct peer again = member(w);
+	accepted(w, &again);
+	if (other)
+		kill(other, SIGKILL), waitpid(other, NULL, 0);
+	return again;
+}
+
 /* Nobody watched, but another cgroup, none, or an empty one tells. */
 static void test_a_restart_while_there_was_no_broker(void **state)
 {
@@ -357,20 +388,8 @@ static void test_a_restart_while_there_was_no_broker(void **state)
 	struct peer p = member(w);
 
 	accepted(w, &p);
-	for (int made_anew = 0; made_anew < 2; made_anew++) {
-		rig_stop(w->rig);
-		close(w->listener);
-		peer_end(&p);
-		remove_cgroup(w);
-		if (made_anew)
-			make_cgroup(w);
-		rig_start(w->rig);
-		w->listener = make_listener(w->rig);
-		if (!made_anew)
-			make_cgroup(w);
-		p = member(w);
-		accepted(w, &p);
-	}
+	for (int how = LATER; how <= BUSY; how++)
+		p = restart_unseen(w, &p, (enum made_anew)how);
 	peer_end(&p);
 	end(w);
 }

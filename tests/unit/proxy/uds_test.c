@@ -456,15 +456,15 @@ static void another_cgroup_is_the_brokers_to_judge(void **state)
 static void a_new_namespace_forgets_the_cgroups(void **state)
 {
 	struct world *w = *state;
+	uint64_t mine = w->cgroup, cookies[] = {w->cookie, w->cookie, w->cookie + 1, w->cookie};
+	uint64_t cgroups[] = {mine + 1, mine, mine + 2, mine + 3};
 
 	listen_on_both(w);
-	visit(w);
-	broker_says(w, w->cookie, "10.0.0.7", NULL);
-	visit_at(w, PRIV_LISTEN_XDS);
-	w->cgroup++;
-	broker_says(w, w->cookie + 1, "10.0.0.7", NULL);
-	visit_at(w, PRIV_LISTEN_XDS);
-	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	for (int i = 0; i < 4; i++) {
+		visit_at(w, PRIV_LISTEN_XDS);
+		w->cgroup = cgroups[i];
+		broker_says(w, cookies[i], "10.0.0.7", NULL);
+	}
 	visit(w);
 	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
 	fake_priv_stranger(w->priv, &w->pod, EACCES, "elsewhere");
@@ -589,7 +589,7 @@ static void a_connection_ends_with_its_process(void **state)
 	fake_loop_advance(w->loop, 0);
 	assert_true(fake_rpc_closed(w->server, 1));
 	assert_false(fake_rpc_closed(w->server, 0));
-	assert_dump_has(w, "\"watched\": 1");
+	assert_dump_has(w, "\"watched\": 1}");
 	close(c.conn);
 }
 
@@ -629,7 +629,7 @@ static void closed_connections_hold_no_process(void **state)
 		fake_rpc_hang_up(w->server, i);
 	}
 	visit(w);
-	assert_dump_has(w, "\"watched\": 2");
+	assert_dump_has(w, "\"watched\": 2}");
 }
 
 static void few_connections_wait_for_the_broker(void **state)
