@@ -233,6 +233,20 @@ static void test_ready_leaves_what_has_a_manifest(void **state)
 	assert_false(has_directory(r, rig_pod_text));
 }
 
+/* Ids are each worker's own. */
+static void test_the_next_worker_hears_of_its_own_follows_only(void **state)
+{
+	struct rig *r = *state;
+
+	rig_shell("mkdir -p %s", rig_at(r, "pods.d/%s", rig_pod_text));
+	rig_add(r);
+	rig_do(r, (struct rig_ask){.op = PRIV_FOLLOW, .kind = PRIV_FOLLOW_TOKEN, .pod = &rig_pod});
+	rig_expect(r, PRIV_FILE, NULL); /* not there yet */
+	next_worker(r);
+	rig_file(rig_at(r, "pods.d/%s/token", rig_pod_text), "jwt");
+	rig_quiet(r);
+}
+
 static void test_ready_is_said_once(void **state)
 {
 	struct rig *r = *state;
@@ -317,11 +331,12 @@ static int bound(struct rig *r, int type, const char *path, int backlog)
 static void test_what_is_not_the_pods_listener_is_not_taken(void **state)
 {
 	struct rig *r = *state;
+	char temp[RIG_PATH];
 	int dead;
 
 	rig_add(r);
 	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
-	const char *temp = rig_mount(r, ".socket.new");
+	snprintf(temp, sizeof(temp), "%s", rig_mount(r, ".socket.new"));
 	comes_as(r, open("/dev/null", O_RDONLY | O_CLOEXEC));
 	comes_as(r, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	comes_as(r, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -462,6 +477,7 @@ int main(void)
 	    T(test_a_worker_that_shuts_admin_down_is_killed),
 	    T(test_ready_sweeps_what_was_not_added),
 	    T(test_ready_leaves_what_has_a_manifest),
+	    T(test_the_next_worker_hears_of_its_own_follows_only),
 	    T(test_ready_is_said_once),
 	    T(test_kept_sockets_come_back),
 	    T(test_what_is_not_the_pods_listener_is_not_taken),
