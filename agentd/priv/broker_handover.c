@@ -194,7 +194,8 @@ static void on_connection(void *ctx, uint32_t events)
 	if (conn < 0)
 		return;
 	set_patience(conn, ASK_PATIENCE_S);
-	int rc = check_peer(conn, &peer, &w) || check_ask(conn, &w) ? -1 : 0;
+	/* The question is taken first: with it unread, closing would lose the answer. */
+	int rc = check_ask(conn, &w) || check_peer(conn, &peer, &w) ? -1 : 0;
 	if (rc == 0 && h->conn >= 0)
 		rc = broker_refuse(&w, EBUSY, "another hand-over is under way");
 	if (rc) {

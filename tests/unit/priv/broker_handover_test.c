@@ -1,0 +1,311 @@
+/* broker_handover_test.c - two agentds in two processes: given, taken, given back, refused. */
+#include "../../../agentd/priv/broker_handover.h"
+#include "broker_rig.h"
+#include <sched.h>
+
+struct old {
+	char run[32];
+	int epoll, asked;
+	struct broker_handover h;
+	struct broker_kept *kept;
+	int one, two;
+};
+
+static void on_asked(void *ctx)
+{
+	((struct old *)ctx)->asked++;
+}
+
+static int setup(void **state)
+{
+	static struct old o;
+	struct broker_why w;
+
+	memset(&o, 0, sizeof(o));
+	strcpy(o.run, "/tmp/bhXXXXXX");
+	assert_non_null(mkdtemp(o.run));
+	o.epoll = broker_loop_new();
+	assert_int_equal(broker_handover_open(&o.h, o.epoll, o.run, on_asked, &o, &w), 0);
+	o.kept = broker_kept_new();
+	o.one = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	o.two = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	broker_kept_put(o.kept, "lock", o.one);
+	broker_kept_put(o.kept, "01020300-0000-0000-0000-000000000000.sds", o.two);
+	*state = &o;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct old *o = *state;
+
+	broker_handover_close(&o->h);
+	broker_handover_close(&o->h);
+	broker_kept_free(&o->kept);
+	close(o->one);
+	close(o->two);
+	close(o->epoll);
+	rig_shell("rm -rf %s", o->run);
+	return 0;
+}
+
+enum act { STAY, LEAVE, SAY_NOTHING };
+
+/* 0: it has all, and does as told. */
+static int take_over(const char *run, enum act act)
+{
+	struct broker_kept *k = broker_kept_new();
+	struct broker_why w;
+	struct stat zero, got;
+	int conn;
+
+	if (broker_handover_take(run, k, &conn, &w) || conn < 0)
+		return 1;
+	int fd = broker_kept_take(k, "01020300-0000-0000-0000-000000000000.sds");
+	if (stat("/dev/zero", &zero) || fstat(fd, &got) || zero.st_rdev != got.st_rdev ||
+	    fcntl(fd, F_GETFD) != FD_CLOEXEC || broker_kept_take(k, "lock") < 0 ||
+	    broker_kept_sweep(k) != 0)
+		return 2;
+	if (act == STAY)
+		broker_handover_done(&conn);
+	return act == LEAVE ? 3 : 0;
+}
+
+static pid_t start_new(const struct old *o, enum act act)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(take_over(o->run, act));
+	return pid;
+}
+
+static int status_of(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void test_all_is_given_and_the_old_one_may_go(void **state)
+{
+	struct old *o = *state;
+	pid_t pid = start_new(o, STAY);
+
+	while (!o->asked)
+		broker_loop_turn(o->epoll, 1000);
+	assert_int_equal(o->h.peer, pid);
+	assert_int_equal(broker_handover_give(&o->h, o->kept), BROKER_HANDED_OVER);
+	assert_int_equal(status_of(pid), 0);
+}
+
+static void test_one_that_is_never_ready_gives_back(void **state)
+{
+	struct old *o = *state;
+
+	for (int i = 1; i <= 2; i++) { /* and another one may try */
+		pid_t pid = start_new(o, LEAVE);
+		while (o->asked < i)
+			broker_loop_turn(o->epoll, 1000);
+		assert_int_equal(broker_handover_give(&o->h, o->kept), BROKER_HANDED_BACK);
+		assert_int_equal(status_of(pid), 3);
+		assert_true(fcntl(o->one, F_GETFD) == FD_CLOEXEC);
+	}
+}
+
+static void test_only_one_at_a_time(void **state)
+{
+	struct old *o = *state;
+	pid_t first = start_new(o, STAY);
+
+	while (!o->asked)
+		broker_loop_turn(o->epoll, 1000);
+	pid_t second = start_new(o, STAY);
+	broker_loop_turn(o->epoll, 1000);
+	assert_int_equal(status_of(second), 1);
+	assert_int_equal(o->asked, 1);
+	broker_handover_refuse(&o->h, "not now");
+	assert_int_equal(status_of(first), 1);
+}
+
+static void test_nobody_is_there(void **state)
+{
+	struct old *o = *state;
+	struct broker_why w;
+	int conn = 7;
+
+	broker_handover_close(&o->h);
+	assert_int_equal(broker_handover_take(o->run, o->kept, &conn, &w), 0); /* a dead socket */
+	assert_int_equal(conn, -1);
+	assert_int_equal(broker_handover_take("/nonexistent", o->kept, &conn, &w), 0);
+	assert_int_equal(conn, -1);
+	broker_handover_done(&conn);
+}
+
+/* --- who may not --- */
+
+static int call(const char *run)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s/handover", run);
+	return connect(fd, (struct sockaddr *)&a, sizeof(a)) ? -1 : fd;
+}
+
+/* The first packet that a stranger gets; "" for none.  Head and text as in broker_handover.c. */
+static int ask_as(const char *run, bool (*become)(void), const char *words)
+{
+	struct {
+		char magic[12];
+		uint32_t version, what, count;
+		char text[PRIV_WHY_SIZE];
+	} p = {"agentd:give", BROKER_HANDOVER_VERSION, 1, 0, ""};
+
+	if (!become())
+		return 77;
+	int fd = call(run);
+	if (fd < 0)
+		return errno == EACCES ? 13 : 1;
+	if (send(fd, &p, sizeof(p), MSG_NOSIGNAL) < 0 && errno != EPIPE)
+		return 2;
+	if (recv(fd, &p, sizeof(p), 0) != sizeof(p))
+		return 3;
+	return p.what == 2 && strstr(p.text, words) ? 0 : 4;
+}
+
+static bool nobody(void)
+{
+	return !setgid(1338) && !setuid(1338);
+}
+
+static bool root_of_its_own(void)
+{
+	int map;
+
+	if (unshare(CLONE_NEWUSER) || (map = open("/proc/self/uid_map", O_WRONLY)) < 0)
+		return false;
+	return write(map, "0 0 1", 5) == 5;
+}
+
+static bool root(void)
+{
+	return true;
+}
+
+static int stranger(struct old *o, bool (*become)(void), const char *words)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(ask_as(o->run, become, words));
+	for (int i = 0; i < 20; i++)
+		broker_loop_turn(o->epoll, 20);
+	if (o->h.conn >= 0)
+		broker_handover_refuse(&o->h, "but not now");
+	return status_of(pid);
+}
+
+static void test_who_is_not_the_nodes_root_may_not(void **state)
+{
+	struct old *o = *state;
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/handover", o->run);
+	assert_int_equal(chmod(o->run, 0755), 0);
+	assert_int_equal(stranger(o, nobody, ""), 13); /* the mode of the file */
+	assert_int_equal(chmod(path, 0666), 0);
+	assert_int_equal(stranger(o, nobody, "only root may take over, not uid 1338"), 0);
+	assert_int_equal(stranger(o, root_of_its_own, "only root of the node's user namespace"), 0);
+	assert_int_equal(o->asked, 0);
+	assert_int_equal(stranger(o, root, "but not now"), 0);
+	assert_int_equal(o->asked, 1);
+}
+
+/* --- other releases --- */
+
+struct head {
+	char magic[12];
+	uint32_t version;
+	char rest[300];
+};
+
+static void test_another_version_is_refused_with_words(void **state)
+{
+	struct old *o = *state;
+	struct head p = {"agentd:give", BROKER_HANDOVER_VERSION + 1, ""};
+	int fd = call(o->run);
+
+	assert_int_equal(send(fd, &p, sizeof(p), 0), sizeof(p)); /* longer, too */
+	broker_loop_turn(o->epoll, 1000);
+	assert_int_equal(o->asked, 0);
+	assert_true(recv(fd, &p, sizeof(p), 0) > 0);
+	assert_int_equal(p.version, BROKER_HANDOVER_VERSION);
+	assert_non_null(strstr(p.rest + 8, "the other agentd hands over in version 2"));
+	close(fd);
+}
+
+/* What the new one says of an old one that answers so. */
+static void answered(struct old *o, const struct head *p, size_t size, const char *words)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), conn, c;
+	struct broker_why w = {0};
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s/handover", o->run);
+	unlink(a.sun_path);
+	assert_int_equal(bind(l, (struct sockaddr *)&a, sizeof(a)) | listen(l, 1), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		char asked[256];
+		c = accept(l, NULL, NULL);
+		_exit(
+		    recv(c, asked, sizeof(asked), 0) <= 0 || send(c, p, size, 0) != (ssize_t)size);
+	}
+	assert_int_equal(broker_handover_take(o->run, o->kept, &conn, &w), -1);
+	assert_int_equal(conn, -1);
+	if (!strstr(w.text, words))
+		fail_msg("\"%s\" lacks \"%s\"", w.text, words);
+	assert_int_equal(status_of(pid), 0);
+	close(l);
+}
+
+static void test_an_old_one_of_another_version(void **state)
+{
+	struct old *o = *state;
+	struct head p = {"agentd:give", BROKER_HANDOVER_VERSION + 1, ""};
+	const size_t whole = 12 + 3 * 4 + PRIV_WHY_SIZE;
+	const uint32_t end[2] = {4, 1}; /* END of one, and none came */
+
+	answered(o, &p, 64, "stop one, then start the other");
+	p.version = BROKER_HANDOVER_VERSION;
+	answered(o, &p, 64, "is damaged");
+	memcpy(p.rest, end, sizeof(end));
+	answered(o, &p, whole, "gave less than it said");
+	p.magic[0] = 'A';
+	answered(o, &p, whole, "is no agentd");
+	answered(o, &p, 3, "is no agentd");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(
+		test_all_is_given_and_the_old_one_may_go, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_one_that_is_never_ready_gives_back, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_only_one_at_a_time, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_nobody_is_there, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_who_is_not_the_nodes_root_may_not, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_another_version_is_refused_with_words, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_an_old_one_of_another_version, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

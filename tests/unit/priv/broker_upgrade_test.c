@@ -1,0 +1,243 @@
+/* broker_upgrade_test.c - which file, how it is tried, and that a failure changes nothing. */
+#include "../../../agentd/priv/broker_table.h"
+#include "../../../agentd/priv/broker_upgrade.h"
+#include "broker_rig.h"
+
+struct node {
+	char top[32];
+	struct broker_upgrade u;
+	struct broker_kept *kept;
+	int fd;
+	char *argv[3];
+};
+
+static const char *at(const struct node *n, const char *name)
+{
+	static char path[2][64];
+	static unsigned turn;
+	char *out = path[turn++ % 2];
+
+	snprintf(out, sizeof(path[0]), "%s/%s", n->top, name);
+	return out;
+}
+
+static void install(const struct node *n, const char *name, const char *from)
+{
+	rig_shell("cp --remove-destination %s %s && chmod 755 %s", from, at(n, name), at(n, name));
+}
+
+static int setup(void **state)
+{
+	static struct node n;
+
+	memset(&n, 0, sizeof(n));
+	strcpy(n.top, "/tmp/buXXXXXX");
+	assert_non_null(mkdtemp(n.top));
+	n.argv[0] = "agentd";
+	n.argv[1] = "--run";
+	broker_upgrade_open(&n.u, n.argv);
+	assert_non_null(strstr(n.u.path, "broker_upgrade_test"));
+	strcpy(n.u.path, at(&n, "agentd"));
+	install(&n, "agentd", "/bin/true");
+	install(&n, "agentd-worker", "/bin/true");
+	n.kept = broker_kept_new();
+	n.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	broker_kept_put(n.kept, "lock", n.fd);
+	*state = &n;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct node *n = *state;
+
+	broker_upgrade_close(&n->u);
+	broker_kept_free(&n->kept);
+	close(n->fd);
+	unsetenv("AGENTD_KEPT");
+	rig_shell("rm -rf %s", n->top);
+	return 0;
+}
+
+static int tried(struct node *n, struct broker_why *w)
+{
+	int status;
+
+	if (broker_upgrade_try(&n->u, n->kept, w))
+		return -1;
+	assert_int_equal(waitpid(n->u.trial, &status, 0), n->u.trial);
+	int rc = broker_upgrade_tried(&n->u, status, w);
+	assert_int_equal(n->u.trial, 0);
+	return rc;
+}
+
+static void refused(struct node *n, const char *text)
+{
+	struct broker_why w = {0};
+
+	assert_int_equal(tried(n, &w), -1);
+	if (!strstr(w.text, text))
+		fail_msg("\"%s\" lacks \"%s\"", w.text, text);
+	assert_int_equal(n->u.exe, -1);
+	assert_int_equal(fcntl(n->fd, F_GETFD), FD_CLOEXEC);
+	assert_null(getenv("AGENTD_KEPT"));
+	assert_int_equal(chmod(n->top, 0755), 0);
+	install(n, "agentd", "/bin/true");
+	install(n, "agentd-worker", "/bin/true");
+}
+
+/* security-rules.md 7 */
+static void test_files_that_are_not_roots_alone_are_not_tried(void **state)
+{
+	static const char *const names[] = {"agentd", "agentd-worker"};
+	struct node *n = *state;
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(chmod(at(n, names[i]), 0757), 0);
+		refused(n, "can be written by others");
+		assert_int_equal(chmod(at(n, names[i]), 0775), 0);
+		refused(n, "can be written by others");
+		assert_int_equal(chown(at(n, names[i]), 1338, 0), 0);
+		refused(n, "can be written by others");
+		assert_int_equal(chmod(at(n, names[i]), 0644), 0);
+		refused(n, "is no executable file");
+		assert_int_equal(unlink(at(n, names[i])), 0);
+		refused(n, "No such file");
+		rig_shell("ln -sf /bin/true %s", at(n, names[i]));
+		refused(n, "is no executable file");
+	}
+	assert_int_equal(chmod(n->top, 01777), 0);
+	refused(n, "can be written by others");
+}
+
+static void test_a_trial_that_fails_is_the_end_of_it(void **state)
+{
+	struct node *n = *state;
+
+	install(n, "agentd", "/bin/false");
+	refused(n, "failed its trial: exit code 1");
+	install(n, "agentd", "/etc/hostname");
+	refused(n, "failed its trial: exit code 127");
+}
+
+/* The shell shows what it was given: our arguments, and the lock and the table, open. */
+static void test_a_trial_has_all_that_is_kept(void **state)
+{
+	struct node *n = *state;
+	struct broker_why w = {0};
+	char script[256];
+
+	snprintf(script, sizeof(script),
+	    "test -e /proc/self/fd/%d && test \"$(head -c 11 /proc/self/fd/$AGENTD_KEPT)\" = "
+	    "agentd:kept && test -z \"$NOTIFY_SOCKET\" && test \"$0\" = --check-state",
+	    n->fd);
+	char *argv[] = {"sh", "-c", script, NULL};
+	n->u.argv = argv;
+	install(n, "agentd", "/bin/sh");
+	setenv("NOTIFY_SOCKET", "/nonexistent", 1);
+	if (tried(n, &w))
+		fail_msg("%s", w.text);
+	unsetenv("NOTIFY_SOCKET");
+	assert_true(n->u.exe >= 0);
+	assert_int_equal(broker_upgrade_try(&n->u, n->kept, &w), -1); /* one at a time */
+	assert_int_equal(w.code, EALREADY);
+	broker_upgrade_drop(&n->u);
+}
+
+/* It was tried, and cannot be executed all the same: nothing has changed. */
+static void test_an_execution_that_fails_changes_nothing(void **state)
+{
+	struct node *n = *state;
+	struct broker_why w = {0};
+
+	install(n, "agentd", "/etc/hostname"); /* no program */
+	n->u.exe = open(n->u.path, O_PATH | O_CLOEXEC);
+	int next = dup(n->u.exe);
+	close(next);
+	assert_int_equal(broker_upgrade_exec(&n->u, n->kept, &w), -1);
+	assert_non_null(strstr(w.text, "cannot be executed: Exec format error"));
+	assert_int_equal(n->u.exe, -1);
+	assert_int_equal(fcntl(n->fd, F_GETFD), FD_CLOEXEC);
+	assert_null(getenv("AGENTD_KEPT"));
+	int again = dup(n->fd);
+	assert_true(again <= next); /* the table is closed, and so is the file */
+	close(again);
+}
+
+/* --- in the next one --- */
+
+/* In a child: what it does may close everything. */
+static int receive(int table, int held)
+{
+	struct broker_kept *k = broker_kept_new();
+	char number[16];
+
+	snprintf(number, sizeof(number), "%d", table);
+	setenv("AGENTD_KEPT", number, 1);
+	broker_upgrade_receive(k);
+	if (getenv("AGENTD_KEPT") || fcntl(table, F_GETFD) >= 0)
+		return 1;
+	int fd = broker_kept_take(k, "lock");
+	if (fd < 0)
+		return fcntl(held, F_GETFD) < 0 ? 2 : 3;
+	return fd == held && fcntl(fd, F_GETFD) == FD_CLOEXEC ? 0 : 4;
+}
+
+static int received(unsigned version)
+{
+	struct {
+		struct broker_table_head head;
+		struct broker_table_entry entry;
+	} image = {
+	    {BROKER_TABLE_MAGIC, version, sizeof(struct broker_table_entry), 1}, {"lock", -1}};
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		int held = open("/dev/null", O_RDONLY);
+		image.entry.fd = held;
+		_exit(receive(rig_memfd(&image, sizeof(image), RIG_SEALS), held));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WEXITSTATUS(status);
+}
+
+static void test_a_table_is_received_or_all_is_closed(void **state)
+{
+	(void)state;
+	assert_int_equal(received(BROKER_TABLE_VERSION), 0);
+	assert_int_equal(received(BROKER_TABLE_VERSION + 1), 2);
+	assert_int_equal(received(BROKER_TABLE_VERSION - 1), 2);
+}
+
+static void test_numbers_that_are_none_are_ignored(void **state)
+{
+	static const char *const bad[] = {"", "x", "2", "-1", "99999999999", "3x"};
+	struct node *n = *state;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		setenv("AGENTD_KEPT", bad[i], 1);
+		broker_upgrade_receive(n->kept);
+		assert_null(getenv("AGENTD_KEPT"));
+		assert_int_equal(fcntl(n->fd, F_GETFD), FD_CLOEXEC);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(
+		test_files_that_are_not_roots_alone_are_not_tried, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_a_trial_that_fails_is_the_end_of_it, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_a_trial_has_all_that_is_kept, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_an_execution_that_fails_changes_nothing, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_a_table_is_received_or_all_is_closed, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_numbers_that_are_none_are_ignored, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
