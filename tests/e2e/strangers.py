@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -108,11 +109,12 @@ def unshared(function, path):
     return _in_child(unshare, function, path)
 
 
-def hand_over(path, to):
-    """A child connects, is served, gives the connection to who listens at `to`, and exits when that one says so."""
+def hand_over(path, to, age_s):
+    """A child of that age connects, is served, gives the connection to who listens at `to`, and exits when told."""
     os.chdir(Path(path).parent)
     pid = os.fork()
     if pid == 0:
+        time.sleep(age_s)
         with _connect(path) as s, socket.socket(socket.AF_UNIX) as receiver:
             s.sendall(HELLO)
             s.recv(9)

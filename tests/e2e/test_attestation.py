@@ -1,10 +1,14 @@
 """Whose connection is it?  Rows T1-T4, T12, T38 and T40 of the threat table, with real namespaces and cgroups."""
 import contextlib
 import os
+import platform
 import re
 import signal
 import socket
+import sys
+import time
 import uuid
+from pathlib import Path
 
 import pytest
 import yaml
@@ -16,7 +20,8 @@ from .strangers import Place
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 TRIES = 10_000 if SOAK else 500
-ROUNDS = 1000 if SOAK else 50
+ROUNDS, OLD_ROUNDS = (1000, 1000) if SOAK else (50, 15)
+YOUNG_S = 0.4  # of broker_peer.c, and the steps of its clock
 PING = bytes([0, 0, 8, 6, 0, 0, 0, 0, 0]) + b'12345678'
 
 
@@ -123,14 +128,50 @@ def test_a_number_that_was_given_again(node):
     elsewhere.remove()
 
 
+@pytest.mark.skipif(platform.machine() != 'x86_64', reason='old_kernel.py knows the calls of x86_64')
+@pytest.mark.parametrize('kernel', ['6.12', '6.1'])
+def test_older_kernels_tell_as_much(node, kernel):
+    """T2, T3, T4 where a peer's cgroup is in lists only, and where nothing but a number tells who it is."""
+    node.agentd.around = [sys.executable, Path(strangers.__file__).with_name('old_kernel.py'), kernel]
+    one = node.pod('one')
+    node.agentd.start()
+    one.wait_served()
+    wait_for('a peer that is old enough', lambda: secret_of(one))
+    path, elsewhere = one.mount / 'socket', node.cgroup('elsewhere')
+    worker, before = node.agentd.worker_pid(), refused_by(one).get('exited', 0)
+    with Place(elsewhere, one.netns.path) as outside, Place(one.cgroup, one.netns.path) as inside:
+        wait_for('its first answer', lambda: inside.call(strangers.served, path))
+        outside.call(os.getpid)  # it is there
+        time.sleep(YOUNG_S)
+        assert outside.call(strangers.refused, path, 20) == 0
+        assert refused_by(one)['cgroup'] == 20
+        number = 0
+        for _ in range(OLD_ROUNDS):
+            os.kill(worker, signal.SIGSTOP)
+            try:
+                number = outside.call(strangers.connect_and_die, path, number)
+                assert inside.call(strangers.impostor, number) == number
+            finally:
+                os.kill(worker, signal.SIGCONT)
+            assert outside.call(strangers.what_came) == 0
+            inside.call(strangers.kill, number)
+        assert refused_by(one)['exited'] >= before + OLD_ROUNDS and refused_by(one)['cgroup'] == 20
+        known = sockets(one)['attested']
+        assert known['unproven'] == '' and known['cgroup_ids'] == [str(one.cgroup.path.stat().st_ino)]
+        with handed_over(inside, path, node.agentd.run, YOUNG_S) as (connection, leave):
+            leave()
+            strangers.drain(connection)
+    elsewhere.remove()
+
+
 @contextlib.contextmanager
-def handed_over(place, path, directory):
+def handed_over(place, path, directory, age_s=0):
     """The connection of a process at `place`, in our hands; `leave` ends that process."""
     name = str(directory / 'h')
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(name)
         listener.listen()
-        pid = place.call(strangers.hand_over, path, name)
+        pid = place.call(strangers.hand_over, path, name, age_s)
         with listener.accept()[0] as giver:
             _, fds, _, _ = socket.recv_fds(giver, 1, 1)
             with socket.socket(fileno=fds[0]) as connection:
