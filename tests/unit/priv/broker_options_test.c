@@ -90,7 +90,20 @@ static void test_modes(void **state)
 	assert_int_equal(o.mode, BROKER_HELP);
 	assert_int_equal(PARSE("--version"), 0);
 	assert_int_equal(o.mode, BROKER_SHOW_VERSION);
+	assert_int_equal(PARSE("--check-state"), 0);
+	assert_int_equal(o.mode, BROKER_CHECK_STATE);
+	assert_false(o.take_over || o.no_privsep);
 	expect_refused(PARSE("--check=yes"), "--check takes no value");
+}
+
+static void test_switches(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("--take-over"), 0);
+	assert_true(o.take_over && !o.no_privsep && o.mode == BROKER_RUN);
+	assert_int_equal(PARSE("--no-privsep"), 0);
+	assert_true(o.no_privsep && !o.take_over);
+	expect_refused(PARSE("--take-over=yes"), "--take-over takes no value");
 }
 
 static void test_what_is_wrong_is_said(void **state)
@@ -164,6 +177,7 @@ int main(void)
 	    cmocka_unit_test(test_both_spellings),
 	    cmocka_unit_test(test_the_rest_is_the_workers),
 	    cmocka_unit_test(test_modes),
+	    cmocka_unit_test(test_switches),
 	    cmocka_unit_test(test_what_is_wrong_is_said),
 	    cmocka_unit_test(test_worker_user),
 	};
