@@ -269,7 +269,7 @@ def test_another_pods_token_opens_nothing(node, how):
         return next(p for p in node.agentd.ctl('pods')['pods'] if p['uid'] == one.uid)['token'].get('why_not')
     got = wait_for('the refusal', why)
     assert re.search('service account|pod uid' if how == 'copy' else 'symbolic|not a regular|symlink', got), got
-    assert 'code' in one.call(clients.fetch_secrets, one.mount / 'socket', ['default'], 5)
+    assert 'code' in one.call(clients.fetch_secrets, one.mount / 'socket', ['default'], 1)
     assert [r['identity'] for r in node.istiod.journal('csr')] == ['ns/demo/sa/two']
 
 
