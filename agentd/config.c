@@ -244,6 +244,7 @@ struct plane {
 	char *name, *address, *root, *server_name, *trust_domain, *cluster_id, *mesh_id;
 	int64_t connections, opens_per_second, opens_burst, pod_opens_per_second, pod_opens_burst;
 	int64_t unread_stream_s;
+	int64_t hold_empty_push_s; /* 0 is a value: begins as -1 */
 };
 
 #undef AT
@@ -264,6 +265,7 @@ static const struct row plane_rows[] = {
 	false},
     {"pod_opens_burst", NUMBER, AT(pod_opens_burst), "3", NULL, NULL, NULL, 1, 1000, false},
     {"unread_stream_s", NUMBER, AT(unread_stream_s), "15", NULL, NULL, NULL, 1, 3600, false},
+    {"hold_empty_push_s", NUMBER, AT(hold_empty_push_s), "30", NULL, NULL, NULL, 0, 3600, false},
 };
 enum { PLANE_ROWS = sizeof(plane_rows) / sizeof(*plane_rows) };
 #undef AT
@@ -302,7 +304,8 @@ static int complete_plane(struct plane *p, const struct config *c, struct err *e
 		return err_set(e, ERR_INVALID, "%s is missing", p->name ? "address" : "name");
 	for (unsigned i = 0; i < PLANE_ROWS; i++) {
 		void *field = (char *)p + plane_rows[i].at;
-		bool missing = plane_rows[i].kind == TEXT ? !*(char **)field : !*(int64_t *)field;
+		bool missing = plane_rows[i].kind == TEXT ? !*(char **)field
+							  : *(int64_t *)field < plane_rows[i].min;
 
 		if (missing && set(&plane_rows[i], p, plane_rows[i].start, e))
 			return -1;
@@ -349,7 +352,8 @@ static int add_plane(struct config *c, struct plane *p, struct err *e)
 	    .opens_burst = (unsigned)p->opens_burst,
 	    .pod_opens_per_second = (unsigned)p->pod_opens_per_second,
 	    .pod_opens_burst = (unsigned)p->pod_opens_burst,
-	    .unread_stream_s = (unsigned)p->unread_stream_s};
+	    .unread_stream_s = (unsigned)p->unread_stream_s,
+	    .hold_empty_push_s = (unsigned)p->hold_empty_push_s};
 	return 0;
 }
 
@@ -378,7 +382,7 @@ struct reader {
 
 static int read_plane(struct reader *r, json_t *v, struct err *e)
 {
-	struct plane p = {0};
+	struct plane p = {.hold_empty_push_s = -1};
 	unsigned start = r->line;
 	const char *key;
 	json_t *value;
@@ -536,6 +540,7 @@ static int add_default_plane(struct config *c, struct err *e)
 	struct plane p = {
 	    .name = mem_strdup("istiod"),
 	    .address = mem_printf("istiod.%s.svc:15012", c->istio_namespace),
+	    .hold_empty_push_s = -1,
 	};
 
 	return add_plane(c, &p, e);
