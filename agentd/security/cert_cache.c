@@ -6,7 +6,7 @@
  *           -> key -> CSR -> ...   (one key at a time; who has no certificate goes first)
  * Something fails -> what is still valid stays, all are told why, retry with growing pauses.
  * unsubscribe -> (its token was under way) that CSR is given up, retry
- *             -> (last one) linger -> forgotten, key wiped.
+ *             -> (last one) linger, floor and retry over -> forgotten, key wiped.
  *
  * Three things keep a CSR from being sent: `due` is off (the certificate is young), `retry` runs
  * (the last attempt failed), `floor` runs (istiod issued one just now, good or not).
@@ -184,13 +184,22 @@ static void entry_free(struct entry *e)
 	free(e);
 }
 
-static void on_lingered(void *ctx)
+/* An entry without subscribers goes when its linger is over, but not before what paces istiod's
+ * CSRs is: a pod that comes and goes would begin anew every time.  Nor while its key is made:
+ * freeing it would wait for the worker thread. */
+static void let_go(struct entry *e)
 {
-	struct entry *e = ctx;
 	char name[IDENTITY_URI_SIZE];
 
+	if (e->subs || e->linger.armed || e->floor.age.armed || e->retry.armed || e->keygen)
+		return;
 	log_debug(name_of(e, name), "nobody came back: forgotten");
 	entry_free(e);
+}
+
+static void on_lingered(void *ctx)
+{
+	let_go(ctx);
 }
 
 /* --- telling --- */
@@ -213,7 +222,7 @@ static void sweep(struct entry *e)
 		loop_timer_in(
 		    e->cache->loop, &e->linger, e->cache->options.linger_ms, on_lingered, e);
 	else
-		entry_free(e);
+		let_go(e);
 }
 
 static void tell(struct cert_sub *s)
@@ -254,9 +263,18 @@ static void on_soon(void *ctx)
 
 /* --- asking --- */
 
+/* What was waited for: the next attempt, or the end of an entry that nobody wants. */
+static void go_on(struct entry *e)
+{
+	if (e->subs)
+		start(e);
+	else
+		let_go(e);
+}
+
 static void on_retry(void *ctx)
 {
-	start(ctx);
+	go_on(ctx);
 }
 
 static void on_floor(void *ctx)
@@ -268,7 +286,7 @@ static void on_floor(void *ctx)
 	e->hurried = e->floor.age.armed;
 	moment_stop(&e->floor);
 	if (!e->retry.armed)
-		start(e);
+		go_on(e);
 }
 
 static void on_renew(void *ctx)
@@ -443,8 +461,10 @@ static void on_key(void *ctx)
 
 	e->cache->maker = NULL;
 	make_next(e->cache);
-	if (!e->subs) /* they left meanwhile: whoever comes next starts anew */
-		return x509_request_clear(&e->making.request);
+	if (!e->subs) { /* they left meanwhile: whoever comes next starts anew */
+		x509_request_clear(&e->making.request);
+		return let_go(e);
+	}
 	if (!e->making.request.csr_pem)
 		return failed(e, &e->making.why);
 	e->signer = find_signer(e, &token, &why); /* again: tokens expire, subscribers leave */
@@ -623,7 +643,8 @@ static json_t *dump_entry(const struct entry *e)
 {
 	const char *istiod = istiod_options(e->cache->istiod)->name, *why = why_not(e);
 	char name[IDENTITY_URI_SIZE], renew[CERT_TIME_SIZE] = "";
-	auto_free char *waiting = mem_printf("waiting for %s", istiod);
+	const char *away = istiod_why_not(e->cache->istiod);
+	auto_free char *waiting = mem_printf("waiting for %s%s%s", istiod, *away ? ": " : "", away);
 	json_t *o, *cert = cert_dump(e->cert), *subjects = json_array();
 	const struct cert_sub *s;
 
@@ -631,8 +652,8 @@ static json_t *dump_entry(const struct entry *e)
 		json_array_append_new(subjects, json_string(s->subject));
 	if (e->renew.age.armed)
 		cert_time(e->renew_at_ms / 1000, renew);
-	if (!*why && !e->cert)
-		why = waiting; /* the first attempt has not ended */
+	if ((e->sign && *away) || (!*why && !e->cert))
+		why = waiting; /* this attempt, or the first, has not ended */
 	o = json_pack("{s:s, s:s, s:s, s:s, s:o, s:i, s:s}", "spiffe_id", name_of(e, name),
 	    "control_plane", istiod, "key_type", key_type_name(e->spec.key.type), "renew_at", renew,
 	    "subscribers", subjects, "issued", (int)e->issued, "why_not", why);

@@ -34,7 +34,7 @@ struct cert_spec {
 
 struct cert_cache_options {
 	int64_t reissue_min_ms; /* default 5 min */
-	int64_t linger_ms;      /* default 5 min; 0: forgotten at once */
+	int64_t linger_ms;      /* default 5 min; at least what is left of the pauses */
 };
 
 /* `c` is what this subscriber may use now, NULL: nothing.  `why_not`: why there is no (new)
