@@ -1,0 +1,99 @@
+"""While istiod refuses, nobody is faster than the rules allow: counted at the control plane, by its own clock.
+
+What is allowed is computed with the shortest waits there may be, and with SLACK_S for a control plane that
+notes late what came early.  The buckets are wide open here: the waits alone must do it.
+"""
+import os
+import time
+
+import pytest
+
+from . import mesh
+from .crowd import Crowd
+from .run import wait_for
+
+SOAK = bool(os.environ.get('AGENTD_SOAK'))
+WATCH_S, SLACK_S = 10, 2
+ATTEMPTS = (0, .1, .2, .4, .8)  # of one CSR, +-10 % (istio-agent.md 4.3)
+
+
+def allowed(seconds, first_s, longest_s, spread, attempts=(0,)):
+    """How many tries may have come by then: attempts, a pause, attempts, a pause twice as long, ..."""
+    at, pause, n = 0, first_s, 0
+    while True:
+        for wait in attempts:
+            at += wait * (1 - spread)
+            if at > seconds:
+                return n
+            n += 1
+        at += pause * (1 - spread)
+        pause = min(pause * 2, longest_s)
+
+
+def too_fast(records, whose, **rule):
+    """Whoever came too often at some time, and how often."""
+    first, count, found = {}, {}, {}
+    for r in records:
+        who = whose(r)
+        since = r['time'] - first.setdefault(who, r['time'])
+        count[who] = count.get(who, 0) + 1
+        if count[who] > allowed(since + SLACK_S, **rule):
+            found[who] = (count[who], since)
+    return found, count
+
+
+@pytest.fixture
+def wide(node):
+    node.agentd.plane.update(opens_per_second=1000, opens_burst=1000, pod_opens_per_second=1000, pod_opens_burst=1000)
+    node.agentd.settings['csr_per_second'] = 100
+    node.istiod.set('all', clusters=[mesh._cluster('one', '127.0.0.1', 1)], listeners=[])
+    return node
+
+
+def watch(node, event):
+    """Its records, over WATCH_S seconds from the first one on."""
+    first = wait_for(f'the first {event}', lambda: node.istiod.journal(event))[0]['time']
+    wait_for('time to pass', lambda: time.time() - first > WATCH_S)
+    return node.istiod.journal(event)
+
+
+@pytest.mark.parametrize(('code', 'attempts'), [
+    ('UNAVAILABLE', ATTEMPTS), ('PERMISSION_DENIED', (0,))] + SOAK * [
+    ('INTERNAL', ATTEMPTS), ('INVALID_ARGUMENT', (0,))])
+def test_a_ca_that_refuses(wide, code, attempts):
+    node = wide
+    node.istiod.order('fail', what='csr', count=100_000, code=code, text='not now')
+    crowd = Crowd(node, 4, 2)
+    node.agentd.start()
+    crowd.start()
+    wait_for('a refusal', lambda: node.istiod.journal('csr', code=code))
+    late = Crowd(node, 2, 2, 'late')  # who comes and asks changes nothing
+    late.start()
+    found, count = too_fast(watch(node, 'csr-asked'), lambda r: r['identity'], first_s=.5, longest_s=60, spread=.1,
+                            attempts=attempts)
+    assert not found and len(count) == 2 and min(count.values()) >= 3
+    status, text = node.agentd.ctl_text('certs')
+    assert status == 1 and text.count('not now') == 2 and 'not now' in node.agentd.log.read_text()
+    # Nobody helps.
+    node.istiod.order('fail', what='csr', count=0, code=code)
+    for some in (crowd, late):
+        some.wait_served()
+    assert len(node.istiod.issued()) == 2
+    for some in (crowd, late):
+        some.stop()
+
+
+@pytest.mark.parametrize('code', ['UNAVAILABLE', 'PERMISSION_DENIED'] + SOAK * ['RESOURCE_EXHAUSTED', 'INTERNAL'])
+def test_an_istiod_that_refuses_streams(wide, code):
+    node = wide
+    node.istiod.order('fail', what='ads', count=100_000, code=code, text='not now')
+    crowd = Crowd(node, 3, 1)
+    node.agentd.start()
+    crowd.start()
+    found, count = too_fast(watch(node, 'open'), lambda r: r['token_pod']['name'], first_s=.5, longest_s=30, spread=.2)
+    assert not found and len(count) == 3 and min(count.values()) >= 3
+    status, text = node.agentd.ctl_text('xds')
+    assert status == 1 and text.count('not now') == 3 and 'not now' in node.agentd.log.read_text()
+    node.istiod.order('fail', what='ads', count=0, code=code)
+    crowd.wait_served()
+    crowd.stop()
