@@ -566,24 +566,27 @@ void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler han
 	local_types_add(x->locals, type_url, handler, ctx);
 }
 
-static const char *what_it_waits_for(const struct xds_proxy *x)
+/* What it waits for now goes before what went wrong last. */
+static void tell_why_not(const struct xds_proxy *x, char *out, size_t size)
 {
-	const char *why = istiod_why_not(x->istiod);
+	const char *away = istiod_why_not(x->istiod), *why = x->why_not;
 
-	if (!x->down)
-		return "";
-	if (x->answered)
-		return empty_push_why(x->empty_push);
-	if (x->up)
-		return "istiod did not answer yet";
-	return *why ? why : "waiting for a turn at istiod";
+	if (x->up && !x->answered)
+		snprintf(out, size, "istiod did not answer yet%s%s", *why ? "; before: " : "", why);
+	else if (*why || !x->down)
+		snprintf(out, size, "%s", why);
+	else if (x->answered)
+		snprintf(out, size, "%s", empty_push_why(x->empty_push));
+	else
+		snprintf(out, size, "%s", *away ? away : "waiting for a turn at istiod");
 }
 
 json_t *xds_proxy_dump(const struct xds_proxy *x)
 {
-	const char *why = *x->why_not ? x->why_not : what_it_waits_for(x);
+	char why[ERR_MSG_SIZE + 40];
 	json_int_t retry_at = back_off_waits(&x->back_off) ? x->back_off.until_ms / 1000 : 0;
 
+	tell_why_not(x, why, sizeof(why));
 	return json_pack("{s:b, s:b, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:I}", "connected",
 	    x->answered, "held", x->down && !x->up, "flavour", flavours[x->flavour], "node_id",
 	    node_id(x->node), "opened", x->opened, "displaced", x->displaced, "unread", x->unread,

@@ -17,8 +17,8 @@ WATCH_S, SLACK_S = 10, 2
 ATTEMPTS = (0, .1, .2, .4, .8)  # of one CSR, +-10 % (istio-agent.md 4.3)
 
 
-def allowed(seconds, first_s, longest_s, spread, attempts=(0,)):
-    """How many tries may have come by then: attempts, a pause, attempts, a pause twice as long, ..."""
+def allowed(seconds, first_s, longest_s, spread, attempts=(0,), growth=2):
+    """How many tries may have come by then: attempts, a pause, attempts, a longer pause, ..."""
     at, pause, n = 0, first_s, 0
     while True:
         for wait in attempts:
@@ -27,7 +27,7 @@ def allowed(seconds, first_s, longest_s, spread, attempts=(0,)):
                 return n
             n += 1
         at += pause * (1 - spread)
-        pause = min(pause * 2, longest_s)
+        pause = min(pause * growth, longest_s)
 
 
 def too_fast(records, whose, **rule):
@@ -97,3 +97,44 @@ def test_an_istiod_that_refuses_streams(wide, code):
     node.istiod.order('fail', what='ads', count=0, code=code)
     crowd.wait_served()
     crowd.stop()
+
+
+def test_an_istiod_that_nobody_can_connect_to(wide):
+    node = wide
+    node.istiod.order('listen', on='tls1.1')
+    crowd = Crowd(node, 3, 2)
+    node.agentd.start()
+    crowd.start()
+    # Two connections, whoever waits for them (rpc_channel.c).
+    most = 2 * allowed(WATCH_S + SLACK_S, first_s=.2, longest_s=2, spread=.2, growth=1.6)
+    assert 4 <= len(watch(node, 'knock')) <= most
+    # CSRs and streams both say what they wait for.
+    reason = 'cannot connect to 127.0.0.1'
+    assert [c['why_not'] for c in node.agentd.ctl('certs')['certificates']
+            if not c['why_not'].startswith(f'waiting for istiod: {reason}')] == []
+    for command in ('certs', 'xds', 'status'):
+        status, text = node.agentd.ctl_text(command)
+        assert status == 1 and reason in text, text
+    assert node.agentd.log.read_text().count(f'msg="{reason}') <= 2  # one line, not one for each attempt
+    node.istiod.order('listen', on='grpc')
+    crowd.wait_served()
+    assert len(node.istiod.issued()) == 2
+    crowd.stop()
+
+
+def test_a_wrong_answer_is_not_asked_for_again_at_once(wide):
+    """Issued is issued (istiod's work was done): the pause between two certificates, 5 minutes by default."""
+    node = wide
+    node.agentd.settings.update(certificate_reissue_min_s=3600, certificate_linger_s=0)
+    node.istiod.order('bad-certificates', of={'*': 'other-key'})
+    crowd = Crowd(node, 2, 1)
+    node.agentd.start()
+    crowd.start()
+    wait_for('agentctl to say why', lambda: 'answer of istiod' in node.agentd.ctl_text('certs')[1])
+    late = Crowd(node, 1, 1, 'late')
+    late.start()
+    late.wait_for('its configuration', lambda c: c['ads'])
+    time.sleep(3)
+    assert len(node.istiod.journal('csr-asked')) == 1
+    for some in (crowd, late):
+        some.stop()
