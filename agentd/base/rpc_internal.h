@@ -30,7 +30,9 @@ struct rpc {
 	struct rpc_tag *ready;              /* the loop's own: taken from the inbox */
 	size_t pending;                     /* tags that grpc or the lists hold */
 	bool running, ending;               /* inside a tag's `done`; rpc_free() is at work */
-	uint64_t wakes, tags;               /* for tests */
+	uint64_t wakes, tags;               /* for tests; `tags` also for the next two */
+	uint64_t burst_tags;                /* when `quiet` was armed last */
+	struct loop_timer quiet;            /* armed from a burst on until there is none */
 	struct rpc_stream *streams;
 	struct rpc_server *servers;
 	struct rpc_channel *channels;

@@ -12,7 +12,7 @@ from . import traffic
 from .tools import Held, Plane, Processes, load, row
 
 POD_COUNTS = (0, 10, 50, 250)
-IDLE_S, SETTLE_S, FIRST_PODS = 20, 2, 10
+IDLE_S, SETTLE_S, FIRST_PODS = 20, 4, 10  # SETTLE_S: freed memory goes back within 2 s of a burst
 
 
 @contextlib.contextmanager
