@@ -15,34 +15,24 @@ struct local {
 	struct local *next;
 };
 
-struct local_types {
-	struct local *first;
-};
-
-struct local_types *local_types_new(void)
+void local_types_clear(struct local_types *l)
 {
-	return mem_zalloc(sizeof(struct local_types));
-}
+	struct local *one;
 
-void local_types_free(struct local_types **types)
-{
-	struct local_types *l = take(*types);
-	struct local *one, *next;
-
-	if (!l)
-		return;
-	LL_FOREACH_SAFE (l->first, one, next) {
+	while ((one = l->first)) {
+		l->first = one->next;
 		free(one->url);
 		free(one);
 	}
-	free(l);
 }
 
 void local_types_add(struct local_types *l, const char *url, local_handler handler, void *ctx)
 {
 	struct local *one = mem_zalloc(sizeof(*one));
 
-	*one = (struct local){.url = mem_strdup(url), .handler = handler, .ctx = ctx};
+	one->url = mem_strdup(url);
+	one->handler = handler;
+	one->ctx = ctx;
 	LL_APPEND(l->first, one);
 }
 
@@ -57,9 +47,7 @@ static void send_buffer(struct rpc_stream *to, struct evbuffer *b)
 void local_types_subscribe(
     const struct local_types *l, enum discovery_flavour f, struct rpc_stream *up)
 {
-	const struct local *one;
-
-	LL_FOREACH (l->first, one) {
+	for (const struct local *one = l->first; one; one = one->next) {
 		struct evbuffer *out = evbuffer_new();
 
 		discovery_put_subscribe(out, f, one->url);
@@ -88,9 +76,7 @@ static void handle(const struct local *one, const struct local_stream *at,
 bool local_types_take(const struct local_types *l, const struct local_stream *at,
     const struct discovery_response *r, const struct rpc_msg *m)
 {
-	const struct local *one;
-
-	LL_FOREACH (l->first, one)
+	for (const struct local *one = l->first; one; one = one->next)
 		if (strcmp(one->url, r->type_url) == 0) {
 			handle(one, at, r, m);
 			return true;

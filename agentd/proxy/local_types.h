@@ -5,14 +5,17 @@
 #include "discovery.h"
 
 struct discovery_account;
-struct local_types;
+struct local;
 struct rpc_stream;
+
+struct local_types { /* embed it zeroed */
+	struct local *first;
+};
 
 /* Consumes a response instead of Envoy; -1 becomes a NACK with the text of `e`. */
 typedef int (*local_handler)(void *ctx, const struct rpc_msg *response, struct err *e);
 
-struct local_types *local_types_new(void);
-void local_types_free(struct local_types **l);
+void local_types_clear(struct local_types *l);
 /* The order of these calls is the order of the subscriptions. */
 void local_types_add(struct local_types *l, const char *url, local_handler handler, void *ctx);
 /* To istiod, one request for each. */

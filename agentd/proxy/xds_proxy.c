@@ -66,7 +66,7 @@ struct xds_proxy {
 	struct istiod *istiod;
 	xds_token token;
 	void *token_ctx;
-	struct local_types *locals;
+	struct local_types locals;
 
 	/* The present stream; `down` NULL: none. */
 	struct rpc_stream *down, *up;
@@ -260,7 +260,7 @@ static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg
 	x->asked = true;
 	if (!x->subscribed && strcmp(q.type_url, TYPE_LISTENER) == 0) {
 		x->subscribed = true;
-		local_types_subscribe(x->locals, x->flavour, x->up);
+		local_types_subscribe(&x->locals, x->flavour, x->up);
 	}
 	return 0;
 }
@@ -397,7 +397,7 @@ static void carry_down(
 {
 	const struct local_stream at = {x->flavour, x->up, &x->account};
 
-	if (local_types_take(x->locals, &at, r, m))
+	if (local_types_take(&x->locals, &at, r, m))
 		return;
 	if (is_for_envoy(r->type_url))
 		to_envoy(x, r, m);
@@ -538,7 +538,6 @@ struct xds_proxy *xds_proxy_new(
 	x->account.label = p->label;
 	x->account.log = &x->log;
 	x->empty_push = empty_push_new(&hold);
-	x->locals = local_types_new();
 	x->node = n;
 	x->istiod = i;
 	x->token = token;
@@ -555,7 +554,7 @@ void xds_proxy_free(struct xds_proxy **proxy)
 		return;
 	end_stream(x, RPC_UNAVAILABLE, "the pod is going");
 	back_off_stop(&x->back_off);
-	local_types_free(&x->locals);
+	local_types_clear(&x->locals);
 	empty_push_free(&x->empty_push);
 	discovery_account_clear(&x->account);
 	free(x);
@@ -563,7 +562,7 @@ void xds_proxy_free(struct xds_proxy **proxy)
 
 void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler handler, void *ctx)
 {
-	local_types_add(x->locals, type_url, handler, ctx);
+	local_types_add(&x->locals, type_url, handler, ctx);
 }
 
 /* What it waits for now goes before what went wrong last. */
