@@ -1,12 +1,14 @@
 /* empty_push.c - see empty_push.h.
  *
- * Envoy's first request of a type -> how many it has -> istiod's first response of that type:
- * leaves some -> the others are never looked at; leaves none -> held, timer
- *   -> a response that is empty, too -> held behind it
- *   -> one that is not: istiod has spoken anew, what was held is dropped.  State of the world: it
- *      goes on, being all there is.  Delta: istiod believes now that Envoy has none, so it would
- * not remove what is gone in truth: the stream ends, and Envoy tells anew what it has.
- *   -> the timer, or too much was held -> all that was held is passed on.
+ * Envoy's first request of a type -> how many it has
+ * istiod's first response of that type -> leaves some: the others are never looked at
+ *                                      -> leaves none: held, timer
+ * the next ones -> empty, too: held behind it
+ *               -> not empty: what was held is dropped, for istiod has spoken anew.  State of the
+ *                  world: it goes on, being all there is.  Delta: istiod believes now that Envoy
+ *                  has none and would not remove what is gone in truth: the stream ends, and Envoy
+ *                  tells anew what it has.
+ * the timer, or too much was held -> all that was held is passed on.
  *
  * A delta response that only removes is empty if it removes as many as Envoy has: to remove one of
  * many is nothing special.  A stream that ended here is not followed by another such end: an istiod
