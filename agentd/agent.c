@@ -84,6 +84,15 @@ static char *pod_labels(const struct pod *p, char *out, unsigned size)
 	return metric_labels(out, size, "pod", p->name, "namespace", p->ns, NULL);
 }
 
+/* A StatefulSet's next pod may be here before the last one is gone. */
+static bool has_namesake(const struct agent *a, const struct pod *gone)
+{
+	for (const struct pod *p = pod_first(a->pods); p; p = p->next)
+		if (!strcmp(p->label, gone->label))
+			return true;
+	return false;
+}
+
 static void on_pod_removed(void *ctx, struct pod *p)
 {
 	struct agent *a = ctx;
@@ -91,7 +100,8 @@ static void on_pod_removed(void *ctx, struct pod *p)
 
 	agent_pod_stop(&p->services);
 	priv_pod_remove(a->shared.priv, &p->uid);
-	metrics_drop(pod_labels(p, labels, sizeof(labels)));
+	if (!has_namesake(a, p))
+		metrics_drop(pod_labels(p, labels, sizeof(labels)));
 	log_info(p->label, "pod removed");
 }
 

@@ -51,6 +51,7 @@ struct plane {
 	char *name, *address, *root, *server_name, *trust_domain, *cluster_id, *mesh_id;
 	int64_t connections, opens_per_second, opens_burst, pod_opens_per_second, pod_opens_burst;
 	int64_t unread_stream_s;
+	int64_t hold_empty_push_s; /* 0 is a value: begins as -1 */
 };
 #define TEXT_ROW(...) CONFIG_TEXT(struct plane, __VA_ARGS__, NULL)
 #define NUMBER_ROW(...) CONFIG_NUMBER(struct plane, __VA_ARGS__, NULL)
@@ -70,6 +71,7 @@ static const struct config_row rows[] = {
     NUMBER_ROW(pod_opens_per_second, "1", 1, 1000),
     NUMBER_ROW(pod_opens_burst, "3", 1, 1000),
     NUMBER_ROW(unread_stream_s, "15", 1, 3600),
+    NUMBER_ROW(hold_empty_push_s, "30", 0, 3600),
 };
 enum { ROWS = sizeof(rows) / sizeof(*rows) };
 
@@ -105,7 +107,8 @@ static int complete_plane(struct plane *p, const struct config *c, struct err *e
 		return err_set(e, ERR_INVALID, "%s is missing", p->name ? "address" : "name");
 	for (unsigned i = 0; i < ROWS; i++) {
 		void *field = (char *)p + rows[i].at;
-		bool missing = rows[i].kind == TEXT ? !*(char **)field : !*(int64_t *)field;
+		bool missing =
+		    rows[i].kind == TEXT ? !*(char **)field : *(int64_t *)field < rows[i].min;
 
 		if (missing && config_row_set(&rows[i], p, rows[i].start, e))
 			return -1;
@@ -152,7 +155,8 @@ static int add_plane(struct config *c, struct plane *p, struct err *e)
 	    .opens_burst = (unsigned)p->opens_burst,
 	    .pod_opens_per_second = (unsigned)p->pod_opens_per_second,
 	    .pod_opens_burst = (unsigned)p->pod_opens_burst,
-	    .unread_stream_s = (unsigned)p->unread_stream_s};
+	    .unread_stream_s = (unsigned)p->unread_stream_s,
+	    .hold_empty_push_s = (unsigned)p->hold_empty_push_s};
 	return 0;
 }
 
@@ -175,7 +179,7 @@ static int set_plane_key(struct plane *p, const char *key, json_t *value, struct
 
 static int read_plane(struct config_reader *r, json_t *v, struct err *e)
 {
-	struct plane p = {0};
+	struct plane p = {.hold_empty_push_s = -1};
 	unsigned start = r->line;
 	const char *key;
 	json_t *value;
@@ -218,6 +222,7 @@ int config_planes_default(struct config *c, struct err *e)
 	struct plane p = {
 	    .name = mem_strdup("istiod"),
 	    .address = mem_printf("istiod.%s.svc:15012", c->istio_namespace),
+	    .hold_empty_push_s = -1,
 	};
 
 	return add_plane(c, &p, e);

@@ -48,7 +48,7 @@ static char *read_config(int fd, size_t *len, struct err *e)
 			err_sys(e, "read agentd.yaml");
 			return NULL;
 		} else if (n == 0)
-			return take(text);
+			return mem_realloc(take(text), *len + 1);
 	}
 	err_set(e, EFBIG, "agentd.yaml is larger than 1 MiB");
 	return NULL;

@@ -9,6 +9,9 @@
  * last.  The loop takes the whole inbox at a time and runs a bounded number of tags per turn, so
  * that timers and other fds get theirs (R6).
  *
+ * A burst (pods that come, large pushes) leaves freed memory that malloc would keep: once it is
+ * quiet again, that goes back to the kernel, once for each burst.
+ *
  * The end: everything is cancelled, the loop's thread runs tags here until none is under way, then
  * the queue is shut down and the drainers leave (the order is that of grpc-core.md 7).
  */
@@ -16,13 +19,19 @@
 #include "mem.h"
 #include "rpc_internal.h"
 
+#include <malloc.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <utlist.h>
 
 LOG_SCOPE("rpc");
 
-enum { TAGS_PER_TURN = 64, STUCK_MS = 2000 };
+enum {
+	TAGS_PER_TURN = 64,
+	STUCK_MS = 2000,
+	BURST_TAGS = 200, /* some ten new pods */
+	QUIET_MS = 1000,
+};
 
 static void wake(struct rpc *r)
 {
@@ -65,6 +74,26 @@ static void take_inbox(struct rpc *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
+static void on_quiet(void *ctx)
+{
+	struct rpc *r = ctx;
+	bool goes_on = r->tags - r->burst_tags >= BURST_TAGS;
+
+	r->burst_tags = r->tags;
+	if (goes_on)
+		loop_timer_in(r->loop, &r->quiet, QUIET_MS, on_quiet, r);
+	else
+		malloc_trim(0);
+}
+
+static void watch_burst(struct rpc *r)
+{
+	if (r->quiet.armed || r->ending || r->tags - r->burst_tags < BURST_TAGS)
+		return;
+	r->burst_tags = r->tags;
+	loop_timer_in(r->loop, &r->quiet, QUIET_MS, on_quiet, r);
+}
+
 static void run_tags(struct rpc *r)
 {
 	if (!r->ready)
@@ -79,6 +108,7 @@ static void run_tags(struct rpc *r)
 		t->done(t, t->ok);
 	}
 	r->running = false;
+	watch_burst(r);
 	if (r->ready)
 		wake(r);
 }
@@ -112,6 +142,9 @@ struct rpc *rpc_new(struct loop *l)
 	if (r->wake_fd < 0)
 		abort();
 	rpc_log_init();
+	/* A connection keeps the block it reads into.  By default that is 64 KiB once a message was
+	 * larger than 12 KiB; without this it is what the server's arguments say. */
+	setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", 0);
 	grpc_init();
 	r->cq = grpc_completion_queue_create_for_next(NULL);
 	for (unsigned i = 0; i < RPC_DRAINERS; i++) {
@@ -157,6 +190,7 @@ void rpc_free(struct rpc **rp)
 	if (r->running)
 		abort(); /* inside an event of its own there is somebody to return to */
 	end_all(r);
+	loop_timer_stop(&r->quiet);
 	loop_fd_stop(&r->watch);
 	if (!wait_for_tags(r)) {
 		log_error(NULL, "%zu operations of grpc did not end; left behind", r->pending);

@@ -21,6 +21,7 @@ LOG_SCOPE("rpc");
 
 enum {
 	RECEIVE_MAX = 64 << 20,
+	READ_CHUNK = 1 << 20,     /* 256 KiB is slower, 4 MiB (grpc's own) no faster */
 	KEEPALIVE_MS = 30 * 1000, /* Istio's own; istiod answers faster ones with GOAWAY */
 	KEEPALIVE_TIMEOUT_MS = 10 * 1000,
 	BACKOFF_FIRST_MS = 200,
@@ -179,6 +180,7 @@ static void add_args(struct args *a, const struct rpc_channel_options *o)
 	add_int(
 	    a, "agentd.shard", (int)o->shard); /* a distinct argument is a distinct connection */
 	add_int(a, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RECEIVE_MAX);
+	add_int(a, GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, READ_CHUNK);
 	add_int(a, GRPC_ARG_HTTP2_BDP_PROBE, 0);
 	add_int(a, GRPC_ARG_ENABLE_RETRIES, 0);
 	add_int(a, GRPC_ARG_ENABLE_CHANNELZ, 0);

@@ -32,7 +32,8 @@ struct rpc {
 	struct rpc_tag *ready;              /* the loop's own: taken from the inbox */
 	size_t pending;                     /* tags that grpc or the lists hold */
 	bool running, ending;               /* inside a tag's `done`; rpc_free() is at work */
-	uint64_t wakes, tags;               /* for tests */
+	uint64_t wakes, tags, burst_tags;   /* for tests; how many; when `quiet` was armed last */
+	struct loop_timer quiet;            /* armed during a burst */
 	struct rpc_stream *streams;
 	struct rpc_server *servers;
 	struct rpc_channel *channels;
@@ -73,7 +74,6 @@ struct rpc_stream {
 	struct loop_timer linger; /* server: how long a closed stream may take to flush */
 	struct rpc_stream *prev, *next;
 };
-
 struct rpc_stream *rpc_stream_new(struct rpc *r, grpc_call *call);
 void rpc_stream_unref(struct rpc_stream *s);
 void rpc_stream_own(

@@ -25,7 +25,7 @@ LOG_SCOPE("rpc");
 
 /* A connection without a stream is of no use to a pod; one that never said anything is an attack.
  */
-enum { CONNECTION_IDLE_MS = 5 * 60 * 1000 };
+enum { CONNECTION_IDLE_MS = 5 * 60 * 1000, READ_CHUNK = 8 << 10 };
 
 struct socket {
 	struct rpc_connection c;
@@ -345,6 +345,7 @@ struct rpc_server *rpc_server_new(
 	    int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, (int)o->max_streams),
 	    int_arg(GRPC_ARG_MAX_CONNECTION_IDLE_MS, CONNECTION_IDLE_MS),
 	    int_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0), /* else slow readers cost 8x (grpc-core.md 3) */
+	    int_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, READ_CHUNK), /* kept by each connection */
 	    int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
 	    /* Pings are answered, nothing more: grpc's own defence against too many of them takes
 	     * 4 KB for each and ends nothing as long as they come (measured: 177,000 pings, 680

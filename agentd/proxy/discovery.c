@@ -21,12 +21,19 @@ enum { RPC_CODE_OF_NACK = RPC_INTERNAL };
 /* grpc-core.md 3; 0: this flavour has no such field. */
 static const struct request_fields {
 	uint32_t node, type_url, nonce, error_detail, subscribe, unsubscribe, have;
+	uint32_t had; /* a version, or `have`: there is something of an earlier stream */
 } request_fields[] = {
-    [DISCOVERY_SOTW] = {2, 4, 5, 6, 3, 0, 0},
-    [DISCOVERY_DELTA] = {1, 2, 6, 7, 3, 4, 5},
+    [DISCOVERY_SOTW] = {2, 4, 5, 6, 3, 0, 0, 1},
+    [DISCOVERY_DELTA] = {1, 2, 6, 7, 3, 4, 5, 5},
 };
 enum { REQUEST_VERSION_SOTW = 1 };
-enum { RESPONSE_VERSION = 1, RESPONSE_RESOURCES = 2, RESPONSE_TYPE_URL = 4, RESPONSE_NONCE = 5 };
+enum {
+	RESPONSE_VERSION = 1,
+	RESPONSE_RESOURCES = 2,
+	RESPONSE_TYPE_URL = 4,
+	RESPONSE_NONCE = 5,
+	RESPONSE_REMOVED_DELTA = 6,
+};
 enum { NODE_ID = 1, NODE_METADATA = 3 };
 enum { STATUS_CODE = 1, STATUS_MESSAGE = 2 };
 enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
@@ -109,6 +116,8 @@ static int read_request_field(struct discovery_request *q, const struct request_
 		return read_string(f, q->nonce, sizeof(q->nonce), "response_nonce", e);
 	if (f->number == at->error_detail)
 		return read_error_detail(q, f, e);
+	if (f->number == at->had)
+		q->had += f->type == PBWIRE_BYTES && f->bytes.left > 0;
 	return 0;
 }
 
@@ -139,6 +148,9 @@ static int read_response_field(
 		return read_string(f, r->type_url, sizeof(r->type_url), "type_url", e);
 	case RESPONSE_NONCE:
 		return read_string(f, r->nonce, sizeof(r->nonce), "nonce", e);
+	case RESPONSE_REMOVED_DELTA:
+		r->removed++;
+		return 0;
 	default:
 		return 0;
 	}

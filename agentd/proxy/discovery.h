@@ -35,6 +35,7 @@ struct discovery_request {
 	bool has_node, has_node_id;
 	bool nack;
 	char nack_why[DISCOVERY_WHY_SIZE]; /* printable */
+	unsigned had; /* delta: resources of an earlier stream; state of the world: 1 if any */
 };
 int discovery_read_request(
     struct discovery_request *q, enum discovery_flavour f, struct pbwire msg, struct err *e);
@@ -44,6 +45,7 @@ struct discovery_response {
 	char nonce[DISCOVERY_NONCE_SIZE];
 	char version[DISCOVERY_NONCE_SIZE]; /* "" if longer; delta: system_version_info */
 	unsigned resources;
+	unsigned removed; /* delta only: without a meaning in the other flavour */
 };
 /* The fields that are read have the same numbers in both flavours. */
 int discovery_read_response(struct discovery_response *r, struct pbwire msg, struct err *e);

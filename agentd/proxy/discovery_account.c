@@ -46,7 +46,7 @@ void discovery_account_settle(
 	}
 	t->nacked++;
 	snprintf(t->last_nack, sizeof(t->last_nack), "%s", *nack ? nack : "no reason given");
-	log_warn(a->label, "NACK of %s: %s", t->url, t->last_nack);
+	log_warn_limited(a->log, a->label, "NACK of %s: %s", t->url, t->last_nack);
 }
 
 struct account_type *discovery_account_response(

@@ -7,10 +7,12 @@
 #include <jansson.h>
 
 struct account_type;
+struct log_budget;
 struct discovery_account { /* embed it zeroed */
 	struct account_type *types;
 	unsigned ntypes;
-	const char *label; /* whose, for the log; borrowed */
+	const char *label;      /* whose, for the log; borrowed */
+	struct log_budget *log; /* of that pod; borrowed */
 };
 
 /* NULL: this type is not kept account of. */

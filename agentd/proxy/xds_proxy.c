@@ -4,8 +4,9 @@
  * stream failed -> a turn at istiod -> the token -> the same method opened there -> Envoy is read.
  * Envoy's request -> the first, and each that has a node, gets our node; others go on as they came
  *   -> after the first for listeners: the subscriptions of agentd's own.
- * istiod's response -> a local type: its handler, and an ACK or NACK; an Envoy type: on as it came;
- *   others: dropped without an ACK.
+ * istiod's response -> a local type: its handler, and an ACK or NACK; an Envoy type: on as it came,
+ *   but one that takes everything away right after a reconnect waits (empty_push.h); others:
+ *   dropped without an ACK.
  * The end of either side -> the end of the other, with the same status; but istiod's refusal for
  *   want of capacity, before it answered anything -> Envoy is held, back-off, a turn, and all that
  *   Envoy said so far once more.
@@ -26,7 +27,6 @@
 #include "../base/log.h"
 #include "../base/loop.h"
 #include "../base/mem.h"
-#include "../base/metrics.h"
 #include "../base/rpc_server.h"
 #include "../pod/limits.h"
 #include "../pod/node.h"
@@ -35,11 +35,14 @@
 #include "../security/refusal.h"
 #include "../security/token.h"
 #include "discovery_account.h"
+#include "empty_push.h"
+#include "kept.h"
+#include "local_types.h"
+#include "xds_metrics.h"
 
 #include <event2/buffer.h>
 #include <stdio.h>
 #include <string.h>
-#include <utlist.h>
 
 LOG_SCOPE("xds");
 
@@ -47,8 +50,6 @@ enum {
 	TO_ISTIOD_MAX = 1 << 20,
 	KEPT_MAX = 1 << 20, /* of what Envoy said before it was answered */
 	LOOK_MS = 1000,     /* at a queue that is full */
-	TYPES_MAX = 16,     /* that are kept account of */
-	LABELS_SIZE = 1024,
 };
 
 #define SERVICE "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
@@ -58,20 +59,6 @@ static const char *const methods[] = {
 };
 static const char *const flavours[] = {[DISCOVERY_SOTW] = "sotw", [DISCOVERY_DELTA] = "delta"};
 
-struct local {
-	char *type_url;
-	xds_local handler;
-	void *ctx;
-	struct local *next;
-};
-
-/* What Envoy said, until istiod answers. */
-struct said {
-	struct said *next;
-	size_t len;
-	char bytes[];
-};
-
 struct xds_proxy {
 	struct loop *loop;
 	const struct pod *pod;
@@ -80,36 +67,31 @@ struct xds_proxy {
 	struct limits *limits;
 	xds_token token;
 	void *token_ctx;
-	struct local *locals;
+	struct local_types locals;
 
 	/* The present stream; `down` NULL: none. */
 	struct rpc_stream *down, *up;
 	struct istiod_turn *turn;
 	struct istiod_lease *lease;
-	struct said *said;
-	size_t nsaid;   /* bytes */
-	bool said_more; /* than is kept */
+	struct kept said; /* by Envoy, until istiod answers */
+	bool said_more;   /* than is kept */
 	struct loop_timer full;
 	unsigned full_s; /* how long `down`'s queue is full */
 	enum discovery_flavour flavour;
 	bool asked, subscribed, answered; /* a request, ours, and a response went through */
 
 	struct discovery_account account;
+	struct empty_push *empty_push;
 	struct back_off back_off; /* of the pod, whichever stream failed */
 	json_int_t opened, displaced, unread;
 	char why_not[ERR_MSG_SIZE];
 	struct log_budget log;
-	struct metric *requests, *responses, *failures, *istiod_ends, *envoy_ends, *unread_ends;
-	char labels[LABELS_SIZE];
+	struct xds_metrics metrics;
 };
 
-/* --- account --- */
-
-static void count_end(const struct xds_proxy *x, struct metric *m, int status, const char *why)
+static void count_end(const struct xds_proxy *x, struct metric *ends, int status, const char *why)
 {
-	auto_free char *labels = mem_printf("%s,type=\"%s\"", x->labels, refusal_kind(status, why));
-
-	metric_add(m, labels, 1);
+	xds_metrics_count_end(&x->metrics, ends, status, why);
 }
 
 /* --- the end --- */
@@ -128,16 +110,6 @@ static void blame_envoy(struct xds_proxy *x, const char *why)
 	snprintf(x->why_not, sizeof(x->why_not), "%s", why);
 }
 
-static void forget_said(struct xds_proxy *x)
-{
-	struct said *s, *next;
-
-	LL_FOREACH_SAFE (x->said, s, next)
-		free(s);
-	x->said = NULL;
-	x->nsaid = 0;
-}
-
 /* The half towards istiod; Envoy's stays. */
 static void end_up(struct xds_proxy *x)
 {
@@ -146,6 +118,7 @@ static void end_up(struct xds_proxy *x)
 	rpc_close(&x->up, RPC_CANCELLED, "");
 	x->asked = x->subscribed = x->answered = false;
 	discovery_account_stream_ended(&x->account);
+	empty_push_stream_ended(x->empty_push);
 }
 
 /* Nothing of the stream is left afterwards; both slots may be empty already. */
@@ -154,7 +127,7 @@ static void end_stream(struct xds_proxy *x, int status, const char *why)
 	end_up(x);
 	rpc_close(&x->down, status, why);
 	loop_timer_stop(&x->full);
-	forget_said(x);
+	kept_clear(&x->said);
 	x->said_more = false;
 }
 
@@ -196,9 +169,9 @@ static void on_up_closed(void *ctx, int status, const char *why)
 	struct err e = {0};
 
 	if (status == RPC_UNAVAILABLE && !x->answered)
-		metric_add(x->failures, x->labels, 1);
+		xds_metrics_count(&x->metrics, x->metrics.failures);
 	else
-		count_end(x, x->istiod_ends, status, why);
+		count_end(x, x->metrics.istiod_ends, status, why);
 	if (status != RPC_OK)
 		err_set(&e, ERR_UNAVAILABLE, "istiod: %s: %s", rpc_status_name(status), why);
 	set_why_not(x, e.msg);
@@ -218,7 +191,7 @@ static void on_move(void *ctx)
 	static const char why[] = "istiod ends the connection: the stream moves to another one";
 	struct xds_proxy *x = ctx;
 
-	count_end(x, x->istiod_ends, RPC_OK, why);
+	count_end(x, x->metrics.istiod_ends, RPC_OK, why);
 	if (may_hold(x))
 		hold(x);
 	else
@@ -229,7 +202,7 @@ static void on_down_closed(void *ctx, int status, const char *why)
 {
 	struct xds_proxy *x = ctx;
 
-	count_end(x, x->envoy_ends, status, why);
+	count_end(x, x->metrics.envoy_ends, status, why);
 	end_stream(x, status, why);
 }
 
@@ -238,7 +211,7 @@ static void on_down_half_closed(void *ctx, struct rpc_stream *down)
 	struct xds_proxy *x = ctx;
 
 	(void)down;
-	count_end(x, x->envoy_ends, RPC_OK, "");
+	count_end(x, x->metrics.envoy_ends, RPC_OK, "");
 	end_stream(x, RPC_OK, "");
 }
 
@@ -266,29 +239,17 @@ static int send_with_our_node(struct xds_proxy *x, struct pbwire msg, struct err
 	return 0;
 }
 
-static void subscribe_locals(struct xds_proxy *x)
-{
-	const struct local *l;
-
-	x->subscribed = true;
-	LL_FOREACH (x->locals, l) {
-		struct evbuffer *out = evbuffer_new();
-
-		discovery_put_subscribe(out, x->flavour, l->type_url);
-		send_buffer(x->up, out);
-	}
-}
-
 /* A request as it comes (`m`), or one that had to wait (`said`). */
 static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m,
-    const struct said *said, struct err *e)
+    const struct kept_msg *said, struct err *e)
 {
 	struct discovery_request q;
 
 	if (discovery_read_request(&q, x->flavour, msg, e))
 		return -1;
-	metric_add(x->requests, x->labels, 1);
+	xds_metrics_count(&x->metrics, x->metrics.requests);
 	discovery_account_request(&x->account, &q);
+	empty_push_request(x->empty_push, &q);
 	if (!x->asked || q.has_node) {
 		if (send_with_our_node(x, msg, e))
 			return -1;
@@ -298,19 +259,21 @@ static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg
 		rpc_send(x->up, said->bytes, said->len);
 	}
 	x->asked = true;
-	if (!x->subscribed && strcmp(q.type_url, TYPE_LISTENER) == 0)
-		subscribe_locals(x);
+	if (!x->subscribed && strcmp(q.type_url, TYPE_LISTENER) == 0) {
+		x->subscribed = true;
+		local_types_subscribe(&x->locals, x->flavour, x->up);
+	}
 	return 0;
 }
 
 static void take_request(
-    struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m, const struct said *said)
+    struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m, const struct kept_msg *said)
 {
 	struct err e;
 
 	if (carry_up(x, msg, m, said, &e)) {
 		blame_envoy(x, e.msg);
-		count_end(x, x->envoy_ends, RPC_INVALID_ARGUMENT, e.msg);
+		count_end(x, x->metrics.envoy_ends, RPC_INVALID_ARGUMENT, e.msg);
 		end_stream(x, RPC_INVALID_ARGUMENT, e.msg);
 		return;
 	}
@@ -321,26 +284,15 @@ static void take_request(
 /* Until istiod answers: for the turn, and for the next if istiod has no room. */
 static void keep(struct xds_proxy *x, const struct rpc_msg *m)
 {
-	size_t n, len = rpc_msg_size(m);
-	const struct iovec *iov = rpc_msg_iov(m, &n);
-	struct said *s;
-	char *at;
-
 	if (x->said_more)
 		return;
 	/* The first is kept whatever its size: it waits for its turn. */
-	if (x->up && x->nsaid + len > KEPT_MAX) {
+	if (x->up && x->said.size + rpc_msg_size(m) > KEPT_MAX) {
 		x->said_more = true;
-		forget_said(x);
+		kept_clear(&x->said);
 		return;
 	}
-	s = mem_zalloc(sizeof(*s) + len);
-	s->len = len;
-	at = s->bytes;
-	for (size_t i = 0; i < n; i++)
-		at = mempcpy(at, iov[i].iov_len ? iov[i].iov_base : "", iov[i].iov_len);
-	LL_APPEND(x->said, s);
-	x->nsaid += len;
+	kept_add(&x->said, m);
 }
 
 static void on_down_message(void *ctx, struct rpc_stream *down, struct rpc_msg *m)
@@ -372,34 +324,6 @@ static bool is_for_envoy(const char *type_url)
 	       strcmp(type_url, TYPE_PREFIX "istio.workload.Workload") == 0;
 }
 
-static const struct local *find_local(const struct xds_proxy *x, const char *type_url)
-{
-	const struct local *l;
-
-	LL_FOREACH (x->locals, l)
-		if (strcmp(l->type_url, type_url) == 0)
-			return l;
-	return NULL;
-}
-
-static void handle_local(struct xds_proxy *x, const struct local *l,
-    const struct discovery_response *r, const struct rpc_msg *m)
-{
-	struct evbuffer *out;
-	struct err e = {0};
-	struct account_type *t;
-	const char *why;
-
-	if (r->resources == 0)
-		return; /* neither handled nor ACKed (istio-agent.md 0.4) */
-	t = discovery_account_response(&x->account, r);
-	why = l->handler(l->ctx, m, &e) ? e.msg : NULL;
-	discovery_account_settle(&x->account, t, why);
-	out = evbuffer_new();
-	discovery_put_ack(out, x->flavour, r, why);
-	send_buffer(x->up, out);
-}
-
 /* 15 s: Envoy digests 5,000 clusters in 5 s (istiod-live.md 1.2). */
 static void end_unread(struct xds_proxy *x)
 {
@@ -408,7 +332,7 @@ static void end_unread(struct xds_proxy *x)
 		rpc_queued(x->down), x->full_s);
 
 	x->unread++;
-	metric_add(x->unread_ends, x->labels, 1);
+	xds_metrics_count(&x->metrics, x->metrics.unread_ends);
 	set_why_not(x, why);
 	rpc_abort(&x->down);
 	end_stream(x, RPC_UNAVAILABLE, why);
@@ -443,22 +367,50 @@ static void stop_reading_istiod(struct xds_proxy *x)
 	loop_timer_in(x->loop, &x->full, LOOK_MS, on_look, x);
 }
 
+static void look_at_queue(struct xds_proxy *x)
+{
+	if (is_full(x))
+		stop_reading_istiod(x);
+}
+
+static void on_pass(void *ctx, const void *bytes, size_t len)
+{
+	struct xds_proxy *x = ctx;
+
+	rpc_send(x->down, bytes, len);
+	look_at_queue(x);
+}
+
+static void to_envoy(
+    struct xds_proxy *x, const struct discovery_response *r, const struct rpc_msg *m)
+{
+	discovery_account_response(&x->account, r);
+	switch (empty_push_response(x->empty_push, x->flavour, r, m)) {
+	case EMPTY_PUSH_PASS:
+		rpc_forward(x->down, m);
+		look_at_queue(x);
+		break;
+	case EMPTY_PUSH_HELD:
+		xds_metrics_count(&x->metrics, x->metrics.held_pushes);
+		break;
+	case EMPTY_PUSH_ANEW:
+		end_stream(x, RPC_UNAVAILABLE, "istiod knows more now: tell it what is here");
+		break;
+	}
+}
+
 static void carry_down(
     struct xds_proxy *x, const struct discovery_response *r, const struct rpc_msg *m)
 {
-	const struct local *l = find_local(x, r->type_url);
+	const struct local_stream at = {x->flavour, x->up, &x->account};
 
-	if (l) {
-		handle_local(x, l, r, m);
-	} else if (is_for_envoy(r->type_url)) {
-		discovery_account_response(&x->account, r);
-		rpc_forward(x->down, m);
-		if (is_full(x))
-			stop_reading_istiod(x);
-	} else {
+	if (local_types_take(&x->locals, &at, r, m))
+		return;
+	if (is_for_envoy(r->type_url))
+		to_envoy(x, r, m);
+	else
 		log_warn(
 		    x->pod->label, "istiod sent %s, which nobody here takes: dropped", r->type_url);
-	}
 }
 
 static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
@@ -468,16 +420,16 @@ static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
 	struct err e;
 
 	(void)up;
-	metric_add(x->responses, x->labels, 1);
+	xds_metrics_count(&x->metrics, x->metrics.responses);
 	if (discovery_read_response(&r, discovery_reader(m), &e)) {
 		err_wrap(&e, "istiod");
-		count_end(x, x->istiod_ends, RPC_INTERNAL, e.msg);
+		count_end(x, x->metrics.istiod_ends, RPC_INTERNAL, e.msg);
 		set_why_not(x, e.msg);
 		end_stream(x, RPC_INTERNAL, e.msg);
 		return;
 	}
 	if (!x->answered)
-		forget_said(x);
+		kept_clear(&x->said);
 	x->answered = true;
 	back_off_succeeded(&x->back_off);
 	set_why_not(x, "");
@@ -512,14 +464,12 @@ static int open_up(struct xds_proxy *x, struct rpc_channel *c, int *status, stru
 /* What Envoy said while it was held; it may end the stream. */
 static void say_all(struct xds_proxy *x)
 {
-	struct said *s;
+	const struct kept_msg *s;
 
-	for (s = x->said; s; s = x->up ? s->next : NULL) {
-		struct iovec whole = {s->bytes, s->len};
-		struct pbwire msg;
+	for (s = x->said.first; s; s = x->up ? s->next : NULL) {
+		struct iovec whole;
 
-		pbwire_init(&msg, &whole, 1);
-		take_request(x, msg, NULL, s);
+		take_request(x, kept_reader(s, &whole), NULL, s);
 	}
 }
 
@@ -530,7 +480,7 @@ static void on_turn(void *ctx, struct rpc_channel *c)
 	int status;
 
 	if (open_up(x, c, &status, &e)) {
-		metric_add(x->failures, x->labels, 1);
+		xds_metrics_count(&x->metrics, x->metrics.failures);
 		set_why_not(x, e.msg);
 		back_off(x);
 		end_stream(x, status, e.msg);
@@ -548,7 +498,7 @@ static void displace(struct xds_proxy *x)
 	if ((x->displaced & (x->displaced - 1)) == 0)
 		log_warn(x->pod->label, "a new ADS stream displaces the old one (%lld times now)",
 		    (long long)x->displaced);
-	count_end(x, x->envoy_ends, RPC_OK, "");
+	count_end(x, x->metrics.envoy_ends, RPC_OK, "");
 	end_stream(x, RPC_OK, "displaced by a new stream of this pod");
 }
 
@@ -587,27 +537,19 @@ struct xds_proxy *xds_proxy_new(
     const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx)
 {
 	struct xds_proxy *x = mem_zalloc(sizeof(*x));
+	const struct empty_push_options hold = {
+	    istiod_loop(i), istiod_options(i)->hold_empty_push_s, p->label, &x->log, on_pass, x};
 
 	x->loop = istiod_loop(i);
 	x->pod = p;
 	x->account.label = p->label;
+	x->account.log = &x->log;
+	x->empty_push = empty_push_new(&hold);
 	x->node = n;
 	x->istiod = i;
 	x->token = token;
 	x->token_ctx = ctx;
-	metric_labels(x->labels, sizeof(x->labels), "pod", p->name, "namespace", p->ns, NULL);
-	x->requests = metric_counter(
-	    "istio_agent_xds_proxy_requests", "Requests of Envoy that were carried to istiod.");
-	x->responses =
-	    metric_counter("istio_agent_xds_proxy_responses", "Responses that came from istiod.");
-	x->failures = metric_counter("istio_agent_istiod_connection_failures",
-	    "Streams that could not be opened at istiod.");
-	x->istiod_ends = metric_counter(
-	    "istio_agent_istiod_connection_terminations", "Streams that istiod ended.");
-	x->envoy_ends = metric_counter(
-	    "istio_agent_envoy_connection_terminations", "Streams that Envoy ended.");
-	x->unread_ends = metric_counter("agentd_xds_unread_streams_total",
-	    "Streams that were ended because Envoy did not read.");
+	xds_metrics_init(&x->metrics, p);
 	return x;
 }
 
@@ -624,45 +566,43 @@ size_t xds_proxy_queued(const struct xds_proxy *x)
 void xds_proxy_free(struct xds_proxy **proxy)
 {
 	struct xds_proxy *x = take(*proxy);
-	struct local *l, *next_local;
 
 	if (!x)
 		return;
 	end_stream(x, RPC_UNAVAILABLE, "the pod is going");
 	back_off_stop(&x->back_off);
-	LL_FOREACH_SAFE (x->locals, l, next_local) {
-		free(l->type_url);
-		free(l);
-	}
+	local_types_clear(&x->locals);
+	empty_push_free(&x->empty_push);
 	discovery_account_clear(&x->account);
-	metrics_drop(x->labels);
 	free(x);
 }
 
-void xds_proxy_take(struct xds_proxy *x, const char *type_url, xds_local handler, void *ctx)
+void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler handler, void *ctx)
 {
-	struct local *l = mem_zalloc(sizeof(*l));
-
-	*l = (struct local){.type_url = mem_strdup(type_url), .handler = handler, .ctx = ctx};
-	LL_APPEND(x->locals, l);
+	local_types_add(&x->locals, type_url, handler, ctx);
 }
 
-static const char *what_it_waits_for(const struct xds_proxy *x)
+/* What it waits for now goes before what went wrong last. */
+static void tell_why_not(const struct xds_proxy *x, char *out, size_t size)
 {
-	const char *why = istiod_why_not(x->istiod);
+	const char *away = istiod_why_not(x->istiod), *why = x->why_not;
 
-	if (!x->down || x->answered)
-		return "";
-	if (x->up)
-		return "istiod did not answer yet";
-	return *why ? why : "waiting for a turn at istiod";
+	if (x->up && !x->answered)
+		snprintf(out, size, "istiod did not answer yet%s%s", *why ? "; before: " : "", why);
+	else if (*why || !x->down)
+		snprintf(out, size, "%s", why);
+	else if (x->answered)
+		snprintf(out, size, "%s", empty_push_why(x->empty_push));
+	else
+		snprintf(out, size, "%s", *away ? away : "waiting for a turn at istiod");
 }
 
 json_t *xds_proxy_dump(const struct xds_proxy *x)
 {
-	const char *why = *x->why_not ? x->why_not : what_it_waits_for(x);
+	char why[ERR_MSG_SIZE + 40];
 	json_int_t retry_at = back_off_waits(&x->back_off) ? x->back_off.until_ms / 1000 : 0;
 
+	tell_why_not(x, why, sizeof(why));
 	return json_pack("{s:b, s:b, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:I}", "connected",
 	    x->answered, "held", x->down && !x->up, "flavour", flavours[x->flavour], "node_id",
 	    node_id(x->node), "opened", x->opened, "displaced", x->displaced, "unread", x->unread,

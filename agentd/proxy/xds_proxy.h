@@ -6,12 +6,14 @@
  * Envoy's first LDS request, answered (ACK or NACK) here and never shown to Envoy; foreign types
  * are dropped (istio-agent.md 1.4-1.5).  Pushes queue for a slow Envoy up to 8 MiB; then istiod is
  * not read until there is room, and an Envoy that makes none for 15 s (unread_stream_s) is ended.
+ * A first push that takes all clusters or listeners away waits 30 s (empty_push.h).
  *
  * While istiod is away, or refuses for want of room (UNAVAILABLE, RESOURCE_EXHAUSTED, nothing
  * answered yet), Envoy's stream is held and opened again.  Other refusals are Envoy's to know.
  * After each, the pod's next try waits: 0.5 s, doubling to 30 s, +-20 %, until istiod answers.
  */
 #pragma once
+#include "local_types.h"
 #include <jansson.h>
 #include <stdbool.h>
 
@@ -28,9 +30,6 @@ struct xds_proxy;
 /* The pod's token, read anew for every stream; NULL and `e` when there is none that is valid now.
  */
 typedef const struct token *(*xds_token)(void *ctx, struct err *e);
-/* Consumes a response of a type instead of Envoy; -1 becomes a NACK with the text of `e`. */
-typedef int (*xds_local)(void *ctx, const struct rpc_msg *response, struct err *e);
-
 /* `p` and `n` outlive the proxy. */
 struct xds_proxy *xds_proxy_new(
     const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx);
@@ -39,7 +38,7 @@ void xds_proxy_limit(struct xds_proxy *x, struct limits *l);
 size_t xds_proxy_queued(const struct xds_proxy *x); /* bytes that wait for Envoy now */
 void xds_proxy_free(struct xds_proxy **x);
 /* Before the first stream; not NULL: the order of these calls is the order of the subscriptions. */
-void xds_proxy_take(struct xds_proxy *x, const char *type_url, xds_local handler, void *ctx);
+void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler handler, void *ctx);
 /* Takes the stream if the method is one of ADS's. */
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method);
 /* The pod's token is another: the next try need not wait. */

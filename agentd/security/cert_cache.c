@@ -6,7 +6,8 @@
  *           -> key -> CSR -> ...   (one key at a time; who has no certificate goes first)
  * Something fails -> what is still valid stays, all are told why, retry with growing pauses.
  * unsubscribe -> (its token was under way) that CSR is given up, retry
- *             -> (last one) linger -> forgotten, key wiped, deleted from the kept state.
+ *             -> (last one) linger, floor and retry over -> forgotten, key wiped, deleted from the
+ *                kept state.
  * restore -> what an earlier worker stored lingers until a subscriber comes.
  *
  * Three things keep a CSR from being sent: `due` is off (the certificate is young), `retry` runs
@@ -88,13 +89,22 @@ static void forget(struct cert_entry *e)
 	entry_free(e);
 }
 
-static void on_lingered(void *ctx)
+/* An entry without subscribers goes when its linger is over, but not before what paces istiod's
+ * CSRs is: a pod that comes and goes would begin anew every time.  Nor while its key is made:
+ * freeing it would wait for the worker thread. */
+static void let_go(struct cert_entry *e)
 {
-	struct cert_entry *e = ctx;
 	char name[IDENTITY_URI_SIZE];
 
+	if (e->subs || e->linger.armed || e->floor.age.armed || e->retry.armed || e->keygen)
+		return;
 	log_debug(cert_entry_name(e, name), "nobody came back: forgotten");
 	forget(e);
+}
+
+static void on_lingered(void *ctx)
+{
+	let_go(ctx);
 }
 
 /* --- telling --- */
@@ -117,7 +127,7 @@ static void sweep(struct cert_entry *e)
 		loop_timer_in(
 		    e->cache->loop, &e->linger, e->cache->options.linger_ms, on_lingered, e);
 	else
-		forget(e);
+		let_go(e);
 }
 
 static void tell(struct cert_sub *s)
@@ -158,9 +168,18 @@ static void on_soon(void *ctx)
 
 /* --- asking --- */
 
+/* What was waited for: the next attempt, or the end of an entry that nobody wants. */
+static void go_on(struct cert_entry *e)
+{
+	if (e->subs)
+		start(e);
+	else
+		let_go(e);
+}
+
 static void on_retry(void *ctx)
 {
-	start(ctx);
+	go_on(ctx);
 }
 
 static void on_floor(void *ctx)
@@ -172,7 +191,7 @@ static void on_floor(void *ctx)
 	e->hurried = e->floor.age.armed;
 	cert_moment_stop(&e->floor);
 	if (!e->retry.armed)
-		start(e);
+		go_on(e);
 }
 
 static void on_renew(void *ctx)
@@ -365,8 +384,10 @@ static void on_key(void *ctx)
 
 	e->cache->maker = NULL;
 	make_next(e->cache);
-	if (!e->subs) /* they left meanwhile: whoever comes next starts anew */
-		return x509_request_clear(&e->making.request);
+	if (!e->subs) { /* they left meanwhile: whoever comes next starts anew */
+		x509_request_clear(&e->making.request);
+		return let_go(e);
+	}
 	if (!e->making.request.csr_pem)
 		return failed(e, &e->making.why);
 	e->signer = find_signer(e, &token, &why); /* again: tokens expire, subscribers leave */

@@ -30,7 +30,7 @@ struct priv;
 
 struct cert_cache_options {
 	int64_t reissue_min_ms; /* default 5 min */
-	int64_t linger_ms;      /* default 5 min; 0: forgotten at once */
+	int64_t linger_ms;      /* default 5 min; at least what is left of the pauses */
 	struct priv *priv;      /* who keeps certificates beyond this process; NULL: nobody */
 	enum priv_state keep;   /* where */
 };

@@ -63,7 +63,8 @@ static json_t *dump_entry(const struct cert_entry *e)
 {
 	const char *istiod = istiod_options(e->cache->istiod)->name, *why = cert_entry_why_not(e);
 	char name[IDENTITY_URI_SIZE], renew[CERT_TIME_SIZE] = "";
-	auto_free char *waiting = mem_printf("waiting for %s", istiod);
+	const char *away = istiod_why_not(e->cache->istiod);
+	auto_free char *waiting = mem_printf("waiting for %s%s%s", istiod, *away ? ": " : "", away);
 	json_t *o, *cert = cert_dump(e->cert), *subjects = json_array();
 	const struct cert_sub *s;
 
@@ -71,8 +72,8 @@ static json_t *dump_entry(const struct cert_entry *e)
 		json_array_append_new(subjects, json_string(s->subject));
 	if (e->renew.age.armed)
 		cert_time(e->renew_at_ms / 1000, renew);
-	if (!*why && !e->cert)
-		why = waiting; /* the first attempt has not ended */
+	if ((e->sign && *away) || (!*why && !e->cert))
+		why = waiting; /* this attempt, or the first, has not ended */
 	o = json_pack("{s:s, s:s, s:s, s:s, s:o, s:i, s:s}", "spiffe_id", cert_entry_name(e, name),
 	    "control_plane", istiod, "key_type", key_type_name(e->spec.key.type), "renew_at", renew,
 	    "subscribers", subjects, "issued", (int)e->issued, "why_not", why);

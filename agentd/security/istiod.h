@@ -30,7 +30,8 @@ struct istiod_options {
 	unsigned opens_per_second; /* streams opened, 1..1000; below the smallest istiod's limit */
 	unsigned opens_burst;      /* 1..1000 */
 	unsigned pod_opens_per_second, pod_opens_burst; /* the same of one pod */
-	unsigned unread_stream_s; /* how long an Envoy may leave a full queue unread */
+	unsigned unread_stream_s;   /* how long an Envoy may leave a full queue unread */
+	unsigned hold_empty_push_s; /* how long a first push that takes all away waits; 0: not */
 };
 
 struct istiod *istiod_new(

@@ -218,12 +218,14 @@ static void on_channel_changed(void *ctx, enum rpc_channel_state state)
 		generation_over(c);
 	if (c->retired)
 		return;
-	if (c->ready)
+	if (c->ready) {
 		on_ready(c);
-	else if (state == RPC_TRANSIENT_FAILURE)
+	} else if (state == RPC_TRANSIENT_FAILURE) {
 		ask_why(c);
-	else if (state == RPC_IDLE && c->leases)
+	} else if (state == RPC_IDLE && c->leases) {
+		log_info(c->pool->options->name, "a connection ends: its streams move to another");
 		rpc_channel_connect(c->channel); /* where they will go */
+	}
 	c->pool->changed(c->pool->ctx);
 }
 

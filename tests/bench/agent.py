@@ -15,7 +15,8 @@ from . import traffic
 from .tools import Held, Plane, Processes, load, row
 
 POD_COUNTS = (0, 10, 50, 250)
-IDLE_S, SETTLE_S, FIRST_PODS, KILLS = 20, 2, 10, 5
+IDLE_S, FIRST_PODS, KILLS = 20, 10, 5
+SETTLE_S = 4  # freed memory goes back within 2 s of a burst
 GREETINGS, ROUNDS = 300, 5
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + b'\0\0\0\x04\0\0\0\0\0'
 

@@ -126,6 +126,13 @@ class Agentd:
                            text=True, capture_output=True, timeout=60, check=False)
         return r.returncode, r.stdout + r.stderr
 
+    def metric(self, name, *labels):
+        """The sum of the samples that have all these labels ('pod="web"')."""
+        r = subprocess.run(['curl', '-sS', '--unix-socket', self.run / 'admin.sock', 'http://x/metrics'],
+                           text=True, capture_output=True, timeout=60, check=True)
+        return sum(float(line.rpartition(' ')[2]) for line in r.stdout.splitlines()
+                   if re.match(rf'{name}\b', line) and all(label in line for label in labels))
+
     def worker_pid(self):
         return next(pid for pid in self.cgroup.pids() if pid != self.process.pid)
 

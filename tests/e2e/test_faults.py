@@ -1,4 +1,22 @@
-"""What istiod and the network do to running pods: nothing.  agentctl and the log say why; nobody needs to help."""
+"""What istiod and the network do to running pods: nothing.  agentctl and the log say why; nobody needs to help.
+
+What a running pod keeps, what is said, and the recovery are shown together; how often is asked again, by counts:
+
+    down, killed, wrong root or name, expired, TLS 1.1  test_running_pods..., test_pace: ...nobody_can_connect_to,
+                                                        test_full_node: test_istiod_goes_and_comes_back
+    slow                                                test_running_pods... (a stream is held: one open)
+    half-open                                           test_an_istiod_that_says_nothing
+    not ready, RESOURCE_EXHAUSTED, other refusals       test_running_pods..., test_pace: ...that_refuses_streams
+    limiter                                             test_full_node: test_all_pods_at_once, ..._comes_back
+    GOAWAY, connection age                              test_connections_that_age, test_full_node: test_goaway...
+    stream caps                                         test_an_istiod_without_room_for_streams
+    empty pushes, 5,000 clusters                        test_pushes
+    bad certificates                                    test_a_bad_certificate..., test_a_wrong_renewal...,
+                                                        test_pace: test_a_wrong_answer...
+    refused CSRs                                        test_a_refused_renewal..., test_pace: test_a_ca_that_refuses
+    clients that do not read                            test_full_node: test_stuck_envoys...
+    suspend, clock steps                                unit: cert_cache_clock_test, agent_test
+"""
 import contextlib
 import os
 import re
@@ -9,6 +27,7 @@ import pytest
 from tests.istiod import bad_answers
 
 from . import mesh
+from .conftest import start_pair
 from .crowd import CLUSTER, Crowd
 from .run import wait_for
 
@@ -46,6 +65,16 @@ def killed(node):
     node.istiod.start()
 
 
+@contextlib.contextmanager
+def slow(node):
+    """Streams are accepted, and nothing is said on them."""
+    node.istiod.order('slow', what='ads', seconds=3600)
+    node.istiod.order('listen', on='grpc')
+    yield
+    node.istiod.order('slow', what='ads', seconds=0)
+    node.istiod.order('listen', on='grpc')
+
+
 def fail(code, text):
     return lambda n: refusing(n, do='fail', what='ads', count=100_000, code=code, text=text)
 
@@ -60,6 +89,7 @@ FAULTS = {
     'wrong name': (lambda n: listening(n, on='grpc', name='elsewhere.example'), 'as istiod.istio-system.svc',
                    'as istiod.istio-system.svc'),
     'expired': (lambda n: listening(n, on='grpc', days=-1), 'cannot connect', 'verify failed'),
+    'slow': (slow, 'istiod did not answer yet', 'istiod: [A-Z]+: '),
     'not ready': (lambda n: refusing(n, do='ready', on=False), NOT_READY, NOT_READY),
     'exhausted': (fail('RESOURCE_EXHAUSTED', 'request rate limit exceeded: so'), 'rate limit exceeded',
                   'rate limit exceeded'),
@@ -121,6 +151,29 @@ def test_a_bad_certificate_is_never_delivered(node):
     crowd.stop()
 
 
+WRONG = [('other-key', 'wrong-chain'), ('two-uris', 'ca-true'), ('expired', 'other-account')]
+
+
+def test_a_wrong_renewal_leaves_the_certificate(node):
+    node.istiod.order('ttl', seconds=50)
+    pods = start_pair(node, env={'SECRET_GRACE_PERIOD_RATIO': '0.8', 'SECRET_GRACE_PERIOD_RATIO_JITTER': '0'})
+    load, before = pods[0].load(mesh.OUTBOUND), [p.envoy_serials() for p in pods]
+    accounts = [p.sa for p in pods]
+    for kinds in WRONG:
+        node.istiod.order('bad-certificates', of=dict(zip(accounts, kinds)))
+        wait_for(f'{kinds}', lambda k=kinds: {j['kind'] for j in node.istiod.journal('csr', code='BAD')} >= set(k))
+    wait_for('agentctl to say why', lambda: node.agentd.ctl_text('certs')[1].count('answer of istiod') == 2)
+    assert node.agentd.ctl_text('certs')[0] == 1
+    for p in pods:
+        assert re.search(f'subject=spiffe://cluster.local/ns/demo/sa/{p.sa} msg="not renewed: answer of istiod',
+                         node.agentd.log.read_text())
+    assert [p.envoy_serials() for p in pods] == before and len(node.istiod.issued()) == 2
+    node.istiod.order('bad-certificates', of={})
+    wait_for('the renewals', lambda: all(not p.envoy_serials()[0] & b[0] for p, b in zip(pods, before)))
+    counts = load.stop()
+    assert counts['failed'] == 0, counts
+
+
 REFUSALS = [  # istio-agent.md 4.5
     ('UNAUTHENTICATED', 'request authenticate failure'),
     ('UNAUTHENTICATED', 'request impersonation authentication failure'),
@@ -158,7 +211,9 @@ def test_an_istiod_that_says_nothing(node, how):
         node.istiod.order('listen', on='silence')
         wait_for('the end of the streams', lambda: not connected(node))
         assert 'not connected' in node.agentd.ctl_text('xds')[1]
-        wait_for('agentctl to say so', lambda: 'CONNECTING' in node.agentd.ctl_text('status')[1])
+        # The second, if the first try came before anybody listened again: grpc stays there until one succeeds.
+        wait_for('agentctl to say so', lambda: re.search('CONNECTING|cannot connect',
+                                                         node.agentd.ctl_text('status')[1]))
         node.istiod.order('listen', on='grpc')
         wait_for('all streams', lambda: connected(node))
     else:
@@ -172,4 +227,55 @@ def test_an_istiod_that_says_nothing(node, how):
     told = 3 if how == 'silence' else 2  # a stream that is new is told everything once more
     crowd.wait_for('a change', lambda c: c['ads'][CLUSTER] >= told)
     assert certificates(crowd) == [1, 1] and len(node.istiod.issued()) == 2
+    crowd.stop()
+
+
+def test_connections_that_age(pair):
+    """GOAWAY after a second, again and again: streams move, and nobody notices."""
+    node = pair[0].node
+    load, before = pair[0].load(mesh.OUTBOUND), [p.envoy_serials() for p in pair]
+    seen = len(node.istiod.journal())
+    node.istiod.order('listen', on='grpc', age=1, grace=60)
+
+    def opened():
+        return [(r['token_pod']['name'], r['peer']) for r in node.istiod.journal()[seen:] if r['event'] == 'open']
+    wait_for('each to have moved four times', lambda: all(
+        sum(name == p.name for name, _ in opened()) > 4 for p in pair))
+    load.more(30)
+    node.istiod.order('listen', on='grpc')
+    wait_for('both streams', lambda: connected(node))
+    assert 'a connection ends: its streams move to another' in node.agentd.log.read_text()
+    # One open for each connection that was lost; certificates have nothing to do with it.
+    assert len(opened()) == len(set(opened()))
+    assert [p.envoy_serials() for p in pair] == before and len(node.istiod.issued()) == 2
+    node.istiod.set('all', clusters=[mesh._cluster('after', '127.0.0.1', 1)])
+    wait_for('a change', lambda: all('after::' in p.netns.http(15000, '/clusters')[1] for p in pair))
+    counts = load.stop()
+    assert counts['failed'] == 0, counts
+
+
+def test_an_istiod_without_room_for_streams(node):
+    """At most so many on a connection: who is there stays, the others wait and are told so."""
+    room = 3
+    node.agentd.plane['connections'] = 1
+    node.istiod.set('all', clusters=[mesh._cluster('one', '127.0.0.1', 1)], listeners=[])
+    node.istiod.order('listen', on='grpc', streams=room)
+    crowd = Crowd(node, 6, 1)
+    node.agentd.start()
+    crowd.start()
+
+    def served():
+        return {name for name, c in crowd.counts().items() if CLUSTER in c['ads']}
+    wait_for('as many as there is room for', lambda: len(served()) == room)
+    first = served()
+
+    def waiting():
+        return [x for x in node.agentd.ctl('xds')['xds'] if x['ads']['why_not']]
+    wait_for('the others to say so', lambda: len(waiting()) == len(crowd.pods) - room)
+    assert node.agentd.ctl_text('xds')[0] == 1
+    node.istiod.set('all', clusters=[mesh._cluster('two', '127.0.0.1', 1)])
+    crowd.wait_for('a change', lambda c: c['ads'][CLUSTER] > 1, first)
+    assert served() == first
+    node.istiod.order('listen', on='grpc')
+    crowd.wait_served()
     crowd.stop()

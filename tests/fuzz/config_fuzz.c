@@ -59,6 +59,7 @@ static void check_plane(const struct config *c, size_t i)
 	in_range(o->pod_opens_per_second, 1, 1000);
 	in_range(o->pod_opens_burst, 1, 1000);
 	in_range(o->unread_stream_s, 1, 3600);
+	in_range(o->hold_empty_push_s, 0, 3600);
 	for (size_t j = 0; j < i; j++)
 		must(strcmp(c->planes[j].name, o->name) != 0 &&
 		     strcmp(c->planes[j].address, o->address) != 0);
@@ -110,6 +111,7 @@ static void put_plane(struct evbuffer *out, const struct istiod_options *o)
 	put_number(out, "  pod_opens_per_second", o->pod_opens_per_second);
 	put_number(out, "  pod_opens_burst", o->pod_opens_burst);
 	put_number(out, "  unread_stream_s", o->unread_stream_s);
+	put_number(out, "  hold_empty_push_s", o->hold_empty_push_s);
 }
 
 /* The file that says what `c` says (but for `check`, which only a flag says). */

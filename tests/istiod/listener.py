@@ -2,7 +2,7 @@
 
     nothing   nobody listens; live connections are closed
     silence   connections are accepted, and never a byte is said
-    tls1.1    TLS as it was before 1.2, and nothing behind it
+    tls1.1    TLS as it was before 1.2, and nothing behind it (of both the journal has each knock)
     grpc      the control plane.  `age` and `grace`: seconds until a connection gets GOAWAY, and until it is
               closed then; `streams`: at most so many on a connection; `authority`: a root of its own
               instead of the CA's; `name`: of another server; `days`: negative: an expired certificate
@@ -22,18 +22,19 @@ def _handshake(client, context):
         pass
 
 
-async def _greet(listening, context):
+async def _greet(listening, context, journal):
     """In a thread, for asyncio's own TLS hangs up without the alert that says why."""
     loop = asyncio.get_running_loop()
     while True:
         client, _ = await loop.sock_accept(listening)
+        journal.write('knock')
         client.settimeout(5)
         await loop.run_in_executor(None, _handshake, client, context)
 
 
 class Listener:
-    def __init__(self, ca, handlers):
-        self._ca, self._handlers = ca, handlers
+    def __init__(self, ca, handlers, journal):
+        self._ca, self._handlers, self._journal = ca, handlers, journal
         self._server = None
         self._end = None
         self.address = None
@@ -72,6 +73,7 @@ class Listener:
         silent = set()
 
         async def say_nothing(reader, writer):
+            self._journal.write('knock')
             silent.add(writer)
             await reader.read()
             writer.close()
@@ -93,7 +95,7 @@ class Listener:
         host, _, port = self.address.rpartition(':')
         listening = socket.create_server((host, int(port)))
         listening.setblocking(False)
-        greeting = asyncio.create_task(_greet(listening, context))
+        greeting = asyncio.create_task(_greet(listening, context, self._journal))
 
         async def end():
             greeting.cancel()

@@ -1,4 +1,4 @@
-"""Istio's own protobuf messages (istio-agent.md 4.1, 7.2), described here because no wheel has them."""
+"""Istio's own protobuf messages (istio-agent.md 1.5, 4.1, 7.2), described here because no wheel has them."""
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, struct_pb2
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
@@ -39,8 +39,14 @@ def _nds_file():
     return f
 
 
+def _pcds_file():
+    f = descriptor_pb2.FileDescriptorProto(name='tests/pcds.proto', package='istio.mesh.v1alpha1', syntax='proto3')
+    _field(f.message_type.add(name='ProxyConfig'), 'ca_certificates_pem', 34, _STRING, repeated=True)
+    return f
+
+
 _pool = descriptor_pool.Default()
-for _file in (_ca_file(), _nds_file()):
+for _file in (_ca_file(), _nds_file(), _pcds_file()):
     _pool.Add(_file)
 
 
@@ -51,3 +57,4 @@ def _class(name):
 CertificateRequest = _class('istio.v1.auth.IstioCertificateRequest')
 CertificateResponse = _class('istio.v1.auth.IstioCertificateResponse')
 NameTable = _class('istio.networking.nds.v1.NameTable')
+ProxyConfig = _class('istio.mesh.v1alpha1.ProxyConfig')

@@ -1,7 +1,8 @@
-"""DIR/resources/{all,NAMESPACE.POD}/{clusters,endpoints,listeners,routes,names}.{json,yaml}, watched.
+"""DIR/resources/{all,NAMESPACE.POD}/{clusters,endpoints,listeners,routes,names,anchors}.{json,yaml}, watched.
 
 Each file is a list of Envoy resources in protobuf's JSON form, but `names`, which is an object
-{host name: [address, ...]}.  A file that cannot be read leaves what was there before in force.
+{host name: [address, ...]}, and `anchors` (PCDS), a list of certificates in PEM.  A file that cannot
+be read leaves what was there before in force.
 """
 import hashlib
 import importlib
@@ -17,7 +18,7 @@ from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import route_pb2
 
-from .messages import NameTable
+from .messages import NameTable, ProxyConfig
 
 PREFIX = 'type.googleapis.com/'
 # What an Any inside a resource may hold: importing a module is what makes its messages known.
@@ -43,6 +44,7 @@ KINDS = (
     Kind('listeners', listener_pb2.Listener, 'name', True),
     Kind('routes', route_pb2.RouteConfiguration, 'name', False),
     Kind('names', NameTable, None, True),
+    Kind('anchors', ProxyConfig, None, True),
 )
 BY_URL = {k.type_url: k for k in KINDS}
 
@@ -58,6 +60,8 @@ class Resource:
 def _messages(kind, content):
     if kind.message is NameTable:
         return [ParseDict({'table': {host: {'ips': ips} for host, ips in content.items()}}, NameTable())]
+    if kind.message is ProxyConfig:
+        return [ProxyConfig(ca_certificates_pem=content)]
     return [ParseDict(item, kind.message()) for item in content]
 
 

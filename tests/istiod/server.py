@@ -29,7 +29,8 @@ class Server:
         self.resources_version = 1
         self.gate = Gate()
         self.control = Control(self)
-        self.listener = Listener(self.ca, (DiscoveryService(self).handler(), CertificateService(self).handler()))
+        self.listener = Listener(self.ca, (DiscoveryService(self).handler(), CertificateService(self).handler()),
+                                 self.journal)
         self.streams = set()
 
     async def _poll(self):

@@ -18,6 +18,7 @@
 #include "../../agentd/agent.h"
 #include "../../agentd/base/err.h"
 #include "../../agentd/base/mem.h"
+#include "../../agentd/base/metrics.h"
 #include "../../agentd/base/pbwire.h"
 #include "../../agentd/config.h"
 #include "../../agentd/proxy/discovery.h"
@@ -717,6 +718,47 @@ static void a_removed_pod_is_undone(void **state)
 	end(&w);
 }
 
+static bool metric_is(const char *line)
+{
+	struct evbuffer *b = evbuffer_new();
+	bool found;
+
+	metrics_render(b);
+	evbuffer_add(b, "", 1);
+	found = strstr((char *)evbuffer_pullup(b, -1), line) != NULL;
+	evbuffer_free(b);
+	return found;
+}
+
+static void remove_pod(struct world *w, const char *file)
+{
+	fake_priv_manifest(w->priv, file, NULL);
+	fake_loop_advance(w->loop, 2000);
+}
+
+/* A StatefulSet's next pod has the name of the last one, and may be here before that is gone. */
+static void metrics_go_with_the_last_pod_of_a_name(void **state)
+{
+#define REQUESTS "istio_agent_xds_proxy_requests{pod=\"web-0\",namespace=\"demo\"}"
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", "");
+	serve(&w, &w.a);
+	give_token(&w, &w.a, UID_A, "web");
+	answer_csr(&w, fake_rpc_stream(w.rpc, 0), 1, "ROOT");
+	open_ads(&w, 0);
+	manifest(&w, UID_A, "web-0", "env: {ISTIO_META_X: y}\n"); /* a change keeps its counters */
+	assert_true(metric_is(REQUESTS " 1\n"));
+	manifest(&w, UID_B, "web-0", "");
+	remove_pod(&w, UID_A ".yaml");
+	assert_true(metric_is(REQUESTS " 1\n"));
+	remove_pod(&w, UID_B ".yaml");
+	assert_false(metric_is("web-0"));
+	end(&w);
+}
+
 static void every_stage_can_be_the_last(void **state)
 {
 	(void)state;
@@ -765,6 +807,7 @@ int main(void)
 	    cmocka_unit_test(a_refused_environment_starts_nothing),
 	    cmocka_unit_test(a_refused_change_leaves_the_pod_alone),
 	    cmocka_unit_test(a_removed_pod_is_undone),
+	    cmocka_unit_test(metrics_go_with_the_last_pod_of_a_name),
 	    cmocka_unit_test(every_stage_can_be_the_last),
 	    cmocka_unit_test(the_broker_goes_and_the_worker_ends),
 	};

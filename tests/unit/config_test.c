@@ -101,6 +101,7 @@ static void test_defaults(void **state)
 	assert_int_equal(c.planes[0].pod_opens_per_second, 1);
 	assert_int_equal(c.planes[0].pod_opens_burst, 3);
 	assert_int_equal(c.planes[0].unread_stream_s, 15);
+	assert_int_equal(c.planes[0].hold_empty_push_s, 30);
 	config_clear(&c);
 	assert_null(c.planes);
 	config_clear(&c);
@@ -210,6 +211,7 @@ static void test_planes(void **state)
 		PLANE "    root: SYSTEM\n    server_name: sn\n    trust_domain: td.example\n"
 		      "    cluster_id: c1\n    connections: 16\n    opens_per_second: 1000\n"
 		      "    opens_burst: 1\n    unread_stream_s: 60\n"
+		      "    hold_empty_push_s: 0\n"
 		      "  - {name: b, address: '[::1]:1', mesh_id: m, trust_domain: x}\n"
 		      "  - {name: c, address: localhost:65535}\n",
 		&e, NULL),
@@ -224,6 +226,8 @@ static void test_planes(void **state)
 	assert_int_equal(c.planes[0].opens_per_second, 1000);
 	assert_int_equal(c.planes[0].opens_burst, 1);
 	assert_int_equal(c.planes[0].unread_stream_s, 60);
+	assert_int_equal(c.planes[0].hold_empty_push_s, 0);
+	assert_int_equal(c.planes[1].hold_empty_push_s, 30);
 	assert_string_equal(c.planes[1].server_name, "::1");
 	assert_string_equal(c.planes[1].mesh_id, "m");
 	assert_string_equal(c.planes[2].server_name, "istiod.istio-system.svc"); /* §0 item 9 */
@@ -266,6 +270,7 @@ static void test_bad_planes(void **state)
 	plane_fails("pod_opens_per_second: 0", "a number from 1 to 1000");
 	plane_fails("pod_opens_burst: 0", "a number from 1 to 1000");
 	plane_fails("unread_stream_s: 0", "a number from 1 to 3600");
+	plane_fails("hold_empty_push_s: -1", "a number from 0 to 3600");
 	plane_fails("trust_domain: Cluster.Local", "a trust domain");
 	plane_fails("server_name: 'a b'", "a DNS name");
 	plane_fails("root: {a: b}", "one value");

@@ -5,6 +5,7 @@
 #include "../../../agentd/base/rpc_internal.h"
 
 #include <event2/event.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -106,6 +107,48 @@ static void test_null_is_accepted(void **state)
 	rpc_close(&st, RPC_OK, NULL);
 }
 
+/* --- what a burst leaves --- */
+
+static unsigned trims;
+
+int malloc_trim(size_t pad)
+{
+	(void)pad;
+	trims++;
+	return 0;
+}
+
+static void exchange(struct rig *r, unsigned messages)
+{
+	unsigned until = r->client.messages + messages;
+
+	for (unsigned i = 0; i < messages; i++)
+		rpc_send(r->client.stream, "x", 1);
+	WAIT(r, r->client.messages == until);
+}
+
+/* Freed memory goes back once after a burst; a few messages are none. */
+static void test_a_burst_is_tidied_up_once(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	trims = 0;
+	rig_begin(&r);
+	r.s.prepare = prepare_echo;
+	rig_open(&r, &r.client);
+	exchange(&r, 3);
+	assert_false(r.rpc->quiet.armed);
+	exchange(&r, 200);
+	assert_true(r.rpc->quiet.armed);
+	WAIT(&r, trims == 1);
+	assert_false(r.rpc->quiet.armed);
+	exchange(&r, 3);
+	assert_false(r.rpc->quiet.armed);
+	assert_int_equal(trims, 1);
+	rig_end(&r);
+}
+
 /* --- a server that stops reading its socket --- */
 
 static int listen_at(const char *path)
@@ -179,6 +222,7 @@ int main(void)
 	    cmocka_unit_test(test_ends_at_every_stage),
 	    cmocka_unit_test(test_runtime_leaves_nothing),
 	    cmocka_unit_test(test_null_is_accepted),
+	    cmocka_unit_test(test_a_burst_is_tidied_up_once),
 	    cmocka_unit_test(test_end_while_a_server_hangs),
 	};
 

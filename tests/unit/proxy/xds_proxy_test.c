@@ -95,7 +95,8 @@ static int setup(void **state)
 	    .cluster_id = "c1",
 	    .mesh_id = "",
 	    .connections = 1,
-	    .unread_stream_s = 15};
+	    .unread_stream_s = 15,
+	    .hold_empty_push_s = 30};
 	static const struct limits_values limits = {.of = {[LIMIT_QUEUED] = 8 << 20}};
 	struct world *w = mem_zalloc(sizeof(*w));
 
@@ -1002,7 +1003,7 @@ static void ends_are_counted_by_kind(void **state)
 	assert_true(metric_is(line));
 }
 
-static void messages_are_counted_and_forgotten_with_the_pod(void **state)
+static void messages_are_counted(void **state)
 {
 	struct world *w = *state;
 	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
@@ -1018,7 +1019,53 @@ static void messages_are_counted_and_forgotten_with_the_pod(void **state)
 	xds_proxy_free(&w->xds);
 	assert_int_equal(fake_rpc_status(down), RPC_UNAVAILABLE);
 	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
-	assert_false(metric_is("web-0"));
+	/* The pod's services may be made anew: its counters go with the pod (agent.c). */
+	assert_true(metric_is("istio_agent_xds_proxy_requests{" POD "} 2\n"));
+}
+
+/* The rule itself: empty_push_test.c. */
+static void a_push_that_takes_all_away_waits(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+
+	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .version = "v0");
+	answer(w, up, TYPE_CLUSTER, "n1", NULL);
+	assert_int_equal(fake_rpc_sent(down), 0);
+	assert_dump(w, "why_not",
+	    "\"istiod's first answer takes all clusters away: held back, Envoy keeps them for a "
+	    "while (hold_empty_push_s)\"");
+	assert_true(metric_is("agentd_xds_empty_pushes_held_total{" POD "} 1\n"));
+	answer(w, up, TYPE_LISTENER, "n2", "r"); /* others pass */
+	assert_int_equal(fake_rpc_sent(down), 1);
+	fake_loop_advance(w->loop, 30000);
+	assert_int_equal(fake_rpc_sent(down), 2);
+	assert_dump(w, "why_not", "\"\"");
+	assert_int_equal(fake_rpc_sent(up), 1); /* no ACK of ours */
+	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "n1");
+	assert_type(w, TYPE_CLUSTER,
+	    "{\"acked\": 1, \"last_nack\": \"\", \"nacked\": 0, "
+	    "\"nonce\": \"n1\", \"refused\": false, \"version\": \"v1\"}");
+}
+
+static void a_delta_stream_whose_removal_was_held_begins_anew(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+	struct evbuffer *b = evbuffer_new();
+
+	DELTA(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .have = {"a", "1"});
+	say_text(b, 4, TYPE_CLUSTER);
+	say_text(b, 6, "a");
+	fake_rpc_push(up, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	evbuffer_free(b);
+	settle(w);
+	assert_int_equal(fake_rpc_sent(down), 0);
+	answer(w, up, TYPE_CLUSTER, "n2", "r");
+	assert_int_equal(fake_rpc_sent(down), 0);
+	assert_int_equal(fake_rpc_status(down), RPC_UNAVAILABLE);
+	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
+	connect_envoy(w, DELTA_METHOD, &up); /* at once: nobody refused anything */
 }
 
 static void two_pods_never_mix(void **state)
@@ -1078,7 +1125,9 @@ int main(void)
 	    TEST(istiods_ok_is_ok_for_envoy),
 	    TEST(envoys_end_cancels_the_upstream),
 	    TEST(ends_are_counted_by_kind),
-	    TEST(messages_are_counted_and_forgotten_with_the_pod),
+	    TEST(messages_are_counted),
+	    TEST(a_push_that_takes_all_away_waits),
+	    TEST(a_delta_stream_whose_removal_was_held_begins_anew),
 	    TEST(two_pods_never_mix),
 	};
 

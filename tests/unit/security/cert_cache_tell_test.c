@@ -307,6 +307,40 @@ static void it_lingers(void **state)
 	assert_int_equal(asked(), 2);
 }
 
+/* Whatever the linger is: a pod that comes and goes must not hurry istiod. */
+static void a_short_linger_ends_no_pause(void **state)
+{
+	struct pod *a, *b;
+
+	(void)state;
+	world_restart(&(struct cert_cache_options){FLOOR_MS, 0}, "td");
+	a = pod_of("a", "web");
+	b = pod_of("b", "web");
+	join(a);
+	later(0);
+	refuse("no");
+	leave(a); /* the back-off stays */
+	join(b);
+	later(0);
+	assert_int_equal(asked(), 1);
+	assert_string_equal(b->why, "no");
+	later(560);
+	answer();
+	assert_string_equal(b->serial, "1");
+	leave(b); /* so does the floor, and the certificate with it */
+	later(FLOOR_MS - 2 * SECOND);
+	join(a);
+	later(0);
+	leave(a);
+	assert_string_equal(a->serial, "1");
+	assert_int_equal(asked(), 2);
+	later(3 * SECOND);
+	assert_int_equal(fake_loop_live(w.loop), 0); /* forgotten */
+	join(a);
+	later(0);
+	assert_int_equal(asked(), 3);
+}
+
 static void nobody_there_no_renewal(void **state)
 {
 	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
@@ -382,7 +416,7 @@ static void all_may_leave_inside_the_callback(void **state)
 {
 	(void)state;
 	for (int linger = 0; linger < 2; linger++) {
-		world_restart(&(struct cert_cache_options){.reissue_min_ms = FLOOR_MS,
+		world_restart(&(struct cert_cache_options){.reissue_min_ms = linger ? FLOOR_MS : 0,
 				  .linger_ms = linger ? LINGER_MS : 0},
 		    "td");
 		struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web"),
@@ -425,6 +459,7 @@ static void the_last_may_leave_at_bad_news(void **state)
 	later(0);
 	assert_null(b->sub);
 	assert_string_equal(b->why, "no");
+	later(SECOND); /* the pause, which nobody shortens by leaving */
 	assert_int_equal(fake_loop_live(w.loop), 0);
 }
 
@@ -508,6 +543,7 @@ static void leaving_ends_everything(void **state)
 		}
 		leave(a);
 		assert_int_equal(pending(), 0);
+		later(FLOOR_MS);
 		assert_int_equal(fake_loop_live(w.loop), 0);
 		later(100LL * HOUR);
 		assert_true(a->told <= 3);
@@ -533,6 +569,7 @@ int main(void)
 	    WORLD_TEST(the_first_trust_domain_counts),
 	    WORLD_TEST(a_trust_domain_of_its_own_is_expected),
 	    WORLD_TEST(it_lingers),
+	    WORLD_TEST(a_short_linger_ends_no_pause),
 	    WORLD_TEST(nobody_there_no_renewal),
 	    WORLD_TEST(a_crash_looping_pod_costs_one_csr),
 	    WORLD_TEST(coming_and_going_does_not_shorten_the_pause),

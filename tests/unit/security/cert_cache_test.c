@@ -381,6 +381,13 @@ static void the_dump_says_what_and_why_not(void **state)
 	assert_string_equal(field(o, "why_not"), "waiting for istiod");
 	assert_int_equal(json_integer_value(json_object_get(o, "issued")), 0);
 	json_decref(all);
+	fake_istiod_why_not(w.istiod, "cannot connect to 1.2.3.4:15012: refused");
+	all = cert_cache_dump(w.cache);
+	o = json_array_get(all, 0);
+	assert_string_equal(
+	    field(o, "why_not"), "waiting for istiod: cannot connect to 1.2.3.4:15012: refused");
+	json_decref(all);
+	fake_istiod_why_not(w.istiod, NULL);
 	answer();
 	all = cert_cache_dump(w.cache);
 	o = json_array_get(all, 0);

@@ -1,0 +1,204 @@
+/* empty_push.c - see empty_push.h.
+ *
+ * Envoy's first request of a type -> how many it has
+ * istiod's first response of that type -> leaves some: the others are never looked at
+ *                                      -> leaves none: held, timer
+ * the next ones -> empty, too: held behind it
+ *               -> not empty: what was held is dropped, for istiod has spoken anew.  State of the
+ *                  world: it goes on, being all there is.  Delta: istiod believes now that Envoy
+ *                  has none and would not remove what is gone in truth: the stream ends, and Envoy
+ *                  tells anew what it has.
+ * the timer, or too much was held -> all that was held is passed on.
+ *
+ * A delta response that only removes is empty if it removes as many as Envoy has: to remove one of
+ * many is nothing special.  A stream that ended here is not followed by another such end: an istiod
+ * that always removes first and adds then is let through the second time.
+ */
+#include "empty_push.h"
+#include "../base/log.h"
+#include "../base/loop.h"
+#include "../base/mem.h"
+#include "../base/rpc.h"
+#include "kept.h"
+#include <stdio.h>
+#include <string.h>
+
+LOG_SCOPE("xds");
+
+enum { TYPES = 2, HELD_MAX = 1 << 20 };
+
+#define HELD(word)                                                                                 \
+	"istiod's first answer takes all " word " away: held back, Envoy keeps them for a while "  \
+	"(hold_empty_push_s)"
+static const struct kind {
+	const char *url, *word, *why;
+} kinds[TYPES] = {
+    {TYPE_CLUSTER, "clusters", HELD("clusters")},
+    {TYPE_LISTENER, "listeners", HELD("listeners")},
+};
+
+struct type {
+	struct empty_push *owner;
+	const struct kind *kind;
+	unsigned had; /* of these, as Envoy says; state of the world: 1 is any number */
+	bool asked, answered;
+	bool anew; /* the stream before ended here */
+	struct kept held;
+	struct loop_timer patience;
+};
+
+struct empty_push {
+	struct empty_push_options options;
+	struct type types[TYPES];
+};
+
+static struct type *find(struct empty_push *p, const char *url)
+{
+	for (unsigned i = 0; i < TYPES; i++)
+		if (strcmp(p->types[i].kind->url, url) == 0)
+			return &p->types[i];
+	return NULL;
+}
+
+static void drop(struct type *t)
+{
+	loop_timer_stop(&t->patience);
+	kept_clear(&t->held);
+}
+
+static void pass(struct type *t)
+{
+	const struct empty_push_options *o = &t->owner->options;
+
+	for (const struct kept_msg *m = t->held.first; m; m = m->next)
+		o->pass(o->ctx, m->bytes, m->len);
+	drop(t);
+}
+
+static void on_patience_over(void *ctx)
+{
+	struct type *t = ctx;
+	const struct empty_push_options *o = &t->owner->options;
+
+	log_warn_limited(o->log, o->label,
+	    "istiod sent no %s for %u s after it took all away: Envoy gives them up", t->kind->word,
+	    o->hold_s);
+	pass(t);
+}
+
+static void hold(struct type *t, const struct rpc_msg *m)
+{
+	const struct empty_push_options *o = &t->owner->options;
+
+	kept_add(&t->held, m);
+	loop_timer_in(o->loop, &t->patience, (int64_t)o->hold_s * 1000, on_patience_over, t);
+	log_warn_limited(o->log, o->label,
+	    "istiod's first answer takes all %s away: Envoy keeps them, for istiod may just have "
+	    "been started; in %u s they go",
+	    t->kind->word, o->hold_s);
+}
+
+static bool leaves_nothing(
+    const struct type *t, enum discovery_flavour f, const struct discovery_response *r)
+{
+	return r->resources == 0 && (f == DISCOVERY_SOTW || r->removed >= t->had);
+}
+
+static enum empty_push_verdict spoken_anew(struct type *t, enum discovery_flavour f)
+{
+	const struct empty_push_options *o = &t->owner->options;
+
+	log_warn_limited(o->log, o->label,
+	    "istiod sends %s again: Envoy does not hear that there were none", t->kind->word);
+	drop(t);
+	if (f == DISCOVERY_SOTW)
+		return EMPTY_PUSH_PASS;
+	t->anew = true;
+	return EMPTY_PUSH_ANEW;
+}
+
+static enum empty_push_verdict another(struct type *t, enum discovery_flavour f,
+    const struct discovery_response *r, const struct rpc_msg *m)
+{
+	if (r->resources > 0)
+		return spoken_anew(t, f);
+	if (t->held.size + rpc_msg_size(m) > HELD_MAX) {
+		pass(t);
+		return EMPTY_PUSH_PASS;
+	}
+	kept_add(&t->held, m);
+	return EMPTY_PUSH_HELD;
+}
+
+static enum empty_push_verdict first(struct type *t, enum discovery_flavour f,
+    const struct discovery_response *r, const struct rpc_msg *m)
+{
+	bool trusted = t->anew;
+
+	t->answered = true;
+	t->anew = false;
+	if (trusted || t->had == 0 || !leaves_nothing(t, f, r))
+		return EMPTY_PUSH_PASS;
+	hold(t, m);
+	return EMPTY_PUSH_HELD;
+}
+
+void empty_push_request(struct empty_push *p, const struct discovery_request *q)
+{
+	struct type *t = find(p, q->type_url);
+
+	if (!t || t->asked)
+		return;
+	t->asked = true;
+	t->had = q->had;
+}
+
+enum empty_push_verdict empty_push_response(struct empty_push *p, enum discovery_flavour f,
+    const struct discovery_response *r, const struct rpc_msg *m)
+{
+	struct type *t = find(p, r->type_url);
+
+	if (!t || p->options.hold_s == 0)
+		return EMPTY_PUSH_PASS;
+	if (t->held.first)
+		return another(t, f, r, m);
+	return t->answered ? EMPTY_PUSH_PASS : first(t, f, r, m);
+}
+
+void empty_push_stream_ended(struct empty_push *p)
+{
+	for (unsigned i = 0; i < TYPES; i++) {
+		drop(&p->types[i]);
+		p->types[i].asked = p->types[i].answered = false;
+	}
+}
+
+const char *empty_push_why(const struct empty_push *p)
+{
+	for (unsigned i = 0; i < TYPES; i++)
+		if (p->types[i].held.first)
+			return p->types[i].kind->why;
+	return "";
+}
+
+struct empty_push *empty_push_new(const struct empty_push_options *o)
+{
+	struct empty_push *p = mem_zalloc(sizeof(*p));
+
+	p->options = *o;
+	for (unsigned i = 0; i < TYPES; i++) {
+		p->types[i].owner = p;
+		p->types[i].kind = &kinds[i];
+	}
+	return p;
+}
+
+void empty_push_free(struct empty_push **push)
+{
+	struct empty_push *p = take(*push);
+
+	if (!p)
+		return;
+	empty_push_stream_ended(p);
+	free(p);
+}

@@ -1,0 +1,38 @@
+/* kept.c - see kept.h. */
+#include "kept.h"
+#include "../base/mem.h"
+#include "../base/rpc.h"
+#include <string.h>
+#include <utlist.h>
+
+void kept_add(struct kept *k, const struct rpc_msg *m)
+{
+	size_t n, len = rpc_msg_size(m);
+	const struct iovec *iov = rpc_msg_iov(m, &n);
+	struct kept_msg *copy = mem_zalloc(sizeof(*copy) + len);
+	char *at = copy->bytes;
+
+	copy->len = len;
+	for (size_t i = 0; i < n; i++)
+		at = mempcpy(at, iov[i].iov_len ? iov[i].iov_base : "", iov[i].iov_len);
+	LL_APPEND(k->first, copy);
+	k->size += len;
+}
+
+void kept_clear(struct kept *k)
+{
+	struct kept_msg *m, *next;
+
+	LL_FOREACH_SAFE (k->first, m, next)
+		free(m);
+	*k = (struct kept){0};
+}
+
+struct pbwire kept_reader(const struct kept_msg *m, struct iovec *whole)
+{
+	struct pbwire r;
+
+	*whole = (struct iovec){(char *)m->bytes, m->len};
+	pbwire_init(&r, whole, 1);
+	return r;
+}

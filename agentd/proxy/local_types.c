@@ -1,0 +1,85 @@
+/* local_types.c - a response of one of these types -> its handler -> an ACK or NACK. */
+#include "local_types.h"
+#include "../base/err.h"
+#include "../base/mem.h"
+#include "../base/rpc.h"
+#include "discovery_account.h"
+#include <event2/buffer.h>
+#include <string.h>
+#include <utlist.h>
+
+struct local {
+	char *url;
+	local_handler handler;
+	void *ctx;
+	struct local *next;
+};
+
+void local_types_clear(struct local_types *l)
+{
+	struct local *one;
+
+	while ((one = l->first)) {
+		l->first = one->next;
+		free(one->url);
+		free(one);
+	}
+}
+
+void local_types_add(struct local_types *l, const char *url, local_handler handler, void *ctx)
+{
+	struct local *one = mem_zalloc(sizeof(*one));
+
+	one->url = mem_strdup(url);
+	one->handler = handler;
+	one->ctx = ctx;
+	LL_APPEND(l->first, one);
+}
+
+static void send_buffer(struct rpc_stream *to, struct evbuffer *b)
+{
+	size_t len = evbuffer_get_length(b);
+
+	rpc_send(to, evbuffer_pullup(b, -1), len);
+	evbuffer_free(b);
+}
+
+void local_types_subscribe(
+    const struct local_types *l, enum discovery_flavour f, struct rpc_stream *up)
+{
+	for (const struct local *one = l->first; one; one = one->next) {
+		struct evbuffer *out = evbuffer_new();
+
+		discovery_put_subscribe(out, f, one->url);
+		send_buffer(up, out);
+	}
+}
+
+static void handle(const struct local *one, const struct local_stream *at,
+    const struct discovery_response *r, const struct rpc_msg *m)
+{
+	struct evbuffer *out;
+	struct err e = {0};
+	struct account_type *t;
+	const char *why;
+
+	if (r->resources == 0)
+		return; /* neither handled nor ACKed (istio-agent.md 0.4) */
+	t = discovery_account_response(at->account, r);
+	why = one->handler(one->ctx, m, &e) ? e.msg : NULL;
+	discovery_account_settle(at->account, t, why);
+	out = evbuffer_new();
+	discovery_put_ack(out, at->flavour, r, why);
+	send_buffer(at->up, out);
+}
+
+bool local_types_take(const struct local_types *l, const struct local_stream *at,
+    const struct discovery_response *r, const struct rpc_msg *m)
+{
+	for (const struct local *one = l->first; one; one = one->next)
+		if (strcmp(one->url, r->type_url) == 0) {
+			handle(one, at, r, m);
+			return true;
+		}
+	return false;
+}

@@ -1,0 +1,38 @@
+/* xds_metrics.c - see xds_metrics.h. */
+#include "xds_metrics.h"
+#include "../base/mem.h"
+#include "../base/metrics.h"
+#include "../pod/pod.h"
+#include "../security/refusal.h"
+
+void xds_metrics_init(struct xds_metrics *m, const struct pod *p)
+{
+	metric_labels(m->labels, sizeof(m->labels), "pod", p->name, "namespace", p->ns, NULL);
+	m->requests = metric_counter(
+	    "istio_agent_xds_proxy_requests", "Requests of Envoy that were carried to istiod.");
+	m->responses =
+	    metric_counter("istio_agent_xds_proxy_responses", "Responses that came from istiod.");
+	m->failures = metric_counter("istio_agent_istiod_connection_failures",
+	    "Streams that could not be opened at istiod.");
+	m->istiod_ends = metric_counter(
+	    "istio_agent_istiod_connection_terminations", "Streams that istiod ended.");
+	m->envoy_ends = metric_counter(
+	    "istio_agent_envoy_connection_terminations", "Streams that Envoy ended.");
+	m->unread_ends = metric_counter("agentd_xds_unread_streams_total",
+	    "Streams that were ended because Envoy did not read.");
+	m->held_pushes = metric_counter("agentd_xds_empty_pushes_held_total",
+	    "Responses that would have taken everything away, held for a while.");
+}
+
+void xds_metrics_count(const struct xds_metrics *m, struct metric *one)
+{
+	metric_add(one, m->labels, 1);
+}
+
+void xds_metrics_count_end(
+    const struct xds_metrics *m, struct metric *ends, int status, const char *why)
+{
+	auto_free char *labels = mem_printf("%s,type=\"%s\"", m->labels, refusal_kind(status, why));
+
+	metric_add(ends, labels, 1);
+}
