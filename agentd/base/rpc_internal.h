@@ -19,12 +19,10 @@ struct rpc_tag {
 	struct rpc_tag *next;
 };
 #define tag_owner(t, type, member) ((type *)((char *)(t)-offsetof(type, member)))
-/* One that reads from a peer that sends without end does not come back while it does. */
-enum { RPC_DRAINERS = 3 };
 struct rpc {
 	struct loop *loop;
 	grpc_completion_queue *cq;
-	pthread_t drainers[RPC_DRAINERS];
+	pthread_t drainer;
 	int wake_fd; /* readable while `inbox` or `ready` may hold something */
 	struct loop_fd watch;
 	pthread_mutex_t lock;
