@@ -223,6 +223,7 @@ def test_a_hand_over_that_fails_is_taken_back(node):
         process.wait()
         said.wait('has not taken over, this one goes on')
         said.wait(' is ready after ')
+        assert (node.agentd.run / 'lock').read_text() == f'{node.agentd.process.pid}\n'
         hammer.more()
     # One that refuses its own configuration.
     other, said = beside(node, 'refusing'), Said(node.agentd)
