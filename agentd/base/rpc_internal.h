@@ -1,5 +1,4 @@
 /* rpc_internal.h - what the files of rpc share; included by agentd/base/rpc*.c only.
- *
  * Everything that grpc will report on is a tag embedded in the object it is about; the object lives
  * until all its tags came back (grpc-core.md 8), also long after its owner let go of it.
  */
@@ -10,7 +9,6 @@
 
 #include <grpc/grpc.h>
 #include <pthread.h>
-
 struct rpc_tag;
 typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
 struct rpc_tag {
@@ -71,7 +69,6 @@ struct rpc_stream {
 	struct loop_timer linger; /* server: how long a closed stream may take to flush */
 	struct rpc_stream *prev, *next;
 };
-
 struct rpc_stream *rpc_stream_new(struct rpc *r, grpc_call *call);
 void rpc_stream_unref(struct rpc_stream *s);
 void rpc_stream_own(
