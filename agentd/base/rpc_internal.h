@@ -1,5 +1,4 @@
 /* rpc_internal.h - what the files of rpc share; included by agentd/base/rpc*.c only.
- *
  * Everything that grpc will report on is a tag embedded in the object it is about; the object lives
  * until all its tags came back (grpc-core.md 8), also long after its owner let go of it.
  */
@@ -10,7 +9,6 @@
 
 #include <grpc/grpc.h>
 #include <pthread.h>
-
 struct rpc_tag;
 typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
 struct rpc_tag {
@@ -19,12 +17,10 @@ struct rpc_tag {
 	struct rpc_tag *next;
 };
 #define tag_owner(t, type, member) ((type *)((char *)(t)-offsetof(type, member)))
-/* One that reads from a peer that sends without end does not come back while it does. */
-enum { RPC_DRAINERS = 3 };
 struct rpc {
 	struct loop *loop;
 	grpc_completion_queue *cq;
-	pthread_t drainers[RPC_DRAINERS];
+	pthread_t drainer;
 	int wake_fd; /* readable while `inbox` or `ready` may hold something */
 	struct loop_fd watch;
 	pthread_mutex_t lock;

@@ -187,9 +187,7 @@ static void send_packet(struct broker *b, const struct priv_packet *p, int fd)
 {
 	if (!fdpass_send(b->worker.fd, p, sizeof(*p), fd))
 		return;
-	if (errno == EPIPE || errno == ECONNRESET)
-		b->state = BROKER_WORKER_LEFT;
-	else
+	if (errno != EPIPE && errno != ECONNRESET) /* its end is read, after what it said last */
 		broke(b, strerror(errno));
 }
 
@@ -389,8 +387,20 @@ static void hang_up(struct broker *b)
 	b->attached = false;
 }
 
+/* What a dead worker asked for before it died is done: a certificate it wanted kept is not signed
+ * again. */
+static void hear_last_words(struct broker *b)
+{
+	if (!b->attached)
+		return;
+	broker_state_list_end(b->states);
+	while (b->state == BROKER_SERVING && !broker_state_listing(b->states) && take_request(b))
+		;
+}
+
 void broker_detach(struct broker *b)
 {
+	hear_last_words(b);
 	hang_up(b);
 	broker_follows_clear(b->follows);
 	broker_pods_generation(b->pods);

@@ -103,7 +103,8 @@ static int receive(int sock, struct packet *p, int *fd, struct broker_why *w)
 	if (n == 0)
 		return broker_refuse(w, ECONNRESET, "the other agentd left");
 	*fd = take_fds(&msg);
-	if (n < (ssize_t)offsetof(struct packet, what) || memcmp(p->magic, magic, sizeof(magic)))
+	if (n < (ssize_t)offsetof(struct packet, what) ||
+	    memcmp(p->magic, magic, sizeof(magic)) != 0)
 		return broker_refuse(w, EPROTO, "what is at the other end is no agentd");
 	if (p->version != BROKER_HANDOVER_VERSION)
 		return broker_refuse(w, EPROTO,

@@ -56,7 +56,7 @@ enum broker_got broker_io_receive(int sock, struct broker_request *req, struct b
 	req->nfds = 0;
 	do
 		n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
+	while (n < 0 && (errno == EINTR || errno == ECONNRESET)); /* told once, before the rest */
 	if (n < 0)
 		return errno == EAGAIN ? BROKER_GOT_NOTHING : BROKER_GOT_EOF;
 	take_fds(&msg, req);

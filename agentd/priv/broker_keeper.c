@@ -178,9 +178,9 @@ bool broker_keeper_reaped(struct broker_keeper *k, pid_t pid, int status)
 {
 	if (!pid || pid != k->pid)
 		return false;
+	broker_detach(k->broker); /* it may have become ready just before */
 	k->pid = 0;
 	k->status = status;
-	broker_detach(k->broker);
 	say_how_it_ended(k);
 	if (k->done)
 		finish(k);

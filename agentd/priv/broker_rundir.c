@@ -57,7 +57,7 @@ static int open_lock(struct broker_kept *k, const char *path, struct broker_why 
 	return take_fd(given);
 }
 
-static int lock(struct broker_rundir *d, const char *path, struct broker_why *w)
+static int take_lock(struct broker_rundir *d, const char *path, struct broker_why *w)
 {
 	char pid[16];
 	auto_close int fd = open_lock(d->kept, path, w);
@@ -75,15 +75,15 @@ static int lock(struct broker_rundir *d, const char *path, struct broker_why *w)
 	}
 	d->lock = take_fd(fd);
 	broker_kept_put(d->kept, BROKER_RUNDIR_LOCK, d->lock);
-	return broker_rundir_sign(d, w);
+	return broker_rundir_sign(d->lock, w);
 }
 
-int broker_rundir_sign(const struct broker_rundir *d, struct broker_why *w)
+int broker_rundir_sign(int lock, struct broker_why *w)
 {
 	char pid[16];
 
 	snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
-	if (ftruncate(d->lock, 0) || pwrite(d->lock, pid, strlen(pid), 0) < 0)
+	if (ftruncate(lock, 0) || pwrite(lock, pid, strlen(pid), 0) < 0)
 		return broker_refuse_sys(w, "write the lock file");
 	return 0;
 }
@@ -98,7 +98,7 @@ int broker_rundir_open(
 	if (make(run, 0711, w))
 		return -1;
 	snprintf(path, sizeof(path), "%s/lock", run);
-	if (lock(d, path, w))
+	if (take_lock(d, path, w))
 		return -1;
 	snprintf(path, sizeof(path), "%s/pods", run);
 	return make(path, 0700, w);

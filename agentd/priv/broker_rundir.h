@@ -17,4 +17,4 @@ int broker_rundir_open(
     struct broker_rundir *d, const char *run, struct broker_kept *k, struct broker_why *w);
 void broker_rundir_close(struct broker_rundir *d);
 /* Says in the lock file that it is us who hold it: who the next refused one is told of. */
-int broker_rundir_sign(const struct broker_rundir *d, struct broker_why *w);
+int broker_rundir_sign(int lock, struct broker_why *w);

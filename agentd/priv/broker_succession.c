@@ -7,6 +7,7 @@
 #include "broker_succession.h"
 #include "../base/mem.h"
 #include "broker_notify.h"
+#include "broker_rundir.h"
 #include <signal.h>
 #include <string.h>
 
@@ -78,6 +79,12 @@ bool broker_succession_reaped(struct broker_succession *s, pid_t pid, int status
 
 /* --- a hand-over --- */
 
+static void sign_again(void *ctx, const char *name, int fd)
+{
+	if (!strcmp(name, BROKER_RUNDIR_LOCK))
+		broker_rundir_sign(fd, ctx);
+}
+
 static void on_ended_for_handover(void *ctx, int status)
 {
 	struct broker_succession *s = ctx;
@@ -88,7 +95,8 @@ static void on_ended_for_handover(void *ctx, int status)
 	s->is_over = broker_handover_give(&s->handover, s->kept) == BROKER_HANDED_OVER;
 	if (s->is_over)
 		return;
-	/* The other one may have renamed its own socket over ours. */
+	/* The other one may have put its pid and its socket where ours were. */
+	broker_kept_each(s->kept, BROKER_KEPT, sign_again, &w);
 	broker_handover_close(&s->handover);
 	if (broker_handover_open(&s->handover, epoll, s->run, s->handover.asked, s, &w))
 		broker_log(BROKER_ERROR, NULL, "%s", w.text);

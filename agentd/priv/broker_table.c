@@ -96,7 +96,7 @@ static bool is_new_fd(int memfd, int fd)
 
 int broker_table_check(int memfd, struct broker_why *w)
 {
-	struct broker_table_head h;
+	struct broker_table_head h = {.count = 0};
 	struct broker_table_entry e;
 
 	if (read_head(memfd, &h, w))
@@ -110,7 +110,7 @@ int broker_table_check(int memfd, struct broker_why *w)
 
 int broker_table_read(int memfd, struct broker_kept *k, struct broker_why *w)
 {
-	struct broker_table_head h;
+	struct broker_table_head h = {.count = 0};
 	struct broker_table_entry e;
 
 	if (broker_table_check(memfd, w) || read_head(memfd, &h, w))

@@ -25,7 +25,8 @@ PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + b'\0\0\0\x04\0\0\0\0\0'
 def node_of(made):
     """Its log as in production, and the pace as high as it goes: what waits for its turn costs nothing."""
     node = Node(*made, mode='release')
-    node.agentd.settings.update(log_level='info', csr_per_second=100)
+    node.agentd.settings.update(log_level='info', csr_per_second=100, pod_connections=1024,
+                                pod_requests_per_second=1000000, pod_requests_burst=1000000)
     node.agentd.plane.update(opens_per_second=1000, opens_burst=1000)
     try:
         yield node

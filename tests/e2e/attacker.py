@@ -213,6 +213,22 @@ def silent(a):
     return a.counts
 
 
+def hoard(a):
+    """Connections that are used once and kept."""
+    held = []
+    while a.on():
+        try:
+            s = a.connect()
+            held.append(s)
+            a.send(s, _frame(HEADERS, END_HEADERS, 1, _headers(SDS)), 1)
+        except OSError:
+            a.counts['cut'] += 1
+        time.sleep(0.004)
+    for s in held:
+        s.close()
+    return a.counts
+
+
 def _ask(kind, *names):
     from envoy.service.discovery.v3 import discovery_pb2
     ask = discovery_pb2.DiscoveryRequest(
@@ -258,4 +274,4 @@ ATTACKS = {f.__name__: f for f in (
 
 
 def attack(name, path, seconds):
-    return ATTACKS[name](_Attack(path, seconds))
+    return {**ATTACKS, 'hoard': hoard}[name](_Attack(path, seconds))

@@ -10,7 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-CLIENTS, PATIENCE_S, PAUSE_S = 3, 30, 0.01
+# Together they stay below what a pod may ask in a second (pod_requests_per_second, 100).
+CLIENTS, PATIENCE_S, PAUSE_S = 3, 30, 0.04
 _PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + b'\0\0\0\x04\0\0\0\0\0'
 _SETTINGS = 4
 
@@ -34,7 +35,7 @@ class Hammer:
         each = [json.loads(f.read_text()) for f in self._counts]
         return {k: sum((c[k] for c in each), [] if k == 'why' else 0) for k in each[0]}
 
-    def more(self, n=30):
+    def more(self, n=10):
         """Wait for n more connections of each client that were served."""
         def served():
             return [json.loads(f.read_text())['ok'] if f.exists() else 0 for f in self._counts]

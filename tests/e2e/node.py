@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from .run import RUN, TOP, Cgroup, Process, sh, wait_for
 
 MODE = os.environ.get('AGENTD_MODE', 'asan')
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
+JWT = re.compile(r'eyJ[\w-]{10,}\.eyJ[\w-]{10,}')
 SANITIZER = re.compile(r'ERROR: \w+Sanitizer|runtime error:|Sanitizer: |ASSERTION|Assertion')
 
 
@@ -133,6 +135,16 @@ class Agentd:
         return sum(float(line.rpartition(' ')[2]) for line in r.stdout.splitlines()
                    if re.match(rf'{name}\b', line) and all(label in line for label in labels))
 
+    def keep_answers(self):
+        """All that the control socket says, in a file that is searched like a log."""
+        with open(self.dir / 'answers.log', 'a', encoding='utf-8') as f:
+            for page in ('status', 'pods', 'certs', 'xds', 'metrics'):
+                with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
+                    s.settimeout(10)
+                    s.connect(str(self.run / 'admin.sock'))
+                    s.sendall(f'GET /{page} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'.encode())
+                    f.write(b''.join(iter(lambda: s.recv(1 << 16), b'')).decode(errors='replace') + '\n')
+
     def worker_pid(self):
         return next(pid for pid in self.cgroup.pids() if pid != self.process.pid)
 
@@ -186,10 +198,11 @@ class Node:
         return sorted(p for p in self.dir.rglob('*log') if p.is_file())
 
     def leaks(self, secrets=()):
-        """(file, what) for each secret text in a log: tokens issued for pods, keys."""
+        """T31: (file, what) for each secret text in a log or an answer of agentd: keys, any JWT, these."""
         wanted = {'PRIVATE KEY'} | {t for p in self.pods for t in p.tokens} | set(secrets)
-        return [(log.name, text[:12]) for log in self.logs() for text in wanted
-                if text in log.read_text(errors='replace')]
+        texts = {log.name: log.read_text(errors='replace') for log in self.logs()}
+        return [(name, what[:12]) for name, text in texts.items()
+                for what in [t for t in wanted if t in text] + JWT.findall(text)]
 
     def remove(self):
         """Everything is taken down, whatever fails; the first failure is raised at the end."""
@@ -209,6 +222,8 @@ class Node:
             sh('umount', '--lazy', state)
 
     def _stop_agentd(self):
+        with contextlib.suppress(OSError):
+            self.agentd.keep_answers()
         status = self.agentd.stop()
         if status != 0:
             raise RuntimeError(f'agentd ended with {status}:\n{self.agentd.process.tail(40)}')

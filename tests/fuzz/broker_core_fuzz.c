@@ -319,7 +319,7 @@ static void touch_file(struct input *in)
 		break;
 	case 6:
 		if (strncmp(name, "run", 3) != 0)
-			chmod(path, what & 8 ? 0666 : 0600);
+			fchmodat(AT_FDCWD, path, what & 8 ? 0666 : 0600, AT_SYMLINK_NOFOLLOW);
 		break;
 	default:
 		snprintf(aside, sizeof(aside), "%s/aside", top);

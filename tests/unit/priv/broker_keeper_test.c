@@ -258,7 +258,7 @@ static void test_after_ready_there_is_always_a_next_one(void **state)
 {
 	struct kept *t = *state;
 
-	start(t, "crw0", false);
+	start(t, "cr0", false);
 	turn_until(t, &t->ready, 4);
 	assert_int_equal(t->failed, 0);
 }

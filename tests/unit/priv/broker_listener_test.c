@@ -247,6 +247,24 @@ static void test_the_next_worker_hears_of_its_own_follows_only(void **state)
 	rig_quiet(r);
 }
 
+/* Also when nobody reads the answers any more. */
+static void test_what_a_dead_worker_asked_for_is_done(void **state)
+{
+	struct rig *r = *state;
+
+	rig_request(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod});
+	for (int i = 0; i < RIG_TURNS; i++)
+		broker_turn(
+		    r->b, 0); /* its answer stays unread: ECONNRESET comes before the rest */
+	rig_request(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_other});
+	rig_request(r, (struct rig_ask){.op = PRIV_LISTEN, .pod = &rig_other});
+	next_worker(r);
+	assert_true(has_directory(r, rig_pod_text) && has_directory(r, other_text));
+	int c = rig_connect(rig_at(r, "run/pods/%s/mount/socket", other_text));
+	assert_true(c >= 0);
+	close(c);
+}
+
 static void test_ready_is_said_once(void **state)
 {
 	struct rig *r = *state;
@@ -478,6 +496,7 @@ int main(void)
 	    T(test_ready_sweeps_what_was_not_added),
 	    T(test_ready_leaves_what_has_a_manifest),
 	    T(test_the_next_worker_hears_of_its_own_follows_only),
+	    T(test_what_a_dead_worker_asked_for_is_done),
 	    T(test_ready_is_said_once),
 	    T(test_kept_sockets_come_back),
 	    T(test_what_is_not_the_pods_listener_is_not_taken),

@@ -1,0 +1,107 @@
+/* broker_rundir_test.c - one broker at a time, also while one takes the place of another. */
+#include "../../../agentd/priv/broker_rundir.h"
+#include "broker_rig.h"
+
+struct both {
+	char run[32];
+	struct broker_kept *kept, *next;
+	struct broker_rundir a, b;
+};
+
+static int setup(void **state)
+{
+	static struct both t;
+	struct broker_why w = {0};
+
+	strcpy(t.run, "/tmp/brXXXXXX");
+	assert_non_null(mkdtemp(t.run));
+	t.kept = broker_kept_new();
+	t.next = broker_kept_new();
+	t.b.lock = -1;
+	if (broker_rundir_open(&t.a, t.run, t.kept, &w))
+		fail_msg("%s", w.text);
+	*state = &t;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct both *t = *state;
+
+	broker_rundir_close(&t->a);
+	broker_rundir_close(&t->b);
+	broker_kept_free(&t->kept);
+	broker_kept_free(&t->next);
+	rig_shell("rm -rf %s", t->run);
+	return 0;
+}
+
+static void refused(struct both *t, int code, const char *text)
+{
+	struct broker_why w = {0};
+
+	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), -1);
+	assert_int_equal(w.code, code);
+	if (!strstr(w.text, text))
+		fail_msg("\"%s\" lacks \"%s\"", w.text, text);
+}
+
+static void give(void *ctx, const char *name, int fd)
+{
+	struct both *t = ctx;
+
+	assert_string_equal(name, BROKER_RUNDIR_LOCK); /* nothing else is kept here */
+	broker_kept_found(t->next, name, dup(fd));
+}
+
+static void test_a_second_one_is_told_what_it_may_do(void **state)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "(pid %d) holds", (int)getpid());
+	refused(*state, EBUSY, text);
+	refused(*state, EBUSY, "stop it first, or take its place with --take-over");
+}
+
+/* The open file holds it, not the process: at no time it is free. */
+static void test_who_is_given_the_lock_has_it(void **state)
+{
+	struct both *t = *state;
+	struct broker_why w = {0};
+	struct broker_rundir third;
+
+	broker_kept_each(t->kept, BROKER_KEPT, give, t);
+	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), 0);
+	broker_rundir_close(&t->a);
+	struct broker_kept *none = broker_kept_new();
+	assert_int_equal(broker_rundir_open(&third, t->run, none, &w), -1);
+	assert_int_equal(w.code, EBUSY);
+	broker_kept_free(&none);
+	broker_rundir_close(&t->b);
+	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), 0);
+}
+
+static void test_a_lock_of_something_else_is_none(void **state)
+{
+	struct both *t = *state;
+	char path[64];
+
+	broker_kept_found(t->next, BROKER_RUNDIR_LOCK, open("/dev/null", O_RDWR));
+	refused(t, ESTALE, "is not that of");
+	rig_shell("cp %s/lock %s/other", t->run, t->run); /* of the same file system */
+	snprintf(path, sizeof(path), "%s/other", t->run);
+	broker_kept_found(t->next, BROKER_RUNDIR_LOCK, open(path, O_RDWR));
+	refused(t, ESTALE, "is not that of");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(
+		test_a_second_one_is_told_what_it_may_do, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_who_is_given_the_lock_has_it, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_a_lock_of_something_else_is_none, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
