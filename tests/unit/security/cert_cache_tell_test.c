@@ -313,7 +313,7 @@ static void a_short_linger_ends_no_pause(void **state)
 	struct pod *a, *b;
 
 	(void)state;
-	world_restart(&(struct cert_cache_options){FLOOR_MS, 0}, "td");
+	world_restart(&(struct cert_cache_options){.reissue_min_ms = FLOOR_MS}, "td");
 	a = pod_of("a", "web");
 	b = pod_of("b", "web");
 	join(a);
