@@ -52,7 +52,7 @@ static int forget(struct entry **table, const char *name)
 	int fd = e ? e->fd : -1;
 
 	if (e)
-		HASH_DEL(*table, e);
+		HASH_DEL(*table, e); /* NOLINT(clang-analyzer-*): uthash */
 	free(e);
 	return fd;
 }
@@ -113,7 +113,7 @@ size_t broker_kept_sweep(struct broker_kept *k)
 		close(e->fd);
 		if (!find(k->sides[BROKER_KEPT], e->name))
 			broker_kept_drop(k, e->name);
-		HASH_DEL(k->sides[BROKER_FOUND], e);
+		HASH_DEL(k->sides[BROKER_FOUND], e); /* NOLINT(clang-analyzer-*): uthash */
 		free(e);
 		n++;
 	}
@@ -146,7 +146,7 @@ void broker_kept_free(struct broker_kept **kp)
 		HASH_ITER (hh, k->sides[side], e, tmp) {
 			if (side == BROKER_FOUND)
 				close(e->fd);
-			HASH_DEL(k->sides[side], e);
+			HASH_DEL(k->sides[side], e); /* NOLINT(clang-analyzer-*): uthash */
 			free(e);
 		}
 	}

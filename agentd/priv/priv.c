@@ -333,7 +333,7 @@ static void answer_ping(struct priv *p, const struct priv_packet *in)
 
 static void relisten_drop(struct priv *p, struct relisten *r)
 {
-	HASH_DEL(p->relistens, r);
+	HASH_DEL(p->relistens, r); /* NOLINT(clang-analyzer-*): uthash */
 	free(r);
 }
 

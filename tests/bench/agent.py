@@ -5,9 +5,10 @@ import signal
 import socket
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.e2e import run as e2e
+from tests.e2e import attacker, run as e2e
 from tests.e2e.crowd import Crowd
 from tests.e2e.node import Node
 
@@ -192,3 +193,28 @@ def relay(made):
         pod.write_manifest()
         pod.wait_served()
         traffic.relay(pod.mount / 'XDS', f'tls:{plane.address}', both(node), pod.netns.path)
+
+
+def attacked(made):
+    """What the sockets of one pod are sent by an attacker, and what another pod feels of it.  The requests a
+    second are not limited here (the one who measures is a pod, too): what is seen is grpc's own work."""
+    with node_of(made) as node, ThreadPoolExecutor(1) as pool:
+        bad, good = node.pod('bad'), _pod(node, 'good')
+        good.write_manifest()
+        node.agentd.start()
+        for pod in (bad, good):
+            pod.wait_served()
+
+        def p99():
+            return load('sds', good.mount / 'socket', 10, 1, netns=good.netns.path)['p99'] / 1e3
+        bad.call(attacker.attack, 'garbage', bad.mount / 'socket', 0)
+        p99()
+        row('SDS fetches of one pod while another attacks: p99 ms', 'quiet', 'attacked', 'ratio')
+        for name in ('huge_message', 'large_message', 'header_bomb', 'endless_continuation', 'ping_flood',
+                     'settings_flood', 'empty_data', 'message_flood'):
+            quiet = p99()
+            going = pool.submit(bad.call, attacker.attack, name, bad.mount / 'socket', 1.5)
+            time.sleep(0.2)
+            during = p99()
+            going.result()
+            row(f'  {name}', f'{quiet:.2f}', f'{during:.2f}', f'{during / quiet:.1f}')

@@ -1,5 +1,6 @@
 """A node of its own with a real systemd as process 1 and agentd installed by `make install`."""
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -86,10 +87,13 @@ class Machine:
         found = dict(line.partition('=')[::2] for line in lines)
         return [found[p] for p in properties]
 
-    def pids(self, unit):
-        """As we see them: the first one first."""
+    def ours(self, unit, pid):
+        """The pid that we know a process of the unit by; `pid` is the machine's."""
         cgroup = self._node._cgroup.path / self.show(unit, 'ControlGroup')[0].lstrip('/')
-        return sorted(int(p) for p in (cgroup / 'cgroup.procs').read_text().split())
+        for p in (cgroup / 'cgroup.procs').read_text().split():
+            if f'\t{pid}\n' in re.search('NSpid:.*\n', Path(f'/proc/{p}/status').read_text())[0]:
+                return int(p)
+        raise LookupError(f'{unit} has no process {pid}')
 
     def wait_active(self, unit):
         wait_for(f'{unit} to be active', lambda: self.systemctl('is-active', unit).strip() == 'active')

@@ -114,7 +114,7 @@ def nobody_noticed(hammer, load, node, pair):
 
 @pytest.mark.timeout(3600 if SOAK else 240)
 def test_an_upgrade_in_place_is_not_noticed(node):
-    """T36: the same pid, the same sockets, another file."""
+    """The same pid, the same sockets, another file."""
     release = Release(node.agentd)
     pair = start_pair(node)
     client, server = pair
@@ -270,7 +270,7 @@ def run_with(agentd, fd, others, *flags):
 
 
 def test_tables_of_other_versions(node):
-    """A trial refuses what it cannot read; who gets it all the same starts without, and says so once."""
+    """T39: a trial refuses what it cannot read; who gets it all the same starts without, and says so once."""
     node.agentd.start()  # writes the configuration
     node.agentd.stop()
     for version, entry_size in ((TABLE_VERSION - 1, 100), (TABLE_VERSION + 1, 200), (TABLE_VERSION, 132)):
