@@ -16,6 +16,7 @@
 #include "base/loop.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "base/rpc_guard.h"
 #include "config.h"
 #include "pod/manifest_dir.h"
 #include "pod/pod.h"
@@ -321,18 +322,20 @@ static void make_planes(struct agent *a)
 static void set_limits(struct agent *a)
 {
 	const struct config *c = a->config;
-	const struct limits_values v = {.of = {
-					    [LIMIT_CONNECTIONS] = c->pod_connections,
-					    [LIMIT_STREAMS] = c->pod_streams,
-					    [LIMIT_MESSAGE] = c->pod_message_mib << 20,
-					    [LIMIT_MEMORY] = c->pod_memory_mib << 20,
-					    [LIMIT_HEADERS] = c->pod_header_kib << 10,
-					    [LIMIT_QUEUED] = c->pod_queued_mib << 20,
-					    [LIMIT_REQUESTS] = c->pod_requests_per_second,
-					    [LIMIT_BURST] = c->pod_requests_burst,
-					    [LIMIT_SILENT] = c->pod_silent_s,
-					    [LIMIT_FDS] = FDS_PERCENT,
-					}};
+	const struct limits_values v = {
+	    .of = {
+		[LIMIT_CONNECTIONS] = c->pod_connections,
+		[LIMIT_STREAMS] = c->pod_streams,
+		[LIMIT_MESSAGE] = c->pod_message_mib << 20,
+		[LIMIT_MEMORY] = c->pod_memory_mib << 20,
+		[LIMIT_HEADERS] = c->pod_header_kib << 10,
+		[LIMIT_QUEUED] = c->pod_queued_mib << 20,
+		[LIMIT_REQUESTS] = c->pod_requests_per_second,
+		[LIMIT_BURST] = c->pod_requests_burst,
+		[LIMIT_FRAMES] = c->pod_requests_per_second * RPC_GUARD_FRAMES,
+		[LIMIT_SILENT] = c->pod_silent_s,
+		[LIMIT_FDS] = FDS_PERCENT,
+	    }};
 
 	a->shared.limits = v;
 }

@@ -224,10 +224,21 @@ static void on_addresses(void *ctx, const char *const *ips, size_t n)
 
 /* --- limits --- */
 
+static void count_floods(struct pod_services *s)
+{
+	unsigned n = s->server ? rpc_server_floods(s->server) : 0;
+
+	if (n > 0)
+		log_warn_limited(&s->log, s->pod->label, "a flood of frames: its connection ended");
+	while (n-- > 0)
+		limits_hit(s->limits, LIMIT_FRAMES);
+}
+
 static const char *admit(void *ctx, int fd, unsigned connections)
 {
 	struct pod_services *s = ctx;
 
+	count_floods(s);
 	if (!limits_admit_fd(s->limits, fd))
 		return "the node is short of file descriptors";
 	if (!limits_admit(s->limits, LIMIT_CONNECTIONS, connections))
@@ -307,6 +318,8 @@ static void on_directory(void *ctx, const struct err *e)
 	    .max_headers = (size_t)limits_value(s->limits, LIMIT_HEADERS),
 	    .memory = (size_t)limits_value(s->limits, LIMIT_MEMORY),
 	    .silent_ms = (unsigned)limits_value(s->limits, LIMIT_SILENT) * 1000,
+	    .per_second = limits_value(s->limits, LIMIT_REQUESTS),
+	    .burst = limits_value(s->limits, LIMIT_BURST),
 	    .request = on_request,
 	    .breach = on_breach};
 	const struct agent_shared *a = s->shared;
@@ -379,10 +392,11 @@ static json_t *dump_token(const struct pod_services *s)
 	return o;
 }
 
-static json_t *dump_limits(const struct pod_services *s)
+static json_t *dump_limits(struct pod_services *s)
 {
 	int64_t in_use[LIMIT_END];
 
+	count_floods(s);
 	for (unsigned i = 0; i < LIMIT_END; i++)
 		in_use[i] = -1;
 	if (s->server) {
@@ -393,7 +407,7 @@ static json_t *dump_limits(const struct pod_services *s)
 	return limits_dump(s->limits, in_use);
 }
 
-json_t *agent_pod_dump(const struct pod_services *s)
+json_t *agent_pod_dump(struct pod_services *s)
 {
 	json_t *o = json_pack("{s:s, s:s, s:o}", "node_id", node_id(s->node), "control_plane",
 	    istiod_options(plane_of(s)->istiod)->name, "token", dump_token(s));
@@ -413,12 +427,13 @@ json_t *agent_pod_dump_xds(const struct pod_services *s)
 	    "{s:o, s:o}", "ads", xds_proxy_dump(s->xds), "sds", sds_server_dump(s->sds));
 }
 
-void agent_pod_measure(const struct pod_services *s, const char *labels)
+void agent_pod_measure(struct pod_services *s, const char *labels)
 {
 	static struct metric *expiry;
 	int64_t left_s;
 	auto_free char *text = mem_printf("%s,resource_name=\"default\"", labels);
 
+	count_floods(s);
 	if (!expiry)
 		expiry = metric_gauge("istio_agent_cert_expiry_seconds",
 		    "Seconds until the certificate of the pod expires.");

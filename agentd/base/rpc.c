@@ -1,18 +1,16 @@
-/* rpc.c - the runtime: one completion queue, threads that drain it, one eventfd.
+/* rpc.c - the runtime: one completion queue, one thread that drains it, one eventfd.
  *
- * grpc polls its sockets only inside grpc_completion_queue_next(), so threads have to sit there
- * (grpc-core.md 2).  One would do, but for a peer that sends without a pause: who reads from it
- * does not come back while it does (frames without content: another pod's p99 46 times its own,
- * with three threads 2.4 times).  They do nothing but move each finished tag to `inbox`, and write
- * the eventfd when the inbox was empty: one wake-up of the loop serves all tags that came since the
- * last.  The loop takes the whole inbox at a time and runs a bounded number of tags per turn, so
- * that timers and other fds get theirs (R6).
+ * grpc polls its sockets only inside grpc_completion_queue_next(), so a thread has to sit there
+ * (grpc-core.md 2).  It does nothing but move each finished tag to `inbox`, and writes the eventfd
+ * when the inbox was empty: one wake-up of the loop serves all tags that came since the last.  The
+ * loop takes the whole inbox at a time and runs a bounded number of tags per turn, so that timers
+ * and other fds get theirs (R6).
  *
  * A burst (pods that come, large pushes) leaves freed memory that malloc would keep: once it is
  * quiet again, that goes back to the kernel, once for each burst.
  *
  * The end: everything is cancelled, the loop's thread runs tags here until none is under way, then
- * the queue is shut down and the drainers leave (the order is that of grpc-core.md 7).
+ * the queue is shut down and the drainer leaves (the order is that of grpc-core.md 7).
  */
 #include "log.h"
 #include "mem.h"
@@ -25,6 +23,7 @@
 
 LOG_SCOPE("rpc");
 
+<<<<<<< HEAD
 enum {
 	TAGS_PER_TURN = 64,
 	STUCK_MS = 2000,
@@ -32,6 +31,9 @@ enum {
 	QUIET_MS = 1000,
 };
 enum { DRAINERS = sizeof(((struct rpc *)0)->drainers) / sizeof(pthread_t) };
+=======
+enum { TAGS_PER_TURN = 64, STUCK_MS = 2000 };
+>>>>>>> keeper
 
 static void wake(struct rpc *r)
 {
@@ -147,11 +149,9 @@ struct rpc *rpc_new(struct loop *l)
 	setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", 0);
 	grpc_init();
 	r->cq = grpc_completion_queue_create_for_next(NULL);
-	for (unsigned i = 0; i < DRAINERS; i++) {
-		if (pthread_create(&r->drainers[i], NULL, drain, r) != 0)
-			abort();
-		pthread_setname_np(r->drainers[i], "rpc-drain");
-	}
+	if (pthread_create(&r->drainer, NULL, drain, r) != 0)
+		abort();
+	pthread_setname_np(r->drainer, "rpc-drain");
 	loop_fd_watch(l, &r->watch, r->wake_fd, LOOP_READ, on_wake, r);
 	return r;
 }
@@ -197,8 +197,7 @@ void rpc_free(struct rpc **rp)
 		return;
 	}
 	grpc_completion_queue_shutdown(r->cq);
-	for (unsigned i = 0; i < DRAINERS; i++)
-		pthread_join(r->drainers[i], NULL);
+	pthread_join(r->drainer, NULL);
 	grpc_completion_queue_destroy(r->cq);
 	/* No grpc_shutdown(): it joins a helper that, after a write to a full socket, sits in epoll
 	 * for up to 10 s.  What stays is reachable and idle, and exit is safe with it (grpc-core.md

@@ -20,8 +20,8 @@ struct rpc_tag {
 struct rpc {
 	struct loop *loop;
 	grpc_completion_queue *cq;
-	pthread_t drainers[3]; /* see rpc.c */
-	int wake_fd;           /* readable while `inbox` or `ready` may hold something */
+	pthread_t drainer;
+	int wake_fd; /* readable while `inbox` or `ready` may hold something */
 	struct loop_fd watch;
 	pthread_mutex_t lock;
 	struct rpc_tag *inbox, **inbox_end; /* under `lock`: from the drainer to the loop */

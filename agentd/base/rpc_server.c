@@ -8,6 +8,7 @@
 #include "rpc_server.h"
 #include "log.h"
 #include "mem.h"
+#include "rpc_guard.h"
 #include "rpc_internal.h"
 
 #include <fcntl.h>
@@ -47,6 +48,7 @@ struct rpc_server {
 	struct socket *sockets; /* that were adopted, the last of each fd */
 	size_t nsockets;
 	struct loop_timer silent; /* the next one's end */
+	struct rpc_guard *guard;
 	unsigned nstreams;
 	bool held;
 	struct rpc_server *prev, *next;
@@ -68,6 +70,7 @@ static void destroy_if_done(struct rpc_server *s)
 	if (!s->freed || s->requesting || !s->shut_down)
 		return;
 	grpc_server_destroy(s->grpc);
+	rpc_guard_free(&s->guard);
 	DL_DELETE(s->rpc->servers, s);
 	free(s->sockets);
 	free(s);
@@ -176,6 +179,7 @@ static struct rpc_connection remember_socket(struct rpc_server *s, int fd)
 		known = &s->sockets[s->nsockets++];
 	}
 	*known = (struct socket){.c = {fd, st.st_ino}};
+	rpc_guard_add(s->guard, fd, st.st_ino);
 	watch_silence(s, known);
 	return known->c;
 }
@@ -192,6 +196,8 @@ static void remember_connection(struct rpc_stream *s, const struct rpc_server *s
 	s->inode = found ? found->c.inode : 0;
 	if (found)
 		found->silent_until_ms = 0;
+	if (!rpc_guard_sees(server->guard, s->fd))
+		abort(); /* this grpc does not read with recvmsg(): nothing would bound a pod */
 }
 
 void rpc_server_cut(struct rpc_stream *s)
@@ -255,6 +261,11 @@ void rpc_refuse_connection(struct rpc_stream *s)
 unsigned rpc_server_streams(const struct rpc_server *s)
 {
 	return s->nstreams;
+}
+
+unsigned rpc_server_floods(struct rpc_server *s)
+{
+	return rpc_guard_floods(s->guard);
 }
 
 bool rpc_server_is_held(const struct rpc_server *s)
@@ -361,6 +372,7 @@ struct rpc_server *rpc_server_new(
 	s->options = *o;
 	s->incoming = incoming;
 	s->ctx = ctx;
+	s->guard = rpc_guard_new(o->per_second, o->burst);
 	/* Each pod has one of its own: at the end of a common one grpc ends anybody's streams
 	 * (measured: one pod's 1 GiB message cost the others theirs). */
 	if (o->memory)

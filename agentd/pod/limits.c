@@ -29,6 +29,7 @@ static const struct {
     [LIMIT_QUEUED] = {"queued", "bytes"},
     [LIMIT_REQUESTS] = {"requests", "per second"},
     [LIMIT_BURST] = {"requests_burst", ""},
+    [LIMIT_FRAMES] = {"frames", "per second"},
     [LIMIT_SILENT] = {"silent_connection", "seconds"},
     [LIMIT_FDS] = {"node_fds", "percent"},
 };

@@ -21,6 +21,7 @@ enum limit {
 	LIMIT_QUEUED,      /* bytes that Envoy has not read */
 	LIMIT_REQUESTS,    /* a second: messages, calls and connections */
 	LIMIT_BURST,       /* of these at once; hits are calls that were refused */
+	LIMIT_FRAMES,      /* of HTTP/2, a second: hits are connections that were ended for it */
 	LIMIT_SILENT,      /* seconds that a connection may make no call */
 	LIMIT_FDS,         /* of the node: per cent of RLIMIT_NOFILE */
 	LIMIT_END,

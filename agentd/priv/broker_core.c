@@ -351,7 +351,7 @@ static int start(struct broker *b, struct broker_why *w)
 	if ((b->epoll = broker_loop_new()) < 0)
 		return broker_refuse_sys(w, "epoll");
 	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, w) ||
-	    broker_netns_home_open(&b->home, w))
+	    broker_netns_home_open(&b->home, b->kept, w))
 		return -1;
 	b->admin_spec = admin_spec(b);
 	if (broker_listener_open(&b->admin, &b->admin_spec, w) < 0)
@@ -371,7 +371,7 @@ struct broker *broker_new(
 
 	b->options = o;
 	b->kept = kept;
-	b->epoll = b->home.fd = b->rundir.lock = -1;
+	b->epoll = b->home.fd = b->home.init_fd = b->rundir.lock = -1;
 	if (start(b, w))
 		broker_free(&b);
 	return b;
@@ -423,7 +423,7 @@ void broker_free(struct broker **b)
 	broker_pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);
 	broker_listener_release(&(*b)->admin);
-	mem_closep(&(*b)->home.fd);
+	broker_netns_home_close(&(*b)->home);
 	broker_rundir_close(&(*b)->rundir);
 	mem_closep(&(*b)->epoll);
 	free(*b);

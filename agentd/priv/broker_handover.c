@@ -30,7 +30,6 @@
 enum what { ASK = 1, REFUSED, ENTRY, END, READY };
 enum {
 	BACKLOG = 4,
-	FDS_ROOM = 4,
 	SLICE_MS = 200,
 	READY_PATIENCE_MS = 120000, /* of the old one: a node full of pods starts */
 	PACKET_PATIENCE_S = 30,     /* of the new one: the other's worker ends */
@@ -59,51 +58,19 @@ static int send_packet(int sock, enum what what, uint32_t count, const char *tex
 	return 0;
 }
 
-/* The first fd; all others are closed: CMSG_SPACE of one has room for two. */
-static int take_fds(struct msghdr *msg)
-{
-	int first = -1;
-
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (first < 0)
-				first = fd;
-			else
-				close(fd);
-		}
-	}
-	return first;
-}
-
 /* Waits for one; *fd is the caller's. */
 static int receive(int sock, struct packet *p, int *fd, struct broker_why *w)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(FDS_ROOM * sizeof(int))];
-	} control;
-	struct iovec iov = {.iov_base = p, .iov_len = sizeof(*p)};
-	struct msghdr msg = {.msg_iov = &iov,
-	    .msg_iovlen = 1,
-	    .msg_control = &control,
-	    .msg_controllen = sizeof(control)};
-	ssize_t n;
+	struct fdpass_got got;
 
-	*fd = -1;
 	memset(p, 0, sizeof(*p));
-	do
-		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
+	int rc = fdpass_receive(sock, p, sizeof(*p), 0, &got);
+	*fd = got.fd;
+	if (rc)
 		return broker_refuse_sys(w, "the other agentd");
-	if (n == 0)
+	if (got.size == 0)
 		return broker_refuse(w, ECONNRESET, "the other agentd left");
-	*fd = take_fds(&msg);
-	if (n < (ssize_t)offsetof(struct packet, what) ||
+	if (got.size < (ssize_t)offsetof(struct packet, what) ||
 	    memcmp(p->magic, magic, sizeof(magic)) != 0)
 		return broker_refuse(w, EPROTO, "what is at the other end is no agentd");
 	if (p->version != BROKER_HANDOVER_VERSION)
@@ -111,7 +78,7 @@ static int receive(int sock, struct packet *p, int *fd, struct broker_why *w)
 		    "the other agentd hands over in version %u, this one in version %d: stop one, "
 		    "then start the other",
 		    p->version, BROKER_HANDOVER_VERSION);
-	if (n != sizeof(*p) || (msg.msg_flags & MSG_CTRUNC))
+	if (got.size != sizeof(*p) || got.nfds > 1 || got.cut || got.lost)
 		return broker_refuse(w, EPROTO, "a packet of the other agentd is damaged");
 	p->text[sizeof(p->text) - 1] = '\0';
 	return 0;

@@ -1,5 +1,7 @@
 /* broker_io.c - what crosses the socketpair. */
 #include "broker_io.h"
+#include "../base/mem.h"
+#include "fdpass.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -8,28 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FDS_ROOM = 4, COPY_BYTES = 16384 };
+enum { COPY_BYTES = 16384 };
 
 static const uint64_t fnv_offset = 0xcbf29ce484222325u, fnv_prime = 0x100000001b3u;
-
-/* Every fd that came is counted, only the first is kept: CMSG_SPACE(1 fd) would have room for two
- * (process-split.md 4, trap). */
-static void take_fds(struct msghdr *msg, struct broker_request *req)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (req->nfds++ == 0)
-				req->fd = fd;
-			else
-				close(fd);
-		}
-	}
-}
 
 /* recv() = 0 is the end of the worker, or an empty packet of it. */
 static bool is_hung_up(int sock)
@@ -41,38 +24,30 @@ static bool is_hung_up(int sock)
 
 enum broker_got broker_io_receive(int sock, struct broker_request *req, struct broker_why *w)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(FDS_ROOM * sizeof(int))];
-	} control;
-	struct iovec iov = {.iov_base = &req->r, .iov_len = sizeof(req->r)};
-	struct msghdr msg = {.msg_iov = &iov,
-	    .msg_iovlen = 1,
-	    .msg_control = &control,
-	    .msg_controllen = sizeof(control)};
-	ssize_t n;
+	struct fdpass_got got;
+	int rc;
 
-	req->fd = -1;
-	req->nfds = 0;
 	do
-		n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	while (n < 0 && (errno == EINTR || errno == ECONNRESET)); /* told once, before the rest */
-	if (n < 0)
+		rc = fdpass_receive(sock, &req->r, sizeof(req->r), MSG_DONTWAIT, &got);
+	while (rc && errno == ECONNRESET); /* told once, before the rest */
+	req->fd = got.fd;
+	req->nfds = (int)got.nfds;
+	req->lost_fd = got.lost;
+	if (rc)
 		return errno == EAGAIN ? BROKER_GOT_NOTHING : BROKER_GOT_EOF;
-	take_fds(&msg, req);
-	/* Cut short below our room: the process is at its limit of open files. */
-	req->lost_fd = (msg.msg_flags & MSG_CTRUNC) && req->nfds < FDS_ROOM;
-	if (n == 0 && is_hung_up(sock))
+	if (got.size == 0 && is_hung_up(sock)) {
+		mem_closep(&req->fd);
+		req->fd = -1;
 		return BROKER_GOT_EOF;
-	if (msg.msg_flags & MSG_TRUNC)
-		broker_refuse(w, EPROTO, "a request longer than %zu bytes", sizeof(req->r));
-	else if (n != sizeof(req->r))
-		broker_refuse(
-		    w, EPROTO, "a request of %zd bytes instead of %zu", n, sizeof(req->r));
-	else
+	}
+	if (got.size == sizeof(req->r) && !got.cut)
 		return BROKER_GOT_REQUEST;
-	if (req->fd >= 0)
-		close(req->fd);
+	if (got.cut)
+		broker_refuse(w, EPROTO, "a request longer than %zu bytes", sizeof(req->r));
+	else
+		broker_refuse(
+		    w, EPROTO, "a request of %zd bytes instead of %zu", got.size, sizeof(req->r));
+	mem_closep(&req->fd);
 	req->fd = -1;
 	return BROKER_GOT_GARBAGE;
 }

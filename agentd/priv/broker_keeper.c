@@ -46,6 +46,7 @@ struct broker_keeper {
 	int64_t silence_max_ms;
 	int64_t answered_ms; /* the last sign of life */
 	uint32_t last_ping;
+	bool pinged; /* and not answered */
 };
 
 /* --- how long to wait --- */
@@ -249,8 +250,9 @@ static void on_pong(void *ctx, uint32_t ping)
 {
 	struct broker_keeper *k = ctx;
 
-	if (ping != k->last_ping)
-		return; /* not the last one: it shows how things were */
+	if (!k->pinged || ping != k->last_ping)
+		return; /* not the last one: it shows how things were; or said again: noise */
+	k->pinged = false;
 	k->answered_ms = now_ms();
 	k->ev.alive(k->ctx);
 }
@@ -263,12 +265,14 @@ static void on_pulse(void *ctx)
 	int64_t silent = now_ms() - k->answered_ms;
 
 	broker_timer_set(&k->pulse, k->silence_max_ms / 2);
-	if (!k->pid || k->done)
+	if (!k->pid || k->done) {
 		k->ev.alive(k->ctx);
-	else if (silent > k->silence_max_ms)
+	} else if (silent > k->silence_max_ms) {
 		kill_worker(k, "does not answer");
-	else
+	} else {
+		k->pinged = true;
 		broker_ping(k->broker, ++k->last_ping);
+	}
 }
 
 int broker_keeper_watchdog(struct broker_keeper *k, int64_t period_ms, struct broker_why *w)

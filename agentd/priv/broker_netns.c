@@ -6,9 +6,11 @@
  * the next pod's acts in this pod's namespace: it aborts.
  */
 #include "broker_netns.h"
+#include "../base/mem.h"
 #include "broker_address.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/nsfs.h>
 #include <linux/sockios.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -20,6 +22,8 @@
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
 #endif
+
+#define KEPT_NAME "host-netns"
 
 bool broker_netns_same(const struct broker_netns_id *a, const struct broker_netns_id *b)
 {
@@ -33,7 +37,25 @@ static struct broker_netns_id id_of(const struct stat *st)
 	return (struct broker_netns_id){.dev = st->st_dev, .ino = st->st_ino};
 }
 
-int broker_netns_home_open(struct broker_netns_home *h, struct broker_why *w)
+static bool is_netns(int fd)
+{
+	return ioctl(fd, NS_GET_NSTYPE) == CLONE_NEWNET;
+}
+
+/* Refused to a broker with fewer capabilities than pid 1, as one is that was executed anew; it has
+ * what the one before it saw.  -1: nobody ever saw it, our own is the host's then. */
+static int open_init(struct broker_kept *k)
+{
+	auto_close int kept = broker_kept_take(k, KEPT_NAME);
+	int fd = open("/proc/1/ns/net", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 && is_netns(kept))
+		return take_fd(kept);
+	broker_kept_drop(k, KEPT_NAME); /* systemd may have one */
+	return fd;
+}
+
+int broker_netns_home_open(struct broker_netns_home *h, struct broker_kept *k, struct broker_why *w)
 {
 	struct stat st;
 
@@ -41,10 +63,21 @@ int broker_netns_home_open(struct broker_netns_home *h, struct broker_why *w)
 	if (h->fd < 0 || fstat(h->fd, &st))
 		return broker_refuse_sys(w, "/proc/self/ns/net");
 	h->own = h->init = id_of(&st);
-	/* Refused to a broker with fewer capabilities than pid 1; our own is the host's then. */
-	if (!stat("/proc/1/ns/net", &st))
-		h->init = id_of(&st);
+	h->init_fd = open_init(k);
+	if (h->init_fd < 0)
+		return 0;
+	if (fstat(h->init_fd, &st))
+		return broker_refuse_sys(w, "/proc/1/ns/net");
+	h->init = id_of(&st);
+	broker_kept_put(k, KEPT_NAME, h->init_fd);
 	return 0;
+}
+
+void broker_netns_home_close(struct broker_netns_home *h)
+{
+	mem_closep(&h->fd);
+	mem_closep(&h->init_fd);
+	h->fd = h->init_fd = -1;
 }
 
 /* Of the connecting socket's namespace (architecture decision 4). */

@@ -3,6 +3,7 @@
  * Single-threaded: to look at a namespace the broker enters it for some microseconds.
  */
 #pragma once
+#include "broker_kept.h"
 #include "broker_log.h"
 #include <stdbool.h>
 #include <sys/types.h>
@@ -16,12 +17,15 @@ struct broker_netns_id {
 /* By cookie, where both have one. */
 bool broker_netns_same(const struct broker_netns_id *a, const struct broker_netns_id *b);
 
-/* Namespaces that never are a pod's: ours and that of pid 1. */
+/* Namespaces that never are a pod's: ours and that of pid 1.  The latter is hidden from a broker
+ * with fewer capabilities, so the first one keeps it for those that follow. */
 struct broker_netns_home {
-	int fd;
+	int fd, init_fd; /* -1 */
 	struct broker_netns_id own, init;
 };
-int broker_netns_home_open(struct broker_netns_home *h, struct broker_why *w);
+int broker_netns_home_open(
+    struct broker_netns_home *h, struct broker_kept *k, struct broker_why *w);
+void broker_netns_home_close(struct broker_netns_home *h); /* what is kept stays kept */
 
 /* An fd of the namespace in which the peer of the accepted unix stream `conn` made its socket;
  * refused for anything else than such a connection and for a namespace of `h`. */

@@ -1,9 +1,12 @@
-/* fdpass.c - sendmsg() with SCM_RIGHTS. */
+/* fdpass.c - sendmsg() and recvmsg() with SCM_RIGHTS. */
 #include "fdpass.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
+
+enum { FDS_ROOM = 4 };
 
 int fdpass_send(int sock, const void *packet, size_t size, int fd)
 {
@@ -28,4 +31,48 @@ int fdpass_send(int sock, const void *packet, size_t size, int fd)
 		n = sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
 	return n < 0 ? -1 : 0;
+}
+
+/* All are taken out and counted: CMSG_SPACE of one fd has room for two, and the kernel would not
+ * call it cut (process-split.md 4, trap). */
+static void take_fds(struct msghdr *msg, struct fdpass_got *got)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (got->nfds++ == 0)
+				got->fd = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
+int fdpass_receive(int sock, void *packet, size_t size, int flags, struct fdpass_got *got)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(FDS_ROOM * sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = packet, .iov_len = size};
+	struct msghdr msg = {.msg_iov = &iov,
+	    .msg_iovlen = 1,
+	    .msg_control = &control,
+	    .msg_controllen = sizeof(control)};
+
+	*got = (struct fdpass_got){.fd = -1};
+	do
+		got->size = recvmsg(sock, &msg, flags | MSG_CMSG_CLOEXEC);
+	while (got->size < 0 && errno == EINTR);
+	if (got->size < 0)
+		return -1;
+	take_fds(&msg, got);
+	got->cut = msg.msg_flags & MSG_TRUNC;
+	/* Cut short below our room: the process is at its limit of open files. */
+	got->lost = (msg.msg_flags & MSG_CTRUNC) && got->nfds < FDS_ROOM;
+	return 0;
 }

@@ -65,65 +65,31 @@ struct priv {
 
 enum received { RECEIVED, NOTHING, GONE, BROKEN };
 
-/* The first fd that came, or -1; more are closed, and counted.  (The padding of CMSG_SPACE has room
- * for a second one, so that the kernel would not call it cut.) */
-static unsigned take_fds(struct msghdr *msg, int *fd)
-{
-	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
-	unsigned n = 0;
-
-	*fd = -1;
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-		return 0;
-	for (; CMSG_LEN((n + 1) * sizeof(int)) <= c->cmsg_len; n++) {
-		int one;
-
-		memcpy(&one, CMSG_DATA(c) + n * sizeof(int), sizeof(one));
-		if (n == 0)
-			*fd = one;
-		else
-			mem_closep(&one);
-	}
-	return n;
-}
-
 /* RECEIVED: its fd (or -1) is in `fd`.  BROKEN: `e` says why. */
 static enum received receive(int sock, struct priv_packet *in, int *fd, struct err *e)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec iov = {.iov_base = in, .iov_len = sizeof(*in)};
-	struct msghdr msg = {.msg_iov = &iov,
-	    .msg_iovlen = 1,
-	    .msg_control = &control,
-	    .msg_controllen = sizeof(control)};
-	ssize_t n;
+	struct fdpass_got got;
+	int rc = fdpass_receive(sock, in, sizeof(*in), 0, &got);
 
-	*fd = -1;
-	do
-		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
-	if (n < 0 && errno == EAGAIN)
+	*fd = got.fd;
+	if (rc && errno == EAGAIN)
 		return NOTHING;
-	if (n < 0 && errno == ECONNRESET)
+	if (rc && errno == ECONNRESET)
 		return GONE;
-	if (n < 0) {
+	if (rc) {
 		err_sys(e, "read from the broker");
 		return BROKEN;
 	}
-	unsigned nfds = take_fds(&msg, fd);
-	if (n == sizeof(*in) && nfds <= 1 && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+	if (got.size == sizeof(*in) && got.nfds <= 1 && !got.cut && !got.lost) {
 		in->name[sizeof(in->name) - 1] = in->why[sizeof(in->why) - 1] = '\0';
 		return RECEIVED;
 	}
 	mem_closep(fd);
 	*fd = -1;
-	if (n == 0)
+	if (got.size == 0)
 		return GONE;
-	err_set(
-	    e, EPROTO, "a packet of %zd bytes instead of %zu, with %u fds", n, sizeof(*in), nfds);
+	err_set(e, EPROTO, "a packet of %zd bytes instead of %zu, with %u fds%s", got.size,
+	    sizeof(*in), got.nfds, got.lost ? ", and none was left for another one" : "");
 	return BROKEN;
 }
 
@@ -152,16 +118,22 @@ static void on_writable(void *ctx)
 	loop_fd_stop(&p->writable);
 }
 
-void priv_transmit(struct priv *p, const struct priv_request *req, int fd)
+/* -1: neither sent nor queued. */
+static int transmit(struct priv *p, const struct priv_request *req, int fd)
 {
+	int copy = -1;
+
 	if (!p->queue && !(send_request(p, req, fd) && errno == EAGAIN))
-		return;
+		return 0;
+	if (fd >= 0 && (copy = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
+		return -1; /* without it the request would be one that breaks the protocol */
 	struct queued *q = mem_zalloc(sizeof(*q));
 	q->req = *req;
-	q->fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	q->fd = copy;
 	if (!p->queue)
 		loop_fd_watch(p->loop, &p->writable, p->fd, LOOP_WRITE, on_writable, p);
 	DL_APPEND(p->queue, q);
+	return 0;
 }
 
 /* --- requests --- */
@@ -204,7 +176,7 @@ static void call_send(struct priv_call *c, int kind, int fd)
 
 	if (c->op == PRIV_PEER_OF)
 		req.arg = c->p->attest;
-	priv_transmit(c->p, &req, fd);
+	priv_call_transmit(c, &req, fd);
 }
 
 void priv_call_drop(struct priv_call *c)
@@ -291,7 +263,7 @@ struct priv_follow *priv_follow(struct priv *p, enum priv_followed what, const s
 	if (pod)
 		req.uid = *pod;
 	HASH_ADD(hh, p->follows, id, sizeof(f->id), f);
-	priv_transmit(p, &req, -1);
+	transmit(p, &req, -1);
 	return f;
 }
 
@@ -310,7 +282,7 @@ void priv_unfollow(struct priv_follow **f)
 	struct priv_call *c = priv_call_new(was->p, NULL, PRIV_UNFOLLOW, &nobody, NULL);
 	struct priv_request req = {.id = c->id, .op = PRIV_UNFOLLOW, .arg = was->id};
 
-	priv_transmit(was->p, &req, -1);
+	transmit(was->p, &req, -1);
 	follow_drop(was);
 }
 
@@ -328,7 +300,7 @@ static void answer_ping(struct priv *p, const struct priv_packet *in)
 {
 	struct priv_request pong = {.id = next_id(p), .op = PRIV_PONG, .arg = in->arg};
 
-	priv_transmit(p, &pong, -1);
+	transmit(p, &pong, -1);
 }
 
 static void relisten_drop(struct priv *p, struct relisten *r)
@@ -411,6 +383,28 @@ static void call_answer(
 		was.kept_found(was.ctx, &(struct priv_kept){.e = e});
 	else if (e)
 		log_failure(&was, e);
+}
+
+static void on_unsent(void *ctx)
+{
+	struct priv_call *c = ctx;
+	static const struct priv_packet nothing;
+	struct err e;
+
+	err_set(&e, EMFILE, "it cannot be sent: too many open files");
+	call_answer(c, &nothing, &e, -1);
+}
+
+/* R2: told by a turn of the loop. */
+void priv_call_unsent(struct priv_call *c)
+{
+	loop_timer_in(c->p->loop, &c->soon, 0, on_unsent, c);
+}
+
+void priv_call_transmit(struct priv_call *c, const struct priv_request *req, int fd)
+{
+	if (transmit(c->p, req, fd))
+		priv_call_unsent(c);
 }
 
 static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
@@ -593,11 +587,6 @@ void priv_free(struct priv **pp)
 		mem_closep(&p->listeners[i]);
 	close(p->fd);
 	free(p);
-}
-
-struct loop *priv_loop(const struct priv *p)
-{
-	return p->loop;
 }
 
 int priv_take_listener(struct priv *p, enum priv_node_listener kind)

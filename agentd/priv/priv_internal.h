@@ -24,9 +24,10 @@ struct priv_call {
 struct priv_call *priv_call_new(
     struct priv *p, struct priv_call **slot, enum priv_op op, const struct uuid *pod, void *ctx);
 void priv_call_drop(struct priv_call *c);
-/* `fd` (or -1) stays the caller's. */
-void priv_transmit(struct priv *p, const struct priv_request *req, int fd);
-struct loop *priv_loop(const struct priv *p);
+/* `fd` (or -1) stays the caller's.  If it cannot be sent now nor kept for later, the call is
+ * answered with EMFILE. */
+void priv_call_transmit(struct priv_call *c, const struct priv_request *req, int fd);
+void priv_call_unsent(struct priv_call *c); /* there was nothing to send it with: the same answer */
 
 /* A PRIV_STATE packet; `c` NULL: nobody waits for it any more.  Takes `fd`. */
 void priv_state_take(struct priv_call *c, const struct priv_packet *in, int fd);

@@ -12,13 +12,13 @@
 
 static const struct uuid nobody;
 
-static void send_request(const struct priv_call *c, const struct priv_kept *k, int fd)
+static void send_request(struct priv_call *c, const struct priv_kept *k, int fd)
 {
 	struct priv_request req = {.id = c->id, .op = (uint16_t)c->op, .kind = (uint16_t)k->kind};
 
 	if (k->id)
 		memcpy(req.state_id, k->id, sizeof(req.state_id));
-	priv_transmit(c->p, &req, fd);
+	priv_call_transmit(c, &req, fd);
 }
 
 void priv_state_list(
@@ -47,18 +47,6 @@ void priv_state_take(struct priv_call *c, const struct priv_packet *in, int rece
 	free(data);
 }
 
-static void on_unsent(void *ctx)
-{
-	struct priv_call *c = ctx;
-	priv_done done = c->done;
-	void *their = c->ctx;
-	struct err e;
-
-	err_set(&e, EMFILE, "no memory file for it: too many open files");
-	priv_call_drop(c);
-	done(their, &e);
-}
-
 void priv_state_put(
     struct priv *p, struct priv_call **slot, const struct priv_kept *k, priv_done done, void *ctx)
 {
@@ -70,7 +58,7 @@ void priv_state_put(
 	if (fd >= 0)
 		send_request(c, k, fd);
 	else
-		loop_timer_in(priv_loop(p), &c->soon, 0, on_unsent, c);
+		priv_call_unsent(c);
 }
 
 void priv_state_del(struct priv *p, enum priv_state kind, const uint8_t *id)

@@ -77,14 +77,15 @@ static void worker_send(enum priv_op op, uint32_t arg)
 		_exit(90);
 }
 
-static void answer_pings(int n)
+static void answer_pings(int n, int times)
 {
 	struct priv_packet p;
 
 	while (n > 0 && recv(PRIV_FD, &p, sizeof(p), 0) == sizeof(p)) {
 		if (p.what != PRIV_PING)
 			continue;
-		worker_send(PRIV_PONG, p.arg);
+		for (int i = 0; i < times; i++)
+			worker_send(PRIV_PONG, p.arg);
 		n--;
 	}
 }
@@ -109,7 +110,11 @@ static int worker(const char *acts)
 			check_config();
 			break;
 		case 'p':
-			answer_pings(3);
+			answer_pings(3, 1);
+			break;
+		case 'm':
+			worker_send(PRIV_PONG, 0); /* nobody asked */
+			answer_pings(3, 20);
 			break;
 		case 's': /* silence, until SIGTERM */
 			for (;;)
@@ -314,6 +319,18 @@ static void test_a_silent_worker_is_replaced(void **state)
 	assert_int_equal(t->alive, 3); /* silence vouches for nothing */
 }
 
+/* Each one told would be a message to the service manager. */
+static void test_an_answer_counts_once(void **state)
+{
+	struct kept *t = *state;
+	struct broker_why w;
+
+	assert_int_equal(broker_keeper_watchdog(t->k, 400, &w), 0);
+	start(t, "rms", false);
+	turn_until(t, &t->ready, 2);
+	assert_int_equal(t->alive, 3);
+}
+
 static int64_t now_ms(void)
 {
 	struct timespec ts;
@@ -351,6 +368,7 @@ int main(int argc, char **argv)
 	    T(test_held_sockets_make_patient),
 	    T(test_an_end_in_order),
 	    T(test_a_silent_worker_is_replaced),
+	    T(test_an_answer_counts_once),
 	    T(test_forbidden_calls_are_no_loop),
 	};
 	char dir[] = "/tmp/bkXXXXXX", path[64];

@@ -1,7 +1,9 @@
 /* broker_netns_test.c - real network namespaces: whose is behind a connection, what is in it. */
 #include "broker_peer.h"
 #include <arpa/inet.h>
+#include <linux/capability.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 
 static void expect_addresses(const struct priv_packet *p, const char *wanted)
 {
@@ -110,9 +112,43 @@ static void test_the_nodes_own_namespace_is_refused(void **state)
 	close(l);
 }
 
-/* Run in a broker whose own namespace is not that of pid 1: both are refused. */
+static void refuses_home(struct rig *r)
+{
+	int conn[2], admin;
+
+	rig_attach(r);
+	rig_expect(r, PRIV_HELLO, NULL);
+	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	rig_add(r);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, conn))
+		_exit(4);
+	rig_refused(r, peer_of(&rig_pod, conn[0]), EPERM, "own network namespace");
+}
+
+static void pass_on(void *ctx, const char *name, int fd)
+{
+	if (!strcmp(name, "host-netns"))
+		broker_kept_found(ctx, name, dup(fd));
+}
+
+/* What a broker is that was executed anew: without the capability to look at pid 1. */
+static void look_at_nobody(void)
+{
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
+
+	if (syscall(SYS_capget, &head, caps))
+		_exit(5);
+	caps[0].effective &= ~(1u << CAP_SYS_PTRACE);
+	if (syscall(SYS_capset, &head, caps) || open("/proc/1/ns/net", O_RDONLY | O_CLOEXEC) >= 0)
+		_exit(6);
+}
+
+/* Run in a broker whose own namespace is not that of pid 1: both are refused, by the broker that
+ * comes after it, too. */
 static void in_other_netns(struct rig *r)
 {
+	struct broker_kept *next = broker_kept_new();
 	struct broker_why w = {0};
 	int conn[2];
 
@@ -122,21 +158,16 @@ static void in_other_netns(struct rig *r)
 	snprintf(r->run, sizeof(r->run), "%s/run2", r->top); /* the first one is still locked */
 	if (unshare(CLONE_NEWNET))
 		_exit(2);
-	r->kept = NULL;
-	r->b = rig_broker(r, &w);
-	if (!r->b)
-		_exit(3);
-	rig_attach(r);
-	rig_expect(r, PRIV_HELLO, NULL);
-	int admin;
-	rig_expect(r, PRIV_NODE_LISTENER, &admin);
-	rig_add(r);
-	rig_refused(r, peer_of(&rig_pod, conn[0]), EPERM, "own network namespace");
-	close(conn[0]);
-	close(conn[1]);
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, conn))
-		_exit(4);
-	rig_refused(r, peer_of(&rig_pod, conn[0]), EPERM, "own network namespace");
+	for (int i = 0; i < 2; i++) {
+		if (!(r->b = rig_broker(r, &w)))
+			_exit(3);
+		refuses_home(r);
+		rig_refused(r, peer_of(&rig_pod, conn[0]), EPERM, "own network namespace");
+		broker_kept_each(r->kept, BROKER_KEPT, pass_on, next);
+		rig_stop(r);
+		r->kept = next;
+		look_at_nobody();
+	}
 	_exit(0);
 }
 

@@ -3,6 +3,7 @@
  * LINK: tests/fake/loop.c
  */
 #include "priv_world.h"
+#include <sys/resource.h>
 
 /* --- greeting --- */
 
@@ -342,6 +343,39 @@ static void test_requests_wait_while_the_socket_is_full(void **state)
 	close(got);
 }
 
+/* Without its fd the request would break the protocol, and the broker would kill us. */
+static void test_full_and_out_of_descriptors_is_told(void **state)
+{
+	struct world *w = *state;
+	struct rlimit files;
+	struct probe probe;
+	int fd = probe_new(&probe);
+
+	for (int i = 0; i < 2000; i++)
+		priv_pod_remove(w->p, &rig_pod);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){3, files.rlim_max}), 0);
+	priv_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+	close(fd);
+	assert_int_equal(w->done, 0); /* R2 */
+	turn(w);
+	assert_int_equal(w->done, 1);
+	assert_int_equal(w->e.code, EMFILE);
+	for (int n = 0; n < 2000; turn(w)) {
+		struct broker_request in;
+		struct broker_why why;
+		while (broker_io_receive(w->peer, &in, &why) == BROKER_GOT_REQUEST) {
+			assert_int_equal(in.r.op, PRIV_POD_REMOVE);
+			n++;
+		}
+	}
+	turn(w);
+	char byte;
+	assert_int_equal(recv(w->peer, &byte, 1, MSG_DONTWAIT), -1);
+	assert_true(probe_is_closed(&probe));
+}
+
 static void test_free_closes_what_still_waits(void **state)
 {
 	struct world *w = *state;
@@ -503,6 +537,7 @@ int main(void)
 	    T(test_a_malformed_packet_is_the_end),
 	    T(test_a_packet_with_two_fds_is_the_end),
 	    T(test_requests_wait_while_the_socket_is_full),
+	    T(test_full_and_out_of_descriptors_is_told),
 	    T(test_free_closes_what_still_waits),
 	    T(test_ready_and_pong_are_said),
 	    T(test_a_new_listener_goes_to_its_pod),
