@@ -1,0 +1,43 @@
+/* broker_redirect.h - the eBPF programs: loaded, attached, pinned; and what they know of each pod.
+ *
+ * Attached once, at one cgroup above all pods, and pinned below <bpffs>/agentd/v<layout>/: a broker
+ * that comes back, or a newer one, puts its own programs into the same links (one atomic step each)
+ * and goes on with the same maps, so redirection never pauses and outlives us.  Nothing here is
+ * done twice because it was done before.
+ */
+#pragma once
+#include "broker_options.h"
+#include "redirect_rules.h"
+
+struct broker_redirect;
+
+struct broker_redirect_place {
+	const char *bpffs;  /* mounted there if it is not */
+	const char *cgroup; /* absolute: all pods are below it */
+	unsigned level;     /* how many levels below the root of cgroup v2 it is */
+};
+struct broker_redirect *broker_redirect_new(
+    const struct broker_redirect_place *at, struct broker_why *w);
+/* What is attached stays. */
+void broker_redirect_free(struct broker_redirect **r);
+/* Detaches and forgets everything, of all brokers: for uninstalling, and for tests. */
+int broker_redirect_uninstall(const char *bpffs, struct broker_why *w);
+
+/* `cgroup` is the pod's, an open directory.  Writes or changes what the programs know of the pod;
+ * a strict one is closed to SYNs from outside until it is live.  `rules` were checked. */
+int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int cgroup,
+    const struct redirect_rules *rules, struct broker_why *w);
+/* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on, and the
+ * gate opens.  `addresses`: what the pod calls its own; called again when they change. */
+int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int netns,
+    const struct priv_packet *addresses, struct broker_why *w);
+/* Also of a pod that only an earlier broker knew; not there: nothing. */
+void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod);
+/* Calls `each` for every pod that has pins. */
+void broker_redirect_pods(
+    struct broker_redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx);
+
+/* Is all that should be attached still attached, with our programs?  What is not is put back, and
+ * `w` names it.  0: all was well. */
+int broker_redirect_audit(struct broker_redirect *r, struct broker_why *w);
+int broker_redirect_counters(const struct broker_redirect *r); /* read-only map fd, ours */

@@ -1,0 +1,181 @@
+/* maps.bpf.h - all that the programs remember, and the few look-ups everybody needs.
+ *
+ * `pods`, `ports`, `cidrs` are the broker's to write; the rest is filled and emptied here.
+ * Everything a socket needs to know lies in the socket's own storage, which dies with it.
+ */
+#pragma once
+#include <linux/bpf.h>
+/* bpf_helpers.h wants the types first. */
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <stdbool.h>
+
+#include "rules.h"
+
+/* One load, at an offset that the compiler cannot merge with another (kernels.md 3, rule 9). */
+#define LOAD_WORD(to, from, type, field)                                                           \
+	asm volatile("%0 = *(u32 *)(%1 + %2)"                                                      \
+		     : "=r"(to)                                                                    \
+		     : "r"(from), "i"(__builtin_offsetof(type, field)))
+
+enum { AF_INET = 2, AF_INET6 = 10 };
+
+/* Levels of the cgroup tree between which a pod's cgroup may be; set before loading. */
+const volatile __u32 pod_level_min = 1, pod_level_max = REDIRECT_DEPTH;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, REDIRECT_PODS_MAX);
+	__type(key, __u64); /* id of the pod's cgroup */
+	__type(value, struct redirect_pod);
+} pods SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, REDIRECT_PODS_MAX);
+	__type(key, __u32); /* the same by index, where there is no current task */
+	__type(value, struct redirect_pod);
+} pods_by_index SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, REDIRECT_PODS_MAX * 64);
+	__type(key, struct redirect_port_key);
+	__type(value, __u8);
+} ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, REDIRECT_PODS_MAX * 256);
+	__type(key, struct redirect_cidr_key);
+	__type(value, __u32);
+} cidrs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, struct redirect_socket);
+} sockets SEC(".maps");
+
+/* The resolvers that an unconnected UDP socket asks: 127.0.53.(1 + slot) is the one in `slot`. */
+struct dns_slots {
+	struct redirect_address server[REDIRECT_DNS_SLOTS];
+	__u32 next;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct dns_slots);
+} resolvers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct redirect_tuple_key);
+	__type(value, struct redirect_tuple);
+} tuples SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct redirect_self_key);
+	__type(value, __u8);
+} self_calls SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SOCKHASH);
+	__uint(max_entries, REDIRECT_PODS_MAX * 2);
+	__type(key, struct redirect_listener_key);
+	__type(value, __u64);
+} listeners SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, REDIRECT_PODS_MAX *REDIRECT_VERDICTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} traces SEC(".maps");
+
+static inline int rules_listed(__u32 index, enum redirect_port_kind kind, __u32 number)
+{
+	struct redirect_port_key key = {.index = index, .kind = kind, .number = number};
+
+	return bpf_map_lookup_elem(&ports, &key) != NULL;
+}
+
+static inline __u32 rules_cidr(__u32 index, const struct redirect_address *a)
+{
+	struct redirect_cidr_key key = {
+	    .prefix = REDIRECT_CIDR_BITS + 128, .index = index, .address = *a};
+	__u32 *flags = bpf_map_lookup_elem(&cidrs, &key);
+
+	return flags ? *flags : 0;
+}
+
+static __always_inline void count(__u32 index, enum redirect_verdict v)
+{
+	__u32 at = (index - 1) * REDIRECT_VERDICTS + v;
+	__u64 *n = bpf_map_lookup_elem(&counters, &at);
+
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
+static __always_inline void trace(
+    const struct redirect_pod *p, enum redirect_verdict v, const struct redirect_flow *f)
+{
+	struct redirect_trace *t;
+
+	if (!(p->flags & REDIRECT_TRACE))
+		return;
+	t = bpf_ringbuf_reserve(&traces, sizeof(*t), 0);
+	if (!t)
+		return;
+	*t = (struct redirect_trace){.time_ns = bpf_ktime_get_ns(),
+	    .index = p->index,
+	    .verdict = v,
+	    .uid = f->uid,
+	    .gid = f->gid,
+	    .port = f->port,
+	    .protocol = f->protocol,
+	    .address = f->address};
+	bpf_ringbuf_submit(t, 0);
+}
+
+static __always_inline struct redirect_address v4_mapped(__u32 address)
+{
+	return (struct redirect_address){{0, 0, bpf_htonl(0xffff), address}};
+}
+
+/* The pod whose cgroup the running task is in; only where such a question is allowed (kernels.md 3,
+ * rule 1). */
+static __always_inline const struct redirect_pod *current_pod(void)
+{
+	for (__u32 i = 0; i < REDIRECT_DEPTH; i++) {
+		__u32 level = pod_level_min + i;
+		__u64 id;
+		const struct redirect_pod *p;
+
+		if (level > pod_level_max)
+			break;
+		id = bpf_get_current_ancestor_cgroup_id(level);
+		if (!id)
+			break;
+		p = bpf_map_lookup_elem(&pods, &id);
+		if (p)
+			return p;
+	}
+	return NULL;
+}
