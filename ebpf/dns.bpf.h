@@ -19,11 +19,14 @@ static __always_inline bool is_answered(struct bpf_sock_addr *ctx, const struct 
 	__u32 size = sizeof(t.ipv6);
 	bool answered;
 
+	/* From the pod itself: its own sk_lookup looks at this too, and must let it be. */
 	if (rules_is_v4(at)) {
+		t.ipv4.saddr = RULES_V4(127, 0, 0, 1);
 		t.ipv4.daddr = at->word[3];
 		t.ipv4.dport = bpf_htons(p->dns_port);
 		size = sizeof(t.ipv4);
 	} else {
+		t.ipv6.saddr[3] = bpf_htonl(1);
 		__builtin_memcpy(t.ipv6.daddr, at->word, sizeof(t.ipv6.daddr));
 		t.ipv6.dport = bpf_htons(p->dns_port);
 	}

@@ -23,6 +23,15 @@ void broker_redirect_free(struct broker_redirect **r);
 /* Detaches and forgets everything, of all brokers: for uninstalling, and for tests. */
 int broker_redirect_uninstall(const char *bpffs, struct broker_why *w);
 
+/* What pods of this node may ask for: the command line's word, not the worker's. */
+struct broker_redirect_ceiling {
+	bool permissive;  /* a policy other than strict */
+	bool exclusions;  /* outbound ports, ranges or groups that go past Envoy */
+	uid_t worker_uid; /* never a proxy's */
+};
+int broker_redirect_check(const struct redirect_rules *rules,
+    const struct broker_redirect_ceiling *c, struct broker_why *w);
+
 /* `cgroup` is the pod's, an open directory.  Writes or changes what the programs know of the pod;
  * a strict one is closed to SYNs from outside until it is live.  `rules` were checked. */
 int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int cgroup,
@@ -36,6 +45,14 @@ void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod);
 /* Calls `each` for every pod that has pins. */
 void broker_redirect_pods(
     struct broker_redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx);
+
+/* What the programs would decide now, by the maps as they are. */
+struct redirect_flow;
+struct redirect_arrival;
+int broker_redirect_explain_outbound(struct broker_redirect *r, const struct uuid *pod,
+    const struct redirect_flow *f, struct broker_why *w); /* redirect_verdict, or -1 */
+int broker_redirect_explain_inbound(struct broker_redirect *r, const struct uuid *pod,
+    const struct redirect_arrival *a, struct broker_why *w);
 
 /* Is all that should be attached still attached, with our programs?  What is not is put back, and
  * `w` names it.  0: all was well. */

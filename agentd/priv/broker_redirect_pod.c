@@ -252,6 +252,13 @@ static struct redirect_pod_state *find(const struct broker_redirect *r, const st
 	return NULL;
 }
 
+uint32_t redirect_pod_index(const struct broker_redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = find(r, pod);
+
+	return p && p->cgroup ? p->entry.index : 0;
+}
+
 static struct redirect_pod_state *add(
     struct broker_redirect *r, const struct uuid *uid, uint32_t index)
 {

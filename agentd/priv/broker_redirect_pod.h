@@ -28,6 +28,9 @@ struct redirect_link {
 };
 int redirect_link(const struct redirect_link *l, struct broker_why *w);
 
+uint32_t redirect_pod_index(
+    const struct broker_redirect *r, const struct uuid *pod); /* 0: unknown */
+
 /* The pods that have pins: their links get the programs of now. */
 int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w);
 void redirect_pods_free(struct broker_redirect *r);

@@ -1,0 +1,56 @@
+/* broker_redirect_explain.c - the programs' own decisions (ebpf/rules.h), run here on their maps.
+ */
+#include "../../ebpf/rules.h"
+#include "broker_redirect_pod.h"
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+
+/* The two look-ups have no room for a context, and the broker has one thread. */
+static const struct redirect_bpf *programs;
+
+static inline int rules_listed(__u32 index, enum redirect_port_kind kind, __u32 number)
+{
+	const struct redirect_port_key key = {.index = index, .kind = kind, .number = number};
+	__u8 there;
+
+	return bpf_map_lookup_elem(bpf_map__fd(programs->maps.ports), &key, &there) == 0;
+}
+
+static inline __u32 rules_cidr(__u32 index, const struct redirect_address *a)
+{
+	const struct redirect_cidr_key key = {
+	    .prefix = REDIRECT_CIDR_BITS + 128, .index = index, .address = *a};
+	__u32 flags = 0;
+
+	bpf_map_lookup_elem(bpf_map__fd(programs->maps.cidrs), &key, &flags);
+	return flags;
+}
+
+/* The pod's entry as the programs have it. */
+static int find_entry(struct broker_redirect *r, const struct uuid *pod, struct redirect_pod *out,
+    struct broker_why *w)
+{
+	uint32_t index = redirect_pod_index(r, pod);
+
+	programs = r->bpf;
+	if (!index || bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index, out))
+		return broker_refuse(w, ENOENT, "this pod's traffic is not redirected by eBPF");
+	return 0;
+}
+
+int broker_redirect_explain_outbound(struct broker_redirect *r, const struct uuid *pod,
+    const struct redirect_flow *f, struct broker_why *w)
+{
+	struct redirect_pod entry;
+
+	return find_entry(r, pod, &entry, w) ? -1 : (int)rules_outbound(&entry, f);
+}
+
+int broker_redirect_explain_inbound(struct broker_redirect *r, const struct uuid *pod,
+    const struct redirect_arrival *a, struct broker_why *w)
+{
+	struct redirect_pod entry;
+
+	return find_entry(r, pod, &entry, w) ? -1 : (int)rules_inbound(&entry, a);
+}
