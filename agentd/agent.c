@@ -17,6 +17,7 @@
 #include "config.h"
 #include "pod/manifest_dir.h"
 #include "pod/pod.h"
+#include "priv/cage.h"
 #include "priv/priv.h"
 #include "security/ca_client.h"
 #include "security/cert_cache.h"
@@ -39,7 +40,7 @@ struct agent {
 	int64_t started_ms;
 	bool broker_lost;
 	struct {
-		struct metric *pods, *lag, *build, *fds, *rss;
+		struct metric *pods, *lag, *build, *fds, *rss, *cage;
 	} gauges;
 };
 
@@ -163,10 +164,11 @@ static json_t *dump_status(void *ctx)
 		json_array_append_new(planes, dump_plane(&a->shared.planes[i]));
 	for (struct pod *p = pod_first(a->pods); p; p = p->next, total++)
 		ready += p->ready;
-	return json_pack("{s:s, s:I, s:s, s:i, s:i, s:o, s:o}", "version", AGENTD_VERSION,
-	    "uptime_s", (json_int_t)((loop_now_ms(a->shared.loop) - a->started_ms) / 1000),
-	    "node_name", a->config->node_name, "pods", (int)total, "pods_ready", (int)ready,
-	    "control_planes", planes, "refused_manifests", manifest_dir_refused(a->manifests));
+	return json_pack("{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:o, s:o}", "version", AGENTD_VERSION,
+	    "cage", cage_describe(), "confined", cage_state().entered, "uptime_s",
+	    (json_int_t)((loop_now_ms(a->shared.loop) - a->started_ms) / 1000), "node_name",
+	    a->config->node_name, "pods", (int)total, "pods_ready", (int)ready, "control_planes",
+	    planes, "refused_manifests", manifest_dir_refused(a->manifests));
 }
 
 static double count_fds(void)
@@ -210,6 +212,8 @@ static void on_before_metrics(void *ctx)
 	metric_set(a->gauges.pods, "state=\"not_ready\"", total - ready);
 	metric_set(a->gauges.lag, "", (double)loop_take_stall_ms(a->shared.loop) / 1000);
 	metric_set(a->gauges.build, "version=\"" AGENTD_VERSION "\"", 1);
+	metric_set(a->gauges.cage, "protection=\"seccomp\"", cage_state().seccomp);
+	metric_set(a->gauges.cage, "protection=\"landlock\"", cage_state().landlock);
 	metric_set(a->gauges.fds, "", count_fds());
 	metric_set(a->gauges.rss, "", resident_bytes());
 }
@@ -220,6 +224,8 @@ static void make_gauges(struct agent *a)
 	a->gauges.lag = metric_gauge("agentd_event_loop_lag_seconds",
 	    "Longest callback of the event loop since the last scrape.");
 	a->gauges.build = metric_gauge("agentd_build_info", "Version of agentd.");
+	a->gauges.cage = metric_gauge("agentd_cage_level",
+	    "What confines the worker: 0 nothing, else 1, or the level of Landlock's ABI.");
 	a->gauges.fds = metric_gauge("process_open_fds", "Open file descriptors of the worker.");
 	a->gauges.rss =
 	    metric_gauge("process_resident_memory_bytes", "Resident memory of the worker.");

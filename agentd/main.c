@@ -1,4 +1,5 @@
-/* main.c - agentd-worker: configuration from the broker's fd and our flags, loop, agent, run.
+/* main.c - agentd-worker: configuration from the broker's fd and our flags, the cage, loop, agent,
+ * run.
  *
  * Ends on SIGTERM or SIGINT (0) and when the broker goes away (1): the sockets live on in the next
  * broker, so there is nothing to save here.
@@ -9,6 +10,7 @@
 #include "base/loop.h"
 #include "base/mem.h"
 #include "config.h"
+#include "priv/cage.h"
 #include "priv/protocol.h"
 #include <errno.h>
 #include <signal.h>
@@ -18,10 +20,6 @@
 #include <sys/signalfd.h>
 
 LOG_SCOPE("main");
-
-#ifndef __has_feature /* clang's */
-#define __has_feature(x) 0
-#endif
 
 enum { CONFIG_SIZE_MAX = 1 << 20 };
 
@@ -106,23 +104,56 @@ static int serve(const struct config *c, struct err *e)
 	return rc;
 }
 
-/* Keys must not reach a core handler (which a core size of 0 does not stop if it is a pipe), nor a
- * debugger of the same user.  LeakSanitizer is such a debugger. */
-static void keep_memory_private(void)
+/* The one flag that is no setting: the broker passes on what it was told. */
+static bool take_no_privsep(int *argc, char **argv)
 {
-#if !defined(__SANITIZE_ADDRESS__) && !__has_feature(address_sanitizer)
-	prctl(PR_SET_DUMPABLE, 0);
-#endif
+	int i = 1;
+
+	while (i < *argc && strcmp(argv[i], "--no-privsep") != 0)
+		i++;
+	if (i == *argc)
+		return false;
+	memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof(*argv));
+	--*argc;
+	return true;
+}
+
+/* The configuration is root's and was read before, so that the ports are known. */
+static int enter_cage(const struct config *c, struct err *e)
+{
+	auto_free uint16_t *ports = mem_zalloc(c->nplanes * sizeof(*ports));
+
+	for (size_t i = 0; i < c->nplanes; i++) {
+		const char *colon = strrchr(c->planes[i].address, ':');
+		ports[i] = colon ? (uint16_t)strtoul(colon + 1, NULL, 10) : 0;
+	}
+	return cage_enter(ports, c->nplanes, e);
+}
+
+static int run(const struct config *c, bool confined, struct err *e)
+{
+	if (!confined)
+		cage_stay_out();
+	else if (enter_cage(c, e))
+		return -1;
+	if (!c->check)
+		return serve(c, e);
+	printf("configuration  ok: %zu control plane%s; cage: %s\n", c->nplanes,
+	    c->nplanes == 1 ? "" : "s", cage_describe());
+	return 0;
 }
 
 int main(int argc, char **argv)
 {
+	bool confined = !take_no_privsep(&argc, argv);
 	struct config config = {0};
 	auto_free char *text = NULL;
 	size_t len = 0;
 	struct err e = {0};
+	int status = 0;
 
-	keep_memory_private();
+	if (confined)
+		cage_hide_memory();
 	if (argc == 2 && !strcmp(argv[1], "--help")) {
 		config_help(stdout);
 		return 0;
@@ -133,19 +164,14 @@ int main(int argc, char **argv)
 	text = read_config(PRIV_CONFIG_FD, &len, &e);
 	if (!text || config_load(&config, "agentd.yaml", text, len, argc, argv, &e) ||
 	    log_set_levels(config.log_level, &e)) {
-		log_error(NULL, "%s", e.msg);
-		config_clear(&config);
-		return 2;
+		status = 2;
+	} else {
+		log_init(config.log_json);
+		if (run(&config, confined, &e))
+			status = 1;
 	}
-	log_init(config.log_json);
-	if (config.check) {
-		printf("configuration  ok: %zu control plane%s\n", config.nplanes,
-		    config.nplanes == 1 ? "" : "s");
-	} else if (serve(&config, &e)) {
+	if (status)
 		log_error(NULL, "%s", e.msg);
-		config_clear(&config);
-		return 1;
-	}
 	config_clear(&config);
-	return 0;
+	return status;
 }

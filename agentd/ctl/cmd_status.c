@@ -11,7 +11,8 @@ static bool has_problem(const json_t *s)
 		if (*ctl_string(plane, "why_not") ||
 		    *ctl_string(json_object_get(plane, "crl"), "why_not"))
 			return true;
-	return json_array_size(json_object_get(s, "refused_manifests")) ||
+	return json_is_false(json_object_get(s, "confined")) ||
+	       json_array_size(json_object_get(s, "refused_manifests")) ||
 	       json_integer_value(json_object_get(s, "pods")) !=
 		   json_integer_value(json_object_get(s, "pods_ready"));
 }
@@ -46,6 +47,9 @@ static void print_status(const json_t *s)
 	printf("agentd         %s on %s, up %lld s\n", ctl_string(s, "version"),
 	    ctl_string(s, "node_name"),
 	    (long long)json_integer_value(json_object_get(s, "uptime_s")));
+	printf("cage           %s\n", ctl_string(s, "cage"));
+	if (json_is_false(json_object_get(s, "confined")))
+		printf("  problem: the worker is NOT confined (agentd --no-privsep)\n");
 	printf("pods           %lld, %lld ready\n", (long long)pods, (long long)ready);
 	json_array_foreach (json_object_get(s, "control_planes"), i, v)
 		print_plane(v);

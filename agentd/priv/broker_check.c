@@ -11,13 +11,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/landlock.h>
 #include <linux/magic.h>
+#include <linux/seccomp.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
@@ -41,6 +44,7 @@ struct pidfd_info_v0 {
 };
 #define PIDFD_GET_INFO_V0 _IOWR(0xFF, 11, struct pidfd_info_v0)
 
+enum { LANDLOCK_ABI_PORTS = 4 };
 enum outcome { OK, NOTE, PROBLEM };
 
 struct table {
@@ -105,6 +109,27 @@ static void check_pidfd(struct table *t)
 	mem_closep(&peer);
 	close(pair[0]);
 	close(pair[1]);
+}
+
+/* The worker runs without them all the same, and says so. */
+static void check_cage(struct table *t)
+{
+	uint32_t kill = SECCOMP_RET_KILL_PROCESS;
+	long abi =
+	    syscall(SYS_landlock_create_ruleset, NULL, (size_t)0, LANDLOCK_CREATE_RULESET_VERSION);
+
+	if (!syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &kill))
+		row(t, OK, "seccomp", "the worker has its list of system calls");
+	else
+		row(t, NOTE, "seccomp", "missing: a worker taken over could make any system call");
+	if (abi >= LANDLOCK_ABI_PORTS)
+		row(t, OK, "Landlock", "level %ld: files and ports of the worker", abi);
+	else if (abi > 0)
+		row(t, NOTE, "Landlock", "level %ld: files, but no ports (Linux 6.7)", abi);
+	else
+		row(t, NOTE, "Landlock",
+		    "missing (CONFIG_SECURITY_LANDLOCK, and \"landlock\" in lsm= of the kernel's "
+		    "command line): the worker can read what everybody can read");
 }
 
 /* --- the node --- */
@@ -217,37 +242,42 @@ static void check_user(struct table *t)
 		    t->o->worker_user, (unsigned)user.uid, t->o->worker_user);
 }
 
-static void check_worker(struct table *t)
+int broker_check_worker(const struct broker_options *o, struct broker_why *w)
 {
 	struct broker_worker wk;
-	struct broker_why w;
 	char how[BROKER_ENDED_SIZE];
 	int pair[2], status;
-	pid_t pid;
 
-	if (broker_worker_open(&wk, t->o, &w)) {
-		row(t, PROBLEM, "worker", "%s", w.text);
-		return;
-	}
+	if (broker_worker_open(&wk, o, w))
+		return -1;
 	/* An end nobody serves: it is there so that fd 3 is what the worker expects. */
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
-		row(t, PROBLEM, "worker", "socketpair: %s", strerror(errno));
 		broker_worker_close(&wk);
-		return;
+		return broker_refuse_sys(w, "socketpair");
 	}
-	fflush(stdout);
-	pid = broker_worker_start(&wk, t->o, pair[1], "--check", &w);
+	pid_t pid = broker_worker_start(&wk, o, pair[1], "--check", w);
 	broker_worker_close(&wk);
 	close(pair[1]);
-	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
-		row(t, PROBLEM, "worker", "%s", pid < 0 ? w.text : strerror(errno));
-	} else if (status) {
+	int rc = pid < 0 ? -1 : 0;
+	if (rc == 0 && waitpid(pid, &status, 0) != pid) {
+		rc = broker_refuse_sys(w, "wait for the worker's check");
+	} else if (rc == 0 && status) {
 		broker_worker_ended(status, how);
-		row(t, PROBLEM, "worker", "its check failed, see above (%s)", how);
-	} else {
-		row(t, OK, "worker", "starts, and its configuration is right");
+		rc = broker_refuse(w, EINVAL, "its check failed, see above (%s)", how);
 	}
 	close(pair[0]);
+	return rc;
+}
+
+static void check_worker(struct table *t)
+{
+	struct broker_why w;
+
+	fflush(stdout);
+	if (broker_check_worker(t->o, &w))
+		row(t, PROBLEM, "worker", "%s", w.text);
+	else
+		row(t, OK, "worker", "starts, and its configuration is right");
 }
 
 int broker_check(const struct broker_options *o)
@@ -256,6 +286,7 @@ int broker_check(const struct broker_options *o)
 
 	check_kernel(&t);
 	check_pidfd(&t);
+	check_cage(&t);
 	check_cgroup(&t);
 	check_file_systems(&t);
 	check_swap(&t);

@@ -10,8 +10,10 @@
 #include "../base/mem.h"
 #include "broker_follow.h"
 #include "broker_io.h"
+#include "broker_kept.h"
 #include "broker_pods.h"
 #include "broker_rundir.h"
+#include "broker_state.h"
 #include "fdpass.h"
 #include <errno.h>
 #include <string.h>
@@ -27,6 +29,8 @@ struct broker {
 	struct broker_listener admin;
 	struct broker_pods *pods;
 	struct broker_follows *follows;
+	struct broker_kept *kept;
+	struct broker_states *states;
 	struct broker_watch worker;
 	bool attached;
 	enum broker_state state;
@@ -86,6 +90,22 @@ static int do_unfollow(struct broker *b, struct request *q)
 	return 0;
 }
 
+static int do_state_put(struct broker *b, struct request *q)
+{
+	return broker_state_put(b->states, q->r, q->fd, q->why);
+}
+
+static int do_state_del(struct broker *b, struct request *q)
+{
+	return broker_state_del(b->states, q->r, q->why);
+}
+
+/* Its reply comes after the entries. */
+static int do_state_list(struct broker *b, struct request *q)
+{
+	return broker_state_list(b->states, q->r, q->why);
+}
+
 static const struct {
 	int (*act)(struct broker *b, struct request *q);
 	int nfds;
@@ -94,10 +114,13 @@ static const struct {
     [PRIV_POD_ADD] = {do_pod_add, 0, false},
     [PRIV_POD_REMOVE] = {do_pod_remove, 0, true},
     [PRIV_LISTEN] = {do_listen, 0, true},
-    [PRIV_NETNS_OF] = {do_netns_of, 1, true},
+    [PRIV_PEER_OF] = {do_netns_of, 1, true},
     [PRIV_WRITE] = {do_write, 1, true},
     [PRIV_FOLLOW] = {do_follow, 0, false},
     [PRIV_UNFOLLOW] = {do_unfollow, 0, false},
+    [PRIV_STATE_PUT] = {do_state_put, 1, false},
+    [PRIV_STATE_DEL] = {do_state_del, 0, false},
+    [PRIV_STATE_LIST] = {do_state_list, 0, false},
 };
 
 /* --- requests --- */
@@ -147,7 +170,19 @@ static void answer(struct broker *b, const struct broker_request *in)
 		snprintf(reply.why, sizeof(reply.why), "%s", why.text);
 		q.reply_fd = -1;
 	}
-	send_packet(b, &reply, q.reply_fd);
+	if (!broker_state_listing(b->states))
+		send_packet(b, &reply, q.reply_fd);
+}
+
+static bool push_state(struct broker *b)
+{
+	struct priv_packet p;
+	int fd;
+
+	broker_state_next(b->states, &p, &fd);
+	send_packet(b, &p, fd);
+	mem_closep(&fd);
+	return b->state == BROKER_SERVING;
 }
 
 /* False: there is none. */
@@ -190,7 +225,7 @@ static void want(struct broker *b)
 		return;
 	if (!broker_io_writable(b->worker.fd))
 		broker_watch_want(b->epoll, &b->worker, EPOLLOUT);
-	else if (broker_follows_pending(b->follows))
+	else if (broker_follows_pending(b->follows) || broker_state_listing(b->states))
 		broker_watch_want(b->epoll, &b->worker, EPOLLIN | EPOLLOUT);
 	else
 		broker_watch_want(b->epoll, &b->worker, EPOLLIN);
@@ -202,7 +237,7 @@ static void on_worker(void *ctx, uint32_t events)
 
 	(void)events;
 	for (int i = 0; i < PER_TURN && broker_io_writable(b->worker.fd); i++)
-		if (!take_request(b))
+		if (!(broker_state_listing(b->states) ? push_state(b) : take_request(b)))
 			break;
 	for (int i = 0; i < PER_TURN && b->state == BROKER_SERVING; i++)
 		if (!broker_io_writable(b->worker.fd) || !push_file(b))
@@ -228,11 +263,14 @@ static int start(struct broker *b, struct broker_why *w)
 
 	if ((b->epoll = broker_loop_new()) < 0)
 		return broker_refuse_sys(w, "epoll");
-	if (broker_rundir_open(&b->rundir, b->options->run, w) ||
+	b->kept = broker_kept_new();
+	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, w) ||
 	    broker_netns_home_open(&b->home, w))
 		return -1;
 	snprintf(path, sizeof(path), "%s/admin.sock", b->options->run);
 	if (broker_listener_open(&b->admin, b->epoll, path, 0600, w) < 0)
+		return -1;
+	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
 	b->pods = broker_pods_new(b->epoll, b->options, &b->home);
 	b->follows = broker_follows_new(b->epoll, b->options, on_files_changed, b, w);
@@ -256,6 +294,7 @@ static void detach(struct broker *b)
 		return;
 	broker_watch_end(b->epoll, &b->worker);
 	close(b->worker.fd);
+	broker_state_list_end(b->states);
 	b->attached = false;
 }
 
@@ -266,9 +305,11 @@ void broker_free(struct broker **b)
 	detach(*b);
 	broker_follows_free(&(*b)->follows);
 	broker_pods_free(&(*b)->pods);
+	broker_state_free(&(*b)->states);
 	broker_listener_close(&(*b)->admin);
 	mem_closep(&(*b)->home.fd);
 	broker_rundir_close(&(*b)->rundir);
+	broker_kept_free(&(*b)->kept);
 	mem_closep(&(*b)->epoll);
 	free(*b);
 	*b = NULL;

@@ -128,7 +128,7 @@ void broker_file_read(const struct broker_place *at, struct broker_content *out)
 }
 
 /* What the worker hands over must not change under our hands, nor be something else than memory. */
-static int check_memfd(int memfd, struct broker_why *w)
+int broker_file_check_memfd(int memfd, struct broker_why *w)
 {
 	const int wanted = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 	int seals = fcntl(memfd, F_GET_SEALS);
@@ -145,13 +145,13 @@ static int check_memfd(int memfd, struct broker_why *w)
 }
 
 /* Not synced: the directory is on a tmpfs, and a lost file is written again at the next start. */
-int broker_file_write(const char *path, int memfd, struct broker_why *w)
+int broker_file_write(const char *path, mode_t mode, int memfd, struct broker_why *w)
 {
 	char temp[PATH_MAX];
 	const char *slash = strrchr(path, '/');
 	struct broker_copy copy;
 
-	if (check_memfd(memfd, w))
+	if (broker_file_check_memfd(memfd, w))
 		return -1;
 	snprintf(temp, sizeof(temp), "%.*s/.%s.new", (int)(slash - path), path, slash + 1);
 	if (unlink(temp) && errno != ENOENT)
@@ -164,7 +164,7 @@ int broker_file_write(const char *path, int memfd, struct broker_why *w)
 		unlink(temp);
 		return -1;
 	}
-	if (fchmod(fd, S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH) || rename(temp, path)) {
+	if (fchmod(fd, mode) || rename(temp, path)) {
 		broker_refuse_sys(w, "rename to %s", path);
 		unlink(temp);
 		return -1;

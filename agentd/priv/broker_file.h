@@ -1,6 +1,7 @@
 /* broker_file.h - the few files the broker reads for the worker and writes for pods. */
 #pragma once
 #include "broker_log.h"
+#include <sys/types.h>
 
 /* Where a followed file is.  `dir` is from the command line and may lead through symlinks; `sub`
  * (or NULL) and `name` may not, but for the `..data` of a Kubernetes volume. */
@@ -16,5 +17,7 @@ struct broker_content {
 };
 void broker_file_read(const struct broker_place *at, struct broker_content *out);
 
-/* Renames a copy of the sealed `memfd` to `path`, mode 0644. */
-int broker_file_write(const char *path, int memfd, struct broker_why *w);
+/* Is it memory that can no longer change, of at most 1 MiB? */
+int broker_file_check_memfd(int memfd, struct broker_why *w);
+/* Renames a copy of the sealed `memfd` to `path`. */
+int broker_file_write(const char *path, mode_t mode, int memfd, struct broker_why *w);

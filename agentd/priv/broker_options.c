@@ -21,12 +21,12 @@ enum {
 	RUN_SIZE_MAX = 47, /* <run>/pods/<uid>/mount/.socket.new is a unix socket's address */
 };
 
-enum kind { PATH, FILE_PATH, NAME, NUMBER, PLANE_FILE, MODE };
+enum kind { PATH, FILE_PATH, NAME, NUMBER, PLANE_FILE, SWITCH, MODE };
 
 struct flag {
 	const char *name, *value, *help;
 	enum kind kind;
-	size_t offset; /* PATH, FILE_PATH, NAME, PLANE_FILE */
+	size_t offset; /* but for NUMBER and MODE */
 	enum broker_mode mode;
 };
 
@@ -46,8 +46,13 @@ static const struct flag flags[] = {
     {"worker-user", "NAME", "user or uid the worker runs as (agentd; 1338 if there is none)", NAME,
 	FIELD(worker_user), 0},
     {"max-pods", "N", "more are refused (1024)", NUMBER, 0, 0},
+    {"take-over", NULL, "take the place of the agentd that runs, and all it holds", SWITCH,
+	FIELD(take_over), 0},
+    {"no-privsep", NULL, "leave the worker root's rights: for debugging only", SWITCH,
+	FIELD(no_privsep), 0},
     {"check", NULL, "say what kernel and node offer, check the configuration, end", MODE, 0,
 	BROKER_CHECK},
+    {"check-state", NULL, NULL, MODE, 0, BROKER_CHECK_STATE}, /* asked by agentd only */
     {"version", NULL, "say the version and end", MODE, 0, BROKER_SHOW_VERSION},
     {"help", NULL, "this text", MODE, 0, BROKER_HELP},
 };
@@ -60,6 +65,8 @@ void broker_options_help(FILE *out)
 	fprintf(out, "agentd [FLAG]...  gives the Envoys of this node their certificates and "
 		     "configuration\n\n");
 	for (int i = 0; i < NFLAGS; i++) {
+		if (!flags[i].help)
+			continue;
 		snprintf(left, sizeof(left), "--%s %s", flags[i].name,
 		    flags[i].value ? flags[i].value : "");
 		fprintf(out, "  %-24s %s\n", left, flags[i].help);
@@ -125,6 +132,9 @@ static int set(
 	switch (f->kind) {
 	case MODE:
 		o->mode = f->mode;
+		return 0;
+	case SWITCH:
+		*(bool *)((char *)o + f->offset) = true;
 		return 0;
 	case PLANE_FILE:
 		return set_plane_file(o, f, value, w);

@@ -5,13 +5,21 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-enum broker_mode { BROKER_RUN, BROKER_CHECK, BROKER_HELP, BROKER_SHOW_VERSION };
+enum broker_mode {
+	BROKER_RUN,
+	BROKER_CHECK,
+	BROKER_CHECK_STATE, /* a trial: broker_upgrade.h */
+	BROKER_HELP,
+	BROKER_SHOW_VERSION
+};
 
 /* Strings are those of argv. */
 struct broker_options {
 	enum broker_mode mode;
 	const char *run, *manifests, *config, *cgroup_root, *worker_user;
 	bool config_named; /* --config was given, so the file must exist */
+	bool take_over;    /* from the agentd that holds the run directory: broker_handover.h */
+	bool no_privsep;   /* the worker stays root and uncaged: for debugging */
 	const char *root_files[PRIV_PLANES_MAX], *crl_files[PRIV_PLANES_MAX]; /* NULL: none */
 	unsigned max_pods;
 	char **worker_argv; /* "agentd-worker" and what was not for us; room for one more; owned */

@@ -44,7 +44,7 @@ static const char *const file_names[PRIV_FILE_END] = {
     [PRIV_FILE_BOOTSTRAP] = "envoy-rev.json", [PRIV_FILE_ROOT] = "root-cert.pem"};
 
 /* Whoever can reach it at all may connect: the directory is mounted into one pod only. */
-enum { SOCKET_MODE = 0666, DIR_MODE = 0700, MOUNT_MODE = 0755 };
+enum { SOCKET_MODE = 0666, FILE_MODE = 0644, DIR_MODE = 0700, MOUNT_MODE = 0755 };
 
 struct broker_pods *broker_pods_new(
     int epoll, const struct broker_options *o, const struct broker_netns_home *home)
@@ -186,7 +186,7 @@ int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct br
 	if (kind >= PRIV_FILE_END)
 		return broker_refuse(w, EINVAL, "there is no file of kind %u", kind);
 	path_in(pod, file_names[kind], path);
-	return broker_file_write(path, memfd, w);
+	return broker_file_write(path, FILE_MODE, memfd, w);
 }
 
 /* Another one than the pod's: a sandbox that was started anew, or somebody else? */

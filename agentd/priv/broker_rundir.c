@@ -38,33 +38,63 @@ static void read_holder(int fd, char *out, size_t size)
 	out[strspn(out, "0123456789")] = '\0';
 }
 
-static int lock(struct broker_rundir *d, const char *path, struct broker_why *w)
+/* A lock belongs to the open file, so whoever has that from an earlier broker has it without a gap;
+ * to take it again says whether it is so. */
+static int open_lock(struct broker_kept *k, const char *path, struct broker_why *w)
 {
-	char pid[16];
+	struct stat here, there;
+	auto_close int given = broker_kept_take(k, BROKER_RUNDIR_LOCK);
 	auto_close int fd =
 	    open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 
-	if (fd < 0)
+	if (fd < 0 || fstat(fd, &here))
 		return broker_refuse_sys(w, "open %s", path);
+	if (given < 0)
+		return take_fd(fd);
+	if (fstat(given, &there) || here.st_dev != there.st_dev || here.st_ino != there.st_ino)
+		return broker_refuse(
+		    w, ESTALE, "the lock that was handed to us is not that of %s", path);
+	return take_fd(given);
+}
+
+static int lock(struct broker_rundir *d, const char *path, struct broker_why *w)
+{
+	char pid[16];
+	auto_close int fd = open_lock(d->kept, path, w);
+
+	if (fd < 0)
+		return -1;
 	if (flock(fd, LOCK_EX | LOCK_NB)) {
 		if (errno != EWOULDBLOCK)
 			return broker_refuse_sys(w, "lock %s", path);
 		read_holder(fd, pid, sizeof(pid));
-		return broker_refuse(w, EBUSY, "another agentd (pid %s) holds %s; stop it first",
+		return broker_refuse(w, EBUSY,
+		    "another agentd (pid %s) holds %s; stop it first, or take its place with "
+		    "--take-over",
 		    *pid ? pid : "unknown", path);
 	}
-	snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
-	if (ftruncate(fd, 0) || pwrite(fd, pid, strlen(pid), 0) < 0)
-		return broker_refuse_sys(w, "write %s", path);
 	d->lock = take_fd(fd);
+	broker_kept_put(d->kept, BROKER_RUNDIR_LOCK, d->lock);
+	return broker_rundir_sign(d, w);
+}
+
+int broker_rundir_sign(const struct broker_rundir *d, struct broker_why *w)
+{
+	char pid[16];
+
+	snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+	if (ftruncate(d->lock, 0) || pwrite(d->lock, pid, strlen(pid), 0) < 0)
+		return broker_refuse_sys(w, "write the lock file");
 	return 0;
 }
 
-int broker_rundir_open(struct broker_rundir *d, const char *run, struct broker_why *w)
+int broker_rundir_open(
+    struct broker_rundir *d, const char *run, struct broker_kept *k, struct broker_why *w)
 {
 	char path[PATH_MAX];
 
 	d->lock = -1;
+	d->kept = k;
 	if (make(run, 0711, w))
 		return -1;
 	snprintf(path, sizeof(path), "%s/lock", run);
@@ -76,6 +106,8 @@ int broker_rundir_open(struct broker_rundir *d, const char *run, struct broker_w
 
 void broker_rundir_close(struct broker_rundir *d)
 {
+	if (d->lock >= 0)
+		broker_kept_drop(d->kept, BROKER_RUNDIR_LOCK);
 	mem_closep(&d->lock);
 	d->lock = -1;
 }

@@ -145,7 +145,8 @@ static void fill_environment(char *out[NENVIRONMENT + 1])
 	out[n] = NULL;
 }
 
-static void run_worker(const struct broker_worker *wk, char **argv, int sock, pid_t broker)
+static void run_worker(
+    const struct broker_worker *wk, const struct broker_options *o, int sock, pid_t broker)
 {
 	char *env[NENVIRONMENT + 1];
 
@@ -153,12 +154,13 @@ static void run_worker(const struct broker_worker *wk, char **argv, int sock, pi
 	reset_signals();
 	setsid(); /* no terminal to push characters into, and no SIGINT of the broker's own */
 	int exe = place_fds(wk, sock);
-	drop_privileges(&wk->user);
+	if (!o->no_privsep)
+		drop_privileges(&wk->user);
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
 		die("parent-death signal");
 	if (getppid() != broker)
 		_exit(EXEC_FAILED); /* it died before the signal was set */
-	syscall(SYS_execveat, exe, "", argv, env, AT_EMPTY_PATH);
+	syscall(SYS_execveat, exe, "", o->worker_argv, env, AT_EMPTY_PATH);
 	die("exec");
 }
 
@@ -167,16 +169,20 @@ static void run_worker(const struct broker_worker *wk, char **argv, int sock, pi
 pid_t broker_worker_start(const struct broker_worker *wk, const struct broker_options *o, int sock,
     const char *extra, struct broker_why *w)
 {
-	char **argv = o->worker_argv; /* has room */
+	static char no_privsep[] = "--no-privsep";
+	char **end = o->worker_argv + o->worker_argc; /* has room, and for a flag that was ours */
 	pid_t broker = getpid(), pid;
 
-	argv[o->worker_argc] = (char *)extra;
-	argv[o->worker_argc + (extra != NULL)] = NULL;
+	if (o->no_privsep)
+		*end++ = no_privsep;
+	if (extra)
+		*end++ = (char *)extra;
+	*end = NULL;
 	pid = fork();
 	if (pid < 0)
 		return broker_refuse_sys(w, "fork");
 	if (pid == 0)
-		run_worker(wk, argv, sock, broker);
+		run_worker(wk, o, sock, broker);
 	return pid;
 }
 

@@ -13,31 +13,16 @@
 #include "../base/loop.h"
 #include "../base/mem.h"
 #include "fdpass.h"
+#include "priv_internal.h"
+#include "priv_memfd.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <uthash.h>
 #include <utlist.h>
 
 LOG_SCOPE("priv");
-
-struct priv_call {
-	struct priv *p;
-	struct priv_call **slot; /* NULL: nobody waits */
-	uint32_t id;
-	enum priv_op op;
-	struct uuid pod;
-	union {
-		priv_done done;
-		priv_listening listening;
-		priv_netns_known netns_known;
-	};
-	void *ctx;
-	UT_hash_handle hh;
-};
 
 struct priv_follow {
 	struct priv *p;
@@ -158,7 +143,7 @@ static void on_writable(void *ctx)
 	loop_fd_stop(&p->writable);
 }
 
-static void transmit(struct priv *p, const struct priv_request *req, int fd)
+void priv_transmit(struct priv *p, const struct priv_request *req, int fd)
 {
 	if (!p->queue && !(send_request(p, req, fd) && errno == EAGAIN))
 		return;
@@ -186,7 +171,7 @@ static uint32_t next_id(struct priv *p)
 	return p->last_id;
 }
 
-static struct priv_call *call_new(
+struct priv_call *priv_call_new(
     struct priv *p, struct priv_call **slot, enum priv_op op, const struct uuid *pod, void *ctx)
 {
 	struct priv_call *c = mem_zalloc(sizeof(*c));
@@ -208,12 +193,13 @@ static void call_send(struct priv_call *c, int kind, int fd)
 	struct priv_request req = {
 	    .id = c->id, .op = (uint16_t)c->op, .kind = (uint16_t)kind, .uid = c->pod};
 
-	transmit(c->p, &req, fd);
+	priv_transmit(c->p, &req, fd);
 }
 
-static void call_drop(struct priv_call *c)
+void priv_call_drop(struct priv_call *c)
 {
 	HASH_DEL(c->p->calls, c);
+	loop_timer_stop(&c->soon);
 	if (c->slot)
 		*c->slot = NULL;
 	free(c);
@@ -222,13 +208,13 @@ static void call_drop(struct priv_call *c)
 void priv_call_cancel(struct priv_call **c)
 {
 	if (*c)
-		call_drop(*c);
+		priv_call_drop(*c);
 }
 
 void priv_pod_add(
     struct priv *p, struct priv_call **slot, const struct uuid *pod, priv_done done, void *ctx)
 {
-	struct priv_call *c = call_new(p, slot, PRIV_POD_ADD, pod, ctx);
+	struct priv_call *c = priv_call_new(p, slot, PRIV_POD_ADD, pod, ctx);
 
 	c->done = done;
 	call_send(c, 0, -1);
@@ -236,43 +222,25 @@ void priv_pod_add(
 
 void priv_pod_remove(struct priv *p, const struct uuid *pod)
 {
-	call_send(call_new(p, NULL, PRIV_POD_REMOVE, pod, NULL), 0, -1);
+	call_send(priv_call_new(p, NULL, PRIV_POD_REMOVE, pod, NULL), 0, -1);
 }
 
 void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod,
     enum priv_listener kind, priv_listening done, void *ctx)
 {
-	struct priv_call *c = call_new(p, slot, PRIV_LISTEN, pod, ctx);
+	struct priv_call *c = priv_call_new(p, slot, PRIV_LISTEN, pod, ctx);
 
 	c->listening = done;
 	call_send(c, kind, -1);
 }
 
-void priv_netns_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
-    priv_netns_known done, void *ctx)
+void priv_peer_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
+    priv_peer_known done, void *ctx)
 {
-	struct priv_call *c = call_new(p, slot, PRIV_NETNS_OF, pod, ctx);
+	struct priv_call *c = priv_call_new(p, slot, PRIV_PEER_OF, pod, ctx);
 
-	c->netns_known = done;
+	c->peer_known = done;
 	call_send(c, 0, fd);
-}
-
-/* Sealed, so that the broker can read it without it changing or shrinking under its hands. */
-static int sealed_memfd(const void *data, size_t size, struct err *e)
-{
-	auto_close int fd = memfd_create("agentd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	if (fd < 0)
-		return err_sys(e, "memfd_create");
-	for (size_t done = 0; done < size;) {
-		ssize_t n = write(fd, (const char *)data + done, size - done);
-		if (n <= 0)
-			return err_sys(e, "write to a memfd");
-		done += (size_t)n;
-	}
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		return err_sys(e, "seal a memfd");
-	return take_fd(fd);
 }
 
 void priv_write(
@@ -287,11 +255,11 @@ void priv_write(
 		log_error(uid, "a file of %zu bytes for the pod: 1 MiB at most", size);
 		return;
 	}
-	if ((fd = sealed_memfd(data, size, &e)) < 0) {
+	if ((fd = priv_memfd_sealed(data, size, &e)) < 0) {
 		log_error(uid, "a file for the pod: %s", e.msg);
 		return;
 	}
-	call_send(call_new(p, NULL, PRIV_WRITE, pod, NULL), file, fd);
+	call_send(priv_call_new(p, NULL, PRIV_WRITE, pod, NULL), file, fd);
 }
 
 struct priv_follow *priv_follow(struct priv *p, enum priv_followed what, const struct uuid *pod,
@@ -307,7 +275,7 @@ struct priv_follow *priv_follow(struct priv *p, enum priv_followed what, const s
 	if (pod)
 		req.uid = *pod;
 	HASH_ADD(hh, p->follows, id, sizeof(f->id), f);
-	transmit(p, &req, -1);
+	priv_transmit(p, &req, -1);
 	return f;
 }
 
@@ -323,10 +291,10 @@ void priv_unfollow(struct priv_follow **f)
 		return;
 	struct priv_follow *was = take(*f);
 	static const struct uuid nobody;
-	struct priv_call *c = call_new(was->p, NULL, PRIV_UNFOLLOW, &nobody, NULL);
+	struct priv_call *c = priv_call_new(was->p, NULL, PRIV_UNFOLLOW, &nobody, NULL);
 	struct priv_request req = {.id = c->id, .op = PRIV_UNFOLLOW, .arg = was->id};
 
-	transmit(was->p, &req, -1);
+	priv_transmit(was->p, &req, -1);
 	follow_drop(was);
 }
 
@@ -335,11 +303,11 @@ void priv_unfollow(struct priv_follow **f)
 static void answer_netns(
     const struct priv_call *c, const struct priv_packet *in, const struct err *e)
 {
-	struct priv_netns n = {.cookie = in->netns_cookie,
+	struct priv_peer n = {.cookie = in->netns_cookie,
 	    .naddresses = in->naddresses > PRIV_ADDRESSES_MAX ? PRIV_ADDRESSES_MAX : in->naddresses,
 	    .addresses = in->addresses};
 
-	c->netns_known(c->ctx, e, e ? NULL : &n);
+	c->peer_known(c->ctx, e, e ? NULL : &n);
 }
 
 static void log_failure(const struct priv_call *c, const struct err *e)
@@ -350,6 +318,7 @@ static void log_failure(const struct priv_call *c, const struct err *e)
 	log_warn(uid, "the broker refused to %s: %s",
 	    c->op == PRIV_WRITE        ? "write the pod's file"
 	    : c->op == PRIV_POD_REMOVE ? "remove the pod's directory"
+	    : c->op == PRIV_STATE_DEL  ? "forget a certificate"
 				       : "end a follow",
 	    e->msg);
 }
@@ -359,16 +328,18 @@ static void call_answer(
 {
 	struct priv_call was = *c;
 
-	call_drop(c); /* R3, and the callback may start the next one in the same slot */
+	priv_call_drop(c); /* R3, and the callback may start the next one in the same slot */
 	if (was.op == PRIV_LISTEN) {
 		was.listening(was.ctx, e, fd);
 		return;
 	}
 	mem_closep(&fd);
-	if (was.op == PRIV_NETNS_OF)
+	if (was.op == PRIV_PEER_OF)
 		answer_netns(&was, in, e);
-	else if (was.op == PRIV_POD_ADD)
+	else if (was.op == PRIV_POD_ADD || was.op == PRIV_STATE_PUT)
 		was.done(was.ctx, e);
+	else if (was.op == PRIV_STATE_LIST)
+		was.kept_found(was.ctx, &(struct priv_kept){.e = e});
 	else if (e)
 		log_failure(&was, e);
 }
@@ -401,33 +372,6 @@ static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
 
 /* --- followed files --- */
 
-static char *read_content(int fd, size_t *size, struct err *e)
-{
-	struct stat st;
-	auto_free char *data = NULL;
-	size_t done = 0;
-
-	if (fstat(fd, &st)) {
-		err_sys(e, "what the broker sent");
-		return NULL;
-	}
-	if (!S_ISREG(st.st_mode) || st.st_size > PRIV_FILE_SIZE_MAX) {
-		err_set(e, EPROTO, "the broker sent no file, or a too large one");
-		return NULL;
-	}
-	data = mem_zalloc((size_t)st.st_size + 1);
-	while (done < (size_t)st.st_size) {
-		ssize_t n = pread(fd, data + done, (size_t)st.st_size - done, (off_t)done);
-		if (n <= 0) {
-			err_sys(e, "read what the broker sent");
-			return NULL;
-		}
-		done += (size_t)n;
-	}
-	*size = done;
-	return take(data);
-}
-
 static void take_file(struct priv *p, const struct priv_packet *in, int received)
 {
 	auto_close int fd = received;
@@ -440,7 +384,7 @@ static void take_file(struct priv *p, const struct priv_packet *in, int received
 	if (!f)
 		return; /* ended while this was under way */
 	if (in->state == PRIV_FILE_CONTENT)
-		content.data = data = read_content(fd, &content.size, &e);
+		content.data = data = priv_memfd_read(fd, &content.size, &e);
 	else if (in->state == PRIV_FILE_SYNCED)
 		content.synced = true;
 	else
@@ -465,6 +409,7 @@ static void on_readable(void *ctx)
 {
 	struct priv *p = ctx;
 	struct priv_packet in;
+	struct priv_call *c;
 	struct err e = {0};
 	int fd;
 	enum received got = receive(p->fd, &in, &fd, &e);
@@ -480,6 +425,9 @@ static void on_readable(void *ctx)
 		take_reply(p, &in, fd);
 	} else if (in.what == PRIV_FILE) {
 		take_file(p, &in, fd);
+	} else if (in.what == PRIV_STATE) {
+		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
+		priv_state_take(c, &in, fd);
 	} else {
 		mem_closep(&fd);
 	}
@@ -562,13 +510,18 @@ void priv_free(struct priv **pp)
 	struct priv *p = take(*pp);
 	go_silent(p);
 	HASH_ITER (hh, p->calls, c, ctmp)
-		call_drop(c);
+		priv_call_drop(c);
 	HASH_ITER (hh, p->follows, f, ftmp)
 		follow_drop(f);
 	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
 		mem_closep(&p->listeners[i]);
 	close(p->fd);
 	free(p);
+}
+
+struct loop *priv_loop(const struct priv *p)
+{
+	return p->loop;
 }
 
 int priv_take_listener(struct priv *p, enum priv_node_listener kind)

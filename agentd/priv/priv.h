@@ -33,15 +33,16 @@ typedef void (*priv_listening)(void *ctx, const struct err *e, int fd); /* the c
 void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod,
     enum priv_listener kind, priv_listening done, void *ctx);
 
-struct priv_netns {
-	uint64_t cookie; /* as SO_NETNS_COOKIE shows it */
+struct priv_peer {
+	uint64_t cookie;    /* as SO_NETNS_COOKIE shows it; 0: a kernel without */
+	uint64_t cgroup_id; /* of the peer, inside the pod's cgroup; 0: not looked at */
 	size_t naddresses;
 	const struct priv_address *addresses; /* valid during the callback */
 };
-typedef void (*priv_netns_known)(void *ctx, const struct err *e, const struct priv_netns *n);
-/* Whose network namespace is behind this accepted connection; `fd` stays the caller's. */
-void priv_netns_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
-    priv_netns_known done, void *ctx);
+typedef void (*priv_peer_known)(void *ctx, const struct err *e, const struct priv_peer *n);
+/* Is the peer of this accepted connection the pod's?  `fd` stays the caller's. */
+void priv_peer_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
+    priv_peer_known done, void *ctx);
 void priv_call_cancel(struct priv_call **c);
 
 /* One file as it is now.  `data` is NULL when it is gone or refused; then `e` says why. */
@@ -57,3 +58,28 @@ typedef void (*priv_changed)(void *ctx, const struct priv_content *c);
 struct priv_follow *priv_follow(struct priv *p, enum priv_followed what, const struct uuid *pod,
     unsigned plane, priv_changed changed, void *ctx);
 void priv_unfollow(struct priv_follow **f);
+
+/* One entry of the kept state; `data` is valid during the callback, NULL after the last one (then
+ * `e`, if not NULL, says why the list is not complete). */
+struct priv_kept {
+	enum priv_state kind;
+	const uint8_t *id; /* PRIV_STATE_ID_SIZE bytes */
+	const char *data;
+	size_t size;
+	const struct err *e;
+};
+typedef void (*priv_kept_found)(void *ctx, const struct priv_kept *k);
+void priv_state_list(struct priv *p, struct priv_call **slot, enum priv_state kind,
+    priv_kept_found found, void *ctx);
+/* Copied; takes the place of what was there. */
+void priv_state_put(
+    struct priv *p, struct priv_call **slot, const struct priv_kept *k, priv_done done, void *ctx);
+/* Nobody waits; a failure is logged. */
+void priv_state_del(struct priv *p, enum priv_state kind, const uint8_t *id);
+
+/* All pods that the node's sources name were added and are listened for, or refused. */
+void priv_ready(struct priv *p);
+/* A listener of `pod` was shut down and made anew; the callback owns `fd`.  `pod` has at most one
+ * such watch: the owner of its listeners. */
+typedef void (*priv_relisten)(void *ctx, enum priv_listener kind, int fd);
+void priv_on_relisten(struct priv *p, const struct uuid *pod, priv_relisten again, void *ctx);

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum {
-	PRIV_VERSION = 1,
+	PRIV_VERSION = 2,
 	PRIV_FD = 3,        /* the worker's end of the pair */
 	PRIV_CONFIG_FD = 4, /* agentd.yaml, opened by the broker; /dev/null without one */
 	PRIV_FILE_SIZE_MAX = 1 << 20,
@@ -20,6 +20,7 @@ enum {
 	PRIV_ADDRESSES_MAX = 16,
 	PRIV_FOLLOWS_PER_POD_MAX = 4,
 	PRIV_PLANES_MAX = 16,
+	PRIV_STATE_ID_SIZE = 32, /* SHA-256 of what names the entry */
 };
 
 /* Worker -> broker.  `fds`: how many the request carries. */
@@ -27,13 +28,24 @@ enum priv_op {
 	PRIV_POD_ADD = 1, /* uid: make <run>/pods/<uid>/mount, or adopt it */
 	PRIV_POD_REMOVE,  /* uid: close its listeners, end its follows, remove the directory */
 	PRIV_LISTEN,      /* uid, kind = priv_listener: reply carries the socket, a copy is kept */
-	PRIV_NETNS_OF,    /* uid, 1 fd (accepted unix stream): learn the pod's netns; reply: cookie,
-			     addresses */
+	PRIV_PEER_OF,     /* uid, 1 fd (accepted unix stream): is it this pod's?  Learns its netns;
+			     reply: cookie, cgroup id, addresses */
 	PRIV_WRITE,    /* uid, kind = priv_file, 1 fd (sealed memfd <= 1 MiB): rename into mount/ */
 	PRIV_FOLLOW,   /* kind = priv_followed, uid or arg = plane index: PRIV_FILE now and at each
 			  change */
 	PRIV_UNFOLLOW, /* arg = id of the PRIV_FOLLOW */
+	PRIV_READY,    /* every pod of the node was added and is served: what an earlier worker had
+			  and nobody added again goes.  Once in a worker's life */
+	PRIV_PONG,     /* arg of the PRIV_PING: the loop turns */
+	PRIV_STATE_PUT,  /* kind = priv_state, state_id, 1 fd (sealed memfd <= 1 MiB) */
+	PRIV_STATE_DEL,  /* kind, state_id; not there: fine */
+	PRIV_STATE_LIST, /* kind: one PRIV_STATE for each entry, then the reply */
 	PRIV_OP_END
+};
+enum priv_state {
+	PRIV_STATE_CERT,           /* survives the broker */
+	PRIV_STATE_CERT_IN_MEMORY, /* survives the worker and an upgrade, and never is a file */
+	PRIV_STATE_END
 };
 enum priv_listener { PRIV_LISTEN_SDS, PRIV_LISTEN_XDS, PRIV_LISTENER_END };
 enum priv_file { PRIV_FILE_BOOTSTRAP, PRIV_FILE_ROOT, PRIV_FILE_END };
@@ -50,6 +62,7 @@ struct priv_request {
 	uint16_t op, kind;
 	uint32_t arg;
 	struct uuid uid;
+	uint8_t state_id[PRIV_STATE_ID_SIZE];
 };
 
 struct priv_address {
@@ -65,6 +78,10 @@ enum priv_what {
 	PRIV_REPLY, /* id of the request; code 0 or errno, `why`; PRIV_LISTEN carries 1 fd */
 	PRIV_FILE,  /* id of the PRIV_FOLLOW; name; state; PRIV_FILE_CONTENT carries a sealed memfd
 		     */
+	PRIV_PING,  /* arg: to be echoed */
+	PRIV_LISTENER, /* uid, kind = priv_listener, 1 fd: takes the place of one that was shut down
+			*/
+	PRIV_STATE,    /* id of the PRIV_STATE_LIST, kind, state_id, 1 fd */
 };
 enum priv_node_listener { PRIV_NODE_ADMIN, PRIV_NODE_LISTENER_END };
 enum priv_file_state {
@@ -81,7 +98,11 @@ struct priv_packet {
 	int32_t code;
 	uint32_t state; /* priv_file_state */
 	uint32_t naddresses;
-	uint64_t netns_cookie;
+	uint64_t netns_cookie; /* 0: the kernel has none */
+	uint64_t
+	    cgroup_id; /* of the peer; 0: nobody could look (PRIV_PEER_OF says who let it in) */
+	struct uuid uid;
+	uint8_t state_id[PRIV_STATE_ID_SIZE];
 	struct priv_address addresses[PRIV_ADDRESSES_MAX];
 	char name[PRIV_NAME_SIZE]; /* of a file in a followed directory; NUL-terminated */
 	char why[PRIV_WHY_SIZE];

@@ -85,7 +85,7 @@ static void refuse(struct uds *u, int fd, const char *why)
 	close(fd);
 }
 
-static void tell_addresses(struct uds *u, const struct priv_netns *n)
+static void tell_addresses(struct uds *u, const struct priv_peer *n)
 {
 	char text[PRIV_ADDRESSES_MAX][INET6_ADDRSTRLEN];
 	const char *ips[PRIV_ADDRESSES_MAX];
@@ -104,7 +104,7 @@ static void tell_addresses(struct uds *u, const struct priv_netns *n)
 		u->ev.addresses(u->ctx, ips, count);
 }
 
-static void on_netns(void *ctx, const struct err *e, const struct priv_netns *n)
+static void on_netns(void *ctx, const struct err *e, const struct priv_peer *n)
 {
 	struct visitor *v = ctx;
 	struct uds *u = v->uds;
@@ -138,7 +138,7 @@ static void ask_broker(struct uds *u, int fd)
 			continue;
 		v->uds = u;
 		v->fd = fd;
-		priv_netns_of(u->priv, &v->asking, &u->pod, fd, on_netns, v);
+		priv_peer_of(u->priv, &v->asking, &u->pod, fd, on_netns, v);
 		return;
 	}
 	refuse(u, fd, "too many connections wait to be looked at");

@@ -24,10 +24,20 @@ struct priv_call {
 	union {
 		priv_done done;
 		priv_listening listening;
-		priv_netns_known netns_known;
+		priv_peer_known peer_known;
+		priv_kept_found kept_found;
 	};
 	void *ctx;
+	struct entry *entry; /* PRIV_STATE_PUT */
 	struct priv_call *prev, *next;
+};
+
+struct entry { /* of the state */
+	enum priv_state kind;
+	uint8_t id[PRIV_STATE_ID_SIZE];
+	char *data;
+	size_t size;
+	struct entry *prev, *next;
 };
 
 struct priv_follow {
@@ -52,6 +62,7 @@ struct priv {
 	struct priv_call *calls;
 	struct priv_follow *follows;
 	struct record *records;
+	struct entry *state;
 	int listeners[PRIV_NODE_LISTENER_END];
 	void (*lost)(void *ctx);
 	void *lost_ctx;
@@ -101,6 +112,15 @@ struct priv *priv_new(struct loop *l, int fd, void (*lost)(void *ctx), void *ctx
 	return p;
 }
 
+static void entry_free(struct entry *e)
+{
+	if (!e)
+		return;
+	explicit_bzero(e->data, e->size); /* it may have held a key */
+	free(e->data);
+	free(e);
+}
+
 void priv_free(struct priv **pp)
 {
 	if (!*pp)
@@ -112,6 +132,7 @@ void priv_free(struct priv **pp)
 		free(r->data);
 		free(r);
 	}
+	fake_priv_forget(p);
 	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
 		if (p->listeners[i] >= 0)
 			close(p->listeners[i]);
@@ -164,11 +185,11 @@ void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod
 	c->listening = done;
 }
 
-void priv_netns_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
-    priv_netns_known done, void *ctx)
+void priv_peer_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
+    priv_peer_known done, void *ctx)
 {
 	assert_true(fd >= 0);
-	call_new(p, slot, PRIV_NETNS_OF, pod, ctx)->netns_known = done;
+	call_new(p, slot, PRIV_PEER_OF, pod, ctx)->peer_known = done;
 }
 
 static void call_drop(struct priv_call *c)
@@ -183,6 +204,7 @@ void priv_call_cancel(struct priv_call **c)
 		return;
 	struct priv_call *was = *c;
 	call_drop(was);
+	entry_free(was->entry);
 	free(was);
 }
 
@@ -242,13 +264,140 @@ void fake_priv_listening(
 	c->listening(c->ctx, refusal(&e, why), why ? -1 : fd);
 }
 
-void fake_priv_netns(
-    struct priv *p, const struct uuid *pod, const struct priv_netns *n, const char *why)
+void fake_priv_peer(
+    struct priv *p, const struct uuid *pod, const struct priv_peer *n, const char *why)
 {
-	auto_free struct priv_call *c = call_find(p, PRIV_NETNS_OF, pod, -1);
+	auto_free struct priv_call *c = call_find(p, PRIV_PEER_OF, pod, -1);
 	struct err e;
 
-	c->netns_known(c->ctx, refusal(&e, why), why ? NULL : n);
+	c->peer_known(c->ctx, refusal(&e, why), why ? NULL : n);
+}
+
+/* --- state --- */
+
+static const struct uuid nobody;
+
+void priv_state_list(
+    struct priv *p, struct priv_call **slot, enum priv_state kind, priv_kept_found found, void *ctx)
+{
+	struct priv_call *c = call_new(p, slot, PRIV_STATE_LIST, &nobody, ctx);
+
+	c->kind = (enum priv_listener)kind;
+	c->kept_found = found;
+}
+
+static struct entry *entry_new(const struct priv_kept *k)
+{
+	struct entry *e = mem_zalloc(sizeof *e);
+
+	assert_true(k->size <= PRIV_FILE_SIZE_MAX);
+	e->kind = k->kind;
+	memcpy(e->id, k->id, sizeof e->id);
+	e->data = mem_dup(k->data, k->size);
+	e->size = k->size;
+	return e;
+}
+
+void priv_state_put(
+    struct priv *p, struct priv_call **slot, const struct priv_kept *k, priv_done done, void *ctx)
+{
+	struct priv_call *c = call_new(p, slot, PRIV_STATE_PUT, &nobody, ctx);
+
+	c->done = done;
+	c->entry = entry_new(k);
+}
+
+void priv_state_del(struct priv *p, enum priv_state kind, const uint8_t *id)
+{
+	struct entry *e, *tmp;
+
+	DL_FOREACH_SAFE (p->state, e, tmp) {
+		if (e->kind != kind || memcmp(e->id, id, sizeof e->id) != 0)
+			continue;
+		DL_DELETE(p->state, e);
+		entry_free(e);
+	}
+}
+
+void fake_priv_put(struct priv *p, const char *why)
+{
+	auto_free struct priv_call *c = call_find(p, PRIV_STATE_PUT, NULL, -1);
+	struct err e;
+
+	if (why) {
+		entry_free(c->entry);
+	} else {
+		priv_state_del(p, c->entry->kind, c->entry->id);
+		DL_APPEND(p->state, c->entry);
+	}
+	c->done(c->ctx, refusal(&e, why));
+}
+
+void fake_priv_keep(struct priv *p, const struct priv_kept *k)
+{
+	struct entry *e = entry_new(k);
+
+	DL_APPEND(p->state, e);
+}
+
+int fake_priv_kept(const struct priv *p, enum priv_state kind)
+{
+	const struct entry *e;
+	int n = 0;
+
+	DL_FOREACH (p->state, e)
+		n += e->kind == kind;
+	return n;
+}
+
+struct priv_kept fake_priv_kept_at(const struct priv *p, enum priv_state kind, int at)
+{
+	const struct entry *e;
+
+	DL_FOREACH (p->state, e)
+		if (e->kind == kind && at-- == 0)
+			break;
+	assert_non_null(e);
+	return (struct priv_kept){.kind = e->kind, .id = e->id, .data = e->data, .size = e->size};
+}
+
+/* What is found may be deleted by the callback, which may cancel the list too. */
+void fake_priv_listed(struct priv *p, enum priv_state kind, const char *why)
+{
+	struct priv_call *c;
+	struct entry *e, *tmp, *all = NULL;
+	struct err refused;
+
+	DL_FOREACH (p->calls, c)
+		if (c->op == PRIV_STATE_LIST && (int)c->kind == (int)kind)
+			break;
+	if (!c)
+		fail_msg("nobody lists the state of kind %d", kind);
+	DL_FOREACH (p->state, e) {
+		struct priv_kept k = {.kind = kind, .id = e->id, .data = e->data, .size = e->size};
+		struct entry *copy = e->kind == kind ? entry_new(&k) : NULL;
+		if (copy)
+			DL_APPEND(all, copy);
+	}
+	DL_FOREACH_SAFE (all, e, tmp) {
+		DL_DELETE(all, e);
+		c->kept_found(
+		    c->ctx, &(struct priv_kept){
+				.kind = kind, .id = e->id, .data = e->data, .size = e->size});
+		entry_free(e);
+	}
+	call_drop(c);
+	c->kept_found(c->ctx, &(struct priv_kept){.e = refusal(&refused, why)});
+	free(c);
+}
+
+void fake_priv_forget(struct priv *p)
+{
+	while (p->state) {
+		struct entry *e = p->state;
+		DL_DELETE(p->state, e);
+		entry_free(e);
+	}
 }
 
 /* --- what nobody waits for --- */

@@ -14,13 +14,22 @@ void fake_priv_fail_new(const char *why); /* the next priv_new() fails */
 void fake_priv_node_listener(enum priv_node_listener kind, int fd); /* for the next priv_new() */
 void fake_priv_lose(struct priv *p); /* the broker is gone: runs `lost` of priv_new() */
 
-/* Waiting calls: `op` is PRIV_POD_ADD, PRIV_LISTEN or PRIV_NETNS_OF.  why NULL: success. */
+/* Waiting calls: `op` is PRIV_POD_ADD, PRIV_LISTEN or PRIV_PEER_OF.  why NULL: success. */
 int fake_priv_waiting(const struct priv *p, enum priv_op op);
 void fake_priv_added(struct priv *p, const struct uuid *pod, const char *why);
 void fake_priv_listening(
     struct priv *p, const struct uuid *pod, enum priv_listener kind, int fd, const char *why);
-void fake_priv_netns(
-    struct priv *p, const struct uuid *pod, const struct priv_netns *n, const char *why);
+void fake_priv_peer(
+    struct priv *p, const struct uuid *pod, const struct priv_peer *n, const char *why);
+
+/* State.  A put is PRIV_STATE_PUT, a list PRIV_STATE_LIST, of waiting calls; what was put and
+ * answered is kept until it is deleted or the priv is freed. */
+void fake_priv_put(struct priv *p, const char *why); /* answers the oldest */
+void fake_priv_listed(struct priv *p, enum priv_state kind, const char *why); /* tells all, ends */
+void fake_priv_keep(struct priv *p, const struct priv_kept *k); /* it was there before */
+int fake_priv_kept(const struct priv *p, enum priv_state kind);
+struct priv_kept fake_priv_kept_at(const struct priv *p, enum priv_state kind, int at);
+void fake_priv_forget(struct priv *p); /* all of it */
 
 /* What nobody waits for. */
 int fake_priv_removals(const struct priv *p, const struct uuid *pod);

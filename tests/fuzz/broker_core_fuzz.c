@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -71,7 +72,9 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
 {
 	(void)st;
 	(void)flag;
-	return ftw->level ? remove(path) : 0;
+	if (ftw->level && remove(path) && errno != EBUSY) /* the state's tmpfs stays mounted */
+		return errno != ENOTEMPTY;
+	return 0;
 }
 
 static void clean(void)
@@ -81,8 +84,12 @@ static void clean(void)
 
 static void clean_at_exit(void)
 {
+	char state[80];
+
 	if (getpid() != owner)
 		return;
+	snprintf(state, sizeof(state), "%s/state", run);
+	umount2(state, MNT_DETACH);
 	clean();
 	rmdir(top);
 }
@@ -127,6 +134,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 		fprintf(stderr, "broker_core_fuzz: needs root\n");
 		exit(0);
 	}
+	/* Mounts go with the process. */
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		abort();
 	strcpy(top, "/tmp/bfXXXXXX");
 	if (!mkdtemp(top))
 		abort();
@@ -237,10 +247,10 @@ static void send_request(struct session *s, struct input *in)
 	bool takes;
 
 	q.op = 1 + op % (PRIV_OP_END - 1);
-	takes = q.op == PRIV_NETNS_OF || q.op == PRIV_WRITE;
+	takes = q.op == PRIV_PEER_OF || q.op == PRIV_WRITE || q.op == PRIV_STATE_PUT;
 	q.kind = next(in) % 4;
 	q.arg = arg < 0xf0 ? arg % 40 : 0xffffff00u + arg;
-	q.uid.bytes[0] = next(in) % 5;
+	q.uid.bytes[0] = q.state_id[0] = next(in) % 5;
 	send_bytes(s, &q, sizeof(q), takes, op / PRIV_OP_END);
 }
 

@@ -131,9 +131,9 @@ static void on_listening(void *ctx, const struct err *e, int fd)
 	must(e || !close(fd));
 }
 
-static void on_netns(void *ctx, const struct err *e, const struct priv_netns *n)
+static void on_netns(void *ctx, const struct err *e, const struct priv_peer *n)
 {
-	call_told(ctx, PRIV_NETNS_OF, e);
+	call_told(ctx, PRIV_PEER_OF, e);
 	must((n != NULL) == !e);
 	must(e || n->naddresses <= PRIV_ADDRESSES_MAX);
 }
@@ -173,13 +173,13 @@ static void call(struct session *s, struct asked *a, uint8_t op)
 
 	if (a->op)
 		return priv_call_cancel(&a->call), (void)(a->op = 0);
-	a->op = op % 3 == 0 ? PRIV_POD_ADD : op % 3 == 1 ? PRIV_LISTEN : PRIV_NETNS_OF;
+	a->op = op % 3 == 0 ? PRIV_POD_ADD : op % 3 == 1 ? PRIV_LISTEN : PRIV_PEER_OF;
 	if (a->op == PRIV_POD_ADD)
 		priv_pod_add(s->p, &a->call, &pod, on_done, a);
 	else if (a->op == PRIV_LISTEN)
 		priv_listen(s->p, &a->call, &pod, PRIV_LISTEN_XDS, on_listening, a);
 	else
-		priv_netns_of(s->p, &a->call, &pod, given[1], on_netns, a);
+		priv_peer_of(s->p, &a->call, &pod, given[1], on_netns, a);
 	a->id = heard(s);
 }
 

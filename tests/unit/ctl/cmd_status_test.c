@@ -10,9 +10,11 @@
 
 #include "canned.h"
 
+#define CAGE ",\"cage\":\"seccomp, landlock 7\",\"confined\":true"
 #define STATUS(ready, planes, refused)                                                             \
 	"{\"version\":\"0.1.0\",\"uptime_s\":61,\"node_name\":\"n1\",\"pods\":2,\"pods_"           \
-	"ready\":" ready ",\"control_planes\":[" planes "],\"refused_manifests\":[" refused "]}"
+	"ready\":" ready ",\"control_planes\":[" planes "],\"refused_manifests\":[" refused        \
+	"]" CAGE "}"
 #define PLANE(why)                                                                                 \
 	"{\"name\":\"main\",\"address\":\"istiod:15012\",\"connections\":[{\"state\":\"READY\"},"  \
 	"{\"state\":\"IDLE\"}],\"why_not\":\"" why "\"}"
@@ -27,6 +29,7 @@ static void status_is_text(void **state)
 	assert_string_equal(canned_request(), "GET /status");
 	assert_int_equal(p->status, CTL_OK);
 	assert_string_equal(p->out, "agentd         0.1.0 on n1, up 61 s\n"
+				    "cage           seccomp, landlock 7\n"
 				    "pods           2, 2 ready\n"
 				    "control plane  main at istiod:15012: READY IDLE\n");
 }
@@ -42,6 +45,8 @@ static void every_problem_is_told(void **state)
 	    {STATUS("2", PLANE("no root") "," PLANE(""), ""), "  problem: no root\n"},
 	    {STATUS("2", "", "{\"file\":\"a.yaml\",\"why\":\"line 1\"}"),
 		"refused        a.yaml: line 1\n"},
+	    {"{\"pods\":0,\"pods_ready\":0,\"cage\":\"none\",\"confined\":false}",
+		"cage           none\n  problem: the worker is NOT confined"},
 	};
 
 	(void)state;

@@ -57,14 +57,14 @@ static void test_max_pods_is_the_limit(void **state)
 static void test_every_row_of_a_pod_wants_it_added(void **state)
 {
 	struct rig *r = *state;
-	static const enum priv_op ops[] = {PRIV_POD_REMOVE, PRIV_LISTEN, PRIV_NETNS_OF, PRIV_WRITE};
+	static const enum priv_op ops[] = {PRIV_POD_REMOVE, PRIV_LISTEN, PRIV_PEER_OF, PRIV_WRITE};
 	int fd = rig_memfd("x", 1, RIG_SEALS);
 
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
 		rig_refused(r,
 		    (struct rig_ask){.op = ops[i],
 			.pod = &rig_pod,
-			.fd = ops[i] == PRIV_NETNS_OF || ops[i] == PRIV_WRITE ? fd : 0},
+			.fd = ops[i] == PRIV_PEER_OF || ops[i] == PRIV_WRITE ? fd : 0},
 		    ENOENT, "not added");
 	rig_refused(r,
 	    (struct rig_ask){.op = PRIV_FOLLOW, .kind = PRIV_FOLLOW_TOKEN, .pod = &rig_pod}, ENOENT,
@@ -256,7 +256,7 @@ static void test_wrong_number_of_fds_ends_the_worker(void **state)
 		fds[i] = pipes[0];
 	for (int op = PRIV_POD_ADD; op < PRIV_OP_END; op++) {
 		struct priv_request q = {.id = 1, .op = (uint16_t)op};
-		bool takes = op == PRIV_NETNS_OF || op == PRIV_WRITE;
+		bool takes = op == PRIV_PEER_OF || op == PRIV_WRITE || op == PRIV_STATE_PUT;
 		expect_broke(r, &q, sizeof(q), fds, takes ? 0 : 1);
 		expect_broke(r, &q, sizeof(q), fds, 2);
 		expect_broke(r, &q, sizeof(q), fds, 5);

@@ -111,7 +111,7 @@ static void act_rows(void)
 	struct pollfd p = {.fd = l, .events = POLLIN};
 	poll(&p, 1, 10000);
 	a = accept(l, NULL, NULL);
-	act_ask(PRIV_NETNS_OF, a);
+	act_ask(PRIV_PEER_OF, a);
 	act_ask(PRIV_WRITE, memfd);
 	act_ask(PRIV_FOLLOW, 0);
 	act_ask(PRIV_POD_REMOVE, 0);
@@ -413,10 +413,10 @@ static void test_every_row_works_with_them(void **state)
 	waitpid(peer, NULL, 0);
 	expect_exit(&r, 0, "exit code 0");
 	static const enum priv_op ops[] = {
-	    PRIV_POD_ADD, PRIV_LISTEN, PRIV_NETNS_OF, PRIV_WRITE, PRIV_FOLLOW, PRIV_POD_REMOVE};
+	    PRIV_POD_ADD, PRIV_LISTEN, PRIV_PEER_OF, PRIV_WRITE, PRIV_FOLLOW, PRIV_POD_REMOVE};
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
 		snprintf(
-		    line, sizeof(line), "%d code 0 cookie %d ", ops[i], ops[i] == PRIV_NETNS_OF);
+		    line, sizeof(line), "%d code 0 cookie %d ", ops[i], ops[i] == PRIV_PEER_OF);
 		if (!strstr(r.out, line))
 			fail_msg("no \"%s\" in %s", line, r.out);
 	}

@@ -70,5 +70,5 @@ RIG_UNUSED static int make_listener(struct rig *r)
 
 RIG_UNUSED static struct rig_ask netns_of(const struct uuid *pod, int fd)
 {
-	return (struct rig_ask){.op = PRIV_NETNS_OF, .pod = pod, .fd = fd};
+	return (struct rig_ask){.op = PRIV_PEER_OF, .pod = pod, .fd = fd};
 }

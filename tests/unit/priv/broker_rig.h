@@ -9,6 +9,7 @@
 #include "../../../agentd/priv/broker_io.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -324,9 +326,22 @@ RIG_UNUSED static void rig_stop(struct rig *r)
 	close(r->fd);
 }
 
+/* Mounts of the test are its own and go with its process. */
+RIG_UNUSED static void rig_own_mounts(void)
+{
+	static bool done;
+
+	if (!done)
+		assert_int_equal(
+		    unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+	done = true;
+}
+
 RIG_UNUSED static int rig_setup(void **state)
 {
 	static struct rig r;
+
+	rig_own_mounts();
 
 	memset(&r, 0, sizeof(r));
 	strcpy(r.top, "/tmp/brXXXXXX");
@@ -347,6 +362,7 @@ RIG_UNUSED static int rig_teardown(void **state)
 
 	if (r->b)
 		rig_stop(r);
+	umount2(rig_at(r, "run/state"), MNT_DETACH);
 	rig_shell("rm -rf %s", r->top);
 	return 0;
 }

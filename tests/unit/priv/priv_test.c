@@ -188,8 +188,8 @@ static void test_netns_answer(void **state)
 	struct probe probe;
 	int mine = probe_new(&probe), sent;
 
-	priv_netns_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
-	p.id = heard(w, PRIV_NETNS_OF, &sent).id;
+	priv_peer_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
+	p.id = heard(w, PRIV_PEER_OF, &sent).id;
 	assert_int_not_equal(fcntl(mine, F_GETFD), -1); /* still the caller's */
 	say(w, p, -1);
 	turn(w);
@@ -200,8 +200,8 @@ static void test_netns_answer(void **state)
 	close(sent);
 
 	p.naddresses = 4000000000u; /* never read beyond the packet */
-	priv_netns_of(w->p, &w->slot, &rig_pod, 0, on_netns, w);
-	p.id = heard(w, PRIV_NETNS_OF, &sent).id;
+	priv_peer_of(w->p, &w->slot, &rig_pod, 0, on_netns, w);
+	p.id = heard(w, PRIV_PEER_OF, &sent).id;
 	close(sent);
 	say(w, p, -1);
 	turn(w);
@@ -295,7 +295,7 @@ static void test_requests_wait_while_the_socket_is_full(void **state)
 		priv_pod_remove(w->p, &rig_pod);
 	for (; n < 10; n++) /* there is room again, but others came first */
 		heard(w, PRIV_POD_REMOVE, NULL);
-	priv_netns_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
+	priv_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
 	close(fd);
 	priv_write(w->p, &rig_pod, PRIV_FILE_ROOT, "last", 4);
 	while (n < 2000) {
@@ -305,9 +305,9 @@ static void test_requests_wait_while_the_socket_is_full(void **state)
 		turn(w);
 	}
 	assert_int_equal(n, 2000);
-	if (in.r.op != PRIV_NETNS_OF)
+	if (in.r.op != PRIV_PEER_OF)
 		assert_int_equal(broker_io_receive(w->peer, &in, &why), BROKER_GOT_REQUEST);
-	assert_int_equal(in.r.op, PRIV_NETNS_OF);
+	assert_int_equal(in.r.op, PRIV_PEER_OF);
 	close(in.fd);
 	assert_true(probe_is_closed(&probe));
 	heard(w, PRIV_WRITE, &got);
@@ -322,7 +322,7 @@ static void test_free_closes_what_still_waits(void **state)
 
 	for (int i = 0; i < 2000; i++)
 		priv_pod_remove(w->p, &rig_pod);
-	priv_netns_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
+	priv_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
 	close(fd);
 	priv_free(&w->p);
 	assert_null(w->slot);
@@ -366,7 +366,7 @@ static void test_the_story_of_a_pod(void **state)
 	run_both(&b);
 	int c = rig_connect(rig_mount(b.rig, "socket")), a = accept(b.w.fd, NULL, NULL);
 	assert_true(c >= 0 && a >= 0);
-	priv_netns_of(b.w.p, &b.w.slot, &rig_pod, a, on_netns, &b.w);
+	priv_peer_of(b.w.p, &b.w.slot, &rig_pod, a, on_netns, &b.w);
 	run_both(&b);
 	assert_true(b.w.failed && strstr(b.w.e.msg, "own network namespace"));
 	priv_write(b.w.p, &rig_pod, PRIV_FILE_BOOTSTRAP, "{}", 2);

@@ -177,7 +177,7 @@ RIG_UNUSED static void on_listening(void *ctx, const struct err *e, int fd)
 	w->fd = fd;
 }
 
-RIG_UNUSED static void on_netns(void *ctx, const struct err *e, const struct priv_netns *n)
+RIG_UNUSED static void on_netns(void *ctx, const struct err *e, const struct priv_peer *n)
 {
 	struct world *w = ctx;
 

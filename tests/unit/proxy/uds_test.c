@@ -179,7 +179,7 @@ static int visit(struct world *w)
 static void broker_says(struct world *w, uint64_t cookie, const char *ip4, const char *ip6)
 {
 	struct priv_address a[2] = {{.family = AF_INET}, {.family = AF_INET6}};
-	struct priv_netns n = {.cookie = cookie, .addresses = a};
+	struct priv_peer n = {.cookie = cookie, .addresses = a};
 
 	if (ip4)
 		inet_pton(AF_INET, ip4, a[n.naddresses++].bytes);
@@ -187,7 +187,7 @@ static void broker_says(struct world *w, uint64_t cookie, const char *ip4, const
 		a[n.naddresses].family = AF_INET6;
 		inet_pton(AF_INET6, ip6, a[n.naddresses++].bytes);
 	}
-	fake_priv_netns(w->priv, &w->pod, &n, NULL);
+	fake_priv_peer(w->priv, &w->pod, &n, NULL);
 }
 
 static bool is_closed(int fd)
@@ -254,7 +254,7 @@ static void the_first_connection_is_looked_at_then_served(void **state)
 
 	listen_on_both(w);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
 	assert_int_equal(fake_rpc_adopted(w->server), 0);
 	broker_says(w, w->cookie, "10.0.0.7", "fd00::7");
 	assert_string_equal(w->ips, "10.0.0.7 fd00::7 ");
@@ -263,7 +263,7 @@ static void the_first_connection_is_looked_at_then_served(void **state)
 	/* The next ones show the same cookie. */
 	visit(w);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 0);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 	snprintf(expect, sizeof(expect),
 	    "{\"accepted\": 3, \"last_refusal\": \"\", \"netns_cookie\": \"%llu\", "
@@ -279,12 +279,12 @@ static void a_refused_connection_is_closed(void **state)
 
 	listen_on_both(w);
 	fd = visit(w);
-	fake_priv_netns(w->priv, &w->pod, NULL, "the host's network namespace");
+	fake_priv_peer(w->priv, &w->pod, NULL, "the host's network namespace");
 	assert_true(is_closed(fd));
 	assert_int_equal(fake_rpc_adopted(w->server), 0);
 	assert_string_equal(w->ips, "");
 	visit(w); /* nothing was learned */
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_int_equal(fake_rpc_adopted(w->server), 1);
 	uds_free(&w->uds);
@@ -303,12 +303,12 @@ static void a_netns_without_addresses_is_served_too(void **state)
 	visit_at(w, PRIV_LISTEN_XDS);
 	broker_says(w, w->cookie, NULL, NULL);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_string_equal(w->ips, "10.0.0.7 ");
 	assert_int_equal(w->served_before_ips, 2);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 0);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 4);
 }
 
@@ -321,7 +321,7 @@ static void each_connection_to_xds_reads_the_addresses(void **state)
 	visit(w);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	visit_at(w, PRIV_LISTEN_XDS);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
 	broker_says(w, w->cookie, "10.0.0.8", NULL);
 	assert_string_equal(w->ips, "10.0.0.8 ");
 	assert_int_equal(w->served_before_ips, 1);
@@ -336,7 +336,7 @@ static void without_a_cookie_the_broker_is_asked_each_time(void **state)
 	listen_on_both(w);
 	for (unsigned i = 1; i <= 3; i++) {
 		visit(w);
-		assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+		assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
 		broker_says(w, 0, "10.0.0.7", NULL);
 		assert_int_equal(fake_rpc_adopted(w->server), i);
 	}
@@ -382,11 +382,11 @@ static void another_netns_is_the_brokers_to_judge(void **state)
 	visit(w);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	fd = visit_from_elsewhere(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
-	fake_priv_netns(w->priv, &w->pod, NULL, "another network namespace");
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	fake_priv_peer(w->priv, &w->pod, NULL, "another network namespace");
 	assert_true(is_closed(fd));
 	visit(w); /* the known one is still known */
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 0);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
 	/* After a reboot of the node the broker takes a new one; then the old one is the stranger.
 	 */
@@ -395,8 +395,8 @@ static void another_netns_is_the_brokers_to_judge(void **state)
 	assert_string_equal(w->ips, "10.0.0.8 ");
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
-	fake_priv_netns(w->priv, &w->pod, NULL, "another network namespace");
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	fake_priv_peer(w->priv, &w->pod, NULL, "another network namespace");
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 }
 
@@ -408,10 +408,10 @@ static void few_connections_wait_for_the_broker(void **state)
 	listen_on_both(w);
 	for (int i = 0; i < WAITING_MAX; i++)
 		visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), WAITING_MAX);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), WAITING_MAX);
 	fd = visit(w);
 	assert_true(is_closed(fd));
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), WAITING_MAX);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), WAITING_MAX);
 	for (int i = 0; i < WAITING_MAX; i++)
 		broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_int_equal(fake_rpc_adopted(w->server), WAITING_MAX);
@@ -431,10 +431,10 @@ static void few_connections_are_open_at_a_time(void **state)
 	fake_rpc_connections(w->server, 32);
 	assert_true(is_closed(visit(w)));
 	assert_true(is_closed(visit_at(w, PRIV_LISTEN_XDS)));
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 0);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
 	fake_rpc_connections(w->server, 31);
 	visit_at(w, PRIV_LISTEN_XDS);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_NETNS_OF), 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
 	assert_true(is_closed(visit(w)));
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);

@@ -1,0 +1,41 @@
+/* broker_state.h - what is kept for the next worker, and the next broker (security-rules.md 7).
+ *
+ *   <run>/state/            a tmpfs of its own, root only
+ *   <run>/state/cert/<hex>  the worker's certificates, as it wrote them
+ *   <run>/state/pod/<uid>   the broker's own: which network namespace a pod has
+ *
+ * What the worker wants kept in memory only (PRIV_STATE_CERT_IN_MEMORY) is a sealed memfd among the
+ * kept descriptors: it outlives the worker and an upgrade, not the last broker; systemd is never
+ * given one.  Where no tmpfs can be mounted everything is kept so, which is said.
+ *
+ * At most 1 MiB in one entry and 64 MiB in all.  Nothing here fails for long: what cannot be
+ * written is refused, what was there stays, and the next try may succeed.
+ */
+#pragma once
+#include "broker_options.h"
+
+struct broker_kept;
+struct broker_states;
+
+/* NULL: <run>/state could be read by others than root. */
+struct broker_states *broker_state_new(
+    const struct broker_options *o, struct broker_kept *kept, struct broker_why *w);
+void broker_state_free(struct broker_states **s); /* all that is kept stays */
+
+/* The worker's requests. `memfd` stays the caller's. */
+int broker_state_put(
+    struct broker_states *s, const struct priv_request *r, int memfd, struct broker_why *w);
+int broker_state_del(struct broker_states *s, const struct priv_request *r, struct broker_why *w);
+
+/* A list is told entry by entry, each when the worker has room for a packet; meanwhile no other
+ * request should be taken, so that answers come in order. */
+int broker_state_list(struct broker_states *s, const struct priv_request *r, struct broker_why *w);
+bool broker_state_listing(const struct broker_states *s);
+/* The next PRIV_STATE with its `fd` (the caller's), or the PRIV_REPLY that ends the list. */
+void broker_state_next(struct broker_states *s, struct priv_packet *p, int *fd);
+void broker_state_list_end(struct broker_states *s); /* nobody is there to be told */
+
+/* The namespace that was learned as the pod's; of another boot: none. */
+void broker_state_netns_put(struct broker_states *s, const struct uuid *pod, uint64_t cookie);
+bool broker_state_netns_get(struct broker_states *s, const struct uuid *pod, uint64_t *cookie);
+void broker_state_netns_del(struct broker_states *s, const struct uuid *pod);

@@ -1,0 +1,48 @@
+/* broker_store.h - small contents by name: files of one directory, or sealed memfds.
+ *
+ * A memfd is listed among the kept descriptors as "<kind>.<name>" and comes back from there.  What
+ * is written replaces what was there, or nothing happens.  Names are the caller's: of safe
+ * characters.
+ */
+#pragma once
+#include "broker_log.h"
+#include <dirent.h>
+#include <stdbool.h>
+
+struct broker_kept;
+struct broker_held;
+
+enum { BROKER_STORE_NAME = 80, BROKER_STORE_BYTES_MAX = 64 << 20 };
+
+/* Shared by several stores. */
+struct broker_budget {
+	unsigned n, max; /* entries */
+	size_t bytes;    /* BROKER_STORE_BYTES_MAX at most */
+};
+
+/* Embed it; zeroed: not open. */
+struct broker_store {
+	const char *kind;
+	char *dir; /* NULL: in memory */
+	struct broker_kept *kept;
+	struct broker_budget *budget;
+	struct broker_held *held; /* in memory */
+	/* walk */
+	DIR *files;
+	struct broker_held *next;
+};
+
+/* `parent` NULL: in memory.  What was stored before is there again, and counted. */
+int broker_store_open(struct broker_store *s, const char *parent, struct broker_kept *kept,
+    struct broker_budget *budget, struct broker_why *w);
+void broker_store_close(struct broker_store *s);
+
+int broker_store_put(struct broker_store *s, const char *name, int memfd, struct broker_why *w);
+/* A sealed copy, the caller's; -1: ENOENT, or it cannot be read. */
+int broker_store_get(struct broker_store *s, const char *name, struct broker_why *w);
+int broker_store_del(struct broker_store *s, const char *name, struct broker_why *w); /* or none */
+
+/* Names, in no order; nothing may be put or deleted in between. */
+int broker_store_walk(struct broker_store *s, struct broker_why *w);
+bool broker_store_walk_on(struct broker_store *s, char name[BROKER_STORE_NAME]);
+void broker_store_walk_end(struct broker_store *s);

@@ -1,0 +1,29 @@
+/* broker_tmpfs.h - a tmpfs of our own, for what must never reach a disk (security-rules.md 7).
+ *
+ * 64 MiB, mode 0700, not swapped out where the kernel can promise that (6.4).  It is left where it
+ * is at our end: the next broker finds it, and what is in it.
+ */
+#pragma once
+#include "broker_log.h"
+#include <stdbool.h>
+
+enum { BROKER_TMPFS_MIB = 64 };
+
+enum broker_tmpfs_is {
+	BROKER_TMPFS_FOUND,   /* it was mounted there before */
+	BROKER_TMPFS_MOUNTED, /* now */
+	BROKER_TMPFS_DENIED,  /* there is none, and it cannot be mounted: `why` */
+	BROKER_TMPFS_WRONG,   /* what is there may be read or written by others: `why` */
+};
+
+struct broker_tmpfs {
+	enum broker_tmpfs_is is;
+	bool noswap; /* FOUND, MOUNTED */
+	struct broker_why why;
+};
+
+/* Makes the directory, looks what is mounted on it, mounts what is not. */
+void broker_tmpfs_open(const char *path, struct broker_tmpfs *t);
+/* The same without changing anything: MOUNTED then means that it could be. */
+void broker_tmpfs_look(const char *path, struct broker_tmpfs *t);
+bool broker_tmpfs_swap_is_on(void);

@@ -1,0 +1,32 @@
+/* priv_internal.h - a request under way: what priv.c shows the files beside it. */
+#pragma once
+#include "../base/loop.h"
+#include "priv.h"
+#include <uthash.h>
+
+struct priv_call {
+	struct priv *p;
+	struct priv_call **slot; /* NULL: nobody waits */
+	uint32_t id;
+	enum priv_op op;
+	struct uuid pod;
+	union {
+		priv_done done;
+		priv_listening listening;
+		priv_peer_known peer_known;
+		priv_kept_found kept_found;
+	};
+	void *ctx;
+	struct loop_timer soon; /* it could not be sent */
+	UT_hash_handle hh;
+};
+
+struct priv_call *priv_call_new(
+    struct priv *p, struct priv_call **slot, enum priv_op op, const struct uuid *pod, void *ctx);
+void priv_call_drop(struct priv_call *c);
+/* `fd` (or -1) stays the caller's. */
+void priv_transmit(struct priv *p, const struct priv_request *req, int fd);
+struct loop *priv_loop(const struct priv *p);
+
+/* A PRIV_STATE packet; `c` NULL: nobody waits for it any more.  Takes `fd`. */
+void priv_state_take(struct priv_call *c, const struct priv_packet *in, int fd);
