@@ -5,20 +5,13 @@
  * istio-agent.md 11.3; its number stands beside it.
  */
 #pragma once
-#include "redirect.h"
+#include "rules_types.h"
 
 enum { RULES_TCP = 6, RULES_DNS_PORT = 53 };
 
 /* Is `number` in the pod's list?  Flags of the longest prefix that holds `a`; 0: none. */
 static inline int rules_listed(__u32 index, enum redirect_port_kind kind, __u32 number);
 static inline __u32 rules_cidr(__u32 index, const struct redirect_address *a);
-
-struct redirect_flow {
-	struct redirect_address address;
-	__u32 uid, gid;
-	__u16 port;
-	__u8 protocol;
-};
 
 #define RULES_V4(a, b, c, d) (__builtin_bswap32((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d)))
 
@@ -101,12 +94,6 @@ static inline enum redirect_verdict rules_outbound(
 		return REDIRECT_TO_OUTBOUND; /* 10 */
 	return REDIRECT_PASS_NOT_INCLUDED;
 }
-
-struct redirect_arrival {
-	struct redirect_address source, address;
-	__u32 ifindex; /* 0: not known */
-	__u16 port;
-};
 
 /* ISTIO_INBOUND, for connections that did not come over lo: their source is the pod's own then. */
 static inline enum redirect_verdict rules_inbound(

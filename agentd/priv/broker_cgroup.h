@@ -22,6 +22,11 @@ struct broker_cgroup {
 /* Where cgroup v2 is mounted, --cgroup-root or else as mountinfo says; -1: nowhere. */
 int broker_cgroup_root(const struct broker_options *o, char out[PATH_MAX]);
 
+/* The pod's cgroup as root named it: a path below the cgroup root.  -1: ENOENT when none is named.
+ */
+int broker_cgroup_name(
+    const struct broker_options *o, const char *uid, char out[PATH_MAX], struct broker_why *w);
+
 /* Begins, or begins anew: not emptied.  -1: not watched, ENOENT when no cgroup is named. */
 int broker_cgroup_watch(struct broker_cgroup *c, int epoll, const struct broker_options *o,
     const char *uid, struct broker_why *w);

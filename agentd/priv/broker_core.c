@@ -14,6 +14,7 @@
 #include "broker_pods.h"
 #include "broker_rundir.h"
 #include "broker_state.h"
+#include "broker_traffic.h"
 #include "fdpass.h"
 #include <errno.h>
 #include <string.h>
@@ -31,6 +32,7 @@ struct broker {
 	struct broker_follows *follows;
 	struct broker_kept *kept;
 	struct broker_states *states;
+	struct broker_traffic *traffic;
 	struct broker_watch worker;
 	bool attached;
 	enum broker_state state;
@@ -56,6 +58,7 @@ static int do_pod_add(struct broker *b, struct request *q)
 static int do_pod_remove(struct broker *b, struct request *q)
 {
 	broker_follows_remove_pod(b->follows, &q->r->uid);
+	broker_traffic_remove(b->traffic, &q->r->uid);
 	return broker_pods_remove(b->pods, q->pod, q->why);
 }
 
@@ -67,7 +70,10 @@ static int do_listen(struct broker *b, struct request *q)
 
 static int do_netns_of(struct broker *b, struct request *q)
 {
-	return broker_pod_netns(b->pods, q->pod, q->fd, q->reply, q->why);
+	if (broker_pod_netns(b->pods, q->pod, q->fd, q->reply, q->why))
+		return -1;
+	return broker_traffic_live(
+	    b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod), q->reply, q->why);
 }
 
 static int do_write(struct broker *b, struct request *q)
@@ -106,6 +112,28 @@ static int do_state_list(struct broker *b, struct request *q)
 	return broker_state_list(b->states, q->r, q->why);
 }
 
+static int do_redirect_set(struct broker *b, struct request *q)
+{
+	return broker_traffic_set(b->traffic, q->r, q->fd, q->why);
+}
+
+static int do_redirect_del(struct broker *b, struct request *q)
+{
+	broker_traffic_remove(b->traffic, &q->r->uid);
+	return 0;
+}
+
+static int do_redirect_counters(struct broker *b, struct request *q)
+{
+	q->reply_fd = broker_traffic_counters(b->traffic, q->why);
+	return q->reply_fd < 0 ? -1 : 0;
+}
+
+static int do_redirect_explain(struct broker *b, struct request *q)
+{
+	return broker_traffic_explain(b->traffic, q->r, q->fd, q->reply, q->why);
+}
+
 static const struct {
 	int (*act)(struct broker *b, struct request *q);
 	int nfds;
@@ -121,6 +149,10 @@ static const struct {
     [PRIV_STATE_PUT] = {do_state_put, 1, false},
     [PRIV_STATE_DEL] = {do_state_del, 0, false},
     [PRIV_STATE_LIST] = {do_state_list, 0, false},
+    [PRIV_REDIRECT_SET] = {do_redirect_set, 1, true},
+    [PRIV_REDIRECT_DEL] = {do_redirect_del, 0, true},
+    [PRIV_REDIRECT_COUNTERS] = {do_redirect_counters, 0, false},
+    [PRIV_REDIRECT_EXPLAIN] = {do_redirect_explain, 1, true},
 };
 
 /* --- requests --- */
@@ -219,13 +251,29 @@ static bool push_file(struct broker *b)
 	return b->state == BROKER_SERVING;
 }
 
+static bool push_traffic(struct broker *b)
+{
+	struct priv_packet p;
+
+	if (!broker_traffic_next(b->traffic, &p))
+		return false;
+	send_packet(b, &p, -1);
+	return b->state == BROKER_SERVING;
+}
+
+static bool push(struct broker *b)
+{
+	return push_traffic(b) || push_file(b);
+}
+
 static void want(struct broker *b)
 {
 	if (b->state != BROKER_SERVING || !b->attached)
 		return;
 	if (!broker_io_writable(b->worker.fd))
 		broker_watch_want(b->epoll, &b->worker, EPOLLOUT);
-	else if (broker_follows_pending(b->follows) || broker_state_listing(b->states))
+	else if (broker_follows_pending(b->follows) || broker_state_listing(b->states) ||
+		 broker_traffic_pending(b->traffic))
 		broker_watch_want(b->epoll, &b->worker, EPOLLIN | EPOLLOUT);
 	else
 		broker_watch_want(b->epoll, &b->worker, EPOLLIN);
@@ -240,12 +288,12 @@ static void on_worker(void *ctx, uint32_t events)
 		if (!(broker_state_listing(b->states) ? push_state(b) : take_request(b)))
 			break;
 	for (int i = 0; i < PER_TURN && b->state == BROKER_SERVING; i++)
-		if (!broker_io_writable(b->worker.fd) || !push_file(b))
+		if (!broker_io_writable(b->worker.fd) || !push(b))
 			break;
 	want(b);
 }
 
-static void on_files_changed(void *ctx)
+static void on_changed(void *ctx)
 {
 	want(ctx);
 }
@@ -273,8 +321,9 @@ static int start(struct broker *b, struct broker_why *w)
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
 	b->pods = broker_pods_new(b->epoll, b->options, &b->home);
-	b->follows = broker_follows_new(b->epoll, b->options, on_files_changed, b, w);
-	return b->follows ? 0 : -1;
+	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
+	b->traffic = b->follows ? broker_traffic_new(b->epoll, b->options, on_changed, b, w) : NULL;
+	return b->traffic ? 0 : -1;
 }
 
 struct broker *broker_new(const struct broker_options *o, struct broker_why *w)
@@ -295,6 +344,7 @@ static void detach(struct broker *b)
 	broker_watch_end(b->epoll, &b->worker);
 	close(b->worker.fd);
 	broker_state_list_end(b->states);
+	broker_traffic_detach(b->traffic);
 	b->attached = false;
 }
 
@@ -303,6 +353,7 @@ void broker_free(struct broker **b)
 	if (!*b)
 		return;
 	detach(*b);
+	broker_traffic_free(&(*b)->traffic);
 	broker_follows_free(&(*b)->follows);
 	broker_pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);

@@ -163,8 +163,9 @@ static int run(const struct broker_options *o, struct broker_worker *wk)
 	if (!r.broker)
 		return fail(&w);
 	/* Not before: the namespace of pid 1 is hidden from who has fewer capabilities than it. */
-	if (broker_caps_bound(BROKER_CAPS, &w) || broker_caps_set(BROKER_CAPS, &w) ||
-	    watch_signals(&r, &w) || start_worker(&r, wk, o, &w)) {
+	uint64_t caps = BROKER_CAPS | (o->redirect ? BROKER_CAPS_REDIRECT : 0);
+	if (broker_caps_bound(caps, &w) || broker_caps_set(caps, &w) || watch_signals(&r, &w) ||
+	    start_worker(&r, wk, o, &w)) {
 		code = fail(&w);
 	} else {
 		broker_log(BROKER_INFO, NULL, "agentd %s: run directory %s, worker %d as uid %u",

@@ -270,3 +270,8 @@ int broker_pod_netns(struct broker_pods *ps, struct broker_pod *pod, int conn,
 	learn_netns(ps, pod, fd, &id);
 	return 0;
 }
+
+int broker_pod_netns_fd(const struct broker_pod *pod)
+{
+	return pod->netns;
+}

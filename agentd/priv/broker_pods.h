@@ -32,3 +32,4 @@ int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct br
  * is learned when the pod's cgroup has been empty since (broker_cgroup.h). */
 int broker_pod_netns(struct broker_pods *ps, struct broker_pod *pod, int conn,
     struct priv_packet *out, struct broker_why *w);
+int broker_pod_netns_fd(const struct broker_pod *pod); /* the pod's; -1: not learned */

@@ -150,6 +150,17 @@ static int load(struct broker_redirect *r, struct broker_why *w)
 	return each_map(r, pin_map, w);
 }
 
+/* The worker maps it: a descriptor with which nothing can be written. */
+static int open_counters(struct broker_redirect *r, struct broker_why *w)
+{
+	LIBBPF_OPTS(bpf_obj_get_opts, o, .file_flags = BPF_F_RDONLY);
+	char path[REDIRECT_PATH_SIZE];
+
+	snprintf(path, sizeof(path), "%s/map_counters", r->pins);
+	r->counters = bpf_obj_get_opts(path, &o);
+	return r->counters < 0 ? broker_refuse_sys(w, "%s", path) : 0;
+}
+
 /* --- links --- */
 
 int redirect_link(const struct redirect_link *l, struct broker_why *w)
@@ -216,9 +227,10 @@ struct broker_redirect *broker_redirect_new(
 	struct broker_redirect *r = broker_zalloc(sizeof(*r));
 
 	r->at = *at;
-	r->cgroup = -1;
+	r->cgroup = r->counters = -1;
 	raise_memlock();
-	if (make_pin_directories(r, w) || load(r, w) || attach(r, w) || redirect_pods_adopt(r, w))
+	if (make_pin_directories(r, w) || load(r, w) || open_counters(r, w) || attach(r, w) ||
+	    redirect_pods_adopt(r, w))
 		broker_redirect_free(&r);
 	return r;
 }
@@ -230,11 +242,12 @@ void broker_redirect_free(struct broker_redirect **r)
 	redirect_pods_free(*r);
 	redirect_bpf__destroy((*r)->bpf);
 	mem_closep(&(*r)->cgroup);
+	mem_closep(&(*r)->counters);
 	free(*r);
 	*r = NULL;
 }
 
 int broker_redirect_counters(const struct broker_redirect *r)
 {
-	return bpf_map__fd(r->bpf->maps.counters);
+	return r->counters;
 }

@@ -31,7 +31,7 @@ static inline __u32 rules_cidr(__u32 index, const struct redirect_address *a)
 static int find_entry(struct broker_redirect *r, const struct uuid *pod, struct redirect_pod *out,
     struct broker_why *w)
 {
-	uint32_t index = redirect_pod_index(r, pod);
+	uint32_t index = broker_redirect_index(r, pod);
 
 	programs = r->bpf;
 	if (!index || bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index, out))

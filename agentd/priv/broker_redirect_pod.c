@@ -252,7 +252,7 @@ static struct redirect_pod_state *find(const struct broker_redirect *r, const st
 	return NULL;
 }
 
-uint32_t redirect_pod_index(const struct broker_redirect *r, const struct uuid *pod)
+uint32_t broker_redirect_index(const struct broker_redirect *r, const struct uuid *pod)
 {
 	const struct redirect_pod_state *p = find(r, pod);
 

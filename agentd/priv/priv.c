@@ -328,20 +328,44 @@ static void call_answer(
 {
 	struct priv_call was = *c;
 
+	if (was.op == PRIV_REDIRECT_SET && !e)
+		return;    /* accepted; PRIV_REDIRECTED is the answer */
 	priv_call_drop(c); /* R3, and the callback may start the next one in the same slot */
-	if (was.op == PRIV_LISTEN) {
+	if (was.op == PRIV_LISTEN || was.op == PRIV_REDIRECT_COUNTERS) {
 		was.listening(was.ctx, e, fd);
 		return;
 	}
 	mem_closep(&fd);
 	if (was.op == PRIV_PEER_OF)
 		answer_netns(&was, in, e);
-	else if (was.op == PRIV_POD_ADD || was.op == PRIV_STATE_PUT)
+	else if (was.op == PRIV_POD_ADD || was.op == PRIV_STATE_PUT || was.op == PRIV_REDIRECT_SET)
 		was.done(was.ctx, e);
+	else if (was.op == PRIV_REDIRECT_EXPLAIN)
+		was.explained(was.ctx, e, in->arg);
 	else if (was.op == PRIV_STATE_LIST)
 		was.kept_found(was.ctx, &(struct priv_kept){.e = e});
 	else if (e)
 		log_failure(&was, e);
+}
+
+static void on_failed(void *ctx)
+{
+	const struct priv_packet none = {.code = EMFILE};
+	struct err e;
+
+	err_set(&e, EMFILE, "no memory file for it: too many open files");
+	call_answer(ctx, &none, &e, -1);
+}
+
+void priv_call_fail(struct priv_call *c)
+{
+	loop_timer_in(c->p->loop, &c->soon, 0, on_failed, c);
+}
+
+/* Answers that carry a socket or a map. */
+static bool has_fd(const struct priv_call *c)
+{
+	return c && (c->op == PRIV_LISTEN || c->op == PRIV_REDIRECT_COUNTERS);
 }
 
 static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
@@ -356,11 +380,11 @@ static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
 	if (in->code) {
 		err_set(&refusal, in->code, "%s", in->why);
 		e = &refusal;
-	} else if (c && c->op == PRIV_LISTEN && fd < 0) {
-		err_set(&refusal, EPROTO, "the broker's answer lacks the socket");
+	} else if (has_fd(c) && fd < 0) {
+		err_set(&refusal, EPROTO, "the broker's answer lacks its descriptor");
 		e = &refusal;
 	}
-	if (e || !c || c->op != PRIV_LISTEN) { /* also a late answer's: cancelled */
+	if (e || !has_fd(c)) { /* also a late answer's: cancelled */
 		mem_closep(&fd);
 		fd = -1;
 	}
@@ -428,6 +452,10 @@ static void on_readable(void *ctx)
 	} else if (in.what == PRIV_STATE) {
 		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
 		priv_state_take(c, &in, fd);
+	} else if (in.what == PRIV_REDIRECTED) {
+		mem_closep(&fd);
+		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
+		priv_redirect_take(c, &in);
 	} else {
 		mem_closep(&fd);
 	}

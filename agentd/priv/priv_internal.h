@@ -15,6 +15,7 @@ struct priv_call {
 		priv_listening listening;
 		priv_peer_known peer_known;
 		priv_kept_found kept_found;
+		priv_explained explained;
 	};
 	void *ctx;
 	struct loop_timer soon; /* it could not be sent */
@@ -26,7 +27,12 @@ struct priv_call *priv_call_new(
 void priv_call_drop(struct priv_call *c);
 /* `fd` (or -1) stays the caller's. */
 void priv_transmit(struct priv *p, const struct priv_request *req, int fd);
+/* It could not be sent, for want of descriptors: answered so, soon. */
+void priv_call_fail(struct priv_call *c);
 struct loop *priv_loop(const struct priv *p);
+
+/* A PRIV_REDIRECTED packet; `c` NULL: nobody waits for it any more. */
+void priv_redirect_take(struct priv_call *c, const struct priv_packet *in);
 
 /* A PRIV_STATE packet; `c` NULL: nobody waits for it any more.  Takes `fd`. */
 void priv_state_take(struct priv_call *c, const struct priv_packet *in, int fd);

@@ -37,9 +37,16 @@ enum priv_op {
 	PRIV_READY,    /* every pod of the node was added and is served: what an earlier worker had
 			  and nobody added again goes.  Once in a worker's life */
 	PRIV_PONG,     /* arg of the PRIV_PING: the loop turns */
-	PRIV_STATE_PUT,  /* kind = priv_state, state_id, 1 fd (sealed memfd <= 1 MiB) */
-	PRIV_STATE_DEL,  /* kind, state_id; not there: fine */
-	PRIV_STATE_LIST, /* kind: one PRIV_STATE for each entry, then the reply */
+	PRIV_STATE_PUT,    /* kind = priv_state, state_id, 1 fd (sealed memfd <= 1 MiB) */
+	PRIV_STATE_DEL,    /* kind, state_id; not there: fine */
+	PRIV_STATE_LIST,   /* kind: one PRIV_STATE for each entry, then the reply */
+	PRIV_REDIRECT_SET, /* uid, 1 fd (struct redirect_rules): accepted; PRIV_REDIRECTED follows
+			    */
+	PRIV_REDIRECT_DEL, /* uid: its traffic is its own again; nothing there: fine */
+	PRIV_REDIRECT_COUNTERS, /* reply carries a read-only map; PRIV_REDIRECTED says whose is what
+				 */
+	PRIV_REDIRECT_EXPLAIN, /* uid, 1 fd (struct redirect_question): reply arg = redirect_verdict
+				*/
 	PRIV_OP_END
 };
 enum priv_state {
@@ -81,7 +88,8 @@ enum priv_what {
 	PRIV_PING,  /* arg: to be echoed */
 	PRIV_LISTENER, /* uid, kind = priv_listener, 1 fd: takes the place of one that was shut down
 			*/
-	PRIV_STATE,    /* id of the PRIV_STATE_LIST, kind, state_id, 1 fd */
+	PRIV_REDIRECTED, /* id of the PRIV_REDIRECT_SET; code 0, arg = index; or errno, `why` */
+	PRIV_STATE,      /* id of the PRIV_STATE_LIST, kind, state_id, 1 fd */
 };
 enum priv_node_listener { PRIV_NODE_ADMIN, PRIV_NODE_LISTENER_END };
 enum priv_file_state {

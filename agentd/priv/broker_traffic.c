@@ -1,0 +1,296 @@
+/* broker_traffic.c - see broker_traffic.h.
+ *
+ * Without --redirect there are no programs: asking is refused with the flag's name.  A pod's live
+ * step may come before its rules (a worker that restarted): the namespace is then found among the
+ * pods at the next connection of its Envoy.
+ */
+#include "broker_traffic.h"
+#include "../../ebpf/rules_types.h"
+#include "../base/mem.h"
+#include "broker_await.h"
+#include "broker_cgroup.h"
+#include "broker_redirect.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utlist.h>
+
+struct asked {
+	struct broker_traffic *traffic;
+	struct uuid pod;
+	uint32_t id; /* of the request; 0: nobody waits */
+	struct redirect_rules rules;
+	struct broker_await await;
+	bool done;             /* to be told */
+	struct broker_why why; /* code 0: written */
+	struct asked *prev, *next;
+};
+
+struct broker_traffic {
+	const struct broker_options *options;
+	int epoll, cgroups;
+	struct broker_redirect *redirect; /* NULL: without --redirect */
+	struct broker_redirect_ceiling ceiling;
+	struct asked *asked;
+	void (*changed)(void *ctx);
+	void *ctx;
+};
+
+/* --- life --- */
+
+static unsigned depth(const char *path)
+{
+	unsigned n = 0;
+
+	for (; *path; path++)
+		n += path[0] != '/' && (path[1] == '/' || !path[1]);
+	return n;
+}
+
+static int start(struct broker_traffic *t, struct broker_why *w)
+{
+	char root[PATH_MAX], cgroup[PATH_MAX + 256];
+	const char *below = t->options->redirect_cgroup;
+	struct broker_redirect_place at = {
+	    .bpffs = t->options->bpffs, .cgroup = cgroup, .level = depth(below)};
+
+	if (broker_cgroup_root(t->options, root))
+		return broker_refuse(w, EINVAL, "--redirect needs cgroup v2, which is not mounted");
+	t->cgroups = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (t->cgroups < 0)
+		return broker_refuse_sys(w, "%s", root);
+	snprintf(cgroup, sizeof(cgroup), "%s/%s", root, below);
+	t->redirect = broker_redirect_new(&at, w);
+	return t->redirect ? 0 : -1;
+}
+
+/* "permissive,exclusions", either, or "strict": none of them. */
+static int read_ceiling(struct broker_traffic *t, struct broker_why *w)
+{
+	const char *at = t->options->redirect_allow;
+
+	while (*at) {
+		size_t n = strcspn(at, ",");
+		if (n == strlen("permissive") && !strncmp(at, "permissive", n))
+			t->ceiling.permissive = true;
+		else if (n == strlen("exclusions") && !strncmp(at, "exclusions", n))
+			t->ceiling.exclusions = true;
+		else if (n != strlen("strict") || strncmp(at, "strict", n) != 0)
+			return broker_refuse(w, EINVAL,
+			    "--redirect-allow takes strict, permissive and exclusions, not "
+			    "\"%.*s\"",
+			    (int)n, at);
+		at += n + (at[n] == ',');
+	}
+	return 0;
+}
+
+struct broker_traffic *broker_traffic_new(int epoll, const struct broker_options *o,
+    void (*changed)(void *ctx), void *ctx, struct broker_why *w)
+{
+	struct broker_traffic *t = broker_zalloc(sizeof(*t));
+	struct broker_user worker;
+
+	*t = (struct broker_traffic){
+	    .options = o, .epoll = epoll, .cgroups = -1, .changed = changed, .ctx = ctx};
+	if (broker_options_user(o, &worker, w) || read_ceiling(t, w) ||
+	    (o->redirect && start(t, w))) {
+		broker_traffic_free(&t);
+		return NULL;
+	}
+	t->ceiling.worker_uid = worker.uid;
+	return t;
+}
+
+static void forget(struct broker_traffic *t, struct asked *a)
+{
+	broker_await_end(&a->await);
+	DL_DELETE(t->asked, a);
+	free(a);
+}
+
+void broker_traffic_free(struct broker_traffic **tp)
+{
+	struct broker_traffic *t = take(*tp);
+	struct asked *a, *tmp;
+
+	if (!t)
+		return;
+	DL_FOREACH_SAFE (t->asked, a, tmp)
+		forget(t, a);
+	broker_redirect_free(&t->redirect);
+	mem_closep(&t->cgroups);
+	free(t);
+}
+
+/* --- asked for --- */
+
+static struct asked *find(const struct broker_traffic *t, const struct uuid *pod)
+{
+	struct asked *a;
+
+	DL_FOREACH (t->asked, a)
+		if (uuid_equal(&a->pod, pod))
+			return a;
+	return NULL;
+}
+
+static void tell(struct asked *a)
+{
+	if (!a->id) {
+		forget(a->traffic, a);
+		return;
+	}
+	a->done = true;
+	a->traffic->changed(a->traffic->ctx);
+}
+
+static void on_cgroup(void *ctx, int received)
+{
+	struct asked *a = ctx;
+	auto_close int dir = received;
+
+	a->why = (struct broker_why){.code = 0};
+	if (broker_redirect_set(a->traffic->redirect, &a->pod, dir, &a->rules, &a->why))
+		a->why.code = a->why.code ? a->why.code : EIO;
+	tell(a);
+}
+
+static int read_exactly(int memfd, void *out, size_t size, struct broker_why *w)
+{
+	struct stat st;
+
+	if (fstat(memfd, &st) || !S_ISREG(st.st_mode) || st.st_size != (off_t)size ||
+	    pread(memfd, out, size, 0) != (ssize_t)size)
+		return broker_refuse(w, EINVAL, "a file of another size than asked for");
+	return 0;
+}
+
+static int await_cgroup(struct asked *a, struct broker_why *w)
+{
+	char uid[UUID_TEXT_SIZE];
+	int dir;
+
+	uuid_format(&a->pod, uid);
+	a->await = (struct broker_await){.top = a->traffic->cgroups, .there = on_cgroup, .ctx = a};
+	if (broker_cgroup_name(a->traffic->options, uid, a->await.path, w))
+		return -1;
+	dir = broker_await_start(&a->await, a->traffic->epoll, w);
+	if (dir >= 0)
+		on_cgroup(a, dir);
+	else if (w->code != EINPROGRESS)
+		return -1;
+	else
+		broker_log(BROKER_INFO, uid, "redirection waits: %s", w->text);
+	return 0;
+}
+
+int broker_traffic_set(
+    struct broker_traffic *t, const struct priv_request *r, int memfd, struct broker_why *w)
+{
+	struct asked *a = find(t, &r->uid);
+
+	if (!t->redirect)
+		return broker_refuse(
+		    w, EOPNOTSUPP, "this agentd redirects no traffic: start it with --redirect");
+	if (a)
+		forget(t, a);
+	a = broker_zalloc(sizeof(*a));
+	a->traffic = t;
+	a->pod = r->uid;
+	a->id = r->id;
+	DL_APPEND(t->asked, a);
+	if (read_exactly(memfd, &a->rules, sizeof(a->rules), w) ||
+	    broker_redirect_check(&a->rules, &t->ceiling, w) || await_cgroup(a, w)) {
+		forget(t, a);
+		return -1;
+	}
+	return 0;
+}
+
+void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod)
+{
+	struct asked *a = find(t, pod);
+
+	if (a)
+		forget(t, a);
+	if (t->redirect)
+		broker_redirect_remove(t->redirect, pod);
+}
+
+int broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns,
+    const struct priv_packet *peer, struct broker_why *w)
+{
+	return t->redirect ? broker_redirect_live(t->redirect, pod, netns, peer, w) : 0;
+}
+
+int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *r, int memfd,
+    struct priv_packet *reply, struct broker_why *w)
+{
+	struct redirect_question q;
+	int verdict;
+
+	if (!t->redirect)
+		return broker_refuse(
+		    w, EOPNOTSUPP, "this agentd redirects no traffic (--redirect)");
+	if (read_exactly(memfd, &q, sizeof(q), w))
+		return -1;
+	verdict = q.inbound ? broker_redirect_explain_inbound(t->redirect, &r->uid, &q.arrival, w)
+			    : broker_redirect_explain_outbound(t->redirect, &r->uid, &q.flow, w);
+	if (verdict < 0)
+		return -1;
+	reply->arg = (uint32_t)verdict;
+	return 0;
+}
+
+/* --- telling the worker --- */
+
+bool broker_traffic_pending(const struct broker_traffic *t)
+{
+	const struct asked *a;
+
+	DL_FOREACH (t->asked, a)
+		if (a->done)
+			return true;
+	return false;
+}
+
+bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p)
+{
+	struct asked *a;
+
+	DL_FOREACH (t->asked, a) {
+		if (!a->done)
+			continue;
+		*p = (struct priv_packet){
+		    .id = a->id, .what = PRIV_REDIRECTED, .code = a->why.code, .uid = a->pod};
+		if (!p->code)
+			p->arg = broker_redirect_index(t->redirect, &a->pod);
+		snprintf(p->why, sizeof(p->why), "%s", a->why.code ? a->why.text : "");
+		forget(t, a);
+		return true;
+	}
+	return false;
+}
+
+void broker_traffic_detach(struct broker_traffic *t)
+{
+	struct asked *a, *tmp;
+
+	DL_FOREACH_SAFE (t->asked, a, tmp) {
+		a->id = 0;
+		if (a->done)
+			forget(t, a);
+	}
+}
+
+int broker_traffic_counters(const struct broker_traffic *t, struct broker_why *w)
+{
+	if (!t->redirect)
+		return broker_refuse(
+		    w, EOPNOTSUPP, "this agentd redirects no traffic (--redirect)");
+	return broker_redirect_counters(t->redirect);
+}

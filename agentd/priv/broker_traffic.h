@@ -1,0 +1,35 @@
+/* broker_traffic.h - whose traffic is redirected, from the asking to the end: the request table's
+ * side of broker_redirect.h.
+ *
+ * asked for: rules are checked against the node's ceiling -> the pod's cgroup is there, or awaited
+ * -> written: its processes dial through Envoy, the gate of a strict one is closed -> its network
+ * namespace is learned: live.  A pod that was asked for by an earlier worker stays redirected.
+ */
+#pragma once
+#include "broker_options.h"
+
+struct broker_traffic;
+
+/* `changed` runs when broker_traffic_next() has something to say.  NULL: `w`. */
+struct broker_traffic *broker_traffic_new(int epoll, const struct broker_options *o,
+    void (*changed)(void *ctx), void *ctx, struct broker_why *w);
+void broker_traffic_free(struct broker_traffic **t); /* redirection goes on */
+
+/* PRIV_REDIRECT_SET and its memfd.  Accepted: PRIV_REDIRECTED follows, now or when the cgroup is
+ * there. */
+int broker_traffic_set(
+    struct broker_traffic *t, const struct priv_request *r, int memfd, struct broker_why *w);
+void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod); /* unknown: nothing */
+/* The pod's network namespace is known, or its addresses were read again. */
+int broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns,
+    const struct priv_packet *peer, struct broker_why *w);
+/* PRIV_REDIRECT_EXPLAIN: the verdict into reply->arg. */
+int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *r, int memfd,
+    struct priv_packet *reply, struct broker_why *w);
+
+bool broker_traffic_pending(const struct broker_traffic *t);
+bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p); /* false: nothing */
+/* A worker came or went: nobody waits for what it asked. */
+void broker_traffic_detach(struct broker_traffic *t);
+/* A read-only descriptor of the counters; it stays ours. */
+int broker_traffic_counters(const struct broker_traffic *t, struct broker_why *w);
