@@ -338,10 +338,10 @@ static void call_answer(
 	mem_closep(&fd);
 	if (was.op == PRIV_PEER_OF)
 		answer_netns(&was, in, e);
-	else if (was.op == PRIV_POD_ADD || was.op == PRIV_STATE_PUT || was.op == PRIV_REDIRECT_SET)
+	else if (was.op == PRIV_POD_ADD || was.op == PRIV_STATE_PUT)
 		was.done(was.ctx, e);
-	else if (was.op == PRIV_REDIRECT_EXPLAIN)
-		was.explained(was.ctx, e, in->arg);
+	else if (was.op == PRIV_REDIRECT_EXPLAIN || was.op == PRIV_REDIRECT_SET)
+		was.number(was.ctx, e, e ? 0 : in->arg);
 	else if (was.op == PRIV_STATE_LIST)
 		was.kept_found(was.ctx, &(struct priv_kept){.e = e});
 	else if (e)

@@ -15,7 +15,7 @@ struct priv_call {
 		priv_listening listening;
 		priv_peer_known peer_known;
 		priv_kept_found kept_found;
-		priv_explained explained;
+		priv_number number;
 	};
 	void *ctx;
 	struct loop_timer soon; /* it could not be sent */

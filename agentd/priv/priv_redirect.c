@@ -30,11 +30,11 @@ static void send_with(struct priv_call *c, const void *data, size_t size)
 }
 
 void priv_redirect_set(struct priv *p, struct priv_call **slot, const struct uuid *pod,
-    const struct redirect_rules *rules, priv_done done, void *ctx)
+    const struct redirect_rules *rules, priv_number done, void *ctx)
 {
 	struct priv_call *c = priv_call_new(p, slot, PRIV_REDIRECT_SET, pod, ctx);
 
-	c->done = done;
+	c->number = done;
 	send_with(c, rules, sizeof(*rules));
 }
 
@@ -44,11 +44,11 @@ void priv_redirect_del(struct priv *p, const struct uuid *pod)
 }
 
 void priv_redirect_explain(struct priv *p, struct priv_call **slot, const struct uuid *pod,
-    const struct redirect_question *q, priv_explained done, void *ctx)
+    const struct redirect_question *q, priv_number done, void *ctx)
 {
 	struct priv_call *c = priv_call_new(p, slot, PRIV_REDIRECT_EXPLAIN, pod, ctx);
 
-	c->explained = done;
+	c->number = done;
 	send_with(c, q, sizeof(*q));
 }
 
@@ -72,5 +72,5 @@ void priv_redirect_take(struct priv_call *c, const struct priv_packet *in)
 	priv_call_drop(c);
 	if (in->code)
 		err_set(&e, in->code, "%s", in->why);
-	was.done(was.ctx, in->code ? &e : NULL);
+	was.number(was.ctx, in->code ? &e : NULL, in->code ? 0 : in->arg);
 }
