@@ -24,12 +24,15 @@ CC         := $(CC_$(MODE))
 
 # Cutting a text to its buffer is what snprintf is for here (gcc alone knows the warning).
 WARN       := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror $(if $(filter gcc,$(CC)),-Wno-format-truncation)
-MODE_release := -O2 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong -ffunction-sections -fdata-sections
+# Looked at by lint (`hardening`); SECURITY.md says what it is worth.
+BRANCHES   := $(if $(filter x86_64,$(shell uname -m)),-fcf-protection,-mbranch-protection=standard)
+MODE_release := -O2 -g -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection $(BRANCHES) \
+	-ffunction-sections -fdata-sections
 MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 MODE_tsan  := -O1 -g -fsanitize=thread
 MODE_fuzz  := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -DAGENTD_VERSION='"$(VERSION)"' -I$(GEN)
-LINK_release := -pie -Wl,-z,relro,-z,now -Wl,--gc-sections
+LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections
 LINK_asan  := -fsanitize=address,undefined
 LINK_tsan  := -fsanitize=thread
 LINK_fuzz  := -fsanitize=fuzzer,address,undefined
@@ -50,7 +53,7 @@ MAIN_SRC   := agentd/main.c
 LIB_SRC    := $(filter-out $(BROKER_SRC) $(MAIN_SRC),$(wildcard agentd/*.c agentd/base/*.c agentd/priv/*.c \
 	agentd/security/*.c agentd/pod/*.c agentd/proxy/*.c agentd/redirect/*.c agentd/admin/*.c))
 # What the broker shares with the worker: libc and nothing else (lint looks at `ldd`); libbpf is inside it.
-BROKER_BASE := agentd/base/uuid.c agentd/priv/fdpass.c
+BROKER_BASE := agentd/base/uuid.c agentd/priv/fdpass.c agentd/priv/pidfd.c
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
 
 UNIT_SRC   := $(wildcard tests/unit/*/*_test.c tests/unit/*_test.c)
@@ -124,11 +127,15 @@ test: ## everything CI runs: lint excluded, sanitizers included
 unit: ## the unit tests alone, under ASan and UBSan
 	@tests/tools/deps build test
 	@$(MAKE) -s MODE=asan unit-run
+	@$(MAKE) -s cage-run
 asan: unit ## the same
 tsan: ## the unit tests under ThreadSanitizer
 	@tests/tools/deps build test
 	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1" $(MAKE) -s MODE=tsan unit-run
-.PHONY: unit-run
+# A sanitizer makes the cage wider; this is the real one.
+.PHONY: unit-run cage-run
+cage-run: $(OUT)/tests/unit/priv/cage_test
+	@tests/tools/run-unit $^
 unit-run: $(UNIT_BIN)
 	@tests/tools/run-unit $(UNIT_BIN)
 
@@ -167,10 +174,19 @@ run: ## agentd, a development control plane and two real Envoys; traffic; what h
 	@$(MAKE) -s binaries
 	@tests/tools/demo
 
-install: binaries ## into $(DESTDIR)$(PREFIX)
+# Units name absolute paths.
+units = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >$(DESTDIR)$(PREFIX)/lib/systemd/system/$(1)
+
+install: binaries ## into $(DESTDIR)$(PREFIX), units and users of systemd included
 	install -D -m 755 $(OUT)/agentd $(DESTDIR)$(PREFIX)/sbin/agentd
 	install -D -m 755 $(OUT)/agentd-worker $(DESTDIR)$(PREFIX)/sbin/agentd-worker
 	install -D -m 755 $(OUT)/agentctl $(DESTDIR)$(PREFIX)/bin/agentctl
+	install -D -m 755 systemd/agentd-envoy $(DESTDIR)$(PREFIX)/libexec/agentd-envoy
+	install -D -m 755 systemd/agentd-state $(DESTDIR)$(PREFIX)/libexec/agentd-state
+	install -D -m 644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/agentd.conf
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	$(call units,agentd.service)
+	$(call units,agentd-envoy@.service)
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)

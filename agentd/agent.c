@@ -1,6 +1,7 @@
 /* agent.c
  *
- * start: broker -> runtime -> control planes -> registry -> manifests -> admin socket.
+ * start: broker -> runtime -> control planes -> registry -> what an earlier worker stored
+ *        -> manifests -> admin socket.
  * A pod comes: its environment is read (pod/node) and refused, or agent_pod.c starts its services.
  * A pod changes: the new environment is read first; a bad one leaves the old services alone.
  * A pod goes: services stop, the broker drops sockets and directory.
@@ -9,6 +10,7 @@
 #include "agent.h"
 #include "admin/admin.h"
 #include "agent_pod.h"
+#include "agent_state.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/loop.h"
@@ -34,6 +36,7 @@ struct agent {
 	struct agent_shared shared;
 	const struct config *config;
 	struct node_plane *node_planes;
+	struct agent_state *state; /* until it was read */
 	struct pod_registry *pods;
 	struct manifest_dir *manifests;
 	struct admin *admin;
@@ -87,6 +90,15 @@ static void on_pod_removed(void *ctx, struct pod *p)
 	priv_pod_remove(a->shared.priv, &p->uid);
 	metrics_drop(pod_labels(p, labels, sizeof(labels)));
 	log_info(p->label, "pod removed");
+}
+
+/* What an earlier worker left and none of these pods is goes now. */
+static void on_pods_settled(void *ctx)
+{
+	struct agent *a = ctx;
+
+	log_info(NULL, "ready");
+	priv_ready(a->shared.priv);
 }
 
 static json_t *dump_pod(const struct pod *p)
@@ -250,11 +262,19 @@ static void on_crl(void *ctx, const char *pem)
 			agent_pod_trust_changed(p->services);
 }
 
+static enum priv_state place_of_keys(const struct config *c)
+{
+	return strcmp(c->state_keys, "memory") != 0 ? PRIV_STATE_CERT : PRIV_STATE_CERT_IN_MEMORY;
+}
+
 static void make_planes(struct agent *a)
 {
 	const struct config *c = a->config;
 	const struct cert_cache_options certs = {
-	    c->certificate_reissue_min_s * 1000, c->certificate_linger_s * 1000};
+	    .reissue_min_ms = c->certificate_reissue_min_s * 1000,
+	    .linger_ms = c->certificate_linger_s * 1000,
+	    .priv = a->shared.priv,
+	    .keep = place_of_keys(c)};
 
 	a->shared.planes = mem_zalloc(c->nplanes * sizeof(*a->shared.planes));
 	a->node_planes = mem_zalloc(c->nplanes * sizeof(*a->node_planes));
@@ -300,9 +320,20 @@ static void make_admin(struct agent *a)
 	admin_before_metrics(a->admin, on_before_metrics, a);
 }
 
+/* Not before: a pod that comes earlier would cost a certificate that is there. */
+static void on_restored(void *ctx)
+{
+	struct agent *a = ctx;
+
+	agent_state_free(&a->state);
+	a->manifests = manifest_dir_new(a->shared.loop, a->shared.priv, a->pods);
+	make_admin(a);
+}
+
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
 {
-	static const struct pod_observer observer = {on_pod_added, on_pod_changed, on_pod_removed};
+	static const struct pod_observer observer = {
+	    on_pod_added, on_pod_changed, on_pod_removed, on_pods_settled};
 	struct agent *a = mem_zalloc(sizeof(*a));
 
 	a->config = c;
@@ -313,11 +344,12 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 		free(a);
 		return NULL;
 	}
+	if (!strcmp(c->attest, "require"))
+		priv_require_attestation(a->shared.priv);
 	a->shared.rpc = rpc_new(l);
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
-	a->manifests = manifest_dir_new(l, a->shared.priv, a->pods);
-	make_admin(a);
+	a->state = agent_state_restore(&a->shared, place_of_keys(c), on_restored, a);
 	log_info(NULL, "agentd-worker %s started, %zu control plane%s", AGENTD_VERSION, c->nplanes,
 	    c->nplanes == 1 ? "" : "s");
 	return a;
@@ -326,6 +358,13 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 bool agent_broker_lost(const struct agent *a)
 {
 	return a->broker_lost;
+}
+
+void agent_stop_accepting(struct agent *a)
+{
+	for (struct pod *p = pod_first(a->pods); p; p = p->next)
+		if (p->services)
+			agent_pod_stop_accepting(p->services);
 }
 
 /* At the end of the process the pods stay pods: services stop, nothing is removed. */
@@ -341,6 +380,7 @@ void agent_free(struct agent **agent)
 
 	if (!a)
 		return;
+	agent_state_free(&a->state);
 	admin_free(&a->admin);
 	manifest_dir_free(&a->manifests);
 	stop_all_pods(a);

@@ -20,4 +20,6 @@ struct loop;
 
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e);
 bool agent_broker_lost(const struct agent *a); /* the loop was stopped for that */
+/* Connections wait in the backlogs from now on. */
+void agent_stop_accepting(struct agent *a);
 void agent_free(struct agent **a);

@@ -266,6 +266,12 @@ struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p
 	return s;
 }
 
+void agent_pod_stop_accepting(struct pod_services *s)
+{
+	if (s->uds)
+		uds_stop(s->uds);
+}
+
 void agent_pod_stop(struct pod_services **services)
 {
 	struct pod_services *s = take(*services);

@@ -42,6 +42,8 @@ struct pod_services *agent_pod_start(
 /* Ends the services; the directory and its sockets stay for agent_pod_start() or priv_pod_remove().
  */
 void agent_pod_stop(struct pod_services **s);
+/* New connections wait for the next worker; what is here is still served. */
+void agent_pod_stop_accepting(struct pod_services *s);
 
 /* The revocation list of a control plane changed. */
 void agent_pod_trust_changed(struct pod_services *s);

@@ -15,10 +15,13 @@ struct err;
 struct config {
 	/* flat keys; strings owned */
 	char *log_level, *node_name, *istio_namespace, *cluster_domain, *ip_family,
-	    *certificate_scope;
+	    *certificate_scope, *attest, *state_keys;
 	bool log_json, pcds;
 	int64_t secret_ttl_min_s, secret_ttl_max_s, certificate_reissue_min_s, certificate_linger_s,
 	    csr_per_second;
+	int64_t pod_connections, pod_streams, pod_message_mib, pod_queued_mib,
+	    pod_requests_per_second, pod_requests_burst, pod_silent_s, pod_header_kib,
+	    memory_quota_mib;          /* pod/limits.h */
 	struct istiod_options *planes; /* at least one, names unique */
 	size_t nplanes;
 	bool check; /* --check: read everything, say so, end */

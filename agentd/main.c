@@ -23,9 +23,14 @@ LOG_SCOPE("main");
 
 enum { CONFIG_SIZE_MAX = 1 << 20 };
 
+/* Who was accepted is greeted; the rest waits in the backlog for the next worker. */
+enum { GRACE_MS = 100 };
+
 struct worker {
 	struct loop *loop;
+	struct agent *agent;
 	struct loop_fd signals;
+	struct loop_timer grace;
 	int signal_fd;
 };
 
@@ -49,6 +54,13 @@ static char *read_config(int fd, size_t *len, struct err *e)
 	return NULL;
 }
 
+static void on_grace_over(void *ctx)
+{
+	struct worker *w = ctx;
+
+	loop_stop(w->loop);
+}
+
 static void on_signal(void *ctx)
 {
 	struct worker *w = ctx;
@@ -59,7 +71,8 @@ static void on_signal(void *ctx)
 		return;
 	signo = info.ssi_signo;
 	log_info(NULL, "signal %u: ending", signo);
-	loop_stop(w->loop);
+	agent_stop_accepting(w->agent);
+	loop_timer_in(w->loop, &w->grace, GRACE_MS, on_grace_over, w);
 }
 
 /* Signals are blocked before any thread exists, so that they all come out of this fd. */
@@ -78,16 +91,16 @@ static int watch_signals(struct worker *w, struct err *e)
 
 static int run_agent(struct worker *w, const struct config *c, struct err *e)
 {
-	struct agent *agent = agent_new(w->loop, c, PRIV_FD, e);
 	bool lost;
 
-	if (!agent)
+	if (!(w->agent = agent_new(w->loop, c, PRIV_FD, e)))
 		return -1;
 	loop_fd_watch(w->loop, &w->signals, w->signal_fd, LOOP_READ, on_signal, w);
 	loop_run(w->loop);
 	loop_fd_stop(&w->signals);
-	lost = agent_broker_lost(agent);
-	agent_free(&agent);
+	loop_timer_stop(&w->grace);
+	lost = agent_broker_lost(w->agent);
+	agent_free(&w->agent);
 	return lost ? err_set(e, ERR_UNAVAILABLE, "the broker went away") : 0;
 }
 

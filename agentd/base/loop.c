@@ -213,6 +213,12 @@ int64_t loop_now_ms(const struct loop *l)
 	return clock_ns(CLOCK_REALTIME) / 1000000;
 }
 
+int64_t loop_uptime_ms(const struct loop *l)
+{
+	(void)l;
+	return clock_ns(CLOCK_MONOTONIC) / 1000000;
+}
+
 static void dispatch(struct loop *l, loop_cb cb, void *ctx)
 {
 	int64_t start = clock_ns(CLOCK_MONOTONIC);

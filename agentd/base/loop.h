@@ -30,6 +30,8 @@ void loop_free(struct loop **l);
 struct event_base *loop_base(struct loop *l);
 
 int64_t loop_now_ms(const struct loop *l); /* wall clock, Unix milliseconds */
+/* Monotonic clock: the same in all processes since the node's start; stands still in a suspend. */
+int64_t loop_uptime_ms(const struct loop *l);
 
 /* Run `cb` soon, never inside the caller.  The only call that any thread may make. */
 void loop_post(struct loop *l, loop_cb cb, void *ctx);

@@ -27,11 +27,6 @@ LOG_SCOPE("rpc");
  */
 enum { CONNECTION_IDLE_MS = 5 * 60 * 1000 };
 
-struct socket {
-	int fd;
-	ino_t inode;
-};
-
 struct rpc_server {
 	struct rpc *rpc;
 	grpc_server *grpc;
@@ -43,7 +38,7 @@ struct rpc_server {
 	grpc_call *call;
 	grpc_call_details details;
 	grpc_metadata_array metadata;
-	struct socket *sockets; /* that were adopted, the last of each fd */
+	struct rpc_connection *sockets; /* that were adopted, the last of each fd */
 	size_t nsockets;
 	struct rpc_server *prev, *next;
 };
@@ -71,7 +66,7 @@ static void destroy_if_done(struct rpc_server *s)
 
 /* --- connections --- */
 
-static struct socket *find_socket(const struct rpc_server *s, int fd)
+static struct rpc_connection *find_socket(const struct rpc_server *s, int fd)
 {
 	for (size_t i = 0; i < s->nsockets; i++)
 		if (s->sockets[i].fd == fd)
@@ -80,11 +75,27 @@ static struct socket *find_socket(const struct rpc_server *s, int fd)
 }
 
 /* The number may be another's by now: grpc closes a connection when its peer goes. */
-static bool is_open(const struct socket *k)
+static bool is_open(int fd, ino_t inode)
 {
 	struct stat st;
 
-	return !fstat(k->fd, &st) && S_ISSOCK(st.st_mode) && st.st_ino == k->inode;
+	return fd >= 0 && !fstat(fd, &st) && S_ISSOCK(st.st_mode) && st.st_ino == inode;
+}
+
+bool rpc_connection_is_open(const struct rpc_connection *c)
+{
+	return is_open(c->fd, c->inode);
+}
+
+void rpc_connection_cut(const struct rpc_connection *c)
+{
+	int fd = c->fd < 0 ? -1 : fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+
+	/* Looked at and shut down is the copy, which nobody can close and open as another. */
+	if (is_open(fd, c->inode))
+		shutdown(fd, SHUT_RDWR);
+	if (fd >= 0)
+		close(fd);
 }
 
 unsigned rpc_server_connections(struct rpc_server *s)
@@ -92,30 +103,31 @@ unsigned rpc_server_connections(struct rpc_server *s)
 	size_t open = 0;
 
 	for (size_t i = 0; i < s->nsockets; i++)
-		if (is_open(&s->sockets[i]))
+		if (rpc_connection_is_open(&s->sockets[i]))
 			s->sockets[open++] = s->sockets[i];
 	s->nsockets = open;
 	return (unsigned)open;
 }
 
-static void remember_socket(struct rpc_server *s, int fd)
+static struct rpc_connection remember_socket(struct rpc_server *s, int fd)
 {
-	struct socket *known = find_socket(s, fd);
+	struct rpc_connection *known = find_socket(s, fd);
 	struct stat st;
 
 	if (fstat(fd, &st))
-		return;
+		return (struct rpc_connection){.fd = -1};
 	if (!known) {
 		s->sockets = mem_realloc(s->sockets, (s->nsockets + 1) * sizeof(*s->sockets));
 		known = &s->sockets[s->nsockets++];
 	}
-	*known = (struct socket){fd, st.st_ino};
+	*known = (struct rpc_connection){fd, st.st_ino};
+	return *known;
 }
 
 static void remember_connection(struct rpc_stream *s, const struct rpc_server *server)
 {
 	char *peer = grpc_call_get_peer(s->call);
-	const struct socket *found = NULL;
+	const struct rpc_connection *found = NULL;
 
 	if (!strncmp(peer, "fd:", 3))
 		found = find_socket(server, (int)strtol(peer + 3, NULL, 10));
@@ -126,14 +138,7 @@ static void remember_connection(struct rpc_stream *s, const struct rpc_server *s
 
 void rpc_server_cut(struct rpc_stream *s)
 {
-	int fd = s->fd < 0 ? -1 : fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
-	struct stat st;
-
-	/* Looked at and shut down is the copy, which nobody can close and open as another. */
-	if (fd >= 0 && !fstat(fd, &st) && S_ISSOCK(st.st_mode) && st.st_ino == s->inode)
-		shutdown(fd, SHUT_RDWR);
-	if (fd >= 0)
-		close(fd);
+	rpc_connection_cut(&(struct rpc_connection){s->fd, s->inode});
 }
 
 /* --- calls --- */
@@ -240,7 +245,7 @@ struct rpc_server *rpc_server_new(
 	return s;
 }
 
-void rpc_server_adopt(struct rpc_server *s, int connected_fd)
+struct rpc_connection rpc_server_adopt(struct rpc_server *s, int connected_fd)
 {
 	int flags = fcntl(connected_fd, F_GETFL);
 
@@ -248,13 +253,14 @@ void rpc_server_adopt(struct rpc_server *s, int connected_fd)
 	if (flags < 0 || !(flags & O_NONBLOCK) || fcntl(connected_fd, F_SETFD, FD_CLOEXEC)) {
 		log_error(NULL, "connection refused: its fd %d is not non-blocking", connected_fd);
 		close(connected_fd);
-		return;
+		return (struct rpc_connection){.fd = -1};
 	}
-	remember_socket(s, connected_fd);
+	struct rpc_connection c = remember_socket(s, connected_fd);
 	grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
 
 	grpc_server_add_channel_from_fd(s->grpc, connected_fd, plain);
 	grpc_server_credentials_release(plain);
+	return c;
 }
 
 static void on_shut_down(struct rpc_tag *t, bool ok)

@@ -1,6 +1,7 @@
 /* rpc_server.h - the server side: one server per pod, without a port, fed with accepted fds. */
 #pragma once
 #include "rpc.h"
+#include <sys/types.h>
 
 struct rpc_server;
 
@@ -13,8 +14,16 @@ struct rpc_server_options {
 };
 struct rpc_server *rpc_server_new(
     struct rpc *r, const struct rpc_server_options *o, rpc_incoming incoming, void *ctx);
-void rpc_server_adopt(
-    struct rpc_server *s, int connected_fd); /* takes it; a blocking one is closed */
+/* A connection that was adopted: grpc closes it when its peer goes, and then its number may become
+ * another's, so its inode is remembered too. */
+struct rpc_connection {
+	int fd; /* -1: none */
+	ino_t inode;
+};
+/* Takes the fd; a blocking one is closed. */
+struct rpc_connection rpc_server_adopt(struct rpc_server *s, int connected_fd);
+bool rpc_connection_is_open(const struct rpc_connection *c);
+void rpc_connection_cut(const struct rpc_connection *c); /* its streams end; closed: nothing */
 /* Adopted ones that are still open, whoever forgets to close them. */
 unsigned rpc_server_connections(struct rpc_server *s);
 /* Ends its calls without events to their owners, whose slots become NULL. */

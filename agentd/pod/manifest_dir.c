@@ -381,12 +381,14 @@ static void on_content(void *ctx, const struct priv_content *c)
 {
 	struct manifest_dir *m = ctx;
 
-	if (c->synced)
+	if (c->synced) {
 		log_info(NULL, "all manifests read");
-	else if (!c->data && c->e->code == ENOENT)
+		pod_registry_synced(m->pods);
+	} else if (!c->data && c->e->code == ENOENT) {
 		on_removed(m, c->name);
-	else
+	} else {
 		take_content(m, c);
+	}
 }
 
 struct manifest_dir *manifest_dir_new(struct loop *l, struct priv *p, struct pod_registry *pods)

@@ -3,7 +3,8 @@
  * A source announces a pod: checked and copied -> observer.added -> ... -> pod_set_ready().
  * Announced again with another environment: observer.changed.  With another identity: refused, as
  * a uid never becomes another pod (security-rules.md G4).  Removed: out of the list first, so that
- * nobody finds it any more, then observer.removed, then its memory goes.
+ * nobody finds it any more, then observer.removed, then its memory goes.  When the source has
+ * announced all there was and each was told whether it is served: observer.settled.
  */
 #include "pod.h"
 #include "../base/mem.h"
@@ -18,6 +19,7 @@ struct pod_registry {
 	const struct pod_observer *observer;
 	void *ctx;
 	struct pod *pods;
+	bool synced, settled;
 };
 
 struct pod_registry *pod_registry_new(const struct pod_observer *o, void *ctx)
@@ -67,6 +69,26 @@ struct pod *pod_find(const struct pod_registry *r, const struct uuid *uid)
 struct pod *pod_first(const struct pod_registry *r)
 {
 	return r->pods;
+}
+
+static void check_settled(struct pod_registry *r)
+{
+	struct pod *p;
+
+	if (r->settled || !r->synced)
+		return;
+	LL_FOREACH (r->pods, p)
+		if (!p->told)
+			return;
+	r->settled = true;
+	if (r->observer->settled)
+		r->observer->settled(r->ctx);
+}
+
+void pod_registry_synced(struct pod_registry *r)
+{
+	r->synced = true;
+	check_settled(r);
 }
 
 /* Two pods may share a label for a while: a StatefulSet's new pod comes before the old one is gone.
@@ -149,6 +171,7 @@ int pod_add(struct pod_registry *r, const char *source, const struct pod *spec, 
 	(void)snprintf(p->source, sizeof(p->source), "%s", source);
 	err_set(&p->state, ERR_UNAVAILABLE, "starting");
 	take_over(p, spec);
+	p->registry = r;
 	LL_INSERT_INORDER(r->pods, p, by_label);
 	r->observer->added(r->ctx, p);
 	return 0;
@@ -163,10 +186,13 @@ void pod_remove(struct pod_registry *r, const char *source, const struct uuid *u
 	LL_DELETE(r->pods, p);
 	r->observer->removed(r->ctx, p);
 	pod_free(p);
+	check_settled(r);
 }
 
 void pod_set_ready(struct pod *p, const struct err *why_not)
 {
 	p->ready = !why_not;
 	p->state = why_not ? *why_not : (struct err){0};
+	p->told = true;
+	check_settled(p->registry);
 }

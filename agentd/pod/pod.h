@@ -25,6 +25,8 @@ struct pod {
 	char source[16];                    /* who announced it */
 	struct err state;                   /* code 0: served; else why it is not */
 	bool ready;
+	bool told; /* pod_set_ready() was called */
+	struct pod_registry *registry;
 	struct pod_services *services;
 	struct pod *next;
 };
@@ -34,6 +36,9 @@ struct pod_observer {
 	void (*changed)(
 	    void *ctx, struct pod *p); /* environment, labels or annotations; same identity */
 	void (*removed)(void *ctx, struct pod *p); /* `p` dies when this returns */
+	/* Once: the source has announced all it had at the start, and each pod is served or not.
+	 * May be NULL. */
+	void (*settled)(void *ctx);
 };
 
 struct pod_registry *pod_registry_new(const struct pod_observer *o, void *ctx);
@@ -45,6 +50,7 @@ void pod_registry_free(struct pod_registry **r);
  * the uid is another source's, or the identity differs from the one it was added with. */
 int pod_add(struct pod_registry *r, const char *source, const struct pod *spec, struct err *e);
 void pod_remove(struct pod_registry *r, const char *source, const struct uuid *uid);
+void pod_registry_synced(struct pod_registry *r); /* the source has announced all it had */
 void pod_set_ready(struct pod *p, const struct err *why_not); /* NULL: served */
 struct pod *pod_find(const struct pod_registry *r, const struct uuid *uid);
 struct pod *pod_first(const struct pod_registry *r); /* then pod->next; ordered by label */

@@ -1,7 +1,7 @@
 /* broker_cgroup.c - one open cgroup.events for each pod that has its cgroup named.
  *
- * watch -> the file beside the manifest is read, the cgroup opened below the cgroup root, and it
- * must be populated: the pod is running -> the kernel says that cgroup.events changed (EPOLLPRI)
+ * open -> the file beside the manifest is read, the cgroup opened below the cgroup root -> watch:
+ * it must be populated: the pod is running -> the kernel says that cgroup.events changed (EPOLLPRI)
  * -> it is read again -> not populated, or the cgroup is gone: emptied, and nothing more is
  * watched. The open file is of that very cgroup: one that is made later under the same name is
  * another.
@@ -15,6 +15,7 @@
 #include <linux/openat2.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 
@@ -87,24 +88,31 @@ int broker_cgroup_name(
 	return 0;
 }
 
-/* Its cgroup.events, which nobody can lead elsewhere; -1. */
-static int open_events(const struct broker_options *o, const char *name, struct broker_why *w)
+/* Its directory, to which nobody can lead elsewhere; -1. */
+static int open_below(const struct broker_options *o, const char *name, struct broker_why *w)
 {
-	struct open_how how = {
-	    .flags = O_RDONLY | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-	char root[PATH_MAX], path[NAME_SIZE + sizeof("/cgroup.events")];
+	struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+	    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+	char root[PATH_MAX];
 	struct statfs fs;
 
 	if (broker_cgroup_root(o, root))
 		return broker_refuse(w, EINVAL, "cgroup v2 is not mounted");
 	auto_close int top = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	snprintf(path, sizeof(path), "%s/cgroup.events", name);
-	auto_close int fd = (int)syscall(SYS_openat2, top, path, &how, sizeof(how));
+	auto_close int fd = (int)syscall(SYS_openat2, top, name, &how, sizeof(how));
 	if (fd < 0)
-		return broker_refuse(w, EINVAL, "cgroup %.80s: %s", name, strerror(errno));
+		return broker_refuse(w, errno == ENOENT ? ENODEV : EINVAL, "cgroup %.80s: %s", name,
+		    strerror(errno));
 	if (fstatfs(fd, &fs) || fs.f_type != CGROUP2_SUPER_MAGIC)
 		return broker_refuse(w, EINVAL, "%.80s is no cgroup v2", name);
 	return take_fd(fd);
+}
+
+int broker_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w)
+{
+	char name[NAME_SIZE];
+
+	return read_name(o, uid, name, w) ? -1 : open_below(o, name, w);
 }
 
 /* 1, 0, or -1 when it cannot be read.  Reading also arms the next notice. */
@@ -130,40 +138,53 @@ static void stop(struct broker_cgroup *c)
 	c->watched = false;
 }
 
+static void empty(struct broker_cgroup *c)
+{
+	stop(c);
+	c->emptied = true;
+	c->on_emptied(c->ctx);
+}
+
 static void on_notice(void *ctx, uint32_t events)
 {
 	struct broker_cgroup *c = ctx;
 	int populated = is_populated(c->watch.fd);
 
 	(void)events;
-	if (populated == 1)
-		return;
-	c->emptied = populated == 0;
-	stop(c);
+	if (populated == 0)
+		empty(c);
+	else if (populated < 0)
+		stop(c);
 }
 
-int broker_cgroup_watch(struct broker_cgroup *c, int epoll, const struct broker_options *o,
-    const char *uid, struct broker_why *w)
+int broker_cgroup_watch(struct broker_cgroup *c, int dir, struct broker_why *w)
 {
-	char name[NAME_SIZE];
+	struct stat st;
 
 	broker_cgroup_end(c);
-	if (read_name(o, uid, name, w))
-		return -1;
-	auto_close int fd = open_events(o, name, w);
-	if (fd < 0)
-		return -1;
+	auto_close int fd = openat(dir, "cgroup.events", O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(dir, &st))
+		return broker_refuse_sys(w, "cgroup.events");
 	/* An empty one would let anybody in at once. */
 	if (is_populated(fd) != 1)
 		return broker_refuse(
-		    w, EINVAL, "cgroup %.80s is empty: it is not that of the running pod", name);
-	c->epoll = epoll;
+		    w, EINVAL, "the cgroup is empty: it is not that of the running pod");
 	c->watch = (struct broker_watch){.fd = fd, .ready = on_notice, .ctx = c};
-	if (broker_watch_start(epoll, &c->watch, EPOLLPRI))
-		return broker_refuse_sys(w, "watch cgroup %.80s", name);
+	if (broker_watch_start(c->epoll, &c->watch, EPOLLPRI))
+		return broker_refuse_sys(w, "watch cgroup.events");
+	c->id = st.st_ino;
 	c->watched = true;
 	(void)take_fd(fd);
 	return 0;
+}
+
+/* Ids are not given again. */
+void broker_cgroup_resume(struct broker_cgroup *c, int dir, uint64_t id)
+{
+	struct broker_why w;
+
+	if (broker_cgroup_watch(c, dir, &w) || c->id != id)
+		empty(c);
 }
 
 /* The notice may still be on its way. */

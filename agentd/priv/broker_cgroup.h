@@ -11,10 +11,13 @@
 #include "broker_options.h"
 #include <limits.h>
 
-/* Embed it zeroed; stays where it is while `watched`. */
+/* Embed it with `epoll`, `on_emptied` and `ctx`; stays where it is while `watched`. */
 struct broker_cgroup {
-	struct broker_watch watch; /* of its cgroup.events */
 	int epoll;
+	void (*on_emptied)(void *ctx);
+	void *ctx;
+	struct broker_watch watch; /* of its cgroup.events */
+	uint64_t id;               /* of what is or was watched: the inode of its directory */
 	bool watched;
 	bool emptied;
 };
@@ -27,8 +30,13 @@ int broker_cgroup_root(const struct broker_options *o, char out[PATH_MAX]);
 int broker_cgroup_name(
     const struct broker_options *o, const char *uid, char out[PATH_MAX], struct broker_why *w);
 
-/* Begins, or begins anew: not emptied.  -1: not watched, ENOENT when no cgroup is named. */
-int broker_cgroup_watch(struct broker_cgroup *c, int epoll, const struct broker_options *o,
-    const char *uid, struct broker_why *w);
+/* The directory of the cgroup that is named for a pod.  -1 with a code: ENOENT no cgroup is named,
+ * ENODEV it does not exist, EINVAL what is named is odd. */
+int broker_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w);
+
+/* Begins, or begins anew: not emptied.  `dir` stays the caller's.  -1: not watched. */
+int broker_cgroup_watch(struct broker_cgroup *c, int dir, struct broker_why *w);
+/* Goes on with the one that an earlier broker watched; emptied if that is not there any more. */
+void broker_cgroup_resume(struct broker_cgroup *c, int dir, uint64_t id);
 bool broker_cgroup_emptied(struct broker_cgroup *c); /* since then */
 void broker_cgroup_end(struct broker_cgroup *c);

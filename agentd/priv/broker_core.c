@@ -19,23 +19,35 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
+#include <time.h>
 
-enum { PER_TURN = 16 };
+enum {
+	PER_TURN = 16,
+	/* Listeners that a worker may shut down before it is taken for an attacker. */
+	RENEWED_MAX = 32,
+	RENEWED_SECONDS = 60
+};
 
 struct broker {
 	const struct broker_options *options;
 	int epoll;
 	struct broker_rundir rundir;
 	struct broker_netns_home home;
+	struct broker_kept *kept;
+	struct broker_listener_spec admin_spec;
 	struct broker_listener admin;
 	struct broker_pods *pods;
 	struct broker_follows *follows;
-	struct broker_kept *kept;
 	struct broker_states *states;
 	struct broker_traffic *traffic;
 	struct broker_watch worker;
-	bool attached;
+	bool attached, ready; /* the worker */
 	enum broker_state state;
+	struct broker_events ev;
+	void *ctx;
+	unsigned renewed; /* listeners, since `renewed_since` */
+	time_t renewed_since;
 };
 
 /* One request while it is answered. */
@@ -47,6 +59,12 @@ struct request {
 	int reply_fd; /* the broker's */
 	struct broker_why *why;
 };
+
+static void broke(struct broker *b, const char *why)
+{
+	broker_log(BROKER_ERROR, NULL, "the worker broke the protocol and is killed: %s", why);
+	b->state = BROKER_WORKER_BROKE;
+}
 
 /* --- the table --- */
 
@@ -68,9 +86,9 @@ static int do_listen(struct broker *b, struct request *q)
 	return q->reply_fd < 0 ? -1 : 0;
 }
 
-static int do_netns_of(struct broker *b, struct request *q)
+static int do_peer_of(struct broker *b, struct request *q)
 {
-	if (broker_pod_netns(b->pods, q->pod, q->fd, q->reply, q->why))
+	if (broker_pod_peer(q->pod, q->fd, q->r->arg == PRIV_ATTEST_REQUIRE, q->reply, q->why))
 		return -1;
 	return broker_traffic_live(
 	    b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod), q->reply, q->why);
@@ -134,6 +152,32 @@ static int do_redirect_explain(struct broker *b, struct request *q)
 	return broker_traffic_explain(b->traffic, q->r, q->fd, q->reply, q->why);
 }
 
+/* What nobody claimed goes now: the worker has added all there is. */
+static int do_ready(struct broker *b, struct request *q)
+{
+	size_t n;
+
+	(void)q;
+	if (b->ready) {
+		broke(b, "it was ready twice");
+		return 0;
+	}
+	b->ready = true;
+	broker_pods_sweep(b->pods);
+	if ((n = broker_kept_sweep(b->kept)))
+		broker_log(BROKER_INFO, NULL, "%zu kept descriptors belong to no pod: closed", n);
+	if (b->ev.ready)
+		b->ev.ready(b->ctx);
+	return 0;
+}
+
+static int do_pong(struct broker *b, struct request *q)
+{
+	if (b->ev.pong)
+		b->ev.pong(b->ctx, q->r->arg);
+	return 0;
+}
+
 static const struct {
 	int (*act)(struct broker *b, struct request *q);
 	int nfds;
@@ -142,10 +186,12 @@ static const struct {
     [PRIV_POD_ADD] = {do_pod_add, 0, false},
     [PRIV_POD_REMOVE] = {do_pod_remove, 0, true},
     [PRIV_LISTEN] = {do_listen, 0, true},
-    [PRIV_PEER_OF] = {do_netns_of, 1, true},
+    [PRIV_PEER_OF] = {do_peer_of, 1, true},
     [PRIV_WRITE] = {do_write, 1, true},
     [PRIV_FOLLOW] = {do_follow, 0, false},
     [PRIV_UNFOLLOW] = {do_unfollow, 0, false},
+    [PRIV_READY] = {do_ready, 0, false},
+    [PRIV_PONG] = {do_pong, 0, false},
     [PRIV_STATE_PUT] = {do_state_put, 1, false},
     [PRIV_STATE_DEL] = {do_state_del, 0, false},
     [PRIV_STATE_LIST] = {do_state_list, 0, false},
@@ -166,12 +212,6 @@ static int check_shape(const struct broker_request *in, struct broker_why *w)
 	if (in->r.id == 0)
 		return broker_refuse(w, EPROTO, "a request without an id");
 	return 0;
-}
-
-static void broke(struct broker *b, const char *why)
-{
-	broker_log(BROKER_ERROR, NULL, "the worker broke the protocol and is killed: %s", why);
-	b->state = BROKER_WORKER_BROKE;
 }
 
 static void send_packet(struct broker *b, const struct priv_packet *p, int fd)
@@ -202,7 +242,7 @@ static void answer(struct broker *b, const struct broker_request *in)
 		snprintf(reply.why, sizeof(reply.why), "%s", why.text);
 		q.reply_fd = -1;
 	}
-	if (!broker_state_listing(b->states))
+	if (b->state == BROKER_SERVING && !broker_state_listing(b->states))
 		send_packet(b, &reply, q.reply_fd);
 }
 
@@ -238,32 +278,33 @@ static bool take_request(struct broker *b)
 	return b->state == BROKER_SERVING;
 }
 
-static bool push_file(struct broker *b)
+static bool is_pending(const struct broker *b)
+{
+	return broker_pods_pending(b->pods) || broker_traffic_pending(b->traffic) ||
+	       broker_follows_pending(b->follows);
+}
+
+/* One packet that nobody asked for now. */
+static bool push(struct broker *b)
 {
 	struct priv_packet p;
 	int fd;
 
-	if (!broker_follows_pending(b->follows))
+	if (!is_pending(b))
 		return false;
+	if (broker_pods_pending(b->pods)) {
+		broker_pods_next(b->pods, &p, &fd);
+		send_packet(b, &p, fd);
+		return b->state == BROKER_SERVING;
+	}
+	if (broker_traffic_next(b->traffic, &p)) {
+		send_packet(b, &p, -1);
+		return b->state == BROKER_SERVING;
+	}
 	if (broker_follows_next(b->follows, &p, &fd))
 		send_packet(b, &p, fd);
 	mem_closep(&fd);
 	return b->state == BROKER_SERVING;
-}
-
-static bool push_traffic(struct broker *b)
-{
-	struct priv_packet p;
-
-	if (!broker_traffic_next(b->traffic, &p))
-		return false;
-	send_packet(b, &p, -1);
-	return b->state == BROKER_SERVING;
-}
-
-static bool push(struct broker *b)
-{
-	return push_traffic(b) || push_file(b);
 }
 
 static void want(struct broker *b)
@@ -272,8 +313,7 @@ static void want(struct broker *b)
 		return;
 	if (!broker_io_writable(b->worker.fd))
 		broker_watch_want(b->epoll, &b->worker, EPOLLOUT);
-	else if (broker_follows_pending(b->follows) || broker_state_listing(b->states) ||
-		 broker_traffic_pending(b->traffic))
+	else if (is_pending(b) || broker_state_listing(b->states))
 		broker_watch_want(b->epoll, &b->worker, EPOLLIN | EPOLLOUT);
 	else
 		broker_watch_want(b->epoll, &b->worker, EPOLLIN);
@@ -298,6 +338,32 @@ static void on_changed(void *ctx)
 	want(ctx);
 }
 
+/* Only the worker can do that, and no worker of ours does. */
+static void on_renewed(void *ctx)
+{
+	struct broker *b = ctx;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (now.tv_sec - b->renewed_since > RENEWED_SECONDS) {
+		b->renewed_since = now.tv_sec;
+		b->renewed = 0;
+	}
+	if (++b->renewed > RENEWED_MAX && b->state == BROKER_SERVING)
+		broke(b, "it keeps shutting sockets down");
+	want(b);
+}
+
+/* The worker cannot be told of another one than it was greeted with. */
+static void on_admin_renewed(void *ctx, int fd)
+{
+	struct broker *b = ctx;
+
+	(void)fd;
+	if (b->attached && b->state == BROKER_SERVING)
+		broke(b, "it shut admin.sock down");
+}
+
 /* --- life --- */
 
 int broker_epoll(const struct broker *b)
@@ -305,39 +371,52 @@ int broker_epoll(const struct broker *b)
 	return b->epoll;
 }
 
+static struct broker_listener_spec admin_spec(struct broker *b)
+{
+	struct broker_listener_spec s = {.epoll = b->epoll,
+	    .kept = b->kept,
+	    .mode = S_IRUSR | S_IWUSR,
+	    .name = "admin",
+	    .renewed = on_admin_renewed,
+	    .ctx = b};
+
+	snprintf(s.path, sizeof(s.path), "%s/admin.sock", b->options->run);
+	return s;
+}
+
 static int start(struct broker *b, struct broker_why *w)
 {
-	char path[BROKER_PATH_SIZE];
-
 	if ((b->epoll = broker_loop_new()) < 0)
 		return broker_refuse_sys(w, "epoll");
-	b->kept = broker_kept_new();
 	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, w) ||
 	    broker_netns_home_open(&b->home, w))
 		return -1;
-	snprintf(path, sizeof(path), "%s/admin.sock", b->options->run);
-	if (broker_listener_open(&b->admin, b->epoll, path, 0600, w) < 0)
+	b->admin_spec = admin_spec(b);
+	if (broker_listener_open(&b->admin, &b->admin_spec, w) < 0)
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
-	b->pods = broker_pods_new(b->epoll, b->options, &b->home);
+	b->pods = broker_pods_new(&(struct broker_pods_rig){
+	    b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, b});
 	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
 	b->traffic = b->follows ? broker_traffic_new(b->epoll, b->options, on_changed, b, w) : NULL;
 	return b->traffic ? 0 : -1;
 }
 
-struct broker *broker_new(const struct broker_options *o, struct broker_why *w)
+struct broker *broker_new(
+    const struct broker_options *o, struct broker_kept *kept, struct broker_why *w)
 {
 	struct broker *b = broker_zalloc(sizeof(*b));
 
 	b->options = o;
+	b->kept = kept;
 	b->epoll = b->home.fd = b->rundir.lock = -1;
 	if (start(b, w))
 		broker_free(&b);
 	return b;
 }
 
-static void detach(struct broker *b)
+static void hang_up(struct broker *b)
 {
 	if (!b->attached)
 		return;
@@ -348,19 +427,33 @@ static void detach(struct broker *b)
 	b->attached = false;
 }
 
+void broker_detach(struct broker *b)
+{
+	hang_up(b);
+	broker_follows_clear(b->follows);
+	broker_pods_generation(b->pods);
+	b->ready = false;
+	b->renewed = 0;
+}
+
+void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx)
+{
+	b->ev = *ev;
+	b->ctx = ctx;
+}
+
 void broker_free(struct broker **b)
 {
 	if (!*b)
 		return;
-	detach(*b);
+	hang_up(*b);
 	broker_traffic_free(&(*b)->traffic);
 	broker_follows_free(&(*b)->follows);
 	broker_pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);
-	broker_listener_close(&(*b)->admin);
+	broker_listener_release(&(*b)->admin);
 	mem_closep(&(*b)->home.fd);
 	broker_rundir_close(&(*b)->rundir);
-	broker_kept_free(&(*b)->kept);
 	mem_closep(&(*b)->epoll);
 	free(*b);
 	*b = NULL;
@@ -372,7 +465,11 @@ int broker_attach(struct broker *b, int fd, struct broker_why *w)
 	    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = PRIV_NODE_LISTENER_END};
 	struct priv_packet admin = {.what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
 
-	detach(b);
+	broker_detach(b);
+	if (broker_listener_open(&b->admin, &b->admin_spec, w) < 0) { /* unless it is healthy */
+		close(fd);
+		return -1;
+	}
 	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
 	b->state = BROKER_SERVING;
 	if (fdpass_send(fd, &hello, sizeof(hello), -1) ||
@@ -385,11 +482,19 @@ int broker_attach(struct broker *b, int fd, struct broker_why *w)
 	return 0;
 }
 
+void broker_ping(struct broker *b, uint32_t ping)
+{
+	struct priv_packet p = {.what = PRIV_PING, .arg = ping};
+
+	if (b->attached && b->state == BROKER_SERVING && broker_io_writable(b->worker.fd))
+		send_packet(b, &p, -1);
+}
+
 enum broker_state broker_turn(struct broker *b, int timeout_ms)
 {
 	/* Nothing more is taken from a worker that left or broke the rules. */
 	if (b->state != BROKER_SERVING)
-		detach(b);
+		hang_up(b);
 	broker_loop_turn(b->epoll, timeout_ms);
 	return b->state;
 }

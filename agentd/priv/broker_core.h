@@ -3,6 +3,7 @@
 #include "broker_options.h"
 
 struct broker;
+struct broker_kept;
 
 enum broker_state {
 	BROKER_SERVING,
@@ -10,11 +11,22 @@ enum broker_state {
 	BROKER_WORKER_BROKE, /* the protocol: kill it; the reason is logged */
 };
 
-/* Takes over the run directory: makes it, locks it, listens on admin.sock. */
-struct broker *broker_new(const struct broker_options *o, struct broker_why *w);
+/* Takes over the run directory: makes it, locks it, listens on admin.sock.  `kept` must live
+ * longer; what an earlier broker left is found in it before this is called. */
+struct broker *broker_new(
+    const struct broker_options *o, struct broker_kept *kept, struct broker_why *w);
 void broker_free(struct broker **b);
 int broker_epoll(const struct broker *b); /* for further watches */
 
+struct broker_events {
+	void (*ready)(void *ctx); /* what the worker did not claim was swept */
+	void (*pong)(void *ctx, uint32_t ping);
+};
+void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx);
+
 /* Greets the worker behind `fd` (taken) and serves it from then on. */
 int broker_attach(struct broker *b, int fd, struct broker_why *w);
+/* Its connection, follows and lists end; pods and sockets stay for the next one. */
+void broker_detach(struct broker *b);
+void broker_ping(struct broker *b, uint32_t ping); /* a worker that reads nothing gets none */
 enum broker_state broker_turn(struct broker *b, int timeout_ms); /* handles one event at most */

@@ -494,12 +494,17 @@ struct broker_follows *broker_follows_new(int epoll, const struct broker_options
 	return fs;
 }
 
+void broker_follows_clear(struct broker_follows *fs)
+{
+	while (fs->list)
+		follow_free(fs, fs->list);
+}
+
 void broker_follows_free(struct broker_follows **fs)
 {
 	if (!*fs)
 		return;
-	while ((*fs)->list)
-		follow_free(*fs, (*fs)->list);
+	broker_follows_clear(*fs);
 	broker_watch_end((*fs)->epoll, &(*fs)->watch);
 	close((*fs)->watch.fd);
 	free(*fs);

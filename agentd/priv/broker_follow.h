@@ -17,6 +17,7 @@ void broker_follows_free(struct broker_follows **fs);
 int broker_follows_add(
     struct broker_follows *fs, const struct priv_request *r, struct broker_why *w);
 void broker_follows_remove(struct broker_follows *fs, uint32_t id); /* unknown: nothing */
+void broker_follows_clear(struct broker_follows *fs);
 void broker_follows_remove_pod(struct broker_follows *fs, const struct uuid *pod);
 
 bool broker_follows_pending(const struct broker_follows *fs);

@@ -4,21 +4,35 @@
  * and clients in a loop see neither ENOENT nor a refusal while it is replaced.
  */
 #pragma once
+#include "broker_kept.h"
 #include "broker_log.h"
 #include "broker_loop.h"
 #include <sys/types.h>
 
 enum { BROKER_PATH_SIZE = 108 }; /* sun_path */
 
-/* Embed it zeroed; it stays where it is while it is open. */
-struct broker_listener {
-	struct broker_watch watch;
+/* What it is to be; it stays where it is while the listener is open. */
+struct broker_listener_spec {
 	int epoll;
-	mode_t mode;
+	struct broker_kept *kept;
 	char path[BROKER_PATH_SIZE];
+	mode_t mode;
+	char name[BROKER_KEPT_NAME]; /* among what is kept */
+	/* It was shut down and made anew (or, fd -1, could not be): the worker's copy is dead. */
+	void (*renewed)(void *ctx, int fd);
+	void *ctx;
 };
 
-/* The kept socket if there is one and it still listens, else a new one.  -1: `w` says why. */
+/* Embed it zeroed; it stays where it is while it is open. */
+struct broker_listener {
+	const struct broker_listener_spec *spec;
+	struct broker_watch watch;
+};
+
+/* The kept socket if it still listens, else what an earlier broker left under the name if it is
+ * that, else a new one.  It stays the listener's.  -1: `w` says why. */
 int broker_listener_open(
-    struct broker_listener *l, int epoll, const char *path, mode_t mode, struct broker_why *w);
-void broker_listener_close(struct broker_listener *l); /* the file stays */
+    struct broker_listener *l, const struct broker_listener_spec *spec, struct broker_why *w);
+void broker_listener_close(struct broker_listener *l); /* the file stays, the name is dropped */
+/* The end of this broker: the socket is closed here, but who holds a copy may keep it. */
+void broker_listener_release(struct broker_listener *l);

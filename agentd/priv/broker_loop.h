@@ -3,6 +3,7 @@
  * Watched for EPOLLRDHUP only, a listener does not wake us for its connections.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 struct broker_watch {
@@ -20,3 +21,17 @@ void broker_watch_want(int epoll, struct broker_watch *w, uint32_t events);
 void broker_watch_end(int epoll, struct broker_watch *w);
 /* Waits for one event and handles it.  -1: for ever. */
 void broker_loop_turn(int epoll, int timeout_ms);
+
+/* Due once after it was set, on the monotonic clock.  Embed it; it stays where it is while open. */
+struct broker_timer {
+	struct broker_watch watch;
+	int epoll;
+	void (*due)(void *ctx);
+	void *ctx;
+	bool set;
+};
+
+int broker_timer_open(struct broker_timer *t, int epoll, void (*due)(void *ctx), void *ctx);
+void broker_timer_set(struct broker_timer *t, int64_t ms); /* -1: not any more */
+bool broker_timer_is_set(const struct broker_timer *t);
+void broker_timer_close(struct broker_timer *t); /* one that was zeroed, but for fd -1: nothing */

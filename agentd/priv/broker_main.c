@@ -1,17 +1,22 @@
 /* broker_main.c - start, serve, end.
  *
  * options -> what the worker needs is opened -> run directory, lock, admin.sock -> capabilities we
- * do not need are dropped -> socketpair, greeting, fork -> serve.  The end: SIGTERM or SIGINT is
- * passed on to the worker as SIGTERM, which has ten seconds; a worker that closes its end has ten
- * seconds to exit; one that breaks the protocol has none.  Its wait status is ours.  Sockets' files
- * stay: the next broker renames fresh ones over them, and what pods have mounted stays mounted.
+ * do not need are dropped -> the keeper starts one worker after the other.  What an earlier agentd
+ * or systemd kept was found before all that; SIGUSR2 executes another release.  The end: SIGTERM or
+ * SIGINT is passed on to the worker as SIGTERM, which has ten seconds; its wait status is ours.
+ * Sockets' files stay: the next broker renames fresh ones over them, and what pods have mounted
+ * stays mounted.
  */
 #include "broker_main.h"
 #include "../base/mem.h"
 #include "broker_caps.h"
 #include "broker_check.h"
 #include "broker_core.h"
+#include "broker_keeper.h"
+#include "broker_kept.h"
 #include "broker_loop.h"
+#include "broker_notify.h"
+#include "broker_succession.h"
 #include "broker_worker.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -20,35 +25,41 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 
-enum { USAGE = 2, PATIENCE_MS = 10000 };
+enum { USAGE = 2 };
 
 struct run {
 	struct broker *broker;
+	struct broker_keeper *keeper;
+	struct broker_succession succession;
 	struct broker_watch signals;
-	pid_t worker;
-	bool asked;       /* to end, by a signal */
-	int64_t deadline; /* of the worker, monotonic ms; 0: none */
 	bool ended;
-	int status; /* of wait(2) */
+	int code; /* our exit code */
 };
 
-static int64_t now_ms(void)
+/* No worker runs, and none will. */
+static void on_ended(void *ctx, int status)
 {
-	struct timespec t;
+	struct run *r = ctx;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+	r->ended = true;
+	r->code = broker_worker_exit_code(status);
 }
 
-static void expect_end(struct run *r)
+static void on_ready(void *ctx)
 {
-	if (!r->deadline)
-		r->deadline = now_ms() + PATIENCE_MS;
+	struct run *r = ctx;
+
+	broker_succession_ready(&r->succession);
+}
+
+static void on_alive(void *ctx)
+{
+	struct run *r = ctx;
+
+	broker_succession_alive(&r->succession);
 }
 
 /* As process 1 of a container we reap strangers too. */
@@ -57,12 +68,9 @@ static void reap(struct run *r)
 	int status;
 	pid_t pid;
 
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (pid != r->worker)
-			continue;
-		r->ended = true;
-		r->status = status;
-	}
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		if (!broker_succession_reaped(&r->succession, pid, status))
+			broker_keeper_reaped(r->keeper, pid, status);
 }
 
 static void on_signal(void *ctx, uint32_t events)
@@ -76,11 +84,13 @@ static void on_signal(void *ctx, uint32_t events)
 			reap(r);
 			continue;
 		}
+		if (info.ssi_signo == SIGUSR2) {
+			broker_succession_upgrade(&r->succession);
+			continue;
+		}
+		broker_notify("STOPPING=1");
 		broker_log(BROKER_INFO, NULL, "%s: ending", strsignal((int)info.ssi_signo));
-		r->asked = true;
-		if (!r->ended)
-			kill(r->worker, SIGTERM);
-		expect_end(r);
+		broker_keeper_end(r->keeper, on_ended, r);
 	}
 }
 
@@ -93,6 +103,7 @@ static int watch_signals(struct run *r, struct broker_why *w)
 	sigaddset(&set, SIGCHLD);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGUSR2);
 	r->signals = (struct broker_watch){.ready = on_signal, .ctx = r};
 	if (sigprocmask(SIG_BLOCK, &set, NULL) ||
 	    (r->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0 ||
@@ -101,81 +112,52 @@ static int watch_signals(struct run *r, struct broker_why *w)
 	return 0;
 }
 
-static int start_worker(struct run *r, const struct broker_worker *wk,
-    const struct broker_options *o, struct broker_why *w)
-{
-	int pair[2];
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		return broker_refuse_sys(w, "socketpair");
-	auto_close int theirs = pair[1];
-	if (broker_attach(r->broker, pair[0], w))
-		return -1;
-	r->worker = broker_worker_start(wk, o, theirs, NULL, w);
-	return r->worker < 0 ? -1 : 0;
-}
-
-static void serve(struct run *r)
-{
-	while (!r->ended) {
-		int64_t left = r->deadline ? r->deadline - now_ms() : -1;
-		if (r->deadline && left <= 0) {
-			broker_log(
-			    BROKER_WARN, NULL, "the worker did not end in time and is killed");
-			kill(r->worker, SIGKILL);
-			r->deadline = 0;
-			left = -1;
-		}
-		enum broker_state state = broker_turn(r->broker, (int)left);
-		if (state == BROKER_WORKER_BROKE && !r->ended)
-			kill(r->worker, SIGKILL);
-		else if (state == BROKER_WORKER_LEFT)
-			expect_end(r);
-	}
-}
-
-/* A worker that dies of our SIGTERM before it could handle it ended as asked. */
-static int say_how_it_ended(const struct run *r)
-{
-	char how[BROKER_ENDED_SIZE];
-	int code = broker_worker_exit_code(r->status);
-
-	if (r->asked && WIFSIGNALED(r->status) && WTERMSIG(r->status) == SIGTERM)
-		code = 0;
-	broker_worker_ended(r->status, how);
-	broker_log(code ? BROKER_ERROR : BROKER_INFO, NULL, "the worker ended: %s", how);
-	return code;
-}
-
 static int fail(const struct broker_why *w)
 {
 	broker_log(BROKER_ERROR, NULL, "%s", w->text);
 	return 1;
 }
 
-static int run(const struct broker_options *o, struct broker_worker *wk)
+static int serve(
+    struct run *r, const struct broker_options *o, struct broker_worker *wk, struct broker_why *w)
 {
-	struct run r = {.signals.fd = -1};
-	struct broker_why w;
-	int code;
+	static const struct broker_keeper_events events = {on_ready, on_alive, on_ended};
+	bool patient = broker_succession_is_patient(&r->succession);
+	int64_t watchdog_ms = broker_notify_watchdog_ms();
+	int epoll = broker_epoll(r->broker);
 
-	r.broker = broker_new(o, &w);
-	if (!r.broker)
-		return fail(&w);
 	/* Not before: the namespace of pid 1 is hidden from who has fewer capabilities than it. */
 	uint64_t caps = BROKER_CAPS | (o->redirect ? BROKER_CAPS_REDIRECT : 0);
-	if (broker_caps_bound(caps, &w) || broker_caps_set(caps, &w) || watch_signals(&r, &w) ||
-	    start_worker(&r, wk, o, &w)) {
-		code = fail(&w);
-	} else {
-		broker_log(BROKER_INFO, NULL, "agentd %s: run directory %s, worker %d as uid %u",
-		    AGENTD_VERSION, o->run, (int)r.worker, (unsigned)wk->user.uid);
-		serve(&r);
-		code = say_how_it_ended(&r);
-	}
-	broker_free(&r.broker);
-	mem_closep(&r.signals.fd);
-	return code;
+	if (broker_caps_bound(caps, w) || broker_caps_set(caps, w) ||
+	    watch_signals(r, w))
+		return -1;
+	r->keeper = broker_keeper_new(r->broker, o, wk);
+	broker_keeper_observe(r->keeper, &events, r);
+	if ((watchdog_ms && broker_keeper_watchdog(r->keeper, watchdog_ms, w)) ||
+	    broker_succession_open(&r->succession, r->keeper, epoll, o->run, w) ||
+	    broker_keeper_start(r->keeper, patient, w))
+		return -1;
+	broker_log(BROKER_INFO, NULL, "agentd %s: run directory %s, worker %d as uid %u",
+	    AGENTD_VERSION, o->run, (int)broker_keeper_pid(r->keeper), (unsigned)wk->user.uid);
+	while (!r->ended && !r->succession.is_over)
+		broker_keeper_turn(r->keeper);
+	return 0;
+}
+
+static int run(struct run *r, const struct broker_options *o, struct broker_worker *wk)
+{
+	struct broker_why w;
+
+	if (o->take_over && broker_succession_take_over(&r->succession, o->run, &w))
+		return fail(&w);
+	r->broker = broker_new(o, r->succession.kept, &w);
+	if (!r->broker || serve(r, o, wk, &w))
+		r->code = fail(&w);
+	broker_succession_close(&r->succession);
+	broker_keeper_free(&r->keeper);
+	broker_free(&r->broker);
+	mem_closep(&r->signals.fd);
+	return r->code;
 }
 
 /* 0, 1 and 2 must not be given to something else; files get the modes we name; a socket and its
@@ -202,11 +184,27 @@ static int prepare_process(struct broker_why *w)
 	return 0;
 }
 
-static int start(const struct broker_options *o)
+static int open_and_run(struct run *r, const struct broker_options *o)
 {
 	struct broker_worker wk;
 	struct broker_why w;
 	int code;
+
+	if (broker_worker_open(&wk, o, &w))
+		return fail(&w);
+	if (!wk.user.known)
+		broker_log(BROKER_WARN, NULL, "there is no user \"%s\": the worker runs as uid %u",
+		    o->worker_user, (unsigned)wk.user.uid);
+	code = run(r, o, &wk);
+	broker_worker_close(&wk);
+	return code;
+}
+
+static int start(const struct broker_options *o, char **argv)
+{
+	struct run r = {.signals.fd = -1};
+	struct broker_kept *kept;
+	struct broker_why w;
 
 	if (o->mode == BROKER_HELP) {
 		broker_options_help(stdout);
@@ -220,13 +218,12 @@ static int start(const struct broker_options *o)
 		return fail(&w);
 	if (o->mode == BROKER_CHECK)
 		return broker_check(o);
-	if (broker_worker_open(&wk, o, &w))
-		return fail(&w);
-	if (!wk.user.known)
-		broker_log(BROKER_WARN, NULL, "there is no user \"%s\": the worker runs as uid %u",
-		    o->worker_user, (unsigned)wk.user.uid);
-	code = run(o, &wk);
-	broker_worker_close(&wk);
+	if (o->mode == BROKER_CHECK_STATE)
+		return broker_upgrade_check(o);
+	kept = broker_kept_new();
+	broker_succession_inherit(&r.succession, kept, argv);
+	int code = open_and_run(&r, o);
+	broker_kept_free(&kept);
 	return code;
 }
 
@@ -239,7 +236,7 @@ int broker_main(int argc, char **argv)
 	if (broker_options_parse(&o, argc, argv, &w))
 		broker_log(BROKER_ERROR, NULL, "%s (see agentd --help)", w.text);
 	else
-		code = start(&o);
+		code = start(&o, argv);
 	broker_options_clear(&o);
 	return code;
 }

@@ -2,8 +2,8 @@
  *
  * The accepted side of a unix connection belongs to the namespace of the connecting *socket*, so
  * the question needs no pid and has an answer even after the peer died (process-split.md 2).  We
- * then go there, make a socket to read the cookie from, list the addresses, and come back; a broker
- * that could not come back would make the next pod's acts in this pod's namespace: it aborts.
+ * then go there, list the addresses, and come back; a broker that could not come back would make
+ * the next pod's acts in this pod's namespace: it aborts.
  */
 #include "broker_netns.h"
 #include "broker_address.h"
@@ -23,7 +23,9 @@
 
 bool broker_netns_same(const struct broker_netns_id *a, const struct broker_netns_id *b)
 {
-	return a->dev == b->dev && a->ino == b->ino;
+	if (a->cookie && b->cookie)
+		return a->cookie == b->cookie;
+	return a->ino && a->dev == b->dev && a->ino == b->ino;
 }
 
 static struct broker_netns_id id_of(const struct stat *st)
@@ -43,6 +45,15 @@ int broker_netns_home_open(struct broker_netns_home *h, struct broker_why *w)
 	if (!stat("/proc/1/ns/net", &st))
 		h->init = id_of(&st);
 	return 0;
+}
+
+/* Of the connecting socket's namespace (architecture decision 4). */
+static uint64_t cookie_of(int conn)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	return getsockopt(conn, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) ? 0 : cookie;
 }
 
 static int socket_option(int fd, int name)
@@ -71,29 +82,13 @@ int broker_netns_of(
 		return broker_refuse_sys(w, "network namespace of the connection");
 	}
 	*id = id_of(&st);
+	id->cookie = cookie_of(conn);
 	if (broker_netns_same(id, &h->own) || broker_netns_same(id, &h->init)) {
 		close(fd);
 		return broker_refuse(w, EPERM,
 		    "the peer is in the node's own network namespace; a pod needs one of its own");
 	}
 	return fd;
-}
-
-static int read_cookie(uint64_t *cookie, struct broker_why *w)
-{
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	socklen_t len = sizeof(*cookie);
-
-	*cookie = 0;
-	if (fd < 0)
-		return broker_refuse_sys(w, "socket in the pod's network namespace");
-	int rc = getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, cookie, &len);
-	if (rc && errno == ENOPROTOOPT)
-		rc = 0; /* before 5.14 */
-	else if (rc)
-		broker_refuse_sys(w, "SO_NETNS_COOKIE");
-	close(fd);
-	return rc;
 }
 
 int broker_netns_describe(
@@ -103,7 +98,7 @@ int broker_netns_describe(
 
 	if (setns(netns, CLONE_NEWNET))
 		return broker_refuse_sys(w, "setns");
-	rc = read_cookie(&out->netns_cookie, w) || broker_address_list(out, w) ? -1 : 0;
+	rc = broker_address_list(out, w);
 	if (setns(h->fd, CLONE_NEWNET)) {
 		broker_log(BROKER_ERROR, NULL, "cannot leave a pod's network namespace: %m");
 		abort();

@@ -8,9 +8,12 @@
 #include <sys/types.h>
 
 struct broker_netns_id {
+	uint64_t cookie; /* never given again; 0: the kernel has none (before 5.14), or nothing is
+			    known */
 	dev_t dev;
 	ino_t ino; /* not used again as long as somebody holds an fd of it */
 };
+/* By cookie, where both have one. */
 bool broker_netns_same(const struct broker_netns_id *a, const struct broker_netns_id *b);
 
 /* Namespaces that never are a pod's: ours and that of pid 1. */
@@ -24,7 +27,6 @@ int broker_netns_home_open(struct broker_netns_home *h, struct broker_why *w);
  * refused for anything else than such a connection and for a namespace of `h`. */
 int broker_netns_of(
     const struct broker_netns_home *h, int conn, struct broker_netns_id *id, struct broker_why *w);
-/* Fills in `out`: netns_cookie (0: a kernel without), addresses as istio-agent.md 8.2 lists them.
- */
+/* Fills in the addresses of `out`, as istio-agent.md 8.2 lists them. */
 int broker_netns_describe(
     const struct broker_netns_home *h, int netns, struct priv_packet *out, struct broker_why *w);

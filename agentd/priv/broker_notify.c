@@ -11,6 +11,7 @@
 #include "../base/mem.h"
 #include "broker_log.h"
 #include "broker_rundir.h"
+#include "broker_state.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -155,7 +156,7 @@ static void on_put(void *ctx, const char *name, int fd)
 	char text[MESSAGE_SIZE];
 
 	(void)ctx;
-	if (!strcmp(name, BROKER_RUNDIR_LOCK))
+	if (!strcmp(name, BROKER_RUNDIR_LOCK) || broker_state_is_key(name))
 		return;
 	snprintf(
 	    text, sizeof(text), "FDSTORE=1\nFDNAME=%s%s", name, is_stream(fd) ? "" : "\nFDPOLL=0");

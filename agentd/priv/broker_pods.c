@@ -4,9 +4,12 @@
  * pod sees are mounted read-only, so no path component can change under our hands.
  */
 #include "broker_pods.h"
-#include "broker_cgroup.h"
 #include "broker_file.h"
+#include "broker_identity.h"
+#include "broker_state.h"
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,50 +23,76 @@ struct broker_pod {
 	struct uuid uid;
 	char name[UUID_TEXT_SIZE];
 	char dir[PATH_BYTES]; /* <run>/pods/<uid> */
-	struct broker_listener listeners[PRIV_LISTENER_END];
-	/* Held, so that its id stays unique and later sockets can be made in it; -1: not learned.
-	 */
-	int netns;
-	struct broker_netns_id netns_id;
-	struct broker_cgroup cgroup; /* since then */
+	bool claimed;         /* by the worker that runs */
+	struct pod_socket {
+		struct broker_pods *pods;
+		struct broker_listener_spec spec;
+		struct broker_listener listener;
+		bool served;  /* the worker that runs has a copy */
+		bool renewed; /* which is dead, and it was not told yet */
+	} sockets[PRIV_LISTENER_END];
+	struct broker_identity identity;
 	struct broker_pod *prev, *next;
 };
 
 struct broker_pods {
-	int epoll;
-	const struct broker_options *options;
+	struct broker_pods_rig rig;
+	struct broker_identities identities;
 	unsigned n;
-	const struct broker_netns_home *home;
+	unsigned renewed; /* sockets to be told of */
 	struct broker_pod *list;
 };
 
 /* Istio's names: its bootstrap finds them where the directory is mounted. */
 static const char *const socket_names[PRIV_LISTENER_END] = {
     [PRIV_LISTEN_SDS] = "socket", [PRIV_LISTEN_XDS] = "XDS"};
+static const char *const kept_names[PRIV_LISTENER_END] = {
+    [PRIV_LISTEN_SDS] = "sds", [PRIV_LISTEN_XDS] = "xds"};
 static const char *const file_names[PRIV_FILE_END] = {
     [PRIV_FILE_BOOTSTRAP] = "envoy-rev.json", [PRIV_FILE_ROOT] = "root-cert.pem"};
 
 /* Whoever can reach it at all may connect: the directory is mounted into one pod only. */
 enum { SOCKET_MODE = 0666, FILE_MODE = 0644, DIR_MODE = 0700, MOUNT_MODE = 0755 };
 
-struct broker_pods *broker_pods_new(
-    int epoll, const struct broker_options *o, const struct broker_netns_home *home)
+struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig)
 {
 	struct broker_pods *ps = broker_zalloc(sizeof(*ps));
 
-	*ps = (struct broker_pods){.epoll = epoll, .options = o, .home = home};
+	ps->rig = *rig;
+	ps->identities = (struct broker_identities){.epoll = rig->epoll,
+	    .way = broker_peer_best_way(),
+	    .options = rig->options,
+	    .home = rig->home,
+	    .states = rig->states};
 	return ps;
+}
+
+static void set_renewed(struct broker_pods *ps, struct pod_socket *s, bool renewed)
+{
+	ps->renewed += renewed - s->renewed;
+	s->renewed = renewed;
+}
+
+/* A worker that has no copy need not hear of it; one that gets none is asked again by its pods. */
+static void on_renewed(void *ctx, int fd)
+{
+	struct pod_socket *s = ctx;
+
+	if (!s->served || fd < 0)
+		return;
+	set_renewed(s->pods, s, true);
+	s->pods->rig.renewed(s->pods->rig.ctx);
 }
 
 static void pod_free(struct broker_pods *ps, struct broker_pod *pod)
 {
 	DL_DELETE(ps->list, pod);
 	ps->n--;
-	for (int i = 0; i < PRIV_LISTENER_END; i++)
-		broker_listener_close(&pod->listeners[i]);
-	broker_cgroup_end(&pod->cgroup);
-	if (pod->netns >= 0)
-		close(pod->netns);
+	for (int i = 0; i < PRIV_LISTENER_END; i++) {
+		set_renewed(ps, &pod->sockets[i], false);
+		broker_listener_release(&pod->sockets[i].listener);
+	}
+	broker_identity_end(&pod->identity);
 	free(pod);
 }
 
@@ -117,24 +146,49 @@ static int make_directory(const char *path, mode_t mode, struct broker_why *w)
 	return 0;
 }
 
+static void name_pod(const struct broker_pods *ps, struct broker_pod *pod, const struct uuid *uid)
+{
+	pod->uid = *uid;
+	uuid_format(uid, pod->name);
+	snprintf(pod->dir, sizeof(pod->dir), "%s/pods/%s", ps->rig.options->run, pod->name);
+}
+
+static void describe_socket(struct broker_pods *ps, struct broker_pod *pod, int kind)
+{
+	struct pod_socket *s = &pod->sockets[kind];
+
+	s->pods = ps;
+	s->spec = (struct broker_listener_spec){.epoll = ps->rig.epoll,
+	    .kept = ps->rig.kept,
+	    .mode = SOCKET_MODE,
+	    .renewed = on_renewed,
+	    .ctx = s};
+	snprintf(s->spec.path, sizeof(s->spec.path), "%s/mount/%s", pod->dir, socket_names[kind]);
+	snprintf(s->spec.name, sizeof(s->spec.name), "%s.%s", pod->name, kept_names[kind]);
+}
+
 int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broker_why *w)
 {
+	struct broker_pod *pod = find(ps, uid);
 	char mount[PATH_BYTES];
 
-	if (find(ps, uid))
+	if (pod) {
+		pod->claimed = true;
 		return 0;
-	if (ps->n >= ps->options->max_pods)
+	}
+	if (ps->n >= ps->rig.options->max_pods)
 		return broker_refuse(w, ENOSPC, "there are %u pods already (--max-pods)", ps->n);
-	struct broker_pod *pod = broker_zalloc(sizeof(*pod));
-	pod->uid = *uid;
-	pod->netns = -1;
-	uuid_format(uid, pod->name);
-	snprintf(pod->dir, sizeof(pod->dir), "%s/pods/%s", ps->options->run, pod->name);
+	pod = broker_zalloc(sizeof(*pod));
+	pod->claimed = true;
+	name_pod(ps, pod, uid);
+	for (int i = 0; i < PRIV_LISTENER_END; i++)
+		describe_socket(ps, pod, i);
 	path_in(pod, "", mount);
 	if (make_directory(pod->dir, DIR_MODE, w) || make_directory(mount, MOUNT_MODE, w)) {
 		free(pod);
 		return -1;
 	}
+	broker_identity_begin(&pod->identity, &ps->identities, uid);
 	DL_APPEND(ps->list, pod);
 	ps->n++;
 	return 0;
@@ -152,31 +206,133 @@ static void unlink_known(const struct broker_pod *pod, const char *name)
 	unlink(path);
 }
 
-int broker_pods_remove(struct broker_pods *ps, struct broker_pod *pod, struct broker_why *w)
+static int remove_all(
+    const struct broker_pods *ps, const struct broker_pod *pod, struct broker_why *w)
 {
 	char mount[PATH_BYTES];
-	int rc = 0;
 
+	broker_state_netns_del(ps->rig.states, &pod->uid);
 	for (int i = 0; i < PRIV_LISTENER_END; i++)
 		unlink_known(pod, socket_names[i]);
 	for (int i = 0; i < PRIV_FILE_END; i++)
 		unlink_known(pod, file_names[i]);
 	path_in(pod, "", mount);
 	if ((rmdir(mount) && errno != ENOENT) || (rmdir(pod->dir) && errno != ENOENT))
-		rc = broker_refuse_sys(w, "rmdir %s", pod->dir);
+		return broker_refuse_sys(w, "rmdir %s", pod->dir);
+	return 0;
+}
+
+int broker_pods_remove(struct broker_pods *ps, struct broker_pod *pod, struct broker_why *w)
+{
+	int rc = remove_all(ps, pod, w);
+
+	for (int i = 0; i < PRIV_LISTENER_END; i++)
+		broker_listener_close(&pod->sockets[i].listener);
 	pod_free(ps, pod);
 	return rc;
 }
 
+/* --- one worker after the other --- */
+
+void broker_pods_generation(struct broker_pods *ps)
+{
+	struct broker_pod *pod;
+
+	DL_FOREACH (ps->list, pod) {
+		pod->claimed = false;
+		for (int i = 0; i < PRIV_LISTENER_END; i++) {
+			pod->sockets[i].served = false;
+			set_renewed(ps, &pod->sockets[i], false);
+		}
+	}
+}
+
+/* What cannot be looked at is taken to be there. */
+static bool has_manifest(const struct broker_pods *ps, const struct broker_pod *pod)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s.yaml", ps->rig.options->manifests, pod->name);
+	return !access(path, F_OK) || errno != ENOENT;
+}
+
+static void sweep_one(struct broker_pods *ps, const struct uuid *uid)
+{
+	struct broker_pod *known = find(ps, uid), stranger = {.claimed = false};
+	struct broker_why w;
+
+	if (known && known->claimed)
+		return;
+	name_pod(ps, &stranger, uid);
+	if (has_manifest(ps, &stranger)) {
+		broker_log(BROKER_WARN, stranger.name,
+		    "the worker did not add this pod, but it has a manifest: kept as it is");
+		return;
+	}
+	if (known ? broker_pods_remove(ps, known, &w) : remove_all(ps, &stranger, &w))
+		broker_log(BROKER_WARN, stranger.name, "a pod without a manifest: %s", w.text);
+	else
+		broker_log(BROKER_INFO, stranger.name, "a pod without a manifest: removed");
+}
+
+/* Every pod has a directory.  Without the manifests' own nobody can say what is stale. */
+void broker_pods_sweep(struct broker_pods *ps)
+{
+	char path[PATH_MAX];
+	struct dirent *entry;
+	struct uuid uid;
+
+	snprintf(path, sizeof(path), "%s/pods", ps->rig.options->run);
+	DIR *d = opendir(path);
+	if (!d)
+		return;
+	while (!access(ps->rig.options->manifests, F_OK) && (entry = readdir(d)))
+		if (uuid_parse(&uid, entry->d_name))
+			sweep_one(ps, &uid);
+	closedir(d);
+}
+
+static bool next_renewed(
+    const struct broker_pods *ps, struct broker_pod **pod, enum priv_listener *kind)
+{
+	DL_FOREACH (ps->list, *pod)
+		for (int i = 0; i < PRIV_LISTENER_END; i++) {
+			*kind = (enum priv_listener)i;
+			if ((*pod)->sockets[i].renewed)
+				return true;
+		}
+	return false;
+}
+
+bool broker_pods_pending(const struct broker_pods *ps)
+{
+	return ps->renewed > 0;
+}
+
+void broker_pods_next(struct broker_pods *ps, struct priv_packet *p, int *fd)
+{
+	enum priv_listener kind;
+	struct broker_pod *pod;
+
+	if (!next_renewed(ps, &pod, &kind))
+		abort(); /* the caller has asked whether there is one */
+	set_renewed(ps, &pod->sockets[kind], false);
+	*p = (struct priv_packet){.what = PRIV_LISTENER, .kind = (uint16_t)kind, .uid = pod->uid};
+	*fd = pod->sockets[kind].listener.watch.fd;
+}
+
+/* --- what it asks for --- */
+
 int broker_pod_listen(
     struct broker_pods *ps, struct broker_pod *pod, unsigned kind, struct broker_why *w)
 {
-	char path[PATH_BYTES];
-
 	if (kind >= PRIV_LISTENER_END)
 		return broker_refuse(w, EINVAL, "there is no listener of kind %u", kind);
-	path_in(pod, socket_names[kind], path);
-	return broker_listener_open(&pod->listeners[kind], ps->epoll, path, SOCKET_MODE, w);
+	struct pod_socket *s = &pod->sockets[kind];
+	int fd = broker_listener_open(&s->listener, &s->spec, w);
+	s->served = fd >= 0;
+	set_renewed(ps, s, false); /* this is the new one */
+	return fd;
 }
 
 int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct broker_why *w)
@@ -189,89 +345,13 @@ int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct br
 	return broker_file_write(path, FILE_MODE, memfd, w);
 }
 
-/* Another one than the pod's: a sandbox that was started anew, or somebody else? */
-static int check_replacement(struct broker_pod *pod, struct broker_why *w)
+int broker_pod_peer(
+    struct broker_pod *pod, int conn, bool require, struct priv_packet *out, struct broker_why *w)
 {
-	static const char other[] = "the peer is in another network namespace than the pod began "
-				    "with";
-
-	if (broker_cgroup_emptied(&pod->cgroup))
-		return 0;
-	if (pod->cgroup.watched)
-		return broker_refuse(
-		    w, EPERM, "%s, and the pod's cgroup was never empty since", other);
-	return broker_refuse(w, EPERM,
-	    "%s; give <uid>/cgroup beside the manifest, so that a restarted pod is told from an "
-	    "intruder, or remove the manifest and add it again",
-	    other);
-}
-
-/* The first one wins; a namespace is one pod's (security-rules.md 4, i#61211). */
-static int check_netns(const struct broker_pods *ps, struct broker_pod *pod,
-    const struct broker_netns_id *id, struct broker_why *w)
-{
-	const struct broker_pod *other;
-
-	if (pod->netns >= 0 && broker_netns_same(&pod->netns_id, id))
-		return 0;
-	if (pod->netns >= 0 && check_replacement(pod, w))
-		return -1;
-	DL_FOREACH (ps->list, other) {
-		if (other->netns < 0 || !broker_netns_same(&other->netns_id, id))
-			continue;
-		broker_log(BROKER_WARN, pod->name,
-		    "a peer came from the network namespace of pod %s: refused", other->name);
-		return broker_refuse(
-		    w, EPERM, "the peer is in the network namespace of pod %s", other->name);
-	}
-	return 0;
-}
-
-/* From here on the cgroup must become empty for another namespace; one that was named only now is
- * watched from now on. */
-static void watch_cgroup(struct broker_pods *ps, struct broker_pod *pod, bool is_new)
-{
-	struct broker_why w = {.code = 0};
-
-	if (!is_new && pod->cgroup.watched)
-		return;
-	if (broker_cgroup_watch(&pod->cgroup, ps->epoll, ps->options, pod->name, &w) && is_new &&
-	    w.code != ENOENT)
-		broker_log(BROKER_WARN, pod->name, "a restart will not be noticed: %s", w.text);
-}
-
-static void learn_netns(
-    struct broker_pods *ps, struct broker_pod *pod, int fd, const struct broker_netns_id *id)
-{
-	bool is_new = pod->netns < 0 || !broker_netns_same(&pod->netns_id, id);
-
-	if (pod->netns >= 0 && is_new)
-		broker_log(BROKER_INFO, pod->name,
-		    "a new network namespace: the pod's cgroup was empty in between");
-	if (pod->netns >= 0)
-		close(pod->netns);
-	pod->netns = fd;
-	pod->netns_id = *id;
-	watch_cgroup(ps, pod, is_new);
-}
-
-int broker_pod_netns(struct broker_pods *ps, struct broker_pod *pod, int conn,
-    struct priv_packet *out, struct broker_why *w)
-{
-	struct broker_netns_id id;
-	int fd = broker_netns_of(ps->home, conn, &id, w);
-
-	if (fd < 0)
-		return -1;
-	if (check_netns(ps, pod, &id, w) || broker_netns_describe(ps->home, fd, out, w)) {
-		close(fd);
-		return -1;
-	}
-	learn_netns(ps, pod, fd, &id);
-	return 0;
+	return broker_identity_check(&pod->identity, conn, require, out, w);
 }
 
 int broker_pod_netns_fd(const struct broker_pod *pod)
 {
-	return pod->netns;
+	return pod->identity.netns_fd;
 }

@@ -14,9 +14,28 @@
 struct broker_pod;
 struct broker_pods;
 
-struct broker_pods *broker_pods_new(
-    int epoll, const struct broker_options *o, const struct broker_netns_home *home);
-void broker_pods_free(struct broker_pods **ps); /* directories and sockets' files stay */
+struct broker_pods_rig {
+	int epoll;
+	const struct broker_options *options;
+	const struct broker_netns_home *home;
+	struct broker_kept *kept;
+	struct broker_states *states;
+	void (*renewed)(void *ctx); /* the worker shut a listener down: it is to be told */
+	void *ctx;
+};
+struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig);
+/* Directories and sockets' files stay, and so does what is kept elsewhere. */
+void broker_pods_free(struct broker_pods **ps);
+
+/* A worker comes: what it does not add is swept when it is ready. */
+void broker_pods_generation(struct broker_pods *ps);
+/* Pods of earlier workers and brokers go, unless their manifest is still there: one that is
+ * refused now belongs to a running pod all the same. */
+void broker_pods_sweep(struct broker_pods *ps);
+/* A listener the worker is to be told of. */
+bool broker_pods_pending(const struct broker_pods *ps);
+void broker_pods_next(
+    struct broker_pods *ps, struct priv_packet *p, int *fd); /* not the caller's */
 
 int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broker_why *w);
 struct broker_pod *broker_pods_find(
@@ -28,8 +47,7 @@ int broker_pods_remove(struct broker_pods *ps, struct broker_pod *pod, struct br
 int broker_pod_listen(
     struct broker_pods *ps, struct broker_pod *pod, unsigned kind, struct broker_why *w);
 int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct broker_why *w);
-/* Learns the pod's network namespace or compares with the one it has; fills in `out`.  Another one
- * is learned when the pod's cgroup has been empty since (broker_cgroup.h). */
-int broker_pod_netns(struct broker_pods *ps, struct broker_pod *pod, int conn,
-    struct priv_packet *out, struct broker_why *w);
+/* Is the peer of the accepted connection the pod's?  broker_identity_check() */
+int broker_pod_peer(
+    struct broker_pod *pod, int conn, bool require, struct priv_packet *out, struct broker_why *w);
 int broker_pod_netns_fd(const struct broker_pod *pod); /* the pod's; -1: not learned */

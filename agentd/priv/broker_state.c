@@ -213,18 +213,38 @@ void broker_state_next(struct broker_states *s, struct priv_packet *p, int *fd)
 	broker_state_list_end(s);
 }
 
-/* --- the broker's own --- */
-
-static int text_of(const struct broker_states *s, uint64_t cookie, char out[TEXT_SIZE])
+bool broker_state_is_key(const char *kept_name)
 {
-	return snprintf(out, TEXT_SIZE, "version: 1\nboot_id: %s\nnetns_cookie: %" PRIu64 "\n",
-	    s->boot_id, cookie);
+	size_t n = strcspn(kept_name, ".");
+
+	for (int i = 0; i < PRIV_STATE_END; i++)
+		if (strlen(kinds[i]) == n && !strncmp(kinds[i], kept_name, n))
+			return true;
+	return false;
 }
 
-void broker_state_netns_put(struct broker_states *s, const struct uuid *pod, uint64_t cookie)
+/* --- the broker's own --- */
+
+static int text_of(
+    const struct broker_states *s, const struct broker_state_netns *n, char out[TEXT_SIZE])
+{
+	return snprintf(out, TEXT_SIZE,
+	    "version: 1\nboot_id: %s\nnetns_cookie: %" PRIu64 "\ncgroup_id: %" PRIu64 "\n",
+	    s->boot_id, n->cookie, n->cgroup_id);
+}
+
+static uint64_t number_of(const char *text, const char *key)
+{
+	const char *value = strstr(text, key);
+
+	return value ? strtoull(value + strlen(key), NULL, 10) : 0;
+}
+
+void broker_state_netns_put(
+    struct broker_states *s, const struct uuid *pod, const struct broker_state_netns *n)
 {
 	char name[UUID_TEXT_SIZE], text[TEXT_SIZE];
-	size_t size = (size_t)text_of(s, cookie, text);
+	size_t size = (size_t)text_of(s, n, text);
 	auto_close int fd = memfd_create("agentd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	struct broker_why w = {.code = 0};
 
@@ -240,9 +260,9 @@ void broker_state_netns_put(struct broker_states *s, const struct uuid *pod, uin
 		    w.text);
 }
 
-bool broker_state_netns_get(struct broker_states *s, const struct uuid *pod, uint64_t *cookie)
+bool broker_state_netns_get(
+    struct broker_states *s, const struct uuid *pod, struct broker_state_netns *out)
 {
-	static const char key[] = "\nnetns_cookie: ";
 	char name[UUID_TEXT_SIZE], text[TEXT_SIZE], same[TEXT_SIZE];
 	struct broker_why w = {.code = 0};
 
@@ -250,17 +270,17 @@ bool broker_state_netns_get(struct broker_states *s, const struct uuid *pod, uin
 	auto_close int fd = broker_store_get(&s->pods, name, &w);
 	ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
 	text[n > 0 ? n : 0] = '\0';
-	const char *value = strstr(text, key);
-	*cookie = value ? strtoull(value + strlen(key), NULL, 10) : 0;
-	text_of(s, *cookie, same);
-	if (*cookie && !strcmp(text, same))
+	*out = (struct broker_state_netns){
+	    number_of(text, "\nnetns_cookie: "), number_of(text, "\ncgroup_id: ")};
+	text_of(s, out, same);
+	if (out->cookie && !strcmp(text, same))
 		return true;
 	if (w.code != ENOENT)
 		broker_log(BROKER_WARN, name,
 		    "what was kept of the pod's network namespace is ignored: %s",
-		    w.code    ? w.text
-		    : *cookie ? "it is of another boot, or of another version of agentd"
-			      : "it is damaged");
+		    w.code        ? w.text
+		    : out->cookie ? "it is of another boot, or of another version of agentd"
+				  : "it is damaged");
 	return false;
 }
 

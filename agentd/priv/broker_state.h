@@ -35,7 +35,16 @@ bool broker_state_listing(const struct broker_states *s);
 void broker_state_next(struct broker_states *s, struct priv_packet *p, int *fd);
 void broker_state_list_end(struct broker_states *s); /* nobody is there to be told */
 
-/* The namespace that was learned as the pod's; of another boot: none. */
-void broker_state_netns_put(struct broker_states *s, const struct uuid *pod, uint64_t cookie);
-bool broker_state_netns_get(struct broker_states *s, const struct uuid *pod, uint64_t *cookie);
+/* Does this kept descriptor hold private keys?  Then it is for our own successors only. */
+bool broker_state_is_key(const char *kept_name);
+
+/* The namespace that was learned as the pod's, and of which cgroup it is known when that is empty
+ * (0: of none); of another boot: none. */
+struct broker_state_netns {
+	uint64_t cookie, cgroup_id;
+};
+void broker_state_netns_put(
+    struct broker_states *s, const struct uuid *pod, const struct broker_state_netns *n);
+bool broker_state_netns_get(
+    struct broker_states *s, const struct uuid *pod, struct broker_state_netns *out);
 void broker_state_netns_del(struct broker_states *s, const struct uuid *pod);

@@ -98,15 +98,17 @@ static void on_found(void *ctx, const char *kept, int fd)
 {
 	struct broker_store *s = ctx;
 	size_t n = strlen(s->kind);
+	char name[BROKER_STORE_NAME];
 	struct broker_why w;
 
 	(void)fd;
 	if (strncmp(kept, s->kind, n) != 0 || kept[n] != '.' ||
 	    strlen(kept + n + 1) >= BROKER_STORE_NAME)
 		return;
+	snprintf(name, sizeof(name), "%s", kept + n + 1); /* `kept` goes when it is taken */
 	auto_close int mine = broker_kept_take(s->kept, kept);
 	if (!broker_file_check_memfd(mine, &w))
-		hold(s, kept + n + 1, take_fd(mine));
+		hold(s, name, take_fd(mine));
 }
 
 /* --- files --- */

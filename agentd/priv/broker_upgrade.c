@@ -111,9 +111,21 @@ int broker_upgrade_exec(struct broker_upgrade *u, struct broker_kept *k, struct 
 		execute(u, u->argv, k, table);
 		broker_refuse_sys(w, "%s cannot be executed", u->path);
 	}
+	broker_upgrade_drop(u);
+	return -1;
+}
+
+void broker_upgrade_drop(struct broker_upgrade *u)
+{
 	mem_closep(&u->exe);
 	u->exe = -1;
-	return -1;
+}
+
+void broker_upgrade_close(struct broker_upgrade *u)
+{
+	if (u->trial)
+		kill(u->trial, SIGKILL);
+	broker_upgrade_drop(u);
 }
 
 /* --- the trial --- */
@@ -171,8 +183,7 @@ int broker_upgrade_tried(struct broker_upgrade *u, int wait_status, struct broke
 	u->trial = 0;
 	if (wait_status == 0)
 		return 0;
-	mem_closep(&u->exe);
-	u->exe = -1;
+	broker_upgrade_drop(u);
 	broker_worker_ended(wait_status, how);
 	return broker_refuse(w, ECANCELED, "%s failed its trial: %s", u->path, how);
 }

@@ -20,11 +20,13 @@ struct broker_upgrade {
 };
 /* At the start, before anybody can have replaced the file. */
 void broker_upgrade_open(struct broker_upgrade *u, char **argv);
+void broker_upgrade_close(struct broker_upgrade *u); /* kills a trial */
 
 /* Starts the trial.  -1: refused, and `w` says why. */
 int broker_upgrade_try(struct broker_upgrade *u, struct broker_kept *k, struct broker_why *w);
 /* The trial was reaped.  -1: it failed, all goes on.  0: end the worker, then execute. */
 int broker_upgrade_tried(struct broker_upgrade *u, int wait_status, struct broker_why *w);
+void broker_upgrade_drop(struct broker_upgrade *u); /* not now */
 /* Returns only if it cannot: -1, nothing has changed, a worker may be started again. */
 int broker_upgrade_exec(struct broker_upgrade *u, struct broker_kept *k, struct broker_why *w);
 

@@ -8,12 +8,14 @@
 #include "broker_worker.h"
 #include "../base/mem.h"
 #include "broker_caps.h"
+#include "broker_io.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -53,13 +55,20 @@ static int open_beside_us(const char *name, struct broker_why *w)
 	return take_fd(fd);
 }
 
+/* A copy: the death of a worker must not change the configuration. */
 static int open_config(const struct broker_options *o, struct broker_why *w)
 {
-	int fd = open(o->config, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	auto_close int copy = memfd_create("agentd.yaml", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	auto_close int file = open(o->config, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	struct broker_copy done;
 
-	if (fd < 0 && errno == ENOENT && !o->config_named)
-		fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? broker_refuse_sys(w, "%s", o->config) : fd;
+	if (copy < 0 || (file < 0 && (errno != ENOENT || o->config_named)))
+		return broker_refuse_sys(w, "%s", o->config);
+	if (file >= 0 && broker_io_copy(file, copy, PRIV_FILE_SIZE_MAX, &done, w)) {
+		struct broker_why why = *w;
+		return broker_refuse(w, why.code, "%s %s", o->config, why.text);
+	}
+	return broker_io_seal(copy, w) ? -1 : take_fd(copy);
 }
 
 int broker_worker_open(
@@ -178,7 +187,7 @@ pid_t broker_worker_start(const struct broker_worker *wk, const struct broker_op
 	if (extra)
 		*end++ = (char *)extra;
 	*end = NULL;
-	pid = fork();
+	pid = lseek(wk->config, 0, SEEK_SET) ? -1 : fork(); /* the last one has read it */
 	if (pid < 0)
 		return broker_refuse_sys(w, "fork");
 	if (pid == 0)

@@ -6,7 +6,7 @@
 struct broker_worker {
 	struct broker_user user;
 	int exe;    /* agentd-worker beside our own executable */
-	int config; /* agentd.yaml; /dev/null when the default one is not there */
+	int config; /* a copy of agentd.yaml; empty when the default one is not there */
 };
 int broker_worker_open(
     struct broker_worker *wk, const struct broker_options *o, struct broker_why *w);

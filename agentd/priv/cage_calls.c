@@ -52,8 +52,8 @@ static const int allowed[] = {
 	__NR_recvfrom, __NR_recvmsg, __NR_sendmmsg, __NR_sendmsg, __NR_sendto, __NR_shutdown,
 	/* descriptors */
 	__NR_close, __NR_dup, __NR_fcntl, __NR_fstat, __NR_getdents64, __NR_lseek,
-	__NR_memfd_create, __NR_newfstatat, __NR_pipe2, __NR_pread64, __NR_read, __NR_readv,
-	__NR_write, __NR_writev,
+	__NR_memfd_create, __NR_newfstatat, __NR_pidfd_open, __NR_pipe2, __NR_pread64, __NR_read,
+	__NR_readv, __NR_write, __NR_writev,
 	/* waiting */
 	__NR_epoll_create1, __NR_epoll_ctl, __NR_epoll_pwait, __NR_eventfd2, __NR_ppoll,
 	__NR_signalfd4, __NR_timerfd_create, __NR_timerfd_settime,

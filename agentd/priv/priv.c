@@ -32,6 +32,13 @@ struct priv_follow {
 	UT_hash_handle hh;
 };
 
+struct relisten {
+	struct uuid pod;
+	priv_relisten again;
+	void *ctx;
+	UT_hash_handle hh;
+};
+
 /* A request that found the socket full. */
 struct queued {
 	struct priv_request req;
@@ -46,7 +53,9 @@ struct priv {
 	struct queued *queue;
 	struct priv_call *calls;     /* by id */
 	struct priv_follow *follows; /* by id */
+	struct relisten *relistens;  /* by pod */
 	uint32_t last_id;
+	enum priv_attest attest;
 	int listeners[PRIV_NODE_LISTENER_END];
 	void (*lost)(void *ctx);
 	void *lost_ctx;
@@ -193,6 +202,8 @@ static void call_send(struct priv_call *c, int kind, int fd)
 	struct priv_request req = {
 	    .id = c->id, .op = (uint16_t)c->op, .kind = (uint16_t)kind, .uid = c->pod};
 
+	if (c->op == PRIV_PEER_OF)
+		req.arg = c->p->attest;
 	priv_transmit(c->p, &req, fd);
 }
 
@@ -241,6 +252,11 @@ void priv_peer_of(struct priv *p, struct priv_call **slot, const struct uuid *po
 
 	c->peer_known = done;
 	call_send(c, 0, fd);
+}
+
+void priv_require_attestation(struct priv *p)
+{
+	p->attest = PRIV_ATTEST_REQUIRE;
 }
 
 void priv_write(
@@ -298,12 +314,64 @@ void priv_unfollow(struct priv_follow **f)
 	follow_drop(was);
 }
 
+/* --- what the broker asks --- */
+
+void priv_ready(struct priv *p)
+{
+	static const struct uuid nobody;
+
+	call_send(priv_call_new(p, NULL, PRIV_READY, &nobody, NULL), 0, -1);
+}
+
+/* That it is answered from here, by a turn of the loop, is what the broker wants to know. */
+static void answer_ping(struct priv *p, const struct priv_packet *in)
+{
+	struct priv_request pong = {.id = next_id(p), .op = PRIV_PONG, .arg = in->arg};
+
+	priv_transmit(p, &pong, -1);
+}
+
+static void relisten_drop(struct priv *p, struct relisten *r)
+{
+	HASH_DEL(p->relistens, r);
+	free(r);
+}
+
+void priv_on_relisten(struct priv *p, const struct uuid *pod, priv_relisten again, void *ctx)
+{
+	struct relisten *r;
+
+	HASH_FIND(hh, p->relistens, pod, sizeof(*pod), r);
+	if (r)
+		relisten_drop(p, r);
+	if (!again)
+		return;
+	r = mem_zalloc(sizeof(*r));
+	r->pod = *pod;
+	r->again = again;
+	r->ctx = ctx;
+	HASH_ADD(hh, p->relistens, pod, sizeof(r->pod), r);
+}
+
+static void take_listener(struct priv *p, const struct priv_packet *in, int fd)
+{
+	struct relisten *r;
+
+	HASH_FIND(hh, p->relistens, &in->uid, sizeof(in->uid), r);
+	if (!r || fd < 0 || in->kind >= PRIV_LISTENER_END)
+		mem_closep(&fd);
+	else
+		r->again(r->ctx, (enum priv_listener)in->kind, fd);
+}
+
 /* --- answers --- */
 
-static void answer_netns(
+static void answer_peer(
     const struct priv_call *c, const struct priv_packet *in, const struct err *e)
 {
 	struct priv_peer n = {.cookie = in->netns_cookie,
+	    .cgroup_id = in->cgroup_id,
+	    .unknown = in->cgroup_id ? "" : in->why,
 	    .naddresses = in->naddresses > PRIV_ADDRESSES_MAX ? PRIV_ADDRESSES_MAX : in->naddresses,
 	    .addresses = in->addresses};
 
@@ -319,6 +387,7 @@ static void log_failure(const struct priv_call *c, const struct err *e)
 	    c->op == PRIV_WRITE        ? "write the pod's file"
 	    : c->op == PRIV_POD_REMOVE ? "remove the pod's directory"
 	    : c->op == PRIV_STATE_DEL  ? "forget a certificate"
+	    : c->op == PRIV_READY      ? "be told that all is ready"
 				       : "end a follow",
 	    e->msg);
 }
@@ -337,7 +406,7 @@ static void call_answer(
 	}
 	mem_closep(&fd);
 	if (was.op == PRIV_PEER_OF)
-		answer_netns(&was, in, e);
+		answer_peer(&was, in, e);
 	else if (was.op == PRIV_POD_ADD || was.op == PRIV_STATE_PUT)
 		was.done(was.ctx, e);
 	else if (was.op == PRIV_REDIRECT_EXPLAIN || was.op == PRIV_REDIRECT_SET)
@@ -449,6 +518,8 @@ static void on_readable(void *ctx)
 		take_reply(p, &in, fd);
 	} else if (in.what == PRIV_FILE) {
 		take_file(p, &in, fd);
+	} else if (in.what == PRIV_LISTENER) {
+		take_listener(p, &in, fd);
 	} else if (in.what == PRIV_STATE) {
 		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
 		priv_state_take(c, &in, fd);
@@ -458,6 +529,8 @@ static void on_readable(void *ctx)
 		priv_redirect_take(c, &in);
 	} else {
 		mem_closep(&fd);
+		if (in.what == PRIV_PING)
+			answer_ping(p, &in);
 	}
 }
 
@@ -532,6 +605,7 @@ void priv_free(struct priv **pp)
 {
 	struct priv_call *c, *ctmp;
 	struct priv_follow *f, *ftmp;
+	struct relisten *r, *rtmp;
 
 	if (!*pp)
 		return;
@@ -541,6 +615,8 @@ void priv_free(struct priv **pp)
 		priv_call_drop(c);
 	HASH_ITER (hh, p->follows, f, ftmp)
 		follow_drop(f);
+	HASH_ITER (hh, p->relistens, r, rtmp)
+		relisten_drop(p, r);
 	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
 		mem_closep(&p->listeners[i]);
 	close(p->fd);

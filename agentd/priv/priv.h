@@ -34,15 +34,20 @@ void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod
     enum priv_listener kind, priv_listening done, void *ctx);
 
 struct priv_peer {
-	uint64_t cookie;    /* as SO_NETNS_COOKIE shows it; 0: a kernel without */
-	uint64_t cgroup_id; /* of the peer, inside the pod's cgroup; 0: not looked at */
+	uint64_t cookie;     /* as SO_NETNS_COOKIE shows it; 0: a kernel without */
+	uint64_t cgroup_id;  /* of the peer, the pod's or one below it; 0: not known */
+	const char *unknown; /* why it is not known; "" when it is */
 	size_t naddresses;
 	const struct priv_address *addresses; /* valid during the callback */
 };
 typedef void (*priv_peer_known)(void *ctx, const struct err *e, const struct priv_peer *n);
-/* Is the peer of this accepted connection the pod's?  `fd` stays the caller's. */
+/* Is the peer of this accepted connection the pod's?  `fd` stays the caller's.  A refusal's code:
+ * EPERM another network namespace, EACCES another cgroup, ESRCH the peer is gone, ENODATA its
+ * cgroup cannot be known and `require` was asked. */
 void priv_peer_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
     priv_peer_known done, void *ctx);
+/* From now on: what cannot be known is refused (`attest: require`). */
+void priv_require_attestation(struct priv *p);
 void priv_call_cancel(struct priv_call **c);
 
 /* One file as it is now.  `data` is NULL when it is gone or refused; then `e` says why. */
@@ -80,7 +85,7 @@ void priv_state_del(struct priv *p, enum priv_state kind, const uint8_t *id);
 /* All pods that the node's sources name were added and are listened for, or refused. */
 void priv_ready(struct priv *p);
 /* A listener of `pod` was shut down and made anew; the callback owns `fd`.  `pod` has at most one
- * such watch: the owner of its listeners. */
+ * such watch: the owner of its listeners.  `again` NULL: no more. */
 typedef void (*priv_relisten)(void *ctx, enum priv_listener kind, int fd);
 void priv_on_relisten(struct priv *p, const struct uuid *pod, priv_relisten again, void *ctx);
 

@@ -13,7 +13,7 @@
 enum {
 	PRIV_VERSION = 2,
 	PRIV_FD = 3,        /* the worker's end of the pair */
-	PRIV_CONFIG_FD = 4, /* agentd.yaml, opened by the broker; /dev/null without one */
+	PRIV_CONFIG_FD = 4, /* a copy of agentd.yaml; empty without one */
 	PRIV_FILE_SIZE_MAX = 1 << 20,
 	PRIV_NAME_SIZE = 256,
 	PRIV_WHY_SIZE = 200,
@@ -28,8 +28,9 @@ enum priv_op {
 	PRIV_POD_ADD = 1, /* uid: make <run>/pods/<uid>/mount, or adopt it */
 	PRIV_POD_REMOVE,  /* uid: close its listeners, end its follows, remove the directory */
 	PRIV_LISTEN,      /* uid, kind = priv_listener: reply carries the socket, a copy is kept */
-	PRIV_PEER_OF,     /* uid, 1 fd (accepted unix stream): is it this pod's?  Learns its netns;
-			     reply: cookie, cgroup id, addresses */
+	PRIV_PEER_OF,     /* uid, arg = priv_attest, 1 fd (accepted unix stream): is it this pod's?
+			     Learns its netns; reply: cookie, cgroup id (0: `why` it is not known),
+			     addresses */
 	PRIV_WRITE,    /* uid, kind = priv_file, 1 fd (sealed memfd <= 1 MiB): rename into mount/ */
 	PRIV_FOLLOW,   /* kind = priv_followed, uid or arg = plane index: PRIV_FILE now and at each
 			  change */
@@ -49,6 +50,7 @@ enum priv_op {
 				*/
 	PRIV_OP_END
 };
+enum priv_attest { PRIV_ATTEST_PREFER, PRIV_ATTEST_REQUIRE }; /* what cannot be known is refused */
 enum priv_state {
 	PRIV_STATE_CERT,           /* survives the broker */
 	PRIV_STATE_CERT_IN_MEMORY, /* survives the worker and an upgrade, and never is a file */
@@ -107,8 +109,7 @@ struct priv_packet {
 	uint32_t state; /* priv_file_state */
 	uint32_t naddresses;
 	uint64_t netns_cookie; /* 0: the kernel has none */
-	uint64_t
-	    cgroup_id; /* of the peer; 0: nobody could look (PRIV_PEER_OF says who let it in) */
+	uint64_t cgroup_id;    /* of the peer, the pod's or one below it; 0: not known */
 	struct uuid uid;
 	uint8_t state_id[PRIV_STATE_ID_SIZE];
 	struct priv_address addresses[PRIV_ADDRESSES_MAX];

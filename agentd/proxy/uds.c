@@ -169,7 +169,7 @@ static void on_accepted(void *ctx, int fd)
 		ask_broker(u, fd);
 }
 
-static void stop_listening(struct uds *u)
+void uds_stop(struct uds *u)
 {
 	for (size_t i = 0; i < PRIV_LISTENER_END; i++) {
 		priv_call_cancel(&u->sockets[i].asking);
@@ -183,7 +183,7 @@ static void on_listening(void *ctx, const struct err *e, int fd)
 	struct uds *u = s->uds;
 
 	if (e) {
-		stop_listening(u);
+		uds_stop(u);
 		u->ev.listening(u->ctx, e);
 		return;
 	}
@@ -192,6 +192,20 @@ static void on_listening(void *ctx, const struct err *e, int fd)
 		if (!u->sockets[i].accept)
 			return;
 	u->ev.listening(u->ctx, NULL);
+}
+
+/* Ours was shut down.  While we wait for one, what we wait for is a healthy one. */
+static void on_relisten(void *ctx, enum priv_listener kind, int fd)
+{
+	struct uds *u = ctx;
+	struct socket *s = &u->sockets[kind];
+
+	if (!s->accept) {
+		close(fd);
+		return;
+	}
+	accept_free(&s->accept);
+	s->accept = accept_new(u->loop, fd, on_accepted, s);
 }
 
 struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, const char *subject,
@@ -206,6 +220,7 @@ struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, cons
 	u->to = to;
 	u->ev = *ev;
 	u->ctx = ctx;
+	priv_on_relisten(p, pod, on_relisten, u);
 	for (int i = 0; i < PRIV_LISTENER_END; i++) {
 		u->sockets[i].uds = u;
 		priv_listen(p, &u->sockets[i].asking, pod, (enum priv_listener)i, on_listening,
@@ -220,7 +235,8 @@ void uds_free(struct uds **uds)
 
 	if (!u)
 		return;
-	stop_listening(u);
+	priv_on_relisten(u->priv, &u->pod, NULL, NULL);
+	uds_stop(u);
 	for (size_t i = 0; i < WAITING_MAX; i++) {
 		if (!u->visitors[i].asking)
 			continue;

@@ -26,6 +26,8 @@ struct uds_events {
 
 struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, const char *subject,
     struct rpc_server *to, const struct uds_events *ev, void *ctx);
+/* No new connections; those that came are still let in or refused. */
+void uds_stop(struct uds *u);
 void uds_free(struct uds **u); /* the broker's copies go on listening */
 /* accepted, refused, waiting, netns_cookie ("" while unknown), last_refusal */
 json_t *uds_dump(const struct uds *u);

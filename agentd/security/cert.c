@@ -1,5 +1,6 @@
 /* cert.c - made from an answer, handed around by reference, wiped with the last of them. */
 #include "cert.h"
+#include "../base/err.h"
 #include "../base/mem.h"
 #include "roots.h"
 #include <string.h>
@@ -11,6 +12,13 @@ struct cert *cert_new(const char *const *chain, size_t n, struct err *e)
 	struct cert *c = mem_zalloc(sizeof(*c));
 
 	c->refs = 1;
+	if (n > CERT_ELEMENTS_MAX) {
+		err_set(e, ERR_INVALID, "certificate chain of %zu elements, not %d at most", n,
+		    CERT_ELEMENTS_MAX);
+		cert_unref(&c);
+		return NULL;
+	}
+	c->n = n;
 	for (size_t i = 0; i < n; i++) {
 		auto_free char *pem = x509_normalise_pem(chain[i], strlen(chain[i]), e);
 		auto_free char *before = take(c->chain_pem);
@@ -20,6 +28,7 @@ struct cert *cert_new(const char *const *chain, size_t n, struct err *e)
 			return NULL;
 		}
 		c->chain_pem = mem_printf("%s%s", before ? before : "", pem);
+		c->element_size[i] = strlen(pem);
 		if (i == n - 1)
 			c->root_pem = roots_union(pem, NULL);
 	}

@@ -4,12 +4,15 @@
 #include "x509.h"
 #include <jansson.h>
 
+enum { CERT_ELEMENTS_MAX = 64 };
+
 struct cert {
 	unsigned refs;
 	struct identity id;
 	struct x509_leaf leaf;
 	char *key_pem, *chain_pem; /* the chain: every element of the answer, roots too */
-	char *root_pem;            /* the answer's last element, as roots_union() has it */
+	size_t n, element_size[CERT_ELEMENTS_MAX]; /* of the chain's text, in bytes */
+	char *root_pem; /* the answer's last element, as roots_union() has it */
 };
 
 /* One reference, chain and root from the elements of an answer; the rest is the caller's to fill in

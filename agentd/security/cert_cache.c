@@ -6,7 +6,8 @@
  *           -> key -> CSR -> ...   (one key at a time; who has no certificate goes first)
  * Something fails -> what is still valid stays, all are told why, retry with growing pauses.
  * unsubscribe -> (its token was under way) that CSR is given up, retry
- *             -> (last one) linger -> forgotten, key wiped.
+ *             -> (last one) linger -> forgotten, key wiped, deleted from the kept state.
+ * restore -> what an earlier worker stored lingers until a subscriber comes.
  *
  * Three things keep a CSR from being sent: `due` is off (the certificate is young), `retry` runs
  * (the last attempt failed), `floor` runs (istiod issued one just now, good or not).
@@ -21,13 +22,15 @@
  * A subscriber may leave, or another join, while subscribers are being told: whoever leaves is only
  * marked, and swept when the telling is over.
  */
-#include "cert_cache.h"
 #include "../base/err.h"
 #include "../base/log.h"
 #include "../base/loop.h"
 #include "../base/mem.h"
 #include "../base/metrics.h"
+#include "../priv/priv.h"
 #include "ca_client.h"
+#include "cert_entry.h"
+#include "cert_store.h"
 #include "istiod.h"
 #include <assert.h>
 #include <stdio.h>
@@ -39,136 +42,28 @@ LOG_SCOPE("cert");
 
 enum { RETRY_FIRST_MS = 500, RETRY_MAX_MS = 60 * 1000 };
 
-/* istiod dates certificates back by so much (istio-agent.md 4.5): a clock that is behind by less
- * accepts them, and sees them live longer than it asked for. */
-enum { BACKDATING_S = 120 };
+/* A pod that was here before the restart is here again by then. */
+enum { RESTORED_MS = 60 * 1000 };
 
-/* A time to come, by both clocks. */
-struct moment {
-	struct loop_timer date, age;
-};
-
-struct cert_sub {
-	struct cert_sub *prev, *next;
-	struct entry *entry;
-	struct loop_timer soon; /* tells the current state, outside of its caller */
-	struct uuid pod;
-	char *subject;
-	cert_token token;
-	cert_changed changed;
-	void *ctx;
-	bool admitted; /* its token was valid when it was last told */
-	bool gone;
-};
-
-/* What the worker thread reads and writes; the loop leaves it alone while `keygen` is set. */
-struct making {
-	struct x509_key_params params;
-	struct identity id;
-	struct x509_request request;
-	struct err why;
-};
-
-struct entry {
-	UT_hash_handle hh;
-	struct cert_spec spec; /* the key */
-	struct cert_cache *cache;
-	struct cert_sub *subs;
-	struct cert *cert;
-	struct making making;
-	struct entry *prev, *next; /* among those that wait for their key */
-	struct loop_work *keygen;
-	struct ca_sign *sign;
-	struct cert_sub *signer; /* whose token is under way */
-	struct moment renew, end, floor;
-	struct loop_timer retry, linger;
-	int64_t renew_at_ms;
-	unsigned retry_ms, issued;
-	char why_not[ERR_MSG_SIZE];
-	bool waits;     /* for its key */
-	bool due;       /* a certificate is wanted */
-	bool tokenless; /* nobody had a valid token at the last attempt */
-	bool expired;   /* as was told */
-	bool hurried;   /* the floor was cut short, and none has passed since */
-	bool telling;
-};
-
-struct cert_cache {
-	struct loop *loop;
-	struct istiod *istiod;
-	struct ca_client *ca;
-	struct cert_cache_options options;
-	struct entry *entries;
-	struct entry *waiting, *maker; /* for the worker thread; whom it works for */
-	struct metric *cached, *hits;
-};
-
-static void start(struct entry *e);
-
-/* --- moments --- */
-
-static void moment_stop(struct moment *m)
-{
-	loop_timer_stop(&m->date);
-	loop_timer_stop(&m->age);
-}
-
-/* `come` runs once for each clock, unless the moment is stopped: look at `armed`. */
-static void moment_in(struct loop *l, struct moment *m, int64_t ms, loop_cb come, void *ctx)
-{
-	loop_timer_at(l, &m->date, loop_now_ms(l) + ms, come, ctx);
-	loop_timer_in(l, &m->age, ms, come, ctx);
-}
-
-/* --- an entry --- */
-
-static const char *trust_domain_of(const struct entry *e)
-{
-	return *e->spec.trust_domain ? e->spec.trust_domain : istiod_trust_domain(e->cache->istiod);
-}
-
-/* For log and dump: as good as is known before the first answer. */
-static char *name_of(const struct entry *e, char out[IDENTITY_URI_SIZE])
-{
-	const char *td = e->cert ? e->cert->id.trust_domain : trust_domain_of(e);
-
-	snprintf(out, IDENTITY_URI_SIZE, "spiffe://%s/ns/%s/sa/%s", *td ? td : "?", e->spec.ns,
-	    e->spec.sa);
-	return out;
-}
-
-static struct cert *valid_cert(const struct entry *e)
-{
-	int64_t now_s = loop_now_ms(e->cache->loop) / 1000;
-
-	return e->cert && e->end.age.armed && now_s < e->cert->leaf.not_after ? e->cert : NULL;
-}
-
-static const char *why_not(const struct entry *e)
-{
-	if (!*e->why_not && e->cert && !valid_cert(e))
-		return "the certificate has expired";
-	return e->why_not;
-}
-
+static void start(struct cert_entry *e);
 static void make_next(struct cert_cache *c);
 
-static void stop_waiting(struct entry *e)
+static void stop_waiting(struct cert_entry *e)
 {
 	if (e->waits)
 		DL_DELETE(e->cache->waiting, e);
 	e->waits = false;
 }
 
-static void entry_free(struct entry *e)
+static void entry_free(struct cert_entry *e)
 {
 	struct cert_cache *c = e->cache;
 
 	stop_waiting(e);
 	HASH_DEL(c->entries, e);
-	moment_stop(&e->renew);
-	moment_stop(&e->end);
-	moment_stop(&e->floor);
+	cert_moment_stop(&e->renew);
+	cert_moment_stop(&e->end);
+	cert_moment_stop(&e->floor);
 	loop_timer_stop(&e->retry);
 	loop_timer_stop(&e->linger);
 	loop_work_cancel(&e->keygen);
@@ -181,22 +76,30 @@ static void entry_free(struct entry *e)
 	if (e->cert)
 		metric_add(c->cached, "", -1);
 	cert_unref(&e->cert);
+	priv_call_cancel(&e->storing);
 	free(e);
+}
+
+/* Not at our own end: the next worker wants it. */
+static void forget(struct cert_entry *e)
+{
+	cert_keep_forget(e);
+	entry_free(e);
 }
 
 static void on_lingered(void *ctx)
 {
-	struct entry *e = ctx;
+	struct cert_entry *e = ctx;
 	char name[IDENTITY_URI_SIZE];
 
-	log_debug(name_of(e, name), "nobody came back: forgotten");
-	entry_free(e);
+	log_debug(cert_entry_name(e, name), "nobody came back: forgotten");
+	forget(e);
 }
 
 /* --- telling --- */
 
 /* Drop subscribers that left; `e` may go with the last one. */
-static void sweep(struct entry *e)
+static void sweep(struct cert_entry *e)
 {
 	struct cert_sub *s, *next;
 
@@ -213,23 +116,23 @@ static void sweep(struct entry *e)
 		loop_timer_in(
 		    e->cache->loop, &e->linger, e->cache->options.linger_ms, on_lingered, e);
 	else
-		entry_free(e);
+		forget(e);
 }
 
 static void tell(struct cert_sub *s)
 {
-	struct entry *e = s->entry;
+	struct cert_entry *e = s->entry;
 	struct err why = {0};
 
 	s->admitted = s->token(s->ctx, &why) != NULL;
 	if (s->admitted)
-		s->changed(s->ctx, valid_cert(e), why_not(e));
+		s->changed(s->ctx, cert_entry_valid(e), cert_entry_why_not(e));
 	else
 		s->changed(s->ctx, NULL, why.msg);
 }
 
 /* `e` may be gone afterwards. */
-static void tell_all(struct entry *e)
+static void tell_all(struct cert_entry *e)
 {
 	struct cert_sub *s;
 
@@ -244,7 +147,7 @@ static void tell_all(struct entry *e)
 static void on_soon(void *ctx)
 {
 	struct cert_sub *s = ctx;
-	struct entry *e = s->entry;
+	struct cert_entry *e = s->entry;
 
 	e->telling = true;
 	tell(s);
@@ -261,27 +164,27 @@ static void on_retry(void *ctx)
 
 static void on_floor(void *ctx)
 {
-	struct entry *e = ctx;
+	struct cert_entry *e = ctx;
 
-	if (e->floor.age.armed && (e->hurried || valid_cert(e)))
+	if (e->floor.age.armed && (e->hurried || cert_entry_valid(e)))
 		return;
 	e->hurried = e->floor.age.armed;
-	moment_stop(&e->floor);
+	cert_moment_stop(&e->floor);
 	if (!e->retry.armed)
 		start(e);
 }
 
 static void on_renew(void *ctx)
 {
-	struct entry *e = ctx;
+	struct cert_entry *e = ctx;
 
-	moment_stop(&e->renew);
+	cert_moment_stop(&e->renew);
 	e->due = true;
 	start(e);
 }
 
 /* Not now, and not inside the caller. */
-static void start_soon(struct entry *e)
+static void start_soon(struct cert_entry *e)
 {
 	loop_timer_in(e->cache->loop, &e->retry, 0, on_retry, e);
 }
@@ -289,9 +192,9 @@ static void start_soon(struct entry *e)
 /* After a sleep the answer to the CSR may be long in coming: meanwhile nobody gets the old one. */
 static void on_end(void *ctx)
 {
-	struct entry *e = ctx;
+	struct cert_entry *e = ctx;
 
-	if (valid_cert(e) || e->expired)
+	if (cert_entry_valid(e) || e->expired)
 		return;
 	e->expired = true;
 	e->due = true;
@@ -301,7 +204,7 @@ static void on_end(void *ctx)
 	tell_all(e);
 }
 
-static void back_off(struct entry *e)
+static void back_off(struct cert_entry *e)
 {
 	unsigned ms = e->retry_ms, spread = ms / 10;
 
@@ -311,11 +214,11 @@ static void back_off(struct entry *e)
 }
 
 /* What is valid stays.  `e` may be gone afterwards. */
-static void failed(struct entry *e, const struct err *why)
+static void failed(struct cert_entry *e, const struct err *why)
 {
 	char name[IDENTITY_URI_SIZE];
 
-	bool expired = e->cert && !valid_cert(e);
+	bool expired = e->cert && !cert_entry_valid(e);
 
 	x509_request_clear(&e->making.request);
 	back_off(e);
@@ -323,13 +226,14 @@ static void failed(struct entry *e, const struct err *why)
 		return; /* all know, and so does the log */
 	e->expired = expired;
 	snprintf(e->why_not, sizeof(e->why_not), "%s", why->msg);
-	log_warn(name_of(e, name), "%s: %s", e->cert ? "not renewed" : "no certificate", why->msg);
+	log_warn(cert_entry_name(e, name), "%s: %s", e->cert ? "not renewed" : "no certificate",
+	    why->msg);
 	tell_all(e);
 }
 
 /* Any subscriber can prove the identity; each with its own token. */
 static struct cert_sub *find_signer(
-    const struct entry *e, const struct token **token, struct err *why)
+    const struct cert_entry *e, const struct token **token, struct err *why)
 {
 	struct err own = {0};
 	struct cert_sub *s;
@@ -343,7 +247,7 @@ static struct cert_sub *find_signer(
 	return NULL;
 }
 
-static void no_token(struct entry *e, const struct err *why)
+static void no_token(struct cert_entry *e, const struct err *why)
 {
 	e->tokenless = true;
 	failed(e, why);
@@ -361,16 +265,17 @@ static int64_t renewal_time(const struct cert_spec *spec, int64_t now_ms, int64_
 }
 
 /* The answer as a certificate, with the key it belongs to; NULL: it is no answer to our request. */
-static struct cert *believe(struct entry *e, const char *const *chain, size_t n, struct err *why)
+static struct cert *believe(
+    struct cert_entry *e, const char *const *chain, size_t n, struct err *why)
 {
 	int64_t now_s = loop_now_ms(e->cache->loop) / 1000;
-	const char *td = trust_domain_of(e);
+	const char *td = cert_entry_trust_domain(e);
 	struct cert *c = cert_new(chain, n, why);
 
 	if (c)
 		c->id = e->making.id;
 	if (!c || x509_check_chain(chain, n, e->making.request.key_pem, &c->id, *td ? td : NULL,
-		      now_s, e->spec.ttl_s + BACKDATING_S, &c->leaf, why)) {
+		      now_s, e->spec.ttl_s + CERT_BACKDATING_S, &c->leaf, why)) {
 		err_wrap(why, "answer of %s", istiod_options(e->cache->istiod)->name);
 		cert_unref(&c);
 		return NULL;
@@ -379,27 +284,42 @@ static struct cert *believe(struct entry *e, const char *const *chain, size_t n,
 	return c;
 }
 
-/* `e` may be gone afterwards. */
-static void issued(struct entry *e, struct cert *c)
+/* From now on, `age_ms` after it was issued, `c` is the certificate. */
+static void adopt(struct cert_entry *e, struct cert *c, int64_t age_ms)
 {
 	struct loop *l = e->cache->loop;
-	int64_t now_ms = loop_now_ms(l);
-	char name[IDENTITY_URI_SIZE];
+	int64_t end_ms = c->leaf.not_after * 1000;
 
 	if (!e->cert)
 		metric_add(e->cache->cached, "", 1);
 	cert_unref(&e->cert);
 	e->cert = c;
-	e->issued++;
 	e->due = e->expired = false;
+	istiod_learn_trust_domain(e->cache->istiod, c->id.trust_domain);
+	cert_moment_in(l, &e->renew, e->renew_at_ms - e->issued_ms - age_ms, on_renew, e);
+	cert_moment_in(l, &e->end, end_ms - e->issued_ms - age_ms, on_end, e);
+	/* What the wall clock says was said in its terms. */
+	loop_timer_at(l, &e->renew.date, e->renew_at_ms, on_renew, e);
+	loop_timer_at(l, &e->end.date, end_ms, on_end, e);
+}
+
+/* `e` may be gone afterwards. */
+static void issued(struct cert_entry *e, struct cert *c)
+{
+	struct loop *l = e->cache->loop;
+	int64_t now_ms = loop_now_ms(l);
+	char name[IDENTITY_URI_SIZE];
+
+	e->issued++;
 	e->retry_ms = RETRY_FIRST_MS;
 	*e->why_not = 0;
 	x509_request_clear(&e->making.request);
-	istiod_learn_trust_domain(e->cache->istiod, c->id.trust_domain);
+	e->issued_ms = now_ms;
+	e->issued_uptime_ms = loop_uptime_ms(l);
 	e->renew_at_ms = renewal_time(&e->spec, now_ms, c->leaf.not_after);
-	moment_in(l, &e->renew, e->renew_at_ms - now_ms, on_renew, e);
-	moment_in(l, &e->end, c->leaf.not_after * 1000 - now_ms, on_end, e);
-	log_info(name_of(e, name), "certificate %s, valid for %lld s, renewal in %lld s",
+	adopt(e, c, 0);
+	cert_keep(e);
+	log_info(cert_entry_name(e, name), "certificate %s, valid for %lld s, renewal in %lld s",
 	    c->leaf.serial, (long long)(c->leaf.not_after - now_ms / 1000),
 	    (long long)((e->renew_at_ms - now_ms) / 1000));
 	tell_all(e);
@@ -407,7 +327,7 @@ static void issued(struct entry *e, struct cert *c)
 
 static void on_signed(void *ctx, const struct err *why, const char *const *chain, size_t n)
 {
-	struct entry *e = ctx;
+	struct cert_entry *e = ctx;
 	struct cert_sub *signer = take(e->signer);
 	struct cert *c;
 	struct err bad;
@@ -419,7 +339,8 @@ static void on_signed(void *ctx, const struct err *why, const char *const *chain
 	}
 	/* Issued is issued, whether we like it or not. */
 	if (e->cache->options.reissue_min_ms > 0)
-		moment_in(e->cache->loop, &e->floor, e->cache->options.reissue_min_ms, on_floor, e);
+		cert_moment_in(
+		    e->cache->loop, &e->floor, e->cache->options.reissue_min_ms, on_floor, e);
 	c = believe(e, chain, n, &bad);
 	if (c)
 		issued(e, c);
@@ -429,14 +350,14 @@ static void on_signed(void *ctx, const struct err *why, const char *const *chain
 
 static void make_key(void *ctx) /* on the worker thread */
 {
-	struct making *m = &((struct entry *)ctx)->making;
+	struct cert_making *m = &((struct cert_entry *)ctx)->making;
 
 	x509_make_request(&m->request, &m->params, &m->id, &m->why);
 }
 
 static void on_key(void *ctx)
 {
-	struct entry *e = ctx;
+	struct cert_entry *e = ctx;
 	const struct token *token;
 	struct ca_request r;
 	struct err why;
@@ -456,7 +377,7 @@ static void on_key(void *ctx)
 	    .cert_signer = e->spec.cert_signer,
 	    .ttl_s = e->spec.ttl_s,
 	    .pod = e->signer->pod,
-	    .urgent = !valid_cert(e),
+	    .urgent = !cert_entry_valid(e),
 	};
 	ca_sign(e->cache->ca, &e->sign, &r, on_signed, e);
 }
@@ -465,21 +386,21 @@ static void on_key(void *ctx)
  * due at once after a suspend. */
 static void make_next(struct cert_cache *c)
 {
-	struct entry *e;
+	struct cert_entry *e;
 
 	if (c->maker || !c->waiting)
 		return;
 	DL_FOREACH (c->waiting, e)
-		if (!valid_cert(e))
+		if (!cert_entry_valid(e))
 			break;
 	c->maker = e = e ? e : c->waiting;
 	stop_waiting(e);
 	loop_work(c->loop, &e->keygen, make_key, on_key, e);
 }
 
-static void start(struct entry *e)
+static void start(struct cert_entry *e)
 {
-	const char *td = trust_domain_of(e);
+	const char *td = cert_entry_trust_domain(e);
 	const struct token *token;
 	struct err why;
 
@@ -502,9 +423,10 @@ static void start(struct entry *e)
 
 /* --- subscribers --- */
 
-static struct entry *entry_of(struct cert_cache *c, const struct cert_spec *spec)
+static struct cert_entry *entry_of(struct cert_cache *c, const struct cert_spec *spec)
 {
-	struct entry *e;
+	struct cert_origin origin;
+	struct cert_entry *e;
 
 	HASH_FIND(hh, c->entries, spec, sizeof(*spec), e);
 	if (e)
@@ -515,13 +437,15 @@ static struct entry *entry_of(struct cert_cache *c, const struct cert_spec *spec
 	e->retry_ms = RETRY_FIRST_MS;
 	e->due = true;
 	HASH_ADD(hh, c->entries, spec, sizeof(e->spec), e);
+	cert_keep_origin(c, &origin);
+	cert_store_id(&origin, spec, e->id);
 	return e;
 }
 
 struct cert_sub *cert_subscribe(struct cert_cache *c, const struct cert_spec *spec,
     const struct uuid *pod, const char *subject, cert_token token, cert_changed changed, void *ctx)
 {
-	struct entry *e = entry_of(c, spec);
+	struct cert_entry *e = entry_of(c, spec);
 	struct cert_sub *s = mem_zalloc(sizeof(*s));
 
 	s->entry = e;
@@ -533,7 +457,7 @@ struct cert_sub *cert_subscribe(struct cert_cache *c, const struct cert_spec *sp
 	DL_APPEND(e->subs, s);
 	loop_timer_stop(&e->linger);
 	loop_timer_in(c->loop, &s->soon, 0, on_soon, s);
-	if (valid_cert(e))
+	if (cert_entry_valid(e))
 		metric_add(c->hits, "", 1);
 	/* A pod that comes and goes must not hurry istiod; one that brings a token may. */
 	if (e->tokenless || !e->retry.armed)
@@ -544,7 +468,7 @@ struct cert_sub *cert_subscribe(struct cert_cache *c, const struct cert_spec *sp
 void cert_unsubscribe(struct cert_sub **sub)
 {
 	struct cert_sub *s = take(*sub);
-	struct entry *e;
+	struct cert_entry *e;
 
 	if (!s)
 		return;
@@ -563,12 +487,63 @@ void cert_unsubscribe(struct cert_sub **sub)
 
 void cert_token_changed(struct cert_sub *s)
 {
-	struct entry *e = s->entry;
+	struct cert_entry *e = s->entry;
 	struct err why;
 
 	if (!s->admitted || !s->token(s->ctx, &why))
 		loop_timer_in(e->cache->loop, &s->soon, 0, on_soon, s);
 	start_soon(e);
+}
+
+/* --- what an earlier worker had --- */
+
+/* How long ago it was issued, by the monotonic clock; after a reboot, by the other one. */
+static int64_t age_of(const struct cert_cache *c, const struct cert_stored *s)
+{
+	int64_t age_ms = loop_uptime_ms(c->loop) - s->issued_uptime_ms;
+
+	if (age_ms < 0)
+		age_ms = loop_now_ms(c->loop) - s->issued_ms;
+	return age_ms > 0 ? age_ms : 0;
+}
+
+int cert_cache_restore(
+    struct cert_cache *c, const struct cert_stored *s, enum priv_state from, struct err *e)
+{
+	struct cert_origin here;
+	struct cert_entry *entry;
+	int64_t age_ms = age_of(c, s), pause_ms = c->options.reissue_min_ms - age_ms;
+	char name[IDENTITY_URI_SIZE];
+	struct cert *cert;
+	struct err why;
+
+	cert_keep_origin(c, &here);
+	if (memcmp(&here, &s->origin, sizeof(here)) != 0)
+		return err_set(
+		    e, ERR_INVALID, "control plane %s is configured otherwise", here.name);
+	entry = entry_of(c, &s->spec);
+	if (entry->cert || entry->subs)
+		return err_set(e, ERR_INVALID, "there is a newer one");
+	entry->kept = from == c->options.keep;
+	entry->issued_ms = s->issued_ms;
+	entry->issued_uptime_ms = s->issued_uptime_ms;
+	entry->renew_at_ms = s->renew_at_ms;
+	loop_timer_in(c->loop, &entry->linger,
+	    c->options.linger_ms > RESTORED_MS ? c->options.linger_ms : RESTORED_MS, on_lingered,
+	    entry);
+	if (pause_ms > 0)
+		cert_moment_in(c->loop, &entry->floor, pause_ms, on_floor, entry);
+	cert = cert_keep_believe(entry, s, &why);
+	if (!cert) {
+		log_warn(cert_entry_name(entry, name), "stored certificate: %s", why.msg);
+		return 0;
+	}
+	entry->stored = entry->kept;
+	adopt(entry, cert, age_ms);
+	if (!entry->stored)
+		cert_keep(entry);
+	log_debug(cert_entry_name(entry, name), "certificate %s is back", cert->leaf.serial);
+	return 0;
 }
 
 /* --- the cache --- */
@@ -593,10 +568,11 @@ struct cert_cache *cert_cache_new(
 void cert_cache_free(struct cert_cache **cache)
 {
 	struct cert_cache *c = take(*cache);
-	struct entry *e, *next;
+	struct cert_entry *e, *next;
 
 	if (!c)
 		return;
+	loop_timer_stop(&c->store_again);
 	HASH_ITER (hh, c->entries, e, next)
 		stop_waiting(e); /* no more keys: freeing one that is made would wait for it */
 	HASH_ITER (hh, c->entries, e, next) {
@@ -604,49 +580,4 @@ void cert_cache_free(struct cert_cache **cache)
 		entry_free(e);
 	}
 	free(c);
-}
-
-static const char *key_type_name(enum x509_key_type t)
-{
-	static const char *const names[] = {
-	    [X509_EC_P256] = "EC P-256",
-	    [X509_EC_P384] = "EC P-384",
-	    [X509_RSA_2048] = "RSA 2048",
-	    [X509_RSA_3072] = "RSA 3072",
-	    [X509_RSA_4096] = "RSA 4096",
-	};
-
-	return names[t];
-}
-
-static json_t *dump_entry(const struct entry *e)
-{
-	const char *istiod = istiod_options(e->cache->istiod)->name, *why = why_not(e);
-	char name[IDENTITY_URI_SIZE], renew[CERT_TIME_SIZE] = "";
-	auto_free char *waiting = mem_printf("waiting for %s", istiod);
-	json_t *o, *cert = cert_dump(e->cert), *subjects = json_array();
-	const struct cert_sub *s;
-
-	DL_FOREACH (e->subs, s)
-		json_array_append_new(subjects, json_string(s->subject));
-	if (e->renew.age.armed)
-		cert_time(e->renew_at_ms / 1000, renew);
-	if (!*why && !e->cert)
-		why = waiting; /* the first attempt has not ended */
-	o = json_pack("{s:s, s:s, s:s, s:s, s:o, s:i, s:s}", "spiffe_id", name_of(e, name),
-	    "control_plane", istiod, "key_type", key_type_name(e->spec.key.type), "renew_at", renew,
-	    "subscribers", subjects, "issued", (int)e->issued, "why_not", why);
-	json_object_update(o, cert);
-	json_decref(cert);
-	return o;
-}
-
-json_t *cert_cache_dump(const struct cert_cache *c)
-{
-	json_t *all = json_array();
-	const struct entry *e, *next;
-
-	HASH_ITER (hh, c->entries, e, next)
-		json_array_append_new(all, dump_entry(e));
-	return all;
 }

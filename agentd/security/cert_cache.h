@@ -8,33 +8,31 @@
  * clock was put right).  A certificate ends, and is due for renewal, by whichever clock says so
  * first; at its end the subscribers are told.  When the last subscriber goes the certificate
  * lingers (5 min) before its key is wiped.
+ *
+ * Each certificate is stored when it is issued, and deleted when it is forgotten, not when we end:
+ * the next worker restores it.  What could not be stored is tried again every half minute.
  */
 #pragma once
 #include "../base/uuid.h"
+#include "../priv/protocol.h"
 #include "cert.h"
+#include "cert_spec.h"
 #include "token.h"
 #include <jansson.h>
 
 struct ca_client;
 struct cert_cache;
+struct cert_stored;
 struct cert_sub;
 struct istiod;
 struct loop;
-
-/* The cache key; memcmp-comparable: zero it, then set fields. */
-struct cert_spec {
-	char trust_domain[256], ns[64], sa[254];
-	struct x509_key_params key;
-	char cert_signer[64];
-	int64_t ttl_s;
-	double ratio,
-	    jitter;      /* renewed when ratio +- jitter of the life is left (istio-agent.md 3.3) */
-	struct uuid pod; /* all zero: scope service-account */
-};
+struct priv;
 
 struct cert_cache_options {
 	int64_t reissue_min_ms; /* default 5 min */
 	int64_t linger_ms;      /* default 5 min; 0: forgotten at once */
+	struct priv *priv;      /* who keeps certificates beyond this process; NULL: nobody */
+	enum priv_state keep;   /* where */
 };
 
 /* `c` is what this subscriber may use now, NULL: nothing.  `why_not`: why there is no (new)
@@ -53,3 +51,10 @@ struct cert_sub *cert_subscribe(struct cert_cache *c, const struct cert_spec *sp
 void cert_unsubscribe(struct cert_sub **s);  /* allowed inside `changed` */
 void cert_token_changed(struct cert_sub *s); /* look again: deliver, or try now what waited */
 json_t *cert_cache_dump(const struct cert_cache *c); /* no key in it */
+
+/* Before the first subscriber: takes back what an earlier worker stored, kept in `from`, after all
+ * checks that an answer of istiod has to pass, and treats it as one that lingers (a minute at
+ * least).  The pauses between two certificates go on whether or not it is still good.  -1: it is
+ * nobody's: of another configuration, or not what it says. */
+int cert_cache_restore(
+    struct cert_cache *c, const struct cert_stored *s, enum priv_state from, struct err *e);

@@ -46,3 +46,6 @@ int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, st
 char *x509_normalise_pem(const char *pem, size_t len, struct err *e);
 /* The same of revocation lists ("X509 CRL"), in at most 1 MiB. */
 char *x509_normalise_crl(const char *pem, size_t len, struct err *e);
+
+enum { X509_SHA256_SIZE = 32 };
+void x509_sha256(const void *data, size_t size, uint8_t out[X509_SHA256_SIZE]);

@@ -80,6 +80,7 @@ class Agentd:
         self.log = directory / 'agentd.log'
         self.root_file = istiod.root_file
         self.flags = []
+        self.around = []  # a command that runs the rest of its arguments
         self.plane = {'name': 'istiod', 'address': istiod.address, 'root': str(self.root_file),
                       'server_name': 'istiod.istio-system.svc', 'cluster_id': 'Kubernetes'}
         # Certificates of tests live for seconds.
@@ -96,16 +97,20 @@ class Agentd:
         config = self.dir / 'agentd.yaml'
         config.write_text(yaml.safe_dump({**self.settings, 'control_planes': [self.plane]}))
         self.process = Process(
-            [self._bin / 'agentd', '--run', self.run, '--manifests', self.manifests, '--config', config,
+            [*self.around, self._bin / 'agentd', '--run', self.run, '--manifests', self.manifests, '--config', config,
              '--root-file', f'0={self.root_file}', *self.flags], self.log, self.cgroup,
-            env={**os.environ, 'ASAN_OPTIONS': 'detect_leaks=1:abort_on_error=0',
-                 'UBSAN_OPTIONS': 'print_stacktrace=1:halt_on_error=1'})
+            env=self.environment())
 
         def answers():
             if not self.process.running():
                 raise RuntimeError(f'agentd ended:\n{self.process.tail()}')
             return self.ctl('status')
         wait_for('agentd to answer', answers)
+
+    @staticmethod
+    def environment():
+        return {**os.environ, 'ASAN_OPTIONS': 'detect_leaks=1:abort_on_error=0',
+                'UBSAN_OPTIONS': 'print_stacktrace=1:halt_on_error=1'}
 
     def ctl(self, *args):
         """What agentctl prints as JSON; exit status 1 only says that there is a problem to read."""

@@ -104,6 +104,9 @@ class Process:
     def running(self):
         return self._popen.poll() is None
 
+    def send(self, number):
+        self._popen.send_signal(number)
+
     def kill(self):
         self._end(signal.SIGKILL)
 

@@ -136,6 +136,11 @@ int64_t loop_now_ms(const struct loop *l)
 	return l->wall_ms;
 }
 
+int64_t loop_uptime_ms(const struct loop *l)
+{
+	return l->mono_ms;
+}
+
 int64_t loop_take_stall_ms(struct loop *l)
 {
 	(void)l;

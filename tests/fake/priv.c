@@ -58,8 +58,18 @@ struct record { /* a write, or a removal when data is NULL */
 	struct record *prev, *next;
 };
 
+struct relisten {
+	struct uuid pod;
+	priv_relisten again;
+	void *ctx;
+	struct relisten *prev, *next;
+};
+
 struct priv {
 	struct priv_call *calls;
+	struct relisten *relistens;
+	int ready;
+	bool attests;
 	struct priv_follow *follows;
 	struct record *records;
 	struct entry *state;
@@ -264,6 +274,25 @@ void fake_priv_listening(
 	c->listening(c->ctx, refusal(&e, why), why ? -1 : fd);
 }
 
+void priv_require_attestation(struct priv *p)
+{
+	p->attests = true;
+}
+
+bool fake_priv_attests(const struct priv *p)
+{
+	return p->attests;
+}
+
+void fake_priv_stranger(struct priv *p, const struct uuid *pod, int code, const char *why)
+{
+	auto_free struct priv_call *c = call_find(p, PRIV_PEER_OF, pod, -1);
+	struct err e;
+
+	err_set(&e, code, "%s", why);
+	c->peer_known(c->ctx, &e, NULL);
+}
+
 void fake_priv_peer(
     struct priv *p, const struct uuid *pod, const struct priv_peer *n, const char *why)
 {
@@ -462,6 +491,47 @@ const char *fake_priv_written(
 	return found ? found->data : NULL;
 }
 
+/* --- what the broker asks --- */
+
+void priv_ready(struct priv *p)
+{
+	p->ready++;
+}
+
+int fake_priv_ready(const struct priv *p)
+{
+	return p->ready;
+}
+
+void priv_on_relisten(struct priv *p, const struct uuid *pod, priv_relisten again, void *ctx)
+{
+	struct relisten *r, *tmp;
+
+	DL_FOREACH_SAFE (p->relistens, r, tmp) {
+		if (!uuid_equal(&r->pod, pod))
+			continue;
+		DL_DELETE(p->relistens, r);
+		free(r);
+	}
+	if (!again)
+		return;
+	r = mem_zalloc(sizeof *r);
+	r->pod = *pod;
+	r->again = again;
+	r->ctx = ctx;
+	DL_APPEND(p->relistens, r);
+}
+
+void fake_priv_relisten(struct priv *p, const struct uuid *pod, enum priv_listener kind, int fd)
+{
+	struct relisten *r;
+
+	DL_FOREACH (p->relistens, r)
+		if (pod_matches(&r->pod, pod))
+			return r->again(r->ctx, kind, fd);
+	fail_msg("nobody would listen anew");
+}
+
 /* --- follows --- */
 
 struct priv_follow *priv_follow(struct priv *p, enum priv_followed what, const struct uuid *pod,
@@ -566,8 +636,11 @@ int fake_priv_live(const struct priv *p)
 {
 	const struct priv_call *c;
 	const struct priv_follow *f;
+	const struct relisten *r;
 	int n = 0;
 
+	DL_FOREACH (p->relistens, r)
+		n++;
 	DL_FOREACH (p->calls, c)
 		n++;
 	DL_FOREACH (p->follows, f)

@@ -21,6 +21,8 @@ void fake_priv_listening(
     struct priv *p, const struct uuid *pod, enum priv_listener kind, int fd, const char *why);
 void fake_priv_peer(
     struct priv *p, const struct uuid *pod, const struct priv_peer *n, const char *why);
+void fake_priv_stranger(struct priv *p, const struct uuid *pod, int code, const char *why);
+bool fake_priv_attests(const struct priv *p); /* priv_require_attestation() was called */
 
 /* State.  A put is PRIV_STATE_PUT, a list PRIV_STATE_LIST, of waiting calls; what was put and
  * answered is kept until it is deleted or the priv is freed. */
@@ -48,5 +50,9 @@ void fake_priv_crl(struct priv *p, unsigned plane, const char *pem);  /* NULL: i
 void fake_priv_token(struct priv *p, const struct uuid *pod, const char *jwt);
 void fake_priv_manifest(struct priv *p, const char *name, const char *yaml);
 void fake_priv_synced(struct priv *p);
+
+int fake_priv_ready(const struct priv *p); /* how often it was said */
+void fake_priv_relisten(
+    struct priv *p, const struct uuid *pod, enum priv_listener kind, int fd); /* takes fd */
 
 int fake_priv_live(const struct priv *p); /* waiting calls + follows: 0 when all was given back */

@@ -51,11 +51,14 @@ struct rpc_channel {
 	struct rpc_channel *prev, *next;
 };
 
+enum { ADOPTED_MAX = 64 };
+
 struct rpc_server {
 	struct rpc *rpc;
 	rpc_incoming incoming;
 	void *ctx;
 	unsigned adopted, connections;
+	bool closed[ADOPTED_MAX];
 	bool freed;
 	struct rpc_server *prev, *next;
 };
@@ -422,11 +425,23 @@ struct rpc_server *rpc_server_new(
 	return s;
 }
 
-void rpc_server_adopt(struct rpc_server *s, int connected_fd)
+struct rpc_connection rpc_server_adopt(struct rpc_server *s, int connected_fd)
 {
 	must(!s->freed, "a server is used after its end");
-	s->adopted++;
+	must(s->adopted < ADOPTED_MAX, "more connections than the fake remembers");
 	close(connected_fd);
+	return (struct rpc_connection){.fd = (int)s->adopted++, .inode = (ino_t)(uintptr_t)s};
+}
+
+bool rpc_connection_is_open(const struct rpc_connection *c)
+{
+	return c->fd >= 0 && !((struct rpc_server *)(uintptr_t)c->inode)->closed[c->fd];
+}
+
+void rpc_connection_cut(const struct rpc_connection *c)
+{
+	if (rpc_connection_is_open(c))
+		((struct rpc_server *)(uintptr_t)c->inode)->closed[c->fd] = true;
 }
 
 unsigned rpc_server_connections(struct rpc_server *s)
@@ -590,6 +605,16 @@ bool fake_rpc_accepted(const struct rpc_stream *s)
 unsigned fake_rpc_adopted(const struct rpc_server *s)
 {
 	return s->adopted;
+}
+
+bool fake_rpc_closed(const struct rpc_server *s, unsigned i)
+{
+	return s->closed[i];
+}
+
+void fake_rpc_hang_up(struct rpc_server *s, unsigned i)
+{
+	s->closed[i] = true;
 }
 
 void fake_rpc_connections(struct rpc_server *s, unsigned n)

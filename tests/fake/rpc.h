@@ -18,8 +18,10 @@ struct rpc_server *fake_rpc_server(const struct rpc *r, unsigned i);
 /* A new call; `incoming` runs at the next advance. */
 struct rpc_stream *fake_rpc_call(struct rpc_server *s, const char *method);
 bool fake_rpc_accepted(const struct rpc_stream *s);
-unsigned fake_rpc_adopted(const struct rpc_server *s);       /* fds handed over (and closed here) */
-void fake_rpc_connections(struct rpc_server *s, unsigned n); /* are open; 0 until told */
+unsigned fake_rpc_adopted(const struct rpc_server *s); /* fds handed over (and closed here) */
+bool fake_rpc_closed(const struct rpc_server *s, unsigned i); /* the i-th of them, by whom ever */
+void fake_rpc_hang_up(struct rpc_server *s, unsigned i);      /* its peer goes */
+void fake_rpc_connections(struct rpc_server *s, unsigned n);  /* are open; 0 until told */
 
 /* --- the code under test is the client --- */
 unsigned fake_rpc_opened(const struct rpc *r);                       /* how many streams, ever */

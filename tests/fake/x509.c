@@ -86,6 +86,18 @@ char *x509_normalise_crl(const char *pem, size_t len, struct err *e)
 	return mem_printf("%.*s\n", (int)len, pem);
 }
 
+/* Different for different data; that is all that is asked. */
+void x509_sha256(const void *data, size_t size, uint8_t out[X509_SHA256_SIZE])
+{
+	const uint8_t *bytes = data;
+
+	memset(out, 0, X509_SHA256_SIZE);
+	for (size_t i = 0; i < size; i++) {
+		uint8_t *at = &out[i % X509_SHA256_SIZE];
+		*at = (uint8_t)(*at * 31 + bytes[i] + 1 + out[(i + 7) % X509_SHA256_SIZE]);
+	}
+}
+
 char *fake_x509_leaf(const struct fake_leaf *l)
 {
 	return mem_printf("LEAF %s %d %s %" PRId64 " %" PRId64, l->serial, l->key, l->uri,

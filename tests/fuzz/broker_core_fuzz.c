@@ -4,9 +4,12 @@
  * The input is a program of records {what, a, b, c ...}: well-formed requests with odd arguments,
  * raw packets, and acts of root beside it (files written, swapped, replaced by FIFOs and links),
  * all in a directory of its own under /tmp.  After each input: the broker has closed every fd, is
- * in its own network namespace, and has answered exactly what was asked, in order.
+ * in its own network namespace, has answered exactly what was asked, in order, and has done nothing
+ * but what it may do (broker_effects.h).
  */
 #include "../../agentd/priv/broker_core.h"
+#include "../../agentd/priv/broker_kept.h"
+#include "broker_effects.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -31,6 +34,7 @@ static struct broker_options options = {
 static int given[NFDS]; /* what a worker might send along */
 static ino_t home;
 static pid_t owner;
+static bool roots_own; /* <run> is not as the broker made it */
 
 struct input {
 	const uint8_t *data;
@@ -90,6 +94,7 @@ static void clean_at_exit(void)
 		return;
 	snprintf(state, sizeof(state), "%s/state", run);
 	umount2(state, MNT_DETACH);
+	effects_unwatch();
 	clean();
 	rmdir(top);
 }
@@ -141,6 +146,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	if (!mkdtemp(top))
 		abort();
 	owner = getpid();
+	effects_watch();
 	atexit(clean_at_exit);
 	snprintf(run, sizeof(run), "%s/run", top);
 	snprintf(manifests, sizeof(manifests), "%s/pods.d", top);
@@ -199,6 +205,10 @@ static void listen_to_broker(struct session *s)
 		if (c) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c), sizeof(int));
+			if (p.what == PRIV_FILE || p.what == PRIV_STATE)
+				effects_check_memory(fd);
+			else
+				effects_check_listener(fd, run);
 			if (p.what == PRIV_REPLY && p.code == 0 && s->answered % 5 == 0)
 				shutdown(fd, s->answered % 2 ? SHUT_RD : SHUT_RDWR);
 			close(fd);
@@ -281,6 +291,7 @@ static void touch_file(struct input *in)
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s", top, name);
+	roots_own |= !strncmp(name, "run", 3);
 	switch (what % 8) {
 	case 0:
 	case 1:
@@ -298,7 +309,10 @@ static void touch_file(struct input *in)
 		remove(path);
 		break;
 	case 4:
-		(void)!symlink(what & 8 ? "..v1" : "../certs/root.pem", path);
+		(void)!symlink(what & 8    ? "..v1"
+			       : what & 16 ? effects_secret
+					   : "../certs/root.pem",
+		    path);
 		break;
 	case 5:
 		mkfifo(path, 0600);
@@ -318,11 +332,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, size};
 	struct session s = {.state = BROKER_SERVING};
+	struct broker_kept *kept = broker_kept_new();
 	struct broker_why why = {0};
 	int before = count_fds(), pair[2];
 
 	clean();
-	s.b = broker_new(&options, &why);
+	roots_own = false;
+	s.b = broker_new(&options, kept, &why);
 	if (!s.b || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) ||
 	    broker_attach(s.b, pair[0], &why))
 		abort();
@@ -346,8 +362,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	if (s.state == BROKER_SERVING && s.answered != s.asked)
 		abort();
+	effects_check(roots_own ? NULL : run);
 	close(s.sock);
 	broker_free(&s.b);
+	broker_kept_free(&kept);
 	if (count_fds() != before || netns() != home)
 		abort();
 	return 0;

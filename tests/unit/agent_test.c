@@ -62,6 +62,8 @@ static void begin_with(struct world *w, const char *settings)
 	w->priv = fake_priv_last();
 	w->rpc = fake_rpc_last();
 	fake_priv_root(w->priv, 0, "ROOT of istiod");
+	fake_priv_listed(w->priv, PRIV_STATE_CERT, NULL);
+	fake_priv_listed(w->priv, PRIV_STATE_CERT_IN_MEMORY, NULL);
 }
 
 static void begin(struct world *w)
@@ -625,6 +627,41 @@ static void a_token_of_another_pod_or_account_opens_nothing(void **state)
 	end(&w);
 }
 
+/* The sweep of what earlier workers left must not come before each pod had its turn. */
+static void ready_is_said_once_when_each_pod_was_told(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", "");
+	manifest(&w, UID_B, "web-1", "env: {SECRET_TTL: 400h}\n"); /* refused: told at once */
+	fake_priv_synced(w.priv);
+	fake_priv_added(w.priv, &w.a, NULL);
+	fake_loop_advance(w.loop, 0);
+	fake_priv_listening(w.priv, &w.a, PRIV_LISTEN_SDS, listener(), NULL);
+	assert_int_equal(fake_priv_ready(w.priv), 0);
+	fake_priv_listening(w.priv, &w.a, PRIV_LISTEN_XDS, listener(), NULL);
+	assert_int_equal(fake_priv_ready(w.priv), 1);
+	manifest(&w, UID_B, "web-1", "");
+	serve(&w, &w.b);
+	assert_int_equal(fake_priv_ready(w.priv), 1);
+	end(&w);
+
+	begin(&w); /* no pod at all */
+	assert_int_equal(fake_priv_ready(w.priv), 0);
+	fake_priv_synced(w.priv);
+	assert_int_equal(fake_priv_ready(w.priv), 1);
+	end(&w);
+
+	begin(&w); /* a pod whose directory cannot be made */
+	manifest(&w, UID_A, "web-0", "");
+	fake_priv_synced(w.priv);
+	fake_priv_added(w.priv, &w.a, "No space left on device");
+	assert_int_equal(fake_priv_ready(w.priv), 1);
+	end(&w);
+}
+
 static void a_refused_environment_starts_nothing(void **state)
 {
 	struct world w;
@@ -724,6 +761,7 @@ int main(void)
 	    cmocka_unit_test(early_anchors_wait_for_the_certificate),
 	    cmocka_unit_test(without_the_setting_nobody_asks_for_anchors),
 	    cmocka_unit_test(a_token_of_another_pod_or_account_opens_nothing),
+	    cmocka_unit_test(ready_is_said_once_when_each_pod_was_told),
 	    cmocka_unit_test(a_refused_environment_starts_nothing),
 	    cmocka_unit_test(a_refused_change_leaves_the_pod_alone),
 	    cmocka_unit_test(a_removed_pod_is_undone),

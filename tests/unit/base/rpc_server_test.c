@@ -297,6 +297,36 @@ static void test_connections_are_counted(void **state)
 	rig_end(&r);
 }
 
+/* Known again by its inode: whoever has its number later is not cut. */
+static void test_a_connection_can_be_cut(void **state)
+{
+	(void)state;
+	struct rig r;
+	int pair[2], other[2];
+
+	rig_begin(&r);
+	assert_int_equal(
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+	struct rpc_connection c = rpc_server_adopt(r.s.server, pair[0]);
+	assert_true(rpc_connection_is_open(&c));
+	assert_false(at_end(pair[1]));
+	rpc_connection_cut(&c);
+	rig_guard(&r, "the peer and we see its end");
+	while (!at_end(pair[1]) || rpc_connection_is_open(&c))
+		rig_settle(&r, 5);
+	rig_unguard();
+	close(pair[1]);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other), 0);
+	struct rpc_connection same_number = {other[0], c.inode}, none = {.fd = -1};
+	rpc_connection_cut(&same_number);
+	rpc_connection_cut(&none);
+	assert_false(rpc_connection_is_open(&same_number) || rpc_connection_is_open(&none));
+	assert_int_equal(write(other[1], "x", 1), 1);
+	close(other[0]);
+	close(other[1]);
+	rig_end(&r);
+}
+
 /* A client that is no part of agentd: raw grpc with a queue of its own, polled by hand. */
 struct raw {
 	grpc_completion_queue *cq;
@@ -527,6 +557,7 @@ int main(void)
 	    cmocka_unit_test(test_garbage_closes_only_its_own_connection),
 	    cmocka_unit_test(test_silent_peers),
 	    cmocka_unit_test(test_connections_are_counted),
+	    cmocka_unit_test(test_a_connection_can_be_cut),
 	    cmocka_unit_test(test_compression_is_refused),
 	    cmocka_unit_test(test_raw_client_without_compression),
 	    cmocka_unit_test(test_free_inside_an_event),

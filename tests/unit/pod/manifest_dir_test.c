@@ -31,7 +31,7 @@ struct world {
 	struct priv *priv;
 	struct pod_registry *pods;
 	struct manifest_dir *dir;
-	int added, changed, removed;
+	int added, changed, removed, settled;
 };
 
 static void on_added(void *ctx, struct pod *p)
@@ -52,9 +52,14 @@ static void on_removed(void *ctx, struct pod *p)
 	((struct world *)ctx)->removed++;
 }
 
+static void on_settled(void *ctx)
+{
+	((struct world *)ctx)->settled++;
+}
+
 static int setup(void **state)
 {
-	static const struct pod_observer observer = {on_added, on_changed, on_removed};
+	static const struct pod_observer observer = {on_added, on_changed, on_removed, on_settled};
 	static struct world w;
 
 	w = (struct world){.loop = fake_loop(), .priv = fake_priv()};
@@ -119,7 +124,9 @@ static void test_add(void **state)
 	    POD1 "env:\n  ISTIO_META_X: '1'\n  PROXY_CONFIG: |\n    concurrency: 2\n"
 		 "labels: {app: web}\nannotations: {a: b}\nproxy_uid: 2000\nproxy_gid: 2001\n"
 		 "redirect: {mode: none}\n");
+	assert_int_equal(w->settled, 0);
 	fake_priv_synced(w->priv);
+	assert_int_equal(w->settled, 1);
 	p = find(w, UID1);
 	assert_non_null(p);
 	assert_string_equal(p->label, "demo/web-0");

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 struct seen {
-	int added, changed, removed;
+	int added, changed, removed, settled;
 	struct pod *last;
 	struct pod_registry *registry;
 	bool found_when_removed;
@@ -39,7 +39,12 @@ static void on_removed(void *ctx, struct pod *p)
 	s->found_when_removed = pod_find(s->registry, &p->uid) != NULL;
 }
 
-static const struct pod_observer observer = {on_added, on_changed, on_removed};
+static void on_settled(void *ctx)
+{
+	((struct seen *)ctx)->settled++;
+}
+
+static const struct pod_observer observer = {on_added, on_changed, on_removed, on_settled};
 
 static struct pod spec_of(unsigned char id, const char *name)
 {
@@ -218,6 +223,49 @@ static void test_order_and_remove(void **state)
 	pod_registry_free(&s.registry);
 }
 
+/* Once, when all was announced and each pod was told; a refused one counts, one that goes does not
+ * matter any more. */
+static void test_settled(void **state)
+{
+	const struct pod specs[] = {spec_of(1, "a"), spec_of(2, "b"), spec_of(3, "c")};
+	struct err why, e;
+	struct seen s;
+
+	(void)state;
+	setup(&s);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pod_add(s.registry, "manifest", &specs[i], &e), 0);
+	pod_set_ready(pod_find(s.registry, &specs[0].uid), NULL);
+	pod_registry_synced(s.registry);
+	err_set(&why, ERR_DENIED, "because");
+	pod_set_ready(pod_find(s.registry, &specs[1].uid), &why);
+	assert_int_equal(s.settled, 0);
+	pod_remove(s.registry, "manifest", &specs[2].uid);
+	assert_int_equal(s.settled, 1);
+	assert_int_equal(pod_add(s.registry, "manifest", &specs[2], &e), 0);
+	pod_set_ready(s.last, NULL);
+	pod_registry_synced(s.registry);
+	assert_int_equal(s.settled, 1);
+	pod_registry_free(&s.registry);
+}
+
+static void test_settled_without_a_pod(void **state)
+{
+	struct pod spec = spec_of(1, "web-0");
+	struct seen s;
+	struct err e;
+
+	(void)state;
+	setup(&s);
+	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	pod_set_ready(s.last, NULL);
+	pod_remove(s.registry, "manifest", &spec.uid);
+	assert_int_equal(s.settled, 0); /* there may be more */
+	pod_registry_synced(s.registry);
+	assert_int_equal(s.settled, 1);
+	pod_registry_free(&s.registry);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -227,6 +275,8 @@ int main(void)
 	    cmocka_unit_test(test_identity_is_fixed),
 	    cmocka_unit_test(test_names_are_checked),
 	    cmocka_unit_test(test_order_and_remove),
+	    cmocka_unit_test(test_settled),
+	    cmocka_unit_test(test_settled_without_a_pod),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -330,7 +330,7 @@ static void test_a_small_socket_is_enough(void **state)
 	enum broker_state s = BROKER_SERVING;
 
 	rig_stop(r);
-	r->b = broker_new(&r->o, &(struct broker_why){0});
+	r->b = rig_broker(r, &(struct broker_why){0});
 	r->sndbuf = 8192;
 	rig_attach(r);
 	for (int i = 0; i < 40; i++)

@@ -497,7 +497,7 @@ static void test_files_wait_for_room(void **state)
 		  "done",
 	    r->top);
 	rig_stop(r);
-	r->b = broker_new(&r->o, &(struct broker_why){0});
+	r->b = rig_broker(r, &(struct broker_why){0});
 	r->sndbuf = 8192;
 	rig_attach(r);
 	id = rig_request(r, (struct rig_ask){.op = PRIV_FOLLOW, .kind = PRIV_FOLLOW_MANIFESTS});

@@ -173,6 +173,7 @@ static int setup(void **state)
 {
 	static struct node n;
 
+	rig_own_mounts();
 	strcpy(n.top, "/tmp/bmXXXXXX");
 	assert_non_null(mkdtemp(n.top));
 	char path[64];
@@ -187,7 +188,10 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct node *n = *state;
+	char path[64];
 
+	snprintf(path, sizeof(path), "%s/run/state", n->top);
+	umount2(path, MNT_DETACH);
 	rig_shell("rm -rf %s", n->top);
 	return 0;
 }

@@ -29,7 +29,7 @@ static void test_cookie_is_the_one_the_worker_sees(void **state)
 	int l = make_listener(r);
 	struct peer p = peer_new(r, l, "");
 	ino_t before = own_netns();
-	struct priv_packet reply = rig_ask(r, netns_of(&rig_pod, p.accepted), NULL);
+	struct priv_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
 
 	assert_int_equal(reply.code, 0);
 	assert_int_not_equal(reply.netns_cookie, 0);
@@ -56,7 +56,7 @@ static void test_addresses_are_those_of_pilot_agent(void **state)
 	    "ip addr add 10.3.0.2/24 dev c0 && ip addr add 10.1.0.2/32 dev a1 && "
 	    "ip addr add 10.4.0.1 peer 10.4.0.2 dev b1 && "
 	    "ip -6 addr add fd01::1 peer fd01::2 dev b1 nodad");
-	struct priv_packet reply = rig_ask(r, netns_of(&rig_pod, p.accepted), NULL);
+	struct priv_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
 
 	assert_int_equal(reply.code, 0);
 	/* a1 was made before a0, and b1 before b0: the kernel makes the peer first; c0 is down. */
@@ -75,7 +75,7 @@ static void test_addresses_are_bounded(void **state)
 	    "for i in $(seq 0 4999); do echo addr add 10.1.$((i / 250)).$((i % 250 + 1))/16 dev "
 	    "a0; "
 	    "done | ip -batch -");
-	struct priv_packet reply = rig_ask(r, netns_of(&rig_pod, p.accepted), NULL);
+	struct priv_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
 
 	assert_int_equal(reply.code, 0);
 	assert_int_equal(reply.naddresses, PRIV_ADDRESSES_MAX);
@@ -92,7 +92,7 @@ static void test_a_dead_peer_still_has_a_namespace(void **state)
 	struct peer p = peer_new(r, l, "");
 
 	peer_kill(&p);
-	struct priv_packet reply = rig_ask(r, netns_of(&rig_pod, p.accepted), NULL);
+	struct priv_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
 	assert_int_equal(reply.code, 0);
 	assert_int_equal(reply.netns_cookie, p.cookie);
 	peer_end(&p);
@@ -105,7 +105,7 @@ static void test_the_nodes_own_namespace_is_refused(void **state)
 	int l = make_listener(r);
 	struct peer p = peer_new(r, l, NULL);
 
-	rig_refused(r, netns_of(&rig_pod, p.accepted), EPERM, "the node's own network namespace");
+	rig_refused(r, peer_of(&rig_pod, p.accepted), EPERM, "the node's own network namespace");
 	peer_end(&p);
 	close(l);
 }
@@ -122,7 +122,8 @@ static void in_other_netns(struct rig *r)
 	snprintf(r->run, sizeof(r->run), "%s/run2", r->top); /* the first one is still locked */
 	if (unshare(CLONE_NEWNET))
 		_exit(2);
-	r->b = broker_new(&r->o, &w);
+	r->kept = NULL;
+	r->b = rig_broker(r, &w);
 	if (!r->b)
 		_exit(3);
 	rig_attach(r);
@@ -130,12 +131,12 @@ static void in_other_netns(struct rig *r)
 	int admin;
 	rig_expect(r, PRIV_NODE_LISTENER, &admin);
 	rig_add(r);
-	rig_refused(r, netns_of(&rig_pod, conn[0]), EPERM, "own network namespace");
+	rig_refused(r, peer_of(&rig_pod, conn[0]), EPERM, "own network namespace");
 	close(conn[0]);
 	close(conn[1]);
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, conn))
 		_exit(4);
-	rig_refused(r, netns_of(&rig_pod, conn[0]), EPERM, "own network namespace");
+	rig_refused(r, peer_of(&rig_pod, conn[0]), EPERM, "own network namespace");
 	_exit(0);
 }
 
@@ -180,12 +181,12 @@ static void test_the_first_namespace_wins(void **state)
 	int l = make_listener(r);
 	struct peer first = peer_new(r, l, ""), second = peer_new(r, l, "");
 
-	assert_int_equal(rig_ask(r, netns_of(&rig_pod, first.accepted), NULL).code, 0);
-	rig_refused(r, netns_of(&rig_pod, second.accepted), EPERM, "another network namespace");
-	rig_refused(r, netns_of(&rig_pod, second.accepted), EPERM,
+	assert_int_equal(rig_ask(r, peer_of(&rig_pod, first.accepted), NULL).code, 0);
+	rig_refused(r, peer_of(&rig_pod, second.accepted), EPERM, "another network namespace");
+	rig_refused(r, peer_of(&rig_pod, second.accepted), EPERM,
 	    "give <uid>/cgroup beside the manifest, so that a restarted pod is told from an "
 	    "intruder, or remove the manifest and add it again");
-	struct priv_packet again = rig_ask(r, netns_of(&rig_pod, first.accepted), NULL);
+	struct priv_packet again = rig_ask(r, peer_of(&rig_pod, first.accepted), NULL);
 	assert_int_equal(again.code, 0);
 	assert_int_equal(again.netns_cookie, first.cookie);
 	peer_end(&first);
@@ -201,10 +202,10 @@ static void test_a_namespace_is_one_pods(void **state)
 	struct peer p = peer_new(r, l, "");
 
 	rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_other});
-	assert_int_equal(rig_ask(r, netns_of(&rig_pod, p.accepted), NULL).code, 0);
-	rig_refused(r, netns_of(&rig_other, p.accepted), EPERM, rig_pod_text);
+	assert_int_equal(rig_ask(r, peer_of(&rig_pod, p.accepted), NULL).code, 0);
+	rig_refused(r, peer_of(&rig_other, p.accepted), EPERM, rig_pod_text);
 	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
-	assert_int_equal(rig_ask(r, netns_of(&rig_other, p.accepted), NULL).code, 0);
+	assert_int_equal(rig_ask(r, peer_of(&rig_other, p.accepted), NULL).code, 0);
 	peer_end(&p);
 	close(l);
 }
@@ -215,10 +216,10 @@ static void test_remove_forgets_the_namespace(void **state)
 	int l = make_listener(r);
 	struct peer first = peer_new(r, l, ""), second = peer_new(r, l, "");
 
-	assert_int_equal(rig_ask(r, netns_of(&rig_pod, first.accepted), NULL).code, 0);
+	assert_int_equal(rig_ask(r, peer_of(&rig_pod, first.accepted), NULL).code, 0);
 	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
 	rig_add(r);
-	assert_int_equal(rig_ask(r, netns_of(&rig_pod, second.accepted), NULL).code, 0);
+	assert_int_equal(rig_ask(r, peer_of(&rig_pod, second.accepted), NULL).code, 0);
 	peer_end(&first);
 	peer_end(&second);
 	close(l);
@@ -234,14 +235,14 @@ static void test_only_unix_stream_connections(void **state)
 
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(socketpair(AF_UNIX, types[i] | SOCK_CLOEXEC, 0, pair), 0);
-		rig_refused(r, netns_of(&rig_pod, pair[0]), ENOTSOCK, "no unix stream connection");
+		rig_refused(r, peer_of(&rig_pod, pair[0]), ENOTSOCK, "no unix stream connection");
 		close(pair[0]);
 		close(pair[1]);
 	}
-	rig_refused(r, netns_of(&rig_pod, tcp), ENOTSOCK, "no unix stream connection");
-	rig_refused(r, netns_of(&rig_pod, file), ENOTSOCK, "no unix stream connection");
+	rig_refused(r, peer_of(&rig_pod, tcp), ENOTSOCK, "no unix stream connection");
+	rig_refused(r, peer_of(&rig_pod, file), ENOTSOCK, "no unix stream connection");
 	rig_refused(
-	    r, netns_of(&rig_pod, l), ENOTSOCK, "no unix stream connection"); /* a listener */
+	    r, peer_of(&rig_pod, l), ENOTSOCK, "no unix stream connection"); /* a listener */
 	close(tcp);
 	close(file);
 	close(l);

@@ -18,8 +18,10 @@ struct peer {
 	uint64_t cookie; /* as the accepted socket shows it to an unprivileged worker */
 };
 
-/* `commands` run inside the new namespace (NULL: stay in ours) before it connects to `l`. */
-RIG_UNUSED static struct peer peer_new(struct rig *r, int l, const char *commands)
+/* In the namespace of `netns` (-1: a new one, where `commands` run, or ours if they are NULL) it
+ * joins the cgroup of `procs` (NULL: stays) and connects to `l`. */
+RIG_UNUSED static struct peer peer_start(
+    struct rig *r, int l, int netns, const char *commands, const char *procs)
 {
 	struct peer p = {.pid = fork()};
 	socklen_t len = sizeof(p.cookie);
@@ -28,8 +30,10 @@ RIG_UNUSED static struct peer peer_new(struct rig *r, int l, const char *command
 	assert_true(p.pid >= 0);
 	if (p.pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail */
-		if (commands && unshare(CLONE_NEWNET))
+		if (netns >= 0 ? setns(netns, CLONE_NEWNET) : commands && unshare(CLONE_NEWNET))
 			_exit(1);
+		if (procs)
+			rig_file(procs, "0");
 		if (commands && *commands && system(commands)) /* NOLINT(cert-env33-c) */
 			_exit(2);
 		int c = rig_connect(rig_mount(r, "socket"));
@@ -45,6 +49,11 @@ RIG_UNUSED static struct peer peer_new(struct rig *r, int l, const char *command
 	assert_int_equal(read(p.accepted, &byte, 1), 1);
 	assert_int_equal(getsockopt(p.accepted, SOL_SOCKET, SO_NETNS_COOKIE, &p.cookie, &len), 0);
 	return p;
+}
+
+RIG_UNUSED static struct peer peer_new(struct rig *r, int l, const char *commands)
+{
+	return peer_start(r, l, -1, commands, NULL);
 }
 
 RIG_UNUSED static void peer_kill(struct peer *p)
@@ -68,7 +77,7 @@ RIG_UNUSED static int make_listener(struct rig *r)
 	return rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
 }
 
-RIG_UNUSED static struct rig_ask netns_of(const struct uuid *pod, int fd)
+RIG_UNUSED static struct rig_ask peer_of(const struct uuid *pod, int fd)
 {
 	return (struct rig_ask){.op = PRIV_PEER_OF, .pod = pod, .fd = fd};
 }

@@ -7,6 +7,7 @@
 #pragma once
 #include "../../../agentd/priv/broker_core.h"
 #include "../../../agentd/priv/broker_io.h"
+#include "../../../agentd/priv/broker_kept.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -34,6 +35,7 @@ enum { RIG_TURNS = 64, RIG_PATH = 128 };
 struct rig {
 	char top[32], run[RIG_PATH], manifests[RIG_PATH], root[RIG_PATH];
 	struct broker_options o;
+	struct broker_kept *kept;
 	struct broker *b;
 	int fd;     /* the worker's end */
 	int sndbuf; /* of the broker's; 0: as it is */
@@ -302,13 +304,21 @@ RIG_UNUSED static void rig_expect_state(
 
 /* --- life --- */
 
+/* Another one on what the last one kept. */
+RIG_UNUSED static struct broker *rig_broker(struct rig *r, struct broker_why *w)
+{
+	if (!r->kept)
+		r->kept = broker_kept_new();
+	return broker_new(&r->o, r->kept, w);
+}
+
 RIG_UNUSED static void rig_start(struct rig *r)
 {
 	struct broker_why w = {0};
 	struct priv_packet p;
 	int admin;
 
-	r->b = broker_new(&r->o, &w);
+	r->b = rig_broker(r, &w);
 	if (!r->b)
 		fail_msg("%s", w.text);
 	rig_attach(r);
@@ -323,6 +333,7 @@ RIG_UNUSED static void rig_start(struct rig *r)
 RIG_UNUSED static void rig_stop(struct rig *r)
 {
 	broker_free(&r->b);
+	broker_kept_free(&r->kept);
 	close(r->fd);
 }
 

@@ -178,22 +178,50 @@ static void test_surplus_fds_are_closed(void **state)
 	assert_true(probe_is_closed(&a) && probe_is_closed(&b) && probe_is_closed(&c));
 }
 
+/* `attest: require` goes with each question. */
+static void test_attestation_may_be_required(void **state)
+{
+	struct world *w = *state;
+	struct priv_packet p = {.what = PRIV_REPLY, .why = "no cgroup is named"};
+	struct probe probe;
+	int mine = probe_new(&probe), sent;
+
+	priv_require_attestation(w->p);
+	priv_peer_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
+	struct priv_request asked = heard(w, PRIV_PEER_OF, &sent);
+	assert_int_equal(asked.arg, PRIV_ATTEST_REQUIRE);
+	p.id = asked.id;
+	say(w, p, -1);
+	turn(w);
+	assert_int_equal(w->cgroup_id, 0);
+	assert_string_equal(w->unknown, "no cgroup is named");
+	close(mine);
+	close(sent);
+	assert_true(probe_is_closed(&probe));
+}
+
 static void test_netns_answer(void **state)
 {
 	struct world *w = *state;
 	struct priv_packet p = {.what = PRIV_REPLY,
 	    .netns_cookie = 0x123456789abc,
+	    .cgroup_id = 77,
+	    .why = "not said of one that is known",
 	    .naddresses = 2,
 	    .addresses = {{AF_INET, {10, 1, 2, 3}}, {AF_INET6, {0xfd}}}};
 	struct probe probe;
 	int mine = probe_new(&probe), sent;
 
 	priv_peer_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
-	p.id = heard(w, PRIV_PEER_OF, &sent).id;
+	struct priv_request asked = heard(w, PRIV_PEER_OF, &sent);
+	assert_int_equal(asked.arg, PRIV_ATTEST_PREFER);
+	p.id = asked.id;
 	assert_int_not_equal(fcntl(mine, F_GETFD), -1); /* still the caller's */
 	say(w, p, -1);
 	turn(w);
 	assert_int_equal(w->cookie, 0x123456789abc);
+	assert_int_equal(w->cgroup_id, 77);
+	assert_string_equal(w->unknown, "");
 	assert_int_equal(w->naddresses, 2);
 	assert_int_equal(w->first_byte, 10);
 	close(mine);
@@ -329,6 +357,66 @@ static void test_free_closes_what_still_waits(void **state)
 	assert_true(probe_is_closed(&probe));
 }
 
+static void on_relisten(void *ctx, enum priv_listener kind, int fd)
+{
+	struct world *w = ctx;
+
+	assert_int_equal(kind, PRIV_LISTEN_XDS);
+	w->done++;
+	w->fd = fd;
+}
+
+static void test_ready_and_pong_are_said(void **state)
+{
+	struct world *w = *state;
+
+	priv_ready(w->p);
+	assert_int_not_equal(heard(w, PRIV_READY, NULL).id, 0);
+	say(w, (struct priv_packet){.what = PRIV_PING, .arg = 77}, -1);
+	turn(w);
+	struct priv_request pong = heard(w, PRIV_PONG, NULL);
+	assert_int_equal(pong.arg, 77);
+	say(w, (struct priv_packet){.id = pong.id, .what = PRIV_REPLY}, -1); /* nobody waits */
+	turn(w);
+	assert_int_equal(w->lost, 0);
+}
+
+static void test_a_new_listener_goes_to_its_pod(void **state)
+{
+	struct priv_packet p = {.what = PRIV_LISTENER, .kind = PRIV_LISTEN_XDS, .uid = rig_pod};
+	struct world *w = *state;
+	struct probe probe;
+
+	send_probe(w, p, &probe);
+	turn(w);
+	assert_true(probe_is_closed(&probe)); /* nobody is there */
+	priv_on_relisten(w->p, &rig_pod, on_relisten, NULL);
+	priv_on_relisten(w->p, &rig_pod, on_relisten, w); /* the last one counts */
+	send_probe(w, p, &probe);
+	turn(w);
+	assert_int_equal(w->done, 1);
+	close(w->fd);
+	assert_true(probe_is_closed(&probe));
+	p.kind = PRIV_LISTENER_END;
+	send_probe(w, p, &probe);
+	turn(w);
+	assert_true(probe_is_closed(&probe));
+	p.kind = PRIV_LISTEN_XDS;
+	say(w, p, -1); /* without the socket */
+	p.uid = rig_other;
+	send_probe(w, p, &probe);
+	turn(w);
+	assert_true(probe_is_closed(&probe));
+	priv_on_relisten(w->p, &rig_pod, NULL, NULL);
+	p.uid = rig_pod;
+	send_probe(w, p, &probe);
+	turn(w);
+	assert_true(probe_is_closed(&probe));
+	assert_int_equal(w->done, 1);
+	priv_on_relisten(w->p, &rig_pod, on_relisten, w); /* freed with the rest */
+	w->fd = -1;
+}
+
 /* --- with a real broker --- */
 
 struct both {
@@ -409,12 +497,15 @@ int main(void)
 	    T(test_a_late_answers_fd_is_closed),
 	    T(test_surplus_fds_are_closed),
 	    T(test_netns_answer),
+	    T(test_attestation_may_be_required),
 	    T(test_write_sends_sealed_bytes),
 	    T(test_lost_is_told_once),
 	    T(test_a_malformed_packet_is_the_end),
 	    T(test_a_packet_with_two_fds_is_the_end),
 	    T(test_requests_wait_while_the_socket_is_full),
 	    T(test_free_closes_what_still_waits),
+	    T(test_ready_and_pong_are_said),
+	    T(test_a_new_listener_goes_to_its_pod),
 	    cmocka_unit_test_setup_teardown(test_the_story_of_a_pod, rig_setup, rig_teardown),
 	};
 

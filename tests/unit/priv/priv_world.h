@@ -24,7 +24,8 @@ struct world {
 	int done, changed, fd;
 	bool failed, synced, gone, again;
 	struct err e;
-	uint64_t cookie;
+	uint64_t cookie, cgroup_id;
+	char unknown[64];
 	size_t naddresses, size;
 	uint8_t first_byte;
 	char name[64], data[64];
@@ -186,6 +187,8 @@ RIG_UNUSED static void on_netns(void *ctx, const struct err *e, const struct pri
 	if (!n)
 		return;
 	w->cookie = n->cookie;
+	w->cgroup_id = n->cgroup_id;
+	snprintf(w->unknown, sizeof(w->unknown), "%s", n->unknown);
 	w->naddresses = n->naddresses;
 	w->first_byte = n->naddresses ? n->addresses[0].bytes[0] : 0;
 }

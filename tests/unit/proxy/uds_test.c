@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -455,6 +456,46 @@ static void what_waits_is_closed_at_the_end(void **state)
 	assert_true(is_closed(b));
 }
 
+static int again_at(struct world *w, int kind)
+{
+	struct sockaddr_un a = address_of(w, kind);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	unlink(a.sun_path);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(fd, 64), 0);
+	fake_priv_relisten(w->priv, &w->pod, (enum priv_listener)kind, fd);
+	return fd;
+}
+
+static void a_new_socket_takes_the_place_of_a_dead_one(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	again_at(w, PRIV_LISTEN_SDS);
+	visit(w);
+	assert_int_equal(fake_rpc_adopted(w->server), 2);
+	visit_at(w, PRIV_LISTEN_XDS); /* the other one goes on */
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	assert_int_equal(w->told, 1);
+}
+
+/* The answer that is still to come carries a healthy one. */
+static void a_new_socket_before_the_first_is_not_needed(void **state)
+{
+	struct world *w = *state;
+	int fd = again_at(w, PRIV_LISTEN_SDS);
+
+	assert_int_equal(fcntl(fd, F_GETFD), -1);
+	unlink(address_of(w, PRIV_LISTEN_SDS).sun_path);
+	listen_on_both(w);
+	visit(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -473,6 +514,8 @@ int main(void)
 	    TEST(few_connections_wait_for_the_broker),
 	    TEST(few_connections_are_open_at_a_time),
 	    TEST(what_waits_is_closed_at_the_end),
+	    TEST(a_new_socket_takes_the_place_of_a_dead_one),
+	    TEST(a_new_socket_before_the_first_is_not_needed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -382,7 +382,9 @@ static void all_may_leave_inside_the_callback(void **state)
 {
 	(void)state;
 	for (int linger = 0; linger < 2; linger++) {
-		world_restart(&(struct cert_cache_options){FLOOR_MS, linger ? LINGER_MS : 0}, "td");
+		world_restart(&(struct cert_cache_options){.reissue_min_ms = FLOOR_MS,
+				  .linger_ms = linger ? LINGER_MS : 0},
+		    "td");
 		struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web"),
 			   *c = pod_of("c", "web");
 
@@ -410,7 +412,8 @@ static void all_may_leave_inside_the_callback(void **state)
 static void the_last_may_leave_at_bad_news(void **state)
 {
 	(void)state;
-	world_restart(&(struct cert_cache_options){FLOOR_MS, 0}, "td");
+	world_restart(
+	    &(struct cert_cache_options){.reissue_min_ms = FLOOR_MS, .linger_ms = 0}, "td");
 	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web");
 
 	b->leave_when_told_why = true;
@@ -482,7 +485,8 @@ static void leaving_ends_everything(void **state)
 {
 	(void)state;
 	for (int stage = 0; stage < 9; stage++) {
-		world_restart(&(struct cert_cache_options){FLOOR_MS, 0}, "td");
+		world_restart(
+		    &(struct cert_cache_options){.reissue_min_ms = FLOOR_MS, .linger_ms = 0}, "td");
 		struct pod *a = pod_of("a", "web");
 
 		a->leave_after_question = stage == 1 ? 2 : 0; /* while the key is made */

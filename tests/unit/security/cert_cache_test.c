@@ -137,7 +137,7 @@ static void renews_when_the_ratio_of_the_life_is_left(void **state)
 static void a_short_life_counts_from_its_receipt(void **state)
 {
 	(void)state;
-	world_restart(&(struct cert_cache_options){0, 0}, "td");
+	world_restart(&(struct cert_cache_options){.reissue_min_ms = 0}, "td");
 	struct pod *a = pod_of("a", "web");
 
 	join(a);
@@ -244,7 +244,8 @@ static void back_off_is_per_entry(void **state)
 static void a_short_floor_does_not_end_the_pause(void **state)
 {
 	(void)state;
-	world_restart(&(struct cert_cache_options){SECOND, LINGER_MS}, "td");
+	world_restart(
+	    &(struct cert_cache_options){.reissue_min_ms = SECOND, .linger_ms = LINGER_MS}, "td");
 	struct pod *a = pod_of("a", "web");
 
 	join(a);
@@ -308,7 +309,8 @@ static void leaving_gives_the_key_to_the_next(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < 3; i++) {
-		world_restart(&(struct cert_cache_options){FLOOR_MS, 0}, "td");
+		world_restart(
+		    &(struct cert_cache_options){.reissue_min_ms = FLOOR_MS, .linger_ms = 0}, "td");
 		struct pod *p[] = {pod_of("a", "web"), pod_of("b", "db"), pod_of("c", "cart")};
 
 		fake_loop_hold_work(w.loop, true);

@@ -30,7 +30,8 @@ static void setup_with(const struct cert_cache_options *o, const char *trust_dom
 int world_setup(void **state)
 {
 	(void)state;
-	setup_with(&(struct cert_cache_options){FLOOR_MS, LINGER_MS}, "td");
+	setup_with(
+	    &(struct cert_cache_options){.reissue_min_ms = FLOOR_MS, .linger_ms = LINGER_MS}, "td");
 	return 0;
 }
 

@@ -1,0 +1,99 @@
+/* cert_entry.h - one certificate of the cache: what the files of cert_cache share, and nobody else.
+ */
+#pragma once
+#include "../base/err.h"
+#include "../base/loop.h"
+#include "cert_cache.h"
+#include <uthash.h>
+
+/* istiod dates certificates back by so much (istio-agent.md 4.5): a clock that is behind by less
+ * accepts them, and sees them live longer than it asked for. */
+enum { CERT_BACKDATING_S = 120 };
+
+/* A time to come, by both clocks. */
+struct cert_moment {
+	struct loop_timer date, age;
+};
+
+struct cert_sub {
+	struct cert_sub *prev, *next;
+	struct cert_entry *entry;
+	struct loop_timer soon; /* tells the current state, outside of its caller */
+	struct uuid pod;
+	char *subject;
+	cert_token token;
+	cert_changed changed;
+	void *ctx;
+	bool admitted; /* its token was valid when it was last told */
+	bool gone;
+};
+
+/* What the worker thread reads and writes; the loop leaves it alone while `keygen` is set. */
+struct cert_making {
+	struct x509_key_params params;
+	struct identity id;
+	struct x509_request request;
+	struct err why;
+};
+
+struct cert_entry {
+	UT_hash_handle hh;
+	struct cert_spec spec; /* the key */
+	struct cert_cache *cache;
+	struct cert_sub *subs;
+	struct cert *cert;
+	struct cert_making making;
+	struct cert_entry *prev, *next; /* among those that wait for their key */
+	struct loop_work *keygen;
+	struct ca_sign *sign;
+	struct cert_sub *signer; /* whose token is under way */
+	struct cert_moment renew, end, floor;
+	struct loop_timer retry, linger;
+	int64_t renew_at_ms;
+	unsigned retry_ms, issued;
+	char why_not[ERR_MSG_SIZE];
+	bool waits;     /* for its key */
+	bool due;       /* a certificate is wanted */
+	bool tokenless; /* nobody had a valid token at the last attempt */
+	bool expired;   /* as was told */
+	bool hurried;   /* the floor was cut short, and none has passed since */
+	bool telling;
+	/* in the kept state, by id */
+	struct priv_call *storing;
+	uint8_t id[PRIV_STATE_ID_SIZE];
+	int64_t issued_ms, issued_uptime_ms;
+	bool kept;   /* or so we asked */
+	bool stored; /* as it is now */
+};
+
+struct cert_cache {
+	struct loop *loop;
+	struct istiod *istiod;
+	struct ca_client *ca;
+	struct cert_cache_options options;
+	struct cert_entry *entries;
+	struct cert_entry *waiting, *maker; /* for the worker thread; whom it works for */
+	struct metric *cached, *hits;
+	struct loop_timer store_again;
+	int store_code; /* why nothing could be stored; 0: it could */
+};
+
+void cert_moment_stop(struct cert_moment *m);
+/* `come` runs once for each clock, unless the moment is stopped: look at `armed`. */
+void cert_moment_in(struct loop *l, struct cert_moment *m, int64_t ms, loop_cb come, void *ctx);
+
+const char *cert_entry_trust_domain(const struct cert_entry *e);
+/* For log and dump: as good as is known before the first answer. */
+char *cert_entry_name(const struct cert_entry *e, char out[IDENTITY_URI_SIZE]);
+struct cert *cert_entry_valid(const struct cert_entry *e); /* NULL: none */
+const char *cert_entry_why_not(const struct cert_entry *e);
+
+/* Stores the entry's certificate. */
+void cert_keep(struct cert_entry *e);
+void cert_keep_forget(struct cert_entry *e); /* deletes it */
+struct cert_origin;
+/* What the cache's control plane is, now. */
+void cert_keep_origin(const struct cert_cache *c, struct cert_origin *o);
+/* The stored certificate, if an answer with it would be accepted; NULL: `why`. */
+struct cert *cert_keep_believe(
+    const struct cert_entry *e, const struct cert_stored *s, struct err *why);

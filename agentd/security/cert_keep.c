@@ -1,0 +1,144 @@
+/* cert_keep.c - certificates beyond this process.
+ *
+ * issued -> store -> (refused: said once, and all that is not stored is tried again, one by one,
+ *                     after half a minute)
+ * forgotten -> delete.
+ * At the start of the next worker: what was stored is believed as little as an answer of istiod.
+ */
+#include "../base/err.h"
+#include "../base/log.h"
+#include "../base/mem.h"
+#include "../priv/priv.h"
+#include "cert_entry.h"
+#include "cert_store.h"
+#include "istiod.h"
+#include <stdio.h>
+#include <string.h>
+
+LOG_SCOPE("cert");
+
+enum { AGAIN_MS = 30 * 1000 };
+
+void cert_keep_origin(const struct cert_cache *c, struct cert_origin *o)
+{
+	const struct istiod_options *i = istiod_options(c->istiod);
+
+	memset(o, 0, sizeof(*o)); /* compared as bytes */
+	snprintf(o->name, sizeof(o->name), "%s", i->name);
+	snprintf(o->address, sizeof(o->address), "%s", i->address);
+	snprintf(o->trust_domain, sizeof(o->trust_domain), "%s", i->trust_domain);
+}
+
+/* NULL: it is too large to be kept. */
+static char *text_of(const struct cert_entry *e, size_t *size)
+{
+	struct cert_stored s = {.spec = e->spec,
+	    .issued_ms = e->issued_ms,
+	    .issued_uptime_ms = e->issued_uptime_ms,
+	    .renew_at_ms = e->renew_at_ms,
+	    .key_pem = e->cert->key_pem,
+	    .chain_pem = e->cert->chain_pem,
+	    .n = e->cert->n};
+
+	cert_keep_origin(e->cache, &s.origin);
+	memcpy(s.element_size, e->cert->element_size, sizeof(s.element_size));
+	return cert_store_write(&s, size);
+}
+
+static void on_again(void *ctx)
+{
+	struct cert_cache *c = ctx;
+	struct cert_entry *e, *next;
+
+	HASH_ITER (hh, c->entries, e, next) {
+		if (e->cert && !e->stored && !e->storing) {
+			cert_keep(e); /* the others when it is */
+			return;
+		}
+	}
+}
+
+static void on_stored(void *ctx, const struct err *why)
+{
+	struct cert_entry *e = ctx;
+	struct cert_cache *c = e->cache;
+
+	e->stored = !why;
+	if (why) {
+		if (c->store_code != why->code)
+			log_warn(NULL,
+			    "certificates are not stored, and a restart will cost a new one each: "
+			    "%s",
+			    why->msg);
+		c->store_code = why->code;
+		loop_timer_in(c->loop, &c->store_again, AGAIN_MS, on_again, c);
+		return;
+	}
+	if (c->store_code)
+		log_info(NULL, "certificates are stored again");
+	c->store_code = 0;
+	on_again(c);
+}
+
+void cert_keep(struct cert_entry *e)
+{
+	const struct cert_cache_options *o = &e->cache->options;
+	struct priv_kept k = {.kind = o->keep, .id = e->id};
+	char *text;
+
+	if (!o->priv || !(text = text_of(e, &k.size)))
+		return;
+	k.data = text;
+	e->kept = true;
+	e->stored = false;
+	priv_call_cancel(&e->storing);
+	priv_state_put(o->priv, &e->storing, &k, on_stored, e);
+	mem_wipe_free(text);
+}
+
+void cert_keep_forget(struct cert_entry *e)
+{
+	const struct cert_cache_options *o = &e->cache->options;
+
+	if (o->priv && e->kept)
+		priv_state_del(o->priv, o->keep, e->id);
+}
+
+/* Its elements, as istiod sent them. */
+static size_t split(const struct cert_stored *s, char *elements[CERT_ELEMENTS_MAX])
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < s->n; at += s->element_size[i++])
+		elements[i] = mem_printf("%.*s", (int)s->element_size[i], s->chain_pem + at);
+	return s->n;
+}
+
+/* With a clock that was set back since, it is what it was when it was issued. */
+static int check(const struct cert_entry *e, const struct cert_stored *s, struct cert *c,
+    const char *const *chain, struct err *why)
+{
+	int64_t now_s = loop_now_ms(e->cache->loop) / 1000, issued_s = s->issued_ms / 1000;
+	const char *td = cert_entry_trust_domain(e);
+
+	if (identity_set(&c->id, *td ? td : "cluster.local", e->spec.ns, e->spec.sa, why))
+		return -1;
+	return x509_check_chain(chain, s->n, s->key_pem, &c->id, *td ? td : NULL,
+	    now_s > issued_s ? now_s : issued_s, e->spec.ttl_s + CERT_BACKDATING_S, &c->leaf, why);
+}
+
+struct cert *cert_keep_believe(
+    const struct cert_entry *e, const struct cert_stored *s, struct err *why)
+{
+	char *elements[CERT_ELEMENTS_MAX];
+	size_t n = split(s, elements);
+	struct cert *c = cert_new((const char *const *)elements, n, why);
+
+	if (c && check(e, s, c, (const char *const *)elements, why))
+		cert_unref(&c);
+	for (size_t i = 0; i < n; i++)
+		free(elements[i]);
+	if (c)
+		c->key_pem = mem_strdup(s->key_pem);
+	return c;
+}

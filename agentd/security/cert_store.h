@@ -1,0 +1,45 @@
+/* cert_store.h - a certificate with its key as text, for the kept state (security-rules.md 7).
+ *
+ *   version: 1
+ *   sha256: <of all that follows>
+ *   <one line for each field: what it is of, then when it was issued, then sizes>
+ *
+ *   <the key's PEM, the chain's PEM>
+ *
+ * A reader accepts exactly what a writer writes, byte for byte; so a text that lost or changed a
+ * bit is none.  That it was written by us does not make it true: whoever uses it checks the chain
+ * anew.
+ */
+#pragma once
+#include "cert.h"
+#include "cert_spec.h"
+#include "x509.h"
+#include <stddef.h>
+
+struct err;
+
+/* The control plane it came from: of one that is configured otherwise it is nobody's. */
+struct cert_origin {
+	char name[64], address[264], trust_domain[256];
+};
+
+struct cert_stored {
+	struct cert_origin origin;
+	struct cert_spec spec;
+	int64_t issued_ms, issued_uptime_ms; /* on the wall clock, on the monotonic clock */
+	int64_t renew_at_ms;                 /* wall clock */
+	char *key_pem;                       /* secret */
+	char *chain_pem;                     /* the elements, one behind the other */
+	size_t n, element_size[CERT_ELEMENTS_MAX];
+};
+
+/* NULL: more than 1 MiB.  The caller wipes it: mem_wipe_free(). */
+char *cert_store_write(const struct cert_stored *s, size_t *size);
+/* EPROTONOSUPPORT: another release wrote it, and may want it back; else: damaged.  What is read is
+ * freed with cert_stored_clear(). */
+int cert_store_read(struct cert_stored *s, const char *text, size_t size, struct err *e);
+void cert_stored_clear(struct cert_stored *s); /* wipes the key */
+
+/* What names an entry: the digest of origin and spec. */
+void cert_store_id(
+    const struct cert_origin *o, const struct cert_spec *spec, uint8_t id[X509_SHA256_SIZE]);

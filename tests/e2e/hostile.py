@@ -1,0 +1,215 @@
+"""A broker whose worker is the test (hostile_worker.c), and its protocol as priv/protocol.h has it."""
+import array
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import shutil
+import socket
+import subprocess
+import uuid
+from pathlib import Path
+
+from .node import BUILD, MODE
+from .run import TOP, Process, wait_for
+
+PROTOCOL = (TOP / 'agentd/priv/protocol.h').read_text()
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+MIB = 1 << 20
+
+
+def _constants():
+    """PRIV_NAME -> value, of all enums."""
+    found = {}
+    for body in re.findall(r'enum[^{;]*\{(.*?)\}', re.sub(r'/\*.*?\*/', '', PROTOCOL, flags=re.S), re.S):
+        value = -1
+        for item in filter(None, (i.strip() for i in body.split(','))):
+            name, _, given = (p.strip() for p in item.partition('='))
+            value = eval(given, {}, found) if given else value + 1
+            found[name] = value
+    return found
+
+
+PRIV = _constants()
+
+
+class Request(ctypes.Structure):
+    _fields_ = [('id', ctypes.c_uint32), ('op', ctypes.c_uint16), ('kind', ctypes.c_uint16),
+                ('arg', ctypes.c_uint32), ('uid', ctypes.c_ubyte * 16),
+                ('state_id', ctypes.c_ubyte * PRIV['PRIV_STATE_ID_SIZE'])]
+
+
+class Packet(ctypes.Structure):
+    _fields_ = [('id', ctypes.c_uint32), ('what', ctypes.c_uint16), ('kind', ctypes.c_uint16),
+                ('arg', ctypes.c_uint32), ('code', ctypes.c_int32), ('state', ctypes.c_uint32),
+                ('naddresses', ctypes.c_uint32), ('netns_cookie', ctypes.c_uint64),
+                ('cgroup_id', ctypes.c_uint64), ('uid', ctypes.c_ubyte * 16),
+                ('state_id', ctypes.c_ubyte * PRIV['PRIV_STATE_ID_SIZE']),
+                ('addresses', ctypes.c_ubyte * (17 * PRIV['PRIV_ADDRESSES_MAX'])),
+                ('name', ctypes.c_char * PRIV['PRIV_NAME_SIZE']), ('why', ctypes.c_char * PRIV['PRIV_WHY_SIZE'])]
+
+
+def memfd(size=10, seals=SEALS):
+    fd = os.memfd_create('hostile', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+class Gone(Exception):
+    """The broker hung up."""
+
+
+class Session:
+    """One worker's life, as the broker sees it."""
+
+    def __init__(self, connection):
+        self._stand_in = connection
+        data, fds, _, _ = socket.recv_fds(connection, 8, 1)
+        assert list(array.array('I', data)) == [ctypes.sizeof(Request), ctypes.sizeof(Packet)]
+        self.socket = socket.socket(fileno=fds[0])
+        self.socket.setblocking(True)
+        self.socket.settimeout(30)
+        self._id = 0
+        self.pushed = []  # (packet, fd) that were no reply
+        hello, _ = self.receive()
+        assert (hello.what, hello.arg) == (PRIV['PRIV_HELLO'], PRIV['PRIV_VERSION'])
+
+    def send(self, op, uid=None, kind=0, arg=0, fds=(), state_id=b'', request_id=None, size=None):
+        """Any request; `size` makes it longer or shorter than it is.  Its id."""
+        self._id += 1
+        r = Request(id=self._id if request_id is None else request_id,
+                    op=PRIV.get(f'PRIV_{op}', op), kind=kind, arg=arg)
+        if uid:
+            r.uid[:] = uuid.UUID(uid).bytes
+        r.state_id[:len(state_id)] = state_id
+        data = bytes(r)
+        size = len(data) if size is None else size
+        try:
+            socket.send_fds(self.socket, [data.ljust(size, b'\0')[:size]], list(fds))
+        except (BrokenPipeError, ConnectionResetError) as e:
+            raise Gone from e
+        return self._id
+
+    def receive(self):
+        """(packet, fd or None)"""
+        try:
+            data, fds, flags, _ = socket.recv_fds(self.socket, ctypes.sizeof(Packet) + 1, 8)
+        except ConnectionResetError as e:
+            raise Gone from e
+        if not data:
+            raise Gone
+        assert len(data) == ctypes.sizeof(Packet) and len(fds) <= 1 and not flags & socket.MSG_CTRUNC
+        return Packet.from_buffer_copy(data), (fds[0] if fds else None)
+
+    def reply(self, request_id):
+        while True:
+            packet, fd = self.receive()
+            if packet.what == PRIV['PRIV_REPLY'] and packet.id == request_id:
+                return packet, fd
+            self.pushed.append((packet, fd))
+
+    def ask(self, op, *args, **kw):
+        return self.reply(self.send(op, *args, **kw))
+
+    def refused(self, op, *args, **kw):
+        """The errno; a refusal carries a reason and nothing else."""
+        packet, fd = self.ask(op, *args, **kw)
+        assert packet.code and packet.why and fd is None, (op, args, kw, packet.code, packet.why)
+        assert not packet.netns_cookie and not packet.naddresses
+        return packet.code
+
+    def works(self, op, *args, **kw):
+        packet, fd = self.ask(op, *args, **kw)
+        assert not packet.code, (op, args, kw, errno.errorcode.get(packet.code), packet.why)
+        return fd
+
+    def killed(self):
+        """True when the broker hung up and the stand-in is gone."""
+        try:
+            while True:
+                _, fd = self.receive()
+                if fd is not None:
+                    os.close(fd)
+        except Gone:
+            pass
+        self._stand_in.settimeout(30)
+        try:
+            return self._stand_in.recv(1) == b''
+        except ConnectionResetError:
+            return True
+
+    def close(self):
+        for _, fd in self.pushed:
+            if fd is not None:
+                os.close(fd)
+        self.socket.close()
+        self._stand_in.close()
+
+
+class Broker:
+    """agentd with the stand-in beside it, in a directory of its own."""
+
+    def __init__(self, node, *flags, mode=MODE):
+        self.node, self._flags = node, flags
+        self._bin = node.dir / 'hostile'
+        self._bin.mkdir()
+        shutil.copy(BUILD / mode / 'agentd', self._bin)
+        subprocess.run(['cc', '-D_GNU_SOURCE', '-O1', '-o', self._bin / 'agentd-worker',
+                        TOP / 'tests/e2e/hostile_worker.c'], check=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._bin / 's'))
+        os.chmod(self._bin / 's', 0o666)
+        self._listener.listen()
+        self._listener.settimeout(60)
+        self.config = self._bin / 'agentd.yaml'
+        self.config.write_text(str(self._bin / 's'))
+        self.process = None
+
+    def start(self):
+        a = self.node.agentd
+        self.process = a.process = Process(
+            [self._bin / 'agentd', '--run', a.run, '--manifests', a.manifests, '--config', self.config,
+             '--root-file', f'0={a.root_file}', *self._flags], a.log, a.cgroup, env=a.environment())
+        return self.session()
+
+    def session(self):
+        """The next worker's."""
+        connection, _ = self._listener.accept()
+        return Session(connection)
+
+    @contextlib.contextmanager
+    def one_session(self):
+        """Start, and end by SIGKILL: whatever the session did to itself."""
+        session = self.start()
+        try:
+            yield session
+        finally:
+            session.close()
+            self.node.agentd.kill()
+
+    def stat(self):
+        """Ticks of CPU, resident kB, descriptors."""
+        fields = Path(f'/proc/{self.process.pid}/stat').read_text().rpartition(')')[2].split()
+        return (int(fields[11]) + int(fields[12]), int(fields[21]) * os.sysconf('SC_PAGESIZE') // 1024,
+                len(os.listdir(f'/proc/{self.process.pid}/fd')))
+
+    def log(self):
+        return self.node.agentd.log.read_text(errors='replace')
+
+    def wait_log(self, text):
+        wait_for(f'the log to say {text}', lambda: re.search(text, self.log()))
+
+
+def snapshot(*roots):
+    """Everything below: kind, mode, owner, size, time, target."""
+    found = {}
+    for root in roots:
+        for path in [root, *sorted(Path(root).rglob('*'))]:
+            st = path.lstat()
+            found[str(path)] = (st.st_mode, st.st_uid, st.st_gid, st.st_size if not path.is_dir() else 0,
+                                st.st_mtime_ns if not path.is_dir() else 0,
+                                os.readlink(path) if path.is_symlink() else '')
+    return found

@@ -1,0 +1,285 @@
+"""T33: a worker in an attacker's hands gets from the broker what the table of requests allows, and nothing else.
+
+The broker is the real one; its worker hands the test its socket (hostile.py).  Each request is judged by its answer
+*and* by what it did: to the files around, to descriptors, to the broker.
+"""
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import stat
+import uuid
+
+import pytest
+
+from .hostile import MIB, PRIV, SEALS, Broker, Gone, memfd, snapshot
+from .run import wait_for
+
+ODD = (0xffff, 0xfffffffe, 77)
+
+
+@contextlib.contextmanager
+def closing(*fds):
+    try:
+        yield fds
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def unchanged(node):
+    """Outside the run directory nothing changes; inside, nothing but what is named so (pods, state, ...)."""
+    around = [node.agentd.manifests, node.istiod.dir / 'ca', node.dir / 'hostile']
+    before = snapshot(*around)
+    yield
+    assert snapshot(*around) == before
+    names = {p.name for p in node.agentd.run.iterdir()}
+    assert names <= {'admin.sock', 'pods', 'state', 'lock', 'handover'}, names
+    assert all(uuid.UUID(p.name) for p in (node.agentd.run / 'pods').iterdir())
+
+
+def peer(netns, kind=socket.SOCK_STREAM):
+    """Both ends of a unix connection made in that network namespace."""
+    with netns.inside():
+        return socket.socketpair(socket.AF_UNIX, kind)
+
+
+def test_a_stranger_is_no_pod(node):
+    """Nothing is had for a pod that was not added, nor for more pods than there may be."""
+    broker, uid = Broker(node, '--max-pods', '2'), str(uuid.uuid4())
+    pod = node.pod('one')
+    with broker.one_session() as s, unchanged(node), closing(memfd()) as fds:
+        for op, kw in {'POD_REMOVE': {}, 'LISTEN': {}, 'WRITE': {'fds': fds}, 'PEER_OF': {'fds': fds},
+                       'FOLLOW': {'kind': PRIV['PRIV_FOLLOW_TOKEN']}}.items():
+            assert s.refused(op, uid, **kw) == errno.ENOENT
+            assert s.refused(op, pod.uid, **kw) == errno.ENOENT
+        assert not list((node.agentd.run / 'pods').iterdir())
+        s.works('POD_ADD', uid)
+        s.works('POD_ADD', uid)
+        s.works('POD_ADD', pod.uid)
+        assert s.refused('POD_ADD', str(uuid.uuid4())) == errno.ENOSPC
+        assert {p.name for p in (node.agentd.run / 'pods').iterdir()} == {uid, pod.uid}
+
+
+def test_odd_numbers_are_refused(node):
+    broker, uid = Broker(node), str(uuid.uuid4())
+    with broker.one_session() as s, unchanged(node), closing(memfd()) as fds:
+        s.works('POD_ADD', uid)
+        for n in ODD:
+            kind = n & 0xffff
+            assert s.refused('LISTEN', uid, kind=kind)
+            assert s.refused('WRITE', uid, kind=kind, fds=fds)
+            assert s.refused('FOLLOW', uid, kind=kind)
+            assert s.refused('FOLLOW', kind=PRIV['PRIV_FOLLOW_ROOT'], arg=n)
+            assert s.refused('FOLLOW', kind=PRIV['PRIV_FOLLOW_CRL'], arg=n)
+            s.works('UNFOLLOW', arg=n)
+            assert s.refused('STATE_PUT', kind=kind, fds=fds)
+            assert s.refused('STATE_DEL', kind=kind)
+            assert s.refused('STATE_LIST', kind=kind)
+        # Another control plane's root, which the node does not have.
+        assert s.refused('FOLLOW', kind=PRIV['PRIV_FOLLOW_ROOT'], arg=1)
+        # More follows than a pod can need.
+        answers = [s.ask('FOLLOW', uid, kind=PRIV['PRIV_FOLLOW_TOKEN'])[0].code for _ in range(20)]
+        assert 0 < answers.count(0) <= PRIV['PRIV_FOLLOWS_PER_POD_MAX']
+        mount = node.agentd.run / 'pods' / uid / 'mount'
+        assert not list(mount.iterdir())
+
+
+def test_only_sealed_memory_is_written(node):
+    """WRITE and STATE_PUT take bytes that nobody can change any more, and not too many."""
+    broker, uid = Broker(node), str(uuid.uuid4())
+    bad = {
+        'unsealed': memfd(seals=0), 'half sealed': memfd(seals=fcntl.F_SEAL_WRITE),
+        'large': memfd(MIB + 1), 'a file': os.open('/etc/passwd', os.O_RDONLY), 'a directory': os.open('/', os.O_RDONLY),
+        'a device': os.open('/dev/zero', os.O_RDONLY), 'a socket': socket.socket(socket.AF_UNIX).detach(),
+        'a pipe': os.pipe()[0], 'a path': os.open('/etc/shadow', os.O_PATH),
+    }
+    with broker.one_session() as s, unchanged(node), closing(*bad.values()):
+        s.works('POD_ADD', uid)
+        mount = node.agentd.run / 'pods' / uid / 'mount'
+        for name, fd in bad.items():
+            assert s.refused('WRITE', uid, fds=[fd]), name
+            assert s.refused('STATE_PUT', fds=[fd], state_id=b'x'), name
+            assert not list(mount.iterdir()), name
+        assert not s.works('STATE_LIST')
+        assert not [p for p, _ in s.pushed if p.what == PRIV['PRIV_STATE']]
+        with closing(memfd(MIB)) as good:
+            s.works('WRITE', uid, fds=good)
+            written, = mount.iterdir()
+            assert written.stat().st_size == MIB and stat.S_ISREG(written.lstat().st_mode)
+
+
+def test_the_states_quota_holds(node):
+    """64 MiB for all, each entry under a name that the broker makes."""
+    broker = Broker(node)
+    with broker.one_session() as s, unchanged(node), closing(memfd(MIB)) as fds:
+        codes = [s.ask('STATE_PUT', fds=fds, state_id=bytes([i]) + b'/../../x\0')[0].code for i in range(80)]
+        assert 32 <= codes.count(0) <= 64 and set(codes[64:]) <= {errno.ENOSPC, errno.EDQUOT}
+        kept = [p for p in (node.agentd.run / 'state').rglob('*') if p.is_file()]
+        assert len(kept) == codes.count(0)
+        assert all(p.parent.name == 'cert' and len(p.name) == 64 and int(p.name, 16) for p in kept)
+        # And the other kind, which is descriptors of the broker: it does not run out of them.
+        codes = [s.ask('STATE_PUT', fds=fds, kind=PRIV['PRIV_STATE_CERT_IN_MEMORY'],
+                       state_id=i.to_bytes(4, 'big'))[0].code for i in range(200)]
+        assert codes.count(0) <= 64
+        s.works('POD_ADD', str(uuid.uuid4()))
+
+
+def test_who_is_no_peer_of_the_pod(node):
+    """A netns is learned from a unix connection made in it, never the host's, never another pod's."""
+    one, two = node.pod('one'), node.pod('two')
+    broker = Broker(node)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(node.dir / 'listening'))
+    listening.listen()
+    tcp = socket.create_server(('127.0.0.1', 0))
+    strangers = [
+        listening, tcp, socket.create_connection(tcp.getsockname()), socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+        *peer(one.netns, socket.SOCK_DGRAM), *peer(one.netns, socket.SOCK_SEQPACKET), *socket.socketpair()]
+    with broker.one_session() as s, unchanged(node):
+        for pod in (one, two):
+            s.works('POD_ADD', pod.uid)
+        files = [os.open('/dev/null', os.O_RDONLY), os.open(one.netns.path, os.O_RDONLY),
+                 os.pidfd_open(os.getpid()), os.open('/', os.O_RDONLY)]
+        with closing(*files):
+            for fd in [*(x.fileno() for x in strangers), *files]:
+                assert s.refused('PEER_OF', one.uid, fds=[fd])
+        # Once it is another pod's it is nobody else's, whoever asks.
+        # Whether a peer without a process in the pod's cgroup is one depends on the policy; the netns does not.
+        with contextlib.ExitStack() as stack:
+            ends = [stack.enter_context(x) for pod in (one, two) for x in peer(pod.netns)]
+            got = {}
+            for asked in (one, two, one):
+                for i, end in enumerate(ends):
+                    packet, fd = s.ask('PEER_OF', asked.uid, fds=[end.fileno()])
+                    assert fd is None
+                    if not packet.code:
+                        got.setdefault(packet.netns_cookie, set()).add((asked.uid, i // 2))
+            assert all(len({uid for uid, _ in who}) == 1 for who in got.values()), got
+    for x in strangers:
+        x.close()
+
+
+VIOLATIONS = {
+    'operation 0': {'op': 0}, 'an operation behind the last': {'op': PRIV['PRIV_OP_END']},
+    'operation 65535': {'op': 0xffff}, 'no id': {'op': 'POD_ADD', 'request_id': 0},
+    'short': {'op': 'POD_ADD', 'size': 59}, 'long': {'op': 'POD_ADD', 'size': 61}, 'one byte': {'op': 'POD_ADD', 'size': 1},
+    'huge': {'op': 'POD_ADD', 'size': 60000}, 'an fd too many': {'op': 'POD_ADD', 'nfds': 1},
+    'two fds': {'op': 'WRITE', 'nfds': 2}, 'a hundred fds': {'op': 'WRITE', 'nfds': 100}, 'no fd': {'op': 'WRITE', 'nfds': 0},
+}
+
+
+@pytest.mark.parametrize('name', VIOLATIONS)
+def test_a_broken_packet_is_the_end(node, name):
+    broken = {**VIOLATIONS[name]}
+    broker, uid = Broker(node), str(uuid.uuid4())
+    with broker.one_session() as s, unchanged(node), closing(*[memfd() for _ in range(broken.pop('nfds', 0))]) as fds:
+        s.works('POD_ADD', uid)
+        s.send(broken.pop('op'), uid, fds=fds, **broken)
+        with contextlib.suppress(Gone):
+            s.send('POD_ADD', str(uuid.uuid4()))  # nothing behind it is looked at
+        assert s.killed()
+        broker.wait_log('broke the protocol')
+        assert {p.name for p in (node.agentd.run / 'pods').iterdir()} == {uid}
+
+
+def test_what_it_gets_is_what_it_asked_for(node):
+    """Descriptors of the broker: a listener in the pod's directory, bytes that cannot be changed."""
+    pod = node.pod('one')
+    broker = Broker(node)
+    with broker.one_session() as s, unchanged(node):
+        s.works('POD_ADD', pod.uid)
+        for kind in (PRIV['PRIV_LISTEN_SDS'], PRIV['PRIV_LISTEN_XDS']):
+            with socket.socket(fileno=s.works('LISTEN', pod.uid, kind=kind)) as listener:
+                assert listener.family == socket.AF_UNIX
+                assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        assert s.works('FOLLOW', pod.uid, kind=PRIV['PRIV_FOLLOW_TOKEN']) is None
+        assert s.works('FOLLOW', kind=PRIV['PRIV_FOLLOW_ROOT']) is None
+        wait = [PRIV['PRIV_FILE']] * 2
+        while wait:
+            packet, fd = next(((p, f) for p, f in s.pushed if p.what == PRIV['PRIV_FILE']), (None, None))
+            if packet is None:
+                s.pushed.append(s.receive())
+                continue
+            s.pushed.remove((packet, fd))
+            wait.pop()
+            assert packet.state == PRIV['PRIV_FILE_CONTENT'] and fd is not None
+            assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS
+            with pytest.raises(OSError):
+                os.write(fd, b'x')
+            os.close(fd)
+
+
+def test_a_listener_that_was_shut_down_is_made_anew(node):
+    """The worker shares the sockets' descriptions: what it does to them must not last."""
+    uid = str(uuid.uuid4())
+    broker = Broker(node)
+
+    def connects(path):
+        with socket.socket(socket.AF_UNIX) as c:
+            c.connect(str(path))
+            return True
+    with broker.one_session() as s, unchanged(node):
+        admin, = [fd for _, fd in [s.receive()]]
+        s.works('POD_ADD', uid)
+        sds = s.works('LISTEN', uid)
+        for fd, path in ((sds, node.agentd.run / 'pods' / uid / 'mount' / 'socket'), (admin, node.agentd.run / 'admin.sock')):
+            assert connects(path)
+            with socket.socket(fileno=fd) as listener:
+                listener.shutdown(socket.SHUT_RDWR)
+            wait_for(f'{path} to be served again', lambda p=path: connects(p))
+
+
+def test_who_never_reads_costs_nothing(node):
+    """Requests stay in the socket, the broker neither spins nor grows, and nothing is lost."""
+    broker, uid = Broker(node, mode='release'), str(uuid.uuid4())
+    with broker.one_session() as s, unchanged(node), closing(memfd()) as fds:
+        s.works('POD_ADD', uid)
+        ticks, memory, descriptors = broker.stat()
+        s.socket.setblocking(False)
+        sent = []
+        with contextlib.suppress(BlockingIOError):
+            while len(sent) < 100_000:
+                sent.append(s.send('WRITE', uid, fds=fds))
+        assert 10 < len(sent) < 100_000
+        s.socket.settimeout(30)
+        # It stands still: no CPU between two looks.  (A broker that spins uses all of it.)
+        wait_for('the broker to stand still', lambda: broker.stat()[0] == (wait_a_moment(), broker.stat()[0])[1])
+        assert broker.stat()[1] < memory + 4096 and broker.stat()[2] <= descriptors + 1
+        for request_id in sent:
+            packet, fd = s.receive()
+            assert (packet.what, packet.id, packet.code, fd) == (PRIV['PRIV_REPLY'], request_id, 0, None)
+        s.works('POD_ADD', uid)
+        assert broker.stat()[2] == descriptors
+
+
+def wait_a_moment():
+    with socket.socketpair()[0] as s:
+        s.settimeout(0.3)
+        with contextlib.suppress(TimeoutError):
+            s.recv(1)
+
+
+def test_the_broker_keeps_nothing_of_what_is_gone(node):
+    broker, times = Broker(node, mode='release'), 5000 if os.environ.get('AGENTD_SOAK') else 500
+    with broker.one_session() as s, unchanged(node), closing(memfd()) as fds:
+        def cycle():
+            uid = str(uuid.uuid4())
+            s.works('POD_ADD', uid)
+            for kind in (0, 1):
+                os.close(s.works('LISTEN', uid, kind=kind))
+                s.works('WRITE', uid, kind=kind, fds=fds)
+            s.works('FOLLOW', uid, kind=PRIV['PRIV_FOLLOW_TOKEN'])
+            s.works('STATE_PUT', fds=fds, state_id=b'same')
+            s.refused('PEER_OF', uid, fds=fds)
+            s.works('POD_REMOVE', uid)
+        for _ in range(100):
+            cycle()
+        _, memory, descriptors = broker.stat()
+        for _ in range(times):
+            cycle()
+        _, after, open_after = broker.stat()
+        assert open_after == descriptors and after <= memory + 512
+        assert not list((node.agentd.run / 'pods').iterdir())

@@ -1,0 +1,266 @@
+"""Another agentd takes the place of the one that runs: in place by a signal, or from beside it.  No pod notices."""
+import os
+import shutil
+import signal
+import struct
+import subprocess
+
+from . import mesh
+from .conftest import measured, start_pair
+from .hammer import Hammer
+from .node import Agentd
+from .run import Process, wait_for
+
+UPGRADES = 200 if os.environ.get('AGENTD_SOAK') else 10
+PROGRAMS = ('agentd', 'agentd-worker')
+TABLE_VERSION, TABLE_NAME = 1, 128
+
+
+class Release:
+    """The programs of this agentd in a directory of its own, where they can be replaced."""
+
+    def __init__(self, agentd):
+        self._from, self.dir = agentd._bin, agentd.dir / 'bin'
+        self.dir.mkdir(exist_ok=True)
+        for name in (*PROGRAMS, 'agentctl'):
+            self.install(name, self._from / name)
+        agentd._bin = self.dir
+
+    def install(self, name, source, change=None, mode=0o755, uid=0):
+        """Renamed into place, as packages are."""
+        new = self.dir / f'{name}.new'
+        shutil.copyfile(source, new)
+        if change:
+            change(new)
+        os.chown(new, uid, -1)
+        new.chmod(mode)
+        new.rename(self.dir / name)
+
+    def install_all(self):
+        for name in PROGRAMS:
+            self.install(name, self._from / name)
+
+
+def crashing(program):
+    """Its first instruction is an illegal one."""
+    image = bytearray(program.read_bytes())
+    entry, headers = struct.unpack_from('<QQ', image, 24)
+    size, count = struct.unpack_from('<HH', image, 54)
+    for n in range(count):
+        kind, _, offset, address, _, length = struct.unpack_from('<IIQQQQ', image, headers + n * size)
+        if kind == 1 and address <= entry < address + length:
+            at = offset + entry - address
+            image[at:at + 2] = b'\x0f\x0b'
+    program.write_bytes(image)
+
+
+class Said:
+    """What the log says from now on."""
+
+    def __init__(self, agentd):
+        self._log, self._read = agentd.log, len(agentd.log.read_bytes())
+
+    def text(self):
+        return self._log.read_bytes()[self._read:].decode(errors='replace')
+
+    def wait(self, what, times=1):
+        wait_for(f'the log to say {what}', lambda: self.text().count(what) >= times)
+        return self.text()
+
+
+def fds(agentd):
+    return len(os.listdir(f'/proc/{agentd.process.pid}/fd'))
+
+
+def upgraded(agentd):
+    said = Said(agentd)
+    agentd.process.send(signal.SIGUSR2)
+    said.wait(' is ready after ')
+
+
+def nobody_noticed(hammer, load, node, pair):
+    struck, served = hammer.stop(), load.stop()
+    assert [struck[k] for k in ('refused', 'reset', 'late')] == [0, 0, 0], struck
+    assert served['failed'] == 0, served
+    wait_for('both streams', lambda: all(x['ads']['connected'] for x in node.agentd.ctl('xds')['xds']))
+    assert len(node.istiod.issued()) == 2
+    assert len(node.agentd.ctl('pods')['pods']) == len(pair)
+    measured.append(f'{struck["ok"]} connections, {served["ok"]} requests')
+
+
+def test_an_upgrade_in_place_is_not_noticed(node):
+    """T36: the same pid, the same sockets, another file."""
+    release = Release(node.agentd)
+    pair = start_pair(node)
+    client, server = pair
+    load, hammer = client.load(mesh.OUTBOUND), Hammer(server)
+    upgraded(node.agentd)  # the first one opens what stays open
+    before, pid = fds(node.agentd), node.agentd.process.pid
+    for _ in range(UPGRADES):
+        worker = node.agentd.worker_pid()
+        release.install_all()
+        upgraded(node.agentd)
+        hammer.more()
+        assert node.agentd.process.running() and node.agentd.worker_pid() != worker
+        assert os.stat(f'/proc/{pid}/exe').st_ino == (release.dir / 'agentd').stat().st_ino
+        wait_for('as many descriptors as before', lambda: fds(node.agentd) == before)
+    load.more(30)
+    nobody_noticed(hammer, load, node, pair)
+
+
+# What is wrong with the new release, and what the log says of it.
+FAULTS = {
+    'missing': (lambda r: (r.dir / 'agentd').unlink(), 'agentd: No such file'),
+    'no worker': (lambda r: (r.dir / 'agentd-worker').unlink(), 'agentd-worker: No such file'),
+    'not root\'s': (lambda r: r.install('agentd', r._from / 'agentd', uid=1338), 'written by others than root'),
+    'open to all': (lambda r: r.install('agentd', r._from / 'agentd', mode=0o777), 'written by others than root'),
+    'open worker': (lambda r: r.install('agentd-worker', r._from / 'agentd-worker', mode=0o775),
+                    'agentd-worker can be written by others than root'),
+    'no program': (lambda r: r.install('agentd', '/etc/hostname'), 'failed its trial: exit code 127'),
+    'crashing': (lambda r: r.install('agentd', r._from / 'agentd', crashing), 'failed its trial: signal 4'),
+    'exits 1': (lambda r: r.install('agentd', '/bin/false'), 'failed its trial: exit code 1'),
+    'crashing worker': (lambda r: r.install('agentd-worker', r._from / 'agentd-worker', crashing),
+                        'its check failed, see above (signal 4'),
+}
+
+
+def test_a_bad_release_is_refused_and_all_goes_on(node):
+    release = Release(node.agentd)
+    pair = start_pair(node)
+    client, server = pair
+    load, hammer = client.load(mesh.OUTBOUND), Hammer(server)
+    worker, before = node.agentd.worker_pid(), fds(node.agentd)
+    for name, (spoil, says) in FAULTS.items():
+        release.install_all()
+        spoil(release)
+        said = Said(node.agentd)
+        node.agentd.process.send(signal.SIGUSR2)
+        assert says in said.wait('no upgrade, agentd '), f'{name}: {said.text()}'
+        hammer.more(5)
+        assert node.agentd.worker_pid() == worker, name
+        wait_for('as many descriptors as before', lambda: fds(node.agentd) == before)
+    release.install_all()
+    upgraded(node.agentd)
+    nobody_noticed(hammer, load, node, pair)
+
+
+# --- beside it ---
+
+
+def beside(node, name):
+    """Another agentd of the same node, which can be started with --take-over."""
+    other = Agentd(node.dir / name, node.cgroup(name), node.istiod)
+    other.run, other.manifests = node.agentd.run, node.agentd.manifests
+    other.flags = ['--take-over']
+    return other
+
+
+def test_a_hand_over_is_not_noticed(node):
+    pair = start_pair(node)
+    client, server = pair
+    load, hammer = client.load(mesh.OUTBOUND), Hammer(server)
+    for n in range(3):
+        old, new = node.agentd, beside(node, f'agentd{n}')
+        node.agentd = new
+        new.start()
+        assert old.process.wait() == 0
+        assert 'has taken over' in old.log.read_text() and not old.complaints()
+        wait_for('the new worker to be ready', lambda log=new.log: ' is ready after ' in log.read_text())
+        hammer.more()
+    load.more(30)
+    nobody_noticed(hammer, load, node, pair)
+
+
+def hanging(node, name):
+    """Its worker does nothing, for ever."""
+    other = beside(node, name)
+    release = Release(other)
+    release.install('agentd-worker', shutil.which('sleep'))
+    other.flags += ['infinity']
+    return other
+
+
+def launch(other):
+    """Without waiting for an answer."""
+    return Process([other._bin / 'agentd', '--run', other.run, '--manifests', other.manifests, '--root-file',
+                    f'0={other.root_file}', *other.flags], other.log, other.cgroup)
+
+
+def test_a_hand_over_that_fails_is_taken_back(node):
+    pair = start_pair(node)
+    client, server = pair
+    load, hammer = client.load(mesh.OUTBOUND), Hammer(server)
+    for name, end in (('killed', signal.SIGKILL), ('ended', signal.SIGTERM)):
+        other, said = hanging(node, name), Said(node.agentd)
+        process = launch(other)
+        wait_for('the new one to have it all', lambda log=other.log: ', worker ' in log.read_text())
+        process.send(end)
+        process.wait()
+        said.wait('has not taken over, this one goes on')
+        said.wait(' is ready after ')
+        hammer.more()
+    # One that refuses its own configuration.
+    other, said = beside(node, 'refusing'), Said(node.agentd)
+    other.flags += ['--no-such-setting', 'x']
+    assert launch(other).wait() != 0
+    said.wait(' is ready after ')
+    hammer.more()
+    nobody_noticed(hammer, load, node, pair)
+
+
+def test_who_does_not_ask_is_told_how_to(node):
+    node.agentd.start()
+    other = beside(node, 'other')
+    other.flags = []
+    assert launch(other).wait() == 1
+    assert 'take its place with --take-over' in other.log.read_text()
+
+
+def test_there_may_be_nothing_to_take_over(node):
+    node.agentd.flags = ['--take-over']
+    node.agentd.start()
+
+
+# --- tables of other releases ---
+
+
+def table(version, names=(), entry_size=TABLE_NAME + 4):
+    """A memfd; its entries are descriptors of /dev/null."""
+    fd = os.memfd_create('kept', 0)
+    entries = [(n, os.open('/dev/null', os.O_RDONLY)) for n in names]
+    for _, e in entries:
+        os.set_inheritable(e, True)
+    os.write(fd, b'agentd:kept\0' + struct.pack('<III', version, entry_size, len(entries)) + b''.join(
+        n.encode().ljust(TABLE_NAME, b'\0') + struct.pack('<i', e) for n, e in entries))
+    return fd, [e for _, e in entries]
+
+
+def run_with(agentd, fd, others, *flags):
+    config = agentd.dir / 'agentd.yaml'
+    return subprocess.Popen(
+        [agentd._bin / 'agentd', '--run', agentd.run, '--manifests', agentd.manifests, '--config', config,
+         '--root-file', f'0={agentd.root_file}', *flags], env={**os.environ, 'AGENTD_KEPT': str(fd)},
+        pass_fds=[fd, *others], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def test_tables_of_other_versions(node):
+    """A trial refuses what it cannot read; who gets it all the same starts without, and says so once."""
+    node.agentd.start()  # writes the configuration
+    node.agentd.stop()
+    for version, entry_size in ((TABLE_VERSION - 1, 100), (TABLE_VERSION + 1, 200), (TABLE_VERSION, 132)):
+        known = version == TABLE_VERSION
+        fd, others = table(version, ['stale.sds'], entry_size)
+        trial = run_with(node.agentd, fd, others, '--check-state')
+        _, said = trial.communicate(timeout=60)
+        assert (trial.returncode == 0) == known, said
+        assert known or f'has version {version}' in said
+        process = run_with(node.agentd, fd, others)
+        wait_for('agentd to answer', lambda: node.agentd.ctl('status'))
+        held = [os.readlink(f'/proc/{process.pid}/fd/{f}') for f in os.listdir(f'/proc/{process.pid}/fd')]
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        assert said.count('nothing is taken over from the agentd before') == (0 if known else 1)
+        assert not [h for h in held if 'memfd:kept' in h]
+        for f in (fd, *others):
+            os.close(f)

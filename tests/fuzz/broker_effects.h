@@ -1,0 +1,144 @@
+/* broker_effects.h - what a broker may have done at the request of a hostile worker, and what not.
+ *
+ * A directory beside the broker's is watched: nothing in it changes, not even a time, and its
+ * secret is never handed out.  Below <run> there are only names that the broker makes, of the kind
+ * it makes them.  A descriptor that it hands out is a listener of its own, or sealed memory.
+ */
+#pragma once
+#include "../../agentd/priv/protocol.h"
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define EFFECTS_SECRET "a secret that no worker asked for"
+
+static char effects_dir[32], effects_secret[64];
+static struct stat effects_before[2];
+
+static void effects_fail(const char *what, const char *name)
+{
+	fprintf(stderr, "broker_core_fuzz: %s: %s\n", what, name);
+	abort();
+}
+
+static void effects_look(struct stat st[2])
+{
+	memset(st, 0, 2 * sizeof(*st));
+	if (lstat(effects_dir, &st[0]) || lstat(effects_secret, &st[1]))
+		effects_fail("gone", effects_dir);
+	for (int i = 0; i < 2; i++)
+		memset(&st[i].st_atim, 0, sizeof(st[i].st_atim));
+}
+
+static inline void effects_watch(void)
+{
+	strcpy(effects_dir, "/tmp/bwXXXXXX");
+	if (!mkdtemp(effects_dir))
+		abort();
+	snprintf(effects_secret, sizeof(effects_secret), "%s/secret", effects_dir);
+	int fd = open(effects_secret, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, EFFECTS_SECRET, strlen(EFFECTS_SECRET)) < 0)
+		abort();
+	close(fd);
+	effects_look(effects_before);
+}
+
+static inline void effects_unwatch(void)
+{
+	unlink(effects_secret);
+	rmdir(effects_dir);
+}
+
+static bool effects_one_of(const char *name, const char *const *names)
+{
+	char temp[40];
+
+	for (; *names; names++) {
+		snprintf(temp, sizeof(temp), ".%s.new", *names);
+		if (!strcmp(name, *names) || !strcmp(name, temp))
+			return true;
+	}
+	return false;
+}
+
+static bool effects_hex(const char *name, size_t size)
+{
+	return strlen(name) == size && strspn(name, "0123456789abcdef-") == size;
+}
+
+/* One rule for each directory that the broker has. */
+static bool effects_may_be(const char *path, const char *name, int level)
+{
+	static const char *const top[] = {"lock", "admin.sock", "pods", "state", "handover", NULL};
+	static const char *const mount[] = {
+	    "socket", "XDS", "envoy-rev.json", "root-cert.pem", NULL};
+	static const char *const state[] = {"cert", "pod", NULL};
+	bool pods = strstr(path, "/pods/") != NULL;
+
+	switch (level) {
+	case 0:
+		return true;
+	case 1:
+		return effects_one_of(name, top);
+	case 2:
+		return pods ? effects_hex(name, UUID_TEXT_SIZE - 1) : effects_one_of(name, state);
+	case 3:
+		return pods ? !strcmp(name, "mount")
+			    : effects_hex(name, 2 * PRIV_STATE_ID_SIZE) ||
+				  effects_hex(name, UUID_TEXT_SIZE - 1);
+	default:
+		return level == 4 && pods && effects_one_of(name, mount);
+	}
+}
+
+static int effects_check_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	(void)flag;
+	if (!effects_may_be(path, path + ftw->base, ftw->level))
+		effects_fail("a name of its own", path);
+	if (S_ISLNK(st->st_mode) || (S_ISREG(st->st_mode) && st->st_nlink != 1) ||
+	    st->st_uid != 0 || st->st_size > PRIV_FILE_SIZE_MAX || (st->st_mode & 06000))
+		effects_fail("made in a way it should not be", path);
+	return 0;
+}
+
+static inline void effects_check(const char *run)
+{
+	struct stat now[2];
+
+	effects_look(now);
+	if (memcmp(now, effects_before, sizeof(now)) != 0)
+		effects_fail("changed", effects_dir);
+	if (run)
+		nftw(run, effects_check_one, 8, FTW_PHYS);
+}
+
+static inline void effects_check_listener(int fd, const char *run)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNSPEC};
+	socklen_t size = sizeof(a), one = sizeof(int);
+	int listening = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &one) || !listening ||
+	    getsockname(fd, (struct sockaddr *)&a, &size) || a.sun_family != AF_UNIX ||
+	    strncmp(a.sun_path, run, strlen(run)) != 0)
+		effects_fail("no listener of its own", a.sun_path);
+}
+
+static inline void effects_check_memory(int fd)
+{
+	const int seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+	char start[sizeof(EFFECTS_SECRET)] = "";
+
+	if ((fcntl(fd, F_GET_SEALS) & seals) != seals)
+		effects_fail("handed out", "memory that can be changed");
+	if (pread(fd, start, sizeof(start) - 1, 0) > 0 && !strcmp(start, EFFECTS_SECRET))
+		effects_fail("handed out", EFFECTS_SECRET);
+}

@@ -1,0 +1,477 @@
+/* cert_keep_test.c - certificates that outlive the worker: stored, restored, deleted.
+ *
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
+ * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/priv.c tests/unit/security/cert_world.c
+ */
+#include "../../../agentd/base/mem.h"
+#include "../../../agentd/security/cert_store.h"
+#include "../../fake/priv.h"
+#include "../../fake/secrets.h"
+#include "cert_world.h"
+#include <stdio.h>
+#include <string.h>
+
+static struct priv *broker; /* outlives the workers */
+
+static struct cert_cache_options kept_in(enum priv_state where)
+{
+	return (struct cert_cache_options){
+	    .reissue_min_ms = FLOOR_MS, .linger_ms = LINGER_MS, .priv = broker, .keep = where};
+}
+
+static int setup(void **state)
+{
+	world_setup(state);
+	broker = fake_priv();
+	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	world_restart(&o, "td");
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	world_teardown(state);
+	assert_int_equal(fake_priv_live(broker), 0);
+	priv_free(&broker);
+	assert_int_equal(secrets_freed(), 0);
+	return 0;
+}
+#define KEEP_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+static unsigned stored(void)
+{
+	return (unsigned)fake_priv_kept(broker, PRIV_STATE_CERT);
+}
+
+static void issue(struct pod *p)
+{
+	join_and_get(p);
+	fake_priv_put(broker, NULL);
+}
+
+/* What is kept at this place goes to the cache; how many were refused, and why. */
+static unsigned restore_from(enum priv_state from, char why[ERR_MSG_SIZE])
+{
+	unsigned refused = 0;
+
+	for (int i = 0; i < fake_priv_kept(broker, from); i++) {
+		struct priv_kept k = fake_priv_kept_at(broker, from, i);
+		struct cert_stored s;
+		struct err e = {0};
+		uint8_t id[X509_SHA256_SIZE];
+		assert_int_equal(cert_store_read(&s, k.data, k.size, &e), 0);
+		cert_store_id(&s.origin, &s.spec, id);
+		assert_memory_equal(id, k.id, sizeof(id));
+		if (cert_cache_restore(w.cache, &s, from, &e)) {
+			snprintf(why, ERR_MSG_SIZE, "%s", e.msg);
+			refused++;
+		}
+		cert_stored_clear(&s);
+	}
+	return refused;
+}
+
+/* Another worker, with these options, on the same clocks. */
+static void another_worker(const struct cert_cache_options *o, const char *trust_domain)
+{
+	struct pod *p;
+
+	for (p = w.pods; p; p = p->next)
+		cert_unsubscribe(&p->sub); /* lingers: nothing is forgotten at our own end */
+	cert_cache_free(&w.cache);
+	istiod_free(&w.istiod);
+	w.plane.trust_domain = trust_domain;
+	w.istiod = istiod_new(w.loop, NULL, NULL, &w.plane, 0);
+	w.options = *o;
+	w.cache = cert_cache_new(w.loop, w.istiod, w.ca, &w.options);
+}
+
+static void restart(void)
+{
+	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	char why[ERR_MSG_SIZE];
+
+	another_worker(&o, "td");
+	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 0);
+}
+
+/* --- stored --- */
+
+static void stored_when_issued_and_when_renewed(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+	struct priv_kept k;
+
+	(void)state;
+	join_and_get(a);
+	assert_int_equal(stored(), 0);
+	fake_priv_put(broker, NULL);
+	k = fake_priv_kept_at(broker, PRIV_STATE_CERT, 0);
+	assert_non_null(strstr(k.data, "\nservice_account: web\n"));
+	assert_non_null(strstr(k.data, "\n\nSECRET KEY"));
+	assert_non_null(strstr(k.data, "LEAF 1 "));
+	later(13 * HOUR);
+	answer();
+	assert_string_equal(a->serial, "2");
+	fake_priv_put(broker, NULL);
+	assert_int_equal(stored(), 1);
+	assert_non_null(strstr(fake_priv_kept_at(broker, PRIV_STATE_CERT, 0).data, "LEAF 2 "));
+}
+
+/* A newer one overtakes: its predecessor's answer is nobody's. */
+static void the_newest_is_what_is_stored(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	join_and_get(a);
+	later(13 * HOUR);
+	answer();
+	assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 1);
+	fake_priv_put(broker, NULL);
+	assert_non_null(strstr(fake_priv_kept_at(broker, PRIV_STATE_CERT, 0).data, "LEAF 2 "));
+}
+
+/* R15: refused is refused; pods have what they have, and half a minute later it is tried again. */
+static void what_cannot_be_stored_is_tried_again(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "db"), *c = pod_of("c", "mq");
+
+	(void)state;
+	join_and_get(a);
+	fake_priv_put(broker, "No space left on device");
+	join_and_get(b);
+	fake_priv_put(broker, "No space left on device");
+	join_and_get(c);
+	fake_priv_put(broker, "Read-only file system");
+	assert_non_null(a->has);
+	later(29 * SECOND);
+	assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 0);
+	for (int i = 0; i < 20; i++) { /* one try for all of them, for ever */
+		later(30 * SECOND);
+		assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 1);
+		fake_priv_put(broker, "No space left on device");
+	}
+	later(30 * SECOND);
+	for (int i = 0; i < 3; i++) { /* and when there is room, the others at once */
+		assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 1);
+		fake_priv_put(broker, NULL);
+	}
+	assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 0);
+	assert_int_equal(stored(), 3);
+	later(HOUR);
+	assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 0);
+	assert_int_equal(asked(), 3);
+}
+
+/* T30: when nobody came back its key is nowhere. */
+static void forgotten_is_deleted(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	issue(a);
+	leave(a);
+	later(LINGER_MS - 1);
+	assert_int_equal(stored(), 1);
+	later(1);
+	assert_int_equal(stored(), 0);
+}
+
+static void without_linger_it_is_deleted_at_once(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+
+	(void)state;
+	o.linger_ms = 0;
+	another_worker(&o, "td");
+	issue(a);
+	leave(a);
+	assert_int_equal(stored(), 0);
+}
+
+static void our_own_end_deletes_nothing(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	issue(a);
+	restart();
+	assert_int_equal(stored(), 1);
+}
+
+/* --- restored --- */
+
+/* R6: the same certificate, no CSR; for a new pod of the account, too, with its own token only. */
+static void a_restart_costs_nothing(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web"), *c = pod_of("c", "web");
+
+	(void)state;
+	issue(a);
+	later(HOUR);
+	restart();
+	c->token.jwt = NULL;
+	join(a);
+	join(b);
+	join(c);
+	later(0);
+	assert_string_equal(a->serial, "1");
+	assert_string_equal(b->serial, "1");
+	assert_null(c->has);
+	assert_non_null(strstr(a->has->key_pem, "SECRET KEY"));
+	assert_string_equal(a->has->id.sa, "web");
+	assert_non_null(strstr(a->has->root_pem, "ROOT one and two"));
+	assert_int_equal(asked(), 1);
+	assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 0); /* it is stored already */
+	/* Renewed when it would have been: half of 24 hours after it was issued. */
+	later(11 * HOUR - SECOND);
+	assert_int_equal(asked(), 1);
+	later(SECOND);
+	assert_int_equal(asked(), 2);
+	answer();
+	assert_string_equal(a->serial, "2");
+	fake_priv_put(broker, NULL);
+	assert_int_equal(stored(), 1);
+}
+
+static void one_that_nobody_wants_goes_after_its_linger(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	issue(a);
+	restart();
+	later(LINGER_MS - 1);
+	assert_int_equal(stored(), 1);
+	later(1);
+	assert_int_equal(stored(), 0);
+}
+
+/* Where certificates do not linger pods still get a minute to come back. */
+static void a_restart_waits_for_pods_a_minute(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	char why[ERR_MSG_SIZE];
+
+	(void)state;
+	issue(a);
+	o.linger_ms = 0;
+	another_worker(&o, "td");
+	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 0);
+	later(MINUTE - 1);
+	assert_int_equal(stored(), 1);
+	later(1);
+	assert_int_equal(stored(), 0);
+}
+
+/* Two certificates are never closer than the floor, worker or no worker (security-rules.md 3). */
+static void the_floor_goes_on(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	join(a);
+	later(0);
+	answer_with((struct answer){.ttl_s = 4 * 60}); /* shorter than the floor */
+	fake_priv_put(broker, NULL);
+	later(3 * MINUTE);
+	restart();
+	join(a);
+	later(0);
+	assert_string_equal(a->serial, "1");
+	later(MINUTE - SECOND);
+	restart();
+	join(a);
+	later(SECOND); /* it has expired */
+	assert_null(a->has);
+	assert_int_equal(asked(), 1);
+	restart(); /* now as one that is no good any more */
+	join(a);
+	later(MINUTE - SECOND);
+	assert_int_equal(asked(), 1);
+	assert_null(a->has);
+	later(SECOND);
+	assert_int_equal(asked(), 2);
+}
+
+/* T36: no clock makes an expired certificate good, and a right one bad. */
+static void clocks_that_were_set_between_two_workers(void **state)
+{
+	static const int64_t steps[] = {-HOUR, -24 * (int64_t)HOUR, HOUR, 10 * (int64_t)HOUR};
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		struct pod *a = pod_of("a", "web");
+		int64_t late = steps[i] > 0 ? steps[i] : 0;
+		issue(a);
+		unsigned before = asked();
+		later(HOUR);
+		set_clock(steps[i]);
+		restart();
+		join(a);
+		later(0);
+		assert_non_null(a->has);
+		assert_int_equal(asked(), before);
+		later(11 * HOUR - late - SECOND);
+		assert_int_equal(asked(), before);
+		later(SECOND);
+		assert_int_equal(asked(), before + 1); /* by whichever clock said so first */
+		leave(a);
+		later(LINGER_MS);
+		set_clock(-steps[i]);
+	}
+}
+
+/* Set back by a day while 24 hours passed: by the monotonic clock it has ended. */
+static void an_expired_one_is_not_revived_by_the_clock(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	issue(a);
+	cert_unsubscribe(&a->sub);
+	cert_cache_free(&w.cache);
+	w.cache = cert_cache_new(w.loop, w.istiod, w.ca, &w.options);
+	later(24 * HOUR);
+	set_clock(-24 * (int64_t)HOUR);
+	restart();
+	join(a);
+	later(0);
+	assert_null(a->has);
+	assert_int_equal(asked(), 2);
+}
+
+/* --- not restored --- */
+
+static void expect_refused(const char *trust_domain, const char *says)
+{
+	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	char why[ERR_MSG_SIZE] = "";
+
+	another_worker(&o, trust_domain);
+	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 1);
+	if (!strstr(why, says))
+		fail_msg("%s", why);
+}
+
+static void another_configuration_does_not_match(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	issue(a);
+	expect_refused("td2", "configured otherwise");
+	w.plane.address = "elsewhere:15012";
+	expect_refused("td", "configured otherwise");
+	w.plane.address = "istiod.test:15012";
+	restart();
+	a->spec.ttl_s = 3600; /* the node's bound was lowered */
+	join(a);
+	later(0);
+	assert_int_equal(asked(), 2);
+}
+
+/* Without a configured one the first certificate decides, a restored one too. */
+static void the_trust_domain_is_learned_again(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "db");
+	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	char why[ERR_MSG_SIZE];
+
+	(void)state;
+	another_worker(&o, "");
+	issue(a);
+	another_worker(&o, "");
+	assert_string_equal(istiod_trust_domain(w.istiod), "");
+	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 0);
+	assert_string_equal(istiod_trust_domain(w.istiod), "cluster.local");
+	join(b);
+	later(0);
+	answer_with((struct answer){.uri = "spiffe://other/ns/demo/sa/db"});
+	assert_null(b->has);
+}
+
+/* Whoever wrote the file: what istiod may not answer is not restored either. */
+static void what_istiod_may_not_answer_is_not_restored(void **state)
+{
+	static const char *const spoilt[][2] = {{"\nnamespace: demo", "\nnamespace: nemo"},
+	    {"SECRET KEY ", "SECRET KEY 9"}, {"/sa/web ", "/sa/wob "}, {"LEAF 1 ", "leaf 1 "}};
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	issue(a);
+	for (unsigned i = 0; i < 4; i++) {
+		struct priv_kept k = fake_priv_kept_at(broker, PRIV_STATE_CERT, 0);
+		struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+		struct cert_stored s;
+		struct err e = {0};
+		another_worker(&o, "td");
+		assert_int_equal(cert_store_read(&s, k.data, k.size, &e), 0);
+		if (i == 0)
+			strcpy(s.spec.ns, "nemo");
+		else if (i == 1)
+			s.key_pem[strlen(s.key_pem) - 1]++;
+		else {
+			char *at = strstr(s.chain_pem, spoilt[i][0]);
+			memcpy(at, spoilt[i][1], strlen(spoilt[i][1]));
+		}
+		assert_int_equal(cert_cache_restore(w.cache, &s, PRIV_STATE_CERT, &e), 0);
+		join(a);
+		later(0);
+		assert_null(a->has);
+		cert_stored_clear(&s);
+	}
+	assert_int_equal(asked(), 2); /* the account that has no floor: its name was changed */
+}
+
+/* --- places --- */
+
+/* state_keys was changed: what is there is used, and moves. */
+static void certificates_move_to_where_they_are_wanted(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+	struct cert_cache_options o = kept_in(PRIV_STATE_CERT_IN_MEMORY);
+	char why[ERR_MSG_SIZE];
+
+	(void)state;
+	issue(a);
+	another_worker(&o, "td");
+	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 0);
+	fake_priv_put(broker, NULL);
+	assert_int_equal(fake_priv_kept(broker, PRIV_STATE_CERT_IN_MEMORY), 1);
+	join(a);
+	later(0);
+	assert_string_equal(a->serial, "1");
+	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 1); /* the same once more */
+	assert_non_null(strstr(why, "newer"));
+	leave(a);
+	later(LINGER_MS);
+	assert_int_equal(fake_priv_kept(broker, PRIV_STATE_CERT_IN_MEMORY), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    KEEP_TEST(stored_when_issued_and_when_renewed),
+	    KEEP_TEST(the_newest_is_what_is_stored),
+	    KEEP_TEST(what_cannot_be_stored_is_tried_again),
+	    KEEP_TEST(forgotten_is_deleted),
+	    KEEP_TEST(without_linger_it_is_deleted_at_once),
+	    KEEP_TEST(our_own_end_deletes_nothing),
+	    KEEP_TEST(a_restart_costs_nothing),
+	    KEEP_TEST(one_that_nobody_wants_goes_after_its_linger),
+	    KEEP_TEST(a_restart_waits_for_pods_a_minute),
+	    KEEP_TEST(the_floor_goes_on),
+	    KEEP_TEST(clocks_that_were_set_between_two_workers),
+	    KEEP_TEST(an_expired_one_is_not_revived_by_the_clock),
+	    KEEP_TEST(another_configuration_does_not_match),
+	    KEEP_TEST(the_trust_domain_is_learned_again),
+	    KEEP_TEST(what_istiod_may_not_answer_is_not_restored),
+	    KEEP_TEST(certificates_move_to_where_they_are_wanted),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
