@@ -10,6 +10,7 @@
 #include "agent.h"
 #include "admin/admin.h"
 #include "agent_pod.h"
+#include "agent_redirect.h"
 #include "agent_state.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -47,24 +48,44 @@ struct agent {
 	} gauges;
 };
 
+/* Both of a pod's readers; NULL: refused.  Nothing was started yet. */
+static struct node *read_pod(
+    struct agent *a, struct pod *p, struct redirect_plan *plan, struct err *e)
+{
+	struct node *node = node_new(p, &a->shared.node, e);
+	struct redirect_node n = {.strict = !strcmp(a->config->redirect_policy, "strict")};
+
+	if (!node)
+		return NULL;
+	n.status_port = node_settings(node)->agent_port;
+	redirect_mode_parse(&n.mode, a->config->redirect); /* which was checked */
+	if (redirect_read(plan, p, &n, e))
+		node_free(&node);
+	else
+		node_set_captured(node, plan->mode != REDIRECT_MODE_NONE);
+	return node;
+}
+
 static void on_pod_added(void *ctx, struct pod *p)
 {
 	struct agent *a = ctx;
+	struct redirect_plan plan;
 	struct err e;
-	struct node *node = node_new(p, &a->shared.node, &e);
+	struct node *node = read_pod(a, p, &plan, &e);
 
 	if (!node) {
 		log_error(p->label, "pod refused: %s", e.msg);
 		return pod_set_ready(p, &e);
 	}
-	p->services = agent_pod_start(&a->shared, p, node);
+	p->services = agent_pod_start(&a->shared, p, node, &plan);
 }
 
 static void on_pod_changed(void *ctx, struct pod *p)
 {
 	struct agent *a = ctx;
+	struct redirect_plan plan;
 	struct err e;
-	struct node *node = node_new(p, &a->shared.node, &e);
+	struct node *node = read_pod(a, p, &plan, &e);
 
 	if (!node) {
 		err_wrap(&e, "change refused");
@@ -73,7 +94,7 @@ static void on_pod_changed(void *ctx, struct pod *p)
 	}
 	log_info(p->label, "pod changed");
 	agent_pod_stop(&p->services);
-	p->services = agent_pod_start(&a->shared, p, node);
+	p->services = agent_pod_start(&a->shared, p, node, &plan);
 }
 
 static char *pod_labels(const struct pod *p, char *out, unsigned size)
@@ -347,6 +368,7 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 	if (!strcmp(c->attest, "require"))
 		priv_require_attestation(a->shared.priv);
 	a->shared.rpc = rpc_new(l);
+	a->shared.redirect = agent_redirect_new(a->shared.priv);
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
 	a->state = agent_state_restore(&a->shared, place_of_keys(c), on_restored, a);
@@ -394,6 +416,7 @@ void agent_free(struct agent **agent)
 	free(a->shared.planes);
 	free(a->node_planes);
 	rpc_free(&a->shared.rpc);
+	agent_redirect_free(&a->shared.redirect);
 	priv_free(&a->shared.priv);
 	metrics_clear();
 	free(a);

@@ -10,12 +10,14 @@
 struct ca_client;
 struct cert_cache;
 struct crl;
+struct agent_redirect;
 struct err;
 struct istiod;
 struct loop;
 struct pod;
 struct pod_services;
 struct priv;
+struct redirect_plan;
 struct rpc;
 
 struct plane {
@@ -32,13 +34,14 @@ struct agent_shared {
 	struct rpc *rpc;
 	struct plane *planes; /* in the order of node.planes */
 	struct node_context node;
+	struct agent_redirect *redirect;
 	bool pcds; /* trust anchors come with the ADS streams, too */
 };
 
 /* Starts everything for `p`, whose environment was accepted as `node` (taken).  Ends in
  * pod_set_ready(). */
-struct pod_services *agent_pod_start(
-    const struct agent_shared *a, struct pod *p, struct node *node);
+struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p, struct node *node,
+    const struct redirect_plan *plan);
 /* Ends the services; the directory and its sockets stay for agent_pod_start() or priv_pod_remove().
  */
 void agent_pod_stop(struct pod_services **s);

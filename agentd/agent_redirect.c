@@ -33,7 +33,7 @@ struct pod_redirect {
 	bool strict, in_force;
 	unsigned index; /* 0: not known */
 	struct err why; /* code 0: none */
-	void (*settled)(void *ctx, const struct err *e);
+	void (*settled)(void *ctx);
 	void *ctx;
 };
 
@@ -78,19 +78,13 @@ void agent_redirect_free(struct agent_redirect **ap)
 
 /* --- one pod --- */
 
-static void settle(struct pod_redirect *r, const struct err *e)
-{
-	if (e)
-		r->why = *e;
-	r->settled(r->ctx, e);
-}
-
 static void on_set(void *ctx, const struct err *e, unsigned index)
 {
 	struct pod_redirect *r = ctx;
 	struct agent_redirect *a = r->shared;
 
 	r->in_force = !e;
+	r->why = e ? *e : (struct err){.code = 0};
 	r->index = e || index > REDIRECT_PODS_MAX ? 0 : index;
 	if (e) {
 		log_error(r->pod->label, "traffic is not redirected: %s", e->msg);
@@ -99,11 +93,11 @@ static void on_set(void *ctx, const struct err *e, unsigned index)
 		if (!a->counters && !a->asking)
 			priv_redirect_counters(a->priv, &a->asking, on_counters, a);
 	}
-	settle(r, e);
+	r->settled(r->ctx);
 }
 
 struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct pod *p,
-    const struct redirect_plan *plan, void (*settled)(void *ctx, const struct err *e), void *ctx)
+    const struct redirect_plan *plan, void (*settled)(void *ctx), void *ctx)
 {
 	struct pod_redirect *r = mem_zalloc(sizeof(*r));
 
@@ -114,10 +108,10 @@ struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct p
 	r->settled = settled;
 	r->ctx = ctx;
 	if (plan->mode == REDIRECT_MODE_EBPF) {
+		err_set(&r->why, ERR_UNAVAILABLE, "redirection waits for the pod's cgroup");
 		priv_redirect_set(a->priv, &r->setting, &p->uid, &plan->rules, on_set, r);
 	} else {
 		priv_redirect_del(a->priv, &p->uid);
-		settle(r, NULL);
 	}
 	return r;
 }
@@ -133,6 +127,16 @@ void pod_redirect_stop(struct pod_redirect **rp)
 }
 
 /* --- looking at it --- */
+
+const struct err *pod_redirect_state(const struct pod_redirect *r)
+{
+	return r->why.code ? &r->why : NULL;
+}
+
+bool pod_redirect_holds(const struct pod_redirect *r)
+{
+	return r->strict && !r->in_force;
+}
 
 static uint64_t count_of(const struct pod_redirect *r, unsigned verdict)
 {

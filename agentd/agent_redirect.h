@@ -15,14 +15,17 @@ struct priv;
 
 struct agent_redirect *agent_redirect_new(struct priv *p);
 void agent_redirect_free(struct agent_redirect **a);
-/* The counters of all pods, as metrics. */
 
-/* `settled` runs once for each start: the rules are in force (or there are none to be), or why not.
- */
+/* `settled` runs later, once, if there is something to wait for: see pod_redirect_state(). */
 struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct pod *p,
-    const struct redirect_plan *plan, void (*settled)(void *ctx, const struct err *e), void *ctx);
+    const struct redirect_plan *plan, void (*settled)(void *ctx), void *ctx);
 /* Redirection itself stays as it is: a restart of services is not its end. */
 void pod_redirect_stop(struct pod_redirect **r);
+
+/* NULL: the rules are in force, or there are none to be.  Else why not, or not yet. */
+const struct err *pod_redirect_state(const struct pod_redirect *r);
+bool pod_redirect_holds(
+    const struct pod_redirect *r); /* strict, and not in force yet: do not start */
 
 /* mode, policy, in_force, why_not, counters{rule: n} without those that are 0 */
 json_t *pod_redirect_dump(const struct pod_redirect *r);
