@@ -246,6 +246,12 @@ static void render(struct node *n)
 	render_struct(n);
 }
 
+void node_set_captured(struct node *n, bool captured)
+{
+	n->captured = captured;
+	render(n);
+}
+
 struct node *node_new(const struct pod *p, const struct node_context *c, struct err *e)
 {
 	struct node *n = mem_zalloc(sizeof(*n));
@@ -260,12 +266,6 @@ struct node *node_new(const struct pod *p, const struct node_context *c, struct 
 	memcpy(n->sa, p->sa, sizeof(n->sa));
 	node_set_addresses(n, NULL, 0);
 	return n;
-}
-
-void node_set_captured(struct node *n, bool captured)
-{
-	n->captured = captured;
-	forget_rendered(n);
 }
 
 void node_free(struct node **node)

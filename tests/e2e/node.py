@@ -159,15 +159,15 @@ class Node:
         self.dir = root / str(Node._count)
         self.dir.mkdir()
         self._cgroups = {}
-        self._cgroup_name = f'{cgroup.below_root()}/{Node._count}'
-        self._cgroup = Cgroup(self._cgroup_name)
+        self.cgroup_name = f'{cgroup.below_root()}/{Node._count}'
+        self._cgroup = Cgroup(self.cgroup_name)
         self.network = Network(self.name)
         self.istiod = Istiod(self.dir / 'istiod', self.cgroup('istiod'), *istiod_options)
         self.agentd = Agentd(self.dir / 'agentd', self.cgroup('agentd'), self.istiod, mode)
         self.pods = []
 
     def cgroup(self, name):
-        return Cgroup(f'{self._cgroup_name}/{name}')
+        return Cgroup(f'{self.cgroup_name}/{name}')
 
     def pod(self, name, **kw):
         """A pod whose manifest is there; its Envoy is not started."""

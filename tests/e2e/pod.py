@@ -125,8 +125,8 @@ class Pod:
         return self.netns.submit(self.cgroup, function, *args)
 
     # What runs in it
-    def start_app(self, port=8080):
-        self.app = Process(self.netns.command(sys.executable, HERE / 'app.py', 'serve', port),
+    def start_app(self, port=8080, host='127.0.0.1'):
+        self.app = Process(self.netns.command(sys.executable, HERE / 'app.py', 'serve', host, port),
                            self.dir / 'app.log', self.cgroup)
         wait_for(f'the app of {self.label}', lambda: self.netns.http(port)[0] == 200)
 
