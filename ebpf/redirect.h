@@ -140,7 +140,11 @@ enum redirect_verdict {
 	REDIRECT_VERDICTS
 };
 
-/* counters[(index - 1) * REDIRECT_VERDICTS + verdict]; read-only for the worker (mmap). */
+/* Row `index - 1` of an array that only the programs can write (it is frozen): a pod that gets an
+ * index begins with what an earlier one left, its baseline. */
+struct redirect_counters {
+	__u64 n[REDIRECT_VERDICTS];
+};
 
 struct redirect_trace {
 	__u64 time_ns; /* CLOCK_MONOTONIC */

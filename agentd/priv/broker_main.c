@@ -128,8 +128,7 @@ static int serve(
 
 	/* Not before: the namespace of pid 1 is hidden from who has fewer capabilities than it. */
 	uint64_t caps = BROKER_CAPS | (o->redirect ? BROKER_CAPS_REDIRECT : 0);
-	if (broker_caps_bound(caps, w) || broker_caps_set(caps, w) ||
-	    watch_signals(r, w))
+	if (broker_caps_bound(caps, w) || broker_caps_set(caps, w) || watch_signals(r, w))
 		return -1;
 	r->keeper = broker_keeper_new(r->broker, o, wk);
 	broker_keeper_observe(r->keeper, &events, r);
