@@ -17,12 +17,12 @@
 
 LOG_SCOPE("redirect");
 
-enum { COUNTERS_SIZE = REDIRECT_PODS_MAX * REDIRECT_VERDICTS * sizeof(uint64_t) };
+enum { COUNTERS_SIZE = REDIRECT_PODS_MAX * sizeof(struct redirect_counters) };
 
 struct agent_redirect {
 	struct priv *priv;
 	struct priv_call *asking;
-	const uint64_t *counters; /* NULL: not (yet) mapped */
+	const struct redirect_counters *counters; /* rows; NULL: not (yet) mapped */
 };
 
 struct pod_redirect {
@@ -32,6 +32,7 @@ struct pod_redirect {
 	enum redirect_mode mode;
 	bool strict, in_force;
 	unsigned index; /* 0: not known */
+	struct redirect_counters baseline;
 	struct err why; /* code 0: none */
 	void (*settled)(void *ctx);
 	void *ctx;
@@ -78,7 +79,8 @@ void agent_redirect_free(struct agent_redirect **ap)
 
 /* --- one pod --- */
 
-static void on_set(void *ctx, const struct err *e, unsigned index)
+static void on_set(
+    void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline)
 {
 	struct pod_redirect *r = ctx;
 	struct agent_redirect *a = r->shared;
@@ -86,6 +88,8 @@ static void on_set(void *ctx, const struct err *e, unsigned index)
 	r->in_force = !e;
 	r->why = e ? *e : (struct err){.code = 0};
 	r->index = e || index > REDIRECT_PODS_MAX ? 0 : index;
+	if (baseline)
+		r->baseline = *baseline;
 	if (e) {
 		log_error(r->pod->label, "traffic is not redirected: %s", e->msg);
 	} else {
@@ -142,8 +146,8 @@ static uint64_t count_of(const struct pod_redirect *r, unsigned verdict)
 {
 	if (!r->index || !r->shared->counters)
 		return 0;
-	return __atomic_load_n(
-	    &r->shared->counters[(r->index - 1) * REDIRECT_VERDICTS + verdict], __ATOMIC_RELAXED);
+	return __atomic_load_n(&r->shared->counters[r->index - 1].n[verdict], __ATOMIC_RELAXED) -
+	       r->baseline.n[verdict];
 }
 
 json_t *pod_redirect_dump(const struct pod_redirect *r)

@@ -98,10 +98,18 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, REDIRECT_PODS_MAX *REDIRECT_VERDICTS);
+	__uint(max_entries, REDIRECT_PODS_MAX);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct redirect_counters);
 } counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, REDIRECT_PODS_MAX);
+	__type(key, __u32); /* index */
+	__type(value, struct redirect_counters);
+} baselines SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -126,11 +134,11 @@ static inline __u32 rules_cidr(__u32 index, const struct redirect_address *a)
 
 static __always_inline void count(__u32 index, enum redirect_verdict v)
 {
-	__u32 at = (index - 1) * REDIRECT_VERDICTS + v;
-	__u64 *n = bpf_map_lookup_elem(&counters, &at);
+	__u32 at = index - 1;
+	struct redirect_counters *c = bpf_map_lookup_elem(&counters, &at);
 
-	if (n)
-		__sync_fetch_and_add(n, 1);
+	if (c && v < REDIRECT_VERDICTS)
+		__sync_fetch_and_add(&c->n[v], 1);
 }
 
 static __always_inline void trace(

@@ -297,8 +297,9 @@ static bool push(struct broker *b)
 		send_packet(b, &p, fd);
 		return b->state == BROKER_SERVING;
 	}
-	if (broker_traffic_next(b->traffic, &p)) {
-		send_packet(b, &p, -1);
+	if (broker_traffic_next(b->traffic, &p, &fd)) {
+		send_packet(b, &p, fd);
+		mem_closep(&fd);
 		return b->state == BROKER_SERVING;
 	}
 	if (broker_follows_next(b->follows, &p, &fd))

@@ -150,15 +150,13 @@ static int load(struct broker_redirect *r, struct broker_why *w)
 	return each_map(r, pin_map, w);
 }
 
-/* The worker maps it: a descriptor with which nothing can be written. */
-static int open_counters(struct broker_redirect *r, struct broker_why *w)
+/* The worker maps it, and for that its descriptor must allow writing: so the map does not.  Frozen
+ * by an earlier broker already: EBUSY. */
+static int freeze_counters(const struct broker_redirect *r, struct broker_why *w)
 {
-	LIBBPF_OPTS(bpf_obj_get_opts, o, .file_flags = BPF_F_RDONLY);
-	char path[REDIRECT_PATH_SIZE];
-
-	snprintf(path, sizeof(path), "%s/map_counters", r->pins);
-	r->counters = bpf_obj_get_opts(path, &o);
-	return r->counters < 0 ? broker_refuse_sys(w, "%s", path) : 0;
+	if (bpf_map_freeze(bpf_map__fd(r->bpf->maps.counters)) && errno != EBUSY)
+		return broker_refuse_sys(w, "freeze the counters");
+	return 0;
 }
 
 /* --- links --- */
@@ -227,9 +225,9 @@ struct broker_redirect *broker_redirect_new(
 	struct broker_redirect *r = broker_zalloc(sizeof(*r));
 
 	r->at = *at;
-	r->cgroup = r->counters = -1;
+	r->cgroup = -1;
 	raise_memlock();
-	if (make_pin_directories(r, w) || load(r, w) || open_counters(r, w) || attach(r, w) ||
+	if (make_pin_directories(r, w) || load(r, w) || freeze_counters(r, w) || attach(r, w) ||
 	    redirect_pods_adopt(r, w))
 		broker_redirect_free(&r);
 	return r;
@@ -242,12 +240,11 @@ void broker_redirect_free(struct broker_redirect **r)
 	redirect_pods_free(*r);
 	redirect_bpf__destroy((*r)->bpf);
 	mem_closep(&(*r)->cgroup);
-	mem_closep(&(*r)->counters);
 	free(*r);
 	*r = NULL;
 }
 
 int broker_redirect_counters(const struct broker_redirect *r)
 {
-	return r->counters;
+	return bpf_map__fd(r->bpf->maps.counters);
 }

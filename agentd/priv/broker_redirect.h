@@ -57,6 +57,8 @@ int broker_redirect_explain_inbound(struct broker_redirect *r, const struct uuid
 /* Is all that should be attached still attached, with our programs?  What is not is put back, and
  * `w` names it.  0: all was well. */
 int broker_redirect_audit(struct broker_redirect *r, struct broker_why *w);
-/* The pod's row of counters, 1 and on; 0: unknown. */
-uint32_t broker_redirect_index(const struct broker_redirect *r, const struct uuid *pod);
-int broker_redirect_counters(const struct broker_redirect *r); /* read-only map fd, ours */
+/* The pod's row of counters, 1 and on, and what it began with; 0: unknown. */
+uint32_t broker_redirect_counted(
+    const struct broker_redirect *r, const struct uuid *pod, struct redirect_counters *baseline);
+/* Their map, to be mapped and read; nobody but the programs can write it.  The fd is ours. */
+int broker_redirect_counters(const struct broker_redirect *r);

@@ -272,14 +272,25 @@ static struct redirect_pod_state *add(
 	return p;
 }
 
+static void keep_baseline(struct broker_redirect *r, uint32_t index)
+{
+	const uint32_t row = index - 1;
+	struct redirect_counters now;
+
+	if (!bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.counters), &row, &now))
+		bpf_map_update_elem(bpf_map__fd(r->bpf->maps.baselines), &index, &now, BPF_ANY);
+}
+
 static struct redirect_pod_state *find_or_add(
     struct broker_redirect *r, const struct uuid *uid, struct broker_why *w)
 {
 	struct redirect_pod_state *p = find(r, uid);
 
 	for (uint32_t i = 1; !p && i <= REDIRECT_PODS_MAX; i++)
-		if (!r->used[i])
+		if (!r->used[i]) {
+			keep_baseline(r, i);
 			p = add(r, uid, i);
+		}
 	if (!p)
 		broker_refuse(
 		    w, ENOSPC, "traffic of %d pods is redirected already", REDIRECT_PODS_MAX);
@@ -445,16 +456,6 @@ static void drop_listeners(struct broker_redirect *r, uint32_t index)
 	}
 }
 
-static void clear_counters(struct broker_redirect *r, uint32_t index)
-{
-	const uint64_t zero = 0;
-
-	for (uint32_t v = 0; v < REDIRECT_VERDICTS; v++) {
-		uint32_t at = (index - 1) * REDIRECT_VERDICTS + v;
-		bpf_map_update_elem(bpf_map__fd(r->bpf->maps.counters), &at, &zero, BPF_ANY);
-	}
-}
-
 void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod)
 {
 	struct redirect_pod_state *p = find(r, pod);
@@ -473,8 +474,19 @@ void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod)
 	sweep_cidrs(r, p, NULL);
 	drop_listeners(r, p->entry.index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &p->entry.index);
-	clear_counters(r, p->entry.index);
+	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &p->entry.index);
 	forget(r, p);
+}
+
+uint32_t broker_redirect_counted(
+    const struct broker_redirect *r, const struct uuid *pod, struct redirect_counters *baseline)
+{
+	uint32_t index = broker_redirect_index(r, pod);
+
+	memset(baseline, 0, sizeof(*baseline));
+	if (index)
+		bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.baselines), &index, baseline);
+	return index;
 }
 
 void broker_redirect_pods(

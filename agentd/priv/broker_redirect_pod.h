@@ -14,7 +14,7 @@ struct broker_redirect {
 	struct broker_redirect_place at;
 	char pins[128]; /* <bpffs>/agentd/v<layout> */
 	struct redirect_bpf *bpf;
-	int cgroup, counters;
+	int cgroup;
 	bool interfaces; /* the kernel tells sk_lookup where a packet came in */
 	struct redirect_pod_state *pods;
 	bool used[REDIRECT_PODS_MAX + 1]; /* indexes */
@@ -27,6 +27,9 @@ struct redirect_link {
 	enum bpf_attach_type type;
 };
 int redirect_link(const struct redirect_link *l, struct broker_why *w);
+
+uint32_t broker_redirect_index(
+    const struct broker_redirect *r, const struct uuid *pod); /* 0: unknown */
 
 uint32_t broker_redirect_index(
     const struct broker_redirect *r, const struct uuid *pod); /* 0: unknown */

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -258,17 +259,32 @@ bool broker_traffic_pending(const struct broker_traffic *t)
 	return false;
 }
 
-bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p)
+/* -1: the worker then counts from the beginning of time. */
+static int describe(const struct broker_traffic *t, const struct uuid *pod, struct priv_packet *p)
+{
+	struct redirect_counters baseline;
+	int fd = memfd_create("agentd-counters", MFD_CLOEXEC);
+
+	p->arg = broker_redirect_counted(t->redirect, pod, &baseline);
+	if (fd >= 0 && write(fd, &baseline, sizeof(baseline)) != sizeof(baseline)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p, int *fd)
 {
 	struct asked *a;
 
+	*fd = -1;
 	DL_FOREACH (t->asked, a) {
 		if (!a->done)
 			continue;
 		*p = (struct priv_packet){
 		    .id = a->id, .what = PRIV_REDIRECTED, .code = a->why.code, .uid = a->pod};
 		if (!p->code)
-			p->arg = broker_redirect_index(t->redirect, &a->pod);
+			*fd = describe(t, &a->pod, p);
 		snprintf(p->why, sizeof(p->why), "%s", a->why.code ? a->why.text : "");
 		forget(t, a);
 		return true;

@@ -28,8 +28,9 @@ int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *
     struct priv_packet *reply, struct broker_why *w);
 
 bool broker_traffic_pending(const struct broker_traffic *t);
-bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p); /* false: nothing */
+/* False: nothing.  `fd` (or -1) is the caller's. */
+bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p, int *fd);
 /* A worker came or went: nobody waits for what it asked. */
 void broker_traffic_detach(struct broker_traffic *t);
-/* A read-only descriptor of the counters; it stays ours. */
+/* The map of the counters; it stays ours. */
 int broker_traffic_counters(const struct broker_traffic *t, struct broker_why *w);

@@ -409,8 +409,10 @@ static void call_answer(
 		answer_peer(&was, in, e);
 	else if (was.op == PRIV_POD_ADD || was.op == PRIV_STATE_PUT)
 		was.done(was.ctx, e);
-	else if (was.op == PRIV_REDIRECT_EXPLAIN || was.op == PRIV_REDIRECT_SET)
-		was.number(was.ctx, e, e ? 0 : in->arg);
+	else if (was.op == PRIV_REDIRECT_EXPLAIN)
+		was.explained(was.ctx, e, in->arg);
+	else if (was.op == PRIV_REDIRECT_SET)
+		was.redirected(was.ctx, e, 0, NULL);
 	else if (was.op == PRIV_STATE_LIST)
 		was.kept_found(was.ctx, &(struct priv_kept){.e = e});
 	else if (e)
@@ -524,9 +526,8 @@ static void on_readable(void *ctx)
 		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
 		priv_state_take(c, &in, fd);
 	} else if (in.what == PRIV_REDIRECTED) {
-		mem_closep(&fd);
 		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
-		priv_redirect_take(c, &in);
+		priv_redirect_take(c, &in, fd);
 	} else {
 		mem_closep(&fd);
 		if (in.what == PRIV_PING)

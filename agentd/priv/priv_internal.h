@@ -15,7 +15,8 @@ struct priv_call {
 		priv_listening listening;
 		priv_peer_known peer_known;
 		priv_kept_found kept_found;
-		priv_number number;
+		priv_redirected redirected;
+		priv_explained explained;
 	};
 	void *ctx;
 	struct loop_timer soon; /* it could not be sent */
@@ -32,7 +33,7 @@ void priv_call_fail(struct priv_call *c);
 struct loop *priv_loop(const struct priv *p);
 
 /* A PRIV_REDIRECTED packet; `c` NULL: nobody waits for it any more. */
-void priv_redirect_take(struct priv_call *c, const struct priv_packet *in);
+void priv_redirect_take(struct priv_call *c, const struct priv_packet *in, int fd);
 
 /* A PRIV_STATE packet; `c` NULL: nobody waits for it any more.  Takes `fd`. */
 void priv_state_take(struct priv_call *c, const struct priv_packet *in, int fd);

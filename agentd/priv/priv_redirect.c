@@ -10,6 +10,7 @@
 #include "priv_memfd.h"
 #include "redirect_rules.h"
 #include <errno.h>
+#include <string.h>
 
 static void send_request(const struct priv_call *c, int fd)
 {
@@ -30,11 +31,11 @@ static void send_with(struct priv_call *c, const void *data, size_t size)
 }
 
 void priv_redirect_set(struct priv *p, struct priv_call **slot, const struct uuid *pod,
-    const struct redirect_rules *rules, priv_number done, void *ctx)
+    const struct redirect_rules *rules, priv_redirected done, void *ctx)
 {
 	struct priv_call *c = priv_call_new(p, slot, PRIV_REDIRECT_SET, pod, ctx);
 
-	c->number = done;
+	c->redirected = done;
 	send_with(c, rules, sizeof(*rules));
 }
 
@@ -44,11 +45,11 @@ void priv_redirect_del(struct priv *p, const struct uuid *pod)
 }
 
 void priv_redirect_explain(struct priv *p, struct priv_call **slot, const struct uuid *pod,
-    const struct redirect_question *q, priv_number done, void *ctx)
+    const struct redirect_question *q, priv_explained done, void *ctx)
 {
 	struct priv_call *c = priv_call_new(p, slot, PRIV_REDIRECT_EXPLAIN, pod, ctx);
 
-	c->number = done;
+	c->explained = done;
 	send_with(c, q, sizeof(*q));
 }
 
@@ -61,8 +62,20 @@ void priv_redirect_counters(struct priv *p, struct priv_call **slot, priv_listen
 	send_request(c, -1);
 }
 
-void priv_redirect_take(struct priv_call *c, const struct priv_packet *in)
+/* An old broker's counters are no reason to refuse what is in force: then they begin at 0. */
+static struct redirect_counters read_baseline(int fd)
 {
+	struct redirect_counters c;
+
+	if (fd < 0 || pread(fd, &c, sizeof(c), 0) != sizeof(c))
+		memset(&c, 0, sizeof(c));
+	return c;
+}
+
+void priv_redirect_take(struct priv_call *c, const struct priv_packet *in, int received)
+{
+	auto_close int fd = received;
+	struct redirect_counters baseline;
 	struct priv_call was;
 	struct err e;
 
@@ -70,7 +83,11 @@ void priv_redirect_take(struct priv_call *c, const struct priv_packet *in)
 		return;
 	was = *c;
 	priv_call_drop(c);
-	if (in->code)
+	baseline = read_baseline(fd);
+	if (in->code) {
 		err_set(&e, in->code, "%s", in->why);
-	was.number(was.ctx, in->code ? &e : NULL, in->code ? 0 : in->arg);
+		was.redirected(was.ctx, &e, 0, NULL);
+	} else {
+		was.redirected(was.ctx, NULL, in->arg, &baseline);
+	}
 }

@@ -44,8 +44,7 @@ enum priv_op {
 	PRIV_REDIRECT_SET, /* uid, 1 fd (struct redirect_rules): accepted; PRIV_REDIRECTED follows
 			    */
 	PRIV_REDIRECT_DEL, /* uid: its traffic is its own again; nothing there: fine */
-	PRIV_REDIRECT_COUNTERS, /* reply carries a read-only map; PRIV_REDIRECTED says whose is what
-				 */
+	PRIV_REDIRECT_COUNTERS, /* reply carries the map of all counters */
 	PRIV_REDIRECT_EXPLAIN, /* uid, 1 fd (struct redirect_question): reply arg = redirect_verdict
 				*/
 	PRIV_OP_END
@@ -90,7 +89,8 @@ enum priv_what {
 	PRIV_PING,  /* arg: to be echoed */
 	PRIV_LISTENER, /* uid, kind = priv_listener, 1 fd: takes the place of one that was shut down
 			*/
-	PRIV_REDIRECTED, /* id of the PRIV_REDIRECT_SET; code 0, arg = index; or errno, `why` */
+	PRIV_REDIRECTED, /* id of the PRIV_REDIRECT_SET; code 0, arg = row of the counters + 1, 1 fd
+			    (its baseline, struct redirect_counters); or errno, `why` */
 	PRIV_STATE,      /* id of the PRIV_STATE_LIST, kind, state_id, 1 fd */
 };
 enum priv_node_listener { PRIV_NODE_ADMIN, PRIV_NODE_LISTENER_END };
