@@ -186,6 +186,7 @@ install: binaries ## into $(DESTDIR)$(PREFIX), units and users of systemd includ
 	install -D -m 644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/agentd.conf
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	$(call units,agentd.service)
+	$(call units,agentd-state.service)
 	$(call units,agentd-envoy@.service)
 
 clean: ## remove everything that was built

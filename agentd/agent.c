@@ -33,6 +33,9 @@
 
 LOG_SCOPE("agent");
 
+/* The rest is for what no pod asked for: the broker, istiod, logs (threats-and-faults.md T9). */
+enum { FDS_PERCENT = 90 };
+
 struct agent {
 	struct agent_shared shared;
 	const struct config *config;
@@ -326,6 +329,25 @@ static void make_planes(struct agent *a)
 	};
 }
 
+static void set_limits(struct agent *a)
+{
+	const struct config *c = a->config;
+	const struct limits_values v = {.of = {
+					    [LIMIT_CONNECTIONS] = c->pod_connections,
+					    [LIMIT_STREAMS] = c->pod_streams,
+					    [LIMIT_MESSAGE] = c->pod_message_mib << 20,
+					    [LIMIT_HEADERS] = c->pod_header_kib << 10,
+					    [LIMIT_QUEUED] = c->pod_queued_mib << 20,
+					    [LIMIT_REQUESTS] = c->pod_requests_per_second,
+					    [LIMIT_BURST] = c->pod_requests_burst,
+					    [LIMIT_SILENT] = c->pod_silent_s,
+					    [LIMIT_FDS] = FDS_PERCENT,
+					}};
+
+	a->shared.limits = v;
+	rpc_set_memory_quota(a->shared.rpc, (size_t)c->memory_quota_mib << 20);
+}
+
 static void make_admin(struct agent *a)
 {
 	int fd = priv_take_listener(a->shared.priv, PRIV_NODE_ADMIN);
@@ -369,6 +391,7 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 		priv_require_attestation(a->shared.priv);
 	a->shared.rpc = rpc_new(l);
 	a->shared.redirect = agent_redirect_new(a->shared.priv);
+	set_limits(a);
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
 	a->state = agent_state_restore(&a->shared, place_of_keys(c), on_restored, a);

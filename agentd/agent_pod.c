@@ -32,8 +32,8 @@
 
 LOG_SCOPE("pod");
 
-/* Envoy's first request was 61 KB; its later ones list what it has (grpc-core.md 3). */
-enum { MESSAGE_MAX = 4 << 20, STREAMS_MAX = 100 };
+/* Of one connection: what Envoy takes for the limit until it hears another one. */
+enum { CONNECTION_STREAMS_MAX = 100 };
 
 struct pod_services {
 	const struct agent_shared *shared;
@@ -44,6 +44,7 @@ struct pod_services {
 	struct token token;   /* jwt NULL: none */
 	struct err token_why; /* why there is none */
 	struct loop_timer expiry;
+	struct limits *limits;
 	struct rpc_server *server;
 	struct sds_server *sds;
 	struct xds_proxy *xds;
@@ -223,10 +224,68 @@ static void on_addresses(void *ctx, const char *const *ips, size_t n)
 		write_bootstrap(s); /* who starts again need not begin with the placeholder */
 }
 
+/* --- limits --- */
+
+static const char *admit(void *ctx, int fd, unsigned connections)
+{
+	struct pod_services *s = ctx;
+
+	if (!limits_admit_fd(s->limits, fd))
+		return "the node is short of file descriptors";
+	if (!limits_admit(s->limits, LIMIT_CONNECTIONS, connections))
+		return "the pod has too many connections";
+	if (limits_attempt(s->limits) != LIMITS_FINE)
+		return "the pod connects too often";
+	return NULL;
+}
+
+static void on_request(void *ctx)
+{
+	struct pod_services *s = ctx;
+
+	if (limits_request(s->limits) != LIMITS_FINE)
+		rpc_server_hold(s->server, true);
+}
+
+static void on_refilled(void *ctx)
+{
+	struct pod_services *s = ctx;
+
+	if (s->server)
+		rpc_server_hold(s->server, false);
+}
+
+static void on_breach(void *ctx, enum rpc_breach what)
+{
+	static const enum limit limits[] = {
+	    [RPC_BREACH_MESSAGE] = LIMIT_MESSAGE, [RPC_BREACH_SILENT] = LIMIT_SILENT};
+	struct pod_services *s = ctx;
+
+	limits_hit(s->limits, limits[what]);
+}
+
+/* Was the call refused?  `st` counts already. */
+static bool refuse_call(struct pod_services *s, struct rpc_stream *st)
+{
+	enum limits_verdict v = limits_attempt(s->limits);
+
+	if (v == LIMITS_FLOOD)
+		rpc_refuse_connection(st);
+	else if (v == LIMITS_WAIT)
+		rpc_refuse(st, RPC_RESOURCE_EXHAUSTED, "the pod calls too often");
+	else if (!limits_admit(s->limits, LIMIT_STREAMS, rpc_server_streams(s->server) - 1))
+		rpc_refuse(st, RPC_RESOURCE_EXHAUSTED, "the pod has too many streams");
+	else
+		return false;
+	return true;
+}
+
 static void on_call(void *ctx, struct rpc_stream *st, const char *method)
 {
 	struct pod_services *s = ctx;
 
+	if (refuse_call(s, st))
+		return;
 	if (!sds_server_incoming(s->sds, st, method) && !xds_proxy_incoming(s->xds, st, method))
 		log_debug(s->pod->label, "no such method: %s", method); /* answered UNIMPLEMENTED */
 }
@@ -252,9 +311,15 @@ static void on_redirected(void *ctx)
 
 static void on_directory(void *ctx, const struct err *e)
 {
-	static const struct rpc_server_options options = {MESSAGE_MAX, STREAMS_MAX};
-	static const struct uds_events sockets = {on_listening, on_addresses};
+	static const struct uds_events sockets = {admit, on_listening, on_addresses};
 	struct pod_services *s = ctx;
+	const struct rpc_server_options options = {
+	    .max_message = (size_t)limits_value(s->limits, LIMIT_MESSAGE),
+	    .max_streams = CONNECTION_STREAMS_MAX,
+	    .max_headers = (size_t)limits_value(s->limits, LIMIT_HEADERS),
+	    .silent_ms = (unsigned)limits_value(s->limits, LIMIT_SILENT) * 1000,
+	    .request = on_request,
+	    .breach = on_breach};
 	const struct agent_shared *a = s->shared;
 
 	if (e)
@@ -264,6 +329,7 @@ static void on_directory(void *ctx, const struct err *e)
 	s->sds = sds_server_new(a->loop, s->pod->label);
 	agent_pod_trust_changed(s);
 	s->xds = xds_proxy_new(s->pod, s->node, plane_of(s)->istiod, valid_token, s);
+	xds_proxy_limit(s->xds, s->limits);
 	if (a->pcds)
 		xds_proxy_take(s->xds, TYPE_PROXY_CONFIG, on_anchors, s);
 	s->token_follow = priv_follow(a->priv, PRIV_FOLLOW_TOKEN, &s->pod->uid, 0, on_token, s);
@@ -279,6 +345,7 @@ struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p
 	s->shared = a;
 	s->pod = p;
 	s->node = node;
+	s->limits = limits_new(a->loop, &a->limits, on_refilled, s);
 	priv_pod_add(a->priv, &s->adding, &p->uid, on_directory, s);
 	s->redirect = pod_redirect_start(a->redirect, p, plan, on_redirected, s);
 	return s;
@@ -305,6 +372,7 @@ void agent_pod_stop(struct pod_services **services)
 	xds_proxy_free(&s->xds);
 	sds_server_free(&s->sds);
 	rpc_server_free(&s->server);
+	limits_free(&s->limits);
 	cert_unref(&s->cert);
 	free(s->bundle);
 	free(s->anchors);
@@ -326,6 +394,20 @@ static json_t *dump_token(const struct pod_services *s)
 	return o;
 }
 
+static json_t *dump_limits(const struct pod_services *s)
+{
+	int64_t in_use[LIMIT_END];
+
+	for (unsigned i = 0; i < LIMIT_END; i++)
+		in_use[i] = -1;
+	if (s->server) {
+		in_use[LIMIT_CONNECTIONS] = rpc_server_connections(s->server);
+		in_use[LIMIT_STREAMS] = rpc_server_streams(s->server);
+		in_use[LIMIT_QUEUED] = (int64_t)xds_proxy_queued(s->xds);
+	}
+	return limits_dump(s->limits, in_use);
+}
+
 json_t *agent_pod_dump(const struct pod_services *s)
 {
 	json_t *o = json_pack("{s:s, s:s, s:o}", "node_id", node_id(s->node), "control_plane",
@@ -335,6 +417,7 @@ json_t *agent_pod_dump(const struct pod_services *s)
 	json_object_update(o, (json_t *)node_leftovers(s->node));
 	if (s->uds)
 		json_object_set_new(o, "sockets", uds_dump(s->uds));
+	json_object_set_new(o, "limits", dump_limits(s));
 	return o;
 }
 

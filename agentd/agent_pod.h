@@ -3,6 +3,7 @@
  * directory -> bootstrap, SDS, XDS, server, token (-> certificate), sockets -> ready.
  */
 #pragma once
+#include "pod/limits.h"
 #include "pod/node.h"
 #include <jansson.h>
 #include <stddef.h>
@@ -35,7 +36,8 @@ struct agent_shared {
 	struct plane *planes; /* in the order of node.planes */
 	struct node_context node;
 	struct agent_redirect *redirect;
-	bool pcds; /* trust anchors come with the ADS streams, too */
+	struct limits_values limits; /* of each pod */
+	bool pcds;                   /* trust anchors come with the ADS streams, too */
 };
 
 /* Starts everything for `p`, whose environment was accepted as `node` (taken).  Ends in

@@ -110,12 +110,18 @@ struct rpc *rpc_new(struct loop *l)
 		abort();
 	rpc_log_init();
 	grpc_init();
+	r->quota = grpc_resource_quota_create("agentd");
 	r->cq = grpc_completion_queue_create_for_next(NULL);
 	if (pthread_create(&r->drainer, NULL, drain, r) != 0)
 		abort();
 	pthread_setname_np(r->drainer, "rpc-drain");
 	loop_fd_watch(l, &r->watch, r->wake_fd, LOOP_READ, on_wake, r);
 	return r;
+}
+
+void rpc_set_memory_quota(struct rpc *r, size_t bytes)
+{
+	grpc_resource_quota_resize(r->quota, bytes);
 }
 
 /* Every tag comes back soon after its call, server or channel was cancelled, but for writes to a
@@ -160,6 +166,7 @@ void rpc_free(struct rpc **rp)
 	grpc_completion_queue_shutdown(r->cq);
 	pthread_join(r->drainer, NULL);
 	grpc_completion_queue_destroy(r->cq);
+	grpc_resource_quota_unref(r->quota);
 	/* No grpc_shutdown(): it joins a helper that, after a write to a full socket, sits in epoll
 	 * for up to 10 s.  What stays is reachable and idle, and exit is safe with it (grpc-core.md
 	 * 7).

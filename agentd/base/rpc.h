@@ -40,6 +40,9 @@ struct rpc *rpc_new(struct loop *l);
  * event. */
 void rpc_free(struct rpc **r);
 
+/* Of all servers together; until then there is no bound. */
+void rpc_set_memory_quota(struct rpc *r, size_t bytes);
+
 /* What happens on a stream.  No event arrives inside the call that caused it. */
 struct rpc_events {
 	/* `m` is valid during the callback; its bytes can be sent on with rpc_forward(). */
@@ -57,7 +60,7 @@ struct rpc_events {
 const struct iovec *rpc_msg_iov(const struct rpc_msg *m, size_t *n);
 size_t rpc_msg_size(const struct rpc_msg *m);
 
-void rpc_send(struct rpc_stream *s, const void *data, size_t len); /* copied */
+void rpc_send(struct rpc_stream *s, const void *data, size_t len); /* copied; wiped */
 void rpc_forward(struct rpc_stream *to, const struct rpc_msg *m);  /* the same bytes, not copied */
 size_t rpc_queued(const struct rpc_stream *s); /* bytes accepted here but not yet taken by grpc */
 /* Stop asking for messages: back-pressure.  One that was asked for already may still come.  A

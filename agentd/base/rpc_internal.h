@@ -29,6 +29,7 @@ struct rpc {
 	struct rpc_tag *inbox, **inbox_end; /* under `lock`: from the drainer to the loop */
 	struct rpc_tag *ready;              /* the loop's own: taken from the inbox */
 	size_t pending;                     /* tags that grpc or the lists hold */
+	grpc_resource_quota *quota;         /* of all servers */
 	bool running, ending;               /* inside a tag's `done`; rpc_free() is at work */
 	uint64_t wakes, tags;               /* for tests */
 	struct rpc_stream *streams;
@@ -86,5 +87,8 @@ void rpc_msg_free(struct rpc_msg **m);
 grpc_byte_buffer *rpc_msg_bytes(const struct rpc_msg *m);
 void rpc_channel_put(struct rpc_channel *c); /* a stream of it is gone */
 void rpc_server_cut(struct rpc_stream *s);   /* its connection ends */
-void rpc_server_drop_all(struct rpc *r);     /* what the owners did not free themselves */
+bool rpc_server_is_held(const struct rpc_server *s);
+void rpc_server_request(struct rpc_server *s);
+void rpc_server_breach(struct rpc_server *s, enum rpc_breach what);
+void rpc_server_drop_all(struct rpc *r); /* what the owners did not free themselves */
 void rpc_channel_drop_all(struct rpc *r);

@@ -27,8 +27,14 @@ LOG_SCOPE("rpc");
  */
 enum { CONNECTION_IDLE_MS = 5 * 60 * 1000 };
 
+struct socket {
+	struct rpc_connection c;
+	int64_t silent_until_ms; /* uptime; 0: it made a call */
+};
+
 struct rpc_server {
 	struct rpc *rpc;
+	struct rpc_server_options options;
 	grpc_server *grpc;
 	rpc_incoming incoming;
 	void *ctx;
@@ -38,8 +44,11 @@ struct rpc_server {
 	grpc_call *call;
 	grpc_call_details details;
 	grpc_metadata_array metadata;
-	struct rpc_connection *sockets; /* that were adopted, the last of each fd */
+	struct socket *sockets; /* that were adopted, the last of each fd */
 	size_t nsockets;
+	struct loop_timer silent; /* the next one's end */
+	unsigned nstreams;
+	bool held;
 	struct rpc_server *prev, *next;
 };
 
@@ -66,10 +75,10 @@ static void destroy_if_done(struct rpc_server *s)
 
 /* --- connections --- */
 
-static struct rpc_connection *find_socket(const struct rpc_server *s, int fd)
+static struct socket *find_socket(const struct rpc_server *s, int fd)
 {
 	for (size_t i = 0; i < s->nsockets; i++)
-		if (s->sockets[i].fd == fd)
+		if (s->sockets[i].c.fd == fd)
 			return &s->sockets[i];
 	return NULL;
 }
@@ -103,15 +112,61 @@ unsigned rpc_server_connections(struct rpc_server *s)
 	size_t open = 0;
 
 	for (size_t i = 0; i < s->nsockets; i++)
-		if (rpc_connection_is_open(&s->sockets[i]))
+		if (rpc_connection_is_open(&s->sockets[i].c))
 			s->sockets[open++] = s->sockets[i];
 	s->nsockets = open;
 	return (unsigned)open;
 }
 
+static void on_silent(void *ctx);
+
+static void watch_next(struct rpc_server *s)
+{
+	int64_t now = loop_uptime_ms(s->rpc->loop), next = 0;
+
+	for (size_t i = 0; i < s->nsockets; i++) {
+		int64_t until = s->sockets[i].silent_until_ms;
+
+		if (until && (!next || until < next))
+			next = until;
+	}
+	if (next)
+		loop_timer_in(s->rpc->loop, &s->silent, next > now ? next - now : 0, on_silent, s);
+}
+
+/* Whoever says nothing keeps an fd of the node (threats-and-faults.md T9). */
+static void on_silent(void *ctx)
+{
+	struct rpc_server *s = ctx;
+	int64_t now = loop_uptime_ms(s->rpc->loop);
+	unsigned ended = 0;
+
+	for (size_t i = 0; i < s->nsockets; i++) {
+		struct socket *k = &s->sockets[i];
+
+		if (!k->silent_until_ms || k->silent_until_ms > now)
+			continue;
+		k->silent_until_ms = 0;
+		ended += rpc_connection_is_open(&k->c);
+		rpc_connection_cut(&k->c);
+	}
+	watch_next(s);
+	while (s->options.breach && ended-- > 0)
+		s->options.breach(s->ctx, RPC_BREACH_SILENT);
+}
+
+static void watch_silence(struct rpc_server *s, struct socket *k)
+{
+	if (!s->options.silent_ms)
+		return;
+	k->silent_until_ms = loop_uptime_ms(s->rpc->loop) + s->options.silent_ms;
+	if (!s->silent.armed)
+		watch_next(s);
+}
+
 static struct rpc_connection remember_socket(struct rpc_server *s, int fd)
 {
-	struct rpc_connection *known = find_socket(s, fd);
+	struct socket *known = find_socket(s, fd);
 	struct stat st;
 
 	if (fstat(fd, &st))
@@ -120,20 +175,23 @@ static struct rpc_connection remember_socket(struct rpc_server *s, int fd)
 		s->sockets = mem_realloc(s->sockets, (s->nsockets + 1) * sizeof(*s->sockets));
 		known = &s->sockets[s->nsockets++];
 	}
-	*known = (struct rpc_connection){fd, st.st_ino};
-	return *known;
+	*known = (struct socket){.c = {fd, st.st_ino}};
+	watch_silence(s, known);
+	return known->c;
 }
 
 static void remember_connection(struct rpc_stream *s, const struct rpc_server *server)
 {
 	char *peer = grpc_call_get_peer(s->call);
-	const struct rpc_connection *found = NULL;
+	struct socket *found = NULL;
 
 	if (!strncmp(peer, "fd:", 3))
 		found = find_socket(server, (int)strtol(peer + 3, NULL, 10));
 	gpr_free(peer);
-	s->fd = found ? found->fd : -1;
-	s->inode = found ? found->inode : 0;
+	s->fd = found ? found->c.fd : -1;
+	s->inode = found ? found->c.inode : 0;
+	if (found)
+		found->silent_until_ms = 0;
 }
 
 void rpc_server_cut(struct rpc_stream *s)
@@ -149,6 +207,8 @@ static void on_call_ended(struct rpc_tag *t, bool ok)
 
 	(void)
 	    ok; /* "always succeeds"; whether it was cancelled does not matter: we did not end it */
+	if (s->server)
+		s->server->nstreams--;
 	rpc_stream_ended(s);
 	rpc_stream_unref(s);
 }
@@ -160,18 +220,65 @@ static struct rpc_stream *stream_new(struct rpc_server *server, grpc_call *call)
 	    .data.recv_close_on_server.cancelled = &s->cancelled};
 
 	s->server = server;
+	server->nstreams++;
 	remember_connection(s, server);
 	rpc_stream_start(s, &op, 1, &s->ending, on_call_ended);
 	return s;
 }
 
-static void refuse(struct rpc_stream *s)
+static const struct rpc_events none = {.message = NULL};
+
+void rpc_refuse(struct rpc_stream *s, int status, const char *why)
 {
-	static const struct rpc_events none = {.message = NULL};
 	struct rpc_stream *ours;
 
+	s->accepted = true;
 	rpc_stream_own(s, &ours, &none, NULL);
-	rpc_close(&ours, RPC_UNIMPLEMENTED, "unknown method");
+	rpc_close(&ours, status, why);
+}
+
+void rpc_refuse_connection(struct rpc_stream *s)
+{
+	struct rpc_stream *ours;
+
+	s->accepted = true;
+	rpc_stream_own(s, &ours, &none, NULL);
+	rpc_abort(&ours);
+}
+
+unsigned rpc_server_streams(const struct rpc_server *s)
+{
+	return s->nstreams;
+}
+
+bool rpc_server_is_held(const struct rpc_server *s)
+{
+	return s->held;
+}
+
+void rpc_server_hold(struct rpc_server *server, bool held)
+{
+	struct rpc_stream *s;
+
+	server->held = held;
+	if (held)
+		return;
+	DL_FOREACH (server->rpc->streams, s)
+		if (s->server == server && s->accepted)
+			rpc_stream_read(s);
+}
+
+/* After its owner's callback, in which the server may have been freed. */
+void rpc_server_request(struct rpc_server *s)
+{
+	if (s->options.request && !s->freed)
+		s->options.request(s->ctx);
+}
+
+void rpc_server_breach(struct rpc_server *s, enum rpc_breach what)
+{
+	if (s->options.breach && !s->freed)
+		s->options.breach(s->ctx, what);
 }
 
 static void announce(struct rpc_server *server, grpc_call *call, grpc_slice method)
@@ -183,7 +290,7 @@ static void announce(struct rpc_server *server, grpc_call *call, grpc_slice meth
 	server->incoming(server->ctx, s, name);
 	gpr_free(name);
 	if (!s->accepted)
-		refuse(s);
+		rpc_refuse(s, RPC_UNIMPLEMENTED, "unknown method");
 	rpc_stream_unref(s);
 }
 
@@ -223,6 +330,10 @@ struct rpc_server *rpc_server_new(
 {
 	struct rpc_server *s = mem_zalloc(sizeof(*s));
 	grpc_arg args[] = {
+	    {.type = GRPC_ARG_POINTER,
+		.key = (char *)GRPC_ARG_RESOURCE_QUOTA,
+		.value.pointer = {r->quota, grpc_resource_quota_arg_vtable()}},
+	    int_arg(GRPC_ARG_MAX_METADATA_SIZE, (int)(o->max_headers ? o->max_headers : 8192)),
 	    int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int)o->max_message),
 	    int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, (int)o->max_streams),
 	    int_arg(GRPC_ARG_MAX_CONNECTION_IDLE_MS, CONNECTION_IDLE_MS),
@@ -235,6 +346,7 @@ struct rpc_server *rpc_server_new(
 	grpc_channel_args all = {.num_args = sizeof(args) / sizeof(args[0]), .args = args};
 
 	s->rpc = r;
+	s->options = *o;
 	s->incoming = incoming;
 	s->ctx = ctx;
 	s->grpc = grpc_server_create(&all, NULL);
@@ -279,6 +391,7 @@ static void drop(struct rpc_server *server)
 	if (server->freed)
 		return;
 	server->freed = true;
+	loop_timer_stop(&server->silent);
 	DL_FOREACH_SAFE (server->rpc->streams, s, next) {
 		if (s->server == server)
 			rpc_stream_abandon(s);

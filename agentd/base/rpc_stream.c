@@ -133,6 +133,8 @@ static void tell_message(struct rpc_stream *s, grpc_byte_buffer *bytes)
 
 	s->ev.message(s->ctx, s, m);
 	rpc_msg_free(&m);
+	if (s->server)
+		rpc_server_request(s->server);
 	rpc_stream_read(s);
 }
 
@@ -144,6 +146,8 @@ static void on_read(struct rpc_tag *t, bool ok)
 	s->is_reading = false;
 	if (!ok || !bytes)
 		s->read_end = true;
+	if (!ok && s->slot && s->server) /* a peer that only goes is no error of the read */
+		rpc_server_breach(s->server, RPC_BREACH_MESSAGE);
 	if (bytes && ok && s->slot)
 		tell_message(s, bytes);
 	else if (bytes)
@@ -160,6 +164,8 @@ void rpc_stream_read(struct rpc_stream *s)
 	grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &s->in};
 
 	if (!s->slot || s->paused || s->is_reading || s->read_end)
+		return;
+	if (s->server && rpc_server_is_held(s->server))
 		return;
 	s->is_reading = true;
 	rpc_stream_start(s, &op, 1, &s->reading, on_read);
@@ -273,9 +279,16 @@ static void enqueue(struct rpc_stream *s, grpc_byte_buffer *bytes)
 	write_more(s);
 }
 
+/* On any thread of grpc's.  It may have been a private key. */
+static void on_slice_freed(void *data, size_t len)
+{
+	explicit_bzero(data, len);
+	free(data);
+}
+
 void rpc_send(struct rpc_stream *s, const void *data, size_t len)
 {
-	grpc_slice slice = grpc_slice_from_copied_buffer(data, len);
+	grpc_slice slice = grpc_slice_new_with_len(mem_dup(data, len), len, on_slice_freed);
 
 	enqueue(s, grpc_raw_byte_buffer_create(&slice, 1));
 	grpc_slice_unref(slice);

@@ -25,6 +25,16 @@ static const char *problem_of(const json_t *pod)
 	return *why ? why : ctl_string(json_object_get(pod, "token"), "why_not");
 }
 
+/* What is let in all the same (`attest: prefer`), and so is no problem. */
+static const char *proven(const json_t *pod)
+{
+	const json_t *attested = json_object_get(json_object_get(pod, "sockets"), "attested");
+
+	if (*ctl_string(attested, "unproven"))
+		return "no";
+	return json_array_size(json_object_get(attested, "cgroup_ids")) ? "yes" : "-";
+}
+
 static bool has_problem(const json_t *pods)
 {
 	const json_t *p;
@@ -38,17 +48,17 @@ static bool has_problem(const json_t *pods)
 
 static void print_table(const json_t *pods, const json_t *refused)
 {
-	struct table *t = table_new(5);
+	struct table *t = table_new(6);
 	char label[400];
 	const json_t *p;
 	size_t i;
 
-	table_row(t, "POD", "SERVICE ACCOUNT", "READY", "UID", "PROBLEM", NULL);
+	table_row(t, "POD", "SERVICE ACCOUNT", "READY", "PROVEN", "UID", "PROBLEM", NULL);
 	json_array_foreach (pods, i, p) {
 		label_of(p, label, sizeof(label));
 		table_row(t, label, ctl_string(p, "service_account"),
-		    json_is_true(json_object_get(p, "ready")) ? "yes" : "no", ctl_string(p, "uid"),
-		    problem_of(p), NULL);
+		    json_is_true(json_object_get(p, "ready")) ? "yes" : "no", proven(p),
+		    ctl_string(p, "uid"), problem_of(p), NULL);
 	}
 	table_print_free(&t);
 	json_array_foreach (refused, i, p)

@@ -7,6 +7,7 @@
 #include "../base/mem.h"
 #include "broker_cgroup.h"
 #include "broker_file.h"
+#include "broker_tmpfs.h"
 #include "broker_worker.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -173,17 +174,32 @@ static void check_file_systems(struct table *t)
 		    "%s is not on a tmpfs: what it holds will outlive a reboot", run);
 }
 
+static void check_state(struct table *t)
+{
+	char path[PATH_MAX];
+	struct broker_tmpfs fs;
+
+	snprintf(path, sizeof(path), "%s/state", t->o->run);
+	broker_tmpfs_look(path, &fs);
+	const char *swap = fs.noswap ? ", never swapped out" : "";
+	if (fs.is == BROKER_TMPFS_FOUND)
+		row(t, OK, "state", "%s, a tmpfs of its own%s", path, swap);
+	else if (fs.is == BROKER_TMPFS_MOUNTED)
+		row(t, OK, "state", "a tmpfs of %d MiB%s will be mounted on %s", BROKER_TMPFS_MIB,
+		    swap, path);
+	else if (fs.is == BROKER_TMPFS_DENIED)
+		row(t, NOTE, "state",
+		    "%s: it will be kept in memory, and agentd's end will cost each service "
+		    "account a "
+		    "certificate (mount -t tmpfs -o size=%dM,mode=0700 tmpfs %s)",
+		    fs.why.text, BROKER_TMPFS_MIB, path);
+	else
+		row(t, PROBLEM, "state", "%s", fs.why.text);
+}
+
 static void check_swap(struct table *t)
 {
-	char line[256];
-	int lines = 0;
-	FILE *f = fopen("/proc/swaps", "re");
-
-	while (f && fgets(line, sizeof(line), f))
-		lines++;
-	if (f)
-		fclose(f);
-	if (lines > 1)
+	if (broker_tmpfs_swap_is_on())
 		row(t, NOTE, "swap", "on: private keys may reach the disk; swapoff, or encrypt it");
 	else
 		row(t, OK, "swap", "off");
@@ -289,6 +305,7 @@ int broker_check(const struct broker_options *o)
 	check_cage(&t);
 	check_cgroup(&t);
 	check_file_systems(&t);
+	check_state(&t);
 	check_swap(&t);
 	check_manifests(&t);
 	check_plane_files(&t, o->root_files, "root");

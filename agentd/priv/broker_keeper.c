@@ -219,10 +219,12 @@ void broker_keeper_end(struct broker_keeper *k, broker_keeper_ended done, void *
 
 	k->done = done;
 	k->done_ctx = ctx;
-	if (!k->pid)
+	if (!k->pid) {
+		k->status = 0; /* nothing is left to end badly */
 		broker_timer_set(&k->timer, 0);
-	else if (!again && !kill(k->pid, SIGTERM))
+	} else if (!again && !kill(k->pid, SIGTERM)) {
 		broker_timer_set(&k->timer, PATIENCE_MS);
+	}
 }
 
 bool broker_keeper_is_ending(const struct broker_keeper *k)

@@ -73,7 +73,8 @@ static void set_renewed(struct broker_pods *ps, struct pod_socket *s, bool renew
 	s->renewed = renewed;
 }
 
-/* A worker that has no copy need not hear of it; one that gets none is asked again by its pods. */
+/* A worker that has no copy need not hear of it.  Where none could be made the next worker's
+ * request tries again. */
 static void on_renewed(void *ctx, int fd)
 {
 	struct pod_socket *s = ctx;

@@ -167,14 +167,13 @@ int broker_store_open(struct broker_store *s, const char *parent, struct broker_
 /* Not dropped from the list of kept ones: the next broker is to find them. */
 void broker_store_close(struct broker_store *s)
 {
-	struct broker_held *h, *next;
-
 	broker_store_walk_end(s);
-	DL_FOREACH_SAFE (s->held, h, next) {
+	while (s->held) {
+		struct broker_held *h = s->held;
+		DL_DELETE(s->held, h);
 		close(h->fd);
 		free(h);
 	}
-	s->held = NULL;
 	free(s->dir);
 	s->dir = NULL;
 }

@@ -71,7 +71,7 @@ static const int allowed[] = {
 	/* time, chance, who and where am I */
 	__NR_clock_getres, __NR_clock_gettime, __NR_clock_nanosleep, __NR_getegid, __NR_geteuid,
 	__NR_getgid, __NR_getpid, __NR_getrandom, __NR_gettid, __NR_gettimeofday, __NR_getuid,
-	__NR_sysinfo, __NR_uname,
+	__NR_nanosleep, __NR_sysinfo, __NR_uname,
 #ifdef SANITIZED /* LeakSanitizer stops all threads by ptrace, and looks at them */
 	__NR_clone, __NR_getppid, __NR_getrlimit, __NR_kill, __NR_personality, __NR_prctl,
 	__NR_process_vm_readv, __NR_ptrace, __NR_readlinkat, __NR_sched_setaffinity,
@@ -140,6 +140,9 @@ static const struct call conditional[] = {
 	{IS_ONE_OF(0, AF_INET, AF_INET6),
 	    {ONE_OF, 1, {SOCK_STREAM, SOCK_DGRAM}, 2, SOCK_CLOEXEC | SOCK_NONBLOCK},
 	    IS_ONE_OF(2, 0, IPPROTO_TCP, IPPROTO_UDP)}},
+    /* Our own limits may be read.  (A pointer whose lower half is 0 would set one; up to its hard
+     * limit, which is nothing won.) */
+    {__NR_prlimit64, KILL, {IS_ONE_OF(0, 0), IS_ONE_OF(2, 0)}},
     {__NR_setsockopt, ERRNO(ENOPROTOOPT),
 	{IS_ONE_OF(1, SOL_SOCKET, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP)}},
 #ifndef SANITIZED

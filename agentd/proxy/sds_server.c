@@ -16,8 +16,8 @@
  * and rename-over are followed, files may appear later; measured), so watched_directory is left
  * out.  A file rewritten in place is not noticed, nor is a directory that did not exist at first.
  *
- * Copies of the private key made here are wiped when the response is handed to rpc.  grpc copies it
- * once more into a slice that it frees, unwiped, when it is written.
+ * Copies of the private key made here are wiped when the response is handed to rpc, which wipes its
+ * own when it is written.
  */
 #include "sds_server.h"
 #include "../base/err.h"

@@ -1,14 +1,16 @@
 /* uds.c - see uds.h.
  *
- * two sockets asked for -> both there: `listening` -> a connection: does it come from the network
- * namespace we know, and are its addresses known? -> yes: served.  Otherwise the broker is asked
- * whose it is (it alone may look inside, and it alone knows the host's namespace and other pods')
- * -> it answers with the cookie and the addresses: they are told, and the connection is served ->
- * or it refuses: closed.
+ * two sockets asked for -> both there: `listening` -> a connection: who made it (attest.h)?  Has
+ * the broker proven this network namespace with this cgroup before, and are the addresses known? ->
+ * yes: served.  Otherwise the broker is asked whose it is (it alone may look inside, and it alone
+ * knows the host's namespace and other pods') -> it answers with cookie, cgroup and addresses: they
+ * are told, and the connection is served -> or it refuses: closed -> the process that made it
+ * exits: closed.
  *
- * The cookie of an accepted unix socket is the connecting socket's (architecture decision 4).  A
- * kernel older than 5.14 has none: then the broker is asked about each connection.  Whether a pod's
- * namespace may be replaced (a rebooted node) is for the broker to decide, so its last word counts.
+ * The cookie of an accepted unix socket is the connecting socket's (architecture decision 4).  What
+ * the kernel does not show (cookies before 5.14, cgroups before 6.13), or what could not be proven,
+ * is asked about each time.  Whether a pod's namespace may be replaced (a rebooted node) is for the
+ * broker to decide, so its last word counts.
  *
  * An Envoy may start before its pod has an address, and an address may change under a live pod:
  * each configuration stream is a connection of its own and rare, so each asks the broker; for
@@ -18,11 +20,15 @@
 #include "../base/accept.h"
 #include "../base/err.h"
 #include "../base/log.h"
+#include "../base/loop.h"
 #include "../base/mem.h"
+#include "../base/metrics.h"
 #include "../base/rpc_server.h"
 #include "../priv/priv.h"
+#include "attest.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,19 +36,33 @@
 
 LOG_SCOPE("uds");
 
-#ifndef SO_NETNS_COOKIE
-#define SO_NETNS_COOKIE 71
-#endif
-
 /* Connections that wait for the broker; Envoy makes two or three. */
 enum { WAITING_MAX = 16 };
-/* Open and waiting ones (architecture decision 11): a pod shall not take the worker's fds. */
-enum { CONNECTIONS_MAX = 32 };
+
+/* Refusals that are shown, newest last. */
+enum { SHOWN_MAX = 4 };
+
+enum reason { NETNS, CGROUP, EXITED, UNPROVEN, LIMIT, BROKER, REASONS };
+static const char *const reasons[REASONS] = {
+    [NETNS] = "netns",       /* another one than the pod's */
+    [CGROUP] = "cgroup",     /* outside of the pod's */
+    [EXITED] = "exited",     /* before it could be looked at */
+    [UNPROVEN] = "unproven", /* nobody can look, and `attest: require` */
+    [LIMIT] = "limit",
+    [BROKER] = "broker", /* it could not look */
+};
+
+struct refusal {
+	int64_t at_s;
+	enum reason reason;
+	char why[ERR_MSG_SIZE];
+};
 
 /* A connection that the broker is asked about. */
 struct visitor {
 	struct uds *uds;
 	int fd;
+	struct attest_peer peer;
 	struct priv_call *asking; /* NULL: nobody is here */
 };
 
@@ -62,27 +82,63 @@ struct uds {
 	void *ctx;
 	struct socket sockets[PRIV_LISTENER_END];
 	struct visitor visitors[WAITING_MAX];
+	struct attest *attest;
 	uint64_t netns_cookie; /* 0: not known */
-	bool addressed;        /* the last look at it found an address */
-	uint64_t accepted, refused;
-	char last_refusal[ERR_MSG_SIZE];
+	char
+	    unproven[PRIV_WHY_SIZE]; /* why the last one that was asked about could not be proven */
+	bool addressed;              /* the last look at it found an address */
+	uint64_t accepted, refused[REASONS];
+	struct refusal shown[SHOWN_MAX]; /* a ring */
+	unsigned nshown;
+	struct metric *metric;
 	struct log_budget log;
 };
 
-static void serve(struct uds *u, int fd)
+static void serve(struct uds *u, int fd, struct attest_peer *peer)
 {
 	u->accepted++;
-	rpc_server_adopt(u->to, fd);
+	attest_watch(u->attest, peer, rpc_server_adopt(u->to, fd));
+	attest_peer_clear(peer);
 }
 
 /* One line for each new reason, not for each connection: a pod can make as many as it likes. */
-static void refuse(struct uds *u, int fd, const char *why)
+static void note_refusal(struct uds *u, enum reason reason, const char *why)
 {
-	u->refused++;
-	if (strcmp(u->last_refusal, why) != 0)
+	const struct refusal *last = &u->shown[(u->nshown + SHOWN_MAX - 1) % SHOWN_MAX];
+	struct refusal *r = &u->shown[u->nshown++ % SHOWN_MAX];
+	char label[32];
+
+	if (strcmp(last->why, why) != 0)
 		log_warn_limited(&u->log, u->subject, "connection refused: %s", why);
-	snprintf(u->last_refusal, sizeof(u->last_refusal), "%s", why);
+	*r = (struct refusal){.at_s = loop_now_ms(u->loop) / 1000, .reason = reason};
+	snprintf(r->why, sizeof(r->why), "%s", why);
+	u->refused[reason]++;
+	metric_labels(label, sizeof(label), "reason", reasons[reason], NULL);
+	metric_add(u->metric, label, 1);
+}
+
+static void refuse(
+    struct uds *u, int fd, struct attest_peer *peer, enum reason reason, const char *why)
+{
+	note_refusal(u, reason, why);
+	attest_peer_clear(peer);
 	close(fd);
+}
+
+static enum reason reason_of(const struct err *e)
+{
+	switch (e->code) {
+	case EPERM:
+		return NETNS;
+	case EACCES:
+		return CGROUP;
+	case ESRCH:
+		return EXITED;
+	case ENODATA:
+		return UNPROVEN;
+	default:
+		return BROKER;
+	}
 }
 
 static void tell_addresses(struct uds *u, const struct priv_peer *n)
@@ -104,20 +160,36 @@ static void tell_addresses(struct uds *u, const struct priv_peer *n)
 		u->ev.addresses(u->ctx, ips, count);
 }
 
-static void on_netns(void *ctx, const struct err *e, const struct priv_peer *n)
+/* Admitted all the same (`attest: prefer`), and flagged. */
+static void flag(struct uds *u, const char *why)
+{
+	if (*why && strcmp(u->unproven, why) != 0)
+		log_warn_limited(&u->log, u->subject, "connections are not proven: %s", why);
+	snprintf(u->unproven, sizeof(u->unproven), "%s", why);
+}
+
+static const char exited[] = "the peer has exited";
+
+static void on_peer_known(void *ctx, const struct err *e, const struct priv_peer *n)
 {
 	struct visitor *v = ctx;
 	struct uds *u = v->uds;
 
 	if (e) {
-		refuse(u, v->fd, e->msg);
+		refuse(u, v->fd, &v->peer, reason_of(e), e->msg);
+		return;
+	}
+	if (!attest_is_alive(&v->peer)) {
+		refuse(u, v->fd, &v->peer, EXITED, exited);
 		return;
 	}
 	if (u->netns_cookie != n->cookie)
 		log_info(u->subject, "network namespace %" PRIu64, n->cookie);
 	u->netns_cookie = n->cookie;
+	attest_learn(u->attest, n->cookie, n->cgroup_id);
+	flag(u, n->unknown);
 	tell_addresses(u, n);
-	serve(u, v->fd);
+	serve(u, v->fd, &v->peer);
 }
 
 static unsigned connections_of(const struct uds *u)
@@ -129,7 +201,7 @@ static unsigned connections_of(const struct uds *u)
 	return n;
 }
 
-static void ask_broker(struct uds *u, int fd)
+static void ask_broker(struct uds *u, int fd, struct attest_peer *peer)
 {
 	for (size_t i = 0; i < WAITING_MAX; i++) {
 		struct visitor *v = &u->visitors[i];
@@ -138,35 +210,36 @@ static void ask_broker(struct uds *u, int fd)
 			continue;
 		v->uds = u;
 		v->fd = fd;
-		priv_peer_of(u->priv, &v->asking, &u->pod, fd, on_netns, v);
+		v->peer = *peer;
+		priv_peer_of(u->priv, &v->asking, &u->pod, fd, on_peer_known, v);
 		return;
 	}
-	refuse(u, fd, "too many connections wait to be looked at");
+	refuse(u, fd, peer, LIMIT, "too many connections wait to be looked at");
 }
 
-/* Of the namespace that is known, with nothing to be learned from another look at it. */
-static bool needs_no_look(const struct socket *s, int fd)
+/* Proven before, with nothing to be learned from another look at it. */
+static bool needs_no_look(const struct socket *s, const struct attest_peer *peer)
 {
 	const struct uds *u = s->uds;
-	uint64_t cookie = 0;
-	socklen_t len = sizeof(cookie);
 
-	return u->addressed && s != &u->sockets[PRIV_LISTEN_XDS] &&
-	       getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) == 0 &&
-	       cookie == u->netns_cookie;
+	return u->addressed && s != &u->sockets[PRIV_LISTEN_XDS] && attest_knows(u->attest, peer);
 }
 
 static void on_accepted(void *ctx, int fd)
 {
 	struct socket *s = ctx;
 	struct uds *u = s->uds;
+	struct attest_peer peer = {.pidfd = -1};
+	const char *why_not = u->ev.admit(u->ctx, fd, connections_of(u));
 
-	if (connections_of(u) >= CONNECTIONS_MAX)
-		refuse(u, fd, "the pod has too many connections");
-	else if (needs_no_look(s, fd))
-		serve(u, fd);
+	if (why_not)
+		refuse(u, fd, &peer, LIMIT, why_not);
+	else if (!attest_look(&peer, fd))
+		refuse(u, fd, &peer, EXITED, exited);
+	else if (needs_no_look(s, &peer))
+		serve(u, fd, &peer);
 	else
-		ask_broker(u, fd);
+		ask_broker(u, fd, &peer);
 }
 
 void uds_stop(struct uds *u)
@@ -220,6 +293,9 @@ struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, cons
 	u->to = to;
 	u->ev = *ev;
 	u->ctx = ctx;
+	u->attest = attest_new(l);
+	u->metric = metric_counter(
+	    "agentd_connections_refused_total", "Connections to pods' sockets that were refused.");
 	priv_on_relisten(p, pod, on_relisten, u);
 	for (int i = 0; i < PRIV_LISTENER_END; i++) {
 		u->sockets[i].uds = u;
@@ -241,24 +317,70 @@ void uds_free(struct uds **uds)
 		if (!u->visitors[i].asking)
 			continue;
 		priv_call_cancel(&u->visitors[i].asking);
+		attest_peer_clear(&u->visitors[i].peer);
 		close(u->visitors[i].fd);
 	}
+	attest_free(&u->attest);
 	free(u->subject);
 	free(u);
 }
 
+/* As text: they are names, and have 64 bits. */
+static json_t *name_of(uint64_t id)
+{
+	char text[24] = "";
+
+	if (id)
+		snprintf(text, sizeof(text), "%" PRIu64, id);
+	return json_string(text);
+}
+
+static json_t *dump_attested(const struct uds *u)
+{
+	json_t *cgroups = json_array();
+	uint64_t id;
+
+	for (unsigned i = 0; (id = attest_cgroup(u->attest, i)) != 0; i++)
+		json_array_append_new(cgroups, name_of(id));
+	return json_pack("{s:o, s:o, s:s, s:i}", "netns_cookie", name_of(u->netns_cookie),
+	    "cgroup_ids", cgroups, "unproven", u->unproven, "watched",
+	    (int)attest_watched(u->attest));
+}
+
+static json_t *dump_refused_by(const struct uds *u)
+{
+	json_t *o = json_object();
+
+	for (int i = 0; i < REASONS; i++)
+		if (u->refused[i])
+			json_object_set_new(o, reasons[i], json_integer((json_int_t)u->refused[i]));
+	return o;
+}
+
+static json_t *dump_refusals(const struct uds *u)
+{
+	unsigned n = u->nshown > SHOWN_MAX ? u->nshown - SHOWN_MAX : 0;
+	json_t *all = json_array();
+
+	for (; n < u->nshown; n++) {
+		const struct refusal *r = &u->shown[n % SHOWN_MAX];
+
+		json_array_append_new(all, json_pack("{s:I, s:s, s:s}", "at", (json_int_t)r->at_s,
+					       "reason", reasons[r->reason], "why", r->why));
+	}
+	return all;
+}
+
 json_t *uds_dump(const struct uds *u)
 {
-	char cookie[24] = "";
+	json_int_t refused = 0;
 	int waiting = 0;
 
 	for (size_t i = 0; i < WAITING_MAX; i++)
 		waiting += u->visitors[i].asking != NULL;
-
-	/* As text: it is a name, and has 64 bits. */
-	if (u->netns_cookie)
-		snprintf(cookie, sizeof(cookie), "%" PRIu64, u->netns_cookie);
-	return json_pack("{s:I, s:I, s:i, s:s, s:s}", "accepted", (json_int_t)u->accepted,
-	    "refused", (json_int_t)u->refused, "waiting", waiting, "netns_cookie", cookie,
-	    "last_refusal", u->last_refusal);
+	for (int i = 0; i < REASONS; i++)
+		refused += (json_int_t)u->refused[i];
+	return json_pack("{s:I, s:I, s:i, s:o, s:o, s:o}", "accepted", (json_int_t)u->accepted,
+	    "refused", refused, "waiting", waiting, "attested", dump_attested(u), "refused_by",
+	    dump_refused_by(u), "refusals", dump_refusals(u));
 }

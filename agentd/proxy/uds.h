@@ -1,9 +1,9 @@
 /* uds.h - a pod's two sockets: listened on, peers looked at, connections handed to its rpc_server.
  *
- * The broker makes the sockets and keeps a copy.  The first connection tells the pod's network
- * namespace (the broker looks at the socket, refuses the host's, and reads the addresses there);
- * later ones must show the same netns cookie, else the broker decides.  The addresses are read
- * again for each connection to XDS, and for each to SDS as long as there were none.
+ * The broker makes the sockets and keeps a copy.  It says of the first connection whether its
+ * network namespace and its cgroup are the pod's (security-rules.md 4), and reads the addresses
+ * there; later ones that show the same of both are served without it.  The addresses are read again
+ * for each connection to XDS, and for each to SDS as long as there were none.
  */
 #pragma once
 #include "../base/uuid.h"
@@ -17,6 +17,8 @@ struct rpc_server;
 struct uds;
 
 struct uds_events {
+	/* One more, besides those that are open or waiting?  NULL: yes; else why not. */
+	const char *(*admit)(void *ctx, int fd, unsigned connections);
 	/* Once: both sockets are there, or why not.  The owner may free the uds here. */
 	void (*listening)(void *ctx, const struct err *e);
 	/* The addresses in the pod's netns, at least one, whenever they were read; before the
@@ -29,5 +31,7 @@ struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, cons
 /* No new connections; those that came are still let in or refused. */
 void uds_stop(struct uds *u);
 void uds_free(struct uds **u); /* the broker's copies go on listening */
-/* accepted, refused, waiting, netns_cookie ("" while unknown), last_refusal */
+/* accepted, refused, waiting; attested: netns_cookie ("" while unknown), cgroup_ids (what was
+ * proven), unproven (why not, "" if it was), watched; refused_by: counts by reason; refusals: the
+ * last ones */
 json_t *uds_dump(const struct uds *u);

@@ -28,6 +28,7 @@
 #include "../base/mem.h"
 #include "../base/metrics.h"
 #include "../base/rpc_server.h"
+#include "../pod/limits.h"
 #include "../pod/node.h"
 #include "../pod/pod.h"
 #include "../security/istiod.h"
@@ -43,7 +44,6 @@
 LOG_SCOPE("xds");
 
 enum {
-	TO_ENVOY_MAX = 8 << 20, /* architecture decision 6 */
 	TO_ISTIOD_MAX = 1 << 20,
 	KEPT_MAX = 1 << 20, /* of what Envoy said before it was answered */
 	LOOK_MS = 1000,     /* at a queue that is full */
@@ -77,6 +77,7 @@ struct xds_proxy {
 	const struct pod *pod;
 	const struct node *node;
 	struct istiod *istiod;
+	struct limits *limits;
 	xds_token token;
 	void *token_ctx;
 	struct local *locals;
@@ -413,11 +414,16 @@ static void end_unread(struct xds_proxy *x)
 	end_stream(x, RPC_UNAVAILABLE, why);
 }
 
+static bool is_full(const struct xds_proxy *x)
+{
+	return (int64_t)rpc_queued(x->down) > limits_value(x->limits, LIMIT_QUEUED);
+}
+
 static void on_look(void *ctx)
 {
 	struct xds_proxy *x = ctx;
 
-	if (rpc_queued(x->down) <= TO_ENVOY_MAX) {
+	if (!is_full(x)) {
 		rpc_pause(x->up, false);
 		return;
 	}
@@ -433,6 +439,7 @@ static void stop_reading_istiod(struct xds_proxy *x)
 	if (x->full.armed)
 		return;
 	x->full_s = 0;
+	limits_hit(x->limits, LIMIT_QUEUED);
 	loop_timer_in(x->loop, &x->full, LOOK_MS, on_look, x);
 }
 
@@ -446,7 +453,7 @@ static void carry_down(
 	} else if (is_for_envoy(r->type_url)) {
 		discovery_account_response(&x->account, r);
 		rpc_forward(x->down, m);
-		if (rpc_queued(x->down) > TO_ENVOY_MAX)
+		if (is_full(x))
 			stop_reading_istiod(x);
 	} else {
 		log_warn(
@@ -602,6 +609,16 @@ struct xds_proxy *xds_proxy_new(
 	x->unread_ends = metric_counter("agentd_xds_unread_streams_total",
 	    "Streams that were ended because Envoy did not read.");
 	return x;
+}
+
+void xds_proxy_limit(struct xds_proxy *x, struct limits *l)
+{
+	x->limits = l;
+}
+
+size_t xds_proxy_queued(const struct xds_proxy *x)
+{
+	return x->down ? rpc_queued(x->down) : 0;
 }
 
 void xds_proxy_free(struct xds_proxy **proxy)

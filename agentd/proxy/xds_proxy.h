@@ -17,6 +17,7 @@
 
 struct err;
 struct istiod;
+struct limits;
 struct node;
 struct pod;
 struct rpc_msg;
@@ -33,6 +34,9 @@ typedef int (*xds_local)(void *ctx, const struct rpc_msg *response, struct err *
 /* `p` and `n` outlive the proxy. */
 struct xds_proxy *xds_proxy_new(
     const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx);
+/* How much may wait for Envoy, and where it is counted; borrowed.  Before the first stream. */
+void xds_proxy_limit(struct xds_proxy *x, struct limits *l);
+size_t xds_proxy_queued(const struct xds_proxy *x); /* bytes that wait for Envoy now */
 void xds_proxy_free(struct xds_proxy **x);
 /* Before the first stream; not NULL: the order of these calls is the order of the subscriptions. */
 void xds_proxy_take(struct xds_proxy *x, const char *type_url, xds_local handler, void *ctx);

@@ -30,6 +30,7 @@
 #include "../priv/priv.h"
 #include "ca_client.h"
 #include "cert_entry.h"
+#include "cert_keep.h"
 #include "cert_store.h"
 #include "istiod.h"
 #include <assert.h>

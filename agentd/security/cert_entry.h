@@ -87,13 +87,3 @@ const char *cert_entry_trust_domain(const struct cert_entry *e);
 char *cert_entry_name(const struct cert_entry *e, char out[IDENTITY_URI_SIZE]);
 struct cert *cert_entry_valid(const struct cert_entry *e); /* NULL: none */
 const char *cert_entry_why_not(const struct cert_entry *e);
-
-/* Stores the entry's certificate. */
-void cert_keep(struct cert_entry *e);
-void cert_keep_forget(struct cert_entry *e); /* deletes it */
-struct cert_origin;
-/* What the cache's control plane is, now. */
-void cert_keep_origin(const struct cert_cache *c, struct cert_origin *o);
-/* The stored certificate, if an answer with it would be accepted; NULL: `why`. */
-struct cert *cert_keep_believe(
-    const struct cert_entry *e, const struct cert_stored *s, struct err *why);

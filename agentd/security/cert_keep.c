@@ -5,6 +5,7 @@
  * forgotten -> delete.
  * At the start of the next worker: what was stored is believed as little as an answer of istiod.
  */
+#include "cert_keep.h"
 #include "../base/err.h"
 #include "../base/log.h"
 #include "../base/mem.h"
@@ -48,7 +49,7 @@ static char *text_of(const struct cert_entry *e, size_t *size)
 static void on_again(void *ctx)
 {
 	struct cert_cache *c = ctx;
-	struct cert_entry *e, *next;
+	struct cert_entry *e = NULL, *next = NULL;
 
 	HASH_ITER (hh, c->entries, e, next) {
 		if (e->cert && !e->stored && !e->storing) {
@@ -130,7 +131,7 @@ static int check(const struct cert_entry *e, const struct cert_stored *s, struct
 struct cert *cert_keep_believe(
     const struct cert_entry *e, const struct cert_stored *s, struct err *why)
 {
-	char *elements[CERT_ELEMENTS_MAX];
+	char *elements[CERT_ELEMENTS_MAX] = {NULL};
 	size_t n = split(s, elements);
 	struct cert *c = cert_new((const char *const *)elements, n, why);
 

@@ -180,7 +180,7 @@ static bool read_text(char *out, size_t room, const char *value)
 
 	if (n >= room)
 		return false;
-	memcpy(out, value, n);
+	memcpy(out, value, n + 1);
 	return true;
 }
 

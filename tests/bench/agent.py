@@ -1,5 +1,8 @@
 """agentd on a node of its own: what it needs for its pods, and what the first secret takes."""
 import contextlib
+import os
+import signal
+import socket
 import statistics
 import time
 from pathlib import Path
@@ -12,7 +15,9 @@ from . import traffic
 from .tools import Held, Plane, Processes, load, row
 
 POD_COUNTS = (0, 10, 50, 250)
-IDLE_S, SETTLE_S, FIRST_PODS = 20, 2, 10
+IDLE_S, SETTLE_S, FIRST_PODS, KILLS = 20, 2, 10, 5
+GREETINGS, ROUNDS = 300, 5
+PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + b'\0\0\0\x04\0\0\0\0\0'
 
 
 @contextlib.contextmanager
@@ -68,13 +73,66 @@ def idle(processes):
     row('  voluntary context switches', f'{(processes.switches() - switches) * scale:.0f}')
 
 
-def _first(node, name, sa):
-    """Milliseconds from the manifest's appearance to the pod's first secret."""
+def _pod(node, name, sa=None):
+    """Without a manifest yet, and without a cgroup: its clients here are processes of the host's."""
     pod = node.pod(name, sa=sa, manifest=False)
     pod.write_token()
+    (pod.manifest_file.with_suffix('') / 'cgroup').unlink()
+    return pod
+
+
+def _first(node, name, sa):
+    """Milliseconds from the manifest's appearance to the pod's first secret."""
+    pod = _pod(node, name, sa)
     start = time.time()
     pod.write_manifest()
     return (load('first', pod.mount / 'socket', 1, netns=pod.netns.path)['first_at'] - start) * 1e3
+
+
+def _first_bytes(pod):
+    """When a connection that is begun now hears from the worker."""
+    with pod.netns.inside():
+        s = socket.socket(socket.AF_UNIX)
+    with s:
+        s.connect(str(pod.mount / 'socket'))
+        s.sendall(PREFACE)
+        if not s.recv(9):
+            raise RuntimeError('accepted, then left alone')
+    return time.monotonic()
+
+
+def _killed(made):
+    """One death in a life: a second one soon after would be waited for.  What it took, in the order of the rows."""
+    with node_of(made) as node, contextlib.ExitStack() as stack:
+        node.agentd.start()
+        held = Held('back')
+        stack.callback(held.stop)
+        pods = Crowd(node, POD_COUNTS[-1], POD_COUNTS[-1]).pods
+        probe = _pod(node, 'probe')
+        probe.write_manifest()
+        pairs = [(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in pods]
+        e2e.wait_for('the sockets', lambda: all(s.exists() for p in pairs for s in p))
+        held.add(pairs)
+        _first_bytes(probe.wait_served())
+        time.sleep(SETTLE_S)
+        worker = node.agentd.worker_pid()
+        before, start = Processes([worker]).memory_kib(), time.monotonic()
+        os.kill(worker, signal.SIGKILL)
+        first = _first_bytes(probe)
+        held.wait()
+        end, successor = time.monotonic(), Processes([node.agentd.worker_pid()])
+        return ((first - start) * 1e3, (end - start) * 1e3, before, successor.memory_kib(), successor.peak_kib(),
+                len(node.istiod.issued()) - len(node.pods) - len(pods))
+
+
+def restart(made):
+    """The worker is killed; who was connected comes back at once (Envoy itself waits up to a second or more)."""
+    row(f'SIGKILL of the worker, {POD_COUNTS[-1]} pods, {KILLS} times', 'median', 'lowest', 'highest')
+    found = zip(*(_killed(made) for _ in range(KILLS)))
+    for what, values in zip(('to the first answer on a new connection, ms', 'to the last stream and secret restored, ms',
+                             'PSS of the worker before, KiB', 'PSS of the next one after, KiB',
+                             'peak RSS of the next one, KiB', 'certificates signed again'), found):
+        row(f'  {what}', *(f'{f(values):,.0f}' for f in (statistics.median, min, max)))
 
 
 def secrets(made):
@@ -91,6 +149,36 @@ def secrets(made):
         traffic.fetches(pod.mount / 'socket', both(node), pod.netns.path)
 
 
+def _greeted(path, count):
+    """Microseconds from connect to the server's first bytes, median of `count` connections."""
+    os.chdir(Path(path).parent)
+    found = []
+    for _ in range(count):
+        with socket.socket(socket.AF_UNIX) as s:
+            start = time.monotonic()
+            s.connect(Path(path).name)
+            s.sendall(PREFACE)
+            if not s.recv(9):
+                raise RuntimeError('refused')
+            found.append((time.monotonic() - start) * 1e6)
+    return statistics.median(found)
+
+
+def attest(made):
+    """SDS: the worker knows the pair.  XDS: the broker is asked each time, for the addresses, too."""
+    with node_of(made) as node:
+        node.agentd.settings.update(pod_connections=1024, pod_requests_per_second=10000, pod_requests_burst=100000)
+        pod = node.pod('one')
+        node.agentd.start()
+        pod.wait_served()
+        pod.call(_greeted, pod.mount / 'XDS', GREETINGS)
+        known, asked = ([pod.call(_greeted, pod.mount / name, GREETINGS) for _ in range(ROUNDS)]
+                        for name in ('socket', 'XDS'))
+        row('connect to first byte', 'known', 'broker asked', 'ratio')
+        row('  median us', f'{statistics.median(known):.0f}', f'{statistics.median(asked):.0f}',
+            f'{statistics.median(asked) / statistics.median(known):.2f}')
+
+
 def relay(made):
     with node_of(made) as node, contextlib.ExitStack() as stack:
         plane = Plane(node.dir / 'plane')
@@ -98,6 +186,7 @@ def relay(made):
         node.agentd.root_file = plane.root
         node.agentd.plane.update(address=plane.address, root=str(plane.root))
         node.agentd.start()
-        pod = node.pod('web')
+        pod = _pod(node, 'web')
+        pod.write_manifest()
         pod.wait_served()
         traffic.relay(pod.mount / 'XDS', f'tls:{plane.address}', both(node), pod.netns.path)

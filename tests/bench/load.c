@@ -3,10 +3,11 @@
  *   sds TARGET STREAMS SECONDS   fetches of `default`, each on a stream of its own, STREAMS at a
  * time, on one connection ads TARGET SIZE COUNT        COUNT pushes of SIZE bytes one after
  * another; the other side must be plane.c, or an agent in front of it first SOCKET COUNT COUNT
- * times connect, ask, be answered; SOCKET need not be there yet hold [deaf]                  for
- * each line "SDS-SOCKET ADS-SOCKET" of the input a pod of its own network namespace: 2 SDS streams,
- * 1 ADS stream with CDS and LDS, the first request of each as large as Envoy's.  A line is printed
- * whenever all of them have everything.  deaf: what ADS sends is never read.
+ * times connect, ask, be answered; SOCKET need not be there yet hold [deaf|back] for each line
+ * "SDS-SOCKET ADS-SOCKET" of the input a pod of its own network namespace: 2 SDS streams, 1 ADS
+ * stream with CDS and LDS, the first request of each as large as Envoy's.  A line is printed
+ * whenever all of them have everything.  deaf: what ADS sends is never read.  back: who loses a
+ * connection or a stream connects both again at once, where the others die.
  *
  * Results are lines of JSON; times are microseconds.  Every answer is ACKed.  Enter a pod's network
  * namespace before the start (nsenter): agents that look at it refuse the host's.
@@ -14,6 +15,7 @@
 #include "../../agentd/base/mem.h"
 #include "xds.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -258,6 +260,9 @@ static void run_first(const char *target, size_t count)
 enum { HAS_CERT = 1, HAS_ROOT = 2, HAS_CDS = 4, HAS_LDS = 8, HAS_SDS = 3, HAS_ALL = 15 };
 
 struct pod {
+	char at[2][LINE]; /* SDS and ADS sockets */
+	int netns;
+	bool lost;
 	struct h2 *sds, *ads;
 	struct xds cert, root, discovery;
 	unsigned has;
@@ -266,6 +271,15 @@ struct pod {
 static struct pod *pods[PODS_MAX];
 static size_t npods;
 static unsigned wanted = HAS_ALL;
+static size_t told; /* so many had everything */
+static bool may_come_back;
+
+static void lose(struct pod *p, const char *what)
+{
+	if (!may_come_back)
+		die(what);
+	p->lost = true;
+}
 
 static void ack(struct xds *x, const char *name)
 {
@@ -301,22 +315,17 @@ static void on_discovery(void *ctx, size_t size)
 
 static void on_pod_closed(void *ctx)
 {
-	(void)ctx;
-	die("a stream was ended");
+	lose(ctx, "a stream was ended");
 }
 
-static void add_pod(const char *sds, const char *ads)
+static void connect_pod(struct pod *p)
 {
 	static const struct xds_events cert = {on_cert, on_pod_closed},
 				       root = {on_root, on_pod_closed},
 				       discovery = {on_discovery, on_pod_closed};
-	struct pod *p = mem_zalloc(sizeof(*p));
 
-	if (npods == PODS_MAX || unshare(CLONE_NEWNET))
-		die("no network namespace");
-	pods[npods++] = p;
-	p->sds = must_connect(sds);
-	p->ads = must_connect(ads);
+	p->sds = must_connect(p->at[0]);
+	p->ads = must_connect(p->at[1]);
 	xds_open_sds(&p->cert, p->sds, &cert, p);
 	xds_open_sds(&p->root, p->sds, &root, p);
 	xds_open_ads(&p->discovery, p->ads, &discovery, p);
@@ -325,12 +334,39 @@ static void add_pod(const char *sds, const char *ads)
 	xds_ask(&p->discovery, &(struct xds_ask){TYPE_CDS, NULL, ENVOY_NODE, false, false});
 	xds_ask(&p->discovery, &(struct xds_ask){TYPE_LDS, NULL, 0, false, false});
 	if (!h2_flush(p->sds) || !h2_flush(p->ads))
-		die("a connection ended");
+		lose(p, "a connection ended");
+}
+
+static void add_pod(const char *sds, const char *ads)
+{
+	struct pod *p = mem_zalloc(sizeof(*p));
+
+	if (npods == PODS_MAX || unshare(CLONE_NEWNET))
+		die("no network namespace");
+	pods[npods++] = p;
+	p->netns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	snprintf(p->at[0], LINE, "%s", sds);
+	snprintf(p->at[1], LINE, "%s", ads);
+	connect_pod(p);
+}
+
+static void come_back(struct pod *p)
+{
+	h2_free(&p->sds);
+	h2_free(&p->ads);
+	memset(&p->cert, 0, sizeof(p->cert));
+	memset(&p->root, 0, sizeof(p->root));
+	memset(&p->discovery, 0, sizeof(p->discovery));
+	p->has = 0;
+	p->lost = false;
+	told = 0;
+	if (setns(p->netns, CLONE_NEWNET))
+		die("setns");
+	connect_pod(p);
 }
 
 static void tell_if_all(void)
 {
-	static size_t told;
 	size_t n = 0;
 
 	while (n < npods && (pods[n]->has & wanted) == wanted)
@@ -342,10 +378,10 @@ static void tell_if_all(void)
 	fflush(stdout);
 }
 
-static void take_turn(struct h2 *h, short events)
+static void take_turn(struct pod *p, struct h2 *h, short events)
 {
-	if (events && (!h2_turn(h) || !h2_flush(h)))
-		die("a connection ended");
+	if (events && !p->lost && (!h2_turn(h) || !h2_flush(h)))
+		lose(p, "a connection ended");
 }
 
 static bool read_line(void)
@@ -360,10 +396,12 @@ static bool read_line(void)
 	return true;
 }
 
-static void run_hold(bool deaf)
+static void run_hold(const char *how)
 {
+	bool deaf = !strcmp(how, "deaf");
 	struct pollfd *fds = mem_zalloc((2 * PODS_MAX + 1) * sizeof(*fds));
 
+	may_come_back = !strcmp(how, "back");
 	wanted = deaf ? HAS_SDS : HAS_ALL;
 	setvbuf(stdin, NULL, _IONBF, 0); /* poll() must see the next line */
 	for (;;) {
@@ -377,9 +415,12 @@ static void run_hold(bool deaf)
 		}
 		poll(fds, 2 * n + 1, -1);
 		for (size_t i = 0; i < n; i++) {
-			take_turn(pods[i]->sds, fds[2 * i].revents);
-			take_turn(pods[i]->ads, fds[2 * i + 1].revents);
+			take_turn(pods[i], pods[i]->sds, fds[2 * i].revents);
+			take_turn(pods[i], pods[i]->ads, fds[2 * i + 1].revents);
 		}
+		for (size_t i = 0; i < n; i++)
+			if (pods[i]->lost)
+				come_back(pods[i]);
 		if (fds[2 * n].revents && !read_line())
 			return;
 		tell_if_all();
@@ -398,7 +439,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "first"))
 		run_first(target, strtoul(a, NULL, 10));
 	else if (!strcmp(what, "hold"))
-		run_hold(!strcmp(target, "deaf"));
+		run_hold(target);
 	else
 		die("usage is in the head of load.c");
 	return 0;

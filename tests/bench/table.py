@@ -1,6 +1,6 @@
 """Prints what things cost.  Nothing passes or fails here; a thing that cannot be measured says why.
 
-    tests/bench/run [WHAT...]                 agentd; WHAT: costs memory secrets relay (default: all)
+    tests/bench/run [WHAT...]                 agentd; WHAT: costs memory secrets attest relay restart (default: all)
     tests/bench/run --socket PATH [--netns PATH] [--pid PID...] [--ads PATH --direct tls:HOST:PORT]
 
 The second form measures the agent behind PATH, whatever it is.  Its processes are PID..., or the one that
@@ -21,6 +21,9 @@ from . import agent, costs, traffic
 from .tools import TOP, Processes, build, row
 
 
+ALL = ('costs', 'memory', 'secrets', 'attest', 'relay', 'restart')
+
+
 def attempt(name, measure, *args):
     try:
         measure(*args)
@@ -30,9 +33,9 @@ def attempt(name, measure, *args):
 
 def of_agentd(what):
     if 'costs' in what:
-        for measure in (costs.discovery, costs.secret, costs.keys):
+        for measure in (costs.discovery, costs.secret, costs.keys, costs.attest, costs.broker):
             attempt(measure.__name__, measure)
-    live = [w for w in ('memory', 'secrets', 'relay') if w in what]
+    live = [w for w in ALL[1:] if w in what]
     if live and os.geteuid() != 0:
         row(f'{", ".join(live)}: not measured: needs root')
     elif live:
@@ -69,7 +72,7 @@ def machine(load_before, start):
 def main():
     p = argparse.ArgumentParser(prog='tests/bench/run', description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('what', nargs='*', metavar='WHAT', choices=['costs', 'memory', 'secrets', 'relay', []])
+    p.add_argument('what', nargs='*', metavar='WHAT', choices=[*ALL, []])
     p.add_argument('--socket')
     p.add_argument('--netns')
     p.add_argument('--pid', type=int, nargs='+')
@@ -81,7 +84,7 @@ def main():
     if a.socket:
         of_socket(a)
     else:
-        of_agentd(a.what or ['costs', 'memory', 'secrets', 'relay'])
+        of_agentd(a.what or ALL)
     machine(load_before, start)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
 BIN = BUILD / 'release/tests/bench'
-COSTS, LOAD, PLANE = BIN / 'costs', BIN / 'load', BIN / 'plane'
+COSTS, LOAD, PLANE, BROKER = BIN / 'costs', BIN / 'load', BIN / 'plane', BIN / 'broker'
 SIZES = {'1 KiB': 1 << 10, '100 KiB': 100 << 10, '3 MB': 3_000_000, '20 MB': 20_000_000}
 
 
@@ -28,6 +28,7 @@ def build():
         '-lprotobuf-c', '-ljansson', '-lcrypto')
     run('gcc', *flags, '-o', LOAD, *(f'tests/bench/{f}.c' for f in ('load', 'h2', 'xds')), lib, '-levent', '-lssl',
         '-lcrypto')
+    run('gcc', *flags, '-o', BROKER, 'tests/bench/broker.c', BUILD / 'release/libbroker.a')
     run('gcc', *flags, '-o', PLANE, 'tests/bench/plane.c', lib, '-levent', '-lgrpc', '-lgpr', '-lpthread')
 
 
@@ -65,8 +66,8 @@ class Plane:
 class Held:
     """`load hold`: pods that are connected and idle."""
 
-    def __init__(self):
-        self._popen = subprocess.Popen([LOAD, 'hold'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    def __init__(self, how=''):
+        self._popen = subprocess.Popen([LOAD, 'hold', how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self._pods = 0
 
     def add(self, pairs):
@@ -74,6 +75,10 @@ class Held:
         self._pods += len(pairs)
         for sds, ads in pairs:
             self._popen.stdin.write(f'{sds} {ads}\n')
+        self.wait()
+
+    def wait(self):
+        """Until all have everything (again)."""
         for line in self._popen.stdout:
             if json.loads(line)['held'] == self._pods:
                 return

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-CLIENTS, PATIENCE_S, PAUSE_S = 3, 30, 0.002
+CLIENTS, PATIENCE_S, PAUSE_S = 3, 30, 0.01
 _PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + b'\0\0\0\x04\0\0\0\0\0'
 _SETTINGS = 4
 

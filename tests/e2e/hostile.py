@@ -104,6 +104,14 @@ class Session:
         assert len(data) == ctypes.sizeof(Packet) and len(fds) <= 1 and not flags & socket.MSG_CTRUNC
         return Packet.from_buffer_copy(data), (fds[0] if fds else None)
 
+    def receive_of(self, what):
+        """The next packet of that kind that was no reply."""
+        while True:
+            for i, (packet, _) in enumerate(self.pushed):
+                if packet.what == PRIV[f'PRIV_{what}']:
+                    return self.pushed.pop(i)
+            self.pushed.append(self.receive())
+
     def reply(self, request_id):
         while True:
             packet, fd = self.receive()

@@ -14,7 +14,7 @@ from tests.istiod.tokens import Tokens
 
 from .netns import Network
 from .pod import Pod
-from .run import RUN, TOP, Cgroup, Process, wait_for
+from .run import RUN, TOP, Cgroup, Process, sh, wait_for
 
 MODE = os.environ.get('AGENTD_MODE', 'asan')
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
@@ -187,6 +187,7 @@ class Node:
     def remove(self):
         """Everything is taken down, whatever fails; the first failure is raised at the end."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self._unmount_state)
             stack.callback(self._cgroup.remove)
             stack.callback(self.network.remove)
             for pod in self.pods:
@@ -194,6 +195,11 @@ class Node:
             stack.callback(self.istiod.process.stop)
             if self.agentd.process and self.agentd.process.running():
                 stack.callback(self._stop_agentd)
+
+    def _unmount_state(self):
+        state = self.agentd.run / 'state'
+        if os.path.ismount(state):
+            sh('umount', '--lazy', state)
 
     def _stop_agentd(self):
         status = self.agentd.stop()

@@ -91,7 +91,8 @@ def test_only_sealed_memory_is_written(node):
     """WRITE and STATE_PUT take bytes that nobody can change any more, and not too many."""
     broker, uid = Broker(node), str(uuid.uuid4())
     bad = {
-        'unsealed': memfd(seals=0), 'half sealed': memfd(seals=fcntl.F_SEAL_WRITE),
+        'unsealed': memfd(seals=0), 'may shrink': memfd(seals=SEALS & ~fcntl.F_SEAL_SHRINK),
+        'may grow': memfd(seals=SEALS & ~fcntl.F_SEAL_GROW), 'may change': memfd(seals=SEALS & ~fcntl.F_SEAL_WRITE),
         'large': memfd(MIB + 1), 'a file': os.open('/etc/passwd', os.O_RDONLY), 'a directory': os.open('/', os.O_RDONLY),
         'a device': os.open('/dev/zero', os.O_RDONLY), 'a socket': socket.socket(socket.AF_UNIX).detach(),
         'a pipe': os.pipe()[0], 'a path': os.open('/etc/shadow', os.O_PATH),
@@ -197,14 +198,8 @@ def test_what_it_gets_is_what_it_asked_for(node):
                 assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         assert s.works('FOLLOW', pod.uid, kind=PRIV['PRIV_FOLLOW_TOKEN']) is None
         assert s.works('FOLLOW', kind=PRIV['PRIV_FOLLOW_ROOT']) is None
-        wait = [PRIV['PRIV_FILE']] * 2
-        while wait:
-            packet, fd = next(((p, f) for p, f in s.pushed if p.what == PRIV['PRIV_FILE']), (None, None))
-            if packet is None:
-                s.pushed.append(s.receive())
-                continue
-            s.pushed.remove((packet, fd))
-            wait.pop()
+        for _ in range(2):
+            packet, fd = s.receive_of('FILE')
             assert packet.state == PRIV['PRIV_FILE_CONTENT'] and fd is not None
             assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS
             with pytest.raises(OSError):
@@ -212,24 +207,54 @@ def test_what_it_gets_is_what_it_asked_for(node):
             os.close(fd)
 
 
+def connects(path):
+    with socket.socket(socket.AF_UNIX) as c:
+        c.connect(str(path))
+        return True
+
+
 def test_a_listener_that_was_shut_down_is_made_anew(node):
     """The worker shares the sockets' descriptions: what it does to them must not last."""
-    uid = str(uuid.uuid4())
-    broker = Broker(node)
-
-    def connects(path):
-        with socket.socket(socket.AF_UNIX) as c:
-            c.connect(str(path))
-            return True
+    uid, broker = str(uuid.uuid4()), Broker(node)
+    path = node.agentd.run / 'pods' / uid / 'mount' / 'socket'
     with broker.one_session() as s, unchanged(node):
-        admin, = [fd for _, fd in [s.receive()]]
         s.works('POD_ADD', uid)
-        sds = s.works('LISTEN', uid)
-        for fd, path in ((sds, node.agentd.run / 'pods' / uid / 'mount' / 'socket'), (admin, node.agentd.run / 'admin.sock')):
+        with socket.socket(fileno=s.works('LISTEN', uid)) as listener:
             assert connects(path)
-            with socket.socket(fileno=fd) as listener:
-                listener.shutdown(socket.SHUT_RDWR)
-            wait_for(f'{path} to be served again', lambda p=path: connects(p))
+            listener.shutdown(socket.SHUT_RDWR)
+        wait_for('the socket to be served again', lambda: connects(path))
+        # The worker is told, with a copy of the new one.
+        packet, fd = s.receive_of('LISTENER')
+        assert bytes(packet.uid) == uuid.UUID(uid).bytes and packet.kind == PRIV['PRIV_LISTEN_SDS']
+        with socket.socket(fileno=fd) as listener:
+            assert listener.getsockname().startswith(str(path.parent))
+
+
+def test_who_goes_on_shutting_down_is_replaced(node):
+    """admin.sock is root's: to shut it down, or pods' sockets without end, is an attack.  Another worker gets new ones."""
+    uid, broker = str(uuid.uuid4()), Broker(node)
+    with broker.one_session() as s, unchanged(node):
+        admin = s.receive_of('NODE_LISTENER')[1]
+        s.works('READY')
+        with socket.socket(fileno=admin) as listener:
+            listener.shutdown(socket.SHUT_RDWR)
+        assert s.killed()
+        with contextlib.closing(broker.session()) as second:
+            wait_for('admin.sock to be served again', lambda: connects(node.agentd.run / 'admin.sock'))
+            second.works('POD_ADD', uid)
+            fd = second.works('LISTEN', uid)
+            second.works('READY')
+            renewed = 0
+            with contextlib.suppress(Gone):
+                while renewed < 1000:
+                    with socket.socket(fileno=fd) as listener:
+                        listener.shutdown(socket.SHUT_RDWR)
+                    fd = second.receive_of('LISTENER')[1]
+                    renewed += 1
+            assert 0 < renewed < 1000
+            assert second.killed()
+        assert connects(node.agentd.run / 'pods' / uid / 'mount' / 'socket')
+        broker.session().close()
 
 
 def test_who_never_reads_costs_nothing(node):

@@ -67,7 +67,7 @@ def test_another_pods_socket_and_the_hosts_way_are_closed(node):
         assert 'code' in got, got
     assert 'default' in one.call(clients.fetch_secrets, one.mount / 'socket', ['default'])
     sockets = next(p for p in node.agentd.ctl('pods')['pods'] if p['uid'] == one.uid)['sockets']
-    assert sockets['refused'] >= 3 and sockets['last_refusal']
+    assert sockets['refused_by']['netns'] >= 3 and sockets['refusals'][-1]['why']
 
 
 def from_host(pod):

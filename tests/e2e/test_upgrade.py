@@ -1,4 +1,5 @@
 """Another agentd takes the place of the one that runs: in place by a signal, or from beside it.  No pod notices."""
+import contextlib
 import os
 import shutil
 import signal
@@ -69,20 +70,40 @@ class Said:
 
 
 def fds(agentd):
-    return len(os.listdir(f'/proc/{agentd.process.pid}/fd'))
+    """What is open, by number."""
+    folder = f'/proc/{agentd.process.pid}/fd'
+    found = {}
+    for fd in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):  # a connection that is looked at is there for a moment
+            found[int(fd)] = os.readlink(f'{folder}/{fd}')
+    return found
+
+
+def wait_for_as_many(agentd, before):
+    """No more, and no fewer."""
+    try:
+        wait_for('as many descriptors as before', lambda: len(fds(agentd)) == len(before), 20)
+    except TimeoutError as e:
+        raise AssertionError(f'{before} became {fds(agentd)}') from e
+
+
+def connected(agentd):
+    return all(x['ads']['connected'] for x in agentd.ctl('xds')['xds'])
 
 
 def upgraded(agentd):
+    """With the streams of all Envoys."""
     said = Said(agentd)
     agentd.process.send(signal.SIGUSR2)
     said.wait(' is ready after ')
+    wait_for('the streams', lambda: connected(agentd))
 
 
 def nobody_noticed(hammer, load, node, pair):
     struck, served = hammer.stop(), load.stop()
     assert [struck[k] for k in ('refused', 'reset', 'late')] == [0, 0, 0], struck
     assert served['failed'] == 0, served
-    wait_for('both streams', lambda: all(x['ads']['connected'] for x in node.agentd.ctl('xds')['xds']))
+    wait_for('the streams', lambda: connected(node.agentd))
     assert len(node.istiod.issued()) == 2
     assert len(node.agentd.ctl('pods')['pods']) == len(pair)
     measured.append(f'{struck["ok"]} connections, {served["ok"]} requests')
@@ -103,7 +124,7 @@ def test_an_upgrade_in_place_is_not_noticed(node):
         hammer.more()
         assert node.agentd.process.running() and node.agentd.worker_pid() != worker
         assert os.stat(f'/proc/{pid}/exe').st_ino == (release.dir / 'agentd').stat().st_ino
-        wait_for('as many descriptors as before', lambda: fds(node.agentd) == before)
+        wait_for_as_many(node.agentd, before)
     load.more(30)
     nobody_noticed(hammer, load, node, pair)
 
@@ -138,7 +159,7 @@ def test_a_bad_release_is_refused_and_all_goes_on(node):
         assert says in said.wait('no upgrade, agentd '), f'{name}: {said.text()}'
         hammer.more(5)
         assert node.agentd.worker_pid() == worker, name
-        wait_for('as many descriptors as before', lambda: fds(node.agentd) == before)
+        wait_for_as_many(node.agentd, before)
     release.install_all()
     upgraded(node.agentd)
     nobody_noticed(hammer, load, node, pair)

@@ -297,9 +297,12 @@ void fake_priv_peer(
     struct priv *p, const struct uuid *pod, const struct priv_peer *n, const char *why)
 {
 	auto_free struct priv_call *c = call_find(p, PRIV_PEER_OF, pod, -1);
+	struct priv_peer known = n ? *n : (struct priv_peer){.cookie = 0};
 	struct err e;
 
-	c->peer_known(c->ctx, refusal(&e, why), why ? NULL : n);
+	if (!known.unknown)
+		known.unknown = "";
+	c->peer_known(c->ctx, refusal(&e, why), why ? NULL : &known);
 }
 
 /* --- state --- */

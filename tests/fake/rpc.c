@@ -449,6 +449,46 @@ unsigned rpc_server_connections(struct rpc_server *s)
 	return s->connections;
 }
 
+unsigned rpc_server_streams(const struct rpc_server *server)
+{
+	const struct rpc_stream *s;
+	unsigned n = 0;
+
+	DL_FOREACH (server->rpc->streams, s)
+		n += s->server == server && !s->ended;
+	return n;
+}
+
+/* Who would see it is the peer; the code under test does not. */
+void rpc_server_hold(struct rpc_server *s, bool held)
+{
+	(void)held;
+	must(!s->freed, "a server is used after its end");
+}
+
+void rpc_set_memory_quota(struct rpc *r, size_t bytes)
+{
+	must(!r->freed && bytes > 0, "no quota");
+}
+
+void rpc_refuse(struct rpc_stream *s, int status, const char *why)
+{
+	static const struct rpc_events none = {.message = NULL};
+	struct rpc_stream *ours;
+
+	rpc_accept(s, &ours, &none, NULL);
+	rpc_close(&ours, status, why);
+}
+
+void rpc_refuse_connection(struct rpc_stream *s)
+{
+	static const struct rpc_events none = {.message = NULL};
+	struct rpc_stream *ours;
+
+	rpc_accept(s, &ours, &none, NULL);
+	rpc_abort(&ours);
+}
+
 void rpc_server_free(struct rpc_server **sp)
 {
 	struct rpc_server *server = *sp;

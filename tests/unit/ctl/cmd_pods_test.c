@@ -12,7 +12,8 @@
 
 #define READY                                                                                      \
 	"{\"uid\":\"u-1\",\"namespace\":\"demo\",\"name\":\"web-0\",\"service_account\":\"web\","  \
-	"\"ready\":true,\"why_not\":\"\",\"token\":{\"valid\":true}}"
+	"\"ready\":true,\"why_not\":\"\",\"token\":{\"valid\":true},\"sockets\":{\"attested\":"    \
+	"{\"cgroup_ids\":[\"7\"],\"unproven\":\"\"}}}"
 #define STARTING                                                                                   \
 	"{\"uid\":\"u-2\",\"namespace\":\"demo\",\"name\":\"db-0\",\"service_account\":\"db\","    \
 	"\"ready\":false,\"why_not\":\"\"}"
@@ -21,7 +22,8 @@
 	"\"ready\":false,\"why_not\":\"bad key\",\"token\":{\"why_not\":\"no token\"}}"
 #define NO_TOKEN                                                                                   \
 	"{\"uid\":\"u-4\",\"namespace\":\"demo\",\"name\":\"app\",\"service_account\":\"app\","    \
-	"\"ready\":true,\"why_not\":\"\",\"token\":{\"valid\":false,\"why_not\":\"expired\"}}"
+	"\"ready\":true,\"why_not\":\"\",\"token\":{\"valid\":false,\"why_not\":\"expired\"},"     \
+	"\"sockets\":{\"attested\":{\"cgroup_ids\":[\"7\"],\"unproven\":\"no cgroup\"}}}"
 #define PODS(list) "{\"pods\":[" list "],\"refused_manifests\":[]}"
 
 static void all_pods_are_a_table(void **state)
@@ -33,11 +35,11 @@ static void all_pods_are_a_table(void **state)
 	p = run_command(cmd_pods, NULL, false);
 	assert_string_equal(canned_request(), "GET /pods");
 	assert_int_equal(p->status, CTL_PROBLEM);
-	assert_string_equal(line(p, 0), "POD         SERVICE ACCOUNT  READY  UID  PROBLEM");
-	assert_string_equal(line(p, 1), "demo/web-0  web              yes    u-1  ");
-	assert_string_equal(line(p, 2), "demo/db-0   db               no     u-2  ");
-	assert_string_equal(line(p, 3), "prod/web-0  web              no     u-3  bad key");
-	assert_string_equal(line(p, 4), "demo/app    app              yes    u-4  expired");
+	assert_string_equal(line(p, 0), "POD         SERVICE ACCOUNT  READY  PROVEN  UID  PROBLEM");
+	assert_string_equal(line(p, 1), "demo/web-0  web              yes    yes     u-1  ");
+	assert_string_equal(line(p, 2), "demo/db-0   db               no     -       u-2  ");
+	assert_string_equal(line(p, 3), "prod/web-0  web              no     -       u-3  bad key");
+	assert_string_equal(line(p, 4), "demo/app    app              yes    no      u-4  expired");
 	assert_string_equal(line(p, 5), "");
 }
 

@@ -298,6 +298,121 @@ static void test_an_empty_cgroup_is_not_the_pods(void **state)
 	end(w);
 }
 
+/* --- what outlives a broker --- */
+
+static void another_broker(struct world *w)
+{
+	rig_stop(w->rig);
+	close(w->listener);
+	rig_start(w->rig);
+	w->listener = make_listener(w->rig);
+}
+
+/* It could be anybody who comes first to a broker that knows nothing. */
+static void test_a_restarted_broker_knows_the_namespace(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = member(w), intruder, second;
+
+	accepted(w, &first);
+	another_broker(w);
+	intruder = member(w);
+	refused(w, &intruder, never);
+	accepted(w, &first);
+	peer_end(&first);
+	peer_end(&intruder);
+	let_the_kernel_tell(w);
+	another_broker(w); /* it was empty while somebody watched */
+	second = member(w);
+	accepted(w, &second);
+	peer_end(&second);
+	end(w);
+}
+
+static void test_a_namespace_that_no_cgroup_vouches_for_is_kept_too(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = peer_new(w->rig, w->listener, ""), other;
+
+	unlink(named_in(w));
+	accepted(w, &first);
+	another_broker(w);
+	other = peer_new(w->rig, w->listener, "");
+	refused(w, &other, not_named);
+	accepted(w, &first);
+	rig_do(w->rig, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	another_broker(w); /* the pod is another one now */
+	peer_end(&other);
+	other = peer_new(w->rig, w->listener, "");
+	accepted(w, &other);
+	peer_end(&first);
+	peer_end(&other);
+	end(w);
+}
+
+/* Nobody watched, but another cgroup, none, or an empty one tells. */
+static void test_a_restart_while_there_was_no_broker(void **state)
+{
+	struct world *w = begin(state);
+	struct peer p = member(w);
+
+	accepted(w, &p);
+	for (int made_anew = 0; made_anew < 2; made_anew++) {
+		rig_stop(w->rig);
+		close(w->listener);
+		peer_end(&p);
+		remove_cgroup(w);
+		if (made_anew)
+			make_cgroup(w);
+		rig_start(w->rig);
+		w->listener = make_listener(w->rig);
+		if (!made_anew)
+			make_cgroup(w);
+		p = member(w);
+		accepted(w, &p);
+	}
+	peer_end(&p);
+	end(w);
+}
+
+/* --- the policy --- */
+
+static struct priv_packet answer_if_required(struct world *w, const struct peer *p)
+{
+	return rig_ask(w->rig,
+	    (struct rig_ask){
+		.op = PRIV_PEER_OF, .pod = &rig_pod, .fd = p->accepted, .arg = PRIV_ATTEST_REQUIRE},
+	    NULL);
+}
+
+/* And nothing is learned from who is refused. */
+static void test_what_cannot_be_known_may_be_refused(void **state)
+{
+	struct world *w = begin(state);
+	struct peer unknown = peer_new(w->rig, w->listener, ""), first = member(w);
+	struct priv_packet reply;
+	struct stat st;
+
+	unlink(named_in(w));
+	reply = answer_if_required(w, &unknown);
+	assert_int_equal(reply.code, ENODATA);
+	assert_non_null(strstr(reply.why, "no <uid>/cgroup"));
+	name_cgroup(w, w->name);
+	reply = answer_if_required(w, &first);
+	assert_int_equal(reply.code, 0);
+	assert_string_equal(reply.why, "");
+	assert_int_equal(stat(w->path, &st), 0);
+	assert_int_equal(reply.cgroup_id, st.st_ino);
+	unlink(named_in(w));
+	reply = rig_ask(w->rig, peer_of(&rig_pod, first.accepted), NULL);
+	assert_int_equal(reply.code, 0);
+	assert_int_equal(reply.cgroup_id, 0);
+	assert_non_null(strstr(reply.why, "no <uid>/cgroup"));
+	peer_end(&unknown);
+	peer_end(&first);
+	end(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -311,6 +426,10 @@ int main(void)
 	    T(test_only_roots_own_file_counts),
 	    T(test_only_below_the_cgroup_root),
 	    T(test_an_empty_cgroup_is_not_the_pods),
+	    T(test_a_restarted_broker_knows_the_namespace),
+	    T(test_a_namespace_that_no_cgroup_vouches_for_is_kept_too),
+	    T(test_a_restart_while_there_was_no_broker),
+	    T(test_what_cannot_be_known_may_be_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,20 +44,23 @@ static void test_the_kept_copy_is_returned_again(void **state)
 
 static void heals(struct rig *r, int how)
 {
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS), told;
 
 	assert_true(reaches(rig_mount(r, "socket"), l));
 	assert_int_equal(shutdown(l, how), 0);
 	assert_int_equal(rig_connect(rig_mount(r, "socket")), -1);
 	assert_int_equal(errno, ECONNREFUSED);
-	rig_quiet(r); /* the broker notices by itself */
+	struct priv_packet p = rig_expect(r, PRIV_LISTENER, &told); /* by itself */
+	assert_true(p.kind == PRIV_LISTEN_SDS && uuid_equal(&p.uid, &rig_pod));
+	rig_quiet(r); /* once */
 	int c = rig_connect(rig_mount(r, "socket"));
 	assert_true(c >= 0); /* it waits for the next who serves */
 	int healthy = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
-	int a = accept(healthy, NULL, NULL);
+	int a = accept(told, NULL, NULL); /* the same socket */
 	assert_true(a >= 0);
 	close(a);
 	close(c);
+	close(told);
 	close(l);
 	close(healthy);
 }
@@ -115,6 +118,225 @@ static void test_directories_of_a_dead_broker_are_adopted(void **state)
 	assert_int_not_equal(inode(rig_mount(r, "socket")), sock);
 	assert_true(reaches(rig_mount(r, "socket"), l));
 	close(l);
+}
+
+/* No worker of ours does that at all. */
+static void test_a_worker_that_keeps_doing_it_is_killed(void **state)
+{
+	struct rig *r = *state;
+	enum broker_state s = BROKER_SERVING;
+	int told;
+
+	rig_add(r);
+	told = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	for (int i = 0; i < 32; i++) {
+		shutdown(told, SHUT_RDWR);
+		close(told);
+		rig_expect(r, PRIV_LISTENER, &told);
+	}
+	shutdown(told, SHUT_RDWR);
+	close(told);
+	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
+		s = broker_turn(r->b, 0);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
+	close(rig_connect(rig_mount(r, "socket"))); /* for the next one */
+}
+
+/* Which the worker has from its greeting only. */
+static void test_a_worker_that_shuts_admin_down_is_killed(void **state)
+{
+	struct rig *r = *state;
+	enum broker_state s = BROKER_SERVING;
+	int admin;
+
+	close(r->fd);
+	rig_attach(r);
+	rig_expect(r, PRIV_HELLO, NULL);
+	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	shutdown(admin, SHUT_RDWR);
+	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
+		s = broker_turn(r->b, 0);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
+	close(r->fd);
+	rig_attach(r);
+	rig_expect(r, PRIV_HELLO, NULL);
+	close(admin);
+	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	assert_true(reaches(rig_at(r, "run/admin.sock"), admin));
+	close(admin);
+}
+
+/* --- the next worker, the next broker --- */
+
+static void next_worker(struct rig *r)
+{
+	int admin;
+
+	close(r->fd);
+	rig_attach(r);
+	rig_expect(r, PRIV_HELLO, NULL);
+	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	close(admin);
+}
+
+static bool has_directory(struct rig *r, const char *uid)
+{
+	return !access(rig_at(r, "run/pods/%s", uid), F_OK);
+}
+
+static const char other_text[] = "09080700-0000-0000-0000-000000000000",
+		  third_text[] = "11111111-1111-1111-1111-111111111111";
+
+static void test_ready_sweeps_what_was_not_added(void **state)
+{
+	struct rig *r = *state;
+
+	rig_shell("mkdir -p %s %s %s", rig_at(r, "pods.d"),
+	    rig_at(r, "run/pods/%s/mount", third_text),
+	    rig_at(r, "run/pods/README")); /* an earlier broker's, and somebody's */
+	rig_file(rig_at(r, "run/pods/%s/mount/XDS", third_text), "");
+	rig_add(r);
+	rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_other});
+	close(rig_listen(r, &rig_other, PRIV_LISTEN_SDS));
+	next_worker(r);
+	rig_add(r);
+	assert_true(has_directory(r, other_text) && has_directory(r, third_text));
+	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	assert_true(has_directory(r, rig_pod_text) && has_directory(r, "README"));
+	assert_false(has_directory(r, other_text) || has_directory(r, third_text));
+	rig_refused(r, (struct rig_ask){PRIV_LISTEN, PRIV_LISTEN_SDS, 0, &rig_other, 0}, ENOENT,
+	    "not added");
+}
+
+/* A manifest that is refused now belongs to a running pod all the same; without the directory of
+ * the manifests nobody can say anything. */
+static void test_ready_leaves_what_has_a_manifest(void **state)
+{
+	struct rig *r = *state;
+
+	rig_add(r);
+	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	next_worker(r);
+	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	assert_true(has_directory(r, rig_pod_text));
+	next_worker(r);
+	rig_shell("mkdir -p %s", rig_at(r, "pods.d"));
+	rig_file(rig_at(r, "pods.d/%s.yaml", rig_pod_text), "?");
+	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	assert_true(has_directory(r, rig_pod_text));
+	int c = rig_connect(rig_mount(r, "socket"));
+	assert_true(c >= 0);
+	close(c);
+	next_worker(r);
+	unlink(rig_at(r, "pods.d/%s.yaml", rig_pod_text));
+	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	assert_false(has_directory(r, rig_pod_text));
+}
+
+static void test_ready_is_said_once(void **state)
+{
+	struct rig *r = *state;
+	enum broker_state s = BROKER_SERVING;
+
+	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	rig_request(r, (struct rig_ask){.op = PRIV_READY});
+	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
+		s = broker_turn(r->b, 0);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
+}
+
+static void give_on(void *ctx, const char *name, int fd)
+{
+	broker_kept_found(ctx, name, fcntl(fd, F_DUPFD_CLOEXEC, 0));
+}
+
+/* As a re-execution does it. */
+static void next_broker(struct rig *r)
+{
+	struct broker_kept *next = broker_kept_new();
+
+	broker_kept_each(r->kept, BROKER_KEPT, give_on, next);
+	rig_stop(r);
+	r->kept = next;
+}
+
+static void test_kept_sockets_come_back(void **state)
+{
+	struct rig *r = *state;
+
+	rig_add(r);
+	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_XDS);
+	ino_t before = inode(rig_mount(r, "XDS")), admin = inode(rig_at(r, "run/admin.sock"));
+	next_broker(r);
+	close(l);
+	int c = rig_connect(rig_mount(r, "XDS")); /* while there is no broker at all */
+	assert_true(c >= 0);
+	rig_start(r);
+	rig_add(r);
+	l = rig_listen(r, &rig_pod, PRIV_LISTEN_XDS);
+	assert_int_equal(inode(rig_mount(r, "XDS")), before);
+	assert_int_equal(inode(rig_at(r, "run/admin.sock")), admin);
+	int a = accept(l, NULL, NULL);
+	assert_true(a >= 0);
+	close(a);
+	close(c);
+	close(l);
+}
+
+/* The socket at that name is none of ours: a fresh one takes its place. */
+static void comes_as(struct rig *r, int fd)
+{
+	char name[BROKER_KEPT_NAME];
+
+	rig_stop(r);
+	r->kept = broker_kept_new();
+	snprintf(name, sizeof(name), "%s.sds", rig_pod_text);
+	broker_kept_found(r->kept, name, fd);
+	rig_start(r);
+	rig_add(r);
+	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	assert_true(reaches(rig_mount(r, "socket"), l));
+	assert_int_equal(broker_kept_take(r->kept, name), -1);
+	close(l);
+}
+
+static int bound(struct rig *r, int type, const char *path, int backlog)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+	unlink(path);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	if (backlog)
+		assert_int_equal(listen(fd, backlog), 0);
+	(void)r;
+	return fd;
+}
+
+static void test_what_is_not_the_pods_listener_is_not_taken(void **state)
+{
+	struct rig *r = *state;
+	int dead;
+
+	rig_add(r);
+	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	const char *temp = rig_mount(r, ".socket.new");
+	comes_as(r, open("/dev/null", O_RDONLY | O_CLOEXEC));
+	comes_as(r, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	comes_as(r, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	comes_as(r, bound(r, SOCK_STREAM, temp, 0)); /* does not listen */
+	comes_as(r, bound(r, SOCK_SEQPACKET, temp, 5));
+	comes_as(r, bound(r, SOCK_STREAM, rig_mount(r, ".XDS.new"), 5)); /* the other kind's */
+	comes_as(r, bound(r, SOCK_STREAM, rig_at(r, ".socket.new"), 5)); /* another pod's */
+	dead = bound(r, SOCK_STREAM, temp, 5);
+	shutdown(dead, SHUT_RDWR);
+	comes_as(r, dead);
+	dead = bound(r, SOCK_STREAM, temp, 5);
+	unlink(rig_mount(r, "socket")); /* nothing leads to it any more */
+	comes_as(r, dead);
+	unlink(rig_mount(r, ".XDS.new"));
+	unlink(temp);
 }
 
 /* Connects in a loop until killed; exits 1 when the path was ever missing. */
@@ -236,6 +458,13 @@ int main(void)
 	    T(test_the_kept_copy_is_returned_again),
 	    T(test_shutdown_by_the_worker_heals),
 	    T(test_listen_never_returns_a_dead_socket),
+	    T(test_a_worker_that_keeps_doing_it_is_killed),
+	    T(test_a_worker_that_shuts_admin_down_is_killed),
+	    T(test_ready_sweeps_what_was_not_added),
+	    T(test_ready_leaves_what_has_a_manifest),
+	    T(test_ready_is_said_once),
+	    T(test_kept_sockets_come_back),
+	    T(test_what_is_not_the_pods_listener_is_not_taken),
 	    T(test_directories_of_a_dead_broker_are_adopted),
 	    T(test_replacing_shows_no_gap),
 	    T(test_connections_wait_while_nobody_accepts),

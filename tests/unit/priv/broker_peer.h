@@ -32,6 +32,7 @@ RIG_UNUSED static struct peer peer_start(
 		prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail */
 		if (netns >= 0 ? setns(netns, CLONE_NEWNET) : commands && unshare(CLONE_NEWNET))
 			_exit(1);
+		close_range(3, ~0U, 0); /* the broker's lock is not for it */
 		if (procs)
 			rig_file(procs, "0");
 		if (commands && *commands && system(commands)) /* NOLINT(cert-env33-c) */

@@ -8,6 +8,8 @@
 
 #include <arpa/inet.h>
 #include <cmocka.h>
+#include <errno.h>
+#include <event2/buffer.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,9 +18,13 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "../../../agentd/base/err.h"
 #include "../../../agentd/base/mem.h"
+#include "../../../agentd/base/metrics.h"
+#include "../../../agentd/priv/pidfd.h"
 #include "../../../agentd/proxy/uds.h"
 #include "../../fake/loop.h"
 #include "../../fake/priv.h"
@@ -40,8 +46,8 @@ struct world {
 	char dir[32];
 	int peers[PEERS_MAX];
 	unsigned npeers;
-	uint64_t cookie; /* of our own network namespace */
-	int told;        /* listening events */
+	uint64_t cookie, cgroup; /* of our own network namespace, and cgroup */
+	int told;                /* listening events */
 	char why[ERR_MSG_SIZE];
 	bool free_when_told;
 	char ips[256];
@@ -85,15 +91,33 @@ static uint64_t own_cookie(void)
 	return cookie;
 }
 
+/* Needs Linux 6.13, as these tests do; tests/unit/priv has the older ways. */
+static uint64_t own_cgroup(void)
+{
+	auto_close int self = pidfd_of_number(getpid());
+	uint64_t id = 0;
+
+	assert_int_equal(pidfd_cgroup(self, &id), 0);
+	return id;
+}
+
+static const char *admit(void *ctx, int fd, unsigned connections)
+{
+	(void)ctx;
+	assert_true(fd >= 0);
+	return connections < 32 ? NULL : "the pod has too many connections";
+}
+
 static int setup(void **state)
 {
 	static const struct rpc_server_options options = {.max_message = 1, .max_streams = 1};
-	static const struct uds_events events = {on_listening, on_addresses};
+	static const struct uds_events events = {admit, on_listening, on_addresses};
 	struct world *w = mem_zalloc(sizeof(*w));
 
 	strcpy(w->dir, "/tmp/uds_test.XXXXXX");
 	assert_non_null(mkdtemp(w->dir));
 	w->cookie = own_cookie();
+	w->cgroup = own_cgroup();
 	w->loop = fake_loop();
 	w->rpc = rpc_new(w->loop);
 	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
@@ -122,6 +146,7 @@ static int teardown(void **state)
 	rpc_server_free(&w->server);
 	rpc_free(&w->rpc);
 	fake_loop_end(&w->loop);
+	metrics_clear();
 	free(w);
 	return 0;
 }
@@ -180,7 +205,7 @@ static int visit(struct world *w)
 static void broker_says(struct world *w, uint64_t cookie, const char *ip4, const char *ip6)
 {
 	struct priv_address a[2] = {{.family = AF_INET}, {.family = AF_INET6}};
-	struct priv_peer n = {.cookie = cookie, .addresses = a};
+	struct priv_peer n = {.cookie = cookie, .cgroup_id = w->cgroup, .addresses = a};
 
 	if (ip4)
 		inet_pton(AF_INET, ip4, a[n.naddresses++].bytes);
@@ -251,7 +276,7 @@ static void the_owner_may_leave_when_told(void **state)
 static void the_first_connection_is_looked_at_then_served(void **state)
 {
 	struct world *w = *state;
-	char expect[160];
+	char expect[256];
 
 	listen_on_both(w);
 	visit(w);
@@ -267,9 +292,10 @@ static void the_first_connection_is_looked_at_then_served(void **state)
 	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 	snprintf(expect, sizeof(expect),
-	    "{\"accepted\": 3, \"last_refusal\": \"\", \"netns_cookie\": \"%llu\", "
-	    "\"refused\": 0, \"waiting\": 0}",
-	    (unsigned long long)w->cookie);
+	    "{\"accepted\": 3, \"attested\": {\"cgroup_ids\": [\"%llu\"], \"netns_cookie\": "
+	    "\"%llu\", \"unproven\": \"\", \"watched\": 3}, \"refusals\": [], \"refused\": 0, "
+	    "\"refused_by\": {}, \"waiting\": 0}",
+	    (unsigned long long)w->cgroup, (unsigned long long)w->cookie);
 	assert_dump(w, expect);
 }
 
@@ -401,6 +427,211 @@ static void another_netns_is_the_brokers_to_judge(void **state)
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 }
 
+/* --- who it is --- */
+
+/* i#61211: the namespace alone is not the pod. */
+static void another_cgroup_is_the_brokers_to_judge(void **state)
+{
+	struct world *w = *state;
+	uint64_t mine = w->cgroup;
+	int fd;
+
+	listen_on_both(w);
+	visit(w);
+	w->cgroup = mine + 1;
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	w->cgroup = mine;
+	fd = visit(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	fake_priv_stranger(w->priv, &w->pod, EACCES, "not in the pod's cgroup");
+	assert_true(is_closed(fd));
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	visit(w); /* two cgroups are known now */
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
+	assert_int_equal(fake_rpc_adopted(w->server), 3);
+}
+
+/* What was proven in the namespace before says nothing of the one that took its place. */
+static void a_new_namespace_forgets_the_cgroups(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	visit_at(w, PRIV_LISTEN_XDS);
+	w->cgroup++;
+	broker_says(w, w->cookie + 1, "10.0.0.7", NULL);
+	visit_at(w, PRIV_LISTEN_XDS);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	visit(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	fake_priv_stranger(w->priv, &w->pod, EACCES, "elsewhere");
+}
+
+static void assert_dump_has(const struct world *w, const char *part)
+{
+	json_t *dump = uds_dump(w->uds);
+	auto_free char *text = json_dumps(dump, JSON_SORT_KEYS);
+
+	json_decref(dump);
+	if (!strstr(text, part))
+		fail_msg("%s lacks %s", text, part);
+}
+
+/* `attest: prefer`; the reason is shown until somebody can be proven. */
+static void what_cannot_be_known_is_flagged_and_asked_about_again(void **state)
+{
+	struct world *w = *state;
+	struct priv_address a = {.family = AF_INET, .bytes = {10, 0, 0, 7}};
+	struct priv_peer n = {
+	    .cookie = w->cookie, .naddresses = 1, .addresses = &a, .unknown = "no cgroup is named"};
+
+	listen_on_both(w);
+	for (unsigned i = 1; i <= 3; i++) {
+		visit(w);
+		assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+		fake_priv_peer(w->priv, &w->pod, &n, NULL);
+		assert_int_equal(fake_rpc_adopted(w->server), i);
+	}
+	assert_dump_has(w, "\"cgroup_ids\": []");
+	assert_dump_has(w, "\"unproven\": \"no cgroup is named\"");
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	assert_dump_has(w, "\"unproven\": \"\"");
+}
+
+static void refusals_are_counted_by_reason(void **state)
+{
+	static const struct {
+		int code;
+		const char *reason;
+	} cases[] = {{EPERM, "netns"}, {EACCES, "cgroup"}, {ESRCH, "exited"}, {ENODATA, "unproven"},
+	    {EMFILE, "broker"}};
+	struct world *w = *state;
+	struct evbuffer *out = evbuffer_new();
+	char expect[96];
+
+	listen_on_both(w);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		int fd = visit(w);
+
+		fake_priv_stranger(w->priv, &w->pod, cases[i].code, cases[i].reason);
+		assert_true(is_closed(fd));
+	}
+	assert_dump_has(w,
+	    "\"refused\": 5, \"refused_by\": {\"broker\": 1, \"cgroup\": 1, \"exited\": 1, "
+	    "\"netns\": 1, \"unproven\": 1}");
+	/* The last four. */
+	assert_dump_has(w,
+	    "\"refusals\": [{\"at\": 1700000000, \"reason\": \"cgroup\", \"why\": \"cgroup\"}, ");
+	assert_dump_has(w, "\"reason\": \"broker\", \"why\": \"broker\"}], \"refused\"");
+	metrics_render(out);
+	evbuffer_add(out, "", 1);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		snprintf(expect, sizeof(expect),
+		    "agentd_connections_refused_total{reason=\"%s\"} 1\n", cases[i].reason);
+		assert_non_null(strstr((char *)evbuffer_pullup(out, -1), expect));
+	}
+	evbuffer_free(out);
+}
+
+/* --- as long as its process lives --- */
+
+struct child {
+	pid_t pid;
+	int conn; /* a copy of its connection, as somebody has it who was given it */
+};
+
+/* A process that connects and waits to be released. */
+static struct child child_connects(struct world *w)
+{
+	struct child c = {.conn = socket(AF_UNIX, SOCK_STREAM, 0)};
+	struct sockaddr_un a = address_of(w, PRIV_LISTEN_SDS);
+	int done[2];
+	char byte;
+
+	assert_int_equal(pipe(done), 0);
+	c.pid = fork();
+	if (c.pid == 0) {
+		if (connect(c.conn, (struct sockaddr *)&a, sizeof(a)) ||
+		    write(done[1], "x", 1) != 1)
+			_exit(1);
+		pause();
+		_exit(0);
+	}
+	assert_int_equal(read(done[0], &byte, 1), 1);
+	close(done[0]);
+	close(done[1]);
+	return c;
+}
+
+static void child_ends(struct child *c)
+{
+	kill(c->pid, SIGKILL);
+	waitpid(c->pid, NULL, 0);
+}
+
+/* T4: we hold the same connection all the time. */
+static void a_connection_ends_with_its_process(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	struct child c = child_connects(w);
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(fake_rpc_adopted(w->server), 2);
+	assert_false(fake_rpc_closed(w->server, 1));
+	child_ends(&c);
+	fake_loop_advance(w->loop, 0);
+	assert_true(fake_rpc_closed(w->server, 1));
+	assert_false(fake_rpc_closed(w->server, 0));
+	assert_dump_has(w, "\"watched\": 1");
+	close(c.conn);
+}
+
+/* In the backlog, and while the broker looks. */
+static void a_process_that_is_gone_is_not_served(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	struct child c = child_connects(w);
+	child_ends(&c);
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
+	assert_dump_has(w, "\"refused_by\": {\"exited\": 1}");
+	close(c.conn);
+
+	c = child_connects(w);
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	child_ends(&c);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	assert_int_equal(fake_rpc_adopted(w->server), 0);
+	assert_dump_has(w, "\"refused_by\": {\"exited\": 2}");
+	close(c.conn);
+}
+
+/* Nobody collects connections that were closed: the next one does. */
+static void closed_connections_hold_no_process(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	for (unsigned i = 0; i < 20; i++) {
+		visit(w);
+		fake_rpc_hang_up(w->server, i);
+	}
+	visit(w);
+	assert_dump_has(w, "\"watched\": 2");
+}
+
 static void few_connections_wait_for_the_broker(void **state)
 {
 	struct world *w = *state;
@@ -511,6 +742,13 @@ int main(void)
 	    TEST(each_connection_to_xds_reads_the_addresses),
 	    TEST(without_a_cookie_the_broker_is_asked_each_time),
 	    TEST(another_netns_is_the_brokers_to_judge),
+	    TEST(another_cgroup_is_the_brokers_to_judge),
+	    TEST(a_new_namespace_forgets_the_cgroups),
+	    TEST(what_cannot_be_known_is_flagged_and_asked_about_again),
+	    TEST(refusals_are_counted_by_reason),
+	    TEST(a_connection_ends_with_its_process),
+	    TEST(a_process_that_is_gone_is_not_served),
+	    TEST(closed_connections_hold_no_process),
 	    TEST(few_connections_wait_for_the_broker),
 	    TEST(few_connections_are_open_at_a_time),
 	    TEST(what_waits_is_closed_at_the_end),

@@ -13,6 +13,7 @@
 #include "../../../agentd/base/err.h"
 #include "../../../agentd/base/mem.h"
 #include "../../../agentd/base/metrics.h"
+#include "../../../agentd/pod/limits.h"
 #include "../../../agentd/pod/node.h"
 #include "../../../agentd/pod/pod.h"
 #include "../../../agentd/proxy/xds_proxy.h"
@@ -44,6 +45,7 @@ const void *node_metadata_struct(const struct node *n, size_t *size)
 }
 
 struct world {
+	struct limits *limits;
 	struct loop *loop;
 	struct rpc *rpc;
 	struct rpc_server *server;
@@ -94,6 +96,7 @@ static int setup(void **state)
 	    .mesh_id = "",
 	    .connections = 1,
 	    .unread_stream_s = 15};
+	static const struct limits_values limits = {.of = {[LIMIT_QUEUED] = 8 << 20}};
 	struct world *w = mem_zalloc(sizeof(*w));
 
 	w->loop = fake_loop();
@@ -106,6 +109,8 @@ static int setup(void **state)
 	w->token.jwt = "the-token";
 	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
 	w->xds = xds_proxy_new(&w->pod, NULL, w->istiod, token_of, w);
+	w->limits = limits_new(w->loop, &limits, NULL, NULL);
+	xds_proxy_limit(w->xds, w->limits);
 	*state = w;
 	return 0;
 }
@@ -115,6 +120,7 @@ static int teardown(void **state)
 	struct world *w = *state;
 
 	xds_proxy_free(&w->xds);
+	limits_free(&w->limits);
 	rpc_server_free(&w->server);
 	assert_int_equal(fake_istiod_waiting(w->istiod), 0);
 	assert_int_equal(fake_rpc_live(w->rpc), 0);

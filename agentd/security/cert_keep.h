@@ -1,0 +1,18 @@
+/* cert_keep.h - the certificates of a cache beyond this process; cert_cache.c's own. */
+#pragma once
+
+struct cert;
+struct cert_cache;
+struct cert_entry;
+struct cert_origin;
+struct cert_stored;
+struct err;
+
+/* Stores the entry's certificate. */
+void cert_keep(struct cert_entry *e);
+void cert_keep_forget(struct cert_entry *e); /* deletes it */
+/* What the cache's control plane is, now. */
+void cert_keep_origin(const struct cert_cache *c, struct cert_origin *o);
+/* The stored certificate, if an answer with it would be accepted; NULL: `why`. */
+struct cert *cert_keep_believe(
+    const struct cert_entry *e, const struct cert_stored *s, struct err *why);

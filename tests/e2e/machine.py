@@ -1,0 +1,102 @@
+"""A node of its own with a real systemd as process 1 and agentd installed by `make install`."""
+import os
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from .node import BUILD
+from .pod import envoy_binary
+from .run import TOP, Process, wait_for
+
+HERE = Path(__file__).parent
+MODE = 'release'  # a sanitizer needs more than the units allow
+# Of a distribution's units none is there: what they do at a start is nothing for a test.
+STUBS = ('node', 'sysinit', 'basic', 'shutdown', 'network', 'network-online')
+
+
+class Machine:
+    """The units are those that were installed.  Drop-ins only say where logs go, and shorten times.
+
+    `netns`: name there -> the network namespace of a pod."""
+
+    def __init__(self, node, netns=None):
+        self._node, agentd = node, node.agentd
+        self.dir = node.dir / 'machine'
+        self._dest, self._units = self.dir / 'dest', self.dir / 'units'
+        for folder in (self._units, self.dir / 'netns', self.dir / 'etc'):
+            folder.mkdir(parents=True)
+        agentd.run = node.dir / 'run'
+        agentd.run.mkdir(mode=0o711)
+        install(self._dest)
+        (self._dest / 'usr/local/bin/envoy').symlink_to(envoy_binary())
+        for name, ns in (netns or {}).items():
+            (self.dir / 'netns' / name).symlink_to(ns.path)
+        self._configure(agentd)
+        self._process = Process(
+            ['unshare', '--pid', '--mount', '--cgroup', '--uts', '--ipc', '--fork', '--kill-child', HERE / 'machine.sh',
+             self.dir, node.dir, agentd.run, agentd.manifests], self.dir / 'machine.log', node._cgroup)
+        self.init = wait_for('systemd to start', self._find_init)
+        wait_for('systemd to be up', lambda: self.systemctl('is-system-running').strip() == 'running')
+
+    def _find_init(self):
+        """The child of unshare, once it has become systemd."""
+        if not self._process.running():
+            raise RuntimeError(f'the machine: {self._process.tail(40)}')
+        children = Path(f'/proc/{self._process.pid}/task/{self._process.pid}/children').read_text().split()
+        return next((int(c) for c in children if Path(f'/proc/{c}/comm').read_text().strip() == 'systemd'), None)
+
+    def _configure(self, agentd):
+        for name in STUBS:
+            (self._units / f'{name}.target').write_text(f'[Unit]\nDescription={name}\nDefaultDependencies=no\n')
+        folder = self.dir / 'etc/agentd'
+        folder.mkdir()
+        (folder / 'agentd.yaml').write_text(yaml.safe_dump({**agentd.settings, 'control_planes': [
+            {**agentd.plane, 'root': '/etc/agentd/root-cert.pem'}]}))
+        (folder / 'root-cert.pem').write_bytes(agentd.root_file.read_bytes())
+        (folder / 'agentd.env').write_text('AGENTD_FLAGS=--root-file 0=/etc/agentd/root-cert.pem\n')
+        agentd.log.touch()
+        self.drop_in('agentd.service', 'log', f'StandardOutput=append:{agentd.log}\nStandardError=inherit\n')
+        self.drop_in('agentd-envoy@.service', 'log',
+                     f'StandardOutput=append:{self._node.dir}/envoy-%i.log\nStandardError=inherit\n')
+
+    def drop_in(self, unit, name, text):
+        folder = self._units / f'{unit}.d'
+        folder.mkdir(exist_ok=True)
+        (folder / f'{name}.conf').write_text(f'[Service]\n{text}')
+
+    def inside(self, *argv):
+        """argv that runs in the machine's pid namespace, where agentd can look at it."""
+        return ['nsenter', f'--pid=/proc/{self.init}/ns/pid', *map(str, argv)]
+
+    def _systemctl(self, *args):
+        return subprocess.run(['nsenter', '-t', str(self.init), '--pid', '--mount', '--cgroup', 'systemctl', *args],
+                              text=True, capture_output=True, timeout=120, check=False)
+
+    def systemctl(self, *args):
+        """What it says; a RuntimeError if it fails, but for questions."""
+        r = self._systemctl(*args)
+        if r.returncode and not args[0].startswith('is-'):
+            status = self._systemctl('status', '--no-pager', '--full', 'agentd*').stdout
+            raise RuntimeError(f'systemctl {" ".join(args)}: {r.returncode} {r.stdout}{r.stderr}{status}')
+        return r.stdout
+
+    def show(self, unit, *properties):
+        lines = self.systemctl('show', '-p', ','.join(properties), unit).splitlines()
+        found = dict(line.partition('=')[::2] for line in lines)
+        return [found[p] for p in properties]
+
+    def pids(self, unit):
+        """As we see them: the first one first."""
+        cgroup = self._node._cgroup.path / self.show(unit, 'ControlGroup')[0].lstrip('/')
+        return sorted(int(p) for p in (cgroup / 'cgroup.procs').read_text().split())
+
+    def wait_active(self, unit):
+        wait_for(f'{unit} to be active', lambda: self.systemctl('is-active', unit).strip() == 'active')
+
+
+def install(dest, prefix='/usr/local'):
+    """As `make install` does it, of what is built."""
+    subprocess.run(['make', '-s', '-o', 'binaries', 'install', f'DESTDIR={dest}', f'PREFIX={prefix}', f'MODE={MODE}',
+                    f'BUILD={BUILD}'], cwd=TOP, check=True, stdout=subprocess.DEVNULL,
+                   env={k: v for k, v in os.environ.items() if k not in ('MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')})

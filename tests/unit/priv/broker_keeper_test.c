@@ -1,0 +1,379 @@
+/* broker_keeper_test.c - how long to wait, and a worker's life as the keeper sees it.
+ *
+ * The test copies itself as `agentd-worker`; what the worker does is in its --do flag, one letter a
+ * step.
+ */
+#include "../../../agentd/priv/broker_keeper.h"
+#include "../../../agentd/priv/broker_loop.h"
+#include "broker_rig.h"
+#include <poll.h>
+#include <signal.h>
+#include <time.h>
+
+/* LeakSanitizer cannot run in workers that are killed. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+	return "detect_leaks=0";
+}
+
+/* --- the rule alone --- */
+
+static void test_how_long_to_wait(void **state)
+{
+	enum { EXIT2 = 2 << 8, KILLED = SIGKILL, FORBIDDEN = SIGSYS, HOUR = 3600000 };
+	static const struct {
+		int status;
+		int64_t lived, delay;
+	} story[] = {
+	    {KILLED, 500, 0}, /* the first one: at once */
+	    {KILLED, 500, 100},
+	    {EXIT2, -1, 200}, /* never ready */
+	    {0, 59999, 400},  /* an end nobody asked for is a death, too */
+	    {KILLED, 0, 800},
+	    {KILLED, 0, 1600},
+	    {KILLED, 0, 3200},
+	    {KILLED, 0, 6400},
+	    {KILLED, 0, 12800},
+	    {KILLED, 0, 25600},
+	    {KILLED, 0, 30000},
+	    {KILLED, 0, 30000},
+	    {KILLED, 60000, 0}, /* a minute of life is a good one */
+	    {KILLED, 0, 100},
+	    {FORBIDDEN, 0, 200}, /* one may be anything */
+	    {FORBIDDEN, 0, 10000},
+	    {FORBIDDEN, 60000, 20000}, /* a minute is not enough for that */
+	    {FORBIDDEN, 0, 40000},
+	    {FORBIDDEN, 0, 80000},
+	    {FORBIDDEN, 0, 160000},
+	    {FORBIDDEN, 0, 320000},
+	    {FORBIDDEN, 0, 600000},
+	    {FORBIDDEN, -1, 600000},
+	    {KILLED, 0, 6400}, /* not in a row any more; the deaths count on */
+	    {FORBIDDEN, 0, 12800},
+	    {FORBIDDEN, HOUR, 0}, /* an hour ago: no loop */
+	    {FORBIDDEN, 0, 10000},
+	};
+	struct broker_backoff b = {0};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(story) / sizeof(story[0]); i++) {
+		b = broker_backoff_next(b, story[i].status, story[i].lived);
+		if (b.delay_ms != story[i].delay)
+			fail_msg("step %zu: %d ms", i, (int)b.delay_ms);
+	}
+	for (int i = 0; i < 1000; i++)
+		b = broker_backoff_next(b, KILLED, -1);
+	assert_int_equal(b.delay_ms, 30000);
+}
+
+/* --- the worker --- */
+
+static void worker_send(enum priv_op op, uint32_t arg)
+{
+	struct priv_request q = {.id = 1, .op = (uint16_t)op, .arg = arg};
+
+	if (send(PRIV_FD, &q, sizeof(q), 0) != sizeof(q))
+		_exit(90);
+}
+
+static void answer_pings(int n)
+{
+	struct priv_packet p;
+
+	while (n > 0 && recv(PRIV_FD, &p, sizeof(p), 0) == sizeof(p)) {
+		if (p.what != PRIV_PING)
+			continue;
+		worker_send(PRIV_PONG, p.arg);
+		n--;
+	}
+}
+
+/* The configuration is the same for each worker. */
+static void check_config(void)
+{
+	char text[16] = "";
+
+	if (read(PRIV_CONFIG_FD, text, sizeof(text)) != 8 || memcmp(text, "settings", 8) != 0)
+		_exit(91);
+}
+
+static int worker(const char *acts)
+{
+	for (; *acts; acts++)
+		switch (*acts) {
+		case 'r':
+			worker_send(PRIV_READY, 0);
+			break;
+		case 'c':
+			check_config();
+			break;
+		case 'p':
+			answer_pings(3);
+			break;
+		case 's': /* silence, until SIGTERM */
+			for (;;)
+				pause();
+		case 'w': /* until what it said was read */
+			poll(NULL, 0, 50);
+			break;
+		case 'y':
+			raise(SIGSYS);
+			break;
+		default:
+			return *acts - '0';
+		}
+	return 0;
+}
+
+/* --- the keeper --- */
+
+struct kept {
+	struct rig *rig;
+	struct broker_worker wk;
+	struct broker_keeper *k;
+	int ready, alive, failed, done, status;
+	struct broker_timer tick;
+	int starts; /* of other workers than the last one */
+	pid_t last;
+};
+
+static char *argv_of_worker[4] = {(char *)"agentd-worker"};
+
+static void on_ready(void *ctx)
+{
+	((struct kept *)ctx)->ready++;
+}
+
+static void on_alive(void *ctx)
+{
+	((struct kept *)ctx)->alive++;
+}
+
+static void on_failed(void *ctx, int status)
+{
+	struct kept *t = ctx;
+
+	t->failed++;
+	t->status = status;
+}
+
+static void on_done(void *ctx, int status)
+{
+	struct kept *t = ctx;
+
+	t->done++;
+	t->status = status;
+}
+
+/* A turn never waits for long. */
+static void on_tick(void *ctx)
+{
+	broker_timer_set(&((struct kept *)ctx)->tick, 5);
+}
+
+static int setup(void **state)
+{
+	static const struct broker_keeper_events events = {on_ready, on_alive, on_failed};
+	static char config[RIG_PATH], user[] = "4711";
+	static struct kept t;
+	struct broker_why w = {0};
+
+	rig_setup(state);
+	t = (struct kept){.rig = *state};
+	snprintf(config, sizeof(config), "%s/agentd.yaml", t.rig->top);
+	rig_file(config, "settings");
+	t.rig->o.config = config;
+	t.rig->o.config_named = true;
+	t.rig->o.worker_user = user;
+	t.rig->o.worker_argv = argv_of_worker;
+	t.rig->o.worker_argc = 2;
+	if (broker_worker_open(&t.wk, &t.rig->o, &w))
+		fail_msg("%s", w.text);
+	rig_file(config, "changed later");
+	t.k = broker_keeper_new(t.rig->b, &t.rig->o, &t.wk);
+	broker_keeper_observe(t.k, &events, &t);
+	assert_int_equal(broker_timer_open(&t.tick, broker_epoll(t.rig->b), on_tick, &t), 0);
+	on_tick(&t);
+	*state = &t;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct kept *t = *state;
+	void *rig = t->rig;
+
+	broker_keeper_free(&t->k);
+	broker_timer_close(&t->tick);
+	while (waitpid(-1, NULL, 0) > 0)
+		;
+	broker_worker_close(&t->wk);
+	return rig_teardown(&rig);
+}
+
+static void start(struct kept *t, const char *acts, bool patient)
+{
+	static char flag[32];
+	struct broker_why w = {0};
+
+	snprintf(flag, sizeof(flag), "--do=%s", acts);
+	argv_of_worker[1] = flag;
+	close(t->rig->fd); /* the rig's own worker */
+	t->rig->fd = -1;
+	if (broker_keeper_start(t->k, patient, &w))
+		fail_msg("%s", w.text);
+}
+
+/* What the main program does on SIGCHLD. */
+static void turn_until(struct kept *t, const int *count, int wanted)
+{
+	int status;
+	pid_t pid;
+
+	for (int i = 0; i < 4000 && *count < wanted; i++) {
+		broker_keeper_turn(t->k);
+		while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+			assert_true(broker_keeper_reaped(t->k, pid, status));
+		pid = broker_keeper_pid(t->k);
+		t->starts += pid && pid != t->last;
+		t->last = pid ? pid : t->last;
+	}
+	assert_int_equal(*count, wanted);
+}
+
+static void test_failing_before_ready_is_told(void **state)
+{
+	struct kept *t = *state;
+
+	start(t, "c2", false);
+	turn_until(t, &t->failed, 1);
+	assert_int_equal(t->status, 2 << 8);
+	assert_int_equal(t->ready, 0);
+	assert_int_equal(broker_keeper_pid(t->k), 0);
+}
+
+/* Each reads the same configuration, though the file has changed. */
+static void test_after_ready_there_is_always_a_next_one(void **state)
+{
+	struct kept *t = *state;
+
+	start(t, "crw0", false);
+	turn_until(t, &t->ready, 4);
+	assert_int_equal(t->failed, 0);
+}
+
+static void test_held_sockets_make_patient(void **state)
+{
+	struct kept *t = *state;
+
+	start(t, "2", true);
+	t->starts = 0;
+	turn_until(t, &t->starts, 3);
+	assert_int_equal(t->failed, 0);
+}
+
+static void test_an_end_in_order(void **state)
+{
+	struct kept *t = *state;
+	struct broker_why w;
+
+	start(t, "rs", false);
+	turn_until(t, &t->ready, 1);
+	assert_false(broker_keeper_is_ending(t->k));
+	broker_keeper_end(t->k, on_done, t);
+	assert_true(broker_keeper_is_ending(t->k));
+	turn_until(t, &t->done, 1);
+	assert_int_equal(t->status, 0); /* as asked, also by the signal's default */
+	assert_false(broker_keeper_is_ending(t->k));
+	/* The upgrade could not be: the next one. */
+	assert_int_equal(broker_keeper_start(t->k, false, &w), 0);
+	turn_until(t, &t->ready, 2);
+	/* Nobody runs: still later, and once. */
+	kill(broker_keeper_pid(t->k), SIGKILL);
+	while (broker_keeper_pid(t->k))
+		broker_keeper_reaped(t->k, waitpid(-1, &t->status, 0), t->status);
+	broker_keeper_end(t->k, on_done, t);
+	assert_int_equal(t->done, 1);
+	turn_until(t, &t->done, 2);
+	assert_int_equal(t->status, 0);
+	assert_int_equal(broker_keeper_pid(t->k), 0);
+}
+
+/* Half a period of silence; a worker that answers is left alone, and vouched for. */
+static void test_a_silent_worker_is_replaced(void **state)
+{
+	struct kept *t = *state;
+	struct broker_why w;
+
+	assert_int_equal(broker_keeper_watchdog(t->k, 400, &w), 0);
+	start(t, "rps", false);
+	turn_until(t, &t->alive, 3);
+	assert_int_equal(t->ready, 1);
+	turn_until(t, &t->ready, 2);
+	assert_int_equal(t->alive, 3); /* silence vouches for nothing */
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* SIGSYS is no loop, and the watchdog does not make it one. */
+static void test_forbidden_calls_are_no_loop(void **state)
+{
+	struct kept *t = *state;
+	struct broker_why w;
+	int64_t end;
+
+	assert_int_equal(broker_keeper_watchdog(t->k, 400, &w), 0);
+	start(t, "rwy", false);
+	turn_until(t, &t->ready, 2);
+	end = now_ms() + 500;
+	t->alive = 0;
+	while (now_ms() < end)
+		turn_until(t, &t->alive, t->alive + 1);
+	assert_int_equal(t->ready, 2);
+	assert_true(t->alive >= 3);
+	assert_int_equal(broker_keeper_pid(t->k), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	    cmocka_unit_test(test_how_long_to_wait),
+	    T(test_failing_before_ready_is_told),
+	    T(test_after_ready_there_is_always_a_next_one),
+	    T(test_held_sockets_make_patient),
+	    T(test_an_end_in_order),
+	    T(test_a_silent_worker_is_replaced),
+	    T(test_forbidden_calls_are_no_loop),
+	};
+	char dir[] = "/tmp/bkXXXXXX", path[64];
+
+	if (argc > 1 && !strncmp(argv[1], "--do=", 5))
+		return worker(argv[1] + 5);
+	if (argc == 1) { /* agentd-worker lies beside who starts it */
+		assert_non_null(mkdtemp(dir));
+		chmod(dir, 0755);
+		for (int i = 0; i < 2; i++) {
+			snprintf(path, sizeof(path), "%s/%s", dir, i ? "agentd-worker" : "test");
+			rig_shell("cp /proc/%d/exe %s", (int)getpid(), path);
+		}
+		snprintf(path, sizeof(path), "%s/test", dir);
+		int status = 1 << 8;
+		pid_t pid = fork();
+		if (pid == 0) {
+			execl(path, path, "run", NULL);
+			_exit(126);
+		}
+		waitpid(pid, &status, 0);
+		rig_shell("rm -rf %s", dir);
+		return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
