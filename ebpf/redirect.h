@@ -61,6 +61,7 @@ enum redirect_cidr_flag {
 	REDIRECT_CIDR_EXCLUDE = 1 << 0,
 	REDIRECT_CIDR_INCLUDE = 1 << 1,
 	REDIRECT_CIDR_LOCAL = 1 << 2, /* an address of the pod itself: packets to it stay on lo */
+	REDIRECT_CIDR_INTERFACE = 1 << 4, /* leaves by an excluded interface */
 	REDIRECT_CIDR_DNS = 1 << 3,   /* a server of the pod's resolv.conf */
 };
 struct redirect_cidr_key {
@@ -112,6 +113,7 @@ struct redirect_listener_key {
 
 /* Why a decision was what it was: the rules of istio-agent.md 11.3 by name, in their order. */
 enum redirect_verdict {
+	REDIRECT_PASS_INTERFACE, /* either way */
 	REDIRECT_PASS_NOT_TCP,
 	REDIRECT_PASS_PORT_EXCLUDED,
 	REDIRECT_PASS_PROXY_PASSTHROUGH, /* from 127.0.0.6 or ::6 */
@@ -127,8 +129,7 @@ enum redirect_verdict {
 	REDIRECT_TO_OUTBOUND_PORT, /* an included port */
 	REDIRECT_TO_OUTBOUND,
 	REDIRECT_PASS_NOT_INCLUDED,
-	REDIRECT_PASS_INTERFACE, /* inbound from here on */
-	REDIRECT_PASS_TUNNEL,    /* HBONE's port */
+	REDIRECT_PASS_TUNNEL, /* HBONE's port; inbound from here on */
 	REDIRECT_PASS_INBOUND_EXCLUDED,
 	REDIRECT_PASS_INBOUND_NOT_INCLUDED,
 	REDIRECT_PASS_INBOUND_LOCAL,

@@ -90,8 +90,8 @@ static int do_peer_of(struct broker *b, struct request *q)
 {
 	if (broker_pod_peer(q->pod, q->fd, q->r->arg == PRIV_ATTEST_REQUIRE, q->reply, q->why))
 		return -1;
-	return broker_traffic_live(
-	    b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod), q->reply, q->why);
+	broker_traffic_live(b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod));
+	return 0;
 }
 
 static int do_write(struct broker *b, struct request *q)
@@ -400,7 +400,10 @@ static int start(struct broker *b, struct broker_why *w)
 	b->pods = broker_pods_new(&(struct broker_pods_rig){
 	    b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, b});
 	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
-	b->traffic = b->follows ? broker_traffic_new(b->epoll, b->options, on_changed, b, w) : NULL;
+	b->traffic = b->follows ? broker_traffic_new(&(struct broker_traffic_rig){b->epoll,
+							 b->options, &b->home, on_changed, b},
+				      w)
+				: NULL;
 	return b->traffic ? 0 : -1;
 }
 

@@ -7,6 +7,7 @@
  */
 #pragma once
 #include "broker_options.h"
+#include "broker_view.h"
 #include "redirect_rules.h"
 
 struct broker_redirect;
@@ -37,9 +38,12 @@ int broker_redirect_check(const struct redirect_rules *rules,
 int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int cgroup,
     const struct redirect_rules *rules, struct broker_why *w);
 /* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on, and the
- * gate opens.  `addresses`: what the pod calls its own; called again when they change. */
+ * gate opens.  Called again when what is seen there changes. */
 int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int netns,
-    const struct priv_packet *addresses, struct broker_why *w);
+    const struct broker_view_seen *seen, struct broker_why *w);
+/* As they were set; valid as long as the pod is here.  NULL: not by this broker. */
+const struct redirect_rules *broker_redirect_rules(
+    const struct broker_redirect *r, const struct uuid *pod);
 /* Also of a pod that only an earlier broker knew; not there: nothing. */
 void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod);
 /* Calls `each` for every pod that has pins. */

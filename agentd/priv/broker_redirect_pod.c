@@ -24,8 +24,8 @@ struct redirect_pod_state {
 	struct uuid uid;
 	uint64_t cgroup;              /* its id; 0: no entry yet */
 	struct redirect_rules *rules; /* NULL: of an earlier broker, not told again yet */
-	struct redirect_cidr locals[PRIV_ADDRESSES_MAX]; /* rows of the pod's own addresses */
-	size_t nlocals;
+	struct broker_view_seen seen; /* of its network namespace */
+	bool looked;                  /* by this broker: what an earlier one saw stays until then */
 	bool live;
 	struct redirect_pod_state *prev, *next;
 };
@@ -101,28 +101,19 @@ static int put_cidr(
 	return put(r->bpf->maps.cidrs, &key, &c->flags, w);
 }
 
-static int put_rules(struct broker_redirect *r, const struct redirect_pod_state *p,
-    const struct redirect_rules *rules, struct broker_why *w)
+static bool has_row(const struct redirect_pod_state *p, const struct redirect_rules *rules,
+    const struct redirect_port_key *key)
 {
-	const uint8_t there = 1;
-
-	for (uint32_t i = 0; i < rules->nrows; i++) {
-		struct redirect_port_key key = row_key(p->entry.index, &rules->rows[i]);
-		if (put(r->bpf->maps.ports, &key, &there, w))
-			return -1;
-	}
-	for (uint32_t i = 0; i < rules->ncidrs; i++)
-		if (put_cidr(r, p->entry.index, &rules->cidrs[i], w))
-			return -1;
-	return 0;
-}
-
-static bool has_row(const struct redirect_rules *rules, const struct redirect_port_key *key)
-{
+	if (rules && key->kind == REDIRECT_PORT_INTERFACE && !p->looked)
+		return true;
+	if (rules && key->kind == REDIRECT_PORT_INTERFACE)
+		for (uint32_t i = 0; i < p->seen.ninterfaces; i++)
+			if (p->seen.interfaces[i] == key->number)
+				return true;
 	for (uint32_t i = 0; rules && i < rules->nrows; i++)
 		if (rules->rows[i].kind == key->kind && rules->rows[i].number == key->number)
 			return true;
-	return rules && key->kind == REDIRECT_PORT_INTERFACE; /* written when the pod is live */
+	return false;
 }
 
 static bool same_cidr(const struct redirect_cidr *c, const struct redirect_cidr_key *key)
@@ -131,15 +122,39 @@ static bool same_cidr(const struct redirect_cidr *c, const struct redirect_cidr_
 	       !memcmp(&c->address, &key->address, sizeof(c->address));
 }
 
+static struct redirect_address address_of(const struct priv_address *a)
+{
+	struct redirect_address out = {{0}};
+
+	if (a->family == AF_INET) {
+		out.word[2] = htobe32(0xffff);
+		memcpy(&out.word[3], a->bytes, 4);
+	} else {
+		memcpy(&out, a->bytes, sizeof(out));
+	}
+	return out;
+}
+
+static struct redirect_cidr local_of(const struct priv_address *a)
+{
+	return (struct redirect_cidr){
+	    .address = address_of(a), .bits = 128, .flags = REDIRECT_CIDR_LOCAL};
+}
+
 static bool has_cidr(const struct redirect_pod_state *p, const struct redirect_rules *rules,
     const struct redirect_cidr_key *key)
 {
 	for (uint32_t i = 0; rules && i < rules->ncidrs; i++)
 		if (same_cidr(&rules->cidrs[i], key))
 			return true;
-	for (size_t i = 0; rules && i < p->nlocals; i++)
-		if (same_cidr(&p->locals[i], key))
+	for (uint32_t i = 0; rules && i < p->seen.nroutes; i++)
+		if (same_cidr(&p->seen.routes[i], key))
 			return true;
+	for (uint32_t i = 0; rules && i < p->seen.addresses.naddresses; i++) {
+		struct redirect_cidr c = local_of(&p->seen.addresses.addresses[i]);
+		if (same_cidr(&c, key))
+			return true;
+	}
 	return false;
 }
 
@@ -154,9 +169,17 @@ static void sweep_ports(struct broker_redirect *r, const struct redirect_pod_sta
 	while (more) {
 		at = next;
 		more = bpf_map_get_next_key(fd, &at, &next) == 0;
-		if (at.index == p->entry.index && !has_row(rules, &at))
+		if (at.index == p->entry.index && !has_row(p, rules, &at))
 			bpf_map_delete_elem(fd, &at);
 	}
+}
+
+static bool is_old_sight(const struct redirect_pod_state *p, int map, const void *key)
+{
+	uint32_t flags = 0;
+
+	return !p->looked && !bpf_map_lookup_elem(map, key, &flags) &&
+	       (flags & (REDIRECT_CIDR_LOCAL | REDIRECT_CIDR_INTERFACE));
 }
 
 static void sweep_cidrs(struct broker_redirect *r, const struct redirect_pod_state *p,
@@ -169,7 +192,8 @@ static void sweep_cidrs(struct broker_redirect *r, const struct redirect_pod_sta
 	while (more) {
 		at = next;
 		more = bpf_map_get_next_key(fd, &at, &next) == 0;
-		if (at.index == p->entry.index && !has_cidr(p, rules, &at))
+		if (at.index == p->entry.index && !has_cidr(p, rules, &at) &&
+		    !(rules && is_old_sight(p, fd, &at)))
 			bpf_map_delete_elem(fd, &at);
 	}
 }
@@ -186,57 +210,93 @@ static bool covers(const struct redirect_cidr *c, const struct redirect_address 
 	return !rest || ((x[whole] ^ y[whole]) >> (8 - rest)) == 0;
 }
 
-/* The trie answers with the longest prefix only, so a longer one repeats what covers it. */
-static uint32_t inherited(const struct redirect_rules *rules, const struct redirect_address *a)
+/* The flags of the longest of the `n` prefixes that cover one. */
+static uint32_t longest(
+    const struct redirect_cidr *list, uint32_t n, const struct redirect_cidr *of)
 {
 	uint32_t flags = 0, bits = 0;
 
-	for (uint32_t i = 0; i < rules->ncidrs; i++)
-		if (covers(&rules->cidrs[i], a) && rules->cidrs[i].bits >= bits) {
-			bits = rules->cidrs[i].bits;
-			flags = rules->cidrs[i].flags;
+	for (uint32_t i = 0; i < n; i++)
+		if (list[i].bits >= bits && list[i].bits <= of->bits &&
+		    covers(&list[i], &of->address)) {
+			bits = list[i].bits;
+			flags = list[i].flags;
 		}
 	return flags;
 }
 
-static struct redirect_address address_of(const struct priv_address *a)
+/* The trie answers with the longest prefix only, so each repeats what covers it: of the rules
+ * (which are flat), and of the routes. */
+static int put_whole(struct broker_redirect *r, const struct redirect_pod_state *p,
+    const struct redirect_rules *rules, const struct redirect_cidr *c, struct broker_why *w)
 {
-	struct redirect_address out = {{0}};
+	struct redirect_cidr whole = *c;
 
-	if (a->family == AF_INET) {
-		out.word[2] = htobe32(0xffff);
-		memcpy(&out.word[3], a->bytes, 4);
-	} else {
-		memcpy(&out, a->bytes, sizeof(out));
-	}
-	return out;
+	whole.flags |= longest(p->seen.routes, p->seen.nroutes, c);
+	if (rules)
+		whole.flags |= longest(rules->cidrs, rules->ncidrs, c);
+	if (whole.flags & REDIRECT_CIDR_LOCAL)
+		whole.flags &= ~(uint32_t)REDIRECT_CIDR_INTERFACE; /* goes over lo */
+	return put_cidr(r, p->entry.index, &whole, w);
 }
 
-static int put_locals(struct broker_redirect *r, struct redirect_pod_state *p, struct broker_why *w)
+static int put_rules(struct broker_redirect *r, const struct redirect_pod_state *p,
+    const struct redirect_rules *rules, struct broker_why *w)
 {
-	for (size_t i = 0; i < p->nlocals; i++) {
-		p->locals[i].flags = REDIRECT_CIDR_LOCAL;
-		if (p->rules)
-			p->locals[i].flags |= inherited(p->rules, &p->locals[i].address);
-		if (put_cidr(r, p->entry.index, &p->locals[i], w))
+	const uint8_t there = 1;
+
+	for (uint32_t i = 0; i < rules->nrows; i++) {
+		struct redirect_port_key key = row_key(p->entry.index, &rules->rows[i]);
+		if (put(r->bpf->maps.ports, &key, &there, w))
+			return -1;
+	}
+	for (uint32_t i = 0; i < rules->ncidrs; i++)
+		if (put_whole(r, p, rules, &rules->cidrs[i], w))
+			return -1;
+	return 0;
+}
+
+/* What was seen in its network namespace. */
+static int put_seen(struct broker_redirect *r, const struct redirect_pod_state *p,
+    const struct redirect_rules *rules, struct broker_why *w)
+{
+	const uint8_t there = 1;
+
+	for (uint32_t i = 0; i < p->seen.ninterfaces; i++) {
+		const struct redirect_row row = {REDIRECT_PORT_INTERFACE, p->seen.interfaces[i]};
+		struct redirect_port_key key = row_key(p->entry.index, &row);
+		if (put(r->bpf->maps.ports, &key, &there, w))
+			return -1;
+	}
+	for (uint32_t i = 0; i < p->seen.nroutes; i++)
+		if (put_whole(r, p, rules, &p->seen.routes[i], w))
+			return -1;
+	for (uint32_t i = 0; i < p->seen.addresses.naddresses; i++) {
+		struct redirect_cidr c = local_of(&p->seen.addresses.addresses[i]);
+		if (put_whole(r, p, rules, &c, w))
 			return -1;
 	}
 	return 0;
 }
 
-static void learn_addresses(struct redirect_pod_state *p, const struct priv_packet *a)
+static bool is_zero(const struct redirect_address *a)
 {
-	p->nlocals = 0;
+	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+}
+
+/* The first of each family is what the pod's processes dial from. */
+static void take_seen(struct redirect_pod_state *p, const struct broker_view_seen *seen)
+{
+	p->seen = *seen;
+	p->looked = true;
 	memset(&p->entry.source4, 0, sizeof(p->entry.source4));
 	memset(&p->entry.source6, 0, sizeof(p->entry.source6));
-	for (uint32_t i = 0; i < a->naddresses && i < PRIV_ADDRESSES_MAX; i++) {
-		struct redirect_address one = address_of(&a->addresses[i]);
+	for (uint32_t i = 0; i < seen->addresses.naddresses; i++) {
+		const struct priv_address *a = &seen->addresses.addresses[i];
 		struct redirect_address *source =
-		    a->addresses[i].family == AF_INET ? &p->entry.source4 : &p->entry.source6;
-
-		p->locals[p->nlocals++] = (struct redirect_cidr){.address = one, .bits = 128};
-		if (!(source->word[0] | source->word[1] | source->word[2] | source->word[3]))
-			*source = one;
+		    a->family == AF_INET ? &p->entry.source4 : &p->entry.source6;
+		if (is_zero(source))
+			*source = address_of(a);
 	}
 }
 
@@ -361,9 +421,13 @@ int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int c
 		return -1;
 	if (fstat(cgroup, &st))
 		return broker_refuse_sys(w, "the pod's cgroup");
+	if (rules->ninterfaces && !r->interfaces)
+		return broker_refuse(w, EOPNOTSUPP,
+		    "excluded interfaces need Linux 5.17 or newer; use mode istio-cni for this "
+		    "pod");
 	move_to(r, p, st.st_ino);
 	take_rules(p, rules);
-	if (make_pin_directory(r, p, w) || put_rules(r, p, rules, w) || put_locals(r, p, w))
+	if (make_pin_directory(r, p, w) || put_rules(r, p, rules, w) || put_seen(r, p, rules, w))
 		return -1;
 	if (rules->strict && !p->live && link_to(r, p, r->bpf->progs.redirect_gate, cgroup, w))
 		return -1;
@@ -430,20 +494,31 @@ static int link_lookup(
 }
 
 int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int netns,
-    const struct priv_packet *addresses, struct broker_why *w)
+    const struct broker_view_seen *seen, struct broker_why *w)
 {
 	struct redirect_pod_state *p = find(r, pod);
 
 	if (!p || !p->cgroup)
 		return 0; /* its traffic is not ours */
-	learn_addresses(p, addresses);
-	if (put_locals(r, p, w) || put_entry(r, p, w) || link_lookup(r, p, netns, w))
+	take_seen(p, seen);
+	if ((p->rules && put_rules(r, p, p->rules, w)) || put_seen(r, p, p->rules, w) ||
+	    put_entry(r, p, w) || link_lookup(r, p, netns, w))
 		return -1;
-	if (p->rules)
+	if (p->rules) {
+		sweep_ports(r, p, p->rules);
 		sweep_cidrs(r, p, p->rules);
+	}
 	p->live = true;
 	unpin(r, p, "redirect_gate");
 	return 0;
+}
+
+const struct redirect_rules *broker_redirect_rules(
+    const struct broker_redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = find(r, pod);
+
+	return p ? p->rules : NULL;
 }
 
 static void drop_listeners(struct broker_redirect *r, uint32_t index)

@@ -30,12 +30,22 @@ struct asked {
 	struct asked *prev, *next;
 };
 
+/* A pod whose network namespace is known. */
+struct known {
+	struct broker_traffic *traffic;
+	struct uuid pod;
+	struct broker_view view;
+	struct known *prev, *next;
+};
+
 struct broker_traffic {
 	const struct broker_options *options;
+	const struct broker_netns_home *home;
 	int epoll, cgroups;
 	struct broker_redirect *redirect; /* NULL: without --redirect */
 	struct broker_redirect_ceiling ceiling;
 	struct asked *asked;
+	struct known *known;
 	void (*changed)(void *ctx);
 	void *ctx;
 };
@@ -89,16 +99,20 @@ static int read_ceiling(struct broker_traffic *t, struct broker_why *w)
 	return 0;
 }
 
-struct broker_traffic *broker_traffic_new(int epoll, const struct broker_options *o,
-    void (*changed)(void *ctx), void *ctx, struct broker_why *w)
+struct broker_traffic *broker_traffic_new(
+    const struct broker_traffic_rig *rig, struct broker_why *w)
 {
 	struct broker_traffic *t = broker_zalloc(sizeof(*t));
 	struct broker_user worker;
 
-	*t = (struct broker_traffic){
-	    .options = o, .epoll = epoll, .cgroups = -1, .changed = changed, .ctx = ctx};
-	if (broker_options_user(o, &worker, w) || read_ceiling(t, w) ||
-	    (o->redirect && start(t, w))) {
+	*t = (struct broker_traffic){.options = rig->options,
+	    .home = rig->home,
+	    .epoll = rig->epoll,
+	    .cgroups = -1,
+	    .changed = rig->changed,
+	    .ctx = rig->ctx};
+	if (broker_options_user(t->options, &worker, w) || read_ceiling(t, w) ||
+	    (t->options->redirect && start(t, w))) {
 		broker_traffic_free(&t);
 		return NULL;
 	}
@@ -113,18 +127,105 @@ static void forget(struct broker_traffic *t, struct asked *a)
 	free(a);
 }
 
+static void unknow(struct broker_traffic *t, struct known *k)
+{
+	broker_view_close(&k->view);
+	DL_DELETE(t->known, k);
+	free(k);
+}
+
 void broker_traffic_free(struct broker_traffic **tp)
 {
 	struct broker_traffic *t = take(*tp);
 	struct asked *a, *tmp;
+	struct known *k, *ktmp;
 
 	if (!t)
 		return;
 	DL_FOREACH_SAFE (t->asked, a, tmp)
 		forget(t, a);
+	DL_FOREACH_SAFE (t->known, k, ktmp)
+		unknow(t, k);
 	broker_redirect_free(&t->redirect);
 	mem_closep(&t->cgroups);
 	free(t);
+}
+
+/* --- live --- */
+
+static struct known *find_known(const struct broker_traffic *t, const struct uuid *pod)
+{
+	struct known *k;
+
+	DL_FOREACH (t->known, k)
+		if (uuid_equal(&k->pod, pod))
+			return k;
+	return NULL;
+}
+
+/* A failure keeps a strict pod closed, and is no reason to refuse its Envoy a certificate. */
+static void make_live(struct known *k, const struct broker_view_seen *seen)
+{
+	char uid[UUID_TEXT_SIZE];
+	struct broker_why w;
+
+	uuid_format(&k->pod, uid);
+	if (broker_redirect_live(k->traffic->redirect, &k->pod, k->view.netns, seen, &w))
+		broker_log(BROKER_ERROR, uid, "inbound traffic is not redirected: %s", w.text);
+}
+
+static void on_seen(void *ctx, const struct broker_view_seen *seen)
+{
+	make_live(ctx, seen);
+}
+
+static struct known *know(struct broker_traffic *t, const struct uuid *pod)
+{
+	struct known *k = find_known(t, pod);
+
+	if (k)
+		return k;
+	k = broker_zalloc(sizeof(*k));
+	k->traffic = t;
+	k->pod = *pod;
+	k->view =
+	    (struct broker_view){.epoll = t->epoll, .home = t->home, .changed = on_seen, .ctx = k};
+	DL_APPEND(t->known, k);
+	return k;
+}
+
+void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns)
+{
+	const struct redirect_rules *rules =
+	    t->redirect ? broker_redirect_rules(t->redirect, pod) : NULL;
+	struct broker_view_seen seen;
+	struct broker_why w;
+	struct known *k;
+	int rc;
+
+	if (!rules)
+		return;
+	k = know(t, pod);
+	k->view.rules = rules;
+	if (broker_view_is_of(&k->view, netns)) {
+		rc = broker_view_look(&k->view, &seen, &w);
+	} else {
+		broker_view_close(&k->view);
+		rc = broker_view_open(&k->view, netns, &seen, &w);
+	}
+	if (rc)
+		broker_log(BROKER_ERROR, NULL, "redirection: %s", w.text);
+	else
+		make_live(k, &seen);
+}
+
+/* Its rules are others, its network namespace is known already. */
+static void look_again(struct broker_traffic *t, const struct uuid *pod)
+{
+	struct known *k = find_known(t, pod);
+
+	if (k && k->view.watch.ready)
+		broker_traffic_live(t, pod, k->view.netns);
 }
 
 /* --- asked for --- */
@@ -157,6 +258,8 @@ static void on_cgroup(void *ctx, int received)
 	a->why = (struct broker_why){.code = 0};
 	if (broker_redirect_set(a->traffic->redirect, &a->pod, dir, &a->rules, &a->why))
 		a->why.code = a->why.code ? a->why.code : EIO;
+	else
+		look_again(a->traffic, &a->pod);
 	tell(a);
 }
 
@@ -215,17 +318,14 @@ int broker_traffic_set(
 void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod)
 {
 	struct asked *a = find(t, pod);
+	struct known *k = find_known(t, pod);
 
 	if (a)
 		forget(t, a);
+	if (k)
+		unknow(t, k);
 	if (t->redirect)
 		broker_redirect_remove(t->redirect, pod);
-}
-
-int broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns,
-    const struct priv_packet *peer, struct broker_why *w)
-{
-	return t->redirect ? broker_redirect_live(t->redirect, pod, netns, peer, w) : 0;
 }
 
 int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *r, int memfd,

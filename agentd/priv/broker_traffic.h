@@ -6,13 +6,20 @@
  * namespace is learned: live.  A pod that was asked for by an earlier worker stays redirected.
  */
 #pragma once
+#include "broker_netns.h"
 #include "broker_options.h"
 
 struct broker_traffic;
 
-/* `changed` runs when broker_traffic_next() has something to say.  NULL: `w`. */
-struct broker_traffic *broker_traffic_new(int epoll, const struct broker_options *o,
-    void (*changed)(void *ctx), void *ctx, struct broker_why *w);
+struct broker_traffic_rig {
+	int epoll;
+	const struct broker_options *options;
+	const struct broker_netns_home *home;
+	void (*changed)(void *ctx); /* broker_traffic_next() has something to say */
+	void *ctx;
+};
+struct broker_traffic *broker_traffic_new(
+    const struct broker_traffic_rig *rig, struct broker_why *w);
 void broker_traffic_free(struct broker_traffic **t); /* redirection goes on */
 
 /* PRIV_REDIRECT_SET and its memfd.  Accepted: PRIV_REDIRECTED follows, now or when the cgroup is
@@ -20,9 +27,8 @@ void broker_traffic_free(struct broker_traffic **t); /* redirection goes on */
 int broker_traffic_set(
     struct broker_traffic *t, const struct priv_request *r, int memfd, struct broker_why *w);
 void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod); /* unknown: nothing */
-/* The pod's network namespace is known, or its addresses were read again. */
-int broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns,
-    const struct priv_packet *peer, struct broker_why *w);
+/* The pod's network namespace is known: its Envoy connected from there.  Not asked for: nothing. */
+void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns);
 /* PRIV_REDIRECT_EXPLAIN: the verdict into reply->arg. */
 int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *r, int memfd,
     struct priv_packet *reply, struct broker_why *w);
