@@ -1,5 +1,4 @@
 """Traffic redirection by eBPF: programs talk by address, and both Envoys carry what they say."""
-import contextlib
 import sys
 
 import pytest
@@ -12,18 +11,8 @@ from .run import Process, sh, wait_for
 
 @pytest.fixture
 def capturing(make_node):
-    """A node whose agentd redirects; its own cgroup tree and its own bpffs."""
-    with contextlib.ExitStack() as stack:
-        def make(**kw):
-            node = make_node(**kw)
-            bpffs = node.dir / 'bpf'
-            bpffs.mkdir()
-            sh('mount', '-t', 'bpf', 'bpf', bpffs)
-            stack.callback(sh, 'umount', bpffs)
-            node.agentd.flags += ['--redirect', '--redirect-cgroup', node.cgroup_name, '--bpffs', bpffs]
-            node.agentd.settings['redirect'] = 'ebpf'
-            return node
-        yield make
+    """Makes nodes whose agentd redirects: in their own cgroup tree, with their own bpffs."""
+    return lambda **kw: make_node(**kw).capture()
 
 
 def captured_pair(node):
