@@ -150,11 +150,11 @@ static int load(struct broker_redirect *r, struct broker_why *w)
 	return each_map(r, pin_map, w);
 }
 
-/* The worker maps it, and for that its descriptor must allow writing: so the map does not.  Frozen
- * by an earlier broker already: EBUSY. */
+/* The worker maps it, and for that its descriptor must allow writing: so the map does not.  One that
+ * an earlier broker froze cannot be frozen again (EPERM: it is not ours to write). */
 static int freeze_counters(const struct broker_redirect *r, struct broker_why *w)
 {
-	if (bpf_map_freeze(bpf_map__fd(r->bpf->maps.counters)) && errno != EBUSY)
+	if (bpf_map_freeze(bpf_map__fd(r->bpf->maps.counters)) && errno != EBUSY && errno != EPERM)
 		return broker_refuse_sys(w, "freeze the counters");
 	return 0;
 }

@@ -130,8 +130,8 @@ class Pod:
                            self.dir / 'app.log', self.cgroup)
         wait_for(f'the app of {self.label}', lambda: self.netns.http(port)[0] == 200)
 
-    def load(self, port):
-        return Load(self, f'http://127.0.0.1:{port}/')
+    def load(self, port, host='127.0.0.1'):
+        return Load(self, f'http://{host}:{port}/')
 
     def envoy_argv(self, *more):
         """As pilot-agent starts it (istio-agent.md 8.8), in a root directory of its own."""

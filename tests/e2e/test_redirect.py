@@ -9,12 +9,6 @@ from .pod import HERE
 from .run import Process, sh, wait_for
 
 
-@pytest.fixture
-def capturing(make_node):
-    """Makes nodes whose agentd redirects: in their own cgroup tree, with their own bpffs."""
-    return lambda **kw: make_node(**kw).capture()
-
-
 def captured_pair(node):
     server, client = (node.pod(n) for n in ('server', 'client'))
     node.istiod.set(client.id, **mesh.captured_client(server))
