@@ -11,6 +11,7 @@
 #include "admin/admin.h"
 #include "agent_pod.h"
 #include "agent_redirect.h"
+#include "agent_redirect_pages.h"
 #include "agent_state.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -44,6 +45,7 @@ struct agent {
 	struct pod_registry *pods;
 	struct manifest_dir *manifests;
 	struct admin *admin;
+	struct redirect_pages *redirect_pages;
 	int64_t started_ms;
 	bool broker_lost;
 	struct {
@@ -360,6 +362,7 @@ static void make_admin(struct agent *a)
 	admin_page(a->admin, "/pods", dump_pods, a);
 	admin_page(a->admin, "/certs", dump_certs, a);
 	admin_page(a->admin, "/xds", dump_xds, a);
+	a->redirect_pages = redirect_pages_new(a->shared.loop, a->shared.priv, a->pods, a->admin);
 	admin_before_metrics(a->admin, on_before_metrics, a);
 }
 
@@ -426,6 +429,7 @@ void agent_free(struct agent **agent)
 	if (!a)
 		return;
 	agent_state_free(&a->state);
+	redirect_pages_free(&a->redirect_pages);
 	admin_free(&a->admin);
 	manifest_dir_free(&a->manifests);
 	stop_all_pods(a);

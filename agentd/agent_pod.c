@@ -421,6 +421,11 @@ json_t *agent_pod_dump(const struct pod_services *s)
 	return o;
 }
 
+json_t *agent_pod_dump_redirect(const struct pod_services *s)
+{
+	return pod_redirect_dump(s->redirect);
+}
+
 json_t *agent_pod_dump_xds(const struct pod_services *s)
 {
 	if (!s->xds)

@@ -53,7 +53,8 @@ void agent_pod_stop_accepting(struct pod_services *s);
 /* The revocation list of a control plane changed. */
 void agent_pod_trust_changed(struct pod_services *s);
 
-json_t *agent_pod_dump(const struct pod_services *s);     /* for /pods */
-json_t *agent_pod_dump_xds(const struct pod_services *s); /* for /xds */
+json_t *agent_pod_dump(const struct pod_services *s);          /* for /pods */
+json_t *agent_pod_dump_redirect(const struct pod_services *s); /* for /redirect */
+json_t *agent_pod_dump_xds(const struct pod_services *s);      /* for /xds */
 /* The samples of this pod that are gauges; `labels` is the text of its labels. */
 void agent_pod_measure(const struct pod_services *s, const char *labels);

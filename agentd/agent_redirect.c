@@ -10,10 +10,11 @@
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "pod/pod.h"
-#include "priv/priv.h"
+#include "priv/priv_redirect.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <utlist.h>
 
 LOG_SCOPE("redirect");
 
@@ -23,6 +24,8 @@ struct agent_redirect {
 	struct priv *priv;
 	struct priv_call *asking;
 	const struct redirect_counters *counters; /* rows; NULL: not (yet) mapped */
+	struct metric *repaired;
+	struct pod_redirect *pods;
 };
 
 struct pod_redirect {
@@ -30,15 +33,46 @@ struct pod_redirect {
 	const struct pod *pod;
 	struct priv_call *setting;
 	enum redirect_mode mode;
-	bool strict, in_force;
+	bool strict, in_force, inbound;
 	unsigned index; /* 0: not known */
 	struct redirect_counters baseline;
 	struct err why; /* code 0: none */
 	void (*settled)(void *ctx);
 	void *ctx;
+	struct pod_redirect *prev, *next;
 };
 
 /* --- what all share --- */
+
+/* The broker looked into the pod's network namespace: it went well, or there is a reason. */
+static void note(struct pod_redirect *r, const struct err *e)
+{
+	bool was_well = r->in_force && !r->why.code;
+
+	r->inbound = !e;
+	r->why = e ? *e : (struct err){.code = 0};
+	if (e)
+		log_error(r->pod->label, "traffic is not redirected: %s", e->msg);
+	if (was_well != !e)
+		r->settled(r->ctx);
+}
+
+static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, unsigned repaired)
+{
+	struct agent_redirect *a = ctx;
+	struct pod_redirect *r;
+
+	if (!pod) {
+		metric_set(a->repaired, "", repaired);
+		return;
+	}
+	DL_FOREACH (a->pods, r) {
+		if (!r->in_force || !uuid_equal(&r->pod->uid, pod))
+			continue;
+		note(r, e);
+		return;
+	}
+}
 
 static void on_counters(void *ctx, const struct err *e, int received)
 {
@@ -62,6 +96,9 @@ struct agent_redirect *agent_redirect_new(struct priv *p)
 	struct agent_redirect *a = mem_zalloc(sizeof(*a));
 
 	a->priv = p;
+	a->repaired = metric_counter("agentd_redirect_repaired_total",
+	    "eBPF links, pins and map entries that somebody else took away or changed.");
+	priv_on_redirect(p, on_noted, a);
 	return a;
 }
 
@@ -71,6 +108,7 @@ void agent_redirect_free(struct agent_redirect **ap)
 
 	if (!a)
 		return;
+	priv_on_redirect(a->priv, NULL, NULL);
 	priv_call_cancel(&a->asking);
 	if (a->counters)
 		munmap((void *)a->counters, COUNTERS_SIZE);
@@ -111,6 +149,7 @@ struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct p
 	r->strict = plan->rules.strict;
 	r->settled = settled;
 	r->ctx = ctx;
+	DL_APPEND(a->pods, r);
 	if (plan->mode == REDIRECT_MODE_EBPF) {
 		err_set(&r->why, ERR_UNAVAILABLE, "redirection waits for the pod's cgroup");
 		priv_redirect_set(a->priv, &r->setting, &p->uid, &plan->rules, on_set, r);
@@ -127,6 +166,7 @@ void pod_redirect_stop(struct pod_redirect **rp)
 	if (!r)
 		return;
 	priv_call_cancel(&r->setting);
+	DL_DELETE(r->shared->pods, r);
 	free(r);
 }
 
@@ -150,24 +190,36 @@ static uint64_t count_of(const struct pod_redirect *r, unsigned verdict)
 	       r->baseline.n[verdict];
 }
 
-json_t *pod_redirect_dump(const struct pod_redirect *r)
-{
-	json_t *counters = json_object();
-
-	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++)
-		if (count_of(r, v))
-			json_object_set_new(counters, redirect_verdict_name(v),
-			    json_integer((json_int_t)count_of(r, v)));
-	return json_pack("{s:s, s:s, s:b, s:s, s:o}", "mode", redirect_mode_name(r->mode), "policy",
-	    r->strict ? "strict" : "permissive", "in_force", r->in_force, "why_not",
-	    r->why.code ? r->why.msg : "", "counters", counters);
-}
-
 static const char *fate(unsigned v)
 {
 	if (redirect_verdict_redirects(v))
 		return "redirected";
 	return redirect_verdict_drops(v) ? "dropped" : "passed";
+}
+
+static void add_to(json_t *o, const char *key, uint64_t n)
+{
+	json_int_t was = json_integer_value(json_object_get(o, key));
+
+	json_object_set_new(o, key, json_integer(was + (json_int_t)n));
+}
+
+json_t *pod_redirect_dump(const struct pod_redirect *r)
+{
+	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
+	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
+	    r->in_force, "inbound", r->inbound, "why_not", r->why.code ? r->why.msg : "",
+	    "redirected", 0, "passed", 0, "dropped", 0);
+	json_t *counters = json_object();
+
+	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
+		if (!count_of(r, v))
+			continue;
+		add_to(counters, redirect_verdict_name(v), count_of(r, v));
+		add_to(o, fate(v), count_of(r, v));
+	}
+	json_object_set_new(o, "counters", counters);
+	return o;
 }
 
 void pod_redirect_measure(const struct pod_redirect *r, const char *labels)

@@ -27,7 +27,8 @@ const struct err *pod_redirect_state(const struct pod_redirect *r);
 bool pod_redirect_holds(
     const struct pod_redirect *r); /* strict, and not in force yet: do not start */
 
-/* mode, policy, in_force, why_not, counters{rule: n} without those that are 0 */
+/* mode, policy, in_force (the rules), inbound (redirected, too), why_not, redirected, passed,
+ * dropped, counters{rule: n} without those that are 0 */
 json_t *pod_redirect_dump(const struct pod_redirect *r);
 /* agentd_redirect_connections_total{verdict,rule} of this pod. */
 void pod_redirect_measure(const struct pod_redirect *r, const char *labels);

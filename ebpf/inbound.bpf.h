@@ -80,6 +80,17 @@ static __always_inline struct redirect_arrival arrival_of(struct bpf_sk_lookup *
 	return a;
 }
 
+static __always_inline void trace_arrival(
+    const struct redirect_pod *p, enum redirect_verdict v, const struct redirect_arrival *a)
+{
+	const struct redirect_flow f = {
+	    .address = a->address, .port = a->port, .protocol = RULES_TCP};
+
+	/* What the proxy calls in its own pod was told when it dialled. */
+	if (v != REDIRECT_TO_SELF)
+		trace(p, v, &f, &a->source);
+}
+
 static __always_inline int take_arrival(struct bpf_sk_lookup *ctx)
 {
 	__u32 index = own_index();
@@ -94,6 +105,7 @@ static __always_inline int take_arrival(struct bpf_sk_lookup *ctx)
 	    self_key(p, &a.source, bpf_ntohs(ctx->remote_port), &a.address, a.port);
 	v = bpf_map_lookup_elem(&self_calls, &key) ? REDIRECT_TO_SELF : rules_inbound(p, &a);
 	count(index, v);
+	trace_arrival(p, v, &a);
 	return v == REDIRECT_TO_SELF || v == REDIRECT_TO_INBOUND ? steer(ctx, index) : SK_PASS;
 }
 
@@ -166,6 +178,8 @@ static __always_inline int guard(struct __sk_buff *skb)
 	} else if (!rules_listed(p->index, REDIRECT_PORT_INBOUND_INCLUDE, port)) {
 		return 1;
 	}
+	const struct redirect_arrival a = {.port = port};
 	count(p->index, REDIRECT_DROP_GATE);
+	trace_arrival(p, REDIRECT_DROP_GATE, &a);
 	return 0;
 }

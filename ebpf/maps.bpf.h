@@ -141,24 +141,33 @@ static __always_inline void count(__u32 index, enum redirect_verdict v)
 		__sync_fetch_and_add(&c->n[v], 1);
 }
 
-static __always_inline void trace(
-    const struct redirect_pod *p, enum redirect_verdict v, const struct redirect_flow *f)
+/* Records that found no room; a map of each load of the programs, never pinned. */
+__u64 traces_lost;
+
+/* One test of a flag for pods that nobody looks at. */
+static __always_inline void trace(const struct redirect_pod *p, enum redirect_verdict v,
+    const struct redirect_flow *f, const struct redirect_address *source)
 {
 	struct redirect_trace *t;
 
 	if (!(p->flags & REDIRECT_TRACE))
 		return;
 	t = bpf_ringbuf_reserve(&traces, sizeof(*t), 0);
-	if (!t)
+	if (!t) {
+		__sync_fetch_and_add(&traces_lost, 1);
 		return;
-	*t = (struct redirect_trace){.time_ns = bpf_ktime_get_ns(),
-	    .index = p->index,
-	    .verdict = v,
-	    .uid = f->uid,
-	    .gid = f->gid,
-	    .port = f->port,
-	    .protocol = f->protocol,
-	    .address = f->address};
+	}
+	__builtin_memset(t, 0, sizeof(*t));
+	t->time_ns = bpf_ktime_get_ns();
+	t->index = p->index;
+	t->verdict = v;
+	t->uid = f->uid;
+	t->gid = f->gid;
+	t->port = f->port;
+	t->protocol = f->protocol;
+	t->address = f->address;
+	if (source)
+		t->source = *source;
 	bpf_ringbuf_submit(t, 0);
 }
 

@@ -55,7 +55,6 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 	if (v == REDIRECT_TO_DNS) {
 		to = slot_address(rules_is_v4(&f.address), 0);
 		if (!is_answered(ctx, p, &to, tcp)) {
-			count(p->index, REDIRECT_PASS_NO_DNS);
 			v = tcp && (p->flags & REDIRECT_OUTBOUND_ALL) &&
 				    !rules_is_localhost(&f.address)
 				? REDIRECT_TO_OUTBOUND
@@ -63,7 +62,7 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 		}
 	}
 	count(p->index, v);
-	trace(p, v, &f);
+	trace(p, v, &f, NULL);
 	switch (v) {
 	case REDIRECT_TO_OUTBOUND:
 	case REDIRECT_TO_OUTBOUND_PORT:
@@ -142,7 +141,7 @@ static __always_inline int on_sendmsg(struct bpf_sock_addr *ctx, bool v6)
 	if (v == REDIRECT_TO_DNS && !is_answered(ctx, p, &to, false))
 		v = REDIRECT_PASS_NO_DNS;
 	count(p->index, v);
-	trace(p, v, &f);
+	trace(p, v, &f, NULL);
 	if (v != REDIRECT_TO_DNS)
 		return ALLOW;
 	slot = slot_of(ctx, &f.address);

@@ -62,7 +62,7 @@ enum redirect_cidr_flag {
 	REDIRECT_CIDR_INCLUDE = 1 << 1,
 	REDIRECT_CIDR_LOCAL = 1 << 2, /* an address of the pod itself: packets to it stay on lo */
 	REDIRECT_CIDR_INTERFACE = 1 << 4, /* leaves by an excluded interface */
-	REDIRECT_CIDR_DNS = 1 << 3,   /* a server of the pod's resolv.conf */
+	REDIRECT_CIDR_DNS = 1 << 3,       /* a server of the pod's resolv.conf */
 };
 struct redirect_cidr_key {
 	__u32 prefix; /* bits of all that follows: 32 + those of the address */
@@ -147,10 +147,12 @@ struct redirect_counters {
 	__u64 n[REDIRECT_VERDICTS];
 };
 
+/* One decision, while somebody looks on.  From REDIRECT_PASS_INTERFACE on an arrival: without uid
+ * and gid, and what the gate drops without addresses. */
 struct redirect_trace {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u32 index, verdict, uid, gid;
 	__u16 port, protocol;
 	__u32 pad;
-	struct redirect_address address;
+	struct redirect_address source, address; /* of a dial: where to */
 };

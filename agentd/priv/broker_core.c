@@ -57,6 +57,7 @@ struct request {
 	int fd; /* the worker's */
 	struct priv_packet *reply;
 	int reply_fd; /* the broker's */
+	int given_fd; /* the same, but ours no longer */
 	struct broker_why *why;
 };
 
@@ -152,6 +153,12 @@ static int do_redirect_explain(struct broker *b, struct request *q)
 	return broker_traffic_explain(b->traffic, q->r, q->fd, q->reply, q->why);
 }
 
+static int do_redirect_trace(struct broker *b, struct request *q)
+{
+	q->given_fd = broker_traffic_trace(b->traffic, q->r, q->why);
+	return q->given_fd < 0 ? -1 : 0;
+}
+
 /* What nobody claimed goes now: the worker has added all there is. */
 static int do_ready(struct broker *b, struct request *q)
 {
@@ -199,6 +206,7 @@ static const struct {
     [PRIV_REDIRECT_DEL] = {do_redirect_del, 0, true},
     [PRIV_REDIRECT_COUNTERS] = {do_redirect_counters, 0, false},
     [PRIV_REDIRECT_EXPLAIN] = {do_redirect_explain, 1, true},
+    [PRIV_REDIRECT_TRACE] = {do_redirect_trace, 0, false},
 };
 
 /* --- requests --- */
@@ -228,8 +236,12 @@ static void answer(struct broker *b, const struct broker_request *in)
 {
 	struct priv_packet reply = {.id = in->r.id, .what = PRIV_REPLY};
 	struct broker_why why = {.code = 0};
-	struct request q = {
-	    .r = &in->r, .fd = in->fd, .reply = &reply, .reply_fd = -1, .why = &why};
+	struct request q = {.r = &in->r,
+	    .fd = in->fd,
+	    .reply = &reply,
+	    .reply_fd = -1,
+	    .given_fd = -1,
+	    .why = &why};
 	int rc = 0;
 
 	if (in->lost_fd)
@@ -243,7 +255,8 @@ static void answer(struct broker *b, const struct broker_request *in)
 		q.reply_fd = -1;
 	}
 	if (b->state == BROKER_SERVING && !broker_state_listing(b->states))
-		send_packet(b, &reply, q.reply_fd);
+		send_packet(b, &reply, q.given_fd >= 0 ? q.given_fd : q.reply_fd);
+	mem_closep(&q.given_fd);
 }
 
 static bool push_state(struct broker *b)

@@ -385,7 +385,7 @@ static int put_entry(
 
 static void take_rules(struct redirect_pod_state *p, const struct redirect_rules *rules)
 {
-	p->entry.flags = rules->flags;
+	p->entry.flags = rules->flags | (p->entry.flags & REDIRECT_TRACE);
 	p->entry.proxy_uid = rules->proxy_uid;
 	p->entry.proxy_gid = rules->proxy_gid;
 	p->entry.outbound_port = rules->outbound_port;
@@ -519,6 +519,31 @@ const struct redirect_rules *broker_redirect_rules(
 	const struct redirect_pod_state *p = find(r, pod);
 
 	return p ? p->rules : NULL;
+}
+
+int redirect_pod_uid(const struct broker_redirect *r, uint32_t index, struct uuid *out)
+{
+	const struct redirect_pod_state *p;
+
+	DL_FOREACH (r->pods, p) {
+		if (p->entry.index != index)
+			continue;
+		*out = p->uid;
+		return 0;
+	}
+	return -1;
+}
+
+void redirect_pod_trace(struct broker_redirect *r, const struct uuid *pod, bool on)
+{
+	struct redirect_pod_state *p = find(r, pod);
+	struct broker_why w;
+
+	if (!p || !p->cgroup || !(p->entry.flags & REDIRECT_TRACE) == !on)
+		return;
+	p->entry.flags ^= REDIRECT_TRACE;
+	if (put_entry(r, p, &w))
+		broker_log(BROKER_WARN, NULL, "trace: %s", w.text);
 }
 
 static void drop_listeners(struct broker_redirect *r, uint32_t index)

@@ -34,6 +34,9 @@ uint32_t broker_redirect_index(
 uint32_t broker_redirect_index(
     const struct broker_redirect *r, const struct uuid *pod); /* 0: unknown */
 
+int redirect_pod_uid(const struct broker_redirect *r, uint32_t index, struct uuid *out);
+void redirect_pod_trace(struct broker_redirect *r, const struct uuid *pod, bool on);
+
 /* The pods that have pins: their links get the programs of now. */
 int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w);
 void redirect_pods_free(struct broker_redirect *r);

@@ -10,6 +10,7 @@
 #include "broker_await.h"
 #include "broker_cgroup.h"
 #include "broker_redirect.h"
+#include "broker_redirect_trace.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ struct broker_traffic {
 	const struct broker_netns_home *home;
 	int epoll, cgroups;
 	struct broker_redirect *redirect; /* NULL: without --redirect */
+	struct broker_traces *traces;
 	struct broker_redirect_ceiling ceiling;
 	struct asked *asked;
 	struct known *known;
@@ -75,7 +77,10 @@ static int start(struct broker_traffic *t, struct broker_why *w)
 		return broker_refuse_sys(w, "%s", root);
 	snprintf(cgroup, sizeof(cgroup), "%s/%s", root, below);
 	t->redirect = broker_redirect_new(&at, w);
-	return t->redirect ? 0 : -1;
+	if (!t->redirect)
+		return -1;
+	t->traces = broker_traces_new(t->epoll, t->redirect);
+	return 0;
 }
 
 /* "permissive,exclusions", either, or "strict": none of them. */
@@ -146,6 +151,7 @@ void broker_traffic_free(struct broker_traffic **tp)
 		forget(t, a);
 	DL_FOREACH_SAFE (t->known, k, ktmp)
 		unknow(t, k);
+	broker_traces_free(&t->traces);
 	broker_redirect_free(&t->redirect);
 	mem_closep(&t->cgroups);
 	free(t);
@@ -260,6 +266,7 @@ static void on_cgroup(void *ctx, int received)
 		a->why.code = a->why.code ? a->why.code : EIO;
 	else
 		look_again(a->traffic, &a->pod);
+	broker_traces_apply(a->traffic->traces, &a->pod);
 	tell(a);
 }
 
@@ -345,6 +352,15 @@ int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *
 		return -1;
 	reply->arg = (uint32_t)verdict;
 	return 0;
+}
+
+int broker_traffic_trace(
+    struct broker_traffic *t, const struct priv_request *r, struct broker_why *w)
+{
+	if (!t->redirect)
+		return broker_refuse(
+		    w, EOPNOTSUPP, "this agentd redirects no traffic (--redirect)");
+	return broker_traces_add(t->traces, &r->uid, w);
 }
 
 /* --- telling the worker --- */

@@ -33,6 +33,10 @@ void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int n
 int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *r, int memfd,
     struct priv_packet *reply, struct broker_why *w);
 
+/* PRIV_REDIRECT_TRACE: the end of a pipe to read from, the caller's; -1: refused. */
+int broker_traffic_trace(
+    struct broker_traffic *t, const struct priv_request *r, struct broker_why *w);
+
 bool broker_traffic_pending(const struct broker_traffic *t);
 /* False: nothing.  `fd` (or -1) is the caller's. */
 bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p, int *fd);

@@ -54,6 +54,8 @@ struct priv {
 	struct priv_call *calls;     /* by id */
 	struct priv_follow *follows; /* by id */
 	struct relisten *relistens;  /* by pod */
+	priv_redirect_noted redirect_noted;
+	void *redirect_ctx;
 	uint32_t last_id;
 	enum priv_attest attest;
 	int listeners[PRIV_NODE_LISTENER_END];
@@ -392,6 +394,13 @@ static void log_failure(const struct priv_call *c, const struct err *e)
 	    e->msg);
 }
 
+/* Answers that carry a socket, a map or a pipe. */
+static bool has_fd(const struct priv_call *c)
+{
+	return c && (c->op == PRIV_LISTEN || c->op == PRIV_REDIRECT_COUNTERS ||
+			c->op == PRIV_REDIRECT_TRACE);
+}
+
 static void call_answer(
     struct priv_call *c, const struct priv_packet *in, const struct err *e, int fd)
 {
@@ -400,7 +409,7 @@ static void call_answer(
 	if (was.op == PRIV_REDIRECT_SET && !e)
 		return;    /* accepted; PRIV_REDIRECTED is the answer */
 	priv_call_drop(c); /* R3, and the callback may start the next one in the same slot */
-	if (was.op == PRIV_LISTEN || was.op == PRIV_REDIRECT_COUNTERS) {
+	if (has_fd(&was)) {
 		was.listening(was.ctx, e, fd);
 		return;
 	}
@@ -433,12 +442,6 @@ void priv_call_fail(struct priv_call *c)
 	loop_timer_in(c->p->loop, &c->soon, 0, on_failed, c);
 }
 
-/* Answers that carry a socket or a map. */
-static bool has_fd(const struct priv_call *c)
-{
-	return c && (c->op == PRIV_LISTEN || c->op == PRIV_REDIRECT_COUNTERS);
-}
-
 static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
 {
 	struct priv_call *c;
@@ -463,6 +466,25 @@ static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
 		call_answer(c, in, e, fd);
 	else if (f && e) /* it cannot be followed at all */
 		f->changed(f->ctx, &(struct priv_content){.name = "", .e = e});
+}
+
+void priv_on_redirect(struct priv *p, priv_redirect_noted noted, void *ctx)
+{
+	p->redirect_noted = noted;
+	p->redirect_ctx = ctx;
+}
+
+static void take_note(const struct priv *p, const struct priv_packet *in)
+{
+	static const struct uuid nobody;
+	bool of_pod = !uuid_equal(&in->uid, &nobody);
+	struct err e;
+
+	if (in->code)
+		err_set(&e, in->code, "%s", in->why);
+	if (p->redirect_noted)
+		p->redirect_noted(
+		    p->redirect_ctx, of_pod ? &in->uid : NULL, in->code ? &e : NULL, in->arg);
 }
 
 /* --- followed files --- */
@@ -532,6 +554,8 @@ static void on_readable(void *ctx)
 		mem_closep(&fd);
 		if (in.what == PRIV_PING)
 			answer_ping(p, &in);
+		else if (in.what == PRIV_REDIRECT_NOTE)
+			take_note(p, &in);
 	}
 }
 

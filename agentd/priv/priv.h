@@ -88,23 +88,3 @@ void priv_ready(struct priv *p);
  * such watch: the owner of its listeners.  `again` NULL: no more. */
 typedef void (*priv_relisten)(void *ctx, enum priv_listener kind, int fd);
 void priv_on_relisten(struct priv *p, const struct uuid *pod, priv_relisten again, void *ctx);
-
-struct redirect_counters;
-struct redirect_question;
-struct redirect_rules;
-/* `index` - 1 is the pod's row of the counters, `baseline` what it began with (valid during the
- * callback); 0 and NULL with an error. */
-typedef void (*priv_redirected)(
-    void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline);
-/* Traffic of `pod` goes by these rules: `done` runs when they are in force, which may be long after
- * (its cgroup does not exist yet), or with the reason why they are not. */
-void priv_redirect_set(struct priv *p, struct priv_call **slot, const struct uuid *pod,
-    const struct redirect_rules *rules, priv_redirected done, void *ctx);
-void priv_redirect_del(struct priv *p, const struct uuid *pod); /* nobody waits */
-typedef void (*priv_explained)(void *ctx, const struct err *e, unsigned verdict);
-void priv_redirect_explain(struct priv *p, struct priv_call **slot, const struct uuid *pod,
-    const struct redirect_question *q, priv_explained done, void *ctx);
-/* All counters, rows of struct redirect_counters, to be mapped (PROT_READ); the callback owns fd.
- */
-void priv_redirect_counters(
-    struct priv *p, struct priv_call **slot, priv_listening done, void *ctx);

@@ -1,7 +1,7 @@
 /* priv_internal.h - a request under way: what priv.c shows the files beside it. */
 #pragma once
 #include "../base/loop.h"
-#include "priv.h"
+#include "priv_redirect.h"
 #include <uthash.h>
 
 struct priv_call {

@@ -1,4 +1,4 @@
-/* priv_redirect.c - a pod's traffic: set, del, explain, counters (priv.h).
+/* priv_redirect.c - a pod's traffic: set, del, explain, trace, counters (priv_redirect.h).
  *
  * set -> the reply says accepted or refused -> PRIV_REDIRECTED, under the same id, says in force or
  * not.  In between the call waits like any other, and can be cancelled.
@@ -8,6 +8,7 @@
 #include "../base/mem.h"
 #include "priv_internal.h"
 #include "priv_memfd.h"
+#include "priv_redirect.h"
 #include "redirect_rules.h"
 #include <errno.h>
 #include <string.h>
@@ -57,6 +58,16 @@ void priv_redirect_counters(struct priv *p, struct priv_call **slot, priv_listen
 {
 	static const struct uuid nobody;
 	struct priv_call *c = priv_call_new(p, slot, PRIV_REDIRECT_COUNTERS, &nobody, ctx);
+
+	c->listening = done;
+	send_request(c, -1);
+}
+
+void priv_redirect_trace(
+    struct priv *p, struct priv_call **slot, const struct uuid *pod, priv_listening done, void *ctx)
+{
+	static const struct uuid all;
+	struct priv_call *c = priv_call_new(p, slot, PRIV_REDIRECT_TRACE, pod ? pod : &all, ctx);
 
 	c->listening = done;
 	send_request(c, -1);

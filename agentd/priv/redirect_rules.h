@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "../../ebpf/redirect.h"
+#include "../base/uuid.h"
 #include <stdint.h>
 
 enum {
@@ -35,4 +36,12 @@ struct redirect_rules {
 	struct redirect_row rows[REDIRECT_ROWS_MAX];
 	struct redirect_cidr cidrs[REDIRECT_CIDRS_MAX];
 	char interfaces[REDIRECT_INTERFACES_MAX][REDIRECT_INTERFACE_SIZE];
+};
+
+/* From the broker to the worker, through the pipe of PRIV_REDIRECT_TRACE. */
+struct priv_trace {
+	struct uuid pod;
+	uint32_t lost; /* records before this one that nobody had room for */
+	uint32_t pad;
+	struct redirect_trace trace;
 };
