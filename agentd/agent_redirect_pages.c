@@ -178,11 +178,6 @@ static const char *fate_of(unsigned verdict)
 	return redirect_verdict_drops(verdict) ? "dropped" : "passed";
 }
 
-static bool is_arrival(unsigned verdict)
-{
-	return verdict >= REDIRECT_PASS_INTERFACE && verdict <= REDIRECT_DROP_GATE;
-}
-
 static void on_explained(void *ctx, const struct err *e, unsigned verdict)
 {
 	struct asking *a = ctx;
@@ -192,7 +187,7 @@ static void on_explained(void *ctx, const struct err *e, unsigned verdict)
 	if (verdict >= REDIRECT_VERDICTS)
 		return refuse(a, 500, "the broker knows more verdicts than this worker");
 	admin_later_json(&a->answer,
-	    json_pack("{s:s, s:s, s:s}", "direction", is_arrival(verdict) ? "inbound" : "outbound",
+	    json_pack("{s:s, s:s, s:s}", "direction", a->question.inbound ? "inbound" : "outbound",
 		"verdict", fate_of(verdict), "rule", redirect_verdict_name(verdict)));
 	asking_end(a);
 }
@@ -246,9 +241,9 @@ static void add_line(struct asking *a, struct evbuffer *out, const struct priv_t
 	    (json_int_t)t->trace.time_ns, "pod", pod->label, "verdict", fate_of(verdict), "rule",
 	    redirect_verdict_name(verdict), "protocol", t->trace.protocol == UDP ? "udp" : "tcp",
 	    "to", to, "port", (int)t->trace.port, "direction",
-	    is_arrival(verdict) ? "inbound" : "outbound", "lost",
+	    t->trace.inbound ? "inbound" : "outbound", "lost",
 	    (json_int_t)t->lost + (json_int_t)a->lost);
-	if (is_arrival(verdict)) {
+	if (t->trace.inbound) {
 		json_object_set_new(o, "from", json_string(from));
 	} else {
 		json_object_set_new(o, "uid", json_integer(t->trace.uid));

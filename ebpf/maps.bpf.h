@@ -20,6 +20,15 @@
 
 enum { AF_INET = 2, AF_INET6 = 10 };
 
+enum {
+	PORTS_MAX = REDIRECT_PODS_MAX * 64,
+	CIDRS_MAX = REDIRECT_PODS_MAX * 256,
+	LISTENERS_MAX = REDIRECT_PODS_MAX * 2,
+	TUPLES_MAX = 16384,
+	SELF_CALLS_MAX = 4096,
+	TRACES_BYTES = 1 << 18,
+};
+
 /* Levels of the cgroup tree between which a pod's cgroup may be; set before loading. */
 const volatile __u32 pod_level_min = 1, pod_level_max = REDIRECT_DEPTH;
 
@@ -42,7 +51,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, REDIRECT_PODS_MAX * 64);
+	__uint(max_entries, PORTS_MAX);
 	__type(key, struct redirect_port_key);
 	__type(value, __u8);
 } ports SEC(".maps");
@@ -50,7 +59,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, REDIRECT_PODS_MAX * 256);
+	__uint(max_entries, CIDRS_MAX);
 	__type(key, struct redirect_cidr_key);
 	__type(value, __u32);
 } cidrs SEC(".maps");
@@ -76,21 +85,21 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, TUPLES_MAX);
 	__type(key, struct redirect_tuple_key);
 	__type(value, struct redirect_tuple);
 } tuples SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, SELF_CALLS_MAX);
 	__type(key, struct redirect_self_key);
 	__type(value, __u8);
 } self_calls SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SOCKHASH);
-	__uint(max_entries, REDIRECT_PODS_MAX * 2);
+	__uint(max_entries, LISTENERS_MAX);
 	__type(key, struct redirect_listener_key);
 	__type(value, __u64);
 } listeners SEC(".maps");
@@ -113,7 +122,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 18);
+	__uint(max_entries, TRACES_BYTES);
 } traces SEC(".maps");
 
 static inline int rules_listed(__u32 index, enum redirect_port_kind kind, __u32 number)
@@ -134,7 +143,7 @@ static inline __u32 rules_cidr(__u32 index, const struct redirect_address *a)
 
 static __always_inline void count(__u32 index, enum redirect_verdict v)
 {
-	__u32 at = index - 1;
+	__u32 at = (index & REDIRECT_ROW_MASK) - 1;
 	struct redirect_counters *c = bpf_map_lookup_elem(&counters, &at);
 
 	if (c && v < REDIRECT_VERDICTS)
@@ -144,7 +153,7 @@ static __always_inline void count(__u32 index, enum redirect_verdict v)
 /* Records that found no room; a map of each load of the programs, never pinned. */
 __u64 traces_lost;
 
-/* One test of a flag for pods that nobody looks at. */
+/* One test of a flag for pods that nobody looks at.  `source`: of an arrival, else NULL. */
 static __always_inline void trace(const struct redirect_pod *p, enum redirect_verdict v,
     const struct redirect_flow *f, const struct redirect_address *source)
 {
@@ -166,8 +175,10 @@ static __always_inline void trace(const struct redirect_pod *p, enum redirect_ve
 	t->port = f->port;
 	t->protocol = f->protocol;
 	t->address = f->address;
-	if (source)
+	if (source) {
 		t->source = *source;
+		t->inbound = 1;
+	}
 	bpf_ringbuf_submit(t, 0);
 }
 

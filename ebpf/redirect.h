@@ -14,6 +14,8 @@ enum {
 	REDIRECT_DEPTH = 8, /* cgroups between the attach point and a process that are looked at */
 	REDIRECT_SPREAD = 64,   /* loopback addresses that outbound connections are spread over */
 	REDIRECT_DNS_SLOTS = 4, /* resolvers one unconnected socket can ask and tell apart */
+	REDIRECT_ROW_BITS = 16, /* of an index: its row among the counters, from 1 on */
+	REDIRECT_ROW_MASK = (1 << REDIRECT_ROW_BITS) - 1,
 };
 
 /* 128 bits in network order. */
@@ -33,7 +35,8 @@ enum redirect_flag {
 };
 
 struct redirect_pod {
-	__u32 index; /* 1 to REDIRECT_PODS_MAX; 0 is nobody */
+	__u32 index; /* a row, and above it a number that an earlier pod of that row had not:
+			sockets of a pod that is gone speak for nobody; 0 is nobody */
 	__u32 flags;
 	__u32 proxy_uid,
 	    proxy_gid; /* as the pod's own user namespace counts; compared modulo 65536 */
@@ -141,18 +144,18 @@ enum redirect_verdict {
 	REDIRECT_VERDICTS
 };
 
-/* Row `index - 1` of an array that only the programs can write (it is frozen): a pod that gets an
- * index begins with what an earlier one left, its baseline. */
+/* Row 1 and on of an array that only the programs can write (it is frozen): a pod that gets a row
+ * begins with what an earlier one left there, its baseline. */
 struct redirect_counters {
 	__u64 n[REDIRECT_VERDICTS];
 };
 
-/* One decision, while somebody looks on.  From REDIRECT_PASS_INTERFACE on an arrival: without uid
- * and gid, and what the gate drops without addresses. */
+/* One decision, while somebody looks on.  An arrival has no uid and gid, and what the gate drops no
+ * addresses. */
 struct redirect_trace {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u32 index, verdict, uid, gid;
 	__u16 port, protocol;
-	__u32 pad;
+	__u32 inbound;
 	struct redirect_address source, address; /* of a dial: where to */
 };
