@@ -109,34 +109,20 @@ static __always_inline int take_arrival(struct bpf_sk_lookup *ctx)
 	return v == REDIRECT_TO_SELF || v == REDIRECT_TO_INBOUND ? steer(ctx, index) : SK_PASS;
 }
 
-enum { LOOPBACK_IFINDEX = 1, TCP_SYN = 0x02, TCP_ACK = 0x10, IPV6_TCP = 6 };
+enum { LOOPBACK_IFINDEX = 1 };
 
-struct ports_and_flags {
-	__u16 source, destination;
-	__u32 seq, ack;
-	__u8 offset, flags;
-};
-
-/* Of a packet that has only these headers in front: others are no SYN of a client. */
-static __always_inline int tcp_of(struct __sk_buff *skb, struct ports_and_flags *tcp)
+/* Whom the packet would reach: an open port in wait of a client?  Nothing of the packet itself is
+ * believed: a SYN behind extension headers is one as well.  0: no. */
+static __always_inline __u16 port_reached(struct __sk_buff *skb)
 {
-	__u8 first, protocol;
-	__u32 at;
+	struct bpf_sock *sk = skb->sk;
 
-	if (bpf_skb_load_bytes(skb, 0, &first, 1))
-		return -1;
-	if (first >> 4 == 4) {
-		if (bpf_skb_load_bytes(skb, 9, &protocol, 1))
-			return -1;
-		at = (first & 15) * 4;
-	} else {
-		if (bpf_skb_load_bytes(skb, 6, &protocol, 1))
-			return -1;
-		at = 40;
-	}
-	if (protocol != RULES_TCP)
-		return -1;
-	return bpf_skb_load_bytes(skb, at, tcp, sizeof(*tcp)) ? -1 : 0;
+	if (!sk)
+		return 0;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk || sk->protocol != RULES_TCP || sk->state != BPF_TCP_LISTEN)
+		return 0;
+	return sk->src_port;
 }
 
 static __always_inline const struct redirect_pod *pod_of_packet(struct __sk_buff *skb)
@@ -161,16 +147,16 @@ static __always_inline const struct redirect_pod *pod_of_packet(struct __sk_buff
 static __always_inline int guard(struct __sk_buff *skb)
 {
 	const struct redirect_pod *p;
-	struct ports_and_flags tcp = {};
 	__u16 port;
 
-	if (skb->ifindex == LOOPBACK_IFINDEX || tcp_of(skb, &tcp) ||
-	    (tcp.flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+	if (skb->ifindex == LOOPBACK_IFINDEX)
+		return 1;
+	port = port_reached(skb);
+	if (!port)
 		return 1;
 	p = pod_of_packet(skb);
 	if (!p)
 		return 1;
-	port = bpf_ntohs(tcp.destination);
 	if (p->flags & REDIRECT_INBOUND_ALL) {
 		if (port == p->tunnel_port ||
 		    rules_listed(p->index, REDIRECT_PORT_INBOUND_EXCLUDE, port))

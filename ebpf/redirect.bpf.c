@@ -55,10 +55,9 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 	if (v == REDIRECT_TO_DNS) {
 		to = slot_address(rules_is_v4(&f.address), 0);
 		if (!is_answered(ctx, p, &to, tcp)) {
-			v = tcp && (p->flags & REDIRECT_OUTBOUND_ALL) &&
-				    !rules_is_localhost(&f.address)
-				? REDIRECT_TO_OUTBOUND
-				: REDIRECT_PASS_NO_DNS;
+			v = rules_beyond_dns(p, &f, rules_cidr(p->index, &f.address));
+			if (v != REDIRECT_TO_OUTBOUND && v != REDIRECT_TO_OUTBOUND_PORT)
+				v = REDIRECT_PASS_NO_DNS;
 		}
 	}
 	count(p->index, v);

@@ -53,6 +53,23 @@ static inline int rules_same_id(__u32 id, __u32 wanted)
 	return (id & 0xffff) == (wanted & 0xffff);
 }
 
+/* Rules 7 to 10: also for what is DNS, while nobody answers it. */
+static inline enum redirect_verdict rules_beyond_dns(
+    const struct redirect_pod *p, const struct redirect_flow *f, __u32 cidr)
+{
+	if (rules_is_localhost(&f->address))
+		return REDIRECT_PASS_LOOPBACK; /* 7 */
+	if (cidr & REDIRECT_CIDR_EXCLUDE)
+		return REDIRECT_PASS_CIDR_EXCLUDED; /* 8 */
+	if (f->protocol != RULES_TCP)
+		return REDIRECT_PASS_NOT_TCP; /* the targets of 9 and 10 take TCP only */
+	if (rules_listed(p->index, REDIRECT_PORT_OUTBOUND_INCLUDE, f->port))
+		return REDIRECT_TO_OUTBOUND_PORT; /* 9 */
+	if ((p->flags & REDIRECT_OUTBOUND_ALL) || (cidr & REDIRECT_CIDR_INCLUDE))
+		return REDIRECT_TO_OUTBOUND; /* 10 */
+	return REDIRECT_PASS_NOT_INCLUDED;
+}
+
 static inline enum redirect_verdict rules_outbound(
     const struct redirect_pod *p, const struct redirect_flow *f)
 {
@@ -84,17 +101,7 @@ static inline enum redirect_verdict rules_outbound(
 		return REDIRECT_PASS_GROUP; /* 5 */
 	if (dns_port && ((p->flags & REDIRECT_DNS_ALL) || (cidr & REDIRECT_CIDR_DNS)))
 		return REDIRECT_TO_DNS; /* 6 */
-	if (localhost)
-		return REDIRECT_PASS_LOOPBACK; /* 7 */
-	if (cidr & REDIRECT_CIDR_EXCLUDE)
-		return REDIRECT_PASS_CIDR_EXCLUDED; /* 8 */
-	if (!tcp)
-		return REDIRECT_PASS_NOT_TCP; /* the targets of 9 and 10 take TCP only */
-	if (rules_listed(p->index, REDIRECT_PORT_OUTBOUND_INCLUDE, f->port))
-		return REDIRECT_TO_OUTBOUND_PORT; /* 9 */
-	if ((p->flags & REDIRECT_OUTBOUND_ALL) || (cidr & REDIRECT_CIDR_INCLUDE))
-		return REDIRECT_TO_OUTBOUND; /* 10 */
-	return REDIRECT_PASS_NOT_INCLUDED;
+	return rules_beyond_dns(p, f, cidr);
 }
 
 /* ISTIO_INBOUND, for connections that did not come over lo: their source is the pod's own then. */

@@ -171,6 +171,7 @@ static int do_ready(struct broker *b, struct request *q)
 	}
 	b->ready = true;
 	broker_pods_sweep(b->pods);
+	broker_traffic_sweep(b->traffic);
 	if ((n = broker_kept_sweep(b->kept)))
 		broker_log(BROKER_INFO, NULL, "%zu kept descriptors belong to no pod: closed", n);
 	if (b->ev.ready)
@@ -398,6 +399,23 @@ static struct broker_listener_spec admin_spec(struct broker *b)
 	return s;
 }
 
+static int on_netns_asked(void *ctx, const struct uuid *pod, uint64_t cgroup)
+{
+	struct broker *b = ctx;
+	struct broker_why w;
+	const struct broker_pod *known = broker_pods_find(b->pods, pod, &w);
+
+	return known ? broker_pod_netns_in(known, cgroup) : -1;
+}
+
+static void on_emptied(void *ctx, const struct uuid *pod)
+{
+	struct broker *b = ctx;
+
+	if (b->traffic)
+		broker_traffic_emptied(b->traffic, pod);
+}
+
 static int start(struct broker *b, struct broker_why *w)
 {
 	if ((b->epoll = broker_loop_new()) < 0)
@@ -411,12 +429,13 @@ static int start(struct broker *b, struct broker_why *w)
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
 	b->pods = broker_pods_new(&(struct broker_pods_rig){
-	    b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, b});
+	    b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, on_emptied, b});
 	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
-	b->traffic = b->follows ? broker_traffic_new(&(struct broker_traffic_rig){b->epoll,
-							 b->options, &b->home, on_changed, b},
-				      w)
-				: NULL;
+	b->traffic = b->follows
+			 ? broker_traffic_new(&(struct broker_traffic_rig){b->epoll, b->options,
+						  &b->home, on_changed, on_netns_asked, b},
+			       w)
+			 : NULL;
 	return b->traffic ? 0 : -1;
 }
 

@@ -7,7 +7,8 @@
  */
 #include "broker_redirect.h"
 #include "../base/mem.h"
-#include "broker_redirect_pod.h"
+#include "broker_redirect_links.h"
+#include "broker_redirect_place.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <dirent.h>
@@ -27,6 +28,25 @@ static int quiet(enum libbpf_print_level level, const char *fmt, va_list args)
 	(void)level;
 	(void)fmt;
 	(void)args;
+	return 0;
+}
+
+/* --- where --- */
+
+static int find_place(struct broker_redirect *r, struct broker_why *w)
+{
+	uint64_t ids[REDIRECT_TREE_DEPTH];
+
+	r->cgroup = open(r->at.cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (r->cgroup < 0)
+		return broker_refuse_sys(w, "cgroup %s", r->at.cgroup);
+	r->level = redirect_place_above(r->cgroup, ids);
+	if (r->level < 0)
+		return broker_refuse(w, EINVAL,
+		    "cgroup %s is not in the host's cgroup v2 tree: mount that (not the one of a "
+		    "cgroup namespace) and name it with --cgroup-root",
+		    r->at.cgroup);
+	redirect_place_own(r);
 	return 0;
 }
 
@@ -141,8 +161,8 @@ static int load(struct broker_redirect *r, struct broker_why *w)
 		return broker_refuse_sys(w, "eBPF object");
 	r->interfaces = probe_ingress_ifindex();
 	r->bpf->rodata->has_ingress_ifindex = r->interfaces;
-	r->bpf->rodata->pod_level_min = r->at.level + 1;
-	r->bpf->rodata->pod_level_max = r->at.level + REDIRECT_DEPTH;
+	r->bpf->rodata->pod_level_min = (uint32_t)r->level + 1;
+	r->bpf->rodata->pod_level_max = (uint32_t)r->level + REDIRECT_DEPTH;
 	if (each_map(r, adopt_map, w))
 		return -1;
 	if (redirect_bpf__load(r->bpf))
@@ -150,8 +170,8 @@ static int load(struct broker_redirect *r, struct broker_why *w)
 	return each_map(r, pin_map, w);
 }
 
-/* The worker maps it, and for that its descriptor must allow writing: so the map does not.  One that
- * an earlier broker froze cannot be frozen again (EPERM: it is not ours to write). */
+/* The worker maps it, and for that its descriptor must allow writing: so the map does not.  One
+ * that an earlier broker froze cannot be frozen again (EPERM: it is not ours to write). */
 static int freeze_counters(const struct broker_redirect *r, struct broker_why *w)
 {
 	if (bpf_map_freeze(bpf_map__fd(r->bpf->maps.counters)) && errno != EBUSY && errno != EPERM)
@@ -160,27 +180,6 @@ static int freeze_counters(const struct broker_redirect *r, struct broker_why *w
 }
 
 /* --- links --- */
-
-int redirect_link(const struct redirect_link *l, struct broker_why *w)
-{
-	auto_close int link = bpf_obj_get(l->path);
-
-	if (link >= 0) {
-		if (bpf_link_update(link, l->program, NULL) == 0)
-			return 0;
-		if (errno != ENOLINK && errno != EINVAL)
-			return broker_refuse_sys(w, "replace the program of %s", l->path);
-		unlink(l->path); /* its cgroup or namespace is gone */
-	} else if (errno != ENOENT) {
-		return broker_refuse_sys(w, "%s", l->path);
-	}
-	auto_close int fresh = bpf_link_create(l->program, l->target, l->type, NULL);
-	if (fresh < 0)
-		return broker_refuse_sys(w, "attach %s", l->path);
-	if (bpf_obj_pin(fresh, l->path))
-		return broker_refuse_sys(w, "pin %s", l->path);
-	return 0;
-}
 
 /* Those of single pods are broker_redirect_pod.c's. */
 static bool is_of_node(const struct broker_redirect *r, const struct bpf_program *p)
@@ -193,9 +192,6 @@ static int attach(struct broker_redirect *r, struct broker_why *w)
 {
 	struct bpf_program *p;
 
-	r->cgroup = open(r->at.cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (r->cgroup < 0)
-		return broker_refuse_sys(w, "cgroup %s", r->at.cgroup);
 	bpf_object__for_each_program(p, r->bpf->obj)
 	{
 		struct redirect_link l = {.program = bpf_program__fd(p),
@@ -227,8 +223,8 @@ struct broker_redirect *broker_redirect_new(
 	r->at = *at;
 	r->cgroup = -1;
 	raise_memlock();
-	if (make_pin_directories(r, w) || load(r, w) || freeze_counters(r, w) || attach(r, w) ||
-	    redirect_pods_adopt(r, w))
+	if (find_place(r, w) || make_pin_directories(r, w) || load(r, w) || freeze_counters(r, w) ||
+	    attach(r, w) || redirect_pods_adopt(r, w))
 		broker_redirect_free(&r);
 	return r;
 }

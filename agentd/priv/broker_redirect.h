@@ -14,8 +14,8 @@ struct broker_redirect;
 
 struct broker_redirect_place {
 	const char *bpffs;  /* mounted there if it is not */
+	const char *root;   /* where the host's cgroup v2 is mounted */
 	const char *cgroup; /* absolute: all pods are below it */
-	unsigned level;     /* how many levels below the root of cgroup v2 it is */
 };
 struct broker_redirect *broker_redirect_new(
     const struct broker_redirect_place *at, struct broker_why *w);
@@ -41,6 +41,9 @@ int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int c
  * gate opens.  Called again when what is seen there changes. */
 int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int netns,
     const struct broker_view_seen *seen, struct broker_why *w);
+/* The pod's sandbox is gone: a strict one is closed again until the next one is live. */
+int broker_redirect_close(
+    struct broker_redirect *r, const struct uuid *pod, int cgroup, struct broker_why *w);
 /* As they were set; valid as long as the pod is here.  NULL: not by this broker. */
 const struct redirect_rules *broker_redirect_rules(
     const struct broker_redirect *r, const struct uuid *pod);

@@ -1,4 +1,7 @@
-/* broker_route.c - one dump of routes, cut off where it gets unreasonable. */
+/* broker_route.c - one dump of routes, cut off where it gets unreasonable.
+ *
+ * The table `local` comes first, so a pod that makes many routes loses but those.
+ */
 #include "broker_route.h"
 #include "../base/mem.h"
 #include <endian.h>
@@ -23,6 +26,26 @@ static bool is_excluded(const struct listing *l, uint32_t interface)
 	return false;
 }
 
+/* The whole main table only to tell what leaves by an excluded interface from what does not. */
+static bool is_wanted(const struct listing *l, const struct rtmsg *m)
+{
+	if (m->rtm_table == RT_TABLE_LOCAL)
+		return m->rtm_type == RTN_LOCAL;
+	return l->nexcluded && m->rtm_table == RT_TABLE_MAIN && m->rtm_type == RTN_UNICAST;
+}
+
+/* Known to be local without a row. */
+static bool is_loopback(const struct redirect_cidr *c)
+{
+	const struct redirect_address localhost = {{0, 0, 0, htobe32(1)}};
+
+	if (c->bits == 128 && !memcmp(&c->address, &localhost, sizeof(localhost)))
+		return true;
+	return c->bits >= V4_BITS + 8 && c->address.word[2] == htobe32(0xffff) &&
+	       !c->address.word[0] && !c->address.word[1] &&
+	       (be32toh(c->address.word[3]) >> 24) == 127;
+}
+
 static void take_route(struct listing *l, struct nlmsghdr *h)
 {
 	const struct rtmsg *m = NLMSG_DATA(h);
@@ -31,9 +54,8 @@ static void take_route(struct listing *l, struct nlmsghdr *h)
 	int left = (int)RTM_PAYLOAD(h);
 	uint32_t interface = 0;
 
-	if ((!v4 && m->rtm_family != AF_INET6) || m->rtm_type != RTN_UNICAST ||
-	    m->rtm_table != RT_TABLE_MAIN || m->rtm_dst_len > (v4 ? 32 : 128) ||
-	    l->n == BROKER_ROUTES_MAX)
+	if ((!v4 && m->rtm_family != AF_INET6) || m->rtm_dst_len > (v4 ? 32 : 128) ||
+	    !is_wanted(l, m) || l->n == BROKER_ROUTES_MAX)
 		return;
 	if (v4)
 		c.address.word[2] = htobe32(0xffff);
@@ -44,8 +66,12 @@ static void take_route(struct listing *l, struct nlmsghdr *h)
 			memcpy(
 			    v4 ? &c.address.word[3] : c.address.word, RTA_DATA(r), RTA_PAYLOAD(r));
 	}
-	c.flags = is_excluded(l, interface) ? REDIRECT_CIDR_INTERFACE : 0;
-	l->out[l->n++] = c;
+	if (m->rtm_type == RTN_LOCAL)
+		c.flags = REDIRECT_CIDR_LOCAL;
+	else if (is_excluded(l, interface))
+		c.flags = REDIRECT_CIDR_INTERFACE;
+	if (!is_loopback(&c))
+		l->out[l->n++] = c;
 }
 
 /* False: that was the last part. */

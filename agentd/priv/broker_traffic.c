@@ -1,8 +1,9 @@
 /* broker_traffic.c - see broker_traffic.h.
  *
- * Without --redirect there are no programs: asking is refused with the flag's name.  A pod's live
- * step may come before its rules (a worker that restarted): the namespace is then found among the
- * pods at the next connection of its Envoy.
+ * Without --redirect there are no programs: asking is refused with the flag's name.  A pod stays in
+ * the table from the asking on: its cgroup may go and come back under the same name (a service that
+ * is restarted), and is then written anew before anybody is told; so may what is seen in its
+ * network namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
 #include "broker_traffic.h"
 #include "../../ebpf/rules_types.h"
@@ -13,6 +14,7 @@
 #include "broker_redirect_trace.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,23 +22,17 @@
 #include <unistd.h>
 #include <utlist.h>
 
-struct asked {
+struct pod {
 	struct broker_traffic *traffic;
-	struct uuid pod;
-	uint32_t id; /* of the request; 0: nobody waits */
-	struct redirect_rules rules;
-	struct broker_await await;
-	bool done;             /* to be told */
-	struct broker_why why; /* code 0: written */
-	struct asked *prev, *next;
-};
-
-/* A pod whose network namespace is known. */
-struct known {
-	struct broker_traffic *traffic;
-	struct uuid pod;
-	struct broker_view view;
-	struct known *prev, *next;
+	struct uuid uid;
+	struct redirect_rules *asked; /* NULL: written, and with the programs */
+	struct broker_await await;    /* its cgroup, each that has its name */
+	struct broker_view view;      /* its network namespace, when that is known */
+	uint32_t id;                  /* of the request; 0: nobody waits */
+	bool done;                    /* to be told */
+	bool claimed;                 /* asked for by the worker that runs */
+	struct broker_why why;        /* code 0: written */
+	struct pod *prev, *next;
 };
 
 struct broker_traffic {
@@ -46,29 +42,21 @@ struct broker_traffic {
 	struct broker_redirect *redirect; /* NULL: without --redirect */
 	struct broker_traces *traces;
 	struct broker_redirect_ceiling ceiling;
-	struct asked *asked;
-	struct known *known;
+	struct broker_awaits awaits;
+	struct pod *pods;
 	void (*changed)(void *ctx);
+	int (*netns)(void *ctx, const struct uuid *pod, uint64_t cgroup);
 	void *ctx;
 };
 
 /* --- life --- */
-
-static unsigned depth(const char *path)
-{
-	unsigned n = 0;
-
-	for (; *path; path++)
-		n += path[0] != '/' && (path[1] == '/' || !path[1]);
-	return n;
-}
 
 static int start(struct broker_traffic *t, struct broker_why *w)
 {
 	char root[PATH_MAX], cgroup[PATH_MAX + 256];
 	const char *below = t->options->redirect_cgroup;
 	struct broker_redirect_place at = {
-	    .bpffs = t->options->bpffs, .cgroup = cgroup, .level = depth(below)};
+	    .bpffs = t->options->bpffs, .root = root, .cgroup = cgroup};
 
 	if (broker_cgroup_root(t->options, root))
 		return broker_refuse(w, EINVAL, "--redirect needs cgroup v2, which is not mounted");
@@ -76,6 +64,8 @@ static int start(struct broker_traffic *t, struct broker_why *w)
 	if (t->cgroups < 0)
 		return broker_refuse_sys(w, "%s", root);
 	snprintf(cgroup, sizeof(cgroup), "%s/%s", root, below);
+	if (broker_awaits_open(&t->awaits, t->epoll, t->cgroups, w))
+		return -1;
 	t->redirect = broker_redirect_new(&at, w);
 	if (!t->redirect)
 		return -1;
@@ -115,6 +105,7 @@ struct broker_traffic *broker_traffic_new(
 	    .epoll = rig->epoll,
 	    .cgroups = -1,
 	    .changed = rig->changed,
+	    .netns = rig->netns,
 	    .ctx = rig->ctx};
 	if (broker_options_user(t->options, &worker, w) || read_ceiling(t, w) ||
 	    (t->options->redirect && start(t, w))) {
@@ -125,149 +116,151 @@ struct broker_traffic *broker_traffic_new(
 	return t;
 }
 
-static void forget(struct broker_traffic *t, struct asked *a)
+static void forget(struct broker_traffic *t, struct pod *p)
 {
-	broker_await_end(&a->await);
-	DL_DELETE(t->asked, a);
-	free(a);
-}
-
-static void unknow(struct broker_traffic *t, struct known *k)
-{
-	broker_view_close(&k->view);
-	DL_DELETE(t->known, k);
-	free(k);
+	broker_await_end(&p->await);
+	broker_view_close(&p->view);
+	DL_DELETE(t->pods, p);
+	free(p->asked);
+	free(p);
 }
 
 void broker_traffic_free(struct broker_traffic **tp)
 {
 	struct broker_traffic *t = take(*tp);
-	struct asked *a, *tmp;
-	struct known *k, *ktmp;
+	struct pod *p, *tmp;
 
 	if (!t)
 		return;
-	DL_FOREACH_SAFE (t->asked, a, tmp)
-		forget(t, a);
-	DL_FOREACH_SAFE (t->known, k, ktmp)
-		unknow(t, k);
+	DL_FOREACH_SAFE (t->pods, p, tmp)
+		forget(t, p);
+	broker_awaits_close(&t->awaits);
 	broker_traces_free(&t->traces);
 	broker_redirect_free(&t->redirect);
 	mem_closep(&t->cgroups);
 	free(t);
 }
 
-/* --- live --- */
-
-static struct known *find_known(const struct broker_traffic *t, const struct uuid *pod)
+static struct pod *find(const struct broker_traffic *t, const struct uuid *uid)
 {
-	struct known *k;
+	struct pod *p;
 
-	DL_FOREACH (t->known, k)
-		if (uuid_equal(&k->pod, pod))
-			return k;
+	DL_FOREACH (t->pods, p)
+		if (uuid_equal(&p->uid, uid))
+			return p;
 	return NULL;
 }
 
 /* A failure keeps a strict pod closed, and is no reason to refuse its Envoy a certificate. */
-static void make_live(struct known *k, const struct broker_view_seen *seen)
+__attribute__((format(printf, 2, 3))) static void complain(
+    const struct pod *p, const char *fmt, ...)
 {
-	char uid[UUID_TEXT_SIZE];
-	struct broker_why w;
+	char uid[UUID_TEXT_SIZE], text[PRIV_WHY_SIZE + 64];
+	va_list args;
 
-	uuid_format(&k->pod, uid);
-	if (broker_redirect_live(k->traffic->redirect, &k->pod, k->view.netns, seen, &w))
-		broker_log(BROKER_ERROR, uid, "inbound traffic is not redirected: %s", w.text);
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	uuid_format(&p->uid, uid);
+	broker_log(BROKER_ERROR, uid, "%s", text);
 }
+
+/* --- live --- */
 
 static void on_seen(void *ctx, const struct broker_view_seen *seen)
 {
-	make_live(ctx, seen);
+	struct pod *p = ctx;
+	struct broker_why w;
+
+	if (broker_redirect_live(p->traffic->redirect, &p->uid, p->view.netns, seen, &w))
+		complain(p, "inbound traffic is not redirected: %s", w.text);
 }
 
-static struct known *know(struct broker_traffic *t, const struct uuid *pod)
+static int look(struct pod *p, int netns, struct broker_view_seen *seen, struct broker_why *w)
 {
-	struct known *k = find_known(t, pod);
+	p->view.rules = broker_redirect_rules(p->traffic->redirect, &p->uid);
+	if (broker_view_is_of(&p->view, netns))
+		return broker_view_look(&p->view, seen, w);
+	broker_view_close(&p->view);
+	return broker_view_open(&p->view, netns, seen, w);
+}
 
-	if (k)
-		return k;
-	k = broker_zalloc(sizeof(*k));
-	k->traffic = t;
-	k->pod = *pod;
-	k->view =
-	    (struct broker_view){.epoll = t->epoll, .home = t->home, .changed = on_seen, .ctx = k};
-	DL_APPEND(t->known, k);
-	return k;
+static void make_live(struct pod *p, int netns)
+{
+	struct broker_view_seen seen;
+	struct broker_why w;
+
+	if (look(p, netns, &seen, &w))
+		complain(p, "inbound traffic is not redirected: %s", w.text);
+	else
+		on_seen(p, &seen);
 }
 
 void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns)
 {
-	const struct redirect_rules *rules =
-	    t->redirect ? broker_redirect_rules(t->redirect, pod) : NULL;
-	struct broker_view_seen seen;
-	struct broker_why w;
-	struct known *k;
-	int rc;
+	struct pod *p = find(t, pod);
 
-	if (!rules)
-		return;
-	k = know(t, pod);
-	k->view.rules = rules;
-	if (broker_view_is_of(&k->view, netns)) {
-		rc = broker_view_look(&k->view, &seen, &w);
-	} else {
-		broker_view_close(&k->view);
-		rc = broker_view_open(&k->view, netns, &seen, &w);
-	}
-	if (rc)
-		broker_log(BROKER_ERROR, NULL, "redirection: %s", w.text);
-	else
-		make_live(k, &seen);
+	if (p && !p->asked)
+		make_live(p, netns);
 }
 
-/* Its rules are others, its network namespace is known already. */
-static void look_again(struct broker_traffic *t, const struct uuid *pod)
+void broker_traffic_emptied(struct broker_traffic *t, const struct uuid *pod)
 {
-	struct known *k = find_known(t, pod);
+	struct pod *p = find(t, pod);
+	struct broker_why w;
 
-	if (k && k->view.watch.ready)
-		broker_traffic_live(t, pod, k->view.netns);
+	if (!p)
+		return;
+	broker_view_close(&p->view);
+	auto_close int dir = broker_await_open(t->cgroups, p->await.path);
+	if (dir >= 0 && broker_redirect_close(t->redirect, pod, dir, &w))
+		complain(p, "the pod is not closed until it starts again: %s", w.text);
 }
 
 /* --- asked for --- */
 
-static struct asked *find(const struct broker_traffic *t, const struct uuid *pod)
+static void tell(struct pod *p)
 {
-	struct asked *a;
-
-	DL_FOREACH (t->asked, a)
-		if (uuid_equal(&a->pod, pod))
-			return a;
-	return NULL;
+	if (!p->id)
+		return;
+	p->done = true;
+	p->traffic->changed(p->traffic->ctx);
 }
 
-static void tell(struct asked *a)
+/* What an Envoy taught about an earlier cgroup of this name says nothing about this one. */
+static int write_rules(struct pod *p, int dir, struct broker_why *w)
 {
-	if (!a->id) {
-		forget(a->traffic, a);
-		return;
-	}
-	a->done = true;
-	a->traffic->changed(a->traffic->ctx);
+	struct broker_traffic *t = p->traffic;
+	const struct redirect_rules *rules =
+	    p->asked ? p->asked : broker_redirect_rules(t->redirect, &p->uid);
+	struct stat st;
+	int netns;
+
+	if (!rules || fstat(dir, &st))
+		return broker_refuse_sys(w, "the pod's cgroup");
+	if (broker_redirect_set(t->redirect, &p->uid, dir, rules, w))
+		return -1;
+	free(take(p->asked));
+	broker_traces_apply(t->traces, &p->uid);
+	netns = t->netns(t->ctx, &p->uid, st.st_ino);
+	if (netns >= 0)
+		make_live(p, netns);
+	else
+		broker_view_close(&p->view);
+	return 0;
 }
 
 static void on_cgroup(void *ctx, int received)
 {
-	struct asked *a = ctx;
+	struct pod *p = ctx;
 	auto_close int dir = received;
 
-	a->why = (struct broker_why){.code = 0};
-	if (broker_redirect_set(a->traffic->redirect, &a->pod, dir, &a->rules, &a->why))
-		a->why.code = a->why.code ? a->why.code : EIO;
-	else
-		look_again(a->traffic, &a->pod);
-	broker_traces_apply(a->traffic->traces, &a->pod);
-	tell(a);
+	p->why = (struct broker_why){.code = 0};
+	if (write_rules(p, dir, &p->why)) {
+		p->why.code = p->why.code ? p->why.code : EIO;
+		complain(p, "traffic is not redirected: %s", p->why.text);
+	}
+	tell(p);
 }
 
 static int read_exactly(int memfd, void *out, size_t size, struct broker_why *w)
@@ -280,59 +273,107 @@ static int read_exactly(int memfd, void *out, size_t size, struct broker_why *w)
 	return 0;
 }
 
-static int await_cgroup(struct asked *a, struct broker_why *w)
+static int await_cgroup(struct pod *p, struct broker_why *w)
 {
 	char uid[UUID_TEXT_SIZE];
 	int dir;
 
-	uuid_format(&a->pod, uid);
-	a->await = (struct broker_await){.top = a->traffic->cgroups, .there = on_cgroup, .ctx = a};
-	if (broker_cgroup_name(a->traffic->options, uid, a->await.path, w))
+	uuid_format(&p->uid, uid);
+	p->await = (struct broker_await){.all = &p->traffic->awaits, .there = on_cgroup, .ctx = p};
+	if (broker_cgroup_name(p->traffic->options, uid, p->await.path, w))
 		return -1;
-	dir = broker_await_start(&a->await, a->traffic->epoll, w);
+	dir = broker_await_start(&p->await, w);
 	if (dir >= 0)
-		on_cgroup(a, dir);
-	else if (w->code != EINPROGRESS)
-		return -1;
+		on_cgroup(p, dir);
 	else
 		broker_log(BROKER_INFO, uid, "redirection waits: %s", w->text);
 	return 0;
 }
 
+static struct pod *find_or_add(struct broker_traffic *t, const struct uuid *uid)
+{
+	struct pod *p = find(t, uid);
+
+	if (p)
+		return p;
+	p = broker_zalloc(sizeof(*p));
+	p->traffic = t;
+	p->uid = *uid;
+	p->view =
+	    (struct broker_view){.epoll = t->epoll, .home = t->home, .changed = on_seen, .ctx = p};
+	DL_APPEND(t->pods, p);
+	return p;
+}
+
+static struct redirect_rules *read_rules(
+    const struct broker_traffic *t, int memfd, struct broker_why *w)
+{
+	auto_free struct redirect_rules *rules = broker_zalloc(sizeof(*rules));
+
+	if (!t->redirect) {
+		broker_refuse(
+		    w, EOPNOTSUPP, "this agentd redirects no traffic: start it with --redirect");
+		return NULL;
+	}
+	if (read_exactly(memfd, rules, sizeof(*rules), w) ||
+	    broker_redirect_check(rules, &t->ceiling, w))
+		return NULL;
+	return take(rules);
+}
+
+/* What is refused leaves what was in force as it was. */
 int broker_traffic_set(
     struct broker_traffic *t, const struct priv_request *r, int memfd, struct broker_why *w)
 {
-	struct asked *a = find(t, &r->uid);
+	struct redirect_rules *rules = read_rules(t, memfd, w);
+	struct pod *p;
 
-	if (!t->redirect)
-		return broker_refuse(
-		    w, EOPNOTSUPP, "this agentd redirects no traffic: start it with --redirect");
-	if (a)
-		forget(t, a);
-	a = broker_zalloc(sizeof(*a));
-	a->traffic = t;
-	a->pod = r->uid;
-	a->id = r->id;
-	DL_APPEND(t->asked, a);
-	if (read_exactly(memfd, &a->rules, sizeof(a->rules), w) ||
-	    broker_redirect_check(&a->rules, &t->ceiling, w) || await_cgroup(a, w)) {
-		forget(t, a);
+	if (!rules)
 		return -1;
-	}
-	return 0;
+	p = find_or_add(t, &r->uid);
+	broker_await_end(&p->await);
+	free(p->asked);
+	p->asked = rules;
+	p->id = r->id;
+	p->done = false;
+	p->claimed = true;
+	if (!await_cgroup(p, w))
+		return 0;
+	forget(t, p);
+	return -1;
 }
 
 void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod)
 {
-	struct asked *a = find(t, pod);
-	struct known *k = find_known(t, pod);
+	struct pod *p = find(t, pod);
 
-	if (a)
-		forget(t, a);
-	if (k)
-		unknow(t, k);
+	if (p)
+		forget(t, p);
 	if (t->redirect)
 		broker_redirect_remove(t->redirect, pod);
+}
+
+/* Without the manifests' own directory nobody can say what is stale. */
+static void sweep_one(void *ctx, const struct uuid *pod)
+{
+	struct broker_traffic *t = ctx;
+	const struct pod *p = find(t, pod);
+	char uid[UUID_TEXT_SIZE], path[PATH_MAX];
+
+	uuid_format(pod, uid);
+	snprintf(path, sizeof(path), "%s/%s.yaml", t->options->manifests, uid);
+	if ((p && p->claimed) || access(t->options->manifests, F_OK) || !access(path, F_OK) ||
+	    errno != ENOENT)
+		return;
+	broker_traffic_remove(t, pod);
+	broker_log(
+	    BROKER_INFO, uid, "a pod without a manifest: its traffic is not redirected any more");
+}
+
+void broker_traffic_sweep(struct broker_traffic *t)
+{
+	if (t->redirect)
+		broker_redirect_pods(t->redirect, sweep_one, t);
 }
 
 int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *r, int memfd,
@@ -365,14 +406,19 @@ int broker_traffic_trace(
 
 /* --- telling the worker --- */
 
+static struct pod *find_done(const struct broker_traffic *t)
+{
+	struct pod *p;
+
+	DL_FOREACH (t->pods, p)
+		if (p->done)
+			return p;
+	return NULL;
+}
+
 bool broker_traffic_pending(const struct broker_traffic *t)
 {
-	const struct asked *a;
-
-	DL_FOREACH (t->asked, a)
-		if (a->done)
-			return true;
-	return false;
+	return find_done(t);
 }
 
 /* -1: the worker then counts from the beginning of time. */
@@ -389,33 +435,30 @@ static int describe(const struct broker_traffic *t, const struct uuid *pod, stru
 	return fd;
 }
 
-bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p, int *fd)
+bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *out, int *fd)
 {
-	struct asked *a;
+	struct pod *p = find_done(t);
 
 	*fd = -1;
-	DL_FOREACH (t->asked, a) {
-		if (!a->done)
-			continue;
-		*p = (struct priv_packet){
-		    .id = a->id, .what = PRIV_REDIRECTED, .code = a->why.code, .uid = a->pod};
-		if (!p->code)
-			*fd = describe(t, &a->pod, p);
-		snprintf(p->why, sizeof(p->why), "%s", a->why.code ? a->why.text : "");
-		forget(t, a);
-		return true;
-	}
-	return false;
+	if (!p)
+		return false;
+	*out = (struct priv_packet){
+	    .id = p->id, .what = PRIV_REDIRECTED, .code = p->why.code, .uid = p->uid};
+	if (!out->code)
+		*fd = describe(t, &p->uid, out);
+	snprintf(out->why, sizeof(out->why), "%s", p->why.code ? p->why.text : "");
+	p->id = 0;
+	p->done = false;
+	return true;
 }
 
 void broker_traffic_detach(struct broker_traffic *t)
 {
-	struct asked *a, *tmp;
+	struct pod *p;
 
-	DL_FOREACH_SAFE (t->asked, a, tmp) {
-		a->id = 0;
-		if (a->done)
-			forget(t, a);
+	DL_FOREACH (t->pods, p) {
+		p->id = 0;
+		p->done = p->claimed = false;
 	}
 }
 

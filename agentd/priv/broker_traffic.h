@@ -16,6 +16,8 @@ struct broker_traffic_rig {
 	const struct broker_options *options;
 	const struct broker_netns_home *home;
 	void (*changed)(void *ctx); /* broker_traffic_next() has something to say */
+	/* The network namespace of the pod while it is in that cgroup; -1: not known yet. */
+	int (*netns)(void *ctx, const struct uuid *pod, uint64_t cgroup);
 	void *ctx;
 };
 struct broker_traffic *broker_traffic_new(
@@ -29,6 +31,10 @@ int broker_traffic_set(
 void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod); /* unknown: nothing */
 /* The pod's network namespace is known: its Envoy connected from there.  Not asked for: nothing. */
 void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns);
+/* Nobody is in its cgroup any more: who comes next is another sandbox, and not live. */
+void broker_traffic_emptied(struct broker_traffic *t, const struct uuid *pod);
+/* The worker has asked for all there is: pods of earlier ones that have no manifest go. */
+void broker_traffic_sweep(struct broker_traffic *t);
 /* PRIV_REDIRECT_EXPLAIN: the verdict into reply->arg. */
 int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *r, int memfd,
     struct priv_packet *reply, struct broker_why *w);

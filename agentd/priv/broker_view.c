@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-enum { AGAIN_MS = 100, LO = 1 };
+enum { AGAIN_MS = 100, DRAIN_MAX = 4096, LO = 1 };
 
 struct visit {
 	struct broker_view *view;
@@ -70,9 +70,8 @@ static int look(void *ctx, struct broker_why *w)
 	struct visit *v = ctx;
 
 	find_interfaces(v->view->rules, v->seen);
-	if (v->seen->ninterfaces)
-		v->seen->nroutes =
-		    broker_route_list(v->seen->routes, v->seen->interfaces, v->seen->ninterfaces);
+	v->seen->nroutes =
+	    broker_route_list(v->seen->routes, v->seen->interfaces, v->seen->ninterfaces);
 	return broker_address_list(&v->seen->addresses, w);
 }
 
@@ -102,8 +101,9 @@ static void drain(int netlink)
 {
 	char drop[4096];
 
-	while (recv(netlink, drop, sizeof(drop), MSG_DONTWAIT) > 0 || errno == ENOBUFS)
-		;
+	for (int i = 0; i < DRAIN_MAX; i++)
+		if (recv(netlink, drop, sizeof(drop), MSG_DONTWAIT) < 0 && errno != ENOBUFS)
+			return;
 }
 
 static void on_due(void *ctx)

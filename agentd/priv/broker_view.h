@@ -12,10 +12,10 @@
 #include "redirect_rules.h"
 
 struct broker_view_seen {
-	struct priv_packet addresses;                              /* naddresses, addresses */
+	struct priv_packet addresses; /* naddresses, addresses: to dial from */
 	uint32_t ninterfaces, interfaces[REDIRECT_INTERFACES_MAX]; /* of those that exist */
 	uint32_t nroutes;
-	struct redirect_cidr routes[BROKER_ROUTES_MAX]; /* none without excluded interfaces */
+	struct redirect_cidr routes[BROKER_ROUTES_MAX]; /* what stays inside, what is excluded */
 };
 typedef void (*broker_view_changed)(void *ctx, const struct broker_view_seen *seen);
 
