@@ -69,8 +69,7 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 		to = capture_address(&f);
 		return dial(ctx, p, &f, REDIRECT_SOCKET_DIALLED, &to, p->outbound_port, v6);
 	case REDIRECT_TO_DNS:
-		if (!rules_is_loopback(&f.address))
-			bind_source(ctx, p, &f, v6);
+		bind_source(ctx, p, &f, v6);
 		return dial(ctx, p, &f, REDIRECT_SOCKET_DNS, &to, p->dns_port, v6);
 	case REDIRECT_TO_SELF:
 		return remember(ctx, p, REDIRECT_SOCKET_PROXY, &f) ? REFUSE : ALLOW;

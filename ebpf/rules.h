@@ -46,6 +46,16 @@ static inline int rules_is_passthrough(const struct redirect_address *a)
 	return (a->word[0] | a->word[1] | a->word[2]) == 0 && a->word[3] == __builtin_bswap32(6);
 }
 
+/* Is it from there?  The kernel dials ::6 from ::6 itself. */
+static inline int rules_from_passthrough(const struct redirect_flow *f)
+{
+	const struct redirect_address *s = &f->source;
+
+	return rules_is_passthrough(s) ||
+	       (!(s->word[0] | s->word[1] | s->word[2] | s->word[3]) &&
+		   !rules_is_v4(&f->address) && rules_is_passthrough(&f->address));
+}
+
 /* Ids of a pod with a user namespace of its own are k * 65536 + n on the node (the kubelet's rule).
  */
 static inline int rules_same_id(__u32 id, __u32 wanted)
@@ -75,7 +85,8 @@ static inline enum redirect_verdict rules_outbound(
 {
 	__u32 cidr = rules_cidr(p->index, &f->address);
 	int localhost = rules_is_localhost(&f->address);
-	int local = localhost || rules_is_loopback(&f->address) || (cidr & REDIRECT_CIDR_LOCAL);
+	int local = localhost || rules_is_loopback(&f->address) ||
+		    rules_is_passthrough(&f->address) || (cidr & REDIRECT_CIDR_LOCAL);
 	int tcp = f->protocol == RULES_TCP;
 	int dns_port = (p->flags & REDIRECT_DNS) && f->port == RULES_DNS_PORT;
 	/* 3a, 4a: what the proxy dials in its own pod, as if it came from outside. */
@@ -89,6 +100,8 @@ static inline enum redirect_verdict rules_outbound(
 		return REDIRECT_PASS_INTERFACE; /* before ISTIO_OUTPUT */
 	if (rules_listed(p->index, REDIRECT_PORT_OUTBOUND_EXCLUDE, f->port))
 		return REDIRECT_PASS_PORT_EXCLUDED; /* 1 */
+	if (local && rules_from_passthrough(f))
+		return REDIRECT_PASS_PROXY_PASSTHROUGH; /* 2 */
 	if (rules_same_id(f->uid, p->proxy_uid))
 		return to_self && !dns_port ? REDIRECT_TO_SELF
 					    : REDIRECT_PASS_PROXY_UID; /* 3a, 3c */

@@ -4,6 +4,7 @@
 
 struct redirect_flow {
 	struct redirect_address address;
+	struct redirect_address source; /* which the socket is bound to; 0: the kernel picks one */
 	__u32 uid, gid;
 	__u16 port;
 	__u8 protocol;
