@@ -27,7 +27,7 @@ int broker_redirect_uninstall(const char *bpffs, struct broker_why *w);
 /* What pods of this node may ask for: the command line's word, not the worker's. */
 struct broker_redirect_ceiling {
 	bool permissive;  /* a policy other than strict */
-	bool exclusions;  /* outbound ports, ranges or groups that go past Envoy */
+	bool exclusions;  /* ports, ranges, groups or interfaces that go past Envoy, outbound */
 	uid_t worker_uid; /* never a proxy's */
 };
 int broker_redirect_check(const struct redirect_rules *rules,

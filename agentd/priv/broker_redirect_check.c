@@ -51,7 +51,8 @@ static int check_proxy(
 
 static bool has_exclusions(const struct redirect_rules *r)
 {
-	if (!(r->flags & REDIRECT_OUTBOUND_ALL) || (r->flags & REDIRECT_GROUPS_INCLUDE))
+	if (!(r->flags & REDIRECT_OUTBOUND_ALL) || (r->flags & REDIRECT_GROUPS_INCLUDE) ||
+	    r->ninterfaces)
 		return true;
 	for (uint32_t i = 0; i < r->nrows; i++)
 		if (r->rows[i].kind == REDIRECT_PORT_OUTBOUND_EXCLUDE ||
