@@ -14,7 +14,7 @@ _ORIGINAL_DST = 80
 _V6ONLY = 26
 
 
-def _original(connection, local):
+def original(connection, local):
     """As Envoy asks; None: the kernel knows of none."""
     try:
         if local.startswith('::ffff:'):
@@ -26,7 +26,7 @@ def _original(connection, local):
         return None
 
 
-def _plain(address):
+def plain(address):
     return address.removeprefix('::ffff:')
 
 
@@ -50,8 +50,8 @@ def serve(uid, ports):
                 with connection:
                     local = connection.getsockname()[0]
                     connection.sendall(json.dumps({
-                        'port': key.data, 'original': _original(connection, local), 'peer': _plain(peer[0]),
-                        'local': _plain(local)}).encode())
+                        'port': key.data, 'original': original(connection, local), 'peer': plain(peer[0]),
+                        'local': plain(local)}).encode())
 
 
 def _read(s):
@@ -67,7 +67,7 @@ def _dial(to, port, source, timeout):
         if source:
             s.bind((source, 0))
         s.connect((to, port))
-        return {**_read(s), 'peername': _plain(s.getpeername()[0]), 'sockname': _plain(s.getsockname()[0])}
+        return {**_read(s), 'peername': plain(s.getpeername()[0]), 'sockname': plain(s.getsockname()[0])}
 
 
 def dial(to, port, uid=1000, gid=1000, source=None, timeout=2):
