@@ -45,11 +45,11 @@ struct pod_redirect {
 /* --- what all share --- */
 
 /* The broker looked into the pod's network namespace: it went well, or there is a reason. */
-static void note(struct pod_redirect *r, const struct err *e)
+static void note(struct pod_redirect *r, const struct err *e, bool inbound)
 {
 	bool was_well = r->in_force && !r->why.code;
 
-	r->inbound = !e;
+	r->inbound = inbound;
 	r->why = e ? *e : (struct err){.code = 0};
 	if (e)
 		log_error(r->pod->label, "traffic is not redirected: %s", e->msg);
@@ -57,19 +57,19 @@ static void note(struct pod_redirect *r, const struct err *e)
 		r->settled(r->ctx);
 }
 
-static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, unsigned repaired)
+static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, unsigned n)
 {
 	struct agent_redirect *a = ctx;
 	struct pod_redirect *r;
 
 	if (!pod) {
-		metric_set(a->repaired, "", repaired);
+		metric_set(a->repaired, "", n);
 		return;
 	}
 	DL_FOREACH (a->pods, r) {
 		if (!r->in_force || !uuid_equal(&r->pod->uid, pod))
 			continue;
-		note(r, e);
+		note(r, e, n);
 		return;
 	}
 }

@@ -178,17 +178,19 @@ static const char *fate_of(unsigned verdict)
 	return redirect_verdict_drops(verdict) ? "dropped" : "passed";
 }
 
-static void on_explained(void *ctx, const struct err *e, unsigned verdict)
+static void on_explained(void *ctx, const struct err *e, unsigned answer)
 {
 	struct asking *a = ctx;
+	unsigned verdict = answer & ~(unsigned)REDIRECT_ANSWER_INBOUND;
 
 	if (e)
 		return refuse(a, 409, e->msg);
 	if (verdict >= REDIRECT_VERDICTS)
 		return refuse(a, 500, "the broker knows more verdicts than this worker");
-	admin_later_json(&a->answer,
-	    json_pack("{s:s, s:s, s:s}", "direction", a->question.inbound ? "inbound" : "outbound",
-		"verdict", fate_of(verdict), "rule", redirect_verdict_name(verdict)));
+	admin_later_json(
+	    &a->answer, json_pack("{s:s, s:s, s:s}", "direction",
+			    answer & REDIRECT_ANSWER_INBOUND ? "inbound" : "outbound", "verdict",
+			    fate_of(verdict), "rule", redirect_verdict_name(verdict)));
 	asking_end(a);
 }
 

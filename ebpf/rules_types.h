@@ -16,6 +16,8 @@ struct redirect_arrival {
 	__u16 port;
 };
 
+/* Beside the verdict in the answer. */
+enum { REDIRECT_ANSWER_INBOUND = 1 << 16 };
 /* `agentctl redirect explain`, from the worker to the broker. */
 struct redirect_question {
 	__u32 inbound;

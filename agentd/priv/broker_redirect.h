@@ -53,13 +53,11 @@ void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod);
 void broker_redirect_pods(
     struct broker_redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx);
 
-/* What the programs would decide now, by the maps as they are. */
-struct redirect_flow;
-struct redirect_arrival;
-int broker_redirect_explain_outbound(struct broker_redirect *r, const struct uuid *pod,
-    const struct redirect_flow *f, struct broker_why *w); /* redirect_verdict, or -1 */
-int broker_redirect_explain_inbound(struct broker_redirect *r, const struct uuid *pod,
-    const struct redirect_arrival *a, struct broker_why *w);
+/* What the programs would decide now, by the maps as they are: redirect_verdict, or -1.  An arrival
+ * from the pod itself is a dial of it (`inbound` is set so). */
+struct redirect_question;
+int broker_redirect_explain(struct broker_redirect *r, const struct uuid *pod,
+    struct redirect_question *q, struct broker_why *w);
 
 /* Is all that should be attached still attached, with our programs?  What is not is put back, and
  * `w` names it.  0: all was well. */

@@ -39,18 +39,38 @@ static int find_entry(struct broker_redirect *r, const struct uuid *pod, struct 
 	return 0;
 }
 
-int broker_redirect_explain_outbound(struct broker_redirect *r, const struct uuid *pod,
-    const struct redirect_flow *f, struct broker_why *w)
+/* Packets to it stay on lo. */
+static bool is_own(const struct redirect_pod *p, const struct redirect_address *a)
 {
-	struct redirect_pod entry;
-
-	return find_entry(r, pod, &entry, w) ? -1 : (int)rules_outbound(&entry, f);
+	return rules_is_loopback(a) || rules_is_passthrough(a) ||
+	       (rules_cidr(p->index, a) & REDIRECT_CIDR_LOCAL);
 }
 
-int broker_redirect_explain_inbound(struct broker_redirect *r, const struct uuid *pod,
-    const struct redirect_arrival *a, struct broker_why *w)
+static int explain_arrival(const struct redirect_pod_state *state, const struct redirect_pod *p,
+    const struct redirect_arrival *a)
 {
+	enum redirect_verdict v = rules_inbound(p, a);
+	bool closed = state->rules && state->rules->strict && !state->live;
+
+	return v == REDIRECT_TO_INBOUND && closed ? REDIRECT_DROP_GATE : v;
+}
+
+int broker_redirect_explain(struct broker_redirect *r, const struct uuid *pod,
+    struct redirect_question *q, struct broker_why *w)
+{
+	const struct redirect_pod_state *state = redirect_pod_find(r, pod);
 	struct redirect_pod entry;
 
-	return find_entry(r, pod, &entry, w) ? -1 : (int)rules_inbound(&entry, a);
+	if (find_entry(r, pod, &entry, w))
+		return -1;
+	if (q->inbound && !is_own(&entry, &q->arrival.source)) {
+		if (state->looked && !is_own(&entry, &q->arrival.address))
+			return broker_refuse(w, EINVAL,
+			    "neither the source nor the destination is an address of the pod");
+		return explain_arrival(state, &entry, &q->arrival);
+	}
+	if (q->inbound)
+		q->flow.source = q->arrival.source;
+	q->inbound = 0; /* what comes from the pod itself was dialled there */
+	return (int)rules_outbound(&entry, &q->flow);
 }

@@ -10,6 +10,7 @@
 #include "../base/mem.h"
 #include "broker_await.h"
 #include "broker_cgroup.h"
+#include "broker_iptables.h"
 #include "broker_redirect.h"
 #include "broker_redirect_trace.h"
 #include <errno.h>
@@ -31,7 +32,9 @@ struct pod {
 	uint32_t id;                  /* of the request; 0: nobody waits */
 	bool done;                    /* to be told */
 	bool claimed;                 /* asked for by the worker that runs */
-	struct broker_why why;        /* code 0: written */
+	bool live, noted;             /* inbound, too; the worker is to be told so, or why not */
+	struct broker_why live_why;
+	struct broker_why why; /* code 0: written */
 	struct pod *prev, *next;
 };
 
@@ -167,13 +170,68 @@ __attribute__((format(printf, 2, 3))) static void complain(
 
 /* --- live --- */
 
+static void note(struct pod *p)
+{
+	p->noted = p->claimed;
+	p->traffic->changed(p->traffic->ctx);
+}
+
+static void now_live(struct pod *p)
+{
+	if (p->live)
+		return;
+	p->live = true;
+	p->live_why.code = 0;
+	note(p);
+}
+
+/* Said once, however often it is tried. */
+static void not_live(struct pod *p, const struct broker_why *w)
+{
+	bool known = p->live_why.code && !strcmp(p->live_why.text, w->text);
+
+	p->live = false;
+	if (known)
+		return;
+	p->live_why = *w;
+	p->live_why.code = w->code ? w->code : EIO;
+	complain(p, "inbound traffic is not redirected: %s", w->text);
+	note(p);
+}
+
+/* Its network namespace is not known, or not any more. */
+static void leave(struct pod *p)
+{
+	broker_view_close(&p->view);
+	if (!p->live && !p->live_why.code)
+		return;
+	p->live = false;
+	p->live_why.code = 0;
+	note(p);
+}
+
 static void on_seen(void *ctx, const struct broker_view_seen *seen)
 {
 	struct pod *p = ctx;
 	struct broker_why w;
 
 	if (broker_redirect_live(p->traffic->redirect, &p->uid, p->view.netns, seen, &w))
-		complain(p, "inbound traffic is not redirected: %s", w.text);
+		not_live(p, &w);
+	else
+		now_live(p);
+}
+
+/* Of two that redirect the same pod one has to go.  A strict pod stays closed, so that somebody
+ * decides; another one is left to those who were there first. */
+static int check_rivals(struct pod *p, int netns, struct broker_why *w)
+{
+	struct broker_traffic *t = p->traffic;
+
+	if (p->live || !broker_netns_visit(t->home, netns, broker_iptables_check, NULL, w))
+		return 0;
+	if (w->code == EEXIST && !broker_redirect_rules(t->redirect, &p->uid)->strict)
+		broker_redirect_remove(t->redirect, &p->uid);
+	return -1;
 }
 
 static int look(struct pod *p, int netns, struct broker_view_seen *seen, struct broker_why *w)
@@ -190,8 +248,12 @@ static void make_live(struct pod *p, int netns)
 	struct broker_view_seen seen;
 	struct broker_why w;
 
-	if (look(p, netns, &seen, &w))
-		complain(p, "inbound traffic is not redirected: %s", w.text);
+	if (!broker_view_is_of(&p->view, netns))
+		p->live = false;
+	if (!broker_redirect_rules(p->traffic->redirect, &p->uid))
+		return; /* left to others */
+	if (check_rivals(p, netns, &w) || look(p, netns, &seen, &w))
+		not_live(p, &w);
 	else
 		on_seen(p, &seen);
 }
@@ -211,7 +273,7 @@ void broker_traffic_emptied(struct broker_traffic *t, const struct uuid *pod)
 
 	if (!p)
 		return;
-	broker_view_close(&p->view);
+	leave(p);
 	auto_close int dir = broker_await_open(t->cgroups, p->await.path);
 	if (dir >= 0 && broker_redirect_close(t->redirect, pod, dir, &w))
 		complain(p, "the pod is not closed until it starts again: %s", w.text);
@@ -246,7 +308,7 @@ static int write_rules(struct pod *p, int dir, struct broker_why *w)
 	if (netns >= 0)
 		make_live(p, netns);
 	else
-		broker_view_close(&p->view);
+		leave(p);
 	return 0;
 }
 
@@ -337,6 +399,7 @@ int broker_traffic_set(
 	p->id = r->id;
 	p->done = false;
 	p->claimed = true;
+	p->noted = p->live || p->live_why.code;
 	if (!await_cgroup(p, w))
 		return 0;
 	forget(t, p);
@@ -387,11 +450,10 @@ int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *
 		    w, EOPNOTSUPP, "this agentd redirects no traffic (--redirect)");
 	if (read_exactly(memfd, &q, sizeof(q), w))
 		return -1;
-	verdict = q.inbound ? broker_redirect_explain_inbound(t->redirect, &r->uid, &q.arrival, w)
-			    : broker_redirect_explain_outbound(t->redirect, &r->uid, &q.flow, w);
+	verdict = broker_redirect_explain(t->redirect, &r->uid, &q, w);
 	if (verdict < 0)
 		return -1;
-	reply->arg = (uint32_t)verdict;
+	reply->arg = (uint32_t)verdict | (q.inbound ? REDIRECT_ANSWER_INBOUND : 0);
 	return 0;
 }
 
@@ -416,9 +478,19 @@ static struct pod *find_done(const struct broker_traffic *t)
 	return NULL;
 }
 
+static struct pod *find_noted(const struct broker_traffic *t)
+{
+	struct pod *p;
+
+	DL_FOREACH (t->pods, p)
+		if (p->noted)
+			return p;
+	return NULL;
+}
+
 bool broker_traffic_pending(const struct broker_traffic *t)
 {
-	return find_done(t);
+	return find_done(t) || find_noted(t);
 }
 
 /* -1: the worker then counts from the beginning of time. */
@@ -435,13 +507,27 @@ static int describe(const struct broker_traffic *t, const struct uuid *pod, stru
 	return fd;
 }
 
+/* After what was asked: a worker that is told of a pod knows that its rules are in force. */
+static bool next_note(struct broker_traffic *t, struct priv_packet *out)
+{
+	struct pod *p = find_noted(t);
+
+	if (!p)
+		return false;
+	*out = (struct priv_packet){
+	    .what = PRIV_REDIRECT_NOTE, .code = p->live_why.code, .uid = p->uid, .arg = p->live};
+	snprintf(out->why, sizeof(out->why), "%s", p->live_why.code ? p->live_why.text : "");
+	p->noted = false;
+	return true;
+}
+
 bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *out, int *fd)
 {
 	struct pod *p = find_done(t);
 
 	*fd = -1;
 	if (!p)
-		return false;
+		return next_note(t, out);
 	*out = (struct priv_packet){
 	    .id = p->id, .what = PRIV_REDIRECTED, .code = p->why.code, .uid = p->uid};
 	if (!out->code)
@@ -458,7 +544,7 @@ void broker_traffic_detach(struct broker_traffic *t)
 
 	DL_FOREACH (t->pods, p) {
 		p->id = 0;
-		p->done = p->claimed = false;
+		p->done = p->claimed = p->noted = false;
 	}
 }
 

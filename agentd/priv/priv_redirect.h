@@ -21,11 +21,11 @@ void priv_redirect_explain(struct priv *p, struct priv_call **slot, const struct
 /* The pipe of struct priv_trace, not blocking; closing it ends the trace.  `pod` NULL: all pods. */
 void priv_redirect_trace(struct priv *p, struct priv_call **slot, const struct uuid *pod,
     priv_listening done, void *ctx);
-/* What the broker says by itself, to one listener (NULL: no more).  `pod` NULL: `repaired` is how
- * much it has put back so far; else whether inbound traffic of the pod is redirected, or why not.
- */
+/* What the broker says by itself, to one listener (NULL: no more).  `pod` NULL: `n` is how much it
+ * has put back so far; else `n` is whether inbound traffic of the pod is redirected too, and `e`
+ * why it cannot be. */
 typedef void (*priv_redirect_noted)(
-    void *ctx, const struct uuid *pod, const struct err *e, unsigned repaired);
+    void *ctx, const struct uuid *pod, const struct err *e, unsigned n);
 void priv_on_redirect(struct priv *p, priv_redirect_noted noted, void *ctx);
 /* All counters, rows of struct redirect_counters, to be mapped (PROT_READ); the callback owns fd.
  */
