@@ -127,3 +127,11 @@ def captured_server(client_pods):
     return {'clusters': [app, _original_dst('passthrough')], 'listeners': [
         _listener('virtualInbound', INBOUND_CAPTURE, [chain], _ORIGINAL_DST, _TLS_INSPECTOR),
         _listener('virtualOutbound', OUTBOUND_CAPTURE, [_tcp('passthrough')], _ORIGINAL_DST)]}
+
+
+def captured_plain():
+    """Both ways everything goes through as it is."""
+    app = _original_dst('app', upstream_bind_config={'source_address': {'address': '127.0.0.6', 'port_value': 0}})
+    return {'clusters': [app, _original_dst('passthrough')], 'listeners': [
+        _listener('virtualInbound', INBOUND_CAPTURE, [_tcp('app')], _ORIGINAL_DST),
+        _listener('virtualOutbound', OUTBOUND_CAPTURE, [_tcp('passthrough')], _ORIGINAL_DST)]}

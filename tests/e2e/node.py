@@ -170,11 +170,13 @@ class Node:
     def cgroup(self, name):
         return Cgroup(f'{self.cgroup_name}/{name}')
 
-    def capture(self):
-        """Traffic comes to the Envoys by itself, unless a pod's manifest says otherwise; before agentd starts."""
+    def capture(self, below=''):
+        """Traffic comes to the Envoys by itself, unless a pod's manifest says otherwise; before agentd starts.
+
+        Only of pods below that cgroup, which is there, if one is named."""
         self.bpffs.mkdir()
         sh('mount', '-t', 'bpf', 'bpf', self.bpffs)
-        self.agentd.flags += ['--redirect', '--redirect-cgroup', self.cgroup_name, '--bpffs', self.bpffs]
+        self.agentd.flags += ['--redirect', '--redirect-cgroup', f'{self.cgroup_name}/{below}'.rstrip('/'), '--bpffs', self.bpffs]
         self.agentd.settings['redirect'] = 'ebpf'
         return self
 

@@ -47,7 +47,7 @@ class Load:
 
 
 class Pod:
-    def __init__(self, node, name, sa=None, ns='demo', manifest=True, **manifest_fields):
+    def __init__(self, node, name, sa=None, ns='demo', manifest=True, above='', **manifest_fields):
         self.node, self.name, self.ns, self.sa = node, name, ns, sa or name
         self.uid = str(uuid.uuid4())
         self.id = f'{ns}.{name}'  # as the control plane's folders are called
@@ -55,7 +55,7 @@ class Pod:
         self.dir = node.dir / self.id
         self.certs = self.dir / 'certs'
         self.certs.mkdir(parents=True)
-        self.cgroup = node.cgroup(self.id)
+        self.cgroup = node.cgroup(above + self.id)
         self.netns = Netns(f'{node.name}.{name}')
         self.ip = node.network.plug(self.netns)
         self.tokens = []
