@@ -118,6 +118,10 @@ $(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $(OUT)/libb
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call fakes,tests/fuzz/%_fuzz.c) $(OUT)/libagentd.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+# The real kernel's test, here and in VMs: static, for there it has nothing beside it.
+VM_SRC     := $(wildcard tests/vm/*.c)
+$(OUT)/checks: $(call obj,$(VM_SRC)) $(OUT)/libbroker.a
+	@echo "  LINK  $@"; $(CC) $(filter-out -pie,$(LDFLAGS)) -static -o $@ $^ -lbpf -lelf -lz
 # One test by name: make build/asan/tests/unit/base/loop_test MODE=asan && build/asan/tests/unit/base/loop_test
 
 test: ## everything CI runs: lint excluded, sanitizers included
@@ -144,6 +148,13 @@ e2e: ## the end-to-end tests alone (root): K='expression' chooses
 	@$(MAKE) -s binaries
 	@$(MAKE) -s MODE=asan binaries
 	@tests/tools/run-e2e $(if $(K),-k '$(K)')
+
+test-vm: ## redirection on Debian's kernels 5.10, 6.1, 6.12 and 7 in qemu, Envoy on one (root): K='5.10 envoy' chooses
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries vm-binaries
+	@tests/vm/run $(K)
+.PHONY: test-vm vm-binaries
+vm-binaries: $(OUT)/checks $(addprefix $(OUT)/tests/unit/priv/,broker_netns_test broker_peer_test cage_test)
 
 MINUTES ?= 1
 fuzz: ## each fuzz target in turn, MINUTES in all (default 1)
