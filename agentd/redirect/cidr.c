@@ -8,7 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { V4_BITS = 96, TEXT_SIZE = INET6_ADDRSTRLEN + sizeof("/128") };
+enum {
+	V4_BITS = 96,
+	RANGES_MAX = REDIRECT_CIDRS_MAX - 1,
+	TEXT_SIZE = INET6_ADDRSTRLEN + sizeof("/128")
+};
 
 int cidr_parse_address(struct redirect_address *out, const char *text)
 {
@@ -37,12 +41,18 @@ static void mask(struct redirect_address *a, unsigned bits)
 	}
 }
 
-static bool covers(const struct redirect_cidr *c, const struct redirect_address *a)
+/* As the trie sees it: IPv4 lies within ::/0. */
+static bool holds(const struct redirect_cidr *c, const struct redirect_address *a)
 {
 	struct redirect_address masked = *a;
 
 	mask(&masked, c->bits);
 	return !memcmp(&masked, &c->address, sizeof(masked));
+}
+
+static bool covers(const struct redirect_cidr *c, const struct redirect_address *a)
+{
+	return is_v4(&c->address) == is_v4(a) && holds(c, a);
 }
 
 /* Without "/n" it is one address. */
@@ -56,6 +66,8 @@ static int parse(struct redirect_cidr *out, char *text)
 	if (cidr_parse_address(&out->address, text))
 		return -1;
 	max = strchr(text, ':') ? 128 : 32;
+	if (max == 128 && is_v4(&out->address))
+		return -1; /* istio's rules for IPv6 never see IPv4 */
 	if (slash) {
 		bits = strtoul(slash + 1, &end, 10);
 		if (!slash[1] || strspn(slash + 1, "0123456789") != strlen(slash + 1) || *end ||
@@ -76,7 +88,7 @@ static int put(struct redirect_rules *r, const struct redirect_cidr *c)
 			r->cidrs[i].flags |= c->flags;
 			return 0;
 		}
-	if (r->ncidrs == REDIRECT_CIDRS_MAX)
+	if (r->ncidrs == RANGES_MAX)
 		return -1;
 	r->cidrs[r->ncidrs++] = *c;
 	return 0;
@@ -95,17 +107,34 @@ int cidr_add(
 			return err_set(e, ERR_INVALID, "%s: \"%s\" is no address range", what,
 			    err_printable(shown, sizeof(shown), list, (unsigned)n));
 		if (n && put(r, &c))
-			return err_set(
-			    e, ERR_INVALID, "%s: more than %d ranges", what, REDIRECT_CIDRS_MAX);
+			return err_set(e, ERR_INVALID, "%s: more than %d ranges", what, RANGES_MAX);
 		list += n + (list[n] == ',');
 	}
 	return 0;
+}
+
+/* What holds for ::/0 does not for IPv4, so that gets a row of its own; there is one left for it.
+ */
+static void part_families(struct redirect_rules *r)
+{
+	struct redirect_cidr v4 = {.bits = V4_BITS};
+
+	cidr_parse_address(&v4.address, "0.0.0.0");
+	for (uint32_t i = 0; i < r->ncidrs; i++)
+		if (r->cidrs[i].bits == V4_BITS && is_v4(&r->cidrs[i].address))
+			return;
+	for (uint32_t i = 0; i < r->ncidrs; i++)
+		if (r->cidrs[i].bits < V4_BITS && holds(&r->cidrs[i], &v4.address)) {
+			r->cidrs[r->ncidrs++] = v4;
+			return;
+		}
 }
 
 void cidr_flatten(struct redirect_rules *r)
 {
 	uint32_t own[REDIRECT_CIDRS_MAX];
 
+	part_families(r);
 	for (uint32_t i = 0; i < r->ncidrs; i++)
 		own[i] = r->cidrs[i].flags;
 	for (uint32_t i = 0; i < r->ncidrs; i++)
@@ -121,7 +150,7 @@ uint32_t cidr_look_up(const struct redirect_rules *r, const struct redirect_addr
 	int longest = -1;
 
 	for (uint32_t i = 0; i < r->ncidrs; i++)
-		if ((int)r->cidrs[i].bits > longest && covers(&r->cidrs[i], a)) {
+		if ((int)r->cidrs[i].bits > longest && holds(&r->cidrs[i], a)) {
 			longest = (int)r->cidrs[i].bits;
 			flags = r->cidrs[i].flags;
 		}
