@@ -1,4 +1,5 @@
-/* broker_redirect_links.c - a link's pin is its last reference: to unpin is to detach.
+/* broker_redirect_links.c - a link's pin is its last reference, but the kernel takes its time: so
+ * it is detached, and then unpinned.
  *
  * What is there and attached where it should be gets the new program in one step; else a new link
  * is attached first, and the old one's pin goes after.  So nothing is ever without a program.
@@ -38,6 +39,12 @@ bool redirect_link_is_on(const struct redirect_link *l)
 	return is_on(link, l);
 }
 
+static void let_go(int link, const char *path)
+{
+	bpf_link_detach(link);
+	unlink(path);
+}
+
 int redirect_link(const struct redirect_link *l, struct broker_why *w)
 {
 	auto_close int old = bpf_obj_get(l->path);
@@ -53,7 +60,7 @@ int redirect_link(const struct redirect_link *l, struct broker_why *w)
 	if (fresh < 0)
 		return broker_refuse_sys(w, "attach %s", l->path);
 	if (old >= 0)
-		unlink(l->path);
+		let_go(old, l->path);
 	if (bpf_obj_pin(fresh, l->path))
 		return broker_refuse_sys(w, "pin %s", l->path);
 	return 0;
@@ -87,7 +94,8 @@ static void unpin(const struct broker_redirect *r, const struct uuid *pod, const
 	char path[REDIRECT_PATH_SIZE];
 
 	pin_path(r, pod, name, path);
-	unlink(path);
+	auto_close int link = bpf_obj_get(path);
+	let_go(link, path);
 }
 
 /* The gate last: until then nothing comes in that was kept out. */
