@@ -24,12 +24,14 @@ static int put_port(
 	return put(r->bpf->maps.ports, &key, &there, w);
 }
 
+/* ::/0 does not cover IPv4, though it does in the trie. */
 static bool covers(const struct redirect_cidr *c, const struct redirect_address *a)
 {
+	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 	const uint8_t *x = (const uint8_t *)&c->address, *y = (const uint8_t *)a;
 	unsigned whole = c->bits / 8, rest = c->bits % 8;
 
-	if (memcmp(x, y, whole) != 0)
+	if (memcmp(x, y, whole) != 0 || (whole < sizeof(v4) && !memcmp(y, v4, sizeof(v4))))
 		return false;
 	return !rest || ((x[whole] ^ y[whole]) >> (8 - rest)) == 0;
 }
