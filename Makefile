@@ -39,6 +39,7 @@ LINK_fuzz  := -fsanitize=fuzzer,address,undefined
 LDFLAGS    := $(LINK_$(MODE))
 
 # grpc goes into the released worker statically: it starts in 2 ms instead of 10 (process-split.md 0).
+BROKER_LIBS := -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lssl -lcrypto -lpthread -lm
 LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell pkg-config --libs-only-l --static grpc) -levent -lprotobuf-c \
 	-ljansson -lyaml -lssl -lcrypto -lre2 -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
@@ -50,8 +51,8 @@ BROKER_SRC := $(wildcard agentd/priv/broker*.c)
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
 MAIN_SRC   := agentd/main.c
 LIB_SRC    := $(filter-out $(BROKER_SRC) $(MAIN_SRC),$(wildcard agentd/*.c agentd/base/*.c agentd/priv/*.c \
-	agentd/security/*.c agentd/pod/*.c agentd/proxy/*.c agentd/admin/*.c))
-# What the broker shares with the worker: libc and nothing else (lint looks at `ldd`).
+	agentd/security/*.c agentd/pod/*.c agentd/proxy/*.c agentd/redirect/*.c agentd/admin/*.c))
+# What the broker shares with the worker: libc and nothing else (lint looks at `ldd`); libbpf is inside it.
 BROKER_BASE := agentd/base/uuid.c agentd/priv/fdpass.c agentd/priv/pidfd.c
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
 
@@ -60,7 +61,7 @@ UNIT_BIN   := $(UNIT_SRC:%.c=$(OUT)/%)
 FUZZ_SRC   := $(wildcard tests/fuzz/*_fuzz.c)
 FUZZ_BIN   := $(FUZZ_SRC:%.c=$(OUT)/%)
 
-.PHONY: all help deps test unit e2e bench asan tsan fuzz fuzz-build soak lint format run install clean
+.PHONY: all help deps test unit e2e bench bench-redirect asan tsan fuzz fuzz-build soak lint format run install clean
 .SECONDARY:
 
 all: deps ## build the release binaries into build/release/
@@ -80,14 +81,22 @@ $(OUT)/libagentd.a: $(call obj,$(LIB_SRC) $(PB_SRC))
 $(OUT)/libbroker.a: $(call obj,$(filter-out agentd/priv/broker.c,$(BROKER_SRC)) $(BROKER_BASE))
 	@rm -f $@ && ar rcs $@ $^
 $(OUT)/agentd: $(call obj,agentd/priv/broker.c) $(OUT)/libbroker.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
 $(OUT)/agentd-worker: $(call obj,$(MAIN_SRC)) $(OUT)/libagentd.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS)
 $(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libagentd.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -levent -ljansson -lpthread
 
+# The eBPF programs, as a header with their bytes and their names.
+BPF_SRC    := $(wildcard ebpf/*.h ebpf/*.c)
+SKELETON   := $(GEN)/redirect.skel.h
+$(GEN)/redirect.bpf.o: ebpf/redirect.bpf.c $(BPF_SRC)
+	@mkdir -p $(GEN); echo "  BPF   $<"; clang -target bpf -O2 -g -Wall -Wextra -Werror -Wno-unused-function -I/usr/include/$(shell gcc -dumpmachine) -c $< -o $@
+$(SKELETON): $(GEN)/redirect.bpf.o
+	@bpftool gen skeleton $< name redirect_bpf >$@
+
 # Generated headers come before anything that may include them.
-$(OUT)/obj/%.o: %.c | $(PB_SRC)
+$(OUT)/obj/%.o: %.c | $(PB_SRC) $(SKELETON)
 	@mkdir -p $(@D); echo "  CC    $(MODE) $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(OUT)/obj/gen/%.o: $(GEN)/%.c | $(PB_SRC)
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -w -MMD -MP -c -o $@ $<
@@ -98,17 +107,21 @@ $(GEN)/%.pb-c.c: proto/%.proto
 fakes = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
 .SECONDEXPANSION:
 $(OUT)/tests/unit/priv/broker%_test: $(OUT)/obj/tests/unit/priv/broker%_test.o $(OUT)/libbroker.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS)
 $(OUT)/tests/unit/priv/%_test: $(OUT)/obj/tests/unit/priv/%_test.o $$(call fakes,tests/unit/priv/%_test.c) $(OUT)/libagentd.a $(OUT)/libbroker.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS) $(LIBS)
 $(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call fakes,tests/unit/%_test.c) $(OUT)/libagentd.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 # A test that runs the program.
 $(OUT)/tests/unit/ctl/agentctl_test: | $(OUT)/agentctl
 $(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $(OUT)/libbroker.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call fakes,tests/fuzz/%_fuzz.c) $(OUT)/libagentd.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+# The real kernel's test, here and in VMs: static, for there it has nothing beside it.
+VM_SRC     := $(wildcard tests/vm/*.c)
+$(OUT)/checks: $(call obj,$(VM_SRC)) $(OUT)/libbroker.a
+	@echo "  LINK  $@"; $(CC) $(filter-out -pie,$(LDFLAGS)) -static -o $@ $^ -lbpf -lelf -lz
 # One test by name: make build/asan/tests/unit/base/loop_test MODE=asan && build/asan/tests/unit/base/loop_test
 
 test: ## everything CI runs: lint excluded, sanitizers included
@@ -136,6 +149,13 @@ e2e: ## the end-to-end tests alone (root): K='expression' chooses
 	@$(MAKE) -s MODE=asan binaries
 	@tests/tools/run-e2e $(if $(K),-k '$(K)')
 
+test-vm: ## redirection on Debian's kernels 5.10, 6.1, 6.12 and 7 in qemu, Envoy on one (root): K='5.10 envoy' chooses
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries vm-binaries
+	@tests/vm/run $(K)
+.PHONY: test-vm vm-binaries
+vm-binaries: $(OUT)/checks $(addprefix $(OUT)/tests/unit/priv/,broker_netns_test broker_peer_test cage_test)
+
 MINUTES ?= 1
 fuzz: ## each fuzz target in turn, MINUTES in all (default 1)
 	@tests/tools/deps build test
@@ -147,6 +167,11 @@ bench: ## what things cost, as a table (no pass or fail)
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries
 	@tests/bench/run
+
+bench-redirect: ## redirection by eBPF beside istio's iptables rules, as a table: ROUNDS=7
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect
 
 soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
 	@tests/tools/deps build test

@@ -10,6 +10,8 @@
 #include "agent.h"
 #include "admin/admin.h"
 #include "agent_pod.h"
+#include "agent_redirect.h"
+#include "agent_redirect_pages.h"
 #include "agent_state.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -44,6 +46,7 @@ struct agent {
 	struct pod_registry *pods;
 	struct manifest_dir *manifests;
 	struct admin *admin;
+	struct redirect_pages *redirect_pages;
 	int64_t started_ms;
 	bool broker_lost;
 	struct {
@@ -51,24 +54,44 @@ struct agent {
 	} gauges;
 };
 
+/* Both of a pod's readers; NULL: refused.  Nothing was started yet. */
+static struct node *read_pod(
+    struct agent *a, struct pod *p, struct redirect_plan *plan, struct err *e)
+{
+	struct node *node = node_new(p, &a->shared.node, e);
+	struct redirect_node n = {.strict = !strcmp(a->config->redirect_policy, "strict")};
+
+	if (!node)
+		return NULL;
+	n.status_port = node_settings(node)->agent_port;
+	redirect_mode_parse(&n.mode, a->config->redirect); /* which was checked */
+	if (redirect_read(plan, p, &n, e))
+		node_free(&node);
+	else
+		node_set_captured(node, plan->mode != REDIRECT_MODE_NONE);
+	return node;
+}
+
 static void on_pod_added(void *ctx, struct pod *p)
 {
 	struct agent *a = ctx;
+	struct redirect_plan plan;
 	struct err e;
-	struct node *node = node_new(p, &a->shared.node, &e);
+	struct node *node = read_pod(a, p, &plan, &e);
 
 	if (!node) {
 		log_error(p->label, "pod refused: %s", e.msg);
 		return pod_set_ready(p, &e);
 	}
-	p->services = agent_pod_start(&a->shared, p, node);
+	p->services = agent_pod_start(&a->shared, p, node, &plan);
 }
 
 static void on_pod_changed(void *ctx, struct pod *p)
 {
 	struct agent *a = ctx;
+	struct redirect_plan plan;
 	struct err e;
-	struct node *node = node_new(p, &a->shared.node, &e);
+	struct node *node = read_pod(a, p, &plan, &e);
 
 	if (!node) {
 		err_wrap(&e, "change refused");
@@ -77,7 +100,7 @@ static void on_pod_changed(void *ctx, struct pod *p)
 	}
 	log_info(p->label, "pod changed");
 	agent_pod_stop(&p->services);
-	p->services = agent_pod_start(&a->shared, p, node);
+	p->services = agent_pod_start(&a->shared, p, node, &plan);
 }
 
 static char *pod_labels(const struct pod *p, char *out, unsigned size)
@@ -352,6 +375,7 @@ static void make_admin(struct agent *a)
 	admin_page(a->admin, "/pods", dump_pods, a);
 	admin_page(a->admin, "/certs", dump_certs, a);
 	admin_page(a->admin, "/xds", dump_xds, a);
+	a->redirect_pages = redirect_pages_new(a->shared.loop, a->shared.priv, a->pods, a->admin);
 	admin_before_metrics(a->admin, on_before_metrics, a);
 }
 
@@ -382,6 +406,7 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 	if (!strcmp(c->attest, "require"))
 		priv_require_attestation(a->shared.priv);
 	a->shared.rpc = rpc_new(l);
+	a->shared.redirect = agent_redirect_new(a->shared.priv);
 	set_limits(a);
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
@@ -417,6 +442,7 @@ void agent_free(struct agent **agent)
 	if (!a)
 		return;
 	agent_state_free(&a->state);
+	redirect_pages_free(&a->redirect_pages);
 	admin_free(&a->admin);
 	manifest_dir_free(&a->manifests);
 	stop_all_pods(a);
@@ -430,6 +456,7 @@ void agent_free(struct agent **agent)
 	free(a->shared.planes);
 	free(a->node_planes);
 	rpc_free(&a->shared.rpc);
+	agent_redirect_free(&a->shared.redirect);
 	priv_free(&a->shared.priv);
 	metrics_clear();
 	free(a);

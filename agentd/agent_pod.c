@@ -8,6 +8,7 @@
  * XDS takes it. stop is the exact reverse.
  */
 #include "agent_pod.h"
+#include "agent_redirect.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/loop.h"
@@ -49,6 +50,8 @@ struct pod_services {
 	struct sds_server *sds;
 	struct xds_proxy *xds;
 	struct uds *uds;
+	struct pod_redirect *redirect;
+	bool listening;
 	struct cert_sub *certificate;
 	struct cert *cert;
 	char *anchors; /* of PCDS; NULL: not told yet */
@@ -218,7 +221,7 @@ static void on_addresses(void *ctx, const char *const *ips, size_t n)
 {
 	struct pod_services *s = ctx;
 
-	if (node_set_addresses(s->node, ips, n))
+	if (node_set_addresses(s->node, ips, n) && !pod_redirect_holds(s->redirect))
 		write_bootstrap(s); /* who starts again need not begin with the placeholder */
 }
 
@@ -305,7 +308,19 @@ static void on_listening(void *ctx, const struct err *e)
 {
 	struct pod_services *s = ctx;
 
-	pod_set_ready(s->pod, e);
+	s->listening = !e;
+	pod_set_ready(s->pod, e ? e : pod_redirect_state(s->redirect));
+}
+
+/* Who starts the pod waits for its bootstrap: a strict one shall not run before its rules. */
+static void on_redirected(void *ctx)
+{
+	struct pod_services *s = ctx;
+
+	if (!pod_redirect_holds(s->redirect) && s->sds)
+		write_bootstrap(s);
+	if (s->listening)
+		pod_set_ready(s->pod, pod_redirect_state(s->redirect));
 }
 
 static void on_directory(void *ctx, const struct err *e)
@@ -326,7 +341,8 @@ static void on_directory(void *ctx, const struct err *e)
 
 	if (e)
 		return pod_set_ready(s->pod, e);
-	write_bootstrap(s);
+	if (!pod_redirect_holds(s->redirect))
+		write_bootstrap(s);
 	s->sds = sds_server_new(a->loop, s->pod->label);
 	agent_pod_trust_changed(s);
 	s->xds = xds_proxy_new(s->pod, s->node, plane_of(s)->istiod, valid_token, s);
@@ -338,7 +354,8 @@ static void on_directory(void *ctx, const struct err *e)
 	s->uds = uds_new(a->loop, a->priv, &s->pod->uid, s->pod->label, s->server, &sockets, s);
 }
 
-struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p, struct node *node)
+struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p, struct node *node,
+    const struct redirect_plan *plan)
 {
 	struct pod_services *s = mem_zalloc(sizeof(*s));
 
@@ -347,6 +364,7 @@ struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p
 	s->node = node;
 	s->limits = limits_new(a->loop, &a->limits, on_refilled, s);
 	priv_pod_add(a->priv, &s->adding, &p->uid, on_directory, s);
+	s->redirect = pod_redirect_start(a->redirect, p, plan, on_redirected, s);
 	return s;
 }
 
@@ -363,6 +381,7 @@ void agent_pod_stop(struct pod_services **services)
 	if (!s)
 		return;
 	priv_call_cancel(&s->adding);
+	pod_redirect_stop(&s->redirect);
 	uds_free(&s->uds);
 	priv_unfollow(&s->token_follow);
 	loop_timer_stop(&s->expiry);
@@ -412,11 +431,17 @@ json_t *agent_pod_dump(struct pod_services *s)
 	json_t *o = json_pack("{s:s, s:s, s:o}", "node_id", node_id(s->node), "control_plane",
 	    istiod_options(plane_of(s)->istiod)->name, "token", dump_token(s));
 
+	json_object_set_new(o, "redirect", pod_redirect_dump(s->redirect));
 	json_object_update(o, (json_t *)node_leftovers(s->node));
 	if (s->uds)
 		json_object_set_new(o, "sockets", uds_dump(s->uds));
 	json_object_set_new(o, "limits", dump_limits(s));
 	return o;
+}
+
+json_t *agent_pod_dump_redirect(const struct pod_services *s)
+{
+	return pod_redirect_dump(s->redirect);
 }
 
 json_t *agent_pod_dump_xds(const struct pod_services *s)
@@ -434,6 +459,7 @@ void agent_pod_measure(struct pod_services *s, const char *labels)
 	auto_free char *text = mem_printf("%s,resource_name=\"default\"", labels);
 
 	count_floods(s);
+	pod_redirect_measure(s->redirect, labels);
 	if (!expiry)
 		expiry = metric_gauge("istio_agent_cert_expiry_seconds",
 		    "Seconds until the certificate of the pod expires.");

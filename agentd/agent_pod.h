@@ -11,12 +11,14 @@
 struct ca_client;
 struct cert_cache;
 struct crl;
+struct agent_redirect;
 struct err;
 struct istiod;
 struct loop;
 struct pod;
 struct pod_services;
 struct priv;
+struct redirect_plan;
 struct rpc;
 
 struct plane {
@@ -33,14 +35,15 @@ struct agent_shared {
 	struct rpc *rpc;
 	struct plane *planes; /* in the order of node.planes */
 	struct node_context node;
+	struct agent_redirect *redirect;
 	struct limits_values limits; /* of each pod */
 	bool pcds;                   /* trust anchors come with the ADS streams, too */
 };
 
 /* Starts everything for `p`, whose environment was accepted as `node` (taken).  Ends in
  * pod_set_ready(). */
-struct pod_services *agent_pod_start(
-    const struct agent_shared *a, struct pod *p, struct node *node);
+struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p, struct node *node,
+    const struct redirect_plan *plan);
 /* Ends the services; the directory and its sockets stay for agent_pod_start() or priv_pod_remove().
  */
 void agent_pod_stop(struct pod_services **s);
@@ -50,7 +53,8 @@ void agent_pod_stop_accepting(struct pod_services *s);
 /* The revocation list of a control plane changed. */
 void agent_pod_trust_changed(struct pod_services *s);
 
-json_t *agent_pod_dump(struct pod_services *s);           /* for /pods */
-json_t *agent_pod_dump_xds(const struct pod_services *s); /* for /xds */
+json_t *agent_pod_dump(struct pod_services *s);                /* for /pods */
+json_t *agent_pod_dump_redirect(const struct pod_services *s); /* for /redirect */
+json_t *agent_pod_dump_xds(const struct pod_services *s);      /* for /xds */
 /* The samples of this pod that are gauges; `labels` is the text of its labels. */
 void agent_pod_measure(struct pod_services *s, const char *labels);

@@ -33,6 +33,17 @@ static bool is_place(const char *s)
 	return !strcmp(s, "tmpfs") || !strcmp(s, "memory");
 }
 
+static bool is_redirect(const char *s)
+{
+	return !strcmp(s, "ebpf") || !strcmp(s, "istio-cni") || !strcmp(s, "istio-init") ||
+	       !strcmp(s, "none");
+}
+
+static bool is_strictness(const char *s)
+{
+	return !strcmp(s, "strict") || !strcmp(s, "permissive");
+}
+
 #define TEXT_ROW(...) CONFIG_TEXT(struct config, __VA_ARGS__)
 #define BOOLEAN_ROW(...) CONFIG_BOOLEAN(struct config, __VA_ARGS__)
 #define NUMBER_ROW(...) CONFIG_NUMBER(struct config, __VA_ARGS__)
@@ -65,6 +76,10 @@ const struct config_row config_rows[] = {
 	"require: refuse a connection whose pod cannot be proven; prefer: flag it"),
     TEXT_ROW(state_keys, "tmpfs", is_place, "tmpfs or memory",
 	"where private keys outlive the worker; memory: nowhere when the broker dies, too"),
+    TEXT_ROW(redirect, "none", is_redirect, "ebpf, istio-cni, istio-init or none",
+	"who brings the traffic of pods that do not say so to their Envoys"),
+    TEXT_ROW(redirect_policy, "strict", is_strictness, "strict or permissive",
+	"strict: nothing from outside reaches a pod before its Envoy can take it"),
     NUMBER_ROW(pod_connections, "32", 2, 1024, "connections of one pod at a time"),
     NUMBER_ROW(pod_streams, "256", 2, 16384, "streams of one pod at a time"),
     NUMBER_ROW(pod_message_mib, "4", 1, 64, "largest message from a pod's Envoy"),

@@ -5,7 +5,6 @@
  */
 #include "admin.h"
 #include "../base/err.h"
-#include "../base/http.h"
 #include "../base/log.h"
 #include "../base/mem.h"
 #include "../base/metrics.h"
@@ -18,7 +17,8 @@ enum { PAGES_MAX = 16 };
 
 struct page {
 	const char *path;
-	admin_dump dump;
+	admin_dump dump;    /* or */
+	http_handler serve; /* which answers by itself */
 	void *ctx;
 };
 
@@ -39,19 +39,48 @@ static void reply_text(struct http_request *req, int status, const char *text)
 	evbuffer_free(body);
 }
 
-static void reply_json(struct http_request *req, json_t *value)
+/* Takes the value; NULL: it cannot be said. */
+static struct evbuffer *json_body(json_t *value)
 {
 	auto_free char *text = json_dumps(value, JSON_INDENT(2));
 	struct evbuffer *body;
 
 	json_decref(value);
-	if (!text) {
+	if (!text)
+		return NULL;
+	body = evbuffer_new();
+	evbuffer_add_printf(body, "%s\n", text);
+	return body;
+}
+
+void admin_reply_json(struct http_request *req, json_t *value)
+{
+	struct evbuffer *body = json_body(value);
+
+	if (!body) {
 		log_error(NULL, "%s: cannot be said in JSON", http_path(req));
 		return reply_text(req, 500, "agentd cannot say this in JSON\n");
 	}
-	body = evbuffer_new();
-	evbuffer_add_printf(body, "%s\n", text);
 	http_reply(req, 200, "application/json", body);
+	evbuffer_free(body);
+}
+
+void admin_later_text(struct http_later **slot, int status, const char *text)
+{
+	struct evbuffer *body = evbuffer_new();
+
+	evbuffer_add_printf(body, "%s\n", text);
+	http_later_reply(slot, status, "text/plain; charset=utf-8", body);
+	evbuffer_free(body);
+}
+
+void admin_later_json(struct http_later **slot, json_t *value)
+{
+	struct evbuffer *body = json_body(value);
+
+	if (!body)
+		return admin_later_text(slot, 500, "agentd cannot say this in JSON");
+	http_later_reply(slot, 200, "application/json", body);
 	evbuffer_free(body);
 }
 
@@ -92,7 +121,7 @@ static void serve_logging(struct http_request *req)
 	}
 	scopes = json_object();
 	log_each_scope(add_scope, scopes);
-	reply_json(req, scopes);
+	admin_reply_json(req, scopes);
 }
 
 static void serve_get(struct admin *a, struct http_request *req, const char *path)
@@ -103,9 +132,13 @@ static void serve_get(struct admin *a, struct http_request *req, const char *pat
 		return reply_text(req, 200, "ok\n");
 	if (!strcmp(path, "/metrics"))
 		return serve_metrics(a, req);
-	for (unsigned i = 0; i < a->npages; i++)
-		if (!strcmp(path, a->pages[i].path))
-			return reply_json(req, a->pages[i].dump(a->pages[i].ctx));
+	for (unsigned i = 0; i < a->npages; i++) {
+		const struct page *p = &a->pages[i];
+
+		if (strcmp(path, p->path) != 0)
+			continue;
+		return p->serve ? p->serve(p->ctx, req) : admin_reply_json(req, p->dump(p->ctx));
+	}
 	reply_text(req, 404, "no such page\n");
 }
 
@@ -141,11 +174,21 @@ void admin_free(struct admin **a)
 	free(take(*a));
 }
 
-void admin_page(struct admin *a, const char *path, admin_dump dump, void *ctx)
+static void add_page(struct admin *a, const struct page *p)
 {
 	if (a->npages == PAGES_MAX)
 		abort(); /* a fixed list, made at start */
-	a->pages[a->npages++] = (struct page){path, dump, ctx};
+	a->pages[a->npages++] = *p;
+}
+
+void admin_page(struct admin *a, const char *path, admin_dump dump, void *ctx)
+{
+	add_page(a, &(struct page){.path = path, .dump = dump, .ctx = ctx});
+}
+
+void admin_serve(struct admin *a, const char *path, http_handler serve, void *ctx)
+{
+	add_page(a, &(struct page){.path = path, .serve = serve, .ctx = ctx});
 }
 
 void admin_before_metrics(struct admin *a, void (*before)(void *ctx), void *ctx)

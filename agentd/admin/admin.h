@@ -4,11 +4,10 @@
  * bootstrap secret is ever put into one.  Write verbs are POST.
  */
 #pragma once
+#include "../base/http.h"
 #include <jansson.h>
 
 struct admin;
-struct evbuffer;
-struct http_request;
 struct loop;
 
 struct admin *admin_new(struct loop *l, int listen_fd); /* takes the fd */
@@ -16,5 +15,11 @@ void admin_free(struct admin **a);
 /* GET `path` answers what `dump` returns (owned by the caller of dump). */
 typedef json_t *(*admin_dump)(void *ctx);
 void admin_page(struct admin *a, const char *path, admin_dump dump, void *ctx);
+/* GET `path`: `serve` answers, now or later (http_defer()). */
+void admin_serve(struct admin *a, const char *path, http_handler serve, void *ctx);
+void admin_reply_json(struct http_request *req, json_t *value); /* takes the value */
+/* The same for one that was deferred. */
+void admin_later_json(struct http_later **slot, json_t *value);
+void admin_later_text(struct http_later **slot, int status, const char *text);
 /* /metrics runs `before` first, so that gauges can be brought up to date. */
 void admin_before_metrics(struct admin *a, void (*before)(void *ctx), void *ctx);

@@ -1,4 +1,5 @@
-/* http.c - the server: listener -> evhttp reads a request within the limits -> the handler answers.
+/* http.c - the server: listener -> evhttp reads a request within the limits -> the handler answers,
+ * or defers -> the answer, whole or in parts, or the peer goes first.
  *
  * evhttp parses and writes; here are the limits, the raw path (nothing decoded: security-rules.md
  * 9), the peer, and a listener that pauses instead of spinning when fds run out.
@@ -7,7 +8,9 @@
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <event2/event.h>
 #include <event2/http.h>
+#include <event2/http_struct.h>
 #include <event2/keyvalq_struct.h>
 #include <event2/listener.h>
 #include <fcntl.h>
@@ -24,7 +27,13 @@
 
 LOG_SCOPE("http");
 
-enum { BODY_MAX = 64 * 1024, HEADERS_MAX = 8 * 1024, TIMEOUT_S = 10, PAUSE_MS = 100 };
+enum {
+	BODY_MAX = 64 * 1024,
+	HEADERS_MAX = 8 * 1024,
+	UNREAD_MAX = 256 * 1024,
+	TIMEOUT_S = 10,
+	PAUSE_MS = 100
+};
 
 struct http_server {
 	struct loop *loop;
@@ -34,10 +43,23 @@ struct http_server {
 	bool failing; /* to accept; said so already */
 	http_handler handler;
 	void *ctx;
+	struct http_later *laters;
 	struct http_server *next;
 };
 
+struct http_later {
+	struct http_server *server;
+	struct evhttp_request *ev;
+	struct http_later **slot;
+	struct event *closed;
+	bool begun;
+	void (*gone)(void *ctx);
+	void *ctx;
+	struct http_later *prev, *next;
+};
+
 struct http_request {
+	struct http_server *server;
 	struct evhttp_request *ev;
 	char *path;
 	struct evkeyvalq query;
@@ -71,7 +93,7 @@ static void on_request(struct evhttp_request *ev, void *ctx)
 	struct http_server *s = ctx;
 	const char *uri = evhttp_request_get_uri(ev);
 	size_t path_len = strcspn(uri, "?");
-	struct http_request r = {.ev = ev, .path = mem_dup(uri, path_len + 1)};
+	struct http_request r = {.server = s, .ev = ev, .path = mem_dup(uri, path_len + 1)};
 
 	s->failing = false;
 	r.path[path_len] = '\0';
@@ -81,6 +103,15 @@ static void on_request(struct evhttp_request *ev, void *ctx)
 	if (r.parsed)
 		evhttp_clear_headers(&r.query);
 	free(r.path);
+}
+
+static void later_drop(struct http_later *a)
+{
+	evhttp_connection_set_closecb(evhttp_request_get_connection(a->ev), NULL, NULL);
+	event_free(a->closed);
+	DL_DELETE(a->server->laters, a);
+	*a->slot = NULL;
+	free(a);
 }
 
 struct http_server *http_server_new(struct loop *l, int listen_fd, http_handler h, void *ctx)
@@ -119,6 +150,8 @@ void http_server_free(struct http_server **server)
 		return;
 	LL_DELETE(servers, s);
 	loop_timer_stop(&s->pause);
+	while (s->laters)
+		later_drop(s->laters);
 	evhttp_free(s->evhttp); /* with its listener and connections */
 	free(s);
 }
@@ -174,4 +207,109 @@ void http_reply(struct http_request *r, int status, const char *type, struct evb
 	evhttp_add_header(evhttp_request_get_output_headers(r->ev), "Content-Type", type);
 	evhttp_send_reply(r->ev, status, NULL, body);
 	r->replied = true;
+}
+
+/* ---- one that is answered later ---- */
+
+static struct evhttp_connection *connection_of(const struct http_later *a)
+{
+	return evhttp_request_get_connection(a->ev);
+}
+
+/* evhttp itself ends the connection: a write failed, or took too long.  It has then let go of the
+ * request, which is ours to free. */
+static void on_connection_ends(struct evhttp_connection *c, void *ctx)
+{
+	struct http_later *a = ctx, was = *a;
+
+	(void)c;
+	event_free(a->closed);
+	DL_DELETE(a->server->laters, a);
+	*a->slot = NULL;
+	free(a);
+	if (!evhttp_request_get_connection(was.ev))
+		evhttp_request_free(was.ev);
+	was.gone(was.ctx);
+}
+
+/* evhttp reads nothing while a request is under way, so we look whether the peer is still there. */
+static void on_peer_closed(evutil_socket_t fd, short what, void *ctx)
+{
+	struct http_later *a = ctx;
+	struct evhttp_connection *c = connection_of(a);
+	struct http_later was = *a;
+
+	(void)fd;
+	(void)what;
+	later_drop(a);
+	evhttp_connection_free(c);
+	was.gone(was.ctx);
+}
+
+void http_defer(
+    struct http_request *r, struct http_later **slot, void (*gone)(void *ctx), void *ctx)
+{
+	struct http_later *a = mem_zalloc(sizeof(*a));
+	struct evhttp_connection *c = evhttp_request_get_connection(r->ev);
+
+	*a = (struct http_later){
+	    .server = r->server, .ev = r->ev, .slot = slot, .gone = gone, .ctx = ctx};
+	a->closed = event_new(loop_base(r->server->loop),
+	    bufferevent_getfd(evhttp_connection_get_bufferevent(c)), EV_CLOSED, on_peer_closed, a);
+	event_add(a->closed, NULL);
+	evhttp_connection_set_closecb(c, on_connection_ends, a);
+	DL_APPEND(r->server->laters, a);
+	*slot = a;
+	r->replied = true;
+}
+
+void http_later_reply(struct http_later **slot, int status, const char *type, struct evbuffer *body)
+{
+	struct http_request r = {.ev = (*slot)->ev};
+
+	later_drop(*slot);
+	http_reply(&r, status, type, body);
+}
+
+void http_later_begin(struct http_later *a, int status, const char *type)
+{
+	struct bufferevent *bev = evhttp_connection_get_bufferevent(connection_of(a));
+	const struct timeval write = {.tv_sec = TIMEOUT_S};
+
+	a->begun = true;
+	a->ev->minor = 0; /* HTTP/1.0 has no chunks */
+	evhttp_add_header(evhttp_request_get_output_headers(a->ev), "Connection", "close");
+	evhttp_add_header(evhttp_request_get_output_headers(a->ev), "Content-Type", type);
+	evhttp_send_reply_start(a->ev, status, NULL);
+	/* From here on evhttp reads, and throws nothing away.  Silence of the peer is no fault. */
+	bufferevent_setwatermark(bev, EV_READ, 0, HEADERS_MAX);
+	bufferevent_set_timeouts(bev, NULL, &write);
+}
+
+bool http_later_send(struct http_later *a, struct evbuffer *part)
+{
+	struct bufferevent *bev = evhttp_connection_get_bufferevent(connection_of(a));
+
+	if (evbuffer_get_length(bufferevent_get_output(bev)) > UNREAD_MAX) {
+		evbuffer_drain(part, evbuffer_get_length(part));
+		return false;
+	}
+	evhttp_send_reply_chunk(a->ev, part);
+	return true;
+}
+
+void http_later_end(struct http_later **slot)
+{
+	struct http_later *a = *slot;
+
+	if (!a)
+		return;
+	struct evhttp_connection *c = connection_of(a);
+	struct evhttp_request *ev = a->ev;
+	bool begun = a->begun;
+	later_drop(a);
+	if (begun)
+		evhttp_send_reply_end(ev);
+	else
+		evhttp_connection_free(c);
 }

@@ -25,6 +25,7 @@ struct http_get {
 	struct bufferevent *bev;
 	struct http_get **slot;
 	http_done done;
+	http_part part; /* NULL: the whole at once */
 	void *ctx;
 	int status;        /* 0 until the status line was read */
 	size_t head_bytes; /* read so far */
@@ -135,6 +136,11 @@ static void on_bytes(struct bufferevent *bev, void *ctx)
 	}
 	if (!g->in_body)
 		return;
+	if (g->part && g->status == 200) {
+		bufferevent_set_timeouts(bev, NULL, NULL);
+		g->part(g->ctx, in);
+		return;
+	}
 	if (g->body_len != UNTIL_CLOSE && evbuffer_get_length(in) >= (size_t)g->body_len)
 		finish(g, g->status);
 	else if (evbuffer_get_length(in) > BODY_MAX)
@@ -188,6 +194,11 @@ void http_get(struct loop *l, struct http_get **slot, int connected_fd, const ch
 	    "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n", method, target,
 	    strcmp(method, "GET") == 0 ? "" : "Content-Length: 0\r\n");
 	bufferevent_enable(g->bev, EV_READ | EV_WRITE);
+}
+
+void http_follow(struct http_get *g, http_part part)
+{
+	g->part = part;
 }
 
 void http_get_cancel(struct http_get **get)

@@ -23,17 +23,12 @@
 
 LOG_SCOPE("rpc");
 
-<<<<<<< HEAD
 enum {
 	TAGS_PER_TURN = 64,
 	STUCK_MS = 2000,
 	BURST_TAGS = 200, /* some ten new pods */
 	QUIET_MS = 1000,
 };
-enum { DRAINERS = sizeof(((struct rpc *)0)->drainers) / sizeof(pthread_t) };
-=======
-enum { TAGS_PER_TURN = 64, STUCK_MS = 2000 };
->>>>>>> keeper
 
 static void wake(struct rpc *r)
 {

@@ -14,6 +14,10 @@ static const struct command {
     {"pods", "[POD]", "the pods of this node, or all about one (ns/name or uid)", cmd_pods},
     {"certs", "[SA]", "certificates: SPIFFE id, serial, expiry, who uses it", cmd_certs},
     {"xds", "[POD]", "configuration streams: types, versions, ACKs and NACKs", cmd_xds},
+    {"redirect", "[POD]", "whose traffic is redirected, or not; counters by rule", cmd_redirect},
+    {"redirect", "explain", "--pod POD [--uid N --gid N] [--udp] [SRC] DST: what decides",
+	cmd_redirect},
+    {"redirect", "trace [POD]", "decisions as they fall, until Ctrl-C", cmd_redirect},
     {"log", "[SCOPE:LEVEL]", "log levels, or change them: xds:debug, default:warn", cmd_log},
 };
 enum { NCOMMANDS = sizeof(commands) / sizeof(*commands) };
@@ -23,7 +27,7 @@ static void usage(FILE *out)
 	fprintf(out, "usage: agentctl [--run DIR] NOUN [NAME] [-o json] [-w]\n\n");
 	for (unsigned i = 0; i < NCOMMANDS; i++)
 		fprintf(
-		    out, "  %-7s %-14s %s\n", commands[i].noun, commands[i].name, commands[i].help);
+		    out, "  %-8s %-14s %s\n", commands[i].noun, commands[i].name, commands[i].help);
 	fprintf(out,
 	    "\n"
 	    "  --run DIR      agentd's directory (default /run/agentd)\n"
@@ -46,7 +50,9 @@ static int parse_options(int argc, char **argv, struct ctl *c, bool *watch)
 {
 	static const struct option options[] = {{"run", required_argument, NULL, 'r'},
 	    {"output", required_argument, NULL, 'o'}, {"watch", no_argument, NULL, 'w'},
-	    {"version", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'}, {0}};
+	    {"version", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'},
+	    {"pod", required_argument, NULL, 'p'}, {"uid", required_argument, NULL, 'u'},
+	    {"gid", required_argument, NULL, 'g'}, {"udp", no_argument, NULL, 'U'}, {0}};
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "o:wh", options, NULL)) != -1) {
@@ -56,6 +62,14 @@ static int parse_options(int argc, char **argv, struct ctl *c, bool *watch)
 			c->json = true;
 		else if (opt == 'w')
 			*watch = true;
+		else if (opt == 'p')
+			c->explain.pod = optarg;
+		else if (opt == 'u')
+			c->explain.uid = optarg;
+		else if (opt == 'g')
+			c->explain.gid = optarg;
+		else if (opt == 'U')
+			c->explain.udp = true;
 		else if (opt == 'v')
 			return puts("agentctl " AGENTD_VERSION), CTL_OK;
 		else if (opt == 'h')
@@ -69,6 +83,19 @@ static int parse_options(int argc, char **argv, struct ctl *c, bool *watch)
 	return -1;
 }
 
+/* Of the noun and its names; those of `redirect` have verbs. */
+static int words_of(const struct command *command)
+{
+	if (command->run == cmd_redirect)
+		return 1 + CTL_WORDS_MAX;
+	return *command->name ? 2 : 1;
+}
+
+static bool has_question(const struct ctl *c)
+{
+	return c->explain.pod || c->explain.uid || c->explain.gid || c->explain.udp;
+}
+
 /* The command that argv names, with its NAME in `c`; NULL after saying what is wrong. */
 static const struct command *parse_noun(int argc, char **argv, struct ctl *c)
 {
@@ -76,14 +103,21 @@ static const struct command *parse_noun(int argc, char **argv, struct ctl *c)
 
 	if (argc > 0 && !command)
 		fprintf(stderr, "agentctl: no such noun: %s\n", argv[0]);
-	if (command && argc > (*command->name ? 2 : 1)) {
+	if (command && argc > words_of(command)) {
 		fprintf(stderr, "agentctl: too much: %s\n", argv[argc - 1]);
+		command = NULL;
+	}
+	if (command && command->run != cmd_redirect && has_question(c)) {
+		fprintf(stderr, "agentctl: --pod, --uid, --gid and --udp belong to redirect "
+				"explain\n");
 		command = NULL;
 	}
 	if (!command)
 		usage(stderr);
 	else if (argc > 1)
 		c->name = argv[1];
+	for (int i = 2; command && i < argc; i++)
+		c->words[i - 2] = argv[i];
 	return command;
 }
 

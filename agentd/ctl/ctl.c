@@ -1,5 +1,5 @@
-/* ctl.c - connect to <run>/admin.sock, one request, run the loop until it is answered; what the
- * answer holds is made printable unless it is printed as JSON.
+/* ctl.c - connect to <run>/admin.sock, one request, run the loop until it is answered, or ends a
+ * stream; what the answer holds is made printable unless it is printed as JSON.
  */
 #include "ctl.h"
 #include "../base/err.h"
@@ -13,10 +13,14 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+enum { LINE_SIZE_MAX = 64 * 1024 };
+
 struct answer {
 	struct loop *loop;
 	int status;
 	char *body; /* NUL-terminated */
+	const struct ctl *ctl;
+	void (*print)(const struct ctl *c, const json_t *line); /* of a stream */
 };
 
 static void on_answer(void *ctx, int status, struct evbuffer *body)
@@ -101,6 +105,33 @@ static void print_refusal(const struct answer *a)
 	json_decref(line);
 }
 
+static void print_line(const struct answer *a, const char *text)
+{
+	json_t *value = json_loads(text, 0, NULL);
+	json_t *safe = printable(value ? value : json_null());
+
+	if (json_is_object(safe))
+		a->print(a->ctl, safe);
+	json_decref(safe);
+	json_decref(value);
+}
+
+/* A line is short; one that is not would be no line of ours. */
+static void on_lines(void *ctx, struct evbuffer *in)
+{
+	struct answer *a = ctx;
+	char *line;
+
+	while ((line = evbuffer_readln(in, NULL, EVBUFFER_EOL_LF))) {
+		print_line(a, line);
+		free(line);
+	}
+	if (evbuffer_get_length(in) > LINE_SIZE_MAX)
+		evbuffer_drain(in, evbuffer_get_length(in));
+	if (fflush(stdout) || ferror(stdout))
+		loop_stop(a->loop);
+}
+
 static json_t *parse(const struct ctl *c, const struct answer *a, int *status)
 {
 	json_t *value, *safe;
@@ -125,28 +156,56 @@ static json_t *parse(const struct ctl *c, const struct answer *a, int *status)
 	return safe;
 }
 
-json_t *ctl_request(const struct ctl *c, const char *method, const char *target, int *status)
+/* False: the reason is on stderr. */
+static bool ask(const struct ctl *c, const char *method, const char *target, struct answer *a)
 {
-	struct answer a = {0};
 	struct http_get *get = NULL;
 	struct err e;
-	json_t *value = NULL;
 	int fd = connect_admin(c);
 
-	*status = CTL_UNREACHABLE;
 	if (fd < 0)
-		return NULL;
-	a.loop = loop_new(&e);
-	if (!a.loop) {
+		return false;
+	a->loop = loop_new(&e);
+	if (!a->loop) {
 		fprintf(stderr, "agentctl: %s\n", e.msg);
 		close(fd);
-		return NULL;
+		return false;
 	}
+	http_get(a->loop, &get, fd, method, target, on_answer, a);
+	if (a->print)
+		http_follow(get, on_lines);
+	loop_run(a->loop);
+	http_get_cancel(&get); /* nobody reads what we print */
+	loop_free(&a->loop);
+	return true;
+}
+
+json_t *ctl_request(const struct ctl *c, const char *method, const char *target, int *status)
+{
+	struct answer a = {.ctl = c};
+	json_t *value;
+
+	*status = CTL_UNREACHABLE;
+	if (!ask(c, method, target, &a))
+		return NULL;
 	*status = CTL_OK;
-	http_get(a.loop, &get, fd, method, target, on_answer, &a);
-	loop_run(a.loop);
 	value = parse(c, &a, status);
-	loop_free(&a.loop);
 	free(a.body);
 	return value;
+}
+
+int ctl_stream(
+    const struct ctl *c, const char *target, void (*print)(const struct ctl *c, const json_t *line))
+{
+	struct answer a = {.ctl = c, .print = print};
+	int status = CTL_OK;
+
+	if (!ask(c, "GET", target, &a))
+		return CTL_UNREACHABLE;
+	if (a.body && a.status != 200) {
+		print_refusal(&a);
+		status = a.status ? CTL_PROBLEM : CTL_UNREACHABLE;
+	}
+	free(a.body);
+	return status;
 }

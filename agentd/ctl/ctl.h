@@ -9,15 +9,27 @@
 
 enum { CTL_OK, CTL_PROBLEM, CTL_USAGE, CTL_UNREACHABLE };
 
+enum { CTL_WORDS_MAX = 3 };
+
 struct ctl {
-	const char *run;  /* directory of admin.sock */
-	const char *name; /* the NAME after the noun, or NULL */
-	bool json;        /* -o json */
+	const char *run;                  /* directory of admin.sock */
+	const char *name;                 /* the NAME after the noun, or NULL */
+	bool json;                        /* -o json */
+	const char *words[CTL_WORDS_MAX]; /* what follows a NAME that is a verb, then NULL */
+	struct {
+		const char *pod, *uid, *gid; /* NULL: not given */
+		bool udp;
+	} explain; /* --pod and so on */
 };
 
 /* One request to the admin socket; NULL after saying on stderr why not (`*status` is then set).
  * The answer is an object; unless c->json its strings and keys are printable ASCII. */
 json_t *ctl_request(const struct ctl *c, const char *method, const char *target, int *status);
+
+/* The same for an answer without an end, one object in each line: prints each with `print`, until
+ * the answer ends; the exit status. */
+int ctl_stream(const struct ctl *c, const char *target,
+    void (*print)(const struct ctl *c, const json_t *line));
 
 /* The string at `key`, or "". */
 const char *ctl_string(const json_t *object, const char *key);
@@ -41,3 +53,4 @@ int cmd_pods(const struct ctl *c);
 int cmd_certs(const struct ctl *c);
 int cmd_xds(const struct ctl *c);
 int cmd_log(const struct ctl *c);
+int cmd_redirect(const struct ctl *c);

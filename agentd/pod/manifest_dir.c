@@ -173,15 +173,10 @@ static int read_proxy_gid(struct reader *r, const char *key, json_t *v, struct e
 	return read_id(&r->out->proxy_gid, key, v, e);
 }
 
-/* Silence would let a user believe that traffic is captured. */
+/* redirect/ reads it. */
 static int read_redirect(struct reader *r, const char *key, json_t *v, struct err *e)
 {
-	const char *mode = json_string_value(json_object_get(v, "mode"));
-
-	(void)r;
-	if (!mode || strcmp(mode, "none") != 0 || json_object_size(v) != 1)
-		return bad(e, key, "not yet supported (only {mode: none})");
-	return 0;
+	return read_map(&r->out->redirect, key, v, e);
 }
 
 static const struct key {
@@ -251,6 +246,7 @@ void manifest_clear(struct pod *spec)
 	json_decref(take(spec->env));
 	json_decref(take(spec->labels));
 	json_decref(take(spec->annotations));
+	json_decref(take(spec->redirect));
 }
 
 static int by_file(const struct refused *a, const struct refused *b)

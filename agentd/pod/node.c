@@ -26,6 +26,7 @@ struct node {
 	char ips[ADDRESSES_MAX][INET6_ADDRSTRLEN];
 	size_t nips;
 	bool placeholder; /* of the one in `ips` */
+	bool captured;
 	char *id;
 	json_t *json;
 	void *bytes; /* google.protobuf.Struct */
@@ -212,9 +213,9 @@ static json_t *metadata(const struct node *n)
 	json_object_set(m, "PROXY_CONFIG", n->env.proxy_config);
 	json_object_set_new(m, "ENVOY_STATUS_PORT", json_integer(s->status_port));
 	json_object_set_new(m, "ENVOY_PROMETHEUS_PORT", json_integer(s->prometheus_port));
-	/* The truth while there is no redirection and no DNS proxy; never "true" for the extension
-	 * that upstream Envoy lacks (istio-agent.md 8.9). */
-	set_text(m, "INTERCEPTION_MODE", "NONE");
+	/* The truth: what redirection really does, and that there is no DNS proxy; never "true" for the
+	 * extension that upstream Envoy lacks (istio-agent.md 8.9). */
+	set_text(m, "INTERCEPTION_MODE", n->captured ? "REDIRECT" : "NONE");
 	set_text(m, "DNS_CAPTURE", "false");
 	set_text(m, "METADATA_DISCOVERY", "false");
 	return m;
@@ -243,6 +244,12 @@ static void render(struct node *n)
 	n->json = node_sorted(all);
 	json_decref(all);
 	render_struct(n);
+}
+
+void node_set_captured(struct node *n, bool captured)
+{
+	n->captured = captured;
+	render(n);
 }
 
 struct node *node_new(const struct pod *p, const struct node_context *c, struct err *e)

@@ -50,6 +50,8 @@ const struct node_settings *node_settings(const struct node *n);
 /* Keys that were not used: {"ignored": [...], "unsupported": [...]}. */
 const json_t *node_leftovers(const struct node *n);
 
+/* Does its traffic come to Envoy by itself?  Not, unless this says so; before it is rendered. */
+void node_set_captured(struct node *n, bool captured);
 /* The pod's addresses, once they are known; literal, v4 or v6.  False: they are as before; else
  * everything is rendered anew. */
 bool node_set_addresses(struct node *n, const char *const *ips, size_t count);

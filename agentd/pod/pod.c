@@ -36,6 +36,7 @@ static void drop_json(struct pod *p)
 	json_decref(p->env);
 	json_decref(p->labels);
 	json_decref(p->annotations);
+	json_decref(p->redirect);
 }
 
 static void pod_free(struct pod *p)
@@ -121,6 +122,7 @@ static void take_over(struct pod *p, const struct pod *spec)
 	p->env = object_or_empty(spec->env);
 	p->labels = object_or_empty(spec->labels);
 	p->annotations = object_or_empty(spec->annotations);
+	p->redirect = object_or_empty(spec->redirect);
 	p->proxy_uid = spec->proxy_uid ? spec->proxy_uid : PROXY_ID_DEFAULT;
 	p->proxy_gid = spec->proxy_gid ? spec->proxy_gid : PROXY_ID_DEFAULT;
 }
@@ -129,7 +131,7 @@ static bool same_content(const struct pod *a, const struct pod *b)
 {
 	return a->proxy_uid == b->proxy_uid && a->proxy_gid == b->proxy_gid &&
 	       json_equal(a->env, b->env) && json_equal(a->labels, b->labels) &&
-	       json_equal(a->annotations, b->annotations);
+	       json_equal(a->annotations, b->annotations) && json_equal(a->redirect, b->redirect);
 }
 
 static int change(struct pod_registry *r, struct pod *p, const struct pod *spec, struct err *e)

@@ -20,6 +20,7 @@ struct pod {
 	char ns[64], name[254], sa[254];
 	char label[POD_LABEL_SIZE];         /* "ns/name": how logs and agentctl call it */
 	json_t *env, *labels, *annotations; /* objects of strings, never NULL in the registry */
+	json_t *redirect;                   /* the same: what the source says of its traffic */
 	unsigned proxy_uid, proxy_gid;      /* of Envoy, default 1337 */
 	char source[16];                    /* who announced it */
 	struct err state;                   /* code 0: served; else why it is not */

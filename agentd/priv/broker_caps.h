@@ -8,6 +8,8 @@
 	(1ull << CAP_DAC_READ_SEARCH | 1ull << CAP_KILL | 1ull << CAP_SETGID |                     \
 	    1ull << CAP_SETUID | 1ull << CAP_SETPCAP | 1ull << CAP_NET_ADMIN |                     \
 	    1ull << CAP_SYS_ADMIN)
+/* With --redirect (kernels.md 4). */
+#define BROKER_CAPS_REDIRECT (1ull << CAP_BPF | 1ull << CAP_PERFMON)
 
 /* Nothing that is executed later can have more than `keep`. */
 int broker_caps_bound(uint64_t keep, struct broker_why *w);

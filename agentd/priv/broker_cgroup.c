@@ -77,6 +77,17 @@ static int read_name(
 	return 0;
 }
 
+int broker_cgroup_name(
+    const struct broker_options *o, const char *uid, char out[PATH_MAX], struct broker_why *w)
+{
+	char name[NAME_SIZE];
+
+	if (read_name(o, uid, name, w))
+		return -1;
+	snprintf(out, PATH_MAX, "%s", name);
+	return 0;
+}
+
 /* Its directory, to which nobody can lead elsewhere; -1. */
 static int open_below(const struct broker_options *o, const char *name, struct broker_why *w)
 {

@@ -25,6 +25,11 @@ struct broker_cgroup {
 /* Where cgroup v2 is mounted, --cgroup-root or else as mountinfo says; -1: nowhere. */
 int broker_cgroup_root(const struct broker_options *o, char out[PATH_MAX]);
 
+/* The pod's cgroup as root named it: a path below the cgroup root.  -1: ENOENT when none is named.
+ */
+int broker_cgroup_name(
+    const struct broker_options *o, const char *uid, char out[PATH_MAX], struct broker_why *w);
+
 /* The directory of the cgroup that is named for a pod.  -1 with a code: ENOENT no cgroup is named,
  * ENODEV it does not exist, EINVAL what is named is odd. */
 int broker_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w);

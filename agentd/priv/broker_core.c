@@ -14,6 +14,7 @@
 #include "broker_pods.h"
 #include "broker_rundir.h"
 #include "broker_state.h"
+#include "broker_traffic.h"
 #include "fdpass.h"
 #include <errno.h>
 #include <string.h>
@@ -39,6 +40,7 @@ struct broker {
 	struct broker_pods *pods;
 	struct broker_follows *follows;
 	struct broker_states *states;
+	struct broker_traffic *traffic;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
 	enum broker_state state;
@@ -55,6 +57,7 @@ struct request {
 	int fd; /* the worker's */
 	struct priv_packet *reply;
 	int reply_fd; /* the broker's */
+	int given_fd; /* the same, but ours no longer */
 	struct broker_why *why;
 };
 
@@ -74,6 +77,7 @@ static int do_pod_add(struct broker *b, struct request *q)
 static int do_pod_remove(struct broker *b, struct request *q)
 {
 	broker_follows_remove_pod(b->follows, &q->r->uid);
+	broker_traffic_remove(b->traffic, &q->r->uid);
 	return broker_pods_remove(b->pods, q->pod, q->why);
 }
 
@@ -85,8 +89,10 @@ static int do_listen(struct broker *b, struct request *q)
 
 static int do_peer_of(struct broker *b, struct request *q)
 {
-	(void)b;
-	return broker_pod_peer(q->pod, q->fd, q->r->arg == PRIV_ATTEST_REQUIRE, q->reply, q->why);
+	if (broker_pod_peer(q->pod, q->fd, q->r->arg == PRIV_ATTEST_REQUIRE, q->reply, q->why))
+		return -1;
+	broker_traffic_live(b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod));
+	return 0;
 }
 
 static int do_write(struct broker *b, struct request *q)
@@ -125,6 +131,34 @@ static int do_state_list(struct broker *b, struct request *q)
 	return broker_state_list(b->states, q->r, q->why);
 }
 
+static int do_redirect_set(struct broker *b, struct request *q)
+{
+	return broker_traffic_set(b->traffic, q->r, q->fd, q->why);
+}
+
+static int do_redirect_del(struct broker *b, struct request *q)
+{
+	broker_traffic_remove(b->traffic, &q->r->uid);
+	return 0;
+}
+
+static int do_redirect_counters(struct broker *b, struct request *q)
+{
+	q->reply_fd = broker_traffic_counters(b->traffic, q->why);
+	return q->reply_fd < 0 ? -1 : 0;
+}
+
+static int do_redirect_explain(struct broker *b, struct request *q)
+{
+	return broker_traffic_explain(b->traffic, q->r, q->fd, q->reply, q->why);
+}
+
+static int do_redirect_trace(struct broker *b, struct request *q)
+{
+	q->given_fd = broker_traffic_trace(b->traffic, q->r, q->why);
+	return q->given_fd < 0 ? -1 : 0;
+}
+
 /* What nobody claimed goes now: the worker has added all there is. */
 static int do_ready(struct broker *b, struct request *q)
 {
@@ -137,6 +171,7 @@ static int do_ready(struct broker *b, struct request *q)
 	}
 	b->ready = true;
 	broker_pods_sweep(b->pods);
+	broker_traffic_sweep(b->traffic);
 	if ((n = broker_kept_sweep(b->kept)))
 		broker_log(BROKER_INFO, NULL, "%zu kept descriptors belong to no pod: closed", n);
 	if (b->ev.ready)
@@ -168,6 +203,11 @@ static const struct {
     [PRIV_STATE_PUT] = {do_state_put, 1, false},
     [PRIV_STATE_DEL] = {do_state_del, 0, false},
     [PRIV_STATE_LIST] = {do_state_list, 0, false},
+    [PRIV_REDIRECT_SET] = {do_redirect_set, 1, true},
+    [PRIV_REDIRECT_DEL] = {do_redirect_del, 0, true},
+    [PRIV_REDIRECT_COUNTERS] = {do_redirect_counters, 0, false},
+    [PRIV_REDIRECT_EXPLAIN] = {do_redirect_explain, 1, true},
+    [PRIV_REDIRECT_TRACE] = {do_redirect_trace, 0, false},
 };
 
 /* --- requests --- */
@@ -195,8 +235,12 @@ static void answer(struct broker *b, const struct broker_request *in)
 {
 	struct priv_packet reply = {.id = in->r.id, .what = PRIV_REPLY};
 	struct broker_why why = {.code = 0};
-	struct request q = {
-	    .r = &in->r, .fd = in->fd, .reply = &reply, .reply_fd = -1, .why = &why};
+	struct request q = {.r = &in->r,
+	    .fd = in->fd,
+	    .reply = &reply,
+	    .reply_fd = -1,
+	    .given_fd = -1,
+	    .why = &why};
 	int rc = 0;
 
 	if (in->lost_fd)
@@ -210,7 +254,8 @@ static void answer(struct broker *b, const struct broker_request *in)
 		q.reply_fd = -1;
 	}
 	if (b->state == BROKER_SERVING && !broker_state_listing(b->states))
-		send_packet(b, &reply, q.reply_fd);
+		send_packet(b, &reply, q.given_fd >= 0 ? q.given_fd : q.reply_fd);
+	mem_closep(&q.given_fd);
 }
 
 static bool push_state(struct broker *b)
@@ -247,7 +292,8 @@ static bool take_request(struct broker *b)
 
 static bool is_pending(const struct broker *b)
 {
-	return broker_pods_pending(b->pods) || broker_follows_pending(b->follows);
+	return broker_pods_pending(b->pods) || broker_traffic_pending(b->traffic) ||
+	       broker_follows_pending(b->follows);
 }
 
 /* One packet that nobody asked for now. */
@@ -261,6 +307,11 @@ static bool push(struct broker *b)
 	if (broker_pods_pending(b->pods)) {
 		broker_pods_next(b->pods, &p, &fd);
 		send_packet(b, &p, fd);
+		return b->state == BROKER_SERVING;
+	}
+	if (broker_traffic_next(b->traffic, &p, &fd)) {
+		send_packet(b, &p, fd);
+		mem_closep(&fd);
 		return b->state == BROKER_SERVING;
 	}
 	if (broker_follows_next(b->follows, &p, &fd))
@@ -295,7 +346,7 @@ static void on_worker(void *ctx, uint32_t events)
 	want(b);
 }
 
-static void on_files_changed(void *ctx)
+static void on_changed(void *ctx)
 {
 	want(ctx);
 }
@@ -346,6 +397,23 @@ static struct broker_listener_spec admin_spec(struct broker *b)
 	return s;
 }
 
+static int on_netns_asked(void *ctx, const struct uuid *pod, uint64_t cgroup)
+{
+	struct broker *b = ctx;
+	struct broker_why w;
+	const struct broker_pod *known = broker_pods_find(b->pods, pod, &w);
+
+	return known ? broker_pod_netns_in(known, cgroup) : -1;
+}
+
+static void on_emptied(void *ctx, const struct uuid *pod)
+{
+	struct broker *b = ctx;
+
+	if (b->traffic)
+		broker_traffic_emptied(b->traffic, pod);
+}
+
 static int start(struct broker *b, struct broker_why *w)
 {
 	if ((b->epoll = broker_loop_new()) < 0)
@@ -359,9 +427,14 @@ static int start(struct broker *b, struct broker_why *w)
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
 	b->pods = broker_pods_new(&(struct broker_pods_rig){
-	    b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, b});
-	b->follows = broker_follows_new(b->epoll, b->options, on_files_changed, b, w);
-	return b->follows ? 0 : -1;
+	    b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, on_emptied, b});
+	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
+	b->traffic = b->follows
+			 ? broker_traffic_new(&(struct broker_traffic_rig){b->epoll, b->options,
+						  &b->home, on_changed, on_netns_asked, b},
+			       w)
+			 : NULL;
+	return b->traffic ? 0 : -1;
 }
 
 struct broker *broker_new(
@@ -384,6 +457,7 @@ static void hang_up(struct broker *b)
 	broker_watch_end(b->epoll, &b->worker);
 	close(b->worker.fd);
 	broker_state_list_end(b->states);
+	broker_traffic_detach(b->traffic);
 	b->attached = false;
 }
 
@@ -419,6 +493,7 @@ void broker_free(struct broker **b)
 	if (!*b)
 		return;
 	hang_up(*b);
+	broker_traffic_free(&(*b)->traffic);
 	broker_follows_free(&(*b)->follows);
 	broker_pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);

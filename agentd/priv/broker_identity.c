@@ -35,6 +35,8 @@ static void on_emptied(void *ctx)
 	struct broker_identity *i = ctx;
 
 	broker_state_netns_del(i->all->states, &i->uid);
+	if (i->all->emptied)
+		i->all->emptied(i->all->ctx, &i->uid);
 }
 
 /* --- life --- */

@@ -21,6 +21,8 @@ struct broker_identities {
 	const struct broker_netns_home *home;
 	struct broker_states *states;
 	struct broker_identity *list;
+	void (*emptied)(void *ctx, const struct uuid *pod); /* its cgroup; NULL: nobody asks */
+	void *ctx;
 };
 
 /* Of one; embed it zeroed.  Stays where it is from _begin() to _end(). */

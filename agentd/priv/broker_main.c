@@ -127,8 +127,8 @@ static int serve(
 	int epoll = broker_epoll(r->broker);
 
 	/* Not before: the namespace of pid 1 is hidden from who has fewer capabilities than it. */
-	if (broker_caps_bound(BROKER_CAPS, w) || broker_caps_set(BROKER_CAPS, w) ||
-	    watch_signals(r, w))
+	uint64_t caps = BROKER_CAPS | (o->redirect ? BROKER_CAPS_REDIRECT : 0);
+	if (broker_caps_bound(caps, w) || broker_caps_set(caps, w) || watch_signals(r, w))
 		return -1;
 	r->keeper = broker_keeper_new(r->broker, o, wk);
 	broker_keeper_observe(r->keeper, &events, r);

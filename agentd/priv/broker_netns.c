@@ -124,17 +124,28 @@ int broker_netns_of(
 	return fd;
 }
 
-int broker_netns_describe(
-    const struct broker_netns_home *h, int netns, struct priv_packet *out, struct broker_why *w)
+int broker_netns_visit(const struct broker_netns_home *h, int netns, broker_netns_act act,
+    void *ctx, struct broker_why *w)
 {
 	int rc;
 
 	if (setns(netns, CLONE_NEWNET))
 		return broker_refuse_sys(w, "setns");
-	rc = broker_address_list(out, w);
+	rc = act(ctx, w);
 	if (setns(h->fd, CLONE_NEWNET)) {
 		broker_log(BROKER_ERROR, NULL, "cannot leave a pod's network namespace: %m");
 		abort();
 	}
 	return rc;
+}
+
+static int list_addresses(void *ctx, struct broker_why *w)
+{
+	return broker_address_list(ctx, w);
+}
+
+int broker_netns_describe(
+    const struct broker_netns_home *h, int netns, struct priv_packet *out, struct broker_why *w)
+{
+	return broker_netns_visit(h, netns, list_addresses, out, w);
 }

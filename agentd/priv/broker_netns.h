@@ -31,6 +31,10 @@ void broker_netns_home_close(struct broker_netns_home *h); /* what is kept stays
  * refused for anything else than such a connection and for a namespace of `h`. */
 int broker_netns_of(
     const struct broker_netns_home *h, int conn, struct broker_netns_id *id, struct broker_why *w);
+/* Runs `act` there; its result.  -1, with `w`, also if it cannot be entered. */
+typedef int (*broker_netns_act)(void *ctx, struct broker_why *w);
+int broker_netns_visit(const struct broker_netns_home *h, int netns, broker_netns_act act,
+    void *ctx, struct broker_why *w);
 /* Fills in the addresses of `out`, as istio-agent.md 8.2 lists them. */
 int broker_netns_describe(
     const struct broker_netns_home *h, int netns, struct priv_packet *out, struct broker_why *w);

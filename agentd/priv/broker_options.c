@@ -50,6 +50,14 @@ static const struct flag flags[] = {
 	FIELD(take_over), 0},
     {"no-privsep", NULL, "leave the worker root's rights: for debugging only", SWITCH,
 	FIELD(no_privsep), 0},
+    {"redirect", NULL, "redirect pods' traffic to their Envoys, with eBPF", SWITCH, FIELD(redirect),
+	0},
+    {"redirect-cgroup", "NAME", "all pods are below it: a path below the cgroup root (the root)",
+	NAME, FIELD(redirect_cgroup), 0},
+    {"redirect-allow", "LIST",
+	"what pods may ask for beside strict capture (permissive,exclusions)", NAME,
+	FIELD(redirect_allow), 0},
+    {"bpffs", "DIR", "where eBPF programs are pinned (/sys/fs/bpf)", PATH, FIELD(bpffs), 0},
     {"check", NULL, "say what kernel and node offer, check the configuration, end", MODE, 0,
 	BROKER_CHECK},
     {"check-state", NULL, NULL, MODE, 0, BROKER_CHECK_STATE}, /* asked by agentd only */
@@ -205,6 +213,9 @@ int broker_options_parse(struct broker_options *o, int argc, char **argv, struct
 	    .manifests = "/etc/agentd/pods.d",
 	    .config = "/etc/agentd/agentd.yaml",
 	    .worker_user = "agentd",
+	    .redirect_cgroup = "",
+	    .redirect_allow = "permissive,exclusions",
+	    .bpffs = "/sys/fs/bpf",
 	    .max_pods = MAX_PODS};
 	o->worker_argv = broker_zalloc(((size_t)argc + 2) * sizeof(char *));
 	o->worker_argv[o->worker_argc++] = worker;

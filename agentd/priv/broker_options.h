@@ -20,6 +20,8 @@ struct broker_options {
 	bool config_named; /* --config was given, so the file must exist */
 	bool take_over;    /* from the agentd that holds the run directory: broker_handover.h */
 	bool no_privsep;   /* the worker stays root and uncaged: for debugging */
+	bool redirect;     /* traffic by eBPF: broker_traffic.h */
+	const char *redirect_cgroup, *redirect_allow, *bpffs;
 	const char *root_files[PRIV_PLANES_MAX], *crl_files[PRIV_PLANES_MAX]; /* NULL: none */
 	unsigned max_pods;
 	char **worker_argv; /* "agentd-worker" and what was not for us; room for one more; owned */

@@ -63,7 +63,9 @@ struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig)
 	    .way = broker_peer_best_way(),
 	    .options = rig->options,
 	    .home = rig->home,
-	    .states = rig->states};
+	    .states = rig->states,
+	    .emptied = rig->emptied,
+	    .ctx = rig->ctx};
 	return ps;
 }
 
@@ -350,4 +352,16 @@ int broker_pod_peer(
     struct broker_pod *pod, int conn, bool require, struct priv_packet *out, struct broker_why *w)
 {
 	return broker_identity_check(&pod->identity, conn, require, out, w);
+}
+
+int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup)
+{
+	const struct broker_cgroup *c = &pod->identity.cgroup;
+
+	return c->watched && !c->emptied && c->id == cgroup ? pod->identity.netns_fd : -1;
+}
+
+int broker_pod_netns_fd(const struct broker_pod *pod)
+{
+	return pod->identity.netns_fd;
 }

@@ -21,6 +21,7 @@ struct broker_pods_rig {
 	struct broker_kept *kept;
 	struct broker_states *states;
 	void (*renewed)(void *ctx); /* the worker shut a listener down: it is to be told */
+	void (*emptied)(void *ctx, const struct uuid *pod); /* nobody is in its cgroup any more */
 	void *ctx;
 };
 struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig);
@@ -50,3 +51,6 @@ int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct br
 /* Is the peer of the accepted connection the pod's?  broker_identity_check() */
 int broker_pod_peer(
     struct broker_pod *pod, int conn, bool require, struct priv_packet *out, struct broker_why *w);
+int broker_pod_netns_fd(const struct broker_pod *pod); /* the pod's; -1: not learned */
+/* The same, if it was learned in this cgroup, which was not empty since. */
+int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup);

@@ -54,6 +54,8 @@ struct priv {
 	struct priv_call *calls;     /* by id */
 	struct priv_follow *follows; /* by id */
 	struct relisten *relistens;  /* by pod */
+	priv_redirect_noted redirect_noted;
+	void *redirect_ctx;
 	uint32_t last_id;
 	enum priv_attest attest;
 	int listeners[PRIV_NODE_LISTENER_END];
@@ -364,13 +366,22 @@ static void log_failure(const struct priv_call *c, const struct err *e)
 	    e->msg);
 }
 
+/* Answers that carry a socket, a map or a pipe. */
+static bool has_fd(const struct priv_call *c)
+{
+	return c && (c->op == PRIV_LISTEN || c->op == PRIV_REDIRECT_COUNTERS ||
+			c->op == PRIV_REDIRECT_TRACE);
+}
+
 static void call_answer(
     struct priv_call *c, const struct priv_packet *in, const struct err *e, int fd)
 {
 	struct priv_call was = *c;
 
+	if (was.op == PRIV_REDIRECT_SET && !e)
+		return;    /* accepted; PRIV_REDIRECTED is the answer */
 	priv_call_drop(c); /* R3, and the callback may start the next one in the same slot */
-	if (was.op == PRIV_LISTEN) {
+	if (has_fd(&was)) {
 		was.listening(was.ctx, e, fd);
 		return;
 	}
@@ -379,6 +390,10 @@ static void call_answer(
 		answer_peer(&was, in, e);
 	else if (was.op == PRIV_POD_ADD || was.op == PRIV_STATE_PUT)
 		was.done(was.ctx, e);
+	else if (was.op == PRIV_REDIRECT_EXPLAIN)
+		was.explained(was.ctx, e, in->arg);
+	else if (was.op == PRIV_REDIRECT_SET)
+		was.redirected(was.ctx, e, 0, NULL);
 	else if (was.op == PRIV_STATE_LIST)
 		was.kept_found(was.ctx, &(struct priv_kept){.e = e});
 	else if (e)
@@ -419,11 +434,11 @@ static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
 	if (in->code) {
 		err_set(&refusal, in->code, "%s", in->why);
 		e = &refusal;
-	} else if (c && c->op == PRIV_LISTEN && fd < 0) {
-		err_set(&refusal, EPROTO, "the broker's answer lacks the socket");
+	} else if (has_fd(c) && fd < 0) {
+		err_set(&refusal, EPROTO, "the broker's answer lacks its descriptor");
 		e = &refusal;
 	}
-	if (e || !c || c->op != PRIV_LISTEN) { /* also a late answer's: cancelled */
+	if (e || !has_fd(c)) { /* also a late answer's: cancelled */
 		mem_closep(&fd);
 		fd = -1;
 	}
@@ -431,6 +446,25 @@ static void take_reply(struct priv *p, const struct priv_packet *in, int fd)
 		call_answer(c, in, e, fd);
 	else if (f && e) /* it cannot be followed at all */
 		f->changed(f->ctx, &(struct priv_content){.name = "", .e = e});
+}
+
+void priv_on_redirect(struct priv *p, priv_redirect_noted noted, void *ctx)
+{
+	p->redirect_noted = noted;
+	p->redirect_ctx = ctx;
+}
+
+static void take_note(const struct priv *p, const struct priv_packet *in)
+{
+	static const struct uuid nobody;
+	bool of_pod = !uuid_equal(&in->uid, &nobody);
+	struct err e;
+
+	if (in->code)
+		err_set(&e, in->code, "%s", in->why);
+	if (p->redirect_noted)
+		p->redirect_noted(
+		    p->redirect_ctx, of_pod ? &in->uid : NULL, in->code ? &e : NULL, in->arg);
 }
 
 /* --- followed files --- */
@@ -493,10 +527,15 @@ static void on_readable(void *ctx)
 	} else if (in.what == PRIV_STATE) {
 		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
 		priv_state_take(c, &in, fd);
+	} else if (in.what == PRIV_REDIRECTED) {
+		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
+		priv_redirect_take(c, &in, fd);
 	} else {
 		mem_closep(&fd);
 		if (in.what == PRIV_PING)
 			answer_ping(p, &in);
+		else if (in.what == PRIV_REDIRECT_NOTE)
+			take_note(p, &in);
 	}
 }
 

@@ -1,7 +1,7 @@
 /* priv_internal.h - a request under way: what priv.c shows the files beside it. */
 #pragma once
 #include "../base/loop.h"
-#include "priv.h"
+#include "priv_redirect.h"
 #include <uthash.h>
 
 struct priv_call {
@@ -15,6 +15,8 @@ struct priv_call {
 		priv_listening listening;
 		priv_peer_known peer_known;
 		priv_kept_found kept_found;
+		priv_redirected redirected;
+		priv_explained explained;
 	};
 	void *ctx;
 	struct loop_timer soon; /* it could not be sent */
@@ -28,6 +30,9 @@ void priv_call_drop(struct priv_call *c);
  * answered with EMFILE. */
 void priv_call_transmit(struct priv_call *c, const struct priv_request *req, int fd);
 void priv_call_unsent(struct priv_call *c); /* there was nothing to send it with: the same answer */
+
+/* A PRIV_REDIRECTED packet; `c` NULL: nobody waits for it any more. */
+void priv_redirect_take(struct priv_call *c, const struct priv_packet *in, int fd);
 
 /* A PRIV_STATE packet; `c` NULL: nobody waits for it any more.  Takes `fd`. */
 void priv_state_take(struct priv_call *c, const struct priv_packet *in, int fd);

@@ -38,9 +38,15 @@ enum priv_op {
 	PRIV_READY,    /* every pod of the node was added and is served: what an earlier worker had
 			  and nobody added again goes.  Once in a worker's life */
 	PRIV_PONG,     /* arg of the PRIV_PING: the loop turns */
-	PRIV_STATE_PUT,  /* kind = priv_state, state_id, 1 fd (sealed memfd <= 1 MiB) */
-	PRIV_STATE_DEL,  /* kind, state_id; not there: fine */
-	PRIV_STATE_LIST, /* kind: one PRIV_STATE for each entry, then the reply */
+	PRIV_STATE_PUT,         /* kind = priv_state, state_id, 1 fd (sealed memfd <= 1 MiB) */
+	PRIV_STATE_DEL,         /* kind, state_id; not there: fine */
+	PRIV_STATE_LIST,        /* kind: one PRIV_STATE for each entry, then the reply */
+	PRIV_REDIRECT_SET,      /* uid, 1 fd (redirect_rules): accepted; PRIV_REDIRECTED follows */
+	PRIV_REDIRECT_DEL,      /* uid: its traffic is its own again; nothing there: fine */
+	PRIV_REDIRECT_COUNTERS, /* reply carries the map of all counters */
+	PRIV_REDIRECT_EXPLAIN,  /* uid, 1 fd (redirect_question): reply arg = redirect_verdict */
+	PRIV_REDIRECT_TRACE, /* uid, or zeroes for all: reply carries a pipe of struct priv_trace;
+				closing it ends the trace */
 	PRIV_OP_END
 };
 enum priv_attest { PRIV_ATTEST_PREFER, PRIV_ATTEST_REQUIRE }; /* what cannot be known is refused */
@@ -83,7 +89,11 @@ enum priv_what {
 	PRIV_PING,  /* arg: to be echoed */
 	PRIV_LISTENER, /* uid, kind = priv_listener, 1 fd: takes the place of one that was shut down
 			*/
-	PRIV_STATE,    /* id of the PRIV_STATE_LIST, kind, state_id, 1 fd */
+	PRIV_REDIRECTED, /* id of the PRIV_REDIRECT_SET; code 0, arg = row of the counters + 1, 1 fd
+			    (its baseline, struct redirect_counters); or errno, `why` */
+	PRIV_REDIRECT_NOTE, /* uid: arg = its inbound traffic is redirected, too; code, `why` not;
+			       uid of zeroes: arg = how much was put back so far */
+	PRIV_STATE,         /* id of the PRIV_STATE_LIST, kind, state_id, 1 fd */
 };
 enum priv_node_listener { PRIV_NODE_ADMIN, PRIV_NODE_LISTENER_END };
 enum priv_file_state {

@@ -13,6 +13,7 @@
  * namespace before the start (nsenter): agents that look at it refuse the host's.
  */
 #include "../../agentd/base/mem.h"
+#include "times.h"
 #include "xds.h"
 
 #include <fcntl.h>
@@ -23,50 +24,6 @@
 #include <time.h>
 
 enum { ENVOY_NODE = 60 * 1000, SMALL_NODE = 100, PODS_MAX = 1000, RETRY_US = 200, LINE = 400 };
-
-static void die(const char *what)
-{
-	fprintf(stderr, "load: %s\n", what);
-	exit(1);
-}
-
-static int64_t now_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-/* --- times --- */
-
-struct times {
-	int64_t *ns;
-	size_t n;
-};
-
-static void note_since(struct times *t, int64_t start)
-{
-	if (!(t->n & (t->n + 1)))
-		t->ns = mem_realloc(t->ns, (2 * t->n + 2) * sizeof(*t->ns));
-	t->ns[t->n++] = now_ns(CLOCK_MONOTONIC) - start;
-}
-
-static int compare(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-static void print_times(struct times *t, double seconds)
-{
-	if (!t->n)
-		die("no answer at all");
-	qsort(t->ns, t->n, sizeof(*t->ns), compare);
-	printf("{\"n\": %zu, \"seconds\": %.3f, \"p50\": %.1f, \"p99\": %.1f", t->n, seconds,
-	    (double)t->ns[t->n / 2] / 1e3, (double)t->ns[t->n * 99 / 100] / 1e3);
-}
 
 /* --- sds: many fetches --- */
 
@@ -93,7 +50,7 @@ static void on_fetched(void *ctx, size_t size)
 	(void)size;
 	if (f->answered)
 		return;
-	note_since(&f->sds->times, f->start);
+	times_note(&f->sds->times, now_ns(CLOCK_MONOTONIC) - f->start);
 	f->answered = true;
 	xds_ask(&f->x, &(struct xds_ask){TYPE_SDS, "default", 0, .ack = true, .last = true});
 }
@@ -145,7 +102,7 @@ static void run_sds(const char *target, size_t streams, double seconds)
 		;
 	if (s.active)
 		die("the connection ended");
-	print_times(&s.times, (double)(now_ns(CLOCK_MONOTONIC) - start) / 1e9);
+	times_print(&s.times, (double)(now_ns(CLOCK_MONOTONIC) - start) / 1e9);
 	printf(", \"failed\": %zu}\n", s.failed);
 }
 
@@ -174,7 +131,7 @@ static void on_push(void *ctx, size_t size)
 	if (size < a->size)
 		die("a push is too short");
 	if (a->sequence > 1) /* the first also opens the stream to the control plane */
-		note_since(&a->times, a->start);
+		times_note(&a->times, now_ns(CLOCK_MONOTONIC) - a->start);
 	if (a->left-- > 0)
 		ask_push(a, false);
 }
@@ -199,7 +156,7 @@ static void run_ads(const char *target, size_t size, size_t count)
 			die("the connection ended");
 	for (size_t i = 0; i < a.times.n; i++)
 		sum += (double)a.times.ns[i] / 1e9;
-	print_times(&a.times, sum);
+	times_print(&a.times, sum);
 	printf("}\n");
 	h2_free(&h);
 }
@@ -243,7 +200,7 @@ static void run_first(const char *target, size_t count)
 	while (times.n < count) {
 		start = now_ns(CLOCK_MONOTONIC);
 		if (first_once(target)) {
-			note_since(&times, start);
+			times_note(&times, now_ns(CLOCK_MONOTONIC) - start);
 			answered = answered ? answered : now_ns(CLOCK_REALTIME);
 		} else {
 			if (start - begin > 60000000000)
@@ -251,7 +208,7 @@ static void run_first(const char *target, size_t count)
 			usleep(RETRY_US);
 		}
 	}
-	print_times(&times, (double)(now_ns(CLOCK_MONOTONIC) - begin) / 1e9);
+	times_print(&times, (double)(now_ns(CLOCK_MONOTONIC) - begin) / 1e9);
 	printf(", \"first_at\": %.6f}\n", (double)answered / 1e9);
 }
 

@@ -10,6 +10,7 @@ TOP = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
 BIN = BUILD / 'release/tests/bench'
 COSTS, LOAD, PLANE, BROKER = BIN / 'costs', BIN / 'load', BIN / 'plane', BIN / 'broker'
+DIAL, CALLS, SETUP = BIN / 'dial', BIN / 'calls', BIN / 'setup'
 SIZES = {'1 KiB': 1 << 10, '100 KiB': 100 << 10, '3 MB': 3_000_000, '20 MB': 20_000_000}
 
 
@@ -26,9 +27,13 @@ def build():
     # The fakes come first: they win over the library's modules.
     run('gcc', *flags, '-o', COSTS, 'tests/bench/costs.c', 'tests/fake/loop.c', 'tests/fake/rpc.c', lib, '-levent',
         '-lprotobuf-c', '-ljansson', '-lcrypto')
-    run('gcc', *flags, '-o', LOAD, *(f'tests/bench/{f}.c' for f in ('load', 'h2', 'xds')), lib, '-levent', '-lssl',
+    run('gcc', *flags, '-o', LOAD, *(f'tests/bench/{f}.c' for f in ('load', 'h2', 'xds', 'times')), lib, '-levent', '-lssl',
         '-lcrypto')
-    run('gcc', *flags, '-o', BROKER, 'tests/bench/broker.c', BUILD / 'release/libbroker.a')
+    run('gcc', *flags, '-o', BROKER, 'tests/bench/broker.c', BUILD / 'release/libbroker.a', '-lbpf')
+    for program in DIAL, CALLS:
+        run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', 'tests/bench/times.c', lib)
+    run('gcc', *flags, '-o', SETUP, 'tests/bench/setup.c', 'tests/bench/times.c', BUILD / 'release/libbroker.a',
+        '-lbpf')
     run('gcc', *flags, '-o', PLANE, 'tests/bench/plane.c', lib, '-levent', '-lgrpc', '-lgpr', '-lpthread')
 
 

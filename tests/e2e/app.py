@@ -1,6 +1,6 @@
 """The application in a pod.
 
-app.py serve PORT        an HTTP server that answers with the peer its Envoy saw (XFCC)
+app.py serve HOST PORT   an HTTP server that answers with the peer its Envoy saw (XFCC)
 app.py load URL COUNTS   requests without pause; writes the counts to the file COUNTS, for ever
 """
 import http.client
@@ -63,6 +63,6 @@ def load(url, counts_file):
 
 if __name__ == '__main__':
     if sys.argv[1] == 'serve':
-        Server(('127.0.0.1', int(sys.argv[2])), Handler).serve_forever()
+        Server((sys.argv[2], int(sys.argv[3])), Handler).serve_forever()
     else:
         load(*sys.argv[2:4])

@@ -64,6 +64,12 @@ def make_node(this_run, request):
             shutil.rmtree(node.dir, ignore_errors=True)
 
 
+@pytest.fixture
+def capturing(make_node):
+    """Makes nodes whose agentd redirects: in their own cgroup tree, with their own bpffs."""
+    return lambda **kw: make_node(**kw).capture()
+
+
 def show(node):
     for log in node.logs():
         lines = log.read_text(errors='replace').splitlines()

@@ -1,13 +1,15 @@
 """What `make run` shows: agentd gives two real Envoys their certificates and configuration.
 
     app of client -> Envoy -> mTLS -> Envoy -> app of server
+
+The apps know nothing of it: the client dials the server's address, eBPF brings what they say to the Envoys.
 """
 import os
 import signal
 import sys
 import time
 
-from . import mesh, run
+from . import clients, mesh, run
 from .node import Node
 
 _started = time.monotonic()
@@ -26,12 +28,13 @@ def show(agentd, *command):
 def start(node):
     say(f'control plane: 127.0.0.1:{node.istiod.address.rpartition(":")[2]} (CA, ADS, token check)')
     node.agentd.settings = {'node_name': 'demo-node'}
+    node.capture()
     node.agentd.start()
     say(f'agentd: broker {node.agentd.process.pid} as root, worker {node.agentd.worker_pid()} unprivileged')
     server, client = (node.pod(name, sa=f'{name}-sa') for name in ('server', 'client'))
-    node.istiod.set(client.id, **mesh.client(server))
-    node.istiod.set(server.id, **mesh.server([client]))
-    server.start_app(mesh.APP)
+    node.istiod.set(client.id, **mesh.captured_client(server))
+    node.istiod.set(server.id, **mesh.captured_server([client]))
+    server.start_app(mesh.APP, '0.0.0.0')
     for pod in (server, client):
         pod.start_envoy()
         say(f'pod {pod.label}: service account {pod.sa}, {pod.ip}, netns {pod.netns.name}, Envoy {pod.envoy.pid}')
@@ -41,14 +44,19 @@ def start(node):
 
 
 def send(client, server, requests=20):
-    """Requests along the whole way; the last answer."""
-    answer = run.wait_for('the first answer', lambda: client.netns.json(mesh.OUTBOUND, '/hello'))
-    say('first request answered')
+    """Requests by the server's address, as any program makes them; the last answer."""
+    url = f'http://{server.ip}:{mesh.APP}/hello'
+
+    def ask():
+        status, answer = client.call(clients.get_json, url)
+        return status == 200 and answer
+    answer = run.wait_for('the first answer', ask)
+    say(f'first request answered: {url}')
     for _ in range(requests):
-        answer = client.netns.json(mesh.OUTBOUND, '/hello')
+        answer = ask()
     expected = f'URI={mesh.spiffe(client.ns, client.sa)}'
-    if expected not in answer['xfcc']:
-        raise RuntimeError(f'{server.label} saw {answer["xfcc"]!r} instead of {expected}')
+    if not answer or expected not in answer['xfcc']:
+        raise RuntimeError(f'{server.label} saw {answer!r} instead of {expected}')
     say(f'{requests} more requests answered')
     return answer
 
@@ -62,7 +70,7 @@ def demo(node):
           f'\n  path  {answer["path"]}\n  peer  {answer["xfcc"]}\n', flush=True)
     if os.environ.get('KEEP'):
         say(f'running until Ctrl-C:  build/release/agentctl --run {node.agentd.run} pods'
-            f'\n          {" ".join(client.netns.command())} curl -s http://127.0.0.1:{mesh.OUTBOUND}/')
+            f'\n          {" ".join(client.netns.command())} curl -s http://{server.ip}:{mesh.APP}/   (from the cgroup {client.cgroup.below_root()})')
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
 
 

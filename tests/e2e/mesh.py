@@ -85,3 +85,53 @@ def server(client_pods, api_type='GRPC', **tls):
 
 # Refused by Envoy, but for reasons that only Envoy knows: original_dst has a load balancer of its own.
 BROKEN_CLUSTER = {'name': 'broken', 'type': 'ORIGINAL_DST', 'lb_policy': 'ROUND_ROBIN', 'connect_timeout': '1s'}
+
+
+# --- traffic that comes to Envoy by itself: 15001 and 15006, as istiod has them ---
+OUTBOUND_CAPTURE, INBOUND_CAPTURE = 15001, 15006
+_ORIGINAL_DST, _TLS_INSPECTOR = ('original_dst', 'OriginalDst'), ('tls_inspector', 'TlsInspector')
+
+
+def _listener(name, port, chains, *filters):
+    return {'name': name, 'address': _socket('0.0.0.0', port), 'filter_chains': chains,
+            'listener_filters': [{'name': f'envoy.filters.listener.{f}', 'typed_config': {
+                '@type': f'{_TYPE}filters.listener.{f}.v3.{t}'}} for f, t in filters]}
+
+
+def _original_dst(name, **more):
+    return {'name': name, 'type': 'ORIGINAL_DST', 'lb_policy': 'CLUSTER_PROVIDED', 'connect_timeout': '10s', **more}
+
+
+def _tcp(cluster):
+    return {'filters': [{'name': 'envoy.filters.network.tcp_proxy', 'typed_config': {
+        '@type': f'{_TYPE}filters.network.tcp_proxy.v3.TcpProxy', 'stat_prefix': cluster, 'cluster': cluster}}]}
+
+
+def captured_client(server):
+    """Whatever the pod dials at the server goes there over mTLS; the rest passes as it is."""
+    mtls = _original_dst('mtls', transport_socket=_tls('Upstream', [spiffe(server.ns, server.sa)], 'GRPC'))
+    inside = {**_hcm('outbound', 'mtls'), 'filter_chain_match': {
+        'prefix_ranges': [{'address_prefix': server.ip, 'prefix_len': 32}]}}
+    return {'clusters': [mtls, _original_dst('passthrough')], 'listeners': [
+        _listener('virtualOutbound', OUTBOUND_CAPTURE, [inside, _tcp('passthrough')], _ORIGINAL_DST)]}
+
+
+def captured_server(client_pods):
+    """Only mTLS from these clients comes in, at whatever port; the app is dialled from 127.0.0.6."""
+    chain = _hcm('inbound', 'app', forward_client_cert_details='SANITIZE_SET',
+                 set_current_client_cert_details={'uri': True})
+    chain['transport_socket'] = _tls('Downstream', [spiffe(p.ns, p.sa) for p in client_pods], 'GRPC',
+                                     require_client_certificate=True)
+    chain['filter_chain_match'] = {'transport_protocol': 'tls'}
+    app = _original_dst('app', upstream_bind_config={'source_address': {'address': '127.0.0.6', 'port_value': 0}})
+    return {'clusters': [app, _original_dst('passthrough')], 'listeners': [
+        _listener('virtualInbound', INBOUND_CAPTURE, [chain], _ORIGINAL_DST, _TLS_INSPECTOR),
+        _listener('virtualOutbound', OUTBOUND_CAPTURE, [_tcp('passthrough')], _ORIGINAL_DST)]}
+
+
+def captured_plain():
+    """Both ways everything goes through as it is."""
+    app = _original_dst('app', upstream_bind_config={'source_address': {'address': '127.0.0.6', 'port_value': 0}})
+    return {'clusters': [app, _original_dst('passthrough')], 'listeners': [
+        _listener('virtualInbound', INBOUND_CAPTURE, [_tcp('app')], _ORIGINAL_DST),
+        _listener('virtualOutbound', OUTBOUND_CAPTURE, [_tcp('passthrough')], _ORIGINAL_DST)]}

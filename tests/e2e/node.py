@@ -178,15 +178,26 @@ class Node:
         self.dir = root / str(Node._count)
         self.dir.mkdir()
         self._cgroups = {}
-        self._cgroup_name = f'{cgroup.below_root()}/{Node._count}'
-        self._cgroup = Cgroup(self._cgroup_name)
+        self.cgroup_name = f'{cgroup.below_root()}/{Node._count}'
+        self._cgroup = Cgroup(self.cgroup_name)
         self.network = Network(self.name)
         self.istiod = Istiod(self.dir / 'istiod', self.cgroup('istiod'), *istiod_options)
         self.agentd = Agentd(self.dir / 'agentd', self.cgroup('agentd'), self.istiod, mode)
+        self.bpffs = self.dir / 'bpf'
         self.pods = []
 
     def cgroup(self, name):
-        return Cgroup(f'{self._cgroup_name}/{name}')
+        return Cgroup(f'{self.cgroup_name}/{name}')
+
+    def capture(self, below=''):
+        """Traffic comes to the Envoys by itself, unless a pod's manifest says otherwise; before agentd starts.
+
+        Only of pods below that cgroup, which is there, if one is named."""
+        self.bpffs.mkdir()
+        sh('mount', '-t', 'bpf', 'bpf', self.bpffs)
+        self.agentd.flags += ['--redirect', '--redirect-cgroup', f'{self.cgroup_name}/{below}'.rstrip('/'), '--bpffs', self.bpffs]
+        self.agentd.settings['redirect'] = 'ebpf'
+        return self
 
     def pod(self, name, **kw):
         """A pod whose manifest is there; its Envoy is not started."""
@@ -207,7 +218,7 @@ class Node:
     def remove(self):
         """Everything is taken down, whatever fails; the first failure is raised at the end."""
         with contextlib.ExitStack() as stack:
-            stack.callback(self._unmount_state)
+            stack.callback(self._unmount)
             stack.callback(self._cgroup.remove)
             stack.callback(self.network.remove)
             for pod in self.pods:
@@ -216,10 +227,10 @@ class Node:
             if self.agentd.process and self.agentd.process.running():
                 stack.callback(self._stop_agentd)
 
-    def _unmount_state(self):
-        state = self.agentd.run / 'state'
-        if os.path.ismount(state):
-            sh('umount', '--lazy', state)
+    def _unmount(self):
+        for place in (self.agentd.run / 'state', self.bpffs):
+            if os.path.ismount(place):
+                sh('umount', '--lazy', place)
 
     def _stop_agentd(self):
         with contextlib.suppress(OSError):

@@ -47,7 +47,7 @@ class Load:
 
 
 class Pod:
-    def __init__(self, node, name, sa=None, ns='demo', manifest=True, **manifest_fields):
+    def __init__(self, node, name, sa=None, ns='demo', manifest=True, above='', **manifest_fields):
         self.node, self.name, self.ns, self.sa = node, name, ns, sa or name
         self.uid = str(uuid.uuid4())
         self.id = f'{ns}.{name}'  # as the control plane's folders are called
@@ -55,7 +55,7 @@ class Pod:
         self.dir = node.dir / self.id
         self.certs = self.dir / 'certs'
         self.certs.mkdir(parents=True)
-        self.cgroup = node.cgroup(self.id)
+        self.cgroup = node.cgroup(above + self.id)
         self.netns = Netns(f'{node.name}.{name}')
         self.ip = node.network.plug(self.netns)
         self.tokens = []
@@ -125,13 +125,13 @@ class Pod:
         return self.netns.submit(self.cgroup, function, *args)
 
     # What runs in it
-    def start_app(self, port=8080):
-        self.app = Process(self.netns.command(sys.executable, HERE / 'app.py', 'serve', port),
+    def start_app(self, port=8080, host='127.0.0.1'):
+        self.app = Process(self.netns.command(sys.executable, HERE / 'app.py', 'serve', host, port),
                            self.dir / 'app.log', self.cgroup)
         wait_for(f'the app of {self.label}', lambda: self.netns.http(port)[0] == 200)
 
-    def load(self, port):
-        return Load(self, f'http://127.0.0.1:{port}/')
+    def load(self, port, host='127.0.0.1'):
+        return Load(self, f'http://{host}:{port}/')
 
     def envoy_argv(self, *more):
         """As pilot-agent starts it (istio-agent.md 8.8), in a root directory of its own."""

@@ -15,22 +15,7 @@
 
 #include <cmocka.h>
 
-struct priv_call {
-	struct priv *p;
-	struct priv_call **slot;
-	enum priv_op op;
-	enum priv_listener kind;
-	struct uuid pod;
-	union {
-		priv_done done;
-		priv_listening listening;
-		priv_peer_known peer_known;
-		priv_kept_found kept_found;
-	};
-	void *ctx;
-	struct entry *entry; /* PRIV_STATE_PUT */
-	struct priv_call *prev, *next;
-};
+#include "priv_calls.h"
 
 struct entry { /* of the state */
 	enum priv_state kind;
@@ -63,19 +48,6 @@ struct relisten {
 	priv_relisten again;
 	void *ctx;
 	struct relisten *prev, *next;
-};
-
-struct priv {
-	struct priv_call *calls;
-	struct relisten *relistens;
-	int ready;
-	bool attests;
-	struct priv_follow *follows;
-	struct record *records;
-	struct entry *state;
-	int listeners[PRIV_NODE_LISTENER_END];
-	void (*lost)(void *ctx);
-	void *lost_ctx;
 };
 
 static struct priv *last;
@@ -164,7 +136,7 @@ void fake_priv_lose(struct priv *p)
 
 /* --- calls --- */
 
-static struct priv_call *call_new(
+struct priv_call *fake_priv_call(
     struct priv *p, struct priv_call **slot, enum priv_op op, const struct uuid *pod, void *ctx)
 {
 	struct priv_call *c = mem_zalloc(sizeof *c);
@@ -183,13 +155,13 @@ static struct priv_call *call_new(
 void priv_pod_add(
     struct priv *p, struct priv_call **slot, const struct uuid *pod, priv_done done, void *ctx)
 {
-	call_new(p, slot, PRIV_POD_ADD, pod, ctx)->done = done;
+	fake_priv_call(p, slot, PRIV_POD_ADD, pod, ctx)->done = done;
 }
 
 void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod,
     enum priv_listener kind, priv_listening done, void *ctx)
 {
-	struct priv_call *c = call_new(p, slot, PRIV_LISTEN, pod, ctx);
+	struct priv_call *c = fake_priv_call(p, slot, PRIV_LISTEN, pod, ctx);
 
 	c->kind = kind;
 	c->listening = done;
@@ -199,7 +171,7 @@ void priv_peer_of(struct priv *p, struct priv_call **slot, const struct uuid *po
     priv_peer_known done, void *ctx)
 {
 	assert_true(fd >= 0);
-	call_new(p, slot, PRIV_PEER_OF, pod, ctx)->peer_known = done;
+	fake_priv_call(p, slot, PRIV_PEER_OF, pod, ctx)->peer_known = done;
 }
 
 static void call_drop(struct priv_call *c)
@@ -223,7 +195,7 @@ static bool pod_matches(const struct uuid *have, const struct uuid *wanted)
 	return !wanted || uuid_equal(have, wanted);
 }
 
-static struct priv_call *call_find(
+struct priv_call *fake_priv_answer(
     struct priv *p, enum priv_op op, const struct uuid *pod, int kind)
 {
 	struct priv_call *c;
@@ -239,7 +211,7 @@ static struct priv_call *call_find(
 	return NULL;
 }
 
-static const struct err *refusal(struct err *e, const char *why)
+const struct err *fake_priv_refusal(struct err *e, const char *why)
 {
 	if (!why)
 		return NULL;
@@ -259,19 +231,19 @@ int fake_priv_waiting(const struct priv *p, enum priv_op op)
 
 void fake_priv_added(struct priv *p, const struct uuid *pod, const char *why)
 {
-	auto_free struct priv_call *c = call_find(p, PRIV_POD_ADD, pod, -1);
+	auto_free struct priv_call *c = fake_priv_answer(p, PRIV_POD_ADD, pod, -1);
 	struct err e;
 
-	c->done(c->ctx, refusal(&e, why));
+	c->done(c->ctx, fake_priv_refusal(&e, why));
 }
 
 void fake_priv_listening(
     struct priv *p, const struct uuid *pod, enum priv_listener kind, int fd, const char *why)
 {
-	auto_free struct priv_call *c = call_find(p, PRIV_LISTEN, pod, kind);
+	auto_free struct priv_call *c = fake_priv_answer(p, PRIV_LISTEN, pod, kind);
 	struct err e;
 
-	c->listening(c->ctx, refusal(&e, why), why ? -1 : fd);
+	c->listening(c->ctx, fake_priv_refusal(&e, why), why ? -1 : fd);
 }
 
 void priv_require_attestation(struct priv *p)
@@ -286,7 +258,7 @@ bool fake_priv_attests(const struct priv *p)
 
 void fake_priv_stranger(struct priv *p, const struct uuid *pod, int code, const char *why)
 {
-	auto_free struct priv_call *c = call_find(p, PRIV_PEER_OF, pod, -1);
+	auto_free struct priv_call *c = fake_priv_answer(p, PRIV_PEER_OF, pod, -1);
 	struct err e;
 
 	err_set(&e, code, "%s", why);
@@ -296,13 +268,13 @@ void fake_priv_stranger(struct priv *p, const struct uuid *pod, int code, const 
 void fake_priv_peer(
     struct priv *p, const struct uuid *pod, const struct priv_peer *n, const char *why)
 {
-	auto_free struct priv_call *c = call_find(p, PRIV_PEER_OF, pod, -1);
+	auto_free struct priv_call *c = fake_priv_answer(p, PRIV_PEER_OF, pod, -1);
 	struct priv_peer known = n ? *n : (struct priv_peer){.cookie = 0};
 	struct err e;
 
 	if (!known.unknown)
 		known.unknown = "";
-	c->peer_known(c->ctx, refusal(&e, why), why ? NULL : &known);
+	c->peer_known(c->ctx, fake_priv_refusal(&e, why), why ? NULL : &known);
 }
 
 /* --- state --- */
@@ -312,7 +284,7 @@ static const struct uuid nobody;
 void priv_state_list(
     struct priv *p, struct priv_call **slot, enum priv_state kind, priv_kept_found found, void *ctx)
 {
-	struct priv_call *c = call_new(p, slot, PRIV_STATE_LIST, &nobody, ctx);
+	struct priv_call *c = fake_priv_call(p, slot, PRIV_STATE_LIST, &nobody, ctx);
 
 	c->kind = (enum priv_listener)kind;
 	c->kept_found = found;
@@ -333,7 +305,7 @@ static struct entry *entry_new(const struct priv_kept *k)
 void priv_state_put(
     struct priv *p, struct priv_call **slot, const struct priv_kept *k, priv_done done, void *ctx)
 {
-	struct priv_call *c = call_new(p, slot, PRIV_STATE_PUT, &nobody, ctx);
+	struct priv_call *c = fake_priv_call(p, slot, PRIV_STATE_PUT, &nobody, ctx);
 
 	c->done = done;
 	c->entry = entry_new(k);
@@ -353,7 +325,7 @@ void priv_state_del(struct priv *p, enum priv_state kind, const uint8_t *id)
 
 void fake_priv_put(struct priv *p, const char *why)
 {
-	auto_free struct priv_call *c = call_find(p, PRIV_STATE_PUT, NULL, -1);
+	auto_free struct priv_call *c = fake_priv_answer(p, PRIV_STATE_PUT, NULL, -1);
 	struct err e;
 
 	if (why) {
@@ -362,7 +334,7 @@ void fake_priv_put(struct priv *p, const char *why)
 		priv_state_del(p, c->entry->kind, c->entry->id);
 		DL_APPEND(p->state, c->entry);
 	}
-	c->done(c->ctx, refusal(&e, why));
+	c->done(c->ctx, fake_priv_refusal(&e, why));
 }
 
 void fake_priv_keep(struct priv *p, const struct priv_kept *k)
@@ -419,7 +391,7 @@ void fake_priv_listed(struct priv *p, enum priv_state kind, const char *why)
 		entry_free(e);
 	}
 	call_drop(c);
-	c->kept_found(c->ctx, &(struct priv_kept){.e = refusal(&refused, why)});
+	c->kept_found(c->ctx, &(struct priv_kept){.e = fake_priv_refusal(&refused, why)});
 	free(c);
 }
 

@@ -25,6 +25,8 @@ PREFIX = 'type.googleapis.com/'
 for _module in ('config.bootstrap.v3.bootstrap', 'extensions.filters.http.router.v3.router',
                 'extensions.filters.network.http_connection_manager.v3.http_connection_manager',
                 'extensions.filters.network.tcp_proxy.v3.tcp_proxy',
+                'extensions.filters.listener.original_dst.v3.original_dst',
+                'extensions.filters.listener.tls_inspector.v3.tls_inspector',
                 'extensions.transport_sockets.tls.v3.tls',
                 'extensions.upstreams.http.v3.http_protocol_options',
                 'extensions.access_loggers.stream.v3.stream'):

@@ -1,0 +1,241 @@
+/* agent_redirect.c
+ *
+ * start: eBPF is asked for -> the broker accepts -> the pod's cgroup is there -> in force, and the
+ * pod's row of counters is known.  Another mode: the broker is told to let go of the pod, which
+ * costs nothing when it never had it.  The counters' map is asked for once, with the first pod.
+ */
+#include "agent_redirect.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "pod/pod.h"
+#include "priv/priv_redirect.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <utlist.h>
+
+LOG_SCOPE("redirect");
+
+enum { COUNTERS_SIZE = REDIRECT_PODS_MAX * sizeof(struct redirect_counters) };
+
+struct agent_redirect {
+	struct priv *priv;
+	struct priv_call *asking;
+	const struct redirect_counters *counters; /* rows; NULL: not (yet) mapped */
+	struct metric *repaired;
+	struct pod_redirect *pods;
+};
+
+struct pod_redirect {
+	struct agent_redirect *shared;
+	const struct pod *pod;
+	struct priv_call *setting;
+	enum redirect_mode mode;
+	bool strict, in_force, inbound;
+	unsigned index; /* 0: not known */
+	struct redirect_counters baseline;
+	struct err why; /* code 0: none */
+	void (*settled)(void *ctx);
+	void *ctx;
+	struct pod_redirect *prev, *next;
+};
+
+/* --- what all share --- */
+
+/* The broker looked into the pod's network namespace: it went well, or there is a reason. */
+static void note(struct pod_redirect *r, const struct err *e, bool inbound)
+{
+	bool was_well = r->in_force && !r->why.code;
+
+	r->inbound = inbound;
+	r->why = e ? *e : (struct err){.code = 0};
+	if (e)
+		log_error(r->pod->label, "traffic is not redirected: %s", e->msg);
+	if (was_well != !e)
+		r->settled(r->ctx);
+}
+
+static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, unsigned n)
+{
+	struct agent_redirect *a = ctx;
+	struct pod_redirect *r;
+
+	if (!pod) {
+		metric_set(a->repaired, "", n);
+		return;
+	}
+	DL_FOREACH (a->pods, r) {
+		if (!r->in_force || !uuid_equal(&r->pod->uid, pod))
+			continue;
+		note(r, e, n);
+		return;
+	}
+}
+
+static void on_counters(void *ctx, const struct err *e, int received)
+{
+	struct agent_redirect *a = ctx;
+	auto_close int fd = received;
+	void *at;
+
+	if (e) {
+		log_warn(NULL, "no counters of redirection: %s", e->msg);
+		return;
+	}
+	at = mmap(NULL, COUNTERS_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		log_warn(NULL, "no counters of redirection: %m");
+	else
+		a->counters = at;
+}
+
+struct agent_redirect *agent_redirect_new(struct priv *p)
+{
+	struct agent_redirect *a = mem_zalloc(sizeof(*a));
+
+	a->priv = p;
+	a->repaired = metric_counter("agentd_redirect_repaired_total",
+	    "eBPF links, pins and map entries that somebody else took away or changed.");
+	priv_on_redirect(p, on_noted, a);
+	return a;
+}
+
+void agent_redirect_free(struct agent_redirect **ap)
+{
+	struct agent_redirect *a = take(*ap);
+
+	if (!a)
+		return;
+	priv_on_redirect(a->priv, NULL, NULL);
+	priv_call_cancel(&a->asking);
+	if (a->counters)
+		munmap((void *)a->counters, COUNTERS_SIZE);
+	free(a);
+}
+
+/* --- one pod --- */
+
+static void on_set(
+    void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline)
+{
+	struct pod_redirect *r = ctx;
+	struct agent_redirect *a = r->shared;
+
+	r->in_force = !e;
+	r->why = e ? *e : (struct err){.code = 0};
+	r->index = e || index > REDIRECT_PODS_MAX ? 0 : index;
+	if (baseline)
+		r->baseline = *baseline;
+	if (e) {
+		log_error(r->pod->label, "traffic is not redirected: %s", e->msg);
+	} else {
+		log_info(r->pod->label, "traffic is redirected by eBPF");
+		if (!a->counters && !a->asking)
+			priv_redirect_counters(a->priv, &a->asking, on_counters, a);
+	}
+	r->settled(r->ctx);
+}
+
+struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct pod *p,
+    const struct redirect_plan *plan, void (*settled)(void *ctx), void *ctx)
+{
+	struct pod_redirect *r = mem_zalloc(sizeof(*r));
+
+	r->shared = a;
+	r->pod = p;
+	r->mode = plan->mode;
+	r->strict = plan->rules.strict;
+	r->settled = settled;
+	r->ctx = ctx;
+	DL_APPEND(a->pods, r);
+	if (plan->mode == REDIRECT_MODE_EBPF) {
+		err_set(&r->why, ERR_UNAVAILABLE, "redirection waits for the pod's cgroup");
+		priv_redirect_set(a->priv, &r->setting, &p->uid, &plan->rules, on_set, r);
+	} else {
+		priv_redirect_del(a->priv, &p->uid);
+	}
+	return r;
+}
+
+void pod_redirect_stop(struct pod_redirect **rp)
+{
+	struct pod_redirect *r = take(*rp);
+
+	if (!r)
+		return;
+	priv_call_cancel(&r->setting);
+	DL_DELETE(r->shared->pods, r);
+	free(r);
+}
+
+/* --- looking at it --- */
+
+const struct err *pod_redirect_state(const struct pod_redirect *r)
+{
+	return r->why.code ? &r->why : NULL;
+}
+
+bool pod_redirect_holds(const struct pod_redirect *r)
+{
+	return r->strict && !r->in_force;
+}
+
+static uint64_t count_of(const struct pod_redirect *r, unsigned verdict)
+{
+	if (!r->index || !r->shared->counters)
+		return 0;
+	return __atomic_load_n(&r->shared->counters[r->index - 1].n[verdict], __ATOMIC_RELAXED) -
+	       r->baseline.n[verdict];
+}
+
+static const char *fate(unsigned v)
+{
+	if (redirect_verdict_redirects(v))
+		return "redirected";
+	return redirect_verdict_drops(v) ? "dropped" : "passed";
+}
+
+static void add_to(json_t *o, const char *key, uint64_t n)
+{
+	json_int_t was = json_integer_value(json_object_get(o, key));
+
+	json_object_set_new(o, key, json_integer(was + (json_int_t)n));
+}
+
+json_t *pod_redirect_dump(const struct pod_redirect *r)
+{
+	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
+	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
+	    r->in_force, "inbound", r->inbound, "why_not", r->why.code ? r->why.msg : "",
+	    "redirected", 0, "passed", 0, "dropped", 0);
+	json_t *counters = json_object();
+
+	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
+		if (!count_of(r, v))
+			continue;
+		add_to(counters, redirect_verdict_name(v), count_of(r, v));
+		add_to(o, fate(v), count_of(r, v));
+	}
+	json_object_set_new(o, "counters", counters);
+	return o;
+}
+
+void pod_redirect_measure(const struct pod_redirect *r, const char *labels)
+{
+	static struct metric *connections;
+
+	if (!connections)
+		connections = metric_counter("agentd_redirect_connections_total",
+		    "Connections of a pod, by what the eBPF programs decided and by which rule.");
+	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
+		auto_free char *text = NULL;
+
+		if (!count_of(r, v))
+			continue;
+		text = mem_printf(
+		    "%s,verdict=\"%s\",rule=\"%s\"", labels, fate(v), redirect_verdict_name(v));
+		metric_set(connections, text, (double)count_of(r, v));
+	}
+}

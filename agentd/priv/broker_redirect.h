@@ -1,0 +1,69 @@
+/* broker_redirect.h - the eBPF programs: loaded, attached, pinned; and what they know of each pod.
+ *
+ * Attached once, at one cgroup above all pods, and pinned below <bpffs>/agentd/v<layout>/: a broker
+ * that comes back, or a newer one, puts its own programs into the same links (one atomic step each)
+ * and goes on with the same maps, so redirection never pauses and outlives us.  Nothing here is
+ * done twice because it was done before.
+ */
+#pragma once
+#include "broker_options.h"
+#include "broker_view.h"
+#include "redirect_rules.h"
+
+struct broker_redirect;
+
+struct broker_redirect_place {
+	const char *bpffs;  /* mounted there if it is not */
+	const char *root;   /* where the host's cgroup v2 is mounted */
+	const char *cgroup; /* absolute: all pods are below it */
+};
+struct broker_redirect *broker_redirect_new(
+    const struct broker_redirect_place *at, struct broker_why *w);
+/* What is attached stays. */
+void broker_redirect_free(struct broker_redirect **r);
+/* Detaches and forgets everything, of all brokers: for uninstalling, and for tests. */
+int broker_redirect_uninstall(const char *bpffs, struct broker_why *w);
+
+/* What pods of this node may ask for: the command line's word, not the worker's. */
+struct broker_redirect_ceiling {
+	bool permissive;  /* a policy other than strict */
+	bool exclusions;  /* ports, ranges, groups or interfaces that go past Envoy, outbound */
+	uid_t worker_uid; /* never a proxy's */
+};
+int broker_redirect_check(const struct redirect_rules *rules,
+    const struct broker_redirect_ceiling *c, struct broker_why *w);
+
+/* `cgroup` is the pod's, an open directory.  Writes or changes what the programs know of the pod;
+ * a strict one is closed to SYNs from outside until it is live.  `rules` were checked. */
+int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int cgroup,
+    const struct redirect_rules *rules, struct broker_why *w);
+/* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on, and the
+ * gate opens.  Called again when what is seen there changes. */
+int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int netns,
+    const struct broker_view_seen *seen, struct broker_why *w);
+/* The pod's sandbox is gone: a strict one is closed again until the next one is live. */
+int broker_redirect_close(
+    struct broker_redirect *r, const struct uuid *pod, int cgroup, struct broker_why *w);
+/* As they were set; valid as long as the pod is here.  NULL: not by this broker. */
+const struct redirect_rules *broker_redirect_rules(
+    const struct broker_redirect *r, const struct uuid *pod);
+/* Also of a pod that only an earlier broker knew; not there: nothing. */
+void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod);
+/* Calls `each` for every pod that has pins. */
+void broker_redirect_pods(
+    struct broker_redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx);
+
+/* What the programs would decide now, by the maps as they are: redirect_verdict, or -1.  An arrival
+ * from the pod itself is a dial of it (`inbound` is set so). */
+struct redirect_question;
+int broker_redirect_explain(struct broker_redirect *r, const struct uuid *pod,
+    struct redirect_question *q, struct broker_why *w);
+
+/* Is all that should be attached still attached, with our programs?  What is not is put back, and
+ * `w` names it.  0: all was well. */
+int broker_redirect_audit(struct broker_redirect *r, struct broker_why *w);
+/* The pod's row of counters, 1 and on, and what it began with; 0: unknown. */
+uint32_t broker_redirect_counted(
+    const struct broker_redirect *r, const struct uuid *pod, struct redirect_counters *baseline);
+/* Their map, to be mapped and read; nobody but the programs can write it.  The fd is ours. */
+int broker_redirect_counters(const struct broker_redirect *r);

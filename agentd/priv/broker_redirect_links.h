@@ -1,0 +1,35 @@
+/* broker_redirect_links.h - links that are pinned: what is attached, and outlives every broker.
+ */
+#pragma once
+#include "broker_redirect_pod.h"
+
+/* A pinned link: made, or given this program in place of the one it has. */
+struct redirect_link {
+	char path[REDIRECT_PATH_SIZE];
+	int program, target;
+	enum bpf_attach_type type;
+};
+/* Is there one, and is it attached to `target`, which lives? */
+bool redirect_link_is_on(const struct redirect_link *l);
+int redirect_link(const struct redirect_link *l, struct broker_why *w);
+
+/* One pod's: getsockopt and the gate at its cgroup, sk_lookup in its network namespace. */
+int redirect_pins_make(
+    const struct broker_redirect *r, const struct uuid *pod, struct broker_why *w);
+void redirect_pins_remove(const struct broker_redirect *r, const struct uuid *pod);
+/* Of pods that are not in the table: a broker died while it set or removed one. */
+void redirect_pins_sweep(const struct broker_redirect *r);
+
+int redirect_link_gate(const struct broker_redirect *r, const struct redirect_pod_state *p,
+    int cgroup, struct broker_why *w);
+void redirect_unlink_gate(const struct broker_redirect *r, const struct redirect_pod_state *p);
+int redirect_link_getsockopt(const struct broker_redirect *r, const struct redirect_pod_state *p,
+    int cgroup, struct broker_why *w);
+/* With the pod's own copy of the program. */
+int redirect_link_lookup(const struct broker_redirect *r, const struct redirect_pod_state *p,
+    int netns, struct broker_why *w);
+void redirect_unlink_lookup(const struct broker_redirect *r, const struct redirect_pod_state *p);
+/* Those of an earlier broker get the programs of now; what is attached to nothing any more goes.
+ * Fills in whether the pod is live. */
+int redirect_links_renew(
+    const struct broker_redirect *r, struct redirect_pod_state *p, struct broker_why *w);

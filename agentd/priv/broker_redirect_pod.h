@@ -1,0 +1,46 @@
+/* broker_redirect_pod.h - inside of broker_redirect*.c: the programs, and the table of pods. */
+#pragma once
+#include "broker_redirect.h"
+#include "redirect.skel.h"
+#include <bpf/bpf.h>
+#include <limits.h>
+
+enum { REDIRECT_PATH_SIZE = 256 };
+
+struct redirect_pod_state {
+	struct redirect_pod entry; /* as in the maps */
+	struct uuid uid;
+	uint64_t cgroup;                /* its id; 0: not in force */
+	uint64_t above[REDIRECT_DEPTH]; /* and those of its parents below the attach point; zero:
+					   set by an earlier broker */
+	struct redirect_rules *rules;   /* NULL: of an earlier broker, not told again yet */
+	struct broker_view_seen seen;   /* of its network namespace */
+	bool looked; /* by this broker: what an earlier one saw stays until then */
+	bool adopted, live;
+	struct redirect_pod_state *prev, *next;
+};
+
+struct broker_redirect {
+	struct broker_redirect_place at;
+	char pins[128]; /* <bpffs>/agentd/v<layout> */
+	struct redirect_bpf *bpf;
+	int cgroup, level; /* where the programs hang; how far below the root that is */
+	uint64_t own[32];  /* cgroups this process is in: REDIRECT_TREE_DEPTH */
+	bool interfaces;   /* the kernel tells sk_lookup where a packet came in */
+	struct redirect_pod_state *pods;
+	bool used[REDIRECT_PODS_MAX + 1]; /* rows */
+	uint16_t times;                   /* that a row was given out: REDIRECT_ROW_BITS */
+};
+
+struct redirect_pod_state *redirect_pod_find(
+    const struct broker_redirect *r, const struct uuid *uid);
+struct redirect_pod_state *redirect_pod_at(const struct broker_redirect *r, uint32_t index);
+uint32_t broker_redirect_index(
+    const struct broker_redirect *r, const struct uuid *pod); /* 0: unknown */
+
+int redirect_pod_uid(const struct broker_redirect *r, uint32_t index, struct uuid *out);
+void redirect_pod_trace(struct broker_redirect *r, const struct uuid *pod, bool on);
+
+/* The pods that have pins: their links get the programs of now, and what is nobody's goes. */
+int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w);
+void redirect_pods_free(struct broker_redirect *r);

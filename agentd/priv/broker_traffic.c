@@ -1,0 +1,557 @@
+/* broker_traffic.c - see broker_traffic.h.
+ *
+ * Without --redirect there are no programs: asking is refused with the flag's name.  A pod stays in
+ * the table from the asking on: its cgroup may go and come back under the same name (a service that
+ * is restarted), and is then written anew before anybody is told; so may what is seen in its
+ * network namespace.  The namespace is that of the same cgroup, or it is not known yet.
+ */
+#include "broker_traffic.h"
+#include "../../ebpf/rules_types.h"
+#include "../base/mem.h"
+#include "broker_await.h"
+#include "broker_cgroup.h"
+#include "broker_iptables.h"
+#include "broker_redirect.h"
+#include "broker_redirect_trace.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utlist.h>
+
+struct pod {
+	struct broker_traffic *traffic;
+	struct uuid uid;
+	struct redirect_rules *asked; /* NULL: written, and with the programs */
+	struct broker_await await;    /* its cgroup, each that has its name */
+	struct broker_view view;      /* its network namespace, when that is known */
+	uint32_t id;                  /* of the request; 0: nobody waits */
+	bool done;                    /* to be told */
+	bool claimed;                 /* asked for by the worker that runs */
+	bool live, noted;             /* inbound, too; the worker is to be told so, or why not */
+	struct broker_why live_why;
+	struct broker_why why; /* code 0: written */
+	struct pod *prev, *next;
+};
+
+struct broker_traffic {
+	const struct broker_options *options;
+	const struct broker_netns_home *home;
+	int epoll, cgroups;
+	struct broker_redirect *redirect; /* NULL: without --redirect */
+	struct broker_traces *traces;
+	struct broker_redirect_ceiling ceiling;
+	struct broker_awaits awaits;
+	struct pod *pods;
+	void (*changed)(void *ctx);
+	int (*netns)(void *ctx, const struct uuid *pod, uint64_t cgroup);
+	void *ctx;
+};
+
+/* --- life --- */
+
+static int start(struct broker_traffic *t, struct broker_why *w)
+{
+	char root[PATH_MAX], cgroup[PATH_MAX + 256];
+	const char *below = t->options->redirect_cgroup;
+	struct broker_redirect_place at = {
+	    .bpffs = t->options->bpffs, .root = root, .cgroup = cgroup};
+
+	if (broker_cgroup_root(t->options, root))
+		return broker_refuse(w, EINVAL, "--redirect needs cgroup v2, which is not mounted");
+	t->cgroups = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (t->cgroups < 0)
+		return broker_refuse_sys(w, "%s", root);
+	snprintf(cgroup, sizeof(cgroup), "%s/%s", root, below);
+	if (broker_awaits_open(&t->awaits, t->epoll, t->cgroups, w))
+		return -1;
+	t->redirect = broker_redirect_new(&at, w);
+	if (!t->redirect)
+		return -1;
+	t->traces = broker_traces_new(t->epoll, t->redirect);
+	return 0;
+}
+
+/* "permissive,exclusions", either, or "strict": none of them. */
+static int read_ceiling(struct broker_traffic *t, struct broker_why *w)
+{
+	const char *at = t->options->redirect_allow;
+
+	while (*at) {
+		size_t n = strcspn(at, ",");
+		if (n == strlen("permissive") && !strncmp(at, "permissive", n))
+			t->ceiling.permissive = true;
+		else if (n == strlen("exclusions") && !strncmp(at, "exclusions", n))
+			t->ceiling.exclusions = true;
+		else if (n != strlen("strict") || strncmp(at, "strict", n) != 0)
+			return broker_refuse(w, EINVAL,
+			    "--redirect-allow takes strict, permissive and exclusions, not "
+			    "\"%.*s\"",
+			    (int)n, at);
+		at += n + (at[n] == ',');
+	}
+	return 0;
+}
+
+struct broker_traffic *broker_traffic_new(
+    const struct broker_traffic_rig *rig, struct broker_why *w)
+{
+	struct broker_traffic *t = broker_zalloc(sizeof(*t));
+	struct broker_user worker;
+
+	*t = (struct broker_traffic){.options = rig->options,
+	    .home = rig->home,
+	    .epoll = rig->epoll,
+	    .cgroups = -1,
+	    .changed = rig->changed,
+	    .netns = rig->netns,
+	    .ctx = rig->ctx};
+	if (broker_options_user(t->options, &worker, w) || read_ceiling(t, w) ||
+	    (t->options->redirect && start(t, w))) {
+		broker_traffic_free(&t);
+		return NULL;
+	}
+	t->ceiling.worker_uid = worker.uid;
+	return t;
+}
+
+static void forget(struct broker_traffic *t, struct pod *p)
+{
+	broker_await_end(&p->await);
+	broker_view_close(&p->view);
+	DL_DELETE(t->pods, p);
+	free(p->asked);
+	free(p);
+}
+
+void broker_traffic_free(struct broker_traffic **tp)
+{
+	struct broker_traffic *t = take(*tp);
+	struct pod *p, *tmp;
+
+	if (!t)
+		return;
+	DL_FOREACH_SAFE (t->pods, p, tmp)
+		forget(t, p);
+	broker_awaits_close(&t->awaits);
+	broker_traces_free(&t->traces);
+	broker_redirect_free(&t->redirect);
+	mem_closep(&t->cgroups);
+	free(t);
+}
+
+static struct pod *find(const struct broker_traffic *t, const struct uuid *uid)
+{
+	struct pod *p;
+
+	DL_FOREACH (t->pods, p)
+		if (uuid_equal(&p->uid, uid))
+			return p;
+	return NULL;
+}
+
+/* A failure keeps a strict pod closed, and is no reason to refuse its Envoy a certificate. */
+__attribute__((format(printf, 2, 3))) static void complain(
+    const struct pod *p, const char *fmt, ...)
+{
+	char uid[UUID_TEXT_SIZE], text[PRIV_WHY_SIZE + 64];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	uuid_format(&p->uid, uid);
+	broker_log(BROKER_ERROR, uid, "%s", text);
+}
+
+/* --- live --- */
+
+static void note(struct pod *p)
+{
+	p->noted = p->claimed;
+	p->traffic->changed(p->traffic->ctx);
+}
+
+static void now_live(struct pod *p)
+{
+	if (p->live)
+		return;
+	p->live = true;
+	p->live_why.code = 0;
+	note(p);
+}
+
+/* Said once, however often it is tried. */
+static void not_live(struct pod *p, const struct broker_why *w)
+{
+	bool known = p->live_why.code && !strcmp(p->live_why.text, w->text);
+
+	p->live = false;
+	if (known)
+		return;
+	p->live_why = *w;
+	p->live_why.code = w->code ? w->code : EIO;
+	complain(p, "inbound traffic is not redirected: %s", w->text);
+	note(p);
+}
+
+/* Its network namespace is not known, or not any more. */
+static void leave(struct pod *p)
+{
+	broker_view_close(&p->view);
+	if (!p->live && !p->live_why.code)
+		return;
+	p->live = false;
+	p->live_why.code = 0;
+	note(p);
+}
+
+static void on_seen(void *ctx, const struct broker_view_seen *seen)
+{
+	struct pod *p = ctx;
+	struct broker_why w;
+
+	if (broker_redirect_live(p->traffic->redirect, &p->uid, p->view.netns, seen, &w))
+		not_live(p, &w);
+	else
+		now_live(p);
+}
+
+/* Of two that redirect the same pod one has to go.  A strict pod stays closed, so that somebody
+ * decides; another one is left to those who were there first. */
+static int check_rivals(struct pod *p, int netns, struct broker_why *w)
+{
+	struct broker_traffic *t = p->traffic;
+
+	if (p->live || !broker_netns_visit(t->home, netns, broker_iptables_check, NULL, w))
+		return 0;
+	if (w->code == EEXIST && !broker_redirect_rules(t->redirect, &p->uid)->strict)
+		broker_redirect_remove(t->redirect, &p->uid);
+	return -1;
+}
+
+static int look(struct pod *p, int netns, struct broker_view_seen *seen, struct broker_why *w)
+{
+	p->view.rules = broker_redirect_rules(p->traffic->redirect, &p->uid);
+	if (broker_view_is_of(&p->view, netns))
+		return broker_view_look(&p->view, seen, w);
+	broker_view_close(&p->view);
+	return broker_view_open(&p->view, netns, seen, w);
+}
+
+static void make_live(struct pod *p, int netns)
+{
+	struct broker_view_seen seen;
+	struct broker_why w;
+
+	if (!broker_view_is_of(&p->view, netns))
+		p->live = false;
+	if (!broker_redirect_rules(p->traffic->redirect, &p->uid))
+		return; /* left to others */
+	if (check_rivals(p, netns, &w) || look(p, netns, &seen, &w))
+		not_live(p, &w);
+	else
+		on_seen(p, &seen);
+}
+
+void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns)
+{
+	struct pod *p = find(t, pod);
+
+	if (p && !p->asked)
+		make_live(p, netns);
+}
+
+void broker_traffic_emptied(struct broker_traffic *t, const struct uuid *pod)
+{
+	struct pod *p = find(t, pod);
+	struct broker_why w;
+
+	if (!p)
+		return;
+	leave(p);
+	auto_close int dir = broker_await_open(t->cgroups, p->await.path);
+	if (dir >= 0 && broker_redirect_close(t->redirect, pod, dir, &w))
+		complain(p, "the pod is not closed until it starts again: %s", w.text);
+}
+
+/* --- asked for --- */
+
+static void tell(struct pod *p)
+{
+	if (!p->id)
+		return;
+	p->done = true;
+	p->traffic->changed(p->traffic->ctx);
+}
+
+/* What an Envoy taught about an earlier cgroup of this name says nothing about this one. */
+static int write_rules(struct pod *p, int dir, struct broker_why *w)
+{
+	struct broker_traffic *t = p->traffic;
+	const struct redirect_rules *rules =
+	    p->asked ? p->asked : broker_redirect_rules(t->redirect, &p->uid);
+	struct stat st;
+	int netns;
+
+	if (!rules || fstat(dir, &st))
+		return broker_refuse_sys(w, "the pod's cgroup");
+	if (broker_redirect_set(t->redirect, &p->uid, dir, rules, w))
+		return -1;
+	free(take(p->asked));
+	broker_traces_apply(t->traces, &p->uid);
+	netns = t->netns(t->ctx, &p->uid, st.st_ino);
+	if (netns >= 0)
+		make_live(p, netns);
+	else
+		leave(p);
+	return 0;
+}
+
+static void on_cgroup(void *ctx, int received)
+{
+	struct pod *p = ctx;
+	auto_close int dir = received;
+
+	p->why = (struct broker_why){.code = 0};
+	if (write_rules(p, dir, &p->why)) {
+		p->why.code = p->why.code ? p->why.code : EIO;
+		complain(p, "traffic is not redirected: %s", p->why.text);
+	}
+	tell(p);
+}
+
+static int read_exactly(int memfd, void *out, size_t size, struct broker_why *w)
+{
+	struct stat st;
+
+	if (fstat(memfd, &st) || !S_ISREG(st.st_mode) || st.st_size != (off_t)size ||
+	    pread(memfd, out, size, 0) != (ssize_t)size)
+		return broker_refuse(w, EINVAL, "a file of another size than asked for");
+	return 0;
+}
+
+static int await_cgroup(struct pod *p, struct broker_why *w)
+{
+	char uid[UUID_TEXT_SIZE];
+	int dir;
+
+	uuid_format(&p->uid, uid);
+	p->await = (struct broker_await){.all = &p->traffic->awaits, .there = on_cgroup, .ctx = p};
+	if (broker_cgroup_name(p->traffic->options, uid, p->await.path, w))
+		return -1;
+	dir = broker_await_start(&p->await, w);
+	if (dir >= 0)
+		on_cgroup(p, dir);
+	else
+		broker_log(BROKER_INFO, uid, "redirection waits: %s", w->text);
+	return 0;
+}
+
+static struct pod *find_or_add(struct broker_traffic *t, const struct uuid *uid)
+{
+	struct pod *p = find(t, uid);
+
+	if (p)
+		return p;
+	p = broker_zalloc(sizeof(*p));
+	p->traffic = t;
+	p->uid = *uid;
+	p->view =
+	    (struct broker_view){.epoll = t->epoll, .home = t->home, .changed = on_seen, .ctx = p};
+	DL_APPEND(t->pods, p);
+	return p;
+}
+
+static struct redirect_rules *read_rules(
+    const struct broker_traffic *t, int memfd, struct broker_why *w)
+{
+	auto_free struct redirect_rules *rules = broker_zalloc(sizeof(*rules));
+
+	if (!t->redirect) {
+		broker_refuse(
+		    w, EOPNOTSUPP, "this agentd redirects no traffic: start it with --redirect");
+		return NULL;
+	}
+	if (read_exactly(memfd, rules, sizeof(*rules), w) ||
+	    broker_redirect_check(rules, &t->ceiling, w))
+		return NULL;
+	return take(rules);
+}
+
+/* What is refused leaves what was in force as it was. */
+int broker_traffic_set(
+    struct broker_traffic *t, const struct priv_request *r, int memfd, struct broker_why *w)
+{
+	struct redirect_rules *rules = read_rules(t, memfd, w);
+	struct pod *p;
+
+	if (!rules)
+		return -1;
+	p = find_or_add(t, &r->uid);
+	broker_await_end(&p->await);
+	free(p->asked);
+	p->asked = rules;
+	p->id = r->id;
+	p->done = false;
+	p->claimed = true;
+	p->noted = p->live || p->live_why.code;
+	if (!await_cgroup(p, w))
+		return 0;
+	forget(t, p);
+	return -1;
+}
+
+void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod)
+{
+	struct pod *p = find(t, pod);
+
+	if (p)
+		forget(t, p);
+	if (t->redirect)
+		broker_redirect_remove(t->redirect, pod);
+}
+
+/* Without the manifests' own directory nobody can say what is stale. */
+static void sweep_one(void *ctx, const struct uuid *pod)
+{
+	struct broker_traffic *t = ctx;
+	const struct pod *p = find(t, pod);
+	char uid[UUID_TEXT_SIZE], path[PATH_MAX];
+
+	uuid_format(pod, uid);
+	snprintf(path, sizeof(path), "%s/%s.yaml", t->options->manifests, uid);
+	if ((p && p->claimed) || access(t->options->manifests, F_OK) || !access(path, F_OK) ||
+	    errno != ENOENT)
+		return;
+	broker_traffic_remove(t, pod);
+	broker_log(
+	    BROKER_INFO, uid, "a pod without a manifest: its traffic is not redirected any more");
+}
+
+void broker_traffic_sweep(struct broker_traffic *t)
+{
+	if (t->redirect)
+		broker_redirect_pods(t->redirect, sweep_one, t);
+}
+
+int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *r, int memfd,
+    struct priv_packet *reply, struct broker_why *w)
+{
+	struct redirect_question q;
+	int verdict;
+
+	if (!t->redirect)
+		return broker_refuse(
+		    w, EOPNOTSUPP, "this agentd redirects no traffic (--redirect)");
+	if (read_exactly(memfd, &q, sizeof(q), w))
+		return -1;
+	verdict = broker_redirect_explain(t->redirect, &r->uid, &q, w);
+	if (verdict < 0)
+		return -1;
+	reply->arg = (uint32_t)verdict | (q.inbound ? REDIRECT_ANSWER_INBOUND : 0);
+	return 0;
+}
+
+int broker_traffic_trace(
+    struct broker_traffic *t, const struct priv_request *r, struct broker_why *w)
+{
+	if (!t->redirect)
+		return broker_refuse(
+		    w, EOPNOTSUPP, "this agentd redirects no traffic (--redirect)");
+	return broker_traces_add(t->traces, &r->uid, w);
+}
+
+/* --- telling the worker --- */
+
+static struct pod *find_done(const struct broker_traffic *t)
+{
+	struct pod *p;
+
+	DL_FOREACH (t->pods, p)
+		if (p->done)
+			return p;
+	return NULL;
+}
+
+static struct pod *find_noted(const struct broker_traffic *t)
+{
+	struct pod *p;
+
+	DL_FOREACH (t->pods, p)
+		if (p->noted)
+			return p;
+	return NULL;
+}
+
+bool broker_traffic_pending(const struct broker_traffic *t)
+{
+	return find_done(t) || find_noted(t);
+}
+
+/* -1: the worker then counts from the beginning of time. */
+static int describe(const struct broker_traffic *t, const struct uuid *pod, struct priv_packet *p)
+{
+	struct redirect_counters baseline;
+	int fd = memfd_create("agentd-counters", MFD_CLOEXEC);
+
+	p->arg = broker_redirect_counted(t->redirect, pod, &baseline);
+	if (fd >= 0 && write(fd, &baseline, sizeof(baseline)) != sizeof(baseline)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* After what was asked: a worker that is told of a pod knows that its rules are in force. */
+static bool next_note(struct broker_traffic *t, struct priv_packet *out)
+{
+	struct pod *p = find_noted(t);
+
+	if (!p)
+		return false;
+	*out = (struct priv_packet){
+	    .what = PRIV_REDIRECT_NOTE, .code = p->live_why.code, .uid = p->uid, .arg = p->live};
+	snprintf(out->why, sizeof(out->why), "%s", p->live_why.code ? p->live_why.text : "");
+	p->noted = false;
+	return true;
+}
+
+bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *out, int *fd)
+{
+	struct pod *p = find_done(t);
+
+	*fd = -1;
+	if (!p)
+		return next_note(t, out);
+	*out = (struct priv_packet){
+	    .id = p->id, .what = PRIV_REDIRECTED, .code = p->why.code, .uid = p->uid};
+	if (!out->code)
+		*fd = describe(t, &p->uid, out);
+	snprintf(out->why, sizeof(out->why), "%s", p->why.code ? p->why.text : "");
+	p->id = 0;
+	p->done = false;
+	return true;
+}
+
+void broker_traffic_detach(struct broker_traffic *t)
+{
+	struct pod *p;
+
+	DL_FOREACH (t->pods, p) {
+		p->id = 0;
+		p->done = p->claimed = p->noted = false;
+	}
+}
+
+int broker_traffic_counters(const struct broker_traffic *t, struct broker_why *w)
+{
+	if (!t->redirect)
+		return broker_refuse(
+		    w, EOPNOTSUPP, "this agentd redirects no traffic (--redirect)");
+	return broker_redirect_counters(t->redirect);
+}

@@ -1,0 +1,47 @@
+/* redirect_rules.h - what is asked for one pod's traffic: from redirect/ (worker) to the broker.
+ *
+ * One struct of fixed size in a sealed memfd, beside PRIV_REDIRECT_SET.  The broker believes none
+ * of it: counts are checked, flags it does not know are refused, and the node's ceiling (its
+ * command line) decides what a pod may ask for (security-rules.md 3, 6).
+ */
+#pragma once
+#include "../../ebpf/redirect.h"
+#include "../base/uuid.h"
+#include <stdint.h>
+
+enum {
+	REDIRECT_RULES_VERSION = 1,
+	REDIRECT_ROWS_MAX = 5 * 64, /* 64 ports or groups a list (security-rules.md 3) */
+	REDIRECT_CIDRS_MAX = 512,   /* 256 each of includes and excludes, with resolvers */
+	REDIRECT_INTERFACES_MAX = 16,
+	REDIRECT_INTERFACE_SIZE = 16,
+};
+
+struct redirect_row {
+	uint32_t kind, number; /* redirect_port_kind, but no interfaces: those have names here */
+};
+
+struct redirect_cidr {
+	struct redirect_address address; /* bits behind the prefix are zero */
+	uint32_t bits, flags;            /* 0 to 128; EXCLUDE, INCLUDE, DNS */
+};
+
+struct redirect_rules {
+	uint32_t version;
+	uint32_t flags; /* redirect_flag */
+	uint32_t proxy_uid, proxy_gid;
+	uint16_t outbound_port, inbound_port, tunnel_port, dns_port;
+	uint32_t strict; /* no SYN from outside reaches the pod before Envoy's side is in place */
+	uint32_t nrows, ncidrs, ninterfaces;
+	struct redirect_row rows[REDIRECT_ROWS_MAX];
+	struct redirect_cidr cidrs[REDIRECT_CIDRS_MAX];
+	char interfaces[REDIRECT_INTERFACES_MAX][REDIRECT_INTERFACE_SIZE];
+};
+
+/* From the broker to the worker, through the pipe of PRIV_REDIRECT_TRACE. */
+struct priv_trace {
+	struct uuid pod;
+	uint32_t lost; /* records before this one that nobody had room for */
+	uint32_t pad;
+	struct redirect_trace trace;
+};

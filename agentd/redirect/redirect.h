@@ -1,0 +1,47 @@
+/* redirect.h - what a pod's manifest, annotations and environment ask for its traffic: pure.
+ *
+ * The flags and annotations of istio-agent.md 11.1 and 11.2 under their own names (flags in
+ * snake_case, as keys of a manifest's `redirect:`).  A flag wins over its annotation, that over its
+ * environment variable.  What eBPF does not cover (TPROXY, KubeVirt's interfaces, groups by name)
+ * is refused with the key's name: silence would let a user believe that his traffic is captured.
+ */
+#pragma once
+#include "../priv/redirect_rules.h"
+#include <jansson.h>
+#include <stdbool.h>
+
+struct err;
+struct pod;
+
+enum redirect_mode {
+	REDIRECT_MODE_NONE,
+	REDIRECT_MODE_EBPF,
+	REDIRECT_MODE_ISTIO_CNI,  /* rules by istio's node agent: nothing for us to do */
+	REDIRECT_MODE_ISTIO_INIT, /* by an init container */
+};
+int redirect_mode_parse(enum redirect_mode *out, const char *text); /* -1: no such mode */
+const char *redirect_mode_name(enum redirect_mode m);
+
+/* What the node says for pods that do not. */
+struct redirect_node {
+	enum redirect_mode mode;
+	bool strict;
+	unsigned status_port; /* of the pod: never captured; 0: it has none */
+};
+
+/* All of it, checked; `rules` are empty unless the mode is EBPF. */
+struct redirect_plan {
+	enum redirect_mode mode;
+	struct redirect_rules rules;
+};
+int redirect_read(
+    struct redirect_plan *out, const struct pod *p, const struct redirect_node *n, struct err *e);
+
+/* "excluded outbound port", ...: the rule behind a verdict, for people. */
+const char *redirect_verdict_name(enum redirect_verdict v);
+bool redirect_verdict_redirects(enum redirect_verdict v);
+bool redirect_verdict_drops(enum redirect_verdict v);
+/* The keys of `redirect:` and their sources, for documentation: one line each. */
+void redirect_keys_each(void (*one)(void *ctx, const char *flag, const char *annotation,
+			    const char *variable, const char *otherwise),
+    void *ctx);

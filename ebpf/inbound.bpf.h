@@ -1,0 +1,171 @@
+/* inbound.bpf.h - what arrives at a pod, and what its Envoy dials in its own pod.
+ *
+ * Envoy binds its inbound port: the socket is marked -> it listens: it is put into `listeners` -> a
+ * SYN to any port of the pod: the rules -> it is given to that listener, source and destination as
+ * they were.  One program for each pod's network namespace: sk_lookup cannot ask where it is, so
+ * the pod's index is written into its instructions (ebpf-redirect.md 1, H1).
+ *
+ * Until that program is in place the gate, at the pod's cgroup, lets no SYN through from outside.
+ */
+#pragma once
+#include "maps.bpf.h"
+
+/* Replaced by the broker, instruction by instruction, in each pod's copy. */
+#define REDIRECT_INDEX_PLACE 0x7265646972656374ull
+
+static __always_inline __u32 own_index(void)
+{
+	__u64 index;
+
+	asm volatile("%0 = 0x7265646972656374 ll" : "=r"(index));
+	return index;
+}
+
+/* Set when the kernel shows the field (5.17). */
+const volatile bool has_ingress_ifindex;
+
+static __always_inline struct redirect_self_key self_key(const struct redirect_pod *p,
+    const struct redirect_address *source, __u16 source_port,
+    const struct redirect_address *address, __u16 port)
+{
+	return (struct redirect_self_key){.index = p->index,
+	    .source_port = source_port,
+	    .port = port,
+	    .source = *source,
+	    .address = *address};
+}
+
+/* A dual-stack listener takes IPv4 as well. */
+static __always_inline int steer(struct bpf_sk_lookup *ctx, __u32 index)
+{
+	struct redirect_listener_key key = {.index = index, .family = ctx->family};
+	struct bpf_sock *sk = bpf_map_lookup_elem(&listeners, &key);
+
+	if (!sk && ctx->family == AF_INET) {
+		key.family = AF_INET6;
+		sk = bpf_map_lookup_elem(&listeners, &key);
+	}
+	if (!sk) {
+		count(index, REDIRECT_DROP_NO_LISTENER);
+		return SK_DROP;
+	}
+	long rc = bpf_sk_assign(ctx, sk, BPF_SK_LOOKUP_F_REPLACE);
+	bpf_sk_release(sk);
+	return rc ? SK_DROP : SK_PASS;
+}
+
+static __always_inline struct redirect_arrival arrival_of(struct bpf_sk_lookup *ctx)
+{
+	struct redirect_arrival a = {.port = ctx->local_port};
+
+	__u32 from, to;
+
+	if (ctx->family == AF_INET) {
+		LOAD_WORD(from, ctx, struct bpf_sk_lookup, remote_ip4);
+		LOAD_WORD(to, ctx, struct bpf_sk_lookup, local_ip4);
+		a.source = v4_mapped(from);
+		a.address = v4_mapped(to);
+	} else {
+		LOAD_WORD(a.source.word[0], ctx, struct bpf_sk_lookup, remote_ip6[0]);
+		LOAD_WORD(a.source.word[1], ctx, struct bpf_sk_lookup, remote_ip6[1]);
+		LOAD_WORD(a.source.word[2], ctx, struct bpf_sk_lookup, remote_ip6[2]);
+		LOAD_WORD(a.source.word[3], ctx, struct bpf_sk_lookup, remote_ip6[3]);
+		LOAD_WORD(a.address.word[0], ctx, struct bpf_sk_lookup, local_ip6[0]);
+		LOAD_WORD(a.address.word[1], ctx, struct bpf_sk_lookup, local_ip6[1]);
+		LOAD_WORD(a.address.word[2], ctx, struct bpf_sk_lookup, local_ip6[2]);
+		LOAD_WORD(a.address.word[3], ctx, struct bpf_sk_lookup, local_ip6[3]);
+	}
+	if (has_ingress_ifindex)
+		a.ifindex = ctx->ingress_ifindex;
+	return a;
+}
+
+static __always_inline void trace_arrival(
+    const struct redirect_pod *p, enum redirect_verdict v, const struct redirect_arrival *a)
+{
+	const struct redirect_flow f = {
+	    .address = a->address, .port = a->port, .protocol = RULES_TCP};
+
+	/* What the proxy calls in its own pod was told when it dialled. */
+	if (v != REDIRECT_TO_SELF)
+		trace(p, v, &f, &a->source);
+}
+
+static __always_inline int take_arrival(struct bpf_sk_lookup *ctx)
+{
+	__u32 index = own_index();
+	const struct redirect_pod *p = bpf_map_lookup_elem(&pods_by_index, &index);
+	struct redirect_arrival a;
+	enum redirect_verdict v;
+
+	if (!p || ctx->protocol != RULES_TCP)
+		return SK_PASS;
+	a = arrival_of(ctx);
+	struct redirect_self_key key =
+	    self_key(p, &a.source, bpf_ntohs(ctx->remote_port), &a.address, a.port);
+	v = bpf_map_lookup_elem(&self_calls, &key) ? REDIRECT_TO_SELF : rules_inbound(p, &a);
+	count(index, v);
+	trace_arrival(p, v, &a);
+	return v == REDIRECT_TO_SELF || v == REDIRECT_TO_INBOUND ? steer(ctx, index) : SK_PASS;
+}
+
+enum { LOOPBACK_IFINDEX = 1 };
+
+/* Whom the packet would reach: an open port in wait of a client?  Nothing of the packet itself is
+ * believed: a SYN behind extension headers is one as well.  0: no. */
+static __always_inline __u16 port_reached(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (!sk)
+		return 0;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk || sk->protocol != RULES_TCP || sk->state != BPF_TCP_LISTEN)
+		return 0;
+	return sk->src_port;
+}
+
+static __always_inline const struct redirect_pod *pod_of_packet(struct __sk_buff *skb)
+{
+	for (__u32 i = 0; i < REDIRECT_DEPTH; i++) {
+		__u32 level = pod_level_min + i;
+		const struct redirect_pod *p;
+		__u64 id;
+
+		if (level > pod_level_max)
+			break;
+		id = bpf_skb_ancestor_cgroup_id(skb, level);
+		if (!id)
+			break;
+		p = bpf_map_lookup_elem(&pods, &id);
+		if (p)
+			return p;
+	}
+	return NULL;
+}
+
+static __always_inline int guard(struct __sk_buff *skb)
+{
+	const struct redirect_pod *p;
+	__u16 port;
+
+	if (skb->ifindex == LOOPBACK_IFINDEX)
+		return 1;
+	port = port_reached(skb);
+	if (!port)
+		return 1;
+	p = pod_of_packet(skb);
+	if (!p)
+		return 1;
+	if (p->flags & REDIRECT_INBOUND_ALL) {
+		if (port == p->tunnel_port ||
+		    rules_listed(p->index, REDIRECT_PORT_INBOUND_EXCLUDE, port))
+			return 1;
+	} else if (!rules_listed(p->index, REDIRECT_PORT_INBOUND_INCLUDE, port)) {
+		return 1;
+	}
+	const struct redirect_arrival a = {.port = port};
+	count(p->index, REDIRECT_DROP_GATE);
+	trace_arrival(p, REDIRECT_DROP_GATE, &a);
+	return 0;
+}

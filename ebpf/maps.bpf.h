@@ -1,0 +1,209 @@
+/* maps.bpf.h - all that the programs remember, and the few look-ups everybody needs.
+ *
+ * `pods`, `ports`, `cidrs` are the broker's to write; the rest is filled and emptied here.
+ * Everything a socket needs to know lies in the socket's own storage, which dies with it.
+ */
+#pragma once
+#include <linux/bpf.h>
+/* bpf_helpers.h wants the types first. */
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <stdbool.h>
+
+#include "rules.h"
+
+/* One load, at an offset that the compiler cannot merge with another (kernels.md 3, rule 9). */
+#define LOAD_WORD(to, from, type, field)                                                           \
+	asm volatile("%0 = *(u32 *)(%1 + %2)"                                                      \
+		     : "=r"(to)                                                                    \
+		     : "r"(from), "i"(__builtin_offsetof(type, field)))
+
+enum { AF_INET = 2, AF_INET6 = 10 };
+
+enum {
+	PORTS_MAX = REDIRECT_PODS_MAX * 64,
+	CIDRS_MAX = REDIRECT_PODS_MAX * 256,
+	LISTENERS_MAX = REDIRECT_PODS_MAX * 2,
+	TUPLES_MAX = 16384,
+	SELF_CALLS_MAX = 4096,
+	TRACES_BYTES = 1 << 18,
+};
+
+/* Levels of the cgroup tree between which a pod's cgroup may be; set before loading. */
+const volatile __u32 pod_level_min = 1, pod_level_max = REDIRECT_DEPTH;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, REDIRECT_PODS_MAX);
+	__type(key, __u64); /* id of the pod's cgroup */
+	__type(value, struct redirect_pod);
+} pods SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, REDIRECT_PODS_MAX);
+	__type(key, __u32); /* the same by index, where there is no current task */
+	__type(value, struct redirect_pod);
+} pods_by_index SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, PORTS_MAX);
+	__type(key, struct redirect_port_key);
+	__type(value, __u8);
+} ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, CIDRS_MAX);
+	__type(key, struct redirect_cidr_key);
+	__type(value, __u32);
+} cidrs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, struct redirect_socket);
+} sockets SEC(".maps");
+
+/* The resolvers that an unconnected UDP socket asks: 127.0.53.(1 + slot) is the one in `slot`. */
+struct dns_slots {
+	struct redirect_address server[REDIRECT_DNS_SLOTS];
+	__u32 next;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct dns_slots);
+} resolvers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, TUPLES_MAX);
+	__type(key, struct redirect_tuple_key);
+	__type(value, struct redirect_tuple);
+} tuples SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, SELF_CALLS_MAX);
+	__type(key, struct redirect_self_key);
+	__type(value, __u8);
+} self_calls SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SOCKHASH);
+	__uint(max_entries, LISTENERS_MAX);
+	__type(key, struct redirect_listener_key);
+	__type(value, __u64);
+} listeners SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, REDIRECT_PODS_MAX);
+	__type(key, __u32);
+	__type(value, struct redirect_counters);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, REDIRECT_PODS_MAX);
+	__type(key, __u32); /* index */
+	__type(value, struct redirect_counters);
+} baselines SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, TRACES_BYTES);
+} traces SEC(".maps");
+
+static inline int rules_listed(__u32 index, enum redirect_port_kind kind, __u32 number)
+{
+	struct redirect_port_key key = {.index = index, .kind = kind, .number = number};
+
+	return bpf_map_lookup_elem(&ports, &key) != NULL;
+}
+
+static inline __u32 rules_cidr(__u32 index, const struct redirect_address *a)
+{
+	struct redirect_cidr_key key = {
+	    .prefix = REDIRECT_CIDR_BITS + 128, .index = index, .address = *a};
+	__u32 *flags = bpf_map_lookup_elem(&cidrs, &key);
+
+	return flags ? *flags : 0;
+}
+
+static __always_inline void count(__u32 index, enum redirect_verdict v)
+{
+	__u32 at = (index & REDIRECT_ROW_MASK) - 1;
+	struct redirect_counters *c = bpf_map_lookup_elem(&counters, &at);
+
+	if (c && v < REDIRECT_VERDICTS)
+		__sync_fetch_and_add(&c->n[v], 1);
+}
+
+/* Records that found no room; a map of each load of the programs, never pinned. */
+__u64 traces_lost;
+
+/* One test of a flag for pods that nobody looks at.  `source`: of an arrival, else NULL. */
+static __always_inline void trace(const struct redirect_pod *p, enum redirect_verdict v,
+    const struct redirect_flow *f, const struct redirect_address *source)
+{
+	struct redirect_trace *t;
+
+	if (!(p->flags & REDIRECT_TRACE))
+		return;
+	t = bpf_ringbuf_reserve(&traces, sizeof(*t), 0);
+	if (!t) {
+		__sync_fetch_and_add(&traces_lost, 1);
+		return;
+	}
+	__builtin_memset(t, 0, sizeof(*t));
+	t->time_ns = bpf_ktime_get_ns();
+	t->index = p->index;
+	t->verdict = v;
+	t->uid = f->uid;
+	t->gid = f->gid;
+	t->port = f->port;
+	t->protocol = f->protocol;
+	t->address = f->address;
+	if (source) {
+		t->source = *source;
+		t->inbound = 1;
+	}
+	bpf_ringbuf_submit(t, 0);
+}
+
+static __always_inline struct redirect_address v4_mapped(__u32 address)
+{
+	return (struct redirect_address){{0, 0, bpf_htonl(0xffff), address}};
+}
+
+/* The pod whose cgroup the running task is in; only where such a question is allowed (kernels.md 3,
+ * rule 1). */
+static __always_inline const struct redirect_pod *current_pod(void)
+{
+	for (__u32 i = 0; i < REDIRECT_DEPTH; i++) {
+		__u32 level = pod_level_min + i;
+		__u64 id;
+		const struct redirect_pod *p;
+
+		if (level > pod_level_max)
+			break;
+		id = bpf_get_current_ancestor_cgroup_id(level);
+		if (!id)
+			break;
+		p = bpf_map_lookup_elem(&pods, &id);
+		if (p)
+			return p;
+	}
+	return NULL;
+}

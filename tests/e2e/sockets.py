@@ -1,0 +1,95 @@
+"""Plain sockets of given users, and what each end of a connection saw.
+
+sockets.py serve UID PORT...   accepts; tells each client which port, the original destination and both addresses
+"""
+import contextlib
+import json
+import os
+import selectors
+import socket
+import struct
+import sys
+
+_ORIGINAL_DST = 80
+_V6ONLY = 26
+
+
+def original(connection, local):
+    """As Envoy asks; None: the kernel knows of none."""
+    try:
+        if local.startswith('::ffff:'):
+            port, address = struct.unpack('!2xH4s8x', connection.getsockopt(socket.IPPROTO_IP, _ORIGINAL_DST, 16))
+            return f'{socket.inet_ntop(socket.AF_INET, address)}:{port}'
+        raw = connection.getsockopt(socket.IPPROTO_IPV6, _ORIGINAL_DST, 28)
+        return f'[{socket.inet_ntop(socket.AF_INET6, raw[8:24])}]:{struct.unpack("!2xH", raw[:4])[0]}'
+    except OSError:
+        return None
+
+
+def plain(address):
+    return address.removeprefix('::ffff:')
+
+
+def serve(uid, ports):
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    selector = selectors.DefaultSelector()
+    for port in ports:
+        s = socket.socket(socket.AF_INET6)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.setsockopt(socket.IPPROTO_IPV6, _V6ONLY, 0)
+        s.bind(('::', port))
+        s.listen(1024)
+        selector.register(s, selectors.EVENT_READ, port)
+    print('serving', flush=True)
+    while True:
+        for key, _ in selector.select():
+            with contextlib.suppress(OSError):
+                connection, peer = key.fileobj.accept()
+                with connection:
+                    local = connection.getsockname()[0]
+                    connection.sendall(json.dumps({
+                        'port': key.data, 'original': original(connection, local), 'peer': plain(peer[0]),
+                        'local': plain(local)}).encode())
+
+
+def _read(s):
+    data = b''
+    while chunk := s.recv(4096):
+        data += chunk
+    return json.loads(data)
+
+
+def _dial(to, port, source, timeout):
+    with socket.socket(socket.AF_INET6 if ':' in to else socket.AF_INET) as s:
+        s.settimeout(timeout)
+        if source:
+            s.bind((source, 0))
+        s.connect((to, port))
+        return {**_read(s), 'peername': plain(s.getpeername()[0]), 'sockname': plain(s.getsockname()[0])}
+
+
+def dial(to, port, uid=1000, gid=1000, source=None, timeout=2):
+    """One connection of such a user; what was accepted, or the name of the error.  Needs root, forks."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            result = _dial(to, port, source, timeout)
+        except (OSError, ValueError) as e:
+            result = type(e).__name__
+        os.write(writer, json.dumps(result).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as f:
+        result = json.loads(f.read() or '"died"')
+    os.waitpid(pid, 0)
+    return result
+
+
+if __name__ == '__main__':
+    serve(int(sys.argv[2]), [int(p) for p in sys.argv[3:]])

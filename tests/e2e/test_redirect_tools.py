@@ -1,0 +1,183 @@
+"""Redirection, looked at: agentctl redirect, explain and trace, metrics."""
+import json
+import subprocess
+import sys
+
+from . import sockets
+from .node import BUILD, MODE
+from .run import Process, sh, wait_for
+from .test_cage import metrics
+from .test_redirect import APP, ENVOY, EXCLUDED, live, table  # noqa: F401 (a fixture)
+
+
+def redirection_of(pod):
+    return next(p for p in pod.node.agentd.ctl('redirect')['redirect'] if p['uid'] == pod.uid)
+
+
+def explain(pod, *args):
+    """(exit status, what is said) of one question about the pod."""
+    status, text = pod.node.agentd.ctl_text('redirect', 'explain', '--pod', pod.label, *map(str, args))
+    return status, text.strip()
+
+
+def metric(pod, verdict):
+    return {line.split('rule="')[1].split('"')[0]: int(line.split()[-1]) for line in metrics(pod.node).splitlines()
+            if line.startswith('agentd_redirect_connections_total{') and f'verdict="{verdict}"' in line
+            and f'pod="{pod.name}"' in line}
+
+
+class Trace:
+    """What agentctl redirect trace prints, until it is ended."""
+
+    def __init__(self, pod, *args):
+        agentd = pod.node.agentd
+        self.log = pod.dir / 'trace.log'
+        with open(self.log, 'wb') as out:
+            self.process = subprocess.Popen([BUILD / MODE / 'agentctl', '--run', agentd.run, 'redirect', 'trace', *args],
+                                            stdout=out, stderr=out)
+
+    def text(self):
+        return self.log.read_text()
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(20)
+
+
+def test_counters_and_metrics(table):  # noqa: F811
+    pod, peer = table
+    status, text = pod.node.agentd.ctl_text('redirect')
+    assert status == 0 and 'strict' in text and 'outbound' in text, text
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+    live(pod)
+    wait_for('inbound to be redirected', lambda: redirection_of(pod)['inbound'])
+    for to, port, n in ((peer.ip, 80, 3), (peer.ip, EXCLUDED, 2), (pod.ip, 8080, 1)):
+        for _ in range(n):
+            assert isinstance(pod.call(sockets.dial, to, port, APP, APP), dict)
+    peer.call(sockets.dial, pod.ip, 8080)
+    seen = redirection_of(pod)
+    assert seen['in_force'] and seen['mode'] == 'ebpf' and seen['policy'] == 'strict'
+    counters = seen['counters']
+    assert counters['included range'] == 3 and counters['excluded outbound port'] == 2
+    assert counters['the app calls its own pod'] == 1 and counters['inbound'] == 1
+    assert counters['the pod is not live yet'] >= 1
+    assert seen['redirected'] == 4 and seen['dropped'] >= 1
+    assert metric(pod, 'redirected') == {'included range': 3, 'inbound': 1}
+    assert metric(pod, 'passed')['excluded outbound port'] == 2
+    assert metric(pod, 'dropped')['the pod is not live yet'] >= 1
+    pod.manifest_file.unlink()
+    wait_for('its samples to go', lambda: not metric(pod, 'redirected'))
+
+
+def test_explain_is_what_happens(table):  # noqa: F811
+    pod, peer = table
+    app, proxy = ('--uid', APP, '--gid', APP), ('--uid', ENVOY, '--gid', ENVOY)
+    assert explain(pod, peer.ip, f'{pod.ip}:8080') == (0, 'inbound: dropped: the pod is not live yet')
+    live(pod)
+    for args, said in (
+            ((*app, f'{peer.ip}:80'), 'outbound: redirected: included range'),
+            ((*app, f'[{peer.ip6}]:80'), 'outbound: redirected: included range'),
+            ((*app, f'{peer.ip}:{EXCLUDED}'), 'outbound: passed: excluded outbound port'),
+            ((*app, '--udp', f'{peer.ip}:80'), 'outbound: passed: not TCP'),
+            ((*app, f'{pod.ip}:8080'), 'outbound: passed: the app calls its own pod'),
+            ((*proxy, f'{peer.ip}:80'), "outbound: passed: the proxy's uid"),
+            ((*proxy, f'{pod.ip}:8080'), 'outbound: redirected: the proxy calls its own pod'),
+            ((peer.ip, f'{pod.ip}:8080'), 'inbound: redirected: inbound'),
+            ((peer.ip, f'{pod.ip}:15020'), 'inbound: passed: excluded inbound port'),
+            ((peer.ip, f'{pod.ip}:15008'), 'inbound: passed: tunnel port'),
+            ((*app, pod.ip, f'{pod.ip}:8080'), 'outbound: passed: the app calls its own pod')):
+        assert explain(pod, *args) == (0, said), args
+    for args, status in (((f'{peer.ip}:80',), 2), ((*app, 'nowhere:80'), 1), ((*app, f'{peer.ip}:99999'), 1),
+                         ((*app, f'{peer.ip}:80&pod=x'), 2), ((peer.ip, f'{peer.ip}:80'), 1)):
+        assert explain(pod, *args)[0] == status, args
+    status, text = pod.node.agentd.ctl_text('redirect', 'explain', '--pod', 'nobody', '--uid', '1', '--gid', '1', '1.2.3.4:5')
+    assert status == 1 and 'no such name' in text
+
+
+def test_trace(table):  # noqa: F811
+    pod, peer = table
+    live(pod)
+    trace = Trace(pod, pod.label)
+    try:
+        def traced():
+            pod.call(sockets.dial, peer.ip, 80, APP, APP)
+            return 'included range' in trace.text()
+        wait_for('the first decision', traced)
+        pod.call(sockets.dial, peer.ip6, EXCLUDED, APP, APP)
+        peer.call(sockets.dial, pod.ip, 8080)
+        wait_for('the last decision', lambda: f'from {peer.ip} -> tcp {pod.ip}:8080  redirected: inbound' in trace.text())
+        text = trace.text()
+        assert f'{pod.label}  uid {APP} gid {APP} -> tcp {peer.ip}:80  redirected: included range\n' in text
+        assert f'-> tcp [{peer.ip6}]:{EXCLUDED}  passed: excluded outbound port\n' in text
+    finally:
+        trace.end()
+    wait_for('the programs to be told', lambda: not traces_on(pod))
+
+
+def test_traces_end_with_who_reads_them(table):  # noqa: F811
+    pod, peer = table
+    live(pod)
+    assert not traces_on(pod)
+    traces = [Trace(pod, '-o', 'json') for _ in range(2)]
+    wait_for('the programs to be told', lambda: traces_on(pod))
+    pod.call(sockets.dial, peer.ip, 80, APP, APP)
+    for trace in traces:
+        wait_for('a line', lambda t=trace: '\n' in t.text())
+        line = json.loads(trace.text().splitlines()[0])
+        assert (line['pod'], line['to'], line['port'], line['lost']) == (pod.label, peer.ip, 80, 0), line
+    traces[0].end()
+    assert traces_on(pod)
+    pod.node.agentd.kill()
+    assert traces[1].process.wait(20) == 0
+    pod.node.agentd.start()
+    wait_for('the next agentd to look at its pods', lambda: not traces_on(pod))
+
+
+def traces_on(pod):
+    """The flag, as the programs see it."""
+    pins = next((pod.node.dir / 'bpf' / 'agentd').iterdir())
+    dump = json.loads(subprocess.run(['bpftool', '-j', 'map', 'dump', 'pinned', pins / 'map_pods_by_index'],
+                                     capture_output=True, check=True).stdout)
+    return any(e['formatted']['value']['flags'] & 1 << 6 for e in dump)
+
+
+def istio_rules(pod):
+    sh(*pod.netns.command('iptables-nft-restore'), input='*nat\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -j ISTIO_OUTPUT\nCOMMIT\n')
+
+
+def test_two_at_once(table):  # noqa: F811
+    """A strict pod with istio's own rules stays closed; a permissive one is left to them."""
+    pod, peer = table
+    istio_rules(pod)
+    live(pod)
+    status, text = wait_for('the refusal', lambda: (r := pod.node.agentd.ctl_text('redirect')) and r[0] and r)
+    assert status == 1 and "istio's own rules (iptables-nft chain, ISTIO_OUTPUT)" in text, text
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+    assert not next(p for p in pod.node.agentd.ctl('pods')['pods'] if p['uid'] == pod.uid)['ready']
+    pod.fields['redirect']['policy'] = 'permissive'
+    pod.write_manifest()
+    wait_for('the pod to be let go', lambda: peer.call(sockets.dial, pod.ip, 8080) != 'TimeoutError')
+    assert "istio's own rules" in redirection_of(pod)['why_not']
+    assert pod.call(sockets.dial, peer.ip, 80, APP, APP)['port'] == 80
+    pod.fields['redirect'] = {'mode': 'istio-cni'}
+    pod.write_manifest()
+    wait_for('peace', lambda: pod.node.agentd.ctl_text('redirect')[0] == 0)
+
+
+def test_a_process_of_the_host(table):  # noqa: F811
+    """In the pod's cgroup, but in the node's network namespace: it opens no gate."""
+    pod, peer = table
+    here = Process([sys.executable, '-c', HOST_CLIENT, pod.mount / 'socket'], pod.dir / 'host.log', pod.cgroup)
+    assert here.wait() == 0
+    wait_for('it to be refused', lambda: "node's own network namespace" in pod.node.agentd.log.read_text())
+    assert not redirection_of(pod)['inbound']
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+
+
+HOST_CLIENT = '''
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(10)
+s.connect(sys.argv[1])
+assert s.recv(1) == b''
+'''

@@ -1,0 +1,117 @@
+/* fake/priv_redirect.c - stands in for agentd/priv/priv_redirect.c, beside fake/priv.c. */
+#include "priv_redirect.h"
+#include "../../agentd/base/err.h"
+#include "../../agentd/base/mem.h"
+#include "priv_calls.h"
+#include <string.h>
+
+static struct redirect_rules rules;
+static int dels;
+static priv_redirect_noted noted;
+static void *noted_ctx;
+
+const struct redirect_rules *fake_redirect_rules(void)
+{
+	return &rules;
+}
+
+int fake_redirect_dels(void)
+{
+	return dels;
+}
+
+void fake_redirect_reset(void)
+{
+	memset(&rules, 0, sizeof(rules));
+	dels = 0;
+}
+
+void priv_redirect_set(struct priv *p, struct priv_call **slot, const struct uuid *pod,
+    const struct redirect_rules *r, priv_redirected done, void *ctx)
+{
+	rules = *r;
+	fake_priv_call(p, slot, PRIV_REDIRECT_SET, pod, ctx)->redirected = done;
+}
+
+void priv_redirect_del(struct priv *p, const struct uuid *pod)
+{
+	(void)p;
+	(void)pod;
+	dels++;
+}
+
+void priv_redirect_explain(struct priv *p, struct priv_call **slot, const struct uuid *pod,
+    const struct redirect_question *q, priv_explained done, void *ctx)
+{
+	(void)q;
+	fake_priv_call(p, slot, PRIV_REDIRECT_EXPLAIN, pod, ctx)->explained = done;
+}
+
+static const struct uuid nobody;
+
+void priv_redirect_trace(
+    struct priv *p, struct priv_call **slot, const struct uuid *pod, priv_listening done, void *ctx)
+{
+	fake_priv_call(p, slot, PRIV_REDIRECT_TRACE, pod ? pod : &nobody, ctx)->listening = done;
+}
+
+void priv_redirect_counters(struct priv *p, struct priv_call **slot, priv_listening done, void *ctx)
+{
+	fake_priv_call(p, slot, PRIV_REDIRECT_COUNTERS, &nobody, ctx)->listening = done;
+}
+
+void priv_on_redirect(struct priv *p, priv_redirect_noted told, void *ctx)
+{
+	(void)p;
+	noted = told;
+	noted_ctx = ctx;
+}
+
+/* --- answers --- */
+
+void fake_redirect_set(struct priv *p, const struct uuid *pod, unsigned index,
+    const struct redirect_counters *baseline, const char *why)
+{
+	auto_free struct priv_call *c = fake_priv_answer(p, PRIV_REDIRECT_SET, pod, -1);
+	struct err e;
+
+	c->redirected(c->ctx, fake_priv_refusal(&e, why), why ? 0 : index, why ? NULL : baseline);
+}
+
+static void give(struct priv *p, enum priv_op op, int fd, const char *why)
+{
+	auto_free struct priv_call *c = fake_priv_answer(p, op, NULL, -1);
+	struct err e;
+
+	c->listening(c->ctx, fake_priv_refusal(&e, why), why ? -1 : fd);
+}
+
+void fake_redirect_counters(struct priv *p, int fd, const char *why)
+{
+	give(p, PRIV_REDIRECT_COUNTERS, fd, why);
+}
+
+void fake_redirect_traced(struct priv *p, int fd, const char *why)
+{
+	give(p, PRIV_REDIRECT_TRACE, fd, why);
+}
+
+void fake_redirect_explained(struct priv *p, unsigned verdict, const char *why)
+{
+	auto_free struct priv_call *c = fake_priv_answer(p, PRIV_REDIRECT_EXPLAIN, NULL, -1);
+	struct err e;
+
+	c->explained(c->ctx, fake_priv_refusal(&e, why), why ? 0 : verdict);
+}
+
+bool fake_redirect_is_noted(void)
+{
+	return noted;
+}
+
+void fake_redirect_note(const struct uuid *pod, const char *why, unsigned repaired)
+{
+	struct err e;
+
+	noted(noted_ctx, pod, fake_priv_refusal(&e, why), repaired);
+}

@@ -1,0 +1,229 @@
+/* agent_redirect_test.c - one pod's traffic in the worker: waited for, in force, refused, counted.
+ *
+ * LINK: tests/fake/loop.c tests/fake/priv.c tests/fake/priv_redirect.c
+ */
+#include "../../agentd/agent_redirect.h"
+#include "../../agentd/base/err.h"
+#include "../../agentd/base/metrics.h"
+#include "../../agentd/pod/pod.h"
+#include "../fake/priv.h"
+#include "../fake/priv_redirect.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct pod pod = {.uid = {{1}}, .label = "demo/web"};
+static struct redirect_plan plan;
+
+struct world {
+	struct priv *priv;
+	struct agent_redirect *shared;
+	struct pod_redirect *r;
+	int settled;
+};
+
+static int setup(void **state)
+{
+	static struct world w;
+
+	w = (struct world){.priv = fake_priv()};
+	w.shared = agent_redirect_new(w.priv);
+	plan = (struct redirect_plan){.mode = REDIRECT_MODE_EBPF, .rules.strict = 1};
+	fake_redirect_reset();
+	*state = &w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	pod_redirect_stop(&w->r);
+	agent_redirect_free(&w->shared);
+	assert_false(fake_redirect_is_noted());
+	priv_free(&w->priv);
+	return 0;
+}
+
+static void on_settled(void *ctx)
+{
+	struct world *w = ctx;
+
+	w->settled++;
+}
+
+static void start(struct world *w)
+{
+	w->r = pod_redirect_start(w->shared, &pod, &plan, on_settled, w);
+}
+
+static json_int_t dumped(const struct world *w, const char *key)
+{
+	json_t *o = pod_redirect_dump(w->r);
+	json_int_t n = json_integer_value(json_object_get(o, key));
+
+	if (!n)
+		n = json_is_true(json_object_get(o, key));
+	if (!n)
+		n = json_integer_value(json_object_get(json_object_get(o, "counters"), key));
+	json_decref(o);
+	return n;
+}
+
+static void test_a_strict_pod_is_held_until_it_is_in_force(void **state)
+{
+	struct world *w = *state;
+
+	start(w);
+	assert_true(pod_redirect_holds(w->r));
+	assert_non_null(strstr(pod_redirect_state(w->r)->msg, "cgroup"));
+	assert_int_equal(fake_redirect_rules()->strict, 1);
+	assert_int_equal(w->settled, 0);
+	fake_redirect_set(w->priv, &pod.uid, 3, NULL, NULL);
+	assert_int_equal(w->settled, 1);
+	assert_false(pod_redirect_holds(w->r));
+	assert_null(pod_redirect_state(w->r));
+	assert_true(dumped(w, "in_force"));
+	assert_false(dumped(w, "inbound"));
+	fake_redirect_counters(w->priv, -1, "none today");
+}
+
+static void test_a_refused_strict_pod_stays_held(void **state)
+{
+	struct world *w = *state;
+
+	start(w);
+	fake_redirect_set(w->priv, &pod.uid, 0, NULL, "not on this node");
+	assert_int_equal(w->settled, 1);
+	assert_true(pod_redirect_holds(w->r));
+	assert_string_equal(pod_redirect_state(w->r)->msg, "not on this node");
+	assert_false(dumped(w, "in_force"));
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_REDIRECT_COUNTERS), 0);
+}
+
+static void test_a_permissive_pod_is_not_held(void **state)
+{
+	struct world *w = *state;
+
+	plan.rules.strict = 0;
+	start(w);
+	assert_false(pod_redirect_holds(w->r));
+	assert_non_null(pod_redirect_state(w->r));
+}
+
+static void test_another_mode_lets_go(void **state)
+{
+	struct world *w = *state;
+
+	plan = (struct redirect_plan){.mode = REDIRECT_MODE_ISTIO_CNI};
+	start(w);
+	assert_int_equal(fake_redirect_dels(), 1);
+	assert_int_equal(fake_priv_live(w->priv), 0);
+	assert_false(pod_redirect_holds(w->r));
+	assert_null(pod_redirect_state(w->r));
+}
+
+/* Stopping the services is not the end of redirection, and nothing arrives later. */
+static void test_a_stop_asks_for_nothing(void **state)
+{
+	struct world *w = *state;
+
+	start(w);
+	pod_redirect_stop(&w->r);
+	assert_int_equal(fake_priv_live(w->priv), 0);
+	assert_int_equal(fake_redirect_dels(), 0);
+	assert_int_equal(w->settled, 0);
+	fake_redirect_note(&pod.uid, NULL, 0); /* to nobody */
+}
+
+static void test_what_is_counted_begins_at_the_baseline(void **state)
+{
+	struct world *w = *state;
+	struct redirect_counters baseline = {.n = {[REDIRECT_TO_OUTBOUND] = 100}};
+	int fd = memfd_create("counters", MFD_CLOEXEC);
+	size_t size = REDIRECT_PODS_MAX * sizeof(struct redirect_counters);
+	struct redirect_counters *rows;
+
+	assert_int_equal(ftruncate(fd, (off_t)size), 0);
+	rows = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(rows, MAP_FAILED);
+	rows[2].n[REDIRECT_TO_OUTBOUND] = 107;
+	rows[2].n[REDIRECT_PASS_LOOPBACK] = 2;
+	rows[2].n[REDIRECT_DROP_GATE] = 1;
+	rows[3].n[REDIRECT_TO_OUTBOUND] = 9000; /* somebody else's */
+	start(w);
+	fake_redirect_set(w->priv, &pod.uid, 3, &baseline, NULL);
+	assert_int_equal(dumped(w, "redirected"), 0); /* not mapped yet */
+	fake_redirect_counters(w->priv, fd, NULL);
+	assert_int_equal(dumped(w, "redirected"), 7);
+	assert_int_equal(dumped(w, "passed"), 2);
+	assert_int_equal(dumped(w, "dropped"), 1);
+	assert_int_equal(dumped(w, redirect_verdict_name(REDIRECT_TO_OUTBOUND)), 7);
+	rows[2].n[REDIRECT_TO_OUTBOUND]++; /* the programs go on */
+	assert_int_equal(dumped(w, "redirected"), 8);
+	munmap(rows, size);
+}
+
+/* A row that cannot be: a broker that is broken must not make the worker read elsewhere. */
+static void test_an_impossible_row_counts_nothing(void **state)
+{
+	struct world *w = *state;
+	int fd = memfd_create("counters", MFD_CLOEXEC);
+
+	assert_int_equal(
+	    ftruncate(fd, REDIRECT_PODS_MAX * (off_t)sizeof(struct redirect_counters)), 0);
+	start(w);
+	fake_redirect_set(w->priv, &pod.uid, REDIRECT_PODS_MAX + 1, NULL, NULL);
+	fake_redirect_counters(w->priv, fd, NULL);
+	assert_int_equal(dumped(w, "redirected"), 0);
+}
+
+/* The network namespace is learned, or something in it is wrong, later. */
+static void test_the_broker_says_more_later(void **state)
+{
+	struct world *w = *state;
+	const struct uuid other = {{9}};
+
+	start(w);
+	fake_redirect_note(&pod.uid, "too early", 0);
+	assert_int_equal(w->settled, 0);
+	fake_redirect_set(w->priv, &pod.uid, 1, NULL, NULL);
+	fake_redirect_counters(w->priv, -1, "none");
+	fake_redirect_note(&pod.uid, NULL, 0);
+	assert_true(dumped(w, "inbound"));
+	assert_int_equal(w->settled, 1);
+	fake_redirect_note(&other, "not ours", 0);
+	assert_null(pod_redirect_state(w->r));
+	fake_redirect_note(&pod.uid, "istio's own rules are there", 0);
+	assert_string_equal(pod_redirect_state(w->r)->msg, "istio's own rules are there");
+	assert_false(dumped(w, "inbound"));
+	assert_int_equal(w->settled, 2);
+	fake_redirect_note(&pod.uid, NULL, 0);
+	assert_int_equal(w->settled, 3);
+	fake_redirect_note(NULL, NULL, 5); /* what it put back; about no pod */
+	assert_int_equal(w->settled, 3);
+}
+
+#define AGENT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    AGENT_TEST(test_a_strict_pod_is_held_until_it_is_in_force),
+	    AGENT_TEST(test_a_refused_strict_pod_stays_held),
+	    AGENT_TEST(test_a_permissive_pod_is_not_held),
+	    AGENT_TEST(test_another_mode_lets_go),
+	    AGENT_TEST(test_a_stop_asks_for_nothing),
+	    AGENT_TEST(test_what_is_counted_begins_at_the_baseline),
+	    AGENT_TEST(test_an_impossible_row_counts_nothing),
+	    AGENT_TEST(test_the_broker_says_more_later),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

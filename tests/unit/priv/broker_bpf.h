@@ -1,0 +1,192 @@
+/* broker_bpf.h - a place for eBPF programs of the test's own: a bpffs, a tree of cgroups, network
+ * namespaces.  Real ones; all of it goes with the test.
+ */
+#pragma once
+#include "../../../agentd/priv/broker_cgroup.h"
+#include "../../../agentd/priv/broker_redirect.h"
+#include "broker_rig.h"
+#include <arpa/inet.h>
+#include <bpf/bpf.h>
+#include <dirent.h>
+#include <endian.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+struct place {
+	char top[32], bpffs[64], root[PATH_MAX / 2], cgroup[PATH_MAX];
+	struct broker_redirect_place at;
+	struct broker_redirect *r;
+	struct broker_why w;
+};
+
+/* "<the tree>/<name>" */
+RIG_UNUSED static const char *place_path(const struct place *p, const char *name)
+{
+	static char path[PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/%s", p->cgroup, name);
+	return path;
+}
+
+/* An open directory of a cgroup that is made if it is not there. */
+RIG_UNUSED static int place_cgroup(const struct place *p, const char *name)
+{
+	const char *path = place_path(p, name);
+	int fd;
+
+	if (mkdir(path, 0755))
+		assert_int_equal(errno, EEXIST);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+RIG_UNUSED static void place_setup(struct place *p)
+{
+	struct broker_options o = {.cgroup_root = NULL};
+	char root[PATH_MAX];
+
+	rig_own_mounts();
+	memset(p, 0, sizeof(*p));
+	strcpy(p->top, "/tmp/bpXXXXXX");
+	assert_non_null(mkdtemp(p->top));
+	snprintf(p->bpffs, sizeof(p->bpffs), "%s/bpf", p->top);
+	assert_int_equal(mkdir(p->bpffs, 0700), 0);
+	assert_int_equal(broker_cgroup_root(&o, root), 0);
+	snprintf(p->root, sizeof(p->root), "%s", root);
+	snprintf(p->cgroup, sizeof(p->cgroup), "%s/agentd-unit.%d", p->root, getpid());
+	assert_int_equal(mkdir(p->cgroup, 0755), 0);
+	p->at =
+	    (struct broker_redirect_place){.bpffs = p->bpffs, .root = p->root, .cgroup = p->cgroup};
+}
+
+RIG_UNUSED static void place_start(struct place *p)
+{
+	p->r = broker_redirect_new(&p->at, &p->w);
+	if (!p->r)
+		fail_msg("%s", p->w.text);
+}
+
+RIG_UNUSED static void place_teardown(struct place *p)
+{
+	broker_redirect_free(&p->r);
+	umount2(p->bpffs, MNT_DETACH);
+	rig_shell("find %s -depth -type d -exec rmdir {} +", p->cgroup);
+	rig_shell("rm -rf %s", p->top);
+}
+
+/* --- what is there --- */
+
+RIG_UNUSED static int place_pin(const struct place *p, const char *name)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/agentd/v%d/%s", p->bpffs, REDIRECT_LAYOUT, name);
+	return bpf_obj_get(path);
+}
+
+/* Keys of a pinned map. */
+RIG_UNUSED static int place_rows(const struct place *p, const char *map)
+{
+	char name[64], key[64], next[64];
+	int n = 0, fd;
+
+	snprintf(name, sizeof(name), "map_%s", map);
+	fd = place_pin(p, name);
+	assert_true(fd >= 0);
+	for (void *at = NULL; !bpf_map_get_next_key(fd, at, next); at = key, n++)
+		memcpy(key, next, sizeof(key));
+	close(fd);
+	return n;
+}
+
+/* Names in a directory below the pins; -1: there is none. */
+RIG_UNUSED static int place_names(const struct place *p, const char *below)
+{
+	char path[256];
+	const struct dirent *e;
+	int n = 0;
+
+	snprintf(path, sizeof(path), "%s/agentd/v%d/%s", p->bpffs, REDIRECT_LAYOUT, below);
+	DIR *d = opendir(path);
+	if (!d)
+		return -1;
+	while ((e = readdir(d)))
+		n += e->d_name[0] != '.';
+	closedir(d);
+	return n;
+}
+
+RIG_UNUSED static int place_attached(int target, enum bpf_attach_type type, uint32_t ids[8])
+{
+	uint32_t n = 8, all[8] = {0};
+
+	assert_int_equal(bpf_prog_query(target, type, 0, NULL, ids ? ids : all, &n), 0);
+	return (int)n;
+}
+
+/* What the programs know of the pod; false: nothing. */
+RIG_UNUSED static bool place_entry(const struct place *p, int cgroup, struct redirect_pod *out)
+{
+	int fd = place_pin(p, "map_pods"), rc;
+	struct stat st;
+	uint64_t id;
+
+	assert_int_equal(fstat(cgroup, &st), 0);
+	id = st.st_ino;
+	rc = bpf_map_lookup_elem(fd, &id, out);
+	close(fd);
+	return !rc;
+}
+
+/* --- network namespaces --- */
+
+/* A new one, where `commands` have run. */
+RIG_UNUSED static int place_netns(const char *commands)
+{
+	int pipes[2], status, fd;
+	char path[64];
+	pid_t pid;
+
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (unshare(CLONE_NEWNET) || (*commands && system(commands))) /* NOLINT */
+			_exit(1);
+		if (write(pipes[1], "x", 1) != 1)
+			_exit(2);
+		pause();
+		_exit(0);
+	}
+	close(pipes[1]);
+	assert_int_equal(read(pipes[0], path, 1), 1);
+	close(pipes[0]);
+	snprintf(path, sizeof(path), "/proc/%d/ns/net", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	kill(pid, SIGKILL);
+	waitpid(pid, &status, 0);
+	return fd;
+}
+
+/* --- rules --- */
+
+RIG_UNUSED static struct redirect_rules good_rules(void)
+{
+	return (struct redirect_rules){.version = REDIRECT_RULES_VERSION,
+	    .flags = REDIRECT_OUTBOUND_ALL | REDIRECT_INBOUND_ALL,
+	    .proxy_uid = 1337,
+	    .proxy_gid = 1337,
+	    .outbound_port = 15001,
+	    .inbound_port = 15006,
+	    .tunnel_port = 15008,
+	    .dns_port = 15053,
+	    .strict = 1,
+	    .nrows = 2,
+	    .rows = {{REDIRECT_PORT_INBOUND_EXCLUDE, 15020},
+		{REDIRECT_PORT_OUTBOUND_EXCLUDE, 9999}},
+	    .ncidrs = 1,
+	    .cidrs = {
+		{{{0, 0, htobe32(0xffff), htobe32(0x0a000000)}}, 96 + 8, REDIRECT_CIDR_EXCLUDE}}};
+}

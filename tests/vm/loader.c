@@ -1,0 +1,236 @@
+/* loader.c - orders by a SEQPACKET pair; each is answered with a struct broker_why.
+ */
+#include "loader.h"
+#include "../../agentd/priv/broker_netns.h"
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const struct uuid pod_uid = {.bytes = {0xa6, 1}};
+
+struct order {
+	enum { SET, LIVE, REMOVE, MISTAKE } act;
+	struct redirect_rules rules;
+	struct broker_view_seen seen;
+};
+
+/* --- the child --- */
+
+/* A connection within the node's own namespace, shown as if a pod's Envoy had made it. */
+static int mistake(struct broker_why *why)
+{
+	struct broker_netns_home home;
+	struct broker_netns_id id;
+	int pair[2], fd;
+
+	if (broker_netns_home_open(&home, why) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+		return -1;
+	fd = broker_netns_of(&home, pair[0], &id, why);
+	close(pair[0]);
+	close(pair[1]);
+	close(home.fd);
+	return fd < 0 ? -1 : 0;
+}
+
+static int obey(
+    struct broker_redirect *r, const struct world *w, const struct order *o, struct broker_why *why)
+{
+	switch (o->act) {
+	case SET:
+		return broker_redirect_set(r, &pod_uid, w->pod.cgroup, &o->rules, why);
+	case LIVE:
+		return broker_redirect_live(r, &pod_uid, w->pod.netns, &o->seen, why);
+	case REMOVE:
+		broker_redirect_remove(r, &pod_uid);
+		return 0;
+	default:
+		return mistake(why);
+	}
+}
+
+static struct broker_redirect *begin(
+    const struct world *w, uint64_t caps, size_t memlock, struct broker_why *why)
+{
+	const struct rlimit limit = {memlock, memlock};
+	const struct broker_redirect_place at = {
+	    .bpffs = w->bpffs, .root = w->cgroups, .cgroup = w->cgroup};
+
+	/* More than is allowed here: only 5.10 would mind. */
+	if (setrlimit(RLIMIT_MEMLOCK, &limit) && errno != EPERM)
+		broken("RLIMIT_MEMLOCK");
+	if (broker_caps_bound(caps, why) || broker_caps_set(caps, why))
+		return NULL;
+	return broker_redirect_new(&at, why);
+}
+
+static void answer(int fd, int rc, struct broker_why *why)
+{
+	if (rc && !why->code)
+		why->code = EIO;
+	else if (!rc)
+		why->code = 0;
+	if (write(fd, why, sizeof(*why)) != sizeof(*why))
+		_exit(1);
+}
+
+static void run(const struct world *w, struct broker_redirect *r, int fd)
+{
+	struct order *o = broker_zalloc(sizeof(*o));
+
+	while (read(fd, o, sizeof(*o)) == sizeof(*o)) {
+		struct broker_why why = {.code = 0};
+		answer(fd, obey(r, w, o, &why), &why);
+	}
+}
+
+/* --- who orders --- */
+
+static int hear(struct loader *l, struct broker_why *why)
+{
+	if (read(l->fd, why, sizeof(*why)) != sizeof(*why))
+		return broker_refuse(why, EPIPE, "the loader died");
+	return why->code ? -1 : 0;
+}
+
+int loader_start(
+    struct loader *l, const struct world *w, uint64_t caps, size_t memlock, struct broker_why *why)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		broken("socketpair");
+	fflush(NULL);
+	*l = (struct loader){.pid = fork(), .fd = pair[0], .world = w};
+	if (l->pid == 0) {
+		struct broker_why mine = {.code = 0};
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(pair[0]);
+		struct broker_redirect *r = begin(w, caps, memlock, &mine);
+		answer(pair[1], r ? 0 : -1, &mine);
+		if (r)
+			run(w, r, pair[1]);
+		_exit(0);
+	}
+	close(pair[1]);
+	if (hear(l, why) == 0)
+		return 0;
+	loader_end(l);
+	return -1;
+}
+
+void loader_end(struct loader *l)
+{
+	if (l->pid <= 0)
+		return;
+	close(l->fd);
+	evict(&l->pid);
+}
+
+static int order(struct loader *l, const struct order *o, struct broker_why *why)
+{
+	if (write(l->fd, o, sizeof(*o)) != sizeof(*o))
+		return broker_refuse_sys(why, "the loader");
+	return hear(l, why);
+}
+
+/* The pod's addresses and routes, as the broker sees them; that may go there, the loader not. */
+static int look(const struct world *w, const struct redirect_rules *rules,
+    struct broker_view_seen *seen, struct broker_why *why)
+{
+	struct broker_netns_home home;
+	struct broker_view view = {
+	    .epoll = epoll_create1(EPOLL_CLOEXEC), .home = &home, .rules = rules};
+	int rc;
+
+	if (broker_netns_home_open(&home, why))
+		return -1;
+	rc = broker_view_open(&view, w->pod.netns, seen, why);
+	broker_view_close(&view);
+	close(view.epoll);
+	close(home.fd);
+	return rc;
+}
+
+static struct order work; /* its rules are those of the last `set` */
+
+int loader_set(struct loader *l, const struct redirect_rules *rules, struct broker_why *why)
+{
+	work.act = SET;
+	work.rules = *rules;
+	return order(l, &work, why);
+}
+
+int loader_live(struct loader *l, struct broker_why *why)
+{
+	work.act = LIVE;
+	return look(l->world, &work.rules, &work.seen, why) ? -1 : order(l, &work, why);
+}
+
+int loader_remove(struct loader *l, struct broker_why *why)
+{
+	work.act = REMOVE;
+	return order(l, &work, why);
+}
+
+int loader_mistake(struct loader *l, struct broker_why *why)
+{
+	work.act = MISTAKE;
+	return order(l, &work, why);
+}
+
+/* --- maps --- */
+
+int pinned_map(const struct world *w, const char *name)
+{
+	char path[2 * TEXT];
+
+	snprintf(path, sizeof(path), "%s/agentd/v%d/map_%s", w->bpffs, REDIRECT_LAYOUT, name);
+	return bpf_obj_get(path);
+}
+
+int map_count(const struct world *w, const char *name)
+{
+	int fd = pinned_map(w, name), n = 0, rc;
+	char key[128], next[128];
+
+	if (fd < 0)
+		return -1;
+	for (rc = bpf_map_get_next_key(fd, NULL, next); rc == 0; n++) {
+		memcpy(key, next, sizeof(key));
+		rc = bpf_map_get_next_key(fd, key, next);
+	}
+	close(fd);
+	return n;
+}
+
+uint32_t pod_index(const struct world *w)
+{
+	static uint32_t index; /* also after its removal */
+	int fd = pinned_map(w, "pods_by_index");
+
+	bpf_map_get_next_key(fd, NULL, &index);
+	close(fd);
+	return index;
+}
+
+uint64_t counter(const struct world *w, enum redirect_verdict v)
+{
+	struct redirect_counters c = {{0}};
+	const uint32_t row = (pod_index(w) & REDIRECT_ROW_MASK) - 1;
+	int fd = pinned_map(w, "counters");
+
+	bpf_map_lookup_elem(fd, &row, &c);
+	close(fd);
+	return c.n[v];
+}

@@ -1,0 +1,32 @@
+/* loader.h - agentd's broker, as far as it redirects: a child with exactly the capabilities named.
+ */
+#pragma once
+#include "../../agentd/priv/broker_caps.h"
+#include "../../agentd/priv/broker_redirect.h"
+#include "world.h"
+
+#define LOADER_CAPS (BROKER_CAPS_REDIRECT | 1ull << CAP_NET_ADMIN)
+
+struct loader {
+	pid_t pid;
+	int fd;
+	const struct world *world;
+};
+/* Loads, attaches, adopts.  `memlock`: its RLIMIT_MEMLOCK; -1 with the reason if it refuses. */
+int loader_start(
+    struct loader *l, const struct world *w, uint64_t caps, size_t memlock, struct broker_why *why);
+/* Killed; what it attached stays. */
+void loader_end(struct loader *l);
+
+/* The acts of broker_redirect.h, for the world's one pod. */
+int loader_set(struct loader *l, const struct redirect_rules *rules, struct broker_why *why);
+int loader_live(struct loader *l, struct broker_why *why);
+int loader_remove(struct loader *l, struct broker_why *why);
+/* Takes the node's own namespace for the pod's: must be refused (kernels.md 3, rule 6). */
+int loader_mistake(struct loader *l, struct broker_why *why);
+
+/* The pinned maps, as root. */
+int pinned_map(const struct world *w, const char *name);
+int map_count(const struct world *w, const char *name); /* of its entries */
+uint32_t pod_index(const struct world *w);
+uint64_t counter(const struct world *w, enum redirect_verdict v);

@@ -1,0 +1,54 @@
+/* sockets.h - who listens, who dials, and what each end of a connection saw. */
+#pragma once
+#include "world.h"
+#include <netinet/in.h>
+
+enum { PORTS_MAX = 8 };
+
+/* Listeners of one user, TCP (each connection is told what was seen of it) and UDP (echoes, from
+ * the address that was asked).  A `mark` is the map of sockets: they are the pod's DNS proxy. */
+struct server {
+	uint16_t name; /* is told to clients */
+	struct who who;
+	uint16_t tcp[PORTS_MAX], udp[PORTS_MAX]; /* up to the first 0 */
+	int mark;                                /* 0: none */
+	uint32_t index;
+};
+pid_t serve(const struct place *p, const struct server *s);
+
+struct dial {
+	const char *to;
+	uint16_t port;
+	const char *from; /* bound to before; NULL: not */
+	bool mapped;      /* an IPv4 address, dialled from an IPv6 socket */
+	int again;        /* so many further connections; the first that differs is the result */
+};
+/* Addresses are text, IPv4 never as mapped. */
+struct seen {
+	int error; /* errno of the dialler, and then nothing else */
+	uint16_t name, port, original_port, peername_port;
+	char original[TEXT], peer[TEXT]; /* at the accepting end */
+	char peername[TEXT], sockname[TEXT];
+};
+#define TO(address, number) (&(struct dial){.to = (address), .port = (number)})
+struct seen dial(const struct place *p, struct who who, const struct dial *d);
+
+/* One socket that asks several servers by turns; `sources` are where the answers came from. */
+struct ask {
+	const char *servers[3];
+	bool connected;
+};
+struct answers {
+	int error, n;
+	uint16_t name[3];
+	char source[3][TEXT];
+};
+struct answers ask(const struct place *p, struct who who, const struct ask *a);
+
+/* Dials until it is evicted; `counts` is shared memory. */
+struct load {
+	struct dial dial;
+	uint16_t port; /* where all must end */
+	uint64_t *good, *bad;
+};
+pid_t load(const struct place *p, struct who who, struct load *l);
