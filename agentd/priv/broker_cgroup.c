@@ -178,12 +178,14 @@ int broker_cgroup_watch(struct broker_cgroup *c, int dir, struct broker_why *w)
 	return 0;
 }
 
-/* Ids are not given again. */
+/* Ids are not given again.  Emptied is only what was seen to be: with no descriptor left nobody may
+ * come from another namespace. */
 void broker_cgroup_resume(struct broker_cgroup *c, int dir, uint64_t id)
 {
-	struct broker_why w;
+	struct broker_why w = {.code = ENODEV};
+	int rc = dir < 0 ? -1 : broker_cgroup_watch(c, dir, &w);
 
-	if (broker_cgroup_watch(c, dir, &w) || c->id != id)
+	if (rc == 0 ? c->id != id : w.code == EINVAL || w.code == ENODEV || w.code == ENOENT)
 		empty(c);
 }
 

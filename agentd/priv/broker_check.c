@@ -7,6 +7,7 @@
 #include "../base/mem.h"
 #include "broker_cgroup.h"
 #include "broker_file.h"
+#include "broker_peer.h"
 #include "broker_tmpfs.h"
 #include "broker_worker.h"
 #include <errno.h>
@@ -17,7 +18,6 @@
 #include <linux/seccomp.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -28,22 +28,12 @@
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
 #endif
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
 #ifndef TMPFS_MAGIC
 #define TMPFS_MAGIC 0x01021994
 #endif
 #ifndef BPF_FS_MAGIC
 #define BPF_FS_MAGIC 0xcafe4a11
 #endif
-
-/* linux/pidfd.h of 6.13; Debian 12 has older headers.  Version 0 of the struct. */
-struct pidfd_info_v0 {
-	uint64_t mask, cgroupid;
-	uint32_t pid, tgid, ppid, ruid, rgid, euid, egid, suid, sgid, fsuid, fsgid, spare;
-};
-#define PIDFD_GET_INFO_V0 _IOWR(0xFF, 11, struct pidfd_info_v0)
 
 enum { LANDLOCK_ABI_PORTS = 4 };
 enum outcome { OK, NOTE, PROBLEM };
@@ -83,8 +73,9 @@ static void check_kernel(struct table *t)
 	if (!getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len))
 		row(t, OK, "SO_NETNS_COOKIE", "a connection shows its pod's network namespace");
 	else
-		row(t, PROBLEM, "SO_NETNS_COOKIE",
-		    "missing: pods cannot be told apart; Linux 5.14 or newer is needed");
+		row(t, NOTE, "SO_NETNS_COOKIE",
+		    "missing (Linux 5.14): the broker looks at each connection, and a new one "
+		    "learns the pods' network namespaces anew");
 	if (!access("/sys/kernel/btf/vmlinux", R_OK))
 		row(t, OK, "BTF", "/sys/kernel/btf/vmlinux");
 	else
@@ -92,24 +83,21 @@ static void check_kernel(struct table *t)
 		    "missing: redirection by eBPF needs a kernel with CONFIG_DEBUG_INFO_BTF");
 }
 
-static void check_pidfd(struct table *t)
+static void check_peers(struct table *t)
 {
-	struct pidfd_info_v0 info = {.mask = 4 /* PIDFD_INFO_CGROUPID */};
-	int pair[2], peer = -1;
-	socklen_t len = sizeof(peer);
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
-		return;
-	if (getsockopt(pair[0], SOL_SOCKET, SO_PEERPIDFD, &peer, &len))
-		row(t, NOTE, "SO_PEERPIDFD", "missing (Linux 6.5): pids are read another way");
-	else if (ioctl(peer, PIDFD_GET_INFO_V0, &info) || !(info.mask & 4))
+	switch (broker_peer_best_way()) {
+	case BROKER_PEER_BY_INFO:
+		row(t, OK, "PIDFD_GET_INFO", "a connection shows its cgroup");
+		break;
+	case BROKER_PEER_BY_PIDFD:
 		row(t, NOTE, "PIDFD_GET_INFO",
-		    "missing (Linux 6.13): a peer's cgroup is read from /proc");
-	else
-		row(t, OK, "SO_PEERPIDFD", "with PIDFD_GET_INFO: a connection shows its cgroup");
-	mem_closep(&peer);
-	close(pair[0]);
-	close(pair[1]);
+		    "missing (Linux 6.13): each peer is looked for in its pod's cgroup.procs");
+		break;
+	case BROKER_PEER_BY_PID:
+		row(t, NOTE, "SO_PEERPIDFD",
+		    "missing (Linux 6.5): each peer is looked for in its pod's cgroup.procs, and "
+		    "refused until it is 300 ms old");
+	}
 }
 
 /* The worker runs without them all the same, and says so. */
@@ -301,7 +289,7 @@ int broker_check(const struct broker_options *o)
 	struct table t = {.o = o};
 
 	check_kernel(&t);
-	check_pidfd(&t);
+	check_peers(&t);
 	check_cage(&t);
 	check_cgroup(&t);
 	check_file_systems(&t);

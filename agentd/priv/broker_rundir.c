@@ -39,7 +39,8 @@ static void read_holder(int fd, char *out, size_t size)
 }
 
 /* A lock belongs to the open file, so whoever has that from an earlier broker has it without a gap;
- * to take it again says whether it is so. */
+ * to take it again says whether it is so.  If somebody has replaced the file meanwhile, what counts
+ * is who locks the one that is there: to end here would cost all that is kept. */
 static int open_lock(struct broker_kept *k, const char *path, struct broker_why *w)
 {
 	struct stat here, there;
@@ -51,10 +52,10 @@ static int open_lock(struct broker_kept *k, const char *path, struct broker_why 
 		return broker_refuse_sys(w, "open %s", path);
 	if (given < 0)
 		return take_fd(fd);
-	if (fstat(given, &there) || here.st_dev != there.st_dev || here.st_ino != there.st_ino)
-		return broker_refuse(
-		    w, ESTALE, "the lock that was handed to us is not that of %s", path);
-	return take_fd(given);
+	if (!fstat(given, &there) && here.st_dev == there.st_dev && here.st_ino == there.st_ino)
+		return take_fd(given);
+	broker_log(BROKER_WARN, NULL, "the lock that was handed to us is not %s", path);
+	return take_fd(fd);
 }
 
 static int take_lock(struct broker_rundir *d, const char *path, struct broker_why *w)

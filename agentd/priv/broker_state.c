@@ -48,6 +48,22 @@ static void read_boot_id(char out[BOOT_ID_SIZE])
 	out[strspn(out, "0123456789abcdef-")] = '\0';
 }
 
+static void path_of(const char *run, char out[PATH_MAX])
+{
+	snprintf(out, PATH_MAX, "%s/state", run);
+}
+
+int broker_state_check(const struct broker_options *o, struct broker_why *w)
+{
+	char path[PATH_MAX];
+	struct broker_tmpfs t;
+
+	path_of(o->run, path);
+	broker_tmpfs_look(path, &t);
+	*w = t.why;
+	return t.is == BROKER_TMPFS_WRONG ? -1 : 0;
+}
+
 /* NULL: in memory. */
 static const char *place(const char *path, struct broker_why *w)
 {
@@ -86,7 +102,7 @@ static int open_stores(
 	char path[PATH_MAX];
 	const char *in;
 
-	snprintf(path, sizeof(path), "%s/state", run);
+	path_of(run, path);
 	if (!(in = place(path, w)) && w->code)
 		return -1;
 	for (int i = 0; i < PRIV_STATE_END; i++)

@@ -21,6 +21,8 @@ struct broker_states;
 struct broker_states *broker_state_new(
     const struct broker_options *o, struct broker_kept *kept, struct broker_why *w);
 void broker_state_free(struct broker_states **s); /* all that is kept stays */
+/* Would it open?  Nothing is changed. */
+int broker_state_check(const struct broker_options *o, struct broker_why *w);
 
 /* The worker's requests. `memfd` stays the caller's. */
 int broker_state_put(

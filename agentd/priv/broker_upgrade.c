@@ -8,6 +8,7 @@
 #include "broker_upgrade.h"
 #include "../base/mem.h"
 #include "broker_check.h"
+#include "broker_state.h"
 #include "broker_table.h"
 #include "broker_worker.h"
 #include <errno.h>
@@ -226,7 +227,8 @@ int broker_upgrade_check(const struct broker_options *o)
 
 	if (table < 0)
 		broker_refuse(&w, EINVAL, "--check-state is for agentd itself");
-	else if (!broker_table_check(table, &w) && !broker_check_worker(o, &w))
+	else if (!broker_table_check(table, &w) && !broker_state_check(o, &w) &&
+		 !broker_check_worker(o, &w))
 		return 0;
 	broker_log(BROKER_ERROR, NULL, "trial of agentd %s: %s", AGENTD_VERSION, w.text);
 	return 1;

@@ -15,6 +15,10 @@
  * An Envoy may start before its pod has an address, and an address may change under a live pod:
  * each configuration stream is a connection of its own and rare, so each asks the broker; for
  * secrets that is done only until the first address was told.
+ *
+ * Strangers (who reaches the socket through the host's file system) have half of the waiting places
+ * and none of the pod's allowance; a namespace that the broker refused is not asked about again for
+ * a second.
  */
 #include "uds.h"
 #include "../base/accept.h"
@@ -37,7 +41,10 @@
 LOG_SCOPE("uds");
 
 /* Connections that wait for the broker; Envoy makes two or three. */
-enum { WAITING_MAX = 16 };
+enum { WAITING_MAX = 16, STRANGERS_MAX = WAITING_MAX / 2 };
+
+/* Namespaces that were refused, and for how long that holds: a pod's new sandbox may be early. */
+enum { REFUSED_MAX = 8, REFUSED_MS = 1000 };
 
 /* Refusals that are shown, newest last. */
 enum { SHOWN_MAX = 4 };
@@ -63,6 +70,7 @@ struct visitor {
 	struct uds *uds;
 	int fd;
 	struct attest_peer peer;
+	bool ours;                /* as far as we see; admitted already */
 	struct priv_call *asking; /* NULL: nobody is here */
 };
 
@@ -70,6 +78,12 @@ struct socket {
 	struct uds *uds;
 	struct priv_call *asking;
 	struct accept *accept;
+};
+
+struct refused_netns {
+	uint64_t cookie; /* 0: none */
+	int64_t until_ms;
+	char why[ERR_MSG_SIZE];
 };
 
 struct uds {
@@ -83,6 +97,8 @@ struct uds {
 	struct socket sockets[PRIV_LISTENER_END];
 	struct visitor visitors[WAITING_MAX];
 	struct attest *attest;
+	struct refused_netns refused_netns[REFUSED_MAX]; /* a ring */
+	unsigned nrefused_netns;
 	uint64_t netns_cookie; /* 0: not known */
 	char
 	    unproven[PRIV_WHY_SIZE]; /* why the last one that was asked about could not be proven */
@@ -93,13 +109,6 @@ struct uds {
 	struct metric *metric;
 	struct log_budget log;
 };
-
-static void serve(struct uds *u, int fd, struct attest_peer *peer)
-{
-	u->accepted++;
-	attest_watch(u->attest, peer, rpc_server_adopt(u->to, fd));
-	attest_peer_clear(peer);
-}
 
 /* One line for each new reason, not for each connection: a pod can make as many as it likes. */
 static void note_refusal(struct uds *u, enum reason reason, const char *why)
@@ -124,6 +133,57 @@ static void refuse(
 	attest_peer_clear(peer);
 	close(fd);
 }
+
+static void serve(struct uds *u, int fd, struct attest_peer *peer)
+{
+	u->accepted++;
+	attest_watch(u->attest, peer, rpc_server_adopt(u->to, fd));
+	attest_peer_clear(peer);
+}
+
+static unsigned connections_of(const struct uds *u)
+{
+	unsigned n = rpc_server_connections(u->to);
+
+	for (size_t i = 0; i < WAITING_MAX; i++)
+		n += u->visitors[i].asking && u->visitors[i].ours;
+	return n;
+}
+
+static bool admit(struct uds *u, int fd, struct attest_peer *peer)
+{
+	const char *why_not = u->ev.admit(u->ctx, fd, connections_of(u));
+
+	if (why_not)
+		refuse(u, fd, peer, LIMIT, why_not);
+	return !why_not;
+}
+
+/* --- namespaces that are not the pod's --- */
+
+static void remember_netns(struct uds *u, uint64_t cookie, const char *why)
+{
+	struct refused_netns *r = &u->refused_netns[u->nrefused_netns++ % REFUSED_MAX];
+
+	*r = (struct refused_netns){cookie, loop_uptime_ms(u->loop) + REFUSED_MS, ""};
+	snprintf(r->why, sizeof(r->why), "%s", why);
+}
+
+/* NULL: it was not refused lately. */
+static const char *why_refused(const struct uds *u, uint64_t cookie)
+{
+	int64_t now = loop_uptime_ms(u->loop);
+
+	for (unsigned i = 0; i < REFUSED_MAX; i++) {
+		const struct refused_netns *r = &u->refused_netns[i];
+
+		if (cookie && r->cookie == cookie && r->until_ms > now)
+			return r->why;
+	}
+	return NULL;
+}
+
+/* --- the broker --- */
 
 static enum reason reason_of(const struct err *e)
 {
@@ -176,9 +236,13 @@ static void on_peer_known(void *ctx, const struct err *e, const struct priv_peer
 	struct uds *u = v->uds;
 
 	if (e) {
+		if (reason_of(e) == NETNS)
+			remember_netns(u, v->peer.cookie, e->msg);
 		refuse(u, v->fd, &v->peer, reason_of(e), e->msg);
 		return;
 	}
+	if (!v->ours && !admit(u, v->fd, &v->peer))
+		return;
 	if (!attest_is_alive(&v->peer)) {
 		refuse(u, v->fd, &v->peer, EXITED, exited);
 		return;
@@ -192,18 +256,9 @@ static void on_peer_known(void *ctx, const struct err *e, const struct priv_peer
 	serve(u, v->fd, &v->peer);
 }
 
-static unsigned connections_of(const struct uds *u)
+static void ask_broker(struct uds *u, int fd, struct attest_peer *peer, bool ours)
 {
-	unsigned n = rpc_server_connections(u->to);
-
-	for (size_t i = 0; i < WAITING_MAX; i++)
-		n += u->visitors[i].asking != NULL;
-	return n;
-}
-
-static void ask_broker(struct uds *u, int fd, struct attest_peer *peer)
-{
-	for (size_t i = 0; i < WAITING_MAX; i++) {
+	for (size_t i = ours ? 0 : WAITING_MAX - STRANGERS_MAX; i < WAITING_MAX; i++) {
 		struct visitor *v = &u->visitors[i];
 
 		if (v->asking)
@@ -211,6 +266,7 @@ static void ask_broker(struct uds *u, int fd, struct attest_peer *peer)
 		v->uds = u;
 		v->fd = fd;
 		v->peer = *peer;
+		v->ours = ours;
 		priv_peer_of(u->priv, &v->asking, &u->pod, fd, on_peer_known, v);
 		return;
 	}
@@ -230,16 +286,24 @@ static void on_accepted(void *ctx, int fd)
 	struct socket *s = ctx;
 	struct uds *u = s->uds;
 	struct attest_peer peer = {.pidfd = -1};
-	const char *why_not = u->ev.admit(u->ctx, fd, connections_of(u));
+	const char *why_not;
 
-	if (why_not)
-		refuse(u, fd, &peer, LIMIT, why_not);
-	else if (!attest_look(&peer, fd))
+	if (!attest_look(&peer, fd)) {
 		refuse(u, fd, &peer, EXITED, exited);
+		return;
+	}
+	/* Where cookies are not shown everybody is taken for the pod. */
+	bool ours = !peer.cookie || peer.cookie == u->netns_cookie;
+
+	why_not = ours ? NULL : why_refused(u, peer.cookie);
+	if (why_not)
+		refuse(u, fd, &peer, NETNS, why_not);
+	else if (ours && !admit(u, fd, &peer))
+		return;
 	else if (needs_no_look(s, &peer))
 		serve(u, fd, &peer);
 	else
-		ask_broker(u, fd, &peer);
+		ask_broker(u, fd, &peer, ours);
 }
 
 void uds_stop(struct uds *u)

@@ -17,7 +17,8 @@ struct rpc_server;
 struct uds;
 
 struct uds_events {
-	/* One more, besides those that are open or waiting?  NULL: yes; else why not. */
+	/* One more of the pod's, besides those that are open or waiting?  NULL: yes; else why not.
+	 * Who comes from elsewhere is not counted, so that it cannot use up what is the pod's. */
 	const char *(*admit)(void *ctx, int fd, unsigned connections);
 	/* Once: both sockets are there, or why not.  The owner may free the uds here. */
 	void (*listening)(void *ctx, const struct err *e);

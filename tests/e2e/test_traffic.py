@@ -1,5 +1,4 @@
 """Two real Envoys: first certificates and configuration, refusals, renewal, a new root, restarts."""
-import os
 
 import pytest
 
@@ -139,16 +138,6 @@ def test_agentd_killed_under_traffic(node, delta):
     wait_for('a change to arrive', lambda: all('after::' in p.netns.http(15000, '/clusters')[1] for p in (client, server)))
     counts = load.stop()
     assert counts['failed'] == 0, counts
-
-
-def test_the_broker_ends_with_its_worker(pair):
-    client, _ = pair
-    agentd = client.node.agentd
-    os.kill(agentd.worker_pid(), 9)
-    assert agentd.process.wait() != 0
-    agentd.start()
-    wait_for('the client connected again', lambda: xds_of(client)['connected'])
-    assert client.netns.http(mesh.OUTBOUND)[0] == 200
 
 
 def test_the_worker_ends_with_its_broker(pair):

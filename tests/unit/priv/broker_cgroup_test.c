@@ -5,6 +5,7 @@
 #include "../../../agentd/priv/broker_cgroup.h"
 #include "broker_peer.h"
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 struct world {
 	struct rig *rig;
@@ -394,6 +395,38 @@ static void test_a_restart_while_there_was_no_broker(void **state)
 	end(w);
 }
 
+static void on_emptied(void *ctx)
+{
+	*(int *)ctx += 1;
+}
+
+static void test_what_cannot_be_looked_at_is_not_empty(void **state)
+{
+	struct world *w = begin(state);
+	struct peer p = member(w);
+	int emptied = 0, dir = open(w->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct broker_cgroup c = {
+	    .epoll = broker_epoll(w->rig->b), .on_emptied = on_emptied, .ctx = &emptied};
+	struct rlimit files;
+	struct stat st;
+
+	assert_int_equal(fstat(dir, &st), 0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){3, files.rlim_max}), 0);
+	broker_cgroup_resume(&c, dir, st.st_ino);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+	assert_false(broker_cgroup_emptied(&c));
+	broker_cgroup_resume(&c, dir, st.st_ino);
+	assert_true(c.watched && !broker_cgroup_emptied(&c));
+	assert_int_equal(emptied, 0);
+	broker_cgroup_resume(&c, dir, st.st_ino + 1);
+	assert_true(emptied == 1 && broker_cgroup_emptied(&c));
+	broker_cgroup_end(&c);
+	close(dir);
+	peer_end(&p);
+	end(w);
+}
+
 /* --- the policy --- */
 
 static struct priv_packet answer_if_required(struct world *w, const struct peer *p)
@@ -445,6 +478,7 @@ int main(void)
 	    T(test_only_roots_own_file_counts),
 	    T(test_only_below_the_cgroup_root),
 	    T(test_an_empty_cgroup_is_not_the_pods),
+	    T(test_what_cannot_be_looked_at_is_not_empty),
 	    T(test_a_restarted_broker_knows_the_namespace),
 	    T(test_a_namespace_that_no_cgroup_vouches_for_is_kept_too),
 	    T(test_a_restart_while_there_was_no_broker),

@@ -81,17 +81,23 @@ static void test_who_is_given_the_lock_has_it(void **state)
 	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), 0);
 }
 
+/* It opens nothing, and stops nobody: /dev/null, and a file of the same file system. */
 static void test_a_lock_of_something_else_is_none(void **state)
 {
 	struct both *t = *state;
+	struct broker_why w = {0};
 	char path[64];
 
 	broker_kept_found(t->next, BROKER_RUNDIR_LOCK, open("/dev/null", O_RDWR));
-	refused(t, ESTALE, "is not that of");
-	rig_shell("cp %s/lock %s/other", t->run, t->run); /* of the same file system */
+	refused(t, EBUSY, "holds");
+	rig_shell("cp %s/lock %s/other", t->run, t->run);
 	snprintf(path, sizeof(path), "%s/other", t->run);
 	broker_kept_found(t->next, BROKER_RUNDIR_LOCK, open(path, O_RDWR));
-	refused(t, ESTALE, "is not that of");
+	refused(t, EBUSY, "holds");
+	/* The upgrade of one whose file was replaced. */
+	broker_kept_each(t->kept, BROKER_KEPT, give, t);
+	rig_shell("mv %s/other %s/lock", t->run, t->run);
+	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), 0);
 }
 
 int main(void)

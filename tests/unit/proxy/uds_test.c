@@ -101,10 +101,13 @@ static uint64_t own_cgroup(void)
 	return id;
 }
 
+static unsigned admits;
+
 static const char *admit(void *ctx, int fd, unsigned connections)
 {
 	(void)ctx;
 	assert_true(fd >= 0);
+	admits++;
 	return connections < 32 ? NULL : "the pod has too many connections";
 }
 
@@ -310,7 +313,11 @@ static void a_refused_connection_is_closed(void **state)
 	assert_true(is_closed(fd));
 	assert_int_equal(fake_rpc_adopted(w->server), 0);
 	assert_string_equal(w->ips, "");
-	visit(w); /* nothing was learned */
+	/* That is not asked again at once; but nothing was learned for good. */
+	assert_true(is_closed(visit(w)));
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
+	fake_loop_advance(w->loop, 1001);
+	visit(w);
 	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_int_equal(fake_rpc_adopted(w->server), 1);
@@ -507,8 +514,8 @@ static void refusals_are_counted_by_reason(void **state)
 	static const struct {
 		int code;
 		const char *reason;
-	} cases[] = {{EPERM, "netns"}, {EACCES, "cgroup"}, {ESRCH, "exited"}, {ENODATA, "unproven"},
-	    {EMFILE, "broker"}};
+	} cases[] = {{EACCES, "cgroup"}, {ESRCH, "exited"}, {ENODATA, "unproven"},
+	    {EMFILE, "broker"}, {EPERM, "netns"}};
 	struct world *w = *state;
 	struct evbuffer *out = evbuffer_new();
 	char expect[96];
@@ -525,8 +532,8 @@ static void refusals_are_counted_by_reason(void **state)
 	    "\"netns\": 1, \"unproven\": 1}");
 	/* The last four. */
 	assert_dump_has(w,
-	    "\"refusals\": [{\"at\": 1700000000, \"reason\": \"cgroup\", \"why\": \"cgroup\"}, ");
-	assert_dump_has(w, "\"reason\": \"broker\", \"why\": \"broker\"}], \"refused\"");
+	    "\"refusals\": [{\"at\": 1700000000, \"reason\": \"exited\", \"why\": \"exited\"}, ");
+	assert_dump_has(w, "\"reason\": \"netns\", \"why\": \"netns\"}], \"refused\"");
 	metrics_render(out);
 	evbuffer_add(out, "", 1);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -638,6 +645,8 @@ static void few_connections_wait_for_the_broker(void **state)
 	int fd;
 
 	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, NULL, NULL);
 	for (int i = 0; i < WAITING_MAX; i++)
 		visit(w);
 	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), WAITING_MAX);
@@ -646,7 +655,33 @@ static void few_connections_wait_for_the_broker(void **state)
 	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), WAITING_MAX);
 	for (int i = 0; i < WAITING_MAX; i++)
 		broker_says(w, w->cookie, "10.0.0.7", NULL);
-	assert_int_equal(fake_rpc_adopted(w->server), WAITING_MAX);
+	assert_int_equal(fake_rpc_adopted(w->server), 1 + WAITING_MAX);
+}
+
+/* Half of the waiting places, and of the pod's allowance none; the pod comes in meanwhile. */
+static void strangers_use_up_nothing_of_the_pods(void **state)
+{
+	struct world *w = *state;
+	unsigned admitted;
+
+	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	admitted = admits;
+	for (int i = 0; i < WAITING_MAX / 2; i++)
+		assert_false(is_closed(visit_from_elsewhere(w)));
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), WAITING_MAX / 2);
+	assert_true(is_closed(visit_from_elsewhere(w)));
+	assert_int_equal(admits, admitted);
+	fake_rpc_connections(w->server, 30);
+	visit_at(w, PRIV_LISTEN_XDS);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), WAITING_MAX / 2 + 1);
+	visit(w); /* the 32nd: the one that waits counts, the strangers do not */
+	assert_int_equal(admits, admitted + 2);
+	assert_int_equal(fake_rpc_adopted(w->server), 2);
+	/* One of them was the pod after all: now it is counted. */
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	assert_int_equal(admits, admitted + 3);
 }
 
 /* Those that wait count, else 16 more would be let in. */
@@ -750,6 +785,7 @@ int main(void)
 	    TEST(a_process_that_is_gone_is_not_served),
 	    TEST(closed_connections_hold_no_process),
 	    TEST(few_connections_wait_for_the_broker),
+	    TEST(strangers_use_up_nothing_of_the_pods),
 	    TEST(few_connections_are_open_at_a_time),
 	    TEST(what_waits_is_closed_at_the_end),
 	    TEST(a_new_socket_takes_the_place_of_a_dead_one),
