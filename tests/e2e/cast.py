@@ -14,6 +14,7 @@ import struct
 
 from . import bpfmap, sockets
 
+'user'.encode('idna')  # connect() wants it, and who is no root here may not read Python's own files
 _PKTINFO, _RECVPKTINFO = socket.IPV6_PKTINFO, socket.IPV6_RECVPKTINFO
 _children = {}
 
@@ -52,9 +53,9 @@ def _greet(listener, told):
         said = b''
         while chunk := connection.recv(4096):
             said += chunk
-        local = connection.getsockname()[0]
-        connection.sendall(json.dumps({**told, 'original': sockets.original(connection, local), 'said': said.decode(),
-                                       'peer': sockets.plain(peer[0])}).encode())
+        if told['who'] == 'envoy':
+            told = {**told, 'original': sockets.original(connection, connection.getsockname()[0])}
+        connection.sendall(json.dumps({**told, 'said': said.decode(), 'peer': sockets.plain(peer[0])}).encode())
 
 
 def _answer(s, told):
@@ -82,7 +83,8 @@ def _serve(name, uid, gid, tcp, udp, mark):
 
 
 def serve(name, uid, gid, tcp=(), udp=(), mark=None):
-    """In place of the listeners of that name; `mark` (bpffs, index): as the pod's DNS proxy."""
+    """In place of the listeners of that name; `envoy` also tells original destinations (of connections that came
+    straight, iptables' conntrack knows one and eBPF none).  `mark` (bpffs, index): as the pod's DNS proxy."""
     stop(name)
     reader, writer = os.pipe()
     pid = os.fork()

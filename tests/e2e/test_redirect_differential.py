@@ -133,18 +133,9 @@ def configurations(draw):
     return c
 
 
-def comparable(redirect, row, seen):
-    """Without what differs by design (ebpf-redirect.md 4), and istio's answer for connections that went straight."""
-    if not isinstance(seen, dict):
-        return seen
-    captured = row[0] == 'tcp' and seen['who'] == 'envoy' and seen['port'] in scene.envoy_ports(redirect)
-    return {k: v for k, v in seen.items() if k != 'original' or captured}
-
-
-def differences(sides, redirect, dials, arrivals):
+def differences(sides, dials, arrivals):
     for who, some in (('pod', dials), ('peer', arrivals)):
         for row, ebpf, iptables in both(sides, who, some):
-            ebpf, iptables = (comparable(redirect, row, seen) for seen in (ebpf, iptables))
             if ebpf != iptables:
                 yield f'{who} {row}: eBPF {ebpf}, iptables {iptables}'
 
