@@ -96,9 +96,9 @@ class Side:
 class Captured(Side):
     """By agentd.  The sockets of its Envoy are a later thing than the first word of its Envoy."""
 
-    def __init__(self, node, **fields):
+    def __init__(self, node, pod=None):
         self._node = node
-        super().__init__(node.pod('pod', **fields).wait_served(), Place(node, 'peer', node.network))
+        super().__init__((pod or node.pod('pod')).wait_served(), Place(node, 'peer', node.network))
         self.pod.call(clients.fetch_secrets, self.pod.mount / 'socket', ['default'])
         bpffs = node.dir / 'bpf'
         self.mark = str(bpffs), bpfmap.pod_index(bpffs, self.pod.uid)

@@ -141,8 +141,6 @@ def differences(sides, dials, arrivals):
 
 
 def test_any_configuration(sides):
-    per_run = 1500, 60
-
     @settings(max_examples=400 if SOAK else 25, deadline=None, derandomize=not SOAK, database=None,
               suppress_health_check=list(HealthCheck))
     @given(configurations(), st.integers(0, 1 << 30))
@@ -150,6 +148,6 @@ def test_any_configuration(sides):
         for side in sides:
             side.configure(redirect)
         some = random.Random(seed)
-        found = list(differences(sides, redirect, some.sample(ROWS, per_run[0]), some.sample(ARRIVALS, per_run[1])))
+        found = list(differences(sides, some.sample(ROWS, 1500), some.sample(ARRIVALS, 60)))
         assert not found, '\n'.join([str(redirect), *found])
     same()
