@@ -8,6 +8,7 @@
 #include "broker_cgroup.h"
 #include "broker_file.h"
 #include "broker_peer.h"
+#include "broker_redirect.h"
 #include "broker_tmpfs.h"
 #include "broker_worker.h"
 #include <errno.h>
@@ -76,11 +77,6 @@ static void check_kernel(struct table *t)
 		row(t, NOTE, "SO_NETNS_COOKIE",
 		    "missing (Linux 5.14): the broker looks at each connection, and a new one "
 		    "learns the pods' network namespaces anew");
-	if (!access("/sys/kernel/btf/vmlinux", R_OK))
-		row(t, OK, "BTF", "/sys/kernel/btf/vmlinux");
-	else
-		row(t, NOTE, "BTF",
-		    "missing: redirection by eBPF needs a kernel with CONFIG_DEBUG_INFO_BTF");
 }
 
 static void check_peers(struct table *t)
@@ -129,7 +125,7 @@ static void check_cgroup(struct table *t)
 	struct statfs fs;
 
 	if (broker_cgroup_root(t->o, path)) {
-		row(t, NOTE, "cgroup v2",
+		row(t, t->o->redirect ? PROBLEM : NOTE, "cgroup v2",
 		    "not mounted: redirection needs it (mount -t cgroup2 none /sys/fs/cgroup)");
 		return;
 	}
@@ -146,12 +142,6 @@ static void check_file_systems(struct table *t)
 	const char *run = t->o->run;
 	char parent[PATH_MAX];
 
-	if (!statfs("/sys/fs/bpf", &fs) && fs.f_type == (__typeof__(fs.f_type))BPF_FS_MAGIC)
-		row(t, OK, "bpffs", "/sys/fs/bpf");
-	else
-		row(t, NOTE, "bpffs",
-		    "not mounted: redirection by eBPF needs it "
-		    "(mount -t bpf bpf /sys/fs/bpf)");
 	snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(run, '/') - run), run);
 	if (statfs(run, &fs) && statfs(*parent ? parent : "/", &fs))
 		row(t, PROBLEM, "run directory", "%s: make the directory above it", run);
@@ -160,6 +150,38 @@ static void check_file_systems(struct table *t)
 	else
 		row(t, NOTE, "run directory",
 		    "%s is not on a tmpfs: what it holds will outlive a reboot", run);
+}
+
+/* Where nobody asked for it, nothing of it is a problem. */
+static void check_redirect(struct table *t)
+{
+	const enum outcome wrong = t->o->redirect ? PROBLEM : NOTE;
+	bool interfaces = false;
+	char cgroup[PATH_MAX + 256] = "";
+	struct broker_why w;
+	struct statfs fs;
+
+	if (t->o->redirect && !broker_cgroup_root(t->o, cgroup)) {
+		snprintf(cgroup + strlen(cgroup), 256, "/%s", t->o->redirect_cgroup);
+		if (access(cgroup, F_OK))
+			row(t, PROBLEM, "cgroup of all pods", "%s: %s: mend --redirect-cgroup",
+			    cgroup, strerror(errno));
+	}
+	if (statfs(t->o->bpffs, &fs))
+		row(t, wrong, "bpffs", "%s: %s", t->o->bpffs, strerror(errno));
+	else if (fs.f_type == (__typeof__(fs.f_type))BPF_FS_MAGIC)
+		row(t, OK, "bpffs", "%s", t->o->bpffs);
+	else
+		row(t, OK, "bpffs", "will be mounted on %s", t->o->bpffs);
+	if (broker_redirect_try(&interfaces, &w)) {
+		row(t, wrong, "eBPF redirection", "%s", w.text);
+		return;
+	}
+	row(t, OK, "eBPF redirection", "all programs load%s",
+	    t->o->redirect ? "" : "; asked for by --redirect");
+	if (!interfaces)
+		row(t, NOTE, "excluded interfaces",
+		    "need Linux 5.17: a pod that excludes one from redirection is refused");
 }
 
 static void check_state(struct table *t)
@@ -293,6 +315,7 @@ int broker_check(const struct broker_options *o)
 	check_cage(&t);
 	check_cgroup(&t);
 	check_file_systems(&t);
+	check_redirect(&t);
 	check_state(&t);
 	check_swap(&t);
 	check_manifests(&t);

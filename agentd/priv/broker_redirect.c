@@ -9,27 +9,19 @@
 #include "../base/mem.h"
 #include "broker_redirect_links.h"
 #include "broker_redirect_place.h"
+#include "broker_redirect_probe.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
-
-static int quiet(enum libbpf_print_level level, const char *fmt, va_list args)
-{
-	(void)level;
-	(void)fmt;
-	(void)args;
-	return 0;
-}
 
 /* --- where --- */
 
@@ -135,31 +127,30 @@ static int each_map(struct broker_redirect *r,
 
 /* --- programs --- */
 
-/* Does sk_lookup show where a packet came in?  (5.17) */
-static bool probe_ingress_ifindex(void)
+/* 5.10 counts maps against it; later kernels do not look. */
+static void raise_memlock(void)
 {
-	LIBBPF_OPTS(bpf_prog_load_opts, o, .expected_attach_type = BPF_SK_LOOKUP);
-	const struct bpf_insn program[] = {
-	    {.code = BPF_LDX | BPF_MEM | BPF_W,
-		.dst_reg = BPF_REG_0,
-		.src_reg = BPF_REG_1,
-		.off = offsetof(struct bpf_sk_lookup, ingress_ifindex)},
-	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = SK_PASS},
-	    {.code = BPF_JMP | BPF_EXIT},
-	};
-	auto_close int fd = bpf_prog_load(BPF_PROG_TYPE_SK_LOOKUP, "probe", "Dual BSD/GPL", program,
-	    sizeof(program) / sizeof(*program), &o);
+	const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
 
-	return fd >= 0;
+	setrlimit(RLIMIT_MEMLOCK, &all);
+}
+
+/* libbpf's own words would go past the log. */
+static int begin(struct broker_why *w)
+{
+	libbpf_set_print(NULL);
+	raise_memlock();
+	return broker_redirect_probe(w);
 }
 
 static int load(struct broker_redirect *r, struct broker_why *w)
 {
-	libbpf_set_print(quiet);
+	if (begin(w))
+		return -1;
 	r->bpf = redirect_bpf__open();
 	if (!r->bpf)
 		return broker_refuse_sys(w, "eBPF object");
-	r->interfaces = probe_ingress_ifindex();
+	r->interfaces = broker_redirect_probe_interfaces();
 	r->bpf->rodata->has_ingress_ifindex = r->interfaces;
 	r->bpf->rodata->pod_level_min = (uint32_t)r->level + 1;
 	r->bpf->rodata->pod_level_max = (uint32_t)r->level + REDIRECT_DEPTH;
@@ -167,6 +158,8 @@ static int load(struct broker_redirect *r, struct broker_why *w)
 		return -1;
 	if (redirect_bpf__load(r->bpf))
 		return broker_refuse_sys(w, "the kernel refuses an eBPF program");
+	if (broker_redirect_probe_storage(bpf_map__fd(r->bpf->maps.sockets), w))
+		return -1;
 	return each_map(r, pin_map, w);
 }
 
@@ -207,14 +200,6 @@ static int attach(struct broker_redirect *r, struct broker_why *w)
 
 /* --- life --- */
 
-/* 5.10 counts maps against it; later kernels do not look. */
-static void raise_memlock(void)
-{
-	const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
-
-	setrlimit(RLIMIT_MEMLOCK, &all);
-}
-
 struct broker_redirect *broker_redirect_new(
     const struct broker_redirect_place *at, struct broker_why *w)
 {
@@ -222,11 +207,29 @@ struct broker_redirect *broker_redirect_new(
 
 	r->at = *at;
 	r->cgroup = -1;
-	raise_memlock();
 	if (find_place(r, w) || make_pin_directories(r, w) || load(r, w) || freeze_counters(r, w) ||
 	    attach(r, w) || redirect_pods_adopt(r, w))
 		broker_redirect_free(&r);
 	return r;
+}
+
+int broker_redirect_try(bool *interfaces, struct broker_why *w)
+{
+	struct redirect_bpf *bpf;
+	int rc = 0;
+
+	if (begin(w))
+		return -1;
+	*interfaces = broker_redirect_probe_interfaces();
+	bpf = redirect_bpf__open();
+	if (bpf)
+		bpf->rodata->has_ingress_ifindex = *interfaces;
+	if (!bpf || redirect_bpf__load(bpf))
+		rc = broker_refuse_sys(w, "the kernel refuses an eBPF program");
+	else
+		rc = broker_redirect_probe_storage(bpf_map__fd(bpf->maps.sockets), w);
+	redirect_bpf__destroy(bpf);
+	return rc;
 }
 
 void broker_redirect_free(struct broker_redirect **r)

@@ -19,6 +19,8 @@ struct broker_redirect_place {
 };
 struct broker_redirect *broker_redirect_new(
     const struct broker_redirect_place *at, struct broker_why *w);
+/* Would it work here?  Loads, but attaches nothing; `interfaces`: can one be excluded. */
+int broker_redirect_try(bool *interfaces, struct broker_why *w);
 /* What is attached stays. */
 void broker_redirect_free(struct broker_redirect **r);
 /* Detaches and forgets everything, of all brokers: for uninstalling, and for tests. */

@@ -42,7 +42,8 @@ struct broker_traffic {
 	const struct broker_options *options;
 	const struct broker_netns_home *home;
 	int epoll, cgroups;
-	struct broker_redirect *redirect; /* NULL: without --redirect */
+	struct broker_redirect *redirect; /* NULL: without --redirect, or for `unable` */
+	struct broker_why unable;
 	struct broker_traces *traces;
 	struct broker_redirect_ceiling ceiling;
 	struct broker_awaits awaits;
@@ -74,6 +75,13 @@ static int start(struct broker_traffic *t, struct broker_why *w)
 		return -1;
 	t->traces = broker_traces_new(t->epoll, t->redirect);
 	return 0;
+}
+
+/* Pods that ask for it are refused one by one; the others are served. */
+static int refuse(const struct broker_traffic *t, struct broker_why *w)
+{
+	*w = t->unable;
+	return -1;
 }
 
 /* "permissive,exclusions", either, or "strict": none of them. */
@@ -110,11 +118,16 @@ struct broker_traffic *broker_traffic_new(
 	    .changed = rig->changed,
 	    .netns = rig->netns,
 	    .ctx = rig->ctx};
-	if (broker_options_user(t->options, &worker, w) || read_ceiling(t, w) ||
-	    (t->options->redirect && start(t, w))) {
+	if (broker_options_user(t->options, &worker, w) || read_ceiling(t, w)) {
 		broker_traffic_free(&t);
 		return NULL;
 	}
+	if (!t->options->redirect)
+		broker_refuse(&t->unable, EOPNOTSUPP,
+		    "this agentd redirects no traffic: start it with --redirect");
+	else if (start(t, &t->unable))
+		broker_log(
+		    BROKER_ERROR, NULL, "no pod's traffic can be redirected: %s", t->unable.text);
 	t->ceiling.worker_uid = worker.uid;
 	return t;
 }
@@ -373,8 +386,7 @@ static struct redirect_rules *read_rules(
 	auto_free struct redirect_rules *rules = broker_zalloc(sizeof(*rules));
 
 	if (!t->redirect) {
-		broker_refuse(
-		    w, EOPNOTSUPP, "this agentd redirects no traffic: start it with --redirect");
+		refuse(t, w);
 		return NULL;
 	}
 	if (read_exactly(memfd, rules, sizeof(*rules), w) ||
@@ -446,8 +458,7 @@ int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *
 	int verdict;
 
 	if (!t->redirect)
-		return broker_refuse(
-		    w, EOPNOTSUPP, "this agentd redirects no traffic (--redirect)");
+		return refuse(t, w);
 	if (read_exactly(memfd, &q, sizeof(q), w))
 		return -1;
 	verdict = broker_redirect_explain(t->redirect, &r->uid, &q, w);
@@ -461,8 +472,7 @@ int broker_traffic_trace(
     struct broker_traffic *t, const struct priv_request *r, struct broker_why *w)
 {
 	if (!t->redirect)
-		return broker_refuse(
-		    w, EOPNOTSUPP, "this agentd redirects no traffic (--redirect)");
+		return refuse(t, w);
 	return broker_traces_add(t->traces, &r->uid, w);
 }
 
@@ -551,7 +561,6 @@ void broker_traffic_detach(struct broker_traffic *t)
 int broker_traffic_counters(const struct broker_traffic *t, struct broker_why *w)
 {
 	if (!t->redirect)
-		return broker_refuse(
-		    w, EOPNOTSUPP, "this agentd redirects no traffic (--redirect)");
+		return refuse(t, w);
 	return broker_redirect_counters(t->redirect);
 }

@@ -12,8 +12,9 @@ import signal
 import socket
 import struct
 
-from . import bpfmap, sockets
+from . import bpfmap, names, sockets
 
+'user'.encode('idna')  # connect() wants it, and who is no root here may not read Python's own files
 _PKTINFO, _RECVPKTINFO = socket.IPV6_PKTINFO, socket.IPV6_RECVPKTINFO
 _children = {}
 
@@ -29,6 +30,16 @@ def user(uid, gid):
     finally:
         os.setresuid(0, 0, 0)
         os.setresgid(0, 0, 0)
+
+
+@contextlib.contextmanager
+def moved(there, home):
+    """This process lives in another cgroup for the while."""
+    (there / 'cgroup.procs').write_text('0')
+    try:
+        yield
+    finally:
+        (home / 'cgroup.procs').write_text('0')
 
 
 # --- who listens ---
@@ -52,22 +63,29 @@ def _greet(listener, told):
         said = b''
         while chunk := connection.recv(4096):
             said += chunk
-        local = connection.getsockname()[0]
-        connection.sendall(json.dumps({**told, 'original': sockets.original(connection, local), 'said': said.decode(),
-                                       'peer': sockets.plain(peer[0])}).encode())
+        if told['who'] == 'envoy':
+            told = {**told, 'original': sockets.original(connection, connection.getsockname()[0])}
+        connection.sendall(json.dumps({**told, 'said': said.decode(), 'peer': sockets.plain(peer[0])}).encode())
 
 
 def _answer(s, told):
     """From the address that was asked."""
     said, ancillary, _, peer = s.recvmsg(2048, socket.CMSG_SPACE(20))
     asked = next(data[:16] for _, kind, data in ancillary if kind == _PKTINFO)
-    s.sendmsg([json.dumps({**told, 'said': said.decode()}).encode()],
-              [(socket.IPPROTO_IPV6, _PKTINFO, struct.pack('=16si', asked, 0))], 0, peer)
+    reply = json.dumps({**told, 'said': said.decode()}).encode() if len(said) < 12 else names.answer(said, told['who'])
+    s.sendmsg([reply], [(socket.IPPROTO_IPV6, _PKTINFO, struct.pack('=16si', asked, 0))], 0, peer)
 
 
-def _serve(name, uid, gid, tcp, udp, mark):
+def _resolve(listener, told):
+    connection, _ = listener.accept()
+    with connection:
+        connection.settimeout(1)
+        names.over_tcp(connection, told['who'])
+
+
+def _serve(name, uid, gid, tcp, udp, mark, resolver):
     with user(uid, gid):
-        made = [(_listen(socket.SOCK_STREAM, p), _greet, p) for p in tcp]
+        made = [(_listen(socket.SOCK_STREAM, p), _resolve if resolver else _greet, p) for p in tcp]
         made += [(_listen(socket.SOCK_DGRAM, p), _answer, p) for p in udp]
     if mark:
         bpfmap.mark_dns(*mark, [s for s, _, _ in made])
@@ -81,15 +99,17 @@ def _serve(name, uid, gid, tcp, udp, mark):
                 key.data[0](key.fileobj, key.data[1])
 
 
-def serve(name, uid, gid, tcp=(), udp=(), mark=None):
-    """In place of the listeners of that name; `mark` (bpffs, index): as the pod's DNS proxy."""
+def serve(name, uid, gid, tcp=(), udp=(), mark=None, resolver=False):
+    """In place of the listeners of that name; `envoy` also tells original destinations (of connections that came
+    straight, iptables' conntrack knows one and eBPF none).  `mark` (bpffs, index): as the pod's DNS proxy.  `resolver`: TCP speaks DNS (UDP does if asked).
+    """
     stop(name)
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.closerange(3, writer)
         try:
-            for _ in _serve(name, uid, gid, tcp, udp, mark):
+            for _ in _serve(name, uid, gid, tcp, udp, mark, resolver):
                 os.write(writer, b'.')
         except OSError as e:
             os.write(writer, str(e).encode())

@@ -54,6 +54,7 @@ def _furnish_pod(pod):
     ip('-6', 'route', 'add', 'default', 'via', PEER6)
     sh(*pod.netns.command('sysctl', '-qw', 'net.ipv4.ip_unprivileged_port_start=0', 'net.ipv4.tcp_fastopen=3'))
     pod.call(cast.serve, 'app', APP, APP, APP_PORTS, APP_PORTS)
+    pod.call(cast.serve, 'status', ENVOY, ENVOY, [15002, 15021, 15090])
 
 
 def _furnish_peer(peer):
@@ -87,7 +88,7 @@ class Side:
 
     def listen(self, redirect):
         """The Envoy and the DNS proxy of such a pod."""
-        self.pod.call(cast.serve, 'envoy', ENVOY, ENVOY, [*envoy_ports(redirect), 15002, 15021, 15090])
+        self.pod.call(cast.serve, 'envoy', ENVOY, ENVOY, envoy_ports(redirect))
         port = [dns_port(redirect)]
         self.pod.call(cast.serve, 'dns', ENVOY, ENVOY, port, port, self.mark)
 
@@ -95,9 +96,9 @@ class Side:
 class Captured(Side):
     """By agentd.  The sockets of its Envoy are a later thing than the first word of its Envoy."""
 
-    def __init__(self, node, **fields):
+    def __init__(self, node, pod=None):
         self._node = node
-        super().__init__(node.pod('pod', **fields).wait_served(), Place(node, 'peer', node.network))
+        super().__init__((pod or node.pod('pod')).wait_served(), Place(node, 'peer', node.network))
         self.pod.call(clients.fetch_secrets, self.pod.mount / 'socket', ['default'])
         bpffs = node.dir / 'bpf'
         self.mark = str(bpffs), bpfmap.pod_index(bpffs, self.pod.uid)
