@@ -25,7 +25,7 @@ enum {
 	FORBIDDEN_MIN_MS = 10000,
 	FORBIDDEN_MAX_MS = 600000,
 	FORBIDDEN_FORGET_MS = 3600000,
-	UNANSWERED_MAX = 2,       /* quarters of the watchdog's period */
+	UNANSWERED_MAX = 2,       /* so that half of the period has passed at the next pulse */
 	NEVER_STARTED = 127 << 8, /* a wait status */
 };
 
@@ -277,7 +277,7 @@ static void on_pulse(void *ctx)
 
 int broker_keeper_watchdog(struct broker_keeper *k, int64_t period_ms, struct broker_why *w)
 {
-	k->pulse_ms = period_ms / 4;
+	k->pulse_ms = period_ms / 6;
 	if (broker_timer_open(&k->pulse, broker_epoll(k->broker), on_pulse, k))
 		return broker_refuse_sys(w, "timerfd");
 	broker_timer_set(&k->pulse, k->pulse_ms);
