@@ -25,6 +25,7 @@ enum {
 	FORBIDDEN_MIN_MS = 10000,
 	FORBIDDEN_MAX_MS = 600000,
 	FORBIDDEN_FORGET_MS = 3600000,
+	UNANSWERED_MAX = 2,       /* so that half of the period has passed at the next pulse */
 	NEVER_STARTED = 127 << 8, /* a wait status */
 };
 
@@ -43,10 +44,9 @@ struct broker_keeper {
 	broker_keeper_ended done; /* not NULL: ending */
 	void *done_ctx;
 	int status; /* of the last one */
-	int64_t silence_max_ms;
-	int64_t answered_ms; /* the last sign of life */
+	int64_t pulse_ms;
 	uint32_t last_ping;
-	bool pinged; /* and not answered */
+	unsigned unanswered; /* pings in a row */
 };
 
 /* --- how long to wait --- */
@@ -106,8 +106,9 @@ static int start_worker(struct broker_keeper *k, struct broker_why *w)
 		return -1;
 	}
 	k->pid = pid;
-	k->started_ms = k->answered_ms = now_ms();
+	k->started_ms = now_ms();
 	k->ready_ms = 0;
+	k->unanswered = 0;
 	broker_timer_set(&k->timer, -1);
 	return 0;
 }
@@ -250,37 +251,36 @@ static void on_pong(void *ctx, uint32_t ping)
 {
 	struct broker_keeper *k = ctx;
 
-	if (!k->pinged || ping != k->last_ping)
+	if (!k->unanswered || ping != k->last_ping)
 		return; /* not the last one: it shows how things were; or said again: noise */
-	k->pinged = false;
-	k->answered_ms = now_ms();
+	k->unanswered = 0;
 	k->ev.alive(k->ctx);
 }
 
 /* While a worker is being ended, or is not to be started yet, the broker's own turns count: a
- * service manager that killed us then would make the pause a loop. */
+ * service manager that killed us then would make the pause a loop.  Pings are counted, not time: if
+ * it was us who stood still, the answer is there. */
 static void on_pulse(void *ctx)
 {
 	struct broker_keeper *k = ctx;
-	int64_t silent = now_ms() - k->answered_ms;
 
-	broker_timer_set(&k->pulse, k->silence_max_ms / 2);
+	broker_timer_set(&k->pulse, k->pulse_ms);
 	if (!k->pid || k->done) {
 		k->ev.alive(k->ctx);
-	} else if (silent > k->silence_max_ms) {
+	} else if (k->unanswered == UNANSWERED_MAX) {
 		kill_worker(k, "does not answer");
 	} else {
-		k->pinged = true;
+		k->unanswered++;
 		broker_ping(k->broker, ++k->last_ping);
 	}
 }
 
 int broker_keeper_watchdog(struct broker_keeper *k, int64_t period_ms, struct broker_why *w)
 {
-	k->silence_max_ms = period_ms / 2;
+	k->pulse_ms = period_ms / 6;
 	if (broker_timer_open(&k->pulse, broker_epoll(k->broker), on_pulse, k))
 		return broker_refuse_sys(w, "timerfd");
-	broker_timer_set(&k->pulse, period_ms / 4);
+	broker_timer_set(&k->pulse, k->pulse_ms);
 	return 0;
 }
 

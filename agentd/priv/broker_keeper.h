@@ -23,7 +23,7 @@ struct broker_keeper *broker_keeper_new(
 void broker_keeper_free(struct broker_keeper **k); /* kills a worker that runs */
 void broker_keeper_observe(
     struct broker_keeper *k, const struct broker_keeper_events *ev, void *ctx);
-/* Pings every quarter of the period, and replaces a worker that is silent for half of it. */
+/* Pings every sixth of the period, and replaces a worker that is silent for half of it. */
 int broker_keeper_watchdog(struct broker_keeper *k, int64_t period_ms, struct broker_why *w);
 
 /* The first worker, or the next one after broker_keeper_end().  `patient`: sockets of an earlier

@@ -135,10 +135,27 @@ static void on_hang_up(void *ctx, uint32_t events)
 	s->renewed(s->ctx, fd);
 }
 
+/* An agentd that took over and then failed may have put its own there, or root removed it. */
+static bool is_there(const struct broker_listener *l)
+{
+	struct stat st;
+
+	return !lstat(l->spec->path, &st) && st.st_dev == l->dev && st.st_ino == l->ino;
+}
+
+static void remember_file(struct broker_listener *l)
+{
+	struct stat st = {.st_ino = 0};
+
+	lstat(l->spec->path, &st); /* gone already: not there when it is asked for again */
+	l->dev = st.st_dev;
+	l->ino = st.st_ino;
+}
+
 int broker_listener_open(
     struct broker_listener *l, const struct broker_listener_spec *spec, struct broker_why *w)
 {
-	if (l->watch.ready && is_healthy(l->watch.fd))
+	if (l->watch.ready && is_healthy(l->watch.fd) && is_there(l))
 		return l->watch.fd;
 	broker_listener_close(l);
 	int fd = take_kept(spec);
@@ -152,6 +169,7 @@ int broker_listener_open(
 		close(fd);
 		return -1;
 	}
+	remember_file(l);
 	broker_kept_put(spec->kept, spec->name, fd);
 	return fd;
 }

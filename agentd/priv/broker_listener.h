@@ -27,10 +27,13 @@ struct broker_listener_spec {
 struct broker_listener {
 	const struct broker_listener_spec *spec;
 	struct broker_watch watch;
+	/* of the file that leads to it */
+	dev_t dev;
+	ino_t ino;
 };
 
-/* The kept socket if it still listens, else what an earlier broker left under the name if it is
- * that, else a new one.  It stays the listener's.  -1: `w` says why. */
+/* The kept socket if it still listens and its file is still there, else what an earlier broker left
+ * under the name if it is that, else a new one.  It stays the listener's.  -1: `w` says why. */
 int broker_listener_open(
     struct broker_listener *l, const struct broker_listener_spec *spec, struct broker_why *w);
 void broker_listener_close(struct broker_listener *l); /* the file stays, the name is dropped */

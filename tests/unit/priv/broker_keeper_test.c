@@ -112,6 +112,9 @@ static int worker(const char *acts)
 		case 'p':
 			answer_pings(3, 1);
 			break;
+		case 'a': /* always */
+			answer_pings(1000, 1);
+			break;
 		case 'm':
 			worker_send(PRIV_PONG, 0); /* nobody asked */
 			answer_pings(3, 20);
@@ -319,6 +322,21 @@ static void test_a_silent_worker_is_replaced(void **state)
 	assert_int_equal(t->alive, 3); /* silence vouches for nothing */
 }
 
+/* The broker was stopped, or the machine was. */
+static void test_who_stood_still_blames_nobody(void **state)
+{
+	struct kept *t = *state;
+	struct broker_why w;
+
+	assert_int_equal(broker_keeper_watchdog(t->k, 400, &w), 0);
+	start(t, "ra", false);
+	turn_until(t, &t->alive, 1);
+	pid_t before = broker_keeper_pid(t->k);
+	poll(NULL, 0, 450);
+	turn_until(t, &t->alive, 4);
+	assert_int_equal(broker_keeper_pid(t->k), before);
+}
+
 /* Each one told would be a message to the service manager. */
 static void test_an_answer_counts_once(void **state)
 {
@@ -368,6 +386,7 @@ int main(int argc, char **argv)
 	    T(test_held_sockets_make_patient),
 	    T(test_an_end_in_order),
 	    T(test_a_silent_worker_is_replaced),
+	    T(test_who_stood_still_blames_nobody),
 	    T(test_an_answer_counts_once),
 	    T(test_forbidden_calls_are_no_loop),
 	};

@@ -99,6 +99,26 @@ static void test_listen_never_returns_a_dead_socket(void **state)
 	never_dead(*state, SHUT_RD);
 }
 
+/* By a hand-over that failed, or by root: what no name leads to is of no use to anybody. */
+static void test_a_file_that_was_replaced_heals(void **state)
+{
+	struct rig *r = *state;
+	const char *path = rig_mount(r, "socket");
+
+	rig_add(r);
+	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS), again;
+	assert_int_equal(unlink(path), 0);
+	again = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	assert_true(reaches(path, again));
+	rig_file(rig_mount(r, "other"), "");
+	assert_int_equal(rename(rig_mount(r, "other"), path), 0);
+	close(l);
+	l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	assert_true(reaches(path, l));
+	close(l);
+	close(again);
+}
+
 /* The next broker on the run directory of a dead one: same directories, sockets renamed over. */
 static void test_directories_of_a_dead_broker_are_adopted(void **state)
 {
@@ -500,6 +520,7 @@ int main(void)
 	    T(test_ready_is_said_once),
 	    T(test_kept_sockets_come_back),
 	    T(test_what_is_not_the_pods_listener_is_not_taken),
+	    T(test_a_file_that_was_replaced_heals),
 	    T(test_directories_of_a_dead_broker_are_adopted),
 	    T(test_replacing_shows_no_gap),
 	    T(test_connections_wait_while_nobody_accepts),
