@@ -152,8 +152,7 @@ static int load(struct broker_redirect *r, struct broker_why *w)
 		return broker_refuse_sys(w, "eBPF object");
 	r->interfaces = broker_redirect_probe_interfaces();
 	r->bpf->rodata->has_ingress_ifindex = r->interfaces;
-	r->bpf->rodata->pod_level_min = (uint32_t)r->level + 1;
-	r->bpf->rodata->pod_level_max = (uint32_t)r->level + REDIRECT_DEPTH;
+	r->bpf->rodata->pod_level_first = (uint32_t)r->level + 1;
 	if (each_map(r, adopt_map, w))
 		return -1;
 	if (redirect_bpf__load(r->bpf))
