@@ -44,7 +44,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32); /* bit n: there is, or was, a pod's cgroup n levels below the first */
+	__type(value, __u32); /* bit n: n levels below the root is a pod's cgroup, or was one */
 } pod_levels SEC(".maps");
 
 struct {
@@ -194,12 +194,13 @@ static __always_inline struct redirect_address v4_mapped(__u32 address)
 	return (struct redirect_address){{0, 0, bpf_htonl(0xffff), address}};
 }
 
-/* Each level costs every process on the node a look-up: only those are asked where pods are. */
+/* Each level costs every process on the node a look-up: only those are asked where pods are.  Bit 0
+ * is the first one below where we hang. */
 static __always_inline __u32 levels_of_pods(void)
 {
 	__u32 zero = 0, *levels = bpf_map_lookup_elem(&pod_levels, &zero);
 
-	return levels ? *levels : 0;
+	return levels ? *levels >> pod_level_first : 0;
 }
 
 /* The pod whose cgroup the running task is in; only where such a question is allowed (kernels.md 3,

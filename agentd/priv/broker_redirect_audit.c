@@ -138,7 +138,8 @@ static void audit_pod(struct audit *a, struct redirect_pod_state *p)
 	else
 		repaired(a, uid, (unsigned)links, "links of eBPF programs");
 	repaired(a, uid,
-	    (unsigned)(mend_value(bpf->maps.pods, &p->cgroup, &p->entry) +
+	    (unsigned)((redirect_pod_put_level(a->r, p) == 1) +
+		       mend_value(bpf->maps.pods, &p->cgroup, &p->entry) +
 		       mend_value(bpf->maps.pods_by_index, &p->entry.index, &p->entry)),
 	    "its entry in an eBPF map");
 	if (p->rules && redirect_rows_put(a->r, p, &w))

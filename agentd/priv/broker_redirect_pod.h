@@ -39,6 +39,8 @@ struct redirect_pod_state *redirect_pod_at(const struct broker_redirect *r, uint
 uint32_t broker_redirect_index(
     const struct broker_redirect *r, const struct uuid *pod); /* 0: unknown */
 
+/* The programs look for pods at its level from now on.  1: they did not; -1: errno. */
+int redirect_pod_put_level(struct broker_redirect *r, const struct redirect_pod_state *p);
 int redirect_pod_uid(const struct broker_redirect *r, uint32_t index, struct uuid *out);
 void redirect_pod_trace(struct broker_redirect *r, const struct uuid *pod, bool on);
 

@@ -132,6 +132,7 @@ static void test_a_permissive_pod_is_never_closed(void **state)
 	close(cgroup);
 }
 
+/* Below where the programs hang. */
 static uint32_t levels(const struct place *p)
 {
 	int fd = place_pin(p, "map_pod_levels");
@@ -140,7 +141,7 @@ static uint32_t levels(const struct place *p)
 
 	assert_int_equal(bpf_map_lookup_elem(fd, &at, &bits), 0);
 	close(fd);
-	return bits;
+	return bits >> p->r->level;
 }
 
 /* Also after an upgrade, and by a broker that was not told of the pods yet. */
@@ -153,15 +154,45 @@ static void test_pods_are_looked_for_where_they_are(void **state)
 
 	assert_int_equal(levels(p), 0);
 	set(p, &web, deep, &rules);
-	assert_int_equal(levels(p), 1 << 1);
+	assert_int_equal(levels(p), 1 << 2);
 	set(p, &db, near, &rules);
-	assert_int_equal(levels(p), 1 << 1 | 1 << 0);
+	assert_int_equal(levels(p), 1 << 2 | 1 << 1);
 	broker_redirect_free(&p->r);
 	place_start(p);
-	assert_int_equal(levels(p), 1 << 1 | 1 << 0);
+	assert_int_equal(levels(p), 1 << 2 | 1 << 1);
 	close(class);
 	close(deep);
 	close(near);
+}
+
+static int no_cgroup(void *ctx, const struct uuid *pod)
+{
+	(void)ctx;
+	(void)pod;
+	return -1;
+}
+
+static void no_directory(void *ctx, const char *path)
+{
+	(void)ctx;
+	(void)path;
+}
+
+static void test_a_level_that_was_taken_away_is_put_back(void **state)
+{
+	struct place *p = *state;
+	const struct broker_redirect_targets at = {no_cgroup, no_cgroup, no_directory, NULL};
+	const struct redirect_rules rules = good_rules();
+	int cgroup = place_cgroup(p, "pod"), fd;
+	const uint32_t none = 0;
+
+	set(p, &web, cgroup, &rules);
+	fd = place_pin(p, "map_pod_levels");
+	assert_int_equal(bpf_map_update_elem(fd, &none, &none, BPF_ANY), 0);
+	assert_int_equal(broker_redirect_audit(p->r, &at).repaired, 1);
+	assert_int_equal(levels(p), 1 << 1);
+	close(fd);
+	close(cgroup);
 }
 
 /* Sockets go on under the same index; rows that are not asked for any more go. */
@@ -566,6 +597,7 @@ int main(void)
 	    BPF_TEST(test_a_strict_pod_is_closed_until_it_is_live),
 	    BPF_TEST(test_a_permissive_pod_is_never_closed),
 	    BPF_TEST(test_pods_are_looked_for_where_they_are),
+	    BPF_TEST(test_a_level_that_was_taken_away_is_put_back),
 	    BPF_TEST(test_a_change_keeps_the_index),
 	    BPF_TEST(test_rows_repeat_what_covers_them),
 	    BPF_TEST(test_what_is_explained_is_what_the_maps_say),
