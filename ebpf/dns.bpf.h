@@ -79,13 +79,11 @@ static __always_inline int slot_of(struct bpf_sock_addr *ctx, const struct redir
 static __always_inline void restore_server(struct bpf_sock_addr *ctx, bool v6)
 {
 	struct redirect_address from;
+	struct redirect_socket *s;
 	struct dns_slots *d;
 	__u32 slot = 0;
 
 	if (!ctx->sk)
-		return;
-	d = bpf_sk_storage_get(&resolvers, ctx->sk, NULL, 0);
-	if (!d)
 		return;
 	if (v6) {
 		from = dialled6(ctx);
@@ -95,6 +93,14 @@ static __always_inline void restore_server(struct bpf_sock_addr *ctx, bool v6)
 		from = v4_mapped(a);
 	}
 	if (!rules_is_loopback(&from))
+		return;
+	s = bpf_sk_storage_get(&sockets, ctx->sk, NULL, 0);
+	if (s && s->kind == REDIRECT_SOCKET_DNS && ctx->sk->dst_port) { /* connected still */
+		redial(ctx, &s->address, s->port, v6);
+		return;
+	}
+	d = bpf_sk_storage_get(&resolvers, ctx->sk, NULL, 0);
+	if (!d)
 		return;
 	if (rules_is_v4(&from))
 		slot = (bpf_ntohl(from.word[3]) - 0x7f003501) & 0xffff;

@@ -94,11 +94,14 @@ static __always_inline void trace_arrival(
 static __always_inline int take_arrival(struct bpf_sk_lookup *ctx)
 {
 	__u32 index = own_index();
-	const struct redirect_pod *p = bpf_map_lookup_elem(&pods_by_index, &index);
+	const struct redirect_pod *p;
 	struct redirect_arrival a;
 	enum redirect_verdict v;
 
-	if (!p || ctx->protocol != RULES_TCP)
+	if (ctx->protocol != RULES_TCP)
+		return SK_PASS;
+	p = bpf_map_lookup_elem(&pods_by_index, &index);
+	if (!p)
 		return SK_PASS;
 	a = arrival_of(ctx);
 	struct redirect_self_key key =
@@ -127,14 +130,17 @@ static __always_inline __u16 port_reached(struct __sk_buff *skb)
 
 static __always_inline const struct redirect_pod *pod_of_packet(struct __sk_buff *skb)
 {
+	__u32 levels = levels_of_pods();
+
 	for (__u32 i = 0; i < REDIRECT_DEPTH; i++) {
-		__u32 level = pod_level_min + i;
 		const struct redirect_pod *p;
 		__u64 id;
 
-		if (level > pod_level_max)
+		if (!(levels >> i))
 			break;
-		id = bpf_skb_ancestor_cgroup_id(skb, level);
+		if (!(levels >> i & 1))
+			continue;
+		id = bpf_skb_ancestor_cgroup_id(skb, pod_level_first + i);
 		if (!id)
 			break;
 		p = bpf_map_lookup_elem(&pods, &id);

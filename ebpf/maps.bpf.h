@@ -29,8 +29,8 @@ enum {
 	TRACES_BYTES = 1 << 18,
 };
 
-/* Levels of the cgroup tree between which a pod's cgroup may be; set before loading. */
-const volatile __u32 pod_level_min = 1, pod_level_max = REDIRECT_DEPTH;
+/* Level of the cgroup tree below the one where the programs hang; set before loading. */
+const volatile __u32 pod_level_first = 1;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -39,6 +39,13 @@ struct {
 	__type(key, __u64); /* id of the pod's cgroup */
 	__type(value, struct redirect_pod);
 } pods SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32); /* bit n: n levels below the root is a pod's cgroup, or was one */
+} pod_levels SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -187,18 +194,30 @@ static __always_inline struct redirect_address v4_mapped(__u32 address)
 	return (struct redirect_address){{0, 0, bpf_htonl(0xffff), address}};
 }
 
+/* Each level costs every process on the node a look-up: only those are asked where pods are.  Bit 0
+ * is the first one below where we hang. */
+static __always_inline __u32 levels_of_pods(void)
+{
+	__u32 zero = 0, *levels = bpf_map_lookup_elem(&pod_levels, &zero);
+
+	return levels ? *levels >> pod_level_first : 0;
+}
+
 /* The pod whose cgroup the running task is in; only where such a question is allowed (kernels.md 3,
  * rule 1). */
 static __always_inline const struct redirect_pod *current_pod(void)
 {
+	__u32 levels = levels_of_pods();
+
 	for (__u32 i = 0; i < REDIRECT_DEPTH; i++) {
-		__u32 level = pod_level_min + i;
 		__u64 id;
 		const struct redirect_pod *p;
 
-		if (level > pod_level_max)
+		if (!(levels >> i))
 			break;
-		id = bpf_get_current_ancestor_cgroup_id(level);
+		if (!(levels >> i & 1))
+			continue;
+		id = bpf_get_current_ancestor_cgroup_id(pod_level_first + i);
 		if (!id)
 			break;
 		p = bpf_map_lookup_elem(&pods, &id);

@@ -52,8 +52,8 @@ static inline int rules_from_passthrough(const struct redirect_flow *f)
 	const struct redirect_address *s = &f->source;
 
 	return rules_is_passthrough(s) ||
-	       (!(s->word[0] | s->word[1] | s->word[2] | s->word[3]) &&
-		   !rules_is_v4(&f->address) && rules_is_passthrough(&f->address));
+	       (!(s->word[0] | s->word[1] | s->word[2] | s->word[3]) && !rules_is_v4(&f->address) &&
+		   rules_is_passthrough(&f->address));
 }
 
 /* Ids of a pod with a user namespace of its own are k * 65536 + n on the node (the kubelet's rule).

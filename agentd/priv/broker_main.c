@@ -16,6 +16,8 @@
 #include "broker_kept.h"
 #include "broker_loop.h"
 #include "broker_notify.h"
+#include "broker_redirect.h"
+#include "broker_rundir.h"
 #include "broker_succession.h"
 #include "broker_worker.h"
 #include <errno.h>
@@ -199,6 +201,24 @@ static int open_and_run(struct run *r, const struct broker_options *o)
 	return code;
 }
 
+/* One that runs would put it all back. */
+static int uninstall(const struct broker_options *o)
+{
+	struct broker_kept *kept = broker_kept_new();
+	struct broker_rundir d;
+	struct broker_why w;
+	int rc = 0;
+
+	if (broker_rundir_open(&d, o->run, kept, &w) || broker_redirect_uninstall(o->bpffs, &w))
+		rc = fail(&w);
+	else
+		broker_log(BROKER_INFO, NULL,
+		    "nothing redirects traffic any more: no eBPF program of agentd is left");
+	broker_rundir_close(&d);
+	broker_kept_free(&kept);
+	return rc;
+}
+
 static int start(const struct broker_options *o, char **argv)
 {
 	struct run r = {.signals.fd = -1};
@@ -219,6 +239,8 @@ static int start(const struct broker_options *o, char **argv)
 		return broker_check(o);
 	if (o->mode == BROKER_CHECK_STATE)
 		return broker_upgrade_check(o);
+	if (o->mode == BROKER_REDIRECT_UNINSTALL)
+		return uninstall(o);
 	kept = broker_kept_new();
 	broker_succession_inherit(&r.succession, kept, argv);
 	int code = open_and_run(&r, o);

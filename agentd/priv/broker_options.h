@@ -9,6 +9,7 @@ enum broker_mode {
 	BROKER_RUN,
 	BROKER_CHECK,
 	BROKER_CHECK_STATE, /* a trial: broker_upgrade.h */
+	BROKER_REDIRECT_UNINSTALL,
 	BROKER_HELP,
 	BROKER_SHOW_VERSION
 };

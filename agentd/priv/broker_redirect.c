@@ -152,8 +152,7 @@ static int load(struct broker_redirect *r, struct broker_why *w)
 		return broker_refuse_sys(w, "eBPF object");
 	r->interfaces = broker_redirect_probe_interfaces();
 	r->bpf->rodata->has_ingress_ifindex = r->interfaces;
-	r->bpf->rodata->pod_level_min = (uint32_t)r->level + 1;
-	r->bpf->rodata->pod_level_max = (uint32_t)r->level + REDIRECT_DEPTH;
+	r->bpf->rodata->pod_level_first = (uint32_t)r->level + 1;
 	if (each_map(r, adopt_map, w))
 		return -1;
 	if (redirect_bpf__load(r->bpf))
@@ -174,28 +173,22 @@ static int freeze_counters(const struct broker_redirect *r, struct broker_why *w
 
 /* --- links --- */
 
-/* Those of single pods are broker_redirect_pod.c's. */
-static bool is_of_node(const struct broker_redirect *r, const struct bpf_program *p)
-{
-	return p != r->bpf->progs.redirect_getsockopt && p != r->bpf->progs.redirect_lookup &&
-	       p != r->bpf->progs.redirect_gate;
-}
-
 static int attach(struct broker_redirect *r, struct broker_why *w)
 {
+	struct redirect_link l;
 	struct bpf_program *p;
 
 	bpf_object__for_each_program(p, r->bpf->obj)
 	{
-		struct redirect_link l = {.program = bpf_program__fd(p),
-		    .target = r->cgroup,
-		    .type = bpf_program__expected_attach_type(p)};
-
-		snprintf(l.path, sizeof(l.path), "%s/link_%s", r->pins, bpf_program__name(p));
-		if (is_of_node(r, p) && redirect_link(&l, w))
+		if (redirect_link_of_node(r, p, &l) && redirect_link(&l, w))
 			return -1;
 	}
 	return 0;
+}
+
+int redirect_pin_all(struct broker_redirect *r, struct broker_why *w)
+{
+	return make_pin_directories(r, w) || each_map(r, pin_map, w) ? -1 : 0;
 }
 
 /* --- life --- */

@@ -61,9 +61,21 @@ struct redirect_question;
 int broker_redirect_explain(struct broker_redirect *r, const struct uuid *pod,
     struct redirect_question *q, struct broker_why *w);
 
-/* Is all that should be attached still attached, with our programs?  What is not is put back, and
- * `w` names it.  0: all was well. */
-int broker_redirect_audit(struct broker_redirect *r, struct broker_why *w);
+/* What is needed to look at, and to put back, what belongs to pods. */
+struct broker_redirect_targets {
+	int (*cgroup)(void *ctx, const struct uuid *pod); /* open, to be closed by us; or -1 */
+	int (*netns)(void *ctx, const struct uuid *pod);  /* stays the caller's; or -1 */
+	void (*directory)(void *ctx, const char *path);   /* each that holds pins */
+	void *ctx;
+};
+struct broker_redirect_audited {
+	unsigned repaired; /* links, pins and entries */
+	bool unsettled;    /* something is still not as it should be */
+};
+/* Links, pins, programs and maps' entries are looked at; what is not as we left it is put back and
+ * logged. */
+struct broker_redirect_audited broker_redirect_audit(
+    struct broker_redirect *r, const struct broker_redirect_targets *at);
 /* The pod's row of counters, 1 and on, and what it began with; 0: unknown. */
 uint32_t broker_redirect_counted(
     const struct broker_redirect *r, const struct uuid *pod, struct redirect_counters *baseline);

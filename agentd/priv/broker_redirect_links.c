@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static const char getsockopt_pin[] = "redirect_getsockopt", gate_pin[] = "redirect_gate",
 		  lookup_pin[] = "redirect_lookup";
@@ -32,17 +34,48 @@ static bool is_on(int link, const struct redirect_link *l)
 	return info.cgroup.cgroup_id == st.st_ino;
 }
 
-bool redirect_link_is_on(const struct redirect_link *l)
-{
-	auto_close int link = bpf_obj_get(l->path);
-
-	return is_on(link, l);
-}
-
 static void let_go(int link, const char *path)
 {
 	bpf_link_detach(link);
 	unlink(path);
+}
+
+uint32_t redirect_program_id(int program)
+{
+	struct bpf_prog_info info = {0};
+	uint32_t len = sizeof(info);
+
+	return program >= 0 && !bpf_obj_get_info_by_fd(program, &info, &len) ? info.id : 0;
+}
+
+bool redirect_link_is_right(const struct redirect_link *l, uint32_t program)
+{
+	struct bpf_link_info info = {0};
+	uint32_t len = sizeof(info);
+	auto_close int link = bpf_obj_get(l->path);
+
+	return is_on(link, l) && !bpf_obj_get_info_by_fd(link, &info, &len) &&
+	       info.prog_id == program;
+}
+
+/* By the whole of the kernel's struct: from 6.17 to 7.1 it writes past a shorter one
+ * (ebpf-redirect.md 8). */
+static bool is_running(const struct redirect_link *l)
+{
+	uint32_t ids[64], id = redirect_program_id(l->program);
+	union bpf_attr a;
+
+	memset(&a, 0, sizeof(a));
+	a.query.target_fd = (uint32_t)l->target;
+	a.query.attach_type = l->type;
+	a.query.prog_ids = (uint64_t)(uintptr_t)ids;
+	a.query.prog_cnt = sizeof(ids) / sizeof(*ids);
+	if (syscall(SYS_bpf, BPF_PROG_QUERY, &a, sizeof(a)))
+		return false;
+	for (uint32_t i = 0; i < a.query.prog_cnt; i++)
+		if (ids[i] == id)
+			return true;
+	return false;
 }
 
 int redirect_link(const struct redirect_link *l, struct broker_why *w)
@@ -51,6 +84,8 @@ int redirect_link(const struct redirect_link *l, struct broker_why *w)
 
 	if (old < 0 && errno != ENOENT)
 		return broker_refuse_sys(w, "%s", l->path);
+	if (old < 0 && is_running(l))
+		return broker_refuse(w, EBUSY, "%s is gone, but somebody holds the link", l->path);
 	if (is_on(old, l)) {
 		if (bpf_link_update(old, l->program, NULL))
 			return broker_refuse_sys(w, "replace the program of %s", l->path);
@@ -64,6 +99,17 @@ int redirect_link(const struct redirect_link *l, struct broker_why *w)
 	if (bpf_obj_pin(fresh, l->path))
 		return broker_refuse_sys(w, "pin %s", l->path);
 	return 0;
+}
+
+bool redirect_link_of_node(
+    const struct broker_redirect *r, const struct bpf_program *p, struct redirect_link *out)
+{
+	*out = (struct redirect_link){.program = bpf_program__fd(p),
+	    .target = r->cgroup,
+	    .type = bpf_program__expected_attach_type(p)};
+	snprintf(out->path, sizeof(out->path), "%s/link_%s", r->pins, bpf_program__name(p));
+	return p != r->bpf->progs.redirect_getsockopt && p != r->bpf->progs.redirect_lookup &&
+	       p != r->bpf->progs.redirect_gate;
 }
 
 /* --- one pod's pins --- */
@@ -182,18 +228,28 @@ static int load_lookup(const struct broker_redirect *r, uint32_t index, struct b
 	return fd < 0 ? broker_refuse_sys(w, "the kernel refuses a pod's sk_lookup") : fd;
 }
 
-/* One that is there has this broker's program: it was renewed when the broker began. */
-int redirect_link_lookup(const struct broker_redirect *r, const struct redirect_pod_state *p,
-    int netns, struct broker_why *w)
+static struct redirect_link lookup_of(
+    const struct broker_redirect *r, const struct redirect_pod_state *p, int netns)
 {
-	struct redirect_link l = {.target = netns, .type = BPF_SK_LOOKUP};
+	struct redirect_link l = {.program = -1, .target = netns, .type = BPF_SK_LOOKUP};
 
 	pin_path(r, &p->uid, lookup_pin, l.path);
-	if (redirect_link_is_on(&l))
+	return l;
+}
+
+int redirect_link_lookup(
+    const struct broker_redirect *r, struct redirect_pod_state *p, int netns, struct broker_why *w)
+{
+	struct redirect_link l = lookup_of(r, p, netns);
+
+	if (redirect_link_is_right(&l, p->lookup))
 		return 0;
 	auto_close int program = load_lookup(r, p->entry.index, w);
 	l.program = program;
-	return program < 0 ? -1 : redirect_link(&l, w);
+	if (program < 0 || redirect_link(&l, w))
+		return -1;
+	p->lookup = redirect_program_id(program);
+	return 0;
 }
 
 void redirect_unlink_lookup(const struct broker_redirect *r, const struct redirect_pod_state *p)
@@ -232,5 +288,50 @@ int redirect_links_renew(
 	    (live = renew(r, &p->uid, lookup_pin, lookup, w)) < 0)
 		return -1;
 	p->live = live;
+	p->lookup = redirect_program_id(lookup);
 	return 0;
+}
+
+/* --- is it all there? --- */
+
+static int mend_at_cgroup(const struct broker_redirect *r, const struct redirect_pod_state *p,
+    const struct bpf_program *program, int cgroup, struct broker_why *w)
+{
+	struct redirect_link l = {.program = bpf_program__fd(program),
+	    .target = cgroup,
+	    .type = bpf_program__expected_attach_type(program)};
+
+	pin_path(r, &p->uid, bpf_program__name(program), l.path);
+	if (redirect_link_is_right(&l, redirect_program_id(l.program)))
+		return 0;
+	return redirect_link(&l, w) ? -1 : 1;
+}
+
+static int mend_lookup(
+    const struct broker_redirect *r, struct redirect_pod_state *p, int netns, struct broker_why *w)
+{
+	const struct redirect_link l = lookup_of(r, p, netns);
+
+	if (redirect_link_is_right(&l, p->lookup))
+		return 0;
+	return redirect_link_lookup(r, p, netns, w) ? -1 : 1;
+}
+
+int redirect_links_mend(const struct broker_redirect *r, struct redirect_pod_state *p, int cgroup,
+    int netns, struct broker_why *w)
+{
+	bool gate = p->rules && p->rules->strict && !p->live;
+	int n[3] = {0}, sum = 0;
+
+	if (cgroup >= 0 && redirect_pins_make(r, &p->uid, w))
+		return -1;
+	if (cgroup >= 0 && gate)
+		n[0] = mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, w);
+	if (cgroup >= 0)
+		n[1] = mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, w);
+	if (netns >= 0 && p->live)
+		n[2] = mend_lookup(r, p, netns, w);
+	for (int i = 0; i < 3; i++)
+		sum = n[i] < 0 || sum < 0 ? -1 : sum + n[i];
+	return sum;
 }

@@ -9,9 +9,15 @@ struct redirect_link {
 	int program, target;
 	enum bpf_attach_type type;
 };
-/* Is there one, and is it attached to `target`, which lives? */
-bool redirect_link_is_on(const struct redirect_link *l);
+/* EBUSY: nothing is pinned there, and the program runs all the same: somebody holds the link.  A
+ * second one would redirect what is redirected. */
 int redirect_link(const struct redirect_link *l, struct broker_why *w);
+/* One of all pods' links; false: the program has its place at a pod. */
+bool redirect_link_of_node(
+    const struct broker_redirect *r, const struct bpf_program *p, struct redirect_link *out);
+uint32_t redirect_program_id(int program); /* 0: none */
+/* Where it should be, with that program. */
+bool redirect_link_is_right(const struct redirect_link *l, uint32_t program);
 
 /* One pod's: getsockopt and the gate at its cgroup, sk_lookup in its network namespace. */
 int redirect_pins_make(
@@ -25,10 +31,14 @@ int redirect_link_gate(const struct broker_redirect *r, const struct redirect_po
 void redirect_unlink_gate(const struct broker_redirect *r, const struct redirect_pod_state *p);
 int redirect_link_getsockopt(const struct broker_redirect *r, const struct redirect_pod_state *p,
     int cgroup, struct broker_why *w);
-/* With the pod's own copy of the program. */
-int redirect_link_lookup(const struct broker_redirect *r, const struct redirect_pod_state *p,
-    int netns, struct broker_why *w);
+/* With the pod's own copy of the program.  There already: nothing. */
+int redirect_link_lookup(
+    const struct broker_redirect *r, struct redirect_pod_state *p, int netns, struct broker_why *w);
 void redirect_unlink_lookup(const struct broker_redirect *r, const struct redirect_pod_state *p);
+/* What is not right is made so: how many; -1: one could not be (EBUSY as above).  An fd of -1:
+ * where that would be is not known. */
+int redirect_links_mend(const struct broker_redirect *r, struct redirect_pod_state *p, int cgroup,
+    int netns, struct broker_why *w);
 /* Those of an earlier broker get the programs of now; what is attached to nothing any more goes.
  * Fills in whether the pod is live. */
 int redirect_links_renew(

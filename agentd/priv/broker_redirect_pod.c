@@ -158,10 +158,29 @@ uint32_t broker_redirect_counted(
 
 /* --- set --- */
 
+/* A pod that an earlier broker wrote, and we know nothing else of, is seen already. */
+int redirect_pod_put_level(struct broker_redirect *r, const struct redirect_pod_state *p)
+{
+	int fd = bpf_map__fd(r->bpf->maps.pod_levels), below = 0;
+	const uint32_t at = 0;
+	uint32_t levels, bit;
+
+	while (below < REDIRECT_DEPTH && p->above[below])
+		below++;
+	bit = below ? 1u << (r->level + below) : 0;
+	if (bpf_map_lookup_elem(fd, &at, &levels))
+		return -1;
+	if ((levels & bit) == bit)
+		return 0;
+	levels |= bit;
+	return bpf_map_update_elem(fd, &at, &levels, BPF_ANY) ? -1 : 1;
+}
+
 static int put_entry(
     struct broker_redirect *r, const struct redirect_pod_state *p, struct broker_why *w)
 {
-	if (bpf_map_update_elem(
+	if (redirect_pod_put_level(r, p) < 0 ||
+	    bpf_map_update_elem(
 		bpf_map__fd(r->bpf->maps.pods_by_index), &p->entry.index, &p->entry, BPF_ANY) ||
 	    bpf_map_update_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup, &p->entry, BPF_ANY))
 		return broker_refuse_sys(w, "eBPF maps of pods");

@@ -15,7 +15,8 @@ struct redirect_pod_state {
 					   set by an earlier broker */
 	struct redirect_rules *rules;   /* NULL: of an earlier broker, not told again yet */
 	struct broker_view_seen seen;   /* of its network namespace */
-	bool looked; /* by this broker: what an earlier one saw stays until then */
+	bool looked;     /* by this broker: what an earlier one saw stays until then */
+	uint32_t lookup; /* id of its own sk_lookup program */
 	bool adopted, live;
 	struct redirect_pod_state *prev, *next;
 };
@@ -38,9 +39,13 @@ struct redirect_pod_state *redirect_pod_at(const struct broker_redirect *r, uint
 uint32_t broker_redirect_index(
     const struct broker_redirect *r, const struct uuid *pod); /* 0: unknown */
 
+/* The programs look for pods at its level from now on.  1: they did not; -1: errno. */
+int redirect_pod_put_level(struct broker_redirect *r, const struct redirect_pod_state *p);
 int redirect_pod_uid(const struct broker_redirect *r, uint32_t index, struct uuid *out);
 void redirect_pod_trace(struct broker_redirect *r, const struct uuid *pod, bool on);
 
+/* Directories and maps, pinned; there already: nothing. */
+int redirect_pin_all(struct broker_redirect *r, struct broker_why *w);
 /* The pods that have pins: their links get the programs of now, and what is nobody's goes. */
 int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w);
 void redirect_pods_free(struct broker_redirect *r);

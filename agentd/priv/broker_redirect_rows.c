@@ -9,8 +9,21 @@
 
 /* --- put --- */
 
+static unsigned changed;
+
+unsigned redirect_rows_changed(void)
+{
+	return changed;
+}
+
 static int put(const struct bpf_map *m, const void *key, const void *value, struct broker_why *w)
 {
+	uint32_t was = 0; /* both maps' values fit */
+
+	if (!bpf_map_lookup_elem(bpf_map__fd(m), key, &was) &&
+	    !memcmp(&was, value, bpf_map__value_size(m)))
+		return 0;
+	changed++;
 	if (bpf_map_update_elem(bpf_map__fd(m), key, value, BPF_ANY))
 		return broker_refuse_sys(w, "eBPF map %s", bpf_map__name(m));
 	return 0;
@@ -127,35 +140,48 @@ static bool has_cidr(
 	       is_among(p->seen.routes, p->seen.nroutes, key);
 }
 
+static void delete_row(int map, const void *key)
+{
+	changed++;
+	bpf_map_delete_elem(map, key);
+}
+
 /* Walks a whole map, both times: changes are rare.  `index` 0: whoever is not in the table. */
 struct sweep {
 	const struct broker_redirect *r;
 	const struct redirect_pod_state *keep; /* what this one has; NULL: nothing */
 	uint32_t index;
+	bool all; /* each pod keeps what it has */
 };
 
-static bool is_of(const struct sweep *s, uint32_t index)
+/* Is it to be looked at?  By what `*keep` has. */
+static bool is_of(const struct sweep *s, uint32_t index, const struct redirect_pod_state **keep)
 {
+	*keep = s->all ? redirect_pod_at(s->r, index) : s->keep;
+	if (s->all)
+		return !*keep || (*keep)->rules; /* of an earlier broker: nobody knows yet */
 	return s->index ? index == s->index : !redirect_pod_at(s->r, index);
 }
 
 static void sweep_ports(const struct sweep *s)
 {
 	int fd = bpf_map__fd(s->r->bpf->maps.ports);
+	const struct redirect_pod_state *keep;
 	struct redirect_port_key at, next;
 	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
 
 	while (more) {
 		at = next;
 		more = bpf_map_get_next_key(fd, &at, &next) == 0;
-		if (is_of(s, at.index) && !(s->keep && has_port(s->keep, &at)))
-			bpf_map_delete_elem(fd, &at);
+		if (is_of(s, at.index, &keep) && !(keep && has_port(keep, &at)))
+			delete_row(fd, &at);
 	}
 }
 
 static void sweep_cidrs(const struct sweep *s)
 {
 	int fd = bpf_map__fd(s->r->bpf->maps.cidrs);
+	const struct redirect_pod_state *keep;
 	struct redirect_cidr_key at, next;
 	uint32_t flags = 0;
 	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
@@ -163,10 +189,10 @@ static void sweep_cidrs(const struct sweep *s)
 	while (more) {
 		at = next;
 		more = bpf_map_get_next_key(fd, &at, &next) == 0;
-		if (!is_of(s, at.index) || bpf_map_lookup_elem(fd, &at, &flags))
+		if (!is_of(s, at.index, &keep) || bpf_map_lookup_elem(fd, &at, &flags))
 			continue;
-		if (!s->keep || !has_cidr(s->keep, &at, flags))
-			bpf_map_delete_elem(fd, &at);
+		if (!keep || !has_cidr(keep, &at, flags))
+			delete_row(fd, &at);
 	}
 }
 
@@ -178,15 +204,20 @@ static void sweep(const struct sweep *s)
 
 void redirect_rows_sweep(const struct broker_redirect *r, const struct redirect_pod_state *p)
 {
-	sweep(&(struct sweep){r, p, p->entry.index});
+	sweep(&(struct sweep){.r = r, .keep = p, .index = p->entry.index});
+}
+
+void redirect_rows_sweep_all(const struct broker_redirect *r)
+{
+	sweep(&(struct sweep){.r = r, .all = true});
 }
 
 void redirect_rows_clear(const struct broker_redirect *r, uint32_t index)
 {
-	sweep(&(struct sweep){r, NULL, index});
+	sweep(&(struct sweep){.r = r, .index = index});
 }
 
 void redirect_rows_clear_strangers(const struct broker_redirect *r)
 {
-	sweep(&(struct sweep){r, NULL, 0});
+	sweep(&(struct sweep){.r = r});
 }

@@ -7,6 +7,10 @@
 int redirect_rows_put(
     const struct broker_redirect *r, const struct redirect_pod_state *p, struct broker_why *w);
 void redirect_rows_sweep(const struct broker_redirect *r, const struct redirect_pod_state *p);
+/* Of all pods in one walk, and of those nobody knows. */
+void redirect_rows_sweep_all(const struct broker_redirect *r);
+/* How many were written or deleted so far, by everybody: what is there already is not written. */
+unsigned redirect_rows_changed(void);
 /* All of an index. */
 void redirect_rows_clear(const struct broker_redirect *r, uint32_t index);
 /* All of every index that no pod of the table has. */

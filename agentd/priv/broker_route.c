@@ -1,6 +1,5 @@
-/* broker_route.c - one dump of routes, cut off where it gets unreasonable.
- *
- * The table `local` comes first, so a pod that makes many routes loses but those.
+/* broker_route.c - the table `local`, then the main one: each dumped by itself, and cut off where
+ * it gets unreasonable, so that a pod that makes many routes does not lose sight of its addresses.
  */
 #include "broker_route.h"
 #include "../base/mem.h"
@@ -16,6 +15,7 @@ struct listing {
 	struct redirect_cidr *out;
 	uint32_t n, nexcluded;
 	const uint32_t *excluded;
+	uint8_t table; /* that is asked for now */
 };
 
 static bool is_excluded(const struct listing *l, uint32_t interface)
@@ -24,14 +24,6 @@ static bool is_excluded(const struct listing *l, uint32_t interface)
 		if (l->excluded[i] == interface)
 			return true;
 	return false;
-}
-
-/* The whole main table only to tell what leaves by an excluded interface from what does not. */
-static bool is_wanted(const struct listing *l, const struct rtmsg *m)
-{
-	if (m->rtm_table == RT_TABLE_LOCAL)
-		return m->rtm_type == RTN_LOCAL;
-	return l->nexcluded && m->rtm_table == RT_TABLE_MAIN && m->rtm_type == RTN_UNICAST;
 }
 
 /* Known to be local without a row. */
@@ -55,7 +47,9 @@ static void take_route(struct listing *l, struct nlmsghdr *h)
 	uint32_t interface = 0;
 
 	if ((!v4 && m->rtm_family != AF_INET6) || m->rtm_dst_len > (v4 ? 32 : 128) ||
-	    !is_wanted(l, m) || l->n == BROKER_ROUTES_MAX)
+	    m->rtm_table != l->table ||
+	    m->rtm_type != (l->table == RT_TABLE_LOCAL ? RTN_LOCAL : RTN_UNICAST) ||
+	    l->n == BROKER_ROUTES_MAX)
 		return;
 	if (v4)
 		c.address.word[2] = htobe32(0xffff);
@@ -91,25 +85,38 @@ static bool take_part(struct listing *l, char *part, size_t size)
 	return true;
 }
 
-uint32_t broker_route_list(
-    struct redirect_cidr out[BROKER_ROUTES_MAX], const uint32_t *excluded, uint32_t nexcluded)
+static void list_table(struct listing *l, uint8_t table)
 {
-	static const struct {
+	const struct {
 		struct nlmsghdr h;
 		struct rtmsg m;
 	} question = {.h = {.nlmsg_len = sizeof(question),
 			  .nlmsg_type = RTM_GETROUTE,
-			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP}};
+			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+	    .m.rtm_table = table};
 	char part[PART_BYTES] __attribute__((aligned(NLMSG_ALIGNTO)));
 	auto_close int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-	struct listing l = {.out = out, .excluded = excluded, .nexcluded = nexcluded};
+	const int only_this_table = 1;
 	ssize_t n;
 
-	if (sock < 0 || send(sock, &question, sizeof(question), 0) < 0)
-		return 0;
+	l->table = table;
+	if (sock < 0 ||
+	    setsockopt(sock, SOL_NETLINK, NETLINK_GET_STRICT_CHK, &only_this_table, sizeof(int)) ||
+	    send(sock, &question, sizeof(question), 0) < 0)
+		return;
 	for (int i = 0; i < PARTS_MAX; i++)
 		if ((n = recv(sock, part, sizeof(part), MSG_DONTWAIT)) <= 0 ||
-		    !take_part(&l, part, (size_t)n))
+		    !take_part(l, part, (size_t)n))
 			break;
+}
+
+uint32_t broker_route_list(
+    struct redirect_cidr out[BROKER_ROUTES_MAX], const uint32_t *excluded, uint32_t nexcluded)
+{
+	struct listing l = {.out = out, .excluded = excluded, .nexcluded = nexcluded};
+
+	list_table(&l, RT_TABLE_LOCAL);
+	if (nexcluded) /* all of it, to tell what leaves by an excluded interface from the rest */
+		list_table(&l, RT_TABLE_MAIN);
 	return l.n;
 }

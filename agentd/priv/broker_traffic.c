@@ -8,6 +8,7 @@
 #include "broker_traffic.h"
 #include "../../ebpf/rules_types.h"
 #include "../base/mem.h"
+#include "broker_audit.h"
 #include "broker_await.h"
 #include "broker_cgroup.h"
 #include "broker_iptables.h"
@@ -47,11 +48,62 @@ struct broker_traffic {
 	struct broker_traces *traces;
 	struct broker_redirect_ceiling ceiling;
 	struct broker_awaits awaits;
+	struct broker_audit audit;
+	unsigned repaired;   /* since this broker began */
+	bool repaired_noted; /* the worker is to be told */
 	struct pod *pods;
 	void (*changed)(void *ctx);
 	int (*netns)(void *ctx, const struct uuid *pod, uint64_t cgroup);
 	void *ctx;
 };
+
+static struct pod *find(const struct broker_traffic *t, const struct uuid *uid)
+{
+	struct pod *p;
+
+	DL_FOREACH (t->pods, p)
+		if (uuid_equal(&p->uid, uid))
+			return p;
+	return NULL;
+}
+
+/* --- is all as it was? --- */
+
+static int cgroup_of(void *ctx, const struct uuid *pod)
+{
+	const struct broker_traffic *t = ctx;
+	const struct pod *p = find(t, pod);
+
+	return p ? broker_await_open(t->cgroups, p->await.path) : -1;
+}
+
+static int netns_of(void *ctx, const struct uuid *pod)
+{
+	const struct pod *p = find(ctx, pod);
+
+	return p && p->live && p->view.watch.ready ? p->view.netns : -1;
+}
+
+static void on_directory(void *ctx, const char *path)
+{
+	struct broker_traffic *t = ctx;
+
+	broker_audit_directory(&t->audit, path);
+}
+
+static bool on_audit(void *ctx)
+{
+	struct broker_traffic *t = ctx;
+	const struct broker_redirect_targets at = {cgroup_of, netns_of, on_directory, t};
+	struct broker_redirect_audited was = broker_redirect_audit(t->redirect, &at);
+
+	t->repaired += was.repaired;
+	if (was.repaired) {
+		t->repaired_noted = true;
+		t->changed(t->ctx);
+	}
+	return !was.unsettled;
+}
 
 /* --- life --- */
 
@@ -74,7 +126,8 @@ static int start(struct broker_traffic *t, struct broker_why *w)
 	if (!t->redirect)
 		return -1;
 	t->traces = broker_traces_new(t->epoll, t->redirect);
-	return 0;
+	t->audit = (struct broker_audit){.epoll = t->epoll, .due = on_audit, .ctx = t};
+	return broker_audit_open(&t->audit, w);
 }
 
 /* Pods that ask for it are refused one by one; the others are served. */
@@ -151,20 +204,11 @@ void broker_traffic_free(struct broker_traffic **tp)
 	DL_FOREACH_SAFE (t->pods, p, tmp)
 		forget(t, p);
 	broker_awaits_close(&t->awaits);
+	broker_audit_close(&t->audit);
 	broker_traces_free(&t->traces);
 	broker_redirect_free(&t->redirect);
 	mem_closep(&t->cgroups);
 	free(t);
-}
-
-static struct pod *find(const struct broker_traffic *t, const struct uuid *uid)
-{
-	struct pod *p;
-
-	DL_FOREACH (t->pods, p)
-		if (uuid_equal(&p->uid, uid))
-			return p;
-	return NULL;
 }
 
 /* A failure keeps a strict pod closed, and is no reason to refuse its Envoy a certificate. */
@@ -500,7 +544,7 @@ static struct pod *find_noted(const struct broker_traffic *t)
 
 bool broker_traffic_pending(const struct broker_traffic *t)
 {
-	return find_done(t) || find_noted(t);
+	return find_done(t) || find_noted(t) || t->repaired_noted;
 }
 
 /* -1: the worker then counts from the beginning of time. */
@@ -522,6 +566,11 @@ static bool next_note(struct broker_traffic *t, struct priv_packet *out)
 {
 	struct pod *p = find_noted(t);
 
+	if (t->repaired_noted) {
+		*out = (struct priv_packet){.what = PRIV_REDIRECT_NOTE, .arg = t->repaired};
+		t->repaired_noted = false;
+		return true;
+	}
 	if (!p)
 		return false;
 	*out = (struct priv_packet){
@@ -552,6 +601,7 @@ void broker_traffic_detach(struct broker_traffic *t)
 {
 	struct pod *p;
 
+	t->repaired_noted = t->repaired > 0;
 	DL_FOREACH (t->pods, p) {
 		p->id = 0;
 		p->done = p->claimed = p->noted = false;

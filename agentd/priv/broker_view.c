@@ -113,18 +113,20 @@ static void on_due(void *ctx)
 	struct broker_why w;
 
 	drain(v->watch.fd);
-	broker_watch_want(v->epoll, &v->watch, EPOLLIN);
+	if (broker_watch_start(v->epoll, &v->watch, EPOLLIN))
+		broker_timer_set(&v->timer, AGAIN_MS);
 	if (!broker_view_look(v, &seen, &w))
 		v->changed(v->ctx, &seen);
 }
 
-/* Until we look we do not listen either: however many there are, they cost us nothing. */
+/* Until we look we do not listen either: however many there are, they cost us nothing.  Not even
+ * for errors, which epoll would tell unasked: a buffer that overflows is one. */
 static void on_notice(void *ctx, uint32_t events)
 {
 	struct broker_view *v = ctx;
 
 	(void)events;
-	broker_watch_want(v->epoll, &v->watch, 0);
+	broker_watch_end(v->epoll, &v->watch);
 	broker_timer_set(&v->timer, AGAIN_MS);
 }
 

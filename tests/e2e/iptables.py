@@ -3,6 +3,10 @@
 The rules and their order are those of istio-agent.md 11.3 and 11.5; a key that is not given has the value that
 injection gives it, as in agentd/redirect/redirect.c.
 """
+import os
+import socket
+import struct
+
 from .run import sh
 
 _DEFAULTS = {
@@ -135,7 +139,17 @@ def restore_input(redirect, v6):
     return '\n'.join(['*nat', *chains, *rules.nat, 'COMMIT', '*raw', *chains, *rules.raw, 'COMMIT', ''])
 
 
+def _forget_flows(netns):
+    """Else a socket that gets the port of an earlier one gets its translation too (`conntrack -F`)."""
+    with netns.inside(), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12) as s:
+        s.send(struct.pack('=IHHIIBBH', 20, 1 << 8 | 2, 1 | 4, 1, 0, 0, 0, 0))
+        error = struct.unpack_from('=16xi', s.recv(4096))[0]
+    if error:
+        raise OSError(-error, os.strerror(-error))
+
+
 def apply(netns, redirect):
     """In place of what there was; both families."""
     for v6, program in (False, 'iptables-nft-restore'), (True, 'ip6tables-nft-restore'):
         sh(*netns.command(program), input=restore_input(redirect, v6))
+    _forget_flows(netns)

@@ -8,6 +8,7 @@ from .run import sh, wait_for
 
 OWN, OWN2, PEER, SERVICE, FAR = '10.77.0.1', '10.77.1.1', '10.77.0.2', '10.96.0.10', '192.0.2.7'
 OWN6, OWN26, PEER6, SERVICE6, FAR6 = 'fd77::1', 'fd77::101', 'fd77::2', 'fd96::10', '2001:db8::7'
+OWN_B, PEER_B, OWN_B6, PEER_B6 = '10.88.0.1', '10.88.0.2', 'fd88::1', 'fd88::2'  # at the second cable, eth1
 ENVOY, APP = 1337, 1000
 EVERYWHERE = 53, 80, 8080, 9999, 15008, 15020
 APP_PORTS, PEER_PORTS = (*EVERYWHERE, 16008), (*EVERYWHERE, 15001, 15006)
@@ -70,6 +71,15 @@ def _furnish_peer(peer):
     peer.call(cast.serve, 'peer', 0, 0, PEER_PORTS, PEER_PORTS)
 
 
+def _second_cable(pod, peer):
+    pod.netns.ip('link', 'add', 'eth1', 'type', 'veth', 'peer', 'name', 'eth1', 'netns', peer.netns.name)
+    for netns, *addresses in (pod.netns, OWN_B, OWN_B6), (peer.netns, PEER_B, PEER_B6):
+        for address in addresses:
+            v6 = ':' in address
+            netns.ip('addr', 'add', f'{address}/{64 if v6 else 16}', 'dev', 'eth1', *(['nodad'] if v6 else []))
+        netns.ip('link', 'set', 'eth1', 'up')
+
+
 def envoy_ports(redirect):
     return [int(redirect.get(key, usual)) for key, usual in (('envoy_port', 15001), ('inbound_capture_port', 15006))]
 
@@ -85,6 +95,7 @@ class Side:
         self.pod, self.peer, self.mark = pod, peer, None
         _furnish_pod(pod)
         _furnish_peer(peer)
+        _second_cable(pod, peer)
 
     def listen(self, redirect):
         """The Envoy and the DNS proxy of such a pod."""
@@ -126,10 +137,6 @@ class Iptables(Side):
     def __init__(self, node):
         network = Cable(node).network
         super().__init__(Place(node, 'pod-t', network), Place(node, 'peer-t', network))
-        self.configure({})
-        # A flow of an earlier configuration is not to be found by one of the next.
-        sh(*self.pod.netns.command('sysctl', '-qw', 'net.netfilter.nf_conntrack_udp_timeout=1',
-                                   'net.netfilter.nf_conntrack_udp_timeout_stream=1'))
 
     def configure(self, redirect):
         iptables.apply(self.pod.netns, redirect)

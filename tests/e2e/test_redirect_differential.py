@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from . import cast, scene
-from .scene import APP, ENVOY, FAR, FAR6, OWN, OWN2, OWN26, OWN6, PEER, PEER6, SERVICE, SERVICE6
+from .scene import (APP, ENVOY, FAR, FAR6, OWN, OWN2, OWN26, OWN6, OWN_B, OWN_B6, PEER, PEER6, PEER_B, PEER_B6, SERVICE,
+                    SERVICE6)
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 LOCALHOST, LOCAL9, LOOP = '127.0.0.1', '127.0.0.9', '127.1.2.3'
@@ -71,14 +72,15 @@ def check(sides, who, table):
 
 # --- the rest: any configuration, any socket ---
 USERS = (APP, APP), (0, 0), (ENVOY, ENVOY), (ENVOY, APP), (APP, ENVOY), (APP, 2002)
-ADDRESSES4 = OWN, OWN2, PEER, SERVICE, FAR, LOCALHOST, LOCAL9, LOOP, '127.0.0.6', '0.0.0.0'
-ADDRESSES6 = OWN6, OWN26, PEER6, SERVICE6, FAR6, '::1', '::6', '::'
+OWNS4, OWNS6 = (OWN, OWN2, OWN_B), (OWN6, OWN26, OWN_B6)
+ADDRESSES4 = *OWNS4, PEER, PEER_B, SERVICE, FAR, LOCALHOST, LOCAL9, LOOP, '127.0.0.6', '0.0.0.0'
+ADDRESSES6 = *OWNS6, PEER6, PEER_B6, SERVICE6, FAR6, '::1', '::6', '::'
 PORTS = 53, 80, 8080, 9999, 15001, 15006, 15008, 15020, 15053, 15090, 16008
 HOW = 'tcp', 'udp', 'connected udp'
 
 
 def is_local(address):
-    return address in (OWN, OWN2, OWN6, OWN26, '::1', '::6', '::') or address.startswith(('127.', '0.'))
+    return address in (*OWNS4, *OWNS6, '::1', '::6', '::') or address.startswith(('127.', '0.'))
 
 
 def sources(to):
@@ -94,7 +96,7 @@ def rows(users, addresses, sources_of):
 
 
 ROWS = rows(USERS, ADDRESSES4 + ADDRESSES6, sources)
-ARRIVALS = rows([(0, 0)], (OWN, OWN2, OWN6, OWN26), lambda to: (None, SERVICE6 if ':' in to else SERVICE))
+ARRIVALS = rows([(0, 0)], OWNS4 + OWNS6, lambda to: (None, SERVICE6 if ':' in to else SERVICE))
 
 
 def comma(items, **kw):
@@ -125,6 +127,7 @@ def configurations(draw):
          'dns_port': draw(st.sampled_from(['15053', '15053', '16053']))}
     included = ','.join(filter(None, (draw(ranges), draw(loopbacks))))
     c['istio_service_cidr'] = draw(st.sampled_from(['*', included]))
+    c['istio_exclude_interfaces'] = draw(st.sampled_from(['', '', 'eth1', 'none0,eth1']))
     if c['outbound_owner_groups'] == '*':
         c['outbound_owner_groups_exclude'] = draw(groups)
     c['redirect_dns'] = draw(st.sampled_from(['true', 'false']))
@@ -133,15 +136,22 @@ def configurations(draw):
     return c
 
 
+def comparable(row, seen):
+    """A captured dial comes from the pod's first address, also of a pod with two cables: the programs know no routes."""
+    if isinstance(seen, str) or row[3] not in (PEER_B, PEER_B6) or row[5]:
+        return seen
+    return {k: v for k, v in seen.items() if k not in ('sockname', 'peer')}
+
+
 def differences(sides, dials, arrivals):
     for who, some in (('pod', dials), ('peer', arrivals)):
         for row, ebpf, iptables in both(sides, who, some):
-            if ebpf != iptables:
+            if comparable(row, ebpf) != comparable(row, iptables):
                 yield f'{who} {row}: eBPF {ebpf}, iptables {iptables}'
 
 
 def test_any_configuration(sides):
-    @settings(max_examples=400 if SOAK else 25, deadline=None, derandomize=not SOAK, database=None,
+    @settings(max_examples=400 if SOAK else 15, deadline=None, derandomize=not SOAK, database=None,
               suppress_health_check=list(HealthCheck))
     @given(configurations(), st.integers(0, 1 << 30))
     def same(redirect, seed):

@@ -195,8 +195,11 @@ static void test_the_broker_says_more_later(void **state)
 	assert_int_equal(w->settled, 0);
 	fake_redirect_set(w->priv, &pod.uid, 1, NULL, NULL);
 	fake_redirect_counters(w->priv, -1, "none");
-	fake_redirect_note(&pod.uid, NULL, 0);
+	fake_redirect_note(&pod.uid, NULL, true);
 	assert_true(dumped(w, "inbound"));
+	assert_int_equal(w->settled, 1);
+	fake_redirect_note(&pod.uid, NULL, false); /* its sandbox went */
+	assert_false(dumped(w, "inbound"));
 	assert_int_equal(w->settled, 1);
 	fake_redirect_note(&other, "not ours", 0);
 	assert_null(pod_redirect_state(w->r));
@@ -204,7 +207,7 @@ static void test_the_broker_says_more_later(void **state)
 	assert_string_equal(pod_redirect_state(w->r)->msg, "istio's own rules are there");
 	assert_false(dumped(w, "inbound"));
 	assert_int_equal(w->settled, 2);
-	fake_redirect_note(&pod.uid, NULL, 0);
+	fake_redirect_note(&pod.uid, NULL, true);
 	assert_int_equal(w->settled, 3);
 	fake_redirect_note(NULL, NULL, 5); /* what it put back; about no pod */
 	assert_int_equal(w->settled, 3);

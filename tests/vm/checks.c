@@ -11,9 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { EXCLUDED_OUT = 9999, EXCLUDED_IN = 15020, OUT = 15001, IN = 15006, DNS = 15053 };
@@ -325,31 +323,38 @@ static void check_adoption(struct loader *l, const struct world *w)
 	    &why);
 }
 
+void check_tally(const struct tally *t, uint64_t before, const char *name)
+{
+	char text[512];
+
+	show(&t->wrong, text);
+	check(t->good > before && t->bad == 0, name, "%llu right, %llu wrong, one: %s",
+	    (unsigned long long)t->good, (unsigned long long)t->bad, text);
+	printf("     %llu connections\n", (unsigned long long)t->good);
+}
+
 enum { LOADERS = 4, UPGRADES = 3 };
 
 static void check_upgrade(struct loader *l, const struct world *w)
 {
-	uint64_t *counts =
-	    mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct tally *t = tally_new();
 	struct load in[2], out[2];
 	pid_t children[LOADERS];
 	uint64_t before = 0;
 
 	for (int v6 = 0; v6 < 2; v6++) {
-		in[v6] = (struct load){*TO(pod_ip[v6], 8080), IN, &counts[0], &counts[1]};
-		out[v6] = (struct load){*TO(peer_ip[v6], 80), OUT, &counts[0], &counts[1]};
+		in[v6] = (struct load){*TO(pod_ip[v6], 8080), IN, t};
+		out[v6] = (struct load){*TO(peer_ip[v6], 80), OUT, t};
 		children[2 * v6] = load(&w->peer, root, &in[v6]);
 		children[2 * v6 + 1] = load(&w->pod, app, &out[v6]);
 	}
 	for (int i = 0; i < UPGRADES; i++) {
 		loader_end(l);
 		check_start(l, w, "all programs replaced under load");
-		before = counts[0];
+		before = t->good;
 		usleep(300000);
 	}
-	check(counts[0] > before && counts[1] == 0, "under load: every connection by Envoy",
-	    "%llu right, %llu wrong", (unsigned long long)counts[0], (unsigned long long)counts[1]);
-	printf("     %llu connections\n", (unsigned long long)counts[0]);
+	check_tally(t, before, "under load: every connection by Envoy");
 	for (int i = 0; i < LOADERS; i++)
 		evict(&children[i]);
 }

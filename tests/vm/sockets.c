@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -280,13 +281,25 @@ static void run_load(void *ctx, int ready)
 		dial_once(&l->dial, &s);
 		if (!s.error && s.port == l->port && !strcmp(s.peername, l->dial.to) &&
 		    (!captured ||
-			(s.original_port == l->dial.port && !strcmp(s.original, l->dial.to))))
-			__atomic_fetch_add(l->good, 1, __ATOMIC_RELAXED);
-		else
-			__atomic_fetch_add(l->bad, 1, __ATOMIC_RELAXED);
+			(s.original_port == l->dial.port && !strcmp(s.original, l->dial.to)))) {
+			__atomic_fetch_add(&l->tally->good, 1, __ATOMIC_RELAXED);
+		} else {
+			l->tally->wrong = s;
+			__atomic_fetch_add(&l->tally->bad, 1, __ATOMIC_RELAXED);
+		}
 		if (!told && write(ready, ".", 1) != 1)
 			return;
 	}
+}
+
+struct tally *tally_new(void)
+{
+	void *t = mmap(
+	    NULL, sizeof(struct tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (t == MAP_FAILED)
+		broken("memory");
+	return t;
 }
 
 pid_t load(const struct place *p, struct who who, struct load *l)

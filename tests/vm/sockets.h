@@ -45,10 +45,16 @@ struct answers {
 };
 struct answers ask(const struct place *p, struct who who, const struct ask *a);
 
-/* Dials until it is evicted; `counts` is shared memory. */
+/* Shared by all who load, in memory that they share. */
+struct tally {
+	uint64_t good, bad;
+	struct seen wrong; /* one that was bad */
+};
+/* Dials until it is evicted. */
 struct load {
 	struct dial dial;
 	uint16_t port; /* where all must end */
-	uint64_t *good, *bad;
+	struct tally *tally;
 };
+struct tally *tally_new(void);
 pid_t load(const struct place *p, struct who who, struct load *l);

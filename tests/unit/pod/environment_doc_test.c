@@ -4,6 +4,7 @@
  * LINK: tests/unit/pod/node_rig.c
  */
 #include "../../../agentd/base/mem.h"
+#include "../../../agentd/redirect/redirect.h"
 #include "node_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,11 +80,48 @@ static void test_lists_of_the_document_are_true(void **state)
 	}
 }
 
+static void expect_cell(const char *doc, const char *text)
+{
+	auto_free char *cell = mem_printf("`%s`", text),
+		       *other = mem_printf("`annotation %s`", text);
+
+	if (!strstr(doc, cell) && !strstr(doc, other))
+		fail_msg("%s is not in docs/ENVIRONMENT.md", cell);
+}
+
+static void on_key(void *ctx, const char *flag, const char *annotation, const char *variable,
+    const char *otherwise)
+{
+	const char *doc = ctx;
+
+	expect_cell(doc, flag);
+	if (annotation)
+		expect_cell(doc, annotation);
+	if (variable)
+		expect_cell(doc, variable);
+	if (*otherwise && strcmp(otherwise, "*") != 0) {
+		auto_free char *cell = mem_printf("| %s |", otherwise);
+
+		assert_non_null(strstr(doc, cell));
+	}
+}
+
+static void test_keys_of_redirection_are_documented(void **state)
+{
+	auto_free char *doc = file_text("docs/ENVIRONMENT.md");
+	char *at = strstr(doc, "## Redirection");
+
+	(void)state;
+	assert_non_null(at);
+	redirect_keys_each(on_key, at);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(every_key_is_documented),
 	    TEST(lists_of_the_document_are_true),
+	    TEST(keys_of_redirection_are_documented),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

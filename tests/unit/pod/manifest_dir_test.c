@@ -323,9 +323,8 @@ static void test_parser_refuses(void **state)
 	parse_fails(POD1 "env: {A: {b: c}}\n", "line 5: env: values must be text");
 	parse_fails(POD1 "labels: {A: [c]}\n", "line 5: labels: values must be text");
 	parse_fails(POD1 "annotations: [a]\n", "line 5: annotations: must be a map");
-	parse_fails(POD1 "redirect: {mode: ebpf}\n", "line 5: redirect: not yet supported");
-	parse_fails(POD1 "redirect: {mode: none, ports: '1'}\n", "not yet supported");
-	parse_fails(POD1 "redirect: none\n", "not yet supported");
+	parse_fails(POD1 "redirect: none\n", "line 5: redirect: ");
+	parse_fails(POD1 "redirect: {mode: [ebpf]}\n", "redirect");
 	parse_fails(POD1 "proxy_uid: 0\n", "line 5: proxy_uid: must be 1 to");
 	parse_fails(POD1 "proxy_gid: 0\n", "line 5: proxy_gid: must be 1 to");
 	parse_fails(POD1 "proxy_uid: 4294967295\n", "proxy_uid: must be 1 to");

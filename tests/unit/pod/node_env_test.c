@@ -432,7 +432,7 @@ static void test_ignored_and_unsupported(void **state)
 	put(f->pod.annotations, "kubernetes.io/unrelated", "1");
 	assert_non_null(make(f));
 	assert_true(
-	    lists(f, "unsupported", "annotation traffic.sidecar.istio.io/excludeInboundPorts"));
+	    !lists(f, "unsupported", "annotation traffic.sidecar.istio.io/excludeInboundPorts"));
 	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 0);
 }
 

@@ -7,7 +7,7 @@
 #include "../../../ebpf/rules_types.h"
 #include "broker_bpf.h"
 
-enum { OF_NODE = 11, MAPS = 12 };
+enum { OF_NODE = 11, MAPS = 13 };
 
 static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};
 static const char web_pins[] = "pods/01020300-0000-0000-0000-000000000000";
@@ -129,6 +129,69 @@ static void test_a_permissive_pod_is_never_closed(void **state)
 	broker_redirect_remove(p->r, &web);
 	set(p, &web, cgroup, &rules);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 0);
+	close(cgroup);
+}
+
+/* Below where the programs hang. */
+static uint32_t levels(const struct place *p)
+{
+	int fd = place_pin(p, "map_pod_levels");
+	const uint32_t at = 0;
+	uint32_t bits;
+
+	assert_int_equal(bpf_map_lookup_elem(fd, &at, &bits), 0);
+	close(fd);
+	return bits >> p->r->level;
+}
+
+/* Also after an upgrade, and by a broker that was not told of the pods yet. */
+static void test_pods_are_looked_for_where_they_are(void **state)
+{
+	struct place *p = *state;
+	int class = place_cgroup(p, "burstable"), deep = place_cgroup(p, "burstable/pod");
+	int near = place_cgroup(p, "pod");
+	const struct redirect_rules rules = good_rules();
+
+	assert_int_equal(levels(p), 0);
+	set(p, &web, deep, &rules);
+	assert_int_equal(levels(p), 1 << 2);
+	set(p, &db, near, &rules);
+	assert_int_equal(levels(p), 1 << 2 | 1 << 1);
+	broker_redirect_free(&p->r);
+	place_start(p);
+	assert_int_equal(levels(p), 1 << 2 | 1 << 1);
+	close(class);
+	close(deep);
+	close(near);
+}
+
+static int no_cgroup(void *ctx, const struct uuid *pod)
+{
+	(void)ctx;
+	(void)pod;
+	return -1;
+}
+
+static void no_directory(void *ctx, const char *path)
+{
+	(void)ctx;
+	(void)path;
+}
+
+static void test_a_level_that_was_taken_away_is_put_back(void **state)
+{
+	struct place *p = *state;
+	const struct broker_redirect_targets at = {no_cgroup, no_cgroup, no_directory, NULL};
+	const struct redirect_rules rules = good_rules();
+	int cgroup = place_cgroup(p, "pod"), fd;
+	const uint32_t none = 0;
+
+	set(p, &web, cgroup, &rules);
+	fd = place_pin(p, "map_pod_levels");
+	assert_int_equal(bpf_map_update_elem(fd, &none, &none, BPF_ANY), 0);
+	assert_int_equal(broker_redirect_audit(p->r, &at).repaired, 1);
+	assert_int_equal(levels(p), 1 << 1);
+	close(fd);
 	close(cgroup);
 }
 
@@ -533,6 +596,8 @@ int main(void)
 	    BPF_TEST(test_all_is_pinned_and_nothing_of_a_pod),
 	    BPF_TEST(test_a_strict_pod_is_closed_until_it_is_live),
 	    BPF_TEST(test_a_permissive_pod_is_never_closed),
+	    BPF_TEST(test_pods_are_looked_for_where_they_are),
+	    BPF_TEST(test_a_level_that_was_taken_away_is_put_back),
 	    BPF_TEST(test_a_change_keeps_the_index),
 	    BPF_TEST(test_rows_repeat_what_covers_them),
 	    BPF_TEST(test_what_is_explained_is_what_the_maps_say),

@@ -360,8 +360,11 @@ RIG_UNUSED static int rig_setup(void **state)
 	snprintf(r.run, sizeof(r.run), "%s/run", r.top);
 	snprintf(r.manifests, sizeof(r.manifests), "%s/pods.d", r.top);
 	snprintf(r.root, sizeof(r.root), "%s/certs/root.pem", r.top);
-	r.o = (struct broker_options){
-	    .run = r.run, .manifests = r.manifests, .max_pods = 8, .root_files = {[2] = r.root}};
+	r.o = (struct broker_options){.run = r.run,
+	    .manifests = r.manifests,
+	    .max_pods = 8,
+	    .worker_user = "agentd",
+	    .root_files = {[2] = r.root}};
 	rig_start(&r);
 	*state = &r;
 	return 0;

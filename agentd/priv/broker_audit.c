@@ -1,0 +1,70 @@
+/* broker_audit.c - a notice: no more are heard, and a timer is set -> due: notices are forgotten
+ * first, so that none is lost that comes while we look; what we put back makes us look once more.
+ */
+#include "broker_audit.h"
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+enum { SOON_MS = 100, AGAIN_MS = 1000, REGULARLY_MS = 60000 };
+
+static void on_notice(void *ctx, uint32_t events)
+{
+	struct broker_audit *a = ctx;
+
+	(void)events;
+	broker_watch_want(a->epoll, &a->watch, 0);
+	broker_timer_set(&a->timer, SOON_MS);
+}
+
+static void on_due(void *ctx)
+{
+	struct broker_audit *a = ctx;
+	char drop[4096];
+	bool settled;
+
+	while (read(a->watch.fd, drop, sizeof(drop)) > 0)
+		;
+	broker_watch_want(a->epoll, &a->watch, EPOLLIN);
+	settled = a->due(a->ctx);
+	broker_timer_set(&a->timer, settled ? REGULARLY_MS : AGAIN_MS);
+}
+
+int broker_audit_open(struct broker_audit *a, struct broker_why *w)
+{
+	int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+
+	if (fd < 0)
+		return broker_refuse_sys(w, "inotify");
+	a->watch = (struct broker_watch){.fd = fd, .ready = on_notice, .ctx = a};
+	if (broker_timer_open(&a->timer, a->epoll, on_due, a)) {
+		close(fd);
+		a->watch.ready = NULL;
+		return broker_refuse_sys(w, "a timer");
+	}
+	if (broker_watch_start(a->epoll, &a->watch, EPOLLIN)) {
+		broker_refuse_sys(w, "watch the pins");
+		broker_audit_close(a);
+		return -1;
+	}
+	broker_timer_set(&a->timer, SOON_MS);
+	return 0;
+}
+
+void broker_audit_directory(struct broker_audit *a, const char *path)
+{
+	if (a->watch.ready)
+		inotify_add_watch(a->watch.fd, path,
+		    IN_CREATE | IN_DELETE | IN_DELETE_SELF | IN_MOVED_FROM | IN_MOVED_TO |
+			IN_ONLYDIR);
+}
+
+void broker_audit_close(struct broker_audit *a)
+{
+	if (!a->watch.ready)
+		return;
+	broker_timer_close(&a->timer);
+	broker_watch_end(a->epoll, &a->watch);
+	close(a->watch.fd);
+	a->watch.ready = NULL;
+}

@@ -1,0 +1,418 @@
+"""Redirection over a pod's life: before its Envoy, without it, after it; and what is left (ebpf-redirect.md 10)."""
+import contextlib
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from . import bpfmap, clients, dialers, mesh, sockets
+from .run import TOP, Cgroup, sh, wait_for
+from .test_redirect import APP, ENVOY, Bystander, captured_pair, live, serve
+
+SOAK = bool(os.environ.get('AGENTD_SOAK'))
+# A map of the programs, the size of its keys: all that a pod may leave.
+MAPS = {'pods': 8, 'pods_by_index': 4, 'ports': 12, 'cidrs': 24, 'tuples': 32, 'self_calls': 40, 'listeners': 8,
+        'baselines': 4}
+
+
+def rows(node, *maps):
+    """What is in the maps of redirection, without those that are empty."""
+    counts = {}
+    for name in maps or MAPS:
+        with bpfmap.Map(f'{bpfmap.pins(node.dir / "bpf")}/map_{name}', MAPS[name]) as m:
+            counts[name] = sum(1 for _ in m.items())
+    return {name: n for name, n in counts.items() if n}
+
+
+def pod_rows(node):
+    with bpfmap.Map(f'{bpfmap.pins(node.dir / "bpf")}/map_pods', 8) as m:
+        return sorted(key for key, _ in m.items())
+
+
+def pinned_pods(node):
+    return [p.name for p in Path(bpfmap.pins(node.dir / 'bpf'), 'pods').iterdir()]
+
+
+@pytest.fixture
+def scene(capturing):
+    """A node, a strict pod that is served and not live, and a host beside it."""
+    node = capturing()
+    node.agentd.start()
+    pod = node.pod('pod').wait_served()
+    peer = Bystander(node)
+    node.pods.append(peer)
+    return node, pod, peer
+
+
+# --- many connections ---
+
+def destinations():
+    v4 = [(f'192.0.2.{i}', 80 + i % 3) for i in range(1, 49)]
+    return v4 + [(f'2001:db8::{i:x}', 443) for i in range(1, 25)]
+
+
+def with_routes(pod):
+    """So that what is dialled has a way, which is never gone."""
+    pod.netns.ip('addr', 'add', 'fd77::1/64', 'dev', 'eth0', 'nodad')
+    pod.netns.ip('route', 'add', 'default', 'dev', 'eth0')
+    pod.netns.ip('-6', 'route', 'add', 'default', 'dev', 'eth0')
+
+
+def test_every_original_destination_is_right(scene):
+    node, pod, _ = scene
+    count = 200_000 if SOAK else 2_000
+    with_routes(pod)
+    serve(pod, ENVOY, 15001)
+    live(pod)
+    result = pod.call(dialers.many, destinations(), count, 200)
+    assert result == {'right': count, 'wrong': [], 'errors': {}, 'held': 0}
+    assert rows(node, 'tuples', 'self_calls') == {}
+
+
+def test_more_connections_than_ports(scene):
+    """One loopback address would have 2000 ports; a pod may dial more than that at a time."""
+    node, pod, _ = scene
+    with_routes(pod)
+    sh(*pod.netns.command('sysctl', '-qw', 'net.ipv4.ip_local_port_range=20000 21999'))
+    serve(pod, ENVOY, 15001)
+    live(pod)
+    v4 = [d for d in destinations() if ':' not in d[0]]
+    result = pod.call(dialers.many, v4, 3000, 200, True)
+    assert result == {'right': 3000, 'wrong': [], 'errors': {}, 'held': 3000}
+    assert rows(node, 'tuples') == {}
+
+
+# --- without an Envoy ---
+
+def test_an_envoy_that_is_absent(scene):
+    node, pod, peer = scene
+    serve(pod, APP, 8080)
+    live(pod)
+    ports = range(30000, 30050)
+    assert pod.call(dialers.refused, peer.ip, 80, ports) == {'ConnectionRefusedError': 50}
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'ConnectionRefusedError'  # a reset, as with iptables
+    assert rows(node, 'tuples') == {}
+    serve(pod, ENVOY, 15001)
+    told = pod.call(dialers.originals, '127.0.0.1', 15001, ports)
+    assert f'{peer.ip}:80' not in told, told
+    assert sum(told.values()) == 50
+
+
+@contextlib.contextmanager
+def probing(pod, peer):
+    """Dials at the pod's app all the time; yields a function that ends it and gives the counts."""
+    stop = pod.dir / f'stop-{time.monotonic_ns()}'
+    future = peer.netns.submit(peer.cgroup, dialers.probe, pod.ip, 8080, stop)
+    try:
+        time.sleep(0.3)
+
+        def end():
+            stop.touch()
+            return future.result(60)
+        yield end
+    finally:
+        stop.touch()
+
+
+def start_late(pod):
+    """The app first, the first word of the Envoy next, its listener last."""
+    serve(pod, APP, 8080)
+    time.sleep(0.3)
+    live(pod)
+    time.sleep(0.3)
+    serve(pod, ENVOY, 15006)
+    time.sleep(0.3)
+
+
+def test_no_plain_text_before_the_envoy_of_a_strict_pod(scene):
+    _, pod, peer = scene
+    for _ in range(20 if SOAK else 1):
+        with probing(pod, peer) as end:
+            start_late(pod)
+            counts = end()
+    assert counts['dialled'] > 1000
+    assert counts['answered'].get(8080, 0) == 0, counts
+    assert counts['answered'][15006] > 0, counts
+
+
+def test_plain_text_reaches_a_permissive_pod_until_it_is_live(capturing):
+    node = capturing()
+    node.agentd.start()
+    pod = node.pod('pod', redirect={'policy': 'permissive'}).wait_served()
+    peer = Bystander(node)
+    node.pods.append(peer)
+    with probing(pod, peer) as end:
+        start_late(pod)
+        counts = end()
+    assert counts['answered'].get(8080, 0) > 0, counts  # so the prober sees what there is to be seen
+    assert counts['answered'][15006] > 0, counts
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+
+
+def test_a_strict_pod_stays_closed_while_agentd_is_away(scene):
+    node, pod, peer = scene
+    node.agentd.kill()
+    with probing(pod, peer) as end:
+        serve(pod, APP, 8080)
+        serve(pod, ENVOY, 15006)
+        time.sleep(0.5)
+        counts = end()
+    assert counts['answered'] == {}, counts
+    node.agentd.start()
+    live(pod)
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+
+
+# --- a real Envoy comes and goes ---
+
+def test_an_envoy_that_restarts_and_a_listener_that_changes(capturing):
+    node = capturing()
+    node.agentd.start()
+    client, server = captured_pair(node)
+    peer = Bystander(node)
+    node.pods.append(peer)
+
+    def answers():
+        return client.call(clients.get_json, f'http://{server.ip}:{mesh.APP}/')[0] == 200
+    wait_for('the first answer', answers)
+    server.envoy.kill()
+    assert peer.call(sockets.dial, server.ip, mesh.APP) == 'ConnectionRefusedError'
+    server.start_envoy().wait_ready()
+    wait_for('an answer of the Envoy that started anew', answers)
+    resources = mesh.captured_server([client])
+    for listener in resources['listeners']:
+        listener['per_connection_buffer_limit_bytes'] = 65536
+    node.istiod.set(server.id, **resources)
+    wait_for('the changed listener', lambda: '65536' in server.netns.http(15000, '/config_dump')[1])
+    for _ in range(20):
+        assert answers()
+    assert peer.call(sockets.dial, server.ip, mesh.APP) != 'ConnectionRefusedError'
+
+
+# --- the end of a pod ---
+
+def fill(pod, peer):
+    serve(pod, ENVOY, 15001, 15006)
+    live(pod)
+    assert pod.call(sockets.dial, peer.ip, 80)['port'] == 15001
+
+
+def test_a_pod_leaves_nothing(scene):
+    node, pod, peer = scene
+    fill(pod, peer)
+    assert 'listeners' in rows(node) and pinned_pods(node) == [pod.uid]
+    pod.remove_manifest()
+    pod.remove()
+    node.pods.remove(pod)
+    wait_for('the maps to be empty', lambda: rows(node) == {})
+    wait_for('the pins to go', lambda: pinned_pods(node) == [])
+
+
+def test_a_pod_that_goes_while_agentd_is_away_leaves_nothing(scene):
+    node, pod, peer = scene
+    fill(pod, peer)
+    node.agentd.kill()
+    pod.remove_manifest()
+    pod.remove()
+    node.pods.remove(pod)
+    assert pinned_pods(node) == [pod.uid]
+    node.agentd.start()
+    wait_for('the maps to be empty', lambda: rows(node) == {})
+    wait_for('the pins to go', lambda: pinned_pods(node) == [])
+
+
+# --- cgroups ---
+
+def dial_in(pod, cgroup, to, port):
+    """By a process of its own in that cgroup and the pod's network namespace."""
+    program = f'import json; from tests.e2e import sockets; print(json.dumps(sockets.dial({to!r}, {port})))'
+    argv = pod.netns.command(sys.executable, '-c', program)
+    r = subprocess.run(['/bin/sh', '-c', 'echo 0 >"$0" && exec "$@"', cgroup.path / 'cgroup.procs', *argv],
+                       cwd=TOP, text=True, capture_output=True, timeout=60, check=True)
+    return json.loads(r.stdout)
+
+
+def test_a_cgroup_that_appears_late_goes_and_comes_back(capturing):
+    node = capturing()
+    node.agentd.start()
+    pod = node.pod('pod', manifest=False)
+    pod.write_token()
+    name = f'{pod.cgroup.below_root()}/late'
+    (node.agentd.manifests / pod.uid / 'cgroup').write_text(name + '\n')
+    pod.write_manifest()
+    wait_for('the sockets', lambda: (pod.mount / 'XDS').exists() and (pod.mount / 'socket').exists())
+    time.sleep(0.3)
+    assert not (pod.mount / 'envoy-rev.json').exists(), 'who starts a strict pod waits for this file'
+    late = Cgroup(name)
+    pod.wait_served()
+    with_routes(pod)
+
+    def captured():
+        serve(SimpleNamespace(netns=pod.netns, dir=pod.dir, cgroup=late), ENVOY, 15001)
+        return dial_in(pod, late, '192.0.2.1', 80)['original'] == '192.0.2.1:80'
+    assert captured()
+    before = pod_rows(node)
+    late.remove()
+    late = Cgroup(name)
+    wait_for('the new cgroup to be written', lambda: pod_rows(node) != before)
+    assert captured()
+    assert rows(node, 'pods') == {'pods': 1}
+    late.remove()
+
+
+def test_cgroups_that_are_no_pods_are_refused(capturing):
+    node = capturing()
+    node.agentd.start()
+    good = node.pod('good').wait_served()
+
+    def why_not(pod):
+        return [p for p in node.agentd.ctl('pods')['pods'] if p['uid'] == pod.uid]
+    for name, cgroup, why in (('twin', good.cgroup.below_root(), 'this is the cgroup of pod'),
+                              ('above', node.cgroup_name, 'not below that of all pods'),
+                              ('agentd', node.agentd.cgroup.below_root(), 'agentd itself')):
+        pod = node.pod(name, manifest=False)
+        pod.write_token()
+        (node.agentd.manifests / pod.uid / 'cgroup').write_text(cgroup + '\n')
+        pod.write_manifest()
+        wait_for(f'{name} to be refused', lambda p=pod, w=why: w in json.dumps(why_not(p)))
+        assert not (pod.mount / 'envoy-rev.json').exists()
+    assert rows(node, 'pods') == {'pods': 1}
+
+
+# --- changes of a pod that lives ---
+
+def test_rules_and_addresses_change_while_it_lives(scene):
+    node, pod, peer = scene
+    serve(peer, 0, 80)
+    fill(pod, peer)
+    index = bpfmap.pod_index(node.dir / 'bpf', pod.uid)
+    pod.write_manifest(redirect={'istio_local_outbound_ports_exclude': '80'})
+    wait_for('the excluded port', lambda: pod.call(sockets.dial, peer.ip, 80)['port'] == 80)
+    pod.write_manifest(redirect={})
+    wait_for('it again', lambda: pod.call(sockets.dial, peer.ip, 80)['port'] == 15001)
+    assert bpfmap.pod_index(node.dir / 'bpf', pod.uid) == index
+    serve(pod, APP, 8080)
+    with_routes(pod)
+    assert pod.call(sockets.dial, '10.99.9.9', 8080)['port'] == 15001
+    pod.netns.ip('addr', 'add', '10.99.9.9/32', 'dev', 'eth0')
+    wait_for('the new address', lambda: pod.call(sockets.dial, '10.99.9.9', 8080)['port'] == 8080)
+    pod.write_manifest(redirect={'mode': 'none'})
+    wait_for('the end of redirection', lambda: rows(node) == {})
+    assert pod.call(sockets.dial, peer.ip, 80)['original'] is None
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 8080
+    pod.write_manifest(redirect={})  # the Envoy is there already: nobody waits for its first word
+    wait_for('redirection again', lambda: rows(node, 'pods') == {'pods': 1})
+    live(pod)
+    assert pod.call(sockets.dial, peer.ip, 80)['port'] == 15001
+
+
+# --- others ---
+
+def test_who_is_no_pod_is_left_alone(scene):
+    node, pod, peer = scene
+    fill(pod, peer)
+    plain = node.pod('plain', redirect={'mode': 'none'}).wait_served()
+    serve(plain, APP, 8080)
+    serve(peer, 0, 80)
+    for who in plain, peer:
+        seen = who.call(sockets.dial, peer.ip if who is plain else plain.ip, 80 if who is plain else 8080)
+        assert seen['original'] is None and seen['peer'] == seen['sockname'] == who.ip, seen
+    # A process in the pod's network namespace, but in no pod's cgroup: out as it is, in by the pod's rules.
+    seen = dial_in(pod, peer.cgroup, peer.ip, 80)
+    assert seen['port'] == 80 and seen['original'] is None
+
+
+# One that translates a service's address, as Cilium does, at a cgroup above ours.
+FOREIGN = """
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+SEC("cgroup/connect4")
+int foreign(struct bpf_sock_addr *ctx)
+{
+	if (ctx->user_ip4 == bpf_htonl(0xc0000263))
+		ctx->user_ip4 = bpf_htonl(PEER);
+	return 1;
+}
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+
+@contextlib.contextmanager
+def foreign_program(node, peer):
+    source, program = node.dir / 'foreign.c', node.dir / 'foreign.o'
+    pin = node.dir / 'bpf' / 'foreign'
+    above = Cgroup.__new__(Cgroup)
+    above.path = node._cgroup.path.parent
+    source.write_text(FOREIGN)
+    address = struct.unpack('!I', bytes(map(int, peer.ip.split('.'))))[0]
+    sh('clang', '-target', 'bpf', '-O2', '-g', f'-DPEER={address}', f'-I/usr/include/{os.uname().machine}-linux-gnu',
+       '-c', source, '-o', program)
+    sh('bpftool', 'prog', 'load', program, pin)
+    sh('bpftool', 'cgroup', 'attach', above.path, 'connect4', 'pinned', pin, 'multi')
+    try:
+        yield
+    finally:
+        sh('bpftool', 'cgroup', 'detach', above.path, 'connect4', 'pinned', pin)
+        pin.unlink()
+
+
+def test_a_foreign_program_at_an_ancestor(scene):
+    node, pod, peer = scene
+    fill(pod, peer)
+    with_routes(pod)
+    serve(peer, 0, 80)
+    with foreign_program(node, peer):
+        seen = pod.call(sockets.dial, '192.0.2.99', 80)  # ours comes first: Envoy hears of the service
+        assert (seen['port'], seen['original']) == (15001, '192.0.2.99:80')
+        seen = pod.call(sockets.dial, '192.0.2.99', 80, ENVOY, ENVOY)  # Envoy's own is translated
+        assert (seen['port'], seen['local']) == (80, peer.ip)
+
+
+# --- rights ---
+
+def granted():
+    """The capabilities of the unit, by number."""
+    unit = (TOP / 'systemd' / 'agentd.service').read_text()
+    header = Path('/usr/include/linux/capability.h').read_text()
+    numbers = dict(re.findall(r'#define (CAP_\w+)\s+(\d+)', header))
+    return [numbers[name] for name in re.search(r'^CapabilityBoundingSet=(.*)', unit, re.M)[1].split()]
+
+
+def bounded(capabilities):
+    return ['setpriv', '--bounding-set', ','.join(['-all', *(f'+cap_{n}' for n in capabilities)])]
+
+
+def test_the_units_capabilities_are_enough(capturing):
+    node = capturing()
+    node.agentd.around = bounded(granted())
+    node.agentd.start()
+    status = Path(f'/proc/{node.agentd.process.pid}/status').read_text()
+    assert int(re.search(r'CapBnd:\s*(\w+)', status)[1], 16) == sum(1 << int(n) for n in granted())
+    pod = node.pod('pod').wait_served()
+    peer = Bystander(node)
+    node.pods.append(peer)
+    fill(pod, peer)
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+    node.agentd.kill()
+    node.agentd.start()  # adopts
+    assert pod.call(sockets.dial, peer.ip, 80)['port'] == 15001
+
+
+@pytest.mark.parametrize('missing', ['39', '38'])  # BPF, PERFMON
+def test_without_one_of_them_pods_are_told_so(capturing, missing):
+    node = capturing()
+    node.agentd.around = bounded([n for n in granted() if n not in (missing, '21')])  # nor SYS_ADMIN, which is both
+    node.agentd.start()
+    assert 'no pod\'s traffic can be redirected' in node.agentd.process.tail(100)
+    pod = node.pod('pod')
+    wait_for('the pod to be refused', lambda: any(
+        p['redirect']['why_not'] and not p['redirect']['in_force'] for p in node.agentd.ctl('pods', pod.label)['pods']))
+    assert not (pod.mount / 'envoy-rev.json').exists()

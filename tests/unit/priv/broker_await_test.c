@@ -1,0 +1,244 @@
+/* broker_await_test.c - directories that are made late, in pieces, anew, or never.
+ *
+ * Ordinary ones: a cgroup's are told of in the same way (broker_traffic_test.c).
+ */
+#include "../../../agentd/priv/broker_await.h"
+#include "broker_rig.h"
+
+struct world {
+	char dir[32];
+	int epoll, top, told, last;
+	struct broker_awaits all;
+	struct broker_await a, b;
+	struct broker_why w;
+};
+
+static int setup(void **state)
+{
+	static struct world w;
+
+	memset(&w, 0, sizeof(w));
+	strcpy(w.dir, "/tmp/baXXXXXX");
+	assert_non_null(mkdtemp(w.dir));
+	w.epoll = broker_loop_new();
+	w.top = open(w.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	w.last = -1;
+	assert_int_equal(broker_awaits_open(&w.all, w.epoll, w.top, &w.w), 0);
+	*state = &w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	broker_await_end(&w->a);
+	broker_await_end(&w->b);
+	broker_awaits_close(&w->all);
+	broker_awaits_close(&w->all); /* twice is once */
+	if (w->last >= 0)
+		close(w->last);
+	close(w->top);
+	close(w->epoll);
+	rig_shell("rm -rf %s", w->dir);
+	return 0;
+}
+
+static void on_there(void *ctx, int dir)
+{
+	struct world *w = ctx;
+
+	w->told++;
+	if (w->last >= 0)
+		close(w->last);
+	w->last = dir;
+}
+
+static int start(struct world *w, struct broker_await *a, const char *path)
+{
+	*a = (struct broker_await){.all = &w->all, .there = on_there, .ctx = w};
+	strcpy(a->path, path);
+	return broker_await_start(a, &w->w);
+}
+
+__attribute__((format(printf, 2, 3))) static void run(struct world *w, const char *fmt, ...)
+{
+	char command[256];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(command, sizeof(command), fmt, args);
+	va_end(args);
+	rig_shell("cd %s && %s", w->dir, command);
+	for (int i = 0; i < 16; i++)
+		broker_loop_turn(w->epoll, 0);
+}
+
+static void expect_is(struct world *w, int dir, const char *path)
+{
+	struct stat a, b;
+	char full[128];
+
+	snprintf(full, sizeof(full), "%s/%s", w->dir, path);
+	assert_int_equal(fstat(dir, &a), 0);
+	assert_int_equal(stat(full, &b), 0);
+	assert_int_equal(a.st_ino, b.st_ino);
+}
+
+static void test_one_that_is_there(void **state)
+{
+	struct world *w = *state;
+
+	run(w, "mkdir -p a/b");
+	int dir = start(w, &w->a, "a/b");
+	assert_true(dir >= 0);
+	expect_is(w, dir, "a/b");
+	close(dir);
+	run(w, "mkdir a/b/c a/d"); /* nobody's matter */
+	assert_int_equal(w->told, 0);
+}
+
+static void test_one_that_is_made_in_pieces(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(start(w, &w->a, "a/b/c"), -1);
+	assert_int_equal(w->w.code, EINPROGRESS);
+	run(w, "mkdir a");
+	run(w, "mkdir a/b");
+	run(w, "mkdir a/b/x");
+	assert_int_equal(w->told, 0);
+	run(w, "mkdir a/b/c");
+	assert_int_equal(w->told, 1);
+	expect_is(w, w->last, "a/b/c");
+}
+
+/* Between a notice and our look much may have happened. */
+static void test_one_that_is_made_at_once(void **state)
+{
+	struct world *w = *state;
+
+	start(w, &w->a, "a/b/c");
+	run(w, "mkdir -p a/b/c");
+	assert_int_equal(w->told, 1);
+}
+
+static void test_one_that_is_moved_into_place(void **state)
+{
+	struct world *w = *state;
+
+	start(w, &w->a, "a/b");
+	run(w, "mkdir -p x/b && mv x a");
+	assert_int_equal(w->told, 1);
+}
+
+/* A service that is restarted; its slice, too. */
+static void test_one_that_comes_back_is_another_one(void **state)
+{
+	struct world *w = *state;
+
+	run(w, "mkdir -p a/b");
+	close(start(w, &w->a, "a/b"));
+	run(w, "mv a/b old && mkdir a/b");
+	assert_int_equal(w->told, 1);
+	expect_is(w, w->last, "a/b");
+	run(w, "mv a older");
+	assert_int_equal(w->told, 1);
+	run(w, "mkdir -p a/b");
+	assert_int_equal(w->told, 2);
+	expect_is(w, w->last, "a/b");
+}
+
+static void test_everybody_gets_his_own(void **state)
+{
+	struct world *w = *state;
+
+	start(w, &w->a, "a/one");
+	start(w, &w->b, "a/two");
+	run(w, "mkdir -p a/two");
+	assert_int_equal(w->told, 1);
+	expect_is(w, w->last, "a/two");
+	broker_await_end(&w->a);
+	run(w, "mkdir a/one");
+	assert_int_equal(w->told, 1);
+}
+
+/* As many as it likes: one instance of inotify, and no descriptor each. */
+static void test_many_wait(void **state)
+{
+	struct world *w = *state;
+	enum { MANY = 1000 };
+	struct broker_await *many = calloc(MANY, sizeof(*many));
+	char path[32];
+	int before = dup(0);
+
+	close(before);
+	for (int i = 0; i < MANY; i++) {
+		snprintf(path, sizeof(path), "pods/%d-x", i);
+		assert_int_equal(start(w, &many[i], path), -1);
+	}
+	int after = dup(0);
+	assert_int_equal(before, after);
+	close(after);
+	run(w, "mkdir -p pods/77-x");
+	assert_int_equal(w->told, 1);
+	for (int i = 0; i < MANY; i++)
+		broker_await_end(&many[i]);
+	free(many);
+}
+
+static void test_no_way_leads_out(void **state)
+{
+	struct world *w = *state;
+
+	run(w, "mkdir real && ln -s real link && ln -s / root");
+	assert_int_equal(start(w, &w->a, "link"), -1);
+	broker_await_end(&w->a);
+	assert_int_equal(start(w, &w->a, "../"), -1);
+	broker_await_end(&w->a);
+	assert_int_equal(start(w, &w->a, "root/tmp"), -1);
+	broker_await_end(&w->a);
+	assert_int_equal(start(w, &w->a, "file/x"), -1);
+	run(w, "touch file");
+	assert_int_equal(w->told, 0);
+}
+
+static void on_there_end(void *ctx, int dir)
+{
+	struct world *w = ctx;
+
+	on_there(ctx, dir);
+	broker_await_end(&w->a);
+}
+
+static void test_it_may_be_ended_when_it_is_told(void **state)
+{
+	struct world *w = *state;
+
+	start(w, &w->a, "a");
+	start(w, &w->b, "a");
+	w->a.there = on_there_end;
+	run(w, "mkdir a");
+	assert_int_equal(w->told, 2);
+	run(w, "mv a b && mkdir a");
+	assert_int_equal(w->told, 3);
+}
+
+#define AWAIT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    AWAIT_TEST(test_one_that_is_there),
+	    AWAIT_TEST(test_one_that_is_made_in_pieces),
+	    AWAIT_TEST(test_one_that_is_made_at_once),
+	    AWAIT_TEST(test_one_that_is_moved_into_place),
+	    AWAIT_TEST(test_one_that_comes_back_is_another_one),
+	    AWAIT_TEST(test_everybody_gets_his_own),
+	    AWAIT_TEST(test_many_wait),
+	    AWAIT_TEST(test_no_way_leads_out),
+	    AWAIT_TEST(test_it_may_be_ended_when_it_is_told),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
