@@ -140,7 +140,7 @@ static int refuse(const struct broker_traffic *t, struct broker_why *w)
 /* "permissive,exclusions", either, or "strict": none of them. */
 static int read_ceiling(struct broker_traffic *t, struct broker_why *w)
 {
-	const char *at = t->options->redirect_allow;
+	const char *at = t->options->redirect_allow ? t->options->redirect_allow : "strict";
 
 	while (*at) {
 		size_t n = strcspn(at, ",");

@@ -1,6 +1,7 @@
 /* loader.c - orders by a SEQPACKET pair; each is answered with a struct broker_why.
  */
 #include "loader.h"
+#include "../../agentd/priv/broker_kept.h"
 #include "../../agentd/priv/broker_netns.h"
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -24,6 +25,14 @@ struct order {
 	struct broker_view_seen seen;
 };
 
+/* One for the whole process, as a broker has it. */
+static struct broker_kept *kept(void)
+{
+	static struct broker_kept *k;
+
+	return k ? k : (k = broker_kept_new());
+}
+
 /* --- the child --- */
 
 /* A connection within the node's own namespace, shown as if a pod's Envoy had made it. */
@@ -33,13 +42,13 @@ static int mistake(struct broker_why *why)
 	struct broker_netns_id id;
 	int pair[2], fd;
 
-	if (broker_netns_home_open(&home, why) ||
+	if (broker_netns_home_open(&home, kept(), why) ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
 		return -1;
 	fd = broker_netns_of(&home, pair[0], &id, why);
 	close(pair[0]);
 	close(pair[1]);
-	close(home.fd);
+	broker_netns_home_close(&home);
 	return fd < 0 ? -1 : 0;
 }
 
@@ -153,12 +162,12 @@ static int look(const struct world *w, const struct redirect_rules *rules,
 	    .epoll = epoll_create1(EPOLL_CLOEXEC), .home = &home, .rules = rules};
 	int rc;
 
-	if (broker_netns_home_open(&home, why))
+	if (broker_netns_home_open(&home, kept(), why))
 		return -1;
 	rc = broker_view_open(&view, w->pod.netns, seen, why);
 	broker_view_close(&view);
 	close(view.epoll);
-	close(home.fd);
+	broker_netns_home_close(&home);
 	return rc;
 }
 

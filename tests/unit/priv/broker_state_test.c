@@ -508,8 +508,8 @@ static void a_namespace_is_remembered_until_it_is_deleted(void **state)
 static void another_namespace_record_is_none(void **state)
 {
 	static const char *const texts[] = {"", "version: 2\n", "version: 1\nboot_id: x\n",
-	    "version: 1\nboot_id: 00000000-0000-0000-0000-000000000000\nnetns_cookie: 5\n"
-	    "cgroup_id: 6\n",
+	    ("version: 1\nboot_id: 00000000-0000-0000-0000-000000000000\nnetns_cookie: 5\n"
+	     "cgroup_id: 6\n"),
 	    "netns_cookie: 5\n"};
 	struct world *w = *state;
 	struct broker_state_netns n = {5, 6}, got;

@@ -1,10 +1,12 @@
 /* broker_view_test.c - real network namespaces: their addresses, routes and interfaces, now and as
  * they change.
  */
+#include "../../../agentd/priv/broker_kept.h"
 #include "../../../agentd/priv/broker_view.h"
 #include "broker_bpf.h"
 
 struct world {
+	struct broker_kept *kept;
 	struct broker_netns_home home;
 	struct broker_view v;
 	struct broker_view_seen seen;
@@ -30,7 +32,8 @@ static int setup(void **state)
 	static struct world w;
 
 	memset(&w, 0, sizeof(w));
-	assert_int_equal(broker_netns_home_open(&w.home, &w.w), 0);
+	w.kept = broker_kept_new();
+	assert_int_equal(broker_netns_home_open(&w.home, w.kept, &w.w), 0);
 	w.v = (struct broker_view){.epoll = broker_loop_new(),
 	    .home = &w.home,
 	    .rules = &w.rules,
@@ -48,9 +51,10 @@ static int teardown(void **state)
 	broker_view_close(&w->v);
 	broker_view_close(&w->v); /* twice is once */
 	close(w->v.epoll);
-	close(w->home.fd);
+	broker_netns_home_close(&w->home);
 	if (w->netns >= 0)
 		close(w->netns);
+	broker_kept_free(&w->kept);
 	return 0;
 }
 
