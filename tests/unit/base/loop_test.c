@@ -163,7 +163,7 @@ static void test_setting_an_armed_timer_moves_it(void **state)
 	loop_timer_in(l, &b, 10, note, "b"); /* from one clock to the other */
 	loop_timer_in(l, &a, 20, note, "x");
 	loop_timer_at(l, &a, loop_now_ms(l) + 20, note, "a");
-	run_ms(40);
+	run_ms(400);
 	assert_string_equal(order, "ba");
 }
 
