@@ -213,6 +213,42 @@ def silent(a):
     return a.counts
 
 
+def byte_by_byte(a):
+    """A call that never gets complete."""
+    hello = PREFACE + _frame(SETTINGS, 0, 0) + _frame(HEADERS, END_HEADERS, 1, _headers(SDS))
+
+    def once():
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
+            s.connect(a.path)
+            a.counts['connections'] += 1
+            a._reads = True
+            for at in range(len(hello)):
+                if not a.on():
+                    return
+                a.send(s, hello[at:at + 1], 0)
+                time.sleep(0.05)
+    return a.again(once)
+
+
+def reconnects(path, n):
+    """No attack: a secret asked for on a connection of its own, n times; how often it came."""
+    ask, got = _ask('extensions.transport_sockets.tls.v3.Secret', 'ROOTCA'), 0
+    hello = PREFACE + _frame(SETTINGS, 0, 0) + _frame(HEADERS, END_HEADERS, 1, _headers(SDS)) + _frame(DATA, 0, 1, ask)
+    for _ in range(n):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(10)
+            s.connect(str(path))
+            s.sendall(hello)
+            heard = b''
+            while b'BEGIN CERTIFICATE' not in heard:
+                more = s.recv(1 << 16)
+                if not more:
+                    break
+                heard += more
+            got += b'BEGIN CERTIFICATE' in heard
+    return got
+
+
 def hoard(a):
     """Connections that are used once and kept."""
     held = []
@@ -229,10 +265,16 @@ def hoard(a):
     return a.counts
 
 
-def _ask(kind, *names):
+def request(kind, *names):
+    """The first on a stream."""
+    from envoy.config.core.v3 import base_pb2
     from envoy.service.discovery.v3 import discovery_pb2
-    ask = discovery_pb2.DiscoveryRequest(
-        type_url=f'type.googleapis.com/envoy.{kind}', resource_names=names).SerializeToString()
+    return discovery_pb2.DiscoveryRequest(
+        node=base_pb2.Node(id='sidecar~10.0.0.1~a.demo~demo.svc.cluster.local'), type_url=f'type.googleapis.com/envoy.{kind}', resource_names=names).SerializeToString()
+
+
+def _ask(kind, *names):
+    ask = request(kind, *names)
     return struct.pack('>BI', 0, len(ask)) + ask
 
 
@@ -270,7 +312,7 @@ def message_flood(a):
 
 ATTACKS = {f.__name__: f for f in (
     huge_message, large_message, reset_flood, stream_flood, header_bomb, endless_continuation, ping_flood,
-    ping_flood_unread, settings_flood, empty_data, garbage, silent, no_window, message_flood)}
+    ping_flood_unread, settings_flood, empty_data, garbage, silent, byte_by_byte, no_window, message_flood)}
 
 
 def attack(name, path, seconds):

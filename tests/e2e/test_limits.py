@@ -1,22 +1,30 @@
 """T8, T9, T37: one pod does its worst, and everybody else is served.  Full counts when AGENTD_SOAK=1."""
+import contextlib
+import json
 import os
+import shutil
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from . import attacker, clients, mesh
+from . import attacker, clients, mesh, strangers
 from .conftest import measured, start_pair
 from .crowd import CLUSTER, Crowd
 from .node import MODE
 from .run import wait_for
+from .strangers import Place
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 PODS, ATTACK_S = (247, 10) if SOAK else (30, 1)
+CYCLES, ATTACKERS, XDS_MIB = (10_000, 50, 200) if SOAK else (300, 10, 0)
 SILENT_S = 1
 # 32 MiB (pod_memory_mib), 16 MiB of streams (pod_requests_burst), and what malloc keeps between them.
 # AddressSanitizer keeps what is freed (256 MiB), and makes each thing larger.
 GROWTH_MIB = 64 if MODE == 'release' else 1024
+EACH_MIB = 16 if MODE == 'release' else 256  # of many attackers at once
 
 
 def memory_mib(pid, what):
@@ -91,7 +99,7 @@ def attack(node, crowd, pod, name):
 
 
 # What each must have met; the rest ends in grpc core itself.
-MET = {'large_message': 'message', 'silent': 'silent_connection', 'message_flood': 'requests',
+MET = {'large_message': 'message', 'silent': 'silent_connection', 'byte_by_byte': 'silent_connection', 'message_flood': 'requests',
        **dict.fromkeys(('reset_flood', 'stream_flood', 'header_bomb', 'endless_continuation', 'ping_flood',
                         'ping_flood_unread', 'settings_flood', 'empty_data'), 'frames')}
 
@@ -142,3 +150,149 @@ def test_few_fds(node):
         assert node.agentd.ctl('status')
         going.result(60)
     assert 'default' in other.call(clients.fetch_secrets, other.mount / 'socket', ['default'], 30)
+
+
+def test_many_do_their_worst(node):
+    """The sum is what each may have, once: nobody's memory stays, and who behaves is served."""
+    names = ('huge_message', 'reset_flood', 'header_bomb', 'no_window', 'empty_data')
+    bad = [node.pod(f'bad-{n}') for n in range(ATTACKERS)]
+    good = node.pod('good')
+    node.agentd.settings.update(log_level='info')
+    node.agentd.start()
+    for pod in (*bad, good):
+        pod.wait_served()
+        pod.call(attacker.attack, 'garbage', pod.mount / 'socket', 0)
+    pid = node.agentd.worker_pid()
+    before_mib = memory_mib(pid, 'VmRSS')
+    going = [p.submit(attacker.attack, names[n % len(names)], p.mount / 'socket', 3) for n, p in enumerate(bad)]
+    for _ in range(5):
+        assert 'default' in good.call(clients.fetch_secrets, good.mount / 'socket', ['default'], 30)
+    for g in going:
+        g.result(120)
+    grown = memory_mib(pid, 'VmHWM') - before_mib
+    measured.append(f'{ATTACKERS} attackers at once: {grown} MiB more at the peak, '
+                    f'{memory_mib(pid, "VmRSS") - before_mib} MiB afterwards')
+    assert grown < ATTACKERS * EACH_MIB
+    assert node.agentd.worker_pid() == pid
+    assert hits_of(pages(node)[good.uid]) == {}
+
+
+def test_strangers_use_up_nothing_of_the_pods(node):
+    """T37: another pod that reaches the socket, as by a hostPath, connects without a pause."""
+    victim, other = node.pod('victim'), node.pod('other')
+    node.agentd.start()
+    for pod in (victim, other):
+        pod.wait_served()
+    path = victim.mount / 'socket'
+    with ThreadPoolExecutor(3) as pool, contextlib.ExitStack() as places:
+        going = [pool.submit(places.enter_context(Place(other.cgroup, other.netns.path)).call,
+                             strangers.refused, path, 500) for _ in range(3)]
+        while not all(g.done() for g in going):
+            assert 'default' in victim.call(clients.fetch_secrets, path, ['default'], 10)
+        assert [g.result() for g in going] == [0, 0, 0]
+    page = pages(node)[victim.uid]
+    assert hits_of(page) == {}
+    assert sum(page['sockets']['refused_by'].values()) == 1500
+
+
+@contextlib.contextmanager
+def memory_limit(node, mib):
+    """Of agentd, where the kernel lets us (either version of cgroups); whether it does."""
+    v1 = Path('/sys/fs/cgroup/memory')
+    if (node.agentd.cgroup.path / 'memory.max').exists():
+        (node.agentd.cgroup.path / 'memory.max').write_text(str(mib << 20))
+        yield True
+    elif (v1 / 'memory.limit_in_bytes').exists() and os.access(v1, os.W_OK):
+        made = v1 / f'{node.name}.memory'
+        made.mkdir()
+        (made / 'memory.limit_in_bytes').write_text(str(mib << 20))
+        for pid in node.agentd.cgroup.pids():
+            (made / 'cgroup.procs').write_text(str(pid))
+        yield True
+        for pid in node.agentd.cgroup.pids():
+            (v1 / 'cgroup.procs').write_text(str(pid))
+        made.rmdir()
+    else:
+        yield False
+
+
+@pytest.mark.skipif(not SOAK, reason='the control plane of the tests takes a minute for it')
+def test_a_pod_with_far_too_much_configuration(node):
+    """R17: it does not get it, nobody else feels it, and agentd lives, within a limit of its memory, too."""
+    large, other = node.pod('large'), node.pod('other')
+    node.istiod.set(large.id, clusters=[
+        mesh._cluster(f'large-{i}', '127.0.0.1', 1, alt_stat_name='x' * (XDS_MIB << 18)) for i in range(4)])
+    node.agentd.start()
+    for pod in (large, other):
+        pod.wait_served()
+    pid = node.agentd.worker_pid()
+    before_mib = memory_mib(pid, 'VmRSS')
+    ask = attacker.request(CLUSTER.removeprefix('type.googleapis.com/envoy.'))
+    with memory_limit(node, 512):
+        going = large.submit(clients.ads, large.mount / 'XDS', [ask])
+        wait_for('istiod to be refused', lambda: 'larger than max' in json.dumps(node.agentd.ctl('xds')))
+        assert other.call(clients.ads, other.mount / 'XDS', [ask]) == ['answered']
+        for pod in (other, large):
+            assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'], 10)
+        peak_mib = memory_mib(pid, 'VmHWM') - before_mib
+        large.remove_manifest()
+        assert going.result(120) != ['answered']
+    measured.append(f'{XDS_MIB} MiB of XDS: {peak_mib} MiB more at the peak')
+    assert node.agentd.worker_pid() == pid
+    # grpc 1.51 judges a message when it is whole.
+    assert peak_mib < XDS_MIB + GROWTH_MIB
+
+
+class Ledger:
+    """What agentd's two processes hold."""
+
+    def __init__(self, node):
+        self.pids = node.agentd.cgroup.pids()
+        self.mib = {p: memory_mib(p, 'VmRSS') for p in self.pids}
+        self.fds = {p: fds(p) for p in self.pids}
+        self.threads = {p: len(os.listdir(f'/proc/{p}/task')) for p in self.pids}
+
+
+def come_and_go(node, n, of=75):
+    """n pods, some at a time: each gets its sockets, and is removed."""
+    for _ in range(0, n, of):
+        uids = [str(uuid.uuid4()) for _ in range(of)]
+        for i, uid in enumerate(uids):
+            folder = node.agentd.manifests / uid
+            folder.mkdir(mode=0o700)
+            (folder / 'token').write_text(node.istiod.tokens.issue('demo', 'churn', f'churn-{i}', uid) + '\n')
+            new = folder.with_suffix('.new')
+            new.write_text(f'{{uid: {uid}, name: churn-{i}, namespace: demo, service_account: churn}}')
+            new.rename(folder.with_suffix('.yaml'))
+        mounts = [node.agentd.run / 'pods' / uid / 'mount' for uid in uids]
+        wait_for('the sockets', lambda m=mounts: all((d / 'XDS').exists() and (d / 'socket').exists() for d in m))
+        for uid in uids:
+            (node.agentd.manifests / f'{uid}.yaml').unlink()
+            shutil.rmtree(node.agentd.manifests / uid)
+        wait_for('them to be gone', lambda m=mounts: not any(d.parent.exists() for d in m))
+
+
+def test_nothing_piles_up(node):
+    """R18: pods come and go, connections come and go; the second half takes no more than the first."""
+    node.agentd.settings.update(log_level='info', pod_requests_per_second=10_000, pod_requests_burst=100_000)
+    steady = node.pod('steady')
+    node.agentd.start()
+    steady.wait_served()
+    path = steady.mount / 'socket'
+
+    def half(n):
+        come_and_go(node, n)
+        assert steady.call(attacker.reconnects, path, n) == n
+        wait_for('the connections to be closed', lambda: in_use(pages(node)[steady.uid], 'connections') == 0)
+    half(75)  # what is made once is there
+    ledgers = [Ledger(node)]
+    for _ in range(2):
+        half(CYCLES // 2)
+        ledgers.append(Ledger(node))
+    _first, middle, last = ledgers
+    assert last.threads == middle.threads
+    # The pidfd of the last connection stays until the next one comes.
+    assert all(last.fds[p] <= middle.fds[p] + 1 for p in last.pids), (middle.fds, last.fds)
+    measured.append(f'{CYCLES} pods, {CYCLES} reconnects: RSS {[sum(l.mib.values()) for l in ledgers]} MiB, '
+                    f'fds {[sum(l.fds.values()) for l in ledgers]}')
+    assert all(last.mib[p] - middle.mib[p] <= (2 if MODE == 'release' else 16) for p in last.pids)
