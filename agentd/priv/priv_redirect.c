@@ -3,12 +3,12 @@
  * set -> the reply says accepted or refused -> PRIV_REDIRECTED, under the same id, says in force or
  * not.  In between the call waits like any other, and can be cancelled.
  */
+#include "priv_redirect.h"
 #include "../../ebpf/rules_types.h"
 #include "../base/err.h"
 #include "../base/mem.h"
 #include "priv_internal.h"
 #include "priv_memfd.h"
-#include "priv_redirect.h"
 #include "redirect_rules.h"
 #include <errno.h>
 #include <string.h>
