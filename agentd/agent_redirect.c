@@ -60,7 +60,7 @@ static void note(struct pod_redirect *r, const struct err *e, bool inbound)
 static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, unsigned n)
 {
 	struct agent_redirect *a = ctx;
-	struct pod_redirect *r;
+	struct pod_redirect *r = NULL;
 
 	if (!pod) {
 		metric_set(a->repaired, "", n);

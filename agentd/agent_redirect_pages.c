@@ -320,10 +320,11 @@ struct redirect_pages *redirect_pages_new(
 void redirect_pages_free(struct redirect_pages **pp)
 {
 	struct redirect_pages *p = take(*pp);
+	struct asking *a, *tmp;
 
 	if (!p)
 		return;
-	while (p->list)
-		asking_end(p->list);
+	DL_FOREACH_SAFE (p->list, a, tmp)
+		asking_end(a);
 	free(p);
 }

@@ -145,13 +145,14 @@ struct http_server *http_server_new(struct loop *l, int listen_fd, http_handler 
 void http_server_free(struct http_server **server)
 {
 	struct http_server *s = take(*server);
+	struct http_later *a, *tmp;
 
 	if (!s)
 		return;
 	LL_DELETE(servers, s);
 	loop_timer_stop(&s->pause);
-	while (s->laters)
-		later_drop(s->laters);
+	DL_FOREACH_SAFE (s->laters, a, tmp)
+		later_drop(a);
 	evhttp_free(s->evhttp); /* with its listener and connections */
 	free(s);
 }

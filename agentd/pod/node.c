@@ -213,8 +213,8 @@ static json_t *metadata(const struct node *n)
 	json_object_set(m, "PROXY_CONFIG", n->env.proxy_config);
 	json_object_set_new(m, "ENVOY_STATUS_PORT", json_integer(s->status_port));
 	json_object_set_new(m, "ENVOY_PROMETHEUS_PORT", json_integer(s->prometheus_port));
-	/* The truth: what redirection really does, and that there is no DNS proxy; never "true" for the
-	 * extension that upstream Envoy lacks (istio-agent.md 8.9). */
+	/* The truth: what redirection really does, and that there is no DNS proxy; never "true" for
+	 * the extension that upstream Envoy lacks (istio-agent.md 8.9). */
 	set_text(m, "INTERCEPTION_MODE", n->captured ? "REDIRECT" : "NONE");
 	set_text(m, "DNS_CAPTURE", "false");
 	set_text(m, "METADATA_DISCOVERY", "false");

@@ -62,15 +62,20 @@ static int find_new(struct broker_await *a)
 }
 
 /* `name` NULL: nobody knows what changed. */
-static void look(struct broker_awaits *all, const char *name)
+static void look(struct broker_await *a, const char *name)
+{
+	int dir = name && !strstr(a->path, name) ? -1 : find_new(a);
+
+	if (dir >= 0)
+		a->there(a->ctx, dir);
+}
+
+static void look_all(struct broker_awaits *all, const char *name)
 {
 	struct broker_await *a, *tmp;
 
-	DL_FOREACH_SAFE (all->list, a, tmp) {
-		int dir = name && !strstr(a->path, name) ? -1 : find_new(a);
-		if (dir >= 0)
-			a->there(a->ctx, dir);
-	}
+	DL_FOREACH_SAFE (all->list, a, tmp)
+		look(a, name);
 }
 
 static void on_change(void *ctx, uint32_t events)
@@ -84,7 +89,7 @@ static void on_change(void *ctx, uint32_t events)
 	for (ssize_t at = 0; at < n; at += (ssize_t)(sizeof(*e) + e->len)) {
 		e = (const struct inotify_event *)(const void *)(buffer + at);
 		if (e->len || e->mask & IN_Q_OVERFLOW)
-			look(all, e->len ? e->name : NULL);
+			look_all(all, e->len ? e->name : NULL);
 	}
 }
 

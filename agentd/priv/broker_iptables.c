@@ -10,7 +10,6 @@
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter_ipv4/ip_tables.h>
-#include <linux/netfilter_ipv6/ip6_tables.h>
 #include <linux/netlink.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -113,7 +112,7 @@ static int check_nftables(struct broker_why *w)
 
 /* --- legacy iptables --- */
 
-/* Both families' structs are alike but for the entries, which are only bytes to us. */
+/* Both families' structs and numbers are alike but for the entries, which are only bytes to us. */
 static int check_table(int fd, const char *name, bool v6, struct broker_why *w)
 {
 	int level = v6 ? LEVEL_IPV6 : LEVEL_IP;
@@ -121,14 +120,13 @@ static int check_table(int fd, const char *name, bool v6, struct broker_why *w)
 	socklen_t size = sizeof(info);
 
 	snprintf(info.name, sizeof(info.name), "%s", name);
-	if (getsockopt(fd, level, v6 ? IP6T_SO_GET_INFO : IPT_SO_GET_INFO, &info, &size) ||
-	    info.size > RULES_SIZE_MAX)
+	if (getsockopt(fd, level, IPT_SO_GET_INFO, &info, &size) || info.size > RULES_SIZE_MAX)
 		return 0;
 	size = (socklen_t)(sizeof(struct ipt_get_entries) + info.size);
 	auto_free struct ipt_get_entries *rules = broker_zalloc(size);
 	snprintf(rules->name, sizeof(rules->name), "%s", name);
 	rules->size = info.size;
-	if (getsockopt(fd, level, v6 ? IP6T_SO_GET_ENTRIES : IPT_SO_GET_ENTRIES, rules, &size))
+	if (getsockopt(fd, level, IPT_SO_GET_ENTRIES, rules, &size))
 		return 0;
 	if (memmem(rules->entrytable, info.size, chain, strlen(chain)))
 		return refuse(w, "legacy iptables table", name);

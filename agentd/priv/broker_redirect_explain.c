@@ -59,7 +59,7 @@ int broker_redirect_explain(struct broker_redirect *r, const struct uuid *pod,
     struct redirect_question *q, struct broker_why *w)
 {
 	const struct redirect_pod_state *state = redirect_pod_find(r, pod);
-	struct redirect_pod entry;
+	struct redirect_pod entry = {0};
 
 	if (find_entry(r, pod, &entry, w))
 		return -1;

@@ -36,23 +36,34 @@ static bool is_among(const uint64_t *ids, int n, uint64_t id)
 	return false;
 }
 
+/* NULL: they have nothing to do with each other. */
+static const char *relation(
+    const struct redirect_pod_state *p, const struct redirect_pod_state *other)
+{
+	if (other == p)
+		return NULL;
+	if (other->cgroup == p->above[0])
+		return "the cgroup is that of pod";
+	if (is_among(p->above, REDIRECT_DEPTH, other->cgroup))
+		return "the cgroup lies in that of pod";
+	if (is_among(other->above, REDIRECT_DEPTH, p->above[0]))
+		return "in the cgroup lies that of pod";
+	return NULL;
+}
+
 static int check_neighbours(
     const struct broker_redirect *r, const struct redirect_pod_state *p, struct broker_why *w)
 {
 	const struct redirect_pod_state *other;
 	char name[UUID_TEXT_SIZE];
+	const char *how;
 
 	DL_FOREACH (r->pods, other) {
-		if (other == p)
+		how = relation(p, other);
+		if (!how)
 			continue;
 		uuid_format(&other->uid, name);
-		if (other->cgroup == p->above[0])
-			return broker_refuse(w, EEXIST, "this is the cgroup of pod %s", name);
-		if (is_among(p->above, REDIRECT_DEPTH, other->cgroup))
-			return broker_refuse(w, EEXIST, "the cgroup lies in that of pod %s", name);
-		if (is_among(other->above, REDIRECT_DEPTH, p->above[0]))
-			return broker_refuse(
-			    w, EEXIST, "the cgroup of pod %s lies in this one", name);
+		return broker_refuse(w, EEXIST, "%s %s", how, name);
 	}
 	return 0;
 }

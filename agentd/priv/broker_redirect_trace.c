@@ -217,10 +217,11 @@ struct broker_traces *broker_traces_new(int epoll, struct broker_redirect *r)
 void broker_traces_free(struct broker_traces **tp)
 {
 	struct broker_traces *t = take(*tp);
+	struct tracing *one, *tmp;
 
 	if (!t)
 		return;
-	while (t->list)
-		end(t->list);
+	DL_FOREACH_SAFE (t->list, one, tmp)
+		end(one);
 	free(t);
 }

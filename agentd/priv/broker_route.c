@@ -38,6 +38,16 @@ static bool is_loopback(const struct redirect_cidr *c)
 	       (be32toh(c->address.word[3]) >> 24) == 127;
 }
 
+/* The local table is read first, and of one prefix the kernel tells the best route first. */
+static void keep_first(struct listing *l, const struct redirect_cidr *c)
+{
+	for (uint32_t i = 0; i < l->n; i++)
+		if (l->out[i].bits == c->bits &&
+		    !memcmp(&l->out[i].address, &c->address, sizeof(c->address)))
+			return;
+	l->out[l->n++] = *c;
+}
+
 static void take_route(struct listing *l, struct nlmsghdr *h)
 {
 	const struct rtmsg *m = NLMSG_DATA(h);
@@ -65,7 +75,7 @@ static void take_route(struct listing *l, struct nlmsghdr *h)
 	else if (is_excluded(l, interface))
 		c.flags = REDIRECT_CIDR_INTERFACE;
 	if (!is_loopback(&c))
-		l->out[l->n++] = c;
+		keep_first(l, &c);
 }
 
 /* False: that was the last part. */

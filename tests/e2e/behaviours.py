@@ -30,10 +30,8 @@ def _without(seen, *names):
     return {k: v for k, v in seen.items() if k not in names}
 
 
-def _own_port():
-    """A program may not bind a socket that has a port already: its end is 127.0.0.1 (ebpf-redirect.md 4, b)."""
-    seen = _tcp(bound=('0.0.0.0', 23456), options=[(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)])
-    return _without(seen, 'sockname', 'peer')
+def own_port():
+    return _tcp(bound=('0.0.0.0', 23456), options=[(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)])
 
 
 def _fast_open_message():
@@ -174,7 +172,7 @@ BEHAVIOURS = {
     'plain, IPv6': lambda: _tcp(PEER6),
     'bound to the own address': lambda: _tcp(bound=(OWN, 0)),
     'bound to the own address, IPv6': lambda: _tcp(PEER6, bound=(OWN6, 0)),
-    'bound to a port': _own_port,
+    'bound to a port': lambda: _without(own_port(), 'sockname', 'peer'),
     'bound, port later': lambda: _tcp(bound=(OWN, 0), options=[(socket.IPPROTO_IP, _NO_PORT, 1)]),
     'SO_BINDTODEVICE': lambda: _tcp(options=[(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'eth0')]),
     'IP_FREEBIND': lambda: _tcp(options=[(socket.IPPROTO_IP, _FREEBIND, 1)]),
@@ -219,3 +217,9 @@ def original_of_the_dialler():
     """SO_ORIGINAL_DST asked by the one that knows it anyway."""
     with cast.user(APP, APP), socket.create_connection((FAR, 80), 1) as s:
         return sockets.original(s, '::ffff:')
+
+
+def names_of_own_port():
+    with cast.user(APP, APP):
+        seen = own_port()
+    return [seen['sockname'], seen['peer'], seen['original']]

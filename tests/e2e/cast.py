@@ -101,7 +101,8 @@ def _serve(name, uid, gid, tcp, udp, mark, resolver):
 
 def serve(name, uid, gid, tcp=(), udp=(), mark=None, resolver=False):
     """In place of the listeners of that name; `envoy` also tells original destinations (of connections that came
-    straight, iptables' conntrack knows one and eBPF none).  `mark` (bpffs, index): as the pod's DNS proxy.  `resolver`: TCP speaks DNS (UDP does if asked).
+    straight, iptables' conntrack knows one and eBPF none).  `mark` (bpffs, index): as the pod's DNS proxy.
+    `resolver`: TCP speaks DNS (UDP does if it is asked).
     """
     stop(name)
     reader, writer = os.pipe()
@@ -164,7 +165,8 @@ def _ask(s, to, port):
 def _ask_connected(s, to, port):
     s.connect((to, port))
     s.send(b'?')
-    return {**json.loads(s.recv(2048)), **ends(s)}
+    data, (source, source_port, *_) = s.recvfrom(2048)
+    return {**json.loads(data), **ends(s), 'source': sockets.plain(source), 'source_port': source_port}
 
 
 _HOW = {'tcp': (socket.SOCK_STREAM, _dial_tcp), 'udp': (socket.SOCK_DGRAM, _ask),
@@ -176,7 +178,9 @@ def error_name(e):
 
 
 def _one(how, to, port, source):
-    kind, dial = _HOW[how]
+    kind, dial = _HOW[how.removeprefix('mapped ')]
+    if how.startswith('mapped '):
+        to, source = f'::ffff:{to}', source and f'::ffff:{source}'
     try:
         with socket.socket(family_of(to), kind) as s:
             s.settimeout(1)
@@ -188,7 +192,8 @@ def _one(how, to, port, source):
 
 
 def dial(rows):
-    """For each (how, uid, gid, to, port, source): what was seen, or the name of the error."""
+    """For each (how, uid, gid, to, port, source): what was seen, or the name of the error.  `mapped`: IPv4 by an IPv6
+    socket."""
     results = []
     for how, uid, gid, to, port, source in rows:
         with user(uid, gid):

@@ -96,6 +96,9 @@ class Side:
         _furnish_pod(pod)
         _furnish_peer(peer)
         _second_cable(pod, peer)
+        # A host of IPv6 cannot look for its neighbours before it knows its own address to be free.
+        rows = [('udp', ENVOY, ENVOY, to, 9999, None) for to in (SERVICE, SERVICE6, PEER_B, PEER_B6)]
+        wait_for('the cables', lambda: not any(isinstance(seen, str) for seen in pod.call(cast.dial, rows)))
 
     def listen(self, redirect):
         """The Envoy and the DNS proxy of such a pod."""

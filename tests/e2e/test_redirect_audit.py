@@ -150,4 +150,4 @@ def test_uninstall(pins, table):  # noqa: F811
     pod.wait_served()
     live(pod)
     # Sockets that listened before are no listeners of ours: an Envoy has to start anew.
-    assert pod.call(sockets.dial, peer.ip, 80, APP, APP)['port'] == 15001
+    wait_for('a new beginning', lambda: pod.call(sockets.dial, peer.ip, 80, APP, APP)['port'] == 15001)

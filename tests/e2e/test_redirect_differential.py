@@ -76,7 +76,7 @@ OWNS4, OWNS6 = (OWN, OWN2, OWN_B), (OWN6, OWN26, OWN_B6)
 ADDRESSES4 = *OWNS4, PEER, PEER_B, SERVICE, FAR, LOCALHOST, LOCAL9, LOOP, '127.0.0.6', '0.0.0.0'
 ADDRESSES6 = *OWNS6, PEER6, PEER_B6, SERVICE6, FAR6, '::1', '::6', '::'
 PORTS = 53, 80, 8080, 9999, 15001, 15006, 15008, 15020, 15053, 15090, 16008
-HOW = 'tcp', 'udp', 'connected udp'
+HOW = 'tcp', 'udp', 'connected udp', 'mapped tcp', 'mapped udp', 'mapped connected udp'
 
 
 def is_local(address):
@@ -92,7 +92,8 @@ def sources(to):
 def rows(users, addresses, sources_of):
     """Of UDP only what is answered, for otherwise a socket waits."""
     return [(how, *user, to, port, source) for how, user, to, port in itertools.product(HOW, users, addresses, PORTS)
-            if how == 'tcp' or port in scene.EVERYWHERE for source in sources_of(to)]
+            if ('tcp' in how or port in scene.EVERYWHERE) and not ('mapped' in how and ':' in to)
+            for source in sources_of(to)]
 
 
 ROWS = rows(USERS, ADDRESSES4 + ADDRESSES6, sources)

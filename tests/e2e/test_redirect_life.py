@@ -274,7 +274,7 @@ def test_cgroups_that_are_no_pods_are_refused(capturing):
 
     def why_not(pod):
         return [p for p in node.agentd.ctl('pods')['pods'] if p['uid'] == pod.uid]
-    for name, cgroup, why in (('twin', good.cgroup.below_root(), 'this is the cgroup of pod'),
+    for name, cgroup, why in (('twin', good.cgroup.below_root(), 'the cgroup is that of pod'),
                               ('above', node.cgroup_name, 'not below that of all pods'),
                               ('agentd', node.agentd.cgroup.below_root(), 'agentd itself')):
         pod = node.pod(name, manifest=False)

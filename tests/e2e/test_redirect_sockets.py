@@ -37,8 +37,18 @@ def test_no_envoy(sides):
     assert [side.peer.call(cast.dial, [('tcp', 0, 0, scene.OWN, 8080, None)]) for side in sides] == [['ECONNREFUSED']] * 2
 
 
-def test_the_dialler_has_no_original_destination(sides):
-    """The one thing only iptables answers: the programs keep it for Envoy's end (ebpf-redirect.md 4, c)."""
+# --- what is different, and stays so (docs/ENVIRONMENT.md) ---
+def test_what_only_iptables_does(sides):
     for side in sides:
         side.configure({})
+    # The programs keep the original destination for Envoy's end of the connection.
     assert on_both(sides, behaviours.original_of_the_dialler) == [None, f'{scene.FAR}:80']
+    # The kernel lets no program give an address to a socket that has a port.
+    assert on_both(sides, behaviours.names_of_own_port) == [
+        [*2 * ['127.0.0.1'], f'{scene.PEER}:80'], [*2 * [scene.OWN], f'{scene.PEER}:80']]
+    # A dial is sent to Envoy before the kernel looks for a way.
+    for side in sides:
+        side.pod.netns.ip('route', 'del', 'default')
+    row = 'tcp', scene.APP, scene.APP, '203.0.113.9', 80, None
+    (ebpf,), (iptables,) = on_both(sides, cast.dial, [row])
+    assert ebpf['original'] == '203.0.113.9:80' and iptables == 'ENETUNREACH'

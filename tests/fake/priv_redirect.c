@@ -6,6 +6,7 @@
 #include <string.h>
 
 static struct redirect_rules rules;
+static struct redirect_question question;
 static int dels;
 static priv_redirect_noted noted;
 static void *noted_ctx;
@@ -13,6 +14,11 @@ static void *noted_ctx;
 const struct redirect_rules *fake_redirect_rules(void)
 {
 	return &rules;
+}
+
+const struct redirect_question *fake_redirect_question(void)
+{
+	return &question;
 }
 
 int fake_redirect_dels(void)
@@ -43,7 +49,7 @@ void priv_redirect_del(struct priv *p, const struct uuid *pod)
 void priv_redirect_explain(struct priv *p, struct priv_call **slot, const struct uuid *pod,
     const struct redirect_question *q, priv_explained done, void *ctx)
 {
-	(void)q;
+	question = *q;
 	fake_priv_call(p, slot, PRIV_REDIRECT_EXPLAIN, pod, ctx)->explained = done;
 }
 

@@ -2,10 +2,12 @@
  * other part of fake/priv.h.  Waiting calls count in fake_priv_waiting(). */
 #pragma once
 #include "../../agentd/priv/redirect_rules.h"
+#include "../../ebpf/rules_types.h"
 #include "priv.h"
 
 /* What was asked for last, of any pod; and how often a pod was let go. */
 const struct redirect_rules *fake_redirect_rules(void);
+const struct redirect_question *fake_redirect_question(void); /* the last one */
 int fake_redirect_dels(void);
 void fake_redirect_reset(void);
 

@@ -43,9 +43,9 @@ void part(const char *name)
 
 static void show(const struct seen *s, char out[512])
 {
-	snprintf(out, 512, "%s; at %u:%u from %s, wanted %s:%u; dialler: to %s:%u from %s",
-	    s->error ? strerror(s->error) : "answered", s->name, s->port, s->peer, s->original,
-	    s->original_port, s->peername, s->peername_port, s->sockname);
+	snprintf(out, 512, "%s: %s; at %u:%u from %s, wanted %s:%u; dialler: to %s:%u from %s",
+	    s->to, s->error ? strerror(s->error) : "answered", s->name, s->port, s->peer,
+	    s->original, s->original_port, s->peername, s->peername_port, s->sockname);
 }
 
 static bool ends_at(const struct seen *s, const struct dial *d, uint16_t port)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 enum { ORIGINAL_DST = 80 }; /* SOL_IP and SOL_IPV6 alike */
+static const struct timeval patience = {.tv_sec = 2};
 
 struct told {
 	uint16_t name, port, original_port;
@@ -62,12 +63,11 @@ static socklen_t from_text(
 
 static int make_socket(const struct dial *d, int type)
 {
-	const struct timeval second = {.tv_sec = 2};
 	int fd =
 	    socket(strchr(d->to, ':') || d->mapped ? AF_INET6 : AF_INET, type | SOCK_CLOEXEC, 0);
 
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof(second));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	return fd;
 }
 
@@ -108,6 +108,9 @@ static void ask_original(int fd, const struct sockaddr_storage *local, struct to
 		to_text(&a, t->original, &t->original_port);
 }
 
+/* The dialler closes first.  Else its ports would wait out a minute here; and a dial from one of
+ * them when the server is gone is not refused but times out, for IPv6 to ::1 from the address of
+ * another interface: Linux does not send the reset, with eBPF or without. */
 static void greet(int listener, const struct server *s, uint16_t port)
 {
 	struct told t = {.name = s->name, .port = port};
@@ -117,10 +120,12 @@ static void greet(int listener, const struct server *s, uint16_t port)
 
 	if (fd < 0)
 		return;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	getsockname(fd, (struct sockaddr *)&local, &local_len);
 	to_text(&peer, t.peer, NULL);
 	ask_original(fd, &local, &t);
 	send(fd, &t, sizeof(t), MSG_NOSIGNAL);
+	recv(fd, &t, sizeof(t), 0);
 	close(fd);
 }
 
@@ -190,6 +195,7 @@ static void dial_once(const struct dial *d, struct seen *out)
 	int fd = make_socket(d, SOCK_STREAM);
 
 	memset(out, 0, sizeof(*out));
+	snprintf(out->to, TEXT, "%s", d->to);
 	if (d->from) {
 		struct sockaddr_storage own;
 		socklen_t own_len = from_text(d->from, 0, d->mapped, &own);

@@ -25,7 +25,8 @@ struct dial {
 };
 /* Addresses are text, IPv4 never as mapped. */
 struct seen {
-	int error; /* errno of the dialler, and then nothing else */
+	char to[TEXT]; /* as it was dialled */
+	int error;     /* errno of the dialler, and then nothing else */
 	uint16_t name, port, original_port, peername_port;
 	char original[TEXT], peer[TEXT]; /* at the accepting end */
 	char peername[TEXT], sockname[TEXT];

@@ -179,7 +179,7 @@ static void help_and_version_are_no_error(void **state)
 static void wrong_usage_is_2_and_says_what(void **state)
 {
 	static const struct {
-		const char *args[4], *says;
+		const char *args[5], *says;
 	} cases[] = {
 	    {{"pots"}, "no such noun: pots"},
 	    {{""}, "no such noun: "},
@@ -190,6 +190,11 @@ static void wrong_usage_is_2_and_says_what(void **state)
 	    {{"pods", "--color"}, "--color"},
 	    {{"log", "a b"}, "not a level"},
 	    {{"log", "a b", "-w"}, "not a level"},
+	    {{"redirect", "a", "b"}, "too much: b"},
+	    {{"redirect", "trace", "a", "b"}, "too much: b"},
+	    {{"redirect", "explain"}, "usage: agentctl redirect explain"},
+	    {{"redirect", "--uid", "1"}, "usage: agentctl redirect explain"},
+	    {{"pods", "--uid", "1"}, "belong to redirect explain"},
 	};
 
 	(void)state;
@@ -280,6 +285,7 @@ static void what_is_no_object_is_1(void **state)
 	"\",\"ignored\":{\"" EVIL "\":[\"" EVIL "\"]}}],"                                          \
 	"\"refused_manifests\":[{\"file\":\"" EVIL "\",\"why\":\"" EVIL "\"}],"                    \
 	"\"certificates\":[{\"spiffe_id\":\"" EVIL "\",\"subscribers\":[\"" EVIL "\"]}],"          \
+	"\"redirect\":[{\"pod\":\"n/p\",\"why_not\":\"" EVIL "\"}],"                               \
 	"\"xds\":[{\"pod\":\"n/p\",\"ads\":{\"types\":{\"" EVIL "\":{\"version\":\"" EVIL          \
 	"\",\"refused\":true,\"last_nack\":\"" EVIL "\"}}}}],"                                     \
 	"\"control_planes\":[{\"name\":\"" EVIL "\",\"why_not\":\"" EVIL "\"}],\"" EVIL            \
@@ -295,7 +301,7 @@ static void assert_printable(const char *text)
 static void nothing_of_a_pod_steers_the_terminal(void **state)
 {
 	static const char *const commands[][3] = {
-	    {"pods"}, {"pods", "p"}, {"certs"}, {"xds"}, {"status"}, {"log"}};
+	    {"pods"}, {"pods", "p"}, {"certs"}, {"xds"}, {"status"}, {"log"}, {"redirect"}};
 
 	(void)state;
 	serve(200, HOSTILE);

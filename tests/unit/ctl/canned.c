@@ -63,12 +63,25 @@ static void release_fd(int fd, int kept, int file, char *text, size_t size)
 	close(file);
 }
 
-const struct printed *run_command(int (*cmd)(const struct ctl *c), const char *name, bool json)
+int ctl_stream(
+    const struct ctl *c, const char *target, void (*print)(const struct ctl *c, const json_t *line))
+{
+	int status;
+	json_t *v = ctl_request(c, "STREAM", target, &status), *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(v, "lines"), i, one)
+		print(c, one);
+	json_decref(v);
+	return status;
+}
+
+const struct printed *run_asked(int (*cmd)(const struct ctl *c), struct ctl c)
 {
 	static struct printed p;
-	const struct ctl c = {.run = "/nowhere", .name = name, .json = json};
 	int out_kept, err_kept;
 
+	c.run = "/nowhere";
 	fflush(stdout);
 	int out = catch_fd(STDOUT_FILENO, &out_kept), err = catch_fd(STDERR_FILENO, &err_kept);
 	p.status = cmd(&c);
@@ -76,6 +89,11 @@ const struct printed *run_command(int (*cmd)(const struct ctl *c), const char *n
 	release_fd(STDERR_FILENO, err_kept, err, p.err, sizeof(p.err));
 	release_fd(STDOUT_FILENO, out_kept, out, p.out, sizeof(p.out));
 	return &p;
+}
+
+const struct printed *run_command(int (*cmd)(const struct ctl *c), const char *name, bool json)
+{
+	return run_asked(cmd, (struct ctl){.name = name, .json = json});
 }
 
 const char *line(const struct printed *p, unsigned n)

@@ -16,6 +16,8 @@ const char *canned_request(void);
 
 /* Run a command with stdout and stderr caught. */
 const struct printed *run_command(int (*cmd)(const struct ctl *c), const char *name, bool json);
+/* The same with all that argv can say; `run` is set here. */
+const struct printed *run_asked(int (*cmd)(const struct ctl *c), struct ctl c);
 /* Line `n` (from 0) of what was printed on stdout, or "". */
 const char *line(const struct printed *p, unsigned n);
 /* Each answer here must be survived, by tables and by JSON, with and without a name: keys missing,

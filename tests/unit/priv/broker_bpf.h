@@ -71,7 +71,10 @@ RIG_UNUSED static void place_teardown(struct place *p)
 {
 	broker_redirect_free(&p->r);
 	umount2(p->bpffs, MNT_DETACH);
-	rig_shell("find %s -depth -type d -exec rmdir {} +", p->cgroup);
+	/* Of a process that was just waited for a cgroup may be busy for a moment. */
+	rig_shell("for i in $(seq 500); do find %s -depth -type d -exec rmdir {} + 2>/dev/null && "
+		  "break; sleep 0.01; done; ! test -d %s",
+	    p->cgroup, p->cgroup);
 	rig_shell("rm -rf %s", p->top);
 }
 

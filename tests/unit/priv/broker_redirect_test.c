@@ -440,11 +440,12 @@ static void test_cgroups_that_are_no_pods(void **state)
 	refused(p, &web, top, "not below that of all pods");
 	refused(p, &web, root, "not below that of all pods");
 	set(p, &web, pod, &rules);
-	refused(p, &db, pod, "this is the cgroup of pod 01020300");
+	refused(p, &db, pod, "the cgroup is that of pod 01020300");
 	refused(p, &db, inner, "the cgroup lies in that of pod 01020300");
 	broker_redirect_remove(p->r, &web);
 	set(p, &db, inner, &rules);
-	refused(p, &web, pod, "the cgroup of pod 04050600-0000-0000-0000-000000000000 lies in");
+	refused(
+	    p, &web, pod, "in the cgroup lies that of pod 04050600-0000-0000-0000-000000000000");
 	broker_redirect_remove(p->r, &db);
 	for (int i = 1; i <= REDIRECT_DEPTH; i++) {
 		close(place_cgroup(p, deep));

@@ -364,6 +364,7 @@ RIG_UNUSED static int rig_setup(void **state)
 	    .manifests = r.manifests,
 	    .max_pods = 8,
 	    .worker_user = "agentd",
+	    .redirect_allow = "",
 	    .root_files = {[2] = r.root}};
 	rig_start(&r);
 	*state = &r;

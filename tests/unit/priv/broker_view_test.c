@@ -149,6 +149,26 @@ static void test_excluded_interfaces(void **state)
 	assert_int_equal(w->seen.ninterfaces, 2);
 }
 
+/* An address of a whole prefix has a route in the main table too. */
+static void test_each_range_once(void **state)
+{
+	struct world *w = *state;
+	const struct redirect_cidr *routes = w->seen.routes;
+
+	w->rules.ninterfaces = 1;
+	strcpy(w->rules.interfaces[0], "net1");
+	see(w,
+	    CABLE " && ip addr add fd01::2/128 dev eth0 nodad && ip link add net1 type veth peer "
+		  "name far1 && ip link set net1 up && ip addr add fd02::2/128 dev net1 nodad");
+	assert_int_equal(flags_of(w, "fd01::2", 128), REDIRECT_CIDR_LOCAL);
+	assert_int_equal(flags_of(w, "fd02::2", 128), REDIRECT_CIDR_LOCAL);
+	for (uint32_t i = 0; i < w->seen.nroutes; i++)
+		for (uint32_t k = 0; k < i; k++)
+			assert_false(routes[i].bits == routes[k].bits &&
+				     !memcmp(&routes[i].address, &routes[k].address,
+					 sizeof(routes[i].address)));
+}
+
 static void test_changes_are_told(void **state)
 {
 	struct world *w = *state;
@@ -213,6 +233,7 @@ int main(void)
 	    VIEW_TEST(test_what_is_local),
 	    VIEW_TEST(test_passthrough_address),
 	    VIEW_TEST(test_excluded_interfaces),
+	    VIEW_TEST(test_each_range_once),
 	    VIEW_TEST(test_changes_are_told),
 	    VIEW_TEST(test_many_changes_are_one),
 	    VIEW_TEST(test_more_routes_than_fit),
