@@ -466,12 +466,6 @@ unsigned rpc_server_streams(const struct rpc_server *server)
 }
 
 /* No frames come by here. */
-unsigned rpc_server_floods(struct rpc_server *s)
-{
-	(void)s;
-	return 0;
-}
-
 void rpc_server_cut_all(struct rpc_server *s)
 {
 	for (unsigned i = 0; i < s->adopted; i++)
