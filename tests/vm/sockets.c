@@ -28,16 +28,17 @@ struct told {
 static void to_text(const struct sockaddr_storage *s, char out[TEXT], uint16_t *port)
 {
 	const struct sockaddr_in6 *in6 = (const void *)s;
-	const struct sockaddr_in *in = (const void *)s;
+	struct sockaddr_in in;
 	char text[TEXT] = "";
 
+	memcpy(&in, s, sizeof(in));
 	if (s->ss_family == AF_INET)
-		inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text));
+		inet_ntop(AF_INET, &in.sin_addr, text, sizeof(text));
 	else
 		inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof(text));
 	snprintf(out, TEXT, "%s", text + (strncmp(text, "::ffff:", 7) ? 0 : 7));
 	if (port)
-		*port = ntohs(in->sin_port);
+		*port = ntohs(in.sin_port);
 }
 
 static socklen_t from_text(
@@ -215,11 +216,11 @@ static void dial_once(const struct dial *d, struct seen *out)
 	out->original_port = t.original_port;
 	memcpy(out->original, t.original, TEXT);
 	memcpy(out->peer, t.peer, TEXT);
-	getpeername(fd, (struct sockaddr *)&name, &name_len);
-	to_text(&name, out->peername, &out->peername_port);
+	if (!getpeername(fd, (struct sockaddr *)&name, &name_len))
+		to_text(&name, out->peername, &out->peername_port);
 	name_len = sizeof(name);
-	getsockname(fd, (struct sockaddr *)&name, &name_len);
-	to_text(&name, out->sockname, NULL);
+	if (!getsockname(fd, (struct sockaddr *)&name, &name_len))
+		to_text(&name, out->sockname, NULL);
 	close(fd);
 }
 
