@@ -135,17 +135,11 @@ static void raise_memlock(void)
 	setrlimit(RLIMIT_MEMLOCK, &all);
 }
 
-/* libbpf's own words would go past the log. */
-static int begin(struct broker_why *w)
+static int open_programs(struct broker_redirect *r, struct broker_why *w)
 {
-	libbpf_set_print(NULL);
+	libbpf_set_print(NULL); /* its words would go past the log */
 	raise_memlock();
-	return broker_redirect_probe(w);
-}
-
-static int load(struct broker_redirect *r, struct broker_why *w)
-{
-	if (begin(w))
+	if (broker_redirect_probe(w))
 		return -1;
 	r->bpf = redirect_bpf__open();
 	if (!r->bpf)
@@ -153,11 +147,19 @@ static int load(struct broker_redirect *r, struct broker_why *w)
 	r->interfaces = broker_redirect_probe_interfaces();
 	r->bpf->rodata->has_ingress_ifindex = r->interfaces;
 	r->bpf->rodata->pod_level_first = (uint32_t)r->level + 1;
-	if (each_map(r, adopt_map, w))
-		return -1;
+	return 0;
+}
+
+static int load_programs(struct broker_redirect *r, struct broker_why *w)
+{
 	if (redirect_bpf__load(r->bpf))
 		return broker_refuse_sys(w, "the kernel refuses an eBPF program");
-	if (broker_redirect_probe_storage(bpf_map__fd(r->bpf->maps.sockets), w))
+	return broker_redirect_probe_storage(bpf_map__fd(r->bpf->maps.sockets), w);
+}
+
+static int load(struct broker_redirect *r, struct broker_why *w)
+{
+	if (open_programs(r, w) || each_map(r, adopt_map, w) || load_programs(r, w))
 		return -1;
 	return each_map(r, pin_map, w);
 }
@@ -208,20 +210,13 @@ struct broker_redirect *broker_redirect_new(
 
 int broker_redirect_try(bool *interfaces, struct broker_why *w)
 {
-	struct redirect_bpf *bpf;
-	int rc = 0;
+	struct broker_redirect *r = broker_zalloc(sizeof(*r));
+	int rc;
 
-	if (begin(w))
-		return -1;
-	*interfaces = broker_redirect_probe_interfaces();
-	bpf = redirect_bpf__open();
-	if (bpf)
-		bpf->rodata->has_ingress_ifindex = *interfaces;
-	if (!bpf || redirect_bpf__load(bpf))
-		rc = broker_refuse_sys(w, "the kernel refuses an eBPF program");
-	else
-		rc = broker_redirect_probe_storage(bpf_map__fd(bpf->maps.sockets), w);
-	redirect_bpf__destroy(bpf);
+	r->cgroup = -1;
+	rc = open_programs(r, w) || load_programs(r, w) ? -1 : 0;
+	*interfaces = r->interfaces;
+	broker_redirect_free(&r);
 	return rc;
 }
 

@@ -29,8 +29,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { RECORDS_MAX = 64, NFDS = 10, TURNS = 3 };
 
 static char top[32], run[64], manifests[64], root[64];
-static struct broker_options options = {
-    .run = run, .manifests = manifests, .max_pods = 3, .root_files = {[1] = root}};
+static struct broker_options options = {.worker_user = "1338",
+    .redirect_allow = "",
+    .redirect_cgroup = "",
+    .run = run,
+    .manifests = manifests,
+    .max_pods = 3,
+    .root_files = {[1] = root}};
 static int given[NFDS]; /* what a worker might send along */
 static ino_t home;
 static pid_t owner;

@@ -153,13 +153,13 @@ static void check_load(const struct world *w, struct loader *l)
 	const uint64_t before = counter(w, REDIRECT_TO_OUTBOUND);
 	struct load out[2], in[2];
 	struct broker_why why;
-	pid_t children[4];
+	pid_t children[2][2];
 
 	for (int v6 = 0; v6 < 2; v6++) {
-		out[v6] = (struct load){*TO(peer_ip[v6], 80), 80, going};
-		in[v6] = (struct load){*TO(pod_ip[v6], 8080), 8080, coming};
-		children[2 * v6] = load(&w->pod, app, &out[v6]);
-		children[2 * v6 + 1] = load(&w->peer, root, &in[v6]);
+		out[v6] = (struct load){LONG(peer_ip[v6], 80), 80, going};
+		in[v6] = (struct load){LONG(pod_ip[v6], 8080), 8080, coming};
+		children[v6][0] = load(&w->pod, app, &out[v6]);
+		children[v6][1] = load(&w->peer, root, &in[v6]);
 	}
 	for (int i = 0; i < 2; i++) {
 		loader_end(l);
@@ -168,7 +168,7 @@ static void check_load(const struct world *w, struct loader *l)
 		usleep(1000000);
 	}
 	for (int i = 0; i < 4; i++)
-		evict(&children[i]);
+		evict(&children[i / 2][i % 2]);
 	check_tally(going, 0, "under load: outbound");
 	check_tally(coming, 0, "under load: inbound");
 	check(counter(w, REDIRECT_TO_OUTBOUND) - before >= going->good,

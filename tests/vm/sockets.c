@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { ORIGINAL_DST = 80 }; /* SOL_IP and SOL_IPV6 alike */
-static const struct timeval patience = {.tv_sec = 2};
+enum { PATIENCE = 2 };
 
 struct told {
 	uint16_t name, port, original_port;
@@ -28,16 +28,17 @@ struct told {
 static void to_text(const struct sockaddr_storage *s, char out[TEXT], uint16_t *port)
 {
 	const struct sockaddr_in6 *in6 = (const void *)s;
-	const struct sockaddr_in *in = (const void *)s;
-	char text[TEXT];
+	struct sockaddr_in in;
+	char text[TEXT] = "";
 
+	memcpy(&in, s, sizeof(in));
 	if (s->ss_family == AF_INET)
-		inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text));
+		inet_ntop(AF_INET, &in.sin_addr, text, sizeof(text));
 	else
 		inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof(text));
 	snprintf(out, TEXT, "%s", text + (strncmp(text, "::ffff:", 7) ? 0 : 7));
 	if (port)
-		*port = ntohs(in->sin_port);
+		*port = ntohs(in.sin_port);
 }
 
 static socklen_t from_text(
@@ -63,6 +64,7 @@ static socklen_t from_text(
 
 static int make_socket(const struct dial *d, int type)
 {
+	const struct timeval patience = {.tv_sec = d->patience ? d->patience : PATIENCE};
 	int fd =
 	    socket(strchr(d->to, ':') || d->mapped ? AF_INET6 : AF_INET, type | SOCK_CLOEXEC, 0);
 
@@ -98,7 +100,7 @@ static int mark(const struct server *s, int fd)
 static void ask_original(int fd, const struct sockaddr_storage *local, struct told *t)
 {
 	char text[TEXT];
-	struct sockaddr_storage a;
+	struct sockaddr_storage a = {0};
 	socklen_t len;
 
 	to_text(local, text, NULL);
@@ -113,14 +115,15 @@ static void ask_original(int fd, const struct sockaddr_storage *local, struct to
  * another interface: Linux does not send the reset, with eBPF or without. */
 static void greet(int listener, const struct server *s, uint16_t port)
 {
+	const struct timeval second = {.tv_sec = 1};
 	struct told t = {.name = s->name, .port = port};
-	struct sockaddr_storage peer, local;
+	struct sockaddr_storage peer = {0}, local = {0};
 	socklen_t len = sizeof(peer), local_len = sizeof(local);
 	int fd = accept4(listener, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC);
 
 	if (fd < 0)
 		return;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof(second));
 	getsockname(fd, (struct sockaddr *)&local, &local_len);
 	to_text(&peer, t.peer, NULL);
 	ask_original(fd, &local, &t);
@@ -188,7 +191,7 @@ pid_t serve(const struct place *p, const struct server *s)
 
 static void dial_once(const struct dial *d, struct seen *out)
 {
-	struct sockaddr_storage a, name;
+	struct sockaddr_storage a, name = {0};
 	socklen_t len = from_text(d->to, d->port, d->mapped, &a), name_len = sizeof(name);
 	struct told t;
 	errno = 0;
@@ -213,11 +216,11 @@ static void dial_once(const struct dial *d, struct seen *out)
 	out->original_port = t.original_port;
 	memcpy(out->original, t.original, TEXT);
 	memcpy(out->peer, t.peer, TEXT);
-	getpeername(fd, (struct sockaddr *)&name, &name_len);
-	to_text(&name, out->peername, &out->peername_port);
+	if (!getpeername(fd, (struct sockaddr *)&name, &name_len))
+		to_text(&name, out->peername, &out->peername_port);
 	name_len = sizeof(name);
-	getsockname(fd, (struct sockaddr *)&name, &name_len);
-	to_text(&name, out->sockname, NULL);
+	if (!getsockname(fd, (struct sockaddr *)&name, &name_len))
+		to_text(&name, out->sockname, NULL);
 	close(fd);
 }
 
@@ -250,7 +253,7 @@ static void run_ask(void *ctx, void *out)
 
 	memset(r, 0, sizeof(*r));
 	for (int i = 0; i < 3 && a->servers[i]; i++, r->n++) {
-		struct sockaddr_storage to, from;
+		struct sockaddr_storage to, from = {0};
 		socklen_t len = from_text(a->servers[i], 53, false, &to), from_len = sizeof(from);
 		if (a->connected && connect(fd, (struct sockaddr *)&to, len))
 			r->error = errno;

@@ -21,6 +21,7 @@ struct dial {
 	uint16_t port;
 	const char *from; /* bound to before; NULL: not */
 	bool mapped;      /* an IPv4 address, dialled from an IPv6 socket */
+	int patience;     /* seconds; 0: a few */
 	int again;        /* so many further connections; the first that differs is the result */
 };
 /* Addresses are text, IPv4 never as mapped. */
@@ -32,6 +33,7 @@ struct seen {
 	char peername[TEXT], sockname[TEXT];
 };
 #define TO(address, number) (&(struct dial){.to = (address), .port = (number)})
+#define LONG(address, number) ((struct dial){.to = (address), .port = (number), .patience = 20})
 struct seen dial(const struct place *p, struct who who, const struct dial *d);
 
 /* One socket that asks several servers by turns; `sources` are where the answers came from. */
@@ -51,7 +53,7 @@ struct tally {
 	uint64_t good, bad;
 	struct seen wrong; /* one that was bad */
 };
-/* Dials until it is evicted. */
+/* Dials until it is evicted, with the patience of an ordinary client. */
 struct load {
 	struct dial dial;
 	uint16_t port; /* where all must end */

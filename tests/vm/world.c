@@ -201,12 +201,12 @@ static void empty(const char *cgroup)
 {
 	char path[3 * TEXT];
 	FILE *f;
-	int pid;
+	char line[32];
 
 	snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup);
 	f = fopen(path, "re");
-	while (f && fscanf(f, "%d", &pid) == 1)
-		kill(pid, SIGKILL);
+	while (f && fgets(line, sizeof(line), f))
+		kill((pid_t)strtol(line, NULL, 10), SIGKILL);
 	if (f)
 		fclose(f);
 }
