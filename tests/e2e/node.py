@@ -146,7 +146,8 @@ class Agentd:
                     f.write(b''.join(iter(lambda: s.recv(1 << 16), b'')).decode(errors='replace') + '\n')
 
     def worker_pid(self):
-        return next(pid for pid in self.cgroup.pids() if pid != self.process.pid)
+        pids = [pid for pid in self.cgroup.pids() if pid != self.process.pid]
+        return pids[0]  # LookupError: it is being replaced
 
     def kill(self):
         """SIGKILL for the broker and the worker, as nothing else of theirs would get to run."""
