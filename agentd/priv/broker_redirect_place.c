@@ -54,7 +54,7 @@ static const char *relation(
 static int check_neighbours(
     const struct broker_redirect *r, const struct redirect_pod_state *p, struct broker_why *w)
 {
-	const struct redirect_pod_state *other;
+	const struct redirect_pod_state *other = NULL;
 	char name[UUID_TEXT_SIZE];
 	const char *how;
 

@@ -389,6 +389,9 @@ static void test_arrivals(void **state)
 {
 	(void)state;
 	assert_int_equal(arrives("10.77.0.2", "10.77.0.2", 80), REDIRECT_PASS_INBOUND_LOCAL);
+	assert_int_equal(
+	    arrives("10.66.0.1", "10.66.0.1", 80), /* not seen yet, its own all the same */
+	    REDIRECT_PASS_INBOUND_LOCAL);
 	assert_int_equal(arrives("127.0.0.1", "127.0.0.9", 80), REDIRECT_PASS_INBOUND_LOCAL);
 	assert_int_equal(arrives("::1", "::1", 80), REDIRECT_PASS_INBOUND_LOCAL);
 	cidr("10.99.0.2", 32, REDIRECT_CIDR_LOCAL); /* its second address */
