@@ -9,6 +9,7 @@
 
 #include <grpc/grpc.h>
 #include <pthread.h>
+
 struct rpc_tag;
 typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
 struct rpc_tag {
@@ -16,7 +17,9 @@ struct rpc_tag {
 	bool ok;
 	struct rpc_tag *next;
 };
+
 #define tag_owner(t, type, member) ((type *)((char *)(t)-offsetof(type, member)))
+
 struct rpc {
 	struct loop *loop;
 	grpc_completion_queue *cq;
@@ -34,14 +37,17 @@ struct rpc {
 	struct rpc_server *servers;
 	struct rpc_channel *channels;
 };
+
 /* A tag is about to be given to grpc; `done` will run exactly once. */
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done);
 void rpc_log_init(void);
+
 struct rpc_out { /* one outgoing message */
 	grpc_byte_buffer *bytes;
 	size_t len;
 	struct rpc_out *next;
 };
+
 struct rpc_stream {
 	struct rpc *rpc;
 	struct rpc_server *server;   /* NULL on the client side and when the server went */
