@@ -24,8 +24,11 @@
 #include <utlist.h>
 
 enum {
+	/* Follows share watches.  IN_MASK_ADD: one that is placed again with a mask to replace its
+	 * own sees nothing for a moment, while the kernel does so (Linux 6.18, fs/notify/inotify).
+	 */
 	WATCHED = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_CREATE | IN_ATTRIB |
-		  IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR,
+		  IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | IN_MASK_ADD,
 	SELF = IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT,
 	EVENT_BYTES = 4096,
 	NODE_FOLLOWS_MAX = 3 * PRIV_PLANES_MAX,
