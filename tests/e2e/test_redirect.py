@@ -1,5 +1,6 @@
 """Traffic redirection by eBPF: programs talk by address, and both Envoys carry what they say."""
 import sys
+import time
 
 import pytest
 
@@ -54,7 +55,7 @@ class Bystander:
 
 
 def serve(place, uid, *ports):
-    log = place.dir / f'serve-{uid}.log'
+    log = place.dir / f'serve-{uid}-{time.monotonic_ns()}.log'  # what an earlier one said is no sign
     process = Process(place.netns.command(sys.executable, HERE / 'sockets.py', 'serve', uid, *ports), log, place.cgroup)
     wait_for('sockets to be served', lambda: 'serving' in log.read_text())
     return process
