@@ -128,22 +128,24 @@ class Agentd:
                            text=True, capture_output=True, timeout=60, check=False)
         return r.returncode, r.stdout + r.stderr
 
+    def page(self, name):
+        """What the control socket answers to GET /NAME, head and body."""
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
+            s.settimeout(60)
+            s.connect(str(self.run / 'admin.sock'))
+            s.sendall(f'GET /{name} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'.encode())
+            return b''.join(iter(lambda: s.recv(1 << 16), b'')).decode(errors='replace')
+
     def metric(self, name, *labels):
         """The sum of the samples that have all these labels ('pod="web"')."""
-        r = subprocess.run(['curl', '-sS', '--unix-socket', self.run / 'admin.sock', 'http://x/metrics'],
-                           text=True, capture_output=True, timeout=60, check=True)
-        return sum(float(line.rpartition(' ')[2]) for line in r.stdout.splitlines()
+        return sum(float(line.rpartition(' ')[2]) for line in self.page('metrics').splitlines()
                    if re.match(rf'{name}\b', line) and all(label in line for label in labels))
 
     def keep_answers(self):
         """All that the control socket says, in a file that is searched like a log."""
         with open(self.dir / 'answers.log', 'a', encoding='utf-8') as f:
             for page in ('status', 'pods', 'certs', 'xds', 'metrics'):
-                with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
-                    s.settimeout(10)
-                    s.connect(str(self.run / 'admin.sock'))
-                    s.sendall(f'GET /{page} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'.encode())
-                    f.write(b''.join(iter(lambda: s.recv(1 << 16), b'')).decode(errors='replace') + '\n')
+                f.write(self.page(page) + '\n')
 
     def worker_pid(self):
         pids = [pid for pid in self.cgroup.pids() if pid != self.process.pid]
