@@ -42,6 +42,9 @@ struct stream {
 	grpc_byte_buffer *in, *out;
 	int cancelled;
 	unsigned nonce;
+	char next_type[TEXT]; /* asked for before the last one was known to be written; "": nothing
+			       */
+	size_t next_size;
 };
 
 static void start(
@@ -86,10 +89,17 @@ static grpc_slice texts(const char *type, unsigned nonce)
 	return made;
 }
 
+static void push(struct stream *s, const char *type, size_t size);
+
 static void on_written(struct stream *s, bool ok)
 {
-	(void)ok;
+	char type[TEXT];
+
 	grpc_byte_buffer_destroy(take(s->out));
+	memcpy(type, s->next_type, sizeof(type));
+	s->next_type[0] = '\0';
+	if (ok && *type)
+		push(s, type, s->next_size);
 }
 
 static void push(struct stream *s, const char *type, size_t size)
@@ -97,8 +107,11 @@ static void push(struct stream *s, const char *type, size_t size)
 	static grpc_slice resources;
 	static size_t made;
 
-	if (s->out)
-		return; /* nobody asks for two at a time */
+	if (s->out) { /* the client may have read it and asked again before we hear of it */
+		snprintf(s->next_type, sizeof(s->next_type), "%s", type);
+		s->next_size = size;
+		return;
+	}
 	if (size && size != made) {
 		grpc_slice_unref(resources);
 		resources = resources_of(type, size);
