@@ -159,6 +159,12 @@ static int do_redirect_trace(struct broker *b, struct request *q)
 	return q->given_fd < 0 ? -1 : 0;
 }
 
+static int do_volume(struct broker *b, struct request *q)
+{
+	(void)b;
+	return broker_refuse(q->why, EOPNOTSUPP, "agentd runs without --kubelet-root");
+}
+
 /* What nobody claimed goes now: the worker has added all there is. */
 static int do_ready(struct broker *b, struct request *q)
 {
@@ -208,6 +214,10 @@ static const struct {
     [PRIV_REDIRECT_COUNTERS] = {do_redirect_counters, 0, false},
     [PRIV_REDIRECT_EXPLAIN] = {do_redirect_explain, 1, true},
     [PRIV_REDIRECT_TRACE] = {do_redirect_trace, 0, false},
+    [PRIV_CALLER] = {do_volume, 1, false},
+    [PRIV_PUBLISH] = {do_volume, 0, true},
+    [PRIV_UNPUBLISH] = {do_volume, 0, false},
+    [PRIV_VOLUMES] = {do_volume, 0, false},
 };
 
 /* --- requests --- */
@@ -507,8 +517,7 @@ void broker_free(struct broker **b)
 
 int broker_attach(struct broker *b, int fd, struct broker_why *w)
 {
-	struct priv_packet hello = {
-	    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = PRIV_NODE_LISTENER_END};
+	struct priv_packet hello = {.what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = 1};
 	struct priv_packet admin = {.what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
 
 	broker_detach(b);
