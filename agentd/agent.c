@@ -103,6 +103,13 @@ static void on_pod_changed(void *ctx, struct pod *p)
 	p->services = agent_pod_start(&a->shared, p, node, &plan);
 }
 
+static void on_pod_token(void *ctx, struct pod *p)
+{
+	(void)ctx;
+	if (p->services)
+		agent_pod_token_changed(p->services);
+}
+
 static char *pod_labels(const struct pod *p, char *out, unsigned size)
 {
 	return metric_labels(out, size, "pod", p->name, "namespace", p->ns, NULL);
@@ -145,8 +152,8 @@ static json_t *dump_pod(const struct pod *p)
 
 	uuid_format(&p->uid, uid);
 	o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "uid", uid, "namespace", p->ns, "name",
-	    p->name, "service_account", p->sa, "source", p->source, "ready", p->ready, "why_not",
-	    p->state.code ? p->state.msg : "");
+	    p->name, "service_account", p->sa, "source", p->source->name, "ready", p->ready,
+	    "why_not", p->state.code ? p->state.msg : "");
 	if (p->services) {
 		json_t *more = agent_pod_dump(p->services);
 
@@ -392,7 +399,7 @@ static void on_restored(void *ctx)
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
 {
 	static const struct pod_observer observer = {
-	    on_pod_added, on_pod_changed, on_pod_removed, on_pods_settled};
+	    on_pod_added, on_pod_changed, on_pod_token, on_pod_removed, on_pods_settled};
 	struct agent *a = mem_zalloc(sizeof(*a));
 
 	a->config = c;
