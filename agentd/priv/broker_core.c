@@ -425,8 +425,11 @@ static void on_csi_renewed(void *ctx)
 {
 	struct broker *b = ctx;
 
-	if (b->attached && b->state == BROKER_SERVING)
-		broke(b, "its csi.sock is dead, and only another worker can have the new one");
+	if (!b->attached || b->state != BROKER_SERVING)
+		return;
+	broker_log(BROKER_WARN, NULL,
+	    "the worker's csi.sock is dead: another worker takes its place, with the new one");
+	b->state = BROKER_WORKER_BROKE;
 }
 
 /* --- life --- */
