@@ -2,6 +2,7 @@
 
     python3 -m tests.kubelet run DIR             until SIGTERM; DIR/config.json says how (config.py)
     python3 -m tests.kubelet call SOCKET         stdin: JSON list of [method, request, seconds]; prints what came of each
+    python3 -m tests.kubelet sanity DIR SOCKET   what csi-sanity needs beside the driver (controller.py)
 
 `run` is one process in the mount namespace that is the node's, as root, in a cgroup outside the pods' tree.  It has
 no API server but the directory DIR/api, one JSON file for each pod (`podspec.py`): written (and renamed) by the test,

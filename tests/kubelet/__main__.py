@@ -1,4 +1,4 @@
-"""python3 -m tests.kubelet run DIR | call SOCKET   (see __init__.py)"""
+"""python3 -m tests.kubelet run DIR | call SOCKET | sanity DIR SOCKET   (see __init__.py)"""
 import argparse
 
 
@@ -9,8 +9,14 @@ def main():
     call = verbs.add_parser('call', help='calls from standard input')
     call.add_argument('socket')
     call.add_argument('--parallel', type=int, default=1, help='so many at a time')
+    beside = verbs.add_parser('sanity', help='what csi-sanity needs beside the driver')
+    beside.add_argument('dir')
+    beside.add_argument('socket')
     a = parser.parse_args()
-    if a.verb == 'run':
+    if a.verb == 'sanity':
+        from . import controller
+        controller.main(a.dir, a.socket)
+    elif a.verb == 'run':
         from . import server
         server.main(a.dir)
     else:
