@@ -8,6 +8,7 @@
  */
 #include "../../agentd/base/mem.h"
 #include "../../agentd/priv/broker_cgroup.h"
+#include "../../agentd/priv/broker_kept.h"
 #include "../../agentd/priv/broker_traffic.h"
 #include "../../agentd/priv/redirect_rules.h"
 #include "times.h"
@@ -51,6 +52,7 @@ static char root[PATH_MAX];
 
 static struct broker_options options = {
     .redirect = true, .redirect_allow = "strict", .worker_user = "1338"};
+static struct broker_kept *kept;
 static struct broker_netns_home home;
 static struct broker_traffic *traffic;
 static struct broker_why why;
@@ -200,7 +202,8 @@ int main(int argc, char **argv)
 	options.redirect_cgroup = argv[3];
 	if (broker_cgroup_root(&options, root))
 		die("no cgroup v2");
-	check(broker_netns_home_open(&home, &why));
+	kept = broker_kept_new();
+	check(broker_netns_home_open(&home, kept, &why));
 
 	const struct broker_traffic_rig rig = {.epoll = epoll_create1(0),
 	    .options = &options,
@@ -216,5 +219,7 @@ int main(int argc, char **argv)
 		add((size_t)atoi(line));
 	remove_all();
 	broker_traffic_free(&traffic);
+	broker_netns_home_close(&home);
+	broker_kept_free(&kept);
 	return 0;
 }
