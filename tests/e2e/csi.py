@@ -117,7 +117,8 @@ class CsiNode(Node):
 
     def inside(self, *argv, net=None):
         """argv that runs in the node's mount namespace."""
-        return ['nsenter', f'--mount=/proc/{self.holder.pid}/ns/mnt', *([f'--net={net}'] if net else []), *map(str, argv)]
+        enter = ['nsenter', f'--mount=/proc/{self.holder.pid}/ns/mnt', *([f'--net={net}'] if net else [])]
+        return [*enter, 'env', '-C', str(TOP), *map(str, argv)]  # who enters one is in its root directory
 
     def start(self):
         self.kubelet.start()
