@@ -39,26 +39,32 @@ class Volume:
         self.target = self.folder / 'mount'
         self.remount, self._reconstructed, self._left = False, state != GONE, False
         self.error, self._failures, self._not_before = '', 0, 0
-        self._operation = None
+        self._operation, self._last = None, None
 
     def step(self, pod):
         """pod: who wants it; None: nobody.  False: there is nothing left of it."""
-        if self._operation or time.monotonic() < self._not_before:
+        if self._operation:
             return True
         if pod and (self.state != MOUNTED or self.remount):
-            self._start(self._publish(pod))
+            self._try(self._publish, pod)
         elif not pod and self.state != GONE:
-            self._start(self._unpublish())
+            self._try(self._unpublish)
         elif not pod and self._left:
             return False
         elif not pod:
-            self._start(self._leave())
+            self._try(self._leave)
         return True
 
-    def _start(self, operation):
+    def _try(self, operation, *args):
+        """Unless this very operation has failed just now; another one begins with a back-off of its own."""
+        if operation != self._last:
+            self._last, self._failures, self._not_before = operation, 0, 0
+        if time.monotonic() < self._not_before:
+            return
+
         async def run():
             try:
-                await operation
+                await operation(*args)
                 self.error, self._failures = '', 0
             except (NotRegistered, OSError, grpc.aio.AioRpcError) as e:
                 code, text = failure(e)
