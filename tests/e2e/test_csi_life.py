@@ -2,6 +2,7 @@
 
 250 pods under AGENTD_SOAK=1, 25 else.  Each has a client of its sockets in its container.
 """
+import json
 import os
 import sys
 import time
@@ -26,8 +27,8 @@ LONG = pytest.mark.timeout(3600 if SOAK else 240)
 
 class Story:
     def __init__(self, node):
-        self.node, self.kubelet, self._accounts = node, node.kubelet, set()
-        self.pair, self.pods, self._count = [], [], 0
+        self.node, self.kubelet, self.load = node, node.kubelet, None
+        self.pair, self.pods, self._count, self.counts = [], [], 0, []
 
     def create(self, count):
         """As many at once."""
@@ -36,9 +37,10 @@ class Story:
             self._count += 1
             counts = self.node.dir / f'client.{self._count}.json'
             pod = self.node.csi_pod(f'pod-{self._count}', sa=f'sa-{self._count % ACCOUNTS}', containers=[
-                {'argv': [sys.executable, str(HERE / 'hammer.py'), str(counts), '/mnt/socket', '/mnt/XDS']}],
+                {'argv': ['env', 'HAMMER_PAUSE_S=0.5', sys.executable, str(HERE / 'hammer.py'), str(counts),
+                          '/mnt/socket', '/mnt/XDS']}],
                 qos=('besteffort', 'burstable', 'guaranteed')[self._count % 3])
-            pod.counts_file = counts
+            self.counts.append(counts)
             made.append(pod)
         for pod in made:
             pod.wait_running()
@@ -96,8 +98,15 @@ def story(make_node):
     return told
 
 
+def nobody_was_refused(story):
+    """By any socket, as long as its pod was there."""
+    counts = [json.loads(file.read_text()) for file in story.counts]
+    assert all(c['ok'] and not c['refused'] and not c['late'] and not c['reset'] for c in counts), counts
+    measured.append(f'{sum(c["ok"] for c in counts)} connections of {len(counts)} pods')
+
+
 def nothing_failed(story):
-    """No request of the two, no connection of the others but those cut at a death; no certificate too many."""
+    """No request of the two; no certificate too many."""
     story.load.more(30)
     counts = story.load.stop()
     assert counts['failed'] == 0, counts
@@ -126,6 +135,7 @@ def test_pods_come_and_go(story):
     story.forget(story.pods[:])
     settle(node, before)
     story.check()
+    nobody_was_refused(story)
     nothing_failed(story)
 
 

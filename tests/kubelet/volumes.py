@@ -32,6 +32,12 @@ def failure(e):
     return type(e).__name__, str(e)
 
 
+def make_directories(path):
+    """Each 0750, as the kubelet's are."""
+    for folder in [p for p in (*reversed(path.parents), path) if not p.exists()]:
+        folder.mkdir(mode=0o750)
+
+
 class Volume:
     def __init__(self, manager, pod_uid, name, state=GONE):
         self._manager, self.pod_uid, self.name, self.state = manager, pod_uid, name, state
@@ -78,7 +84,7 @@ class Volume:
 
     async def _publish(self, pod):
         socket = self._manager.driver()
-        self.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        make_directories(self.folder)
         (self.folder / 'vol_data.json').write_text(json.dumps({  # truncated, then written
             'attachmentID': '', 'driverName': DRIVER, 'nodeName': self._manager.config.node, 'specVolID': self.name,
             'volumeHandle': requests.volume_id(self.pod_uid, self.name), 'volumeLifecycleMode': 'Ephemeral'}))
