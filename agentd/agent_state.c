@@ -16,9 +16,6 @@
 
 LOG_SCOPE("state");
 
-/* Certificates are kept as one of the first two kinds. */
-enum { PLACES = PRIV_STATE_POD };
-
 struct agent_state {
 	const struct agent_shared *shared;
 	enum priv_state keep;
