@@ -116,20 +116,40 @@ bool broker_mount_same(int a, int b)
 	       sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
-/* "<id> <parent> <major:minor> <root> ..." */
-bool broker_mount_root(int mounted, char out[PATH_MAX])
+/* Its line of mountinfo, the caller's; NULL: it cannot be found. */
+static char *line_of(int fd)
 {
-	const uint64_t id = mount_of(mounted);
+	const uint64_t id = mount_of(fd);
 	FILE *f = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL, *rest;
+	char *line = NULL;
 	size_t room = 0;
 	bool found = false;
 
-	while (f && !found && getline(&line, &room, f) > 0)
-		if (id && strtoull(line, &rest, 10) == id)
-			found = sscanf(rest, " %*s %*s %4095s", out) == 1;
-	free(line);
+	while (f && id && !found && getline(&line, &room, f) > 0)
+		found = strtoull(line, NULL, 10) == id;
 	if (f)
 		fclose(f);
-	return found;
+	if (found)
+		return line;
+	free(line);
+	return NULL;
+}
+
+/* "<id> <parent> <major:minor> <root> <point> <options> <shared:N ...> - ..." */
+bool broker_mount_root(int mounted, char out[PATH_MAX])
+{
+	auto_free char *line = line_of(mounted);
+
+	return line && sscanf(line, "%*s %*s %*s %4095s", out) == 1;
+}
+
+bool broker_mount_is_shared(int dir)
+{
+	auto_free char *line = line_of(dir);
+	char *end = line ? strstr(line, " - ") : NULL;
+
+	if (!end)
+		return false;
+	*end = '\0';
+	return strstr(line, " shared:");
 }
