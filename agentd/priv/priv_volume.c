@@ -8,6 +8,7 @@
 #include "priv_internal.h"
 #include "priv_memfd.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct uuid nobody;
@@ -18,7 +19,7 @@ static void send_request(struct priv_call *c, const char *volume, int fd)
 	struct priv_request req = {.id = c->id, .op = (uint16_t)c->op, .uid = c->pod};
 
 	if (strlen(volume) < sizeof(req.volume))
-		strcpy(req.volume, volume);
+		snprintf(req.volume, sizeof(req.volume), "%s", volume);
 	priv_call_transmit(c, &req, fd);
 }
 
@@ -59,7 +60,7 @@ void priv_volume_list(struct priv *p, struct priv_call **slot, priv_volume_found
 void priv_volume_take(struct priv_call *c, const struct priv_packet *in, int received)
 {
 	auto_close int fd = received;
-	auto_free char *data = NULL;
+	char *data = NULL;
 	struct priv_volume v = {.pod = in->uid,
 	    .name = in->name,
 	    .mounted = in->state & PRIV_VOLUME_MOUNTED,
@@ -75,4 +76,5 @@ void priv_volume_take(struct priv_call *c, const struct priv_packet *in, int rec
 	if (!v.vol_data)
 		v.e = &e;
 	c->volume_found(c->ctx, &v); /* may cancel, may free us */
+	free(data);
 }
