@@ -6,6 +6,7 @@ there it is a shared mount, and so is <run>, as a DaemonSet's Bidirectional moun
 """
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import uuid
 from pathlib import Path
 
 from tests.istiod import journal
-from tests.kubelet import podspec, runtime
+from tests.kubelet import podspec, requests, runtime
 from tests.kubelet.pods import cgroup_of
 
 from .netns import Netns
@@ -23,7 +24,7 @@ from .node import Node
 from .pod import HERE, Pod
 from .run import TOP, Process, cgroup_root, remove_cgroup, sh, wait_for
 
-DRIVER, VOLUME = 'agentd.node.mesh', 'mesh'
+DRIVER, VOLUME, ENTRY = 'agentd.node.mesh', 'mesh', 'agentd.node.mesh-reg.sock'
 _POD_CGROUP = re.compile(r'(^|-)pod[0-9a-f]{8}')
 FAST = 0.1  # of the kubelet's times
 _HOLDER = 'for d in "$0" "$1"; do mount --bind "$d" "$d" && mount --make-shared "$d" || exit 1; done; echo held; exec sleep infinity'
@@ -165,10 +166,10 @@ class CsiNode(Node):
     def left_behind(self):
         """All that a pod which is gone must not leave, by name."""
         run = self.seen(self.agentd.run)
-        return {'mounts': self.mounts(),
+        return {'mounts': self.mounts(), 'registry': sorted(set(os.listdir(self.kubelet.root / 'plugins_registry')) - {ENTRY}),
                 'volumes': sorted(p.name for p in (self.kubelet.root / 'pods').iterdir()),
-                'pods': sorted(p.name for p in (run / 'pods').iterdir()),
-                'state': sorted(p.name for p in (run / 'state').rglob('*') if p.is_file() and 'pod' in p.name),
+                'directories': sorted(p.name for p in (run / 'pods').iterdir()),
+                **{kind: sorted(p.name for p in (run / 'state' / kind).iterdir()) for kind in ('spec', 'pod')},
                 'cgroups': sorted(p.name for p in self._pods_cgroups())}
 
     def clean(self):
@@ -248,7 +249,7 @@ class CsiPod(Pod):
     def __init__(self, node, name, sa=None, ns='demo', qos='besteffort', attributes=None, containers=(), created=True):
         self.node, self.name, self.ns, self.sa = node, name, ns, sa or name
         self.uid, self.id, self.label = str(uuid.uuid4()), f'{ns}.{name}', f'{ns}/{name}'
-        self.dir = node.dir / self.id
+        self.dir = node.dir / self.id[:100]
         self.certs = self.dir / 'certs'
         self.certs.mkdir(parents=True)
         self.tokens, self.envoy, self.netns, self.cgroup, self._starts = [], None, None, None, 0
@@ -287,7 +288,7 @@ class CsiPod(Pod):
     def envoy_argv(self, *more):
         argv = super().envoy_argv(*more)
         at = argv.index('unshare')
-        container = argv.index(HERE / 'container')
+        container = argv.index(str(HERE / 'container'))
         argv[container + 2] = '/mnt'
         return argv[:at] + runtime.in_container(self.node.kubelet.root, self.target, *argv[at:])
 
@@ -302,7 +303,7 @@ class CsiPod(Pod):
         context = {'csi.storage.k8s.io/pod.name': self.name, 'csi.storage.k8s.io/pod.namespace': self.ns,
                    'csi.storage.k8s.io/pod.uid': self.uid, 'csi.storage.k8s.io/serviceAccount.name': self.sa,
                    'csi.storage.k8s.io/ephemeral': 'true'}
-        fields = {'volume_id': f'csi-{self.uid}', 'target_path': str(self.target), 'volume_context': context,
+        fields = {'volume_id': requests.volume_id(self.uid, VOLUME), 'target_path': str(self.target), 'volume_context': context,
                   'volume_capability': {'mount': {}, 'access_mode': {'mode': 1}}, 'secrets': tokens(self.token())}
         return 'NodePublishVolume', {**fields, **changes}
 

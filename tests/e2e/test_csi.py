@@ -101,11 +101,11 @@ def test_tokens_come_with_publish_calls(make_node):
         node.istiod.set(pod.id, listeners=[])
         environment = pod.bootstrap()
         time.sleep(7)  # the first one is over
+        assert pod.bootstrap() == environment and len(node.mounts()) == 1
         pod.sandbox()
         assert pod.call(clients.ads, pod.mount / 'XDS', [clients.listener_request([b''])]) == ['answered']
         assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
         assert not node.istiod.journal('refused')
-        assert pod.bootstrap() == environment and len(node.mounts()) == 1
         assert len(node.istiod.issued()) == 1
         assert {r['code'] for r in node.kubelet.journal('NodePublishVolume')} == {'OK'}
 
