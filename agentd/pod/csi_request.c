@@ -319,6 +319,23 @@ static void read_token(struct reader *r)
 	json_decref(all);
 }
 
+int csi_token_check(const struct csi_publish *p, int64_t now_s, struct err *e)
+{
+	const struct pod *spec = &p->spec;
+	struct token t;
+	int rc;
+
+	if (!p->token)
+		return err_set(e, ERR_PRECONDITION,
+		    "no token for the audience " AUDIENCE ": the CSIDriver object " CSI_DRIVER_NAME
+		    " needs it under tokenRequests");
+	if (token_parse(&t, p->token, strlen(p->token), e))
+		return -1;
+	rc = token_check(&t, spec->ns, spec->sa, &spec->uid, now_s, e);
+	token_clear(&t);
+	return rc;
+}
+
 static int read_publish(struct reader *r, struct pbwire *at, struct err *e)
 {
 	struct pbwire_field f;

@@ -30,6 +30,9 @@ struct csi_publish {
 /* -1: ERR_INVALID, and `out` holds nothing. */
 int csi_publish_read(struct csi_publish *out, const struct iovec *iov, size_t n, struct err *e);
 void csi_publish_clear(struct csi_publish *p); /* wipes */
+/* 0 if its token is the pod's and may be used now; else ERR_PRECONDITION (there is none),
+ * ERR_INVALID or ERR_DENIED. */
+int csi_token_check(const struct csi_publish *p, int64_t now_s, struct err *e);
 
 /* The pod's environment as the source of labels and annotations, too: ISTIO_METAJSON_LABELS and
  * ISTIO_METAJSON_ANNOTATIONS, if they can be read. */

@@ -6,59 +6,26 @@
  * again.  unpublish -> whoever waits for a mount is aborted -> unmounted -> the pod goes -> what
  * was kept goes -> answered.  The broker answers in order, so an unpublish overtakes nothing.
  */
-#include "csi_volume.h"
 #include "../base/err.h"
 #include "../base/log.h"
 #include "../base/mem.h"
 #include "../base/metrics.h"
 #include "../priv/priv_volume.h"
-#include "../security/token.h"
+#include "csi_volume_internal.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <uthash.h>
 
 LOG_SCOPE("csi");
 
-/* The kubelet gives a call up after 120 s, and calls for each volume every 60 to 90 s
- * (kubelet-csi.md 3b, 6). */
-enum { HOLD_MS = 100 * 1000, SILENCE_MS = 5 * 60 * 1000 };
-
-enum state { STARTING, STORING, MOUNTING, PUBLISHED, UNPUBLISHING };
-
-struct csi_volume {
-	struct csi_volumes *all;
-	struct csi_target target;
-	char volume_id[CSI_ID_SIZE]; /* "": not known */
-	enum state state;
-	bool mounted; /* or it may be */
-	bool late;    /* the certificate did not come in time */
-	bool unkept;  /* there is a newer token than what is being kept */
-	struct csi_waiting publishing, unpublishing;
-	struct loop_timer soon, certificate;
-	struct priv_call *keeping, *mounting;
-	int64_t since_ms, last_ms; /* uptime: first and last publish; 0: none in our life */
-	struct err problem;        /* of the last publish */
-	UT_hash_handle hh;
-};
-
-struct csi_volumes {
-	struct csi_volumes_options o;
-	struct pod_source source;
-	struct csi_volume *volumes; /* by pod */
-	struct loop_timer silence;
-	bool silent;
-	struct log_budget log;
-	struct {
-		struct metric *volumes, *seconds, *count, *alarm;
-	} metrics;
-};
+/* The kubelet gives a call up after 120 s (kubelet-csi.md 6). */
+enum { HOLD_MS = 100 * 1000 };
 
 static void on_soon(void *ctx);
 
 /* --- the table --- */
 
-static struct csi_volume *find(const struct csi_volumes *all, const struct uuid *pod)
+struct csi_volume *csi_volume_find(const struct csi_volumes *all, const struct uuid *pod)
 {
 	struct csi_volume *v;
 
@@ -66,14 +33,14 @@ static struct csi_volume *find(const struct csi_volumes *all, const struct uuid 
 	return v;
 }
 
-static struct pod *pod_of(const struct csi_volume *v)
+struct pod *csi_volume_pod(const struct csi_volume *v)
 {
 	return pod_find(v->all->o.pods, &v->target.pod);
 }
 
 static const char *awaited_start(void *ctx)
 {
-	const struct pod *p = pod_of(ctx);
+	const struct pod *p = csi_volume_pod(ctx);
 
 	return p && p->state.code ? p->state.msg : "the pod's services are still being started";
 }
@@ -128,7 +95,7 @@ static void forget(struct csi_volume *v)
 /* One at a time; a newer token waits for its turn. */
 static void keep(struct csi_volume *v)
 {
-	const struct pod *p = pod_of(v);
+	const struct pod *p = csi_volume_pod(v);
 	struct csi_publish all = {.target = v->target, .spec = *p, .token = p->token};
 	uint8_t id[CSI_KEPT_ID_SIZE];
 	struct priv_kept k = {.kind = PRIV_STATE_POD, .id = id};
@@ -178,13 +145,14 @@ static void on_mounted(void *ctx, const struct err *e)
 	struct csi_volume *v = ctx;
 
 	if (e) {
-		log_error(pod_of(v)->label, "volume %s not mounted: %s", v->target.volume, e->msg);
+		log_error(csi_volume_pod(v)->label, "volume %s not mounted: %s", v->target.volume,
+		    e->msg);
 		fail(v, RPC_INTERNAL, e->msg);
 		return;
 	}
 	v->state = PUBLISHED;
 	count_published(v);
-	log_info(pod_of(v)->label, "volume %s published", v->target.volume);
+	log_info(csi_volume_pod(v)->label, "volume %s published", v->target.volume);
 	csi_answer_all(&v->publishing);
 }
 
@@ -207,8 +175,8 @@ static void on_kept(void *ctx, const struct err *e)
 	struct csi_volume *v = ctx;
 
 	if (e)
-		log_warn(
-		    pod_of(v)->label, "the pod is not kept over a restart of agentd: %s", e->msg);
+		log_warn(csi_volume_pod(v)->label,
+		    "the pod is not kept over a restart of agentd: %s", e->msg);
 	if (v->unkept)
 		keep(v);
 	if (v->state == STORING)
@@ -239,7 +207,7 @@ static bool waits_for_certificate(struct csi_volume *v, const struct pod *p)
 static void on_soon(void *ctx)
 {
 	struct csi_volume *v = ctx;
-	const struct pod *p = pod_of(v);
+	const struct pod *p = csi_volume_pod(v);
 
 	if (v->state != STARTING || !p->told)
 		return;
@@ -259,28 +227,15 @@ static void on_soon(void *ctx)
 static void on_progress(void *ctx, struct pod *p)
 {
 	struct csi_volumes *all = ctx;
-	struct csi_volume *v = find(all, &p->uid);
+	struct csi_volume *v = csi_volume_find(all, &p->uid);
 
 	if (v)
 		loop_timer_in(all->o.loop, &v->soon, 0, on_soon, v);
 }
 
-static int check_token(const struct csi_volumes *all, const struct csi_publish *p, struct err *e)
+static int64_t now_s(const struct csi_volumes *all)
 {
-	int64_t now_s = loop_now_ms(all->o.loop) / 1000;
-	const struct pod *spec = &p->spec;
-	struct token t;
-	int rc;
-
-	if (!p->token)
-		return err_set(e, ERR_PRECONDITION,
-		    "no token for the audience istio-ca: the CSIDriver object " CSI_DRIVER_NAME
-		    " needs it under tokenRequests");
-	if (token_parse(&t, p->token, strlen(p->token), e))
-		return -1;
-	rc = token_check(&t, spec->ns, spec->sa, &spec->uid, now_s, e);
-	token_clear(&t);
-	return rc;
+	return loop_now_ms(all->o.loop) / 1000;
 }
 
 static int add_pod(struct csi_volumes *all, const struct csi_publish *p, struct err *e)
@@ -317,9 +272,9 @@ static void take_token(struct csi_volume *v, struct pod *p, const struct csi_pub
 
 static int republish(struct csi_volume *v, const struct csi_publish *q, struct err *e)
 {
-	struct pod *p = pod_of(v);
+	struct pod *p = csi_volume_pod(v);
 
-	if (check_token(v->all, q, e))
+	if (csi_token_check(q, now_s(v->all), e))
 		return -1;
 	if (p) {
 		take_token(v, p, q);
@@ -345,12 +300,12 @@ static void publish_again(struct csi_volume *v, struct csi_call *c, const struct
 
 static void publish_first(struct csi_volumes *all, struct csi_call *c, const struct csi_publish *q)
 {
-	struct csi_volume *v = find(all, &q->target.pod);
+	struct csi_volume *v = csi_volume_find(all, &q->target.pod);
 	struct err e;
-	int rc = check_token(all, q, &e);
+	int rc = csi_token_check(q, now_s(all), &e);
 
 	if (!rc && v) {
-		take_token(v, pod_of(v), q);
+		take_token(v, csi_volume_pod(v), q);
 	} else if (!rc) {
 		v = volume_new(all, &q->target, q->volume_id);
 		v->since_ms = loop_uptime_ms(all->o.loop);
@@ -369,7 +324,7 @@ static void publish_first(struct csi_volumes *all, struct csi_call *c, const str
 
 static int check_volume(struct csi_volume *v, const struct csi_publish *q, struct err *e)
 {
-	const struct pod *p = pod_of(v);
+	const struct pod *p = csi_volume_pod(v);
 
 	if (strcmp(v->target.volume, q->target.volume) != 0 ||
 	    (*v->volume_id && strcmp(v->volume_id, q->volume_id) != 0))
@@ -380,22 +335,12 @@ static int check_volume(struct csi_volume *v, const struct csi_publish *q, struc
 	return p ? check_identity(p, &q->spec, e) : 0;
 }
 
-static void on_silence(void *ctx);
-
-static void note_publish(struct csi_volumes *all)
-{
-	if (all->silent)
-		log_info(NULL, "the kubelet publishes again");
-	all->silent = false;
-	loop_timer_in(all->o.loop, &all->silence, SILENCE_MS, on_silence, all);
-}
-
 void csi_volumes_publish(struct csi_volumes *all, struct csi_call *c, const struct csi_publish *q)
 {
-	struct csi_volume *v = find(all, &q->target.pod);
+	struct csi_volume *v = csi_volume_find(all, &q->target.pod);
 	struct err e;
 
-	note_publish(all);
+	csi_volumes_heard(all);
 	if (v && check_volume(v, q, &e)) {
 		csi_refuse(c, csi_status_of(&e), e.msg);
 	} else if (v && v->state == UNPUBLISHING) {
@@ -413,7 +358,7 @@ void csi_volumes_publish(struct csi_volumes *all, struct csi_call *c, const stru
 static void on_unmounted(void *ctx, const struct err *e)
 {
 	struct csi_volume *v = ctx;
-	const struct pod *p = pod_of(v);
+	const struct pod *p = csi_volume_pod(v);
 
 	if (e) {
 		log_error(
@@ -441,7 +386,7 @@ static void unmount(struct csi_volume *v)
 void csi_volumes_unpublish(
     struct csi_volumes *all, struct csi_call *c, const struct csi_unpublish *u)
 {
-	struct csi_volume *v = u->ours ? find(all, &u->target.pod) : NULL;
+	struct csi_volume *v = u->ours ? csi_volume_find(all, &u->target.pod) : NULL;
 
 	/* Another volume than the pod's one was never mounted. */
 	if (!u->ours || (v && strcmp(v->target.volume, u->target.volume) != 0)) {
@@ -462,7 +407,7 @@ int csi_volumes_adopt(struct csi_volumes *all, const struct csi_target *t,
 {
 	struct csi_volume *v;
 
-	if (find(all, &t->pod))
+	if (csi_volume_find(all, &t->pod))
 		return err_set(e, EEXIST, "the pod has another volume of " CSI_DRIVER_NAME);
 	v = volume_new(all, t, kept ? kept->volume_id : "");
 	v->mounted = mounted;
@@ -476,89 +421,8 @@ int csi_volumes_adopt(struct csi_volumes *all, const struct csi_target *t,
 
 void csi_volumes_synced(struct csi_volumes *all)
 {
-	loop_timer_in(all->o.loop, &all->silence, SILENCE_MS, on_silence, all);
+	csi_volumes_heard(all);
 	pod_registry_synced(all->o.pods, &all->source);
-}
-
-/* --- looking at it --- */
-
-static const char *state_of(const struct csi_volume *v)
-{
-	if (v->state == UNPUBLISHING)
-		return "unpublishing";
-	if (v->state == PUBLISHED)
-		return pod_of(v) ? "published" : "waiting";
-	return "starting";
-}
-
-static unsigned count_of(const struct csi_volumes *all, const char *state)
-{
-	unsigned n = 0;
-
-	for (const struct csi_volume *v = all->volumes; v; v = v->hh.next)
-		n += !strcmp(state_of(v), state);
-	return n;
-}
-
-/* Tokens end, and whose driver's name it was may have been taken (security-rules.md 5). */
-static void on_silence(void *ctx)
-{
-	struct csi_volumes *all = ctx;
-
-	if (!count_of(all, "published") && !count_of(all, "waiting"))
-		return;
-	all->silent = true;
-	log_error(NULL,
-	    "no publish of any volume for 5 minutes: is the kubelet well, has the CSIDriver object "
-	    "requiresRepublish: true, and who is registered as " CSI_DRIVER_NAME "?");
-}
-
-json_t *csi_volume_dump(const struct csi_volumes *all, const struct uuid *pod)
-{
-	const struct csi_volume *v = find(all, pod);
-	int64_t now = loop_uptime_ms(all->o.loop);
-	json_t *o;
-
-	if (!v)
-		return NULL;
-	o = json_pack("{s:s, s:s, s:s, s:b, s:i, s:s}", "name", v->target.volume, "id",
-	    v->volume_id, "state", state_of(v), "published", v->state == PUBLISHED, "waiting_calls",
-	    (int)(csi_waiting_count(&v->publishing) + csi_waiting_count(&v->unpublishing)),
-	    "problem", v->problem.code ? v->problem.msg : "");
-	if (v->last_ms)
-		json_object_set_new(
-		    o, "last_publish_age_s", json_integer((now - v->last_ms) / 1000));
-	return o;
-}
-
-json_t *csi_volumes_waiting(const struct csi_volumes *all)
-{
-	json_t *list = json_array();
-
-	for (const struct csi_volume *v = all->volumes; v; v = v->hh.next) {
-		char uid[UUID_TEXT_SIZE];
-
-		if (strcmp(state_of(v), "waiting") != 0)
-			continue;
-		uuid_format(&v->target.pod, uid);
-		json_array_append_new(list,
-		    json_pack("{s:s, s:s, s:s}", "uid", uid, "volume", v->target.volume, "problem",
-			v->problem.code ? v->problem.msg : "waits for the kubelet's next publish"));
-	}
-	return list;
-}
-
-void csi_volumes_measure(const struct csi_volumes *all)
-{
-	static const char *const states[] = {"starting", "published", "waiting", "unpublishing"};
-
-	for (unsigned i = 0; i < sizeof(states) / sizeof(*states); i++) {
-		char label[32];
-
-		metric_labels(label, sizeof(label), "state", states[i], NULL);
-		metric_set(all->metrics.volumes, label, count_of(all, states[i]));
-	}
-	metric_set(all->metrics.alarm, "alarm=\"no_republish\"", all->silent);
 }
 
 struct csi_volumes *csi_volumes_new(const struct csi_volumes_options *o)
