@@ -156,6 +156,12 @@ test-vm: ## redirection on Debian's kernels 5.10, 6.1, 6.12 and 7 in qemu, Envoy
 .PHONY: test-vm vm-binaries
 vm-binaries: $(OUT)/checks $(addprefix $(OUT)/tests/unit/priv/,broker_netns_test broker_peer_test cage_test)
 
+test-csi: ## csi-sanity against agentd as a CSI driver (root, go)
+	@tests/tools/deps build test
+	@$(MAKE) -s MODE=asan binaries
+	@tests/tools/test-csi
+.PHONY: test-csi
+
 MINUTES ?= 1
 fuzz: ## each fuzz target in turn, MINUTES in all (default 1)
 	@tests/tools/deps build test

@@ -1,17 +1,17 @@
 /* agent.c
  *
  * start: broker -> runtime -> control planes -> registry -> what an earlier worker stored
- *        -> manifests -> admin socket.
+ *        -> the kubelet's volumes, manifests -> admin socket.
  * A pod comes: its environment is read (pod/node) and refused, or agent_pod.c starts its services.
  * A pod changes: the new environment is read first; a bad one leaves the old services alone.
  * A pod goes: services stop, the broker drops sockets and directory.
  * end: the reverse of start.  The directories stay: a restart of agentd is not the end of a pod.
  */
 #include "agent.h"
-#include "admin/admin.h"
+#include "agent_csi.h"
+#include "agent_pages.h"
 #include "agent_pod.h"
 #include "agent_redirect.h"
-#include "agent_redirect_pages.h"
 #include "agent_state.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -22,16 +22,12 @@
 #include "config.h"
 #include "pod/manifest_dir.h"
 #include "pod/pod.h"
-#include "priv/cage.h"
 #include "priv/priv.h"
 #include "security/ca_client.h"
 #include "security/cert_cache.h"
 #include "security/crl.h"
 #include "security/istiod.h"
-#include <dirent.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 LOG_SCOPE("agent");
 
@@ -45,13 +41,9 @@ struct agent {
 	struct agent_state *state; /* until it was read */
 	struct pod_registry *pods;
 	struct manifest_dir *manifests;
-	struct admin *admin;
-	struct redirect_pages *redirect_pages;
-	int64_t started_ms;
+	struct agent_csi *csi; /* NULL: no kubelet */
+	struct agent_pages *pages;
 	bool broker_lost;
-	struct {
-		struct metric *pods, *lag, *build, *fds, *rss, *cage;
-	} gauges;
 };
 
 /* Both of a pod's readers; NULL: refused.  Nothing was started yet. */
@@ -103,9 +95,11 @@ static void on_pod_changed(void *ctx, struct pod *p)
 	p->services = agent_pod_start(&a->shared, p, node, &plan);
 }
 
-static char *pod_labels(const struct pod *p, char *out, unsigned size)
+static void on_pod_token(void *ctx, struct pod *p)
 {
-	return metric_labels(out, size, "pod", p->name, "namespace", p->ns, NULL);
+	(void)ctx;
+	if (p->services)
+		agent_pod_token_changed(p->services);
 }
 
 /* A StatefulSet's next pod may be here before the last one is gone. */
@@ -125,7 +119,7 @@ static void on_pod_removed(void *ctx, struct pod *p)
 	agent_pod_stop(&p->services);
 	priv_pod_remove(a->shared.priv, &p->uid);
 	if (!has_namesake(a, p))
-		metrics_drop(pod_labels(p, labels, sizeof(labels)));
+		metrics_drop(agent_pod_labels(p, labels, sizeof(labels)));
 	log_info(p->label, "pod removed");
 }
 
@@ -136,148 +130,6 @@ static void on_pods_settled(void *ctx)
 
 	log_info(NULL, "ready");
 	priv_ready(a->shared.priv);
-}
-
-static json_t *dump_pod(const struct pod *p)
-{
-	char uid[UUID_TEXT_SIZE];
-	json_t *o;
-
-	uuid_format(&p->uid, uid);
-	o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "uid", uid, "namespace", p->ns, "name",
-	    p->name, "service_account", p->sa, "source", p->source, "ready", p->ready, "why_not",
-	    p->state.code ? p->state.msg : "");
-	if (p->services) {
-		json_t *more = agent_pod_dump(p->services);
-
-		json_object_update(o, more);
-		json_decref(more);
-	}
-	return o;
-}
-
-static json_t *dump_pods(void *ctx)
-{
-	struct agent *a = ctx;
-	json_t *all = json_array();
-
-	for (struct pod *p = pod_first(a->pods); p; p = p->next)
-		json_array_append_new(all, dump_pod(p));
-	return json_pack(
-	    "{s:o, s:o}", "pods", all, "refused_manifests", manifest_dir_refused(a->manifests));
-}
-
-static json_t *dump_certs(void *ctx)
-{
-	struct agent *a = ctx;
-	json_t *all = json_array();
-
-	for (size_t i = 0; i < a->shared.node.nplanes; i++) {
-		json_t *some = cert_cache_dump(a->shared.planes[i].certs);
-
-		json_array_extend(all, some);
-		json_decref(some);
-	}
-	return json_pack("{s:o}", "certificates", all);
-}
-
-static json_t *dump_xds(void *ctx)
-{
-	struct agent *a = ctx;
-	json_t *all = json_array();
-
-	for (struct pod *p = pod_first(a->pods); p; p = p->next) {
-		json_t *o = p->services ? agent_pod_dump_xds(p->services) : json_object();
-
-		json_object_set_new(o, "pod", json_string(p->label));
-		json_array_append_new(all, o);
-	}
-	return json_pack("{s:o}", "xds", all);
-}
-
-static json_t *dump_plane(const struct plane *p)
-{
-	json_t *o = istiod_dump(p->istiod);
-
-	json_object_set_new(o, "crl", crl_dump(p->crl));
-	return o;
-}
-
-static json_t *dump_status(void *ctx)
-{
-	struct agent *a = ctx;
-	json_t *planes = json_array();
-	unsigned ready = 0, total = 0;
-
-	for (size_t i = 0; i < a->shared.node.nplanes; i++)
-		json_array_append_new(planes, dump_plane(&a->shared.planes[i]));
-	for (struct pod *p = pod_first(a->pods); p; p = p->next, total++)
-		ready += p->ready;
-	return json_pack("{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:o, s:o}", "version", AGENTD_VERSION,
-	    "cage", cage_describe(), "confined", cage_state().entered, "uptime_s",
-	    (json_int_t)((loop_now_ms(a->shared.loop) - a->started_ms) / 1000), "node_name",
-	    a->config->node_name, "pods", (int)total, "pods_ready", (int)ready, "control_planes",
-	    planes, "refused_manifests", manifest_dir_refused(a->manifests));
-}
-
-static double count_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	double n = -3; /* ".", ".." and the directory itself */
-
-	if (!d)
-		return 0;
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
-static double resident_bytes(void)
-{
-	FILE *f = fopen("/proc/self/statm", "re");
-	long total = 0, pages = 0;
-
-	if (!f)
-		return 0;
-	if (fscanf(f, "%ld %ld", &total, &pages) != 2) /* NOLINT(cert-err34-c): the kernel's own */
-		pages = 0;
-	(void)fclose(f);
-	return (double)pages * (double)sysconf(_SC_PAGESIZE);
-}
-
-static void on_before_metrics(void *ctx)
-{
-	struct agent *a = ctx;
-	unsigned ready = 0, total = 0;
-	char labels[400];
-
-	for (struct pod *p = pod_first(a->pods); p; p = p->next, total++) {
-		ready += p->ready;
-		if (p->services)
-			agent_pod_measure(p->services, pod_labels(p, labels, sizeof(labels)));
-	}
-	metric_set(a->gauges.pods, "state=\"ready\"", ready);
-	metric_set(a->gauges.pods, "state=\"not_ready\"", total - ready);
-	metric_set(a->gauges.lag, "", (double)loop_take_stall_ms(a->shared.loop) / 1000);
-	metric_set(a->gauges.build, "version=\"" AGENTD_VERSION "\"", 1);
-	metric_set(a->gauges.cage, "protection=\"seccomp\"", cage_state().seccomp);
-	metric_set(a->gauges.cage, "protection=\"landlock\"", cage_state().landlock);
-	metric_set(a->gauges.fds, "", count_fds());
-	metric_set(a->gauges.rss, "", resident_bytes());
-}
-
-static void make_gauges(struct agent *a)
-{
-	a->gauges.pods = metric_gauge("agentd_pods", "Pods of this node.");
-	a->gauges.lag = metric_gauge("agentd_event_loop_lag_seconds",
-	    "Longest callback of the event loop since the last scrape.");
-	a->gauges.build = metric_gauge("agentd_build_info", "Version of agentd.");
-	a->gauges.cage = metric_gauge("agentd_cage_level",
-	    "What confines the worker: 0 nothing, else 1, or the level of Landlock's ABI.");
-	a->gauges.fds = metric_gauge("process_open_fds", "Open file descriptors of the worker.");
-	a->gauges.rss =
-	    metric_gauge("process_resident_memory_bytes", "Resident memory of the worker.");
 }
 
 static void on_broker_lost(void *ctx)
@@ -363,41 +215,26 @@ static void set_limits(struct agent *a)
 	a->shared.limits = v;
 }
 
-static void make_admin(struct agent *a)
-{
-	int fd = priv_take_listener(a->shared.priv, PRIV_NODE_ADMIN);
-
-	make_gauges(a);
-	if (fd < 0)
-		return;
-	a->admin = admin_new(a->shared.loop, fd);
-	admin_page(a->admin, "/status", dump_status, a);
-	admin_page(a->admin, "/pods", dump_pods, a);
-	admin_page(a->admin, "/certs", dump_certs, a);
-	admin_page(a->admin, "/xds", dump_xds, a);
-	a->redirect_pages = redirect_pages_new(a->shared.loop, a->shared.priv, a->pods, a->admin);
-	admin_before_metrics(a->admin, on_before_metrics, a);
-}
-
 /* Not before: a pod that comes earlier would cost a certificate that is there. */
 static void on_restored(void *ctx)
 {
 	struct agent *a = ctx;
 
 	agent_state_free(&a->state);
+	a->csi = agent_csi_new(&a->shared, a->config, a->pods);
 	a->manifests = manifest_dir_new(a->shared.loop, a->shared.priv, a->pods);
-	make_admin(a);
+	a->pages = agent_pages_new(
+	    &(struct agent_pages_of){&a->shared, a->config, a->pods, a->manifests, a->csi});
 }
 
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
 {
 	static const struct pod_observer observer = {
-	    on_pod_added, on_pod_changed, on_pod_removed, on_pods_settled};
+	    on_pod_added, on_pod_changed, on_pod_token, on_pod_removed, on_pods_settled};
 	struct agent *a = mem_zalloc(sizeof(*a));
 
 	a->config = c;
 	a->shared.loop = l;
-	a->started_ms = loop_now_ms(l);
 	a->shared.priv = priv_new(l, broker_fd, on_broker_lost, a, e);
 	if (!a->shared.priv) {
 		free(a);
@@ -426,6 +263,7 @@ void agent_stop_accepting(struct agent *a)
 	for (struct pod *p = pod_first(a->pods); p; p = p->next)
 		if (p->services)
 			agent_pod_stop_accepting(p->services);
+	agent_csi_stop_accepting(a->csi);
 }
 
 /* At the end of the process the pods stay pods: services stop, nothing is removed. */
@@ -442,8 +280,8 @@ void agent_free(struct agent **agent)
 	if (!a)
 		return;
 	agent_state_free(&a->state);
-	redirect_pages_free(&a->redirect_pages);
-	admin_free(&a->admin);
+	agent_pages_free(&a->pages);
+	agent_csi_free(&a->csi);
 	manifest_dir_free(&a->manifests);
 	stop_all_pods(a);
 	pod_registry_free(&a->pods);

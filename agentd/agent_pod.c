@@ -9,6 +9,7 @@
  */
 #include "agent_pod.h"
 #include "agent_redirect.h"
+#include "agent_token.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/loop.h"
@@ -27,7 +28,6 @@
 #include "security/crl.h"
 #include "security/istiod.h"
 #include "security/roots.h"
-#include "security/token.h"
 #include <string.h>
 
 LOG_SCOPE("pod");
@@ -40,10 +40,7 @@ struct pod_services {
 	struct pod *pod;
 	struct node *node;
 	struct priv_call *adding;
-	struct priv_follow *token_follow;
-	struct token token;   /* jwt NULL: none */
-	struct err token_why; /* why there is none */
-	struct loop_timer expiry;
+	struct pod_token *token; /* NULL until there is a directory */
 	struct limits *limits;
 	struct log_budget log;
 	struct rpc_server *server;
@@ -63,28 +60,11 @@ static struct plane *plane_of(const struct pod_services *s)
 	return &s->shared->planes[node_settings(s->node)->plane];
 }
 
-/* The pod's token if it may be used now; both SDS's certificate and every ADS stream ask here. */
 static const struct token *valid_token(void *ctx, struct err *e)
 {
-	struct pod_services *s = ctx;
-	int64_t now_s = loop_now_ms(s->shared->loop) / 1000;
+	const struct pod_services *s = ctx;
 
-	if (!s->token.jwt) {
-		*e = s->token_why;
-		return NULL;
-	}
-	if (token_check(&s->token, s->pod->ns, s->pod->sa, &s->pod->uid, now_s, e))
-		return NULL;
-	return &s->token;
-}
-
-static int read_token(struct pod_services *s, const struct priv_content *c, struct err *e)
-{
-	if (!c->data) {
-		*e = *c->e;
-		return err_wrap(e, "token");
-	}
-	return token_parse(&s->token, c->data, c->size, e);
+	return pod_token_valid(s->token, e);
 }
 
 /* What the pod trusts: NULL before its first certificate. */
@@ -126,6 +106,8 @@ static void on_cert(void *ctx, struct cert *c, const char *why_not)
 	if (c && c != s->cert)
 		set_trust(s, c);
 	sds_server_set_cert(s->sds, c, why_not);
+	if (c && !s->pod->certified)
+		pod_set_certified(s->pod);
 }
 
 /* They change what is trusted, never the certificate: no CSR comes of it (security-rules.md 3). */
@@ -171,42 +153,23 @@ static void subscribe(struct pod_services *s)
 	    plane_of(s)->certs, &spec, &s->pod->uid, s->pod->label, valid_token, on_cert, s);
 }
 
-/* What Envoy was given it keeps; a new request waits for the next token.  The ADS streams ask for
- * the token themselves. */
-static void on_expired(void *ctx)
+/* What Envoy was given it keeps; the ADS streams ask for the token themselves. */
+static void on_token(void *ctx, bool expired)
 {
 	struct pod_services *s = ctx;
 
-	cert_token_changed(s->certificate);
-}
-
-/* What the pod wrote as the time may be any number. */
-static void watch_expiry(struct pod_services *s)
-{
-	int64_t latest_s = INT64_MAX / 1000;
-	int64_t at_s = s->token.expires < latest_s ? s->token.expires : latest_s;
-
-	if (s->token.jwt)
-		loop_timer_at(s->shared->loop, &s->expiry, at_s * 1000, on_expired, s);
-	else
-		loop_timer_stop(&s->expiry);
-}
-
-static void on_token(void *ctx, const struct priv_content *c)
-{
-	struct pod_services *s = ctx;
-	struct err e = {0};
-
-	token_clear(&s->token);
-	if (read_token(s, c, &s->token_why) || !valid_token(s, &e))
-		log_warn(
-		    s->pod->label, "no usable token: %s", s->token.jwt ? e.msg : s->token_why.msg);
-	xds_proxy_token_changed(s->xds);
+	if (!expired)
+		xds_proxy_token_changed(s->xds);
 	if (s->certificate)
 		cert_token_changed(s->certificate);
 	else
 		subscribe(s);
-	watch_expiry(s);
+}
+
+void agent_pod_token_changed(struct pod_services *s)
+{
+	if (s->token)
+		pod_token_again(s->token);
 }
 
 static void write_bootstrap(struct pod_services *s)
@@ -304,12 +267,26 @@ static void on_call(void *ctx, struct rpc_stream *st, const char *method)
 		log_debug(s->pod->label, "no such method: %s", method); /* answered UNIMPLEMENTED */
 }
 
+/* Whose traffic is not redirected (yet) may start, unless it is strict. */
+static void tell_state(struct pod_services *s)
+{
+	const struct err *why_not = pod_redirect_state(s->redirect);
+
+	if (why_not && !pod_redirect_holds(s->redirect))
+		pod_set_degraded(s->pod, why_not);
+	else
+		pod_set_ready(s->pod, why_not);
+}
+
 static void on_listening(void *ctx, const struct err *e)
 {
 	struct pod_services *s = ctx;
 
 	s->listening = !e;
-	pod_set_ready(s->pod, e ? e : pod_redirect_state(s->redirect));
+	if (e)
+		pod_set_ready(s->pod, e);
+	else
+		tell_state(s);
 }
 
 /* Who starts the pod waits for its bootstrap: a strict one shall not run before its rules. */
@@ -320,7 +297,7 @@ static void on_redirected(void *ctx)
 	if (!pod_redirect_holds(s->redirect) && s->sds)
 		write_bootstrap(s);
 	if (s->listening)
-		pod_set_ready(s->pod, pod_redirect_state(s->redirect));
+		tell_state(s);
 }
 
 static void on_directory(void *ctx, const struct err *e)
@@ -345,11 +322,13 @@ static void on_directory(void *ctx, const struct err *e)
 		write_bootstrap(s);
 	s->sds = sds_server_new(a->loop, s->pod->label);
 	agent_pod_trust_changed(s);
+	s->token = pod_token_start(a, s->pod, on_token, s);
 	s->xds = xds_proxy_new(s->pod, s->node, plane_of(s)->istiod, valid_token, s);
 	xds_proxy_limit(s->xds, s->limits);
 	if (a->pcds)
 		xds_proxy_take(s->xds, TYPE_PROXY_CONFIG, on_anchors, s);
-	s->token_follow = priv_follow(a->priv, PRIV_FOLLOW_TOKEN, &s->pod->uid, 0, on_token, s);
+	if (s->pod->token)
+		pod_token_again(s->token);
 	s->server = rpc_server_new(a->rpc, &options, on_call, s);
 	s->uds = uds_new(a->loop, a->priv, &s->pod->uid, s->pod->label, s->server, &sockets, s);
 }
@@ -383,8 +362,6 @@ void agent_pod_stop(struct pod_services **services)
 	priv_call_cancel(&s->adding);
 	pod_redirect_stop(&s->redirect);
 	uds_free(&s->uds);
-	priv_unfollow(&s->token_follow);
-	loop_timer_stop(&s->expiry);
 	cert_unsubscribe(&s->certificate);
 	xds_proxy_free(&s->xds);
 	sds_server_free(&s->sds);
@@ -393,22 +370,9 @@ void agent_pod_stop(struct pod_services **services)
 	cert_unref(&s->cert);
 	free(s->bundle);
 	free(s->anchors);
-	token_clear(&s->token);
+	pod_token_stop(&s->token);
 	node_free(&s->node);
 	free(s);
-}
-
-static json_t *dump_token(const struct pod_services *s)
-{
-	struct err e = {0};
-	bool valid = valid_token((void *)s, &e) != NULL;
-	json_t *o = json_pack("{s:b}", "valid", valid);
-
-	if (s->token.jwt)
-		json_object_set_new(o, "expires", json_integer(s->token.expires));
-	if (!valid)
-		json_object_set_new(o, "why_not", json_string(e.msg));
-	return o;
 }
 
 static json_t *dump_limits(struct pod_services *s)
@@ -429,7 +393,8 @@ static json_t *dump_limits(struct pod_services *s)
 json_t *agent_pod_dump(struct pod_services *s)
 {
 	json_t *o = json_pack("{s:s, s:s, s:o}", "node_id", node_id(s->node), "control_plane",
-	    istiod_options(plane_of(s)->istiod)->name, "token", dump_token(s));
+	    istiod_options(plane_of(s)->istiod)->name, "token",
+	    s->token ? pod_token_dump(s->token) : json_object());
 
 	json_object_set_new(o, "redirect", pod_redirect_dump(s->redirect));
 	json_object_update(o, (json_t *)node_leftovers(s->node));

@@ -50,6 +50,8 @@ void agent_pod_stop(struct pod_services **s);
 /* New connections wait for the next worker; what is here is still served. */
 void agent_pod_stop_accepting(struct pod_services *s);
 
+/* The pod's source has another token. */
+void agent_pod_token_changed(struct pod_services *s);
 /* The revocation list of a control plane changed. */
 void agent_pod_trust_changed(struct pod_services *s);
 

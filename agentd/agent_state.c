@@ -85,14 +85,14 @@ static void on_kept(void *ctx, const struct priv_kept *k)
 /* The current place first: what is in both was left in the other one. */
 static void list(struct agent_state *a)
 {
-	if (a->step == PRIV_STATE_END) {
+	if (a->step == PRIV_STATE_CERTS_END) {
 		if (a->restored)
 			log_info(NULL, "%u stored certificate%s", a->restored,
 			    a->restored == 1 ? "" : "s");
 		a->done(a->ctx);
 		return;
 	}
-	enum priv_state next = (enum priv_state)((a->keep + a->step++) % PRIV_STATE_END);
+	enum priv_state next = (enum priv_state)((a->keep + a->step++) % PRIV_STATE_CERTS_END);
 	priv_state_list(a->shared->priv, &a->listing, next, on_kept, a);
 }
 

@@ -18,7 +18,7 @@ struct config {
 	    *certificate_scope, *attest, *state_keys, *redirect, *redirect_policy;
 	bool log_json, pcds;
 	int64_t secret_ttl_min_s, secret_ttl_max_s, certificate_reissue_min_s, certificate_linger_s,
-	    csr_per_second;
+	    csr_per_second, publish_wait_ms;
 	int64_t pod_connections, pod_streams, pod_message_mib, pod_queued_mib,
 	    pod_requests_per_second, pod_requests_burst, pod_silent_s, pod_header_kib,
 	    pod_memory_mib;            /* pod/limits.h */

@@ -80,6 +80,8 @@ const struct config_row config_rows[] = {
 	"who brings the traffic of pods that do not say so to their Envoys"),
     TEXT_ROW(redirect_policy, "strict", is_strictness, "strict or permissive",
 	"strict: nothing from outside reaches a pod before its Envoy can take it"),
+    NUMBER_ROW(publish_wait_ms, "2000", 0, 60000,
+	"how long a pod's start waits for its first certificate"),
     NUMBER_ROW(pod_connections, "32", 2, 1024, "connections of one pod at a time"),
     NUMBER_ROW(pod_streams, "256", 2, 16384, "streams of one pod at a time"),
     NUMBER_ROW(pod_message_mib, "4", 1, 64, "largest message from a pod's Envoy"),

@@ -13,6 +13,7 @@
 #include "priv/cage.h"
 #include "priv/protocol.h"
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -167,6 +168,7 @@ int main(int argc, char **argv)
 
 	if (confined)
 		cage_hide_memory();
+	json_set_alloc_funcs(malloc, mem_wipe_free_block); /* tokens come as JSON */
 	if (argc == 2 && !strcmp(argv[1], "--help")) {
 		config_help(stdout);
 		return 0;

@@ -9,7 +9,7 @@
 enum { ERR_MSG_SIZE = 256 };
 
 /* Beside errno values, for causes that have none. */
-enum { ERR_PROTOCOL = 1000, ERR_DENIED, ERR_UNAVAILABLE, ERR_INVALID };
+enum { ERR_PROTOCOL = 1000, ERR_DENIED, ERR_UNAVAILABLE, ERR_INVALID, ERR_PRECONDITION };
 
 struct err {
 	int code; /* errno value or ERR_* */

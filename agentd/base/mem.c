@@ -1,6 +1,7 @@
 /* mem.c - memory is there, or the process ends: a restart costs less than code that limps on. */
 #include "mem.h"
 
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,4 +55,11 @@ void mem_wipe_free(char *secret)
 		return;
 	explicit_bzero(secret, strlen(secret));
 	free(secret);
+}
+
+void mem_wipe_free_block(void *p)
+{
+	if (p)
+		explicit_bzero(p, malloc_usable_size(p));
+	free(p);
 }

@@ -34,6 +34,8 @@ char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2), mall
 
 /* Overwrite and free a string that held a secret; NULL is allowed. */
 void mem_wipe_free(char *secret);
+/* The same for what malloc() gave, whatever it holds: for libraries that let others free. */
+void mem_wipe_free_block(void *p);
 
 static inline void mem_freep(void *p)
 {

@@ -22,6 +22,8 @@ static const char *problem_of(const json_t *pod)
 {
 	const char *why = ctl_string(pod, "why_not");
 
+	if (!*why)
+		why = ctl_string(json_object_get(pod, "volume"), "problem");
 	return *why ? why : ctl_string(json_object_get(pod, "token"), "why_not");
 }
 
@@ -46,7 +48,7 @@ static bool has_problem(const json_t *pods)
 	return false;
 }
 
-static void print_table(const json_t *pods, const json_t *refused)
+static void print_table(const json_t *pods, const json_t *refused, const json_t *waiting)
 {
 	struct table *t = table_new(6);
 	char label[400];
@@ -63,6 +65,9 @@ static void print_table(const json_t *pods, const json_t *refused)
 	table_print_free(&t);
 	json_array_foreach (refused, i, p)
 		printf("refused: %s: %s\n", ctl_string(p, "file"), ctl_string(p, "why"));
+	json_array_foreach (waiting, i, p)
+		printf("volume %s of pod %s: %s\n", ctl_string(p, "volume"), ctl_string(p, "uid"),
+		    ctl_string(p, "problem"));
 }
 
 static void print_trees(const json_t *pods)
@@ -83,18 +88,20 @@ int cmd_pods(const struct ctl *c)
 	json_t *all = ctl_request(c, "GET", "/pods", &status);
 	json_t *pods = json_object_get(all, "pods");
 	const json_t *refused = json_object_get(all, "refused_manifests");
+	const json_t *waiting = json_object_get(all, "waiting_volumes");
 
 	if (!all)
 		return status;
 	status = ctl_select(c, pods, "pods", is_named);
-	if (has_problem(pods) || (!c->name && json_array_size(refused)))
+	if (has_problem(pods) ||
+	    (!c->name && (json_array_size(refused) || json_array_size(waiting))))
 		status = CTL_PROBLEM;
 	if (c->json)
 		ctl_print_json(all);
 	else if (c->name)
 		print_trees(pods);
 	else
-		print_table(pods, refused);
+		print_table(pods, refused, waiting);
 	json_decref(all);
 	return status;
 }

@@ -24,7 +24,6 @@
 LOG_SCOPE("manifest");
 
 enum { MAP_ENTRIES_MAX = 256, GRACE_MS = 2000 };
-static const char source[] = "manifest";
 
 struct refused {
 	struct refused *next;
@@ -44,6 +43,7 @@ struct removal {
 struct manifest_dir {
 	struct loop *loop;
 	struct pod_registry *pods;
+	struct pod_source source;
 	struct priv_follow *follow;
 	struct refused *refused; /* ordered by file */
 	struct removal *removals;
@@ -302,7 +302,7 @@ static int add_pod(struct manifest_dir *m, const struct priv_content *c, struct 
 	}
 	if (manifest_parse(&spec, c->name, c->data, c->size, e))
 		return -1;
-	rc = pod_add(m->pods, source, &spec, e);
+	rc = pod_add(m->pods, &m->source, &spec, e);
 	manifest_clear(&spec);
 	return rc ? wrap_at(&at, 0, e) : 0;
 }
@@ -339,11 +339,11 @@ static void end_removal(struct removal *r)
 static void on_grace_over(void *ctx)
 {
 	struct removal *r = ctx;
-	struct pod_registry *pods = r->of->pods;
+	struct manifest_dir *m = r->of;
 	struct uuid uid = r->uid;
 
 	end_removal(r);
-	pod_remove(pods, source, &uid);
+	pod_remove(m->pods, &m->source, &uid);
 }
 
 static void on_removed(struct manifest_dir *m, const char *file)
@@ -379,7 +379,7 @@ static void on_content(void *ctx, const struct priv_content *c)
 
 	if (c->synced) {
 		log_info(NULL, "all manifests read");
-		pod_registry_synced(m->pods);
+		pod_registry_synced(m->pods, &m->source);
 	} else if (!c->data && c->e->code == ENOENT) {
 		on_removed(m, c->name);
 	} else {
@@ -393,6 +393,8 @@ struct manifest_dir *manifest_dir_new(struct loop *l, struct priv *p, struct pod
 
 	m->loop = l;
 	m->pods = pods;
+	m->source.name = "manifest";
+	pod_source_add(pods, &m->source);
 	m->follow = priv_follow(p, PRIV_FOLLOW_MANIFESTS, NULL, 0, on_content, m);
 	return m;
 }

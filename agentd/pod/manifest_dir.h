@@ -17,7 +17,8 @@ struct pod_registry;
 struct priv;
 
 struct manifest_dir *manifest_dir_new(struct loop *l, struct priv *p, struct pod_registry *pods);
-void manifest_dir_free(struct manifest_dir **m);            /* its pods stay in the registry */
+/* Its pods stay in the registry, which has to go before the next event. */
+void manifest_dir_free(struct manifest_dir **m);
 json_t *manifest_dir_refused(const struct manifest_dir *m); /* [{file, why}] */
 
 /* The parser alone (fuzzed).  On success `out` owns its json: manifest_clear(). */

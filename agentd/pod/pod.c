@@ -1,10 +1,11 @@
-/* pod.c - a list of pods, ordered by label, and one observer.
+/* pod.c - a list of pods, ordered by label, their sources, and one observer.
  *
- * A source announces a pod: checked and copied -> observer.added -> ... -> pod_set_ready().
- * Announced again with another environment: observer.changed.  With another identity: refused, as
- * a uid never becomes another pod (security-rules.md G4).  Removed: out of the list first, so that
- * nobody finds it any more, then observer.removed, then its memory goes.  When the source has
- * announced all there was and each was told whether it is served: observer.settled.
+ * A source announces a pod: checked and copied -> observer.added -> ... -> pod_set_ready() ->
+ * source.progress.  Announced again with another environment: observer.changed.  With another
+ * identity: refused, as a uid never becomes another pod (security-rules.md G4).  Removed: out of
+ * the list first, so that nobody finds it any more, then observer.removed, then its memory goes.
+ * When all sources have announced what there was and each pod was told whether it is served:
+ * observer.settled.
  */
 #include "pod.h"
 #include "../base/mem.h"
@@ -18,8 +19,9 @@ enum { PROXY_ID_DEFAULT = 1337 };
 struct pod_registry {
 	const struct pod_observer *observer;
 	void *ctx;
+	struct pod_source *sources;
 	struct pod *pods;
-	bool synced, settled;
+	bool settled;
 };
 
 struct pod_registry *pod_registry_new(const struct pod_observer *o, void *ctx)
@@ -42,6 +44,7 @@ static void drop_json(struct pod *p)
 static void pod_free(struct pod *p)
 {
 	drop_json(p);
+	mem_wipe_free(p->token);
 	free(p);
 }
 
@@ -74,10 +77,14 @@ struct pod *pod_first(const struct pod_registry *r)
 
 static void check_settled(struct pod_registry *r)
 {
-	struct pod *p;
+	const struct pod_source *s;
+	const struct pod *p;
 
-	if (r->settled || !r->synced)
+	if (r->settled)
 		return;
+	LL_FOREACH (r->sources, s)
+		if (!s->synced)
+			return;
 	LL_FOREACH (r->pods, p)
 		if (!p->told)
 			return;
@@ -86,9 +93,14 @@ static void check_settled(struct pod_registry *r)
 		r->observer->settled(r->ctx);
 }
 
-void pod_registry_synced(struct pod_registry *r)
+void pod_source_add(struct pod_registry *r, struct pod_source *source)
 {
-	r->synced = true;
+	LL_PREPEND(r->sources, source);
+}
+
+void pod_registry_synced(struct pod_registry *r, struct pod_source *source)
+{
+	source->synced = true;
 	check_settled(r);
 }
 
@@ -154,14 +166,16 @@ static int change(struct pod_registry *r, struct pod *p, const struct pod *spec,
 	return 0;
 }
 
-int pod_add(struct pod_registry *r, const char *source, const struct pod *spec, struct err *e)
+int pod_add(
+    struct pod_registry *r, struct pod_source *source, const struct pod *spec, struct err *e)
 {
 	struct pod *p = pod_find(r, &spec->uid);
 
 	if (check_names(spec, e))
 		return -1;
-	if (p && strcmp(p->source, source) != 0)
-		return err_set(e, ERR_DENIED, "this uid is a pod of the source %s", p->source);
+	if (p && p->source != source)
+		return err_set(
+		    e, ERR_DENIED, "this uid is a pod of the source %s", p->source->name);
 	if (p)
 		return change(r, p, spec, e);
 	p = mem_zalloc(sizeof(*p));
@@ -170,7 +184,8 @@ int pod_add(struct pod_registry *r, const char *source, const struct pod *spec, 
 	memcpy(p->name, spec->name, sizeof(p->name));
 	memcpy(p->sa, spec->sa, sizeof(p->sa));
 	(void)snprintf(p->label, sizeof(p->label), "%s/%s", p->ns, p->name);
-	(void)snprintf(p->source, sizeof(p->source), "%s", source);
+	p->source = source;
+	p->token = mem_strdup(spec->token);
 	err_set(&p->state, ERR_UNAVAILABLE, "starting");
 	take_over(p, spec);
 	p->registry = r;
@@ -179,11 +194,20 @@ int pod_add(struct pod_registry *r, const char *source, const struct pod *spec, 
 	return 0;
 }
 
-void pod_remove(struct pod_registry *r, const char *source, const struct uuid *uid)
+void pod_set_token(struct pod *p, const char *token)
+{
+	if (p->token && !strcmp(p->token, token))
+		return;
+	mem_wipe_free(p->token);
+	p->token = mem_strdup(token);
+	p->registry->observer->token(p->registry->ctx, p);
+}
+
+void pod_remove(struct pod_registry *r, const struct pod_source *source, const struct uuid *uid)
 {
 	struct pod *p = pod_find(r, uid);
 
-	if (!p || strcmp(p->source, source) != 0)
+	if (!p || p->source != source)
 		return;
 	LL_DELETE(r->pods, p);
 	r->observer->removed(r->ctx, p);
@@ -191,10 +215,34 @@ void pod_remove(struct pod_registry *r, const char *source, const struct uuid *u
 	check_settled(r);
 }
 
-void pod_set_ready(struct pod *p, const struct err *why_not)
+static void tell_source(struct pod *p)
+{
+	if (p->source->progress)
+		p->source->progress(p->source->ctx, p);
+}
+
+static void set_state(struct pod *p, bool may_start, const struct err *why_not)
 {
 	p->ready = !why_not;
+	p->may_start = may_start;
 	p->state = why_not ? *why_not : (struct err){0};
 	p->told = true;
+	tell_source(p);
 	check_settled(p->registry);
+}
+
+void pod_set_ready(struct pod *p, const struct err *why_not)
+{
+	set_state(p, !why_not, why_not);
+}
+
+void pod_set_degraded(struct pod *p, const struct err *why)
+{
+	set_state(p, true, why);
+}
+
+void pod_set_certified(struct pod *p)
+{
+	p->certified = true;
+	tell_source(p);
 }

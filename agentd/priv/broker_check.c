@@ -7,6 +7,7 @@
 #include "../base/mem.h"
 #include "broker_cgroup.h"
 #include "broker_file.h"
+#include "broker_mount.h"
 #include "broker_peer.h"
 #include "broker_redirect.h"
 #include "broker_tmpfs.h"
@@ -220,7 +221,9 @@ static void check_manifests(struct table *t)
 	struct stat st;
 	const char *dir = t->o->manifests;
 
-	if (stat(dir, &st))
+	if (!*dir)
+		row(t, OK, "manifests", "none: pods come from the kubelet (--manifests)");
+	else if (stat(dir, &st))
 		row(t, NOTE, "manifests", "%s: %s; it will be noticed when it appears (mkdir -p)",
 		    dir, strerror(errno));
 	else if (!S_ISDIR(st.st_mode))
@@ -230,6 +233,79 @@ static void check_manifests(struct table *t)
 		    "%s can be written by others than root: chown root, chmod go-w", dir);
 	else
 		row(t, OK, "manifests", "%s", dir);
+}
+
+/* What the kubelet does not see is no volume: it looks from the node's own namespace of mounts. */
+static void check_propagation(struct table *t, const char *pods)
+{
+	struct stat own, nodes;
+	auto_close int fd = open(pods, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (broker_mount_is_shared(fd))
+		row(t, OK, "mount propagation", "the kubelet sees what is mounted below %s", pods);
+	else if (!stat("/proc/self/ns/mnt", &own) && !stat("/proc/1/ns/mnt", &nodes) &&
+		 own.st_ino == nodes.st_ino)
+		row(t, OK, "mount propagation", "agentd runs where the node mounts");
+	else
+		row(t, PROBLEM, "mount propagation",
+		    "%s is not shared with the node: the kubelet would not see what is mounted "
+		    "there "
+		    "(mountPropagation: Bidirectional; not below systemd's ProtectSystem=)",
+		    pods);
+}
+
+/* The first ones have fixed inodes (include/linux/proc_ns.h). */
+static void check_namespaces(struct table *t)
+{
+	static const struct {
+		const char *path, *what, *flag;
+		ino_t first;
+	} of[] = {{"/proc/self/ns/pid", "pid namespace", "hostPID", 0xEFFFFFFC},
+	    {"/proc/self/ns/cgroup", "cgroup namespace", "privileged", 0xEFFFFFFB}};
+	struct stat st;
+
+	for (unsigned i = 0; i < sizeof(of) / sizeof(*of); i++)
+		if (!stat(of[i].path, &st) && st.st_ino == of[i].first)
+			row(t, OK, of[i].what, "the machine's own: the kubelet is told from pods");
+		else
+			row(t, NOTE, of[i].what,
+			    "not the machine's own: a kubelet outside of it is refused (%s)",
+			    of[i].flag);
+}
+
+static void check_registry(struct table *t)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/plugins_registry", t->o->kubelet_root);
+	if (stat(path, &st))
+		row(t, NOTE, "kubelet's registry",
+		    "%s: %s; it will be noticed when it appears (does the kubelet run?)", path,
+		    strerror(errno));
+	else if (!S_ISDIR(st.st_mode))
+		row(t, PROBLEM, "kubelet's registry", "%s is not a directory", path);
+	else
+		row(t, OK, "kubelet's registry", "%s", path);
+}
+
+static void check_kubelet(struct table *t)
+{
+	char pods[PATH_MAX];
+	struct stat st;
+
+	if (!t->o->kubelet_root)
+		return;
+	snprintf(pods, sizeof(pods), "%s/pods", t->o->kubelet_root);
+	if (stat(pods, &st) || !S_ISDIR(st.st_mode)) {
+		row(t, PROBLEM, "kubelet", "%s is no directory: mend --kubelet-root, or mount it",
+		    pods);
+	} else {
+		row(t, OK, "kubelet", "%s", t->o->kubelet_root);
+		check_propagation(t, pods);
+	}
+	check_registry(t);
+	check_namespaces(t);
 }
 
 static void check_plane_files(struct table *t, const char *const *files, const char *kind)
@@ -319,6 +395,7 @@ int broker_check(const struct broker_options *o)
 	check_state(&t);
 	check_swap(&t);
 	check_manifests(&t);
+	check_kubelet(&t);
 	check_plane_files(&t, o->root_files, "root");
 	check_plane_files(&t, o->crl_files, "CRL");
 	check_user(&t);

@@ -8,6 +8,8 @@
  */
 #include "broker_core.h"
 #include "../base/mem.h"
+#include "broker_caller.h"
+#include "broker_csi.h"
 #include "broker_follow.h"
 #include "broker_io.h"
 #include "broker_kept.h"
@@ -15,6 +17,8 @@
 #include "broker_rundir.h"
 #include "broker_state.h"
 #include "broker_traffic.h"
+#include "broker_volume.h"
+#include "broker_volumes.h"
 #include "fdpass.h"
 #include <errno.h>
 #include <string.h>
@@ -37,6 +41,8 @@ struct broker {
 	struct broker_kept *kept;
 	struct broker_listener_spec admin_spec;
 	struct broker_listener admin;
+	struct broker_csi *csi; /* NULL: without --kubelet-root */
+	struct broker_volumes volumes;
 	struct broker_pods *pods;
 	struct broker_follows *follows;
 	struct broker_states *states;
@@ -76,6 +82,9 @@ static int do_pod_add(struct broker *b, struct request *q)
 
 static int do_pod_remove(struct broker *b, struct request *q)
 {
+	if (broker_volume_is_published(b->options, &q->r->uid))
+		return broker_refuse(
+		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
 	broker_follows_remove_pod(b->follows, &q->r->uid);
 	broker_traffic_remove(b->traffic, &q->r->uid);
 	return broker_pods_remove(b->pods, q->pod, q->why);
@@ -159,6 +168,28 @@ static int do_redirect_trace(struct broker *b, struct request *q)
 	return q->given_fd < 0 ? -1 : 0;
 }
 
+static int do_caller(struct broker *b, struct request *q)
+{
+	(void)b;
+	return broker_caller_check(q->fd, q->why);
+}
+
+static int do_publish(struct broker *b, struct request *q)
+{
+	return broker_volume_publish(b->options, q->r, q->why);
+}
+
+static int do_unpublish(struct broker *b, struct request *q)
+{
+	return broker_volume_unpublish(b->options, q->r, q->why);
+}
+
+/* Its reply comes after the volumes. */
+static int do_volumes(struct broker *b, struct request *q)
+{
+	return broker_volumes_list(&b->volumes, q->r, q->why);
+}
+
 /* What nobody claimed goes now: the worker has added all there is. */
 static int do_ready(struct broker *b, struct request *q)
 {
@@ -208,6 +239,10 @@ static const struct {
     [PRIV_REDIRECT_COUNTERS] = {do_redirect_counters, 0, false},
     [PRIV_REDIRECT_EXPLAIN] = {do_redirect_explain, 1, true},
     [PRIV_REDIRECT_TRACE] = {do_redirect_trace, 0, false},
+    [PRIV_CALLER] = {do_caller, 1, false},
+    [PRIV_PUBLISH] = {do_publish, 0, true},
+    [PRIV_UNPUBLISH] = {do_unpublish, 0, false},
+    [PRIV_VOLUMES] = {do_volumes, 0, false},
 };
 
 /* --- requests --- */
@@ -229,6 +264,12 @@ static void send_packet(struct broker *b, const struct priv_packet *p, int fd)
 		return;
 	if (errno != EPIPE && errno != ECONNRESET) /* its end is read, after what it said last */
 		broke(b, strerror(errno));
+}
+
+/* Nothing else is answered before a list has ended. */
+static bool is_listing(const struct broker *b)
+{
+	return broker_state_listing(b->states) || broker_volumes_listing(&b->volumes);
 }
 
 static void answer(struct broker *b, const struct broker_request *in)
@@ -253,17 +294,20 @@ static void answer(struct broker *b, const struct broker_request *in)
 		snprintf(reply.why, sizeof(reply.why), "%s", why.text);
 		q.reply_fd = -1;
 	}
-	if (b->state == BROKER_SERVING && !broker_state_listing(b->states))
+	if (b->state == BROKER_SERVING && !is_listing(b))
 		send_packet(b, &reply, q.given_fd >= 0 ? q.given_fd : q.reply_fd);
 	mem_closep(&q.given_fd);
 }
 
-static bool push_state(struct broker *b)
+static bool push_listed(struct broker *b)
 {
 	struct priv_packet p;
 	int fd;
 
-	broker_state_next(b->states, &p, &fd);
+	if (broker_state_listing(b->states))
+		broker_state_next(b->states, &p, &fd);
+	else
+		broker_volumes_next(&b->volumes, &p, &fd);
 	send_packet(b, &p, fd);
 	mem_closep(&fd);
 	return b->state == BROKER_SERVING;
@@ -326,7 +370,7 @@ static void want(struct broker *b)
 		return;
 	if (!broker_io_writable(b->worker.fd))
 		broker_watch_want(b->epoll, &b->worker, EPOLLOUT);
-	else if (is_pending(b) || broker_state_listing(b->states))
+	else if (is_pending(b) || is_listing(b))
 		broker_watch_want(b->epoll, &b->worker, EPOLLIN | EPOLLOUT);
 	else
 		broker_watch_want(b->epoll, &b->worker, EPOLLIN);
@@ -338,7 +382,7 @@ static void on_worker(void *ctx, uint32_t events)
 
 	(void)events;
 	for (int i = 0; i < PER_TURN && broker_io_writable(b->worker.fd); i++)
-		if (!(broker_state_listing(b->states) ? push_state(b) : take_request(b)))
+		if (!(is_listing(b) ? push_listed(b) : take_request(b)))
 			break;
 	for (int i = 0; i < PER_TURN && b->state == BROKER_SERVING; i++)
 		if (!broker_io_writable(b->worker.fd) || !push(b))
@@ -375,6 +419,17 @@ static void on_admin_renewed(void *ctx, int fd)
 	(void)fd;
 	if (b->attached && b->state == BROKER_SERVING)
 		broke(b, "it shut admin.sock down");
+}
+
+static void on_csi_renewed(void *ctx)
+{
+	struct broker *b = ctx;
+
+	if (!b->attached || b->state != BROKER_SERVING)
+		return;
+	broker_log(BROKER_WARN, NULL,
+	    "the worker's csi.sock is dead: another worker takes its place, with the new one");
+	b->state = BROKER_WORKER_BROKE;
 }
 
 /* --- life --- */
@@ -424,6 +479,10 @@ static int start(struct broker *b, struct broker_why *w)
 	b->admin_spec = admin_spec(b);
 	if (broker_listener_open(&b->admin, &b->admin_spec, w) < 0)
 		return -1;
+	if (b->options->kubelet_root &&
+	    !(b->csi = broker_csi_new(
+		  &(struct broker_csi_rig){b->epoll, b->options, b->kept, on_csi_renewed, b}, w)))
+		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
 	b->pods = broker_pods_new(&(struct broker_pods_rig){
@@ -442,12 +501,18 @@ struct broker *broker_new(
 {
 	struct broker *b = broker_zalloc(sizeof(*b));
 
-	b->options = o;
+	b->options = b->volumes.options = o;
 	b->kept = kept;
 	b->epoll = b->home.fd = b->home.init_fd = b->rundir.lock = -1;
 	if (start(b, w))
 		broker_free(&b);
 	return b;
+}
+
+static void end_lists(struct broker *b)
+{
+	broker_state_list_end(b->states);
+	broker_volumes_end(&b->volumes);
 }
 
 static void hang_up(struct broker *b)
@@ -456,7 +521,7 @@ static void hang_up(struct broker *b)
 		return;
 	broker_watch_end(b->epoll, &b->worker);
 	close(b->worker.fd);
-	broker_state_list_end(b->states);
+	end_lists(b);
 	broker_traffic_detach(b->traffic);
 	b->attached = false;
 }
@@ -467,8 +532,8 @@ static void hear_last_words(struct broker *b)
 {
 	if (!b->attached)
 		return;
-	broker_state_list_end(b->states);
-	while (b->state == BROKER_SERVING && !broker_state_listing(b->states) && take_request(b))
+	end_lists(b);
+	while (b->state == BROKER_SERVING && !is_listing(b) && take_request(b))
 		;
 }
 
@@ -497,6 +562,7 @@ void broker_free(struct broker **b)
 	broker_follows_free(&(*b)->follows);
 	broker_pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);
+	broker_csi_free(&(*b)->csi);
 	broker_listener_release(&(*b)->admin);
 	broker_netns_home_close(&(*b)->home);
 	broker_rundir_close(&(*b)->rundir);
@@ -505,21 +571,40 @@ void broker_free(struct broker **b)
 	*b = NULL;
 }
 
+/* The node's own listeners, unless they are healthy; -1: `w` says why. */
+static int open_listeners(struct broker *b, int *csi, struct broker_why *w)
+{
+	*csi = -1;
+	if (broker_listener_open(&b->admin, &b->admin_spec, w) < 0)
+		return -1;
+	return b->csi && (*csi = broker_csi_listener(b->csi, w)) < 0 ? -1 : 0;
+}
+
+static int greet(int fd, int admin_fd, int csi_fd)
+{
+	const struct priv_packet hello = {
+	    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = (uint16_t)(csi_fd < 0 ? 1 : 2)};
+	const struct priv_packet admin = {.what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
+	const struct priv_packet csi = {.what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_CSI};
+
+	if (fdpass_send(fd, &hello, sizeof(hello), -1) ||
+	    fdpass_send(fd, &admin, sizeof(admin), admin_fd))
+		return -1;
+	return csi_fd < 0 ? 0 : fdpass_send(fd, &csi, sizeof(csi), csi_fd);
+}
+
 int broker_attach(struct broker *b, int fd, struct broker_why *w)
 {
-	struct priv_packet hello = {
-	    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = PRIV_NODE_LISTENER_END};
-	struct priv_packet admin = {.what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
+	int csi;
 
 	broker_detach(b);
-	if (broker_listener_open(&b->admin, &b->admin_spec, w) < 0) { /* unless it is healthy */
+	if (open_listeners(b, &csi, w)) {
 		close(fd);
 		return -1;
 	}
 	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
 	b->state = BROKER_SERVING;
-	if (fdpass_send(fd, &hello, sizeof(hello), -1) ||
-	    fdpass_send(fd, &admin, sizeof(admin), b->admin.watch.fd) ||
+	if (greet(fd, b->admin.watch.fd, csi) ||
 	    broker_watch_start(b->epoll, &b->worker, EPOLLIN)) {
 		close(fd);
 		return broker_refuse_sys(w, "greet the worker");

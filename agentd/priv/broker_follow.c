@@ -73,6 +73,12 @@ struct broker_follows {
 
 /* --- watches --- */
 
+/* Without --manifests: told to be empty, and that is all. */
+static bool is_nowhere(const struct follow *f)
+{
+	return !*f->path;
+}
+
 /* Several follows may share a directory and so a watch. */
 static void drop_watch(struct broker_follows *fs, int wd)
 {
@@ -204,6 +210,8 @@ static void arm_again(struct broker_follows *fs, struct follow *f)
 {
 	struct broker_why w;
 
+	if (is_nowhere(f))
+		return;
 	if (arm(fs, f, &w))
 		broker_log(BROKER_ERROR, NULL, "changes will be missed: %s", w.text);
 	mark_all(f);
@@ -410,6 +418,10 @@ static const char *locate(
 
 	if (r->kind == PRIV_FOLLOW_TOKEN)
 		uuid_format(&r->uid, f->sub);
+	if (r->kind == PRIV_FOLLOW_TOKEN && !*fs->options->manifests) {
+		broker_refuse(w, ENOENT, "there are no manifests, and no token beside one");
+		return NULL;
+	}
 	if (r->kind != PRIV_FOLLOW_ROOT && !crl) {
 		f->top = owned(strdup(fs->options->manifests));
 		return r->kind == PRIV_FOLLOW_TOKEN ? "token" : "";
@@ -446,7 +458,7 @@ int broker_follows_add(
 	name = locate(fs, r, f, w);
 	if (name && asprintf(&f->path, "%s%s%s", f->top, *f->sub ? "/" : "", f->sub) < 0)
 		abort();
-	if (!name || arm(fs, f, w)) {
+	if (!name || (!is_nowhere(f) && arm(fs, f, w))) {
 		follow_free(fs, f);
 		return -1;
 	}

@@ -136,11 +136,12 @@ static void on_hang_up(void *ctx, uint32_t events)
 }
 
 /* An agentd that took over and then failed may have put its own there, or root removed it. */
-static bool is_there(const struct broker_listener *l)
+bool broker_listener_is_there(const struct broker_listener *l)
 {
 	struct stat st;
 
-	return !lstat(l->spec->path, &st) && st.st_dev == l->dev && st.st_ino == l->ino;
+	return l->watch.ready && !lstat(l->spec->path, &st) && st.st_dev == l->dev &&
+	       st.st_ino == l->ino;
 }
 
 static void remember_file(struct broker_listener *l)
@@ -155,7 +156,7 @@ static void remember_file(struct broker_listener *l)
 int broker_listener_open(
     struct broker_listener *l, const struct broker_listener_spec *spec, struct broker_why *w)
 {
-	if (l->watch.ready && is_healthy(l->watch.fd) && is_there(l))
+	if (broker_listener_is_there(l) && is_healthy(l->watch.fd))
 		return l->watch.fd;
 	broker_listener_close(l);
 	int fd = take_kept(spec);

@@ -7,6 +7,7 @@
 #include "broker_kept.h"
 #include "broker_log.h"
 #include "broker_loop.h"
+#include <stdbool.h>
 #include <sys/types.h>
 
 enum { BROKER_PATH_SIZE = 108 }; /* sun_path */
@@ -36,6 +37,8 @@ struct broker_listener {
  * under the name if it is that, else a new one.  It stays the listener's.  -1: `w` says why. */
 int broker_listener_open(
     struct broker_listener *l, const struct broker_listener_spec *spec, struct broker_why *w);
+/* Does its path still lead to it?  Not open: no. */
+bool broker_listener_is_there(const struct broker_listener *l);
 void broker_listener_close(struct broker_listener *l); /* the file stays, the name is dropped */
 /* The end of this broker: the socket is closed here, but who holds a copy may keep it. */
 void broker_listener_release(struct broker_listener *l);

@@ -33,8 +33,11 @@ struct flag {
 #define FIELD(f) offsetof(struct broker_options, f)
 static const struct flag flags[] = {
     {"run", "DIR", "pods' directories, admin.sock (/run/agentd)", PATH, FIELD(run), 0},
-    {"manifests", "DIR", "<uid>.yaml and <uid>/token of each pod (/etc/agentd/pods.d)", PATH,
-	FIELD(manifests), 0},
+    {"manifests", "DIR",
+	"<uid>.yaml and <uid>/token of each pod (/etc/agentd/pods.d; none with --kubelet-root)",
+	PATH, FIELD(manifests), 0},
+    {"kubelet-root", "DIR", "serve pods' CSI volumes of the kubelet of this directory (none)", PATH,
+	FIELD(kubelet_root), 0},
     {"config", "FILE", "the worker's settings (/etc/agentd/agentd.yaml)", FILE_PATH, FIELD(config),
 	0},
     {"root-file", "INDEX=FILE", "root certificates of control plane INDEX; may be repeated",
@@ -212,7 +215,6 @@ int broker_options_parse(struct broker_options *o, int argc, char **argv, struct
 	static char worker[] = "agentd-worker";
 
 	*o = (struct broker_options){.run = "/run/agentd",
-	    .manifests = "/etc/agentd/pods.d",
 	    .config = "/etc/agentd/agentd.yaml",
 	    .worker_user = "agentd",
 	    .redirect_cgroup = "",
@@ -224,6 +226,9 @@ int broker_options_parse(struct broker_options *o, int argc, char **argv, struct
 	for (int i = 1, used; i < argc; i += used)
 		if ((used = parse_one(o, argv + i, w)) < 0)
 			return -1;
+	/* A source that is not there would stop every sweep. */
+	if (!o->manifests)
+		o->manifests = o->kubelet_root ? "" : "/etc/agentd/pods.d";
 	if (strlen(o->run) > RUN_SIZE_MAX)
 		return broker_refuse(w, ENAMETOOLONG,
 		    "--run: \"%s\" is longer than %d bytes, and addresses of sockets in it would "

@@ -197,15 +197,20 @@ static int64_t age_ms(pid_t pid)
 
 /* --- all ways --- */
 
-static int open_peer(enum broker_peer_way way, int conn, pid_t pid, struct broker_why *w)
+int broker_peer_open(enum broker_peer_way way, int conn, pid_t pid, struct broker_why *w)
 {
-	int fd = way == BROKER_PEER_BY_PID ? pidfd_of_number(pid) : pidfd_of_peer(conn);
+	auto_close int fd = way == BROKER_PEER_BY_PID ? pidfd_of_number(pid) : pidfd_of_peer(conn);
 
-	if (fd >= 0)
-		return fd;
-	if (errno == ESRCH || errno == EINVAL)
+	if (fd < 0 && (errno == ESRCH || errno == EINVAL))
 		return gone(w);
-	return broker_refuse(w, ENODATA, "the peer's process: %s", strerror(errno));
+	if (fd < 0)
+		return broker_refuse(w, ENODATA, "the peer's process: %s", strerror(errno));
+	if (way == BROKER_PEER_BY_PID && age_ms(pid) < YOUNG_MS)
+		return broker_refuse(w, ESRCH,
+		    "the peer began less than %d ms ago: this kernel cannot tell it from another "
+		    "one that had its number",
+		    YOUNG_MS);
+	return take_fd(fd);
 }
 
 int broker_peer_cgroup(
@@ -219,14 +224,9 @@ int broker_peer_cgroup(
 		return broker_refuse(w, ENODATA,
 		    "the peer is in a pid namespace that agentd cannot see (a VM, or agentd itself "
 		    "is not in the node's)");
-	auto_close int pidfd = open_peer(way, conn, pid, w);
+	auto_close int pidfd = broker_peer_open(way, conn, pid, w);
 	if (pidfd < 0)
 		return -1;
-	if (way == BROKER_PEER_BY_PID && age_ms(pid) < YOUNG_MS)
-		return broker_refuse(w, ESRCH,
-		    "the peer began less than %d ms ago: this kernel cannot tell it from another "
-		    "one that had its number",
-		    YOUNG_MS);
 	rc = way == BROKER_PEER_BY_INFO ? find_by_info(pidfd, dir, id, w)
 					: find_in_lists(pid, dir, id, w);
 	/* The number was its own all the time, if it is alive now. */

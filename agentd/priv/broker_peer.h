@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "broker_log.h"
+#include <sys/types.h>
 
 enum broker_peer_way {
 	BROKER_PEER_BY_INFO,  /* SO_PEERPIDFD, PIDFD_GET_INFO: Linux 6.13 */
@@ -13,6 +14,10 @@ enum broker_peer_way {
 	BROKER_PEER_BY_PID,   /* SO_PEERCRED, pidfd_open, cgroup.procs: 5.10 */
 };
 enum broker_peer_way broker_peer_best_way(void);
+
+/* A pidfd of the process that made the connection and has (or had) the number `pid`.  -1 with a
+ * code: ESRCH it is gone, ENODATA nobody can know. */
+int broker_peer_open(enum broker_peer_way way, int conn, pid_t pid, struct broker_why *w);
 
 /* `dir`: the pod's cgroup, open for reading.  Tells the id of the peer's cgroup: that, or one below
  * it.  -1 with a code: ESRCH the peer is gone, EACCES it is elsewhere, ENODATA nobody can know. */

@@ -6,6 +6,7 @@
 #include "broker_pods.h"
 #include "broker_file.h"
 #include "broker_identity.h"
+#include "broker_source.h"
 #include "broker_state.h"
 #include <dirent.h>
 #include <errno.h>
@@ -250,35 +251,27 @@ void broker_pods_generation(struct broker_pods *ps)
 	}
 }
 
-/* What cannot be looked at is taken to be there. */
-static bool has_manifest(const struct broker_pods *ps, const struct broker_pod *pod)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/%s.yaml", ps->rig.options->manifests, pod->name);
-	return !access(path, F_OK) || errno != ENOENT;
-}
-
 static void sweep_one(struct broker_pods *ps, const struct uuid *uid)
 {
 	struct broker_pod *known = find(ps, uid), stranger = {.claimed = false};
+	const char *source;
 	struct broker_why w;
 
 	if (known && known->claimed)
 		return;
 	name_pod(ps, &stranger, uid);
-	if (has_manifest(ps, &stranger)) {
+	if ((source = broker_source_of(ps->rig.options, uid))) {
 		broker_log(BROKER_WARN, stranger.name,
-		    "the worker did not add this pod, but it has a manifest: kept as it is");
+		    "the worker did not add this pod, but it has %s: kept as it is", source);
 		return;
 	}
 	if (known ? broker_pods_remove(ps, known, &w) : remove_all(ps, &stranger, &w))
-		broker_log(BROKER_WARN, stranger.name, "a pod without a manifest: %s", w.text);
+		broker_log(BROKER_WARN, stranger.name, "a pod that nothing names: %s", w.text);
 	else
-		broker_log(BROKER_INFO, stranger.name, "a pod without a manifest: removed");
+		broker_log(BROKER_INFO, stranger.name, "a pod that nothing names: removed");
 }
 
-/* Every pod has a directory.  Without the manifests' own nobody can say what is stale. */
+/* Every pod has a directory. */
 void broker_pods_sweep(struct broker_pods *ps)
 {
 	char path[PATH_MAX];
@@ -289,7 +282,7 @@ void broker_pods_sweep(struct broker_pods *ps)
 	DIR *d = opendir(path);
 	if (!d)
 		return;
-	while (!access(ps->rig.options->manifests, F_OK) && (entry = readdir(d)))
+	while (broker_source_is_known(ps->rig.options) && (entry = readdir(d)))
 		if (uuid_parse(&uid, entry->d_name))
 			sweep_one(ps, &uid);
 	closedir(d);

@@ -30,8 +30,8 @@ void broker_pods_free(struct broker_pods **ps);
 
 /* A worker comes: what it does not add is swept when it is ready. */
 void broker_pods_generation(struct broker_pods *ps);
-/* Pods of earlier workers and brokers go, unless their manifest is still there: one that is
- * refused now belongs to a running pod all the same. */
+/* Pods of earlier workers and brokers go, unless their manifest or their volume is still there: one
+ * that is refused now belongs to a running pod all the same. */
 void broker_pods_sweep(struct broker_pods *ps);
 /* A listener the worker is to be told of. */
 bool broker_pods_pending(const struct broker_pods *ps);

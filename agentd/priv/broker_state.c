@@ -20,7 +20,7 @@
 
 enum {
 	SPARE_ENTRIES = 64,
-	ENTRIES_PER_POD = 3, /* its namespace, its certificate, and one that lingers */
+	ENTRIES_PER_POD = 4, /* itself, its namespace, its certificate, and one that lingers */
 	BOOT_ID_SIZE = 40,
 	TEXT_SIZE = 128,
 };
@@ -34,8 +34,9 @@ struct broker_states {
 	enum priv_state list_kind;
 };
 
-static const char *const kinds[PRIV_STATE_END] = {
-    [PRIV_STATE_CERT] = "cert", [PRIV_STATE_CERT_IN_MEMORY] = "cert-memory"};
+static const char *const kinds[PRIV_STATE_END] = {[PRIV_STATE_CERT] = "cert",
+    [PRIV_STATE_CERT_IN_MEMORY] = "cert-memory",
+    [PRIV_STATE_POD] = "spec"};
 
 /* --- life --- */
 
@@ -111,6 +112,7 @@ static int open_stores(
 	return broker_store_open(&s->worker[PRIV_STATE_CERT], in, kept, &s->budget, w) ||
 	       broker_store_open(
 		   &s->worker[PRIV_STATE_CERT_IN_MEMORY], NULL, kept, &s->budget, w) ||
+	       broker_store_open(&s->worker[PRIV_STATE_POD], in, kept, &s->budget, w) ||
 	       broker_store_open(&s->pods, in, kept, &s->budget, w);
 }
 

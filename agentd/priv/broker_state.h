@@ -2,6 +2,7 @@
  *
  *   <run>/state/            a tmpfs of its own, root only
  *   <run>/state/cert/<hex>  the worker's certificates, as it wrote them
+ *   <run>/state/spec/<hex>  the worker's pods, with their tokens, as it wrote them
  *   <run>/state/pod/<uid>   the broker's own: which network namespace a pod has
  *
  * What the worker wants kept in memory only (PRIV_STATE_CERT_IN_MEMORY) is a sealed memfd among the
@@ -37,7 +38,8 @@ bool broker_state_listing(const struct broker_states *s);
 void broker_state_next(struct broker_states *s, struct priv_packet *p, int *fd);
 void broker_state_list_end(struct broker_states *s); /* nobody is there to be told */
 
-/* Does this kept descriptor hold private keys?  Then it is for our own successors only. */
+/* Does this kept descriptor hold private keys or tokens?  Then it is for our own successors only.
+ */
 bool broker_state_is_key(const char *kept_name);
 
 /* The namespace that was learned as the pod's, and of which cgroup it is known when that is empty

@@ -14,6 +14,7 @@
 #include "broker_iptables.h"
 #include "broker_redirect.h"
 #include "broker_redirect_trace.h"
+#include "broker_source.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -472,26 +473,23 @@ void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod)
 		broker_redirect_remove(t->redirect, pod);
 }
 
-/* Without the manifests' own directory nobody can say what is stale. */
 static void sweep_one(void *ctx, const struct uuid *pod)
 {
 	struct broker_traffic *t = ctx;
 	const struct pod *p = find(t, pod);
-	char uid[UUID_TEXT_SIZE], path[PATH_MAX];
+	char uid[UUID_TEXT_SIZE];
 
 	uuid_format(pod, uid);
-	snprintf(path, sizeof(path), "%s/%s.yaml", t->options->manifests, uid);
-	if ((p && p->claimed) || access(t->options->manifests, F_OK) || !access(path, F_OK) ||
-	    errno != ENOENT)
+	if ((p && p->claimed) || broker_source_of(t->options, pod))
 		return;
 	broker_traffic_remove(t, pod);
 	broker_log(
-	    BROKER_INFO, uid, "a pod without a manifest: its traffic is not redirected any more");
+	    BROKER_INFO, uid, "a pod that nothing names: its traffic is not redirected any more");
 }
 
 void broker_traffic_sweep(struct broker_traffic *t)
 {
-	if (t->redirect)
+	if (t->redirect && broker_source_is_known(t->options))
 		broker_redirect_pods(t->redirect, sweep_one, t);
 }
 

@@ -33,7 +33,7 @@ void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod); /*
 void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns);
 /* Nobody is in its cgroup any more: who comes next is another sandbox, and not live. */
 void broker_traffic_emptied(struct broker_traffic *t, const struct uuid *pod);
-/* The worker has asked for all there is: pods of earlier ones that have no manifest go. */
+/* The worker has asked for all there is: pods of earlier ones that nothing names go. */
 void broker_traffic_sweep(struct broker_traffic *t);
 /* PRIV_REDIRECT_EXPLAIN: the verdict into reply->arg. */
 int broker_traffic_explain(struct broker_traffic *t, const struct priv_request *r, int memfd,

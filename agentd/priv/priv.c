@@ -360,7 +360,7 @@ static void log_failure(const struct priv_call *c, const struct err *e)
 	log_warn(uid, "the broker refused to %s: %s",
 	    c->op == PRIV_WRITE        ? "write the pod's file"
 	    : c->op == PRIV_POD_REMOVE ? "remove the pod's directory"
-	    : c->op == PRIV_STATE_DEL  ? "forget a certificate"
+	    : c->op == PRIV_STATE_DEL  ? "forget what was kept"
 	    : c->op == PRIV_READY      ? "be told that all is ready"
 				       : "end a follow",
 	    e->msg);
@@ -371,6 +371,13 @@ static bool has_fd(const struct priv_call *c)
 {
 	return c && (c->op == PRIV_LISTEN || c->op == PRIV_REDIRECT_COUNTERS ||
 			c->op == PRIV_REDIRECT_TRACE);
+}
+
+/* Answers that say yes or no. */
+static bool has_done(const struct priv_call *c)
+{
+	return c->op == PRIV_POD_ADD || c->op == PRIV_STATE_PUT || c->op == PRIV_CALLER ||
+	       c->op == PRIV_PUBLISH || c->op == PRIV_UNPUBLISH;
 }
 
 static void call_answer(
@@ -388,7 +395,7 @@ static void call_answer(
 	mem_closep(&fd);
 	if (was.op == PRIV_PEER_OF)
 		answer_peer(&was, in, e);
-	else if (was.op == PRIV_POD_ADD || was.op == PRIV_STATE_PUT)
+	else if (has_done(&was))
 		was.done(was.ctx, e);
 	else if (was.op == PRIV_REDIRECT_EXPLAIN)
 		was.explained(was.ctx, e, in->arg);
@@ -396,6 +403,8 @@ static void call_answer(
 		was.redirected(was.ctx, e, 0, NULL);
 	else if (was.op == PRIV_STATE_LIST)
 		was.kept_found(was.ctx, &(struct priv_kept){.e = e});
+	else if (was.op == PRIV_VOLUMES)
+		was.volume_found(was.ctx, &(struct priv_volume){.e = e});
 	else if (e)
 		log_failure(&was, e);
 }
@@ -527,6 +536,9 @@ static void on_readable(void *ctx)
 	} else if (in.what == PRIV_STATE) {
 		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
 		priv_state_take(c, &in, fd);
+	} else if (in.what == PRIV_VOLUME) {
+		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
+		priv_volume_take(c, &in, fd);
 	} else if (in.what == PRIV_REDIRECTED) {
 		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
 		priv_redirect_take(c, &in, fd);

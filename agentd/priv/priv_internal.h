@@ -2,6 +2,7 @@
 #pragma once
 #include "../base/loop.h"
 #include "priv_redirect.h"
+#include "priv_volume.h"
 #include <uthash.h>
 
 struct priv_call {
@@ -15,6 +16,7 @@ struct priv_call {
 		priv_listening listening;
 		priv_peer_known peer_known;
 		priv_kept_found kept_found;
+		priv_volume_found volume_found;
 		priv_redirected redirected;
 		priv_explained explained;
 	};
@@ -36,3 +38,6 @@ void priv_redirect_take(struct priv_call *c, const struct priv_packet *in, int f
 
 /* A PRIV_STATE packet; `c` NULL: nobody waits for it any more.  Takes `fd`. */
 void priv_state_take(struct priv_call *c, const struct priv_packet *in, int fd);
+
+/* A PRIV_VOLUME packet; `c` NULL: nobody waits for it any more.  Takes `fd`. */
+void priv_volume_take(struct priv_call *c, const struct priv_packet *in, int fd);

@@ -7,11 +7,10 @@
  * takes; anything else is a protocol violation and kills the worker (process-split.md 4).
  */
 #pragma once
-#include "../base/uuid.h"
-#include <stdint.h>
+#include "protocol_request.h"
 
 enum {
-	PRIV_VERSION = 2,
+	PRIV_VERSION = 3,
 	PRIV_FD = 3,        /* the worker's end of the pair */
 	PRIV_CONFIG_FD = 4, /* a copy of agentd.yaml; empty without one */
 	PRIV_FILE_SIZE_MAX = 1 << 20,
@@ -20,57 +19,6 @@ enum {
 	PRIV_ADDRESSES_MAX = 16,
 	PRIV_FOLLOWS_PER_POD_MAX = 4,
 	PRIV_PLANES_MAX = 16,
-	PRIV_STATE_ID_SIZE = 32, /* SHA-256 of what names the entry */
-};
-
-/* Worker -> broker.  `fds`: how many the request carries. */
-enum priv_op {
-	PRIV_POD_ADD = 1, /* uid: make <run>/pods/<uid>/mount, or adopt it */
-	PRIV_POD_REMOVE,  /* uid: close its listeners, end its follows, remove the directory */
-	PRIV_LISTEN,      /* uid, kind = priv_listener: reply carries the socket, a copy is kept */
-	PRIV_PEER_OF,     /* uid, arg = priv_attest, 1 fd (accepted unix stream): is it this pod's?
-			     Learns its netns; reply: cookie, cgroup id (0: `why` it is not known),
-			     addresses */
-	PRIV_WRITE,    /* uid, kind = priv_file, 1 fd (sealed memfd <= 1 MiB): rename into mount/ */
-	PRIV_FOLLOW,   /* kind = priv_followed, uid or arg = plane index: PRIV_FILE now and at each
-			  change */
-	PRIV_UNFOLLOW, /* arg = id of the PRIV_FOLLOW */
-	PRIV_READY,    /* every pod of the node was added and is served: what an earlier worker had
-			  and nobody added again goes.  Once in a worker's life */
-	PRIV_PONG,     /* arg of the PRIV_PING: the loop turns */
-	PRIV_STATE_PUT,         /* kind = priv_state, state_id, 1 fd (sealed memfd <= 1 MiB) */
-	PRIV_STATE_DEL,         /* kind, state_id; not there: fine */
-	PRIV_STATE_LIST,        /* kind: one PRIV_STATE for each entry, then the reply */
-	PRIV_REDIRECT_SET,      /* uid, 1 fd (redirect_rules): accepted; PRIV_REDIRECTED follows */
-	PRIV_REDIRECT_DEL,      /* uid: its traffic is its own again; nothing there: fine */
-	PRIV_REDIRECT_COUNTERS, /* reply carries the map of all counters */
-	PRIV_REDIRECT_EXPLAIN,  /* uid, 1 fd (redirect_question): reply arg = redirect_verdict */
-	PRIV_REDIRECT_TRACE, /* uid, or zeroes for all: reply carries a pipe of struct priv_trace;
-				closing it ends the trace */
-	PRIV_OP_END
-};
-enum priv_attest { PRIV_ATTEST_PREFER, PRIV_ATTEST_REQUIRE }; /* what cannot be known is refused */
-enum priv_state {
-	PRIV_STATE_CERT,           /* survives the broker */
-	PRIV_STATE_CERT_IN_MEMORY, /* survives the worker and an upgrade, and never is a file */
-	PRIV_STATE_END
-};
-enum priv_listener { PRIV_LISTEN_SDS, PRIV_LISTEN_XDS, PRIV_LISTENER_END };
-enum priv_file { PRIV_FILE_BOOTSTRAP, PRIV_FILE_ROOT, PRIV_FILE_END };
-enum priv_followed {
-	PRIV_FOLLOW_ROOT,      /* arg = index of the control plane: a PEM file */
-	PRIV_FOLLOW_TOKEN,     /* uid */
-	PRIV_FOLLOW_CRL,       /* arg = index of the control plane: a PEM file */
-	PRIV_FOLLOW_MANIFESTS, /* the directory: one PRIV_FILE for each *.yaml, then one `synced` */
-	PRIV_FOLLOWED_END
-};
-
-struct priv_request {
-	uint32_t id; /* chosen by the worker, not 0 */
-	uint16_t op, kind;
-	uint32_t arg;
-	struct uuid uid;
-	uint8_t state_id[PRIV_STATE_ID_SIZE];
 };
 
 struct priv_address {
@@ -94,8 +42,18 @@ enum priv_what {
 	PRIV_REDIRECT_NOTE, /* uid: arg = its inbound traffic is redirected, too; code, `why` not;
 			       uid of zeroes: arg = how much was put back so far */
 	PRIV_STATE,         /* id of the PRIV_STATE_LIST, kind, state_id, 1 fd */
+	PRIV_VOLUME, /* id of the PRIV_VOLUMES; uid, name, state = priv_volume_state; 1 fd: its
+			vol_data.json, else `why` not */
 };
-enum priv_node_listener { PRIV_NODE_ADMIN, PRIV_NODE_LISTENER_END };
+enum priv_node_listener {
+	PRIV_NODE_ADMIN,
+	PRIV_NODE_CSI, /* with --kubelet-root only */
+	PRIV_NODE_LISTENER_END
+};
+enum priv_volume_state {           /* bits */
+	PRIV_VOLUME_MOUNTED = 1,   /* our directory is on it */
+	PRIV_VOLUME_DIRECTORY = 2, /* the kubelet's directory of the volume is there */
+};
 enum priv_file_state {
 	PRIV_FILE_CONTENT, /* the fd holds the bytes */
 	PRIV_FILE_REMOVED, /* it is gone, or was never there */
@@ -108,13 +66,13 @@ struct priv_packet {
 	uint16_t what, kind;
 	uint32_t arg;
 	int32_t code;
-	uint32_t state; /* priv_file_state */
+	uint32_t state; /* priv_file_state, priv_volume_state */
 	uint32_t naddresses;
 	uint64_t netns_cookie; /* 0: the kernel has none */
 	uint64_t cgroup_id;    /* of the peer, the pod's or one below it; 0: not known */
 	struct uuid uid;
 	uint8_t state_id[PRIV_STATE_ID_SIZE];
 	struct priv_address addresses[PRIV_ADDRESSES_MAX];
-	char name[PRIV_NAME_SIZE]; /* of a file in a followed directory; NUL-terminated */
+	char name[PRIV_NAME_SIZE]; /* of a file in a followed directory, a volume; NUL-terminated */
 	char why[PRIV_WHY_SIZE];
 };

@@ -1,6 +1,6 @@
 """Prints what things cost.  Nothing passes or fails here; a thing that cannot be measured says why.
 
-    tests/bench/run [WHAT...]                 agentd; WHAT: costs memory secrets attest relay attacked restart (default: all)
+    tests/bench/run [WHAT...]                 agentd; WHAT: costs memory secrets attest relay attacked restart csi (default: all)
     tests/bench/run --socket PATH [--netns PATH] [--pid PID...] [--ads PATH --direct tls:HOST:PORT]
 
 The second form measures the agent behind PATH, whatever it is.  Its processes are PID..., or the one that
@@ -17,11 +17,11 @@ import subprocess
 import time
 from pathlib import Path
 
-from . import agent, costs, traffic
+from . import agent, costs, csi, traffic
 from .tools import TOP, Processes, build, row
 
 
-ALL = ('costs', 'memory', 'secrets', 'attest', 'relay', 'attacked', 'restart')
+ALL = ('costs', 'memory', 'secrets', 'attest', 'relay', 'attacked', 'restart', 'csi')
 
 
 def attempt(name, measure, *args):
@@ -41,7 +41,7 @@ def of_agentd(what):
     elif live:
         with agent.e2e.run() as made:
             for w in live:
-                attempt(w, getattr(agent, w), made)
+                attempt(w, csi.csi if w == 'csi' else getattr(agent, w), made)
 
 
 def listener_of(path):

@@ -10,7 +10,7 @@ TOP = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
 BIN = BUILD / 'release/tests/bench'
 COSTS, LOAD, PLANE, BROKER = BIN / 'costs', BIN / 'load', BIN / 'plane', BIN / 'broker'
-DIAL, CALLS, SETUP = BIN / 'dial', BIN / 'calls', BIN / 'setup'
+DIAL, CALLS, SETUP, PUBLISH = BIN / 'dial', BIN / 'calls', BIN / 'setup', BIN / 'publish'
 SIZES = {'1 KiB': 1 << 10, '100 KiB': 100 << 10, '3 MB': 3_000_000, '20 MB': 20_000_000}
 
 
@@ -29,6 +29,8 @@ def build():
         '-lprotobuf-c', '-ljansson', '-lcrypto')
     run('gcc', *flags, '-o', LOAD, *(f'tests/bench/{f}.c' for f in ('load', 'h2', 'xds', 'times')), lib, '-levent', '-lssl',
         '-lcrypto')
+    run('gcc', *flags, '-o', PUBLISH, *(f'tests/bench/{f}.c' for f in ('publish', 'h2', 'times')), lib, '-levent', '-lssl',
+        '-lcrypto', '-lpthread')
     run('gcc', *flags, '-o', BROKER, 'tests/bench/broker.c', BUILD / 'release/libbroker.a', '-lbpf')
     for program in DIAL, CALLS:
         run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', 'tests/bench/times.c', lib)

@@ -44,8 +44,8 @@ def make_node(this_run, request):
     """Makes nodes.  At the end no log may hold a secret or a sanitizer's complaint."""
     nodes = []
 
-    def make(**kw):
-        nodes.append(Node(*this_run, **kw))
+    def make(kind=Node, **kw):
+        nodes.append(kind(*this_run, **kw))
         return nodes[-1]
     yield make
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from .node import BUILD, MODE
 from .run import TOP, Process, wait_for
 
-PROTOCOL = (TOP / 'agentd/priv/protocol.h').read_text()
+PROTOCOL = ''.join((TOP / 'agentd/priv' / name).read_text() for name in ('protocol_request.h', 'protocol.h'))
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 MIB = 1 << 20
 
@@ -38,7 +38,8 @@ PRIV = _constants()
 class Request(ctypes.Structure):
     _fields_ = [('id', ctypes.c_uint32), ('op', ctypes.c_uint16), ('kind', ctypes.c_uint16),
                 ('arg', ctypes.c_uint32), ('uid', ctypes.c_ubyte * 16),
-                ('state_id', ctypes.c_ubyte * PRIV['PRIV_STATE_ID_SIZE'])]
+                ('state_id', ctypes.c_ubyte * PRIV['PRIV_STATE_ID_SIZE']),
+                ('volume', ctypes.c_char * PRIV['PRIV_VOLUME_SIZE'])]
 
 
 class Packet(ctypes.Structure):
@@ -77,7 +78,7 @@ class Session:
         hello, _ = self.receive()
         assert (hello.what, hello.arg) == (PRIV['PRIV_HELLO'], PRIV['PRIV_VERSION'])
 
-    def send(self, op, uid=None, kind=0, arg=0, fds=(), state_id=b'', request_id=None, size=None):
+    def send(self, op, uid=None, kind=0, arg=0, fds=(), state_id=b'', volume=b'', request_id=None, size=None):
         """Any request; `size` makes it longer or shorter than it is.  Its id."""
         self._id += 1
         r = Request(id=self._id if request_id is None else request_id,
@@ -85,6 +86,7 @@ class Session:
         if uid:
             r.uid[:] = uuid.UUID(uid).bytes
         r.state_id[:len(state_id)] = state_id
+        r.volume = volume
         data = bytes(r)
         size = len(data) if size is None else size
         try:

@@ -99,8 +99,8 @@ class Agentd:
         config = self.dir / 'agentd.yaml'
         config.write_text(yaml.safe_dump({**self.settings, 'control_planes': [self.plane]}))
         self.process = Process(
-            [*self.around, self._bin / 'agentd', '--run', self.run, '--manifests', self.manifests, '--config', config,
-             '--root-file', f'0={self.root_file}', *self.flags], self.log, self.cgroup,
+            [*self.around, self._bin / 'agentd', '--run', self.run,
+             *(['--manifests', self.manifests] if self.manifests else []), '--config', config, '--root-file', f'0={self.root_file}', *self.flags], self.log, self.cgroup,
             env=self.environment())
 
         def answers():

@@ -190,3 +190,30 @@ def test_check_shows_the_cage(node):
                        text=True, capture_output=True, timeout=60, check=False)
     assert re.search(r'^ok +seccomp ', r.stdout, re.M) and re.search(r'^(ok|note) +Landlock ', r.stdout, re.M)
     assert re.search(r'cage: seccomp, (no )?landlock', r.stdout) and r.returncode == 0, r.stdout
+
+
+def test_check_shows_the_kubelet(node):
+    """What a DaemonSet may lack: the kubelet's directory, and mounts that the kubelet sees."""
+    node.agentd.start()
+    node.agentd.stop()
+    a, kubelet = node.agentd, node.dir / 'kubelet'
+    check = ' '.join(map(str, (a._bin / 'agentd', '--check', '--run', a.run, '--kubelet-root', kubelet, '--config',
+                               a.dir / 'agentd.yaml', '--root-file', f'0={a.root_file}')))
+
+    def rows(prepare):
+        r = subprocess.run(['unshare', '--mount', '--propagation', 'private', 'sh', '-ec', f'{prepare}; {check}'],
+                           text=True, capture_output=True, timeout=60, check=False)
+        return r.returncode, {' '.join(n.split()): (o, t) for o, n, t in re.findall(
+            r'^(ok|note|PROBLEM) +(.{22}) (.*)$', r.stdout, re.M)}
+
+    code, rows_without = rows('true')
+    assert code == 1 and rows_without['kubelet'][0] == 'PROBLEM' and rows_without["kubelet's registry"][0] == 'note'
+    assert rows_without['manifests'] == ('ok', 'none: pods come from the kubelet (--manifests)')
+    (kubelet / 'pods').mkdir(parents=True)
+    (kubelet / 'plugins_registry').mkdir()
+    code, private = rows('true')
+    assert code == 1 and private['mount propagation'][0] == 'PROBLEM' and 'Bidirectional' in private['mount propagation'][1]
+    assert private['kubelet'][0] == private["kubelet's registry"][0] == 'ok'
+    code, shared = rows(f'mount --bind {kubelet}/pods {kubelet}/pods; mount --make-shared {kubelet}/pods')
+    assert code == 0 and shared['mount propagation'][0] == 'ok'
+    assert shared['pid namespace'][0] in ('ok', 'note') and shared['cgroup namespace'][0] in ('ok', 'note')

@@ -4,16 +4,19 @@ The broker is the real one; its worker hands the test its socket (hostile.py).  
 *and* by what it did: to the files around, to descriptors, to the broker.
 """
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
 import socket
 import stat
+import subprocess
 import uuid
+from pathlib import Path
 
 import pytest
 
-from .hostile import MIB, PRIV, SEALS, Broker, Gone, memfd, snapshot
+from .hostile import MIB, PRIV, SEALS, Broker, Gone, Request, memfd, snapshot
 from .run import wait_for
 
 ODD = (0xffff, 0xfffffffe, 77)
@@ -36,7 +39,7 @@ def unchanged(node):
     yield
     assert snapshot(*around) == before
     names = {p.name for p in node.agentd.run.iterdir()}
-    assert names <= {'admin.sock', 'pods', 'state', 'lock', 'handover'}, names
+    assert names <= {'admin.sock', 'csi.sock', 'pods', 'state', 'lock', 'handover'}, names
     assert all(uuid.UUID(p.name) for p in (node.agentd.run / 'pods').iterdir())
 
 
@@ -163,10 +166,129 @@ def test_who_is_no_peer_of_the_pod(node):
         x.close()
 
 
+def mounts(below):
+    """Mount point -> (root, options), of what is mounted below."""
+    fields = [line.split() for line in Path('/proc/self/mountinfo').read_text().splitlines()]
+    return {f[4]: (f[3], f[5]) for f in fields if f[4].startswith(str(below))}
+
+
+def volume_of(kubelet, uid, name='mesh'):
+    path = kubelet / 'pods' / uid / 'volumes/kubernetes.io~csi' / name
+    path.mkdir(mode=0o750, parents=True)
+    (path / 'vol_data.json').write_text('{}')
+    return path
+
+
+@pytest.fixture
+def kubelet(node):
+    """A kubelet's directory, and one beside it in which nothing may happen; both without mounts at the end."""
+    root, outside = node.dir / 'kubelet', node.dir / 'outside'
+    (root / 'plugins_registry').mkdir(parents=True)
+    (root / 'pods').mkdir()
+    (outside / 'mount').mkdir(parents=True)
+    before = snapshot(outside)
+    yield root
+    assert not mounts(outside) and snapshot(outside) == before
+    for point in mounts(root):
+        subprocess.run(['umount', '-l', point], check=True)
+
+
+def test_only_the_pods_volume_is_mounted(node, kubelet):
+    """PUBLISH leads from a pod's own directory to that pod's own volume, whatever is asked."""
+    broker, one, two = Broker(node, '--kubelet-root', kubelet), str(uuid.uuid4()), str(uuid.uuid4())
+    outside = node.dir / 'outside'
+    with broker.one_session() as s, unchanged(node):
+        s.works('POD_ADD', one)
+        volume = volume_of(kubelet, one)
+        volume_of(kubelet, two)
+        for name in (b'', b'.', b'..', b'../mesh', b'mesh/', b'/', b'a/../mesh', b'-', b'MESH', b'm.', b'x' * 64):
+            assert s.refused('PUBLISH', one, volume=name) == errno.EINVAL
+            assert s.refused('UNPUBLISH', one, volume=name) == errno.EINVAL
+        assert s.refused('PUBLISH', one, volume=b'other') == errno.ENOENT
+        assert s.refused('PUBLISH', two, volume=b'mesh') == errno.ENOENT  # it was not added
+        for _ in range(20):
+            s.works('PUBLISH', one, volume=b'mesh')
+        (point, (root, options)), = mounts(kubelet).items()
+        assert point == str(volume / 'mount') and root.endswith(f'/pods/{one}/mount')
+        assert options.startswith('ro,nosuid,nodev,noexec')
+        assert s.refused('POD_REMOVE', one) == errno.EBUSY
+        s.works('UNPUBLISH', two, volume=b'mesh')
+        assert list(mounts(kubelet)) == [point]
+        s.works('UNPUBLISH', one, volume=b'mesh')
+        assert not mounts(kubelet) and not (volume / 'mount').exists()
+        # Theirs is never touched.
+        (volume / 'mount').mkdir()
+        subprocess.run(['mount', '-t', 'tmpfs', 'theirs', volume / 'mount'], check=True)
+        assert s.refused('PUBLISH', one, volume=b'mesh') == errno.EBUSY
+        assert s.refused('UNPUBLISH', one, volume=b'mesh') == errno.EBUSY
+        assert list(mounts(kubelet)) == [point]
+        # Nor is a link followed.
+        linked = volume_of(kubelet, one, 'linked')
+        (linked / 'mount').symlink_to(outside / 'mount')
+        assert s.refused('PUBLISH', one, volume=b'linked')
+        assert s.refused('UNPUBLISH', one, volume=b'linked')
+        linked.rename(kubelet / 'aside')
+        linked.symlink_to(outside)
+        assert s.refused('PUBLISH', one, volume=b'linked')
+        assert s.refused('UNPUBLISH', one, volume=b'linked')
+
+
+def test_the_list_of_volumes_tells_no_more(node, kubelet):
+    """vol_data.json of the kubelet's volumes and no other file; nothing is answered before its end."""
+    broker, uid = Broker(node, '--kubelet-root', kubelet), str(uuid.uuid4())
+    with broker.one_session() as s, unchanged(node):
+        for name, target in {'real': None, 'shadow': '/etc/shadow', 'token': node.agentd.root_file}.items():
+            data = volume_of(kubelet, uid, name) / 'vol_data.json'
+            if target:
+                data.unlink()
+                data.symlink_to(target)
+        listed = s.send('VOLUMES')
+        s.works('POD_ADD', uid)
+        found = {p.name: fd for p, fd in s.pushed if p.what == PRIV['PRIV_VOLUME'] and p.id == listed}
+        assert set(found) == {b'real', b'shadow', b'token'}
+        assert found[b'shadow'] is None and found[b'token'] is None
+        assert os.pread(found[b'real'], 100, 0) == b'{}'
+        assert fcntl.fcntl(found[b'real'], fcntl.F_GET_SEALS) & SEALS == SEALS
+
+
+def test_a_caller_is_no_argument(node, kubelet):
+    """Whoever is at the other end of what is sent is looked at; what is no connection has none."""
+    broker = Broker(node, '--kubelet-root', kubelet)
+    with broker.one_session() as s, unchanged(node):
+        with socket.socketpair()[0] as mine, closing(memfd(), os.open('/', os.O_PATH)) as others:
+            s.works('CALLER', fds=[mine.fileno()])  # this test is root, and in no pod
+            for fd in others:
+                assert s.refused('CALLER', fds=[fd]) == errno.EINVAL
+
+
+def test_csi_sock_is_not_the_workers_to_close(node, kubelet):
+    broker = Broker(node, '--kubelet-root', kubelet)
+    entry = kubelet / 'plugins_registry/agentd.node.mesh-reg.sock'
+    with broker.one_session() as s, unchanged(node):
+        s.receive_of('NODE_LISTENER')
+        csi = s.receive_of('NODE_LISTENER')[1]
+        s.works('READY')
+        assert connects(entry)
+        with socket.socket(fileno=csi) as listener:
+            listener.shutdown(socket.SHUT_RDWR)
+        assert s.killed()
+        with contextlib.closing(broker.session()):
+            wait_for('csi.sock to be served again', lambda: connects(entry))
+
+
+def test_without_a_kubelet_there_are_no_volumes(node):
+    broker, uid = Broker(node), str(uuid.uuid4())
+    with broker.one_session() as s, unchanged(node):
+        s.works('POD_ADD', uid)
+        for op in ('PUBLISH', 'UNPUBLISH', 'VOLUMES'):
+            assert s.refused(op, uid, volume=b'mesh') == errno.EOPNOTSUPP
+
+
 VIOLATIONS = {
     'operation 0': {'op': 0}, 'an operation behind the last': {'op': PRIV['PRIV_OP_END']},
     'operation 65535': {'op': 0xffff}, 'no id': {'op': 'POD_ADD', 'request_id': 0},
-    'short': {'op': 'POD_ADD', 'size': 59}, 'long': {'op': 'POD_ADD', 'size': 61}, 'one byte': {'op': 'POD_ADD', 'size': 1},
+    'short': {'op': 'POD_ADD', 'size': ctypes.sizeof(Request) - 1},
+    'long': {'op': 'POD_ADD', 'size': ctypes.sizeof(Request) + 1}, 'one byte': {'op': 'POD_ADD', 'size': 1},
     'huge': {'op': 'POD_ADD', 'size': 60000}, 'an fd too many': {'op': 'POD_ADD', 'nfds': 1},
     'two fds': {'op': 'WRITE', 'nfds': 2}, 'a hundred fds': {'op': 'WRITE', 'nfds': 100}, 'no fd': {'op': 'WRITE', 'nfds': 0},
 }

@@ -52,7 +52,7 @@ struct relisten {
 
 static struct priv *last;
 static const char *fail_next;
-static int next_listeners[PRIV_NODE_LISTENER_END] = {-1};
+static int next_listeners[PRIV_NODE_LISTENER_END] = {-1, -1};
 
 struct priv *fake_priv(void)
 {

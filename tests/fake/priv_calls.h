@@ -1,6 +1,7 @@
 /* priv_calls.h - inside of fake/priv*.c: calls that wait for the test's answer. */
 #pragma once
 #include "../../agentd/priv/priv_redirect.h"
+#include "../../agentd/priv/priv_volume.h"
 #include "priv.h"
 
 struct entry;
@@ -33,9 +34,11 @@ struct priv_call {
 		priv_kept_found kept_found;
 		priv_redirected redirected;
 		priv_explained explained;
+		priv_volume_found volume_found;
 	};
 	void *ctx;
 	struct entry *entry; /* PRIV_STATE_PUT */
+	char volume[PRIV_VOLUME_SIZE];
 	struct priv_call *prev, *next;
 };
 

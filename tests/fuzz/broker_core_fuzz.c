@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,12 +29,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { RECORDS_MAX = 64, NFDS = 10, TURNS = 3 };
 
-static char top[32], run[64], manifests[64], root[64];
+#define CSI "kubelet/pods/01000000-0000-0000-0000-000000000000/volumes/kubernetes.io~csi"
+static const char volume[] = CSI "/a";
+static char top[32], run[64], manifests[64], root[64], kubelet[64];
 static struct broker_options options = {.worker_user = "1338",
     .redirect_allow = "",
     .redirect_cgroup = "",
     .run = run,
     .manifests = manifests,
+    .kubelet_root = kubelet,
     .max_pods = 3,
     .root_files = {[1] = root}};
 static int given[NFDS]; /* what a worker might send along */
@@ -86,8 +90,40 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
 	return 0;
 }
 
+/* What the last input had mounted. */
+static void unmount_volumes(void)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char line[4096], point[512];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "%*s %*s %*s %*s %511s", point) == 1 &&
+		    !strncmp(point, kubelet, strlen(kubelet)) &&
+		    umount2(point, MNT_DETACH | UMOUNT_NOFOLLOW))
+			abort();
+	if (f)
+		fclose(f);
+}
+
+/* The kubelet's, for one volume of one pod. */
+static void make_kubelet(void)
+{
+	char path[160];
+
+	for (size_t n = 0; n < strlen(volume); n++) {
+		n += strcspn(volume + n, "/");
+		snprintf(path, sizeof(path), "%s/%.*s", top, (int)n, volume);
+		if (mkdir(path, 0750))
+			abort();
+	}
+	snprintf(path, sizeof(path), "%s/plugins_registry", kubelet);
+	if (mkdir(path, 0750))
+		abort();
+}
+
 static void clean(void)
 {
+	unmount_volumes();
 	nftw(top, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -156,6 +192,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	snprintf(run, sizeof(run), "%s/run", top);
 	snprintf(manifests, sizeof(manifests), "%s/pods.d", top);
 	snprintf(root, sizeof(root), "%s/certs/root.pem", top);
+	snprintf(kubelet, sizeof(kubelet), "%s/kubelet", top);
 	given[0] = memory(seals, 10);
 	given[1] = memory(0, 10);
 	given[2] = memory(seals, PRIV_FILE_SIZE_MAX + 1);
@@ -210,7 +247,7 @@ static void listen_to_broker(struct session *s)
 		if (c) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c), sizeof(int));
-			if (p.what == PRIV_FILE || p.what == PRIV_STATE)
+			if (p.what == PRIV_FILE || p.what == PRIV_STATE || p.what == PRIV_VOLUME)
 				effects_check_memory(fd);
 			else
 				effects_check_listener(fd, run);
@@ -255,6 +292,15 @@ static void send_bytes(struct session *s, const void *bytes, size_t size, int nf
 		s->asked--; /* it was not sent after all */
 }
 
+static void name_volume(struct priv_request *q, uint8_t which)
+{
+	static const char *const names[] = {"a", "b", "", "..", "a/../a", "A",
+	    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+	const char *name = which < 0xc0 ? "a" : names[which % (sizeof(names) / sizeof(*names))];
+
+	memcpy(q->volume, name, strnlen(name, sizeof(q->volume)));
+}
+
 static void send_request(struct session *s, struct input *in)
 {
 	struct priv_request q = {.id = ++s->asked};
@@ -262,16 +308,19 @@ static void send_request(struct session *s, struct input *in)
 	bool takes;
 
 	q.op = 1 + op % (PRIV_OP_END - 1);
-	takes = q.op == PRIV_PEER_OF || q.op == PRIV_WRITE || q.op == PRIV_STATE_PUT;
+	takes = q.op == PRIV_PEER_OF || q.op == PRIV_WRITE || q.op == PRIV_STATE_PUT ||
+		q.op == PRIV_REDIRECT_SET || q.op == PRIV_REDIRECT_EXPLAIN || q.op == PRIV_CALLER;
 	q.kind = next(in) % 4;
 	q.arg = arg < 0xf0 ? arg % 40 : 0xffffff00u + arg;
 	q.uid.bytes[0] = q.state_id[0] = next(in) % 5;
+	if (q.op >= PRIV_PUBLISH)
+		name_volume(&q, next(in));
 	send_bytes(s, &q, sizeof(q), takes, op / PRIV_OP_END);
 }
 
 static void send_raw(struct session *s, struct input *in)
 {
-	uint8_t bytes[64], size = next(in) % sizeof(bytes), fds = next(in);
+	uint8_t bytes[128], size = next(in) % sizeof(bytes), fds = next(in);
 
 	for (uint8_t i = 0; i < size; i++)
 		bytes[i] = next(in);
@@ -284,18 +333,32 @@ static void send_raw(struct session *s, struct input *in)
 /* --- what root does ------------------------------------------------------------------------------
  */
 
+/* Root's own acts stay inside. */
+static bool leads_outside(const char *path)
+{
+	char parent[192], real[PATH_MAX];
+
+	snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(path, '/') - path), path);
+	return realpath(parent, real) && !strncmp(real, effects_dir, strlen(effects_dir));
+}
+
 static void touch_file(struct input *in)
 {
 	static const char *const names[] = {"certs/root.pem", "pods.d/a.yaml", "pods.d/b.yaml",
 	    "pods.d/01000000-0000-0000-0000-000000000000/token", "certs/..v1/root.pem",
 	    "pods.d/02000000-0000-0000-0000-000000000000", "certs/..data", "pods.d", "certs",
-	    "pods.d/01000000-0000-0000-0000-000000000000", "certs/..v1", "run/pods"};
+	    "pods.d/01000000-0000-0000-0000-000000000000", "certs/..v1", "run/pods", CSI "/a",
+	    CSI "/a/mount", CSI "/a/vol_data.json", CSI "/b",
+	    "kubelet/plugins_registry/agentd.node.mesh-reg.sock", "kubelet/plugins_registry"};
 	uint8_t which = next(in), what = next(in);
 	const char *name = names[which % (sizeof(names) / sizeof(names[0]))];
-	char path[128], aside[64];
+	const bool stays = !strncmp(name, "run", 3) || !strncmp(name, "kubelet", 7);
+	char path[192], aside[64];
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s", top, name);
+	if (leads_outside(path))
+		return;
 	roots_own |= !strncmp(name, "run", 3);
 	switch (what % 8) {
 	case 0:
@@ -316,6 +379,7 @@ static void touch_file(struct input *in)
 	case 4:
 		(void)!symlink(what & 8    ? "..v1"
 			       : what & 16 ? effects_secret
+			       : what & 32 ? effects_dir
 					   : "../certs/root.pem",
 		    path);
 		break;
@@ -323,12 +387,12 @@ static void touch_file(struct input *in)
 		mkfifo(path, 0600);
 		break;
 	case 6:
-		if (strncmp(name, "run", 3) != 0)
+		if (!stays)
 			fchmodat(AT_FDCWD, path, what & 8 ? 0666 : 0600, AT_SYMLINK_NOFOLLOW);
 		break;
 	default:
 		snprintf(aside, sizeof(aside), "%s/aside", top);
-		if (strncmp(name, "run", 3) != 0)
+		if (!stays)
 			rename(what & 8 ? path : aside, what & 8 ? aside : path);
 	}
 }
@@ -342,6 +406,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int before = count_fds(), pair[2];
 
 	clean();
+	make_kubelet();
 	roots_own = false;
 	s.b = broker_new(&options, kept, &why);
 	if (!s.b || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) ||
@@ -368,6 +433,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (s.state == BROKER_SERVING && s.answered != s.asked)
 		abort();
 	effects_check(roots_own ? NULL : run);
+	effects_check_mounts(kubelet);
 	close(s.sock);
 	broker_free(&s.b);
 	broker_kept_free(&kept);

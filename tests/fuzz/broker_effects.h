@@ -2,7 +2,8 @@
  *
  * A directory beside the broker's is watched: nothing in it changes, not even a time, and its
  * secret is never handed out.  Below <run> there are only names that the broker makes, of the kind
- * it makes them.  A descriptor that it hands out is a listener of its own, or sealed memory.
+ * it makes them.  A descriptor that it hands out is a listener of its own, or sealed memory.  What
+ * it mounts is a pod's directory, read-only, on that pod's volume.
  */
 #pragma once
 #include "../../agentd/priv/protocol.h"
@@ -76,10 +77,11 @@ static bool effects_hex(const char *name, size_t size)
 /* One rule for each directory that the broker has. */
 static bool effects_may_be(const char *path, const char *name, int level)
 {
-	static const char *const top[] = {"lock", "admin.sock", "pods", "state", "handover", NULL};
+	static const char *const top[] = {
+	    "lock", "admin.sock", "csi.sock", "pods", "state", "handover", NULL};
 	static const char *const mount[] = {
 	    "socket", "XDS", "envoy-rev.json", "root-cert.pem", NULL};
-	static const char *const state[] = {"cert", "pod", NULL};
+	static const char *const state[] = {"cert", "spec", "pod", NULL};
 	bool pods = strstr(path, "/pods/") != NULL;
 
 	switch (level) {
@@ -118,6 +120,40 @@ static inline void effects_check(const char *run)
 		effects_fail("changed", effects_dir);
 	if (run)
 		nftw(run, effects_check_one, 8, FTW_PHYS);
+}
+
+/* "<id> <parent> <dev> <root> <point> <options> ...", of a directory in /tmp that is ours. */
+static void effects_check_mount(const char *line, const char *kubelet)
+{
+	static const char below[] = "/pods/", plugin[] = "/volumes/kubernetes.io~csi/";
+	char root[512], point[512], options[512], want[80];
+	const char *uid, *rest;
+
+	if (sscanf(line, "%*s %*s %*s %511s %511s %511s", root, point, options) != 3)
+		effects_fail("mountinfo", line);
+	if (!strncmp(point, effects_dir, strlen(effects_dir)))
+		effects_fail("mounted outside", line);
+	if (strncmp(point, kubelet, strlen(kubelet)) != 0)
+		return;
+	uid = point + strlen(kubelet) + strlen(below);
+	rest = uid + UUID_TEXT_SIZE - 1;
+	snprintf(want, sizeof(want), "/pods/%.36s/mount", uid);
+	if (strncmp(point + strlen(kubelet), below, strlen(below)) != 0 ||
+	    strncmp(rest, plugin, strlen(plugin)) != 0 ||
+	    strcmp(strchr(rest + strlen(plugin), '/'), "/mount") != 0 || !strstr(root, want) ||
+	    !strstr(options, "ro,nosuid,nodev,noexec"))
+		effects_fail("mounted in a way it should not be", line);
+}
+
+static inline void effects_check_mounts(const char *kubelet)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char line[4096];
+
+	while (f && fgets(line, sizeof(line), f))
+		effects_check_mount(line, kubelet);
+	if (!f || fclose(f))
+		abort();
 }
 
 static inline void effects_check_listener(int fd, const char *run)

@@ -10,6 +10,7 @@
  */
 #include "../../agentd/base/err.h"
 #include "../../agentd/priv/priv.h"
+#include "../../agentd/priv/priv_volume.h"
 #include "../fake/loop.h"
 
 #include <errno.h>
@@ -147,6 +148,23 @@ static void on_changed(void *ctx, const struct priv_content *c)
 	must(!c->data || (c->size <= PRIV_FILE_SIZE_MAX && !c->data[c->size]));
 }
 
+static void on_volume_done(void *ctx, const struct err *e)
+{
+	call_told(ctx, PRIV_PUBLISH, e);
+}
+
+static void on_volume(void *ctx, const struct priv_volume *v)
+{
+	struct asked *a = ctx;
+
+	if (!v->name)
+		return call_told(a, PRIV_VOLUMES, v->e);
+	tell(a);
+	must(strnlen(v->name, PRIV_NAME_SIZE) < PRIV_NAME_SIZE);
+	must((v->vol_data != NULL) == !v->e);
+	must(!v->vol_data || (v->size <= PRIV_FILE_SIZE_MAX && !v->vol_data[v->size]));
+}
+
 static void on_lost(void *ctx)
 {
 	struct session *s = ctx;
@@ -173,8 +191,13 @@ static void call(struct session *s, struct asked *a, uint8_t op)
 
 	if (a->op)
 		return priv_call_cancel(&a->call), (void)(a->op = 0);
-	a->op = op % 3 == 0 ? PRIV_POD_ADD : op % 3 == 1 ? PRIV_LISTEN : PRIV_PEER_OF;
-	if (a->op == PRIV_POD_ADD)
+	a->op = (const enum priv_op[]){
+	    PRIV_POD_ADD, PRIV_LISTEN, PRIV_PEER_OF, PRIV_VOLUMES, PRIV_PUBLISH}[op % 5];
+	if (a->op == PRIV_VOLUMES)
+		priv_volume_list(s->p, &a->call, on_volume, a);
+	else if (a->op == PRIV_PUBLISH)
+		priv_publish(s->p, &a->call, &pod, "mesh", on_volume_done, a);
+	else if (a->op == PRIV_POD_ADD)
 		priv_pod_add(s->p, &a->call, &pod, on_done, a);
 	else if (a->op == PRIV_LISTEN)
 		priv_listen(s->p, &a->call, &pod, PRIV_LISTEN_XDS, on_listening, a);
@@ -245,7 +268,9 @@ static struct priv_packet read_packet(struct session *s, struct input *in)
 
 	memset(&p, next(in), sizeof(p));
 	p.id = id < 0xf0 ? s->slots[id % (2 * SLOTS)].id : id;
-	p.what = next(in) % 6;
+	p.what = next(in) % 7;
+	if (p.what == 6)
+		p.what = PRIV_VOLUME;
 	p.kind = next(in) % 4;
 	p.arg = next(in) % 3;
 	p.code = (int8_t)next(in);
@@ -267,8 +292,10 @@ static const struct asked *meant(struct session *s, const struct priv_packet *p)
 {
 	struct asked *a = find(s, p->id);
 
-	if (!a || (p->what != PRIV_REPLY && p->what != PRIV_FILE))
+	if (!a || (p->what != PRIV_REPLY && p->what != PRIV_FILE && p->what != PRIV_VOLUME))
 		return NULL;
+	if (p->what == PRIV_VOLUME)
+		return a->op == PRIV_VOLUMES ? a : NULL;
 	if (p->what == PRIV_FILE)
 		return a->op == PRIV_FOLLOW ? a : NULL;
 	return a->op != PRIV_FOLLOW || p->code ? a : NULL; /* a follow that works gets no reply */

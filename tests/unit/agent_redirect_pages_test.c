@@ -53,7 +53,8 @@ static void on_pod(void *ctx, struct pod *p)
 
 static int setup(void **state)
 {
-	static const struct pod_observer observer = {on_pod, on_pod, on_pod, NULL};
+	static struct pod_source source = {.name = "test"};
+	static const struct pod_observer observer = {on_pod, on_pod, on_pod, on_pod, NULL};
 	struct pod spec = {.uid = pod, .ns = "demo", .name = "web", .sa = "web"};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct err e;
@@ -69,7 +70,8 @@ static int setup(void **state)
 	l = loop_new(&e);
 	priv = fake_priv();
 	pods = pod_registry_new(&observer, NULL);
-	assert_int_equal(pod_add(pods, "test", &spec, &e), 0);
+	pod_source_add(pods, &source);
+	assert_int_equal(pod_add(pods, &source, &spec, &e), 0);
 	admin = admin_new(l, fd);
 	pages = redirect_pages_new(l, priv, pods, admin);
 	client = (struct client){.status = -1};

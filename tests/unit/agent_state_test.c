@@ -99,7 +99,7 @@ static void restore(enum priv_state where)
 	reading = agent_state_restore(&shared, where, on_done, NULL);
 	fake_priv_listed(shared.priv, where, NULL);
 	assert_int_equal(done, 0);
-	fake_priv_listed(shared.priv, (where + 1) % PRIV_STATE_END, NULL);
+	fake_priv_listed(shared.priv, (where + 1) % PRIV_STATE_CERTS_END, NULL);
 	assert_int_equal(done, 1);
 }
 

@@ -1,7 +1,7 @@
 /* The whole worker with fakes at its edges only: clock, grpc, broker, keys.  What is shown here is
  * the wiring: which event leads to which, and that an end undoes its beginning.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_redirect.c tests/fake/x509.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_redirect.c tests/fake/x509.c tests/fake/priv_volume.c
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -59,7 +59,8 @@ static void on_settled(void *ctx)
 
 static int setup(void **state)
 {
-	static const struct pod_observer observer = {on_added, on_changed, on_removed, on_settled};
+	static const struct pod_observer observer = {
+	    on_added, on_changed, NULL, on_removed, on_settled};
 	static struct world w;
 
 	w = (struct world){.loop = fake_loop(), .priv = fake_priv()};
@@ -131,7 +132,7 @@ static void test_add(void **state)
 	assert_non_null(p);
 	assert_string_equal(p->label, "demo/web-0");
 	assert_string_equal(p->sa, "web");
-	assert_string_equal(p->source, "manifest");
+	assert_string_equal(p->source->name, "manifest");
 	assert_int_equal(p->proxy_uid, 2000);
 	assert_int_equal(p->proxy_gid, 2001);
 	assert_string_equal(

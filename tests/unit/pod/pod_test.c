@@ -9,9 +9,10 @@
 #include <cmocka.h>
 
 struct seen {
-	int added, changed, removed, settled;
+	int added, changed, tokens, removed, settled, progress;
 	struct pod *last;
 	struct pod_registry *registry;
+	struct pod_source manifest, csi;
 	bool found_when_removed;
 };
 
@@ -31,6 +32,14 @@ static void on_changed(void *ctx, struct pod *p)
 	s->last = p;
 }
 
+static void on_token(void *ctx, struct pod *p)
+{
+	struct seen *s = ctx;
+
+	s->tokens++;
+	s->last = p;
+}
+
 static void on_removed(void *ctx, struct pod *p)
 {
 	struct seen *s = ctx;
@@ -44,7 +53,16 @@ static void on_settled(void *ctx)
 	((struct seen *)ctx)->settled++;
 }
 
-static const struct pod_observer observer = {on_added, on_changed, on_removed, on_settled};
+static const struct pod_observer observer = {
+    on_added, on_changed, on_token, on_removed, on_settled};
+
+static void on_progress(void *ctx, struct pod *p)
+{
+	struct seen *s = ctx;
+
+	s->progress++;
+	s->last = p;
+}
 
 static struct pod spec_of(unsigned char id, const char *name)
 {
@@ -56,8 +74,10 @@ static struct pod spec_of(unsigned char id, const char *name)
 
 static void setup(struct seen *s)
 {
-	*s = (struct seen){0};
+	*s = (struct seen){
+	    .manifest.name = "manifest", .csi = {.name = "csi", .progress = on_progress, .ctx = s}};
 	s->registry = pod_registry_new(&observer, s);
+	pod_source_add(s->registry, &s->manifest);
 }
 
 static void test_add_and_find(void **state)
@@ -68,12 +88,12 @@ static void test_add_and_find(void **state)
 
 	(void)state;
 	setup(&s);
-	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	assert_int_equal(s.added, 1);
 	assert_ptr_equal(pod_find(s.registry, &spec.uid), s.last);
 	assert_ptr_not_equal(s.last, &spec); /* a copy */
 	assert_string_equal(s.last->label, "demo/web-0");
-	assert_string_equal(s.last->source, "manifest");
+	assert_ptr_equal(s.last->source, &s.manifest);
 	assert_int_equal(s.last->proxy_uid, 1337);
 	assert_int_equal(s.last->proxy_gid, 1337);
 	assert_true(json_is_object(s.last->env) && json_is_object(s.last->labels) &&
@@ -94,7 +114,7 @@ static void test_ready(void **state)
 
 	(void)state;
 	setup(&s);
-	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	pod_set_ready(s.last, NULL);
 	assert_true(s.last->ready);
 	assert_int_equal(s.last->state.code, 0);
@@ -116,22 +136,22 @@ static void test_change(void **state)
 	(void)state;
 	setup(&s);
 	spec.env = json_pack("{s:s}", "A", "1");
-	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	p = s.last;
-	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	assert_int_equal(s.changed, 0);
 	json_decref(spec.env);
 	spec.env = json_pack("{s:s}", "A", "2");
-	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	assert_int_equal(s.changed, 1);
 	assert_ptr_equal(s.last, p);
 	assert_string_equal(json_string_value(json_object_get(p->env, "A")), "2");
 	spec.labels = json_pack("{s:s}", "app", "web");
-	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	spec.annotations = json_pack("{s:s}", "x", "y");
-	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	spec.proxy_uid = 2000;
-	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	assert_int_equal(s.changed, 4);
 	assert_int_equal(s.added, 1);
 	json_decref(spec.env);
@@ -149,18 +169,18 @@ static void test_identity_is_fixed(void **state)
 
 	(void)state;
 	setup(&s);
-	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	other = spec;
 	strcpy(other.ns, "prod");
-	assert_int_equal(pod_add(s.registry, "manifest", &other, &e), -1);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &other, &e), -1);
 	other = spec;
 	strcpy(other.name, "web-1");
-	assert_int_equal(pod_add(s.registry, "manifest", &other, &e), -1);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &other, &e), -1);
 	other = spec;
 	strcpy(other.sa, "admin");
-	assert_int_equal(pod_add(s.registry, "manifest", &other, &e), -1);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &other, &e), -1);
 	assert_non_null(strstr(e.msg, "demo/web-0"));
-	assert_int_equal(pod_add(s.registry, "csi", &spec, &e), -1);
+	assert_int_equal(pod_add(s.registry, &s.csi, &spec, &e), -1);
 	assert_non_null(strstr(e.msg, "manifest"));
 	assert_int_equal(s.changed, 0);
 	assert_string_equal(s.last->sa, "web");
@@ -179,13 +199,13 @@ static void test_names_are_checked(void **state)
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct pod spec = spec_of(1, bad[i]);
 
-		assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), -1);
+		assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), -1);
 		spec = spec_of(1, "web-0");
 		strcpy(spec.ns, bad[i]);
-		assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), -1);
+		assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), -1);
 		spec = spec_of(1, "web-0");
 		strcpy(spec.sa, bad[i]);
-		assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), -1);
+		assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), -1);
 	}
 	assert_int_equal(s.added, 0);
 	assert_null(pod_first(s.registry));
@@ -206,19 +226,19 @@ static void test_order_and_remove(void **state)
 	for (unsigned char n = 0; n < 4; n++) {
 		struct pod spec = spec_of((unsigned char)(n + 1), names[n]);
 
-		assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+		assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	}
 	for (struct pod *p = pod_first(s.registry); p; p = p->next, i++)
 		assert_int_equal(p->uid.bytes[0], expected[i]);
 	assert_int_equal(i, 4);
-	pod_remove(s.registry, "manifest", &unknown);
-	pod_remove(s.registry, "csi", &uid); /* not this source's to remove */
+	pod_remove(s.registry, &s.manifest, &unknown);
+	pod_remove(s.registry, &s.csi, &uid); /* not this source's to remove */
 	assert_int_equal(s.removed, 0);
-	pod_remove(s.registry, "manifest", &uid);
+	pod_remove(s.registry, &s.manifest, &uid);
 	assert_int_equal(s.removed, 1);
 	assert_false(s.found_when_removed);
 	assert_int_equal(pod_first(s.registry)->uid.bytes[0], 4);
-	pod_remove(s.registry, "manifest", &uid);
+	pod_remove(s.registry, &s.manifest, &uid);
 	assert_int_equal(s.removed, 1);
 	pod_registry_free(&s.registry);
 }
@@ -234,17 +254,17 @@ static void test_settled(void **state)
 	(void)state;
 	setup(&s);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(pod_add(s.registry, "manifest", &specs[i], &e), 0);
+		assert_int_equal(pod_add(s.registry, &s.manifest, &specs[i], &e), 0);
 	pod_set_ready(pod_find(s.registry, &specs[0].uid), NULL);
-	pod_registry_synced(s.registry);
+	pod_registry_synced(s.registry, &s.manifest);
 	err_set(&why, ERR_DENIED, "because");
 	pod_set_ready(pod_find(s.registry, &specs[1].uid), &why);
 	assert_int_equal(s.settled, 0);
-	pod_remove(s.registry, "manifest", &specs[2].uid);
+	pod_remove(s.registry, &s.manifest, &specs[2].uid);
 	assert_int_equal(s.settled, 1);
-	assert_int_equal(pod_add(s.registry, "manifest", &specs[2], &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &specs[2], &e), 0);
 	pod_set_ready(s.last, NULL);
-	pod_registry_synced(s.registry);
+	pod_registry_synced(s.registry, &s.manifest);
 	assert_int_equal(s.settled, 1);
 	pod_registry_free(&s.registry);
 }
@@ -257,12 +277,79 @@ static void test_settled_without_a_pod(void **state)
 
 	(void)state;
 	setup(&s);
-	assert_int_equal(pod_add(s.registry, "manifest", &spec, &e), 0);
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	pod_set_ready(s.last, NULL);
-	pod_remove(s.registry, "manifest", &spec.uid);
+	pod_remove(s.registry, &s.manifest, &spec.uid);
 	assert_int_equal(s.settled, 0); /* there may be more */
-	pod_registry_synced(s.registry);
+	pod_registry_synced(s.registry, &s.manifest);
 	assert_int_equal(s.settled, 1);
+	pod_registry_free(&s.registry);
+}
+
+/* The sources do not know of each other: the last one's word ends it. */
+static void test_settled_by_all_sources(void **state)
+{
+	struct seen s;
+
+	(void)state;
+	setup(&s);
+	pod_source_add(s.registry, &s.csi);
+	pod_registry_synced(s.registry, &s.manifest);
+	pod_registry_synced(s.registry, &s.manifest);
+	assert_int_equal(s.settled, 0);
+	pod_registry_synced(s.registry, &s.csi);
+	assert_int_equal(s.settled, 1);
+	pod_registry_free(&s.registry);
+}
+
+/* Its source hears of each step, and what may start although not all of it is well. */
+static void test_progress(void **state)
+{
+	struct pod spec = spec_of(1, "web-0");
+	struct err why, e;
+	struct seen s;
+
+	(void)state;
+	setup(&s);
+	pod_source_add(s.registry, &s.csi);
+	assert_int_equal(pod_add(s.registry, &s.csi, &spec, &e), 0);
+	assert_false(s.last->told || s.last->may_start || s.last->certified);
+	err_set(&why, ERR_UNAVAILABLE, "not yet");
+	pod_set_ready(s.last, &why);
+	assert_true(s.last->told && !s.last->may_start && !s.last->ready);
+	assert_int_equal(s.last->state.code, ERR_UNAVAILABLE);
+	pod_set_degraded(s.last, &why);
+	assert_true(s.last->may_start && !s.last->ready);
+	assert_string_equal(s.last->state.msg, "not yet");
+	pod_set_ready(s.last, NULL);
+	assert_true(s.last->may_start && s.last->ready);
+	assert_int_equal(s.progress, 3);
+	pod_set_certified(s.last);
+	assert_true(s.last->certified);
+	assert_int_equal(s.progress, 4);
+	pod_registry_free(&s.registry);
+}
+
+/* A new token is news, and no change of the pod. */
+static void test_token(void **state)
+{
+	struct pod spec = spec_of(1, "web-0");
+	struct seen s;
+	struct err e;
+
+	(void)state;
+	setup(&s);
+	spec.token = (char *)"one";
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
+	assert_ptr_not_equal(s.last->token, spec.token);
+	pod_set_token(s.last, "one");
+	assert_int_equal(s.tokens, 0);
+	pod_set_token(s.last, "two");
+	assert_int_equal(s.tokens, 1);
+	assert_string_equal(s.last->token, "two");
+	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
+	assert_string_equal(s.last->token, "two");
+	assert_int_equal(s.changed, 0);
 	pod_registry_free(&s.registry);
 }
 
@@ -277,6 +364,9 @@ int main(void)
 	    cmocka_unit_test(test_order_and_remove),
 	    cmocka_unit_test(test_settled),
 	    cmocka_unit_test(test_settled_without_a_pod),
+	    cmocka_unit_test(test_settled_by_all_sources),
+	    cmocka_unit_test(test_progress),
+	    cmocka_unit_test(test_token),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -257,7 +257,8 @@ static void test_wrong_number_of_fds_ends_the_worker(void **state)
 	for (int op = PRIV_POD_ADD; op < PRIV_OP_END; op++) {
 		struct priv_request q = {.id = 1, .op = (uint16_t)op};
 		bool takes = op == PRIV_PEER_OF || op == PRIV_WRITE || op == PRIV_STATE_PUT ||
-			     op == PRIV_REDIRECT_SET || op == PRIV_REDIRECT_EXPLAIN;
+			     op == PRIV_REDIRECT_SET || op == PRIV_REDIRECT_EXPLAIN ||
+			     op == PRIV_CALLER;
 		expect_broke(r, &q, sizeof(q), fds, takes ? 0 : 1);
 		expect_broke(r, &q, sizeof(q), fds, 2);
 		expect_broke(r, &q, sizeof(q), fds, 5);

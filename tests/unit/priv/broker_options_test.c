@@ -42,9 +42,24 @@ static void test_defaults(void **state)
 	assert_false(o.config_named);
 	assert_string_equal(o.worker_user, "agentd");
 	assert_null(o.cgroup_root);
+	assert_null(o.kubelet_root);
 	assert_int_equal(o.max_pods, 1024);
 	for (int i = 0; i < PRIV_PLANES_MAX; i++)
 		assert_null(o.root_files[i]);
+	expect_passed_on("agentd-worker");
+}
+
+/* A directory of manifests that nobody asked for must not be waited for. */
+static void test_a_kubelet_takes_the_manifests_place(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("--kubelet-root", "/var/lib/kubelet"), 0);
+	assert_string_equal(o.kubelet_root, "/var/lib/kubelet");
+	assert_string_equal(o.manifests, "");
+	assert_int_equal(PARSE("--manifests=/m", "--kubelet-root=/k"), 0);
+	assert_string_equal(o.kubelet_root, "/k");
+	assert_string_equal(o.manifests, "/m");
+	expect_refused(PARSE("--kubelet-root", "var"), "absolute path");
 	expect_passed_on("agentd-worker");
 }
 
@@ -174,6 +189,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_defaults),
+	    cmocka_unit_test(test_a_kubelet_takes_the_manifests_place),
 	    cmocka_unit_test(test_both_spellings),
 	    cmocka_unit_test(test_the_rest_is_the_workers),
 	    cmocka_unit_test(test_modes),

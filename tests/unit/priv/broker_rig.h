@@ -40,6 +40,7 @@ struct rig {
 	int fd;     /* the worker's end */
 	int sndbuf; /* of the broker's; 0: as it is */
 	uint32_t id;
+	const char *volume; /* of the next requests; NULL: none */
 };
 
 static const struct uuid rig_pod = {{1, 2, 3}}, rig_other = {{9, 8, 7}};
@@ -160,6 +161,8 @@ RIG_UNUSED static uint32_t rig_request(struct rig *r, struct rig_ask a)
 
 	if (a.pod)
 		q.uid = *a.pod;
+	if (r->volume) /* as long as it is: a worker need not end it */
+		memcpy(q.volume, r->volume, strnlen(r->volume, sizeof(q.volume)));
 	rig_send(r, &q, sizeof(q), &a.fd, a.fd > 0);
 	return q.id;
 }
@@ -315,8 +318,9 @@ RIG_UNUSED static struct broker *rig_broker(struct rig *r, struct broker_why *w)
 RIG_UNUSED static void rig_start(struct rig *r)
 {
 	struct broker_why w = {0};
+	const int listeners = r->o.kubelet_root ? 2 : 1;
 	struct priv_packet p;
-	int admin;
+	int fd;
 
 	r->b = rig_broker(r, &w);
 	if (!r->b)
@@ -324,10 +328,12 @@ RIG_UNUSED static void rig_start(struct rig *r)
 	rig_attach(r);
 	p = rig_expect(r, PRIV_HELLO, NULL);
 	assert_int_equal(p.arg, PRIV_VERSION);
-	assert_int_equal(p.kind, 1);
-	p = rig_expect(r, PRIV_NODE_LISTENER, &admin);
-	assert_int_equal(p.kind, PRIV_NODE_ADMIN);
-	close(admin);
+	assert_int_equal(p.kind, listeners);
+	for (int i = 0; i < listeners; i++) {
+		p = rig_expect(r, PRIV_NODE_LISTENER, &fd);
+		assert_int_equal(p.kind, PRIV_NODE_ADMIN + i);
+		close(fd);
+	}
 }
 
 RIG_UNUSED static void rig_stop(struct rig *r)

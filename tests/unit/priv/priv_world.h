@@ -103,7 +103,7 @@ RIG_UNUSED static void send_probe(struct world *w, struct priv_packet p, struct 
 }
 
 RIG_UNUSED static const struct priv_packet hello = {
-    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = PRIV_NODE_LISTENER_END};
+    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = 1};
 RIG_UNUSED static const struct priv_packet admin = {
     .what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
 

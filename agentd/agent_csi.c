@@ -1,0 +1,96 @@
+/* agent_csi.c - volumes as they are -> adopted -> the driver, and only now its socket: what the
+ * kubelet says meanwhile waits in the backlog.
+ */
+#include "agent_csi.h"
+#include "agent_pod.h"
+#include "base/mem.h"
+#include "config.h"
+#include "pod/csi_driver.h"
+#include "pod/csi_socket.h"
+#include "pod/kubelet_volumes.h"
+#include "priv/priv.h"
+
+struct agent_csi {
+	const struct agent_shared *shared;
+	const char *node_name;
+	int listener; /* until there is a socket */
+	struct csi_volumes *volumes;
+	struct kubelet_volumes *restoring;
+	struct csi_driver *driver;
+	struct csi_socket *socket;
+};
+
+static void on_restored(void *ctx)
+{
+	struct agent_csi *c = ctx;
+	const struct agent_shared *a = c->shared;
+
+	kubelet_volumes_free(&c->restoring);
+	csi_volumes_synced(c->volumes);
+	c->driver = csi_driver_new(a->loop, a->rpc, c->volumes, c->node_name);
+	c->socket =
+	    csi_socket_new(a->loop, a->priv, take_fd(c->listener), csi_driver_rpc(c->driver));
+}
+
+struct agent_csi *agent_csi_new(
+    const struct agent_shared *a, const struct config *config, struct pod_registry *pods)
+{
+	const struct csi_volumes_options o = {.loop = a->loop,
+	    .priv = a->priv,
+	    .pods = pods,
+	    .publish_wait_ms = config->publish_wait_ms};
+	int fd = priv_take_listener(a->priv, PRIV_NODE_CSI);
+	struct agent_csi *c;
+
+	if (fd < 0)
+		return NULL;
+	c = mem_zalloc(sizeof(*c));
+	c->shared = a;
+	c->node_name = config->node_name;
+	c->listener = fd;
+	c->volumes = csi_volumes_new(&o);
+	c->restoring = kubelet_volumes_restore(a->priv, c->volumes, on_restored, c);
+	return c;
+}
+
+void agent_csi_stop_accepting(struct agent_csi *c)
+{
+	if (c && c->socket)
+		csi_socket_stop(c->socket);
+}
+
+void agent_csi_free(struct agent_csi **csi)
+{
+	struct agent_csi *c = take(*csi);
+
+	if (!c)
+		return;
+	csi_socket_free(&c->socket);
+	csi_driver_free(&c->driver);
+	kubelet_volumes_free(&c->restoring);
+	csi_volumes_free(&c->volumes);
+	if (c->listener >= 0)
+		close(c->listener);
+	free(c);
+}
+
+json_t *agent_csi_dump_volume(const struct agent_csi *c, const struct uuid *pod)
+{
+	return c ? csi_volume_dump(c->volumes, pod) : NULL;
+}
+
+json_t *agent_csi_dump_waiting(const struct agent_csi *c)
+{
+	return c ? csi_volumes_waiting(c->volumes) : json_array();
+}
+
+json_t *agent_csi_dump(const struct agent_csi *c)
+{
+	return c && c->socket ? csi_socket_dump(c->socket) : json_object();
+}
+
+void agent_csi_measure(const struct agent_csi *c)
+{
+	if (c)
+		csi_volumes_measure(c->volumes);
+}

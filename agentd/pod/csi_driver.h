@@ -1,0 +1,17 @@
+/* csi_driver.h - agentd as the kubelet sees it: one socket for registration, identity and node.
+ *
+ * pluginregistration.Registration, csi.v1.Identity and csi.v1.Node, no registrar beside it: the
+ * endpoint that is told is empty, which means this same socket (kubelet-csi.md 5).
+ */
+#pragma once
+#include "csi_volume.h"
+
+struct csi_driver;
+struct rpc;
+struct rpc_server;
+
+/* `node_name` outlives it. */
+struct csi_driver *csi_driver_new(
+    struct loop *l, struct rpc *r, struct csi_volumes *volumes, const char *node_name);
+void csi_driver_free(struct csi_driver **d);             /* before its volumes */
+struct rpc_server *csi_driver_rpc(struct csi_driver *d); /* adopts the kubelet's connections */

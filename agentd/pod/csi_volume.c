@@ -1,0 +1,455 @@
+/* csi_volume.c
+ *
+ * publish -> the pod is added -> its source hears how far it is (soon, never inside) -> refused: so
+ * is the call, and the pod goes; not yet: the call waits; it may start: the first certificate, or
+ * not in time -> kept -> is anybody still waiting? -> mounted -> answered.  Again: its token, kept
+ * again.  unpublish -> whoever waits for a mount is aborted -> unmounted -> the pod goes -> what
+ * was kept goes -> answered.  The broker answers in order, so an unpublish overtakes nothing.
+ */
+#include "../base/err.h"
+#include "../base/log.h"
+#include "../base/mem.h"
+#include "../base/metrics.h"
+#include "../priv/priv_volume.h"
+#include "csi_volume_internal.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+LOG_SCOPE("csi");
+
+/* The kubelet gives a call up after 120 s (kubelet-csi.md 6). */
+enum { HOLD_MS = 100 * 1000 };
+
+static void on_soon(void *ctx);
+
+/* --- the table --- */
+
+struct csi_volume *csi_volume_find(const struct csi_volumes *all, const struct uuid *pod)
+{
+	struct csi_volume *v;
+
+	HASH_FIND(hh, all->volumes, pod, sizeof(*pod), v);
+	return v;
+}
+
+struct pod *csi_volume_pod(const struct csi_volume *v)
+{
+	return pod_find(v->all->o.pods, &v->target.pod);
+}
+
+static const char *awaited_start(void *ctx)
+{
+	const struct pod *p = csi_volume_pod(ctx);
+
+	return p && p->state.code ? p->state.msg : "the pod's services are still being started";
+}
+
+static const char *awaited_end(void *ctx)
+{
+	(void)ctx;
+	return "the volume is still being unmounted";
+}
+
+static struct csi_volume *volume_new(
+    struct csi_volumes *all, const struct csi_target *t, const char *id)
+{
+	struct csi_volume *v = mem_zalloc(sizeof(*v));
+
+	v->all = all;
+	v->target = *t;
+	v->publishing = (struct csi_waiting){NULL, awaited_start, v};
+	v->unpublishing = (struct csi_waiting){NULL, awaited_end, v};
+	snprintf(v->volume_id, sizeof(v->volume_id), "%s", id);
+	HASH_ADD(hh, all->volumes, target.pod, sizeof(v->target.pod), v);
+	return v;
+}
+
+static void stop_work(struct csi_volume *v)
+{
+	loop_timer_stop(&v->soon);
+	loop_timer_stop(&v->certificate);
+	priv_call_cancel(&v->keeping);
+	priv_call_cancel(&v->mounting);
+}
+
+static void volume_free(struct csi_volume *v)
+{
+	stop_work(v);
+	HASH_DEL(v->all->volumes, v);
+	free(v);
+}
+
+/* --- keeping --- */
+
+static void on_kept(void *ctx, const struct err *e);
+
+static void forget(struct csi_volume *v)
+{
+	uint8_t id[CSI_KEPT_ID_SIZE];
+
+	csi_kept_id(&v->target.pod, id);
+	priv_state_del(v->all->o.priv, PRIV_STATE_POD, id);
+}
+
+/* One at a time; a newer token waits for its turn. */
+static void keep(struct csi_volume *v)
+{
+	const struct pod *p = csi_volume_pod(v);
+	struct csi_publish all = {.target = v->target, .spec = *p, .token = p->token};
+	uint8_t id[CSI_KEPT_ID_SIZE];
+	struct priv_kept k = {.kind = PRIV_STATE_POD, .id = id};
+	char *text;
+
+	v->unkept = v->keeping != NULL;
+	if (v->keeping)
+		return;
+	memcpy(all.volume_id, v->volume_id, sizeof(all.volume_id));
+	csi_kept_id(&v->target.pod, id);
+	k.data = text = csi_kept_write(&all, &k.size);
+	priv_state_put(v->all->o.priv, &v->keeping, &k, on_kept, v);
+	mem_wipe_free(text);
+}
+
+/* --- an end --- */
+
+static void remove_pod(struct csi_volume *v)
+{
+	pod_remove(v->all->o.pods, &v->all->source, &v->target.pod);
+	forget(v);
+}
+
+/* For good: the kubelet forgets a volume that was refused and will not unpublish it. */
+static void fail(struct csi_volume *v, enum rpc_status status, const char *why)
+{
+	struct csi_waiting *w = &v->publishing;
+	char text[ERR_MSG_SIZE];
+
+	snprintf(text, sizeof(text), "%s", why); /* it may be the pod's */
+	remove_pod(v);
+	csi_refuse_all(w, status, text);
+	volume_free(v);
+}
+
+static void count_published(struct csi_volume *v)
+{
+	struct csi_volumes *all = v->all;
+	int64_t ms = loop_uptime_ms(all->o.loop) - v->since_ms;
+
+	metric_add(all->metrics.seconds, "", (double)ms / 1000);
+	metric_add(all->metrics.count, "", 1);
+}
+
+static void on_mounted(void *ctx, const struct err *e)
+{
+	struct csi_volume *v = ctx;
+
+	if (e) {
+		log_error(csi_volume_pod(v)->label, "volume %s not mounted: %s", v->target.volume,
+		    e->msg);
+		fail(v, RPC_INTERNAL, e->msg);
+		return;
+	}
+	v->state = PUBLISHED;
+	count_published(v);
+	log_info(csi_volume_pod(v)->label, "volume %s published", v->target.volume);
+	csi_answer_all(&v->publishing);
+}
+
+/* Given up meanwhile: the kubelet may have unpublished already, and would not do it again
+ * (kubelet-csi.md 6). */
+static void mount_if_wanted(struct csi_volume *v)
+{
+	if (!v->publishing.calls) {
+		v->state = STARTING;
+		return;
+	}
+	v->state = MOUNTING;
+	v->mounted = true;
+	priv_publish(v->all->o.priv, &v->mounting, &v->target.pod, v->target.volume, on_mounted, v);
+}
+
+/* Without it a next worker waits for the kubelet's next publish: no reason not to start a pod. */
+static void on_kept(void *ctx, const struct err *e)
+{
+	struct csi_volume *v = ctx;
+
+	if (e)
+		log_warn(csi_volume_pod(v)->label,
+		    "the pod is not kept over a restart of agentd: %s", e->msg);
+	if (v->unkept)
+		keep(v);
+	if (v->state == STORING)
+		mount_if_wanted(v);
+}
+
+/* --- a beginning --- */
+
+static void on_late(void *ctx)
+{
+	struct csi_volume *v = ctx;
+
+	v->late = true;
+	on_soon(v);
+}
+
+static bool waits_for_certificate(struct csi_volume *v, const struct pod *p)
+{
+	int64_t ms = v->all->o.publish_wait_ms;
+
+	if (p->certified || v->late || ms == 0)
+		return false;
+	if (!v->certificate.armed)
+		loop_timer_in(v->all->o.loop, &v->certificate, ms, on_late, v);
+	return true;
+}
+
+static void on_soon(void *ctx)
+{
+	struct csi_volume *v = ctx;
+	const struct pod *p = csi_volume_pod(v);
+
+	if (v->state != STARTING || !p->told)
+		return;
+	if (!p->may_start) {
+		if (p->state.code != ERR_UNAVAILABLE)
+			fail(v, csi_status_of(&p->state), p->state.msg);
+		return;
+	}
+	if (!v->publishing.calls || waits_for_certificate(v, p))
+		return;
+	loop_timer_stop(&v->certificate);
+	v->state = STORING;
+	keep(v);
+}
+
+/* The observer may be in the midst of anything. */
+static void on_progress(void *ctx, struct pod *p)
+{
+	struct csi_volumes *all = ctx;
+	struct csi_volume *v = csi_volume_find(all, &p->uid);
+
+	if (v)
+		loop_timer_in(all->o.loop, &v->soon, 0, on_soon, v);
+}
+
+static int64_t now_s(const struct csi_volumes *all)
+{
+	return loop_now_ms(all->o.loop) / 1000;
+}
+
+static int add_pod(struct csi_volumes *all, const struct csi_publish *p, struct err *e)
+{
+	struct pod spec = p->spec;
+
+	spec.token = p->token;
+	return pod_add(all->o.pods, &all->source, &spec, e);
+}
+
+static int check_identity(const struct pod *p, const struct pod *spec, struct err *e)
+{
+	if (!strcmp(p->ns, spec->ns) && !strcmp(p->name, spec->name) && !strcmp(p->sa, spec->sa))
+		return 0;
+	return err_set(
+	    e, ERR_DENIED, "this uid is the pod %s of service account %s", p->label, p->sa);
+}
+
+/* --- publish --- */
+
+static void take_token(struct csi_volume *v, struct pod *p, const struct csi_publish *q)
+{
+	bool same = p->token && !strcmp(p->token, q->token);
+
+	if (!json_equal(p->env, q->spec.env))
+		log_warn_limited(&v->all->log, p->label,
+		    "its volumeAttributes are others than before: not taken");
+	if (same)
+		return;
+	pod_set_token(p, q->token);
+	if (v->state == PUBLISHED)
+		keep(v);
+}
+
+static int republish(struct csi_volume *v, const struct csi_publish *q, struct err *e)
+{
+	struct pod *p = csi_volume_pod(v);
+
+	if (csi_token_check(q, now_s(v->all), e))
+		return -1;
+	if (p) {
+		take_token(v, p, q);
+		return 0;
+	}
+	if (add_pod(v->all, q, e))
+		return -1;
+	memcpy(v->volume_id, q->volume_id, sizeof(v->volume_id));
+	keep(v);
+	return 0;
+}
+
+/* A final error would make older kubelets take down a volume that is in use. */
+static void publish_again(struct csi_volume *v, struct csi_call *c, const struct csi_publish *q)
+{
+	v->problem = (struct err){.code = 0};
+	if (republish(v, q, &v->problem))
+		log_warn_limited(&v->all->log, q->spec.name,
+		    "volume %s stays as it is, with the token it had: %s", v->target.volume,
+		    v->problem.msg);
+	csi_answer(c, "", 0);
+}
+
+static void publish_first(struct csi_volumes *all, struct csi_call *c, const struct csi_publish *q)
+{
+	struct csi_volume *v = csi_volume_find(all, &q->target.pod);
+	struct err e;
+	int rc = csi_token_check(q, now_s(all), &e);
+
+	if (!rc && v) {
+		take_token(v, csi_volume_pod(v), q);
+	} else if (!rc) {
+		v = volume_new(all, &q->target, q->volume_id);
+		v->since_ms = loop_uptime_ms(all->o.loop);
+		rc = add_pod(all, q, &e);
+		if (rc)
+			volume_free(v);
+	}
+	if (rc) {
+		csi_refuse(c, csi_status_of(&e), e.msg);
+		return;
+	}
+	v->last_ms = loop_uptime_ms(all->o.loop);
+	csi_wait(&v->publishing, c, HOLD_MS);
+	loop_timer_in(all->o.loop, &v->soon, 0, on_soon, v);
+}
+
+static int check_volume(struct csi_volume *v, const struct csi_publish *q, struct err *e)
+{
+	const struct pod *p = csi_volume_pod(v);
+
+	if (strcmp(v->target.volume, q->target.volume) != 0 ||
+	    (*v->volume_id && strcmp(v->volume_id, q->volume_id) != 0))
+		return err_set(e, ERR_PRECONDITION,
+		    "the pod has a volume of " CSI_DRIVER_NAME
+		    " already, %s: mount that one wherever it is needed",
+		    v->target.volume);
+	return p ? check_identity(p, &q->spec, e) : 0;
+}
+
+void csi_volumes_publish(struct csi_volumes *all, struct csi_call *c, const struct csi_publish *q)
+{
+	struct csi_volume *v = csi_volume_find(all, &q->target.pod);
+	struct err e;
+
+	csi_volumes_heard(all);
+	if (v && check_volume(v, q, &e)) {
+		csi_refuse(c, csi_status_of(&e), e.msg);
+	} else if (v && v->state == UNPUBLISHING) {
+		csi_refuse(c, RPC_ABORTED, "the volume is being unpublished");
+	} else if (v && v->state == PUBLISHED) {
+		v->last_ms = loop_uptime_ms(all->o.loop);
+		publish_again(v, c, q);
+	} else {
+		publish_first(all, c, q);
+	}
+}
+
+/* --- unpublish --- */
+
+static void on_unmounted(void *ctx, const struct err *e)
+{
+	struct csi_volume *v = ctx;
+	const struct pod *p = csi_volume_pod(v);
+
+	if (e) {
+		log_error(
+		    p ? p->label : NULL, "volume %s not unmounted: %s", v->target.volume, e->msg);
+		csi_refuse_all(&v->unpublishing, RPC_INTERNAL, e->msg);
+		v->state = v->mounted ? PUBLISHED : STARTING;
+		if (!p && !v->mounted)
+			volume_free(v);
+		return;
+	}
+	remove_pod(v);
+	csi_answer_all(&v->unpublishing);
+	volume_free(v);
+}
+
+static void unmount(struct csi_volume *v)
+{
+	csi_refuse_all(&v->publishing, RPC_ABORTED, "the volume is being unpublished");
+	stop_work(v);
+	v->state = UNPUBLISHING;
+	priv_unpublish(
+	    v->all->o.priv, &v->mounting, &v->target.pod, v->target.volume, on_unmounted, v);
+}
+
+void csi_volumes_unpublish(
+    struct csi_volumes *all, struct csi_call *c, const struct csi_unpublish *u)
+{
+	struct csi_volume *v = u->ours ? csi_volume_find(all, &u->target.pod) : NULL;
+
+	/* Another volume than the pod's one was never mounted. */
+	if (!u->ours || (v && strcmp(v->target.volume, u->target.volume) != 0)) {
+		csi_answer(c, "", 0);
+		return;
+	}
+	if (!v)
+		v = volume_new(all, &u->target, u->volume_id);
+	csi_wait(&v->unpublishing, c, HOLD_MS);
+	if (v->state != UNPUBLISHING)
+		unmount(v);
+}
+
+/* --- what was there --- */
+
+int csi_volumes_adopt(struct csi_volumes *all, const struct csi_target *t,
+    const struct csi_publish *kept, bool mounted, struct err *e)
+{
+	struct csi_volume *v;
+
+	if (csi_volume_find(all, &t->pod))
+		return err_set(e, EEXIST, "the pod has another volume of " CSI_DRIVER_NAME);
+	v = volume_new(all, t, kept ? kept->volume_id : "");
+	v->mounted = mounted;
+	v->state = mounted ? PUBLISHED : STARTING;
+	v->since_ms = loop_uptime_ms(all->o.loop);
+	if (!kept || !add_pod(all, kept, e))
+		return 0;
+	volume_free(v);
+	return -1;
+}
+
+void csi_volumes_synced(struct csi_volumes *all)
+{
+	csi_volumes_heard(all);
+	pod_registry_synced(all->o.pods, &all->source);
+}
+
+struct csi_volumes *csi_volumes_new(const struct csi_volumes_options *o)
+{
+	struct csi_volumes *all = mem_zalloc(sizeof(*all));
+
+	all->o = *o;
+	all->source = (struct pod_source){.name = "csi", .progress = on_progress, .ctx = all};
+	all->metrics.volumes = metric_gauge("agentd_volumes", "CSI volumes of this node's pods.");
+	all->metrics.seconds = metric_counter("agentd_publish_seconds_sum",
+	    "From a volume's first publish until it was mounted, in all.");
+	all->metrics.count =
+	    metric_counter("agentd_publish_seconds_count", "Volumes that were mounted.");
+	all->metrics.alarm = metric_gauge(
+	    "agentd_csi_alarm", "1: the kubelet does not do what it should, see the log.");
+	pod_source_add(o->pods, &all->source);
+	return all;
+}
+
+void csi_volumes_free(struct csi_volumes **volumes)
+{
+	struct csi_volumes *all = take(*volumes);
+
+	if (!all)
+		return;
+	loop_timer_stop(&all->silence);
+	while (all->volumes)
+		volume_free(all->volumes);
+	free(all);
+}

@@ -1,0 +1,98 @@
+/* csi_volume_pages.c - volumes as others see them: agentctl, Prometheus; and the alarm that rings
+ * when the kubelet has published nothing for too long.
+ */
+#include "../base/metrics.h"
+#include "csi_volume_internal.h"
+#include <string.h>
+
+LOG_SCOPE("csi");
+
+/* It calls for each volume every 60 to 90 s (kubelet-csi.md 3b). */
+enum { SILENCE_MS = 5 * 60 * 1000 };
+
+static const char *state_of(const struct csi_volume *v)
+{
+	if (v->state == UNPUBLISHING)
+		return "unpublishing";
+	if (v->state == PUBLISHED)
+		return csi_volume_pod(v) ? "published" : "waiting";
+	return "starting";
+}
+
+static unsigned count_of(const struct csi_volumes *all, const char *state)
+{
+	unsigned n = 0;
+
+	for (const struct csi_volume *v = all->volumes; v; v = v->hh.next)
+		n += !strcmp(state_of(v), state);
+	return n;
+}
+
+/* Tokens end, and whose driver's name it was may have been taken (security-rules.md 5). */
+static void on_silence(void *ctx)
+{
+	struct csi_volumes *all = ctx;
+
+	if (!count_of(all, "published") && !count_of(all, "waiting"))
+		return;
+	all->silent = true;
+	log_error(NULL,
+	    "no publish of any volume for 5 minutes: is the kubelet well, has the CSIDriver object "
+	    "requiresRepublish: true, and who is registered as " CSI_DRIVER_NAME "?");
+}
+
+void csi_volumes_heard(struct csi_volumes *all)
+{
+	if (all->silent)
+		log_info(NULL, "the kubelet publishes again");
+	all->silent = false;
+	loop_timer_in(all->o.loop, &all->silence, SILENCE_MS, on_silence, all);
+}
+
+json_t *csi_volume_dump(const struct csi_volumes *all, const struct uuid *pod)
+{
+	const struct csi_volume *v = csi_volume_find(all, pod);
+	int64_t now = loop_uptime_ms(all->o.loop);
+	json_t *o;
+
+	if (!v)
+		return NULL;
+	o = json_pack("{s:s, s:s, s:s, s:b, s:i, s:s}", "name", v->target.volume, "id",
+	    v->volume_id, "state", state_of(v), "published", v->state == PUBLISHED, "waiting_calls",
+	    (int)(csi_waiting_count(&v->publishing) + csi_waiting_count(&v->unpublishing)),
+	    "problem", v->problem.code ? v->problem.msg : "");
+	if (v->last_ms)
+		json_object_set_new(
+		    o, "last_publish_age_s", json_integer((now - v->last_ms) / 1000));
+	return o;
+}
+
+json_t *csi_volumes_waiting(const struct csi_volumes *all)
+{
+	json_t *list = json_array();
+
+	for (const struct csi_volume *v = all->volumes; v; v = v->hh.next) {
+		char uid[UUID_TEXT_SIZE];
+
+		if (strcmp(state_of(v), "waiting") != 0)
+			continue;
+		uuid_format(&v->target.pod, uid);
+		json_array_append_new(list,
+		    json_pack("{s:s, s:s, s:s}", "uid", uid, "volume", v->target.volume, "problem",
+			v->problem.code ? v->problem.msg : "waits for the kubelet's next publish"));
+	}
+	return list;
+}
+
+void csi_volumes_measure(const struct csi_volumes *all)
+{
+	static const char *const states[] = {"starting", "published", "waiting", "unpublishing"};
+
+	for (unsigned i = 0; i < sizeof(states) / sizeof(*states); i++) {
+		char label[32];
+
+		metric_labels(label, sizeof(label), "state", states[i], NULL);
+		metric_set(all->metrics.volumes, label, count_of(all, states[i]));
+	}
+	metric_set(all->metrics.alarm, "alarm=\"no_republish\"", all->silent);
+}

@@ -1,0 +1,63 @@
+/* broker_volumes.c - a directory of pods, and of each pod its volumes. */
+#include "broker_volumes.h"
+#include "broker_volume.h"
+#include <errno.h>
+#include <limits.h>
+
+/* No such directory: the kubelet has no pods, or --check says what is wrong. */
+int broker_volumes_list(
+    struct broker_volumes *v, const struct priv_request *r, struct broker_why *w)
+{
+	char path[PATH_MAX];
+
+	if (!v->options->kubelet_root)
+		return broker_refuse(w, EOPNOTSUPP, "agentd runs without --kubelet-root");
+	snprintf(path, sizeof(path), "%s/pods", v->options->kubelet_root);
+	v->pods = opendir(path);
+	if (!v->pods && errno != ENOENT)
+		return broker_refuse_sys(w, "%s", path);
+	v->id = r->id;
+	return 0;
+}
+
+bool broker_volumes_listing(const struct broker_volumes *v)
+{
+	return v->id != 0;
+}
+
+static bool next_pod(struct broker_volumes *v)
+{
+	const struct dirent *entry;
+
+	while (v->pods && (entry = readdir(v->pods)))
+		if (uuid_parse(&v->pod, entry->d_name))
+			return true;
+	return false;
+}
+
+void broker_volumes_next(struct broker_volumes *v, struct priv_packet *p, int *fd)
+{
+	char name[PRIV_VOLUME_SIZE];
+
+	while (v->volumes || next_pod(v)) {
+		if (!broker_volume_next(v->options, &v->pod, &v->volumes, name))
+			continue;
+		*p = (struct priv_packet){.id = v->id, .what = PRIV_VOLUME};
+		snprintf(p->name, sizeof(p->name), "%s", name);
+		if (broker_volume_tell(v->options, &v->pod, p, fd))
+			return;
+	}
+	*p = (struct priv_packet){.id = v->id, .what = PRIV_REPLY};
+	*fd = -1;
+	broker_volumes_end(v);
+}
+
+void broker_volumes_end(struct broker_volumes *v)
+{
+	if (v->volumes)
+		closedir(v->volumes);
+	if (v->pods)
+		closedir(v->pods);
+	v->volumes = v->pods = NULL;
+	v->id = 0;
+}

@@ -1,0 +1,318 @@
+"""A Kubernetes node: a mount namespace, a kubelet (tests/kubelet), agentd as its CSI driver, pods by CSI volume.
+
+All mounts are made in a mount namespace of the node's own, which one process holds: what agentd mounts is never seen
+by the machine.  The kubelet's directory is a file system of its own that outlives that namespace, as a disk does;
+there it is a shared mount, and so is <run>, as a DaemonSet's Bidirectional mounts are.
+"""
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from tests.istiod import journal
+from tests.kubelet import podspec, requests, runtime
+from tests.kubelet.pods import cgroup_of
+
+from .netns import Netns
+from .node import Node
+from .pod import HERE, Pod
+from .run import TOP, Process, cgroup_root, remove_cgroup, sh, wait_for
+
+DRIVER, VOLUME, ENTRY = 'agentd.node.mesh', 'mesh', 'agentd.node.mesh-reg.sock'
+_POD_CGROUP = re.compile(r'(^|-)pod[0-9a-f]{8}')
+FAST = 0.1  # of the kubelet's times
+_HOLDER = 'for d in "$0" "$1"; do mount --bind "$d" "$d" && mount --make-shared "$d" || exit 1; done; echo held; exec sleep infinity'
+
+
+class Kubelet:
+    """The stand-in, as a process; what it is to do is in its directory, so it may be away meanwhile."""
+
+    def __init__(self, node, driver='cgroupfs', scale=FAST, **config):
+        self._node, self.dir = node, node.dir / 'kubelet.state'
+        self.root, self.log = node.dir / 'kubelet', node.dir / 'kubelet.log'
+        self.tree = cgroup_root() / node.cgroup_name / ('kubepods.slice' if driver == 'systemd' else 'kubepods')
+        self.config = {'root': str(self.root), 'cgroups': str(self.tree), 'issuer': str(node.istiod.dir),
+                       'cgroup_driver': driver, 'scale': scale, **config}
+        self._cgroup, self.process = node.cgroup('kubelet'), None
+        (self.dir / 'api').mkdir(parents=True)
+        for mode, folder in ((0o755, self.root), (0o750, self.root / 'pods'), (0o750, self.root / 'plugins_registry')):
+            if folder == self.root:
+                folder.mkdir()
+                sh('mount', '-t', 'tmpfs', '-o', 'mode=755', node.name, folder)
+            else:
+                folder.mkdir(mode)
+        for q in ('', 'burstable', 'besteffort'):
+            cgroup_of(self.tree, driver, q or 'guaranteed', 'x').parent.mkdir(exist_ok=True)
+
+    def start(self):
+        (self.dir / 'config.json').write_text(json.dumps(self.config))
+        self.process = Process(self._node.inside(sys.executable, '-m', 'tests.kubelet', 'run', self.dir), self.log,
+                               self._cgroup)
+        return self
+
+    def wait_registered(self):
+        wait_for('the kubelet to know the driver', lambda: DRIVER in self.state()['drivers'])
+
+    def state(self):
+        if not self.process.running():
+            raise RuntimeError(f'the kubelet ended:\n{self.process.tail()}')
+        return json.loads((self.dir / 'state.json').read_text())
+
+    def journal(self, event=None, **match):
+        return journal.read(self.dir, event, **match)
+
+    def published(self, pod, code='OK'):
+        """Calls for this pod's volume that were answered so."""
+        return self.journal('NodePublishVolume', uid=pod.uid, code=code)
+
+    def restart(self):
+        """Killed, as its end is nothing that it prepares for."""
+        self.process.kill()
+        return self.start()
+
+    def network(self, ready):
+        """Without it no pod's cgroup is made."""
+        file = self.dir / 'network-not-ready'
+        file.unlink(missing_ok=True) if ready else file.touch()
+
+    def forget_sandboxes(self):
+        shutil.rmtree(self.dir / 'runtime', ignore_errors=True)
+
+
+class CsiNode(Node):
+    def __init__(self, root, cgroup, kubelet=None, **kw):
+        super().__init__(root, cgroup, **kw)
+        (self.dir / 'run').mkdir(mode=0o711)
+        self.kubelet = Kubelet(self, **(kubelet or {}))
+        self._hold()
+        self.agentd.manifests = None
+        self.agentd.settings['publish_wait_ms'] = 2000
+        self.agentd.flags += ['--kubelet-root', self.kubelet.root]
+        if self.knows('--kubepods'):
+            self.agentd.flags += ['--kubepods', str(self.kubelet.tree.relative_to(cgroup_root()))]
+
+    def knows(self, flag):
+        r = subprocess.run([self.agentd._bin / 'agentd', '--help'], text=True, capture_output=True, check=False)
+        return flag in r.stdout
+
+    def _hold(self):
+        """The node's mount namespace, until the node is booted again."""
+        log = self.dir / 'holder.log'
+        log.unlink(missing_ok=True)
+        self.holder = Process(['unshare', '--mount', '--propagation', 'private', '/bin/sh', '-c', _HOLDER,
+                               self.kubelet.root, self.dir / 'run'], log, self.cgroup_of('holder'))
+        wait_for('the mount namespace', lambda: 'held' in log.read_text())
+        self.agentd.around = self.inside()
+
+    def cgroup_of(self, name):
+        """The same one again after a reboot."""
+        with contextlib.suppress(FileNotFoundError):
+            remove_cgroup(cgroup_root() / self.cgroup_name / name)
+        return self.cgroup(name)
+
+    def inside(self, *argv, net=None):
+        """argv that runs in the node's mount namespace."""
+        enter = ['nsenter', f'--mount=/proc/{self.holder.pid}/ns/mnt', *([f'--net={net}'] if net else [])]
+        return [*enter, 'env', '-C', str(TOP), *map(str, argv)]  # who enters one is in its root directory
+
+    def start(self):
+        self.kubelet.start()
+        self.agentd.start()
+        self.kubelet.wait_registered()
+        return self
+
+    def capture(self, below=''):
+        self.bpffs.mkdir()
+        sh('mount', '-t', 'bpf', 'bpf', self.bpffs)
+        self.holder.kill()  # anew, so that it has that mount, too
+        self._hold()
+        self.agentd.flags += ['--redirect', '--bpffs', self.bpffs]
+        self.agentd.settings['redirect'] = 'ebpf'
+        return self
+
+    def csi_pod(self, name, **kw):
+        pod = CsiPod(self, name, **kw)
+        self.pods.append(pod)
+        return pod
+
+    def reboot(self):
+        """Everything that is not on a disk is gone: processes, mounts, <run>, cgroups of pods."""
+        self.kubelet.process.kill()
+        self.agentd.kill()
+        for folder in self._pods_cgroups():
+            remove_cgroup(folder)
+        self.holder.kill()
+        self.kubelet.forget_sandboxes()
+        shutil.rmtree(self.dir / 'run')
+        (self.dir / 'run').mkdir(mode=0o711)
+        self._hold()
+
+    # What is there
+    def mounts(self):
+        """Mount points below the kubelet's directory, in the node's namespace, once for each mount."""
+        points = [line.split()[4] for line in Path(f'/proc/{self.holder.pid}/mountinfo').read_text().splitlines()]
+        return sorted(p for p in points if p.startswith(f'{self.kubelet.root}/'))
+
+    def seen(self, path):
+        """A path as the node's namespace has it, for this process."""
+        return Path(f'/proc/{self.holder.pid}/root{path}')
+
+    def left_behind(self):
+        """All that a pod which is gone must not leave, by name."""
+        run = self.seen(self.agentd.run)
+        return {'mounts': self.mounts(), 'registry': sorted(set(os.listdir(self.kubelet.root / 'plugins_registry')) - {ENTRY}),
+                'volumes': sorted(p.name for p in (self.kubelet.root / 'pods').iterdir()),
+                'directories': sorted(p.name for p in (run / 'pods').iterdir()),
+                **{kind: sorted(p.name for p in (run / 'state' / kind).iterdir()) for kind in ('spec', 'pod')},
+                'cgroups': sorted(p.name for p in self._pods_cgroups())}
+
+    def clean(self):
+        """Nothing is there of any pod."""
+        return not any(self.left_behind().values()) or self.left_behind()
+
+    def _pods_cgroups(self):
+        return [p for p in self.kubelet.tree.rglob('*') if p.is_dir() and _POD_CGROUP.search(p.name)]
+
+    def wait_gone(self, pods):
+        """The kubelet is through with these."""
+        uids = {p.uid for p in pods}
+        wait_for(f'{len(uids)} pods to be gone', lambda: not uids & self.kubelet.state()['pods'].keys())
+
+    def call(self, *calls, socket=None, around=(), parallel=1):
+        """[(method, fields), ...] at the driver, not by the kubelet: [{code, details}, ...]."""
+        return finish(self.begin(*calls, socket=socket, around=around, parallel=parallel))
+
+    def begin(self, *calls, socket=None, around=(), parallel=1, timeout_s=60):
+        process = subprocess.Popen(
+            [str(a) for a in (*self.inside(), *around, sys.executable, '-m', 'tests.kubelet', 'call',
+                              socket or self.agentd.run / 'csi.sock', '--parallel', parallel)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TOP)
+        process.stdin.write(json.dumps([(m, f, timeout_s) for m, f in calls]))
+        process.stdin.close()
+        return process
+
+    def remove(self):
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._unmount_kubelet)
+            stack.callback(super().remove)
+            if self.kubelet.process:
+                stack.callback(self.kubelet.process.kill)
+
+    def _unmount_kubelet(self):
+        sh('umount', '--lazy', self.kubelet.root)
+
+
+def finish(process):
+    out = process.stdout.read()
+    if process.wait(60):
+        raise RuntimeError(f'call: {process.stderr.read()[-2000:]}')
+    return json.loads(out)
+
+
+class _PodNetns(Netns):
+    """A sandbox's; whoever enters it is in the node's mount namespace, too."""
+
+    def __init__(self, node, pid):
+        self.name, self.path = str(pid), f'/proc/{pid}/ns/net'
+        self._node, self._pool = node, None
+        self.ip('link', 'set', 'lo', 'up')
+
+    def command(self, *argv):
+        return self._node.inside(*argv, net=self.path)
+
+    def remove(self):
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+
+class _ContainerCgroup:
+    """One more container of the pod, as containerd makes it."""
+
+    def __init__(self, pod_cgroup, driver):
+        name = uuid.uuid4().hex * 2
+        self.path = pod_cgroup / (f'cri-containerd-{name}.scope' if driver == 'systemd' else name)
+        self.path.mkdir()
+
+    def below_root(self):
+        return str(self.path.relative_to(cgroup_root()))
+
+
+class CsiPod(Pod):
+    """Created at the API; sandbox() waits until the kubelet has made its sandbox, and connects that to the network."""
+
+    def __init__(self, node, name, sa=None, ns='demo', qos='besteffort', attributes=None, containers=(), created=True):
+        self.node, self.name, self.ns, self.sa = node, name, ns, sa or name
+        self.uid, self.id, self.label = str(uuid.uuid4()), f'{ns}.{name}', f'{ns}/{name}'
+        self.dir = node.dir / self.id[:100]
+        self.certs = self.dir / 'certs'
+        self.certs.mkdir(parents=True)
+        self.tokens, self.envoy, self.netns, self.cgroup, self._starts = [], None, None, None, 0
+        self.api = node.kubelet.dir / 'api'
+        self.spec = {'uid': self.uid, 'name': name, 'namespace': ns, 'service_account': self.sa, 'qos': qos, 'grace_s': 1,
+                     'volumes': [{'name': VOLUME, 'attributes': attributes or {}}], 'containers': list(containers)}
+        if created:
+            self.create()
+
+    def create(self):
+        podspec.write(self.api, **self.spec)
+        return self
+
+    @property
+    def target(self):
+        return self.node.kubelet.root / 'pods' / self.uid / 'volumes/kubernetes.io~csi' / VOLUME / 'mount'
+
+    def state(self):
+        return self.node.kubelet.state()['pods'][self.uid]
+
+    def volume(self):
+        return self.state()['volumes'][VOLUME]
+
+    def wait_running(self):
+        wait_for(f'{self.label} to run', lambda: self.state()['phase'] == 'running')
+        return self
+
+    def sandbox(self):
+        """The one that is there now; also after a reboot."""
+        state = self.wait_running().state()
+        self.netns = _PodNetns(self.node, state['pause'])
+        self.ip = self.node.network.plug(self.netns)
+        self.cgroup = _ContainerCgroup(Path(state['cgroup']), self.node.kubelet.config['cgroup_driver'])
+        return self
+
+    def envoy_argv(self, *more):
+        argv = super().envoy_argv(*more)
+        at = argv.index('unshare')
+        container = argv.index(str(HERE / 'container'))
+        argv[container + 2] = '/mnt'
+        return argv[:at] + runtime.in_container(self.node.kubelet.root, self.target, *argv[at:])
+
+    def delete(self):
+        podspec.write(self.api, **self.spec, deleted=True)
+
+    def force_delete(self):
+        (self.api / f'{self.uid}.json').unlink()
+
+    def publish(self, **changes):
+        """The kubelet's own call, with a good token, but for these changes of its fields; (method, fields)."""
+        context = {'csi.storage.k8s.io/pod.name': self.name, 'csi.storage.k8s.io/pod.namespace': self.ns,
+                   'csi.storage.k8s.io/pod.uid': self.uid, 'csi.storage.k8s.io/serviceAccount.name': self.sa,
+                   'csi.storage.k8s.io/ephemeral': 'true'}
+        fields = {'volume_id': requests.volume_id(self.uid, VOLUME), 'target_path': str(self.target), 'volume_context': context,
+                  'volume_capability': {'mount': {}, 'access_mode': {'mode': 1}}, 'secrets': tokens(self.token())}
+        return 'NodePublishVolume', {**fields, **changes}
+
+    def remove(self):
+        if self.netns:
+            self.netns.remove()
+
+
+def tokens(token, audience='istio-ca'):
+    """The kubelet's key and its value."""
+    value = {audience: {'token': token, 'expirationTimestamp': time.strftime('%FT%TZ', time.gmtime(time.time() + 3600))}}
+    return {'csi.storage.k8s.io/serviceAccount.tokens': json.dumps(value)}

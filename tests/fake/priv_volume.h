@@ -1,0 +1,18 @@
+/* fake/priv_volume.h - a broker that knows the kubelet and mounts volumes when the test says so:
+ * the third part of fake/priv.h.  Waiting calls (PRIV_CALLER, PRIV_PUBLISH, PRIV_UNPUBLISH,
+ * PRIV_VOLUMES) count in fake_priv_waiting().
+ */
+#pragma once
+#include "../../agentd/priv/priv_volume.h"
+#include "priv.h"
+
+/* Answers, each to the oldest; why NULL: yes. */
+void fake_priv_called(struct priv *p, int code, const char *why);
+/* `volume` NULL: any.  Another volume than that of the oldest call of the pod fails the test. */
+void fake_priv_published(
+    struct priv *p, const struct uuid *pod, const char *volume, int code, const char *why);
+void fake_priv_unpublished(
+    struct priv *p, const struct uuid *pod, const char *volume, int code, const char *why);
+/* Tells these volumes and ends the list, unless the callback cancels it. */
+void fake_priv_volumes(
+    struct priv *p, const struct priv_volume *volumes, size_t n, const char *why);

@@ -1,0 +1,205 @@
+/* broker_csi_test.c - the kubelet's way to us: a socket, a link to it, and who meddles with them.
+ */
+#include "broker_volume_rig.h"
+
+enum { SECONDS = 5 };
+
+static const char entry[] = "kubelet/plugins_registry/agentd.node.mesh-reg.sock";
+
+/* What is due comes within so many turns, each of which waits for something to happen. */
+static enum broker_state turn(struct rig *r)
+{
+	return broker_turn(r->b, SECONDS * 1000);
+}
+
+static bool is_entered(const struct rig *r)
+{
+	char to[256];
+	ssize_t n = readlink(rig_at(r, "%s", entry), to, sizeof(to) - 1);
+
+	to[n > 0 ? n : 0] = '\0';
+	return !strcmp(to, rig_at(r, "run/csi.sock"));
+}
+
+static void expect_entered(struct rig *r)
+{
+	for (int i = 0; i < 8 && !is_entered(r); i++)
+		assert_int_equal(turn(r), BROKER_SERVING);
+	assert_true(is_entered(r));
+	assert_int_equal(
+	    access(rig_at(r, "kubelet/plugins_registry/.agentd.node.mesh-reg.sock.new"), F_OK), -1);
+}
+
+static void the_kubelet_finds_a_socket_of_root(void **state)
+{
+	struct rig *r = *state;
+	struct stat st;
+
+	assert_true(is_entered(r));
+	assert_int_equal(stat(rig_at(r, "%s", entry), &st), 0);
+	assert_true(S_ISSOCK(st.st_mode));
+	assert_int_equal(st.st_mode & 07777, 0600);
+	close(rig_connect(rig_at(r, "%s", entry)));
+}
+
+static void a_removed_link_is_put_back(void **state)
+{
+	struct rig *r = *state;
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(unlink(rig_at(r, "%s", entry)), 0);
+		expect_entered(r);
+	}
+}
+
+static void what_replaced_the_link_goes(void **state)
+{
+	struct rig *r = *state;
+
+	rig_shell("ln -sf /elsewhere %s", rig_at(r, "%s", entry));
+	expect_entered(r);
+	rig_shell("rm %s && touch %s", rig_at(r, "%s", entry), rig_at(r, "%s", entry));
+	expect_entered(r);
+	/* Not a directory: nothing may be lost. */
+	rig_shell("rm %s && mkdir -p %s/x", rig_at(r, "%s", entry), rig_at(r, "%s", entry));
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(turn(r), BROKER_SERVING);
+	assert_false(is_entered(r));
+	rig_shell("rm -r %s", rig_at(r, "%s", entry));
+	expect_entered(r);
+}
+
+static void a_registry_may_come_later_and_again(void **state)
+{
+	struct rig *r = *state;
+
+	rig_shell("rm -r %s", rig_at(r, "kubelet/plugins_registry"));
+	assert_int_equal(turn(r), BROKER_SERVING);
+	rig_shell("mkdir %s", rig_at(r, "kubelet/plugins_registry"));
+	expect_entered(r);
+	rig_stop(r);
+	rig_shell("rm -r %s", rig_at(r, "kubelet/plugins_registry"));
+	rig_start(r);
+	rig_shell("mkdir %s", rig_at(r, "kubelet/plugins_registry"));
+	expect_entered(r);
+	assert_int_equal(unlink(rig_at(r, "%s", entry)), 0);
+	expect_entered(r);
+}
+
+/* Only another worker can have the new one. */
+static void expect_another(struct rig *r)
+{
+	enum broker_state s = BROKER_SERVING;
+	int csi = -1;
+
+	for (int i = 0; i < 8 && s == BROKER_SERVING; i++)
+		s = turn(r);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
+	close(r->fd);
+	rig_attach(r);
+	assert_int_equal(rig_expect(r, PRIV_HELLO, NULL).kind, 2);
+	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	close(csi);
+	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	int c = rig_connect(rig_at(r, "%s", entry));
+	assert_true(c >= 0);
+	int a = accept(csi, NULL, NULL);
+	assert_true(a >= 0);
+	close(a);
+	close(c);
+	close(csi);
+}
+
+static void a_socket_that_is_gone_is_made_anew(void **state)
+{
+	struct rig *r = *state;
+
+	assert_int_equal(unlink(rig_at(r, "run/csi.sock")), 0);
+	expect_another(r);
+	rig_shell("mv %s %s && touch %s", rig_at(r, "run/csi.sock"), rig_at(r, "aside"),
+	    rig_at(r, "run/csi.sock"));
+	expect_another(r);
+}
+
+static void a_worker_that_shuts_it_down_is_another(void **state)
+{
+	struct rig *r = *state;
+	int fd;
+
+	close(r->fd);
+	rig_attach(r);
+	rig_expect(r, PRIV_HELLO, NULL);
+	rig_expect(r, PRIV_NODE_LISTENER, &fd);
+	close(fd);
+	rig_expect(r, PRIV_NODE_LISTENER, &fd);
+	shutdown(fd, SHUT_RDWR);
+	close(fd);
+	expect_another(r);
+}
+
+/* An upgrade, a hand-over and systemd's store are one thing here: what is kept by its name. */
+static void the_next_broker_has_the_same_socket(void **state)
+{
+	struct rig *r = *state;
+	struct broker_kept *next = broker_kept_new();
+	struct stat before, after;
+
+	int waiting = rig_connect(rig_at(r, "%s", entry));
+	assert_int_equal(stat(rig_at(r, "run/csi.sock"), &before), 0);
+	int csi = -1;
+	close(r->fd);
+	rig_attach(r);
+	rig_expect(r, PRIV_HELLO, NULL);
+	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	close(csi);
+	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	broker_kept_found(next, "csi", csi);
+	rig_stop(r);
+	assert_true(is_entered(r));
+	r->kept = next;
+	rig_start(r);
+	assert_int_equal(stat(rig_at(r, "run/csi.sock"), &after), 0);
+	assert_int_equal(before.st_ino, after.st_ino);
+	rig_attach(r);
+	rig_expect(r, PRIV_HELLO, NULL);
+	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	close(csi);
+	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	int a = accept(csi, NULL, NULL);
+	assert_true(a >= 0);
+	close(a);
+	close(csi);
+	close(waiting);
+}
+
+static void without_a_kubelet_there_is_none(void **state)
+{
+	struct rig *r = *state;
+
+	rig_stop(r);
+	rig_shell("rm %s %s", rig_at(r, "run/csi.sock"), rig_at(r, "%s", entry));
+	r->o.kubelet_root = NULL;
+	r->o.manifests = r->manifests;
+	rig_start(r);
+	rig_quiet(r);
+	assert_int_equal(access(rig_at(r, "run/csi.sock"), F_OK), -1);
+	assert_false(is_entered(r));
+}
+
+#define CSI_TEST(f) cmocka_unit_test_setup_teardown(f, volume_setup, volume_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    CSI_TEST(the_kubelet_finds_a_socket_of_root),
+	    CSI_TEST(a_removed_link_is_put_back),
+	    CSI_TEST(what_replaced_the_link_goes),
+	    CSI_TEST(a_registry_may_come_later_and_again),
+	    CSI_TEST(a_socket_that_is_gone_is_made_anew),
+	    CSI_TEST(a_worker_that_shuts_it_down_is_another),
+	    CSI_TEST(the_next_broker_has_the_same_socket),
+	    CSI_TEST(without_a_kubelet_there_is_none),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
