@@ -4,6 +4,7 @@
  * LINK: tests/unit/pod/node_rig.c
  */
 #include "../../../agentd/base/mem.h"
+#include "../../../agentd/pod/node_keys.h"
 #include "../../../agentd/redirect/redirect.h"
 #include "node_rig.h"
 #include <setjmp.h>
@@ -11,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -80,6 +82,51 @@ static void test_lists_of_the_document_are_true(void **state)
 	}
 }
 
+/* The code spans of [at, end): `key`. */
+static void each_span(
+    const char *at, const char *end, void (*one)(void *ctx, const char *key), void *ctx)
+{
+	while (at < end && (at = memchr(at, '`', (size_t)(end - at)))) {
+		auto_free char *key = mem_printf("%.*s", (int)strcspn(at + 1, "`"), at + 1);
+
+		at += strlen(key) + 2;
+		one(ctx, key);
+	}
+}
+
+/* The first cell of each row of the tables in a part of the document, and `prose`: all of it. */
+static void each_key(const char *part, const char *end, bool prose,
+    void (*one)(void *ctx, const char *key), void *ctx)
+{
+	for (const char *line = part; line < end; line += strcspn(line, "\n") + 1) {
+		const char *cell_end = line + (*line == '|' ? strcspn(line + 1, "|") + 1 : 0);
+
+		if (*line == '|')
+			each_span(line, cell_end, one, ctx);
+		else if (prose)
+			each_span(line, line + strcspn(line, "\n"), one, ctx);
+	}
+}
+
+static void expect_row(void *ctx, const char *key)
+{
+	(void)ctx;
+	if (!node_key_find(key) && strcmp(key, "socket") != 0)
+		fail_msg("docs/ENVIRONMENT.md has %s, which node_keys.c does not know", key);
+}
+
+static void test_every_documented_key_is_known(void **state)
+{
+	auto_free char *doc = file_text("docs/ENVIRONMENT.md");
+	const char *at = strstr(doc, "## Which control plane");
+	const char *lists = strstr(doc, "## Not yet supported");
+
+	(void)state;
+	assert_true(at && lists);
+	each_key(at, lists, false, expect_row, NULL);
+	each_key(lists, strstr(lists, "## Redirection"), true, expect_row, NULL);
+}
+
 static void expect_cell(const char *doc, const char *text)
 {
 	auto_free char *cell = mem_printf("`%s`", text),
@@ -106,6 +153,46 @@ static void on_key(void *ctx, const char *flag, const char *annotation, const ch
 	}
 }
 
+static void collect(void *ctx, const char *flag, const char *annotation, const char *variable,
+    const char *otherwise)
+{
+	char **known = ctx;
+	char *more = mem_printf("%s`%s`annotation %s`%s`%s`", *known, flag,
+	    annotation ? annotation : "", annotation ? annotation : "", variable ? variable : "");
+
+	(void)otherwise;
+	free(*known);
+	*known = more;
+}
+
+static void expect_known(void *ctx, const char *key)
+{
+	auto_free char *cell = mem_printf("`%s`", key);
+
+	if (!strstr(*(char **)ctx, cell))
+		fail_msg("docs/ENVIRONMENT.md has %s, which redirect.c does not know", key);
+}
+
+static void test_documented_keys_of_redirection_are_known(void **state)
+{
+	auto_free char *doc = file_text("docs/ENVIRONMENT.md");
+	auto_free char *known = mem_strdup("`");
+	char *at = strstr(doc, "| `redirect:` |"), *end;
+
+	(void)state;
+	assert_non_null(at);
+	at = strstr(at, "\n| `");
+	end = strstr(at, "\n\n");
+	redirect_keys_each(collect, &known);
+	for (char *line = at + 1; line < end; line += strcspn(line, "\n") + 1) {
+		char *cells_end = line + 1;
+
+		for (int i = 0; i < 3; i++)
+			cells_end += strcspn(cells_end, "|") + 1;
+		each_span(line, cells_end, expect_known, &known);
+	}
+}
+
 static void test_keys_of_redirection_are_documented(void **state)
 {
 	auto_free char *doc = file_text("docs/ENVIRONMENT.md");
@@ -120,7 +207,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(every_key_is_documented),
+	    TEST(every_documented_key_is_known),
 	    TEST(lists_of_the_document_are_true),
+	    TEST(documented_keys_of_redirection_are_known),
 	    TEST(keys_of_redirection_are_documented),
 	};
 
