@@ -8,6 +8,7 @@
  */
 #include "broker_core.h"
 #include "../base/mem.h"
+#include "broker_dns.h"
 #include "broker_follow.h"
 #include "broker_io.h"
 #include "broker_kept.h"
@@ -41,6 +42,7 @@ struct broker {
 	struct broker_follows *follows;
 	struct broker_states *states;
 	struct broker_traffic *traffic;
+	struct broker_dns *dns;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
 	enum broker_state state;
@@ -77,13 +79,16 @@ static int do_pod_add(struct broker *b, struct request *q)
 static int do_pod_remove(struct broker *b, struct request *q)
 {
 	broker_follows_remove_pod(b->follows, &q->r->uid);
+	broker_dns_end(b->dns, &q->r->uid);
 	broker_traffic_remove(b->traffic, &q->r->uid);
 	return broker_pods_remove(b->pods, q->pod, q->why);
 }
 
 static int do_listen(struct broker *b, struct request *q)
 {
-	q->reply_fd = broker_pod_listen(b->pods, q->pod, q->r->kind, q->why);
+	q->reply_fd = broker_dns_is_kind(q->r->kind)
+			  ? broker_dns_listen(b->dns, &q->r->uid, q->r->kind, q->why)
+			  : broker_pod_listen(b->pods, q->pod, q->r->kind, q->why);
 	return q->reply_fd < 0 ? -1 : 0;
 }
 
@@ -131,13 +136,16 @@ static int do_state_list(struct broker *b, struct request *q)
 	return broker_state_list(b->states, q->r, q->why);
 }
 
+/* The worker asks for its DNS proxy's sockets again when it knows what is in force. */
 static int do_redirect_set(struct broker *b, struct request *q)
 {
+	broker_dns_end(b->dns, &q->r->uid);
 	return broker_traffic_set(b->traffic, q->r, q->fd, q->why);
 }
 
 static int do_redirect_del(struct broker *b, struct request *q)
 {
+	broker_dns_end(b->dns, &q->r->uid);
 	broker_traffic_remove(b->traffic, &q->r->uid);
 	return 0;
 }
@@ -159,6 +167,12 @@ static int do_redirect_trace(struct broker *b, struct request *q)
 	return q->given_fd < 0 ? -1 : 0;
 }
 
+static int do_dial(struct broker *b, struct request *q)
+{
+	q->given_fd = broker_pod_dial(b->pods, q->pod, q->r, q->why);
+	return q->given_fd < 0 ? -1 : 0;
+}
+
 /* What nobody claimed goes now: the worker has added all there is. */
 static int do_ready(struct broker *b, struct request *q)
 {
@@ -171,6 +185,7 @@ static int do_ready(struct broker *b, struct request *q)
 	}
 	b->ready = true;
 	broker_pods_sweep(b->pods);
+	broker_dns_sweep(b->dns);
 	broker_traffic_sweep(b->traffic);
 	if ((n = broker_kept_sweep(b->kept)))
 		broker_log(BROKER_INFO, NULL, "%zu kept descriptors belong to no pod: closed", n);
@@ -208,6 +223,7 @@ static const struct {
     [PRIV_REDIRECT_COUNTERS] = {do_redirect_counters, 0, false},
     [PRIV_REDIRECT_EXPLAIN] = {do_redirect_explain, 1, true},
     [PRIV_REDIRECT_TRACE] = {do_redirect_trace, 0, false},
+    [PRIV_DIAL] = {do_dial, 0, true},
 };
 
 /* --- requests --- */
@@ -410,8 +426,21 @@ static void on_emptied(void *ctx, const struct uuid *pod)
 {
 	struct broker *b = ctx;
 
+	if (b->dns)
+		broker_dns_end(b->dns, pod);
 	if (b->traffic)
 		broker_traffic_emptied(b->traffic, pod);
+}
+
+static int on_dns_place(void *ctx, const struct uuid *pod, uint16_t *port, struct broker_why *w)
+{
+	return broker_traffic_dns_place(((struct broker *)ctx)->traffic, pod, port, w);
+}
+
+static int on_dns_mark(
+    void *ctx, const struct uuid *pod, int socket, bool answered, struct broker_why *w)
+{
+	return broker_traffic_dns_mark(((struct broker *)ctx)->traffic, pod, socket, answered, w);
 }
 
 static int start(struct broker *b, struct broker_why *w)
@@ -434,6 +463,8 @@ static int start(struct broker *b, struct broker_why *w)
 						  &b->home, on_changed, on_netns_asked, b},
 			       w)
 			 : NULL;
+	b->dns = broker_dns_new(
+	    &(struct broker_dns_rig){b->epoll, &b->home, on_dns_place, on_dns_mark, b});
 	return b->traffic ? 0 : -1;
 }
 
@@ -457,6 +488,7 @@ static void hang_up(struct broker *b)
 	broker_watch_end(b->epoll, &b->worker);
 	close(b->worker.fd);
 	broker_state_list_end(b->states);
+	broker_dns_detach(b->dns);
 	broker_traffic_detach(b->traffic);
 	b->attached = false;
 }
@@ -493,6 +525,7 @@ void broker_free(struct broker **b)
 	if (!*b)
 		return;
 	hang_up(*b);
+	broker_dns_free(&(*b)->dns);
 	broker_traffic_free(&(*b)->traffic);
 	broker_follows_free(&(*b)->follows);
 	broker_pods_free(&(*b)->pods);

@@ -54,3 +54,6 @@ int broker_pod_peer(
 int broker_pod_netns_fd(const struct broker_pod *pod); /* the pod's; -1: not learned */
 /* The same, if it was learned in this cgroup, which was not empty since. */
 int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup);
+/* A socket in it, the caller's: broker_dial(). */
+int broker_pod_dial(const struct broker_pods *ps, struct broker_pod *pod,
+    const struct priv_request *r, struct broker_why *w);

@@ -49,6 +49,9 @@ int broker_redirect_close(
 /* As they were set; valid as long as the pod is here.  NULL: not by this broker. */
 const struct redirect_rules *broker_redirect_rules(
     const struct broker_redirect *r, const struct uuid *pod);
+/* The DNS proxy's socket: the pod's queries may go there, or not any more. */
+int broker_redirect_answer(struct broker_redirect *r, const struct uuid *pod, int socket,
+    bool answered, struct broker_why *w);
 /* Also of a pod that only an earlier broker knew; not there: nothing. */
 void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod);
 /* Calls `each` for every pod that has pins. */

@@ -520,6 +520,29 @@ int broker_traffic_trace(
 	return broker_traces_add(t->traces, &r->uid, w);
 }
 
+int broker_traffic_dns_place(
+    const struct broker_traffic *t, const struct uuid *pod, uint16_t *port, struct broker_why *w)
+{
+	const struct redirect_rules *rules;
+	int netns = netns_of((void *)t, pod);
+
+	if (!t->redirect)
+		return refuse(t, w);
+	rules = broker_redirect_rules(t->redirect, pod);
+	if (!rules || !(rules->flags & REDIRECT_DNS))
+		return broker_refuse(w, ENOENT, "this pod's DNS is not redirected");
+	if (netns < 0)
+		return broker_refuse(w, ENOTCONN, "the pod's network namespace is not known");
+	*port = rules->dns_port;
+	return netns;
+}
+
+int broker_traffic_dns_mark(struct broker_traffic *t, const struct uuid *pod, int socket,
+    bool answered, struct broker_why *w)
+{
+	return broker_redirect_answer(t->redirect, pod, socket, answered, w);
+}
+
 /* --- telling the worker --- */
 
 static struct pod *find_done(const struct broker_traffic *t)

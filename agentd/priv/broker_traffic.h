@@ -48,5 +48,10 @@ bool broker_traffic_pending(const struct broker_traffic *t);
 bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p, int *fd);
 /* A worker came or went: nobody waits for what it asked. */
 void broker_traffic_detach(struct broker_traffic *t);
+/* broker_dns.h: where a pod's DNS proxy listens, and whether somebody answers there. */
+int broker_traffic_dns_place(
+    const struct broker_traffic *t, const struct uuid *pod, uint16_t *port, struct broker_why *w);
+int broker_traffic_dns_mark(struct broker_traffic *t, const struct uuid *pod, int socket,
+    bool answered, struct broker_why *w);
 /* The map of the counters; it stays ours. */
 int broker_traffic_counters(const struct broker_traffic *t, struct broker_why *w);

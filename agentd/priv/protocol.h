@@ -47,6 +47,8 @@ enum priv_op {
 	PRIV_REDIRECT_EXPLAIN,  /* uid, 1 fd (redirect_question): reply arg = redirect_verdict */
 	PRIV_REDIRECT_TRACE, /* uid, or zeroes for all: reply carries a pipe of struct priv_trace;
 				closing it ends the trace */
+	PRIV_DIAL, /* uid, kind = priv_dial, arg = AF_INET or AF_INET6: reply carries a socket in
+		      the pod's network namespace, not connected */
 	PRIV_OP_END
 };
 enum priv_attest { PRIV_ATTEST_PREFER, PRIV_ATTEST_REQUIRE }; /* what cannot be known is refused */
@@ -55,7 +57,17 @@ enum priv_state {
 	PRIV_STATE_CERT_IN_MEMORY, /* survives the worker and an upgrade, and never is a file */
 	PRIV_STATE_END
 };
-enum priv_listener { PRIV_LISTEN_SDS, PRIV_LISTEN_XDS, PRIV_LISTENER_END };
+enum priv_listener {
+	PRIV_LISTEN_SDS,
+	PRIV_LISTEN_XDS,
+	PRIV_LISTENER_END,   /* of those below mount/; the others are in the pod's network namespace
+			      */
+	PRIV_LISTEN_DNS_UDP, /* both at the DNS proxy's port: what comes there is the worker's until
+				it asks again or ends */
+	PRIV_LISTEN_DNS_TCP,
+	PRIV_LISTEN_KINDS
+};
+enum priv_dial { PRIV_DIAL_UDP, PRIV_DIAL_TCP, PRIV_DIAL_END };
 enum priv_file { PRIV_FILE_BOOTSTRAP, PRIV_FILE_ROOT, PRIV_FILE_END };
 enum priv_followed {
 	PRIV_FOLLOW_ROOT,      /* arg = index of the control plane: a PEM file */
