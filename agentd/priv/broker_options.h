@@ -22,7 +22,9 @@ struct broker_options {
 	bool take_over;    /* from the agentd that holds the run directory: broker_handover.h */
 	bool no_privsep;   /* the worker stays root and uncaged: for debugging */
 	bool redirect;     /* traffic by eBPF: broker_traffic.h */
-	const char *redirect_cgroup, *redirect_allow, *bpffs;
+	const char *redirect_cgroup; /* NULL: broker_traffic.h */
+	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
+	const char *redirect_allow, *bpffs;
 	const char *root_files[PRIV_PLANES_MAX], *crl_files[PRIV_PLANES_MAX]; /* NULL: none */
 	unsigned max_pods;
 	char **worker_argv; /* "agentd-worker" and what was not for us; room for one more; owned */

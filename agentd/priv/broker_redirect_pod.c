@@ -3,7 +3,8 @@
  * set: rows of ports and addresses -> the gate, for a strict pod -> the pod's own entry, by which
  * the programs begin to see it.  So nothing the pod does is ever decided by half of its rules, and
  * nothing reaches it before the gate is there.
- * live: its own sk_lookup in its network namespace -> its addresses -> the gate goes.
+ * live: its addresses -> its own sk_lookup in its network namespace: what that steers to Envoy the
+ * gate lets through.
  * close: its sandbox is gone, the next one is not live yet.
  * A change writes what is new, then the entry, then takes away what is old; sockets go on under the
  * same index.  remove is the reverse of set.
@@ -213,10 +214,10 @@ static void move_to(struct broker_redirect *r, struct redirect_pod_state *p, uin
 	p->cgroup = cgroup;
 }
 
-static int close_gate(
+static int put_gate(
     struct broker_redirect *r, struct redirect_pod_state *p, int cgroup, struct broker_why *w)
 {
-	if (p->rules->strict && !p->live)
+	if (p->rules->strict)
 		return redirect_link_gate(r, p, cgroup, w);
 	redirect_unlink_gate(r, p);
 	return 0;
@@ -226,7 +227,7 @@ static int write_all(
     struct broker_redirect *r, struct redirect_pod_state *p, int cgroup, struct broker_why *w)
 {
 	if (redirect_pins_make(r, &p->uid, w) || redirect_rows_put(r, p, w) ||
-	    close_gate(r, p, cgroup, w) || put_entry(r, p, w) ||
+	    put_gate(r, p, cgroup, w) || put_entry(r, p, w) ||
 	    redirect_link_getsockopt(r, p, cgroup, w))
 		return -1;
 	return 0;
@@ -243,7 +244,7 @@ int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int c
 		return broker_refuse(w, EOPNOTSUPP,
 		    "excluded interfaces need Linux 5.17 or newer; use mode istio-cni for this "
 		    "pod");
-	if (!(p = find_or_add(r, pod, w)))
+	if (redirect_follow_top(r, w) || !(p = find_or_add(r, pod, w)))
 		return -1;
 	known = p->cgroup;
 	if (!redirect_place_check(r, p, cgroup, w)) {
@@ -311,22 +312,17 @@ int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int 
 	if (again)
 		redirect_rows_sweep(r, p);
 	p->live = true;
-	redirect_unlink_gate(r, p);
 	return 0;
 }
 
-int broker_redirect_close(
-    struct broker_redirect *r, const struct uuid *pod, int cgroup, struct broker_why *w)
+void broker_redirect_close(struct broker_redirect *r, const struct uuid *pod)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
 
 	if (!p || !p->rules)
-		return 0;
+		return;
 	p->live = false;
-	if (close_gate(r, p, cgroup, w))
-		return -1;
 	redirect_unlink_lookup(r, p);
-	return 0;
 }
 
 void redirect_pod_trace(struct broker_redirect *r, const struct uuid *pod, bool on)

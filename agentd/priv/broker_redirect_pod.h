@@ -22,8 +22,8 @@ struct redirect_pod_state {
 };
 
 struct broker_redirect {
-	struct broker_redirect_place at;
-	char pins[128]; /* <bpffs>/agentd/v<layout> */
+	struct broker_redirect_place at; /* strings are ours, but for bpffs */
+	char pins[128];                  /* <bpffs>/agentd/v<layout> */
 	struct redirect_bpf *bpf;
 	int cgroup, level; /* where the programs hang; how far below the root that is */
 	uint64_t own[32];  /* cgroups this process is in: REDIRECT_TREE_DEPTH */
@@ -46,6 +46,9 @@ void redirect_pod_trace(struct broker_redirect *r, const struct uuid *pod, bool 
 
 /* Directories and maps, pinned; there already: nothing. */
 int redirect_pin_all(struct broker_redirect *r, struct broker_why *w);
+/* Where the programs hang: a cgroup that was removed and made anew, as a slice is whose last pod
+ * went, is another one under that name. */
+int redirect_follow_top(struct broker_redirect *r, struct broker_why *w);
 /* The pods that have pins: their links get the programs of now, and what is nobody's goes. */
 int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w);
 void redirect_pods_free(struct broker_redirect *r);

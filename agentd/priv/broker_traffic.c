@@ -74,7 +74,7 @@ static int cgroup_of(void *ctx, const struct uuid *pod)
 	const struct broker_traffic *t = ctx;
 	const struct pod *p = find(t, pod);
 
-	return p ? broker_await_open(t->cgroups, p->await.path) : -1;
+	return p ? broker_await_open(&p->await) : -1;
 }
 
 static int netns_of(void *ctx, const struct uuid *pod)
@@ -109,17 +109,17 @@ static bool on_audit(void *ctx)
 
 static int start(struct broker_traffic *t, struct broker_why *w)
 {
-	char root[PATH_MAX], cgroup[PATH_MAX + 256];
-	const char *below = t->options->redirect_cgroup;
-	struct broker_redirect_place at = {
-	    .bpffs = t->options->bpffs, .root = root, .cgroup = cgroup};
+	char root[PATH_MAX], cgroup[BROKER_CGROUP_TOP_SIZE];
+	struct broker_redirect_place at = {.bpffs = t->options->bpffs,
+	    .root = root,
+	    .cgroup = cgroup,
+	    .stays = !t->options->redirect_cgroup};
 
-	if (broker_cgroup_root(t->options, root))
+	if (broker_cgroup_root(t->options, root) || broker_cgroup_top(t->options, cgroup))
 		return broker_refuse(w, EINVAL, "--redirect needs cgroup v2, which is not mounted");
 	t->cgroups = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (t->cgroups < 0)
 		return broker_refuse_sys(w, "%s", root);
-	snprintf(cgroup, sizeof(cgroup), "%s/%s", root, below);
 	if (broker_awaits_open(&t->awaits, t->epoll, t->cgroups, w))
 		return -1;
 	t->redirect = broker_redirect_new(&at, w);
@@ -326,14 +326,11 @@ void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int n
 void broker_traffic_emptied(struct broker_traffic *t, const struct uuid *pod)
 {
 	struct pod *p = find(t, pod);
-	struct broker_why w;
 
 	if (!p)
 		return;
 	leave(p);
-	auto_close int dir = broker_await_open(t->cgroups, p->await.path);
-	if (dir >= 0 && broker_redirect_close(t->redirect, pod, dir, &w))
-		complain(p, "the pod is not closed until it starts again: %s", w.text);
+	broker_redirect_close(t->redirect, pod);
 }
 
 /* --- asked for --- */
@@ -394,14 +391,14 @@ static int read_exactly(int memfd, void *out, size_t size, struct broker_why *w)
 
 static int await_cgroup(struct pod *p, struct broker_why *w)
 {
-	char uid[UUID_TEXT_SIZE];
+	char uid[UUID_TEXT_SIZE], paths[BROKER_KUBEPODS_SIZE];
 	int dir;
 
 	uuid_format(&p->uid, uid);
 	p->await = (struct broker_await){.all = &p->traffic->awaits, .there = on_cgroup, .ctx = p};
-	if (broker_cgroup_name(p->traffic->options, uid, p->await.path, w))
+	if (broker_cgroup_paths(p->traffic->options, uid, paths, w))
 		return -1;
-	dir = broker_await_start(&p->await, w);
+	dir = broker_await_start(&p->await, paths, w);
 	if (dir >= 0)
 		on_cgroup(p, dir);
 	else

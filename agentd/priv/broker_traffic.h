@@ -2,7 +2,7 @@
  * side of broker_redirect.h.
  *
  * asked for: rules are checked against the node's ceiling -> the pod's cgroup is there, or awaited
- * -> written: its processes dial through Envoy, the gate of a strict one is closed -> its network
+ * -> written: its processes dial through Envoy, a strict one is closed to others -> its network
  * namespace is learned: live.  A pod that was asked for by an earlier worker stays redirected.
  */
 #pragma once

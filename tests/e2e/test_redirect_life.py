@@ -170,6 +170,29 @@ def test_a_strict_pod_stays_closed_while_agentd_is_away(scene):
     assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
 
 
+def test_a_new_sandbox_stays_closed_while_agentd_is_away(scene):
+    """Another network namespace under the same cgroup: nothing steers there, and nobody is told of it."""
+    node, pod, peer = scene
+    fill(pod, peer)
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+    node.agentd.kill()
+    pod.renew_sandbox()
+    serve(pod, APP, 8080)
+    serve(pod, ENVOY, 15001, 15006)
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+    with_routes(pod)
+    assert pod.call(sockets.dial, '192.0.2.1', 80)['port'] == 15001
+    node.agentd.start()
+    pod.wait_served()
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+    # That it was empty in between nobody saw: it has to be so again.
+    pod.renew_sandbox()
+    serve(pod, APP, 8080)
+    serve(pod, ENVOY, 15006)
+    live(pod)
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+
+
 # --- a real Envoy comes and goes ---
 
 def test_an_envoy_that_restarts_and_a_listener_that_changes(capturing):
