@@ -39,6 +39,8 @@ struct pod_redirect {
 	struct err why; /* code 0: none */
 	void (*settled)(void *ctx);
 	void *ctx;
+	void (*noted)(void *ctx, bool redirected); /* NULL: nobody asks */
+	void *noted_ctx;
 	struct pod_redirect *prev, *next;
 };
 
@@ -55,6 +57,8 @@ static void note(struct pod_redirect *r, const struct err *e, bool inbound)
 		log_error(r->pod->label, "traffic is not redirected: %s", e->msg);
 	if (was_well != !e)
 		r->settled(r->ctx);
+	if (r->noted)
+		r->noted(r->noted_ctx, inbound && !e);
 }
 
 static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, unsigned n)
@@ -157,6 +161,13 @@ struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct p
 		priv_redirect_del(a->priv, &p->uid);
 	}
 	return r;
+}
+
+void pod_redirect_watch(
+    struct pod_redirect *r, void (*inbound)(void *ctx, bool redirected), void *ctx)
+{
+	r->noted = inbound;
+	r->noted_ctx = ctx;
 }
 
 void pod_redirect_stop(struct pod_redirect **rp)
