@@ -239,12 +239,15 @@ json_t *pod_dns_dump(const struct pod_dns *d)
 	const struct dns_proxy_counts n = dns_proxy_counts(d->proxy);
 	const struct dns_table *t = dns_proxy_table(d->proxy);
 
-	return json_pack("{s:b, s:b, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "captured",
-	    d->captured, "answers", d->serving, "why_not", d->why.code ? d->why.msg : "", "servers",
-	    dump_servers(d), "names", (json_int_t)(t ? (json_int_t)dns_table_names(t) : -1),
-	    "requests", (json_int_t)n.requests, "local", (json_int_t)n.local, "forwarded",
+	return json_pack("{s:b, s:b, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
+			 " s:I}",
+	    "captured", d->captured, "answers", d->serving, "why_not",
+	    d->why.code ? d->why.msg : "", "servers", dump_servers(d), "names",
+	    (json_int_t)(t ? (json_int_t)dns_table_names(t) : -1), "requests",
+	    (json_int_t)n.requests, "local", (json_int_t)n.local, "forwarded",
 	    (json_int_t)n.forwarded, "failed", (json_int_t)n.upstream.failed, "malformed",
-	    (json_int_t)n.malformed, "dropped", (json_int_t)n.dropped);
+	    (json_int_t)n.malformed, "dropped", (json_int_t)n.dropped, "delayed",
+	    (json_int_t)n.delayed);
 }
 
 static void add_addresses(json_t *to, int family, const struct dns_address *a, size_t n)

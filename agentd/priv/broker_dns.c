@@ -18,7 +18,7 @@
 
 enum {
 	BACKLOG = 128,
-	PER_TURN = 64, /* then others have theirs */
+	PER_TURN = 256, /* then others have theirs */
 	HEADER = 12,
 	MESSAGE_MAX = 4096, /* a longer question would not come back whole */
 	FLAGS = 2,          /* where they are: QR, opcode, AA, TC, RD; RA, Z, rcode */
@@ -187,21 +187,18 @@ static bool refuse_query(int fd)
 	return true;
 }
 
+static void refuse_queries(int fd)
+{
+	for (int i = 0; i < PER_TURN && refuse_query(fd); i++)
+		;
+}
+
 static void on_query(void *ctx, uint32_t events)
 {
 	const struct dns_socket *s = ctx;
 
 	(void)events;
-	for (int i = 0; i < PER_TURN && refuse_query(s->watch.fd); i++)
-		;
-}
-
-static void close_socket(struct dns_socket *s)
-{
-	if (s->watch.ready)
-		broker_watch_end(s->pod->dns->rig.epoll, &s->watch);
-	mem_closep(&s->watch.fd);
-	s->watch = (struct broker_watch){.fd = -1};
+	refuse_queries(s->watch.fd);
 }
 
 /* A worker that is not dead yet may have a copy; without the mark that is no harm. */
@@ -214,12 +211,23 @@ static void unmark(struct dns_socket *s)
 		rig->mark(rig->ctx, &s->pod->uid, s->watch.fd, false, &w);
 }
 
+/* Nobody hears of a datagram that goes with its socket. */
+static void close_socket(struct dns_socket *s)
+{
+	unmark(s);
+	if (s->watch.ready)
+		broker_watch_end(s->pod->dns->rig.epoll, &s->watch);
+	if (s->watch.fd >= 0)
+		refuse_queries(s->watch.fd);
+	mem_closep(&s->watch.fd);
+	s->watch = (struct broker_watch){.fd = -1};
+}
+
 /* Connections end; queries are answered, for as long as the socket is here. */
 static void leave_alone(struct dns_pod *p)
 {
 	struct dns_socket *s = &p->udp;
 
-	unmark(&p->tcp);
 	close_socket(&p->tcp);
 	if (s->watch.fd < 0 || s->watch.ready)
 		return;
@@ -253,7 +261,6 @@ int broker_dns_listen(
 		return -1;
 	struct dns_pod *p = find_or_add(d, pod);
 	struct dns_socket *s = kind == PRIV_LISTEN_DNS_UDP ? &p->udp : &p->tcp;
-	unmark(s);
 	close_socket(s);
 	if (broker_netns_visit(rig->home, netns, make_there, &m, w) ||
 	    rig->mark(rig->ctx, pod, m.fd, true, w)) {
@@ -266,8 +273,6 @@ int broker_dns_listen(
 
 static void forget(struct dns_pod *p)
 {
-	unmark(&p->udp);
-	unmark(&p->tcp);
 	close_socket(&p->udp);
 	close_socket(&p->tcp);
 	DL_DELETE(p->dns->pods, p);

@@ -16,7 +16,7 @@
 
 LOG_SCOPE("dns");
 
-enum { QUERIES_PER_TURN = 32 };
+enum { QUERIES_PER_TURN = 32, WINDOW_MS = 100 };
 
 /* Who asked by UDP: where an answer goes, and where it comes from. */
 struct way {
@@ -55,8 +55,9 @@ struct dns_proxy {
 	struct connection *connections;
 	unsigned nconnections;
 	struct question *questions;
-	int64_t bucket_ms; /* when the last second's queries are forgotten */
-	unsigned in_second;
+	int64_t window_ms; /* when its queries are forgotten */
+	unsigned in_window;
+	struct loop_timer window;
 	struct dns_proxy_counts counts;
 };
 
@@ -231,28 +232,41 @@ static void forward(struct dns_proxy *p, struct client c, const struct dns_query
 
 /* --- asked --- */
 
+static void on_datagram(void *ctx);
+
 static bool is_too_much(struct dns_proxy *p)
 {
 	int64_t now = loop_uptime_ms(p->o->loop);
 
-	if (now >= p->bucket_ms) {
-		p->bucket_ms = now + 1000;
-		p->in_second = 0;
+	if (now >= p->window_ms) {
+		p->window_ms = now + WINDOW_MS;
+		p->in_window = 0;
 	}
-	return ++p->in_second > DNS_PER_SECOND;
+	return p->in_window >= DNS_PER_SECOND * WINDOW_MS / 1000;
+}
+
+static void on_window(void *ctx)
+{
+	struct dns_proxy *p = ctx;
+
+	loop_fd_watch(p->o->loop, &p->readable, p->udp, LOOP_READ, on_datagram, p);
+}
+
+/* They wait in the socket, and whoever asks too much waits with them. */
+static void pause_datagrams(struct dns_proxy *p)
+{
+	p->counts.delayed++;
+	loop_fd_stop(&p->readable);
+	loop_timer_in(p->o->loop, &p->window, WINDOW_MS, on_window, p);
 }
 
 static void take_query(struct dns_proxy *p, struct client c, const uint8_t *data, size_t size)
 {
 	struct dns_query q;
-	enum dns_code code;
+	enum dns_code code = dns_query_read(&q, data, size);
 
 	p->counts.requests++;
-	if (is_too_much(p)) {
-		p->counts.dropped++;
-		return;
-	}
-	code = dns_query_read(&q, data, size);
+	p->in_window++;
 	if (code == DNS_NOERROR && !answer(p, c, &q))
 		forward(p, c, &q);
 	if (code != DNS_NOERROR)
@@ -266,6 +280,10 @@ static void on_datagram(void *ctx)
 	static uint8_t data[DNS_MESSAGE_MAX];
 	struct dns_proxy *p = ctx;
 
+	if (is_too_much(p)) {
+		pause_datagrams(p);
+		return;
+	}
 	for (int i = 0; i < QUERIES_PER_TURN; i++) {
 		struct way w = {.v6 = false};
 		union control control;
@@ -310,6 +328,8 @@ static void on_message(void *ctx, uint8_t *data, size_t size)
 
 	if (!c->under_way)
 		loop_timer_in(c->proxy->o->loop, &c->idle, DNS_IDLE_MS, on_idle, c);
+	if (is_too_much(c->proxy))
+		dns_stream_hold(c->stream, WINDOW_MS); /* after this one */
 	take_query(c->proxy, (struct client){.connection = c}, data, size);
 }
 
@@ -399,6 +419,7 @@ void dns_proxy_rest(struct dns_proxy *p)
 	if (!p->upstream)
 		return;
 	loop_fd_stop(&p->readable);
+	loop_timer_stop(&p->window);
 	accept_free(&p->accept);
 	while (p->connections)
 		close_connection(p->connections);

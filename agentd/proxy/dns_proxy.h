@@ -1,9 +1,10 @@
 /* dns_proxy.h - the pod's DNS proxy: names of istiod's are answered here, all others by the pod's
  * own resolvers, which are asked as they were asked (istio-agent.md 7.4).
  *
- * The sockets are the broker's; what did not come to a loopback address is dropped, as is what is
- * too much: a pod has 2,000 questions a second, 1,024 under way, 64 connections.  Before the first
- * table everything is the resolvers' business, which is what an app sees while no worker lives.
+ * The sockets are the broker's; what did not come to a loopback address is dropped.  A pod has
+ * 2,000 questions a second (more are read later), 1,024 under way, 64 connections.  Before the
+ * first table everything is the resolvers' business, which is what an app sees while no worker
+ * lives.
  */
 #pragma once
 #include "dns_table.h"
@@ -29,7 +30,8 @@ struct dns_proxy_counts {
 	uint64_t local;     /* answered from the table */
 	uint64_t forwarded; /* to the resolvers */
 	uint64_t malformed; /* answered with an error, or not at all */
-	uint64_t dropped;   /* too much, or not from the pod itself */
+	uint64_t dropped;   /* too many under way, or not from the pod itself */
+	uint64_t delayed;   /* times that it asked more than it may in a second */
 	struct dns_upstream_counts upstream;
 };
 struct dns_proxy_counts dns_proxy_counts(const struct dns_proxy *p);

@@ -22,11 +22,12 @@ struct dns_stream {
 	struct evbuffer *in, *out;
 	struct loop_fd readable, writable;
 	struct loop_timer more; /* messages that are here already */
-	bool writing, overdue;
+	bool writing, overdue, held;
 	bool busy, freed; /* inside an event; by it */
 };
 
 static void on_more(void *ctx);
+static void on_readable(void *ctx);
 
 /* The next whole message; NULL: there is none. */
 static uint8_t *next_message(struct dns_stream *s, size_t *size)
@@ -58,7 +59,7 @@ static bool hand_over(struct dns_stream *s)
 	uint8_t *data;
 
 	s->busy = true;
-	for (int i = 0; !s->freed && i < MESSAGES_PER_TURN; i++) {
+	for (int i = 0; !s->freed && !s->held && i < MESSAGES_PER_TURN; i++) {
 		if (!(data = next_message(s, &size)))
 			break;
 		s->ev->message(s->ctx, data, size);
@@ -78,8 +79,24 @@ static void on_more(void *ctx)
 
 	if (s->overdue)
 		s->ev->closed(s->ctx);
-	else if (hand_over(s) && evbuffer_get_length(s->in) < left)
+	else if (hand_over(s) && !s->held && evbuffer_get_length(s->in) < left)
 		loop_timer_in(s->loop, &s->more, 0, on_more, s);
+}
+
+static void on_hold_over(void *ctx)
+{
+	struct dns_stream *s = ctx;
+
+	s->held = false;
+	loop_fd_watch(s->loop, &s->readable, s->fd, LOOP_READ, on_readable, s);
+	on_more(s);
+}
+
+void dns_stream_hold(struct dns_stream *s, int64_t ms)
+{
+	s->held = true;
+	loop_fd_stop(&s->readable);
+	loop_timer_in(s->loop, &s->more, ms, on_hold_over, s);
 }
 
 static void on_readable(void *ctx)

@@ -23,3 +23,5 @@ struct dns_stream *dns_stream_new(
 void dns_stream_free(struct dns_stream **s);
 /* `size` is at most 65535.  Never calls back from inside. */
 void dns_stream_send(struct dns_stream *s, const uint8_t *data, size_t size);
+/* Messages are read again after so long. */
+void dns_stream_hold(struct dns_stream *s, int64_t ms);
