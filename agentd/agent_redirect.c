@@ -46,7 +46,7 @@ struct pod_redirect {
 
 /* --- what all share --- */
 
-/* The broker looked into the pod's network namespace: it went well, or there is a reason. */
+/* The broker looked into the pod's network namespace: all is well, or there is a problem. */
 static void note(struct pod_redirect *r, const struct err *e, bool inbound)
 {
 	bool was_well = r->in_force && !r->why.code;
@@ -54,11 +54,12 @@ static void note(struct pod_redirect *r, const struct err *e, bool inbound)
 	r->inbound = inbound;
 	r->why = e ? *e : (struct err){.code = 0};
 	if (e)
-		log_error(r->pod->label, "traffic is not redirected: %s", e->msg);
+		log_error(r->pod->label, "traffic is %s: %s",
+		    inbound ? "redirected, but" : "not redirected", e->msg);
 	if (was_well != !e)
 		r->settled(r->ctx);
 	if (r->noted)
-		r->noted(r->noted_ctx, inbound && !e);
+		r->noted(r->noted_ctx, inbound);
 }
 
 static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, unsigned n)

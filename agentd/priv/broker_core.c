@@ -432,6 +432,11 @@ static void on_emptied(void *ctx, const struct uuid *pod)
 		broker_traffic_emptied(b->traffic, pod);
 }
 
+static void on_of_host(void *ctx, const struct uuid *pod)
+{
+	broker_traffic_of_host(((struct broker *)ctx)->traffic, pod);
+}
+
 static int on_dns_place(void *ctx, const struct uuid *pod, uint16_t *port, struct broker_why *w)
 {
 	return broker_traffic_dns_place(((struct broker *)ctx)->traffic, pod, port, w);
@@ -455,8 +460,8 @@ static int start(struct broker *b, struct broker_why *w)
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
-	b->pods = broker_pods_new(&(struct broker_pods_rig){
-	    b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, on_emptied, b});
+	b->pods = broker_pods_new(&(struct broker_pods_rig){b->epoll, b->options, &b->home, b->kept,
+	    b->states, on_renewed, on_emptied, on_of_host, b});
 	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
 	b->traffic = b->follows
 			 ? broker_traffic_new(&(struct broker_traffic_rig){b->epoll, b->options,

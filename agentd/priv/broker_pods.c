@@ -67,6 +67,7 @@ struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig)
 	    .home = rig->home,
 	    .states = rig->states,
 	    .emptied = rig->emptied,
+	    .of_host = rig->of_host,
 	    .ctx = rig->ctx};
 	return ps;
 }

@@ -22,6 +22,7 @@ struct broker_pods_rig {
 	struct broker_states *states;
 	void (*renewed)(void *ctx); /* the worker shut a listener down: it is to be told */
 	void (*emptied)(void *ctx, const struct uuid *pod); /* nobody is in its cgroup any more */
+	void (*of_host)(void *ctx, const struct uuid *pod); /* broker_identity.h */
 	void *ctx;
 };
 struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig);

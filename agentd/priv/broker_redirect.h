@@ -33,6 +33,9 @@ struct broker_redirect_ceiling {
 	bool exclusions;  /* ports, ranges, groups or interfaces that go past Envoy, outbound */
 	uid_t worker_uid; /* never a proxy's */
 };
+/* "permissive,exclusions", either, or "strict": none of them, as without a list. */
+int broker_redirect_ceiling_read(
+    const char *allow, struct broker_redirect_ceiling *c, struct broker_why *w);
 int broker_redirect_check(const struct redirect_rules *rules,
     const struct broker_redirect_ceiling *c, struct broker_why *w);
 

@@ -31,6 +31,8 @@ int broker_traffic_set(
 void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod); /* unknown: nothing */
 /* The pod's network namespace is known: its Envoy connected from there.  Not asked for: nothing. */
 void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns);
+/* One of its processes is in the node's own: it is never redirected, and whoever looks is told. */
+void broker_traffic_of_host(struct broker_traffic *t, const struct uuid *pod);
 /* Nobody is in its cgroup any more: who comes next is another sandbox, and not live. */
 void broker_traffic_emptied(struct broker_traffic *t, const struct uuid *pod);
 /* The worker has asked for all there is: pods of earlier ones that have no manifest go. */

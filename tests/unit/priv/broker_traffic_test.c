@@ -1,6 +1,7 @@
 /* broker_traffic_test.c - a worker asks for redirection, and what its pods do meanwhile: cgroups
  * that come and go, network namespaces that are learned, workers and brokers that are replaced.
  */
+#include "../../../agentd/priv/broker_traffic.h"
 #include "../../../ebpf/rules_types.h"
 #include "broker_bpf.h"
 #include "broker_peer.h"
@@ -382,6 +383,62 @@ static void test_a_pod_that_was_empty_is_not_live(void **state)
 	close(pod);
 }
 
+/* --- the node's own --- */
+
+static void nobody(void *ctx)
+{
+	(void)ctx;
+}
+
+static int not_known(void *ctx, const struct uuid *pod, uint64_t cgroup)
+{
+	(void)ctx;
+	(void)pod;
+	(void)cgroup;
+	return -1;
+}
+
+/* However it got there: with no programs in it, and no word of a peer. */
+static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
+{
+	const struct redirect_rules rules = good_rules();
+	struct broker_kept *kept = broker_kept_new();
+	struct broker_netns_home home;
+	struct broker_why why;
+	struct priv_packet p;
+	int pod = place_cgroup(&w.place, "pod"), epoll = broker_loop_new(), fd;
+	int here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), lookups;
+
+	(void)state;
+	rig_stop(w.rig);
+	lookups = place_attached(here, BPF_SK_LOOKUP, NULL);
+	assert_int_equal(broker_netns_home_open(&home, kept, &why), 0);
+	struct broker_traffic *t = broker_traffic_new(
+	    &(struct broker_traffic_rig){epoll, &w.rig->o, &home, nobody, not_known, NULL}, &why);
+	fd = rig_memfd(&rules, sizeof(rules), RIG_SEALS);
+	assert_non_null(t);
+	assert_int_equal(
+	    broker_traffic_set(t, &(struct priv_request){.id = 1, .uid = rig_pod}, fd, &why), 0);
+	close(fd);
+	assert_true(broker_traffic_next(t, &p, &fd));
+	assert_int_equal(p.code, 0);
+	close(fd);
+	broker_traffic_live(t, &rig_pod, here);
+	assert_true(broker_traffic_next(t, &p, &fd));
+	assert_int_equal(p.what, PRIV_REDIRECT_NOTE);
+	assert_int_equal(p.arg, 0);
+	assert_non_null(strstr(p.why, "hostNetwork"));
+	assert_int_equal(place_attached(here, BPF_SK_LOOKUP, NULL), lookups);
+	assert_true(is_closed(pod) && !is_live());
+	broker_traffic_free(&t);
+	broker_netns_home_close(&home);
+	broker_kept_free(&kept);
+	close(epoll);
+	close(here);
+	close(pod);
+	rig_start(w.rig);
+}
+
 /* --- workers and brokers --- */
 
 static void next_worker(void)
@@ -500,6 +557,7 @@ int main(void)
 	    TRAFFIC_TEST(test_an_envoys_first_word_makes_it_live),
 	    TRAFFIC_TEST(test_an_envoy_that_is_known_already),
 	    TRAFFIC_TEST(test_a_pod_that_was_empty_is_not_live),
+	    TRAFFIC_TEST(test_the_nodes_own_namespace_is_never_a_pods),
 	    TRAFFIC_TEST(test_the_next_worker_is_told_nothing_it_did_not_ask),
 	    TRAFFIC_TEST(test_ready_sweeps_who_has_no_manifest),
 	    TRAFFIC_TEST(test_the_next_broker_sweeps_what_an_earlier_one_knew),
