@@ -137,8 +137,8 @@ static int add_name(struct reading *r, const char *fmt, ...)
 		name[n - 1] = '\0';
 	for (char *c = name; *c; c++)
 		*c = (char)tolower((unsigned char)*c);
-	if (find(t, name))
-		return 0;
+	if (!strcmp(name, "*.") || find(t, name))
+		return 0; /* every name there is would be istiod's */
 	if (t->nnames == DNS_TABLE_NAMES_MAX || t->ntext + HOST_SIZE > DNS_TABLE_TEXT_MAX)
 		return err_set(r->e, ERR_INVALID, "more than %d names", DNS_TABLE_NAMES_MAX);
 	make_room(t);
@@ -430,7 +430,7 @@ static bool find_one(const struct dns_table *t, const char *name, struct dns_fou
 	return true;
 }
 
-/* The nearest wildcard: "*.b.c." before "*.c."; never "*.", which would be every name there is. */
+/* The nearest wildcard: "*.b.c." before "*.c.". */
 bool dns_table_find(const struct dns_table *t, const char *name, struct dns_found *out)
 {
 	char wildcard[DNS_NAME_SIZE + 1] = "*";
