@@ -108,6 +108,7 @@ static void forget(struct broker_redirect *r, struct redirect_pod_state *p)
 	r->used[row_of(p->entry.index)] = false;
 	DL_DELETE(r->pods, p);
 	free(p->rules);
+	free(p->seen);
 	free(p);
 }
 
@@ -188,6 +189,27 @@ static int put_entry(
 	return 0;
 }
 
+/* Kilobytes less for each pod than the whole struct. */
+static struct redirect_rules *copy_rules(const struct redirect_rules *rules)
+{
+	size_t size =
+	    offsetof(struct redirect_rules, cidrs) + rules->ncidrs * sizeof(rules->cidrs[0]);
+
+	return memcpy(broker_zalloc(size), rules, size);
+}
+
+static struct redirect_seen *copy_seen(const struct broker_view_seen *s)
+{
+	size_t routes = s->nroutes * sizeof(s->routes[0]);
+	struct redirect_seen *out = broker_zalloc(sizeof(*out) + routes);
+
+	out->ninterfaces = s->ninterfaces;
+	out->nroutes = s->nroutes;
+	memcpy(out->interfaces, s->interfaces, sizeof(out->interfaces));
+	memcpy(out->routes, s->routes, routes);
+	return out;
+}
+
 static void take_rules(struct redirect_pod_state *p, const struct redirect_rules *rules)
 {
 	p->entry.flags = rules->flags | (p->entry.flags & REDIRECT_TRACE);
@@ -197,10 +219,10 @@ static void take_rules(struct redirect_pod_state *p, const struct redirect_rules
 	p->entry.inbound_port = rules->inbound_port;
 	p->entry.tunnel_port = rules->tunnel_port;
 	p->entry.dns_port = rules->dns_port;
-	if (!p->rules)
-		p->rules = broker_zalloc(sizeof(*p->rules));
-	if (p->rules != rules)
-		*p->rules = *rules;
+	if (p->rules != rules) {
+		free(p->rules);
+		p->rules = copy_rules(rules);
+	}
 }
 
 /* A pod that comes back has a new cgroup under the same uid; its sandbox is new too. */
@@ -284,8 +306,8 @@ static bool is_zero(const struct redirect_address *a)
 /* The first of each family is what the pod's processes dial from. */
 static void take_seen(struct redirect_pod_state *p, const struct broker_view_seen *seen)
 {
-	p->seen = *seen;
-	p->looked = true;
+	free(p->seen);
+	p->seen = copy_seen(seen);
 	memset(&p->entry.source4, 0, sizeof(p->entry.source4));
 	memset(&p->entry.source6, 0, sizeof(p->entry.source6));
 	for (uint32_t i = 0; i < seen->addresses.naddresses; i++) {
@@ -301,7 +323,7 @@ int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int 
     const struct broker_view_seen *seen, struct broker_why *w)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
-	bool again = p && (p->looked || p->adopted);
+	bool again = p && (p->seen || p->adopted);
 
 	if (!p || !p->rules)
 		return 0; /* its traffic is not ours, or not yet */

@@ -7,16 +7,23 @@
 
 enum { REDIRECT_PATH_SIZE = 256 };
 
+/* Of a pod's network namespace, as much as there is. */
+struct redirect_seen {
+	uint32_t ninterfaces, nroutes;
+	uint32_t interfaces[REDIRECT_INTERFACES_MAX];
+	struct redirect_cidr routes[];
+};
+
 struct redirect_pod_state {
 	struct redirect_pod entry; /* as in the maps */
 	struct uuid uid;
 	uint64_t cgroup;                /* its id; 0: not in force */
 	uint64_t above[REDIRECT_DEPTH]; /* and those of its parents below the attach point; zero:
 					   set by an earlier broker */
-	struct redirect_rules *rules;   /* NULL: of an earlier broker, not told again yet */
-	struct broker_view_seen seen;   /* of its network namespace */
-	bool looked;     /* by this broker: what an earlier one saw stays until then */
-	uint32_t lookup; /* id of its own sk_lookup program */
+	struct redirect_rules *rules;   /* NULL: of an earlier broker, not told again yet; ends with
+					   the last of its cidrs */
+	struct redirect_seen *seen; /* NULL: not by this broker: what an earlier one saw stays */
+	uint32_t lookup;            /* id of its own sk_lookup program */
 	bool adopted, live;
 	struct redirect_pod_state *prev, *next;
 };
