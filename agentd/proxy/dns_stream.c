@@ -5,7 +5,10 @@
 #include "../base/mem.h"
 #include <errno.h>
 #include <event2/buffer.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 
 enum {
 	LENGTH = 2,
@@ -156,7 +159,10 @@ struct dns_stream *dns_stream_new(
     struct loop *l, int fd, const struct dns_stream_events *ev, void *ctx)
 {
 	struct dns_stream *s = mem_zalloc(sizeof(*s));
+	int on = 1;
 
+	setsockopt(
+	    fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* answers do not wait for acks */
 	s->loop = l;
 	s->fd = fd;
 	s->ev = ev;
