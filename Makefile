@@ -40,9 +40,9 @@ LDFLAGS    := $(LINK_$(MODE))
 
 # grpc goes into the released worker statically: it starts in 2 ms instead of 10 (process-split.md 0).
 BROKER_LIBS := -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
-LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lssl -lcrypto -lpthread -lm
+LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
 LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell pkg-config --libs-only-l --static grpc) -levent -lprotobuf-c \
-	-ljansson -lyaml -lssl -lcrypto -lre2 -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
+	-ljansson -lyaml -lldns -lssl -lcrypto -lre2 -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
 WORKER_LIBS = $(if $(filter release,$(MODE)),$(LIBS_STATIC),$(LIBS))
 
 PROTOS     := $(shell find proto -name '*.proto')

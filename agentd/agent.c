@@ -180,6 +180,7 @@ static void make_planes(struct agent *a)
 		    o->address, o->server_name, o->trust_domain, o->cluster_id, o->mesh_id};
 	}
 	a->shared.pcds = c->pcds;
+	a->shared.dns_upstream = c->dns_upstream;
 	a->shared.node = (struct node_context){
 	    .planes = a->node_planes,
 	    .nplanes = c->nplanes,

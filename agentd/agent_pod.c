@@ -8,6 +8,7 @@
  * XDS takes it. stop is the exact reverse.
  */
 #include "agent_pod.h"
+#include "agent_dns.h"
 #include "agent_redirect.h"
 #include "agent_token.h"
 #include "base/err.h"
@@ -48,6 +49,7 @@ struct pod_services {
 	struct xds_proxy *xds;
 	struct uds *uds;
 	struct pod_redirect *redirect;
+	struct pod_dns *dns;
 	bool listening;
 	struct cert_sub *certificate;
 	struct cert *cert;
@@ -300,6 +302,13 @@ static void on_redirected(void *ctx)
 		tell_state(s);
 }
 
+static void on_inbound(void *ctx, bool redirected)
+{
+	const struct pod_services *s = ctx;
+
+	pod_dns_live(s->dns, redirected);
+}
+
 static void on_directory(void *ctx, const struct err *e)
 {
 	static const struct uds_events sockets = {admit, on_listening, on_addresses};
@@ -325,6 +334,7 @@ static void on_directory(void *ctx, const struct err *e)
 	s->token = pod_token_start(a, s->pod, on_token, s);
 	s->xds = xds_proxy_new(s->pod, s->node, plane_of(s)->istiod, valid_token, s);
 	xds_proxy_limit(s->xds, s->limits);
+	pod_dns_subscribe(s->dns, s->xds);
 	if (a->pcds)
 		xds_proxy_take(s->xds, TYPE_PROXY_CONFIG, on_anchors, s);
 	if (s->pod->token)
@@ -344,6 +354,9 @@ struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p
 	s->limits = limits_new(a->loop, &a->limits, on_refilled, s);
 	priv_pod_add(a->priv, &s->adding, &p->uid, on_directory, s);
 	s->redirect = pod_redirect_start(a->redirect, p, plan, on_redirected, s);
+	s->dns = pod_dns_start(a, p, plan, node_settings(node)->dns_timeout_ms);
+	node_set_dns_captured(node, pod_dns_captured(s->dns));
+	pod_redirect_watch(s->redirect, on_inbound, s);
 	return s;
 }
 
@@ -361,6 +374,7 @@ void agent_pod_stop(struct pod_services **services)
 		return;
 	priv_call_cancel(&s->adding);
 	pod_redirect_stop(&s->redirect);
+	pod_dns_stop(&s->dns);
 	uds_free(&s->uds);
 	cert_unsubscribe(&s->certificate);
 	xds_proxy_free(&s->xds);
@@ -397,6 +411,7 @@ json_t *agent_pod_dump(struct pod_services *s)
 	    s->token ? pod_token_dump(s->token) : json_object());
 
 	json_object_set_new(o, "redirect", pod_redirect_dump(s->redirect));
+	json_object_set_new(o, "dns", pod_dns_dump(s->dns));
 	json_object_update(o, (json_t *)node_leftovers(s->node));
 	if (s->uds)
 		json_object_set_new(o, "sockets", uds_dump(s->uds));
@@ -425,6 +440,7 @@ void agent_pod_measure(struct pod_services *s, const char *labels)
 
 	count_floods(s);
 	pod_redirect_measure(s->redirect, labels);
+	pod_dns_measure(s->dns, labels);
 	if (!expiry)
 		expiry = metric_gauge("istio_agent_cert_expiry_seconds",
 		    "Seconds until the certificate of the pod expires.");

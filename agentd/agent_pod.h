@@ -37,6 +37,7 @@ struct agent_shared {
 	struct node_context node;
 	struct agent_redirect *redirect;
 	struct limits_values limits; /* of each pod */
+	const char *dns_upstream;    /* addresses, by commas: resolvers of pods that name none */
 	bool pcds;                   /* trust anchors come with the ADS streams, too */
 };
 

@@ -39,12 +39,14 @@ struct pod_redirect {
 	struct err why; /* code 0: none */
 	void (*settled)(void *ctx);
 	void *ctx;
+	void (*noted)(void *ctx, bool redirected); /* NULL: nobody asks */
+	void *noted_ctx;
 	struct pod_redirect *prev, *next;
 };
 
 /* --- what all share --- */
 
-/* The broker looked into the pod's network namespace: it went well, or there is a reason. */
+/* The broker looked into the pod's network namespace: all is well, or there is a problem. */
 static void note(struct pod_redirect *r, const struct err *e, bool inbound)
 {
 	bool was_well = r->in_force && !r->why.code;
@@ -52,9 +54,12 @@ static void note(struct pod_redirect *r, const struct err *e, bool inbound)
 	r->inbound = inbound;
 	r->why = e ? *e : (struct err){.code = 0};
 	if (e)
-		log_error(r->pod->label, "traffic is not redirected: %s", e->msg);
+		log_error(r->pod->label, "traffic is %s: %s",
+		    inbound ? "redirected, but" : "not redirected", e->msg);
 	if (was_well != !e)
 		r->settled(r->ctx);
+	if (r->noted)
+		r->noted(r->noted_ctx, inbound);
 }
 
 static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, unsigned n)
@@ -157,6 +162,13 @@ struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct p
 		priv_redirect_del(a->priv, &p->uid);
 	}
 	return r;
+}
+
+void pod_redirect_watch(
+    struct pod_redirect *r, void (*inbound)(void *ctx, bool redirected), void *ctx)
+{
+	r->noted = inbound;
+	r->noted_ctx = ctx;
 }
 
 void pod_redirect_stop(struct pod_redirect **rp)

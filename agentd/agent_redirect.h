@@ -19,6 +19,10 @@ void agent_redirect_free(struct agent_redirect **a);
 /* `settled` runs later, once, if there is something to wait for: see pod_redirect_state(). */
 struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct pod *p,
     const struct redirect_plan *plan, void (*settled)(void *ctx), void *ctx);
+/* `inbound` runs whenever the broker has looked into the pod's network namespace: it is known and
+ * redirected, too, or it is not.  The same again: it may be another one. */
+void pod_redirect_watch(
+    struct pod_redirect *r, void (*inbound)(void *ctx, bool redirected), void *ctx);
 /* Redirection itself stays as it is: a restart of services is not its end. */
 void pod_redirect_stop(struct pod_redirect **r);
 

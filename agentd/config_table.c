@@ -6,6 +6,7 @@
  */
 #include "config_row.h"
 #include "security/identity.h"
+#include <arpa/inet.h>
 #include <string.h>
 
 static bool is_name(const char *s)
@@ -42,6 +43,22 @@ static bool is_redirect(const char *s)
 static bool is_strictness(const char *s)
 {
 	return !strcmp(s, "strict") || !strcmp(s, "permissive");
+}
+
+static bool is_addresses(const char *s)
+{
+	char text[INET6_ADDRSTRLEN];
+	uint8_t bytes[16];
+
+	for (; *s; s += strcspn(s, ",") + (s[strcspn(s, ",")] == ',')) {
+		size_t n = strcspn(s, ",");
+
+		snprintf(text, sizeof(text), "%.*s", (int)n, s);
+		if (n >= sizeof(text) ||
+		    inet_pton(strchr(text, ':') ? AF_INET6 : AF_INET, text, bytes) != 1)
+			return false;
+	}
+	return true;
 }
 
 #define TEXT_ROW(...) CONFIG_TEXT(struct config, __VA_ARGS__)
@@ -82,6 +99,9 @@ const struct config_row config_rows[] = {
 	"strict: nothing from outside reaches a pod before its Envoy can take it"),
     NUMBER_ROW(publish_wait_ms, "2000", 0, 60000,
 	"how long a pod's start waits for its first certificate"),
+    TEXT_ROW(dns_upstream, "", is_addresses, "IP addresses with commas between them",
+	"resolvers for what istiod does not name, of pods with redirect_dns and without "
+	"dns_servers"),
     NUMBER_ROW(pod_connections, "32", 2, 1024, "connections of one pod at a time"),
     NUMBER_ROW(pod_streams, "256", 2, 16384, "streams of one pod at a time"),
     NUMBER_ROW(pod_message_mib, "4", 1, 64, "largest message from a pod's Envoy"),

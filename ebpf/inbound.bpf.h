@@ -5,7 +5,9 @@
  * they were.  One program for each pod's network namespace: sk_lookup cannot ask where it is, so
  * the pod's index is written into its instructions (ebpf-redirect.md 1, H1).
  *
- * Until that program is in place the gate, at the pod's cgroup, lets no SYN through from outside.
+ * The gate, at the cgroup of a strict pod, lets nothing else through from outside: what that
+ * program did not steer, because it is not there yet or not any more, reaches no listening socket
+ * of the app's.
  */
 #pragma once
 #include "maps.bpf.h"
@@ -115,17 +117,19 @@ static __always_inline int take_arrival(struct bpf_sk_lookup *ctx)
 enum { LOOPBACK_IFINDEX = 1 };
 
 /* Whom the packet would reach: an open port in wait of a client?  Nothing of the packet itself is
- * believed: a SYN behind extension headers is one as well.  0: no. */
+ * believed: a SYN behind extension headers is one as well.  0: no, or Envoy's own. */
 static __always_inline __u16 port_reached(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
+	struct redirect_socket *s;
 
 	if (!sk)
 		return 0;
 	sk = bpf_sk_fullsock(sk);
 	if (!sk || sk->protocol != RULES_TCP || sk->state != BPF_TCP_LISTEN)
 		return 0;
-	return sk->src_port;
+	s = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	return s && s->kind == REDIRECT_SOCKET_LISTENS_IN ? 0 : sk->src_port;
 }
 
 static __always_inline const struct redirect_pod *pod_of_packet(struct __sk_buff *skb)
@@ -161,7 +165,7 @@ static __always_inline int guard(struct __sk_buff *skb)
 	if (!port)
 		return 1;
 	p = pod_of_packet(skb);
-	if (!p)
+	if (!p || rules_listed(p->index, REDIRECT_PORT_INTERFACE, skb->ifindex))
 		return 1;
 	if (p->flags & REDIRECT_INBOUND_ALL) {
 		if (port == p->tunnel_port ||

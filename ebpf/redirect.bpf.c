@@ -2,7 +2,7 @@
  *
  * Attached once, at the cgroup above all pods: connect, sendmsg, recvmsg, getpeername, post_bind,
  * sockops.  At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and the
- * gate until the pod is live.  In each pod's network namespace: its own copy of sk_lookup.
+ * gate of a strict one.  In each pod's network namespace: its own copy of sk_lookup.
  *
  * A process outside of every pod leaves by the first line of each program.  sockops and getsockopt
  * know nothing but the socket's storage (kernels.md 3, rule 2).

@@ -138,7 +138,7 @@ enum redirect_verdict {
 	REDIRECT_PASS_INBOUND_LOCAL,
 	REDIRECT_TO_INBOUND,
 	REDIRECT_DROP_NO_LISTENER, /* inbound, Envoy is not there: reset, as without eBPF */
-	REDIRECT_DROP_GATE,        /* inbound, before the pod is live */
+	REDIRECT_DROP_GATE,        /* inbound, where nothing steers: the pod is not live */
 	REDIRECT_LOST_DESTINATION, /* Envoy's accepted socket found no tuple: it will refuse it */
 	REDIRECT_DROP_NO_MEMORY,   /* no storage for a socket: the connect fails */
 	REDIRECT_VERDICTS

@@ -26,7 +26,7 @@ struct node {
 	char ips[ADDRESSES_MAX][INET6_ADDRSTRLEN];
 	size_t nips;
 	bool placeholder; /* of the one in `ips` */
-	bool captured;
+	bool captured, dns_captured;
 	char *id;
 	json_t *json;
 	void *bytes; /* google.protobuf.Struct */
@@ -213,10 +213,10 @@ static json_t *metadata(const struct node *n)
 	json_object_set(m, "PROXY_CONFIG", n->env.proxy_config);
 	json_object_set_new(m, "ENVOY_STATUS_PORT", json_integer(s->status_port));
 	json_object_set_new(m, "ENVOY_PROMETHEUS_PORT", json_integer(s->prometheus_port));
-	/* The truth: what redirection really does, and that there is no DNS proxy; never "true" for
+	/* The truth: what redirection really does; never "true" for
 	 * the extension that upstream Envoy lacks (istio-agent.md 8.9). */
 	set_text(m, "INTERCEPTION_MODE", n->captured ? "REDIRECT" : "NONE");
-	set_text(m, "DNS_CAPTURE", "false");
+	set_text(m, "DNS_CAPTURE", n->dns_captured ? "true" : "false");
 	set_text(m, "METADATA_DISCOVERY", "false");
 	return m;
 }
@@ -244,6 +244,11 @@ static void render(struct node *n)
 	n->json = node_sorted(all);
 	json_decref(all);
 	render_struct(n);
+}
+
+void node_set_dns_captured(struct node *n, bool captured)
+{
+	n->dns_captured = captured;
 }
 
 void node_set_captured(struct node *n, bool captured)

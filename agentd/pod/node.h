@@ -39,8 +39,9 @@ struct node_settings {
 	bool delta_xds, dual_stack, scope_pod;
 	/* 15000, 15020, 15021, 15090; 0 (not the admin's): there is none */
 	unsigned admin_port, agent_port, status_port, prometheus_port;
-	int concurrency; /* -1: unset; 0: all cores */
-	int64_t drain_s; /* drainDuration */
+	int concurrency;        /* -1: unset; 0: all cores */
+	int64_t drain_s;        /* drainDuration */
+	int64_t dns_timeout_ms; /* DNS_FORWARD_TIMEOUT */
 };
 
 /* Copies what it keeps of `p`; the strings of `c` and its planes outlive the node. */
@@ -52,6 +53,7 @@ const json_t *node_leftovers(const struct node *n);
 
 /* Does its traffic come to Envoy by itself?  Not, unless this says so; before it is rendered. */
 void node_set_captured(struct node *n, bool captured);
+void node_set_dns_captured(struct node *n, bool captured); /* likewise */
 /* The pod's addresses, once they are known; literal, v4 or v6.  False: they are as before; else
  * everything is rendered anew. */
 bool node_set_addresses(struct node *n, const char *const *ips, size_t count);

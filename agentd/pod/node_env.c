@@ -318,7 +318,8 @@ static void set_defaults(struct node_env *n, const struct node_context *c)
 		.status_port = 15021,
 		.prometheus_port = 15090,
 		.concurrency = -1,
-		.drain_s = 45},
+		.drain_s = 45,
+		.dns_timeout_ms = 5000},
 	    .metadata = json_object(),
 	    .leftovers = json_pack("{s:[], s:[]}", "ignored", "unsupported"),
 	};

@@ -239,6 +239,18 @@ static int read_drain(struct node_reader *r, const struct node_key *row, const c
 	return 0;
 }
 
+static int read_dns_timeout(struct node_reader *r, const struct node_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	int64_t ms;
+
+	(void)row;
+	if (!duration_parse(value, &ms) || ms < 100 || ms > 10000)
+		return node_refuse(key, value, "0.1s to 10s", e);
+	r->out->settings.dns_timeout_ms = ms;
+	return 0;
+}
+
 /* A pod may ask for more than the node does, never for less (security-rules.md 2). */
 static int read_scope(struct node_reader *r, const struct node_key *row, const char *key,
     const char *value, struct err *e)
@@ -441,6 +453,7 @@ static const struct node_key rows[] = {
     ROW("ECC_CURVE", one_of, .allowed = "P256|P384"),
     ROW("PKCS8_KEY", bool, .at = SETTING(key.pkcs8)),
     ROW("annotation agentd.node.mesh/scope", scope, .allowed = "service-account|pod"),
+    ROW("DNS_FORWARD_TIMEOUT", dns_timeout),
     ROW("PROXY_CONFIG.drainDuration", drain, .at = NODE_DRAIN_S),
     ROW("PROXY_CONFIG.terminationDrainDuration", drain, .at = NODE_DRAIN_UNUSED),
     ROW("PROXY_CONFIG.concurrency", int, .at = SETTING(concurrency), .max = CONCURRENCY_MAX),
@@ -467,7 +480,6 @@ static const struct node_key rows[] = {
     ROW("HOST_IP", unsupported),
     ROW("DNS_PROXY_ADDR", unsupported),
     ROW("DNS_FORWARD_PARALLEL", unsupported),
-    ROW("DNS_FORWARD_TIMEOUT", unsupported),
     ROW("MINIMUM_DRAIN_DURATION", unsupported),
     ROW("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", unsupported, .allowed = "false"),
     ROW("ENVOY_SECURE_METRICS_PORT", unsupported, .allowed = "0"),

@@ -5,8 +5,10 @@
 #include "../base/mem.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
@@ -14,12 +16,26 @@
 #include <sys/syscall.h>
 #include <utlist.h>
 
-int broker_await_open(int top, const char *path)
+static int open_path(int top, const char *path)
 {
 	struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 	    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
 
 	return (int)syscall(SYS_openat2, top, *path ? path : ".", &how, sizeof(how));
+}
+
+static const char *after(const char *path)
+{
+	return path + strlen(path) + 1;
+}
+
+int broker_await_open(const struct broker_await *a)
+{
+	int dir = -1;
+
+	for (const char *p = a->paths; p && *p && dir < 0; p = after(p))
+		dir = open_path(a->all->top, p);
+	return dir;
 }
 
 /* Inotify takes no descriptor but a path of one. */
@@ -32,18 +48,18 @@ static int watch_directory(const struct broker_await *a, int dir)
 }
 
 /* From the top down: one that goes and comes back is seen from above. */
-static void watch_parents(const struct broker_await *a)
+static void watch_parents(const struct broker_await *a, const char *path)
 {
 	char part[PATH_MAX];
 
 	for (size_t n = 0;;) {
-		snprintf(part, sizeof(part), "%.*s", (int)n, a->path);
-		auto_close int dir = broker_await_open(a->all->top, part);
+		snprintf(part, sizeof(part), "%.*s", (int)n, path);
+		auto_close int dir = open_path(a->all->top, part);
 		if (dir < 0 || watch_directory(a, dir) < 0)
 			return;
-		n += a->path[n] == '/';
-		n += strcspn(a->path + n, "/");
-		if (!a->path[n])
+		n += path[n] == '/';
+		n += strcspn(path + n, "/");
+		if (!path[n])
 			return; /* the directory itself */
 	}
 }
@@ -53,18 +69,27 @@ static int find_new(struct broker_await *a)
 {
 	struct stat st;
 
-	watch_parents(a);
-	auto_close int dir = broker_await_open(a->all->top, a->path);
+	for (const char *p = a->paths; *p; p = after(p))
+		watch_parents(a, p);
+	auto_close int dir = broker_await_open(a);
 	if (dir < 0 || fstat(dir, &st) || st.st_ino == a->ino)
 		return -1;
 	a->ino = st.st_ino;
 	return take_fd(dir);
 }
 
+static bool concerns(const struct broker_await *a, const char *name)
+{
+	for (const char *p = a->paths; *p; p = after(p))
+		if (strstr(p, name))
+			return true;
+	return false;
+}
+
 /* `name` NULL: nobody knows what changed. */
 static void look(struct broker_await *a, const char *name)
 {
-	int dir = name && !strstr(a->path, name) ? -1 : find_new(a);
+	int dir = name && !concerns(a, name) ? -1 : find_new(a);
 
 	if (dir >= 0)
 		a->there(a->ctx, dir);
@@ -118,13 +143,26 @@ void broker_awaits_close(struct broker_awaits *all)
 	all->watch.ready = NULL;
 }
 
-int broker_await_start(struct broker_await *a, struct broker_why *w)
+static char *copy(const char *paths)
+{
+	const char *end = paths;
+	char *out;
+
+	while (*end)
+		end = after(end);
+	out = broker_zalloc((size_t)(end - paths) + 1);
+	memcpy(out, paths, (size_t)(end - paths));
+	return out;
+}
+
+int broker_await_start(struct broker_await *a, const char *paths, struct broker_why *w)
 {
 	DL_APPEND(a->all->list, a);
+	a->paths = copy(paths);
 	a->ino = 0;
 	int dir = find_new(a);
 	if (dir < 0)
-		return broker_refuse(w, EINPROGRESS, "cgroup %.80s does not exist yet", a->path);
+		return broker_refuse(w, EINPROGRESS, "cgroup %.120s does not exist yet", a->paths);
 	return dir;
 }
 
@@ -133,4 +171,5 @@ void broker_await_end(struct broker_await *a)
 	if (a->prev)
 		DL_DELETE(a->all->list, a);
 	a->prev = NULL;
+	free(take(a->paths));
 }

@@ -1,5 +1,6 @@
 /* broker_await.h - directories that come, go and come back under the same name: pods' cgroups.
  *
+ * Each has a few places where it can be, and is in one of them.
  * The parents that exist are watched by one inotify instance for all (a user has 128 by default);
  * the look comes after the watch, so a directory made in between is not missed.  Nothing runs
  * while nothing happens.
@@ -7,7 +8,6 @@
 #pragma once
 #include "broker_log.h"
 #include "broker_loop.h"
-#include <limits.h>
 #include <sys/types.h>
 
 struct broker_await;
@@ -25,19 +25,20 @@ void broker_awaits_close(struct broker_awaits *all); /* not open: nothing */
 /* There is a directory, and it is another one than before: `dir` is the callee's. */
 typedef void (*broker_await_there)(void *ctx, int dir);
 
-/* Embed it; stays where it is from _start() to _end(). */
+/* Embed it zeroed; stays where it is from _start() to _end(). */
 struct broker_await {
 	struct broker_awaits *all;
-	char path[PATH_MAX]; /* "kubepods.slice/.../pod1" */
+	char *paths; /* ours: "kubepods.slice/.../pod1", each with its NUL, an empty one at the end
+		      */
 	broker_await_there there;
 	void *ctx;
 	ino_t ino; /* of the one that was found last */
 	struct broker_await *prev, *next;
 };
 /* The directory if it is there now, the caller's.  -1: EINPROGRESS.  `there` runs for each later
- * one. */
-int broker_await_start(struct broker_await *a, struct broker_why *w);
+ * one.  `paths` as above, the caller's. */
+int broker_await_start(struct broker_await *a, const char *paths, struct broker_why *w);
 void broker_await_end(struct broker_await *a); /* not started: nothing */
 
-/* The directory, or -1 with errno; no component is a symbolic link. */
-int broker_await_open(int top, const char *path);
+/* The directory that is there now, the caller's, or -1; no component is a symbolic link. */
+int broker_await_open(const struct broker_await *a);

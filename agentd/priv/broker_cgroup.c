@@ -1,7 +1,8 @@
-/* broker_cgroup.c - one open cgroup.events for each pod that has its cgroup named.
+/* broker_cgroup.c - one open cgroup.events for each pod whose cgroup can be found.
  *
- * open -> the file beside the manifest is read, the cgroup opened below the cgroup root -> watch:
- * it must be populated: the pod is running -> the kernel says that cgroup.events changed (EPOLLPRI)
+ * open -> the file beside the manifest is read, or the kubelet's tree looked at; the cgroup opened
+ * below the cgroup root -> watch: it must be populated: the pod is running -> the kernel says that
+ * cgroup.events changed (EPOLLPRI)
  * -> it is read again -> not populated, or the cgroup is gone: emptied, and nothing more is
  * watched. The open file is of that very cgroup: one that is made later under the same name is
  * another.
@@ -55,13 +56,16 @@ static bool is_name(const char *s)
 	return *s && *s != '/' && !s[strspn(s, allowed)] && !strstr(s, "..");
 }
 
-static int read_name(
-    const struct broker_options *o, const char *uid, char name[NAME_SIZE], struct broker_why *w)
+/* A list of one. */
+static int read_name(const struct broker_options *o, const char *uid,
+    char out[BROKER_KUBEPODS_SIZE], struct broker_why *w)
 {
 	const struct broker_place at = {.dir = o->manifests, .sub = uid, .name = "cgroup"};
 	struct broker_content content;
 	char text[NAME_SIZE + 1] = ""; /* with its line feed */
 
+	if (!o->manifests)
+		return broker_refuse(w, ENOENT, "there are no manifests");
 	broker_file_read(&at, &content);
 	auto_close int fd = content.fd;
 	if (content.state == PRIV_FILE_REMOVED)
@@ -73,33 +77,68 @@ static int read_name(
 		text[--n] = '\0';
 	if (n <= 0 || n >= NAME_SIZE || strlen(text) != (size_t)n || !is_name(text))
 		return broker_refuse(w, EINVAL, "%s/cgroup is no path below the cgroup root", uid);
-	memcpy(name, text, (size_t)n + 1);
+	memcpy(out, text, (size_t)n + 1);
+	out[n + 1] = '\0';
 	return 0;
 }
 
-int broker_cgroup_name(
-    const struct broker_options *o, const char *uid, char out[PATH_MAX], struct broker_why *w)
+static int open_root(const struct broker_options *o, struct broker_why *w)
 {
-	char name[NAME_SIZE];
-
-	if (read_name(o, uid, name, w))
-		return -1;
-	snprintf(out, PATH_MAX, "%s", name);
-	return 0;
-}
-
-/* Its directory, to which nobody can lead elsewhere; -1. */
-static int open_below(const struct broker_options *o, const char *name, struct broker_why *w)
-{
-	struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-	    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
 	char root[PATH_MAX];
-	struct statfs fs;
+	int fd;
 
 	if (broker_cgroup_root(o, root))
 		return broker_refuse(w, EINVAL, "cgroup v2 is not mounted");
-	auto_close int top = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	auto_close int fd = (int)syscall(SYS_openat2, top, name, &how, sizeof(how));
+	fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? broker_refuse_sys(w, "%s", root) : fd;
+}
+
+int broker_cgroup_top(const struct broker_options *o, char out[BROKER_CGROUP_TOP_SIZE])
+{
+	char root[PATH_MAX], below[PATH_MAX] = "";
+
+	if (broker_cgroup_root(o, root))
+		return -1;
+	auto_close int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (o->redirect_cgroup)
+		snprintf(below, sizeof(below), "%s", o->redirect_cgroup);
+	else if (!o->manifests && !broker_kubepods_tree(o, dir, below))
+		*below = '\0';
+	snprintf(out, BROKER_CGROUP_TOP_SIZE, "%s%s%s", root, *below ? "/" : "", below);
+	return 0;
+}
+
+static int find_paths(const struct broker_options *o, int root, const char *uid,
+    char out[BROKER_KUBEPODS_SIZE], struct broker_why *w)
+{
+	if (!read_name(o, uid, out, w))
+		return 0;
+	if (w->code != ENOENT)
+		return -1;
+	broker_kubepods_find(o, root, uid, out);
+	if (*out)
+		return 0;
+	return broker_refuse(w, ENOENT,
+	    "no <uid>/cgroup beside the manifest names the pod's cgroup, and there is no kubepods "
+	    "tree (--kubepods)");
+}
+
+int broker_cgroup_paths(const struct broker_options *o, const char *uid,
+    char out[BROKER_KUBEPODS_SIZE], struct broker_why *w)
+{
+	auto_close int root = open_root(o, w);
+
+	return root < 0 ? -1 : find_paths(o, root, uid, out, w);
+}
+
+/* Its directory, to which nobody can lead elsewhere; -1. */
+static int open_below(int root, const char *name, struct broker_why *w)
+{
+	struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+	    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+	struct statfs fs;
+
+	auto_close int fd = (int)syscall(SYS_openat2, root, name, &how, sizeof(how));
 	if (fd < 0)
 		return broker_refuse(w, errno == ENOENT ? ENODEV : EINVAL, "cgroup %.80s: %s", name,
 		    strerror(errno));
@@ -110,9 +149,36 @@ static int open_below(const struct broker_options *o, const char *name, struct b
 
 int broker_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w)
 {
-	char name[NAME_SIZE];
+	char paths[BROKER_KUBEPODS_SIZE];
+	auto_close int root = open_root(o, w);
+	int fd = -1;
 
-	return read_name(o, uid, name, w) ? -1 : open_below(o, name, w);
+	if (root < 0 || find_paths(o, root, uid, paths, w))
+		return -1;
+	w->code = ENODEV;
+	for (const char *p = paths; *p && fd < 0 && w->code == ENODEV; p += strlen(p) + 1)
+		fd = open_below(root, p, w);
+	return fd;
+}
+
+/* kubepods, kubepods.slice, kubepods-burstable.slice; kubelet-kubepods.slice and those in it. */
+bool broker_cgroup_is_pods(const char *path)
+{
+	static const char name[] = "kubepods", infix[] = "-kubepods", slice[] = ".slice";
+	char part[NAME_MAX + 1];
+	size_t n;
+
+	for (; *path; path += n) {
+		path += strspn(path, "/");
+		n = strcspn(path, "/");
+		if (!strncmp(path, name, strlen(name)))
+			return true;
+		snprintf(part, sizeof(part), "%.*s", (int)n, path);
+		if (n > strlen(slice) && n < sizeof(part) && strstr(part, infix) &&
+		    !strcmp(part + n - strlen(slice), slice))
+			return true;
+	}
+	return false;
 }
 
 /* 1, 0, or -1 when it cannot be read.  Reading also arms the next notice. */

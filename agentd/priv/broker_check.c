@@ -120,6 +120,19 @@ static void check_cage(struct table *t)
 
 /* --- the node --- */
 
+/* Of a node without a kubelet there is nothing to say. */
+static void check_kubepods(struct table *t, const char *root)
+{
+	auto_close int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char path[PATH_MAX];
+
+	if (broker_kubepods_tree(t->o, dir, path))
+		row(t, OK, "the kubelet's cgroup", "%s", path);
+	else if (t->o->kubepods)
+		row(t, NOTE, "the kubelet's cgroup",
+		    "%s is not there; it will be noticed when it appears", t->o->kubepods);
+}
+
 static void check_cgroup(struct table *t)
 {
 	char path[PATH_MAX] = "";
@@ -135,6 +148,7 @@ static void check_cgroup(struct table *t)
 	else
 		row(t, PROBLEM, "cgroup v2", "%s is no cgroup2 file system: mend --cgroup-root",
 		    path);
+	check_kubepods(t, path);
 }
 
 static void check_file_systems(struct table *t)
@@ -158,15 +172,16 @@ static void check_redirect(struct table *t)
 {
 	const enum outcome wrong = t->o->redirect ? PROBLEM : NOTE;
 	bool interfaces = false;
-	char cgroup[PATH_MAX + 256] = "";
+	char cgroup[BROKER_CGROUP_TOP_SIZE];
 	struct broker_why w;
 	struct statfs fs;
 
-	if (t->o->redirect && !broker_cgroup_root(t->o, cgroup)) {
-		snprintf(cgroup + strlen(cgroup), 256, "/%s", t->o->redirect_cgroup);
+	if (t->o->redirect && !broker_cgroup_top(t->o, cgroup)) {
 		if (access(cgroup, F_OK))
 			row(t, PROBLEM, "cgroup of all pods", "%s: %s: mend --redirect-cgroup",
 			    cgroup, strerror(errno));
+		else
+			row(t, OK, "cgroup of all pods", "%s", cgroup);
 	}
 	if (statfs(t->o->bpffs, &fs))
 		row(t, wrong, "bpffs", "%s: %s", t->o->bpffs, strerror(errno));

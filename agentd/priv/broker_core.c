@@ -10,6 +10,7 @@
 #include "../base/mem.h"
 #include "broker_caller.h"
 #include "broker_csi.h"
+#include "broker_dns.h"
 #include "broker_follow.h"
 #include "broker_io.h"
 #include "broker_kept.h"
@@ -47,6 +48,7 @@ struct broker {
 	struct broker_follows *follows;
 	struct broker_states *states;
 	struct broker_traffic *traffic;
+	struct broker_dns *dns;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
 	enum broker_state state;
@@ -86,13 +88,16 @@ static int do_pod_remove(struct broker *b, struct request *q)
 		return broker_refuse(
 		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
 	broker_follows_remove_pod(b->follows, &q->r->uid);
+	broker_dns_end(b->dns, &q->r->uid);
 	broker_traffic_remove(b->traffic, &q->r->uid);
 	return broker_pods_remove(b->pods, q->pod, q->why);
 }
 
 static int do_listen(struct broker *b, struct request *q)
 {
-	q->reply_fd = broker_pod_listen(b->pods, q->pod, q->r->kind, q->why);
+	q->reply_fd = broker_dns_is_kind(q->r->kind)
+			  ? broker_dns_listen(b->dns, &q->r->uid, q->r->kind, q->why)
+			  : broker_pod_listen(b->pods, q->pod, q->r->kind, q->why);
 	return q->reply_fd < 0 ? -1 : 0;
 }
 
@@ -140,13 +145,16 @@ static int do_state_list(struct broker *b, struct request *q)
 	return broker_state_list(b->states, q->r, q->why);
 }
 
+/* The worker asks for its DNS proxy's sockets again when it knows what is in force. */
 static int do_redirect_set(struct broker *b, struct request *q)
 {
+	broker_dns_end(b->dns, &q->r->uid);
 	return broker_traffic_set(b->traffic, q->r, q->fd, q->why);
 }
 
 static int do_redirect_del(struct broker *b, struct request *q)
 {
+	broker_dns_end(b->dns, &q->r->uid);
 	broker_traffic_remove(b->traffic, &q->r->uid);
 	return 0;
 }
@@ -190,6 +198,12 @@ static int do_volumes(struct broker *b, struct request *q)
 	return broker_volumes_list(&b->volumes, q->r, q->why);
 }
 
+static int do_dial(struct broker *b, struct request *q)
+{
+	q->given_fd = broker_pod_dial(b->pods, q->pod, q->r, q->why);
+	return q->given_fd < 0 ? -1 : 0;
+}
+
 /* What nobody claimed goes now: the worker has added all there is. */
 static int do_ready(struct broker *b, struct request *q)
 {
@@ -202,6 +216,7 @@ static int do_ready(struct broker *b, struct request *q)
 	}
 	b->ready = true;
 	broker_pods_sweep(b->pods);
+	broker_dns_sweep(b->dns);
 	broker_traffic_sweep(b->traffic);
 	if ((n = broker_kept_sweep(b->kept)))
 		broker_log(BROKER_INFO, NULL, "%zu kept descriptors belong to no pod: closed", n);
@@ -243,6 +258,7 @@ static const struct {
     [PRIV_PUBLISH] = {do_publish, 0, true},
     [PRIV_UNPUBLISH] = {do_unpublish, 0, false},
     [PRIV_VOLUMES] = {do_volumes, 0, false},
+    [PRIV_DIAL] = {do_dial, 0, true},
 };
 
 /* --- requests --- */
@@ -465,8 +481,26 @@ static void on_emptied(void *ctx, const struct uuid *pod)
 {
 	struct broker *b = ctx;
 
+	if (b->dns)
+		broker_dns_end(b->dns, pod);
 	if (b->traffic)
 		broker_traffic_emptied(b->traffic, pod);
+}
+
+static void on_of_host(void *ctx, const struct uuid *pod)
+{
+	broker_traffic_of_host(((struct broker *)ctx)->traffic, pod);
+}
+
+static int on_dns_place(void *ctx, const struct uuid *pod, uint16_t *port, struct broker_why *w)
+{
+	return broker_traffic_dns_place(((struct broker *)ctx)->traffic, pod, port, w);
+}
+
+static int on_dns_mark(
+    void *ctx, const struct uuid *pod, int socket, bool answered, struct broker_why *w)
+{
+	return broker_traffic_dns_mark(((struct broker *)ctx)->traffic, pod, socket, answered, w);
 }
 
 static int start(struct broker *b, struct broker_why *w)
@@ -485,14 +519,16 @@ static int start(struct broker *b, struct broker_why *w)
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
-	b->pods = broker_pods_new(&(struct broker_pods_rig){
-	    b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, on_emptied, b});
+	b->pods = broker_pods_new(&(struct broker_pods_rig){b->epoll, b->options, &b->home, b->kept,
+	    b->states, on_renewed, on_emptied, on_of_host, b});
 	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
 	b->traffic = b->follows
 			 ? broker_traffic_new(&(struct broker_traffic_rig){b->epoll, b->options,
 						  &b->home, on_changed, on_netns_asked, b},
 			       w)
 			 : NULL;
+	b->dns = broker_dns_new(
+	    &(struct broker_dns_rig){b->epoll, &b->home, on_dns_place, on_dns_mark, b});
 	return b->traffic ? 0 : -1;
 }
 
@@ -522,6 +558,7 @@ static void hang_up(struct broker *b)
 	broker_watch_end(b->epoll, &b->worker);
 	close(b->worker.fd);
 	end_lists(b);
+	broker_dns_detach(b->dns);
 	broker_traffic_detach(b->traffic);
 	b->attached = false;
 }
@@ -558,6 +595,7 @@ void broker_free(struct broker **b)
 	if (!*b)
 		return;
 	hang_up(*b);
+	broker_dns_free(&(*b)->dns);
 	broker_traffic_free(&(*b)->traffic);
 	broker_follows_free(&(*b)->follows);
 	broker_pods_free(&(*b)->pods);

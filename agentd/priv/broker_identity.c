@@ -161,6 +161,17 @@ static int check_cgroup(
 	return -1;
 }
 
+/* Refused already; is that a pod with hostNetwork, or somebody who has nothing to do with it? */
+static void tell_of_host(const struct broker_identity *i, int conn)
+{
+	auto_close int dir = -1;
+	struct broker_why w;
+	uint64_t id;
+
+	if (i->all->of_host && !check_cgroup(i, conn, &dir, &id, &w))
+		i->all->of_host(i->all->ctx, &i->uid);
+}
+
 int broker_identity_check(struct broker_identity *i, int conn, bool require,
     struct priv_packet *out, struct broker_why *w)
 {
@@ -168,7 +179,12 @@ int broker_identity_check(struct broker_identity *i, int conn, bool require,
 	auto_close int netns = broker_netns_of(i->all->home, conn, &id, w);
 	auto_close int dir = -1;
 
-	if (netns < 0 || check_netns(i, &id, w))
+	if (netns < 0) {
+		if (w->code == EPERM)
+			tell_of_host(i, conn);
+		return -1;
+	}
+	if (check_netns(i, &id, w))
 		return -1;
 	if (check_cgroup(i, conn, &dir, &out->cgroup_id, w)) {
 		/* Not known is no fault of the peer's: the policy decides. */

@@ -22,6 +22,8 @@ struct broker_identities {
 	struct broker_states *states;
 	struct broker_identity *list;
 	void (*emptied)(void *ctx, const struct uuid *pod); /* its cgroup; NULL: nobody asks */
+	void (*of_host)(void *ctx, const struct uuid *pod); /* who is in it, but in the node's own
+							       namespace; NULL */
 	void *ctx;
 };
 

@@ -80,6 +80,17 @@ void broker_netns_home_close(struct broker_netns_home *h)
 	h->fd = h->init_fd = -1;
 }
 
+bool broker_netns_is_home(const struct broker_netns_home *h, int netns)
+{
+	struct broker_netns_id id;
+	struct stat st;
+
+	if (fstat(netns, &st))
+		return true; /* nobody's at least */
+	id = id_of(&st);
+	return broker_netns_same(&id, &h->own) || broker_netns_same(&id, &h->init);
+}
+
 /* Of the connecting socket's namespace (architecture decision 4). */
 static uint64_t cookie_of(int conn)
 {

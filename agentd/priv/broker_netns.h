@@ -27,6 +27,9 @@ int broker_netns_home_open(
     struct broker_netns_home *h, struct broker_kept *k, struct broker_why *w);
 void broker_netns_home_close(struct broker_netns_home *h); /* what is kept stays kept */
 
+/* Is it one of these?  By its inode; `netns` is held, so that is nobody else's. */
+bool broker_netns_is_home(const struct broker_netns_home *h, int netns);
+
 /* An fd of the namespace in which the peer of the accepted unix stream `conn` made its socket;
  * refused for anything else than such a connection and for a namespace of `h`. */
 int broker_netns_of(

@@ -18,10 +18,11 @@ enum {
 	MAX_PODS = 1024,
 	MAX_PODS_LIMIT = 65536,
 	PATH_SIZE_MAX = 1024,
+	CGROUP_SIZE_MAX = 255,
 	RUN_SIZE_MAX = 47, /* <run>/pods/<uid>/mount/.socket.new is a unix socket's address */
 };
 
-enum kind { PATH, FILE_PATH, NAME, NUMBER, PLANE_FILE, SWITCH, MODE };
+enum kind { PATH, FILE_PATH, CGROUP, NAME, NUMBER, PLANE_FILE, SWITCH, MODE };
 
 struct flag {
 	const char *name, *value, *help;
@@ -46,6 +47,9 @@ static const struct flag flags[] = {
 	PLANE_FILE, FIELD(crl_files), 0},
     {"cgroup-root", "DIR", "where cgroup v2 is mounted (found by itself)", PATH, FIELD(cgroup_root),
 	0},
+    {"kubepods", "NAME",
+	"the kubelet's cgroup of all pods: a path below the cgroup root (the usual ones)", CGROUP,
+	FIELD(kubepods), 0},
     {"worker-user", "NAME", "user or uid the worker runs as (agentd; 1338 if there is none)", NAME,
 	FIELD(worker_user), 0},
     {"max-pods", "N", "more are refused (1024)", NUMBER, 0, 0},
@@ -55,7 +59,9 @@ static const struct flag flags[] = {
 	FIELD(no_privsep), 0},
     {"redirect", NULL, "redirect pods' traffic to their Envoys, with eBPF", SWITCH, FIELD(redirect),
 	0},
-    {"redirect-cgroup", "NAME", "all pods are below it: a path below the cgroup root (the root)",
+    {"redirect-cgroup", "NAME",
+	"all pods are below it: a path below the cgroup root (the root; without manifests "
+	"--kubepods)",
 	NAME, FIELD(redirect_cgroup), 0},
     {"redirect-allow", "LIST",
 	"what pods may ask for beside strict capture (permissive,exclusions)", NAME,
@@ -110,6 +116,21 @@ static int check_path(const char *name, const char *path, struct broker_why *w)
 	return 0;
 }
 
+/* As it is named below the root: no more ways to write it than one. */
+static int check_cgroup(const char *name, const char *value, struct broker_why *w)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789_.@:-/";
+	size_t n = strlen(value);
+
+	if (n <= CGROUP_SIZE_MAX && strspn(value, allowed) == n && *value != '/' &&
+	    value[n - 1] != '/' && !strstr(value, "..") && !strstr(value, "//"))
+		return 0;
+	return broker_refuse(w, EINVAL,
+	    "--%s needs a path below the cgroup root (kubelet/kubepods), not \"%.80s\"", name,
+	    value);
+}
+
 static int set_plane_file(
     struct broker_options *o, const struct flag *f, const char *value, struct broker_why *w)
 {
@@ -160,6 +181,10 @@ static int set(
 		return 0;
 	case PATH:
 		if (check_path(f->name, value, w))
+			return -1;
+		break;
+	case CGROUP:
+		if (check_cgroup(f->name, value, w))
 			return -1;
 		break;
 	case FILE_PATH:
@@ -217,7 +242,6 @@ int broker_options_parse(struct broker_options *o, int argc, char **argv, struct
 	*o = (struct broker_options){.run = "/run/agentd",
 	    .config = "/etc/agentd/agentd.yaml",
 	    .worker_user = "agentd",
-	    .redirect_cgroup = "",
 	    .redirect_allow = "permissive,exclusions",
 	    .bpffs = "/sys/fs/bpf",
 	    .max_pods = MAX_PODS};

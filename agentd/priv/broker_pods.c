@@ -4,6 +4,7 @@
  * pod sees are mounted read-only, so no path component can change under our hands.
  */
 #include "broker_pods.h"
+#include "broker_dial.h"
 #include "broker_file.h"
 #include "broker_identity.h"
 #include "broker_source.h"
@@ -33,6 +34,7 @@ struct broker_pod {
 		bool renewed; /* which is dead, and it was not told yet */
 	} sockets[PRIV_LISTENER_END];
 	struct broker_identity identity;
+	struct broker_dial dial;
 	struct broker_pod *prev, *next;
 };
 
@@ -66,6 +68,7 @@ struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig)
 	    .home = rig->home,
 	    .states = rig->states,
 	    .emptied = rig->emptied,
+	    .of_host = rig->of_host,
 	    .ctx = rig->ctx};
 	return ps;
 }
@@ -357,4 +360,10 @@ int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup)
 int broker_pod_netns_fd(const struct broker_pod *pod)
 {
 	return pod->identity.netns_fd;
+}
+
+int broker_pod_dial(const struct broker_pods *ps, struct broker_pod *pod,
+    const struct priv_request *r, struct broker_why *w)
+{
+	return broker_dial(&pod->dial, ps->rig.home, pod->identity.netns_fd, r, w);
 }

@@ -22,6 +22,7 @@ struct broker_pods_rig {
 	struct broker_states *states;
 	void (*renewed)(void *ctx); /* the worker shut a listener down: it is to be told */
 	void (*emptied)(void *ctx, const struct uuid *pod); /* nobody is in its cgroup any more */
+	void (*of_host)(void *ctx, const struct uuid *pod); /* broker_identity.h */
 	void *ctx;
 };
 struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig);
@@ -54,3 +55,6 @@ int broker_pod_peer(
 int broker_pod_netns_fd(const struct broker_pod *pod); /* the pod's; -1: not learned */
 /* The same, if it was learned in this cgroup, which was not empty since. */
 int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup);
+/* A socket in it, the caller's: broker_dial(). */
+int broker_pod_dial(const struct broker_pods *ps, struct broker_pod *pod,
+    const struct priv_request *r, struct broker_why *w);

@@ -42,6 +42,29 @@ static int find_place(struct broker_redirect *r, struct broker_why *w)
 	return 0;
 }
 
+/* Two of each program, one above the other, would redirect twice while the one follows the other:
+ * what is right already stays. */
+static int stay(struct broker_redirect *r, struct broker_why *w)
+{
+	uint64_t ids[REDIRECT_TREE_DEPTH], there;
+	char path[REDIRECT_PATH_SIZE], *cgroup = (char *)r->at.cgroup;
+	int n = 0;
+
+	snprintf(path, sizeof(path), "%s/link_redirect_connect4", r->pins);
+	there = redirect_link_cgroup(path);
+	redirect_place_above(r->cgroup, ids);
+	while (n <= r->level && ids[n] != there)
+		n++;
+	if (!r->at.stays || !there || n > r->level)
+		return 0;
+	r->level -= n;
+	for (; n > 0; n--)
+		*strrchr(cgroup, '/') = '\0';
+	mem_closep(&r->cgroup);
+	r->cgroup = open(cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return r->cgroup < 0 ? broker_refuse_sys(w, "cgroup %s", cgroup) : 0;
+}
+
 /* --- pins --- */
 
 static int make_directory(const char *path, struct broker_why *w)
@@ -188,6 +211,23 @@ static int attach(struct broker_redirect *r, struct broker_why *w)
 	return 0;
 }
 
+int redirect_follow_top(struct broker_redirect *r, struct broker_why *w)
+{
+	struct stat was, now;
+	int fd;
+
+	if (fstat(r->cgroup, &was) || stat(r->at.cgroup, &now) || was.st_ino == now.st_ino)
+		return 0;
+	fd = open(r->at.cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return broker_refuse_sys(w, "cgroup %s", r->at.cgroup);
+	close(r->cgroup);
+	r->cgroup = fd;
+	broker_log(
+	    BROKER_WARN, NULL, "cgroup %s was made anew: the eBPF programs go there", r->at.cgroup);
+	return attach(r, w);
+}
+
 int redirect_pin_all(struct broker_redirect *r, struct broker_why *w)
 {
 	return make_pin_directories(r, w) || each_map(r, pin_map, w) ? -1 : 0;
@@ -195,15 +235,24 @@ int redirect_pin_all(struct broker_redirect *r, struct broker_why *w)
 
 /* --- life --- */
 
+static char *copy(const char *text)
+{
+	char *out = broker_zalloc(strlen(text) + 1);
+
+	return strcpy(out, text);
+}
+
 struct broker_redirect *broker_redirect_new(
     const struct broker_redirect_place *at, struct broker_why *w)
 {
 	struct broker_redirect *r = broker_zalloc(sizeof(*r));
 
 	r->at = *at;
+	r->at.root = copy(at->root);
+	r->at.cgroup = copy(at->cgroup);
 	r->cgroup = -1;
-	if (find_place(r, w) || make_pin_directories(r, w) || load(r, w) || freeze_counters(r, w) ||
-	    attach(r, w) || redirect_pods_adopt(r, w))
+	if (find_place(r, w) || make_pin_directories(r, w) || stay(r, w) || load(r, w) ||
+	    freeze_counters(r, w) || attach(r, w) || redirect_pods_adopt(r, w))
 		broker_redirect_free(&r);
 	return r;
 }
@@ -227,6 +276,8 @@ void broker_redirect_free(struct broker_redirect **r)
 	redirect_pods_free(*r);
 	redirect_bpf__destroy((*r)->bpf);
 	mem_closep(&(*r)->cgroup);
+	free((char *)(*r)->at.root);
+	free((char *)(*r)->at.cgroup);
 	free(*r);
 	*r = NULL;
 }

@@ -16,6 +16,7 @@ struct broker_redirect_place {
 	const char *bpffs;  /* mounted there if it is not */
 	const char *root;   /* where the host's cgroup v2 is mounted */
 	const char *cgroup; /* absolute: all pods are below it */
+	bool stays;         /* where an earlier broker attached, if that is above it */
 };
 struct broker_redirect *broker_redirect_new(
     const struct broker_redirect_place *at, struct broker_why *w);
@@ -32,23 +33,29 @@ struct broker_redirect_ceiling {
 	bool exclusions;  /* ports, ranges, groups or interfaces that go past Envoy, outbound */
 	uid_t worker_uid; /* never a proxy's */
 };
+/* "permissive,exclusions", either, or "strict": none of them, as without a list. */
+int broker_redirect_ceiling_read(
+    const char *allow, struct broker_redirect_ceiling *c, struct broker_why *w);
 int broker_redirect_check(const struct redirect_rules *rules,
     const struct broker_redirect_ceiling *c, struct broker_why *w);
 
 /* `cgroup` is the pod's, an open directory.  Writes or changes what the programs know of the pod;
- * a strict one is closed to SYNs from outside until it is live.  `rules` were checked. */
+ * from outside nothing reaches the app of a strict one that was not steered to Envoy first.
+ * `rules` were checked. */
 int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int cgroup,
     const struct redirect_rules *rules, struct broker_why *w);
-/* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on, and the
- * gate opens.  Called again when what is seen there changes. */
+/* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on.  Called
+ * again when what is seen there changes. */
 int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int netns,
     const struct broker_view_seen *seen, struct broker_why *w);
-/* The pod's sandbox is gone: a strict one is closed again until the next one is live. */
-int broker_redirect_close(
-    struct broker_redirect *r, const struct uuid *pod, int cgroup, struct broker_why *w);
+/* The pod's sandbox is gone: its network namespace is nobody's. */
+void broker_redirect_close(struct broker_redirect *r, const struct uuid *pod);
 /* As they were set; valid as long as the pod is here.  NULL: not by this broker. */
 const struct redirect_rules *broker_redirect_rules(
     const struct broker_redirect *r, const struct uuid *pod);
+/* The DNS proxy's socket: the pod's queries may go there, or not any more. */
+int broker_redirect_answer(struct broker_redirect *r, const struct uuid *pod, int socket,
+    bool answered, struct broker_why *w);
 /* Also of a pod that only an earlier broker knew; not there: nothing. */
 void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod);
 /* Calls `each` for every pod that has pins. */

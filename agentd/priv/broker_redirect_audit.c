@@ -90,7 +90,10 @@ static void audit_links(struct audit *a)
 {
 	struct redirect_link l;
 	struct bpf_program *p;
+	struct broker_why w;
 
+	if (redirect_follow_top(a->r, &w))
+		failed(a, NULL, &w);
 	bpf_object__for_each_program(p, a->r->bpf->obj)
 	{
 		if (redirect_link_of_node(a->r, p, &l))

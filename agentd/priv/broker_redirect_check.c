@@ -77,3 +77,24 @@ int broker_redirect_check(const struct redirect_rules *rules,
 		    w, EPERM, "this node does not allow outbound exclusions (--redirect-allow)");
 	return 0;
 }
+
+int broker_redirect_ceiling_read(
+    const char *allow, struct broker_redirect_ceiling *c, struct broker_why *w)
+{
+	const char *at = allow ? allow : "strict";
+
+	while (*at) {
+		size_t n = strcspn(at, ",");
+		if (n == strlen("permissive") && !strncmp(at, "permissive", n))
+			c->permissive = true;
+		else if (n == strlen("exclusions") && !strncmp(at, "exclusions", n))
+			c->exclusions = true;
+		else if (n != strlen("strict") || strncmp(at, "strict", n) != 0)
+			return broker_refuse(w, EINVAL,
+			    "--redirect-allow takes strict, permissive and exclusions, not "
+			    "\"%.*s\"",
+			    (int)n, at);
+		at += n + (at[n] == ',');
+	}
+	return 0;
+}

@@ -64,7 +64,7 @@ int broker_redirect_explain(struct broker_redirect *r, const struct uuid *pod,
 	if (find_entry(r, pod, &entry, w))
 		return -1;
 	if (q->inbound && !is_own(&entry, &q->arrival.source)) {
-		if (state->looked && !is_own(&entry, &q->arrival.address))
+		if (state->seen && !is_own(&entry, &q->arrival.address))
 			return broker_refuse(w, EINVAL,
 			    "neither the source nor the destination is an address of the pod");
 		return explain_arrival(state, &entry, &q->arrival);

@@ -48,6 +48,17 @@ uint32_t redirect_program_id(int program)
 	return program >= 0 && !bpf_obj_get_info_by_fd(program, &info, &len) ? info.id : 0;
 }
 
+uint64_t redirect_link_cgroup(const char *path)
+{
+	struct bpf_link_info info = {0};
+	uint32_t len = sizeof(info);
+	auto_close int link = bpf_obj_get(path);
+
+	if (link < 0 || bpf_obj_get_info_by_fd(link, &info, &len))
+		return 0;
+	return info.type == BPF_LINK_TYPE_CGROUP ? info.cgroup.cgroup_id : 0;
+}
+
 bool redirect_link_is_right(const struct redirect_link *l, uint32_t program)
 {
 	struct bpf_link_info info = {0};
@@ -320,7 +331,7 @@ static int mend_lookup(
 int redirect_links_mend(const struct broker_redirect *r, struct redirect_pod_state *p, int cgroup,
     int netns, struct broker_why *w)
 {
-	bool gate = p->rules && p->rules->strict && !p->live;
+	bool gate = p->rules && p->rules->strict;
 	int n[3] = {0}, sum = 0;
 
 	if (cgroup >= 0 && redirect_pins_make(r, &p->uid, w))

@@ -15,7 +15,8 @@ int redirect_link(const struct redirect_link *l, struct broker_why *w);
 /* One of all pods' links; false: the program has its place at a pod. */
 bool redirect_link_of_node(
     const struct broker_redirect *r, const struct bpf_program *p, struct redirect_link *out);
-uint32_t redirect_program_id(int program); /* 0: none */
+uint32_t redirect_program_id(int program);       /* 0: none */
+uint64_t redirect_link_cgroup(const char *path); /* where it is attached; 0: nowhere */
 /* Where it should be, with that program. */
 bool redirect_link_is_right(const struct redirect_link *l, uint32_t program);
 

@@ -3,7 +3,8 @@
  * set: rows of ports and addresses -> the gate, for a strict pod -> the pod's own entry, by which
  * the programs begin to see it.  So nothing the pod does is ever decided by half of its rules, and
  * nothing reaches it before the gate is there.
- * live: its own sk_lookup in its network namespace -> its addresses -> the gate goes.
+ * live: its addresses -> its own sk_lookup in its network namespace: what that steers to Envoy the
+ * gate lets through.
  * close: its sandbox is gone, the next one is not live yet.
  * A change writes what is new, then the entry, then takes away what is old; sockets go on under the
  * same index.  remove is the reverse of set.
@@ -107,6 +108,7 @@ static void forget(struct broker_redirect *r, struct redirect_pod_state *p)
 	r->used[row_of(p->entry.index)] = false;
 	DL_DELETE(r->pods, p);
 	free(p->rules);
+	free(p->seen);
 	free(p);
 }
 
@@ -187,6 +189,27 @@ static int put_entry(
 	return 0;
 }
 
+/* Kilobytes less for each pod than the whole struct. */
+static struct redirect_rules *copy_rules(const struct redirect_rules *rules)
+{
+	size_t size =
+	    offsetof(struct redirect_rules, cidrs) + rules->ncidrs * sizeof(rules->cidrs[0]);
+
+	return memcpy(broker_zalloc(size), rules, size);
+}
+
+static struct redirect_seen *copy_seen(const struct broker_view_seen *s)
+{
+	size_t routes = s->nroutes * sizeof(s->routes[0]);
+	struct redirect_seen *out = broker_zalloc(sizeof(*out) + routes);
+
+	out->ninterfaces = s->ninterfaces;
+	out->nroutes = s->nroutes;
+	memcpy(out->interfaces, s->interfaces, sizeof(out->interfaces));
+	memcpy(out->routes, s->routes, routes);
+	return out;
+}
+
 static void take_rules(struct redirect_pod_state *p, const struct redirect_rules *rules)
 {
 	p->entry.flags = rules->flags | (p->entry.flags & REDIRECT_TRACE);
@@ -196,10 +219,10 @@ static void take_rules(struct redirect_pod_state *p, const struct redirect_rules
 	p->entry.inbound_port = rules->inbound_port;
 	p->entry.tunnel_port = rules->tunnel_port;
 	p->entry.dns_port = rules->dns_port;
-	if (!p->rules)
-		p->rules = broker_zalloc(sizeof(*p->rules));
-	if (p->rules != rules)
-		*p->rules = *rules;
+	if (p->rules != rules) {
+		free(p->rules);
+		p->rules = copy_rules(rules);
+	}
 }
 
 /* A pod that comes back has a new cgroup under the same uid; its sandbox is new too. */
@@ -213,10 +236,10 @@ static void move_to(struct broker_redirect *r, struct redirect_pod_state *p, uin
 	p->cgroup = cgroup;
 }
 
-static int close_gate(
+static int put_gate(
     struct broker_redirect *r, struct redirect_pod_state *p, int cgroup, struct broker_why *w)
 {
-	if (p->rules->strict && !p->live)
+	if (p->rules->strict)
 		return redirect_link_gate(r, p, cgroup, w);
 	redirect_unlink_gate(r, p);
 	return 0;
@@ -226,7 +249,7 @@ static int write_all(
     struct broker_redirect *r, struct redirect_pod_state *p, int cgroup, struct broker_why *w)
 {
 	if (redirect_pins_make(r, &p->uid, w) || redirect_rows_put(r, p, w) ||
-	    close_gate(r, p, cgroup, w) || put_entry(r, p, w) ||
+	    put_gate(r, p, cgroup, w) || put_entry(r, p, w) ||
 	    redirect_link_getsockopt(r, p, cgroup, w))
 		return -1;
 	return 0;
@@ -243,7 +266,7 @@ int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int c
 		return broker_refuse(w, EOPNOTSUPP,
 		    "excluded interfaces need Linux 5.17 or newer; use mode istio-cni for this "
 		    "pod");
-	if (!(p = find_or_add(r, pod, w)))
+	if (redirect_follow_top(r, w) || !(p = find_or_add(r, pod, w)))
 		return -1;
 	known = p->cgroup;
 	if (!redirect_place_check(r, p, cgroup, w)) {
@@ -283,8 +306,8 @@ static bool is_zero(const struct redirect_address *a)
 /* The first of each family is what the pod's processes dial from. */
 static void take_seen(struct redirect_pod_state *p, const struct broker_view_seen *seen)
 {
-	p->seen = *seen;
-	p->looked = true;
+	free(p->seen);
+	p->seen = copy_seen(seen);
 	memset(&p->entry.source4, 0, sizeof(p->entry.source4));
 	memset(&p->entry.source6, 0, sizeof(p->entry.source6));
 	for (uint32_t i = 0; i < seen->addresses.naddresses; i++) {
@@ -300,7 +323,7 @@ int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int 
     const struct broker_view_seen *seen, struct broker_why *w)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
-	bool again = p && (p->looked || p->adopted);
+	bool again = p && (p->seen || p->adopted);
 
 	if (!p || !p->rules)
 		return 0; /* its traffic is not ours, or not yet */
@@ -311,22 +334,17 @@ int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int 
 	if (again)
 		redirect_rows_sweep(r, p);
 	p->live = true;
-	redirect_unlink_gate(r, p);
 	return 0;
 }
 
-int broker_redirect_close(
-    struct broker_redirect *r, const struct uuid *pod, int cgroup, struct broker_why *w)
+void broker_redirect_close(struct broker_redirect *r, const struct uuid *pod)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
 
 	if (!p || !p->rules)
-		return 0;
+		return;
 	p->live = false;
-	if (close_gate(r, p, cgroup, w))
-		return -1;
 	redirect_unlink_lookup(r, p);
-	return 0;
 }
 
 void redirect_pod_trace(struct broker_redirect *r, const struct uuid *pod, bool on)

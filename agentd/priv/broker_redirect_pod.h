@@ -7,23 +7,30 @@
 
 enum { REDIRECT_PATH_SIZE = 256 };
 
+/* Of a pod's network namespace, as much as there is. */
+struct redirect_seen {
+	uint32_t ninterfaces, nroutes;
+	uint32_t interfaces[REDIRECT_INTERFACES_MAX];
+	struct redirect_cidr routes[];
+};
+
 struct redirect_pod_state {
 	struct redirect_pod entry; /* as in the maps */
 	struct uuid uid;
 	uint64_t cgroup;                /* its id; 0: not in force */
 	uint64_t above[REDIRECT_DEPTH]; /* and those of its parents below the attach point; zero:
 					   set by an earlier broker */
-	struct redirect_rules *rules;   /* NULL: of an earlier broker, not told again yet */
-	struct broker_view_seen seen;   /* of its network namespace */
-	bool looked;     /* by this broker: what an earlier one saw stays until then */
-	uint32_t lookup; /* id of its own sk_lookup program */
+	struct redirect_rules *rules;   /* NULL: of an earlier broker, not told again yet; ends with
+					   the last of its cidrs */
+	struct redirect_seen *seen; /* NULL: not by this broker: what an earlier one saw stays */
+	uint32_t lookup;            /* id of its own sk_lookup program */
 	bool adopted, live;
 	struct redirect_pod_state *prev, *next;
 };
 
 struct broker_redirect {
-	struct broker_redirect_place at;
-	char pins[128]; /* <bpffs>/agentd/v<layout> */
+	struct broker_redirect_place at; /* strings are ours, but for bpffs */
+	char pins[128];                  /* <bpffs>/agentd/v<layout> */
 	struct redirect_bpf *bpf;
 	int cgroup, level; /* where the programs hang; how far below the root that is */
 	uint64_t own[32];  /* cgroups this process is in: REDIRECT_TREE_DEPTH */
@@ -46,6 +53,9 @@ void redirect_pod_trace(struct broker_redirect *r, const struct uuid *pod, bool 
 
 /* Directories and maps, pinned; there already: nothing. */
 int redirect_pin_all(struct broker_redirect *r, struct broker_why *w);
+/* Where the programs hang: a cgroup that was removed and made anew, as a slice is whose last pod
+ * went, is another one under that name. */
+int redirect_follow_top(struct broker_redirect *r, struct broker_why *w);
 /* The pods that have pins: their links get the programs of now, and what is nobody's goes. */
 int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w);
 void redirect_pods_free(struct broker_redirect *r);

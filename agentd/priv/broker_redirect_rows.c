@@ -69,8 +69,10 @@ static int put_cidr(const struct broker_redirect *r, const struct redirect_pod_s
 {
 	const struct redirect_cidr_key key = {
 	    .prefix = REDIRECT_CIDR_BITS + c->bits, .index = p->entry.index, .address = c->address};
-	uint32_t flags = c->flags | longest(p->seen.routes, p->seen.nroutes, c) |
-			 longest(p->rules->cidrs, p->rules->ncidrs, c);
+	uint32_t flags = c->flags | longest(p->rules->cidrs, p->rules->ncidrs, c);
+
+	if (p->seen)
+		flags |= longest(p->seen->routes, p->seen->nroutes, c);
 
 	if (flags & REDIRECT_CIDR_LOCAL)
 		flags &= ~(uint32_t)REDIRECT_CIDR_INTERFACE; /* goes over lo */
@@ -90,16 +92,16 @@ int redirect_rows_put(
 			return -1;
 	}
 	key.kind = REDIRECT_PORT_INTERFACE;
-	for (uint32_t i = 0; i < p->seen.ninterfaces; i++) {
-		key.number = p->seen.interfaces[i];
+	for (uint32_t i = 0; p->seen && i < p->seen->ninterfaces; i++) {
+		key.number = p->seen->interfaces[i];
 		if (put_port(r, key, w))
 			return -1;
 	}
 	for (uint32_t i = 0; i < rules->ncidrs; i++)
 		if (put_cidr(r, p, &rules->cidrs[i], w))
 			return -1;
-	for (uint32_t i = 0; i < p->seen.nroutes; i++)
-		if (put_cidr(r, p, &p->seen.routes[i], w))
+	for (uint32_t i = 0; p->seen && i < p->seen->nroutes; i++)
+		if (put_cidr(r, p, &p->seen->routes[i], w))
 			return -1;
 	return 0;
 }
@@ -109,11 +111,11 @@ int redirect_rows_put(
 /* What an earlier broker saw counts until this one has looked. */
 static bool has_port(const struct redirect_pod_state *p, const struct redirect_port_key *key)
 {
-	if (key->kind == REDIRECT_PORT_INTERFACE && !p->looked)
+	if (key->kind == REDIRECT_PORT_INTERFACE && !p->seen)
 		return true;
 	if (key->kind == REDIRECT_PORT_INTERFACE)
-		for (uint32_t i = 0; i < p->seen.ninterfaces; i++)
-			if (p->seen.interfaces[i] == key->number)
+		for (uint32_t i = 0; i < p->seen->ninterfaces; i++)
+			if (p->seen->interfaces[i] == key->number)
 				return true;
 	for (uint32_t i = 0; i < p->rules->nrows; i++)
 		if (p->rules->rows[i].kind == key->kind && p->rules->rows[i].number == key->number)
@@ -134,10 +136,10 @@ static bool is_among(
 static bool has_cidr(
     const struct redirect_pod_state *p, const struct redirect_cidr_key *key, uint32_t flags)
 {
-	if (!p->looked && (flags & (REDIRECT_CIDR_LOCAL | REDIRECT_CIDR_INTERFACE)))
+	if (!p->seen && (flags & (REDIRECT_CIDR_LOCAL | REDIRECT_CIDR_INTERFACE)))
 		return true;
 	return is_among(p->rules->cidrs, p->rules->ncidrs, key) ||
-	       is_among(p->seen.routes, p->seen.nroutes, key);
+	       (p->seen && is_among(p->seen->routes, p->seen->nroutes, key));
 }
 
 static void delete_row(int map, const void *key)

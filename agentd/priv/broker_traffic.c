@@ -5,19 +5,13 @@
  * is restarted), and is then written anew before anybody is told; so may what is seen in its
  * network namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
-#include "broker_traffic.h"
 #include "../../ebpf/rules_types.h"
 #include "../base/mem.h"
-#include "broker_audit.h"
-#include "broker_await.h"
 #include "broker_cgroup.h"
-#include "broker_iptables.h"
-#include "broker_redirect.h"
-#include "broker_redirect_trace.h"
 #include "broker_source.h"
+#include "broker_traffic_pod.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,42 +19,9 @@
 #include <unistd.h>
 #include <utlist.h>
 
-struct pod {
-	struct broker_traffic *traffic;
-	struct uuid uid;
-	struct redirect_rules *asked; /* NULL: written, and with the programs */
-	struct broker_await await;    /* its cgroup, each that has its name */
-	struct broker_view view;      /* its network namespace, when that is known */
-	uint32_t id;                  /* of the request; 0: nobody waits */
-	bool done;                    /* to be told */
-	bool claimed;                 /* asked for by the worker that runs */
-	bool live, noted;             /* inbound, too; the worker is to be told so, or why not */
-	struct broker_why live_why;
-	struct broker_why why; /* code 0: written */
-	struct pod *prev, *next;
-};
-
-struct broker_traffic {
-	const struct broker_options *options;
-	const struct broker_netns_home *home;
-	int epoll, cgroups;
-	struct broker_redirect *redirect; /* NULL: without --redirect, or for `unable` */
-	struct broker_why unable;
-	struct broker_traces *traces;
-	struct broker_redirect_ceiling ceiling;
-	struct broker_awaits awaits;
-	struct broker_audit audit;
-	unsigned repaired;   /* since this broker began */
-	bool repaired_noted; /* the worker is to be told */
-	struct pod *pods;
-	void (*changed)(void *ctx);
-	int (*netns)(void *ctx, const struct uuid *pod, uint64_t cgroup);
-	void *ctx;
-};
-
-static struct pod *find(const struct broker_traffic *t, const struct uuid *uid)
+struct traffic_pod *traffic_find(const struct broker_traffic *t, const struct uuid *uid)
 {
-	struct pod *p;
+	struct traffic_pod *p;
 
 	DL_FOREACH (t->pods, p)
 		if (uuid_equal(&p->uid, uid))
@@ -73,14 +34,14 @@ static struct pod *find(const struct broker_traffic *t, const struct uuid *uid)
 static int cgroup_of(void *ctx, const struct uuid *pod)
 {
 	const struct broker_traffic *t = ctx;
-	const struct pod *p = find(t, pod);
+	const struct traffic_pod *p = traffic_find(t, pod);
 
-	return p ? broker_await_open(t->cgroups, p->await.path) : -1;
+	return p ? broker_await_open(&p->await) : -1;
 }
 
 static int netns_of(void *ctx, const struct uuid *pod)
 {
-	const struct pod *p = find(ctx, pod);
+	const struct traffic_pod *p = traffic_find(ctx, pod);
 
 	return p && p->live && p->view.watch.ready ? p->view.netns : -1;
 }
@@ -98,6 +59,7 @@ static bool on_audit(void *ctx)
 	const struct broker_redirect_targets at = {cgroup_of, netns_of, on_directory, t};
 	struct broker_redirect_audited was = broker_redirect_audit(t->redirect, &at);
 
+	traffic_look_for_rivals(t);
 	t->repaired += was.repaired;
 	if (was.repaired) {
 		t->repaired_noted = true;
@@ -110,17 +72,17 @@ static bool on_audit(void *ctx)
 
 static int start(struct broker_traffic *t, struct broker_why *w)
 {
-	char root[PATH_MAX], cgroup[PATH_MAX + 256];
-	const char *below = t->options->redirect_cgroup;
-	struct broker_redirect_place at = {
-	    .bpffs = t->options->bpffs, .root = root, .cgroup = cgroup};
+	char root[PATH_MAX], cgroup[BROKER_CGROUP_TOP_SIZE];
+	struct broker_redirect_place at = {.bpffs = t->options->bpffs,
+	    .root = root,
+	    .cgroup = cgroup,
+	    .stays = !t->options->redirect_cgroup};
 
-	if (broker_cgroup_root(t->options, root))
+	if (broker_cgroup_root(t->options, root) || broker_cgroup_top(t->options, cgroup))
 		return broker_refuse(w, EINVAL, "--redirect needs cgroup v2, which is not mounted");
 	t->cgroups = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (t->cgroups < 0)
 		return broker_refuse_sys(w, "%s", root);
-	snprintf(cgroup, sizeof(cgroup), "%s/%s", root, below);
 	if (broker_awaits_open(&t->awaits, t->epoll, t->cgroups, w))
 		return -1;
 	t->redirect = broker_redirect_new(&at, w);
@@ -138,27 +100,6 @@ static int refuse(const struct broker_traffic *t, struct broker_why *w)
 	return -1;
 }
 
-/* "permissive,exclusions", either, or "strict": none of them. */
-static int read_ceiling(struct broker_traffic *t, struct broker_why *w)
-{
-	const char *at = t->options->redirect_allow ? t->options->redirect_allow : "strict";
-
-	while (*at) {
-		size_t n = strcspn(at, ",");
-		if (n == strlen("permissive") && !strncmp(at, "permissive", n))
-			t->ceiling.permissive = true;
-		else if (n == strlen("exclusions") && !strncmp(at, "exclusions", n))
-			t->ceiling.exclusions = true;
-		else if (n != strlen("strict") || strncmp(at, "strict", n) != 0)
-			return broker_refuse(w, EINVAL,
-			    "--redirect-allow takes strict, permissive and exclusions, not "
-			    "\"%.*s\"",
-			    (int)n, at);
-		at += n + (at[n] == ',');
-	}
-	return 0;
-}
-
 struct broker_traffic *broker_traffic_new(
     const struct broker_traffic_rig *rig, struct broker_why *w)
 {
@@ -172,7 +113,8 @@ struct broker_traffic *broker_traffic_new(
 	    .changed = rig->changed,
 	    .netns = rig->netns,
 	    .ctx = rig->ctx};
-	if (broker_options_user(t->options, &worker, w) || read_ceiling(t, w)) {
+	if (broker_options_user(t->options, &worker, w) ||
+	    broker_redirect_ceiling_read(t->options->redirect_allow, &t->ceiling, w)) {
 		broker_traffic_free(&t);
 		return NULL;
 	}
@@ -186,7 +128,7 @@ struct broker_traffic *broker_traffic_new(
 	return t;
 }
 
-static void forget(struct broker_traffic *t, struct pod *p)
+static void forget(struct broker_traffic *t, struct traffic_pod *p)
 {
 	broker_await_end(&p->await);
 	broker_view_close(&p->view);
@@ -198,7 +140,7 @@ static void forget(struct broker_traffic *t, struct pod *p)
 void broker_traffic_free(struct broker_traffic **tp)
 {
 	struct broker_traffic *t = take(*tp);
-	struct pod *p, *tmp;
+	struct traffic_pod *p, *tmp;
 
 	if (!t)
 		return;
@@ -212,134 +154,9 @@ void broker_traffic_free(struct broker_traffic **tp)
 	free(t);
 }
 
-/* A failure keeps a strict pod closed, and is no reason to refuse its Envoy a certificate. */
-__attribute__((format(printf, 2, 3))) static void complain(
-    const struct pod *p, const char *fmt, ...)
-{
-	char uid[UUID_TEXT_SIZE], text[PRIV_WHY_SIZE + 64];
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	uuid_format(&p->uid, uid);
-	broker_log(BROKER_ERROR, uid, "%s", text);
-}
-
-/* --- live --- */
-
-static void note(struct pod *p)
-{
-	p->noted = p->claimed;
-	p->traffic->changed(p->traffic->ctx);
-}
-
-static void now_live(struct pod *p)
-{
-	if (p->live)
-		return;
-	p->live = true;
-	p->live_why.code = 0;
-	note(p);
-}
-
-/* Said once, however often it is tried. */
-static void not_live(struct pod *p, const struct broker_why *w)
-{
-	bool known = p->live_why.code && !strcmp(p->live_why.text, w->text);
-
-	p->live = false;
-	if (known)
-		return;
-	p->live_why = *w;
-	p->live_why.code = w->code ? w->code : EIO;
-	complain(p, "inbound traffic is not redirected: %s", w->text);
-	note(p);
-}
-
-/* Its network namespace is not known, or not any more. */
-static void leave(struct pod *p)
-{
-	broker_view_close(&p->view);
-	if (!p->live && !p->live_why.code)
-		return;
-	p->live = false;
-	p->live_why.code = 0;
-	note(p);
-}
-
-static void on_seen(void *ctx, const struct broker_view_seen *seen)
-{
-	struct pod *p = ctx;
-	struct broker_why w;
-
-	if (broker_redirect_live(p->traffic->redirect, &p->uid, p->view.netns, seen, &w))
-		not_live(p, &w);
-	else
-		now_live(p);
-}
-
-/* Of two that redirect the same pod one has to go.  A strict pod stays closed, so that somebody
- * decides; another one is left to those who were there first. */
-static int check_rivals(struct pod *p, int netns, struct broker_why *w)
-{
-	struct broker_traffic *t = p->traffic;
-
-	if (p->live || !broker_netns_visit(t->home, netns, broker_iptables_check, NULL, w))
-		return 0;
-	if (w->code == EEXIST && !broker_redirect_rules(t->redirect, &p->uid)->strict)
-		broker_redirect_remove(t->redirect, &p->uid);
-	return -1;
-}
-
-static int look(struct pod *p, int netns, struct broker_view_seen *seen, struct broker_why *w)
-{
-	p->view.rules = broker_redirect_rules(p->traffic->redirect, &p->uid);
-	if (broker_view_is_of(&p->view, netns))
-		return broker_view_look(&p->view, seen, w);
-	broker_view_close(&p->view);
-	return broker_view_open(&p->view, netns, seen, w);
-}
-
-static void make_live(struct pod *p, int netns)
-{
-	struct broker_view_seen seen;
-	struct broker_why w;
-
-	if (!broker_view_is_of(&p->view, netns))
-		p->live = false;
-	if (!broker_redirect_rules(p->traffic->redirect, &p->uid))
-		return; /* left to others */
-	if (check_rivals(p, netns, &w) || look(p, netns, &seen, &w))
-		not_live(p, &w);
-	else
-		on_seen(p, &seen);
-}
-
-void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns)
-{
-	struct pod *p = find(t, pod);
-
-	if (p && !p->asked)
-		make_live(p, netns);
-}
-
-void broker_traffic_emptied(struct broker_traffic *t, const struct uuid *pod)
-{
-	struct pod *p = find(t, pod);
-	struct broker_why w;
-
-	if (!p)
-		return;
-	leave(p);
-	auto_close int dir = broker_await_open(t->cgroups, p->await.path);
-	if (dir >= 0 && broker_redirect_close(t->redirect, pod, dir, &w))
-		complain(p, "the pod is not closed until it starts again: %s", w.text);
-}
-
 /* --- asked for --- */
 
-static void tell(struct pod *p)
+static void tell(struct traffic_pod *p)
 {
 	if (!p->id)
 		return;
@@ -348,7 +165,7 @@ static void tell(struct pod *p)
 }
 
 /* What an Envoy taught about an earlier cgroup of this name says nothing about this one. */
-static int write_rules(struct pod *p, int dir, struct broker_why *w)
+static int write_rules(struct traffic_pod *p, int dir, struct broker_why *w)
 {
 	struct broker_traffic *t = p->traffic;
 	const struct redirect_rules *rules =
@@ -364,21 +181,21 @@ static int write_rules(struct pod *p, int dir, struct broker_why *w)
 	broker_traces_apply(t->traces, &p->uid);
 	netns = t->netns(t->ctx, &p->uid, st.st_ino);
 	if (netns >= 0)
-		make_live(p, netns);
+		traffic_live(p, netns);
 	else
-		leave(p);
+		traffic_leave(p);
 	return 0;
 }
 
 static void on_cgroup(void *ctx, int received)
 {
-	struct pod *p = ctx;
+	struct traffic_pod *p = ctx;
 	auto_close int dir = received;
 
 	p->why = (struct broker_why){.code = 0};
 	if (write_rules(p, dir, &p->why)) {
 		p->why.code = p->why.code ? p->why.code : EIO;
-		complain(p, "traffic is not redirected: %s", p->why.text);
+		traffic_complain(p, "traffic is not redirected: %s", p->why.text);
 	}
 	tell(p);
 }
@@ -393,16 +210,16 @@ static int read_exactly(int memfd, void *out, size_t size, struct broker_why *w)
 	return 0;
 }
 
-static int await_cgroup(struct pod *p, struct broker_why *w)
+static int await_cgroup(struct traffic_pod *p, struct broker_why *w)
 {
-	char uid[UUID_TEXT_SIZE];
+	char uid[UUID_TEXT_SIZE], paths[BROKER_KUBEPODS_SIZE];
 	int dir;
 
 	uuid_format(&p->uid, uid);
 	p->await = (struct broker_await){.all = &p->traffic->awaits, .there = on_cgroup, .ctx = p};
-	if (broker_cgroup_name(p->traffic->options, uid, p->await.path, w))
+	if (broker_cgroup_paths(p->traffic->options, uid, paths, w))
 		return -1;
-	dir = broker_await_start(&p->await, w);
+	dir = broker_await_start(&p->await, paths, w);
 	if (dir >= 0)
 		on_cgroup(p, dir);
 	else
@@ -410,17 +227,17 @@ static int await_cgroup(struct pod *p, struct broker_why *w)
 	return 0;
 }
 
-static struct pod *find_or_add(struct broker_traffic *t, const struct uuid *uid)
+static struct traffic_pod *find_or_add(struct broker_traffic *t, const struct uuid *uid)
 {
-	struct pod *p = find(t, uid);
+	struct traffic_pod *p = traffic_find(t, uid);
 
 	if (p)
 		return p;
 	p = broker_zalloc(sizeof(*p));
 	p->traffic = t;
 	p->uid = *uid;
-	p->view =
-	    (struct broker_view){.epoll = t->epoll, .home = t->home, .changed = on_seen, .ctx = p};
+	p->view = (struct broker_view){
+	    .epoll = t->epoll, .home = t->home, .changed = traffic_on_seen, .ctx = p};
 	DL_APPEND(t->pods, p);
 	return p;
 }
@@ -445,7 +262,7 @@ int broker_traffic_set(
     struct broker_traffic *t, const struct priv_request *r, int memfd, struct broker_why *w)
 {
 	struct redirect_rules *rules = read_rules(t, memfd, w);
-	struct pod *p;
+	struct traffic_pod *p;
 
 	if (!rules)
 		return -1;
@@ -465,7 +282,7 @@ int broker_traffic_set(
 
 void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod)
 {
-	struct pod *p = find(t, pod);
+	struct traffic_pod *p = traffic_find(t, pod);
 
 	if (p)
 		forget(t, p);
@@ -476,7 +293,7 @@ void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod)
 static void sweep_one(void *ctx, const struct uuid *pod)
 {
 	struct broker_traffic *t = ctx;
-	const struct pod *p = find(t, pod);
+	const struct traffic_pod *p = traffic_find(t, pod);
 	char uid[UUID_TEXT_SIZE];
 
 	uuid_format(pod, uid);
@@ -518,11 +335,34 @@ int broker_traffic_trace(
 	return broker_traces_add(t->traces, &r->uid, w);
 }
 
+int broker_traffic_dns_place(
+    const struct broker_traffic *t, const struct uuid *pod, uint16_t *port, struct broker_why *w)
+{
+	const struct redirect_rules *rules;
+	int netns = netns_of((void *)t, pod);
+
+	if (!t->redirect)
+		return refuse(t, w);
+	rules = broker_redirect_rules(t->redirect, pod);
+	if (!rules || !(rules->flags & REDIRECT_DNS))
+		return broker_refuse(w, ENOENT, "this pod's DNS is not redirected");
+	if (netns < 0)
+		return broker_refuse(w, ENOTCONN, "the pod's network namespace is not known");
+	*port = rules->dns_port;
+	return netns;
+}
+
+int broker_traffic_dns_mark(struct broker_traffic *t, const struct uuid *pod, int socket,
+    bool answered, struct broker_why *w)
+{
+	return broker_redirect_answer(t->redirect, pod, socket, answered, w);
+}
+
 /* --- telling the worker --- */
 
-static struct pod *find_done(const struct broker_traffic *t)
+static struct traffic_pod *find_done(const struct broker_traffic *t)
 {
-	struct pod *p;
+	struct traffic_pod *p;
 
 	DL_FOREACH (t->pods, p)
 		if (p->done)
@@ -530,9 +370,9 @@ static struct pod *find_done(const struct broker_traffic *t)
 	return NULL;
 }
 
-static struct pod *find_noted(const struct broker_traffic *t)
+static struct traffic_pod *find_noted(const struct broker_traffic *t)
 {
-	struct pod *p;
+	struct traffic_pod *p;
 
 	DL_FOREACH (t->pods, p)
 		if (p->noted)
@@ -562,7 +402,7 @@ static int describe(const struct broker_traffic *t, const struct uuid *pod, stru
 /* After what was asked: a worker that is told of a pod knows that its rules are in force. */
 static bool next_note(struct broker_traffic *t, struct priv_packet *out)
 {
-	struct pod *p = find_noted(t);
+	struct traffic_pod *p = find_noted(t);
 
 	if (t->repaired_noted) {
 		*out = (struct priv_packet){.what = PRIV_REDIRECT_NOTE, .arg = t->repaired};
@@ -580,7 +420,7 @@ static bool next_note(struct broker_traffic *t, struct priv_packet *out)
 
 bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *out, int *fd)
 {
-	struct pod *p = find_done(t);
+	struct traffic_pod *p = find_done(t);
 
 	*fd = -1;
 	if (!p)
@@ -597,7 +437,7 @@ bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *out, int 
 
 void broker_traffic_detach(struct broker_traffic *t)
 {
-	struct pod *p;
+	struct traffic_pod *p;
 
 	t->repaired_noted = t->repaired > 0;
 	DL_FOREACH (t->pods, p) {

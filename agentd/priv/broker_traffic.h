@@ -2,7 +2,7 @@
  * side of broker_redirect.h.
  *
  * asked for: rules are checked against the node's ceiling -> the pod's cgroup is there, or awaited
- * -> written: its processes dial through Envoy, the gate of a strict one is closed -> its network
+ * -> written: its processes dial through Envoy, a strict one is closed to others -> its network
  * namespace is learned: live.  A pod that was asked for by an earlier worker stays redirected.
  */
 #pragma once
@@ -31,6 +31,8 @@ int broker_traffic_set(
 void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod); /* unknown: nothing */
 /* The pod's network namespace is known: its Envoy connected from there.  Not asked for: nothing. */
 void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns);
+/* One of its processes is in the node's own: it is never redirected, and whoever looks is told. */
+void broker_traffic_of_host(struct broker_traffic *t, const struct uuid *pod);
 /* Nobody is in its cgroup any more: who comes next is another sandbox, and not live. */
 void broker_traffic_emptied(struct broker_traffic *t, const struct uuid *pod);
 /* The worker has asked for all there is: pods of earlier ones that nothing names go. */
@@ -48,5 +50,10 @@ bool broker_traffic_pending(const struct broker_traffic *t);
 bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p, int *fd);
 /* A worker came or went: nobody waits for what it asked. */
 void broker_traffic_detach(struct broker_traffic *t);
+/* broker_dns.h: where a pod's DNS proxy listens, and whether somebody answers there. */
+int broker_traffic_dns_place(
+    const struct broker_traffic *t, const struct uuid *pod, uint16_t *port, struct broker_why *w);
+int broker_traffic_dns_mark(struct broker_traffic *t, const struct uuid *pod, int socket,
+    bool answered, struct broker_why *w);
 /* The map of the counters; it stays ours. */
 int broker_traffic_counters(const struct broker_traffic *t, struct broker_why *w);

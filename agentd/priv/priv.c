@@ -370,7 +370,7 @@ static void log_failure(const struct priv_call *c, const struct err *e)
 static bool has_fd(const struct priv_call *c)
 {
 	return c && (c->op == PRIV_LISTEN || c->op == PRIV_REDIRECT_COUNTERS ||
-			c->op == PRIV_REDIRECT_TRACE);
+			c->op == PRIV_REDIRECT_TRACE || c->op == PRIV_DIAL);
 }
 
 /* Answers that say yes or no. */

@@ -32,6 +32,8 @@ enum priv_op {
 	PRIV_REDIRECT_EXPLAIN,  /* uid, 1 fd (redirect_question): reply arg = redirect_verdict */
 	PRIV_REDIRECT_TRACE, /* uid, or zeroes for all: reply carries a pipe of struct priv_trace;
 				closing it ends the trace */
+	PRIV_DIAL, /* uid, kind = priv_dial, arg = AF_INET or AF_INET6: reply carries a socket in
+		      the pod's network namespace, not connected */
 	PRIV_CALLER,    /* 1 fd (accepted on csi.sock): is the node's kubelet at its other end? */
 	PRIV_PUBLISH,   /* uid, volume: the pod's directory is mounted where the kubelet wants it */
 	PRIV_UNPUBLISH, /* uid, volume: and is there no more; nothing there: fine */
@@ -47,7 +49,17 @@ enum priv_state {
 						  uid, then zeroes */
 	PRIV_STATE_END
 };
-enum priv_listener { PRIV_LISTEN_SDS, PRIV_LISTEN_XDS, PRIV_LISTENER_END };
+enum priv_listener {
+	PRIV_LISTEN_SDS,
+	PRIV_LISTEN_XDS,
+	PRIV_LISTENER_END,   /* of those below mount/; the others are in the pod's network namespace
+			      */
+	PRIV_LISTEN_DNS_UDP, /* both at the DNS proxy's port: what comes there is the worker's until
+				it asks again or ends */
+	PRIV_LISTEN_DNS_TCP,
+	PRIV_LISTEN_KINDS
+};
+enum priv_dial { PRIV_DIAL_UDP, PRIV_DIAL_TCP, PRIV_DIAL_END };
 enum priv_file { PRIV_FILE_BOOTSTRAP, PRIV_FILE_ROOT, PRIV_FILE_END };
 enum priv_followed {
 	PRIV_FOLLOW_ROOT,      /* arg = index of the control plane: a PEM file */

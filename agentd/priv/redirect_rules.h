@@ -33,9 +33,11 @@ struct redirect_rules {
 	uint16_t outbound_port, inbound_port, tunnel_port, dns_port;
 	uint32_t strict; /* no SYN from outside reaches the pod before Envoy's side is in place */
 	uint32_t nrows, ncidrs, ninterfaces;
-	struct redirect_row rows[REDIRECT_ROWS_MAX];
-	struct redirect_cidr cidrs[REDIRECT_CIDRS_MAX];
 	char interfaces[REDIRECT_INTERFACES_MAX][REDIRECT_INTERFACE_SIZE];
+	struct redirect_row rows[REDIRECT_ROWS_MAX];
+	struct redirect_cidr
+	    cidrs[REDIRECT_CIDRS_MAX]; /* last: what is kept ends behind those in use
+					*/
 };
 
 /* From the broker to the worker, through the pipe of PRIV_REDIRECT_TRACE. */

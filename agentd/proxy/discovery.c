@@ -37,6 +37,7 @@ enum {
 enum { NODE_ID = 1, NODE_METADATA = 3 };
 enum { STATUS_CODE = 1, STATUS_MESSAGE = 2 };
 enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
+enum { ANY_TYPE = 1, ANY_VALUE = 2 }; /* a delta resource has its version, and its Any, there */
 
 struct pbwire discovery_reader(const struct rpc_msg *m)
 {
@@ -311,4 +312,45 @@ void discovery_put_subscribe(
     struct evbuffer *out, enum discovery_flavour flavour, const char *type_url)
 {
 	put_string(out, request_fields[flavour].type_url, type_url);
+}
+
+/* --- a resource --- */
+
+/* 1: the first of that number; 0: there is none; -1: malformed. */
+static int first_payload(struct pbwire msg, uint32_t number, struct pbwire *out)
+{
+	struct pbwire_field f;
+	int more;
+
+	while ((more = pbwire_next(&msg, &f)) > 0)
+		if (f.number == number && f.type == PBWIRE_BYTES) {
+			*out = f.bytes;
+			return 1;
+		}
+	return more;
+}
+
+static bool is_any_of(struct pbwire any, const char *type)
+{
+	char found[DISCOVERY_TYPE_SIZE];
+	struct pbwire name;
+
+	return first_payload(any, ANY_TYPE, &name) > 0 &&
+	       !pbwire_string(name, found, sizeof(found)) && !strcmp(found, type);
+}
+
+/* The message does not say which flavour it is.  A state-of-the-world resource is an Any; a delta
+ * one has its version where that has its type, and the Any in field 2. */
+int discovery_first_resource(struct pbwire msg, const char *type, struct pbwire *out)
+{
+	struct pbwire resource, any;
+
+	*out = (struct pbwire){.left = 0};
+	if (first_payload(msg, RESPONSE_RESOURCES, &resource) <= 0)
+		return -1;
+	if (is_any_of(resource, type))
+		return first_payload(resource, ANY_VALUE, out);
+	if (first_payload(resource, ANY_VALUE, &any) <= 0 || !is_any_of(any, type))
+		return -1;
+	return first_payload(any, ANY_VALUE, out);
 }

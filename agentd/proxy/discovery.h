@@ -50,6 +50,10 @@ struct discovery_response {
 /* The fields that are read have the same numbers in both flavours. */
 int discovery_read_response(struct discovery_response *r, struct pbwire msg, struct err *e);
 
+/* The first resource of a response of either flavour, when it is of that type.  1: here it is; 0:
+ * it is there, and empty; -1: none, or another. */
+int discovery_first_resource(struct pbwire msg, const char *type, struct pbwire *out);
+
 /* The names in a request, in the order of the wire. */
 enum discovery_verb {
 	DISCOVERY_SUBSCRIBE,

@@ -8,7 +8,7 @@ import yaml
 
 from .node import BUILD
 from .pod import envoy_binary
-from .run import TOP, Process, wait_for
+from .run import TOP, Process, cgroup_root, wait_for
 
 HERE = Path(__file__).parent
 MODE = 'release'  # a sanitizer needs more than the units allow
@@ -19,9 +19,9 @@ STUBS = ('node', 'sysinit', 'basic', 'shutdown', 'network', 'network-online')
 class Machine:
     """The units are those that were installed.  Drop-ins only say where logs go, and shorten times.
 
-    `netns`: name there -> the network namespace of a pod."""
+    `netns`: name there -> the network namespace of a pod.  `redirect`: its agentd redirects, below the node's cgroup."""
 
-    def __init__(self, node, netns=None):
+    def __init__(self, node, netns=None, redirect=False):
         self._node, agentd = node, node.agentd
         self.dir = node.dir / 'machine'
         self._dest, self._units = self.dir / 'dest', self.dir / 'units'
@@ -33,10 +33,11 @@ class Machine:
         (self._dest / 'usr/local/bin/envoy').symlink_to(envoy_binary())
         for name, ns in (netns or {}).items():
             (self.dir / 'netns' / name).symlink_to(ns.path)
-        self._configure(agentd)
+        flags = ['--redirect', '--cgroup-root', '/run/cgroup', '--redirect-cgroup', node.cgroup_name] if redirect else []
+        self._configure(agentd, flags)
         self._process = Process(
             ['unshare', '--pid', '--mount', '--cgroup', '--uts', '--ipc', '--fork', '--kill-child', HERE / 'machine.sh',
-             self.dir, node.dir, agentd.run, agentd.manifests], self.dir / 'machine.log', node._cgroup)
+             self.dir, node.dir, agentd.run, agentd.manifests, *([cgroup_root()] if redirect else [])], self.dir / 'machine.log', node._cgroup)
         self.init = wait_for('systemd to start', self._find_init)
         wait_for('systemd to be up', lambda: self.systemctl('is-system-running').strip() == 'running')
 
@@ -47,7 +48,7 @@ class Machine:
         children = Path(f'/proc/{self._process.pid}/task/{self._process.pid}/children').read_text().split()
         return next((int(c) for c in children if Path(f'/proc/{c}/comm').read_text().strip() == 'systemd'), None)
 
-    def _configure(self, agentd):
+    def _configure(self, agentd, flags):
         for name in STUBS:
             (self._units / f'{name}.target').write_text(f'[Unit]\nDescription={name}\nDefaultDependencies=no\n')
         folder = self.dir / 'etc/agentd'
@@ -55,7 +56,8 @@ class Machine:
         (folder / 'agentd.yaml').write_text(yaml.safe_dump({**agentd.settings, 'control_planes': [
             {**agentd.plane, 'root': '/etc/agentd/root-cert.pem'}]}))
         (folder / 'root-cert.pem').write_bytes(agentd.root_file.read_bytes())
-        (folder / 'agentd.env').write_text('AGENTD_FLAGS=--root-file 0=/etc/agentd/root-cert.pem\n')
+        (folder / 'agentd.env').write_text(
+            f'AGENTD_FLAGS=--root-file 0=/etc/agentd/root-cert.pem {" ".join(flags)}\n')
         agentd.log.touch()
         self.drop_in('agentd.service', 'log', f'StandardOutput=append:{agentd.log}\nStandardError=inherit\n')
         self.drop_in('agentd-envoy@.service', 'log',

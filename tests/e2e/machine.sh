@@ -1,13 +1,16 @@
 #!/bin/sh
-# machine.sh DIRECTORY NODE RUN MANIFESTS   Becomes a systemd that is process 1 of a node of its own.
+# machine.sh DIRECTORY NODE RUN MANIFESTS [CGROUPS]   Becomes a systemd that is process 1 of a node of its own.
 #
 # Runs in new pid, mount, cgroup, uts and ipc namespaces (unshare).  NOTHING of the machine we are on may be within
 # reach: a systemd that starts clears /tmp, sets the host's name and more.  So its root is a read-only view of the
 # file system alone (no mount below it), /tmp, /var/tmp, /run and /dev are new, and the old root is gone before
 # systemd is there.  Only NODE, the test's own directory, can be written.  It knows no units but those in
 # DIRECTORY/units and what `make install` put below DIRECTORY/dest.
+#
+# For redirection there is a bpffs of its own, as a systemd that is in no container mounts it, and, to look at, the
+# cgroups of all (CGROUPS) at /run/cgroup: programs count their levels from the real root.
 set -eu
-dir=$1 node=$2 run=$3 manifests=$4
+dir=$1 node=$2 run=$3 manifests=$4 cgroups=${5:-}
 mount --make-rprivate /
 root=$dir/root
 mkdir -p "$root" "$dir/etc" "$dir/work" "$dir/generators"
@@ -37,6 +40,12 @@ for ns in "$dir"/netns/*; do
 	touch "$root/run/netns/${ns##*/}"
 	mount --bind "$(readlink "$ns")" "$root/run/netns/${ns##*/}"
 done
+if [ -n "$cgroups" ]; then
+	mount -t bpf -o mode=700 bpf "$root/sys/fs/bpf"
+	mkdir "$root/run/cgroup"
+	mount --bind "$cgroups" "$root/run/cgroup"
+	mount -o remount,bind,ro "$root/run/cgroup"
+fi
 mount --bind "$run" "$root/run/agentd"
 mount --bind "$manifests" "$root/etc/agentd/pods.d"
 cd "$root"
@@ -45,6 +54,7 @@ umount -l .
 cd /
 # Only what we mounted can be written, and the cgroup is not that of all.  Seen to before anything is started.
 if touch /check 2>/dev/null || touch /var/check 2>/dev/null || ! [ -d "$dir/units" ] || ! [ -e /sys/fs/cgroup/cgroup.type ] ||
+	{ [ -n "$cgroups" ] && mkdir /run/cgroup/check 2>/dev/null; } ||
 	[ "$(stat -f -c %T /tmp)" != tmpfs ] || [ "$(find /tmp -maxdepth 1 -mindepth 1 | wc -l)" -gt 1 ]; then
 	echo "machine.sh: this is not a machine of its own" >&2
 	exit 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from .netns import Netns
-from .run import Process, wait_for
+from .run import Process, kill_all, wait_for
 
 ADMIN, STATUS, STATS = 15000, 15021, 15090
 HERE = Path(__file__).parent
@@ -144,6 +144,13 @@ class Pod:
             '--drain-strategy', 'immediate', '--local-address-ip-version', 'v4',
             '--file-flush-interval-msec', 1000, '--disable-hot-restart', '--allow-unknown-static-fields',
             '-l', 'warning', '--skip-deprecated-logs', '--concurrency', 1, *more)
+
+    def renew_sandbox(self):
+        """All its processes are gone, then there is another network namespace; the cgroup is the same."""
+        kill_all(self.cgroup.path)
+        self.netns.remove()
+        self.netns = Netns(self.netns.name)
+        self.ip = self.node.network.plug(self.netns)
 
     def start_envoy(self):
         self.wait_served()

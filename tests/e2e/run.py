@@ -75,10 +75,8 @@ class Cgroup:
         remove_cgroup(self.path)
 
 
-def remove_cgroup(path):
-    """Kills what is inside (on kernels without cgroup.kill one by one) and removes the tree."""
-    if not path.exists():
-        return
+def kill_all(path):
+    """Whoever is inside, and below; on kernels without cgroup.kill one by one.  The folders, deepest first."""
     folders = sorted([path, *(p for p in path.rglob('*') if p.is_dir())], reverse=True)
     if (path / 'cgroup.kill').exists():
         (path / 'cgroup.kill').write_text('1')
@@ -86,8 +84,16 @@ def remove_cgroup(path):
         for pid in (folder / 'cgroup.procs').read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-    for folder in folders:
-        wait_for(f'{folder} to be empty', lambda f=folder: f.rmdir() is None)
+    wait_for(f'{path} to be empty', lambda: 'populated 0' in (path / 'cgroup.events').read_text())
+    return folders
+
+
+def remove_cgroup(path):
+    """Kills what is inside and removes the tree."""
+    if not path.exists():
+        return
+    for folder in kill_all(path):
+        wait_for(f'{folder} to go', lambda f=folder: f.rmdir() is None)
 
 
 class Process:

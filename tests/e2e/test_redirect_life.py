@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -170,6 +171,29 @@ def test_a_strict_pod_stays_closed_while_agentd_is_away(scene):
     assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
 
 
+def test_a_new_sandbox_stays_closed_while_agentd_is_away(scene):
+    """Another network namespace under the same cgroup: nothing steers there, and nobody is told of it."""
+    node, pod, peer = scene
+    fill(pod, peer)
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+    node.agentd.kill()
+    pod.renew_sandbox()
+    serve(pod, APP, 8080)
+    serve(pod, ENVOY, 15001, 15006)
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+    with_routes(pod)
+    assert pod.call(sockets.dial, '192.0.2.1', 80)['port'] == 15001
+    node.agentd.start()
+    pod.wait_served()
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+    # That it was empty in between nobody saw: it has to be so again.
+    pod.renew_sandbox()
+    serve(pod, APP, 8080)
+    serve(pod, ENVOY, 15006)
+    live(pod)
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+
+
 # --- a real Envoy comes and goes ---
 
 def test_an_envoy_that_restarts_and_a_listener_that_changes(capturing):
@@ -265,6 +289,24 @@ def test_a_cgroup_that_appears_late_goes_and_comes_back(capturing):
     assert captured()
     assert rows(node, 'pods') == {'pods': 1}
     late.remove()
+
+
+def test_a_cgroup_made_anew_while_nobody_looks(scene):
+    """In comes nothing.  What it dials goes out as it is, until the broker has heard of the cgroup: so a service whose
+    processes come and go belongs into a slice that stays, and that is named for the pod."""
+    node, pod, peer = scene
+    serve(peer, 0, 80)
+    fill(pod, peer)
+    os.kill(node.agentd.process.pid, signal.SIGSTOP)
+    name = pod.cgroup.below_root()
+    pod.cgroup.remove()
+    pod.cgroup = Cgroup(name)
+    serve(pod, APP, 8080)
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'ConnectionRefusedError'  # its namespace is still steered
+    assert dial_in(pod, pod.cgroup, peer.ip, 80)['port'] == 80
+    os.kill(node.agentd.process.pid, signal.SIGCONT)
+    wait_for('the new cgroup to be captured', lambda: dial_in(pod, pod.cgroup, peer.ip, 80) == 'ConnectionRefusedError')
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
 
 
 def test_cgroups_that_are_no_pods_are_refused(capturing):

@@ -1,5 +1,6 @@
 """Redirection, looked at: agentctl redirect, explain and trace, metrics."""
 import json
+import signal
 import subprocess
 import sys
 
@@ -164,14 +165,79 @@ def test_two_at_once(table):  # noqa: F811
     wait_for('peace', lambda: pod.node.agentd.ctl_text('redirect')[0] == 0)
 
 
-def test_a_process_of_the_host(table):  # noqa: F811
-    """In the pod's cgroup, but in the node's network namespace: it opens no gate."""
+def test_rules_that_come_later(table):  # noqa: F811
+    """A pod that lives is told of, not touched; the audit's minute is shortened by a nudge."""
     pod, peer = table
+    live(pod)
+    pins = next((pod.node.dir / 'bpf' / 'agentd').iterdir())
+
+    def problem():
+        (pins / 'nudge').mkdir()
+        (pins / 'nudge').rmdir()
+        return redirection_of(pod)['why_not']
+    assert problem() == ''
+    istio_rules(pod)
+    why = wait_for('somebody to notice', problem)
+    assert "istio's own rules (iptables-nft chain, ISTIO_OUTPUT)" in why
+    assert 'redirected twice' in pod.node.agentd.log.read_text()
+    assert redirection_of(pod)['inbound'] and peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+    sh(*pod.netns.command('iptables-nft', '-t', 'nat', '-F'))
+    sh(*pod.netns.command('iptables-nft', '-t', 'nat', '-X'))
+    wait_for('peace', lambda: not problem())
+    wait_for('the table to say so', lambda: pod.node.agentd.ctl_text('redirect')[0] == 0)
+
+
+def speak_from_the_host(pod):
+    """In the pod's cgroup, but in the node's network namespace: what an Envoy with hostNetwork would be."""
     here = Process([sys.executable, '-c', HOST_CLIENT, pod.mount / 'socket'], pod.dir / 'host.log', pod.cgroup)
-    assert here.wait() == 0
-    wait_for('it to be refused', lambda: "node's own network namespace" in pod.node.agentd.log.read_text())
-    assert not redirection_of(pod)['inbound']
-    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+    assert here.wait() == 0, 'it was served'
+
+
+def test_a_process_of_the_host(table):  # noqa: F811
+    """It opens no gate, whichever agentd it speaks to, and whoever looks is told what to do."""
+    pod, peer = table
+    agentd = pod.node.agentd
+
+    def refused():
+        speak_from_the_host(pod)
+        wait_for('the reason', lambda: 'hostNetwork is never redirected; give it mode none' in redirection_of(pod)['why_not'])
+        assert not redirection_of(pod)['inbound']
+        assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+    refused()
+    agentd.process.send(signal.SIGUSR2)  # an upgrade knows the node's namespace by what the first one kept
+    wait_for('another agentd', lambda: agentd.ctl('status') and not redirection_of(pod)['why_not'])
+    refused()
+    agentd.kill()
+    agentd.start()
+    refused()
+    live(pod)
+    wait_for('the pod itself', lambda: redirection_of(pod)['inbound'] and not redirection_of(pod)['why_not'])
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+    speak_from_the_host(pod)
+    assert redirection_of(pod)['inbound'] and peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+
+
+def test_a_permissive_pod_of_the_host(table):  # noqa: F811
+    """It is left alone, both ways."""
+    pod, peer = table
+    pod.write_manifest(redirect={'policy': 'permissive'})
+    wait_for('the policy', lambda: redirection_of(pod)['policy'] == 'permissive' and redirection_of(pod)['in_force'])
+    assert pod.call(sockets.dial, peer.ip, 80, APP, APP)['port'] == 15001
+    speak_from_the_host(pod)
+    wait_for('it to be let go', lambda: pod.call(sockets.dial, peer.ip, 80, APP, APP)['port'] == 80)
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 8080
+    assert 'hostNetwork' in redirection_of(pod)['why_not']
+
+
+def test_somebody_of_the_host(table):  # noqa: F811
+    """Who is not in the pod's cgroup says nothing about it."""
+    pod, _ = table
+    pod.cgroup, home = pod.node.agentd.cgroup, pod.cgroup
+    try:
+        speak_from_the_host(pod)
+    finally:
+        pod.cgroup = home
+    assert "node's own network namespace" in pod.node.agentd.log.read_text() and redirection_of(pod)['why_not'] == ''
 
 
 HOST_CLIENT = '''

@@ -1,4 +1,5 @@
 """The installed units under a real systemd: it keeps the sockets, it watches, it runs a pod's Envoy."""
+import json
 import os
 import re
 import shutil
@@ -6,12 +7,13 @@ import signal
 import subprocess
 import sys
 
-from . import mesh
+from . import mesh, sockets
 from .conftest import measured
 from .hammer import Hammer
 from .machine import HERE, Machine, install
 from .pod import ADMIN
-from .run import TOP, sh, wait_for
+from .run import TOP, Process, sh, wait_for
+from .test_redirect import APP, ENVOY, Bystander, serve
 
 KILLS = 20 if os.environ.get('AGENTD_SOAK') else 3
 UNIT = 'agentd.service'
@@ -106,6 +108,64 @@ def test_an_envoy_on_bare_metal(make_node):
     assert machine.show(unit, 'Result', 'ExecMainStatus') == ['success', '0']
     log = (node.dir / f'envoy-{pod.uid}.log').read_text()
     assert 'not drained' not in log and 'agentd-envoy: drained' in log
+
+
+
+# --- redirection ---
+
+
+def test_redirection_goes_on(make_node):
+    """By the unit as it is: SIGKILL of both, a restart, an upgrade, an end; nothing is ever plain text."""
+    node = make_node(mode='release')
+    pod = node.pod('server', redirect={'mode': 'ebpf'})
+    peer = Bystander(node)
+    node.pods.append(peer)
+    machine = Machine(node, redirect=True)
+    machine.systemctl('start', UNIT)
+    worker = ready(machine)
+    pod.wait_served()
+    serve(pod, APP, 8080)
+    serve(pod, ENVOY, 15001, 15006)
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+    hammer = Hammer(pod, prefix=machine.inside())  # its first word makes the pod live
+    stop = pod.dir / 'stop'
+
+    def redirected():
+        assert pod.call(sockets.dial, peer.ip, 80, APP, APP)['original'] == f'{peer.ip}:80'
+        assert peer.call(sockets.dial, pod.ip, 8080)['original'] == f'{pod.ip}:8080'
+    wait_for('the first word of its Envoy', lambda: peer.call(sockets.dial, pod.ip, 8080) != 'TimeoutError')
+    redirected()
+    host = Process(peer.netns.command(sys.executable, '-c', PROBE, pod.ip, stop), node.dir / 'probe.log', peer.cgroup)
+    machine.systemctl('kill', '--signal=KILL', UNIT)
+    worker = ready(machine, worker)
+    hammer.more()
+    redirected()
+    machine.systemctl('restart', UNIT)
+    worker = ready(machine, worker)
+    hammer.more()
+    redirected()
+    machine.systemctl('reload', UNIT)
+    ready(machine, worker)
+    hammer.more()
+    redirected()
+    counts = hammer.stop()
+    assert counts['refused'] == counts['late'] == 0, counts
+    machine.systemctl('stop', UNIT)
+    redirected()
+    stop.touch()
+    assert host.wait(60) == 0
+    counts = json.loads(host.tail(1))
+    assert list(counts['answered']) == ['15006'] and counts['dialled'] > 100, counts
+    log = node.agentd.log.read_text()
+    assert 'level=error' not in log and 'level=warn msg="redirection' not in log, log
+    measured.append(f'{counts["dialled"]} connections of a redirected pod while agentd came and went')
+
+
+PROBE = '''
+import json, sys
+from tests.e2e import dialers
+print(json.dumps(dialers.probe(sys.argv[1], 8080, sys.argv[2], 0.001)))
+'''
 
 
 # --- the files ---

@@ -6,6 +6,7 @@
 #include "priv.h"
 #include "../../agentd/base/err.h"
 #include "../../agentd/base/mem.h"
+#include "../../agentd/priv/priv_dial.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -167,6 +168,16 @@ void priv_listen(struct priv *p, struct priv_call **slot, const struct uuid *pod
 	c->listening = done;
 }
 
+void priv_dial(struct priv *p, struct priv_call **slot, const struct uuid *pod, enum priv_dial kind,
+    int family, priv_listening done, void *ctx)
+{
+	struct priv_call *c = fake_priv_call(p, slot, PRIV_DIAL, pod, ctx);
+
+	c->kind = (enum priv_listener)kind;
+	c->family = family;
+	c->listening = done;
+}
+
 void priv_peer_of(struct priv *p, struct priv_call **slot, const struct uuid *pod, int fd,
     priv_peer_known done, void *ctx)
 {
@@ -241,6 +252,25 @@ void fake_priv_listening(
     struct priv *p, const struct uuid *pod, enum priv_listener kind, int fd, const char *why)
 {
 	auto_free struct priv_call *c = fake_priv_answer(p, PRIV_LISTEN, pod, kind);
+	struct err e;
+
+	c->listening(c->ctx, fake_priv_refusal(&e, why), why ? -1 : fd);
+}
+
+int fake_priv_dials(const struct priv *p, enum priv_dial kind)
+{
+	const struct priv_call *c;
+	int family = 0;
+
+	DL_FOREACH (p->calls, c)
+		if (c->op == PRIV_DIAL && c->kind == (enum priv_listener)kind && !family)
+			family = c->family;
+	return family;
+}
+
+void fake_priv_dialled(struct priv *p, enum priv_dial kind, int fd, const char *why)
+{
+	auto_free struct priv_call *c = fake_priv_answer(p, PRIV_DIAL, NULL, (int)kind);
 	struct err e;
 
 	c->listening(c->ctx, fake_priv_refusal(&e, why), why ? -1 : fd);

@@ -19,6 +19,10 @@ int fake_priv_waiting(const struct priv *p, enum priv_op op);
 void fake_priv_added(struct priv *p, const struct uuid *pod, const char *why);
 void fake_priv_listening(
     struct priv *p, const struct uuid *pod, enum priv_listener kind, int fd, const char *why);
+/* The family of the oldest call for such a socket; 0: there is none. */
+int fake_priv_dials(const struct priv *p, enum priv_dial kind);
+void fake_priv_dialled(
+    struct priv *p, enum priv_dial kind, int fd, const char *why); /* the oldest */
 void fake_priv_peer(
     struct priv *p, const struct uuid *pod, const struct priv_peer *n, const char *why);
 void fake_priv_stranger(struct priv *p, const struct uuid *pod, int code, const char *why);

@@ -25,7 +25,8 @@ struct priv_call {
 	struct priv *p;
 	struct priv_call **slot;
 	enum priv_op op;
-	enum priv_listener kind;
+	enum priv_listener kind; /* or priv_dial */
+	int family;
 	struct uuid pod;
 	union {
 		priv_done done;

@@ -1,8 +1,8 @@
 """DIR/resources/{all,NAMESPACE.POD}/{clusters,endpoints,listeners,routes,names,anchors}.{json,yaml}, watched.
 
 Each file is a list of Envoy resources in protobuf's JSON form, but `names`, which is an object
-{host name: [address, ...]}, and `anchors` (PCDS), a list of certificates in PEM.  A file that cannot
-be read leaves what was there before in force.
+{host name: [address, ...]} or {host name: {ips, registry, shortname, namespace}}, and `anchors` (PCDS), a
+list of certificates in PEM.  A file that cannot be read leaves what was there before in force.
 """
 import hashlib
 import importlib
@@ -61,7 +61,8 @@ class Resource:
 
 def _messages(kind, content):
     if kind.message is NameTable:
-        return [ParseDict({'table': {host: {'ips': ips} for host, ips in content.items()}}, NameTable())]
+        return [ParseDict({'table': {host: info if isinstance(info, dict) else {'ips': info}
+                                     for host, info in content.items()}}, NameTable())]
     if kind.message is ProxyConfig:
         return [ProxyConfig(ca_certificates_pem=content)]
     return [ParseDict(item, kind.message()) for item in content]

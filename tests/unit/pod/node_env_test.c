@@ -233,6 +233,7 @@ static void test_bounds(void **state)
 	    {"SECRET_TTL", "1h", "24h", "59m59s", "24h1s", "24"},
 	    {"SECRET_GRACE_PERIOD_RATIO", "0.2", "0.8", "0.19", "0.81", "nan"},
 	    {"SECRET_GRACE_PERIOD_RATIO_JITTER", "0", "0.1", "-0.01", "0.11", "1e-2"},
+	    {"DNS_FORWARD_TIMEOUT", "0.1s", "10s", "99ms", "10.1s", "5"},
 	    {"WORKLOAD_RSA_KEY_SIZE", "2048", "4096", "1024", "8192", "0x800"},
 	    {"ISTIO_CPU_LIMIT", "0", "65535", "-1", "65536", "2.5"},
 	    {"ENVOY_STATUS_PORT", "1024", "65535", "1023", "65536", "80a"},

@@ -64,6 +64,7 @@ static void test_node_of_a_plain_pod(void **state)
 	assert_string_equal(meta_text(f, "INTERCEPTION_MODE"), "NONE");
 	assert_string_equal(meta_text(f, "DNS_CAPTURE"), "false");
 	assert_string_equal(meta_text(f, "METADATA_DISCOVERY"), "false");
+	assert_int_equal(node_settings(f->node)->dns_timeout_ms, 5000);
 	assert_string_equal(
 	    json_string_value(json_array_get(meta(f, "PILOT_SAN"), 0)), "istiod.istio-system.svc");
 	assert_int_equal(json_integer_value(meta(f, "ENVOY_STATUS_PORT")), 15021);

@@ -54,11 +54,17 @@ static void on_there(void *ctx, int dir)
 	w->last = dir;
 }
 
+/* Several as "a/b:c/d". */
 static int start(struct world *w, struct broker_await *a, const char *path)
 {
+	char paths[256] = "";
+
+	snprintf(paths, sizeof(paths) - 1, "%s", path);
+	for (char *c = paths; *c; c++)
+		if (*c == ':')
+			*c = '\0';
 	*a = (struct broker_await){.all = &w->all, .there = on_there, .ctx = w};
-	strcpy(a->path, path);
-	return broker_await_start(a, &w->w);
+	return broker_await_start(a, paths, &w->w);
 }
 
 __attribute__((format(printf, 2, 3))) static void run(struct world *w, const char *fmt, ...)
@@ -187,6 +193,29 @@ static void test_many_wait(void **state)
 	free(many);
 }
 
+/* Quality of service: the folders may come with their first pod. */
+static void test_one_of_several_places(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(start(w, &w->a, "top/pod1:top/burst/pod1:top/best/pod1"), -1);
+	run(w, "mkdir -p top/burst/pod2 top/best");
+	assert_int_equal(w->told, 0);
+	run(w, "mkdir top/best/pod1");
+	assert_int_equal(w->told, 1);
+	expect_is(w, w->last, "top/best/pod1");
+	run(w, "mv top/best/pod1 old && mkdir top/pod1");
+	assert_int_equal(w->told, 2);
+	expect_is(w, w->last, "top/pod1");
+	int dir = broker_await_open(&w->a);
+	expect_is(w, dir, "top/pod1");
+	close(dir);
+	run(w, "mv top older && mkdir -p top/burst/pod1");
+	assert_int_equal(w->told, 3);
+	expect_is(w, w->last, "top/burst/pod1");
+	assert_int_equal(start(w, &w->b, "top/pod1:top/burst/pod1") >= 0, 1);
+}
+
 static void test_no_way_leads_out(void **state)
 {
 	struct world *w = *state;
@@ -236,6 +265,7 @@ int main(void)
 	    AWAIT_TEST(test_one_that_comes_back_is_another_one),
 	    AWAIT_TEST(test_everybody_gets_his_own),
 	    AWAIT_TEST(test_many_wait),
+	    AWAIT_TEST(test_one_of_several_places),
 	    AWAIT_TEST(test_no_way_leads_out),
 	    AWAIT_TEST(test_it_may_be_ended_when_it_is_told),
 	};

@@ -43,6 +43,8 @@ static void test_defaults(void **state)
 	assert_string_equal(o.worker_user, "agentd");
 	assert_null(o.cgroup_root);
 	assert_null(o.kubelet_root);
+	assert_null(o.kubepods);
+	assert_null(o.redirect_cgroup);
 	assert_int_equal(o.max_pods, 1024);
 	for (int i = 0; i < PRIV_PLANES_MAX; i++)
 		assert_null(o.root_files[i]);
@@ -68,8 +70,10 @@ static void test_both_spellings(void **state)
 	(void)state;
 	assert_int_equal(PARSE("--run", "/r", "--manifests=/m", "--config", "c.yaml",
 			     "--cgroup-root=/c", "--worker-user", "nobody", "--max-pods=7",
-			     "--root-file", "0=/a", "--root-file=15=/b=c", "--crl-file=15=/crl"),
+			     "--root-file", "0=/a", "--root-file=15=/b=c", "--crl-file=15=/crl",
+			     "--kubepods", "k.slice/k-kubepods.slice"),
 	    0);
+	assert_string_equal(o.kubepods, "k.slice/k-kubepods.slice");
 	assert_string_equal(o.run, "/r");
 	assert_string_equal(o.manifests, "/m");
 	assert_string_equal(o.config, "c.yaml");
@@ -130,6 +134,11 @@ static void test_what_is_wrong_is_said(void **state)
 	expect_refused(PARSE("--run="), "--run needs a value");
 	expect_refused(PARSE("--run", "relative"), "absolute path, not \"relative\"");
 	expect_refused(PARSE("--manifests=x"), "absolute");
+	expect_refused(PARSE("--kubepods=/kubepods"), "path below the cgroup root");
+	expect_refused(PARSE("--kubepods=kubepods/"), "path below the cgroup root");
+	expect_refused(PARSE("--kubepods=a//b"), "path below the cgroup root");
+	expect_refused(PARSE("--kubepods=a/../b"), "path below the cgroup root");
+	expect_refused(PARSE("--kubepods=a b"), "path below the cgroup root");
 	expect_refused(PARSE("--max-pods=0"), "1 to 65536");
 	expect_refused(PARSE("--max-pods=65537"), "1 to 65536");
 	expect_refused(PARSE("--max-pods=-1"), "1 to 65536");

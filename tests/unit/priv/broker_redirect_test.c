@@ -86,7 +86,7 @@ static void test_all_is_pinned_and_nothing_of_a_pod(void **state)
 	close(pod);
 }
 
-static void test_a_strict_pod_is_closed_until_it_is_live(void **state)
+static void test_a_strict_pod_is_closed_to_what_is_not_steered(void **state)
 {
 	struct place *p = *state;
 	int cgroup = place_cgroup(p, "pod"), netns = place_netns("");
@@ -103,7 +103,7 @@ static void test_a_strict_pod_is_closed_until_it_is_live(void **state)
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_GETSOCKOPT, NULL), 1);
 	assert_int_equal(place_names(p, web_pins), 2);
 	live(p, &web, netns, 7);
-	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 0);
+	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1);
 	assert_int_equal(place_rows(p, "cidrs"), 2);
 	assert_true(place_entry(p, cgroup, &entry));
@@ -178,10 +178,11 @@ static void no_directory(void *ctx, const char *path)
 	(void)path;
 }
 
+static const struct broker_redirect_targets nowhere = {no_cgroup, no_cgroup, no_directory, NULL};
+
 static void test_a_level_that_was_taken_away_is_put_back(void **state)
 {
 	struct place *p = *state;
-	const struct broker_redirect_targets at = {no_cgroup, no_cgroup, no_directory, NULL};
 	const struct redirect_rules rules = good_rules();
 	int cgroup = place_cgroup(p, "pod"), fd;
 	const uint32_t none = 0;
@@ -189,7 +190,7 @@ static void test_a_level_that_was_taken_away_is_put_back(void **state)
 	set(p, &web, cgroup, &rules);
 	fd = place_pin(p, "map_pod_levels");
 	assert_int_equal(bpf_map_update_elem(fd, &none, &none, BPF_ANY), 0);
-	assert_int_equal(broker_redirect_audit(p->r, &at).repaired, 1);
+	assert_int_equal(broker_redirect_audit(p->r, &nowhere).repaired, 1);
 	assert_int_equal(levels(p), 1 << 1);
 	close(fd);
 	close(cgroup);
@@ -213,7 +214,7 @@ static void test_a_change_keeps_the_index(void **state)
 	assert_int_equal(broker_redirect_index(p->r, &web), index);
 	assert_int_equal(place_rows(p, "ports"), 1);
 	assert_int_equal(place_rows(p, "cidrs"), 1); /* its own address */
-	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 0); /* still live */
+	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1); /* still live */
 	live(p, &web, netns, 8);
 	assert_int_equal(place_rows(p, "cidrs"), 1);
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1);
@@ -303,7 +304,7 @@ static void test_the_next_broker_goes_on(void **state)
 	assert_int_equal(broker_redirect_index(p->r, &web), index);
 	assert_int_equal(place_rows(p, "cidrs"), 2);
 	set(p, &web, cgroup, &rules); /* the worker asks again: what was seen still counts */
-	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 0);
+	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1);
 	assert_int_equal(place_rows(p, "cidrs"), 2);
 	live(p, &web, netns, 8);
 	assert_int_equal(place_rows(p, "cidrs"), 2); /* and not any more */
@@ -522,15 +523,77 @@ static void test_a_sandbox_that_is_gone_closes_the_pod(void **state)
 
 	set(p, &web, cgroup, &rules);
 	live(p, &web, netns, 7);
-	assert_int_equal(broker_redirect_close(p->r, &web, cgroup, &p->w), 0);
+	broker_redirect_close(p->r, &web);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 0);
 	live(p, &web, next, 9);
-	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 0);
+	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	assert_int_equal(place_attached(next, BPF_SK_LOOKUP, NULL), 1);
 	close(cgroup);
 	close(netns);
 	close(next);
+}
+
+/* --- the cgroup of all pods --- */
+
+/* By default that is another one when the kubelet's tree is there; two programs of a kind would
+ * redirect twice. */
+static void test_programs_stay_where_they_are(void **state)
+{
+	struct place *p = *state;
+	int top = place_cgroup(p, "."), tree = place_cgroup(p, "kubepods");
+	const struct redirect_rules rules = good_rules();
+	char path[PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s", place_path(p, "kubepods"));
+	broker_redirect_free(&p->r);
+	p->at.cgroup = path;
+	p->at.stays = true;
+	place_start(p);
+	assert_int_equal(place_attached(top, BPF_CGROUP_INET4_CONNECT, NULL), 1);
+	assert_int_equal(place_attached(tree, BPF_CGROUP_INET4_CONNECT, NULL), 0);
+	set(p, &web, place_cgroup(p, "pod"), &rules);
+	broker_redirect_remove(p->r, &web);
+	broker_redirect_free(&p->r);
+	rig_shell("rm -r %s/agentd", p->bpffs); /* a node that was booted */
+	place_start(p);
+	assert_int_equal(place_attached(top, BPF_CGROUP_INET4_CONNECT, NULL), 0);
+	assert_int_equal(place_attached(tree, BPF_CGROUP_INET4_CONNECT, NULL), 1);
+	refused(p, &web, place_cgroup(p, "pod"), "not below that of all pods");
+	restart(p);
+	assert_int_equal(place_attached(tree, BPF_CGROUP_INET4_CONNECT, NULL), 1);
+	close(top);
+	close(tree);
+}
+
+/* A slice goes with the last that was in it. */
+static void test_the_cgroup_of_all_pods_is_made_anew(void **state)
+{
+	struct place *p = *state;
+	const struct redirect_rules rules = good_rules();
+	int tree = place_cgroup(p, "kubepods"), pod;
+	char path[PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s", place_path(p, "kubepods"));
+	broker_redirect_free(&p->r);
+	p->at.cgroup = path;
+	place_start(p);
+	set(p, &web, pod = place_cgroup(p, "kubepods/pod"), &rules);
+	for (int i = 0; i < 2; i++) {
+		close(tree);
+		close(pod);
+		rig_shell("rmdir %s/pod %s", path, path);
+		tree = place_cgroup(p, "kubepods");
+		assert_int_equal(place_attached(tree, BPF_CGROUP_INET4_CONNECT, NULL), 0);
+		pod = place_cgroup(p, "kubepods/pod");
+		if (i)
+			broker_redirect_audit(p->r, &nowhere);
+		else
+			set(p, &web, pod, &rules);
+		assert_int_equal(place_attached(tree, BPF_CGROUP_INET4_CONNECT, NULL), 1);
+	}
+	close(tree);
+	close(pod);
 }
 
 /* --- numbers --- */
@@ -595,7 +658,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    BPF_TEST(test_all_is_pinned_and_nothing_of_a_pod),
-	    BPF_TEST(test_a_strict_pod_is_closed_until_it_is_live),
+	    BPF_TEST(test_a_strict_pod_is_closed_to_what_is_not_steered),
 	    BPF_TEST(test_a_permissive_pod_is_never_closed),
 	    BPF_TEST(test_pods_are_looked_for_where_they_are),
 	    BPF_TEST(test_a_level_that_was_taken_away_is_put_back),
@@ -612,6 +675,8 @@ int main(void)
 	    BPF_TEST(test_agentd_is_in_no_pod),
 	    BPF_TEST(test_a_pod_moves_to_another_cgroup),
 	    BPF_TEST(test_a_sandbox_that_is_gone_closes_the_pod),
+	    BPF_TEST(test_programs_stay_where_they_are),
+	    BPF_TEST(test_the_cgroup_of_all_pods_is_made_anew),
 	    BPF_TEST(test_a_row_is_used_again_but_no_index),
 	    BPF_TEST(test_counters_are_the_programs_own),
 	    BPF_TEST(test_who_is_not_there_costs_nothing),

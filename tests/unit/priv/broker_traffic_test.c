@@ -1,6 +1,7 @@
 /* broker_traffic_test.c - a worker asks for redirection, and what its pods do meanwhile: cgroups
  * that come and go, network namespaces that are learned, workers and brokers that are replaced.
  */
+#include "../../../agentd/priv/broker_traffic.h"
 #include "../../../ebpf/rules_types.h"
 #include "broker_bpf.h"
 #include "broker_peer.h"
@@ -130,6 +131,19 @@ static void nothing_told(void)
 static bool is_closed(int cgroup)
 {
 	return place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL) == 1;
+}
+
+/* The gate knows nothing of it: it is what steers. */
+static bool is_live(void)
+{
+	char pin[128];
+	int fd;
+
+	snprintf(pin, sizeof(pin), "pods/%s/redirect_lookup", rig_pod_text);
+	fd = place_pin(&w.place, pin);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
 }
 
 static struct peer envoy(const char *commands)
@@ -304,7 +318,7 @@ static void test_a_cgroup_that_comes_back(void **state)
 
 /* --- live --- */
 
-static void test_an_envoys_first_word_opens_the_pod(void **state)
+static void test_an_envoys_first_word_makes_it_live(void **state)
 {
 	const struct redirect_rules rules = good_rules();
 	int pod = place_cgroup(&w.place, "pod");
@@ -313,9 +327,9 @@ static void test_an_envoys_first_word_opens_the_pod(void **state)
 	ask(&rules);
 	in_force();
 	struct peer p = envoy("ip link set lo up");
-	assert_true(is_closed(pod));
+	assert_true(is_closed(pod) && !is_live());
 	greet(&p);
-	assert_false(is_closed(pod));
+	assert_true(is_closed(pod) && is_live());
 	peer_end(&p);
 	close(pod);
 }
@@ -331,20 +345,20 @@ static void test_an_envoy_that_is_known_already(void **state)
 	greet(&p);
 	ask(&rules);
 	in_force();
-	assert_false(is_closed(pod));
-	assert_int_equal(place_names(&w.place, "pods/01020300-0000-0000-0000-000000000000"), 2);
+	assert_true(is_closed(pod) && is_live());
+	assert_int_equal(place_names(&w.place, "pods/01020300-0000-0000-0000-000000000000"), 3);
 	rig_do(w.rig, (struct rig_ask){.op = PRIV_REDIRECT_DEL, .pod = &rig_pod});
 	assert_int_equal(place_rows(&w.place, "pods"), 0);
 	ask(&rules);
 	in_force();
-	assert_false(is_closed(pod));
+	assert_true(is_closed(pod) && is_live());
 	peer_end(&p);
 	close(pod);
 }
 
 /* Nobody in the cgroup: what comes next has a namespace of its own, and is closed until it speaks.
  */
-static void test_a_pod_that_was_empty_is_closed_again(void **state)
+static void test_a_pod_that_was_empty_is_not_live(void **state)
 {
 	const struct redirect_rules rules = good_rules();
 	int pod = place_cgroup(&w.place, "pod");
@@ -354,19 +368,75 @@ static void test_a_pod_that_was_empty_is_closed_again(void **state)
 	in_force();
 	struct peer p = envoy("ip link set lo up");
 	greet(&p);
-	assert_false(is_closed(pod));
+	assert_true(is_closed(pod) && is_live());
 	peer_end(&p);
-	for (int i = 0; i < 1000 && !is_closed(pod); i++) /* told within the kernel's own 10 ms */
+	for (int i = 0; i < 1000 && is_live(); i++) /* told within the kernel's own 10 ms */
 		broker_turn(w.rig->b, 10);
-	assert_true(is_closed(pod));
+	assert_true(is_closed(pod) && !is_live());
 	ask(&rules); /* and a new word of the worker opens nothing */
 	in_force();
-	assert_true(is_closed(pod));
+	assert_true(is_closed(pod) && !is_live());
 	p = envoy("ip link set lo up");
 	greet(&p);
-	assert_false(is_closed(pod));
+	assert_true(is_closed(pod) && is_live());
 	peer_end(&p);
 	close(pod);
+}
+
+/* --- the node's own --- */
+
+static void nobody(void *ctx)
+{
+	(void)ctx;
+}
+
+static int not_known(void *ctx, const struct uuid *pod, uint64_t cgroup)
+{
+	(void)ctx;
+	(void)pod;
+	(void)cgroup;
+	return -1;
+}
+
+/* However it got there: with no programs in it, and no word of a peer. */
+static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
+{
+	const struct redirect_rules rules = good_rules();
+	struct broker_kept *kept = broker_kept_new();
+	struct broker_netns_home home;
+	struct broker_why why;
+	struct priv_packet p;
+	int pod = place_cgroup(&w.place, "pod"), epoll = broker_loop_new(), fd;
+	int here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), lookups;
+
+	(void)state;
+	rig_stop(w.rig);
+	lookups = place_attached(here, BPF_SK_LOOKUP, NULL);
+	assert_int_equal(broker_netns_home_open(&home, kept, &why), 0);
+	struct broker_traffic *t = broker_traffic_new(
+	    &(struct broker_traffic_rig){epoll, &w.rig->o, &home, nobody, not_known, NULL}, &why);
+	fd = rig_memfd(&rules, sizeof(rules), RIG_SEALS);
+	assert_non_null(t);
+	assert_int_equal(
+	    broker_traffic_set(t, &(struct priv_request){.id = 1, .uid = rig_pod}, fd, &why), 0);
+	close(fd);
+	assert_true(broker_traffic_next(t, &p, &fd));
+	assert_int_equal(p.code, 0);
+	close(fd);
+	broker_traffic_live(t, &rig_pod, here);
+	assert_true(broker_traffic_next(t, &p, &fd));
+	assert_int_equal(p.what, PRIV_REDIRECT_NOTE);
+	assert_int_equal(p.arg, 0);
+	assert_non_null(strstr(p.why, "hostNetwork"));
+	assert_int_equal(place_attached(here, BPF_SK_LOOKUP, NULL), lookups);
+	assert_true(is_closed(pod) && !is_live());
+	broker_traffic_free(&t);
+	broker_netns_home_close(&home);
+	broker_kept_free(&kept);
+	close(epoll);
+	close(here);
+	close(pod);
+	rig_start(w.rig);
 }
 
 /* --- workers and brokers --- */
@@ -484,9 +554,10 @@ int main(void)
 	    TRAFFIC_TEST(test_the_last_word_counts),
 	    TRAFFIC_TEST(test_a_pod_that_goes_is_not_awaited),
 	    TRAFFIC_TEST(test_a_cgroup_that_comes_back),
-	    TRAFFIC_TEST(test_an_envoys_first_word_opens_the_pod),
+	    TRAFFIC_TEST(test_an_envoys_first_word_makes_it_live),
 	    TRAFFIC_TEST(test_an_envoy_that_is_known_already),
-	    TRAFFIC_TEST(test_a_pod_that_was_empty_is_closed_again),
+	    TRAFFIC_TEST(test_a_pod_that_was_empty_is_not_live),
+	    TRAFFIC_TEST(test_the_nodes_own_namespace_is_never_a_pods),
 	    TRAFFIC_TEST(test_the_next_worker_is_told_nothing_it_did_not_ask),
 	    TRAFFIC_TEST(test_ready_sweeps_who_has_no_manifest),
 	    TRAFFIC_TEST(test_the_next_broker_sweeps_what_an_earlier_one_knew),

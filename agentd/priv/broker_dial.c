@@ -1,0 +1,59 @@
+/* broker_dial.c - kind and family checked -> may it be had now? -> a visit, a socket.
+ *
+ * A leaky bucket in one number: each socket puts the time when all may be had again off by its
+ * share of a second.
+ */
+#include "broker_dial.h"
+#include <errno.h>
+#include <sys/socket.h>
+#include <time.h>
+
+enum { SHARE_MS = 1000 / BROKER_DIAL_PER_SECOND };
+
+struct making {
+	int family, type, fd;
+};
+
+static int make_there(void *ctx, struct broker_why *w)
+{
+	struct making *m = ctx;
+
+	m->fd = socket(m->family, m->type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	return m->fd < 0 ? broker_refuse_sys(w, "a socket of the pod") : 0;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int spend(struct broker_dial *d, struct broker_why *w)
+{
+	int64_t now = now_ms(), from = d->full_ms > now ? d->full_ms : now;
+
+	if (from + SHARE_MS > now + BROKER_DIAL_MAX * SHARE_MS)
+		return broker_refuse(
+		    w, EAGAIN, "the pod has had %d sockets in a second", BROKER_DIAL_PER_SECOND);
+	d->full_ms = from + SHARE_MS;
+	return 0;
+}
+
+int broker_dial(struct broker_dial *d, const struct broker_netns_home *home, int netns,
+    const struct priv_request *r, struct broker_why *w)
+{
+	struct making m = {.family = (int)r->arg,
+	    .type = r->kind == PRIV_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM,
+	    .fd = -1};
+
+	if (r->kind >= PRIV_DIAL_END || (r->arg != AF_INET && r->arg != AF_INET6))
+		return broker_refuse(
+		    w, EINVAL, "there is no socket of kind %u and family %u", r->kind, r->arg);
+	if (netns < 0)
+		return broker_refuse(w, ENOTCONN, "the pod's network namespace is not known");
+	if (spend(d, w) || broker_netns_visit(home, netns, make_there, &m, w))
+		return -1;
+	return m.fd;
+}

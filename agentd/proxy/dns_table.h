@@ -1,0 +1,36 @@
+/* dns_table.h - the names that istiod has told of a pod, and what each resolves to
+ * (istio-agent.md 7.2 to 7.4).
+ *
+ * Immutable; a push makes a new one.  Equal tables are one: most pods of a namespace are told the
+ * same (security-rules.md G3: equal to the last byte, so nobody learns of another's).
+ */
+#pragma once
+#include "../base/pbwire.h"
+#include "dns_message.h"
+
+struct dns_table;
+struct err;
+
+enum {
+	DNS_TABLE_NAMES_MAX = 200000,
+	DNS_TABLE_ADDRESSES_MAX = 400000,
+	DNS_TABLE_TEXT_MAX = 16 << 20,
+};
+
+struct dns_zone {
+	const char *ns;             /* the pod's namespace */
+	const char *cluster_domain; /* "cluster.local" */
+};
+/* From the bytes of a NameTable.  NULL: `e` says what is wrong, and nothing of it is to be used. */
+struct dns_table *dns_table_new(struct pbwire names, const struct dns_zone *z, struct err *e);
+struct dns_table *dns_table_ref(struct dns_table *t); /* NULL: NULL */
+void dns_table_unref(struct dns_table **t);
+
+struct dns_found {
+	char alias[DNS_NAME_SIZE]; /* the name asked is an alias of this one; "": it is not */
+	const struct dns_address *v4, *v6;
+	size_t n4, n6;
+};
+/* `name` is in lower case, with its final dot.  False: it is none of istiod's. */
+bool dns_table_find(const struct dns_table *t, const char *name, struct dns_found *out);
+size_t dns_table_names(const struct dns_table *t);

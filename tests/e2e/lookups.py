@@ -1,0 +1,93 @@
+"""Both ends of a pod's DNS.
+
+lookups.py resolver COUNT [ADDRESS ...]   a name server at port 53 with one answer (names.py: `peer`); counts in COUNT
+lookups.py load NAME COUNTS    glibc looks NAME up without pause; counts in the file COUNTS, for ever
+lookups.py one NAME            what glibc finds, as JSON
+"""
+import json
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+
+import names  # beside this file, when it runs as a program
+
+THREADS = 4
+
+
+def _write(path, content):
+    with open(f'{path}.new', 'w', encoding='utf-8') as f:
+        json.dump(content, f)
+    os.rename(f'{path}.new', path)
+
+
+def _over_tcp(listener, count):
+    connection, _ = listener.accept()
+
+    def serve():
+        with connection:
+            connection.settimeout(5)
+            names.over_tcp(connection, 'peer')
+    count['tcp'] += 1
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def _over_udp(s, count):
+    query, client = s.recvfrom(4096)
+    count['udp'] += 1
+    s.sendto(names.answer(query, 'peer'), client)
+
+
+def resolver(counted, *addresses):
+    count, selector = {'udp': 0, 'tcp': 0}, selectors.DefaultSelector()
+    for address in addresses:
+        family = socket.AF_INET6 if ':' in address else socket.AF_INET
+        for kind, how in (socket.SOCK_STREAM, _over_tcp), (socket.SOCK_DGRAM, _over_udp):
+            s = socket.socket(family, kind)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind((address, 53))
+            if kind == socket.SOCK_STREAM:
+                s.listen(64)
+            selector.register(s, selectors.EVENT_READ, how)
+    while True:
+        _write(counted, count)
+        for key, _ in selector.select():
+            key.data(key.fileobj, count)
+
+
+def look_up(name):
+    try:
+        return sorted({at[0] for *_, at in socket.getaddrinfo(name, 80, type=socket.SOCK_STREAM)})
+    except OSError as e:
+        return f'{type(e).__name__}: {e}'
+
+
+def load(name, counted):
+    counts, lock = {'ok': 0, 'failed': 0, 'slowest': 0, 'why': [], 'seen': []}, threading.Lock()
+
+    def run():
+        while True:
+            began = time.monotonic()
+            found = look_up(name)
+            with lock:
+                good = isinstance(found, list)
+                counts['ok' if good else 'failed'] += 1
+                counts['slowest'] = max(counts['slowest'], round(time.monotonic() - began, 3))
+                counts['why'] = (counts['why'] + [found] * (not good))[:10]
+                if good and found not in counts['seen']:
+                    counts['seen'].append(found)
+                _write(counted, counts)
+            time.sleep(0.002)
+    for _ in range(THREADS):
+        threading.Thread(target=run, daemon=True).start()
+    threading.Event().wait()
+
+
+if __name__ == '__main__':
+    what, *rest = sys.argv[1:]
+    if what == 'one':
+        print(json.dumps(look_up(*rest)))
+    else:
+        {'resolver': resolver, 'load': load}[what](*rest)

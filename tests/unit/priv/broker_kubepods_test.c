@@ -1,0 +1,190 @@
+/* broker_kubepods_test.c - names of pods' cgroups, as the kubelet makes them (kubelet-csi.md (c)).
+ *
+ * In a directory of the test's own: it is names alone.
+ */
+#include "../../../agentd/priv/broker_cgroup.h"
+#include "broker_rig.h"
+
+static const char uid[] = "a1b2c3d4-0000-4000-8000-0123456789ab";
+
+struct world {
+	char dir[32], paths[BROKER_KUBEPODS_SIZE];
+	int root;
+	struct broker_options o;
+};
+
+static int setup(void **state)
+{
+	static struct world w;
+
+	memset(&w, 0, sizeof(w));
+	strcpy(w.dir, "/tmp/bkXXXXXX");
+	assert_non_null(mkdtemp(w.dir));
+	w.root = open(w.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	w.o.cgroup_root = w.dir;
+	*state = &w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	close(w->root);
+	rig_shell("rm -rf %s", w->dir);
+	return 0;
+}
+
+/* As "a b c". */
+static void expect_places(struct world *w, const char *wanted)
+{
+	char got[BROKER_KUBEPODS_SIZE] = "";
+
+	broker_kubepods_find(&w->o, w->root, uid, w->paths);
+	for (const char *p = w->paths; *p; p += strlen(p) + 1)
+		snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s", *got ? " " : "", p);
+	assert_string_equal(got, wanted);
+}
+
+#define CGROUPFS(tree) tree "/pod" ID " " tree "/burstable/pod" ID " " tree "/besteffort/pod" ID
+#define SYSTEMD(tree, name)                                                                        \
+	tree "/" name "-pod" ID_ ".slice " tree "/" name "-burstable.slice/" name                  \
+	     "-burstable-pod" ID_ ".slice " tree "/" name "-besteffort.slice/" name                \
+	     "-besteffort-pod" ID_ ".slice"
+#define ID "a1b2c3d4-0000-4000-8000-0123456789ab"
+#define ID_ "a1b2c3d4_0000_4000_8000_0123456789ab"
+
+static void test_each_usual_tree(void **state)
+{
+	struct world *w = *state;
+	char tree[PATH_MAX];
+
+	expect_places(w, "");
+	assert_false(broker_kubepods_tree(&w->o, w->root, tree));
+	static const struct {
+		const char *make, *places;
+	} trees[] = {
+	    {"kubepods", CGROUPFS("kubepods")},
+	    {"kubepods.slice", SYSTEMD("kubepods.slice", "kubepods")},
+	    {"kubelet/kubepods", CGROUPFS("kubelet/kubepods")},
+	    {"kubelet.slice/kubelet-kubepods.slice",
+		SYSTEMD("kubelet.slice/kubelet-kubepods.slice", "kubelet-kubepods")},
+	};
+	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++) {
+		rig_shell("mkdir -p %s/%s", w->dir, trees[i].make); /* after us */
+		expect_places(w, trees[i].places);
+		assert_true(broker_kubepods_tree(&w->o, w->root, tree));
+		assert_string_equal(tree, trees[i].make);
+		rig_shell("rm -r %s/kube*", w->dir);
+	}
+}
+
+/* The driver was changed, and nobody took the old tree away. */
+static void test_two_trees(void **state)
+{
+	struct world *w = *state;
+	char tree[PATH_MAX];
+
+	rig_shell("mkdir %s/kubepods %s/kubepods.slice", w->dir, w->dir);
+	expect_places(w, SYSTEMD("kubepods.slice", "kubepods") " " CGROUPFS("kubepods"));
+	assert_false(broker_kubepods_tree(&w->o, w->root, tree));
+}
+
+static void test_a_tree_that_is_named(void **state)
+{
+	struct world *w = *state;
+	char tree[PATH_MAX], longest[256];
+
+	rig_shell("mkdir %s/kubepods", w->dir);
+	w->o.kubepods = "a.slice/a-b.slice/a-b-kubepods.slice";
+	expect_places(w, SYSTEMD("a.slice/a-b.slice/a-b-kubepods.slice", "a-b-kubepods"));
+	assert_false(broker_kubepods_tree(&w->o, w->root, tree));
+	rig_shell("mkdir -p %s/%s", w->dir, w->o.kubepods);
+	assert_true(broker_kubepods_tree(&w->o, w->root, tree));
+	assert_string_equal(tree, w->o.kubepods);
+	w->o.kubepods = "a/b/kubepods";
+	expect_places(w, CGROUPFS("a/b/kubepods"));
+	/* The longest that the flag takes. */
+	memset(longest, 'x', sizeof(longest));
+	strcpy(longest + sizeof(longest) - 7, ".slice");
+	w->o.kubepods = longest;
+	broker_kubepods_find(&w->o, w->root, uid, w->paths);
+	int n = 0;
+	for (const char *p = w->paths; *p; p += strlen(p) + 1)
+		n++;
+	assert_int_equal(n, 3);
+}
+
+static void test_what_all_redirected_pods_are_below(void **state)
+{
+	struct world *w = *state;
+	char top[BROKER_CGROUP_TOP_SIZE], wanted[64];
+
+	rig_shell("mkdir %s/kubepods", w->dir);
+	w->o.manifests = "/etc/agentd/pods.d"; /* which can name any cgroup */
+	assert_int_equal(broker_cgroup_top(&w->o, top), 0);
+	assert_string_equal(top, w->dir);
+	w->o.manifests = NULL;
+	assert_int_equal(broker_cgroup_top(&w->o, top), 0);
+	snprintf(wanted, sizeof(wanted), "%s/kubepods", w->dir);
+	assert_string_equal(top, wanted);
+	w->o.redirect_cgroup = "mine";
+	assert_int_equal(broker_cgroup_top(&w->o, top), 0);
+	snprintf(wanted, sizeof(wanted), "%s/mine", w->dir);
+	assert_string_equal(top, wanted);
+	w->o.redirect_cgroup = NULL;
+	rig_shell("rmdir %s/kubepods", w->dir);
+	assert_int_equal(broker_cgroup_top(&w->o, top), 0);
+	assert_string_equal(top, w->dir);
+}
+
+static void test_no_way_leads_out(void **state)
+{
+	struct world *w = *state;
+
+	rig_shell(
+	    "mkdir %s/x && ln -s x %s/kubepods && touch %s/kubepods.slice", w->dir, w->dir, w->dir);
+	expect_places(w, "");
+}
+
+static void test_is_it_a_pods(void **state)
+{
+	static const char *const pods[] = {
+	    "/kubepods/burstable/podx/y",
+	    "/kubepods.slice/kubepods-podx.slice/cri-containerd-y.scope",
+	    "/kubelet/kubepods/podx/y",
+	    "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/z",
+	    "/a.slice/a-b.slice/a-b-kubepods.slice/x",
+	    "/../kubepods/podx", /* seen from below */
+	    "kubepods",
+	    "kubepods.slice/",
+	    "//kubepods-burstable.slice",
+	};
+	static const char *const others[] = {"", "/", "/system.slice/kubelet.service",
+	    "/system.slice/containerd.service", "/user.slice/user-0.slice/session-1.scope",
+	    "/mykubepods", "/a-kubepods", "/x.slice/y-kubepod.slice", "/.slice"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(pods) / sizeof(pods[0]); i++)
+		if (!broker_cgroup_is_pods(pods[i]))
+			fail_msg("%s", pods[i]);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (broker_cgroup_is_pods(others[i]))
+			fail_msg("%s", others[i]);
+}
+
+#define NAMES_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    NAMES_TEST(test_each_usual_tree),
+	    NAMES_TEST(test_two_trees),
+	    NAMES_TEST(test_a_tree_that_is_named),
+	    NAMES_TEST(test_what_all_redirected_pods_are_below),
+	    NAMES_TEST(test_no_way_leads_out),
+	    cmocka_unit_test(test_is_it_a_pods),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
