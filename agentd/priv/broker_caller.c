@@ -8,6 +8,7 @@
  */
 #include "broker_caller.h"
 #include "../base/mem.h"
+#include "broker_cgroup.h"
 #include "broker_peer.h"
 #include "pidfd.h"
 #include <errno.h>
@@ -26,26 +27,6 @@ static bool is_stream(int conn)
 	       !getsockopt(conn, SOL_SOCKET, SO_TYPE, &type, &len) && type == SOCK_STREAM;
 }
 
-static bool is_pods_component(const char *name, size_t n)
-{
-	static const char pods[] = "kubepods", slice[] = ".slice";
-	const size_t p = sizeof(pods) - 1, s = sizeof(slice) - 1;
-
-	if (n >= p && !memcmp(name, pods, p))
-		return true;
-	return n >= s && !memcmp(name + n - s, slice, s) && memmem(name, n, pods, p);
-}
-
-bool broker_caller_is_pods(const char *path)
-{
-	for (size_t n; *path; path += n + (path[n] == '/')) {
-		n = strcspn(path, "/");
-		if (is_pods_component(path, n))
-			return true;
-	}
-	return false;
-}
-
 /* "<n>:<controllers>:<path>\n"; every hierarchy counts, and there must be one of v2. */
 static int check_line(char *line, bool *v2, struct broker_why *w)
 {
@@ -61,7 +42,7 @@ static int check_line(char *line, bool *v2, struct broker_why *w)
 		return broker_refuse(w, EPERM,
 		    "the caller is outside of agentd's cgroup namespace, and may be in a pod: "
 		    "agentd must run in the node's own (privileged)");
-	if (broker_caller_is_pods(path))
+	if (broker_cgroup_is_pods(path))
 		return broker_refuse(w, EPERM, "the caller is in a pod: %.120s", path);
 	return 0;
 }

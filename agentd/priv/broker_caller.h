@@ -11,5 +11,3 @@
 /* -1 with a code: EACCES it is not root, EPERM it is in a pod or cannot be told from one, ESRCH it
  * is gone, EINVAL this is no such connection. */
 int broker_caller_check(int conn, struct broker_why *w);
-/* A path of a cgroup, as /proc/PID/cgroup shows it: in a pod, or the parent of pods? */
-bool broker_caller_is_pods(const char *path);

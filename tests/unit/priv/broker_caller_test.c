@@ -5,25 +5,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-static void the_names_of_the_pods_tree(void **state)
-{
-	static const char *const inside[] = {"/kubepods", "/kubepods/burstable/pod1/c",
-	    "/kubepods.slice/kubepods-besteffort.slice", "/kubelet/kubepods/pod1",
-	    "/kubelet.slice/kubelet-kubepods.slice/x", "/a/b/kubepods-pod1.slice",
-	    "/k0s/kubepods.slice", "kubepods"};
-	static const char *const outside[] = {"/", "", "/system.slice/kubelet.service", "/kubelet",
-	    "/kubelet.slice/kubelet.service", "/podruntime/kubelet", "/a.slice/my-kubepod.slice",
-	    "/x-kubepods", "/x-kubepods.slices", "/mykubepods/a.slice", "/kubepod/s.slice"};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(inside) / sizeof(*inside); i++)
-		if (!broker_caller_is_pods(inside[i]))
-			fail_msg("%s", inside[i]);
-	for (size_t i = 0; i < sizeof(outside) / sizeof(*outside); i++)
-		if (broker_caller_is_pods(outside[i]))
-			fail_msg("%s", outside[i]);
-}
-
 /* --- a connection of a child --- */
 
 struct caller {
@@ -236,7 +217,6 @@ static void the_worker_is_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_names_of_the_pods_tree),
 	    TREE_TEST(the_nodes_kubelet_may_call),
 	    TREE_TEST(a_container_may_not),
 	    TREE_TEST(others_may_not),
