@@ -94,14 +94,15 @@ def test_the_user_reads_what_is_wrong(node):
 
 def test_tokens_come_with_publish_calls(make_node):
     """A new one every few seconds, by either field; streams and certificate requests carry the last one."""
-    for in_secrets in (True, False):
-        node = make_node(kind=CsiNode, kubelet={'sync_s': 0.3, 'token_ttl_s': 6, 'tokens_in_secrets': in_secrets})
-        node.start()
-        pod = node.csi_pod('web').wait_running()
+    nodes = [make_node(kind=CsiNode, kubelet={'sync_s': 0.3, 'token_ttl_s': 6, 'tokens_in_secrets': on}).start()
+             for on in (True, False)]
+    pods = [node.csi_pod('web').wait_running() for node in nodes]
+    environments = [pod.bootstrap() for pod in pods]
+    time.sleep(7)  # the first ones are over
+    assert [pod.bootstrap() for pod in pods] == environments
+    for node, pod in zip(nodes, pods, strict=True):
+        assert node.mounts() == [str(pod.target)]
         node.istiod.set(pod.id, listeners=[])
-        environment = pod.bootstrap()
-        time.sleep(7)  # the first one is over
-        assert pod.bootstrap() == environment and len(node.mounts()) == 1
         pod.sandbox()
         assert pod.call(clients.ads, pod.mount / 'XDS', [clients.listener_request([b''])]) == ['answered']
         assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
