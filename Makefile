@@ -218,13 +218,22 @@ run: ## agentd, a development control plane and two real Envoys; traffic; what h
 # Units name absolute paths.
 units = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >$(DESTDIR)$(PREFIX)/lib/systemd/system/$(1)
 
-install: binaries ## into $(DESTDIR)$(PREFIX), units and users of systemd included
+# A key of the configuration is described where it is defined: the worker's --help.
+MAN        := $(patsubst docs/man/%.scd,$(BUILD)/man/%,$(wildcard docs/man/*.scd))
+man: $(MAN)
+$(BUILD)/man/%: docs/man/%.scd $(OUT)/agentd-worker
+	@mkdir -p $(@D); $(OUT)/agentd-worker --help | sed -nE '/--check /d; s/_/\\_/g; s/^  --([a-z-]+) +((TEXT|N) +)?(.*)/*\1*\n\t\4.\n/; T; h; s/\n.*//; s/-/_/g; G; s/\n[^\n]*//; p' | \
+		sed -e '/^@KEYS@$$/{r /dev/stdin' -e 'd}' $< | scdoc >$@
+.PHONY: man
+
+install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd included
 	install -D -m 755 $(OUT)/agentd $(DESTDIR)$(PREFIX)/sbin/agentd
 	install -D -m 755 $(OUT)/agentd-worker $(DESTDIR)$(PREFIX)/sbin/agentd-worker
 	install -D -m 755 $(OUT)/agentctl $(DESTDIR)$(PREFIX)/bin/agentctl
 	install -D -m 755 systemd/agentd-envoy $(DESTDIR)$(PREFIX)/libexec/agentd-envoy
 	install -D -m 755 systemd/agentd-state $(DESTDIR)$(PREFIX)/libexec/agentd-state
 	install -D -m 644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/agentd.conf
+	for page in $(MAN); do install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/} || exit; done
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	$(call units,agentd.service)
 	$(call units,agentd-state.service)
