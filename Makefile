@@ -111,7 +111,7 @@ $(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libagentd.a
 # The eBPF programs, as a header with their bytes and their names.
 BPF_SRC    := $(wildcard ebpf/*.h ebpf/*.c)
 SKELETON   := $(GEN)/redirect.skel.h
-$(GEN)/redirect.bpf.o: ebpf/redirect.bpf.c $(BPF_SRC)
+$(GEN)/redirect.bpf.o: ebpf/redirect.bpf.c $(BPF_SRC) Makefile
 	@mkdir -p $(GEN); echo "  BPF   $<"; clang -target bpf -O2 -g -Wall -Wextra -Werror -Wno-unused-function $(SAME) -I/usr/include/$(shell gcc -dumpmachine) -c $< -o $@
 $(SKELETON): $(GEN)/redirect.bpf.o
 	@{ echo '// NOLINTBEGIN'; bpftool gen skeleton $< name redirect_bpf; echo '// NOLINTEND'; } >$@
@@ -125,8 +125,9 @@ $(GEN)/%.pb-c.c: proto/%.proto
 	@mkdir -p $(GEN); protoc-c -I proto --c_out=$(GEN) $<
 
 # What this machine has as packages; removed, it is made anew with what Debian then has.
-$(BUILD)/sysroot-%: helm/image/sysroot tests/tools/deps
-	@echo "  APT   $@"; helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-12-dev
+.PHONY: same-packages
+$(BUILD)/sysroot-%: same-packages
+	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-12-dev
 
 # The fakes of a test, from its "LINK:" line; a fake wins over the library's module.
 fakes = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
