@@ -49,6 +49,7 @@ struct agent {
 	struct redirect_pages *redirect_pages;
 	int64_t started_ms;
 	bool broker_lost;
+	bool settled; /* the pods of before are served again */
 	struct {
 		struct metric *pods, *lag, *build, *fds, *rss, *cage;
 	} gauges;
@@ -134,6 +135,7 @@ static void on_pods_settled(void *ctx)
 {
 	struct agent *a = ctx;
 
+	a->settled = true;
 	log_info(NULL, "ready");
 	priv_ready(a->shared.priv);
 }
@@ -213,11 +215,12 @@ static json_t *dump_status(void *ctx)
 		json_array_append_new(planes, dump_plane(&a->shared.planes[i]));
 	for (struct pod *p = pod_first(a->pods); p; p = p->next, total++)
 		ready += p->ready;
-	return json_pack("{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:o, s:o}", "version", AGENTD_VERSION,
-	    "cage", cage_describe(), "confined", cage_state().entered, "uptime_s",
+	return json_pack("{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o}", "version",
+	    AGENTD_VERSION, "cage", cage_describe(), "confined", cage_state().entered, "uptime_s",
 	    (json_int_t)((loop_now_ms(a->shared.loop) - a->started_ms) / 1000), "node_name",
-	    a->config->node_name, "pods", (int)total, "pods_ready", (int)ready, "control_planes",
-	    planes, "refused_manifests", manifest_dir_refused(a->manifests));
+	    a->config->node_name, "pods", (int)total, "pods_ready", (int)ready, "settled",
+	    a->settled, "control_planes", planes, "refused_manifests",
+	    manifest_dir_refused(a->manifests));
 }
 
 static double count_fds(void)

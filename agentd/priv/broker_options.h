@@ -20,6 +20,7 @@ struct broker_options {
 	const char *run, *manifests, *config, *cgroup_root, *worker_user;
 	bool config_named; /* --config was given, so the file must exist */
 	bool take_over;    /* from the agentd that holds the run directory: broker_handover.h */
+	bool linger;       /* having handed over, wait for SIGTERM */
 	bool no_privsep;   /* the worker stays root and uncaged: for debugging */
 	bool redirect;     /* traffic by eBPF: broker_traffic.h */
 	const char *redirect_cgroup, *redirect_allow, *bpffs;
