@@ -262,6 +262,12 @@ test-packages: image deb ## image and package as they will be used: unpacked, st
 	@tests/tools/run-e2e --rootdir tests tests/packages
 .PHONY: image deb test-packages
 
+test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's injector (Go builds them once)
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@tests/tools/run-helm
+.PHONY: test-helm
+
 clean: ## remove everything that was built
 	rm -rf $(BUILD)
 

@@ -16,7 +16,7 @@ RESTRICTED = {'runAsNonRoot': True, 'runAsUser': 1000, 'allowPrivilegeEscalation
 
 def istiod_chart():
     r = subprocess.run(['go', 'list', '-m', '-f', '{{.Dir}}', 'istio.io/istio'], text=True, capture_output=True,
-                       check=True, cwd=TOP / 'tests' / 'helm' / 'inject', env={**os.environ, 'GOFLAGS': '-mod=mod'})
+                       check=True, cwd=TOP / 'tests' / 'helm' / 'inject', env={**os.environ, 'GOFLAGS': '-mod=readonly'})
     return f'{r.stdout.strip()}/manifests/charts/istio-control/istio-discovery'
 
 

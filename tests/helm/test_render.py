@@ -5,7 +5,7 @@ import subprocess
 import pytest
 import yaml
 
-from .chart import BUILD, CHART, KUBERNETES, VALUES, helm, only, render, validate
+from .chart import BUILD, KUBERNETES, VALUES, helm, only, render, validate
 
 WAYS = [(), *((f.stem,) for f in sorted(VALUES.glob('*.yaml')))]
 
@@ -192,8 +192,3 @@ def test_wrong_values_are_refused(value, said):
 def test_wrong_control_planes_are_refused(plane, said):
     r = helm('template', '--kube-version=1.36.0', f'--set-json=controlPlanes={json.dumps([plane])}', check=False)
     assert r.returncode and ('controlPlanes' in r.stderr and (said in r.stderr or said == 'oneOf')), r.stderr
-
-
-def test_the_chart_is_of_this_release():
-    chart = yaml.safe_load((CHART / 'Chart.yaml').read_text())
-    assert chart['appVersion'] == (CHART / '../../VERSION').read_text().strip()

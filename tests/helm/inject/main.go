@@ -1,7 +1,7 @@
 // inject: pods through istiod's own injection code, then through Kubernetes' Pod Security.
 //
 // Input: what istiod's chart renders (the keys `config` and `values` of its ConfigMap) and pods as JSON, one a line.
-// Output: one JSON object a line: {"pod", "warnings"} or {"error"}, and with -level what Pod Security forbids.
+// Output: one JSON object a line: {"pod", "warnings"} or {"error"}, and what Pod Security forbids.
 // Native sidecars are ENABLE_NATIVE_SIDECARS, as for istiod.
 package main
 
@@ -21,6 +21,7 @@ import (
 
 	"istio.io/istio/pkg/config/mesh"
 	"istio.io/istio/pkg/kube/inject"
+	istiolog "istio.io/istio/pkg/log"
 )
 
 type result struct {
@@ -96,6 +97,9 @@ func main() {
 	raw := flag.String("raw", "", "run this template alone")
 	flag.Parse()
 
+	said := istiolog.DefaultOptions()
+	said.OutputPaths = []string{"stderr"}
+	must(istiolog.Configure(said))
 	var i injector
 	var err error
 	i.config, err = inject.UnmarshalConfig(read(*config))
