@@ -259,7 +259,7 @@ deb: ## the Debian package of this machine's architecture, in build/deb/
 
 test-packages: image deb ## image and package as they will be used: unpacked, started, installed, removed (root)
 	@tests/tools/deps build test package test-packages
-	@tests/tools/run-e2e --rootdir tests tests/packages
+	@PYTHONDONTWRITEBYTECODE=1 build/venv/bin/python3 -m pytest -p no:cacheprovider -q --tb=short --timeout 900 --durations 5 tests/packages
 .PHONY: image deb test-packages
 
 test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's injector (Go builds them once)
