@@ -96,6 +96,7 @@ PODS = {
         'readiness.status.sidecar.istio.io/periodSeconds': '3', 'kubectl.kubernetes.io/default-container': 'other',
         'note': 'a "quoted" note\nof two lines: {{ $x }}',
         'proxy.istio.io/config': 'concurrency: 3\ndrainDuration: 20s\nproxyMetadata:\n  ISTIO_META_DNS_CAPTURE: "true"\n  SECRET_TTL: 2h\n'}),
+    'custom': pod(containers=[{'name': 'istio-proxy', 'image': 'auto', 'resources': {'requests': {'cpu': '7m'}}}]),
     'hold': pod({'proxy.istio.io/config': 'holdApplicationUntilProxyStarts: true'}),
     'image': pod({'sidecar.istio.io/proxyImage': 'registry.example:5000/proxyv2:1.28.3-distroless'}),
 }
@@ -223,6 +224,20 @@ def test_the_image_says_its_version(istiod):
     assert attributes_of(result)['ISTIO_META_ISTIO_VERSION'] == '1.28.3'
 
 
+@pytest.mark.parametrize('native', [True, False], ids=['native', 'classic'])
+@pytest.mark.parametrize('name', sorted(PODS.keys() - {'custom'}))
+def test_twice_is_once(istiod, name, native):
+    """Another webhook may have istiod asked again (reinvocationPolicy). What a pod changed itself is lost by that, with
+    every template: that is the injector's."""
+    once = istiod.inject(PODS[name], native)
+    assert istiod.inject(once, native) == once
+
+
+def test_a_pod_may_change_the_container(istiod):
+    for native in (True, False):
+        assert proxy_of(istiod.inject(PODS['custom'], native))['resources']['requests']['cpu'] == '7m'
+
+
 def test_readiness_is_envoys_own(istiod):
     proxy = proxy_of(istiod.inject(PODS['annotated']))
     for probe in ('startupProbe', 'readinessProbe'):
@@ -235,6 +250,10 @@ def test_draining(istiod, tmp_path):
     assert native == ['/usr/local/bin/pilot-agent', 'request', 'POST', 'drain_listeners?inboundonly&graceful&skip_exit']
     classic = proxy_of(istiod.inject(pod(), False))['lifecycle']
     assert classic == {'preStop': {'sleep': {'seconds': 5}}}
+    longer = proxy_of(istiod.inject(pod({'proxy.istio.io/config': 'terminationDrainDuration: 20s'}), False))
+    assert longer['lifecycle'] == {'preStop': {'sleep': {'seconds': 20}}}
+    none = proxy_of(istiod.inject(pod({'proxy.istio.io/config': 'terminationDrainDuration: 0s'}), False))
+    assert 'lifecycle' not in none
     hold = proxy_of(istiod.inject(PODS['hold'], False))['lifecycle']
     assert hold['postStart']['exec']['command'] == ['/usr/local/bin/pilot-agent', 'wait'] and 'sleep' in hold['preStop']
     assert 'postStart' not in proxy_of(istiod.inject(PODS['hold'], True))['lifecycle']

@@ -1,11 +1,13 @@
 """What helm makes of the chart, for each Kubernetes and each way of using it."""
 import json
+import re
+import shutil
 import subprocess
 
 import pytest
 import yaml
 
-from .chart import BUILD, KUBERNETES, VALUES, helm, only, render, validate
+from .chart import BUILD, CHART, KUBERNETES, VALUES, helm, only, render, validate
 
 WAYS = [(), *((f.stem,) for f in sorted(VALUES.glob('*.yaml')))]
 
@@ -142,7 +144,7 @@ def test_another_configuration_is_another_agentd():
     def template(*args):
         return only(render('1.36', *args), 'DaemonSet')['spec']['template']
     assert template() != template('--set=logLevel=debug')
-    assert template() == template('--set=injection.terminationDrainSeconds=9')
+    assert template() == template('--set=injection.network=n9')
 
 
 def test_programs_that_the_probes_run_exist():
@@ -152,6 +154,41 @@ def test_programs_that_the_probes_run_exist():
         text = subprocess.run([BUILD / 'release' / program.rsplit('/', 1)[1], '--help'],
                               capture_output=True, text=True, check=True).stdout
         assert f'\n  {noun} ' in text
+
+
+@pytest.fixture(name='notes')
+def fixture_notes(tmp_path):
+    """What `helm install` says; `helm template` keeps it to itself."""
+    chart = shutil.copytree(CHART, tmp_path / 'agentd')
+    (chart / 'templates' / 'notes.yaml').write_text('kind: Notes\ntext: {{ include "agentd/templates/NOTES.txt" . | toJson }}\n')
+
+    def render_notes(*args):
+        text = helm('template', '--kube-version=1.36.0', '--namespace=mesh', *args, '--show-only=templates/notes.yaml', chart=chart).stdout
+        return yaml.safe_load(text)['text']
+    return render_notes
+
+
+def test_the_notes_fit_the_values(notes):
+    text = notes()
+    assert 'kubectl -n mesh get configmap agentd-injection' in text and 'rollout status daemonset/agentd' in text
+    assert 'WARNING' not in text and 'redirects no traffic' not in text
+    assert 'agentd-injection' not in notes('--set=injection.enabled=false')
+    assert 'WARNING' in notes('--set=updateStrategy.rollingUpdate.maxSurge=0,updateStrategy.rollingUpdate.maxUnavailable=1')
+    assert 'redirect.mode is none' in notes('--set=redirect.mode=none')
+
+
+def test_the_notes_find_meshed_pods(notes, tmp_path):
+    """kubectl's go-template is helm's engine."""
+    template = re.search(r"go-template='(.*)'", notes())[1]
+    meshed = {'metadata': {'namespace': 'a', 'name': 'b'},
+              'spec': {'volumes': [{'name': 'x', 'emptyDir': {}}, {'name': 'y', 'csi': {'driver': 'agentd.node.mesh'}}]}}
+    others = [{'metadata': {'namespace': 'a', 'name': 'c'}, 'spec': {'volumes': [{'name': 'z', 'csi': {'driver': 'other'}}]}},
+              {'metadata': {'namespace': 'a', 'name': 'd'}, 'spec': {}}]
+    (tmp_path / 'try' / 'templates').mkdir(parents=True)
+    (tmp_path / 'try' / 'Chart.yaml').write_text('apiVersion: v2\nname: try\nversion: 0.0.1\n')
+    (tmp_path / 'try' / 'templates' / 'x.yaml').write_text('found: |\n  {{ with .Values }}' + template + '{{ end }}')
+    text = helm('template', f'--set-json=items={json.dumps([meshed, *others])}', chart=tmp_path / 'try').stdout
+    assert yaml.safe_load(text) == {'found': 'a/b\n'}
 
 
 # A value, and what is said about it.
@@ -167,7 +204,7 @@ REFUSED = [
     ('secretTtlMinSeconds=0', 'secretTtlMinSeconds'), ('terminationGracePeriodSeconds=0', 'terminationGracePeriod'),
     ('settings.control_planes=x', 'control_planes'), ('settings.Log=x', 'Log'), ('extraArgs={no-flag}', 'extraArgs'),
     ('updateStrategy.type=Recreate', 'updateStrategy'), ('resources.claims=x', 'claims'),
-    ('injection.templateName=A B', 'templateName'), ('injection.terminationDrainSeconds=-1', 'terminationDrainSeconds'),
+    ('injection.templateName=A B', 'templateName'), ('injection.enabled=1', 'injection'),
     ('gke.pods=0', 'gke'), ('openshift.enabled=maybe', 'openshift'), ('serviceAccount.create=1', 'serviceAccount'),
     ('hostNetwork=false', 'hostNetwork'), ('commonLabels.a=true', 'commonLabels'),
 ]
