@@ -13,21 +13,30 @@ PREFIX     ?= /usr/local
 BUILD      ?= build
 # release | asan | tsan | fuzz: each has a tree of its own
 MODE       ?= release
-OUT        := $(BUILD)/$(MODE)
+# amd64 | arm64: not this machine's is built with Debian's cross compiler against packages in a sysroot
+HOST_ARCH  := $(if $(filter aarch64,$(shell uname -m)),arm64,amd64)
+ARCH       ?= $(HOST_ARCH)
+TRIPLET    := $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-linux-gnu
+CROSS      := $(filter-out $(HOST_ARCH),$(ARCH))
+SYSROOT    := $(if $(CROSS),$(BUILD)/sysroot-$(ARCH))
+OUT        := $(BUILD)/$(MODE)$(if $(CROSS),-$(ARCH))
 GEN        := $(BUILD)/gen
 
-CC_release := gcc
+CC_release := $(if $(CROSS),$(TRIPLET)-gcc --sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -B$(SYSROOT)/usr/lib/gcc/$(TRIPLET)/12/,gcc)
 CC_asan    := gcc
 CC_tsan    := clang
 CC_fuzz    := clang
 CC         := $(CC_$(MODE))
+PKG_CONFIG := $(if $(CROSS),PKG_CONFIG_LIBDIR=$(SYSROOT)/usr/lib/$(TRIPLET)/pkgconfig) pkg-config
 
 # Cutting a text to its buffer is what snprintf is for here (gcc alone knows the warning).
-WARN       := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror $(if $(filter gcc,$(CC)),-Wno-format-truncation)
+WARN       := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror $(if $(filter %gcc,$(CC)),-Wno-format-truncation)
+# The same bytes from whatever directory.
+SAME       := -ffile-prefix-map=$(CURDIR)=.
 # Looked at by lint (`hardening`); SECURITY.md says what it is worth.
-BRANCHES   := $(if $(filter x86_64,$(shell uname -m)),-fcf-protection,-mbranch-protection=standard)
+BRANCHES   := $(if $(filter amd64,$(ARCH)),-fcf-protection,-mbranch-protection=standard)
 MODE_release := -O2 -g -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection $(BRANCHES) \
-	-ffunction-sections -fdata-sections
+	-ffunction-sections -fdata-sections $(SAME)
 MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 MODE_tsan  := -O1 -g -fsanitize=thread
 MODE_fuzz  := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
@@ -41,11 +50,23 @@ LDFLAGS    := $(LINK_$(MODE))
 # grpc goes into the released worker statically: it starts in 2 ms instead of 10 (process-split.md 0).
 BROKER_LIBS := -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
-LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell pkg-config --libs-only-l --static grpc) -levent -lprotobuf-c \
+LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell $(PKG_CONFIG) --libs-only-l --static grpc) -levent -lprotobuf-c \
 	-ljansson -lyaml -lldns -lssl -lcrypto -lre2 -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
-WORKER_LIBS = $(if $(filter release,$(MODE)),$(LIBS_STATIC),$(LIBS))
+# LINKS=shared (the .deb): a library that has security updates of its own comes from the system; grpc and
+# what only it needs stay inside.
+LINKS      ?= static
+OTHER_LIBS := $(filter-out -lgrpc -lgpr,$(LIBS)) -lz
+LIBS_SHARED = -Wl,-Bstatic -Wl,--start-group $(filter-out $(OTHER_LIBS) -ldl -lrt,$(filter -l%,$(LIBS_STATIC))) -Wl,--end-group \
+	-Wl,-Bdynamic $(OTHER_LIBS) -static-libgcc
+CTL_LIBS_shared := -levent -ljansson -lpthread
+CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -Wl,-Bdynamic -lpthread
+RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
+WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS),$(LIBS))
+CTL_LIBS    = $(CTL_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
+# What the linker took, for the SBOM.
+TAKEN       = -Wl,-t,-t >$@.inputs
 
-PROTOS     := $(shell find proto -name '*.proto')
+PROTOS     := $(sort $(shell find proto -name '*.proto'))
 PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
 BROKER_SRC := $(wildcard agentd/priv/broker*.c)
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
@@ -81,27 +102,32 @@ $(OUT)/libagentd.a: $(call obj,$(LIB_SRC) $(PB_SRC))
 $(OUT)/libbroker.a: $(call obj,$(filter-out agentd/priv/broker.c,$(BROKER_SRC)) $(BROKER_BASE))
 	@rm -f $@ && ar rcs $@ $^
 $(OUT)/agentd: $(call obj,agentd/priv/broker.c) $(OUT)/libbroker.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS) $(TAKEN)
 $(OUT)/agentd-worker: $(call obj,$(MAIN_SRC)) $(OUT)/libagentd.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS) $(TAKEN)
 $(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libagentd.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -levent -ljansson -lpthread
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(CTL_LIBS) $(TAKEN)
 
 # The eBPF programs, as a header with their bytes and their names.
 BPF_SRC    := $(wildcard ebpf/*.h ebpf/*.c)
 SKELETON   := $(GEN)/redirect.skel.h
-$(GEN)/redirect.bpf.o: ebpf/redirect.bpf.c $(BPF_SRC)
-	@mkdir -p $(GEN); echo "  BPF   $<"; clang -target bpf -O2 -g -Wall -Wextra -Werror -Wno-unused-function -I/usr/include/$(shell gcc -dumpmachine) -c $< -o $@
+$(GEN)/redirect.bpf.o: ebpf/redirect.bpf.c $(BPF_SRC) Makefile
+	@mkdir -p $(GEN); echo "  BPF   $<"; clang -target bpf -O2 -g -Wall -Wextra -Werror -Wno-unused-function $(SAME) -I/usr/include/$(shell gcc -dumpmachine) -c $< -o $@
 $(SKELETON): $(GEN)/redirect.bpf.o
 	@{ echo '// NOLINTBEGIN'; bpftool gen skeleton $< name redirect_bpf; echo '// NOLINTEND'; } >$@
 
-# Generated headers come before anything that may include them.
-$(OUT)/obj/%.o: %.c | $(PB_SRC) $(SKELETON)
+# Generated headers come before anything that may include them; flags and the version are in every object.
+$(OUT)/obj/%.o: %.c Makefile VERSION | $(PB_SRC) $(SKELETON) $(SYSROOT)
 	@mkdir -p $(@D); echo "  CC    $(MODE) $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(OUT)/obj/gen/%.o: $(GEN)/%.c | $(PB_SRC)
+$(OUT)/obj/gen/%.o: $(GEN)/%.c Makefile VERSION | $(PB_SRC) $(SYSROOT)
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -w -MMD -MP -c -o $@ $<
 $(GEN)/%.pb-c.c: proto/%.proto
 	@mkdir -p $(GEN); protoc-c -I proto --c_out=$(GEN) $<
+
+# What this machine has as packages; removed, it is made anew with what Debian then has.
+.PHONY: same-packages
+$(BUILD)/sysroot-%: same-packages
+	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-12-dev
 
 # The fakes of a test, from its "LINK:" line; a fake wins over the library's module.
 fakes = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
@@ -199,17 +225,54 @@ run: ## agentd, a development control plane and two real Envoys; traffic; what h
 # Units name absolute paths.
 units = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >$(DESTDIR)$(PREFIX)/lib/systemd/system/$(1)
 
-install: binaries ## into $(DESTDIR)$(PREFIX), units and users of systemd included
+# A key of the configuration is described where it is defined: the worker's --help.
+MAN        := $(patsubst docs/man/%.scd,$(BUILD)/man/%,$(wildcard docs/man/*.scd))
+man: $(MAN)
+$(BUILD)/man/%: docs/man/%.scd $(OUT)/agentd-worker
+	@mkdir -p $(@D); $(OUT)/agentd-worker --help | sed -nE '/--check /d; s/_/\\_/g; s/^  --([a-z-]+) +((TEXT|N) +)?(.*)/*\1*\n\t\4.\n/; T; h; s/\n.*//; s/-/_/g; G; s/\n[^\n]*//; p' | \
+		sed -e '/^@KEYS@$$/{r /dev/stdin' -e 'd}' $< | scdoc >$@
+.PHONY: man
+
+install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd included
 	install -D -m 755 $(OUT)/agentd $(DESTDIR)$(PREFIX)/sbin/agentd
 	install -D -m 755 $(OUT)/agentd-worker $(DESTDIR)$(PREFIX)/sbin/agentd-worker
 	install -D -m 755 $(OUT)/agentctl $(DESTDIR)$(PREFIX)/bin/agentctl
 	install -D -m 755 systemd/agentd-envoy $(DESTDIR)$(PREFIX)/libexec/agentd-envoy
 	install -D -m 755 systemd/agentd-state $(DESTDIR)$(PREFIX)/libexec/agentd-state
 	install -D -m 644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/agentd.conf
+	for page in $(MAN); do install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/} || exit; done
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	$(call units,agentd.service)
 	$(call units,agentd-state.service)
 	$(call units,agentd-envoy@.service)
+
+# The time that is in what is shipped: the last commit's.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y VERSION)
+IMAGE_ARCHES ?= amd64 arm64
+tree       = $(BUILD)/release$(if $(filter-out $(HOST_ARCH),$(1)),-$(1):$(BUILD)/sysroot-$(1),:/)
+
+image: ## an OCI archive for amd64 and arm64 without a container engine, and its SBOMs, in build/image/
+	@tests/tools/deps build package
+	@for arch in $(IMAGE_ARCHES); do $(MAKE) -s MODE=release ARCH=$$arch binaries || exit; done
+	@python3 -B helm/image/build.py --version $(VERSION) --epoch $(SOURCE_DATE_EPOCH) --out $(BUILD)/image \
+		$(foreach a,$(IMAGE_ARCHES),$(a)=$(call tree,$(a)))
+	@ls -sh1 $(BUILD)/image
+
+# What dpkg-buildpackage builds from: the sources, without tests, and debian/ where it looks for it.
+deb: ## the Debian package of this machine's architecture, in build/deb/
+	@tests/tools/deps build package
+	@systemd/debian/build $(VERSION) $(BUILD)/deb
+
+test-packages: image deb ## image and package as they will be used: unpacked, started, installed, removed (root)
+	@tests/tools/deps build test package test-packages
+	@PYTHONDONTWRITEBYTECODE=1 build/venv/bin/python3 -m pytest -p no:cacheprovider -q --tb=short --timeout 900 --durations 5 tests/packages
+.PHONY: image deb test-packages
+
+test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's injector (Go builds them once)
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@tests/tools/run-helm
+.PHONY: test-helm
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)

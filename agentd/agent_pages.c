@@ -113,12 +113,12 @@ static json_t *dump_status(void *ctx)
 		json_array_append_new(planes, dump_plane(&a->of.shared->planes[i]));
 	for (struct pod *p = pod_first(a->of.pods); p; p = p->next, total++)
 		ready += p->ready;
-	return json_pack("{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:o, s:o, s:o}", "version",
+	return json_pack("{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o}", "version",
 	    AGENTD_VERSION, "cage", cage_describe(), "confined", cage_state().entered, "uptime_s",
 	    (json_int_t)((loop_now_ms(a->of.shared->loop) - a->started_ms) / 1000), "node_name",
-	    a->of.config->node_name, "pods", (int)total, "pods_ready", (int)ready, "control_planes",
-	    planes, "refused_manifests", manifest_dir_refused(a->of.manifests), "csi_socket",
-	    agent_csi_dump(a->of.csi));
+	    a->of.config->node_name, "pods", (int)total, "pods_ready", (int)ready, "settled",
+	    pod_registry_is_settled(a->of.pods), "control_planes", planes, "refused_manifests",
+	    manifest_dir_refused(a->of.manifests), "csi_socket", agent_csi_dump(a->of.csi));
 }
 
 static double count_fds(void)

@@ -11,6 +11,7 @@ static const struct command {
 	int (*run)(const struct ctl *c);
 } commands[] = {
     {"status", "", "agentd, its control planes, what is wrong", cmd_status},
+    {"ready", "", "whether all pods of before a start are served again (a probe)", cmd_ready},
     {"pods", "[POD]", "the pods of this node, or all about one (ns/name or uid)", cmd_pods},
     {"certs", "[SA]", "certificates: SPIFFE id, serial, expiry, who uses it", cmd_certs},
     {"xds", "[POD]", "configuration streams: types, versions, ACKs and NACKs", cmd_xds},

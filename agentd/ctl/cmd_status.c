@@ -1,4 +1,4 @@
-/* cmd_status.c - agentctl status */
+/* cmd_status.c - agentctl status, agentctl ready */
 #include "ctl.h"
 #include <stdio.h>
 
@@ -71,4 +71,22 @@ int cmd_status(const struct ctl *c)
 		print_status(s);
 	json_decref(s);
 	return status;
+}
+
+/* What is wrong with one pod or one control plane does not count: an update would stop for it. */
+int cmd_ready(const struct ctl *c)
+{
+	int status;
+	json_t *s = ctl_request(c, "GET", "/status", &status);
+	bool ready = json_is_true(json_object_get(s, "settled"));
+
+	if (!s)
+		return status;
+	if (c->json)
+		ctl_print_json(s);
+	else
+		printf(
+		    "%s\n", ready ? "ready" : "not ready: pods of before are still to be served");
+	json_decref(s);
+	return ready ? CTL_OK : CTL_PROBLEM;
 }

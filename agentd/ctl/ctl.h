@@ -49,6 +49,7 @@ void table_row(struct table *t, ...)
 void table_print_free(struct table **t);
 
 int cmd_status(const struct ctl *c);
+int cmd_ready(const struct ctl *c);
 int cmd_pods(const struct ctl *c);
 int cmd_certs(const struct ctl *c);
 int cmd_xds(const struct ctl *c);

@@ -104,6 +104,11 @@ void pod_registry_synced(struct pod_registry *r, struct pod_source *source)
 	check_settled(r);
 }
 
+bool pod_registry_is_settled(const struct pod_registry *r)
+{
+	return r->settled;
+}
+
 /* Two pods may share a label for a while: a StatefulSet's new pod comes before the old one is gone.
  */
 static int by_label(const struct pod *a, const struct pod *b)

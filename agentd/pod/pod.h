@@ -73,6 +73,7 @@ void pod_set_token(struct pod *p, const char *token);
 void pod_remove(struct pod_registry *r, const struct pod_source *source, const struct uuid *uid);
 /* The source has announced all it had. */
 void pod_registry_synced(struct pod_registry *r, struct pod_source *source);
+bool pod_registry_is_settled(const struct pod_registry *r); /* observer.settled has run */
 
 /* What the observer says. */
 void pod_set_ready(struct pod *p, const struct err *why_not); /* NULL: served; else not to start */

@@ -145,6 +145,19 @@ static int serve(
 	return 0;
 }
 
+/* Whoever starts again what has ended (a kubelet) would take all of it back from the other one. */
+static void linger(void)
+{
+	sigset_t set;
+
+	broker_log(BROKER_INFO, NULL, "nothing is left to do but to wait for SIGTERM");
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	while (sigwaitinfo(&set, NULL) < 0)
+		; /* interrupted */
+}
+
 static int run(struct run *r, const struct broker_options *o, struct broker_worker *wk)
 {
 	struct broker_why w;
@@ -158,6 +171,8 @@ static int run(struct run *r, const struct broker_options *o, struct broker_work
 	broker_keeper_free(&r->keeper);
 	broker_free(&r->broker);
 	mem_closep(&r->signals.fd);
+	if (r->succession.is_over && o->linger)
+		linger();
 	return r->code;
 }
 

@@ -55,6 +55,8 @@ static const struct flag flags[] = {
     {"max-pods", "N", "more are refused (1024)", NUMBER, 0, 0},
     {"take-over", NULL, "take the place of the agentd that runs, and all it holds", SWITCH,
 	FIELD(take_over), 0},
+    {"linger", NULL, "after a hand-over wait for SIGTERM: for who restarts whatever ends", SWITCH,
+	FIELD(linger), 0},
     {"no-privsep", NULL, "leave the worker root's rights: for debugging only", SWITCH,
 	FIELD(no_privsep), 0},
     {"redirect", NULL, "redirect pods' traffic to their Envoys, with eBPF", SWITCH, FIELD(redirect),

@@ -21,6 +21,7 @@ struct broker_options {
 	const char *kubelet_root;
 	bool config_named; /* --config was given, so the file must exist */
 	bool take_over;    /* from the agentd that holds the run directory: broker_handover.h */
+	bool linger;       /* having handed over, wait for SIGTERM */
 	bool no_privsep;   /* the worker stays root and uncaged: for debugging */
 	bool redirect;     /* traffic by eBPF: broker_traffic.h */
 	const char *redirect_cgroup; /* NULL: broker_traffic.h */

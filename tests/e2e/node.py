@@ -92,15 +92,20 @@ class Agentd:
         self.manifests.mkdir()
         self.process = None
 
-    def start(self):
+    def program(self, name):
+        """How one of agentd's programs is run."""
         missing = [b for b in ('agentd', 'agentd-worker', 'agentctl') if not (self._bin / b).exists()]
         if missing:
             raise RuntimeError(f'build first: no {", ".join(missing)} in {self._bin}')
+        return [self._bin / name]
+
+    def start(self):
         config = self.dir / 'agentd.yaml'
         config.write_text(yaml.safe_dump({**self.settings, 'control_planes': [self.plane]}))
         self.process = Process(
-            [*self.around, self._bin / 'agentd', '--run', self.run,
-             *(['--manifests', self.manifests] if self.manifests else []), '--config', config, '--root-file', f'0={self.root_file}', *self.flags], self.log, self.cgroup,
+            [*self.around, *self.program('agentd'), '--run', self.run,
+             *(['--manifests', self.manifests] if self.manifests else []), '--config', config,
+             '--root-file', f'0={self.root_file}', *self.flags], self.log, self.cgroup,
             env=self.environment())
 
         def answers():
@@ -116,7 +121,7 @@ class Agentd:
 
     def ctl(self, *args):
         """What agentctl prints as JSON; exit status 1 only says that there is a problem to read."""
-        r = subprocess.run([self._bin / 'agentctl', '--run', self.run, *args, '-o', 'json'],
+        r = subprocess.run([*self.program('agentctl'), '--run', self.run, *args, '-o', 'json'],
                            text=True, capture_output=True, timeout=60, check=False)
         if r.returncode > 1 or not r.stdout:
             raise ValueError(f'agentctl {" ".join(args)}: {r.returncode} {r.stderr}')
@@ -124,7 +129,7 @@ class Agentd:
 
     def ctl_text(self, *args):
         """(exit status, text) as a person sees it."""
-        r = subprocess.run([self._bin / 'agentctl', '--run', self.run, *args],
+        r = subprocess.run([*self.program('agentctl'), '--run', self.run, *args],
                            text=True, capture_output=True, timeout=60, check=False)
         return r.returncode, r.stdout + r.stderr
 

@@ -196,6 +196,20 @@ def test_a_hand_over_is_not_noticed(node):
     nobody_noticed(hammer, load, node, pair)
 
 
+def test_one_that_lingers_ends_when_told(node):
+    """Whoever restarts what ends must not see it end: it would take over from its successor."""
+    node.agentd.flags = ['--take-over', '--linger']
+    node.agentd.start()
+    new = beside(node, 'new')
+    new.start()
+    log = node.agentd.log.read_text
+    wait_for('the old one to have nothing left', lambda: 'wait for SIGTERM' in log())
+    assert new.worker_pid() and node.agentd.process.running()
+    node.agentd.process.send(signal.SIGTERM)
+    assert node.agentd.process.wait() == 0
+    wait_for('the new one to be ready', lambda: new.ctl_text('ready') == (0, 'ready\n'))
+
+
 def hanging(node, name):
     """Its worker does nothing, for ever."""
     other = beside(node, name)

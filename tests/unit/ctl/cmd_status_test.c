@@ -93,6 +93,24 @@ static void no_answer_is_passed_on(void **state)
 	assert_int_equal(run_command(cmd_status, NULL, false)->status, CTL_UNREACHABLE);
 }
 
+static void a_probe_asks_one_thing(void **state)
+{
+	static const struct {
+		const char *json;
+		int status;
+	} cases[] = {{"{\"settled\":true,\"pods\":2,\"pods_ready\":1}", CTL_OK},
+	    {"{\"settled\":false,\"pods\":2,\"pods_ready\":2}", CTL_PROBLEM}, {"{}", CTL_PROBLEM}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		canned_answer(cases[i].json, 0);
+		assert_int_equal(run_command(cmd_ready, NULL, false)->status, cases[i].status);
+		assert_int_equal(run_command(cmd_ready, NULL, true)->status, cases[i].status);
+	}
+	canned_answer(NULL, CTL_UNREACHABLE);
+	assert_int_equal(run_command(cmd_ready, NULL, false)->status, CTL_UNREACHABLE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -101,6 +119,7 @@ int main(void)
 	    cmocka_unit_test(json_is_what_agentd_said),
 	    cmocka_unit_test(strange_answers_are_survived),
 	    cmocka_unit_test(no_answer_is_passed_on),
+	    cmocka_unit_test(a_probe_asks_one_thing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

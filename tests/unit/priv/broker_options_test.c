@@ -119,7 +119,9 @@ static void test_switches(void **state)
 {
 	(void)state;
 	assert_int_equal(PARSE("--take-over"), 0);
-	assert_true(o.take_over && !o.no_privsep && o.mode == BROKER_RUN);
+	assert_true(o.take_over && !o.linger && !o.no_privsep && o.mode == BROKER_RUN);
+	assert_int_equal(PARSE("--linger"), 0);
+	assert_true(o.linger && !o.take_over);
 	assert_int_equal(PARSE("--no-privsep"), 0);
 	assert_true(o.no_privsep && !o.take_over);
 	expect_refused(PARSE("--take-over=yes"), "--take-over takes no value");

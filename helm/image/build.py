@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""build.py --version V --epoch SECONDS --out DIRECTORY ARCH=BINARIES:ROOT...
+
+The image: agentd's three programs, stripped; the C library they are started with; roots of certificates;
+users.  No shell, no package manager.  ROOT is the system they were linked against: / or a sysroot.  Name
+service (files, dns) is part of the C library itself since 2.34.  BINARIES/*.inputs, written by the linker,
+say what is in the programs, for the SBOM that lies beside the archive.
+"""
+import argparse
+import datetime
+import re
+import subprocess
+from pathlib import Path
+
+import elf
+import sbom
+from debian import System
+from oci import Entry, Layout
+
+PLACES = {'agentd': 'usr/local/sbin', 'agentd-worker': 'usr/local/sbin', 'agentctl': 'usr/local/bin'}
+TRIPLETS = {'amd64': 'x86_64-linux-gnu', 'arm64': 'aarch64-linux-gnu'}
+# "(archive)member", or an object by itself.
+TAKEN = re.compile(r'^(?:\((.+)\).+|(.+\.o))$', re.M)
+# Only headers: the linker knows nothing of them.
+HEADERS = ('/usr/include/uthash.h',)
+ROOTS = '/usr/share/ca-certificates/mozilla'
+TEXTS = {
+    'etc/passwd': 'root:x:0:0:root:/:/nonexistent\nagentd:x:1338:1338:agentd\'s worker:/:/nonexistent\n',
+    'etc/group': 'root:x:0:\nagentd:x:1338:\n',
+    'etc/nsswitch.conf': 'passwd: files\ngroup: files\nhosts: files dns\n',
+}
+# What a runtime mounts something on, and what agentd writes to.
+DIRECTORIES = {'dev': 0o755, 'proc': 0o555, 'sys': 0o555, 'run': 0o755, 'tmp': 0o1777, 'etc/agentd': 0o755}
+LABELS = {
+    'org.opencontainers.image.title': 'agentd',
+    'org.opencontainers.image.description': "Certificates and configuration for the Envoys of a node, instead of "
+                                            "Istio's agent in every pod",
+    'org.opencontainers.image.licenses': 'Apache-2.0',
+}
+
+
+class Image:
+    """What one architecture's image holds, and where it is from."""
+
+    def __init__(self, arch, binaries, root):
+        self.arch, self._binaries, self._system = arch, Path(binaries), System(root)
+        self._programs = {name: self._binaries / name for name in PLACES}
+        triplet = TRIPLETS[arch]
+        self._folders = [f'{top}/{triplet}' for top in ('lib', 'usr/lib')]
+        self._interpreter, self._libraries = elf.libraries(
+            self._programs.values(), lambda name: self._system.find(name, self._folders))
+        self._strip = f'{triplet}-strip'
+        # Those of the package: a machine's own bundle may have more.
+        self._roots = sorted(Path(ROOTS).iterdir())
+        self._ours = System('/')
+
+    def entries(self):
+        for name, file in self._programs.items():
+            yield Entry(f'{PLACES[name]}/{name}', 0o755, self._stripped(file))
+        for name, file in self._libraries.items():
+            # The one at the interpreter's place is started by the kernel.
+            place = self._interpreter.lstrip('/') if self._interpreter.endswith('/' + name) else f'{self._folders[0]}/{name}'
+            yield Entry(place, 0o755, file.read_bytes())
+        yield Entry('etc/ssl/certs/ca-certificates.crt', 0o644, b''.join(f.read_bytes() for f in self._roots))
+        for name, text in TEXTS.items():
+            yield Entry(name, 0o644, text.encode())
+        for name, mode in DIRECTORIES.items():
+            yield Entry(name, mode)
+        for package, text in self._licences():
+            yield Entry(f'usr/share/doc/{package}/copyright', 0o644, text)
+
+    def _stripped(self, file):
+        out = file.with_name(file.name + '.stripped')
+        subprocess.run([self._strip, '-o', out, file], check=True)
+        return out.read_bytes()
+
+    def packages(self):
+        """By how agentd is related to them (SPDX's words)."""
+        taken = {Path("".join(files)).resolve() for name in PLACES for files in
+                 TAKEN.findall((self._binaries / f'{name}.inputs').read_text())}
+        static = {f for f in taken if not f.is_relative_to(self._binaries.resolve())}
+        static |= {self._system.path(f) for f in HEADERS}
+        return {'STATIC_LINK': set(self._system.owners(static).values()),
+                'DYNAMIC_LINK': set(self._system.owners(self._libraries.values()).values()),
+                'CONTAINS': set(self._ours.owners(self._roots[:1]).values())}
+
+    def _licences(self):
+        for how, packages in self.packages().items():
+            for p in packages:
+                system = self._ours if how == 'CONTAINS' else self._system
+                yield p.name, system.path(f'usr/share/doc/{p.name}/copyright').read_bytes()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag, kind in {'--version': str, '--epoch': int, '--out': Path}.items():
+        parser.add_argument(flag, type=kind, required=True)
+    parser.add_argument('trees', nargs='+', metavar='ARCH=BINARIES:ROOT')
+    args = parser.parse_args()
+    created = datetime.datetime.fromtimestamp(args.epoch, datetime.timezone.utc).strftime('%Y-%m-%dT%H:%M:%SZ')
+    labels = {**LABELS, 'org.opencontainers.image.version': args.version, 'org.opencontainers.image.created': created}
+    settings = {'Entrypoint': ['/usr/local/sbin/agentd'], 'Env': ['PATH=/usr/local/sbin:/usr/local/bin'],
+                'User': '0:0', 'WorkingDir': '/', 'Labels': labels}
+    args.out.mkdir(parents=True, exist_ok=True)
+    layout, images = Layout(args.epoch), []
+    for arch, _, rest in (tree.partition('=') for tree in args.trees):
+        image = Image(arch, *rest.split(':'))
+        images.append(layout.image(arch, list(image.entries()), settings, created))
+        (args.out / f'agentd-{args.version}-{arch}.spdx.json').write_bytes(
+            sbom.document(args.version, arch, args.epoch, image.packages()))
+    (args.out / f'agentd-{args.version}.oci.tar').write_bytes(layout.archive(images, args.version, labels))
+
+
+if __name__ == '__main__':
+    main()

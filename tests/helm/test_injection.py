@@ -1,0 +1,304 @@
+"""The injection template in istiod's own chart and its own injector, native and classic."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from .chart import KUBERNETES, TOP, helm, only, render, validate
+
+INJECT = TOP / 'build' / 'gobin' / 'inject'
+RESTRICTED = {'runAsNonRoot': True, 'runAsUser': 1000, 'allowPrivilegeEscalation': False,
+              'capabilities': {'drop': ['ALL']}, 'seccompProfile': {'type': 'RuntimeDefault'}}
+
+
+def istiod_chart():
+    r = subprocess.run(['go', 'list', '-m', '-f', '{{.Dir}}', 'istio.io/istio'], text=True, capture_output=True,
+                       check=True, cwd=TOP / 'tests' / 'helm' / 'inject', env={**os.environ, 'GOFLAGS': '-mod=readonly'})
+    return f'{r.stdout.strip()}/manifests/charts/istio-control/istio-discovery'
+
+
+class Istiod:
+    """istiod's chart with the values that ours has for it, and what its injector makes of pods."""
+
+    def __init__(self, directory, version='1.36', values=(), more=()):
+        ours = directory / 'from-agentd.yaml'
+        text = next(o['data']['values.yaml'] for (k, n), o in render(version, values=values).items()
+                    if k == 'ConfigMap' and n.endswith('-injection'))
+        ours.write_text(text)
+        its = directory / 'own.yaml'
+        its.write_text(yaml.safe_dump({'global': {'hub': 'registry.istio.io/release', 'tag': '1.29.1'}}))
+        rendered = helm('template', f'--kube-version={version}.0', '--namespace=istio-system', '-f', its, '-f', ours,
+                        *more, '--show-only=templates/istiod-injector-configmap.yaml', chart=istiod_chart()).stdout
+        self._dir = directory
+        for key, value in yaml.safe_load(rendered)['data'].items():
+            (directory / key).write_text(value)
+
+    def run(self, *pods, native=True, flags=()):
+        r = subprocess.run([INJECT, '-config', self._dir / 'config', '-values', self._dir / 'values', *flags],
+                           input='\n'.join(map(json.dumps, pods)), text=True, capture_output=True, timeout=60,
+                           env={**os.environ, 'ENABLE_NATIVE_SIDECARS': str(native).lower()}, check=False)
+        assert r.returncode == 0, r.stderr
+        return [json.loads(line) for line in r.stdout.splitlines()]
+
+    def inject(self, pod, native=True):
+        [r] = self.run(pod, native=native)
+        assert 'error' not in r, r['error']
+        assert not r.get('forbidden'), r['forbidden']
+        return r['pod']
+
+
+@pytest.fixture(name='istiod', scope='module')
+def fixture_istiod(tmp_path_factory):
+    return Istiod(tmp_path_factory.mktemp('istiod'))
+
+
+def pod(annotations=(), labels=(), containers=(), **spec):
+    """A pod of a Deployment that Pod Security `restricted` allows."""
+    app = {'name': 'app', 'image': 'example/app', 'securityContext': RESTRICTED,
+           'ports': [{'containerPort': 8080, 'name': 'http'}, {'containerPort': 9090}],
+           'readinessProbe': {'httpGet': {'path': '/healthy', 'port': 8080}}}
+    return {'apiVersion': 'v1', 'kind': 'Pod',
+            'metadata': {'generateName': 'web-5d4f8b9c7d-', 'namespace': 'demo',
+                         'labels': {'app': 'web', 'version': 'v2', 'pod-template-hash': '5d4f8b9c7d', **dict(labels)},
+                         'annotations': {'inject.istio.io/templates': 'agentd', **dict(annotations)},
+                         'ownerReferences': [{'apiVersion': 'apps/v1', 'kind': 'ReplicaSet', 'name': 'web-5d4f8b9c7d',
+                                              'uid': '1', 'controller': True}]},
+            'spec': {'serviceAccountName': 'web', 'containers': [app, *containers], **spec}}
+
+
+def proxy_of(result):
+    containers = [c for k in ('initContainers', 'containers') for c in result['spec'].get(k, ()) if c['name'] == 'istio-proxy']
+    assert len(containers) == 1
+    return containers[0]
+
+
+def attributes_of(result):
+    volumes = [v for v in result['spec']['volumes'] if 'csi' in v]
+    assert len(volumes) == 1 and volumes[0]['csi']['driver'] == 'agentd.node.mesh' and volumes[0]['csi']['readOnly']
+    attributes = volumes[0]['csi']['volumeAttributes']
+    assert all(isinstance(v, str) for v in attributes.values())
+    return attributes
+
+
+PODS = {
+    'plain': pod(),
+    'no-labels': {**pod(), 'metadata': {'name': 'bare', 'namespace': 'demo', 'annotations': {'inject.istio.io/templates': 'agentd'}}},
+    'sidecars': pod(containers=[{'name': 'second', 'image': 'x', 'securityContext': RESTRICTED, 'ports': [{'containerPort': 7070}]}],
+                    initContainers=[{'name': 'setup', 'image': 'x', 'securityContext': RESTRICTED}],
+                    volumes=[{'name': 'data', 'emptyDir': {}}]),
+    'annotated': pod({
+        'sidecar.istio.io/proxyCPU': '50m', 'sidecar.istio.io/proxyCPULimit': '1500m', 'sidecar.istio.io/proxyMemoryLimit': '1Gi',
+        'sidecar.istio.io/logLevel': 'info', 'sidecar.istio.io/componentLogLevel': 'http:debug',
+        'traffic.sidecar.istio.io/excludeOutboundPorts': '3306', 'agentd.node.mesh/redirectPolicy': 'permissive',
+        'readiness.status.sidecar.istio.io/periodSeconds': '3', 'kubectl.kubernetes.io/default-container': 'other',
+        'note': 'a "quoted" note\nof two lines: {{ $x }}',
+        'proxy.istio.io/config': 'concurrency: 3\ndrainDuration: 20s\nproxyMetadata:\n  ISTIO_META_DNS_CAPTURE: "true"\n  SECRET_TTL: 2h\n'}),
+    'custom': pod(containers=[{'name': 'istio-proxy', 'image': 'auto', 'resources': {'requests': {'cpu': '7m'}}}]),
+    'hold': pod({'proxy.istio.io/config': 'holdApplicationUntilProxyStarts: true'}),
+    'image': pod({'sidecar.istio.io/proxyImage': 'registry.example:5000/proxyv2:1.28.3-distroless'}),
+}
+
+
+@pytest.mark.parametrize('native', [True, False], ids=['native', 'classic'])
+@pytest.mark.parametrize('name', PODS)
+def test_the_pod_is_valid_and_restricted(istiod, name, native):
+    result = istiod.inject(PODS[name], native)
+    for version in KUBERNETES[1:] if native else KUBERNETES[2:]:  # classic: the sleep action of 1.30
+        validate(result, version)
+    proxy = proxy_of(result)
+    assert (proxy in result['spec'].get('initContainers', ())) == native == (proxy.get('restartPolicy') == 'Always')
+    names = {c['name'] for k in ('initContainers', 'containers') for c in result['spec'].get(k, ())}
+    assert not names & {'istio-init', 'istio-validation'}
+    mounts = {m['mountPath']: m for m in proxy['volumeMounts']}
+    for path in ('/etc/istio/proxy', '/var/run/secrets/workload-spiffe-uds'):
+        assert mounts[path]['name'] == 'agentd' and mounts[path]['readOnly']
+    assert 'serviceAccountToken' not in json.dumps(result['spec'].get('volumes'))
+
+
+@pytest.mark.parametrize('native', [True, False], ids=['native', 'classic'])
+def test_a_pod_that_is_refused_by_pod_security_is_noticed(istiod, native):
+    """The test above can fail."""
+    bad = pod()
+    bad['spec']['containers'][0]['securityContext'] = {'privileged': True}
+    [r] = istiod.run(bad, native=native)
+    assert any('privileged' in f for f in r['forbidden'])
+
+
+def test_what_is_around_envoy_is_not_touched(istiod):
+    """Neither probes nor scrapes lead to 15020 until agentd serves it."""
+    before = pod({'prometheus.io/scrape': 'true', 'prometheus.io/port': '9090'})
+    for native in (True, False):
+        after = istiod.inject(before, native)
+        app = next(c for c in after['spec']['containers'] if c['name'] == 'app')
+        assert app['readinessProbe'] == before['spec']['containers'][0]['readinessProbe']
+        assert after['metadata']['annotations']['prometheus.io/port'] == '9090'
+        assert '15020' not in json.dumps(after)
+
+
+def test_labels_and_status(istiod):
+    meta = istiod.inject(pod(), True)['metadata']
+    assert meta['labels'] | {'security.istio.io/tlsMode': 'istio', 'service.istio.io/canonical-name': 'web',
+                             'service.istio.io/canonical-revision': 'v2'} == meta['labels']
+    assert json.loads(meta['annotations']['sidecar.istio.io/status'])['volumes'] == ['agentd']
+    assert meta['annotations']['kubectl.kubernetes.io/default-container'] == 'app'
+    meta = istiod.inject(PODS['annotated'], True)['metadata']
+    assert meta['annotations']['kubectl.kubernetes.io/default-container'] == 'other'
+
+
+def test_envoy_is_started_as_pilot_agent_does(istiod):
+    """Beside what e2e tests start it with (tests/e2e/pod.py)."""
+    text = (TOP / 'tests' / 'e2e' / 'pod.py').read_text()
+    body = text[text.index('envoy_binary(), \'-c\''):]
+    tested = set(re.findall(r"'(-{1,2}[a-z][a-z0-9-]*)'", body[:body.index('*more')]))
+    proxy = proxy_of(istiod.inject(pod()))
+    assert proxy['command'] == ['/usr/local/bin/envoy'] and proxy['workingDir'] == '/'
+    assert tested - {'--concurrency'} <= set(proxy['args']), tested - set(proxy['args'])
+    assert proxy['args'][:2] == ['-c', './etc/istio/proxy/envoy-rev.json']
+    assert all(isinstance(a, str) for a in proxy['args'])
+
+
+@pytest.mark.parametrize('name,threads,drain', [('plain', '2', '45'), ('annotated', '3', '20'), ('hold', '2', '45')])
+def test_threads_and_drain_time(istiod, name, threads, drain):
+    args = proxy_of(istiod.inject(PODS[name]))['args']
+    assert args[args.index('--concurrency') + 1] == threads  # ProxyConfig's, else the cores of the limit
+    assert args[args.index('--drain-time-s') + 1] == drain
+
+
+@pytest.mark.parametrize('limit,cores', [('1500m', '2'), ('100m', '1'), ('2', '2'), ('2.5', '3'), ('3000m', '3')])
+def test_cores_are_rounded_up(istiod, limit, cores):
+    result = istiod.inject(pod({'sidecar.istio.io/proxyCPULimit': limit}))
+    args = proxy_of(result)['args']
+    assert args[args.index('--concurrency') + 1] == attributes_of(result)['ISTIO_CPU_LIMIT'] == cores
+
+
+def test_resources(istiod):
+    assert proxy_of(istiod.inject(pod()))['resources'] == {
+        'requests': {'cpu': '100m', 'memory': '128Mi'}, 'limits': {'cpu': '2', 'memory': '1Gi'}}
+    assert proxy_of(istiod.inject(PODS['annotated']))['resources'] == {
+        'requests': {'cpu': '50m'}, 'limits': {'cpu': '1500m', 'memory': '1Gi'}}
+
+
+def test_the_environment_of_a_pod(istiod):
+    got = attributes_of(istiod.inject(PODS['annotated']))
+    config = json.loads(got.pop('PROXY_CONFIG'))
+    assert config['concurrency'] == 3 and config['drainDuration'] == '20s'  # what is default is left out
+    labels = json.loads(got.pop('ISTIO_METAJSON_LABELS'))
+    assert labels['app'] == 'web' and labels['security.istio.io/tlsMode'] == 'istio'
+    annotations = json.loads(got.pop('ISTIO_METAJSON_ANNOTATIONS'))
+    assert annotations['traffic.sidecar.istio.io/excludeOutboundPorts'] == '3306'
+    assert annotations['agentd.node.mesh/redirectPolicy'] == 'permissive' and 'note' not in annotations
+    assert json.loads(got.pop('ISTIO_META_POD_PORTS')) == [{'name': 'http', 'containerPort': 8080}, {'containerPort': 9090}]
+    assert got == {
+        'CA_ADDR': 'istiod.istio-system.svc:15012', 'TRUST_DOMAIN': 'cluster.local', 'ISTIO_META_MESH_ID': 'cluster.local',
+        'ISTIO_META_CLUSTER_ID': 'Kubernetes', 'ISTIO_META_APP_CONTAINERS': 'app', 'ISTIO_META_WORKLOAD_NAME': 'web',
+        'ISTIO_META_OWNER': 'kubernetes://apis/apps/v1/namespaces/demo/deployments/web',
+        'ISTIO_META_ISTIO_VERSION': '1.29.1', 'ISTIO_CPU_LIMIT': '2', 'ISTIO_META_DNS_CAPTURE': 'true', 'SECRET_TTL': '2h',
+        'ISTIO_INBOUND_INTERCEPTION_MODE': 'REDIRECT', 'ISTIO_SERVICE_CIDR': '*', 'ISTIO_INBOUND_PORTS': '*'}
+
+
+def test_networks(istiod, tmp_path):
+    def network(i, labels=()):
+        return attributes_of(i.inject(pod(labels=labels))).get('ISTIO_META_NETWORK')
+    assert network(istiod) is None
+    assert network(istiod, {'topology.istio.io/network': 'n2'}) == 'n2'
+    assert network(Istiod(tmp_path, values=['everything'])) == 'net1'
+    assert network(Istiod(tmp_path, values=['everything'], more=['--set=global.network=n3'])) == 'n3'
+
+
+def test_a_revision_and_another_mesh(tmp_path):
+    i = Istiod(tmp_path, more=['--set=revision=canary', '--set=global.meshID=m', '--set=global.multiCluster.clusterName=c2',
+                               '--set=global.proxy.includeIPRanges=10.0.0.0/8', '--set=global.imagePullSecrets={regcred}'])
+    result = i.inject(pod())
+    got = attributes_of(result)
+    assert got['CA_ADDR'] == 'istiod-canary.istio-system.svc:15012' and got['ISTIO_META_MESH_ID'] == 'm'
+    assert got['ISTIO_META_CLUSTER_ID'] == 'c2' and got['ISTIO_SERVICE_CIDR'] == '10.0.0.0/8'
+    assert result['spec']['imagePullSecrets'] == [{'name': 'regcred'}]
+
+
+def test_the_image_says_its_version(istiod):
+    result = istiod.inject(PODS['image'])
+    assert proxy_of(result)['image'] == 'registry.example:5000/proxyv2:1.28.3-distroless'
+    assert attributes_of(result)['ISTIO_META_ISTIO_VERSION'] == '1.28.3'
+
+
+@pytest.mark.parametrize('native', [True, False], ids=['native', 'classic'])
+@pytest.mark.parametrize('name', sorted(PODS.keys() - {'custom'}))
+def test_twice_is_once(istiod, name, native):
+    """Another webhook may have istiod asked again (reinvocationPolicy). What a pod changed itself is lost by that, with
+    every template: that is the injector's."""
+    once = istiod.inject(PODS[name], native)
+    assert istiod.inject(once, native) == once
+
+
+def test_a_pod_may_change_the_container(istiod):
+    for native in (True, False):
+        assert proxy_of(istiod.inject(PODS['custom'], native))['resources']['requests']['cpu'] == '7m'
+
+
+def test_readiness_is_envoys_own(istiod):
+    proxy = proxy_of(istiod.inject(PODS['annotated']))
+    for probe in ('startupProbe', 'readinessProbe'):
+        assert proxy[probe]['httpGet'] == {'path': '/healthz/ready', 'port': 15021}
+    assert proxy['readinessProbe']['periodSeconds'] == 3
+
+
+def test_draining(istiod, tmp_path):
+    native = proxy_of(istiod.inject(pod(), True))['lifecycle']['preStop']['exec']['command']
+    assert native == ['/usr/local/bin/pilot-agent', 'request', 'POST', 'drain_listeners?inboundonly&graceful&skip_exit']
+    classic = proxy_of(istiod.inject(pod(), False))['lifecycle']
+    assert classic == {'preStop': {'sleep': {'seconds': 5}}}
+    longer = proxy_of(istiod.inject(pod({'proxy.istio.io/config': 'terminationDrainDuration: 20s'}), False))
+    assert longer['lifecycle'] == {'preStop': {'sleep': {'seconds': 20}}}
+    none = proxy_of(istiod.inject(pod({'proxy.istio.io/config': 'terminationDrainDuration: 0s'}), False))
+    assert 'lifecycle' not in none
+    hold = proxy_of(istiod.inject(PODS['hold'], False))['lifecycle']
+    assert hold['postStart']['exec']['command'] == ['/usr/local/bin/pilot-agent', 'wait'] and 'sleep' in hold['preStop']
+    assert 'postStart' not in proxy_of(istiod.inject(PODS['hold'], True))['lifecycle']
+    old = Istiod(tmp_path, version='1.29')
+    result = old.inject(pod(), False)
+    assert 'lifecycle' not in proxy_of(result)  # no sleep action there
+    for version in KUBERNETES:
+        validate(result, version)
+
+
+def test_a_pod_may_choose_its_form(istiod):
+    for wanted in (True, False):
+        result = istiod.inject(pod({'sidecar.istio.io/nativeSidecar': str(wanted).lower()}), not wanted)
+        assert (proxy_of(result).get('restartPolicy') == 'Always') == wanted
+
+
+def test_istio_cni_is_kept_away_or_not(istiod, tmp_path):
+    def env(i):
+        return proxy_of(i.inject(pod(), False)).get('env', [])
+    assert {'name': 'DISABLE_ENVOY', 'value': 'true'} in env(istiod)
+    assert 'DISABLE_ENVOY' not in json.dumps(env(Istiod(tmp_path, values=['istio-cni'])))
+
+
+def test_what_cannot_be_meshed(istiod):
+    """istiod itself passes over hostNetwork; whoever asks the template all the same is refused."""
+    [r] = istiod.run(pod(runtimeClassName='kata-qemu'))
+    assert 'runtimeClassName kata-qemu is a sandbox' in r['error']
+    assert proxy_of(istiod.inject(pod(runtimeClassName='runc')))
+    [r] = istiod.run(pod(hostNetwork=True))
+    assert 'host networking' in r['warnings'][0] and 'istio-proxy' not in json.dumps(r['pod'])
+    [r] = istiod.run(pod(hostNetwork=True), flags=['-raw', 'agentd'])
+    assert 'hostNetwork has no network of its own' in r['error']
+
+
+def test_other_pods_are_istios_as_before(istiod):
+    other = pod({'inject.istio.io/templates': 'sidecar'})
+    [r] = istiod.run(other)
+    assert proxy_of(r['pod'])['args'][:2] == ['proxy', 'sidecar'] and 'csi' not in json.dumps(r['pod']['spec']['volumes'])
+
+
+def test_ipv6(tmp_path):
+    args = proxy_of(Istiod(tmp_path, values=['everything']).inject(pod()))['args']
+    assert args[args.index('--local-address-ip-version') + 1] == 'v6'
+
+
+def test_no_map_without_the_template():
+    assert not [n for (k, n) in render('1.36', '--set=injection.enabled=false') if n.endswith('-injection')]
+    assert only(render(), 'DaemonSet')

@@ -1,0 +1,231 @@
+"""What helm makes of the chart, for each Kubernetes and each way of using it."""
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from .chart import BUILD, CHART, KUBERNETES, VALUES, helm, only, render, validate
+
+WAYS = [(), *((f.stem,) for f in sorted(VALUES.glob('*.yaml')))]
+
+
+@pytest.mark.parametrize('version', KUBERNETES)
+@pytest.mark.parametrize('values', WAYS, ids=lambda v: '+'.join(v) or 'default')
+def test_each_object_is_valid(version, values):
+    objects = render(version, values=values)
+    assert {'DaemonSet', 'CSIDriver', 'ConfigMap'} <= {kind for kind, _ in objects}
+    for thing in objects.values():
+        validate(thing, version)
+
+
+def test_a_misspelt_field_is_found():
+    driver = only(render(), 'CSIDriver')
+    driver['spec']['podInfoOnMont'] = True
+    with pytest.raises(Exception, match='podInfoOnMont'):
+        validate(driver, '1.36')
+
+
+def test_lint_is_silent():
+    for values in WAYS:
+        helm('lint', '--strict', '--kube-version=1.36.0', *(f'--values={VALUES / v}.yaml' for v in values))
+
+
+def test_an_older_kubernetes_is_refused():
+    assert 'incompatible' in helm('template', '--kube-version=1.27.0', check=False).stderr
+
+
+@pytest.mark.parametrize('values', WAYS, ids=lambda v: '+'.join(v) or 'default')
+def test_agentd_takes_its_configuration(values, tmp_path):
+    """Every key that is rendered exists, and so does every flag."""
+    objects = render(values=values)
+    config = tmp_path / 'agentd.yaml'
+    text = next(o['data']['agentd.yaml'] for o in objects.values() if 'agentd.yaml' in o.get('data', {}))
+    config.write_text(text)
+    container = only(objects, 'DaemonSet')['spec']['template']['spec']['containers'][0]
+    # --kubelet-root comes with the CSI driver.
+    flags = [a for a in container['args'] if known(a)]
+    agentd = [BUILD / 'release' / 'agentd', '--config', config, *flags, '--check']
+    r = subprocess.run(agentd, capture_output=True, text=True, timeout=60, check=False)
+    planes = len(yaml.safe_load(text)['control_planes'])
+    assert f'configuration  ok: {planes} control plane' in r.stdout, r.stdout + r.stderr
+
+
+def known(flag):
+    text = subprocess.run([BUILD / 'release' / 'agentd', '--help'], capture_output=True, text=True, check=True).stdout
+    return not flag.startswith('--kubelet-root') or '--kubelet-root' in text
+
+
+def test_a_key_that_agentd_does_not_have_is_not_taken(tmp_path):
+    objects = render('1.36', '--set=settings.pod_conections=3')
+    config = tmp_path / 'agentd.yaml'
+    config.write_text(objects['ConfigMap', 'agentd']['data']['agentd.yaml'])
+    r = subprocess.run([BUILD / 'release' / 'agentd', '--config', config, '--check'],
+                       capture_output=True, text=True, timeout=60, check=False)
+    assert r.returncode and 'pod_conections' in r.stdout + r.stderr
+
+
+def test_all_values_reach_agentd():
+    got = yaml.safe_load(render(values=['everything'])['ConfigMap', 'mesh-agent']['data']['agentd.yaml'])
+    main = {'name': 'main', 'address': 'istiod.istio-system.svc:15012', 'server_name': 'istiod.istio-system.svc',
+            'cluster_id': 'east', 'mesh_id': 'mesh1', 'trust_domain': 'td.example', 'connections': 4,
+            'opens_per_second': 40, 'opens_burst': 10, 'pod_opens_per_second': 2, 'pod_opens_burst': 6,
+            'unread_stream_s': 30, 'hold_empty_push_s': 0}
+    second = {'name': 'second', 'address': '[fd00::1]:15012', 'root': 'SYSTEM', 'cluster_id': 'west',
+              'mesh_id': 'other', 'trust_domain': 'other.example'}
+    assert got == {
+        'log_level': 'default:warn,xds:debug', 'log_json': False, 'istio_namespace': 'mesh',
+        'cluster_domain': 'k8s.example', 'ip_family': 'ipv6', 'secret_ttl_min_s': 7200, 'secret_ttl_max_s': 43200,
+        'certificate_scope': 'pod', 'attest': 'require', 'state_keys': 'memory', 'pcds': True, 'redirect': 'ebpf',
+        'redirect_policy': 'permissive', 'pod_connections': 64, 'csr_per_second': 20, 'control_planes': [main, second]}
+
+
+def agentd_pod(*args, **kw):
+    spec = only(render(*args, **kw), 'DaemonSet')['spec']['template']['spec']
+    return spec, spec['containers'][0]
+
+
+def test_roots_are_where_agentd_is_told():
+    spec, container = agentd_pod(values=['everything'])
+    sources = next(v for v in spec['volumes'] if v['name'] == 'root')['projected']['sources']
+    files = {i['path'] for s in sources for i in s['configMap']['items']}
+    told = {a.split('=')[2].removeprefix('/etc/agentd/root/') for a in container['args'] if '-file=' in a}
+    assert files == told == {'main.pem', 'main.crl.pem'}  # the second plane has the system's roots
+
+
+@pytest.mark.parametrize('values,root', [((), '/var/lib/kubelet'), (('k0s',), '/var/lib/k0s/kubelet')])
+def test_paths_are_the_same_inside_and_outside(values, root):
+    """agentd's symlink and mounts are looked at by the kubelet."""
+    spec, container = agentd_pod(values=values)
+    assert f'--kubelet-root={root}' in container['args']
+    outside = {v['name']: v['hostPath']['path'] for v in spec['volumes'] if 'hostPath' in v}
+    inside = {m['name']: m['mountPath'] for m in container['volumeMounts'] if m['name'] in outside}
+    assert outside == inside
+    assert {f'{root}/pods', f'{root}/plugins_registry', '/run/agentd'} <= set(inside.values())
+    both = {m['mountPath'] for m in container['volumeMounts'] if m.get('mountPropagation') == 'Bidirectional'}
+    assert both == {f'{root}/pods', '/run/agentd'}
+
+
+def test_no_right_at_the_api():
+    for values in WAYS:
+        objects = render(values=values)
+        kinds = {kind for kind, _ in objects}
+        assert not kinds & {'Role', 'ClusterRole', 'ClusterRoleBinding', 'Secret'}
+        if 'RoleBinding' in kinds:
+            assert values == ('openshift',)
+            assert only(objects, 'RoleBinding')['roleRef']['name'] == 'system:openshift:scc:privileged'
+        assert only(objects, 'DaemonSet')['spec']['template']['spec']['automountServiceAccountToken'] is False
+        assert all(o['automountServiceAccountToken'] is False for (k, _), o in objects.items() if k == 'ServiceAccount')
+
+
+@pytest.mark.parametrize('version', KUBERNETES)
+def test_the_driver_object_fits_the_server(version):
+    spec = only(render(version), 'CSIDriver')['spec']
+    assert ('serviceAccountTokenInSecrets' in spec) == (int(version[2:]) >= 35)
+    assert spec['tokenRequests'] == [{'audience': 'istio-ca', 'expirationSeconds': 43200}]
+    assert spec['podInfoOnMount'] and spec['requiresRepublish'] and not spec['attachRequired']
+    assert spec['volumeLifecycleModes'] == ['Ephemeral'] and spec['fsGroupPolicy'] == 'None'
+
+
+def test_an_update_hands_over():
+    update = only(render(), 'DaemonSet')['spec']['updateStrategy']
+    assert update == {'type': 'RollingUpdate', 'rollingUpdate': {'maxSurge': 1, 'maxUnavailable': 0}}
+    spec, container = agentd_pod()
+    assert {'--take-over', '--linger'} <= set(container['args'])
+    assert not any(p.get('hostPort') for p in container.get('ports', ())), 'old and new would not fit on one node'
+    labels = only(render(), 'DaemonSet')['spec']['template']['metadata']['labels']
+    assert labels['istio.io/dataplane-mode'] == 'none' and labels['sidecar.istio.io/inject'] == 'false'
+    assert spec['hostPID'] and spec['hostNetwork'] and spec['dnsPolicy'] == 'ClusterFirstWithHostNet'
+
+
+def test_another_configuration_is_another_agentd():
+    def template(*args):
+        return only(render('1.36', *args), 'DaemonSet')['spec']['template']
+    assert template() != template('--set=logLevel=debug')
+    assert template() == template('--set=injection.network=n9')
+
+
+def test_programs_that_the_probes_run_exist():
+    _, container = agentd_pod()
+    for probe in ('startupProbe', 'readinessProbe', 'livenessProbe'):
+        program, noun = container[probe]['exec']['command']
+        text = subprocess.run([BUILD / 'release' / program.rsplit('/', 1)[1], '--help'],
+                              capture_output=True, text=True, check=True).stdout
+        assert f'\n  {noun} ' in text
+
+
+@pytest.fixture(name='notes')
+def fixture_notes(tmp_path):
+    """What `helm install` says; `helm template` keeps it to itself."""
+    chart = shutil.copytree(CHART, tmp_path / 'agentd')
+    (chart / 'templates' / 'notes.yaml').write_text('kind: Notes\ntext: {{ include "agentd/templates/NOTES.txt" . | toJson }}\n')
+
+    def render_notes(*args):
+        text = helm('template', '--kube-version=1.36.0', '--namespace=mesh', *args, '--show-only=templates/notes.yaml', chart=chart).stdout
+        return yaml.safe_load(text)['text']
+    return render_notes
+
+
+def test_the_notes_fit_the_values(notes):
+    text = notes()
+    assert 'kubectl -n mesh get configmap agentd-injection' in text and 'rollout status daemonset/agentd' in text
+    assert 'WARNING' not in text and 'redirects no traffic' not in text
+    assert 'agentd-injection' not in notes('--set=injection.enabled=false')
+    assert 'WARNING' in notes('--set=updateStrategy.rollingUpdate.maxSurge=0,updateStrategy.rollingUpdate.maxUnavailable=1')
+    assert 'redirect.mode is none' in notes('--set=redirect.mode=none')
+
+
+def test_the_notes_find_meshed_pods(notes, tmp_path):
+    """kubectl's go-template is helm's engine."""
+    template = re.search(r"go-template='(.*)'", notes())[1]
+    meshed = {'metadata': {'namespace': 'a', 'name': 'b'},
+              'spec': {'volumes': [{'name': 'x', 'emptyDir': {}}, {'name': 'y', 'csi': {'driver': 'agentd.node.mesh'}}]}}
+    others = [{'metadata': {'namespace': 'a', 'name': 'c'}, 'spec': {'volumes': [{'name': 'z', 'csi': {'driver': 'other'}}]}},
+              {'metadata': {'namespace': 'a', 'name': 'd'}, 'spec': {}}]
+    (tmp_path / 'try' / 'templates').mkdir(parents=True)
+    (tmp_path / 'try' / 'Chart.yaml').write_text('apiVersion: v2\nname: try\nversion: 0.0.1\n')
+    (tmp_path / 'try' / 'templates' / 'x.yaml').write_text('found: |\n  {{ with .Values }}' + template + '{{ end }}')
+    text = helm('template', f'--set-json=items={json.dumps([meshed, *others])}', chart=tmp_path / 'try').stdout
+    assert yaml.safe_load(text) == {'found': 'a/b\n'}
+
+
+# A value, and what is said about it.
+REFUSED = [
+    ('no-such-key=1', 'no-such-key'), ('redirect.mod=ebpf', 'mod'), ('redirect.mode=iptables', 'mode'),
+    ('redirect.policy=lax', 'policy'), ('redirect.allow={all}', 'allow'), ('redirect.bpffs=bpf', 'bpffs'),
+    ('attest=never', 'attest'), ('stateKeys=disk', 'stateKeys'), ('certificateScope=node', 'certificateScope'),
+    ('ipFamily=dual', 'ipFamily'), ('kubeletRoot=var/lib/kubelet', 'kubeletRoot'), ('kubeletRoot=/a b', 'kubeletRoot'),
+    ('maxPods=0', 'maxPods'), ('maxPods=70000', 'maxPods'), ('maxPods=many', 'maxPods'), ('logJson=yes', 'logJson'),
+    ('clusterId=', 'clusterId'), ('clusterId=a b', 'clusterId'), ('trustDomain=a/b', 'trustDomain'),
+    ('istioNamespace=A', 'istioNamespace'), ('controlPlanes=null', 'controlPlanes'),
+    ('image.digest=sha256:12', 'digest'), ('image.pullPolicy=Sometimes', 'pullPolicy'),
+    ('secretTtlMinSeconds=0', 'secretTtlMinSeconds'), ('terminationGracePeriodSeconds=0', 'terminationGracePeriod'),
+    ('settings.control_planes=x', 'control_planes'), ('settings.Log=x', 'Log'), ('extraArgs={no-flag}', 'extraArgs'),
+    ('updateStrategy.type=Recreate', 'updateStrategy'), ('resources.claims=x', 'claims'),
+    ('injection.templateName=A B', 'templateName'), ('injection.enabled=1', 'injection'),
+    ('gke.pods=0', 'gke'), ('openshift.enabled=maybe', 'openshift'), ('serviceAccount.create=1', 'serviceAccount'),
+    ('hostNetwork=false', 'hostNetwork'), ('commonLabels.a=true', 'commonLabels'),
+]
+PLANES = [  # one control plane
+    ({'name': 'x'}, 'address'), ({'address': 'a:1', 'root': 'SYSTEM'}, 'name'),
+    ({'name': 'x', 'address': 'a', 'root': 'SYSTEM'}, 'address'), ({'name': 'x', 'address': 'a:1'}, 'rootConfigMap'),
+    ({'name': 'x', 'address': 'a:1', 'root': '/etc/root.pem'}, 'root'),
+    ({'name': 'X', 'address': 'a:1', 'root': 'SYSTEM'}, 'name'),
+    ({'name': 'x', 'address': 'a:1', 'root': 'SYSTEM', 'connections': 17}, 'connections'),
+    ({'name': 'x', 'address': 'a:1', 'root': 'SYSTEM', 'cluster_id': 'y'}, 'cluster_id'),
+    ({'name': 'x', 'address': 'a:1', 'root': 'SYSTEM', 'rootConfigMap': {'name': 'a', 'key': 'b'}}, 'oneOf'),
+]
+
+
+@pytest.mark.parametrize('value,said', REFUSED, ids=lambda v: str(v)[:30])
+def test_wrong_values_are_refused(value, said):
+    r = helm('template', '--kube-version=1.36.0', f'--set={value}', check=False)
+    assert r.returncode and said in r.stderr, r.stderr
+
+
+@pytest.mark.parametrize('plane,said', PLANES, ids=lambda v: str(v)[:30])
+def test_wrong_control_planes_are_refused(plane, said):
+    r = helm('template', '--kube-version=1.36.0', f'--set-json=controlPlanes={json.dumps([plane])}', check=False)
+    assert r.returncode and ('controlPlanes' in r.stderr and (said in r.stderr or said == 'oneOf')), r.stderr

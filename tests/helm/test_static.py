@@ -1,0 +1,92 @@
+"""What can be said of the chart without helm: part of `make test`."""
+import json
+import re
+
+import jsonschema
+import pytest
+import yaml
+
+from .chart import CHART, TOP, VALUES
+
+SCHEMA = json.loads((CHART / 'values.schema.json').read_text())
+TEMPLATE = (CHART / 'files' / 'injection-template.yaml').read_text()
+HELPERS = (CHART / 'templates' / '_helpers.tpl').read_text()
+
+
+def source(name):
+    return (TOP / 'agentd' / name).read_text()
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize('file', [CHART / 'values.yaml', *sorted(VALUES.glob('*.yaml'))], ids=lambda f: f.stem)
+def test_values_conform(file):
+    default = yaml.safe_load((CHART / 'values.yaml').read_text())
+    jsonschema.validate({**default, **yaml.safe_load(file.read_text())}, SCHEMA)
+
+
+def keys(schema):
+    """Every key that a user may write, and what is below it."""
+    for name, sub in schema.get('properties', {}).items():
+        yield name
+        yield from keys(sub)
+        yield from keys(sub.get('items', {}))
+
+
+def test_every_key_is_in_the_values_file():
+    """It is the chart's documentation; `global` is helm's."""
+    text = (CHART / 'values.yaml').read_text()
+    missing = {k for k in keys(SCHEMA) if not re.search(rf'\b{k}\b', text)}
+    assert missing <= {'global', 'user', 'role', 'level'}, missing
+
+
+def test_nothing_unknown_is_allowed():
+    def walk(schema, path):
+        if 'properties' in schema:
+            assert schema['additionalProperties'] is False, path
+        for name, sub in schema.get('properties', {}).items():
+            walk(sub, f'{path}.{name}')
+        if 'items' in schema:
+            walk(schema['items'], f'{path}[]')
+    walk(SCHEMA, '')
+
+
+def test_settings_exist():
+    """The names that _helpers.tpl writes are rows of agentd's tables."""
+    config = HELPERS[HELPERS.index('define "agentd.config"'):]
+    flat, planes = config.split('control_planes:')
+    rows = set(re.findall(r'(?:TEXT|BOOLEAN|NUMBER)_ROW\(\s*(\w+)', source('config_table.c')))
+    written = set(re.findall(r'"(\w+)" (?:\(int64 )?\.Values', flat))
+    assert len(written) == 13 and written <= rows, written - rows
+    pairs = re.search(r'\$keys := dict\s(.*?)}}', planes, re.S)[1]
+    words = re.findall(r'"(\w+)"', pairs)
+    rows = set(re.findall(r'(?:TEXT|NUMBER)_ROW\((\w+)', source('config_planes.c')))
+    assert set(words[1::2]) == rows, set(words[1::2]) ^ rows
+    ours = set(SCHEMA['properties']['controlPlanes']['items']['properties'])
+    assert ours == set(words[::2]) | {'rootConfigMap', 'crlConfigMap'}
+
+
+def test_flags_exist():
+    known = set(re.findall(r'^    \{"([a-z-]+)",', source('priv/broker_options.c'), re.M)) | {'node-name'}
+    used = set(re.findall(r'^ +- --([a-z-]+)', (CHART / 'templates' / 'daemonset.yaml').read_text(), re.M))
+    used.discard('kubelet-root')  # comes with the CSI driver
+    assert {'take-over', 'linger', 'root-file', 'node-name'} <= used <= known, used - known
+
+
+def test_agentd_knows_the_attributes():
+    """A key that agentd would only list as ignored or unsupported is of no use in the volume."""
+    rows = re.findall(r'ROW\("([^"]+)",\s*(\w+)', source('pod/node_keys.c'))
+    written = set(re.findall(r'set \$attributes "([A-Z_]+)"', TEMPLATE)) | set(re.findall(r'"(ISTIO_[A-Z_]+)" [.$(]', TEMPLATE))
+    assert len(written) >= 18 and {'PROXY_CONFIG', 'ISTIO_METAJSON_LABELS', 'ISTIO_SERVICE_CIDR'} <= written
+    reserved = re.search(r'reserved\[\] = \{(.*?)\};', source('pod/node_keys.c'), re.S)[1]
+    for key in sorted(written):
+        how = next((h for name, h in rows if name == key or name[-1] == '*' and key.startswith(name[:-1])), None)
+        assert how not in (None, 'ignored', 'unsupported'), f'{key}: {how}'
+        assert f'"{key.removeprefix("ISTIO_META_")}"' not in reserved or how != 'meta', f'{key} is reserved'
+
+
+def test_the_chart_is_of_this_release():
+    chart = yaml.safe_load((CHART / 'Chart.yaml').read_text())
+    assert chart['appVersion'] == (TOP / 'VERSION').read_text().strip()

@@ -1,0 +1,172 @@
+"""The image: unpacked, and started as a node's runtime would."""
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import demo
+from tests.e2e.conftest import measured
+from tests.e2e.run import TOP, sh
+
+from .conftest import BUILD, VERSION
+
+HERE = Path(__file__).parent
+ARCHITECTURES = ('amd64', 'arm64')
+MIB = 1 << 20
+QEMU = {'amd64': 'qemu-x86_64-static', 'arm64': 'qemu-aarch64-static'}
+NATIVE = {'x86_64': 'amd64', 'aarch64': 'arm64'}[os.uname().machine]
+
+
+@pytest.fixture
+def root(archive, tmp_path, request):
+    """The image's files, for this machine unless the test says which."""
+    folder = tmp_path / 'root'
+    folder.mkdir(mode=0o755)
+    for above in (tmp_path, tmp_path.parent):
+        above.chmod(0o755)  # the worker is somebody else
+    archive.unpack(getattr(request, 'param', NATIVE), folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_it_holds_two_architectures_and_is_small(archive):
+    assert archive.architectures() == list(ARCHITECTURES) and archive.name == VERSION
+    for arch in ARCHITECTURES:
+        measured.append(f'image {arch}: {archive.size(arch) / MIB:.1f} MiB')
+        assert archive.size(arch) <= 15 * MIB
+        config = archive.config(arch)['config']
+        assert config['Entrypoint'] == ['/usr/local/sbin/agentd']
+        assert config['Labels']['org.opencontainers.image.version'] == VERSION
+
+
+@pytest.mark.parametrize('root', ARCHITECTURES, indirect=True)
+def test_nothing_is_in_it_that_is_not_needed(root):
+    files = [f for f in root.rglob('*') if f.is_file()]
+    programs = {f.relative_to(root).as_posix() for f in files if f.stat().st_mode & 0o111 and '.so' not in f.name}
+    assert programs == {'usr/local/sbin/agentd', 'usr/local/sbin/agentd-worker', 'usr/local/bin/agentctl'}
+    assert {f.name for f in files if '.so' in f.name} <= {
+        'libc.so.6', 'libm.so.6', 'ld-linux-x86-64.so.2', 'ld-linux-aarch64.so.1'}
+    for f in root.rglob('*'):
+        mode = f.stat().st_mode
+        assert f.stat().st_uid == f.stat().st_gid == 0 and not mode & (stat.S_ISUID | stat.S_ISGID), f
+        assert not mode & 0o022 or f.name == 'tmp', f
+    assert 'agentd:x:1338:1338:' in (root / 'etc/passwd').read_text()
+    bundle = (root / 'etc/ssl/certs/ca-certificates.crt').read_text()
+    assert bundle.count('BEGIN CERTIFICATE') > 100
+    for name in programs:
+        assert '.debug_info' not in sh('readelf', '-SW', root / name)
+
+
+def in_container(root, node, *command):
+    return [HERE / 'container', root, node.dir, '--', *command]
+
+
+def test_real_envoys_are_served_from_it(make_node, root):
+    """The image's programs as they would run in the DaemonSet: the host's network, its own root."""
+    node = make_node(mode='release')
+    agentd = node.agentd
+
+    def program(name):
+        if name == 'agentd':
+            return in_container(root, node, '/usr/local/sbin/agentd')
+        return ['nsenter', f'--target={agentd.process.pid}', '--mount', '--root', '/usr/local/bin/agentctl']
+    agentd.program = program
+    # By its name, so that the C library's name service in the image is needed.
+    (root / 'etc/hosts').write_text('127.0.0.1 istiod.from-hosts\n')
+    (root / 'etc/resolv.conf').write_text('nameserver 127.0.0.1\n')
+    port = agentd.plane['address'].rpartition(':')[2]
+    agentd.plane['address'] = f'istiod.from-hosts:{port}'
+    client, server = demo.start(node)  # traffic is brought to the Envoys by eBPF
+    demo.send(client, server, 3)  # sees to it that mTLS is between them
+    assert len(node.istiod.issued()) == 2
+    worker = agentd.worker_pid()
+    for pid, name in ((agentd.process.pid, 'agentd'), (worker, 'agentd-worker')):
+        exe = Path(f'/proc/{pid}/exe')
+        assert exe.stat() == (root / 'usr/local/sbin' / name).stat()
+        assert not (Path(f'/proc/{pid}/root') / 'bin').exists()
+    assert Path(f'/proc/{worker}').stat().st_uid == 1338
+    assert {row['name'] for row in agentd.ctl('pods')['pods']} == {'client', 'server'}
+
+
+def test_it_checks_a_node(make_node, root):
+    node = make_node(mode='release')
+    out = sh(*in_container(root, node, '/usr/local/sbin/agentd', '--redirect', '--run', node.dir / 'run', '--check'))
+    assert 'ok       worker ' in out and 'ok       eBPF redirection ' in out and 'PROBLEM' not in out, out
+
+
+OTHER = next(a for a in ARCHITECTURES if a != NATIVE)
+
+
+@pytest.mark.parametrize('root', [OTHER], indirect=True)
+def test_the_other_architecture_starts(root):
+    """Emulated; qemu knows no execveat(2), so the broker's check comes as far as its worker's start."""
+    shutil.copy(shutil.which(QEMU[OTHER]) or pytest.fail(f'no {QEMU[OTHER]}: tests/tools/deps test-packages'), root / 'qemu')
+
+    def run(program, *args):
+        r = subprocess.run([HERE / 'container', root, '--', '/qemu', program, *args],
+                           text=True, capture_output=True, timeout=60, check=False)
+        return r.returncode, r.stdout + r.stderr
+    assert run('/usr/local/sbin/agentd', '--version') == (0, f'agentd {VERSION}\n')
+    assert run('/usr/local/bin/agentctl', '--version') == (0, f'agentctl {VERSION}\n')
+    assert run('/usr/local/bin/agentctl', 'status')[0] == 3  # nobody is there
+    status, text = run('/usr/local/sbin/agentd-worker', '--help')
+    assert status == 0 and '--node-name' in text
+    status, text = run('/usr/local/sbin/agentd', '--check')
+    problems = [line for line in text.splitlines() if line.startswith('PROBLEM')]
+    assert 'ok       cgroup v2 ' in text and [p.split()[1] for p in problems] == ['worker'], text
+    assert 'exec: Function not implemented' in text
+
+
+def build(target, tree, **env):
+    """A build of the same sources in another directory."""
+    (tree / 'build').mkdir(parents=True)
+    for name in ('Makefile', 'VERSION', 'LICENSE', 'README.md', 'agentd', 'ebpf', 'proto', 'systemd', 'helm', 'docs', 'tests/tools'):
+        (tree / name).parent.mkdir(exist_ok=True)
+        sh('cp', '-a', TOP / name, tree / name)
+    for sysroot in BUILD.glob('sysroot-*'):
+        (tree / 'build' / sysroot.name).symlink_to(sysroot)
+    clean = {k: v for k, v in os.environ.items() if k not in ('MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')}
+    subprocess.run(['make', '-s', '-j2', target], cwd=tree, check=True, stdout=subprocess.DEVNULL, timeout=600,
+                   env={**clean, 'NO_INSTALL': '1', **env})
+    return tree / 'build'
+
+
+def epoch():
+    return os.environ.get('SOURCE_DATE_EPOCH') or sh('git', '-C', TOP, 'log', '-1', '--format=%ct').strip()
+
+
+def digest(file):
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_another_build_elsewhere_gives_the_same_bytes(archive, sboms, tmp_path):
+    out = build('image', tmp_path / 'elsewhere', SOURCE_DATE_EPOCH=epoch()) / 'image'
+    for file in (archive.path, *sboms.values()):
+        assert digest(out / file.name) == digest(file), file.name
+    measured.append(f'image: sha256 {digest(archive.path)}')
+
+
+SOURCES = {'grpc', 'openssl', 'libevent', 'libbpf', 'protobuf-c', 'jansson', 'libyaml', 'glibc'}
+
+
+@pytest.mark.parametrize('arch', ARCHITECTURES)
+def test_the_bill_of_materials_is_valid_and_names_what_is_inside(sboms, arch, archive, tmp_path):
+    sh(sys.executable, '-m', 'spdx_tools.spdx.clitools.pyspdxtools', '-i', sboms[arch],
+       env={**os.environ, 'PYTHONPATH': str(BUILD / 'spdx-tools')})
+    document = json.loads(sboms[arch].read_text())
+    packages = {p['sourceInfo'].split()[-2]: p for p in document['packages'] if 'sourceInfo' in p}
+    assert SOURCES <= set(packages), SOURCES - set(packages)
+    # What programs say of themselves.
+    archive.unpack(arch, tmp_path)
+    worker = (tmp_path / 'usr/local/sbin/agentd-worker').read_bytes()
+    openssl = packages['openssl']['versionInfo'].split('-')[0]
+    assert openssl.encode() in worker
+    # Their licences come with them.
+    for p in document['packages'][1:]:
+        assert (tmp_path / 'usr/share/doc' / p['name'] / 'copyright').stat().st_size > 0
