@@ -32,10 +32,10 @@ enum priv_op {
 	PRIV_REDIRECT_EXPLAIN,  /* uid, 1 fd (redirect_question): reply arg = redirect_verdict */
 	PRIV_REDIRECT_TRACE, /* uid, or zeroes for all: reply carries a pipe of struct priv_trace;
 				closing it ends the trace */
-	PRIV_DIAL, /* uid, kind = priv_dial, arg = AF_INET or AF_INET6: reply carries a socket in
-		      the pod's network namespace, not connected */
-	PRIV_CALLER,    /* 1 fd (accepted on csi.sock): is the node's kubelet at its other end? */
-	PRIV_PUBLISH,   /* uid, volume: the pod's directory is mounted where the kubelet wants it */
+	PRIV_DIAL,    /* uid, kind = priv_dial, arg = AF_INET or AF_INET6: reply carries a socket in
+			 the pod's network namespace, not connected */
+	PRIV_CALLER,  /* 1 fd (accepted on csi.sock): is the node's kubelet at its other end? */
+	PRIV_PUBLISH, /* uid, volume: the pod's directory is mounted where the kubelet wants it */
 	PRIV_UNPUBLISH, /* uid, volume: and is there no more; nothing there: fine */
 	PRIV_VOLUMES,   /* one PRIV_VOLUME for each that the kubelet has, then the reply */
 	PRIV_OP_END

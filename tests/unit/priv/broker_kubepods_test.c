@@ -164,7 +164,8 @@ static void test_is_it_a_pods(void **state)
 	};
 	static const char *const others[] = {"", "/", "/system.slice/kubelet.service",
 	    "/system.slice/containerd.service", "/user.slice/user-0.slice/session-1.scope",
-	    "/mykubepods", "/a-kubepods", "/x.slice/y-kubepod.slice", "/.slice", "/x-kubepods.slices", "/mykubepods/a.slice"};
+	    "/mykubepods", "/a-kubepods", "/x.slice/y-kubepod.slice", "/.slice",
+	    "/x-kubepods.slices", "/mykubepods/a.slice"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(pods) / sizeof(pods[0]); i++)

@@ -213,7 +213,7 @@ static void test_a_change_keeps_the_index(void **state)
 	set(p, &web, cgroup, &rules);
 	assert_int_equal(broker_redirect_index(p->r, &web), index);
 	assert_int_equal(place_rows(p, "ports"), 1);
-	assert_int_equal(place_rows(p, "cidrs"), 1); /* its own address */
+	assert_int_equal(place_rows(p, "cidrs"), 1);                     /* its own address */
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1); /* still live */
 	live(p, &web, netns, 8);
 	assert_int_equal(place_rows(p, "cidrs"), 1);
