@@ -24,8 +24,10 @@ struct broker_csi {
 	struct broker_listener listener;
 	struct broker_audit audit;
 	char registry[PATH_MAX];
-	bool entered; /* the link was there */
-	bool told;    /* why it cannot be */
+	bool entered;      /* the link was there */
+	bool told;         /* why it cannot be */
+	unsigned restored; /* something of ours, since this broker began */
+	bool noted;        /* the worker is to be told so */
 };
 
 /* --- the link --- */
@@ -58,8 +60,17 @@ static bool put(struct broker_csi *c, int registry)
 	return false;
 }
 
-static void say(const struct broker_csi *c, enum entry_is was)
+static void count(struct broker_csi *c)
 {
+	c->restored++;
+	c->noted = true;
+	c->rig.changed(c->rig.ctx);
+}
+
+static void say(struct broker_csi *c, enum entry_is was)
+{
+	if (was == ENTRY_OTHER || c->entered)
+		count(c);
 	if (was == ENTRY_OTHER)
 		broker_log(BROKER_ERROR, NULL,
 		    "%s/%s was something else than the link to %s, and is that again: a program "
@@ -117,12 +128,25 @@ static void settle_socket(struct broker_csi *c)
 	    BROKER_ERROR, NULL, "%s was removed or replaced; making a new one", c->spec.path);
 	if (broker_listener_open(&c->listener, &c->spec, &w) < 0)
 		broker_log(BROKER_ERROR, NULL, "%s", w.text);
+	count(c);
 	c->rig.renewed(c->rig.ctx);
 }
 
 int broker_csi_listener(struct broker_csi *c, struct broker_why *w)
 {
+	c->noted = c->restored > 0;
 	return broker_listener_open(&c->listener, &c->spec, w);
+}
+
+bool broker_csi_pending(const struct broker_csi *c)
+{
+	return c && c->noted;
+}
+
+void broker_csi_next(struct broker_csi *c, struct priv_packet *p)
+{
+	c->noted = false;
+	*p = (struct priv_packet){.what = PRIV_CSI_NOTE, .arg = c->restored};
 }
 
 /* --- life --- */

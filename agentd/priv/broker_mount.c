@@ -59,6 +59,8 @@ int broker_mount_copy_by_remount(int source, const char *staging, struct broker_
 	path_of(source, from);
 	if (mkdir(staging, S_IRWXU) && errno != EEXIST)
 		return broker_refuse_sys(w, "mkdir %s", staging);
+	while (!umount2(staging, MNT_DETACH | UMOUNT_NOFOLLOW))
+		; /* of one who died here */
 	if (mount(from, staging, NULL, MS_BIND, NULL))
 		return broker_refuse_sys(w, "mount on %s", staging);
 	auto_close int at = open(staging, O_PATH | O_DIRECTORY | O_CLOEXEC);
