@@ -1,6 +1,7 @@
 """Pods of a kubelet: one CSI volume is all that they need, and what goes wrong is said where people look."""
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -164,6 +165,24 @@ def test_a_held_publish_outlives_the_kubelets_patience(capturing):
     pod.delete()
     node.wait_gone([pod])
     assert node.clean() is True
+
+
+def test_a_call_that_was_given_up_mounts_nothing(capturing):
+    """The kubelet dies while it waits, then the cgroup comes: nobody would ever unmount it, until somebody asks again."""
+    node = capturing().start()
+    node.kubelet.network(False)
+    pod = node.csi_pod('late')
+    assert held(node, pod)
+    cgroup = Path(pod.state()['cgroup'])
+    node.kubelet.process.kill()
+    cgroup.mkdir(parents=True)
+    wait_for('its traffic to be redirected', lambda: 'traffic is redirected' in node.agentd.log.read_text())
+    time.sleep(0.5)
+    assert not node.mounts()
+    node.kubelet.network(True)
+    node.kubelet.start()
+    pod.wait_running()
+    assert node.mounts() == [str(pod.target)]
 
 
 @pytest.mark.parametrize('force', [False, True])
