@@ -99,9 +99,9 @@ static int read_entry(struct entry *x, const struct pbwire_field *map, struct er
 			return malformed(e);
 	}
 	if (!x->key)
-		x->key = mem_strdup("");
+		x->key = mem_zalloc(1);
 	if (!x->value)
-		x->value = mem_strdup("");
+		x->value = mem_zalloc(1);
 	return more ? malformed(e) : 0;
 }
 

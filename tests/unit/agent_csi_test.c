@@ -182,8 +182,8 @@ static void a_publish_ends_with_a_certificate(void **state)
 	assert_int_equal(fake_rpc_opened(w.rpc), 1);
 	assert_string_equal(fake_rpc_header(fake_rpc_stream(w.rpc, 0), "authorization"), expected);
 	answer_csr(&w);
-	assert_non_null(strstr(
-	    fake_priv_written(w.priv, &w.uid, PRIV_FILE_BOOTSTRAP, &len), "shop"));
+	assert_non_null(
+	    strstr(fake_priv_written(w.priv, &w.uid, PRIV_FILE_BOOTSTRAP, &len), "shop"));
 	assert_non_null(fake_priv_written(w.priv, &w.uid, PRIV_FILE_ROOT, &len));
 	mount(&w);
 	assert_int_equal(fake_rpc_status(s), RPC_OK);
