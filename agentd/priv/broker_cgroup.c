@@ -62,6 +62,8 @@ static int read_name(
 	struct broker_content content;
 	char text[NAME_SIZE + 1] = ""; /* with its line feed */
 
+	if (!o->manifests)
+		return broker_refuse(w, ENOENT, "there are no manifests");
 	broker_file_read(&at, &content);
 	auto_close int fd = content.fd;
 	if (content.state == PRIV_FILE_REMOVED)

@@ -221,7 +221,7 @@ static void check_manifests(struct table *t)
 	struct stat st;
 	const char *dir = t->o->manifests;
 
-	if (!*dir)
+	if (!dir)
 		row(t, OK, "manifests", "none: pods come from the kubelet (--manifests)");
 	else if (stat(dir, &st))
 		row(t, NOTE, "manifests", "%s: %s; it will be noticed when it appears (mkdir -p)",

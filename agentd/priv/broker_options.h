@@ -17,9 +17,9 @@ enum broker_mode {
 /* Strings are those of argv. */
 struct broker_options {
 	enum broker_mode mode;
-	const char *run, *manifests, *config, *cgroup_root, *worker_user;
-	const char *kubelet_root; /* NULL: no CSI; then `manifests` may be "": none either */
-	bool config_named;        /* --config was given, so the file must exist */
+	const char *run, *config, *cgroup_root, *worker_user;
+	const char *manifests, *kubelet_root; /* where pods come from; one may be NULL */
+	bool config_named;                    /* --config was given, so the file must exist */
 	bool take_over;  /* from the agentd that holds the run directory: broker_handover.h */
 	bool no_privsep; /* the worker stays root and uncaged: for debugging */
 	bool redirect;   /* traffic by eBPF: broker_traffic.h */
