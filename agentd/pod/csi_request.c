@@ -35,7 +35,8 @@ struct reader {
 
 static int malformed(struct err *e)
 {
-	return err_set(e, ERR_INVALID, "the request is not a message of csi.v1");
+	err_set(e, ERR_INVALID, "the request is not a message of csi.v1");
+	return -1; /* for the analyzer, too */
 }
 
 /* NULL: too long, not UTF-8, or with a NUL. */

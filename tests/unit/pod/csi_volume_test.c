@@ -391,6 +391,24 @@ static void test_calls_join(void **state)
 	assert_true(metric_says("agentd_publish_seconds_count 1\n"));
 }
 
+/* A call has one message; another would end what the first began. */
+static void test_a_second_message(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = fake_rpc_call(csi_driver_rpc(w->driver), PUBLISH);
+	size_t size;
+	auto_free uint8_t *bytes = csi_ask_pack(&w->ask, &size);
+
+	fake_rpc_push(s, bytes, size);
+	fake_rpc_push(s, "nonsense", 8);
+	fake_loop_advance(w->loop, 0);
+	assert_false(fake_rpc_ended(s));
+	ready(w);
+	kept(w);
+	mounted(w);
+	answered(s, RPC_OK, "");
+}
+
 /* At each step: nobody wants it any more, so nothing is mounted; who comes next goes on. */
 static void test_given_up(void **state)
 {
@@ -704,6 +722,7 @@ int main(void)
 	    TEST(test_held),
 	    TEST(test_degraded),
 	    TEST(test_calls_join),
+	    TEST(test_a_second_message),
 	    TEST(test_given_up),
 	    TEST(test_given_up_too_late),
 	    TEST(test_not_mounted),

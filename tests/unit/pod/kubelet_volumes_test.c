@@ -238,6 +238,7 @@ static void test_damaged(void **state)
 	restore(w, &v, 1);
 	assert_int_equal(w->added, 1);
 	assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 1);
+	assert_memory_equal(fake_priv_kept_at(w->priv, PRIV_STATE_POD, 0).id, w->uid.bytes, 16);
 }
 
 /* Cut anywhere: it is none. */
