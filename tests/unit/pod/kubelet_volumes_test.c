@@ -207,6 +207,7 @@ static void test_mount_alone(void **state)
 static void test_not_ours(void **state)
 {
 	static const char *const data[] = {NULL, "", "x", "[]", "{}", "{\"driverName\":\"other\"}",
+	    "{\"driverName\":\"other\",\"specVolID\":\"mesh\",\"volumeHandle\":\"csi-1234\"}",
 	    "{\"driverName\":\"agentd.node.mesh\"}",
 	    "{\"driverName\":\"agentd.node.mesh\",\"specVolID\":\"other\",\"volumeHandle\":\"x\"}"};
 	enum { N = sizeof(data) / sizeof(*data) };
