@@ -180,7 +180,8 @@ test-vm: ## redirection on Debian's kernels 5.10, 6.1, 6.12 and 7 in qemu, Envoy
 	@$(MAKE) -s binaries vm-binaries
 	@tests/vm/run $(K)
 .PHONY: test-vm vm-binaries
-vm-binaries: $(OUT)/checks $(addprefix $(OUT)/tests/unit/priv/,broker_netns_test broker_peer_test cage_test)
+vm-binaries: $(OUT)/checks $(addprefix $(OUT)/tests/unit/priv/,broker_netns_test broker_peer_test broker_volume_test broker_volumes_test broker_caller_test broker_csi_test \
+	cage_test)
 
 test-csi: ## csi-sanity against agentd as a CSI driver (root, go)
 	@tests/tools/deps build test

@@ -4,11 +4,13 @@
 #include "agent_csi.h"
 #include "agent_pod.h"
 #include "base/mem.h"
+#include "base/metrics.h"
 #include "config.h"
 #include "pod/csi_driver.h"
 #include "pod/csi_socket.h"
 #include "pod/kubelet_volumes.h"
 #include "priv/priv.h"
+#include "priv/priv_volume.h"
 
 struct agent_csi {
 	const struct agent_shared *shared;
@@ -18,7 +20,16 @@ struct agent_csi {
 	struct kubelet_volumes *restoring;
 	struct csi_driver *driver;
 	struct csi_socket *socket;
+	struct metric *restored;
 };
+
+/* The broker has said who did what, in the log. */
+static void on_noted(void *ctx, unsigned n)
+{
+	const struct agent_csi *c = ctx;
+
+	metric_set(c->restored, "", n);
+}
 
 static void on_restored(void *ctx)
 {
@@ -48,6 +59,10 @@ struct agent_csi *agent_csi_new(
 	c->shared = a;
 	c->node_name = config->node_name;
 	c->listener = fd;
+	c->restored = metric_counter("agentd_csi_socket_restored_total",
+	    "How often csi.sock or the kubelet's link to it was removed or replaced by somebody.");
+	metric_set(c->restored, "", 0);
+	priv_on_csi(a->priv, on_noted, c);
 	c->volumes = csi_volumes_new(&o);
 	c->restoring = kubelet_volumes_restore(a->priv, c->volumes, on_restored, c);
 	return c;
@@ -65,6 +80,7 @@ void agent_csi_free(struct agent_csi **csi)
 
 	if (!c)
 		return;
+	priv_on_csi(c->shared->priv, NULL, NULL);
 	csi_socket_free(&c->socket);
 	csi_driver_free(&c->driver);
 	kubelet_volumes_free(&c->restoring);

@@ -44,7 +44,7 @@ static int copy(char *out, size_t size, const json_t *o, const char *key, struct
 
 	if (!text || strlen(text) >= size)
 		return damaged(e, key);
-	strcpy(out, text);
+	memcpy(out, text, strlen(text) + 1);
 	return 0;
 }
 

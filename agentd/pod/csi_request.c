@@ -35,7 +35,8 @@ struct reader {
 
 static int malformed(struct err *e)
 {
-	return err_set(e, ERR_INVALID, "the request is not a message of csi.v1");
+	err_set(e, ERR_INVALID, "the request is not a message of csi.v1");
+	return -1; /* for the analyzer, too */
 }
 
 /* NULL: too long, not UTF-8, or with a NUL. */
@@ -99,9 +100,9 @@ static int read_entry(struct entry *x, const struct pbwire_field *map, struct er
 			return malformed(e);
 	}
 	if (!x->key)
-		x->key = mem_strdup("");
+		x->key = mem_zalloc(1);
 	if (!x->value)
-		x->value = mem_strdup("");
+		x->value = mem_zalloc(1);
 	return more ? malformed(e) : 0;
 }
 

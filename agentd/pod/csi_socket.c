@@ -131,12 +131,13 @@ void csi_socket_stop(struct csi_socket *s)
 void csi_socket_free(struct csi_socket **socket)
 {
 	struct csi_socket *s = take(*socket);
+	struct visitor *v, *next;
 
 	if (!s)
 		return;
 	csi_socket_stop(s);
-	while (s->visitors)
-		close(visitor_free(s->visitors));
+	DL_FOREACH_SAFE (s->visitors, v, next)
+		close(visitor_free(v));
 	free(s);
 }
 

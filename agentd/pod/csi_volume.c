@@ -76,7 +76,8 @@ static void stop_work(struct csi_volume *v)
 static void volume_free(struct csi_volume *v)
 {
 	stop_work(v);
-	HASH_DEL(v->all->volumes, v);
+	/* The analyzer does not see that uthash frees its table with the last element only. */
+	HASH_DEL(v->all->volumes, v); /* NOLINT(clang-analyzer-unix.Malloc) */
 	free(v);
 }
 
@@ -445,11 +446,12 @@ struct csi_volumes *csi_volumes_new(const struct csi_volumes_options *o)
 void csi_volumes_free(struct csi_volumes **volumes)
 {
 	struct csi_volumes *all = take(*volumes);
+	struct csi_volume *v, *next;
 
 	if (!all)
 		return;
 	loop_timer_stop(&all->silence);
-	while (all->volumes)
-		volume_free(all->volumes);
+	HASH_ITER (hh, all->volumes, v, next)
+		volume_free(v);
 	free(all);
 }

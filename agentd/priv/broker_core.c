@@ -353,7 +353,7 @@ static bool take_request(struct broker *b)
 static bool is_pending(const struct broker *b)
 {
 	return broker_pods_pending(b->pods) || broker_traffic_pending(b->traffic) ||
-	       broker_follows_pending(b->follows);
+	       broker_follows_pending(b->follows) || broker_csi_pending(b->csi);
 }
 
 /* One packet that nobody asked for now. */
@@ -367,6 +367,11 @@ static bool push(struct broker *b)
 	if (broker_pods_pending(b->pods)) {
 		broker_pods_next(b->pods, &p, &fd);
 		send_packet(b, &p, fd);
+		return b->state == BROKER_SERVING;
+	}
+	if (broker_csi_pending(b->csi)) {
+		broker_csi_next(b->csi, &p);
+		send_packet(b, &p, -1);
 		return b->state == BROKER_SERVING;
 	}
 	if (broker_traffic_next(b->traffic, &p, &fd)) {
@@ -514,8 +519,9 @@ static int start(struct broker *b, struct broker_why *w)
 	if (broker_listener_open(&b->admin, &b->admin_spec, w) < 0)
 		return -1;
 	if (b->options->kubelet_root &&
-	    !(b->csi = broker_csi_new(
-		  &(struct broker_csi_rig){b->epoll, b->options, b->kept, on_csi_renewed, b}, w)))
+	    !(b->csi = broker_csi_new(&(struct broker_csi_rig){b->epoll, b->options, b->kept,
+					  on_csi_renewed, on_changed, b},
+		  w)))
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
@@ -648,6 +654,7 @@ int broker_attach(struct broker *b, int fd, struct broker_why *w)
 		return broker_refuse_sys(w, "greet the worker");
 	}
 	b->attached = true;
+	want(b); /* something may be there to be told */
 	return 0;
 }
 

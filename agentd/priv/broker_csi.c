@@ -7,12 +7,14 @@
 #include "../base/mem.h"
 #include "broker_audit.h"
 #include "broker_listener.h"
+#include "broker_mount.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char entry[] = "agentd.node.mesh-reg.sock";
@@ -24,11 +26,16 @@ struct broker_csi {
 	struct broker_listener listener;
 	struct broker_audit audit;
 	char registry[PATH_MAX];
-	bool entered; /* the link was there */
-	bool told;    /* why it cannot be */
+	bool entered;      /* the link was there */
+	bool told;         /* why it cannot be */
+	time_t said;       /* that something was put back */
+	unsigned restored; /* something of ours, since this broker began */
+	bool noted;        /* the worker is to be told so */
 };
 
 /* --- the link --- */
+
+enum { SAY_SECONDS = 10 };
 
 enum entry_is { ENTRY_MISSING, ENTRY_OURS, ENTRY_OTHER };
 
@@ -58,8 +65,23 @@ static bool put(struct broker_csi *c, int registry)
 	return false;
 }
 
-static void say(const struct broker_csi *c, enum entry_is was)
+static void count(struct broker_csi *c)
 {
+	c->restored++;
+	c->noted = true;
+	c->rig.changed(c->rig.ctx);
+}
+
+static void say(struct broker_csi *c, enum entry_is was)
+{
+	struct timespec now;
+
+	if (was == ENTRY_OTHER || c->entered)
+		count(c);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (c->said && now.tv_sec - c->said < SAY_SECONDS)
+		return; /* two programs that are of two minds */
+	c->said = now.tv_sec;
 	if (was == ENTRY_OTHER)
 		broker_log(BROKER_ERROR, NULL,
 		    "%s/%s was something else than the link to %s, and is that again: a program "
@@ -117,12 +139,25 @@ static void settle_socket(struct broker_csi *c)
 	    BROKER_ERROR, NULL, "%s was removed or replaced; making a new one", c->spec.path);
 	if (broker_listener_open(&c->listener, &c->spec, &w) < 0)
 		broker_log(BROKER_ERROR, NULL, "%s", w.text);
+	count(c);
 	c->rig.renewed(c->rig.ctx);
 }
 
 int broker_csi_listener(struct broker_csi *c, struct broker_why *w)
 {
+	c->noted = c->restored > 0;
 	return broker_listener_open(&c->listener, &c->spec, w);
+}
+
+bool broker_csi_pending(const struct broker_csi *c)
+{
+	return c && c->noted;
+}
+
+void broker_csi_next(struct broker_csi *c, struct priv_packet *p)
+{
+	c->noted = false;
+	*p = (struct priv_packet){.what = PRIV_CSI_NOTE, .arg = c->restored};
 }
 
 /* --- life --- */
@@ -139,6 +174,7 @@ static bool on_due(void *ctx)
 struct broker_csi *broker_csi_new(const struct broker_csi_rig *rig, struct broker_why *w)
 {
 	struct broker_csi *c = broker_zalloc(sizeof(*c));
+	char path[PATH_MAX];
 
 	c->rig = *rig;
 	snprintf(
@@ -151,6 +187,12 @@ struct broker_csi *broker_csi_new(const struct broker_csi_rig *rig, struct broke
 	    .ctx = c};
 	snprintf(c->spec.path, sizeof(c->spec.path), "%s/csi.sock", rig->options->run);
 	c->audit = (struct broker_audit){.epoll = rig->epoll, .due = on_due, .ctx = c};
+	snprintf(path, sizeof(path), "%s/pods", rig->options->kubelet_root);
+	if (!broker_mount_is_seen(path))
+		broker_log(BROKER_WARN, NULL,
+		    "%s is not shared with the node, or not there: the kubelet would not see what "
+		    "is mounted (agentd --check says more)",
+		    path);
 	if (broker_csi_listener(c, w) < 0 || broker_audit_open(&c->audit, w)) {
 		broker_csi_free(&c);
 		return NULL;

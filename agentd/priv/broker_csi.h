@@ -20,9 +20,13 @@ struct broker_csi_rig {
 	const struct broker_options *options; /* with a kubelet_root */
 	struct broker_kept *kept;
 	void (*renewed)(void *ctx); /* the worker's copy of the socket is worthless */
+	void (*changed)(void *ctx); /* something is pending */
 	void *ctx;
 };
 struct broker_csi *broker_csi_new(const struct broker_csi_rig *rig, struct broker_why *w);
 void broker_csi_free(struct broker_csi **c); /* link and file stay */
-/* The listening socket; it stays ours. */
+/* The listening socket, for a worker that comes; it stays ours. */
 int broker_csi_listener(struct broker_csi *c, struct broker_why *w);
+/* Has the worker to be told how often we put something back?  Without a `c`: no. */
+bool broker_csi_pending(const struct broker_csi *c);
+void broker_csi_next(struct broker_csi *c, struct priv_packet *p);

@@ -418,12 +418,12 @@ static const char *locate(
 
 	if (r->kind == PRIV_FOLLOW_TOKEN)
 		uuid_format(&r->uid, f->sub);
-	if (r->kind == PRIV_FOLLOW_TOKEN && !*fs->options->manifests) {
+	if (r->kind == PRIV_FOLLOW_TOKEN && !fs->options->manifests) {
 		broker_refuse(w, ENOENT, "there are no manifests, and no token beside one");
 		return NULL;
 	}
 	if (r->kind != PRIV_FOLLOW_ROOT && !crl) {
-		f->top = owned(strdup(fs->options->manifests));
+		f->top = owned(strdup(fs->options->manifests ? fs->options->manifests : ""));
 		return r->kind == PRIV_FOLLOW_TOKEN ? "token" : "";
 	}
 	file = r->arg >= PRIV_PLANES_MAX ? NULL

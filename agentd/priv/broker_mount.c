@@ -59,6 +59,8 @@ int broker_mount_copy_by_remount(int source, const char *staging, struct broker_
 	path_of(source, from);
 	if (mkdir(staging, S_IRWXU) && errno != EEXIST)
 		return broker_refuse_sys(w, "mkdir %s", staging);
+	while (!umount2(staging, MNT_DETACH | UMOUNT_NOFOLLOW))
+		; /* of one who died here */
 	if (mount(from, staging, NULL, MS_BIND, NULL))
 		return broker_refuse_sys(w, "mount on %s", staging);
 	auto_close int at = open(staging, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -143,7 +145,7 @@ bool broker_mount_root(int mounted, char out[PATH_MAX])
 	return line && sscanf(line, "%*s %*s %*s %4095s", out) == 1;
 }
 
-bool broker_mount_is_shared(int dir)
+static bool is_shared(int dir)
 {
 	auto_free char *line = line_of(dir);
 	char *end = line ? strstr(line, " - ") : NULL;
@@ -152,4 +154,13 @@ bool broker_mount_is_shared(int dir)
 		return false;
 	*end = '\0';
 	return strstr(line, " shared:");
+}
+
+bool broker_mount_is_seen(const char *dir)
+{
+	auto_close int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct stat own, nodes;
+
+	return is_shared(fd) || (!stat("/proc/self/ns/mnt", &own) &&
+				    !stat("/proc/1/ns/mnt", &nodes) && own.st_ino == nodes.st_ino);
 }

@@ -22,7 +22,8 @@ int broker_mount_detach(int mounted, struct broker_why *w);
 /* Is the directory `at` of another mount than `above`, one that begins there? */
 bool broker_mount_begins(int above, int at);
 bool broker_mount_same(int a, int b); /* one directory, seen through one mount */
-/* Do others see what is mounted below the directory?  -1: no. */
-bool broker_mount_is_shared(int dir);
+/* Does the node see what is mounted below the directory: is it shared, or are we where the node's
+ * first process is (which only root with all capabilities can see)? */
+bool broker_mount_is_seen(const char *dir);
 /* Which directory of its file system is the root of the mount: as mountinfo says it. */
 bool broker_mount_root(int mounted, char out[PATH_MAX]);

@@ -253,8 +253,8 @@ int broker_options_parse(struct broker_options *o, int argc, char **argv, struct
 		if ((used = parse_one(o, argv + i, w)) < 0)
 			return -1;
 	/* A source that is not there would stop every sweep. */
-	if (!o->manifests)
-		o->manifests = o->kubelet_root ? "" : "/etc/agentd/pods.d";
+	if (!o->manifests && !o->kubelet_root)
+		o->manifests = "/etc/agentd/pods.d";
 	if (strlen(o->run) > RUN_SIZE_MAX)
 		return broker_refuse(w, ENAMETOOLONG,
 		    "--run: \"%s\" is longer than %d bytes, and addresses of sockets in it would "

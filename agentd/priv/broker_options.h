@@ -17,8 +17,8 @@ enum broker_mode {
 /* Strings are those of argv. */
 struct broker_options {
 	enum broker_mode mode;
-	const char *run, *manifests, *config, *cgroup_root, *worker_user;
-	const char *kubelet_root;
+	const char *run, *config, *cgroup_root, *worker_user;
+	const char *manifests, *kubelet_root; /* where pods come from; one may be NULL */
 	bool config_named; /* --config was given, so the file must exist */
 	bool take_over;    /* from the agentd that holds the run directory: broker_handover.h */
 	bool linger;       /* having handed over, wait for SIGTERM */

@@ -9,7 +9,7 @@ bool broker_source_is_known(const struct broker_options *o)
 {
 	char pods[PATH_MAX];
 
-	if (*o->manifests && access(o->manifests, F_OK))
+	if (o->manifests && access(o->manifests, F_OK))
 		return false;
 	if (!o->kubelet_root)
 		return true;
@@ -21,7 +21,7 @@ static bool has_manifest(const struct broker_options *o, const struct uuid *pod)
 {
 	char uid[UUID_TEXT_SIZE], path[PATH_MAX];
 
-	if (!*o->manifests)
+	if (!o->manifests)
 		return false;
 	uuid_format(pod, uid);
 	snprintf(path, sizeof(path), "%s/%s.yaml", o->manifests, uid);

@@ -56,6 +56,8 @@ struct priv {
 	struct relisten *relistens;  /* by pod */
 	priv_redirect_noted redirect_noted;
 	void *redirect_ctx;
+	priv_csi_noted csi_noted;
+	void *csi_ctx;
 	uint32_t last_id;
 	enum priv_attest attest;
 	int listeners[PRIV_NODE_LISTENER_END];
@@ -463,6 +465,12 @@ void priv_on_redirect(struct priv *p, priv_redirect_noted noted, void *ctx)
 	p->redirect_ctx = ctx;
 }
 
+void priv_on_csi(struct priv *p, priv_csi_noted noted, void *ctx)
+{
+	p->csi_noted = noted;
+	p->csi_ctx = ctx;
+}
+
 static void take_note(const struct priv *p, const struct priv_packet *in)
 {
 	static const struct uuid nobody;
@@ -548,6 +556,8 @@ static void on_readable(void *ctx)
 			answer_ping(p, &in);
 		else if (in.what == PRIV_REDIRECT_NOTE)
 			take_note(p, &in);
+		else if (in.what == PRIV_CSI_NOTE && p->csi_noted)
+			p->csi_noted(p->csi_ctx, in.arg);
 	}
 }
 

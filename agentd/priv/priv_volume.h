@@ -18,6 +18,12 @@ void priv_publish(struct priv *p, struct priv_call **slot, const struct uuid *po
 void priv_unpublish(struct priv *p, struct priv_call **slot, const struct uuid *pod,
     const char *volume, priv_done done, void *ctx);
 
+/* How often somebody removed or replaced csi.sock, or the kubelet's link to it, since the broker
+ * began (all of it is there again): told at the start unless 0, and when it changes.  NULL: no
+ * more. */
+typedef void (*priv_csi_noted)(void *ctx, unsigned n);
+void priv_on_csi(struct priv *p, priv_csi_noted noted, void *ctx);
+
 /* A CSI volume that the kubelet has for a pod, of any driver. */
 struct priv_volume {
 	struct uuid pod;

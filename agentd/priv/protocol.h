@@ -42,8 +42,9 @@ enum priv_what {
 	PRIV_REDIRECT_NOTE, /* uid: arg = its inbound traffic is redirected, too; code, `why` not;
 			       uid of zeroes: arg = how much was put back so far */
 	PRIV_STATE,         /* id of the PRIV_STATE_LIST, kind, state_id, 1 fd */
-	PRIV_VOLUME, /* id of the PRIV_VOLUMES; uid, name, state = priv_volume_state; 1 fd: its
-			vol_data.json, else `why` not */
+	PRIV_VOLUME,   /* id of the PRIV_VOLUMES; uid, name, state = priv_volume_state; 1 fd: its
+			  vol_data.json, else `why` not */
+	PRIV_CSI_NOTE, /* arg = how often csi.sock or its entry had to be put back so far */
 };
 enum priv_node_listener {
 	PRIV_NODE_ADMIN,

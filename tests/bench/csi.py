@@ -22,7 +22,7 @@ CALLS, PARALLEL, FIRST_PODS, SETTLE_S = 256, (1, 64), 10, 4
 def node_of(made):
     """No kubelet process: its directories are made here, its calls by publish.c, which costs less than Python."""
     node = CsiNode(*made, mode='release')
-    node.agentd.settings.update(log_level='info', csr_per_second=1000, pod_connections=1024)
+    node.agentd.settings.update(log_level='info', csr_per_second=100, pod_connections=1024)
     node.agentd.plane.update(opens_per_second=1000, opens_burst=1000)
     node.agentd.start()
     try:

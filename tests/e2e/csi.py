@@ -108,7 +108,7 @@ class CsiNode(Node):
         self.holder = Process(['unshare', '--mount', '--propagation', 'private', '/bin/sh', '-c', _HOLDER,
                                self.kubelet.root, self.dir / 'run'], log, self.cgroup_of('holder'))
         wait_for('the mount namespace', lambda: 'held' in log.read_text())
-        self.agentd.around = self.inside()
+        self.agentd.around = self.container()
 
     def cgroup_of(self, name):
         """The same one again after a reboot."""
@@ -120,6 +120,10 @@ class CsiNode(Node):
         """argv that runs in the node's mount namespace."""
         enter = ['nsenter', f'--mount=/proc/{self.holder.pid}/ns/mnt', *([f'--net={net}'] if net else [])]
         return [*enter, 'env', '-C', str(TOP), *map(str, argv)]  # who enters one is in its root directory
+
+    def container(self):
+        """As the chart has agentd: a mount namespace of its own, whose mounts of the two directories are Bidirectional."""
+        return self.inside('unshare', '--mount', '--propagation', 'unchanged')
 
     def start(self):
         self.kubelet.start()

@@ -50,13 +50,12 @@ def main(program):
             status, said, specs = sanity(node, os.path.abspath(program))
         finally:
             node.remove()
-        counts = collections.Counter()
+        complaints, counts = [*node.agentd.complaints(), *node.leaks()], collections.Counter()
         for spec in specs:
             if spec['State'] == 'pending' or spec['State'] == 'skipped' and not spec.get('Failure', {}).get('Message'):
                 continue  # left out by the focus
             counts[spec['State']] += 1
             print(f'{spec["State"]:<8}', *spec['ContainerHierarchyTexts'], spec['LeafNodeText'])
-    complaints = node.agentd.complaints()
     failed = bool(status or complaints or counts != {'passed': SPECS})
     if failed:
         print(said, *complaints, sep='\n')

@@ -8,9 +8,6 @@ from . import clients, mesh
 from .csi import CsiNode
 from .run import wait_for
 
-ANNOTATIONS = 'ISTIO_METAJSON_ANNOTATIONS'
-MODE = 'agentd.node.mesh/redirect'
-
 
 @pytest.fixture
 def node(make_node):
@@ -19,7 +16,7 @@ def node(make_node):
 
 @pytest.fixture
 def capturing(make_node):
-    """Whose agentd redirects, strictly: a pod is held until its cgroup is there."""
+    """Whose agentd redirects."""
     return lambda **kw: make_node(kind=CsiNode, **kw).capture()
 
 
@@ -125,57 +122,3 @@ def test_the_first_certificate_is_waited_for_but_not_for_ever(node):
     other = node.csi_pod('quick', sa='web').wait_running()
     call, = node.kubelet.published(other)[:1]
     assert call['time'] - call['began'] < 1.5
-
-
-# --- a strict pod whose cgroup comes late ---
-
-
-def held(node, pod):
-    """Asked, and not answered."""
-    return wait_for('the publish call', lambda: node.kubelet.journal('NodePublishVolume-asked', uid=pod.uid)) \
-        and not node.kubelet.journal('NodePublishVolume', uid=pod.uid)
-
-
-def test_a_publish_is_held_for_the_cgroup(capturing):
-    node = capturing().start()
-    node.kubelet.network(False)
-    pod = node.csi_pod('late')
-    free = node.csi_pod('free', attributes={ANNOTATIONS: json.dumps({MODE: 'none'})})
-    wait_for('the other pod not to wait', lambda: node.kubelet.published(free))
-    time.sleep(2.5)  # longer than for a certificate
-    assert held(node, pod) and node.mounts() == [str(free.target)]
-    node.kubelet.network(True)
-    pod.wait_running()
-    free.wait_running()
-    call, = node.kubelet.journal('NodePublishVolume', uid=pod.uid)[:1]
-    assert call['code'] == 'OK' and len(node.mounts()) == 2
-
-
-def test_a_held_publish_outlives_the_kubelets_patience(capturing):
-    """The same call again while the first is still held: both are one, and there is one mount."""
-    node = capturing(kubelet={'publish_deadline_s': 1.5}).start()
-    node.kubelet.network(False)
-    pod = node.csi_pod('late')
-    wait_for('two calls given up', lambda: len(node.kubelet.published(pod, 'DEADLINE_EXCEEDED')) >= 2)
-    assert not node.mounts()
-    node.kubelet.network(True)
-    pod.wait_running()
-    assert node.mounts() == [str(pod.target)]
-    pod.delete()
-    node.wait_gone([pod])
-    assert node.clean() is True
-
-
-@pytest.mark.parametrize('force', [False, True])
-def test_a_pod_goes_while_its_publish_is_held(capturing, force):
-    """Unpublish comes after the deadline.  Whatever was begun before mounts nothing after it."""
-    node = capturing(kubelet={'publish_deadline_s': 1.5}).start()
-    node.kubelet.network(False)
-    pod = node.csi_pod('late')
-    assert held(node, pod)
-    pod.force_delete() if force else pod.delete()
-    node.wait_gone([pod])
-    assert node.kubelet.journal('NodeUnpublishVolume', uid=pod.uid, code='OK')
-    node.kubelet.network(True)
-    time.sleep(0.5)
-    assert node.clean() is True

@@ -170,11 +170,11 @@ def test_kubelet_and_agentd_come_back(story):
 
 
 def roll_out(node, n):
-    """A DaemonSet's surge: the new container has a mount namespace of its own, and Bidirectional mounts."""
+    """A DaemonSet's surge: the new container is started beside the old one."""
     old, name = node.agentd, f'agentd{n}'
     new = Agentd(node.dir / name, node.cgroup(name), node.istiod, mode='release')
     new.run, new.manifests, new.settings, new.plane = old.run, None, old.settings, old.plane
-    new.around = [*node.inside(), 'unshare', '--mount', '--propagation', 'unchanged']
+    new.around = node.container()
     new.flags = [f for f in old.flags if f != '--take-over'] + ['--take-over']
     node.agentd = new
     new.start()

@@ -3,8 +3,10 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
+import threading
 
 import pytest
 
@@ -304,3 +306,57 @@ def test_tables_of_other_versions(node):
         assert not [h for h in held if 'memfd:kept' in h]
         for f in (fd, *others):
             os.close(f)
+
+
+class Caller:
+    """Who connects to the kubelet's entry all the time, as the kubelet does for each call."""
+
+    def __init__(self, entry):
+        self._entry, self._end = str(entry), threading.Event()
+        self.calls = self.refused = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        while not self._end.wait(0.001):
+            with socket.socket(socket.AF_UNIX) as s:
+                try:
+                    s.connect(self._entry)
+                except OSError:
+                    self.refused += 1
+                self.calls += 1
+
+    def stop(self):
+        self._end.set()
+        self._thread.join()
+        return self.calls, self.refused
+
+
+def test_the_kubelets_socket_goes_over(node):
+    """The same socket behind the same link: the kubelet is never refused, and sees nothing in its registry."""
+    kubelet = node.dir / 'kubelet'
+    (kubelet / 'pods').mkdir(parents=True)
+    (kubelet / 'plugins_registry').mkdir()
+    entry = kubelet / 'plugins_registry/agentd.node.mesh-reg.sock'
+    node.agentd.flags = ['--kubelet-root', str(kubelet)]
+    node.agentd.start()
+    before = entry.stat().st_ino, entry.lstat().st_ino, entry.lstat().st_mtime_ns
+    caller = Caller(entry)
+    try:
+        for _ in range(2):
+            upgraded(node.agentd)
+            said = Said(node.agentd)
+            os.kill(node.agentd.worker_pid(), signal.SIGKILL)
+            said.wait(' is ready after ')
+        old = node.agentd.process
+        said = Said(node.agentd)
+        node.agentd.flags.append('--take-over')
+        node.agentd.start()
+        assert old.wait() == 0
+        said.wait(' is ready after ')
+    finally:
+        calls, refused = caller.stop()
+    assert (entry.stat().st_ino, entry.lstat().st_ino, entry.lstat().st_mtime_ns) == before
+    assert calls > 100 and refused == 0
+    node.agentd.stop()
+    assert entry.is_symlink()  # or the kubelet would forget us

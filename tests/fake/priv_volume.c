@@ -44,6 +44,22 @@ void priv_volume_list(struct priv *p, struct priv_call **slot, priv_volume_found
 	fake_priv_call(p, slot, PRIV_VOLUMES, &nobody, ctx)->volume_found = found;
 }
 
+static priv_csi_noted noted;
+static void *noted_ctx;
+
+void priv_on_csi(struct priv *p, priv_csi_noted told, void *ctx)
+{
+	(void)p;
+	noted = told;
+	noted_ctx = ctx;
+}
+
+void fake_priv_csi_note(unsigned n)
+{
+	assert_non_null(noted);
+	noted(noted_ctx, n);
+}
+
 /* --- answers --- */
 
 static void answer(struct priv_call *c, int code, const char *why)

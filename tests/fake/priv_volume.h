@@ -6,6 +6,8 @@
 #include "../../agentd/priv/priv_volume.h"
 #include "priv.h"
 
+void fake_priv_csi_note(unsigned n); /* the broker says it by itself; nobody listens: fails */
+
 /* Answers, each to the oldest; why NULL: yes. */
 void fake_priv_called(struct priv *p, int code, const char *why);
 /* `volume` NULL: any.  Another volume than that of the oldest call of the pod fails the test. */

@@ -42,14 +42,23 @@ static void the_kubelet_finds_a_socket_of_root(void **state)
 	close(rig_connect(rig_at(r, "%s", entry)));
 }
 
+/* What the worker is told, for a metric. */
+static void expect_note(struct rig *r, unsigned n)
+{
+	assert_int_equal(rig_expect(r, PRIV_CSI_NOTE, NULL).arg, n);
+}
+
 static void a_removed_link_is_put_back(void **state)
 {
 	struct rig *r = *state;
 
-	for (int i = 0; i < 3; i++) {
+	rig_quiet(r);
+	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(unlink(rig_at(r, "%s", entry)), 0);
 		expect_entered(r);
+		expect_note(r, i + 1);
 	}
+	rig_quiet(r);
 }
 
 static void what_replaced_the_link_goes(void **state)
@@ -86,10 +95,11 @@ static void a_registry_may_come_later_and_again(void **state)
 	expect_entered(r);
 }
 
-/* Only another worker can have the new one. */
-static void expect_another(struct rig *r)
+/* Only another worker can have the new one; returns what that is told of what was put back. */
+static unsigned expect_another(struct rig *r)
 {
 	enum broker_state s = BROKER_SERVING;
+	struct priv_packet note;
 	int csi = -1;
 
 	for (int i = 0; i < 8 && s == BROKER_SERVING; i++)
@@ -108,6 +118,7 @@ static void expect_another(struct rig *r)
 	close(a);
 	close(c);
 	close(csi);
+	return rig_next(r, &note, &csi) && note.what == PRIV_CSI_NOTE ? note.arg : 0;
 }
 
 static void a_socket_that_is_gone_is_made_anew(void **state)
@@ -115,10 +126,10 @@ static void a_socket_that_is_gone_is_made_anew(void **state)
 	struct rig *r = *state;
 
 	assert_int_equal(unlink(rig_at(r, "run/csi.sock")), 0);
-	expect_another(r);
+	assert_int_equal(expect_another(r), 1);
 	rig_shell("mv %s %s && touch %s", rig_at(r, "run/csi.sock"), rig_at(r, "aside"),
 	    rig_at(r, "run/csi.sock"));
-	expect_another(r);
+	assert_int_equal(expect_another(r), 2);
 }
 
 static void a_worker_that_shuts_it_down_is_another(void **state)
@@ -134,7 +145,7 @@ static void a_worker_that_shuts_it_down_is_another(void **state)
 	rig_expect(r, PRIV_NODE_LISTENER, &fd);
 	shutdown(fd, SHUT_RDWR);
 	close(fd);
-	expect_another(r);
+	assert_int_equal(expect_another(r), 0);
 }
 
 /* An upgrade, a hand-over and systemd's store are one thing here: what is kept by its name. */

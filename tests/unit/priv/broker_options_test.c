@@ -57,7 +57,7 @@ static void test_a_kubelet_takes_the_manifests_place(void **state)
 	(void)state;
 	assert_int_equal(PARSE("--kubelet-root", "/var/lib/kubelet"), 0);
 	assert_string_equal(o.kubelet_root, "/var/lib/kubelet");
-	assert_string_equal(o.manifests, "");
+	assert_null(o.manifests);
 	assert_int_equal(PARSE("--manifests=/m", "--kubelet-root=/k"), 0);
 	assert_string_equal(o.kubelet_root, "/k");
 	assert_string_equal(o.manifests, "/m");

@@ -56,7 +56,7 @@ RIG_UNUSED static int volume_setup(void **state)
 		  "%s/plugins_registry",
 	    kubelet, kubelet, kubelet, kubelet);
 	r->o.kubelet_root = kubelet;
-	r->o.manifests = "";
+	r->o.manifests = NULL;
 	rig_start(r);
 	return 0;
 }

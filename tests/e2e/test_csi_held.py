@@ -1,0 +1,99 @@
+"""A strict pod whose cgroup comes late: its publish is held, and whatever becomes of that, nothing is left of it."""
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from .csi import CsiNode
+from .run import wait_for
+
+ANNOTATIONS, MODE = 'ISTIO_METAJSON_ANNOTATIONS', 'agentd.node.mesh/redirect'
+
+
+@pytest.fixture
+def capturing(make_node):
+    """Whose agentd redirects, strictly."""
+    return lambda **kw: make_node(kind=CsiNode, **kw).capture()
+
+
+def held(node, pod):
+    """Asked, and not answered."""
+    return wait_for('the publish call', lambda: node.kubelet.journal('NodePublishVolume-asked', uid=pod.uid)) \
+        and not node.kubelet.journal('NodePublishVolume', uid=pod.uid)
+
+
+def test_a_publish_is_held_for_the_cgroup(capturing):
+    node = capturing().start()
+    node.kubelet.network(False)
+    pod = node.csi_pod('late')
+    free = node.csi_pod('free', attributes={ANNOTATIONS: json.dumps({MODE: 'none'})})
+    wait_for('the other pod not to wait', lambda: node.kubelet.published(free))
+    time.sleep(2.5)  # longer than for a certificate
+    assert held(node, pod) and node.mounts() == [str(free.target)]
+    node.kubelet.network(True)
+    pod.wait_running()
+    free.wait_running()
+    call, = node.kubelet.journal('NodePublishVolume', uid=pod.uid)[:1]
+    assert call['code'] == 'OK' and len(node.mounts()) == 2
+
+
+def test_a_held_publish_outlives_the_kubelets_patience(capturing):
+    """The same call again while the first is still held: both are one, and there is one mount."""
+    node = capturing(kubelet={'publish_deadline_s': 1.5}).start()
+    node.kubelet.network(False)
+    pod = node.csi_pod('late')
+    wait_for('two calls given up', lambda: len(node.kubelet.published(pod, 'DEADLINE_EXCEEDED')) >= 2)
+    assert not node.mounts()
+    node.kubelet.network(True)
+    pod.wait_running()
+    assert node.mounts() == [str(pod.target)]
+    pod.delete()
+    node.wait_gone([pod])
+    assert node.clean() is True
+
+
+def test_a_call_that_was_given_up_mounts_nothing(capturing):
+    """The kubelet dies while it waits, then the cgroup comes: nobody would ever unmount it, until somebody asks again."""
+    node = capturing().start()
+    node.kubelet.network(False)
+    pod = node.csi_pod('late')
+    assert held(node, pod)
+    cgroup = Path(pod.state()['cgroup'])
+    node.kubelet.process.kill()
+    cgroup.mkdir(parents=True)
+    wait_for('its traffic to be redirected', lambda: 'traffic is redirected' in node.agentd.log.read_text())
+    time.sleep(0.5)
+    assert not node.mounts()
+    node.kubelet.network(True)
+    node.kubelet.start()
+    pod.wait_running()
+    assert node.mounts() == [str(pod.target)]
+
+
+def test_agentd_dies_while_a_publish_is_held(capturing):
+    node = capturing().start()
+    node.kubelet.network(False)
+    pod = node.csi_pod('late')
+    assert held(node, pod)
+    node.agentd.kill()
+    node.kubelet.network(True)
+    node.agentd.start()
+    pod.wait_running()
+    assert node.mounts() == [str(pod.target)] and len(node.istiod.issued()) == 1
+    assert node.kubelet.published(pod, 'UNAVAILABLE')
+
+
+@pytest.mark.parametrize('force', [False, True])
+def test_a_pod_goes_while_its_publish_is_held(capturing, force):
+    """Unpublish comes after the deadline.  Whatever was begun before mounts nothing after it."""
+    node = capturing(kubelet={'publish_deadline_s': 1.5}).start()
+    node.kubelet.network(False)
+    pod = node.csi_pod('late')
+    assert held(node, pod)
+    pod.force_delete() if force else pod.delete()
+    node.wait_gone([pod])
+    assert node.kubelet.journal('NodeUnpublishVolume', uid=pod.uid, code='OK')
+    node.kubelet.network(True)
+    time.sleep(0.5)
+    assert node.clean() is True

@@ -1,0 +1,356 @@
+/* agent_csi_test.c - the whole worker on a node with a kubelet, with fakes at its edges only: what
+ * a publish leads to, and what a restart finds.
+ *
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_redirect.c tests/fake/priv_volume.c tests/fake/x509.c tests/unit/pod/csi_rig.c
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cmocka.h>
+#include <event2/buffer.h>
+
+#include "../../agentd/agent.h"
+#include "../../agentd/base/err.h"
+#include "../../agentd/base/mem.h"
+#include "../../agentd/base/pbwire.h"
+#include "../../agentd/config.h"
+#include "../../agentd/pod/csi_kept.h"
+#include "../fake/loop.h"
+#include "../fake/priv.h"
+#include "../fake/priv_redirect.h"
+#include "../fake/priv_volume.h"
+#include "../fake/rpc.h"
+#include "../fake/x509.h"
+#include "pod/csi_rig.h"
+
+static const char settings[] = "control_planes:\n"
+			       "  - name: istiod\n"
+			       "    address: 127.0.0.1:15012\n"
+			       "    server_name: istiod.istio-system.svc\n"
+			       "    connections: 1\n"
+			       "    opens_per_second: 1000\n"
+			       "    opens_burst: 1000\n"
+			       "node_name: node-1\n";
+
+struct world {
+	struct loop *loop;
+	struct config config;
+	struct agent *agent;
+	struct priv *priv;
+	struct rpc *rpc;
+	struct csi_ask ask;
+	struct uuid uid;
+};
+
+/* A listener without a name: nobody connects in these tests. */
+static int listener(void)
+{
+	const struct sockaddr_un any = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	assert_int_equal(bind(fd, (const struct sockaddr *)&any, sizeof(any.sun_family)), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	return fd;
+}
+
+static void begin(struct world *w, const char *more)
+{
+	auto_free char *text = mem_printf("%s%s", settings, more);
+	char *argv[] = {"agentd-worker", NULL};
+	struct err e = {0};
+
+	memset(w, 0, sizeof(*w));
+	w->loop = fake_loop();
+	if (config_load(&w->config, "agentd.yaml", text, strlen(text), 1, argv, &e))
+		fail_msg("%s", e.msg);
+	fake_priv_node_listener(PRIV_NODE_CSI, listener());
+	w->agent = agent_new(w->loop, &w->config, -1, &e);
+	assert_non_null(w->agent);
+	w->priv = fake_priv_last();
+	w->rpc = fake_rpc_last();
+	csi_ask_init(&w->ask);
+	uuid_parse(&w->uid, RIG_UID);
+	fake_priv_root(w->priv, 0, "ROOT of istiod");
+	fake_priv_listed(w->priv, PRIV_STATE_CERT, NULL);
+	fake_priv_listed(w->priv, PRIV_STATE_CERT_IN_MEMORY, NULL);
+}
+
+/* Nothing was kept, nothing is mounted. */
+static void begin_empty(struct world *w, const char *more)
+{
+	begin(w, more);
+	fake_priv_listed(w->priv, PRIV_STATE_POD, NULL);
+	fake_priv_volumes(w->priv, NULL, 0, NULL);
+	fake_priv_synced(w->priv);
+	fake_loop_advance(w->loop, 0);
+}
+
+static void end(struct world *w)
+{
+	agent_free(&w->agent);
+	config_clear(&w->config);
+	csi_ask_clear(&w->ask);
+	fake_loop_advance(w->loop, 0);
+	fake_loop_end(&w->loop);
+}
+
+static struct rpc_stream *call(struct world *w, const char *method, bool publish)
+{
+	size_t size;
+	auto_free uint8_t *bytes =
+	    publish ? csi_ask_pack(&w->ask, &size) : csi_ask_pack_unpublish(&w->ask, &size);
+	struct rpc_stream *s = fake_rpc_call(fake_rpc_server(w->rpc, 0), method);
+
+	fake_rpc_push(s, bytes, size);
+	fake_rpc_half_close(s);
+	fake_loop_advance(w->loop, 0);
+	return s;
+}
+
+static struct rpc_stream *publish(struct world *w)
+{
+	return call(w, "/csi.v1.Node/NodePublishVolume", true);
+}
+
+static void serve(struct world *w)
+{
+	fake_priv_added(w->priv, &w->uid, NULL);
+	fake_loop_advance(w->loop, 0);
+	fake_priv_listening(w->priv, &w->uid, PRIV_LISTEN_SDS, listener(), NULL);
+	fake_priv_listening(w->priv, &w->uid, PRIV_LISTEN_XDS, listener(), NULL);
+	fake_loop_advance(w->loop, 0);
+}
+
+static char *bearer(const struct csi_ask *a)
+{
+	json_t *o = json_loads(json_string_value(json_object_get(a->secrets, RIG_TOKENS)), 0, NULL);
+	char *text = mem_printf("Bearer %s",
+	    json_string_value(json_object_get(json_object_get(o, "istio-ca"), "token")));
+
+	json_decref(o);
+	return text;
+}
+
+static void answer_csr(struct world *w)
+{
+	int64_t now = loop_now_ms(w->loop) / 1000;
+	const struct fake_leaf leaf = {fake_x509_keys(), "abc",
+	    "spiffe://cluster.local/ns/demo/sa/web", now - 120, now + 24 * 3600};
+	auto_free char *pem = fake_x509_leaf(&leaf);
+	struct rpc_stream *s = fake_rpc_stream(w->rpc, 0);
+	struct evbuffer *b = evbuffer_new();
+
+	pbwire_put_bytes(b, 1, pem, strlen(pem));
+	pbwire_put_bytes(b, 1, "ROOT", 4);
+	fake_rpc_push(s, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	fake_rpc_end(s, RPC_OK, "");
+	evbuffer_free(b);
+	fake_loop_advance(w->loop, 0);
+}
+
+static void mount(struct world *w)
+{
+	while (fake_priv_waiting(w->priv, PRIV_STATE_PUT)) /* certificates are kept, too */
+		fake_priv_put(w->priv, NULL);
+	fake_priv_published(w->priv, &w->uid, "mesh", 0, NULL);
+	fake_loop_advance(w->loop, 0);
+}
+
+/* With the pod's token, and its bootstrap and root before the mount. */
+static void a_publish_ends_with_a_certificate(void **state)
+{
+	struct world w;
+	auto_free char *expected = NULL;
+	struct rpc_stream *s;
+	size_t len;
+
+	(void)state;
+	begin_empty(&w, "");
+	expected = bearer(&w.ask);
+	csi_ask_say(&w.ask, "ISTIO_METAJSON_LABELS", "{\"app\":\"shop\"}");
+	s = publish(&w);
+	serve(&w);
+	assert_false(fake_priv_follows(w.priv, PRIV_FOLLOW_TOKEN, &w.uid, 0));
+	assert_int_equal(fake_priv_waiting(w.priv, PRIV_STATE_PUT), 0);
+	fake_loop_advance(w.loop, 100);
+	assert_int_equal(fake_rpc_opened(w.rpc), 1);
+	assert_string_equal(fake_rpc_header(fake_rpc_stream(w.rpc, 0), "authorization"), expected);
+	answer_csr(&w);
+	assert_non_null(
+	    strstr(fake_priv_written(w.priv, &w.uid, PRIV_FILE_BOOTSTRAP, &len), "shop"));
+	assert_non_null(fake_priv_written(w.priv, &w.uid, PRIV_FILE_ROOT, &len));
+	mount(&w);
+	assert_int_equal(fake_rpc_status(s), RPC_OK);
+	end(&w);
+}
+
+static void a_pod_that_is_refused_is_told_so(void **state)
+{
+	struct world w;
+	struct rpc_stream *s;
+
+	(void)state;
+	begin_empty(&w, "");
+	csi_ask_say(&w.ask, "CA_ADDR", "evil.example:15012");
+	s = publish(&w);
+	assert_int_equal(fake_rpc_status(s), RPC_INVALID_ARGUMENT);
+	assert_non_null(strstr(fake_rpc_why(s), "CA_ADDR"));
+	assert_non_null(strstr(fake_rpc_why(s), "127.0.0.1:15012"));
+	assert_int_equal(fake_priv_waiting(w.priv, PRIV_POD_ADD), 0);
+	end(&w);
+}
+
+/* Its containers must not run before its rules; its bootstrap comes with them. */
+static void a_strict_pod_is_held_for_its_cgroup(void **state)
+{
+	struct world w;
+	struct rpc_stream *s;
+
+	(void)state;
+	begin_empty(&w, "redirect: ebpf\n");
+	s = publish(&w);
+	serve(&w);
+	fake_loop_advance(w.loop, 100);
+	answer_csr(&w);
+	fake_loop_advance(w.loop, 60 * 1000);
+	assert_false(fake_rpc_ended(s));
+	assert_int_equal(fake_priv_waiting(w.priv, PRIV_PUBLISH), 0);
+	assert_int_equal(fake_priv_writes(w.priv, &w.uid, PRIV_FILE_BOOTSTRAP), 0);
+	fake_redirect_set(w.priv, &w.uid, 1, NULL, NULL);
+	fake_loop_advance(w.loop, 0);
+	assert_int_equal(fake_priv_writes(w.priv, &w.uid, PRIV_FILE_BOOTSTRAP), 1);
+	mount(&w);
+	assert_int_equal(fake_rpc_status(s), RPC_OK);
+	end(&w);
+}
+
+static void a_permissive_pod_is_not(void **state)
+{
+	struct world w;
+	struct rpc_stream *s;
+
+	(void)state;
+	begin_empty(&w, "redirect: ebpf\nredirect_policy: permissive\npublish_wait_ms: 0\n");
+	s = publish(&w);
+	serve(&w);
+	mount(&w);
+	assert_int_equal(fake_rpc_status(s), RPC_OK);
+	end(&w);
+}
+
+/* A new one opens what the old one did; services are not started anew. */
+static void a_republish_brings_a_token(void **state)
+{
+	struct world w;
+	auto_free char *expected = NULL;
+
+	(void)state;
+	begin_empty(&w, "publish_wait_ms: 0\n");
+	csi_ask_token(&w.ask, "web", loop_now_ms(w.loop) / 1000 + 1);
+	publish(&w);
+	serve(&w);
+	mount(&w);
+	fake_loop_advance(w.loop, 5000); /* it has expired */
+	csi_ask_token(&w.ask, "web", 1900000000);
+	expected = bearer(&w.ask);
+	assert_int_equal(fake_rpc_status(publish(&w)), RPC_OK);
+	for (unsigned i = 0; i < fake_rpc_opened(w.rpc); i++)
+		fake_rpc_end(fake_rpc_stream(w.rpc, i), RPC_UNAVAILABLE, "");
+	fake_loop_advance(w.loop, 60 * 1000);
+	assert_string_equal(
+	    fake_rpc_header(fake_rpc_stream(w.rpc, fake_rpc_opened(w.rpc) - 1), "authorization"),
+	    expected);
+	assert_int_equal(fake_priv_waiting(w.priv, PRIV_POD_ADD), 0);
+	end(&w);
+}
+
+static void an_unpublished_pod_is_gone(void **state)
+{
+	struct world w;
+	struct rpc_stream *s;
+
+	(void)state;
+	begin_empty(&w, "publish_wait_ms: 0\n");
+	publish(&w);
+	serve(&w);
+	mount(&w);
+	s = call(&w, "/csi.v1.Node/NodeUnpublishVolume", false);
+	assert_int_equal(fake_priv_removals(w.priv, &w.uid), 0);
+	fake_priv_unpublished(w.priv, &w.uid, "mesh", 0, NULL);
+	fake_loop_advance(w.loop, 0);
+	assert_int_equal(fake_rpc_status(s), RPC_OK);
+	assert_int_equal(fake_priv_removals(w.priv, &w.uid), 1);
+	assert_int_equal(fake_priv_kept(w.priv, PRIV_STATE_POD), 0);
+	end(&w);
+}
+
+/* Without a word of the kubelet, and the sweep waits for it. */
+static void a_restart_adopts(void **state)
+{
+	struct world w;
+	struct priv_volume v = {.name = "mesh", .mounted = true, .directory = true};
+	struct priv_kept kept;
+	auto_free char *data = NULL;
+
+	(void)state;
+	begin_empty(&w, "publish_wait_ms: 0\n");
+	publish(&w);
+	serve(&w);
+	mount(&w);
+	kept = fake_priv_kept_at(w.priv, PRIV_STATE_POD, 0);
+	data = mem_dup(kept.data, kept.size);
+	kept.data = data;
+	end(&w);
+
+	begin(&w, "");
+	uint8_t id[CSI_KEPT_ID_SIZE];
+	csi_kept_id(&w.uid, id);
+	kept.id = id;
+	v.pod = w.uid;
+	fake_priv_keep(w.priv, &kept);
+	fake_priv_synced(w.priv);
+	fake_loop_advance(w.loop, 0);
+	assert_int_equal(
+	    fake_priv_ready(w.priv), 0); /* not before it is known which pods are published */
+	fake_priv_listed(w.priv, PRIV_STATE_POD, NULL);
+	fake_priv_volumes(w.priv, &v, 1, NULL);
+	fake_loop_advance(w.loop, 0);
+	assert_int_equal(fake_priv_ready(w.priv), 0);
+	serve(&w);
+	assert_int_equal(fake_priv_ready(w.priv), 1);
+	assert_int_equal(fake_priv_waiting(w.priv, PRIV_PUBLISH), 0);
+	fake_loop_advance(w.loop, 100);
+	assert_int_equal(fake_rpc_opened(w.rpc), 1); /* its token was kept */
+	end(&w);
+}
+
+static void an_end_before_all_is_known(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, "");
+	end(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_publish_ends_with_a_certificate),
+	    cmocka_unit_test(a_pod_that_is_refused_is_told_so),
+	    cmocka_unit_test(a_strict_pod_is_held_for_its_cgroup),
+	    cmocka_unit_test(a_permissive_pod_is_not),
+	    cmocka_unit_test(a_republish_brings_a_token),
+	    cmocka_unit_test(an_unpublished_pod_is_gone),
+	    cmocka_unit_test(a_restart_adopts),
+	    cmocka_unit_test(an_end_before_all_is_known),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

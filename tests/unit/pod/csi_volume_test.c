@@ -1,0 +1,744 @@
+/* csi_volume_test.c - the kubelet calls, pods start, the broker mounts; who waits for what.
+ *
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_volume.c tests/unit/pod/csi_rig.c
+ */
+#include "../../../agentd/base/err.h"
+#include "../../../agentd/base/mem.h"
+#include "../../../agentd/base/metrics.h"
+#include "../../../agentd/pod/csi_driver.h"
+#include "../../fake/loop.h"
+#include "../../fake/priv.h"
+#include "../../fake/priv_volume.h"
+#include "../../fake/rpc.h"
+#include "csi_rig.h"
+#include <errno.h>
+#include <event2/buffer.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PUBLISH "/csi.v1.Node/NodePublishVolume"
+#define UNPUBLISH "/csi.v1.Node/NodeUnpublishVolume"
+
+enum { WAIT_MS = 2000, HOLD_MS = 100 * 1000 };
+
+struct world {
+	struct loop *loop;
+	struct rpc *rpc;
+	struct priv *priv;
+	struct pod_registry *pods;
+	struct csi_volumes *volumes;
+	struct csi_driver *driver;
+	struct csi_ask ask;
+	struct uuid uid;
+	struct pod *pod; /* the last that was added */
+	int added, changed, tokens, removed;
+	bool refuse; /* inside of `added` */
+};
+
+static void on_added(void *ctx, struct pod *p)
+{
+	struct world *w = ctx;
+	struct err e;
+
+	w->added++;
+	w->pod = p;
+	if (!w->refuse)
+		return;
+	err_set(&e, ERR_INVALID, "PROXY_CONFIG: refused");
+	pod_set_ready(p, &e);
+}
+
+static void on_changed(void *ctx, struct pod *p)
+{
+	(void)p;
+	((struct world *)ctx)->changed++;
+}
+
+static void on_token(void *ctx, struct pod *p)
+{
+	(void)p;
+	((struct world *)ctx)->tokens++;
+}
+
+static void on_removed(void *ctx, struct pod *p)
+{
+	(void)p;
+	((struct world *)ctx)->removed++;
+}
+
+static void begin(struct world *w)
+{
+	static const struct pod_observer observer = {
+	    on_added, on_changed, on_token, on_removed, NULL};
+
+	*w = (struct world){.loop = fake_loop(), .priv = fake_priv()};
+	w->rpc = rpc_new(w->loop);
+	w->pods = pod_registry_new(&observer, w);
+	w->volumes =
+	    csi_volumes_new(&(struct csi_volumes_options){w->loop, w->priv, w->pods, WAIT_MS});
+	w->driver = csi_driver_new(w->loop, w->rpc, w->volumes, "node-1");
+	csi_ask_init(&w->ask);
+	uuid_parse(&w->uid, RIG_UID);
+}
+
+static int setup(void **state)
+{
+	static struct world w;
+
+	begin(&w);
+	*state = &w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	csi_driver_free(&w->driver);
+	csi_volumes_free(&w->volumes);
+	csi_volumes_free(&w->volumes);
+	pod_registry_free(&w->pods);
+	rpc_free(&w->rpc);
+	priv_free(&w->priv); /* fails if a call was left */
+	csi_ask_clear(&w->ask);
+	metrics_clear();
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(fake_loop_live(w->loop), 0);
+	fake_loop_end(&w->loop);
+	return 0;
+}
+
+static struct rpc_stream *call(struct world *w, const char *method, uint8_t *bytes, size_t size)
+{
+	struct rpc_stream *s = fake_rpc_call(csi_driver_rpc(w->driver), method);
+
+	fake_rpc_push(s, bytes, size);
+	fake_rpc_half_close(s);
+	fake_loop_advance(w->loop, 0);
+	free(bytes);
+	return s;
+}
+
+static struct rpc_stream *publish(struct world *w)
+{
+	size_t size;
+	uint8_t *bytes = csi_ask_pack(&w->ask, &size);
+
+	return call(w, PUBLISH, bytes, size);
+}
+
+static struct rpc_stream *unpublish(struct world *w)
+{
+	size_t size;
+	uint8_t *bytes = csi_ask_pack_unpublish(&w->ask, &size);
+
+	return call(w, UNPUBLISH, bytes, size);
+}
+
+static void answered(const struct rpc_stream *s, int status, const char *why)
+{
+	assert_true(fake_rpc_ended(s));
+	assert_int_equal(fake_rpc_status(s), status);
+	if (!strstr(fake_rpc_why(s), why))
+		fail_msg("\"%s\" does not say \"%s\"", fake_rpc_why(s), why);
+	assert_int_equal(fake_rpc_sent(s), status == RPC_OK ? 1 : 0);
+}
+
+static void ready(struct world *w)
+{
+	pod_set_ready(w->pod, NULL);
+	pod_set_certified(w->pod);
+	fake_loop_advance(w->loop, 0);
+}
+
+static void kept(struct world *w)
+{
+	fake_priv_put(w->priv, NULL);
+	fake_loop_advance(w->loop, 0);
+}
+
+static void mounted(struct world *w)
+{
+	fake_priv_published(w->priv, &w->uid, "mesh", 0, NULL);
+	fake_loop_advance(w->loop, 0);
+}
+
+static void unmounted(struct world *w)
+{
+	fake_priv_unpublished(w->priv, &w->uid, "mesh", 0, NULL);
+	fake_loop_advance(w->loop, 0);
+}
+
+static void publish_all(struct world *w)
+{
+	struct rpc_stream *s = publish(w);
+
+	ready(w);
+	kept(w);
+	mounted(w);
+	answered(s, RPC_OK, "");
+}
+
+static bool metric_says(const char *line)
+{
+	struct evbuffer *b = evbuffer_new();
+	bool found;
+
+	metrics_render(b);
+	evbuffer_add(b, "", 1);
+	found = strstr((char *)evbuffer_pullup(b, -1), line) != NULL;
+	evbuffer_free(b);
+	return found;
+}
+
+static const char *state_of(struct world *w)
+{
+	static char text[32];
+	json_t *o = csi_volume_dump(w->volumes, &w->uid);
+
+	snprintf(
+	    text, sizeof(text), "%s", o ? json_string_value(json_object_get(o, "state")) : "none");
+	json_decref(o);
+	return text;
+}
+
+/* Each step waits for the one before it. */
+static void test_from_publish_to_unpublish(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = publish(w);
+	struct priv_kept k;
+
+	assert_int_equal(w->added, 1);
+	assert_string_equal(w->pod->label, "demo/web-0");
+	assert_non_null(w->pod->token);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 0);
+	assert_string_equal(state_of(w), "starting");
+	ready(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PUBLISH), 0);
+	kept(w);
+	k = fake_priv_kept_at(w->priv, PRIV_STATE_POD, 0);
+	assert_memory_equal(k.id, w->uid.bytes, 16);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PUBLISH), 1);
+	assert_false(fake_rpc_ended(s));
+	mounted(w);
+	answered(s, RPC_OK, "");
+	assert_string_equal(state_of(w), "published");
+	assert_true(
+	    metric_says("agentd_csi_calls_total{method=\"NodePublishVolume\",code=\"OK\"} 1\n"));
+	assert_true(metric_says("agentd_publish_seconds_count 1\n"));
+	csi_volumes_measure(w->volumes);
+	assert_true(metric_says("agentd_volumes{state=\"published\"} 1\n"));
+
+	s = unpublish(w);
+	assert_false(fake_rpc_ended(s));
+	assert_int_equal(w->removed, 0);
+	assert_string_equal(state_of(w), "unpublishing");
+	unmounted(w);
+	answered(s, RPC_OK, "");
+	assert_int_equal(w->removed, 1);
+	assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 0);
+	assert_string_equal(state_of(w), "none");
+}
+
+static void test_what_is_not_there_is_unpublished(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s;
+
+	s = unpublish(w); /* the broker may know more */
+	unmounted(w);
+	answered(s, RPC_OK, "");
+	w->ask.target_path = "/somewhere/else";
+	answered(unpublish(w), RPC_OK, "");
+	w->ask.target_path = NULL;
+	answered(unpublish(w), RPC_INVALID_ARGUMENT, "target_path");
+	w->ask.target_path = RIG_TARGET;
+	w->ask.volume_id = NULL;
+	answered(unpublish(w), RPC_INVALID_ARGUMENT, "volume_id");
+}
+
+/* The first certificate is waited for, but not for ever. */
+static void test_certificate(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = publish(w);
+
+	pod_set_ready(w->pod, NULL);
+	fake_loop_advance(w->loop, WAIT_MS - 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 0);
+	fake_loop_advance(w->loop, 1);
+	kept(w);
+	mounted(w);
+	answered(s, RPC_OK, "");
+	assert_true(metric_says("agentd_publish_seconds_sum 2\n"));
+}
+
+static void test_certificate_is_there(void **state)
+{
+	struct world *w = *state;
+
+	publish(w);
+	pod_set_certified(w->pod);
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 0);
+	pod_set_ready(w->pod, NULL);
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 1);
+}
+
+/* And nothing of it is left, for the kubelet does not come back to unpublish it. */
+static void test_refused(void **state)
+{
+	struct world *w = *state;
+
+	w->refuse = true;
+	answered(publish(w), RPC_INVALID_ARGUMENT, "PROXY_CONFIG: refused");
+	assert_int_equal(w->added, 1);
+	assert_int_equal(w->removed, 1);
+	assert_string_equal(state_of(w), "none");
+	w->refuse = false;
+	publish_all(w);
+}
+
+static void test_refused_later(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = publish(w), *t = publish(w);
+	struct err e;
+
+	err_set(&e, ENOSPC, "no room");
+	pod_set_ready(w->pod, &e);
+	fake_loop_advance(w->loop, 0);
+	answered(s, RPC_INTERNAL, "no room");
+	answered(t, RPC_INTERNAL, "no room");
+	assert_int_equal(w->removed, 1);
+}
+
+static void not_yet(struct world *w)
+{
+	struct err e;
+
+	err_set(&e, ERR_UNAVAILABLE, "redirection waits for the pod's cgroup");
+	pod_set_ready(w->pod, &e);
+	fake_loop_advance(w->loop, 0);
+}
+
+/* A strict pod is held for its cgroup; the kubelet is told why, and comes back. */
+static void test_held(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = publish(w), *t;
+
+	not_yet(w);
+	pod_set_certified(w->pod);
+	fake_loop_advance(w->loop, HOLD_MS - 1);
+	assert_false(fake_rpc_ended(s));
+	t = publish(w);
+	fake_loop_advance(w->loop, 1);
+	answered(s, RPC_UNAVAILABLE, "waits for the pod's cgroup");
+	assert_false(fake_rpc_ended(t)); /* has a time of its own */
+	assert_int_equal(w->removed, 0);
+	fake_loop_advance(w->loop, HOLD_MS);
+	answered(t, RPC_UNAVAILABLE, "cgroup");
+	ready(w); /* nobody waits: nothing is mounted */
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 0);
+	s = publish(w);
+	assert_int_equal(w->added, 1);
+	kept(w);
+	mounted(w);
+	answered(s, RPC_OK, "");
+}
+
+/* Its traffic is not redirected, and it is not strict: that is no reason to hold it. */
+static void test_degraded(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = publish(w);
+	struct err e;
+
+	err_set(&e, ERR_UNAVAILABLE, "redirection waits for the pod's cgroup");
+	pod_set_degraded(w->pod, &e);
+	pod_set_certified(w->pod);
+	fake_loop_advance(w->loop, 0);
+	kept(w);
+	mounted(w);
+	answered(s, RPC_OK, "");
+}
+
+static void test_calls_join(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *a = publish(w), *b;
+
+	ready(w);
+	b = publish(w);
+	kept(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PUBLISH), 1);
+	publish(w);
+	mounted(w);
+	answered(a, RPC_OK, "");
+	answered(b, RPC_OK, "");
+	assert_int_equal(w->added, 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 0);
+	assert_true(metric_says("agentd_publish_seconds_count 1\n"));
+}
+
+/* A call has one message; another would end what the first began. */
+static void test_a_second_message(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = fake_rpc_call(csi_driver_rpc(w->driver), PUBLISH);
+	size_t size;
+	auto_free uint8_t *bytes = csi_ask_pack(&w->ask, &size);
+
+	fake_rpc_push(s, bytes, size);
+	fake_rpc_push(s, "nonsense", 8);
+	fake_loop_advance(w->loop, 0);
+	assert_false(fake_rpc_ended(s));
+	ready(w);
+	kept(w);
+	mounted(w);
+	answered(s, RPC_OK, "");
+}
+
+/* At each step: nobody wants it any more, so nothing is mounted; who comes next goes on. */
+static void test_given_up(void **state)
+{
+	for (int step = 0; step < 3; step++) {
+		struct world *w = *state;
+		struct rpc_stream *s = publish(w);
+
+		if (step >= 1)
+			ready(w);
+		fake_rpc_end(s, RPC_CANCELLED, "given up");
+		fake_loop_advance(w->loop, 0);
+		if (step == 0)
+			ready(w);
+		if (step >= 1)
+			kept(w);
+		fake_loop_advance(w->loop, 10 * HOLD_MS);
+		assert_int_equal(fake_priv_waiting(w->priv, PRIV_PUBLISH), 0);
+		assert_string_equal(state_of(w), "starting");
+		s = publish(w);
+		kept(w);
+		mounted(w);
+		answered(s, RPC_OK, "");
+		teardown(state);
+		begin(w);
+	}
+}
+
+/* The broker does it all the same: then it is published. */
+static void test_given_up_too_late(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = publish(w);
+
+	ready(w);
+	kept(w);
+	fake_rpc_end(s, RPC_CANCELLED, "given up");
+	fake_loop_advance(w->loop, 0);
+	mounted(w);
+	assert_string_equal(state_of(w), "published");
+}
+
+static void test_not_mounted(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = publish(w);
+
+	ready(w);
+	kept(w);
+	fake_priv_published(w->priv, &w->uid, "mesh", EBUSY, "somebody's mount is there");
+	fake_loop_advance(w->loop, 0);
+	answered(s, RPC_INTERNAL, "somebody's mount");
+	assert_int_equal(w->removed, 1);
+	assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 0);
+	assert_string_equal(state_of(w), "none");
+}
+
+/* That it cannot be kept over a restart is no reason not to start a pod. */
+static void test_not_kept(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = publish(w);
+
+	ready(w);
+	fake_priv_put(w->priv, "no space");
+	mounted(w);
+	answered(s, RPC_OK, "");
+}
+
+static void test_republish_brings_a_token(void **state)
+{
+	struct world *w = *state;
+
+	publish_all(w);
+	answered(publish(w), RPC_OK, "");
+	assert_int_equal(w->tokens, 0);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 0);
+
+	csi_ask_token(&w->ask, "web", 1900000001);
+	answered(publish(w), RPC_OK, "");
+	assert_int_equal(w->tokens, 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 1);
+	/* Another one before that is kept: after it. */
+	csi_ask_token(&w->ask, "web", 1900000002);
+	answered(publish(w), RPC_OK, "");
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 1);
+	kept(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 1);
+	kept(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 0);
+	assert_non_null(strstr(fake_priv_kept_at(w->priv, PRIV_STATE_POD, 0).data, w->pod->token));
+	assert_int_equal(w->tokens, 2);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PUBLISH), 0); /* no second mount */
+}
+
+/* Older kubelets take down what gets a final error (kubelet-csi.md 5). */
+static void test_republish_with_a_bad_token(void **state)
+{
+	struct world *w = *state;
+	auto_free char *was = NULL;
+	json_t *o;
+
+	publish_all(w);
+	was = mem_strdup(w->pod->token);
+	csi_ask_token(&w->ask, "web", 1600000000);
+	answered(publish(w), RPC_OK, "");
+	json_object_clear(w->ask.secrets);
+	answered(publish(w), RPC_OK, "");
+	assert_string_equal(w->pod->token, was);
+	assert_int_equal(w->tokens, 0);
+	o = csi_volume_dump(w->volumes, &w->uid);
+	assert_non_null(strstr(json_string_value(json_object_get(o, "problem")), "tokenRequests"));
+	json_decref(o);
+	csi_ask_token(&w->ask, "web", 1900000001);
+	answered(publish(w), RPC_OK, "");
+	o = csi_volume_dump(w->volumes, &w->uid);
+	assert_string_equal(json_string_value(json_object_get(o, "problem")), "");
+	json_decref(o);
+}
+
+static void test_the_environment_stays(void **state)
+{
+	struct world *w = *state;
+
+	csi_ask_say(&w->ask, "ISTIO_META_X", "1");
+	publish_all(w);
+	csi_ask_say(&w->ask, "ISTIO_META_X", "2");
+	answered(publish(w), RPC_OK, "");
+	assert_int_equal(w->changed, 0);
+	assert_string_equal(json_string_value(json_object_get(w->pod->env, "ISTIO_META_X")), "1");
+}
+
+/* Nothing is changed by any of them. */
+static void test_foreign(void **state)
+{
+	struct world *w = *state;
+
+	csi_ask_token(&w->ask, "admin", 1900000000);
+	answered(publish(w), RPC_PERMISSION_DENIED, "service account");
+	csi_ask_token(&w->ask, "web", 1600000000);
+	answered(publish(w), RPC_PERMISSION_DENIED, "expired");
+	json_object_clear(w->ask.secrets);
+	answered(publish(w), RPC_FAILED_PRECONDITION, "tokenRequests");
+	assert_int_equal(w->added, 0);
+	assert_string_equal(state_of(w), "none");
+
+	csi_ask_token(&w->ask, "web", 1900000000);
+	publish_all(w);
+	csi_ask_say(&w->ask, RIG_KEY "serviceAccount.name", "admin");
+	csi_ask_token(&w->ask, "admin", 1900000000);
+	answered(publish(w), RPC_PERMISSION_DENIED, "demo/web-0");
+	csi_ask_say(&w->ask, RIG_KEY "serviceAccount.name", "web");
+	csi_ask_token(&w->ask, "web", 1900000000);
+	w->ask.volume_id = "another";
+	answered(publish(w), RPC_FAILED_PRECONDITION, "mesh");
+	w->ask.volume_id = "csi-1234";
+	w->ask.target_path = "/pods/" RIG_UID "/volumes/kubernetes.io~csi/second/mount";
+	answered(publish(w), RPC_FAILED_PRECONDITION, "mesh");
+	answered(unpublish(w), RPC_OK, ""); /* it was never there, and the first one stays */
+	assert_string_equal(state_of(w), "published");
+	assert_int_equal(w->added, 1);
+	assert_int_equal(w->tokens + w->changed + w->removed, 0);
+}
+
+/* While it is held, kept or mounted: the order is the broker's. */
+static void test_unpublish_ends_a_publish(void **state)
+{
+	for (int step = 0; step < 3; step++) {
+		struct world *w = *state;
+		struct rpc_stream *s = publish(w), *u;
+
+		if (step >= 1)
+			ready(w);
+		if (step >= 2)
+			kept(w);
+		u = unpublish(w);
+		answered(s, RPC_ABORTED, "unpublished");
+		answered(publish(w), RPC_ABORTED, "unpublished");
+		assert_int_equal(fake_priv_waiting(w->priv, PRIV_PUBLISH), 0);
+		unmounted(w);
+		answered(u, RPC_OK, "");
+		assert_int_equal(w->removed, 1);
+		assert_string_equal(state_of(w), "none");
+		fake_loop_advance(w->loop, HOLD_MS);
+		publish_all(w);
+		teardown(state);
+		begin(w);
+	}
+}
+
+static void test_unpublish_joins_and_fails(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *a, *b;
+
+	publish_all(w);
+	a = unpublish(w);
+	b = unpublish(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_UNPUBLISH), 1);
+	fake_priv_unpublished(w->priv, &w->uid, "mesh", EBUSY, "it is busy");
+	fake_loop_advance(w->loop, 0);
+	answered(a, RPC_INTERNAL, "it is busy");
+	answered(b, RPC_INTERNAL, "it is busy");
+	assert_int_equal(w->removed, 0);
+	assert_string_equal(state_of(w), "published");
+	a = unpublish(w);
+	fake_rpc_end(a, RPC_CANCELLED, "given up"); /* it goes on */
+	fake_loop_advance(w->loop, 0);
+	unmounted(w);
+	assert_int_equal(w->removed, 1);
+}
+
+static void test_the_broker_fails_for_nothing(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *u = unpublish(w);
+
+	fake_priv_unpublished(w->priv, &w->uid, "mesh", EIO, "broken");
+	fake_loop_advance(w->loop, 0);
+	answered(u, RPC_INTERNAL, "broken");
+	assert_string_equal(state_of(w), "none");
+}
+
+/* Tokens end when no publish comes. */
+static void test_silence(void **state)
+{
+	struct world *w = *state;
+
+	publish_all(w);
+	fake_loop_advance(w->loop, 5 * 60 * 1000 - 1);
+	csi_volumes_measure(w->volumes);
+	assert_true(metric_says("agentd_csi_alarm{alarm=\"no_republish\"} 0\n"));
+	answered(publish(w), RPC_OK, "");
+	fake_loop_advance(w->loop, 5 * 60 * 1000 - 1);
+	csi_volumes_measure(w->volumes);
+	assert_true(metric_says("agentd_csi_alarm{alarm=\"no_republish\"} 0\n"));
+	fake_loop_advance(w->loop, 1);
+	csi_volumes_measure(w->volumes);
+	assert_true(metric_says("agentd_csi_alarm{alarm=\"no_republish\"} 1\n"));
+	answered(publish(w), RPC_OK, "");
+	csi_volumes_measure(w->volumes);
+	assert_true(metric_says("agentd_csi_alarm{alarm=\"no_republish\"} 0\n"));
+}
+
+static void test_silence_without_volumes(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *u;
+
+	publish_all(w);
+	u = unpublish(w);
+	unmounted(w);
+	answered(u, RPC_OK, "");
+	fake_loop_advance(w->loop, 60 * 60 * 1000);
+	csi_volumes_measure(w->volumes);
+	assert_true(metric_says("agentd_csi_alarm{alarm=\"no_republish\"} 0\n"));
+}
+
+static void test_dump(void **state)
+{
+	struct world *w = *state;
+	struct uuid other = {{1}};
+	json_t *o;
+
+	assert_null(csi_volume_dump(w->volumes, &other));
+	fake_loop_advance(w->loop, 5000);
+	publish_all(w);
+	fake_loop_advance(w->loop, 7000);
+	o = csi_volume_dump(w->volumes, &w->uid);
+	assert_string_equal(json_string_value(json_object_get(o, "name")), "mesh");
+	assert_string_equal(json_string_value(json_object_get(o, "id")), "csi-1234");
+	assert_true(json_is_true(json_object_get(o, "published")));
+	assert_int_equal(json_integer_value(json_object_get(o, "last_publish_age_s")), 7);
+	assert_int_equal(json_integer_value(json_object_get(o, "waiting_calls")), 0);
+	json_decref(o);
+	unpublish(w);
+	o = csi_volume_dump(w->volumes, &w->uid);
+	assert_int_equal(json_integer_value(json_object_get(o, "waiting_calls")), 1);
+	json_decref(o);
+}
+
+/* The end of agentd at any moment: calls end without a word, pods stay. */
+static void test_end_in_the_middle(void **state)
+{
+	for (int step = 0; step < 4; step++) {
+		struct world *w = *state;
+
+		publish(w);
+		if (step >= 1)
+			pod_set_ready(w->pod, NULL); /* and not looked at yet */
+		if (step >= 2)
+			ready(w);
+		if (step >= 3)
+			kept(w);
+		assert_int_equal(w->removed, 0);
+		teardown(state);
+		begin(w);
+	}
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(test_from_publish_to_unpublish),
+	    TEST(test_what_is_not_there_is_unpublished),
+	    TEST(test_certificate),
+	    TEST(test_certificate_is_there),
+	    TEST(test_refused),
+	    TEST(test_refused_later),
+	    TEST(test_held),
+	    TEST(test_degraded),
+	    TEST(test_calls_join),
+	    TEST(test_a_second_message),
+	    TEST(test_given_up),
+	    TEST(test_given_up_too_late),
+	    TEST(test_not_mounted),
+	    TEST(test_not_kept),
+	    TEST(test_republish_brings_a_token),
+	    TEST(test_republish_with_a_bad_token),
+	    TEST(test_the_environment_stays),
+	    TEST(test_foreign),
+	    TEST(test_unpublish_ends_a_publish),
+	    TEST(test_unpublish_joins_and_fails),
+	    TEST(test_the_broker_fails_for_nothing),
+	    TEST(test_silence),
+	    TEST(test_silence_without_volumes),
+	    TEST(test_dump),
+	    TEST(test_end_in_the_middle),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
