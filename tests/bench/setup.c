@@ -8,6 +8,7 @@
  */
 #include "../../agentd/base/mem.h"
 #include "../../agentd/priv/broker_cgroup.h"
+#include "../../agentd/priv/broker_kept.h"
 #include "../../agentd/priv/broker_traffic.h"
 #include "../../agentd/priv/redirect_rules.h"
 #include "times.h"
@@ -200,7 +201,7 @@ int main(int argc, char **argv)
 	options.redirect_cgroup = argv[3];
 	if (broker_cgroup_root(&options, root))
 		die("no cgroup v2");
-	check(broker_netns_home_open(&home, &why));
+	check(broker_netns_home_open(&home, broker_kept_new(), &why));
 
 	const struct broker_traffic_rig rig = {.epoll = epoll_create1(0),
 	    .options = &options,
