@@ -212,7 +212,7 @@ static void listen_to_broker(struct session *s)
 			memcpy(&fd, CMSG_DATA(c), sizeof(int));
 			if (p.what == PRIV_FILE || p.what == PRIV_STATE)
 				effects_check_memory(fd);
-			else
+			else if (!effects_is_pods_socket(fd, home))
 				effects_check_listener(fd, run);
 			if (p.what == PRIV_REPLY && p.code == 0 && s->answered % 5 == 0)
 				shutdown(fd, s->answered % 2 ? SHUT_RD : SHUT_RDWR);
@@ -263,7 +263,7 @@ static void send_request(struct session *s, struct input *in)
 
 	q.op = 1 + op % (PRIV_OP_END - 1);
 	takes = q.op == PRIV_PEER_OF || q.op == PRIV_WRITE || q.op == PRIV_STATE_PUT;
-	q.kind = next(in) % 4;
+	q.kind = next(in) % (PRIV_LISTEN_KINDS + 1);
 	q.arg = arg < 0xf0 ? arg % 40 : 0xffffff00u + arg;
 	q.uid.bytes[0] = q.state_id[0] = next(in) % 5;
 	send_bytes(s, &q, sizeof(q), takes, op / PRIV_OP_END);
