@@ -47,8 +47,7 @@ enum priv_op {
 	PRIV_REDIRECT_EXPLAIN,  /* uid, 1 fd (redirect_question): reply arg = redirect_verdict */
 	PRIV_REDIRECT_TRACE, /* uid, or zeroes for all: reply carries a pipe of struct priv_trace;
 				closing it ends the trace */
-	PRIV_DIAL, /* uid, kind = priv_dial, arg = AF_INET or AF_INET6: reply carries a socket in
-		      the pod's network namespace, not connected */
+	PRIV_DIAL, /* uid, kind = priv_dial, arg = AF_INET*: reply carries a socket of the pod's */
 	PRIV_OP_END
 };
 enum priv_attest { PRIV_ATTEST_PREFER, PRIV_ATTEST_REQUIRE }; /* what cannot be known is refused */
@@ -60,10 +59,8 @@ enum priv_state {
 enum priv_listener {
 	PRIV_LISTEN_SDS,
 	PRIV_LISTEN_XDS,
-	PRIV_LISTENER_END,   /* of those below mount/; the others are in the pod's network namespace
-			      */
-	PRIV_LISTEN_DNS_UDP, /* both at the DNS proxy's port: what comes there is the worker's until
-				it asks again or ends */
+	PRIV_LISTENER_END,   /* of those below mount/ */
+	PRIV_LISTEN_DNS_UDP, /* at the DNS proxy's port in the pod's network namespace */
 	PRIV_LISTEN_DNS_TCP,
 	PRIV_LISTEN_KINDS
 };
