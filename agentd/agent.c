@@ -9,6 +9,7 @@
  */
 #include "agent.h"
 #include "admin/admin.h"
+#include "agent_dns_page.h"
 #include "agent_pod.h"
 #include "agent_redirect.h"
 #include "agent_redirect_pages.h"
@@ -376,6 +377,7 @@ static void make_admin(struct agent *a)
 	admin_page(a->admin, "/pods", dump_pods, a);
 	admin_page(a->admin, "/certs", dump_certs, a);
 	admin_page(a->admin, "/xds", dump_xds, a);
+	agent_dns_page(a->admin, a->pods);
 	a->redirect_pages = redirect_pages_new(a->shared.loop, a->shared.priv, a->pods, a->admin);
 	admin_before_metrics(a->admin, on_before_metrics, a);
 }
