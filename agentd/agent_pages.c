@@ -2,6 +2,7 @@
 #include "agent_pages.h"
 #include "admin/admin.h"
 #include "agent_csi.h"
+#include "agent_dns_page.h"
 #include "agent_pod.h"
 #include "agent_redirect_pages.h"
 #include "base/err.h"
@@ -198,6 +199,7 @@ struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
 	admin_page(a->admin, "/pods", dump_pods, a);
 	admin_page(a->admin, "/certs", dump_certs, a);
 	admin_page(a->admin, "/xds", dump_xds, a);
+	agent_dns_page(a->admin, of->pods);
 	a->redirect = redirect_pages_new(s->loop, s->priv, of->pods, a->admin);
 	admin_before_metrics(a->admin, on_before_metrics, a);
 	return a;

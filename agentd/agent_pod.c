@@ -404,6 +404,11 @@ static json_t *dump_limits(struct pod_services *s)
 	return limits_dump(s->limits, in_use);
 }
 
+const struct pod_dns *agent_pod_dns(const struct pod_services *s)
+{
+	return s->dns;
+}
+
 json_t *agent_pod_dump(struct pod_services *s)
 {
 	json_t *o = json_pack("{s:s, s:s, s:o}", "node_id", node_id(s->node), "control_plane",

@@ -16,6 +16,7 @@ struct err;
 struct istiod;
 struct loop;
 struct pod;
+struct pod_dns;
 struct pod_services;
 struct priv;
 struct redirect_plan;
@@ -56,6 +57,7 @@ void agent_pod_token_changed(struct pod_services *s);
 /* The revocation list of a control plane changed. */
 void agent_pod_trust_changed(struct pod_services *s);
 
+const struct pod_dns *agent_pod_dns(const struct pod_services *s);
 json_t *agent_pod_dump(struct pod_services *s);                /* for /pods */
 json_t *agent_pod_dump_redirect(const struct pod_services *s); /* for /redirect */
 json_t *agent_pod_dump_xds(const struct pod_services *s);      /* for /xds */

@@ -19,6 +19,7 @@ static const struct command {
     {"redirect", "explain", "--pod POD [--uid N --gid N] [--udp] [SRC] DST: what decides",
 	cmd_redirect},
     {"redirect", "trace [POD]", "decisions as they fall, until Ctrl-C", cmd_redirect},
+    {"dns", "[POD [NAME]]", "whose DNS is answered, or not; what a name is there", cmd_dns},
     {"log", "[SCOPE:LEVEL]", "log levels, or change them: xds:debug, default:warn", cmd_log},
 };
 enum { NCOMMANDS = sizeof(commands) / sizeof(*commands) };
@@ -89,6 +90,8 @@ static int words_of(const struct command *command)
 {
 	if (command->run == cmd_redirect)
 		return 1 + CTL_WORDS_MAX;
+	if (command->run == cmd_dns)
+		return 3;
 	return *command->name ? 2 : 1;
 }
 

@@ -55,3 +55,4 @@ int cmd_certs(const struct ctl *c);
 int cmd_xds(const struct ctl *c);
 int cmd_log(const struct ctl *c);
 int cmd_redirect(const struct ctl *c);
+int cmd_dns(const struct ctl *c);

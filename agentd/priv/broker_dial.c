@@ -8,7 +8,10 @@
 #include <sys/socket.h>
 #include <time.h>
 
-enum { SHARE_MS = 1000 / BROKER_DIAL_PER_SECOND };
+enum {
+	SHARE_MS = 1000 / BROKER_DIAL_PER_SECOND,
+	ALL_MS = BROKER_DIAL_MAX * SHARE_MS,
+};
 
 struct making {
 	int family, type, fd;
@@ -34,7 +37,7 @@ static int spend(struct broker_dial *d, struct broker_why *w)
 {
 	int64_t now = now_ms(), from = d->full_ms > now ? d->full_ms : now;
 
-	if (from + SHARE_MS > now + BROKER_DIAL_MAX * SHARE_MS)
+	if (from + SHARE_MS > now + ALL_MS)
 		return broker_refuse(
 		    w, EAGAIN, "the pod has had %d sockets in a second", BROKER_DIAL_PER_SECOND);
 	d->full_ms = from + SHARE_MS;

@@ -32,10 +32,9 @@ enum priv_op {
 	PRIV_REDIRECT_EXPLAIN,  /* uid, 1 fd (redirect_question): reply arg = redirect_verdict */
 	PRIV_REDIRECT_TRACE, /* uid, or zeroes for all: reply carries a pipe of struct priv_trace;
 				closing it ends the trace */
-	PRIV_DIAL,    /* uid, kind = priv_dial, arg = AF_INET or AF_INET6: reply carries a socket in
-			 the pod's network namespace, not connected */
-	PRIV_CALLER,  /* 1 fd (accepted on csi.sock): is the node's kubelet at its other end? */
-	PRIV_PUBLISH, /* uid, volume: the pod's directory is mounted where the kubelet wants it */
+	PRIV_DIAL, /* uid, kind = priv_dial, arg = AF_INET*: reply carries a socket of the pod's */
+	PRIV_CALLER,    /* 1 fd (accepted on csi.sock): is the node's kubelet at its other end? */
+	PRIV_PUBLISH,   /* uid, volume: the pod's directory is mounted where the kubelet wants it */
 	PRIV_UNPUBLISH, /* uid, volume: and is there no more; nothing there: fine */
 	PRIV_VOLUMES,   /* one PRIV_VOLUME for each that the kubelet has, then the reply */
 	PRIV_OP_END
@@ -52,10 +51,8 @@ enum priv_state {
 enum priv_listener {
 	PRIV_LISTEN_SDS,
 	PRIV_LISTEN_XDS,
-	PRIV_LISTENER_END,   /* of those below mount/; the others are in the pod's network namespace
-			      */
-	PRIV_LISTEN_DNS_UDP, /* both at the DNS proxy's port: what comes there is the worker's until
-				it asks again or ends */
+	PRIV_LISTENER_END,   /* of those below mount/ */
+	PRIV_LISTEN_DNS_UDP, /* at the DNS proxy's port in the pod's network namespace */
 	PRIV_LISTEN_DNS_TCP,
 	PRIV_LISTEN_KINDS
 };

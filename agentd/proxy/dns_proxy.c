@@ -4,10 +4,10 @@
  */
 #include "dns_proxy.h"
 #include "../base/accept.h"
+#include "../base/dns_stream.h"
 #include "../base/log.h"
 #include "../base/loop.h"
 #include "../base/mem.h"
-#include "dns_stream.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -416,15 +416,18 @@ struct dns_proxy_counts dns_proxy_counts(const struct dns_proxy *p)
 
 void dns_proxy_rest(struct dns_proxy *p)
 {
+	struct connection *c, *ctmp;
+	struct question *q, *qtmp;
+
 	if (!p->upstream)
 		return;
 	loop_fd_stop(&p->readable);
 	loop_timer_stop(&p->window);
 	accept_free(&p->accept);
-	while (p->connections)
-		close_connection(p->connections);
-	while (p->questions)
-		drop(p->questions);
+	DL_FOREACH_SAFE (p->connections, c, ctmp)
+		close_connection(c);
+	DL_FOREACH_SAFE (p->questions, q, qtmp)
+		drop(q);
 	p->counts = dns_proxy_counts(p); /* those of the resolvers go */
 	dns_upstream_free(&p->upstream);
 	close(take_fd(p->udp));

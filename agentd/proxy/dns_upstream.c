@@ -6,11 +6,11 @@
  * one, with another port, takes its place.
  */
 #include "dns_upstream.h"
+#include "../base/dns_stream.h"
 #include "../base/err.h"
 #include "../base/log.h"
 #include "../base/loop.h"
 #include "../base/mem.h"
-#include "dns_stream.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
@@ -395,11 +395,12 @@ struct dns_upstream *dns_upstream_new(const struct dns_upstream_options *o)
 void dns_upstream_free(struct dns_upstream **up)
 {
 	struct dns_upstream *u = take(*up);
+	struct dns_ask *a, *tmp;
 
 	if (!u)
 		return;
-	while (u->asks)
-		drop(u->asks);
+	DL_FOREACH_SAFE (u->asks, a, tmp)
+		drop(a);
 	for (unsigned i = 0; i < DNS_SERVERS_MAX; i++)
 		for (unsigned j = 0; j < LANES; j++) {
 			priv_call_cancel(&u->lanes[i][j].opening);

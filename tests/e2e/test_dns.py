@@ -116,6 +116,10 @@ def test_who_answers(node):
     n = pod.dns()
     assert n['failed'] == n['malformed'] == 0 and n['local'] > 20 and n['forwarded'] >= 6
     assert node.agentd.metric('istio_agent_dns_requests_total') == n['requests']
+    found, = node.agentd.ctl('dns', 'pod', 'Web')['dns']
+    assert found['resolved'] == {'name': 'web.', 'found': True, 'alias': '', 'addresses': [ADDRESS, ADDRESS6]}
+    status, text = node.agentd.ctl_text('dns')
+    assert status == 0 and 'agentd' in text.splitlines()[1]
 
 
 def test_nobody_is_left_without_an_answer(node):

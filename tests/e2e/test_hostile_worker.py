@@ -78,11 +78,17 @@ def test_odd_numbers_are_refused(node):
             assert s.refused('FOLLOW', kind=PRIV['PRIV_FOLLOW_ROOT'], arg=n)
             assert s.refused('FOLLOW', kind=PRIV['PRIV_FOLLOW_CRL'], arg=n)
             s.works('UNFOLLOW', arg=n)
+            assert s.refused('DIAL', uid, kind=kind, arg=socket.AF_INET)
+            assert s.refused('DIAL', uid, kind=PRIV['PRIV_DIAL_UDP'], arg=n)
             assert s.refused('STATE_PUT', kind=kind, fds=fds)
             assert s.refused('STATE_DEL', kind=kind)
             assert s.refused('STATE_LIST', kind=kind)
         # Another control plane's root, which the node does not have.
         assert s.refused('FOLLOW', kind=PRIV['PRIV_FOLLOW_ROOT'], arg=1)
+        # A pod whose network namespace nobody has seen yet, and one that is not redirected.
+        for kind in 'UDP', 'TCP':
+            assert s.refused('DIAL', uid, kind=PRIV[f'PRIV_DIAL_{kind}'], arg=socket.AF_INET) == errno.ENOTCONN
+            assert s.refused('LISTEN', uid, kind=PRIV[f'PRIV_LISTEN_DNS_{kind}']) == errno.EOPNOTSUPP
         # More follows than a pod can need.
         answers = [s.ask('FOLLOW', uid, kind=PRIV['PRIV_FOLLOW_TOKEN'])[0].code for _ in range(20)]
         assert 0 < answers.count(0) <= PRIV['PRIV_FOLLOWS_PER_POD_MAX']

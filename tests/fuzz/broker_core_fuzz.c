@@ -249,7 +249,7 @@ static void listen_to_broker(struct session *s)
 			memcpy(&fd, CMSG_DATA(c), sizeof(int));
 			if (p.what == PRIV_FILE || p.what == PRIV_STATE || p.what == PRIV_VOLUME)
 				effects_check_memory(fd);
-			else
+			else if (!effects_is_pods_socket(fd, home))
 				effects_check_listener(fd, run);
 			if (p.what == PRIV_REPLY && p.code == 0 && s->answered % 5 == 0)
 				shutdown(fd, s->answered % 2 ? SHUT_RD : SHUT_RDWR);
@@ -310,7 +310,7 @@ static void send_request(struct session *s, struct input *in)
 	q.op = 1 + op % (PRIV_OP_END - 1);
 	takes = q.op == PRIV_PEER_OF || q.op == PRIV_WRITE || q.op == PRIV_STATE_PUT ||
 		q.op == PRIV_REDIRECT_SET || q.op == PRIV_REDIRECT_EXPLAIN || q.op == PRIV_CALLER;
-	q.kind = next(in) % 4;
+	q.kind = next(in) % (PRIV_LISTEN_KINDS + 1);
 	q.arg = arg < 0xf0 ? arg % 40 : 0xffffff00u + arg;
 	q.uid.bytes[0] = q.state_id[0] = next(in) % 5;
 	if (q.op >= PRIV_PUBLISH)

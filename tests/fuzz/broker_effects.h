@@ -2,16 +2,18 @@
  *
  * A directory beside the broker's is watched: nothing in it changes, not even a time, and its
  * secret is never handed out.  Below <run> there are only names that the broker makes, of the kind
- * it makes them.  A descriptor that it hands out is a listener of its own, or sealed memory.  What
- * it mounts is a pod's directory, read-only, on that pod's volume.
+ * it makes them.  A descriptor that it hands out is a listener of its own, a socket of a pod's
+ * network, or sealed memory.  What it mounts is a pod's directory, read-only, on that pod's volume.
  */
 #pragma once
 #include "../../agentd/priv/protocol.h"
 #include <fcntl.h>
 #include <ftw.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -166,6 +168,25 @@ static inline void effects_check_listener(int fd, const char *run)
 	    getsockname(fd, (struct sockaddr *)&a, &size) || a.sun_family != AF_UNIX ||
 	    strncmp(a.sun_path, run, strlen(run)) != 0)
 		effects_fail("no listener of its own", a.sun_path);
+}
+
+/* One to dial with, of a pod's network namespace and not connected to anybody. */
+static inline bool effects_is_pods_socket(int fd, ino_t home)
+{
+	struct sockaddr_storage peer;
+	socklen_t size = sizeof(peer), one = sizeof(int);
+	int domain = 0, netns;
+	struct stat st;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &one) ||
+	    (domain != AF_INET && domain != AF_INET6))
+		return false;
+	netns = ioctl(fd, SIOCGSKNS);
+	if (netns < 0 || fstat(netns, &st) || st.st_ino == home ||
+	    !getpeername(fd, (struct sockaddr *)&peer, &size))
+		effects_fail("a socket", "of the node's own network");
+	close(netns);
+	return true;
 }
 
 static inline void effects_check_memory(int fd)

@@ -190,6 +190,8 @@ static void wrong_usage_is_2_and_says_what(void **state)
 	    {{"pods", "--color"}, "--color"},
 	    {{"log", "a b"}, "not a level"},
 	    {{"log", "a b", "-w"}, "not a level"},
+	    {{"dns", "a", "b", "c"}, "too much: c"},
+	    {{"dns", "a", "b/c"}, "usage: agentctl dns"},
 	    {{"redirect", "a", "b"}, "too much: b"},
 	    {{"redirect", "trace", "a", "b"}, "too much: b"},
 	    {{"redirect", "explain"}, "usage: agentctl redirect explain"},

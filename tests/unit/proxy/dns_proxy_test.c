@@ -566,29 +566,6 @@ static void too_many_connections(void **state)
 	close(clients[0]);
 }
 
-/* A client that asks and does not read. */
-static void answers_that_nobody_reads(void **state)
-{
-	static uint8_t q[64][65];
-	int client = dial(SOCK_STREAM, "127.0.53.1", PORT), size = 4096;
-
-	(void)state;
-	know("web.example", "240.0.0.1");
-	setsockopt(client, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
-	for (int i = 0; i < 64; i++) {
-		size_t n = question(q[i] + 2, 1, "web.example", DNS_A);
-		q[i][1] = (uint8_t)n;
-		memmove(q[0] + (size_t)i * (n + 2), q[i], n + 2);
-	}
-	for (int i = 0; i < 100000; i++) {
-		if (send(client, q, 64 * 31, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN)
-			break;
-		fake_loop_advance(w.l, 100);
-	}
-	assert_true(errno == EPIPE || errno == ECONNRESET);
-	close(client);
-}
-
 /* --- too much --- */
 
 static void who_asks_too_much_waits(void **state)
@@ -674,7 +651,6 @@ int main(void)
 	    TEST(by_tcp),
 	    TEST(silent_connections_end),
 	    TEST(too_many_connections),
-	    TEST(answers_that_nobody_reads),
 	    TEST(who_asks_too_much_waits),
 	    TEST(too_many_questions_under_way),
 	    TEST(another_table),
