@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "base/rpc_guard.h"
+#include "base/versions.h"
 #include "config.h"
 #include "pod/manifest_dir.h"
 #include "pod/pod.h"
@@ -366,6 +367,20 @@ static void set_limits(struct agent *a)
 	a->shared.limits = v;
 }
 
+static void add_version(void *ctx, const char *library, const char *version)
+{
+	json_object_set_new(ctx, library, json_string(version));
+}
+
+static json_t *dump_version(void *ctx)
+{
+	json_t *libraries = json_object();
+
+	(void)ctx;
+	versions_each(add_version, libraries);
+	return json_pack("{s:s, s:o}", "agentd", AGENTD_VERSION, "libraries", libraries);
+}
+
 static void make_admin(struct agent *a)
 {
 	int fd = priv_take_listener(a->shared.priv, PRIV_NODE_ADMIN);
@@ -378,6 +393,7 @@ static void make_admin(struct agent *a)
 	admin_page(a->admin, "/pods", dump_pods, a);
 	admin_page(a->admin, "/certs", dump_certs, a);
 	admin_page(a->admin, "/xds", dump_xds, a);
+	admin_page(a->admin, "/version", dump_version, a);
 	a->redirect_pages = redirect_pages_new(a->shared.loop, a->shared.priv, a->pods, a->admin);
 	admin_before_metrics(a->admin, on_before_metrics, a);
 }
