@@ -9,6 +9,7 @@
 #include "base/loop.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "base/versions.h"
 #include "config.h"
 #include "pod/manifest_dir.h"
 #include "pod/pod.h"
@@ -102,6 +103,20 @@ static json_t *dump_plane(const struct plane *p)
 
 	json_object_set_new(o, "crl", crl_dump(p->crl));
 	return o;
+}
+
+static void add_version(void *ctx, const char *library, const char *version)
+{
+	json_object_set_new(ctx, library, json_string(version));
+}
+
+static json_t *dump_version(void *ctx)
+{
+	json_t *libraries = json_object();
+
+	(void)ctx;
+	versions_each(add_version, libraries);
+	return json_pack("{s:s, s:o}", "agentd", AGENTD_VERSION, "libraries", libraries);
 }
 
 static json_t *dump_status(void *ctx)
@@ -199,6 +214,7 @@ struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
 	admin_page(a->admin, "/pods", dump_pods, a);
 	admin_page(a->admin, "/certs", dump_certs, a);
 	admin_page(a->admin, "/xds", dump_xds, a);
+	admin_page(a->admin, "/version", dump_version, a);
 	agent_dns_page(a->admin, of->pods);
 	a->redirect = redirect_pages_new(s->loop, s->priv, of->pods, a->admin);
 	admin_before_metrics(a->admin, on_before_metrics, a);

@@ -21,6 +21,7 @@ static const struct command {
     {"redirect", "trace [POD]", "decisions as they fall, until Ctrl-C", cmd_redirect},
     {"dns", "[POD [NAME]]", "whose DNS is answered, or not; what a name is there", cmd_dns},
     {"log", "[SCOPE:LEVEL]", "log levels, or change them: xds:debug, default:warn", cmd_log},
+    {"version", "", "of agentctl and of agentd; --deps: of agentd's libraries, too", cmd_version},
 };
 enum { NCOMMANDS = sizeof(commands) / sizeof(*commands) };
 
@@ -54,7 +55,8 @@ static int parse_options(int argc, char **argv, struct ctl *c, bool *watch)
 	    {"output", required_argument, NULL, 'o'}, {"watch", no_argument, NULL, 'w'},
 	    {"version", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'},
 	    {"pod", required_argument, NULL, 'p'}, {"uid", required_argument, NULL, 'u'},
-	    {"gid", required_argument, NULL, 'g'}, {"udp", no_argument, NULL, 'U'}, {0}};
+	    {"gid", required_argument, NULL, 'g'}, {"udp", no_argument, NULL, 'U'},
+	    {"deps", no_argument, NULL, 'd'}, {0}};
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "o:wh", options, NULL)) != -1) {
@@ -72,6 +74,8 @@ static int parse_options(int argc, char **argv, struct ctl *c, bool *watch)
 			c->explain.gid = optarg;
 		else if (opt == 'U')
 			c->explain.udp = true;
+		else if (opt == 'd')
+			c->deps = true;
 		else if (opt == 'v')
 			return puts("agentctl " AGENTD_VERSION), CTL_OK;
 		else if (opt == 'h')
@@ -114,6 +118,10 @@ static const struct command *parse_noun(int argc, char **argv, struct ctl *c)
 	if (command && command->run != cmd_redirect && has_question(c)) {
 		fprintf(stderr, "agentctl: --pod, --uid, --gid and --udp belong to redirect "
 				"explain\n");
+		command = NULL;
+	}
+	if (command && command->run != cmd_version && c->deps) {
+		fprintf(stderr, "agentctl: --deps belongs to version\n");
 		command = NULL;
 	}
 	if (!command)

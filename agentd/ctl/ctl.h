@@ -15,6 +15,7 @@ struct ctl {
 	const char *run;                  /* directory of admin.sock */
 	const char *name;                 /* the NAME after the noun, or NULL */
 	bool json;                        /* -o json */
+	bool deps;                        /* --deps */
 	const char *words[CTL_WORDS_MAX]; /* what follows a NAME that is a verb, then NULL */
 	struct {
 		const char *pod, *uid, *gid; /* NULL: not given */
@@ -56,3 +57,4 @@ int cmd_xds(const struct ctl *c);
 int cmd_log(const struct ctl *c);
 int cmd_redirect(const struct ctl *c);
 int cmd_dns(const struct ctl *c);
+int cmd_version(const struct ctl *c);

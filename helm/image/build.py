@@ -23,6 +23,7 @@ TRIPLETS = {'amd64': 'x86_64-linux-gnu', 'arm64': 'aarch64-linux-gnu'}
 TAKEN = re.compile(r'^(?:\((.+)\).+|(.+\.o))$', re.M)
 # Only headers: the linker knows nothing of them.
 HEADERS = ('/usr/include/uthash.h',)
+LICENCE = Path(__file__).resolve().parents[2] / 'LICENSE'
 ROOTS = '/usr/share/ca-certificates/mozilla'
 TEXTS = {
     'etc/passwd': 'root:x:0:0:root:/:/nonexistent\nagentd:x:1338:1338:agentd\'s worker:/:/nonexistent\n',
@@ -66,6 +67,7 @@ class Image:
             yield Entry(name, 0o644, text.encode())
         for name, mode in DIRECTORIES.items():
             yield Entry(name, mode)
+        yield Entry('usr/share/doc/agentd/LICENSE', 0o644, LICENCE.read_bytes())
         for package, text in self._licences():
             yield Entry(f'usr/share/doc/{package}/copyright', 0o644, text)
 

@@ -1,33 +1,71 @@
-"""A pod's attributes, as istiod's injector writes them, in the real agentd: nothing of them is refused, nothing in vain."""
+"""What istiod's injector makes of a pod, at work: its volume published by a kubelet and the real agentd, its Envoy started
+by its own command line, ready, drained."""
 import pytest
 
-from tests.e2e.conftest import make_node, node, this_run  # noqa: F401  pylint: disable=unused-import
+from tests.e2e.conftest import make_node, this_run  # noqa: F401  pylint: disable=unused-import
+from tests.e2e.csi import CsiNode, CsiPod
+from tests.e2e.pod import ADMIN, STATUS, envoy_binary
 from tests.e2e.run import wait_for
 
-from .test_injection import PODS, attributes_of, fixture_istiod  # noqa: F401  pylint: disable=unused-import
+from .test_injection import PODS, Istiod, attributes_of, pod, proxy_of
+
+# Of proxyMetadata the template makes keys of their own; what redirection reads is no metadata.
+IN_VAIN = {'PROXY_CONFIG.proxyMetadata.SECRET_TTL', 'ISTIO_META_DNS_CAPTURE'}
 
 
-def test_agentd_serves_injected_pods(node, istiod):  # noqa: F811  pylint: disable=redefined-outer-name
-    node.agentd.plane |= {'address': 'istiod.istio-system.svc:15012', 'trust_domain': 'cluster.local'}
-    for name, spec in PODS.items():
-        node.pod(name, sa='web', env=attributes_of(istiod.inject(spec)))
-    node.agentd.start()
-    for pod in node.pods:
-        pod.wait_served()
-        [said] = node.agentd.ctl('pods', pod.name)['pods']
+@pytest.fixture(name='node')
+def fixture_node(make_node):  # noqa: F811  pylint: disable=redefined-outer-name
+    return make_node(kind=CsiNode)
+
+
+@pytest.fixture(name='istiod')
+def fixture_istiod(node, tmp_path):
+    return Istiod(tmp_path, more=[f'--set=global.caAddress={node.istiod.address}'])
+
+
+class InjectedPod(CsiPod):
+    def __init__(self, node, name, result):
+        super().__init__(node, name, sa='web', attributes=attributes_of(result))
+        self.proxy = proxy_of(result)
+        node.pods.append(self)
+
+    def envoy_argv(self, *more):
+        argv = super().envoy_argv()
+        return [*argv[:argv.index(str(envoy_binary())) + 1], *self.proxy['args'], *more]
+
+
+def test_agentd_takes_all_that_is_injected(node, istiod):
+    pods = [InjectedPod(node, name, istiod.inject(spec)) for name, spec in PODS.items()]
+    node.start()
+    for p in pods:
+        p.wait_running()
+        [said] = node.agentd.ctl('pods', p.name)['pods']
         assert said['ready'], said
-        # Of proxyMetadata the template makes keys of their own; what redirection reads is no metadata.
-        in_vain = set(said.get('ignored', ())) - {'PROXY_CONFIG.proxyMetadata.SECRET_TTL', 'ISTIO_META_DNS_CAPTURE'}
-        assert (in_vain, said.get('unsupported', [])) == (set(), []), said
-    metadata = node.pods[3].bootstrap()['node']['metadata']
+        assert (set(said.get('ignored', ())) - IN_VAIN - {'TRUST_DOMAIN', 'ISTIO_META_MESH_ID'}, said.get('unsupported', [])) == (set(), [])
+    metadata = pods[list(PODS).index('annotated')].bootstrap()['node']['metadata']
     assert metadata['WORKLOAD_NAME'] == 'web' and metadata['ISTIO_VERSION'] == '1.29.1'
     assert metadata['LABELS']['security.istio.io/tlsMode'] == 'istio'
+    assert metadata['ANNOTATIONS']['traffic.sidecar.istio.io/excludeOutboundPorts'] == '3306'
 
 
-def test_a_pod_of_another_mesh_is_refused(node, istiod):  # noqa: F811  pylint: disable=redefined-outer-name
-    """The test above can fail."""
-    pod = node.pod('web', env=attributes_of(istiod.inject(PODS['plain'])))
-    node.agentd.start()  # its control plane has another address
-    wait_for('the refusal', lambda: 'CA_ADDR' in str(node.agentd.ctl('pods', pod.name)) + str(node.agentd.ctl('status')))
-    with pytest.raises(FileNotFoundError):
-        pod.bootstrap()
+def test_its_envoy_starts_is_ready_and_drains(node, istiod):
+    web = InjectedPod(node, 'web', istiod.inject(pod()))
+    node.istiod.set(web.id, clusters=[], listeners=[])
+    node.start()
+    web.sandbox()
+    web.start_envoy()
+    for probe in ('startupProbe', 'readinessProbe'):
+        where = web.proxy[probe]['httpGet']
+        wait_for(probe, lambda w=where: web.netns.http(w['port'], w['path'], host=web.ip)[0] == 200)
+    *program, method, path = web.proxy['lifecycle']['preStop']['exec']['command']
+    assert program == ['/usr/local/bin/pilot-agent', 'request']  # it asks localhost:15000
+    assert web.netns.http(ADMIN, f'/{path}', method=method)[0] == 200
+    assert web.netns.http(STATUS, '/healthz/ready', host=web.ip)[0] == 200  # to drain is not to be unready
+    assert web.envoy.stop() == 0
+
+
+def test_a_pod_of_another_mesh_does_not_start(node, tmp_path):
+    web = InjectedPod(node, 'web', Istiod(tmp_path).inject(pod()))  # of an istiod that this node does not know
+    node.start()
+    wait_for('the refusal', lambda: node.kubelet.published(web, 'INVALID_ARGUMENT'))
+    assert 'CA_ADDR' in str(node.kubelet.published(web, 'INVALID_ARGUMENT')[0]) and web.state()['phase'] != 'running'

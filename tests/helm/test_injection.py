@@ -181,6 +181,13 @@ def test_resources(istiod):
         'requests': {'cpu': '50m'}, 'limits': {'cpu': '1500m', 'memory': '1Gi'}}
 
 
+def test_no_limit_is_all_cores(tmp_path):
+    for resources in ('null', '{"limits":null,"requests":null}', '{"limits":{"cpu":null}}'):
+        result = Istiod(tmp_path, more=[f'--set-json=global.proxy.resources={resources}']).inject(pod())
+        validate(result, '1.36')
+        assert '--concurrency' not in proxy_of(result)['args'] and 'ISTIO_CPU_LIMIT' not in attributes_of(result)
+
+
 def test_the_environment_of_a_pod(istiod):
     got = attributes_of(istiod.inject(PODS['annotated']))
     config = json.loads(got.pop('PROXY_CONFIG'))
@@ -222,6 +229,9 @@ def test_the_image_says_its_version(istiod):
     result = istiod.inject(PODS['image'])
     assert proxy_of(result)['image'] == 'registry.example:5000/proxyv2:1.28.3-distroless'
     assert attributes_of(result)['ISTIO_META_ISTIO_VERSION'] == '1.28.3'
+    for image, version in (('x/y:1.27.0@sha256:' + '0' * 64, '1.27.0'), ('host:5000/y', None), ('x/y:latest', None)):
+        got = attributes_of(istiod.inject(pod({'sidecar.istio.io/proxyImage': image})))
+        assert got.get('ISTIO_META_ISTIO_VERSION') == version
 
 
 @pytest.mark.parametrize('native', [True, False], ids=['native', 'classic'])

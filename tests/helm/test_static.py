@@ -59,7 +59,7 @@ def test_settings_exist():
     flat, planes = config.split('control_planes:')
     rows = set(re.findall(r'(?:TEXT|BOOLEAN|NUMBER)_ROW\(\s*(\w+)', source('config_table.c')))
     written = set(re.findall(r'"(\w+)" (?:\(int64 )?\.Values', flat))
-    assert len(written) == 13 and written <= rows, written - rows
+    assert len(written) == 14 and written <= rows, written - rows
     pairs = re.search(r'\$keys := dict\s(.*?)}}', planes, re.S)[1]
     words = re.findall(r'"(\w+)"', pairs)
     rows = set(re.findall(r'(?:TEXT|NUMBER)_ROW\((\w+)', source('config_planes.c')))
@@ -71,7 +71,6 @@ def test_settings_exist():
 def test_flags_exist():
     known = set(re.findall(r'^    \{"([a-z-]+)",', source('priv/broker_options.c'), re.M)) | {'node-name'}
     used = set(re.findall(r'^ +- --([a-z-]+)', (CHART / 'templates' / 'daemonset.yaml').read_text(), re.M))
-    used.discard('kubelet-root')  # comes with the CSI driver
     assert {'take-over', 'linger', 'root-file', 'node-name'} <= used <= known, used - known
 
 

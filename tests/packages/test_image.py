@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -60,14 +61,22 @@ def test_nothing_is_in_it_that_is_not_needed(root):
     bundle = (root / 'etc/ssl/certs/ca-certificates.crt').read_text()
     assert bundle.count('BEGIN CERTIFICATE') > 100
     for name in programs:
-        assert '.debug_info' not in sh('readelf', '-SW', root / name)
+        elf = sh('readelf', '-hSdlW', root / name)
+        assert '.debug_info' not in elf and re.search(r'Flags:.*NOW.*PIE', elf) and 'GNU_RELRO' in elf, name
+        assert not re.search(r'(LOAD|STACK).* RWE|TEXTREL|RPATH|RUNPATH', elf), name
 
 
 def in_container(root, node, *command):
     return [HERE / 'container', root, node.dir, '--', *command]
 
 
-def test_real_envoys_are_served_from_it(make_node, root):
+def versions(sbom):
+    """{Debian's source package: version without epoch}"""
+    return {p['sourceInfo'].split()[-2]: p['versionInfo'].rpartition(':')[2]
+            for p in json.loads(sbom.read_text())['packages'] if 'sourceInfo' in p}
+
+
+def test_real_envoys_are_served_from_it(make_node, root, sboms):
     """The image's programs as they would run in the DaemonSet: the host's network, its own root."""
     node = make_node(mode='release')
     agentd = node.agentd
@@ -92,6 +101,10 @@ def test_real_envoys_are_served_from_it(make_node, root):
         assert not (Path(f'/proc/{pid}/root') / 'bin').exists()
     assert Path(f'/proc/{worker}').stat().st_uid == 1338
     assert {row['name'] for row in agentd.ctl('pods')['pods']} == {'client', 'server'}
+    sbom = versions(sboms[NATIVE])
+    for library, version in agentd.ctl('version', '--deps')['libraries'].items():
+        if library != 'grpc core':  # counts for itself
+            assert sbom[library.replace('libc', 'glibc')].startswith(version), library
 
 
 def test_it_checks_a_node(make_node, root):
@@ -159,14 +172,12 @@ SOURCES = {'grpc', 'openssl', 'libevent', 'libbpf', 'protobuf-c', 'jansson', 'li
 def test_the_bill_of_materials_is_valid_and_names_what_is_inside(sboms, arch, archive, tmp_path):
     sh(sys.executable, '-m', 'spdx_tools.spdx.clitools.pyspdxtools', '-i', sboms[arch],
        env={**os.environ, 'PYTHONPATH': str(BUILD / 'spdx-tools')})
-    document = json.loads(sboms[arch].read_text())
-    packages = {p['sourceInfo'].split()[-2]: p for p in document['packages'] if 'sourceInfo' in p}
-    assert SOURCES <= set(packages), SOURCES - set(packages)
-    # What programs say of themselves.
+    found = versions(sboms[arch])
+    assert SOURCES <= set(found), SOURCES - set(found)
     archive.unpack(arch, tmp_path)
     worker = (tmp_path / 'usr/local/sbin/agentd-worker').read_bytes()
-    openssl = packages['openssl']['versionInfo'].split('-')[0]
-    assert openssl.encode() in worker
-    # Their licences come with them.
-    for p in document['packages'][1:]:
+    assert found['openssl'].split('-')[0].encode() in worker
+    # Licences come with what they are of.
+    assert (tmp_path / 'usr/share/doc/agentd/LICENSE').read_text().strip().startswith('Apache License')
+    for p in json.loads(sboms[arch].read_text())['packages'][1:]:
         assert (tmp_path / 'usr/share/doc' / p['name'] / 'copyright').stat().st_size > 0

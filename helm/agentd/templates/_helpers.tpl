@@ -47,6 +47,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 	"ip_family" .Values.ipFamily
 	"secret_ttl_min_s" (int64 .Values.secretTtlMinSeconds)
 	"secret_ttl_max_s" (int64 .Values.secretTtlMaxSeconds)
+	"publish_wait_ms" (int64 .Values.publishWaitMs)
 	"certificate_scope" .Values.certificateScope
 	"attest" .Values.attest
 	"state_keys" .Values.stateKeys

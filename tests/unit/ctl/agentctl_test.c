@@ -197,6 +197,7 @@ static void wrong_usage_is_2_and_says_what(void **state)
 	    {{"redirect", "explain"}, "usage: agentctl redirect explain"},
 	    {{"redirect", "--uid", "1"}, "usage: agentctl redirect explain"},
 	    {{"pods", "--uid", "1"}, "belong to redirect explain"},
+	    {{"status", "--deps"}, "--deps belongs to version"},
 	};
 
 	(void)state;

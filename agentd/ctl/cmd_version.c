@@ -1,0 +1,32 @@
+/* cmd_version.c - agentctl version [--deps] */
+#include "ctl.h"
+#include <stdio.h>
+
+int cmd_version(const struct ctl *c)
+{
+	const char *library;
+	json_t *answer, *version;
+	struct table *t;
+	int status;
+
+	answer = ctl_request(c, "GET", "/version", &status);
+	if (!answer)
+		return status;
+	if (!c->deps)
+		json_object_del(answer, "libraries");
+	if (c->json) {
+		json_object_set_new(answer, "agentctl", json_string(AGENTD_VERSION));
+		ctl_print_json(answer);
+	} else {
+		t = table_new(2);
+		table_row(t, "PROGRAM", "VERSION", NULL);
+		table_row(t, "agentctl", AGENTD_VERSION, NULL);
+		table_row(t, "agentd", ctl_string(answer, "agentd"), NULL);
+		json_object_foreach (json_object_get(answer, "libraries"), library, version)
+			table_row(t, library,
+			    json_is_string(version) ? json_string_value(version) : "", NULL);
+		table_print_free(&t);
+	}
+	json_decref(answer);
+	return status;
+}
