@@ -416,7 +416,8 @@ int csi_volumes_adopt(struct csi_volumes *all, const struct csi_target *t,
 	v->since_ms = loop_uptime_ms(all->o.loop);
 	if (!kept || !add_pod(all, kept, e))
 		return 0;
-	volume_free(v);
+	if (!mounted)
+		volume_free(v);
 	return -1;
 }
 
