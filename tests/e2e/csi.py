@@ -41,14 +41,12 @@ class Kubelet:
                        'cgroup_driver': driver, 'scale': scale, **config}
         self._cgroup, self.process = node.cgroup('kubelet'), None
         (self.dir / 'api').mkdir(parents=True)
-        for mode, folder in ((0o755, self.root), (0o750, self.root / 'pods'), (0o750, self.root / 'plugins_registry')):
-            if folder == self.root:
-                folder.mkdir()
-                sh('mount', '-t', 'tmpfs', '-o', 'mode=755', node.name, folder)
-            else:
-                folder.mkdir(mode)
-        for q in ('', 'burstable', 'besteffort'):
-            cgroup_of(self.tree, driver, q or 'guaranteed', 'x').parent.mkdir(exist_ok=True)
+        self.root.mkdir()
+        sh('mount', '-t', 'tmpfs', '-o', 'mode=755', node.name, self.root)
+        for name in ('pods', 'plugins_registry'):
+            (self.root / name).mkdir(mode=0o750)
+        for qos in ('guaranteed', 'burstable', 'besteffort'):
+            cgroup_of(self.tree, driver, qos, 'any').parent.mkdir(exist_ok=True)
 
     def start(self):
         (self.dir / 'config.json').write_text(json.dumps(self.config))
@@ -184,7 +182,7 @@ class CsiNode(Node):
         return [p for p in self.kubelet.tree.rglob('*') if p.is_dir() and _POD_CGROUP.search(p.name)]
 
     def wait_gone(self, pods):
-        """The kubelet is through with these."""
+        """The kubelet is through with these, which it knew."""
         uids = {p.uid for p in pods}
         wait_for(f'{len(uids)} pods to be gone', lambda: not uids & self.kubelet.state()['pods'].keys())
 
@@ -203,13 +201,10 @@ class CsiNode(Node):
 
     def remove(self):
         with contextlib.ExitStack() as stack:
-            stack.callback(self._unmount_kubelet)
+            stack.callback(sh, 'umount', '--lazy', self.kubelet.root)
             stack.callback(super().remove)
             if self.kubelet.process:
                 stack.callback(self.kubelet.process.kill)
-
-    def _unmount_kubelet(self):
-        sh('umount', '--lazy', self.kubelet.root)
 
 
 def finish(process):
