@@ -27,7 +27,8 @@ from .run import TOP, Process, cgroup_root, remove_cgroup, sh, wait_for
 DRIVER, VOLUME, ENTRY = 'agentd.node.mesh', 'mesh', 'agentd.node.mesh-reg.sock'
 _POD_CGROUP = re.compile(r'(^|-)pod[0-9a-f]{8}')
 FAST = 0.1  # of the kubelet's times
-_HOLDER = 'for d in "$0" "$1"; do mount --bind "$d" "$d" && mount --make-shared "$d" || exit 1; done; echo held; exec sleep infinity'
+_HOLDER = ('for d in "$0" "$1"; do mount --bind "$d" "$d" && mount --make-shared "$d" || exit 1; done; '
+           'echo held; exec sleep infinity')
 
 
 class Kubelet:
@@ -168,7 +169,8 @@ class CsiNode(Node):
     def left_behind(self):
         """All that a pod which is gone must not leave, by name."""
         run = self.seen(self.agentd.run)
-        return {'mounts': self.mounts(), 'registry': sorted(set(os.listdir(self.kubelet.root / 'plugins_registry')) - {ENTRY}),
+        return {'mounts': self.mounts(),
+                'registry': sorted(set(os.listdir(self.kubelet.root / 'plugins_registry')) - {ENTRY}),
                 'volumes': sorted(p.name for p in (self.kubelet.root / 'pods').iterdir()),
                 'directories': sorted(p.name for p in (run / 'pods').iterdir()),
                 **{kind: sorted(p.name for p in (run / 'state' / kind).iterdir()) for kind in ('spec', 'pod')},
