@@ -304,8 +304,8 @@ class CsiPod(Pod):
         context = {'csi.storage.k8s.io/pod.name': self.name, 'csi.storage.k8s.io/pod.namespace': self.ns,
                    'csi.storage.k8s.io/pod.uid': self.uid, 'csi.storage.k8s.io/serviceAccount.name': self.sa,
                    'csi.storage.k8s.io/ephemeral': 'true'}
-        fields = {'volume_id': requests.volume_id(self.uid, VOLUME), 'target_path': str(self.target), 'volume_context': context,
-                  'volume_capability': {'mount': {}, 'access_mode': {'mode': 1}}, 'secrets': tokens(self.token())}
+        fields = {'volume_id': requests.volume_id(self.uid, VOLUME), 'target_path': str(self.target),
+                  'volume_context': context, 'volume_capability': {'mount': {}, 'access_mode': {'mode': 1}}, 'secrets': tokens(self.token())}
         return 'NodePublishVolume', {**fields, **changes}
 
     def remove(self):

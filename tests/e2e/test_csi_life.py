@@ -60,7 +60,8 @@ class Story:
     def check(self):
         """Exactly what the pods need, and nothing else."""
         node, uids = self.node, sorted(p.uid for p in (*self.pair, *self.pods))
-        wait_for('agentd to serve all', lambda: sorted(p['uid'] for p in node.agentd.ctl('pods')['pods'] if p['ready']) == uids)
+        wait_for('agentd to serve all', lambda: uids == sorted(
+            p['uid'] for p in node.agentd.ctl('pods')['pods'] if p['ready']))
         left = node.left_behind()
         assert left['mounts'] == sorted(str(p.target) for p in (*self.pair, *self.pods))
         assert [left[k] for k in ('volumes', 'directories')] == [uids] * 2
