@@ -18,8 +18,9 @@
 
 LOG_SCOPE("csi");
 
-/* The kubelet gives a call up after 120 s (kubelet-csi.md 6). */
-enum { HOLD_MS = 100 * 1000 };
+/* The kubelet gives a call up after 120 s (kubelet-csi.md 6).  The state of all pods and
+ * certificates is 64 MiB (security-rules.md 6), and a pod's owner may write 256 KiB. */
+enum { HOLD_MS = 100 * 1000, KEPT_MAX = 128 << 10 };
 
 static void on_soon(void *ctx);
 
@@ -93,8 +94,8 @@ static void forget(struct csi_volume *v)
 	priv_state_del(v->all->o.priv, PRIV_STATE_POD, id);
 }
 
-/* One at a time; a newer token waits for its turn. */
-static void keep(struct csi_volume *v)
+/* One at a time; a newer token waits for its turn.  False: it will not be kept. */
+static bool keep(struct csi_volume *v)
 {
 	const struct pod *p = csi_volume_pod(v);
 	struct csi_publish all = {.target = v->target, .spec = *p, .token = p->token};
@@ -104,12 +105,17 @@ static void keep(struct csi_volume *v)
 
 	v->unkept = v->keeping != NULL;
 	if (v->keeping)
-		return;
+		return true;
 	memcpy(all.volume_id, v->volume_id, sizeof(all.volume_id));
 	csi_kept_id(&v->target.pod, id);
 	k.data = text = csi_kept_write(&all, &k.size);
-	priv_state_put(v->all->o.priv, &v->keeping, &k, on_kept, v);
+	if (k.size <= KEPT_MAX)
+		priv_state_put(v->all->o.priv, &v->keeping, &k, on_kept, v);
+	else
+		log_warn_limited(&v->all->log, p->label,
+		    "not kept over a restart of agentd: its volumeAttributes are too large");
 	mem_wipe_free(text);
+	return v->keeping != NULL;
 }
 
 /* --- an end --- */
@@ -221,7 +227,8 @@ static void on_soon(void *ctx)
 		return;
 	loop_timer_stop(&v->certificate);
 	v->state = STORING;
-	keep(v);
+	if (!keep(v))
+		mount_if_wanted(v);
 }
 
 /* The observer may be in the midst of anything. */
@@ -416,7 +423,8 @@ int csi_volumes_adopt(struct csi_volumes *all, const struct csi_target *t,
 	v->since_ms = loop_uptime_ms(all->o.loop);
 	if (!kept || !add_pod(all, kept, e))
 		return 0;
-	volume_free(v);
+	if (!mounted)
+		volume_free(v);
 	return -1;
 }
 

@@ -31,7 +31,7 @@ void csi_volumes_unpublish(
     struct csi_volumes *v, struct csi_call *c, const struct csi_unpublish *u);
 
 /* What an earlier worker published; `kept` NULL: only its mount is left, and the kubelet's next
- * publish tells the rest.  -1: it is no pod. */
+ * publish tells the rest.  -1: it is no pod; its mount is known all the same. */
 int csi_volumes_adopt(struct csi_volumes *v, const struct csi_target *t,
     const struct csi_publish *kept, bool mounted, struct err *e);
 void csi_volumes_synced(struct csi_volumes *v); /* that was all */

@@ -153,7 +153,8 @@ static void take_volume(struct kubelet_volumes *k, const struct priv_volume *v)
 		forget(k, x);
 }
 
-/* When it is not known what is there, all that was kept counts as if it were. */
+/* When it is not known what is there, all that was kept counts as if it were; but for the mount,
+ * which the next publish makes, or finds. */
 static void take_rest(struct kubelet_volumes *k, bool known)
 {
 	struct kept *x, *next;
@@ -162,7 +163,7 @@ static void take_rest(struct kubelet_volumes *k, bool known)
 		if (known)
 			delete (k, &x->pod.target.pod);
 		else
-			adopt(k, &x->pod.target, x, true);
+			adopt(k, &x->pod.target, x, false);
 		forget(k, x);
 	}
 }

@@ -215,16 +215,8 @@ int broker_volume_publish(
 	auto_close int top = open_beneath(volume, target, PATH_FLAGS);
 	if (top < 0)
 		return broker_refuse_sys(w, "the volume's directory");
-	switch (what_is_on(o, &r->uid, volume, top)) {
-	case NOTHING:
-		return mount_on(o, r, top, w);
-	case OURS:
+	if (what_is_on(o, &r->uid, volume, top) == OURS)
 		return 0;
-	case FOREIGN:
-		return foreign(w);
-	case OURS_OF_BEFORE:
-		break;
-	}
 	auto_close int at = uncover(o, &r->uid, volume, w);
 	return at < 0 ? -1 : mount_on(o, r, at, w);
 }

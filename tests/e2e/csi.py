@@ -27,7 +27,8 @@ from .run import TOP, Process, cgroup_root, remove_cgroup, sh, wait_for
 DRIVER, VOLUME, ENTRY = 'agentd.node.mesh', 'mesh', 'agentd.node.mesh-reg.sock'
 _POD_CGROUP = re.compile(r'(^|-)pod[0-9a-f]{8}')
 FAST = 0.1  # of the kubelet's times
-_HOLDER = 'for d in "$0" "$1"; do mount --bind "$d" "$d" && mount --make-shared "$d" || exit 1; done; echo held; exec sleep infinity'
+_HOLDER = ('for d in "$0" "$1"; do mount --bind "$d" "$d" && mount --make-shared "$d" || exit 1; done; '
+           'echo held; exec sleep infinity')
 
 
 class Kubelet:
@@ -41,14 +42,12 @@ class Kubelet:
                        'cgroup_driver': driver, 'scale': scale, **config}
         self._cgroup, self.process = node.cgroup('kubelet'), None
         (self.dir / 'api').mkdir(parents=True)
-        for mode, folder in ((0o755, self.root), (0o750, self.root / 'pods'), (0o750, self.root / 'plugins_registry')):
-            if folder == self.root:
-                folder.mkdir()
-                sh('mount', '-t', 'tmpfs', '-o', 'mode=755', node.name, folder)
-            else:
-                folder.mkdir(mode)
-        for q in ('', 'burstable', 'besteffort'):
-            cgroup_of(self.tree, driver, q or 'guaranteed', 'x').parent.mkdir(exist_ok=True)
+        self.root.mkdir()
+        sh('mount', '-t', 'tmpfs', '-o', 'mode=755', node.name, self.root)
+        for name in ('pods', 'plugins_registry'):
+            (self.root / name).mkdir(mode=0o750)
+        for qos in ('guaranteed', 'burstable', 'besteffort'):
+            cgroup_of(self.tree, driver, qos, 'any').parent.mkdir(exist_ok=True)
 
     def start(self):
         (self.dir / 'config.json').write_text(json.dumps(self.config))
@@ -170,7 +169,8 @@ class CsiNode(Node):
     def left_behind(self):
         """All that a pod which is gone must not leave, by name."""
         run = self.seen(self.agentd.run)
-        return {'mounts': self.mounts(), 'registry': sorted(set(os.listdir(self.kubelet.root / 'plugins_registry')) - {ENTRY}),
+        return {'mounts': self.mounts(),
+                'registry': sorted(set(os.listdir(self.kubelet.root / 'plugins_registry')) - {ENTRY}),
                 'volumes': sorted(p.name for p in (self.kubelet.root / 'pods').iterdir()),
                 'directories': sorted(p.name for p in (run / 'pods').iterdir()),
                 **{kind: sorted(p.name for p in (run / 'state' / kind).iterdir()) for kind in ('spec', 'pod')},
@@ -184,7 +184,7 @@ class CsiNode(Node):
         return [p for p in self.kubelet.tree.rglob('*') if p.is_dir() and _POD_CGROUP.search(p.name)]
 
     def wait_gone(self, pods):
-        """The kubelet is through with these."""
+        """The kubelet is through with these, which it knew."""
         uids = {p.uid for p in pods}
         wait_for(f'{len(uids)} pods to be gone', lambda: not uids & self.kubelet.state()['pods'].keys())
 
@@ -203,13 +203,10 @@ class CsiNode(Node):
 
     def remove(self):
         with contextlib.ExitStack() as stack:
-            stack.callback(self._unmount_kubelet)
+            stack.callback(sh, 'umount', '--lazy', self.kubelet.root)
             stack.callback(super().remove)
             if self.kubelet.process:
                 stack.callback(self.kubelet.process.kill)
-
-    def _unmount_kubelet(self):
-        sh('umount', '--lazy', self.kubelet.root)
 
 
 def finish(process):
@@ -307,8 +304,8 @@ class CsiPod(Pod):
         context = {'csi.storage.k8s.io/pod.name': self.name, 'csi.storage.k8s.io/pod.namespace': self.ns,
                    'csi.storage.k8s.io/pod.uid': self.uid, 'csi.storage.k8s.io/serviceAccount.name': self.sa,
                    'csi.storage.k8s.io/ephemeral': 'true'}
-        fields = {'volume_id': requests.volume_id(self.uid, VOLUME), 'target_path': str(self.target), 'volume_context': context,
-                  'volume_capability': {'mount': {}, 'access_mode': {'mode': 1}}, 'secrets': tokens(self.token())}
+        fields = {'volume_id': requests.volume_id(self.uid, VOLUME), 'target_path': str(self.target),
+                  'volume_context': context, 'volume_capability': {'mount': {}, 'access_mode': {'mode': 1}}, 'secrets': tokens(self.token())}
         return 'NodePublishVolume', {**fields, **changes}
 
     def remove(self):

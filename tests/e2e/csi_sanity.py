@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from . import run
-from .csi import VOLUME, CsiNode, tokens
+from .csi import CsiNode, tokens
 from .pod import HERE
 from .run import Process, wait_for
 

@@ -1,11 +1,12 @@
 """Pods of a kubelet: one CSI volume is all that they need, and what goes wrong is said where people look."""
 import json
+import stat
 import time
 
 import pytest
 
 from . import clients, mesh
-from .csi import CsiNode
+from .csi import ENTRY, CsiNode
 from .run import wait_for
 
 
@@ -122,3 +123,17 @@ def test_the_first_certificate_is_waited_for_but_not_for_ever(node):
     other = node.csi_pod('quick', sa='web').wait_running()
     call, = node.kubelet.published(other)[:1]
     assert call['time'] - call['began'] < 1.5
+
+
+def test_the_way_to_the_driver_comes_back(node):
+    """Somebody removes the entry, then the socket, then puts another one in its place: a kubelet finds agentd all the same."""
+    node.start()
+    entry = node.kubelet.root / 'plugins_registry' / ENTRY
+    for n, spoil in enumerate((entry.unlink, (node.agentd.run / 'csi.sock').unlink,
+                               lambda: entry.rename(entry.with_name('other')) and entry.symlink_to('/nowhere')), 2):
+        spoil()
+        wait_for('the entry', lambda: stat.S_ISSOCK(entry.stat().st_mode))
+        (entry.with_name('other')).unlink(missing_ok=True)
+        node.kubelet.restart().wait_registered()
+        wait_for('another registration', lambda: len(node.kubelet.journal('registered')) >= n)
+        node.csi_pod(f'web-{n}').wait_running()

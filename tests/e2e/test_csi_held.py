@@ -76,6 +76,8 @@ def test_agentd_dies_while_a_publish_is_held(capturing):
     node.kubelet.network(False)
     pod = node.csi_pod('late')
     assert held(node, pod)
+    state = node.seen(node.agentd.run) / 'state'
+    wait_for('its certificate to be kept', lambda: any(p.is_file() for p in state.rglob('*')))
     node.agentd.kill()
     node.kubelet.network(True)
     node.agentd.start()

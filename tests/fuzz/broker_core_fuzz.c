@@ -136,7 +136,7 @@ static void clean_at_exit(void)
 	snprintf(state, sizeof(state), "%s/state", run);
 	umount2(state, MNT_DETACH);
 	effects_unwatch();
-	clean();
+	umount2(top, MNT_DETACH);
 	rmdir(top);
 }
 
@@ -184,7 +184,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
 		abort();
 	strcpy(top, "/tmp/bfXXXXXX");
-	if (!mkdtemp(top))
+	if (!mkdtemp(top) || mount("fuzz", top, "tmpfs", 0, NULL)) /* many inputs a second */
 		abort();
 	owner = getpid();
 	effects_watch();

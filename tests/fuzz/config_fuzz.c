@@ -78,6 +78,7 @@ static void check(const struct config *c)
 	in_range(c->certificate_reissue_min_s, 1, 24 * 3600);
 	in_range(c->certificate_linger_s, 0, 24 * 3600);
 	in_range(c->csr_per_second, 1, 100);
+	in_range(c->publish_wait_ms, 0, 60000);
 	in_range((int64_t)c->nplanes, 1, 16);
 	for (size_t i = 0; i < c->nplanes; i++)
 		check_plane(c, i);
@@ -131,6 +132,7 @@ static struct evbuffer *written(const struct config *c)
 	put_number(out, "certificate_reissue_min_s", c->certificate_reissue_min_s);
 	put_number(out, "certificate_linger_s", c->certificate_linger_s);
 	put_number(out, "csr_per_second", c->csr_per_second);
+	put_number(out, "publish_wait_ms", c->publish_wait_ms);
 	evbuffer_add_printf(out, "control_planes:\n");
 	for (size_t i = 0; i < c->nplanes; i++)
 		put_plane(out, &c->planes[i]);

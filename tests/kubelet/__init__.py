@@ -18,6 +18,7 @@ there no pod's cgroup is made (section 3a), DIR/runtime is containerd's memory o
     volumes.py   the volume manager: publish, republish, back-off, unpublish, reconstruction from disk
     requests.py  what is in NodePublishVolume; the token cache
     pods.py      the pod workers: cgroup, directories, sandbox, containers, and the end of each
+    inotify.py   how the registration directory is watched
     runtime.py   containerd's part: network namespace, pause process, containers
     server.py    one of each, and what is written for the test
 

@@ -5,7 +5,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _KINDS = {'string': _FIELD.TYPE_STRING, 'bool': _FIELD.TYPE_BOOL, 'int64': _FIELD.TYPE_INT64, 'int32': _FIELD.TYPE_INT32}
-REGISTRATION, IDENTITY, NODE, CONTROLLER = 'pluginregistration.Registration', 'csi.v1.Identity', 'csi.v1.Node', 'csi.v1.Controller'
+REGISTRATION = 'pluginregistration.Registration'
+IDENTITY, NODE, CONTROLLER = 'csi.v1.Identity', 'csi.v1.Node', 'csi.v1.Controller'
 
 # As in a .proto, but that enumerations are numbers and nested types have names of their own: the wire is the same.
 _REGISTRATION = '''

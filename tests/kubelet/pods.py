@@ -160,8 +160,8 @@ class Pods:
         """Who was deleted by force while no kubelet was there."""
         for directory in (Path(self._k.config.root) / 'pods').iterdir():
             if directory.name not in wanted:
-                workers = [Worker(self._k, PodSpec(json.dumps({
-                    'uid': directory.name, 'name': '', 'namespace': '', 'service_account': '', 'qos': qos}))) for qos in _QOS]
+                nobody = {'uid': directory.name, 'name': '', 'namespace': '', 'service_account': ''}
+                workers = [Worker(self._k, PodSpec(json.dumps({**nobody, 'qos': qos}))) for qos in _QOS]
                 worker = next((w for w in workers if w.cgroup.exists()), workers[0])
                 worker.leave()
                 self._add(worker)

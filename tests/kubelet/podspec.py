@@ -5,6 +5,7 @@
      "containers": [{"argv": [...]}],   each sees the first volume at /mnt, in a mount namespace of its own
      "grace_s": 30, "deleted": true}            deleted: from now on it goes
 """
+import contextlib
 import json
 import os
 
@@ -37,15 +38,19 @@ class Api:
 
     def pods(self):
         found = {}
-        with os.scandir(self._directory) as entries:
-            for e in entries:
-                if e.name.endswith('.json'):
-                    uid, s = e.name[:-5], e.stat()
-                    key = s.st_ino, s.st_mtime_ns
-                    old = self._seen.get(uid)
-                    found[uid] = old if old and old[0] == key else (key, PodSpec(open(e.path).read()))
+        for name in os.listdir(self._directory):
+            if name.endswith('.json'):
+                with contextlib.suppress(FileNotFoundError):  # removed just now
+                    found[name[:-5]] = self._read(name)
         self._seen = found
         return {uid: spec for uid, (_, spec) in found.items()}
+
+    def _read(self, name):
+        path = self._directory / name
+        s = path.stat()
+        old = self._seen.get(name[:-5])
+        key = s.st_ino, s.st_mtime_ns
+        return old if old and old[0] == key else (key, PodSpec(path.read_text()))
 
     def remove(self, uid):
         (self._directory / f'{uid}.json').unlink(missing_ok=True)

@@ -286,6 +286,7 @@ static void what_is_no_object_is_1(void **state)
 #define HOSTILE                                                                                    \
 	"{\"pods\":[{\"uid\":\"" EVIL "\",\"name\":\"p\",\"namespace\":\"n\",\"why_not\":\"" EVIL  \
 	"\",\"ignored\":{\"" EVIL "\":[\"" EVIL "\"]}}],"                                          \
+	"\"waiting_volumes\":[{\"uid\":\"u\",\"volume\":\"" EVIL "\",\"problem\":\"" EVIL "\"}],"  \
 	"\"refused_manifests\":[{\"file\":\"" EVIL "\",\"why\":\"" EVIL "\"}],"                    \
 	"\"certificates\":[{\"spiffe_id\":\"" EVIL "\",\"subscribers\":[\"" EVIL "\"]}],"          \
 	"\"redirect\":[{\"pod\":\"n/p\",\"why_not\":\"" EVIL "\"}],"                               \
@@ -332,6 +333,21 @@ static void json_escapes_what_steers_a_terminal(void **state)
 	json_decref(w);
 }
 
+/* What was mounted before a restart that lost the rest; and a token that was not taken. */
+static void a_volume_that_waits_is_a_problem(void **state)
+{
+	(void)state;
+	serve(200, "{\"pods\":[],\"waiting_volumes\":[{\"uid\":\"6f1c\",\"volume\":\"mesh\","
+		   "\"problem\":\"waits for the kubelet's next publish\"}]}");
+	assert_int_equal(run("pods"), 1);
+	assert_non_null(
+	    strstr(out, "volume mesh of pod 6f1c: waits for the kubelet's next publish\n"));
+	serve(200, "{\"pods\":[{\"name\":\"web\",\"namespace\":\"demo\",\"ready\":true,"
+		   "\"volume\":{\"problem\":\"token: expired\"}}],\"waiting_volumes\":[]}");
+	assert_int_equal(run("pods"), 1);
+	assert_non_null(strstr(out, "token: expired"));
+}
+
 /* ---- output ---- */
 
 static void an_output_that_fails_is_1(void **state)
@@ -367,6 +383,7 @@ int main(void)
 	    test(what_is_no_object_is_1),
 	    test(nothing_of_a_pod_steers_the_terminal),
 	    test(json_escapes_what_steers_a_terminal),
+	    test(a_volume_that_waits_is_a_problem),
 	    test(an_output_that_fails_is_1),
 	};
 

@@ -477,6 +477,25 @@ static void test_not_kept(void **state)
 	answered(s, RPC_OK, "");
 }
 
+/* The room for it is everybody's. */
+static void test_too_large_to_be_kept(void **state)
+{
+	struct world *w = *state;
+	auto_free char *many = mem_zalloc(30001);
+	struct rpc_stream *s;
+
+	memset(many, '\1', 30000); /* six bytes each, as JSON */
+	csi_ask_say(&w->ask, "ISTIO_META_X", many);
+	s = publish(w);
+	ready(w);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 0);
+	mounted(w);
+	answered(s, RPC_OK, "");
+	csi_ask_token(&w->ask, "web", 1900000001);
+	answered(publish(w), RPC_OK, "");
+	assert_int_equal(w->tokens, 1);
+}
+
 static void test_republish_brings_a_token(void **state)
 {
 	struct world *w = *state;
@@ -727,6 +746,7 @@ int main(void)
 	    TEST(test_given_up_too_late),
 	    TEST(test_not_mounted),
 	    TEST(test_not_kept),
+	    TEST(test_too_large_to_be_kept),
 	    TEST(test_republish_brings_a_token),
 	    TEST(test_republish_with_a_bad_token),
 	    TEST(test_the_environment_stays),

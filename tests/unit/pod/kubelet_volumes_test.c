@@ -282,7 +282,22 @@ static void test_no_list(void **state)
 	fake_priv_volumes(w->priv, NULL, 0, "the directory cannot be read");
 	assert_int_equal(w->done, 1);
 	assert_int_equal(w->added, 1);
+	assert_string_equal(state_of(w), "starting"); /* the next publish mounts, or finds it so */
 	assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 1);
+}
+
+/* A manifest has the uid, or its names are none: who is mounted is still to be unmounted. */
+static void test_no_pod(void **state)
+{
+	struct world *w = *state;
+	auto_free char *text = kept_text();
+	struct priv_volume v = volume(w, true, DATA);
+
+	memcpy(strstr(text, "\"demo\""), "\"DEMO\"", strlen("\"demo\""));
+	keep_text(w, &w->uid, text);
+	restore(w, &v, 1);
+	assert_int_equal(w->added, 0);
+	assert_string_equal(state_of(w), "waiting");
 }
 
 static void test_no_state(void **state)
@@ -336,6 +351,7 @@ int main(void)
 	    TEST(test_newer),
 	    TEST(test_no_list),
 	    TEST(test_no_state),
+	    TEST(test_no_pod),
 	    TEST(test_second_volume),
 	    TEST(test_end_in_the_middle),
 	};

@@ -59,6 +59,14 @@ static void a_removed_link_is_put_back(void **state)
 		expect_note(r, i + 1);
 	}
 	rig_quiet(r);
+	close(r->fd);
+	rig_attach(r);
+	for (int i = 0, fd; i < 3; i++) {
+		rig_expect(r, i ? PRIV_NODE_LISTENER : PRIV_HELLO, i ? &fd : NULL);
+		if (i)
+			close(fd);
+	}
+	expect_note(r, 3); /* the next worker knows it, too */
 }
 
 static void what_replaced_the_link_goes(void **state)

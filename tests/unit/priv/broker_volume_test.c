@@ -358,6 +358,21 @@ static void peers_see_it_read_only_too(void **state)
 	peers_see_it_read_only(*state, true); /* as on a kernel before 5.12 */
 }
 
+/* What the node mounts where the pod's directory is, or above, is not the pod's. */
+static void a_pod_sees_no_mounts_of_the_node(void **state)
+{
+	struct rig *r = *state;
+
+	rig_shell("mount --bind %s/run %s/run && mount --make-shared %s/run && mkdir %s", r->top,
+	    r->top, r->top, rig_mount(r, "x"));
+	rig_do(r, publish(&rig_pod));
+	rig_shell("mount -t tmpfs later %s", rig_mount(r, "x"));
+	assert_int_equal(mounts_with(" later "), 1);
+	rig_shell("umount %s && rmdir %s", rig_mount(r, "x"), rig_mount(r, "x"));
+	rig_do(r, unpublish(&rig_pod));
+	rig_shell("umount -l %s/run", r->top);
+}
+
 /* What the broker has when it serves: no capability to pass over modes, and 0750 directories. */
 static void the_brokers_capabilities_suffice(void **state)
 {
@@ -397,6 +412,7 @@ int main(void)
 	    VOLUME_TEST(no_link_is_followed),
 	    VOLUME_TEST(a_race_leads_nowhere),
 	    VOLUME_TEST(peers_see_it_read_only_too),
+	    VOLUME_TEST(a_pod_sees_no_mounts_of_the_node),
 	    VOLUME_TEST(the_brokers_capabilities_suffice),
 	};
 

@@ -125,15 +125,12 @@ static void odd_data_is_not_read(void **state)
 	}
 }
 
-/* More than there is room for in the socket: each is told once, and in order with other answers. */
-static void a_list_waits_for_its_reader(void **state)
+/* More than there is room for in the socket. */
+enum { MANY = 100 };
+
+static void make_many(struct rig *r)
 {
-	enum { MANY = 100 };
-	struct rig *r = *state;
 	char uid[UUID_TEXT_SIZE];
-	bool seen[MANY] = {false};
-	struct found f;
-	int n = 0;
 
 	for (int i = 0; i < MANY; i++) {
 		struct uuid u = {{(uint8_t)i}};
@@ -143,6 +140,17 @@ static void a_list_waits_for_its_reader(void **state)
 	rig_stop(r);
 	r->sndbuf = 4096;
 	rig_start(r);
+}
+
+/* Each is told once, and in order with other answers. */
+static void a_list_waits_for_its_reader(void **state)
+{
+	struct rig *r = *state;
+	bool seen[MANY] = {false};
+	struct found f;
+	int n = 0;
+
+	make_many(r);
 	uint32_t id = ask_list(r);
 	uint32_t next = rig_request(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod});
 	for (int i = 0; i < 3 * MANY; i++)
@@ -160,8 +168,7 @@ static void a_list_ends_with_its_worker(void **state)
 	struct rig *r = *state;
 	struct found f;
 
-	volume_make(r, rig_pod_text, "mesh");
-	volume_make(r, rig_other_text, "mesh");
+	make_many(r);
 	assert_true(next_found(r, ask_list(r), &f));
 	close(r->fd);
 	rig_attach(r);
@@ -172,8 +179,8 @@ static void a_list_ends_with_its_worker(void **state)
 	}
 	rig_quiet(r);
 	uint32_t id = ask_list(r);
-	assert_true(next_found(r, id, &f));
-	assert_true(next_found(r, id, &f));
+	for (int n = 0; n < MANY; n++)
+		assert_true(next_found(r, id, &f));
 	assert_false(next_found(r, id, &f));
 }
 
