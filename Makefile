@@ -22,7 +22,10 @@ SYSROOT    := $(if $(CROSS),$(BUILD)/sysroot-$(ARCH))
 OUT        := $(BUILD)/$(MODE)$(if $(CROSS),-$(ARCH))
 GEN        := $(BUILD)/gen
 
-CC_release := $(if $(CROSS),$(TRIPLET)-gcc --sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -B$(SYSROOT)/usr/lib/gcc/$(TRIPLET)/12/,gcc)
+# Nothing of what this machine may have for crossing but the compiler.
+GCC_CROSS  := $(TRIPLET)-gcc --sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -B$(SYSROOT)/usr/lib/gcc/$(TRIPLET)/12/ \
+	-nostdinc $(addprefix -isystem $(SYSROOT)/usr/,lib/gcc/$(TRIPLET)/12/include include/$(TRIPLET) include)
+CC_release := $(if $(CROSS),$(GCC_CROSS),gcc)
 CC_asan    := gcc
 CC_tsan    := clang
 CC_fuzz    := clang
