@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from . import mesh, names
+from . import cast, mesh, names
 from .pod import HERE
 from .run import Process, wait_for
 from .scene import APP, ENVOY
@@ -48,10 +48,10 @@ class Pod:
         self.pod = node.pod('pod', redirect=redirect)
         self.pod.netns.ip('addr', 'add', 'fd77::7/64', 'dev', 'eth0', 'nodad')
         node.istiod.set(self.pod.id, names=TABLE, **mesh.captured_plain())
-        self.pod.start_envoy()
         self._runs = 0
 
     def ready(self, captured=True):
+        self.pod.start_envoy()
         self.pod.wait_ready()
         if captured:
             wait_for('the DNS proxy', lambda: self.dns()['answers'] and self.dns()['names'] > 0)
@@ -182,3 +182,17 @@ def test_who_is_not_captured(node):
     assert pod.dig(MESH) == [ELSEWHERE]
     assert 'dns_upstream' in pod.dns()['why_not'] and not pod.dns()['answers']
     assert not node.istiod.journal('request', type='type.googleapis.com/istio.networking.nds.v1.NameTable')
+
+
+def test_somebody_else_has_the_port(node):
+    """A program of the pod listens on 15053: nobody believes it, and nobody takes the port from it."""
+    resolver = Resolver(node)
+    node.agentd.settings['dns_upstream'] = resolver.ip
+    node.agentd.start()
+    pod = Pod(node, resolver, redirect_dns='true')
+    pod.pod.call(cast.serve, 'dns', APP, APP, [15053], [15053], None, True)
+    pod.ready(captured=False)
+    wait_for('the reason', lambda: 'in use' in pod.dns()['why_not'])
+    for how in [], ['+tcp'], [f'@{RESOLVER6}']:
+        assert pod.dig(*how, MESH) == [ELSEWHERE], how
+    assert node.agentd.ctl_text('dns')[0] == 1
