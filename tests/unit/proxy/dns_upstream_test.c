@@ -20,6 +20,32 @@ static void others_are_answered_by_the_resolver(void **state)
 	answered(77, 3);
 }
 
+/* Ids are not counted up, and ports do not stay. */
+static void ids_and_ports_change(void **state)
+{
+	static bool ports[65536];
+	unsigned nports = 0, steps = 0;
+	uint16_t last = 0;
+
+	(void)state;
+	memset(ports, 0, sizeof(ports));
+	for (int i = 0; i < 4000; i++) {
+		ask(1, "other.example", DNS_A);
+		give_lanes();
+		assert_true(asked(0));
+		nports += !ports[w.from.sin_port];
+		ports[w.from.sin_port] = true;
+		steps += dns_id(w.in) == (uint16_t)(last + 1);
+		last = dns_id(w.in);
+		answer(0, DNS_NOERROR);
+		answered(1, DNS_NOERROR);
+		if (i % 100 == 99)
+			fake_loop_advance(w.l, 100);
+	}
+	assert_in_range(nports, 6, 12);
+	assert_true(steps < 10);
+}
+
 static void who_guesses_is_not_believed(void **state)
 {
 	uint8_t good[SIZE];
@@ -129,6 +155,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(others_are_answered_by_the_resolver),
+	    TEST(ids_and_ports_change),
 	    TEST(who_guesses_is_not_believed),
 	    TEST(a_resolver_that_says_nothing),
 	    TEST(a_resolver_that_is_not_there),
