@@ -15,7 +15,11 @@
 
 LOG_SCOPE("dns");
 
-enum { QUERIES_PER_TURN = 32, WINDOW_MS = 100 };
+enum {
+	QUERIES_PER_TURN = 32,
+	WINDOW_MS = 100,
+	ADDRESSES_PER_QUERY = 32, /* a long answer costs as much as several short ones */
+};
 
 struct connection {
 	struct dns_proxy *proxy;
@@ -81,7 +85,7 @@ static void shuffle(struct dns_address *a, size_t n)
 {
 	uint16_t r[DNS_ADDRESSES_MAX];
 
-	if (getrandom(r, n * sizeof(*r), 0) < 0)
+	if (getrandom(r, n * sizeof(*r), 0) != (ssize_t)(n * sizeof(*r)))
 		return;
 	for (size_t i = n; i > 1; i--) {
 		size_t j = r[i - 1] % i;
@@ -114,6 +118,7 @@ static bool answer(struct dns_proxy *p, struct client c, const struct dns_query 
 	    dns_answer_write(q, &a, c.connection ? DNS_MESSAGE_MAX : q->udp_size, &size);
 	reply(p, c, wire, wire ? size : 0);
 	p->counts.local++;
+	p->in_window += (unsigned)a.n / ADDRESSES_PER_QUERY;
 	return true;
 }
 
@@ -214,11 +219,11 @@ static void on_datagram(void *ctx)
 	bool inside;
 	ssize_t n;
 
-	if (is_too_much(p)) {
-		pause_datagrams(p);
-		return;
-	}
 	for (int i = 0; i < QUERIES_PER_TURN; i++) {
+		if (is_too_much(p)) {
+			pause_datagrams(p);
+			return;
+		}
 		n = dns_datagram_receive(p->udp, data, sizeof(data), &w, &inside);
 		if (n < 0)
 			return;
