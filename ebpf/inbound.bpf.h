@@ -165,15 +165,8 @@ static __always_inline int guard(struct __sk_buff *skb)
 	if (!port)
 		return 1;
 	p = pod_of_packet(skb);
-	if (!p || rules_listed(p->index, REDIRECT_PORT_INTERFACE, skb->ifindex))
+	if (!p || rules_inbound_port(p, skb->ifindex, port) != REDIRECT_TO_INBOUND)
 		return 1;
-	if (p->flags & REDIRECT_INBOUND_ALL) {
-		if (port == p->tunnel_port ||
-		    rules_listed(p->index, REDIRECT_PORT_INBOUND_EXCLUDE, port))
-			return 1;
-	} else if (!rules_listed(p->index, REDIRECT_PORT_INBOUND_INCLUDE, port)) {
-		return 1;
-	}
 	const struct redirect_arrival a = {.port = port};
 	count(p->index, REDIRECT_DROP_GATE);
 	trace_arrival(p, REDIRECT_DROP_GATE, &a);

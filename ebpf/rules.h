@@ -117,7 +117,24 @@ static inline enum redirect_verdict rules_outbound(
 	return rules_beyond_dns(p, f, cidr);
 }
 
-/* ISTIO_INBOUND, for connections that did not come over lo: their source is the pod's own then. */
+/* ISTIO_INBOUND, but for where it comes from. */
+static inline enum redirect_verdict rules_inbound_port(
+    const struct redirect_pod *p, __u32 ifindex, __u16 port)
+{
+	if (ifindex && rules_listed(p->index, REDIRECT_PORT_INTERFACE, ifindex))
+		return REDIRECT_PASS_INTERFACE;
+	if (port == p->tunnel_port)
+		return REDIRECT_PASS_TUNNEL;
+	if (!(p->flags & REDIRECT_INBOUND_ALL))
+		return rules_listed(p->index, REDIRECT_PORT_INBOUND_INCLUDE, port)
+			   ? REDIRECT_TO_INBOUND
+			   : REDIRECT_PASS_INBOUND_NOT_INCLUDED;
+	if (rules_listed(p->index, REDIRECT_PORT_INBOUND_EXCLUDE, port))
+		return REDIRECT_PASS_INBOUND_EXCLUDED;
+	return REDIRECT_TO_INBOUND;
+}
+
+/* For connections that did not come over lo: their source is the pod's own then. */
 static inline enum redirect_verdict rules_inbound(
     const struct redirect_pod *p, const struct redirect_arrival *a)
 {
@@ -128,15 +145,5 @@ static inline enum redirect_verdict rules_inbound(
 	if (same || rules_is_loopback(&a->source) || rules_is_passthrough(&a->source) ||
 	    (rules_cidr(p->index, &a->source) & REDIRECT_CIDR_LOCAL))
 		return REDIRECT_PASS_INBOUND_LOCAL;
-	if (a->ifindex && rules_listed(p->index, REDIRECT_PORT_INTERFACE, a->ifindex))
-		return REDIRECT_PASS_INTERFACE;
-	if (a->port == p->tunnel_port)
-		return REDIRECT_PASS_TUNNEL;
-	if (!(p->flags & REDIRECT_INBOUND_ALL))
-		return rules_listed(p->index, REDIRECT_PORT_INBOUND_INCLUDE, a->port)
-			   ? REDIRECT_TO_INBOUND
-			   : REDIRECT_PASS_INBOUND_NOT_INCLUDED;
-	if (rules_listed(p->index, REDIRECT_PORT_INBOUND_EXCLUDE, a->port))
-		return REDIRECT_PASS_INBOUND_EXCLUDED;
-	return REDIRECT_TO_INBOUND;
+	return rules_inbound_port(p, a->ifindex, a->port);
 }

@@ -149,7 +149,7 @@ static int open_below(int root, const char *name, struct broker_why *w)
 
 int broker_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w)
 {
-	char paths[BROKER_KUBEPODS_SIZE];
+	char paths[BROKER_KUBEPODS_SIZE] = "";
 	auto_close int root = open_root(o, w);
 	int fd = -1;
 

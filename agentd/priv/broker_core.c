@@ -492,6 +492,11 @@ static void on_emptied(void *ctx, const struct uuid *pod)
 		broker_traffic_emptied(b->traffic, pod);
 }
 
+static bool on_gone_asked(void *ctx, const struct uuid *pod)
+{
+	return broker_traffic_gone(((struct broker *)ctx)->traffic, pod);
+}
+
 static void on_of_host(void *ctx, const struct uuid *pod)
 {
 	broker_traffic_of_host(((struct broker *)ctx)->traffic, pod);
@@ -526,7 +531,7 @@ static int start(struct broker *b, struct broker_why *w)
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
 	b->pods = broker_pods_new(&(struct broker_pods_rig){b->epoll, b->options, &b->home, b->kept,
-	    b->states, on_renewed, on_emptied, on_of_host, b});
+	    b->states, on_renewed, on_gone_asked, on_emptied, on_of_host, b});
 	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
 	b->traffic = b->follows
 			 ? broker_traffic_new(&(struct broker_traffic_rig){b->epoll, b->options,

@@ -7,7 +7,8 @@
  * may come from another namespace.
  *
  * While no broker runs nobody watches: a cgroup that was emptied meanwhile and is the same one
- * again is not noticed, and then another namespace is refused until it is empty once more.
+ * again is not noticed, and then another namespace is refused until it is empty once more.  Of a
+ * pod that is redirected a link tells that its namespace is gone.
  */
 #include "broker_identity.h"
 #include "../base/mem.h"
@@ -48,6 +49,12 @@ static void resume(struct broker_identity *i)
 
 	if (!broker_state_netns_get(i->all->states, &i->uid, &n))
 		return;
+	if (i->all->gone && i->all->gone(i->all->ctx, &i->uid)) {
+		broker_log(
+		    BROKER_INFO, i->name, "its network namespace is gone: the next one is learned");
+		broker_state_netns_del(i->all->states, &i->uid);
+		return;
+	}
 	i->netns.cookie = n.cookie;
 	if (!n.cgroup_id)
 		return;

@@ -21,9 +21,11 @@ struct broker_identities {
 	const struct broker_netns_home *home;
 	struct broker_states *states;
 	struct broker_identity *list;
-	void (*emptied)(void *ctx, const struct uuid *pod); /* its cgroup; NULL: nobody asks */
+	/* Each NULL where nobody asks, or nobody knows. */
+	bool (*gone)(void *ctx, const struct uuid *pod); /* the namespace an earlier broker knew */
+	void (*emptied)(void *ctx, const struct uuid *pod); /* its cgroup */
 	void (*of_host)(void *ctx, const struct uuid *pod); /* who is in it, but in the node's own
-							       namespace; NULL */
+							       namespace */
 	void *ctx;
 };
 

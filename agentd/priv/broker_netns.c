@@ -49,6 +49,11 @@ static int open_init(struct broker_kept *k)
 	auto_close int kept = broker_kept_take(k, KEPT_NAME);
 	int fd = open("/proc/1/ns/net", O_RDONLY | O_CLOEXEC);
 
+	/* Instead of saying no 5.10 opens the link's directory. */
+	if (fd >= 0 && !is_netns(fd)) {
+		close(fd);
+		fd = -1;
+	}
 	if (fd < 0 && is_netns(kept))
 		return take_fd(kept);
 	broker_kept_drop(k, KEPT_NAME); /* systemd may have one */

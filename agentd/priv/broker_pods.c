@@ -67,6 +67,7 @@ struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig)
 	    .options = rig->options,
 	    .home = rig->home,
 	    .states = rig->states,
+	    .gone = rig->gone,
 	    .emptied = rig->emptied,
 	    .of_host = rig->of_host,
 	    .ctx = rig->ctx};

@@ -21,6 +21,7 @@ struct broker_pods_rig {
 	struct broker_kept *kept;
 	struct broker_states *states;
 	void (*renewed)(void *ctx); /* the worker shut a listener down: it is to be told */
+	bool (*gone)(void *ctx, const struct uuid *pod);    /* broker_identity.h */
 	void (*emptied)(void *ctx, const struct uuid *pod); /* nobody is in its cgroup any more */
 	void (*of_host)(void *ctx, const struct uuid *pod); /* broker_identity.h */
 	void *ctx;

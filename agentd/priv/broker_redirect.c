@@ -237,9 +237,9 @@ int redirect_pin_all(struct broker_redirect *r, struct broker_why *w)
 
 static char *copy(const char *text)
 {
-	char *out = broker_zalloc(strlen(text) + 1);
+	size_t size = strlen(text) + 1;
 
-	return strcpy(out, text);
+	return memcpy(broker_zalloc(size), text, size);
 }
 
 struct broker_redirect *broker_redirect_new(

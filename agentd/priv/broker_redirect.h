@@ -27,18 +27,6 @@ void broker_redirect_free(struct broker_redirect **r);
 /* Detaches and forgets everything, of all brokers: for uninstalling, and for tests. */
 int broker_redirect_uninstall(const char *bpffs, struct broker_why *w);
 
-/* What pods of this node may ask for: the command line's word, not the worker's. */
-struct broker_redirect_ceiling {
-	bool permissive;  /* a policy other than strict */
-	bool exclusions;  /* ports, ranges, groups or interfaces that go past Envoy, outbound */
-	uid_t worker_uid; /* never a proxy's */
-};
-/* "permissive,exclusions", either, or "strict": none of them, as without a list. */
-int broker_redirect_ceiling_read(
-    const char *allow, struct broker_redirect_ceiling *c, struct broker_why *w);
-int broker_redirect_check(const struct redirect_rules *rules,
-    const struct broker_redirect_ceiling *c, struct broker_why *w);
-
 /* `cgroup` is the pod's, an open directory.  Writes or changes what the programs know of the pod;
  * from outside nothing reaches the app of a strict one that was not steered to Envoy first.
  * `rules` were checked. */
@@ -50,6 +38,8 @@ int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int 
     const struct broker_view_seen *seen, struct broker_why *w);
 /* The pod's sandbox is gone: its network namespace is nobody's. */
 void broker_redirect_close(struct broker_redirect *r, const struct uuid *pod);
+/* The network namespace where an earlier broker made it live is no more: nobody is left in it. */
+bool broker_redirect_gone(const struct broker_redirect *r, const struct uuid *pod);
 /* As they were set; valid as long as the pod is here.  NULL: not by this broker. */
 const struct redirect_rules *broker_redirect_rules(
     const struct broker_redirect *r, const struct uuid *pod);

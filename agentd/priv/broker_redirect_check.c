@@ -3,7 +3,7 @@
  * A compromised worker must not be able to write what the programs would not expect, nor to free a
  * pod from Envoy that the node does not let go (security-rules.md 6, REDIRECT_SET).
  */
-#include "broker_redirect.h"
+#include "broker_redirect_check.h"
 #include <errno.h>
 #include <string.h>
 

@@ -268,13 +268,14 @@ void redirect_unlink_lookup(const struct broker_redirect *r, const struct redire
 	unpin(r, &p->uid, lookup_pin);
 }
 
-/* 1: it has the program now; 0: there is no such link, or not any more. */
-static int renew(const struct broker_redirect *r, const struct uuid *pod, const char *name,
+/* 1: it has the program now; 0: there is no such link, or not any more: `gone`. */
+static int renew(const struct broker_redirect *r, struct redirect_pod_state *p, const char *name,
     int program, struct broker_why *w)
 {
 	char path[REDIRECT_PATH_SIZE];
 
-	pin_path(r, pod, name, path);
+	p->gone = false;
+	pin_path(r, &p->uid, name, path);
 	auto_close int link = bpf_obj_get(path);
 	if (link < 0)
 		return 0;
@@ -283,6 +284,7 @@ static int renew(const struct broker_redirect *r, const struct uuid *pod, const 
 	if (errno != ENOLINK)
 		return broker_refuse_sys(w, "replace the program of %s", path);
 	unlink(path); /* its cgroup or namespace is gone */
+	p->gone = true;
 	return 0;
 }
 
@@ -293,10 +295,10 @@ int redirect_links_renew(
 	int live;
 
 	if (lookup < 0 ||
-	    renew(r, &p->uid, getsockopt_pin, bpf_program__fd(r->bpf->progs.redirect_getsockopt),
-		w) < 0 ||
-	    renew(r, &p->uid, gate_pin, bpf_program__fd(r->bpf->progs.redirect_gate), w) < 0 ||
-	    (live = renew(r, &p->uid, lookup_pin, lookup, w)) < 0)
+	    renew(r, p, getsockopt_pin, bpf_program__fd(r->bpf->progs.redirect_getsockopt), w) <
+		0 ||
+	    renew(r, p, gate_pin, bpf_program__fd(r->bpf->progs.redirect_gate), w) < 0 ||
+	    (live = renew(r, p, lookup_pin, lookup, w)) < 0)
 		return -1;
 	p->live = live;
 	p->lookup = redirect_program_id(lookup);

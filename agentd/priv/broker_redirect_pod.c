@@ -120,6 +120,13 @@ void redirect_pods_free(struct broker_redirect *r)
 		forget(r, p);
 }
 
+bool broker_redirect_gone(const struct broker_redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p && p->gone;
+}
+
 void broker_redirect_pods(
     struct broker_redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx)
 {
@@ -334,6 +341,7 @@ int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int 
 	if (again)
 		redirect_rows_sweep(r, p);
 	p->live = true;
+	p->gone = false;
 	return 0;
 }
 

@@ -154,6 +154,11 @@ void broker_traffic_free(struct broker_traffic **tp)
 	free(t);
 }
 
+bool broker_traffic_gone(const struct broker_traffic *t, const struct uuid *pod)
+{
+	return t->redirect && broker_redirect_gone(t->redirect, pod);
+}
+
 /* --- asked for --- */
 
 static void tell(struct traffic_pod *p)

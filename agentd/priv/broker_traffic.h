@@ -33,6 +33,8 @@ void broker_traffic_remove(struct broker_traffic *t, const struct uuid *pod); /*
 void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns);
 /* One of its processes is in the node's own: it is never redirected, and whoever looks is told. */
 void broker_traffic_of_host(struct broker_traffic *t, const struct uuid *pod);
+/* Its network namespace was another one while no broker was here, and is no more. */
+bool broker_traffic_gone(const struct broker_traffic *t, const struct uuid *pod);
 /* Nobody is in its cgroup any more: who comes next is another sandbox, and not live. */
 void broker_traffic_emptied(struct broker_traffic *t, const struct uuid *pod);
 /* The worker has asked for all there is: pods of earlier ones that nothing names go. */

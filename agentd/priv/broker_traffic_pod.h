@@ -4,6 +4,7 @@
 #include "broker_audit.h"
 #include "broker_await.h"
 #include "broker_redirect.h"
+#include "broker_redirect_check.h"
 #include "broker_redirect_trace.h"
 #include "broker_traffic.h"
 #include "broker_view.h"

@@ -4,27 +4,21 @@
  */
 #include "dns_proxy.h"
 #include "../base/accept.h"
+#include "../base/dns_datagram.h"
 #include "../base/dns_stream.h"
 #include "../base/log.h"
 #include "../base/loop.h"
 #include "../base/mem.h"
-#include <errno.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <sys/random.h>
 #include <utlist.h>
 
 LOG_SCOPE("dns");
 
-enum { QUERIES_PER_TURN = 32, WINDOW_MS = 100 };
-
-/* Who asked by UDP: where an answer goes, and where it comes from. */
-struct way {
-	struct sockaddr_storage client;
-	socklen_t client_size;
-	bool v6;
-	struct in6_pktinfo at6;
-	struct in_pktinfo at4;
+enum {
+	QUERIES_PER_TURN = 32,
+	WINDOW_MS = 100,
+	ADDRESSES_PER_QUERY = 32, /* a long answer costs as much as several short ones */
 };
 
 struct connection {
@@ -40,7 +34,7 @@ struct question {
 	struct dns_proxy *proxy;
 	struct dns_ask *ask;
 	struct connection *connection; /* NULL: by UDP */
-	struct way way;
+	struct dns_way way;
 	struct question *prev, *next;
 };
 
@@ -61,69 +55,10 @@ struct dns_proxy {
 	struct dns_proxy_counts counts;
 };
 
-/* --- the way of a datagram --- */
-
-union control {
-	struct cmsghdr align;
-	char bytes[CMSG_SPACE(sizeof(struct in6_pktinfo))];
-};
-
-static bool is_loopback4(uint32_t network_order)
-{
-	return ntohl(network_order) >> 24 == IN_LOOPBACKNET;
-}
-
-/* False: it did not come to a loopback address, so it is not the pod that asks. */
-static bool find_way(struct way *w, struct msghdr *msg)
-{
-	uint32_t mapped;
-
-	w->client_size = msg->msg_namelen;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
-			memcpy(&w->at6, CMSG_DATA(c), sizeof(w->at6));
-			memcpy(&mapped, &w->at6.ipi6_addr.s6_addr[12], sizeof(mapped));
-			w->at6.ipi6_ifindex = 0;
-			w->v6 = true;
-			return IN6_IS_ADDR_LOOPBACK(&w->at6.ipi6_addr) ||
-			       (IN6_IS_ADDR_V4MAPPED(&w->at6.ipi6_addr) && is_loopback4(mapped));
-		}
-		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
-			memcpy(&w->at4, CMSG_DATA(c), sizeof(w->at4));
-			w->at4.ipi_ifindex = 0;
-			w->at4.ipi_spec_dst = w->at4.ipi_addr;
-			return is_loopback4(w->at4.ipi_addr.s_addr);
-		}
-	}
-	return false;
-}
-
-/* A socket that is full, or a client that is gone: it will ask again, or not. */
-static void send_datagram(
-    const struct dns_proxy *p, const struct way *w, const void *data, size_t n)
-{
-	union control control = {.bytes = {0}};
-	struct iovec iov = {.iov_base = (void *)data, .iov_len = n};
-	struct msghdr msg = {.msg_name = (void *)&w->client,
-	    .msg_namelen = w->client_size,
-	    .msg_iov = &iov,
-	    .msg_iovlen = 1,
-	    .msg_control = &control,
-	    .msg_controllen = CMSG_SPACE(w->v6 ? sizeof(w->at6) : sizeof(w->at4))};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-
-	c->cmsg_level = w->v6 ? IPPROTO_IPV6 : IPPROTO_IP;
-	c->cmsg_type = w->v6 ? IPV6_PKTINFO : IP_PKTINFO;
-	c->cmsg_len = CMSG_LEN(w->v6 ? sizeof(w->at6) : sizeof(w->at4));
-	memcpy(CMSG_DATA(c), w->v6 ? (const void *)&w->at6 : &w->at4,
-	    w->v6 ? sizeof(w->at6) : sizeof(w->at4));
-	sendmsg(p->udp, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
 /* Who asked: one of the two. */
 struct client {
 	struct connection *connection;
-	const struct way *way;
+	const struct dns_way *way;
 };
 
 static void reply(struct dns_proxy *p, struct client c, const uint8_t *data, size_t size)
@@ -133,7 +68,7 @@ static void reply(struct dns_proxy *p, struct client c, const uint8_t *data, siz
 	if (c.connection)
 		dns_stream_send(c.connection->stream, data, size);
 	else
-		send_datagram(p, c.way, data, size);
+		dns_datagram_send(p->udp, c.way, data, size);
 }
 
 static void refuse(
@@ -150,7 +85,7 @@ static void shuffle(struct dns_address *a, size_t n)
 {
 	uint16_t r[DNS_ADDRESSES_MAX];
 
-	if (getrandom(r, n * sizeof(*r), 0) < 0)
+	if (getrandom(r, n * sizeof(*r), 0) != (ssize_t)(n * sizeof(*r)))
 		return;
 	for (size_t i = n; i > 1; i--) {
 		size_t j = r[i - 1] % i;
@@ -183,6 +118,7 @@ static bool answer(struct dns_proxy *p, struct client c, const struct dns_query 
 	    dns_answer_write(q, &a, c.connection ? DNS_MESSAGE_MAX : q->udp_size, &size);
 	reply(p, c, wire, wire ? size : 0);
 	p->counts.local++;
+	p->in_window += (unsigned)a.n / ADDRESSES_PER_QUERY;
 	return true;
 }
 
@@ -279,26 +215,19 @@ static void on_datagram(void *ctx)
 {
 	static uint8_t data[DNS_MESSAGE_MAX];
 	struct dns_proxy *p = ctx;
+	struct dns_way w;
+	bool inside;
+	ssize_t n;
 
-	if (is_too_much(p)) {
-		pause_datagrams(p);
-		return;
-	}
 	for (int i = 0; i < QUERIES_PER_TURN; i++) {
-		struct way w = {.v6 = false};
-		union control control;
-		struct iovec iov = {.iov_base = data, .iov_len = sizeof(data)};
-		struct msghdr msg = {.msg_name = &w.client,
-		    .msg_namelen = sizeof(w.client),
-		    .msg_iov = &iov,
-		    .msg_iovlen = 1,
-		    .msg_control = &control,
-		    .msg_controllen = sizeof(control)};
-		ssize_t n = recvmsg(p->udp, &msg, MSG_DONTWAIT);
-
+		if (is_too_much(p)) {
+			pause_datagrams(p);
+			return;
+		}
+		n = dns_datagram_receive(p->udp, data, sizeof(data), &w, &inside);
 		if (n < 0)
 			return;
-		if (find_way(&w, &msg))
+		if (inside)
 			take_query(p, (struct client){.way = &w}, data, (size_t)n);
 		else
 			p->counts.dropped++;
@@ -343,22 +272,6 @@ static void on_idle(void *ctx)
 	close_connection(ctx);
 }
 
-static bool came_to_loopback(int fd)
-{
-	struct sockaddr_storage at = {.ss_family = AF_UNSPEC};
-	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&at;
-	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)&at)->sin6_addr;
-	socklen_t size = sizeof(at);
-
-	if (getsockname(fd, (struct sockaddr *)&at, &size))
-		return false;
-	if (at.ss_family == AF_INET)
-		return is_loopback4(v4->sin_addr.s_addr);
-	return at.ss_family == AF_INET6 &&
-	       (IN6_IS_ADDR_LOOPBACK(v6) ||
-		   (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET));
-}
-
 static void on_accepted(void *ctx, int received)
 {
 	static const struct dns_stream_events ev = {on_message, on_closed};
@@ -366,7 +279,7 @@ static void on_accepted(void *ctx, int received)
 	auto_close int fd = received;
 	struct connection *c;
 
-	if (!came_to_loopback(fd) || p->nconnections == DNS_CONNECTIONS_MAX) {
+	if (!dns_is_inside(fd) || p->nconnections == DNS_CONNECTIONS_MAX) {
 		p->counts.dropped++;
 		return;
 	}

@@ -2,7 +2,7 @@
  * own resolvers, which are asked as they were asked (istio-agent.md 7.4).
  *
  * The sockets are the broker's; what did not come to a loopback address is dropped.  A pod has
- * 2,000 questions a second (more are read later), 1,024 under way, 64 connections.  Before the
+ * 2,000 questions a second (more are read later), 1,024 under way, 32 connections.  Before the
  * first table everything is the resolvers' business, which is what an app sees while no worker
  * lives.
  */
@@ -13,7 +13,7 @@
 
 struct dns_proxy;
 
-enum { DNS_PER_SECOND = 2000, DNS_CONNECTIONS_MAX = 64, DNS_IDLE_MS = 10000 };
+enum { DNS_PER_SECOND = 2000, DNS_CONNECTIONS_MAX = 32, DNS_IDLE_MS = 10000 };
 
 /* `o` and what it points to outlive the proxy; `label` is the pod's. */
 struct dns_proxy *dns_proxy_new(const struct dns_upstream_options *o, const char *label);

@@ -21,8 +21,8 @@ LOG_SCOPE("dns");
 
 enum {
 	PORT = 53,
-	LANES = 4,             /* to each server */
-	LANE_QUESTIONS = 2000, /* then its port has been seen often enough */
+	LANES = 4,            /* to each server */
+	LANE_QUESTIONS = 500, /* then its port has been seen often enough */
 	ANSWERS_PER_TURN = 32,
 	SILENCE_MS = 1000,
 };
@@ -65,6 +65,7 @@ struct dns_upstream {
 };
 
 static void ask_next(struct dns_ask *a);
+static void on_silence(void *ctx);
 
 static uint16_t random_number(void)
 {
@@ -180,7 +181,7 @@ static void on_lane_error(struct lane *l)
 	DL_FOREACH_SAFE (l->up->asks, a, tmp)
 		if (a->lane == l) {
 			a->lane = NULL;
-			loop_timer_in(l->up->o.loop, &a->silence, 0, a->silence.fired, a);
+			loop_timer_in(l->up->o.loop, &a->silence, 0, on_silence, a);
 		}
 }
 
@@ -216,7 +217,7 @@ static void send_by(struct lane *l, struct dns_ask *a)
 	if (send(l->fd, a->data, a->query.size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
 	    errno != EAGAIN) {
 		a->lane = NULL;
-		loop_timer_in(l->up->o.loop, &a->silence, 0, a->silence.fired, a);
+		loop_timer_in(l->up->o.loop, &a->silence, 0, on_silence, a);
 	}
 }
 
@@ -238,6 +239,21 @@ static void on_lane(void *ctx, const struct err *e, int received)
 			a->lane = NULL;
 			send_by(l, a);
 		}
+}
+
+/* One whose port has been seen often enough gets no more questions, so that it can end. */
+static struct lane *choose_lane(struct dns_upstream *u, unsigned server)
+{
+	unsigned first = random_number() % LANES;
+	struct lane *l;
+
+	for (unsigned i = 0; i < LANES; i++) {
+		l = &u->lanes[server][(first + i) % LANES];
+		retire(l);
+		if (l->questions < LANE_QUESTIONS)
+			return l;
+	}
+	return &u->lanes[server][first];
 }
 
 static void use_lane(struct lane *l, struct dns_ask *a)
@@ -330,7 +346,7 @@ static void ask_next(struct dns_ask *a)
 	if (a->tcp)
 		use_stream(a, server);
 	else
-		use_lane(&u->lanes[server][random_number() % LANES], a);
+		use_lane(choose_lane(u, server), a);
 }
 
 static void shuffle(struct dns_ask *a)

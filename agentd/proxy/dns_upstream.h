@@ -15,7 +15,7 @@
 struct dns_upstream;
 struct dns_ask; /* one question under way */
 
-enum { DNS_SERVERS_MAX = 8, DNS_ASKS_MAX = 1024, DNS_TCP_ASKS_MAX = 32 };
+enum { DNS_SERVERS_MAX = 8, DNS_ASKS_MAX = 1024, DNS_TCP_ASKS_MAX = 16 };
 
 struct dns_server {
 	int family;

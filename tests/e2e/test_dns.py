@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from . import mesh, names
+from . import cast, mesh, names
 from .pod import HERE
 from .run import Process, wait_for
 from .scene import APP, ENVOY
@@ -48,10 +48,10 @@ class Pod:
         self.pod = node.pod('pod', redirect=redirect)
         self.pod.netns.ip('addr', 'add', 'fd77::7/64', 'dev', 'eth0', 'nodad')
         node.istiod.set(self.pod.id, names=TABLE, **mesh.captured_plain())
-        self.pod.start_envoy()
         self._runs = 0
 
     def ready(self, captured=True):
+        self.pod.start_envoy()
         self.pod.wait_ready()
         if captured:
             wait_for('the DNS proxy', lambda: self.dns()['answers'] and self.dns()['names'] > 0)
@@ -123,7 +123,7 @@ def test_who_answers(node):
 
 
 def test_nobody_is_left_without_an_answer(node):
-    """The worker is killed, and comes back; agentd stays away."""
+    """The worker is killed, and comes back; agentd ends, or is killed, and stays away."""
     pod = start(node)
     asked = pod.resolver.asked
     counts = pod.pod.dir / 'lookups.json'
@@ -147,14 +147,15 @@ def test_nobody_is_left_without_an_answer(node):
         wait_for('the resolver to be asked', lambda before=asked(): asked() > before)
         wait_for(f'worker {n}', lambda: serves(pod))
         more(50)
-    assert seen()['slowest'] < 3, 'whoever asked the dead one is told to ask again'
-    node.agentd.kill()
-    before = asked()
-    more(20)
-    assert asked() >= before + 20
-    node.agentd.start()
-    wait_for('DNS to be captured again', lambda: serves(pod))
-    wait_for('nobody to ask the resolver', quiet)
+    for end in node.agentd.stop, node.agentd.kill:
+        assert seen()['slowest'] < 3, 'whoever asked the one that went is told to ask again'
+        end()
+        before = asked()
+        more(20)
+        assert asked() >= before + 20
+        node.agentd.start()
+        wait_for('DNS to be captured again', lambda: serves(pod))
+        wait_for('nobody to ask the resolver', quiet)
     load.kill()
     assert seen()['failed'] == 0, seen()
 
@@ -182,3 +183,17 @@ def test_who_is_not_captured(node):
     assert pod.dig(MESH) == [ELSEWHERE]
     assert 'dns_upstream' in pod.dns()['why_not'] and not pod.dns()['answers']
     assert not node.istiod.journal('request', type='type.googleapis.com/istio.networking.nds.v1.NameTable')
+
+
+def test_somebody_else_has_the_port(node):
+    """A program of the pod listens on 15053: nobody believes it, and nobody takes the port from it."""
+    resolver = Resolver(node)
+    node.agentd.settings['dns_upstream'] = resolver.ip
+    node.agentd.start()
+    pod = Pod(node, resolver, redirect_dns='true')
+    pod.pod.call(cast.serve, 'dns', APP, APP, [15053], [15053], None, True)
+    pod.ready(captured=False)
+    wait_for('the reason', lambda: 'in use' in pod.dns()['why_not'])
+    for how in [], ['+tcp'], [f'@{RESOLVER6}']:
+        assert pod.dig(*how, MESH) == [ELSEWHERE], how
+    assert node.agentd.ctl_text('dns')[0] == 1

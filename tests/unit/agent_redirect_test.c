@@ -26,6 +26,7 @@ struct world {
 	struct agent_redirect *shared;
 	struct pod_redirect *r;
 	int settled;
+	char noted[16]; /* "+" or "-" for each word of the broker */
 };
 
 static int setup(void **state)
@@ -58,9 +59,17 @@ static void on_settled(void *ctx)
 	w->settled++;
 }
 
+static void on_inbound(void *ctx, bool redirected)
+{
+	struct world *w = ctx;
+
+	strcat(w->noted, redirected ? "+" : "-");
+}
+
 static void start(struct world *w)
 {
 	w->r = pod_redirect_start(w->shared, &pod, &plan, on_settled, w);
+	pod_redirect_watch(w->r, on_inbound, w);
 }
 
 static json_int_t dumped(const struct world *w, const char *key)
@@ -201,6 +210,7 @@ static void test_the_broker_says_more_later(void **state)
 	fake_redirect_note(&pod.uid, NULL, false); /* its sandbox went */
 	assert_false(dumped(w, "inbound"));
 	assert_int_equal(w->settled, 1);
+	assert_string_equal(w->noted, "+-");
 	fake_redirect_note(&other, "not ours", 0);
 	assert_null(pod_redirect_state(w->r));
 	fake_redirect_note(&pod.uid, "istio's own rules are there", 0);

@@ -341,9 +341,14 @@ static void test_a_dead_namespace_is_not_live(void **state)
 			place_start(p);
 	}
 	assert_non_null(p->r);
+	assert_true(broker_redirect_gone(p->r, &web));
 	set(p, &web, cgroup, &rules);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
+	netns = place_netns("");
+	live(p, &web, netns, 7);
+	assert_false(broker_redirect_gone(p->r, &web));
 	close(cgroup);
+	close(netns);
 }
 
 static void test_a_cgroup_that_went_is_removed_all_the_same(void **state)

@@ -2,6 +2,7 @@
  *
  * LINK: tests/fake/loop.c
  */
+#include "../../../agentd/priv/priv_dial.h"
 #include "priv_world.h"
 #include <sys/resource.h>
 
@@ -132,6 +133,24 @@ static void test_listen_hands_the_socket_over(void **state)
 	assert_int_equal(w->done, 1);
 	assert_true(w->fd >= 0);
 	assert_true(fcntl(w->fd, F_GETFD) & FD_CLOEXEC);
+	close(w->fd);
+	assert_true(probe_is_closed(&probe));
+}
+
+static void test_dial_hands_a_socket_over(void **state)
+{
+	struct world *w = *state;
+	struct probe probe;
+
+	priv_dial(w->p, &w->slot, &rig_pod, PRIV_DIAL_TCP, AF_INET6, on_listening, w);
+	struct priv_request q = heard(w, PRIV_DIAL, NULL);
+	assert_int_equal(q.kind, PRIV_DIAL_TCP);
+	assert_int_equal(q.arg, AF_INET6);
+	assert_true(uuid_equal(&q.uid, &rig_pod));
+	send_probe(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, &probe);
+	turn(w);
+	assert_int_equal(w->done, 1);
+	assert_true(w->fd >= 0);
 	close(w->fd);
 	assert_true(probe_is_closed(&probe));
 }
@@ -527,6 +546,7 @@ int main(void)
 	    T(test_a_callback_may_use_the_slot_again),
 	    T(test_a_refusal_carries_the_brokers_words),
 	    T(test_listen_hands_the_socket_over),
+	    T(test_dial_hands_a_socket_over),
 	    T(test_listen_without_a_socket_fails),
 	    T(test_a_late_answers_fd_is_closed),
 	    T(test_surplus_fds_are_closed),

@@ -1,0 +1,347 @@
+/* agent_dns_test.c - one pod's DNS in the worker: which resolvers, the sockets from the broker,
+ * names from istiod.
+ *
+ * LINK: tests/fake/loop.c tests/fake/priv.c tests/fake/rpc.c
+ */
+#include "../../agentd/agent_dns.h"
+#include "../../agentd/agent_pod.h"
+#include "../../agentd/base/err.h"
+#include "../../agentd/base/mem.h"
+#include "../../agentd/base/metrics.h"
+#include "../../agentd/pod/pod.h"
+#include "../../agentd/proxy/discovery.h"
+#include "../../agentd/proxy/xds_proxy.h"
+#include "../../agentd/redirect/redirect.h"
+#include "../fake/loop.h"
+#include "../fake/priv.h"
+#include "../fake/rpc.h"
+#include <arpa/inet.h>
+#include <event2/buffer.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+static struct pod pod = {.uid = {{1}}, .ns = "demo", .label = "demo/web"};
+static struct redirect_plan plan;
+static struct agent_shared shared;
+static struct pod_dns *d;
+static local_handler told;
+static void *told_ctx;
+
+/* In place of xds_proxy.c's. */
+void xds_proxy_take(struct xds_proxy *x, const char *url, local_handler handler, void *ctx)
+{
+	(void)x;
+	assert_string_equal(url, TYPE_NAME_TABLE);
+	told = handler;
+	told_ctx = ctx;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	shared = (struct agent_shared){.loop = fake_loop(),
+	    .priv = fake_priv(),
+	    .dns_upstream = "10.96.0.10,fd00::10",
+	    .node.cluster_domain = "cluster.local"};
+	plan = (struct redirect_plan){
+	    .mode = REDIRECT_MODE_EBPF, .rules.flags = REDIRECT_DNS | REDIRECT_DNS_ALL};
+	told = NULL;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	pod_dns_stop(&d);
+	fake_loop_end(&shared.loop);
+	assert_int_equal(fake_priv_live(shared.priv), 0);
+	priv_free(&shared.priv);
+	metrics_clear();
+	return 0;
+}
+
+static void start(void)
+{
+	d = pod_dns_start(&shared, &pod, &plan, 5000);
+}
+
+static bool says(const char *key, const char *what)
+{
+	json_t *o = pod_dns_dump(d);
+	const json_t *at = json_object_get(o, key);
+	bool yes = json_is_string(at) ? strstr(json_string_value(at), what) != NULL
+				      : json_is_true(at) == !strcmp(what, "yes");
+
+	json_decref(o);
+	return yes;
+}
+
+static void servers(const char *expected)
+{
+	json_t *o = pod_dns_dump(d);
+	auto_free char *text = json_dumps(json_object_get(o, "servers"), JSON_COMPACT);
+
+	assert_string_equal(text, expected);
+	json_decref(o);
+}
+
+static void add_server(const char *address, uint32_t bits)
+{
+	struct redirect_cidr *c = &plan.rules.cidrs[plan.rules.ncidrs++];
+
+	c->flags = REDIRECT_CIDR_DNS;
+	c->bits = bits;
+	if (strchr(address, ':')) {
+		inet_pton(AF_INET6, address, c->address.word);
+		return;
+	}
+	c->address.word[2] = htonl(0xffff);
+	inet_pton(AF_INET, address, &c->address.word[3]);
+}
+
+/* --- which resolvers --- */
+
+static void those_of_the_node(void **state)
+{
+	(void)state;
+	start();
+	assert_true(pod_dns_captured(d));
+	servers("[\"10.96.0.10\",\"fd00::10\"]");
+}
+
+static void those_of_the_pod(void **state)
+{
+	(void)state;
+	plan.rules.flags = REDIRECT_DNS;
+	add_server("10.0.0.53", 128);
+	add_server("10.0.0.0", 120); /* a range is no resolver */
+	add_server("fd00::53", 128);
+	start();
+	servers("[\"10.0.0.53\",\"fd00::53\"]");
+}
+
+static void none_at_all(void **state)
+{
+	(void)state;
+	shared.dns_upstream = "";
+	start();
+	assert_false(pod_dns_captured(d));
+	assert_true(says("why_not", "dns_upstream"));
+	pod_dns_live(d, true);
+	pod_dns_subscribe(d, NULL);
+	assert_null(told);
+	assert_int_equal(fake_priv_live(shared.priv), 0);
+}
+
+static void who_did_not_ask(void **state)
+{
+	(void)state;
+	plan.rules.flags = 0;
+	start();
+	assert_false(pod_dns_captured(d));
+	assert_true(says("why_not", ""));
+	pod_dns_stop(&d);
+	plan = (struct redirect_plan){.mode = REDIRECT_MODE_ISTIO_CNI, .rules.flags = REDIRECT_DNS};
+	start();
+	assert_false(pod_dns_captured(d));
+}
+
+/* --- the sockets --- */
+
+static int some_socket(int type)
+{
+	int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (type == SOCK_STREAM)
+		assert_int_equal(listen(fd, 1), 0);
+	return fd;
+}
+
+static void give_both(void)
+{
+	fake_priv_listening(
+	    shared.priv, &pod.uid, PRIV_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
+	fake_priv_listening(
+	    shared.priv, &pod.uid, PRIV_LISTEN_DNS_TCP, some_socket(SOCK_STREAM), NULL);
+}
+
+static void asked_for_when_the_pod_is_live(void **state)
+{
+	(void)state;
+	start();
+	assert_int_equal(fake_priv_live(shared.priv), 0);
+	assert_true(says("answers", "no") && says("why_not", "namespace"));
+	pod_dns_live(d, true);
+	give_both();
+	assert_true(says("answers", "yes"));
+	/* It may be in another one now: all is asked for again. */
+	pod_dns_live(d, true);
+	assert_true(says("answers", "no"));
+	give_both();
+	assert_true(says("answers", "yes"));
+	pod_dns_live(d, false);
+	assert_true(says("answers", "no") && says("why_not", "namespace"));
+	assert_int_equal(fake_priv_live(shared.priv), 0);
+	assert_int_equal(fake_loop_live(shared.loop), 0);
+}
+
+static void refused_and_asked_for_again(void **state)
+{
+	(void)state;
+	start();
+	pod_dns_live(d, true);
+	fake_priv_listening(shared.priv, &pod.uid, PRIV_LISTEN_DNS_UDP, -1, "in use");
+	assert_true(says("why_not", "in use"));
+	fake_loop_advance(shared.loop, 9999);
+	assert_int_equal(fake_priv_waiting(shared.priv, PRIV_LISTEN), 0);
+	fake_loop_advance(shared.loop, 1);
+	fake_priv_listening(
+	    shared.priv, &pod.uid, PRIV_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
+	fake_priv_listening(shared.priv, &pod.uid, PRIV_LISTEN_DNS_TCP, -1, "in use");
+	assert_true(says("answers", "no"));
+	fake_loop_advance(shared.loop, 10000);
+	give_both();
+	assert_true(says("answers", "yes") && says("why_not", ""));
+}
+
+/* In the middle of everything. */
+static void stopped_at_any_time(void **state)
+{
+	(void)state;
+	for (int step = 0; step < 4; step++) {
+		start();
+		pod_dns_live(d, true);
+		if (step == 3)
+			fake_priv_listening(shared.priv, &pod.uid, PRIV_LISTEN_DNS_UDP, -1, "no");
+		else if (step)
+			fake_priv_listening(shared.priv, &pod.uid, PRIV_LISTEN_DNS_UDP,
+			    some_socket(SOCK_DGRAM), NULL);
+		if (step == 2)
+			fake_priv_listening(shared.priv, &pod.uid, PRIV_LISTEN_DNS_TCP,
+			    some_socket(SOCK_STREAM), NULL);
+		pod_dns_stop(&d);
+		assert_int_equal(fake_priv_live(shared.priv), 0);
+		assert_int_equal(fake_loop_live(shared.loop), 0);
+	}
+}
+
+/* --- the names --- */
+
+static struct evbuffer *field(uint32_t number, struct evbuffer *in)
+{
+	struct evbuffer *out = evbuffer_new();
+
+	pbwire_put_bytes(out, number, evbuffer_pullup(in, -1), evbuffer_get_length(in));
+	evbuffer_free(in);
+	return out;
+}
+
+static struct evbuffer *text(uint32_t number, const char *s)
+{
+	struct evbuffer *out = evbuffer_new();
+
+	pbwire_put_bytes(out, number, s, strlen(s));
+	return out;
+}
+
+static struct evbuffer *both(struct evbuffer *a, struct evbuffer *b)
+{
+	evbuffer_add_buffer(a, b);
+	evbuffer_free(b);
+	return a;
+}
+
+/* A response with one host; of the delta flavour its Any is inside of a resource. */
+static int tell(const char *type, bool delta, const char *host, struct err *e)
+{
+	struct evbuffer *table = field(1, both(text(1, host), field(2, text(1, "240.0.0.1"))));
+	struct evbuffer *resource = both(text(1, type), field(2, table));
+	struct evbuffer *m;
+	struct rpc_msg *msg;
+	int rc;
+
+	if (delta)
+		resource = both(text(1, "version"), field(2, resource));
+	m = field(2, resource);
+	msg = fake_rpc_msg(evbuffer_pullup(m, -1), evbuffer_get_length(m));
+	rc = told(told_ctx, msg, e);
+	fake_rpc_msg_free(&msg);
+	evbuffer_free(m);
+	return rc;
+}
+
+static void resolves(const char *name, const char *expected)
+{
+	json_t *o = pod_dns_resolve(d, name);
+	auto_free char *found = json_dumps(o, JSON_COMPACT);
+
+	assert_string_equal(found, expected);
+	json_decref(o);
+}
+
+static void names_come_by_the_stream(void **state)
+{
+	struct err e = {0};
+
+	(void)state;
+	start();
+	pod_dns_subscribe(d, NULL);
+	assert_non_null(told);
+	resolves("web.example", "{\"name\":\"web.example.\",\"found\":false,\"alias\":\"\","
+				"\"addresses\":[]}");
+	for (int delta = 0; delta < 2; delta++) {
+		assert_int_equal(
+		    tell(TYPE_NAME_TABLE, delta, delta ? "web.example" : "old.example", &e), 0);
+		resolves(delta ? "WEB.example" : "old.example.",
+		    delta ? "{\"name\":\"web.example.\",\"found\":true,\"alias\":\"\","
+			    "\"addresses\":[\"240.0.0.1\"]}"
+			  : "{\"name\":\"old.example.\",\"found\":true,\"alias\":\"\","
+			    "\"addresses\":[\"240.0.0.1\"]}");
+	}
+	/* A bad one leaves what was there. */
+	assert_int_equal(tell(TYPE_PROXY_CONFIG, false, "x.example", &e), -1);
+	assert_non_null(strstr(e.msg, "no NameTable"));
+	resolves("old.example", "{\"name\":\"old.example.\",\"found\":false,\"alias\":\"\","
+				"\"addresses\":[]}");
+	resolves("web.example.demo.svc.cluster.local",
+	    "{\"name\":\"web.example.demo.svc.cluster.local.\",\"found\":true,"
+	    "\"alias\":\"web.example.\",\"addresses\":[\"240.0.0.1\"]}");
+}
+
+static void measured(void **state)
+{
+	struct evbuffer *out = evbuffer_new();
+
+	(void)state;
+	start();
+	pod_dns_measure(d, "pod=\"web\"");
+	metrics_render(out);
+	evbuffer_add(out, "", 1);
+	assert_non_null(strstr((char *)evbuffer_pullup(out, -1),
+	    "istio_agent_dns_upstream_failures_total{pod=\"web\"} 0"));
+	evbuffer_free(out);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(those_of_the_node),
+	    TEST(those_of_the_pod),
+	    TEST(none_at_all),
+	    TEST(who_did_not_ask),
+	    TEST(asked_for_when_the_pod_is_live),
+	    TEST(refused_and_asked_for_again),
+	    TEST(stopped_at_any_time),
+	    TEST(names_come_by_the_stream),
+	    TEST(measured),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
