@@ -111,6 +111,7 @@ int broker_cgroup_top(const struct broker_options *o, char out[BROKER_CGROUP_TOP
 static int find_paths(const struct broker_options *o, int root, const char *uid,
     char out[BROKER_KUBEPODS_SIZE], struct broker_why *w)
 {
+	*out = '\0';
 	if (!read_name(o, uid, out, w))
 		return 0;
 	if (w->code != ENOENT)
