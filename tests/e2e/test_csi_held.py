@@ -1,5 +1,6 @@
 """A strict pod whose cgroup comes late: its publish is held, and whatever becomes of that, nothing is left of it."""
 import json
+import os
 import time
 from pathlib import Path
 
@@ -99,3 +100,16 @@ def test_a_pod_goes_while_its_publish_is_held(capturing, force):
     node.kubelet.network(True)
     time.sleep(0.5)
     assert node.clean() is True
+
+
+if os.environ.get('AGENTD_SOAK'):
+    def test_a_publish_is_not_held_for_ever(capturing):
+        """100 s, so that the kubelet (120 s) hears why from agentd, and `kubectl describe pod` shows it."""
+        node = capturing(kubelet={'publish_deadline_s': 120}).start()
+        node.kubelet.network(False)
+        pod = node.csi_pod('late')
+        call = wait_for('an answer', lambda: node.kubelet.published(pod, 'UNAVAILABLE'), 115)[0]
+        assert 98 < call['time'] - call['began'] < 110 and 'cgroup' in call['text']
+        node.kubelet.network(True)
+        pod.wait_running()
+        assert node.mounts() == [str(pod.target)]
