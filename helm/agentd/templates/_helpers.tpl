@@ -53,7 +53,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 	"state_keys" .Values.stateKeys
 	"pcds" .Values.pcds
 	"redirect" .Values.redirect.mode
-	"redirect_policy" .Values.redirect.policy }}
+	"redirect_policy" .Values.redirect.policy
+	"dns_upstream" (join "," .Values.redirect.dnsUpstream) }}
 {{- range $key, $value := mergeOverwrite $flat (deepCopy .Values.settings) }}
 {{ $key }}: {{ if kindIs "float64" $value }}{{ int64 $value }}{{ else }}{{ toJson $value }}{{ end }}
 {{- end }}
