@@ -157,10 +157,14 @@ class CsiNode(Node):
         self._hold()
 
     # What is there
+    def mount_ids(self):
+        """(mount point, the kernel's number of it) of all below the kubelet's directory, in the node's namespace."""
+        lines = [line.split() for line in Path(f'/proc/{self.holder.pid}/mountinfo').read_text().splitlines()]
+        return sorted((line[4], line[0]) for line in lines if line[4].startswith(f'{self.kubelet.root}/'))
+
     def mounts(self):
-        """Mount points below the kubelet's directory, in the node's namespace, once for each mount."""
-        points = [line.split()[4] for line in Path(f'/proc/{self.holder.pid}/mountinfo').read_text().splitlines()]
-        return sorted(p for p in points if p.startswith(f'{self.kubelet.root}/'))
+        """Each mount's point: one that is mounted twice is there twice."""
+        return [point for point, _ in self.mount_ids()]
 
     def seen(self, path):
         """A path as the node's namespace has it, for this process."""

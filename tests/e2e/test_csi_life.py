@@ -150,6 +150,7 @@ def test_kubelet_and_agentd_come_back(story):
     """Each is killed, alone and together, and replaced, while pods come and go."""
     node = story.node
     story.create(PODS)
+    mounted = set(node.mount_ids())
     for n in range(KILLS):
         story.kubelet.restart()
         story.everybody_publishes()
@@ -169,6 +170,10 @@ def test_kubelet_and_agentd_come_back(story):
         story.create(1)
         story.everybody_publishes()
         story.check()
+    # Who was there all the time has the mount it had: a container would not see another one.
+    stayed = {str(p.target) for p in (*story.pair, *story.pods)} & {point for point, _ in mounted}
+    assert len(stayed) == PODS + 2 - 2 * KILLS
+    assert {m for m in mounted if m[0] in stayed} == {m for m in node.mount_ids() if m[0] in stayed}
     story.forget(story.pods[:])
     story.check()
     nothing_failed(story)
@@ -213,10 +218,10 @@ def test_the_node_is_booted_again(make_node):
 def test_many_publishes_leave_one_mount(make_node):
     node = make_node(kind=CsiNode).start()
     pod = node.csi_pod('web').wait_running()
-    before = fds(node)
+    before, mounted = fds(node), node.mount_ids()
     for _ in range(PUBLISHES // 200):
         assert {r['code'] for r in node.call(*[pod.publish() for _ in range(200)], parallel=16)} == {'OK'}
-    assert node.mounts() == [str(pod.target)]
+    assert node.mount_ids() == mounted and node.mounts() == [str(pod.target)]
     settle(node, before)
     assert len(node.istiod.issued()) == 1
     pod.delete()
