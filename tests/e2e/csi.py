@@ -20,7 +20,7 @@ from tests.kubelet import podspec, requests, runtime
 from tests.kubelet.pods import cgroup_of
 
 from .netns import Netns
-from .node import Node
+from .node import Agentd, Node
 from .pod import HERE, Pod
 from .run import TOP, Process, cgroup_root, remove_cgroup, sh, wait_for
 
@@ -90,7 +90,7 @@ class CsiNode(Node):
         (self.dir / 'run').mkdir(mode=0o711)
         self.kubelet = Kubelet(self, **(kubelet or {}))
         self._hold()
-        self.agentd.manifests = None
+        self.agentd.manifests, self._releases = None, 0
         self.agentd.settings['publish_wait_ms'] = 2000
         self.agentd.flags += ['--kubelet-root', self.kubelet.root]
         if self.knows('--kubepods'):
@@ -155,6 +155,18 @@ class CsiNode(Node):
         shutil.rmtree(self.dir / 'run')
         (self.dir / 'run').mkdir(mode=0o711)
         self._hold()
+
+    def roll_out(self):
+        """A DaemonSet's surge: the new container is started beside the old one."""
+        old, self._releases = self.agentd, self._releases + 1
+        name = f'agentd{self._releases}'
+        new = self.agentd = Agentd(self.dir / name, self.cgroup(name), self.istiod, old.mode)
+        new.run, new.manifests, new.settings, new.plane = old.run, None, old.settings, old.plane
+        new.around = self.container()
+        new.flags = [f for f in old.flags if f != '--take-over'] + ['--take-over']
+        new.start()
+        assert old.process.wait() == 0 and not old.complaints()
+        wait_for('the new worker to be ready', lambda: ' is ready after ' in new.log.read_text())
 
     # What is there
     def mount_ids(self):

@@ -12,7 +12,6 @@ import pytest
 from . import mesh
 from .conftest import measured
 from .csi import CsiNode
-from .node import Agentd
 from .pod import HERE
 from .run import wait_for
 from .test_csi import csi_pair
@@ -165,8 +164,8 @@ def test_kubelet_and_agentd_come_back(story):
         story.create(2)
         story.everybody_publishes()
         story.check()
-    for n in range(ROLLOUTS):
-        roll_out(node, n)
+    for _ in range(ROLLOUTS):
+        node.roll_out()
         story.create(1)
         story.everybody_publishes()
         story.check()
@@ -177,19 +176,6 @@ def test_kubelet_and_agentd_come_back(story):
     story.forget(story.pods[:])
     story.check()
     nothing_failed(story)
-
-
-def roll_out(node, n):
-    """A DaemonSet's surge: the new container is started beside the old one."""
-    old, name = node.agentd, f'agentd{n}'
-    new = Agentd(node.dir / name, node.cgroup(name), node.istiod, mode='release')
-    new.run, new.manifests, new.settings, new.plane = old.run, None, old.settings, old.plane
-    new.around = node.container()
-    new.flags = [f for f in old.flags if f != '--take-over'] + ['--take-over']
-    node.agentd = new
-    new.start()
-    assert old.process.wait() == 0
-    wait_for('the new worker to be ready', lambda: ' is ready after ' in new.log.read_text())
 
 
 @LONG
