@@ -20,7 +20,7 @@ from tests.kubelet import podspec, requests, runtime
 from tests.kubelet.pods import cgroup_of
 
 from .netns import Netns
-from .node import Node
+from .node import Agentd, Node
 from .pod import HERE, Pod
 from .run import TOP, Process, cgroup_root, remove_cgroup, sh, wait_for
 
@@ -90,7 +90,7 @@ class CsiNode(Node):
         (self.dir / 'run').mkdir(mode=0o711)
         self.kubelet = Kubelet(self, **(kubelet or {}))
         self._hold()
-        self.agentd.manifests = None
+        self.agentd.manifests, self._releases = None, 0
         self.agentd.settings['publish_wait_ms'] = 2000
         self.agentd.flags += ['--kubelet-root', self.kubelet.root]
         if self.knows('--kubepods'):
@@ -156,11 +156,27 @@ class CsiNode(Node):
         (self.dir / 'run').mkdir(mode=0o711)
         self._hold()
 
+    def roll_out(self):
+        """A DaemonSet's surge: the new container is started beside the old one."""
+        old, self._releases = self.agentd, self._releases + 1
+        name = f'agentd{self._releases}'
+        new = self.agentd = Agentd(self.dir / name, self.cgroup(name), self.istiod, old.mode)
+        new.run, new.manifests, new.settings, new.plane = old.run, None, old.settings, old.plane
+        new.around = self.container()
+        new.flags = [f for f in old.flags if f != '--take-over'] + ['--take-over']
+        new.start()
+        assert old.process.wait() == 0 and not old.complaints()
+        wait_for('the new worker to be ready', lambda: ' is ready after ' in new.log.read_text())
+
     # What is there
+    def mount_ids(self):
+        """(mount point, the kernel's number of it) of all below the kubelet's directory, in the node's namespace."""
+        lines = [line.split() for line in Path(f'/proc/{self.holder.pid}/mountinfo').read_text().splitlines()]
+        return sorted((line[4], line[0]) for line in lines if line[4].startswith(f'{self.kubelet.root}/'))
+
     def mounts(self):
-        """Mount points below the kubelet's directory, in the node's namespace, once for each mount."""
-        points = [line.split()[4] for line in Path(f'/proc/{self.holder.pid}/mountinfo').read_text().splitlines()]
-        return sorted(p for p in points if p.startswith(f'{self.kubelet.root}/'))
+        """Each mount's point: one that is mounted twice is there twice."""
+        return [point for point, _ in self.mount_ids()]
 
     def seen(self, path):
         """A path as the node's namespace has it, for this process."""

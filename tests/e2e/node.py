@@ -78,7 +78,7 @@ class Agentd:
         self.dir, self.cgroup = directory, cgroup
         self.run = directory.parent / 'run'  # the broker wants it short: it is part of sockets' addresses
         self.manifests = directory / 'pods.d'
-        self._bin = BUILD / mode
+        self.mode, self._bin = mode, BUILD / mode
         self.log = directory / 'agentd.log'
         self.root_file = istiod.root_file
         self.flags = []

@@ -64,6 +64,17 @@ def test_its_traffic_is_redirected(capturing, driver, qos):
     assert f'URI={mesh.spiffe(client.ns, client.sa)}' in wait_for('the first answer', answer)['xfcc']
 
 
+def test_only_its_own_containers_are_served(node):
+    """The pod's cgroup is found by its uid: nobody has to name it, and what cannot be proven is refused."""
+    node.agentd.settings['attest'] = 'require'
+    node.start()
+    one, two = (node.csi_pod(name, qos=qos).sandbox() for name, qos in (('one', 'burstable'), ('two', 'guaranteed')))
+    for pod, other in ((one, two), (two, one)):
+        assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+        assert 'code' in other.call(clients.fetch_secrets, pod.mount / 'socket', ['default'], 10)
+    assert {p['sockets']['attested']['unproven'] for p in node.agentd.ctl('pods')['pods']} == {''}
+
+
 def test_labels_annotations_and_environment_come_by_attributes(node):
     pod = node.csi_pod('web', attributes={
         'ISTIO_METAJSON_LABELS': json.dumps({'app': 'shop'}), 'ISTIO_META_WORKLOAD_NAME': 'shop-v1', 'UNHEARD_OF': '1',

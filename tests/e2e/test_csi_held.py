@@ -72,19 +72,24 @@ def test_a_call_that_was_given_up_mounts_nothing(capturing):
     assert node.mounts() == [str(pod.target)]
 
 
-def test_agentd_dies_while_a_publish_is_held(capturing):
+@pytest.mark.parametrize('what', ['killed', 'replaced'])
+def test_agentd_goes_while_a_publish_is_held(capturing, what):
     node = capturing().start()
     node.kubelet.network(False)
     pod = node.csi_pod('late')
     assert held(node, pod)
     state = node.seen(node.agentd.run) / 'state'
     wait_for('its certificate to be kept', lambda: any(p.is_file() for p in state.rglob('*')))
-    node.agentd.kill()
+    if what == 'replaced':
+        node.roll_out()
+    else:
+        node.agentd.kill()
+        node.agentd.start()
     node.kubelet.network(True)
-    node.agentd.start()
     pod.wait_running()
     assert node.mounts() == [str(pod.target)] and len(node.istiod.issued()) == 1
-    assert node.kubelet.published(pod, 'UNAVAILABLE')
+    # Neither is final: the kubelet asks again, and would unpublish if the pod went.
+    assert node.kubelet.published(pod, 'CANCELLED' if what == 'replaced' else 'UNAVAILABLE')
 
 
 @pytest.mark.parametrize('force', [False, True])

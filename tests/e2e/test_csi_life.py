@@ -12,7 +12,6 @@ import pytest
 from . import mesh
 from .conftest import measured
 from .csi import CsiNode
-from .node import Agentd
 from .pod import HERE
 from .run import wait_for
 from .test_csi import csi_pair
@@ -150,6 +149,7 @@ def test_kubelet_and_agentd_come_back(story):
     """Each is killed, alone and together, and replaced, while pods come and go."""
     node = story.node
     story.create(PODS)
+    mounted = set(node.mount_ids())
     for n in range(KILLS):
         story.kubelet.restart()
         story.everybody_publishes()
@@ -164,27 +164,18 @@ def test_kubelet_and_agentd_come_back(story):
         story.create(2)
         story.everybody_publishes()
         story.check()
-    for n in range(ROLLOUTS):
-        roll_out(node, n)
+    for _ in range(ROLLOUTS):
+        node.roll_out()
         story.create(1)
         story.everybody_publishes()
         story.check()
+    # Who was there all the time has the mount it had: a container would not see another one.
+    stayed = {str(p.target) for p in (*story.pair, *story.pods)} & {point for point, _ in mounted}
+    assert len(stayed) == PODS + 2 - 2 * KILLS
+    assert {m for m in mounted if m[0] in stayed} == {m for m in node.mount_ids() if m[0] in stayed}
     story.forget(story.pods[:])
     story.check()
     nothing_failed(story)
-
-
-def roll_out(node, n):
-    """A DaemonSet's surge: the new container is started beside the old one."""
-    old, name = node.agentd, f'agentd{n}'
-    new = Agentd(node.dir / name, node.cgroup(name), node.istiod, mode='release')
-    new.run, new.manifests, new.settings, new.plane = old.run, None, old.settings, old.plane
-    new.around = node.container()
-    new.flags = [f for f in old.flags if f != '--take-over'] + ['--take-over']
-    node.agentd = new
-    new.start()
-    assert old.process.wait() == 0
-    wait_for('the new worker to be ready', lambda: ' is ready after ' in new.log.read_text())
 
 
 @LONG
@@ -213,10 +204,10 @@ def test_the_node_is_booted_again(make_node):
 def test_many_publishes_leave_one_mount(make_node):
     node = make_node(kind=CsiNode).start()
     pod = node.csi_pod('web').wait_running()
-    before = fds(node)
+    before, mounted = fds(node), node.mount_ids()
     for _ in range(PUBLISHES // 200):
         assert {r['code'] for r in node.call(*[pod.publish() for _ in range(200)], parallel=16)} == {'OK'}
-    assert node.mounts() == [str(pod.target)]
+    assert node.mount_ids() == mounted and node.mounts() == [str(pod.target)]
     settle(node, before)
     assert len(node.istiod.issued()) == 1
     pod.delete()
