@@ -19,14 +19,15 @@ struct broker_options {
 	enum broker_mode mode;
 	const char *run, *config, *cgroup_root, *worker_user;
 	const char *manifests, *kubelet_root; /* where pods come from; one may be NULL */
-	bool config_named; /* --config was given, so the file must exist */
-	bool take_over;    /* from the agentd that holds the run directory: broker_handover.h */
-	bool linger;       /* having handed over, wait for SIGTERM */
-	bool no_privsep;   /* the worker stays root and uncaged: for debugging */
-	bool redirect;     /* traffic by eBPF: broker_traffic.h */
+	bool config_named;                    /* --config was given, so the file must exist */
+	bool take_over;  /* from the agentd that holds the run directory: broker_handover.h */
+	bool linger;     /* having handed over, wait for SIGTERM */
+	bool no_privsep; /* the worker stays root and uncaged: for debugging */
+	bool redirect;   /* traffic by eBPF: broker_traffic.h */
 	const char *redirect_cgroup; /* NULL: broker_traffic.h */
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;
+	const char *metrics; /* ADDR:PORT, checked; NULL: none */
 	const char *root_files[PRIV_PLANES_MAX], *crl_files[PRIV_PLANES_MAX]; /* NULL: none */
 	unsigned max_pods;
 	char **worker_argv; /* "agentd-worker" and what was not for us; room for one more; owned */
