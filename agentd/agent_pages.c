@@ -1,6 +1,7 @@
 /* agent_pages.c - see agent_pages.h: each page is put together when it is asked for. */
 #include "agent_pages.h"
 #include "admin/admin.h"
+#include "admin/metrics_port.h"
 #include "agent_csi.h"
 #include "agent_dns_page.h"
 #include "agent_pod.h"
@@ -26,6 +27,7 @@ struct agent_pages {
 	struct agent_pages_of of;
 	struct admin *admin; /* NULL: nobody can look */
 	struct redirect_pages *redirect;
+	struct metrics_port *port; /* NULL: nobody asked for one */
 	int64_t started_ms;
 	struct {
 		struct metric *pods, *lag, *build, *fds, *rss, *cage;
@@ -185,6 +187,16 @@ static void on_before_metrics(void *ctx)
 	agent_csi_measure(a->of.csi);
 }
 
+/* That the loop turns is said by an answer. */
+static const char *on_health_asked(void *ctx)
+{
+	const struct agent_pages *a = ctx;
+
+	return pod_registry_is_settled(a->of.pods)
+		   ? NULL
+		   : "starting: not all pods of before are served again";
+}
+
 static void make_gauges(struct agent_pages *a)
 {
 	a->gauges.pods = metric_gauge("agentd_pods", "Pods of this node.");
@@ -202,11 +214,15 @@ struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
 {
 	struct agent_pages *a = mem_zalloc(sizeof(*a));
 	const struct agent_shared *s = of->shared;
-	int fd = priv_take_listener(s->priv, PRIV_NODE_ADMIN);
+	int fd = priv_take_listener(s->priv, PRIV_NODE_METRICS);
 
 	a->of = *of;
 	a->started_ms = loop_now_ms(s->loop);
 	make_gauges(a);
+	if (fd >= 0)
+		a->port = metrics_port_new(
+		    s->loop, fd, &(struct metrics_port_rig){on_before_metrics, on_health_asked, a});
+	fd = priv_take_listener(s->priv, PRIV_NODE_ADMIN);
 	if (fd < 0)
 		return a;
 	a->admin = admin_new(s->loop, fd);
@@ -221,12 +237,19 @@ struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
 	return a;
 }
 
+void agent_pages_stop_accepting(struct agent_pages *a)
+{
+	if (a && a->port)
+		metrics_port_stop_accepting(a->port);
+}
+
 void agent_pages_free(struct agent_pages **pages)
 {
 	struct agent_pages *a = take(*pages);
 
 	if (!a)
 		return;
+	metrics_port_free(&a->port);
 	redirect_pages_free(&a->redirect);
 	admin_free(&a->admin);
 	free(a);
