@@ -30,7 +30,7 @@ struct agent_pages {
 	struct metrics_port *port; /* NULL: nobody asked for one */
 	int64_t started_ms;
 	struct {
-		struct metric *pods, *lag, *build, *fds, *rss, *cage;
+		struct metric *pods, *sds, *xds, *lag, *build, *fds, *rss, *cage;
 	} gauges;
 };
 
@@ -168,16 +168,20 @@ static double resident_bytes(void)
 static void on_before_metrics(void *ctx)
 {
 	const struct agent_pages *a = ctx;
-	unsigned ready = 0, total = 0;
+	unsigned ready = 0, total = 0, sds = 0, xds = 0;
 	char labels[400];
 
 	for (struct pod *p = pod_first(a->of.pods); p; p = p->next, total++) {
 		ready += p->ready;
-		if (p->services)
-			agent_pod_measure(p->services, agent_pod_labels(p, labels, sizeof(labels)));
+		if (!p->services)
+			continue;
+		agent_pod_streams(p->services, &sds, &xds);
+		agent_pod_measure(p->services, agent_pod_labels(p, labels, sizeof(labels)));
 	}
 	metric_set(a->gauges.pods, "state=\"ready\"", ready);
 	metric_set(a->gauges.pods, "state=\"not_ready\"", total - ready);
+	metric_set(a->gauges.sds, "", sds);
+	metric_set(a->gauges.xds, "", xds);
 	metric_set(a->gauges.lag, "", (double)loop_take_stall_ms(a->of.shared->loop) / 1000);
 	metric_set(a->gauges.build, "version=\"" AGENTD_VERSION "\"", 1);
 	metric_set(a->gauges.cage, "protection=\"seccomp\"", cage_state().seccomp);
@@ -200,6 +204,9 @@ static const char *on_health_asked(void *ctx)
 static void make_gauges(struct agent_pages *a)
 {
 	a->gauges.pods = metric_gauge("agentd_pods", "Pods of this node.");
+	a->gauges.sds = metric_gauge("agentd_sds_streams", "Streams of Envoys for secrets.");
+	a->gauges.xds = metric_gauge(
+	    "agentd_xds_streams", "Streams of Envoys for configuration that istiod answers.");
 	a->gauges.lag = metric_gauge("agentd_event_loop_lag_seconds",
 	    "Longest callback of the event loop since the last scrape.");
 	a->gauges.build = metric_gauge("agentd_build_info", "Version of agentd.");
