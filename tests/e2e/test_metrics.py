@@ -69,7 +69,7 @@ def fixture_port(node):
 
 
 def test_a_page_with_pods_in_every_state(node, port):
-    """Served, refused, without a token, without a certificate; and a name that wants to be escaped."""
+    """Served, refused, without a token, with one that has expired."""
     envoy = node.pod('served', env={'PROXY_CONFIG': '{}'})
     node.istiod.set(envoy.id, **mesh.server([envoy]))
     tokenless = node.pod('tokenless')
@@ -93,7 +93,7 @@ def test_a_page_with_pods_in_every_state(node, port):
     for name in OF_POD:
         assert values(page, name, pod='served', namespace='demo'), name
     assert values(page, 'istio_agent_cert_expiry_seconds', pod='served', resource_name='default')[0] > 0
-    assert values(page, 'agentd_csr_requests', result='ok') == [1]
+    assert values(page, 'agentd_csr_requests', result='OK') == [1]
     assert not [s for f in page.values() for s in f.samples if 'eyJ' in str(s.labels) or 'BEGIN' in str(s.labels)]
 
 
