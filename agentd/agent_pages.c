@@ -182,7 +182,7 @@ static void on_before_metrics(void *ctx)
 	metric_set(a->gauges.pods, "state=\"not_ready\"", total - ready);
 	metric_set(a->gauges.sds, "", sds);
 	metric_set(a->gauges.xds, "", xds);
-	metric_set(a->gauges.lag, "", (double)loop_take_stall_ms(a->of.shared->loop) / 1000);
+	metric_set(a->gauges.lag, "", (double)loop_stall_ms(a->of.shared->loop) / 1000);
 	metric_set(a->gauges.build, "version=\"" AGENTD_VERSION "\"", 1);
 	metric_set(a->gauges.cage, "protection=\"seccomp\"", cage_state().seccomp);
 	metric_set(a->gauges.cage, "protection=\"landlock\"", cage_state().landlock);
@@ -208,7 +208,7 @@ static void make_gauges(struct agent_pages *a)
 	a->gauges.xds = metric_gauge(
 	    "agentd_xds_streams", "Streams of Envoys for configuration that istiod answers.");
 	a->gauges.lag = metric_gauge("agentd_event_loop_lag_seconds",
-	    "Longest callback of the event loop since the last scrape.");
+	    "Longest callback of the event loop in the last minute or two.");
 	a->gauges.build = metric_gauge("agentd_build_info", "Version of agentd.");
 	a->gauges.cage = metric_gauge("agentd_cage_level",
 	    "What confines the worker: 0 nothing, else 1, or the level of Landlock's ABI.");

@@ -175,7 +175,7 @@ static void on_accepted(void *ctx, int fd)
 	c->fd = fd;
 	DL_APPEND(s->connections, c);
 	s->nconnections++;
-	loop_timer_in(s->loop, &c->end, PAGE_SECONDS_MAX * 1000, on_time_over, c);
+	loop_timer_in(s->loop, &c->end, (int64_t)PAGE_SECONDS_MAX * 1000, on_time_over, c);
 	loop_fd_watch(s->loop, &c->io, fd, LOOP_READ, on_readable, c);
 }
 
@@ -198,11 +198,12 @@ void page_server_stop_accepting(struct page_server *s)
 void page_server_free(struct page_server **server)
 {
 	struct page_server *s = take(*server);
+	struct connection *c, *next;
 
 	if (!s)
 		return;
 	accept_free(&s->accept);
-	while (s->connections)
-		connection_drop(s->connections);
+	DL_FOREACH_SAFE (s->connections, c, next)
+		connection_drop(c);
 	free(s);
 }
