@@ -240,10 +240,20 @@ static void a_port_that_is_lost_later_costs_metrics_only(void **state)
 
 /* --- the next broker --- */
 
-/* All it has of the one before is this descriptor. */
+static void find_metrics(void *ctx, const char *name, int fd)
+{
+	if (!strcmp(name, "metrics"))
+		*(ino_t *)ctx = socket_of(fd);
+}
+
+/* All it has of the one before is this descriptor, which that one keeps. */
 static void next_broker(struct rig *r, int found)
 {
 	struct broker_kept *next = broker_kept_new();
+	ino_t kept = 0;
+
+	broker_kept_each(r->kept, BROKER_KEPT, find_metrics, &kept);
+	assert_int_equal(kept, socket_of(found));
 
 	broker_kept_found(next, "metrics", found);
 	rig_stop(r);
