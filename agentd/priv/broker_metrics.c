@@ -92,7 +92,7 @@ static bool is_same(const union address *a, const union address *b)
 static int bind_one(const char *text, struct broker_why *w)
 {
 	const int one = 1, zero = 0;
-	union address a;
+	union address a = {.any.ss_family = AF_UNSPEC};
 
 	if (broker_metrics_parse(text, &a.any, w))
 		return -1;
@@ -145,7 +145,7 @@ static bool is_at_home(const struct broker_netns_home *h, int fd)
 
 static bool is_wanted(const struct broker_metrics_spec *s, int fd)
 {
-	union address have = {.any.ss_family = AF_UNSPEC}, want;
+	union address have = {.any.ss_family = AF_UNSPEC}, want = have;
 	socklen_t size = sizeof(have);
 	struct broker_why w;
 

@@ -128,7 +128,7 @@ static int check_cgroup(const char *name, const char *value, struct broker_why *
 				      "0123456789_.@:-/";
 	size_t n = strlen(value);
 
-	if (n <= CGROUP_SIZE_MAX && strspn(value, allowed) == n && *value != '/' &&
+	if (n && n <= CGROUP_SIZE_MAX && strspn(value, allowed) == n && *value != '/' &&
 	    value[n - 1] != '/' && !strstr(value, "..") && !strstr(value, "//"))
 		return 0;
 	return broker_refuse(w, EINVAL,

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from . import mesh
 from .conftest import start_pair
 from .run import wait_for
-from .test_upgrade import upgraded
+from .test_upgrade import beside, launch, upgraded
 
 # ecosystem.md 5: of the node, and with pilot-agent's names of each pod.
 OF_NODE = {'agentd_pods', 'agentd_certificates_cached', 'agentd_certificate_cache_hits', 'agentd_csr_requests',
@@ -159,6 +159,24 @@ def test_it_stays_through_a_worker_and_an_upgrade(node, port):
         assert listener() == before
     load.more(10)
     assert load.stop()['failed'] == 0
+
+
+def test_a_hand_over_to_another_address_and_back(node, port):
+    """The same port, which two sockets cannot have; and the new one fails, so the old one has it again."""
+    node.agentd.start()
+    old, new = node.agentd, beside(node, 'new')
+    node.agentd, new.flags[1:] = new, ['--metrics', f'[::]:{port.address[1]}']
+    new.start()
+    assert old.process.wait() == 0
+    wait_for('health', port.healthy)
+    with socket.create_connection(('::1', port.address[1])):
+        pass
+    failing = beside(node, 'failing')
+    failing.flags += ['--metrics', '{}:{}'.format(*port.address), '--no-such-setting', 'x']
+    assert launch(failing).wait() != 0
+    wait_for('health', port.healthy)
+    with socket.create_connection(('::1', port.address[1])):
+        pass
 
 
 def test_a_port_that_is_taken_is_an_error_at_the_start(node, port):
