@@ -265,6 +265,7 @@ void agent_stop_accepting(struct agent *a)
 		if (p->services)
 			agent_pod_stop_accepting(p->services);
 	agent_csi_stop_accepting(a->csi);
+	agent_pages_stop_accepting(a->pages);
 }
 
 /* At the end of the process the pods stay pods: services stop, nothing is removed. */

@@ -1,6 +1,7 @@
 /* agent_pages.c - see agent_pages.h: each page is put together when it is asked for. */
 #include "agent_pages.h"
 #include "admin/admin.h"
+#include "admin/metrics_port.h"
 #include "agent_csi.h"
 #include "agent_dns_page.h"
 #include "agent_pod.h"
@@ -26,9 +27,10 @@ struct agent_pages {
 	struct agent_pages_of of;
 	struct admin *admin; /* NULL: nobody can look */
 	struct redirect_pages *redirect;
+	struct metrics_port *port; /* NULL: nobody asked for one */
 	int64_t started_ms;
 	struct {
-		struct metric *pods, *lag, *build, *fds, *rss, *cage;
+		struct metric *pods, *sds, *xds, *lag, *build, *fds, *rss, *cage;
 	} gauges;
 };
 
@@ -166,17 +168,21 @@ static double resident_bytes(void)
 static void on_before_metrics(void *ctx)
 {
 	const struct agent_pages *a = ctx;
-	unsigned ready = 0, total = 0;
+	unsigned ready = 0, total = 0, sds = 0, xds = 0;
 	char labels[400];
 
 	for (struct pod *p = pod_first(a->of.pods); p; p = p->next, total++) {
 		ready += p->ready;
-		if (p->services)
-			agent_pod_measure(p->services, agent_pod_labels(p, labels, sizeof(labels)));
+		if (!p->services)
+			continue;
+		agent_pod_streams(p->services, &sds, &xds);
+		agent_pod_measure(p->services, agent_pod_labels(p, labels, sizeof(labels)));
 	}
 	metric_set(a->gauges.pods, "state=\"ready\"", ready);
 	metric_set(a->gauges.pods, "state=\"not_ready\"", total - ready);
-	metric_set(a->gauges.lag, "", (double)loop_take_stall_ms(a->of.shared->loop) / 1000);
+	metric_set(a->gauges.sds, "", sds);
+	metric_set(a->gauges.xds, "", xds);
+	metric_set(a->gauges.lag, "", (double)loop_stall_ms(a->of.shared->loop) / 1000);
 	metric_set(a->gauges.build, "version=\"" AGENTD_VERSION "\"", 1);
 	metric_set(a->gauges.cage, "protection=\"seccomp\"", cage_state().seccomp);
 	metric_set(a->gauges.cage, "protection=\"landlock\"", cage_state().landlock);
@@ -185,11 +191,24 @@ static void on_before_metrics(void *ctx)
 	agent_csi_measure(a->of.csi);
 }
 
+/* That the loop turns is said by an answer. */
+static const char *on_health_asked(void *ctx)
+{
+	const struct agent_pages *a = ctx;
+
+	return pod_registry_is_settled(a->of.pods)
+		   ? NULL
+		   : "starting: not all pods of before are served again";
+}
+
 static void make_gauges(struct agent_pages *a)
 {
 	a->gauges.pods = metric_gauge("agentd_pods", "Pods of this node.");
+	a->gauges.sds = metric_gauge("agentd_sds_streams", "Streams of Envoys for secrets.");
+	a->gauges.xds = metric_gauge(
+	    "agentd_xds_streams", "Streams of Envoys for configuration that istiod answers.");
 	a->gauges.lag = metric_gauge("agentd_event_loop_lag_seconds",
-	    "Longest callback of the event loop since the last scrape.");
+	    "Longest callback of the event loop in the last minute or two.");
 	a->gauges.build = metric_gauge("agentd_build_info", "Version of agentd.");
 	a->gauges.cage = metric_gauge("agentd_cage_level",
 	    "What confines the worker: 0 nothing, else 1, or the level of Landlock's ABI.");
@@ -202,11 +221,15 @@ struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
 {
 	struct agent_pages *a = mem_zalloc(sizeof(*a));
 	const struct agent_shared *s = of->shared;
-	int fd = priv_take_listener(s->priv, PRIV_NODE_ADMIN);
+	int fd = priv_take_listener(s->priv, PRIV_NODE_METRICS);
 
 	a->of = *of;
 	a->started_ms = loop_now_ms(s->loop);
 	make_gauges(a);
+	if (fd >= 0)
+		a->port = metrics_port_new(
+		    s->loop, fd, &(struct metrics_port_rig){on_before_metrics, on_health_asked, a});
+	fd = priv_take_listener(s->priv, PRIV_NODE_ADMIN);
 	if (fd < 0)
 		return a;
 	a->admin = admin_new(s->loop, fd);
@@ -221,12 +244,19 @@ struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
 	return a;
 }
 
+void agent_pages_stop_accepting(struct agent_pages *a)
+{
+	if (a && a->port)
+		metrics_port_stop_accepting(a->port);
+}
+
 void agent_pages_free(struct agent_pages **pages)
 {
 	struct agent_pages *a = take(*pages);
 
 	if (!a)
 		return;
+	metrics_port_free(&a->port);
 	redirect_pages_free(&a->redirect);
 	admin_free(&a->admin);
 	free(a);

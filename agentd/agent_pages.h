@@ -18,6 +18,7 @@ struct agent_pages_of {
 	const struct agent_csi *csi;
 };
 struct agent_pages *agent_pages_new(const struct agent_pages_of *of);
+void agent_pages_stop_accepting(struct agent_pages *p); /* scrapes; NULL: none */
 void agent_pages_free(struct agent_pages **p);
 
 /* How a pod's samples begin: metrics_drop(). */

@@ -437,6 +437,12 @@ json_t *agent_pod_dump_xds(const struct pod_services *s)
 	    "{s:o, s:o}", "ads", xds_proxy_dump(s->xds), "sds", sds_server_dump(s->sds));
 }
 
+void agent_pod_streams(const struct pod_services *s, unsigned *sds, unsigned *xds)
+{
+	*sds += s->sds ? sds_server_streams(s->sds) : 0;
+	*xds += s->xds && xds_proxy_connected(s->xds);
+}
+
 void agent_pod_measure(struct pod_services *s, const char *labels)
 {
 	static struct metric *expiry;

@@ -61,5 +61,7 @@ const struct pod_dns *agent_pod_dns(const struct pod_services *s);
 json_t *agent_pod_dump(struct pod_services *s);                /* for /pods */
 json_t *agent_pod_dump_redirect(const struct pod_services *s); /* for /redirect */
 json_t *agent_pod_dump_xds(const struct pod_services *s);      /* for /xds */
+/* Adds its live ones. */
+void agent_pod_streams(const struct pod_services *s, unsigned *sds, unsigned *xds);
 /* The samples of this pod that are gauges; `labels` is the text of its labels. */
 void agent_pod_measure(struct pod_services *s, const char *labels);

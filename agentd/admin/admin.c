@@ -91,7 +91,7 @@ static void serve_metrics(struct admin *a, struct http_request *req)
 	if (a->before_metrics)
 		a->before_metrics(a->before_ctx);
 	metrics_render(body);
-	http_reply(req, 200, "text/plain; version=0.0.4; charset=utf-8", body);
+	http_reply(req, 200, METRICS_TYPE, body);
 	evbuffer_free(body);
 }
 

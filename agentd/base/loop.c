@@ -48,7 +48,8 @@ struct loop_work {
 struct loop {
 	struct event_base *base;
 	bool stopped;
-	int64_t stall_ns;
+	/* The longest callback since then, and of the minute before. */
+	int64_t stall_since_ns, stall_ns, stall_before_ns;
 
 	struct loop_timer *wall; /* sorted by due time */
 	int wall_fd;
@@ -199,6 +200,8 @@ struct event_base *loop_base(struct loop *l)
 
 /* ---- the clock and the stall gauge ---- */
 
+#define MINUTE_NS (INT64_C(60) * 1000000000)
+
 static int64_t clock_ns(clockid_t id)
 {
 	struct timespec t;
@@ -219,22 +222,32 @@ int64_t loop_uptime_ms(const struct loop *l)
 	return clock_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
+static void begin_minute(struct loop *l, int64_t now_ns)
+{
+	const int64_t age = now_ns - l->stall_since_ns;
+
+	if (age < MINUTE_NS)
+		return;
+	l->stall_before_ns = age < 2 * MINUTE_NS ? l->stall_ns : 0;
+	l->stall_ns = 0;
+	l->stall_since_ns = now_ns;
+}
+
 static void dispatch(struct loop *l, loop_cb cb, void *ctx)
 {
 	int64_t start = clock_ns(CLOCK_MONOTONIC);
 
 	cb(ctx);
-	int64_t took = clock_ns(CLOCK_MONOTONIC) - start;
-	if (took > l->stall_ns)
-		l->stall_ns = took;
+	int64_t now = clock_ns(CLOCK_MONOTONIC);
+	begin_minute(l, now);
+	if (now - start > l->stall_ns)
+		l->stall_ns = now - start;
 }
 
-int64_t loop_take_stall_ms(struct loop *l)
+int64_t loop_stall_ms(struct loop *l)
 {
-	int64_t ms = l->stall_ns / 1000000;
-
-	l->stall_ns = 0;
-	return ms;
+	begin_minute(l, clock_ns(CLOCK_MONOTONIC));
+	return (l->stall_ns > l->stall_before_ns ? l->stall_ns : l->stall_before_ns) / 1000000;
 }
 
 /* ---- timers ---- */

@@ -69,5 +69,5 @@ void loop_fd_stop(struct loop_fd *w); /* before the fd is closed */
 void loop_work(struct loop *l, struct loop_work **slot, loop_cb job, loop_cb done, void *ctx);
 void loop_work_cancel(struct loop_work **w); /* waits for a `job` that already runs */
 
-/* The longest callback since the last call, in milliseconds (metric agentd_event_loop_stall). */
-int64_t loop_take_stall_ms(struct loop *l);
+/* The longest callback of the last minute or two, in milliseconds: several may ask. */
+int64_t loop_stall_ms(struct loop *l);

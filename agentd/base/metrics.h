@@ -18,5 +18,6 @@ void metric_set(struct metric *m, const char *labels, double v);
 void metrics_drop(const char *labels);
 /* "key=\"value\"", values escaped; pairs end with NULL: metric_labels(buf, n, "pod", p, NULL). */
 char *metric_labels(char *out, unsigned size, ...) __attribute__((sentinel));
+#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 void metrics_render(struct evbuffer *out);
 void metrics_clear(void); /* all samples and metrics: for tests and orderly exit */

@@ -7,6 +7,7 @@
 #include "../base/mem.h"
 #include "broker_cgroup.h"
 #include "broker_file.h"
+#include "broker_metrics.h"
 #include "broker_mount.h"
 #include "broker_peer.h"
 #include "broker_redirect.h"
@@ -317,6 +318,24 @@ static void check_kubelet(struct table *t)
 	check_namespaces(t);
 }
 
+/* Whose it is cannot be seen: --check is often asked beside an agentd that runs. */
+static void check_metrics(struct table *t)
+{
+	const char *at = t->o->metrics;
+	struct broker_why w;
+
+	if (!at)
+		return;
+	if (!broker_metrics_try(at, &w))
+		row(t, OK, "metrics", "http://%s/metrics, for anybody", at);
+	else if (w.code == EADDRINUSE)
+		row(t, NOTE, "metrics",
+		    "%s: somebody listens there: agentd itself if it runs, else mend --metrics",
+		    at);
+	else
+		row(t, PROBLEM, "metrics", "%s", w.text);
+}
+
 static void check_plane_files(struct table *t, const char *const *files, const char *kind)
 {
 	for (unsigned i = 0; i < PRIV_PLANES_MAX; i++) {
@@ -405,6 +424,7 @@ int broker_check(const struct broker_options *o)
 	check_swap(&t);
 	check_manifests(&t);
 	check_kubelet(&t);
+	check_metrics(&t);
 	check_plane_files(&t, o->root_files, "root");
 	check_plane_files(&t, o->crl_files, "CRL");
 	check_user(&t);

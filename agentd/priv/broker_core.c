@@ -9,11 +9,11 @@
 #include "broker_core.h"
 #include "../base/mem.h"
 #include "broker_caller.h"
-#include "broker_csi.h"
 #include "broker_dns.h"
 #include "broker_follow.h"
 #include "broker_io.h"
 #include "broker_kept.h"
+#include "broker_node.h"
 #include "broker_pods.h"
 #include "broker_rundir.h"
 #include "broker_state.h"
@@ -24,7 +24,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <time.h>
 
 enum {
@@ -40,9 +39,7 @@ struct broker {
 	struct broker_rundir rundir;
 	struct broker_netns_home home;
 	struct broker_kept *kept;
-	struct broker_listener_spec admin_spec;
-	struct broker_listener admin;
-	struct broker_csi *csi; /* NULL: without --kubelet-root */
+	struct broker_node *node;
 	struct broker_volumes volumes;
 	struct broker_pods *pods;
 	struct broker_follows *follows;
@@ -353,7 +350,7 @@ static bool take_request(struct broker *b)
 static bool is_pending(const struct broker *b)
 {
 	return broker_pods_pending(b->pods) || broker_traffic_pending(b->traffic) ||
-	       broker_follows_pending(b->follows) || broker_csi_pending(b->csi);
+	       broker_follows_pending(b->follows) || broker_node_pending(b->node);
 }
 
 /* One packet that nobody asked for now. */
@@ -369,8 +366,8 @@ static bool push(struct broker *b)
 		send_packet(b, &p, fd);
 		return b->state == BROKER_SERVING;
 	}
-	if (broker_csi_pending(b->csi)) {
-		broker_csi_next(b->csi, &p);
+	if (broker_node_pending(b->node)) {
+		broker_node_next(b->node, &p);
 		send_packet(b, &p, -1);
 		return b->state == BROKER_SERVING;
 	}
@@ -432,14 +429,12 @@ static void on_renewed(void *ctx)
 	want(b);
 }
 
-/* The worker cannot be told of another one than it was greeted with. */
-static void on_admin_renewed(void *ctx, int fd)
+static void on_node_broke(void *ctx, const char *why)
 {
 	struct broker *b = ctx;
 
-	(void)fd;
 	if (b->attached && b->state == BROKER_SERVING)
-		broke(b, "it shut admin.sock down");
+		broke(b, why);
 }
 
 static void on_csi_renewed(void *ctx)
@@ -458,19 +453,6 @@ static void on_csi_renewed(void *ctx)
 int broker_epoll(const struct broker *b)
 {
 	return b->epoll;
-}
-
-static struct broker_listener_spec admin_spec(struct broker *b)
-{
-	struct broker_listener_spec s = {.epoll = b->epoll,
-	    .kept = b->kept,
-	    .mode = S_IRUSR | S_IWUSR,
-	    .name = "admin",
-	    .renewed = on_admin_renewed,
-	    .ctx = b};
-
-	snprintf(s.path, sizeof(s.path), "%s/admin.sock", b->options->run);
-	return s;
 }
 
 static int on_netns_asked(void *ctx, const struct uuid *pod, uint64_t cgroup)
@@ -520,12 +502,8 @@ static int start(struct broker *b, struct broker_why *w)
 	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, w) ||
 	    broker_netns_home_open(&b->home, b->kept, w))
 		return -1;
-	b->admin_spec = admin_spec(b);
-	if (broker_listener_open(&b->admin, &b->admin_spec, w) < 0)
-		return -1;
-	if (b->options->kubelet_root &&
-	    !(b->csi = broker_csi_new(&(struct broker_csi_rig){b->epoll, b->options, b->kept,
-					  on_csi_renewed, on_changed, b},
+	if (!(b->node = broker_node_new(&(struct broker_node_rig){b->epoll, b->options, b->kept,
+					    &b->home, on_node_broke, on_csi_renewed, on_changed, b},
 		  w)))
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
@@ -611,8 +589,7 @@ void broker_free(struct broker **b)
 	broker_follows_free(&(*b)->follows);
 	broker_pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);
-	broker_csi_free(&(*b)->csi);
-	broker_listener_release(&(*b)->admin);
+	broker_node_free(&(*b)->node);
 	broker_netns_home_close(&(*b)->home);
 	broker_rundir_close(&(*b)->rundir);
 	mem_closep(&(*b)->epoll);
@@ -620,43 +597,18 @@ void broker_free(struct broker **b)
 	*b = NULL;
 }
 
-/* The node's own listeners, unless they are healthy; -1: `w` says why. */
-static int open_listeners(struct broker *b, int *csi, struct broker_why *w)
-{
-	*csi = -1;
-	if (broker_listener_open(&b->admin, &b->admin_spec, w) < 0)
-		return -1;
-	return b->csi && (*csi = broker_csi_listener(b->csi, w)) < 0 ? -1 : 0;
-}
-
-static int greet(int fd, int admin_fd, int csi_fd)
-{
-	const struct priv_packet hello = {
-	    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = (uint16_t)(csi_fd < 0 ? 1 : 2)};
-	const struct priv_packet admin = {.what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
-	const struct priv_packet csi = {.what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_CSI};
-
-	if (fdpass_send(fd, &hello, sizeof(hello), -1) ||
-	    fdpass_send(fd, &admin, sizeof(admin), admin_fd))
-		return -1;
-	return csi_fd < 0 ? 0 : fdpass_send(fd, &csi, sizeof(csi), csi_fd);
-}
-
 int broker_attach(struct broker *b, int fd, struct broker_why *w)
 {
-	int csi;
-
 	broker_detach(b);
-	if (open_listeners(b, &csi, w)) {
+	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
+	b->state = BROKER_SERVING;
+	if (broker_node_greet(b->node, fd, w)) {
 		close(fd);
 		return -1;
 	}
-	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
-	b->state = BROKER_SERVING;
-	if (greet(fd, b->admin.watch.fd, csi) ||
-	    broker_watch_start(b->epoll, &b->worker, EPOLLIN)) {
+	if (broker_watch_start(b->epoll, &b->worker, EPOLLIN)) {
 		close(fd);
-		return broker_refuse_sys(w, "greet the worker");
+		return broker_refuse_sys(w, "serve the worker");
 	}
 	b->attached = true;
 	want(b); /* something may be there to be told */

@@ -96,6 +96,13 @@ bool broker_netns_is_home(const struct broker_netns_home *h, int netns)
 	return broker_netns_same(&id, &h->own) || broker_netns_same(&id, &h->init);
 }
 
+bool broker_netns_is_own(const struct broker_netns_home *h, int netns)
+{
+	struct stat st;
+
+	return !fstat(netns, &st) && st.st_dev == h->own.dev && st.st_ino == h->own.ino;
+}
+
 /* Of the connecting socket's namespace (architecture decision 4). */
 static uint64_t cookie_of(int conn)
 {

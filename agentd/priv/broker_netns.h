@@ -29,6 +29,7 @@ void broker_netns_home_close(struct broker_netns_home *h); /* what is kept stays
 
 /* Is it one of these?  By its inode; `netns` is held, so that is nobody else's. */
 bool broker_netns_is_home(const struct broker_netns_home *h, int netns);
+bool broker_netns_is_own(const struct broker_netns_home *h, int netns); /* the first one */
 
 /* An fd of the namespace in which the peer of the accepted unix stream `conn` made its socket;
  * refused for anything else than such a connection and for a namespace of `h`. */

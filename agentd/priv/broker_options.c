@@ -5,6 +5,7 @@
  * the worker unchanged and in order.
  */
 #include "broker_options.h"
+#include "broker_metrics.h"
 #include <ctype.h>
 #include <errno.h>
 #include <pwd.h>
@@ -22,7 +23,7 @@ enum {
 	RUN_SIZE_MAX = 47, /* <run>/pods/<uid>/mount/.socket.new is a unix socket's address */
 };
 
-enum kind { PATH, FILE_PATH, CGROUP, NAME, NUMBER, PLANE_FILE, SWITCH, MODE };
+enum kind { PATH, FILE_PATH, CGROUP, NAME, ADDRESS, NUMBER, PLANE_FILE, SWITCH, MODE };
 
 struct flag {
 	const char *name, *value, *help;
@@ -69,6 +70,8 @@ static const struct flag flags[] = {
 	"what pods may ask for beside strict capture (permissive,exclusions)", NAME,
 	FIELD(redirect_allow), 0},
     {"bpffs", "DIR", "where eBPF programs are pinned (/sys/fs/bpf)", PATH, FIELD(bpffs), 0},
+    {"metrics", "ADDR:PORT", "serve /metrics and /healthz there, to anybody (none)", ADDRESS,
+	FIELD(metrics), 0},
     {"check", NULL, "say what kernel and node offer, check the configuration, end", MODE, 0,
 	BROKER_CHECK},
     {"redirect-uninstall", NULL, "detach and forget all eBPF programs of all agentds, end", MODE, 0,
@@ -187,6 +190,10 @@ static int set(
 		break;
 	case CGROUP:
 		if (check_cgroup(f->name, value, w))
+			return -1;
+		break;
+	case ADDRESS:
+		if (broker_metrics_parse(value, &(struct sockaddr_storage){0}, w))
 			return -1;
 		break;
 	case FILE_PATH:

@@ -27,6 +27,7 @@ struct broker_options {
 	const char *redirect_cgroup; /* NULL: broker_traffic.h */
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;
+	const char *metrics; /* ADDR:PORT, checked; NULL: none */
 	const char *root_files[PRIV_PLANES_MAX], *crl_files[PRIV_PLANES_MAX]; /* NULL: none */
 	unsigned max_pods;
 	char **worker_argv; /* "agentd-worker" and what was not for us; room for one more; owned */

@@ -48,7 +48,8 @@ enum priv_what {
 };
 enum priv_node_listener {
 	PRIV_NODE_ADMIN,
-	PRIV_NODE_CSI, /* with --kubelet-root only */
+	PRIV_NODE_CSI,     /* with --kubelet-root only */
+	PRIV_NODE_METRICS, /* with --metrics only */
 	PRIV_NODE_LISTENER_END
 };
 enum priv_volume_state {           /* bits */

@@ -645,6 +645,15 @@ static json_t *dump_names(const struct sds_stream *st)
 	return names;
 }
 
+unsigned sds_server_streams(const struct sds_server *s)
+{
+	struct sds_stream *st;
+	unsigned n;
+
+	DL_COUNT(s->streams, st, n);
+	return n;
+}
+
 json_t *sds_server_dump(const struct sds_server *s)
 {
 	json_t *streams = json_array();

@@ -27,6 +27,7 @@ void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_n
 void sds_server_set_trust(struct sds_server *s, const char *roots, const char *crl);
 /* Takes the stream if the method is one of ours. */
 bool sds_server_incoming(struct sds_server *s, struct rpc_stream *st, const char *method);
+unsigned sds_server_streams(const struct sds_server *s);
 /* streams[{method, names[{name, version}]}], pushes, acks, nacks, refused, last_nack, last_refusal,
  * why_not
  */

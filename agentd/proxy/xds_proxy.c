@@ -597,6 +597,11 @@ static void tell_why_not(const struct xds_proxy *x, char *out, size_t size)
 		snprintf(out, size, "%s", *away ? away : "waiting for a turn at istiod");
 }
 
+bool xds_proxy_connected(const struct xds_proxy *x)
+{
+	return x->answered;
+}
+
 json_t *xds_proxy_dump(const struct xds_proxy *x)
 {
 	char why[ERR_MSG_SIZE + 40];

@@ -141,7 +141,7 @@ int64_t loop_uptime_ms(const struct loop *l)
 	return l->mono_ms;
 }
 
-int64_t loop_take_stall_ms(struct loop *l)
+int64_t loop_stall_ms(struct loop *l)
 {
 	(void)l;
 	return 0; /* callbacks take no time here */

@@ -17,8 +17,9 @@ WAYS = [(), *((f.stem,) for f in sorted(VALUES.glob('*.yaml')))]
 def test_each_object_is_valid(version, values):
     objects = render(version, values=values)
     assert {'DaemonSet', 'CSIDriver', 'ConfigMap'} <= {kind for kind, _ in objects}
-    for thing in objects.values():
-        validate(thing, version)
+    for (kind, _), thing in objects.items():
+        if kind != 'PodMonitor':  # not Kubernetes' own: test_prometheus_finds_each_agentd_once
+            validate(thing, version)
 
 
 def test_a_misspelt_field_is_found():
@@ -45,7 +46,8 @@ def test_agentd_takes_its_configuration(values, tmp_path):
     text = next(o['data']['agentd.yaml'] for o in objects.values() if 'agentd.yaml' in o.get('data', {}))
     config.write_text(text)
     container = only(objects, 'DaemonSet')['spec']['template']['spec']['containers'][0]
-    agentd = [BUILD / 'release' / 'agentd', '--config', config, *container['args'], '--check']
+    args = [a.replace('$(HOST_IP)', '192.0.2.1') for a in container['args']]
+    agentd = [BUILD / 'release' / 'agentd', '--config', config, *args, '--check']
     r = subprocess.run(agentd, capture_output=True, text=True, timeout=60, check=False)
     planes = len(yaml.safe_load(text)['control_planes'])
     assert f'configuration  ok: {planes} control plane' in r.stdout, r.stdout + r.stderr
@@ -127,10 +129,16 @@ def test_an_update_hands_over():
     assert update == {'type': 'RollingUpdate', 'rollingUpdate': {'maxSurge': 1, 'maxUnavailable': 0}}
     spec, container = agentd_pod()
     assert {'--take-over', '--linger'} <= set(container['args'])
-    assert not any(p.get('hostPort') for p in container.get('ports', ())), 'old and new would not fit on one node'
     labels = only(render(), 'DaemonSet')['spec']['template']['metadata']['labels']
     assert labels['istio.io/dataplane-mode'] == 'none' and labels['sidecar.istio.io/inject'] == 'false'
     assert spec['hostPID'] and spec['hostNetwork'] and spec['dnsPolicy'] == 'ClusterFirstWithHostNet'
+
+
+@pytest.mark.parametrize('values', WAYS, ids=lambda v: '+'.join(v) or 'default')
+def test_old_and_new_fit_on_one_node(values):
+    """With hostNetwork any declared port is the node's, and the scheduler gives it to one pod only."""
+    spec, container = agentd_pod(values=values)
+    assert not any(c.get('ports') for c in [container, *spec.get('initContainers', ())])
 
 
 def test_another_configuration_is_another_agentd():
@@ -184,6 +192,47 @@ def test_the_notes_find_meshed_pods(notes, tmp_path):
     assert yaml.safe_load(text) == {'found': 'a/b\n'}
 
 
+@pytest.mark.parametrize('values,flag', [((), None), (('k0s',), '--metrics=[$(HOST_IP)]:15091'), (('everything',), '--metrics=[fd00::1]:9099')])
+def test_metrics_are_where_they_are_asked_for(values, flag):
+    _, container = agentd_pod(values=values)
+    assert [a for a in container['args'] if a.startswith('--metrics')] == ([flag] if flag else [])
+    names = [e['name'] for e in container['env']]
+    assert set(re.findall(r'\$\((\w+)\)', ' '.join(container['args']))) <= set(names)
+    assert ('PodMonitor', 'mesh-agent') in render(values=values) or values != ('everything',)
+    assert 'PodMonitor' not in {kind for kind, _ in render(values=values)} or values == ('everything',)
+
+
+def relabel(rules, target):
+    """As Prometheus does; None: dropped."""
+    for rule in rules:
+        found = re.fullmatch(str(rule.get('regex', '(.*)')), ';'.join(target.get(k, '') for k in rule['sourceLabels']))
+        action = rule.get('action', 'replace')
+        if (action == 'keep' and not found) or (action == 'drop' and found):
+            return None
+        if action == 'replace' and found:
+            target[rule['targetLabel']] = found.expand(re.sub(r'\$(\d)', r'\\\1', rule.get('replacement', '$1')))
+    return target
+
+
+def test_prometheus_finds_each_agentd_once():
+    objects = render(values=['everything'])
+    monitor, daemon = only(objects, 'PodMonitor'), only(objects, 'DaemonSet')
+    assert monitor['metadata']['labels'].items() >= {'release': 'prometheus', 'team': 'mesh'}.items()
+    assert monitor['spec']['selector']['matchLabels'].items() <= daemon['spec']['template']['metadata']['labels'].items()
+    assert monitor['metadata']['namespace'] == daemon['metadata']['namespace']
+    assert monitor['spec']['jobLabel'] in daemon['spec']['template']['metadata']['labels']
+    [endpoint] = monitor['spec']['podMetricsEndpoints']
+    rules = endpoint.pop('relabelings')
+    assert endpoint == {'path': '/metrics', 'interval': '15s', 'honorLabels': True}
+    for ip, address in (('10.1.2.3', '10.1.2.3:9099'), ('fd00::7', '[fd00::7]:9099')):
+        found = [relabel(rules, {'__address__': ip, '__meta_kubernetes_pod_ip': ip, '__meta_kubernetes_pod_node_name': 'n1',
+                                 '__meta_kubernetes_pod_container_name': c['name'],
+                                 '__meta_kubernetes_pod_container_init': 'true' if init else 'false'})
+                 for init, kind in enumerate(('containers', 'initContainers'))
+                 for c in daemon['spec']['template']['spec'][kind]]
+        assert [(t['__address__'], t['node']) for t in found if t] == [(address, 'n1')]
+
+
 # A value, and what is said about it.
 REFUSED = [
     ('no-such-key=1', 'no-such-key'), ('redirect.mod=ebpf', 'mod'), ('redirect.mode=iptables', 'mode'),
@@ -199,7 +248,8 @@ REFUSED = [
     ('updateStrategy.type=Recreate', 'updateStrategy'), ('resources.claims=x', 'claims'),
     ('injection.templateName=A B', 'templateName'), ('injection.enabled=1', 'injection'),
     ('gke.pods=0', 'gke'), ('openshift.enabled=maybe', 'openshift'), ('serviceAccount.create=1', 'serviceAccount'),
-    ('hostNetwork=false', 'hostNetwork'), ('commonLabels.a=true', 'commonLabels'),
+    ('metrics.port=0', 'port'), ('metrics.address=localhost', 'address'), ('metrics.podMonitor.enabled=true', 'metrics'),
+    ('metrics.podMonitor.interval=fast', 'interval'), ('hostNetwork=false', 'hostNetwork'), ('commonLabels.a=true', 'commonLabels'),
 ]
 PLANES = [  # one control plane
     ({'name': 'x'}, 'address'), ({'address': 'a:1', 'root': 'SYSTEM'}, 'name'),

@@ -147,6 +147,8 @@ static void test_what_is_wrong_is_said(void **state)
 	expect_refused(PARSE("--max-pods=1x"), "1 to 65536");
 	expect_refused(PARSE("--max-pods= 1"), "1 to 65536");
 	expect_refused(PARSE("--max-pods=99999999999999999999"), "1 to 65536");
+	expect_refused(PARSE("--metrics=15091"), "an address and a port, like 127.0.0.1:15091");
+	expect_refused(PARSE("--metrics"), "--metrics needs a value: ADDR:PORT");
 	expect_refused(PARSE("--root-file=/a"), "INDEX=FILE");
 	expect_refused(PARSE("--root-file=16=/a"), "0 to 15");
 	expect_refused(PARSE("--root-file=-1=/a"), "0 to 15");

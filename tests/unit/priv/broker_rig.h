@@ -318,7 +318,9 @@ RIG_UNUSED static struct broker *rig_broker(struct rig *r, struct broker_why *w)
 RIG_UNUSED static void rig_start(struct rig *r)
 {
 	struct broker_why w = {0};
-	const int listeners = r->o.kubelet_root ? 2 : 1;
+	const int wanted[] = {PRIV_NODE_ADMIN, r->o.kubelet_root ? PRIV_NODE_CSI : -1,
+	    r->o.metrics ? PRIV_NODE_METRICS : -1};
+	const int listeners = 1 + (wanted[1] >= 0) + (wanted[2] >= 0);
 	struct priv_packet p;
 	int fd;
 
@@ -329,9 +331,11 @@ RIG_UNUSED static void rig_start(struct rig *r)
 	p = rig_expect(r, PRIV_HELLO, NULL);
 	assert_int_equal(p.arg, PRIV_VERSION);
 	assert_int_equal(p.kind, listeners);
-	for (int i = 0; i < listeners; i++) {
+	for (int i = 0; i < 3; i++) {
+		if (wanted[i] < 0)
+			continue;
 		p = rig_expect(r, PRIV_NODE_LISTENER, &fd);
-		assert_int_equal(p.kind, PRIV_NODE_ADMIN + i);
+		assert_int_equal(p.kind, wanted[i]);
 		close(fd);
 	}
 }

@@ -1,0 +1,180 @@
+/* agent_pages_test.c - the whole worker with fakes at its edges: what a stranger on the metrics
+ * port sees of it, from its beginning to its end.
+ *
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_redirect.c tests/fake/x509.c tests/fake/priv_volume.c
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cmocka.h>
+
+#include "../../agentd/agent.h"
+#include "../../agentd/base/err.h"
+#include "../../agentd/base/mem.h"
+#include "../../agentd/config.h"
+#include "../fake/loop.h"
+#include "../fake/priv.h"
+
+#define UID_A "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b11"
+static const char settings[] = "control_planes:\n"
+			       "  - name: istiod\n"
+			       "    address: 127.0.0.1:15012\n";
+
+struct world {
+	struct loop *loop;
+	struct config config;
+	struct agent *agent;
+	struct priv *priv;
+	struct sockaddr_un port; /* to page_server a connection is a connection */
+	socklen_t port_size;
+	int kept; /* the broker's copy */
+};
+
+static void begin(struct world *w)
+{
+	char *argv[] = {"agentd-worker", NULL};
+	struct err e = {0};
+
+	memset(w, 0, sizeof(*w));
+	w->loop = fake_loop();
+	w->port_size = sizeof(w->port);
+	w->port.sun_family = AF_UNIX;
+	w->kept = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(w->kept, (struct sockaddr *)&w->port, sizeof(sa_family_t)), 0);
+	assert_int_equal(listen(w->kept, 4), 0);
+	getsockname(w->kept, (struct sockaddr *)&w->port, &w->port_size);
+	assert_int_equal(
+	    config_load(&w->config, "agentd.yaml", settings, strlen(settings), 1, argv, &e), 0);
+	fake_priv_node_listener(PRIV_NODE_METRICS, dup(w->kept));
+	w->agent = agent_new(w->loop, &w->config, -1, &e);
+	assert_non_null(w->agent);
+	w->priv = fake_priv_last();
+}
+
+static void end(struct world *w)
+{
+	agent_free(&w->agent);
+	config_clear(&w->config);
+	fake_loop_advance(w->loop, 0);
+	fake_loop_end(&w->loop);
+	close(w->kept);
+}
+
+/* What is stored of an earlier worker was read: there are pages from now on. */
+static void restored(struct world *w)
+{
+	fake_priv_root(w->priv, 0, "ROOT of istiod");
+	fake_priv_listed(w->priv, PRIV_STATE_CERT, NULL);
+	fake_priv_listed(w->priv, PRIV_STATE_CERT_IN_MEMORY, NULL);
+	fake_loop_advance(w->loop, 0);
+}
+
+static int ask(const struct world *w, const char *path)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	assert_int_equal(connect(fd, (const struct sockaddr *)&w->port, w->port_size), 0);
+	assert_true(dprintf(fd, "GET %s HTTP/1.1\r\n\r\n", path) > 0);
+	return fd;
+}
+
+/* "" as long as there is no answer. */
+static const char *answer(struct world *w, int fd)
+{
+	static char text[65536];
+	size_t n = 0;
+	ssize_t rc;
+
+	for (int i = 0; i < 8; i++) {
+		fake_loop_advance(w->loop, 0);
+		while ((rc = recv(fd, text + n, sizeof(text) - n - 1, 0)) > 0)
+			n += (size_t)rc;
+	}
+	text[n] = '\0';
+	return text;
+}
+
+static void expect(struct world *w, const char *path, const char *status, const char *line)
+{
+	int fd = ask(w, path);
+	const char *text = answer(w, fd);
+
+	if (strncmp(text, status, strlen(status)) != 0 || !strstr(text, line))
+		fail_msg("%s: %s", path, text);
+	close(fd);
+}
+
+static void it_is_healthy_when_all_pods_of_before_are_told(void **state)
+{
+	struct world w;
+	struct uuid uid;
+	int early;
+
+	(void)state;
+	begin(&w);
+	early = ask(&w, "/healthz");
+	assert_string_equal(answer(&w, early), ""); /* waits */
+	restored(&w);
+	assert_int_equal(strncmp(answer(&w, early), "HTTP/1.1 503 ", 13), 0);
+	close(early);
+	fake_priv_manifest(w.priv, UID_A ".yaml",
+	    "uid: " UID_A "\nname: web-0\nnamespace: demo\nservice_account: web\n");
+	fake_priv_synced(w.priv);
+	fake_loop_advance(w.loop, 0);
+	expect(&w, "/healthz", "HTTP/1.1 503 ", "\nstarting: not all pods of before");
+	expect(&w, "/metrics", "HTTP/1.1 200 ", "\nagentd_pods{state=\"not_ready\"} 1\n");
+	uuid_parse(&uid, UID_A);
+	fake_priv_added(w.priv, &uid, "No space left on device"); /* not served, and told so */
+	fake_loop_advance(w.loop, 0);
+	expect(&w, "/healthz", "HTTP/1.1 200 ", "\nok\n");
+	end(&w);
+}
+
+static void an_ending_worker_leaves_scrapes_to_the_next(void **state)
+{
+	struct world w;
+	int there, late;
+
+	(void)state;
+	begin(&w);
+	restored(&w);
+	fake_priv_synced(w.priv);
+	there = ask(&w, "/metrics");
+	fake_loop_advance(w.loop, 0);
+	agent_stop_accepting(w.agent);
+	late = ask(&w, "/metrics");
+	assert_non_null(strstr(answer(&w, there), "\nagentd_build_info{"));
+	assert_string_equal(answer(&w, late), "");
+	agent_free(&w.agent);
+	assert_int_equal(recv(late, &(char){0}, 1, 0), -1); /* still open */
+	close(there);
+	close(late);
+	end(&w);
+}
+
+static void one_that_ends_before_it_has_pages(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	agent_stop_accepting(w.agent);
+	end(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(it_is_healthy_when_all_pods_of_before_are_told),
+	    cmocka_unit_test(an_ending_worker_leaves_scrapes_to_the_next),
+	    cmocka_unit_test(one_that_ends_before_it_has_pages),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
