@@ -92,13 +92,8 @@ class CsiNode(Node):
         self._hold()
         self.agentd.manifests, self._releases = None, 0
         self.agentd.settings['publish_wait_ms'] = 2000
-        self.agentd.flags += ['--kubelet-root', self.kubelet.root]
-        if self.knows('--kubepods'):
-            self.agentd.flags += ['--kubepods', str(self.kubelet.tree.relative_to(cgroup_root()))]
-
-    def knows(self, flag):
-        r = subprocess.run([self.agentd._bin / 'agentd', '--help'], text=True, capture_output=True, check=False)
-        return flag in r.stdout
+        self.agentd.flags += ['--kubelet-root', self.kubelet.root,
+                              '--kubepods', str(self.kubelet.tree.relative_to(cgroup_root()))]
 
     def _hold(self):
         """The node's mount namespace, until the node is booted again."""
