@@ -1,5 +1,5 @@
 /* broker_metrics_test.c - the port for scrapes: which addresses, and who has its socket when. */
-#include "../../../agentd/priv/broker_metrics.h"
+#include "../../../agentd/priv/broker/broker_metrics.h"
 #include "broker_rig.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
