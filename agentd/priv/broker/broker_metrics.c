@@ -168,6 +168,7 @@ static int take_kept(const struct broker_metrics_spec *s)
 	broker_log(BROKER_INFO, NULL, "what was kept as %s does not listen at %s: making a new one",
 	    name, s->address);
 	shutdown(fd, SHUT_RDWR);
+	broker_kept_drop(s->kept, name); /* systemd may have one */
 	return -1;
 }
 
