@@ -71,7 +71,7 @@ TAKEN       = -Wl,-t,-t >$@.inputs
 
 PROTOS     := $(sort $(shell find proto -name '*.proto'))
 PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
-BROKER_SRC := $(wildcard agentd/priv/broker*.c)
+BROKER_SRC := $(sort $(shell find agentd/priv/broker -name "*.c"))
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
 MAIN_SRC   := agentd/main.c
 LIB_SRC    := $(filter-out $(BROKER_SRC) $(MAIN_SRC),$(wildcard agentd/*.c agentd/base/*.c agentd/priv/*.c \
@@ -102,9 +102,9 @@ deps: ## install missing Debian packages (NO_INSTALL=1: say which, and stop)
 
 $(OUT)/libagentd.a: $(call obj,$(LIB_SRC) $(PB_SRC))
 	@rm -f $@ && ar rcs $@ $^
-$(OUT)/libbroker.a: $(call obj,$(filter-out agentd/priv/broker.c,$(BROKER_SRC)) $(BROKER_BASE))
+$(OUT)/libbroker.a: $(call obj,$(filter-out agentd/priv/broker/broker.c,$(BROKER_SRC)) $(BROKER_BASE))
 	@rm -f $@ && ar rcs $@ $^
-$(OUT)/agentd: $(call obj,agentd/priv/broker.c) $(OUT)/libbroker.a
+$(OUT)/agentd: $(call obj,agentd/priv/broker/broker.c) $(OUT)/libbroker.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS) $(TAKEN)
 $(OUT)/agentd-worker: $(call obj,$(MAIN_SRC)) $(OUT)/libagentd.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS) $(TAKEN)

@@ -7,9 +7,9 @@
  * annotations.  Lines of JSON, microseconds.
  */
 #include "../../agentd/base/mem.h"
-#include "../../agentd/priv/broker_cgroup.h"
-#include "../../agentd/priv/broker_kept.h"
-#include "../../agentd/priv/broker_traffic.h"
+#include "../../agentd/priv/broker/broker_kept.h"
+#include "../../agentd/priv/broker/pods/broker_cgroup.h"
+#include "../../agentd/priv/broker/traffic/broker_traffic.h"
 #include "../../agentd/priv/redirect_rules.h"
 #include "times.h"
 

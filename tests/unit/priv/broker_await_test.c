@@ -2,7 +2,7 @@
  *
  * Ordinary ones: a cgroup's are told of in the same way (broker_traffic_test.c).
  */
-#include "../../../agentd/priv/broker_await.h"
+#include "../../../agentd/priv/broker/pods/broker_await.h"
 #include "broker_rig.h"
 
 struct world {

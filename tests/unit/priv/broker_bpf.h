@@ -2,8 +2,8 @@
  * namespaces.  Real ones; all of it goes with the test.
  */
 #pragma once
-#include "../../../agentd/priv/broker_cgroup.h"
-#include "../../../agentd/priv/broker_redirect.h"
+#include "../../../agentd/priv/broker/pods/broker_cgroup.h"
+#include "../../../agentd/priv/broker/traffic/broker_redirect.h"
 #include "broker_rig.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>

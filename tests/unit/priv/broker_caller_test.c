@@ -1,7 +1,7 @@
 /* broker_caller_test.c - real processes in real cgroups: who is the kubelet? */
-#include "../../../agentd/priv/broker_caller.h"
-#include "../../../agentd/priv/broker_cgroup.h"
-#include "../../../agentd/priv/broker_peer.h"
+#include "../../../agentd/priv/broker/pods/broker_cgroup.h"
+#include "../../../agentd/priv/broker/pods/broker_peer.h"
+#include "../../../agentd/priv/broker/volumes/broker_caller.h"
 #include "broker_volume_rig.h"
 #include <signal.h>
 #include <sys/prctl.h>

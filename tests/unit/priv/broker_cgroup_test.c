@@ -2,7 +2,7 @@
  *
  * The cgroup is real, below the mounted cgroup v2.
  */
-#include "../../../agentd/priv/broker_cgroup.h"
+#include "../../../agentd/priv/broker/pods/broker_cgroup.h"
 #include "broker_peer.h"
 #include <sys/epoll.h>
 #include <sys/resource.h>

@@ -2,9 +2,9 @@
  * dial from; in a network namespace of the test's own.
  */
 #include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/broker_dial.h"
-#include "../../../agentd/priv/broker_dns.h"
-#include "../../../agentd/priv/broker_loop.h"
+#include "../../../agentd/priv/broker/broker_loop.h"
+#include "../../../agentd/priv/broker/traffic/broker_dial.h"
+#include "../../../agentd/priv/broker/traffic/broker_dns.h"
 #include "broker_rig.h"
 #include <arpa/inet.h>
 #include <net/if.h>

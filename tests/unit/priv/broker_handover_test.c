@@ -1,5 +1,5 @@
 /* broker_handover_test.c - two agentds in two processes: given, taken, given back, refused. */
-#include "../../../agentd/priv/broker_handover.h"
+#include "../../../agentd/priv/broker/broker_handover.h"
 #include "broker_rig.h"
 #include <sched.h>
 

@@ -3,8 +3,8 @@
  * The test copies itself as `agentd-worker`; what the worker does is in its --do flag, one letter a
  * step.
  */
-#include "../../../agentd/priv/broker_keeper.h"
-#include "../../../agentd/priv/broker_loop.h"
+#include "../../../agentd/priv/broker/broker_keeper.h"
+#include "../../../agentd/priv/broker/broker_loop.h"
 #include "broker_rig.h"
 #include <poll.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
  *
  * In a directory of the test's own: it is names alone.
  */
-#include "../../../agentd/priv/broker_cgroup.h"
+#include "../../../agentd/priv/broker/pods/broker_cgroup.h"
 #include "broker_rig.h"
 
 static const char uid[] = "a1b2c3d4-0000-4000-8000-0123456789ab";

@@ -1,5 +1,5 @@
 /* broker_metrics_test.c - the port for scrapes: which addresses, and who has its socket when. */
-#include "../../../agentd/priv/broker_metrics.h"
+#include "../../../agentd/priv/broker/broker_metrics.h"
 #include "broker_rig.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -296,6 +296,34 @@ static void another_address_is_another_socket(void **state)
 	}
 }
 
+static void on_put(void *ctx, const char *name, int fd)
+{
+	(void)fd;
+	*(int *)ctx += !strcmp(name, "metrics");
+}
+
+static void on_drop(void *ctx, const char *name)
+{
+	*(int *)ctx -= !strcmp(name, "metrics");
+}
+
+/* It would have both, and the next broker find either. */
+static void systemd_has_one_of_them(void **state)
+{
+	struct rig *r = *state;
+	struct broker_kept *next = broker_kept_new();
+	static int copies = 1; /* told of what is dropped in the teardown, too */
+	int old = next_worker(r);
+
+	set_address(r, "0.0.0.0", port_of(r));
+	broker_kept_found(next, "metrics", old);
+	rig_stop(r);
+	r->kept = next;
+	broker_kept_mirror(next, &(struct broker_kept_sink){on_put, on_drop, &copies});
+	rig_start(r);
+	assert_int_equal(copies, 1);
+}
+
 static int listener_elsewhere(in_port_t port)
 {
 	struct sockaddr_in a = {
@@ -372,6 +400,7 @@ int main(void)
 	    T(a_port_that_is_lost_later_costs_metrics_only),
 	    T(the_next_broker_has_the_same_socket),
 	    T(another_address_is_another_socket),
+	    T(systemd_has_one_of_them),
 	    T(what_is_something_else_is_not_taken),
 	    T(a_broker_without_the_flag_closes_it),
 	};

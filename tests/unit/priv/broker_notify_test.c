@@ -1,5 +1,5 @@
 /* broker_notify_test.c - what a service manager hears, and what it gives back. */
-#include "../../../agentd/priv/broker_notify.h"
+#include "../../../agentd/priv/broker/broker_notify.h"
 #include "broker_rig.h"
 
 struct manager {

@@ -1,5 +1,5 @@
 /* broker_rundir_test.c - one broker at a time, also while one takes the place of another. */
-#include "../../../agentd/priv/broker_rundir.h"
+#include "../../../agentd/priv/broker/broker_rundir.h"
 #include "broker_rig.h"
 
 struct both {

@@ -2,10 +2,10 @@
  *
  * The mounts are this process's own.
  */
-#include "../../../agentd/priv/broker_kept.h"
-#include "../../../agentd/priv/broker_state.h"
-#include "../../../agentd/priv/broker_store.h"
-#include "../../../agentd/priv/broker_tmpfs.h"
+#include "../../../agentd/priv/broker/broker_kept.h"
+#include "../../../agentd/priv/broker/broker_state.h"
+#include "../../../agentd/priv/broker/broker_store.h"
+#include "../../../agentd/priv/broker/broker_tmpfs.h"
 #include "broker_rig.h"
 #include <linux/magic.h>
 #include <sys/statfs.h>

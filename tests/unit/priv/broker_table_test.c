@@ -1,5 +1,5 @@
 /* broker_table_test.c - a table comes back as it was, or not at all. */
-#include "../../../agentd/priv/broker_table.h"
+#include "../../../agentd/priv/broker/broker_table.h"
 #include "broker_rig.h"
 
 static int some_fd(void)

@@ -1,7 +1,7 @@
 /* broker_traffic_test.c - a worker asks for redirection, and what its pods do meanwhile: cgroups
  * that come and go, network namespaces that are learned, workers and brokers that are replaced.
  */
-#include "../../../agentd/priv/broker_traffic.h"
+#include "../../../agentd/priv/broker/traffic/broker_traffic.h"
 #include "../../../ebpf/rules_types.h"
 #include "broker_bpf.h"
 #include "broker_peer.h"

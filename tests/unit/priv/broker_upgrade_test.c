@@ -1,6 +1,6 @@
 /* broker_upgrade_test.c - which file, how it is tried, and that a failure changes nothing. */
-#include "../../../agentd/priv/broker_table.h"
-#include "../../../agentd/priv/broker_upgrade.h"
+#include "../../../agentd/priv/broker/broker_table.h"
+#include "../../../agentd/priv/broker/broker_upgrade.h"
 #include "broker_rig.h"
 
 struct node {

@@ -1,8 +1,8 @@
 /* broker_view_test.c - real network namespaces: their addresses, routes and interfaces, now and as
  * they change.
  */
-#include "../../../agentd/priv/broker_kept.h"
-#include "../../../agentd/priv/broker_view.h"
+#include "../../../agentd/priv/broker/broker_kept.h"
+#include "../../../agentd/priv/broker/traffic/broker_view.h"
 #include "broker_bpf.h"
 
 struct world {

@@ -1,0 +1,633 @@
+/* broker_core.c - one worker, its requests, its files.
+ *
+ * attach -> HELLO and the node's listeners are in the socket before the worker exists -> each turn:
+ * requests (16 at most, and only while an answer would fit), then marked files (likewise).  What
+ * cannot be sent is not made: requests stay in the socket, changes stay marks.  So a worker that
+ * never reads costs nothing, and nothing is ever lost or queued (process-split.md 4,
+ * back-pressure). A packet that no worker of ours would send ends it.
+ */
+#include "broker_core.h"
+#include "../../base/mem.h"
+#include "../fdpass.h"
+#include "broker_follow.h"
+#include "broker_io.h"
+#include "broker_kept.h"
+#include "broker_node.h"
+#include "broker_rundir.h"
+#include "broker_state.h"
+#include "pods/broker_pods.h"
+#include "traffic/broker_dns.h"
+#include "traffic/broker_traffic.h"
+#include "volumes/broker_caller.h"
+#include "volumes/broker_volume.h"
+#include "volumes/broker_volumes.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+enum {
+	PER_TURN = 16,
+	/* Listeners that a worker may shut down before it is taken for an attacker. */
+	RENEWED_MAX = 32,
+	RENEWED_SECONDS = 60
+};
+
+struct broker {
+	const struct broker_options *options;
+	int epoll;
+	struct broker_rundir rundir;
+	struct broker_netns_home home;
+	struct broker_kept *kept;
+	struct broker_node *node;
+	struct broker_volumes volumes;
+	struct broker_pods *pods;
+	struct broker_follows *follows;
+	struct broker_states *states;
+	struct broker_traffic *traffic;
+	struct broker_dns *dns;
+	struct broker_watch worker;
+	bool attached, ready; /* the worker */
+	enum broker_state state;
+	struct broker_events ev;
+	void *ctx;
+	unsigned renewed; /* listeners, since `renewed_since` */
+	time_t renewed_since;
+};
+
+/* One request while it is answered. */
+struct request {
+	const struct priv_request *r;
+	struct broker_pod *pod;
+	int fd; /* the worker's */
+	struct priv_packet *reply;
+	int reply_fd; /* the broker's */
+	int given_fd; /* the same, but ours no longer */
+	struct broker_why *why;
+};
+
+static void broke(struct broker *b, const char *why)
+{
+	broker_log(BROKER_ERROR, NULL, "the worker broke the protocol and is killed: %s", why);
+	b->state = BROKER_WORKER_BROKE;
+}
+
+/* --- the table --- */
+
+static int do_pod_add(struct broker *b, struct request *q)
+{
+	return broker_pods_add(b->pods, &q->r->uid, q->why);
+}
+
+static int do_pod_remove(struct broker *b, struct request *q)
+{
+	if (broker_volume_is_published(b->options, &q->r->uid))
+		return broker_refuse(
+		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
+	broker_follows_remove_pod(b->follows, &q->r->uid);
+	broker_dns_end(b->dns, &q->r->uid);
+	broker_traffic_remove(b->traffic, &q->r->uid);
+	return broker_pods_remove(b->pods, q->pod, q->why);
+}
+
+static int do_listen(struct broker *b, struct request *q)
+{
+	q->reply_fd = broker_dns_is_kind(q->r->kind)
+			  ? broker_dns_listen(b->dns, &q->r->uid, q->r->kind, q->why)
+			  : broker_pod_listen(b->pods, q->pod, q->r->kind, q->why);
+	return q->reply_fd < 0 ? -1 : 0;
+}
+
+static int do_peer_of(struct broker *b, struct request *q)
+{
+	if (broker_pod_peer(q->pod, q->fd, q->r->arg == PRIV_ATTEST_REQUIRE, q->reply, q->why))
+		return -1;
+	broker_traffic_live(b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod));
+	return 0;
+}
+
+static int do_write(struct broker *b, struct request *q)
+{
+	(void)b;
+	return broker_pod_write(q->pod, q->r->kind, q->fd, q->why);
+}
+
+static int do_follow(struct broker *b, struct request *q)
+{
+	if (q->r->kind == PRIV_FOLLOW_TOKEN && !broker_pods_find(b->pods, &q->r->uid, q->why))
+		return -1;
+	return broker_follows_add(b->follows, q->r, q->why);
+}
+
+/* POD_REMOVE may have ended it before: not an error. */
+static int do_unfollow(struct broker *b, struct request *q)
+{
+	broker_follows_remove(b->follows, q->r->arg);
+	return 0;
+}
+
+static int do_state_put(struct broker *b, struct request *q)
+{
+	return broker_state_put(b->states, q->r, q->fd, q->why);
+}
+
+static int do_state_del(struct broker *b, struct request *q)
+{
+	return broker_state_del(b->states, q->r, q->why);
+}
+
+/* Its reply comes after the entries. */
+static int do_state_list(struct broker *b, struct request *q)
+{
+	return broker_state_list(b->states, q->r, q->why);
+}
+
+/* The worker asks for its DNS proxy's sockets again when it knows what is in force. */
+static int do_redirect_set(struct broker *b, struct request *q)
+{
+	broker_dns_end(b->dns, &q->r->uid);
+	return broker_traffic_set(b->traffic, q->r, q->fd, q->why);
+}
+
+static int do_redirect_del(struct broker *b, struct request *q)
+{
+	broker_dns_end(b->dns, &q->r->uid);
+	broker_traffic_remove(b->traffic, &q->r->uid);
+	return 0;
+}
+
+static int do_redirect_counters(struct broker *b, struct request *q)
+{
+	q->reply_fd = broker_traffic_counters(b->traffic, q->why);
+	return q->reply_fd < 0 ? -1 : 0;
+}
+
+static int do_redirect_explain(struct broker *b, struct request *q)
+{
+	return broker_traffic_explain(b->traffic, q->r, q->fd, q->reply, q->why);
+}
+
+static int do_redirect_trace(struct broker *b, struct request *q)
+{
+	q->given_fd = broker_traffic_trace(b->traffic, q->r, q->why);
+	return q->given_fd < 0 ? -1 : 0;
+}
+
+static int do_caller(struct broker *b, struct request *q)
+{
+	(void)b;
+	return broker_caller_check(q->fd, q->why);
+}
+
+static int do_publish(struct broker *b, struct request *q)
+{
+	return broker_volume_publish(b->options, q->r, q->why);
+}
+
+static int do_unpublish(struct broker *b, struct request *q)
+{
+	return broker_volume_unpublish(b->options, q->r, q->why);
+}
+
+/* Its reply comes after the volumes. */
+static int do_volumes(struct broker *b, struct request *q)
+{
+	return broker_volumes_list(&b->volumes, q->r, q->why);
+}
+
+static int do_dial(struct broker *b, struct request *q)
+{
+	q->given_fd = broker_pod_dial(b->pods, q->pod, q->r, q->why);
+	return q->given_fd < 0 ? -1 : 0;
+}
+
+/* What nobody claimed goes now: the worker has added all there is. */
+static int do_ready(struct broker *b, struct request *q)
+{
+	size_t n;
+
+	(void)q;
+	if (b->ready) {
+		broke(b, "it was ready twice");
+		return 0;
+	}
+	b->ready = true;
+	broker_pods_sweep(b->pods);
+	broker_dns_sweep(b->dns);
+	broker_traffic_sweep(b->traffic);
+	if ((n = broker_kept_sweep(b->kept)))
+		broker_log(BROKER_INFO, NULL, "%zu kept descriptors belong to no pod: closed", n);
+	if (b->ev.ready)
+		b->ev.ready(b->ctx);
+	return 0;
+}
+
+static int do_pong(struct broker *b, struct request *q)
+{
+	if (b->ev.pong)
+		b->ev.pong(b->ctx, q->r->arg);
+	return 0;
+}
+
+static const struct {
+	int (*act)(struct broker *b, struct request *q);
+	int nfds;
+	bool of_pod; /* which must have been added */
+} table[PRIV_OP_END] = {
+    [PRIV_POD_ADD] = {do_pod_add, 0, false},
+    [PRIV_POD_REMOVE] = {do_pod_remove, 0, true},
+    [PRIV_LISTEN] = {do_listen, 0, true},
+    [PRIV_PEER_OF] = {do_peer_of, 1, true},
+    [PRIV_WRITE] = {do_write, 1, true},
+    [PRIV_FOLLOW] = {do_follow, 0, false},
+    [PRIV_UNFOLLOW] = {do_unfollow, 0, false},
+    [PRIV_READY] = {do_ready, 0, false},
+    [PRIV_PONG] = {do_pong, 0, false},
+    [PRIV_STATE_PUT] = {do_state_put, 1, false},
+    [PRIV_STATE_DEL] = {do_state_del, 0, false},
+    [PRIV_STATE_LIST] = {do_state_list, 0, false},
+    [PRIV_REDIRECT_SET] = {do_redirect_set, 1, true},
+    [PRIV_REDIRECT_DEL] = {do_redirect_del, 0, true},
+    [PRIV_REDIRECT_COUNTERS] = {do_redirect_counters, 0, false},
+    [PRIV_REDIRECT_EXPLAIN] = {do_redirect_explain, 1, true},
+    [PRIV_REDIRECT_TRACE] = {do_redirect_trace, 0, false},
+    [PRIV_CALLER] = {do_caller, 1, false},
+    [PRIV_PUBLISH] = {do_publish, 0, true},
+    [PRIV_UNPUBLISH] = {do_unpublish, 0, false},
+    [PRIV_VOLUMES] = {do_volumes, 0, false},
+    [PRIV_DIAL] = {do_dial, 0, true},
+};
+
+/* --- requests --- */
+
+static int check_shape(const struct broker_request *in, struct broker_why *w)
+{
+	if (in->r.op >= PRIV_OP_END || !table[in->r.op].act)
+		return broker_refuse(w, EPROTO, "there is no operation %u", in->r.op);
+	if (in->nfds != table[in->r.op].nfds && !(in->lost_fd && table[in->r.op].nfds))
+		return broker_refuse(w, EPROTO, "operation %u with %d fds", in->r.op, in->nfds);
+	if (in->r.id == 0)
+		return broker_refuse(w, EPROTO, "a request without an id");
+	return 0;
+}
+
+static void send_packet(struct broker *b, const struct priv_packet *p, int fd)
+{
+	if (!fdpass_send(b->worker.fd, p, sizeof(*p), fd))
+		return;
+	if (errno != EPIPE && errno != ECONNRESET) /* its end is read, after what it said last */
+		broke(b, strerror(errno));
+}
+
+/* Nothing else is answered before a list has ended. */
+static bool is_listing(const struct broker *b)
+{
+	return broker_state_listing(b->states) || broker_volumes_listing(&b->volumes);
+}
+
+static void answer(struct broker *b, const struct broker_request *in)
+{
+	struct priv_packet reply = {.id = in->r.id, .what = PRIV_REPLY};
+	struct broker_why why = {.code = 0};
+	struct request q = {.r = &in->r,
+	    .fd = in->fd,
+	    .reply = &reply,
+	    .reply_fd = -1,
+	    .given_fd = -1,
+	    .why = &why};
+	int rc = 0;
+
+	if (in->lost_fd)
+		rc = broker_refuse(&why, EMFILE, "the broker is out of file descriptors");
+	else if (table[in->r.op].of_pod && !(q.pod = broker_pods_find(b->pods, &in->r.uid, &why)))
+		rc = -1;
+	if (rc || table[in->r.op].act(b, &q)) {
+		reply = (struct priv_packet){
+		    .id = in->r.id, .what = PRIV_REPLY, .code = why.code ? why.code : EIO};
+		snprintf(reply.why, sizeof(reply.why), "%s", why.text);
+		q.reply_fd = -1;
+	}
+	if (b->state == BROKER_SERVING && !is_listing(b))
+		send_packet(b, &reply, q.given_fd >= 0 ? q.given_fd : q.reply_fd);
+	mem_closep(&q.given_fd);
+}
+
+static bool push_listed(struct broker *b)
+{
+	struct priv_packet p;
+	int fd;
+
+	if (broker_state_listing(b->states))
+		broker_state_next(b->states, &p, &fd);
+	else
+		broker_volumes_next(&b->volumes, &p, &fd);
+	send_packet(b, &p, fd);
+	mem_closep(&fd);
+	return b->state == BROKER_SERVING;
+}
+
+/* False: there is none. */
+static bool take_request(struct broker *b)
+{
+	struct broker_request in;
+	struct broker_why why;
+	enum broker_got got = broker_io_receive(b->worker.fd, &in, &why);
+
+	if (got == BROKER_GOT_NOTHING)
+		return false;
+	if (got == BROKER_GOT_EOF) {
+		b->state = BROKER_WORKER_LEFT;
+		return false;
+	}
+	if (got == BROKER_GOT_GARBAGE || check_shape(&in, &why))
+		broke(b, why.text);
+	else
+		answer(b, &in);
+	mem_closep(&in.fd);
+	return b->state == BROKER_SERVING;
+}
+
+static bool is_pending(const struct broker *b)
+{
+	return broker_pods_pending(b->pods) || broker_traffic_pending(b->traffic) ||
+	       broker_follows_pending(b->follows) || broker_node_pending(b->node);
+}
+
+/* One packet that nobody asked for now. */
+static bool push(struct broker *b)
+{
+	struct priv_packet p;
+	int fd;
+
+	if (!is_pending(b))
+		return false;
+	if (broker_pods_pending(b->pods)) {
+		broker_pods_next(b->pods, &p, &fd);
+		send_packet(b, &p, fd);
+		return b->state == BROKER_SERVING;
+	}
+	if (broker_node_pending(b->node)) {
+		broker_node_next(b->node, &p);
+		send_packet(b, &p, -1);
+		return b->state == BROKER_SERVING;
+	}
+	if (broker_traffic_next(b->traffic, &p, &fd)) {
+		send_packet(b, &p, fd);
+		mem_closep(&fd);
+		return b->state == BROKER_SERVING;
+	}
+	if (broker_follows_next(b->follows, &p, &fd))
+		send_packet(b, &p, fd);
+	mem_closep(&fd);
+	return b->state == BROKER_SERVING;
+}
+
+static void want(struct broker *b)
+{
+	if (b->state != BROKER_SERVING || !b->attached)
+		return;
+	if (!broker_io_writable(b->worker.fd))
+		broker_watch_want(b->epoll, &b->worker, EPOLLOUT);
+	else if (is_pending(b) || is_listing(b))
+		broker_watch_want(b->epoll, &b->worker, EPOLLIN | EPOLLOUT);
+	else
+		broker_watch_want(b->epoll, &b->worker, EPOLLIN);
+}
+
+static void on_worker(void *ctx, uint32_t events)
+{
+	struct broker *b = ctx;
+
+	(void)events;
+	for (int i = 0; i < PER_TURN && broker_io_writable(b->worker.fd); i++)
+		if (!(is_listing(b) ? push_listed(b) : take_request(b)))
+			break;
+	for (int i = 0; i < PER_TURN && b->state == BROKER_SERVING; i++)
+		if (!broker_io_writable(b->worker.fd) || !push(b))
+			break;
+	want(b);
+}
+
+static void on_changed(void *ctx)
+{
+	want(ctx);
+}
+
+/* Only the worker can do that, and no worker of ours does. */
+static void on_renewed(void *ctx)
+{
+	struct broker *b = ctx;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (now.tv_sec - b->renewed_since > RENEWED_SECONDS) {
+		b->renewed_since = now.tv_sec;
+		b->renewed = 0;
+	}
+	if (++b->renewed > RENEWED_MAX && b->state == BROKER_SERVING)
+		broke(b, "it keeps shutting sockets down");
+	want(b);
+}
+
+static void on_node_broke(void *ctx, const char *why)
+{
+	struct broker *b = ctx;
+
+	if (b->attached && b->state == BROKER_SERVING)
+		broke(b, why);
+}
+
+static void on_csi_renewed(void *ctx)
+{
+	struct broker *b = ctx;
+
+	if (!b->attached || b->state != BROKER_SERVING)
+		return;
+	broker_log(BROKER_WARN, NULL,
+	    "the worker's csi.sock is dead: another worker takes its place, with the new one");
+	b->state = BROKER_WORKER_BROKE;
+}
+
+/* --- life --- */
+
+int broker_epoll(const struct broker *b)
+{
+	return b->epoll;
+}
+
+static int on_netns_asked(void *ctx, const struct uuid *pod, uint64_t cgroup)
+{
+	struct broker *b = ctx;
+	struct broker_why w;
+	const struct broker_pod *known = broker_pods_find(b->pods, pod, &w);
+
+	return known ? broker_pod_netns_in(known, cgroup) : -1;
+}
+
+static void on_emptied(void *ctx, const struct uuid *pod)
+{
+	struct broker *b = ctx;
+
+	if (b->dns)
+		broker_dns_end(b->dns, pod);
+	if (b->traffic)
+		broker_traffic_emptied(b->traffic, pod);
+}
+
+static bool on_gone_asked(void *ctx, const struct uuid *pod)
+{
+	return broker_traffic_gone(((struct broker *)ctx)->traffic, pod);
+}
+
+static void on_of_host(void *ctx, const struct uuid *pod)
+{
+	broker_traffic_of_host(((struct broker *)ctx)->traffic, pod);
+}
+
+static int on_dns_place(void *ctx, const struct uuid *pod, uint16_t *port, struct broker_why *w)
+{
+	return broker_traffic_dns_place(((struct broker *)ctx)->traffic, pod, port, w);
+}
+
+static int on_dns_mark(
+    void *ctx, const struct uuid *pod, int socket, bool answered, struct broker_why *w)
+{
+	return broker_traffic_dns_mark(((struct broker *)ctx)->traffic, pod, socket, answered, w);
+}
+
+static int start(struct broker *b, struct broker_why *w)
+{
+	if ((b->epoll = broker_loop_new()) < 0)
+		return broker_refuse_sys(w, "epoll");
+	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, w) ||
+	    broker_netns_home_open(&b->home, b->kept, w))
+		return -1;
+	if (!(b->node = broker_node_new(&(struct broker_node_rig){b->epoll, b->options, b->kept,
+					    &b->home, on_node_broke, on_csi_renewed, on_changed, b},
+		  w)))
+		return -1;
+	if (!(b->states = broker_state_new(b->options, b->kept, w)))
+		return -1;
+	b->pods = broker_pods_new(&(struct broker_pods_rig){b->epoll, b->options, &b->home, b->kept,
+	    b->states, on_renewed, on_gone_asked, on_emptied, on_of_host, b});
+	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
+	b->traffic = b->follows
+			 ? broker_traffic_new(&(struct broker_traffic_rig){b->epoll, b->options,
+						  &b->home, on_changed, on_netns_asked, b},
+			       w)
+			 : NULL;
+	b->dns = broker_dns_new(
+	    &(struct broker_dns_rig){b->epoll, &b->home, on_dns_place, on_dns_mark, b});
+	return b->traffic ? 0 : -1;
+}
+
+struct broker *broker_new(
+    const struct broker_options *o, struct broker_kept *kept, struct broker_why *w)
+{
+	struct broker *b = broker_zalloc(sizeof(*b));
+
+	b->options = b->volumes.options = o;
+	b->kept = kept;
+	b->epoll = b->home.fd = b->home.init_fd = b->rundir.lock = -1;
+	if (start(b, w))
+		broker_free(&b);
+	return b;
+}
+
+static void end_lists(struct broker *b)
+{
+	broker_state_list_end(b->states);
+	broker_volumes_end(&b->volumes);
+}
+
+static void hang_up(struct broker *b)
+{
+	if (!b->attached)
+		return;
+	broker_watch_end(b->epoll, &b->worker);
+	close(b->worker.fd);
+	end_lists(b);
+	broker_dns_detach(b->dns);
+	broker_traffic_detach(b->traffic);
+	b->attached = false;
+}
+
+/* What a dead worker asked for before it died is done: a certificate it wanted kept is not signed
+ * again. */
+static void hear_last_words(struct broker *b)
+{
+	if (!b->attached)
+		return;
+	end_lists(b);
+	while (b->state == BROKER_SERVING && !is_listing(b) && take_request(b))
+		;
+}
+
+void broker_detach(struct broker *b)
+{
+	hear_last_words(b);
+	hang_up(b);
+	broker_follows_clear(b->follows);
+	broker_pods_generation(b->pods);
+	b->ready = false;
+	b->renewed = 0;
+}
+
+void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx)
+{
+	b->ev = *ev;
+	b->ctx = ctx;
+}
+
+void broker_free(struct broker **b)
+{
+	if (!*b)
+		return;
+	hang_up(*b);
+	broker_dns_free(&(*b)->dns);
+	broker_traffic_free(&(*b)->traffic);
+	broker_follows_free(&(*b)->follows);
+	broker_pods_free(&(*b)->pods);
+	broker_state_free(&(*b)->states);
+	broker_node_free(&(*b)->node);
+	broker_netns_home_close(&(*b)->home);
+	broker_rundir_close(&(*b)->rundir);
+	mem_closep(&(*b)->epoll);
+	free(*b);
+	*b = NULL;
+}
+
+int broker_attach(struct broker *b, int fd, struct broker_why *w)
+{
+	broker_detach(b);
+	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
+	b->state = BROKER_SERVING;
+	if (broker_node_greet(b->node, fd, w)) {
+		close(fd);
+		return -1;
+	}
+	if (broker_watch_start(b->epoll, &b->worker, EPOLLIN)) {
+		close(fd);
+		return broker_refuse_sys(w, "serve the worker");
+	}
+	b->attached = true;
+	want(b); /* something may be there to be told */
+	return 0;
+}
+
+void broker_ping(struct broker *b, uint32_t ping)
+{
+	struct priv_packet p = {.what = PRIV_PING, .arg = ping};
+
+	if (b->attached && b->state == BROKER_SERVING && broker_io_writable(b->worker.fd))
+		send_packet(b, &p, -1);
+}
+
+enum broker_state broker_turn(struct broker *b, int timeout_ms)
+{
+	/* Nothing more is taken from a worker that left or broke the rules. */
+	if (b->state != BROKER_SERVING)
+		hang_up(b);
+	broker_loop_turn(b->epoll, timeout_ms);
+	return b->state;
+}

@@ -1,0 +1,173 @@
+/* broker_file.c - reading what root wrote, writing what a pod may see.
+ *
+ * A file is first opened as a path only, so that neither a FIFO nor a device sees an open(); what
+ * it is and whose is checked on that handle; only then it is opened for reading through it.  In a
+ * volume of Kubernetes each name is a link through `..data`, a link that is swapped to a new
+ * directory at each update: there, and only there, one directory is passed (security-rules.md 6).
+ */
+#include "broker_file.h"
+#include "../../base/mem.h"
+#include "broker_io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+enum { DIRECTORY = O_PATH | O_DIRECTORY | O_CLOEXEC };
+
+/* The directory that `..data` leads to, if it is a link to a directory beside it; -1: none. */
+static int open_data(int dir)
+{
+	char target[NAME_MAX + 1];
+	ssize_t n = readlinkat(dir, "..data", target, sizeof(target) - 1);
+
+	if (n <= 0)
+		return -1;
+	target[n] = '\0';
+	if (strchr(target, '/') || !strcmp(target, ".") || !strcmp(target, ".."))
+		return -1;
+	return openat(dir, target, DIRECTORY | O_NOFOLLOW);
+}
+
+/* A handle of the file itself, whatever it is; -1 with errno. */
+static int find_file(const struct broker_place *at)
+{
+	auto_close int top = open(at->dir, DIRECTORY);
+	auto_close int sub =
+	    top >= 0 && at->sub ? openat(top, at->sub, DIRECTORY | O_NOFOLLOW) : -1;
+	int dir = at->sub ? sub : top;
+
+	if (dir < 0)
+		return -1;
+	auto_close int data = open_data(dir);
+	if (data >= 0) {
+		int fd = openat(data, at->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		if (fd >= 0 || errno != ENOENT)
+			return fd;
+	}
+	return openat(dir, at->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static int check_file(const struct stat *st, struct broker_why *w)
+{
+	if (S_ISLNK(st->st_mode))
+		return broker_refuse(w, ELOOP, "is a symbolic link");
+	if (!S_ISREG(st->st_mode))
+		return broker_refuse(w, EINVAL, "is not a regular file");
+	if (st->st_uid != 0)
+		return broker_refuse(
+		    w, EPERM, "belongs to uid %u; it must be root's", (unsigned)st->st_uid);
+	if (st->st_mode & (S_IWGRP | S_IWOTH))
+		return broker_refuse(w, EPERM, "is writable by others than root (chmod go-w)");
+	if (st->st_size > PRIV_FILE_SIZE_MAX)
+		return broker_refuse(w, EFBIG, "is larger than %d KiB", PRIV_FILE_SIZE_MAX / 1024);
+	return 0;
+}
+
+/* A sealed copy. */
+static int copy_file(int handle, uint64_t *digest, struct broker_why *w)
+{
+	char self[32];
+	struct broker_copy copy;
+
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", handle);
+	auto_close int from = open(self, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (from < 0)
+		return broker_refuse_sys(w, "cannot be opened");
+	auto_close int to = memfd_create("agentd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (to < 0)
+		return broker_refuse_sys(w, "memfd_create");
+	if (broker_io_copy(from, to, PRIV_FILE_SIZE_MAX, &copy, w) || broker_io_seal(to, w))
+		return -1;
+	*digest = copy.digest ^ copy.size;
+	return take_fd(to);
+}
+
+static uint64_t digest_of_text(const char *s)
+{
+	uint64_t h = 5381;
+
+	while (*s)
+		h = h * 33 + (uint8_t)*s++;
+	return h;
+}
+
+/* "<path> <why>": what was seen, with the name a person can look for. */
+static void name_it(const struct broker_place *at, struct broker_why *w)
+{
+	char reason[PRIV_WHY_SIZE];
+
+	snprintf(reason, sizeof(reason), "%s", w->text);
+	broker_refuse(w, w->code, "%s/%s%s%s %s", at->dir, at->sub ? at->sub : "",
+	    at->sub ? "/" : "", at->name, reason);
+}
+
+void broker_file_read(const struct broker_place *at, struct broker_content *out)
+{
+	struct stat st;
+	auto_close int handle = find_file(at);
+
+	*out = (struct broker_content){.state = PRIV_FILE_REFUSED, .fd = -1};
+	if (handle < 0 && errno == ENOENT) {
+		out->state = PRIV_FILE_REMOVED;
+		broker_refuse(&out->why, ENOENT, "is not there");
+	} else if (handle < 0 || fstat(handle, &st)) {
+		broker_refuse_sys(&out->why, "cannot be opened");
+	} else if (!check_file(&st, &out->why)) {
+		out->fd = copy_file(handle, &out->digest, &out->why);
+		out->state = out->fd >= 0 ? PRIV_FILE_CONTENT : PRIV_FILE_REFUSED;
+	}
+	if (out->state != PRIV_FILE_CONTENT) {
+		name_it(at, &out->why);
+		out->digest = digest_of_text(out->why.text);
+	}
+	out->digest = out->digest * 31 + out->state;
+}
+
+/* What the worker hands over must not change under our hands, nor be something else than memory. */
+int broker_file_check_memfd(int memfd, struct broker_why *w)
+{
+	const int wanted = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+	int seals = fcntl(memfd, F_GET_SEALS);
+	struct stat st;
+
+	if (seals < 0 || fstat(memfd, &st) || !S_ISREG(st.st_mode))
+		return broker_refuse(w, EINVAL, "what was sent is no memfd");
+	if ((seals & wanted) != wanted)
+		return broker_refuse(w, EINVAL, "the memfd is not sealed");
+	if (st.st_size > PRIV_FILE_SIZE_MAX)
+		return broker_refuse(
+		    w, EFBIG, "the content is larger than %d KiB", PRIV_FILE_SIZE_MAX / 1024);
+	return 0;
+}
+
+/* Not synced: the directory is on a tmpfs, and a lost file is written again at the next start. */
+int broker_file_write(const char *path, mode_t mode, int memfd, struct broker_why *w)
+{
+	char temp[PATH_MAX];
+	const char *slash = strrchr(path, '/');
+	struct broker_copy copy;
+
+	if (broker_file_check_memfd(memfd, w))
+		return -1;
+	snprintf(temp, sizeof(temp), "%.*s/.%s.new", (int)(slash - path), path, slash + 1);
+	if (unlink(temp) && errno != ENOENT)
+		return broker_refuse_sys(w, "unlink %s", temp);
+	auto_close int fd =
+	    open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+	if (fd < 0)
+		return broker_refuse_sys(w, "create %s", temp);
+	if (broker_io_copy(memfd, fd, PRIV_FILE_SIZE_MAX, &copy, w)) {
+		unlink(temp);
+		return -1;
+	}
+	if (fchmod(fd, mode) || rename(temp, path)) {
+		broker_refuse_sys(w, "rename to %s", path);
+		unlink(temp);
+		return -1;
+	}
+	return 0;
+}

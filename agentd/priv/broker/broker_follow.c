@@ -1,0 +1,527 @@
+/* broker_follow.c - inotify on directories, one mark for each file.
+ *
+ * follow -> watch the directory, or the nearest one above it that exists -> mark every file of the
+ * follow -> (the worker has room) read a marked file, compare with what was told last, tell.
+ * An event marks the file it names; the appearance of a missing directory, the disappearance of a
+ * watched one and an overflow of the queue watch anew and mark everything.  `..data` is the link
+ * by which a Kubernetes volume swaps all of its files at once.
+ *
+ * The watch is always placed before the files are looked at, so a change is either seen by the look
+ * or makes an event.  Renaming a directory above the watched one, and rewriting a file inside the
+ * target of `..data` in place, make none: nobody does that to a live node.
+ */
+#include "broker_follow.h"
+#include "../../base/mem.h"
+#include "broker_file.h"
+#include "broker_loop.h"
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <utlist.h>
+
+enum {
+	/* Follows share watches.  IN_MASK_ADD: one that is placed again with a mask to replace its
+	 * own sees nothing for a moment, while the kernel does so (Linux 6.18, fs/notify/inotify).
+	 */
+	WATCHED = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_CREATE | IN_ATTRIB |
+		  IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | IN_MASK_ADD,
+	SELF = IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT,
+	EVENT_BYTES = 4096,
+	NODE_FOLLOWS_MAX = 3 * PRIV_PLANES_MAX,
+	ARM_ATTEMPTS = 8,
+};
+
+static const char suffix[] = ".yaml";
+
+/* One file of a follow. */
+struct file {
+	bool marked;
+	bool told; /* `digest` is of what the worker knows */
+	uint64_t digest;
+	struct file *prev, *next;
+	char name[];
+};
+
+struct follow {
+	uint32_t id;
+	enum priv_followed what;
+	struct uuid pod;          /* TOKEN */
+	char *top;                /* from the command line */
+	char sub[UUID_TEXT_SIZE]; /* "" for none */
+	char *path;               /* top/sub, the directory itself */
+	size_t watched;           /* how much of `path` is watched; all of it when it exists */
+	int wd;                   /* -1: none */
+	bool synced;              /* MANIFESTS: the worker was told that it knows all there was */
+	unsigned nfiles, max_files;
+	bool overfull; /* said once */
+	struct file *files;
+	struct follow *prev, *next;
+};
+
+struct broker_follows {
+	const struct broker_options *options;
+	struct broker_watch watch; /* the inotify fd */
+	int epoll;
+	struct follow *list; /* the one that was served last is at the end */
+	void (*changed)(void *ctx);
+	void *ctx;
+};
+
+/* --- watches --- */
+
+/* Without --manifests: told to be empty, and that is all. */
+static bool is_nowhere(const struct follow *f)
+{
+	return !*f->path;
+}
+
+/* Several follows may share a directory and so a watch. */
+static void drop_watch(struct broker_follows *fs, int wd)
+{
+	const struct follow *f;
+
+	DL_FOREACH (fs->list, f)
+		if (f->wd == wd)
+			return;
+	if (wd >= 0)
+		inotify_rm_watch(fs->watch.fd, wd);
+}
+
+/* The sub-directory's name comes from a pod's uid and is never a link (security-rules.md 6). */
+static uint32_t watch_flags(const struct follow *f, size_t len)
+{
+	return *f->sub && !f->path[len] ? WATCHED | IN_DONT_FOLLOW : WATCHED;
+}
+
+/* The next longer path after the first `len` bytes of f->path. */
+static size_t next_component(const struct follow *f, size_t len)
+{
+	size_t start = len + (f->path[len] == '/');
+
+	return start + strcspn(f->path + start, "/");
+}
+
+/* Watches the longest existing part of f->path; -1: not even that. */
+static int watch_longest(struct broker_follows *fs, struct follow *f, struct broker_why *w)
+{
+	char path[PATH_MAX];
+	size_t len = strlen(f->path);
+	int wd;
+
+	memcpy(path, f->path, len + 1);
+	while ((wd = inotify_add_watch(fs->watch.fd, path, watch_flags(f, len))) < 0) {
+		if ((errno != ENOENT && errno != ENOTDIR && errno != ELOOP) || len <= 1)
+			return broker_refuse_sys(w, "watch %s", path);
+		while (len > 1 && path[len - 1] != '/')
+			len--;
+		len -= len > 1;
+		path[len ? len : 1] = '\0';
+	}
+	f->watched = len;
+	return wd;
+}
+
+/* Has the directory after the watched one appeared before the watch was there? */
+static bool is_outdated(const struct follow *f)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	size_t len;
+
+	if (!f->path[f->watched])
+		return false;
+	len = next_component(f, f->watched);
+	memcpy(path, f->path, len);
+	path[len] = '\0';
+	return !(*f->sub && !f->path[len] ? lstat(path, &st) : stat(path, &st)) &&
+	       S_ISDIR(st.st_mode);
+}
+
+static int arm(struct broker_follows *fs, struct follow *f, struct broker_why *w)
+{
+	int attempt = 0;
+
+	do {
+		int old = f->wd;
+		f->wd = watch_longest(fs, f, w);
+		if (f->wd != old)
+			drop_watch(fs, old);
+		if (f->wd < 0)
+			return -1;
+	} while (is_outdated(f) && ++attempt < ARM_ATTEMPTS);
+	return 0;
+}
+
+/* --- marks --- */
+
+static void mark(struct follow *f, const char *name)
+{
+	struct file *file;
+
+	DL_FOREACH (f->files, file)
+		if (!strcmp(file->name, name))
+			break;
+	if (!file && f->nfiles >= f->max_files) {
+		if (!f->overfull)
+			broker_log(BROKER_WARN, NULL,
+			    "%s/%s is ignored: more than %u files (--max-pods)", f->path, name,
+			    f->max_files);
+		f->overfull = true;
+		return;
+	}
+	if (!file) {
+		f->nfiles++;
+		file = broker_zalloc(sizeof(*file) + strlen(name) + 1);
+		memcpy(file->name, name, strlen(name) + 1);
+		DL_APPEND(f->files, file);
+	}
+	file->marked = true;
+}
+
+static bool is_manifest(const char *name)
+{
+	size_t n = strlen(name), s = sizeof(suffix) - 1;
+
+	return *name != '.' && n > s && !strcmp(name + n - s, suffix);
+}
+
+/* What is there, and what was: those that are gone are found out when they are read. */
+static void mark_all(struct follow *f)
+{
+	struct file *file;
+	const struct dirent *entry;
+	DIR *dir;
+
+	DL_FOREACH (f->files, file)
+		file->marked = true;
+	if (f->what != PRIV_FOLLOW_MANIFESTS || !(dir = opendir(f->path)))
+		return;
+	while ((entry = readdir(dir)))
+		if (is_manifest(entry->d_name))
+			mark(f, entry->d_name);
+	closedir(dir);
+}
+
+static void arm_again(struct broker_follows *fs, struct follow *f)
+{
+	struct broker_why w;
+
+	if (is_nowhere(f))
+		return;
+	if (arm(fs, f, &w))
+		broker_log(BROKER_ERROR, NULL, "changes will be missed: %s", w.text);
+	mark_all(f);
+}
+
+/* --- events --- */
+
+/* A new file is empty until its writer closes it, which is the next event: an empty manifest is
+ * never worth telling. */
+static bool is_just_made(const struct follow *f, const struct inotify_event *ev)
+{
+	char path[PATH_MAX + NAME_MAX + 2];
+	struct stat st;
+
+	if (!(ev->mask & IN_CREATE))
+		return false;
+	snprintf(path, sizeof(path), "%s/%s", f->path, ev->name);
+	return !lstat(path, &st) && S_ISREG(st.st_mode) && st.st_size == 0;
+}
+
+static void on_event_in_directory(struct follow *f, const struct inotify_event *ev)
+{
+	if (!strcmp(ev->name, "..data"))
+		mark_all(f);
+	else if (is_just_made(f, ev))
+		return;
+	else if (f->what != PRIV_FOLLOW_MANIFESTS && !strcmp(ev->name, f->files->name))
+		f->files->marked = true;
+	else if (f->what == PRIV_FOLLOW_MANIFESTS && is_manifest(ev->name))
+		mark(f, ev->name);
+}
+
+static void on_event(struct broker_follows *fs, struct follow *f, const struct inotify_event *ev)
+{
+	const char *name = ev->len ? ev->name : "";
+	size_t start = f->watched + (f->path[f->watched] == '/');
+	size_t n = strcspn(f->path + start, "/");
+
+	if (ev->mask & SELF) {
+		if (ev->mask & IN_IGNORED)
+			f->wd = -1; /* the kernel has ended it */
+		arm_again(fs, f);
+	} else if (!f->path[f->watched]) {
+		if (*name)
+			on_event_in_directory(f, ev);
+	} else if (strlen(name) == n && !strncmp(f->path + start, name, n)) {
+		arm_again(fs, f); /* the missing directory may be there now */
+	}
+}
+
+static void on_events(struct broker_follows *fs, const char *bytes, size_t size)
+{
+	const struct inotify_event *ev;
+	struct follow *f;
+
+	for (size_t at = 0; at < size; at += sizeof(*ev) + ev->len) {
+		ev = (const struct inotify_event *)(const void *)(bytes + at);
+		DL_FOREACH (fs->list, f) {
+			if (ev->mask & IN_Q_OVERFLOW)
+				arm_again(fs, f);
+			else if (f->wd == ev->wd)
+				on_event(fs, f, ev);
+		}
+	}
+}
+
+static void on_inotify(void *ctx, uint32_t events)
+{
+	struct broker_follows *fs = ctx;
+	char bytes[EVENT_BYTES] __attribute__((aligned(__alignof__(struct inotify_event))));
+	ssize_t n;
+
+	(void)events;
+	while ((n = read(fs->watch.fd, bytes, sizeof(bytes))) > 0)
+		on_events(fs, bytes, (size_t)n);
+	if (broker_follows_pending(fs))
+		fs->changed(fs->ctx);
+}
+
+/* --- telling --- */
+
+static struct file *find_marked(struct follow *f)
+{
+	struct file *file;
+
+	DL_FOREACH (f->files, file)
+		if (file->marked)
+			return file;
+	return NULL;
+}
+
+static bool wants_sync(const struct follow *f)
+{
+	return f->what == PRIV_FOLLOW_MANIFESTS && !f->synced;
+}
+
+bool broker_follows_pending(const struct broker_follows *fs)
+{
+	struct follow *f;
+
+	DL_FOREACH (fs->list, f)
+		if (wants_sync(f) || find_marked(f))
+			return true;
+	return false;
+}
+
+/* True: the worker does not know it yet. */
+static bool tell(struct follow *f, struct file *file, struct priv_packet *p, int *fd)
+{
+	bool directory = f->what == PRIV_FOLLOW_MANIFESTS;
+	struct broker_place at = {
+	    .dir = f->top, .sub = *f->sub ? f->sub : NULL, .name = file->name};
+	struct broker_content now;
+	bool news;
+
+	file->marked = false;
+	broker_file_read(&at, &now);
+	news =
+	    file->told ? now.digest != file->digest : !directory || now.state != PRIV_FILE_REMOVED;
+	if (news) {
+		file->told = true;
+		file->digest = now.digest;
+		p->state = now.state;
+		*fd = take_fd(now.fd);
+		if (directory)
+			snprintf(p->name, sizeof(p->name), "%s", file->name);
+		snprintf(p->why, sizeof(p->why), "%s", now.why.text);
+	}
+	mem_closep(&now.fd);
+	if (directory && now.state == PRIV_FILE_REMOVED) {
+		DL_DELETE(f->files, file);
+		f->nfiles--;
+		free(file);
+	}
+	return news;
+}
+
+bool broker_follows_next(struct broker_follows *fs, struct priv_packet *p, int *fd)
+{
+	struct follow *f;
+	struct file *file = NULL;
+
+	*fd = -1;
+	DL_FOREACH (fs->list, f)
+		if ((file = find_marked(f)) || wants_sync(f))
+			break;
+	if (!f)
+		return false;
+	DL_DELETE(fs->list, f); /* the others come first next time */
+	DL_APPEND(fs->list, f);
+	*p = (struct priv_packet){.id = f->id, .what = PRIV_FILE};
+	if (file)
+		return tell(f, file, p, fd);
+	f->synced = true;
+	p->state = PRIV_FILE_SYNCED;
+	return true;
+}
+
+/* --- life --- */
+
+static void follow_free(struct broker_follows *fs, struct follow *f)
+{
+	struct file *file, *tmp;
+
+	DL_DELETE(fs->list, f);
+	drop_watch(fs, f->wd);
+	DL_FOREACH_SAFE (f->files, file, tmp)
+		free(file);
+	free(f->path);
+	free(f->top);
+	free(f);
+}
+
+static int check_count(
+    const struct broker_follows *fs, const struct priv_request *r, struct broker_why *w)
+{
+	const struct follow *f;
+	bool of_pod = r->kind == PRIV_FOLLOW_TOKEN;
+	int n = 0, max = of_pod ? PRIV_FOLLOWS_PER_POD_MAX : NODE_FOLLOWS_MAX;
+
+	DL_FOREACH (fs->list, f) {
+		if (f->id == r->id)
+			return broker_refuse(w, EEXIST, "this id is followed already");
+		if (of_pod == (f->what == PRIV_FOLLOW_TOKEN) &&
+		    (!of_pod || uuid_equal(&f->pod, &r->uid)))
+			n++;
+	}
+	return n < max ? 0 : broker_refuse(w, ENOSPC, "%d files are followed already", n);
+}
+
+static char *owned(char *s)
+{
+	if (!s)
+		abort();
+	return s;
+}
+
+/* The directory of the follow; returns the name of its file, "" for all manifests. */
+static const char *locate(
+    struct broker_follows *fs, const struct priv_request *r, struct follow *f, struct broker_why *w)
+{
+	const bool crl = r->kind == PRIV_FOLLOW_CRL;
+	const char *file, *slash;
+
+	if (r->kind == PRIV_FOLLOW_TOKEN)
+		uuid_format(&r->uid, f->sub);
+	if (r->kind == PRIV_FOLLOW_TOKEN && !fs->options->manifests) {
+		broker_refuse(w, ENOENT, "there are no manifests, and no token beside one");
+		return NULL;
+	}
+	if (r->kind != PRIV_FOLLOW_ROOT && !crl) {
+		f->top = owned(strdup(fs->options->manifests ? fs->options->manifests : ""));
+		return r->kind == PRIV_FOLLOW_TOKEN ? "token" : "";
+	}
+	file = r->arg >= PRIV_PLANES_MAX ? NULL
+	       : crl                     ? fs->options->crl_files[r->arg]
+					 : fs->options->root_files[r->arg];
+	if (!file) {
+		broker_refuse(w, ENOENT, "there is no --%s-file for control plane %u",
+		    crl ? "crl" : "root", (unsigned)r->arg);
+		return NULL;
+	}
+	slash = strrchr(file, '/');
+	f->top = owned(slash == file ? strdup("/") : strndup(file, (size_t)(slash - file)));
+	return slash + 1;
+}
+
+int broker_follows_add(
+    struct broker_follows *fs, const struct priv_request *r, struct broker_why *w)
+{
+	const char *name;
+
+	if (r->kind >= PRIV_FOLLOWED_END)
+		return broker_refuse(w, EINVAL, "there is nothing of kind %u to follow", r->kind);
+	if (check_count(fs, r, w))
+		return -1;
+	struct follow *f = broker_zalloc(sizeof(*f));
+	f->id = r->id;
+	f->what = (enum priv_followed)r->kind;
+	f->pod = r->uid;
+	f->wd = -1;
+	f->max_files = r->kind == PRIV_FOLLOW_MANIFESTS ? fs->options->max_pods : 1;
+	DL_APPEND(fs->list, f);
+	name = locate(fs, r, f, w);
+	if (name && asprintf(&f->path, "%s%s%s", f->top, *f->sub ? "/" : "", f->sub) < 0)
+		abort();
+	if (!name || (!is_nowhere(f) && arm(fs, f, w))) {
+		follow_free(fs, f);
+		return -1;
+	}
+	if (*name)
+		mark(f, name);
+	mark_all(f);
+	fs->changed(fs->ctx);
+	return 0;
+}
+
+void broker_follows_remove(struct broker_follows *fs, uint32_t id)
+{
+	struct follow *f, *tmp;
+
+	DL_FOREACH_SAFE (fs->list, f, tmp)
+		if (f->id == id)
+			follow_free(fs, f);
+}
+
+void broker_follows_remove_pod(struct broker_follows *fs, const struct uuid *pod)
+{
+	struct follow *f, *tmp;
+
+	DL_FOREACH_SAFE (fs->list, f, tmp)
+		if (f->what == PRIV_FOLLOW_TOKEN && uuid_equal(&f->pod, pod))
+			follow_free(fs, f);
+}
+
+struct broker_follows *broker_follows_new(int epoll, const struct broker_options *o,
+    void (*changed)(void *ctx), void *ctx, struct broker_why *w)
+{
+	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+
+	if (fd < 0) {
+		broker_refuse_sys(w, "inotify_init1");
+		return NULL;
+	}
+	struct broker_follows *fs = broker_zalloc(sizeof(*fs));
+	fs->options = o;
+	fs->epoll = epoll;
+	fs->changed = changed;
+	fs->ctx = ctx;
+	fs->watch = (struct broker_watch){.fd = fd, .ready = on_inotify, .ctx = fs};
+	if (broker_watch_start(epoll, &fs->watch, EPOLLIN)) {
+		broker_refuse_sys(w, "epoll");
+		broker_follows_free(&fs);
+	}
+	return fs;
+}
+
+void broker_follows_clear(struct broker_follows *fs)
+{
+	while (fs->list)
+		follow_free(fs, fs->list);
+}
+
+void broker_follows_free(struct broker_follows **fs)
+{
+	if (!*fs)
+		return;
+	broker_follows_clear(*fs);
+	broker_watch_end((*fs)->epoll, &(*fs)->watch);
+	close((*fs)->watch.fd);
+	free(*fs);
+	*fs = NULL;
+}

@@ -1,0 +1,363 @@
+/* broker_handover.c - one conversation, of packets of fixed size.
+ *
+ *   new                               old
+ *   ASK            ->                 may it?  no: REFUSED and why
+ *                                     its worker ends; clients wait in the backlogs
+ *                  <- ENTRY name, fd  for each that is kept
+ *                  <- END count
+ *   checks, starts its worker
+ *   READY          ->                 ends
+ *   (closes)       ->                 starts its worker again
+ *
+ * The version comes first in every packet.  A new one that says nothing for too long is killed
+ * before the old one goes on: two workers must not serve one pod.
+ */
+#include "broker_handover.h"
+#include "../../base/mem.h"
+#include "../fdpass.h"
+#include "broker_notify.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+enum what { ASK = 1, REFUSED, ENTRY, END, READY };
+enum {
+	BACKLOG = 4,
+	SLICE_MS = 200,
+	READY_PATIENCE_MS = 120000, /* of the old one: a node full of pods starts */
+	PACKET_PATIENCE_S = 30,     /* of the new one: the other's worker ends */
+	ASK_PATIENCE_S = 1,         /* of the old one, which serves meanwhile */
+};
+
+struct packet {
+	char magic[12];
+	uint32_t version;
+	uint32_t what, count;
+	char text[PRIV_WHY_SIZE]; /* name or reason */
+};
+static const char magic[12] = "agentd:give";
+
+static int send_packet(int sock, enum what what, uint32_t count, const char *text, int fd)
+{
+	struct packet p = {.version = BROKER_HANDOVER_VERSION, .what = what, .count = count};
+
+	memcpy(p.magic, magic, sizeof(magic));
+	snprintf(p.text, sizeof(p.text), "%s", text);
+	while (fdpass_send(sock, &p, sizeof(p), fd)) {
+		struct pollfd room = {.fd = sock, .events = POLLOUT};
+		if (errno != EAGAIN || poll(&room, 1, PACKET_PATIENCE_S * 1000) != 1)
+			return -1;
+	}
+	return 0;
+}
+
+/* Waits for one; *fd is the caller's. */
+static int receive(int sock, struct packet *p, int *fd, struct broker_why *w)
+{
+	struct fdpass_got got;
+
+	memset(p, 0, sizeof(*p));
+	int rc = fdpass_receive(sock, p, sizeof(*p), 0, &got);
+	*fd = got.fd;
+	if (rc)
+		return broker_refuse_sys(w, "the other agentd");
+	if (got.size == 0)
+		return broker_refuse(w, ECONNRESET, "the other agentd left");
+	if (got.size < (ssize_t)offsetof(struct packet, what) ||
+	    memcmp(p->magic, magic, sizeof(magic)) != 0)
+		return broker_refuse(w, EPROTO, "what is at the other end is no agentd");
+	if (p->version != BROKER_HANDOVER_VERSION)
+		return broker_refuse(w, EPROTO,
+		    "the other agentd hands over in version %u, this one in version %d: stop one, "
+		    "then start the other",
+		    p->version, BROKER_HANDOVER_VERSION);
+	if (got.size != sizeof(*p) || got.nfds > 1 || got.cut || got.lost)
+		return broker_refuse(w, EPROTO, "a packet of the other agentd is damaged");
+	p->text[sizeof(p->text) - 1] = '\0';
+	return 0;
+}
+
+static int address_of(struct sockaddr_un *a, const char *run, const char *name)
+{
+	a->sun_family = AF_UNIX;
+	return snprintf(a->sun_path, sizeof(a->sun_path), "%s/%s", run, name) <
+		       (int)sizeof(a->sun_path)
+		   ? 0
+		   : -1;
+}
+
+static void set_patience(int sock, time_t seconds)
+{
+	const struct timeval t = {.tv_sec = seconds};
+
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+}
+
+/* --- the old one: who asks --- */
+
+static size_t read_map(const char *pid, char *out, size_t size)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%s/uid_map", pid);
+	FILE *f = fopen(path, "re");
+	size_t n = f ? fread(out, 1, size, f) : 0;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* Root of a user namespace of his own has uid 0 for us too if that is how it is mapped; but he has
+ * other uids as well.  Its link in /proc is hidden from who has fewer capabilities. */
+static int check_peer(int conn, pid_t *pid, struct broker_why *w)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+	char number[16], ours[256], theirs[256];
+
+	if (getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &peer, &len))
+		return broker_refuse_sys(w, "SO_PEERCRED");
+	if (peer.uid != 0)
+		return broker_refuse(
+		    w, EPERM, "only root may take over, not uid %u", (unsigned)peer.uid);
+	if (peer.pid <= 0)
+		return broker_refuse(w, EPERM,
+		    "who wants to take over is in another pid namespace and cannot be looked at "
+		    "(hostPID: true)");
+	snprintf(number, sizeof(number), "%d", (int)peer.pid);
+	size_t n = read_map("self", ours, sizeof(ours));
+	if (!n || read_map(number, theirs, sizeof(theirs)) != n || memcmp(ours, theirs, n) != 0)
+		return broker_refuse(
+		    w, EPERM, "only root of the node's user namespace may take over");
+	*pid = peer.pid;
+	return 0;
+}
+
+static int check_ask(int conn, struct broker_why *w)
+{
+	struct packet p;
+	int fd, rc = receive(conn, &p, &fd, w);
+
+	mem_closep(&fd);
+	if (rc == 0 && p.what != ASK)
+		rc = broker_refuse(w, EPROTO, "the other agentd asks for nothing");
+	return rc;
+}
+
+static void on_connection(void *ctx, uint32_t events)
+{
+	struct broker_handover *h = ctx;
+	struct broker_why w;
+	pid_t peer = 0;
+	auto_close int conn = accept4(h->watch.fd, NULL, NULL, SOCK_CLOEXEC);
+
+	(void)events;
+	if (conn < 0)
+		return;
+	set_patience(conn, ASK_PATIENCE_S);
+	/* The question is taken first: with it unread, closing would lose the answer. */
+	int rc = check_ask(conn, &w) || check_peer(conn, &peer, &w) ? -1 : 0;
+	if (rc == 0 && h->conn >= 0)
+		rc = broker_refuse(&w, EBUSY, "another hand-over is under way");
+	if (rc) {
+		broker_log(BROKER_WARN, NULL, "nothing is handed over: %s", w.text);
+		send_packet(conn, REFUSED, 0, w.text, -1);
+		return;
+	}
+	broker_log(BROKER_INFO, NULL, "agentd %d asks to take over", (int)peer);
+	h->peer = peer;
+	h->conn = take_fd(conn);
+	h->asked(h->ctx);
+}
+
+/* Renamed over that of the broker before us, or of the one that failed to replace us. */
+static int listen_at(const char *run, struct broker_why *w)
+{
+	struct sockaddr_un temp, path;
+	auto_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || address_of(&temp, run, ".handover.new") || address_of(&path, run, "handover"))
+		return broker_refuse_sys(w, "socket for a hand-over");
+	unlink(temp.sun_path);
+	if (bind(fd, (struct sockaddr *)&temp, sizeof(temp)) ||
+	    chmod(temp.sun_path, S_IRUSR | S_IWUSR) || listen(fd, BACKLOG) ||
+	    rename(temp.sun_path, path.sun_path))
+		return broker_refuse_sys(w, "listen on %s", path.sun_path);
+	return take_fd(fd);
+}
+
+int broker_handover_open(struct broker_handover *h, int epoll, const char *run,
+    broker_handover_asked asked, void *ctx, struct broker_why *w)
+{
+	int fd = listen_at(run, w);
+
+	if (fd < 0)
+		return -1;
+	*h = (struct broker_handover){.watch = {.fd = fd, .ready = on_connection, .ctx = h},
+	    .epoll = epoll,
+	    .conn = -1,
+	    .asked = asked,
+	    .ctx = ctx};
+	if (broker_watch_start(epoll, &h->watch, EPOLLIN)) {
+		close(fd);
+		h->watch.ready = NULL;
+		return broker_refuse_sys(w, "watch the hand-over");
+	}
+	return 0;
+}
+
+void broker_handover_close(struct broker_handover *h)
+{
+	if (!h->watch.ready)
+		return;
+	broker_watch_end(h->epoll, &h->watch);
+	close(h->watch.fd);
+	mem_closep(&h->conn);
+	h->watch.ready = NULL;
+	h->conn = -1;
+}
+
+void broker_handover_refuse(struct broker_handover *h, const char *why)
+{
+	send_packet(h->conn, REFUSED, 0, why, -1);
+	broker_log(BROKER_WARN, NULL, "nothing is handed over: %s", why);
+	mem_closep(&h->conn);
+	h->conn = -1;
+}
+
+/* --- the old one: giving --- */
+
+struct giving {
+	int conn;
+	uint32_t count;
+	bool failed;
+};
+
+static void give_one(void *ctx, const char *name, int fd)
+{
+	struct giving *g = ctx;
+
+	g->failed = g->failed || send_packet(g->conn, ENTRY, 0, name, fd);
+	g->count++;
+}
+
+static bool asked_to_end(void)
+{
+	sigset_t s;
+
+	return !sigpending(&s) && (sigismember(&s, SIGTERM) == 1 || sigismember(&s, SIGINT) == 1);
+}
+
+static bool wait_until_ready(const struct broker_handover *h, struct broker_why *w)
+{
+	struct pollfd there = {.fd = h->conn, .events = POLLIN};
+	struct packet p;
+	int fd;
+
+	for (int ms = 0; poll(&there, 1, SLICE_MS) == 0; ms += SLICE_MS) {
+		if (asked_to_end())
+			return true;
+		if (broker_notify_watchdog_ms())
+			broker_notify("WATCHDOG=1");
+		if (ms == READY_PATIENCE_MS)
+			kill(h->peer, SIGKILL);
+	}
+	int rc = receive(h->conn, &p, &fd, w);
+	mem_closep(&fd);
+	if (rc == 0 && p.what != READY)
+		rc = broker_refuse(w, ECONNRESET, "%s", p.text);
+	return rc == 0;
+}
+
+enum broker_handed broker_handover_give(struct broker_handover *h, struct broker_kept *k)
+{
+	struct giving g = {.conn = h->conn};
+	struct broker_why w = {0};
+	bool over = false;
+
+	broker_kept_each(k, BROKER_KEPT, give_one, &g);
+	if (g.failed || send_packet(h->conn, END, g.count, "", -1))
+		broker_refuse_sys(&w, "the other agentd does not take what it is given");
+	else
+		over = wait_until_ready(h, &w);
+	if (over)
+		broker_log(BROKER_INFO, NULL, "agentd %d has taken over", (int)h->peer);
+	else
+		broker_log(BROKER_ERROR, NULL, "agentd %d has not taken over, this one goes on: %s",
+		    (int)h->peer, w.text);
+	mem_closep(&h->conn);
+	h->conn = -1;
+	return over ? BROKER_HANDED_OVER : BROKER_HANDED_BACK;
+}
+
+/* --- the new one --- */
+
+/* -1 with errno: ENOENT and ECONNREFUSED: there is nobody. */
+static int call(const char *run)
+{
+	struct sockaddr_un a;
+	auto_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (address_of(&a, run, "handover")) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)))
+		return -1;
+	set_patience(fd, PACKET_PATIENCE_S);
+	return take_fd(fd);
+}
+
+/* 1: that was one, 0: that was all. */
+static int take_one(int conn, struct broker_kept *k, uint32_t count, struct broker_why *w)
+{
+	struct packet p;
+	int fd, rc = receive(conn, &p, &fd, w);
+
+	if (rc == 0 && p.what == ENTRY && fd >= 0) {
+		broker_kept_found(k, p.text, fd);
+		return 1;
+	}
+	mem_closep(&fd);
+	if (rc == 0 && p.what == END && p.count == count)
+		return 0;
+	if (rc == 0 && p.what == REFUSED)
+		return broker_refuse(w, EPERM, "the other agentd refuses: %s", p.text);
+	return rc ? rc : broker_refuse(w, EPROTO, "the other agentd gave less than it said");
+}
+
+int broker_handover_take(const char *run, struct broker_kept *k, int *conn, struct broker_why *w)
+{
+	auto_close int fd = call(run);
+	uint32_t count = 0;
+	int rc;
+
+	*conn = -1;
+	if (fd < 0 && (errno == ENOENT || errno == ECONNREFUSED))
+		return 0;
+	if (fd < 0 || send_packet(fd, ASK, 0, "", -1))
+		return broker_refuse_sys(w, "%s/handover", run);
+	while ((rc = take_one(fd, k, count, w)) > 0)
+		count++;
+	if (rc)
+		return -1;
+	broker_log(BROKER_INFO, NULL, "took over %u descriptors", count);
+	*conn = take_fd(fd);
+	return 0;
+}
+
+void broker_handover_done(int *conn)
+{
+	if (*conn < 0)
+		return;
+	send_packet(*conn, READY, 0, "", -1);
+	close(*conn);
+	*conn = -1;
+}

@@ -1,0 +1,353 @@
+/* broker_keeper.c - see broker_keeper.h.
+ *
+ * start -> a socketpair, its greeting, fork -> READY -> ... -> it dies, or breaks the protocol, or
+ * is silent, and is killed -> reaped: its connection goes, pods and sockets stay -> the next one at
+ * once; if that dies young, later and later.  Connections wait in the backlog meanwhile
+ * (process-split.md 3).
+ *
+ * A forbidden system call is an attack, or a call that the filter lacks: starting again cannot help
+ * against either, so from the second in a row on there are minutes in between, and a line that says
+ * what to do.
+ */
+#include "broker_keeper.h"
+#include "../../base/mem.h"
+#include "broker_loop.h"
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum {
+	PATIENCE_MS = 10000, /* for an end in order */
+	DELAY_MIN_MS = 100,
+	DELAY_MAX_MS = 30000,
+	GOOD_LIFE_MS = 60000,
+	FORBIDDEN_MIN_MS = 10000,
+	FORBIDDEN_MAX_MS = 600000,
+	FORBIDDEN_FORGET_MS = 3600000,
+	UNANSWERED_MAX = 2,       /* so that half of the period has passed at the next pulse */
+	NEVER_STARTED = 127 << 8, /* a wait status */
+};
+
+struct broker_keeper {
+	struct broker *broker;
+	const struct broker_options *options;
+	struct broker_worker *worker;
+	struct broker_keeper_events ev;
+	void *ctx;
+	pid_t pid;                 /* 0: none runs */
+	struct broker_timer timer; /* a worker runs: kill it; none runs: the next step */
+	struct broker_timer pulse;
+	bool patient;
+	int64_t started_ms, ready_ms; /* of this one; ready 0: not yet */
+	struct broker_backoff backoff;
+	broker_keeper_ended done; /* not NULL: ending */
+	void *done_ctx;
+	int status; /* of the last one */
+	int64_t pulse_ms;
+	uint32_t last_ping;
+	unsigned unanswered; /* pings in a row */
+};
+
+/* --- how long to wait --- */
+
+static int64_t doubled(int64_t min, unsigned times, int64_t max)
+{
+	int64_t ms = min;
+
+	while (times-- > 0 && ms < max)
+		ms *= 2;
+	return ms < max ? ms : max;
+}
+
+struct broker_backoff broker_backoff_next(
+    struct broker_backoff previous, int status, int64_t lived_ms)
+{
+	bool forbidden = WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS;
+	struct broker_backoff next = previous;
+
+	if (lived_ms >= GOOD_LIFE_MS)
+		next.in_a_row = 0;
+	if (!forbidden || lived_ms >= FORBIDDEN_FORGET_MS)
+		next.forbidden = 0;
+	next.forbidden += forbidden;
+	if (next.forbidden > 1)
+		next.delay_ms = doubled(FORBIDDEN_MIN_MS, next.forbidden - 2, FORBIDDEN_MAX_MS);
+	else if (next.in_a_row == 0)
+		next.delay_ms = 0;
+	else
+		next.delay_ms = doubled(DELAY_MIN_MS, next.in_a_row - 1, DELAY_MAX_MS);
+	next.in_a_row++;
+	return next;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* --- start --- */
+
+static int start_worker(struct broker_keeper *k, struct broker_why *w)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return broker_refuse_sys(w, "socketpair");
+	auto_close int theirs = pair[1];
+	if (broker_attach(k->broker, pair[0], w))
+		return -1;
+	pid_t pid = broker_worker_start(k->worker, k->options, theirs, NULL, w);
+	if (pid < 0) {
+		broker_detach(k->broker);
+		return -1;
+	}
+	k->pid = pid;
+	k->started_ms = now_ms();
+	k->ready_ms = 0;
+	k->unanswered = 0;
+	broker_timer_set(&k->timer, -1);
+	return 0;
+}
+
+/* --- death --- */
+
+static void say_what_to_do(const struct broker_keeper *k)
+{
+	broker_log(BROKER_ERROR, NULL,
+	    "%u workers in a row made a forbidden system call: either one was attacked, or the "
+	    "filter lacks a call that this machine needs. The kernel's log names it (type=1326, "
+	    "syscall=): please report it; --no-privsep runs without the filter. Next try in %d s",
+	    k->backoff.forbidden, (int)(k->backoff.delay_ms / 1000));
+}
+
+static void plan_next(struct broker_keeper *k)
+{
+	int64_t lived = k->ready_ms ? now_ms() - k->ready_ms : -1;
+
+	k->backoff = broker_backoff_next(k->backoff, k->status, lived);
+	if (k->backoff.forbidden > 1)
+		say_what_to_do(k);
+	else if (k->backoff.delay_ms)
+		broker_log(
+		    BROKER_INFO, NULL, "the next worker starts in %d ms", (int)k->backoff.delay_ms);
+	broker_timer_set(&k->timer, k->backoff.delay_ms);
+}
+
+static void try_later(struct broker_keeper *k, const struct broker_why *w)
+{
+	broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s", w->text);
+	k->status = NEVER_STARTED;
+	k->ready_ms = 0;
+	plan_next(k);
+}
+
+int broker_keeper_start(struct broker_keeper *k, bool patient, struct broker_why *w)
+{
+	k->patient |= patient;
+	k->done = NULL;
+	if (start_worker(k, w)) {
+		if (!k->patient)
+			return -1;
+		try_later(k, w);
+	}
+	return 0;
+}
+
+static void finish(struct broker_keeper *k)
+{
+	broker_keeper_ended done = take(k->done);
+
+	broker_timer_set(&k->timer, -1);
+	done(k->done_ctx, k->status);
+}
+
+/* A worker that dies of our SIGTERM before it could handle it ended as asked. */
+static void say_how_it_ended(struct broker_keeper *k)
+{
+	char how[BROKER_ENDED_SIZE];
+
+	broker_worker_ended(k->status, how);
+	if (k->done && WIFSIGNALED(k->status) && WTERMSIG(k->status) == SIGTERM)
+		k->status = 0;
+	broker_log(k->status ? BROKER_ERROR : BROKER_INFO, NULL, "the worker ended: %s", how);
+}
+
+bool broker_keeper_reaped(struct broker_keeper *k, pid_t pid, int status)
+{
+	if (!pid || pid != k->pid)
+		return false;
+	broker_detach(k->broker); /* it may have become ready just before */
+	k->pid = 0;
+	k->status = status;
+	say_how_it_ended(k);
+	if (k->done)
+		finish(k);
+	else if (k->patient)
+		plan_next(k);
+	else
+		k->ev.failed(k->ctx, status);
+	return true;
+}
+
+static void kill_worker(struct broker_keeper *k, const char *why)
+{
+	broker_log(BROKER_WARN, NULL, "the worker %s and is killed", why);
+	kill(k->pid, SIGKILL);
+}
+
+static void on_timer(void *ctx)
+{
+	struct broker_keeper *k = ctx;
+	struct broker_why w;
+
+	if (k->pid) {
+		kill_worker(k, "did not end in time");
+	} else if (k->done) {
+		finish(k);
+	} else if (start_worker(k, &w)) {
+		try_later(k, &w);
+	} else {
+		broker_log(BROKER_INFO, NULL, "worker %d takes over", (int)k->pid);
+	}
+}
+
+void broker_keeper_end(struct broker_keeper *k, broker_keeper_ended done, void *ctx)
+{
+	bool again = k->done;
+
+	k->done = done;
+	k->done_ctx = ctx;
+	if (!k->pid) {
+		k->status = 0; /* nothing is left to end badly */
+		broker_timer_set(&k->timer, 0);
+	} else if (!again && !kill(k->pid, SIGTERM)) {
+		broker_timer_set(&k->timer, PATIENCE_MS);
+	}
+}
+
+bool broker_keeper_is_ending(const struct broker_keeper *k)
+{
+	return k->done;
+}
+
+/* --- while it lives --- */
+
+static void on_ready(void *ctx)
+{
+	struct broker_keeper *k = ctx;
+
+	k->ready_ms = now_ms();
+	k->patient = true;
+	broker_log(BROKER_INFO, NULL, "worker %d is ready after %d ms", (int)k->pid,
+	    (int)(k->ready_ms - k->started_ms));
+	k->ev.ready(k->ctx);
+}
+
+static void on_pong(void *ctx, uint32_t ping)
+{
+	struct broker_keeper *k = ctx;
+
+	if (!k->unanswered || ping != k->last_ping)
+		return; /* not the last one: it shows how things were; or said again: noise */
+	k->unanswered = 0;
+	k->ev.alive(k->ctx);
+}
+
+/* While a worker is being ended, or is not to be started yet, the broker's own turns count: a
+ * service manager that killed us then would make the pause a loop.  Pings are counted, not time: if
+ * it was us who stood still, the answer is there. */
+static void on_pulse(void *ctx)
+{
+	struct broker_keeper *k = ctx;
+
+	broker_timer_set(&k->pulse, k->pulse_ms);
+	if (!k->pid || k->done) {
+		k->ev.alive(k->ctx);
+	} else if (k->unanswered == UNANSWERED_MAX) {
+		kill_worker(k, "does not answer");
+	} else {
+		k->unanswered++;
+		broker_ping(k->broker, ++k->last_ping);
+	}
+}
+
+int broker_keeper_watchdog(struct broker_keeper *k, int64_t period_ms, struct broker_why *w)
+{
+	k->pulse_ms = period_ms / 6;
+	if (broker_timer_open(&k->pulse, broker_epoll(k->broker), on_pulse, k))
+		return broker_refuse_sys(w, "timerfd");
+	broker_timer_set(&k->pulse, k->pulse_ms);
+	return 0;
+}
+
+/* A worker that closes its end has time to exit; one that breaks the protocol has none. */
+void broker_keeper_turn(struct broker_keeper *k)
+{
+	enum broker_state state = broker_turn(k->broker, -1);
+
+	if (!k->pid || state == BROKER_SERVING)
+		return;
+	if (state == BROKER_WORKER_BROKE)
+		kill(k->pid, SIGKILL);
+	else if (!broker_timer_is_set(&k->timer))
+		broker_timer_set(&k->timer, PATIENCE_MS);
+}
+
+/* --- life --- */
+
+pid_t broker_keeper_pid(const struct broker_keeper *k)
+{
+	return k->pid;
+}
+
+static void nobody(void *ctx)
+{
+	(void)ctx;
+}
+
+static void nobody_failed(void *ctx, int status)
+{
+	(void)ctx;
+	(void)status;
+}
+
+void broker_keeper_observe(
+    struct broker_keeper *k, const struct broker_keeper_events *ev, void *ctx)
+{
+	k->ev = *ev;
+	k->ctx = ctx;
+}
+
+struct broker_keeper *broker_keeper_new(
+    struct broker *b, const struct broker_options *o, struct broker_worker *wk)
+{
+	static const struct broker_events of_broker = {on_ready, on_pong};
+	struct broker_keeper *k = broker_zalloc(sizeof(*k));
+
+	k->broker = b;
+	k->options = o;
+	k->worker = wk;
+	k->ev = (struct broker_keeper_events){nobody, nobody, nobody_failed};
+	k->pulse.watch.fd = -1;
+	if (broker_timer_open(&k->timer, broker_epoll(b), on_timer, k))
+		abort(); /* no fd is left for us at the start */
+	broker_observe(b, &of_broker, k);
+	return k;
+}
+
+void broker_keeper_free(struct broker_keeper **kp)
+{
+	struct broker_keeper *k = take(*kp);
+
+	if (!k)
+		return;
+	if (k->pid)
+		kill(k->pid, SIGKILL);
+	broker_timer_close(&k->timer);
+	broker_timer_close(&k->pulse);
+	free(k);
+}

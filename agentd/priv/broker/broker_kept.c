@@ -1,0 +1,154 @@
+/* broker_kept.c - two tables of names: what this broker keeps, what an earlier one left.
+ *
+ * start: found by one of three ways -> a maker takes it by name, checks it, puts it -> the worker
+ * is ready: the rest is swept.  A sink has a copy of each, so it hears of a drop even when we know
+ * nothing of the name any more: a found one that its taker refused is still there.
+ */
+#include "broker_kept.h"
+#include "../../base/mem.h"
+#include "broker_log.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <uthash.h>
+
+struct entry {
+	char name[BROKER_KEPT_NAME];
+	int fd;
+	UT_hash_handle hh;
+};
+
+struct broker_kept {
+	struct entry *sides[2]; /* by broker_kept_side */
+	struct broker_kept_sink sink;
+};
+
+struct broker_kept *broker_kept_new(void)
+{
+	return broker_zalloc(sizeof(struct broker_kept));
+}
+
+static struct entry *find(struct entry *table, const char *name)
+{
+	struct entry *e;
+
+	HASH_FIND_STR(table, name, e);
+	return e;
+}
+
+static void add(struct entry **table, const char *name, int fd)
+{
+	struct entry *e = broker_zalloc(sizeof(*e));
+
+	snprintf(e->name, sizeof(e->name), "%s", name);
+	e->fd = fd;
+	HASH_ADD_STR(*table, name, e);
+}
+
+/* The fd; -1: there is none. */
+static int forget(struct entry **table, const char *name)
+{
+	struct entry *e = find(*table, name);
+	int fd = e ? e->fd : -1;
+
+	if (e)
+		HASH_DEL(*table, e); /* NOLINT(clang-analyzer-*): uthash */
+	free(e);
+	return fd;
+}
+
+void broker_kept_drop(struct broker_kept *k, const char *name)
+{
+	forget(&k->sides[BROKER_KEPT], name);
+	if (k->sink.drop)
+		k->sink.drop(k->sink.ctx, name);
+}
+
+static int is_name(const char *name)
+{
+	size_t n = strlen(name);
+
+	for (size_t i = 0; i < n; i++)
+		if (name[i] <= ' ' || name[i] > '~' || name[i] == ':')
+			return 0;
+	return n > 0 && n < BROKER_KEPT_NAME;
+}
+
+void broker_kept_put(struct broker_kept *k, const char *name, int fd)
+{
+	if (!is_name(name))
+		abort(); /* ours are, so only a bug gets here */
+	if (find(k->sides[BROKER_KEPT], name))
+		broker_kept_drop(k, name);
+	add(&k->sides[BROKER_KEPT], name, fd);
+	if (k->sink.put)
+		k->sink.put(k->sink.ctx, name, fd);
+}
+
+/* However it came: it is not for the worker. */
+void broker_kept_found(struct broker_kept *k, const char *name, int fd)
+{
+	if (!is_name(name) || find(k->sides[BROKER_FOUND], name) ||
+	    fcntl(fd, F_SETFD, FD_CLOEXEC)) {
+		broker_log(BROKER_WARN, NULL,
+		    "a kept descriptor is of no use: its name is \"%.*s\"", BROKER_KEPT_NAME, name);
+		mem_closep(&fd);
+		return;
+	}
+	add(&k->sides[BROKER_FOUND], name, fd);
+}
+
+int broker_kept_take(struct broker_kept *k, const char *name)
+{
+	return forget(&k->sides[BROKER_FOUND], name);
+}
+
+/* A name that is kept meanwhile was refused by its taker and made anew. */
+size_t broker_kept_sweep(struct broker_kept *k)
+{
+	struct entry *e, *tmp;
+	size_t n = 0;
+
+	HASH_ITER (hh, k->sides[BROKER_FOUND], e, tmp) {
+		close(e->fd);
+		if (!find(k->sides[BROKER_KEPT], e->name))
+			broker_kept_drop(k, e->name);
+		HASH_DEL(k->sides[BROKER_FOUND], e); /* NOLINT(clang-analyzer-*): uthash */
+		free(e);
+		n++;
+	}
+	return n;
+}
+
+void broker_kept_each(
+    struct broker_kept *k, enum broker_kept_side side, broker_kept_one one, void *ctx)
+{
+	struct entry *e, *tmp;
+
+	HASH_ITER (hh, k->sides[side], e, tmp)
+		one(ctx, e->name, e->fd);
+}
+
+void broker_kept_mirror(struct broker_kept *k, const struct broker_kept_sink *to)
+{
+	k->sink = *to;
+	broker_kept_each(k, BROKER_KEPT, to->put, to->ctx);
+}
+
+void broker_kept_free(struct broker_kept **kp)
+{
+	struct broker_kept *k = take(*kp);
+	struct entry *e, *tmp;
+
+	if (!k)
+		return;
+	for (int side = 0; side < 2; side++) {
+		HASH_ITER (hh, k->sides[side], e, tmp) {
+			if (side == BROKER_FOUND)
+				close(e->fd);
+			HASH_DEL(k->sides[side], e); /* NOLINT(clang-analyzer-*): uthash */
+			free(e);
+		}
+	}
+	free(k);
+}

@@ -1,0 +1,278 @@
+/* broker_main.c - start, serve, end.
+ *
+ * options -> what the worker needs is opened -> run directory, lock, admin.sock -> capabilities we
+ * do not need are dropped -> the keeper starts one worker after the other.  What an earlier agentd
+ * or systemd kept was found before all that; SIGUSR2 executes another release.  The end: SIGTERM or
+ * SIGINT is passed on to the worker as SIGTERM, which has ten seconds; its wait status is ours.
+ * Sockets' files stay: the next broker renames fresh ones over them, and what pods have mounted
+ * stays mounted.
+ */
+#include "broker_main.h"
+#include "../../base/mem.h"
+#include "broker_caps.h"
+#include "broker_check.h"
+#include "broker_core.h"
+#include "broker_keeper.h"
+#include "broker_kept.h"
+#include "broker_loop.h"
+#include "broker_notify.h"
+#include "broker_rundir.h"
+#include "broker_succession.h"
+#include "broker_worker.h"
+#include "traffic/broker_redirect.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { USAGE = 2 };
+
+struct run {
+	struct broker *broker;
+	struct broker_keeper *keeper;
+	struct broker_succession succession;
+	struct broker_watch signals;
+	bool ended;
+	int code; /* our exit code */
+};
+
+/* No worker runs, and none will. */
+static void on_ended(void *ctx, int status)
+{
+	struct run *r = ctx;
+
+	r->ended = true;
+	r->code = broker_worker_exit_code(status);
+}
+
+static void on_ready(void *ctx)
+{
+	struct run *r = ctx;
+
+	broker_succession_ready(&r->succession);
+}
+
+static void on_alive(void *ctx)
+{
+	struct run *r = ctx;
+
+	broker_succession_alive(&r->succession);
+}
+
+/* As process 1 of a container we reap strangers too. */
+static void reap(struct run *r)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		if (!broker_succession_reaped(&r->succession, pid, status))
+			broker_keeper_reaped(r->keeper, pid, status);
+}
+
+static void on_signal(void *ctx, uint32_t events)
+{
+	struct run *r = ctx;
+	struct signalfd_siginfo info;
+
+	(void)events;
+	while (read(r->signals.fd, &info, sizeof(info)) == sizeof(info)) {
+		if (info.ssi_signo == SIGCHLD) {
+			reap(r);
+			continue;
+		}
+		if (info.ssi_signo == SIGUSR2) {
+			broker_succession_upgrade(&r->succession);
+			continue;
+		}
+		broker_notify("STOPPING=1");
+		broker_log(BROKER_INFO, NULL, "%s: ending", strsignal((int)info.ssi_signo));
+		broker_keeper_end(r->keeper, on_ended, r);
+	}
+}
+
+/* Before the worker exists, so that none is missed. */
+static int watch_signals(struct run *r, struct broker_why *w)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGUSR2);
+	r->signals = (struct broker_watch){.ready = on_signal, .ctx = r};
+	if (sigprocmask(SIG_BLOCK, &set, NULL) ||
+	    (r->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0 ||
+	    broker_watch_start(broker_epoll(r->broker), &r->signals, EPOLLIN))
+		return broker_refuse_sys(w, "signalfd");
+	return 0;
+}
+
+static int fail(const struct broker_why *w)
+{
+	broker_log(BROKER_ERROR, NULL, "%s", w->text);
+	return 1;
+}
+
+static int serve(
+    struct run *r, const struct broker_options *o, struct broker_worker *wk, struct broker_why *w)
+{
+	static const struct broker_keeper_events events = {on_ready, on_alive, on_ended};
+	bool patient = broker_succession_is_patient(&r->succession);
+	int64_t watchdog_ms = broker_notify_watchdog_ms();
+	int epoll = broker_epoll(r->broker);
+
+	/* Not before: the namespace of pid 1 is hidden from who has fewer capabilities than it. */
+	uint64_t caps = BROKER_CAPS | (o->redirect ? BROKER_CAPS_REDIRECT : 0);
+	if (broker_caps_bound(caps, w) || broker_caps_set(caps, w) || watch_signals(r, w))
+		return -1;
+	r->keeper = broker_keeper_new(r->broker, o, wk);
+	broker_keeper_observe(r->keeper, &events, r);
+	if ((watchdog_ms && broker_keeper_watchdog(r->keeper, watchdog_ms, w)) ||
+	    broker_succession_open(&r->succession, r->keeper, epoll, o->run, w) ||
+	    broker_keeper_start(r->keeper, patient, w))
+		return -1;
+	broker_log(BROKER_INFO, NULL, "agentd %s: run directory %s, worker %d as uid %u",
+	    AGENTD_VERSION, o->run, (int)broker_keeper_pid(r->keeper), (unsigned)wk->user.uid);
+	while (!r->ended && !r->succession.is_over)
+		broker_keeper_turn(r->keeper);
+	return 0;
+}
+
+/* Whoever starts again what has ended (a kubelet) would take all of it back from the other one. */
+static void linger(void)
+{
+	sigset_t set;
+
+	broker_log(BROKER_INFO, NULL, "nothing is left to do but to wait for SIGTERM");
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	while (sigwaitinfo(&set, NULL) < 0)
+		; /* interrupted */
+}
+
+static int run(struct run *r, const struct broker_options *o, struct broker_worker *wk)
+{
+	struct broker_why w;
+
+	if (o->take_over && broker_succession_take_over(&r->succession, o->run, &w))
+		return fail(&w);
+	r->broker = broker_new(o, r->succession.kept, &w);
+	if (!r->broker || serve(r, o, wk, &w))
+		r->code = fail(&w);
+	broker_succession_close(&r->succession);
+	broker_keeper_free(&r->keeper);
+	broker_free(&r->broker);
+	mem_closep(&r->signals.fd);
+	if (r->succession.is_over && o->linger)
+		linger();
+	return r->code;
+}
+
+/* 0, 1 and 2 must not be given to something else; files get the modes we name; a socket and its
+ * kin for each pod need many fds. */
+static int prepare_process(struct broker_why *w)
+{
+	struct rlimit files;
+	int fd;
+
+	while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+		;
+	mem_closep(&fd);
+	umask(S_IWGRP | S_IWOTH);
+	signal(SIGPIPE, SIG_IGN); /* a log nobody reads any more */
+	if (geteuid() != 0)
+		return broker_refuse(w, EPERM,
+		    "agentd must be started as root: it gives its worker sockets in pods' "
+		    "directories "
+		    "and lets it run without any privilege");
+	if (!getrlimit(RLIMIT_NOFILE, &files)) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	return 0;
+}
+
+static int open_and_run(struct run *r, const struct broker_options *o)
+{
+	struct broker_worker wk;
+	struct broker_why w;
+	int code;
+
+	if (broker_worker_open(&wk, o, &w))
+		return fail(&w);
+	if (!wk.user.known)
+		broker_log(BROKER_WARN, NULL, "there is no user \"%s\": the worker runs as uid %u",
+		    o->worker_user, (unsigned)wk.user.uid);
+	code = run(r, o, &wk);
+	broker_worker_close(&wk);
+	return code;
+}
+
+/* One that runs would put it all back. */
+static int uninstall(const struct broker_options *o)
+{
+	struct broker_kept *kept = broker_kept_new();
+	struct broker_rundir d;
+	struct broker_why w;
+	int rc = 0;
+
+	if (broker_rundir_open(&d, o->run, kept, &w) || broker_redirect_uninstall(o->bpffs, &w))
+		rc = fail(&w);
+	else
+		broker_log(BROKER_INFO, NULL,
+		    "nothing redirects traffic any more: no eBPF program of agentd is left");
+	broker_rundir_close(&d);
+	broker_kept_free(&kept);
+	return rc;
+}
+
+static int start(const struct broker_options *o, char **argv)
+{
+	struct run r = {.signals.fd = -1};
+	struct broker_kept *kept;
+	struct broker_why w;
+
+	if (o->mode == BROKER_HELP) {
+		broker_options_help(stdout);
+		return 0;
+	}
+	if (o->mode == BROKER_SHOW_VERSION) {
+		printf("agentd %s\n", AGENTD_VERSION);
+		return 0;
+	}
+	if (prepare_process(&w))
+		return fail(&w);
+	if (o->mode == BROKER_CHECK)
+		return broker_check(o);
+	if (o->mode == BROKER_CHECK_STATE)
+		return broker_upgrade_check(o);
+	if (o->mode == BROKER_REDIRECT_UNINSTALL)
+		return uninstall(o);
+	kept = broker_kept_new();
+	broker_succession_inherit(&r.succession, kept, argv);
+	int code = open_and_run(&r, o);
+	broker_kept_free(&kept);
+	return code;
+}
+
+int broker_main(int argc, char **argv)
+{
+	struct broker_options o;
+	struct broker_why w;
+	int code = USAGE;
+
+	if (broker_options_parse(&o, argc, argv, &w))
+		broker_log(BROKER_ERROR, NULL, "%s (see agentd --help)", w.text);
+	else
+		code = start(&o, argv);
+	broker_options_clear(&o);
+	return code;
+}

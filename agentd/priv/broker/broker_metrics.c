@@ -1,0 +1,219 @@
+/* broker_metrics.c - found or bound -> handed to each worker -> shut down by one: made anew for the
+ * next.
+ *
+ * What an earlier broker left may have another address: of another command line, or node.  Its
+ * sharers (that broker, systemd) would keep the port busy until they are told, so it is shut down
+ * first; with SO_REUSEADDR what does not listen is in nobody's way.  A broker that gets all of it
+ * back makes itself a new one.
+ */
+#include "broker_metrics.h"
+#include "../../base/mem.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static const char name[] = "metrics";
+
+/* Scrapes are few; somebody's SYNs are not to fill the node's memory. */
+enum { BACKLOG = 128, PORT_MAX = 65535 };
+
+/* --- the address --- */
+
+union address {
+	struct sockaddr_storage any;
+	struct sockaddr sa;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+static socklen_t size_of(const union address *a)
+{
+	return a->any.ss_family == AF_INET ? sizeof(a->v4) : sizeof(a->v6);
+}
+
+/* 0: none. */
+static uint16_t parse_port(const char *text)
+{
+	size_t n = strspn(text, "0123456789");
+	long port = n && n <= 5 && !text[n] ? strtol(text, NULL, 10) : 0;
+
+	return port <= PORT_MAX ? (uint16_t)port : 0;
+}
+
+int broker_metrics_parse(const char *text, struct sockaddr_storage *out, struct broker_why *w)
+{
+	const bool bracket = *text == '[';
+	const char *host = text + bracket, *end = strpbrk(host, bracket ? "]" : ":");
+	const char *colon = end ? end + bracket : "";
+	union address a = {.any.ss_family = AF_UNSPEC};
+	char copy[INET6_ADDRSTRLEN] = "";
+	uint16_t port = *colon == ':' ? htons(parse_port(colon + 1)) : 0;
+
+	if (port && end - host < (long)sizeof(copy))
+		memcpy(copy, host, (size_t)(end - host));
+	if (inet_pton(AF_INET, copy, &a.v4.sin_addr) == 1) {
+		a.v4.sin_family = AF_INET;
+		a.v4.sin_port = port;
+	} else if (inet_pton(AF_INET6, copy, &a.v6.sin6_addr) == 1) {
+		a.v6.sin6_family = AF_INET6;
+		a.v6.sin6_port = port;
+	} else {
+		return broker_refuse(w, EINVAL,
+		    "--metrics needs an address and a port, like 127.0.0.1:15091 or [::]:15091, "
+		    "not \"%.80s\"",
+		    text);
+	}
+	*out = a.any;
+	return 0;
+}
+
+/* Of other fields there are none that we set. */
+static bool is_same(const union address *a, const union address *b)
+{
+	if (a->any.ss_family != b->any.ss_family)
+		return false;
+	if (a->any.ss_family == AF_INET)
+		return a->v4.sin_port == b->v4.sin_port &&
+		       a->v4.sin_addr.s_addr == b->v4.sin_addr.s_addr;
+	return a->v6.sin6_port == b->v6.sin6_port &&
+	       !memcmp(&a->v6.sin6_addr, &b->v6.sin6_addr, sizeof(a->v6.sin6_addr));
+}
+
+/* --- the socket --- */
+
+/* [::] is both families, whatever the node's default. */
+static int bind_one(const char *text, struct broker_why *w)
+{
+	const int one = 1, zero = 0;
+	union address a = {.any.ss_family = AF_UNSPEC};
+
+	if (broker_metrics_parse(text, &a.any, w))
+		return -1;
+	auto_close int fd =
+	    socket(a.any.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
+	    (a.any.ss_family == AF_INET6 &&
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero))) ||
+	    bind(fd, &a.sa, size_of(&a)))
+		return broker_refuse_sys(w, "--metrics %s", text);
+	return take_fd(fd);
+}
+
+/* Here it shows that somebody else listens at the same address and, as we do, would share it. */
+static int make(const char *text, struct broker_why *w)
+{
+	auto_close int fd = bind_one(text, w);
+
+	if (fd >= 0 && listen(fd, BACKLOG))
+		return broker_refuse_sys(w, "--metrics %s", text);
+	return fd < 0 ? -1 : take_fd(fd);
+}
+
+int broker_metrics_try(const char *text, struct broker_why *w)
+{
+	auto_close int fd = make(text, w);
+
+	return fd < 0 ? -1 : 0;
+}
+
+static int option(int fd, int which)
+{
+	int value = -1;
+	socklen_t size = sizeof(value);
+
+	return getsockopt(fd, SOL_SOCKET, which, &value, &size) ? -1 : value;
+}
+
+static bool is_listening(int fd)
+{
+	return option(fd, SO_ACCEPTCONN) == 1;
+}
+
+static bool is_at_home(const struct broker_netns_home *h, int fd)
+{
+	auto_close int netns = ioctl(fd, SIOCGSKNS);
+
+	return netns >= 0 && broker_netns_is_own(h, netns);
+}
+
+static bool is_wanted(const struct broker_metrics_spec *s, int fd)
+{
+	union address have = {.any.ss_family = AF_UNSPEC}, want = have;
+	socklen_t size = sizeof(have);
+	struct broker_why w;
+
+	return option(fd, SO_TYPE) == SOCK_STREAM && option(fd, SO_PROTOCOL) == IPPROTO_TCP &&
+	       is_listening(fd) && !getsockname(fd, &have.sa, &size) &&
+	       !broker_metrics_parse(s->address, &want.any, &w) && is_same(&have, &want) &&
+	       is_at_home(s->home, fd);
+}
+
+/* -1: there was none, or it is something else. */
+static int take_kept(const struct broker_metrics_spec *s)
+{
+	auto_close int fd = broker_kept_take(s->kept, name);
+	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+
+	if (flags < 0)
+		return -1;
+	if (is_wanted(s, fd) && !fcntl(fd, F_SETFL, flags | O_NONBLOCK))
+		return take_fd(fd);
+	broker_log(BROKER_INFO, NULL, "what was kept as %s does not listen at %s: making a new one",
+	    name, s->address);
+	shutdown(fd, SHUT_RDWR);
+	broker_kept_drop(s->kept, name); /* systemd may have one */
+	return -1;
+}
+
+static void drop(struct broker_metrics *m)
+{
+	if (m->watch.ready)
+		broker_kept_drop(m->spec->kept, name);
+	broker_metrics_release(m);
+}
+
+static void on_shut_down(void *ctx, uint32_t events)
+{
+	struct broker_metrics *m = ctx;
+
+	(void)events;
+	drop(m);
+	m->spec->shut(m->spec->ctx);
+}
+
+int broker_metrics_open(
+    struct broker_metrics *m, const struct broker_metrics_spec *spec, struct broker_why *w)
+{
+	if (m->watch.ready && is_listening(m->watch.fd))
+		return m->watch.fd;
+	drop(m);
+	int fd = take_kept(spec);
+	if (fd < 0 && (fd = make(spec->address, w)) < 0)
+		return -1;
+	m->spec = spec;
+	m->watch = (struct broker_watch){.fd = fd, .ready = on_shut_down, .ctx = m};
+	if (broker_watch_start(spec->epoll, &m->watch, EPOLLRDHUP)) {
+		broker_refuse_sys(w, "watch the socket of --metrics");
+		m->watch.ready = NULL;
+		close(fd);
+		return -1;
+	}
+	broker_kept_put(spec->kept, name, fd);
+	return fd;
+}
+
+void broker_metrics_release(struct broker_metrics *m)
+{
+	if (!m->watch.ready)
+		return;
+	broker_watch_end(m->spec->epoll, &m->watch);
+	close(m->watch.fd);
+	m->watch.ready = NULL;
+}

@@ -1,0 +1,130 @@
+/* broker_node.c - made at start, where a failure is agentd's -> looked at before each worker: those
+ * that died are made anew -> HELLO, then one packet for each.
+ *
+ * Pods are served without metrics, but not without the others: so only the start fails for that.
+ */
+#include "broker_node.h"
+#include "../../base/mem.h"
+#include "../fdpass.h"
+#include "broker_listener.h"
+#include "broker_metrics.h"
+#include "volumes/broker_csi.h"
+#include <stdlib.h>
+#include <sys/stat.h>
+
+struct broker_node {
+	struct broker_node_rig rig;
+	struct broker_listener_spec admin_spec;
+	struct broker_listener admin;
+	struct broker_csi *csi; /* NULL: without --kubelet-root */
+	struct broker_metrics_spec metrics_spec;
+	struct broker_metrics metrics;
+};
+
+/* The worker cannot be told of another one than it was greeted with. */
+static void on_admin_renewed(void *ctx, int fd)
+{
+	struct broker_node *n = ctx;
+
+	(void)fd;
+	n->rig.broke(n->rig.ctx, "it shut admin.sock down");
+}
+
+static void on_metrics_shut(void *ctx)
+{
+	struct broker_node *n = ctx;
+
+	n->rig.broke(n->rig.ctx, "it shut the metrics port down");
+}
+
+static void describe(struct broker_node *n)
+{
+	const struct broker_node_rig *rig = &n->rig;
+
+	n->admin_spec = (struct broker_listener_spec){.epoll = rig->epoll,
+	    .kept = rig->kept,
+	    .mode = S_IRUSR | S_IWUSR,
+	    .name = "admin",
+	    .renewed = on_admin_renewed,
+	    .ctx = n};
+	snprintf(
+	    n->admin_spec.path, sizeof(n->admin_spec.path), "%s/admin.sock", rig->options->run);
+	n->metrics_spec = (struct broker_metrics_spec){.epoll = rig->epoll,
+	    .kept = rig->kept,
+	    .home = rig->home,
+	    .address = rig->options->metrics,
+	    .shut = on_metrics_shut,
+	    .ctx = n};
+}
+
+struct broker_node *broker_node_new(const struct broker_node_rig *rig, struct broker_why *w)
+{
+	struct broker_node *n = broker_zalloc(sizeof(*n));
+
+	n->rig = *rig;
+	describe(n);
+	if (broker_listener_open(&n->admin, &n->admin_spec, w) < 0 ||
+	    (rig->options->kubelet_root &&
+		!(n->csi = broker_csi_new(&(struct broker_csi_rig){rig->epoll, rig->options,
+					      rig->kept, rig->renewed, rig->changed, rig->ctx},
+		      w))) ||
+	    (rig->options->metrics && broker_metrics_open(&n->metrics, &n->metrics_spec, w) < 0))
+		broker_node_free(&n);
+	return n;
+}
+
+void broker_node_free(struct broker_node **node)
+{
+	struct broker_node *n = take(*node);
+
+	if (!n)
+		return;
+	broker_metrics_release(&n->metrics);
+	broker_csi_free(&n->csi);
+	broker_listener_release(&n->admin);
+	free(n);
+}
+
+static int open_metrics(struct broker_node *n)
+{
+	struct broker_why w;
+	int fd;
+
+	if (!n->rig.options->metrics)
+		return -1;
+	if ((fd = broker_metrics_open(&n->metrics, &n->metrics_spec, &w)) < 0)
+		broker_log(BROKER_ERROR, NULL, "nobody can scrape metrics: %s", w.text);
+	return fd;
+}
+
+int broker_node_greet(struct broker_node *n, int fd, struct broker_why *w)
+{
+	int listeners[PRIV_NODE_LISTENER_END] = {[PRIV_NODE_CSI] = -1};
+	struct priv_packet p = {.what = PRIV_HELLO, .arg = PRIV_VERSION};
+
+	listeners[PRIV_NODE_ADMIN] = broker_listener_open(&n->admin, &n->admin_spec, w);
+	if (listeners[PRIV_NODE_ADMIN] < 0 ||
+	    (n->csi && (listeners[PRIV_NODE_CSI] = broker_csi_listener(n->csi, w)) < 0))
+		return -1;
+	listeners[PRIV_NODE_METRICS] = open_metrics(n);
+	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
+		p.kind += listeners[i] >= 0;
+	if (fdpass_send(fd, &p, sizeof(p), -1))
+		return broker_refuse_sys(w, "greet the worker");
+	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++) {
+		p = (struct priv_packet){.what = PRIV_NODE_LISTENER, .kind = (uint16_t)i};
+		if (listeners[i] >= 0 && fdpass_send(fd, &p, sizeof(p), listeners[i]))
+			return broker_refuse_sys(w, "greet the worker");
+	}
+	return 0;
+}
+
+bool broker_node_pending(const struct broker_node *n)
+{
+	return broker_csi_pending(n->csi);
+}
+
+void broker_node_next(struct broker_node *n, struct priv_packet *p)
+{
+	broker_csi_next(n->csi, p);
+}

@@ -1,0 +1,207 @@
+/* broker_notify.c - a datagram for each thing said.
+ *
+ * start: what systemd kept comes as fds from 3 on -> found; while running: FDSTORE for each put,
+ * FDSTOREREMOVE for each drop, and what the keeper says.  systemd closes a stored fd that hangs up,
+ * which is right for a stream (a listener that was shut down is worthless) and wrong for the rest:
+ * an ICMP error on a UDP socket looks the same, so FDPOLL=0.  Storing needs
+ * FileDescriptorStoreMax=; without it systemd drops what it gets, says so in its log, and a restart
+ * costs what it costs.
+ */
+#include "broker_notify.h"
+#include "../../base/mem.h"
+#include "broker_log.h"
+#include "broker_rundir.h"
+#include "broker_state.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FIRST_FD = 3, FDS_MAX = 1 << 20, MESSAGE_SIZE = 512 };
+
+static struct {
+	int fd;
+	socklen_t size;
+	struct sockaddr_un to;
+	bool open, complained;
+} manager;
+
+static bool read_address(const char *text)
+{
+	size_t n = text ? strlen(text) : 0;
+
+	if ((n && *text != '/' && *text != '@') || n < 2 || n >= sizeof(manager.to.sun_path))
+		return false;
+	manager.to.sun_family = AF_UNIX;
+	memcpy(manager.to.sun_path, text, n);
+	if (*text == '@')
+		manager.to.sun_path[0] = '\0';
+	manager.size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
+	return true;
+}
+
+/* A manager that does not read must not stop us for ever. */
+void broker_notify_open(void)
+{
+	const struct timeval patience = {.tv_sec = 1};
+
+	if (manager.open || !read_address(getenv("NOTIFY_SOCKET")))
+		return;
+	manager.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	manager.open = manager.fd >= 0;
+	if (manager.open)
+		setsockopt(manager.fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+}
+
+void broker_notify_close(void)
+{
+	if (manager.open)
+		close(manager.fd);
+	memset(&manager, 0, sizeof(manager));
+}
+
+static void send_message(const char *text, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {.bytes = {0}};
+	struct iovec iov = {.iov_base = (char *)text, .iov_len = strlen(text)};
+	struct msghdr msg = {
+	    .msg_name = &manager.to, .msg_namelen = manager.size, .msg_iov = &iov, .msg_iovlen = 1};
+
+	if (!manager.open)
+		return;
+	if (fd >= 0) {
+		msg.msg_control = &control;
+		msg.msg_controllen = sizeof(control);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	}
+	if (sendmsg(manager.fd, &msg, MSG_NOSIGNAL) >= 0)
+		manager.complained = false;
+	else if (!manager.complained) {
+		manager.complained = true;
+		broker_log(BROKER_WARN, NULL, "the service manager cannot be told: %m");
+	}
+}
+
+void broker_notify(const char *fmt, ...)
+{
+	char text[MESSAGE_SIZE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	send_message(text, -1);
+}
+
+/* The time is what Type=notify-reload (systemd 253) wants with it. */
+void broker_notify_reloading(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	broker_notify(
+	    "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)t.tv_sec * 1000000 + t.tv_nsec / 1000);
+}
+
+/* Digits only; -1: no such variable, or not a number up to `max`. */
+static long long number_of(const char *variable, long long max)
+{
+	const char *text = getenv(variable);
+	char *end;
+
+	if (!text || *text < '0' || *text > '9')
+		return -1;
+	errno = 0;
+	long long n = strtoll(text, &end, 10);
+	return *end || errno || n > max ? -1 : n;
+}
+
+int64_t broker_notify_watchdog_ms(void)
+{
+	long long us = number_of("WATCHDOG_USEC", LLONG_MAX),
+		  pid = number_of("WATCHDOG_PID", INT_MAX);
+
+	if (us <= 0 || (pid >= 0 && pid != getpid()))
+		return 0;
+	return us < 1000 ? 1 : us / 1000;
+}
+
+/* --- FDSTORE --- */
+
+static bool is_stream(int fd)
+{
+	int type = 0;
+	socklen_t len = sizeof(type);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) && type == SOCK_STREAM;
+}
+
+static void on_put(void *ctx, const char *name, int fd)
+{
+	char text[MESSAGE_SIZE];
+
+	(void)ctx;
+	if (!strcmp(name, BROKER_RUNDIR_LOCK) || broker_state_is_key(name))
+		return;
+	snprintf(
+	    text, sizeof(text), "FDSTORE=1\nFDNAME=%s%s", name, is_stream(fd) ? "" : "\nFDPOLL=0");
+	send_message(text, fd);
+}
+
+static void on_drop(void *ctx, const char *name)
+{
+	(void)ctx;
+	broker_notify("FDSTOREREMOVE=1\nFDNAME=%s", name);
+}
+
+/* A copy of the name that `*at` begins with, which is moved past its ':'. */
+static void next_name(const char **at, char out[BROKER_KEPT_NAME])
+{
+	size_t n = strcspn(*at, ":");
+
+	/* One that is too long is cut, belongs to nobody then, and is swept. */
+	snprintf(out, BROKER_KEPT_NAME, "%.*s", (int)(n < INT_MAX ? n : 0), *at);
+	*at += n + ((*at)[n] == ':');
+}
+
+static void receive(struct broker_kept *k)
+{
+	long long n = number_of("LISTEN_FDS", FDS_MAX);
+	const char *names = getenv("LISTEN_FDNAMES");
+	char name[BROKER_KEPT_NAME];
+
+	if (n <= 0 || number_of("LISTEN_PID", INT_MAX) != getpid())
+		return;
+	names = names ? names : "";
+	for (int fd = FIRST_FD; fd < FIRST_FD + n && fcntl(fd, F_GETFD) >= 0; fd++) {
+		next_name(&names, name);
+		broker_kept_found(k, name, fd);
+	}
+	broker_log(BROKER_INFO, NULL, "%lld descriptors were kept by the service manager", n);
+}
+
+/* After a re-execution the pid is the same and the numbers are not: they count once. */
+void broker_notify_keep(struct broker_kept *k)
+{
+	receive(k);
+	unsetenv("LISTEN_FDS");
+	unsetenv("LISTEN_PID");
+	unsetenv("LISTEN_FDNAMES");
+	if (manager.open)
+		broker_kept_mirror(k, &(struct broker_kept_sink){on_put, on_drop, NULL});
+}

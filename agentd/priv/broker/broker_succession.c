@@ -1,0 +1,192 @@
+/* broker_succession.c - two ways out, one way back.
+ *
+ *   SIGUSR2 -> trial -> reaped, good -> the worker ends -> execveat(), and we are another one
+ *   asked over <run>/handover        -> the worker ends -> all is given -> we end
+ *   whatever fails                   -> the next worker starts, and all goes on
+ */
+#include "broker_succession.h"
+#include "../../base/mem.h"
+#include "broker_notify.h"
+#include "broker_rundir.h"
+#include <signal.h>
+#include <string.h>
+
+static void go_on(struct broker_succession *s)
+{
+	struct broker_why w;
+
+	if (broker_keeper_start(s->keeper, true, &w))
+		broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s", w.text);
+}
+
+/* --- an upgrade --- */
+
+static void on_trial_too_long(void *ctx)
+{
+	struct broker_succession *s = ctx;
+
+	if (s->upgrade.trial)
+		kill(s->upgrade.trial, SIGKILL);
+}
+
+static void refuse(const struct broker_why *w)
+{
+	broker_log(
+	    BROKER_ERROR, NULL, "no upgrade, agentd %s goes on: %s", AGENTD_VERSION, w->text);
+}
+
+void broker_succession_upgrade(struct broker_succession *s)
+{
+	struct broker_why w;
+
+	if (broker_upgrade_try(&s->upgrade, s->kept, &w)) {
+		refuse(&w);
+		return;
+	}
+	broker_log(BROKER_INFO, NULL, "an upgrade is tried: %s", s->upgrade.path);
+	broker_timer_set(&s->trial, BROKER_TRIAL_MS);
+}
+
+static void on_ended_for_upgrade(void *ctx, int status)
+{
+	struct broker_succession *s = ctx;
+	struct broker_why w;
+
+	(void)status;
+	broker_upgrade_exec(&s->upgrade, s->kept, &w);
+	refuse(&w);
+	go_on(s);
+}
+
+bool broker_succession_reaped(struct broker_succession *s, pid_t pid, int status)
+{
+	struct broker_why w;
+
+	if (!pid || pid != s->upgrade.trial)
+		return false;
+	broker_timer_set(&s->trial, -1);
+	if (broker_upgrade_tried(&s->upgrade, status, &w)) {
+		refuse(&w);
+	} else if (broker_keeper_is_ending(s->keeper)) {
+		broker_upgrade_drop(&s->upgrade);
+	} else {
+		broker_log(BROKER_INFO, NULL, "the trial went well; the worker ends");
+		broker_notify_reloading();
+		broker_keeper_end(s->keeper, on_ended_for_upgrade, s);
+	}
+	return true;
+}
+
+/* --- a hand-over --- */
+
+static void sign_again(void *ctx, const char *name, int fd)
+{
+	if (!strcmp(name, BROKER_RUNDIR_LOCK))
+		broker_rundir_sign(fd, ctx);
+}
+
+static void on_ended_for_handover(void *ctx, int status)
+{
+	struct broker_succession *s = ctx;
+	int epoll = s->handover.epoll;
+	struct broker_why w;
+
+	(void)status;
+	s->is_over = broker_handover_give(&s->handover, s->kept) == BROKER_HANDED_OVER;
+	if (s->is_over)
+		return;
+	/* The other one may have put its pid and its socket where ours were. */
+	broker_kept_each(s->kept, BROKER_KEPT, sign_again, &w);
+	broker_handover_close(&s->handover);
+	if (broker_handover_open(&s->handover, epoll, s->run, s->handover.asked, s, &w))
+		broker_log(BROKER_ERROR, NULL, "%s", w.text);
+	go_on(s);
+}
+
+static void on_asked(void *ctx)
+{
+	struct broker_succession *s = ctx;
+
+	if (broker_keeper_is_ending(s->keeper) || s->upgrade.trial)
+		broker_handover_refuse(&s->handover, "it is ending, or being upgraded");
+	else
+		broker_keeper_end(s->keeper, on_ended_for_handover, s);
+}
+
+/* --- life --- */
+
+void broker_succession_inherit(struct broker_succession *s, struct broker_kept *k, char **argv)
+{
+	*s = (struct broker_succession){.kept = k, .before = -1, .trial.watch.fd = -1};
+	broker_upgrade_open(&s->upgrade, argv);
+	broker_upgrade_receive(k);
+	broker_notify_open();
+	broker_notify_keep(k);
+}
+
+int broker_succession_take_over(struct broker_succession *s, const char *run, struct broker_why *w)
+{
+	return broker_handover_take(run, s->kept, &s->before, w);
+}
+
+static void count_any(void *ctx, const char *name, int fd)
+{
+	(void)name;
+	(void)fd;
+	*(unsigned *)ctx += 1;
+}
+
+bool broker_succession_is_patient(const struct broker_succession *s)
+{
+	unsigned n = 0;
+
+	broker_kept_each(s->kept, BROKER_FOUND, count_any, &n);
+	return n && s->before < 0;
+}
+
+int broker_succession_open(struct broker_succession *s, struct broker_keeper *keeper, int epoll,
+    const char *run, struct broker_why *w)
+{
+	s->keeper = keeper;
+	s->run = run;
+	if (broker_timer_open(&s->trial, epoll, on_trial_too_long, s))
+		return broker_refuse_sys(w, "timerfd");
+	return broker_handover_open(&s->handover, epoll, run, on_asked, s, w);
+}
+
+void broker_succession_close(struct broker_succession *s)
+{
+	broker_handover_close(&s->handover);
+	broker_upgrade_close(&s->upgrade);
+	broker_timer_close(&s->trial);
+	mem_closep(&s->before);
+	broker_notify_close();
+}
+
+static void count_pods(void *ctx, const char *name, int fd)
+{
+	const char *dot = strrchr(name, '.');
+
+	(void)fd;
+	*(unsigned *)ctx += dot && !strcmp(dot, ".sds");
+}
+
+static void tell(struct broker_succession *s, const char *what)
+{
+	unsigned pods = 0;
+
+	broker_kept_each(s->kept, BROKER_KEPT, count_pods, &pods);
+	broker_notify(
+	    "%s=1\nSTATUS=%u pods, worker %d", what, pods, (int)broker_keeper_pid(s->keeper));
+}
+
+void broker_succession_ready(struct broker_succession *s)
+{
+	broker_handover_done(&s->before);
+	tell(s, "READY");
+}
+
+void broker_succession_alive(struct broker_succession *s)
+{
+	tell(s, "WATCHDOG");
+}

@@ -1,0 +1,121 @@
+/* broker_table.c - written once, read by whoever this process becomes next. */
+#include "broker_table.h"
+#include "../../base/mem.h"
+#include "broker_io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+struct writing {
+	FILE *to;
+	uint32_t count;
+};
+
+static void write_entry(void *ctx, const char *name, int fd)
+{
+	struct writing *t = ctx;
+	struct broker_table_entry e = {.fd = fd};
+
+	snprintf(e.name, sizeof(e.name), "%s", name);
+	fwrite(&e, sizeof(e), 1, t->to);
+	t->count++;
+}
+
+static int write_to(int memfd, struct broker_kept *k, struct broker_why *w)
+{
+	struct broker_table_head head = {.magic = BROKER_TABLE_MAGIC,
+	    .version = BROKER_TABLE_VERSION,
+	    .entry_size = sizeof(struct broker_table_entry)};
+	int copy = fcntl(memfd, F_DUPFD_CLOEXEC, 0);
+	struct writing t = {.to = copy < 0 ? NULL : fdopen(copy, "w")};
+
+	if (!t.to) {
+		mem_closep(&copy);
+		return broker_refuse_sys(w, "table of descriptors");
+	}
+	fwrite(&head, sizeof(head), 1, t.to);
+	broker_kept_each(k, BROKER_KEPT, write_entry, &t);
+	head.count = t.count;
+	rewind(t.to);
+	fwrite(&head, sizeof(head), 1, t.to);
+	int failed = ferror(t.to);
+	return fclose(t.to) || failed ? broker_refuse_sys(w, "table of descriptors") : 0;
+}
+
+int broker_table_write(struct broker_kept *k, struct broker_why *w)
+{
+	auto_close int fd = memfd_create("agentd-kept", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return broker_refuse_sys(w, "memfd");
+	if (write_to(fd, k, w) || broker_io_seal(fd, w))
+		return -1;
+	return take_fd(fd);
+}
+
+/* --- reading --- */
+
+static int read_head(int memfd, struct broker_table_head *h, struct broker_why *w)
+{
+	struct stat st;
+
+	if (fstat(memfd, &st))
+		return broker_refuse_sys(w, "table of descriptors");
+	if (pread(memfd, h, sizeof(*h), 0) != sizeof(*h) ||
+	    memcmp(h->magic, BROKER_TABLE_MAGIC, sizeof(h->magic)) != 0)
+		return broker_refuse(w, EINVAL, "the table of descriptors is none");
+	if (h->version != BROKER_TABLE_VERSION)
+		return broker_refuse(w, EPROTO,
+		    "the table of descriptors has version %u, this agentd reads version %d",
+		    h->version, BROKER_TABLE_VERSION);
+	if (h->entry_size != sizeof(struct broker_table_entry) || h->count > BROKER_TABLE_MAX ||
+	    st.st_size != (off_t)(sizeof(*h) + (size_t)h->count * h->entry_size))
+		return broker_refuse(w, EINVAL, "the table of descriptors is damaged");
+	return 0;
+}
+
+static bool read_entry(int memfd, unsigned i, struct broker_table_entry *e)
+{
+	off_t at = (off_t)(sizeof(struct broker_table_head) + i * sizeof(*e));
+
+	return pread(memfd, e, sizeof(*e), at) == sizeof(*e) &&
+	       memchr(e->name, '\0', sizeof(e->name));
+}
+
+/* They came through an execution, so close-on-exec is off; on again, it tells a number that is
+ * there twice and would be closed twice.  The table is no entry either: it is closed by itself. */
+static bool is_new_fd(int memfd, int fd)
+{
+	return fd > STDERR_FILENO && fd != memfd && fcntl(fd, F_GETFD) == 0 &&
+	       !fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+int broker_table_check(int memfd, struct broker_why *w)
+{
+	struct broker_table_head h = {.count = 0};
+	struct broker_table_entry e;
+
+	if (read_head(memfd, &h, w))
+		return -1;
+	for (unsigned i = 0; i < h.count; i++)
+		if (!read_entry(memfd, i, &e) || !is_new_fd(memfd, e.fd))
+			return broker_refuse(
+			    w, EINVAL, "the table of descriptors is damaged at entry %u", i);
+	return 0;
+}
+
+int broker_table_read(int memfd, struct broker_kept *k, struct broker_why *w)
+{
+	struct broker_table_head h = {.count = 0};
+	struct broker_table_entry e;
+
+	if (broker_table_check(memfd, w) || read_head(memfd, &h, w))
+		return -1;
+	for (unsigned i = 0; i < h.count && read_entry(memfd, i, &e); i++)
+		broker_kept_found(k, e.name, e.fd);
+	return 0;
+}

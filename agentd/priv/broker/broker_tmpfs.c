@@ -1,0 +1,142 @@
+/* broker_tmpfs.c - look at the directory -> a tmpfs of root is mounted there: use it
+ *                  -> nothing is: make a file system, then put it there.
+ *
+ * Looked at is a handle of the directory, so that what was checked is what is there; that its own
+ * parent may be a tmpfs too does not matter: STATX_ATTR_MOUNT_ROOT tells.  The file system is
+ * complete, with its mode and its size, before anybody can see it.
+ */
+#include "broker_tmpfs.h"
+#include "../../base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#ifndef STATX_MNT_ID
+#define STATX_MNT_ID 0x1000
+#endif
+
+bool broker_tmpfs_swap_is_on(void)
+{
+	char line[256];
+	int lines = 0;
+	FILE *f = fopen("/proc/swaps", "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		lines++;
+	if (f)
+		fclose(f);
+	return lines > 1; /* the first one is the head */
+}
+
+/* Does the mount's line in mountinfo have the option? */
+static bool is_noswap(uint64_t mount_id)
+{
+	char *line = NULL;
+	size_t room = 0;
+	bool found = false;
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+
+	while (f && !found && getline(&line, &room, f) > 0) {
+		const char *super = strstr(line, " - ");
+		found = strtoull(line, NULL, 10) == mount_id && super && strstr(super, "noswap");
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/* A file system that is nowhere yet; -1. */
+static int make(bool *noswap, struct broker_why *w)
+{
+	char size[16];
+	auto_close int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+	int mount;
+
+	snprintf(size, sizeof(size), "%dM", BROKER_TMPFS_MIB);
+	if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "source", "agentd", 0) ||
+	    fsconfig(fs, FSCONFIG_SET_STRING, "size", size, 0) ||
+	    fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0))
+		return broker_refuse_sys(w, "make a tmpfs");
+	*noswap = !fsconfig(fs, FSCONFIG_SET_FLAG, "noswap", NULL, 0);
+	if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+		return broker_refuse_sys(w, "make a tmpfs");
+	mount =
+	    fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	return mount < 0 ? broker_refuse_sys(w, "make a tmpfs") : mount;
+}
+
+static int check_owner(const char *path, const struct statx *st, struct broker_why *w)
+{
+	if (st->stx_uid == 0 && !(st->stx_mode & (S_IRWXG | S_IRWXO)))
+		return 0;
+	return broker_refuse(w, EPERM,
+	    "%s belongs to uid %u and has mode %04o; it must be root's alone (chown root, chmod "
+	    "0700)",
+	    path, (unsigned)st->stx_uid, st->stx_mode & 07777u);
+}
+
+/* What is there; DENIED: a directory without a mount of its own. */
+static void look(const char *path, struct broker_tmpfs *t)
+{
+	auto_close int dir = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct statx st;
+	struct statfs fs;
+
+	t->is = BROKER_TMPFS_WRONG;
+	if (dir < 0 || statx(dir, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_MNT_ID, &st) ||
+	    fstatfs(dir, &fs)) {
+		t->is = errno == ENOENT ? BROKER_TMPFS_DENIED : BROKER_TMPFS_WRONG;
+		broker_refuse_sys(&t->why, "%s", path);
+	} else if (check_owner(path, &st, &t->why)) {
+		return;
+	} else if (!(st.stx_attributes & STATX_ATTR_MOUNT_ROOT)) {
+		t->is = BROKER_TMPFS_DENIED;
+	} else if (fs.f_type != TMPFS_MAGIC) {
+		broker_refuse(&t->why, EINVAL,
+		    "what is mounted on %s is no tmpfs: private keys could reach a disk (umount "
+		    "it)",
+		    path);
+	} else {
+		t->is = BROKER_TMPFS_FOUND;
+		t->noswap = is_noswap(st.stx_mnt_id);
+	}
+}
+
+static void mount_it(const char *path, struct broker_tmpfs *t)
+{
+	auto_close int mount = make(&t->noswap, &t->why);
+
+	if (mount < 0)
+		return;
+	if (path && move_mount(mount, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH))
+		broker_refuse_sys(&t->why, "mount a tmpfs on %s", path);
+	else
+		t->is = BROKER_TMPFS_MOUNTED;
+}
+
+void broker_tmpfs_open(const char *path, struct broker_tmpfs *t)
+{
+	*t = (struct broker_tmpfs){.is = BROKER_TMPFS_WRONG};
+	if (mkdir(path, S_IRWXU) && errno != EEXIST) {
+		broker_refuse_sys(&t->why, "mkdir %s", path);
+		return;
+	}
+	look(path, t);
+	if (t->is == BROKER_TMPFS_DENIED)
+		mount_it(path, t);
+}
+
+void broker_tmpfs_look(const char *path, struct broker_tmpfs *t)
+{
+	*t = (struct broker_tmpfs){.is = BROKER_TMPFS_WRONG};
+	look(path, t);
+	if (t->is == BROKER_TMPFS_DENIED)
+		mount_it(NULL, t);
+}

@@ -1,0 +1,235 @@
+/* broker_upgrade.c - SIGUSR2 -> open and look -> trial by a child -> the worker ends -> execveat().
+ *
+ * The listening sockets stay open all the time and clients wait in their backlogs.  Descriptors
+ * cross by their numbers: close-on-exec is taken off them at the last moment and put back if the
+ * execution fails (process-split.md 3, trap 13).  An executable that would die at once would take
+ * everything with it, hence the trial, of the very file that is executed later (trap 14).
+ */
+#include "broker_upgrade.h"
+#include "../../base/mem.h"
+#include "broker_check.h"
+#include "broker_state.h"
+#include "broker_table.h"
+#include "broker_worker.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#define TABLE_VARIABLE "AGENTD_KEPT" /* the number of its fd */
+enum { EXEC_FAILED = 127 };
+
+/* A file that was replaced since is shown as "... (deleted)"; its successor has the name. */
+void broker_upgrade_open(struct broker_upgrade *u, char **argv)
+{
+	static const char gone[] = " (deleted)";
+	ssize_t n = readlink("/proc/self/exe", u->path, sizeof(u->path) - 1);
+
+	u->argv = argv;
+	u->exe = -1;
+	u->trial = 0;
+	u->path[n > 0 ? n : 0] = '\0';
+	size_t end = strlen(u->path) - (sizeof(gone) - 1);
+	if (strlen(u->path) > sizeof(gone) && !strcmp(u->path + end, gone) && access(u->path, F_OK))
+		u->path[end] = '\0';
+	/* Executed through an fd we would be called by its number. */
+	prctl(PR_SET_NAME, "agentd");
+}
+
+/* --- which file --- */
+
+static int open_safe(int dir, const char *name, struct broker_why *w)
+{
+	auto_close int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st))
+		return broker_refuse_sys(w, "%s", name);
+	if (!S_ISREG(st.st_mode) || !(st.st_mode & S_IXUSR))
+		return broker_refuse(w, EACCES, "%s is no executable file", name);
+	if (st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)))
+		return broker_refuse(w, EPERM,
+		    "%s can be written by others than root: chown root, chmod go-w", name);
+	return take_fd(fd);
+}
+
+static int open_next(const struct broker_upgrade *u, struct broker_why *w)
+{
+	const char *slash = strrchr(u->path, '/');
+	char dir[PATH_MAX];
+	struct stat st;
+
+	if (!slash)
+		return broker_refuse(w, ENOENT, "/proc/self/exe could not be read at the start");
+	snprintf(dir, sizeof(dir), "%.*s/", (int)(slash - u->path), u->path);
+	auto_close int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (at < 0 || fstat(at, &st))
+		return broker_refuse_sys(w, "%s", dir);
+	if (st.st_uid != 0 || (st.st_mode & S_IWOTH))
+		return broker_refuse(w, EPERM, "%s can be written by others than root", dir);
+	auto_close int worker = open_safe(at, "agentd-worker", w);
+	return worker < 0 ? -1 : open_safe(at, slash + 1, w);
+}
+
+/* --- what goes with it --- */
+
+static void keep_open(void *ctx, const char *name, int fd)
+{
+	(void)name;
+	fcntl(fd, F_SETFD, ctx ? FD_CLOEXEC : 0);
+}
+
+static void set_close_on_exec(struct broker_kept *k, int table, bool on)
+{
+	keep_open(on ? k : NULL, NULL, table);
+	broker_kept_each(k, BROKER_KEPT, keep_open, on ? k : NULL);
+}
+
+static void execute(struct broker_upgrade *u, char **argv, struct broker_kept *k, int table)
+{
+	char number[16];
+
+	snprintf(number, sizeof(number), "%d", table);
+	setenv(TABLE_VARIABLE, number, 1);
+	set_close_on_exec(k, table, false);
+	syscall(SYS_execveat, u->exe, "", argv, environ, AT_EMPTY_PATH);
+	int saved = errno;
+	set_close_on_exec(k, table, true);
+	unsetenv(TABLE_VARIABLE);
+	errno = saved;
+}
+
+int broker_upgrade_exec(struct broker_upgrade *u, struct broker_kept *k, struct broker_why *w)
+{
+	auto_close int table = broker_table_write(k, w);
+
+	if (table >= 0) {
+		execute(u, u->argv, k, table);
+		broker_refuse_sys(w, "%s cannot be executed", u->path);
+	}
+	broker_upgrade_drop(u);
+	return -1;
+}
+
+void broker_upgrade_drop(struct broker_upgrade *u)
+{
+	mem_closep(&u->exe);
+	u->exe = -1;
+}
+
+void broker_upgrade_close(struct broker_upgrade *u)
+{
+	if (u->trial)
+		kill(u->trial, SIGKILL);
+	broker_upgrade_drop(u);
+}
+
+/* --- the trial --- */
+
+/* What is between us and systemd is no business of a trial. */
+static void run_trial(struct broker_upgrade *u, struct broker_kept *k, int table, pid_t broker)
+{
+	static const char *const ours[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"};
+	size_t n = 0;
+	sigset_t none;
+
+	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+		unsetenv(ours[i]);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	while (u->argv[n])
+		n++;
+	char **argv = broker_zalloc((n + 2) * sizeof(char *));
+	memcpy(argv, u->argv, n * sizeof(char *));
+	argv[n] = (char[]){"--check-state"};
+	/* It has a copy of the lock: it must not outlive us. */
+	if (!prctl(PR_SET_PDEATHSIG, SIGKILL) && getppid() == broker)
+		execute(u, argv, k, table);
+	broker_log(BROKER_ERROR, NULL, "%s cannot be tried: %m", u->path);
+	_exit(EXEC_FAILED);
+}
+
+int broker_upgrade_try(struct broker_upgrade *u, struct broker_kept *k, struct broker_why *w)
+{
+	pid_t broker = getpid();
+
+	if (u->trial || u->exe >= 0)
+		return broker_refuse(w, EALREADY, "an upgrade is under way");
+	auto_close int exe = open_next(u, w);
+	auto_close int table = exe < 0 ? -1 : broker_table_write(k, w);
+	if (table < 0)
+		return -1;
+	u->exe = exe;
+	u->trial = fork();
+	if (u->trial == 0)
+		run_trial(u, k, table, broker);
+	if (u->trial < 0) {
+		u->exe = -1;
+		u->trial = 0;
+		return broker_refuse_sys(w, "fork");
+	}
+	u->exe = take_fd(exe);
+	return 0;
+}
+
+int broker_upgrade_tried(struct broker_upgrade *u, int wait_status, struct broker_why *w)
+{
+	char how[BROKER_ENDED_SIZE];
+
+	u->trial = 0;
+	if (wait_status == 0)
+		return 0;
+	broker_upgrade_drop(u);
+	broker_worker_ended(wait_status, how);
+	return broker_refuse(w, ECANCELED, "%s failed its trial: %s", u->path, how);
+}
+
+/* --- in the next one --- */
+
+/* The fd of the table; -1: we were started, not executed. */
+static int table_fd(void)
+{
+	const char *text = getenv(TABLE_VARIABLE);
+	char *end;
+	long n = text ? strtol(text, &end, 10) : -1;
+
+	n = text && (*end || n <= STDERR_FILENO || n > INT_MAX) ? -1 : n;
+	unsetenv(TABLE_VARIABLE);
+	return (int)n;
+}
+
+/* Descriptors that nobody has a name for, the lock among them, must not stay open. */
+void broker_upgrade_receive(struct broker_kept *k)
+{
+	int table = table_fd();
+	struct broker_why w;
+
+	if (table < 0)
+		return;
+	if (broker_table_read(table, k, &w)) {
+		broker_log(
+		    BROKER_WARN, NULL, "nothing is taken over from the agentd before: %s", w.text);
+		close_range(STDERR_FILENO + 1, ~0U, 0);
+		return;
+	}
+	close(table);
+}
+
+int broker_upgrade_check(const struct broker_options *o)
+{
+	struct broker_why w = {0};
+	int table = table_fd();
+
+	if (table < 0)
+		broker_refuse(&w, EINVAL, "--check-state is for agentd itself");
+	else if (!broker_table_check(table, &w) && !broker_state_check(o, &w) &&
+		 !broker_check_worker(o, &w))
+		return 0;
+	broker_log(BROKER_ERROR, NULL, "trial of agentd %s: %s", AGENTD_VERSION, w.text);
+	return 1;
+}

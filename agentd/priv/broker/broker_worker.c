@@ -1,0 +1,224 @@
+/* broker_worker.c - fork, give everything away, exec.
+ *
+ * The order is that of process-split.md 1.4: signals, the two fds, close the rest, bounding set, no
+ * core, groups and ids, no_new_privs, then the parent-death signal (a change of credentials clears
+ * it), then exec with a named environment.  The executable was opened by root beforehand and is run
+ * through its fd: the worker's user need not reach the directory it lies in.
+ */
+#include "broker_worker.h"
+#include "../../base/mem.h"
+#include "broker_caps.h"
+#include "broker_io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+enum { FIRST_FREE_FD = PRIV_CONFIG_FD + 1, EXEC_FAILED = 127 };
+
+/* All the worker gets to see of our environment. */
+static const char *const environment[] = {
+    "PATH",              /* for symbolizers of sanitizer builds */
+    "TZ",                /* times people read */
+    "JOURNAL_STREAM",    /* base/log.h writes priorities then */
+    "GRPC_DNS_RESOLVER", /* "native" where c-ares cannot resolve */
+    "ASAN_OPTIONS",
+    "LSAN_OPTIONS",
+    "TSAN_OPTIONS",
+    "UBSAN_OPTIONS",
+};
+enum { NENVIRONMENT = sizeof(environment) / sizeof(environment[0]) };
+
+static int open_beside_us(const char *name, struct broker_why *w)
+{
+	char path[PATH_MAX + 32];
+	struct stat st;
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+
+	if (n <= 0)
+		return broker_refuse_sys(w, "/proc/self/exe");
+	path[n] = '\0';
+	snprintf(strrchr(path, '/') + 1, 32, "%s", name);
+	auto_close int fd = open(path, O_PATH | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st))
+		return broker_refuse_sys(w, "%s", path);
+	if (!S_ISREG(st.st_mode) || !(st.st_mode & S_IXOTH))
+		return broker_refuse(w, EACCES, "%s is no file that everybody may execute", path);
+	return take_fd(fd);
+}
+
+/* A copy: the death of a worker must not change the configuration. */
+static int open_config(const struct broker_options *o, struct broker_why *w)
+{
+	auto_close int copy = memfd_create("agentd.yaml", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	auto_close int file = open(o->config, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	struct broker_copy done;
+
+	if (copy < 0 || (file < 0 && (errno != ENOENT || o->config_named)))
+		return broker_refuse_sys(w, "%s", o->config);
+	if (file >= 0 && broker_io_copy(file, copy, PRIV_FILE_SIZE_MAX, &done, w)) {
+		struct broker_why why = *w;
+		return broker_refuse(w, why.code, "%s %s", o->config, why.text);
+	}
+	return broker_io_seal(copy, w) ? -1 : take_fd(copy);
+}
+
+int broker_worker_open(
+    struct broker_worker *wk, const struct broker_options *o, struct broker_why *w)
+{
+	wk->exe = wk->config = -1;
+	if (broker_options_user(o, &wk->user, w) ||
+	    (wk->exe = open_beside_us("agentd-worker", w)) < 0 ||
+	    (wk->config = open_config(o, w)) < 0) {
+		broker_worker_close(wk);
+		return -1;
+	}
+	return 0;
+}
+
+void broker_worker_close(struct broker_worker *wk)
+{
+	mem_closep(&wk->exe);
+	mem_closep(&wk->config);
+	wk->exe = wk->config = -1;
+}
+
+/* --- in the child --- */
+
+static void die(const char *what)
+{
+	broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s: %m", what);
+	_exit(EXEC_FAILED);
+}
+
+static void reset_signals(void)
+{
+	sigset_t none;
+
+	for (int s = 1; s < NSIG; s++)
+		signal(s, SIG_DFL); /* what cannot be set need not be */
+	sigemptyset(&none);
+	if (sigprocmask(SIG_SETMASK, &none, NULL))
+		die("sigprocmask");
+}
+
+/* Moved out of the way first: the sources may be 3 or 4 themselves. */
+static int place_fds(const struct broker_worker *wk, int sock)
+{
+	enum { ASIDE = 16 };
+	int s = fcntl(sock, F_DUPFD_CLOEXEC, ASIDE);
+	int c = fcntl(wk->config, F_DUPFD_CLOEXEC, ASIDE);
+	int exe = fcntl(wk->exe, F_DUPFD_CLOEXEC, ASIDE);
+
+	if (s < 0 || c < 0 || exe < 0 || dup2(s, PRIV_FD) < 0 || dup2(c, PRIV_CONFIG_FD) < 0 ||
+	    dup3(exe, FIRST_FREE_FD, O_CLOEXEC) < 0 || close_range(FIRST_FREE_FD + 1, ~0U, 0))
+		die("fds");
+	return FIRST_FREE_FD;
+}
+
+static void drop_privileges(const struct broker_user *user)
+{
+	const struct rlimit no_core = {0, 0};
+	struct broker_why w;
+
+	if (broker_caps_bound(0, &w))
+		die(w.text);
+	if (setrlimit(RLIMIT_CORE, &no_core))
+		die("RLIMIT_CORE");
+	if (setgroups(0, NULL) || setresgid(user->gid, user->gid, user->gid) ||
+	    setresuid(user->uid, user->uid, user->uid))
+		die("credentials");
+	if (broker_caps_set(0, &w))
+		die(w.text);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		die("no_new_privs");
+}
+
+static void fill_environment(char *out[NENVIRONMENT + 1])
+{
+	int n = 0;
+
+	for (int i = 0; i < NENVIRONMENT; i++) {
+		const char *value = getenv(environment[i]);
+		if (value && asprintf(&out[n], "%s=%s", environment[i], value) >= 0)
+			n++;
+	}
+	out[n] = NULL;
+}
+
+static void run_worker(
+    const struct broker_worker *wk, const struct broker_options *o, int sock, pid_t broker)
+{
+	char *env[NENVIRONMENT + 1];
+
+	fill_environment(env);
+	reset_signals();
+	setsid(); /* no terminal to push characters into, and no SIGINT of the broker's own */
+	int exe = place_fds(wk, sock);
+	if (!o->no_privsep)
+		drop_privileges(&wk->user);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
+		die("parent-death signal");
+	if (getppid() != broker)
+		_exit(EXEC_FAILED); /* it died before the signal was set */
+	syscall(SYS_execveat, exe, "", o->worker_argv, env, AT_EMPTY_PATH);
+	die("exec");
+}
+
+/* --- in the broker --- */
+
+pid_t broker_worker_start(const struct broker_worker *wk, const struct broker_options *o, int sock,
+    const char *extra, struct broker_why *w)
+{
+	static char no_privsep[] = "--no-privsep";
+	char **end = o->worker_argv + o->worker_argc; /* has room, and for a flag that was ours */
+	pid_t broker = getpid(), pid;
+
+	if (o->no_privsep)
+		*end++ = no_privsep;
+	if (extra)
+		*end++ = (char *)extra;
+	*end = NULL;
+	pid = lseek(wk->config, 0, SEEK_SET) ? -1 : fork(); /* the last one has read it */
+	if (pid < 0)
+		return broker_refuse_sys(w, "fork");
+	if (pid == 0)
+		run_worker(wk, o, sock, broker);
+	return pid;
+}
+
+static const char *meaning(int signal)
+{
+	switch (signal) {
+	case SIGABRT:
+		return "aborted: a failed assertion, or out of memory";
+	case SIGKILL:
+		return "killed: by someone, or by the kernel for memory";
+	case SIGSYS:
+		return "a forbidden system call";
+	default:
+		return strsignal(signal);
+	}
+}
+
+void broker_worker_ended(int wait_status, char out[BROKER_ENDED_SIZE])
+{
+	if (WIFSIGNALED(wait_status))
+		snprintf(out, BROKER_ENDED_SIZE, "signal %d (%s)", WTERMSIG(wait_status),
+		    meaning(WTERMSIG(wait_status)));
+	else
+		snprintf(out, BROKER_ENDED_SIZE, "exit code %d", WEXITSTATUS(wait_status));
+}
+
+int broker_worker_exit_code(int wait_status)
+{
+	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}

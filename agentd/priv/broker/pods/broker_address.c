@@ -1,0 +1,142 @@
+/* broker_address.c - one dump of addresses by rtnetlink, cut off where it gets unreasonable.
+ *
+ * Not getifaddrs(): a pod may be root in its network namespace and make a million interfaces and
+ * addresses there; all of them would be read into our memory.  The order is that of Go's
+ * net.Interfaces(), and so of pilot-agent: by interface, IPv4 before IPv6.
+ */
+#include "broker_address.h"
+#include "../../../base/mem.h"
+#include <arpa/inet.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+enum { PART_BYTES = 32768, PARTS_MAX = 8, FOUND_MAX = 64 };
+
+struct found {
+	int sock;
+	int asked; /* the interface of `counts` */
+	bool counts;
+	unsigned n;
+	struct {
+		int interface;
+		struct priv_address address;
+	} list[FOUND_MAX]; /* by interface, else as they came */
+};
+
+static bool interface_counts(struct found *f, int interface)
+{
+	struct ifreq ifr = {.ifr_ifindex = interface};
+
+	if (f->asked == interface)
+		return f->counts;
+	f->asked = interface;
+	f->counts = !ioctl(f->sock, SIOCGIFNAME, &ifr) && !ioctl(f->sock, SIOCGIFFLAGS, &ifr) &&
+		    (ifr.ifr_flags & IFF_UP) && !(ifr.ifr_flags & IFF_LOOPBACK);
+	return f->counts;
+}
+
+/* Loopback and link-local addresses do not count, nor what is no unicast address. */
+static bool address_counts(const struct priv_address *a)
+{
+	struct in6_addr v6;
+	uint32_t v4;
+
+	if (a->family == AF_INET) {
+		memcpy(&v4, a->bytes, sizeof(v4));
+		v4 = ntohl(v4);
+		return v4 != INADDR_ANY && v4 >> 24 != 127 && v4 >> 16 != 0xa9fe &&
+		       !IN_MULTICAST(v4);
+	}
+	memcpy(&v6, a->bytes, sizeof(v6));
+	return !IN6_IS_ADDR_UNSPECIFIED(&v6) && !IN6_IS_ADDR_LOOPBACK(&v6) &&
+	       !IN6_IS_ADDR_LINKLOCAL(&v6) && !IN6_IS_ADDR_MULTICAST(&v6);
+}
+
+static void add(struct found *f, int interface, const struct priv_address *a)
+{
+	unsigned at = f->n;
+
+	for (unsigned i = 0; i < f->n; i++)
+		if (!memcmp(&f->list[i].address, a, sizeof(*a)))
+			return;
+	if (f->n == FOUND_MAX)
+		return;
+	while (at > 0 && f->list[at - 1].interface > interface)
+		at--;
+	memmove(&f->list[at + 1], &f->list[at], (f->n - at) * sizeof(f->list[0]));
+	f->list[at].interface = interface;
+	f->list[at].address = *a;
+	f->n++;
+}
+
+/* IFA_LOCAL is our end of a point-to-point link, IFA_ADDRESS the other's; IPv6 has mostly no LOCAL.
+ */
+static void take_address(struct found *f, struct nlmsghdr *h)
+{
+	const struct ifaddrmsg *m = NLMSG_DATA(h);
+	size_t size = m->ifa_family == AF_INET ? 4 : 16;
+	struct priv_address a = {.family = m->ifa_family};
+	bool have = false, local = false;
+	int left = (int)IFA_PAYLOAD(h);
+
+	if (m->ifa_family != AF_INET && m->ifa_family != AF_INET6)
+		return;
+	for (struct rtattr *r = IFA_RTA(m); RTA_OK(r, left); r = RTA_NEXT(r, left)) {
+		bool is_local = r->rta_type == IFA_LOCAL;
+		if (RTA_PAYLOAD(r) != size || local || (!is_local && r->rta_type != IFA_ADDRESS))
+			continue;
+		memcpy(a.bytes, RTA_DATA(r), size);
+		have = true;
+		local = is_local;
+	}
+	if (have && address_counts(&a) && interface_counts(f, (int)m->ifa_index))
+		add(f, (int)m->ifa_index, &a);
+}
+
+/* False: that was the last part. */
+static bool take_part(struct found *f, char *part, size_t size)
+{
+	struct nlmsghdr *h;
+
+	for (size_t at = 0; at + sizeof(*h) <= size; at += NLMSG_ALIGN(h->nlmsg_len)) {
+		h = (struct nlmsghdr *)(void *)(part + at);
+		if (h->nlmsg_len < sizeof(*h) || h->nlmsg_len > size - at ||
+		    h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
+			return false;
+		if (h->nlmsg_type == RTM_NEWADDR &&
+		    h->nlmsg_len >= NLMSG_LENGTH(sizeof(struct ifaddrmsg)))
+			take_address(f, h);
+	}
+	return true;
+}
+
+int broker_address_list(struct priv_packet *out, struct broker_why *w)
+{
+	static const struct {
+		struct nlmsghdr h;
+		struct ifaddrmsg m;
+	} question = {.h = {.nlmsg_len = sizeof(question),
+			  .nlmsg_type = RTM_GETADDR,
+			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP}};
+	char part[PART_BYTES] __attribute__((aligned(NLMSG_ALIGNTO)));
+	auto_close int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	struct found f = {.sock = sock, .asked = -1};
+	ssize_t n;
+
+	if (sock < 0 || send(sock, &question, sizeof(question), 0) < 0)
+		return broker_refuse_sys(w, "addresses of the pod");
+	/* The kernel makes each part when the one before is taken: it never has to be waited for.
+	 */
+	for (int i = 0; i < PARTS_MAX; i++)
+		if ((n = recv(sock, part, sizeof(part), MSG_DONTWAIT)) <= 0 ||
+		    !take_part(&f, part, (size_t)n))
+			break;
+	out->naddresses = f.n < PRIV_ADDRESSES_MAX ? f.n : PRIV_ADDRESSES_MAX;
+	for (unsigned i = 0; i < out->naddresses; i++)
+		out->addresses[i] = f.list[i].address;
+	return 0;
+}

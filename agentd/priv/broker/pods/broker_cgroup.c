@@ -1,0 +1,271 @@
+/* broker_cgroup.c - one open cgroup.events for each pod whose cgroup can be found.
+ *
+ * open -> the file beside the manifest is read, or the kubelet's tree looked at; the cgroup opened
+ * below the cgroup root -> watch: it must be populated: the pod is running -> the kernel says that
+ * cgroup.events changed (EPOLLPRI)
+ * -> it is read again -> not populated, or the cgroup is gone: emptied, and nothing more is
+ * watched. The open file is of that very cgroup: one that is made later under the same name is
+ * another.
+ */
+#include "broker_cgroup.h"
+#include "../../../base/mem.h"
+#include "../broker_file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+
+enum { NAME_SIZE = 256 };
+
+/* Fields of a line of mountinfo: ... 5th the mount point, after " - " the type. */
+static bool find_mount(char out[PATH_MAX])
+{
+	char line[8192];
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	bool found = false;
+
+	while (f && !found && fgets(line, sizeof(line), f)) {
+		const char *type = strstr(line, " - ");
+		found = type && !strncmp(type, " - cgroup2 ", 11) &&
+			sscanf(line, "%*s %*s %*s %*s %4095s", out) == 1;
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
+int broker_cgroup_root(const struct broker_options *o, char out[PATH_MAX])
+{
+	if (!o->cgroup_root)
+		return find_mount(out) ? 0 : -1;
+	snprintf(out, PATH_MAX, "%s", o->cgroup_root);
+	return 0;
+}
+
+/* Strict: what is odd is more likely a mistake than a name. */
+static bool is_name(const char *s)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789_.@:-/";
+
+	return *s && *s != '/' && !s[strspn(s, allowed)] && !strstr(s, "..");
+}
+
+/* A list of one. */
+static int read_name(const struct broker_options *o, const char *uid,
+    char out[BROKER_KUBEPODS_SIZE], struct broker_why *w)
+{
+	const struct broker_place at = {.dir = o->manifests, .sub = uid, .name = "cgroup"};
+	struct broker_content content;
+	char text[NAME_SIZE + 1] = ""; /* with its line feed */
+
+	if (!o->manifests)
+		return broker_refuse(w, ENOENT, "there are no manifests");
+	broker_file_read(&at, &content);
+	auto_close int fd = content.fd;
+	if (content.state == PRIV_FILE_REMOVED)
+		return broker_refuse(w, ENOENT, "%s", content.why.text);
+	if (content.state != PRIV_FILE_CONTENT)
+		return broker_refuse(w, EINVAL, "%s", content.why.text);
+	ssize_t n = pread(fd, text, sizeof(text), 0);
+	if (n > 0 && text[n - 1] == '\n')
+		text[--n] = '\0';
+	if (n <= 0 || n >= NAME_SIZE || strlen(text) != (size_t)n || !is_name(text))
+		return broker_refuse(w, EINVAL, "%s/cgroup is no path below the cgroup root", uid);
+	memcpy(out, text, (size_t)n + 1);
+	out[n + 1] = '\0';
+	return 0;
+}
+
+static int open_root(const struct broker_options *o, struct broker_why *w)
+{
+	char root[PATH_MAX];
+	int fd;
+
+	if (broker_cgroup_root(o, root))
+		return broker_refuse(w, EINVAL, "cgroup v2 is not mounted");
+	fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? broker_refuse_sys(w, "%s", root) : fd;
+}
+
+int broker_cgroup_top(const struct broker_options *o, char out[BROKER_CGROUP_TOP_SIZE])
+{
+	char root[PATH_MAX], below[PATH_MAX] = "";
+
+	if (broker_cgroup_root(o, root))
+		return -1;
+	auto_close int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (o->redirect_cgroup)
+		snprintf(below, sizeof(below), "%s", o->redirect_cgroup);
+	else if (!o->manifests && !broker_kubepods_tree(o, dir, below))
+		*below = '\0';
+	snprintf(out, BROKER_CGROUP_TOP_SIZE, "%s%s%s", root, *below ? "/" : "", below);
+	return 0;
+}
+
+static int find_paths(const struct broker_options *o, int root, const char *uid,
+    char out[BROKER_KUBEPODS_SIZE], struct broker_why *w)
+{
+	*out = '\0';
+	if (!read_name(o, uid, out, w))
+		return 0;
+	if (w->code != ENOENT)
+		return -1;
+	broker_kubepods_find(o, root, uid, out);
+	if (*out)
+		return 0;
+	return broker_refuse(w, ENOENT,
+	    "no <uid>/cgroup beside the manifest names the pod's cgroup, and there is no kubepods "
+	    "tree (--kubepods)");
+}
+
+int broker_cgroup_paths(const struct broker_options *o, const char *uid,
+    char out[BROKER_KUBEPODS_SIZE], struct broker_why *w)
+{
+	auto_close int root = open_root(o, w);
+
+	return root < 0 ? -1 : find_paths(o, root, uid, out, w);
+}
+
+/* Its directory, to which nobody can lead elsewhere; -1. */
+static int open_below(int root, const char *name, struct broker_why *w)
+{
+	struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+	    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+	struct statfs fs;
+
+	auto_close int fd = (int)syscall(SYS_openat2, root, name, &how, sizeof(how));
+	if (fd < 0)
+		return broker_refuse(w, errno == ENOENT ? ENODEV : EINVAL, "cgroup %.80s: %s", name,
+		    strerror(errno));
+	if (fstatfs(fd, &fs) || fs.f_type != CGROUP2_SUPER_MAGIC)
+		return broker_refuse(w, EINVAL, "%.80s is no cgroup v2", name);
+	return take_fd(fd);
+}
+
+int broker_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w)
+{
+	char paths[BROKER_KUBEPODS_SIZE] = "";
+	auto_close int root = open_root(o, w);
+	int fd = -1;
+
+	if (root < 0 || find_paths(o, root, uid, paths, w))
+		return -1;
+	w->code = ENODEV;
+	for (const char *p = paths; *p && fd < 0 && w->code == ENODEV; p += strlen(p) + 1)
+		fd = open_below(root, p, w);
+	return fd;
+}
+
+/* kubepods, kubepods.slice, kubepods-burstable.slice; kubelet-kubepods.slice and those in it. */
+bool broker_cgroup_is_pods(const char *path)
+{
+	static const char name[] = "kubepods", infix[] = "-kubepods", slice[] = ".slice";
+	char part[NAME_MAX + 1];
+	size_t n;
+
+	for (; *path; path += n) {
+		path += strspn(path, "/");
+		n = strcspn(path, "/");
+		if (!strncmp(path, name, strlen(name)))
+			return true;
+		snprintf(part, sizeof(part), "%.*s", (int)n, path);
+		if (n > strlen(slice) && n < sizeof(part) && strstr(part, infix) &&
+		    !strcmp(part + n - strlen(slice), slice))
+			return true;
+	}
+	return false;
+}
+
+/* 1, 0, or -1 when it cannot be read.  Reading also arms the next notice. */
+static int is_populated(int events)
+{
+	char text[256];
+	ssize_t n = pread(events, text, sizeof(text) - 1, 0);
+
+	if (n < 0)
+		return errno == ENODEV ? 0 : -1; /* the cgroup was removed */
+	text[n] = '\0';
+	if (strstr(text, "populated 1"))
+		return 1;
+	return strstr(text, "populated 0") ? 0 : -1;
+}
+
+static void stop(struct broker_cgroup *c)
+{
+	if (!c->watched)
+		return;
+	broker_watch_end(c->epoll, &c->watch);
+	close(c->watch.fd);
+	c->watched = false;
+}
+
+static void empty(struct broker_cgroup *c)
+{
+	stop(c);
+	c->emptied = true;
+	c->on_emptied(c->ctx);
+}
+
+static void on_notice(void *ctx, uint32_t events)
+{
+	struct broker_cgroup *c = ctx;
+	int populated = is_populated(c->watch.fd);
+
+	(void)events;
+	if (populated == 0)
+		empty(c);
+	else if (populated < 0)
+		stop(c);
+}
+
+int broker_cgroup_watch(struct broker_cgroup *c, int dir, struct broker_why *w)
+{
+	struct stat st;
+
+	broker_cgroup_end(c);
+	auto_close int fd = openat(dir, "cgroup.events", O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(dir, &st))
+		return broker_refuse_sys(w, "cgroup.events");
+	/* An empty one would let anybody in at once. */
+	if (is_populated(fd) != 1)
+		return broker_refuse(
+		    w, EINVAL, "the cgroup is empty: it is not that of the running pod");
+	c->watch = (struct broker_watch){.fd = fd, .ready = on_notice, .ctx = c};
+	if (broker_watch_start(c->epoll, &c->watch, EPOLLPRI))
+		return broker_refuse_sys(w, "watch cgroup.events");
+	c->id = st.st_ino;
+	c->watched = true;
+	(void)take_fd(fd);
+	return 0;
+}
+
+/* Ids are not given again.  Emptied is only what was seen to be: with no descriptor left nobody may
+ * come from another namespace. */
+void broker_cgroup_resume(struct broker_cgroup *c, int dir, uint64_t id)
+{
+	struct broker_why w = {.code = ENODEV};
+	int rc = dir < 0 ? -1 : broker_cgroup_watch(c, dir, &w);
+
+	if (rc == 0 ? c->id != id : w.code == EINVAL || w.code == ENODEV || w.code == ENOENT)
+		empty(c);
+}
+
+/* The notice may still be on its way. */
+bool broker_cgroup_emptied(struct broker_cgroup *c)
+{
+	if (c->watched)
+		on_notice(c, 0);
+	return c->emptied;
+}
+
+void broker_cgroup_end(struct broker_cgroup *c)
+{
+	stop(c);
+	c->emptied = false;
+}

@@ -1,0 +1,207 @@
+/* broker_identity.c - see broker_identity.h.
+ *
+ * a pod is added -> what an earlier broker kept: its namespace, and the cgroup that must not have
+ * been empty since -> a connection: whose namespace (never the node's, never another pod's), which
+ * cgroup (broker_peer.h) -> both are the pod's: the namespace is learned, kept, and from here on
+ * the cgroup is watched -> the cgroup is empty: what was kept is dropped, the next peer of the pod
+ * may come from another namespace.
+ *
+ * While no broker runs nobody watches: a cgroup that was emptied meanwhile and is the same one
+ * again is not noticed, and then another namespace is refused until it is empty once more.  Of a
+ * pod that is redirected a link tells that its namespace is gone.
+ */
+#include "broker_identity.h"
+#include "../../../base/mem.h"
+#include "../broker_state.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <utlist.h>
+
+static bool is_known(const struct broker_identity *i)
+{
+	return i->netns.cookie || i->netns.ino;
+}
+
+static void keep(const struct broker_identity *i)
+{
+	const struct broker_state_netns n = {i->netns.cookie, i->cgroup.watched ? i->cgroup.id : 0};
+
+	if (n.cookie)
+		broker_state_netns_put(i->all->states, &i->uid, &n);
+}
+
+static void on_emptied(void *ctx)
+{
+	struct broker_identity *i = ctx;
+
+	broker_state_netns_del(i->all->states, &i->uid);
+	if (i->all->emptied)
+		i->all->emptied(i->all->ctx, &i->uid);
+}
+
+/* --- life --- */
+
+static void resume(struct broker_identity *i)
+{
+	struct broker_state_netns n;
+	struct broker_why w;
+
+	if (!broker_state_netns_get(i->all->states, &i->uid, &n))
+		return;
+	if (i->all->gone && i->all->gone(i->all->ctx, &i->uid)) {
+		broker_log(
+		    BROKER_INFO, i->name, "its network namespace is gone: the next one is learned");
+		broker_state_netns_del(i->all->states, &i->uid);
+		return;
+	}
+	i->netns.cookie = n.cookie;
+	if (!n.cgroup_id)
+		return;
+	auto_close int dir = broker_cgroup_open(i->all->options, i->name, &w);
+	if (dir >= 0 || w.code == ENODEV)
+		broker_cgroup_resume(&i->cgroup, dir, n.cgroup_id);
+}
+
+void broker_identity_begin(
+    struct broker_identity *i, struct broker_identities *all, const struct uuid *uid)
+{
+	i->all = all;
+	i->uid = *uid;
+	uuid_format(uid, i->name);
+	i->netns_fd = -1;
+	i->cgroup = (struct broker_cgroup){.epoll = all->epoll, .on_emptied = on_emptied, .ctx = i};
+	DL_APPEND(all->list, i);
+	resume(i);
+}
+
+void broker_identity_end(struct broker_identity *i)
+{
+	DL_DELETE(i->all->list, i);
+	broker_cgroup_end(&i->cgroup);
+	mem_closep(&i->netns_fd);
+}
+
+/* --- the network namespace --- */
+
+/* Another one than the pod's: a sandbox that was started anew, or somebody else? */
+static int check_replacement(struct broker_identity *i, struct broker_why *w)
+{
+	static const char other[] = "the peer is in another network namespace than the pod began "
+				    "with";
+
+	if (broker_cgroup_emptied(&i->cgroup))
+		return 0;
+	if (i->cgroup.watched)
+		return broker_refuse(
+		    w, EPERM, "%s, and the pod's cgroup was never empty since", other);
+	return broker_refuse(w, EPERM,
+	    "%s; give <uid>/cgroup beside the manifest, so that a restarted pod is told from an "
+	    "intruder, or remove the manifest and add it again",
+	    other);
+}
+
+static int check_netns(
+    struct broker_identity *i, const struct broker_netns_id *id, struct broker_why *w)
+{
+	const struct broker_identity *other;
+
+	if (broker_netns_same(&i->netns, id))
+		return 0;
+	if (is_known(i) && check_replacement(i, w))
+		return -1;
+	DL_FOREACH (i->all->list, other) {
+		if (!broker_netns_same(&other->netns, id))
+			continue;
+		broker_log(BROKER_WARN, i->name,
+		    "a peer came from the network namespace of pod %s: refused", other->name);
+		return broker_refuse(
+		    w, EPERM, "the peer is in the network namespace of pod %s", other->name);
+	}
+	return 0;
+}
+
+/* From here on the cgroup must become empty for another namespace; one that was named only now is
+ * watched from now on. */
+static void watch_cgroup(struct broker_identity *i, bool is_new, int dir)
+{
+	struct broker_why w = {.code = 0};
+
+	if (!is_new && i->cgroup.watched)
+		return;
+	if (dir < 0)
+		broker_cgroup_end(&i->cgroup);
+	else if (broker_cgroup_watch(&i->cgroup, dir, &w) && is_new)
+		broker_log(BROKER_WARN, i->name, "a restart will not be noticed: %s", w.text);
+	keep(i);
+}
+
+static void learn(
+    struct broker_identity *i, int netns_fd, const struct broker_netns_id *id, int cgroup_dir)
+{
+	bool is_new = !broker_netns_same(&i->netns, id);
+
+	if (is_known(i) && is_new)
+		broker_log(BROKER_INFO, i->name,
+		    "a new network namespace: the pod's cgroup was empty in between");
+	mem_closep(&i->netns_fd);
+	i->netns_fd = netns_fd;
+	i->netns = *id;
+	watch_cgroup(i, is_new, cgroup_dir);
+}
+
+/* --- the cgroup --- */
+
+/* `dir` is that of the pod's cgroup, the caller's. */
+static int check_cgroup(
+    const struct broker_identity *i, int conn, int *dir, uint64_t *id, struct broker_why *w)
+{
+	*dir = broker_cgroup_open(i->all->options, i->name, w);
+	if (*dir >= 0)
+		return broker_peer_cgroup(i->all->way, conn, *dir, id, w);
+	if (w->code == ENODEV)
+		return broker_refuse(w, EACCES, "the pod's cgroup does not exist");
+	if (w->code == ENOENT)
+		return broker_refuse(
+		    w, ENODATA, "no <uid>/cgroup beside the manifest names the pod's cgroup");
+	w->code = ENODATA;
+	return -1;
+}
+
+/* Refused already; is that a pod with hostNetwork, or somebody who has nothing to do with it? */
+static void tell_of_host(const struct broker_identity *i, int conn)
+{
+	auto_close int dir = -1;
+	struct broker_why w;
+	uint64_t id;
+
+	if (i->all->of_host && !check_cgroup(i, conn, &dir, &id, &w))
+		i->all->of_host(i->all->ctx, &i->uid);
+}
+
+int broker_identity_check(struct broker_identity *i, int conn, bool require,
+    struct priv_packet *out, struct broker_why *w)
+{
+	struct broker_netns_id id;
+	auto_close int netns = broker_netns_of(i->all->home, conn, &id, w);
+	auto_close int dir = -1;
+
+	if (netns < 0) {
+		if (w->code == EPERM)
+			tell_of_host(i, conn);
+		return -1;
+	}
+	if (check_netns(i, &id, w))
+		return -1;
+	if (check_cgroup(i, conn, &dir, &out->cgroup_id, w)) {
+		/* Not known is no fault of the peer's: the policy decides. */
+		if (w->code != ENODATA || require)
+			return -1;
+		snprintf(out->why, sizeof(out->why), "%s", w->text);
+	}
+	if (broker_netns_describe(i->all->home, netns, out, w))
+		return -1;
+	out->netns_cookie = id.cookie;
+	learn(i, take_fd(netns), &id, dir);
+	return 0;
+}

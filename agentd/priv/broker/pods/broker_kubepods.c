@@ -1,0 +1,106 @@
+/* broker_kubepods.c - which trees are there -> in each, three names of the pod.
+ *
+ * Nothing is remembered: a tree may come after us, and looking for it costs some microseconds.  One
+ * that another driver left behind is looked at beside the one in use.
+ */
+#include "broker_kubepods.h"
+#include "../../../base/mem.h"
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Both drivers, with the kubelet's own --cgroup-root and with that of kind. */
+static const char *const usual[] = {
+    "kubepods.slice", "kubepods", "kubelet.slice/kubelet-kubepods.slice", "kubelet/kubepods"};
+enum { USUAL = sizeof(usual) / sizeof(usual[0]) };
+
+static const char *const classes[] = {"", "burstable", "besteffort"};
+enum { CLASSES = sizeof(classes) / sizeof(classes[0]) };
+
+static const char slice[] = ".slice";
+
+static bool is_there(int root, const char *path)
+{
+	struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+	    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+	auto_close int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+
+	return fd >= 0;
+}
+
+/* As systemd names slices: each has those above it in its own name, and '-' has no other use. */
+static int name_in_slice(
+    char *out, size_t size, const char *tree, const char *class, const char *uid)
+{
+	const char *base = strrchr(tree, '/') ? strrchr(tree, '/') + 1 : tree;
+	int n = (int)(strlen(base) - strlen(slice));
+	const char *dash = *class ? "-" : "";
+	char folder[PATH_MAX] = "", id[UUID_TEXT_SIZE];
+
+	snprintf(id, sizeof(id), "%s", uid);
+	for (char *c = id; *c; c++)
+		if (*c == '-')
+			*c = '_';
+	if (*class)
+		snprintf(folder, sizeof(folder), "%.*s-%s%s/", n, base, class, slice);
+	return snprintf(
+	    out, size, "%s/%s%.*s%s%s-pod%s%s", tree, folder, n, base, dash, class, id, slice);
+}
+
+static int name_in_folder(
+    char *out, size_t size, const char *tree, const char *class, const char *uid)
+{
+	return snprintf(out, size, "%s/%s%spod%s", tree, class, *class ? "/" : "", uid);
+}
+
+static bool is_slice(const char *tree)
+{
+	size_t n = strlen(tree), end = strlen(slice);
+
+	return n > end && !strcmp(tree + n - end, slice);
+}
+
+/* How much of `out` it filled. */
+static size_t name_pod(char *out, size_t size, const char *tree, const char *uid)
+{
+	size_t used = 0;
+
+	for (int i = 0; i < CLASSES; i++) {
+		int n = (is_slice(tree) ? name_in_slice : name_in_folder)(
+		    out + used, size - used, tree, classes[i], uid);
+		if (n < 0 || (size_t)n + 1 >= size - used)
+			break;
+		used += (size_t)n + 1;
+	}
+	out[used] = '\0';
+	return used;
+}
+
+void broker_kubepods_find(
+    const struct broker_options *o, int root, const char *uid, char out[BROKER_KUBEPODS_SIZE])
+{
+	size_t used = 0;
+
+	out[0] = '\0';
+	if (o->kubepods)
+		name_pod(out, BROKER_KUBEPODS_SIZE, o->kubepods, uid);
+	for (int i = 0; !o->kubepods && i < USUAL; i++)
+		if (is_there(root, usual[i]))
+			used += name_pod(out + used, BROKER_KUBEPODS_SIZE - used, usual[i], uid);
+}
+
+bool broker_kubepods_tree(const struct broker_options *o, int root, char out[PATH_MAX])
+{
+	int n = 0;
+
+	if (o->kubepods) {
+		snprintf(out, PATH_MAX, "%s", o->kubepods);
+		return is_there(root, o->kubepods);
+	}
+	for (int i = 0; i < USUAL; i++)
+		if (is_there(root, usual[i]) && !n++)
+			snprintf(out, PATH_MAX, "%s", usual[i]);
+	return n == 1;
+}

@@ -1,0 +1,174 @@
+/* broker_netns.c - SIOCGSKNS, then a short visit.
+ *
+ * The accepted side of a unix connection belongs to the namespace of the connecting *socket*, so
+ * the question needs no pid and has an answer even after the peer died (process-split.md 2).  We
+ * then go there, list the addresses, and come back; a broker that could not come back would make
+ * the next pod's acts in this pod's namespace: it aborts.
+ */
+#include "broker_netns.h"
+#include "../../../base/mem.h"
+#include "broker_address.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/nsfs.h>
+#include <linux/sockios.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
+#define KEPT_NAME "host-netns"
+
+bool broker_netns_same(const struct broker_netns_id *a, const struct broker_netns_id *b)
+{
+	if (a->cookie && b->cookie)
+		return a->cookie == b->cookie;
+	return a->ino && a->dev == b->dev && a->ino == b->ino;
+}
+
+static struct broker_netns_id id_of(const struct stat *st)
+{
+	return (struct broker_netns_id){.dev = st->st_dev, .ino = st->st_ino};
+}
+
+static bool is_netns(int fd)
+{
+	return ioctl(fd, NS_GET_NSTYPE) == CLONE_NEWNET;
+}
+
+/* Refused to a broker with fewer capabilities than pid 1, as one is that was executed anew; it has
+ * what the one before it saw.  -1: nobody ever saw it, our own is the host's then. */
+static int open_init(struct broker_kept *k)
+{
+	auto_close int kept = broker_kept_take(k, KEPT_NAME);
+	int fd = open("/proc/1/ns/net", O_RDONLY | O_CLOEXEC);
+
+	/* Instead of saying no 5.10 opens the link's directory. */
+	if (fd >= 0 && !is_netns(fd)) {
+		close(fd);
+		fd = -1;
+	}
+	if (fd < 0 && is_netns(kept))
+		return take_fd(kept);
+	broker_kept_drop(k, KEPT_NAME); /* systemd may have one */
+	return fd;
+}
+
+int broker_netns_home_open(struct broker_netns_home *h, struct broker_kept *k, struct broker_why *w)
+{
+	struct stat st;
+
+	h->fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (h->fd < 0 || fstat(h->fd, &st))
+		return broker_refuse_sys(w, "/proc/self/ns/net");
+	h->own = h->init = id_of(&st);
+	h->init_fd = open_init(k);
+	if (h->init_fd < 0)
+		return 0;
+	if (fstat(h->init_fd, &st))
+		return broker_refuse_sys(w, "/proc/1/ns/net");
+	h->init = id_of(&st);
+	broker_kept_put(k, KEPT_NAME, h->init_fd);
+	return 0;
+}
+
+void broker_netns_home_close(struct broker_netns_home *h)
+{
+	mem_closep(&h->fd);
+	mem_closep(&h->init_fd);
+	h->fd = h->init_fd = -1;
+}
+
+bool broker_netns_is_home(const struct broker_netns_home *h, int netns)
+{
+	struct broker_netns_id id;
+	struct stat st;
+
+	if (fstat(netns, &st))
+		return true; /* nobody's at least */
+	id = id_of(&st);
+	return broker_netns_same(&id, &h->own) || broker_netns_same(&id, &h->init);
+}
+
+bool broker_netns_is_own(const struct broker_netns_home *h, int netns)
+{
+	struct stat st;
+
+	return !fstat(netns, &st) && st.st_dev == h->own.dev && st.st_ino == h->own.ino;
+}
+
+/* Of the connecting socket's namespace (architecture decision 4). */
+static uint64_t cookie_of(int conn)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	return getsockopt(conn, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) ? 0 : cookie;
+}
+
+static int socket_option(int fd, int name)
+{
+	int value = -1;
+	socklen_t len = sizeof(value);
+
+	return getsockopt(fd, SOL_SOCKET, name, &value, &len) ? -1 : value;
+}
+
+int broker_netns_of(
+    const struct broker_netns_home *h, int conn, struct broker_netns_id *id, struct broker_why *w)
+{
+	struct stat st;
+	int fd;
+
+	if (socket_option(conn, SO_DOMAIN) != AF_UNIX ||
+	    socket_option(conn, SO_TYPE) != SOCK_STREAM || socket_option(conn, SO_ACCEPTCONN) != 0)
+		return broker_refuse(w, ENOTSOCK, "what was sent is no unix stream connection");
+	fd = ioctl(conn, SIOCGSKNS);
+	if (fd < 0)
+		return broker_refuse_sys(w, "SIOCGSKNS");
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	if (fstat(fd, &st)) {
+		close(fd);
+		return broker_refuse_sys(w, "network namespace of the connection");
+	}
+	*id = id_of(&st);
+	id->cookie = cookie_of(conn);
+	if (broker_netns_same(id, &h->own) || broker_netns_same(id, &h->init)) {
+		close(fd);
+		return broker_refuse(w, EPERM,
+		    "the peer is in the node's own network namespace; a pod needs one of its own");
+	}
+	return fd;
+}
+
+int broker_netns_visit(const struct broker_netns_home *h, int netns, broker_netns_act act,
+    void *ctx, struct broker_why *w)
+{
+	int rc;
+
+	if (setns(netns, CLONE_NEWNET))
+		return broker_refuse_sys(w, "setns");
+	rc = act(ctx, w);
+	if (setns(h->fd, CLONE_NEWNET)) {
+		broker_log(BROKER_ERROR, NULL, "cannot leave a pod's network namespace: %m");
+		abort();
+	}
+	return rc;
+}
+
+static int list_addresses(void *ctx, struct broker_why *w)
+{
+	return broker_address_list(ctx, w);
+}
+
+int broker_netns_describe(
+    const struct broker_netns_home *h, int netns, struct priv_packet *out, struct broker_why *w)
+{
+	return broker_netns_visit(h, netns, list_addresses, out, w);
+}

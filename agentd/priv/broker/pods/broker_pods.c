@@ -1,0 +1,370 @@
+/* broker_pods.c - the table, and the directories it stands for.
+ *
+ * Everything here happens inside <run>/pods, where only root can name anything; the directories a
+ * pod sees are mounted read-only, so no path component can change under our hands.
+ */
+#include "broker_pods.h"
+#include "../broker_file.h"
+#include "../broker_state.h"
+#include "../traffic/broker_dial.h"
+#include "broker_identity.h"
+#include "broker_source.h"
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utlist.h>
+
+enum { PATH_BYTES = 160 }; /* --run is bounded */
+
+struct broker_pod {
+	struct uuid uid;
+	char name[UUID_TEXT_SIZE];
+	char dir[PATH_BYTES]; /* <run>/pods/<uid> */
+	bool claimed;         /* by the worker that runs */
+	struct pod_socket {
+		struct broker_pods *pods;
+		struct broker_listener_spec spec;
+		struct broker_listener listener;
+		bool served;  /* the worker that runs has a copy */
+		bool renewed; /* which is dead, and it was not told yet */
+	} sockets[PRIV_LISTENER_END];
+	struct broker_identity identity;
+	struct broker_dial dial;
+	struct broker_pod *prev, *next;
+};
+
+struct broker_pods {
+	struct broker_pods_rig rig;
+	struct broker_identities identities;
+	unsigned n;
+	unsigned renewed; /* sockets to be told of */
+	struct broker_pod *list;
+};
+
+/* Istio's names: its bootstrap finds them where the directory is mounted. */
+static const char *const socket_names[PRIV_LISTENER_END] = {
+    [PRIV_LISTEN_SDS] = "socket", [PRIV_LISTEN_XDS] = "XDS"};
+static const char *const kept_names[PRIV_LISTENER_END] = {
+    [PRIV_LISTEN_SDS] = "sds", [PRIV_LISTEN_XDS] = "xds"};
+static const char *const file_names[PRIV_FILE_END] = {
+    [PRIV_FILE_BOOTSTRAP] = "envoy-rev.json", [PRIV_FILE_ROOT] = "root-cert.pem"};
+
+/* Whoever can reach it at all may connect: the directory is mounted into one pod only. */
+enum { SOCKET_MODE = 0666, FILE_MODE = 0644, DIR_MODE = 0700, MOUNT_MODE = 0755 };
+
+struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig)
+{
+	struct broker_pods *ps = broker_zalloc(sizeof(*ps));
+
+	ps->rig = *rig;
+	ps->identities = (struct broker_identities){.epoll = rig->epoll,
+	    .way = broker_peer_best_way(),
+	    .options = rig->options,
+	    .home = rig->home,
+	    .states = rig->states,
+	    .gone = rig->gone,
+	    .emptied = rig->emptied,
+	    .of_host = rig->of_host,
+	    .ctx = rig->ctx};
+	return ps;
+}
+
+static void set_renewed(struct broker_pods *ps, struct pod_socket *s, bool renewed)
+{
+	ps->renewed += renewed - s->renewed;
+	s->renewed = renewed;
+}
+
+/* A worker that has no copy need not hear of it.  Where none could be made the next worker's
+ * request tries again. */
+static void on_renewed(void *ctx, int fd)
+{
+	struct pod_socket *s = ctx;
+
+	if (!s->served || fd < 0)
+		return;
+	set_renewed(s->pods, s, true);
+	s->pods->rig.renewed(s->pods->rig.ctx);
+}
+
+static void pod_free(struct broker_pods *ps, struct broker_pod *pod)
+{
+	DL_DELETE(ps->list, pod);
+	ps->n--;
+	for (int i = 0; i < PRIV_LISTENER_END; i++) {
+		set_renewed(ps, &pod->sockets[i], false);
+		broker_listener_release(&pod->sockets[i].listener);
+	}
+	broker_identity_end(&pod->identity);
+	free(pod);
+}
+
+void broker_pods_free(struct broker_pods **ps)
+{
+	struct broker_pod *pod, *tmp;
+
+	if (!*ps)
+		return;
+	DL_FOREACH_SAFE ((*ps)->list, pod, tmp)
+		pod_free(*ps, pod);
+	free(*ps);
+	*ps = NULL;
+}
+
+static struct broker_pod *find(const struct broker_pods *ps, const struct uuid *uid)
+{
+	struct broker_pod *pod;
+
+	DL_FOREACH (ps->list, pod)
+		if (uuid_equal(&pod->uid, uid))
+			return pod;
+	return NULL;
+}
+
+struct broker_pod *broker_pods_find(
+    const struct broker_pods *ps, const struct uuid *uid, struct broker_why *w)
+{
+	struct broker_pod *pod = find(ps, uid);
+
+	if (!pod)
+		broker_refuse(w, ENOENT, "this pod was not added");
+	return pod;
+}
+
+/* <dir>/mount/<name>, or the directory itself. */
+static void path_in(const struct broker_pod *pod, const char *name, char out[PATH_BYTES])
+{
+	if (snprintf(out, PATH_BYTES, "%s/mount%s%s", pod->dir, *name ? "/" : "", name) >=
+	    PATH_BYTES)
+		abort();
+}
+
+/* The mode is set, not left to the umask, and mended when an earlier broker died in between. */
+static int make_directory(const char *path, mode_t mode, struct broker_why *w)
+{
+	if (mkdir(path, mode) && errno != EEXIST)
+		return broker_refuse_sys(w, "mkdir %s", path);
+	if (chmod(path, mode))
+		return broker_refuse_sys(w, "chmod %s", path);
+	return 0;
+}
+
+static void name_pod(const struct broker_pods *ps, struct broker_pod *pod, const struct uuid *uid)
+{
+	pod->uid = *uid;
+	uuid_format(uid, pod->name);
+	snprintf(pod->dir, sizeof(pod->dir), "%s/pods/%s", ps->rig.options->run, pod->name);
+}
+
+static void describe_socket(struct broker_pods *ps, struct broker_pod *pod, int kind)
+{
+	struct pod_socket *s = &pod->sockets[kind];
+
+	s->pods = ps;
+	s->spec = (struct broker_listener_spec){.epoll = ps->rig.epoll,
+	    .kept = ps->rig.kept,
+	    .mode = SOCKET_MODE,
+	    .renewed = on_renewed,
+	    .ctx = s};
+	snprintf(s->spec.path, sizeof(s->spec.path), "%s/mount/%s", pod->dir, socket_names[kind]);
+	snprintf(s->spec.name, sizeof(s->spec.name), "%s.%s", pod->name, kept_names[kind]);
+}
+
+int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broker_why *w)
+{
+	struct broker_pod *pod = find(ps, uid);
+	char mount[PATH_BYTES];
+
+	if (pod) {
+		pod->claimed = true;
+		return 0;
+	}
+	if (ps->n >= ps->rig.options->max_pods)
+		return broker_refuse(w, ENOSPC, "there are %u pods already (--max-pods)", ps->n);
+	pod = broker_zalloc(sizeof(*pod));
+	pod->claimed = true;
+	name_pod(ps, pod, uid);
+	for (int i = 0; i < PRIV_LISTENER_END; i++)
+		describe_socket(ps, pod, i);
+	path_in(pod, "", mount);
+	if (make_directory(pod->dir, DIR_MODE, w) || make_directory(mount, MOUNT_MODE, w)) {
+		free(pod);
+		return -1;
+	}
+	broker_identity_begin(&pod->identity, &ps->identities, uid);
+	DL_APPEND(ps->list, pod);
+	ps->n++;
+	return 0;
+}
+
+/* Names we give, and the temporary ones a death may have left. */
+static void unlink_known(const struct broker_pod *pod, const char *name)
+{
+	char path[PATH_BYTES], temp[32];
+
+	path_in(pod, name, path);
+	unlink(path);
+	snprintf(temp, sizeof(temp), ".%s.new", name);
+	path_in(pod, temp, path);
+	unlink(path);
+}
+
+static int remove_all(
+    const struct broker_pods *ps, const struct broker_pod *pod, struct broker_why *w)
+{
+	char mount[PATH_BYTES];
+
+	broker_state_netns_del(ps->rig.states, &pod->uid);
+	for (int i = 0; i < PRIV_LISTENER_END; i++)
+		unlink_known(pod, socket_names[i]);
+	for (int i = 0; i < PRIV_FILE_END; i++)
+		unlink_known(pod, file_names[i]);
+	path_in(pod, "", mount);
+	if ((rmdir(mount) && errno != ENOENT) || (rmdir(pod->dir) && errno != ENOENT))
+		return broker_refuse_sys(w, "rmdir %s", pod->dir);
+	return 0;
+}
+
+int broker_pods_remove(struct broker_pods *ps, struct broker_pod *pod, struct broker_why *w)
+{
+	int rc = remove_all(ps, pod, w);
+
+	for (int i = 0; i < PRIV_LISTENER_END; i++)
+		broker_listener_close(&pod->sockets[i].listener);
+	pod_free(ps, pod);
+	return rc;
+}
+
+/* --- one worker after the other --- */
+
+void broker_pods_generation(struct broker_pods *ps)
+{
+	struct broker_pod *pod;
+
+	DL_FOREACH (ps->list, pod) {
+		pod->claimed = false;
+		for (int i = 0; i < PRIV_LISTENER_END; i++) {
+			pod->sockets[i].served = false;
+			set_renewed(ps, &pod->sockets[i], false);
+		}
+	}
+}
+
+static void sweep_one(struct broker_pods *ps, const struct uuid *uid)
+{
+	struct broker_pod *known = find(ps, uid), stranger = {.claimed = false};
+	const char *source;
+	struct broker_why w;
+
+	if (known && known->claimed)
+		return;
+	name_pod(ps, &stranger, uid);
+	if ((source = broker_source_of(ps->rig.options, uid))) {
+		broker_log(BROKER_WARN, stranger.name,
+		    "the worker did not add this pod, but it has %s: kept as it is", source);
+		return;
+	}
+	if (known ? broker_pods_remove(ps, known, &w) : remove_all(ps, &stranger, &w))
+		broker_log(BROKER_WARN, stranger.name, "a pod that nothing names: %s", w.text);
+	else
+		broker_log(BROKER_INFO, stranger.name, "a pod that nothing names: removed");
+}
+
+/* Every pod has a directory. */
+void broker_pods_sweep(struct broker_pods *ps)
+{
+	char path[PATH_MAX];
+	struct dirent *entry;
+	struct uuid uid;
+
+	snprintf(path, sizeof(path), "%s/pods", ps->rig.options->run);
+	DIR *d = opendir(path);
+	if (!d)
+		return;
+	while (broker_source_is_known(ps->rig.options) && (entry = readdir(d)))
+		if (uuid_parse(&uid, entry->d_name))
+			sweep_one(ps, &uid);
+	closedir(d);
+}
+
+static bool next_renewed(
+    const struct broker_pods *ps, struct broker_pod **pod, enum priv_listener *kind)
+{
+	DL_FOREACH (ps->list, *pod)
+		for (int i = 0; i < PRIV_LISTENER_END; i++) {
+			*kind = (enum priv_listener)i;
+			if ((*pod)->sockets[i].renewed)
+				return true;
+		}
+	return false;
+}
+
+bool broker_pods_pending(const struct broker_pods *ps)
+{
+	return ps->renewed > 0;
+}
+
+void broker_pods_next(struct broker_pods *ps, struct priv_packet *p, int *fd)
+{
+	enum priv_listener kind;
+	struct broker_pod *pod;
+
+	if (!next_renewed(ps, &pod, &kind))
+		abort(); /* the caller has asked whether there is one */
+	set_renewed(ps, &pod->sockets[kind], false);
+	*p = (struct priv_packet){.what = PRIV_LISTENER, .kind = (uint16_t)kind, .uid = pod->uid};
+	*fd = pod->sockets[kind].listener.watch.fd;
+}
+
+/* --- what it asks for --- */
+
+int broker_pod_listen(
+    struct broker_pods *ps, struct broker_pod *pod, unsigned kind, struct broker_why *w)
+{
+	if (kind >= PRIV_LISTENER_END)
+		return broker_refuse(w, EINVAL, "there is no listener of kind %u", kind);
+	struct pod_socket *s = &pod->sockets[kind];
+	int fd = broker_listener_open(&s->listener, &s->spec, w);
+	s->served = fd >= 0;
+	set_renewed(ps, s, false); /* this is the new one */
+	return fd;
+}
+
+int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct broker_why *w)
+{
+	char path[PATH_BYTES];
+
+	if (kind >= PRIV_FILE_END)
+		return broker_refuse(w, EINVAL, "there is no file of kind %u", kind);
+	path_in(pod, file_names[kind], path);
+	return broker_file_write(path, FILE_MODE, memfd, w);
+}
+
+int broker_pod_peer(
+    struct broker_pod *pod, int conn, bool require, struct priv_packet *out, struct broker_why *w)
+{
+	return broker_identity_check(&pod->identity, conn, require, out, w);
+}
+
+int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup)
+{
+	const struct broker_cgroup *c = &pod->identity.cgroup;
+
+	return c->watched && !c->emptied && c->id == cgroup ? pod->identity.netns_fd : -1;
+}
+
+int broker_pod_netns_fd(const struct broker_pod *pod)
+{
+	return pod->identity.netns_fd;
+}
+
+int broker_pod_dial(const struct broker_pods *ps, struct broker_pod *pod,
+    const struct priv_request *r, struct broker_why *w)
+{
+	return broker_dial(&pod->dial, ps->rig.home, pod->identity.netns_fd, r, w);
+}

@@ -1,0 +1,36 @@
+/* broker_source.c - see broker_source.h. */
+#include "broker_source.h"
+#include "../volumes/broker_volume.h"
+#include <errno.h>
+#include <limits.h>
+#include <unistd.h>
+
+bool broker_source_is_known(const struct broker_options *o)
+{
+	char pods[PATH_MAX];
+
+	if (o->manifests && access(o->manifests, F_OK))
+		return false;
+	if (!o->kubelet_root)
+		return true;
+	snprintf(pods, sizeof(pods), "%s/pods", o->kubelet_root);
+	return !access(pods, F_OK);
+}
+
+static bool has_manifest(const struct broker_options *o, const struct uuid *pod)
+{
+	char uid[UUID_TEXT_SIZE], path[PATH_MAX];
+
+	if (!o->manifests)
+		return false;
+	uuid_format(pod, uid);
+	snprintf(path, sizeof(path), "%s/%s.yaml", o->manifests, uid);
+	return !access(path, F_OK) || errno != ENOENT;
+}
+
+const char *broker_source_of(const struct broker_options *o, const struct uuid *pod)
+{
+	if (has_manifest(o, pod))
+		return "a manifest";
+	return o->kubelet_root && broker_volume_is_there(o, pod) ? "a volume" : NULL;
+}

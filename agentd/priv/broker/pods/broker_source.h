@@ -1,0 +1,12 @@
+/* broker_source.h - does anything on the node still name a pod that the worker did not add?
+ *
+ * A manifest, or a volume that the kubelet has for it.
+ */
+#pragma once
+#include "../broker_options.h"
+
+/* Are all sources there to be looked at?  Without one nobody can say what is stale. */
+bool broker_source_is_known(const struct broker_options *o);
+/* "a manifest" or "a volume"; NULL: nothing does.  What cannot be looked at is taken to be there.
+ */
+const char *broker_source_of(const struct broker_options *o, const struct uuid *pod);

@@ -1,0 +1,26 @@
+/* broker_audit.h - when to look whether redirection is still as we left it: soon after something
+ * happened to a directory of pins, and every minute.
+ *
+ * The minute is for what nobody tells: a link detached, its program replaced, an entry of a map
+ * changed (threats-and-faults.md T26).  It is the broker's only regular timer, so there is one only
+ * while traffic is redirected.
+ */
+#pragma once
+#include "../broker_log.h"
+#include "../broker_loop.h"
+
+/* Embed it zeroed; stays where it is while it is open. */
+struct broker_audit {
+	struct broker_watch watch; /* inotify; ready NULL: not open */
+	struct broker_timer timer;
+	int epoll;
+	bool (*due)(
+	    void *ctx); /* looks; false: not all was settled, and it wants to look again soon */
+	void *ctx;
+};
+
+/* `epoll`, `due` and `ctx` are set. */
+int broker_audit_open(struct broker_audit *a, struct broker_why *w);
+/* What comes and goes in `path` counts; told again and again, it counts once. */
+void broker_audit_directory(struct broker_audit *a, const char *path);
+void broker_audit_close(struct broker_audit *a);

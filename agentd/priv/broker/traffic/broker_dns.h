@@ -1,0 +1,41 @@
+/* broker_dns.h - the sockets at which a pod's DNS proxy is asked (kernels.md 9).
+ *
+ * The programs send a query there only while the socket has the broker's mark, and it has one only
+ * while a worker answers.  When that worker is gone the mark is, too: queries go to the pod's own
+ * resolver.  Who asked before and waits is told at once to ask again ("server failure"), and so is
+ * who goes on asking through a socket he connected before.
+ *
+ * Nothing of it outlives this broker, unlike other sockets: with a mark and nobody to take it off,
+ * a kept socket would swallow every query for as long as agentd stays away.  Closed, it is none.
+ */
+#pragma once
+#include "../pods/broker_netns.h"
+
+struct broker_dns;
+
+struct broker_dns_rig {
+	int epoll;
+	const struct broker_netns_home *home;
+	/* The network namespace of a pod whose DNS is captured, and the port; -1: `w`.  Its
+	 * owner's.
+	 */
+	int (*place)(void *ctx, const struct uuid *pod, uint16_t *port, struct broker_why *w);
+	/* The programs may send the pod's queries to this socket, or not any more. */
+	int (*mark)(
+	    void *ctx, const struct uuid *pod, int socket, bool answered, struct broker_why *w);
+	void *ctx;
+};
+struct broker_dns *broker_dns_new(const struct broker_dns_rig *rig);
+void broker_dns_free(struct broker_dns **d); /* closes all */
+
+bool broker_dns_is_kind(unsigned kind); /* of PRIV_LISTEN */
+/* A new socket of the kind, marked; it stays ours.  One that was there is closed: who has a copy
+ * may have spoilt it. */
+int broker_dns_listen(
+    struct broker_dns *d, const struct uuid *pod, unsigned kind, struct broker_why *w);
+/* The worker is gone: no mark, and nobody waits for it. */
+void broker_dns_detach(struct broker_dns *d);
+/* The next one has said what there is: nobody is answered for it any more. */
+void broker_dns_sweep(struct broker_dns *d);
+/* The pod is gone, or its network namespace is, or it is captured in another way. */
+void broker_dns_end(struct broker_dns *d, const struct uuid *pod); /* none: nothing */

@@ -1,0 +1,18 @@
+/* broker_redirect_check.h - what was asked for, against what may be (security-rules.md 3, 6). */
+#pragma once
+#include "../../redirect_rules.h"
+#include "../broker_log.h"
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* What pods of this node may ask for: the command line's word, not the worker's. */
+struct broker_redirect_ceiling {
+	bool permissive;  /* a policy other than strict */
+	bool exclusions;  /* ports, ranges, groups or interfaces that go past Envoy, outbound */
+	uid_t worker_uid; /* never a proxy's */
+};
+/* "permissive,exclusions", either, or "strict": none of them, as without a list. */
+int broker_redirect_ceiling_read(
+    const char *allow, struct broker_redirect_ceiling *c, struct broker_why *w);
+int broker_redirect_check(const struct redirect_rules *rules,
+    const struct broker_redirect_ceiling *c, struct broker_why *w);

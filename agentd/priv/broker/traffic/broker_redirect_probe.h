@@ -1,0 +1,14 @@
+/* broker_redirect_probe.h - can this kernel, and this process, redirect by eBPF at all? */
+#pragma once
+#include "../broker_log.h"
+#include <stdbool.h>
+
+/* -1: `w` names the first thing that is missing, and what to do. */
+int broker_redirect_probe(struct broker_why *w);
+
+/* The one feature that is optional: does sk_lookup show where a packet came in?  (5.17) */
+bool broker_redirect_probe_interfaces(void);
+
+/* Makes an entry of a map of sockets and reads it back.  A kernel that cannot lets the programs
+ * load, and every connection of a pod fail (kernels.md 6). */
+int broker_redirect_probe_storage(int map, struct broker_why *w);

@@ -1,0 +1,132 @@
+/* broker_route.c - the table `local`, then the main one: each dumped by itself, and cut off where
+ * it gets unreasonable, so that a pod that makes many routes does not lose sight of its addresses.
+ */
+#include "broker_route.h"
+#include "../../../base/mem.h"
+#include <endian.h>
+#include <linux/rtnetlink.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { PART_BYTES = 32768, PARTS_MAX = 8, V4_BITS = 96 };
+
+struct listing {
+	struct redirect_cidr *out;
+	uint32_t n, nexcluded;
+	const uint32_t *excluded;
+	uint8_t table; /* that is asked for now */
+};
+
+static bool is_excluded(const struct listing *l, uint32_t interface)
+{
+	for (uint32_t i = 0; i < l->nexcluded; i++)
+		if (l->excluded[i] == interface)
+			return true;
+	return false;
+}
+
+/* Known to be local without a row. */
+static bool is_loopback(const struct redirect_cidr *c)
+{
+	const struct redirect_address localhost = {{0, 0, 0, htobe32(1)}};
+
+	if (c->bits == 128 && !memcmp(&c->address, &localhost, sizeof(localhost)))
+		return true;
+	return c->bits >= V4_BITS + 8 && c->address.word[2] == htobe32(0xffff) &&
+	       !c->address.word[0] && !c->address.word[1] &&
+	       (be32toh(c->address.word[3]) >> 24) == 127;
+}
+
+/* The local table is read first, and of one prefix the kernel tells the best route first. */
+static void keep_first(struct listing *l, const struct redirect_cidr *c)
+{
+	for (uint32_t i = 0; i < l->n; i++)
+		if (l->out[i].bits == c->bits &&
+		    !memcmp(&l->out[i].address, &c->address, sizeof(c->address)))
+			return;
+	l->out[l->n++] = *c;
+}
+
+static void take_route(struct listing *l, struct nlmsghdr *h)
+{
+	const struct rtmsg *m = NLMSG_DATA(h);
+	bool v4 = m->rtm_family == AF_INET;
+	struct redirect_cidr c = {.bits = m->rtm_dst_len + (v4 ? V4_BITS : 0)};
+	int left = (int)RTM_PAYLOAD(h);
+	uint32_t interface = 0;
+
+	if ((!v4 && m->rtm_family != AF_INET6) || m->rtm_dst_len > (v4 ? 32 : 128) ||
+	    m->rtm_table != l->table ||
+	    m->rtm_type != (l->table == RT_TABLE_LOCAL ? RTN_LOCAL : RTN_UNICAST) ||
+	    l->n == BROKER_ROUTES_MAX)
+		return;
+	if (v4)
+		c.address.word[2] = htobe32(0xffff);
+	for (struct rtattr *r = RTM_RTA(m); RTA_OK(r, left); r = RTA_NEXT(r, left)) {
+		if (r->rta_type == RTA_OIF && RTA_PAYLOAD(r) == sizeof(interface))
+			memcpy(&interface, RTA_DATA(r), sizeof(interface));
+		else if (r->rta_type == RTA_DST && RTA_PAYLOAD(r) == (v4 ? 4 : 16))
+			memcpy(
+			    v4 ? &c.address.word[3] : c.address.word, RTA_DATA(r), RTA_PAYLOAD(r));
+	}
+	if (m->rtm_type == RTN_LOCAL)
+		c.flags = REDIRECT_CIDR_LOCAL;
+	else if (is_excluded(l, interface))
+		c.flags = REDIRECT_CIDR_INTERFACE;
+	if (!is_loopback(&c))
+		keep_first(l, &c);
+}
+
+/* False: that was the last part. */
+static bool take_part(struct listing *l, char *part, size_t size)
+{
+	struct nlmsghdr *h;
+
+	for (size_t at = 0; at + sizeof(*h) <= size; at += NLMSG_ALIGN(h->nlmsg_len)) {
+		h = (struct nlmsghdr *)(void *)(part + at);
+		if (h->nlmsg_len < sizeof(*h) || h->nlmsg_len > size - at ||
+		    h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
+			return false;
+		if (h->nlmsg_type == RTM_NEWROUTE &&
+		    h->nlmsg_len >= NLMSG_LENGTH(sizeof(struct rtmsg)))
+			take_route(l, h);
+	}
+	return true;
+}
+
+static void list_table(struct listing *l, uint8_t table)
+{
+	const struct {
+		struct nlmsghdr h;
+		struct rtmsg m;
+	} question = {.h = {.nlmsg_len = sizeof(question),
+			  .nlmsg_type = RTM_GETROUTE,
+			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+	    .m.rtm_table = table};
+	char part[PART_BYTES] __attribute__((aligned(NLMSG_ALIGNTO)));
+	auto_close int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	const int only_this_table = 1;
+	ssize_t n;
+
+	l->table = table;
+	if (sock < 0 ||
+	    setsockopt(sock, SOL_NETLINK, NETLINK_GET_STRICT_CHK, &only_this_table, sizeof(int)) ||
+	    send(sock, &question, sizeof(question), 0) < 0)
+		return;
+	for (int i = 0; i < PARTS_MAX; i++)
+		if ((n = recv(sock, part, sizeof(part), MSG_DONTWAIT)) <= 0 ||
+		    !take_part(l, part, (size_t)n))
+			break;
+}
+
+uint32_t broker_route_list(
+    struct redirect_cidr out[BROKER_ROUTES_MAX], const uint32_t *excluded, uint32_t nexcluded)
+{
+	struct listing l = {.out = out, .excluded = excluded, .nexcluded = nexcluded};
+
+	list_table(&l, RT_TABLE_LOCAL);
+	if (nexcluded) /* all of it, to tell what leaves by an excluded interface from the rest */
+		list_table(&l, RT_TABLE_MAIN);
+	return l.n;
+}

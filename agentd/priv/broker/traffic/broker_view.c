@@ -1,0 +1,173 @@
+/* broker_view.c - enter, subscribe, look, leave -> a notice: in a while look again -> ... */
+#include "broker_view.h"
+#include "../../../base/mem.h"
+#include "../pods/broker_address.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+enum { AGAIN_MS = 100, DRAIN_MAX = 4096, LO = 1 };
+
+struct visit {
+	struct broker_view *view;
+	struct broker_view_seen *seen;
+};
+
+static int open_netlink(unsigned groups)
+{
+	struct sockaddr_nl address = {.nl_family = AF_NETLINK, .nl_groups = groups};
+	auto_close int fd =
+	    socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)))
+		return -1;
+	return take_fd(fd);
+}
+
+/* Nobody reads the answer: a namespace without IPv6 has no use for it, and one that has it says
+ * EEXIST. */
+static void add_passthrough_address(void)
+{
+	static const struct {
+		struct nlmsghdr h;
+		struct ifaddrmsg m;
+		struct rtattr a;
+		uint8_t address[16];
+	} request = {.h = {.nlmsg_len = sizeof(request),
+			 .nlmsg_type = RTM_NEWADDR,
+			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL},
+	    .m = {.ifa_family = AF_INET6, .ifa_prefixlen = 128, .ifa_index = LO},
+	    .a = {.rta_len = RTA_LENGTH(16), .rta_type = IFA_LOCAL},
+	    .address = {[15] = 6}};
+	auto_close int fd = open_netlink(0);
+
+	if (fd >= 0 && send(fd, &request, sizeof(request), 0) < 0)
+		return;
+}
+
+static void find_interfaces(const struct redirect_rules *rules, struct broker_view_seen *seen)
+{
+	auto_close int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	seen->ninterfaces = 0;
+	for (uint32_t i = 0; fd >= 0 && rules && i < rules->ninterfaces; i++) {
+		struct ifreq ifr = {0};
+
+		memcpy(ifr.ifr_name, rules->interfaces[i], sizeof(ifr.ifr_name) - 1);
+		if (!ioctl(fd, SIOCGIFINDEX, &ifr))
+			seen->interfaces[seen->ninterfaces++] = (uint32_t)ifr.ifr_ifindex;
+	}
+}
+
+static int look(void *ctx, struct broker_why *w)
+{
+	struct visit *v = ctx;
+
+	find_interfaces(v->view->rules, v->seen);
+	v->seen->nroutes =
+	    broker_route_list(v->seen->routes, v->seen->interfaces, v->seen->ninterfaces);
+	return broker_address_list(&v->seen->addresses, w);
+}
+
+/* Subscribed first, so that no change falls between. */
+static int enter(void *ctx, struct broker_why *w)
+{
+	struct visit *v = ctx;
+
+	v->view->watch.fd = open_netlink(RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_LINK |
+					 RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE);
+	if (v->view->watch.fd < 0)
+		return broker_refuse_sys(w, "netlink of the pod");
+	add_passthrough_address();
+	return look(ctx, w);
+}
+
+int broker_view_look(struct broker_view *v, struct broker_view_seen *seen, struct broker_why *w)
+{
+	struct visit visit = {v, seen};
+
+	memset(seen, 0, sizeof(*seen));
+	return broker_netns_visit(v->home, v->netns, look, &visit, w);
+}
+
+/* What it says does not matter, nor that some of it may be lost. */
+static void drain(int netlink)
+{
+	char drop[4096];
+
+	for (int i = 0; i < DRAIN_MAX; i++)
+		if (recv(netlink, drop, sizeof(drop), MSG_DONTWAIT) < 0 && errno != ENOBUFS)
+			return;
+}
+
+static void on_due(void *ctx)
+{
+	struct broker_view *v = ctx;
+	struct broker_view_seen seen;
+	struct broker_why w;
+
+	drain(v->watch.fd);
+	if (broker_watch_start(v->epoll, &v->watch, EPOLLIN))
+		broker_timer_set(&v->timer, AGAIN_MS);
+	if (!broker_view_look(v, &seen, &w))
+		v->changed(v->ctx, &seen);
+}
+
+/* Until we look we do not listen either: however many there are, they cost us nothing.  Not even
+ * for errors, which epoll would tell unasked: a buffer that overflows is one. */
+static void on_notice(void *ctx, uint32_t events)
+{
+	struct broker_view *v = ctx;
+
+	(void)events;
+	broker_watch_end(v->epoll, &v->watch);
+	broker_timer_set(&v->timer, AGAIN_MS);
+}
+
+int broker_view_open(
+    struct broker_view *v, int netns, struct broker_view_seen *seen, struct broker_why *w)
+{
+	struct visit visit = {v, seen};
+
+	memset(seen, 0, sizeof(*seen));
+	v->watch = (struct broker_watch){.fd = -1, .ready = on_notice, .ctx = v};
+	v->netns = fcntl(netns, F_DUPFD_CLOEXEC, 0);
+	if (v->netns < 0 || broker_timer_open(&v->timer, v->epoll, on_due, v)) {
+		mem_closep(&v->netns);
+		v->watch.ready = NULL;
+		return broker_refuse_sys(w, "look into the pod's network namespace");
+	}
+	if (broker_netns_visit(v->home, v->netns, enter, &visit, w) ||
+	    broker_watch_start(v->epoll, &v->watch, EPOLLIN)) {
+		broker_view_close(v);
+		return -1;
+	}
+	return 0;
+}
+
+bool broker_view_is_of(const struct broker_view *v, int netns)
+{
+	struct stat a, b;
+
+	return v->watch.ready && !fstat(v->netns, &a) && !fstat(netns, &b) &&
+	       a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+void broker_view_close(struct broker_view *v)
+{
+	if (!v->watch.ready)
+		return;
+	broker_timer_close(&v->timer);
+	if (v->watch.fd >= 0) {
+		broker_watch_end(v->epoll, &v->watch);
+		close(v->watch.fd);
+	}
+	close(v->netns);
+	v->watch.ready = NULL;
+}

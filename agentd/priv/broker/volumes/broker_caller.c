@@ -1,0 +1,94 @@
+/* broker_caller.c - credentials -> a pidfd -> the lines of its cgroups -> it still lives: they were
+ * its own.
+ *
+ * The names of the tree are the kubelet's (kubelet-csi.md 3c, 6): a component `kubepods*`, or
+ * `*kubepods*.slice` where the parent has a name of its own; never a prefix of the path, for with
+ * --cgroup-root it begins with anything.  A path that leaves our own cgroup namespace does not show
+ * the names above it, so nobody can say what it is in.
+ */
+#include "broker_caller.h"
+#include "../../../base/mem.h"
+#include "../../pidfd.h"
+#include "../pods/broker_cgroup.h"
+#include "../pods/broker_peer.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static bool is_stream(int conn)
+{
+	int domain = -1, type = -1;
+	socklen_t len = sizeof(int);
+
+	return !getsockopt(conn, SOL_SOCKET, SO_DOMAIN, &domain, &len) && domain == AF_UNIX &&
+	       !getsockopt(conn, SOL_SOCKET, SO_TYPE, &type, &len) && type == SOCK_STREAM;
+}
+
+/* "<n>:<controllers>:<path>\n"; every hierarchy counts, and there must be one of v2. */
+static int check_line(char *line, bool *v2, struct broker_why *w)
+{
+	char *path = strchr(line, ':');
+
+	path = path ? strchr(path + 1, ':') : NULL;
+	if (!path)
+		return broker_refuse(w, EPERM, "the caller's cgroup cannot be read");
+	path++;
+	path[strcspn(path, "\n")] = '\0';
+	*v2 |= !strncmp(line, "0::", 3);
+	if (!strncmp(path, "/..", 3))
+		return broker_refuse(w, EPERM,
+		    "the caller is outside of agentd's cgroup namespace, and may be in a pod: "
+		    "agentd must run in the node's own (privileged)");
+	if (broker_cgroup_is_pods(path))
+		return broker_refuse(w, EPERM, "the caller is in a pod: %.120s", path);
+	return 0;
+}
+
+static int check_cgroups(pid_t pid, struct broker_why *w)
+{
+	char path[40], *line = NULL;
+	size_t room = 0;
+	bool v2 = false;
+	int rc = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
+	FILE *f = fopen(path, "re");
+	while (f && rc == 0 && getline(&line, &room, f) > 0)
+		rc = check_line(line, &v2, w);
+	free(line);
+	if (f)
+		fclose(f);
+	if (rc == 0 && !v2)
+		rc = broker_refuse(w, EPERM, "the caller's cgroup cannot be read");
+	return rc;
+}
+
+static int gone(struct broker_why *w)
+{
+	return broker_refuse(w, ESRCH, "the caller has exited");
+}
+
+int broker_caller_check(int conn, struct broker_why *w)
+{
+	struct ucred cred = {.pid = 0};
+	socklen_t len = sizeof(cred);
+	int rc;
+
+	if (!is_stream(conn) || getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return broker_refuse(w, EINVAL, "this is no connection of a unix stream");
+	if (cred.uid != 0)
+		return broker_refuse(w, EACCES, "the caller is uid %u", (unsigned)cred.uid);
+	if (cred.pid <= 0)
+		return broker_refuse(w, EPERM,
+		    "the caller's process cannot be seen: agentd must run in the node's pid "
+		    "namespace (hostPID)");
+	auto_close int pidfd = broker_peer_open(broker_peer_best_way(), conn, cred.pid, w);
+	if (pidfd < 0)
+		return -1;
+	rc = check_cgroups(cred.pid, w);
+	/* The number was its own all the time, if it is alive now. */
+	return pidfd_ended(pidfd) ? gone(w) : rc;
+}

@@ -1,0 +1,166 @@
+/* broker_mount.c - copy -> read-only -> attach; detach.
+ *
+ * A copy that is made read-only only after it was attached stays writable in every peer of the
+ * place it was attached at (measured, kubelet-csi.md 3f).  So it is made so while it is nowhere;
+ * on a kernel that cannot, it is made so at a place of ours, and copied once more from there, for a
+ * copy has the flags of what it is a copy of.
+ */
+#include "broker_mount.h"
+#include "../../../base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SELF_SIZE = 32 };
+
+static void path_of(int fd, char out[SELF_SIZE])
+{
+	snprintf(out, SELF_SIZE, "/proc/self/fd/%d", fd);
+}
+
+/* --- copy --- */
+
+static int copy_mount(int source, struct broker_why *w)
+{
+	int fd = open_tree(source, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+
+	return fd < 0 ? broker_refuse_sys(w, "open_tree") : fd;
+}
+
+/* Private: what is mounted where the original is has no business in a pod. */
+int broker_mount_copy(int source, const char *staging, struct broker_why *w)
+{
+	struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+					      MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+	    .propagation = MS_PRIVATE};
+	auto_close int copy = copy_mount(source, w);
+
+	if (copy < 0)
+		return -1;
+	if (!mount_setattr(copy, "", AT_EMPTY_PATH, &attr, sizeof(attr)))
+		return take_fd(copy);
+	if (errno == ENOSYS)
+		return broker_mount_copy_by_remount(source, staging, w);
+	return broker_refuse_sys(w, "mount_setattr");
+}
+
+int broker_mount_copy_by_remount(int source, const char *staging, struct broker_why *w)
+{
+	const unsigned long flags =
+	    MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+	char from[SELF_SIZE];
+	int copy = -1;
+
+	path_of(source, from);
+	if (mkdir(staging, S_IRWXU) && errno != EEXIST)
+		return broker_refuse_sys(w, "mkdir %s", staging);
+	while (!umount2(staging, MNT_DETACH | UMOUNT_NOFOLLOW))
+		; /* of one who died here */
+	if (mount(from, staging, NULL, MS_BIND, NULL))
+		return broker_refuse_sys(w, "mount on %s", staging);
+	auto_close int at = open(staging, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (at < 0 || mount(NULL, staging, NULL, MS_PRIVATE, NULL) ||
+	    mount(NULL, staging, NULL, flags, NULL))
+		broker_refuse_sys(w, "read-only on %s", staging);
+	else
+		copy = copy_mount(at, w);
+	if (umount2(staging, MNT_DETACH | UMOUNT_NOFOLLOW))
+		broker_log(BROKER_ERROR, NULL, "umount %s: %m", staging);
+	return copy;
+}
+
+/* --- attach, detach --- */
+
+int broker_mount_attach(int copy, int at, struct broker_why *w)
+{
+	if (move_mount(copy, "", at, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
+		return broker_refuse_sys(w, "move_mount");
+	return 0;
+}
+
+/* By a link that leads to this very mount, whatever was put on top of it meanwhile. */
+int broker_mount_detach(int mounted, struct broker_why *w)
+{
+	char path[SELF_SIZE];
+
+	path_of(mounted, path);
+	return umount2(path, MNT_DETACH) ? broker_refuse_sys(w, "umount") : 0;
+}
+
+/* --- look --- */
+
+/* 0: it cannot be known, which no mount is. */
+static uint64_t mount_of(int fd)
+{
+	struct statx x;
+
+	if (statx(fd, "", AT_EMPTY_PATH | AT_NO_AUTOMOUNT, STATX_MNT_ID, &x) ||
+	    !(x.stx_mask & STATX_MNT_ID))
+		return 0;
+	return x.stx_mnt_id;
+}
+
+bool broker_mount_begins(int above, int at)
+{
+	return mount_of(above) != mount_of(at);
+}
+
+bool broker_mount_same(int a, int b)
+{
+	struct stat sa, sb;
+
+	return mount_of(a) == mount_of(b) && !fstat(a, &sa) && !fstat(b, &sb) &&
+	       sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
+/* Its line of mountinfo, the caller's; NULL: it cannot be found. */
+static char *line_of(int fd)
+{
+	const uint64_t id = mount_of(fd);
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t room = 0;
+	bool found = false;
+
+	while (f && id && !found && getline(&line, &room, f) > 0)
+		found = strtoull(line, NULL, 10) == id;
+	if (f)
+		fclose(f);
+	if (found)
+		return line;
+	free(line);
+	return NULL;
+}
+
+/* "<id> <parent> <major:minor> <root> <point> <options> <shared:N ...> - ..." */
+bool broker_mount_root(int mounted, char out[PATH_MAX])
+{
+	auto_free char *line = line_of(mounted);
+
+	return line && sscanf(line, "%*s %*s %*s %4095s", out) == 1;
+}
+
+static bool is_shared(int dir)
+{
+	auto_free char *line = line_of(dir);
+	char *end = line ? strstr(line, " - ") : NULL;
+
+	if (!end)
+		return false;
+	*end = '\0';
+	return strstr(line, " shared:");
+}
+
+bool broker_mount_is_seen(const char *dir)
+{
+	auto_close int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct stat own, nodes;
+
+	return is_shared(fd) || (!stat("/proc/self/ns/mnt", &own) &&
+				    !stat("/proc/1/ns/mnt", &nodes) && own.st_ino == nodes.st_ino);
+}

@@ -1,0 +1,316 @@
+/* broker_volume.c - publish: open both ends -> what is mounted there? -> copy, attach -> look
+ * again.
+ *
+ * The names of the kubelet's directory are root's, but whoever can write there by a hole of another
+ * component must not lead our mount elsewhere: after it was attached to the directory that was
+ * opened, the whole path is opened anew, and if that does not lead to the mount, it goes.
+ * unpublish: as often as a mount of ours is on top it goes -> the directory it was on goes.
+ */
+#include "broker_volume.h"
+#include "../../../base/mem.h"
+#include "../broker_file.h"
+#include "broker_mount.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+	TARGET_MODE = 0750, /* as the kubelet makes its own */
+	STACKED_MAX = 1024,
+	PATH_FLAGS = O_PATH | O_DIRECTORY | O_CLOEXEC
+};
+
+static const char target[] = "mount", plugin[] = "volumes/kubernetes.io~csi",
+		  data[] = "vol_data.json";
+
+/* What is on a directory. */
+enum mounted {
+	NOTHING,
+	OURS,
+	OURS_OF_BEFORE, /* the pod's directory, but it was made anew since */
+	FOREIGN
+};
+
+/* --- ways --- */
+
+static int open_beneath(int dir, const char *path, uint64_t flags)
+{
+	struct open_how how = {.flags = flags,
+	    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+
+	return (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+}
+
+/* <kubelet-root>/pods/<uid>/volumes/kubernetes.io~csi[/<volume>]; -1 with errno.  The root itself
+ * is the command line's, and may be a link. */
+static int open_volume(
+    const struct broker_options *o, const struct uuid *pod, const char *volume, uint64_t flags)
+{
+	auto_close int root = open(o->kubelet_root, PATH_FLAGS);
+	char uid[UUID_TEXT_SIZE], path[PATH_MAX];
+
+	uuid_format(pod, uid);
+	snprintf(path, sizeof(path), "pods/%s/%s/%s", uid, plugin, volume);
+	return root < 0 ? -1 : open_beneath(root, path, flags);
+}
+
+static int open_source(const struct broker_options *o, const struct uuid *pod)
+{
+	auto_close int run = open(o->run, PATH_FLAGS);
+	char uid[UUID_TEXT_SIZE], path[64];
+
+	uuid_format(pod, uid);
+	snprintf(path, sizeof(path), "pods/%s/mount", uid);
+	return run < 0 ? -1 : open_beneath(run, path, PATH_FLAGS);
+}
+
+/* A name in an API object: a DNS label. */
+static bool is_label(const char *s)
+{
+	size_t n = strnlen(s, PRIV_VOLUME_SIZE);
+
+	return n && n < PRIV_VOLUME_SIZE &&
+	       strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == n && *s != '-' &&
+	       s[n - 1] != '-';
+}
+
+static int check(const struct broker_options *o, const struct priv_request *r, struct broker_why *w)
+{
+	if (!o->kubelet_root)
+		return broker_refuse(w, EOPNOTSUPP, "agentd runs without --kubelet-root");
+	if (!is_label(r->volume))
+		return broker_refuse(w, EINVAL, "the volume's name is no DNS label");
+	return 0;
+}
+
+/* --- whose is it? --- */
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+
+	return n >= m && !strcmp(text + n - m, end);
+}
+
+/* The directory of this pod in <run>, as the mount was made of it: it may be gone by now. */
+static bool was_of_pod(const struct broker_options *o, const struct uuid *pod, int at)
+{
+	char uid[UUID_TEXT_SIZE], root[PATH_MAX], own[80], gone[96];
+	auto_close int run = open(o->run, PATH_FLAGS);
+	struct stat here, there;
+
+	if (run < 0 || fstat(run, &here) || fstat(at, &there) || here.st_dev != there.st_dev ||
+	    !broker_mount_root(at, root))
+		return false;
+	uuid_format(pod, uid);
+	snprintf(own, sizeof(own), "/pods/%s/mount", uid);
+	snprintf(gone, sizeof(gone), "%s//deleted", own);
+	return ends_with(root, own) || ends_with(root, gone);
+}
+
+static enum mounted what_is_on(
+    const struct broker_options *o, const struct uuid *pod, int volume, int at)
+{
+	auto_close int source = open_source(o, pod);
+	struct stat ours, there;
+
+	if (!broker_mount_begins(volume, at))
+		return NOTHING;
+	if (source >= 0 && !fstat(source, &ours) && !fstat(at, &there) &&
+	    ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
+		return OURS;
+	return was_of_pod(o, pod, at) ? OURS_OF_BEFORE : FOREIGN;
+}
+
+static int foreign(struct broker_why *w)
+{
+	return broker_refuse(w, EBUSY, "something that is not agentd's is mounted on the volume");
+}
+
+/* --- unpublish --- */
+
+/* All mounts of ours that are on top: one, but for those of a bug.  The directory that is left, or
+ * -1: there is none (ENOENT), or it cannot be done. */
+static int uncover(
+    const struct broker_options *o, const struct uuid *pod, int volume, struct broker_why *w)
+{
+	for (int i = 0; i < STACKED_MAX; i++) {
+		auto_close int at = open_beneath(volume, target, PATH_FLAGS);
+		if (at < 0)
+			return broker_refuse_sys(w, "the volume's directory");
+		switch (what_is_on(o, pod, volume, at)) {
+		case NOTHING:
+			return take_fd(at);
+		case FOREIGN:
+			return foreign(w);
+		case OURS:
+		case OURS_OF_BEFORE:
+			if (broker_mount_detach(at, w))
+				return -1;
+		}
+	}
+	return broker_refuse(w, EBUSY, "more than %d mounts are on the volume", STACKED_MAX);
+}
+
+int broker_volume_unpublish(
+    const struct broker_options *o, const struct priv_request *r, struct broker_why *w)
+{
+	if (check(o, r, w))
+		return -1;
+	auto_close int volume = open_volume(o, &r->uid, r->volume, PATH_FLAGS);
+	if (volume < 0)
+		return errno == ENOENT ? 0 : broker_refuse_sys(w, "the kubelet's directory");
+	auto_close int at = uncover(o, &r->uid, volume, w);
+	if (at < 0)
+		return w->code == ENOENT ? 0 : -1;
+	if (unlinkat(volume, target, AT_REMOVEDIR) && errno != ENOENT)
+		return broker_refuse_sys(w, "rmdir of the volume's directory");
+	return 0;
+}
+
+/* --- publish --- */
+
+/* Does the whole path lead to it? */
+static bool is_found(const struct broker_options *o, const struct priv_request *r, int mounted)
+{
+	auto_close int volume = open_volume(o, &r->uid, r->volume, PATH_FLAGS);
+	auto_close int at = volume < 0 ? -1 : open_beneath(volume, target, PATH_FLAGS);
+
+	return at >= 0 && broker_mount_same(at, mounted);
+}
+
+static int mount_on(
+    const struct broker_options *o, const struct priv_request *r, int at, struct broker_why *w)
+{
+	char staging[PATH_MAX];
+	struct broker_why ignored;
+	auto_close int source = open_source(o, &r->uid);
+
+	if (source < 0)
+		return broker_refuse_sys(w, "the pod's directory");
+	snprintf(staging, sizeof(staging), "%s/staging", o->run);
+	auto_close int copy = broker_mount_copy(source, staging, w);
+	if (copy < 0 || broker_mount_attach(copy, at, w))
+		return -1;
+	if (is_found(o, r, copy))
+		return 0;
+	broker_mount_detach(copy, &ignored);
+	return broker_refuse(w, EAGAIN, "the volume's directory was replaced meanwhile");
+}
+
+int broker_volume_publish(
+    const struct broker_options *o, const struct priv_request *r, struct broker_why *w)
+{
+	if (check(o, r, w))
+		return -1;
+	auto_close int volume = open_volume(o, &r->uid, r->volume, PATH_FLAGS);
+	if (volume < 0)
+		return broker_refuse_sys(w, "the kubelet's directory of the volume");
+	if (mkdirat(volume, target, TARGET_MODE) && errno != EEXIST)
+		return broker_refuse_sys(w, "mkdir for the volume");
+	auto_close int top = open_beneath(volume, target, PATH_FLAGS);
+	if (top < 0)
+		return broker_refuse_sys(w, "the volume's directory");
+	if (what_is_on(o, &r->uid, volume, top) == OURS)
+		return 0;
+	auto_close int at = uncover(o, &r->uid, volume, w);
+	return at < 0 ? -1 : mount_on(o, r, at, w);
+}
+
+/* --- what is there --- */
+
+bool broker_volume_next(const struct broker_options *o, const struct uuid *pod, DIR **dir,
+    char volume[PRIV_VOLUME_SIZE])
+{
+	const struct dirent *entry;
+
+	if (!*dir) {
+		int fd = open_volume(o, pod, "", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (fd < 0)
+			return false;
+		if (!(*dir = fdopendir(fd))) {
+			close(fd);
+			return false;
+		}
+	}
+	while ((entry = readdir(*dir))) {
+		if (!is_label(entry->d_name))
+			continue;
+		snprintf(volume, PRIV_VOLUME_SIZE, "%s", entry->d_name);
+		return true;
+	}
+	closedir(*dir);
+	*dir = NULL;
+	return false;
+}
+
+static bool is_published(const struct broker_options *o, const struct uuid *pod, const char *name)
+{
+	auto_close int volume = open_volume(o, pod, name, PATH_FLAGS);
+	auto_close int at = volume < 0 ? -1 : open_beneath(volume, target, PATH_FLAGS);
+	enum mounted m = at < 0 ? NOTHING : what_is_on(o, pod, volume, at);
+
+	return m == OURS || m == OURS_OF_BEFORE;
+}
+
+bool broker_volume_is_published(const struct broker_options *o, const struct uuid *pod)
+{
+	char name[PRIV_VOLUME_SIZE];
+	DIR *dir = NULL;
+	bool found = false;
+
+	while (!found && o->kubelet_root && broker_volume_next(o, pod, &dir, name))
+		found = is_published(o, pod, name);
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+bool broker_volume_is_there(const struct broker_options *o, const struct uuid *pod)
+{
+	char name[PRIV_VOLUME_SIZE];
+	DIR *dir = NULL;
+
+	errno = 0;
+	if (broker_volume_next(o, pod, &dir, name)) {
+		closedir(dir);
+		return true;
+	}
+	return errno && errno != ENOENT;
+}
+
+/* "<path>/vol_data.json is ...": the path is one of our own descriptors. */
+static void read_data(int volume, struct priv_packet *p, int *fd)
+{
+	char dir[32];
+	struct broker_content c;
+	const char *text;
+
+	snprintf(dir, sizeof(dir), "/proc/self/fd/%d", volume);
+	broker_file_read(&(struct broker_place){.dir = dir, .name = data}, &c);
+	*fd = c.fd;
+	if (c.fd >= 0)
+		return;
+	text = strstr(c.why.text, data);
+	p->code = c.why.code;
+	snprintf(p->why, sizeof(p->why), "%s", text ? text : c.why.text);
+}
+
+bool broker_volume_tell(
+    const struct broker_options *o, const struct uuid *pod, struct priv_packet *p, int *fd)
+{
+	auto_close int volume = open_volume(o, pod, p->name, PATH_FLAGS);
+
+	*fd = -1;
+	if (volume < 0)
+		return false;
+	p->uid = *pod;
+	p->state =
+	    PRIV_VOLUME_DIRECTORY | (is_published(o, pod, p->name) ? PRIV_VOLUME_MOUNTED : 0);
+	read_data(volume, p, fd);
+	return true;
+}
