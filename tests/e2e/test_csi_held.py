@@ -88,8 +88,9 @@ def test_agentd_goes_while_a_publish_is_held(capturing, what):
     node.kubelet.network(True)
     pod.wait_running()
     assert node.mounts() == [str(pod.target)] and len(node.istiod.issued()) == 1
-    # Neither is final: the kubelet asks again, and would unpublish if the pod went.
-    assert node.kubelet.published(pod, 'CANCELLED' if what == 'replaced' else 'UNAVAILABLE')
+    # Neither is final: the kubelet asks again, and would unpublish if the pod went.  Which of them a killed
+    # agentd leaves is a matter of how far its connection was.
+    assert any(node.kubelet.published(pod, code) for code in ('CANCELLED', 'UNAVAILABLE'))
 
 
 @pytest.mark.parametrize('force', [False, True])

@@ -123,24 +123,27 @@ def probing(pod, peer):
 
 
 def start_late(pod):
-    """The app first, the first word of the Envoy next, its listener last."""
-    serve(pod, APP, 8080)
+    """The app first, the first word of the Envoy next, its listener last; both processes."""
+    app = serve(pod, APP, 8080)
     time.sleep(0.3)
     live(pod)
     time.sleep(0.3)
-    serve(pod, ENVOY, 15006)
+    envoy = serve(pod, ENVOY, 15006)
     time.sleep(0.3)
+    return app, envoy
 
 
 def test_no_plain_text_before_the_envoy_of_a_strict_pod(scene):
     _, pod, peer = scene
     for _ in range(20 if SOAK else 1):
         with probing(pod, peer) as end:
-            start_late(pod)
+            started = start_late(pod)
             counts = end()
-    assert counts['dialled'] > 1000
-    assert counts['answered'].get(8080, 0) == 0, counts
-    assert counts['answered'][15006] > 0, counts
+        assert counts['dialled'] > 1000
+        assert counts['answered'].get(8080, 0) == 0, counts
+        assert counts['answered'][15006] > 0, counts
+        for process in started:
+            process.kill()
 
 
 def test_plain_text_reaches_a_permissive_pod_until_it_is_live(capturing):

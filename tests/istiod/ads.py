@@ -63,6 +63,7 @@ class Stream:
         except Refusal as e:
             await self.refuse(e.code, e.text, e.text)
         reader = asyncio.create_task(self._read(requests))
+        self.server.look()
         self.server.streams.add(self)
         try:
             await self._serve(who)

@@ -36,8 +36,12 @@ class Server:
     async def _poll(self):
         while True:
             await asyncio.sleep(POLL_S)
-            if self.resources.poll():
-                self.push()
+            self.look()
+
+    def look(self):
+        """At the files, now: what was written before a stream began is known to it."""
+        if self.resources.poll():
+            self.push()
 
     def push(self):
         """Every stream looks for what it has not sent yet."""
