@@ -248,14 +248,14 @@ if SOAK:  # the control plane of the tests takes a minute for it
         assert peak_mib < XDS_MIB + GROWTH_MIB
 
 
-    class Ledger:
-        """What agentd's two processes hold."""
+class Ledger:
+    """What agentd's two processes hold."""
 
-        def __init__(self, node):
-            self.pids = node.agentd.cgroup.pids()
-            self.mib = {p: memory_mib(p, 'VmRSS') for p in self.pids}
-            self.fds = {p: fds(p) for p in self.pids}
-            self.threads = {p: len(os.listdir(f'/proc/{p}/task')) for p in self.pids}
+    def __init__(self, node):
+        self.pids = node.agentd.cgroup.pids()
+        self.mib = {p: memory_mib(p, 'VmRSS') for p in self.pids}
+        self.fds = {p: fds(p) for p in self.pids}
+        self.threads = {p: len(os.listdir(f'/proc/{p}/task')) for p in self.pids}
 
 
 def come_and_go(node, n, of=75):
