@@ -157,6 +157,18 @@ def test_plain_text_reaches_a_permissive_pod_until_it_is_live(capturing):
     assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
 
 
+def test_a_socket_of_somebody_elses_is_not_behind_the_gate(scene):
+    """Made outside of the pod's cgroup, as by systemd for a service that it hands it to: as docs/ENVIRONMENT.md says."""
+    _, pod, peer = scene
+    outside = SimpleNamespace(netns=pod.netns, cgroup=peer.cgroup, dir=pod.dir)
+    listener = serve(outside, APP, 8080)
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 8080
+    serve(pod, ENVOY, 15006)
+    live(pod)
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+    listener.kill()
+
+
 def test_a_strict_pod_stays_closed_while_agentd_is_away(scene):
     node, pod, peer = scene
     node.agentd.kill()
