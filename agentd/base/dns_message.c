@@ -90,7 +90,8 @@ enum dns_code dns_query_read(struct dns_query *q, const uint8_t *data, size_t si
 		return DNS_SAY_NOTHING; /* who answers answers makes a loop */
 	if (data[FLAGS] & OPCODE)
 		return DNS_NOTIMP;
-	if (ldns_wire2pkt(&pkt, data, size) != LDNS_STATUS_OK)
+	/* ldns reads all records: a full message takes milliseconds that are not this pod's. */
+	if (size > DNS_QUERY_MAX || ldns_wire2pkt(&pkt, data, size) != LDNS_STATUS_OK)
 		return DNS_FORMERR;
 	code = read_question(q, pkt);
 	ldns_pkt_free(pkt);

@@ -12,6 +12,7 @@ enum {
 	DNS_HEADER_SIZE = 12,
 	DNS_NAME_SIZE = 1024,     /* of the text of 255 bytes, escapes and all */
 	DNS_MESSAGE_MAX = 65535,  /* also what a client of TCP may get */
+	DNS_QUERY_MAX = 4096,     /* more than a question can need, keys and cookies included */
 	DNS_UDP_SIZE = 512,       /* what a client of UDP gets that does not say more (EDNS) */
 	DNS_ADDRESSES_MAX = 1024, /* in one answer */
 	DNS_TTL_S = 30,           /* istio-agent.md 7.3 */

@@ -19,6 +19,7 @@ enum {
 	QUERIES_PER_TURN = 32,
 	WINDOW_MS = 100,
 	ADDRESSES_PER_QUERY = 32, /* a long answer costs as much as several short ones */
+	BYTES_PER_QUERY = 512,    /* and so does a long question */
 };
 
 struct connection {
@@ -202,7 +203,7 @@ static void take_query(struct dns_proxy *p, struct client c, const uint8_t *data
 	enum dns_code code = dns_query_read(&q, data, size);
 
 	p->counts.requests++;
-	p->in_window++;
+	p->in_window += 1 + (unsigned)(size / BYTES_PER_QUERY);
 	if (code == DNS_NOERROR && !answer(p, c, &q))
 		forward(p, c, &q);
 	if (code != DNS_NOERROR)

@@ -7,6 +7,7 @@
  */
 #include "dns_table.h"
 #include "../base/err.h"
+#include "../base/hash.h"
 #include "../base/mem.h"
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -45,13 +46,16 @@ static struct dns_table *tables;
 
 /* --- names --- */
 
+/* Names are whoever's who may make a ServiceEntry, and all pods wait for this one thread. */
 static uint32_t hash(const char *s)
 {
-	uint32_t h = 2166136261u; /* FNV-1a: istiod is no attacker of its own pods' look-ups */
+	static struct hash_key key;
+	static bool known;
 
-	for (; *s; s++)
-		h = (h ^ (uint8_t)*s) * 16777619u;
-	return h;
+	if (!known)
+		key = hash_key_new();
+	known = true;
+	return (uint32_t)hash_text(&key, s);
 }
 
 static const char *text_of(const struct dns_table *t, const struct name *n)

@@ -185,13 +185,14 @@ def test_who_is_not_captured(node):
     assert not node.istiod.journal('request', type='type.googleapis.com/istio.networking.nds.v1.NameTable')
 
 
-def test_somebody_else_has_the_port(node):
+@pytest.mark.parametrize('udp', [[15053], []])
+def test_somebody_else_has_the_port(node, udp):
     """A program of the pod listens on 15053: nobody believes it, and nobody takes the port from it."""
     resolver = Resolver(node)
     node.agentd.settings['dns_upstream'] = resolver.ip
     node.agentd.start()
     pod = Pod(node, resolver, redirect_dns='true')
-    pod.pod.call(cast.serve, 'dns', APP, APP, [15053], [15053], None, True)
+    pod.pod.call(cast.serve, 'dns', APP, APP, [15053], udp, None, True)
     pod.ready(captured=False)
     wait_for('the reason', lambda: 'in use' in pod.dns()['why_not'])
     for how in [], ['+tcp'], [f'@{RESOLVER6}']:

@@ -372,6 +372,8 @@ static bool push(struct broker *b)
 		return b->state == BROKER_SERVING;
 	}
 	if (broker_traffic_next(b->traffic, &p, &fd)) {
+		if (p.what == PRIV_REDIRECT_NOTE && !p.arg)
+			broker_dns_end(b->dns, &p.uid); /* not live: nobody serves it */
 		send_packet(b, &p, fd);
 		mem_closep(&fd);
 		return b->state == BROKER_SERVING;

@@ -226,6 +226,30 @@ static void a_port_that_is_taken(void **state)
 	make(PRIV_LISTEN_DNS_UDP);
 }
 
+/* Of two that are served together one cannot be had: the other's mark would lead to nobody. */
+static void one_without_the_other(void **state)
+{
+	const struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(PORT)};
+	int taken, worker, fd;
+
+	(void)state;
+	enter(w.netns);
+	taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(taken, (const struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(taken, 1), 0);
+	enter(w.home.fd);
+	worker = fcntl(make(PRIV_LISTEN_DNS_UDP), F_DUPFD_CLOEXEC, 0);
+	refused(PRIV_LISTEN_DNS_TCP, EADDRINUSE);
+	logged(" +udp -udp");
+	close(worker); /* as it does when it is told */
+	fd = dial(SOCK_DGRAM, "127.0.53.1");
+	ask(fd);
+	assert_int_equal(recv(fd, w.in, sizeof(w.in), 0), -1);
+	assert_int_equal(errno, ECONNREFUSED);
+	close(fd);
+	close(taken);
+}
+
 static void when_the_worker_is_gone(void **state)
 {
 	int waiting, later, elsewhere, worker;
@@ -388,6 +412,7 @@ int main(void)
 	    TEST(in_the_pods_network_and_marked),
 	    TEST(where_the_pod_is_not_known),
 	    TEST(a_port_that_is_taken),
+	    TEST(one_without_the_other),
 	    TEST(when_the_worker_is_gone),
 	    TEST(no_answer_to_answers),
 	    TEST(asked_for_again),

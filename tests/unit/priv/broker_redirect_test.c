@@ -3,6 +3,7 @@
  *
  * What the programs decide is the e2e tests' matter, and rules_test.c's.
  */
+#include "../../../agentd/base/mem.h"
 #include "../../../agentd/priv/broker/traffic/broker_redirect_pod.h"
 #include "../../../ebpf/rules_types.h"
 #include "broker_bpf.h"
@@ -251,8 +252,8 @@ static int explained(struct place *p, struct redirect_question q)
 static void test_what_is_explained_is_what_the_maps_say(void **state)
 {
 	struct place *p = *state;
-	int cgroup = place_cgroup(p, "pod");
-	const struct redirect_rules rules = good_rules();
+	auto_close int cgroup = place_cgroup(p, "pod"), dns = socket(AF_INET, SOCK_STREAM, 0);
+	struct redirect_rules rules = good_rules();
 	struct redirect_question q = {
 	    .flow = {.address = {{0, 0, htobe32(0xffff), htobe32(0x0a000001)}},
 		.uid = 1000,
@@ -264,6 +265,7 @@ static void test_what_is_explained_is_what_the_maps_say(void **state)
 		.address = q.flow.address,
 		.port = 15020}};
 
+	rules.flags |= REDIRECT_DNS | REDIRECT_DNS_ALL;
 	assert_int_equal(explained(p, q), -1);
 	set(p, &web, cgroup, &rules);
 	assert_int_equal(explained(p, q), REDIRECT_PASS_CIDR_EXCLUDED);
@@ -272,7 +274,14 @@ static void test_what_is_explained_is_what_the_maps_say(void **state)
 	q.flow.port = 9999;
 	assert_int_equal(explained(p, q), REDIRECT_PASS_PORT_EXCLUDED);
 	assert_int_equal(explained(p, in), REDIRECT_PASS_INBOUND_EXCLUDED);
-	close(cgroup);
+	q.flow.port = 53;
+	assert_int_equal(explained(p, q), REDIRECT_TO_OUTBOUND); /* nobody answers it */
+	assert_int_equal(broker_redirect_answer(p->r, &web, dns, true, &p->w), 0);
+	assert_int_equal(explained(p, q), REDIRECT_TO_DNS);
+	in.arrival.port = 80;
+	rules.strict = 0;
+	set(p, &web, cgroup, &rules);
+	assert_int_equal(explained(p, in), -1); /* not live: Envoy does not see it */
 }
 
 /* --- another broker --- */

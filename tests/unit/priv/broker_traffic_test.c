@@ -383,6 +383,54 @@ static void test_a_pod_that_was_empty_is_not_live(void **state)
 	close(pod);
 }
 
+static unsigned explained_dns(void)
+{
+	struct redirect_question q = {.flow = {.address = {{0, 0, htobe32(0xffff), 1}},
+					  .uid = 1000,
+					  .gid = 1000,
+					  .port = 53,
+					  .protocol = IPPROTO_UDP}};
+	struct rig_ask a = {.op = PRIV_REDIRECT_EXPLAIN, .pod = &rig_pod};
+
+	a.fd = rig_memfd(&q, sizeof(q), RIG_SEALS);
+	struct priv_packet p = rig_ask(w.rig, a, NULL);
+	close(a.fd);
+	assert_int_equal(p.code, 0);
+	return p.arg & 0xffff;
+}
+
+/* The worker's DNS proxy rests when it is told; a mark that stayed would lead to nobody. */
+static void test_what_is_not_live_any_more_has_no_dns(void **state)
+{
+	struct redirect_rules rules = good_rules();
+	int pod = place_cgroup(&w.place, "pod"), cidrs, udp = -1;
+
+	(void)state;
+	rules.flags |= REDIRECT_DNS | REDIRECT_DNS_ALL;
+	rules.dns_port = 15053;
+	ask(&rules);
+	in_force();
+	struct peer p = envoy("ip link set lo up");
+	greet(&p);
+	assert_int_equal(explained_dns(), REDIRECT_PASS_NO_DNS);
+	rig_ask(w.rig,
+	    (struct rig_ask){.op = PRIV_LISTEN, .pod = &rig_pod, .kind = PRIV_LISTEN_DNS_UDP},
+	    &udp);
+	assert_true(udp >= 0);
+	close(udp);
+	assert_int_equal(explained_dns(), REDIRECT_TO_DNS);
+	cidrs = place_pin(&w.place, "map_cidrs");
+	assert_int_equal(bpf_map_freeze(cidrs), 0); /* so that nothing can be written any more */
+	rig_shell("nsenter -t %d -n ip addr add 10.1.2.3/32 dev lo", (int)p.pid);
+	for (int i = 0; i < 30; i++) /* looked at after 100 ms */
+		broker_turn(w.rig->b, 10);
+	assert_int_equal(told(PRIV_REDIRECT_NOTE).arg, 0);
+	assert_int_equal(explained_dns(), REDIRECT_PASS_NO_DNS);
+	close(cidrs);
+	peer_end(&p);
+	close(pod);
+}
+
 /* --- the node's own --- */
 
 static void nobody(void *ctx)
@@ -558,6 +606,7 @@ int main(void)
 	    TRAFFIC_TEST(test_an_envoy_that_is_known_already),
 	    TRAFFIC_TEST(test_a_pod_that_was_empty_is_not_live),
 	    TRAFFIC_TEST(test_the_nodes_own_namespace_is_never_a_pods),
+	    TRAFFIC_TEST(test_what_is_not_live_any_more_has_no_dns),
 	    TRAFFIC_TEST(test_the_next_worker_is_told_nothing_it_did_not_ask),
 	    TRAFFIC_TEST(test_ready_sweeps_who_has_no_manifest),
 	    TRAFFIC_TEST(test_the_next_broker_sweeps_what_an_earlier_one_knew),

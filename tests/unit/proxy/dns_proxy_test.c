@@ -198,6 +198,28 @@ static void who_asks_too_much_waits(void **state)
 	assert_int_equal(dns_proxy_counts(w.p).delayed, 1);
 }
 
+/* What it takes to read one is the measure, not how many there are. */
+static void long_questions(void **state)
+{
+	uint8_t q[DNS_QUERY_MAX + 1] = {0};
+	size_t n = question(q, 1, "other.example", DNS_A);
+
+	(void)state;
+	for (size_t at = n; at + 11 <= DNS_QUERY_MAX; at += 11)
+		q[at + 2] = 16; /* an empty record of the root's */
+	q[10] = (DNS_QUERY_MAX - n) / 11 >> 8;
+	q[11] = (uint8_t)((DNS_QUERY_MAX - n) / 11);
+	send(w.client, q, sizeof(q), 0);
+	turn();
+	answered(1, DNS_FORMERR);
+	for (int i = 0; i < 40; i++) {
+		send(w.client, q, DNS_QUERY_MAX, 0);
+		turn();
+	}
+	assert_int_equal(dns_proxy_counts(w.p).delayed, 1);
+	assert_in_range(dns_proxy_counts(w.p).forwarded, 20, 25);
+}
+
 static void too_many_questions_under_way(void **state)
 {
 	unsigned failed = 0;
@@ -258,6 +280,7 @@ int main(void)
 	    TEST(silent_connections_end),
 	    TEST(too_many_connections),
 	    TEST(who_asks_too_much_waits),
+	    TEST(long_questions),
 	    TEST(too_many_questions_under_way),
 	    TEST(another_table),
 	    TEST(rest_and_serve_again),

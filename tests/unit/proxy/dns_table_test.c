@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -258,6 +259,66 @@ static void many_names(void **state)
 	evbuffer_free(b);
 }
 
+/* The last 16 bits of FNV-1a after one more character: all that a table of 65536 places looks at.
+ */
+static uint16_t after(uint16_t h, const char *s)
+{
+	for (; *s; s++)
+		h = (uint16_t)((h ^ (uint8_t)*s) * 0x0193u);
+	return h;
+}
+
+/* Two pieces of a name that make no difference to what follows. */
+static uint16_t find_twins(uint16_t from, char twins[2][4])
+{
+	static char seen[65536][4];
+
+	memset(seen, 0, sizeof(seen));
+	for (int i = 0; i < 26 * 26 * 26; i++) {
+		char piece[4] = {
+		    (char)('a' + i % 26), (char)('a' + i / 26 % 26), (char)('a' + i / 676), '\0'};
+		uint16_t to = after(from, piece);
+		if (*seen[to]) {
+			memcpy(twins[0], seen[to], sizeof(piece));
+			memcpy(twins[1], piece, sizeof(piece));
+			return to;
+		}
+		memcpy(seen[to], piece, sizeof(piece));
+	}
+	fail();
+	return 0;
+}
+
+/* Hosts of a tenant's, chosen so that all would fall into one place of a hash without a key: it
+ * took seconds, and the worker has one thread for all pods. */
+static void names_that_want_one_place(void **state)
+{
+	enum { PIECES = 14 };
+	char twins[PIECES][2][4], host[64];
+	struct evbuffer *b = evbuffer_new();
+	struct err e = {.msg = ""};
+	uint16_t h = (uint16_t)2166136261u;
+	struct dns_table *all;
+	clock_t before;
+
+	(void)state;
+	for (int i = 0; i < PIECES; i++)
+		h = find_twins(h, twins[i]);
+	for (int n = 0; n < 1 << PIECES; n++) {
+		for (int i = 0; i < PIECES; i++)
+			memcpy(host + 3 * (size_t)i, twins[i][n >> i & 1], 3);
+		strcpy(host + 3 * PIECES, ".x");
+		put_entry(b, &(struct entry)E(host, "1.2.3.4"));
+	}
+	before = clock();
+	all = table_read(b, &e);
+	assert_non_null(all);
+	assert_int_equal(dns_table_names(all), 1 << PIECES);
+	assert_true(clock() - before < CLOCKS_PER_SEC);
+	dns_table_unref(&all);
+	evbuffer_free(b);
+}
+
 static void equal_tables_are_one(void **state)
 {
 	struct dns_table *same = table_of(entries, sizeof(entries) / sizeof(*entries));
@@ -321,6 +382,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(aliases, setup, teardown),
 	    cmocka_unit_test_setup_teardown(wildcards, setup, teardown),
 	    cmocka_unit_test(many_names),
+	    cmocka_unit_test(names_that_want_one_place),
 	    cmocka_unit_test_setup_teardown(equal_tables_are_one, setup, teardown),
 	    cmocka_unit_test(broken_ones),
 	    cmocka_unit_test(odd_texts),

@@ -249,28 +249,6 @@ void broker_dns_detach(struct broker_dns *d)
 
 /* --- asked for, and given up --- */
 
-int broker_dns_listen(
-    struct broker_dns *d, const struct uuid *pod, unsigned kind, struct broker_why *w)
-{
-	const struct broker_dns_rig *rig = &d->rig;
-	struct making m = {
-	    .type = kind == PRIV_LISTEN_DNS_UDP ? SOCK_DGRAM : SOCK_STREAM, .fd = -1};
-	int netns = rig->place(rig->ctx, pod, &m.port, w);
-
-	if (netns < 0)
-		return -1;
-	struct dns_pod *p = find_or_add(d, pod);
-	struct dns_socket *s = kind == PRIV_LISTEN_DNS_UDP ? &p->udp : &p->tcp;
-	close_socket(s);
-	if (broker_netns_visit(rig->home, netns, make_there, &m, w) ||
-	    rig->mark(rig->ctx, pod, m.fd, true, w)) {
-		mem_closep(&m.fd);
-		return -1;
-	}
-	s->watch.fd = m.fd;
-	return m.fd;
-}
-
 static void forget(struct dns_pod *p)
 {
 	close_socket(&p->udp);
@@ -285,6 +263,32 @@ void broker_dns_end(struct broker_dns *d, const struct uuid *pod)
 
 	if (p)
 		forget(p);
+}
+
+/* The worker serves both or none: with one refused, a mark on the other would lead to nobody. */
+int broker_dns_listen(
+    struct broker_dns *d, const struct uuid *pod, unsigned kind, struct broker_why *w)
+{
+	const struct broker_dns_rig *rig = &d->rig;
+	struct making m = {
+	    .type = kind == PRIV_LISTEN_DNS_UDP ? SOCK_DGRAM : SOCK_STREAM, .fd = -1};
+	int netns = rig->place(rig->ctx, pod, &m.port, w);
+
+	if (netns < 0) {
+		broker_dns_end(d, pod);
+		return -1;
+	}
+	struct dns_pod *p = find_or_add(d, pod);
+	struct dns_socket *s = kind == PRIV_LISTEN_DNS_UDP ? &p->udp : &p->tcp;
+	close_socket(s);
+	if (broker_netns_visit(rig->home, netns, make_there, &m, w) ||
+	    rig->mark(rig->ctx, pod, m.fd, true, w)) {
+		mem_closep(&m.fd);
+		forget(p);
+		return -1;
+	}
+	s->watch.fd = m.fd;
+	return m.fd;
 }
 
 void broker_dns_sweep(struct broker_dns *d)

@@ -30,7 +30,7 @@ void broker_dns_free(struct broker_dns **d); /* closes all */
 
 bool broker_dns_is_kind(unsigned kind); /* of PRIV_LISTEN */
 /* A new socket of the kind, marked; it stays ours.  One that was there is closed: who has a copy
- * may have spoilt it. */
+ * may have spoilt it.  -1: the pod has neither of the two any more. */
 int broker_dns_listen(
     struct broker_dns *d, const struct uuid *pod, unsigned kind, struct broker_why *w);
 /* The worker is gone: no mark, and nobody waits for it. */

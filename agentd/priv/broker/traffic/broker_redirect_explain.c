@@ -46,13 +46,33 @@ static bool is_own(const struct redirect_pod *p, const struct redirect_address *
 	       (rules_cidr(p->index, a) & REDIRECT_CIDR_LOCAL);
 }
 
+/* Not live: nothing steers it. */
 static int explain_arrival(const struct redirect_pod_state *state, const struct redirect_pod *p,
-    const struct redirect_arrival *a)
+    const struct redirect_arrival *a, struct broker_why *w)
 {
 	enum redirect_verdict v = rules_inbound(p, a);
-	bool closed = state->rules && state->rules->strict && !state->live;
 
-	return v == REDIRECT_TO_INBOUND && closed ? REDIRECT_DROP_GATE : v;
+	if (v != REDIRECT_TO_INBOUND || !state->rules || state->live)
+		return (int)v;
+	if (state->rules->strict)
+		return REDIRECT_DROP_GATE;
+	return broker_refuse(w, EAGAIN,
+	    "the pod is permissive and not live yet: what arrives reaches its program without "
+	    "Envoy");
+}
+
+/* As the programs do: TCP to a resolver is as any other while nobody answers. */
+static int explain_dial(const struct redirect_pod_state *state, const struct redirect_pod *p,
+    const struct redirect_flow *f)
+{
+	enum redirect_verdict v = rules_outbound(p, f);
+
+	if (v != REDIRECT_TO_DNS ||
+	    (f->protocol == RULES_TCP ? state->answers_tcp : state->answers_udp))
+		return (int)v;
+	v = rules_beyond_dns(p, f, rules_cidr(p->index, &f->address));
+	return v == REDIRECT_TO_OUTBOUND || v == REDIRECT_TO_OUTBOUND_PORT ? (int)v
+									   : REDIRECT_PASS_NO_DNS;
 }
 
 int broker_redirect_explain(struct broker_redirect *r, const struct uuid *pod,
@@ -67,10 +87,10 @@ int broker_redirect_explain(struct broker_redirect *r, const struct uuid *pod,
 		if (state->seen && !is_own(&entry, &q->arrival.address))
 			return broker_refuse(w, EINVAL,
 			    "neither the source nor the destination is an address of the pod");
-		return explain_arrival(state, &entry, &q->arrival);
+		return explain_arrival(state, &entry, &q->arrival, w);
 	}
 	if (q->inbound)
 		q->flow.source = q->arrival.source;
 	q->inbound = 0; /* what comes from the pod itself was dialled there */
-	return (int)rules_outbound(&entry, &q->flow);
+	return explain_dial(state, &entry, &q->flow);
 }

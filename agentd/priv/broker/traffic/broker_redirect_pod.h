@@ -25,6 +25,7 @@ struct redirect_pod_state {
 	struct redirect_seen *seen; /* NULL: not by this broker: what an earlier one saw stays */
 	uint32_t lookup;            /* id of its own sk_lookup program */
 	bool adopted, live;
+	bool answers_udp, answers_tcp; /* a socket of its DNS proxy is marked */
 	bool gone; /* its network namespace, since an earlier broker attached there */
 	struct redirect_pod_state *prev, *next;
 };
