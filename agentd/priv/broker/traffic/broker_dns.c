@@ -24,6 +24,7 @@ enum {
 	FLAGS = 2,          /* where they are: QR, opcode, AA, TC, RD; RA, Z, rcode */
 	IS_ANSWER = 0x80,
 	SERVER_FAILURE = 2,
+	LAST_QUERIES_US = 20 * 1000,
 };
 
 struct dns_socket {
@@ -300,6 +301,7 @@ void broker_dns_sweep(struct broker_dns *d)
 			forget(p);
 }
 
+/* A query whose sender saw the mark may still be on its way to the socket. */
 void broker_dns_free(struct broker_dns **dp)
 {
 	struct broker_dns *d = take(*dp);
@@ -307,6 +309,9 @@ void broker_dns_free(struct broker_dns **dp)
 
 	if (!d)
 		return;
+	broker_dns_detach(d);
+	if (d->pods)
+		usleep(LAST_QUERIES_US);
 	DL_FOREACH_SAFE (d->pods, p, tmp)
 		forget(p);
 	free(d);
