@@ -120,9 +120,14 @@ static bool keep(struct csi_volume *v)
 
 /* --- an end --- */
 
+/* Who is no pod to us may be one to the broker: a worker before us added it, and died before it was
+ * kept. */
 static void remove_pod(struct csi_volume *v)
 {
-	pod_remove(v->all->o.pods, &v->all->source, &v->target.pod);
+	if (csi_volume_pod(v))
+		pod_remove(v->all->o.pods, &v->all->source, &v->target.pod);
+	else
+		priv_pod_remove(v->all->o.priv, &v->target.pod);
 	forget(v);
 }
 

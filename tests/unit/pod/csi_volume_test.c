@@ -256,6 +256,7 @@ static void test_what_is_not_there_is_unpublished(void **state)
 	s = unpublish(w); /* the broker may know more */
 	unmounted(w);
 	answered(s, RPC_OK, "");
+	assert_int_equal(fake_priv_removals(w->priv, &w->uid), 1);
 	w->ask.target_path = "/somewhere/else";
 	answered(unpublish(w), RPC_OK, "");
 	w->ask.target_path = NULL;
