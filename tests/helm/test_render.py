@@ -100,7 +100,7 @@ def test_paths_are_the_same_inside_and_outside(values, root):
     assert outside == inside
     assert {f'{root}/pods', f'{root}/plugins_registry', '/run/agentd'} <= set(inside.values())
     both = {m['mountPath'] for m in container['volumeMounts'] if m.get('mountPropagation') == 'Bidirectional'}
-    assert both == {f'{root}/pods', '/run/agentd'}
+    assert both == {f'{root}/pods', '/run/agentd', '/sys/fs/bpf'}
 
 
 def test_no_right_at_the_api():
