@@ -6,6 +6,7 @@
  */
 #include "broker_address.h"
 #include "../../../base/mem.h"
+#include "broker_netlink.h"
 #include <arpa/inet.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -14,7 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-enum { PART_BYTES = 32768, PARTS_MAX = 8, FOUND_MAX = 64 };
+enum { FOUND_MAX = 64 };
 
 struct found {
 	int sock;
@@ -75,8 +76,9 @@ static void add(struct found *f, int interface, const struct priv_address *a)
 
 /* IFA_LOCAL is our end of a point-to-point link, IFA_ADDRESS the other's; IPv6 has mostly no LOCAL.
  */
-static void take_address(struct found *f, struct nlmsghdr *h)
+static void take_address(void *ctx, struct nlmsghdr *h)
 {
+	struct found *f = ctx;
 	const struct ifaddrmsg *m = NLMSG_DATA(h);
 	size_t size = m->ifa_family == AF_INET ? 4 : 16;
 	struct priv_address a = {.family = m->ifa_family};
@@ -97,23 +99,6 @@ static void take_address(struct found *f, struct nlmsghdr *h)
 		add(f, (int)m->ifa_index, &a);
 }
 
-/* False: that was the last part. */
-static bool take_part(struct found *f, char *part, size_t size)
-{
-	struct nlmsghdr *h;
-
-	for (size_t at = 0; at + sizeof(*h) <= size; at += NLMSG_ALIGN(h->nlmsg_len)) {
-		h = (struct nlmsghdr *)(void *)(part + at);
-		if (h->nlmsg_len < sizeof(*h) || h->nlmsg_len > size - at ||
-		    h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
-			return false;
-		if (h->nlmsg_type == RTM_NEWADDR &&
-		    h->nlmsg_len >= NLMSG_LENGTH(sizeof(struct ifaddrmsg)))
-			take_address(f, h);
-	}
-	return true;
-}
-
 int broker_address_list(struct priv_packet *out, struct broker_why *w)
 {
 	static const struct {
@@ -122,19 +107,13 @@ int broker_address_list(struct priv_packet *out, struct broker_why *w)
 	} question = {.h = {.nlmsg_len = sizeof(question),
 			  .nlmsg_type = RTM_GETADDR,
 			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP}};
-	char part[PART_BYTES] __attribute__((aligned(NLMSG_ALIGNTO)));
 	auto_close int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	struct found f = {.sock = sock, .asked = -1};
-	ssize_t n;
+	const struct broker_netlink_dump dump = {
+	    &question.h, RTM_NEWADDR, sizeof(struct ifaddrmsg), take_address, &f};
 
-	if (sock < 0 || send(sock, &question, sizeof(question), 0) < 0)
+	if (sock < 0 || broker_netlink_dump(sock, &dump))
 		return broker_refuse_sys(w, "addresses of the pod");
-	/* The kernel makes each part when the one before is taken: it never has to be waited for.
-	 */
-	for (int i = 0; i < PARTS_MAX; i++)
-		if ((n = recv(sock, part, sizeof(part), MSG_DONTWAIT)) <= 0 ||
-		    !take_part(&f, part, (size_t)n))
-			break;
 	out->naddresses = f.n < PRIV_ADDRESSES_MAX ? f.n : PRIV_ADDRESSES_MAX;
 	for (unsigned i = 0; i < out->naddresses; i++)
 		out->addresses[i] = f.list[i].address;

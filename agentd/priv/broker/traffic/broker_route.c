@@ -3,13 +3,14 @@
  */
 #include "broker_route.h"
 #include "../../../base/mem.h"
+#include "../pods/broker_netlink.h"
 #include <endian.h>
 #include <linux/rtnetlink.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 
-enum { PART_BYTES = 32768, PARTS_MAX = 8, V4_BITS = 96 };
+enum { V4_BITS = 96 };
 
 struct listing {
 	struct redirect_cidr *out;
@@ -48,8 +49,9 @@ static void keep_first(struct listing *l, const struct redirect_cidr *c)
 	l->out[l->n++] = *c;
 }
 
-static void take_route(struct listing *l, struct nlmsghdr *h)
+static void take_route(void *ctx, struct nlmsghdr *h)
 {
+	struct listing *l = ctx;
 	const struct rtmsg *m = NLMSG_DATA(h);
 	bool v4 = m->rtm_family == AF_INET;
 	struct redirect_cidr c = {.bits = m->rtm_dst_len + (v4 ? V4_BITS : 0)};
@@ -78,23 +80,6 @@ static void take_route(struct listing *l, struct nlmsghdr *h)
 		keep_first(l, &c);
 }
 
-/* False: that was the last part. */
-static bool take_part(struct listing *l, char *part, size_t size)
-{
-	struct nlmsghdr *h;
-
-	for (size_t at = 0; at + sizeof(*h) <= size; at += NLMSG_ALIGN(h->nlmsg_len)) {
-		h = (struct nlmsghdr *)(void *)(part + at);
-		if (h->nlmsg_len < sizeof(*h) || h->nlmsg_len > size - at ||
-		    h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
-			return false;
-		if (h->nlmsg_type == RTM_NEWROUTE &&
-		    h->nlmsg_len >= NLMSG_LENGTH(sizeof(struct rtmsg)))
-			take_route(l, h);
-	}
-	return true;
-}
-
 static void list_table(struct listing *l, uint8_t table)
 {
 	const struct {
@@ -104,20 +89,15 @@ static void list_table(struct listing *l, uint8_t table)
 			  .nlmsg_type = RTM_GETROUTE,
 			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
 	    .m.rtm_table = table};
-	char part[PART_BYTES] __attribute__((aligned(NLMSG_ALIGNTO)));
+	const struct broker_netlink_dump dump = {
+	    &question.h, RTM_NEWROUTE, sizeof(struct rtmsg), take_route, l};
 	auto_close int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	const int only_this_table = 1;
-	ssize_t n;
 
 	l->table = table;
-	if (sock < 0 ||
-	    setsockopt(sock, SOL_NETLINK, NETLINK_GET_STRICT_CHK, &only_this_table, sizeof(int)) ||
-	    send(sock, &question, sizeof(question), 0) < 0)
-		return;
-	for (int i = 0; i < PARTS_MAX; i++)
-		if ((n = recv(sock, part, sizeof(part), MSG_DONTWAIT)) <= 0 ||
-		    !take_part(l, part, (size_t)n))
-			break;
+	if (sock >= 0 && !setsockopt(sock, SOL_NETLINK, NETLINK_GET_STRICT_CHK, &only_this_table,
+			     sizeof(only_this_table)))
+		broker_netlink_dump(sock, &dump);
 }
 
 uint32_t broker_route_list(
