@@ -95,6 +95,8 @@ static void another_drivers_mount_is_not_looked_at(void **state)
 	rig_file(volume_at(r, rig_pod_text, "mesh", "vol_data.json"),
 	    "{\"driverName\":\"gcsfuse.csi.storage.gke.io\"}");
 	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY);
+	rig_file(volume_at(r, rig_pod_text, "mesh", "vol_data.json"), "");
+	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY | PRIV_VOLUME_MOUNTED);
 	rig_shell("rm %s", volume_at(r, rig_pod_text, "mesh", "vol_data.json"));
 	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY | PRIV_VOLUME_MOUNTED);
 }

@@ -258,19 +258,20 @@ static void read_data(int volume, struct broker_content *c)
 }
 
 /* What another driver has mounted is not looked at: behind it may be a server, or a process of the
- * pod's owner (FUSE), that never answers, and we would wait for it. */
+ * pod's owner (FUSE), that never answers, and we would wait for it.  A file that the kubelet has
+ * emptied to write it anew names no driver: it may be of ours. */
 static bool is_of_another(int volume)
 {
 	struct broker_content c;
-	char text[4096];
-	ssize_t n;
+	char text[4096] = "";
 
 	read_data(volume, &c);
 	if (c.fd < 0)
 		return false;
-	n = pread(c.fd, text, sizeof(text), 0);
+	if (pread(c.fd, text, sizeof(text) - 1, 0) < 0)
+		*text = '\0';
 	close(c.fd);
-	return n >= 0 && !memmem(text, (size_t)n, driver, strlen(driver));
+	return strstr(text, "\"driverName\"") && strchr(text, '}') && !strstr(text, driver);
 }
 
 static bool is_published(const struct broker_options *o, const struct uuid *pod, const char *name)
