@@ -187,16 +187,13 @@ static int check_fields(const struct reader *r, struct err *e)
 	return 0;
 }
 
-static bool read_target(struct csi_target *t, const char *path)
+static bool read_target_at(struct csi_target *t, const char *at)
 {
-	static const char pods[] = "/pods/", volumes[] = "/volumes/kubernetes.io~csi/";
+	static const char volumes[] = "/volumes/kubernetes.io~csi/";
 	char uid[UUID_TEXT_SIZE] = "";
-	const char *at = NULL;
 	size_t n;
 
-	for (const char *p = path; (p = strstr(p, pods)); p++)
-		at = p + strlen(pods);
-	if (!at || strlen(at) < UUID_TEXT_SIZE)
+	if (strlen(at) < UUID_TEXT_SIZE)
 		return false;
 	memcpy(uid, at, UUID_TEXT_SIZE - 1);
 	at += UUID_TEXT_SIZE - 1;
@@ -209,6 +206,17 @@ static bool read_target(struct csi_target *t, const char *path)
 	memset(t->volume, 0, sizeof(t->volume));
 	memcpy(t->volume, at, n);
 	return identity_valid_ns(t->volume);
+}
+
+/* Only one place has the right end; a volume may be called "pods", too. */
+static bool read_target(struct csi_target *t, const char *path)
+{
+	static const char pods[] = "/pods/";
+
+	for (const char *p = path; (p = strstr(p, pods)); p++)
+		if (read_target_at(t, p + strlen(pods)))
+			return true;
+	return false;
 }
 
 /* One of the kubelet's keys; NULL, and an error, if it is not there. */

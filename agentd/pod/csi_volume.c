@@ -22,6 +22,9 @@ LOG_SCOPE("csi");
  * certificates is 64 MiB (security-rules.md 6), and a pod's owner may write 256 KiB. */
 enum { HOLD_MS = 100 * 1000, KEPT_MAX = 128 << 10 };
 
+/* It tries again after 2 min 2 s at most (kubelet-csi.md 3e). */
+enum { ABANDONED_MS = 20 * 60 * 1000 };
+
 static void on_soon(void *ctx);
 
 /* --- the table --- */
@@ -70,6 +73,7 @@ static void stop_work(struct csi_volume *v)
 {
 	loop_timer_stop(&v->soon);
 	loop_timer_stop(&v->certificate);
+	loop_timer_stop(&v->abandoned);
 	priv_call_cancel(&v->keeping);
 	priv_call_cancel(&v->mounting);
 }
@@ -120,9 +124,14 @@ static bool keep(struct csi_volume *v)
 
 /* --- an end --- */
 
+/* Who is no pod to us may be one to the broker: a worker before us added it, and died before it was
+ * kept. */
 static void remove_pod(struct csi_volume *v)
 {
-	pod_remove(v->all->o.pods, &v->all->source, &v->target.pod);
+	if (csi_volume_pod(v))
+		pod_remove(v->all->o.pods, &v->all->source, &v->target.pod);
+	else
+		priv_pod_remove(v->all->o.priv, &v->target.pod);
 	forget(v);
 }
 
@@ -231,6 +240,18 @@ static void on_soon(void *ctx)
 		mount_if_wanted(v);
 }
 
+/* The kubelet forgets what was refused for good, and what it gave up before we took the call. */
+static void on_abandoned(void *ctx)
+{
+	struct csi_volume *v = ctx;
+
+	if (v->state != STARTING || v->mounted || v->publishing.calls)
+		return;
+	log_warn(csi_volume_pod(v)->label,
+	    "volume %s: the kubelet asks for it no longer, and never had it", v->target.volume);
+	fail(v, RPC_UNAVAILABLE, "");
+}
+
 /* The observer may be in the midst of anything. */
 static void on_progress(void *ctx, struct pod *p)
 {
@@ -328,6 +349,7 @@ static void publish_first(struct csi_volumes *all, struct csi_call *c, const str
 	v->last_ms = loop_uptime_ms(all->o.loop);
 	csi_wait(&v->publishing, c, HOLD_MS);
 	loop_timer_in(all->o.loop, &v->soon, 0, on_soon, v);
+	loop_timer_in(all->o.loop, &v->abandoned, ABANDONED_MS, on_abandoned, v);
 }
 
 static int check_volume(struct csi_volume *v, const struct csi_publish *q, struct err *e)

@@ -11,7 +11,8 @@ enum {
 /* Worker -> broker.  `fds`: how many the request carries. */
 enum priv_op {
 	PRIV_POD_ADD = 1, /* uid: make <run>/pods/<uid>/mount, or adopt it */
-	PRIV_POD_REMOVE,  /* uid: close its listeners, end its follows, remove the directory */
+	PRIV_POD_REMOVE,  /* uid, added or not: close its listeners, end its follows, remove the
+			     directory */
 	PRIV_LISTEN,      /* uid, kind = priv_listener: reply carries the socket, a copy is kept */
 	PRIV_PEER_OF,     /* uid, arg = priv_attest, 1 fd (accepted unix stream): is it this pod's?
 			     Learns its netns; reply: cookie, cgroup id (0: `why` it is not known),

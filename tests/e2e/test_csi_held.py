@@ -1,6 +1,7 @@
 """A strict pod whose cgroup comes late: its publish is held, and whatever becomes of that, nothing is left of it."""
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -106,6 +107,26 @@ def test_a_pod_goes_while_its_publish_is_held(capturing, force):
     node.kubelet.network(True)
     time.sleep(0.5)
     assert node.clean() is True
+
+
+@pytest.mark.parametrize('who', ['worker', 'broker'])
+def test_a_pod_goes_before_its_publish_is_asked_again(capturing, who):
+    """Who hears of the unpublish never heard of the pod, whose directory and sockets its predecessor made."""
+    node = capturing(kubelet={'back_off_s': 5}).start()
+    node.kubelet.network(False)
+    pod = node.csi_pod('late')
+    assert held(node, pod)
+    if who == 'worker':
+        worker = node.agentd.worker_pid()
+        os.kill(worker, signal.SIGKILL)
+        wait_for('another worker', lambda: node.agentd.worker_pid() not in (None, worker))
+    else:
+        node.agentd.kill()
+        node.agentd.start()
+    pod.delete()
+    node.wait_gone([pod])
+    assert not node.kubelet.published(pod, 'OK')
+    wait_for('nothing to be left', lambda: node.clean() is True, 5)
 
 
 if os.environ.get('AGENTD_SOAK'):

@@ -54,7 +54,7 @@ def test_a_stranger_is_no_pod(node):
     broker, uid = Broker(node, '--max-pods', '2'), str(uuid.uuid4())
     pod = node.pod('one')
     with broker.one_session() as s, unchanged(node), closing(memfd()) as fds:
-        for op, kw in {'POD_REMOVE': {}, 'LISTEN': {}, 'WRITE': {'fds': fds}, 'PEER_OF': {'fds': fds},
+        for op, kw in {'LISTEN': {}, 'WRITE': {'fds': fds}, 'PEER_OF': {'fds': fds},
                        'FOLLOW': {'kind': PRIV['PRIV_FOLLOW_TOKEN']}}.items():
             assert s.refused(op, uid, **kw) == errno.ENOENT
             assert s.refused(op, pod.uid, **kw) == errno.ENOENT

@@ -79,6 +79,7 @@ static int do_pod_add(struct broker *b, struct request *q)
 	return broker_pods_add(b->pods, &q->r->uid, q->why);
 }
 
+/* Also of a pod that only an earlier worker added: it may have died before it kept it. */
 static int do_pod_remove(struct broker *b, struct request *q)
 {
 	if (broker_volume_is_published(b->options, &q->r->uid))
@@ -87,7 +88,7 @@ static int do_pod_remove(struct broker *b, struct request *q)
 	broker_follows_remove_pod(b->follows, &q->r->uid);
 	broker_dns_end(b->dns, &q->r->uid);
 	broker_traffic_remove(b->traffic, &q->r->uid);
-	return broker_pods_remove(b->pods, q->pod, q->why);
+	return broker_pods_remove(b->pods, &q->r->uid, q->why);
 }
 
 static int do_listen(struct broker *b, struct request *q)
@@ -235,7 +236,7 @@ static const struct {
 	bool of_pod; /* which must have been added */
 } table[PRIV_OP_END] = {
     [PRIV_POD_ADD] = {do_pod_add, 0, false},
-    [PRIV_POD_REMOVE] = {do_pod_remove, 0, true},
+    [PRIV_POD_REMOVE] = {do_pod_remove, 0, false},
     [PRIV_LISTEN] = {do_listen, 0, true},
     [PRIV_PEER_OF] = {do_peer_of, 1, true},
     [PRIV_WRITE] = {do_write, 1, true},

@@ -147,7 +147,8 @@ static void test_target_paths(void **state)
 	    "/pods/6F1C2A54-0F0E-4A6B-9A8E-0D8F6F8D2B11" CSI "mesh/mount",
 	    "/pods/../" RIG_UID CSI "mesh/mount", "/pods/" RIG_UID "x" CSI "mesh/mount"};
 	static const char *const good[] = {POD CSI "mesh/mount", RIG_TARGET,
-	    "/pods/x/pods/" RIG_UID CSI "mesh/mount"}; /* the last one is the pod's */
+	    "/pods/x/pods/" RIG_UID CSI "mesh/mount", /* the last one is the pod's */
+	    POD CSI "pods/mount"};
 	struct csi_ask *a = *state;
 	struct csi_publish p;
 	char name[300];

@@ -256,6 +256,7 @@ static void test_what_is_not_there_is_unpublished(void **state)
 	s = unpublish(w); /* the broker may know more */
 	unmounted(w);
 	answered(s, RPC_OK, "");
+	assert_int_equal(fake_priv_removals(w->priv, &w->uid), 1);
 	w->ask.target_path = "/somewhere/else";
 	answered(unpublish(w), RPC_OK, "");
 	w->ask.target_path = NULL;
@@ -431,6 +432,36 @@ static void test_given_up(void **state)
 		kept(w);
 		mounted(w);
 		answered(s, RPC_OK, "");
+		teardown(state);
+		begin(w);
+	}
+}
+
+/* Whoever gave it up does not come back, nor unpublish: it was refused its next call for good. */
+static void test_abandoned(void **state)
+{
+	for (int step = 0; step < 2; step++) {
+		struct world *w = *state;
+		struct rpc_stream *s = publish(w);
+
+		if (step == 1)
+			ready(w);
+		fake_rpc_end(s, RPC_CANCELLED, "given up");
+		fake_loop_advance(w->loop, 0);
+		if (step == 1)
+			kept(w);
+		csi_ask_token(&w->ask, "web", 1600000000);
+		answered(publish(w), RPC_PERMISSION_DENIED, "expired");
+		fake_loop_advance(w->loop, 20 * 60 * 1000 - 1);
+		assert_string_equal(state_of(w), "starting");
+		fake_loop_advance(w->loop, 1);
+		assert_string_equal(state_of(w), "none");
+		assert_int_equal(w->removed, 1);
+		assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 0);
+		csi_ask_token(&w->ask, "web", 1900000000);
+		publish_all(w);
+		fake_loop_advance(w->loop, 60 * 60 * 1000);
+		assert_string_equal(state_of(w), "published");
 		teardown(state);
 		begin(w);
 	}
@@ -743,6 +774,7 @@ int main(void)
 	    TEST(test_calls_join),
 	    TEST(test_a_second_message),
 	    TEST(test_given_up),
+	    TEST(test_abandoned),
 	    TEST(test_given_up_too_late),
 	    TEST(test_not_mounted),
 	    TEST(test_not_kept),

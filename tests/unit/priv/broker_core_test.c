@@ -57,7 +57,7 @@ static void test_max_pods_is_the_limit(void **state)
 static void test_every_row_of_a_pod_wants_it_added(void **state)
 {
 	struct rig *r = *state;
-	static const enum priv_op ops[] = {PRIV_POD_REMOVE, PRIV_LISTEN, PRIV_PEER_OF, PRIV_WRITE};
+	static const enum priv_op ops[] = {PRIV_LISTEN, PRIV_PEER_OF, PRIV_WRITE};
 	int fd = rig_memfd("x", 1, RIG_SEALS);
 
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
@@ -86,6 +86,22 @@ static void test_remove_takes_all_that_was_made(void **state)
 	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
 	assert_int_equal(access(rig_at(r, "run/pods/%s", rig_pod_text), F_OK), -1);
 	close(fd);
+}
+
+/* The broker that made it is gone, and no worker of ours has added it. */
+static void test_remove_takes_what_was_left(void **state)
+{
+	struct rig *r = *state;
+	const struct rig_ask remove = {.op = PRIV_POD_REMOVE, .pod = &rig_pod};
+
+	rig_do(r, remove);
+	rig_add(r);
+	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	rig_stop(r);
+	rig_start(r);
+	assert_int_equal(access(rig_mount(r, "socket"), F_OK), 0);
+	rig_do(r, remove);
+	assert_int_equal(access(rig_at(r, "run/pods/%s", rig_pod_text), F_OK), -1);
 }
 
 /* Only known names: what somebody else put there is not deleted, and the reason is told. */
@@ -411,6 +427,7 @@ int main(void)
 	    T(test_max_pods_is_the_limit),
 	    T(test_every_row_of_a_pod_wants_it_added),
 	    T(test_remove_takes_all_that_was_made),
+	    T(test_remove_takes_what_was_left),
 	    T(test_remove_leaves_what_is_not_ours),
 	    T(test_listeners_are_reachable_and_non_blocking),
 	    T(test_write_renames_into_mount),

@@ -83,6 +83,24 @@ static void a_volume_is_told_with_its_data(void **state)
 	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY);
 }
 
+/* Its server, or a process of the pod's owner, could let the broker wait for ever: so even a mount
+ * of ours would not be found there. */
+static void another_drivers_mount_is_not_looked_at(void **state)
+{
+	struct rig *r = *state;
+
+	volume_make(r, rig_pod_text, "mesh");
+	rig_add(r);
+	rig_do(r, publish(&rig_pod));
+	rig_file(volume_at(r, rig_pod_text, "mesh", "vol_data.json"),
+	    "{\"driverName\":\"gcsfuse.csi.storage.gke.io\"}");
+	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY);
+	rig_file(volume_at(r, rig_pod_text, "mesh", "vol_data.json"), "");
+	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY | PRIV_VOLUME_MOUNTED);
+	rig_shell("rm %s", volume_at(r, rig_pod_text, "mesh", "vol_data.json"));
+	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY | PRIV_VOLUME_MOUNTED);
+}
+
 static void what_is_no_volume_is_not_told(void **state)
 {
 	struct rig *r = *state;
@@ -292,6 +310,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    LIST_TEST(a_volume_is_told_with_its_data),
+	    LIST_TEST(another_drivers_mount_is_not_looked_at),
 	    LIST_TEST(what_is_no_volume_is_not_told),
 	    LIST_TEST(odd_data_is_not_read),
 	    LIST_TEST(a_list_waits_for_its_reader),

@@ -230,10 +230,15 @@ static int remove_all(
 	return 0;
 }
 
-int broker_pods_remove(struct broker_pods *ps, struct broker_pod *pod, struct broker_why *w)
+int broker_pods_remove(struct broker_pods *ps, const struct uuid *uid, struct broker_why *w)
 {
-	int rc = remove_all(ps, pod, w);
+	struct broker_pod *pod = find(ps, uid), stranger = {.claimed = false};
+	int rc;
 
+	name_pod(ps, &stranger, uid);
+	rc = remove_all(ps, &stranger, w);
+	if (!pod)
+		return rc;
 	for (int i = 0; i < PRIV_LISTENER_END; i++)
 		broker_listener_close(&pod->sockets[i].listener);
 	pod_free(ps, pod);
@@ -269,7 +274,7 @@ static void sweep_one(struct broker_pods *ps, const struct uuid *uid)
 		    "the worker did not add this pod, but it has %s: kept as it is", source);
 		return;
 	}
-	if (known ? broker_pods_remove(ps, known, &w) : remove_all(ps, &stranger, &w))
+	if (broker_pods_remove(ps, uid, &w))
 		broker_log(BROKER_WARN, stranger.name, "a pod that nothing names: %s", w.text);
 	else
 		broker_log(BROKER_INFO, stranger.name, "a pod that nothing names: removed");

@@ -43,8 +43,9 @@ void broker_pods_next(
 int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broker_why *w);
 struct broker_pod *broker_pods_find(
     const struct broker_pods *ps, const struct uuid *uid, struct broker_why *w);
-/* Its directory goes too, unless something is in it that is not ours. */
-int broker_pods_remove(struct broker_pods *ps, struct broker_pod *pod, struct broker_why *w);
+/* Its directory goes too, unless something is in it that is not ours.  Not there: fine; known to an
+ * earlier broker only: the same. */
+int broker_pods_remove(struct broker_pods *ps, const struct uuid *uid, struct broker_why *w);
 
 /* A listening socket; it stays the broker's. */
 int broker_pod_listen(

@@ -25,7 +25,7 @@ enum {
 };
 
 static const char target[] = "mount", plugin[] = "volumes/kubernetes.io~csi",
-		  data[] = "vol_data.json";
+		  data[] = "vol_data.json", driver[] = "\"agentd.node.mesh\"";
 
 /* What is on a directory. */
 enum mounted {
@@ -248,10 +248,38 @@ bool broker_volume_next(const struct broker_options *o, const struct uuid *pod, 
 	return false;
 }
 
+/* The kubelet's own file, which it writes before it calls a driver; the caller's `c->fd`. */
+static void read_data(int volume, struct broker_content *c)
+{
+	char dir[32];
+
+	snprintf(dir, sizeof(dir), "/proc/self/fd/%d", volume);
+	broker_file_read(&(struct broker_place){.dir = dir, .name = data}, c);
+}
+
+/* What another driver has mounted is not looked at: behind it may be a server, or a process of the
+ * pod's owner (FUSE), that never answers, and we would wait for it.  A file that the kubelet has
+ * emptied to write it anew names no driver: it may be of ours. */
+static bool is_of_another(int volume)
+{
+	struct broker_content c;
+	char text[4096] = "";
+
+	read_data(volume, &c);
+	if (c.fd < 0)
+		return false;
+	if (pread(c.fd, text, sizeof(text) - 1, 0) < 0)
+		*text = '\0';
+	close(c.fd);
+	return strstr(text, "\"driverName\"") && strchr(text, '}') && !strstr(text, driver);
+}
+
 static bool is_published(const struct broker_options *o, const struct uuid *pod, const char *name)
 {
 	auto_close int volume = open_volume(o, pod, name, PATH_FLAGS);
-	auto_close int at = volume < 0 ? -1 : open_beneath(volume, target, PATH_FLAGS);
+	if (volume < 0 || is_of_another(volume))
+		return false;
+	auto_close int at = open_beneath(volume, target, PATH_FLAGS);
 	enum mounted m = at < 0 ? NOTHING : what_is_on(o, pod, volume, at);
 
 	return m == OURS || m == OURS_OF_BEFORE;
@@ -284,14 +312,12 @@ bool broker_volume_is_there(const struct broker_options *o, const struct uuid *p
 }
 
 /* "<path>/vol_data.json is ...": the path is one of our own descriptors. */
-static void read_data(int volume, struct priv_packet *p, int *fd)
+static void tell_data(int volume, struct priv_packet *p, int *fd)
 {
-	char dir[32];
 	struct broker_content c;
 	const char *text;
 
-	snprintf(dir, sizeof(dir), "/proc/self/fd/%d", volume);
-	broker_file_read(&(struct broker_place){.dir = dir, .name = data}, &c);
+	read_data(volume, &c);
 	*fd = c.fd;
 	if (c.fd >= 0)
 		return;
@@ -311,6 +337,6 @@ bool broker_volume_tell(
 	p->uid = *pod;
 	p->state =
 	    PRIV_VOLUME_DIRECTORY | (is_published(o, pod, p->name) ? PRIV_VOLUME_MOUNTED : 0);
-	read_data(volume, p, fd);
+	tell_data(volume, p, fd);
 	return true;
 }
