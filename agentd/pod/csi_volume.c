@@ -316,6 +316,25 @@ static int republish(struct csi_volume *v, const struct csi_publish *q, struct e
 	return 0;
 }
 
+static void on_looked_at(void *ctx, const struct err *e)
+{
+	struct csi_volume *v = ctx;
+
+	if (!e)
+		return;
+	v->problem = *e;
+	log_warn_limited(&v->all->log, csi_volume_pod(v)->label,
+	    "volume %s is not mounted any more, and cannot be: %s", v->target.volume, e->msg);
+}
+
+/* Who unmounted it, and why, nobody tells: the broker looks, and mounts what is gone. */
+static void look_at_mount(struct csi_volume *v)
+{
+	if (!v->mounting && csi_volume_pod(v))
+		priv_publish(v->all->o.priv, &v->mounting, &v->target.pod, v->target.volume,
+		    on_looked_at, v);
+}
+
 /* A final error would make older kubelets take down a volume that is in use. */
 static void publish_again(struct csi_volume *v, struct csi_call *c, const struct csi_publish *q)
 {
@@ -324,6 +343,7 @@ static void publish_again(struct csi_volume *v, struct csi_call *c, const struct
 		log_warn_limited(&v->all->log, q->spec.name,
 		    "volume %s stays as it is, with the token it had: %s", v->target.volume,
 		    v->problem.msg);
+	look_at_mount(v);
 	csi_answer(c, "", 0);
 }
 

@@ -7,7 +7,7 @@ import pytest
 
 from . import clients, mesh
 from .csi import ENTRY, CsiNode
-from .run import wait_for
+from .run import sh, wait_for
 
 
 @pytest.fixture
@@ -118,6 +118,16 @@ def test_tokens_come_with_publish_calls(make_node):
         assert not node.istiod.journal('refused')
         assert len(node.istiod.issued()) == 1
         assert {r['code'] for r in node.kubelet.journal('NodePublishVolume')} == {'OK'}
+
+
+def test_a_mount_that_somebody_took_away_comes_back(make_node):
+    """With the kubelet's next publish of a pod that runs, which is every minute or so."""
+    node = make_node(kind=CsiNode, kubelet={'sync_s': 0.3}).start()
+    pod = node.csi_pod('web').wait_running()
+    sh(*node.inside('umount', pod.target))
+    wait_for('it to be mounted again', lambda: node.mounts() == [str(pod.target)])
+    assert len(node.istiod.issued()) == 1
+    assert {r['code'] for r in node.kubelet.journal('NodePublishVolume')} == {'OK'}
 
 
 def test_the_first_certificate_is_waited_for_but_not_for_ever(node):

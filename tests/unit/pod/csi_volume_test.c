@@ -550,7 +550,24 @@ static void test_republish_brings_a_token(void **state)
 	assert_int_equal(fake_priv_waiting(w->priv, PRIV_STATE_PUT), 0);
 	assert_non_null(strstr(fake_priv_kept_at(w->priv, PRIV_STATE_POD, 0).data, w->pod->token));
 	assert_int_equal(w->tokens, 2);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PUBLISH), 0); /* no second mount */
+}
+
+/* Somebody unmounted it: the kubelet hears OK, the broker looks and mounts what is gone. */
+static void test_republish_looks_at_the_mount(void **state)
+{
+	struct world *w = *state;
+	json_t *o;
+
+	publish_all(w);
+	answered(publish(w), RPC_OK, "");
+	answered(publish(w), RPC_OK, "");
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PUBLISH), 1); /* one look at a time */
+	fake_priv_published(w->priv, &w->uid, NULL, 0, NULL);
+	answered(publish(w), RPC_OK, "");
+	fake_priv_published(w->priv, &w->uid, NULL, EBUSY, "somebody else's mount");
+	o = csi_volume_dump(w->volumes, &w->uid);
+	assert_non_null(strstr(json_string_value(json_object_get(o, "problem")), "somebody else"));
+	json_decref(o);
 }
 
 /* Older kubelets take down what gets a final error (kubelet-csi.md 5). */
@@ -780,6 +797,7 @@ int main(void)
 	    TEST(test_not_kept),
 	    TEST(test_too_large_to_be_kept),
 	    TEST(test_republish_brings_a_token),
+	    TEST(test_republish_looks_at_the_mount),
 	    TEST(test_republish_with_a_bad_token),
 	    TEST(test_the_environment_stays),
 	    TEST(test_foreign),
