@@ -84,8 +84,7 @@ def envoy_ports(redirect):
     return [int(redirect.get(key, usual)) for key, usual in (('envoy_port', 15001), ('inbound_capture_port', 15006))]
 
 
-def dns_port(redirect):
-    return int(redirect.get('dns_port', 15053))
+DNS_PORTS = (15053, 16053)  # what configurations say
 
 
 class Side:
@@ -100,11 +99,13 @@ class Side:
         rows = [('udp', ENVOY, ENVOY, to, 9999, None) for to in (SERVICE, SERVICE6, PEER_B, PEER_B6)]
         wait_for('the cables', lambda: not any(isinstance(seen, str) for seen in pod.call(cast.dial, rows)))
 
+    def answer_names(self):
+        """The DNS proxy of such a pod, for good: agentd's own, which wants these ports too, then leaves the pod alone."""
+        self.pod.call(cast.serve, 'dns', ENVOY, ENVOY, DNS_PORTS, DNS_PORTS, self.mark)
+
     def listen(self, redirect):
-        """The Envoy and the DNS proxy of such a pod."""
+        """The Envoy of such a pod."""
         self.pod.call(cast.serve, 'envoy', ENVOY, ENVOY, envoy_ports(redirect))
-        port = [dns_port(redirect)]
-        self.pod.call(cast.serve, 'dns', ENVOY, ENVOY, port, port, self.mark)
 
 
 class Captured(Side):
@@ -117,21 +118,10 @@ class Captured(Side):
         bpffs = node.dir / 'bpf'
         self.mark = str(bpffs), bpfmap.pod_index(bpffs, self.pod.uid)
         self._serial = 0
+        self.answer_names()
 
     def configure(self, redirect):
-        """Returns when the rules are in force, as agentd's log says, and the listeners are the test's.
-
-        agentd's own DNS proxy wants the port as well; where it was first it lets go when its services start anew."""
-        for _ in range(5):
-            self._ask_for(redirect)
-            try:
-                return self.listen(redirect)
-            except OSError as e:
-                if 'in use' not in str(e):
-                    raise
-        raise RuntimeError(f'agentd is always first at port {dns_port(redirect)}')
-
-    def _ask_for(self, redirect):
+        """Returns when the rules are in force, as agentd's log says."""
         with open(self._node.agentd.log, errors='replace') as log:
             log.seek(0, 2)
             self._serial += 1
@@ -145,12 +135,14 @@ class Captured(Side):
                     raise RuntimeError(f'agentd refuses {redirect}: {said}')
                 return 'traffic is redirected by eBPF' in said
             wait_for('the rules to be in force', in_force)
+        self.listen(redirect)
 
 
 class Iptables(Side):
     def __init__(self, node):
         network = Cable(node).network
         super().__init__(Place(node, 'pod-t', network), Place(node, 'peer-t', network))
+        self.answer_names()
 
     def configure(self, redirect):
         iptables.apply(self.pod.netns, redirect)
