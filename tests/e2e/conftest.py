@@ -6,8 +6,11 @@ import sys
 
 import pytest
 
-from . import mesh, run
-from .node import Node
+# Before grpc is imported: cast.py forks beside it, and its own threads must not begin again in such a child.
+os.environ.setdefault('GRPC_ENABLE_FORK_SUPPORT', '0')
+
+from . import mesh, run  # noqa: E402
+from .node import Node  # noqa: E402
 
 TAIL = 60
 measured = []  # what tests found and do not judge
