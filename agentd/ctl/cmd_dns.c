@@ -23,22 +23,6 @@ static bool is_plain(const char *name)
 	return true;
 }
 
-static bool has_problem(const json_t *pods)
-{
-	const json_t *x;
-	size_t i;
-
-	json_array_foreach (pods, i, x)
-		if (*ctl_string(x, "why_not"))
-			return true;
-	return false;
-}
-
-static char *count_at(const json_t *x, const char *key)
-{
-	return mem_printf("%lld", (long long)json_integer_value(json_object_get(x, key)));
-}
-
 static const char *state_of(const json_t *x)
 {
 	if (json_is_true(json_object_get(x, "answers")))
@@ -65,10 +49,10 @@ static void print_table(const json_t *pods)
 	    "PROBLEM", NULL);
 	json_array_foreach (pods, i, x) {
 		auto_free char *names = names_of(x);
-		auto_free char *requests = count_at(x, "requests");
-		auto_free char *local = count_at(x, "local");
-		auto_free char *forwarded = count_at(x, "forwarded");
-		auto_free char *failed = count_at(x, "failed");
+		auto_free char *requests = ctl_count(x, "requests");
+		auto_free char *local = ctl_count(x, "local");
+		auto_free char *forwarded = ctl_count(x, "forwarded");
+		auto_free char *failed = ctl_count(x, "failed");
 
 		table_row(t, ctl_string(x, "pod"), state_of(x), names, requests, local, forwarded,
 		    failed, ctl_string(x, "why_not"), NULL);
@@ -106,7 +90,7 @@ static int show(const struct ctl *c, json_t *all)
 	json_t *pods = json_object_get(all, "dns");
 	int status = ctl_select(c, pods, "dns", is_named);
 
-	if (status == CTL_OK && !c->words[0] && has_problem(pods))
+	if (status == CTL_OK && !c->words[0] && ctl_any_says_why_not(pods))
 		status = CTL_PROBLEM;
 	if (c->json)
 		ctl_print_json(all);

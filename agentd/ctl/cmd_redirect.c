@@ -14,17 +14,6 @@ static bool is_named(const json_t *x, const char *name)
 	       !strcmp(ctl_string(x, "uid"), name);
 }
 
-static bool has_problem(const json_t *pods)
-{
-	const json_t *x;
-	size_t i;
-
-	json_array_foreach (pods, i, x)
-		if (*ctl_string(x, "why_not"))
-			return true;
-	return false;
-}
-
 static bool is_ebpf(const json_t *x)
 {
 	return !strcmp(ctl_string(x, "mode"), "ebpf");
@@ -39,11 +28,6 @@ static const char *state_of(const json_t *x)
 	return json_is_true(json_object_get(x, "inbound")) ? "yes" : "outbound";
 }
 
-static char *count_at(const json_t *x, const char *key)
-{
-	return mem_printf("%lld", (long long)json_integer_value(json_object_get(x, key)));
-}
-
 static void print_table(const json_t *pods)
 {
 	struct table *t = table_new(8);
@@ -53,9 +37,9 @@ static void print_table(const json_t *pods)
 	table_row(t, "POD", "MODE", "POLICY", "IN FORCE", "REDIRECTED", "PASSED", "DROPPED",
 	    "PROBLEM", NULL);
 	json_array_foreach (pods, i, x) {
-		auto_free char *redirected = count_at(x, "redirected");
-		auto_free char *passed = count_at(x, "passed");
-		auto_free char *dropped = count_at(x, "dropped");
+		auto_free char *redirected = ctl_count(x, "redirected");
+		auto_free char *passed = ctl_count(x, "passed");
+		auto_free char *dropped = ctl_count(x, "dropped");
 
 		table_row(t, ctl_string(x, "pod"), ctl_string(x, "mode"),
 		    is_ebpf(x) ? ctl_string(x, "policy") : "-", state_of(x), redirected, passed,
@@ -85,7 +69,7 @@ static int show(const struct ctl *c)
 	if (!all)
 		return status;
 	status = ctl_select(c, pods, "redirect", is_named);
-	if (has_problem(pods))
+	if (ctl_any_says_why_not(pods))
 		status = CTL_PROBLEM;
 	if (c->json)
 		ctl_print_json(all);

@@ -5,11 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-static char *count_at(const json_t *o, const char *key)
-{
-	return mem_printf("%lld", (long long)json_integer_value(json_object_get(o, key)));
-}
-
 /* "type.googleapis.com/envoy.config.cluster.v3.Cluster" -> "Cluster" */
 static const char *short_type(const char *url)
 {
@@ -59,8 +54,8 @@ static void add_types(struct table *t, const char *pod, const json_t *ads)
 	json_t *type;
 
 	json_object_foreach (json_object_get(ads, "types"), url, type) {
-		auto_free char *acked = count_at(type, "acked");
-		auto_free char *nacked = count_at(type, "nacked");
+		auto_free char *acked = ctl_count(type, "acked");
+		auto_free char *nacked = ctl_count(type, "nacked");
 
 		table_row(t, pod, short_type(url), ctl_string(type, "version"), acked, nacked,
 		    refusal_of(type), NULL);
@@ -83,8 +78,8 @@ static void add_pod(struct table *t, const json_t *x)
 	const json_t *ads = json_object_get(x, "ads"), *sds = json_object_get(x, "sds");
 	bool connected = json_is_true(json_object_get(ads, "connected"));
 	auto_free char *why = stream_problem(ads);
-	auto_free char *acked = count_at(sds, "acks");
-	auto_free char *nacked = count_at(sds, "nacks");
+	auto_free char *acked = ctl_count(sds, "acks");
+	auto_free char *nacked = ctl_count(sds, "nacks");
 	auto_free char *pushes = mem_printf(
 	    "%lld pushes", (long long)json_integer_value(json_object_get(sds, "pushes")));
 

@@ -34,6 +34,8 @@ int ctl_stream(const struct ctl *c, const char *target,
 
 /* The string at `key`, or "". */
 const char *ctl_string(const json_t *object, const char *key);
+char *ctl_count(const json_t *object, const char *key); /* as text, the caller's */
+bool ctl_any_says_why_not(const json_t *list);          /* one of them has a "why_not" */
 typedef bool (*ctl_is_named)(const json_t *thing, const char *name);
 /* Leaves in the list of an answer what c->name names (all without a name): CTL_OK, or CTL_PROBLEM
  * after saying on stderr that there is none. */

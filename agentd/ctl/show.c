@@ -10,6 +10,22 @@ const char *ctl_string(const json_t *object, const char *key)
 	return s ? s : "";
 }
 
+char *ctl_count(const json_t *object, const char *key)
+{
+	return mem_printf("%lld", (long long)json_integer_value(json_object_get(object, key)));
+}
+
+bool ctl_any_says_why_not(const json_t *list)
+{
+	const json_t *x;
+	size_t i;
+
+	json_array_foreach (list, i, x)
+		if (*ctl_string(x, "why_not"))
+			return true;
+	return false;
+}
+
 int ctl_select(const struct ctl *c, json_t *list, const char *noun, ctl_is_named is_named)
 {
 	if (!json_is_array(list)) {
