@@ -23,8 +23,8 @@ static __always_inline __u32 own_index(void)
 	return index;
 }
 
-/* Set when the kernel shows the field (5.17). */
-const volatile bool has_ingress_ifindex;
+/* Set when the kernel has the field (5.17), and the helper for packets (6.15). */
+const volatile bool has_ingress_ifindex, gate_knows_netns;
 
 static __always_inline struct redirect_self_key self_key(const struct redirect_pod *p,
     const struct redirect_address *source, __u16 source_port,
@@ -117,7 +117,8 @@ static __always_inline int take_arrival(struct bpf_sk_lookup *ctx)
 enum { LOOPBACK_IFINDEX = 1 };
 
 /* Whom the packet would reach: an open port in wait of a client?  Nothing of the packet itself is
- * believed: a SYN behind extension headers is one as well.  0: no, or Envoy's own. */
+ * believed: a SYN behind extension headers is one as well.  0: no, or Envoy's own, or the node's.
+ */
 static __always_inline __u16 port_reached(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
@@ -129,7 +130,9 @@ static __always_inline __u16 port_reached(struct __sk_buff *skb)
 	if (!sk || sk->protocol != RULES_TCP || sk->state != BPF_TCP_LISTEN)
 		return 0;
 	s = bpf_sk_storage_get(&sockets, sk, NULL, 0);
-	return s && s->kind == REDIRECT_SOCKET_LISTENS_IN ? 0 : sk->src_port;
+	if (s && (s->kind == REDIRECT_SOCKET_LISTENS_IN || s->kind == REDIRECT_SOCKET_OF_NODE))
+		return 0;
+	return sk->src_port;
 }
 
 static __always_inline const struct redirect_pod *pod_of_packet(struct __sk_buff *skb)
@@ -162,7 +165,7 @@ static __always_inline int guard(struct __sk_buff *skb)
 	if (skb->ifindex == LOOPBACK_IFINDEX)
 		return 1;
 	port = port_reached(skb);
-	if (!port)
+	if (!port || (gate_knows_netns && is_of_node(bpf_get_netns_cookie(skb))))
 		return 1;
 	p = pod_of_packet(skb);
 	if (!p || rules_inbound_port(p, skb->ifindex, port) != REDIRECT_TO_INBOUND)

@@ -29,8 +29,9 @@ enum {
 	TRACES_BYTES = 1 << 18,
 };
 
-/* Level of the cgroup tree below the one where the programs hang; set before loading. */
-const volatile __u32 pod_level_first = 1;
+/* Set before loading. */
+const volatile __u32 pod_level_first = 1; /* of the cgroup tree: below where the programs hang */
+const volatile __u64 node_cookie;         /* of agentd's network namespace; 0: not known */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -203,9 +204,17 @@ static __always_inline __u32 levels_of_pods(void)
 	return levels ? *levels >> pod_level_first : 0;
 }
 
+/* The node's own network namespace is nobody's: that of the first process, or agentd's, where the
+ * node is itself a container.  Both helpers are asked where all kernels know them (kernels.md 1).
+ */
+static __always_inline bool is_of_node(__u64 cookie)
+{
+	return cookie == bpf_get_netns_cookie(NULL) || cookie == node_cookie;
+}
+
 /* The pod whose cgroup the running task is in; only where such a question is allowed (kernels.md 3,
  * rule 1). */
-static __always_inline const struct redirect_pod *current_pod(void)
+static __always_inline const struct redirect_pod *pod_of_task(void)
 {
 	__u32 levels = levels_of_pods();
 
@@ -225,4 +234,13 @@ static __always_inline const struct redirect_pod *current_pod(void)
 			return p;
 	}
 	return NULL;
+}
+
+/* Whose the socket of `ctx` is: a process with hostNetwork sees no change, whatever cgroup it is
+ * in. */
+static __always_inline const struct redirect_pod *current_pod(void *ctx)
+{
+	const struct redirect_pod *p = pod_of_task();
+
+	return p && !is_of_node(bpf_get_netns_cookie(ctx)) ? p : NULL;
 }

@@ -1,8 +1,9 @@
 /* redirect.bpf.c - the programs: where they hang, and what each does, in the order of a connection.
  *
  * Attached once, at the cgroup above all pods: connect, sendmsg, recvmsg, getpeername, post_bind,
- * sockops.  At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and the
- * gate of a strict one.  In each pod's network namespace: its own copy of sk_lookup.
+ * sockops.  At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of
+ * a strict one the gate, with sock_create, which tells it the node's own sockets.  In each pod's
+ * network namespace: its own copy of sk_lookup.
  *
  * A process outside of every pod leaves by the first line of each program.  sockops and getsockopt
  * know nothing but the socket's storage (kernels.md 3, rule 2).
@@ -12,7 +13,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-enum { ALLOW = 1, REFUSE = 0 };
+enum { ALLOW = 1, REFUSE = 0, SOCK_STREAM_ = 1 };
 
 /* --- connect --- */
 
@@ -41,7 +42,7 @@ static __always_inline bool is_direct(const struct redirect_pod *p, const struct
 
 static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 {
-	const struct redirect_pod *p = current_pod();
+	const struct redirect_pod *p = current_pod(ctx);
 	struct redirect_flow f;
 	struct redirect_address to;
 	enum redirect_verdict v;
@@ -129,7 +130,7 @@ static __always_inline int on_sendmsg(struct bpf_sock_addr *ctx, bool v6)
 
 	if (ctx->user_port != bpf_htons(RULES_DNS_PORT))
 		return ALLOW;
-	p = current_pod();
+	p = current_pod(ctx);
 	if (!p || !(p->flags & REDIRECT_DNS))
 		return ALLOW;
 	f = flow_of(ctx, v6);
@@ -182,12 +183,12 @@ int redirect_recvmsg6(struct bpf_sock_addr *ctx)
 
 static __always_inline int on_bound(struct bpf_sock *ctx)
 {
-	const struct redirect_pod *p = current_pod();
+	const struct redirect_pod *p = current_pod(ctx);
 	__u64 ids;
 	struct redirect_socket *s;
 	__u16 kind = 0;
 
-	if (!p || ctx->type != 1 /* SOCK_STREAM */)
+	if (!p || ctx->type != SOCK_STREAM_)
 		return ALLOW;
 	if (ctx->src_port == p->outbound_port)
 		kind = REDIRECT_SOCKET_LISTENS_OUT;
@@ -453,6 +454,20 @@ int redirect_getsockopt(struct bpf_sockopt *ctx)
 }
 
 /* --- inbound --- */
+
+/* Before 6.15 the gate cannot ask where a socket is. */
+SEC("cgroup/sock_create")
+int redirect_sock_create(struct bpf_sock *ctx)
+{
+	struct redirect_socket *s;
+
+	if (gate_knows_netns || ctx->type != SOCK_STREAM_ || !is_of_node(bpf_get_netns_cookie(ctx)))
+		return ALLOW;
+	s = bpf_sk_storage_get(&sockets, ctx, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (s)
+		s->kind = REDIRECT_SOCKET_OF_NODE;
+	return ALLOW;
+}
 
 SEC("sk_lookup")
 int redirect_lookup(struct bpf_sk_lookup *ctx)

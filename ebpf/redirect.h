@@ -85,6 +85,7 @@ enum redirect_socket_kind {
 	REDIRECT_SOCKET_LISTENS_IN,  /* and on the inbound one */
 	REDIRECT_SOCKET_LISTENS_DNS, /* the broker's mark: somebody answers here */
 	REDIRECT_SOCKET_DNS,         /* connected to the DNS proxy in place of address and port */
+	REDIRECT_SOCKET_OF_NODE,     /* made in the node's own network namespace */
 };
 struct redirect_socket {
 	__u32 index;

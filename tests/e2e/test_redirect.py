@@ -41,8 +41,8 @@ EXCLUDED = 9999
 class Bystander:
     """Another host of the pods' network, outside of every pod."""
 
-    def __init__(self, node):
-        self.netns, self.cgroup, self.dir = Netns(f'{node.name}.peer'), node.cgroup('peer'), node.dir
+    def __init__(self, node, name='peer'):
+        self.netns, self.cgroup, self.dir = Netns(f'{node.name}.{name}'), node.cgroup(name), node.dir
         self.ip = node.network.plug(self.netns)
         self.tokens = []
 

@@ -1,5 +1,6 @@
 """Redirection, looked at: agentctl redirect, explain and trace, metrics."""
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,7 +9,11 @@ from . import sockets
 from .node import BUILD, MODE
 from .run import Process, sh, wait_for
 from .test_cage import metrics
-from .test_redirect import APP, ENVOY, EXCLUDED, live, table  # noqa: F401 (a fixture)
+from .test_redirect import APP, ENVOY, EXCLUDED, Bystander, live, serve, table  # noqa: F401 (a fixture)
+
+
+def linux():
+    return tuple(int(n) for n in os.uname().release.split('.')[:2])
 
 
 def redirection_of(pod):
@@ -227,6 +232,37 @@ def test_a_permissive_pod_of_the_host(table):  # noqa: F811
     wait_for('it to be let go', lambda: pod.call(sockets.dial, peer.ip, 80, APP, APP)['port'] == 80)
     assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 8080
     assert 'hostNetwork' in redirection_of(pod)['why_not']
+
+
+class WithHostNetwork:
+    """Where a process of a pod is that has no network of its own."""
+
+    def __init__(self, pod, node_netns):
+        self.netns, self.cgroup, self.dir = node_netns, pod.cgroup, pod.dir
+
+
+def test_a_process_with_host_network_sees_no_change(capturing):
+    """Out and in, under the rules of a strict pod; from Linux 6.15 on also what listened before them."""
+    node = capturing()
+    here, peer = Bystander(node, 'node'), Bystander(node)  # agentd's own network is one of the test's
+    node.agentd.around = here.netns.command()
+    pod = node.pod('pod', manifest=False)
+    node.pods += here, peer
+    mistake = WithHostNetwork(pod, here.netns)
+    serve(mistake, APP, 8081)
+    pod.write_token()
+    pod.write_manifest()
+    node.agentd.start()
+    wait_for('the rules', lambda: redirection_of(pod)['in_force'] and redirection_of(pod)['policy'] == 'strict')
+    serve(mistake, APP, 8080)
+    serve(pod, APP, 8080)
+    serve(peer, 0, 80)
+    assert here.netns.submit(pod.cgroup, sockets.dial, peer.ip, 80, APP, APP).result(60)['port'] == 80
+    assert peer.call(sockets.dial, here.ip, 8080)['port'] == 8080
+    if linux() >= (6, 15):
+        assert peer.call(sockets.dial, here.ip, 8081)['port'] == 8081
+    assert pod.call(sockets.dial, peer.ip, 80) == 'ConnectionRefusedError', 'the pod itself is captured'
+    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError', 'and closed'
 
 
 def test_somebody_of_the_host(table):  # noqa: F811

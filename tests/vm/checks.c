@@ -176,6 +176,19 @@ static void check_gate(struct loader *l, const struct world *w)
 	must_end("gate: 127.0.0.1 is open", &w->pod, app, TO("127.0.0.1", 8080), 8080);
 }
 
+/* The app in the pod's cgroup, but with hostNetwork: a mistake of the manifest's that it never
+ * notices. */
+static void check_host_network(const struct world *w)
+{
+	const struct server there = {.name = NAME_APP, .who = app, .tcp = {8080}};
+	pid_t server = serve(&w->host, &there);
+
+	must_end("hostNetwork: inbound is direct", &w->peer, root, TO(host_ip, 8080), 8080);
+	must_end("hostNetwork: outbound is direct", &w->host, app, TO(host_peer_ip, 80), 80);
+	must_end("hostNetwork: so is DNS", &w->host, app, TO(host_peer_ip, 53), 53);
+	evict(&server);
+}
+
 static void check_no_envoy(const struct world *w)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
@@ -420,6 +433,7 @@ static void check_all(const struct world *w, pid_t *fake)
 	check_host(&l);
 	part("gate");
 	check_gate(&l, w);
+	check_host_network(w);
 	part("no Envoy");
 	did(loader_live(&l, &why), "live", &why);
 	check_no_envoy(w);

@@ -73,7 +73,7 @@ static struct broker_redirect *begin(
 {
 	const struct rlimit limit = {memlock, memlock};
 	const struct broker_redirect_place at = {
-	    .bpffs = w->bpffs, .root = w->cgroups, .cgroup = w->cgroup};
+	    .bpffs = w->bpffs, .root = w->cgroups, .cgroup = w->cgroup, .node = w->node};
 
 	/* More than is allowed here: only 5.10 would mind. */
 	if (setrlimit(RLIMIT_MEMLOCK, &limit) && errno != EPERM)

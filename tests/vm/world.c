@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,11 @@
 const char *const pod_ip[2] = {"10.88.0.1", "fd88::1"}, *const peer_ip[2] = {
 							    "10.88.0.2", "fd88::2"};
 const char pod_other_ip[] = "10.89.0.1";
+const char host_ip[] = "10.90.0.1", host_peer_ip[] = "10.90.0.2";
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
 
 static const struct world *the_world;
 static pid_t owner;
@@ -194,6 +200,33 @@ static void wire(struct world *w)
 	    "/bin/ip link set eth0 up && /bin/ip link set eth1 up",
 	    peer_ip[0], peer_ip[1]);
 	shell(&w->peer, command);
+	snprintf(command, sizeof(command),
+	    "/bin/ip link set lo up; /bin/ip link add node0 type veth peer name eth2 netns %d && "
+	    "/bin/ip addr add %s/24 dev node0 && /bin/ip link set node0 up",
+	    w->peer.holder, host_ip);
+	shell(&w->host, command);
+	snprintf(command, sizeof(command),
+	    "/bin/ip addr add %s/24 dev eth2 && /bin/ip link set eth2 up", host_peer_ip);
+	shell(&w->peer, command);
+}
+
+/* The node's own namespace is one of ours, unless the kernel tells its cookie to nobody: then it
+ * has to be the first one, and that is a VM's. */
+static void be_the_node(struct world *w)
+{
+	socklen_t len = sizeof(w->node);
+	int fd;
+
+	must(unshare(CLONE_NEWNET), "unshare");
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &w->node, &len)) {
+		int first = open("/proc/1/ns/net", O_RDONLY | O_CLOEXEC);
+		must(setns(first, CLONE_NEWNET), "setns");
+		close(first);
+	}
+	close(fd);
+	w->host.netns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	must(w->host.netns, "/proc/self/ns/net");
 }
 
 /* Whoever is left in a cgroup of ours is ours. */
@@ -237,11 +270,13 @@ void world_begin(struct world *w)
 	atexit(world_end);
 	signal(SIGPIPE, SIG_IGN);
 	make_mounts(w);
+	be_the_node(w);
 	must(mkdir(w->cgroup, 0755), w->cgroup);
 	w->pod.cgroup = make_cgroup(w->cgroup, "pod");
 	w->peer.cgroup = make_cgroup(w->cgroup, "peer");
 	make_netns(&w->pod);
 	make_netns(&w->peer);
 	w->stranger = (struct place){.netns = w->pod.netns, .cgroup = -1};
+	w->host.cgroup = w->pod.cgroup;
 	wire(w);
 }

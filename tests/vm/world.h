@@ -21,9 +21,12 @@ struct world {
 	char cgroup[TEXT]; /* above all pods' */
 	struct place pod, peer;
 	struct place stranger; /* in the pod's network namespace, but not in its cgroup */
+	struct place host;     /* in the node's, but in the pod's cgroup: as with hostNetwork */
+	uint64_t node;         /* cookie of the node's network namespace; 0: before 5.14 */
 };
 extern const char *const pod_ip[2], *const peer_ip[2]; /* IPv4, IPv6 */
 extern const char pod_other_ip[];                      /* on the interface that is excluded */
+extern const char host_ip[], host_peer_ip[];           /* of the cable from the node to the peer */
 
 void world_begin(struct world *w); /* ends with the program */
 /* Prints and ends the program: the world could not be made. */

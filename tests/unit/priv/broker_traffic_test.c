@@ -346,7 +346,7 @@ static void test_an_envoy_that_is_known_already(void **state)
 	ask(&rules);
 	in_force();
 	assert_true(is_closed(pod) && is_live());
-	assert_int_equal(place_names(&w.place, "pods/01020300-0000-0000-0000-000000000000"), 3);
+	assert_int_equal(place_names(&w.place, "pods/01020300-0000-0000-0000-000000000000"), 4);
 	rig_do(w.rig, (struct rig_ask){.op = PRIV_REDIRECT_DEL, .pod = &rig_pod});
 	assert_int_equal(place_rows(&w.place, "pods"), 0);
 	ask(&rules);

@@ -37,6 +37,16 @@ static struct broker_netns_id id_of(const struct stat *st)
 	return (struct broker_netns_id){.dev = st->st_dev, .ino = st->st_ino};
 }
 
+/* Of the socket's namespace; an accepted one's is the connecting socket's (architecture decision
+ * 4). */
+static uint64_t cookie_of(int socket)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	return getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) ? 0 : cookie;
+}
+
 static bool is_netns(int fd)
 {
 	return ioctl(fd, NS_GET_NSTYPE) == CLONE_NEWNET;
@@ -68,6 +78,8 @@ int broker_netns_home_open(struct broker_netns_home *h, struct broker_kept *k, s
 	if (h->fd < 0 || fstat(h->fd, &st))
 		return broker_refuse_sys(w, "/proc/self/ns/net");
 	h->own = h->init = id_of(&st);
+	auto_close int here = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	h->own.cookie = cookie_of(here);
 	h->init_fd = open_init(k);
 	if (h->init_fd < 0)
 		return 0;
@@ -101,15 +113,6 @@ bool broker_netns_is_own(const struct broker_netns_home *h, int netns)
 	struct stat st;
 
 	return !fstat(netns, &st) && st.st_dev == h->own.dev && st.st_ino == h->own.ino;
-}
-
-/* Of the connecting socket's namespace (architecture decision 4). */
-static uint64_t cookie_of(int conn)
-{
-	uint64_t cookie = 0;
-	socklen_t len = sizeof(cookie);
-
-	return getsockopt(conn, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) ? 0 : cookie;
 }
 
 static int socket_option(int fd, int name)

@@ -169,6 +169,8 @@ static int open_programs(struct broker_redirect *r, struct broker_why *w)
 		return broker_refuse_sys(w, "eBPF object");
 	r->interfaces = broker_redirect_probe_interfaces();
 	r->bpf->rodata->has_ingress_ifindex = r->interfaces;
+	r->bpf->rodata->gate_knows_netns = broker_redirect_probe_gate_netns();
+	r->bpf->rodata->node_cookie = r->at.node;
 	r->bpf->rodata->pod_level_first = (uint32_t)r->level + 1;
 	return 0;
 }

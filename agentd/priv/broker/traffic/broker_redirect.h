@@ -17,6 +17,7 @@ struct broker_redirect_place {
 	const char *root;   /* where the host's cgroup v2 is mounted */
 	const char *cgroup; /* absolute: all pods are below it */
 	bool stays;         /* where an earlier broker attached, if that is above it */
+	uint64_t node;      /* cookie of agentd's network namespace, nobody's; 0: not known */
 };
 struct broker_redirect *broker_redirect_new(
     const struct broker_redirect_place *at, struct broker_why *w);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 static const char getsockopt_pin[] = "redirect_getsockopt", gate_pin[] = "redirect_gate",
-		  lookup_pin[] = "redirect_lookup";
+		  create_pin[] = "redirect_sock_create", lookup_pin[] = "redirect_lookup";
 
 /* --- any link --- */
 
@@ -120,7 +120,7 @@ bool redirect_link_of_node(
 	    .type = bpf_program__expected_attach_type(p)};
 	snprintf(out->path, sizeof(out->path), "%s/link_%s", r->pins, bpf_program__name(p));
 	return p != r->bpf->progs.redirect_getsockopt && p != r->bpf->progs.redirect_lookup &&
-	       p != r->bpf->progs.redirect_gate;
+	       p != r->bpf->progs.redirect_gate && p != r->bpf->progs.redirect_sock_create;
 }
 
 /* --- one pod's pins --- */
@@ -163,6 +163,7 @@ void redirect_pins_remove(const struct broker_redirect *r, const struct uuid *po
 	unpin(r, pod, lookup_pin);
 	unpin(r, pod, getsockopt_pin);
 	unpin(r, pod, gate_pin);
+	unpin(r, pod, create_pin);
 	pin_path(r, pod, "", path);
 	rmdir(path);
 }
@@ -195,15 +196,19 @@ static int link_at_cgroup(const struct broker_redirect *r, const struct redirect
 	return redirect_link(&l, w);
 }
 
+/* What the gate has to know of a socket is noted before there is one. */
 int redirect_link_gate(const struct broker_redirect *r, const struct redirect_pod_state *p,
     int cgroup, struct broker_why *w)
 {
+	if (link_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, w))
+		return -1;
 	return link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, w);
 }
 
 void redirect_unlink_gate(const struct broker_redirect *r, const struct redirect_pod_state *p)
 {
 	unpin(r, &p->uid, gate_pin);
+	unpin(r, &p->uid, create_pin);
 }
 
 int redirect_link_getsockopt(const struct broker_redirect *r, const struct redirect_pod_state *p,
@@ -297,6 +302,7 @@ int redirect_links_renew(
 	if (lookup < 0 ||
 	    renew(r, p, getsockopt_pin, bpf_program__fd(r->bpf->progs.redirect_getsockopt), w) <
 		0 ||
+	    renew(r, p, create_pin, bpf_program__fd(r->bpf->progs.redirect_sock_create), w) < 0 ||
 	    renew(r, p, gate_pin, bpf_program__fd(r->bpf->progs.redirect_gate), w) < 0 ||
 	    (live = renew(r, p, lookup_pin, lookup, w)) < 0)
 		return -1;
@@ -334,17 +340,19 @@ int redirect_links_mend(const struct broker_redirect *r, struct redirect_pod_sta
     int netns, struct broker_why *w)
 {
 	bool gate = p->rules && p->rules->strict;
-	int n[3] = {0}, sum = 0;
+	int n[4] = {0}, sum = 0;
 
 	if (cgroup >= 0 && redirect_pins_make(r, &p->uid, w))
 		return -1;
-	if (cgroup >= 0 && gate)
-		n[0] = mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, w);
+	if (cgroup >= 0 && gate) {
+		n[0] = mend_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, w);
+		n[1] = mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, w);
+	}
 	if (cgroup >= 0)
-		n[1] = mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, w);
+		n[2] = mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, w);
 	if (netns >= 0 && p->live)
-		n[2] = mend_lookup(r, p, netns, w);
-	for (int i = 0; i < 3; i++)
+		n[3] = mend_lookup(r, p, netns, w);
+	for (int i = 0; i < 4; i++)
 		sum = n[i] < 0 || sum < 0 ? -1 : sum + n[i];
 	return sum;
 }

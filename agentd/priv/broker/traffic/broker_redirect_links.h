@@ -20,13 +20,15 @@ uint64_t redirect_link_cgroup(const char *path); /* where it is attached; 0: now
 /* Where it should be, with that program. */
 bool redirect_link_is_right(const struct redirect_link *l, uint32_t program);
 
-/* One pod's: getsockopt and the gate at its cgroup, sk_lookup in its network namespace. */
+/* One pod's: getsockopt, sock_create and the gate at its cgroup, sk_lookup in its network
+ * namespace. */
 int redirect_pins_make(
     const struct broker_redirect *r, const struct uuid *pod, struct broker_why *w);
 void redirect_pins_remove(const struct broker_redirect *r, const struct uuid *pod);
 /* Of pods that are not in the table: a broker died while it set or removed one. */
 void redirect_pins_sweep(const struct broker_redirect *r);
 
+/* With sock_create, which tells the gate what it cannot see itself. */
 int redirect_link_gate(const struct broker_redirect *r, const struct redirect_pod_state *p,
     int cgroup, struct broker_why *w);
 void redirect_unlink_gate(const struct broker_redirect *r, const struct redirect_pod_state *p);

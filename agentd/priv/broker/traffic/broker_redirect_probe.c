@@ -90,6 +90,7 @@ static int check_types(struct broker_why *w)
 	    {BPF_PROG_TYPE_CGROUP_SOCK_ADDR, BPF_CGROUP_INET4_GETPEERNAME,
 		"getpeername (Linux 5.8)"},
 	    {BPF_PROG_TYPE_CGROUP_SOCK, BPF_CGROUP_INET4_POST_BIND, "bind"},
+	    {BPF_PROG_TYPE_CGROUP_SOCK, BPF_CGROUP_INET_SOCK_CREATE, "socket"},
 	    {BPF_PROG_TYPE_SOCK_OPS, BPF_CGROUP_SOCK_OPS, "a connection's changes of state"},
 	    {BPF_PROG_TYPE_CGROUP_SOCKOPT, BPF_CGROUP_GETSOCKOPT, "getsockopt (Linux 5.3)"},
 	    {BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_INGRESS, "packets of a cgroup"},
@@ -123,6 +124,19 @@ bool broker_redirect_probe_interfaces(void)
 	};
 	auto_close int fd = load(
 	    BPF_PROG_TYPE_SK_LOOKUP, BPF_SK_LOOKUP, program, sizeof(program) / sizeof(*program));
+
+	return fd >= 0;
+}
+
+bool broker_redirect_probe_gate_netns(void)
+{
+	static const struct bpf_insn program[] = {
+	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_netns_cookie},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 1},
+	    {.code = BPF_JMP | BPF_EXIT},
+	};
+	auto_close int fd = load(BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_INGRESS, program,
+	    sizeof(program) / sizeof(*program));
 
 	return fd >= 0;
 }

@@ -6,8 +6,10 @@
 /* -1: `w` names the first thing that is missing, and what to do. */
 int broker_redirect_probe(struct broker_why *w);
 
-/* The one feature that is optional: does sk_lookup show where a packet came in?  (5.17) */
+/* What is optional: does sk_lookup show where a packet came in (5.17), does a packet's program tell
+ * its network namespace (6.15)? */
 bool broker_redirect_probe_interfaces(void);
+bool broker_redirect_probe_gate_netns(void);
 
 /* Makes an entry of a map of sockets and reads it back.  A kernel that cannot lets the programs
  * load, and every connection of a pod fail (kernels.md 6). */

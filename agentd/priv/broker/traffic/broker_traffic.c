@@ -76,7 +76,8 @@ static int start(struct broker_traffic *t, struct broker_why *w)
 	struct broker_redirect_place at = {.bpffs = t->options->bpffs,
 	    .root = root,
 	    .cgroup = cgroup,
-	    .stays = !t->options->redirect_cgroup};
+	    .stays = !t->options->redirect_cgroup,
+	    .node = t->home->own.cookie};
 
 	if (broker_cgroup_root(t->options, root) || broker_cgroup_top(t->options, cgroup))
 		return broker_refuse(w, EINVAL, "--redirect needs cgroup v2, which is not mounted");
