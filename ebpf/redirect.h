@@ -72,7 +72,12 @@ struct redirect_cidr_key {
 	__u32 index;
 	struct redirect_address address;
 };
-enum { REDIRECT_CIDR_BITS = 32 };
+enum {
+	REDIRECT_CIDR_BITS = 32,
+	/* Above its flags a row repeats its own prefix: a look-up answers with a wider row where
+	   the one asked for is not there, and whoever writes has to tell. */
+	REDIRECT_CIDR_PREFIX = 16,
+};
 
 /* Of a socket, for its life; accepted sockets inherit their listener's. */
 enum redirect_socket_kind {

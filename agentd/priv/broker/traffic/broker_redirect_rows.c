@@ -16,6 +16,7 @@ unsigned redirect_rows_changed(void)
 	return changed;
 }
 
+/* What is there already is not written: an audit counts what was not. */
 static int put(const struct bpf_map *m, const void *key, const void *value, struct broker_why *w)
 {
 	uint32_t was = 0; /* both maps' values fit */
@@ -76,6 +77,7 @@ static int put_cidr(const struct broker_redirect *r, const struct redirect_pod_s
 
 	if (flags & REDIRECT_CIDR_LOCAL)
 		flags &= ~(uint32_t)REDIRECT_CIDR_INTERFACE; /* goes over lo */
+	flags |= key.prefix << REDIRECT_CIDR_PREFIX;
 	return put(r->bpf->maps.cidrs, &key, &flags, w);
 }
 
