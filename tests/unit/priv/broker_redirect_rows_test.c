@@ -80,6 +80,76 @@ static void test_a_range_that_was_taken_away_below_another_is_put_back(void **st
 	assert_int_equal(audited(p), 0);
 }
 
+static void add_port(struct place *p, uint32_t number)
+{
+	const struct redirect_port_key key = {
+	    broker_redirect_index(p->r, &web), REDIRECT_PORT_GROUP, number};
+	auto_close int fd = place_pin(p, "map_ports");
+	const uint8_t there = 1;
+
+	assert_int_equal(bpf_map_update_elem(fd, &key, &there, BPF_ANY), 0);
+}
+
+/* A change costs what the pod has, not what all have: what others added is the audit's matter. */
+static void test_a_change_looks_at_what_was_written(void **state)
+{
+	struct place *p = *state;
+	auto_close int cgroup = place_cgroup(p, "pod"), netns = place_netns("");
+	struct redirect_rules rules = good_rules();
+
+	place_set(p, &web, cgroup, &rules);
+	place_live(p, &web, netns, 7);
+	add_port(p, 5);
+	rules.rows[0].number = 7777;
+	place_set(p, &web, cgroup, &rules);
+	place_live(p, &web, netns, 8);
+	assert_int_equal(place_rows(p, "cidrs"), 2);
+	assert_int_equal(place_rows(p, "ports"), 3);
+	assert_int_equal(audited(p), 1);
+	assert_int_equal(place_rows(p, "ports"), 2);
+}
+
+/* In one walk at the start; so what is not asked for any more goes with the change. */
+static void test_rows_of_an_earlier_broker_are_known(void **state)
+{
+	struct place *p = *state;
+	auto_close int cgroup = place_cgroup(p, "pod"), netns = place_netns("");
+	struct redirect_rules rules = good_rules();
+
+	place_set(p, &web, cgroup, &rules);
+	place_live(p, &web, netns, 7);
+	place_restart(p);
+	rules.nrows = 1;
+	rules.ncidrs = 0;
+	place_set(p, &web, cgroup, &rules);
+	assert_int_equal(place_rows(p, "ports"), 1);
+	assert_int_equal(place_rows(p, "cidrs"), 1); /* what was seen still counts */
+	place_live(p, &web, netns, 8);
+	assert_int_equal(place_rows(p, "cidrs"), 1);
+	assert_int_equal(verdict(p, 0x0a090008), REDIRECT_PASS_LOCAL);
+	place_restart(p);
+	broker_redirect_remove(p->r, &web);
+	assert_int_equal(place_rows(p, "ports"), 0);
+	assert_int_equal(place_rows(p, "cidrs"), 0);
+}
+
+/* What it wrote is known, though the rules never came into force. */
+static void test_a_change_that_fails_half_way_is_swept_by_the_next(void **state)
+{
+	struct place *p = *state;
+	auto_close int cgroup = place_cgroup(p, "pod");
+	struct redirect_rules rules = good_rules(), bad = rules;
+
+	place_set(p, &web, cgroup, &rules);
+	bad.rows[1].number = 7777;
+	bad.cidrs[0].bits = 129; /* which the trie refuses */
+	assert_int_equal(broker_redirect_set(p->r, &web, cgroup, &bad, &p->w), -1);
+	assert_int_equal(place_rows(p, "ports"), 3);
+	place_set(p, &web, cgroup, &rules);
+	assert_int_equal(place_rows(p, "ports"), 2);
+	assert_int_equal(audited(p), 0);
+}
+
 #define BPF_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -87,6 +157,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    BPF_TEST(test_a_range_becomes_narrower),
 	    BPF_TEST(test_a_range_that_was_taken_away_below_another_is_put_back),
+	    BPF_TEST(test_a_change_looks_at_what_was_written),
+	    BPF_TEST(test_rows_of_an_earlier_broker_are_known),
+	    BPF_TEST(test_a_change_that_fails_half_way_is_swept_by_the_next),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,16 +35,6 @@ struct redirect_pod_state *redirect_pod_find(
 	return NULL;
 }
 
-struct redirect_pod_state *redirect_pod_at(const struct broker_redirect *r, uint32_t index)
-{
-	struct redirect_pod_state *p;
-
-	DL_FOREACH (r->pods, p)
-		if (p->entry.index == index)
-			return p;
-	return NULL;
-}
-
 uint32_t broker_redirect_index(const struct broker_redirect *r, const struct uuid *pod)
 {
 	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
@@ -57,6 +47,14 @@ static uint32_t row_of(uint32_t index)
 	return index & REDIRECT_ROW_MASK;
 }
 
+struct redirect_pod_state *redirect_pod_at(const struct broker_redirect *r, uint32_t index)
+{
+	uint32_t row = row_of(index);
+	struct redirect_pod_state *p = row <= REDIRECT_PODS_MAX ? r->rows[row] : NULL;
+
+	return p && p->entry.index == index ? p : NULL;
+}
+
 static struct redirect_pod_state *add(
     struct broker_redirect *r, const struct uuid *uid, uint32_t index)
 {
@@ -65,7 +63,7 @@ static struct redirect_pod_state *add(
 	p->uid = *uid;
 	p->entry.index = index;
 	memcpy(p->entry.uid, uid, sizeof(p->entry.uid));
-	r->used[row_of(index)] = true;
+	r->rows[row_of(index)] = p;
 	DL_APPEND(r->pods, p);
 	return p;
 }
@@ -93,7 +91,7 @@ static struct redirect_pod_state *find_or_add(
 	struct redirect_pod_state *p = redirect_pod_find(r, uid);
 
 	for (uint32_t row = 1; !p && row <= REDIRECT_PODS_MAX; row++)
-		if (!r->used[row]) {
+		if (!r->rows[row]) {
 			p = add(r, uid, new_index(r, row));
 			keep_baseline(r, p->entry.index);
 		}
@@ -105,10 +103,11 @@ static struct redirect_pod_state *find_or_add(
 
 static void forget(struct broker_redirect *r, struct redirect_pod_state *p)
 {
-	r->used[row_of(p->entry.index)] = false;
+	r->rows[row_of(p->entry.index)] = NULL;
 	DL_DELETE(r->pods, p);
 	free(p->rules);
 	free(p->seen);
+	free(p->written.rows);
 	free(p);
 }
 
@@ -390,7 +389,7 @@ void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod)
 	if (p->cgroup)
 		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup);
 	redirect_pins_remove(r, &p->uid);
-	redirect_rows_clear(r, index);
+	redirect_rows_clear(r, p);
 	drop_listeners(r, index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &index);
@@ -420,7 +419,7 @@ static int adopt(struct broker_redirect *r, uint64_t cgroup, const struct redire
 	uint32_t row = row_of(entry->index);
 	struct redirect_pod_state *p;
 
-	if (!row || row > REDIRECT_PODS_MAX || r->used[row]) {
+	if (!row || row > REDIRECT_PODS_MAX || r->rows[row]) {
 		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &cgroup);
 		return 0;
 	}
@@ -445,7 +444,7 @@ int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w)
 			return -1;
 	}
 	redirect_pins_sweep(r);
-	redirect_rows_clear_strangers(r);
+	redirect_rows_adopt(r);
 	clear_strangers(r, r->bpf->maps.pods_by_index);
 	clear_strangers(r, r->bpf->maps.baselines);
 	return 0;
