@@ -252,8 +252,10 @@ struct broker_redirect *broker_redirect_new(
 	r->at.cgroup = copy(at->cgroup);
 	r->cgroup = -1;
 	if (find_place(r, w) || make_pin_directories(r, w) || stay(r, w) || load(r, w) ||
-	    freeze_counters(r, w) || attach(r, w) || redirect_pods_adopt(r, w))
+	    freeze_counters(r, w) || attach(r, w))
 		broker_redirect_free(&r);
+	else
+		redirect_pods_adopt(r);
 	return r;
 }
 

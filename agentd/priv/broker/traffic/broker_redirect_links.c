@@ -291,18 +291,19 @@ static int renew(const struct broker_redirect *r, struct redirect_pod_state *p, 
 int redirect_links_renew(
     const struct broker_redirect *r, struct redirect_pod_state *p, struct broker_why *w)
 {
+	const struct redirect_bpf *bpf = r->bpf;
 	auto_close int lookup = load_lookup(r, p->entry.index, w);
+	struct broker_why known;
+	bool failed = lookup < 0;
 	int live;
 
-	if (lookup < 0 ||
-	    renew(r, p, getsockopt_pin, bpf_program__fd(r->bpf->progs.redirect_getsockopt), w) <
-		0 ||
-	    renew(r, p, gate_pin, bpf_program__fd(r->bpf->progs.redirect_gate), w) < 0 ||
-	    (live = renew(r, p, lookup_pin, lookup, w)) < 0)
-		return -1;
-	p->live = live;
+	failed |=
+	    renew(r, p, getsockopt_pin, bpf_program__fd(bpf->progs.redirect_getsockopt), w) < 0;
+	failed |= renew(r, p, gate_pin, bpf_program__fd(bpf->progs.redirect_gate), w) < 0;
+	live = renew(r, p, lookup_pin, lookup, lookup < 0 ? &known : w);
+	p->live = live != 0;
 	p->lookup = redirect_program_id(lookup);
-	return 0;
+	return failed || live < 0 ? -1 : 0;
 }
 
 /* --- is it all there? --- */

@@ -41,6 +41,7 @@ void redirect_unlink_lookup(const struct broker_redirect *r, const struct redire
 int redirect_links_mend(const struct broker_redirect *r, struct redirect_pod_state *p, int cgroup,
     int netns, struct broker_why *w);
 /* Those of an earlier broker get the programs of now; what is attached to nothing any more goes.
- * Fills in whether the pod is live. */
+ * Fills in whether the pod is live.  -1: one of them could not; it goes on with the program it has,
+ * until the pod is set, or mended. */
 int redirect_links_renew(
     const struct broker_redirect *r, struct redirect_pod_state *p, struct broker_why *w);

@@ -413,24 +413,32 @@ static void clear_strangers(const struct broker_redirect *r, const struct bpf_ma
 	}
 }
 
-static int adopt(struct broker_redirect *r, uint64_t cgroup, const struct redirect_pod *entry,
-    struct broker_why *w)
+/* One that fails is no reason to leave the others to the programs of before. */
+static void adopt(struct broker_redirect *r, uint64_t cgroup, const struct redirect_pod *entry)
 {
 	uint32_t row = row_of(entry->index);
 	struct redirect_pod_state *p;
+	char uid[UUID_TEXT_SIZE];
+	struct broker_why w;
 
 	if (!row || row > REDIRECT_PODS_MAX || r->rows[row]) {
 		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &cgroup);
-		return 0;
+		return;
 	}
 	p = add(r, (const struct uuid *)entry->uid, entry->index);
 	p->entry = *entry;
 	p->cgroup = cgroup;
 	p->adopted = true;
-	return redirect_links_renew(r, p, w);
+	if (!redirect_links_renew(r, p, &w))
+		return;
+	uuid_format(&p->uid, uid);
+	broker_log(BROKER_ERROR, uid,
+	    "its traffic goes by eBPF programs of the agentd before, until the pod is asked for "
+	    "again: %s",
+	    w.text);
 }
 
-int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w)
+void redirect_pods_adopt(struct broker_redirect *r)
 {
 	int fd = bpf_map__fd(r->bpf->maps.pods);
 	struct redirect_pod entry;
@@ -440,12 +448,11 @@ int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w)
 	while (more) {
 		at = next;
 		more = bpf_map_get_next_key(fd, &at, &next) == 0;
-		if (!bpf_map_lookup_elem(fd, &at, &entry) && adopt(r, at, &entry, w))
-			return -1;
+		if (!bpf_map_lookup_elem(fd, &at, &entry))
+			adopt(r, at, &entry);
 	}
 	redirect_pins_sweep(r);
 	redirect_rows_adopt(r);
 	clear_strangers(r, r->bpf->maps.pods_by_index);
 	clear_strangers(r, r->bpf->maps.baselines);
-	return 0;
 }

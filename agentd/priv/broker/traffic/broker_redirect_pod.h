@@ -73,5 +73,5 @@ int redirect_pin_all(struct broker_redirect *r, struct broker_why *w);
  * went, is another one under that name. */
 int redirect_follow_top(struct broker_redirect *r, struct broker_why *w);
 /* The pods that have pins: their links get the programs of now, and what is nobody's goes. */
-int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w);
+void redirect_pods_adopt(struct broker_redirect *r);
 void redirect_pods_free(struct broker_redirect *r);
