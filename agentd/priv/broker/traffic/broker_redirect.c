@@ -10,6 +10,7 @@
 #include "broker_redirect_links.h"
 #include "broker_redirect_place.h"
 #include "broker_redirect_probe.h"
+#include "broker_redirect_supersede.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <dirent.h>
@@ -256,6 +257,8 @@ struct broker_redirect *broker_redirect_new(
 		broker_redirect_free(&r);
 	else
 		redirect_pods_adopt(r);
+	if (r)
+		redirect_supersede(r);
 	return r;
 }
 

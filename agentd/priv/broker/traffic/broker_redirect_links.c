@@ -9,6 +9,7 @@
 #include <bpf/libbpf.h>
 #include <dirent.h>
 #include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -165,6 +166,23 @@ void redirect_pins_remove(const struct broker_redirect *r, const struct uuid *po
 	unpin(r, pod, gate_pin);
 	pin_path(r, pod, "", path);
 	rmdir(path);
+}
+
+static int take_down(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)at;
+	if (type == FTW_DP)
+		return rmdir(path);
+	auto_close int fd = bpf_obj_get(path);
+	if (fd >= 0)
+		bpf_link_detach(fd); /* of a map: refused */
+	return unlink(path);
+}
+
+int redirect_pins_take_down(const char *path)
+{
+	return nftw(path, take_down, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
 void redirect_pins_sweep(const struct broker_redirect *r)

@@ -26,6 +26,8 @@ int redirect_pins_make(
 void redirect_pins_remove(const struct broker_redirect *r, const struct uuid *pod);
 /* Of pods that are not in the table: a broker died while it set or removed one. */
 void redirect_pins_sweep(const struct broker_redirect *r);
+/* One pin, or a directory with all below it: links are detached, whoever else holds them. */
+int redirect_pins_take_down(const char *path);
 
 int redirect_link_gate(const struct broker_redirect *r, const struct redirect_pod_state *p,
     int cgroup, struct broker_why *w);

@@ -14,6 +14,7 @@
 #include "broker_redirect_links.h"
 #include "broker_redirect_place.h"
 #include "broker_redirect_rows.h"
+#include "broker_redirect_supersede.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -133,6 +134,7 @@ void broker_redirect_pods(
 
 	DL_FOREACH_SAFE (r->pods, p, tmp)
 		each(ctx, &p->uid);
+	redirect_supersede_pods(r, each, ctx);
 }
 
 const struct redirect_rules *broker_redirect_rules(
@@ -261,7 +263,10 @@ static int write_all(
 	return 0;
 }
 
-/* One that is new leaves nothing when it fails; one that is known goes on as far as it got. */
+static void take_out(struct broker_redirect *r, struct redirect_pod_state *p);
+
+/* One that is new leaves nothing when it fails, but what another layout has of it; one that is
+ * known goes on as far as it got. */
 int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int cgroup,
     const struct redirect_rules *rules, struct broker_why *w)
 {
@@ -281,11 +286,12 @@ int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int c
 		if (!write_all(r, p, cgroup, w)) {
 			if (known)
 				redirect_rows_sweep(r, p);
+			redirect_supersede_pod(r, p);
 			return 0;
 		}
 	}
 	if (!known)
-		broker_redirect_remove(r, pod);
+		take_out(r, p);
 	return -1;
 }
 
@@ -341,6 +347,7 @@ int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int 
 		redirect_rows_sweep(r, p);
 	p->live = true;
 	p->gone = false;
+	redirect_supersede_pod(r, p);
 	return 0;
 }
 
@@ -378,14 +385,10 @@ static void drop_listeners(struct broker_redirect *r, uint32_t index)
 	}
 }
 
-void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod)
+static void take_out(struct broker_redirect *r, struct redirect_pod_state *p)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
-	uint32_t index;
+	uint32_t index = p->entry.index;
 
-	if (!p)
-		return;
-	index = p->entry.index;
 	if (p->cgroup)
 		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup);
 	redirect_pins_remove(r, &p->uid);
@@ -394,6 +397,15 @@ void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod)
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &index);
 	forget(r, p);
+}
+
+void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	if (p)
+		take_out(r, p);
+	redirect_supersede_remove(r, pod);
 }
 
 /* --- after an earlier broker --- */
