@@ -9,7 +9,10 @@
 #include <linux/types.h>
 
 enum {
-	REDIRECT_LAYOUT = 1, /* of the maps; part of the pins' path */
+	/* Of the maps; part of the pins' path.  A new one keeps the pins' names, and the key of
+	   map_pods: so a broker takes over pods that one with another layout left
+	   (broker_redirect_supersede.h). */
+	REDIRECT_LAYOUT = 1,
 	REDIRECT_PODS_MAX = 1024,
 	REDIRECT_DEPTH = 8, /* cgroups between the attach point and a process that are looked at */
 	REDIRECT_SPREAD = 64,   /* loopback addresses that outbound connections are spread over */
@@ -72,7 +75,12 @@ struct redirect_cidr_key {
 	__u32 index;
 	struct redirect_address address;
 };
-enum { REDIRECT_CIDR_BITS = 32 };
+enum {
+	REDIRECT_CIDR_BITS = 32,
+	/* Above its flags a row repeats its own prefix: a look-up answers with a wider row where
+	   the one asked for is not there, and whoever writes has to tell. */
+	REDIRECT_CIDR_PREFIX = 16,
+};
 
 /* Of a socket, for its life; accepted sockets inherit their listener's. */
 enum redirect_socket_kind {

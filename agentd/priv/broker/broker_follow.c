@@ -113,7 +113,7 @@ static int watch_longest(struct broker_follows *fs, struct follow *f, struct bro
 	int wd;
 
 	memcpy(path, f->path, len + 1);
-	while ((wd = inotify_add_watch(fs->watch.fd, path, watch_flags(f, len))) < 0) {
+	while ((wd = broker_notices_add(fs->watch.fd, path, watch_flags(f, len))) < 0) {
 		if ((errno != ENOENT && errno != ENOTDIR && errno != ELOOP) || len <= 1)
 			return broker_refuse_sys(w, "watch %s", path);
 		while (len > 1 && path[len - 1] != '/')

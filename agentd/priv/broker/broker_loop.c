@@ -1,9 +1,11 @@
 /* broker_loop.c - one event for each wait, so that no handler can meet a watch that another one
  * has just freed.  epoll hands ready fds out in turn, so nobody starves. */
 #include "broker_loop.h"
+#include "broker_log.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/inotify.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -30,6 +32,20 @@ void broker_watch_want(int epoll, struct broker_watch *w, uint32_t events)
 void broker_watch_end(int epoll, struct broker_watch *w)
 {
 	epoll_ctl(epoll, EPOLL_CTL_DEL, w->fd, NULL);
+}
+
+int broker_notices_add(int inotify, const char *path, uint32_t events)
+{
+	static bool said;
+	int wd = inotify_add_watch(inotify, path, events);
+
+	if (wd < 0 && errno == ENOSPC && !said) {
+		said = true;
+		broker_log(BROKER_ERROR, NULL,
+		    "root has no inotify watch left, so cgroups of new pods and changes of files "
+		    "may not be noticed: raise the sysctl fs.inotify.max_user_watches");
+	}
+	return wd;
 }
 
 void broker_loop_turn(int epoll, int timeout_ms)

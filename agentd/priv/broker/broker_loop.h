@@ -22,6 +22,10 @@ void broker_watch_end(int epoll, struct broker_watch *w);
 /* Waits for one event and handles it.  -1: for ever. */
 void broker_loop_turn(int epoll, int timeout_ms);
 
+/* inotify_add_watch(2), which fails for want of watches on a node that has too few for all who
+ * want some: that is said once, since nothing else would tell what is never noticed. */
+int broker_notices_add(int inotify, const char *path, uint32_t events);
+
 /* Due once after it was set, on the monotonic clock.  Embed it; it stays where it is while open. */
 struct broker_timer {
 	struct broker_watch watch;

@@ -253,6 +253,50 @@ static void test_it_may_be_ended_when_it_is_told(void **state)
 	assert_int_equal(w->told, 3);
 }
 
+/* In a user namespace of its own, which has a limit of its own. */
+static void wait_without_watches(int out)
+{
+	struct world w = {.dir = "/tmp"};
+
+	dup2(out, STDERR_FILENO);
+	if (unshare(CLONE_NEWUSER))
+		_exit(1);
+	rig_file("/proc/sys/user/max_inotify_watches", "0");
+	w.top = open(w.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	w.epoll = broker_loop_new();
+	if (broker_awaits_open(&w.all, w.epoll, w.top, &w.w))
+		_exit(2);
+	for (int i = 0; i < 2; i++) {
+		start(&w, &w.a, "not/there");
+		broker_await_end(&w.a);
+	}
+	_exit(w.w.code == EINPROGRESS ? 0 : 3);
+}
+
+static void test_no_watch_is_left(void **state)
+{
+	static const char sysctl[] = "fs.inotify.max_user_watches";
+	char said[4096] = "";
+	int out[2], status;
+	const char *first;
+
+	(void)state;
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	pid_t pid = fork();
+	if (pid == 0)
+		wait_without_watches(out[1]);
+	close(out[1]);
+	for (ssize_t n, at = 0; (n = read(out[0], said + at, sizeof(said) - 1 - (size_t)at)) > 0;
+	     at += n)
+		;
+	close(out[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	first = strstr(said, sysctl);
+	assert_non_null(first);
+	assert_null(strstr(first + 1, sysctl)); /* once */
+}
+
 #define AWAIT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -268,6 +312,7 @@ int main(void)
 	    AWAIT_TEST(test_one_of_several_places),
 	    AWAIT_TEST(test_no_way_leads_out),
 	    AWAIT_TEST(test_it_may_be_ended_when_it_is_told),
+	    AWAIT_TEST(test_no_watch_is_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

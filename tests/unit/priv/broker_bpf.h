@@ -67,6 +67,12 @@ RIG_UNUSED static void place_start(struct place *p)
 		fail_msg("%s", p->w.text);
 }
 
+RIG_UNUSED static void place_restart(struct place *p)
+{
+	broker_redirect_free(&p->r);
+	place_start(p);
+}
+
 RIG_UNUSED static void place_teardown(struct place *p)
 {
 	broker_redirect_free(&p->r);
@@ -193,3 +199,49 @@ RIG_UNUSED static struct redirect_rules good_rules(void)
 	    .cidrs = {
 		{{{0, 0, htobe32(0xffff), htobe32(0x0a000000)}}, 96 + 8, REDIRECT_CIDR_EXCLUDE}}};
 }
+
+/* --- one pod --- */
+
+RIG_UNUSED static void place_set(
+    struct place *p, const struct uuid *pod, int cgroup, const struct redirect_rules *rules)
+{
+	if (broker_redirect_set(p->r, pod, cgroup, rules, &p->w))
+		fail_msg("%s", p->w.text);
+}
+
+/* Of a network namespace whose address is 10.9.0.`last`. */
+RIG_UNUSED static struct broker_view_seen place_seen(uint8_t last)
+{
+	struct broker_view_seen s = {.addresses.naddresses = 1, .nroutes = 1};
+
+	s.addresses.addresses[0] = (struct priv_address){AF_INET, {10, 9, 0, last}};
+	s.routes[0] = (struct redirect_cidr){
+	    {{0, 0, htobe32(0xffff), htobe32(0x0a090000u | last)}}, 128, REDIRECT_CIDR_LOCAL};
+	return s;
+}
+
+RIG_UNUSED static void place_live(struct place *p, const struct uuid *pod, int netns, uint8_t last)
+{
+	const struct broker_view_seen seen = place_seen(last);
+
+	if (broker_redirect_live(p->r, pod, netns, &seen, &p->w))
+		fail_msg("%s", p->w.text);
+}
+
+/* --- an audit that knows of no pod's cgroup or network namespace --- */
+
+RIG_UNUSED static int place_no_fd(void *ctx, const struct uuid *pod)
+{
+	(void)ctx;
+	(void)pod;
+	return -1;
+}
+
+RIG_UNUSED static void place_no_directory(void *ctx, const char *path)
+{
+	(void)ctx;
+	(void)path;
+}
+
+RIG_UNUSED static const struct broker_redirect_targets place_nowhere = {
+    place_no_fd, place_no_fd, place_no_directory, NULL};

@@ -44,7 +44,7 @@ static int watch_directory(const struct broker_await *a, int dir)
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", dir);
-	return inotify_add_watch(a->all->watch.fd, path, IN_CREATE | IN_MOVED_TO);
+	return broker_notices_add(a->all->watch.fd, path, IN_CREATE | IN_MOVED_TO);
 }
 
 /* From the top down: one that goes and comes back is seen from above. */

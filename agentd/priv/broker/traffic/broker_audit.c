@@ -54,7 +54,7 @@ int broker_audit_open(struct broker_audit *a, struct broker_why *w)
 void broker_audit_directory(struct broker_audit *a, const char *path)
 {
 	if (a->watch.ready)
-		inotify_add_watch(a->watch.fd, path,
+		broker_notices_add(a->watch.fd, path,
 		    IN_CREATE | IN_DELETE | IN_DELETE_SELF | IN_MOVED_FROM | IN_MOVED_TO |
 			IN_ONLYDIR);
 }

@@ -10,6 +10,7 @@
 #include "broker_redirect_links.h"
 #include "broker_redirect_place.h"
 #include "broker_redirect_probe.h"
+#include "broker_redirect_supersede.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <dirent.h>
@@ -254,8 +255,12 @@ struct broker_redirect *broker_redirect_new(
 	r->at.cgroup = copy(at->cgroup);
 	r->cgroup = -1;
 	if (find_place(r, w) || make_pin_directories(r, w) || stay(r, w) || load(r, w) ||
-	    freeze_counters(r, w) || attach(r, w) || redirect_pods_adopt(r, w))
+	    freeze_counters(r, w) || attach(r, w))
 		broker_redirect_free(&r);
+	else
+		redirect_pods_adopt(r);
+	if (r)
+		redirect_supersede(r);
 	return r;
 }
 

@@ -10,7 +10,6 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
@@ -212,18 +211,6 @@ struct broker_redirect_audited broker_redirect_audit(
 
 /* --- uninstall --- */
 
-static int remove_pin(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-	(void)st;
-	(void)at;
-	if (type == FTW_DP)
-		return rmdir(path);
-	auto_close int fd = bpf_obj_get(path);
-	if (fd >= 0)
-		bpf_link_detach(fd); /* of a map: refused */
-	return unlink(path);
-}
-
 int broker_redirect_uninstall(const char *bpffs, struct broker_why *w)
 {
 	char path[REDIRECT_PATH_SIZE];
@@ -234,7 +221,7 @@ int broker_redirect_uninstall(const char *bpffs, struct broker_why *w)
 	snprintf(path, sizeof(path), "%s/agentd", bpffs);
 	if (fs.f_type != BPF_FS_MAGIC || (access(path, F_OK) && errno == ENOENT))
 		return 0; /* nothing was ever pinned here */
-	if (nftw(path, remove_pin, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT))
+	if (redirect_pins_take_down(path))
 		return broker_refuse_sys(w, "remove %s", path);
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include <bpf/libbpf.h>
 #include <dirent.h>
 #include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -168,6 +169,23 @@ void redirect_pins_remove(const struct broker_redirect *r, const struct uuid *po
 	rmdir(path);
 }
 
+static int take_down(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)at;
+	if (type == FTW_DP)
+		return rmdir(path);
+	auto_close int fd = bpf_obj_get(path);
+	if (fd >= 0)
+		bpf_link_detach(fd); /* of a map: refused */
+	return unlink(path);
+}
+
+int redirect_pins_take_down(const char *path)
+{
+	return nftw(path, take_down, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
 void redirect_pins_sweep(const struct broker_redirect *r)
 {
 	char path[REDIRECT_PATH_SIZE];
@@ -296,19 +314,20 @@ static int renew(const struct broker_redirect *r, struct redirect_pod_state *p, 
 int redirect_links_renew(
     const struct broker_redirect *r, struct redirect_pod_state *p, struct broker_why *w)
 {
+	const struct redirect_bpf *bpf = r->bpf;
 	auto_close int lookup = load_lookup(r, p->entry.index, w);
+	struct broker_why known;
+	bool failed = lookup < 0;
 	int live;
 
-	if (lookup < 0 ||
-	    renew(r, p, getsockopt_pin, bpf_program__fd(r->bpf->progs.redirect_getsockopt), w) <
-		0 ||
-	    renew(r, p, create_pin, bpf_program__fd(r->bpf->progs.redirect_sock_create), w) < 0 ||
-	    renew(r, p, gate_pin, bpf_program__fd(r->bpf->progs.redirect_gate), w) < 0 ||
-	    (live = renew(r, p, lookup_pin, lookup, w)) < 0)
-		return -1;
-	p->live = live;
+	failed |=
+	    renew(r, p, getsockopt_pin, bpf_program__fd(bpf->progs.redirect_getsockopt), w) < 0;
+	failed |= renew(r, p, create_pin, bpf_program__fd(bpf->progs.redirect_sock_create), w) < 0;
+	failed |= renew(r, p, gate_pin, bpf_program__fd(bpf->progs.redirect_gate), w) < 0;
+	live = renew(r, p, lookup_pin, lookup, lookup < 0 ? &known : w);
+	p->live = live != 0;
 	p->lookup = redirect_program_id(lookup);
-	return 0;
+	return failed || live < 0 ? -1 : 0;
 }
 
 /* --- is it all there? --- */

@@ -27,6 +27,8 @@ int redirect_pins_make(
 void redirect_pins_remove(const struct broker_redirect *r, const struct uuid *pod);
 /* Of pods that are not in the table: a broker died while it set or removed one. */
 void redirect_pins_sweep(const struct broker_redirect *r);
+/* One pin, or a directory with all below it: links are detached, whoever else holds them. */
+int redirect_pins_take_down(const char *path);
 
 /* With sock_create, which tells the gate what it cannot see itself. */
 int redirect_link_gate(const struct broker_redirect *r, const struct redirect_pod_state *p,
@@ -43,6 +45,7 @@ void redirect_unlink_lookup(const struct broker_redirect *r, const struct redire
 int redirect_links_mend(const struct broker_redirect *r, struct redirect_pod_state *p, int cgroup,
     int netns, struct broker_why *w);
 /* Those of an earlier broker get the programs of now; what is attached to nothing any more goes.
- * Fills in whether the pod is live. */
+ * Fills in whether the pod is live.  -1: one of them could not; it goes on with the program it has,
+ * until the pod is set, or mended. */
 int redirect_links_renew(
     const struct broker_redirect *r, struct redirect_pod_state *p, struct broker_why *w);

@@ -14,6 +14,7 @@
 #include "broker_redirect_links.h"
 #include "broker_redirect_place.h"
 #include "broker_redirect_rows.h"
+#include "broker_redirect_supersede.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -35,16 +36,6 @@ struct redirect_pod_state *redirect_pod_find(
 	return NULL;
 }
 
-struct redirect_pod_state *redirect_pod_at(const struct broker_redirect *r, uint32_t index)
-{
-	struct redirect_pod_state *p;
-
-	DL_FOREACH (r->pods, p)
-		if (p->entry.index == index)
-			return p;
-	return NULL;
-}
-
 uint32_t broker_redirect_index(const struct broker_redirect *r, const struct uuid *pod)
 {
 	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
@@ -57,6 +48,14 @@ static uint32_t row_of(uint32_t index)
 	return index & REDIRECT_ROW_MASK;
 }
 
+struct redirect_pod_state *redirect_pod_at(const struct broker_redirect *r, uint32_t index)
+{
+	uint32_t row = row_of(index);
+	struct redirect_pod_state *p = row <= REDIRECT_PODS_MAX ? r->rows[row] : NULL;
+
+	return p && p->entry.index == index ? p : NULL;
+}
+
 static struct redirect_pod_state *add(
     struct broker_redirect *r, const struct uuid *uid, uint32_t index)
 {
@@ -65,7 +64,7 @@ static struct redirect_pod_state *add(
 	p->uid = *uid;
 	p->entry.index = index;
 	memcpy(p->entry.uid, uid, sizeof(p->entry.uid));
-	r->used[row_of(index)] = true;
+	r->rows[row_of(index)] = p;
 	DL_APPEND(r->pods, p);
 	return p;
 }
@@ -93,7 +92,7 @@ static struct redirect_pod_state *find_or_add(
 	struct redirect_pod_state *p = redirect_pod_find(r, uid);
 
 	for (uint32_t row = 1; !p && row <= REDIRECT_PODS_MAX; row++)
-		if (!r->used[row]) {
+		if (!r->rows[row]) {
 			p = add(r, uid, new_index(r, row));
 			keep_baseline(r, p->entry.index);
 		}
@@ -105,10 +104,11 @@ static struct redirect_pod_state *find_or_add(
 
 static void forget(struct broker_redirect *r, struct redirect_pod_state *p)
 {
-	r->used[row_of(p->entry.index)] = false;
+	r->rows[row_of(p->entry.index)] = NULL;
 	DL_DELETE(r->pods, p);
 	free(p->rules);
 	free(p->seen);
+	free(p->written.rows);
 	free(p);
 }
 
@@ -134,6 +134,7 @@ void broker_redirect_pods(
 
 	DL_FOREACH_SAFE (r->pods, p, tmp)
 		each(ctx, &p->uid);
+	redirect_supersede_pods(r, each, ctx);
 }
 
 const struct redirect_rules *broker_redirect_rules(
@@ -262,7 +263,10 @@ static int write_all(
 	return 0;
 }
 
-/* One that is new leaves nothing when it fails; one that is known goes on as far as it got. */
+static void take_out(struct broker_redirect *r, struct redirect_pod_state *p);
+
+/* One that is new leaves nothing when it fails, but what another layout has of it; one that is
+ * known goes on as far as it got. */
 int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int cgroup,
     const struct redirect_rules *rules, struct broker_why *w)
 {
@@ -282,11 +286,12 @@ int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int c
 		if (!write_all(r, p, cgroup, w)) {
 			if (known)
 				redirect_rows_sweep(r, p);
+			redirect_supersede_pod(r, p);
 			return 0;
 		}
 	}
 	if (!known)
-		broker_redirect_remove(r, pod);
+		take_out(r, p);
 	return -1;
 }
 
@@ -342,6 +347,7 @@ int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int 
 		redirect_rows_sweep(r, p);
 	p->live = true;
 	p->gone = false;
+	redirect_supersede_pod(r, p);
 	return 0;
 }
 
@@ -379,22 +385,27 @@ static void drop_listeners(struct broker_redirect *r, uint32_t index)
 	}
 }
 
-void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod)
+static void take_out(struct broker_redirect *r, struct redirect_pod_state *p)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
-	uint32_t index;
+	uint32_t index = p->entry.index;
 
-	if (!p)
-		return;
-	index = p->entry.index;
 	if (p->cgroup)
 		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup);
 	redirect_pins_remove(r, &p->uid);
-	redirect_rows_clear(r, index);
+	redirect_rows_clear(r, p);
 	drop_listeners(r, index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &index);
 	forget(r, p);
+}
+
+void broker_redirect_remove(struct broker_redirect *r, const struct uuid *pod)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	if (p)
+		take_out(r, p);
+	redirect_supersede_remove(r, pod);
 }
 
 /* --- after an earlier broker --- */
@@ -414,24 +425,32 @@ static void clear_strangers(const struct broker_redirect *r, const struct bpf_ma
 	}
 }
 
-static int adopt(struct broker_redirect *r, uint64_t cgroup, const struct redirect_pod *entry,
-    struct broker_why *w)
+/* One that fails is no reason to leave the others to the programs of before. */
+static void adopt(struct broker_redirect *r, uint64_t cgroup, const struct redirect_pod *entry)
 {
 	uint32_t row = row_of(entry->index);
 	struct redirect_pod_state *p;
+	char uid[UUID_TEXT_SIZE];
+	struct broker_why w;
 
-	if (!row || row > REDIRECT_PODS_MAX || r->used[row]) {
+	if (!row || row > REDIRECT_PODS_MAX || r->rows[row]) {
 		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &cgroup);
-		return 0;
+		return;
 	}
 	p = add(r, (const struct uuid *)entry->uid, entry->index);
 	p->entry = *entry;
 	p->cgroup = cgroup;
 	p->adopted = true;
-	return redirect_links_renew(r, p, w);
+	if (!redirect_links_renew(r, p, &w))
+		return;
+	uuid_format(&p->uid, uid);
+	broker_log(BROKER_ERROR, uid,
+	    "its traffic goes by eBPF programs of the agentd before, until the pod is asked for "
+	    "again: %s",
+	    w.text);
 }
 
-int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w)
+void redirect_pods_adopt(struct broker_redirect *r)
 {
 	int fd = bpf_map__fd(r->bpf->maps.pods);
 	struct redirect_pod entry;
@@ -441,12 +460,11 @@ int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w)
 	while (more) {
 		at = next;
 		more = bpf_map_get_next_key(fd, &at, &next) == 0;
-		if (!bpf_map_lookup_elem(fd, &at, &entry) && adopt(r, at, &entry, w))
-			return -1;
+		if (!bpf_map_lookup_elem(fd, &at, &entry))
+			adopt(r, at, &entry);
 	}
 	redirect_pins_sweep(r);
-	redirect_rows_clear_strangers(r);
+	redirect_rows_adopt(r);
 	clear_strangers(r, r->bpf->maps.pods_by_index);
 	clear_strangers(r, r->bpf->maps.baselines);
-	return 0;
 }

@@ -14,6 +14,19 @@ struct redirect_seen {
 	struct redirect_cidr routes[];
 };
 
+/* Keys of rows that are in the maps, or were to be: broker_redirect_rows.c. */
+struct redirect_written_row {
+	bool is_cidr;
+	union {
+		struct redirect_port_key port;
+		struct redirect_cidr_key cidr;
+	};
+};
+struct redirect_written {
+	struct redirect_written_row *rows;
+	uint32_t n, room;
+};
+
 struct redirect_pod_state {
 	struct redirect_pod entry; /* as in the maps */
 	struct uuid uid;
@@ -23,7 +36,8 @@ struct redirect_pod_state {
 	struct redirect_rules *rules;   /* NULL: of an earlier broker, not told again yet; ends with
 					   the last of its cidrs */
 	struct redirect_seen *seen; /* NULL: not by this broker: what an earlier one saw stays */
-	uint32_t lookup;            /* id of its own sk_lookup program */
+	struct redirect_written written;
+	uint32_t lookup; /* id of its own sk_lookup program */
 	bool adopted, live;
 	bool answers_udp, answers_tcp; /* a socket of its DNS proxy is marked */
 	bool gone; /* its network namespace, since an earlier broker attached there */
@@ -38,8 +52,8 @@ struct broker_redirect {
 	uint64_t own[32];  /* cgroups this process is in: REDIRECT_TREE_DEPTH */
 	bool interfaces;   /* the kernel tells sk_lookup where a packet came in */
 	struct redirect_pod_state *pods;
-	bool used[REDIRECT_PODS_MAX + 1]; /* rows */
-	uint16_t times;                   /* that a row was given out: REDIRECT_ROW_BITS */
+	struct redirect_pod_state *rows[REDIRECT_PODS_MAX + 1]; /* who has it */
+	uint16_t times; /* that a row was given out: REDIRECT_ROW_BITS */
 };
 
 struct redirect_pod_state *redirect_pod_find(
@@ -59,5 +73,5 @@ int redirect_pin_all(struct broker_redirect *r, struct broker_why *w);
  * went, is another one under that name. */
 int redirect_follow_top(struct broker_redirect *r, struct broker_why *w);
 /* The pods that have pins: their links get the programs of now, and what is nobody's goes. */
-int redirect_pods_adopt(struct broker_redirect *r, struct broker_why *w);
+void redirect_pods_adopt(struct broker_redirect *r);
 void redirect_pods_free(struct broker_redirect *r);

@@ -1,11 +1,56 @@
-/* broker_redirect_rows.c - put, then sweep.
+/* broker_redirect_rows.c - put, then sweep: by what was written, since a walk through the maps
+ * looks at every pod's rows, and a pod can change its addresses as often as it likes.
  *
  * The trie answers with the longest prefix only, so each row repeats what the wider ones say that
  * cover it: of the rules (which are flat among themselves), and of the routes.
  */
 #include "broker_redirect_rows.h"
 #include <bpf/libbpf.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* --- what is written --- */
+
+static const struct bpf_map *map_of(
+    const struct broker_redirect *r, const struct redirect_written_row *row)
+{
+	return row->is_cidr ? r->bpf->maps.cidrs : r->bpf->maps.ports;
+}
+
+static const void *key_of(const struct redirect_written_row *row)
+{
+	return row->is_cidr ? (const void *)&row->cidr : &row->port;
+}
+
+static bool is_same(const struct redirect_written_row *a, const struct redirect_written_row *b)
+{
+	size_t size = a->is_cidr ? sizeof(a->cidr) : sizeof(a->port);
+
+	return a->is_cidr == b->is_cidr && !memcmp(key_of(a), key_of(b), size);
+}
+
+static void append(struct redirect_written *w, const struct redirect_written_row *row)
+{
+	struct redirect_written_row *rows;
+
+	if (w->n == w->room) {
+		w->room = w->room ? 2 * w->room : 8;
+		rows = broker_zalloc(w->room * sizeof(*rows));
+		if (w->n)
+			memcpy(rows, w->rows, w->n * sizeof(*rows));
+		free(w->rows);
+		w->rows = rows;
+	}
+	w->rows[w->n++] = *row;
+}
+
+static void remember(struct redirect_written *w, const struct redirect_written_row *row)
+{
+	for (uint32_t i = 0; i < w->n; i++)
+		if (is_same(&w->rows[i], row))
+			return;
+	append(w, row);
+}
 
 /* --- put --- */
 
@@ -16,25 +61,30 @@ unsigned redirect_rows_changed(void)
 	return changed;
 }
 
-static int put(const struct bpf_map *m, const void *key, const void *value, struct broker_why *w)
+/* What is there already is not written: an audit counts what was not. */
+static int put(const struct broker_redirect *r, struct redirect_pod_state *p,
+    const struct redirect_written_row *row, const void *value, struct broker_why *w)
 {
+	const struct bpf_map *m = map_of(r, row);
 	uint32_t was = 0; /* both maps' values fit */
 
-	if (!bpf_map_lookup_elem(bpf_map__fd(m), key, &was) &&
+	if (!bpf_map_lookup_elem(bpf_map__fd(m), key_of(row), &was) &&
 	    !memcmp(&was, value, bpf_map__value_size(m)))
 		return 0;
+	remember(&p->written, row);
 	changed++;
-	if (bpf_map_update_elem(bpf_map__fd(m), key, value, BPF_ANY))
+	if (bpf_map_update_elem(bpf_map__fd(m), key_of(row), value, BPF_ANY))
 		return broker_refuse_sys(w, "eBPF map %s", bpf_map__name(m));
 	return 0;
 }
 
-static int put_port(
-    const struct broker_redirect *r, struct redirect_port_key key, struct broker_why *w)
+static int put_port(const struct broker_redirect *r, struct redirect_pod_state *p, uint32_t kind,
+    uint32_t number, struct broker_why *w)
 {
+	const struct redirect_written_row row = {.port = {p->entry.index, kind, number}};
 	const uint8_t there = 1;
 
-	return put(r->bpf->maps.ports, &key, &there, w);
+	return put(r, p, &row, &there, w);
 }
 
 /* ::/0 does not cover IPv4, though it does in the trie. */
@@ -64,11 +114,11 @@ static uint32_t longest(
 	return flags;
 }
 
-static int put_cidr(const struct broker_redirect *r, const struct redirect_pod_state *p,
+static int put_cidr(const struct broker_redirect *r, struct redirect_pod_state *p,
     const struct redirect_cidr *c, struct broker_why *w)
 {
-	const struct redirect_cidr_key key = {
-	    .prefix = REDIRECT_CIDR_BITS + c->bits, .index = p->entry.index, .address = c->address};
+	const struct redirect_written_row row = {
+	    .is_cidr = true, .cidr = {REDIRECT_CIDR_BITS + c->bits, p->entry.index, c->address}};
 	uint32_t flags = c->flags | longest(p->rules->cidrs, p->rules->ncidrs, c);
 
 	if (p->seen)
@@ -76,27 +126,21 @@ static int put_cidr(const struct broker_redirect *r, const struct redirect_pod_s
 
 	if (flags & REDIRECT_CIDR_LOCAL)
 		flags &= ~(uint32_t)REDIRECT_CIDR_INTERFACE; /* goes over lo */
-	return put(r->bpf->maps.cidrs, &key, &flags, w);
+	flags |= row.cidr.prefix << REDIRECT_CIDR_PREFIX;
+	return put(r, p, &row, &flags, w);
 }
 
 int redirect_rows_put(
-    const struct broker_redirect *r, const struct redirect_pod_state *p, struct broker_why *w)
+    const struct broker_redirect *r, struct redirect_pod_state *p, struct broker_why *w)
 {
 	const struct redirect_rules *rules = p->rules;
-	struct redirect_port_key key = {.index = p->entry.index};
 
-	for (uint32_t i = 0; i < rules->nrows; i++) {
-		key.kind = rules->rows[i].kind;
-		key.number = rules->rows[i].number;
-		if (put_port(r, key, w))
+	for (uint32_t i = 0; i < rules->nrows; i++)
+		if (put_port(r, p, rules->rows[i].kind, rules->rows[i].number, w))
 			return -1;
-	}
-	key.kind = REDIRECT_PORT_INTERFACE;
-	for (uint32_t i = 0; p->seen && i < p->seen->ninterfaces; i++) {
-		key.number = p->seen->interfaces[i];
-		if (put_port(r, key, w))
+	for (uint32_t i = 0; p->seen && i < p->seen->ninterfaces; i++)
+		if (put_port(r, p, REDIRECT_PORT_INTERFACE, p->seen->interfaces[i], w))
 			return -1;
-	}
 	for (uint32_t i = 0; i < rules->ncidrs; i++)
 		if (put_cidr(r, p, &rules->cidrs[i], w))
 			return -1;
@@ -142,84 +186,108 @@ static bool has_cidr(
 	       (p->seen && is_among(p->seen->routes, p->seen->nroutes, key));
 }
 
-static void delete_row(int map, const void *key)
+static bool is_wanted(const struct broker_redirect *r, const struct redirect_pod_state *p,
+    const struct redirect_written_row *row)
 {
-	changed++;
-	bpf_map_delete_elem(map, key);
-}
-
-/* Walks a whole map, both times: changes are rare.  `index` 0: whoever is not in the table. */
-struct sweep {
-	const struct broker_redirect *r;
-	const struct redirect_pod_state *keep; /* what this one has; NULL: nothing */
-	uint32_t index;
-	bool all; /* each pod keeps what it has */
-};
-
-/* Is it to be looked at?  By what `*keep` has. */
-static bool is_of(const struct sweep *s, uint32_t index, const struct redirect_pod_state **keep)
-{
-	*keep = s->all ? redirect_pod_at(s->r, index) : s->keep;
-	if (s->all)
-		return !*keep || (*keep)->rules; /* of an earlier broker: nobody knows yet */
-	return s->index ? index == s->index : !redirect_pod_at(s->r, index);
-}
-
-static void sweep_ports(const struct sweep *s)
-{
-	int fd = bpf_map__fd(s->r->bpf->maps.ports);
-	const struct redirect_pod_state *keep;
-	struct redirect_port_key at, next;
-	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
-
-	while (more) {
-		at = next;
-		more = bpf_map_get_next_key(fd, &at, &next) == 0;
-		if (is_of(s, at.index, &keep) && !(keep && has_port(keep, &at)))
-			delete_row(fd, &at);
-	}
-}
-
-static void sweep_cidrs(const struct sweep *s)
-{
-	int fd = bpf_map__fd(s->r->bpf->maps.cidrs);
-	const struct redirect_pod_state *keep;
-	struct redirect_cidr_key at, next;
 	uint32_t flags = 0;
+
+	if (!row->is_cidr)
+		return has_port(p, &row->port);
+	bpf_map_lookup_elem(bpf_map__fd(map_of(r, row)), &row->cidr, &flags);
+	return has_cidr(p, &row->cidr, flags);
+}
+
+static void delete_row(const struct broker_redirect *r, const struct redirect_written_row *row)
+{
+	changed += !bpf_map_delete_elem(bpf_map__fd(map_of(r, row)), key_of(row));
+}
+
+void redirect_rows_sweep(const struct broker_redirect *r, struct redirect_pod_state *p)
+{
+	struct redirect_written *w = &p->written;
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < w->n; i++)
+		if (is_wanted(r, p, &w->rows[i]))
+			w->rows[kept++] = w->rows[i];
+		else
+			delete_row(r, &w->rows[i]);
+	w->n = kept;
+}
+
+void redirect_rows_clear(const struct broker_redirect *r, struct redirect_pod_state *p)
+{
+	for (uint32_t i = 0; i < p->written.n; i++)
+		delete_row(r, &p->written.rows[i]);
+	p->written.n = 0;
+}
+
+/* --- every row there is --- */
+
+typedef void (*row_visit)(const struct broker_redirect *r, const struct redirect_written_row *row);
+
+/* The next key is asked for first: this one may go. */
+static void each_port(const struct broker_redirect *r, row_visit visit)
+{
+	struct redirect_written_row row = {.is_cidr = false};
+	struct redirect_port_key next;
+	int fd = bpf_map__fd(map_of(r, &row));
 	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
 
 	while (more) {
-		at = next;
-		more = bpf_map_get_next_key(fd, &at, &next) == 0;
-		if (!is_of(s, at.index, &keep) || bpf_map_lookup_elem(fd, &at, &flags))
-			continue;
-		if (!keep || !has_cidr(keep, &at, flags))
-			delete_row(fd, &at);
+		row.port = next;
+		more = bpf_map_get_next_key(fd, &row.port, &next) == 0;
+		visit(r, &row);
 	}
 }
 
-static void sweep(const struct sweep *s)
+static void each_cidr(const struct broker_redirect *r, row_visit visit)
 {
-	sweep_ports(s);
-	sweep_cidrs(s);
+	struct redirect_written_row row = {.is_cidr = true};
+	struct redirect_cidr_key next;
+	int fd = bpf_map__fd(map_of(r, &row));
+	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
+
+	while (more) {
+		row.cidr = next;
+		more = bpf_map_get_next_key(fd, &row.cidr, &next) == 0;
+		visit(r, &row);
+	}
 }
 
-void redirect_rows_sweep(const struct broker_redirect *r, const struct redirect_pod_state *p)
+static struct redirect_pod_state *pod_of(
+    const struct broker_redirect *r, const struct redirect_written_row *row)
 {
-	sweep(&(struct sweep){.r = r, .keep = p, .index = p->entry.index});
+	return redirect_pod_at(r, row->is_cidr ? row->cidr.index : row->port.index);
+}
+
+/* What an earlier broker wrote for a pod is not known before that is asked for. */
+static void sweep_row(const struct broker_redirect *r, const struct redirect_written_row *row)
+{
+	const struct redirect_pod_state *p = pod_of(r, row);
+
+	if (!p || (p->rules && !is_wanted(r, p, row)))
+		delete_row(r, row);
 }
 
 void redirect_rows_sweep_all(const struct broker_redirect *r)
 {
-	sweep(&(struct sweep){.r = r, .all = true});
+	each_port(r, sweep_row);
+	each_cidr(r, sweep_row);
 }
 
-void redirect_rows_clear(const struct broker_redirect *r, uint32_t index)
+static void adopt_row(const struct broker_redirect *r, const struct redirect_written_row *row)
 {
-	sweep(&(struct sweep){.r = r, .index = index});
+	struct redirect_pod_state *p = pod_of(r, row);
+
+	if (p)
+		append(&p->written, row);
+	else
+		delete_row(r, row);
 }
 
-void redirect_rows_clear_strangers(const struct broker_redirect *r)
+void redirect_rows_adopt(const struct broker_redirect *r)
 {
-	sweep(&(struct sweep){.r = r});
+	each_port(r, adopt_row);
+	each_cidr(r, adopt_row);
 }
