@@ -13,17 +13,22 @@
 #include "priv/cage.h"
 #include "priv/protocol.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 LOG_SCOPE("main");
 
 enum { CONFIG_SIZE_MAX = 1 << 20 };
+
+/* Enough for --max-pods' 1024 with 16 each: listeners, connections and who made them, DNS. */
+enum { FDS_AT_ONCE = 16 * 1024 };
 
 /* Who was accepted is greeted; the rest waits in the backlog for the next worker. */
 enum { GRACE_MS = 100 };
@@ -54,6 +59,21 @@ static char *read_config(int fd, size_t *len, struct err *e)
 	}
 	err_set(e, EFBIG, "agentd.yaml is larger than 1 MiB");
 	return NULL;
+}
+
+/* When the table of descriptors grows in a process with threads, the kernel waits for an RCU grace
+ * period, and our loop with it: 10 ms and more, each time that it doubles.  So it grows once,
+ * before there are threads, by a high number; it does not shrink when that is closed.  That is
+ * 132 KiB of the kernel's memory.  Beyond it the table grows as ever. */
+static void make_room_for_fds(void)
+{
+	struct rlimit most;
+
+	if (getrlimit(RLIMIT_NOFILE, &most) || most.rlim_cur == 0)
+		return;
+	int last = (int)(most.rlim_cur < FDS_AT_ONCE ? most.rlim_cur : FDS_AT_ONCE) - 1;
+	int fd = fcntl(PRIV_FD, F_DUPFD_CLOEXEC, last);
+	mem_closep(&fd);
 }
 
 static void on_grace_over(void *ctx)
@@ -111,6 +131,7 @@ static int serve(const struct config *c, struct err *e)
 	struct worker w = {.signal_fd = -1};
 	int rc = -1;
 
+	make_room_for_fds();
 	if (!watch_signals(&w, e) && (w.loop = loop_new(e)))
 		rc = run_agent(&w, c, e);
 	loop_free(&w.loop);

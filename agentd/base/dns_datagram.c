@@ -1,4 +1,6 @@
-/* dns_datagram.c - received with the address that it came to, sent with that one as its source. */
+/* dns_datagram.c - looked at, with the address that it came to -> answered, with that one as the
+ * source -> removed.
+ */
 #include "dns_datagram.h"
 #include <string.h>
 
@@ -39,7 +41,7 @@ static bool find_way(struct dns_way *w, struct msghdr *msg)
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): the kernel writes there */
-ssize_t dns_datagram_receive(int fd, uint8_t *data, size_t size, struct dns_way *w, bool *inside)
+ssize_t dns_datagram_peek(int fd, uint8_t *data, size_t size, struct dns_way *w, bool *inside)
 {
 	union control control;
 	struct iovec iov = {.iov_base = data, .iov_len = size};
@@ -49,7 +51,7 @@ ssize_t dns_datagram_receive(int fd, uint8_t *data, size_t size, struct dns_way 
 	    .msg_iovlen = 1,
 	    .msg_control = &control,
 	    .msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT);
+	ssize_t n = recvmsg(fd, &msg, MSG_PEEK | MSG_DONTWAIT);
 
 	if (n < 0)
 		return -1;
@@ -57,6 +59,12 @@ ssize_t dns_datagram_receive(int fd, uint8_t *data, size_t size, struct dns_way 
 	w->v6 = false;
 	*inside = find_way(w, &msg);
 	return n;
+}
+
+/* Nothing is copied: a datagram goes whole, however little of it is asked for. */
+void dns_datagram_remove(int fd)
+{
+	recv(fd, NULL, 0, MSG_DONTWAIT);
 }
 
 void dns_datagram_send(int fd, const struct dns_way *w, const uint8_t *data, size_t size)

@@ -20,8 +20,12 @@ struct dns_way {
 	struct in6_pktinfo at6;
 	struct in_pktinfo at4;
 };
-/* Never blocks; -1: there is none.  `inside`: it came to a loopback address. */
-ssize_t dns_datagram_receive(int fd, uint8_t *data, size_t size, struct dns_way *w, bool *inside);
+/* The first that waits; it stays in the socket, so that whoever has the socket after us finds what
+ * we did not come to answer.  Never blocks; -1: there is none.  `inside`: it came to a loopback
+ * address. */
+ssize_t dns_datagram_peek(int fd, uint8_t *data, size_t size, struct dns_way *w, bool *inside);
+/* That one is done with. */
+void dns_datagram_remove(int fd);
 /* A socket that is full, or a client that is gone: it will ask again, or not. */
 void dns_datagram_send(int fd, const struct dns_way *w, const uint8_t *data, size_t size);
 /* Of an accepted connection: was it made to a loopback address? */

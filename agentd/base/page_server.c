@@ -1,8 +1,8 @@
 /* page_server.c - accepted -> bytes until an empty line -> the page -> written -> our end is shut
- * down -> theirs, or the time is over: closed.
+ * down -> theirs, or the time is over, or too much came: closed.
  *
  * What comes behind the empty line is nobody's business, but it is read: a socket that is closed
- * with bytes in it resets, and the peer might lose the answer.
+ * with bytes in it resets, and the peer might lose the answer.  Who sends without end is reset.
  */
 #include "page_server.h"
 
@@ -26,7 +26,7 @@ struct connection {
 	struct loop_timer end;
 	struct evbuffer *out; /* NULL: still reading */
 	struct connection *prev, *next;
-	size_t got;
+	size_t got, behind;
 	char request[PAGE_REQUEST_MAX];
 };
 
@@ -63,7 +63,9 @@ static void on_closing(void *ctx)
 	struct connection *c = ctx;
 	ssize_t n = recv(c->fd, c->request, sizeof(c->request), 0);
 
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+	if (n > 0)
+		c->behind += (size_t)n;
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || c->behind > PAGE_BEHIND_MAX)
 		connection_drop(c);
 }
 

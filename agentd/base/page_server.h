@@ -1,15 +1,21 @@
 /* page_server.h - pages for anybody on the network: a GET, an answer, the end of the connection.
  *
  * Whoever asks is a stranger, so nothing is parsed but the first line, and everything has its end:
- * 32 connections (one more costs the oldest), 8 KiB of a request, 10 s from the first packet to the
- * last.  libevent's evhttp (base/http.h) counts no connections, and gives 10 s for each byte.
+ * 32 connections (one more costs the oldest), 8 KiB of a request and 1 MiB behind it, 10 s from the
+ * first packet to the last.  libevent's evhttp (base/http.h) counts no connections, and gives 10 s
+ * for each byte.
  */
 #pragma once
 struct evbuffer;
 struct loop;
 struct page_server;
 
-enum { PAGE_CONNECTIONS_MAX = 32, PAGE_REQUEST_MAX = 8 * 1024, PAGE_SECONDS_MAX = 10 };
+enum {
+	PAGE_CONNECTIONS_MAX = 32,
+	PAGE_REQUEST_MAX = 8 * 1024,
+	PAGE_BEHIND_MAX = 1 << 20,
+	PAGE_SECONDS_MAX = 10
+};
 
 struct page {
 	int status;       /* 200, 404 or 503 */

@@ -4,7 +4,8 @@
  * is the call, and the pod goes; not yet: the call waits; it may start: the first certificate, or
  * not in time -> kept -> is anybody still waiting? -> mounted -> answered.  Again: its token, kept
  * again.  unpublish -> whoever waits for a mount is aborted -> unmounted -> the pod goes -> what
- * was kept goes -> answered.  The broker answers in order, so an unpublish overtakes nothing.
+ * was kept goes -> answered.  The broker answers in order, so an unpublish overtakes nothing.  If
+ * it fails the next publish is not answered before the broker has looked, and mounted what is gone.
  */
 #include "../base/err.h"
 #include "../base/log.h"
@@ -295,7 +296,7 @@ static void take_token(struct csi_volume *v, struct pod *p, const struct csi_pub
 	if (same)
 		return;
 	pod_set_token(p, q->token);
-	if (v->state == PUBLISHED)
+	if (v->state == PUBLISHED || v->state == UNKNOWN)
 		keep(v);
 }
 
@@ -335,16 +336,49 @@ static void look_at_mount(struct csi_volume *v)
 		    on_looked_at, v);
 }
 
-/* A final error would make older kubelets take down a volume that is in use. */
-static void publish_again(struct csi_volume *v, struct csi_call *c, const struct csi_publish *q)
+static void renew(struct csi_volume *v, const struct csi_publish *q)
 {
+	v->last_ms = loop_uptime_ms(v->all->o.loop);
 	v->problem = (struct err){.code = 0};
 	if (republish(v, q, &v->problem))
 		log_warn_limited(&v->all->log, q->spec.name,
 		    "volume %s stays as it is, with the token it had: %s", v->target.volume,
 		    v->problem.msg);
+}
+
+/* A final error would make older kubelets take down a volume that is in use. */
+static void publish_again(struct csi_volume *v, struct csi_call *c, const struct csi_publish *q)
+{
+	renew(v, q);
 	look_at_mount(v);
 	csi_answer(c, "", 0);
+}
+
+/* Still not known: nobody is told that it is there, and nothing that might be in use goes. */
+static void on_found_out(void *ctx, const struct err *e)
+{
+	struct csi_volume *v = ctx;
+
+	if (e) {
+		on_looked_at(v, e);
+		csi_refuse_all(&v->publishing, RPC_INTERNAL, e->msg);
+		return;
+	}
+	v->state = PUBLISHED;
+	csi_answer_all(&v->publishing);
+}
+
+static void find_out(struct csi_volume *v, struct csi_call *c, const struct csi_publish *q)
+{
+	renew(v, q);
+	if (!csi_volume_pod(v)) {
+		csi_refuse(c, csi_status_of(&v->problem), v->problem.msg);
+		return;
+	}
+	csi_wait(&v->publishing, c, HOLD_MS);
+	if (!v->mounting)
+		priv_publish(v->all->o.priv, &v->mounting, &v->target.pod, v->target.volume,
+		    on_found_out, v);
 }
 
 static void publish_first(struct csi_volumes *all, struct csi_call *c, const struct csi_publish *q)
@@ -396,8 +430,9 @@ void csi_volumes_publish(struct csi_volumes *all, struct csi_call *c, const stru
 	} else if (v && v->state == UNPUBLISHING) {
 		csi_refuse(c, RPC_ABORTED, "the volume is being unpublished");
 	} else if (v && v->state == PUBLISHED) {
-		v->last_ms = loop_uptime_ms(all->o.loop);
 		publish_again(v, c, q);
+	} else if (v && v->state == UNKNOWN) {
+		find_out(v, c, q);
 	} else {
 		publish_first(all, c, q);
 	}
@@ -414,7 +449,7 @@ static void on_unmounted(void *ctx, const struct err *e)
 		log_error(
 		    p ? p->label : NULL, "volume %s not unmounted: %s", v->target.volume, e->msg);
 		csi_refuse_all(&v->unpublishing, RPC_INTERNAL, e->msg);
-		v->state = v->mounted ? PUBLISHED : STARTING;
+		v->state = v->mounted ? UNKNOWN : STARTING;
 		if (!p && !v->mounted)
 			volume_free(v);
 		return;

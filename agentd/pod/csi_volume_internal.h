@@ -5,7 +5,14 @@
 #include "csi_volume.h"
 #include <uthash.h>
 
-enum csi_volume_state { STARTING, STORING, MOUNTING, PUBLISHED, UNPUBLISHING };
+enum csi_volume_state {
+	STARTING,
+	STORING,
+	MOUNTING,
+	PUBLISHED,
+	UNPUBLISHING,
+	UNKNOWN, /* it could not be unmounted: who knows how much of it */
+};
 
 struct csi_volume {
 	struct csi_volumes *all;

@@ -14,9 +14,11 @@ static const char *state_of(const struct csi_volume *v)
 {
 	if (v->state == UNPUBLISHING)
 		return "unpublishing";
-	if (v->state == PUBLISHED)
-		return csi_volume_pod(v) ? "published" : "waiting";
-	return "starting";
+	if (v->state != PUBLISHED && v->state != UNKNOWN)
+		return "starting";
+	if (!csi_volume_pod(v))
+		return "waiting";
+	return v->state == PUBLISHED ? "published" : "unknown";
 }
 
 static unsigned count_of(const struct csi_volumes *all, const char *state)
@@ -86,7 +88,8 @@ json_t *csi_volumes_waiting(const struct csi_volumes *all)
 
 void csi_volumes_measure(const struct csi_volumes *all)
 {
-	static const char *const states[] = {"starting", "published", "waiting", "unpublishing"};
+	static const char *const states[] = {
+	    "starting", "published", "waiting", "unpublishing", "unknown"};
 
 	for (unsigned i = 0; i < sizeof(states) / sizeof(*states); i++) {
 		char label[32];

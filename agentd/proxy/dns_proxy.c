@@ -1,6 +1,10 @@
 /* dns_proxy.c - a query by UDP or TCP -> is it one too many? -> read -> in the table: an answer;
  * else a question to the resolvers -> their answer, or "server failure" -> back the way it came,
  * from the address that was asked (kernels.md 3).
+ *
+ * A datagram leaves its socket only when it is answered, passed on or dropped: if the worker dies
+ * before that, the broker finds it there and says so to who asked.  It is not for the next worker,
+ * which it might kill as well.
  */
 #include "dns_proxy.h"
 #include "../base/accept.h"
@@ -225,13 +229,14 @@ static void on_datagram(void *ctx)
 			pause_datagrams(p);
 			return;
 		}
-		n = dns_datagram_receive(p->udp, data, sizeof(data), &w, &inside);
+		n = dns_datagram_peek(p->udp, data, sizeof(data), &w, &inside);
 		if (n < 0)
 			return;
 		if (inside)
 			take_query(p, (struct client){.way = &w}, data, (size_t)n);
 		else
 			p->counts.dropped++;
+		dns_datagram_remove(p->udp);
 	}
 }
 

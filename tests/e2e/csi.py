@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -201,16 +202,12 @@ class CsiNode(Node):
 
     def call(self, *calls, socket=None, around=(), parallel=1):
         """[(method, fields), ...] at the driver, not by the kubelet: [{code, details}, ...]."""
-        return finish(self.begin(*calls, socket=socket, around=around, parallel=parallel))
+        return self.begin(*calls, socket=socket, around=around, parallel=parallel).finish()
 
     def begin(self, *calls, socket=None, around=(), parallel=1, timeout_s=60):
-        process = subprocess.Popen(
-            [str(a) for a in (*self.inside(), *around, sys.executable, '-m', 'tests.kubelet', 'call',
-                              socket or self.agentd.run / 'csi.sock', '--parallel', parallel)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TOP)
-        process.stdin.write(json.dumps([(m, f, timeout_s) for m, f in calls]))
-        process.stdin.close()
-        return process
+        return Calls([*self.inside(), *around, sys.executable, '-m', 'tests.kubelet', 'call',
+                      socket or self.agentd.run / 'csi.sock', '--parallel', parallel],
+                     [(m, f, timeout_s) for m, f in calls])
 
     def remove(self):
         with contextlib.ExitStack() as stack:
@@ -220,11 +217,27 @@ class CsiNode(Node):
                 stack.callback(self.kubelet.process.kill)
 
 
-def finish(process):
-    out = process.stdout.read()
-    if process.wait(60):
-        raise RuntimeError(f'call: {process.stderr.read()[-2000:]}')
-    return json.loads(out)
+class Calls:
+    """Under way.  What they come to goes into files: a pipe that nobody reads meanwhile would be full."""
+
+    def __init__(self, argv, calls):
+        self._out, self._err = tempfile.TemporaryFile('w+'), tempfile.TemporaryFile('w+')
+        self._process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=self._out, stderr=self._err,
+                                         text=True, cwd=TOP)
+        self._process.stdin.write(json.dumps(calls))
+        self._process.stdin.close()
+
+    def running(self):
+        return self._process.poll() is None
+
+    def finish(self):
+        with self._out, self._err:
+            status = self._process.wait()
+            for f in (self._out, self._err):
+                f.seek(0)
+            if status:
+                raise RuntimeError(f'call: {self._err.read()[-2000:]}')
+            return json.loads(self._out.read())
 
 
 class _PodNetns(Netns):

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from . import mesh
 from .conftest import start_pair
 from .run import wait_for
-from .test_upgrade import beside, launch, upgraded
+from .test_upgrade import beside, hanging, launch, upgraded
 
 # ecosystem.md 5: of the node, and with pilot-agent's names of each pod.
 OF_NODE = {'agentd_pods', 'agentd_certificates_cached', 'agentd_certificate_cache_hits', 'agentd_csr_requests',
@@ -174,6 +174,15 @@ def test_a_hand_over_to_another_address_and_back(node, port):
     failing = beside(node, 'failing')
     failing.flags += ['--metrics', '{}:{}'.format(*port.address), '--no-such-setting', 'x']
     assert launch(failing).wait() != 0
+    wait_for('health', port.healthy)
+    with socket.create_connection(('::1', port.address[1])):
+        pass
+    # Its worker, which has a copy of the socket, lives a little longer than it.
+    killed = hanging(node, 'killed')
+    killed.flags += ['--metrics', '{}:{}'.format(*port.address)]
+    process = launch(killed)
+    wait_for('its worker', lambda: ', worker ' in killed.log.read_text())
+    process.kill()
     wait_for('health', port.healthy)
     with socket.create_connection(('::1', port.address[1])):
         pass

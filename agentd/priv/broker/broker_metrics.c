@@ -4,7 +4,7 @@
  * What an earlier broker left may have another address: of another command line, or node.  Its
  * sharers (that broker, systemd) would keep the port busy until they are told, so it is shut down
  * first; with SO_REUSEADDR what does not listen is in nobody's way.  A broker that gets all of it
- * back makes itself a new one.
+ * back makes itself a new one, as soon as the one that failed is gone with its own.
  */
 #include "broker_metrics.h"
 #include "../../base/mem.h"
@@ -23,6 +23,9 @@ static const char name[] = "metrics";
 
 /* Scrapes are few; somebody's SYNs are not to fill the node's memory. */
 enum { BACKLOG = 128, PORT_MAX = 65535 };
+
+/* Of a process, and its worker, that end. */
+enum { AGAIN_MS = 20, PATIENCE_MS = 2000 };
 
 /* --- the address --- */
 
@@ -116,6 +119,18 @@ static int make(const char *text, struct broker_why *w)
 	return fd < 0 ? -1 : take_fd(fd);
 }
 
+/* Who shut ours down, and failed, is heard of before the kernel has closed all of its sockets. */
+static int make_again(const char *text, struct broker_why *w)
+{
+	int fd = make(text, w);
+
+	for (int ms = 0; fd < 0 && w->code == EADDRINUSE && ms < PATIENCE_MS; ms += AGAIN_MS) {
+		usleep(AGAIN_MS * 1000);
+		fd = make(text, w);
+	}
+	return fd;
+}
+
 int broker_metrics_try(const char *text, struct broker_why *w)
 {
 	auto_close int fd = make(text, w);
@@ -191,11 +206,15 @@ static void on_shut_down(void *ctx, uint32_t events)
 int broker_metrics_open(
     struct broker_metrics *m, const struct broker_metrics_spec *spec, struct broker_why *w)
 {
-	if (m->watch.ready && is_listening(m->watch.fd))
+	const bool had = m->watch.ready;
+
+	if (had && is_listening(m->watch.fd))
 		return m->watch.fd;
 	drop(m);
 	int fd = take_kept(spec);
-	if (fd < 0 && (fd = make(spec->address, w)) < 0)
+	if (fd < 0)
+		fd = had ? make_again(spec->address, w) : make(spec->address, w);
+	if (fd < 0)
 		return -1;
 	m->spec = spec;
 	m->watch = (struct broker_watch){.fd = fd, .ready = on_shut_down, .ctx = m};

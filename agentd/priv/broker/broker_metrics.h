@@ -34,7 +34,8 @@ struct broker_metrics {
 };
 
 /* The socket if it still listens, else what an earlier broker left if it is that, else a new one.
- * It stays ours.  -1: `w` says why. */
+ * It stays ours.  One that was shut down unseen may cost 2 s: by another agentd that failed to take
+ * over, whose own may be at the same port until it is gone.  -1: `w` says why. */
 int broker_metrics_open(
     struct broker_metrics *m, const struct broker_metrics_spec *spec, struct broker_why *w);
 /* The end of this broker: who holds a copy may keep it. */

@@ -292,6 +292,27 @@ static void test_what_comes_behind_is_read_and_forgotten(void **state)
 	expect_no_connection();
 }
 
+static void test_what_comes_behind_has_a_limit(void **state)
+{
+	static const char bytes[64 * 1024];
+	int fd = dial();
+	size_t sent = 0;
+	int error = 0;
+
+	(void)state;
+	say(fd, "GET /page HTTP/1.1\r\n\r\n", 22);
+	while (sent < 64 * (size_t)PAGE_BEHIND_MAX && (!error || error == EAGAIN)) {
+		ssize_t n = send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
+		error = n < 0 ? errno : 0;
+		sent += n < 0 ? 0 : (size_t)n;
+		run_ms(1);
+	}
+	assert_true(error == ECONNRESET || error == EPIPE);
+	assert_true(sent > PAGE_BEHIND_MAX);
+	close(fd);
+	expect_no_connection();
+}
+
 /* `nc -N`, and who thinks better of it. */
 static void test_the_peer_may_end_first(void **state)
 {
@@ -461,6 +482,7 @@ int main(void)
 	    T(test_what_is_no_get_is_refused),
 	    T(test_head_has_a_limit),
 	    T(test_what_comes_behind_is_read_and_forgotten),
+	    T(test_what_comes_behind_has_a_limit),
 	    T(test_the_peer_may_end_first),
 	    T(test_the_oldest_goes_for_the_next),
 	    T(test_a_hundred_idle_ones_stop_nobody),

@@ -679,11 +679,55 @@ static void test_unpublish_joins_and_fails(void **state)
 	answered(a, RPC_INTERNAL, "it is busy");
 	answered(b, RPC_INTERNAL, "it is busy");
 	assert_int_equal(w->removed, 0);
-	assert_string_equal(state_of(w), "published");
+	assert_string_equal(state_of(w), "unknown");
 	a = unpublish(w);
 	fake_rpc_end(a, RPC_CANCELLED, "given up"); /* it goes on */
 	fake_loop_advance(w->loop, 0);
 	unmounted(w);
+	assert_int_equal(w->removed, 1);
+}
+
+static void fail_to_unpublish(struct world *w)
+{
+	struct rpc_stream *u = unpublish(w);
+
+	fake_priv_unpublished(w->priv, &w->uid, "mesh", EBUSY, "it is busy");
+	fake_loop_advance(w->loop, 0);
+	answered(u, RPC_INTERNAL, "it is busy");
+}
+
+/* Half of it may be gone: that it is there is said when the broker has seen to it, not before. */
+static void test_publish_after_an_unpublish_that_failed(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *a, *b, *u;
+
+	publish_all(w);
+	fail_to_unpublish(w);
+	csi_ask_token(&w->ask, "web", 1900000001);
+	a = publish(w);
+	b = publish(w);
+	assert_false(fake_rpc_ended(a) || fake_rpc_ended(b));
+	assert_int_equal(w->tokens, 1);
+	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PUBLISH), 1);
+	fake_priv_published(w->priv, &w->uid, "mesh", EBUSY, "somebody's mount is there");
+	fake_loop_advance(w->loop, 0);
+	answered(a, RPC_INTERNAL, "somebody's mount");
+	answered(b, RPC_INTERNAL, "somebody's mount");
+	assert_string_equal(state_of(w), "unknown");
+	assert_int_equal(w->removed, 0);
+	kept(w); /* with the newer token */
+	a = publish(w);
+	mounted(w);
+	answered(a, RPC_OK, "");
+	assert_string_equal(state_of(w), "published");
+	/* An unpublish that comes meanwhile. */
+	fail_to_unpublish(w);
+	a = publish(w);
+	u = unpublish(w);
+	answered(a, RPC_ABORTED, "unpublished");
+	unmounted(w);
+	answered(u, RPC_OK, "");
 	assert_int_equal(w->removed, 1);
 }
 
@@ -803,6 +847,7 @@ int main(void)
 	    TEST(test_foreign),
 	    TEST(test_unpublish_ends_a_publish),
 	    TEST(test_unpublish_joins_and_fails),
+	    TEST(test_publish_after_an_unpublish_that_failed),
 	    TEST(test_the_broker_fails_for_nothing),
 	    TEST(test_silence),
 	    TEST(test_silence_without_volumes),

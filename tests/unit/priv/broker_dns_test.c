@@ -262,6 +262,7 @@ static void when_the_worker_is_gone(void **state)
 	elsewhere = dial(SOCK_DGRAM, "10.0.0.7");
 	ask(waiting);
 	*w.log = '\0';
+	assert_int_equal(recv(worker, w.in, 1, MSG_PEEK), 1); /* it was about to answer */
 	broker_dns_detach(w.d);
 	close(worker);
 	logged(" -tcp -udp");
@@ -278,9 +279,12 @@ static void when_the_worker_is_gone(void **state)
 	assert_int_equal(dial(SOCK_STREAM, "127.0.53.1"), -1);
 	broker_dns_detach(w.d); /* again: nothing */
 	logged("");
-	/* The next one. */
+	/* The next one: what an earlier one might have died of is not for it. */
+	ask(waiting);
 	int udp = make(PRIV_LISTEN_DNS_UDP);
 	logged(" +udp");
+	assert_true(refused_query(waiting));
+	assert_int_equal(recv(udp, w.in, sizeof(w.in), MSG_DONTWAIT), -1);
 	ask(later);
 	turns();
 	assert_int_equal(recv(udp, w.in, sizeof(w.in), 0), QUESTION);

@@ -238,6 +238,32 @@ static void a_port_that_is_lost_later_costs_metrics_only(void **state)
 	close(next_worker(r));
 }
 
+/* It shut ours down to have the port, failed, and takes a moment to be gone: longer than the next
+ * worker needs to be there. */
+static void who_failed_to_take_over_is_waited_for(void **state)
+{
+	struct rig *r = *state;
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = port_of(r)};
+	int old = next_worker(r), one = 1, status;
+
+	shutdown(old, SHUT_RDWR);
+	close(old);
+	int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(other, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	assert_int_equal(bind(other, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(other, 1), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		usleep(300 * 1000);
+		_exit(0);
+	}
+	close(other);
+	int fd = next_worker(r);
+	expect_accepted(fd, dial(port_of(r)));
+	close(fd);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
 /* --- the next broker --- */
 
 static void find_metrics(void *ctx, const char *name, int fd)
@@ -398,6 +424,7 @@ int main(void)
 	    T(both_families_reach_it),
 	    T(a_worker_that_shuts_it_down_is_killed),
 	    T(a_port_that_is_lost_later_costs_metrics_only),
+	    T(who_failed_to_take_over_is_waited_for),
 	    T(the_next_broker_has_the_same_socket),
 	    T(another_address_is_another_socket),
 	    T(systemd_has_one_of_them),

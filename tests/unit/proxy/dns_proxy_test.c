@@ -3,6 +3,11 @@
  * LINK: tests/fake/loop.c tests/fake/priv.c
  */
 #include "dns_world.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 /* --- by the table --- */
 
@@ -75,6 +80,62 @@ static void what_is_no_question(void **state)
 	turn();
 	answered(5, DNS_NOTIMP);
 	assert_int_equal(dns_proxy_counts(w.p).malformed, 3);
+}
+
+/* --- a worker dies --- */
+
+/* A turn of another process, which is killed when it sends something. */
+static void turn_of_one_who_dies(void)
+{
+	struct sock_filter at[] = {
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the number */
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendmsg, 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = {sizeof(at) / sizeof(*at), at};
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		if (!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+			turn();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGSYS);
+}
+
+static void who_dies_leaves_the_question(void **state)
+{
+	uint8_t q[SIZE];
+
+	(void)state;
+	know("web.example", "240.0.0.1");
+	send(w.client, q, question(q, 7, "web.example", DNS_A), 0);
+	send(w.client, q, question(q, 8, "web.example", DNS_A), 0);
+	turn_of_one_who_dies();
+	assert_false(receive(w.client));
+	turn();
+	answered(7, DNS_NOERROR);
+	answered(8, DNS_NOERROR);
+	assert_false(receive(w.client));
+}
+
+/* It is with the resolvers: nobody else is to ask them. */
+static void what_was_passed_on_is_not_there_any_more(void **state)
+{
+	uint8_t q[SIZE];
+
+	(void)state;
+	know("web.example", "240.0.0.1");
+	send(w.client, q, question(q, 7, "other.example", DNS_A), 0);
+	send(w.client, q, question(q, 8, "web.example", DNS_A), 0);
+	turn_of_one_who_dies();
+	turn();
+	answered(8, DNS_NOERROR);
+	assert_int_equal(dns_proxy_counts(w.p).forwarded, 0);
 }
 
 /* --- by TCP --- */
@@ -276,6 +337,8 @@ int main(void)
 	    TEST(over_ipv6),
 	    TEST(who_does_not_ask_at_loopback_is_not_heard),
 	    TEST(what_is_no_question),
+	    TEST(who_dies_leaves_the_question),
+	    TEST(what_was_passed_on_is_not_there_any_more),
 	    TEST(by_tcp),
 	    TEST(silent_connections_end),
 	    TEST(too_many_connections),
