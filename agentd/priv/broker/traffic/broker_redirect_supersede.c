@@ -29,7 +29,8 @@ static void find(const struct broker_redirect *r, struct layouts *out)
 	snprintf(path, sizeof(path), "%.*s", (int)(own - r->pins), r->pins);
 	DIR *d = opendir(path);
 	while (d && (e = readdir(d)) && out->n < LAYOUTS_MAX)
-		if (e->d_name[0] == 'v' && strlen(e->d_name) < NAME_SIZE && strcmp(e->d_name, own))
+		if (e->d_name[0] == 'v' && strlen(e->d_name) < NAME_SIZE &&
+		    strcmp(e->d_name, own) != 0)
 			snprintf(out->path[out->n++], REDIRECT_PATH_SIZE, "%.128s%.31s", path,
 			    e->d_name);
 	if (d)
