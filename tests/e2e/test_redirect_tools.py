@@ -170,24 +170,44 @@ def test_two_at_once(table):  # noqa: F811
     wait_for('peace', lambda: pod.node.agentd.ctl_text('redirect')[0] == 0)
 
 
+def nudged(pod):
+    """Redirection of the pod, after the audit's minute was made shorter."""
+    pins = next((pod.node.dir / 'bpf' / 'agentd').iterdir())
+    (pins / 'nudge').mkdir()
+    (pins / 'nudge').rmdir()
+    return redirection_of(pod)
+
+
+def no_istio_rules(pod):
+    sh(*pod.netns.command('iptables-nft', '-t', 'nat', '-F'))
+    sh(*pod.netns.command('iptables-nft', '-t', 'nat', '-X'))
+
+
+def test_rules_that_go(table):  # noqa: F811
+    """Its Envoy has said all it has to say."""
+    pod, peer = table
+    istio_rules(pod)
+    live(pod)
+    wait_for('the refusal', lambda: "istio's own rules" in redirection_of(pod)['why_not'])
+    no_istio_rules(pod)
+    wait_for('its arrivals to be redirected', lambda: nudged(pod)['inbound'])
+    assert redirection_of(pod)['why_not'] == '' and peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+
+
 def test_rules_that_come_later(table):  # noqa: F811
-    """A pod that lives is told of, not touched; the audit's minute is shortened by a nudge."""
+    """A pod that lives is told of, not touched."""
     pod, peer = table
     live(pod)
-    pins = next((pod.node.dir / 'bpf' / 'agentd').iterdir())
 
     def problem():
-        (pins / 'nudge').mkdir()
-        (pins / 'nudge').rmdir()
-        return redirection_of(pod)['why_not']
+        return nudged(pod)['why_not']
     assert problem() == ''
     istio_rules(pod)
     why = wait_for('somebody to notice', problem)
     assert "istio's own rules (iptables-nft chain, ISTIO_OUTPUT)" in why
     assert 'redirected twice' in pod.node.agentd.log.read_text()
     assert redirection_of(pod)['inbound'] and peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
-    sh(*pod.netns.command('iptables-nft', '-t', 'nat', '-F'))
-    sh(*pod.netns.command('iptables-nft', '-t', 'nat', '-X'))
+    no_istio_rules(pod)
     wait_for('peace', lambda: not problem())
     wait_for('the table to say so', lambda: pod.node.agentd.ctl_text('redirect')[0] == 0)
 

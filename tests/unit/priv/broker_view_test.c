@@ -4,6 +4,7 @@
 #include "../../../agentd/priv/broker/broker_kept.h"
 #include "../../../agentd/priv/broker/traffic/broker_view.h"
 #include "broker_bpf.h"
+#include <sys/resource.h>
 
 struct world {
 	struct broker_kept *kept;
@@ -182,6 +183,33 @@ static void test_changes_are_told(void **state)
 	assert_int_equal(flags_of(w, "10.1.0.2", 32), -1);
 }
 
+static void limit_fds(rlim_t n)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = n;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* For want of descriptors, say: what changed is not forgotten. */
+static void test_a_look_that_failed_is_made_again(void **state)
+{
+	struct world *w = *state;
+
+	see(w, CABLE);
+	then(w, "true", 1);
+	then(w, "ip addr add 10.1.0.3/24 dev eth0", w->told);
+	limit_fds(4);
+	for (int i = 0; i < 4; i++)
+		broker_loop_turn(w->v.epoll, 100);
+	assert_int_equal(flags_of(w, "10.1.0.3", 32), -1);
+	limit_fds(1024);
+	for (int i = 0; i < 50 && flags_of(w, "10.1.0.3", 32) < 0; i++)
+		broker_loop_turn(w->v.epoll, 100);
+	assert_int_equal(flags_of(w, "10.1.0.3", 32), REDIRECT_CIDR_LOCAL);
+}
+
 /* However many: the socket's buffer overflows, and one look says it all. */
 static void test_many_changes_are_one(void **state)
 {
@@ -235,6 +263,7 @@ int main(void)
 	    VIEW_TEST(test_excluded_interfaces),
 	    VIEW_TEST(test_each_range_once),
 	    VIEW_TEST(test_changes_are_told),
+	    VIEW_TEST(test_a_look_that_failed_is_made_again),
 	    VIEW_TEST(test_many_changes_are_one),
 	    VIEW_TEST(test_more_routes_than_fit),
 	    VIEW_TEST(test_which_namespace),

@@ -59,7 +59,7 @@ static bool on_audit(void *ctx)
 	const struct broker_redirect_targets at = {cgroup_of, netns_of, on_directory, t};
 	struct broker_redirect_audited was = broker_redirect_audit(t->redirect, &at);
 
-	traffic_look_for_rivals(t);
+	traffic_look_again(t);
 	t->repaired += was.repaired;
 	if (was.repaired) {
 		t->repaired_noted = true;

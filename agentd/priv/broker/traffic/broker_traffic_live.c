@@ -2,7 +2,8 @@
  *
  * learned -> has somebody else redirected what comes from there? -> its addresses and interfaces ->
  * live: arrivals go to its Envoy -> they change: once more -> its cgroup is empty: not live.
- * While it is live others may come with rules of their own: with each audit we look, and say so.
+ * While it is live others may come with rules of their own: with each audit we look, and say so;
+ * and try again what failed.
  */
 #include "../../../base/mem.h"
 #include "broker_iptables.h"
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <utlist.h>
 
-enum { RIVALS_PAUSE_S = 2 };
+enum { LOOKS_PAUSE_S = 2 };
 
 /* A failure keeps a strict pod closed, and is no reason to refuse its Envoy a certificate. */
 __attribute__((format(printf, 2, 3))) void traffic_complain(
@@ -116,20 +117,6 @@ static void look_for_rivals(struct traffic_pod *p)
 	note(p);
 }
 
-/* Two lists of a kernel for each pod: not each time that something happens to a pin. */
-void traffic_look_for_rivals(struct broker_traffic *t)
-{
-	struct timespec now;
-	struct traffic_pod *p;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (now.tv_sec - t->looked_for_rivals < RIVALS_PAUSE_S)
-		return;
-	t->looked_for_rivals = now.tv_sec;
-	DL_FOREACH (t->pods, p)
-		look_for_rivals(p);
-}
-
 static int look(
     struct traffic_pod *p, int netns, struct broker_view_seen *seen, struct broker_why *w)
 {
@@ -168,6 +155,31 @@ void traffic_live(struct traffic_pod *p, int netns)
 		not_live(p, &w);
 	else
 		traffic_on_seen(p, &seen);
+}
+
+/* Whatever kept it from being live may be over, and its Envoy has no reason to come again. */
+static void try_again(struct traffic_pod *p)
+{
+	int netns = p->traffic->netns(p->traffic->ctx, &p->uid, p->await.ino);
+
+	if (!p->live && p->live_why.code && !p->asked && netns >= 0)
+		traffic_live(p, netns);
+}
+
+/* Two lists of a kernel for each pod: not each time that something happens to a pin. */
+void traffic_look_again(struct broker_traffic *t)
+{
+	struct timespec now;
+	struct traffic_pod *p;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (now.tv_sec - t->looked_again < LOOKS_PAUSE_S)
+		return;
+	t->looked_again = now.tv_sec;
+	DL_FOREACH (t->pods, p) {
+		try_again(p);
+		look_for_rivals(p);
+	}
 }
 
 void broker_traffic_live(struct broker_traffic *t, const struct uuid *pod, int netns)

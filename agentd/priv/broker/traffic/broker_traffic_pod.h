@@ -37,7 +37,7 @@ struct broker_traffic {
 	struct broker_audit audit;
 	unsigned repaired;   /* since this broker began */
 	bool repaired_noted; /* the worker is to be told */
-	time_t looked_for_rivals;
+	time_t looked_again;
 	struct traffic_pod *pods;
 	void (*changed)(void *ctx);
 	int (*netns)(void *ctx, const struct uuid *pod, uint64_t cgroup);
@@ -52,5 +52,6 @@ __attribute__((format(printf, 2, 3))) void traffic_complain(
 void traffic_live(struct traffic_pod *p, int netns);
 void traffic_on_seen(void *ctx, const struct broker_view_seen *seen);
 void traffic_leave(struct traffic_pod *p);
-/* Who else redirects what comes from pods that are live: looked for at most every few seconds. */
-void traffic_look_for_rivals(struct broker_traffic *t);
+/* Does somebody else redirect what comes from a pod that is live?  Can one be that could not?  At
+ * most every few seconds. */
+void traffic_look_again(struct broker_traffic *t);

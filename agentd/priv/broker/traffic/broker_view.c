@@ -1,4 +1,6 @@
-/* broker_view.c - enter, subscribe, look, leave -> a notice: in a while look again -> ... */
+/* broker_view.c - enter, subscribe, look, leave -> a notice: in a while look again, until that
+ * works -> ...
+ */
 #include "broker_view.h"
 #include "../../../base/mem.h"
 #include "../pods/broker_address.h"
@@ -12,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-enum { AGAIN_MS = 100, DRAIN_MAX = 4096, LO = 1 };
+enum { AGAIN_MS = 100, FAILED_MS = 1000, DRAIN_MAX = 4096, LO = 1 };
 
 struct visit {
 	struct broker_view *view;
@@ -113,10 +115,13 @@ static void on_due(void *ctx)
 	struct broker_why w;
 
 	drain(v->watch.fd);
+	if (broker_view_look(v, &seen, &w)) {
+		broker_timer_set(&v->timer, FAILED_MS);
+		return;
+	}
 	if (broker_watch_start(v->epoll, &v->watch, EPOLLIN))
 		broker_timer_set(&v->timer, AGAIN_MS);
-	if (!broker_view_look(v, &seen, &w))
-		v->changed(v->ctx, &seen);
+	v->changed(v->ctx, &seen);
 }
 
 /* Until we look we do not listen either: however many there are, they cost us nothing.  Not even
