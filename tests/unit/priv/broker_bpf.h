@@ -193,3 +193,33 @@ RIG_UNUSED static struct redirect_rules good_rules(void)
 	    .cidrs = {
 		{{{0, 0, htobe32(0xffff), htobe32(0x0a000000)}}, 96 + 8, REDIRECT_CIDR_EXCLUDE}}};
 }
+
+/* --- a pod --- */
+
+RIG_UNUSED static void place_set(
+    struct place *p, const struct uuid *pod, int cgroup, const struct redirect_rules *r)
+{
+	const struct broker_redirect_where at = {cgroup, -1};
+
+	if (broker_redirect_set(p->r, pod, at, r, &p->w))
+		fail_msg("%s", p->w.text);
+}
+
+/* A namespace with one address. */
+RIG_UNUSED static struct broker_view_seen place_seen(uint8_t last)
+{
+	struct broker_view_seen s = {.addresses.naddresses = 1, .nroutes = 1};
+
+	s.addresses.addresses[0] = (struct priv_address){AF_INET, {10, 9, 0, last}};
+	s.routes[0] = (struct redirect_cidr){
+	    {{0, 0, htobe32(0xffff), htobe32(0x0a090000u | last)}}, 128, REDIRECT_CIDR_LOCAL};
+	return s;
+}
+
+RIG_UNUSED static void place_live(struct place *p, const struct uuid *pod, int netns, uint8_t last)
+{
+	const struct broker_view_seen seen = place_seen(last);
+
+	if (broker_redirect_live(p->r, pod, netns, &seen, &p->w))
+		fail_msg("%s", p->w.text);
+}

@@ -29,37 +29,15 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void set(struct place *p, const struct uuid *pod, int cgroup, const struct redirect_rules *r)
-{
-	if (broker_redirect_set(p->r, pod, cgroup, r, &p->w))
-		fail_msg("%s", p->w.text);
-}
-
 static void refused(struct place *p, const struct uuid *pod, int cgroup, const char *why)
 {
 	const struct redirect_rules rules = good_rules();
 
-	assert_int_equal(broker_redirect_set(p->r, pod, cgroup, &rules, &p->w), -1);
+	assert_int_equal(broker_redirect_set(
+			     p->r, pod, (struct broker_redirect_where){cgroup, -1}, &rules, &p->w),
+	    -1);
 	if (!strstr(p->w.text, why))
 		fail_msg("\"%s\" lacks \"%s\"", p->w.text, why);
-}
-
-static struct broker_view_seen seen_address(uint8_t last)
-{
-	struct broker_view_seen s = {.addresses.naddresses = 1, .nroutes = 1};
-
-	s.addresses.addresses[0] = (struct priv_address){AF_INET, {10, 9, 0, last}};
-	s.routes[0] = (struct redirect_cidr){
-	    {{0, 0, htobe32(0xffff), htobe32(0x0a090000u | last)}}, 128, REDIRECT_CIDR_LOCAL};
-	return s;
-}
-
-static void live(struct place *p, const struct uuid *pod, int netns, uint8_t last)
-{
-	const struct broker_view_seen seen = seen_address(last);
-
-	if (broker_redirect_live(p->r, pod, netns, &seen, &p->w))
-		fail_msg("%s", p->w.text);
 }
 
 static void expect_nothing(struct place *p)
@@ -94,7 +72,7 @@ static void test_a_strict_pod_is_closed_to_what_is_not_steered(void **state)
 	const struct redirect_rules rules = good_rules();
 	struct redirect_pod entry;
 
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	assert_true(place_entry(p, cgroup, &entry));
 	assert_int_equal(entry.outbound_port, 15001);
 	assert_memory_equal(entry.uid, &web, sizeof(web));
@@ -103,7 +81,7 @@ static void test_a_strict_pod_is_closed_to_what_is_not_steered(void **state)
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_GETSOCKOPT, NULL), 1);
 	assert_int_equal(place_names(p, web_pins), 2);
-	live(p, &web, netns, 7);
+	place_live(p, &web, netns, 7);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1);
 	assert_int_equal(place_rows(p, "cidrs"), 2);
@@ -123,12 +101,12 @@ static void test_a_permissive_pod_is_never_closed(void **state)
 	int cgroup = place_cgroup(p, "pod");
 	struct redirect_rules rules = good_rules();
 
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	rules.strict = 0;
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 0);
 	broker_redirect_remove(p->r, &web);
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 0);
 	close(cgroup);
 }
@@ -154,9 +132,9 @@ static void test_pods_are_looked_for_where_they_are(void **state)
 	const struct redirect_rules rules = good_rules();
 
 	assert_int_equal(levels(p), 0);
-	set(p, &web, deep, &rules);
+	place_set(p, &web, deep, &rules);
 	assert_int_equal(levels(p), 1 << 2);
-	set(p, &db, near, &rules);
+	place_set(p, &db, near, &rules);
 	assert_int_equal(levels(p), 1 << 2 | 1 << 1);
 	broker_redirect_free(&p->r);
 	place_start(p);
@@ -188,7 +166,7 @@ static void test_a_level_that_was_taken_away_is_put_back(void **state)
 	int cgroup = place_cgroup(p, "pod"), fd;
 	const uint32_t none = 0;
 
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	fd = place_pin(p, "map_pod_levels");
 	assert_int_equal(bpf_map_update_elem(fd, &none, &none, BPF_ANY), 0);
 	assert_int_equal(broker_redirect_audit(p->r, &nowhere).repaired, 1);
@@ -205,18 +183,18 @@ static void test_a_change_keeps_the_index(void **state)
 	struct redirect_rules rules = good_rules();
 	uint32_t index;
 
-	set(p, &web, cgroup, &rules);
-	live(p, &web, netns, 7);
+	place_set(p, &web, cgroup, &rules);
+	place_live(p, &web, netns, 7);
 	index = broker_redirect_index(p->r, &web);
 	rules.nrows = 1;
 	rules.rows[0].number = 7777;
 	rules.ncidrs = 0;
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	assert_int_equal(broker_redirect_index(p->r, &web), index);
 	assert_int_equal(place_rows(p, "ports"), 1);
 	assert_int_equal(place_rows(p, "cidrs"), 1);                     /* its own address */
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1); /* still live */
-	live(p, &web, netns, 8);
+	place_live(p, &web, netns, 8);
 	assert_int_equal(place_rows(p, "cidrs"), 1);
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1);
 	close(cgroup);
@@ -233,10 +211,10 @@ static void test_rows_repeat_what_covers_them(void **state)
 	uint32_t flags = 0;
 	int fd = place_pin(p, "map_cidrs");
 
-	set(p, &web, cgroup, &rules);
-	live(p, &web, netns, 7);
+	place_set(p, &web, cgroup, &rules);
+	place_live(p, &web, netns, 7);
 	key.index = broker_redirect_index(p->r, &web);
-	key.address = seen_address(7).routes[0].address;
+	key.address = place_seen(7).routes[0].address;
 	assert_int_equal(bpf_map_lookup_elem(fd, &key, &flags), 0);
 	assert_int_equal(flags, REDIRECT_CIDR_LOCAL | REDIRECT_CIDR_EXCLUDE);
 	close(fd);
@@ -267,7 +245,7 @@ static void test_what_is_explained_is_what_the_maps_say(void **state)
 
 	rules.flags |= REDIRECT_DNS | REDIRECT_DNS_ALL;
 	assert_int_equal(explained(p, q), -1);
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	assert_int_equal(explained(p, q), REDIRECT_PASS_CIDR_EXCLUDED);
 	q.flow.address.word[3] = htobe32(0x01010101);
 	assert_int_equal(explained(p, q), REDIRECT_TO_OUTBOUND);
@@ -280,7 +258,7 @@ static void test_what_is_explained_is_what_the_maps_say(void **state)
 	assert_int_equal(explained(p, q), REDIRECT_TO_DNS);
 	in.arrival.port = 80;
 	rules.strict = 0;
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	assert_int_equal(explained(p, in), -1); /* not live: Envoy does not see it */
 }
 
@@ -299,8 +277,8 @@ static void test_the_next_broker_goes_on(void **state)
 	const struct redirect_rules rules = good_rules();
 	uint32_t before[8] = {0}, after[8] = {0}, index;
 
-	set(p, &web, cgroup, &rules);
-	live(p, &web, netns, 7);
+	place_set(p, &web, cgroup, &rules);
+	place_live(p, &web, netns, 7);
 	index = broker_redirect_index(p->r, &web);
 	place_attached(top, BPF_CGROUP_INET4_CONNECT, before);
 	broker_redirect_free(&p->r);
@@ -312,10 +290,10 @@ static void test_the_next_broker_goes_on(void **state)
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1);
 	assert_int_equal(broker_redirect_index(p->r, &web), index);
 	assert_int_equal(place_rows(p, "cidrs"), 2);
-	set(p, &web, cgroup, &rules); /* the worker asks again: what was seen still counts */
+	place_set(p, &web, cgroup, &rules); /* the worker asks again: what was seen still counts */
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1);
 	assert_int_equal(place_rows(p, "cidrs"), 2);
-	live(p, &web, netns, 8);
+	place_live(p, &web, netns, 8);
 	assert_int_equal(place_rows(p, "cidrs"), 2); /* and not any more */
 	broker_redirect_remove(p->r, &web);
 	expect_nothing(p);
@@ -331,8 +309,8 @@ static void test_a_dead_namespace_is_not_live(void **state)
 	int cgroup = place_cgroup(p, "pod"), netns = place_netns("");
 	const struct redirect_rules rules = good_rules();
 
-	set(p, &web, cgroup, &rules);
-	live(p, &web, netns, 7);
+	place_set(p, &web, cgroup, &rules);
+	place_live(p, &web, netns, 7);
 	broker_redirect_free(&p->r);
 	close(netns);
 	for (int i = 0; i < 1000 && !p->r; i++) { /* the kernel takes it down by and by */
@@ -351,10 +329,10 @@ static void test_a_dead_namespace_is_not_live(void **state)
 	}
 	assert_non_null(p->r);
 	assert_true(broker_redirect_gone(p->r, &web));
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	netns = place_netns("");
-	live(p, &web, netns, 7);
+	place_live(p, &web, netns, 7);
 	assert_false(broker_redirect_gone(p->r, &web));
 	close(cgroup);
 	close(netns);
@@ -366,7 +344,7 @@ static void test_a_cgroup_that_went_is_removed_all_the_same(void **state)
 	int cgroup = place_cgroup(p, "pod");
 	const struct redirect_rules rules = good_rules();
 
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	close(cgroup);
 	assert_int_equal(rmdir(place_path(p, "pod")), 0);
 	restart(p);
@@ -409,7 +387,7 @@ static void test_a_failed_start_leaves_what_was(void **state)
 	uint32_t before[8] = {0}, after[8] = {0};
 	struct broker_why w;
 
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	broker_redirect_free(&p->r);
 	place_attached(top, BPF_CGROUP_INET4_CONNECT, before);
 	elsewhere.cgroup = "/nowhere";
@@ -454,11 +432,11 @@ static void test_cgroups_that_are_no_pods(void **state)
 
 	refused(p, &web, top, "not below that of all pods");
 	refused(p, &web, root, "not below that of all pods");
-	set(p, &web, pod, &rules);
+	place_set(p, &web, pod, &rules);
 	refused(p, &db, pod, "the cgroup is that of pod 01020300");
 	refused(p, &db, inner, "the cgroup lies in that of pod 01020300");
 	broker_redirect_remove(p->r, &web);
-	set(p, &db, inner, &rules);
+	place_set(p, &db, inner, &rules);
 	refused(
 	    p, &web, pod, "in the cgroup lies that of pod 04050600-0000-0000-0000-000000000000");
 	broker_redirect_remove(p->r, &db);
@@ -470,7 +448,7 @@ static void test_cgroups_that_are_no_pods(void **state)
 	refused(p, &web, low, "levels below");
 	deep[strlen(deep) - 2] = '\0';
 	int lowest = place_cgroup(p, deep);
-	set(p, &web, lowest, &rules);
+	place_set(p, &web, lowest, &rules);
 	broker_redirect_remove(p->r, &web);
 	expect_nothing(p); /* and what was refused left nothing */
 	close(top);
@@ -514,11 +492,11 @@ static void test_a_pod_moves_to_another_cgroup(void **state)
 	const struct redirect_rules rules = good_rules();
 	struct redirect_pod entry;
 
-	set(p, &web, old, &rules);
-	live(p, &web, netns, 7);
+	place_set(p, &web, old, &rules);
+	place_live(p, &web, netns, 7);
 	assert_int_equal(rmdir(place_path(p, "pod")), 0);
 	new = place_cgroup(p, "pod");
-	set(p, &web, new, &rules);
+	place_set(p, &web, new, &rules);
 	assert_int_equal(place_rows(p, "pods"), 1);
 	assert_true(place_entry(p, new, &entry));
 	assert_int_equal(place_attached(new, BPF_CGROUP_INET_INGRESS, NULL), 1);
@@ -535,12 +513,12 @@ static void test_a_sandbox_that_is_gone_closes_the_pod(void **state)
 	int cgroup = place_cgroup(p, "pod"), netns = place_netns(""), next = place_netns("");
 	const struct redirect_rules rules = good_rules();
 
-	set(p, &web, cgroup, &rules);
-	live(p, &web, netns, 7);
+	place_set(p, &web, cgroup, &rules);
+	place_live(p, &web, netns, 7);
 	broker_redirect_close(p->r, &web);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 0);
-	live(p, &web, next, 9);
+	place_live(p, &web, next, 9);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	assert_int_equal(place_attached(next, BPF_SK_LOOKUP, NULL), 1);
 	close(cgroup);
@@ -566,7 +544,7 @@ static void test_programs_stay_where_they_are(void **state)
 	place_start(p);
 	assert_int_equal(place_attached(top, BPF_CGROUP_INET4_CONNECT, NULL), 1);
 	assert_int_equal(place_attached(tree, BPF_CGROUP_INET4_CONNECT, NULL), 0);
-	set(p, &web, place_cgroup(p, "pod"), &rules);
+	place_set(p, &web, place_cgroup(p, "pod"), &rules);
 	broker_redirect_remove(p->r, &web);
 	broker_redirect_free(&p->r);
 	rig_shell("rm -r %s/agentd", p->bpffs); /* a node that was booted */
@@ -592,7 +570,7 @@ static void test_the_cgroup_of_all_pods_is_made_anew(void **state)
 	broker_redirect_free(&p->r);
 	p->at.cgroup = path;
 	place_start(p);
-	set(p, &web, pod = place_cgroup(p, "kubepods/pod"), &rules);
+	place_set(p, &web, pod = place_cgroup(p, "kubepods/pod"), &rules);
 	for (int i = 0; i < 2; i++) {
 		close(tree);
 		close(pod);
@@ -603,7 +581,7 @@ static void test_the_cgroup_of_all_pods_is_made_anew(void **state)
 		if (i)
 			broker_redirect_audit(p->r, &nowhere);
 		else
-			set(p, &web, pod, &rules);
+			place_set(p, &web, pod, &rules);
 		assert_int_equal(place_attached(tree, BPF_CGROUP_INET4_CONNECT, NULL), 1);
 	}
 	close(tree);
@@ -621,12 +599,12 @@ static void test_a_row_is_used_again_but_no_index(void **state)
 	struct redirect_counters baseline;
 	uint32_t first, row;
 
-	set(p, &web, cgroup, &rules);
+	place_set(p, &web, cgroup, &rules);
 	first = broker_redirect_index(p->r, &web);
 	row = broker_redirect_counted(p->r, &web, &baseline);
 	assert_int_equal(row, first & REDIRECT_ROW_MASK);
 	broker_redirect_remove(p->r, &web);
-	set(p, &db, other, &rules);
+	place_set(p, &db, other, &rules);
 	assert_int_equal(broker_redirect_counted(p->r, &db, &baseline), row);
 	assert_int_not_equal(broker_redirect_index(p->r, &db), first);
 	assert_int_equal(broker_redirect_counted(p->r, &web, &baseline), 0);
@@ -655,7 +633,7 @@ static void test_counters_are_the_programs_own(void **state)
 static void test_who_is_not_there_costs_nothing(void **state)
 {
 	struct place *p = *state;
-	const struct broker_view_seen seen = seen_address(7);
+	const struct broker_view_seen seen = place_seen(7);
 	int netns = place_netns("");
 
 	broker_redirect_remove(p->r, &web);
