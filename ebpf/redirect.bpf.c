@@ -3,13 +3,14 @@
  * Attached once, at the cgroup above all pods: connect, sendmsg, recvmsg, getpeername, post_bind,
  * sockops.  At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of
  * a strict one the gate, with sock_create, which tells it the node's own sockets.  In each pod's
- * network namespace: its own copy of sk_lookup.
+ * network namespace: its own copy of sk_lookup.  Nowhere, but run by the broker: redirect_seek.
  *
  * A process outside of every pod leaves by the first line of each program.  sockops and getsockopt
  * know nothing but the socket's storage (kernels.md 3, rule 2).
  */
 #include "dns.bpf.h"
 #include "inbound.bpf.h"
+#include "listeners.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -185,7 +186,6 @@ static __always_inline int on_bound(struct bpf_sock *ctx)
 {
 	const struct redirect_pod *p = current_pod(ctx);
 	__u64 ids;
-	struct redirect_socket *s;
 	__u16 kind = 0;
 
 	if (!p || ctx->type != SOCK_STREAM_)
@@ -198,14 +198,10 @@ static __always_inline int on_bound(struct bpf_sock *ctx)
 	if (!kind ||
 	    (!rules_same_id((__u32)ids, p->proxy_uid) && !rules_same_id(ids >> 32, p->proxy_gid)))
 		return ALLOW;
-	s = bpf_sk_storage_get(&sockets, ctx, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!s) {
+	if (mark_listener(ctx, p->index, kind, ctx->src_port) < 0) {
 		count(p->index, REDIRECT_DROP_NO_MEMORY);
 		return REFUSE; /* an Envoy that nothing reaches had better say so */
 	}
-	s->index = p->index;
-	s->kind = kind;
-	s->port = ctx->src_port;
 	return ALLOW;
 }
 
@@ -385,19 +381,6 @@ struct sockaddr6 {
 	struct redirect_address address;
 	__u32 scope;
 };
-
-static __always_inline struct redirect_address local_address(struct bpf_sock *sk)
-{
-	struct redirect_address a;
-
-	if (sk->family == AF_INET)
-		return v4_mapped(sk->src_ip4);
-	LOAD_WORD(a.word[0], sk, struct bpf_sock, src_ip6[0]);
-	LOAD_WORD(a.word[1], sk, struct bpf_sock, src_ip6[1]);
-	LOAD_WORD(a.word[2], sk, struct bpf_sock, src_ip6[2]);
-	LOAD_WORD(a.word[3], sk, struct bpf_sock, src_ip6[3]);
-	return a;
-}
 
 SEC("cgroup/getsockopt")
 int redirect_getsockopt(struct bpf_sockopt *ctx)

@@ -123,6 +123,15 @@ struct redirect_listener_key {
 	__u32 index, family;
 };
 
+/* Who listens there, as a connection from that port of the loopback address would find it?  It gets
+ * the mark of an Envoy's listener. */
+struct redirect_sought {
+	struct redirect_address address; /* which it is bound to; 0.0.0.0 or ::: any */
+	__u32 index, family;
+	__u16 kind, port, from, pad;
+};
+enum redirect_found { REDIRECT_FOUND_NONE, REDIRECT_FOUND_KNOWN, REDIRECT_FOUND_NEW };
+
 /* Why a decision was what it was: the rules of istio-agent.md 11.3 by name, in their order. */
 enum redirect_verdict {
 	REDIRECT_PASS_INTERFACE, /* either way */

@@ -153,5 +153,5 @@ def test_uninstall(pins, table):  # noqa: F811
     agentd.start()
     pod.wait_served()
     live(pod)
-    # Sockets that listened before are no listeners of ours: an Envoy has to start anew.
-    wait_for('a new beginning', lambda: pod.call(sockets.dial, peer.ip, 80, APP, APP)['port'] == 15001)
+    # The sockets of its Envoy listened before.
+    wait_for('a new beginning', lambda: redirects(pod, peer))

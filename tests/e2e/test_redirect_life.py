@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from . import bpfmap, clients, dialers, mesh, sockets
-from .run import TOP, Cgroup, sh, wait_for
+from .pod import HERE, Load
+from .run import TOP, Cgroup, Process, sh, wait_for
 from .test_redirect import APP, ENVOY, Bystander, captured_pair, live, serve
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
@@ -364,13 +365,49 @@ def test_rules_and_addresses_change_while_it_lives(scene):
     pod.write_manifest(redirect={})
     wait_for('redirection again', lambda: rows(node, 'pods') == {'pods': 1})
     live(pod)
-    # What listened before the rules came is not known for Envoy's: it has to be started again (docs/BARE_METAL.md).
-    assert pod.call(sockets.dial, peer.ip, 80)['original'] != f'{peer.ip}:80'
-    assert peer.call(sockets.dial, pod.ip, 8080) == 'ConnectionRefusedError'
-    envoy.kill()
-    serve(pod, ENVOY, 15001, 15006)
+    assert envoy.running()  # it listened before the rules came back
     assert pod.call(sockets.dial, peer.ip, 80)['original'] == f'{peer.ip}:80'
     assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+
+
+def carried(pod):
+    """Connections that the pod's Envoy dialled on, outbound and inbound."""
+    clusters = pod.netns.http(15000, '/clusters')[1]
+    return [sum(map(int, re.findall(rf'^{name}::[0-9.:]+::cx_total::(\d+)', clusters, re.M))) for name in ('passthrough', 'app')]
+
+
+def test_an_envoy_that_listened_before_its_rules(capturing):
+    """Redirection begins under load, and no request fails; each of its workers is found, and it is not started again."""
+    node = capturing()
+    node.agentd.start()
+    pod, peer = node.pod('pod', redirect={'mode': 'none'}), Bystander(node)
+    node.pods.append(peer)
+    node.istiod.set(pod.id, **mesh.captured_plain())
+    pod.start_app(8080, '0.0.0.0')
+    web = Process(peer.netns.command(sys.executable, HERE / 'app.py', 'serve', '0.0.0.0', 80), peer.dir / 'web.log',
+                  peer.cgroup)
+    argv = pod.wait_served().envoy_argv()
+    argv[argv.index('--concurrency') + 1] = 4
+    pod.envoy = Process(argv, pod.dir / 'envoy.log', pod.cgroup, env={'PATH': os.environ['PATH']})
+    pod.wait_ready()
+    wait_for('the listeners', lambda: pod.netns.http(15000, '/listeners')[1].count('virtual') == 2)
+    wait_for('the other app', lambda: pod.call(clients.get_json, f'http://{peer.ip}:80/')[0] == 200)
+    assert carried(pod) == [0, 0]
+    loads = pod.load(80, peer.ip), Load(peer, f'http://{pod.ip}:8080/')
+    pod.write_manifest(redirect={})
+    wait_for('the first connections by Envoy', lambda: min(carried(pod)) > 0)
+    for load in loads:
+        load.more(200)
+    before = carried(pod)
+    for _ in range(24):
+        assert pod.call(clients.get_json, f'http://{peer.ip}:80/')[0] == 200
+        assert peer.call(clients.get_json, f'http://{pod.ip}:8080/')[0] == 200
+    assert all(now - was >= 24 for now, was in zip(carried(pod), before))
+    for load in loads:
+        counts = load.stop()
+        assert counts['failed'] == 0, counts
+    assert pod.envoy.running()
+    web.kill()
 
 
 # --- others ---

@@ -3,7 +3,8 @@
  * checks [ENVOY]    prints "ok NAME" or "FAIL NAME: what was seen" for each; with a path, the part
  * of envoy.c, with a real Envoy there.  The same program runs here and in every VM of tests/vm/run.
  * A pod's story, in its order: what is refused -> closed -> no Envoy -> an Envoy -> who and where
- * -> DNS -> agentd dies, comes back, is replaced under load -> Envoy dies -> the pod goes.
+ * -> DNS -> agentd dies, comes back, is replaced under load -> Envoy dies -> the pod goes -> its
+ * Envoy is there before its rules.
  */
 #include "checks.h"
 #include <errno.h>
@@ -419,6 +420,30 @@ static void check_removal(struct loader *l, const struct world *w)
 	must_end("removed: inbound is direct", &w->peer, root, TO(pod_ip[0], 8080), 8080);
 }
 
+/* Its sockets are found, both ports', all families'. */
+static void check_late(const struct world *w, pid_t *fake)
+{
+	const struct server envoy_there = {
+	    .name = NAME_ENVOY, .who = {ENVOY, ENVOY}, .tcp = {OUT, IN}};
+	struct redirect_rules rules = default_rules();
+	struct broker_why why = {.code = 0};
+	struct loader l;
+
+	if (loader_start(&l, w, LOADER_CAPS | LOADER_VISITS, RLIM, &why))
+		check(false, "late: load", "%s", why.text);
+	*fake = serve(&w->pod, &envoy_there);
+	must_end("late: nobody redirects", &w->peer, root, TO(pod_ip[0], 8080), 8080);
+	did(loader_set(&l, &rules, &why) || loader_live(&l, &why), "late: rules, and live", &why);
+	for (int v6 = 0; v6 < 2; v6++) {
+		must_end(of("late: outbound", v6), &w->pod, app, TO(peer_ip[v6], 80), OUT);
+		must_end(of("late: inbound", v6), &w->peer, root, TO(pod_ip[v6], 8080), IN);
+	}
+	did(loader_remove(&l, &why), "late: removed", &why);
+	must_end("late: the app's port again", &w->peer, root, TO(pod_ip[0], 8080), 8080);
+	evict(fake);
+	loader_end(&l);
+}
+
 static void check_all(const struct world *w, pid_t *fake)
 {
 	const struct server envoy_there = {
@@ -464,6 +489,8 @@ static void check_all(const struct world *w, pid_t *fake)
 	part("removal");
 	check_removal(&l, w);
 	loader_end(&l);
+	part("an Envoy that listened before its rules");
+	check_late(w, fake);
 }
 
 int main(int argc, char **argv)

@@ -57,7 +57,8 @@ static int obey(
 {
 	switch (o->act) {
 	case SET:
-		return broker_redirect_set(r, &pod_uid, w->pod.cgroup, &o->rules, why);
+		return broker_redirect_set(
+		    r, &pod_uid, (struct broker_redirect_where){w->pod.cgroup, -1}, &o->rules, why);
 	case LIVE:
 		return broker_redirect_live(r, &pod_uid, w->pod.netns, &o->seen, why);
 	case REMOVE:
@@ -71,14 +72,16 @@ static int obey(
 static struct broker_redirect *begin(
     const struct world *w, uint64_t caps, size_t memlock, struct broker_why *why)
 {
+	static struct broker_netns_home home;
 	const struct rlimit limit = {memlock, memlock};
 	const struct broker_redirect_place at = {
-	    .bpffs = w->bpffs, .root = w->cgroups, .cgroup = w->cgroup, .node = w->node};
+	    .bpffs = w->bpffs, .root = w->cgroups, .cgroup = w->cgroup, .home = &home};
 
 	/* More than is allowed here: only 5.10 would mind. */
 	if (setrlimit(RLIMIT_MEMLOCK, &limit) && errno != EPERM)
 		broken("RLIMIT_MEMLOCK");
-	if (broker_caps_bound(caps, why) || broker_caps_set(caps, why))
+	if (broker_netns_home_open(&home, kept(), why) || broker_caps_bound(caps, why) ||
+	    broker_caps_set(caps, why))
 		return NULL;
 	return broker_redirect_new(&at, why);
 }

@@ -6,6 +6,8 @@
 #include "world.h"
 
 #define LOADER_CAPS (BROKER_CAPS_REDIRECT | 1ull << CAP_NET_ADMIN)
+/* The broker has this one for its mounts; without it no pod's network namespace is entered. */
+#define LOADER_VISITS (1ull << CAP_SYS_ADMIN)
 
 struct loader {
 	pid_t pid;

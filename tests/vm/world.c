@@ -214,12 +214,13 @@ static void wire(struct world *w)
  * has to be the first one, and that is a VM's. */
 static void be_the_node(struct world *w)
 {
-	socklen_t len = sizeof(w->node);
+	uint64_t cookie;
+	socklen_t len = sizeof(cookie);
 	int fd;
 
 	must(unshare(CLONE_NEWNET), "unshare");
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &w->node, &len)) {
+	if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len)) {
 		int first = open("/proc/1/ns/net", O_RDONLY | O_CLOEXEC);
 		must(setns(first, CLONE_NEWNET), "setns");
 		close(first);

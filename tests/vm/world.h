@@ -22,7 +22,6 @@ struct world {
 	struct place pod, peer;
 	struct place stranger; /* in the pod's network namespace, but not in its cgroup */
 	struct place host;     /* in the node's, but in the pod's cgroup: as with hostNetwork */
-	uint64_t node;         /* cookie of the node's network namespace; 0: before 5.14 */
 };
 extern const char *const pod_ip[2], *const peer_ip[2]; /* IPv4, IPv6 */
 extern const char pod_other_ip[];                      /* on the interface that is excluded */

@@ -172,7 +172,7 @@ static void check_file_systems(struct table *t)
 static void check_redirect(struct table *t)
 {
 	const enum outcome wrong = t->o->redirect ? PROBLEM : NOTE;
-	bool interfaces = false;
+	struct broker_redirect_can can = {.interfaces = false};
 	char cgroup[BROKER_CGROUP_TOP_SIZE];
 	struct broker_why w;
 	struct statfs fs;
@@ -190,15 +190,19 @@ static void check_redirect(struct table *t)
 		row(t, OK, "bpffs", "%s", t->o->bpffs);
 	else
 		row(t, OK, "bpffs", "will be mounted on %s", t->o->bpffs);
-	if (broker_redirect_try(&interfaces, &w)) {
+	if (broker_redirect_try(&can, &w)) {
 		row(t, wrong, "eBPF redirection", "%s", w.text);
 		return;
 	}
 	row(t, OK, "eBPF redirection", "all programs load%s",
 	    t->o->redirect ? "" : "; asked for by --redirect");
-	if (!interfaces)
+	if (!can.interfaces)
 		row(t, NOTE, "excluded interfaces",
 		    "need Linux 5.17: a pod that excludes one from redirection is refused");
+	if (!can.late)
+		row(t, NOTE, "an Envoy of before",
+		    "from Linux 7.3 on needs CONFIG_DEBUG_INFO_BTF: one that listened before its "
+		    "pod's redirection began has to be started again");
 }
 
 static void check_state(struct table *t)

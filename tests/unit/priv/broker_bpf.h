@@ -205,7 +205,9 @@ RIG_UNUSED static struct redirect_rules good_rules(void)
 RIG_UNUSED static void place_set(
     struct place *p, const struct uuid *pod, int cgroup, const struct redirect_rules *rules)
 {
-	if (broker_redirect_set(p->r, pod, cgroup, rules, &p->w))
+	const struct broker_redirect_where at = {cgroup, -1};
+
+	if (broker_redirect_set(p->r, pod, at, rules, &p->w))
 		fail_msg("%s", p->w.text);
 }
 

@@ -143,7 +143,9 @@ static void test_a_change_that_fails_half_way_is_swept_by_the_next(void **state)
 	place_set(p, &web, cgroup, &rules);
 	bad.rows[1].number = 7777;
 	bad.cidrs[0].bits = 129; /* which the trie refuses */
-	assert_int_equal(broker_redirect_set(p->r, &web, cgroup, &bad, &p->w), -1);
+	assert_int_equal(broker_redirect_set(
+			     p->r, &web, (struct broker_redirect_where){cgroup, -1}, &bad, &p->w),
+	    -1);
 	assert_int_equal(place_rows(p, "ports"), 3);
 	place_set(p, &web, cgroup, &rules);
 	assert_int_equal(place_rows(p, "ports"), 2);

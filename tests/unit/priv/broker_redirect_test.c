@@ -33,7 +33,9 @@ static void refused(struct place *p, const struct uuid *pod, int cgroup, const c
 {
 	const struct redirect_rules rules = good_rules();
 
-	assert_int_equal(broker_redirect_set(p->r, pod, cgroup, &rules, &p->w), -1);
+	assert_int_equal(broker_redirect_set(
+			     p->r, pod, (struct broker_redirect_where){cgroup, -1}, &rules, &p->w),
+	    -1);
 	if (!strstr(p->w.text, why))
 		fail_msg("\"%s\" lacks \"%s\"", p->w.text, why);
 }

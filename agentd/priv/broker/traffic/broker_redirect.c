@@ -168,10 +168,14 @@ static int open_programs(struct broker_redirect *r, struct broker_why *w)
 	r->bpf = redirect_bpf__open();
 	if (!r->bpf)
 		return broker_refuse_sys(w, "eBPF object");
-	r->interfaces = broker_redirect_probe_interfaces();
-	r->bpf->rodata->has_ingress_ifindex = r->interfaces;
+	r->can.interfaces = broker_redirect_probe_interfaces();
+	r->bpf->rodata->has_ingress_ifindex = r->can.interfaces;
 	r->bpf->rodata->gate_knows_netns = broker_redirect_probe_gate_netns();
-	r->bpf->rodata->node_cookie = r->at.node;
+	r->bpf->rodata->node_cookie = r->at.home ? r->at.home->own.cookie : 0;
+	r->bpf->rodata->has_tc_listeners = broker_redirect_probe_listeners();
+	r->collects = !r->bpf->rodata->has_tc_listeners && broker_redirect_probe_collecting();
+	r->can.late = r->bpf->rodata->has_tc_listeners || r->collects;
+	bpf_program__set_autoload(r->bpf->progs.redirect_collect, r->collects);
 	r->bpf->rodata->pod_level_first = (uint32_t)r->level + 1;
 	return 0;
 }
@@ -261,17 +265,21 @@ struct broker_redirect *broker_redirect_new(
 		redirect_pods_adopt(r);
 	if (r)
 		redirect_supersede(r);
+	if (r && !r->can.late)
+		broker_log(BROKER_WARN, NULL,
+		    "an Envoy that listened before its pod's redirection began has to be started "
+		    "again: this kernel shows no types (CONFIG_DEBUG_INFO_BTF)");
 	return r;
 }
 
-int broker_redirect_try(bool *interfaces, struct broker_why *w)
+int broker_redirect_try(struct broker_redirect_can *can, struct broker_why *w)
 {
 	struct broker_redirect *r = broker_zalloc(sizeof(*r));
 	int rc;
 
 	r->cgroup = -1;
 	rc = open_programs(r, w) || load_programs(r, w) ? -1 : 0;
-	*interfaces = r->interfaces;
+	*can = r->can;
 	broker_redirect_free(&r);
 	return rc;
 }

@@ -17,22 +17,32 @@ struct broker_redirect_place {
 	const char *root;   /* where the host's cgroup v2 is mounted */
 	const char *cgroup; /* absolute: all pods are below it */
 	bool stays;         /* where an earlier broker attached, if that is above it */
-	uint64_t node;      /* cookie of agentd's network namespace, nobody's; 0: not known */
+	/* The node's own network namespace, which is nobody's, and to come back to from a pod's;
+	 * NULL: not known, and we go to none. */
+	const struct broker_netns_home *home;
 };
 struct broker_redirect *broker_redirect_new(
     const struct broker_redirect_place *at, struct broker_why *w);
-/* Would it work here?  Loads, but attaches nothing; `interfaces`: can one be excluded. */
-int broker_redirect_try(bool *interfaces, struct broker_why *w);
+/* What not every kernel can. */
+struct broker_redirect_can {
+	bool interfaces; /* one can be excluded */
+	bool late;       /* an Envoy that listened before its pod's rules is found */
+};
+/* Would it work here?  Loads, but attaches nothing. */
+int broker_redirect_try(struct broker_redirect_can *can, struct broker_why *w);
 /* What is attached stays. */
 void broker_redirect_free(struct broker_redirect **r);
 /* Detaches and forgets everything, of all brokers: for uninstalling, and for tests. */
 int broker_redirect_uninstall(const char *bpffs, struct broker_why *w);
 
-/* `cgroup` is the pod's, an open directory.  Writes or changes what the programs know of the pod;
- * from outside nothing reaches the app of a strict one that was not steered to Envoy first.
- * `rules` were checked. */
-int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int cgroup,
-    const struct redirect_rules *rules, struct broker_why *w);
+struct broker_redirect_where {
+	int cgroup; /* the pod's, an open directory */
+	int netns;  /* -1: not known yet */
+};
+/* Writes or changes what the programs know of the pod; from outside nothing reaches the app of a
+ * strict one that was not steered to Envoy first.  `rules` were checked. */
+int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod,
+    struct broker_redirect_where at, const struct redirect_rules *rules, struct broker_why *w);
 /* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on.  Called
  * again when what is seen there changes. */
 int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int netns,

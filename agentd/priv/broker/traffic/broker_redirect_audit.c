@@ -1,11 +1,12 @@
 /* broker_redirect_audit.c - is everything as we left it?  And the end of everything.
  *
- * audit: pins of maps -> links of all pods -> each pod's links, its entry, its rows -> rows of
- * nobody.  What somebody took away or changed is put back, and said.
+ * audit: pins of maps -> links of all pods -> each pod's links, its entry, its rows, its Envoy if
+ * that is not known -> rows of nobody.  What somebody took away or changed is put back, and said.
  * uninstall: every link below the pins is detached, whoever else holds it; then the pins go.
  */
 #include "../../../base/mem.h"
 #include "broker_redirect_links.h"
+#include "broker_redirect_listeners.h"
 #include "broker_redirect_rows.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
@@ -127,6 +128,7 @@ static int open_cgroup(const struct audit *a, const struct redirect_pod_state *p
 static void audit_pod(struct audit *a, struct redirect_pod_state *p)
 {
 	auto_close int cgroup = open_cgroup(a, p);
+	int netns = a->at->netns(a->at->ctx, &p->uid);
 	unsigned before = redirect_rows_changed();
 	const struct redirect_bpf *bpf = a->r->bpf;
 	char uid[UUID_TEXT_SIZE];
@@ -134,7 +136,7 @@ static void audit_pod(struct audit *a, struct redirect_pod_state *p)
 	int links;
 
 	uuid_format(&p->uid, uid);
-	links = redirect_links_mend(a->r, p, cgroup, a->at->netns(a->at->ctx, &p->uid), &w);
+	links = redirect_links_mend(a->r, p, cgroup, netns, &w);
 	if (links < 0)
 		failed(a, uid, &w);
 	else
@@ -147,6 +149,8 @@ static void audit_pod(struct audit *a, struct redirect_pod_state *p)
 	if (p->rules && redirect_rows_put(a->r, p, &w))
 		failed(a, uid, &w);
 	repaired(a, uid, redirect_rows_changed() - before, "rows of eBPF maps");
+	if (netns >= 0)
+		redirect_listeners_look(a->r, p, netns);
 }
 
 /* An entry would make another cgroup's processes this pod's. */

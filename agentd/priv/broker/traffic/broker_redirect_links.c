@@ -121,7 +121,8 @@ bool redirect_link_of_node(
 	    .type = bpf_program__expected_attach_type(p)};
 	snprintf(out->path, sizeof(out->path), "%s/link_%s", r->pins, bpf_program__name(p));
 	return p != r->bpf->progs.redirect_getsockopt && p != r->bpf->progs.redirect_lookup &&
-	       p != r->bpf->progs.redirect_gate && p != r->bpf->progs.redirect_sock_create;
+	       p != r->bpf->progs.redirect_gate && p != r->bpf->progs.redirect_sock_create &&
+	       p != r->bpf->progs.redirect_seek && p != r->bpf->progs.redirect_collect;
 }
 
 /* --- one pod's pins --- */

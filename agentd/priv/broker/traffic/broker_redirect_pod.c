@@ -1,10 +1,10 @@
 /* broker_redirect_pod.c - one pod after the other: set, live, close, remove; found again.
  *
- * set: rows of ports and addresses -> the gate, for a strict pod -> the pod's own entry, by which
- * the programs begin to see it.  So nothing the pod does is ever decided by half of its rules, and
- * nothing reaches it before the gate is there.
- * live: its addresses -> its own sk_lookup in its network namespace: what that steers to Envoy the
- * gate lets through.
+ * set: rows of ports and addresses -> the gate, for a strict pod -> Envoy's sockets, if it listens
+ * already -> the pod's own entry, by which the programs begin to see it.  So nothing the pod does
+ * is ever decided by half of its rules, and nothing reaches it before the gate is there.
+ * live: its addresses -> Envoy's sockets, if they were not found yet -> its own sk_lookup in its
+ * network namespace: what that steers to Envoy the gate lets through.
  * close: its sandbox is gone, the next one is not live yet.
  * A change writes what is new, then the entry, then takes away what is old; sockets go on under the
  * same index.  remove is the reverse of set.
@@ -12,6 +12,7 @@
 #include "broker_redirect_pod.h"
 #include "../../../base/mem.h"
 #include "broker_redirect_links.h"
+#include "broker_redirect_listeners.h"
 #include "broker_redirect_place.h"
 #include "broker_redirect_rows.h"
 #include "broker_redirect_supersede.h"
@@ -218,6 +219,20 @@ static struct redirect_seen *copy_seen(const struct broker_view_seen *s)
 	return out;
 }
 
+static void now_late(struct redirect_pod_state *p, bool late)
+{
+	p->late = late;
+	p->looked = 0;
+}
+
+/* Those who listen on other ports now, or are somebody else, did so before. */
+static bool is_other_proxy(const struct redirect_pod *entry, const struct redirect_rules *rules)
+{
+	return entry->proxy_uid != rules->proxy_uid ||
+	       entry->outbound_port != rules->outbound_port ||
+	       entry->inbound_port != rules->inbound_port;
+}
+
 static void take_rules(struct redirect_pod_state *p, const struct redirect_rules *rules)
 {
 	p->entry.flags = rules->flags | (p->entry.flags & REDIRECT_TRACE);
@@ -253,37 +268,41 @@ static int put_gate(
 	return 0;
 }
 
-static int write_all(
-    struct broker_redirect *r, struct redirect_pod_state *p, int cgroup, struct broker_why *w)
+/* An Envoy that runs must be able to ask what was dialled, from the first dial on. */
+static int write_all(struct broker_redirect *r, struct redirect_pod_state *p,
+    struct broker_redirect_where at, struct broker_why *w)
 {
 	if (redirect_pins_make(r, &p->uid, w) || redirect_rows_put(r, p, w) ||
-	    put_gate(r, p, cgroup, w) || put_entry(r, p, w) ||
-	    redirect_link_getsockopt(r, p, cgroup, w))
+	    put_gate(r, p, at.cgroup, w) || redirect_link_getsockopt(r, p, at.cgroup, w))
 		return -1;
-	return 0;
+	if (p->late && at.netns >= 0)
+		redirect_listeners_find(r, &p->entry, at.netns);
+	return put_entry(r, p, w);
 }
 
 static void take_out(struct broker_redirect *r, struct redirect_pod_state *p);
 
 /* One that is new leaves nothing when it fails, but what another layout has of it; one that is
  * known goes on as far as it got. */
-int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod, int cgroup,
-    const struct redirect_rules *rules, struct broker_why *w)
+int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod,
+    struct broker_redirect_where at, const struct redirect_rules *rules, struct broker_why *w)
 {
 	struct redirect_pod_state *p;
 	bool known;
 
-	if (rules->ninterfaces && !r->interfaces)
+	if (rules->ninterfaces && !r->can.interfaces)
 		return broker_refuse(w, EOPNOTSUPP,
 		    "excluded interfaces need Linux 5.17 or newer; use mode istio-cni for this "
 		    "pod");
 	if (redirect_follow_top(r, w) || !(p = find_or_add(r, pod, w)))
 		return -1;
 	known = p->cgroup;
-	if (!redirect_place_check(r, p, cgroup, w)) {
+	if (!redirect_place_check(r, p, at.cgroup, w)) {
+		if (p->cgroup != p->above[0] || is_other_proxy(&p->entry, rules))
+			now_late(p, redirect_listeners_possible(at.cgroup));
 		move_to(r, p, p->above[0]);
 		take_rules(p, rules);
-		if (!write_all(r, p, cgroup, w)) {
+		if (!write_all(r, p, at, w)) {
 			if (known)
 				redirect_rows_sweep(r, p);
 			redirect_supersede_pod(r, p);
@@ -340,6 +359,7 @@ int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int 
 	if (!p || !p->rules)
 		return 0; /* its traffic is not ours, or not yet */
 	take_seen(p, seen);
+	redirect_listeners_look(r, p, netns);
 	if (redirect_rows_put(r, p, w) || put_entry(r, p, w) ||
 	    redirect_link_lookup(r, p, netns, w))
 		return -1;
@@ -358,6 +378,7 @@ void broker_redirect_close(struct broker_redirect *r, const struct uuid *pod)
 	if (!p || !p->rules)
 		return;
 	p->live = false;
+	now_late(p, false); /* the next one begins under the rules */
 	redirect_unlink_lookup(r, p);
 }
 
@@ -425,6 +446,15 @@ static void clear_strangers(const struct broker_redirect *r, const struct bpf_ma
 	}
 }
 
+static bool listens(const struct broker_redirect *r, uint32_t index)
+{
+	const struct redirect_listener_key four = {index, AF_INET}, six = {index, AF_INET6};
+	int fd = bpf_map__fd(r->bpf->maps.listeners);
+	uint64_t cookie;
+
+	return !bpf_map_lookup_elem(fd, &four, &cookie) || !bpf_map_lookup_elem(fd, &six, &cookie);
+}
+
 /* One that fails is no reason to leave the others to the programs of before. */
 static void adopt(struct broker_redirect *r, uint64_t cgroup, const struct redirect_pod *entry)
 {
@@ -441,6 +471,7 @@ static void adopt(struct broker_redirect *r, uint64_t cgroup, const struct redir
 	p->entry = *entry;
 	p->cgroup = cgroup;
 	p->adopted = true;
+	p->late = !listens(r, entry->index); /* it may have died before it looked */
 	if (!redirect_links_renew(r, p, &w))
 		return;
 	uuid_format(&p->uid, uid);

@@ -4,6 +4,7 @@
 #include "redirect.skel.h"
 #include <bpf/bpf.h>
 #include <limits.h>
+#include <time.h>
 
 enum { REDIRECT_PATH_SIZE = 256 };
 
@@ -40,7 +41,9 @@ struct redirect_pod_state {
 	uint32_t lookup; /* id of its own sk_lookup program */
 	bool adopted, live;
 	bool answers_udp, answers_tcp; /* a socket of its DNS proxy is marked */
-	bool gone; /* its network namespace, since an earlier broker attached there */
+	bool gone;     /* its network namespace, since an earlier broker attached there */
+	bool late;     /* its Envoy may have listened before the rules, and is not known */
+	time_t looked; /* for it; 0: not yet */
 	struct redirect_pod_state *prev, *next;
 };
 
@@ -50,7 +53,8 @@ struct broker_redirect {
 	struct redirect_bpf *bpf;
 	int cgroup, level; /* where the programs hang; how far below the root that is */
 	uint64_t own[32];  /* cgroups this process is in: REDIRECT_TREE_DEPTH */
-	bool interfaces;   /* the kernel tells sk_lookup where a packet came in */
+	struct broker_redirect_can can;
+	bool collects; /* redirect_collect is loaded */
 	struct redirect_pod_state *pods;
 	struct redirect_pod_state *rows[REDIRECT_PODS_MAX + 1]; /* who has it */
 	uint16_t times; /* that a row was given out: REDIRECT_ROW_BITS */

@@ -8,6 +8,7 @@
 #include "../../../../ebpf/redirect.h"
 #include "../../../base/mem.h"
 #include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <errno.h>
 #include <linux/capability.h>
 #include <stddef.h>
@@ -137,6 +138,51 @@ bool broker_redirect_probe_gate_netns(void)
 	};
 	auto_close int fd = load(BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_INGRESS, program,
 	    sizeof(program) / sizeof(*program));
+
+	return fd >= 0;
+}
+
+bool broker_redirect_probe_listeners(void)
+{
+	auto_close int map = bpf_map_create(
+	    BPF_MAP_TYPE_SOCKHASH, "probe", sizeof(uint64_t), sizeof(uint64_t), 1, NULL);
+	const struct bpf_insn program[] = {
+	    {.code = BPF_LDX | BPF_MEM | BPF_DW,
+		.dst_reg = BPF_REG_3,
+		.src_reg = BPF_REG_1,
+		.off = offsetof(struct __sk_buff, sk)},
+	    {.code = BPF_JMP | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_3, .off = 7},
+	    {.code = BPF_ST | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_10, .off = -8},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_2, .src_reg = BPF_REG_10},
+	    {.code = BPF_ALU64 | BPF_ADD, .dst_reg = BPF_REG_2, .imm = -8},
+	    {.code = BPF_LD | BPF_IMM | BPF_DW,
+		.dst_reg = BPF_REG_1,
+		.src_reg = BPF_PSEUDO_MAP_FD,
+		.imm = map},
+	    {.code = 0},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_4},
+	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_update_elem},
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0},
+	    {.code = BPF_JMP | BPF_EXIT},
+	};
+	auto_close int fd =
+	    map < 0 ? -1
+		    : load(BPF_PROG_TYPE_SCHED_CLS, 0, program, sizeof(program) / sizeof(*program));
+
+	return fd >= 0;
+}
+
+bool broker_redirect_probe_collecting(void)
+{
+	static const struct bpf_insn nothing[] = {
+	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0},
+	    {.code = BPF_JMP | BPF_EXIT}};
+	int id = libbpf_find_vmlinux_btf_id("tcp", BPF_TRACE_ITER);
+	LIBBPF_OPTS(bpf_prog_load_opts, o, .expected_attach_type = BPF_TRACE_ITER,
+	    .attach_btf_id = (uint32_t)id);
+	auto_close int fd = id < 0 ? -1
+				   : bpf_prog_load(BPF_PROG_TYPE_TRACING, "probe", "Dual BSD/GPL",
+					 nothing, sizeof(nothing) / sizeof(*nothing), &o);
 
 	return fd >= 0;
 }

@@ -6,10 +6,15 @@
 /* -1: `w` names the first thing that is missing, and what to do. */
 int broker_redirect_probe(struct broker_why *w);
 
-/* What is optional: does sk_lookup show where a packet came in (5.17), does a packet's program tell
- * its network namespace (6.15)? */
+/* What is optional.  Does sk_lookup show where a packet came in (5.17), does a packet's program
+ * tell its network namespace (6.15)? */
 bool broker_redirect_probe_interfaces(void);
 bool broker_redirect_probe_gate_netns(void);
+
+/* May a tc program put a socket into a map?  (Until 7.2)  If not, is there one that goes through
+ * all sockets?  (If the kernel shows its types) */
+bool broker_redirect_probe_listeners(void);
+bool broker_redirect_probe_collecting(void);
 
 /* Makes an entry of a map of sockets and reads it back.  A kernel that cannot lets the programs
  * load, and every connection of a pod fail (kernels.md 6). */

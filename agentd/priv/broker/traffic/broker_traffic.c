@@ -76,8 +76,8 @@ static int start(struct broker_traffic *t, struct broker_why *w)
 	struct broker_redirect_place at = {.bpffs = t->options->bpffs,
 	    .root = root,
 	    .cgroup = cgroup,
-	    .stays = !t->options->redirect_cgroup,
-	    .node = t->home->own.cookie};
+	    .home = t->home,
+	    .stays = !t->options->redirect_cgroup};
 
 	if (broker_cgroup_root(t->options, root) || broker_cgroup_top(t->options, cgroup))
 		return broker_refuse(w, EINVAL, "--redirect needs cgroup v2, which is not mounted");
@@ -181,11 +181,12 @@ static int write_rules(struct traffic_pod *p, int dir, struct broker_why *w)
 
 	if (!rules || fstat(dir, &st))
 		return broker_refuse_sys(w, "the pod's cgroup");
-	if (broker_redirect_set(t->redirect, &p->uid, dir, rules, w))
+	netns = t->netns(t->ctx, &p->uid, st.st_ino);
+	if (broker_redirect_set(
+		t->redirect, &p->uid, (struct broker_redirect_where){dir, netns}, rules, w))
 		return -1;
 	free(take(p->asked));
 	broker_traces_apply(t->traces, &p->uid);
-	netns = t->netns(t->ctx, &p->uid, st.st_ino);
 	if (netns >= 0)
 		traffic_live(p, netns);
 	else
