@@ -2,7 +2,7 @@
  */
 #pragma once
 #include "../../agentd/priv/broker/broker_caps.h"
-#include "../../agentd/priv/broker/traffic/broker_redirect.h"
+#include "../../agentd/priv/broker/redirect/broker_redirect.h"
 #include "world.h"
 
 #define LOADER_CAPS (BROKER_CAPS_REDIRECT | 1ull << CAP_NET_ADMIN)

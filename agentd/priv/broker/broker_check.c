@@ -11,7 +11,7 @@
 #include "broker_worker.h"
 #include "pods/broker_cgroup.h"
 #include "pods/broker_peer.h"
-#include "traffic/broker_redirect.h"
+#include "redirect/broker_redirect.h"
 #include "volumes/broker_mount.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -19,7 +19,7 @@
 #include "broker_rundir.h"
 #include "broker_succession.h"
 #include "broker_worker.h"
-#include "traffic/broker_redirect.h"
+#include "redirect/broker_redirect.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

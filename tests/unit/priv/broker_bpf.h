@@ -3,7 +3,7 @@
  */
 #pragma once
 #include "../../../agentd/priv/broker/pods/broker_cgroup.h"
-#include "../../../agentd/priv/broker/traffic/broker_redirect.h"
+#include "../../../agentd/priv/broker/redirect/broker_redirect.h"
 #include "broker_rig.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>

@@ -2,7 +2,7 @@
  * it.
  */
 #include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/broker/traffic/broker_redirect_links.h"
+#include "../../../agentd/priv/broker/redirect/broker_redirect_links.h"
 #include "broker_bpf.h"
 
 static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};

@@ -1,7 +1,7 @@
 /* broker_redirect_check_test.c - a worker that is not ours any more asks for the impossible, or for
  * more than the node allows.
  */
-#include "../../../agentd/priv/broker/traffic/broker_redirect_check.h"
+#include "../../../agentd/priv/broker/redirect/broker_redirect_check.h"
 #include "broker_bpf.h"
 
 static struct redirect_rules r;

@@ -2,7 +2,7 @@
  * whose are found, which are not, and what looking costs.
  */
 #include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/broker/traffic/broker_redirect_listeners.h"
+#include "../../../agentd/priv/broker/redirect/broker_redirect_listeners.h"
 #include "broker_bpf.h"
 #include <sys/fsuid.h>
 #include <sys/resource.h>

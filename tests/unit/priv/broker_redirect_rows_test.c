@@ -1,7 +1,7 @@
 /* broker_redirect_rows_test.c - a pod's rows in the real maps, as its rules and addresses change.
  */
 #include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/broker/traffic/broker_redirect_pod.h"
+#include "../../../agentd/priv/broker/redirect/broker_redirect_pod.h"
 #include "../../../ebpf/rules_types.h"
 #include "broker_bpf.h"
 

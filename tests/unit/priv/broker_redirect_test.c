@@ -4,7 +4,7 @@
  * What the programs decide is the e2e tests' matter, and rules_test.c's.
  */
 #include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/broker/traffic/broker_redirect_pod.h"
+#include "../../../agentd/priv/broker/redirect/broker_redirect_pod.h"
 #include "../../../ebpf/rules_types.h"
 #include "broker_bpf.h"
 

@@ -2,7 +2,7 @@
  * they change.
  */
 #include "../../../agentd/priv/broker/broker_kept.h"
-#include "../../../agentd/priv/broker/traffic/broker_view.h"
+#include "../../../agentd/priv/broker/pods/broker_view.h"
 #include "broker_bpf.h"
 #include <sys/resource.h>
 

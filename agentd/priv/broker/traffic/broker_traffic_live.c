@@ -170,7 +170,7 @@ static void try_again(struct traffic_pod *p)
 void traffic_look_again(struct broker_traffic *t)
 {
 	struct timespec now;
-	struct traffic_pod *p;
+	struct traffic_pod *p = NULL;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	if (now.tv_sec - t->looked_again < LOOKS_PAUSE_S)

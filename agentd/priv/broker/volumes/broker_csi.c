@@ -5,8 +5,8 @@
  */
 #include "broker_csi.h"
 #include "../../../base/mem.h"
+#include "../broker_audit.h"
 #include "../broker_listener.h"
-#include "../traffic/broker_audit.h"
 #include "broker_mount.h"
 #include <errno.h>
 #include <fcntl.h>

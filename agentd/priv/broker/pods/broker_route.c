@@ -3,7 +3,7 @@
  */
 #include "broker_route.h"
 #include "../../../base/mem.h"
-#include "../pods/broker_netlink.h"
+#include "broker_netlink.h"
 #include <endian.h>
 #include <linux/rtnetlink.h>
 #include <stdbool.h>

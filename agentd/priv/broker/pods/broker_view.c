@@ -3,7 +3,7 @@
  */
 #include "broker_view.h"
 #include "../../../base/mem.h"
-#include "../pods/broker_address.h"
+#include "broker_address.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/rtnetlink.h>

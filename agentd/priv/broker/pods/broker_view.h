@@ -8,7 +8,7 @@
 #pragma once
 #include "../../redirect_rules.h"
 #include "../broker_loop.h"
-#include "../pods/broker_netns.h"
+#include "broker_netns.h"
 #include "broker_route.h"
 
 struct broker_view_seen {

@@ -8,7 +8,7 @@
 #pragma once
 #include "../../redirect_rules.h"
 #include "../broker_options.h"
-#include "broker_view.h"
+#include "../pods/broker_view.h"
 
 struct broker_redirect;
 
@@ -17,9 +17,7 @@ struct broker_redirect_place {
 	const char *root;   /* where the host's cgroup v2 is mounted */
 	const char *cgroup; /* absolute: all pods are below it */
 	bool stays;         /* where an earlier broker attached, if that is above it */
-	/* The node's own network namespace, which is nobody's, and to come back to from a pod's;
-	 * NULL: not known, and we go to none. */
-	const struct broker_netns_home *home;
+	const struct broker_netns_home *home; /* nobody's network; NULL: we enter no pod's */
 };
 struct broker_redirect *broker_redirect_new(
     const struct broker_redirect_place *at, struct broker_why *w);
