@@ -13,7 +13,7 @@
  * would also from 5.12 on, but until 6.4 it may dead-lock. */
 const volatile bool has_tc_listeners;
 
-struct redirect_sought sought;
+enum { EEXIST_ = 17 };
 
 static __always_inline struct redirect_address local_address(struct bpf_sock *sk)
 {
@@ -36,19 +36,22 @@ static __always_inline bool same_address(
 }
 
 /* `sk`: or the context of a program that has one.  -1: no memory. */
-static __always_inline int mark_listener(void *sk, __u32 index, __u16 kind, __u16 port)
+static __always_inline int mark_listener(void *sk, const struct redirect_sought *as)
 {
 	struct redirect_socket *s =
 	    bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	bool known;
 
 	if (!s)
 		return -1;
-	if (s->index == index && s->kind == kind && s->port == port)
-		return REDIRECT_FOUND_KNOWN;
-	s->index = index;
-	s->kind = kind;
-	s->port = port;
-	return REDIRECT_FOUND_NEW;
+	known = s->index == as->index && s->kind == as->kind && s->port == as->port;
+	if (known && s->address.word[0] == as->look)
+		return REDIRECT_FOUND_AGAIN;
+	s->index = as->index;
+	s->kind = as->kind;
+	s->port = as->port;
+	s->address.word[0] = as->look; /* a listener has no other */
+	return known ? REDIRECT_FOUND_KNOWN : REDIRECT_FOUND_NEW;
 }
 
 /* Two of different users share address and port only on devices of their own. */
@@ -86,11 +89,14 @@ static __always_inline struct bpf_sock *look_up(struct __sk_buff *skb)
 static __always_inline int take_listener(struct bpf_sock *sk)
 {
 	struct redirect_listener_key key = {.index = sought.index, .family = sk->family};
-	int found = mark_listener(sk, sought.index, sought.kind, sought.port);
+	const struct redirect_sought as = sought;
+	int found = mark_listener(sk, &as);
+	long rc;
 
-	if (found > 0 && has_tc_listeners && sought.kind == REDIRECT_SOCKET_LISTENS_IN)
-		bpf_map_update_elem(&listeners, &key, sk, BPF_NOEXIST);
-	return found;
+	if (found <= 0 || !has_tc_listeners || !sought.publish)
+		return found;
+	rc = bpf_map_update_elem(&listeners, &key, sk, BPF_NOEXIST);
+	return rc && rc != -EEXIST_ ? REDIRECT_FOUND_NONE : found;
 }
 
 /* Nowhere, and only loaded from 7.3 on: what was marked is put into the map by going through all

@@ -158,8 +158,10 @@ static __always_inline void count(__u32 index, enum redirect_verdict v)
 		__sync_fetch_and_add(&c->n[v], 1);
 }
 
-/* Records that found no room; a map of each load of the programs, never pinned. */
+/* Of each load of the programs, never pinned: records that found no room; what the broker asks
+ * listeners.bpf.h. */
 __u64 traces_lost;
+struct redirect_sought sought;
 
 /* One test of a flag for pods that nobody looks at.  `source`: of an arrival, else NULL. */
 static __always_inline void trace(const struct redirect_pod *p, enum redirect_verdict v,

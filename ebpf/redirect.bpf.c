@@ -198,7 +198,8 @@ static __always_inline int on_bound(struct bpf_sock *ctx)
 	if (!kind ||
 	    (!rules_same_id((__u32)ids, p->proxy_uid) && !rules_same_id(ids >> 32, p->proxy_gid)))
 		return ALLOW;
-	if (mark_listener(ctx, p->index, kind, ctx->src_port) < 0) {
+	const struct redirect_sought as = {.index = p->index, .kind = kind, .port = ctx->src_port};
+	if (mark_listener(ctx, &as) < 0) {
 		count(p->index, REDIRECT_DROP_NO_MEMORY);
 		return REFUSE; /* an Envoy that nothing reaches had better say so */
 	}

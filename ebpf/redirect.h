@@ -127,10 +127,16 @@ struct redirect_listener_key {
  * the mark of an Envoy's listener. */
 struct redirect_sought {
 	struct redirect_address address; /* which it is bound to; 0.0.0.0 or ::: any */
-	__u32 index, family;
-	__u16 kind, port, from, pad;
+	__u32 index, family;             /* index 0: nobody looks */
+	__u16 kind, port, from, publish; /* publish: into `listeners` */
+	__u32 look; /* each has a number of its own: a socket is counted once */
 };
-enum redirect_found { REDIRECT_FOUND_NONE, REDIRECT_FOUND_KNOWN, REDIRECT_FOUND_NEW };
+enum redirect_found {
+	REDIRECT_FOUND_NONE,
+	REDIRECT_FOUND_AGAIN, /* in this look */
+	REDIRECT_FOUND_KNOWN, /* of before */
+	REDIRECT_FOUND_NEW,
+};
 
 /* Why a decision was what it was: the rules of istio-agent.md 11.3 by name, in their order. */
 enum redirect_verdict {

@@ -80,7 +80,7 @@ static void test_a_strict_pod_is_closed_to_what_is_not_steered(void **state)
 	assert_int_equal(place_rows(p, "ports"), 2);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_GETSOCKOPT, NULL), 1);
-	assert_int_equal(place_names(p, web_pins), 3);
+	assert_int_equal(place_names(p, web_pins), 2);
 	place_live(p, &web, netns, 7);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1);

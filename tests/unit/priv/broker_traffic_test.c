@@ -346,12 +346,43 @@ static void test_an_envoy_that_is_known_already(void **state)
 	ask(&rules);
 	in_force();
 	assert_true(is_closed(pod) && is_live());
-	assert_int_equal(place_names(&w.place, "pods/01020300-0000-0000-0000-000000000000"), 4);
+	assert_int_equal(place_names(&w.place, "pods/01020300-0000-0000-0000-000000000000"), 3);
 	rig_do(w.rig, (struct rig_ask){.op = PRIV_REDIRECT_DEL, .pod = &rig_pod});
 	assert_int_equal(place_rows(&w.place, "pods"), 0);
 	ask(&rules);
 	in_force();
 	assert_true(is_closed(pod) && is_live());
+	peer_end(&p);
+	close(pod);
+}
+
+/* What is seen of a pod is looked at by its rules as they are, whatever became of asking. */
+static void test_rules_that_fail_are_not_forgotten(void **state)
+{
+	struct redirect_rules rules = good_rules();
+	int pod = place_cgroup(&w.place, "pod");
+	char pin[128];
+	struct peer p = envoy("ip link set lo up");
+
+	(void)state;
+	ask(&rules);
+	in_force();
+	greet(&p);
+	assert_true(is_live());
+	snprintf(pin, sizeof(pin), "pods/%s/redirect_getsockopt", rig_pod_text);
+	int held = place_pin(&w.place, pin);
+	rig_shell("rm %s/agentd/v%d/%s", w.place.bpffs, REDIRECT_LAYOUT, pin);
+	rules.rows[0].number = 7777;
+	ask(&rules);
+	assert_int_equal(told(PRIV_REDIRECTED).code, EBUSY);
+	int before = place_rows(&w.place, "cidrs");
+	rig_shell("nsenter --net=/proc/%d/ns/net ip addr add 10.9.0.8/24 dev lo", p.pid);
+	for (int i = 0; i < 100 && place_rows(&w.place, "cidrs") == before; i++) {
+		usleep(20000);
+		drain();
+	}
+	assert_in_range(place_rows(&w.place, "cidrs"), before + 1, before + 4);
+	close(held);
 	peer_end(&p);
 	close(pod);
 }
@@ -604,6 +635,7 @@ int main(void)
 	    TRAFFIC_TEST(test_a_cgroup_that_comes_back),
 	    TRAFFIC_TEST(test_an_envoys_first_word_makes_it_live),
 	    TRAFFIC_TEST(test_an_envoy_that_is_known_already),
+	    TRAFFIC_TEST(test_rules_that_fail_are_not_forgotten),
 	    TRAFFIC_TEST(test_a_pod_that_was_empty_is_not_live),
 	    TRAFFIC_TEST(test_the_nodes_own_namespace_is_never_a_pods),
 	    TRAFFIC_TEST(test_what_is_not_live_any_more_has_no_dns),

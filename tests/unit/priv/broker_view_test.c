@@ -28,6 +28,13 @@ static void on_changed(void *ctx, const struct broker_view_seen *seen)
 	w->seen = *seen;
 }
 
+static const struct redirect_rules *rules_now(void *ctx)
+{
+	const struct world *w = ctx;
+
+	return &w->rules;
+}
+
 static int setup(void **state)
 {
 	static struct world w;
@@ -37,7 +44,7 @@ static int setup(void **state)
 	assert_int_equal(broker_netns_home_open(&w.home, w.kept, &w.w), 0);
 	w.v = (struct broker_view){.epoll = broker_loop_new(),
 	    .home = &w.home,
-	    .rules = &w.rules,
+	    .rules = rules_now,
 	    .changed = on_changed,
 	    .ctx = &w};
 	w.netns = -1;

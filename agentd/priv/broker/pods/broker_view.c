@@ -71,7 +71,7 @@ static int look(void *ctx, struct broker_why *w)
 {
 	struct visit *v = ctx;
 
-	find_interfaces(v->view->rules, v->seen);
+	find_interfaces(v->view->rules(v->view->ctx), v->seen);
 	v->seen->nroutes =
 	    broker_route_list(v->seen->routes, v->seen->interfaces, v->seen->ninterfaces);
 	return broker_address_list(&v->seen->addresses, w);

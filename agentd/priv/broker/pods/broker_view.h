@@ -25,7 +25,7 @@ struct broker_view {
 	struct broker_timer timer;
 	int epoll, netns; /* ours */
 	const struct broker_netns_home *home;
-	const struct redirect_rules *rules; /* names of interfaces; NULL: none */
+	const struct redirect_rules *(*rules)(void *ctx); /* names of interfaces; NULL: none */
 	broker_view_changed changed;
 	void *ctx;
 };

@@ -19,6 +19,7 @@
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -254,6 +255,8 @@ struct broker_redirect *broker_redirect_new(
 {
 	struct broker_redirect *r = broker_zalloc(sizeof(*r));
 
+	if (getrandom(&r->looks, sizeof(r->looks), 0) != sizeof(r->looks))
+		abort();
 	r->at = *at;
 	r->at.root = copy(at->root);
 	r->at.cgroup = copy(at->cgroup);

@@ -157,17 +157,16 @@ static void unpin(const struct broker_redirect *r, const struct uuid *pod, const
 	let_go(link, path);
 }
 
-/* The gate last: until then nothing comes in that was kept out. */
+/* The gate last: until then nothing comes in that was kept out.  And what a newer broker may have
+ * pinned there. */
 void redirect_pins_remove(const struct broker_redirect *r, const struct uuid *pod)
 {
 	char path[REDIRECT_PATH_SIZE];
 
 	unpin(r, pod, lookup_pin);
 	unpin(r, pod, getsockopt_pin);
-	unpin(r, pod, gate_pin);
-	unpin(r, pod, create_pin);
 	pin_path(r, pod, "", path);
-	rmdir(path);
+	redirect_pins_take_down(path);
 }
 
 static int take_down(const char *path, const struct stat *st, int type, struct FTW *at)
@@ -204,6 +203,11 @@ void redirect_pins_sweep(const struct broker_redirect *r)
 
 /* --- at its cgroup --- */
 
+static bool needs_create(const struct broker_redirect *r)
+{
+	return !r->bpf->rodata->gate_knows_netns;
+}
+
 static int link_at_cgroup(const struct broker_redirect *r, const struct redirect_pod_state *p,
     const struct bpf_program *program, int cgroup, struct broker_why *w)
 {
@@ -215,12 +219,19 @@ static int link_at_cgroup(const struct broker_redirect *r, const struct redirect
 	return redirect_link(&l, w);
 }
 
-/* What the gate has to know of a socket is noted before there is one. */
+/* What the gate has to know of a socket is noted before there is one.  That is for who has no
+ * business in the pod: no reason to leave the pod open. */
 int redirect_link_gate(const struct broker_redirect *r, const struct redirect_pod_state *p,
     int cgroup, struct broker_why *w)
 {
-	if (link_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, w))
-		return -1;
+	char uid[UUID_TEXT_SIZE];
+
+	if (needs_create(r) &&
+	    link_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, w)) {
+		uuid_format(&p->uid, uid);
+		broker_log(BROKER_WARN, uid,
+		    "its gate is shut for processes with hostNetwork, too: %s", w->text);
+	}
 	return link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, w);
 }
 
@@ -365,7 +376,8 @@ int redirect_links_mend(const struct broker_redirect *r, struct redirect_pod_sta
 	if (cgroup >= 0 && redirect_pins_make(r, &p->uid, w))
 		return -1;
 	if (cgroup >= 0 && gate) {
-		n[0] = mend_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, w);
+		if (needs_create(r))
+			n[0] = mend_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, w);
 		n[1] = mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, w);
 	}
 	if (cgroup >= 0)

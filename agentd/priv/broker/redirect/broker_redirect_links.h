@@ -30,7 +30,7 @@ void redirect_pins_sweep(const struct broker_redirect *r);
 /* One pin, or a directory with all below it: links are detached, whoever else holds them. */
 int redirect_pins_take_down(const char *path);
 
-/* With sock_create, which tells the gate what it cannot see itself. */
+/* With sock_create, which tells the gate what it cannot see itself before Linux 6.15. */
 int redirect_link_gate(const struct broker_redirect *r, const struct redirect_pod_state *p,
     int cgroup, struct broker_why *w);
 void redirect_unlink_gate(const struct broker_redirect *r, const struct redirect_pod_state *p);

@@ -2,11 +2,11 @@
  * the proxy's on its ports: look it up, from one port after the other -> leave.
  *
  * With SO_REUSEPORT each worker of Envoy has a socket of its own at one address; a look-up finds
- * the one that its ports happen to choose, so we look until as many were new as are listed.  From
+ * the one that its ports happen to choose, so we look until as many were seen as are listed.  From
  * Linux 7.3 on that leaves the map of listeners to another program, which goes through all sockets.
  *
- * A port that changes hands between the list and the look-up would be believed.  Who can make that
- * happen can end Envoy, and so be Envoy.
+ * A port that changes hands between the list and the look-up is believed: an app that binds it in
+ * that moment, its Envoy gone, is taken for that, in its own pod (SECURITY.md, "Traffic").
  */
 #include "broker_redirect_listeners.h"
 #include "../../../base/mem.h"
@@ -23,27 +23,38 @@
 enum {
 	LINES_MAX = 4096, /* of each list: some milliseconds */
 	PLACES_MAX = 16,  /* addresses of Envoy's; it has one or two */
-	TRIES = 32,       /* for each: one in e^32 is missed */
-	TRIES_MAX = 2048, /* in all: some milliseconds */
+	TRIES = 16,       /* for each socket: one of 64 is missed in 1 of 10^5 looks */
+	LOOK_MS = 20,     /* and no longer: a hostile pod makes each look-up slow */
 	FIRST_PORT = 1024,
+	PORTS = 60000,
 	FRAME_SIZE = 64, /* less than a header is no packet */
-	PAUSE_S = 10, /* a list costs milliseconds: the kernel goes through its connections, too */
-	LISTENS = 10, /* TCP_LISTEN, as the list has it */
+	PAUSE_S = 10,
+	PAUSE_S_MAX = 640, /* the lists cost some milliseconds, too */
+	LISTENS = 10,      /* TCP_LISTEN, as the list has it */
 };
 
 struct place {
 	struct redirect_address address;
-	uint32_t family, sockets;
+	uint32_t family, sockets, seen;
 	uint16_t kind;
 };
 
 struct search {
-	const struct broker_redirect *r;
+	struct broker_redirect *r;
 	const struct redirect_pod *entry;
 	struct place places[PLACES_MAX];
 	uint32_t nplaces, fresh, tries;
-	bool inbound, outbound; /* found */
+	int64_t end_ms;
+	bool published;
 };
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
 
 /* --- who listens --- */
 
@@ -130,7 +141,8 @@ static void list(struct search *s, const char *path, uint32_t family)
 
 /* --- mark them --- */
 
-static enum redirect_found ask(const struct search *s, const struct place *p, uint16_t from)
+/* From another port each time, also in the next look. */
+static enum redirect_found ask(struct search *s, const struct place *p, bool publish)
 {
 	static const char frame[FRAME_SIZE];
 	LIBBPF_OPTS(bpf_test_run_opts, o, .data_in = frame, .data_size_in = sizeof(frame));
@@ -141,37 +153,53 @@ static enum redirect_found ask(const struct search *s, const struct place *p, ui
 	    .family = p->family,
 	    .kind = p->kind,
 	    .port = inbound ? s->entry->inbound_port : s->entry->outbound_port,
-	    .from = from};
+	    .from = (uint16_t)(FIRST_PORT + (s->r->looks * 7919 + s->tries++) % PORTS),
+	    .publish = publish,
+	    .look = s->r->looks};
 	if (bpf_prog_test_run_opts(bpf_program__fd(s->r->bpf->progs.redirect_seek), &o))
 		return REDIRECT_FOUND_NONE;
 	return o.retval;
 }
 
-static void seek(struct search *s, const struct place *p)
+static void seek(struct search *s, struct place *p)
 {
-	bool *found = p->kind == REDIRECT_SOCKET_LISTENS_IN ? &s->inbound : &s->outbound;
-	uint32_t fresh = 0;
-
-	for (uint32_t n = 0; n < p->sockets * TRIES && fresh < p->sockets; n++) {
-		if (s->tries++ >= TRIES_MAX)
-			break;
-		enum redirect_found f = ask(s, p, (uint16_t)(FIRST_PORT + n));
-		*found |= f != REDIRECT_FOUND_NONE;
-		fresh += f == REDIRECT_FOUND_NEW;
+	for (uint32_t n = 0; n < p->sockets * TRIES && p->seen < p->sockets; n++) {
+		if (now_ms() >= s->end_ms)
+			return;
+		enum redirect_found f = ask(s, p, false);
+		p->seen += f == REDIRECT_FOUND_KNOWN || f == REDIRECT_FOUND_NEW;
+		s->fresh += f == REDIRECT_FOUND_NEW;
 	}
-	s->fresh += fresh;
 }
 
 /* `sought` has the pod's index still. */
-static void collect(const struct search *s)
+static bool collect(const struct search *s)
 {
 	auto_close int link = bpf_link_create(
 	    bpf_program__fd(s->r->bpf->progs.redirect_collect), 0, BPF_TRACE_ITER, NULL);
 	auto_close int all = link < 0 ? -1 : bpf_iter_create(link);
 	char none[1];
 
-	if (all < 0 || read(all, none, sizeof(none)) < 0)
-		broker_log(BROKER_WARN, NULL, "the kernel's sockets cannot be listed: %m");
+	if (all >= 0 && read(all, none, sizeof(none)) >= 0)
+		return true;
+	broker_log(BROKER_WARN, NULL, "the kernel's sockets cannot be listed: %m");
+	return false;
+}
+
+/* Last of all: what is in the map tells the next broker that nothing is left to be done. */
+static void publish(struct search *s)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < s->nplaces; i++) {
+		const struct place *p = &s->places[i];
+		if (p->kind != REDIRECT_SOCKET_LISTENS_IN || !p->seen)
+			continue;
+		any = true;
+		s->published |= !s->r->collects && ask(s, p, true) != REDIRECT_FOUND_NONE;
+	}
+	if (any && s->r->collects)
+		s->published = collect(s);
 }
 
 static int search(void *ctx, struct broker_why *w)
@@ -181,29 +209,47 @@ static int search(void *ctx, struct broker_why *w)
 	(void)w;
 	list(s, "/proc/thread-self/net/tcp", AF_INET);
 	list(s, "/proc/thread-self/net/tcp6", AF_INET6);
+	s->end_ms = now_ms() + LOOK_MS;
 	for (uint32_t i = 0; i < s->nplaces; i++)
 		seek(s, &s->places[i]);
-	if (s->inbound && s->r->collects)
-		collect(s);
+	publish(s);
+	s->r->bpf->bss->sought.index = 0;
 	return 0;
 }
 
-bool redirect_listeners_find(
-    const struct broker_redirect *r, const struct redirect_pod *entry, int netns)
+/* Every socket that is listed, of both ports, and none for the first time. */
+static bool is_done(const struct search *s)
+{
+	bool outbound = false;
+
+	for (uint32_t i = 0; i < s->nplaces; i++) {
+		if (s->places[i].seen < s->places[i].sockets)
+			return false;
+		outbound |= s->places[i].kind == REDIRECT_SOCKET_LISTENS_OUT;
+	}
+	return s->published && outbound && !s->fresh;
+}
+
+enum redirect_look redirect_listeners_find(
+    struct broker_redirect *r, const struct redirect_pod *entry, int netns)
 {
 	struct search s = {.r = r, .entry = entry};
 	char uid[UUID_TEXT_SIZE];
 	struct broker_why w;
 
-	if (!r->at.home || broker_netns_is_home(r->at.home, netns) ||
-	    broker_netns_visit(r->at.home, netns, search, &s, &w))
-		return false;
+	if (!r->can.late || !r->at.home || broker_netns_is_home(r->at.home, netns))
+		return REDIRECT_LOOK_IN_VAIN;
+	r->looks++;
+	if (broker_netns_visit(r->at.home, netns, search, &s, &w))
+		return REDIRECT_LOOK_IN_VAIN;
 	uuid_format((const struct uuid *)entry->uid, uid);
 	if (s.fresh)
 		broker_log(BROKER_INFO, uid,
 		    "Envoy listened before its pod's redirection began: %u sockets are known now",
 		    s.fresh);
-	return s.inbound && s.outbound && !s.fresh;
+	if (is_done(&s))
+		return REDIRECT_LOOK_DONE;
+	return s.fresh ? REDIRECT_LOOK_FOUND : REDIRECT_LOOK_IN_VAIN;
 }
 
 /* --- when --- */
@@ -216,14 +262,23 @@ bool redirect_listeners_possible(int cgroup)
 	return fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && strstr(text, "populated 1");
 }
 
-void redirect_listeners_look(
-    const struct broker_redirect *r, struct redirect_pod_state *p, int netns)
+void redirect_listeners_look(struct broker_redirect *r, struct redirect_pod_state *p, int netns)
 {
-	struct timespec now;
+	int64_t now = now_ms();
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (!p->late || (p->looked && now.tv_sec - p->looked < PAUSE_S))
+	if (!p->late || now < p->look_ms)
 		return;
-	p->looked = now.tv_sec;
-	p->late = !redirect_listeners_find(r, &p->entry, netns);
+	switch (redirect_listeners_find(r, &p->entry, netns)) {
+	case REDIRECT_LOOK_DONE:
+		p->late = false;
+		return;
+	case REDIRECT_LOOK_FOUND:
+		p->pause_s = PAUSE_S;
+		break;
+	default:
+		p->pause_s = p->pause_s ? 2 * p->pause_s : PAUSE_S;
+	}
+	if (p->pause_s > PAUSE_S_MAX)
+		p->pause_s = PAUSE_S_MAX;
+	p->look_ms = now + (int64_t)p->pause_s * 1000;
 }

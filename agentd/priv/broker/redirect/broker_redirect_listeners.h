@@ -10,14 +10,17 @@
 #pragma once
 #include "broker_redirect_pod.h"
 
-/* Marks the sockets of this proxy, and puts the inbound one into the map of listeners.  True: both
- * ports have some and all were known, so there is nothing more to look for.  In the node's own
- * namespace: nothing. */
-bool redirect_listeners_find(
-    const struct broker_redirect *r, const struct redirect_pod *entry, int netns);
+/* Marks the sockets of this proxy, and puts the inbound one into the map of listeners.  In the
+ * node's own namespace, and on a kernel that cannot: nothing. */
+enum redirect_look {
+	REDIRECT_LOOK_IN_VAIN,
+	REDIRECT_LOOK_FOUND,
+	REDIRECT_LOOK_DONE, /* both ports have some, and all were known: nothing more to look for */
+};
+enum redirect_look redirect_listeners_find(
+    struct broker_redirect *r, const struct redirect_pod *entry, int netns);
 
 /* Is somebody in the cgroup, who may listen already? */
 bool redirect_listeners_possible(int cgroup);
-/* As long as the pod is `late`, and every few seconds at most. */
-void redirect_listeners_look(
-    const struct broker_redirect *r, struct redirect_pod_state *p, int netns);
+/* As long as the pod is `late`; in vain: after 10 s, then 20, up to some minutes. */
+void redirect_listeners_look(struct broker_redirect *r, struct redirect_pod_state *p, int netns);

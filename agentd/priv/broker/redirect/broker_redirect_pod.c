@@ -222,7 +222,8 @@ static struct redirect_seen *copy_seen(const struct broker_view_seen *s)
 static void now_late(struct redirect_pod_state *p, bool late)
 {
 	p->late = late;
-	p->looked = 0;
+	p->pause_s = 0;
+	p->look_ms = 0;
 }
 
 /* Those who listen on other ports now, or are somebody else, did so before. */
@@ -289,6 +290,7 @@ int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod,
 {
 	struct redirect_pod_state *p;
 	bool known;
+	int rc = -1;
 
 	if (rules->ninterfaces && !r->can.interfaces)
 		return broker_refuse(w, EOPNOTSUPP,
@@ -298,20 +300,22 @@ int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod,
 		return -1;
 	known = p->cgroup;
 	if (!redirect_place_check(r, p, at.cgroup, w)) {
-		if (p->cgroup != p->above[0] || is_other_proxy(&p->entry, rules))
+		bool new_proxy = p->cgroup != p->above[0] || is_other_proxy(&p->entry, rules);
+		if (new_proxy)
 			now_late(p, redirect_listeners_possible(at.cgroup));
 		move_to(r, p, p->above[0]);
 		take_rules(p, rules);
-		if (!write_all(r, p, at, w)) {
-			if (known)
-				redirect_rows_sweep(r, p);
+		rc = write_all(r, p, at, w);
+		if (new_proxy && !p->late) /* somebody may have come meanwhile */
+			p->late = redirect_listeners_possible(at.cgroup);
+		if (known)
+			redirect_rows_sweep(r, p);
+		if (!rc)
 			redirect_supersede_pod(r, p);
-			return 0;
-		}
 	}
-	if (!known)
+	if (rc && !known)
 		take_out(r, p);
-	return -1;
+	return rc;
 }
 
 /* --- live, and not any more --- */

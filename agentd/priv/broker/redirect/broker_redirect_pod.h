@@ -41,9 +41,10 @@ struct redirect_pod_state {
 	uint32_t lookup; /* id of its own sk_lookup program */
 	bool adopted, live;
 	bool answers_udp, answers_tcp; /* a socket of its DNS proxy is marked */
-	bool gone;     /* its network namespace, since an earlier broker attached there */
-	bool late;     /* its Envoy may have listened before the rules, and is not known */
-	time_t looked; /* for it; 0: not yet */
+	bool gone;        /* its network namespace, since an earlier broker attached there */
+	bool late;        /* its Envoy may have listened before the rules, and is not known */
+	uint32_t pause_s; /* between two looks for it */
+	int64_t look_ms;  /* when the next one is due; 0: now */
 	struct redirect_pod_state *prev, *next;
 };
 
@@ -54,7 +55,8 @@ struct broker_redirect {
 	int cgroup, level; /* where the programs hang; how far below the root that is */
 	uint64_t own[32];  /* cgroups this process is in: REDIRECT_TREE_DEPTH */
 	struct broker_redirect_can can;
-	bool collects; /* redirect_collect is loaded */
+	bool collects;  /* redirect_collect is loaded */
+	uint32_t looks; /* for listeners, by all brokers: begins anywhere */
 	struct redirect_pod_state *pods;
 	struct redirect_pod_state *rows[REDIRECT_PODS_MAX + 1]; /* who has it */
 	uint16_t times; /* that a row was given out: REDIRECT_ROW_BITS */

@@ -243,8 +243,11 @@ static struct traffic_pod *find_or_add(struct broker_traffic *t, const struct uu
 	p = broker_zalloc(sizeof(*p));
 	p->traffic = t;
 	p->uid = *uid;
-	p->view = (struct broker_view){
-	    .epoll = t->epoll, .home = t->home, .changed = traffic_on_seen, .ctx = p};
+	p->view = (struct broker_view){.epoll = t->epoll,
+	    .home = t->home,
+	    .rules = traffic_rules,
+	    .changed = traffic_on_seen,
+	    .ctx = p};
 	DL_APPEND(t->pods, p);
 	return p;
 }

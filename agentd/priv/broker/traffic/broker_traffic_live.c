@@ -80,13 +80,22 @@ void traffic_on_seen(void *ctx, const struct broker_view_seen *seen)
 		now_live(p);
 }
 
+const struct redirect_rules *traffic_rules(void *ctx)
+{
+	const struct traffic_pod *p = ctx;
+
+	return broker_redirect_rules(p->traffic->redirect, &p->uid);
+}
+
 /* A strict pod stays closed, so that somebody decides; another one is left as it was without us. */
 static void leave_alone(struct traffic_pod *p)
 {
-	const struct redirect_rules *rules = broker_redirect_rules(p->traffic->redirect, &p->uid);
+	const struct redirect_rules *rules = traffic_rules(p);
 
-	if (rules && !rules->strict)
-		broker_redirect_remove(p->traffic->redirect, &p->uid);
+	if (!rules || rules->strict)
+		return;
+	broker_view_close(&p->view);
+	broker_redirect_remove(p->traffic->redirect, &p->uid);
 }
 
 /* Of two that redirect the same pod one has to go. */
@@ -120,7 +129,6 @@ static void look_for_rivals(struct traffic_pod *p)
 static int look(
     struct traffic_pod *p, int netns, struct broker_view_seen *seen, struct broker_why *w)
 {
-	p->view.rules = broker_redirect_rules(p->traffic->redirect, &p->uid);
 	if (broker_view_is_of(&p->view, netns))
 		return broker_view_look(&p->view, seen, w);
 	broker_view_close(&p->view);
@@ -149,7 +157,7 @@ void traffic_live(struct traffic_pod *p, int netns)
 	}
 	if (!broker_view_is_of(&p->view, netns))
 		p->live = false;
-	if (!broker_redirect_rules(p->traffic->redirect, &p->uid))
+	if (!traffic_rules(p))
 		return; /* left to others */
 	if (check_rivals(p, netns, &w) || look(p, netns, &seen, &w))
 		not_live(p, &w);

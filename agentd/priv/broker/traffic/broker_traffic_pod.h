@@ -51,6 +51,7 @@ __attribute__((format(printf, 2, 3))) void traffic_complain(
 /* Its network namespace is known; is seen to have changed; is not known, or not any more. */
 void traffic_live(struct traffic_pod *p, int netns);
 void traffic_on_seen(void *ctx, const struct broker_view_seen *seen);
+const struct redirect_rules *traffic_rules(void *ctx); /* as they are now; NULL: none */
 void traffic_leave(struct traffic_pod *p);
 /* Does somebody else redirect what comes from a pod that is live?  Can one be that could not?  At
  * most every few seconds. */
