@@ -156,13 +156,20 @@ static int order(struct loader *l, const struct order *o, struct broker_why *why
 	return hear(l, why);
 }
 
+static const struct redirect_rules *rules_of(void *ctx)
+{
+	return ctx;
+}
+
 /* The pod's addresses and routes, as the broker sees them; that may go there, the loader not. */
 static int look(const struct world *w, const struct redirect_rules *rules,
     struct broker_view_seen *seen, struct broker_why *why)
 {
 	struct broker_netns_home home;
-	struct broker_view view = {
-	    .epoll = epoll_create1(EPOLL_CLOEXEC), .home = &home, .rules = rules};
+	struct broker_view view = {.epoll = epoll_create1(EPOLL_CLOEXEC),
+	    .home = &home,
+	    .rules = rules_of,
+	    .ctx = (void *)rules};
 	int rc;
 
 	if (broker_netns_home_open(&home, kept(), why))

@@ -84,6 +84,23 @@ RIG_UNUSED static void place_teardown(struct place *p)
 	rig_shell("rm -rf %s", p->top);
 }
 
+/* Set-up and tear-down of a test that needs no more than programs that run. */
+RIG_UNUSED static int place_begin(void **state)
+{
+	static struct place p;
+
+	place_setup(&p);
+	place_start(&p);
+	*state = &p;
+	return 0;
+}
+
+RIG_UNUSED static int place_end(void **state)
+{
+	place_teardown(*state);
+	return 0;
+}
+
 /* --- what is there --- */
 
 RIG_UNUSED static int place_pin(const struct place *p, const char *name)

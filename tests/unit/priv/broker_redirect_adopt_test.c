@@ -9,22 +9,6 @@ static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};
 static const char web_pins[] = "pods/01020300-0000-0000-0000-000000000000",
 		  db_pins[] = "pods/04050600-0000-0000-0000-000000000000";
 
-static int setup(void **state)
-{
-	static struct place p;
-
-	place_setup(&p);
-	place_start(&p);
-	*state = &p;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	place_teardown(*state);
-	return 0;
-}
-
 /* Of the program behind a pin; 0: there is none. */
 static uint32_t program_at(const struct place *p, const char *pod, const char *name)
 {
@@ -273,7 +257,7 @@ static void test_a_broker_between_two_layouts_may_die(void **state)
 	close_two(&t);
 }
 
-#define BPF_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define BPF_TEST(f) cmocka_unit_test_setup_teardown(f, place_begin, place_end)
 
 int main(void)
 {

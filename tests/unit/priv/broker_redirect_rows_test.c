@@ -7,22 +7,6 @@
 
 static const struct uuid web = {{1, 2, 3}};
 
-static int setup(void **state)
-{
-	static struct place p;
-
-	place_setup(&p);
-	place_start(&p);
-	*state = &p;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	place_teardown(*state);
-	return 0;
-}
-
 /* IPv4, excluded. */
 static struct redirect_cidr range(uint32_t address, uint32_t bits)
 {
@@ -152,7 +136,7 @@ static void test_a_change_that_fails_half_way_is_swept(void **state)
 	assert_int_equal(audited(p), 0);
 }
 
-#define BPF_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define BPF_TEST(f) cmocka_unit_test_setup_teardown(f, place_begin, place_end)
 
 int main(void)
 {

@@ -13,22 +13,6 @@ enum { OF_NODE = 11, MAPS = 13 };
 static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};
 static const char web_pins[] = "pods/01020300-0000-0000-0000-000000000000";
 
-static int setup(void **state)
-{
-	static struct place p;
-
-	place_setup(&p);
-	place_start(&p);
-	*state = &p;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	place_teardown(*state);
-	return 0;
-}
-
 static void refused(struct place *p, const struct uuid *pod, int cgroup, const char *why)
 {
 	const struct redirect_rules rules = good_rules();
@@ -624,7 +608,7 @@ static void test_who_is_not_there_costs_nothing(void **state)
 	close(netns);
 }
 
-#define BPF_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define BPF_TEST(f) cmocka_unit_test_setup_teardown(f, place_begin, place_end)
 
 int main(void)
 {
