@@ -22,7 +22,7 @@ SOAK = bool(os.environ.get('AGENTD_SOAK'))
 ASAN_KILLS = (4, 2, 1) if not SOAK else (20, 20, 20)  # of the worker, the broker, both
 KILLS = (3, 2, 2) if not SOAK else (200, 200, 200)
 HAMMERED_KILLS = 200 if SOAK else 6
-ABSENT_S = 600 if SOAK else 30
+ABSENT_S = 600 if SOAK else 10
 READY = ' is ready after '
 LONG = pytest.mark.timeout(3600 if SOAK else 240)
 
