@@ -157,7 +157,9 @@ def test_redirection_goes_on(make_node):
     counts = json.loads(host.tail(1))
     assert list(counts['answered']) == ['15006'] and counts['dialled'] > 100, counts
     log = node.agentd.log.read_text()
-    assert 'level=error' not in log and 'level=warn msg="redirection' not in log, log
+    # Of two that are killed at once the worker may be the later one, and sees it.
+    wrong = [line for line in log.splitlines() if 'level=error' in line and 'the broker went away' not in line]
+    assert not wrong and 'level=warn msg="redirection' not in log, log
     measured.append(f'{counts["dialled"]} connections of a redirected pod while agentd came and went')
 
 
