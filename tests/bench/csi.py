@@ -20,8 +20,12 @@ CALLS, PARALLEL, FIRST_PODS, SETTLE_S = 256, (1, 64), 10, 4
 
 @contextlib.contextmanager
 def node_of(made):
-    """No kubelet process: its directories are made here, its calls by publish.c, which costs less than Python."""
+    """No kubelet process: its directories are made here, its calls by publish.c, which costs less than Python.
+
+    And no pods' cgroups, nor a place where they would be: clients here are processes of the host's."""
     node = CsiNode(*made, mode='release')
+    at = node.agentd.flags.index('--kubepods')
+    del node.agentd.flags[at:at + 2]
     node.agentd.settings.update(log_level='info', csr_per_second=100, pod_connections=1024)
     node.agentd.plane.update(opens_per_second=1000, opens_burst=1000)
     node.agentd.start()
