@@ -43,7 +43,7 @@ MODE_release := -O2 -g -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clas
 MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 MODE_tsan  := -O1 -g -fsanitize=thread
 MODE_fuzz  := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -DAGENTD_VERSION='"$(VERSION)"' -I$(GEN)
+CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -DAGENTD_VERSION='"$(VERSION)"' -I$(GEN) -iquote agentd -iquote .
 LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections
 LINK_asan  := -fsanitize=address,undefined
 LINK_tsan  := -fsanitize=thread
@@ -71,16 +71,16 @@ TAKEN       = -Wl,-t,-t >$@.inputs
 
 PROTOS     := $(sort $(shell find proto -name '*.proto'))
 PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
-BROKER_SRC := $(sort $(shell find agentd/priv/broker -name "*.c"))
+# A program is a folder with a main.c; common/ is in all three, and so libc and nothing else (lint looks at `ldd`).
+BROKER_SRC := $(sort $(shell find agentd/broker agentd/priv/broker -name '*.c' 2>/dev/null))
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
-MAIN_SRC   := agentd/main.c
-LIB_SRC    := $(filter-out $(BROKER_SRC) $(MAIN_SRC),$(wildcard agentd/*.c agentd/base/*.c agentd/priv/*.c \
-	agentd/security/*.c agentd/pod/*.c agentd/proxy/*.c agentd/redirect/*.c agentd/admin/*.c))
-# What the broker shares with the worker: libc and nothing else (lint looks at `ldd`); libbpf is inside it.
-BROKER_BASE := agentd/base/uuid.c agentd/priv/fdpass.c agentd/priv/pidfd.c
+COMMON_SRC := $(wildcard agentd/common/*.c agentd/base/mem.c agentd/base/err.c agentd/base/log.c agentd/base/uuid.c agentd/priv/fdpass.c agentd/priv/pidfd.c)
+BROKER_MAIN := $(wildcard agentd/broker/main.c agentd/priv/broker/broker.c)
+WORKER_MAIN := $(wildcard agentd/worker/main.c agentd/main.c)
+WORKER_SRC := $(filter-out $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC),$(sort $(shell find agentd -name '*.c')))
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
 
-UNIT_SRC   := $(wildcard tests/unit/*/*_test.c tests/unit/*_test.c)
+UNIT_SRC   := $(sort $(shell find tests/unit -name '*_test.c'))
 UNIT_BIN   := $(UNIT_SRC:%.c=$(OUT)/%)
 FUZZ_SRC   := $(wildcard tests/fuzz/*_fuzz.c)
 FUZZ_BIN   := $(FUZZ_SRC:%.c=$(OUT)/%)
@@ -100,15 +100,17 @@ help: ## this list
 deps: ## install missing Debian packages (NO_INSTALL=1: say which, and stop)
 	@tests/tools/deps $(DEPS)
 
-$(OUT)/libagentd.a: $(call obj,$(LIB_SRC) $(PB_SRC))
+$(OUT)/libcommon.a: $(call obj,$(COMMON_SRC))
 	@rm -f $@ && ar rcs $@ $^
-$(OUT)/libbroker.a: $(call obj,$(filter-out agentd/priv/broker/broker.c,$(BROKER_SRC)) $(BROKER_BASE))
+$(OUT)/libworker.a: $(call obj,$(filter-out $(WORKER_MAIN),$(WORKER_SRC)) $(PB_SRC))
 	@rm -f $@ && ar rcs $@ $^
-$(OUT)/agentd: $(call obj,agentd/priv/broker/broker.c) $(OUT)/libbroker.a
+$(OUT)/libbroker.a: $(call obj,$(filter-out $(BROKER_MAIN),$(BROKER_SRC)))
+	@rm -f $@ && ar rcs $@ $^
+$(OUT)/agentd: $(call obj,$(BROKER_MAIN)) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS) $(TAKEN)
-$(OUT)/agentd-worker: $(call obj,$(MAIN_SRC)) $(OUT)/libagentd.a
+$(OUT)/agentd-worker: $(call obj,$(WORKER_MAIN)) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS) $(TAKEN)
-$(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libagentd.a
+$(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(CTL_LIBS) $(TAKEN)
 
 # The eBPF programs, as a header with their bytes and their names.
@@ -135,21 +137,28 @@ $(BUILD)/sysroot-%: same-packages
 # The fakes of a test, from its "LINK:" line; a fake wins over the library's module.
 fakes = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
 .SECONDEXPANSION:
-$(OUT)/tests/unit/priv/broker%_test: $(OUT)/obj/tests/unit/priv/broker%_test.o $(OUT)/libbroker.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS)
-$(OUT)/tests/unit/priv/%_test: $(OUT)/obj/tests/unit/priv/%_test.o $$(call fakes,tests/unit/priv/%_test.c) $(OUT)/libagentd.a $(OUT)/libbroker.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS) $(LIBS)
-$(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call fakes,tests/unit/%_test.c) $(OUT)/libagentd.a
+# The broker's tests have the broker alone; those of the border have both ends of it.
+define broker_test
+$(OUT)/tests/unit/$(1)%_test: $(OUT)/obj/tests/unit/$(1)%_test.o $$$$(call fakes,tests/unit/$(1)%_test.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
+	@mkdir -p $$(@D); echo "  LINK  $$@"; $$(CC) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(BROKER_LIBS)
+endef
+define link_test
+$(OUT)/tests/unit/$(1)%_test: $(OUT)/obj/tests/unit/$(1)%_test.o $$$$(call fakes,tests/unit/$(1)%_test.c) $(OUT)/libworker.a $(OUT)/libbroker.a $(OUT)/libcommon.a
+	@mkdir -p $$(@D); echo "  LINK  $$@"; $$(CC) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(BROKER_LIBS) $$(LIBS)
+endef
+$(foreach f,broker/ priv/broker,$(eval $(call broker_test,$(f))))
+$(foreach f,worker/link/ priv/,$(eval $(call link_test,$(f))))
+$(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call fakes,tests/unit/%_test.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 # A test that runs the program.
 $(OUT)/tests/unit/ctl/agentctl_test: | $(OUT)/agentctl
-$(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $(OUT)/libbroker.a
+$(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
-$(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call fakes,tests/fuzz/%_fuzz.c) $(OUT)/libagentd.a
+$(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call fakes,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # The real kernel's test, here and in VMs: static, for there it has nothing beside it.
 VM_SRC     := $(wildcard tests/vm/*.c)
-$(OUT)/checks: $(call obj,$(VM_SRC)) $(OUT)/libbroker.a
+$(OUT)/checks: $(call obj,$(VM_SRC)) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@echo "  LINK  $@"; $(CC) $(filter-out -pie,$(LDFLAGS)) -static -o $@ $^ -lbpf -lelf -lz
 # One test by name: make build/asan/tests/unit/base/loop_test MODE=asan && build/asan/tests/unit/base/loop_test
 

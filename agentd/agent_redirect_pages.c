@@ -6,11 +6,11 @@
  * closed, which ends it at the broker; or the pipe ends first, and the stream with it.
  */
 #include "agent_redirect_pages.h"
-#include "../ebpf/rules_types.h"
 #include "agent_pod.h"
 #include "base/err.h"
 #include "base/loop.h"
 #include "base/mem.h"
+#include "ebpf/rules_types.h"
 #include "pod/pod.h"
 #include "priv/priv_redirect.h"
 #include "priv/redirect_rules.h"

@@ -2,10 +2,10 @@
  * neither many requests nor slow readers cost more than one scrape.
  */
 #include "metrics_port.h"
-#include "../base/loop.h"
-#include "../base/mem.h"
-#include "../base/metrics.h"
-#include "../base/page_server.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "base/page_server.h"
 #include <event2/buffer.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* csi_kept.c - see csi_kept.h. */
 #include "csi_kept.h"
-#include "../base/err.h"
-#include "../base/mem.h"
-#include "../security/identity.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "security/identity.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

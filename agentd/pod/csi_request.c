@@ -6,12 +6,12 @@
  * the kubelet does not use it for that (kubelet-csi.md 3b).
  */
 #include "csi_request.h"
-#include "../base/err.h"
-#include "../base/mem.h"
-#include "../base/pbwire.h"
-#include "../security/identity.h"
-#include "../security/token.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/pbwire.h"
 #include "node_keys.h"
+#include "security/identity.h"
+#include "security/token.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * kubelet gives it up.
  */
 #pragma once
-#include "../base/loop.h"
-#include "../base/rpc_server.h"
+#include "base/loop.h"
+#include "base/rpc_server.h"
 
 struct csi_call;
 struct csi_server;

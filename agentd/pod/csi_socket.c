@@ -4,13 +4,13 @@
  * closed, counted, and said once for each new reason.
  */
 #include "csi_socket.h"
-#include "../base/accept.h"
-#include "../base/err.h"
-#include "../base/log.h"
-#include "../base/mem.h"
-#include "../base/metrics.h"
-#include "../base/rpc_server.h"
-#include "../priv/priv_volume.h"
+#include "base/accept.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "base/rpc_server.h"
+#include "priv/priv_volume.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

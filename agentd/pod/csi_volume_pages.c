@@ -1,7 +1,7 @@
 /* csi_volume_pages.c - volumes as others see them: agentctl, Prometheus; and the alarm that rings
  * when the kubelet has published nothing for too long.
  */
-#include "../base/metrics.h"
+#include "base/metrics.h"
 #include "csi_volume_internal.h"
 #include <string.h>
 

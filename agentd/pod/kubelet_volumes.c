@@ -6,11 +6,11 @@
  * without any volume is deleted: it went while nobody looked -> done.
  */
 #include "kubelet_volumes.h"
-#include "../base/err.h"
-#include "../base/log.h"
-#include "../base/mem.h"
-#include "../priv/priv_volume.h"
-#include "../security/identity.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "priv/priv_volume.h"
+#include "security/identity.h"
 #include <errno.h>
 #include <string.h>
 #include <uthash.h>

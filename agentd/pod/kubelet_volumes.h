@@ -4,7 +4,7 @@
  * mounts show.  Nothing of it is waited for or asked of the kubelet (architecture decision 10).
  */
 #pragma once
-#include "../base/loop.h"
+#include "base/loop.h"
 #include "csi_volume.h"
 
 struct kubelet_volumes;

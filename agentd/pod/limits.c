@@ -11,9 +11,9 @@
  * count.
  */
 #include "limits.h"
-#include "../base/loop.h"
-#include "../base/mem.h"
-#include "../base/metrics.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "base/metrics.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -9,13 +9,13 @@
  * here; pod/node judges them.
  */
 #include "manifest_dir.h"
-#include "../base/log.h"
-#include "../base/loop.h"
-#include "../base/mem.h"
-#include "../base/yaml.h"
-#include "../priv/priv.h"
-#include "../security/identity.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "base/yaml.h"
 #include "pod.h"
+#include "priv/priv.h"
+#include "security/identity.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -8,8 +8,8 @@
  * observer.settled.
  */
 #include "pod.h"
-#include "../base/mem.h"
-#include "../security/identity.h"
+#include "base/mem.h"
+#include "security/identity.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>

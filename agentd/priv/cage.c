@@ -4,8 +4,8 @@
  * among the calls.
  */
 #include "cage.h"
-#include "../base/err.h"
-#include "../base/log.h"
+#include "base/err.h"
+#include "base/log.h"
 #include "cage_calls.h"
 #include "cage_files.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* priv_internal.h - a request under way: what priv.c shows the files beside it. */
 #pragma once
-#include "../base/loop.h"
+#include "base/loop.h"
 #include "priv_redirect.h"
 #include "priv_volume.h"
 #include <uthash.h>

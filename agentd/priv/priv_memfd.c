@@ -1,7 +1,7 @@
 /* priv_memfd.c - see priv_memfd.h. */
 #include "priv_memfd.h"
-#include "../base/err.h"
-#include "../base/mem.h"
+#include "base/err.h"
+#include "base/mem.h"
 #include "protocol.h"
 #include <errno.h>
 #include <fcntl.h>

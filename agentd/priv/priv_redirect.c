@@ -4,9 +4,9 @@
  * not.  In between the call waits like any other, and can be cancelled.
  */
 #include "priv_redirect.h"
-#include "../../ebpf/rules_types.h"
-#include "../base/err.h"
-#include "../base/mem.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "ebpf/rules_types.h"
 #include "priv_internal.h"
 #include "priv_memfd.h"
 #include "redirect_rules.h"

@@ -6,9 +6,9 @@
  * the next one comes: so they are never more than connections a pod may have.
  */
 #include "attest.h"
-#include "../base/loop.h"
-#include "../base/mem.h"
-#include "../priv/pidfd.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "priv/pidfd.h"
 
 #include <errno.h>
 #include <stdlib.h>

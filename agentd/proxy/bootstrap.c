@@ -5,8 +5,8 @@
  * at both of Istio's places.  What is not listed is Envoy's default.
  */
 #include "bootstrap.h"
-#include "../base/mem.h"
-#include "../pod/node.h"
+#include "base/mem.h"
+#include "pod/node.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

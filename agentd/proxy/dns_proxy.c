@@ -7,12 +7,12 @@
  * which it might kill as well.
  */
 #include "dns_proxy.h"
-#include "../base/accept.h"
-#include "../base/dns_datagram.h"
-#include "../base/dns_stream.h"
-#include "../base/log.h"
-#include "../base/loop.h"
-#include "../base/mem.h"
+#include "base/accept.h"
+#include "base/dns_datagram.h"
+#include "base/dns_stream.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/mem.h"
 #include <string.h>
 #include <sys/random.h>
 #include <utlist.h>

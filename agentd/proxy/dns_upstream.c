@@ -6,11 +6,11 @@
  * one, with another port, takes its place.
  */
 #include "dns_upstream.h"
-#include "../base/dns_stream.h"
-#include "../base/err.h"
-#include "../base/log.h"
-#include "../base/loop.h"
-#include "../base/mem.h"
+#include "base/dns_stream.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/mem.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>

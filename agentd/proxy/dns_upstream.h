@@ -7,8 +7,8 @@
  * fails, or says nothing for a second (istio-agent.md 7.5, but for the second).
  */
 #pragma once
-#include "../base/dns_message.h"
-#include "../priv/priv_dial.h"
+#include "base/dns_message.h"
+#include "priv/priv_dial.h"
 #include <netinet/in.h>
 #include <sys/socket.h>
 

@@ -1,9 +1,9 @@
 /* pcds.c - response -> first resource -> ProxyConfig -> each PEM, checked. */
 #include "pcds.h"
-#include "../base/err.h"
-#include "../base/mem.h"
-#include "../security/x509.h"
+#include "base/err.h"
+#include "base/mem.h"
 #include "discovery.h"
+#include "security/x509.h"
 #include <string.h>
 
 enum { CA_CERTIFICATES_PEM = 34 };

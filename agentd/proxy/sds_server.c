@@ -20,15 +20,15 @@
  * own when it is written.
  */
 #include "sds_server.h"
-#include "../base/err.h"
-#include "../base/log.h"
-#include "../base/loop.h"
-#include "../base/mem.h"
-#include "../base/rpc_server.h"
-#include "../security/cert.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "base/rpc_server.h"
 #include "discovery.h"
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
+#include "security/cert.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -21,15 +21,15 @@
  * a second.
  */
 #include "uds.h"
-#include "../base/accept.h"
-#include "../base/err.h"
-#include "../base/log.h"
-#include "../base/loop.h"
-#include "../base/mem.h"
-#include "../base/metrics.h"
-#include "../base/rpc_server.h"
-#include "../priv/priv.h"
 #include "attest.h"
+#include "base/accept.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "base/rpc_server.h"
+#include "priv/priv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

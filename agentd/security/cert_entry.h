@@ -1,8 +1,8 @@
 /* cert_entry.h - one certificate of the cache: what the files of cert_cache share, and nobody else.
  */
 #pragma once
-#include "../base/err.h"
-#include "../base/loop.h"
+#include "base/err.h"
+#include "base/loop.h"
 #include "cert_cache.h"
 #include <uthash.h>
 

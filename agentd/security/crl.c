@@ -5,10 +5,10 @@
  * no file -> told that there is none.
  */
 #include "crl.h"
-#include "../base/err.h"
-#include "../base/log.h"
-#include "../base/mem.h"
-#include "../priv/priv.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "priv/priv.h"
 #include "x509.h"
 #include <errno.h>
 #include <string.h>

@@ -8,12 +8,12 @@
  * place in the queue has come -> granted.  The pool says when a connection became ready.
  */
 #include "istiod.h"
-#include "../base/err.h"
-#include "../base/log.h"
-#include "../base/loop.h"
-#include "../base/mem.h"
-#include "../priv/priv.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/mem.h"
 #include "pool.h"
+#include "priv/priv.h"
 #include "turnstile.h"
 #include "x509.h"
 #include <stddef.h>

@@ -8,8 +8,8 @@
  * (istio-agent.md 13.2).
  */
 #pragma once
-#include "../base/rpc_channel.h"
-#include "../base/uuid.h"
+#include "base/rpc_channel.h"
+#include "base/uuid.h"
 #include <jansson.h>
 
 struct istiod;

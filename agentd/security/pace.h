@@ -5,7 +5,7 @@
  * timer.
  */
 #pragma once
-#include "../base/loop.h"
+#include "base/loop.h"
 
 struct pace;
 

@@ -10,8 +10,8 @@
  * it waits and its bucket is full.
  */
 #include "turnstile.h"
-#include "../base/loop.h"
-#include "../base/mem.h"
+#include "base/loop.h"
+#include "base/mem.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <uthash.h>

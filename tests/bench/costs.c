@@ -13,15 +13,15 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/proxy/attest.h"
-#include "../../agentd/proxy/discovery.h"
-#include "../../agentd/proxy/sds_server.h"
-#include "../../agentd/security/cert.h"
-#include "../fake/loop.h"
-#include "../fake/rpc.h"
+#include "base/err.h"
+#include "base/mem.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
+#include "proxy/attest.h"
+#include "proxy/discovery.h"
+#include "proxy/sds_server.h"
+#include "security/cert.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/rpc.h"
 
 enum { SLICE = 16 * 1024, RESOURCE = 1000, RUNS = 20, LOOKS = 100000 };
 

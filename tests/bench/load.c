@@ -12,7 +12,7 @@
  * Results are lines of JSON; times are microseconds.  Every answer is ACKed.  Enter a pod's network
  * namespace before the start (nsenter): agents that look at it refuse the host's.
  */
-#include "../../agentd/base/mem.h"
+#include "base/mem.h"
 #include "times.h"
 #include "xds.h"
 

@@ -23,20 +23,20 @@ def run(*argv, **kw):
 
 def build():
     BIN.mkdir(parents=True, exist_ok=True)
-    lib, flags = BUILD / 'release/libagentd.a', ('-std=gnu11', '-O2', '-g', '-D_GNU_SOURCE', f'-I{BUILD}/gen')
+    flags = ('-std=gnu11', '-O2', '-g', '-D_GNU_SOURCE', f'-I{BUILD}/gen', '-iquote', 'agentd', '-iquote', '.')
+    lib, broker = ((BUILD / f'release/lib{half}.a', BUILD / 'release/libcommon.a') for half in ('worker', 'broker'))
     # The fakes come first: they win over the library's modules.
-    run('gcc', *flags, '-o', COSTS, 'tests/bench/costs.c', 'tests/fake/loop.c', 'tests/fake/rpc.c', lib, '-levent',
+    run('gcc', *flags, '-o', COSTS, 'tests/bench/costs.c', 'tests/fake/loop.c', 'tests/fake/rpc.c', *lib, '-levent',
         '-lprotobuf-c', '-ljansson', '-lcrypto')
-    run('gcc', *flags, '-o', LOAD, *(f'tests/bench/{f}.c' for f in ('load', 'h2', 'xds', 'times')), lib, '-levent', '-lssl',
+    run('gcc', *flags, '-o', LOAD, *(f'tests/bench/{f}.c' for f in ('load', 'h2', 'xds', 'times')), *lib, '-levent', '-lssl',
         '-lcrypto')
-    run('gcc', *flags, '-o', PUBLISH, *(f'tests/bench/{f}.c' for f in ('publish', 'h2', 'times')), lib, '-levent', '-lssl',
+    run('gcc', *flags, '-o', PUBLISH, *(f'tests/bench/{f}.c' for f in ('publish', 'h2', 'times')), *lib, '-levent', '-lssl',
         '-lcrypto', '-lpthread')
-    run('gcc', *flags, '-o', BROKER, 'tests/bench/broker.c', BUILD / 'release/libbroker.a', '-lbpf')
+    run('gcc', *flags, '-o', BROKER, 'tests/bench/broker.c', *broker, '-lbpf')
     for program in DIAL, CALLS:
-        run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', 'tests/bench/times.c', lib)
-    run('gcc', *flags, '-o', SETUP, 'tests/bench/setup.c', 'tests/bench/times.c', BUILD / 'release/libbroker.a',
-        '-lbpf')
-    run('gcc', *flags, '-o', PLANE, 'tests/bench/plane.c', lib, '-levent', '-lgrpc', '-lgpr', '-lpthread')
+        run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', 'tests/bench/times.c', *lib)
+    run('gcc', *flags, '-o', SETUP, 'tests/bench/setup.c', 'tests/bench/times.c', *broker, '-lbpf')
+    run('gcc', *flags, '-o', PLANE, 'tests/bench/plane.c', *lib, '-levent', '-lgrpc', '-lgpr', '-lpthread')
 
 
 def load(*what, netns=None):

@@ -1,7 +1,7 @@
 /* ca_client.c - see ca_client.h. */
 #include "ca_client.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
+#include "base/err.h"
+#include "base/mem.h"
 #include <assert.h>
 #include <utlist.h>
 

@@ -1,8 +1,8 @@
 /* istiod.c - see istiod.h. */
 #include "istiod.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/loop.h"
-#include "../../agentd/base/mem.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "base/mem.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * granted with a NULL channel.  A turn is granted soon, in order, one per round of the loop.
  */
 #pragma once
-#include "../../agentd/security/istiod.h"
+#include "security/istiod.h"
 #include <stdbool.h>
 
 /* While held no turn is granted: the root is not known yet. */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-#include "../../agentd/base/mem.h"
+#include "base/mem.h"
 
 enum { QUIET_LIMIT = 100000, WATCH_MAX = 256 };
 

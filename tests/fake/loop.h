@@ -4,7 +4,7 @@
  * run on the test's own thread.  Whatever does not come to rest aborts.
  */
 #pragma once
-#include "../../agentd/base/loop.h"
+#include "base/loop.h"
 
 struct loop *fake_loop(void); /* a fresh one, at 1700000000000 ms; loop_new() makes the same */
 

@@ -4,9 +4,9 @@
  * `done` runs (R3).  Follows stay until priv_unfollow().  Writes and removals are recorded.
  */
 #include "priv.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/priv/priv_dial.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "priv/priv_dial.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

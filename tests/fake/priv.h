@@ -4,7 +4,7 @@
  * Nothing is answered by itself.  Looking for a call or a follow that is not there fails the test.
  */
 #pragma once
-#include "../../agentd/priv/priv.h"
+#include "priv/priv.h"
 
 /* One for modules that are given a `struct priv`; priv_new() makes one as well.  Free with
  * priv_free(); calls and follows that are still there then fail the test. */

@@ -1,8 +1,8 @@
 /* priv_calls.h - inside of fake/priv*.c: calls that wait for the test's answer. */
 #pragma once
-#include "../../agentd/priv/priv_redirect.h"
-#include "../../agentd/priv/priv_volume.h"
 #include "priv.h"
+#include "priv/priv_redirect.h"
+#include "priv/priv_volume.h"
 
 struct entry;
 struct record;

@@ -1,7 +1,7 @@
 /* fake/priv_redirect.c - stands in for agentd/priv/priv_redirect.c, beside fake/priv.c. */
 #include "priv_redirect.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
+#include "base/err.h"
+#include "base/mem.h"
 #include "priv_calls.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* fake/priv_volume.c - stands in for agentd/priv/priv_volume.c, beside fake/priv.c. */
 #include "priv_volume.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
+#include "base/err.h"
+#include "base/mem.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * PRIV_VOLUMES) count in fake_priv_waiting().
  */
 #pragma once
-#include "../../agentd/priv/priv_volume.h"
 #include "priv.h"
+#include "priv/priv_volume.h"
 
 void fake_priv_csi_note(unsigned n); /* the broker says it by itself; nobody listens: fails */
 

@@ -6,9 +6,9 @@
  */
 #include "rpc.h"
 
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/loop.h"
-#include "../../agentd/base/mem.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* x509.c - see x509.h. */
 #include "x509.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/security/identity.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "security/identity.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

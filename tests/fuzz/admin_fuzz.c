@@ -5,11 +5,11 @@
  * are well-formed HTTP of known statuses and printable, a page was only made for a GET of its path,
  * levels were only changed by a POST of /logging, and the connection is gone.
  */
-#include "../../agentd/admin/admin.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/log.h"
-#include "../../agentd/base/loop.h"
-#include "../../agentd/base/mem.h"
+#include "admin/admin.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>

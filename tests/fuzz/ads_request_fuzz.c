@@ -4,8 +4,8 @@
  * is carried on has exactly one node, at its end, with our id and metadata once, and every other
  * byte is kept in order.
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/proxy/discovery.h"
+#include "base/err.h"
+#include "proxy/discovery.h"
 
 #include <event2/buffer.h>
 #include <stdlib.h>

@@ -7,9 +7,9 @@
  * in its own network namespace, has answered exactly what was asked, in order, and has done nothing
  * but what it may do (broker_effects.h).
  */
-#include "../../agentd/priv/broker/broker_core.h"
-#include "../../agentd/priv/broker/broker_kept.h"
 #include "broker_effects.h"
+#include "priv/broker/broker_core.h"
+#include "priv/broker/broker_kept.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>

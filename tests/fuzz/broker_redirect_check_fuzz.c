@@ -3,7 +3,7 @@
  *
  * First byte: the node's ceiling.  The rest lies over rules that are good, from the front.
  */
-#include "../../agentd/priv/broker/redirect/broker_redirect_check.h"
+#include "priv/broker/redirect/broker_redirect_check.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* broker_table_fuzz.c - any bytes as the table of descriptors: read as a whole or not at all. */
-#include "../../agentd/priv/broker/broker_table.h"
+#include "priv/broker/broker_table.h"
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -3,9 +3,9 @@
  * The digest is put right first, as nothing would get behind it otherwise.  Whatever is accepted
  * is written again byte for byte, and its sizes are those of its texts.
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/security/cert_store.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "security/cert_store.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

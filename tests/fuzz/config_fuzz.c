@@ -4,10 +4,10 @@
  * written out as a file again, is read as the same.  What is refused says why in printable ASCII
  * and leaves nothing behind.
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/config.h"
-#include "../../agentd/security/identity.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "config.h"
+#include "security/identity.h"
 
 #include <event2/buffer.h>
 #include <string.h>

@@ -2,10 +2,10 @@
  *
  * What is accepted is written again, and read again it is the same.
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/pod/kubelet_volumes.h"
-#include "../../agentd/security/identity.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "pod/kubelet_volumes.h"
+#include "security/identity.h"
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,9 +3,9 @@
  * Whatever was accepted: pod and volume are names that a path cannot be made of, the identity is
  * the target's, and the environment has none of the kubelet's keys.
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/pod/csi_request.h"
-#include "../../agentd/security/identity.h"
+#include "base/err.h"
+#include "pod/csi_request.h"
+#include "security/identity.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * them; the rest is the table, cut in two where the second byte says.  Whatever came: the same
  * bytes make the same table, and what is found are addresses of it.
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/proxy/dns_table.h"
+#include "base/err.h"
+#include "proxy/dns_table.h"
 #include <stdlib.h>
 #include <string.h>
 

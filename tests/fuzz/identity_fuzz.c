@@ -1,6 +1,6 @@
 /* identity_fuzz.c - what is accepted is printed back as the very bytes that were read. */
-#include "../../agentd/base/err.h"
-#include "../../agentd/security/identity.h"
+#include "base/err.h"
+#include "security/identity.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,11 +3,11 @@
  * Whatever was accepted: the identity in the metadata is the manifest's, under one spelling only,
  * and the control plane is one of the node's.
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/pod/manifest_dir.h"
-#include "../../agentd/pod/node.h"
-#include "../../agentd/pod/pod.h"
-#include "../../agentd/proxy/bootstrap.h"
+#include "base/err.h"
+#include "pod/manifest_dir.h"
+#include "pod/node.h"
+#include "pod/pod.h"
+#include "proxy/bootstrap.h"
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

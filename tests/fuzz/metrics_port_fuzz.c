@@ -4,11 +4,11 @@
  * Whatever came in: there is one answer at most, it is well-formed, of a known status and
  * printable; a page was only made for a GET of its very path; and the connection is gone.
  */
-#include "../../agentd/admin/metrics_port.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/loop.h"
-#include "../../agentd/base/metrics.h"
-#include "../../agentd/base/page_server.h"
+#include "admin/metrics_port.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "base/metrics.h"
+#include "base/page_server.h"
 
 #include <fcntl.h>
 #include <stdbool.h>

@@ -2,9 +2,9 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/proxy/pcds.h"
-#include "../fake/rpc.h"
+#include "base/err.h"
+#include "proxy/pcds.h"
+#include "tests/fake/rpc.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,10 +8,10 @@
  *
  * LINK: tests/fake/loop.c
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/priv/priv.h"
-#include "../../agentd/priv/priv_volume.h"
-#include "../fake/loop.h"
+#include "base/err.h"
+#include "priv/priv.h"
+#include "priv/priv_volume.h"
+#include "tests/fake/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>

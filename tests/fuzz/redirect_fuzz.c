@@ -4,10 +4,10 @@
  * What is accepted is what the broker accepts on a node that allows all; ranges mean the same
  * before and after they are flattened.
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/pod/pod.h"
-#include "../../agentd/redirect/cidr.h"
-#include "../../agentd/redirect/redirect.h"
+#include "base/err.h"
+#include "pod/pod.h"
+#include "redirect/cidr.h"
+#include "redirect/redirect.h"
 #include <stdlib.h>
 #include <string.h>
 

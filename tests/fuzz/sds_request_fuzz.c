@@ -6,12 +6,12 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c
  */
-#include "../../agentd/base/log.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/proxy/sds_server.h"
-#include "../../agentd/security/cert.h"
-#include "../fake/loop.h"
-#include "../fake/rpc.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "proxy/sds_server.h"
+#include "security/cert.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/rpc.h"
 
 #include <stdio.h>
 #include <string.h>

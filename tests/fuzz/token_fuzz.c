@@ -4,10 +4,10 @@
  * get through that by itself.  A token that is accepted is one for its own claims, and nothing of a
  * refused one is in the message.
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/security/identity.h"
-#include "../../agentd/security/token.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "security/identity.h"
+#include "security/token.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,10 +4,10 @@
  * refused for their key alone.  Each element also goes through x509_normalise_pem, whose output
  * must be its own normal form.
  */
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/security/identity.h"
-#include "../../agentd/security/x509.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "security/identity.h"
+#include "security/x509.h"
 #include <openssl/err.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* yaml_fuzz.c - any bytes: refused with a line, or a document that keeps every promise of yaml.h.
  */
-#include "../../agentd/base/yaml.h"
+#include "base/yaml.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../agentd/base/err.h"
+#include "base/err.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,18 +3,18 @@
  *
  * LINK: tests/fake/loop.c tests/fake/priv.c tests/fake/rpc.c
  */
-#include "../../agentd/agent_dns.h"
-#include "../../agentd/agent_pod.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/base/metrics.h"
-#include "../../agentd/pod/pod.h"
-#include "../../agentd/proxy/discovery.h"
-#include "../../agentd/proxy/xds_proxy.h"
-#include "../../agentd/redirect/redirect.h"
-#include "../fake/loop.h"
-#include "../fake/priv.h"
-#include "../fake/rpc.h"
+#include "agent_dns.h"
+#include "agent_pod.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "pod/pod.h"
+#include "proxy/discovery.h"
+#include "proxy/xds_proxy.h"
+#include "redirect/redirect.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
+#include "tests/fake/rpc.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <setjmp.h>

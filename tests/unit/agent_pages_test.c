@@ -14,12 +14,12 @@
 
 #include <cmocka.h>
 
-#include "../../agentd/agent.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/config.h"
-#include "../fake/loop.h"
-#include "../fake/priv.h"
+#include "agent.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "config.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
 
 #define UID_A "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b11"
 static const char settings[] = "control_planes:\n"

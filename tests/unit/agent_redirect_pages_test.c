@@ -3,13 +3,13 @@
  *
  * LINK: tests/fake/priv.c tests/fake/priv_redirect.c
  */
-#include "../../agentd/agent_redirect_pages.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/loop.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/pod/pod.h"
-#include "../fake/priv.h"
-#include "../fake/priv_redirect.h"
+#include "agent_redirect_pages.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "pod/pod.h"
+#include "tests/fake/priv.h"
+#include "tests/fake/priv_redirect.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>

@@ -2,12 +2,12 @@
  *
  * LINK: tests/fake/loop.c tests/fake/priv.c tests/fake/priv_redirect.c
  */
-#include "../../agentd/agent_redirect.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/metrics.h"
-#include "../../agentd/pod/pod.h"
-#include "../fake/priv.h"
-#include "../fake/priv_redirect.h"
+#include "agent_redirect.h"
+#include "base/err.h"
+#include "base/metrics.h"
+#include "pod/pod.h"
+#include "tests/fake/priv.h"
+#include "tests/fake/priv_redirect.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

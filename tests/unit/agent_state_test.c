@@ -3,13 +3,13 @@
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
  * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/priv.c tests/unit/security/cert_world.c
  */
-#include "../../agentd/agent_pod.h"
-#include "../../agentd/agent_state.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/security/cert_store.h"
-#include "../fake/priv.h"
-#include "../fake/secrets.h"
-#include "security/cert_world.h"
+#include "agent_pod.h"
+#include "agent_state.h"
+#include "base/mem.h"
+#include "security/cert_store.h"
+#include "tests/fake/priv.h"
+#include "tests/fake/secrets.h"
+#include "tests/unit/security/cert_world.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -15,17 +15,17 @@
 #include <cmocka.h>
 #include <event2/buffer.h>
 
-#include "../../agentd/agent.h"
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/base/metrics.h"
-#include "../../agentd/base/pbwire.h"
-#include "../../agentd/config.h"
-#include "../../agentd/proxy/discovery.h"
-#include "../fake/loop.h"
-#include "../fake/priv.h"
-#include "../fake/rpc.h"
-#include "../fake/x509.h"
+#include "agent.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "base/pbwire.h"
+#include "config.h"
+#include "proxy/discovery.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
+#include "tests/fake/rpc.h"
+#include "tests/fake/x509.h"
 
 #define UID_A "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b11"
 #define UID_B "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b22"

@@ -1,7 +1,7 @@
 /* config_test.c - defaults, file, flags; what is refused, and how it is said. */
-#include "../../agentd/base/err.h"
-#include "../../agentd/base/mem.h"
-#include "../../agentd/config.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "config.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

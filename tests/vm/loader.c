@@ -1,8 +1,8 @@
 /* loader.c - orders by a SEQPACKET pair; each is answered with a struct broker_why.
  */
 #include "loader.h"
-#include "../../agentd/priv/broker/broker_kept.h"
-#include "../../agentd/priv/broker/pods/broker_netns.h"
+#include "priv/broker/broker_kept.h"
+#include "priv/broker/pods/broker_netns.h"
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* loader.h - agentd's broker, as far as it redirects: a child with exactly the capabilities named.
  */
 #pragma once
-#include "../../agentd/priv/broker/broker_caps.h"
-#include "../../agentd/priv/broker/redirect/broker_redirect.h"
+#include "priv/broker/broker_caps.h"
+#include "priv/broker/redirect/broker_redirect.h"
 #include "world.h"
 
 #define LOADER_CAPS (BROKER_CAPS_REDIRECT | 1ull << CAP_NET_ADMIN)

@@ -4,7 +4,7 @@
  * and every cgroup can be played.
  */
 #include "sockets.h"
-#include "../../ebpf/redirect.h"
+#include "ebpf/redirect.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <errno.h>

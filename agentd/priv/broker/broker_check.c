@@ -4,15 +4,15 @@
  * worker itself is run last, as the user it will have, to check its configuration.
  */
 #include "broker_check.h"
-#include "../../base/mem.h"
+#include "base/mem.h"
 #include "broker_file.h"
 #include "broker_metrics.h"
 #include "broker_tmpfs.h"
 #include "broker_worker.h"
-#include "pods/broker_cgroup.h"
-#include "pods/broker_peer.h"
-#include "redirect/broker_redirect.h"
-#include "volumes/broker_mount.h"
+#include "priv/broker/pods/broker_cgroup.h"
+#include "priv/broker/pods/broker_peer.h"
+#include "priv/broker/redirect/broker_redirect.h"
+#include "priv/broker/volumes/broker_mount.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -11,7 +11,7 @@
  * target of `..data` in place, make none: nobody does that to a live node.
  */
 #include "broker_follow.h"
-#include "../../base/mem.h"
+#include "base/mem.h"
 #include "broker_file.h"
 #include "broker_loop.h"
 #include <dirent.h>

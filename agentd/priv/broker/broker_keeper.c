@@ -10,7 +10,7 @@
  * what to do.
  */
 #include "broker_keeper.h"
-#include "../../base/mem.h"
+#include "base/mem.h"
 #include "broker_loop.h"
 #include <signal.h>
 #include <sys/socket.h>

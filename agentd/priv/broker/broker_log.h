@@ -3,7 +3,7 @@
  * Lines have the format of base/log.h, on stderr, one write(2) each; there are no levels to set.
  */
 #pragma once
-#include "../protocol.h"
+#include "priv/protocol.h"
 #include <stddef.h>
 
 enum broker_level { BROKER_ERROR, BROKER_WARN, BROKER_INFO };

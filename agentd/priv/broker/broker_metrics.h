@@ -7,7 +7,7 @@
 #include "broker_kept.h"
 #include "broker_log.h"
 #include "broker_loop.h"
-#include "pods/broker_netns.h"
+#include "priv/broker/pods/broker_netns.h"
 #include <stdbool.h>
 #include <sys/socket.h>
 

@@ -3,7 +3,7 @@
  */
 #pragma once
 #include "broker_options.h"
-#include "pods/broker_netns.h"
+#include "priv/broker/pods/broker_netns.h"
 
 struct broker_kept;
 struct broker_node;

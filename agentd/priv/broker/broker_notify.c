@@ -8,7 +8,7 @@
  * costs what it costs.
  */
 #include "broker_notify.h"
-#include "../../base/mem.h"
+#include "base/mem.h"
 #include "broker_log.h"
 #include "broker_rundir.h"
 #include "broker_state.h"

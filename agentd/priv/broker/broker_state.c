@@ -5,7 +5,7 @@
  * network namespaces are counted anew after each.
  */
 #include "broker_state.h"
-#include "../../base/mem.h"
+#include "base/mem.h"
 #include "broker_io.h"
 #include "broker_kept.h"
 #include "broker_store.h"

@@ -6,7 +6,7 @@
  * ours (a temporary one that a death has left) goes at open.
  */
 #include "broker_store.h"
-#include "../../base/mem.h"
+#include "base/mem.h"
 #include "broker_file.h"
 #include "broker_io.h"
 #include "broker_kept.h"

@@ -5,7 +5,7 @@
  *   whatever fails                   -> the next worker starts, and all goes on
  */
 #include "broker_succession.h"
-#include "../../base/mem.h"
+#include "base/mem.h"
 #include "broker_notify.h"
 #include "broker_rundir.h"
 #include <signal.h>

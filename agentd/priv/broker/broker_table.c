@@ -1,6 +1,6 @@
 /* broker_table.c - written once, read by whoever this process becomes next. */
 #include "broker_table.h"
-#include "../../base/mem.h"
+#include "base/mem.h"
 #include "broker_io.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * everything with it, hence the trial, of the very file that is executed later (trap 14).
  */
 #include "broker_upgrade.h"
-#include "../../base/mem.h"
+#include "base/mem.h"
 #include "broker_check.h"
 #include "broker_state.h"
 #include "broker_table.h"

@@ -6,7 +6,7 @@
  * through its fd: the worker's user need not reach the directory it lies in.
  */
 #include "broker_worker.h"
-#include "../../base/mem.h"
+#include "base/mem.h"
 #include "broker_caps.h"
 #include "broker_io.h"
 #include <errno.h>

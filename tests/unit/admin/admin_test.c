@@ -1,7 +1,7 @@
 /* admin_test.c - the real loop and the real server on a unix socket of a temporary directory; the
  * clients run on the same loop.  The peer must be root, so without root the tests are skipped.
  */
-#include "../../../agentd/admin/admin.h"
+#include "admin/admin.h"
 
 #include <event2/buffer.h>
 #include <setjmp.h>
@@ -17,12 +17,12 @@
 
 #include <cmocka.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/http.h"
-#include "../../../agentd/base/log.h"
-#include "../../../agentd/base/loop.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/metrics.h"
+#include "base/err.h"
+#include "base/http.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "base/metrics.h"
 
 LOG_SCOPE("admin_test");
 

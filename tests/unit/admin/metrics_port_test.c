@@ -1,7 +1,7 @@
 /* metrics_port_test.c - the real server over TCP and its two pages; seconds are pushed forward by
  * clock_gettime() below, and stand still else.
  */
-#include "../../../agentd/admin/metrics_port.h"
+#include "admin/metrics_port.h"
 
 #include <event2/buffer.h>
 #include <fcntl.h>
@@ -20,11 +20,11 @@
 
 #include <cmocka.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/http.h"
-#include "../../../agentd/base/loop.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/metrics.h"
+#include "base/err.h"
+#include "base/http.h"
+#include "base/loop.h"
+#include "base/mem.h"
+#include "base/metrics.h"
 
 static struct loop *l;
 static struct metrics_port *port;

@@ -1,7 +1,7 @@
 /* accept_test.c - real sockets on the virtual clock.
  * LINK: tests/fake/loop.c
  */
-#include "../../../agentd/base/accept.h"
+#include "base/accept.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "../../fake/loop.h"
+#include "tests/fake/loop.h"
 
 enum { MANY = 40 };
 

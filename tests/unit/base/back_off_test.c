@@ -2,8 +2,8 @@
  *
  * LINK: tests/fake/loop.c
  */
-#include "../../../agentd/base/back_off.h"
-#include "../../fake/loop.h"
+#include "base/back_off.h"
+#include "tests/fake/loop.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

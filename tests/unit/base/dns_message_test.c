@@ -1,6 +1,6 @@
 /* dns_message_test.c - questions that are read, or answered with an error, and answers to them. */
-#include "../../../agentd/base/dns_message.h"
-#include "../../../agentd/base/mem.h"
+#include "base/dns_message.h"
+#include "base/mem.h"
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>

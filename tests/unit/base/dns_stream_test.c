@@ -2,9 +2,9 @@
  *
  * LINK: tests/fake/loop.c
  */
-#include "../../../agentd/base/dns_stream.h"
-#include "../../../agentd/base/mem.h"
-#include "../../fake/loop.h"
+#include "base/dns_stream.h"
+#include "base/mem.h"
+#include "tests/fake/loop.h"
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

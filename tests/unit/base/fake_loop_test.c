@@ -2,7 +2,7 @@
  * that runs on it proves nothing.
  * LINK: tests/fake/loop.c
  */
-#include "../../fake/loop.h"
+#include "tests/fake/loop.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

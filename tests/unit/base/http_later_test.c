@@ -1,6 +1,6 @@
 /* http_later_test.c - answers that come later, whole or in parts, over the real loop and sockets.
  */
-#include "../../../agentd/base/http.h"
+#include "base/http.h"
 
 #include <event2/buffer.h>
 #include <setjmp.h>
@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/loop.h"
+#include "base/err.h"
+#include "base/loop.h"
 
 static struct loop *l;
 static struct http_server *server;

@@ -1,7 +1,7 @@
 /* http_test.c - the real loop and real sockets; time is pushed forward by clock_gettime() below, so
  * ten seconds without progress take none.
  */
-#include "../../../agentd/base/http.h"
+#include "base/http.h"
 
 #include <event2/buffer.h>
 #include <fcntl.h>
@@ -23,8 +23,8 @@
 
 #include <cmocka.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/loop.h"
+#include "base/err.h"
+#include "base/loop.h"
 
 static struct loop *l;
 static time_t monotonic_offset_s;

@@ -2,7 +2,7 @@
  * timerfd_settime() below add an offset to the wall clock, so a test can set the clock without
  * touching the machine's.  epoll_wait() is counted, to see an idle loop sleep.
  */
-#include "../../../agentd/base/loop.h"
+#include "base/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-#include "../../../agentd/base/err.h"
+#include "base/err.h"
 
 static struct loop *l;
 static int64_t wall_offset_ms;

@@ -1,7 +1,7 @@
 /* page_server_test.c - the real loop and real connections over TCP; time is pushed forward by
  * clock_gettime() below, so ten seconds take none.
  */
-#include "../../../agentd/base/page_server.h"
+#include "base/page_server.h"
 
 #include <event2/buffer.h>
 #include <fcntl.h>
@@ -21,8 +21,8 @@
 
 #include <cmocka.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/loop.h"
+#include "base/err.h"
+#include "base/loop.h"
 
 enum { LARGE = 32 << 20 };
 

@@ -3,8 +3,8 @@
  * LINK: tests/unit/base/rpc_rig.c tests/fake/secrets.c */
 #include "rpc_rig.h"
 
-#include "../../../agentd/base/rpc_internal.h"
-#include "../../fake/secrets.h"
+#include "base/rpc_internal.h"
+#include "tests/fake/secrets.h"
 
 #include <event2/event.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 /* rpc_guard_test.c - frames through recvmsg(): what they cost, and the end of who cannot pay.
  */
-#include "../../../agentd/base/rpc_guard.h"
+#include "base/rpc_guard.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * LINK: tests/unit/base/rpc_rig.c */
 #include "rpc_rig.h"
 
-#include "../../../agentd/base/rpc_internal.h"
+#include "base/rpc_internal.h"
 
 #include <poll.h>
 #include <stdio.h>

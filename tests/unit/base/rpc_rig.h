@@ -3,10 +3,10 @@
  * tests/unit/base/rpc*_test.c.
  */
 #pragma once
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/loop.h"
-#include "../../../agentd/base/rpc_channel.h"
-#include "../../../agentd/base/rpc_server.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "base/rpc_channel.h"
+#include "base/rpc_server.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

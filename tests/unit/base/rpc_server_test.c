@@ -2,7 +2,7 @@
  * LINK: tests/unit/base/rpc_rig.c */
 #include "rpc_rig.h"
 
-#include "../../../agentd/base/rpc_internal.h"
+#include "base/rpc_internal.h"
 
 #include <event2/event.h>
 #include <fcntl.h>

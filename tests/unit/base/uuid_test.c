@@ -1,5 +1,5 @@
 /* uuid_test.c - a uid names a directory, so exactly one spelling of it is accepted. */
-#include "../../../agentd/base/uuid.h"
+#include "base/uuid.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* yaml_test.c - what a document becomes, and everything that is refused, with its line. */
-#include "../../../agentd/base/yaml.h"
+#include "base/yaml.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
+#include "base/err.h"
+#include "base/mem.h"
 
 static struct yaml_doc *y;
 static struct err e;

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdbool.h>
 
-#include "../../../agentd/ctl/ctl.h"
+#include "ctl/ctl.h"
 
 struct printed {
 	int status; /* exit status of the command */

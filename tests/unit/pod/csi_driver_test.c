@@ -2,16 +2,16 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_volume.c tests/unit/pod/csi_rig.c
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/metrics.h"
-#include "../../../agentd/pod/csi_driver.h"
-#include "../../fake/loop.h"
-#include "../../fake/priv.h"
-#include "../../fake/rpc.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/metrics.h"
 #include "csi/v1/csi.pb-c.h"
 #include "csi_rig.h"
 #include "pluginregistration/api.pb-c.h"
+#include "pod/csi_driver.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
+#include "tests/fake/rpc.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>

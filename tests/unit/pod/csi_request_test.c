@@ -2,12 +2,12 @@
  *
  * LINK: tests/unit/pod/csi_rig.c tests/fake/secrets.c
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/pod/csi_request.h"
-#include "../../fake/secrets.h"
+#include "base/err.h"
+#include "base/mem.h"
 #include "csi_rig.h"
 #include "pluginregistration/api.pb-c.h"
+#include "pod/csi_request.h"
+#include "tests/fake/secrets.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,14 +2,14 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_volume.c
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/metrics.h"
-#include "../../../agentd/pod/csi_socket.h"
-#include "../../fake/loop.h"
-#include "../../fake/priv.h"
-#include "../../fake/priv_volume.h"
-#include "../../fake/rpc.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "pod/csi_socket.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
+#include "tests/fake/priv_volume.h"
+#include "tests/fake/rpc.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,15 +2,15 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_volume.c tests/unit/pod/csi_rig.c
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/metrics.h"
-#include "../../../agentd/pod/csi_driver.h"
-#include "../../fake/loop.h"
-#include "../../fake/priv.h"
-#include "../../fake/priv_volume.h"
-#include "../../fake/rpc.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/metrics.h"
 #include "csi_rig.h"
+#include "pod/csi_driver.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
+#include "tests/fake/priv_volume.h"
+#include "tests/fake/rpc.h"
 #include <errno.h>
 #include <event2/buffer.h>
 #include <setjmp.h>

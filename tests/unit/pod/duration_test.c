@@ -1,5 +1,5 @@
 /* duration_test.c - Go's durations: what is one, what is none, where it overflows. */
-#include "../../../agentd/pod/duration.h"
+#include "pod/duration.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

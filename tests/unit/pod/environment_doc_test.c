@@ -3,10 +3,10 @@
  *
  * LINK: tests/unit/pod/node_rig.c
  */
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/pod/node_keys.h"
-#include "../../../agentd/redirect/redirect.h"
+#include "base/mem.h"
 #include "node_rig.h"
+#include "pod/node_keys.h"
+#include "redirect/redirect.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -2,11 +2,11 @@
  *
  * LINK: tests/fake/loop.c tests/fake/priv.c
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/pod/manifest_dir.h"
-#include "../../../agentd/pod/pod.h"
-#include "../../fake/loop.h"
-#include "../../fake/priv.h"
+#include "base/err.h"
+#include "pod/manifest_dir.h"
+#include "pod/pod.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

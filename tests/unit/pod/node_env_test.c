@@ -2,7 +2,7 @@
  *
  * LINK: tests/unit/pod/node_rig.c
  */
-#include "../../../agentd/base/mem.h"
+#include "base/mem.h"
 #include "node_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>

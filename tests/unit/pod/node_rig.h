@@ -4,9 +4,9 @@
  * domain and mesh id not).
  */
 #pragma once
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/pod/node.h"
-#include "../../../agentd/pod/pod.h"
+#include "base/err.h"
+#include "pod/node.h"
+#include "pod/pod.h"
 #include <jansson.h>
 #include <stdbool.h>
 

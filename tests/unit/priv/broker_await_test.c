@@ -2,8 +2,8 @@
  *
  * Ordinary ones: a cgroup's are told of in the same way (broker_traffic_test.c).
  */
-#include "../../../agentd/priv/broker/pods/broker_await.h"
 #include "broker_rig.h"
+#include "priv/broker/pods/broker_await.h"
 
 struct world {
 	char dir[32];

@@ -2,9 +2,9 @@
  * namespaces.  Real ones; all of it goes with the test.
  */
 #pragma once
-#include "../../../agentd/priv/broker/pods/broker_cgroup.h"
-#include "../../../agentd/priv/broker/redirect/broker_redirect.h"
 #include "broker_rig.h"
+#include "priv/broker/pods/broker_cgroup.h"
+#include "priv/broker/redirect/broker_redirect.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <dirent.h>

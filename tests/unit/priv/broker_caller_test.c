@@ -1,8 +1,8 @@
 /* broker_caller_test.c - real processes in real cgroups: who is the kubelet? */
-#include "../../../agentd/priv/broker/pods/broker_cgroup.h"
-#include "../../../agentd/priv/broker/pods/broker_peer.h"
-#include "../../../agentd/priv/broker/volumes/broker_caller.h"
 #include "broker_volume_rig.h"
+#include "priv/broker/pods/broker_cgroup.h"
+#include "priv/broker/pods/broker_peer.h"
+#include "priv/broker/volumes/broker_caller.h"
 #include <signal.h>
 #include <sys/prctl.h>
 

@@ -2,8 +2,8 @@
  *
  * The cgroup is real, below the mounted cgroup v2.
  */
-#include "../../../agentd/priv/broker/pods/broker_cgroup.h"
 #include "broker_peer.h"
+#include "priv/broker/pods/broker_cgroup.h"
 #include <sys/epoll.h>
 #include <sys/resource.h>
 

@@ -1,11 +1,11 @@
 /* broker_dns_test.c - the sockets of a pod's DNS proxy from one worker to the next, and sockets to
  * dial from; in a network namespace of the test's own.
  */
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/broker/broker_loop.h"
-#include "../../../agentd/priv/broker/traffic/broker_dial.h"
-#include "../../../agentd/priv/broker/traffic/broker_dns.h"
+#include "base/mem.h"
 #include "broker_rig.h"
+#include "priv/broker/broker_loop.h"
+#include "priv/broker/traffic/broker_dial.h"
+#include "priv/broker/traffic/broker_dns.h"
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 /* broker_handover_test.c - two agentds in two processes: given, taken, given back, refused. */
-#include "../../../agentd/priv/broker/broker_handover.h"
 #include "broker_rig.h"
+#include "priv/broker/broker_handover.h"
 #include <sched.h>
 
 struct old {

@@ -1,6 +1,6 @@
 /* broker_iptables_test.c - the kernel's own tables, in network namespaces of the test's own.
  */
-#include "../../../agentd/priv/broker/traffic/broker_iptables.h"
+#include "priv/broker/traffic/broker_iptables.h"
 
 #include <errno.h>
 #include <sched.h>

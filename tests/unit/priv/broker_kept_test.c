@@ -1,5 +1,5 @@
 /* broker_kept_test.c - what is kept, what was found, and what systemd hears of it. */
-#include "../../../agentd/priv/broker/broker_kept.h"
+#include "priv/broker/broker_kept.h"
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  *
  * In a directory of the test's own: it is names alone.
  */
-#include "../../../agentd/priv/broker/pods/broker_cgroup.h"
 #include "broker_rig.h"
+#include "priv/broker/pods/broker_cgroup.h"
 
 static const char uid[] = "a1b2c3d4-0000-4000-8000-0123456789ab";
 

@@ -3,8 +3,8 @@
  * The test copies itself as `agentd` and `agentd-worker` into a directory: called by the first name
  * it is the broker, by the second a small worker that does what its --do flag says.
  */
-#include "../../../agentd/priv/broker/broker_main.h"
 #include "broker_rig.h"
+#include "priv/broker/broker_main.h"
 #include <grp.h>
 #include <poll.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* broker_metrics_test.c - the port for scrapes: which addresses, and who has its socket when. */
-#include "../../../agentd/priv/broker/broker_metrics.h"
 #include "broker_rig.h"
+#include "priv/broker/broker_metrics.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 

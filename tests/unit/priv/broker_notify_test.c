@@ -1,6 +1,6 @@
 /* broker_notify_test.c - what a service manager hears, and what it gives back. */
-#include "../../../agentd/priv/broker/broker_notify.h"
 #include "broker_rig.h"
+#include "priv/broker/broker_notify.h"
 
 struct manager {
 	char dir[32], path[64];

@@ -2,12 +2,12 @@
  *
  * Each test runs once for each of the three ways that this kernel has (tests/vm: all, two, one).
  */
-#include "../../../agentd/priv/broker/broker_kept.h"
-#include "../../../agentd/priv/broker/broker_state.h"
-#include "../../../agentd/priv/broker/pods/broker_cgroup.h"
-#include "../../../agentd/priv/broker/pods/broker_peer.h"
-#include "../../../agentd/priv/pidfd.h"
 #include "broker_peer.h"
+#include "priv/broker/broker_kept.h"
+#include "priv/broker/broker_state.h"
+#include "priv/broker/pods/broker_cgroup.h"
+#include "priv/broker/pods/broker_peer.h"
+#include "priv/pidfd.h"
 #include <linux/sched.h>
 #include <poll.h>
 #include <sys/syscall.h>

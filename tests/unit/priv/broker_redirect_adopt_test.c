@@ -1,9 +1,9 @@
 /* broker_redirect_adopt_test.c - what a broker finds that is not as the one before should have left
  * it.
  */
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/broker/redirect/broker_redirect_links.h"
+#include "base/mem.h"
 #include "broker_bpf.h"
+#include "priv/broker/redirect/broker_redirect_links.h"
 
 static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};
 static const char web_pins[] = "pods/01020300-0000-0000-0000-000000000000",

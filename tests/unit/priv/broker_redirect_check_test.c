@@ -1,8 +1,8 @@
 /* broker_redirect_check_test.c - a worker that is not ours any more asks for the impossible, or for
  * more than the node allows.
  */
-#include "../../../agentd/priv/broker/redirect/broker_redirect_check.h"
 #include "broker_bpf.h"
+#include "priv/broker/redirect/broker_redirect_check.h"
 
 static struct redirect_rules r;
 static struct broker_redirect_ceiling c;

@@ -1,9 +1,9 @@
 /* broker_redirect_listeners_test.c - sockets that listened before the rules, in the real kernel:
  * whose are found, which are not, and what looking costs.
  */
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/broker/redirect/broker_redirect_listeners.h"
+#include "base/mem.h"
 #include "broker_bpf.h"
+#include "priv/broker/redirect/broker_redirect_listeners.h"
 #include <sys/fsuid.h>
 #include <sys/resource.h>
 

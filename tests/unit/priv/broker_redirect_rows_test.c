@@ -1,9 +1,9 @@
 /* broker_redirect_rows_test.c - a pod's rows in the real maps, as its rules and addresses change.
  */
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/broker/redirect/broker_redirect_pod.h"
-#include "../../../ebpf/rules_types.h"
+#include "base/mem.h"
 #include "broker_bpf.h"
+#include "ebpf/rules_types.h"
+#include "priv/broker/redirect/broker_redirect_pod.h"
 
 static const struct uuid web = {{1, 2, 3}};
 

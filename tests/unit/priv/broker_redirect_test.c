@@ -3,10 +3,10 @@
  *
  * What the programs decide is the e2e tests' matter, and rules_test.c's.
  */
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/broker/redirect/broker_redirect_pod.h"
-#include "../../../ebpf/rules_types.h"
+#include "base/mem.h"
 #include "broker_bpf.h"
+#include "ebpf/rules_types.h"
+#include "priv/broker/redirect/broker_redirect_pod.h"
 
 enum { OF_NODE = 11, MAPS = 13 };
 

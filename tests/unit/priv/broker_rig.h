@@ -5,9 +5,9 @@
  * sleeps.
  */
 #pragma once
-#include "../../../agentd/priv/broker/broker_core.h"
-#include "../../../agentd/priv/broker/broker_io.h"
-#include "../../../agentd/priv/broker/broker_kept.h"
+#include "priv/broker/broker_core.h"
+#include "priv/broker/broker_io.h"
+#include "priv/broker/broker_kept.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>

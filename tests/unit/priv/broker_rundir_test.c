@@ -1,6 +1,6 @@
 /* broker_rundir_test.c - one broker at a time, also while one takes the place of another. */
-#include "../../../agentd/priv/broker/broker_rundir.h"
 #include "broker_rig.h"
+#include "priv/broker/broker_rundir.h"
 
 struct both {
 	char run[32];

@@ -2,11 +2,11 @@
  *
  * The mounts are this process's own.
  */
-#include "../../../agentd/priv/broker/broker_kept.h"
-#include "../../../agentd/priv/broker/broker_state.h"
-#include "../../../agentd/priv/broker/broker_store.h"
-#include "../../../agentd/priv/broker/broker_tmpfs.h"
 #include "broker_rig.h"
+#include "priv/broker/broker_kept.h"
+#include "priv/broker/broker_state.h"
+#include "priv/broker/broker_store.h"
+#include "priv/broker/broker_tmpfs.h"
 #include <linux/magic.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>

@@ -1,6 +1,6 @@
 /* broker_table_test.c - a table comes back as it was, or not at all. */
-#include "../../../agentd/priv/broker/broker_table.h"
 #include "broker_rig.h"
+#include "priv/broker/broker_table.h"
 
 static int some_fd(void)
 {

@@ -1,10 +1,10 @@
 /* broker_traffic_test.c - a worker asks for redirection, and what its pods do meanwhile: cgroups
  * that come and go, network namespaces that are learned, workers and brokers that are replaced.
  */
-#include "../../../agentd/priv/broker/traffic/broker_traffic.h"
-#include "../../../ebpf/rules_types.h"
 #include "broker_bpf.h"
 #include "broker_peer.h"
+#include "ebpf/rules_types.h"
+#include "priv/broker/traffic/broker_traffic.h"
 
 struct world {
 	struct rig *rig;

@@ -1,7 +1,7 @@
 /* broker_upgrade_test.c - which file, how it is tried, and that a failure changes nothing. */
-#include "../../../agentd/priv/broker/broker_table.h"
-#include "../../../agentd/priv/broker/broker_upgrade.h"
 #include "broker_rig.h"
+#include "priv/broker/broker_table.h"
+#include "priv/broker/broker_upgrade.h"
 
 struct node {
 	char top[32];

@@ -1,9 +1,9 @@
 /* broker_view_test.c - real network namespaces: their addresses, routes and interfaces, now and as
  * they change.
  */
-#include "../../../agentd/priv/broker/broker_kept.h"
-#include "../../../agentd/priv/broker/pods/broker_view.h"
 #include "broker_bpf.h"
+#include "priv/broker/broker_kept.h"
+#include "priv/broker/pods/broker_view.h"
 #include <sys/resource.h>
 
 struct world {

@@ -1,7 +1,7 @@
 /* broker_volume_test.c - real mounts, in a mount namespace of the test: publish and unpublish. */
-#include "../../../agentd/priv/broker/broker_caps.h"
-#include "../../../agentd/priv/broker/volumes/broker_mount.h"
 #include "broker_volume_rig.h"
+#include "priv/broker/broker_caps.h"
+#include "priv/broker/volumes/broker_mount.h"
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/statvfs.h>

@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/log.h"
-#include "../../../agentd/priv/cage.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "priv/cage.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
  *
  * LINK: tests/fake/loop.c tests/fake/secrets.c
  */
-#include "../../fake/secrets.h"
 #include "priv_world.h"
+#include "tests/fake/secrets.h"
 #include <sys/resource.h>
 
 static const uint8_t id[PRIV_STATE_ID_SIZE] = {1, 2, [31] = 3};

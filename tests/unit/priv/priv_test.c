@@ -2,7 +2,7 @@
  *
  * LINK: tests/fake/loop.c
  */
-#include "../../../agentd/priv/priv_dial.h"
+#include "priv/priv_dial.h"
 #include "priv_world.h"
 #include <sys/resource.h>
 

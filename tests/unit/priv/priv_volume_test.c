@@ -2,7 +2,7 @@
  *
  * LINK: tests/fake/loop.c
  */
-#include "../../../agentd/priv/priv_volume.h"
+#include "priv/priv_volume.h"
 #include "priv_world.h"
 
 static struct {

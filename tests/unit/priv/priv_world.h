@@ -4,12 +4,12 @@
  * The sockets are real: turn() takes what has arrived.
  */
 #pragma once
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/priv/fdpass.h"
-#include "../../../agentd/priv/priv.h"
-#include "../../fake/loop.h"
+#include "base/err.h"
+#include "base/mem.h"
 #include "broker_rig.h"
+#include "priv/fdpass.h"
+#include "priv/priv.h"
+#include "tests/fake/loop.h"
 
 /* --- the peer in the test's hand --- */
 

@@ -2,9 +2,9 @@
  *
  * LINK: tests/unit/pod/node_rig.c
  */
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/proxy/bootstrap.h"
-#include "../pod/node_rig.h"
+#include "base/mem.h"
+#include "proxy/bootstrap.h"
+#include "tests/unit/pod/node_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/proxy/discovery.h"
+#include "base/err.h"
+#include "proxy/discovery.h"
 
 enum { MESSAGE_SIZE = 16384, PIECES = 40 };
 

@@ -1,8 +1,8 @@
 /* dns_table_test.c - name tables as istiod sends them, and every rule of istio-agent.md 7.3, 7.4.
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/proxy/dns_table.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "proxy/dns_table.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <setjmp.h>

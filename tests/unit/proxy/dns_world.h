@@ -2,11 +2,11 @@
  * own: 127.0.0.0/8, ::1 and 10.0.0.7 are all there is, and sockets are real.
  */
 #pragma once
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/proxy/dns_proxy.h"
-#include "../../fake/loop.h"
-#include "../../fake/priv.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "proxy/dns_proxy.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>

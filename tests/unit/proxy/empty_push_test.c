@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/log.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/proxy/empty_push.h"
-#include "../../fake/loop.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "envoy.h"
+#include "proxy/empty_push.h"
+#include "tests/fake/loop.h"
 
 enum { HOLD_S = 30, HOLD_MS = HOLD_S * 1000 };
 

@@ -1,7 +1,7 @@
 /* envoy.h - what Envoy says on a discovery stream, for tests on the fake rpc. */
 #pragma once
-#include "../../../agentd/proxy/discovery.h"
-#include "../../fake/rpc.h"
+#include "proxy/discovery.h"
+#include "tests/fake/rpc.h"
 
 #include <event2/buffer.h>
 #include <string.h>

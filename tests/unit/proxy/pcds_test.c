@@ -2,12 +2,12 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/x509.c
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/pbwire.h"
-#include "../../../agentd/proxy/discovery.h"
-#include "../../../agentd/proxy/pcds.h"
-#include "../../fake/rpc.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/pbwire.h"
+#include "proxy/discovery.h"
+#include "proxy/pcds.h"
+#include "tests/fake/rpc.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,14 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/proxy/sds_server.h"
-#include "../../../agentd/security/cert.h"
-#include "../../fake/loop.h"
-#include "../../fake/secrets.h"
+#include "base/mem.h"
 #include "envoy.h"
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
+#include "proxy/sds_server.h"
+#include "security/cert.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/secrets.h"
 
 #define SERVICE "/envoy.service.secret.v3.SecretDiscoveryService/"
 #define NODE .node_id = "sidecar~10.0.0.1~a.b~c", .type = TYPE_SECRET

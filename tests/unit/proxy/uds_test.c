@@ -21,14 +21,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/metrics.h"
-#include "../../../agentd/priv/pidfd.h"
-#include "../../../agentd/proxy/uds.h"
-#include "../../fake/loop.h"
-#include "../../fake/priv.h"
-#include "../../fake/rpc.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "priv/pidfd.h"
+#include "proxy/uds.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
+#include "tests/fake/rpc.h"
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71

@@ -10,17 +10,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/metrics.h"
-#include "../../../agentd/pod/limits.h"
-#include "../../../agentd/pod/node.h"
-#include "../../../agentd/pod/pod.h"
-#include "../../../agentd/proxy/xds_proxy.h"
-#include "../../../agentd/security/token.h"
-#include "../../fake/istiod.h"
-#include "../../fake/loop.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/metrics.h"
 #include "envoy.h"
+#include "pod/limits.h"
+#include "pod/node.h"
+#include "pod/pod.h"
+#include "proxy/xds_proxy.h"
+#include "security/token.h"
+#include "tests/fake/istiod.h"
+#include "tests/fake/loop.h"
 
 #define SERVICE "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 #define SOTW_METHOD SERVICE "StreamAggregatedResources"

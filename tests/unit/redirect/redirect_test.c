@@ -1,10 +1,10 @@
 /* redirect_test.c - each key of `redirect:`, its annotation and its variable: read, refused, at its
  * limit; and which of the three wins.
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/pod/pod.h"
-#include "../../../agentd/redirect/redirect.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "pod/pod.h"
+#include "redirect/redirect.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

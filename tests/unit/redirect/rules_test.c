@@ -1,7 +1,7 @@
 /* rules_test.c - the decisions (ebpf/rules.h) on a table in memory: all of istio-agent.md 11.9 in
  * both its columns and both families, then every rule by itself and before the next one.
  */
-#include "../../../ebpf/rules.h"
+#include "ebpf/rules.h"
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,15 +2,15 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/secrets.c
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/metrics.h"
-#include "../../../agentd/security/ca_client.h"
-#include "../../fake/istiod.h"
-#include "../../fake/loop.h"
-#include "../../fake/rpc.h"
-#include "../../fake/secrets.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/metrics.h"
 #include "istio/v1/auth/ca.pb-c.h"
+#include "security/ca_client.h"
+#include "tests/fake/istiod.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/rpc.h"
+#include "tests/fake/secrets.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
  * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/security/cert_world.c
  */
-#include "../../fake/x509.h"
 #include "cert_world.h"
+#include "tests/fake/x509.h"
 #include <string.h>
 
 /* --- tokens --- */

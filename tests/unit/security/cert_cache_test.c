@@ -3,11 +3,11 @@
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
  * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/security/cert_world.c
  */
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/metrics.h"
-#include "../../fake/secrets.h"
-#include "../../fake/x509.h"
+#include "base/mem.h"
+#include "base/metrics.h"
 #include "cert_world.h"
+#include "tests/fake/secrets.h"
+#include "tests/fake/x509.h"
 #include <event2/buffer.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* cert_store_test.c - what is written is read; what is anything else is not. */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/security/cert_store.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "security/cert_store.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* cert_world.c - see cert_world.h. */
 #include "cert_world.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/base/metrics.h"
-#include "../../fake/secrets.h"
-#include "../../fake/x509.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "tests/fake/secrets.h"
+#include "tests/fake/x509.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>

@@ -2,10 +2,10 @@
  *
  * LINK: tests/fake/loop.c tests/fake/priv.c tests/fake/x509.c
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/security/crl.h"
-#include "../../fake/loop.h"
-#include "../../fake/priv.h"
+#include "base/err.h"
+#include "security/crl.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

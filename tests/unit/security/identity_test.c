@@ -1,6 +1,6 @@
 /* identity_test.c - one identity has one spelling; every other one is refused. */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/security/identity.h"
+#include "base/err.h"
+#include "security/identity.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

@@ -3,13 +3,13 @@
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/x509.c
  * LINK: tests/fake/secrets.c
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/security/istiod.h"
-#include "../../fake/loop.h"
-#include "../../fake/priv.h"
-#include "../../fake/rpc.h"
-#include "../../fake/secrets.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "security/istiod.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/priv.h"
+#include "tests/fake/rpc.h"
+#include "tests/fake/secrets.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

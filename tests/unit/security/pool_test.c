@@ -2,10 +2,10 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c
  */
-#include "../../../agentd/security/istiod.h"
-#include "../../../agentd/security/pool.h"
-#include "../../fake/loop.h"
-#include "../../fake/rpc.h"
+#include "security/istiod.h"
+#include "security/pool.h"
+#include "tests/fake/loop.h"
+#include "tests/fake/rpc.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

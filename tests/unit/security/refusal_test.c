@@ -1,8 +1,8 @@
 /* refusal_test.c - what istiod's and grpc's own words mean (istiod-live.md 1, 3; istio-agent.md
  * 1.8).
  */
-#include "../../../agentd/base/rpc.h"
-#include "../../../agentd/security/refusal.h"
+#include "base/rpc.h"
+#include "security/refusal.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

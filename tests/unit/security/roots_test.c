@@ -1,7 +1,7 @@
 /* roots_test.c - one text for one set of roots.
  */
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/security/roots.h"
+#include "base/mem.h"
+#include "security/roots.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

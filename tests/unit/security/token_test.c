@@ -2,9 +2,9 @@
  *
  * Tokens are made here from their JSON; the signature is any text, as it is not ours to check.
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/security/token.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "security/token.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

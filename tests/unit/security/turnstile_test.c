@@ -2,8 +2,8 @@
  *
  * LINK: tests/fake/loop.c
  */
-#include "../../../agentd/security/turnstile.h"
-#include "../../fake/loop.h"
+#include "security/turnstile.h"
+#include "tests/fake/loop.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* x509_crl_test.c - what a revocation list is, and what is none.
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/security/x509.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "security/x509.h"
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>

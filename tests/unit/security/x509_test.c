@@ -4,10 +4,10 @@
  * The CA is made here: root -> intermediate -> leaf.  Each bad certificate differs from the good
  * one in one thing, and the message must name that thing, so that none is refused by accident.
  */
-#include "../../../agentd/base/err.h"
-#include "../../../agentd/base/mem.h"
-#include "../../../agentd/security/identity.h"
-#include "../../../agentd/security/x509.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "security/identity.h"
+#include "security/x509.h"
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/rsa.h>

@@ -6,8 +6,8 @@
  * while nothing happens.
  */
 #pragma once
-#include "../broker_log.h"
-#include "../broker_loop.h"
+#include "priv/broker/broker_log.h"
+#include "priv/broker/broker_loop.h"
 #include <sys/types.h>
 
 struct broker_await;

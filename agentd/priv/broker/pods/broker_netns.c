@@ -6,7 +6,7 @@
  * the next pod's acts in this pod's namespace: it aborts.
  */
 #include "broker_netns.h"
-#include "../../../base/mem.h"
+#include "base/mem.h"
 #include "broker_address.h"
 #include <errno.h>
 #include <fcntl.h>

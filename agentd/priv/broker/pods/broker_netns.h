@@ -3,8 +3,8 @@
  * Single-threaded: to look at a namespace the broker enters it for some microseconds.
  */
 #pragma once
-#include "../broker_kept.h"
-#include "../broker_log.h"
+#include "priv/broker/broker_kept.h"
+#include "priv/broker/broker_log.h"
 #include <stdbool.h>
 #include <sys/types.h>
 

@@ -5,7 +5,7 @@
  * so lately that it may have inherited the number is refused, and may come again.
  */
 #pragma once
-#include "../broker_log.h"
+#include "priv/broker/broker_log.h"
 #include <sys/types.h>
 
 enum broker_peer_way {

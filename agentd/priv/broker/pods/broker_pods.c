@@ -4,11 +4,11 @@
  * pod sees are mounted read-only, so no path component can change under our hands.
  */
 #include "broker_pods.h"
-#include "../broker_file.h"
-#include "../broker_state.h"
-#include "../traffic/broker_dial.h"
 #include "broker_identity.h"
 #include "broker_source.h"
+#include "priv/broker/broker_file.h"
+#include "priv/broker/broker_state.h"
+#include "priv/broker/traffic/broker_dial.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>

@@ -7,9 +7,9 @@
  * than several brokers.
  */
 #pragma once
-#include "../broker_listener.h"
-#include "../broker_options.h"
 #include "broker_netns.h"
+#include "priv/broker/broker_listener.h"
+#include "priv/broker/broker_options.h"
 
 struct broker_pod;
 struct broker_pods;

@@ -2,7 +2,7 @@
  * it gets unreasonable, so that a pod that makes many routes does not lose sight of its addresses.
  */
 #include "broker_route.h"
-#include "../../../base/mem.h"
+#include "base/mem.h"
 #include "broker_netlink.h"
 #include <endian.h>
 #include <linux/rtnetlink.h>

@@ -1,6 +1,6 @@
 /* broker_source.c - see broker_source.h. */
 #include "broker_source.h"
-#include "../volumes/broker_volume.h"
+#include "priv/broker/volumes/broker_volume.h"
 #include <errno.h>
 #include <limits.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
  * works -> ...
  */
 #include "broker_view.h"
-#include "../../../base/mem.h"
+#include "base/mem.h"
 #include "broker_address.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * half way leaves what was attached as it was: every step replaces one whole thing by another.
  */
 #include "broker_redirect.h"
-#include "../../../base/mem.h"
+#include "base/mem.h"
 #include "broker_redirect_links.h"
 #include "broker_redirect_place.h"
 #include "broker_redirect_probe.h"

@@ -1,7 +1,7 @@
 /* broker_redirect_explain.c - the programs' own decisions (ebpf/rules.h), run here on their maps.
  */
-#include "../../../../ebpf/rules.h"
 #include "broker_redirect_pod.h"
+#include "ebpf/rules.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>

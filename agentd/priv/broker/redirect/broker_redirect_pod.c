@@ -10,7 +10,7 @@
  * same index.  remove is the reverse of set.
  */
 #include "broker_redirect_pod.h"
-#include "../../../base/mem.h"
+#include "base/mem.h"
 #include "broker_redirect_links.h"
 #include "broker_redirect_listeners.h"
 #include "broker_redirect_place.h"

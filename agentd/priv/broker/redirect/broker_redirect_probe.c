@@ -5,8 +5,8 @@
  * not permitted" and "Invalid argument".
  */
 #include "broker_redirect_probe.h"
-#include "../../../../ebpf/redirect.h"
-#include "../../../base/mem.h"
+#include "base/mem.h"
+#include "ebpf/redirect.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>

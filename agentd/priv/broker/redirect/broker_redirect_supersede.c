@@ -3,7 +3,7 @@
  * Where such a layout is, is looked up each time: there is hardly ever one.
  */
 #include "broker_redirect_supersede.h"
-#include "../../../base/mem.h"
+#include "base/mem.h"
 #include "broker_redirect_links.h"
 #include <dirent.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * pods lose the flag, and with the last one the ring is let go.
  */
 #include "broker_redirect_trace.h"
-#include "../../../base/mem.h"
+#include "base/mem.h"
 #include "broker_redirect_pod.h"
 #include <bpf/libbpf.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * The broker does not see them closed, so it counts what it gave: 64 at once, and 50 a second.
  */
 #pragma once
-#include "../pods/broker_netns.h"
+#include "priv/broker/pods/broker_netns.h"
 
 enum { BROKER_DIAL_MAX = 64, BROKER_DIAL_PER_SECOND = 50 };
 

@@ -6,8 +6,8 @@
  * the worker.  No message is parsed: the answer is the question with two bytes changed.
  */
 #include "broker_dns.h"
-#include "../../../base/mem.h"
-#include "../broker_loop.h"
+#include "base/mem.h"
+#include "priv/broker/broker_loop.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  * a kept socket would swallow every query for as long as agentd stays away.  Closed, it is none.
  */
 #pragma once
-#include "../pods/broker_netns.h"
+#include "priv/broker/pods/broker_netns.h"
 
 struct broker_dns;
 

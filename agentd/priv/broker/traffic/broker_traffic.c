@@ -5,11 +5,11 @@
  * is restarted), and is then written anew before anybody is told; so may what is seen in its
  * network namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
-#include "../../../../ebpf/rules_types.h"
-#include "../../../base/mem.h"
-#include "../pods/broker_cgroup.h"
-#include "../pods/broker_source.h"
+#include "base/mem.h"
 #include "broker_traffic_pod.h"
+#include "ebpf/rules_types.h"
+#include "priv/broker/pods/broker_cgroup.h"
+#include "priv/broker/pods/broker_source.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

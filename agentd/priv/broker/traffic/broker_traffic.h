@@ -6,8 +6,8 @@
  * namespace is learned: live.  A pod that was asked for by an earlier worker stays redirected.
  */
 #pragma once
-#include "../broker_options.h"
-#include "../pods/broker_netns.h"
+#include "priv/broker/broker_options.h"
+#include "priv/broker/pods/broker_netns.h"
 
 struct broker_traffic;
 

@@ -1,13 +1,13 @@
 /* broker_traffic_pod.h - inside of broker_traffic*.c: the table of pods whose traffic is asked for.
  */
 #pragma once
-#include "../broker_audit.h"
-#include "../pods/broker_await.h"
-#include "../pods/broker_view.h"
-#include "../redirect/broker_redirect.h"
-#include "../redirect/broker_redirect_check.h"
-#include "../redirect/broker_redirect_trace.h"
 #include "broker_traffic.h"
+#include "priv/broker/broker_audit.h"
+#include "priv/broker/pods/broker_await.h"
+#include "priv/broker/pods/broker_view.h"
+#include "priv/broker/redirect/broker_redirect.h"
+#include "priv/broker/redirect/broker_redirect_check.h"
+#include "priv/broker/redirect/broker_redirect_trace.h"
 #include <time.h>
 
 struct traffic_pod {

@@ -4,10 +4,10 @@
  * wants pods' tokens.  None of it can be prevented, all of it is said.
  */
 #include "broker_csi.h"
-#include "../../../base/mem.h"
-#include "../broker_audit.h"
-#include "../broker_listener.h"
+#include "base/mem.h"
 #include "broker_mount.h"
+#include "priv/broker/broker_audit.h"
+#include "priv/broker/broker_listener.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

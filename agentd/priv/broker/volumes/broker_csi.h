@@ -10,7 +10,7 @@
  * (security-rules.md 5), within a second; so is the link when the registry appears.
  */
 #pragma once
-#include "../broker_options.h"
+#include "priv/broker/broker_options.h"
 
 struct broker_csi;
 struct broker_kept;

@@ -3,7 +3,7 @@
  * Callers have opened both ends where nobody but root can change what they mean.
  */
 #pragma once
-#include "../broker_log.h"
+#include "priv/broker/broker_log.h"
 #include <limits.h>
 #include <stdbool.h>
 
