@@ -31,7 +31,7 @@
 static const struct uuid pod = {{1}};
 
 static struct loop *l;
-static struct priv *priv;
+static struct priv *to_broker;
 static struct pod_registry *pods;
 static struct admin *admin;
 static struct redirect_pages *pages;
@@ -68,12 +68,12 @@ static int setup(void **state)
 	address_len = sizeof(address);
 	getsockname(fd, (struct sockaddr *)&address, &address_len);
 	l = loop_new(&e);
-	priv = fake_priv();
+	to_broker = fake_priv();
 	pods = pod_registry_new(&observer, NULL);
 	pod_source_add(pods, &source);
 	assert_int_equal(pod_add(pods, &source, &spec, &e), 0);
 	admin = admin_new(l, fd);
-	pages = redirect_pages_new(l, priv, pods, admin);
+	pages = redirect_pages_new(l, to_broker, pods, admin);
 	client = (struct client){.status = -1};
 	return 0;
 }
@@ -85,7 +85,7 @@ static int teardown(void **state)
 	redirect_pages_free(&pages);
 	admin_free(&admin);
 	pod_registry_free(&pods);
-	priv_free(&priv);
+	priv_free(&to_broker);
 	loop_timer_stop(&poll);
 	loop_free(&l);
 	return 0;
@@ -146,12 +146,12 @@ static bool is_answered(void)
 
 static bool is_explaining(void)
 {
-	return fake_priv_waiting(priv, PRIV_REDIRECT_EXPLAIN) || is_answered();
+	return fake_priv_waiting(to_broker, PRIV_REDIRECT_EXPLAIN) || is_answered();
 }
 
 static bool is_tracing(void)
 {
-	return fake_priv_waiting(priv, PRIV_REDIRECT_TRACE) || is_answered();
+	return fake_priv_waiting(to_broker, PRIV_REDIRECT_TRACE) || is_answered();
 }
 
 /* --- every pod --- */
@@ -223,7 +223,7 @@ static void test_a_dial(void **state)
 	assert_int_equal(q->flow.uid, 7);
 	assert_int_equal(q->flow.gid, 8);
 	assert_int_equal(q->flow.protocol, 17);
-	fake_redirect_explained(priv, REDIRECT_PASS_NOT_TCP, NULL);
+	fake_redirect_explained(to_broker, REDIRECT_PASS_NOT_TCP, NULL);
 	await(is_answered);
 	assert_int_equal(client.status, 200);
 	assert_non_null(strstr(client.text, "\"direction\": \"outbound\""));
@@ -243,7 +243,7 @@ static void test_an_arrival(void **state)
 	assert_int_equal(q->arrival.source.word[3], htonl(0x0a000002));
 	assert_int_equal(q->arrival.address.word[3], htonl(0x0a000001));
 	assert_int_equal(q->arrival.port, 80);
-	fake_redirect_explained(priv, REDIRECT_DROP_GATE | REDIRECT_ANSWER_INBOUND, NULL);
+	fake_redirect_explained(to_broker, REDIRECT_DROP_GATE | REDIRECT_ANSWER_INBOUND, NULL);
 	await(is_answered);
 	assert_non_null(strstr(client.text, "\"direction\": \"inbound\""));
 	assert_non_null(strstr(client.text, "\"verdict\": \"dropped\""));
@@ -254,21 +254,21 @@ static void test_the_broker_does_not_explain(void **state)
 	(void)state;
 	ask(&client, "/redirect/explain?pod=" POD "&to=10.0.0.1:80", false);
 	await(is_explaining);
-	fake_redirect_explained(priv, 0, "this pod's traffic is not redirected by eBPF");
+	fake_redirect_explained(to_broker, 0, "this pod's traffic is not redirected by eBPF");
 	await(is_answered);
 	assert_int_equal(client.status, 409);
 	assert_string_equal(client.text, "this pod's traffic is not redirected by eBPF\n");
 	ask(&client, "/redirect/explain?pod=" POD "&to=10.0.0.1:80", false);
 	await(is_explaining);
-	fake_redirect_explained(priv, REDIRECT_VERDICTS, NULL);
+	fake_redirect_explained(to_broker, REDIRECT_VERDICTS, NULL);
 	await(is_answered);
 	assert_int_equal(client.status, 500);
 }
 
 static bool nothing_waits(void)
 {
-	return !fake_priv_waiting(priv, PRIV_REDIRECT_EXPLAIN) &&
-	       !fake_priv_waiting(priv, PRIV_REDIRECT_TRACE);
+	return !fake_priv_waiting(to_broker, PRIV_REDIRECT_EXPLAIN) &&
+	       !fake_priv_waiting(to_broker, PRIV_REDIRECT_TRACE);
 }
 
 static void test_the_client_goes_first(void **state)
@@ -288,7 +288,7 @@ static void test_too_many_questions(void **state)
 	for (int i = 0; i < 32; i++)
 		ask(&many[i], "/redirect/trace", true);
 	await(is_tracing);
-	while (fake_priv_waiting(priv, PRIV_REDIRECT_TRACE) < 32)
+	while (fake_priv_waiting(to_broker, PRIV_REDIRECT_TRACE) < 32)
 		await(is_tracing);
 	ask(&client, "/redirect/trace", false);
 	await(is_answered);
@@ -307,7 +307,7 @@ static void begin_trace(const char *target)
 	assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
 	ask(&client, target, true);
 	await(is_tracing);
-	fake_redirect_traced(priv, ends[0], NULL);
+	fake_redirect_traced(to_broker, ends[0], NULL);
 }
 
 static struct priv_trace record(unsigned verdict)
@@ -408,7 +408,7 @@ static void test_no_trace(void **state)
 	assert_int_equal(client.status, 404);
 	ask(&client, "/redirect/trace", true);
 	await(is_tracing);
-	fake_redirect_traced(priv, -1, "4 traces run already");
+	fake_redirect_traced(to_broker, -1, "4 traces run already");
 	await(is_answered);
 	assert_int_equal(client.status, 409);
 	assert_string_equal(client.text, "4 traces run already\n");

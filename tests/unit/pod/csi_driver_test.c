@@ -25,7 +25,7 @@
 
 static struct loop *loop;
 static struct rpc *rpc;
-static struct priv *priv;
+static struct priv *to_broker;
 static struct pod_registry *pods;
 static struct csi_volumes *volumes;
 static struct csi_driver *driver;
@@ -37,9 +37,9 @@ static int setup(void **state)
 	(void)state;
 	loop = fake_loop();
 	rpc = rpc_new(loop);
-	priv = fake_priv();
+	to_broker = fake_priv();
 	pods = pod_registry_new(&nobody, NULL);
-	volumes = csi_volumes_new(&(struct csi_volumes_options){loop, priv, pods, 0});
+	volumes = csi_volumes_new(&(struct csi_volumes_options){loop, to_broker, pods, 0});
 	driver = csi_driver_new(loop, rpc, volumes, "node-1");
 	return 0;
 }
@@ -51,7 +51,7 @@ static int teardown(void **state)
 	csi_driver_free(&driver);
 	csi_volumes_free(&volumes);
 	pod_registry_free(&pods);
-	priv_free(&priv);
+	priv_free(&to_broker);
 	rpc_free(&rpc);
 	metrics_clear();
 	fake_loop_advance(loop, 0);

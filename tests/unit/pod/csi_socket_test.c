@@ -25,7 +25,7 @@
 static struct loop *loop;
 static struct rpc *rpc;
 static struct rpc_server *server;
-static struct priv *priv;
+static struct priv *to_broker;
 static struct csi_socket *s;
 static struct sockaddr_un address;
 static socklen_t address_len;
@@ -44,8 +44,8 @@ static int setup(void **state)
 	loop = fake_loop();
 	rpc = rpc_new(loop);
 	server = rpc_server_new(rpc, &options, NULL, NULL);
-	priv = fake_priv();
-	s = csi_socket_new(loop, priv, fd, server);
+	to_broker = fake_priv();
+	s = csi_socket_new(loop, to_broker, fd, server);
 	return 0;
 }
 
@@ -56,7 +56,7 @@ static int teardown(void **state)
 	csi_socket_free(&s);
 	rpc_server_free(&server);
 	rpc_free(&rpc);
-	priv_free(&priv); /* fails if a call was left */
+	priv_free(&to_broker); /* fails if a call was left */
 	metrics_clear();
 	fake_loop_advance(loop, 0);
 	assert_int_equal(fake_loop_live(loop), 0);
@@ -94,11 +94,11 @@ static void test_the_kubelet(void **state)
 	auto_close int a = dial(), b = dial();
 
 	(void)state;
-	assert_int_equal(fake_priv_waiting(priv, PRIV_CALLER), 2);
+	assert_int_equal(fake_priv_waiting(to_broker, PRIV_CALLER), 2);
 	assert_int_equal(fake_rpc_adopted(server), 0);
-	fake_priv_called(priv, 0, NULL);
+	fake_priv_called(to_broker, 0, NULL);
 	assert_int_equal(fake_rpc_adopted(server), 1);
-	fake_priv_called(priv, 0, NULL);
+	fake_priv_called(to_broker, 0, NULL);
 	assert_int_equal(fake_rpc_adopted(server), 2);
 	assert_int_equal(number("accepted"), 2);
 	assert_true(a >= 0 && b >= 0);
@@ -111,7 +111,7 @@ static void test_another(void **state)
 
 	(void)state;
 	assert_false(closed(fd));
-	fake_priv_called(priv, EPERM, "it is a process of a pod");
+	fake_priv_called(to_broker, EPERM, "it is a process of a pod");
 	assert_true(closed(fd));
 	assert_int_equal(fake_rpc_adopted(server), 0);
 	assert_int_equal(number("refused"), 1);
@@ -128,10 +128,10 @@ static void test_too_many(void **state)
 	(void)state;
 	fake_rpc_connections(server, 1023);
 	auto_close int last = dial();
-	assert_int_equal(fake_priv_waiting(priv, PRIV_CALLER), 1);
+	assert_int_equal(fake_priv_waiting(to_broker, PRIV_CALLER), 1);
 	fd = dial();
 	assert_true(closed(fd));
-	assert_int_equal(fake_priv_waiting(priv, PRIV_CALLER), 1);
+	assert_int_equal(fake_priv_waiting(to_broker, PRIV_CALLER), 1);
 	assert_false(closed(last));
 	assert_int_equal(number("refused"), 1);
 }
@@ -143,7 +143,7 @@ static void test_stop(void **state)
 
 	(void)state;
 	csi_socket_stop(s);
-	fake_priv_called(priv, 0, NULL);
+	fake_priv_called(to_broker, 0, NULL);
 	assert_int_equal(fake_rpc_adopted(server), 1);
 	b = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(
@@ -158,7 +158,7 @@ static void test_end(void **state)
 	(void)state;
 	csi_socket_free(&s);
 	assert_true(closed(fd));
-	assert_int_equal(fake_priv_waiting(priv, PRIV_CALLER), 0);
+	assert_int_equal(fake_priv_waiting(to_broker, PRIV_CALLER), 0);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

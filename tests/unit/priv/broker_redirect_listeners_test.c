@@ -475,7 +475,7 @@ static void test_a_pod_that_begins_under_its_rules(void **state)
 }
 
 static int its_netns;
-static int netns_of(void *ctx, const struct uuid *uid)
+static int netns_of_pod(void *ctx, const struct uuid *uid)
 {
 	(void)ctx;
 	(void)uid;
@@ -495,7 +495,7 @@ static void no_directory(void *ctx, const char *path)
 	(void)path;
 }
 
-static const struct broker_redirect_targets there = {no_cgroup, netns_of, no_directory, NULL};
+static const struct broker_redirect_targets there = {no_cgroup, netns_of_pod, no_directory, NULL};
 
 /* Bound before the rules, it listens after we looked; with each audit we look once more. */
 static void test_an_envoy_that_listens_later(void **state)

@@ -39,7 +39,7 @@ static int cgroup_of(void *ctx, const struct uuid *pod)
 	return p ? broker_await_open(&p->await) : -1;
 }
 
-static int netns_of(void *ctx, const struct uuid *pod)
+static int netns_of_pod(void *ctx, const struct uuid *pod)
 {
 	const struct traffic_pod *p = traffic_find(ctx, pod);
 
@@ -56,7 +56,7 @@ static void on_directory(void *ctx, const char *path)
 static bool on_audit(void *ctx)
 {
 	struct broker_traffic *t = ctx;
-	const struct broker_redirect_targets at = {cgroup_of, netns_of, on_directory, t};
+	const struct broker_redirect_targets at = {cgroup_of, netns_of_pod, on_directory, t};
 	struct broker_redirect_audited was = broker_redirect_audit(t->redirect, &at);
 
 	traffic_look_again(t);
@@ -349,7 +349,7 @@ int broker_traffic_dns_place(
     const struct broker_traffic *t, const struct uuid *pod, uint16_t *port, struct broker_why *w)
 {
 	const struct redirect_rules *rules;
-	int netns = netns_of((void *)t, pod);
+	int netns = netns_of_pod((void *)t, pod);
 
 	if (!t->redirect)
 		return refuse(t, w);
