@@ -74,7 +74,7 @@ PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
 # A program is a folder with a main.c; common/ is in all three, and so libc and nothing else (lint looks at `ldd`).
 BROKER_SRC := $(sort $(shell find agentd/broker agentd/priv/broker -name '*.c' 2>/dev/null))
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
-COMMON_SRC := $(wildcard agentd/common/*.c agentd/base/mem.c agentd/base/err.c agentd/base/log.c agentd/base/uuid.c agentd/priv/fdpass.c agentd/priv/pidfd.c)
+COMMON_SRC := $(wildcard agentd/common/*.c agentd/common/mem.c agentd/common/err.c agentd/common/log.c agentd/common/uuid.c agentd/common/fdpass.c agentd/common/pidfd.c)
 BROKER_MAIN := $(wildcard agentd/broker/main.c agentd/priv/broker/broker.c)
 WORKER_MAIN := $(wildcard agentd/worker/main.c agentd/main.c)
 WORKER_SRC := $(filter-out $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC),$(sort $(shell find agentd -name '*.c')))

@@ -3,8 +3,8 @@
  */
 #include "agent_csi.h"
 #include "agent_pod.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/mem.h"
 #include "config.h"
 #include "pod/csi_driver.h"
 #include "pod/csi_socket.h"

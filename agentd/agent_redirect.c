@@ -5,10 +5,10 @@
  * costs nothing when it never had it.  The counters' map is asked for once, with the first pod.
  */
 #include "agent_redirect.h"
-#include "base/err.h"
-#include "base/log.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "pod/pod.h"
 #include "priv/priv_redirect.h"
 #include <stdio.h>

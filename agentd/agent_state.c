@@ -3,9 +3,9 @@
  */
 #include "agent_state.h"
 #include "agent_pod.h"
-#include "base/err.h"
-#include "base/log.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "priv/priv.h"
 #include "security/cert_cache.h"
 #include "security/cert_store.h"

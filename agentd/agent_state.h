@@ -6,7 +6,7 @@
  */
 #pragma once
 #include "base/loop.h"
-#include "priv/protocol.h"
+#include "common/protocol.h"
 
 struct agent_shared;
 struct agent_state;

@@ -6,10 +6,10 @@
  */
 #include "agent_token.h"
 #include "agent_pod.h"
-#include "base/err.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "pod/pod.h"
 #include "priv/priv.h"
 #include "security/token.h"

@@ -4,9 +4,9 @@
  * config_row.c turns a text into the value of a field.
  */
 #include "config.h"
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/yaml.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "config_row.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* config_row.c - how a value gets from its text into its field. */
 #include "config_row.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,13 +5,13 @@
  * broker, so there is nothing to save here.
  */
 #include "agent.h"
-#include "base/err.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/protocol.h"
 #include "config.h"
 #include "priv/cage.h"
-#include "priv/protocol.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>

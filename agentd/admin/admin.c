@@ -4,10 +4,10 @@
  * there: /healthz, /metrics, /logging -> answer, in the same callback.
  */
 #include "admin.h"
-#include "base/err.h"
-#include "base/log.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include <event2/buffer.h>
 #include <string.h>
 

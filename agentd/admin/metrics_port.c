@@ -3,9 +3,9 @@
  */
 #include "metrics_port.h"
 #include "base/loop.h"
-#include "base/mem.h"
 #include "base/metrics.h"
 #include "base/page_server.h"
+#include "common/mem.h"
 #include <event2/buffer.h>
 #include <string.h>
 

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "log.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "loop.h"
-#include "mem.h"
 
 LOG_SCOPE("accept");
 

@@ -1,7 +1,7 @@
 /* dns_message.c - bytes -> ldns -> one question; addresses -> ldns -> bytes, with names compressed.
  */
 #include "dns_message.h"
-#include "mem.h"
+#include "common/mem.h"
 #include <ldns/ldns.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* dns_stream.c - readable -> a buffer -> whole messages, one by one; sent -> a buffer -> writable.
  */
 #include "dns_stream.h"
+#include "common/mem.h"
 #include "loop.h"
-#include "mem.h"
 #include <errno.h>
 #include <event2/buffer.h>
 #include <netinet/in.h>

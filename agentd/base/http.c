@@ -21,9 +21,9 @@
 #include <sys/socket.h>
 #include <utlist.h>
 
-#include "log.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "loop.h"
-#include "mem.h"
 
 LOG_SCOPE("http");
 

@@ -22,9 +22,9 @@
 #include <time.h>
 #include <utlist.h>
 
-#include "err.h"
-#include "log.h"
-#include "mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 
 LOG_SCOPE("loop");
 

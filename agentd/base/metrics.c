@@ -14,7 +14,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
-#include "mem.h"
+#include "common/mem.h"
 
 struct sample {
 	char *labels;

@@ -16,8 +16,8 @@
 #include <utlist.h>
 
 #include "accept.h"
+#include "common/mem.h"
 #include "loop.h"
-#include "mem.h"
 
 struct connection {
 	struct page_server *server;

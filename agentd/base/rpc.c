@@ -12,8 +12,8 @@
  * The end: everything is cancelled, the loop's thread runs tags here until none is under way, then
  * the queue is shut down and the drainer leaves (the order is that of grpc-core.md 7).
  */
-#include "log.h"
-#include "mem.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "rpc_internal.h"
 
 #include <malloc.h>

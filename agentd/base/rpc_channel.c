@@ -7,9 +7,9 @@
  * with servers that send theirs with the first message, process-split.md 7.11), the status, a read.
  */
 #include "rpc_channel.h"
-#include "err.h"
-#include "log.h"
-#include "mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "rpc_internal.h"
 
 #include <grpc/compression.h>

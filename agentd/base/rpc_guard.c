@@ -11,7 +11,7 @@
  * header bytes may be references to 4 KB each (HPACK), content is bounded by windows.
  */
 #include "rpc_guard.h"
-#include "mem.h"
+#include "common/mem.h"
 
 #include <pthread.h>
 #include <stdlib.h>

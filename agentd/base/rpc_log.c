@@ -5,7 +5,7 @@
  * prints whole header values, tokens among them (grpc-core.md 4), and a peer can cause them at
  * will. So a line that talks of headers loses its text, and no more than a handful per second pass.
  */
-#include "log.h"
+#include "common/log.h"
 #include "rpc_internal.h"
 
 #include <grpc/support/log.h>

@@ -1,5 +1,5 @@
 /* rpc_msg.c - a received message: grpc's byte buffer and an iovec per slice, no byte copied. */
-#include "mem.h"
+#include "common/mem.h"
 #include "rpc_internal.h"
 
 #include <grpc/byte_buffer_reader.h>

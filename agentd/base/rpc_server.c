@@ -6,8 +6,8 @@
  * when both its tags came back it is destroyed; its streams live on alone until theirs did.
  */
 #include "rpc_server.h"
-#include "log.h"
-#include "mem.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "rpc_guard.h"
 #include "rpc_internal.h"
 

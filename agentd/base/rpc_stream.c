@@ -10,9 +10,9 @@
  * The owner can let go at any time; the stream then lives on without events until every tag came
  * back.  A server's stream first flushes its queue, but not for ever.
  */
-#include "err.h"
-#include "log.h"
-#include "mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "rpc_internal.h"
 
 #include <string.h>

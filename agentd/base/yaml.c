@@ -11,8 +11,8 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "err.h"
-#include "mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 
 enum { INPUT_MAX = 1024 * 1024, DEPTH_MAX = 32, NODES_MAX = 4096 };
 

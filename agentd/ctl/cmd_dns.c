@@ -1,5 +1,5 @@
 /* cmd_dns.c - agentctl dns [POD [NAME]] */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "ctl.h"
 #include <ctype.h>
 #include <stdio.h>

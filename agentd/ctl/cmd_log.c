@@ -1,5 +1,5 @@
 /* cmd_log.c - agentctl log [SCOPE:LEVEL] */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "ctl.h"
 #include <ctype.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* cmd_redirect.c - agentctl redirect [POD] | explain --pod POD ... [SRC] DST | trace [POD] */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "ctl.h"
 #include <ctype.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* cmd_xds.c - agentctl xds [POD] */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "ctl.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* show.c - find things in an answer, print them as JSON or as a tree. */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "ctl.h"
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* table.c - rows are kept until the widths are known. */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "ctl.h"
 #include <stdarg.h>
 #include <stdio.h>

@@ -4,10 +4,10 @@
  * answered at once; publish, unpublish -> read -> csi_volume has it.
  */
 #include "csi_driver.h"
-#include "base/err.h"
-#include "base/log.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "csi/v1/csi.pb-c.h"
 #include "pluginregistration/api.pb-c.h"
 

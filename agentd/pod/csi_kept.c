@@ -1,7 +1,7 @@
 /* csi_kept.c - see csi_kept.h. */
 #include "csi_kept.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "security/identity.h"
 #include <errno.h>
 #include <stdio.h>

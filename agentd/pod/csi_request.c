@@ -6,9 +6,9 @@
  * the kubelet does not use it for that (kubelet-csi.md 3b).
  */
 #include "csi_request.h"
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/pbwire.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "node_keys.h"
 #include "security/identity.h"
 #include "security/token.h"

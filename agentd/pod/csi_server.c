@@ -5,9 +5,9 @@
  * Each end is counted by method and code.
  */
 #include "csi_server.h"
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "csi_request.h"
 #include <stdio.h>
 #include <string.h>

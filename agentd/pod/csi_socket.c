@@ -5,11 +5,11 @@
  */
 #include "csi_socket.h"
 #include "base/accept.h"
-#include "base/err.h"
-#include "base/log.h"
-#include "base/mem.h"
 #include "base/metrics.h"
 #include "base/rpc_server.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "priv/priv_volume.h"
 #include <errno.h>
 #include <stdio.h>

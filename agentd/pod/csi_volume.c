@@ -7,10 +7,10 @@
  * was kept goes -> answered.  The broker answers in order, so an unpublish overtakes nothing.  If
  * it fails the next publish is not answered before the broker has looked, and mounted what is gone.
  */
-#include "base/err.h"
-#include "base/log.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "csi_volume_internal.h"
 #include "priv/priv_volume.h"
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* csi_volume_internal.h - private to pod/csi_volume*.c. */
 #pragma once
-#include "base/err.h"
-#include "base/log.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "csi_volume.h"
 #include <uthash.h>
 

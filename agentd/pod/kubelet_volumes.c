@@ -6,9 +6,9 @@
  * without any volume is deleted: it went while nobody looked -> done.
  */
 #include "kubelet_volumes.h"
-#include "base/err.h"
-#include "base/log.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "priv/priv_volume.h"
 #include "security/identity.h"
 #include <errno.h>

@@ -12,8 +12,8 @@
  */
 #include "limits.h"
 #include "base/loop.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/mem.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -9,10 +9,10 @@
  * here; pod/node judges them.
  */
 #include "manifest_dir.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
 #include "base/yaml.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "pod.h"
 #include "priv/priv.h"
 #include "security/identity.h"

@@ -7,9 +7,9 @@
  * differ.
  */
 #include "node.h"
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/pbwire.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "node_env.h"
 #include "pod.h"
 #include <arpa/inet.h>

@@ -5,8 +5,8 @@
  * what must hold between keys.  The first thing out of bounds refuses the pod.
  */
 #include "node_env.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "node_keys.h"
 #include "pod.h"
 #include "proxy_config.h"

@@ -5,8 +5,8 @@
  * security-rules.md 3; what a key means: istio-agent.md 10; in words: docs/ENVIRONMENT.md.
  */
 #include "node_keys.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "duration.h"
 #include "pod.h"
 #include <stdio.h>

@@ -8,7 +8,7 @@
  * observer.settled.
  */
 #include "pod.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include "security/identity.h"
 #include <stdio.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  * the environment is declared by the pod's owner and is hostile until pod/node has read it.
  */
 #pragma once
-#include "base/err.h"
-#include "base/uuid.h"
+#include "common/err.h"
+#include "common/uuid.h"
 #include <jansson.h>
 #include <stdbool.h>
 

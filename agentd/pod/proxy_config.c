@@ -6,9 +6,9 @@
  * reads proxyHeaders, tracing and others there (istio-agent.md 10.3).
  */
 #include "proxy_config.h"
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/yaml.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include <stdbool.h>
 #include <string.h>
 

@@ -4,10 +4,10 @@
  * among the calls.
  */
 #include "cage.h"
-#include "base/err.h"
-#include "base/log.h"
 #include "cage_calls.h"
 #include "cage_files.h"
+#include "common/err.h"
+#include "common/log.h"
 #include <errno.h>
 #include <linux/capability.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
  * Names without an #ifdef exist on x86-64 and arm64.
  */
 #include "cage_calls.h"
-#include "base/err.h"
+#include "common/err.h"
 #include <asm/unistd.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -7,8 +7,8 @@
  * local database.  From ABI 6 on no abstract unix socket of others and no signal to others.
  */
 #include "cage_files.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -8,11 +8,11 @@
  * callback ran: it may cancel, end a follow or free us.  EOF: `lost`, once, and silence.
  */
 #include "priv.h"
-#include "base/err.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
-#include "fdpass.h"
+#include "common/err.h"
+#include "common/fdpass.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "priv_internal.h"
 #include "priv_memfd.h"
 #include <errno.h>

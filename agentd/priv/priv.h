@@ -5,7 +5,7 @@
  * listeners live on in the next broker.
  */
 #pragma once
-#include "protocol.h"
+#include "common/protocol.h"
 #include <stddef.h>
 
 struct err;

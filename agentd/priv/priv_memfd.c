@@ -1,8 +1,8 @@
 /* priv_memfd.c - see priv_memfd.h. */
 #include "priv_memfd.h"
-#include "base/err.h"
-#include "base/mem.h"
-#include "protocol.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/protocol.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -4,12 +4,12 @@
  * not.  In between the call waits like any other, and can be cancelled.
  */
 #include "priv_redirect.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/rules.h"
 #include "ebpf/rules_types.h"
 #include "priv_internal.h"
 #include "priv_memfd.h"
-#include "redirect_rules.h"
 #include <errno.h>
 #include <string.h>
 

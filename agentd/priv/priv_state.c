@@ -3,8 +3,8 @@
  * list -> one packet for each entry, under the id of the request -> its answer ends the list.
  * A put that fails here already (no descriptor is left) is told like one that the broker refused.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "priv_internal.h"
 #include "priv_memfd.h"
 #include <errno.h>

@@ -3,8 +3,8 @@
  * list -> one packet for each volume, under the id of the request -> its answer ends the list.
  */
 #include "priv_volume.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "priv_internal.h"
 #include "priv_memfd.h"
 #include <errno.h>

@@ -7,8 +7,8 @@
  */
 #include "attest.h"
 #include "base/loop.h"
-#include "base/mem.h"
-#include "priv/pidfd.h"
+#include "common/mem.h"
+#include "common/pidfd.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * at both of Istio's places.  What is not listed is Envoy's default.
  */
 #include "bootstrap.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include "pod/node.h"
 #include <stdbool.h>
 #include <stdio.h>

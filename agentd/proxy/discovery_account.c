@@ -2,8 +2,8 @@
  * settles it: ACK or NACK.  A nonce comes again when Envoy only changes what it subscribes to.
  */
 #include "discovery_account.h"
-#include "base/log.h"
-#include "base/mem.h"
+#include "common/log.h"
+#include "common/mem.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,9 +10,9 @@
 #include "base/accept.h"
 #include "base/dns_datagram.h"
 #include "base/dns_stream.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include <string.h>
 #include <sys/random.h>
 #include <utlist.h>

@@ -7,10 +7,10 @@
  */
 #include "dns_upstream.h"
 #include "base/dns_stream.h"
-#include "base/err.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>

@@ -15,10 +15,10 @@
  * that always removes first and adds then is let through the second time.
  */
 #include "empty_push.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
 #include "base/rpc.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "kept.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* local_types.c - a response of one of these types -> its handler -> an ACK or NACK. */
 #include "local_types.h"
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/rpc.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "discovery_account.h"
 #include <event2/buffer.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* pcds.c - response -> first resource -> ProxyConfig -> each PEM, checked. */
 #include "pcds.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "discovery.h"
 #include "security/x509.h"
 #include <string.h>

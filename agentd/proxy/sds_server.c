@@ -20,11 +20,11 @@
  * own when it is written.
  */
 #include "sds_server.h"
-#include "base/err.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
 #include "base/rpc_server.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "discovery.h"
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"

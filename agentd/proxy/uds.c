@@ -23,12 +23,12 @@
 #include "uds.h"
 #include "attest.h"
 #include "base/accept.h"
-#include "base/err.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
 #include "base/metrics.h"
 #include "base/rpc_server.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "priv/priv.h"
 
 #include <arpa/inet.h>

@@ -6,7 +6,7 @@
  * for each connection to XDS, and for each to SDS as long as there were none.
  */
 #pragma once
-#include "base/uuid.h"
+#include "common/uuid.h"
 #include <jansson.h>
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* xds_metrics.c - see xds_metrics.h. */
 #include "xds_metrics.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/mem.h"
 #include "pod/pod.h"
 #include "security/refusal.h"
 

@@ -1,6 +1,6 @@
 /* cidr.c - see cidr.h. */
 #include "cidr.h"
-#include "base/err.h"
+#include "common/err.h"
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>

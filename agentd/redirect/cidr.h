@@ -1,7 +1,7 @@
 /* cidr.h - lists of address ranges as text, and as rows for a trie that answers with one of them.
  */
 #pragma once
-#include "priv/redirect_rules.h"
+#include "common/rules.h"
 
 struct err;
 

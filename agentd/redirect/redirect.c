@@ -3,8 +3,8 @@
  * The order of the table is the order of reading: a reader may look at what earlier ones wrote.
  */
 #include "redirect.h"
-#include "base/err.h"
 #include "cidr.h"
+#include "common/err.h"
 #include "pod/pod.h"
 #include <errno.h>
 #include <stdio.h>

@@ -7,12 +7,12 @@
  * better by being sent again at once.
  */
 #include "ca_client.h"
-#include "base/err.h"
 #include "base/loop.h"
-#include "base/mem.h"
 #include "base/metrics.h"
 #include "base/rpc.h"
 #include "ca_answer.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "istio/v1/auth/ca.pb-c.h"
 #include "istiod.h"
 #include "pace.h"

@@ -7,7 +7,7 @@
  * KiB) but not believed: see x509_check_chain.
  */
 #pragma once
-#include "base/uuid.h"
+#include "common/uuid.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* cert.c - made from an answer, handed around by reference, wiped with the last of them. */
 #include "cert.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "roots.h"
 #include <string.h>
 #include <time.h>

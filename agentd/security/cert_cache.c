@@ -23,15 +23,15 @@
  * A subscriber may leave, or another join, while subscribers are being told: whoever leaves is only
  * marked, and swept when the telling is over.
  */
-#include "base/err.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
 #include "base/metrics.h"
 #include "ca_client.h"
 #include "cert_entry.h"
 #include "cert_keep.h"
 #include "cert_store.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "istiod.h"
 #include "priv/priv.h"
 #include <assert.h>

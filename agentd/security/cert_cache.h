@@ -13,10 +13,10 @@
  * the next worker restores it.  What could not be stored is tried again every half minute.
  */
 #pragma once
-#include "base/uuid.h"
 #include "cert.h"
 #include "cert_spec.h"
-#include "priv/protocol.h"
+#include "common/protocol.h"
+#include "common/uuid.h"
 #include "token.h"
 #include <jansson.h>
 

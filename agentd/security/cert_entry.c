@@ -1,6 +1,6 @@
 /* cert_entry.c - what an entry of the cache is, and how `agentctl certs` shows it. */
 #include "cert_entry.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include "istiod.h"
 #include <stdio.h>
 #include <string.h>

@@ -6,11 +6,11 @@
  * At the start of the next worker: what was stored is believed as little as an answer of istiod.
  */
 #include "cert_keep.h"
-#include "base/err.h"
-#include "base/log.h"
-#include "base/mem.h"
 #include "cert_entry.h"
 #include "cert_store.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "istiod.h"
 #include "priv/priv.h"
 #include <stdio.h>

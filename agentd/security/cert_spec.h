@@ -1,6 +1,6 @@
 /* cert_spec.h - everything that shapes a certificate (security-rules.md 2). */
 #pragma once
-#include "base/uuid.h"
+#include "common/uuid.h"
 #include "x509.h"
 
 /* The cache key; memcmp-comparable: zero it, then set fields. */

@@ -4,8 +4,8 @@
  * be the same bytes, so no spelling of a value has to be thought of here.
  */
 #include "cert_store.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -5,9 +5,9 @@
  * no file -> told that there is none.
  */
 #include "crl.h"
-#include "base/err.h"
-#include "base/log.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "priv/priv.h"
 #include "x509.h"
 #include <errno.h>

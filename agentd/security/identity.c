@@ -6,7 +6,7 @@
  * domain verbatim into a certificate, istiod-live.md surprise 5).
  */
 #include "identity.h"
-#include "base/err.h"
+#include "common/err.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -8,10 +8,10 @@
  * place in the queue has come -> granted.  The pool says when a connection became ready.
  */
 #include "istiod.h"
-#include "base/err.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "pool.h"
 #include "priv/priv.h"
 #include "turnstile.h"

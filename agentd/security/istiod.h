@@ -9,7 +9,7 @@
  */
 #pragma once
 #include "base/rpc_channel.h"
-#include "base/uuid.h"
+#include "common/uuid.h"
 #include <jansson.h>
 
 struct istiod;

@@ -4,7 +4,7 @@
  * A turn is used -> the refill timer runs until the bucket is full again, and serves who waits.
  */
 #include "pace.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <assert.h>
 #include <utlist.h>
 

@@ -12,10 +12,10 @@
  * fails at once, and in case the server is back after all it carries nothing (grpc-core.md 4).
  */
 #include "pool.h"
-#include "base/err.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "istiod.h"
 #include <assert.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* roots.c - cut both texts into blocks, sort them, leave out what is there already. */
 #include "roots.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <string.h>
 
 struct block {

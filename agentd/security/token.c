@@ -7,8 +7,8 @@
  * grpc aborts on it and prints it (istiod-live.md surprise 11).
  */
 #include "token.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "identity.h"
 #include <jansson.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * say what istiod's "authentication failure" does not: expired, other audience, other pod.
  */
 #pragma once
-#include "base/uuid.h"
+#include "common/uuid.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@
  */
 #include "turnstile.h"
 #include "base/loop.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <uthash.h>

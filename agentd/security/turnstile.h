@@ -6,7 +6,7 @@
  * counted by relative timers only, so that a step of the wall clock changes nothing.
  */
 #pragma once
-#include "base/uuid.h"
+#include "common/uuid.h"
 #include <stdbool.h>
 
 struct loop;

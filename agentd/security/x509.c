@@ -9,8 +9,8 @@
  * Whatever happens the thread's OpenSSL error queue is left empty: TLS connections share it.
  */
 #include "x509.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "identity.h"
 #include <openssl/encoder.h>
 #include <openssl/err.h>

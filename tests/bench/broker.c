@@ -3,9 +3,9 @@
  * The broker's core serves in a child; the parent is the worker's end.  Prints JSON: what was asked
  * -> microseconds.  Root is needed.
  */
+#include "common/fdpass.h"
 #include "priv/broker/broker_core.h"
 #include "priv/broker/broker_kept.h"
-#include "priv/fdpass.h"
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>

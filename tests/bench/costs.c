@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
 #include "proxy/attest.h"
 #include "proxy/discovery.h"

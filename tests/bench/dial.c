@@ -8,7 +8,7 @@
  * `short` lasts from connect() to the answer's last byte.  One thread, so that what is measured is
  * the path and not this program.  The result is a line of JSON, times in microseconds.
  */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "times.h"
 
 #include <arpa/inet.h>

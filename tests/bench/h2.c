@@ -8,7 +8,7 @@
  * Header blocks are not decoded: the end of a stream says enough here.
  */
 #include "h2.h"
-#include "base/mem.h"
+#include "common/mem.h"
 
 #include <event2/buffer.h>
 #include <netdb.h>

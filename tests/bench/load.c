@@ -12,7 +12,7 @@
  * Results are lines of JSON; times are microseconds.  Every answer is ACKed.  Enter a pod's network
  * namespace before the start (nsenter): agents that look at it refuse the host's.
  */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "times.h"
 #include "xds.h"
 

@@ -6,7 +6,7 @@
  * The result is a line of JSON; times are microseconds from before the connect to the end of the
  * answer.  An answer without a message is an error, and counted as failed.
  */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "h2.h"
 #include "times.h"
 

@@ -6,11 +6,11 @@
  * cgroup and a network namespace of its own, and the rules that injection gives without
  * annotations.  Lines of JSON, microseconds.
  */
-#include "base/mem.h"
+#include "common/mem.h"
+#include "common/rules.h"
 #include "priv/broker/broker_kept.h"
 #include "priv/broker/pods/broker_cgroup.h"
 #include "priv/broker/traffic/broker_traffic.h"
-#include "priv/redirect_rules.h"
 #include "times.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-"""A broker whose worker is the test (hostile_worker.c), and its protocol as priv/protocol.h has it."""
+"""A broker whose worker is the test (hostile_worker.c), and its protocol as common/protocol.h has it."""
 import array
 import contextlib
 import ctypes

@@ -1,7 +1,7 @@
 /* ca_client.c - see ca_client.h. */
 #include "ca_client.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include <assert.h>
 #include <utlist.h>
 

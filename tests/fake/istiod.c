@@ -1,8 +1,8 @@
 /* istiod.c - see istiod.h. */
 #include "istiod.h"
-#include "base/err.h"
 #include "base/loop.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-#include "base/mem.h"
+#include "common/mem.h"
 
 enum { QUIET_LIMIT = 100000, WATCH_MAX = 256 };
 

@@ -4,8 +4,8 @@
  * `done` runs (R3).  Follows stay until priv_unfollow().  Writes and removals are recorded.
  */
 #include "priv.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "priv/priv_dial.h"
 #include <errno.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* fake/priv_redirect.c - stands in for agentd/priv/priv_redirect.c, beside fake/priv.c. */
 #include "priv_redirect.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "priv_calls.h"
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* fake/priv_redirect.h - a broker that redirects what it is told to, when the test says so: the
  * other part of fake/priv.h.  Waiting calls count in fake_priv_waiting(). */
 #pragma once
+#include "common/rules.h"
 #include "ebpf/rules_types.h"
 #include "priv.h"
-#include "priv/redirect_rules.h"
 
 /* What was asked for last, of any pod; and how often a pod was let go. */
 const struct redirect_rules *fake_redirect_rules(void);

@@ -1,7 +1,7 @@
 /* fake/priv_volume.c - stands in for agentd/priv/priv_volume.c, beside fake/priv.c. */
 #include "priv_volume.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

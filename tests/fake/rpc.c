@@ -6,9 +6,9 @@
  */
 #include "rpc.h"
 
-#include "base/err.h"
 #include "base/loop.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 
 #include <stdio.h>
 #include <string.h>

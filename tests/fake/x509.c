@@ -1,7 +1,7 @@
 /* x509.c - see x509.h. */
 #include "x509.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "security/identity.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * is carried on has exactly one node, at its end, with our id and metadata once, and every other
  * byte is kept in order.
  */
-#include "base/err.h"
+#include "common/err.h"
 #include "proxy/discovery.h"
 
 #include <event2/buffer.h>

@@ -6,7 +6,7 @@
  * network, or sealed memory.  What it mounts is a pod's directory, read-only, on that pod's volume.
  */
 #pragma once
-#include "priv/protocol.h"
+#include "common/protocol.h"
 #include <fcntl.h>
 #include <ftw.h>
 #include <linux/sockios.h>

@@ -3,7 +3,7 @@
  * protobuf-c, which allocates before it counts, is the judge: what we both accept must have the
  * same elements.  (It accepts more: NULs, other text, too many.)
  */
-#include "base/err.h"
+#include "common/err.h"
 #include "istio/v1/auth/ca.pb-c.h"
 #include "security/ca_answer.h"
 #include <stdint.h>

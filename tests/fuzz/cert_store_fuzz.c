@@ -3,8 +3,8 @@
  * The digest is put right first, as nothing would get behind it otherwise.  Whatever is accepted
  * is written again byte for byte, and its sizes are those of its texts.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "security/cert_store.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * written out as a file again, is read as the same.  What is refused says why in printable ASCII
  * and leaves nothing behind.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "config.h"
 #include "security/identity.h"
 

@@ -2,8 +2,8 @@
  *
  * What is accepted is written again, and read again it is the same.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "pod/kubelet_volumes.h"
 #include "security/identity.h"
 #include <string.h>

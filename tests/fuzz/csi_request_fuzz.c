@@ -3,7 +3,7 @@
  * Whatever was accepted: pod and volume are names that a path cannot be made of, the identity is
  * the target's, and the environment has none of the kubelet's keys.
  */
-#include "base/err.h"
+#include "common/err.h"
 #include "pod/csi_request.h"
 #include "security/identity.h"
 #include <stdlib.h>

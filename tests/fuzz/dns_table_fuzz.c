@@ -4,7 +4,7 @@
  * them; the rest is the table, cut in two where the second byte says.  Whatever came: the same
  * bytes make the same table, and what is found are addresses of it.
  */
-#include "base/err.h"
+#include "common/err.h"
 #include "proxy/dns_table.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* identity_fuzz.c - what is accepted is printed back as the very bytes that were read. */
-#include "base/err.h"
+#include "common/err.h"
 #include "security/identity.h"
 #include <stdint.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * Whatever was accepted: the identity in the metadata is the manifest's, under one spelling only,
  * and the control plane is one of the node's.
  */
-#include "base/err.h"
+#include "common/err.h"
 #include "pod/manifest_dir.h"
 #include "pod/node.h"
 #include "pod/pod.h"

@@ -2,7 +2,7 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c
  */
-#include "base/err.h"
+#include "common/err.h"
 #include "proxy/pcds.h"
 #include "tests/fake/rpc.h"
 #include <stdint.h>

@@ -8,7 +8,7 @@
  *
  * LINK: tests/fake/loop.c
  */
-#include "base/err.h"
+#include "common/err.h"
 #include "priv/priv.h"
 #include "priv/priv_volume.h"
 #include "tests/fake/loop.h"

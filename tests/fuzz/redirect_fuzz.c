@@ -4,7 +4,7 @@
  * What is accepted is what the broker accepts on a node that allows all; ranges mean the same
  * before and after they are flattened.
  */
-#include "base/err.h"
+#include "common/err.h"
 #include "pod/pod.h"
 #include "redirect/cidr.h"
 #include "redirect/redirect.h"

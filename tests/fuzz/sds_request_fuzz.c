@@ -6,8 +6,8 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c
  */
-#include "base/log.h"
-#include "base/mem.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "proxy/sds_server.h"
 #include "security/cert.h"
 #include "tests/fake/loop.h"

@@ -4,8 +4,8 @@
  * get through that by itself.  A token that is accepted is one for its own claims, and nothing of a
  * refused one is in the message.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "security/identity.h"
 #include "security/token.h"
 #include <stdlib.h>

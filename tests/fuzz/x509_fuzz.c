@@ -4,8 +4,8 @@
  * refused for their key alone.  Each element also goes through x509_normalise_pem, whose output
  * must be its own normal form.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "security/identity.h"
 #include "security/x509.h"
 #include <openssl/err.h>

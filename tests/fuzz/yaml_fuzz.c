@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/err.h"
+#include "common/err.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

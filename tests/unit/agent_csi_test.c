@@ -16,9 +16,9 @@
 #include <event2/buffer.h>
 
 #include "agent.h"
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/pbwire.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "config.h"
 #include "pod/csi_kept.h"
 #include "tests/fake/loop.h"

@@ -5,9 +5,9 @@
  */
 #include "agent_dns.h"
 #include "agent_pod.h"
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "pod/pod.h"
 #include "proxy/discovery.h"
 #include "proxy/xds_proxy.h"

@@ -15,8 +15,8 @@
 #include <cmocka.h>
 
 #include "agent.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "config.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/priv.h"

@@ -4,9 +4,9 @@
  * LINK: tests/fake/priv.c tests/fake/priv_redirect.c
  */
 #include "agent_redirect_pages.h"
-#include "base/err.h"
 #include "base/loop.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "pod/pod.h"
 #include "tests/fake/priv.h"
 #include "tests/fake/priv_redirect.h"

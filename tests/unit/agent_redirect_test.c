@@ -3,8 +3,8 @@
  * LINK: tests/fake/loop.c tests/fake/priv.c tests/fake/priv_redirect.c
  */
 #include "agent_redirect.h"
-#include "base/err.h"
 #include "base/metrics.h"
+#include "common/err.h"
 #include "pod/pod.h"
 #include "tests/fake/priv.h"
 #include "tests/fake/priv_redirect.h"

@@ -5,7 +5,7 @@
  */
 #include "agent_pod.h"
 #include "agent_state.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include "security/cert_store.h"
 #include "tests/fake/priv.h"
 #include "tests/fake/secrets.h"

@@ -16,10 +16,10 @@
 #include <event2/buffer.h>
 
 #include "agent.h"
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/metrics.h"
 #include "base/pbwire.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "config.h"
 #include "proxy/discovery.h"
 #include "tests/fake/loop.h"

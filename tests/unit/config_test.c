@@ -1,6 +1,6 @@
 /* config_test.c - defaults, file, flags; what is refused, and how it is said. */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "config.h"
 #include <setjmp.h>
 #include <stdarg.h>

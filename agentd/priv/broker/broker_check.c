@@ -4,11 +4,11 @@
  * worker itself is run last, as the user it will have, to check its configuration.
  */
 #include "broker_check.h"
-#include "base/mem.h"
 #include "broker_file.h"
 #include "broker_metrics.h"
 #include "broker_tmpfs.h"
 #include "broker_worker.h"
+#include "common/mem.h"
 #include "priv/broker/pods/broker_cgroup.h"
 #include "priv/broker/pods/broker_peer.h"
 #include "priv/broker/redirect/broker_redirect.h"

@@ -7,20 +7,20 @@
  * back-pressure). A packet that no worker of ours would send ends it.
  */
 #include "broker_core.h"
-#include "base/mem.h"
 #include "broker_follow.h"
 #include "broker_io.h"
 #include "broker_kept.h"
 #include "broker_node.h"
 #include "broker_rundir.h"
 #include "broker_state.h"
+#include "common/fdpass.h"
+#include "common/mem.h"
 #include "priv/broker/pods/broker_pods.h"
 #include "priv/broker/traffic/broker_dns.h"
 #include "priv/broker/traffic/broker_traffic.h"
 #include "priv/broker/volumes/broker_caller.h"
 #include "priv/broker/volumes/broker_volume.h"
 #include "priv/broker/volumes/broker_volumes.h"
-#include "priv/fdpass.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>

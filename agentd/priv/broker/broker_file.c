@@ -6,8 +6,8 @@
  * directory at each update: there, and only there, one directory is passed (security-rules.md 6).
  */
 #include "broker_file.h"
-#include "base/mem.h"
 #include "broker_io.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -11,9 +11,9 @@
  * target of `..data` in place, make none: nobody does that to a live node.
  */
 #include "broker_follow.h"
-#include "base/mem.h"
 #include "broker_file.h"
 #include "broker_loop.h"
+#include "common/mem.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>

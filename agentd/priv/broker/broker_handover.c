@@ -13,9 +13,9 @@
  * before the old one goes on: two workers must not serve one pod.
  */
 #include "broker_handover.h"
-#include "base/mem.h"
 #include "broker_notify.h"
-#include "priv/fdpass.h"
+#include "common/fdpass.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

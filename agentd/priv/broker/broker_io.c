@@ -1,7 +1,7 @@
 /* broker_io.c - what crosses the socketpair. */
 #include "broker_io.h"
-#include "base/mem.h"
-#include "priv/fdpass.h"
+#include "common/fdpass.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -10,8 +10,8 @@
  * what to do.
  */
 #include "broker_keeper.h"
-#include "base/mem.h"
 #include "broker_loop.h"
+#include "common/mem.h"
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

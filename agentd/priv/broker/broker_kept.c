@@ -5,8 +5,8 @@
  * nothing of the name any more: a found one that its taker refused is still there.
  */
 #include "broker_kept.h"
-#include "base/mem.h"
 #include "broker_log.h"
+#include "common/mem.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  * refuse connections and shows as RDHUP, not as HUP.
  */
 #include "broker_listener.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -23,7 +23,7 @@ static void put(struct line *l, const char *s)
 		l->text[l->len++] = *s++;
 }
 
-/* Quoted only when it has to be, as base/log.c does it. */
+/* Quoted only when it has to be, as common/log.c does it. */
 static void put_value(struct line *l, const char *value)
 {
 	bool plain = *value && !strpbrk(value, " \"=\\");

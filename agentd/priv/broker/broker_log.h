@@ -1,9 +1,9 @@
 /* broker_log.h - what the broker says: log lines for people, reasons for the worker.
  *
- * Lines have the format of base/log.h, on stderr, one write(2) each; there are no levels to set.
+ * Lines have the format of common/log.h, on stderr, one write(2) each; there are no levels to set.
  */
 #pragma once
-#include "priv/protocol.h"
+#include "common/protocol.h"
 #include <stddef.h>
 
 enum broker_level { BROKER_ERROR, BROKER_WARN, BROKER_INFO };

@@ -8,7 +8,6 @@
  * stays mounted.
  */
 #include "broker_main.h"
-#include "base/mem.h"
 #include "broker_caps.h"
 #include "broker_check.h"
 #include "broker_core.h"
@@ -19,6 +18,7 @@
 #include "broker_rundir.h"
 #include "broker_succession.h"
 #include "broker_worker.h"
+#include "common/mem.h"
 #include "priv/broker/redirect/broker_redirect.h"
 #include <errno.h>
 #include <fcntl.h>

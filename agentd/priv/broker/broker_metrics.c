@@ -7,7 +7,7 @@
  * back makes itself a new one, as soon as the one that failed is gone with its own.
  */
 #include "broker_metrics.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -4,11 +4,11 @@
  * Pods are served without metrics, but not without the others: so only the start fails for that.
  */
 #include "broker_node.h"
-#include "base/mem.h"
 #include "broker_listener.h"
 #include "broker_metrics.h"
+#include "common/fdpass.h"
+#include "common/mem.h"
 #include "priv/broker/volumes/broker_csi.h"
-#include "priv/fdpass.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 

@@ -8,10 +8,10 @@
  * costs what it costs.
  */
 #include "broker_notify.h"
-#include "base/mem.h"
 #include "broker_log.h"
 #include "broker_rundir.h"
 #include "broker_state.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

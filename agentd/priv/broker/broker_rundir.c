@@ -5,7 +5,7 @@
  * died.  The pid in the file is for the message only.
  */
 #include "broker_rundir.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -5,11 +5,11 @@
  * network namespaces are counted anew after each.
  */
 #include "broker_state.h"
-#include "base/mem.h"
 #include "broker_io.h"
 #include "broker_kept.h"
 #include "broker_store.h"
 #include "broker_tmpfs.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -6,10 +6,10 @@
  * ours (a temporary one that a death has left) goes at open.
  */
 #include "broker_store.h"
-#include "base/mem.h"
 #include "broker_file.h"
 #include "broker_io.h"
 #include "broker_kept.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

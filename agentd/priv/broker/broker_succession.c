@@ -5,9 +5,9 @@
  *   whatever fails                   -> the next worker starts, and all goes on
  */
 #include "broker_succession.h"
-#include "base/mem.h"
 #include "broker_notify.h"
 #include "broker_rundir.h"
+#include "common/mem.h"
 #include <signal.h>
 #include <string.h>
 

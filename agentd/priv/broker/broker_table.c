@@ -1,7 +1,7 @@
 /* broker_table.c - written once, read by whoever this process becomes next. */
 #include "broker_table.h"
-#include "base/mem.h"
 #include "broker_io.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>

@@ -6,7 +6,7 @@
  * complete, with its mode and its size, before anybody can see it.
  */
 #include "broker_tmpfs.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -6,11 +6,11 @@
  * everything with it, hence the trial, of the very file that is executed later (trap 14).
  */
 #include "broker_upgrade.h"
-#include "base/mem.h"
 #include "broker_check.h"
 #include "broker_state.h"
 #include "broker_table.h"
 #include "broker_worker.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -6,9 +6,9 @@
  * through its fd: the worker's user need not reach the directory it lies in.
  */
 #include "broker_worker.h"
-#include "base/mem.h"
 #include "broker_caps.h"
 #include "broker_io.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -28,7 +28,7 @@ enum { FIRST_FREE_FD = PRIV_CONFIG_FD + 1, EXEC_FAILED = 127 };
 static const char *const environment[] = {
     "PATH",              /* for symbolizers of sanitizer builds */
     "TZ",                /* times people read */
-    "JOURNAL_STREAM",    /* base/log.h writes priorities then */
+    "JOURNAL_STREAM",    /* common/log.h writes priorities then */
     "GRPC_DNS_RESOLVER", /* "native" where c-ares cannot resolve */
     "ASAN_OPTIONS",
     "LSAN_OPTIONS",

@@ -17,12 +17,12 @@
 
 #include <cmocka.h>
 
-#include "base/err.h"
 #include "base/http.h"
-#include "base/log.h"
 #include "base/loop.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 
 LOG_SCOPE("admin_test");
 

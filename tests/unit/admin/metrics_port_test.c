@@ -20,11 +20,11 @@
 
 #include <cmocka.h>
 
-#include "base/err.h"
 #include "base/http.h"
 #include "base/loop.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/mem.h"
 
 static struct loop *l;
 static struct metrics_port *port;

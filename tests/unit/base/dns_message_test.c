@@ -1,6 +1,6 @@
 /* dns_message_test.c - questions that are read, or answered with an error, and answers to them. */
 #include "base/dns_message.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * LINK: tests/fake/loop.c
  */
 #include "base/dns_stream.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include "tests/fake/loop.h"
 #include <fcntl.h>
 #include <setjmp.h>

@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "base/err.h"
 #include "base/loop.h"
+#include "common/err.h"
 
 static struct loop *l;
 static struct http_server *server;

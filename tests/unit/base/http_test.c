@@ -23,8 +23,8 @@
 
 #include <cmocka.h>
 
-#include "base/err.h"
 #include "base/loop.h"
+#include "common/err.h"
 
 static struct loop *l;
 static time_t monotonic_offset_s;

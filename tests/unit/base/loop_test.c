@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-#include "base/err.h"
+#include "common/err.h"
 
 static struct loop *l;
 static int64_t wall_offset_ms;

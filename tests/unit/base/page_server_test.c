@@ -21,8 +21,8 @@
 
 #include <cmocka.h>
 
-#include "base/err.h"
 #include "base/loop.h"
+#include "common/err.h"
 
 enum { LARGE = 32 << 20 };
 

@@ -2,8 +2,8 @@
  * LINK: tests/unit/base/rpc_rig.c */
 #include "rpc_rig.h"
 
-#include "base/log.h"
 #include "base/rpc_internal.h"
+#include "common/log.h"
 
 #include <grpc/grpc_security.h>
 #include <grpc/support/log.h>

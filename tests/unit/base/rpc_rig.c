@@ -1,7 +1,7 @@
 /* rpc_rig.c - see rpc_rig.h. */
 #include "rpc_rig.h"
 
-#include "base/mem.h"
+#include "common/mem.h"
 
 #include <dirent.h>
 #include <event2/event.h>

@@ -3,10 +3,10 @@
  * tests/unit/base/rpc*_test.c.
  */
 #pragma once
-#include "base/err.h"
 #include "base/loop.h"
 #include "base/rpc_channel.h"
 #include "base/rpc_server.h"
+#include "common/err.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * LINK: tests/unit/base/rpc_rig.c */
 #include "rpc_rig.h"
 
-#include "base/mem.h"
+#include "common/mem.h"
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>

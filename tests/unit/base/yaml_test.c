@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 
 static struct yaml_doc *y;
 static struct err e;

@@ -2,9 +2,9 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_volume.c tests/unit/pod/csi_rig.c
  */
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "csi/v1/csi.pb-c.h"
 #include "csi_rig.h"
 #include "pluginregistration/api.pb-c.h"

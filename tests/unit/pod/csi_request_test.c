@@ -2,8 +2,8 @@
  *
  * LINK: tests/unit/pod/csi_rig.c tests/fake/secrets.c
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "csi_rig.h"
 #include "pluginregistration/api.pb-c.h"
 #include "pod/csi_request.h"

@@ -1,6 +1,6 @@
 /* csi_rig.c - see csi_rig.h. */
 #include "csi_rig.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include "csi/v1/csi.pb-c.h"
 #include <string.h>
 

@@ -2,9 +2,9 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_volume.c
  */
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "pod/csi_socket.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/priv.h"

@@ -3,7 +3,7 @@
  *
  * LINK: tests/unit/pod/node_rig.c
  */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "node_rig.h"
 #include "pod/node_keys.h"
 #include "redirect/redirect.h"

@@ -2,7 +2,7 @@
  *
  * LINK: tests/fake/loop.c tests/fake/priv.c
  */
-#include "base/err.h"
+#include "common/err.h"
 #include "pod/manifest_dir.h"
 #include "pod/pod.h"
 #include "tests/fake/loop.h"

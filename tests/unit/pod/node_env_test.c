@@ -2,7 +2,7 @@
  *
  * LINK: tests/unit/pod/node_rig.c
  */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "node_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>

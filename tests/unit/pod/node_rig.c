@@ -1,6 +1,6 @@
 /* node_rig.c - two control planes, one pod. */
 #include "node_rig.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

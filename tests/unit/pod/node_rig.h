@@ -4,7 +4,7 @@
  * domain and mesh id not).
  */
 #pragma once
-#include "base/err.h"
+#include "common/err.h"
 #include "pod/node.h"
 #include "pod/pod.h"
 #include <jansson.h>

@@ -2,8 +2,8 @@
  *
  * LINK: tests/unit/pod/node_rig.c
  */
-#include "base/mem.h"
 #include "base/pbwire.h"
+#include "common/mem.h"
 #include "node_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>

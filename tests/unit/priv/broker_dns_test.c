@@ -1,8 +1,8 @@
 /* broker_dns_test.c - the sockets of a pod's DNS proxy from one worker to the next, and sockets to
  * dial from; in a network namespace of the test's own.
  */
-#include "base/mem.h"
 #include "broker_rig.h"
+#include "common/mem.h"
 #include "priv/broker/broker_loop.h"
 #include "priv/broker/traffic/broker_dial.h"
 #include "priv/broker/traffic/broker_dns.h"

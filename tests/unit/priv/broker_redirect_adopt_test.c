@@ -1,8 +1,8 @@
 /* broker_redirect_adopt_test.c - what a broker finds that is not as the one before should have left
  * it.
  */
-#include "base/mem.h"
 #include "broker_bpf.h"
+#include "common/mem.h"
 #include "priv/broker/redirect/broker_redirect_links.h"
 
 static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};

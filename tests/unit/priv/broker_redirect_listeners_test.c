@@ -1,8 +1,8 @@
 /* broker_redirect_listeners_test.c - sockets that listened before the rules, in the real kernel:
  * whose are found, which are not, and what looking costs.
  */
-#include "base/mem.h"
 #include "broker_bpf.h"
+#include "common/mem.h"
 #include "priv/broker/redirect/broker_redirect_listeners.h"
 #include <sys/fsuid.h>
 #include <sys/resource.h>

@@ -1,7 +1,7 @@
 /* broker_redirect_rows_test.c - a pod's rows in the real maps, as its rules and addresses change.
  */
-#include "base/mem.h"
 #include "broker_bpf.h"
+#include "common/mem.h"
 #include "ebpf/rules_types.h"
 #include "priv/broker/redirect/broker_redirect_pod.h"
 

@@ -3,8 +3,8 @@
  *
  * What the programs decide is the e2e tests' matter, and rules_test.c's.
  */
-#include "base/mem.h"
 #include "broker_bpf.h"
+#include "common/mem.h"
 #include "ebpf/rules_types.h"
 #include "priv/broker/redirect/broker_redirect_pod.h"
 

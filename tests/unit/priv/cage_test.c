@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "base/err.h"
-#include "base/log.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "priv/cage.h"
 #include <arpa/inet.h>
 #include <errno.h>

@@ -3,9 +3,9 @@
  *
  * LINK: tests/fake/loop.c
  */
+#include "common/rules.h"
 #include "ebpf/rules_types.h"
 #include "priv/priv_redirect.h"
-#include "priv/redirect_rules.h"
 #include "priv_world.h"
 
 static struct {

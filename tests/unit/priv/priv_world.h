@@ -4,10 +4,10 @@
  * The sockets are real: turn() takes what has arrived.
  */
 #pragma once
-#include "base/err.h"
-#include "base/mem.h"
 #include "broker_rig.h"
-#include "priv/fdpass.h"
+#include "common/err.h"
+#include "common/fdpass.h"
+#include "common/mem.h"
 #include "priv/priv.h"
 #include "tests/fake/loop.h"
 

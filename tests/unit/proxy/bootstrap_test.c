@@ -2,7 +2,7 @@
  *
  * LINK: tests/unit/pod/node_rig.c
  */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "proxy/bootstrap.h"
 #include "tests/unit/pod/node_rig.h"
 #include <setjmp.h>

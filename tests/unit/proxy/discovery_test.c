@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/err.h"
+#include "common/err.h"
 #include "proxy/discovery.h"
 
 enum { MESSAGE_SIZE = 16384, PIECES = 40 };

@@ -1,7 +1,7 @@
 /* dns_table_test.c - name tables as istiod sends them, and every rule of istio-agent.md 7.3, 7.4.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "proxy/dns_table.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>

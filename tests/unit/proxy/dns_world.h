@@ -2,8 +2,8 @@
  * own: 127.0.0.0/8, ::1 and 10.0.0.7 are all there is, and sockets are real.
  */
 #pragma once
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "proxy/dns_proxy.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/priv.h"

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/err.h"
-#include "base/log.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "envoy.h"
 #include "proxy/empty_push.h"
 #include "tests/fake/loop.h"

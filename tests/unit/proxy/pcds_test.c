@@ -2,9 +2,9 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/x509.c
  */
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/pbwire.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "proxy/discovery.h"
 #include "proxy/pcds.h"
 #include "tests/fake/rpc.h"

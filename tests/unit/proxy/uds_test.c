@@ -21,10 +21,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/metrics.h"
-#include "priv/pidfd.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/pidfd.h"
 #include "proxy/uds.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/priv.h"

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "envoy.h"
 #include "pod/limits.h"
 #include "pod/node.h"

@@ -1,5 +1,5 @@
 /* cidr_test.c - lists of ranges: what is one, what is none, and what one answer has to say. */
-#include "base/err.h"
+#include "common/err.h"
 #include "redirect/cidr.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* redirect_test.c - each key of `redirect:`, its annotation and its variable: read, refused, at its
  * limit; and which of the three wins.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "pod/pod.h"
 #include "redirect/redirect.h"
 #include <setjmp.h>

@@ -2,9 +2,9 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/secrets.c
  */
-#include "base/err.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "istio/v1/auth/ca.pb-c.h"
 #include "security/ca_client.h"
 #include "tests/fake/istiod.h"

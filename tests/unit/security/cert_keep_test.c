@@ -3,8 +3,8 @@
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
  * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/priv.c tests/unit/security/cert_world.c
  */
-#include "base/mem.h"
 #include "cert_world.h"
+#include "common/mem.h"
 #include "security/cert_store.h"
 #include "tests/fake/priv.h"
 #include "tests/fake/secrets.h"

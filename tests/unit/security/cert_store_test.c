@@ -1,6 +1,6 @@
 /* cert_store_test.c - what is written is read; what is anything else is not. */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "security/cert_store.h"
 #include <errno.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* cert_world.c - see cert_world.h. */
 #include "cert_world.h"
-#include "base/mem.h"
 #include "base/metrics.h"
+#include "common/mem.h"
 #include "tests/fake/secrets.h"
 #include "tests/fake/x509.h"
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* cert_world.h - the scene of the tests of cert_cache: a plane, a CA, and pods that subscribe. */
 #pragma once
-#include "base/err.h"
+#include "common/err.h"
 #include "security/cert_cache.h"
 #include "tests/fake/ca_client.h"
 #include "tests/fake/istiod.h"

@@ -2,7 +2,7 @@
  *
  * LINK: tests/fake/loop.c tests/fake/priv.c tests/fake/x509.c
  */
-#include "base/err.h"
+#include "common/err.h"
 #include "security/crl.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/priv.h"

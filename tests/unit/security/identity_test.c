@@ -1,5 +1,5 @@
 /* identity_test.c - one identity has one spelling; every other one is refused. */
-#include "base/err.h"
+#include "common/err.h"
 #include "security/identity.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/x509.c
  * LINK: tests/fake/secrets.c
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "security/istiod.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/priv.h"

@@ -1,6 +1,6 @@
 /* roots_test.c - one text for one set of roots.
  */
-#include "base/mem.h"
+#include "common/mem.h"
 #include "security/roots.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  *
  * Tokens are made here from their JSON; the signature is any text, as it is not ours to check.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "security/token.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* x509_crl_test.c - what a revocation list is, and what is none.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "security/x509.h"
 #include <openssl/err.h>
 #include <openssl/pem.h>

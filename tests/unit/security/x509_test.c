@@ -4,8 +4,8 @@
  * The CA is made here: root -> intermediate -> leaf.  Each bad certificate differs from the good
  * one in one thing, and the message must name that thing, so that none is refused by accident.
  */
-#include "base/err.h"
-#include "base/mem.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include "security/identity.h"
 #include "security/x509.h"
 #include <openssl/err.h>

@@ -5,8 +5,8 @@
  * net.Interfaces(), and so of pilot-agent: by interface, IPv4 before IPv6.
  */
 #include "broker_address.h"
-#include "base/mem.h"
 #include "broker_netlink.h"
+#include "common/mem.h"
 #include <arpa/inet.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>

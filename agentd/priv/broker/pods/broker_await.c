@@ -2,7 +2,7 @@
  * whoever has that name in its path looks: watches what is new, and tells if its directory is.
  */
 #include "broker_await.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -8,7 +8,7 @@
  * another.
  */
 #include "broker_cgroup.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include "priv/broker/broker_file.h"
 #include <errno.h>
 #include <fcntl.h>

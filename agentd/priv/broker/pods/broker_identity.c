@@ -11,7 +11,7 @@
  * pod that is redirected a link tells that its namespace is gone.
  */
 #include "broker_identity.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include "priv/broker/broker_state.h"
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * that another driver left behind is looked at beside the one in use.
  */
 #include "broker_kubepods.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <string.h>

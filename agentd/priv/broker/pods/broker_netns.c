@@ -6,8 +6,8 @@
  * the next pod's acts in this pod's namespace: it aborts.
  */
 #include "broker_netns.h"
-#include "base/mem.h"
 #include "broker_address.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/nsfs.h>

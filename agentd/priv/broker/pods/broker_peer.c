@@ -9,8 +9,8 @@
  * A handle of a cgroup is its id.  A cgroup that was removed cannot be opened; v2 never moves one.
  */
 #include "broker_peer.h"
-#include "base/mem.h"
-#include "priv/pidfd.h"
+#include "common/mem.h"
+#include "common/pidfd.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
  * it gets unreasonable, so that a pod that makes many routes does not lose sight of its addresses.
  */
 #include "broker_route.h"
-#include "base/mem.h"
 #include "broker_netlink.h"
+#include "common/mem.h"
 #include <endian.h>
 #include <linux/rtnetlink.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  * interface is not known when it is dialled (ebpf-redirect.md 5).
  */
 #pragma once
-#include "priv/redirect_rules.h"
+#include "common/rules.h"
 
 enum { BROKER_ROUTES_MAX = 256 };
 

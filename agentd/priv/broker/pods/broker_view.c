@@ -2,8 +2,8 @@
  * works -> ...
  */
 #include "broker_view.h"
-#include "base/mem.h"
 #include "broker_address.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/rtnetlink.h>

@@ -8,8 +8,8 @@
 #pragma once
 #include "broker_netns.h"
 #include "broker_route.h"
+#include "common/rules.h"
 #include "priv/broker/broker_loop.h"
-#include "priv/redirect_rules.h"
 
 struct broker_view_seen {
 	struct priv_packet addresses; /* naddresses, addresses: to dial from */

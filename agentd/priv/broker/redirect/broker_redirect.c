@@ -6,11 +6,11 @@
  * half way leaves what was attached as it was: every step replaces one whole thing by another.
  */
 #include "broker_redirect.h"
-#include "base/mem.h"
 #include "broker_redirect_links.h"
 #include "broker_redirect_place.h"
 #include "broker_redirect_probe.h"
 #include "broker_redirect_supersede.h"
+#include "common/mem.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <dirent.h>

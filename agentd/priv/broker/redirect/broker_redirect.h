@@ -6,9 +6,9 @@
  * done twice because it was done before.
  */
 #pragma once
+#include "common/rules.h"
 #include "priv/broker/broker_options.h"
 #include "priv/broker/pods/broker_view.h"
-#include "priv/redirect_rules.h"
 
 struct broker_redirect;
 

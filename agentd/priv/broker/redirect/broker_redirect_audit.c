@@ -4,10 +4,10 @@
  * that is not known -> rows of nobody.  What somebody took away or changed is put back, and said.
  * uninstall: every link below the pins is detached, whoever else holds it; then the pins go.
  */
-#include "base/mem.h"
 #include "broker_redirect_links.h"
 #include "broker_redirect_listeners.h"
 #include "broker_redirect_rows.h"
+#include "common/mem.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  * is attached first, and the old one's pin goes after.  So nothing is ever without a program.
  */
 #include "broker_redirect_links.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <bpf/libbpf.h>
 #include <dirent.h>
 #include <errno.h>

@@ -9,7 +9,7 @@
  * that moment, its Envoy gone, is taken for that, in its own pod (SECURITY.md, "Traffic").
  */
 #include "broker_redirect_listeners.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <endian.h>
 #include <fcntl.h>
 #include <stddef.h>

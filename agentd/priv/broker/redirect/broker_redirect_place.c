@@ -1,6 +1,6 @@
 /* broker_redirect_place.c - up from the pod's cgroup, and who is met on the way. */
 #include "broker_redirect_place.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -10,12 +10,12 @@
  * same index.  remove is the reverse of set.
  */
 #include "broker_redirect_pod.h"
-#include "base/mem.h"
 #include "broker_redirect_links.h"
 #include "broker_redirect_listeners.h"
 #include "broker_redirect_place.h"
 #include "broker_redirect_rows.h"
 #include "broker_redirect_supersede.h"
+#include "common/mem.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * not permitted" and "Invalid argument".
  */
 #include "broker_redirect_probe.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include "ebpf/redirect.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>

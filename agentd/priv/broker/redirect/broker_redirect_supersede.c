@@ -3,8 +3,8 @@
  * Where such a layout is, is looked up each time: there is hardly ever one.
  */
 #include "broker_redirect_supersede.h"
-#include "base/mem.h"
 #include "broker_redirect_links.h"
+#include "common/mem.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

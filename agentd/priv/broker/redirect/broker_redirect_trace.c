@@ -5,8 +5,8 @@
  * pods lose the flag, and with the last one the ring is let go.
  */
 #include "broker_redirect_trace.h"
-#include "base/mem.h"
 #include "broker_redirect_pod.h"
+#include "common/mem.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>

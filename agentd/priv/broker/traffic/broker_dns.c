@@ -6,7 +6,7 @@
  * the worker.  No message is parsed: the answer is the question with two bytes changed.
  */
 #include "broker_dns.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include "priv/broker/broker_loop.h"
 #include <errno.h>
 #include <netinet/in.h>

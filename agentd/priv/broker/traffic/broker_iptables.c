@@ -5,7 +5,7 @@
  * chain's name stands in its rules as text, and that is all we look for.
  */
 #include "broker_iptables.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>

@@ -5,8 +5,8 @@
  * is restarted), and is then written anew before anybody is told; so may what is seen in its
  * network namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
-#include "base/mem.h"
 #include "broker_traffic_pod.h"
+#include "common/mem.h"
 #include "ebpf/rules_types.h"
 #include "priv/broker/pods/broker_cgroup.h"
 #include "priv/broker/pods/broker_source.h"

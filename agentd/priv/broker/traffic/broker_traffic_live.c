@@ -5,9 +5,9 @@
  * While it is live others may come with rules of their own: with each audit we look, and say so;
  * and try again what failed.
  */
-#include "base/mem.h"
 #include "broker_iptables.h"
 #include "broker_traffic_pod.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>

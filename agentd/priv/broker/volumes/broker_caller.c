@@ -7,10 +7,10 @@
  * the names above it, so nobody can say what it is in.
  */
 #include "broker_caller.h"
-#include "base/mem.h"
+#include "common/mem.h"
+#include "common/pidfd.h"
 #include "priv/broker/pods/broker_cgroup.h"
 #include "priv/broker/pods/broker_peer.h"
-#include "priv/pidfd.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

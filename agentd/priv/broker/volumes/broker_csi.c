@@ -4,8 +4,8 @@
  * wants pods' tokens.  None of it can be prevented, all of it is said.
  */
 #include "broker_csi.h"
-#include "base/mem.h"
 #include "broker_mount.h"
+#include "common/mem.h"
 #include "priv/broker/broker_audit.h"
 #include "priv/broker/broker_listener.h"
 #include <errno.h>

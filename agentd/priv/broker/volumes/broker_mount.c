@@ -6,7 +6,7 @@
  * copy has the flags of what it is a copy of.
  */
 #include "broker_mount.h"
-#include "base/mem.h"
+#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

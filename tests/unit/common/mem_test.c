@@ -1,5 +1,5 @@
 /* mem_test.c - ownership helpers; a leak or double free shows under ASan, which runs this. */
-#include "base/mem.h"
+#include "common/mem.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* log_test.c - what arrives on fd 2.  It is a datagram socket here: one write is one datagram, so a
  * line in two writes would be seen.
  */
-#include "base/log.h"
+#include "common/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "base/err.h"
+#include "common/err.h"
 
 LOG_SCOPE("sds");
 static struct log_scope twin = {.name = "sds", .level = LOG_INFO};

@@ -1,5 +1,5 @@
 /* err_test.c - messages of failures.  No neighbours, so nothing is faked. */
-#include "base/err.h"
+#include "common/err.h"
 
 #include <errno.h>
 #include <setjmp.h>

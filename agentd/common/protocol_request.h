@@ -1,6 +1,6 @@
 /* protocol_request.h - what the worker asks of the broker: protocol.h's other part. */
 #pragma once
-#include "base/uuid.h"
+#include "uuid.h"
 #include <stdint.h>
 
 enum {

@@ -1,5 +1,5 @@
 /* uuid_test.c - a uid names a directory, so exactly one spelling of it is accepted. */
-#include "base/uuid.h"
+#include "common/uuid.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
