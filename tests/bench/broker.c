@@ -3,9 +3,9 @@
  * The broker's core serves in a child; the parent is the worker's end.  Prints JSON: what was asked
  * -> microseconds.  Root is needed.
  */
+#include "broker/base/fdstore.h"
 #include "common/fdpass.h"
 #include "priv/broker/broker_core.h"
-#include "priv/broker/broker_kept.h"
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void serve(const char *top, int fd)
 	snprintf(run, sizeof(run), "%s/run", top);
 	snprintf(manifests, sizeof(manifests), "%s/pods.d", top);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	struct broker *b = broker_new(&o, broker_kept_new(), &w);
+	struct broker *b = broker_new(&o, broker_fdstore_new(), &w);
 	if (!b || broker_attach(b, fd, &w))
 		die(w.text);
 	while (broker_turn(b, -1) == BROKER_SERVING)

@@ -6,9 +6,9 @@
  * cgroup and a network namespace of its own, and the rules that injection gives without
  * annotations.  Lines of JSON, microseconds.
  */
+#include "broker/base/fdstore.h"
 #include "common/mem.h"
 #include "common/rules.h"
-#include "priv/broker/broker_kept.h"
 #include "priv/broker/pods/broker_cgroup.h"
 #include "priv/broker/traffic/broker_traffic.h"
 #include "times.h"
@@ -52,7 +52,7 @@ static char root[PATH_MAX];
 
 static struct broker_options options = {
     .redirect = true, .redirect_allow = "strict", .worker_user = "1338"};
-static struct broker_kept *kept;
+static struct broker_fdstore *kept;
 static struct broker_netns_home home;
 static struct broker_traffic *traffic;
 static struct broker_why why;
@@ -202,7 +202,7 @@ int main(int argc, char **argv)
 	options.redirect_cgroup = argv[3];
 	if (broker_cgroup_root(&options, root))
 		die("no cgroup v2");
-	kept = broker_kept_new();
+	kept = broker_fdstore_new();
 	check(broker_netns_home_open(&home, kept, &why));
 
 	const struct broker_traffic_rig rig = {.epoll = epoll_create1(0),
@@ -220,6 +220,6 @@ int main(int argc, char **argv)
 	remove_all();
 	broker_traffic_free(&traffic);
 	broker_netns_home_close(&home);
-	broker_kept_free(&kept);
+	broker_fdstore_free(&kept);
 	return 0;
 }

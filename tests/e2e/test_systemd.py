@@ -199,7 +199,7 @@ def test_the_units_are_sound(tmp_path):
 
 
 def test_the_unit_grants_what_the_broker_keeps():
-    header = (TOP / 'agentd/priv/broker/broker_caps.h').read_text()
+    header = (TOP / 'agentd/broker/base/caps.h').read_text()
     kept = set(re.findall(r'CAP_\w+', re.search(r'#define BROKER_CAPS(.*?)\n\n', header, re.S)[1]))
     unit = (TOP / 'systemd/agentd.service').read_text()
     assert set(re.search(r'^CapabilityBoundingSet=(.*)$', unit, re.M)[1].split()) == kept

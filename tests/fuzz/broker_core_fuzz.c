@@ -7,9 +7,9 @@
  * in its own network namespace, has answered exactly what was asked, in order, and has done nothing
  * but what it may do (broker_effects.h).
  */
+#include "broker/base/fdstore.h"
 #include "broker_effects.h"
 #include "priv/broker/broker_core.h"
-#include "priv/broker/broker_kept.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -401,7 +401,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, size};
 	struct session s = {.state = BROKER_SERVING};
-	struct broker_kept *kept = broker_kept_new();
+	struct broker_fdstore *kept = broker_fdstore_new();
 	struct broker_why why = {0};
 	int before = count_fds(), pair[2];
 
@@ -436,7 +436,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	effects_check_mounts(kubelet);
 	close(s.sock);
 	broker_free(&s.b);
-	broker_kept_free(&kept);
+	broker_fdstore_free(&kept);
 	if (count_fds() != before || netns() != home)
 		abort();
 	return 0;

@@ -50,12 +50,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	table = memfd_create("table", MFD_CLOEXEC);
 	if (write(table, copy, size) != (ssize_t)size)
 		abort();
-	struct broker_kept *k = broker_kept_new();
+	struct broker_fdstore *k = broker_fdstore_new();
 	int refused = broker_table_read(table, k, &w);
-	broker_kept_each(k, BROKER_FOUND, count, &found);
+	broker_fdstore_each(k, BROKER_FOUND, count, &found);
 	if (refused && found)
 		abort();
-	broker_kept_free(&k);
+	broker_fdstore_free(&k);
 	close(table);
 	free(copy);
 	dup2(said, STDERR_FILENO);

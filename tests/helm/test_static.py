@@ -69,7 +69,7 @@ def test_settings_exist():
 
 
 def test_flags_exist():
-    known = set(re.findall(r'^    \{"([a-z-]+)",', source('priv/broker/broker_options.c'), re.M)) | {'node-name'}
+    known = set(re.findall(r'^    \{"([a-z-]+)",', source('broker/base/options.c'), re.M)) | {'node-name'}
     used = set(re.findall(r'^ +- --([a-z-]+)', (CHART / 'templates' / 'daemonset.yaml').read_text(), re.M))
     assert {'take-over', 'linger', 'root-file', 'node-name'} <= used <= known, used - known
 

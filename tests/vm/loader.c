@@ -1,7 +1,7 @@
 /* loader.c - orders by a SEQPACKET pair; each is answered with a struct broker_why.
  */
 #include "loader.h"
-#include "priv/broker/broker_kept.h"
+#include "broker/base/fdstore.h"
 #include "priv/broker/pods/broker_netns.h"
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -26,11 +26,11 @@ struct order {
 };
 
 /* One for the whole process, as a broker has it. */
-static struct broker_kept *kept(void)
+static struct broker_fdstore *kept(void)
 {
-	static struct broker_kept *k;
+	static struct broker_fdstore *k;
 
-	return k ? k : (k = broker_kept_new());
+	return k ? k : (k = broker_fdstore_new());
 }
 
 /* --- the child --- */

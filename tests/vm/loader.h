@@ -1,7 +1,7 @@
 /* loader.h - agentd's broker, as far as it redirects: a child with exactly the capabilities named.
  */
 #pragma once
-#include "priv/broker/broker_caps.h"
+#include "broker/base/caps.h"
 #include "priv/broker/redirect/broker_redirect.h"
 #include "world.h"
 

@@ -8,7 +8,7 @@
  *   broker_follow     inotify                       broker_rundir    <run>, one broker at a time
  *   broker_loop       epoll                         broker_log       lines and reasons
  *   broker_caps       giving them up                broker_check     agentd --check
- *   broker_keeper     one worker after the other    broker_kept      descriptors that outlive us
+ *   broker_keeper     one worker after the other    broker_fdstore      descriptors that outlive us
  *   broker_state      what outlives the worker      broker_peer      who is at the other end
  *   broker_succession another agentd takes over:
  *   broker_upgrade    ... in this process           broker_table     ... what it gets there

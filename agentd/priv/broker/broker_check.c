@@ -4,9 +4,9 @@
  * worker itself is run last, as the user it will have, to check its configuration.
  */
 #include "broker_check.h"
-#include "broker_file.h"
+#include "broker/base/file.h"
+#include "broker/base/tmpfs.h"
 #include "broker_metrics.h"
-#include "broker_tmpfs.h"
 #include "broker_worker.h"
 #include "common/mem.h"
 #include "priv/broker/pods/broker_cgroup.h"

@@ -7,12 +7,12 @@
  * back-pressure). A packet that no worker of ours would send ends it.
  */
 #include "broker_core.h"
+#include "broker/base/fdstore.h"
+#include "broker/base/io.h"
+#include "broker/base/rundir.h"
+#include "broker/base/state.h"
 #include "broker_follow.h"
-#include "broker_io.h"
-#include "broker_kept.h"
 #include "broker_node.h"
-#include "broker_rundir.h"
-#include "broker_state.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
 #include "priv/broker/pods/broker_pods.h"
@@ -38,7 +38,7 @@ struct broker {
 	int epoll;
 	struct broker_rundir rundir;
 	struct broker_netns_home home;
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	struct broker_node *node;
 	struct broker_volumes volumes;
 	struct broker_pods *pods;
@@ -216,7 +216,7 @@ static int do_ready(struct broker *b, struct request *q)
 	broker_pods_sweep(b->pods);
 	broker_dns_sweep(b->dns);
 	broker_traffic_sweep(b->traffic);
-	if ((n = broker_kept_sweep(b->kept)))
+	if ((n = broker_fdstore_sweep(b->kept)))
 		broker_log(BROKER_INFO, NULL, "%zu kept descriptors belong to no pod: closed", n);
 	if (b->ev.ready)
 		b->ev.ready(b->ctx);
@@ -525,7 +525,7 @@ static int start(struct broker *b, struct broker_why *w)
 }
 
 struct broker *broker_new(
-    const struct broker_options *o, struct broker_kept *kept, struct broker_why *w)
+    const struct broker_options *o, struct broker_fdstore *kept, struct broker_why *w)
 {
 	struct broker *b = broker_zalloc(sizeof(*b));
 

@@ -1,9 +1,9 @@
 /* broker_core.h - the request table: what the worker may ask, checked before it is looked at. */
 #pragma once
-#include "broker_options.h"
+#include "broker/base/options.h"
 
 struct broker;
-struct broker_kept;
+struct broker_fdstore;
 
 enum broker_state {
 	BROKER_SERVING,
@@ -14,7 +14,7 @@ enum broker_state {
 /* Takes over the run directory: makes it, locks it, listens on admin.sock.  `kept` must live
  * longer; what an earlier broker left is found in it before this is called. */
 struct broker *broker_new(
-    const struct broker_options *o, struct broker_kept *kept, struct broker_why *w);
+    const struct broker_options *o, struct broker_fdstore *kept, struct broker_why *w);
 void broker_free(struct broker **b);
 int broker_epoll(const struct broker *b); /* for further watches */
 

@@ -11,8 +11,8 @@
  * target of `..data` in place, make none: nobody does that to a live node.
  */
 #include "broker_follow.h"
-#include "broker_file.h"
-#include "broker_loop.h"
+#include "broker/base/file.h"
+#include "broker/base/loop.h"
 #include "common/mem.h"
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  * packet, so a slow worker gets the newest content and never a backlog.
  */
 #pragma once
-#include "broker_options.h"
+#include "broker/base/options.h"
 
 struct broker_follows;
 struct broker_request;

@@ -276,13 +276,13 @@ static bool wait_until_ready(const struct broker_handover *h, struct broker_why 
 	return rc == 0;
 }
 
-enum broker_handed broker_handover_give(struct broker_handover *h, struct broker_kept *k)
+enum broker_handed broker_handover_give(struct broker_handover *h, struct broker_fdstore *k)
 {
 	struct giving g = {.conn = h->conn};
 	struct broker_why w = {0};
 	bool over = false;
 
-	broker_kept_each(k, BROKER_KEPT, give_one, &g);
+	broker_fdstore_each(k, BROKER_FDSTORE, give_one, &g);
 	if (g.failed || send_packet(h->conn, END, g.count, "", -1))
 		broker_refuse_sys(&w, "the other agentd does not take what it is given");
 	else
@@ -316,13 +316,13 @@ static int call(const char *run)
 }
 
 /* 1: that was one, 0: that was all. */
-static int take_one(int conn, struct broker_kept *k, uint32_t count, struct broker_why *w)
+static int take_one(int conn, struct broker_fdstore *k, uint32_t count, struct broker_why *w)
 {
 	struct packet p;
 	int fd, rc = receive(conn, &p, &fd, w);
 
 	if (rc == 0 && p.what == ENTRY && fd >= 0) {
-		broker_kept_found(k, p.text, fd);
+		broker_fdstore_found(k, p.text, fd);
 		return 1;
 	}
 	mem_closep(&fd);
@@ -333,7 +333,7 @@ static int take_one(int conn, struct broker_kept *k, uint32_t count, struct brok
 	return rc ? rc : broker_refuse(w, EPROTO, "the other agentd gave less than it said");
 }
 
-int broker_handover_take(const char *run, struct broker_kept *k, int *conn, struct broker_why *w)
+int broker_handover_take(const char *run, struct broker_fdstore *k, int *conn, struct broker_why *w)
 {
 	auto_close int fd = call(run);
 	uint32_t count = 0;

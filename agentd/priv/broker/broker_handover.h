@@ -6,9 +6,9 @@
  * user namespace of his own (security-rules.md 7).
  */
 #pragma once
-#include "broker_kept.h"
-#include "broker_log.h"
-#include "broker_loop.h"
+#include "broker/base/fdstore.h"
+#include "broker/base/log.h"
+#include "broker/base/loop.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -36,12 +36,13 @@ enum broker_handed {
 	BROKER_HANDED_BACK, /* it failed (logged) and is gone: open again, start a worker */
 };
 /* Waits until the new one is ready or gone; SIGTERM and SIGINT (blocked) end the waiting. */
-enum broker_handed broker_handover_give(struct broker_handover *h, struct broker_kept *k);
+enum broker_handed broker_handover_give(struct broker_handover *h, struct broker_fdstore *k);
 
 /* --- the new one --- */
 
 /* 0 and *conn: the other's descriptors are found ones of `k`; *conn -1: there is no other.
  * -1: refused. */
-int broker_handover_take(const char *run, struct broker_kept *k, int *conn, struct broker_why *w);
+int broker_handover_take(
+    const char *run, struct broker_fdstore *k, int *conn, struct broker_why *w);
 /* Our worker is ready: the other may go.  Closes *conn. */
 void broker_handover_done(int *conn);

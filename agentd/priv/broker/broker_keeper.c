@@ -10,7 +10,7 @@
  * what to do.
  */
 #include "broker_keeper.h"
-#include "broker_loop.h"
+#include "broker/base/loop.h"
 #include "common/mem.h"
 #include <signal.h>
 #include <sys/socket.h>

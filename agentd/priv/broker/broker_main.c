@@ -8,14 +8,14 @@
  * stays mounted.
  */
 #include "broker_main.h"
-#include "broker_caps.h"
+#include "broker/base/caps.h"
+#include "broker/base/fdstore.h"
+#include "broker/base/loop.h"
+#include "broker/base/rundir.h"
 #include "broker_check.h"
 #include "broker_core.h"
 #include "broker_keeper.h"
-#include "broker_kept.h"
-#include "broker_loop.h"
 #include "broker_notify.h"
-#include "broker_rundir.h"
 #include "broker_succession.h"
 #include "broker_worker.h"
 #include "common/mem.h"
@@ -219,7 +219,7 @@ static int open_and_run(struct run *r, const struct broker_options *o)
 /* One that runs would put it all back. */
 static int uninstall(const struct broker_options *o)
 {
-	struct broker_kept *kept = broker_kept_new();
+	struct broker_fdstore *kept = broker_fdstore_new();
 	struct broker_rundir d;
 	struct broker_why w;
 	int rc = 0;
@@ -230,14 +230,14 @@ static int uninstall(const struct broker_options *o)
 		broker_log(BROKER_INFO, NULL,
 		    "nothing redirects traffic any more: no eBPF program of agentd is left");
 	broker_rundir_close(&d);
-	broker_kept_free(&kept);
+	broker_fdstore_free(&kept);
 	return rc;
 }
 
 static int start(const struct broker_options *o, char **argv)
 {
 	struct run r = {.signals.fd = -1};
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	struct broker_why w;
 
 	if (o->mode == BROKER_HELP) {
@@ -256,10 +256,10 @@ static int start(const struct broker_options *o, char **argv)
 		return broker_upgrade_check(o);
 	if (o->mode == BROKER_REDIRECT_UNINSTALL)
 		return uninstall(o);
-	kept = broker_kept_new();
+	kept = broker_fdstore_new();
 	broker_succession_inherit(&r.succession, kept, argv);
 	int code = open_and_run(&r, o);
-	broker_kept_free(&kept);
+	broker_fdstore_free(&kept);
 	return code;
 }
 

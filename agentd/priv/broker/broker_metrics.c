@@ -173,7 +173,7 @@ static bool is_wanted(const struct broker_metrics_spec *s, int fd)
 /* -1: there was none, or it is something else. */
 static int take_kept(const struct broker_metrics_spec *s)
 {
-	auto_close int fd = broker_kept_take(s->kept, name);
+	auto_close int fd = broker_fdstore_take(s->kept, name);
 	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
 
 	if (flags < 0)
@@ -183,14 +183,14 @@ static int take_kept(const struct broker_metrics_spec *s)
 	broker_log(BROKER_INFO, NULL, "what was kept as %s does not listen at %s: making a new one",
 	    name, s->address);
 	shutdown(fd, SHUT_RDWR);
-	broker_kept_drop(s->kept, name); /* systemd may have one */
+	broker_fdstore_drop(s->kept, name); /* systemd may have one */
 	return -1;
 }
 
 static void drop(struct broker_metrics *m)
 {
 	if (m->watch.ready)
-		broker_kept_drop(m->spec->kept, name);
+		broker_fdstore_drop(m->spec->kept, name);
 	broker_metrics_release(m);
 }
 
@@ -224,7 +224,7 @@ int broker_metrics_open(
 		close(fd);
 		return -1;
 	}
-	broker_kept_put(spec->kept, name, fd);
+	broker_fdstore_put(spec->kept, name, fd);
 	return fd;
 }
 

@@ -4,9 +4,9 @@
  * outlives the worker, and the broker as kept "metrics": a scrape waits in its backlog meanwhile.
  */
 #pragma once
-#include "broker_kept.h"
-#include "broker_log.h"
-#include "broker_loop.h"
+#include "broker/base/fdstore.h"
+#include "broker/base/log.h"
+#include "broker/base/loop.h"
 #include "priv/broker/pods/broker_netns.h"
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -20,7 +20,7 @@ int broker_metrics_try(const char *text, struct broker_why *w);
 /* What it is to be; it stays where it is while the port is open. */
 struct broker_metrics_spec {
 	int epoll;
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	const struct broker_netns_home *home;
 	const char *address;     /* as it was parsed */
 	void (*shut)(void *ctx); /* the worker did that: its copy is dead, and so is ours */

@@ -4,7 +4,7 @@
  * Pods are served without metrics, but not without the others: so only the start fails for that.
  */
 #include "broker_node.h"
-#include "broker_listener.h"
+#include "broker/base/listener.h"
 #include "broker_metrics.h"
 #include "common/fdpass.h"
 #include "common/mem.h"

@@ -2,16 +2,16 @@
  * they are asked for.  Every worker is greeted with all of them.
  */
 #pragma once
-#include "broker_options.h"
+#include "broker/base/options.h"
 #include "priv/broker/pods/broker_netns.h"
 
-struct broker_kept;
+struct broker_fdstore;
 struct broker_node;
 
 struct broker_node_rig {
 	int epoll;
 	const struct broker_options *options;
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	const struct broker_netns_home *home;
 	void (*broke)(void *ctx, const char *why); /* the worker shut one down */
 	void (*renewed)(void *ctx); /* its csi.sock is dead; it can only be greeted with one */

@@ -8,9 +8,9 @@
  * costs what it costs.
  */
 #include "broker_notify.h"
-#include "broker_log.h"
-#include "broker_rundir.h"
-#include "broker_state.h"
+#include "broker/base/log.h"
+#include "broker/base/rundir.h"
+#include "broker/base/state.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -170,38 +170,38 @@ static void on_drop(void *ctx, const char *name)
 }
 
 /* A copy of the name that `*at` begins with, which is moved past its ':'. */
-static void next_name(const char **at, char out[BROKER_KEPT_NAME])
+static void next_name(const char **at, char out[BROKER_FDSTORE_NAME])
 {
 	size_t n = strcspn(*at, ":");
 
 	/* One that is too long is cut, belongs to nobody then, and is swept. */
-	snprintf(out, BROKER_KEPT_NAME, "%.*s", (int)(n < INT_MAX ? n : 0), *at);
+	snprintf(out, BROKER_FDSTORE_NAME, "%.*s", (int)(n < INT_MAX ? n : 0), *at);
 	*at += n + ((*at)[n] == ':');
 }
 
-static void receive(struct broker_kept *k)
+static void receive(struct broker_fdstore *k)
 {
 	long long n = number_of("LISTEN_FDS", FDS_MAX);
 	const char *names = getenv("LISTEN_FDNAMES");
-	char name[BROKER_KEPT_NAME];
+	char name[BROKER_FDSTORE_NAME];
 
 	if (n <= 0 || number_of("LISTEN_PID", INT_MAX) != getpid())
 		return;
 	names = names ? names : "";
 	for (int fd = FIRST_FD; fd < FIRST_FD + n && fcntl(fd, F_GETFD) >= 0; fd++) {
 		next_name(&names, name);
-		broker_kept_found(k, name, fd);
+		broker_fdstore_found(k, name, fd);
 	}
 	broker_log(BROKER_INFO, NULL, "%lld descriptors were kept by the service manager", n);
 }
 
 /* After a re-execution the pid is the same and the numbers are not: they count once. */
-void broker_notify_keep(struct broker_kept *k)
+void broker_notify_keep(struct broker_fdstore *k)
 {
 	receive(k);
 	unsetenv("LISTEN_FDS");
 	unsetenv("LISTEN_PID");
 	unsetenv("LISTEN_FDNAMES");
 	if (manager.open)
-		broker_kept_mirror(k, &(struct broker_kept_sink){on_put, on_drop, NULL});
+		broker_fdstore_mirror(k, &(struct broker_fdstore_sink){on_put, on_drop, NULL});
 }

@@ -5,7 +5,7 @@
  * the worker's environment has none of this (architecture.md 2).
  */
 #pragma once
-#include "broker_kept.h"
+#include "broker/base/fdstore.h"
 #include <stdint.h>
 
 /* Opens the way to $NOTIFY_SOCKET: a path, or '@' and an abstract name.  Once in a process. */
@@ -23,4 +23,4 @@ int64_t broker_notify_watchdog_ms(void);
 /* What systemd kept for an earlier broker ($LISTEN_FDS) becomes `found`; each put and drop is
  * mirrored to it from now on.  The lock is not: held by systemd it would keep out everybody else
  * while no agentd runs. */
-void broker_notify_keep(struct broker_kept *k);
+void broker_notify_keep(struct broker_fdstore *k);

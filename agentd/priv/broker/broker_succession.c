@@ -5,8 +5,8 @@
  *   whatever fails                   -> the next worker starts, and all goes on
  */
 #include "broker_succession.h"
+#include "broker/base/rundir.h"
 #include "broker_notify.h"
-#include "broker_rundir.h"
 #include "common/mem.h"
 #include <signal.h>
 #include <string.h>
@@ -96,7 +96,7 @@ static void on_ended_for_handover(void *ctx, int status)
 	if (s->is_over)
 		return;
 	/* The other one may have put its pid and its socket where ours were. */
-	broker_kept_each(s->kept, BROKER_KEPT, sign_again, &w);
+	broker_fdstore_each(s->kept, BROKER_FDSTORE, sign_again, &w);
 	broker_handover_close(&s->handover);
 	if (broker_handover_open(&s->handover, epoll, s->run, s->handover.asked, s, &w))
 		broker_log(BROKER_ERROR, NULL, "%s", w.text);
@@ -115,7 +115,7 @@ static void on_asked(void *ctx)
 
 /* --- life --- */
 
-void broker_succession_inherit(struct broker_succession *s, struct broker_kept *k, char **argv)
+void broker_succession_inherit(struct broker_succession *s, struct broker_fdstore *k, char **argv)
 {
 	*s = (struct broker_succession){.kept = k, .before = -1, .trial.watch.fd = -1};
 	broker_upgrade_open(&s->upgrade, argv);
@@ -140,7 +140,7 @@ bool broker_succession_is_patient(const struct broker_succession *s)
 {
 	unsigned n = 0;
 
-	broker_kept_each(s->kept, BROKER_FOUND, count_any, &n);
+	broker_fdstore_each(s->kept, BROKER_FOUND, count_any, &n);
 	return n && s->before < 0;
 }
 
@@ -175,7 +175,7 @@ static void tell(struct broker_succession *s, const char *what)
 {
 	unsigned pods = 0;
 
-	broker_kept_each(s->kept, BROKER_KEPT, count_pods, &pods);
+	broker_fdstore_each(s->kept, BROKER_FDSTORE, count_pods, &pods);
 	broker_notify(
 	    "%s=1\nSTATUS=%u pods, worker %d", what, pods, (int)broker_keeper_pid(s->keeper));
 }

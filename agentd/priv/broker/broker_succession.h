@@ -11,7 +11,7 @@
 struct broker_succession {
 	struct broker_upgrade upgrade;
 	struct broker_handover handover;
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	struct broker_keeper *keeper;
 	const char *run;
 	struct broker_timer trial;
@@ -21,7 +21,7 @@ struct broker_succession {
 
 /* Before anything else is opened: what an earlier agentd with this pid or systemd kept is found.
  * `argv`: main()'s. */
-void broker_succession_inherit(struct broker_succession *s, struct broker_kept *k, char **argv);
+void broker_succession_inherit(struct broker_succession *s, struct broker_fdstore *k, char **argv);
 /* --take-over: what the agentd that holds <run> gives.  There is none: fine. */
 int broker_succession_take_over(struct broker_succession *s, const char *run, struct broker_why *w);
 /* Sockets would be lost with us: a worker that dies at once is no reason to end.  But if another

@@ -1,6 +1,6 @@
 /* broker_table.c - written once, read by whoever this process becomes next. */
 #include "broker_table.h"
-#include "broker_io.h"
+#include "broker/base/io.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static void write_entry(void *ctx, const char *name, int fd)
 	t->count++;
 }
 
-static int write_to(int memfd, struct broker_kept *k, struct broker_why *w)
+static int write_to(int memfd, struct broker_fdstore *k, struct broker_why *w)
 {
 	struct broker_table_head head = {.magic = BROKER_TABLE_MAGIC,
 	    .version = BROKER_TABLE_VERSION,
@@ -38,7 +38,7 @@ static int write_to(int memfd, struct broker_kept *k, struct broker_why *w)
 		return broker_refuse_sys(w, "table of descriptors");
 	}
 	fwrite(&head, sizeof(head), 1, t.to);
-	broker_kept_each(k, BROKER_KEPT, write_entry, &t);
+	broker_fdstore_each(k, BROKER_FDSTORE, write_entry, &t);
 	head.count = t.count;
 	rewind(t.to);
 	fwrite(&head, sizeof(head), 1, t.to);
@@ -46,7 +46,7 @@ static int write_to(int memfd, struct broker_kept *k, struct broker_why *w)
 	return fclose(t.to) || failed ? broker_refuse_sys(w, "table of descriptors") : 0;
 }
 
-int broker_table_write(struct broker_kept *k, struct broker_why *w)
+int broker_table_write(struct broker_fdstore *k, struct broker_why *w)
 {
 	auto_close int fd = memfd_create("agentd-kept", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -108,7 +108,7 @@ int broker_table_check(int memfd, struct broker_why *w)
 	return 0;
 }
 
-int broker_table_read(int memfd, struct broker_kept *k, struct broker_why *w)
+int broker_table_read(int memfd, struct broker_fdstore *k, struct broker_why *w)
 {
 	struct broker_table_head h = {.count = 0};
 	struct broker_table_entry e;
@@ -116,6 +116,6 @@ int broker_table_read(int memfd, struct broker_kept *k, struct broker_why *w)
 	if (broker_table_check(memfd, w) || read_head(memfd, &h, w))
 		return -1;
 	for (unsigned i = 0; i < h.count && read_entry(memfd, i, &e); i++)
-		broker_kept_found(k, e.name, e.fd);
+		broker_fdstore_found(k, e.name, e.fd);
 	return 0;
 }

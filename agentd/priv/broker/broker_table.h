@@ -4,8 +4,8 @@
  * number. Written and read by brokers of different releases, so it is checked like any input.
  */
 #pragma once
-#include "broker_kept.h"
-#include "broker_log.h"
+#include "broker/base/fdstore.h"
+#include "broker/base/log.h"
 
 #define BROKER_TABLE_MAGIC "agentd:kept"
 enum { BROKER_TABLE_VERSION = 1, BROKER_TABLE_MAX = 1 << 20 /* entries */ };
@@ -16,14 +16,14 @@ struct broker_table_head {
 	uint32_t entry_size, count;
 };
 struct broker_table_entry {
-	char name[BROKER_KEPT_NAME]; /* NUL-terminated */
+	char name[BROKER_FDSTORE_NAME]; /* NUL-terminated */
 	int32_t fd;
 };
 
 /* A memfd with all that `k` keeps; -1: `w` says why. */
-int broker_table_write(struct broker_kept *k, struct broker_why *w);
+int broker_table_write(struct broker_fdstore *k, struct broker_why *w);
 /* Whether a broker of this release could read it and the descriptors came with it.  Once only: it
  * makes them close-on-exec. */
 int broker_table_check(int memfd, struct broker_why *w);
 /* Its descriptors become found ones of `k`: all of them or, with -1, none. */
-int broker_table_read(int memfd, struct broker_kept *k, struct broker_why *w);
+int broker_table_read(int memfd, struct broker_fdstore *k, struct broker_why *w);

@@ -6,8 +6,8 @@
  * everything with it, hence the trial, of the very file that is executed later (trap 14).
  */
 #include "broker_upgrade.h"
+#include "broker/base/state.h"
 #include "broker_check.h"
-#include "broker_state.h"
 #include "broker_table.h"
 #include "broker_worker.h"
 #include "common/mem.h"
@@ -84,13 +84,13 @@ static void keep_open(void *ctx, const char *name, int fd)
 	fcntl(fd, F_SETFD, ctx ? FD_CLOEXEC : 0);
 }
 
-static void set_close_on_exec(struct broker_kept *k, int table, bool on)
+static void set_close_on_exec(struct broker_fdstore *k, int table, bool on)
 {
 	keep_open(on ? k : NULL, NULL, table);
-	broker_kept_each(k, BROKER_KEPT, keep_open, on ? k : NULL);
+	broker_fdstore_each(k, BROKER_FDSTORE, keep_open, on ? k : NULL);
 }
 
-static void execute(struct broker_upgrade *u, char **argv, struct broker_kept *k, int table)
+static void execute(struct broker_upgrade *u, char **argv, struct broker_fdstore *k, int table)
 {
 	char number[16];
 
@@ -104,7 +104,7 @@ static void execute(struct broker_upgrade *u, char **argv, struct broker_kept *k
 	errno = saved;
 }
 
-int broker_upgrade_exec(struct broker_upgrade *u, struct broker_kept *k, struct broker_why *w)
+int broker_upgrade_exec(struct broker_upgrade *u, struct broker_fdstore *k, struct broker_why *w)
 {
 	auto_close int table = broker_table_write(k, w);
 
@@ -132,7 +132,7 @@ void broker_upgrade_close(struct broker_upgrade *u)
 /* --- the trial --- */
 
 /* What is between us and systemd is no business of a trial. */
-static void run_trial(struct broker_upgrade *u, struct broker_kept *k, int table, pid_t broker)
+static void run_trial(struct broker_upgrade *u, struct broker_fdstore *k, int table, pid_t broker)
 {
 	static const char *const ours[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"};
 	size_t n = 0;
@@ -154,7 +154,7 @@ static void run_trial(struct broker_upgrade *u, struct broker_kept *k, int table
 	_exit(EXEC_FAILED);
 }
 
-int broker_upgrade_try(struct broker_upgrade *u, struct broker_kept *k, struct broker_why *w)
+int broker_upgrade_try(struct broker_upgrade *u, struct broker_fdstore *k, struct broker_why *w)
 {
 	pid_t broker = getpid();
 
@@ -204,7 +204,7 @@ static int table_fd(void)
 }
 
 /* Descriptors that nobody has a name for, the lock among them, must not stay open. */
-void broker_upgrade_receive(struct broker_kept *k)
+void broker_upgrade_receive(struct broker_fdstore *k)
 {
 	int table = table_fd();
 	struct broker_why w;

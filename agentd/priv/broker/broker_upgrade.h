@@ -5,8 +5,8 @@
  * `--check-state` and copies of all that is kept.
  */
 #pragma once
-#include "broker_kept.h"
-#include "broker_options.h"
+#include "broker/base/fdstore.h"
+#include "broker/base/options.h"
 #include <limits.h>
 #include <sys/types.h>
 
@@ -23,15 +23,15 @@ void broker_upgrade_open(struct broker_upgrade *u, char **argv);
 void broker_upgrade_close(struct broker_upgrade *u); /* kills a trial */
 
 /* Starts the trial.  -1: refused, and `w` says why. */
-int broker_upgrade_try(struct broker_upgrade *u, struct broker_kept *k, struct broker_why *w);
+int broker_upgrade_try(struct broker_upgrade *u, struct broker_fdstore *k, struct broker_why *w);
 /* The trial was reaped.  -1: it failed, all goes on.  0: end the worker, then execute. */
 int broker_upgrade_tried(struct broker_upgrade *u, int wait_status, struct broker_why *w);
 void broker_upgrade_drop(struct broker_upgrade *u); /* not now */
 /* Returns only if it cannot: -1, nothing has changed, a worker may be started again. */
-int broker_upgrade_exec(struct broker_upgrade *u, struct broker_kept *k, struct broker_why *w);
+int broker_upgrade_exec(struct broker_upgrade *u, struct broker_fdstore *k, struct broker_why *w);
 
 /* In the next agentd: what the one before kept becomes `found`.  A table that cannot be read costs
  * all of it, with a warning. */
-void broker_upgrade_receive(struct broker_kept *k);
+void broker_upgrade_receive(struct broker_fdstore *k);
 /* --check-state, the trial itself: 0, or 1 and a log line. */
 int broker_upgrade_check(const struct broker_options *o);

@@ -6,8 +6,8 @@
  * through its fd: the worker's user need not reach the directory it lies in.
  */
 #include "broker_worker.h"
-#include "broker_caps.h"
-#include "broker_io.h"
+#include "broker/base/caps.h"
+#include "broker/base/io.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* broker_worker.h - starting agentd-worker without any privilege, and saying how it ended. */
 #pragma once
-#include "broker_options.h"
+#include "broker/base/options.h"
 
 /* Opens what the worker needs before anything is changed on the node. */
 struct broker_worker {

@@ -160,7 +160,7 @@ static void a_worker_that_shuts_it_down_is_another(void **state)
 static void the_next_broker_has_the_same_socket(void **state)
 {
 	struct rig *r = *state;
-	struct broker_kept *next = broker_kept_new();
+	struct broker_fdstore *next = broker_fdstore_new();
 	struct stat before, after;
 
 	int waiting = rig_connect(rig_at(r, "%s", entry));
@@ -172,7 +172,7 @@ static void the_next_broker_has_the_same_socket(void **state)
 	rig_expect(r, PRIV_NODE_LISTENER, &csi);
 	close(csi);
 	rig_expect(r, PRIV_NODE_LISTENER, &csi);
-	broker_kept_found(next, "csi", csi);
+	broker_fdstore_found(next, "csi", csi);
 	rig_stop(r);
 	assert_true(is_entered(r));
 	r->kept = next;

@@ -1,9 +1,9 @@
 /* broker_dns_test.c - the sockets of a pod's DNS proxy from one worker to the next, and sockets to
  * dial from; in a network namespace of the test's own.
  */
+#include "broker/base/loop.h"
 #include "broker_rig.h"
 #include "common/mem.h"
-#include "priv/broker/broker_loop.h"
 #include "priv/broker/traffic/broker_dial.h"
 #include "priv/broker/traffic/broker_dns.h"
 #include <arpa/inet.h>
@@ -14,7 +14,7 @@
 enum { PORT = 15053 };
 
 static struct world {
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	struct broker_netns_home home;
 	struct broker_dns *d;
 	int epoll, netns, empty; /* the pod's, and another one */
@@ -89,7 +89,7 @@ static int setup(void **state)
 
 	(void)state;
 	memset(&w, 0, sizeof(w));
-	w.kept = broker_kept_new();
+	w.kept = broker_fdstore_new();
 	assert_int_equal(broker_netns_home_open(&w.home, w.kept, &why), 0);
 	w.epoll = broker_loop_new();
 	w.at = w.netns = new_netns();
@@ -106,7 +106,7 @@ static int teardown(void **state)
 	close(w.empty);
 	close(w.epoll);
 	broker_netns_home_close(&w.home);
-	broker_kept_free(&w.kept);
+	broker_fdstore_free(&w.kept);
 	return 0;
 }
 

@@ -7,7 +7,7 @@ struct old {
 	char run[32];
 	int epoll, asked;
 	struct broker_handover h;
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	int one, two;
 };
 
@@ -26,11 +26,11 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(o.run));
 	o.epoll = broker_loop_new();
 	assert_int_equal(broker_handover_open(&o.h, o.epoll, o.run, on_asked, &o, &w), 0);
-	o.kept = broker_kept_new();
+	o.kept = broker_fdstore_new();
 	o.one = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	o.two = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-	broker_kept_put(o.kept, "lock", o.one);
-	broker_kept_put(o.kept, "01020300-0000-0000-0000-000000000000.sds", o.two);
+	broker_fdstore_put(o.kept, "lock", o.one);
+	broker_fdstore_put(o.kept, "01020300-0000-0000-0000-000000000000.sds", o.two);
 	*state = &o;
 	return 0;
 }
@@ -41,7 +41,7 @@ static int teardown(void **state)
 
 	broker_handover_close(&o->h);
 	broker_handover_close(&o->h);
-	broker_kept_free(&o->kept);
+	broker_fdstore_free(&o->kept);
 	close(o->one);
 	close(o->two);
 	close(o->epoll);
@@ -54,17 +54,17 @@ enum act { STAY, LEAVE, SAY_NOTHING };
 /* 0: it has all, and does as told. */
 static int take_over(const char *run, enum act act)
 {
-	struct broker_kept *k = broker_kept_new();
+	struct broker_fdstore *k = broker_fdstore_new();
 	struct broker_why w;
 	struct stat zero, got;
 	int conn;
 
 	if (broker_handover_take(run, k, &conn, &w) || conn < 0)
 		return 1;
-	int fd = broker_kept_take(k, "01020300-0000-0000-0000-000000000000.sds");
+	int fd = broker_fdstore_take(k, "01020300-0000-0000-0000-000000000000.sds");
 	if (stat("/dev/zero", &zero) || fstat(fd, &got) || zero.st_rdev != got.st_rdev ||
-	    fcntl(fd, F_GETFD) != FD_CLOEXEC || broker_kept_take(k, "lock") < 0 ||
-	    broker_kept_sweep(k) != 0)
+	    fcntl(fd, F_GETFD) != FD_CLOEXEC || broker_fdstore_take(k, "lock") < 0 ||
+	    broker_fdstore_sweep(k) != 0)
 		return 2;
 	if (act == STAY)
 		broker_handover_done(&conn);

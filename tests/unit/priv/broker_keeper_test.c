@@ -3,9 +3,9 @@
  * The test copies itself as `agentd-worker`; what the worker does is in its --do flag, one letter a
  * step.
  */
+#include "broker/base/loop.h"
 #include "broker_rig.h"
 #include "priv/broker/broker_keeper.h"
-#include "priv/broker/broker_loop.h"
 #include <poll.h>
 #include <signal.h>
 #include <time.h>

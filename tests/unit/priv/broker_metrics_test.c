@@ -155,7 +155,7 @@ static void a_broker_without_its_port_does_not_start(void **state)
 	assert_non_null(strstr(w.text, address));
 	assert_non_null(strstr(w.text, strerror(EADDRINUSE)));
 	close(there);
-	broker_kept_free(&r->kept);
+	broker_fdstore_free(&r->kept);
 	rig_start(r);
 }
 
@@ -275,13 +275,13 @@ static void find_metrics(void *ctx, const char *name, int fd)
 /* All it has of the one before is this descriptor, which that one keeps. */
 static void next_broker(struct rig *r, int found)
 {
-	struct broker_kept *next = broker_kept_new();
+	struct broker_fdstore *next = broker_fdstore_new();
 	ino_t kept = 0;
 
-	broker_kept_each(r->kept, BROKER_KEPT, find_metrics, &kept);
+	broker_fdstore_each(r->kept, BROKER_FDSTORE, find_metrics, &kept);
 	assert_int_equal(kept, socket_of(found));
 
-	broker_kept_found(next, "metrics", found);
+	broker_fdstore_found(next, "metrics", found);
 	rig_stop(r);
 	r->kept = next;
 	rig_start(r);
@@ -337,15 +337,15 @@ static void on_drop(void *ctx, const char *name)
 static void systemd_has_one_of_them(void **state)
 {
 	struct rig *r = *state;
-	struct broker_kept *next = broker_kept_new();
+	struct broker_fdstore *next = broker_fdstore_new();
 	static int copies = 1; /* told of what is dropped in the teardown, too */
 	int old = next_worker(r);
 
 	set_address(r, "0.0.0.0", port_of(r));
-	broker_kept_found(next, "metrics", old);
+	broker_fdstore_found(next, "metrics", old);
 	rig_stop(r);
 	r->kept = next;
-	broker_kept_mirror(next, &(struct broker_kept_sink){on_put, on_drop, &copies});
+	broker_fdstore_mirror(next, &(struct broker_fdstore_sink){on_put, on_drop, &copies});
 	rig_start(r);
 	assert_int_equal(copies, 1);
 }
@@ -388,8 +388,8 @@ static void what_is_something_else_is_not_taken(void **state)
 	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
 		struct stat st;
 		assert_int_equal(fstat(others[i], &st), 0);
-		r->kept = broker_kept_new();
-		broker_kept_found(r->kept, "metrics", others[i]);
+		r->kept = broker_fdstore_new();
+		broker_fdstore_found(r->kept, "metrics", others[i]);
 		rig_start(r);
 		int fd = next_worker(r);
 		assert_int_not_equal(socket_of(fd), st.st_ino);

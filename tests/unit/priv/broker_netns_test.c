@@ -129,7 +129,7 @@ static void refuses_home(struct rig *r)
 static void pass_on(void *ctx, const char *name, int fd)
 {
 	if (!strcmp(name, "host-netns"))
-		broker_kept_found(ctx, name, dup(fd));
+		broker_fdstore_found(ctx, name, dup(fd));
 }
 
 /* What a broker is that was executed anew: without the capability to look at pid 1. */
@@ -152,7 +152,7 @@ static void look_at_nobody(void)
  * comes after it, too. */
 static void in_other_netns(struct rig *r)
 {
-	struct broker_kept *next = broker_kept_new();
+	struct broker_fdstore *next = broker_fdstore_new();
 	struct broker_why w = {0};
 	int conn[2];
 
@@ -167,7 +167,7 @@ static void in_other_netns(struct rig *r)
 			_exit(3);
 		refuses_home(r);
 		rig_refused(r, peer_of(&rig_pod, conn[0]), EPERM, "own network namespace");
-		broker_kept_each(r->kept, BROKER_KEPT, pass_on, next);
+		broker_fdstore_each(r->kept, BROKER_FDSTORE, pass_on, next);
 		rig_stop(r);
 		r->kept = next;
 		look_at_nobody();

@@ -145,24 +145,24 @@ static void test_the_watchdog_is_ours_only(void **state)
 static void test_it_keeps_what_is_kept(void **state)
 {
 	struct manager *m = *state;
-	struct broker_kept *k = broker_kept_new();
+	struct broker_fdstore *k = broker_fdstore_new();
 	int tcp = socket(AF_UNIX, SOCK_STREAM, 0), udp = socket(AF_UNIX, SOCK_DGRAM, 0), fd;
 	struct stat here, there;
 
 	broker_notify_open();
-	broker_kept_put(k, "lock", udp); /* never */
-	broker_kept_put(k, "before.sds", tcp);
+	broker_fdstore_put(k, "lock", udp); /* never */
+	broker_fdstore_put(k, "before.sds", tcp);
 	broker_notify_keep(k);
 	assert_string_equal(heard(m->fd, &fd), "FDSTORE=1\nFDNAME=before.sds");
 	assert_int_equal(fstat(tcp, &here) | fstat(fd, &there), 0);
 	assert_int_equal(here.st_ino, there.st_ino);
 	close(fd);
-	broker_kept_put(k, "after.dns", udp);
+	broker_fdstore_put(k, "after.dns", udp);
 	assert_string_equal(heard(m->fd, &fd), "FDSTORE=1\nFDNAME=after.dns\nFDPOLL=0");
 	close(fd);
-	broker_kept_drop(k, "before.sds");
+	broker_fdstore_drop(k, "before.sds");
 	assert_string_equal(heard(m->fd, NULL), "FDSTOREREMOVE=1\nFDNAME=before.sds");
-	broker_kept_free(&k); /* the end of this broker is not the end of what it kept */
+	broker_fdstore_free(&k); /* the end of this broker is not the end of what it kept */
 	assert_string_equal(heard(m->fd, NULL), "");
 	close(tcp);
 	close(udp);
@@ -173,7 +173,7 @@ enum { NONE = 1, ALL = 2, ONE = 4, LOUD = 8 };
 /* In a child, where the fds from 3 on are ours to choose. */
 static int receive(int fds, bool ours)
 {
-	struct broker_kept *k = broker_kept_new();
+	struct broker_fdstore *k = broker_fdstore_new();
 	char number[16];
 
 	for (int fd = 3; fd < 3 + fds; fd++)
@@ -184,12 +184,12 @@ static int receive(int fds, bool ours)
 	snprintf(number, sizeof(number), "%d", ours ? (int)getpid() : 1);
 	setenv("LISTEN_PID", number, 1);
 	broker_notify_keep(k);
-	int a = broker_kept_take(k, "a.sds"), b = broker_kept_take(k, "b.xds");
+	int a = broker_fdstore_take(k, "a.sds"), b = broker_fdstore_take(k, "b.xds");
 	if (getenv("LISTEN_FDS") || getenv("LISTEN_PID") || getenv("LISTEN_FDNAMES"))
 		return LOUD;
 	if (a == 3 && b == 4)
 		return fcntl(a, F_GETFD) == FD_CLOEXEC && fcntl(5, F_GETFD) < 0 ? ALL : LOUD;
-	if (a == 3 && b == -1 && broker_kept_sweep(k) == 2)
+	if (a == 3 && b == -1 && broker_fdstore_sweep(k) == 2)
 		return ONE;
 	return a == -1 && b == -1 ? NONE : LOUD;
 }

@@ -2,10 +2,10 @@
  *
  * Each test runs once for each of the three ways that this kernel has (tests/vm: all, two, one).
  */
+#include "broker/base/fdstore.h"
+#include "broker/base/state.h"
 #include "broker_peer.h"
 #include "common/pidfd.h"
-#include "priv/broker/broker_kept.h"
-#include "priv/broker/broker_state.h"
 #include "priv/broker/pods/broker_cgroup.h"
 #include "priv/broker/pods/broker_peer.h"
 #include <linux/sched.h>

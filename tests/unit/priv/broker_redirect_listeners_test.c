@@ -11,14 +11,14 @@ enum { OUT = 15001, IN = 15006, PROXY = 1337, APP = 1000, WORKERS = 8, MANY = 10
 
 static const struct uuid web = {{1, 2, 3}};
 static struct broker_netns_home home;
-static struct broker_kept *kept;
+static struct broker_fdstore *kept;
 
 static int setup(void **state)
 {
 	static struct place p;
 
 	place_setup(&p);
-	kept = broker_kept_new();
+	kept = broker_fdstore_new();
 	assert_int_equal(broker_netns_home_open(&home, kept, &p.w), 0);
 	p.at.home = &home;
 	place_start(&p);
@@ -53,7 +53,7 @@ static int teardown(void **state)
 	}
 	place_teardown(*state);
 	broker_netns_home_close(&home);
-	broker_kept_free(&kept);
+	broker_fdstore_free(&kept);
 	return 0;
 }
 

@@ -5,9 +5,9 @@
  * sleeps.
  */
 #pragma once
+#include "broker/base/fdstore.h"
+#include "broker/base/io.h"
 #include "priv/broker/broker_core.h"
-#include "priv/broker/broker_io.h"
-#include "priv/broker/broker_kept.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -35,7 +35,7 @@ enum { RIG_TURNS = 64, RIG_PATH = 128 };
 struct rig {
 	char top[32], run[RIG_PATH], manifests[RIG_PATH], root[RIG_PATH];
 	struct broker_options o;
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	struct broker *b;
 	int fd;     /* the worker's end */
 	int sndbuf; /* of the broker's; 0: as it is */
@@ -311,7 +311,7 @@ RIG_UNUSED static void rig_expect_state(
 RIG_UNUSED static struct broker *rig_broker(struct rig *r, struct broker_why *w)
 {
 	if (!r->kept)
-		r->kept = broker_kept_new();
+		r->kept = broker_fdstore_new();
 	return broker_new(&r->o, r->kept, w);
 }
 
@@ -343,7 +343,7 @@ RIG_UNUSED static void rig_start(struct rig *r)
 RIG_UNUSED static void rig_stop(struct rig *r)
 {
 	broker_free(&r->b);
-	broker_kept_free(&r->kept);
+	broker_fdstore_free(&r->kept);
 	close(r->fd);
 }
 

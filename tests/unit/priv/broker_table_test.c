@@ -17,25 +17,26 @@ static bool is_open(int fd)
 
 static void test_what_is_kept_is_found_again(void **state)
 {
-	struct broker_kept *k = broker_kept_new(), *next = broker_kept_new();
+	struct broker_fdstore *k = broker_fdstore_new(), *next = broker_fdstore_new();
 	struct broker_why w = {0};
 	int one = some_fd(), two = some_fd();
 
 	(void)state;
-	broker_kept_put(k, "01020300-0000-0000-0000-000000000000.sds", one);
-	broker_kept_put(k, "lock", two);
-	broker_kept_found(k, "stale", some_fd()); /* found only: not handed on */
+	broker_fdstore_put(k, "01020300-0000-0000-0000-000000000000.sds", one);
+	broker_fdstore_put(k, "lock", two);
+	broker_fdstore_found(k, "stale", some_fd()); /* found only: not handed on */
 	int table = broker_table_write(k, &w);
 	assert_true(table >= 0);
 	assert_int_equal(fcntl(table, F_GETFD), FD_CLOEXEC);
 	assert_int_equal(fcntl(table, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
 	assert_int_equal(broker_table_read(table, next, &w), 0);
-	assert_int_equal(broker_kept_take(next, "01020300-0000-0000-0000-000000000000.sds"), one);
-	assert_int_equal(broker_kept_take(next, "lock"), two);
-	assert_int_equal(broker_kept_take(next, "stale"), -1);
-	assert_int_equal(broker_kept_sweep(next), 0);
-	broker_kept_free(&k);
-	broker_kept_free(&next);
+	assert_int_equal(
+	    broker_fdstore_take(next, "01020300-0000-0000-0000-000000000000.sds"), one);
+	assert_int_equal(broker_fdstore_take(next, "lock"), two);
+	assert_int_equal(broker_fdstore_take(next, "stale"), -1);
+	assert_int_equal(broker_fdstore_sweep(next), 0);
+	broker_fdstore_free(&k);
+	broker_fdstore_free(&next);
 	close(table);
 	close(one);
 	close(two);
@@ -43,13 +44,13 @@ static void test_what_is_kept_is_found_again(void **state)
 
 static void test_an_empty_table_is_one(void **state)
 {
-	struct broker_kept *k = broker_kept_new();
+	struct broker_fdstore *k = broker_fdstore_new();
 	struct broker_why w = {0};
 
 	(void)state;
 	int table = broker_table_write(k, &w);
 	assert_int_equal(broker_table_read(table, k, &w), 0);
-	broker_kept_free(&k);
+	broker_fdstore_free(&k);
 	close(table);
 }
 
@@ -71,15 +72,15 @@ static struct image good(int one, int two)
 /* Refused as a whole, whatever comes first: nothing is found, nothing is closed. */
 static void refused(const void *bytes, size_t size, const char *text)
 {
-	struct broker_kept *k = broker_kept_new();
+	struct broker_fdstore *k = broker_fdstore_new();
 	struct broker_why w = {0};
 	int table = rig_memfd(bytes, size, RIG_SEALS);
 
 	assert_int_equal(broker_table_read(table, k, &w), -1);
 	if (!strstr(w.text, text))
 		fail_msg("\"%s\" lacks \"%s\"", w.text, text);
-	assert_int_equal(broker_kept_take(k, "one"), -1);
-	broker_kept_free(&k);
+	assert_int_equal(broker_fdstore_take(k, "one"), -1);
+	broker_fdstore_free(&k);
 	close(table);
 }
 
@@ -133,13 +134,13 @@ static void test_another_version_is_not_guessed_at(void **state)
 		refused(&i, sizeof(i), "this agentd reads version 1");
 	}
 	struct image i = good(one, two);
-	struct broker_kept *k = broker_kept_new();
+	struct broker_fdstore *k = broker_fdstore_new();
 	struct broker_why w = {0};
 	int table = rig_memfd(&i, sizeof(i), RIG_SEALS);
 	assert_int_equal(broker_table_read(table, k, &w), 0);
-	assert_int_equal(broker_kept_sweep(k), 2);
+	assert_int_equal(broker_fdstore_sweep(k), 2);
 	assert_false(is_open(one) || is_open(two));
-	broker_kept_free(&k);
+	broker_fdstore_free(&k);
 	close(table);
 }
 

@@ -481,7 +481,7 @@ static int not_known(void *ctx, const struct uuid *pod, uint64_t cgroup)
 static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 {
 	const struct redirect_rules rules = good_rules();
-	struct broker_kept *kept = broker_kept_new();
+	struct broker_fdstore *kept = broker_fdstore_new();
 	struct broker_netns_home home;
 	struct broker_why why;
 	struct priv_packet p;
@@ -511,7 +511,7 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	assert_true(is_closed(pod) && !is_live());
 	broker_traffic_free(&t);
 	broker_netns_home_close(&home);
-	broker_kept_free(&kept);
+	broker_fdstore_free(&kept);
 	close(epoll);
 	close(here);
 	close(pod);

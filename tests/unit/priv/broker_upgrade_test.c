@@ -6,7 +6,7 @@
 struct node {
 	char top[32];
 	struct broker_upgrade u;
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	int fd;
 	char *argv[3];
 };
@@ -40,9 +40,9 @@ static int setup(void **state)
 	strcpy(n.u.path, at(&n, "agentd"));
 	install(&n, "agentd", "/bin/true");
 	install(&n, "agentd-worker", "/bin/true");
-	n.kept = broker_kept_new();
+	n.kept = broker_fdstore_new();
 	n.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	broker_kept_put(n.kept, "lock", n.fd);
+	broker_fdstore_put(n.kept, "lock", n.fd);
 	*state = &n;
 	return 0;
 }
@@ -52,7 +52,7 @@ static int teardown(void **state)
 	struct node *n = *state;
 
 	broker_upgrade_close(&n->u);
-	broker_kept_free(&n->kept);
+	broker_fdstore_free(&n->kept);
 	close(n->fd);
 	unsetenv("AGENTD_KEPT");
 	rig_shell("rm -rf %s", n->top);
@@ -169,7 +169,7 @@ static void test_an_execution_that_fails_changes_nothing(void **state)
 /* In a child: what it does may close everything. */
 static int receive(int table, int held)
 {
-	struct broker_kept *k = broker_kept_new();
+	struct broker_fdstore *k = broker_fdstore_new();
 	char number[16];
 
 	snprintf(number, sizeof(number), "%d", table);
@@ -177,7 +177,7 @@ static int receive(int table, int held)
 	broker_upgrade_receive(k);
 	if (getenv("AGENTD_KEPT") || fcntl(table, F_GETFD) >= 0)
 		return 1;
-	int fd = broker_kept_take(k, "lock");
+	int fd = broker_fdstore_take(k, "lock");
 	if (fd < 0)
 		return fcntl(held, F_GETFD) < 0 ? 2 : 3;
 	return fd == held && fcntl(fd, F_GETFD) == FD_CLOEXEC ? 0 : 4;

@@ -1,13 +1,13 @@
 /* broker_view_test.c - real network namespaces: their addresses, routes and interfaces, now and as
  * they change.
  */
+#include "broker/base/fdstore.h"
 #include "broker_bpf.h"
-#include "priv/broker/broker_kept.h"
 #include "priv/broker/pods/broker_view.h"
 #include <sys/resource.h>
 
 struct world {
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	struct broker_netns_home home;
 	struct broker_view v;
 	struct broker_view_seen seen;
@@ -40,7 +40,7 @@ static int setup(void **state)
 	static struct world w;
 
 	memset(&w, 0, sizeof(w));
-	w.kept = broker_kept_new();
+	w.kept = broker_fdstore_new();
 	assert_int_equal(broker_netns_home_open(&w.home, w.kept, &w.w), 0);
 	w.v = (struct broker_view){.epoll = broker_loop_new(),
 	    .home = &w.home,
@@ -62,7 +62,7 @@ static int teardown(void **state)
 	broker_netns_home_close(&w->home);
 	if (w->netns >= 0)
 		close(w->netns);
-	broker_kept_free(&w->kept);
+	broker_fdstore_free(&w->kept);
 	return 0;
 }
 

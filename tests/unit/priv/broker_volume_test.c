@@ -1,6 +1,6 @@
 /* broker_volume_test.c - real mounts, in a mount namespace of the test: publish and unpublish. */
+#include "broker/base/caps.h"
 #include "broker_volume_rig.h"
-#include "priv/broker/broker_caps.h"
 #include "priv/broker/volumes/broker_mount.h"
 #include <signal.h>
 #include <sys/prctl.h>

@@ -6,8 +6,8 @@
  * while nothing happens.
  */
 #pragma once
-#include "priv/broker/broker_log.h"
-#include "priv/broker/broker_loop.h"
+#include "broker/base/log.h"
+#include "broker/base/loop.h"
 #include <sys/types.h>
 
 struct broker_await;

@@ -8,8 +8,8 @@
  * another.
  */
 #include "broker_cgroup.h"
+#include "broker/base/file.h"
 #include "common/mem.h"
-#include "priv/broker/broker_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -8,9 +8,9 @@
  * notices may be missed: the pod is then refused, never the other way round.
  */
 #pragma once
+#include "broker/base/loop.h"
+#include "broker/base/options.h"
 #include "broker_kubepods.h"
-#include "priv/broker/broker_loop.h"
-#include "priv/broker/broker_options.h"
 #include <limits.h>
 
 /* Embed it with `epoll`, `on_emptied` and `ctx`; stays where it is while `watched`. */

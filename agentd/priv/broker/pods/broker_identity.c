@@ -11,8 +11,8 @@
  * pod that is redirected a link tells that its namespace is gone.
  */
 #include "broker_identity.h"
+#include "broker/base/state.h"
 #include "common/mem.h"
-#include "priv/broker/broker_state.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * be, and it is in one of them.  The kubelet has its tree before it asks for any pod.
  */
 #pragma once
-#include "priv/broker/broker_options.h"
+#include "broker/base/options.h"
 #include <limits.h>
 
 /* Paths below the cgroup root, each with its NUL; an empty one ends them. */

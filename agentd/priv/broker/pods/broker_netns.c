@@ -54,9 +54,9 @@ static bool is_netns(int fd)
 
 /* Refused to a broker with fewer capabilities than pid 1, as one is that was executed anew; it has
  * what the one before it saw.  -1: nobody ever saw it, our own is the host's then. */
-static int open_init(struct broker_kept *k)
+static int open_init(struct broker_fdstore *k)
 {
-	auto_close int kept = broker_kept_take(k, KEPT_NAME);
+	auto_close int kept = broker_fdstore_take(k, KEPT_NAME);
 	int fd = open("/proc/1/ns/net", O_RDONLY | O_CLOEXEC);
 
 	/* Instead of saying no 5.10 opens the link's directory. */
@@ -66,11 +66,12 @@ static int open_init(struct broker_kept *k)
 	}
 	if (fd < 0 && is_netns(kept))
 		return take_fd(kept);
-	broker_kept_drop(k, KEPT_NAME); /* systemd may have one */
+	broker_fdstore_drop(k, KEPT_NAME); /* systemd may have one */
 	return fd;
 }
 
-int broker_netns_home_open(struct broker_netns_home *h, struct broker_kept *k, struct broker_why *w)
+int broker_netns_home_open(
+    struct broker_netns_home *h, struct broker_fdstore *k, struct broker_why *w)
 {
 	struct stat st;
 
@@ -86,7 +87,7 @@ int broker_netns_home_open(struct broker_netns_home *h, struct broker_kept *k, s
 	if (fstat(h->init_fd, &st))
 		return broker_refuse_sys(w, "/proc/1/ns/net");
 	h->init = id_of(&st);
-	broker_kept_put(k, KEPT_NAME, h->init_fd);
+	broker_fdstore_put(k, KEPT_NAME, h->init_fd);
 	return 0;
 }
 

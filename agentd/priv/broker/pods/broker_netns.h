@@ -3,8 +3,8 @@
  * Single-threaded: to look at a namespace the broker enters it for some microseconds.
  */
 #pragma once
-#include "priv/broker/broker_kept.h"
-#include "priv/broker/broker_log.h"
+#include "broker/base/fdstore.h"
+#include "broker/base/log.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -24,7 +24,7 @@ struct broker_netns_home {
 	struct broker_netns_id own, init;
 };
 int broker_netns_home_open(
-    struct broker_netns_home *h, struct broker_kept *k, struct broker_why *w);
+    struct broker_netns_home *h, struct broker_fdstore *k, struct broker_why *w);
 void broker_netns_home_close(struct broker_netns_home *h); /* what is kept stays kept */
 
 /* Is it one of these?  By its inode; `netns` is held, so that is nobody else's. */

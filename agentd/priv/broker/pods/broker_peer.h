@@ -5,7 +5,7 @@
  * so lately that it may have inherited the number is refused, and may come again.
  */
 #pragma once
-#include "priv/broker/broker_log.h"
+#include "broker/base/log.h"
 #include <sys/types.h>
 
 enum broker_peer_way {

@@ -4,10 +4,10 @@
  * pod sees are mounted read-only, so no path component can change under our hands.
  */
 #include "broker_pods.h"
+#include "broker/base/file.h"
+#include "broker/base/state.h"
 #include "broker_identity.h"
 #include "broker_source.h"
-#include "priv/broker/broker_file.h"
-#include "priv/broker/broker_state.h"
 #include "priv/broker/traffic/broker_dial.h"
 #include <dirent.h>
 #include <errno.h>

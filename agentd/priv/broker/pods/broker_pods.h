@@ -7,9 +7,9 @@
  * than several brokers.
  */
 #pragma once
+#include "broker/base/listener.h"
+#include "broker/base/options.h"
 #include "broker_netns.h"
-#include "priv/broker/broker_listener.h"
-#include "priv/broker/broker_options.h"
 
 struct broker_pod;
 struct broker_pods;
@@ -18,7 +18,7 @@ struct broker_pods_rig {
 	int epoll;
 	const struct broker_options *options;
 	const struct broker_netns_home *home;
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	struct broker_states *states;
 	void (*renewed)(void *ctx); /* the worker shut a listener down: it is to be told */
 	bool (*gone)(void *ctx, const struct uuid *pod);    /* broker_identity.h */

@@ -3,7 +3,7 @@
  * A manifest, or a volume that the kubelet has for it.
  */
 #pragma once
-#include "priv/broker/broker_options.h"
+#include "broker/base/options.h"
 
 /* Are all sources there to be looked at?  Without one nobody can say what is stale. */
 bool broker_source_is_known(const struct broker_options *o);

@@ -6,10 +6,10 @@
  * there can change its addresses as often as it likes: we look again at most ten times a second.
  */
 #pragma once
+#include "broker/base/loop.h"
 #include "broker_netns.h"
 #include "broker_route.h"
 #include "common/rules.h"
-#include "priv/broker/broker_loop.h"
 
 struct broker_view_seen {
 	struct priv_packet addresses; /* naddresses, addresses: to dial from */

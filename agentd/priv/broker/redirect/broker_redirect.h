@@ -6,8 +6,8 @@
  * done twice because it was done before.
  */
 #pragma once
+#include "broker/base/options.h"
 #include "common/rules.h"
-#include "priv/broker/broker_options.h"
 #include "priv/broker/pods/broker_view.h"
 
 struct broker_redirect;

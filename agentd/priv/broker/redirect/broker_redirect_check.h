@@ -1,7 +1,7 @@
 /* broker_redirect_check.h - what was asked for, against what may be (security-rules.md 3, 6). */
 #pragma once
+#include "broker/base/log.h"
 #include "common/rules.h"
-#include "priv/broker/broker_log.h"
 #include <stdbool.h>
 #include <sys/types.h>
 

@@ -1,6 +1,6 @@
 /* broker_redirect_probe.h - can this kernel, and this process, redirect by eBPF at all? */
 #pragma once
-#include "priv/broker/broker_log.h"
+#include "broker/base/log.h"
 #include <stdbool.h>
 
 /* -1: `w` names the first thing that is missing, and what to do. */

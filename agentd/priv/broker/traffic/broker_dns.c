@@ -6,8 +6,8 @@
  * the worker.  No message is parsed: the answer is the question with two bytes changed.
  */
 #include "broker_dns.h"
+#include "broker/base/loop.h"
 #include "common/mem.h"
-#include "priv/broker/broker_loop.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>

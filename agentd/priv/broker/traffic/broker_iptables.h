@@ -4,7 +4,7 @@
  * for are chains ISTIO_* of iptables (both kinds) and tables istio-proxy-* of nftables, by name.
  */
 #pragma once
-#include "priv/broker/broker_log.h"
+#include "broker/base/log.h"
 
 /* In the namespace where the caller is.  -1, EEXIST: yes, and `w` names what was found.  What
  * cannot be asked (a kernel without it) is not there. */

@@ -6,7 +6,7 @@
  * namespace is learned: live.  A pod that was asked for by an earlier worker stays redirected.
  */
 #pragma once
-#include "priv/broker/broker_options.h"
+#include "broker/base/options.h"
 #include "priv/broker/pods/broker_netns.h"
 
 struct broker_traffic;

@@ -1,8 +1,8 @@
 /* broker_traffic_pod.h - inside of broker_traffic*.c: the table of pods whose traffic is asked for.
  */
 #pragma once
+#include "broker/base/audit.h"
 #include "broker_traffic.h"
-#include "priv/broker/broker_audit.h"
 #include "priv/broker/pods/broker_await.h"
 #include "priv/broker/pods/broker_view.h"
 #include "priv/broker/redirect/broker_redirect.h"

@@ -5,7 +5,7 @@
  * seen from here, and its cgroup must not be inside the tree that the kubelet makes for pods.
  */
 #pragma once
-#include "priv/broker/broker_log.h"
+#include "broker/base/log.h"
 #include <stdbool.h>
 
 /* -1 with a code: EACCES it is not root, EPERM it is in a pod or cannot be told from one, ESRCH it

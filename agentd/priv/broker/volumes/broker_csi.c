@@ -4,10 +4,10 @@
  * wants pods' tokens.  None of it can be prevented, all of it is said.
  */
 #include "broker_csi.h"
+#include "broker/base/audit.h"
+#include "broker/base/listener.h"
 #include "broker_mount.h"
 #include "common/mem.h"
-#include "priv/broker/broker_audit.h"
-#include "priv/broker/broker_listener.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -10,15 +10,15 @@
  * (security-rules.md 5), within a second; so is the link when the registry appears.
  */
 #pragma once
-#include "priv/broker/broker_options.h"
+#include "broker/base/options.h"
 
 struct broker_csi;
-struct broker_kept;
+struct broker_fdstore;
 
 struct broker_csi_rig {
 	int epoll;
 	const struct broker_options *options; /* with a kubelet_root */
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	void (*renewed)(void *ctx); /* the worker's copy of the socket is worthless */
 	void (*changed)(void *ctx); /* something is pending */
 	void *ctx;

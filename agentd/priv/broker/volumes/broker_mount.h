@@ -3,7 +3,7 @@
  * Callers have opened both ends where nobody but root can change what they mean.
  */
 #pragma once
-#include "priv/broker/broker_log.h"
+#include "broker/base/log.h"
 #include <limits.h>
 #include <stdbool.h>
 

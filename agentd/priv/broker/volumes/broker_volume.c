@@ -7,9 +7,9 @@
  * unpublish: as often as a mount of ours is on top it goes -> the directory it was on goes.
  */
 #include "broker_volume.h"
+#include "broker/base/file.h"
 #include "broker_mount.h"
 #include "common/mem.h"
-#include "priv/broker/broker_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>

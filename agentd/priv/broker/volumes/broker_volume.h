@@ -9,7 +9,7 @@
  * when it shows this very pod's directory in <run>; nothing else is ever unmounted.
  */
 #pragma once
-#include "priv/broker/broker_options.h"
+#include "broker/base/options.h"
 #include <dirent.h>
 
 /* `r`: uid, volume.  Mounted already: fine.  EBUSY: by somebody else. */

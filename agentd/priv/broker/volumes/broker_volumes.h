@@ -4,7 +4,7 @@
  * answers come in order (as with broker_state_list()).
  */
 #pragma once
-#include "priv/broker/broker_options.h"
+#include "broker/base/options.h"
 #include <dirent.h>
 
 /* Embed it zeroed, with `options`. */

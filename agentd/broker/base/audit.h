@@ -6,8 +6,8 @@
  * while traffic is redirected.
  */
 #pragma once
-#include "broker_log.h"
-#include "broker_loop.h"
+#include "log.h"
+#include "loop.h"
 
 /* Embed it zeroed; stays where it is while it is open. */
 struct broker_audit {

@@ -2,7 +2,7 @@
  *
  * uid 0 gets everything back at an exec, up to the bounding set: without it the second is for show.
  */
-#include "broker_caps.h"
+#include "caps.h"
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>

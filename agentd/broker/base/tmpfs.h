@@ -4,7 +4,7 @@
  * is at our end: the next broker finds it, and what is in it.
  */
 #pragma once
-#include "broker_log.h"
+#include "log.h"
 #include <stdbool.h>
 
 enum { BROKER_TMPFS_MIB = 64 };

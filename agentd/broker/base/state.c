@@ -4,12 +4,12 @@
  * not read.  Its own entries it writes and reads as text, with the boot they are of: cookies of
  * network namespaces are counted anew after each.
  */
-#include "broker_state.h"
-#include "broker_io.h"
-#include "broker_kept.h"
-#include "broker_store.h"
-#include "broker_tmpfs.h"
+#include "state.h"
 #include "common/mem.h"
+#include "fdstore.h"
+#include "io.h"
+#include "store.h"
+#include "tmpfs.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -98,7 +98,7 @@ static const char *place(const char *path, struct broker_why *w)
 }
 
 static int open_stores(
-    struct broker_states *s, const char *run, struct broker_kept *kept, struct broker_why *w)
+    struct broker_states *s, const char *run, struct broker_fdstore *kept, struct broker_why *w)
 {
 	char path[PATH_MAX];
 	const char *in;
@@ -117,7 +117,7 @@ static int open_stores(
 }
 
 struct broker_states *broker_state_new(
-    const struct broker_options *o, struct broker_kept *kept, struct broker_why *w)
+    const struct broker_options *o, struct broker_fdstore *kept, struct broker_why *w)
 {
 	struct broker_states *s = broker_zalloc(sizeof(*s));
 

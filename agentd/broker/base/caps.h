@@ -1,6 +1,6 @@
 /* broker_caps.h - capabilities: giving up what is not needed. */
 #pragma once
-#include "broker_log.h"
+#include "log.h"
 #include <linux/capability.h>
 
 /* What the broker's own acts need (process-split.md 6); a feature that needs more adds it here. */

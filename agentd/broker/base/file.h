@@ -1,6 +1,6 @@
 /* broker_file.h - the few files the broker reads for the worker and writes for pods. */
 #pragma once
-#include "broker_log.h"
+#include "log.h"
 #include <sys/types.h>
 
 /* Where a followed file is.  `dir` is from the command line and may lead through symlinks; `sub`

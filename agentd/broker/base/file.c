@@ -5,9 +5,9 @@
  * volume of Kubernetes each name is a link through `..data`, a link that is swapped to a new
  * directory at each update: there, and only there, one directory is passed (security-rules.md 6).
  */
-#include "broker_file.h"
-#include "broker_io.h"
+#include "file.h"
 #include "common/mem.h"
+#include "io.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -13,14 +13,14 @@
  * written is refused, what was there stays, and the next try may succeed.
  */
 #pragma once
-#include "broker_options.h"
+#include "options.h"
 
-struct broker_kept;
+struct broker_fdstore;
 struct broker_states;
 
 /* NULL: <run>/state could be read by others than root. */
 struct broker_states *broker_state_new(
-    const struct broker_options *o, struct broker_kept *kept, struct broker_why *w);
+    const struct broker_options *o, struct broker_fdstore *kept, struct broker_why *w);
 void broker_state_free(struct broker_states **s); /* all that is kept stays */
 /* Would it open?  Nothing is changed. */
 int broker_state_check(const struct broker_options *o, struct broker_why *w);

@@ -4,9 +4,9 @@
  * and clients in a loop see neither ENOENT nor a refusal while it is replaced.
  */
 #pragma once
-#include "broker_kept.h"
-#include "broker_log.h"
-#include "broker_loop.h"
+#include "fdstore.h"
+#include "log.h"
+#include "loop.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -15,10 +15,10 @@ enum { BROKER_PATH_SIZE = 108 }; /* sun_path */
 /* What it is to be; it stays where it is while the listener is open. */
 struct broker_listener_spec {
 	int epoll;
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	char path[BROKER_PATH_SIZE];
 	mode_t mode;
-	char name[BROKER_KEPT_NAME]; /* among what is kept */
+	char name[BROKER_FDSTORE_NAME]; /* among what is kept */
 	/* It was shut down and made anew (or, fd -1, could not be): the worker's copy is dead. */
 	void (*renewed)(void *ctx, int fd);
 	void *ctx;

@@ -1,31 +1,31 @@
-/* broker_kept.c - two tables of names: what this broker keeps, what an earlier one left.
+/* broker_fdstore.c - two tables of names: what this broker keeps, what an earlier one left.
  *
  * start: found by one of three ways -> a maker takes it by name, checks it, puts it -> the worker
  * is ready: the rest is swept.  A sink has a copy of each, so it hears of a drop even when we know
  * nothing of the name any more: a found one that its taker refused is still there.
  */
-#include "broker_kept.h"
-#include "broker_log.h"
+#include "fdstore.h"
 #include "common/mem.h"
+#include "log.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <uthash.h>
 
 struct entry {
-	char name[BROKER_KEPT_NAME];
+	char name[BROKER_FDSTORE_NAME];
 	int fd;
 	UT_hash_handle hh;
 };
 
-struct broker_kept {
-	struct entry *sides[2]; /* by broker_kept_side */
-	struct broker_kept_sink sink;
+struct broker_fdstore {
+	struct entry *sides[2]; /* by broker_fdstore_side */
+	struct broker_fdstore_sink sink;
 };
 
-struct broker_kept *broker_kept_new(void)
+struct broker_fdstore *broker_fdstore_new(void)
 {
-	return broker_zalloc(sizeof(struct broker_kept));
+	return broker_zalloc(sizeof(struct broker_fdstore));
 }
 
 static struct entry *find(struct entry *table, const char *name)
@@ -57,9 +57,9 @@ static int forget(struct entry **table, const char *name)
 	return fd;
 }
 
-void broker_kept_drop(struct broker_kept *k, const char *name)
+void broker_fdstore_drop(struct broker_fdstore *k, const char *name)
 {
-	forget(&k->sides[BROKER_KEPT], name);
+	forget(&k->sides[BROKER_FDSTORE], name);
 	if (k->sink.drop)
 		k->sink.drop(k->sink.ctx, name);
 }
@@ -71,48 +71,49 @@ static int is_name(const char *name)
 	for (size_t i = 0; i < n; i++)
 		if (name[i] <= ' ' || name[i] > '~' || name[i] == ':')
 			return 0;
-	return n > 0 && n < BROKER_KEPT_NAME;
+	return n > 0 && n < BROKER_FDSTORE_NAME;
 }
 
-void broker_kept_put(struct broker_kept *k, const char *name, int fd)
+void broker_fdstore_put(struct broker_fdstore *k, const char *name, int fd)
 {
 	if (!is_name(name))
 		abort(); /* ours are, so only a bug gets here */
-	if (find(k->sides[BROKER_KEPT], name))
-		broker_kept_drop(k, name);
-	add(&k->sides[BROKER_KEPT], name, fd);
+	if (find(k->sides[BROKER_FDSTORE], name))
+		broker_fdstore_drop(k, name);
+	add(&k->sides[BROKER_FDSTORE], name, fd);
 	if (k->sink.put)
 		k->sink.put(k->sink.ctx, name, fd);
 }
 
 /* However it came: it is not for the worker. */
-void broker_kept_found(struct broker_kept *k, const char *name, int fd)
+void broker_fdstore_found(struct broker_fdstore *k, const char *name, int fd)
 {
 	if (!is_name(name) || find(k->sides[BROKER_FOUND], name) ||
 	    fcntl(fd, F_SETFD, FD_CLOEXEC)) {
 		broker_log(BROKER_WARN, NULL,
-		    "a kept descriptor is of no use: its name is \"%.*s\"", BROKER_KEPT_NAME, name);
+		    "a kept descriptor is of no use: its name is \"%.*s\"", BROKER_FDSTORE_NAME,
+		    name);
 		mem_closep(&fd);
 		return;
 	}
 	add(&k->sides[BROKER_FOUND], name, fd);
 }
 
-int broker_kept_take(struct broker_kept *k, const char *name)
+int broker_fdstore_take(struct broker_fdstore *k, const char *name)
 {
 	return forget(&k->sides[BROKER_FOUND], name);
 }
 
 /* A name that is kept meanwhile was refused by its taker and made anew. */
-size_t broker_kept_sweep(struct broker_kept *k)
+size_t broker_fdstore_sweep(struct broker_fdstore *k)
 {
 	struct entry *e, *tmp;
 	size_t n = 0;
 
 	HASH_ITER (hh, k->sides[BROKER_FOUND], e, tmp) {
 		close(e->fd);
-		if (!find(k->sides[BROKER_KEPT], e->name))
-			broker_kept_drop(k, e->name);
+		if (!find(k->sides[BROKER_FDSTORE], e->name))
+			broker_fdstore_drop(k, e->name);
 		HASH_DEL(k->sides[BROKER_FOUND], e); /* NOLINT(clang-analyzer-*): uthash */
 		free(e);
 		n++;
@@ -120,8 +121,8 @@ size_t broker_kept_sweep(struct broker_kept *k)
 	return n;
 }
 
-void broker_kept_each(
-    struct broker_kept *k, enum broker_kept_side side, broker_kept_one one, void *ctx)
+void broker_fdstore_each(
+    struct broker_fdstore *k, enum broker_fdstore_side side, broker_fdstore_one one, void *ctx)
 {
 	struct entry *e, *tmp;
 
@@ -129,15 +130,15 @@ void broker_kept_each(
 		one(ctx, e->name, e->fd);
 }
 
-void broker_kept_mirror(struct broker_kept *k, const struct broker_kept_sink *to)
+void broker_fdstore_mirror(struct broker_fdstore *k, const struct broker_fdstore_sink *to)
 {
 	k->sink = *to;
-	broker_kept_each(k, BROKER_KEPT, to->put, to->ctx);
+	broker_fdstore_each(k, BROKER_FDSTORE, to->put, to->ctx);
 }
 
-void broker_kept_free(struct broker_kept **kp)
+void broker_fdstore_free(struct broker_fdstore **kp)
 {
-	struct broker_kept *k = take(*kp);
+	struct broker_fdstore *k = take(*kp);
 	struct entry *e, *tmp;
 
 	if (!k)

@@ -5,11 +5,11 @@
  * A directory is root's and on a tmpfs of its own, so it is not synced; a name that is not one of
  * ours (a temporary one that a death has left) goes at open.
  */
-#include "broker_store.h"
-#include "broker_file.h"
-#include "broker_io.h"
-#include "broker_kept.h"
+#include "store.h"
 #include "common/mem.h"
+#include "fdstore.h"
+#include "file.h"
+#include "io.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -63,31 +63,31 @@ static struct broker_held *find(const struct broker_store *s, const char *name)
 	return NULL;
 }
 
-static void kept_name(const struct broker_store *s, const char *name, char out[BROKER_KEPT_NAME])
+static void kept_name(const struct broker_store *s, const char *name, char out[BROKER_FDSTORE_NAME])
 {
-	snprintf(out, BROKER_KEPT_NAME, "%s.%s", s->kind, name);
+	snprintf(out, BROKER_FDSTORE_NAME, "%s.%s", s->kind, name);
 }
 
 /* Takes over `fd`. */
 static void hold(struct broker_store *s, const char *name, int fd)
 {
 	struct broker_held *h = broker_zalloc(sizeof(*h));
-	char kept[BROKER_KEPT_NAME];
+	char kept[BROKER_FDSTORE_NAME];
 
 	snprintf(h->name, sizeof(h->name), "%s", name);
 	h->fd = fd;
 	DL_APPEND(s->held, h);
 	count(s, size_of_fd(fd));
 	kept_name(s, name, kept);
-	broker_kept_put(s->kept, kept, fd);
+	broker_fdstore_put(s->kept, kept, fd);
 }
 
 static void let_go(struct broker_store *s, struct broker_held *h)
 {
-	char kept[BROKER_KEPT_NAME];
+	char kept[BROKER_FDSTORE_NAME];
 
 	kept_name(s, h->name, kept);
-	broker_kept_drop(s->kept, kept);
+	broker_fdstore_drop(s->kept, kept);
 	uncount(s, size_of_fd(h->fd));
 	DL_DELETE(s->held, h);
 	close(h->fd);
@@ -106,7 +106,7 @@ static void on_found(void *ctx, const char *kept, int fd)
 	    strlen(kept + n + 1) >= BROKER_STORE_NAME)
 		return;
 	snprintf(name, sizeof(name), "%s", kept + n + 1); /* `kept` goes when it is taken */
-	auto_close int mine = broker_kept_take(s->kept, kept);
+	auto_close int mine = broker_fdstore_take(s->kept, kept);
 	if (!broker_file_check_memfd(mine, &w))
 		hold(s, name, take_fd(mine));
 }
@@ -153,14 +153,14 @@ static int open_directory(struct broker_store *s, const char *parent, struct bro
 
 /* --- what others call --- */
 
-int broker_store_open(struct broker_store *s, const char *parent, struct broker_kept *kept,
+int broker_store_open(struct broker_store *s, const char *parent, struct broker_fdstore *kept,
     struct broker_budget *budget, struct broker_why *w)
 {
 	s->kept = kept;
 	s->budget = budget;
 	if (parent)
 		return open_directory(s, parent, w);
-	broker_kept_each(kept, BROKER_FOUND, on_found, s);
+	broker_fdstore_each(kept, BROKER_FOUND, on_found, s);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* broker_log.c - a line is composed on the stack and written at once. */
-#include "broker_log.h"
+#include "log.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -2,11 +2,11 @@
  *
  * The mounts are this process's own.
  */
-#include "broker_rig.h"
-#include "priv/broker/broker_kept.h"
-#include "priv/broker/broker_state.h"
-#include "priv/broker/broker_store.h"
-#include "priv/broker/broker_tmpfs.h"
+#include "broker/base/fdstore.h"
+#include "broker/base/state.h"
+#include "broker/base/store.h"
+#include "broker/base/tmpfs.h"
+#include "tests/unit/priv/broker_rig.h"
 #include <linux/magic.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -29,7 +29,7 @@ ssize_t write(int fd, const void *data, size_t size)
 
 struct world {
 	struct rig r; /* its directories; it has no broker */
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	struct broker_states *s;
 	struct broker_why why;
 };
@@ -41,7 +41,7 @@ static const char *state_at(struct world *w, const char *rest)
 
 static void open_state(struct world *w)
 {
-	w->kept = w->kept ? w->kept : broker_kept_new();
+	w->kept = w->kept ? w->kept : broker_fdstore_new();
 	w->s = broker_state_new(&w->r.o, w->kept, &w->why);
 	if (!w->s)
 		fail_msg("%s", w->why.text);
@@ -50,17 +50,17 @@ static void open_state(struct world *w)
 /* The list of kept ones goes over to the next one, as it does in an upgrade. */
 static void pass_on(void *ctx, const char *name, int fd)
 {
-	broker_kept_found(ctx, name, fcntl(fd, F_DUPFD_CLOEXEC, 0));
+	broker_fdstore_found(ctx, name, fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
 static void next_broker(struct world *w, bool upgrade)
 {
-	struct broker_kept *next = broker_kept_new();
+	struct broker_fdstore *next = broker_fdstore_new();
 
 	if (upgrade)
-		broker_kept_each(w->kept, BROKER_KEPT, pass_on, next);
+		broker_fdstore_each(w->kept, BROKER_FDSTORE, pass_on, next);
 	broker_state_free(&w->s);
-	broker_kept_free(&w->kept);
+	broker_fdstore_free(&w->kept);
 	w->kept = next;
 	open_state(w);
 }
@@ -87,7 +87,7 @@ static int teardown(void **state)
 	struct world *w = *state;
 
 	broker_state_free(&w->s);
-	broker_kept_free(&w->kept);
+	broker_fdstore_free(&w->kept);
 	while (!umount2(state_at(w, ""), MNT_DETACH))
 		;
 	rig_shell("rm -rf %s", w->r.top);

@@ -1,6 +1,6 @@
 /* broker_io.h - packets to and from the worker, and sealed files. */
 #pragma once
-#include "broker_log.h"
+#include "log.h"
 #include <stdbool.h>
 #include <sys/types.h>
 

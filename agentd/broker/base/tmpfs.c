@@ -5,7 +5,7 @@
  * parent may be a tmpfs too does not matter: STATX_ATTR_MOUNT_ROOT tells.  The file system is
  * complete, with its mode and its size, before anybody can see it.
  */
-#include "broker_tmpfs.h"
+#include "tmpfs.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>

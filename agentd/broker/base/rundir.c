@@ -4,7 +4,7 @@
  * admin.sock 0600, pods/ 0700.  The lock is the kernel's: it goes when its holder does, however it
  * died.  The pid in the file is for the message only.
  */
-#include "broker_rundir.h"
+#include "rundir.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -41,10 +41,10 @@ static void read_holder(int fd, char *out, size_t size)
 /* A lock belongs to the open file, so whoever has that from an earlier broker has it without a gap;
  * to take it again says whether it is so.  If somebody has replaced the file meanwhile, what counts
  * is who locks the one that is there: to end here would cost all that is kept. */
-static int open_lock(struct broker_kept *k, const char *path, struct broker_why *w)
+static int open_lock(struct broker_fdstore *k, const char *path, struct broker_why *w)
 {
 	struct stat here, there;
-	auto_close int given = broker_kept_take(k, BROKER_RUNDIR_LOCK);
+	auto_close int given = broker_fdstore_take(k, BROKER_RUNDIR_LOCK);
 	auto_close int fd =
 	    open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 
@@ -75,7 +75,7 @@ static int take_lock(struct broker_rundir *d, const char *path, struct broker_wh
 		    *pid ? pid : "unknown", path);
 	}
 	d->lock = take_fd(fd);
-	broker_kept_put(d->kept, BROKER_RUNDIR_LOCK, d->lock);
+	broker_fdstore_put(d->kept, BROKER_RUNDIR_LOCK, d->lock);
 	return broker_rundir_sign(d->lock, w);
 }
 
@@ -90,7 +90,7 @@ int broker_rundir_sign(int lock, struct broker_why *w)
 }
 
 int broker_rundir_open(
-    struct broker_rundir *d, const char *run, struct broker_kept *k, struct broker_why *w)
+    struct broker_rundir *d, const char *run, struct broker_fdstore *k, struct broker_why *w)
 {
 	char path[PATH_MAX];
 
@@ -108,7 +108,7 @@ int broker_rundir_open(
 void broker_rundir_close(struct broker_rundir *d)
 {
 	if (d->lock >= 0)
-		broker_kept_drop(d->kept, BROKER_RUNDIR_LOCK);
+		broker_fdstore_drop(d->kept, BROKER_RUNDIR_LOCK);
 	mem_closep(&d->lock);
 	d->lock = -1;
 }

@@ -1,6 +1,6 @@
 /* broker_options.h - the broker's command line: everything it knows about the node. */
 #pragma once
-#include "broker_log.h"
+#include "log.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>

@@ -1,5 +1,5 @@
 /* broker_listener_test.c - a path that always leads to a listener: kept, healed, adopted. */
-#include "broker_rig.h"
+#include "tests/unit/priv/broker_rig.h"
 #include <signal.h>
 
 static ino_t inode(const char *path)
@@ -299,15 +299,15 @@ static void test_ready_is_said_once(void **state)
 
 static void give_on(void *ctx, const char *name, int fd)
 {
-	broker_kept_found(ctx, name, fcntl(fd, F_DUPFD_CLOEXEC, 0));
+	broker_fdstore_found(ctx, name, fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
 /* As a re-execution does it. */
 static void next_broker(struct rig *r)
 {
-	struct broker_kept *next = broker_kept_new();
+	struct broker_fdstore *next = broker_fdstore_new();
 
-	broker_kept_each(r->kept, BROKER_KEPT, give_on, next);
+	broker_fdstore_each(r->kept, BROKER_FDSTORE, give_on, next);
 	rig_stop(r);
 	r->kept = next;
 }
@@ -338,17 +338,17 @@ static void test_kept_sockets_come_back(void **state)
 /* The socket at that name is none of ours: a fresh one takes its place. */
 static void comes_as(struct rig *r, int fd)
 {
-	char name[BROKER_KEPT_NAME];
+	char name[BROKER_FDSTORE_NAME];
 
 	rig_stop(r);
-	r->kept = broker_kept_new();
+	r->kept = broker_fdstore_new();
 	snprintf(name, sizeof(name), "%s.sds", rig_pod_text);
-	broker_kept_found(r->kept, name, fd);
+	broker_fdstore_found(r->kept, name, fd);
 	rig_start(r);
 	rig_add(r);
 	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
 	assert_true(reaches(rig_mount(r, "socket"), l));
-	assert_int_equal(broker_kept_take(r->kept, name), -1);
+	assert_int_equal(broker_fdstore_take(r->kept, name), -1);
 	close(l);
 }
 

@@ -1,7 +1,7 @@
 /* broker_audit.c - a notice: no more are heard, and a timer is set -> due: notices are forgotten
  * first, so that none is lost that comes while we look; what we put back makes us look once more.
  */
-#include "broker_audit.h"
+#include "audit.h"
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <unistd.h>

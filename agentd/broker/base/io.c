@@ -1,5 +1,5 @@
 /* broker_io.c - what crosses the socketpair. */
-#include "broker_io.h"
+#include "io.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
 #include <errno.h>

@@ -5,11 +5,11 @@
  * characters.
  */
 #pragma once
-#include "broker_log.h"
+#include "log.h"
 #include <dirent.h>
 #include <stdbool.h>
 
-struct broker_kept;
+struct broker_fdstore;
 struct broker_held;
 
 enum { BROKER_STORE_NAME = 80, BROKER_STORE_BYTES_MAX = 64 << 20 };
@@ -24,7 +24,7 @@ struct broker_budget {
 struct broker_store {
 	const char *kind;
 	char *dir; /* NULL: in memory */
-	struct broker_kept *kept;
+	struct broker_fdstore *kept;
 	struct broker_budget *budget;
 	struct broker_held *held; /* in memory */
 	/* walk */
@@ -33,7 +33,7 @@ struct broker_store {
 };
 
 /* `parent` NULL: in memory.  What was stored before is there again, and counted. */
-int broker_store_open(struct broker_store *s, const char *parent, struct broker_kept *kept,
+int broker_store_open(struct broker_store *s, const char *parent, struct broker_fdstore *kept,
     struct broker_budget *budget, struct broker_why *w);
 void broker_store_close(struct broker_store *s);
 

@@ -4,8 +4,8 @@
  * worker; here a flag is ours only if its name is exactly one of ours, and all the rest goes on to
  * the worker unchanged and in order.
  */
-#include "broker_options.h"
-#include "broker_metrics.h"
+#include "options.h"
+#include "priv/broker/broker_metrics.h"
 #include <ctype.h>
 #include <errno.h>
 #include <pwd.h>

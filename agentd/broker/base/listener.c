@@ -9,7 +9,7 @@
  * then renamed over the dead one, and the next who asks gets that.  SHUT_RD alone is enough to
  * refuse connections and shows as RDHUP, not as HUP.
  */
-#include "broker_listener.h"
+#include "listener.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -93,7 +93,7 @@ static bool is_listener_at(int fd, const char *path)
 /* -1: there was none, or it is something else. */
 static int take_kept(const struct broker_listener_spec *s)
 {
-	auto_close int fd = broker_kept_take(s->kept, s->name);
+	auto_close int fd = broker_fdstore_take(s->kept, s->name);
 	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
 
 	if (flags < 0)
@@ -113,7 +113,7 @@ static int make(const struct broker_listener_spec *s, struct broker_why *w)
 
 	if (fd < 0)
 		return broker_refuse_sys(w, "socket for %s", s->path);
-	broker_kept_drop(s->kept, s->name);
+	broker_fdstore_drop(s->kept, s->name);
 	if (publish(fd, s->path, s->mode, w))
 		return -1;
 	return take_fd(fd);
@@ -171,7 +171,7 @@ int broker_listener_open(
 		return -1;
 	}
 	remember_file(l);
-	broker_kept_put(spec->kept, spec->name, fd);
+	broker_fdstore_put(spec->kept, spec->name, fd);
 	return fd;
 }
 
@@ -187,6 +187,6 @@ void broker_listener_release(struct broker_listener *l)
 void broker_listener_close(struct broker_listener *l)
 {
 	if (l->watch.ready)
-		broker_kept_drop(l->spec->kept, l->spec->name);
+		broker_fdstore_drop(l->spec->kept, l->spec->name);
 	broker_listener_release(l);
 }

@@ -1,7 +1,7 @@
 /* broker_loop.c - one event for each wait, so that no handler can meet a watch that another one
  * has just freed.  epoll hands ready fds out in turn, so nobody starves. */
-#include "broker_loop.h"
-#include "broker_log.h"
+#include "loop.h"
+#include "log.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>

@@ -1,10 +1,10 @@
 /* broker_rundir_test.c - one broker at a time, also while one takes the place of another. */
-#include "broker_rig.h"
-#include "priv/broker/broker_rundir.h"
+#include "broker/base/rundir.h"
+#include "tests/unit/priv/broker_rig.h"
 
 struct both {
 	char run[32];
-	struct broker_kept *kept, *next;
+	struct broker_fdstore *kept, *next;
 	struct broker_rundir a, b;
 };
 
@@ -15,8 +15,8 @@ static int setup(void **state)
 
 	strcpy(t.run, "/tmp/brXXXXXX");
 	assert_non_null(mkdtemp(t.run));
-	t.kept = broker_kept_new();
-	t.next = broker_kept_new();
+	t.kept = broker_fdstore_new();
+	t.next = broker_fdstore_new();
 	t.b.lock = -1;
 	if (broker_rundir_open(&t.a, t.run, t.kept, &w))
 		fail_msg("%s", w.text);
@@ -30,8 +30,8 @@ static int teardown(void **state)
 
 	broker_rundir_close(&t->a);
 	broker_rundir_close(&t->b);
-	broker_kept_free(&t->kept);
-	broker_kept_free(&t->next);
+	broker_fdstore_free(&t->kept);
+	broker_fdstore_free(&t->next);
 	rig_shell("rm -rf %s", t->run);
 	return 0;
 }
@@ -51,7 +51,7 @@ static void give(void *ctx, const char *name, int fd)
 	struct both *t = ctx;
 
 	assert_string_equal(name, BROKER_RUNDIR_LOCK); /* nothing else is kept here */
-	broker_kept_found(t->next, name, dup(fd));
+	broker_fdstore_found(t->next, name, dup(fd));
 }
 
 static void test_a_second_one_is_told_what_it_may_do(void **state)
@@ -70,13 +70,13 @@ static void test_who_is_given_the_lock_has_it(void **state)
 	struct broker_why w = {0};
 	struct broker_rundir third;
 
-	broker_kept_each(t->kept, BROKER_KEPT, give, t);
+	broker_fdstore_each(t->kept, BROKER_FDSTORE, give, t);
 	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), 0);
 	broker_rundir_close(&t->a);
-	struct broker_kept *none = broker_kept_new();
+	struct broker_fdstore *none = broker_fdstore_new();
 	assert_int_equal(broker_rundir_open(&third, t->run, none, &w), -1);
 	assert_int_equal(w.code, EBUSY);
-	broker_kept_free(&none);
+	broker_fdstore_free(&none);
 	broker_rundir_close(&t->b);
 	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), 0);
 }
@@ -88,14 +88,14 @@ static void test_a_lock_of_something_else_is_none(void **state)
 	struct broker_why w = {0};
 	char path[64];
 
-	broker_kept_found(t->next, BROKER_RUNDIR_LOCK, open("/dev/null", O_RDWR));
+	broker_fdstore_found(t->next, BROKER_RUNDIR_LOCK, open("/dev/null", O_RDWR));
 	refused(t, EBUSY, "holds");
 	rig_shell("cp %s/lock %s/other", t->run, t->run);
 	snprintf(path, sizeof(path), "%s/other", t->run);
-	broker_kept_found(t->next, BROKER_RUNDIR_LOCK, open(path, O_RDWR));
+	broker_fdstore_found(t->next, BROKER_RUNDIR_LOCK, open(path, O_RDWR));
 	refused(t, EBUSY, "holds");
 	/* The upgrade of one whose file was replaced. */
-	broker_kept_each(t->kept, BROKER_KEPT, give, t);
+	broker_fdstore_each(t->kept, BROKER_FDSTORE, give, t);
 	rig_shell("mv %s/other %s/lock", t->run, t->run);
 	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), 0);
 }
