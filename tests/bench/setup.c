@@ -53,7 +53,7 @@ static char root[PATH_MAX];
 static struct broker_options options = {
     .redirect = true, .redirect_allow = "strict", .worker_user = "1338"};
 static struct broker_fdstore *kept;
-static struct broker_netns_home home;
+static struct netns_home home;
 static struct broker_traffic *traffic;
 static struct broker_why why;
 
@@ -203,7 +203,7 @@ int main(int argc, char **argv)
 	if (broker_cgroup_root(&options, root))
 		die("no cgroup v2");
 	kept = broker_fdstore_new();
-	check(broker_netns_home_open(&home, kept, &why));
+	check(netns_home_open(&home, kept, &why));
 
 	const struct broker_traffic_rig rig = {.epoll = epoll_create1(0),
 	    .options = &options,
@@ -219,7 +219,7 @@ int main(int argc, char **argv)
 		add((size_t)atoi(line));
 	remove_all();
 	broker_traffic_free(&traffic);
-	broker_netns_home_close(&home);
+	netns_home_close(&home);
 	broker_fdstore_free(&kept);
 	return 0;
 }

@@ -2,7 +2,7 @@
  */
 #include "loader.h"
 #include "broker/base/fdstore.h"
-#include "priv/broker/pods/broker_netns.h"
+#include "broker/netns/netns.h"
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static const struct uuid pod_uid = {.bytes = {0xa6, 1}};
 struct order {
 	enum { SET, LIVE, REMOVE, MISTAKE } act;
 	struct redirect_rules rules;
-	struct broker_view_seen seen;
+	struct netns_watch_seen seen;
 };
 
 /* One for the whole process, as a broker has it. */
@@ -38,17 +38,17 @@ static struct broker_fdstore *kept(void)
 /* A connection within the node's own namespace, shown as if a pod's Envoy had made it. */
 static int mistake(struct broker_why *why)
 {
-	struct broker_netns_home home;
-	struct broker_netns_id id;
+	struct netns_home home;
+	struct netns_id id;
 	int pair[2], fd;
 
-	if (broker_netns_home_open(&home, kept(), why) ||
+	if (netns_home_open(&home, kept(), why) ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
 		return -1;
-	fd = broker_netns_of(&home, pair[0], &id, why);
+	fd = netns_of(&home, pair[0], &id, why);
 	close(pair[0]);
 	close(pair[1]);
-	broker_netns_home_close(&home);
+	netns_home_close(&home);
 	return fd < 0 ? -1 : 0;
 }
 
@@ -72,7 +72,7 @@ static int obey(
 static struct broker_redirect *begin(
     const struct world *w, uint64_t caps, size_t memlock, struct broker_why *why)
 {
-	static struct broker_netns_home home;
+	static struct netns_home home;
 	const struct rlimit limit = {memlock, memlock};
 	const struct broker_redirect_place at = {
 	    .bpffs = w->bpffs, .root = w->cgroups, .cgroup = w->cgroup, .home = &home};
@@ -80,7 +80,7 @@ static struct broker_redirect *begin(
 	/* More than is allowed here: only 5.10 would mind. */
 	if (setrlimit(RLIMIT_MEMLOCK, &limit) && errno != EPERM)
 		broken("RLIMIT_MEMLOCK");
-	if (broker_netns_home_open(&home, kept(), why) || broker_caps_bound(caps, why) ||
+	if (netns_home_open(&home, kept(), why) || broker_caps_bound(caps, why) ||
 	    broker_caps_set(caps, why))
 		return NULL;
 	return broker_redirect_new(&at, why);
@@ -163,21 +163,21 @@ static const struct redirect_rules *rules_of(void *ctx)
 
 /* The pod's addresses and routes, as the broker sees them; that may go there, the loader not. */
 static int look(const struct world *w, const struct redirect_rules *rules,
-    struct broker_view_seen *seen, struct broker_why *why)
+    struct netns_watch_seen *seen, struct broker_why *why)
 {
-	struct broker_netns_home home;
-	struct broker_view view = {.epoll = epoll_create1(EPOLL_CLOEXEC),
+	struct netns_home home;
+	struct netns_watch view = {.epoll = epoll_create1(EPOLL_CLOEXEC),
 	    .home = &home,
 	    .rules = rules_of,
 	    .ctx = (void *)rules};
 	int rc;
 
-	if (broker_netns_home_open(&home, kept(), why))
+	if (netns_home_open(&home, kept(), why))
 		return -1;
-	rc = broker_view_open(&view, w->pod.netns, seen, why);
-	broker_view_close(&view);
+	rc = netns_watch_open(&view, w->pod.netns, seen, why);
+	netns_watch_close(&view);
 	close(view.epoll);
-	broker_netns_home_close(&home);
+	netns_home_close(&home);
 	return rc;
 }
 

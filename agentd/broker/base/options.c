@@ -5,7 +5,7 @@
  * the worker unchanged and in order.
  */
 #include "options.h"
-#include "priv/broker/broker_metrics.h"
+#include "broker/netns/metrics_listener.h"
 #include <ctype.h>
 #include <errno.h>
 #include <pwd.h>
@@ -193,7 +193,7 @@ static int set(
 			return -1;
 		break;
 	case ADDRESS:
-		if (broker_metrics_parse(value, &(struct sockaddr_storage){0}, w))
+		if (metrics_listener_parse(value, &(struct sockaddr_storage){0}, w))
 			return -1;
 		break;
 	case FILE_PATH:

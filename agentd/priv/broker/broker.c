@@ -3,7 +3,7 @@
  *   broker_main       start, signals, end           broker_options   the command line
  *   broker_core       the request table, one turn   broker_worker    starting it, without privilege
  *   broker_pods       directories, what is kept     broker_io        packets, sealed copies
- *   broker_netns      whose namespace it is         broker_address   what addresses are in it
+ *   netns      whose namespace it is         netns_address   what addresses are in it
  *   broker_listener   a socket at a path            broker_file      reading root's, writing pods'
  *   broker_follow     inotify                       broker_rundir    <run>, one broker at a time
  *   broker_loop       epoll                         broker_log       lines and reasons

@@ -6,7 +6,7 @@
 #include "broker_check.h"
 #include "broker/base/file.h"
 #include "broker/base/tmpfs.h"
-#include "broker_metrics.h"
+#include "broker/netns/metrics_listener.h"
 #include "broker_worker.h"
 #include "common/mem.h"
 #include "priv/broker/pods/broker_cgroup.h"
@@ -330,7 +330,7 @@ static void check_metrics(struct table *t)
 
 	if (!at)
 		return;
-	if (!broker_metrics_try(at, &w))
+	if (!metrics_listener_try(at, &w))
 		row(t, OK, "metrics", "http://%s/metrics, for anybody", at);
 	else if (w.code == EADDRINUSE)
 		row(t, NOTE, "metrics",

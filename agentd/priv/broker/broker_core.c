@@ -11,12 +11,12 @@
 #include "broker/base/io.h"
 #include "broker/base/rundir.h"
 #include "broker/base/state.h"
+#include "broker/netns/pod_sockets.h"
 #include "broker_follow.h"
 #include "broker_node.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
 #include "priv/broker/pods/broker_pods.h"
-#include "priv/broker/traffic/broker_dns.h"
 #include "priv/broker/traffic/broker_traffic.h"
 #include "priv/broker/volumes/broker_caller.h"
 #include "priv/broker/volumes/broker_volume.h"
@@ -37,7 +37,7 @@ struct broker {
 	const struct broker_options *options;
 	int epoll;
 	struct broker_rundir rundir;
-	struct broker_netns_home home;
+	struct netns_home home;
 	struct broker_fdstore *kept;
 	struct broker_node *node;
 	struct broker_volumes volumes;
@@ -45,7 +45,7 @@ struct broker {
 	struct broker_follows *follows;
 	struct broker_states *states;
 	struct broker_traffic *traffic;
-	struct broker_dns *dns;
+	struct pod_sockets *dns;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
 	enum broker_state state;
@@ -86,15 +86,15 @@ static int do_pod_remove(struct broker *b, struct request *q)
 		return broker_refuse(
 		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
 	broker_follows_remove_pod(b->follows, &q->r->uid);
-	broker_dns_end(b->dns, &q->r->uid);
+	pod_sockets_end(b->dns, &q->r->uid);
 	broker_traffic_remove(b->traffic, &q->r->uid);
 	return broker_pods_remove(b->pods, &q->r->uid, q->why);
 }
 
 static int do_listen(struct broker *b, struct request *q)
 {
-	q->reply_fd = broker_dns_is_kind(q->r->kind)
-			  ? broker_dns_listen(b->dns, &q->r->uid, q->r->kind, q->why)
+	q->reply_fd = pod_sockets_is_kind(q->r->kind)
+			  ? pod_sockets_listen(b->dns, &q->r->uid, q->r->kind, q->why)
 			  : broker_pod_listen(b->pods, q->pod, q->r->kind, q->why);
 	return q->reply_fd < 0 ? -1 : 0;
 }
@@ -146,13 +146,13 @@ static int do_state_list(struct broker *b, struct request *q)
 /* The worker asks for its DNS proxy's sockets again when it knows what is in force. */
 static int do_redirect_set(struct broker *b, struct request *q)
 {
-	broker_dns_end(b->dns, &q->r->uid);
+	pod_sockets_end(b->dns, &q->r->uid);
 	return broker_traffic_set(b->traffic, q->r, q->fd, q->why);
 }
 
 static int do_redirect_del(struct broker *b, struct request *q)
 {
-	broker_dns_end(b->dns, &q->r->uid);
+	pod_sockets_end(b->dns, &q->r->uid);
 	broker_traffic_remove(b->traffic, &q->r->uid);
 	return 0;
 }
@@ -214,7 +214,7 @@ static int do_ready(struct broker *b, struct request *q)
 	}
 	b->ready = true;
 	broker_pods_sweep(b->pods);
-	broker_dns_sweep(b->dns);
+	pod_sockets_sweep(b->dns);
 	broker_traffic_sweep(b->traffic);
 	if ((n = broker_fdstore_sweep(b->kept)))
 		broker_log(BROKER_INFO, NULL, "%zu kept descriptors belong to no pod: closed", n);
@@ -374,7 +374,7 @@ static bool push(struct broker *b)
 	}
 	if (broker_traffic_next(b->traffic, &p, &fd)) {
 		if (p.what == PRIV_REDIRECT_NOTE && !p.arg)
-			broker_dns_end(b->dns, &p.uid); /* not live: nobody serves it */
+			pod_sockets_end(b->dns, &p.uid); /* not live: nobody serves it */
 		send_packet(b, &p, fd);
 		mem_closep(&fd);
 		return b->state == BROKER_SERVING;
@@ -472,7 +472,7 @@ static void on_emptied(void *ctx, const struct uuid *pod)
 	struct broker *b = ctx;
 
 	if (b->dns)
-		broker_dns_end(b->dns, pod);
+		pod_sockets_end(b->dns, pod);
 	if (b->traffic)
 		broker_traffic_emptied(b->traffic, pod);
 }
@@ -503,7 +503,7 @@ static int start(struct broker *b, struct broker_why *w)
 	if ((b->epoll = broker_loop_new()) < 0)
 		return broker_refuse_sys(w, "epoll");
 	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, w) ||
-	    broker_netns_home_open(&b->home, b->kept, w))
+	    netns_home_open(&b->home, b->kept, w))
 		return -1;
 	if (!(b->node = broker_node_new(&(struct broker_node_rig){b->epoll, b->options, b->kept,
 					    &b->home, on_node_broke, on_csi_renewed, on_changed, b},
@@ -519,8 +519,8 @@ static int start(struct broker *b, struct broker_why *w)
 						  &b->home, on_changed, on_netns_asked, b},
 			       w)
 			 : NULL;
-	b->dns = broker_dns_new(
-	    &(struct broker_dns_rig){b->epoll, &b->home, on_dns_place, on_dns_mark, b});
+	b->dns = pod_sockets_new(
+	    &(struct pod_sockets_rig){b->epoll, &b->home, on_dns_place, on_dns_mark, b});
 	return b->traffic ? 0 : -1;
 }
 
@@ -550,7 +550,7 @@ static void hang_up(struct broker *b)
 	broker_watch_end(b->epoll, &b->worker);
 	close(b->worker.fd);
 	end_lists(b);
-	broker_dns_detach(b->dns);
+	pod_sockets_detach(b->dns);
 	broker_traffic_detach(b->traffic);
 	b->attached = false;
 }
@@ -587,13 +587,13 @@ void broker_free(struct broker **b)
 	if (!*b)
 		return;
 	hang_up(*b);
-	broker_dns_free(&(*b)->dns);
+	pod_sockets_free(&(*b)->dns);
 	broker_traffic_free(&(*b)->traffic);
 	broker_follows_free(&(*b)->follows);
 	broker_pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);
 	broker_node_free(&(*b)->node);
-	broker_netns_home_close(&(*b)->home);
+	netns_home_close(&(*b)->home);
 	broker_rundir_close(&(*b)->rundir);
 	mem_closep(&(*b)->epoll);
 	free(*b);

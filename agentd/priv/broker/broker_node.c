@@ -5,7 +5,7 @@
  */
 #include "broker_node.h"
 #include "broker/base/listener.h"
-#include "broker_metrics.h"
+#include "broker/netns/metrics_listener.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
 #include "priv/broker/volumes/broker_csi.h"
@@ -17,8 +17,8 @@ struct broker_node {
 	struct broker_listener_spec admin_spec;
 	struct broker_listener admin;
 	struct broker_csi *csi; /* NULL: without --kubelet-root */
-	struct broker_metrics_spec metrics_spec;
-	struct broker_metrics metrics;
+	struct metrics_listener_spec metrics_spec;
+	struct metrics_listener metrics;
 };
 
 /* The worker cannot be told of another one than it was greeted with. */
@@ -49,7 +49,7 @@ static void describe(struct broker_node *n)
 	    .ctx = n};
 	snprintf(
 	    n->admin_spec.path, sizeof(n->admin_spec.path), "%s/admin.sock", rig->options->run);
-	n->metrics_spec = (struct broker_metrics_spec){.epoll = rig->epoll,
+	n->metrics_spec = (struct metrics_listener_spec){.epoll = rig->epoll,
 	    .kept = rig->kept,
 	    .home = rig->home,
 	    .address = rig->options->metrics,
@@ -68,7 +68,7 @@ struct broker_node *broker_node_new(const struct broker_node_rig *rig, struct br
 		!(n->csi = broker_csi_new(&(struct broker_csi_rig){rig->epoll, rig->options,
 					      rig->kept, rig->renewed, rig->changed, rig->ctx},
 		      w))) ||
-	    (rig->options->metrics && broker_metrics_open(&n->metrics, &n->metrics_spec, w) < 0))
+	    (rig->options->metrics && metrics_listener_open(&n->metrics, &n->metrics_spec, w) < 0))
 		broker_node_free(&n);
 	return n;
 }
@@ -79,7 +79,7 @@ void broker_node_free(struct broker_node **node)
 
 	if (!n)
 		return;
-	broker_metrics_release(&n->metrics);
+	metrics_listener_release(&n->metrics);
 	broker_csi_free(&n->csi);
 	broker_listener_release(&n->admin);
 	free(n);
@@ -92,7 +92,7 @@ static int open_metrics(struct broker_node *n)
 
 	if (!n->rig.options->metrics)
 		return -1;
-	if ((fd = broker_metrics_open(&n->metrics, &n->metrics_spec, &w)) < 0)
+	if ((fd = metrics_listener_open(&n->metrics, &n->metrics_spec, &w)) < 0)
 		broker_log(BROKER_ERROR, NULL, "nobody can scrape metrics: %s", w.text);
 	return fd;
 }

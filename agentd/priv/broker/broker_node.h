@@ -3,7 +3,7 @@
  */
 #pragma once
 #include "broker/base/options.h"
-#include "priv/broker/pods/broker_netns.h"
+#include "broker/netns/netns.h"
 
 struct broker_fdstore;
 struct broker_node;
@@ -12,7 +12,7 @@ struct broker_node_rig {
 	int epoll;
 	const struct broker_options *options;
 	struct broker_fdstore *kept;
-	const struct broker_netns_home *home;
+	const struct netns_home *home;
 	void (*broke)(void *ctx, const char *why); /* the worker shut one down */
 	void (*renewed)(void *ctx); /* its csi.sock is dead; it can only be greeted with one */
 	void (*changed)(void *ctx); /* something is pending */

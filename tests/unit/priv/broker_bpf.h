@@ -229,9 +229,9 @@ RIG_UNUSED static void place_set(
 }
 
 /* Of a network namespace whose address is 10.9.0.`last`. */
-RIG_UNUSED static struct broker_view_seen place_seen(uint8_t last)
+RIG_UNUSED static struct netns_watch_seen place_seen(uint8_t last)
 {
-	struct broker_view_seen s = {.addresses.naddresses = 1, .nroutes = 1};
+	struct netns_watch_seen s = {.addresses.naddresses = 1, .nroutes = 1};
 
 	s.addresses.addresses[0] = (struct priv_address){AF_INET, {10, 9, 0, last}};
 	s.routes[0] = (struct redirect_cidr){
@@ -241,7 +241,7 @@ RIG_UNUSED static struct broker_view_seen place_seen(uint8_t last)
 
 RIG_UNUSED static void place_live(struct place *p, const struct uuid *pod, int netns, uint8_t last)
 {
-	const struct broker_view_seen seen = place_seen(last);
+	const struct netns_watch_seen seen = place_seen(last);
 
 	if (broker_redirect_live(p->r, pod, netns, &seen, &p->w))
 		fail_msg("%s", p->w.text);

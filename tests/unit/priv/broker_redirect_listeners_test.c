@@ -10,7 +10,7 @@
 enum { OUT = 15001, IN = 15006, PROXY = 1337, APP = 1000, WORKERS = 8, MANY = 1000 };
 
 static const struct uuid web = {{1, 2, 3}};
-static struct broker_netns_home home;
+static struct netns_home home;
 static struct broker_fdstore *kept;
 
 static int setup(void **state)
@@ -19,7 +19,7 @@ static int setup(void **state)
 
 	place_setup(&p);
 	kept = broker_fdstore_new();
-	assert_int_equal(broker_netns_home_open(&home, kept, &p.w), 0);
+	assert_int_equal(netns_home_open(&home, kept, &p.w), 0);
 	p.at.home = &home;
 	place_start(&p);
 	*state = &p;
@@ -52,7 +52,7 @@ static int teardown(void **state)
 		living = 0;
 	}
 	place_teardown(*state);
-	broker_netns_home_close(&home);
+	netns_home_close(&home);
 	broker_fdstore_free(&kept);
 	return 0;
 }
@@ -304,13 +304,13 @@ static void test_only_what_was_listed(void **state)
 static void test_nobody_in_the_nodes_own_namespace(void **state)
 {
 	struct place *p = *state;
-	struct broker_netns_home here = home;
+	struct netns_home here = home;
 	int netns = place_netns("");
 	int out = listens(netns, AT("0.0.0.0", PROXY, OUT));
 	struct stat st;
 
 	assert_int_equal(fstat(netns, &st), 0);
-	here.init = (struct broker_netns_id){.dev = st.st_dev, .ino = st.st_ino};
+	here.init = (struct netns_id){.dev = st.st_dev, .ino = st.st_ino};
 	p->r->at.home = &here;
 	ruled(p);
 	assert_false(find(p, netns));

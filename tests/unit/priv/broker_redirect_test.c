@@ -597,7 +597,7 @@ static void test_counters_are_the_programs_own(void **state)
 static void test_who_is_not_there_costs_nothing(void **state)
 {
 	struct place *p = *state;
-	const struct broker_view_seen seen = place_seen(7);
+	const struct netns_watch_seen seen = place_seen(7);
 	int netns = place_netns("");
 
 	broker_redirect_remove(p->r, &web);

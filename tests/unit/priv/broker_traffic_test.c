@@ -482,7 +482,7 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 {
 	const struct redirect_rules rules = good_rules();
 	struct broker_fdstore *kept = broker_fdstore_new();
-	struct broker_netns_home home;
+	struct netns_home home;
 	struct broker_why why;
 	struct priv_packet p;
 	int pod = place_cgroup(&w.place, "pod"), epoll = broker_loop_new(), fd;
@@ -491,7 +491,7 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	(void)state;
 	rig_stop(w.rig);
 	lookups = place_attached(here, BPF_SK_LOOKUP, NULL);
-	assert_int_equal(broker_netns_home_open(&home, kept, &why), 0);
+	assert_int_equal(netns_home_open(&home, kept, &why), 0);
 	struct broker_traffic *t = broker_traffic_new(
 	    &(struct broker_traffic_rig){epoll, &w.rig->o, &home, nobody, not_known, NULL}, &why);
 	fd = rig_memfd(&rules, sizeof(rules), RIG_SEALS);
@@ -510,7 +510,7 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	assert_int_equal(place_attached(here, BPF_SK_LOOKUP, NULL), lookups);
 	assert_true(is_closed(pod) && !is_live());
 	broker_traffic_free(&t);
-	broker_netns_home_close(&home);
+	netns_home_close(&home);
 	broker_fdstore_free(&kept);
 	close(epoll);
 	close(here);

@@ -101,17 +101,16 @@ static int check_replacement(struct broker_identity *i, struct broker_why *w)
 	    other);
 }
 
-static int check_netns(
-    struct broker_identity *i, const struct broker_netns_id *id, struct broker_why *w)
+static int check_netns(struct broker_identity *i, const struct netns_id *id, struct broker_why *w)
 {
 	const struct broker_identity *other;
 
-	if (broker_netns_same(&i->netns, id))
+	if (netns_same(&i->netns, id))
 		return 0;
 	if (is_known(i) && check_replacement(i, w))
 		return -1;
 	DL_FOREACH (i->all->list, other) {
-		if (!broker_netns_same(&other->netns, id))
+		if (!netns_same(&other->netns, id))
 			continue;
 		broker_log(BROKER_WARN, i->name,
 		    "a peer came from the network namespace of pod %s: refused", other->name);
@@ -137,9 +136,9 @@ static void watch_cgroup(struct broker_identity *i, bool is_new, int dir)
 }
 
 static void learn(
-    struct broker_identity *i, int netns_fd, const struct broker_netns_id *id, int cgroup_dir)
+    struct broker_identity *i, int netns_fd, const struct netns_id *id, int cgroup_dir)
 {
-	bool is_new = !broker_netns_same(&i->netns, id);
+	bool is_new = !netns_same(&i->netns, id);
 
 	if (is_known(i) && is_new)
 		broker_log(BROKER_INFO, i->name,
@@ -182,8 +181,8 @@ static void tell_of_host(const struct broker_identity *i, int conn)
 int broker_identity_check(struct broker_identity *i, int conn, bool require,
     struct priv_packet *out, struct broker_why *w)
 {
-	struct broker_netns_id id;
-	auto_close int netns = broker_netns_of(i->all->home, conn, &id, w);
+	struct netns_id id;
+	auto_close int netns = netns_of(i->all->home, conn, &id, w);
 	auto_close int dir = -1;
 
 	if (netns < 0) {
@@ -199,7 +198,7 @@ int broker_identity_check(struct broker_identity *i, int conn, bool require,
 			return -1;
 		snprintf(out->why, sizeof(out->why), "%s", w->text);
 	}
-	if (broker_netns_describe(i->all->home, netns, out, w))
+	if (netns_describe(i->all->home, netns, out, w))
 		return -1;
 	out->netns_cookie = id.cookie;
 	learn(i, take_fd(netns), &id, dir);

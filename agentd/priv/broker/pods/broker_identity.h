@@ -7,8 +7,8 @@
  * (security-rules.md 4, architecture decision 4).
  */
 #pragma once
+#include "broker/netns/netns.h"
 #include "broker_cgroup.h"
-#include "broker_netns.h"
 #include "broker_peer.h"
 
 struct broker_states;
@@ -18,7 +18,7 @@ struct broker_identities {
 	int epoll;
 	enum broker_peer_way way;
 	const struct broker_options *options;
-	const struct broker_netns_home *home;
+	const struct netns_home *home;
 	struct broker_states *states;
 	struct broker_identity *list;
 	/* Each NULL where nobody asks, or nobody knows. */
@@ -34,7 +34,7 @@ struct broker_identity {
 	struct broker_identities *all;
 	struct uuid uid;
 	char name[UUID_TEXT_SIZE];
-	struct broker_netns_id netns; /* zero: not known */
+	struct netns_id netns;       /* zero: not known */
 	int netns_fd;                /* later sockets are made in it; -1: not seen by this broker */
 	struct broker_cgroup cgroup; /* since the namespace was learned */
 	struct broker_identity *prev, *next;

@@ -6,9 +6,9 @@
 #include "broker_pods.h"
 #include "broker/base/file.h"
 #include "broker/base/state.h"
+#include "broker/netns/dial.h"
 #include "broker_identity.h"
 #include "broker_source.h"
-#include "priv/broker/traffic/broker_dial.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -34,7 +34,7 @@ struct broker_pod {
 		bool renewed; /* which is dead, and it was not told yet */
 	} sockets[PRIV_LISTENER_END];
 	struct broker_identity identity;
-	struct broker_dial dial;
+	struct netns_dial dial;
 	struct broker_pod *prev, *next;
 };
 
@@ -371,5 +371,5 @@ int broker_pod_netns_fd(const struct broker_pod *pod)
 int broker_pod_dial(const struct broker_pods *ps, struct broker_pod *pod,
     const struct priv_request *r, struct broker_why *w)
 {
-	return broker_dial(&pod->dial, ps->rig.home, pod->identity.netns_fd, r, w);
+	return netns_dial(&pod->dial, ps->rig.home, pod->identity.netns_fd, r, w);
 }

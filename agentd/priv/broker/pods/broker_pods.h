@@ -9,7 +9,7 @@
 #pragma once
 #include "broker/base/listener.h"
 #include "broker/base/options.h"
-#include "broker_netns.h"
+#include "broker/netns/netns.h"
 
 struct broker_pod;
 struct broker_pods;
@@ -17,7 +17,7 @@ struct broker_pods;
 struct broker_pods_rig {
 	int epoll;
 	const struct broker_options *options;
-	const struct broker_netns_home *home;
+	const struct netns_home *home;
 	struct broker_fdstore *kept;
 	struct broker_states *states;
 	void (*renewed)(void *ctx); /* the worker shut a listener down: it is to be told */
@@ -57,6 +57,6 @@ int broker_pod_peer(
 int broker_pod_netns_fd(const struct broker_pod *pod); /* the pod's; -1: not learned */
 /* The same, if it was learned in this cgroup, which was not empty since. */
 int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup);
-/* A socket in it, the caller's: broker_dial(). */
+/* A socket in it, the caller's: netns_dial(). */
 int broker_pod_dial(const struct broker_pods *ps, struct broker_pod *pod,
     const struct priv_request *r, struct broker_why *w);

@@ -7,17 +7,17 @@
  */
 #pragma once
 #include "broker/base/options.h"
+#include "broker/netns/watch.h"
 #include "common/rules.h"
-#include "priv/broker/pods/broker_view.h"
 
 struct broker_redirect;
 
 struct broker_redirect_place {
-	const char *bpffs;  /* mounted there if it is not */
-	const char *root;   /* where the host's cgroup v2 is mounted */
-	const char *cgroup; /* absolute: all pods are below it */
-	bool stays;         /* where an earlier broker attached, if that is above it */
-	const struct broker_netns_home *home; /* nobody's network; NULL: we enter no pod's */
+	const char *bpffs;             /* mounted there if it is not */
+	const char *root;              /* where the host's cgroup v2 is mounted */
+	const char *cgroup;            /* absolute: all pods are below it */
+	bool stays;                    /* where an earlier broker attached, if that is above it */
+	const struct netns_home *home; /* nobody's network; NULL: we enter no pod's */
 };
 struct broker_redirect *broker_redirect_new(
     const struct broker_redirect_place *at, struct broker_why *w);
@@ -44,7 +44,7 @@ int broker_redirect_set(struct broker_redirect *r, const struct uuid *pod,
 /* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on.  Called
  * again when what is seen there changes. */
 int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int netns,
-    const struct broker_view_seen *seen, struct broker_why *w);
+    const struct netns_watch_seen *seen, struct broker_why *w);
 /* The pod's sandbox is gone: its network namespace is nobody's. */
 void broker_redirect_close(struct broker_redirect *r, const struct uuid *pod);
 /* The network namespace where an earlier broker made it live is no more: nobody is left in it. */

@@ -237,10 +237,10 @@ enum redirect_look redirect_listeners_find(
 	char uid[UUID_TEXT_SIZE];
 	struct broker_why w;
 
-	if (!r->can.late || !r->at.home || broker_netns_is_home(r->at.home, netns))
+	if (!r->can.late || !r->at.home || netns_is_home(r->at.home, netns))
 		return REDIRECT_LOOK_IN_VAIN;
 	r->looks++;
-	if (broker_netns_visit(r->at.home, netns, search, &s, &w))
+	if (netns_visit(r->at.home, netns, search, &s, &w))
 		return REDIRECT_LOOK_IN_VAIN;
 	uuid_format((const struct uuid *)entry->uid, uid);
 	if (s.fresh)

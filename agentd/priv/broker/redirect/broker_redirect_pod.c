@@ -207,7 +207,7 @@ static struct redirect_rules *copy_rules(const struct redirect_rules *rules)
 	return memcpy(broker_zalloc(size), rules, size);
 }
 
-static struct redirect_seen *copy_seen(const struct broker_view_seen *s)
+static struct redirect_seen *copy_seen(const struct netns_watch_seen *s)
 {
 	size_t routes = s->nroutes * sizeof(s->routes[0]);
 	struct redirect_seen *out = broker_zalloc(sizeof(*out) + routes);
@@ -339,7 +339,7 @@ static bool is_zero(const struct redirect_address *a)
 }
 
 /* The first of each family is what the pod's processes dial from. */
-static void take_seen(struct redirect_pod_state *p, const struct broker_view_seen *seen)
+static void take_seen(struct redirect_pod_state *p, const struct netns_watch_seen *seen)
 {
 	free(p->seen);
 	p->seen = copy_seen(seen);
@@ -355,7 +355,7 @@ static void take_seen(struct redirect_pod_state *p, const struct broker_view_see
 }
 
 int broker_redirect_live(struct broker_redirect *r, const struct uuid *pod, int netns,
-    const struct broker_view_seen *seen, struct broker_why *w)
+    const struct netns_watch_seen *seen, struct broker_why *w)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
 	bool again = p && (p->seen || p->adopted);

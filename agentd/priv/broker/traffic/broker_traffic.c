@@ -132,7 +132,7 @@ struct broker_traffic *broker_traffic_new(
 static void forget(struct broker_traffic *t, struct traffic_pod *p)
 {
 	broker_await_end(&p->await);
-	broker_view_close(&p->view);
+	netns_watch_close(&p->view);
 	DL_DELETE(t->pods, p);
 	free(p->asked);
 	free(p);
@@ -243,7 +243,7 @@ static struct traffic_pod *find_or_add(struct broker_traffic *t, const struct uu
 	p = broker_zalloc(sizeof(*p));
 	p->traffic = t;
 	p->uid = *uid;
-	p->view = (struct broker_view){.epoll = t->epoll,
+	p->view = (struct netns_watch){.epoll = t->epoll,
 	    .home = t->home,
 	    .rules = traffic_rules,
 	    .changed = traffic_on_seen,

@@ -7,14 +7,14 @@
  */
 #pragma once
 #include "broker/base/options.h"
-#include "priv/broker/pods/broker_netns.h"
+#include "broker/netns/netns.h"
 
 struct broker_traffic;
 
 struct broker_traffic_rig {
 	int epoll;
 	const struct broker_options *options;
-	const struct broker_netns_home *home;
+	const struct netns_home *home;
 	void (*changed)(void *ctx); /* broker_traffic_next() has something to say */
 	/* The network namespace of the pod while it is in that cgroup; -1: not known yet. */
 	int (*netns)(void *ctx, const struct uuid *pod, uint64_t cgroup);
@@ -52,7 +52,7 @@ bool broker_traffic_pending(const struct broker_traffic *t);
 bool broker_traffic_next(struct broker_traffic *t, struct priv_packet *p, int *fd);
 /* A worker came or went: nobody waits for what it asked. */
 void broker_traffic_detach(struct broker_traffic *t);
-/* broker_dns.h: where a pod's DNS proxy listens, and whether somebody answers there. */
+/* pod_sockets.h: where a pod's DNS proxy listens, and whether somebody answers there. */
 int broker_traffic_dns_place(
     const struct broker_traffic *t, const struct uuid *pod, uint16_t *port, struct broker_why *w);
 int broker_traffic_dns_mark(struct broker_traffic *t, const struct uuid *pod, int socket,

@@ -5,7 +5,7 @@
  * While it is live others may come with rules of their own: with each audit we look, and say so;
  * and try again what failed.
  */
-#include "broker_iptables.h"
+#include "broker/netns/iptables.h"
 #include "broker_traffic_pod.h"
 #include "common/mem.h"
 #include <errno.h>
@@ -61,7 +61,7 @@ static void not_live(struct traffic_pod *p, const struct broker_why *w)
 /* Its network namespace is not known, or not any more. */
 void traffic_leave(struct traffic_pod *p)
 {
-	broker_view_close(&p->view);
+	netns_watch_close(&p->view);
 	if (!p->live && !p->live_why.code)
 		return;
 	p->live = false;
@@ -69,7 +69,7 @@ void traffic_leave(struct traffic_pod *p)
 	note(p);
 }
 
-void traffic_on_seen(void *ctx, const struct broker_view_seen *seen)
+void traffic_on_seen(void *ctx, const struct netns_watch_seen *seen)
 {
 	struct traffic_pod *p = ctx;
 	struct broker_why w;
@@ -94,7 +94,7 @@ static void leave_alone(struct traffic_pod *p)
 
 	if (!rules || rules->strict)
 		return;
-	broker_view_close(&p->view);
+	netns_watch_close(&p->view);
 	broker_redirect_remove(p->traffic->redirect, &p->uid);
 }
 
@@ -103,7 +103,7 @@ static int check_rivals(struct traffic_pod *p, int netns, struct broker_why *w)
 {
 	struct broker_traffic *t = p->traffic;
 
-	if (p->live || !broker_netns_visit(t->home, netns, broker_iptables_check, NULL, w))
+	if (p->live || !netns_visit(t->home, netns, netns_iptables_check, NULL, w))
 		return 0;
 	if (w->code == EEXIST)
 		leave_alone(p);
@@ -117,7 +117,7 @@ static void look_for_rivals(struct traffic_pod *p)
 
 	if (!p->live || !p->view.watch.ready)
 		return;
-	broker_netns_visit(p->traffic->home, p->view.netns, broker_iptables_check, NULL, &w);
+	netns_visit(p->traffic->home, p->view.netns, netns_iptables_check, NULL, &w);
 	if ((w.code == EEXIST) == (p->live_why.code == EEXIST))
 		return;
 	p->live_why = w;
@@ -127,12 +127,12 @@ static void look_for_rivals(struct traffic_pod *p)
 }
 
 static int look(
-    struct traffic_pod *p, int netns, struct broker_view_seen *seen, struct broker_why *w)
+    struct traffic_pod *p, int netns, struct netns_watch_seen *seen, struct broker_why *w)
 {
-	if (broker_view_is_of(&p->view, netns))
-		return broker_view_look(&p->view, seen, w);
-	broker_view_close(&p->view);
-	return broker_view_open(&p->view, netns, seen, w);
+	if (netns_watch_is_of(&p->view, netns))
+		return netns_watch_look(&p->view, seen, w);
+	netns_watch_close(&p->view);
+	return netns_watch_open(&p->view, netns, seen, w);
 }
 
 static void refuse_host(struct traffic_pod *p)
@@ -148,14 +148,14 @@ static void refuse_host(struct traffic_pod *p)
 
 void traffic_live(struct traffic_pod *p, int netns)
 {
-	struct broker_view_seen seen;
+	struct netns_watch_seen seen;
 	struct broker_why w;
 
-	if (broker_netns_is_home(p->traffic->home, netns)) {
+	if (netns_is_home(p->traffic->home, netns)) {
 		refuse_host(p);
 		return;
 	}
-	if (!broker_view_is_of(&p->view, netns))
+	if (!netns_watch_is_of(&p->view, netns))
 		p->live = false;
 	if (!traffic_rules(p))
 		return; /* left to others */

@@ -2,9 +2,9 @@
  */
 #pragma once
 #include "broker/base/audit.h"
+#include "broker/netns/watch.h"
 #include "broker_traffic.h"
 #include "priv/broker/pods/broker_await.h"
-#include "priv/broker/pods/broker_view.h"
 #include "priv/broker/redirect/broker_redirect.h"
 #include "priv/broker/redirect/broker_redirect_check.h"
 #include "priv/broker/redirect/broker_redirect_trace.h"
@@ -15,7 +15,7 @@ struct traffic_pod {
 	struct uuid uid;
 	struct redirect_rules *asked; /* NULL: written, and with the programs */
 	struct broker_await await;    /* its cgroup, each that has its name */
-	struct broker_view view;      /* its network namespace, when that is known */
+	struct netns_watch view;      /* its network namespace, when that is known */
 	uint32_t id;                  /* of the request; 0: nobody waits */
 	bool done;                    /* to be told */
 	bool claimed;                 /* asked for by the worker that runs */
@@ -27,7 +27,7 @@ struct traffic_pod {
 
 struct broker_traffic {
 	const struct broker_options *options;
-	const struct broker_netns_home *home;
+	const struct netns_home *home;
 	int epoll, cgroups;
 	struct broker_redirect *redirect; /* NULL: without --redirect, or for `unable` */
 	struct broker_why unable;
@@ -50,7 +50,7 @@ __attribute__((format(printf, 2, 3))) void traffic_complain(
 
 /* Its network namespace is known; is seen to have changed; is not known, or not any more. */
 void traffic_live(struct traffic_pod *p, int netns);
-void traffic_on_seen(void *ctx, const struct broker_view_seen *seen);
+void traffic_on_seen(void *ctx, const struct netns_watch_seen *seen);
 const struct redirect_rules *traffic_rules(void *ctx); /* as they are now; NULL: none */
 void traffic_leave(struct traffic_pod *p);
 /* Does somebody else redirect what comes from a pod that is live?  Can one be that could not?  At

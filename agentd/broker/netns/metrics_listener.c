@@ -1,12 +1,12 @@
-/* broker_metrics.c - found or bound -> handed to each worker -> shut down by one: made anew for the
- * next.
+/* metrics_listener.c - found or bound -> handed to each worker -> shut down by one: made anew for
+ * the next.
  *
  * What an earlier broker left may have another address: of another command line, or node.  Its
  * sharers (that broker, systemd) would keep the port busy until they are told, so it is shut down
  * first; with SO_REUSEADDR what does not listen is in nobody's way.  A broker that gets all of it
  * back makes itself a new one, as soon as the one that failed is gone with its own.
  */
-#include "broker_metrics.h"
+#include "metrics_listener.h"
 #include "common/mem.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -50,7 +50,7 @@ static uint16_t parse_port(const char *text)
 	return port <= PORT_MAX ? (uint16_t)port : 0;
 }
 
-int broker_metrics_parse(const char *text, struct sockaddr_storage *out, struct broker_why *w)
+int metrics_listener_parse(const char *text, struct sockaddr_storage *out, struct broker_why *w)
 {
 	const bool bracket = *text == '[';
 	const char *host = text + bracket, *end = strpbrk(host, bracket ? "]" : ":");
@@ -97,7 +97,7 @@ static int bind_one(const char *text, struct broker_why *w)
 	const int one = 1, zero = 0;
 	union address a = {.any.ss_family = AF_UNSPEC};
 
-	if (broker_metrics_parse(text, &a.any, w))
+	if (metrics_listener_parse(text, &a.any, w))
 		return -1;
 	auto_close int fd =
 	    socket(a.any.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
@@ -131,7 +131,7 @@ static int make_again(const char *text, struct broker_why *w)
 	return fd;
 }
 
-int broker_metrics_try(const char *text, struct broker_why *w)
+int metrics_listener_try(const char *text, struct broker_why *w)
 {
 	auto_close int fd = make(text, w);
 
@@ -151,14 +151,14 @@ static bool is_listening(int fd)
 	return option(fd, SO_ACCEPTCONN) == 1;
 }
 
-static bool is_at_home(const struct broker_netns_home *h, int fd)
+static bool is_at_home(const struct netns_home *h, int fd)
 {
 	auto_close int netns = ioctl(fd, SIOCGSKNS);
 
-	return netns >= 0 && broker_netns_is_own(h, netns);
+	return netns >= 0 && netns_is_own(h, netns);
 }
 
-static bool is_wanted(const struct broker_metrics_spec *s, int fd)
+static bool is_wanted(const struct metrics_listener_spec *s, int fd)
 {
 	union address have = {.any.ss_family = AF_UNSPEC}, want = have;
 	socklen_t size = sizeof(have);
@@ -166,12 +166,12 @@ static bool is_wanted(const struct broker_metrics_spec *s, int fd)
 
 	return option(fd, SO_TYPE) == SOCK_STREAM && option(fd, SO_PROTOCOL) == IPPROTO_TCP &&
 	       is_listening(fd) && !getsockname(fd, &have.sa, &size) &&
-	       !broker_metrics_parse(s->address, &want.any, &w) && is_same(&have, &want) &&
+	       !metrics_listener_parse(s->address, &want.any, &w) && is_same(&have, &want) &&
 	       is_at_home(s->home, fd);
 }
 
 /* -1: there was none, or it is something else. */
-static int take_kept(const struct broker_metrics_spec *s)
+static int take_kept(const struct metrics_listener_spec *s)
 {
 	auto_close int fd = broker_fdstore_take(s->kept, name);
 	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
@@ -187,24 +187,24 @@ static int take_kept(const struct broker_metrics_spec *s)
 	return -1;
 }
 
-static void drop(struct broker_metrics *m)
+static void drop(struct metrics_listener *m)
 {
 	if (m->watch.ready)
 		broker_fdstore_drop(m->spec->kept, name);
-	broker_metrics_release(m);
+	metrics_listener_release(m);
 }
 
 static void on_shut_down(void *ctx, uint32_t events)
 {
-	struct broker_metrics *m = ctx;
+	struct metrics_listener *m = ctx;
 
 	(void)events;
 	drop(m);
 	m->spec->shut(m->spec->ctx);
 }
 
-int broker_metrics_open(
-    struct broker_metrics *m, const struct broker_metrics_spec *spec, struct broker_why *w)
+int metrics_listener_open(
+    struct metrics_listener *m, const struct metrics_listener_spec *spec, struct broker_why *w)
 {
 	const bool had = m->watch.ready;
 
@@ -228,7 +228,7 @@ int broker_metrics_open(
 	return fd;
 }
 
-void broker_metrics_release(struct broker_metrics *m)
+void metrics_listener_release(struct metrics_listener *m)
 {
 	if (!m->watch.ready)
 		return;

@@ -1,4 +1,4 @@
-/* broker_dns.h - the sockets at which a pod's DNS proxy is asked (kernels.md 9).
+/* pod_sockets.h - the sockets at which a pod's DNS proxy is asked (kernels.md 9).
  *
  * The programs send a query there only while the socket has the broker's mark, and it has one only
  * while a worker answers.  When that worker is gone the mark is, too: queries go to the pod's own
@@ -9,13 +9,13 @@
  * a kept socket would swallow every query for as long as agentd stays away.  Closed, it is none.
  */
 #pragma once
-#include "priv/broker/pods/broker_netns.h"
+#include "netns.h"
 
-struct broker_dns;
+struct pod_sockets;
 
-struct broker_dns_rig {
+struct pod_sockets_rig {
 	int epoll;
-	const struct broker_netns_home *home;
+	const struct netns_home *home;
 	/* The network namespace of a pod whose DNS is captured, and the port; -1: `w`.  Its
 	 * owner's.
 	 */
@@ -25,17 +25,17 @@ struct broker_dns_rig {
 	    void *ctx, const struct uuid *pod, int socket, bool answered, struct broker_why *w);
 	void *ctx;
 };
-struct broker_dns *broker_dns_new(const struct broker_dns_rig *rig);
-void broker_dns_free(struct broker_dns **d); /* closes all */
+struct pod_sockets *pod_sockets_new(const struct pod_sockets_rig *rig);
+void pod_sockets_free(struct pod_sockets **d); /* closes all */
 
-bool broker_dns_is_kind(unsigned kind); /* of PRIV_LISTEN */
+bool pod_sockets_is_kind(unsigned kind); /* of PRIV_LISTEN */
 /* A new socket of the kind, marked; it stays ours.  One that was there is closed: who has a copy
  * may have spoilt it.  -1: the pod has neither of the two any more. */
-int broker_dns_listen(
-    struct broker_dns *d, const struct uuid *pod, unsigned kind, struct broker_why *w);
+int pod_sockets_listen(
+    struct pod_sockets *d, const struct uuid *pod, unsigned kind, struct broker_why *w);
 /* The worker is gone: no mark, and nobody waits for it. */
-void broker_dns_detach(struct broker_dns *d);
+void pod_sockets_detach(struct pod_sockets *d);
 /* The next one has said what there is: nobody is answered for it any more. */
-void broker_dns_sweep(struct broker_dns *d);
+void pod_sockets_sweep(struct pod_sockets *d);
 /* The pod is gone, or its network namespace is, or it is captured in another way. */
-void broker_dns_end(struct broker_dns *d, const struct uuid *pod); /* none: nothing */
+void pod_sockets_end(struct pod_sockets *d, const struct uuid *pod); /* none: nothing */

@@ -1,16 +1,16 @@
-/* broker_dial.c - kind and family checked -> may it be had now? -> a visit, a socket.
+/* netns_dial.c - kind and family checked -> may it be had now? -> a visit, a socket.
  *
  * A leaky bucket in one number: each socket puts the time when all may be had again off by its
  * share of a second.
  */
-#include "broker_dial.h"
+#include "dial.h"
 #include <errno.h>
 #include <sys/socket.h>
 #include <time.h>
 
 enum {
-	SHARE_MS = 1000 / BROKER_DIAL_PER_SECOND,
-	ALL_MS = BROKER_DIAL_MAX * SHARE_MS,
+	SHARE_MS = 1000 / NETNS_DIAL_PER_SECOND,
+	ALL_MS = NETNS_DIAL_MAX * SHARE_MS,
 };
 
 struct making {
@@ -33,18 +33,18 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static int spend(struct broker_dial *d, struct broker_why *w)
+static int spend(struct netns_dial *d, struct broker_why *w)
 {
 	int64_t now = now_ms(), from = d->full_ms > now ? d->full_ms : now;
 
 	if (from + SHARE_MS > now + ALL_MS)
 		return broker_refuse(
-		    w, EAGAIN, "the pod has had %d sockets in a second", BROKER_DIAL_PER_SECOND);
+		    w, EAGAIN, "the pod has had %d sockets in a second", NETNS_DIAL_PER_SECOND);
 	d->full_ms = from + SHARE_MS;
 	return 0;
 }
 
-int broker_dial(struct broker_dial *d, const struct broker_netns_home *home, int netns,
+int netns_dial(struct netns_dial *d, const struct netns_home *home, int netns,
     const struct priv_request *r, struct broker_why *w)
 {
 	struct making m = {.family = (int)r->arg,
@@ -56,7 +56,7 @@ int broker_dial(struct broker_dial *d, const struct broker_netns_home *home, int
 		    w, EINVAL, "there is no socket of kind %u and family %u", r->kind, r->arg);
 	if (netns < 0)
 		return broker_refuse(w, ENOTCONN, "the pod's network namespace is not known");
-	if (spend(d, w) || broker_netns_visit(home, netns, make_there, &m, w))
+	if (spend(d, w) || netns_visit(home, netns, make_there, &m, w))
 		return -1;
 	return m.fd;
 }

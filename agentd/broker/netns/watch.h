@@ -1,4 +1,4 @@
-/* broker_view.h - what redirection has to know of a pod's network namespace, now and at each
+/* netns_watch.h - what redirection has to know of a pod's network namespace, now and at each
  * change.
  *
  * Its addresses, the indexes of the interfaces that are excluded by name; and ::6 on lo, which
@@ -7,33 +7,33 @@
  */
 #pragma once
 #include "broker/base/loop.h"
-#include "broker_netns.h"
-#include "broker_route.h"
 #include "common/rules.h"
+#include "netns.h"
+#include "route.h"
 
-struct broker_view_seen {
+struct netns_watch_seen {
 	struct priv_packet addresses; /* naddresses, addresses: to dial from */
 	uint32_t ninterfaces, interfaces[REDIRECT_INTERFACES_MAX]; /* of those that exist */
 	uint32_t nroutes;
-	struct redirect_cidr routes[BROKER_ROUTES_MAX]; /* what stays inside, what is excluded */
+	struct redirect_cidr routes[NETNS_ROUTES_MAX]; /* what stays inside, what is excluded */
 };
-typedef void (*broker_view_changed)(void *ctx, const struct broker_view_seen *seen);
+typedef void (*netns_watch_changed)(void *ctx, const struct netns_watch_seen *seen);
 
 /* Embed it zeroed; stays where it is while it is open. */
-struct broker_view {
+struct netns_watch {
 	struct broker_watch watch; /* netlink, of that namespace */
 	struct broker_timer timer;
 	int epoll, netns; /* ours */
-	const struct broker_netns_home *home;
+	const struct netns_home *home;
 	const struct redirect_rules *(*rules)(void *ctx); /* names of interfaces; NULL: none */
-	broker_view_changed changed;
+	netns_watch_changed changed;
 	void *ctx;
 };
 
 /* Looks, fills in `seen`, and tells `changed` from then on.  `netns` stays the caller's. */
-int broker_view_open(
-    struct broker_view *v, int netns, struct broker_view_seen *seen, struct broker_why *w);
+int netns_watch_open(
+    struct netns_watch *v, int netns, struct netns_watch_seen *seen, struct broker_why *w);
 /* Once more, now: the rules changed. */
-int broker_view_look(struct broker_view *v, struct broker_view_seen *seen, struct broker_why *w);
-bool broker_view_is_of(const struct broker_view *v, int netns);
-void broker_view_close(struct broker_view *v);
+int netns_watch_look(struct netns_watch *v, struct netns_watch_seen *seen, struct broker_why *w);
+bool netns_watch_is_of(const struct netns_watch *v, int netns);
+void netns_watch_close(struct netns_watch *v);

@@ -1,6 +1,6 @@
-/* broker_metrics_test.c - the port for scrapes: which addresses, and who has its socket when. */
-#include "broker_rig.h"
-#include "priv/broker/broker_metrics.h"
+/* metrics_listener_test.c - the port for scrapes: which addresses, and who has its socket when. */
+#include "broker/netns/metrics_listener.h"
+#include "tests/unit/priv/broker_rig.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
@@ -112,7 +112,7 @@ static void addresses_and_what_is_none(void **state)
 	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
 		struct sockaddr_storage a;
 		char host[INET6_ADDRSTRLEN];
-		assert_int_equal(broker_metrics_parse(good[i].text, &a, &w), 0);
+		assert_int_equal(metrics_listener_parse(good[i].text, &a, &w), 0);
 		const struct sockaddr_in *v4 = (void *)&a;
 		const struct sockaddr_in6 *v6 = (void *)&a;
 		inet_ntop(a.ss_family,
@@ -124,7 +124,7 @@ static void addresses_and_what_is_none(void **state)
 	}
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct sockaddr_storage a;
-		if (!broker_metrics_parse(bad[i], &a, &w))
+		if (!metrics_listener_parse(bad[i], &a, &w))
 			fail_msg("\"%s\" was taken", bad[i]);
 		assert_int_equal(w.code, EINVAL);
 	}
@@ -135,13 +135,13 @@ static void a_port_that_is_taken_is_said(void **state)
 	struct rig *r = *state;
 	struct broker_why w = {0};
 
-	assert_int_equal(broker_metrics_try(r->o.metrics, &w), -1);
+	assert_int_equal(metrics_listener_try(r->o.metrics, &w), -1);
 	assert_int_equal(w.code, EADDRINUSE);
 	assert_non_null(strstr(w.text, address));
-	assert_int_equal(broker_metrics_try("192.0.2.1:15091", &w), -1);
+	assert_int_equal(metrics_listener_try("192.0.2.1:15091", &w), -1);
 	assert_int_equal(w.code, EADDRNOTAVAIL);
 	set_address(r, "[::]", free_port());
-	assert_int_equal(broker_metrics_try(r->o.metrics, &w), 0);
+	assert_int_equal(metrics_listener_try(r->o.metrics, &w), 0);
 }
 
 static void a_broker_without_its_port_does_not_start(void **state)

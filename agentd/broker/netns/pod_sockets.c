@@ -1,11 +1,11 @@
-/* broker_dns.c - made and marked when a worker asks -> its worker ends: unmarked, what is queued is
- * answered "server failure", as is what still comes -> the next worker asks: closed, made anew.
+/* pod_sockets.c - made and marked when a worker asks -> its worker ends: unmarked, what is queued
+ * is answered "server failure", as is what still comes -> the next worker asks: closed, made anew.
  *
  * One dual-stack socket on the wildcard address serves 127.0.53.1 and its neighbours as well as
  * ::1.  What did not come to a loopback address is nobody's query: it is not answered, here or by
  * the worker.  No message is parsed: the answer is the question with two bytes changed.
  */
-#include "broker_dns.h"
+#include "pod_sockets.h"
 #include "broker/base/loop.h"
 #include "common/mem.h"
 #include <errno.h>
@@ -33,31 +33,31 @@ struct dns_socket {
 };
 
 struct dns_pod {
-	struct broker_dns *dns;
+	struct pod_sockets *dns;
 	struct uuid uid;
 	struct dns_socket udp, tcp;
 	struct dns_pod *prev, *next;
 };
 
-struct broker_dns {
-	struct broker_dns_rig rig;
+struct pod_sockets {
+	struct pod_sockets_rig rig;
 	struct dns_pod *pods;
 };
 
-struct broker_dns *broker_dns_new(const struct broker_dns_rig *rig)
+struct pod_sockets *pod_sockets_new(const struct pod_sockets_rig *rig)
 {
-	struct broker_dns *d = broker_zalloc(sizeof(*d));
+	struct pod_sockets *d = broker_zalloc(sizeof(*d));
 
 	d->rig = *rig;
 	return d;
 }
 
-bool broker_dns_is_kind(unsigned kind)
+bool pod_sockets_is_kind(unsigned kind)
 {
 	return kind == PRIV_LISTEN_DNS_UDP || kind == PRIV_LISTEN_DNS_TCP;
 }
 
-static struct dns_pod *find(const struct broker_dns *d, const struct uuid *uid)
+static struct dns_pod *find(const struct pod_sockets *d, const struct uuid *uid)
 {
 	struct dns_pod *p;
 
@@ -67,7 +67,7 @@ static struct dns_pod *find(const struct broker_dns *d, const struct uuid *uid)
 	return NULL;
 }
 
-static struct dns_pod *find_or_add(struct broker_dns *d, const struct uuid *uid)
+static struct dns_pod *find_or_add(struct pod_sockets *d, const struct uuid *uid)
 {
 	struct dns_pod *p = find(d, uid);
 
@@ -205,7 +205,7 @@ static void on_query(void *ctx, uint32_t events)
 /* A worker that is not dead yet may have a copy; without the mark that is no harm. */
 static void unmark(struct dns_socket *s)
 {
-	const struct broker_dns_rig *rig = &s->pod->dns->rig;
+	const struct pod_sockets_rig *rig = &s->pod->dns->rig;
 	struct broker_why w;
 
 	if (s->watch.fd >= 0 && !s->watch.ready)
@@ -240,7 +240,7 @@ static void leave_alone(struct dns_pod *p)
 	}
 }
 
-void broker_dns_detach(struct broker_dns *d)
+void pod_sockets_detach(struct pod_sockets *d)
 {
 	struct dns_pod *p;
 
@@ -258,7 +258,7 @@ static void forget(struct dns_pod *p)
 	free(p);
 }
 
-void broker_dns_end(struct broker_dns *d, const struct uuid *pod)
+void pod_sockets_end(struct pod_sockets *d, const struct uuid *pod)
 {
 	struct dns_pod *p = find(d, pod);
 
@@ -267,22 +267,22 @@ void broker_dns_end(struct broker_dns *d, const struct uuid *pod)
 }
 
 /* The worker serves both or none: with one refused, a mark on the other would lead to nobody. */
-int broker_dns_listen(
-    struct broker_dns *d, const struct uuid *pod, unsigned kind, struct broker_why *w)
+int pod_sockets_listen(
+    struct pod_sockets *d, const struct uuid *pod, unsigned kind, struct broker_why *w)
 {
-	const struct broker_dns_rig *rig = &d->rig;
+	const struct pod_sockets_rig *rig = &d->rig;
 	struct making m = {
 	    .type = kind == PRIV_LISTEN_DNS_UDP ? SOCK_DGRAM : SOCK_STREAM, .fd = -1};
 	int netns = rig->place(rig->ctx, pod, &m.port, w);
 
 	if (netns < 0) {
-		broker_dns_end(d, pod);
+		pod_sockets_end(d, pod);
 		return -1;
 	}
 	struct dns_pod *p = find_or_add(d, pod);
 	struct dns_socket *s = kind == PRIV_LISTEN_DNS_UDP ? &p->udp : &p->tcp;
 	close_socket(s);
-	if (broker_netns_visit(rig->home, netns, make_there, &m, w) ||
+	if (netns_visit(rig->home, netns, make_there, &m, w) ||
 	    rig->mark(rig->ctx, pod, m.fd, true, w)) {
 		mem_closep(&m.fd);
 		forget(p);
@@ -292,7 +292,7 @@ int broker_dns_listen(
 	return m.fd;
 }
 
-void broker_dns_sweep(struct broker_dns *d)
+void pod_sockets_sweep(struct pod_sockets *d)
 {
 	struct dns_pod *p, *tmp;
 
@@ -302,14 +302,14 @@ void broker_dns_sweep(struct broker_dns *d)
 }
 
 /* A query whose sender saw the mark may still be on its way to the socket. */
-void broker_dns_free(struct broker_dns **dp)
+void pod_sockets_free(struct pod_sockets **dp)
 {
-	struct broker_dns *d = take(*dp);
+	struct pod_sockets *d = take(*dp);
 	struct dns_pod *p, *tmp;
 
 	if (!d)
 		return;
-	broker_dns_detach(d);
+	pod_sockets_detach(d);
 	if (d->pods)
 		usleep(LAST_QUERIES_US);
 	DL_FOREACH_SAFE (d->pods, p, tmp)

@@ -1,9 +1,9 @@
-/* broker_route.c - the table `local`, then the main one: each dumped by itself, and cut off where
+/* netns_route.c - the table `local`, then the main one: each dumped by itself, and cut off where
  * it gets unreasonable, so that a pod that makes many routes does not lose sight of its addresses.
  */
-#include "broker_route.h"
-#include "broker_netlink.h"
+#include "route.h"
 #include "common/mem.h"
+#include "netlink.h"
 #include <endian.h>
 #include <linux/rtnetlink.h>
 #include <stdbool.h>
@@ -61,7 +61,7 @@ static void take_route(void *ctx, struct nlmsghdr *h)
 	if ((!v4 && m->rtm_family != AF_INET6) || m->rtm_dst_len > (v4 ? 32 : 128) ||
 	    m->rtm_table != l->table ||
 	    m->rtm_type != (l->table == RT_TABLE_LOCAL ? RTN_LOCAL : RTN_UNICAST) ||
-	    l->n == BROKER_ROUTES_MAX)
+	    l->n == NETNS_ROUTES_MAX)
 		return;
 	if (v4)
 		c.address.word[2] = htobe32(0xffff);
@@ -89,7 +89,7 @@ static void list_table(struct listing *l, uint8_t table)
 			  .nlmsg_type = RTM_GETROUTE,
 			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
 	    .m.rtm_table = table};
-	const struct broker_netlink_dump dump = {
+	const struct netns_netlink_dump dump = {
 	    &question.h, RTM_NEWROUTE, sizeof(struct rtmsg), take_route, l};
 	auto_close int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	const int only_this_table = 1;
@@ -97,11 +97,11 @@ static void list_table(struct listing *l, uint8_t table)
 	l->table = table;
 	if (sock >= 0 && !setsockopt(sock, SOL_NETLINK, NETLINK_GET_STRICT_CHK, &only_this_table,
 			     sizeof(only_this_table)))
-		broker_netlink_dump(sock, &dump);
+		netns_netlink_dump(sock, &dump);
 }
 
-uint32_t broker_route_list(
-    struct redirect_cidr out[BROKER_ROUTES_MAX], const uint32_t *excluded, uint32_t nexcluded)
+uint32_t netns_route_list(
+    struct redirect_cidr out[NETNS_ROUTES_MAX], const uint32_t *excluded, uint32_t nexcluded)
 {
 	struct listing l = {.out = out, .excluded = excluded, .nexcluded = nexcluded};
 

@@ -1,12 +1,12 @@
-/* broker_netns.c - SIOCGSKNS, then a short visit.
+/* netns.c - SIOCGSKNS, then a short visit.
  *
  * The accepted side of a unix connection belongs to the namespace of the connecting *socket*, so
  * the question needs no pid and has an answer even after the peer died (process-split.md 2).  We
  * then go there, list the addresses, and come back; a broker that could not come back would make
  * the next pod's acts in this pod's namespace: it aborts.
  */
-#include "broker_netns.h"
-#include "broker_address.h"
+#include "netns.h"
+#include "address.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -25,16 +25,16 @@
 
 #define KEPT_NAME "host-netns"
 
-bool broker_netns_same(const struct broker_netns_id *a, const struct broker_netns_id *b)
+bool netns_same(const struct netns_id *a, const struct netns_id *b)
 {
 	if (a->cookie && b->cookie)
 		return a->cookie == b->cookie;
 	return a->ino && a->dev == b->dev && a->ino == b->ino;
 }
 
-static struct broker_netns_id id_of(const struct stat *st)
+static struct netns_id id_of(const struct stat *st)
 {
-	return (struct broker_netns_id){.dev = st->st_dev, .ino = st->st_ino};
+	return (struct netns_id){.dev = st->st_dev, .ino = st->st_ino};
 }
 
 /* Of the socket's namespace; an accepted one's is the connecting socket's (architecture decision
@@ -70,8 +70,7 @@ static int open_init(struct broker_fdstore *k)
 	return fd;
 }
 
-int broker_netns_home_open(
-    struct broker_netns_home *h, struct broker_fdstore *k, struct broker_why *w)
+int netns_home_open(struct netns_home *h, struct broker_fdstore *k, struct broker_why *w)
 {
 	struct stat st;
 
@@ -91,25 +90,25 @@ int broker_netns_home_open(
 	return 0;
 }
 
-void broker_netns_home_close(struct broker_netns_home *h)
+void netns_home_close(struct netns_home *h)
 {
 	mem_closep(&h->fd);
 	mem_closep(&h->init_fd);
 	h->fd = h->init_fd = -1;
 }
 
-bool broker_netns_is_home(const struct broker_netns_home *h, int netns)
+bool netns_is_home(const struct netns_home *h, int netns)
 {
-	struct broker_netns_id id;
+	struct netns_id id;
 	struct stat st;
 
 	if (fstat(netns, &st))
 		return true; /* nobody's at least */
 	id = id_of(&st);
-	return broker_netns_same(&id, &h->own) || broker_netns_same(&id, &h->init);
+	return netns_same(&id, &h->own) || netns_same(&id, &h->init);
 }
 
-bool broker_netns_is_own(const struct broker_netns_home *h, int netns)
+bool netns_is_own(const struct netns_home *h, int netns)
 {
 	struct stat st;
 
@@ -124,8 +123,7 @@ static int socket_option(int fd, int name)
 	return getsockopt(fd, SOL_SOCKET, name, &value, &len) ? -1 : value;
 }
 
-int broker_netns_of(
-    const struct broker_netns_home *h, int conn, struct broker_netns_id *id, struct broker_why *w)
+int netns_of(const struct netns_home *h, int conn, struct netns_id *id, struct broker_why *w)
 {
 	struct stat st;
 	int fd;
@@ -143,7 +141,7 @@ int broker_netns_of(
 	}
 	*id = id_of(&st);
 	id->cookie = cookie_of(conn);
-	if (broker_netns_same(id, &h->own) || broker_netns_same(id, &h->init)) {
+	if (netns_same(id, &h->own) || netns_same(id, &h->init)) {
 		close(fd);
 		return broker_refuse(w, EPERM,
 		    "the peer is in the node's own network namespace; a pod needs one of its own");
@@ -151,8 +149,8 @@ int broker_netns_of(
 	return fd;
 }
 
-int broker_netns_visit(const struct broker_netns_home *h, int netns, broker_netns_act act,
-    void *ctx, struct broker_why *w)
+int netns_visit(
+    const struct netns_home *h, int netns, netns_act act, void *ctx, struct broker_why *w)
 {
 	int rc;
 
@@ -168,11 +166,11 @@ int broker_netns_visit(const struct broker_netns_home *h, int netns, broker_netn
 
 static int list_addresses(void *ctx, struct broker_why *w)
 {
-	return broker_address_list(ctx, w);
+	return netns_address_list(ctx, w);
 }
 
-int broker_netns_describe(
-    const struct broker_netns_home *h, int netns, struct priv_packet *out, struct broker_why *w)
+int netns_describe(
+    const struct netns_home *h, int netns, struct priv_packet *out, struct broker_why *w)
 {
-	return broker_netns_visit(h, netns, list_addresses, out, w);
+	return netns_visit(h, netns, list_addresses, out, w);
 }

@@ -1,4 +1,4 @@
-/* broker_route.h - where the network namespace this thread is in sends what.
+/* netns_route.h - where the network namespace this thread is in sends what.
  *
  * What stays inside, as iptables' `-o lo` would see it: addresses of the pod and all else that its
  * table `local` holds.  And what leaves by an interface that is excluded, since a connection's
@@ -7,10 +7,10 @@
 #pragma once
 #include "common/rules.h"
 
-enum { BROKER_ROUTES_MAX = 256 };
+enum { NETNS_ROUTES_MAX = 256 };
 
 /* Prefixes of both families: REDIRECT_CIDR_LOCAL but for 127.0.0.0/8 and ::1; with `excluded` also
  * those of the main table, REDIRECT_CIDR_INTERFACE for what leaves by one of these, else 0.  How
  * many; more than fit are left out. */
-uint32_t broker_route_list(
-    struct redirect_cidr out[BROKER_ROUTES_MAX], const uint32_t *excluded, uint32_t nexcluded);
+uint32_t netns_route_list(
+    struct redirect_cidr out[NETNS_ROUTES_MAX], const uint32_t *excluded, uint32_t nexcluded);

@@ -1,9 +1,9 @@
-/* broker_netlink.h - what the kernel lists of the network namespace that the caller is in. */
+/* netns_netlink.h - what the kernel lists of the network namespace that the caller is in. */
 #pragma once
 #include <linux/netlink.h>
 #include <stddef.h>
 
-struct broker_netlink_dump {
+struct netns_netlink_dump {
 	const struct nlmsghdr *question; /* a dump; its length is in it */
 	unsigned type;                   /* of the messages to be told */
 	size_t head; /* bytes of theirs behind the nlmsghdr that must be there */
@@ -11,4 +11,4 @@ struct broker_netlink_dump {
 	void *ctx;
 };
 /* On a socket of NETLINK_ROUTE; bounded, and never waits.  -1: errno. */
-int broker_netlink_dump(int sock, const struct broker_netlink_dump *d);
+int netns_netlink_dump(int sock, const struct netns_netlink_dump *d);

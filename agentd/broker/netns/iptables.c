@@ -1,10 +1,10 @@
-/* broker_iptables.c - nftables by netlink: all chains, some kilobytes at a time; then, of those
+/* netns_iptables.c - nftables by netlink: all chains, some kilobytes at a time; then, of those
  * tables of legacy iptables that exist already, all bytes of their rules.
  *
  * A table of the legacy kind is made by asking for it, with its hooks, so /proc is read first.  A
  * chain's name stands in its rules as text, and that is all we look for.
  */
-#include "broker_iptables.h"
+#include "iptables.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <linux/netfilter/nf_tables.h>
@@ -150,7 +150,7 @@ static int check_legacy(bool v6, struct broker_why *w)
 	return rc;
 }
 
-int broker_iptables_check(void *unused, struct broker_why *w)
+int netns_iptables_check(void *unused, struct broker_why *w)
 {
 	(void)unused;
 	if (check_nftables(w) || check_legacy(false, w) || check_legacy(true, w))

@@ -1,8 +1,8 @@
-/* broker_view.c - enter, subscribe, look, leave -> a notice: in a while look again, until that
+/* netns_watch.c - enter, subscribe, look, leave -> a notice: in a while look again, until that
  * works -> ...
  */
-#include "broker_view.h"
-#include "broker_address.h"
+#include "watch.h"
+#include "address.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 enum { AGAIN_MS = 100, FAILED_MS = 1000, DRAIN_MAX = 4096, LO = 1 };
 
 struct visit {
-	struct broker_view *view;
-	struct broker_view_seen *seen;
+	struct netns_watch *view;
+	struct netns_watch_seen *seen;
 };
 
 static int open_netlink(unsigned groups)
@@ -53,7 +53,7 @@ static void add_passthrough_address(void)
 		return;
 }
 
-static void find_interfaces(const struct redirect_rules *rules, struct broker_view_seen *seen)
+static void find_interfaces(const struct redirect_rules *rules, struct netns_watch_seen *seen)
 {
 	auto_close int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
@@ -73,8 +73,8 @@ static int look(void *ctx, struct broker_why *w)
 
 	find_interfaces(v->view->rules(v->view->ctx), v->seen);
 	v->seen->nroutes =
-	    broker_route_list(v->seen->routes, v->seen->interfaces, v->seen->ninterfaces);
-	return broker_address_list(&v->seen->addresses, w);
+	    netns_route_list(v->seen->routes, v->seen->interfaces, v->seen->ninterfaces);
+	return netns_address_list(&v->seen->addresses, w);
 }
 
 /* Subscribed first, so that no change falls between. */
@@ -90,12 +90,12 @@ static int enter(void *ctx, struct broker_why *w)
 	return look(ctx, w);
 }
 
-int broker_view_look(struct broker_view *v, struct broker_view_seen *seen, struct broker_why *w)
+int netns_watch_look(struct netns_watch *v, struct netns_watch_seen *seen, struct broker_why *w)
 {
 	struct visit visit = {v, seen};
 
 	memset(seen, 0, sizeof(*seen));
-	return broker_netns_visit(v->home, v->netns, look, &visit, w);
+	return netns_visit(v->home, v->netns, look, &visit, w);
 }
 
 /* What it says does not matter, nor that some of it may be lost. */
@@ -110,12 +110,12 @@ static void drain(int netlink)
 
 static void on_due(void *ctx)
 {
-	struct broker_view *v = ctx;
-	struct broker_view_seen seen;
+	struct netns_watch *v = ctx;
+	struct netns_watch_seen seen;
 	struct broker_why w;
 
 	drain(v->watch.fd);
-	if (broker_view_look(v, &seen, &w)) {
+	if (netns_watch_look(v, &seen, &w)) {
 		broker_timer_set(&v->timer, FAILED_MS);
 		return;
 	}
@@ -128,15 +128,15 @@ static void on_due(void *ctx)
  * for errors, which epoll would tell unasked: a buffer that overflows is one. */
 static void on_notice(void *ctx, uint32_t events)
 {
-	struct broker_view *v = ctx;
+	struct netns_watch *v = ctx;
 
 	(void)events;
 	broker_watch_end(v->epoll, &v->watch);
 	broker_timer_set(&v->timer, AGAIN_MS);
 }
 
-int broker_view_open(
-    struct broker_view *v, int netns, struct broker_view_seen *seen, struct broker_why *w)
+int netns_watch_open(
+    struct netns_watch *v, int netns, struct netns_watch_seen *seen, struct broker_why *w)
 {
 	struct visit visit = {v, seen};
 
@@ -148,15 +148,15 @@ int broker_view_open(
 		v->watch.ready = NULL;
 		return broker_refuse_sys(w, "look into the pod's network namespace");
 	}
-	if (broker_netns_visit(v->home, v->netns, enter, &visit, w) ||
+	if (netns_visit(v->home, v->netns, enter, &visit, w) ||
 	    broker_watch_start(v->epoll, &v->watch, EPOLLIN)) {
-		broker_view_close(v);
+		netns_watch_close(v);
 		return -1;
 	}
 	return 0;
 }
 
-bool broker_view_is_of(const struct broker_view *v, int netns)
+bool netns_watch_is_of(const struct netns_watch *v, int netns)
 {
 	struct stat a, b;
 
@@ -164,7 +164,7 @@ bool broker_view_is_of(const struct broker_view *v, int netns)
 	       a.st_ino == b.st_ino && a.st_dev == b.st_dev;
 }
 
-void broker_view_close(struct broker_view *v)
+void netns_watch_close(struct netns_watch *v)
 {
 	if (!v->watch.ready)
 		return;

@@ -1,4 +1,4 @@
-/* broker_iptables.h - has istio put its own rules into this network namespace?
+/* netns_iptables.h - has istio put its own rules into this network namespace?
  *
  * Two that redirect the same pod make neither's rules: such a pod is not redirected by us.  Looked
  * for are chains ISTIO_* of iptables (both kinds) and tables istio-proxy-* of nftables, by name.
@@ -8,4 +8,4 @@
 
 /* In the namespace where the caller is.  -1, EEXIST: yes, and `w` names what was found.  What
  * cannot be asked (a kernel without it) is not there. */
-int broker_iptables_check(void *unused, struct broker_why *w);
+int netns_iptables_check(void *unused, struct broker_why *w);

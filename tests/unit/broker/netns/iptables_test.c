@@ -1,6 +1,6 @@
-/* broker_iptables_test.c - the kernel's own tables, in network namespaces of the test's own.
+/* netns_iptables_test.c - the kernel's own tables, in network namespaces of the test's own.
  */
-#include "priv/broker/traffic/broker_iptables.h"
+#include "broker/netns/iptables.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -37,7 +37,7 @@ static void rules(const char *program, const char *text)
 static int check(struct broker_why *w)
 {
 	*w = (struct broker_why){.code = 0};
-	return broker_iptables_check(NULL, w);
+	return netns_iptables_check(NULL, w);
 }
 
 static void expect_found(const char *what)

@@ -1,11 +1,11 @@
-/* broker_dns_test.c - the sockets of a pod's DNS proxy from one worker to the next, and sockets to
+/* pod_sockets_test.c - the sockets of a pod's DNS proxy from one worker to the next, and sockets to
  * dial from; in a network namespace of the test's own.
  */
 #include "broker/base/loop.h"
-#include "broker_rig.h"
+#include "broker/netns/dial.h"
+#include "broker/netns/pod_sockets.h"
 #include "common/mem.h"
-#include "priv/broker/traffic/broker_dial.h"
-#include "priv/broker/traffic/broker_dns.h"
+#include "tests/unit/priv/broker_rig.h"
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -15,8 +15,8 @@ enum { PORT = 15053 };
 
 static struct world {
 	struct broker_fdstore *kept;
-	struct broker_netns_home home;
-	struct broker_dns *d;
+	struct netns_home home;
+	struct pod_sockets *d;
 	int epoll, netns, empty; /* the pod's, and another one */
 	int at;                  /* where the pod is now; -1: not known */
 	bool unmarkable;
@@ -90,22 +90,22 @@ static int setup(void **state)
 	(void)state;
 	memset(&w, 0, sizeof(w));
 	w.kept = broker_fdstore_new();
-	assert_int_equal(broker_netns_home_open(&w.home, w.kept, &why), 0);
+	assert_int_equal(netns_home_open(&w.home, w.kept, &why), 0);
 	w.epoll = broker_loop_new();
 	w.at = w.netns = new_netns();
 	w.empty = new_netns();
-	w.d = broker_dns_new(&(struct broker_dns_rig){w.epoll, &w.home, place, mark, NULL});
+	w.d = pod_sockets_new(&(struct pod_sockets_rig){w.epoll, &w.home, place, mark, NULL});
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	broker_dns_free(&w.d);
+	pod_sockets_free(&w.d);
 	close(w.netns);
 	close(w.empty);
 	close(w.epoll);
-	broker_netns_home_close(&w.home);
+	netns_home_close(&w.home);
 	broker_fdstore_free(&w.kept);
 	return 0;
 }
@@ -113,7 +113,7 @@ static int teardown(void **state)
 static int make(unsigned kind)
 {
 	struct broker_why why = {0};
-	int fd = broker_dns_listen(w.d, &rig_pod, kind, &why);
+	int fd = pod_sockets_listen(w.d, &rig_pod, kind, &why);
 
 	if (fd < 0)
 		fail_msg("%s", why.text);
@@ -124,7 +124,7 @@ static void refused(unsigned kind, int code)
 {
 	struct broker_why why = {0};
 
-	assert_int_equal(broker_dns_listen(w.d, &rig_pod, kind, &why), -1);
+	assert_int_equal(pod_sockets_listen(w.d, &rig_pod, kind, &why), -1);
 	assert_int_equal(why.code, code);
 }
 
@@ -263,7 +263,7 @@ static void when_the_worker_is_gone(void **state)
 	ask(waiting);
 	*w.log = '\0';
 	assert_int_equal(recv(worker, w.in, 1, MSG_PEEK), 1); /* it was about to answer */
-	broker_dns_detach(w.d);
+	pod_sockets_detach(w.d);
 	close(worker);
 	logged(" -tcp -udp");
 	turns();
@@ -277,7 +277,7 @@ static void when_the_worker_is_gone(void **state)
 	assert_false(refused_query(later));
 	assert_false(refused_query(elsewhere));
 	assert_int_equal(dial(SOCK_STREAM, "127.0.53.1"), -1);
-	broker_dns_detach(w.d); /* again: nothing */
+	pod_sockets_detach(w.d); /* again: nothing */
 	logged("");
 	/* The next one: what an earlier one might have died of is not for it. */
 	ask(waiting);
@@ -302,7 +302,7 @@ static void no_answer_to_answers(void **state)
 	(void)state;
 	make(PRIV_LISTEN_DNS_UDP);
 	fd = dial(SOCK_DGRAM, "127.0.53.2");
-	broker_dns_detach(w.d);
+	pod_sockets_detach(w.d);
 	memcpy(answer, question, QUESTION);
 	answer[2] |= 0x80;
 	assert_int_equal(send(fd, answer, QUESTION, 0), QUESTION);
@@ -335,32 +335,32 @@ static void given_up(void **state)
 	*w.log = '\0';
 	fd = dial(SOCK_DGRAM, "127.0.53.2");
 	ask(fd);
-	broker_dns_end(w.d, &rig_pod);
+	pod_sockets_end(w.d, &rig_pod);
 	logged(" -udp -tcp");
 	assert_true(refused_query(fd)); /* not lost with the socket */
 	assert_int_equal(send(fd, question, QUESTION, 0), QUESTION);
 	assert_int_equal(recv(fd, w.in, sizeof(w.in), 0), -1);
 	assert_int_equal(errno, ECONNREFUSED);
-	broker_dns_end(w.d, &rig_pod);
-	broker_dns_sweep(w.d);
+	pod_sockets_end(w.d, &rig_pod);
+	pod_sockets_sweep(w.d);
 	close(fd);
 	/* What the next worker did not ask for until it was ready. */
 	make(PRIV_LISTEN_DNS_UDP);
-	broker_dns_sweep(w.d);
+	pod_sockets_sweep(w.d);
 	*w.log = '\0';
-	broker_dns_detach(w.d);
+	pod_sockets_detach(w.d);
 	logged(" -udp");
-	broker_dns_sweep(w.d);
+	pod_sockets_sweep(w.d);
 	assert_int_equal(dial(SOCK_STREAM, "127.0.53.1"), -1);
 }
 
 /* --- to dial --- */
 
-static int dial_socket(struct broker_dial *d, int netns, unsigned kind, unsigned family, int code)
+static int dial_socket(struct netns_dial *d, int netns, unsigned kind, unsigned family, int code)
 {
 	const struct priv_request r = {.kind = (uint16_t)kind, .arg = family};
 	struct broker_why why = {0};
-	int fd = broker_dial(d, &w.home, netns, &r, &why);
+	int fd = netns_dial(d, &w.home, netns, &r, &why);
 
 	assert_int_equal(why.code, code);
 	assert_int_equal(fd < 0, code != 0);
@@ -370,7 +370,7 @@ static int dial_socket(struct broker_dial *d, int netns, unsigned kind, unsigned
 static void sockets_to_dial(void **state)
 {
 	static const unsigned families[] = {AF_INET, AF_INET6};
-	struct broker_dial d = {0};
+	struct netns_dial d = {0};
 
 	(void)state;
 	for (int i = 0; i < 2; i++)
@@ -393,18 +393,18 @@ static void sockets_to_dial(void **state)
 
 static void not_too_many_of_them(void **state)
 {
-	struct broker_dial d = {0}, other = {0};
+	struct netns_dial d = {0}, other = {0};
 	int n = 0, fd;
 	struct broker_why why;
 
 	(void)state;
-	while ((fd = broker_dial(
+	while ((fd = netns_dial(
 		    &d, &w.home, w.netns, &(struct priv_request){.arg = AF_INET}, &why)) >= 0) {
 		close(fd);
-		assert_true(++n <= BROKER_DIAL_MAX + BROKER_DIAL_PER_SECOND);
+		assert_true(++n <= NETNS_DIAL_MAX + NETNS_DIAL_PER_SECOND);
 	}
 	assert_int_equal(why.code, EAGAIN);
-	assert_true(n >= BROKER_DIAL_MAX);
+	assert_true(n >= NETNS_DIAL_MAX);
 	close(
 	    dial_socket(&other, w.netns, PRIV_DIAL_UDP, AF_INET, 0)); /* another pod has its own */
 }

@@ -1,4 +1,4 @@
-/* broker_metrics.h - the TCP port at which metrics are scraped: --metrics ADDR:PORT.
+/* metrics_listener.h - the TCP port at which metrics are scraped: --metrics ADDR:PORT.
  *
  * It is in the broker's own network namespace, and made before the worker exists.  The socket
  * outlives the worker, and the broker as kept "metrics": a scrape waits in its backlog meanwhile.
@@ -7,36 +7,36 @@
 #include "broker/base/fdstore.h"
 #include "broker/base/log.h"
 #include "broker/base/loop.h"
-#include "priv/broker/pods/broker_netns.h"
+#include "netns.h"
 #include <stdbool.h>
 #include <sys/socket.h>
 
 /* "10.0.0.1:15091" or "[fd00::1]:15091"; brackets may stand around either, for who does not know
  * which it has.  -1: refused. */
-int broker_metrics_parse(const char *text, struct sockaddr_storage *out, struct broker_why *w);
+int metrics_listener_parse(const char *text, struct sockaddr_storage *out, struct broker_why *w);
 /* For --check: could it be bound?  -1: `w` says why not; EADDRINUSE if somebody listens there. */
-int broker_metrics_try(const char *text, struct broker_why *w);
+int metrics_listener_try(const char *text, struct broker_why *w);
 
 /* What it is to be; it stays where it is while the port is open. */
-struct broker_metrics_spec {
+struct metrics_listener_spec {
 	int epoll;
 	struct broker_fdstore *kept;
-	const struct broker_netns_home *home;
+	const struct netns_home *home;
 	const char *address;     /* as it was parsed */
 	void (*shut)(void *ctx); /* the worker did that: its copy is dead, and so is ours */
 	void *ctx;
 };
 
 /* Embed it zeroed; it stays where it is while it is open. */
-struct broker_metrics {
-	const struct broker_metrics_spec *spec;
+struct metrics_listener {
+	const struct metrics_listener_spec *spec;
 	struct broker_watch watch;
 };
 
 /* The socket if it still listens, else what an earlier broker left if it is that, else a new one.
  * It stays ours.  One that was shut down unseen may cost 2 s: by another agentd that failed to take
  * over, whose own may be at the same port until it is gone.  -1: `w` says why. */
-int broker_metrics_open(
-    struct broker_metrics *m, const struct broker_metrics_spec *spec, struct broker_why *w);
+int metrics_listener_open(
+    struct metrics_listener *m, const struct metrics_listener_spec *spec, struct broker_why *w);
 /* The end of this broker: who holds a copy may keep it. */
-void broker_metrics_release(struct broker_metrics *m);
+void metrics_listener_release(struct metrics_listener *m);

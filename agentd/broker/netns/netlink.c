@@ -1,12 +1,12 @@
-/* broker_netlink.c - question -> parts, each of several messages -> DONE, or an error. */
-#include "broker_netlink.h"
+/* netns_netlink.c - question -> parts, each of several messages -> DONE, or an error. */
+#include "netlink.h"
 #include <stdbool.h>
 #include <sys/socket.h>
 
 enum { PARTS_MAX = 8, PART_BYTES = 32768 };
 
 /* False: that was the last part. */
-static bool take_part(const struct broker_netlink_dump *d, char *part, size_t size)
+static bool take_part(const struct netns_netlink_dump *d, char *part, size_t size)
 {
 	struct nlmsghdr *h;
 
@@ -22,7 +22,7 @@ static bool take_part(const struct broker_netlink_dump *d, char *part, size_t si
 }
 
 /* The kernel makes each part when the one before is taken: it never has to be waited for. */
-int broker_netlink_dump(int sock, const struct broker_netlink_dump *d)
+int netns_netlink_dump(int sock, const struct netns_netlink_dump *d)
 {
 	char part[PART_BYTES] __attribute__((aligned(NLMSG_ALIGNTO)));
 	ssize_t n;

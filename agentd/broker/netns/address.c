@@ -1,12 +1,12 @@
-/* broker_address.c - one dump of addresses by rtnetlink, cut off where it gets unreasonable.
+/* netns_address.c - one dump of addresses by rtnetlink, cut off where it gets unreasonable.
  *
  * Not getifaddrs(): a pod may be root in its network namespace and make a million interfaces and
  * addresses there; all of them would be read into our memory.  The order is that of Go's
  * net.Interfaces(), and so of pilot-agent: by interface, IPv4 before IPv6.
  */
-#include "broker_address.h"
-#include "broker_netlink.h"
+#include "address.h"
 #include "common/mem.h"
+#include "netlink.h"
 #include <arpa/inet.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -99,7 +99,7 @@ static void take_address(void *ctx, struct nlmsghdr *h)
 		add(f, (int)m->ifa_index, &a);
 }
 
-int broker_address_list(struct priv_packet *out, struct broker_why *w)
+int netns_address_list(struct priv_packet *out, struct broker_why *w)
 {
 	static const struct {
 		struct nlmsghdr h;
@@ -109,10 +109,10 @@ int broker_address_list(struct priv_packet *out, struct broker_why *w)
 			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP}};
 	auto_close int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	struct found f = {.sock = sock, .asked = -1};
-	const struct broker_netlink_dump dump = {
+	const struct netns_netlink_dump dump = {
 	    &question.h, RTM_NEWADDR, sizeof(struct ifaddrmsg), take_address, &f};
 
-	if (sock < 0 || broker_netlink_dump(sock, &dump))
+	if (sock < 0 || netns_netlink_dump(sock, &dump))
 		return broker_refuse_sys(w, "addresses of the pod");
 	out->naddresses = f.n < PRIV_ADDRESSES_MAX ? f.n : PRIV_ADDRESSES_MAX;
 	for (unsigned i = 0; i < out->naddresses; i++)

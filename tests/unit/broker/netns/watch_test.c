@@ -1,16 +1,16 @@
-/* broker_view_test.c - real network namespaces: their addresses, routes and interfaces, now and as
+/* netns_watch_test.c - real network namespaces: their addresses, routes and interfaces, now and as
  * they change.
  */
 #include "broker/base/fdstore.h"
-#include "broker_bpf.h"
-#include "priv/broker/pods/broker_view.h"
+#include "broker/netns/watch.h"
+#include "tests/unit/priv/broker_bpf.h"
 #include <sys/resource.h>
 
 struct world {
 	struct broker_fdstore *kept;
-	struct broker_netns_home home;
-	struct broker_view v;
-	struct broker_view_seen seen;
+	struct netns_home home;
+	struct netns_watch v;
+	struct netns_watch_seen seen;
 	struct redirect_rules rules;
 	struct broker_why w;
 	int netns, told;
@@ -20,7 +20,7 @@ struct world {
 	"ip link set lo up && ip link add eth0 type veth peer name far0 && "                       \
 	"ip link set eth0 up && ip link set far0 up && ip addr add 10.1.0.2/24 dev eth0"
 
-static void on_changed(void *ctx, const struct broker_view_seen *seen)
+static void on_changed(void *ctx, const struct netns_watch_seen *seen)
 {
 	struct world *w = ctx;
 
@@ -41,8 +41,8 @@ static int setup(void **state)
 
 	memset(&w, 0, sizeof(w));
 	w.kept = broker_fdstore_new();
-	assert_int_equal(broker_netns_home_open(&w.home, w.kept, &w.w), 0);
-	w.v = (struct broker_view){.epoll = broker_loop_new(),
+	assert_int_equal(netns_home_open(&w.home, w.kept, &w.w), 0);
+	w.v = (struct netns_watch){.epoll = broker_loop_new(),
 	    .home = &w.home,
 	    .rules = rules_now,
 	    .changed = on_changed,
@@ -56,10 +56,10 @@ static int teardown(void **state)
 {
 	struct world *w = *state;
 
-	broker_view_close(&w->v);
-	broker_view_close(&w->v); /* twice is once */
+	netns_watch_close(&w->v);
+	netns_watch_close(&w->v); /* twice is once */
 	close(w->v.epoll);
-	broker_netns_home_close(&w->home);
+	netns_home_close(&w->home);
 	if (w->netns >= 0)
 		close(w->netns);
 	broker_fdstore_free(&w->kept);
@@ -69,7 +69,7 @@ static int teardown(void **state)
 static void see(struct world *w, const char *commands)
 {
 	w->netns = place_netns(commands);
-	if (broker_view_open(&w->v, w->netns, &w->seen, &w->w))
+	if (netns_watch_open(&w->v, w->netns, &w->seen, &w->w))
 		fail_msg("%s", w->w.text);
 }
 
@@ -83,8 +83,7 @@ static int run_there(void *ctx, struct broker_why *w)
 /* Commands in the namespace, and what comes of them. */
 static void then(struct world *w, const char *commands, int told)
 {
-	assert_int_equal(
-	    broker_netns_visit(&w->home, w->netns, run_there, (void *)commands, &w->w), 0);
+	assert_int_equal(netns_visit(&w->home, w->netns, run_there, (void *)commands, &w->w), 0);
 	while (w->told < told)
 		broker_loop_turn(w->v.epoll, -1);
 }
@@ -132,7 +131,7 @@ static void test_passthrough_address(void **state)
 	while (flags_of(w, "::6", 128) < 0) /* the kernel takes its time */
 		broker_loop_turn(w->v.epoll, -1);
 	assert_int_equal(flags_of(w, "::6", 128), REDIRECT_CIDR_LOCAL);
-	assert_int_equal(broker_view_look(&w->v, &w->seen, &w->w), 0);
+	assert_int_equal(netns_watch_look(&w->v, &w->seen, &w->w), 0);
 	assert_int_equal(flags_of(w, "::6", 128), REDIRECT_CIDR_LOCAL);
 }
 
@@ -244,7 +243,7 @@ static void test_more_routes_than_fit(void **state)
 	see(w,
 	    CABLE " && for i in $(seq 2000); do echo route add 172.16.$((i / 250)).$((i % 250))/32"
 		  " dev eth0; done | ip -batch -");
-	assert_int_equal(w->seen.nroutes, BROKER_ROUTES_MAX);
+	assert_int_equal(w->seen.nroutes, NETNS_ROUTES_MAX);
 	assert_int_equal(flags_of(w, "10.1.0.2", 32), REDIRECT_CIDR_LOCAL);
 }
 
@@ -253,10 +252,10 @@ static void test_which_namespace(void **state)
 	struct world *w = *state;
 	int other = place_netns("");
 
-	assert_false(broker_view_is_of(&w->v, other));
+	assert_false(netns_watch_is_of(&w->v, other));
 	see(w, "");
-	assert_true(broker_view_is_of(&w->v, w->netns));
-	assert_false(broker_view_is_of(&w->v, other));
+	assert_true(netns_watch_is_of(&w->v, w->netns));
+	assert_false(netns_watch_is_of(&w->v, other));
 	close(other);
 }
 

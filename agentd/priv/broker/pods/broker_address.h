@@ -1,6 +1,0 @@
-/* broker_address.h - the addresses of the network namespace this thread is in. */
-#pragma once
-#include "broker/base/log.h"
-
-/* Fills in `out`: those that istio-agent.md 8.2 lists, at most PRIV_ADDRESSES_MAX. */
-int broker_address_list(struct priv_packet *out, struct broker_why *w);
