@@ -7,9 +7,9 @@
  * annotations.  Lines of JSON, microseconds.
  */
 #include "broker/base/fdstore.h"
+#include "broker/pods/cgroup.h"
 #include "common/mem.h"
 #include "common/rules.h"
-#include "priv/broker/pods/broker_cgroup.h"
 #include "priv/broker/traffic/broker_traffic.h"
 #include "times.h"
 
@@ -200,7 +200,7 @@ int main(int argc, char **argv)
 	options.bpffs = argv[1];
 	options.manifests = argv[2];
 	options.redirect_cgroup = argv[3];
-	if (broker_cgroup_root(&options, root))
+	if (pod_cgroup_root(&options, root))
 		die("no cgroup v2");
 	kept = broker_fdstore_new();
 	check(netns_home_open(&home, kept, &why));

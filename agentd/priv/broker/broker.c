@@ -2,14 +2,14 @@
  *
  *   broker_main       start, signals, end           broker_options   the command line
  *   broker_core       the request table, one turn   broker_worker    starting it, without privilege
- *   broker_pods       directories, what is kept     broker_io        packets, sealed copies
+ *   pods       directories, what is kept     broker_io        packets, sealed copies
  *   netns      whose namespace it is         netns_address   what addresses are in it
  *   broker_listener   a socket at a path            broker_file      reading root's, writing pods'
  *   broker_follow     inotify                       broker_rundir    <run>, one broker at a time
  *   broker_loop       epoll                         broker_log       lines and reasons
  *   broker_caps       giving them up                broker_check     agentd --check
  *   broker_keeper     one worker after the other    broker_fdstore      descriptors that outlive us
- *   broker_state      what outlives the worker      broker_peer      who is at the other end
+ *   broker_state      what outlives the worker      pod_peer      who is at the other end
  *   broker_succession another agentd takes over:
  *   broker_upgrade    ... in this process           broker_table     ... what it gets there
  *   broker_handover   ... from beside it            broker_notify    systemd

@@ -7,10 +7,10 @@
 #include "broker/base/file.h"
 #include "broker/base/tmpfs.h"
 #include "broker/netns/metrics_listener.h"
+#include "broker/pods/cgroup.h"
+#include "broker/pods/peer.h"
 #include "broker_worker.h"
 #include "common/mem.h"
-#include "priv/broker/pods/broker_cgroup.h"
-#include "priv/broker/pods/broker_peer.h"
 #include "priv/broker/redirect/broker_redirect.h"
 #include "priv/broker/volumes/broker_mount.h"
 #include <errno.h>
@@ -83,15 +83,15 @@ static void check_kernel(struct table *t)
 
 static void check_peers(struct table *t)
 {
-	switch (broker_peer_best_way()) {
-	case BROKER_PEER_BY_INFO:
+	switch (pod_peer_best_way()) {
+	case POD_PEER_BY_INFO:
 		row(t, OK, "PIDFD_GET_INFO", "a connection shows its cgroup");
 		break;
-	case BROKER_PEER_BY_PIDFD:
+	case POD_PEER_BY_PIDFD:
 		row(t, NOTE, "PIDFD_GET_INFO",
 		    "missing (Linux 6.13): each peer is looked for in its pod's cgroup.procs");
 		break;
-	case BROKER_PEER_BY_PID:
+	case POD_PEER_BY_PID:
 		row(t, NOTE, "SO_PEERPIDFD",
 		    "missing (Linux 6.5): each peer is looked for in its pod's cgroup.procs, and "
 		    "refused until it is 300 ms old");
@@ -127,7 +127,7 @@ static void check_kubepods(struct table *t, const char *root)
 	auto_close int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	char path[PATH_MAX];
 
-	if (broker_kubepods_tree(t->o, dir, path))
+	if (kubepods_tree(t->o, dir, path))
 		row(t, OK, "the kubelet's cgroup", "%s", path);
 	else if (t->o->kubepods)
 		row(t, NOTE, "the kubelet's cgroup",
@@ -139,7 +139,7 @@ static void check_cgroup(struct table *t)
 	char path[PATH_MAX] = "";
 	struct statfs fs;
 
-	if (broker_cgroup_root(t->o, path)) {
+	if (pod_cgroup_root(t->o, path)) {
 		row(t, t->o->redirect ? PROBLEM : NOTE, "cgroup v2",
 		    "not mounted: redirection needs it (mount -t cgroup2 none /sys/fs/cgroup)");
 		return;
@@ -173,11 +173,11 @@ static void check_redirect(struct table *t)
 {
 	const enum outcome wrong = t->o->redirect ? PROBLEM : NOTE;
 	struct broker_redirect_can can = {.interfaces = false};
-	char cgroup[BROKER_CGROUP_TOP_SIZE];
+	char cgroup[POD_CGROUP_TOP_SIZE];
 	struct broker_why w;
 	struct statfs fs;
 
-	if (t->o->redirect && !broker_cgroup_top(t->o, cgroup)) {
+	if (t->o->redirect && !pod_cgroup_top(t->o, cgroup)) {
 		if (access(cgroup, F_OK))
 			row(t, PROBLEM, "cgroup of all pods", "%s: %s: mend --redirect-cgroup",
 			    cgroup, strerror(errno));

@@ -12,11 +12,11 @@
 #include "broker/base/rundir.h"
 #include "broker/base/state.h"
 #include "broker/netns/pod_sockets.h"
+#include "broker/pods/pods.h"
 #include "broker_follow.h"
 #include "broker_node.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
-#include "priv/broker/pods/broker_pods.h"
 #include "priv/broker/traffic/broker_traffic.h"
 #include "priv/broker/volumes/broker_caller.h"
 #include "priv/broker/volumes/broker_volume.h"
@@ -41,7 +41,7 @@ struct broker {
 	struct broker_fdstore *kept;
 	struct broker_node *node;
 	struct broker_volumes volumes;
-	struct broker_pods *pods;
+	struct pods *pods;
 	struct broker_follows *follows;
 	struct broker_states *states;
 	struct broker_traffic *traffic;
@@ -76,7 +76,7 @@ static void broke(struct broker *b, const char *why)
 
 static int do_pod_add(struct broker *b, struct request *q)
 {
-	return broker_pods_add(b->pods, &q->r->uid, q->why);
+	return pods_add(b->pods, &q->r->uid, q->why);
 }
 
 /* Also of a pod that only an earlier worker added: it may have died before it kept it. */
@@ -88,7 +88,7 @@ static int do_pod_remove(struct broker *b, struct request *q)
 	broker_follows_remove_pod(b->follows, &q->r->uid);
 	pod_sockets_end(b->dns, &q->r->uid);
 	broker_traffic_remove(b->traffic, &q->r->uid);
-	return broker_pods_remove(b->pods, &q->r->uid, q->why);
+	return pods_remove(b->pods, &q->r->uid, q->why);
 }
 
 static int do_listen(struct broker *b, struct request *q)
@@ -115,7 +115,7 @@ static int do_write(struct broker *b, struct request *q)
 
 static int do_follow(struct broker *b, struct request *q)
 {
-	if (q->r->kind == PRIV_FOLLOW_TOKEN && !broker_pods_find(b->pods, &q->r->uid, q->why))
+	if (q->r->kind == PRIV_FOLLOW_TOKEN && !pods_find(b->pods, &q->r->uid, q->why))
 		return -1;
 	return broker_follows_add(b->follows, q->r, q->why);
 }
@@ -213,7 +213,7 @@ static int do_ready(struct broker *b, struct request *q)
 		return 0;
 	}
 	b->ready = true;
-	broker_pods_sweep(b->pods);
+	pods_sweep(b->pods);
 	pod_sockets_sweep(b->dns);
 	broker_traffic_sweep(b->traffic);
 	if ((n = broker_fdstore_sweep(b->kept)))
@@ -300,7 +300,7 @@ static void answer(struct broker *b, const struct broker_request *in)
 
 	if (in->lost_fd)
 		rc = broker_refuse(&why, EMFILE, "the broker is out of file descriptors");
-	else if (table[in->r.op].of_pod && !(q.pod = broker_pods_find(b->pods, &in->r.uid, &why)))
+	else if (table[in->r.op].of_pod && !(q.pod = pods_find(b->pods, &in->r.uid, &why)))
 		rc = -1;
 	if (rc || table[in->r.op].act(b, &q)) {
 		reply = (struct priv_packet){
@@ -350,7 +350,7 @@ static bool take_request(struct broker *b)
 
 static bool is_pending(const struct broker *b)
 {
-	return broker_pods_pending(b->pods) || broker_traffic_pending(b->traffic) ||
+	return pods_pending(b->pods) || broker_traffic_pending(b->traffic) ||
 	       broker_follows_pending(b->follows) || broker_node_pending(b->node);
 }
 
@@ -362,8 +362,8 @@ static bool push(struct broker *b)
 
 	if (!is_pending(b))
 		return false;
-	if (broker_pods_pending(b->pods)) {
-		broker_pods_next(b->pods, &p, &fd);
+	if (pods_pending(b->pods)) {
+		pods_next(b->pods, &p, &fd);
 		send_packet(b, &p, fd);
 		return b->state == BROKER_SERVING;
 	}
@@ -462,7 +462,7 @@ static int on_netns_asked(void *ctx, const struct uuid *pod, uint64_t cgroup)
 {
 	struct broker *b = ctx;
 	struct broker_why w;
-	const struct broker_pod *known = broker_pods_find(b->pods, pod, &w);
+	const struct broker_pod *known = pods_find(b->pods, pod, &w);
 
 	return known ? broker_pod_netns_in(known, cgroup) : -1;
 }
@@ -511,8 +511,8 @@ static int start(struct broker *b, struct broker_why *w)
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
-	b->pods = broker_pods_new(&(struct broker_pods_rig){b->epoll, b->options, &b->home, b->kept,
-	    b->states, on_renewed, on_gone_asked, on_emptied, on_of_host, b});
+	b->pods = pods_new(&(struct pods_rig){b->epoll, b->options, &b->home, b->kept, b->states,
+	    on_renewed, on_gone_asked, on_emptied, on_of_host, b});
 	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
 	b->traffic = b->follows
 			 ? broker_traffic_new(&(struct broker_traffic_rig){b->epoll, b->options,
@@ -571,7 +571,7 @@ void broker_detach(struct broker *b)
 	hear_last_words(b);
 	hang_up(b);
 	broker_follows_clear(b->follows);
-	broker_pods_generation(b->pods);
+	pods_generation(b->pods);
 	b->ready = false;
 	b->renewed = 0;
 }
@@ -590,7 +590,7 @@ void broker_free(struct broker **b)
 	pod_sockets_free(&(*b)->dns);
 	broker_traffic_free(&(*b)->traffic);
 	broker_follows_free(&(*b)->follows);
-	broker_pods_free(&(*b)->pods);
+	pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);
 	broker_node_free(&(*b)->node);
 	netns_home_close(&(*b)->home);

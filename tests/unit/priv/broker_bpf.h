@@ -2,8 +2,8 @@
  * namespaces.  Real ones; all of it goes with the test.
  */
 #pragma once
+#include "broker/pods/cgroup.h"
 #include "broker_rig.h"
-#include "priv/broker/pods/broker_cgroup.h"
 #include "priv/broker/redirect/broker_redirect.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
@@ -52,7 +52,7 @@ RIG_UNUSED static void place_setup(struct place *p)
 	assert_non_null(mkdtemp(p->top));
 	snprintf(p->bpffs, sizeof(p->bpffs), "%s/bpf", p->top);
 	assert_int_equal(mkdir(p->bpffs, 0700), 0);
-	assert_int_equal(broker_cgroup_root(&o, root), 0);
+	assert_int_equal(pod_cgroup_root(&o, root), 0);
 	snprintf(p->root, sizeof(p->root), "%s", root);
 	snprintf(p->cgroup, sizeof(p->cgroup), "%s/agentd-unit.%d", p->root, getpid());
 	assert_int_equal(mkdir(p->cgroup, 0755), 0);

@@ -1,7 +1,7 @@
 /* broker_caller_test.c - real processes in real cgroups: who is the kubelet? */
+#include "broker/pods/cgroup.h"
+#include "broker/pods/peer.h"
 #include "broker_volume_rig.h"
-#include "priv/broker/pods/broker_cgroup.h"
-#include "priv/broker/pods/broker_peer.h"
 #include "priv/broker/volumes/broker_caller.h"
 #include <signal.h>
 #include <sys/prctl.h>
@@ -57,7 +57,7 @@ static struct caller call(const struct calls *as)
 		connect_as(as, &to, size);
 	if (as->exits)
 		assert_int_equal(waitpid(c.pid, NULL, 0), c.pid);
-	else if (broker_peer_best_way() == BROKER_PEER_BY_PID)
+	else if (pod_peer_best_way() == POD_PEER_BY_PID)
 		usleep(OLD_ENOUGH_US);
 	c.accepted = accept(c.listener, NULL, NULL);
 	assert_true(c.accepted >= 0);
@@ -99,7 +99,7 @@ static int tree_setup(void **state)
 	struct broker_options here = {.cgroup_root = NULL};
 	char root[PATH_MAX];
 
-	assert_int_equal(broker_cgroup_root(&here, root), 0);
+	assert_int_equal(pod_cgroup_root(&here, root), 0);
 	snprintf(t.top, sizeof(t.top), "%.3000s/caller_test.%d", root, getpid());
 	snprintf(t.pod, sizeof(t.pod), "%.3500s/kubepods/burstable/pod1/c", t.top);
 	snprintf(t.node, sizeof(t.node), "%.3500s/kubelet", t.top);

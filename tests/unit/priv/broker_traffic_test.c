@@ -2,9 +2,9 @@
  * that come and go, network namespaces that are learned, workers and brokers that are replaced.
  */
 #include "broker_bpf.h"
-#include "broker_peer.h"
 #include "ebpf/rules_types.h"
 #include "priv/broker/traffic/broker_traffic.h"
+#include "tests/unit/broker/pods/peer.h"
 
 struct world {
 	struct rig *rig;

@@ -5,10 +5,10 @@
  * is restarted), and is then written anew before anybody is told; so may what is seen in its
  * network namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
+#include "broker/pods/cgroup.h"
 #include "broker_traffic_pod.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
-#include "priv/broker/pods/broker_cgroup.h"
 #include "priv/broker/pods/broker_source.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static int cgroup_of(void *ctx, const struct uuid *pod)
 	const struct broker_traffic *t = ctx;
 	const struct traffic_pod *p = traffic_find(t, pod);
 
-	return p ? broker_await_open(&p->await) : -1;
+	return p ? cgroup_await_open(&p->await) : -1;
 }
 
 static int netns_of_pod(void *ctx, const struct uuid *pod)
@@ -72,19 +72,19 @@ static bool on_audit(void *ctx)
 
 static int start(struct broker_traffic *t, struct broker_why *w)
 {
-	char root[PATH_MAX], cgroup[BROKER_CGROUP_TOP_SIZE];
+	char root[PATH_MAX], cgroup[POD_CGROUP_TOP_SIZE];
 	struct broker_redirect_place at = {.bpffs = t->options->bpffs,
 	    .root = root,
 	    .cgroup = cgroup,
 	    .home = t->home,
 	    .stays = !t->options->redirect_cgroup};
 
-	if (broker_cgroup_root(t->options, root) || broker_cgroup_top(t->options, cgroup))
+	if (pod_cgroup_root(t->options, root) || pod_cgroup_top(t->options, cgroup))
 		return broker_refuse(w, EINVAL, "--redirect needs cgroup v2, which is not mounted");
 	t->cgroups = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (t->cgroups < 0)
 		return broker_refuse_sys(w, "%s", root);
-	if (broker_awaits_open(&t->awaits, t->epoll, t->cgroups, w))
+	if (cgroup_awaits_open(&t->awaits, t->epoll, t->cgroups, w))
 		return -1;
 	t->redirect = broker_redirect_new(&at, w);
 	if (!t->redirect)
@@ -131,7 +131,7 @@ struct broker_traffic *broker_traffic_new(
 
 static void forget(struct broker_traffic *t, struct traffic_pod *p)
 {
-	broker_await_end(&p->await);
+	cgroup_await_end(&p->await);
 	netns_watch_close(&p->view);
 	DL_DELETE(t->pods, p);
 	free(p->asked);
@@ -147,7 +147,7 @@ void broker_traffic_free(struct broker_traffic **tp)
 		return;
 	DL_FOREACH_SAFE (t->pods, p, tmp)
 		forget(t, p);
-	broker_awaits_close(&t->awaits);
+	cgroup_awaits_close(&t->awaits);
 	broker_audit_close(&t->audit);
 	broker_traces_free(&t->traces);
 	broker_redirect_free(&t->redirect);
@@ -219,14 +219,14 @@ static int read_exactly(int memfd, void *out, size_t size, struct broker_why *w)
 
 static int await_cgroup(struct traffic_pod *p, struct broker_why *w)
 {
-	char uid[UUID_TEXT_SIZE], paths[BROKER_KUBEPODS_SIZE];
+	char uid[UUID_TEXT_SIZE], paths[KUBEPODS_SIZE];
 	int dir;
 
 	uuid_format(&p->uid, uid);
-	p->await = (struct broker_await){.all = &p->traffic->awaits, .there = on_cgroup, .ctx = p};
-	if (broker_cgroup_paths(p->traffic->options, uid, paths, w))
+	p->await = (struct cgroup_await){.all = &p->traffic->awaits, .there = on_cgroup, .ctx = p};
+	if (pod_cgroup_paths(p->traffic->options, uid, paths, w))
 		return -1;
-	dir = broker_await_start(&p->await, paths, w);
+	dir = cgroup_await_start(&p->await, paths, w);
 	if (dir >= 0)
 		on_cgroup(p, dir);
 	else
@@ -277,7 +277,7 @@ int broker_traffic_set(
 	if (!rules)
 		return -1;
 	p = find_or_add(t, &r->uid);
-	broker_await_end(&p->await);
+	cgroup_await_end(&p->await);
 	free(p->asked);
 	p->asked = rules;
 	p->id = r->id;

@@ -3,8 +3,8 @@
 #pragma once
 #include "broker/base/audit.h"
 #include "broker/netns/watch.h"
+#include "broker/pods/cgroup_await.h"
 #include "broker_traffic.h"
-#include "priv/broker/pods/broker_await.h"
 #include "priv/broker/redirect/broker_redirect.h"
 #include "priv/broker/redirect/broker_redirect_check.h"
 #include "priv/broker/redirect/broker_redirect_trace.h"
@@ -14,7 +14,7 @@ struct traffic_pod {
 	struct broker_traffic *traffic;
 	struct uuid uid;
 	struct redirect_rules *asked; /* NULL: written, and with the programs */
-	struct broker_await await;    /* its cgroup, each that has its name */
+	struct cgroup_await await;    /* its cgroup, each that has its name */
 	struct netns_watch view;      /* its network namespace, when that is known */
 	uint32_t id;                  /* of the request; 0: nobody waits */
 	bool done;                    /* to be told */
@@ -33,7 +33,7 @@ struct broker_traffic {
 	struct broker_why unable;
 	struct broker_traces *traces;
 	struct broker_redirect_ceiling ceiling;
-	struct broker_awaits awaits;
+	struct cgroup_awaits awaits;
 	struct broker_audit audit;
 	unsigned repaired;   /* since this broker began */
 	bool repaired_noted; /* the worker is to be told */

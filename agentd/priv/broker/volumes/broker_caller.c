@@ -7,10 +7,10 @@
  * the names above it, so nobody can say what it is in.
  */
 #include "broker_caller.h"
+#include "broker/pods/cgroup.h"
+#include "broker/pods/peer.h"
 #include "common/mem.h"
 #include "common/pidfd.h"
-#include "priv/broker/pods/broker_cgroup.h"
-#include "priv/broker/pods/broker_peer.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static int check_line(char *line, bool *v2, struct broker_why *w)
 		return broker_refuse(w, EPERM,
 		    "the caller is outside of agentd's cgroup namespace, and may be in a pod: "
 		    "agentd must run in the node's own (privileged)");
-	if (broker_cgroup_is_pods(path))
+	if (pod_cgroup_is_pods(path))
 		return broker_refuse(w, EPERM, "the caller is in a pod: %.120s", path);
 	return 0;
 }
@@ -85,7 +85,7 @@ int broker_caller_check(int conn, struct broker_why *w)
 		return broker_refuse(w, EPERM,
 		    "the caller's process cannot be seen: agentd must run in the node's pid "
 		    "namespace (hostPID)");
-	auto_close int pidfd = broker_peer_open(broker_peer_best_way(), conn, cred.pid, w);
+	auto_close int pidfd = pod_peer_open(pod_peer_best_way(), conn, cred.pid, w);
 	if (pidfd < 0)
 		return -1;
 	rc = check_cgroups(cred.pid, w);

@@ -1,5 +1,5 @@
 /* netns_test.c - real network namespaces: whose is behind a connection, what is in it. */
-#include "tests/unit/priv/broker_peer.h"
+#include "tests/unit/broker/pods/peer.h"
 #include <arpa/inet.h>
 #include <linux/capability.h>
 #include <linux/nsfs.h>

@@ -1,8 +1,8 @@
-/* broker_identity.c - see broker_identity.h.
+/* pod_identity.c - see pod_identity.h.
  *
  * a pod is added -> what an earlier broker kept: its namespace, and the cgroup that must not have
  * been empty since -> a connection: whose namespace (never the node's, never another pod's), which
- * cgroup (broker_peer.h) -> both are the pod's: the namespace is learned, kept, and from here on
+ * cgroup (pod_peer.h) -> both are the pod's: the namespace is learned, kept, and from here on
  * the cgroup is watched -> the cgroup is empty: what was kept is dropped, the next peer of the pod
  * may come from another namespace.
  *
@@ -10,7 +10,7 @@
  * again is not noticed, and then another namespace is refused until it is empty once more.  Of a
  * pod that is redirected a link tells that its namespace is gone.
  */
-#include "broker_identity.h"
+#include "identity.h"
 #include "broker/base/state.h"
 #include "common/mem.h"
 #include <errno.h>
@@ -18,12 +18,12 @@
 #include <string.h>
 #include <utlist.h>
 
-static bool is_known(const struct broker_identity *i)
+static bool is_known(const struct pod_identity *i)
 {
 	return i->netns.cookie || i->netns.ino;
 }
 
-static void keep(const struct broker_identity *i)
+static void keep(const struct pod_identity *i)
 {
 	const struct broker_state_netns n = {i->netns.cookie, i->cgroup.watched ? i->cgroup.id : 0};
 
@@ -33,7 +33,7 @@ static void keep(const struct broker_identity *i)
 
 static void on_emptied(void *ctx)
 {
-	struct broker_identity *i = ctx;
+	struct pod_identity *i = ctx;
 
 	broker_state_netns_del(i->all->states, &i->uid);
 	if (i->all->emptied)
@@ -42,7 +42,7 @@ static void on_emptied(void *ctx)
 
 /* --- life --- */
 
-static void resume(struct broker_identity *i)
+static void resume(struct pod_identity *i)
 {
 	struct broker_state_netns n;
 	struct broker_why w;
@@ -58,39 +58,38 @@ static void resume(struct broker_identity *i)
 	i->netns.cookie = n.cookie;
 	if (!n.cgroup_id)
 		return;
-	auto_close int dir = broker_cgroup_open(i->all->options, i->name, &w);
+	auto_close int dir = pod_cgroup_open(i->all->options, i->name, &w);
 	if (dir >= 0 || w.code == ENODEV)
-		broker_cgroup_resume(&i->cgroup, dir, n.cgroup_id);
+		pod_cgroup_resume(&i->cgroup, dir, n.cgroup_id);
 }
 
-void broker_identity_begin(
-    struct broker_identity *i, struct broker_identities *all, const struct uuid *uid)
+void pod_identity_begin(struct pod_identity *i, struct pod_identities *all, const struct uuid *uid)
 {
 	i->all = all;
 	i->uid = *uid;
 	uuid_format(uid, i->name);
 	i->netns_fd = -1;
-	i->cgroup = (struct broker_cgroup){.epoll = all->epoll, .on_emptied = on_emptied, .ctx = i};
+	i->cgroup = (struct pod_cgroup){.epoll = all->epoll, .on_emptied = on_emptied, .ctx = i};
 	DL_APPEND(all->list, i);
 	resume(i);
 }
 
-void broker_identity_end(struct broker_identity *i)
+void pod_identity_end(struct pod_identity *i)
 {
 	DL_DELETE(i->all->list, i);
-	broker_cgroup_end(&i->cgroup);
+	pod_cgroup_end(&i->cgroup);
 	mem_closep(&i->netns_fd);
 }
 
 /* --- the network namespace --- */
 
 /* Another one than the pod's: a sandbox that was started anew, or somebody else? */
-static int check_replacement(struct broker_identity *i, struct broker_why *w)
+static int check_replacement(struct pod_identity *i, struct broker_why *w)
 {
 	static const char other[] = "the peer is in another network namespace than the pod began "
 				    "with";
 
-	if (broker_cgroup_emptied(&i->cgroup))
+	if (pod_cgroup_emptied(&i->cgroup))
 		return 0;
 	if (i->cgroup.watched)
 		return broker_refuse(
@@ -101,9 +100,9 @@ static int check_replacement(struct broker_identity *i, struct broker_why *w)
 	    other);
 }
 
-static int check_netns(struct broker_identity *i, const struct netns_id *id, struct broker_why *w)
+static int check_netns(struct pod_identity *i, const struct netns_id *id, struct broker_why *w)
 {
-	const struct broker_identity *other;
+	const struct pod_identity *other;
 
 	if (netns_same(&i->netns, id))
 		return 0;
@@ -122,21 +121,20 @@ static int check_netns(struct broker_identity *i, const struct netns_id *id, str
 
 /* From here on the cgroup must become empty for another namespace; one that was named only now is
  * watched from now on. */
-static void watch_cgroup(struct broker_identity *i, bool is_new, int dir)
+static void watch_cgroup(struct pod_identity *i, bool is_new, int dir)
 {
 	struct broker_why w = {.code = 0};
 
 	if (!is_new && i->cgroup.watched)
 		return;
 	if (dir < 0)
-		broker_cgroup_end(&i->cgroup);
-	else if (broker_cgroup_watch(&i->cgroup, dir, &w) && is_new)
+		pod_cgroup_end(&i->cgroup);
+	else if (pod_cgroup_watch(&i->cgroup, dir, &w) && is_new)
 		broker_log(BROKER_WARN, i->name, "a restart will not be noticed: %s", w.text);
 	keep(i);
 }
 
-static void learn(
-    struct broker_identity *i, int netns_fd, const struct netns_id *id, int cgroup_dir)
+static void learn(struct pod_identity *i, int netns_fd, const struct netns_id *id, int cgroup_dir)
 {
 	bool is_new = !netns_same(&i->netns, id);
 
@@ -153,11 +151,11 @@ static void learn(
 
 /* `dir` is that of the pod's cgroup, the caller's. */
 static int check_cgroup(
-    const struct broker_identity *i, int conn, int *dir, uint64_t *id, struct broker_why *w)
+    const struct pod_identity *i, int conn, int *dir, uint64_t *id, struct broker_why *w)
 {
-	*dir = broker_cgroup_open(i->all->options, i->name, w);
+	*dir = pod_cgroup_open(i->all->options, i->name, w);
 	if (*dir >= 0)
-		return broker_peer_cgroup(i->all->way, conn, *dir, id, w);
+		return pod_peer_cgroup(i->all->way, conn, *dir, id, w);
 	if (w->code == ENODEV)
 		return broker_refuse(w, EACCES, "the pod's cgroup does not exist");
 	if (w->code == ENOENT)
@@ -168,7 +166,7 @@ static int check_cgroup(
 }
 
 /* Refused already; is that a pod with hostNetwork, or somebody who has nothing to do with it? */
-static void tell_of_host(const struct broker_identity *i, int conn)
+static void tell_of_host(const struct pod_identity *i, int conn)
 {
 	auto_close int dir = -1;
 	struct broker_why w;
@@ -178,8 +176,8 @@ static void tell_of_host(const struct broker_identity *i, int conn)
 		i->all->of_host(i->all->ctx, &i->uid);
 }
 
-int broker_identity_check(struct broker_identity *i, int conn, bool require,
-    struct priv_packet *out, struct broker_why *w)
+int pod_identity_check(
+    struct pod_identity *i, int conn, bool require, struct priv_packet *out, struct broker_why *w)
 {
 	struct netns_id id;
 	auto_close int netns = netns_of(i->all->home, conn, &id, w);

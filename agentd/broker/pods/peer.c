@@ -1,4 +1,4 @@
-/* broker_peer.c - see broker_peer.h.
+/* pod_peer.c - see pod_peer.h.
  *
  * a connection -> a pidfd of who made it -> its cgroup: by its id, which is opened as a handle and
  * followed upwards until the pod's directory is met (no names are read, so it does not matter from
@@ -8,7 +8,7 @@
  *
  * A handle of a cgroup is its id.  A cgroup that was removed cannot be opened; v2 never moves one.
  */
-#include "broker_peer.h"
+#include "peer.h"
 #include "common/mem.h"
 #include "common/pidfd.h"
 #include <dirent.h>
@@ -28,9 +28,9 @@ enum { UPWARDS_MAX = 64, DEPTH_MAX = 8, CGROUPS_MAX = 256 };
 enum { YOUNG_MS = 300 };
 enum { FILEID_KERNFS = 0xfe };
 
-enum broker_peer_way broker_peer_best_way(void)
+enum pod_peer_way pod_peer_best_way(void)
 {
-	enum broker_peer_way way = BROKER_PEER_BY_PID;
+	enum pod_peer_way way = POD_PEER_BY_PID;
 	uint64_t id;
 	int pair[2];
 
@@ -38,7 +38,7 @@ enum broker_peer_way broker_peer_best_way(void)
 		return way;
 	auto_close int pidfd = pidfd_of_peer(pair[0]);
 	if (pidfd >= 0)
-		way = pidfd_cgroup(pidfd, &id) ? BROKER_PEER_BY_PIDFD : BROKER_PEER_BY_INFO;
+		way = pidfd_cgroup(pidfd, &id) ? POD_PEER_BY_PIDFD : POD_PEER_BY_INFO;
 	close(pair[0]);
 	close(pair[1]);
 	return way;
@@ -197,15 +197,15 @@ static int64_t age_ms(pid_t pid)
 
 /* --- all ways --- */
 
-int broker_peer_open(enum broker_peer_way way, int conn, pid_t pid, struct broker_why *w)
+int pod_peer_open(enum pod_peer_way way, int conn, pid_t pid, struct broker_why *w)
 {
-	auto_close int fd = way == BROKER_PEER_BY_PID ? pidfd_of_number(pid) : pidfd_of_peer(conn);
+	auto_close int fd = way == POD_PEER_BY_PID ? pidfd_of_number(pid) : pidfd_of_peer(conn);
 
 	if (fd < 0 && (errno == ESRCH || errno == EINVAL))
 		return gone(w);
 	if (fd < 0)
 		return broker_refuse(w, ENODATA, "the peer's process: %s", strerror(errno));
-	if (way == BROKER_PEER_BY_PID && age_ms(pid) < YOUNG_MS)
+	if (way == POD_PEER_BY_PID && age_ms(pid) < YOUNG_MS)
 		return broker_refuse(w, ESRCH,
 		    "the peer began less than %d ms ago: this kernel cannot tell it from another "
 		    "one that had its number",
@@ -213,8 +213,7 @@ int broker_peer_open(enum broker_peer_way way, int conn, pid_t pid, struct broke
 	return take_fd(fd);
 }
 
-int broker_peer_cgroup(
-    enum broker_peer_way way, int conn, int dir, uint64_t *id, struct broker_why *w)
+int pod_peer_cgroup(enum pod_peer_way way, int conn, int dir, uint64_t *id, struct broker_why *w)
 {
 	pid_t pid = pidfd_number_of_peer(conn);
 	int rc;
@@ -224,11 +223,11 @@ int broker_peer_cgroup(
 		return broker_refuse(w, ENODATA,
 		    "the peer is in a pid namespace that agentd cannot see (a VM, or agentd itself "
 		    "is not in the node's)");
-	auto_close int pidfd = broker_peer_open(way, conn, pid, w);
+	auto_close int pidfd = pod_peer_open(way, conn, pid, w);
 	if (pidfd < 0)
 		return -1;
-	rc = way == BROKER_PEER_BY_INFO ? find_by_info(pidfd, dir, id, w)
-					: find_in_lists(pid, dir, id, w);
+	rc = way == POD_PEER_BY_INFO ? find_by_info(pidfd, dir, id, w)
+				     : find_in_lists(pid, dir, id, w);
 	/* The number was its own all the time, if it is alive now. */
 	if (pidfd_ended(pidfd))
 		rc = gone(w);

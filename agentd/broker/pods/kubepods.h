@@ -1,4 +1,4 @@
-/* broker_kubepods.h - the kubelet's part of the cgroup tree, and the names of pods in it.
+/* kubepods.h - the kubelet's part of the cgroup tree, and the names of pods in it.
  *
  * The kubelet's driver and its --cgroup-root make the names (kubelet-csi.md (c)); the quality of
  * service, which nobody tells us, makes the folder.  So a pod has three places where its cgroup can
@@ -9,11 +9,11 @@
 #include <limits.h>
 
 /* Paths below the cgroup root, each with its NUL; an empty one ends them. */
-enum { BROKER_KUBEPODS_SIZE = 4096 };
+enum { KUBEPODS_SIZE = 4096 };
 
 /* Where pods of this node can be: in --kubepods, or in those of the usual trees that are there now.
  * None: an empty list.  `root`: that of cgroup v2. */
-void broker_kubepods_find(
-    const struct broker_options *o, int root, const char *uid, char out[BROKER_KUBEPODS_SIZE]);
+void kubepods_find(
+    const struct broker_options *o, int root, const char *uid, char out[KUBEPODS_SIZE]);
 /* The tree, as a path below the root, if it is there, and if there is but one.  False: no. */
-bool broker_kubepods_tree(const struct broker_options *o, int root, char out[PATH_MAX]);
+bool kubepods_tree(const struct broker_options *o, int root, char out[PATH_MAX]);

@@ -1,13 +1,13 @@
-/* broker_peer_test.c - real cgroups and processes: whose connection is it, on each kind of kernel.
+/* pod_peer_test.c - real cgroups and processes: whose connection is it, on each kind of kernel.
  *
  * Each test runs once for each of the three ways that this kernel has (tests/vm: all, two, one).
  */
 #include "broker/base/fdstore.h"
 #include "broker/base/state.h"
-#include "broker_peer.h"
+#include "broker/pods/cgroup.h"
+#include "broker/pods/peer.h"
 #include "common/pidfd.h"
-#include "priv/broker/pods/broker_cgroup.h"
-#include "priv/broker/pods/broker_peer.h"
+#include "peer.h"
 #include <linux/sched.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -16,7 +16,7 @@
 enum { OLD_ENOUGH_US = 320 * 1000 };
 
 struct world {
-	enum broker_peer_way way;
+	enum pod_peer_way way;
 	char path[PATH_MAX]; /* of the cgroup for everything; below it `pod`, `pod/a/b`, `other` */
 	int pod;             /* a directory */
 	int listener;
@@ -26,13 +26,13 @@ struct world {
 static const char *const cgroups[] = {"", "/pod", "/pod/a", "/pod/a/b", "/other", "/other/a"};
 enum { CGROUPS = sizeof(cgroups) / sizeof(*cgroups) };
 
-static struct world begin(enum broker_peer_way way)
+static struct world begin(enum pod_peer_way way)
 {
 	struct broker_options here = {.cgroup_root = NULL};
 	struct world w = {.way = way, .address = {.sun_family = AF_UNIX}};
 	char root[PATH_MAX], path[PATH_MAX + 32];
 
-	assert_int_equal(broker_cgroup_root(&here, root), 0);
+	assert_int_equal(pod_cgroup_root(&here, root), 0);
 	snprintf(w.path, sizeof(w.path), "%.3000s/broker_peer_test.%d", root, getpid());
 	for (int i = 0; i < CGROUPS; i++) {
 		snprintf(path, sizeof(path), "%s%s", w.path, cgroups[i]);
@@ -143,19 +143,19 @@ static int look(const struct world *w, const struct caller *c, uint64_t *id)
 {
 	struct broker_why why = {.code = 0};
 
-	return broker_peer_cgroup(w->way, c->conn, w->pod, id, &why) ? why.code : 0;
+	return pod_peer_cgroup(w->way, c->conn, w->pod, id, &why) ? why.code : 0;
 }
 
 static void grow_old(const struct world *w)
 {
-	if (w->way == BROKER_PEER_BY_PID)
+	if (w->way == POD_PEER_BY_PID)
 		usleep(OLD_ENOUGH_US);
 }
 
 static void in_all_ways(void (*test)(struct world *w))
 {
-	for (int way = (int)broker_peer_best_way(); way <= BROKER_PEER_BY_PID; way++) {
-		struct world w = begin((enum broker_peer_way)way);
+	for (int way = (int)pod_peer_best_way(); way <= POD_PEER_BY_PID; way++) {
+		struct world w = begin((enum pod_peer_way)way);
 
 		test(&w);
 		end(&w);
@@ -236,7 +236,7 @@ static void test_a_peer_that_has_exited(void **state)
 static void test_a_young_peer_comes_again(void **state)
 {
 	(void)state;
-	struct world w = begin(BROKER_PEER_BY_PID);
+	struct world w = begin(POD_PEER_BY_PID);
 	struct caller c = call_from(&w, "/pod");
 	uint64_t id;
 
@@ -263,7 +263,7 @@ static void from_inside(struct world *w)
 			_exit(101);
 		pid_t inner = fork();
 		if (inner == 0)
-			_exit(broker_peer_cgroup(w->way, c.conn, w->pod, &id, &why) ? why.code : 0);
+			_exit(pod_peer_cgroup(w->way, c.conn, w->pod, &id, &why) ? why.code : 0);
 		_exit(waitpid(inner, &status, 0) == inner ? WEXITSTATUS(status) : 102);
 	}
 	assert_int_equal(waitpid(outer, &status, 0), outer);
@@ -315,9 +315,9 @@ static void test_this_kernel_has_the_best_way(void **state)
 	assert_int_equal(uname(&u), 0);
 	assert_int_equal(sscanf(u.release, "%d.%d", &major, &minor), 2);
 	int version = major * 100 + minor;
-	assert_int_equal(broker_peer_best_way(), version >= 613   ? BROKER_PEER_BY_INFO
-						 : version >= 605 ? BROKER_PEER_BY_PIDFD
-								  : BROKER_PEER_BY_PID);
+	assert_int_equal(pod_peer_best_way(), version >= 613   ? POD_PEER_BY_INFO
+					      : version >= 605 ? POD_PEER_BY_PIDFD
+							       : POD_PEER_BY_PID);
 }
 
 int main(void)

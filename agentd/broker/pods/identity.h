@@ -1,4 +1,4 @@
-/* broker_identity.h - how the kernel shows that a connection is a pod's: network namespace, cgroup.
+/* pod_identity.h - how the kernel shows that a connection is a pod's: network namespace, cgroup.
  *
  * The namespace is that of the first peer who was in the pod's cgroup (or, where no cgroup is named
  * or none can be seen, of the first one at all); another one is learned when the cgroup has been
@@ -8,19 +8,19 @@
  */
 #pragma once
 #include "broker/netns/netns.h"
-#include "broker_cgroup.h"
-#include "broker_peer.h"
+#include "cgroup.h"
+#include "peer.h"
 
 struct broker_states;
 
 /* Of all pods. */
-struct broker_identities {
+struct pod_identities {
 	int epoll;
-	enum broker_peer_way way;
+	enum pod_peer_way way;
 	const struct broker_options *options;
 	const struct netns_home *home;
 	struct broker_states *states;
-	struct broker_identity *list;
+	struct pod_identity *list;
 	/* Each NULL where nobody asks, or nobody knows. */
 	bool (*gone)(void *ctx, const struct uuid *pod); /* the namespace an earlier broker knew */
 	void (*emptied)(void *ctx, const struct uuid *pod); /* its cgroup */
@@ -30,23 +30,22 @@ struct broker_identities {
 };
 
 /* Of one; embed it zeroed.  Stays where it is from _begin() to _end(). */
-struct broker_identity {
-	struct broker_identities *all;
+struct pod_identity {
+	struct pod_identities *all;
 	struct uuid uid;
 	char name[UUID_TEXT_SIZE];
-	struct netns_id netns;       /* zero: not known */
-	int netns_fd;                /* later sockets are made in it; -1: not seen by this broker */
-	struct broker_cgroup cgroup; /* since the namespace was learned */
-	struct broker_identity *prev, *next;
+	struct netns_id netns;    /* zero: not known */
+	int netns_fd;             /* later sockets are made in it; -1: not seen by this broker */
+	struct pod_cgroup cgroup; /* since the namespace was learned */
+	struct pod_identity *prev, *next;
 };
 
 /* Goes on with what an earlier broker knew. */
-void broker_identity_begin(
-    struct broker_identity *i, struct broker_identities *all, const struct uuid *uid);
-void broker_identity_end(struct broker_identity *i); /* what is kept stays */
+void pod_identity_begin(struct pod_identity *i, struct pod_identities *all, const struct uuid *uid);
+void pod_identity_end(struct pod_identity *i); /* what is kept stays */
 
 /* Is the peer of `conn` the pod's?  Fills in `out`: cookie, cgroup id, addresses; cgroup id 0 with
  * `why` when nobody can know, which `require` does not let pass.  -1 with a code: ESRCH the peer is
  * gone, EACCES it is in another cgroup, ENODATA nobody can know, EPERM another namespace. */
-int broker_identity_check(struct broker_identity *i, int conn, bool require,
-    struct priv_packet *out, struct broker_why *w);
+int pod_identity_check(
+    struct pod_identity *i, int conn, bool require, struct priv_packet *out, struct broker_why *w);

@@ -1,9 +1,9 @@
-/* broker_peer.h - somebody in a network namespace of its own who connects to the pod's socket.
+/* pod_peer.h - somebody in a network namespace of its own who connects to the pod's socket.
  *
  * A child makes the namespace, connects from inside it and waits to be released.
  */
 #pragma once
-#include "broker_rig.h"
+#include "tests/unit/priv/broker_rig.h"
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>

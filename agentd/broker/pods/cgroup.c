@@ -1,4 +1,4 @@
-/* broker_cgroup.c - one open cgroup.events for each pod whose cgroup can be found.
+/* pod_cgroup.c - one open cgroup.events for each pod whose cgroup can be found.
  *
  * open -> the file beside the manifest is read, or the kubelet's tree looked at; the cgroup opened
  * below the cgroup root -> watch: it must be populated: the pod is running -> the kernel says that
@@ -7,7 +7,7 @@
  * watched. The open file is of that very cgroup: one that is made later under the same name is
  * another.
  */
-#include "broker_cgroup.h"
+#include "cgroup.h"
 #include "broker/base/file.h"
 #include "common/mem.h"
 #include <errno.h>
@@ -39,7 +39,7 @@ static bool find_mount(char out[PATH_MAX])
 	return found;
 }
 
-int broker_cgroup_root(const struct broker_options *o, char out[PATH_MAX])
+int pod_cgroup_root(const struct broker_options *o, char out[PATH_MAX])
 {
 	if (!o->cgroup_root)
 		return find_mount(out) ? 0 : -1;
@@ -57,8 +57,8 @@ static bool is_name(const char *s)
 }
 
 /* A list of one. */
-static int read_name(const struct broker_options *o, const char *uid,
-    char out[BROKER_KUBEPODS_SIZE], struct broker_why *w)
+static int read_name(
+    const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct broker_why *w)
 {
 	const struct broker_place at = {.dir = o->manifests, .sub = uid, .name = "cgroup"};
 	struct broker_content content;
@@ -87,36 +87,36 @@ static int open_root(const struct broker_options *o, struct broker_why *w)
 	char root[PATH_MAX];
 	int fd;
 
-	if (broker_cgroup_root(o, root))
+	if (pod_cgroup_root(o, root))
 		return broker_refuse(w, EINVAL, "cgroup v2 is not mounted");
 	fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	return fd < 0 ? broker_refuse_sys(w, "%s", root) : fd;
 }
 
-int broker_cgroup_top(const struct broker_options *o, char out[BROKER_CGROUP_TOP_SIZE])
+int pod_cgroup_top(const struct broker_options *o, char out[POD_CGROUP_TOP_SIZE])
 {
 	char root[PATH_MAX], below[PATH_MAX] = "";
 
-	if (broker_cgroup_root(o, root))
+	if (pod_cgroup_root(o, root))
 		return -1;
 	auto_close int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (o->redirect_cgroup)
 		snprintf(below, sizeof(below), "%s", o->redirect_cgroup);
-	else if (!o->manifests && !broker_kubepods_tree(o, dir, below))
+	else if (!o->manifests && !kubepods_tree(o, dir, below))
 		*below = '\0';
-	snprintf(out, BROKER_CGROUP_TOP_SIZE, "%s%s%s", root, *below ? "/" : "", below);
+	snprintf(out, POD_CGROUP_TOP_SIZE, "%s%s%s", root, *below ? "/" : "", below);
 	return 0;
 }
 
 static int find_paths(const struct broker_options *o, int root, const char *uid,
-    char out[BROKER_KUBEPODS_SIZE], struct broker_why *w)
+    char out[KUBEPODS_SIZE], struct broker_why *w)
 {
 	*out = '\0';
 	if (!read_name(o, uid, out, w))
 		return 0;
 	if (w->code != ENOENT)
 		return -1;
-	broker_kubepods_find(o, root, uid, out);
+	kubepods_find(o, root, uid, out);
 	if (*out)
 		return 0;
 	return broker_refuse(w, ENOENT,
@@ -124,8 +124,8 @@ static int find_paths(const struct broker_options *o, int root, const char *uid,
 	    "tree (--kubepods)");
 }
 
-int broker_cgroup_paths(const struct broker_options *o, const char *uid,
-    char out[BROKER_KUBEPODS_SIZE], struct broker_why *w)
+int pod_cgroup_paths(
+    const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct broker_why *w)
 {
 	auto_close int root = open_root(o, w);
 
@@ -148,9 +148,9 @@ static int open_below(int root, const char *name, struct broker_why *w)
 	return take_fd(fd);
 }
 
-int broker_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w)
+int pod_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w)
 {
-	char paths[BROKER_KUBEPODS_SIZE] = "";
+	char paths[KUBEPODS_SIZE] = "";
 	auto_close int root = open_root(o, w);
 	int fd = -1;
 
@@ -163,7 +163,7 @@ int broker_cgroup_open(const struct broker_options *o, const char *uid, struct b
 }
 
 /* kubepods, kubepods.slice, kubepods-burstable.slice; kubelet-kubepods.slice and those in it. */
-bool broker_cgroup_is_pods(const char *path)
+bool pod_cgroup_is_pods(const char *path)
 {
 	static const char name[] = "kubepods", infix[] = "-kubepods", slice[] = ".slice";
 	char part[NAME_MAX + 1];
@@ -196,7 +196,7 @@ static int is_populated(int events)
 	return strstr(text, "populated 0") ? 0 : -1;
 }
 
-static void stop(struct broker_cgroup *c)
+static void stop(struct pod_cgroup *c)
 {
 	if (!c->watched)
 		return;
@@ -205,7 +205,7 @@ static void stop(struct broker_cgroup *c)
 	c->watched = false;
 }
 
-static void empty(struct broker_cgroup *c)
+static void empty(struct pod_cgroup *c)
 {
 	stop(c);
 	c->emptied = true;
@@ -214,7 +214,7 @@ static void empty(struct broker_cgroup *c)
 
 static void on_notice(void *ctx, uint32_t events)
 {
-	struct broker_cgroup *c = ctx;
+	struct pod_cgroup *c = ctx;
 	int populated = is_populated(c->watch.fd);
 
 	(void)events;
@@ -224,11 +224,11 @@ static void on_notice(void *ctx, uint32_t events)
 		stop(c);
 }
 
-int broker_cgroup_watch(struct broker_cgroup *c, int dir, struct broker_why *w)
+int pod_cgroup_watch(struct pod_cgroup *c, int dir, struct broker_why *w)
 {
 	struct stat st;
 
-	broker_cgroup_end(c);
+	pod_cgroup_end(c);
 	auto_close int fd = openat(dir, "cgroup.events", O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(dir, &st))
 		return broker_refuse_sys(w, "cgroup.events");
@@ -247,24 +247,24 @@ int broker_cgroup_watch(struct broker_cgroup *c, int dir, struct broker_why *w)
 
 /* Ids are not given again.  Emptied is only what was seen to be: with no descriptor left nobody may
  * come from another namespace. */
-void broker_cgroup_resume(struct broker_cgroup *c, int dir, uint64_t id)
+void pod_cgroup_resume(struct pod_cgroup *c, int dir, uint64_t id)
 {
 	struct broker_why w = {.code = ENODEV};
-	int rc = dir < 0 ? -1 : broker_cgroup_watch(c, dir, &w);
+	int rc = dir < 0 ? -1 : pod_cgroup_watch(c, dir, &w);
 
 	if (rc == 0 ? c->id != id : w.code == EINVAL || w.code == ENODEV || w.code == ENOENT)
 		empty(c);
 }
 
 /* The notice may still be on its way. */
-bool broker_cgroup_emptied(struct broker_cgroup *c)
+bool pod_cgroup_emptied(struct pod_cgroup *c)
 {
 	if (c->watched)
 		on_notice(c, 0);
 	return c->emptied;
 }
 
-void broker_cgroup_end(struct broker_cgroup *c)
+void pod_cgroup_end(struct pod_cgroup *c)
 {
 	stop(c);
 	c->emptied = false;

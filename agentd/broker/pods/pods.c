@@ -1,14 +1,14 @@
-/* broker_pods.c - the table, and the directories it stands for.
+/* pods.c - the table, and the directories it stands for.
  *
  * Everything here happens inside <run>/pods, where only root can name anything; the directories a
  * pod sees are mounted read-only, so no path component can change under our hands.
  */
-#include "broker_pods.h"
+#include "pods.h"
 #include "broker/base/file.h"
 #include "broker/base/state.h"
 #include "broker/netns/dial.h"
-#include "broker_identity.h"
-#include "broker_source.h"
+#include "identity.h"
+#include "priv/broker/pods/broker_source.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -27,20 +27,20 @@ struct broker_pod {
 	char dir[PATH_BYTES]; /* <run>/pods/<uid> */
 	bool claimed;         /* by the worker that runs */
 	struct pod_socket {
-		struct broker_pods *pods;
+		struct pods *pods;
 		struct broker_listener_spec spec;
 		struct broker_listener listener;
 		bool served;  /* the worker that runs has a copy */
 		bool renewed; /* which is dead, and it was not told yet */
 	} sockets[PRIV_LISTENER_END];
-	struct broker_identity identity;
+	struct pod_identity identity;
 	struct netns_dial dial;
 	struct broker_pod *prev, *next;
 };
 
-struct broker_pods {
-	struct broker_pods_rig rig;
-	struct broker_identities identities;
+struct pods {
+	struct pods_rig rig;
+	struct pod_identities identities;
 	unsigned n;
 	unsigned renewed; /* sockets to be told of */
 	struct broker_pod *list;
@@ -57,13 +57,13 @@ static const char *const file_names[PRIV_FILE_END] = {
 /* Whoever can reach it at all may connect: the directory is mounted into one pod only. */
 enum { SOCKET_MODE = 0666, FILE_MODE = 0644, DIR_MODE = 0700, MOUNT_MODE = 0755 };
 
-struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig)
+struct pods *pods_new(const struct pods_rig *rig)
 {
-	struct broker_pods *ps = broker_zalloc(sizeof(*ps));
+	struct pods *ps = broker_zalloc(sizeof(*ps));
 
 	ps->rig = *rig;
-	ps->identities = (struct broker_identities){.epoll = rig->epoll,
-	    .way = broker_peer_best_way(),
+	ps->identities = (struct pod_identities){.epoll = rig->epoll,
+	    .way = pod_peer_best_way(),
 	    .options = rig->options,
 	    .home = rig->home,
 	    .states = rig->states,
@@ -74,7 +74,7 @@ struct broker_pods *broker_pods_new(const struct broker_pods_rig *rig)
 	return ps;
 }
 
-static void set_renewed(struct broker_pods *ps, struct pod_socket *s, bool renewed)
+static void set_renewed(struct pods *ps, struct pod_socket *s, bool renewed)
 {
 	ps->renewed += renewed - s->renewed;
 	s->renewed = renewed;
@@ -92,7 +92,7 @@ static void on_renewed(void *ctx, int fd)
 	s->pods->rig.renewed(s->pods->rig.ctx);
 }
 
-static void pod_free(struct broker_pods *ps, struct broker_pod *pod)
+static void pod_free(struct pods *ps, struct broker_pod *pod)
 {
 	DL_DELETE(ps->list, pod);
 	ps->n--;
@@ -100,11 +100,11 @@ static void pod_free(struct broker_pods *ps, struct broker_pod *pod)
 		set_renewed(ps, &pod->sockets[i], false);
 		broker_listener_release(&pod->sockets[i].listener);
 	}
-	broker_identity_end(&pod->identity);
+	pod_identity_end(&pod->identity);
 	free(pod);
 }
 
-void broker_pods_free(struct broker_pods **ps)
+void pods_free(struct pods **ps)
 {
 	struct broker_pod *pod, *tmp;
 
@@ -116,7 +116,7 @@ void broker_pods_free(struct broker_pods **ps)
 	*ps = NULL;
 }
 
-static struct broker_pod *find(const struct broker_pods *ps, const struct uuid *uid)
+static struct broker_pod *find(const struct pods *ps, const struct uuid *uid)
 {
 	struct broker_pod *pod;
 
@@ -126,8 +126,7 @@ static struct broker_pod *find(const struct broker_pods *ps, const struct uuid *
 	return NULL;
 }
 
-struct broker_pod *broker_pods_find(
-    const struct broker_pods *ps, const struct uuid *uid, struct broker_why *w)
+struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, struct broker_why *w)
 {
 	struct broker_pod *pod = find(ps, uid);
 
@@ -154,14 +153,14 @@ static int make_directory(const char *path, mode_t mode, struct broker_why *w)
 	return 0;
 }
 
-static void name_pod(const struct broker_pods *ps, struct broker_pod *pod, const struct uuid *uid)
+static void name_pod(const struct pods *ps, struct broker_pod *pod, const struct uuid *uid)
 {
 	pod->uid = *uid;
 	uuid_format(uid, pod->name);
 	snprintf(pod->dir, sizeof(pod->dir), "%s/pods/%s", ps->rig.options->run, pod->name);
 }
 
-static void describe_socket(struct broker_pods *ps, struct broker_pod *pod, int kind)
+static void describe_socket(struct pods *ps, struct broker_pod *pod, int kind)
 {
 	struct pod_socket *s = &pod->sockets[kind];
 
@@ -175,7 +174,7 @@ static void describe_socket(struct broker_pods *ps, struct broker_pod *pod, int 
 	snprintf(s->spec.name, sizeof(s->spec.name), "%s.%s", pod->name, kept_names[kind]);
 }
 
-int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broker_why *w)
+int pods_add(struct pods *ps, const struct uuid *uid, struct broker_why *w)
 {
 	struct broker_pod *pod = find(ps, uid);
 	char mount[PATH_BYTES];
@@ -196,7 +195,7 @@ int broker_pods_add(struct broker_pods *ps, const struct uuid *uid, struct broke
 		free(pod);
 		return -1;
 	}
-	broker_identity_begin(&pod->identity, &ps->identities, uid);
+	pod_identity_begin(&pod->identity, &ps->identities, uid);
 	DL_APPEND(ps->list, pod);
 	ps->n++;
 	return 0;
@@ -214,8 +213,7 @@ static void unlink_known(const struct broker_pod *pod, const char *name)
 	unlink(path);
 }
 
-static int remove_all(
-    const struct broker_pods *ps, const struct broker_pod *pod, struct broker_why *w)
+static int remove_all(const struct pods *ps, const struct broker_pod *pod, struct broker_why *w)
 {
 	char mount[PATH_BYTES];
 
@@ -230,7 +228,7 @@ static int remove_all(
 	return 0;
 }
 
-int broker_pods_remove(struct broker_pods *ps, const struct uuid *uid, struct broker_why *w)
+int pods_remove(struct pods *ps, const struct uuid *uid, struct broker_why *w)
 {
 	struct broker_pod *pod = find(ps, uid), stranger = {.claimed = false};
 	int rc;
@@ -247,7 +245,7 @@ int broker_pods_remove(struct broker_pods *ps, const struct uuid *uid, struct br
 
 /* --- one worker after the other --- */
 
-void broker_pods_generation(struct broker_pods *ps)
+void pods_generation(struct pods *ps)
 {
 	struct broker_pod *pod;
 
@@ -260,7 +258,7 @@ void broker_pods_generation(struct broker_pods *ps)
 	}
 }
 
-static void sweep_one(struct broker_pods *ps, const struct uuid *uid)
+static void sweep_one(struct pods *ps, const struct uuid *uid)
 {
 	struct broker_pod *known = find(ps, uid), stranger = {.claimed = false};
 	const char *source;
@@ -274,14 +272,14 @@ static void sweep_one(struct broker_pods *ps, const struct uuid *uid)
 		    "the worker did not add this pod, but it has %s: kept as it is", source);
 		return;
 	}
-	if (broker_pods_remove(ps, uid, &w))
+	if (pods_remove(ps, uid, &w))
 		broker_log(BROKER_WARN, stranger.name, "a pod that nothing names: %s", w.text);
 	else
 		broker_log(BROKER_INFO, stranger.name, "a pod that nothing names: removed");
 }
 
 /* Every pod has a directory. */
-void broker_pods_sweep(struct broker_pods *ps)
+void pods_sweep(struct pods *ps)
 {
 	char path[PATH_MAX];
 	struct dirent *entry;
@@ -297,8 +295,7 @@ void broker_pods_sweep(struct broker_pods *ps)
 	closedir(d);
 }
 
-static bool next_renewed(
-    const struct broker_pods *ps, struct broker_pod **pod, enum priv_listener *kind)
+static bool next_renewed(const struct pods *ps, struct broker_pod **pod, enum priv_listener *kind)
 {
 	DL_FOREACH (ps->list, *pod)
 		for (int i = 0; i < PRIV_LISTENER_END; i++) {
@@ -309,12 +306,12 @@ static bool next_renewed(
 	return false;
 }
 
-bool broker_pods_pending(const struct broker_pods *ps)
+bool pods_pending(const struct pods *ps)
 {
 	return ps->renewed > 0;
 }
 
-void broker_pods_next(struct broker_pods *ps, struct priv_packet *p, int *fd)
+void pods_next(struct pods *ps, struct priv_packet *p, int *fd)
 {
 	enum priv_listener kind;
 	struct broker_pod *pod;
@@ -328,8 +325,7 @@ void broker_pods_next(struct broker_pods *ps, struct priv_packet *p, int *fd)
 
 /* --- what it asks for --- */
 
-int broker_pod_listen(
-    struct broker_pods *ps, struct broker_pod *pod, unsigned kind, struct broker_why *w)
+int broker_pod_listen(struct pods *ps, struct broker_pod *pod, unsigned kind, struct broker_why *w)
 {
 	if (kind >= PRIV_LISTENER_END)
 		return broker_refuse(w, EINVAL, "there is no listener of kind %u", kind);
@@ -353,12 +349,12 @@ int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct br
 int broker_pod_peer(
     struct broker_pod *pod, int conn, bool require, struct priv_packet *out, struct broker_why *w)
 {
-	return broker_identity_check(&pod->identity, conn, require, out, w);
+	return pod_identity_check(&pod->identity, conn, require, out, w);
 }
 
 int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup)
 {
-	const struct broker_cgroup *c = &pod->identity.cgroup;
+	const struct pod_cgroup *c = &pod->identity.cgroup;
 
 	return c->watched && !c->emptied && c->id == cgroup ? pod->identity.netns_fd : -1;
 }
@@ -368,8 +364,8 @@ int broker_pod_netns_fd(const struct broker_pod *pod)
 	return pod->identity.netns_fd;
 }
 
-int broker_pod_dial(const struct broker_pods *ps, struct broker_pod *pod,
-    const struct priv_request *r, struct broker_why *w)
+int broker_pod_dial(const struct pods *ps, struct broker_pod *pod, const struct priv_request *r,
+    struct broker_why *w)
 {
 	return netns_dial(&pod->dial, ps->rig.home, pod->identity.netns_fd, r, w);
 }

@@ -1,9 +1,9 @@
-/* broker_kubepods.c - which trees are there -> in each, three names of the pod.
+/* kubepods.c - which trees are there -> in each, three names of the pod.
  *
  * Nothing is remembered: a tree may come after us, and looking for it costs some microseconds.  One
  * that another driver left behind is looked at beside the one in use.
  */
-#include "broker_kubepods.h"
+#include "kubepods.h"
 #include "common/mem.h"
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -78,20 +78,20 @@ static size_t name_pod(char *out, size_t size, const char *tree, const char *uid
 	return used;
 }
 
-void broker_kubepods_find(
-    const struct broker_options *o, int root, const char *uid, char out[BROKER_KUBEPODS_SIZE])
+void kubepods_find(
+    const struct broker_options *o, int root, const char *uid, char out[KUBEPODS_SIZE])
 {
 	size_t used = 0;
 
 	out[0] = '\0';
 	if (o->kubepods)
-		name_pod(out, BROKER_KUBEPODS_SIZE, o->kubepods, uid);
+		name_pod(out, KUBEPODS_SIZE, o->kubepods, uid);
 	for (int i = 0; !o->kubepods && i < USUAL; i++)
 		if (is_there(root, usual[i]))
-			used += name_pod(out + used, BROKER_KUBEPODS_SIZE - used, usual[i], uid);
+			used += name_pod(out + used, KUBEPODS_SIZE - used, usual[i], uid);
 }
 
-bool broker_kubepods_tree(const struct broker_options *o, int root, char out[PATH_MAX])
+bool kubepods_tree(const struct broker_options *o, int root, char out[PATH_MAX])
 {
 	int n = 0;
 

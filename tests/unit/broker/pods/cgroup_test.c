@@ -1,9 +1,9 @@
-/* broker_cgroup_test.c - a pod in another network namespace: restarted, or somebody else?
+/* pod_cgroup_test.c - a pod in another network namespace: restarted, or somebody else?
  *
  * The cgroup is real, below the mounted cgroup v2.
  */
-#include "broker_peer.h"
-#include "priv/broker/pods/broker_cgroup.h"
+#include "broker/pods/cgroup.h"
+#include "peer.h"
 #include <sys/epoll.h>
 #include <sys/resource.h>
 
@@ -45,7 +45,7 @@ static struct world *begin(void **state)
 	struct broker_options here = {.cgroup_root = NULL};
 
 	w = (struct world){.rig = *state};
-	assert_int_equal(broker_cgroup_root(&here, w.root), 0);
+	assert_int_equal(pod_cgroup_root(&here, w.root), 0);
 	snprintf(w.name, sizeof(w.name), "broker_cgroup_test.%d.%d", getpid(), ++count);
 	snprintf(w.path, sizeof(w.path), "%s/%s", w.root, w.name);
 	make_cgroup(&w);
@@ -405,7 +405,7 @@ static void test_what_cannot_be_looked_at_is_not_empty(void **state)
 	struct world *w = begin(state);
 	struct peer p = member(w);
 	int emptied = 0, dir = open(w->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct broker_cgroup c = {
+	struct pod_cgroup c = {
 	    .epoll = broker_epoll(w->rig->b), .on_emptied = on_emptied, .ctx = &emptied};
 	struct rlimit files;
 	struct stat st;
@@ -413,15 +413,15 @@ static void test_what_cannot_be_looked_at_is_not_empty(void **state)
 	assert_int_equal(fstat(dir, &st), 0);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){3, files.rlim_max}), 0);
-	broker_cgroup_resume(&c, dir, st.st_ino);
+	pod_cgroup_resume(&c, dir, st.st_ino);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
-	assert_false(broker_cgroup_emptied(&c));
-	broker_cgroup_resume(&c, dir, st.st_ino);
-	assert_true(c.watched && !broker_cgroup_emptied(&c));
+	assert_false(pod_cgroup_emptied(&c));
+	pod_cgroup_resume(&c, dir, st.st_ino);
+	assert_true(c.watched && !pod_cgroup_emptied(&c));
 	assert_int_equal(emptied, 0);
-	broker_cgroup_resume(&c, dir, st.st_ino + 1);
-	assert_true(emptied == 1 && broker_cgroup_emptied(&c));
-	broker_cgroup_end(&c);
+	pod_cgroup_resume(&c, dir, st.st_ino + 1);
+	assert_true(emptied == 1 && pod_cgroup_emptied(&c));
+	pod_cgroup_end(&c);
 	close(dir);
 	peer_end(&p);
 	end(w);

@@ -1,4 +1,4 @@
-/* broker_cgroup.h - was a pod's cgroup empty, since its network namespace was learned?
+/* pod_cgroup.h - was a pod's cgroup empty, since its network namespace was learned?
  *
  * Root may name the cgroup in <manifests>/<uid>/cgroup: one line, a path below the cgroup root;
  * else it is looked for by the pod's uid where the kubelet would make it.  A sandbox that starts
@@ -10,11 +10,11 @@
 #pragma once
 #include "broker/base/loop.h"
 #include "broker/base/options.h"
-#include "broker_kubepods.h"
+#include "kubepods.h"
 #include <limits.h>
 
 /* Embed it with `epoll`, `on_emptied` and `ctx`; stays where it is while `watched`. */
-struct broker_cgroup {
+struct pod_cgroup {
 	int epoll;
 	void (*on_emptied)(void *ctx);
 	void *ctx;
@@ -25,29 +25,29 @@ struct broker_cgroup {
 };
 
 /* Where cgroup v2 is mounted, --cgroup-root or else as mountinfo says; -1: nowhere. */
-int broker_cgroup_root(const struct broker_options *o, char out[PATH_MAX]);
+int pod_cgroup_root(const struct broker_options *o, char out[PATH_MAX]);
 
 /* Below which all pods are whose traffic is redirected, as an absolute path: --redirect-cgroup, or
  * else the root; without manifests, which can name cgroups anywhere, the kubelet's tree.  -1:
  * cgroup v2 is nowhere. */
-enum { BROKER_CGROUP_TOP_SIZE = 2 * PATH_MAX };
-int broker_cgroup_top(const struct broker_options *o, char out[BROKER_CGROUP_TOP_SIZE]);
+enum { POD_CGROUP_TOP_SIZE = 2 * PATH_MAX };
+int pod_cgroup_top(const struct broker_options *o, char out[POD_CGROUP_TOP_SIZE]);
 
 /* Where the pod's cgroup can be: what root named, or else its places in the kubelet's tree
- * (broker_kubepods.h).  -1 with a code: ENOENT nothing is named, and there is no such tree. */
-int broker_cgroup_paths(const struct broker_options *o, const char *uid,
-    char out[BROKER_KUBEPODS_SIZE], struct broker_why *w);
+ * (kubepods.h).  -1 with a code: ENOENT nothing is named, and there is no such tree. */
+int pod_cgroup_paths(
+    const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct broker_why *w);
 
 /* The directory of the pod's cgroup.  -1 with a code: ENOENT as above, ENODEV it does not exist,
  * EINVAL what is named is odd. */
-int broker_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w);
+int pod_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w);
 
 /* Is it inside of a tree of the kubelet's?  `path` as in /proc/PID/cgroup, or any part of it. */
-bool broker_cgroup_is_pods(const char *path);
+bool pod_cgroup_is_pods(const char *path);
 
 /* Begins, or begins anew: not emptied.  `dir` stays the caller's.  -1: not watched. */
-int broker_cgroup_watch(struct broker_cgroup *c, int dir, struct broker_why *w);
+int pod_cgroup_watch(struct pod_cgroup *c, int dir, struct broker_why *w);
 /* Goes on with the one that an earlier broker watched; emptied if that is not there any more. */
-void broker_cgroup_resume(struct broker_cgroup *c, int dir, uint64_t id);
-bool broker_cgroup_emptied(struct broker_cgroup *c); /* since then */
-void broker_cgroup_end(struct broker_cgroup *c);
+void pod_cgroup_resume(struct pod_cgroup *c, int dir, uint64_t id);
+bool pod_cgroup_emptied(struct pod_cgroup *c); /* since then */
+void pod_cgroup_end(struct pod_cgroup *c);

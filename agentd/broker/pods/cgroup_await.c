@@ -1,7 +1,7 @@
-/* broker_await.c - parents are watched -> a notice with the name of something in one of them ->
+/* cgroup_await.c - parents are watched -> a notice with the name of something in one of them ->
  * whoever has that name in its path looks: watches what is new, and tells if its directory is.
  */
-#include "broker_await.h"
+#include "cgroup_await.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ static const char *after(const char *path)
 	return path + strlen(path) + 1;
 }
 
-int broker_await_open(const struct broker_await *a)
+int cgroup_await_open(const struct cgroup_await *a)
 {
 	int dir = -1;
 
@@ -39,7 +39,7 @@ int broker_await_open(const struct broker_await *a)
 }
 
 /* Inotify takes no descriptor but a path of one. */
-static int watch_directory(const struct broker_await *a, int dir)
+static int watch_directory(const struct cgroup_await *a, int dir)
 {
 	char path[32];
 
@@ -48,7 +48,7 @@ static int watch_directory(const struct broker_await *a, int dir)
 }
 
 /* From the top down: one that goes and comes back is seen from above. */
-static void watch_parents(const struct broker_await *a, const char *path)
+static void watch_parents(const struct cgroup_await *a, const char *path)
 {
 	char part[PATH_MAX];
 
@@ -65,20 +65,20 @@ static void watch_parents(const struct broker_await *a, const char *path)
 }
 
 /* -1: there is none, or the one we know. */
-static int find_new(struct broker_await *a)
+static int find_new(struct cgroup_await *a)
 {
 	struct stat st;
 
 	for (const char *p = a->paths; *p; p = after(p))
 		watch_parents(a, p);
-	auto_close int dir = broker_await_open(a);
+	auto_close int dir = cgroup_await_open(a);
 	if (dir < 0 || fstat(dir, &st) || st.st_ino == a->ino)
 		return -1;
 	a->ino = st.st_ino;
 	return take_fd(dir);
 }
 
-static bool concerns(const struct broker_await *a, const char *name)
+static bool concerns(const struct cgroup_await *a, const char *name)
 {
 	for (const char *p = a->paths; *p; p = after(p))
 		if (strstr(p, name))
@@ -87,7 +87,7 @@ static bool concerns(const struct broker_await *a, const char *name)
 }
 
 /* `name` NULL: nobody knows what changed. */
-static void look(struct broker_await *a, const char *name)
+static void look(struct cgroup_await *a, const char *name)
 {
 	int dir = name && !concerns(a, name) ? -1 : find_new(a);
 
@@ -95,9 +95,9 @@ static void look(struct broker_await *a, const char *name)
 		a->there(a->ctx, dir);
 }
 
-static void look_all(struct broker_awaits *all, const char *name)
+static void look_all(struct cgroup_awaits *all, const char *name)
 {
-	struct broker_await *a, *tmp;
+	struct cgroup_await *a, *tmp;
 
 	DL_FOREACH_SAFE (all->list, a, tmp)
 		look(a, name);
@@ -105,7 +105,7 @@ static void look_all(struct broker_awaits *all, const char *name)
 
 static void on_change(void *ctx, uint32_t events)
 {
-	struct broker_awaits *all = ctx;
+	struct cgroup_awaits *all = ctx;
 	char buffer[4096] __attribute__((aligned(8)));
 	const struct inotify_event *e;
 	ssize_t n = read(all->watch.fd, buffer, sizeof(buffer));
@@ -118,7 +118,7 @@ static void on_change(void *ctx, uint32_t events)
 	}
 }
 
-int broker_awaits_open(struct broker_awaits *all, int epoll, int top, struct broker_why *w)
+int cgroup_awaits_open(struct cgroup_awaits *all, int epoll, int top, struct broker_why *w)
 {
 	auto_close int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 
@@ -134,7 +134,7 @@ int broker_awaits_open(struct broker_awaits *all, int epoll, int top, struct bro
 	return 0;
 }
 
-void broker_awaits_close(struct broker_awaits *all)
+void cgroup_awaits_close(struct cgroup_awaits *all)
 {
 	if (!all->watch.ready)
 		return;
@@ -155,7 +155,7 @@ static char *copy(const char *paths)
 	return out;
 }
 
-int broker_await_start(struct broker_await *a, const char *paths, struct broker_why *w)
+int cgroup_await_start(struct cgroup_await *a, const char *paths, struct broker_why *w)
 {
 	DL_APPEND(a->all->list, a);
 	a->paths = copy(paths);
@@ -166,7 +166,7 @@ int broker_await_start(struct broker_await *a, const char *paths, struct broker_
 	return dir;
 }
 
-void broker_await_end(struct broker_await *a)
+void cgroup_await_end(struct cgroup_await *a)
 {
 	if (a->prev)
 		DL_DELETE(a->all->list, a);

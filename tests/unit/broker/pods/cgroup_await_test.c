@@ -1,15 +1,15 @@
-/* broker_await_test.c - directories that are made late, in pieces, anew, or never.
+/* cgroup_await_test.c - directories that are made late, in pieces, anew, or never.
  *
  * Ordinary ones: a cgroup's are told of in the same way (broker_traffic_test.c).
  */
-#include "broker_rig.h"
-#include "priv/broker/pods/broker_await.h"
+#include "broker/pods/cgroup_await.h"
+#include "tests/unit/priv/broker_rig.h"
 
 struct world {
 	char dir[32];
 	int epoll, top, told, last;
-	struct broker_awaits all;
-	struct broker_await a, b;
+	struct cgroup_awaits all;
+	struct cgroup_await a, b;
 	struct broker_why w;
 };
 
@@ -23,7 +23,7 @@ static int setup(void **state)
 	w.epoll = broker_loop_new();
 	w.top = open(w.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	w.last = -1;
-	assert_int_equal(broker_awaits_open(&w.all, w.epoll, w.top, &w.w), 0);
+	assert_int_equal(cgroup_awaits_open(&w.all, w.epoll, w.top, &w.w), 0);
 	*state = &w;
 	return 0;
 }
@@ -32,10 +32,10 @@ static int teardown(void **state)
 {
 	struct world *w = *state;
 
-	broker_await_end(&w->a);
-	broker_await_end(&w->b);
-	broker_awaits_close(&w->all);
-	broker_awaits_close(&w->all); /* twice is once */
+	cgroup_await_end(&w->a);
+	cgroup_await_end(&w->b);
+	cgroup_awaits_close(&w->all);
+	cgroup_awaits_close(&w->all); /* twice is once */
 	if (w->last >= 0)
 		close(w->last);
 	close(w->top);
@@ -55,7 +55,7 @@ static void on_there(void *ctx, int dir)
 }
 
 /* Several as "a/b:c/d". */
-static int start(struct world *w, struct broker_await *a, const char *path)
+static int start(struct world *w, struct cgroup_await *a, const char *path)
 {
 	char paths[256] = "";
 
@@ -63,8 +63,8 @@ static int start(struct world *w, struct broker_await *a, const char *path)
 	for (char *c = paths; *c; c++)
 		if (*c == ':')
 			*c = '\0';
-	*a = (struct broker_await){.all = &w->all, .there = on_there, .ctx = w};
-	return broker_await_start(a, paths, &w->w);
+	*a = (struct cgroup_await){.all = &w->all, .there = on_there, .ctx = w};
+	return cgroup_await_start(a, paths, &w->w);
 }
 
 __attribute__((format(printf, 2, 3))) static void run(struct world *w, const char *fmt, ...)
@@ -164,7 +164,7 @@ static void test_everybody_gets_his_own(void **state)
 	run(w, "mkdir -p a/two");
 	assert_int_equal(w->told, 1);
 	expect_is(w, w->last, "a/two");
-	broker_await_end(&w->a);
+	cgroup_await_end(&w->a);
 	run(w, "mkdir a/one");
 	assert_int_equal(w->told, 1);
 }
@@ -174,7 +174,7 @@ static void test_many_wait(void **state)
 {
 	struct world *w = *state;
 	enum { MANY = 1000 };
-	struct broker_await *many = calloc(MANY, sizeof(*many));
+	struct cgroup_await *many = calloc(MANY, sizeof(*many));
 	char path[32];
 	int before = dup(0);
 
@@ -189,7 +189,7 @@ static void test_many_wait(void **state)
 	run(w, "mkdir -p pods/77-x");
 	assert_int_equal(w->told, 1);
 	for (int i = 0; i < MANY; i++)
-		broker_await_end(&many[i]);
+		cgroup_await_end(&many[i]);
 	free(many);
 }
 
@@ -207,7 +207,7 @@ static void test_one_of_several_places(void **state)
 	run(w, "mv top/best/pod1 old && mkdir top/pod1");
 	assert_int_equal(w->told, 2);
 	expect_is(w, w->last, "top/pod1");
-	int dir = broker_await_open(&w->a);
+	int dir = cgroup_await_open(&w->a);
 	expect_is(w, dir, "top/pod1");
 	close(dir);
 	run(w, "mv top older && mkdir -p top/burst/pod1");
@@ -222,11 +222,11 @@ static void test_no_way_leads_out(void **state)
 
 	run(w, "mkdir real && ln -s real link && ln -s / root");
 	assert_int_equal(start(w, &w->a, "link"), -1);
-	broker_await_end(&w->a);
+	cgroup_await_end(&w->a);
 	assert_int_equal(start(w, &w->a, "../"), -1);
-	broker_await_end(&w->a);
+	cgroup_await_end(&w->a);
 	assert_int_equal(start(w, &w->a, "root/tmp"), -1);
-	broker_await_end(&w->a);
+	cgroup_await_end(&w->a);
 	assert_int_equal(start(w, &w->a, "file/x"), -1);
 	run(w, "touch file");
 	assert_int_equal(w->told, 0);
@@ -237,7 +237,7 @@ static void on_there_end(void *ctx, int dir)
 	struct world *w = ctx;
 
 	on_there(ctx, dir);
-	broker_await_end(&w->a);
+	cgroup_await_end(&w->a);
 }
 
 static void test_it_may_be_ended_when_it_is_told(void **state)
@@ -264,11 +264,11 @@ static void wait_without_watches(int out)
 	rig_file("/proc/sys/user/max_inotify_watches", "0");
 	w.top = open(w.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	w.epoll = broker_loop_new();
-	if (broker_awaits_open(&w.all, w.epoll, w.top, &w.w))
+	if (cgroup_awaits_open(&w.all, w.epoll, w.top, &w.w))
 		_exit(2);
 	for (int i = 0; i < 2; i++) {
 		start(&w, &w.a, "not/there");
-		broker_await_end(&w.a);
+		cgroup_await_end(&w.a);
 	}
 	_exit(w.w.code == EINPROGRESS ? 0 : 3);
 }

@@ -1,14 +1,14 @@
-/* broker_kubepods_test.c - names of pods' cgroups, as the kubelet makes them (kubelet-csi.md (c)).
+/* kubepods_test.c - names of pods' cgroups, as the kubelet makes them (kubelet-csi.md (c)).
  *
  * In a directory of the test's own: it is names alone.
  */
-#include "broker_rig.h"
-#include "priv/broker/pods/broker_cgroup.h"
+#include "broker/pods/cgroup.h"
+#include "tests/unit/priv/broker_rig.h"
 
 static const char uid[] = "a1b2c3d4-0000-4000-8000-0123456789ab";
 
 struct world {
-	char dir[32], paths[BROKER_KUBEPODS_SIZE];
+	char dir[32], paths[KUBEPODS_SIZE];
 	int root;
 	struct broker_options o;
 };
@@ -38,9 +38,9 @@ static int teardown(void **state)
 /* As "a b c". */
 static void expect_places(struct world *w, const char *wanted)
 {
-	char got[BROKER_KUBEPODS_SIZE] = "";
+	char got[KUBEPODS_SIZE] = "";
 
-	broker_kubepods_find(&w->o, w->root, uid, w->paths);
+	kubepods_find(&w->o, w->root, uid, w->paths);
 	for (const char *p = w->paths; *p; p += strlen(p) + 1)
 		snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s", *got ? " " : "", p);
 	assert_string_equal(got, wanted);
@@ -60,7 +60,7 @@ static void test_each_usual_tree(void **state)
 	char tree[PATH_MAX];
 
 	expect_places(w, "");
-	assert_false(broker_kubepods_tree(&w->o, w->root, tree));
+	assert_false(kubepods_tree(&w->o, w->root, tree));
 	static const struct {
 		const char *make, *places;
 	} trees[] = {
@@ -73,7 +73,7 @@ static void test_each_usual_tree(void **state)
 	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++) {
 		rig_shell("mkdir -p %s/%s", w->dir, trees[i].make); /* after us */
 		expect_places(w, trees[i].places);
-		assert_true(broker_kubepods_tree(&w->o, w->root, tree));
+		assert_true(kubepods_tree(&w->o, w->root, tree));
 		assert_string_equal(tree, trees[i].make);
 		rig_shell("rm -r %s/kube*", w->dir);
 	}
@@ -87,7 +87,7 @@ static void test_two_trees(void **state)
 
 	rig_shell("mkdir %s/kubepods %s/kubepods.slice", w->dir, w->dir);
 	expect_places(w, SYSTEMD("kubepods.slice", "kubepods") " " CGROUPFS("kubepods"));
-	assert_false(broker_kubepods_tree(&w->o, w->root, tree));
+	assert_false(kubepods_tree(&w->o, w->root, tree));
 }
 
 static void test_a_tree_that_is_named(void **state)
@@ -98,9 +98,9 @@ static void test_a_tree_that_is_named(void **state)
 	rig_shell("mkdir %s/kubepods", w->dir);
 	w->o.kubepods = "a.slice/a-b.slice/a-b-kubepods.slice";
 	expect_places(w, SYSTEMD("a.slice/a-b.slice/a-b-kubepods.slice", "a-b-kubepods"));
-	assert_false(broker_kubepods_tree(&w->o, w->root, tree));
+	assert_false(kubepods_tree(&w->o, w->root, tree));
 	rig_shell("mkdir -p %s/%s", w->dir, w->o.kubepods);
-	assert_true(broker_kubepods_tree(&w->o, w->root, tree));
+	assert_true(kubepods_tree(&w->o, w->root, tree));
 	assert_string_equal(tree, w->o.kubepods);
 	w->o.kubepods = "a/b/kubepods";
 	expect_places(w, CGROUPFS("a/b/kubepods"));
@@ -108,7 +108,7 @@ static void test_a_tree_that_is_named(void **state)
 	memset(longest, 'x', sizeof(longest));
 	strcpy(longest + sizeof(longest) - 7, ".slice");
 	w->o.kubepods = longest;
-	broker_kubepods_find(&w->o, w->root, uid, w->paths);
+	kubepods_find(&w->o, w->root, uid, w->paths);
 	int n = 0;
 	for (const char *p = w->paths; *p; p += strlen(p) + 1)
 		n++;
@@ -118,23 +118,23 @@ static void test_a_tree_that_is_named(void **state)
 static void test_what_all_redirected_pods_are_below(void **state)
 {
 	struct world *w = *state;
-	char top[BROKER_CGROUP_TOP_SIZE], wanted[64];
+	char top[POD_CGROUP_TOP_SIZE], wanted[64];
 
 	rig_shell("mkdir %s/kubepods", w->dir);
 	w->o.manifests = "/etc/agentd/pods.d"; /* which can name any cgroup */
-	assert_int_equal(broker_cgroup_top(&w->o, top), 0);
+	assert_int_equal(pod_cgroup_top(&w->o, top), 0);
 	assert_string_equal(top, w->dir);
 	w->o.manifests = NULL;
-	assert_int_equal(broker_cgroup_top(&w->o, top), 0);
+	assert_int_equal(pod_cgroup_top(&w->o, top), 0);
 	snprintf(wanted, sizeof(wanted), "%s/kubepods", w->dir);
 	assert_string_equal(top, wanted);
 	w->o.redirect_cgroup = "mine";
-	assert_int_equal(broker_cgroup_top(&w->o, top), 0);
+	assert_int_equal(pod_cgroup_top(&w->o, top), 0);
 	snprintf(wanted, sizeof(wanted), "%s/mine", w->dir);
 	assert_string_equal(top, wanted);
 	w->o.redirect_cgroup = NULL;
 	rig_shell("rmdir %s/kubepods", w->dir);
-	assert_int_equal(broker_cgroup_top(&w->o, top), 0);
+	assert_int_equal(pod_cgroup_top(&w->o, top), 0);
 	assert_string_equal(top, w->dir);
 }
 
@@ -169,10 +169,10 @@ static void test_is_it_a_pods(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(pods) / sizeof(pods[0]); i++)
-		if (!broker_cgroup_is_pods(pods[i]))
+		if (!pod_cgroup_is_pods(pods[i]))
 			fail_msg("%s", pods[i]);
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-		if (broker_cgroup_is_pods(others[i]))
+		if (pod_cgroup_is_pods(others[i]))
 			fail_msg("%s", others[i]);
 }
 
