@@ -6,9 +6,9 @@
 #include "pods.h"
 #include "broker/base/file.h"
 #include "broker/base/state.h"
+#include "broker/kubelet/pod_source.h"
 #include "broker/netns/dial.h"
 #include "identity.h"
-#include "priv/broker/pods/broker_source.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -267,7 +267,7 @@ static void sweep_one(struct pods *ps, const struct uuid *uid)
 	if (known && known->claimed)
 		return;
 	name_pod(ps, &stranger, uid);
-	if ((source = broker_source_of(ps->rig.options, uid))) {
+	if ((source = pod_source_of(ps->rig.options, uid))) {
 		broker_log(BROKER_WARN, stranger.name,
 		    "the worker did not add this pod, but it has %s: kept as it is", source);
 		return;
@@ -289,7 +289,7 @@ void pods_sweep(struct pods *ps)
 	DIR *d = opendir(path);
 	if (!d)
 		return;
-	while (broker_source_is_known(ps->rig.options) && (entry = readdir(d)))
+	while (pod_source_is_known(ps->rig.options) && (entry = readdir(d)))
 		if (uuid_parse(&uid, entry->d_name))
 			sweep_one(ps, &uid);
 	closedir(d);

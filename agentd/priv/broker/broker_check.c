@@ -6,13 +6,13 @@
 #include "broker_check.h"
 #include "broker/base/file.h"
 #include "broker/base/tmpfs.h"
+#include "broker/kubelet/mount.h"
 #include "broker/netns/metrics_listener.h"
 #include "broker/pods/cgroup.h"
 #include "broker/pods/peer.h"
 #include "broker_worker.h"
 #include "common/mem.h"
 #include "priv/broker/redirect/broker_redirect.h"
-#include "priv/broker/volumes/broker_mount.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -258,7 +258,7 @@ static void check_manifests(struct table *t)
 /* What the kubelet does not see is no volume: it looks from the node's own namespace of mounts. */
 static void check_propagation(struct table *t, const char *pods)
 {
-	if (broker_mount_is_seen(pods))
+	if (kubelet_mount_is_seen(pods))
 		row(t, OK, "mount propagation", "the kubelet sees what is mounted below %s", pods);
 	else
 		row(t, PROBLEM, "mount propagation",

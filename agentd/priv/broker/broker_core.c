@@ -11,6 +11,9 @@
 #include "broker/base/io.h"
 #include "broker/base/rundir.h"
 #include "broker/base/state.h"
+#include "broker/kubelet/caller.h"
+#include "broker/kubelet/volume.h"
+#include "broker/kubelet/volume_list.h"
 #include "broker/netns/pod_sockets.h"
 #include "broker/pods/pods.h"
 #include "broker_follow.h"
@@ -18,9 +21,6 @@
 #include "common/fdpass.h"
 #include "common/mem.h"
 #include "priv/broker/traffic/broker_traffic.h"
-#include "priv/broker/volumes/broker_caller.h"
-#include "priv/broker/volumes/broker_volume.h"
-#include "priv/broker/volumes/broker_volumes.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -40,7 +40,7 @@ struct broker {
 	struct netns_home home;
 	struct broker_fdstore *kept;
 	struct broker_node *node;
-	struct broker_volumes volumes;
+	struct volume_list volumes;
 	struct pods *pods;
 	struct broker_follows *follows;
 	struct broker_states *states;
@@ -82,7 +82,7 @@ static int do_pod_add(struct broker *b, struct request *q)
 /* Also of a pod that only an earlier worker added: it may have died before it kept it. */
 static int do_pod_remove(struct broker *b, struct request *q)
 {
-	if (broker_volume_is_published(b->options, &q->r->uid))
+	if (kubelet_volume_is_published(b->options, &q->r->uid))
 		return broker_refuse(
 		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
 	broker_follows_remove_pod(b->follows, &q->r->uid);
@@ -177,23 +177,23 @@ static int do_redirect_trace(struct broker *b, struct request *q)
 static int do_caller(struct broker *b, struct request *q)
 {
 	(void)b;
-	return broker_caller_check(q->fd, q->why);
+	return kubelet_caller_check(q->fd, q->why);
 }
 
 static int do_publish(struct broker *b, struct request *q)
 {
-	return broker_volume_publish(b->options, q->r, q->why);
+	return kubelet_volume_publish(b->options, q->r, q->why);
 }
 
 static int do_unpublish(struct broker *b, struct request *q)
 {
-	return broker_volume_unpublish(b->options, q->r, q->why);
+	return kubelet_volume_unpublish(b->options, q->r, q->why);
 }
 
 /* Its reply comes after the volumes. */
 static int do_volumes(struct broker *b, struct request *q)
 {
-	return broker_volumes_list(&b->volumes, q->r, q->why);
+	return volume_list_list(&b->volumes, q->r, q->why);
 }
 
 static int do_dial(struct broker *b, struct request *q)
@@ -283,7 +283,7 @@ static void send_packet(struct broker *b, const struct priv_packet *p, int fd)
 /* Nothing else is answered before a list has ended. */
 static bool is_listing(const struct broker *b)
 {
-	return broker_state_listing(b->states) || broker_volumes_listing(&b->volumes);
+	return broker_state_listing(b->states) || volume_list_listing(&b->volumes);
 }
 
 static void answer(struct broker *b, const struct broker_request *in)
@@ -321,7 +321,7 @@ static bool push_listed(struct broker *b)
 	if (broker_state_listing(b->states))
 		broker_state_next(b->states, &p, &fd);
 	else
-		broker_volumes_next(&b->volumes, &p, &fd);
+		volume_list_next(&b->volumes, &p, &fd);
 	send_packet(b, &p, fd);
 	mem_closep(&fd);
 	return b->state == BROKER_SERVING;
@@ -540,7 +540,7 @@ struct broker *broker_new(
 static void end_lists(struct broker *b)
 {
 	broker_state_list_end(b->states);
-	broker_volumes_end(&b->volumes);
+	volume_list_end(&b->volumes);
 }
 
 static void hang_up(struct broker *b)

@@ -5,10 +5,10 @@
  */
 #include "broker_node.h"
 #include "broker/base/listener.h"
+#include "broker/kubelet/csi.h"
 #include "broker/netns/metrics_listener.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
-#include "priv/broker/volumes/broker_csi.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -16,7 +16,7 @@ struct broker_node {
 	struct broker_node_rig rig;
 	struct broker_listener_spec admin_spec;
 	struct broker_listener admin;
-	struct broker_csi *csi; /* NULL: without --kubelet-root */
+	struct kubelet_csi *csi; /* NULL: without --kubelet-root */
 	struct metrics_listener_spec metrics_spec;
 	struct metrics_listener metrics;
 };
@@ -65,8 +65,8 @@ struct broker_node *broker_node_new(const struct broker_node_rig *rig, struct br
 	describe(n);
 	if (broker_listener_open(&n->admin, &n->admin_spec, w) < 0 ||
 	    (rig->options->kubelet_root &&
-		!(n->csi = broker_csi_new(&(struct broker_csi_rig){rig->epoll, rig->options,
-					      rig->kept, rig->renewed, rig->changed, rig->ctx},
+		!(n->csi = kubelet_csi_new(&(struct kubelet_csi_rig){rig->epoll, rig->options,
+					       rig->kept, rig->renewed, rig->changed, rig->ctx},
 		      w))) ||
 	    (rig->options->metrics && metrics_listener_open(&n->metrics, &n->metrics_spec, w) < 0))
 		broker_node_free(&n);
@@ -80,7 +80,7 @@ void broker_node_free(struct broker_node **node)
 	if (!n)
 		return;
 	metrics_listener_release(&n->metrics);
-	broker_csi_free(&n->csi);
+	kubelet_csi_free(&n->csi);
 	broker_listener_release(&n->admin);
 	free(n);
 }
@@ -104,7 +104,7 @@ int broker_node_greet(struct broker_node *n, int fd, struct broker_why *w)
 
 	listeners[PRIV_NODE_ADMIN] = broker_listener_open(&n->admin, &n->admin_spec, w);
 	if (listeners[PRIV_NODE_ADMIN] < 0 ||
-	    (n->csi && (listeners[PRIV_NODE_CSI] = broker_csi_listener(n->csi, w)) < 0))
+	    (n->csi && (listeners[PRIV_NODE_CSI] = kubelet_csi_listener(n->csi, w)) < 0))
 		return -1;
 	listeners[PRIV_NODE_METRICS] = open_metrics(n);
 	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
@@ -121,10 +121,10 @@ int broker_node_greet(struct broker_node *n, int fd, struct broker_why *w)
 
 bool broker_node_pending(const struct broker_node *n)
 {
-	return broker_csi_pending(n->csi);
+	return kubelet_csi_pending(n->csi);
 }
 
 void broker_node_next(struct broker_node *n, struct priv_packet *p)
 {
-	broker_csi_next(n->csi, p);
+	kubelet_csi_next(n->csi, p);
 }

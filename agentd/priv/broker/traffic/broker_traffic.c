@@ -5,11 +5,11 @@
  * is restarted), and is then written anew before anybody is told; so may what is seen in its
  * network namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
+#include "broker/kubelet/pod_source.h"
 #include "broker/pods/cgroup.h"
 #include "broker_traffic_pod.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
-#include "priv/broker/pods/broker_source.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -307,7 +307,7 @@ static void sweep_one(void *ctx, const struct uuid *pod)
 	char uid[UUID_TEXT_SIZE];
 
 	uuid_format(pod, uid);
-	if ((p && p->claimed) || broker_source_of(t->options, pod))
+	if ((p && p->claimed) || pod_source_of(t->options, pod))
 		return;
 	broker_traffic_remove(t, pod);
 	broker_log(
@@ -316,7 +316,7 @@ static void sweep_one(void *ctx, const struct uuid *pod)
 
 void broker_traffic_sweep(struct broker_traffic *t)
 {
-	if (t->redirect && broker_source_is_known(t->options))
+	if (t->redirect && pod_source_is_known(t->options))
 		broker_redirect_pods(t->redirect, sweep_one, t);
 }
 

@@ -1,4 +1,4 @@
-/* broker_volume.h - the volumes that the kubelet keeps for pods, and our mounts on them.
+/* kubelet_volume.h - the volumes that the kubelet keeps for pods, and our mounts on them.
  *
  *   <kubelet-root>/pods/<uid>/volumes/kubernetes.io~csi/<volume>/               the kubelet's, its
  *                                                               vol_data.json   own file, and
@@ -13,21 +13,21 @@
 #include <dirent.h>
 
 /* `r`: uid, volume.  Mounted already: fine.  EBUSY: by somebody else. */
-int broker_volume_publish(
+int kubelet_volume_publish(
     const struct broker_options *o, const struct priv_request *r, struct broker_why *w);
 /* Nothing is there: fine. */
-int broker_volume_unpublish(
+int kubelet_volume_unpublish(
     const struct broker_options *o, const struct priv_request *r, struct broker_why *w);
 
 /* Is a mount of ours on any volume of the pod? */
-bool broker_volume_is_published(const struct broker_options *o, const struct uuid *pod);
+bool kubelet_volume_is_published(const struct broker_options *o, const struct uuid *pod);
 /* Has the kubelet any CSI volume of the pod?  What cannot be looked at is taken to be there. */
-bool broker_volume_is_there(const struct broker_options *o, const struct uuid *pod);
+bool kubelet_volume_is_there(const struct broker_options *o, const struct uuid *pod);
 
 /* A walk: `*dir` is opened at the first call, and closed and NULL when false is returned. */
-bool broker_volume_next(const struct broker_options *o, const struct uuid *pod, DIR **dir,
+bool kubelet_volume_next(const struct broker_options *o, const struct uuid *pod, DIR **dir,
     char volume[PRIV_VOLUME_SIZE]);
 /* What is known of one; `p`: name, state, why; `fd` (or -1) is its vol_data.json.  False: it went.
  */
-bool broker_volume_tell(
+bool kubelet_volume_tell(
     const struct broker_options *o, const struct uuid *pod, struct priv_packet *p, int *fd);

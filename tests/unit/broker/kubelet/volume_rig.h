@@ -1,9 +1,9 @@
-/* broker_volume_rig.h - a broker_rig.h with a directory of a kubelet: a tmpfs of the test's own.
+/* kubelet_volume_rig.h - a broker_rig.h with a directory of a kubelet: a tmpfs of the test's own.
  *
  *   <top>/kubelet/pods/<uid>/volumes/kubernetes.io~csi/<volume>/{vol_data.json,mount}
  */
 #pragma once
-#include "broker_rig.h"
+#include "tests/unit/priv/broker_rig.h"
 
 static const char rig_other_text[] = "09080700-0000-0000-0000-000000000000";
 

@@ -1,4 +1,4 @@
-/* broker_mount.h - bind mounts by descriptor: no path is looked up twice, and none by its name.
+/* kubelet_mount.h - bind mounts by descriptor: no path is looked up twice, and none by its name.
  *
  * Callers have opened both ends where nobody but root can change what they mean.
  */
@@ -10,20 +10,20 @@
 /* A detached copy of the mount of the directory `source`: read-only, nosuid, nodev, noexec.  It is
  * so before anybody can see it; where it is attached below a shared mount, all peers have it so
  * (kubelet-csi.md 3f).  `staging`: a path that may be made and mounted over meanwhile. */
-int broker_mount_copy(int source, const char *staging, struct broker_why *w);
+int kubelet_mount_copy(int source, const char *staging, struct broker_why *w);
 /* The same without mount_setattr(2), which Linux 5.12 brought. */
-int broker_mount_copy_by_remount(int source, const char *staging, struct broker_why *w);
+int kubelet_mount_copy_by_remount(int source, const char *staging, struct broker_why *w);
 
 /* `copy` is then a descriptor of what is mounted on the directory `at`. */
-int broker_mount_attach(int copy, int at, struct broker_why *w);
+int kubelet_mount_attach(int copy, int at, struct broker_why *w);
 /* The one mount whose root `mounted` is, and what is below. */
-int broker_mount_detach(int mounted, struct broker_why *w);
+int kubelet_mount_detach(int mounted, struct broker_why *w);
 
 /* Is the directory `at` of another mount than `above`, one that begins there? */
-bool broker_mount_begins(int above, int at);
-bool broker_mount_same(int a, int b); /* one directory, seen through one mount */
+bool kubelet_mount_begins(int above, int at);
+bool kubelet_mount_same(int a, int b); /* one directory, seen through one mount */
 /* Does the node see what is mounted below the directory: is it shared, or are we where the node's
  * first process is (which only root with all capabilities can see)? */
-bool broker_mount_is_seen(const char *dir);
+bool kubelet_mount_is_seen(const char *dir);
 /* Which directory of its file system is the root of the mount: as mountinfo says it. */
-bool broker_mount_root(int mounted, char out[PATH_MAX]);
+bool kubelet_mount_root(int mounted, char out[PATH_MAX]);

@@ -1,13 +1,13 @@
-/* broker_csi.c - a notice of either directory, or a timer -> is all as it should be? -> put back.
+/* kubelet_csi.c - a notice of either directory, or a timer -> is all as it should be? -> put back.
  *
  * Who puts something else there is root on the node: another agentd, an installer, an attacker who
  * wants pods' tokens.  None of it can be prevented, all of it is said.
  */
-#include "broker_csi.h"
+#include "csi.h"
 #include "broker/base/audit.h"
 #include "broker/base/listener.h"
-#include "broker_mount.h"
 #include "common/mem.h"
+#include "mount.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,8 +20,8 @@
 static const char entry[] = "agentd.node.mesh-reg.sock";
 static const char temporary[] = ".agentd.node.mesh-reg.sock.new"; /* the kubelet ignores dots */
 
-struct broker_csi {
-	struct broker_csi_rig rig;
+struct kubelet_csi {
+	struct kubelet_csi_rig rig;
 	struct broker_listener_spec spec;
 	struct broker_listener listener;
 	struct broker_audit audit;
@@ -39,7 +39,7 @@ enum { SAY_SECONDS = 10 };
 
 enum entry_is { ENTRY_MISSING, ENTRY_OURS, ENTRY_OTHER };
 
-static enum entry_is look(const struct broker_csi *c, int registry)
+static enum entry_is look(const struct kubelet_csi *c, int registry)
 {
 	char to[PATH_MAX];
 	ssize_t n = readlinkat(registry, entry, to, sizeof(to) - 1);
@@ -51,7 +51,7 @@ static enum entry_is look(const struct broker_csi *c, int registry)
 }
 
 /* In one step, so that the kubelet never sees it half made. */
-static bool put(struct broker_csi *c, int registry)
+static bool put(struct kubelet_csi *c, int registry)
 {
 	if ((!unlinkat(registry, temporary, 0) || errno == ENOENT) &&
 	    !symlinkat(c->spec.path, registry, temporary) &&
@@ -65,14 +65,14 @@ static bool put(struct broker_csi *c, int registry)
 	return false;
 }
 
-static void count(struct broker_csi *c)
+static void count(struct kubelet_csi *c)
 {
 	c->restored++;
 	c->noted = true;
 	c->rig.changed(c->rig.ctx);
 }
 
-static void say(struct broker_csi *c, enum entry_is was)
+static void say(struct kubelet_csi *c, enum entry_is was)
 {
 	struct timespec now;
 
@@ -96,7 +96,7 @@ static void say(struct broker_csi *c, enum entry_is was)
 }
 
 /* False: to be tried again. */
-static bool settle_entry(struct broker_csi *c)
+static bool settle_entry(struct kubelet_csi *c)
 {
 	auto_close int registry = open(c->registry, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	enum entry_is was;
@@ -123,13 +123,13 @@ static bool settle_entry(struct broker_csi *c)
 
 static void on_shut_down(void *ctx, int fd)
 {
-	struct broker_csi *c = ctx;
+	struct kubelet_csi *c = ctx;
 
 	(void)fd;
 	c->rig.renewed(c->rig.ctx);
 }
 
-static void settle_socket(struct broker_csi *c)
+static void settle_socket(struct kubelet_csi *c)
 {
 	struct broker_why w;
 
@@ -143,18 +143,18 @@ static void settle_socket(struct broker_csi *c)
 	c->rig.renewed(c->rig.ctx);
 }
 
-int broker_csi_listener(struct broker_csi *c, struct broker_why *w)
+int kubelet_csi_listener(struct kubelet_csi *c, struct broker_why *w)
 {
 	c->noted = c->restored > 0;
 	return broker_listener_open(&c->listener, &c->spec, w);
 }
 
-bool broker_csi_pending(const struct broker_csi *c)
+bool kubelet_csi_pending(const struct kubelet_csi *c)
 {
 	return c && c->noted;
 }
 
-void broker_csi_next(struct broker_csi *c, struct priv_packet *p)
+void kubelet_csi_next(struct kubelet_csi *c, struct priv_packet *p)
 {
 	c->noted = false;
 	*p = (struct priv_packet){.what = PRIV_CSI_NOTE, .arg = c->restored};
@@ -165,15 +165,15 @@ void broker_csi_next(struct broker_csi *c, struct priv_packet *p)
 /* The notices of the last time are forgotten: what changed since is seen by the look. */
 static bool on_due(void *ctx)
 {
-	struct broker_csi *c = ctx;
+	struct kubelet_csi *c = ctx;
 
 	settle_socket(c);
 	return settle_entry(c);
 }
 
-struct broker_csi *broker_csi_new(const struct broker_csi_rig *rig, struct broker_why *w)
+struct kubelet_csi *kubelet_csi_new(const struct kubelet_csi_rig *rig, struct broker_why *w)
 {
-	struct broker_csi *c = broker_zalloc(sizeof(*c));
+	struct kubelet_csi *c = broker_zalloc(sizeof(*c));
 	char path[PATH_MAX];
 
 	c->rig = *rig;
@@ -188,13 +188,13 @@ struct broker_csi *broker_csi_new(const struct broker_csi_rig *rig, struct broke
 	snprintf(c->spec.path, sizeof(c->spec.path), "%s/csi.sock", rig->options->run);
 	c->audit = (struct broker_audit){.epoll = rig->epoll, .due = on_due, .ctx = c};
 	snprintf(path, sizeof(path), "%s/pods", rig->options->kubelet_root);
-	if (!broker_mount_is_seen(path))
+	if (!kubelet_mount_is_seen(path))
 		broker_log(BROKER_WARN, NULL,
 		    "%s is not shared with the node, or not there: the kubelet would not see what "
 		    "is mounted (agentd --check says more)",
 		    path);
-	if (broker_csi_listener(c, w) < 0 || broker_audit_open(&c->audit, w)) {
-		broker_csi_free(&c);
+	if (kubelet_csi_listener(c, w) < 0 || broker_audit_open(&c->audit, w)) {
+		kubelet_csi_free(&c);
 		return NULL;
 	}
 	broker_audit_directory(&c->audit, rig->options->run);
@@ -202,7 +202,7 @@ struct broker_csi *broker_csi_new(const struct broker_csi_rig *rig, struct broke
 	return c;
 }
 
-void broker_csi_free(struct broker_csi **c)
+void kubelet_csi_free(struct kubelet_csi **c)
 {
 	if (!*c)
 		return;

@@ -1,7 +1,7 @@
-/* broker_volume_test.c - real mounts, in a mount namespace of the test: publish and unpublish. */
+/* kubelet_volume_test.c - real mounts, in a mount namespace of the test: publish and unpublish. */
 #include "broker/base/caps.h"
-#include "broker_volume_rig.h"
-#include "priv/broker/volumes/broker_mount.h"
+#include "broker/kubelet/mount.h"
+#include "volume_rig.h"
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/statvfs.h>
@@ -335,16 +335,16 @@ static void peers_see_it_read_only(struct rig *r, bool by_remount)
 	    r->top, r->top, r->top, r->top, r->top, r->top, r->top);
 	int source = open(rig_mount(r, ""), O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int at = open(rig_at(r, "a/t"), O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int copy = by_remount ? broker_mount_copy_by_remount(source, rig_at(r, "run/staging"), &w)
-			      : broker_mount_copy(source, rig_at(r, "run/staging"), &w);
-	if (copy < 0 || broker_mount_attach(copy, at, &w))
+	int copy = by_remount ? kubelet_mount_copy_by_remount(source, rig_at(r, "run/staging"), &w)
+			      : kubelet_mount_copy(source, rig_at(r, "run/staging"), &w);
+	if (copy < 0 || kubelet_mount_attach(copy, at, &w))
 		fail_msg("%s", w.text);
 	assert_int_equal(mounts_with("run/staging"), 0);
 	assert_int_equal(statvfs(rig_at(r, "b/t"), &fs), 0);
 	assert_int_equal(fs.f_flag & restricted, restricted);
 	assert_int_equal(statvfs(rig_mount(r, ""), &fs), 0);
 	assert_int_equal(fs.f_flag & ST_RDONLY, 0);
-	assert_int_equal(broker_mount_detach(copy, &w), 0);
+	assert_int_equal(kubelet_mount_detach(copy, &w), 0);
 	assert_int_equal(mounts_with("/b/t "), 0);
 	close(source);
 	close(at);

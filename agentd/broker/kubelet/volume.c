@@ -1,4 +1,4 @@
-/* broker_volume.c - publish: open both ends -> what is mounted there? -> copy, attach -> look
+/* kubelet_volume.c - publish: open both ends -> what is mounted there? -> copy, attach -> look
  * again.
  *
  * The names of the kubelet's directory are root's, but whoever can write there by a hole of another
@@ -6,10 +6,10 @@
  * opened, the whole path is opened anew, and if that does not lead to the mount, it goes.
  * unpublish: as often as a mount of ours is on top it goes -> the directory it was on goes.
  */
-#include "broker_volume.h"
+#include "volume.h"
 #include "broker/base/file.h"
-#include "broker_mount.h"
 #include "common/mem.h"
+#include "mount.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -104,7 +104,7 @@ static bool was_of_pod(const struct broker_options *o, const struct uuid *pod, i
 	struct stat here, there;
 
 	if (run < 0 || fstat(run, &here) || fstat(at, &there) || here.st_dev != there.st_dev ||
-	    !broker_mount_root(at, root))
+	    !kubelet_mount_root(at, root))
 		return false;
 	uuid_format(pod, uid);
 	snprintf(own, sizeof(own), "/pods/%s/mount", uid);
@@ -118,7 +118,7 @@ static enum mounted what_is_on(
 	auto_close int source = open_source(o, pod);
 	struct stat ours, there;
 
-	if (!broker_mount_begins(volume, at))
+	if (!kubelet_mount_begins(volume, at))
 		return NOTHING;
 	if (source >= 0 && !fstat(source, &ours) && !fstat(at, &there) &&
 	    ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
@@ -149,14 +149,14 @@ static int uncover(
 			return foreign(w);
 		case OURS:
 		case OURS_OF_BEFORE:
-			if (broker_mount_detach(at, w))
+			if (kubelet_mount_detach(at, w))
 				return -1;
 		}
 	}
 	return broker_refuse(w, EBUSY, "more than %d mounts are on the volume", STACKED_MAX);
 }
 
-int broker_volume_unpublish(
+int kubelet_volume_unpublish(
     const struct broker_options *o, const struct priv_request *r, struct broker_why *w)
 {
 	if (check(o, r, w))
@@ -180,7 +180,7 @@ static bool is_found(const struct broker_options *o, const struct priv_request *
 	auto_close int volume = open_volume(o, &r->uid, r->volume, PATH_FLAGS);
 	auto_close int at = volume < 0 ? -1 : open_beneath(volume, target, PATH_FLAGS);
 
-	return at >= 0 && broker_mount_same(at, mounted);
+	return at >= 0 && kubelet_mount_same(at, mounted);
 }
 
 static int mount_on(
@@ -193,16 +193,16 @@ static int mount_on(
 	if (source < 0)
 		return broker_refuse_sys(w, "the pod's directory");
 	snprintf(staging, sizeof(staging), "%s/staging", o->run);
-	auto_close int copy = broker_mount_copy(source, staging, w);
-	if (copy < 0 || broker_mount_attach(copy, at, w))
+	auto_close int copy = kubelet_mount_copy(source, staging, w);
+	if (copy < 0 || kubelet_mount_attach(copy, at, w))
 		return -1;
 	if (is_found(o, r, copy))
 		return 0;
-	broker_mount_detach(copy, &ignored);
+	kubelet_mount_detach(copy, &ignored);
 	return broker_refuse(w, EAGAIN, "the volume's directory was replaced meanwhile");
 }
 
-int broker_volume_publish(
+int kubelet_volume_publish(
     const struct broker_options *o, const struct priv_request *r, struct broker_why *w)
 {
 	if (check(o, r, w))
@@ -223,7 +223,7 @@ int broker_volume_publish(
 
 /* --- what is there --- */
 
-bool broker_volume_next(const struct broker_options *o, const struct uuid *pod, DIR **dir,
+bool kubelet_volume_next(const struct broker_options *o, const struct uuid *pod, DIR **dir,
     char volume[PRIV_VOLUME_SIZE])
 {
 	const struct dirent *entry;
@@ -285,26 +285,26 @@ static bool is_published(const struct broker_options *o, const struct uuid *pod,
 	return m == OURS || m == OURS_OF_BEFORE;
 }
 
-bool broker_volume_is_published(const struct broker_options *o, const struct uuid *pod)
+bool kubelet_volume_is_published(const struct broker_options *o, const struct uuid *pod)
 {
 	char name[PRIV_VOLUME_SIZE];
 	DIR *dir = NULL;
 	bool found = false;
 
-	while (!found && o->kubelet_root && broker_volume_next(o, pod, &dir, name))
+	while (!found && o->kubelet_root && kubelet_volume_next(o, pod, &dir, name))
 		found = is_published(o, pod, name);
 	if (dir)
 		closedir(dir);
 	return found;
 }
 
-bool broker_volume_is_there(const struct broker_options *o, const struct uuid *pod)
+bool kubelet_volume_is_there(const struct broker_options *o, const struct uuid *pod)
 {
 	char name[PRIV_VOLUME_SIZE];
 	DIR *dir = NULL;
 
 	errno = 0;
-	if (broker_volume_next(o, pod, &dir, name)) {
+	if (kubelet_volume_next(o, pod, &dir, name)) {
 		closedir(dir);
 		return true;
 	}
@@ -326,7 +326,7 @@ static void tell_data(int volume, struct priv_packet *p, int *fd)
 	snprintf(p->why, sizeof(p->why), "%s", text ? text : c.why.text);
 }
 
-bool broker_volume_tell(
+bool kubelet_volume_tell(
     const struct broker_options *o, const struct uuid *pod, struct priv_packet *p, int *fd)
 {
 	auto_close int volume = open_volume(o, pod, p->name, PATH_FLAGS);

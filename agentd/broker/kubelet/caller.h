@@ -1,4 +1,4 @@
-/* broker_caller.h - is the node's kubelet at the other end of a connection of csi.sock?
+/* kubelet_caller.h - is the node's kubelet at the other end of a connection of csi.sock?
  *
  * Whoever is root in a container that has the kubelet's directory mounted can connect too, and
  * could ask for a volume of any pod (security-rules.md 5).  So it must be root, its process must be
@@ -10,4 +10,4 @@
 
 /* -1 with a code: EACCES it is not root, EPERM it is in a pod or cannot be told from one, ESRCH it
  * is gone, EINVAL this is no such connection. */
-int broker_caller_check(int conn, struct broker_why *w);
+int kubelet_caller_check(int conn, struct broker_why *w);

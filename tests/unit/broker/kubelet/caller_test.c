@@ -1,8 +1,8 @@
-/* broker_caller_test.c - real processes in real cgroups: who is the kubelet? */
+/* kubelet_caller_test.c - real processes in real cgroups: who is the kubelet? */
+#include "broker/kubelet/caller.h"
 #include "broker/pods/cgroup.h"
 #include "broker/pods/peer.h"
-#include "broker_volume_rig.h"
-#include "priv/broker/volumes/broker_caller.h"
+#include "volume_rig.h"
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -77,7 +77,7 @@ static void refused(const struct calls *as, int code, const char *text)
 	struct caller c = call(as);
 	struct broker_why w = {.code = 0};
 
-	assert_int_equal(broker_caller_check(c.accepted, &w), -1);
+	assert_int_equal(kubelet_caller_check(c.accepted, &w), -1);
 	if (!strstr(w.text, text))
 		fail_msg("\"%s\" lacks \"%s\"", w.text, text);
 	assert_int_equal(w.code, code);
@@ -126,7 +126,7 @@ static void the_nodes_kubelet_may_call(void **state)
 	struct caller c = call(&(struct calls){.cgroup = t->node});
 	struct broker_why w = {.code = 0};
 
-	if (broker_caller_check(c.accepted, &w))
+	if (kubelet_caller_check(c.accepted, &w))
 		fail_msg("%s", w.text);
 	hang_up(&c);
 }
@@ -159,7 +159,7 @@ static void who_cannot_be_seen_may_not(void **state)
 		char procs[PATH_MAX + 16];
 		snprintf(procs, sizeof(procs), "%s/cgroup.procs", t->pod);
 		rig_file(procs, "0");
-		if (unshare(CLONE_NEWCGROUP) || !broker_caller_check(c.accepted, &w))
+		if (unshare(CLONE_NEWCGROUP) || !kubelet_caller_check(c.accepted, &w))
 			_exit(1);
 		_exit(w.code == EPERM && strstr(w.text, "cgroup namespace") ? 0 : 2);
 	}
@@ -170,7 +170,7 @@ static void who_cannot_be_seen_may_not(void **state)
 		if (unshare(CLONE_NEWPID) || (pid = fork()) < 0)
 			_exit(1);
 		if (pid == 0)
-			_exit(broker_caller_check(c.accepted, &w) && w.code == EPERM &&
+			_exit(kubelet_caller_check(c.accepted, &w) && w.code == EPERM &&
 				      strstr(w.text, "hostPID")
 				  ? 0
 				  : 2);
@@ -189,12 +189,12 @@ static void only_a_connection_has_a_caller(void **state)
 
 	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), 0);
-	assert_int_equal(broker_caller_check(pair[0], &w), -1);
+	assert_int_equal(kubelet_caller_check(pair[0], &w), -1);
 	assert_int_equal(w.code, EINVAL);
 	int tcp = socket(AF_INET, SOCK_STREAM, 0), file = memfd_create("x", MFD_CLOEXEC);
-	assert_int_equal(broker_caller_check(tcp, &w), -1);
+	assert_int_equal(kubelet_caller_check(tcp, &w), -1);
 	assert_int_equal(w.code, EINVAL);
-	assert_int_equal(broker_caller_check(file, &w), -1);
+	assert_int_equal(kubelet_caller_check(file, &w), -1);
 	assert_int_equal(w.code, EINVAL);
 	close(pair[0]);
 	close(pair[1]);

@@ -1,11 +1,11 @@
-/* broker_mount.c - copy -> read-only -> attach; detach.
+/* kubelet_mount.c - copy -> read-only -> attach; detach.
  *
  * A copy that is made read-only only after it was attached stays writable in every peer of the
  * place it was attached at (measured, kubelet-csi.md 3f).  So it is made so while it is nowhere;
  * on a kernel that cannot, it is made so at a place of ours, and copied once more from there, for a
  * copy has the flags of what it is a copy of.
  */
-#include "broker_mount.h"
+#include "mount.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ static int copy_mount(int source, struct broker_why *w)
 }
 
 /* Private: what is mounted where the original is has no business in a pod. */
-int broker_mount_copy(int source, const char *staging, struct broker_why *w)
+int kubelet_mount_copy(int source, const char *staging, struct broker_why *w)
 {
 	struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
 					      MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
@@ -45,11 +45,11 @@ int broker_mount_copy(int source, const char *staging, struct broker_why *w)
 	if (!mount_setattr(copy, "", AT_EMPTY_PATH, &attr, sizeof(attr)))
 		return take_fd(copy);
 	if (errno == ENOSYS)
-		return broker_mount_copy_by_remount(source, staging, w);
+		return kubelet_mount_copy_by_remount(source, staging, w);
 	return broker_refuse_sys(w, "mount_setattr");
 }
 
-int broker_mount_copy_by_remount(int source, const char *staging, struct broker_why *w)
+int kubelet_mount_copy_by_remount(int source, const char *staging, struct broker_why *w)
 {
 	const unsigned long flags =
 	    MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
@@ -76,7 +76,7 @@ int broker_mount_copy_by_remount(int source, const char *staging, struct broker_
 
 /* --- attach, detach --- */
 
-int broker_mount_attach(int copy, int at, struct broker_why *w)
+int kubelet_mount_attach(int copy, int at, struct broker_why *w)
 {
 	if (move_mount(copy, "", at, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
 		return broker_refuse_sys(w, "move_mount");
@@ -84,7 +84,7 @@ int broker_mount_attach(int copy, int at, struct broker_why *w)
 }
 
 /* By a link that leads to this very mount, whatever was put on top of it meanwhile. */
-int broker_mount_detach(int mounted, struct broker_why *w)
+int kubelet_mount_detach(int mounted, struct broker_why *w)
 {
 	char path[SELF_SIZE];
 
@@ -105,12 +105,12 @@ static uint64_t mount_of(int fd)
 	return x.stx_mnt_id;
 }
 
-bool broker_mount_begins(int above, int at)
+bool kubelet_mount_begins(int above, int at)
 {
 	return mount_of(above) != mount_of(at);
 }
 
-bool broker_mount_same(int a, int b)
+bool kubelet_mount_same(int a, int b)
 {
 	struct stat sa, sb;
 
@@ -138,7 +138,7 @@ static char *line_of(int fd)
 }
 
 /* "<id> <parent> <major:minor> <root> <point> <options> <shared:N ...> - ..." */
-bool broker_mount_root(int mounted, char out[PATH_MAX])
+bool kubelet_mount_root(int mounted, char out[PATH_MAX])
 {
 	auto_free char *line = line_of(mounted);
 
@@ -156,7 +156,7 @@ static bool is_shared(int dir)
 	return strstr(line, " shared:");
 }
 
-bool broker_mount_is_seen(const char *dir)
+bool kubelet_mount_is_seen(const char *dir)
 {
 	auto_close int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct stat own, nodes;

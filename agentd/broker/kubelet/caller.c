@@ -1,12 +1,12 @@
-/* broker_caller.c - credentials -> a pidfd -> the lines of its cgroups -> it still lives: they were
- * its own.
+/* kubelet_caller.c - credentials -> a pidfd -> the lines of its cgroups -> it still lives: they
+ * were its own.
  *
  * The names of the tree are the kubelet's (kubelet-csi.md 3c, 6): a component `kubepods*`, or
  * `*kubepods*.slice` where the parent has a name of its own; never a prefix of the path, for with
  * --cgroup-root it begins with anything.  A path that leaves our own cgroup namespace does not show
  * the names above it, so nobody can say what it is in.
  */
-#include "broker_caller.h"
+#include "caller.h"
 #include "broker/pods/cgroup.h"
 #include "broker/pods/peer.h"
 #include "common/mem.h"
@@ -71,7 +71,7 @@ static int gone(struct broker_why *w)
 	return broker_refuse(w, ESRCH, "the caller has exited");
 }
 
-int broker_caller_check(int conn, struct broker_why *w)
+int kubelet_caller_check(int conn, struct broker_why *w)
 {
 	struct ucred cred = {.pid = 0};
 	socklen_t len = sizeof(cred);

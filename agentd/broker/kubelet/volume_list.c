@@ -1,12 +1,11 @@
-/* broker_volumes.c - a directory of pods, and of each pod its volumes. */
-#include "broker_volumes.h"
-#include "broker_volume.h"
+/* volume_list.c - a directory of pods, and of each pod its volumes. */
+#include "volume_list.h"
+#include "volume.h"
 #include <errno.h>
 #include <limits.h>
 
 /* No such directory: the kubelet has no pods, or --check says what is wrong. */
-int broker_volumes_list(
-    struct broker_volumes *v, const struct priv_request *r, struct broker_why *w)
+int volume_list_list(struct volume_list *v, const struct priv_request *r, struct broker_why *w)
 {
 	char path[PATH_MAX];
 
@@ -20,12 +19,12 @@ int broker_volumes_list(
 	return 0;
 }
 
-bool broker_volumes_listing(const struct broker_volumes *v)
+bool volume_list_listing(const struct volume_list *v)
 {
 	return v->id != 0;
 }
 
-static bool next_pod(struct broker_volumes *v)
+static bool next_pod(struct volume_list *v)
 {
 	const struct dirent *entry;
 
@@ -35,24 +34,24 @@ static bool next_pod(struct broker_volumes *v)
 	return false;
 }
 
-void broker_volumes_next(struct broker_volumes *v, struct priv_packet *p, int *fd)
+void volume_list_next(struct volume_list *v, struct priv_packet *p, int *fd)
 {
 	char name[PRIV_VOLUME_SIZE];
 
 	while (v->volumes || next_pod(v)) {
-		if (!broker_volume_next(v->options, &v->pod, &v->volumes, name))
+		if (!kubelet_volume_next(v->options, &v->pod, &v->volumes, name))
 			continue;
 		*p = (struct priv_packet){.id = v->id, .what = PRIV_VOLUME};
 		snprintf(p->name, sizeof(p->name), "%s", name);
-		if (broker_volume_tell(v->options, &v->pod, p, fd))
+		if (kubelet_volume_tell(v->options, &v->pod, p, fd))
 			return;
 	}
 	*p = (struct priv_packet){.id = v->id, .what = PRIV_REPLY};
 	*fd = -1;
-	broker_volumes_end(v);
+	volume_list_end(v);
 }
 
-void broker_volumes_end(struct broker_volumes *v)
+void volume_list_end(struct volume_list *v)
 {
 	if (v->volumes)
 		closedir(v->volumes);

@@ -1,6 +1,6 @@
-/* broker_csi_test.c - the kubelet's way to us: a socket, a link to it, and who meddles with them.
+/* kubelet_csi_test.c - the kubelet's way to us: a socket, a link to it, and who meddles with them.
  */
-#include "broker_volume_rig.h"
+#include "volume_rig.h"
 
 enum { SECONDS = 5 };
 

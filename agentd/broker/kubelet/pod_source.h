@@ -1,4 +1,4 @@
-/* broker_source.h - does anything on the node still name a pod that the worker did not add?
+/* pod_source.h - does anything on the node still name a pod that the worker did not add?
  *
  * A manifest, or a volume that the kubelet has for it.
  */
@@ -6,7 +6,7 @@
 #include "broker/base/options.h"
 
 /* Are all sources there to be looked at?  Without one nobody can say what is stale. */
-bool broker_source_is_known(const struct broker_options *o);
+bool pod_source_is_known(const struct broker_options *o);
 /* "a manifest" or "a volume"; NULL: nothing does.  What cannot be looked at is taken to be there.
  */
-const char *broker_source_of(const struct broker_options *o, const struct uuid *pod);
+const char *pod_source_of(const struct broker_options *o, const struct uuid *pod);

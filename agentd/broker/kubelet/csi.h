@@ -1,4 +1,4 @@
-/* broker_csi.h - the socket by which the kubelet finds and calls us.
+/* kubelet_csi.h - the socket by which the kubelet finds and calls us.
  *
  *   <run>/csi.sock                                              0600
  *   <kubelet-root>/plugins_registry/agentd.node.mesh-reg.sock   a link to it, as the kubelet sees
@@ -12,10 +12,10 @@
 #pragma once
 #include "broker/base/options.h"
 
-struct broker_csi;
+struct kubelet_csi;
 struct broker_fdstore;
 
-struct broker_csi_rig {
+struct kubelet_csi_rig {
 	int epoll;
 	const struct broker_options *options; /* with a kubelet_root */
 	struct broker_fdstore *kept;
@@ -23,10 +23,10 @@ struct broker_csi_rig {
 	void (*changed)(void *ctx); /* something is pending */
 	void *ctx;
 };
-struct broker_csi *broker_csi_new(const struct broker_csi_rig *rig, struct broker_why *w);
-void broker_csi_free(struct broker_csi **c); /* link and file stay */
+struct kubelet_csi *kubelet_csi_new(const struct kubelet_csi_rig *rig, struct broker_why *w);
+void kubelet_csi_free(struct kubelet_csi **c); /* link and file stay */
 /* The listening socket, for a worker that comes; it stays ours. */
-int broker_csi_listener(struct broker_csi *c, struct broker_why *w);
+int kubelet_csi_listener(struct kubelet_csi *c, struct broker_why *w);
 /* Has the worker to be told how often we put something back?  Without a `c`: no. */
-bool broker_csi_pending(const struct broker_csi *c);
-void broker_csi_next(struct broker_csi *c, struct priv_packet *p);
+bool kubelet_csi_pending(const struct kubelet_csi *c);
+void kubelet_csi_next(struct kubelet_csi *c, struct priv_packet *p);

@@ -1,5 +1,5 @@
-/* broker_volumes_test.c - what the kubelet has: the list of it, and who is not swept for it. */
-#include "broker_volume_rig.h"
+/* volume_list_test.c - what the kubelet has: the list of it, and who is not swept for it. */
+#include "volume_rig.h"
 
 static const char data_text[] = "{\"driverName\":\"agentd.node.mesh\"}";
 

@@ -1,11 +1,11 @@
-/* broker_source.c - see broker_source.h. */
-#include "broker_source.h"
-#include "priv/broker/volumes/broker_volume.h"
+/* pod_source.c - see pod_source.h. */
+#include "pod_source.h"
+#include "volume.h"
 #include <errno.h>
 #include <limits.h>
 #include <unistd.h>
 
-bool broker_source_is_known(const struct broker_options *o)
+bool pod_source_is_known(const struct broker_options *o)
 {
 	char pods[PATH_MAX];
 
@@ -28,9 +28,9 @@ static bool has_manifest(const struct broker_options *o, const struct uuid *pod)
 	return !access(path, F_OK) || errno != ENOENT;
 }
 
-const char *broker_source_of(const struct broker_options *o, const struct uuid *pod)
+const char *pod_source_of(const struct broker_options *o, const struct uuid *pod)
 {
 	if (has_manifest(o, pod))
 		return "a manifest";
-	return o->kubelet_root && broker_volume_is_there(o, pod) ? "a volume" : NULL;
+	return o->kubelet_root && kubelet_volume_is_there(o, pod) ? "a volume" : NULL;
 }
