@@ -8,9 +8,9 @@
  */
 #include "broker/base/fdstore.h"
 #include "broker/pods/cgroup.h"
+#include "broker/redirect/requests.h"
 #include "common/mem.h"
 #include "common/rules.h"
-#include "priv/broker/traffic/broker_traffic.h"
 #include "times.h"
 
 #include <arpa/inet.h>
@@ -54,7 +54,7 @@ static struct broker_options options = {
     .redirect = true, .redirect_allow = "strict", .worker_user = "1338"};
 static struct broker_fdstore *kept;
 static struct netns_home home;
-static struct broker_traffic *traffic;
+static struct redirect_requests *traffic;
 static struct broker_why why;
 
 static void check(int rc)
@@ -123,8 +123,8 @@ static void ask(const struct pod *p, uint32_t id)
 
 	if (write(memfd, &rules, sizeof(rules)) != sizeof(rules))
 		die("memfd");
-	check(broker_traffic_set(traffic, &r, memfd, &why));
-	if (!broker_traffic_next(traffic, &answer, &fd) || answer.code)
+	check(redirect_requests_set(traffic, &r, memfd, &why));
+	if (!redirect_requests_next(traffic, &answer, &fd) || answer.code)
 		die("the pod is not redirected");
 	close(fd);
 	close(memfd);
@@ -163,7 +163,7 @@ static void add(size_t n)
 		ask(p, (uint32_t)npods);
 		between = now_ns(CLOCK_MONOTONIC);
 		times_note(&set, between - start);
-		broker_traffic_live(traffic, &p->uid, p->netns);
+		redirect_requests_live(traffic, &p->uid, p->netns);
 		times_note(&live, now_ns(CLOCK_MONOTONIC) - between);
 	}
 	printf("{\"pods\": %zu, \"rss_kib\": %ld, ", npods, resident_kib());
@@ -180,7 +180,7 @@ static void remove_all(void)
 	for (size_t i = 0; i < npods; i++) {
 		int64_t start = now_ns(CLOCK_MONOTONIC);
 
-		broker_traffic_remove(traffic, &pods[i].uid);
+		redirect_requests_remove(traffic, &pods[i].uid);
 		times_note(&took, now_ns(CLOCK_MONOTONIC) - start);
 		rmdir(pods[i].cgroup);
 	}
@@ -205,12 +205,12 @@ int main(int argc, char **argv)
 	kept = broker_fdstore_new();
 	check(netns_home_open(&home, kept, &why));
 
-	const struct broker_traffic_rig rig = {.epoll = epoll_create1(0),
+	const struct redirect_requests_rig rig = {.epoll = epoll_create1(0),
 	    .options = &options,
 	    .home = &home,
 	    .changed = on_changed,
 	    .netns = on_netns};
-	traffic = broker_traffic_new(&rig, &why);
+	traffic = redirect_requests_new(&rig, &why);
 	if (!traffic)
 		die(why.text);
 	printf("{\"start\": %.1f, \"rss_kib\": %ld}\n",
@@ -218,7 +218,7 @@ int main(int argc, char **argv)
 	while (fgets(line, sizeof(line), stdin))
 		add((size_t)atoi(line));
 	remove_all();
-	broker_traffic_free(&traffic);
+	redirect_requests_free(&traffic);
 	netns_home_close(&home);
 	broker_fdstore_free(&kept);
 	return 0;

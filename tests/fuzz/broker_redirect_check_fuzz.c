@@ -3,7 +3,7 @@
  *
  * First byte: the node's ceiling.  The rest lies over rules that are good, from the front.
  */
-#include "priv/broker/redirect/broker_redirect_check.h"
+#include "broker/redirect/check.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static void check_rows(const struct redirect_rules *r)
 		     REDIRECT_INTERFACE_SIZE - 1);
 }
 
-static void check_ceiling(const struct redirect_rules *r, const struct broker_redirect_ceiling *c)
+static void check_ceiling(const struct redirect_rules *r, const struct redirect_ceiling *c)
 {
 	must(r->strict == 1 || (c->permissive && r->strict == 0));
 	must(r->proxy_uid & 0xffff && r->proxy_gid & 0xffff);
@@ -55,7 +55,7 @@ static void check_ceiling(const struct redirect_rules *r, const struct broker_re
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct broker_redirect_ceiling c = {.worker_uid = 1338};
+	struct redirect_ceiling c = {.worker_uid = 1338};
 	struct redirect_rules r = good;
 	struct broker_why w = {.code = 0};
 
@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size = size - 1 < sizeof(r) ? size - 1 : sizeof(r);
 	for (size_t i = 0; i < size; i++)
 		((uint8_t *)&r)[i] ^= data[i + 1];
-	if (broker_redirect_check(&r, &c, &w)) {
+	if (redirect_check(&r, &c, &w)) {
 		must(w.code && *w.text);
 		return 0;
 	}

@@ -53,28 +53,28 @@ static int mistake(struct broker_why *why)
 }
 
 static int obey(
-    struct broker_redirect *r, const struct world *w, const struct order *o, struct broker_why *why)
+    struct redirect *r, const struct world *w, const struct order *o, struct broker_why *why)
 {
 	switch (o->act) {
 	case SET:
-		return broker_redirect_set(
-		    r, &pod_uid, (struct broker_redirect_where){w->pod.cgroup, -1}, &o->rules, why);
+		return redirect_set(
+		    r, &pod_uid, (struct redirect_where){w->pod.cgroup, -1}, &o->rules, why);
 	case LIVE:
-		return broker_redirect_live(r, &pod_uid, w->pod.netns, &o->seen, why);
+		return redirect_live(r, &pod_uid, w->pod.netns, &o->seen, why);
 	case REMOVE:
-		broker_redirect_remove(r, &pod_uid);
+		redirect_remove(r, &pod_uid);
 		return 0;
 	default:
 		return mistake(why);
 	}
 }
 
-static struct broker_redirect *begin(
+static struct redirect *begin(
     const struct world *w, uint64_t caps, size_t memlock, struct broker_why *why)
 {
 	static struct netns_home home;
 	const struct rlimit limit = {memlock, memlock};
-	const struct broker_redirect_place at = {
+	const struct redirect_place at = {
 	    .bpffs = w->bpffs, .root = w->cgroups, .cgroup = w->cgroup, .home = &home};
 
 	/* More than is allowed here: only 5.10 would mind. */
@@ -83,7 +83,7 @@ static struct broker_redirect *begin(
 	if (netns_home_open(&home, kept(), why) || broker_caps_bound(caps, why) ||
 	    broker_caps_set(caps, why))
 		return NULL;
-	return broker_redirect_new(&at, why);
+	return redirect_new(&at, why);
 }
 
 static void answer(int fd, int rc, struct broker_why *why)
@@ -96,7 +96,7 @@ static void answer(int fd, int rc, struct broker_why *why)
 		_exit(1);
 }
 
-static void run(const struct world *w, struct broker_redirect *r, int fd)
+static void run(const struct world *w, struct redirect *r, int fd)
 {
 	struct order *o = broker_zalloc(sizeof(*o));
 
@@ -128,7 +128,7 @@ int loader_start(
 		struct broker_why mine = {.code = 0};
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(pair[0]);
-		struct broker_redirect *r = begin(w, caps, memlock, &mine);
+		struct redirect *r = begin(w, caps, memlock, &mine);
 		answer(pair[1], r ? 0 : -1, &mine);
 		if (r)
 			run(w, r, pair[1]);

@@ -2,7 +2,7 @@
  */
 #pragma once
 #include "broker/base/caps.h"
-#include "priv/broker/redirect/broker_redirect.h"
+#include "broker/redirect/redirect.h"
 #include "world.h"
 
 #define LOADER_CAPS (BROKER_CAPS_REDIRECT | 1ull << CAP_NET_ADMIN)
@@ -20,7 +20,7 @@ int loader_start(
 /* Killed; what it attached stays. */
 void loader_end(struct loader *l);
 
-/* The acts of broker_redirect.h, for the world's one pod. */
+/* The acts of redirect.h, for the world's one pod. */
 int loader_set(struct loader *l, const struct redirect_rules *rules, struct broker_why *why);
 int loader_live(struct loader *l, struct broker_why *why);
 int loader_remove(struct loader *l, struct broker_why *why);

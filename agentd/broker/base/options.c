@@ -75,7 +75,7 @@ static const struct flag flags[] = {
     {"check", NULL, "say what kernel and node offer, check the configuration, end", MODE, 0,
 	BROKER_CHECK},
     {"redirect-uninstall", NULL, "detach and forget all eBPF programs of all agentds, end", MODE, 0,
-	BROKER_REDIRECT_UNINSTALL},
+	REDIRECT_UNINSTALL},
     {"check-state", NULL, NULL, MODE, 0, BROKER_CHECK_STATE}, /* asked by agentd only */
     {"version", NULL, "say the version and end", MODE, 0, BROKER_SHOW_VERSION},
     {"help", NULL, "this text", MODE, 0, BROKER_HELP},

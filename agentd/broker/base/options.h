@@ -9,7 +9,7 @@ enum broker_mode {
 	BROKER_RUN,
 	BROKER_CHECK,
 	BROKER_CHECK_STATE, /* a trial: broker_upgrade.h */
-	BROKER_REDIRECT_UNINSTALL,
+	REDIRECT_UNINSTALL,
 	BROKER_HELP,
 	BROKER_SHOW_VERSION
 };
@@ -23,8 +23,8 @@ struct broker_options {
 	bool take_over;  /* from the agentd that holds the run directory: broker_handover.h */
 	bool linger;     /* having handed over, wait for SIGTERM */
 	bool no_privsep; /* the worker stays root and uncaged: for debugging */
-	bool redirect;   /* traffic by eBPF: broker_traffic.h */
-	const char *redirect_cgroup; /* NULL: broker_traffic.h */
+	bool redirect;   /* traffic by eBPF: redirect_requests.h */
+	const char *redirect_cgroup; /* NULL: redirect_requests.h */
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;
 	const char *metrics; /* ADDR:PORT, checked; NULL: none */

@@ -10,9 +10,9 @@
 #include "broker/netns/metrics_listener.h"
 #include "broker/pods/cgroup.h"
 #include "broker/pods/peer.h"
+#include "broker/redirect/redirect.h"
 #include "broker_worker.h"
 #include "common/mem.h"
-#include "priv/broker/redirect/broker_redirect.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -172,7 +172,7 @@ static void check_file_systems(struct table *t)
 static void check_redirect(struct table *t)
 {
 	const enum outcome wrong = t->o->redirect ? PROBLEM : NOTE;
-	struct broker_redirect_can can = {.interfaces = false};
+	struct redirect_can can = {.interfaces = false};
 	char cgroup[POD_CGROUP_TOP_SIZE];
 	struct broker_why w;
 	struct statfs fs;
@@ -190,7 +190,7 @@ static void check_redirect(struct table *t)
 		row(t, OK, "bpffs", "%s", t->o->bpffs);
 	else
 		row(t, OK, "bpffs", "will be mounted on %s", t->o->bpffs);
-	if (broker_redirect_try(&can, &w)) {
+	if (redirect_try(&can, &w)) {
 		row(t, wrong, "eBPF redirection", "%s", w.text);
 		return;
 	}

@@ -16,11 +16,11 @@
 #include "broker/kubelet/volume_list.h"
 #include "broker/netns/pod_sockets.h"
 #include "broker/pods/pods.h"
+#include "broker/redirect/requests.h"
 #include "broker_follow.h"
 #include "broker_node.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
-#include "priv/broker/traffic/broker_traffic.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -44,7 +44,7 @@ struct broker {
 	struct pods *pods;
 	struct broker_follows *follows;
 	struct broker_states *states;
-	struct broker_traffic *traffic;
+	struct redirect_requests *traffic;
 	struct pod_sockets *dns;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
@@ -87,7 +87,7 @@ static int do_pod_remove(struct broker *b, struct request *q)
 		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
 	broker_follows_remove_pod(b->follows, &q->r->uid);
 	pod_sockets_end(b->dns, &q->r->uid);
-	broker_traffic_remove(b->traffic, &q->r->uid);
+	redirect_requests_remove(b->traffic, &q->r->uid);
 	return pods_remove(b->pods, &q->r->uid, q->why);
 }
 
@@ -103,7 +103,7 @@ static int do_peer_of(struct broker *b, struct request *q)
 {
 	if (broker_pod_peer(q->pod, q->fd, q->r->arg == PRIV_ATTEST_REQUIRE, q->reply, q->why))
 		return -1;
-	broker_traffic_live(b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod));
+	redirect_requests_live(b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod));
 	return 0;
 }
 
@@ -147,30 +147,30 @@ static int do_state_list(struct broker *b, struct request *q)
 static int do_redirect_set(struct broker *b, struct request *q)
 {
 	pod_sockets_end(b->dns, &q->r->uid);
-	return broker_traffic_set(b->traffic, q->r, q->fd, q->why);
+	return redirect_requests_set(b->traffic, q->r, q->fd, q->why);
 }
 
 static int do_redirect_del(struct broker *b, struct request *q)
 {
 	pod_sockets_end(b->dns, &q->r->uid);
-	broker_traffic_remove(b->traffic, &q->r->uid);
+	redirect_requests_remove(b->traffic, &q->r->uid);
 	return 0;
 }
 
 static int do_redirect_counters(struct broker *b, struct request *q)
 {
-	q->reply_fd = broker_traffic_counters(b->traffic, q->why);
+	q->reply_fd = redirect_requests_counters(b->traffic, q->why);
 	return q->reply_fd < 0 ? -1 : 0;
 }
 
 static int do_redirect_explain(struct broker *b, struct request *q)
 {
-	return broker_traffic_explain(b->traffic, q->r, q->fd, q->reply, q->why);
+	return redirect_requests_explain(b->traffic, q->r, q->fd, q->reply, q->why);
 }
 
 static int do_redirect_trace(struct broker *b, struct request *q)
 {
-	q->given_fd = broker_traffic_trace(b->traffic, q->r, q->why);
+	q->given_fd = redirect_requests_trace(b->traffic, q->r, q->why);
 	return q->given_fd < 0 ? -1 : 0;
 }
 
@@ -215,7 +215,7 @@ static int do_ready(struct broker *b, struct request *q)
 	b->ready = true;
 	pods_sweep(b->pods);
 	pod_sockets_sweep(b->dns);
-	broker_traffic_sweep(b->traffic);
+	redirect_requests_sweep(b->traffic);
 	if ((n = broker_fdstore_sweep(b->kept)))
 		broker_log(BROKER_INFO, NULL, "%zu kept descriptors belong to no pod: closed", n);
 	if (b->ev.ready)
@@ -350,7 +350,7 @@ static bool take_request(struct broker *b)
 
 static bool is_pending(const struct broker *b)
 {
-	return pods_pending(b->pods) || broker_traffic_pending(b->traffic) ||
+	return pods_pending(b->pods) || redirect_requests_pending(b->traffic) ||
 	       broker_follows_pending(b->follows) || broker_node_pending(b->node);
 }
 
@@ -372,7 +372,7 @@ static bool push(struct broker *b)
 		send_packet(b, &p, -1);
 		return b->state == BROKER_SERVING;
 	}
-	if (broker_traffic_next(b->traffic, &p, &fd)) {
+	if (redirect_requests_next(b->traffic, &p, &fd)) {
 		if (p.what == PRIV_REDIRECT_NOTE && !p.arg)
 			pod_sockets_end(b->dns, &p.uid); /* not live: nobody serves it */
 		send_packet(b, &p, fd);
@@ -474,28 +474,29 @@ static void on_emptied(void *ctx, const struct uuid *pod)
 	if (b->dns)
 		pod_sockets_end(b->dns, pod);
 	if (b->traffic)
-		broker_traffic_emptied(b->traffic, pod);
+		redirect_requests_emptied(b->traffic, pod);
 }
 
 static bool on_gone_asked(void *ctx, const struct uuid *pod)
 {
-	return broker_traffic_gone(((struct broker *)ctx)->traffic, pod);
+	return redirect_requests_gone(((struct broker *)ctx)->traffic, pod);
 }
 
 static void on_of_host(void *ctx, const struct uuid *pod)
 {
-	broker_traffic_of_host(((struct broker *)ctx)->traffic, pod);
+	redirect_requests_of_host(((struct broker *)ctx)->traffic, pod);
 }
 
 static int on_dns_place(void *ctx, const struct uuid *pod, uint16_t *port, struct broker_why *w)
 {
-	return broker_traffic_dns_place(((struct broker *)ctx)->traffic, pod, port, w);
+	return redirect_requests_dns_place(((struct broker *)ctx)->traffic, pod, port, w);
 }
 
 static int on_dns_mark(
     void *ctx, const struct uuid *pod, int socket, bool answered, struct broker_why *w)
 {
-	return broker_traffic_dns_mark(((struct broker *)ctx)->traffic, pod, socket, answered, w);
+	return redirect_requests_dns_mark(
+	    ((struct broker *)ctx)->traffic, pod, socket, answered, w);
 }
 
 static int start(struct broker *b, struct broker_why *w)
@@ -514,11 +515,11 @@ static int start(struct broker *b, struct broker_why *w)
 	b->pods = pods_new(&(struct pods_rig){b->epoll, b->options, &b->home, b->kept, b->states,
 	    on_renewed, on_gone_asked, on_emptied, on_of_host, b});
 	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
-	b->traffic = b->follows
-			 ? broker_traffic_new(&(struct broker_traffic_rig){b->epoll, b->options,
-						  &b->home, on_changed, on_netns_asked, b},
-			       w)
-			 : NULL;
+	b->traffic =
+	    b->follows ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll, b->options,
+						   &b->home, on_changed, on_netns_asked, b},
+			     w)
+		       : NULL;
 	b->dns = pod_sockets_new(
 	    &(struct pod_sockets_rig){b->epoll, &b->home, on_dns_place, on_dns_mark, b});
 	return b->traffic ? 0 : -1;
@@ -551,7 +552,7 @@ static void hang_up(struct broker *b)
 	close(b->worker.fd);
 	end_lists(b);
 	pod_sockets_detach(b->dns);
-	broker_traffic_detach(b->traffic);
+	redirect_requests_detach(b->traffic);
 	b->attached = false;
 }
 
@@ -588,7 +589,7 @@ void broker_free(struct broker **b)
 		return;
 	hang_up(*b);
 	pod_sockets_free(&(*b)->dns);
-	broker_traffic_free(&(*b)->traffic);
+	redirect_requests_free(&(*b)->traffic);
 	broker_follows_free(&(*b)->follows);
 	pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);

@@ -12,6 +12,7 @@
 #include "broker/base/fdstore.h"
 #include "broker/base/loop.h"
 #include "broker/base/rundir.h"
+#include "broker/redirect/redirect.h"
 #include "broker_check.h"
 #include "broker_core.h"
 #include "broker_keeper.h"
@@ -19,7 +20,6 @@
 #include "broker_succession.h"
 #include "broker_worker.h"
 #include "common/mem.h"
-#include "priv/broker/redirect/broker_redirect.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -224,7 +224,7 @@ static int uninstall(const struct broker_options *o)
 	struct broker_why w;
 	int rc = 0;
 
-	if (broker_rundir_open(&d, o->run, kept, &w) || broker_redirect_uninstall(o->bpffs, &w))
+	if (broker_rundir_open(&d, o->run, kept, &w) || redirect_uninstall(o->bpffs, &w))
 		rc = fail(&w);
 	else
 		broker_log(BROKER_INFO, NULL,
@@ -254,7 +254,7 @@ static int start(const struct broker_options *o, char **argv)
 		return broker_check(o);
 	if (o->mode == BROKER_CHECK_STATE)
 		return broker_upgrade_check(o);
-	if (o->mode == BROKER_REDIRECT_UNINSTALL)
+	if (o->mode == REDIRECT_UNINSTALL)
 		return uninstall(o);
 	kept = broker_fdstore_new();
 	broker_succession_inherit(&r.succession, kept, argv);

@@ -3,8 +3,8 @@
  */
 #pragma once
 #include "broker/pods/cgroup.h"
+#include "broker/redirect/redirect.h"
 #include "broker_rig.h"
-#include "priv/broker/redirect/broker_redirect.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <dirent.h>
@@ -14,8 +14,8 @@
 
 struct place {
 	char top[32], bpffs[64], root[PATH_MAX / 2], cgroup[PATH_MAX];
-	struct broker_redirect_place at;
-	struct broker_redirect *r;
+	struct redirect_place at;
+	struct redirect *r;
 	struct broker_why w;
 };
 
@@ -56,26 +56,25 @@ RIG_UNUSED static void place_setup(struct place *p)
 	snprintf(p->root, sizeof(p->root), "%s", root);
 	snprintf(p->cgroup, sizeof(p->cgroup), "%s/agentd-unit.%d", p->root, getpid());
 	assert_int_equal(mkdir(p->cgroup, 0755), 0);
-	p->at =
-	    (struct broker_redirect_place){.bpffs = p->bpffs, .root = p->root, .cgroup = p->cgroup};
+	p->at = (struct redirect_place){.bpffs = p->bpffs, .root = p->root, .cgroup = p->cgroup};
 }
 
 RIG_UNUSED static void place_start(struct place *p)
 {
-	p->r = broker_redirect_new(&p->at, &p->w);
+	p->r = redirect_new(&p->at, &p->w);
 	if (!p->r)
 		fail_msg("%s", p->w.text);
 }
 
 RIG_UNUSED static void place_restart(struct place *p)
 {
-	broker_redirect_free(&p->r);
+	redirect_free(&p->r);
 	place_start(p);
 }
 
 RIG_UNUSED static void place_teardown(struct place *p)
 {
-	broker_redirect_free(&p->r);
+	redirect_free(&p->r);
 	umount2(p->bpffs, MNT_DETACH);
 	/* Of a process that was just waited for a cgroup may be busy for a moment. */
 	rig_shell("for i in $(seq 500); do find %s -depth -type d -exec rmdir {} + 2>/dev/null && "
@@ -222,9 +221,9 @@ RIG_UNUSED static struct redirect_rules good_rules(void)
 RIG_UNUSED static void place_set(
     struct place *p, const struct uuid *pod, int cgroup, const struct redirect_rules *rules)
 {
-	const struct broker_redirect_where at = {cgroup, -1};
+	const struct redirect_where at = {cgroup, -1};
 
-	if (broker_redirect_set(p->r, pod, at, rules, &p->w))
+	if (redirect_set(p->r, pod, at, rules, &p->w))
 		fail_msg("%s", p->w.text);
 }
 
@@ -243,7 +242,7 @@ RIG_UNUSED static void place_live(struct place *p, const struct uuid *pod, int n
 {
 	const struct netns_watch_seen seen = place_seen(last);
 
-	if (broker_redirect_live(p->r, pod, netns, &seen, &p->w))
+	if (redirect_live(p->r, pod, netns, &seen, &p->w))
 		fail_msg("%s", p->w.text);
 }
 
@@ -262,5 +261,5 @@ RIG_UNUSED static void place_no_directory(void *ctx, const char *path)
 	(void)path;
 }
 
-RIG_UNUSED static const struct broker_redirect_targets place_nowhere = {
+RIG_UNUSED static const struct redirect_targets place_nowhere = {
     place_no_fd, place_no_fd, place_no_directory, NULL};

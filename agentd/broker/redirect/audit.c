@@ -1,0 +1,230 @@
+/* redirect_audit.c - is everything as we left it?  And the end of everything.
+ *
+ * audit: pins of maps -> links of all pods -> each pod's links, its entry, its rows, its Envoy if
+ * that is not known -> rows of nobody.  What somebody took away or changed is put back, and said.
+ * uninstall: every link below the pins is detached, whoever else holds it; then the pins go.
+ */
+#include "common/mem.h"
+#include "links.h"
+#include "listeners.h"
+#include "rows.h"
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+#include <utlist.h>
+
+struct audit {
+	struct redirect *r;
+	const struct redirect_targets *at;
+	struct redirect_audited out;
+};
+
+static void repaired(struct audit *a, const char *pod, unsigned n, const char *what)
+{
+	if (!n)
+		return;
+	a->out.repaired += n;
+	broker_log(
+	    BROKER_WARN, pod, "redirection: somebody took away or changed %s: put back", what);
+}
+
+static void failed(struct audit *a, const char *pod, const struct broker_why *w)
+{
+	a->out.unsettled = true;
+	if (w->code != EBUSY) /* which will be over soon, or is somebody's doing who can see it */
+		broker_log(BROKER_ERROR, pod, "redirection cannot be put back: %s", w->text);
+}
+
+/* --- all pods' --- */
+
+static bool is_pinned(const struct redirect *r, const struct bpf_map *m)
+{
+	struct bpf_map_info ours = {0}, there = {0};
+	uint32_t size = sizeof(ours);
+	char path[REDIRECT_PATH_SIZE];
+
+	snprintf(path, sizeof(path), "%s/map_%s", r->pins, bpf_map__name(m));
+	auto_close int fd = bpf_obj_get(path);
+	if (fd >= 0 && !bpf_obj_get_info_by_fd(bpf_map__fd(m), &ours, &size) &&
+	    !bpf_obj_get_info_by_fd(fd, &there, &size) && ours.id == there.id)
+		return true;
+	unlink(path);
+	return false;
+}
+
+static void audit_maps(struct audit *a)
+{
+	struct broker_why w;
+	struct bpf_map *m;
+	unsigned n = 0;
+
+	bpf_object__for_each_map(m, a->r->bpf->obj)
+	{
+		n += !bpf_map__is_internal(m) && !is_pinned(a->r, m);
+	}
+	if (redirect_pin_all(a->r, &w))
+		failed(a, NULL, &w);
+	else
+		repaired(a, NULL, n, "pins of eBPF maps");
+}
+
+static void audit_link(struct audit *a, const struct redirect_link *l)
+{
+	struct broker_why w;
+
+	if (redirect_link_is_right(l, redirect_program_id(l->program)))
+		return;
+	if (redirect_link(l, &w))
+		failed(a, NULL, &w);
+	else
+		repaired(a, NULL, 1, l->path);
+}
+
+static void audit_links(struct audit *a)
+{
+	struct redirect_link l;
+	struct bpf_program *p;
+	struct broker_why w;
+
+	if (redirect_follow_top(a->r, &w))
+		failed(a, NULL, &w);
+	bpf_object__for_each_program(p, a->r->bpf->obj)
+	{
+		if (redirect_link_of_node(a->r, p, &l))
+			audit_link(a, &l);
+	}
+}
+
+/* --- one pod's --- */
+
+static int mend_value(const struct bpf_map *m, const void *key, const struct redirect_pod *entry)
+{
+	struct redirect_pod there;
+	int fd = bpf_map__fd(m);
+
+	if (!bpf_map_lookup_elem(fd, key, &there) && !memcmp(&there, entry, sizeof(there)))
+		return 0;
+	bpf_map_update_elem(fd, key, entry, BPF_ANY);
+	return 1;
+}
+
+/* Of the cgroup that was written; -1: another one has its name, or none. */
+static int open_cgroup(const struct audit *a, const struct redirect_pod_state *p)
+{
+	auto_close int dir = a->at->cgroup(a->at->ctx, &p->uid);
+	struct stat st;
+
+	if (dir < 0 || fstat(dir, &st) || st.st_ino != p->cgroup)
+		return -1;
+	return take_fd(dir);
+}
+
+static void audit_pod(struct audit *a, struct redirect_pod_state *p)
+{
+	auto_close int cgroup = open_cgroup(a, p);
+	int netns = a->at->netns(a->at->ctx, &p->uid);
+	unsigned before = redirect_rows_changed();
+	const struct redirect_bpf *bpf = a->r->bpf;
+	char uid[UUID_TEXT_SIZE];
+	struct broker_why w;
+	int links;
+
+	uuid_format(&p->uid, uid);
+	links = redirect_links_mend(a->r, p, cgroup, netns, &w);
+	if (links < 0)
+		failed(a, uid, &w);
+	else
+		repaired(a, uid, (unsigned)links, "links of eBPF programs");
+	repaired(a, uid,
+	    (unsigned)((redirect_pod_put_level(a->r, p) == 1) +
+		       mend_value(bpf->maps.pods, &p->cgroup, &p->entry) +
+		       mend_value(bpf->maps.pods_by_index, &p->entry.index, &p->entry)),
+	    "its entry in an eBPF map");
+	if (p->rules && redirect_rows_put(a->r, p, &w))
+		failed(a, uid, &w);
+	repaired(a, uid, redirect_rows_changed() - before, "rows of eBPF maps");
+	if (netns >= 0)
+		redirect_listeners_look(a->r, p, netns);
+}
+
+/* An entry would make another cgroup's processes this pod's. */
+static void sweep_entries(struct audit *a)
+{
+	int fd = bpf_map__fd(a->r->bpf->maps.pods);
+	struct redirect_pod entry;
+	uint64_t at, next;
+	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
+	unsigned n = 0;
+
+	while (more) {
+		const struct redirect_pod_state *p;
+
+		at = next;
+		more = bpf_map_get_next_key(fd, &at, &next) == 0;
+		if (bpf_map_lookup_elem(fd, &at, &entry))
+			continue;
+		p = redirect_pod_at(a->r, entry.index);
+		if (p && p->cgroup == at)
+			continue;
+		bpf_map_delete_elem(fd, &at);
+		n++;
+	}
+	repaired(a, NULL, n, "the eBPF map of pods");
+}
+
+static void tell_directories(const struct audit *a)
+{
+	const struct redirect_pod_state *p;
+	char path[REDIRECT_PATH_SIZE], uid[UUID_TEXT_SIZE];
+
+	a->at->directory(a->at->ctx, a->r->pins);
+	snprintf(path, sizeof(path), "%s/pods", a->r->pins);
+	a->at->directory(a->at->ctx, path);
+	DL_FOREACH (a->r->pods, p) {
+		uuid_format(&p->uid, uid);
+		snprintf(path, sizeof(path), "%s/pods/%s", a->r->pins, uid);
+		a->at->directory(a->at->ctx, path);
+	}
+}
+
+struct redirect_audited redirect_audit(struct redirect *r, const struct redirect_targets *at)
+{
+	struct audit a = {.r = r, .at = at};
+	struct redirect_pod_state *p;
+	unsigned before;
+
+	audit_maps(&a);
+	audit_links(&a);
+	DL_FOREACH (r->pods, p)
+		if (p->cgroup)
+			audit_pod(&a, p);
+	before = redirect_rows_changed();
+	redirect_rows_sweep_all(r);
+	repaired(&a, NULL, redirect_rows_changed() - before, "rows of eBPF maps, by adding some");
+	sweep_entries(&a);
+	tell_directories(&a);
+	return a.out;
+}
+
+/* --- uninstall --- */
+
+int redirect_uninstall(const char *bpffs, struct broker_why *w)
+{
+	char path[REDIRECT_PATH_SIZE];
+	struct statfs fs;
+
+	if (statfs(bpffs, &fs))
+		return broker_refuse_sys(w, "%s", bpffs);
+	snprintf(path, sizeof(path), "%s/agentd", bpffs);
+	if (fs.f_type != BPF_FS_MAGIC || (access(path, F_OK) && errno == ENOENT))
+		return 0; /* nothing was ever pinned here */
+	if (redirect_pins_take_down(path))
+		return broker_refuse_sys(w, "remove %s", path);
+	return 0;
+}

@@ -1,0 +1,17 @@
+/* redirect_check.h - what was asked for, against what may be (security-rules.md 3, 6). */
+#pragma once
+#include "broker/base/log.h"
+#include "common/rules.h"
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* What pods of this node may ask for: the command line's word, not the worker's. */
+struct redirect_ceiling {
+	bool permissive;  /* a policy other than strict */
+	bool exclusions;  /* ports, ranges, groups or interfaces that go past Envoy, outbound */
+	uid_t worker_uid; /* never a proxy's */
+};
+/* "permissive,exclusions", either, or "strict": none of them, as without a list. */
+int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct broker_why *w);
+int redirect_check(
+    const struct redirect_rules *rules, const struct redirect_ceiling *c, struct broker_why *w);

@@ -1,0 +1,38 @@
+/* redirect_dns.c - the mark of a socket that answers a pod's DNS (ebpf/dns.bpf.h).
+ *
+ * It names the pod's index, so that a socket of a pod that is gone answers for nobody.
+ */
+#include "pod.h"
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <sys/socket.h>
+
+/* For `explain`, which cannot look for the socket as the programs do. */
+static void note(struct redirect_pod_state *p, int socket, bool answered)
+{
+	int type = 0;
+	socklen_t size = sizeof(type);
+
+	if (p && !getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size))
+		*(type == SOCK_STREAM ? &p->answers_tcp : &p->answers_udp) = answered;
+}
+
+int redirect_answer(
+    struct redirect *r, const struct uuid *pod, int socket, bool answered, struct broker_why *w)
+{
+	int map = bpf_map__fd(r->bpf->maps.sockets);
+	const struct redirect_socket mark = {
+	    .index = redirect_index(r, pod), .kind = REDIRECT_SOCKET_LISTENS_DNS};
+
+	if (!answered) {
+		note(redirect_pod_find(r, pod), socket, false);
+		return bpf_map_delete_elem(map, &socket);
+	}
+	if (!mark.index)
+		return broker_refuse(w, ENOENT, "this pod's traffic is not redirected by eBPF");
+	if (bpf_map_update_elem(map, &socket, &mark, BPF_ANY))
+		return broker_refuse_sys(w, "mark the DNS proxy's socket");
+	note(redirect_pod_find(r, pod), socket, true);
+	return 0;
+}

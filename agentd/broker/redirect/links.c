@@ -1,0 +1,389 @@
+/* redirect_links.c - a link's pin is its last reference, but the kernel takes its time: so
+ * it is detached, and then unpinned.
+ *
+ * What is there and attached where it should be gets the new program in one step; else a new link
+ * is attached first, and the old one's pin goes after.  So nothing is ever without a program.
+ */
+#include "links.h"
+#include "common/mem.h"
+#include <bpf/libbpf.h>
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const char getsockopt_pin[] = "redirect_getsockopt", gate_pin[] = "redirect_gate",
+		  create_pin[] = "redirect_sock_create", lookup_pin[] = "redirect_lookup";
+
+/* --- any link --- */
+
+/* Cgroups are told apart by id, namespaces by inode; one that is gone shows as 0. */
+static bool is_on(int link, const struct redirect_link *l)
+{
+	struct bpf_link_info info = {0};
+	uint32_t len = sizeof(info);
+	struct stat st;
+
+	if (link < 0 || fstat(l->target, &st) || bpf_obj_get_info_by_fd(link, &info, &len))
+		return false;
+	if (info.type == BPF_LINK_TYPE_NETNS)
+		return info.netns.netns_ino == (uint32_t)st.st_ino;
+	return info.cgroup.cgroup_id == st.st_ino;
+}
+
+static void let_go(int link, const char *path)
+{
+	bpf_link_detach(link);
+	unlink(path);
+}
+
+uint32_t redirect_program_id(int program)
+{
+	struct bpf_prog_info info = {0};
+	uint32_t len = sizeof(info);
+
+	return program >= 0 && !bpf_obj_get_info_by_fd(program, &info, &len) ? info.id : 0;
+}
+
+uint64_t redirect_link_cgroup(const char *path)
+{
+	struct bpf_link_info info = {0};
+	uint32_t len = sizeof(info);
+	auto_close int link = bpf_obj_get(path);
+
+	if (link < 0 || bpf_obj_get_info_by_fd(link, &info, &len))
+		return 0;
+	return info.type == BPF_LINK_TYPE_CGROUP ? info.cgroup.cgroup_id : 0;
+}
+
+bool redirect_link_is_right(const struct redirect_link *l, uint32_t program)
+{
+	struct bpf_link_info info = {0};
+	uint32_t len = sizeof(info);
+	auto_close int link = bpf_obj_get(l->path);
+
+	return is_on(link, l) && !bpf_obj_get_info_by_fd(link, &info, &len) &&
+	       info.prog_id == program;
+}
+
+/* By the whole of the kernel's struct: from 6.17 to 7.1 it writes past a shorter one
+ * (ebpf-redirect.md 8). */
+static bool is_running(const struct redirect_link *l)
+{
+	uint32_t ids[64], id = redirect_program_id(l->program);
+	union bpf_attr a;
+
+	memset(&a, 0, sizeof(a));
+	a.query.target_fd = (uint32_t)l->target;
+	a.query.attach_type = l->type;
+	a.query.prog_ids = (uint64_t)(uintptr_t)ids;
+	a.query.prog_cnt = sizeof(ids) / sizeof(*ids);
+	if (syscall(SYS_bpf, BPF_PROG_QUERY, &a, sizeof(a)))
+		return false;
+	for (uint32_t i = 0; i < a.query.prog_cnt; i++)
+		if (ids[i] == id)
+			return true;
+	return false;
+}
+
+int redirect_link(const struct redirect_link *l, struct broker_why *w)
+{
+	auto_close int old = bpf_obj_get(l->path);
+
+	if (old < 0 && errno != ENOENT)
+		return broker_refuse_sys(w, "%s", l->path);
+	if (old < 0 && is_running(l))
+		return broker_refuse(w, EBUSY, "%s is gone, but somebody holds the link", l->path);
+	if (is_on(old, l)) {
+		if (bpf_link_update(old, l->program, NULL))
+			return broker_refuse_sys(w, "replace the program of %s", l->path);
+		return 0;
+	}
+	auto_close int fresh = bpf_link_create(l->program, l->target, l->type, NULL);
+	if (fresh < 0)
+		return broker_refuse_sys(w, "attach %s", l->path);
+	if (old >= 0)
+		let_go(old, l->path);
+	if (bpf_obj_pin(fresh, l->path))
+		return broker_refuse_sys(w, "pin %s", l->path);
+	return 0;
+}
+
+bool redirect_link_of_node(
+    const struct redirect *r, const struct bpf_program *p, struct redirect_link *out)
+{
+	*out = (struct redirect_link){.program = bpf_program__fd(p),
+	    .target = r->cgroup,
+	    .type = bpf_program__expected_attach_type(p)};
+	snprintf(out->path, sizeof(out->path), "%s/link_%s", r->pins, bpf_program__name(p));
+	return p != r->bpf->progs.redirect_getsockopt && p != r->bpf->progs.redirect_lookup &&
+	       p != r->bpf->progs.redirect_gate && p != r->bpf->progs.redirect_sock_create &&
+	       p != r->bpf->progs.redirect_seek && p != r->bpf->progs.redirect_collect;
+}
+
+/* --- one pod's pins --- */
+
+/* <pins>/pods/<uid>/<name>, or without a name the directory. */
+static void pin_path(const struct redirect *r, const struct uuid *pod, const char *name,
+    char out[REDIRECT_PATH_SIZE])
+{
+	char uid[UUID_TEXT_SIZE];
+
+	uuid_format(pod, uid);
+	snprintf(out, REDIRECT_PATH_SIZE, "%s/pods/%s%s%s", r->pins, uid, *name ? "/" : "", name);
+}
+
+int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct broker_why *w)
+{
+	char path[REDIRECT_PATH_SIZE];
+
+	pin_path(r, pod, "", path);
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return broker_refuse_sys(w, "mkdir %s", path);
+	return 0;
+}
+
+static void unpin(const struct redirect *r, const struct uuid *pod, const char *name)
+{
+	char path[REDIRECT_PATH_SIZE];
+
+	pin_path(r, pod, name, path);
+	auto_close int link = bpf_obj_get(path);
+	let_go(link, path);
+}
+
+/* The gate last: until then nothing comes in that was kept out.  And what a newer broker may have
+ * pinned there. */
+void redirect_pins_remove(const struct redirect *r, const struct uuid *pod)
+{
+	char path[REDIRECT_PATH_SIZE];
+
+	unpin(r, pod, lookup_pin);
+	unpin(r, pod, getsockopt_pin);
+	pin_path(r, pod, "", path);
+	redirect_pins_take_down(path);
+}
+
+static int take_down(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)at;
+	if (type == FTW_DP)
+		return rmdir(path);
+	auto_close int fd = bpf_obj_get(path);
+	if (fd >= 0)
+		bpf_link_detach(fd); /* of a map: refused */
+	return unlink(path);
+}
+
+int redirect_pins_take_down(const char *path)
+{
+	return nftw(path, take_down, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+void redirect_pins_sweep(const struct redirect *r)
+{
+	char path[REDIRECT_PATH_SIZE];
+	struct dirent *entry;
+	struct uuid uid;
+
+	snprintf(path, sizeof(path), "%s/pods", r->pins);
+	DIR *d = opendir(path);
+	while (d && (entry = readdir(d)))
+		if (uuid_parse(&uid, entry->d_name) && !redirect_pod_find(r, &uid))
+			redirect_pins_remove(r, &uid);
+	if (d)
+		closedir(d);
+}
+
+/* --- at its cgroup --- */
+
+static bool needs_create(const struct redirect *r)
+{
+	return !r->bpf->rodata->gate_knows_netns;
+}
+
+static int link_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
+    const struct bpf_program *program, int cgroup, struct broker_why *w)
+{
+	struct redirect_link l = {.program = bpf_program__fd(program),
+	    .target = cgroup,
+	    .type = bpf_program__expected_attach_type(program)};
+
+	pin_path(r, &p->uid, bpf_program__name(program), l.path);
+	return redirect_link(&l, w);
+}
+
+/* What the gate has to know of a socket is noted before there is one.  That is for who has no
+ * business in the pod: no reason to leave the pod open. */
+int redirect_link_gate(
+    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct broker_why *w)
+{
+	char uid[UUID_TEXT_SIZE];
+
+	if (needs_create(r) &&
+	    link_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, w)) {
+		uuid_format(&p->uid, uid);
+		broker_log(BROKER_WARN, uid,
+		    "its gate is shut for processes with hostNetwork, too: %s", w->text);
+	}
+	return link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, w);
+}
+
+void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p)
+{
+	unpin(r, &p->uid, gate_pin);
+	unpin(r, &p->uid, create_pin);
+}
+
+int redirect_link_getsockopt(
+    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct broker_why *w)
+{
+	return link_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, w);
+}
+
+/* --- sk_lookup, one for each pod --- */
+
+static bool is_place(const struct bpf_insn *i)
+{
+	return i[0].code == (BPF_LD | BPF_IMM | BPF_DW) && (uint32_t)i[0].imm == 0x72656374 &&
+	       (uint32_t)i[1].imm == 0x72656469;
+}
+
+/* The program as loaded, with the pod's index where the source has a placeholder. */
+static int load_lookup(const struct redirect *r, uint32_t index, struct broker_why *w)
+{
+	LIBBPF_OPTS(bpf_prog_load_opts, o, .expected_attach_type = BPF_SK_LOOKUP);
+	const struct bpf_program *model = r->bpf->progs.redirect_lookup;
+	size_t n = bpf_program__insn_cnt(model);
+	auto_free struct bpf_insn *code = broker_zalloc(n * sizeof(*code));
+	int fd;
+
+	memcpy(code, bpf_program__insns(model), n * sizeof(*code));
+	for (size_t i = 0; i + 1 < n; i++)
+		if (is_place(&code[i])) {
+			code[i].imm = (int32_t)index;
+			code[i + 1].imm = 0;
+		}
+	fd = bpf_prog_load(BPF_PROG_TYPE_SK_LOOKUP, "redirect_lookup", "Dual BSD/GPL", code, n, &o);
+	return fd < 0 ? broker_refuse_sys(w, "the kernel refuses a pod's sk_lookup") : fd;
+}
+
+static struct redirect_link lookup_of(
+    const struct redirect *r, const struct redirect_pod_state *p, int netns)
+{
+	struct redirect_link l = {.program = -1, .target = netns, .type = BPF_SK_LOOKUP};
+
+	pin_path(r, &p->uid, lookup_pin, l.path);
+	return l;
+}
+
+int redirect_link_lookup(
+    const struct redirect *r, struct redirect_pod_state *p, int netns, struct broker_why *w)
+{
+	struct redirect_link l = lookup_of(r, p, netns);
+
+	if (redirect_link_is_right(&l, p->lookup))
+		return 0;
+	auto_close int program = load_lookup(r, p->entry.index, w);
+	l.program = program;
+	if (program < 0 || redirect_link(&l, w))
+		return -1;
+	p->lookup = redirect_program_id(program);
+	return 0;
+}
+
+void redirect_unlink_lookup(const struct redirect *r, const struct redirect_pod_state *p)
+{
+	unpin(r, &p->uid, lookup_pin);
+}
+
+/* 1: it has the program now; 0: there is no such link, or not any more: `gone`. */
+static int renew(const struct redirect *r, struct redirect_pod_state *p, const char *name,
+    int program, struct broker_why *w)
+{
+	char path[REDIRECT_PATH_SIZE];
+
+	p->gone = false;
+	pin_path(r, &p->uid, name, path);
+	auto_close int link = bpf_obj_get(path);
+	if (link < 0)
+		return 0;
+	if (bpf_link_update(link, program, NULL) == 0)
+		return 1;
+	if (errno != ENOLINK)
+		return broker_refuse_sys(w, "replace the program of %s", path);
+	unlink(path); /* its cgroup or namespace is gone */
+	p->gone = true;
+	return 0;
+}
+
+int redirect_links_renew(
+    const struct redirect *r, struct redirect_pod_state *p, struct broker_why *w)
+{
+	const struct redirect_bpf *bpf = r->bpf;
+	auto_close int lookup = load_lookup(r, p->entry.index, w);
+	struct broker_why known;
+	bool failed = lookup < 0;
+	int live;
+
+	failed |=
+	    renew(r, p, getsockopt_pin, bpf_program__fd(bpf->progs.redirect_getsockopt), w) < 0;
+	failed |= renew(r, p, create_pin, bpf_program__fd(bpf->progs.redirect_sock_create), w) < 0;
+	failed |= renew(r, p, gate_pin, bpf_program__fd(bpf->progs.redirect_gate), w) < 0;
+	live = renew(r, p, lookup_pin, lookup, lookup < 0 ? &known : w);
+	p->live = live != 0;
+	p->lookup = redirect_program_id(lookup);
+	return failed || live < 0 ? -1 : 0;
+}
+
+/* --- is it all there? --- */
+
+static int mend_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
+    const struct bpf_program *program, int cgroup, struct broker_why *w)
+{
+	struct redirect_link l = {.program = bpf_program__fd(program),
+	    .target = cgroup,
+	    .type = bpf_program__expected_attach_type(program)};
+
+	pin_path(r, &p->uid, bpf_program__name(program), l.path);
+	if (redirect_link_is_right(&l, redirect_program_id(l.program)))
+		return 0;
+	return redirect_link(&l, w) ? -1 : 1;
+}
+
+static int mend_lookup(
+    const struct redirect *r, struct redirect_pod_state *p, int netns, struct broker_why *w)
+{
+	const struct redirect_link l = lookup_of(r, p, netns);
+
+	if (redirect_link_is_right(&l, p->lookup))
+		return 0;
+	return redirect_link_lookup(r, p, netns, w) ? -1 : 1;
+}
+
+int redirect_links_mend(const struct redirect *r, struct redirect_pod_state *p, int cgroup,
+    int netns, struct broker_why *w)
+{
+	bool gate = p->rules && p->rules->strict;
+	int n[4] = {0}, sum = 0;
+
+	if (cgroup >= 0 && redirect_pins_make(r, &p->uid, w))
+		return -1;
+	if (cgroup >= 0 && gate) {
+		if (needs_create(r))
+			n[0] = mend_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, w);
+		n[1] = mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, w);
+	}
+	if (cgroup >= 0)
+		n[2] = mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, w);
+	if (netns >= 0 && p->live)
+		n[3] = mend_lookup(r, p, netns, w);
+	for (int i = 0; i < 4; i++)
+		sum = n[i] < 0 || sum < 0 ? -1 : sum + n[i];
+	return sum;
+}

@@ -1,0 +1,284 @@
+/* redirect_listeners.c - enter -> the kernel's lists of who listens -> for each address of
+ * the proxy's on its ports: look it up, from one port after the other -> leave.
+ *
+ * With SO_REUSEPORT each worker of Envoy has a socket of its own at one address; a look-up finds
+ * the one that its ports happen to choose, so we look until as many were seen as are listed.  From
+ * Linux 7.3 on that leaves the map of listeners to another program, which goes through all sockets.
+ *
+ * A port that changes hands between the list and the look-up is believed: an app that binds it in
+ * that moment, its Envoy gone, is taken for that, in its own pod (SECURITY.md, "Traffic").
+ */
+#include "listeners.h"
+#include "common/mem.h"
+#include <endian.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	LINES_MAX = 4096, /* of each list: some milliseconds */
+	PLACES_MAX = 16,  /* addresses of Envoy's; it has one or two */
+	TRIES = 16,       /* for each socket: one of 64 is missed in 1 of 10^5 looks */
+	LOOK_MS = 20,     /* and no longer: a hostile pod makes each look-up slow */
+	FIRST_PORT = 1024,
+	PORTS = 60000,
+	FRAME_SIZE = 64, /* less than a header is no packet */
+	PAUSE_S = 10,
+	PAUSE_S_MAX = 640, /* the lists cost some milliseconds, too */
+	LISTENS = 10,      /* TCP_LISTEN, as the list has it */
+};
+
+struct place {
+	struct redirect_address address;
+	uint32_t family, sockets, seen;
+	uint16_t kind;
+};
+
+struct search {
+	struct redirect *r;
+	const struct redirect_pod *entry;
+	struct place places[PLACES_MAX];
+	uint32_t nplaces, fresh, tries;
+	int64_t end_ms;
+	bool published;
+};
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* --- who listens --- */
+
+struct line {
+	struct redirect_address address;
+	uint32_t port, state, uid;
+};
+
+/* The list's fields, parted by blanks and colons. */
+enum { ADDRESS = 1, PORT = 2, STATE = 5, UID = 11, FIELDS };
+
+static uint32_t hex(const char *text)
+{
+	char word[9];
+
+	snprintf(word, sizeof(word), "%s", text);
+	return (uint32_t)strtoul(word, NULL, 16);
+}
+
+/* Words of the address are shown as they lie in memory.  False: the heading. */
+static bool parse(char *text, struct line *out)
+{
+	char *field[FIELDS], *rest = NULL;
+	size_t length;
+
+	for (int i = 0; i < FIELDS; i++)
+		if (!(field[i] = strtok_r(i ? NULL : text, " :", &rest)))
+			return false;
+	length = strlen(field[ADDRESS]);
+	if (length != 8 && length != 32)
+		return false;
+	out->address = (struct redirect_address){{0, 0, htobe32(0xffff), hex(field[ADDRESS])}};
+	for (int i = 0; i < 4 && length == 32; i++)
+		out->address.word[i] = hex(field[ADDRESS] + (ptrdiff_t)i * 8);
+	out->port = hex(field[PORT]);
+	out->state = hex(field[STATE]);
+	out->uid = (uint32_t)strtoul(field[UID], NULL, 10);
+	return true;
+}
+
+static uint16_t kind_of(const struct redirect_pod *entry, uint32_t port)
+{
+	if (port == entry->outbound_port)
+		return REDIRECT_SOCKET_LISTENS_OUT;
+	return port == entry->inbound_port ? REDIRECT_SOCKET_LISTENS_IN : 0;
+}
+
+static void add(struct search *s, const struct line *l, uint32_t family, uint16_t kind)
+{
+	struct place *p = s->places, *end = p + s->nplaces;
+
+	while (p < end && (p->kind != kind || p->family != family ||
+			      memcmp(&p->address, &l->address, sizeof(l->address)) != 0))
+		p++;
+	if (p == s->places + PLACES_MAX)
+		return;
+	if (p == end) {
+		*p = (struct place){.address = l->address, .family = family, .kind = kind};
+		s->nplaces++;
+	}
+	p->sockets++;
+}
+
+/* Those who listen come first. */
+static void list(struct search *s, const char *path, uint32_t family)
+{
+	FILE *f = fopen(path, "re");
+	char text[512];
+	struct line l;
+
+	if (!f)
+		return; /* no IPv6 */
+	for (int n = 0; n < LINES_MAX && fgets(text, sizeof(text), f); n++) {
+		if (!parse(text, &l))
+			continue; /* the heading */
+		if (l.state != LISTENS)
+			break;
+		uint16_t kind = kind_of(s->entry, l.port);
+		if (kind && (uint16_t)l.uid == (uint16_t)s->entry->proxy_uid)
+			add(s, &l, family, kind);
+	}
+	fclose(f);
+}
+
+/* --- mark them --- */
+
+/* From another port each time, also in the next look. */
+static enum redirect_found ask(struct search *s, const struct place *p, bool publish)
+{
+	static const char frame[FRAME_SIZE];
+	LIBBPF_OPTS(bpf_test_run_opts, o, .data_in = frame, .data_size_in = sizeof(frame));
+	bool inbound = p->kind == REDIRECT_SOCKET_LISTENS_IN;
+
+	s->r->bpf->bss->sought = (struct redirect_sought){.address = p->address,
+	    .index = s->entry->index,
+	    .family = p->family,
+	    .kind = p->kind,
+	    .port = inbound ? s->entry->inbound_port : s->entry->outbound_port,
+	    .from = (uint16_t)(FIRST_PORT + (s->r->looks * 7919 + s->tries++) % PORTS),
+	    .publish = publish,
+	    .look = s->r->looks};
+	if (bpf_prog_test_run_opts(bpf_program__fd(s->r->bpf->progs.redirect_seek), &o))
+		return REDIRECT_FOUND_NONE;
+	return o.retval;
+}
+
+static void seek(struct search *s, struct place *p)
+{
+	for (uint32_t n = 0; n < p->sockets * TRIES && p->seen < p->sockets; n++) {
+		if (now_ms() >= s->end_ms)
+			return;
+		enum redirect_found f = ask(s, p, false);
+		p->seen += f == REDIRECT_FOUND_KNOWN || f == REDIRECT_FOUND_NEW;
+		s->fresh += f == REDIRECT_FOUND_NEW;
+	}
+}
+
+/* `sought` has the pod's index still. */
+static bool collect(const struct search *s)
+{
+	auto_close int link = bpf_link_create(
+	    bpf_program__fd(s->r->bpf->progs.redirect_collect), 0, BPF_TRACE_ITER, NULL);
+	auto_close int all = link < 0 ? -1 : bpf_iter_create(link);
+	char none[1];
+
+	if (all >= 0 && read(all, none, sizeof(none)) >= 0)
+		return true;
+	broker_log(BROKER_WARN, NULL, "the kernel's sockets cannot be listed: %m");
+	return false;
+}
+
+/* Last of all: what is in the map tells the next broker that nothing is left to be done. */
+static void publish(struct search *s)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < s->nplaces; i++) {
+		const struct place *p = &s->places[i];
+		if (p->kind != REDIRECT_SOCKET_LISTENS_IN || !p->seen)
+			continue;
+		any = true;
+		s->published |= !s->r->collects && ask(s, p, true) != REDIRECT_FOUND_NONE;
+	}
+	if (any && s->r->collects)
+		s->published = collect(s);
+}
+
+static int search(void *ctx, struct broker_why *w)
+{
+	struct search *s = ctx;
+
+	(void)w;
+	list(s, "/proc/thread-self/net/tcp", AF_INET);
+	list(s, "/proc/thread-self/net/tcp6", AF_INET6);
+	s->end_ms = now_ms() + LOOK_MS;
+	for (uint32_t i = 0; i < s->nplaces; i++)
+		seek(s, &s->places[i]);
+	publish(s);
+	s->r->bpf->bss->sought.index = 0;
+	return 0;
+}
+
+/* Every socket that is listed, of both ports, and none for the first time. */
+static bool is_done(const struct search *s)
+{
+	bool outbound = false;
+
+	for (uint32_t i = 0; i < s->nplaces; i++) {
+		if (s->places[i].seen < s->places[i].sockets)
+			return false;
+		outbound |= s->places[i].kind == REDIRECT_SOCKET_LISTENS_OUT;
+	}
+	return s->published && outbound && !s->fresh;
+}
+
+enum redirect_look redirect_listeners_find(
+    struct redirect *r, const struct redirect_pod *entry, int netns)
+{
+	struct search s = {.r = r, .entry = entry};
+	char uid[UUID_TEXT_SIZE];
+	struct broker_why w;
+
+	if (!r->can.late || !r->at.home || netns_is_home(r->at.home, netns))
+		return REDIRECT_LOOK_IN_VAIN;
+	r->looks++;
+	if (netns_visit(r->at.home, netns, search, &s, &w))
+		return REDIRECT_LOOK_IN_VAIN;
+	uuid_format((const struct uuid *)entry->uid, uid);
+	if (s.fresh)
+		broker_log(BROKER_INFO, uid,
+		    "Envoy listened before its pod's redirection began: %u sockets are known now",
+		    s.fresh);
+	if (is_done(&s))
+		return REDIRECT_LOOK_DONE;
+	return s.fresh ? REDIRECT_LOOK_FOUND : REDIRECT_LOOK_IN_VAIN;
+}
+
+/* --- when --- */
+
+bool redirect_listeners_possible(int cgroup)
+{
+	auto_close int fd = openat(cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
+	char text[256] = "";
+
+	return fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && strstr(text, "populated 1");
+}
+
+void redirect_listeners_look(struct redirect *r, struct redirect_pod_state *p, int netns)
+{
+	int64_t now = now_ms();
+
+	if (!p->late || now < p->look_ms)
+		return;
+	switch (redirect_listeners_find(r, &p->entry, netns)) {
+	case REDIRECT_LOOK_DONE:
+		p->late = false;
+		return;
+	case REDIRECT_LOOK_FOUND:
+		p->pause_s = PAUSE_S;
+		break;
+	default:
+		p->pause_s = p->pause_s ? 2 * p->pause_s : PAUSE_S;
+	}
+	if (p->pause_s > PAUSE_S_MAX)
+		p->pause_s = PAUSE_S_MAX;
+	p->look_ms = now + (int64_t)p->pause_s * 1000;
+}

@@ -1,0 +1,26 @@
+/* redirect_listeners.h - an Envoy that listened before its pod's rules came.
+ *
+ * Sockets that are bound under the rules are marked by the programs (ebpf/listeners.bpf.h).  Those
+ * of before are looked for in the pod's network namespace: what the kernel lists there as the proxy
+ * uid's, on its two ports.  The gid is not listed: a proxy that is known by its group alone has to
+ * be started again.  Connections that were accepted before go on as they were.
+ *
+ * A pod may listen as often as it likes: so many lines, sockets and tries, and no more.
+ */
+#pragma once
+#include "pod.h"
+
+/* Marks the sockets of this proxy, and puts the inbound one into the map of listeners.  In the
+ * node's own namespace, and on a kernel that cannot: nothing. */
+enum redirect_look {
+	REDIRECT_LOOK_IN_VAIN,
+	REDIRECT_LOOK_FOUND,
+	REDIRECT_LOOK_DONE, /* both ports have some, and all were known: nothing more to look for */
+};
+enum redirect_look redirect_listeners_find(
+    struct redirect *r, const struct redirect_pod *entry, int netns);
+
+/* Is somebody in the cgroup, who may listen already? */
+bool redirect_listeners_possible(int cgroup);
+/* As long as the pod is `late`; in vain: after 10 s, then 20, up to some minutes. */
+void redirect_listeners_look(struct redirect *r, struct redirect_pod_state *p, int netns);

@@ -1,0 +1,500 @@
+/* redirect_pod.c - one pod after the other: set, live, close, remove; found again.
+ *
+ * set: rows of ports and addresses -> the gate, for a strict pod -> Envoy's sockets, if it listens
+ * already -> the pod's own entry, by which the programs begin to see it.  So nothing the pod does
+ * is ever decided by half of its rules, and nothing reaches it before the gate is there.
+ * live: its addresses -> Envoy's sockets, if they were not found yet -> its own sk_lookup in its
+ * network namespace: what that steers to Envoy the gate lets through.
+ * close: its sandbox is gone, the next one is not live yet.
+ * A change writes what is new, then the entry, then takes away what is old; sockets go on under the
+ * same index.  remove is the reverse of set.
+ */
+#include "pod.h"
+#include "common/mem.h"
+#include "links.h"
+#include "listeners.h"
+#include "place.h"
+#include "rows.h"
+#include "supersede.h"
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <utlist.h>
+
+/* --- the table --- */
+
+struct redirect_pod_state *redirect_pod_find(const struct redirect *r, const struct uuid *uid)
+{
+	struct redirect_pod_state *p;
+
+	DL_FOREACH (r->pods, p)
+		if (uuid_equal(&p->uid, uid))
+			return p;
+	return NULL;
+}
+
+uint32_t redirect_index(const struct redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p && p->cgroup ? p->entry.index : 0;
+}
+
+static uint32_t row_of(uint32_t index)
+{
+	return index & REDIRECT_ROW_MASK;
+}
+
+struct redirect_pod_state *redirect_pod_at(const struct redirect *r, uint32_t index)
+{
+	uint32_t row = row_of(index);
+	struct redirect_pod_state *p = row <= REDIRECT_PODS_MAX ? r->rows[row] : NULL;
+
+	return p && p->entry.index == index ? p : NULL;
+}
+
+static struct redirect_pod_state *add(struct redirect *r, const struct uuid *uid, uint32_t index)
+{
+	struct redirect_pod_state *p = broker_zalloc(sizeof(*p));
+
+	p->uid = *uid;
+	p->entry.index = index;
+	memcpy(p->entry.uid, uid, sizeof(p->entry.uid));
+	r->rows[row_of(index)] = p;
+	DL_APPEND(r->pods, p);
+	return p;
+}
+
+static void keep_baseline(struct redirect *r, uint32_t index)
+{
+	const uint32_t row = row_of(index) - 1;
+	struct redirect_counters now;
+
+	if (!bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.counters), &row, &now))
+		bpf_map_update_elem(bpf_map__fd(r->bpf->maps.baselines), &index, &now, BPF_ANY);
+}
+
+/* A number that none of the sockets can carry which the row's last pod may have left behind. */
+static uint32_t new_index(struct redirect *r, uint32_t row)
+{
+	if (!r->times && getrandom(&r->times, sizeof(r->times), 0) != sizeof(r->times))
+		abort();
+	return (uint32_t)++r->times << REDIRECT_ROW_BITS | row;
+}
+
+static struct redirect_pod_state *find_or_add(
+    struct redirect *r, const struct uuid *uid, struct broker_why *w)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, uid);
+
+	for (uint32_t row = 1; !p && row <= REDIRECT_PODS_MAX; row++)
+		if (!r->rows[row]) {
+			p = add(r, uid, new_index(r, row));
+			keep_baseline(r, p->entry.index);
+		}
+	if (!p)
+		broker_refuse(
+		    w, ENOSPC, "traffic of %d pods is redirected already", REDIRECT_PODS_MAX);
+	return p;
+}
+
+static void forget(struct redirect *r, struct redirect_pod_state *p)
+{
+	r->rows[row_of(p->entry.index)] = NULL;
+	DL_DELETE(r->pods, p);
+	free(p->rules);
+	free(p->seen);
+	free(p->written.rows);
+	free(p);
+}
+
+void redirect_pods_free(struct redirect *r)
+{
+	struct redirect_pod_state *p, *tmp;
+
+	DL_FOREACH_SAFE (r->pods, p, tmp)
+		forget(r, p);
+}
+
+bool redirect_gone(const struct redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p && p->gone;
+}
+
+void redirect_pods(struct redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx)
+{
+	struct redirect_pod_state *p, *tmp;
+
+	DL_FOREACH_SAFE (r->pods, p, tmp)
+		each(ctx, &p->uid);
+	redirect_supersede_pods(r, each, ctx);
+}
+
+const struct redirect_rules *redirect_rules(const struct redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p ? p->rules : NULL;
+}
+
+int redirect_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out)
+{
+	const struct redirect_pod_state *p = redirect_pod_at(r, index);
+
+	if (!p)
+		return -1;
+	*out = p->uid;
+	return 0;
+}
+
+uint32_t redirect_counted(
+    const struct redirect *r, const struct uuid *pod, struct redirect_counters *baseline)
+{
+	uint32_t index = redirect_index(r, pod);
+
+	memset(baseline, 0, sizeof(*baseline));
+	if (index)
+		bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.baselines), &index, baseline);
+	return row_of(index);
+}
+
+/* --- set --- */
+
+/* A pod that an earlier broker wrote, and we know nothing else of, is seen already. */
+int redirect_pod_put_level(struct redirect *r, const struct redirect_pod_state *p)
+{
+	int fd = bpf_map__fd(r->bpf->maps.pod_levels), below = 0;
+	const uint32_t at = 0;
+	uint32_t levels, bit;
+
+	while (below < REDIRECT_DEPTH && p->above[below])
+		below++;
+	bit = below ? 1u << (r->level + below) : 0;
+	if (bpf_map_lookup_elem(fd, &at, &levels))
+		return -1;
+	if ((levels & bit) == bit)
+		return 0;
+	levels |= bit;
+	return bpf_map_update_elem(fd, &at, &levels, BPF_ANY) ? -1 : 1;
+}
+
+static int put_entry(struct redirect *r, const struct redirect_pod_state *p, struct broker_why *w)
+{
+	if (redirect_pod_put_level(r, p) < 0 ||
+	    bpf_map_update_elem(
+		bpf_map__fd(r->bpf->maps.pods_by_index), &p->entry.index, &p->entry, BPF_ANY) ||
+	    bpf_map_update_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup, &p->entry, BPF_ANY))
+		return broker_refuse_sys(w, "eBPF maps of pods");
+	return 0;
+}
+
+/* Kilobytes less for each pod than the whole struct. */
+static struct redirect_rules *copy_rules(const struct redirect_rules *rules)
+{
+	size_t size =
+	    offsetof(struct redirect_rules, cidrs) + rules->ncidrs * sizeof(rules->cidrs[0]);
+
+	return memcpy(broker_zalloc(size), rules, size);
+}
+
+static struct redirect_seen *copy_seen(const struct netns_watch_seen *s)
+{
+	size_t routes = s->nroutes * sizeof(s->routes[0]);
+	struct redirect_seen *out = broker_zalloc(sizeof(*out) + routes);
+
+	out->ninterfaces = s->ninterfaces;
+	out->nroutes = s->nroutes;
+	memcpy(out->interfaces, s->interfaces, sizeof(out->interfaces));
+	memcpy(out->routes, s->routes, routes);
+	return out;
+}
+
+static void now_late(struct redirect_pod_state *p, bool late)
+{
+	p->late = late;
+	p->pause_s = 0;
+	p->look_ms = 0;
+}
+
+/* Those who listen on other ports now, or are somebody else, did so before. */
+static bool is_other_proxy(const struct redirect_pod *entry, const struct redirect_rules *rules)
+{
+	return entry->proxy_uid != rules->proxy_uid ||
+	       entry->outbound_port != rules->outbound_port ||
+	       entry->inbound_port != rules->inbound_port;
+}
+
+static void take_rules(struct redirect_pod_state *p, const struct redirect_rules *rules)
+{
+	p->entry.flags = rules->flags | (p->entry.flags & REDIRECT_TRACE);
+	p->entry.proxy_uid = rules->proxy_uid;
+	p->entry.proxy_gid = rules->proxy_gid;
+	p->entry.outbound_port = rules->outbound_port;
+	p->entry.inbound_port = rules->inbound_port;
+	p->entry.tunnel_port = rules->tunnel_port;
+	p->entry.dns_port = rules->dns_port;
+	if (p->rules != rules) {
+		free(p->rules);
+		p->rules = copy_rules(rules);
+	}
+}
+
+/* A pod that comes back has a new cgroup under the same uid; its sandbox is new too. */
+static void move_to(struct redirect *r, struct redirect_pod_state *p, uint64_t cgroup)
+{
+	if (p->cgroup && p->cgroup != cgroup) {
+		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup);
+		redirect_unlink_lookup(r, p);
+		p->live = false;
+	}
+	p->cgroup = cgroup;
+}
+
+static int put_gate(
+    struct redirect *r, struct redirect_pod_state *p, int cgroup, struct broker_why *w)
+{
+	if (p->rules->strict)
+		return redirect_link_gate(r, p, cgroup, w);
+	redirect_unlink_gate(r, p);
+	return 0;
+}
+
+/* An Envoy that runs must be able to ask what was dialled, from the first dial on. */
+static int write_all(struct redirect *r, struct redirect_pod_state *p, struct redirect_where at,
+    struct broker_why *w)
+{
+	if (redirect_pins_make(r, &p->uid, w) || redirect_rows_put(r, p, w) ||
+	    put_gate(r, p, at.cgroup, w) || redirect_link_getsockopt(r, p, at.cgroup, w))
+		return -1;
+	if (p->late && at.netns >= 0)
+		redirect_listeners_find(r, &p->entry, at.netns);
+	return put_entry(r, p, w);
+}
+
+static void take_out(struct redirect *r, struct redirect_pod_state *p);
+
+/* One that is new leaves nothing when it fails, but what another layout has of it; one that is
+ * known goes on as far as it got. */
+int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_where at,
+    const struct redirect_rules *rules, struct broker_why *w)
+{
+	struct redirect_pod_state *p;
+	bool known;
+	int rc = -1;
+
+	if (rules->ninterfaces && !r->can.interfaces)
+		return broker_refuse(w, EOPNOTSUPP,
+		    "excluded interfaces need Linux 5.17 or newer; use mode istio-cni for this "
+		    "pod");
+	if (redirect_follow_top(r, w) || !(p = find_or_add(r, pod, w)))
+		return -1;
+	known = p->cgroup;
+	if (!redirect_place_check(r, p, at.cgroup, w)) {
+		bool new_proxy = p->cgroup != p->above[0] || is_other_proxy(&p->entry, rules);
+		if (new_proxy)
+			now_late(p, redirect_listeners_possible(at.cgroup));
+		move_to(r, p, p->above[0]);
+		take_rules(p, rules);
+		rc = write_all(r, p, at, w);
+		if (new_proxy && !p->late) /* somebody may have come meanwhile */
+			p->late = redirect_listeners_possible(at.cgroup);
+		if (known)
+			redirect_rows_sweep(r, p);
+		if (!rc)
+			redirect_supersede_pod(r, p);
+	}
+	if (rc && !known)
+		take_out(r, p);
+	return rc;
+}
+
+/* --- live, and not any more --- */
+
+static struct redirect_address address_of(const struct priv_address *a)
+{
+	struct redirect_address out = {{0}};
+
+	if (a->family == AF_INET) {
+		out.word[2] = htobe32(0xffff);
+		memcpy(&out.word[3], a->bytes, 4);
+	} else {
+		memcpy(&out, a->bytes, sizeof(out));
+	}
+	return out;
+}
+
+static bool is_zero(const struct redirect_address *a)
+{
+	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+}
+
+/* The first of each family is what the pod's processes dial from. */
+static void take_seen(struct redirect_pod_state *p, const struct netns_watch_seen *seen)
+{
+	free(p->seen);
+	p->seen = copy_seen(seen);
+	memset(&p->entry.source4, 0, sizeof(p->entry.source4));
+	memset(&p->entry.source6, 0, sizeof(p->entry.source6));
+	for (uint32_t i = 0; i < seen->addresses.naddresses; i++) {
+		const struct priv_address *a = &seen->addresses.addresses[i];
+		struct redirect_address *source =
+		    a->family == AF_INET ? &p->entry.source4 : &p->entry.source6;
+		if (is_zero(source))
+			*source = address_of(a);
+	}
+}
+
+int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
+    const struct netns_watch_seen *seen, struct broker_why *w)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	bool again = p && (p->seen || p->adopted);
+
+	if (!p || !p->rules)
+		return 0; /* its traffic is not ours, or not yet */
+	take_seen(p, seen);
+	redirect_listeners_look(r, p, netns);
+	if (redirect_rows_put(r, p, w) || put_entry(r, p, w) ||
+	    redirect_link_lookup(r, p, netns, w))
+		return -1;
+	if (again)
+		redirect_rows_sweep(r, p);
+	p->live = true;
+	p->gone = false;
+	redirect_supersede_pod(r, p);
+	return 0;
+}
+
+void redirect_close(struct redirect *r, const struct uuid *pod)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	if (!p || !p->rules)
+		return;
+	p->live = false;
+	now_late(p, false); /* the next one begins under the rules */
+	redirect_unlink_lookup(r, p);
+}
+
+void redirect_pod_trace(struct redirect *r, const struct uuid *pod, bool on)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct broker_why w;
+
+	if (!p || !p->cgroup || !(p->entry.flags & REDIRECT_TRACE) == !on)
+		return;
+	p->entry.flags ^= REDIRECT_TRACE;
+	if (put_entry(r, p, &w))
+		broker_log(BROKER_WARN, NULL, "trace: %s", w.text);
+}
+
+/* --- remove --- */
+
+static void drop_listeners(struct redirect *r, uint32_t index)
+{
+	static const uint32_t families[] = {AF_INET, AF_INET6};
+
+	for (int i = 0; i < 2; i++) {
+		struct redirect_listener_key key = {.index = index, .family = families[i]};
+		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.listeners), &key);
+	}
+}
+
+static void take_out(struct redirect *r, struct redirect_pod_state *p)
+{
+	uint32_t index = p->entry.index;
+
+	if (p->cgroup)
+		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup);
+	redirect_pins_remove(r, &p->uid);
+	redirect_rows_clear(r, p);
+	drop_listeners(r, index);
+	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index);
+	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &index);
+	forget(r, p);
+}
+
+void redirect_remove(struct redirect *r, const struct uuid *pod)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	if (p)
+		take_out(r, p);
+	redirect_supersede_remove(r, pod);
+}
+
+/* --- after an earlier broker --- */
+
+/* Whatever has an index, of this map, that no pod has. */
+static void clear_strangers(const struct redirect *r, const struct bpf_map *m)
+{
+	int fd = bpf_map__fd(m);
+	uint32_t at, next;
+	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
+
+	while (more) {
+		at = next;
+		more = bpf_map_get_next_key(fd, &at, &next) == 0;
+		if (!redirect_pod_at(r, at))
+			bpf_map_delete_elem(fd, &at);
+	}
+}
+
+static bool listens(const struct redirect *r, uint32_t index)
+{
+	const struct redirect_listener_key four = {index, AF_INET}, six = {index, AF_INET6};
+	int fd = bpf_map__fd(r->bpf->maps.listeners);
+	uint64_t cookie;
+
+	return !bpf_map_lookup_elem(fd, &four, &cookie) || !bpf_map_lookup_elem(fd, &six, &cookie);
+}
+
+/* One that fails is no reason to leave the others to the programs of before. */
+static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod *entry)
+{
+	uint32_t row = row_of(entry->index);
+	struct redirect_pod_state *p;
+	char uid[UUID_TEXT_SIZE];
+	struct broker_why w;
+
+	if (!row || row > REDIRECT_PODS_MAX || r->rows[row]) {
+		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &cgroup);
+		return;
+	}
+	p = add(r, (const struct uuid *)entry->uid, entry->index);
+	p->entry = *entry;
+	p->cgroup = cgroup;
+	p->adopted = true;
+	p->late = !listens(r, entry->index); /* it may have died before it looked */
+	if (!redirect_links_renew(r, p, &w))
+		return;
+	uuid_format(&p->uid, uid);
+	broker_log(BROKER_ERROR, uid,
+	    "its traffic goes by eBPF programs of the agentd before, until the pod is asked for "
+	    "again: %s",
+	    w.text);
+}
+
+void redirect_pods_adopt(struct redirect *r)
+{
+	int fd = bpf_map__fd(r->bpf->maps.pods);
+	struct redirect_pod entry;
+	uint64_t at, next;
+	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
+
+	while (more) {
+		at = next;
+		more = bpf_map_get_next_key(fd, &at, &next) == 0;
+		if (!bpf_map_lookup_elem(fd, &at, &entry))
+			adopt(r, at, &entry);
+	}
+	redirect_pins_sweep(r);
+	redirect_rows_adopt(r);
+	clear_strangers(r, r->bpf->maps.pods_by_index);
+	clear_strangers(r, r->bpf->maps.baselines);
+}

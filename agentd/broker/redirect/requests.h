@@ -1,0 +1,62 @@
+/* redirect_requests.h - whose traffic is redirected, from the asking to the end: the request
+ * table's side of redirect.h.
+ *
+ * asked for: rules are checked against the node's ceiling -> the pod's cgroup is there, or awaited
+ * -> written: its processes dial through Envoy, a strict one is closed to others -> its network
+ * namespace is learned: live.  A pod that was asked for by an earlier worker stays redirected.
+ */
+#pragma once
+#include "broker/base/options.h"
+#include "broker/netns/netns.h"
+
+struct redirect_requests;
+
+struct redirect_requests_rig {
+	int epoll;
+	const struct broker_options *options;
+	const struct netns_home *home;
+	void (*changed)(void *ctx); /* redirect_requests_next() has something to say */
+	/* The network namespace of the pod while it is in that cgroup; -1: not known yet. */
+	int (*netns)(void *ctx, const struct uuid *pod, uint64_t cgroup);
+	void *ctx;
+};
+struct redirect_requests *redirect_requests_new(
+    const struct redirect_requests_rig *rig, struct broker_why *w);
+void redirect_requests_free(struct redirect_requests **t); /* redirection goes on */
+
+/* PRIV_REDIRECT_SET and its memfd.  Accepted: PRIV_REDIRECTED follows, now or when the cgroup is
+ * there. */
+int redirect_requests_set(
+    struct redirect_requests *t, const struct priv_request *r, int memfd, struct broker_why *w);
+void redirect_requests_remove(
+    struct redirect_requests *t, const struct uuid *pod); /* unknown: nothing */
+/* The pod's network namespace is known: its Envoy connected from there.  Not asked for: nothing. */
+void redirect_requests_live(struct redirect_requests *t, const struct uuid *pod, int netns);
+/* One of its processes is in the node's own: it is never redirected, and whoever looks is told. */
+void redirect_requests_of_host(struct redirect_requests *t, const struct uuid *pod);
+/* Its network namespace was another one while no broker was here, and is no more. */
+bool redirect_requests_gone(const struct redirect_requests *t, const struct uuid *pod);
+/* Nobody is in its cgroup any more: who comes next is another sandbox, and not live. */
+void redirect_requests_emptied(struct redirect_requests *t, const struct uuid *pod);
+/* The worker has asked for all there is: pods of earlier ones that nothing names go. */
+void redirect_requests_sweep(struct redirect_requests *t);
+/* PRIV_REDIRECT_EXPLAIN: the verdict into reply->arg. */
+int redirect_requests_explain(struct redirect_requests *t, const struct priv_request *r, int memfd,
+    struct priv_packet *reply, struct broker_why *w);
+
+/* PRIV_REDIRECT_TRACE: the end of a pipe to read from, the caller's; -1: refused. */
+int redirect_requests_trace(
+    struct redirect_requests *t, const struct priv_request *r, struct broker_why *w);
+
+bool redirect_requests_pending(const struct redirect_requests *t);
+/* False: nothing.  `fd` (or -1) is the caller's. */
+bool redirect_requests_next(struct redirect_requests *t, struct priv_packet *p, int *fd);
+/* A worker came or went: nobody waits for what it asked. */
+void redirect_requests_detach(struct redirect_requests *t);
+/* pod_sockets.h: where a pod's DNS proxy listens, and whether somebody answers there. */
+int redirect_requests_dns_place(const struct redirect_requests *t, const struct uuid *pod,
+    uint16_t *port, struct broker_why *w);
+int redirect_requests_dns_mark(struct redirect_requests *t, const struct uuid *pod, int socket,
+    bool answered, struct broker_why *w);
+/* The map of the counters; it stays ours. */
+int redirect_requests_counters(const struct redirect_requests *t, struct broker_why *w);

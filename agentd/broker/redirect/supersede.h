@@ -1,0 +1,20 @@
+/* redirect_supersede.h - what a broker with another REDIRECT_LAYOUT left attached.
+ *
+ * Its maps cannot be read, but its pins have the same names, and its map_pods the same key.  For
+ * each pod it stays in force until ours is; then its entry and its links at the pod's cgroup go,
+ * and with a pod that is live its sk_lookup.  With the last pod go its links above all pods, and
+ * the directory.  Until then both run, but never for the same pod, but for the moment between our
+ * entry and the end of its own: a dial in that moment may fail, and none goes past Envoy.
+ */
+#pragma once
+#include "pod.h"
+
+/* Ours are attached: a layout that has no pods goes. */
+void redirect_supersede(const struct redirect *r);
+/* Ours is in force for the pod, or is now also live. */
+void redirect_supersede_pod(const struct redirect *r, const struct redirect_pod_state *p);
+/* Nothing of it stays. */
+void redirect_supersede_remove(const struct redirect *r, const struct uuid *pod);
+/* Calls `each` for every pod that only another layout has. */
+void redirect_supersede_pods(
+    const struct redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx);

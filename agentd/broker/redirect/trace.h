@@ -1,0 +1,20 @@
+/* redirect_trace.h - decisions of the programs, as they fall, for whoever asked to see them.
+ *
+ * Each reader has a pipe.  A pod's programs write records only while a reader wants them, and the
+ * ring is mapped only while there is one.  A reader that goes away, with its worker or by closing
+ * its end, ends it all by that; one that reads too slowly loses records and is told how many.
+ */
+#pragma once
+#include "redirect.h"
+
+enum { REDIRECT_TRACES_MAX = 4 };
+
+struct redirect_traces;
+
+struct redirect_traces *redirect_traces_new(int epoll, struct redirect *r);
+void redirect_traces_free(struct redirect_traces **t);
+/* The end to read struct priv_trace from, the caller's; -1: refused.  A pod of zeroes: all pods,
+ * also those that come later. */
+int redirect_traces_add(struct redirect_traces *t, const struct uuid *pod, struct broker_why *w);
+/* A pod was set: is it looked at? */
+void redirect_traces_apply(struct redirect_traces *t, const struct uuid *pod);
