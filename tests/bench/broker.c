@@ -4,8 +4,8 @@
  * -> microseconds.  Root is needed.
  */
 #include "broker/base/fdstore.h"
+#include "broker/requests/requests.h"
 #include "common/fdpass.h"
-#include "priv/broker/broker_core.h"
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /* broker.c - agentd: the root half, libc only, no parser of anything a stranger wrote.
  *
  *   broker_main       start, signals, end           broker_options   the command line
- *   broker_core       the request table, one turn   broker_worker    starting it, without privilege
+ *   requests       the request table, one turn   broker_worker    starting it, without privilege
  *   pods       directories, what is kept     broker_io        packets, sealed copies
  *   netns      whose namespace it is         netns_address   what addresses are in it
  *   broker_listener   a socket at a path            broker_file      reading root's, writing pods'
- *   broker_follow     inotify                       broker_rundir    <run>, one broker at a time
+ *   requests_follow     inotify                       broker_rundir    <run>, one broker at a time
  *   broker_loop       epoll                         broker_log       lines and reasons
  *   broker_caps       giving them up                broker_check     agentd --check
  *   broker_keeper     one worker after the other    broker_fdstore      descriptors that outlive us

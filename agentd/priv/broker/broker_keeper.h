@@ -4,7 +4,7 @@
  * seen at once); after that each death is answered by a new worker, which gets the same sockets.
  */
 #pragma once
-#include "broker_core.h"
+#include "broker/requests/requests.h"
 #include "broker_worker.h"
 #include <sys/types.h>
 

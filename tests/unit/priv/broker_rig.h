@@ -7,7 +7,7 @@
 #pragma once
 #include "broker/base/fdstore.h"
 #include "broker/base/io.h"
-#include "priv/broker/broker_core.h"
+#include "broker/requests/requests.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>

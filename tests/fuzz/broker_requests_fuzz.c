@@ -1,4 +1,4 @@
-/* broker_core_fuzz.c - a hostile worker: any bytes as requests, with any fds, against a real broker
+/* requests_fuzz.c - a hostile worker: any bytes as requests, with any fds, against a real broker
  * core.
  *
  * The input is a program of records {what, a, b, c ...}: well-formed requests with odd arguments,
@@ -8,8 +8,8 @@
  * but what it may do (broker_effects.h).
  */
 #include "broker/base/fdstore.h"
+#include "broker/requests/requests.h"
 #include "broker_effects.h"
-#include "priv/broker/broker_core.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>

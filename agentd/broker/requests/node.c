@@ -1,9 +1,9 @@
-/* broker_node.c - made at start, where a failure is agentd's -> looked at before each worker: those
- * that died are made anew -> HELLO, then one packet for each.
+/* requests_node.c - made at start, where a failure is agentd's -> looked at before each worker:
+ * those that died are made anew -> HELLO, then one packet for each.
  *
  * Pods are served without metrics, but not without the others: so only the start fails for that.
  */
-#include "broker_node.h"
+#include "node.h"
 #include "broker/base/listener.h"
 #include "broker/kubelet/csi.h"
 #include "broker/netns/metrics_listener.h"
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-struct broker_node {
-	struct broker_node_rig rig;
+struct requests_node {
+	struct requests_node_rig rig;
 	struct broker_listener_spec admin_spec;
 	struct broker_listener admin;
 	struct kubelet_csi *csi; /* NULL: without --kubelet-root */
@@ -24,7 +24,7 @@ struct broker_node {
 /* The worker cannot be told of another one than it was greeted with. */
 static void on_admin_renewed(void *ctx, int fd)
 {
-	struct broker_node *n = ctx;
+	struct requests_node *n = ctx;
 
 	(void)fd;
 	n->rig.broke(n->rig.ctx, "it shut admin.sock down");
@@ -32,14 +32,14 @@ static void on_admin_renewed(void *ctx, int fd)
 
 static void on_metrics_shut(void *ctx)
 {
-	struct broker_node *n = ctx;
+	struct requests_node *n = ctx;
 
 	n->rig.broke(n->rig.ctx, "it shut the metrics port down");
 }
 
-static void describe(struct broker_node *n)
+static void describe(struct requests_node *n)
 {
-	const struct broker_node_rig *rig = &n->rig;
+	const struct requests_node_rig *rig = &n->rig;
 
 	n->admin_spec = (struct broker_listener_spec){.epoll = rig->epoll,
 	    .kept = rig->kept,
@@ -57,9 +57,9 @@ static void describe(struct broker_node *n)
 	    .ctx = n};
 }
 
-struct broker_node *broker_node_new(const struct broker_node_rig *rig, struct broker_why *w)
+struct requests_node *requests_node_new(const struct requests_node_rig *rig, struct broker_why *w)
 {
-	struct broker_node *n = broker_zalloc(sizeof(*n));
+	struct requests_node *n = broker_zalloc(sizeof(*n));
 
 	n->rig = *rig;
 	describe(n);
@@ -69,13 +69,13 @@ struct broker_node *broker_node_new(const struct broker_node_rig *rig, struct br
 					       rig->kept, rig->renewed, rig->changed, rig->ctx},
 		      w))) ||
 	    (rig->options->metrics && metrics_listener_open(&n->metrics, &n->metrics_spec, w) < 0))
-		broker_node_free(&n);
+		requests_node_free(&n);
 	return n;
 }
 
-void broker_node_free(struct broker_node **node)
+void requests_node_free(struct requests_node **node)
 {
-	struct broker_node *n = take(*node);
+	struct requests_node *n = take(*node);
 
 	if (!n)
 		return;
@@ -85,7 +85,7 @@ void broker_node_free(struct broker_node **node)
 	free(n);
 }
 
-static int open_metrics(struct broker_node *n)
+static int open_metrics(struct requests_node *n)
 {
 	struct broker_why w;
 	int fd;
@@ -97,7 +97,7 @@ static int open_metrics(struct broker_node *n)
 	return fd;
 }
 
-int broker_node_greet(struct broker_node *n, int fd, struct broker_why *w)
+int requests_node_greet(struct requests_node *n, int fd, struct broker_why *w)
 {
 	int listeners[PRIV_NODE_LISTENER_END] = {[PRIV_NODE_CSI] = -1};
 	struct priv_packet p = {.what = PRIV_HELLO, .arg = PRIV_VERSION};
@@ -119,12 +119,12 @@ int broker_node_greet(struct broker_node *n, int fd, struct broker_why *w)
 	return 0;
 }
 
-bool broker_node_pending(const struct broker_node *n)
+bool requests_node_pending(const struct requests_node *n)
 {
 	return kubelet_csi_pending(n->csi);
 }
 
-void broker_node_next(struct broker_node *n, struct priv_packet *p)
+void requests_node_next(struct requests_node *n, struct priv_packet *p)
 {
 	kubelet_csi_next(n->csi, p);
 }

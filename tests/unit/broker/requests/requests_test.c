@@ -1,5 +1,5 @@
-/* broker_core_test.c - each row of the request table, and what is no request at all. */
-#include "broker_rig.h"
+/* requests_test.c - each row of the request table, and what is no request at all. */
+#include "tests/unit/priv/broker_rig.h"
 #include <sys/epoll.h>
 #include <sys/resource.h>
 

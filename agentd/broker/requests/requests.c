@@ -1,4 +1,4 @@
-/* broker_core.c - one worker, its requests, its files.
+/* requests.c - one worker, its requests, its files.
  *
  * attach -> HELLO and the node's listeners are in the socket before the worker exists -> each turn:
  * requests (16 at most, and only while an answer would fit), then marked files (likewise).  What
@@ -6,7 +6,7 @@
  * never reads costs nothing, and nothing is ever lost or queued (process-split.md 4,
  * back-pressure). A packet that no worker of ours would send ends it.
  */
-#include "broker_core.h"
+#include "requests.h"
 #include "broker/base/fdstore.h"
 #include "broker/base/io.h"
 #include "broker/base/rundir.h"
@@ -17,10 +17,10 @@
 #include "broker/netns/pod_sockets.h"
 #include "broker/pods/pods.h"
 #include "broker/redirect/requests.h"
-#include "broker_follow.h"
-#include "broker_node.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
+#include "follow.h"
+#include "node.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -39,10 +39,10 @@ struct broker {
 	struct broker_rundir rundir;
 	struct netns_home home;
 	struct broker_fdstore *kept;
-	struct broker_node *node;
+	struct requests_node *node;
 	struct volume_list volumes;
 	struct pods *pods;
-	struct broker_follows *follows;
+	struct follows *follows;
 	struct broker_states *states;
 	struct redirect_requests *traffic;
 	struct pod_sockets *dns;
@@ -85,7 +85,7 @@ static int do_pod_remove(struct broker *b, struct request *q)
 	if (kubelet_volume_is_published(b->options, &q->r->uid))
 		return broker_refuse(
 		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
-	broker_follows_remove_pod(b->follows, &q->r->uid);
+	follows_remove_pod(b->follows, &q->r->uid);
 	pod_sockets_end(b->dns, &q->r->uid);
 	redirect_requests_remove(b->traffic, &q->r->uid);
 	return pods_remove(b->pods, &q->r->uid, q->why);
@@ -117,13 +117,13 @@ static int do_follow(struct broker *b, struct request *q)
 {
 	if (q->r->kind == PRIV_FOLLOW_TOKEN && !pods_find(b->pods, &q->r->uid, q->why))
 		return -1;
-	return broker_follows_add(b->follows, q->r, q->why);
+	return follows_add(b->follows, q->r, q->why);
 }
 
 /* POD_REMOVE may have ended it before: not an error. */
 static int do_unfollow(struct broker *b, struct request *q)
 {
-	broker_follows_remove(b->follows, q->r->arg);
+	follows_remove(b->follows, q->r->arg);
 	return 0;
 }
 
@@ -351,7 +351,7 @@ static bool take_request(struct broker *b)
 static bool is_pending(const struct broker *b)
 {
 	return pods_pending(b->pods) || redirect_requests_pending(b->traffic) ||
-	       broker_follows_pending(b->follows) || broker_node_pending(b->node);
+	       follows_pending(b->follows) || requests_node_pending(b->node);
 }
 
 /* One packet that nobody asked for now. */
@@ -367,8 +367,8 @@ static bool push(struct broker *b)
 		send_packet(b, &p, fd);
 		return b->state == BROKER_SERVING;
 	}
-	if (broker_node_pending(b->node)) {
-		broker_node_next(b->node, &p);
+	if (requests_node_pending(b->node)) {
+		requests_node_next(b->node, &p);
 		send_packet(b, &p, -1);
 		return b->state == BROKER_SERVING;
 	}
@@ -379,7 +379,7 @@ static bool push(struct broker *b)
 		mem_closep(&fd);
 		return b->state == BROKER_SERVING;
 	}
-	if (broker_follows_next(b->follows, &p, &fd))
+	if (follows_next(b->follows, &p, &fd))
 		send_packet(b, &p, fd);
 	mem_closep(&fd);
 	return b->state == BROKER_SERVING;
@@ -506,15 +506,16 @@ static int start(struct broker *b, struct broker_why *w)
 	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, w) ||
 	    netns_home_open(&b->home, b->kept, w))
 		return -1;
-	if (!(b->node = broker_node_new(&(struct broker_node_rig){b->epoll, b->options, b->kept,
-					    &b->home, on_node_broke, on_csi_renewed, on_changed, b},
-		  w)))
+	if (!(b->node =
+		    requests_node_new(&(struct requests_node_rig){b->epoll, b->options, b->kept,
+					  &b->home, on_node_broke, on_csi_renewed, on_changed, b},
+			w)))
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, w)))
 		return -1;
 	b->pods = pods_new(&(struct pods_rig){b->epoll, b->options, &b->home, b->kept, b->states,
 	    on_renewed, on_gone_asked, on_emptied, on_of_host, b});
-	b->follows = broker_follows_new(b->epoll, b->options, on_changed, b, w);
+	b->follows = follows_new(b->epoll, b->options, on_changed, b, w);
 	b->traffic =
 	    b->follows ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll, b->options,
 						   &b->home, on_changed, on_netns_asked, b},
@@ -571,7 +572,7 @@ void broker_detach(struct broker *b)
 {
 	hear_last_words(b);
 	hang_up(b);
-	broker_follows_clear(b->follows);
+	follows_clear(b->follows);
 	pods_generation(b->pods);
 	b->ready = false;
 	b->renewed = 0;
@@ -590,10 +591,10 @@ void broker_free(struct broker **b)
 	hang_up(*b);
 	pod_sockets_free(&(*b)->dns);
 	redirect_requests_free(&(*b)->traffic);
-	broker_follows_free(&(*b)->follows);
+	follows_free(&(*b)->follows);
 	pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);
-	broker_node_free(&(*b)->node);
+	requests_node_free(&(*b)->node);
 	netns_home_close(&(*b)->home);
 	broker_rundir_close(&(*b)->rundir);
 	mem_closep(&(*b)->epoll);
@@ -606,7 +607,7 @@ int broker_attach(struct broker *b, int fd, struct broker_why *w)
 	broker_detach(b);
 	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
 	b->state = BROKER_SERVING;
-	if (broker_node_greet(b->node, fd, w)) {
+	if (requests_node_greet(b->node, fd, w)) {
 		close(fd);
 		return -1;
 	}

@@ -1,5 +1,5 @@
-/* broker_follow_test.c - files as they are, then every change, by real inotify. */
-#include "broker_rig.h"
+/* requests_follow_test.c - files as they are, then every change, by real inotify. */
+#include "tests/unit/priv/broker_rig.h"
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>

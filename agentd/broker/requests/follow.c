@@ -1,4 +1,4 @@
-/* broker_follow.c - inotify on directories, one mark for each file.
+/* requests_follow.c - inotify on directories, one mark for each file.
  *
  * follow -> watch the directory, or the nearest one above it that exists -> mark every file of the
  * follow -> (the worker has room) read a marked file, compare with what was told last, tell.
@@ -10,7 +10,7 @@
  * or makes an event.  Renaming a directory above the watched one, and rewriting a file inside the
  * target of `..data` in place, make none: nobody does that to a live node.
  */
-#include "broker_follow.h"
+#include "follow.h"
 #include "broker/base/file.h"
 #include "broker/base/loop.h"
 #include "common/mem.h"
@@ -62,7 +62,7 @@ struct follow {
 	struct follow *prev, *next;
 };
 
-struct broker_follows {
+struct follows {
 	const struct broker_options *options;
 	struct broker_watch watch; /* the inotify fd */
 	int epoll;
@@ -80,7 +80,7 @@ static bool is_nowhere(const struct follow *f)
 }
 
 /* Several follows may share a directory and so a watch. */
-static void drop_watch(struct broker_follows *fs, int wd)
+static void drop_watch(struct follows *fs, int wd)
 {
 	const struct follow *f;
 
@@ -106,7 +106,7 @@ static size_t next_component(const struct follow *f, size_t len)
 }
 
 /* Watches the longest existing part of f->path; -1: not even that. */
-static int watch_longest(struct broker_follows *fs, struct follow *f, struct broker_why *w)
+static int watch_longest(struct follows *fs, struct follow *f, struct broker_why *w)
 {
 	char path[PATH_MAX];
 	size_t len = strlen(f->path);
@@ -141,7 +141,7 @@ static bool is_outdated(const struct follow *f)
 	       S_ISDIR(st.st_mode);
 }
 
-static int arm(struct broker_follows *fs, struct follow *f, struct broker_why *w)
+static int arm(struct follows *fs, struct follow *f, struct broker_why *w)
 {
 	int attempt = 0;
 
@@ -206,7 +206,7 @@ static void mark_all(struct follow *f)
 	closedir(dir);
 }
 
-static void arm_again(struct broker_follows *fs, struct follow *f)
+static void arm_again(struct follows *fs, struct follow *f)
 {
 	struct broker_why w;
 
@@ -244,7 +244,7 @@ static void on_event_in_directory(struct follow *f, const struct inotify_event *
 		mark(f, ev->name);
 }
 
-static void on_event(struct broker_follows *fs, struct follow *f, const struct inotify_event *ev)
+static void on_event(struct follows *fs, struct follow *f, const struct inotify_event *ev)
 {
 	const char *name = ev->len ? ev->name : "";
 	size_t start = f->watched + (f->path[f->watched] == '/');
@@ -262,7 +262,7 @@ static void on_event(struct broker_follows *fs, struct follow *f, const struct i
 	}
 }
 
-static void on_events(struct broker_follows *fs, const char *bytes, size_t size)
+static void on_events(struct follows *fs, const char *bytes, size_t size)
 {
 	const struct inotify_event *ev;
 	struct follow *f;
@@ -280,14 +280,14 @@ static void on_events(struct broker_follows *fs, const char *bytes, size_t size)
 
 static void on_inotify(void *ctx, uint32_t events)
 {
-	struct broker_follows *fs = ctx;
+	struct follows *fs = ctx;
 	char bytes[EVENT_BYTES] __attribute__((aligned(__alignof__(struct inotify_event))));
 	ssize_t n;
 
 	(void)events;
 	while ((n = read(fs->watch.fd, bytes, sizeof(bytes))) > 0)
 		on_events(fs, bytes, (size_t)n);
-	if (broker_follows_pending(fs))
+	if (follows_pending(fs))
 		fs->changed(fs->ctx);
 }
 
@@ -308,7 +308,7 @@ static bool wants_sync(const struct follow *f)
 	return f->what == PRIV_FOLLOW_MANIFESTS && !f->synced;
 }
 
-bool broker_follows_pending(const struct broker_follows *fs)
+bool follows_pending(const struct follows *fs)
 {
 	struct follow *f;
 
@@ -349,7 +349,7 @@ static bool tell(struct follow *f, struct file *file, struct priv_packet *p, int
 	return news;
 }
 
-bool broker_follows_next(struct broker_follows *fs, struct priv_packet *p, int *fd)
+bool follows_next(struct follows *fs, struct priv_packet *p, int *fd)
 {
 	struct follow *f;
 	struct file *file = NULL;
@@ -372,7 +372,7 @@ bool broker_follows_next(struct broker_follows *fs, struct priv_packet *p, int *
 
 /* --- life --- */
 
-static void follow_free(struct broker_follows *fs, struct follow *f)
+static void follow_free(struct follows *fs, struct follow *f)
 {
 	struct file *file, *tmp;
 
@@ -385,8 +385,7 @@ static void follow_free(struct broker_follows *fs, struct follow *f)
 	free(f);
 }
 
-static int check_count(
-    const struct broker_follows *fs, const struct priv_request *r, struct broker_why *w)
+static int check_count(const struct follows *fs, const struct priv_request *r, struct broker_why *w)
 {
 	const struct follow *f;
 	bool of_pod = r->kind == PRIV_FOLLOW_TOKEN;
@@ -411,7 +410,7 @@ static char *owned(char *s)
 
 /* The directory of the follow; returns the name of its file, "" for all manifests. */
 static const char *locate(
-    struct broker_follows *fs, const struct priv_request *r, struct follow *f, struct broker_why *w)
+    struct follows *fs, const struct priv_request *r, struct follow *f, struct broker_why *w)
 {
 	const bool crl = r->kind == PRIV_FOLLOW_CRL;
 	const char *file, *slash;
@@ -439,8 +438,7 @@ static const char *locate(
 	return slash + 1;
 }
 
-int broker_follows_add(
-    struct broker_follows *fs, const struct priv_request *r, struct broker_why *w)
+int follows_add(struct follows *fs, const struct priv_request *r, struct broker_why *w)
 {
 	const char *name;
 
@@ -469,7 +467,7 @@ int broker_follows_add(
 	return 0;
 }
 
-void broker_follows_remove(struct broker_follows *fs, uint32_t id)
+void follows_remove(struct follows *fs, uint32_t id)
 {
 	struct follow *f, *tmp;
 
@@ -478,7 +476,7 @@ void broker_follows_remove(struct broker_follows *fs, uint32_t id)
 			follow_free(fs, f);
 }
 
-void broker_follows_remove_pod(struct broker_follows *fs, const struct uuid *pod)
+void follows_remove_pod(struct follows *fs, const struct uuid *pod)
 {
 	struct follow *f, *tmp;
 
@@ -487,8 +485,8 @@ void broker_follows_remove_pod(struct broker_follows *fs, const struct uuid *pod
 			follow_free(fs, f);
 }
 
-struct broker_follows *broker_follows_new(int epoll, const struct broker_options *o,
-    void (*changed)(void *ctx), void *ctx, struct broker_why *w)
+struct follows *follows_new(int epoll, const struct broker_options *o, void (*changed)(void *ctx),
+    void *ctx, struct broker_why *w)
 {
 	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 
@@ -496,7 +494,7 @@ struct broker_follows *broker_follows_new(int epoll, const struct broker_options
 		broker_refuse_sys(w, "inotify_init1");
 		return NULL;
 	}
-	struct broker_follows *fs = broker_zalloc(sizeof(*fs));
+	struct follows *fs = broker_zalloc(sizeof(*fs));
 	fs->options = o;
 	fs->epoll = epoll;
 	fs->changed = changed;
@@ -504,22 +502,22 @@ struct broker_follows *broker_follows_new(int epoll, const struct broker_options
 	fs->watch = (struct broker_watch){.fd = fd, .ready = on_inotify, .ctx = fs};
 	if (broker_watch_start(epoll, &fs->watch, EPOLLIN)) {
 		broker_refuse_sys(w, "epoll");
-		broker_follows_free(&fs);
+		follows_free(&fs);
 	}
 	return fs;
 }
 
-void broker_follows_clear(struct broker_follows *fs)
+void follows_clear(struct follows *fs)
 {
 	while (fs->list)
 		follow_free(fs, fs->list);
 }
 
-void broker_follows_free(struct broker_follows **fs)
+void follows_free(struct follows **fs)
 {
 	if (!*fs)
 		return;
-	broker_follows_clear(*fs);
+	follows_clear(*fs);
 	broker_watch_end((*fs)->epoll, &(*fs)->watch);
 	close((*fs)->watch.fd);
 	free(*fs);

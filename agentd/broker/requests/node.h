@@ -1,14 +1,14 @@
-/* broker_node.h - the node's own listeners: admin.sock always, csi.sock and the metrics port where
- * they are asked for.  Every worker is greeted with all of them.
+/* requests_node.h - the node's own listeners: admin.sock always, csi.sock and the metrics port
+ * where they are asked for.  Every worker is greeted with all of them.
  */
 #pragma once
 #include "broker/base/options.h"
 #include "broker/netns/netns.h"
 
 struct broker_fdstore;
-struct broker_node;
+struct requests_node;
 
-struct broker_node_rig {
+struct requests_node_rig {
 	int epoll;
 	const struct broker_options *options;
 	struct broker_fdstore *kept;
@@ -19,10 +19,10 @@ struct broker_node_rig {
 	void *ctx;
 };
 /* NULL: `w` says why. */
-struct broker_node *broker_node_new(const struct broker_node_rig *rig, struct broker_why *w);
-void broker_node_free(struct broker_node **n);
+struct requests_node *requests_node_new(const struct requests_node_rig *rig, struct broker_why *w);
+void requests_node_free(struct requests_node **n);
 /* Makes anew what is not healthy, then says all of the greeting to the worker behind `fd`. */
-int broker_node_greet(struct broker_node *n, int fd, struct broker_why *w);
+int requests_node_greet(struct requests_node *n, int fd, struct broker_why *w);
 /* Has the worker to be told something of them? */
-bool broker_node_pending(const struct broker_node *n);
-void broker_node_next(struct broker_node *n, struct priv_packet *p);
+bool requests_node_pending(const struct requests_node *n);
+void requests_node_next(struct requests_node *n, struct priv_packet *p);

@@ -1,4 +1,4 @@
-/* broker_core.h - the request table: what the worker may ask, checked before it is looked at. */
+/* requests.h - the request table: what the worker may ask, checked before it is looked at. */
 #pragma once
 #include "broker/base/options.h"
 

@@ -1,0 +1,24 @@
+/* requests_follow.h - files the worker follows: what they are now, then every change.
+ *
+ * Nothing is queued.  A change only marks its file; it is read when the worker has room for a
+ * packet, so a slow worker gets the newest content and never a backlog.
+ */
+#pragma once
+#include "broker/base/options.h"
+
+struct follows;
+struct broker_request;
+
+/* `changed` runs when a file was marked while none was. */
+struct follows *follows_new(int epoll, const struct broker_options *o, void (*changed)(void *ctx),
+    void *ctx, struct broker_why *w);
+void follows_free(struct follows **fs);
+
+int follows_add(struct follows *fs, const struct priv_request *r, struct broker_why *w);
+void follows_remove(struct follows *fs, uint32_t id); /* unknown: nothing */
+void follows_clear(struct follows *fs);
+void follows_remove_pod(struct follows *fs, const struct uuid *pod);
+
+bool follows_pending(const struct follows *fs);
+/* Looks at one marked file.  True: `p` is to be sent, with `fd` (or -1), the caller's. */
+bool follows_next(struct follows *fs, struct priv_packet *p, int *fd);
