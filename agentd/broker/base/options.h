@@ -8,7 +8,7 @@
 enum broker_mode {
 	BROKER_RUN,
 	BROKER_CHECK,
-	BROKER_CHECK_STATE, /* a trial: broker_upgrade.h */
+	BROKER_CHECK_STATE, /* a trial: upgrade.h */
 	REDIRECT_UNINSTALL,
 	BROKER_HELP,
 	BROKER_SHOW_VERSION
@@ -20,10 +20,10 @@ struct broker_options {
 	const char *run, *config, *cgroup_root, *worker_user;
 	const char *manifests, *kubelet_root; /* where pods come from; one may be NULL */
 	bool config_named;                    /* --config was given, so the file must exist */
-	bool take_over;  /* from the agentd that holds the run directory: broker_handover.h */
-	bool linger;     /* having handed over, wait for SIGTERM */
-	bool no_privsep; /* the worker stays root and uncaged: for debugging */
-	bool redirect;   /* traffic by eBPF: redirect_requests.h */
+	bool take_over;              /* from the agentd that holds the run directory: handover.h */
+	bool linger;                 /* having handed over, wait for SIGTERM */
+	bool no_privsep;             /* the worker stays root and uncaged: for debugging */
+	bool redirect;               /* traffic by eBPF: redirect_requests.h */
 	const char *redirect_cgroup; /* NULL: redirect_requests.h */
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;

@@ -69,7 +69,7 @@ struct request {
 static void broke(struct broker *b, const char *why)
 {
 	broker_log(BROKER_ERROR, NULL, "the worker broke the protocol and is killed: %s", why);
-	b->state = BROKER_WORKER_BROKE;
+	b->state = LIFE_WORKER_BROKE;
 }
 
 /* --- the table --- */
@@ -337,7 +337,7 @@ static bool take_request(struct broker *b)
 	if (got == BROKER_GOT_NOTHING)
 		return false;
 	if (got == BROKER_GOT_EOF) {
-		b->state = BROKER_WORKER_LEFT;
+		b->state = LIFE_WORKER_LEFT;
 		return false;
 	}
 	if (got == BROKER_GOT_GARBAGE || check_shape(&in, &why))
@@ -448,7 +448,7 @@ static void on_csi_renewed(void *ctx)
 		return;
 	broker_log(BROKER_WARN, NULL,
 	    "the worker's csi.sock is dead: another worker takes its place, with the new one");
-	b->state = BROKER_WORKER_BROKE;
+	b->state = LIFE_WORKER_BROKE;
 }
 
 /* --- life --- */

@@ -7,8 +7,8 @@ struct broker_fdstore;
 
 enum broker_state {
 	BROKER_SERVING,
-	BROKER_WORKER_LEFT,  /* its end of the pair is closed */
-	BROKER_WORKER_BROKE, /* the protocol: kill it; the reason is logged */
+	LIFE_WORKER_LEFT,  /* its end of the pair is closed */
+	LIFE_WORKER_BROKE, /* the protocol: kill it; the reason is logged */
 };
 
 /* Takes over the run directory: makes it, locks it, listens on admin.sock.  `kept` must live

@@ -7,11 +7,11 @@
 #include "broker/base/file.h"
 #include "broker/base/tmpfs.h"
 #include "broker/kubelet/mount.h"
+#include "broker/life/worker.h"
 #include "broker/netns/metrics_listener.h"
 #include "broker/pods/cgroup.h"
 #include "broker/pods/peer.h"
 #include "broker/redirect/redirect.h"
-#include "broker_worker.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -378,25 +378,25 @@ static void check_user(struct table *t)
 
 int broker_check_worker(const struct broker_options *o, struct broker_why *w)
 {
-	struct broker_worker wk;
+	struct life_worker wk;
 	char how[BROKER_ENDED_SIZE];
 	int pair[2], status;
 
-	if (broker_worker_open(&wk, o, w))
+	if (life_worker_open(&wk, o, w))
 		return -1;
 	/* An end nobody serves: it is there so that fd 3 is what the worker expects. */
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
-		broker_worker_close(&wk);
+		life_worker_close(&wk);
 		return broker_refuse_sys(w, "socketpair");
 	}
-	pid_t pid = broker_worker_start(&wk, o, pair[1], "--check", w);
-	broker_worker_close(&wk);
+	pid_t pid = life_worker_start(&wk, o, pair[1], "--check", w);
+	life_worker_close(&wk);
 	close(pair[1]);
 	int rc = pid < 0 ? -1 : 0;
 	if (rc == 0 && waitpid(pid, &status, 0) != pid) {
 		rc = broker_refuse_sys(w, "wait for the worker's check");
 	} else if (rc == 0 && status) {
-		broker_worker_ended(status, how);
+		life_worker_ended(status, how);
 		rc = broker_refuse(w, EINVAL, "its check failed, see above (%s)", how);
 	}
 	close(pair[0]);

@@ -12,13 +12,13 @@
 #include "broker/base/fdstore.h"
 #include "broker/base/loop.h"
 #include "broker/base/rundir.h"
+#include "broker/life/keeper.h"
+#include "broker/life/notify.h"
+#include "broker/life/succession.h"
+#include "broker/life/worker.h"
 #include "broker/redirect/redirect.h"
 #include "broker/requests/requests.h"
 #include "broker_check.h"
-#include "broker_keeper.h"
-#include "broker_notify.h"
-#include "broker_succession.h"
-#include "broker_worker.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -34,8 +34,8 @@ enum { USAGE = 2 };
 
 struct run {
 	struct broker *broker;
-	struct broker_keeper *keeper;
-	struct broker_succession succession;
+	struct keeper *keeper;
+	struct succession succession;
 	struct broker_watch signals;
 	bool ended;
 	int code; /* our exit code */
@@ -47,21 +47,21 @@ static void on_ended(void *ctx, int status)
 	struct run *r = ctx;
 
 	r->ended = true;
-	r->code = broker_worker_exit_code(status);
+	r->code = life_worker_exit_code(status);
 }
 
 static void on_ready(void *ctx)
 {
 	struct run *r = ctx;
 
-	broker_succession_ready(&r->succession);
+	succession_ready(&r->succession);
 }
 
 static void on_alive(void *ctx)
 {
 	struct run *r = ctx;
 
-	broker_succession_alive(&r->succession);
+	succession_alive(&r->succession);
 }
 
 /* As process 1 of a container we reap strangers too. */
@@ -71,8 +71,8 @@ static void reap(struct run *r)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		if (!broker_succession_reaped(&r->succession, pid, status))
-			broker_keeper_reaped(r->keeper, pid, status);
+		if (!succession_reaped(&r->succession, pid, status))
+			keeper_reaped(r->keeper, pid, status);
 }
 
 static void on_signal(void *ctx, uint32_t events)
@@ -87,12 +87,12 @@ static void on_signal(void *ctx, uint32_t events)
 			continue;
 		}
 		if (info.ssi_signo == SIGUSR2) {
-			broker_succession_upgrade(&r->succession);
+			succession_upgrade(&r->succession);
 			continue;
 		}
-		broker_notify("STOPPING=1");
+		notify("STOPPING=1");
 		broker_log(BROKER_INFO, NULL, "%s: ending", strsignal((int)info.ssi_signo));
-		broker_keeper_end(r->keeper, on_ended, r);
+		keeper_end(r->keeper, on_ended, r);
 	}
 }
 
@@ -121,27 +121,27 @@ static int fail(const struct broker_why *w)
 }
 
 static int serve(
-    struct run *r, const struct broker_options *o, struct broker_worker *wk, struct broker_why *w)
+    struct run *r, const struct broker_options *o, struct life_worker *wk, struct broker_why *w)
 {
-	static const struct broker_keeper_events events = {on_ready, on_alive, on_ended};
-	bool patient = broker_succession_is_patient(&r->succession);
-	int64_t watchdog_ms = broker_notify_watchdog_ms();
+	static const struct keeper_events events = {on_ready, on_alive, on_ended};
+	bool patient = succession_is_patient(&r->succession);
+	int64_t watchdog_ms = notify_watchdog_ms();
 	int epoll = broker_epoll(r->broker);
 
 	/* Not before: the namespace of pid 1 is hidden from who has fewer capabilities than it. */
 	uint64_t caps = BROKER_CAPS | (o->redirect ? BROKER_CAPS_REDIRECT : 0);
 	if (broker_caps_bound(caps, w) || broker_caps_set(caps, w) || watch_signals(r, w))
 		return -1;
-	r->keeper = broker_keeper_new(r->broker, o, wk);
-	broker_keeper_observe(r->keeper, &events, r);
-	if ((watchdog_ms && broker_keeper_watchdog(r->keeper, watchdog_ms, w)) ||
-	    broker_succession_open(&r->succession, r->keeper, epoll, o->run, w) ||
-	    broker_keeper_start(r->keeper, patient, w))
+	r->keeper = keeper_new(r->broker, o, wk);
+	keeper_observe(r->keeper, &events, r);
+	if ((watchdog_ms && keeper_watchdog(r->keeper, watchdog_ms, w)) ||
+	    succession_open(&r->succession, r->keeper, epoll, o->run, w) ||
+	    keeper_start(r->keeper, patient, w))
 		return -1;
 	broker_log(BROKER_INFO, NULL, "agentd %s: run directory %s, worker %d as uid %u",
-	    AGENTD_VERSION, o->run, (int)broker_keeper_pid(r->keeper), (unsigned)wk->user.uid);
+	    AGENTD_VERSION, o->run, (int)keeper_pid(r->keeper), (unsigned)wk->user.uid);
 	while (!r->ended && !r->succession.is_over)
-		broker_keeper_turn(r->keeper);
+		keeper_turn(r->keeper);
 	return 0;
 }
 
@@ -158,17 +158,17 @@ static void linger(void)
 		; /* interrupted */
 }
 
-static int run(struct run *r, const struct broker_options *o, struct broker_worker *wk)
+static int run(struct run *r, const struct broker_options *o, struct life_worker *wk)
 {
 	struct broker_why w;
 
-	if (o->take_over && broker_succession_take_over(&r->succession, o->run, &w))
+	if (o->take_over && succession_take_over(&r->succession, o->run, &w))
 		return fail(&w);
 	r->broker = broker_new(o, r->succession.kept, &w);
 	if (!r->broker || serve(r, o, wk, &w))
 		r->code = fail(&w);
-	broker_succession_close(&r->succession);
-	broker_keeper_free(&r->keeper);
+	succession_close(&r->succession);
+	keeper_free(&r->keeper);
 	broker_free(&r->broker);
 	mem_closep(&r->signals.fd);
 	if (r->succession.is_over && o->linger)
@@ -202,17 +202,17 @@ static int prepare_process(struct broker_why *w)
 
 static int open_and_run(struct run *r, const struct broker_options *o)
 {
-	struct broker_worker wk;
+	struct life_worker wk;
 	struct broker_why w;
 	int code;
 
-	if (broker_worker_open(&wk, o, &w))
+	if (life_worker_open(&wk, o, &w))
 		return fail(&w);
 	if (!wk.user.known)
 		broker_log(BROKER_WARN, NULL, "there is no user \"%s\": the worker runs as uid %u",
 		    o->worker_user, (unsigned)wk.user.uid);
 	code = run(r, o, &wk);
-	broker_worker_close(&wk);
+	life_worker_close(&wk);
 	return code;
 }
 
@@ -253,11 +253,11 @@ static int start(const struct broker_options *o, char **argv)
 	if (o->mode == BROKER_CHECK)
 		return broker_check(o);
 	if (o->mode == BROKER_CHECK_STATE)
-		return broker_upgrade_check(o);
+		return upgrade_check(o);
 	if (o->mode == REDIRECT_UNINSTALL)
 		return uninstall(o);
 	kept = broker_fdstore_new();
-	broker_succession_inherit(&r.succession, kept, argv);
+	succession_inherit(&r.succession, kept, argv);
 	int code = open_and_run(&r, o);
 	broker_fdstore_free(&kept);
 	return code;

@@ -158,7 +158,7 @@ static void test_a_worker_that_keeps_doing_it_is_killed(void **state)
 	close(told);
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, BROKER_WORKER_BROKE);
+	assert_int_equal(s, LIFE_WORKER_BROKE);
 	close(rig_connect(rig_mount(r, "socket"))); /* for the next one */
 }
 
@@ -176,7 +176,7 @@ static void test_a_worker_that_shuts_admin_down_is_killed(void **state)
 	shutdown(admin, SHUT_RDWR);
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, BROKER_WORKER_BROKE);
+	assert_int_equal(s, LIFE_WORKER_BROKE);
 	close(r->fd);
 	rig_attach(r);
 	rig_expect(r, PRIV_HELLO, NULL);
@@ -294,7 +294,7 @@ static void test_ready_is_said_once(void **state)
 	rig_request(r, (struct rig_ask){.op = PRIV_READY});
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, BROKER_WORKER_BROKE);
+	assert_int_equal(s, LIFE_WORKER_BROKE);
 }
 
 static void give_on(void *ctx, const char *name, int fd)

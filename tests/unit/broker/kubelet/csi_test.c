@@ -112,7 +112,7 @@ static unsigned expect_another(struct rig *r)
 
 	for (int i = 0; i < 8 && s == BROKER_SERVING; i++)
 		s = turn(r);
-	assert_int_equal(s, BROKER_WORKER_BROKE);
+	assert_int_equal(s, LIFE_WORKER_BROKE);
 	close(r->fd);
 	rig_attach(r);
 	assert_int_equal(rig_expect(r, PRIV_HELLO, NULL).kind, 2);

@@ -221,7 +221,7 @@ static void expect_broke(struct rig *r, const void *bytes, size_t size, const in
 	rig_send(r, bytes, size, fds, nfds);
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, BROKER_WORKER_BROKE);
+	assert_int_equal(s, LIFE_WORKER_BROKE);
 	broker_turn(r->b, 0);
 	close(r->fd);
 	rig_stop(r);
@@ -293,7 +293,7 @@ static void test_a_closed_worker_has_left(void **state)
 	shutdown(r->fd, SHUT_RDWR);
 	for (int i = 0; i < 4 && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, BROKER_WORKER_LEFT);
+	assert_int_equal(s, LIFE_WORKER_LEFT);
 }
 
 /* --- back-pressure --- */

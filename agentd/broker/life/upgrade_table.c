@@ -1,5 +1,5 @@
-/* broker_table.c - written once, read by whoever this process becomes next. */
-#include "broker_table.h"
+/* upgrade_table.c - written once, read by whoever this process becomes next. */
+#include "upgrade_table.h"
 #include "broker/base/io.h"
 #include "common/mem.h"
 #include <errno.h>
@@ -18,7 +18,7 @@ struct writing {
 static void write_entry(void *ctx, const char *name, int fd)
 {
 	struct writing *t = ctx;
-	struct broker_table_entry e = {.fd = fd};
+	struct upgrade_table_entry e = {.fd = fd};
 
 	snprintf(e.name, sizeof(e.name), "%s", name);
 	fwrite(&e, sizeof(e), 1, t->to);
@@ -27,9 +27,9 @@ static void write_entry(void *ctx, const char *name, int fd)
 
 static int write_to(int memfd, struct broker_fdstore *k, struct broker_why *w)
 {
-	struct broker_table_head head = {.magic = BROKER_TABLE_MAGIC,
-	    .version = BROKER_TABLE_VERSION,
-	    .entry_size = sizeof(struct broker_table_entry)};
+	struct upgrade_table_head head = {.magic = UPGRADE_TABLE_MAGIC,
+	    .version = UPGRADE_TABLE_VERSION,
+	    .entry_size = sizeof(struct upgrade_table_entry)};
 	int copy = fcntl(memfd, F_DUPFD_CLOEXEC, 0);
 	struct writing t = {.to = copy < 0 ? NULL : fdopen(copy, "w")};
 
@@ -46,7 +46,7 @@ static int write_to(int memfd, struct broker_fdstore *k, struct broker_why *w)
 	return fclose(t.to) || failed ? broker_refuse_sys(w, "table of descriptors") : 0;
 }
 
-int broker_table_write(struct broker_fdstore *k, struct broker_why *w)
+int upgrade_table_write(struct broker_fdstore *k, struct broker_why *w)
 {
 	auto_close int fd = memfd_create("agentd-kept", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -59,28 +59,28 @@ int broker_table_write(struct broker_fdstore *k, struct broker_why *w)
 
 /* --- reading --- */
 
-static int read_head(int memfd, struct broker_table_head *h, struct broker_why *w)
+static int read_head(int memfd, struct upgrade_table_head *h, struct broker_why *w)
 {
 	struct stat st;
 
 	if (fstat(memfd, &st))
 		return broker_refuse_sys(w, "table of descriptors");
 	if (pread(memfd, h, sizeof(*h), 0) != sizeof(*h) ||
-	    memcmp(h->magic, BROKER_TABLE_MAGIC, sizeof(h->magic)) != 0)
+	    memcmp(h->magic, UPGRADE_TABLE_MAGIC, sizeof(h->magic)) != 0)
 		return broker_refuse(w, EINVAL, "the table of descriptors is none");
-	if (h->version != BROKER_TABLE_VERSION)
+	if (h->version != UPGRADE_TABLE_VERSION)
 		return broker_refuse(w, EPROTO,
 		    "the table of descriptors has version %u, this agentd reads version %d",
-		    h->version, BROKER_TABLE_VERSION);
-	if (h->entry_size != sizeof(struct broker_table_entry) || h->count > BROKER_TABLE_MAX ||
+		    h->version, UPGRADE_TABLE_VERSION);
+	if (h->entry_size != sizeof(struct upgrade_table_entry) || h->count > UPGRADE_TABLE_MAX ||
 	    st.st_size != (off_t)(sizeof(*h) + (size_t)h->count * h->entry_size))
 		return broker_refuse(w, EINVAL, "the table of descriptors is damaged");
 	return 0;
 }
 
-static bool read_entry(int memfd, unsigned i, struct broker_table_entry *e)
+static bool read_entry(int memfd, unsigned i, struct upgrade_table_entry *e)
 {
-	off_t at = (off_t)(sizeof(struct broker_table_head) + i * sizeof(*e));
+	off_t at = (off_t)(sizeof(struct upgrade_table_head) + i * sizeof(*e));
 
 	return pread(memfd, e, sizeof(*e), at) == sizeof(*e) &&
 	       memchr(e->name, '\0', sizeof(e->name));
@@ -94,10 +94,10 @@ static bool is_new_fd(int memfd, int fd)
 	       !fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-int broker_table_check(int memfd, struct broker_why *w)
+int upgrade_table_check(int memfd, struct broker_why *w)
 {
-	struct broker_table_head h = {.count = 0};
-	struct broker_table_entry e;
+	struct upgrade_table_head h = {.count = 0};
+	struct upgrade_table_entry e;
 
 	if (read_head(memfd, &h, w))
 		return -1;
@@ -108,12 +108,12 @@ int broker_table_check(int memfd, struct broker_why *w)
 	return 0;
 }
 
-int broker_table_read(int memfd, struct broker_fdstore *k, struct broker_why *w)
+int upgrade_table_read(int memfd, struct broker_fdstore *k, struct broker_why *w)
 {
-	struct broker_table_head h = {.count = 0};
-	struct broker_table_entry e;
+	struct upgrade_table_head h = {.count = 0};
+	struct upgrade_table_entry e;
 
-	if (broker_table_check(memfd, w) || read_head(memfd, &h, w))
+	if (upgrade_table_check(memfd, w) || read_head(memfd, &h, w))
 		return -1;
 	for (unsigned i = 0; i < h.count && read_entry(memfd, i, &e); i++)
 		broker_fdstore_found(k, e.name, e.fd);

@@ -1,23 +1,22 @@
-/* broker_worker.h - starting agentd-worker without any privilege, and saying how it ended. */
+/* life_worker.h - starting agentd-worker without any privilege, and saying how it ended. */
 #pragma once
 #include "broker/base/options.h"
 
 /* Opens what the worker needs before anything is changed on the node. */
-struct broker_worker {
+struct life_worker {
 	struct broker_user user;
 	int exe;    /* agentd-worker beside our own executable */
 	int config; /* a copy of agentd.yaml; empty when the default one is not there */
 };
-int broker_worker_open(
-    struct broker_worker *wk, const struct broker_options *o, struct broker_why *w);
-void broker_worker_close(struct broker_worker *wk);
+int life_worker_open(struct life_worker *wk, const struct broker_options *o, struct broker_why *w);
+void life_worker_close(struct life_worker *wk);
 
 /* Starts it with `sock` as PRIV_FD (stays the caller's); `extra` (or NULL) is one more argument. */
-pid_t broker_worker_start(const struct broker_worker *wk, const struct broker_options *o, int sock,
+pid_t life_worker_start(const struct life_worker *wk, const struct broker_options *o, int sock,
     const char *extra, struct broker_why *w);
 
 enum { BROKER_ENDED_SIZE = 80 };
 /* "exit code 2", "signal 31 (SIGSYS: ...)". */
-void broker_worker_ended(int wait_status, char out[BROKER_ENDED_SIZE]);
+void life_worker_ended(int wait_status, char out[BROKER_ENDED_SIZE]);
 /* The same as a shell would say it: 128 + signal. */
-int broker_worker_exit_code(int wait_status);
+int life_worker_exit_code(int wait_status);

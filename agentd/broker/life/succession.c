@@ -1,21 +1,21 @@
-/* broker_succession.c - two ways out, one way back.
+/* succession.c - two ways out, one way back.
  *
  *   SIGUSR2 -> trial -> reaped, good -> the worker ends -> execveat(), and we are another one
  *   asked over <run>/handover        -> the worker ends -> all is given -> we end
  *   whatever fails                   -> the next worker starts, and all goes on
  */
-#include "broker_succession.h"
+#include "succession.h"
 #include "broker/base/rundir.h"
-#include "broker_notify.h"
 #include "common/mem.h"
+#include "notify.h"
 #include <signal.h>
 #include <string.h>
 
-static void go_on(struct broker_succession *s)
+static void go_on(struct succession *s)
 {
 	struct broker_why w;
 
-	if (broker_keeper_start(s->keeper, true, &w))
+	if (keeper_start(s->keeper, true, &w))
 		broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s", w.text);
 }
 
@@ -23,7 +23,7 @@ static void go_on(struct broker_succession *s)
 
 static void on_trial_too_long(void *ctx)
 {
-	struct broker_succession *s = ctx;
+	struct succession *s = ctx;
 
 	if (s->upgrade.trial)
 		kill(s->upgrade.trial, SIGKILL);
@@ -35,11 +35,11 @@ static void refuse(const struct broker_why *w)
 	    BROKER_ERROR, NULL, "no upgrade, agentd %s goes on: %s", AGENTD_VERSION, w->text);
 }
 
-void broker_succession_upgrade(struct broker_succession *s)
+void succession_upgrade(struct succession *s)
 {
 	struct broker_why w;
 
-	if (broker_upgrade_try(&s->upgrade, s->kept, &w)) {
+	if (upgrade_try(&s->upgrade, s->kept, &w)) {
 		refuse(&w);
 		return;
 	}
@@ -49,30 +49,30 @@ void broker_succession_upgrade(struct broker_succession *s)
 
 static void on_ended_for_upgrade(void *ctx, int status)
 {
-	struct broker_succession *s = ctx;
+	struct succession *s = ctx;
 	struct broker_why w;
 
 	(void)status;
-	broker_upgrade_exec(&s->upgrade, s->kept, &w);
+	upgrade_exec(&s->upgrade, s->kept, &w);
 	refuse(&w);
 	go_on(s);
 }
 
-bool broker_succession_reaped(struct broker_succession *s, pid_t pid, int status)
+bool succession_reaped(struct succession *s, pid_t pid, int status)
 {
 	struct broker_why w;
 
 	if (!pid || pid != s->upgrade.trial)
 		return false;
 	broker_timer_set(&s->trial, -1);
-	if (broker_upgrade_tried(&s->upgrade, status, &w)) {
+	if (upgrade_tried(&s->upgrade, status, &w)) {
 		refuse(&w);
-	} else if (broker_keeper_is_ending(s->keeper)) {
-		broker_upgrade_drop(&s->upgrade);
+	} else if (keeper_is_ending(s->keeper)) {
+		upgrade_drop(&s->upgrade);
 	} else {
 		broker_log(BROKER_INFO, NULL, "the trial went well; the worker ends");
-		broker_notify_reloading();
-		broker_keeper_end(s->keeper, on_ended_for_upgrade, s);
+		notify_reloading();
+		keeper_end(s->keeper, on_ended_for_upgrade, s);
 	}
 	return true;
 }
@@ -87,46 +87,46 @@ static void sign_again(void *ctx, const char *name, int fd)
 
 static void on_ended_for_handover(void *ctx, int status)
 {
-	struct broker_succession *s = ctx;
+	struct succession *s = ctx;
 	int epoll = s->handover.epoll;
 	struct broker_why w;
 
 	(void)status;
-	s->is_over = broker_handover_give(&s->handover, s->kept) == BROKER_HANDED_OVER;
+	s->is_over = handover_give(&s->handover, s->kept) == BROKER_HANDED_OVER;
 	if (s->is_over)
 		return;
 	/* The other one may have put its pid and its socket where ours were. */
 	broker_fdstore_each(s->kept, BROKER_FDSTORE, sign_again, &w);
-	broker_handover_close(&s->handover);
-	if (broker_handover_open(&s->handover, epoll, s->run, s->handover.asked, s, &w))
+	handover_close(&s->handover);
+	if (handover_open(&s->handover, epoll, s->run, s->handover.asked, s, &w))
 		broker_log(BROKER_ERROR, NULL, "%s", w.text);
 	go_on(s);
 }
 
 static void on_asked(void *ctx)
 {
-	struct broker_succession *s = ctx;
+	struct succession *s = ctx;
 
-	if (broker_keeper_is_ending(s->keeper) || s->upgrade.trial)
-		broker_handover_refuse(&s->handover, "it is ending, or being upgraded");
+	if (keeper_is_ending(s->keeper) || s->upgrade.trial)
+		handover_refuse(&s->handover, "it is ending, or being upgraded");
 	else
-		broker_keeper_end(s->keeper, on_ended_for_handover, s);
+		keeper_end(s->keeper, on_ended_for_handover, s);
 }
 
 /* --- life --- */
 
-void broker_succession_inherit(struct broker_succession *s, struct broker_fdstore *k, char **argv)
+void succession_inherit(struct succession *s, struct broker_fdstore *k, char **argv)
 {
-	*s = (struct broker_succession){.kept = k, .before = -1, .trial.watch.fd = -1};
-	broker_upgrade_open(&s->upgrade, argv);
-	broker_upgrade_receive(k);
-	broker_notify_open();
-	broker_notify_keep(k);
+	*s = (struct succession){.kept = k, .before = -1, .trial.watch.fd = -1};
+	upgrade_open(&s->upgrade, argv);
+	upgrade_receive(k);
+	notify_open();
+	notify_keep(k);
 }
 
-int broker_succession_take_over(struct broker_succession *s, const char *run, struct broker_why *w)
+int succession_take_over(struct succession *s, const char *run, struct broker_why *w)
 {
-	return broker_handover_take(run, s->kept, &s->before, w);
+	return handover_take(run, s->kept, &s->before, w);
 }
 
 static void count_any(void *ctx, const char *name, int fd)
@@ -136,7 +136,7 @@ static void count_any(void *ctx, const char *name, int fd)
 	*(unsigned *)ctx += 1;
 }
 
-bool broker_succession_is_patient(const struct broker_succession *s)
+bool succession_is_patient(const struct succession *s)
 {
 	unsigned n = 0;
 
@@ -144,23 +144,23 @@ bool broker_succession_is_patient(const struct broker_succession *s)
 	return n && s->before < 0;
 }
 
-int broker_succession_open(struct broker_succession *s, struct broker_keeper *keeper, int epoll,
-    const char *run, struct broker_why *w)
+int succession_open(
+    struct succession *s, struct keeper *keeper, int epoll, const char *run, struct broker_why *w)
 {
 	s->keeper = keeper;
 	s->run = run;
 	if (broker_timer_open(&s->trial, epoll, on_trial_too_long, s))
 		return broker_refuse_sys(w, "timerfd");
-	return broker_handover_open(&s->handover, epoll, run, on_asked, s, w);
+	return handover_open(&s->handover, epoll, run, on_asked, s, w);
 }
 
-void broker_succession_close(struct broker_succession *s)
+void succession_close(struct succession *s)
 {
-	broker_handover_close(&s->handover);
-	broker_upgrade_close(&s->upgrade);
+	handover_close(&s->handover);
+	upgrade_close(&s->upgrade);
 	broker_timer_close(&s->trial);
 	mem_closep(&s->before);
-	broker_notify_close();
+	notify_close();
 }
 
 static void count_pods(void *ctx, const char *name, int fd)
@@ -171,22 +171,21 @@ static void count_pods(void *ctx, const char *name, int fd)
 	*(unsigned *)ctx += dot && !strcmp(dot, ".sds");
 }
 
-static void tell(struct broker_succession *s, const char *what)
+static void tell(struct succession *s, const char *what)
 {
 	unsigned pods = 0;
 
 	broker_fdstore_each(s->kept, BROKER_FDSTORE, count_pods, &pods);
-	broker_notify(
-	    "%s=1\nSTATUS=%u pods, worker %d", what, pods, (int)broker_keeper_pid(s->keeper));
+	notify("%s=1\nSTATUS=%u pods, worker %d", what, pods, (int)keeper_pid(s->keeper));
 }
 
-void broker_succession_ready(struct broker_succession *s)
+void succession_ready(struct succession *s)
 {
-	broker_handover_done(&s->before);
+	handover_done(&s->before);
 	tell(s, "READY");
 }
 
-void broker_succession_alive(struct broker_succession *s)
+void succession_alive(struct succession *s)
 {
 	tell(s, "WATCHDOG");
 }

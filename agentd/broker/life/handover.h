@@ -1,4 +1,4 @@
-/* broker_handover.h - another agentd process takes over all that this one keeps.
+/* handover.h - another agentd process takes over all that this one keeps.
  *
  * <run>/handover, 0600, SOCK_SEQPACKET.  For a DaemonSet's surge: unlike an upgrade in place the
  * two live side by side for a moment, and the old one goes only when the new one's worker is ready.
@@ -12,37 +12,36 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum { BROKER_HANDOVER_VERSION = 1 };
+enum { HANDOVER_VERSION = 1 };
 
 /* --- the old one --- */
 
-typedef void (*broker_handover_asked)(void *ctx);
+typedef void (*handover_asked)(void *ctx);
 
-struct broker_handover {
+struct handover {
 	struct broker_watch watch; /* of the listener */
 	int epoll, conn;           /* conn: to who asked; -1: nobody */
 	pid_t peer;
-	broker_handover_asked asked;
+	handover_asked asked;
 	void *ctx;
 };
 /* `asked` runs when somebody who may do so has asked: end the worker, then give (or refuse). */
-int broker_handover_open(struct broker_handover *h, int epoll, const char *run,
-    broker_handover_asked asked, void *ctx, struct broker_why *w);
-void broker_handover_close(struct broker_handover *h);
-void broker_handover_refuse(struct broker_handover *h, const char *why);
+int handover_open(struct handover *h, int epoll, const char *run, handover_asked asked, void *ctx,
+    struct broker_why *w);
+void handover_close(struct handover *h);
+void handover_refuse(struct handover *h, const char *why);
 
 enum broker_handed {
 	BROKER_HANDED_OVER, /* end, and touch nothing more */
 	BROKER_HANDED_BACK, /* it failed (logged) and is gone: open again, start a worker */
 };
 /* Waits until the new one is ready or gone; SIGTERM and SIGINT (blocked) end the waiting. */
-enum broker_handed broker_handover_give(struct broker_handover *h, struct broker_fdstore *k);
+enum broker_handed handover_give(struct handover *h, struct broker_fdstore *k);
 
 /* --- the new one --- */
 
 /* 0 and *conn: the other's descriptors are found ones of `k`; *conn -1: there is no other.
  * -1: refused. */
-int broker_handover_take(
-    const char *run, struct broker_fdstore *k, int *conn, struct broker_why *w);
+int handover_take(const char *run, struct broker_fdstore *k, int *conn, struct broker_why *w);
 /* Our worker is ready: the other may go.  Closes *conn. */
-void broker_handover_done(int *conn);
+void handover_done(int *conn);

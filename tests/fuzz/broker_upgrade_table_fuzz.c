@@ -1,5 +1,5 @@
-/* broker_table_fuzz.c - any bytes as the table of descriptors: read as a whole or not at all. */
-#include "priv/broker/broker_table.h"
+/* upgrade_table_fuzz.c - any bytes as the table of descriptors: read as a whole or not at all. */
+#include "broker/life/upgrade_table.h"
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void count(void *ctx, const char *name, int fd)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct broker_table_entry *e;
+	struct upgrade_table_entry *e;
 	struct broker_why w = {0};
 	int table, found = 0;
 
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint8_t *copy = malloc(size + 1);
 	for (size_t i = 0; i < size; i++)
 		copy[i] = data[i];
-	for (size_t at = sizeof(struct broker_table_head); at + sizeof(*e) <= size;
+	for (size_t at = sizeof(struct upgrade_table_head); at + sizeof(*e) <= size;
 	     at += sizeof(*e)) {
 		e = (void *)(copy + at);
 		if (e->fd > STDERR_FILENO && e->fd < FIRST)
@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (write(table, copy, size) != (ssize_t)size)
 		abort();
 	struct broker_fdstore *k = broker_fdstore_new();
-	int refused = broker_table_read(table, k, &w);
+	int refused = upgrade_table_read(table, k, &w);
 	broker_fdstore_each(k, BROKER_FOUND, count, &found);
 	if (refused && found)
 		abort();

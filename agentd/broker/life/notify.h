@@ -1,4 +1,4 @@
-/* broker_notify.h - the service manager: what it is told, and what it keeps for us.
+/* notify.h - the service manager: what it is told, and what it keeps for us.
  *
  * The protocol of sd_notify(3), FileDescriptorStoreMax= and WatchdogSec=, over $NOTIFY_SOCKET;
  * without that variable nothing is done.  systemd hears from the broker only (NotifyAccess=main):
@@ -9,18 +9,18 @@
 #include <stdint.h>
 
 /* Opens the way to $NOTIFY_SOCKET: a path, or '@' and an abstract name.  Once in a process. */
-void broker_notify_open(void);
-void broker_notify_close(void);
+void notify_open(void);
+void notify_close(void);
 
 /* Lines "KEY=VALUE", separated by '\n': "READY=1\nSTATUS=250 pods". */
-void broker_notify(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void notify(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* RELOADING=1, to be followed by READY=1. */
-void broker_notify_reloading(void);
+void notify_reloading(void);
 
 /* How often WATCHDOG=1 is expected, in ms; 0: never. */
-int64_t broker_notify_watchdog_ms(void);
+int64_t notify_watchdog_ms(void);
 
 /* What systemd kept for an earlier broker ($LISTEN_FDS) becomes `found`; each put and drop is
  * mirrored to it from now on.  The lock is not: held by systemd it would keep out everybody else
  * while no agentd runs. */
-void broker_notify_keep(struct broker_fdstore *k);
+void notify_keep(struct broker_fdstore *k);

@@ -1,6 +1,6 @@
-/* broker_table_test.c - a table comes back as it was, or not at all. */
-#include "broker_rig.h"
-#include "priv/broker/broker_table.h"
+/* upgrade_table_test.c - a table comes back as it was, or not at all. */
+#include "broker/life/upgrade_table.h"
+#include "tests/unit/priv/broker_rig.h"
 
 static int some_fd(void)
 {
@@ -25,11 +25,11 @@ static void test_what_is_kept_is_found_again(void **state)
 	broker_fdstore_put(k, "01020300-0000-0000-0000-000000000000.sds", one);
 	broker_fdstore_put(k, "lock", two);
 	broker_fdstore_found(k, "stale", some_fd()); /* found only: not handed on */
-	int table = broker_table_write(k, &w);
+	int table = upgrade_table_write(k, &w);
 	assert_true(table >= 0);
 	assert_int_equal(fcntl(table, F_GETFD), FD_CLOEXEC);
 	assert_int_equal(fcntl(table, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
-	assert_int_equal(broker_table_read(table, next, &w), 0);
+	assert_int_equal(upgrade_table_read(table, next, &w), 0);
 	assert_int_equal(
 	    broker_fdstore_take(next, "01020300-0000-0000-0000-000000000000.sds"), one);
 	assert_int_equal(broker_fdstore_take(next, "lock"), two);
@@ -48,15 +48,15 @@ static void test_an_empty_table_is_one(void **state)
 	struct broker_why w = {0};
 
 	(void)state;
-	int table = broker_table_write(k, &w);
-	assert_int_equal(broker_table_read(table, k, &w), 0);
+	int table = upgrade_table_write(k, &w);
+	assert_int_equal(upgrade_table_read(table, k, &w), 0);
 	broker_fdstore_free(&k);
 	close(table);
 }
 
 struct image {
-	struct broker_table_head head;
-	struct broker_table_entry entries[2];
+	struct upgrade_table_head head;
+	struct upgrade_table_entry entries[2];
 };
 
 /* As after an execution, whatever a check before did to them. */
@@ -64,8 +64,8 @@ static struct image good(int one, int two)
 {
 	fcntl(one, F_SETFD, 0);
 	fcntl(two, F_SETFD, 0);
-	return (struct image){.head = {BROKER_TABLE_MAGIC, BROKER_TABLE_VERSION,
-				  sizeof(struct broker_table_entry), 2},
+	return (struct image){.head = {UPGRADE_TABLE_MAGIC, UPGRADE_TABLE_VERSION,
+				  sizeof(struct upgrade_table_entry), 2},
 	    .entries = {{"one", one}, {"two", two}}};
 }
 
@@ -76,7 +76,7 @@ static void refused(const void *bytes, size_t size, const char *text)
 	struct broker_why w = {0};
 	int table = rig_memfd(bytes, size, RIG_SEALS);
 
-	assert_int_equal(broker_table_read(table, k, &w), -1);
+	assert_int_equal(upgrade_table_read(table, k, &w), -1);
 	if (!strstr(w.text, text))
 		fail_msg("\"%s\" lacks \"%s\"", w.text, text);
 	assert_int_equal(broker_fdstore_take(k, "one"), -1);
@@ -137,7 +137,7 @@ static void test_another_version_is_not_guessed_at(void **state)
 	struct broker_fdstore *k = broker_fdstore_new();
 	struct broker_why w = {0};
 	int table = rig_memfd(&i, sizeof(i), RIG_SEALS);
-	assert_int_equal(broker_table_read(table, k, &w), 0);
+	assert_int_equal(upgrade_table_read(table, k, &w), 0);
 	assert_int_equal(broker_fdstore_sweep(k), 2);
 	assert_false(is_open(one) || is_open(two));
 	broker_fdstore_free(&k);

@@ -1,12 +1,12 @@
-/* broker_handover_test.c - two agentds in two processes: given, taken, given back, refused. */
-#include "broker_rig.h"
-#include "priv/broker/broker_handover.h"
+/* handover_test.c - two agentds in two processes: given, taken, given back, refused. */
+#include "broker/life/handover.h"
+#include "tests/unit/priv/broker_rig.h"
 #include <sched.h>
 
 struct old {
 	char run[32];
 	int epoll, asked;
-	struct broker_handover h;
+	struct handover h;
 	struct broker_fdstore *kept;
 	int one, two;
 };
@@ -25,7 +25,7 @@ static int setup(void **state)
 	strcpy(o.run, "/tmp/bhXXXXXX");
 	assert_non_null(mkdtemp(o.run));
 	o.epoll = broker_loop_new();
-	assert_int_equal(broker_handover_open(&o.h, o.epoll, o.run, on_asked, &o, &w), 0);
+	assert_int_equal(handover_open(&o.h, o.epoll, o.run, on_asked, &o, &w), 0);
 	o.kept = broker_fdstore_new();
 	o.one = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	o.two = open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -39,8 +39,8 @@ static int teardown(void **state)
 {
 	struct old *o = *state;
 
-	broker_handover_close(&o->h);
-	broker_handover_close(&o->h);
+	handover_close(&o->h);
+	handover_close(&o->h);
 	broker_fdstore_free(&o->kept);
 	close(o->one);
 	close(o->two);
@@ -59,7 +59,7 @@ static int take_over(const char *run, enum act act)
 	struct stat zero, got;
 	int conn;
 
-	if (broker_handover_take(run, k, &conn, &w) || conn < 0)
+	if (handover_take(run, k, &conn, &w) || conn < 0)
 		return 1;
 	int fd = broker_fdstore_take(k, "01020300-0000-0000-0000-000000000000.sds");
 	if (stat("/dev/zero", &zero) || fstat(fd, &got) || zero.st_rdev != got.st_rdev ||
@@ -67,7 +67,7 @@ static int take_over(const char *run, enum act act)
 	    broker_fdstore_sweep(k) != 0)
 		return 2;
 	if (act == STAY)
-		broker_handover_done(&conn);
+		handover_done(&conn);
 	return act == LEAVE ? 3 : 0;
 }
 
@@ -98,7 +98,7 @@ static void test_all_is_given_and_the_old_one_may_go(void **state)
 	while (!o->asked)
 		broker_loop_turn(o->epoll, 1000);
 	assert_int_equal(o->h.peer, pid);
-	assert_int_equal(broker_handover_give(&o->h, o->kept), BROKER_HANDED_OVER);
+	assert_int_equal(handover_give(&o->h, o->kept), BROKER_HANDED_OVER);
 	assert_int_equal(status_of(pid), 0);
 }
 
@@ -110,7 +110,7 @@ static void test_one_that_is_never_ready_gives_back(void **state)
 		pid_t pid = start_new(o, LEAVE);
 		while (o->asked < i)
 			broker_loop_turn(o->epoll, 1000);
-		assert_int_equal(broker_handover_give(&o->h, o->kept), BROKER_HANDED_BACK);
+		assert_int_equal(handover_give(&o->h, o->kept), BROKER_HANDED_BACK);
 		assert_int_equal(status_of(pid), 3);
 		assert_true(fcntl(o->one, F_GETFD) == FD_CLOEXEC);
 	}
@@ -127,7 +127,7 @@ static void test_only_one_at_a_time(void **state)
 	broker_loop_turn(o->epoll, 1000);
 	assert_int_equal(status_of(second), 1);
 	assert_int_equal(o->asked, 1);
-	broker_handover_refuse(&o->h, "not now");
+	handover_refuse(&o->h, "not now");
 	assert_int_equal(status_of(first), 1);
 }
 
@@ -137,12 +137,12 @@ static void test_nobody_is_there(void **state)
 	struct broker_why w;
 	int conn = 7;
 
-	broker_handover_close(&o->h);
-	assert_int_equal(broker_handover_take(o->run, o->kept, &conn, &w), 0); /* a dead socket */
+	handover_close(&o->h);
+	assert_int_equal(handover_take(o->run, o->kept, &conn, &w), 0); /* a dead socket */
 	assert_int_equal(conn, -1);
-	assert_int_equal(broker_handover_take("/nonexistent", o->kept, &conn, &w), 0);
+	assert_int_equal(handover_take("/nonexistent", o->kept, &conn, &w), 0);
 	assert_int_equal(conn, -1);
-	broker_handover_done(&conn);
+	handover_done(&conn);
 }
 
 /* --- who may not --- */
@@ -156,14 +156,14 @@ static int call(const char *run)
 	return connect(fd, (struct sockaddr *)&a, sizeof(a)) ? -1 : fd;
 }
 
-/* The first packet that a stranger gets; "" for none.  Head and text as in broker_handover.c. */
+/* The first packet that a stranger gets; "" for none.  Head and text as in handover.c. */
 static int ask_as(const char *run, bool (*become)(void), const char *words)
 {
 	struct {
 		char magic[12];
 		uint32_t version, what, count;
 		char text[PRIV_WHY_SIZE];
-	} p = {"agentd:give", BROKER_HANDOVER_VERSION, 1, 0, ""};
+	} p = {"agentd:give", HANDOVER_VERSION, 1, 0, ""};
 
 	if (!become())
 		return 77;
@@ -212,7 +212,7 @@ static int stranger(struct old *o, bool (*become)(void), const char *words)
 	for (int i = 0; i < 20; i++)
 		broker_loop_turn(o->epoll, 20);
 	if (o->h.conn >= 0)
-		broker_handover_refuse(&o->h, "but not now");
+		handover_refuse(&o->h, "but not now");
 	return status_of(pid);
 }
 
@@ -245,14 +245,14 @@ struct head {
 static void test_another_version_is_refused_with_words(void **state)
 {
 	struct old *o = *state;
-	struct head p = {"agentd:give", BROKER_HANDOVER_VERSION + 1, ""};
+	struct head p = {"agentd:give", HANDOVER_VERSION + 1, ""};
 	int fd = call(o->run);
 
 	assert_int_equal(send(fd, &p, sizeof(p), 0), sizeof(p)); /* longer, too */
 	broker_loop_turn(o->epoll, 1000);
 	assert_int_equal(o->asked, 0);
 	assert_true(recv(fd, &p, sizeof(p), 0) > 0);
-	assert_int_equal(p.version, BROKER_HANDOVER_VERSION);
+	assert_int_equal(p.version, HANDOVER_VERSION);
 	assert_non_null(strstr(p.rest + 8, "the other agentd hands over in version 2"));
 	close(fd);
 }
@@ -274,7 +274,7 @@ static void answered(struct old *o, const struct head *p, size_t size, const cha
 		_exit(
 		    recv(c, asked, sizeof(asked), 0) <= 0 || send(c, p, size, 0) != (ssize_t)size);
 	}
-	assert_int_equal(broker_handover_take(o->run, o->kept, &conn, &w), -1);
+	assert_int_equal(handover_take(o->run, o->kept, &conn, &w), -1);
 	assert_int_equal(conn, -1);
 	if (!strstr(w.text, words))
 		fail_msg("\"%s\" lacks \"%s\"", w.text, words);
@@ -285,12 +285,12 @@ static void answered(struct old *o, const struct head *p, size_t size, const cha
 static void test_an_old_one_of_another_version(void **state)
 {
 	struct old *o = *state;
-	struct head p = {"agentd:give", BROKER_HANDOVER_VERSION + 1, ""};
+	struct head p = {"agentd:give", HANDOVER_VERSION + 1, ""};
 	const size_t whole = 12 + 3 * 4 + PRIV_WHY_SIZE;
 	const uint32_t end[2] = {4, 1}; /* END of one, and none came */
 
 	answered(o, &p, 64, "stop one, then start the other");
-	p.version = BROKER_HANDOVER_VERSION;
+	p.version = HANDOVER_VERSION;
 	answered(o, &p, 64, "is damaged");
 	memcpy(p.rest, end, sizeof(end));
 	answered(o, &p, whole, "gave less than it said");

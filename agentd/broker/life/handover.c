@@ -1,4 +1,4 @@
-/* broker_handover.c - one conversation, of packets of fixed size.
+/* handover.c - one conversation, of packets of fixed size.
  *
  *   new                               old
  *   ASK            ->                 may it?  no: REFUSED and why
@@ -12,10 +12,10 @@
  * The version comes first in every packet.  A new one that says nothing for too long is killed
  * before the old one goes on: two workers must not serve one pod.
  */
-#include "broker_handover.h"
-#include "broker_notify.h"
+#include "handover.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
+#include "notify.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ static const char magic[12] = "agentd:give";
 
 static int send_packet(int sock, enum what what, uint32_t count, const char *text, int fd)
 {
-	struct packet p = {.version = BROKER_HANDOVER_VERSION, .what = what, .count = count};
+	struct packet p = {.version = HANDOVER_VERSION, .what = what, .count = count};
 
 	memcpy(p.magic, magic, sizeof(magic));
 	snprintf(p.text, sizeof(p.text), "%s", text);
@@ -73,11 +73,11 @@ static int receive(int sock, struct packet *p, int *fd, struct broker_why *w)
 	if (got.size < (ssize_t)offsetof(struct packet, what) ||
 	    memcmp(p->magic, magic, sizeof(magic)) != 0)
 		return broker_refuse(w, EPROTO, "what is at the other end is no agentd");
-	if (p->version != BROKER_HANDOVER_VERSION)
+	if (p->version != HANDOVER_VERSION)
 		return broker_refuse(w, EPROTO,
 		    "the other agentd hands over in version %u, this one in version %d: stop one, "
 		    "then start the other",
-		    p->version, BROKER_HANDOVER_VERSION);
+		    p->version, HANDOVER_VERSION);
 	if (got.size != sizeof(*p) || got.nfds > 1 || got.cut || got.lost)
 		return broker_refuse(w, EPROTO, "a packet of the other agentd is damaged");
 	p->text[sizeof(p->text) - 1] = '\0';
@@ -153,7 +153,7 @@ static int check_ask(int conn, struct broker_why *w)
 
 static void on_connection(void *ctx, uint32_t events)
 {
-	struct broker_handover *h = ctx;
+	struct handover *h = ctx;
 	struct broker_why w;
 	pid_t peer = 0;
 	auto_close int conn = accept4(h->watch.fd, NULL, NULL, SOCK_CLOEXEC);
@@ -193,14 +193,14 @@ static int listen_at(const char *run, struct broker_why *w)
 	return take_fd(fd);
 }
 
-int broker_handover_open(struct broker_handover *h, int epoll, const char *run,
-    broker_handover_asked asked, void *ctx, struct broker_why *w)
+int handover_open(struct handover *h, int epoll, const char *run, handover_asked asked, void *ctx,
+    struct broker_why *w)
 {
 	int fd = listen_at(run, w);
 
 	if (fd < 0)
 		return -1;
-	*h = (struct broker_handover){.watch = {.fd = fd, .ready = on_connection, .ctx = h},
+	*h = (struct handover){.watch = {.fd = fd, .ready = on_connection, .ctx = h},
 	    .epoll = epoll,
 	    .conn = -1,
 	    .asked = asked,
@@ -213,7 +213,7 @@ int broker_handover_open(struct broker_handover *h, int epoll, const char *run,
 	return 0;
 }
 
-void broker_handover_close(struct broker_handover *h)
+void handover_close(struct handover *h)
 {
 	if (!h->watch.ready)
 		return;
@@ -224,7 +224,7 @@ void broker_handover_close(struct broker_handover *h)
 	h->conn = -1;
 }
 
-void broker_handover_refuse(struct broker_handover *h, const char *why)
+void handover_refuse(struct handover *h, const char *why)
 {
 	send_packet(h->conn, REFUSED, 0, why, -1);
 	broker_log(BROKER_WARN, NULL, "nothing is handed over: %s", why);
@@ -255,7 +255,7 @@ static bool asked_to_end(void)
 	return !sigpending(&s) && (sigismember(&s, SIGTERM) == 1 || sigismember(&s, SIGINT) == 1);
 }
 
-static bool wait_until_ready(const struct broker_handover *h, struct broker_why *w)
+static bool wait_until_ready(const struct handover *h, struct broker_why *w)
 {
 	struct pollfd there = {.fd = h->conn, .events = POLLIN};
 	struct packet p;
@@ -264,8 +264,8 @@ static bool wait_until_ready(const struct broker_handover *h, struct broker_why 
 	for (int ms = 0; poll(&there, 1, SLICE_MS) == 0; ms += SLICE_MS) {
 		if (asked_to_end())
 			return true;
-		if (broker_notify_watchdog_ms())
-			broker_notify("WATCHDOG=1");
+		if (notify_watchdog_ms())
+			notify("WATCHDOG=1");
 		if (ms == READY_PATIENCE_MS)
 			kill(h->peer, SIGKILL);
 	}
@@ -276,7 +276,7 @@ static bool wait_until_ready(const struct broker_handover *h, struct broker_why 
 	return rc == 0;
 }
 
-enum broker_handed broker_handover_give(struct broker_handover *h, struct broker_fdstore *k)
+enum broker_handed handover_give(struct handover *h, struct broker_fdstore *k)
 {
 	struct giving g = {.conn = h->conn};
 	struct broker_why w = {0};
@@ -333,7 +333,7 @@ static int take_one(int conn, struct broker_fdstore *k, uint32_t count, struct b
 	return rc ? rc : broker_refuse(w, EPROTO, "the other agentd gave less than it said");
 }
 
-int broker_handover_take(const char *run, struct broker_fdstore *k, int *conn, struct broker_why *w)
+int handover_take(const char *run, struct broker_fdstore *k, int *conn, struct broker_why *w)
 {
 	auto_close int fd = call(run);
 	uint32_t count = 0;
@@ -353,7 +353,7 @@ int broker_handover_take(const char *run, struct broker_fdstore *k, int *conn, s
 	return 0;
 }
 
-void broker_handover_done(int *conn)
+void handover_done(int *conn)
 {
 	if (*conn < 0)
 		return;

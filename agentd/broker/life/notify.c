@@ -1,4 +1,4 @@
-/* broker_notify.c - a datagram for each thing said.
+/* notify.c - a datagram for each thing said.
  *
  * start: what systemd kept comes as fds from 3 on -> found; while running: FDSTORE for each put,
  * FDSTOREREMOVE for each drop, and what the keeper says.  systemd closes a stored fd that hangs up,
@@ -7,7 +7,7 @@
  * FileDescriptorStoreMax=; without it systemd drops what it gets, says so in its log, and a restart
  * costs what it costs.
  */
-#include "broker_notify.h"
+#include "notify.h"
 #include "broker/base/log.h"
 #include "broker/base/rundir.h"
 #include "broker/base/state.h"
@@ -49,7 +49,7 @@ static bool read_address(const char *text)
 }
 
 /* A manager that does not read must not stop us for ever. */
-void broker_notify_open(void)
+void notify_open(void)
 {
 	const struct timeval patience = {.tv_sec = 1};
 
@@ -61,7 +61,7 @@ void broker_notify_open(void)
 		setsockopt(manager.fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 }
 
-void broker_notify_close(void)
+void notify_close(void)
 {
 	if (manager.open)
 		close(manager.fd);
@@ -97,7 +97,7 @@ static void send_message(const char *text, int fd)
 	}
 }
 
-void broker_notify(const char *fmt, ...)
+void notify(const char *fmt, ...)
 {
 	char text[MESSAGE_SIZE];
 	va_list ap;
@@ -109,12 +109,12 @@ void broker_notify(const char *fmt, ...)
 }
 
 /* The time is what Type=notify-reload (systemd 253) wants with it. */
-void broker_notify_reloading(void)
+void notify_reloading(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	broker_notify(
+	notify(
 	    "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)t.tv_sec * 1000000 + t.tv_nsec / 1000);
 }
 
@@ -131,7 +131,7 @@ static long long number_of(const char *variable, long long max)
 	return *end || errno || n > max ? -1 : n;
 }
 
-int64_t broker_notify_watchdog_ms(void)
+int64_t notify_watchdog_ms(void)
 {
 	long long us = number_of("WATCHDOG_USEC", LLONG_MAX),
 		  pid = number_of("WATCHDOG_PID", INT_MAX);
@@ -166,7 +166,7 @@ static void on_put(void *ctx, const char *name, int fd)
 static void on_drop(void *ctx, const char *name)
 {
 	(void)ctx;
-	broker_notify("FDSTOREREMOVE=1\nFDNAME=%s", name);
+	notify("FDSTOREREMOVE=1\nFDNAME=%s", name);
 }
 
 /* A copy of the name that `*at` begins with, which is moved past its ':'. */
@@ -196,7 +196,7 @@ static void receive(struct broker_fdstore *k)
 }
 
 /* After a re-execution the pid is the same and the numbers are not: they count once. */
-void broker_notify_keep(struct broker_fdstore *k)
+void notify_keep(struct broker_fdstore *k)
 {
 	receive(k);
 	unsetenv("LISTEN_FDS");

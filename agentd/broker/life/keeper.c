@@ -1,4 +1,4 @@
-/* broker_keeper.c - see broker_keeper.h.
+/* keeper.c - see keeper.h.
  *
  * start -> a socketpair, its greeting, fork -> READY -> ... -> it dies, or breaks the protocol, or
  * is silent, and is killed -> reaped: its connection goes, pods and sockets stay -> the next one at
@@ -9,7 +9,7 @@
  * against either, so from the second in a row on there are minutes in between, and a line that says
  * what to do.
  */
-#include "broker_keeper.h"
+#include "keeper.h"
 #include "broker/base/loop.h"
 #include "common/mem.h"
 #include <signal.h>
@@ -29,11 +29,11 @@ enum {
 	NEVER_STARTED = 127 << 8, /* a wait status */
 };
 
-struct broker_keeper {
+struct keeper {
 	struct broker *broker;
 	const struct broker_options *options;
-	struct broker_worker *worker;
-	struct broker_keeper_events ev;
+	struct life_worker *worker;
+	struct keeper_events ev;
 	void *ctx;
 	pid_t pid;                 /* 0: none runs */
 	struct broker_timer timer; /* a worker runs: kill it; none runs: the next step */
@@ -41,7 +41,7 @@ struct broker_keeper {
 	bool patient;
 	int64_t started_ms, ready_ms; /* of this one; ready 0: not yet */
 	struct broker_backoff backoff;
-	broker_keeper_ended done; /* not NULL: ending */
+	keeper_ended done; /* not NULL: ending */
 	void *done_ctx;
 	int status; /* of the last one */
 	int64_t pulse_ms;
@@ -91,7 +91,7 @@ static int64_t now_ms(void)
 
 /* --- start --- */
 
-static int start_worker(struct broker_keeper *k, struct broker_why *w)
+static int start_worker(struct keeper *k, struct broker_why *w)
 {
 	int pair[2];
 
@@ -100,7 +100,7 @@ static int start_worker(struct broker_keeper *k, struct broker_why *w)
 	auto_close int theirs = pair[1];
 	if (broker_attach(k->broker, pair[0], w))
 		return -1;
-	pid_t pid = broker_worker_start(k->worker, k->options, theirs, NULL, w);
+	pid_t pid = life_worker_start(k->worker, k->options, theirs, NULL, w);
 	if (pid < 0) {
 		broker_detach(k->broker);
 		return -1;
@@ -115,7 +115,7 @@ static int start_worker(struct broker_keeper *k, struct broker_why *w)
 
 /* --- death --- */
 
-static void say_what_to_do(const struct broker_keeper *k)
+static void say_what_to_do(const struct keeper *k)
 {
 	broker_log(BROKER_ERROR, NULL,
 	    "%u workers in a row made a forbidden system call: either one was attacked, or the "
@@ -124,7 +124,7 @@ static void say_what_to_do(const struct broker_keeper *k)
 	    k->backoff.forbidden, (int)(k->backoff.delay_ms / 1000));
 }
 
-static void plan_next(struct broker_keeper *k)
+static void plan_next(struct keeper *k)
 {
 	int64_t lived = k->ready_ms ? now_ms() - k->ready_ms : -1;
 
@@ -137,7 +137,7 @@ static void plan_next(struct broker_keeper *k)
 	broker_timer_set(&k->timer, k->backoff.delay_ms);
 }
 
-static void try_later(struct broker_keeper *k, const struct broker_why *w)
+static void try_later(struct keeper *k, const struct broker_why *w)
 {
 	broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s", w->text);
 	k->status = NEVER_STARTED;
@@ -145,7 +145,7 @@ static void try_later(struct broker_keeper *k, const struct broker_why *w)
 	plan_next(k);
 }
 
-int broker_keeper_start(struct broker_keeper *k, bool patient, struct broker_why *w)
+int keeper_start(struct keeper *k, bool patient, struct broker_why *w)
 {
 	k->patient |= patient;
 	k->done = NULL;
@@ -157,26 +157,26 @@ int broker_keeper_start(struct broker_keeper *k, bool patient, struct broker_why
 	return 0;
 }
 
-static void finish(struct broker_keeper *k)
+static void finish(struct keeper *k)
 {
-	broker_keeper_ended done = take(k->done);
+	keeper_ended done = take(k->done);
 
 	broker_timer_set(&k->timer, -1);
 	done(k->done_ctx, k->status);
 }
 
 /* A worker that dies of our SIGTERM before it could handle it ended as asked. */
-static void say_how_it_ended(struct broker_keeper *k)
+static void say_how_it_ended(struct keeper *k)
 {
 	char how[BROKER_ENDED_SIZE];
 
-	broker_worker_ended(k->status, how);
+	life_worker_ended(k->status, how);
 	if (k->done && WIFSIGNALED(k->status) && WTERMSIG(k->status) == SIGTERM)
 		k->status = 0;
 	broker_log(k->status ? BROKER_ERROR : BROKER_INFO, NULL, "the worker ended: %s", how);
 }
 
-bool broker_keeper_reaped(struct broker_keeper *k, pid_t pid, int status)
+bool keeper_reaped(struct keeper *k, pid_t pid, int status)
 {
 	if (!pid || pid != k->pid)
 		return false;
@@ -193,7 +193,7 @@ bool broker_keeper_reaped(struct broker_keeper *k, pid_t pid, int status)
 	return true;
 }
 
-static void kill_worker(struct broker_keeper *k, const char *why)
+static void kill_worker(struct keeper *k, const char *why)
 {
 	broker_log(BROKER_WARN, NULL, "the worker %s and is killed", why);
 	kill(k->pid, SIGKILL);
@@ -201,7 +201,7 @@ static void kill_worker(struct broker_keeper *k, const char *why)
 
 static void on_timer(void *ctx)
 {
-	struct broker_keeper *k = ctx;
+	struct keeper *k = ctx;
 	struct broker_why w;
 
 	if (k->pid) {
@@ -215,7 +215,7 @@ static void on_timer(void *ctx)
 	}
 }
 
-void broker_keeper_end(struct broker_keeper *k, broker_keeper_ended done, void *ctx)
+void keeper_end(struct keeper *k, keeper_ended done, void *ctx)
 {
 	bool again = k->done;
 
@@ -229,7 +229,7 @@ void broker_keeper_end(struct broker_keeper *k, broker_keeper_ended done, void *
 	}
 }
 
-bool broker_keeper_is_ending(const struct broker_keeper *k)
+bool keeper_is_ending(const struct keeper *k)
 {
 	return k->done;
 }
@@ -238,7 +238,7 @@ bool broker_keeper_is_ending(const struct broker_keeper *k)
 
 static void on_ready(void *ctx)
 {
-	struct broker_keeper *k = ctx;
+	struct keeper *k = ctx;
 
 	k->ready_ms = now_ms();
 	k->patient = true;
@@ -249,7 +249,7 @@ static void on_ready(void *ctx)
 
 static void on_pong(void *ctx, uint32_t ping)
 {
-	struct broker_keeper *k = ctx;
+	struct keeper *k = ctx;
 
 	if (!k->unanswered || ping != k->last_ping)
 		return; /* not the last one: it shows how things were; or said again: noise */
@@ -262,7 +262,7 @@ static void on_pong(void *ctx, uint32_t ping)
  * it was us who stood still, the answer is there. */
 static void on_pulse(void *ctx)
 {
-	struct broker_keeper *k = ctx;
+	struct keeper *k = ctx;
 
 	broker_timer_set(&k->pulse, k->pulse_ms);
 	if (!k->pid || k->done) {
@@ -275,7 +275,7 @@ static void on_pulse(void *ctx)
 	}
 }
 
-int broker_keeper_watchdog(struct broker_keeper *k, int64_t period_ms, struct broker_why *w)
+int keeper_watchdog(struct keeper *k, int64_t period_ms, struct broker_why *w)
 {
 	k->pulse_ms = period_ms / 6;
 	if (broker_timer_open(&k->pulse, broker_epoll(k->broker), on_pulse, k))
@@ -285,13 +285,13 @@ int broker_keeper_watchdog(struct broker_keeper *k, int64_t period_ms, struct br
 }
 
 /* A worker that closes its end has time to exit; one that breaks the protocol has none. */
-void broker_keeper_turn(struct broker_keeper *k)
+void keeper_turn(struct keeper *k)
 {
 	enum broker_state state = broker_turn(k->broker, -1);
 
 	if (!k->pid || state == BROKER_SERVING)
 		return;
-	if (state == BROKER_WORKER_BROKE)
+	if (state == LIFE_WORKER_BROKE)
 		kill(k->pid, SIGKILL);
 	else if (!broker_timer_is_set(&k->timer))
 		broker_timer_set(&k->timer, PATIENCE_MS);
@@ -299,7 +299,7 @@ void broker_keeper_turn(struct broker_keeper *k)
 
 /* --- life --- */
 
-pid_t broker_keeper_pid(const struct broker_keeper *k)
+pid_t keeper_pid(const struct keeper *k)
 {
 	return k->pid;
 }
@@ -315,23 +315,21 @@ static void nobody_failed(void *ctx, int status)
 	(void)status;
 }
 
-void broker_keeper_observe(
-    struct broker_keeper *k, const struct broker_keeper_events *ev, void *ctx)
+void keeper_observe(struct keeper *k, const struct keeper_events *ev, void *ctx)
 {
 	k->ev = *ev;
 	k->ctx = ctx;
 }
 
-struct broker_keeper *broker_keeper_new(
-    struct broker *b, const struct broker_options *o, struct broker_worker *wk)
+struct keeper *keeper_new(struct broker *b, const struct broker_options *o, struct life_worker *wk)
 {
 	static const struct broker_events of_broker = {on_ready, on_pong};
-	struct broker_keeper *k = broker_zalloc(sizeof(*k));
+	struct keeper *k = broker_zalloc(sizeof(*k));
 
 	k->broker = b;
 	k->options = o;
 	k->worker = wk;
-	k->ev = (struct broker_keeper_events){nobody, nobody, nobody_failed};
+	k->ev = (struct keeper_events){nobody, nobody, nobody_failed};
 	k->pulse.watch.fd = -1;
 	if (broker_timer_open(&k->timer, broker_epoll(b), on_timer, k))
 		abort(); /* no fd is left for us at the start */
@@ -339,9 +337,9 @@ struct broker_keeper *broker_keeper_new(
 	return k;
 }
 
-void broker_keeper_free(struct broker_keeper **kp)
+void keeper_free(struct keeper **kp)
 {
-	struct broker_keeper *k = take(*kp);
+	struct keeper *k = take(*kp);
 
 	if (!k)
 		return;

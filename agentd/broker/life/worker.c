@@ -1,11 +1,11 @@
-/* broker_worker.c - fork, give everything away, exec.
+/* life_worker.c - fork, give everything away, exec.
  *
  * The order is that of process-split.md 1.4: signals, the two fds, close the rest, bounding set, no
  * core, groups and ids, no_new_privs, then the parent-death signal (a change of credentials clears
  * it), then exec with a named environment.  The executable was opened by root beforehand and is run
  * through its fd: the worker's user need not reach the directory it lies in.
  */
-#include "broker_worker.h"
+#include "worker.h"
 #include "broker/base/caps.h"
 #include "broker/base/io.h"
 #include "common/mem.h"
@@ -71,20 +71,19 @@ static int open_config(const struct broker_options *o, struct broker_why *w)
 	return broker_io_seal(copy, w) ? -1 : take_fd(copy);
 }
 
-int broker_worker_open(
-    struct broker_worker *wk, const struct broker_options *o, struct broker_why *w)
+int life_worker_open(struct life_worker *wk, const struct broker_options *o, struct broker_why *w)
 {
 	wk->exe = wk->config = -1;
 	if (broker_options_user(o, &wk->user, w) ||
 	    (wk->exe = open_beside_us("agentd-worker", w)) < 0 ||
 	    (wk->config = open_config(o, w)) < 0) {
-		broker_worker_close(wk);
+		life_worker_close(wk);
 		return -1;
 	}
 	return 0;
 }
 
-void broker_worker_close(struct broker_worker *wk)
+void life_worker_close(struct life_worker *wk)
 {
 	mem_closep(&wk->exe);
 	mem_closep(&wk->config);
@@ -111,7 +110,7 @@ static void reset_signals(void)
 }
 
 /* Moved out of the way first: the sources may be 3 or 4 themselves. */
-static int place_fds(const struct broker_worker *wk, int sock)
+static int place_fds(const struct life_worker *wk, int sock)
 {
 	enum { ASIDE = 16 };
 	int s = fcntl(sock, F_DUPFD_CLOEXEC, ASIDE);
@@ -155,7 +154,7 @@ static void fill_environment(char *out[NENVIRONMENT + 1])
 }
 
 static void run_worker(
-    const struct broker_worker *wk, const struct broker_options *o, int sock, pid_t broker)
+    const struct life_worker *wk, const struct broker_options *o, int sock, pid_t broker)
 {
 	char *env[NENVIRONMENT + 1];
 
@@ -175,7 +174,7 @@ static void run_worker(
 
 /* --- in the broker --- */
 
-pid_t broker_worker_start(const struct broker_worker *wk, const struct broker_options *o, int sock,
+pid_t life_worker_start(const struct life_worker *wk, const struct broker_options *o, int sock,
     const char *extra, struct broker_why *w)
 {
 	static char no_privsep[] = "--no-privsep";
@@ -209,7 +208,7 @@ static const char *meaning(int signal)
 	}
 }
 
-void broker_worker_ended(int wait_status, char out[BROKER_ENDED_SIZE])
+void life_worker_ended(int wait_status, char out[BROKER_ENDED_SIZE])
 {
 	if (WIFSIGNALED(wait_status))
 		snprintf(out, BROKER_ENDED_SIZE, "signal %d (%s)", WTERMSIG(wait_status),
@@ -218,7 +217,7 @@ void broker_worker_ended(int wait_status, char out[BROKER_ENDED_SIZE])
 		snprintf(out, BROKER_ENDED_SIZE, "exit code %d", WEXITSTATUS(wait_status));
 }
 
-int broker_worker_exit_code(int wait_status)
+int life_worker_exit_code(int wait_status)
 {
 	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }

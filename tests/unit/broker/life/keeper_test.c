@@ -1,11 +1,11 @@
-/* broker_keeper_test.c - how long to wait, and a worker's life as the keeper sees it.
+/* keeper_test.c - how long to wait, and a worker's life as the keeper sees it.
  *
  * The test copies itself as `agentd-worker`; what the worker does is in its --do flag, one letter a
  * step.
  */
 #include "broker/base/loop.h"
-#include "broker_rig.h"
-#include "priv/broker/broker_keeper.h"
+#include "broker/life/keeper.h"
+#include "tests/unit/priv/broker_rig.h"
 #include <poll.h>
 #include <signal.h>
 #include <time.h>
@@ -138,8 +138,8 @@ static int worker(const char *acts)
 
 struct kept {
 	struct rig *rig;
-	struct broker_worker wk;
-	struct broker_keeper *k;
+	struct life_worker wk;
+	struct keeper *k;
 	int ready, alive, failed, done, status;
 	struct broker_timer tick;
 	int starts; /* of other workers than the last one */
@@ -182,7 +182,7 @@ static void on_tick(void *ctx)
 
 static int setup(void **state)
 {
-	static const struct broker_keeper_events events = {on_ready, on_alive, on_failed};
+	static const struct keeper_events events = {on_ready, on_alive, on_failed};
 	static char config[RIG_PATH], user[] = "4711";
 	static struct kept t;
 	struct broker_why w = {0};
@@ -196,11 +196,11 @@ static int setup(void **state)
 	t.rig->o.worker_user = user;
 	t.rig->o.worker_argv = argv_of_worker;
 	t.rig->o.worker_argc = 2;
-	if (broker_worker_open(&t.wk, &t.rig->o, &w))
+	if (life_worker_open(&t.wk, &t.rig->o, &w))
 		fail_msg("%s", w.text);
 	rig_file(config, "changed later");
-	t.k = broker_keeper_new(t.rig->b, &t.rig->o, &t.wk);
-	broker_keeper_observe(t.k, &events, &t);
+	t.k = keeper_new(t.rig->b, &t.rig->o, &t.wk);
+	keeper_observe(t.k, &events, &t);
 	assert_int_equal(broker_timer_open(&t.tick, broker_epoll(t.rig->b), on_tick, &t), 0);
 	on_tick(&t);
 	*state = &t;
@@ -212,11 +212,11 @@ static int teardown(void **state)
 	struct kept *t = *state;
 	void *rig = t->rig;
 
-	broker_keeper_free(&t->k);
+	keeper_free(&t->k);
 	broker_timer_close(&t->tick);
 	while (waitpid(-1, NULL, 0) > 0)
 		;
-	broker_worker_close(&t->wk);
+	life_worker_close(&t->wk);
 	return rig_teardown(&rig);
 }
 
@@ -229,7 +229,7 @@ static void start(struct kept *t, const char *acts, bool patient)
 	argv_of_worker[1] = flag;
 	close(t->rig->fd); /* the rig's own worker */
 	t->rig->fd = -1;
-	if (broker_keeper_start(t->k, patient, &w))
+	if (keeper_start(t->k, patient, &w))
 		fail_msg("%s", w.text);
 }
 
@@ -240,10 +240,10 @@ static void turn_until(struct kept *t, const int *count, int wanted)
 	pid_t pid;
 
 	for (int i = 0; i < 4000 && *count < wanted; i++) {
-		broker_keeper_turn(t->k);
+		keeper_turn(t->k);
 		while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-			assert_true(broker_keeper_reaped(t->k, pid, status));
-		pid = broker_keeper_pid(t->k);
+			assert_true(keeper_reaped(t->k, pid, status));
+		pid = keeper_pid(t->k);
 		t->starts += pid && pid != t->last;
 		t->last = pid ? pid : t->last;
 	}
@@ -258,7 +258,7 @@ static void test_failing_before_ready_is_told(void **state)
 	turn_until(t, &t->failed, 1);
 	assert_int_equal(t->status, 2 << 8);
 	assert_int_equal(t->ready, 0);
-	assert_int_equal(broker_keeper_pid(t->k), 0);
+	assert_int_equal(keeper_pid(t->k), 0);
 }
 
 /* Each reads the same configuration, though the file has changed. */
@@ -288,24 +288,24 @@ static void test_an_end_in_order(void **state)
 
 	start(t, "rs", false);
 	turn_until(t, &t->ready, 1);
-	assert_false(broker_keeper_is_ending(t->k));
-	broker_keeper_end(t->k, on_done, t);
-	assert_true(broker_keeper_is_ending(t->k));
+	assert_false(keeper_is_ending(t->k));
+	keeper_end(t->k, on_done, t);
+	assert_true(keeper_is_ending(t->k));
 	turn_until(t, &t->done, 1);
 	assert_int_equal(t->status, 0); /* as asked, also by the signal's default */
-	assert_false(broker_keeper_is_ending(t->k));
+	assert_false(keeper_is_ending(t->k));
 	/* The upgrade could not be: the next one. */
-	assert_int_equal(broker_keeper_start(t->k, false, &w), 0);
+	assert_int_equal(keeper_start(t->k, false, &w), 0);
 	turn_until(t, &t->ready, 2);
 	/* Nobody runs: still later, and once. */
-	kill(broker_keeper_pid(t->k), SIGKILL);
-	while (broker_keeper_pid(t->k))
-		broker_keeper_reaped(t->k, waitpid(-1, &t->status, 0), t->status);
-	broker_keeper_end(t->k, on_done, t);
+	kill(keeper_pid(t->k), SIGKILL);
+	while (keeper_pid(t->k))
+		keeper_reaped(t->k, waitpid(-1, &t->status, 0), t->status);
+	keeper_end(t->k, on_done, t);
 	assert_int_equal(t->done, 1);
 	turn_until(t, &t->done, 2);
 	assert_int_equal(t->status, 0);
-	assert_int_equal(broker_keeper_pid(t->k), 0);
+	assert_int_equal(keeper_pid(t->k), 0);
 }
 
 /* Half a period of silence; a worker that answers is left alone, and vouched for. */
@@ -314,7 +314,7 @@ static void test_a_silent_worker_is_replaced(void **state)
 	struct kept *t = *state;
 	struct broker_why w;
 
-	assert_int_equal(broker_keeper_watchdog(t->k, 400, &w), 0);
+	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
 	start(t, "rps", false);
 	turn_until(t, &t->alive, 3);
 	assert_int_equal(t->ready, 1);
@@ -328,13 +328,13 @@ static void test_who_stood_still_blames_nobody(void **state)
 	struct kept *t = *state;
 	struct broker_why w;
 
-	assert_int_equal(broker_keeper_watchdog(t->k, 400, &w), 0);
+	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
 	start(t, "ra", false);
 	turn_until(t, &t->alive, 1);
-	pid_t before = broker_keeper_pid(t->k);
+	pid_t before = keeper_pid(t->k);
 	poll(NULL, 0, 450);
 	turn_until(t, &t->alive, 4);
-	assert_int_equal(broker_keeper_pid(t->k), before);
+	assert_int_equal(keeper_pid(t->k), before);
 }
 
 /* Each one told would be a message to the service manager. */
@@ -343,7 +343,7 @@ static void test_an_answer_counts_once(void **state)
 	struct kept *t = *state;
 	struct broker_why w;
 
-	assert_int_equal(broker_keeper_watchdog(t->k, 400, &w), 0);
+	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
 	start(t, "rms", false);
 	turn_until(t, &t->ready, 2);
 	assert_int_equal(t->alive, 3);
@@ -364,7 +364,7 @@ static void test_forbidden_calls_are_no_loop(void **state)
 	struct broker_why w;
 	int64_t end;
 
-	assert_int_equal(broker_keeper_watchdog(t->k, 400, &w), 0);
+	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
 	start(t, "rwy", false);
 	turn_until(t, &t->ready, 2);
 	end = now_ms() + 500;
@@ -373,7 +373,7 @@ static void test_forbidden_calls_are_no_loop(void **state)
 		turn_until(t, &t->alive, t->alive + 1);
 	assert_int_equal(t->ready, 2);
 	assert_true(t->alive >= 3);
-	assert_int_equal(broker_keeper_pid(t->k), 0);
+	assert_int_equal(keeper_pid(t->k), 0);
 }
 
 int main(int argc, char **argv)

@@ -1,11 +1,11 @@
-/* broker_upgrade_test.c - which file, how it is tried, and that a failure changes nothing. */
-#include "broker_rig.h"
-#include "priv/broker/broker_table.h"
-#include "priv/broker/broker_upgrade.h"
+/* upgrade_test.c - which file, how it is tried, and that a failure changes nothing. */
+#include "broker/life/upgrade.h"
+#include "broker/life/upgrade_table.h"
+#include "tests/unit/priv/broker_rig.h"
 
 struct node {
 	char top[32];
-	struct broker_upgrade u;
+	struct upgrade u;
 	struct broker_fdstore *kept;
 	int fd;
 	char *argv[3];
@@ -35,7 +35,7 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(n.top));
 	n.argv[0] = "agentd";
 	n.argv[1] = "--run";
-	broker_upgrade_open(&n.u, n.argv);
+	upgrade_open(&n.u, n.argv);
 	assert_non_null(strstr(n.u.path, "broker_upgrade_test"));
 	strcpy(n.u.path, at(&n, "agentd"));
 	install(&n, "agentd", "/bin/true");
@@ -51,7 +51,7 @@ static int teardown(void **state)
 {
 	struct node *n = *state;
 
-	broker_upgrade_close(&n->u);
+	upgrade_close(&n->u);
 	broker_fdstore_free(&n->kept);
 	close(n->fd);
 	unsetenv("AGENTD_KEPT");
@@ -63,10 +63,10 @@ static int tried(struct node *n, struct broker_why *w)
 {
 	int status;
 
-	if (broker_upgrade_try(&n->u, n->kept, w))
+	if (upgrade_try(&n->u, n->kept, w))
 		return -1;
 	assert_int_equal(waitpid(n->u.trial, &status, 0), n->u.trial);
-	int rc = broker_upgrade_tried(&n->u, status, w);
+	int rc = upgrade_tried(&n->u, status, w);
 	assert_int_equal(n->u.trial, 0);
 	return rc;
 }
@@ -139,9 +139,9 @@ static void test_a_trial_has_all_that_is_kept(void **state)
 		fail_msg("%s", w.text);
 	unsetenv("NOTIFY_SOCKET");
 	assert_true(n->u.exe >= 0);
-	assert_int_equal(broker_upgrade_try(&n->u, n->kept, &w), -1); /* one at a time */
+	assert_int_equal(upgrade_try(&n->u, n->kept, &w), -1); /* one at a time */
 	assert_int_equal(w.code, EALREADY);
-	broker_upgrade_drop(&n->u);
+	upgrade_drop(&n->u);
 }
 
 /* It was tried, and cannot be executed all the same: nothing has changed. */
@@ -154,7 +154,7 @@ static void test_an_execution_that_fails_changes_nothing(void **state)
 	n->u.exe = open(n->u.path, O_PATH | O_CLOEXEC);
 	int next = dup(n->u.exe);
 	close(next);
-	assert_int_equal(broker_upgrade_exec(&n->u, n->kept, &w), -1);
+	assert_int_equal(upgrade_exec(&n->u, n->kept, &w), -1);
 	assert_non_null(strstr(w.text, "cannot be executed: Exec format error"));
 	assert_int_equal(n->u.exe, -1);
 	assert_int_equal(fcntl(n->fd, F_GETFD), FD_CLOEXEC);
@@ -174,7 +174,7 @@ static int receive(int table, int held)
 
 	snprintf(number, sizeof(number), "%d", table);
 	setenv("AGENTD_KEPT", number, 1);
-	broker_upgrade_receive(k);
+	upgrade_receive(k);
 	if (getenv("AGENTD_KEPT") || fcntl(table, F_GETFD) >= 0)
 		return 1;
 	int fd = broker_fdstore_take(k, "lock");
@@ -186,10 +186,10 @@ static int receive(int table, int held)
 static int received(unsigned version)
 {
 	struct {
-		struct broker_table_head head;
-		struct broker_table_entry entry;
+		struct upgrade_table_head head;
+		struct upgrade_table_entry entry;
 	} image = {
-	    {BROKER_TABLE_MAGIC, version, sizeof(struct broker_table_entry), 1}, {"lock", -1}};
+	    {UPGRADE_TABLE_MAGIC, version, sizeof(struct upgrade_table_entry), 1}, {"lock", -1}};
 	pid_t pid = fork();
 	int status;
 
@@ -205,9 +205,9 @@ static int received(unsigned version)
 static void test_a_table_is_received_or_all_is_closed(void **state)
 {
 	(void)state;
-	assert_int_equal(received(BROKER_TABLE_VERSION), 0);
-	assert_int_equal(received(BROKER_TABLE_VERSION + 1), 2);
-	assert_int_equal(received(BROKER_TABLE_VERSION - 1), 2);
+	assert_int_equal(received(UPGRADE_TABLE_VERSION), 0);
+	assert_int_equal(received(UPGRADE_TABLE_VERSION + 1), 2);
+	assert_int_equal(received(UPGRADE_TABLE_VERSION - 1), 2);
 }
 
 static void test_numbers_that_are_none_are_ignored(void **state)
@@ -217,7 +217,7 @@ static void test_numbers_that_are_none_are_ignored(void **state)
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		setenv("AGENTD_KEPT", bad[i], 1);
-		broker_upgrade_receive(n->kept);
+		upgrade_receive(n->kept);
 		assert_null(getenv("AGENTD_KEPT"));
 		assert_int_equal(fcntl(n->fd, F_GETFD), FD_CLOEXEC);
 	}

@@ -1,6 +1,6 @@
-/* broker_notify_test.c - what a service manager hears, and what it gives back. */
-#include "broker_rig.h"
-#include "priv/broker/broker_notify.h"
+/* notify_test.c - what a service manager hears, and what it gives back. */
+#include "broker/life/notify.h"
+#include "tests/unit/priv/broker_rig.h"
 
 struct manager {
 	char dir[32], path[64];
@@ -36,7 +36,7 @@ static int teardown(void **state)
 {
 	struct manager *m = *state;
 
-	broker_notify_close();
+	notify_close();
 	close(m->fd);
 	rig_shell("rm -rf %s", m->dir);
 	static const char *const all[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
@@ -76,11 +76,11 @@ static void test_it_is_told_at_a_path(void **state)
 	struct manager *m = *state;
 	long long us;
 
-	broker_notify("READY=1"); /* not open yet: nothing */
-	broker_notify_open();
-	broker_notify("READY=1\nSTATUS=%d pods", 3);
+	notify("READY=1"); /* not open yet: nothing */
+	notify_open();
+	notify("READY=1\nSTATUS=%d pods", 3);
 	assert_string_equal(heard(m->fd, NULL), "READY=1\nSTATUS=3 pods");
-	broker_notify_reloading();
+	notify_reloading();
 	assert_int_equal(sscanf(heard(m->fd, NULL), "RELOADING=1\nMONOTONIC_USEC=%lld", &us), 1);
 	assert_true(us > 0);
 	assert_string_equal(heard(m->fd, NULL), "");
@@ -95,8 +95,8 @@ static void test_it_is_told_at_an_abstract_name(void **state)
 	int fd = listen_as(name, (size_t)n);
 	snprintf(at, sizeof(at), "@%s", name + 1);
 	setenv("NOTIFY_SOCKET", at, 1);
-	broker_notify_open();
-	broker_notify("STOPPING=1");
+	notify_open();
+	notify("STOPPING=1");
 	assert_string_equal(heard(fd, NULL), "STOPPING=1");
 	close(fd);
 }
@@ -111,12 +111,12 @@ static void test_without_one_nothing_happens(void **state)
 	longer[sizeof(longer) - 1] = '\0';
 	for (size_t i = 0; i <= sizeof(bad) / sizeof(bad[0]); i++) {
 		setenv("NOTIFY_SOCKET", i < 4 ? bad[i] : longer, 1);
-		broker_notify_open();
-		broker_notify("READY=1");
+		notify_open();
+		notify("READY=1");
 	}
 	unsetenv("NOTIFY_SOCKET");
-	broker_notify_open();
-	broker_notify("READY=1");
+	notify_open();
+	notify("READY=1");
 	assert_string_equal(heard(m->fd, NULL), "");
 }
 
@@ -125,21 +125,21 @@ static void test_the_watchdog_is_ours_only(void **state)
 	char pid[16];
 
 	(void)state;
-	assert_int_equal(broker_notify_watchdog_ms(), 0);
+	assert_int_equal(notify_watchdog_ms(), 0);
 	setenv("WATCHDOG_USEC", "20000000", 1);
-	assert_int_equal(broker_notify_watchdog_ms(), 20000);
+	assert_int_equal(notify_watchdog_ms(), 20000);
 	setenv("WATCHDOG_PID", "1", 1);
-	assert_int_equal(broker_notify_watchdog_ms(), 0);
+	assert_int_equal(notify_watchdog_ms(), 0);
 	snprintf(pid, sizeof(pid), "%d", (int)getpid());
 	setenv("WATCHDOG_PID", pid, 1);
-	assert_int_equal(broker_notify_watchdog_ms(), 20000);
+	assert_int_equal(notify_watchdog_ms(), 20000);
 	static const char *const bad[] = {"", "-1", "0", "20s", "99999999999999999999"};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		setenv("WATCHDOG_USEC", bad[i], 1);
-		assert_int_equal(broker_notify_watchdog_ms(), 0);
+		assert_int_equal(notify_watchdog_ms(), 0);
 	}
 	setenv("WATCHDOG_USEC", "1", 1);
-	assert_int_equal(broker_notify_watchdog_ms(), 1);
+	assert_int_equal(notify_watchdog_ms(), 1);
 }
 
 static void test_it_keeps_what_is_kept(void **state)
@@ -149,10 +149,10 @@ static void test_it_keeps_what_is_kept(void **state)
 	int tcp = socket(AF_UNIX, SOCK_STREAM, 0), udp = socket(AF_UNIX, SOCK_DGRAM, 0), fd;
 	struct stat here, there;
 
-	broker_notify_open();
+	notify_open();
 	broker_fdstore_put(k, "lock", udp); /* never */
 	broker_fdstore_put(k, "before.sds", tcp);
-	broker_notify_keep(k);
+	notify_keep(k);
 	assert_string_equal(heard(m->fd, &fd), "FDSTORE=1\nFDNAME=before.sds");
 	assert_int_equal(fstat(tcp, &here) | fstat(fd, &there), 0);
 	assert_int_equal(here.st_ino, there.st_ino);
@@ -183,7 +183,7 @@ static int receive(int fds, bool ours)
 	setenv("LISTEN_FDS", number, 1);
 	snprintf(number, sizeof(number), "%d", ours ? (int)getpid() : 1);
 	setenv("LISTEN_PID", number, 1);
-	broker_notify_keep(k);
+	notify_keep(k);
 	int a = broker_fdstore_take(k, "a.sds"), b = broker_fdstore_take(k, "b.xds");
 	if (getenv("LISTEN_FDS") || getenv("LISTEN_PID") || getenv("LISTEN_FDNAMES"))
 		return LOUD;

@@ -1,4 +1,4 @@
-/* broker_upgrade.h - another release of agentd takes this process over, in place.
+/* upgrade.h - another release of agentd takes this process over, in place.
  *
  * Which one: the path this agentd was started from, as it is when the signal comes; nobody names
  * another (security-rules.md 7).  It is tried first: a child of ours runs it with our arguments,
@@ -12,26 +12,26 @@
 
 enum { BROKER_TRIAL_MS = 15000 };
 
-struct broker_upgrade {
+struct upgrade {
 	char path[PATH_MAX]; /* of agentd */
 	char **argv;         /* main()'s */
 	int exe;             /* the one that is tried; -1: none */
 	pid_t trial;         /* 0: none runs; kill it after BROKER_TRIAL_MS */
 };
 /* At the start, before anybody can have replaced the file. */
-void broker_upgrade_open(struct broker_upgrade *u, char **argv);
-void broker_upgrade_close(struct broker_upgrade *u); /* kills a trial */
+void upgrade_open(struct upgrade *u, char **argv);
+void upgrade_close(struct upgrade *u); /* kills a trial */
 
 /* Starts the trial.  -1: refused, and `w` says why. */
-int broker_upgrade_try(struct broker_upgrade *u, struct broker_fdstore *k, struct broker_why *w);
+int upgrade_try(struct upgrade *u, struct broker_fdstore *k, struct broker_why *w);
 /* The trial was reaped.  -1: it failed, all goes on.  0: end the worker, then execute. */
-int broker_upgrade_tried(struct broker_upgrade *u, int wait_status, struct broker_why *w);
-void broker_upgrade_drop(struct broker_upgrade *u); /* not now */
+int upgrade_tried(struct upgrade *u, int wait_status, struct broker_why *w);
+void upgrade_drop(struct upgrade *u); /* not now */
 /* Returns only if it cannot: -1, nothing has changed, a worker may be started again. */
-int broker_upgrade_exec(struct broker_upgrade *u, struct broker_fdstore *k, struct broker_why *w);
+int upgrade_exec(struct upgrade *u, struct broker_fdstore *k, struct broker_why *w);
 
 /* In the next agentd: what the one before kept becomes `found`.  A table that cannot be read costs
  * all of it, with a warning. */
-void broker_upgrade_receive(struct broker_fdstore *k);
+void upgrade_receive(struct broker_fdstore *k);
 /* --check-state, the trial itself: 0, or 1 and a log line. */
-int broker_upgrade_check(const struct broker_options *o);
+int upgrade_check(const struct broker_options *o);

@@ -1,16 +1,16 @@
-/* broker_upgrade.c - SIGUSR2 -> open and look -> trial by a child -> the worker ends -> execveat().
+/* upgrade.c - SIGUSR2 -> open and look -> trial by a child -> the worker ends -> execveat().
  *
  * The listening sockets stay open all the time and clients wait in their backlogs.  Descriptors
  * cross by their numbers: close-on-exec is taken off them at the last moment and put back if the
  * execution fails (process-split.md 3, trap 13).  An executable that would die at once would take
  * everything with it, hence the trial, of the very file that is executed later (trap 14).
  */
-#include "broker_upgrade.h"
+#include "upgrade.h"
 #include "broker/base/state.h"
-#include "broker_check.h"
-#include "broker_table.h"
-#include "broker_worker.h"
 #include "common/mem.h"
+#include "priv/broker/broker_check.h"
+#include "upgrade_table.h"
+#include "worker.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -25,7 +25,7 @@
 enum { EXEC_FAILED = 127 };
 
 /* A file that was replaced since is shown as "... (deleted)"; its successor has the name. */
-void broker_upgrade_open(struct broker_upgrade *u, char **argv)
+void upgrade_open(struct upgrade *u, char **argv)
 {
 	static const char gone[] = " (deleted)";
 	ssize_t n = readlink("/proc/self/exe", u->path, sizeof(u->path) - 1);
@@ -58,7 +58,7 @@ static int open_safe(int dir, const char *name, struct broker_why *w)
 	return take_fd(fd);
 }
 
-static int open_next(const struct broker_upgrade *u, struct broker_why *w)
+static int open_next(const struct upgrade *u, struct broker_why *w)
 {
 	const char *slash = strrchr(u->path, '/');
 	char dir[PATH_MAX];
@@ -90,7 +90,7 @@ static void set_close_on_exec(struct broker_fdstore *k, int table, bool on)
 	broker_fdstore_each(k, BROKER_FDSTORE, keep_open, on ? k : NULL);
 }
 
-static void execute(struct broker_upgrade *u, char **argv, struct broker_fdstore *k, int table)
+static void execute(struct upgrade *u, char **argv, struct broker_fdstore *k, int table)
 {
 	char number[16];
 
@@ -104,35 +104,35 @@ static void execute(struct broker_upgrade *u, char **argv, struct broker_fdstore
 	errno = saved;
 }
 
-int broker_upgrade_exec(struct broker_upgrade *u, struct broker_fdstore *k, struct broker_why *w)
+int upgrade_exec(struct upgrade *u, struct broker_fdstore *k, struct broker_why *w)
 {
-	auto_close int table = broker_table_write(k, w);
+	auto_close int table = upgrade_table_write(k, w);
 
 	if (table >= 0) {
 		execute(u, u->argv, k, table);
 		broker_refuse_sys(w, "%s cannot be executed", u->path);
 	}
-	broker_upgrade_drop(u);
+	upgrade_drop(u);
 	return -1;
 }
 
-void broker_upgrade_drop(struct broker_upgrade *u)
+void upgrade_drop(struct upgrade *u)
 {
 	mem_closep(&u->exe);
 	u->exe = -1;
 }
 
-void broker_upgrade_close(struct broker_upgrade *u)
+void upgrade_close(struct upgrade *u)
 {
 	if (u->trial)
 		kill(u->trial, SIGKILL);
-	broker_upgrade_drop(u);
+	upgrade_drop(u);
 }
 
 /* --- the trial --- */
 
 /* What is between us and systemd is no business of a trial. */
-static void run_trial(struct broker_upgrade *u, struct broker_fdstore *k, int table, pid_t broker)
+static void run_trial(struct upgrade *u, struct broker_fdstore *k, int table, pid_t broker)
 {
 	static const char *const ours[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"};
 	size_t n = 0;
@@ -154,14 +154,14 @@ static void run_trial(struct broker_upgrade *u, struct broker_fdstore *k, int ta
 	_exit(EXEC_FAILED);
 }
 
-int broker_upgrade_try(struct broker_upgrade *u, struct broker_fdstore *k, struct broker_why *w)
+int upgrade_try(struct upgrade *u, struct broker_fdstore *k, struct broker_why *w)
 {
 	pid_t broker = getpid();
 
 	if (u->trial || u->exe >= 0)
 		return broker_refuse(w, EALREADY, "an upgrade is under way");
 	auto_close int exe = open_next(u, w);
-	auto_close int table = exe < 0 ? -1 : broker_table_write(k, w);
+	auto_close int table = exe < 0 ? -1 : upgrade_table_write(k, w);
 	if (table < 0)
 		return -1;
 	u->exe = exe;
@@ -177,15 +177,15 @@ int broker_upgrade_try(struct broker_upgrade *u, struct broker_fdstore *k, struc
 	return 0;
 }
 
-int broker_upgrade_tried(struct broker_upgrade *u, int wait_status, struct broker_why *w)
+int upgrade_tried(struct upgrade *u, int wait_status, struct broker_why *w)
 {
 	char how[BROKER_ENDED_SIZE];
 
 	u->trial = 0;
 	if (wait_status == 0)
 		return 0;
-	broker_upgrade_drop(u);
-	broker_worker_ended(wait_status, how);
+	upgrade_drop(u);
+	life_worker_ended(wait_status, how);
 	return broker_refuse(w, ECANCELED, "%s failed its trial: %s", u->path, how);
 }
 
@@ -204,14 +204,14 @@ static int table_fd(void)
 }
 
 /* Descriptors that nobody has a name for, the lock among them, must not stay open. */
-void broker_upgrade_receive(struct broker_fdstore *k)
+void upgrade_receive(struct broker_fdstore *k)
 {
 	int table = table_fd();
 	struct broker_why w;
 
 	if (table < 0)
 		return;
-	if (broker_table_read(table, k, &w)) {
+	if (upgrade_table_read(table, k, &w)) {
 		broker_log(
 		    BROKER_WARN, NULL, "nothing is taken over from the agentd before: %s", w.text);
 		close_range(STDERR_FILENO + 1, ~0U, 0);
@@ -220,14 +220,14 @@ void broker_upgrade_receive(struct broker_fdstore *k)
 	close(table);
 }
 
-int broker_upgrade_check(const struct broker_options *o)
+int upgrade_check(const struct broker_options *o)
 {
 	struct broker_why w = {0};
 	int table = table_fd();
 
 	if (table < 0)
 		broker_refuse(&w, EINVAL, "--check-state is for agentd itself");
-	else if (!broker_table_check(table, &w) && !broker_state_check(o, &w) &&
+	else if (!upgrade_table_check(table, &w) && !broker_state_check(o, &w) &&
 		 !broker_check_worker(o, &w))
 		return 0;
 	broker_log(BROKER_ERROR, NULL, "trial of agentd %s: %s", AGENTD_VERSION, w.text);
