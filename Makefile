@@ -75,7 +75,7 @@ PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
 BROKER_SRC := $(sort $(shell find agentd/broker agentd/priv/broker -name '*.c' 2>/dev/null))
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
 COMMON_SRC := $(wildcard agentd/common/*.c agentd/common/mem.c agentd/common/err.c agentd/common/log.c agentd/common/uuid.c agentd/common/fdpass.c agentd/common/pidfd.c)
-BROKER_MAIN := $(wildcard agentd/broker/main.c agentd/priv/broker/broker.c)
+BROKER_RUN := $(wildcard agentd/broker/main.c agentd/broker/main.c)
 WORKER_MAIN := $(wildcard agentd/worker/main.c agentd/main.c)
 WORKER_SRC := $(filter-out $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC),$(sort $(shell find agentd -name '*.c')))
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
@@ -104,9 +104,9 @@ $(OUT)/libcommon.a: $(call obj,$(COMMON_SRC))
 	@rm -f $@ && ar rcs $@ $^
 $(OUT)/libworker.a: $(call obj,$(filter-out $(WORKER_MAIN),$(WORKER_SRC)) $(PB_SRC))
 	@rm -f $@ && ar rcs $@ $^
-$(OUT)/libbroker.a: $(call obj,$(filter-out $(BROKER_MAIN),$(BROKER_SRC)))
+$(OUT)/libbroker.a: $(call obj,$(filter-out $(BROKER_RUN),$(BROKER_SRC)))
 	@rm -f $@ && ar rcs $@ $^
-$(OUT)/agentd: $(call obj,$(BROKER_MAIN)) $(OUT)/libbroker.a $(OUT)/libcommon.a
+$(OUT)/agentd: $(call obj,$(BROKER_RUN)) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS) $(TAKEN)
 $(OUT)/agentd-worker: $(call obj,$(WORKER_MAIN)) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS) $(TAKEN)

@@ -7,8 +7,8 @@
  */
 #include "upgrade.h"
 #include "broker/base/state.h"
+#include "broker/check.h"
 #include "common/mem.h"
-#include "priv/broker/broker_check.h"
 #include "upgrade_table.h"
 #include "worker.h"
 #include <errno.h>

@@ -4,12 +4,12 @@
  * The sockets are real: turn() takes what has arrived.
  */
 #pragma once
-#include "broker_rig.h"
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
 #include "priv/priv.h"
 #include "tests/fake/loop.h"
+#include "tests/unit/broker/rig.h"
 
 /* --- the peer in the test's hand --- */
 

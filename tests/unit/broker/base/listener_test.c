@@ -1,5 +1,5 @@
 /* broker_listener_test.c - a path that always leads to a listener: kept, healed, adopted. */
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 #include <signal.h>
 
 static ino_t inode(const char *path)

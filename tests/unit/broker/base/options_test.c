@@ -1,5 +1,5 @@
 /* broker_options_test.c - the broker's command line, and what goes on to the worker. */
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 
 static struct broker_options o;
 static struct broker_why why;

@@ -1,6 +1,6 @@
 /* broker_rundir_test.c - one broker at a time, also while one takes the place of another. */
 #include "broker/base/rundir.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 
 struct both {
 	char run[32];

@@ -6,7 +6,7 @@
 #include "broker/base/state.h"
 #include "broker/base/store.h"
 #include "broker/base/tmpfs.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 #include <linux/magic.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>

@@ -3,7 +3,7 @@
  *   <top>/kubelet/pods/<uid>/volumes/kubernetes.io~csi/<volume>/{vol_data.json,mount}
  */
 #pragma once
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 
 static const char rig_other_text[] = "09080700-0000-0000-0000-000000000000";
 

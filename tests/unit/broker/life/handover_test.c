@@ -1,6 +1,6 @@
 /* handover_test.c - two agentds in two processes: given, taken, given back, refused. */
 #include "broker/life/handover.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 #include <sched.h>
 
 struct old {

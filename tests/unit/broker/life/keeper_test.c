@@ -5,7 +5,7 @@
  */
 #include "broker/base/loop.h"
 #include "broker/life/keeper.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 #include <poll.h>
 #include <signal.h>
 #include <time.h>

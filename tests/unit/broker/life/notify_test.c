@@ -1,6 +1,6 @@
 /* notify_test.c - what a service manager hears, and what it gives back. */
 #include "broker/life/notify.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 
 struct manager {
 	char dir[32], path[64];

@@ -1,6 +1,6 @@
 /* upgrade_table_test.c - a table comes back as it was, or not at all. */
 #include "broker/life/upgrade_table.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 
 static int some_fd(void)
 {

@@ -1,7 +1,7 @@
 /* upgrade_test.c - which file, how it is tried, and that a failure changes nothing. */
 #include "broker/life/upgrade.h"
 #include "broker/life/upgrade_table.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 
 struct node {
 	char top[32];

@@ -1,6 +1,6 @@
 /* metrics_listener_test.c - the port for scrapes: which addresses, and who has its socket when. */
 #include "broker/netns/metrics_listener.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 

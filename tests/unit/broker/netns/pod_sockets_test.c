@@ -5,7 +5,7 @@
 #include "broker/netns/dial.h"
 #include "broker/netns/pod_sockets.h"
 #include "common/mem.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>

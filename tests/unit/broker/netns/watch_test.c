@@ -3,7 +3,7 @@
  */
 #include "broker/base/fdstore.h"
 #include "broker/netns/watch.h"
-#include "tests/unit/priv/broker_bpf.h"
+#include "tests/unit/broker/bpf.h"
 #include <sys/resource.h>
 
 struct world {

@@ -3,7 +3,7 @@
  * Ordinary ones: a cgroup's are told of in the same way (redirect_requests_test.c).
  */
 #include "broker/pods/cgroup_await.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 
 struct world {
 	char dir[32];

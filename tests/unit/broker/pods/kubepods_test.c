@@ -3,7 +3,7 @@
  * In a directory of the test's own: it is names alone.
  */
 #include "broker/pods/cgroup.h"
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 
 static const char uid[] = "a1b2c3d4-0000-4000-8000-0123456789ab";
 

@@ -3,7 +3,7 @@
  * A child makes the namespace, connects from inside it and waits to be released.
  */
 #pragma once
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>

@@ -2,7 +2,7 @@
  * more than the node allows.
  */
 #include "broker/redirect/check.h"
-#include "tests/unit/priv/broker_bpf.h"
+#include "tests/unit/broker/bpf.h"
 
 static struct redirect_rules r;
 static struct redirect_ceiling c;

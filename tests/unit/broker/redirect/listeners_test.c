@@ -3,7 +3,7 @@
  */
 #include "broker/redirect/listeners.h"
 #include "common/mem.h"
-#include "tests/unit/priv/broker_bpf.h"
+#include "tests/unit/broker/bpf.h"
 #include <sys/fsuid.h>
 #include <sys/resource.h>
 

@@ -3,7 +3,7 @@
  */
 #include "broker/redirect/links.h"
 #include "common/mem.h"
-#include "tests/unit/priv/broker_bpf.h"
+#include "tests/unit/broker/bpf.h"
 
 static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};
 static const char web_pins[] = "pods/01020300-0000-0000-0000-000000000000",

@@ -6,7 +6,7 @@
 #include "broker/redirect/pod.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
-#include "tests/unit/priv/broker_bpf.h"
+#include "tests/unit/broker/bpf.h"
 
 enum { OF_NODE = 11, MAPS = 13 };
 

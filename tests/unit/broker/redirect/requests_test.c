@@ -3,8 +3,8 @@
  */
 #include "broker/redirect/requests.h"
 #include "ebpf/rules_types.h"
+#include "tests/unit/broker/bpf.h"
 #include "tests/unit/broker/pods/peer.h"
-#include "tests/unit/priv/broker_bpf.h"
 
 struct world {
 	struct rig *rig;

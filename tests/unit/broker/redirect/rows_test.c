@@ -3,7 +3,7 @@
 #include "broker/redirect/pod.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
-#include "tests/unit/priv/broker_bpf.h"
+#include "tests/unit/broker/bpf.h"
 
 static const struct uuid web = {{1, 2, 3}};
 

@@ -1,5 +1,5 @@
 /* requests_follow_test.c - files as they are, then every change, by real inotify. */
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>

@@ -1,5 +1,5 @@
 /* requests_test.c - each row of the request table, and what is no request at all. */
-#include "tests/unit/priv/broker_rig.h"
+#include "tests/unit/broker/rig.h"
 #include <sys/epoll.h>
 #include <sys/resource.h>
 

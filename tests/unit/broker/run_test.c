@@ -1,10 +1,10 @@
-/* broker_main_test.c - the whole of agentd: start, credentials of the worker, how it ends.
+/* broker_run_test.c - the whole of agentd: start, credentials of the worker, how it ends.
  *
  * The test copies itself as `agentd` and `agentd-worker` into a directory: called by the first name
  * it is the broker, by the second a small worker that does what its --do flag says.
  */
-#include "broker_rig.h"
-#include "priv/broker/broker_main.h"
+#include "broker/run.h"
+#include "rig.h"
 #include <grp.h>
 #include <poll.h>
 #include <sched.h>
@@ -493,7 +493,7 @@ static void test_only_root_may_start_it(void **state)
 	if (pid == 0) {
 		if (setgid(4711) || setuid(4711))
 			_exit(100);
-		_exit(broker_main(1, (char *[]){"agentd", NULL}));
+		_exit(broker_run(1, (char *[]){"agentd", NULL}));
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 1 << 8);
@@ -558,7 +558,7 @@ int main(int argc, char **argv)
 	};
 
 	if (!strcmp(argv[0], "agentd"))
-		return broker_main(argc, argv);
+		return broker_run(argc, argv);
 	if (!strcmp(argv[0], "agentd-worker"))
 		return worker(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

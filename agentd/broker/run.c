@@ -1,4 +1,4 @@
-/* broker_main.c - start, serve, end.
+/* broker_run.c - start, serve, end.
  *
  * options -> what the worker needs is opened -> run directory, lock, admin.sock -> capabilities we
  * do not need are dropped -> the keeper starts one worker after the other.  What an earlier agentd
@@ -7,7 +7,7 @@
  * Sockets' files stay: the next broker renames fresh ones over them, and what pods have mounted
  * stays mounted.
  */
-#include "broker_main.h"
+#include "run.h"
 #include "broker/base/caps.h"
 #include "broker/base/fdstore.h"
 #include "broker/base/loop.h"
@@ -18,7 +18,7 @@
 #include "broker/life/worker.h"
 #include "broker/redirect/redirect.h"
 #include "broker/requests/requests.h"
-#include "broker_check.h"
+#include "check.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -263,7 +263,7 @@ static int start(const struct broker_options *o, char **argv)
 	return code;
 }
 
-int broker_main(int argc, char **argv)
+int broker_run(int argc, char **argv)
 {
 	struct broker_options o;
 	struct broker_why w;

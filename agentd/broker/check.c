@@ -3,7 +3,7 @@
  * "note" is something agentd lives without; "PROBLEM" is not, and makes the exit status 1.  The
  * worker itself is run last, as the user it will have, to check its configuration.
  */
-#include "broker_check.h"
+#include "check.h"
 #include "broker/base/file.h"
 #include "broker/base/tmpfs.h"
 #include "broker/kubelet/mount.h"

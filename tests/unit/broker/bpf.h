@@ -4,7 +4,7 @@
 #pragma once
 #include "broker/pods/cgroup.h"
 #include "broker/redirect/redirect.h"
-#include "broker_rig.h"
+#include "rig.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* broker.c - agentd: the root half, libc only, no parser of anything a stranger wrote.
  *
- *   broker_main       start, signals, end           broker_options   the command line
+ *   broker_run       start, signals, end           broker_options   the command line
  *   requests       the request table, one turn   life_worker    starting it, without privilege
  *   pods       directories, what is kept     broker_io        packets, sealed copies
  *   netns      whose namespace it is         netns_address   what addresses are in it
@@ -14,9 +14,9 @@
  *   upgrade    ... in this process           upgrade_table     ... what it gets there
  *   handover   ... from beside it            notify    systemd
  */
-#include "broker_main.h"
+#include "run.h"
 
 int main(int argc, char **argv)
 {
-	return broker_main(argc, argv);
+	return broker_run(argc, argv);
 }
