@@ -22,11 +22,11 @@
 #include "config.h"
 #include "pod/manifest_dir.h"
 #include "pod/pod.h"
-#include "priv/priv.h"
 #include "security/ca_client.h"
 #include "security/cert_cache.h"
 #include "security/crl.h"
 #include "security/istiod.h"
+#include "worker/link/link.h"
 #include <string.h>
 
 LOG_SCOPE("agent");
@@ -117,7 +117,7 @@ static void on_pod_removed(void *ctx, struct pod *p)
 	char labels[400];
 
 	agent_pod_stop(&p->services);
-	priv_pod_remove(a->shared.priv, &p->uid);
+	link_pod_remove(a->shared.link, &p->uid);
 	if (!has_namesake(a, p))
 		metrics_drop(agent_pod_labels(p, labels, sizeof(labels)));
 	log_info(p->label, "pod removed");
@@ -129,7 +129,7 @@ static void on_pods_settled(void *ctx)
 	struct agent *a = ctx;
 
 	log_info(NULL, "ready");
-	priv_ready(a->shared.priv);
+	link_ready(a->shared.link);
 }
 
 static void on_broker_lost(void *ctx)
@@ -151,9 +151,9 @@ static void on_crl(void *ctx, const char *pem)
 			agent_pod_trust_changed(p->services);
 }
 
-static enum priv_state place_of_keys(const struct config *c)
+static enum link_state place_of_keys(const struct config *c)
 {
-	return strcmp(c->state_keys, "memory") != 0 ? PRIV_STATE_CERT : PRIV_STATE_CERT_IN_MEMORY;
+	return strcmp(c->state_keys, "memory") != 0 ? LINK_STATE_CERT : LINK_STATE_CERT_IN_MEMORY;
 }
 
 static void make_planes(struct agent *a)
@@ -162,7 +162,7 @@ static void make_planes(struct agent *a)
 	const struct cert_cache_options certs = {
 	    .reissue_min_ms = c->certificate_reissue_min_s * 1000,
 	    .linger_ms = c->certificate_linger_s * 1000,
-	    .priv = a->shared.priv,
+	    .link = a->shared.link,
 	    .keep = place_of_keys(c)};
 
 	a->shared.planes = mem_zalloc(c->nplanes * sizeof(*a->shared.planes));
@@ -172,10 +172,10 @@ static void make_planes(struct agent *a)
 		const struct istiod_options *o = &c->planes[i];
 
 		p->istiod =
-		    istiod_new(a->shared.loop, a->shared.rpc, a->shared.priv, o, (unsigned)i);
+		    istiod_new(a->shared.loop, a->shared.rpc, a->shared.link, o, (unsigned)i);
 		p->ca = ca_client_new(a->shared.loop, p->istiod, (unsigned)c->csr_per_second);
 		p->certs = cert_cache_new(a->shared.loop, p->istiod, p->ca, &certs);
-		p->crl = crl_new(a->shared.priv, (unsigned)i, o->name, on_crl, a);
+		p->crl = crl_new(a->shared.link, (unsigned)i, o->name, on_crl, a);
 		a->node_planes[i] = (struct node_plane){
 		    o->address, o->server_name, o->trust_domain, o->cluster_id, o->mesh_id};
 	}
@@ -223,7 +223,7 @@ static void on_restored(void *ctx)
 
 	agent_state_free(&a->state);
 	a->csi = agent_csi_new(&a->shared, a->config, a->pods);
-	a->manifests = manifest_dir_new(a->shared.loop, a->shared.priv, a->pods);
+	a->manifests = manifest_dir_new(a->shared.loop, a->shared.link, a->pods);
 	a->pages = agent_pages_new(
 	    &(struct agent_pages_of){&a->shared, a->config, a->pods, a->manifests, a->csi});
 }
@@ -236,15 +236,15 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 
 	a->config = c;
 	a->shared.loop = l;
-	a->shared.priv = priv_new(l, broker_fd, on_broker_lost, a, e);
-	if (!a->shared.priv) {
+	a->shared.link = link_new(l, broker_fd, on_broker_lost, a, e);
+	if (!a->shared.link) {
 		free(a);
 		return NULL;
 	}
 	if (!strcmp(c->attest, "require"))
-		priv_require_attestation(a->shared.priv);
+		link_require_attestation(a->shared.link);
 	a->shared.rpc = rpc_new(l);
-	a->shared.redirect = agent_redirect_new(a->shared.priv);
+	a->shared.redirect = agent_redirect_new(a->shared.link);
 	set_limits(a);
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
@@ -297,7 +297,7 @@ void agent_free(struct agent **agent)
 	free(a->node_planes);
 	rpc_free(&a->shared.rpc);
 	agent_redirect_free(&a->shared.redirect);
-	priv_free(&a->shared.priv);
+	link_free(&a->shared.link);
 	metrics_clear();
 	free(a);
 }

@@ -9,8 +9,8 @@
 #include "pod/csi_driver.h"
 #include "pod/csi_socket.h"
 #include "pod/kubelet_volumes.h"
-#include "priv/priv.h"
-#include "priv/priv_volume.h"
+#include "worker/link/link.h"
+#include "worker/link/volume.h"
 
 struct agent_csi {
 	const struct agent_shared *shared;
@@ -40,17 +40,17 @@ static void on_restored(void *ctx)
 	csi_volumes_synced(c->volumes);
 	c->driver = csi_driver_new(a->loop, a->rpc, c->volumes, c->node_name);
 	c->socket =
-	    csi_socket_new(a->loop, a->priv, take_fd(c->listener), csi_driver_rpc(c->driver));
+	    csi_socket_new(a->loop, a->link, take_fd(c->listener), csi_driver_rpc(c->driver));
 }
 
 struct agent_csi *agent_csi_new(
     const struct agent_shared *a, const struct config *config, struct pod_registry *pods)
 {
 	const struct csi_volumes_options o = {.loop = a->loop,
-	    .priv = a->priv,
+	    .link = a->link,
 	    .pods = pods,
 	    .publish_wait_ms = config->publish_wait_ms};
-	int fd = priv_take_listener(a->priv, PRIV_NODE_CSI);
+	int fd = link_take_listener(a->link, LINK_NODE_CSI);
 	struct agent_csi *c;
 
 	if (fd < 0)
@@ -62,9 +62,9 @@ struct agent_csi *agent_csi_new(
 	c->restored = metric_counter("agentd_csi_socket_restored_total",
 	    "How often csi.sock or the kubelet's link to it was removed or replaced by somebody.");
 	metric_set(c->restored, "", 0);
-	priv_on_csi(a->priv, on_noted, c);
+	link_on_csi(a->link, on_noted, c);
 	c->volumes = csi_volumes_new(&o);
-	c->restoring = kubelet_volumes_restore(a->priv, c->volumes, on_restored, c);
+	c->restoring = kubelet_volumes_restore(a->link, c->volumes, on_restored, c);
 	return c;
 }
 
@@ -80,7 +80,7 @@ void agent_csi_free(struct agent_csi **csi)
 
 	if (!c)
 		return;
-	priv_on_csi(c->shared->priv, NULL, NULL);
+	link_on_csi(c->shared->link, NULL, NULL);
 	csi_socket_free(&c->socket);
 	csi_driver_free(&c->driver);
 	kubelet_volumes_free(&c->restoring);

@@ -31,7 +31,7 @@ struct pod_dns {
 	struct dns_server servers[DNS_SERVERS_MAX];
 	struct dns_upstream_options upstream;
 	struct dns_proxy *proxy;
-	struct priv_call *listening;
+	struct link_call *listening;
 	int udp; /* the first of the two; -1 */
 	struct loop_timer again;
 	struct err why; /* code 0: none */
@@ -90,7 +90,7 @@ static void ask_for_sockets(void *ctx);
 
 static void rest(struct pod_dns *d)
 {
-	priv_call_cancel(&d->listening);
+	link_call_cancel(&d->listening);
 	mem_closep(&d->udp);
 	d->udp = -1;
 	loop_timer_stop(&d->again);
@@ -130,14 +130,14 @@ static void on_udp(void *ctx, const struct err *e, int fd)
 		return;
 	}
 	d->udp = fd;
-	priv_listen(d->shared->priv, &d->listening, &d->pod->uid, PRIV_LISTEN_DNS_TCP, on_tcp, d);
+	link_listen(d->shared->link, &d->listening, &d->pod->uid, LINK_LISTEN_DNS_TCP, on_tcp, d);
 }
 
 static void ask_for_sockets(void *ctx)
 {
 	struct pod_dns *d = ctx;
 
-	priv_listen(d->shared->priv, &d->listening, &d->pod->uid, PRIV_LISTEN_DNS_UDP, on_udp, d);
+	link_listen(d->shared->link, &d->listening, &d->pod->uid, LINK_LISTEN_DNS_UDP, on_udp, d);
 }
 
 void pod_dns_live(struct pod_dns *d, bool live)
@@ -188,7 +188,7 @@ struct pod_dns *pod_dns_start(const struct agent_shared *a, const struct pod *p,
 	d->pod = p;
 	d->udp = -1;
 	d->upstream = (struct dns_upstream_options){.loop = a->loop,
-	    .priv = a->priv,
+	    .link = a->link,
 	    .pod = &p->uid,
 	    .servers = d->servers,
 	    .timeout_ms = timeout_ms};

@@ -14,11 +14,11 @@
 #include "config.h"
 #include "pod/manifest_dir.h"
 #include "pod/pod.h"
-#include "priv/cage.h"
-#include "priv/priv.h"
 #include "security/cert_cache.h"
 #include "security/crl.h"
 #include "security/istiod.h"
+#include "worker/link/cage.h"
+#include "worker/link/link.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -221,7 +221,7 @@ struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
 {
 	struct agent_pages *a = mem_zalloc(sizeof(*a));
 	const struct agent_shared *s = of->shared;
-	int fd = priv_take_listener(s->priv, PRIV_NODE_METRICS);
+	int fd = link_take_listener(s->link, LINK_NODE_METRICS);
 
 	a->of = *of;
 	a->started_ms = loop_now_ms(s->loop);
@@ -229,7 +229,7 @@ struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
 	if (fd >= 0)
 		a->port = metrics_port_new(
 		    s->loop, fd, &(struct metrics_port_rig){on_before_metrics, on_health_asked, a});
-	fd = priv_take_listener(s->priv, PRIV_NODE_ADMIN);
+	fd = link_take_listener(s->link, LINK_NODE_ADMIN);
 	if (fd < 0)
 		return a;
 	a->admin = admin_new(s->loop, fd);
@@ -239,7 +239,7 @@ struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
 	admin_page(a->admin, "/xds", dump_xds, a);
 	admin_page(a->admin, "/version", dump_version, a);
 	agent_dns_page(a->admin, of->pods);
-	a->redirect = redirect_pages_new(s->loop, s->priv, of->pods, a->admin);
+	a->redirect = redirect_pages_new(s->loop, s->link, of->pods, a->admin);
 	admin_before_metrics(a->admin, on_before_metrics, a);
 	return a;
 }

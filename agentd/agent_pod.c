@@ -18,7 +18,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "pod/pod.h"
-#include "priv/priv.h"
 #include "proxy/bootstrap.h"
 #include "proxy/discovery.h"
 #include "proxy/pcds.h"
@@ -29,6 +28,7 @@
 #include "security/crl.h"
 #include "security/istiod.h"
 #include "security/roots.h"
+#include "worker/link/link.h"
 #include <string.h>
 
 LOG_SCOPE("pod");
@@ -40,7 +40,7 @@ struct pod_services {
 	const struct agent_shared *shared;
 	struct pod *pod;
 	struct node *node;
-	struct priv_call *adding;
+	struct link_call *adding;
 	struct pod_token *token; /* NULL until there is a directory */
 	struct limits *limits;
 	struct log_budget log;
@@ -94,7 +94,7 @@ static void set_trust(struct pod_services *s, struct cert *c)
 	s->bundle = s->anchors && *s->anchors ? roots_union(c->root_pem, s->anchors) : NULL;
 	now = roots_of(s);
 	if (!old || strcmp(old, now) != 0)
-		priv_write(s->shared->priv, &s->pod->uid, PRIV_FILE_ROOT, now, strlen(now));
+		link_write(s->shared->link, &s->pod->uid, LINK_FILE_ROOT, now, strlen(now));
 	agent_pod_trust_changed(s);
 	cert_unref(&old_cert);
 	free(old_bundle);
@@ -179,7 +179,7 @@ static void write_bootstrap(struct pod_services *s)
 	size_t len;
 	auto_free char *text = bootstrap_render(s->node, &len);
 
-	priv_write(s->shared->priv, &s->pod->uid, PRIV_FILE_BOOTSTRAP, text, len);
+	link_write(s->shared->link, &s->pod->uid, LINK_FILE_BOOTSTRAP, text, len);
 }
 
 static void on_addresses(void *ctx, const char *const *ips, size_t n)
@@ -340,7 +340,7 @@ static void on_directory(void *ctx, const struct err *e)
 	if (s->pod->token)
 		pod_token_again(s->token);
 	s->server = rpc_server_new(a->rpc, &options, on_call, s);
-	s->uds = uds_new(a->loop, a->priv, &s->pod->uid, s->pod->label, s->server, &sockets, s);
+	s->uds = uds_new(a->loop, a->link, &s->pod->uid, s->pod->label, s->server, &sockets, s);
 }
 
 struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p, struct node *node,
@@ -352,7 +352,7 @@ struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p
 	s->pod = p;
 	s->node = node;
 	s->limits = limits_new(a->loop, &a->limits, on_refilled, s);
-	priv_pod_add(a->priv, &s->adding, &p->uid, on_directory, s);
+	link_pod_add(a->link, &s->adding, &p->uid, on_directory, s);
 	s->redirect = pod_redirect_start(a->redirect, p, plan, on_redirected, s);
 	s->dns = pod_dns_start(a, p, plan, node_settings(node)->dns_timeout_ms);
 	node_set_dns_captured(node, pod_dns_captured(s->dns));
@@ -372,7 +372,7 @@ void agent_pod_stop(struct pod_services **services)
 
 	if (!s)
 		return;
-	priv_call_cancel(&s->adding);
+	link_call_cancel(&s->adding);
 	pod_redirect_stop(&s->redirect);
 	pod_dns_stop(&s->dns);
 	uds_free(&s->uds);

@@ -18,7 +18,7 @@ struct loop;
 struct pod;
 struct pod_dns;
 struct pod_services;
-struct priv;
+struct link;
 struct redirect_plan;
 struct rpc;
 
@@ -32,7 +32,7 @@ struct plane {
 /* What all pods share; agent.c owns it. */
 struct agent_shared {
 	struct loop *loop;
-	struct priv *priv;
+	struct link *link;
 	struct rpc *rpc;
 	struct plane *planes; /* in the order of node.planes */
 	struct node_context node;
@@ -46,7 +46,7 @@ struct agent_shared {
  * pod_set_ready(). */
 struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p, struct node *node,
     const struct redirect_plan *plan);
-/* Ends the services; the directory and its sockets stay for agent_pod_start() or priv_pod_remove().
+/* Ends the services; the directory and its sockets stay for agent_pod_start() or link_pod_remove().
  */
 void agent_pod_stop(struct pod_services **s);
 /* New connections wait for the next worker; what is here is still served. */

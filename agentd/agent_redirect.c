@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "pod/pod.h"
-#include "priv/priv_redirect.h"
+#include "worker/link/redirect.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,8 +21,8 @@ LOG_SCOPE("redirect");
 enum { COUNTERS_SIZE = REDIRECT_PODS_MAX * sizeof(struct redirect_counters) };
 
 struct agent_redirect {
-	struct priv *priv;
-	struct priv_call *asking;
+	struct link *link;
+	struct link_call *asking;
 	const struct redirect_counters *counters; /* rows; NULL: not (yet) mapped */
 	struct metric *repaired;
 	struct pod_redirect *pods;
@@ -31,7 +31,7 @@ struct agent_redirect {
 struct pod_redirect {
 	struct agent_redirect *shared;
 	const struct pod *pod;
-	struct priv_call *setting;
+	struct link_call *setting;
 	enum redirect_mode mode;
 	bool strict, in_force, inbound;
 	unsigned index; /* 0: not known */
@@ -96,14 +96,14 @@ static void on_counters(void *ctx, const struct err *e, int received)
 		a->counters = at;
 }
 
-struct agent_redirect *agent_redirect_new(struct priv *p)
+struct agent_redirect *agent_redirect_new(struct link *p)
 {
 	struct agent_redirect *a = mem_zalloc(sizeof(*a));
 
-	a->priv = p;
+	a->link = p;
 	a->repaired = metric_counter("agentd_redirect_repaired_total",
 	    "eBPF links, pins and map entries that somebody else took away or changed.");
-	priv_on_redirect(p, on_noted, a);
+	link_on_redirect(p, on_noted, a);
 	return a;
 }
 
@@ -113,8 +113,8 @@ void agent_redirect_free(struct agent_redirect **ap)
 
 	if (!a)
 		return;
-	priv_on_redirect(a->priv, NULL, NULL);
-	priv_call_cancel(&a->asking);
+	link_on_redirect(a->link, NULL, NULL);
+	link_call_cancel(&a->asking);
 	if (a->counters)
 		munmap((void *)a->counters, COUNTERS_SIZE);
 	free(a);
@@ -138,7 +138,7 @@ static void on_set(
 	} else {
 		log_info(r->pod->label, "traffic is redirected by eBPF");
 		if (!a->counters && !a->asking)
-			priv_redirect_counters(a->priv, &a->asking, on_counters, a);
+			link_redirect_counters(a->link, &a->asking, on_counters, a);
 	}
 	r->settled(r->ctx);
 }
@@ -157,9 +157,9 @@ struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct p
 	DL_APPEND(a->pods, r);
 	if (plan->mode == REDIRECT_MODE_EBPF) {
 		err_set(&r->why, ERR_UNAVAILABLE, "redirection waits for the pod's cgroup");
-		priv_redirect_set(a->priv, &r->setting, &p->uid, &plan->rules, on_set, r);
+		link_redirect_set(a->link, &r->setting, &p->uid, &plan->rules, on_set, r);
 	} else {
-		priv_redirect_del(a->priv, &p->uid);
+		link_redirect_del(a->link, &p->uid);
 	}
 	return r;
 }
@@ -177,7 +177,7 @@ void pod_redirect_stop(struct pod_redirect **rp)
 
 	if (!r)
 		return;
-	priv_call_cancel(&r->setting);
+	link_call_cancel(&r->setting);
 	DL_DELETE(r->shared->pods, r);
 	free(r);
 }

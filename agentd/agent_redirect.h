@@ -11,9 +11,9 @@ struct agent_redirect; /* what all pods share */
 struct err;
 struct pod;
 struct pod_redirect; /* one pod's */
-struct priv;
+struct link;
 
-struct agent_redirect *agent_redirect_new(struct priv *p);
+struct agent_redirect *agent_redirect_new(struct link *p);
 void agent_redirect_free(struct agent_redirect **a);
 
 /* `settled` runs later, once, if there is something to wait for: see pod_redirect_state(). */

@@ -13,8 +13,8 @@
 #include "common/rules.h"
 #include "ebpf/rules_types.h"
 #include "pod/pod.h"
-#include "priv/priv_redirect.h"
 #include "redirect/redirect.h"
+#include "worker/link/redirect.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>
@@ -28,7 +28,7 @@ enum { ASKING_MAX = 32, PER_TURN = 64, TCP = 6, UDP = 17 };
 struct asking {
 	struct redirect_pages *pages;
 	struct http_later *answer;
-	struct priv_call *call;
+	struct link_call *call;
 	struct redirect_question question;
 	int pipe; /* of a trace; -1: none yet */
 	struct loop_fd readable;
@@ -38,7 +38,7 @@ struct asking {
 
 struct redirect_pages {
 	struct loop *loop;
-	struct priv *priv;
+	struct link *link;
 	struct pod_registry *pods;
 	struct asking *list;
 };
@@ -47,7 +47,7 @@ struct redirect_pages {
 
 static void asking_end(struct asking *a)
 {
-	priv_call_cancel(&a->call);
+	link_call_cancel(&a->call);
 	loop_fd_stop(&a->readable);
 	mem_closep(&a->pipe);
 	http_later_end(&a->answer);
@@ -215,7 +215,7 @@ static void serve_explain(void *ctx, struct http_request *req)
 	wrong = read_question(req, &a->question);
 	if (wrong)
 		return refuse(a, 400, wrong);
-	priv_redirect_explain(p->priv, &a->call, &pod->uid, &a->question, on_explained, a);
+	link_redirect_explain(p->link, &a->call, &pod->uid, &a->question, on_explained, a);
 }
 
 /* --- trace --- */
@@ -228,7 +228,7 @@ static void print_address(const struct redirect_address *a, char out[INET6_ADDRS
 		inet_ntop(AF_INET6, a, out, INET6_ADDRSTRLEN);
 }
 
-static void add_line(struct asking *a, struct evbuffer *out, const struct priv_trace *t)
+static void add_line(struct asking *a, struct evbuffer *out, const struct link_trace *t)
 {
 	const struct pod *pod = pod_find(a->pages->pods, &t->pod);
 	unsigned verdict = t->trace.verdict;
@@ -261,7 +261,7 @@ static void on_records(void *ctx)
 {
 	struct asking *a = ctx;
 	struct evbuffer *out = evbuffer_new();
-	struct priv_trace t;
+	struct link_trace t;
 	ssize_t n = 0;
 
 	for (int i = 0; i < PER_TURN; i++) {
@@ -298,18 +298,18 @@ static void serve_trace(void *ctx, struct http_request *req)
 		return;
 	if (uid && !pod)
 		return refuse(a, 404, "there is no such pod");
-	priv_redirect_trace(p->priv, &a->call, pod ? &pod->uid : NULL, on_pipe, a);
+	link_redirect_trace(p->link, &a->call, pod ? &pod->uid : NULL, on_pipe, a);
 }
 
 /* --- life --- */
 
 struct redirect_pages *redirect_pages_new(
-    struct loop *l, struct priv *priv, struct pod_registry *pods, struct admin *a)
+    struct loop *l, struct link *link, struct pod_registry *pods, struct admin *a)
 {
 	struct redirect_pages *p = mem_zalloc(sizeof(*p));
 
 	p->loop = l;
-	p->priv = priv;
+	p->link = link;
 	p->pods = pods;
 	admin_serve(a, "/redirect", serve_all, p);
 	admin_serve(a, "/redirect/explain", serve_explain, p);

@@ -10,10 +10,10 @@
 #include "admin/admin.h"
 
 struct pod_registry;
-struct priv;
+struct link;
 struct redirect_pages;
 
 /* What is asked and not answered yet ends with redirect_pages_free(), before the admin server. */
 struct redirect_pages *redirect_pages_new(
-    struct loop *l, struct priv *p, struct pod_registry *pods, struct admin *a);
+    struct loop *l, struct link *p, struct pod_registry *pods, struct admin *a);
 void redirect_pages_free(struct redirect_pages **p);

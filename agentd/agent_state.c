@@ -6,10 +6,10 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "priv/priv.h"
 #include "security/cert_cache.h"
 #include "security/cert_store.h"
 #include "security/istiod.h"
+#include "worker/link/link.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,9 +18,9 @@ LOG_SCOPE("state");
 
 struct agent_state {
 	const struct agent_shared *shared;
-	enum priv_state keep;
+	enum link_state keep;
 	unsigned step; /* places that were listed, or are */
-	struct priv_call *listing;
+	struct link_call *listing;
 	unsigned restored;
 	loop_cb done;
 	void *ctx;
@@ -35,7 +35,7 @@ static struct cert_cache *cache_of(const struct agent_shared *s, const char *pla
 }
 
 static int restore(
-    struct agent_state *a, const struct priv_kept *k, const struct cert_stored *s, struct err *e)
+    struct agent_state *a, const struct link_kept *k, const struct cert_stored *s, struct err *e)
 {
 	struct cert_cache *cache = cache_of(a->shared, s->origin.name);
 	uint8_t id[X509_SHA256_SIZE];
@@ -50,7 +50,7 @@ static int restore(
 }
 
 /* Where it should not be stored any more it is not left either. */
-static void take_one(struct agent_state *a, const struct priv_kept *k)
+static void take_one(struct agent_state *a, const struct link_kept *k)
 {
 	struct cert_stored s;
 	struct err e;
@@ -66,12 +66,12 @@ static void take_one(struct agent_state *a, const struct priv_kept *k)
 		log_warn(NULL, "stored certificate %02x%02x%02x%02x.. is ignored%s: %s", k->id[0],
 		    k->id[1], k->id[2], k->id[3], strange ? " and left alone" : "", e.msg);
 	if (!strange && (rc || k->kind != a->keep))
-		priv_state_del(a->shared->priv, k->kind, k->id);
+		link_state_del(a->shared->link, k->kind, k->id);
 }
 
 static void list(struct agent_state *a);
 
-static void on_kept(void *ctx, const struct priv_kept *k)
+static void on_kept(void *ctx, const struct link_kept *k)
 {
 	struct agent_state *a = ctx;
 
@@ -85,19 +85,19 @@ static void on_kept(void *ctx, const struct priv_kept *k)
 /* The current place first: what is in both was left in the other one. */
 static void list(struct agent_state *a)
 {
-	if (a->step == PRIV_STATE_CERTS_END) {
+	if (a->step == LINK_STATE_CERTS_END) {
 		if (a->restored)
 			log_info(NULL, "%u stored certificate%s", a->restored,
 			    a->restored == 1 ? "" : "s");
 		a->done(a->ctx);
 		return;
 	}
-	enum priv_state next = (enum priv_state)((a->keep + a->step++) % PRIV_STATE_CERTS_END);
-	priv_state_list(a->shared->priv, &a->listing, next, on_kept, a);
+	enum link_state next = (enum link_state)((a->keep + a->step++) % LINK_STATE_CERTS_END);
+	link_state_list(a->shared->link, &a->listing, next, on_kept, a);
 }
 
 struct agent_state *agent_state_restore(
-    const struct agent_shared *s, enum priv_state keep, loop_cb done, void *ctx)
+    const struct agent_shared *s, enum link_state keep, loop_cb done, void *ctx)
 {
 	struct agent_state *a = mem_zalloc(sizeof(*a));
 
@@ -115,6 +115,6 @@ void agent_state_free(struct agent_state **s)
 
 	if (!a)
 		return;
-	priv_call_cancel(&a->listing);
+	link_call_cancel(&a->listing);
 	free(a);
 }

@@ -13,5 +13,5 @@ struct agent_state;
 
 /* Where certificates are stored from now on is `keep`; what is elsewhere moves there. */
 struct agent_state *agent_state_restore(
-    const struct agent_shared *s, enum priv_state keep, loop_cb done, void *ctx);
+    const struct agent_shared *s, enum link_state keep, loop_cb done, void *ctx);
 void agent_state_free(struct agent_state **s); /* also inside `done` */

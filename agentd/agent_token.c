@@ -11,8 +11,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "pod/pod.h"
-#include "priv/priv.h"
 #include "security/token.h"
+#include "worker/link/link.h"
 #include <string.h>
 
 LOG_SCOPE("pod");
@@ -20,7 +20,7 @@ LOG_SCOPE("pod");
 struct pod_token {
 	struct loop *loop;
 	const struct pod *pod;
-	struct priv_follow *follow; /* NULL: the source tells */
+	struct link_follow *follow; /* NULL: the source tells */
 	struct token token;         /* jwt NULL: none */
 	struct err why;             /* why there is none */
 	struct loop_timer expiry;
@@ -70,7 +70,7 @@ static void was_read(struct pod_token *t)
 	watch_expiry(t);
 }
 
-static void on_file(void *ctx, const struct priv_content *c)
+static void on_file(void *ctx, const struct link_content *c)
 {
 	struct pod_token *t = ctx;
 
@@ -102,7 +102,7 @@ struct pod_token *pod_token_start(
 	t->ctx = ctx;
 	err_set(&t->why, ERR_UNAVAILABLE, "token: not read yet");
 	if (!p->token)
-		t->follow = priv_follow(a->priv, PRIV_FOLLOW_TOKEN, &p->uid, 0, on_file, t);
+		t->follow = link_follow(a->link, LINK_FOLLOW_TOKEN, &p->uid, 0, on_file, t);
 	return t;
 }
 
@@ -112,7 +112,7 @@ void pod_token_stop(struct pod_token **token)
 
 	if (!t)
 		return;
-	priv_unfollow(&t->follow);
+	link_unfollow(&t->follow);
 	loop_timer_stop(&t->expiry);
 	token_clear(&t->token);
 	free(t);

@@ -205,9 +205,9 @@ int config_planes_read(struct config_reader *r, json_t *list, struct err *e)
 	r->line = yaml_doc_line(r->yaml, list);
 	if (!json_is_array(list) || !json_array_size(list))
 		return err_set(e, ERR_INVALID, CONFIG_PLANES_KEY ": must be a list");
-	if (json_array_size(list) > PRIV_PLANES_MAX)
+	if (json_array_size(list) > LINK_PLANES_MAX)
 		return err_set(
-		    e, ERR_INVALID, CONFIG_PLANES_KEY ": more than %d entries", PRIV_PLANES_MAX);
+		    e, ERR_INVALID, CONFIG_PLANES_KEY ": more than %d entries", LINK_PLANES_MAX);
 	json_array_foreach (list, i, v) {
 		r->line = yaml_doc_line(r->yaml, v);
 		if (read_plane(r, v, e))

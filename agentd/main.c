@@ -11,7 +11,7 @@
 #include "common/mem.h"
 #include "common/protocol.h"
 #include "config.h"
-#include "priv/cage.h"
+#include "worker/link/cage.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -72,7 +72,7 @@ static void make_room_for_fds(void)
 	if (getrlimit(RLIMIT_NOFILE, &most) || most.rlim_cur == 0)
 		return;
 	int last = (int)(most.rlim_cur < FDS_AT_ONCE ? most.rlim_cur : FDS_AT_ONCE) - 1;
-	int fd = fcntl(PRIV_FD, F_DUPFD_CLOEXEC, last);
+	int fd = fcntl(LINK_FD, F_DUPFD_CLOEXEC, last);
 	mem_closep(&fd);
 }
 
@@ -115,7 +115,7 @@ static int run_agent(struct worker *w, const struct config *c, struct err *e)
 {
 	bool lost;
 
-	if (!(w->agent = agent_new(w->loop, c, PRIV_FD, e)))
+	if (!(w->agent = agent_new(w->loop, c, LINK_FD, e)))
 		return -1;
 	loop_fd_watch(w->loop, &w->signals, w->signal_fd, LOOP_READ, on_signal, w);
 	loop_run(w->loop);
@@ -206,7 +206,7 @@ int main(int argc, char **argv)
 	/* The broker starts us by fd; kernels before 6.14 make the fd's number our name. */
 	prctl(PR_SET_NAME, "agentd-worker");
 	log_init(false);
-	text = read_config(PRIV_CONFIG_FD, &len, &e);
+	text = read_config(LINK_CONFIG_FD, &len, &e);
 	if (!text || config_load(&config, "agentd.yaml", text, len, argc, argv, &e) ||
 	    log_set_levels(config.log_level, &e)) {
 		status = 2;

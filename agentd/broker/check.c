@@ -342,7 +342,7 @@ static void check_metrics(struct table *t)
 
 static void check_plane_files(struct table *t, const char *const *files, const char *kind)
 {
-	for (unsigned i = 0; i < PRIV_PLANES_MAX; i++) {
+	for (unsigned i = 0; i < LINK_PLANES_MAX; i++) {
 		const char *file = files[i];
 		struct broker_content c;
 		char dir[PATH_MAX], what[32];
@@ -353,7 +353,7 @@ static void check_plane_files(struct table *t, const char *const *files, const c
 		broker_file_read(
 		    &(struct broker_place){.dir = dir, .name = strrchr(file, '/') + 1}, &c);
 		mem_closep(&c.fd);
-		if (c.state == PRIV_FILE_CONTENT)
+		if (c.state == LINK_FILE_CONTENT)
 			row(t, OK, what, "%s", file);
 		else
 			row(t, PROBLEM, what, "%s", c.why.text);

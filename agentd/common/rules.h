@@ -1,6 +1,6 @@
 /* redirect_rules.h - what is asked for one pod's traffic: from redirect/ (worker) to the broker.
  *
- * One struct of fixed size in a sealed memfd, beside PRIV_REDIRECT_SET.  The broker believes none
+ * One struct of fixed size in a sealed memfd, beside LINK_REDIRECT_SET.  The broker believes none
  * of it: counts are checked, flags it does not know are refused, and the node's ceiling (its
  * command line) decides what a pod may ask for (security-rules.md 3, 6).
  */
@@ -40,8 +40,8 @@ struct redirect_rules {
 					*/
 };
 
-/* From the broker to the worker, through the pipe of PRIV_REDIRECT_TRACE. */
-struct priv_trace {
+/* From the broker to the worker, through the pipe of LINK_REDIRECT_TRACE. */
+struct link_trace {
 	struct uuid pod;
 	uint32_t lost; /* records before this one that nobody had room for */
 	uint32_t pad;

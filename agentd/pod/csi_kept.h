@@ -1,4 +1,4 @@
-/* csi_kept.h - what is kept of a published pod beyond the worker: state PRIV_STATE_POD.
+/* csi_kept.h - what is kept of a published pod beyond the worker: state LINK_STATE_POD.
  *
  *   {"version": 1, "uid", "namespace", "name", "service_account", "volume", "volume_id",
  *    "env": {}, "token"}

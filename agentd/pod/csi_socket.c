@@ -10,7 +10,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "priv/priv_volume.h"
+#include "worker/link/volume.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,12 +24,12 @@ enum { CONNECTIONS_MAX = 1024 };
 struct visitor {
 	struct csi_socket *socket;
 	int fd;
-	struct priv_call *asking;
+	struct link_call *asking;
 	struct visitor *prev, *next;
 };
 
 struct csi_socket {
-	struct priv *priv;
+	struct link *link;
 	struct rpc_server *to;
 	struct accept *accept;
 	struct visitor *visitors;
@@ -72,7 +72,7 @@ static int visitor_free(struct visitor *v)
 {
 	int fd = v->fd;
 
-	priv_call_cancel(&v->asking);
+	link_call_cancel(&v->asking);
 	DL_DELETE(v->socket->visitors, v);
 	v->socket->waiting--;
 	free(v);
@@ -107,15 +107,15 @@ static void on_accepted(void *ctx, int fd)
 	v->fd = fd;
 	s->waiting++;
 	DL_APPEND(s->visitors, v);
-	priv_caller(s->priv, &v->asking, fd, on_known, v);
+	link_caller(s->link, &v->asking, fd, on_known, v);
 }
 
 struct csi_socket *csi_socket_new(
-    struct loop *l, struct priv *p, int listen_fd, struct rpc_server *to)
+    struct loop *l, struct link *p, int listen_fd, struct rpc_server *to)
 {
 	struct csi_socket *s = mem_zalloc(sizeof(*s));
 
-	s->priv = p;
+	s->link = p;
 	s->to = to;
 	s->metric = metric_counter("agentd_csi_connections_refused_total",
 	    "Connections to the CSI socket that are not the kubelet's.");

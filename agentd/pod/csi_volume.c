@@ -12,7 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "csi_volume_internal.h"
-#include "priv/priv_volume.h"
+#include "worker/link/volume.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,8 +75,8 @@ static void stop_work(struct csi_volume *v)
 	loop_timer_stop(&v->soon);
 	loop_timer_stop(&v->certificate);
 	loop_timer_stop(&v->abandoned);
-	priv_call_cancel(&v->keeping);
-	priv_call_cancel(&v->mounting);
+	link_call_cancel(&v->keeping);
+	link_call_cancel(&v->mounting);
 }
 
 static void volume_free(struct csi_volume *v)
@@ -96,7 +96,7 @@ static void forget(struct csi_volume *v)
 	uint8_t id[CSI_KEPT_ID_SIZE];
 
 	csi_kept_id(&v->target.pod, id);
-	priv_state_del(v->all->o.priv, PRIV_STATE_POD, id);
+	link_state_del(v->all->o.link, LINK_STATE_POD, id);
 }
 
 /* One at a time; a newer token waits for its turn.  False: it will not be kept. */
@@ -105,7 +105,7 @@ static bool keep(struct csi_volume *v)
 	const struct pod *p = csi_volume_pod(v);
 	struct csi_publish all = {.target = v->target, .spec = *p, .token = p->token};
 	uint8_t id[CSI_KEPT_ID_SIZE];
-	struct priv_kept k = {.kind = PRIV_STATE_POD, .id = id};
+	struct link_kept k = {.kind = LINK_STATE_POD, .id = id};
 	char *text;
 
 	v->unkept = v->keeping != NULL;
@@ -115,7 +115,7 @@ static bool keep(struct csi_volume *v)
 	csi_kept_id(&v->target.pod, id);
 	k.data = text = csi_kept_write(&all, &k.size);
 	if (k.size <= KEPT_MAX)
-		priv_state_put(v->all->o.priv, &v->keeping, &k, on_kept, v);
+		link_state_put(v->all->o.link, &v->keeping, &k, on_kept, v);
 	else
 		log_warn_limited(&v->all->log, p->label,
 		    "not kept over a restart of agentd: its volumeAttributes are too large");
@@ -132,7 +132,7 @@ static void remove_pod(struct csi_volume *v)
 	if (csi_volume_pod(v))
 		pod_remove(v->all->o.pods, &v->all->source, &v->target.pod);
 	else
-		priv_pod_remove(v->all->o.priv, &v->target.pod);
+		link_pod_remove(v->all->o.link, &v->target.pod);
 	forget(v);
 }
 
@@ -183,7 +183,7 @@ static void mount_if_wanted(struct csi_volume *v)
 	}
 	v->state = MOUNTING;
 	v->mounted = true;
-	priv_publish(v->all->o.priv, &v->mounting, &v->target.pod, v->target.volume, on_mounted, v);
+	link_publish(v->all->o.link, &v->mounting, &v->target.pod, v->target.volume, on_mounted, v);
 }
 
 /* Without it a next worker waits for the kubelet's next publish: no reason not to start a pod. */
@@ -332,7 +332,7 @@ static void on_looked_at(void *ctx, const struct err *e)
 static void look_at_mount(struct csi_volume *v)
 {
 	if (!v->mounting && csi_volume_pod(v))
-		priv_publish(v->all->o.priv, &v->mounting, &v->target.pod, v->target.volume,
+		link_publish(v->all->o.link, &v->mounting, &v->target.pod, v->target.volume,
 		    on_looked_at, v);
 }
 
@@ -377,7 +377,7 @@ static void find_out(struct csi_volume *v, struct csi_call *c, const struct csi_
 	}
 	csi_wait(&v->publishing, c, HOLD_MS);
 	if (!v->mounting)
-		priv_publish(v->all->o.priv, &v->mounting, &v->target.pod, v->target.volume,
+		link_publish(v->all->o.link, &v->mounting, &v->target.pod, v->target.volume,
 		    on_found_out, v);
 }
 
@@ -464,8 +464,8 @@ static void unmount(struct csi_volume *v)
 	csi_refuse_all(&v->publishing, RPC_ABORTED, "the volume is being unpublished");
 	stop_work(v);
 	v->state = UNPUBLISHING;
-	priv_unpublish(
-	    v->all->o.priv, &v->mounting, &v->target.pod, v->target.volume, on_unmounted, v);
+	link_unpublish(
+	    v->all->o.link, &v->mounting, &v->target.pod, v->target.volume, on_unmounted, v);
 }
 
 void csi_volumes_unpublish(

@@ -13,11 +13,11 @@
 struct csi_volumes;
 struct loop;
 struct pod_registry;
-struct priv;
+struct link;
 
 struct csi_volumes_options {
 	struct loop *loop;
-	struct priv *priv;
+	struct link *link;
 	struct pod_registry *pods;
 	int64_t publish_wait_ms; /* for the first certificate */
 };

@@ -24,7 +24,7 @@ struct csi_volume {
 	bool unkept;  /* there is a newer token than what is being kept */
 	struct csi_waiting publishing, unpublishing;
 	struct loop_timer soon, certificate, abandoned;
-	struct priv_call *keeping, *mounting;
+	struct link_call *keeping, *mounting;
 	int64_t since_ms, last_ms; /* uptime: first and last publish; 0: none in our life */
 	struct err problem;        /* of the last publish */
 	UT_hash_handle hh;

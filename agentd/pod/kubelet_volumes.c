@@ -9,8 +9,8 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "priv/priv_volume.h"
 #include "security/identity.h"
+#include "worker/link/volume.h"
 #include <errno.h>
 #include <string.h>
 #include <uthash.h>
@@ -23,10 +23,10 @@ struct kept {
 };
 
 struct kubelet_volumes {
-	struct priv *priv;
+	struct link *link;
 	struct csi_volumes *volumes;
 	struct kept *kept;
-	struct priv_call *listing;
+	struct link_call *listing;
 	unsigned adopted;
 	loop_cb done;
 	void *ctx;
@@ -45,7 +45,7 @@ static void delete (struct kubelet_volumes *k, const struct uuid *pod)
 	uint8_t id[CSI_KEPT_ID_SIZE];
 
 	csi_kept_id(pod, id);
-	priv_state_del(k->priv, PRIV_STATE_POD, id);
+	link_state_del(k->link, LINK_STATE_POD, id);
 }
 
 /* --- what was kept --- */
@@ -60,7 +60,7 @@ static int check_name(const struct csi_publish *p, const uint8_t *name, struct e
 	return err_set(e, ERR_INVALID, "damaged: it has the name of another one");
 }
 
-static void take_kept(struct kubelet_volumes *k, const struct priv_kept *in)
+static void take_kept(struct kubelet_volumes *k, const struct link_kept *in)
 {
 	struct kept *x = mem_zalloc(sizeof(*x));
 	struct err e;
@@ -78,7 +78,7 @@ static void take_kept(struct kubelet_volumes *k, const struct priv_kept *in)
 	log_warn(NULL, "kept pod %02x%02x%02x%02x.. is ignored%s: %s", in->id[0], in->id[1],
 	    in->id[2], in->id[3], strange ? " and left alone" : "", e.msg);
 	if (!strange)
-		priv_state_del(k->priv, PRIV_STATE_POD, in->id);
+		link_state_del(k->link, LINK_STATE_POD, in->id);
 }
 
 /* --- what is there --- */
@@ -107,7 +107,7 @@ int kubelet_vol_data_read(
 }
 
 /* Mounted by us it is ours whatever the kubelet's file says, which it writes just before. */
-static bool is_ours(const struct priv_volume *v)
+static bool is_ours(const struct link_volume *v)
 {
 	char id[CSI_ID_SIZE], name[64];
 	struct err e;
@@ -136,7 +136,7 @@ static void adopt(
 		    t->volume);
 }
 
-static void take_volume(struct kubelet_volumes *k, const struct priv_volume *v)
+static void take_volume(struct kubelet_volumes *k, const struct link_volume *v)
 {
 	struct csi_target t = {.pod = v->pod};
 	struct kept *x;
@@ -168,7 +168,7 @@ static void take_rest(struct kubelet_volumes *k, bool known)
 	}
 }
 
-static void on_volume(void *ctx, const struct priv_volume *v)
+static void on_volume(void *ctx, const struct link_volume *v)
 {
 	struct kubelet_volumes *k = ctx;
 
@@ -184,7 +184,7 @@ static void on_volume(void *ctx, const struct priv_volume *v)
 	k->done(k->ctx);
 }
 
-static void on_kept(void *ctx, const struct priv_kept *in)
+static void on_kept(void *ctx, const struct link_kept *in)
 {
 	struct kubelet_volumes *k = ctx;
 
@@ -194,19 +194,19 @@ static void on_kept(void *ctx, const struct priv_kept *in)
 	}
 	if (in->e)
 		log_warn(NULL, "kept pods cannot be read: %s", in->e->msg);
-	priv_volume_list(k->priv, &k->listing, on_volume, k);
+	link_volume_list(k->link, &k->listing, on_volume, k);
 }
 
 struct kubelet_volumes *kubelet_volumes_restore(
-    struct priv *p, struct csi_volumes *volumes, loop_cb done, void *ctx)
+    struct link *p, struct csi_volumes *volumes, loop_cb done, void *ctx)
 {
 	struct kubelet_volumes *k = mem_zalloc(sizeof(*k));
 
-	k->priv = p;
+	k->link = p;
 	k->volumes = volumes;
 	k->done = done;
 	k->ctx = ctx;
-	priv_state_list(p, &k->listing, PRIV_STATE_POD, on_kept, k);
+	link_state_list(p, &k->listing, LINK_STATE_POD, on_kept, k);
 	return k;
 }
 
@@ -217,7 +217,7 @@ void kubelet_volumes_free(struct kubelet_volumes **volumes)
 
 	if (!k)
 		return;
-	priv_call_cancel(&k->listing);
+	link_call_cancel(&k->listing);
 	HASH_ITER (hh, k->kept, x, next)
 		forget(k, x);
 	free(k);

@@ -11,7 +11,7 @@ struct kubelet_volumes;
 
 /* `done` runs when all was adopted; the caller has csi_volumes_synced() to say. */
 struct kubelet_volumes *kubelet_volumes_restore(
-    struct priv *p, struct csi_volumes *volumes, loop_cb done, void *ctx);
+    struct link *p, struct csi_volumes *volumes, loop_cb done, void *ctx);
 void kubelet_volumes_free(struct kubelet_volumes **k); /* also inside `done` */
 
 /* vol_data.json (fuzzed): 1: a volume of ours, 0: another driver's, -1: it is none. */

@@ -14,8 +14,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "pod.h"
-#include "priv/priv.h"
 #include "security/identity.h"
+#include "worker/link/link.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +27,7 @@ enum { MAP_ENTRIES_MAX = 256, GRACE_MS = 2000 };
 
 struct refused {
 	struct refused *next;
-	char file[PRIV_NAME_SIZE];
+	char file[LINK_NAME_SIZE];
 	char why[ERR_MSG_SIZE];
 };
 
@@ -35,7 +35,7 @@ struct refused {
 struct removal {
 	struct manifest_dir *of;
 	struct removal *next;
-	char file[PRIV_NAME_SIZE];
+	char file[LINK_NAME_SIZE];
 	struct uuid uid;
 	struct loop_timer timer;
 };
@@ -44,7 +44,7 @@ struct manifest_dir {
 	struct loop *loop;
 	struct pod_registry *pods;
 	struct pod_source source;
-	struct priv_follow *follow;
+	struct link_follow *follow;
 	struct refused *refused; /* ordered by file */
 	struct removal *removals;
 };
@@ -290,7 +290,7 @@ static void note_refused(struct manifest_dir *m, const char *file, const struct 
 	log_error(NULL, "manifest refused: %s", e->msg);
 }
 
-static int add_pod(struct manifest_dir *m, const struct priv_content *c, struct err *e)
+static int add_pod(struct manifest_dir *m, const struct link_content *c, struct err *e)
 {
 	struct reader at = {.file = c->name};
 	struct pod spec;
@@ -362,7 +362,7 @@ static void on_removed(struct manifest_dir *m, const char *file)
 	loop_timer_in(m->loop, &r->timer, GRACE_MS, on_grace_over, r);
 }
 
-static void take_content(struct manifest_dir *m, const struct priv_content *c)
+static void take_content(struct manifest_dir *m, const struct link_content *c)
 {
 	struct err e;
 
@@ -373,7 +373,7 @@ static void take_content(struct manifest_dir *m, const struct priv_content *c)
 		forget_refused(m, c->name);
 }
 
-static void on_content(void *ctx, const struct priv_content *c)
+static void on_content(void *ctx, const struct link_content *c)
 {
 	struct manifest_dir *m = ctx;
 
@@ -387,7 +387,7 @@ static void on_content(void *ctx, const struct priv_content *c)
 	}
 }
 
-struct manifest_dir *manifest_dir_new(struct loop *l, struct priv *p, struct pod_registry *pods)
+struct manifest_dir *manifest_dir_new(struct loop *l, struct link *p, struct pod_registry *pods)
 {
 	struct manifest_dir *m = mem_zalloc(sizeof(*m));
 
@@ -395,7 +395,7 @@ struct manifest_dir *manifest_dir_new(struct loop *l, struct priv *p, struct pod
 	m->pods = pods;
 	m->source.name = "manifest";
 	pod_source_add(pods, &m->source);
-	m->follow = priv_follow(p, PRIV_FOLLOW_MANIFESTS, NULL, 0, on_content, m);
+	m->follow = link_follow(p, LINK_FOLLOW_MANIFESTS, NULL, 0, on_content, m);
 	return m;
 }
 
@@ -407,7 +407,7 @@ void manifest_dir_free(struct manifest_dir **dir)
 
 	if (!m)
 		return;
-	priv_unfollow(&m->follow);
+	link_unfollow(&m->follow);
 	LL_FOREACH_SAFE (m->removals, gone, after)
 		end_removal(gone);
 	LL_FOREACH_SAFE (m->refused, r, next)
@@ -421,7 +421,7 @@ json_t *manifest_dir_refused(const struct manifest_dir *m)
 	struct refused *r;
 
 	LL_FOREACH (m->refused, r) {
-		char file[PRIV_NAME_SIZE];
+		char file[LINK_NAME_SIZE];
 
 		err_printable(file, sizeof(file), r->file, (unsigned)strlen(r->file));
 		json_array_append_new(all, json_pack("{s:s, s:s}", "file", file, "why", r->why));

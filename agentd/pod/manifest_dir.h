@@ -14,9 +14,9 @@ struct loop;
 struct manifest_dir;
 struct pod;
 struct pod_registry;
-struct priv;
+struct link;
 
-struct manifest_dir *manifest_dir_new(struct loop *l, struct priv *p, struct pod_registry *pods);
+struct manifest_dir *manifest_dir_new(struct loop *l, struct link *p, struct pod_registry *pods);
 /* Its pods stay in the registry, which has to go before the next event. */
 void manifest_dir_free(struct manifest_dir **m);
 json_t *manifest_dir_refused(const struct manifest_dir *m); /* [{file, why}] */

@@ -30,7 +30,7 @@ enum {
 struct lane {
 	struct dns_upstream *up;
 	unsigned server; /* index */
-	struct priv_call *opening;
+	struct link_call *opening;
 	int fd; /* -1: none */
 	unsigned questions;
 	struct loop_fd readable;
@@ -46,7 +46,7 @@ struct dns_ask {
 	uint8_t order[DNS_SERVERS_MAX];
 	unsigned tries;    /* servers that were asked */
 	struct lane *lane; /* the last one asked; it may not be open yet */
-	struct priv_call *dialling;
+	struct link_call *dialling;
 	struct dns_stream *stream;
 	struct loop_timer silence;
 	int64_t since_ms;
@@ -94,7 +94,7 @@ static void drop(struct dns_ask *a)
 {
 	if (a->slot)
 		*a->slot = NULL;
-	priv_call_cancel(&a->dialling);
+	link_call_cancel(&a->dialling);
 	dns_stream_free(&a->stream);
 	loop_timer_stop(&a->silence);
 	DL_DELETE(a->up->asks, a);
@@ -266,7 +266,7 @@ static void use_lane(struct lane *l, struct dns_ask *a)
 	}
 	a->lane = l;
 	if (!l->opening)
-		priv_dial(u->o.priv, &l->opening, u->o.pod, PRIV_DIAL_UDP,
+		link_dial(u->o.link, &l->opening, u->o.pod, LINK_DIAL_UDP,
 		    u->servers[l->server].family, on_lane, l);
 }
 
@@ -308,7 +308,7 @@ static void use_stream(struct dns_ask *a, unsigned server)
 
 	a->id = random_number();
 	dns_set_id(a->data, a->id);
-	priv_dial(o->priv, &a->dialling, o->pod, PRIV_DIAL_TCP, a->up->servers[server].family,
+	link_dial(o->link, &a->dialling, o->pod, LINK_DIAL_TCP, a->up->servers[server].family,
 	    on_stream_socket, a);
 }
 
@@ -333,7 +333,7 @@ static void ask_next(struct dns_ask *a)
 {
 	struct dns_upstream *u = a->up;
 
-	priv_call_cancel(&a->dialling);
+	link_call_cancel(&a->dialling);
 	dns_stream_free(&a->stream);
 	a->lane = NULL;
 	if (a->tries == u->o.nservers ||
@@ -419,7 +419,7 @@ void dns_upstream_free(struct dns_upstream **up)
 		drop(a);
 	for (unsigned i = 0; i < DNS_SERVERS_MAX; i++)
 		for (unsigned j = 0; j < LANES; j++) {
-			priv_call_cancel(&u->lanes[i][j].opening);
+			link_call_cancel(&u->lanes[i][j].opening);
 			close_lane(&u->lanes[i][j]);
 		}
 	free(u);

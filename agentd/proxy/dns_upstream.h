@@ -8,7 +8,7 @@
  */
 #pragma once
 #include "base/dns_message.h"
-#include "priv/priv_dial.h"
+#include "worker/link/dial.h"
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -23,7 +23,7 @@ struct dns_server {
 };
 struct dns_upstream_options {
 	struct loop *loop;
-	struct priv *priv;
+	struct link *link;
 	const struct uuid *pod;
 	const struct dns_server *servers; /* copied */
 	size_t nservers;                  /* 1 and more */

@@ -29,7 +29,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "priv/priv.h"
+#include "worker/link/link.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -71,12 +71,12 @@ struct visitor {
 	int fd;
 	struct attest_peer peer;
 	bool ours;                /* as far as we see; admitted already */
-	struct priv_call *asking; /* NULL: nobody is here */
+	struct link_call *asking; /* NULL: nobody is here */
 };
 
 struct socket {
 	struct uds *uds;
-	struct priv_call *asking;
+	struct link_call *asking;
 	struct accept *accept;
 };
 
@@ -88,20 +88,20 @@ struct refused_netns {
 
 struct uds {
 	struct loop *loop;
-	struct priv *priv;
+	struct link *link;
 	struct uuid pod;
 	char *subject;
 	struct rpc_server *to;
 	struct uds_events ev;
 	void *ctx;
-	struct socket sockets[PRIV_LISTENER_END];
+	struct socket sockets[LINK_LISTENER_END];
 	struct visitor visitors[WAITING_MAX];
 	struct attest *attest;
 	struct refused_netns refused_netns[REFUSED_MAX]; /* a ring */
 	unsigned nrefused_netns;
 	uint64_t netns_cookie; /* 0: not known */
 	char
-	    unproven[PRIV_WHY_SIZE]; /* why the last one that was asked about could not be proven */
+	    unproven[LINK_WHY_SIZE]; /* why the last one that was asked about could not be proven */
 	bool addressed;              /* the last look at it found an address */
 	uint64_t accepted, refused[REASONS];
 	struct refusal shown[SHOWN_MAX]; /* a ring */
@@ -201,14 +201,14 @@ static enum reason reason_of(const struct err *e)
 	}
 }
 
-static void tell_addresses(struct uds *u, const struct priv_peer *n)
+static void tell_addresses(struct uds *u, const struct link_peer *n)
 {
-	char text[PRIV_ADDRESSES_MAX][INET6_ADDRSTRLEN];
-	const char *ips[PRIV_ADDRESSES_MAX];
+	char text[LINK_ADDRESSES_MAX][INET6_ADDRSTRLEN];
+	const char *ips[LINK_ADDRESSES_MAX];
 	size_t count = 0;
 
-	for (size_t i = 0; i < n->naddresses && count < PRIV_ADDRESSES_MAX; i++) {
-		const struct priv_address *a = &n->addresses[i];
+	for (size_t i = 0; i < n->naddresses && count < LINK_ADDRESSES_MAX; i++) {
+		const struct link_address *a = &n->addresses[i];
 
 		if (!inet_ntop(a->family, a->bytes, text[count], sizeof(text[count])))
 			continue;
@@ -230,7 +230,7 @@ static void flag(struct uds *u, const char *why)
 
 static const char exited[] = "the peer has exited";
 
-static void on_peer_known(void *ctx, const struct err *e, const struct priv_peer *n)
+static void on_peer_known(void *ctx, const struct err *e, const struct link_peer *n)
 {
 	struct visitor *v = ctx;
 	struct uds *u = v->uds;
@@ -267,7 +267,7 @@ static void ask_broker(struct uds *u, int fd, struct attest_peer *peer, bool our
 		v->fd = fd;
 		v->peer = *peer;
 		v->ours = ours;
-		priv_peer_of(u->priv, &v->asking, &u->pod, fd, on_peer_known, v);
+		link_peer_of(u->link, &v->asking, &u->pod, fd, on_peer_known, v);
 		return;
 	}
 	refuse(u, fd, peer, LIMIT, "too many connections wait to be looked at");
@@ -278,7 +278,7 @@ static bool needs_no_look(const struct socket *s, const struct attest_peer *peer
 {
 	const struct uds *u = s->uds;
 
-	return u->addressed && s != &u->sockets[PRIV_LISTEN_XDS] && attest_knows(u->attest, peer);
+	return u->addressed && s != &u->sockets[LINK_LISTEN_XDS] && attest_knows(u->attest, peer);
 }
 
 static void on_accepted(void *ctx, int fd)
@@ -308,8 +308,8 @@ static void on_accepted(void *ctx, int fd)
 
 void uds_stop(struct uds *u)
 {
-	for (size_t i = 0; i < PRIV_LISTENER_END; i++) {
-		priv_call_cancel(&u->sockets[i].asking);
+	for (size_t i = 0; i < LINK_LISTENER_END; i++) {
+		link_call_cancel(&u->sockets[i].asking);
 		accept_free(&u->sockets[i].accept);
 	}
 }
@@ -325,14 +325,14 @@ static void on_listening(void *ctx, const struct err *e, int fd)
 		return;
 	}
 	s->accept = accept_new(u->loop, fd, on_accepted, s);
-	for (size_t i = 0; i < PRIV_LISTENER_END; i++)
+	for (size_t i = 0; i < LINK_LISTENER_END; i++)
 		if (!u->sockets[i].accept)
 			return;
 	u->ev.listening(u->ctx, NULL);
 }
 
 /* Ours was shut down.  While we wait for one, what we wait for is a healthy one. */
-static void on_relisten(void *ctx, enum priv_listener kind, int fd)
+static void on_relisten(void *ctx, enum link_listener kind, int fd)
 {
 	struct uds *u = ctx;
 	struct socket *s = &u->sockets[kind];
@@ -345,13 +345,13 @@ static void on_relisten(void *ctx, enum priv_listener kind, int fd)
 	s->accept = accept_new(u->loop, fd, on_accepted, s);
 }
 
-struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, const char *subject,
+struct uds *uds_new(struct loop *l, struct link *p, const struct uuid *pod, const char *subject,
     struct rpc_server *to, const struct uds_events *ev, void *ctx)
 {
 	struct uds *u = mem_zalloc(sizeof(*u));
 
 	u->loop = l;
-	u->priv = p;
+	u->link = p;
 	u->pod = *pod;
 	u->subject = mem_strdup(subject);
 	u->to = to;
@@ -360,10 +360,10 @@ struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, cons
 	u->attest = attest_new(l);
 	u->metric = metric_counter(
 	    "agentd_connections_refused_total", "Connections to pods' sockets that were refused.");
-	priv_on_relisten(p, pod, on_relisten, u);
-	for (int i = 0; i < PRIV_LISTENER_END; i++) {
+	link_on_relisten(p, pod, on_relisten, u);
+	for (int i = 0; i < LINK_LISTENER_END; i++) {
 		u->sockets[i].uds = u;
-		priv_listen(p, &u->sockets[i].asking, pod, (enum priv_listener)i, on_listening,
+		link_listen(p, &u->sockets[i].asking, pod, (enum link_listener)i, on_listening,
 		    &u->sockets[i]);
 	}
 	return u;
@@ -375,12 +375,12 @@ void uds_free(struct uds **uds)
 
 	if (!u)
 		return;
-	priv_on_relisten(u->priv, &u->pod, NULL, NULL);
+	link_on_relisten(u->link, &u->pod, NULL, NULL);
 	uds_stop(u);
 	for (size_t i = 0; i < WAITING_MAX; i++) {
 		if (!u->visitors[i].asking)
 			continue;
-		priv_call_cancel(&u->visitors[i].asking);
+		link_call_cancel(&u->visitors[i].asking);
 		attest_peer_clear(&u->visitors[i].peer);
 		close(u->visitors[i].fd);
 	}

@@ -12,7 +12,7 @@
 
 struct err;
 struct loop;
-struct priv;
+struct link;
 struct rpc_server;
 struct uds;
 
@@ -27,7 +27,7 @@ struct uds_events {
 	void (*addresses)(void *ctx, const char *const *ips, size_t n);
 };
 
-struct uds *uds_new(struct loop *l, struct priv *p, const struct uuid *pod, const char *subject,
+struct uds *uds_new(struct loop *l, struct link *p, const struct uuid *pod, const char *subject,
     struct rpc_server *to, const struct uds_events *ev, void *ctx);
 /* No new connections; those that came are still let in or refused. */
 void uds_stop(struct uds *u);

@@ -33,7 +33,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "istiod.h"
-#include "priv/priv.h"
+#include "worker/link/link.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static void entry_free(struct cert_entry *e)
 	if (e->cert)
 		metric_add(c->cached, "", -1);
 	cert_unref(&e->cert);
-	priv_call_cancel(&e->storing);
+	link_call_cancel(&e->storing);
 	free(e);
 }
 
@@ -530,7 +530,7 @@ static int64_t age_of(const struct cert_cache *c, const struct cert_stored *s)
 }
 
 int cert_cache_restore(
-    struct cert_cache *c, const struct cert_stored *s, enum priv_state from, struct err *e)
+    struct cert_cache *c, const struct cert_stored *s, enum link_state from, struct err *e)
 {
 	struct cert_origin here;
 	struct cert_entry *entry;

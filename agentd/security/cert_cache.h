@@ -26,13 +26,13 @@ struct cert_stored;
 struct cert_sub;
 struct istiod;
 struct loop;
-struct priv;
+struct link;
 
 struct cert_cache_options {
 	int64_t reissue_min_ms; /* default 5 min */
 	int64_t linger_ms;      /* default 5 min; at least what is left of the pauses */
-	struct priv *priv;      /* who keeps certificates beyond this process; NULL: nobody */
-	enum priv_state keep;   /* where */
+	struct link *link;      /* who keeps certificates beyond this process; NULL: nobody */
+	enum link_state keep;   /* where */
 };
 
 /* `c` is what this subscriber may use now, NULL: nothing.  `why_not`: why there is no (new)
@@ -57,4 +57,4 @@ json_t *cert_cache_dump(const struct cert_cache *c); /* no key in it */
  * least).  The pauses between two certificates go on whether or not it is still good.  -1: it is
  * nobody's: of another configuration, or not what it says. */
 int cert_cache_restore(
-    struct cert_cache *c, const struct cert_stored *s, enum priv_state from, struct err *e);
+    struct cert_cache *c, const struct cert_stored *s, enum link_state from, struct err *e);

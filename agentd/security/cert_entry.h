@@ -59,8 +59,8 @@ struct cert_entry {
 	bool hurried;   /* the floor was cut short, and none has passed since */
 	bool telling;
 	/* in the kept state, by id */
-	struct priv_call *storing;
-	uint8_t id[PRIV_STATE_ID_SIZE];
+	struct link_call *storing;
+	uint8_t id[LINK_STATE_ID_SIZE];
 	int64_t issued_ms, issued_uptime_ms;
 	bool kept;   /* or so we asked */
 	bool stored; /* as it is now */

@@ -12,7 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "istiod.h"
-#include "priv/priv.h"
+#include "worker/link/link.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -84,16 +84,16 @@ static void on_stored(void *ctx, const struct err *why)
 void cert_keep(struct cert_entry *e)
 {
 	const struct cert_cache_options *o = &e->cache->options;
-	struct priv_kept k = {.kind = o->keep, .id = e->id};
+	struct link_kept k = {.kind = o->keep, .id = e->id};
 	char *text;
 
-	if (!o->priv || !(text = text_of(e, &k.size)))
+	if (!o->link || !(text = text_of(e, &k.size)))
 		return;
 	k.data = text;
 	e->kept = true;
 	e->stored = false;
-	priv_call_cancel(&e->storing);
-	priv_state_put(o->priv, &e->storing, &k, on_stored, e);
+	link_call_cancel(&e->storing);
+	link_state_put(o->link, &e->storing, &k, on_stored, e);
 	mem_wipe_free(text);
 }
 
@@ -101,8 +101,8 @@ void cert_keep_forget(struct cert_entry *e)
 {
 	const struct cert_cache_options *o = &e->cache->options;
 
-	if (o->priv && e->kept)
-		priv_state_del(o->priv, o->keep, e->id);
+	if (o->link && e->kept)
+		link_state_del(o->link, o->keep, e->id);
 }
 
 /* Its elements, as istiod sent them. */

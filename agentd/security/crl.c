@@ -8,7 +8,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "priv/priv.h"
+#include "worker/link/link.h"
 #include "x509.h"
 #include <errno.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 LOG_SCOPE("crl");
 
 struct crl {
-	struct priv_follow *follow;
+	struct link_follow *follow;
 	const char *name;
 	char *pem;
 	struct err why;
@@ -42,7 +42,7 @@ static void put(struct crl *c, char *pem)
 	free(old); /* all have the new one */
 }
 
-static void on_file(void *ctx, const struct priv_content *content)
+static void on_file(void *ctx, const struct link_content *content)
 {
 	struct crl *c = ctx;
 	struct err why = {0};
@@ -64,14 +64,14 @@ static void on_file(void *ctx, const struct priv_content *content)
 }
 
 struct crl *crl_new(
-    struct priv *p, unsigned plane, const char *name, crl_changed changed, void *ctx)
+    struct link *p, unsigned plane, const char *name, crl_changed changed, void *ctx)
 {
 	struct crl *c = mem_zalloc(sizeof(*c));
 
 	c->name = name;
 	c->changed = changed;
 	c->ctx = ctx;
-	c->follow = priv_follow(p, PRIV_FOLLOW_CRL, NULL, plane, on_file, c);
+	c->follow = link_follow(p, LINK_FOLLOW_CRL, NULL, plane, on_file, c);
 	return c;
 }
 
@@ -81,7 +81,7 @@ void crl_free(struct crl **crl)
 
 	if (!c)
 		return;
-	priv_unfollow(&c->follow);
+	link_unfollow(&c->follow);
 	free(c->pem);
 	free(c);
 }

@@ -8,14 +8,14 @@
 #include <jansson.h>
 
 struct crl;
-struct priv;
+struct link;
 
 /* `pem` is the list in force, NULL: none; valid until the next call of it or crl_free(). */
 typedef void (*crl_changed)(void *ctx, const char *pem);
 
 /* `name` of the control plane, for the log; outlives the list.  `changed` runs when it changes. */
 struct crl *crl_new(
-    struct priv *p, unsigned plane, const char *name, crl_changed changed, void *ctx);
+    struct link *p, unsigned plane, const char *name, crl_changed changed, void *ctx);
 void crl_free(struct crl **c);
 const char *crl_pem(const struct crl *c);
 json_t *crl_dump(const struct crl *c); /* present, why_not: why the file is not in force */

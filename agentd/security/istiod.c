@@ -13,8 +13,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "pool.h"
-#include "priv/priv.h"
 #include "turnstile.h"
+#include "worker/link/link.h"
 #include "x509.h"
 #include <stddef.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ struct istiod_turn {
 struct istiod {
 	struct loop *loop;
 	struct istiod_options options;
-	struct priv_follow *root;
+	struct link_follow *root;
 	char *roots_pem;    /* NULL: the system's, or none yet */
 	struct err why_not; /* of the root; code 0: fine */
 	char trust_domain[256];
@@ -58,7 +58,7 @@ static void root_failed(struct istiod *i, const struct err *why)
 		log_error(i->options.name, "%s", e.msg);
 }
 
-static void on_root(void *ctx, const struct priv_content *c)
+static void on_root(void *ctx, const struct link_content *c)
 {
 	struct istiod *i = ctx;
 	auto_free char *pem = NULL;
@@ -153,7 +153,7 @@ void istiod_turn_cancel(struct istiod_turn **turn)
 /* --- life --- */
 
 struct istiod *istiod_new(
-    struct loop *l, struct rpc *r, struct priv *p, const struct istiod_options *o, unsigned index)
+    struct loop *l, struct rpc *r, struct link *p, const struct istiod_options *o, unsigned index)
 {
 	static const struct turnstile_events events = {on_ready_asked, on_granted, on_hasty};
 	struct istiod *i = mem_zalloc(sizeof(*i));
@@ -169,7 +169,7 @@ struct istiod *istiod_new(
 		pool_connect(i->pool, NULL);
 	} else {
 		err_set(&i->why_not, ERR_UNAVAILABLE, "root certificate: not read yet");
-		i->root = priv_follow(p, PRIV_FOLLOW_ROOT, NULL, index, on_root, i);
+		i->root = link_follow(p, LINK_FOLLOW_ROOT, NULL, index, on_root, i);
 	}
 	return i;
 }
@@ -180,7 +180,7 @@ void istiod_free(struct istiod **istiod)
 
 	if (!i)
 		return;
-	priv_unfollow(&i->root);
+	link_unfollow(&i->root);
 	turnstile_free(&i->turnstile);
 	pool_free(&i->pool);
 	free(i->roots_pem);

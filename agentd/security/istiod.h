@@ -16,7 +16,7 @@ struct istiod;
 struct istiod_lease;
 struct istiod_turn;
 struct loop;
-struct priv;
+struct link;
 
 /* Strings are borrowed from the configuration and outlive the istiod. */
 struct istiod_options {
@@ -35,7 +35,7 @@ struct istiod_options {
 };
 
 struct istiod *istiod_new(
-    struct loop *l, struct rpc *r, struct priv *p, const struct istiod_options *o, unsigned index);
+    struct loop *l, struct rpc *r, struct link *p, const struct istiod_options *o, unsigned index);
 void istiod_free(struct istiod **i); /* all turns must be gone */
 const struct istiod_options *istiod_options(const struct istiod *i);
 struct loop *istiod_loop(const struct istiod *i);

@@ -51,7 +51,7 @@ static void serve(const char *top, int fd)
 	_exit(0);
 }
 
-static void receive(int sock, struct priv_packet *p)
+static void receive(int sock, struct link_packet *p)
 {
 	char control[CMSG_SPACE(sizeof(int))];
 	struct iovec iov = {p, sizeof(*p)};
@@ -70,17 +70,17 @@ static void receive(int sock, struct priv_packet *p)
 	}
 }
 
-static double ask(int sock, enum priv_op op)
+static double ask(int sock, enum link_op op)
 {
 	static uint32_t id;
-	struct priv_request q = {.id = ++id, .op = (uint16_t)op, .uid = {{1}}};
-	struct priv_packet p;
+	struct link_request q = {.id = ++id, .op = (uint16_t)op, .uid = {{1}}};
+	struct link_packet p;
 	double start = now_us();
 
 	if (fdpass_send(sock, &q, sizeof(q), -1))
 		die("send");
 	receive(sock, &p);
-	if (p.what != PRIV_REPLY || p.id != q.id || p.code)
+	if (p.what != LINK_REPLY || p.id != q.id || p.code)
 		die(p.why);
 	return now_us() - start;
 }
@@ -92,7 +92,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void measure(int sock, enum priv_op op, const char *name, const char *end)
+static void measure(int sock, enum link_op op, const char *name, const char *end)
 {
 	static double us[TIMES];
 
@@ -106,7 +106,7 @@ static void measure(int sock, enum priv_op op, const char *name, const char *end
 int main(void)
 {
 	char top[] = "/tmp/agentd-bench.XXXXXX", clean[80];
-	struct priv_packet p;
+	struct link_packet p;
 	int pair[2];
 
 	/* Its mounts go with it. */
@@ -122,10 +122,10 @@ int main(void)
 	close(pair[0]);
 	receive(pair[1], &p); /* the greeting */
 	receive(pair[1], &p);
-	ask(pair[1], PRIV_POD_ADD);
+	ask(pair[1], LINK_POD_ADD);
 	printf("{");
-	measure(pair[1], PRIV_POD_ADD, "nothing to do", ", ");
-	measure(pair[1], PRIV_LISTEN, "kept socket", "}\n");
+	measure(pair[1], LINK_POD_ADD, "nothing to do", ", ");
+	measure(pair[1], LINK_LISTEN, "kept socket", "}\n");
 	close(pair[1]);
 	waitpid(pid, NULL, 0);
 	snprintf(clean, sizeof(clean), "umount %s/run/state; rm -rf %s", top, top);

@@ -117,8 +117,8 @@ static void make(struct pod *p, size_t n)
 /* From the request to the answer. */
 static void ask(const struct pod *p, uint32_t id)
 {
-	const struct priv_request r = {.id = id, .op = PRIV_REDIRECT_SET, .uid = p->uid};
-	struct priv_packet answer;
+	const struct link_request r = {.id = id, .op = LINK_REDIRECT_SET, .uid = p->uid};
+	struct link_packet answer;
 	int memfd = memfd_create("rules", MFD_ALLOW_SEALING), fd;
 
 	if (write(memfd, &rules, sizeof(rules)) != sizeof(rules))

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 def _constants():
-    """PRIV_NAME -> value, of all enums."""
+    """LINK_NAME -> value, of all enums."""
     found = {}
     for body in re.findall(r'enum[^{;]*\{(.*?)\}', re.sub(r'/\*.*?\*/', '', PROTOCOL, flags=re.S), re.S):
         value = -1
@@ -38,8 +38,8 @@ PRIV = _constants()
 class Request(ctypes.Structure):
     _fields_ = [('id', ctypes.c_uint32), ('op', ctypes.c_uint16), ('kind', ctypes.c_uint16),
                 ('arg', ctypes.c_uint32), ('uid', ctypes.c_ubyte * 16),
-                ('state_id', ctypes.c_ubyte * PRIV['PRIV_STATE_ID_SIZE']),
-                ('volume', ctypes.c_char * PRIV['PRIV_VOLUME_SIZE'])]
+                ('state_id', ctypes.c_ubyte * PRIV['LINK_STATE_ID_SIZE']),
+                ('volume', ctypes.c_char * PRIV['LINK_VOLUME_SIZE'])]
 
 
 class Packet(ctypes.Structure):
@@ -47,9 +47,9 @@ class Packet(ctypes.Structure):
                 ('arg', ctypes.c_uint32), ('code', ctypes.c_int32), ('state', ctypes.c_uint32),
                 ('naddresses', ctypes.c_uint32), ('netns_cookie', ctypes.c_uint64),
                 ('cgroup_id', ctypes.c_uint64), ('uid', ctypes.c_ubyte * 16),
-                ('state_id', ctypes.c_ubyte * PRIV['PRIV_STATE_ID_SIZE']),
-                ('addresses', ctypes.c_ubyte * (17 * PRIV['PRIV_ADDRESSES_MAX'])),
-                ('name', ctypes.c_char * PRIV['PRIV_NAME_SIZE']), ('why', ctypes.c_char * PRIV['PRIV_WHY_SIZE'])]
+                ('state_id', ctypes.c_ubyte * PRIV['LINK_STATE_ID_SIZE']),
+                ('addresses', ctypes.c_ubyte * (17 * PRIV['LINK_ADDRESSES_MAX'])),
+                ('name', ctypes.c_char * PRIV['LINK_NAME_SIZE']), ('why', ctypes.c_char * PRIV['LINK_WHY_SIZE'])]
 
 
 def memfd(size=10, seals=SEALS):
@@ -76,7 +76,7 @@ class Session:
         self._id = 0
         self.pushed = []  # (packet, fd) that were no reply
         hello, _ = self.receive()
-        assert (hello.what, hello.arg) == (PRIV['PRIV_HELLO'], PRIV['PRIV_VERSION'])
+        assert (hello.what, hello.arg) == (PRIV['LINK_HELLO'], PRIV['LINK_VERSION'])
 
     def send(self, op, uid=None, kind=0, arg=0, fds=(), state_id=b'', volume=b'', request_id=None, size=None):
         """Any request; `size` makes it longer or shorter than it is.  Its id."""
@@ -117,7 +117,7 @@ class Session:
     def reply(self, request_id):
         while True:
             packet, fd = self.receive()
-            if packet.what == PRIV['PRIV_REPLY'] and packet.id == request_id:
+            if packet.what == PRIV['LINK_REPLY'] and packet.id == request_id:
                 return packet, fd
             self.pushed.append((packet, fd))
 

@@ -13,7 +13,7 @@
 /* Sizes as this release compiles them, for the test to check its own against. */
 static int hand_over(int to)
 {
-	uint32_t sizes[2] = {sizeof(struct priv_request), sizeof(struct priv_packet)};
+	uint32_t sizes[2] = {sizeof(struct link_request), sizeof(struct link_packet)};
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(sizeof(int))];
@@ -24,7 +24,7 @@ static int hand_over(int to)
 	    .msg_control = &control,
 	    .msg_controllen = sizeof(control)};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-	int fd = PRIV_FD;
+	int fd = LINK_FD;
 
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
@@ -39,7 +39,7 @@ int main(void)
 	int to = socket(AF_UNIX, SOCK_STREAM, 0);
 	char byte;
 
-	if (read(PRIV_CONFIG_FD, test.sun_path, sizeof(test.sun_path) - 1) <= 0 ||
+	if (read(LINK_CONFIG_FD, test.sun_path, sizeof(test.sun_path) - 1) <= 0 ||
 	    connect(to, (struct sockaddr *)&test, sizeof(test)) || hand_over(to))
 		return 3;
 	return read(to, &byte, 1) < 0;

@@ -62,7 +62,7 @@ static void schedule(struct istiod *i)
 }
 
 struct istiod *istiod_new(
-    struct loop *l, struct rpc *r, struct priv *p, const struct istiod_options *o, unsigned index)
+    struct loop *l, struct rpc *r, struct link *p, const struct istiod_options *o, unsigned index)
 {
 	struct istiod *i = mem_zalloc(sizeof(*i));
 	struct rpc_channel_options c = {.target = o->address,

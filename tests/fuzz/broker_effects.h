@@ -95,7 +95,7 @@ static bool effects_may_be(const char *path, const char *name, int level)
 		return pods ? effects_hex(name, UUID_TEXT_SIZE - 1) : effects_one_of(name, state);
 	case 3:
 		return pods ? !strcmp(name, "mount")
-			    : effects_hex(name, 2 * PRIV_STATE_ID_SIZE) ||
+			    : effects_hex(name, 2 * LINK_STATE_ID_SIZE) ||
 				  effects_hex(name, UUID_TEXT_SIZE - 1);
 	default:
 		return level == 4 && pods && effects_one_of(name, mount);
@@ -108,7 +108,7 @@ static int effects_check_one(const char *path, const struct stat *st, int flag, 
 	if (!effects_may_be(path, path + ftw->base, ftw->level))
 		effects_fail("a name of its own", path);
 	if (S_ISLNK(st->st_mode) || (S_ISREG(st->st_mode) && st->st_nlink != 1) ||
-	    st->st_uid != 0 || st->st_size > PRIV_FILE_SIZE_MAX || (st->st_mode & 06000))
+	    st->st_uid != 0 || st->st_size > LINK_FILE_SIZE_MAX || (st->st_mode & 06000))
 		effects_fail("made in a way it should not be", path);
 	return 0;
 }

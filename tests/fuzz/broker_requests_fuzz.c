@@ -195,7 +195,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	snprintf(kubelet, sizeof(kubelet), "%s/kubelet", top);
 	given[0] = memory(seals, 10);
 	given[1] = memory(0, 10);
-	given[2] = memory(seals, PRIV_FILE_SIZE_MAX + 1);
+	given[2] = memory(seals, LINK_FILE_SIZE_MAX + 1);
 	given[3] = foreign_stream();
 	given[4] = foreign_stream();
 	given[5] = one_of_pair(SOCK_STREAM);
@@ -210,16 +210,16 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 /* --- what the broker says ------------------------------------------------------------------------
  */
 
-static void check_packet(struct session *s, const struct priv_packet *p, bool with_fd)
+static void check_packet(struct session *s, const struct link_packet *p, bool with_fd)
 {
 	if (memchr(p->why, 0, sizeof(p->why)) == NULL ||
-	    memchr(p->name, 0, sizeof(p->name)) == NULL || p->naddresses > PRIV_ADDRESSES_MAX)
+	    memchr(p->name, 0, sizeof(p->name)) == NULL || p->naddresses > LINK_ADDRESSES_MAX)
 		abort();
-	if (p->what == PRIV_REPLY && p->id != ++s->answered)
+	if (p->what == LINK_REPLY && p->id != ++s->answered)
 		abort();
-	if (p->what == PRIV_REPLY && with_fd && p->code)
+	if (p->what == LINK_REPLY && with_fd && p->code)
 		abort();
-	if (p->what == PRIV_FILE && with_fd != (p->state == PRIV_FILE_CONTENT))
+	if (p->what == LINK_FILE && with_fd != (p->state == LINK_FILE_CONTENT))
 		abort();
 }
 
@@ -229,7 +229,7 @@ static void listen_to_broker(struct session *s)
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(sizeof(int))];
 	} control;
-	struct priv_packet p;
+	struct link_packet p;
 	struct iovec iov = {.iov_base = &p, .iov_len = sizeof(p)};
 
 	for (;;) {
@@ -247,11 +247,11 @@ static void listen_to_broker(struct session *s)
 		if (c) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c), sizeof(int));
-			if (p.what == PRIV_FILE || p.what == PRIV_STATE || p.what == PRIV_VOLUME)
+			if (p.what == LINK_FILE || p.what == LINK_STATE || p.what == LINK_VOLUME)
 				effects_check_memory(fd);
 			else if (!effects_is_pods_socket(fd, home))
 				effects_check_listener(fd, run);
-			if (p.what == PRIV_REPLY && p.code == 0 && s->answered % 5 == 0)
+			if (p.what == LINK_REPLY && p.code == 0 && s->answered % 5 == 0)
 				shutdown(fd, s->answered % 2 ? SHUT_RD : SHUT_RDWR);
 			close(fd);
 		}
@@ -292,7 +292,7 @@ static void send_bytes(struct session *s, const void *bytes, size_t size, int nf
 		s->asked--; /* it was not sent after all */
 }
 
-static void name_volume(struct priv_request *q, uint8_t which)
+static void name_volume(struct link_request *q, uint8_t which)
 {
 	static const char *const names[] = {"a", "b", "", "..", "a/../a", "A",
 	    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
@@ -303,19 +303,19 @@ static void name_volume(struct priv_request *q, uint8_t which)
 
 static void send_request(struct session *s, struct input *in)
 {
-	struct priv_request q = {.id = ++s->asked};
+	struct link_request q = {.id = ++s->asked};
 	uint8_t op = next(in), arg = next(in);
 	bool takes;
 
-	q.op = 1 + op % (PRIV_OP_END - 1);
-	takes = q.op == PRIV_PEER_OF || q.op == PRIV_WRITE || q.op == PRIV_STATE_PUT ||
-		q.op == PRIV_REDIRECT_SET || q.op == PRIV_REDIRECT_EXPLAIN || q.op == PRIV_CALLER;
-	q.kind = next(in) % (PRIV_LISTEN_KINDS + 1);
+	q.op = 1 + op % (LINK_OP_END - 1);
+	takes = q.op == LINK_PEER_OF || q.op == LINK_WRITE || q.op == LINK_STATE_PUT ||
+		q.op == LINK_REDIRECT_SET || q.op == LINK_REDIRECT_EXPLAIN || q.op == LINK_CALLER;
+	q.kind = next(in) % (LINK_LISTEN_KINDS + 1);
 	q.arg = arg < 0xf0 ? arg % 40 : 0xffffff00u + arg;
 	q.uid.bytes[0] = q.state_id[0] = next(in) % 5;
-	if (q.op >= PRIV_PUBLISH)
+	if (q.op >= LINK_PUBLISH)
 		name_volume(&q, next(in));
-	send_bytes(s, &q, sizeof(q), takes, op / PRIV_OP_END);
+	send_bytes(s, &q, sizeof(q), takes, op / LINK_OP_END);
 }
 
 static void send_raw(struct session *s, struct input *in)
@@ -325,7 +325,7 @@ static void send_raw(struct session *s, struct input *in)
 	for (uint8_t i = 0; i < size; i++)
 		bytes[i] = next(in);
 	s->asked++; /* if it happens to be well-formed; its id then is not: see below */
-	if (size == sizeof(struct priv_request))
+	if (size == sizeof(struct link_request))
 		memcpy(bytes, &s->asked, sizeof(s->asked));
 	send_bytes(s, bytes, size, fds % 9 < 8 ? fds % 9 : 0, fds / 9);
 }

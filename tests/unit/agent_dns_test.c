@@ -1,7 +1,7 @@
 /* agent_dns_test.c - one pod's DNS in the worker: which resolvers, the sockets from the broker,
  * names from istiod.
  *
- * LINK: tests/fake/loop.c tests/fake/priv.c tests/fake/rpc.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/rpc.c
  */
 #include "agent_dns.h"
 #include "agent_pod.h"
@@ -12,8 +12,8 @@
 #include "proxy/discovery.h"
 #include "proxy/xds_proxy.h"
 #include "redirect/redirect.h"
+#include "tests/fake/link.h"
 #include "tests/fake/loop.h"
-#include "tests/fake/priv.h"
 #include "tests/fake/rpc.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
@@ -46,7 +46,7 @@ static int setup(void **state)
 {
 	(void)state;
 	shared = (struct agent_shared){.loop = fake_loop(),
-	    .priv = fake_priv(),
+	    .link = fake_priv(),
 	    .dns_upstream = "10.96.0.10,fd00::10",
 	    .node.cluster_domain = "cluster.local"};
 	plan = (struct redirect_plan){
@@ -60,8 +60,8 @@ static int teardown(void **state)
 	(void)state;
 	pod_dns_stop(&d);
 	fake_loop_end(&shared.loop);
-	assert_int_equal(fake_priv_live(shared.priv), 0);
-	priv_free(&shared.priv);
+	assert_int_equal(fake_priv_live(shared.link), 0);
+	link_free(&shared.link);
 	metrics_clear();
 	return 0;
 }
@@ -136,7 +136,7 @@ static void none_at_all(void **state)
 	pod_dns_live(d, true);
 	pod_dns_subscribe(d, NULL);
 	assert_null(told);
-	assert_int_equal(fake_priv_live(shared.priv), 0);
+	assert_int_equal(fake_priv_live(shared.link), 0);
 }
 
 static void who_did_not_ask(void **state)
@@ -166,16 +166,16 @@ static int some_socket(int type)
 static void give_both(void)
 {
 	fake_priv_listening(
-	    shared.priv, &pod.uid, PRIV_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
+	    shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
 	fake_priv_listening(
-	    shared.priv, &pod.uid, PRIV_LISTEN_DNS_TCP, some_socket(SOCK_STREAM), NULL);
+	    shared.link, &pod.uid, LINK_LISTEN_DNS_TCP, some_socket(SOCK_STREAM), NULL);
 }
 
 static void asked_for_when_the_pod_is_live(void **state)
 {
 	(void)state;
 	start();
-	assert_int_equal(fake_priv_live(shared.priv), 0);
+	assert_int_equal(fake_priv_live(shared.link), 0);
 	assert_true(says("answers", "no") && says("why_not", "namespace"));
 	pod_dns_live(d, true);
 	give_both();
@@ -187,7 +187,7 @@ static void asked_for_when_the_pod_is_live(void **state)
 	assert_true(says("answers", "yes"));
 	pod_dns_live(d, false);
 	assert_true(says("answers", "no") && says("why_not", "namespace"));
-	assert_int_equal(fake_priv_live(shared.priv), 0);
+	assert_int_equal(fake_priv_live(shared.link), 0);
 	assert_int_equal(fake_loop_live(shared.loop), 0);
 }
 
@@ -196,14 +196,14 @@ static void refused_and_asked_for_again(void **state)
 	(void)state;
 	start();
 	pod_dns_live(d, true);
-	fake_priv_listening(shared.priv, &pod.uid, PRIV_LISTEN_DNS_UDP, -1, "in use");
+	fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, -1, "in use");
 	assert_true(says("why_not", "in use"));
 	fake_loop_advance(shared.loop, 9999);
-	assert_int_equal(fake_priv_waiting(shared.priv, PRIV_LISTEN), 0);
+	assert_int_equal(fake_priv_waiting(shared.link, LINK_LISTEN), 0);
 	fake_loop_advance(shared.loop, 1);
 	fake_priv_listening(
-	    shared.priv, &pod.uid, PRIV_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
-	fake_priv_listening(shared.priv, &pod.uid, PRIV_LISTEN_DNS_TCP, -1, "in use");
+	    shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
+	fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_TCP, -1, "in use");
 	assert_true(says("answers", "no"));
 	fake_loop_advance(shared.loop, 10000);
 	give_both();
@@ -218,15 +218,15 @@ static void stopped_at_any_time(void **state)
 		start();
 		pod_dns_live(d, true);
 		if (step == 3)
-			fake_priv_listening(shared.priv, &pod.uid, PRIV_LISTEN_DNS_UDP, -1, "no");
+			fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, -1, "no");
 		else if (step)
-			fake_priv_listening(shared.priv, &pod.uid, PRIV_LISTEN_DNS_UDP,
+			fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP,
 			    some_socket(SOCK_DGRAM), NULL);
 		if (step == 2)
-			fake_priv_listening(shared.priv, &pod.uid, PRIV_LISTEN_DNS_TCP,
+			fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_TCP,
 			    some_socket(SOCK_STREAM), NULL);
 		pod_dns_stop(&d);
-		assert_int_equal(fake_priv_live(shared.priv), 0);
+		assert_int_equal(fake_priv_live(shared.link), 0);
 		assert_int_equal(fake_loop_live(shared.loop), 0);
 	}
 }

@@ -1,15 +1,15 @@
 /* agent_redirect_pages_test.c - what agentctl redirect asks: the real server, loop and sockets, a
  * broker that answers when the test says so.  The peer must be root, so without root it is skipped.
  *
- * LINK: tests/fake/priv.c tests/fake/priv_redirect.c
+ * LINK: tests/fake/link.c tests/fake/link_redirect.c
  */
 #include "agent_redirect_pages.h"
 #include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "pod/pod.h"
-#include "tests/fake/priv.h"
-#include "tests/fake/priv_redirect.h"
+#include "tests/fake/link.h"
+#include "tests/fake/link_redirect.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>
@@ -31,7 +31,7 @@
 static const struct uuid pod = {{1}};
 
 static struct loop *l;
-static struct priv *to_broker;
+static struct link *to_broker;
 static struct pod_registry *pods;
 static struct admin *admin;
 static struct redirect_pages *pages;
@@ -85,7 +85,7 @@ static int teardown(void **state)
 	redirect_pages_free(&pages);
 	admin_free(&admin);
 	pod_registry_free(&pods);
-	priv_free(&to_broker);
+	link_free(&to_broker);
 	loop_timer_stop(&poll);
 	loop_free(&l);
 	return 0;
@@ -146,12 +146,12 @@ static bool is_answered(void)
 
 static bool is_explaining(void)
 {
-	return fake_priv_waiting(to_broker, PRIV_REDIRECT_EXPLAIN) || is_answered();
+	return fake_priv_waiting(to_broker, LINK_REDIRECT_EXPLAIN) || is_answered();
 }
 
 static bool is_tracing(void)
 {
-	return fake_priv_waiting(to_broker, PRIV_REDIRECT_TRACE) || is_answered();
+	return fake_priv_waiting(to_broker, LINK_REDIRECT_TRACE) || is_answered();
 }
 
 /* --- every pod --- */
@@ -267,8 +267,8 @@ static void test_the_broker_does_not_explain(void **state)
 
 static bool nothing_waits(void)
 {
-	return !fake_priv_waiting(to_broker, PRIV_REDIRECT_EXPLAIN) &&
-	       !fake_priv_waiting(to_broker, PRIV_REDIRECT_TRACE);
+	return !fake_priv_waiting(to_broker, LINK_REDIRECT_EXPLAIN) &&
+	       !fake_priv_waiting(to_broker, LINK_REDIRECT_TRACE);
 }
 
 static void test_the_client_goes_first(void **state)
@@ -288,7 +288,7 @@ static void test_too_many_questions(void **state)
 	for (int i = 0; i < 32; i++)
 		ask(&many[i], "/redirect/trace", true);
 	await(is_tracing);
-	while (fake_priv_waiting(to_broker, PRIV_REDIRECT_TRACE) < 32)
+	while (fake_priv_waiting(to_broker, LINK_REDIRECT_TRACE) < 32)
 		await(is_tracing);
 	ask(&client, "/redirect/trace", false);
 	await(is_answered);
@@ -310,9 +310,9 @@ static void begin_trace(const char *target)
 	fake_redirect_traced(to_broker, ends[0], NULL);
 }
 
-static struct priv_trace record(unsigned verdict)
+static struct link_trace record(unsigned verdict)
 {
-	struct priv_trace t = {.pod = pod,
+	struct link_trace t = {.pod = pod,
 	    .trace = {.verdict = verdict, .uid = 7, .gid = 8, .port = 80, .protocol = 6}};
 
 	t.trace.address.word[2] = htonl(0xffff);
@@ -320,7 +320,7 @@ static struct priv_trace record(unsigned verdict)
 	return t;
 }
 
-static void say(const struct priv_trace *t)
+static void say(const struct link_trace *t)
 {
 	assert_int_equal(write(ends[1], t, sizeof(*t)), sizeof(*t));
 }
@@ -337,7 +337,7 @@ static bool has_three_lines(void)
 
 static void test_lines(void **state)
 {
-	struct priv_trace t = record(REDIRECT_TO_OUTBOUND);
+	struct link_trace t = record(REDIRECT_TO_OUTBOUND);
 	char *line = client.text;
 
 	(void)state;
@@ -380,14 +380,14 @@ static void test_the_trace_ends(void **state)
 
 static bool is_pipe_closed(void)
 {
-	struct priv_trace t = record(0);
+	struct link_trace t = record(0);
 
 	return write(ends[1], &t, sizeof(t)) < 0 && errno == EPIPE;
 }
 
 static void test_the_reader_goes(void **state)
 {
-	struct priv_trace t = record(REDIRECT_TO_OUTBOUND);
+	struct link_trace t = record(REDIRECT_TO_OUTBOUND);
 
 	(void)state;
 	begin_trace("/redirect/trace");

@@ -1,13 +1,13 @@
 /* agent_redirect_test.c - one pod's traffic in the worker: waited for, in force, refused, counted.
  *
- * LINK: tests/fake/loop.c tests/fake/priv.c tests/fake/priv_redirect.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c
  */
 #include "agent_redirect.h"
 #include "base/metrics.h"
 #include "common/err.h"
 #include "pod/pod.h"
-#include "tests/fake/priv.h"
-#include "tests/fake/priv_redirect.h"
+#include "tests/fake/link.h"
+#include "tests/fake/link_redirect.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static struct pod pod = {.uid = {{1}}, .label = "demo/web"};
 static struct redirect_plan plan;
 
 struct world {
-	struct priv *priv;
+	struct link *link;
 	struct agent_redirect *shared;
 	struct pod_redirect *r;
 	int settled;
@@ -33,8 +33,8 @@ static int setup(void **state)
 {
 	static struct world w;
 
-	w = (struct world){.priv = fake_priv()};
-	w.shared = agent_redirect_new(w.priv);
+	w = (struct world){.link = fake_priv()};
+	w.shared = agent_redirect_new(w.link);
 	plan = (struct redirect_plan){.mode = REDIRECT_MODE_EBPF, .rules.strict = 1};
 	fake_redirect_reset();
 	*state = &w;
@@ -48,7 +48,7 @@ static int teardown(void **state)
 	pod_redirect_stop(&w->r);
 	agent_redirect_free(&w->shared);
 	assert_false(fake_redirect_is_noted());
-	priv_free(&w->priv);
+	link_free(&w->link);
 	return 0;
 }
 
@@ -94,13 +94,13 @@ static void test_a_strict_pod_is_held_until_it_is_in_force(void **state)
 	assert_non_null(strstr(pod_redirect_state(w->r)->msg, "cgroup"));
 	assert_int_equal(fake_redirect_rules()->strict, 1);
 	assert_int_equal(w->settled, 0);
-	fake_redirect_set(w->priv, &pod.uid, 3, NULL, NULL);
+	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
 	assert_int_equal(w->settled, 1);
 	assert_false(pod_redirect_holds(w->r));
 	assert_null(pod_redirect_state(w->r));
 	assert_true(dumped(w, "in_force"));
 	assert_false(dumped(w, "inbound"));
-	fake_redirect_counters(w->priv, -1, "none today");
+	fake_redirect_counters(w->link, -1, "none today");
 }
 
 static void test_a_refused_strict_pod_stays_held(void **state)
@@ -108,12 +108,12 @@ static void test_a_refused_strict_pod_stays_held(void **state)
 	struct world *w = *state;
 
 	start(w);
-	fake_redirect_set(w->priv, &pod.uid, 0, NULL, "not on this node");
+	fake_redirect_set(w->link, &pod.uid, 0, NULL, "not on this node");
 	assert_int_equal(w->settled, 1);
 	assert_true(pod_redirect_holds(w->r));
 	assert_string_equal(pod_redirect_state(w->r)->msg, "not on this node");
 	assert_false(dumped(w, "in_force"));
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_REDIRECT_COUNTERS), 0);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_REDIRECT_COUNTERS), 0);
 }
 
 static void test_a_permissive_pod_is_not_held(void **state)
@@ -133,7 +133,7 @@ static void test_another_mode_lets_go(void **state)
 	plan = (struct redirect_plan){.mode = REDIRECT_MODE_ISTIO_CNI};
 	start(w);
 	assert_int_equal(fake_redirect_dels(), 1);
-	assert_int_equal(fake_priv_live(w->priv), 0);
+	assert_int_equal(fake_priv_live(w->link), 0);
 	assert_false(pod_redirect_holds(w->r));
 	assert_null(pod_redirect_state(w->r));
 }
@@ -145,7 +145,7 @@ static void test_a_stop_asks_for_nothing(void **state)
 
 	start(w);
 	pod_redirect_stop(&w->r);
-	assert_int_equal(fake_priv_live(w->priv), 0);
+	assert_int_equal(fake_priv_live(w->link), 0);
 	assert_int_equal(fake_redirect_dels(), 0);
 	assert_int_equal(w->settled, 0);
 	fake_redirect_note(&pod.uid, NULL, 0); /* to nobody */
@@ -167,9 +167,9 @@ static void test_what_is_counted_begins_at_the_baseline(void **state)
 	rows[2].n[REDIRECT_DROP_GATE] = 1;
 	rows[3].n[REDIRECT_TO_OUTBOUND] = 9000; /* somebody else's */
 	start(w);
-	fake_redirect_set(w->priv, &pod.uid, 3, &baseline, NULL);
+	fake_redirect_set(w->link, &pod.uid, 3, &baseline, NULL);
 	assert_int_equal(dumped(w, "redirected"), 0); /* not mapped yet */
-	fake_redirect_counters(w->priv, fd, NULL);
+	fake_redirect_counters(w->link, fd, NULL);
 	assert_int_equal(dumped(w, "redirected"), 7);
 	assert_int_equal(dumped(w, "passed"), 2);
 	assert_int_equal(dumped(w, "dropped"), 1);
@@ -188,8 +188,8 @@ static void test_an_impossible_row_counts_nothing(void **state)
 	assert_int_equal(
 	    ftruncate(fd, REDIRECT_PODS_MAX * (off_t)sizeof(struct redirect_counters)), 0);
 	start(w);
-	fake_redirect_set(w->priv, &pod.uid, REDIRECT_PODS_MAX + 1, NULL, NULL);
-	fake_redirect_counters(w->priv, fd, NULL);
+	fake_redirect_set(w->link, &pod.uid, REDIRECT_PODS_MAX + 1, NULL, NULL);
+	fake_redirect_counters(w->link, fd, NULL);
 	assert_int_equal(dumped(w, "redirected"), 0);
 }
 
@@ -202,8 +202,8 @@ static void test_the_broker_says_more_later(void **state)
 	start(w);
 	fake_redirect_note(&pod.uid, "too early", 0);
 	assert_int_equal(w->settled, 0);
-	fake_redirect_set(w->priv, &pod.uid, 1, NULL, NULL);
-	fake_redirect_counters(w->priv, -1, "none");
+	fake_redirect_set(w->link, &pod.uid, 1, NULL, NULL);
+	fake_redirect_counters(w->link, -1, "none");
 	fake_redirect_note(&pod.uid, NULL, true);
 	assert_true(dumped(w, "inbound"));
 	assert_int_equal(w->settled, 1);

@@ -1,13 +1,13 @@
 /* agent_state_test.c - which stored text goes where: to a cache, away, or nowhere.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
- * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/priv.c tests/unit/security/cert_world.c
+ * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/link.c tests/unit/security/cert_world.c
  */
 #include "agent_pod.h"
 #include "agent_state.h"
 #include "common/mem.h"
 #include "security/cert_store.h"
-#include "tests/fake/priv.h"
+#include "tests/fake/link.h"
 #include "tests/fake/secrets.h"
 #include "tests/unit/security/cert_world.h"
 #include <stdio.h>
@@ -23,9 +23,9 @@ static int setup(void **state)
 	world_setup(state);
 	plane = (struct plane){.istiod = w.istiod, .ca = w.ca};
 	shared = (struct agent_shared){
-	    .loop = w.loop, .priv = fake_priv(), .planes = &plane, .node.nplanes = 1};
+	    .loop = w.loop, .link = fake_priv(), .planes = &plane, .node.nplanes = 1};
 	struct cert_cache_options o = {
-	    .reissue_min_ms = FLOOR_MS, .linger_ms = LINGER_MS, .priv = shared.priv};
+	    .reissue_min_ms = FLOOR_MS, .linger_ms = LINGER_MS, .link = shared.link};
 	cert_cache_free(&w.cache);
 	w.options = o;
 	w.cache = plane.certs = cert_cache_new(w.loop, w.istiod, w.ca, &w.options);
@@ -37,7 +37,7 @@ static int teardown(void **state)
 {
 	agent_state_free(&reading);
 	world_teardown(state);
-	priv_free(&shared.priv);
+	link_free(&shared.link);
 	assert_int_equal(secrets_freed(), 0);
 	return 0;
 }
@@ -51,7 +51,7 @@ static void on_done(void *ctx)
 }
 
 /* A good one of this account, kept here. */
-static void keep(const char *sa, enum priv_state where, const char *of_plane)
+static void keep(const char *sa, enum link_state where, const char *of_plane)
 {
 	char chain[256], key[] = "SECRET KEY 7";
 	struct cert_stored s;
@@ -78,28 +78,28 @@ static void keep(const char *sa, enum priv_state where, const char *of_plane)
 	s.element_size[1] = strlen("ROOT\n");
 	strcat(chain, "ROOT\n");
 	cert_store_id(&s.origin, &s.spec, id);
-	struct priv_kept k = {.kind = where, .id = id};
+	struct link_kept k = {.kind = where, .id = id};
 	char *text = cert_store_write(&s, &k.size);
 	k.data = text;
-	fake_priv_keep(shared.priv, &k);
+	fake_priv_keep(shared.link, &k);
 	mem_wipe_free(text);
 }
 
 static void keep_text(uint8_t name, const char *text)
 {
 	uint8_t id[X509_SHA256_SIZE] = {name};
-	struct priv_kept k = {
-	    .kind = PRIV_STATE_CERT, .id = id, .data = text, .size = strlen(text)};
+	struct link_kept k = {
+	    .kind = LINK_STATE_CERT, .id = id, .data = text, .size = strlen(text)};
 
-	fake_priv_keep(shared.priv, &k);
+	fake_priv_keep(shared.link, &k);
 }
 
-static void restore(enum priv_state where)
+static void restore(enum link_state where)
 {
 	reading = agent_state_restore(&shared, where, on_done, NULL);
-	fake_priv_listed(shared.priv, where, NULL);
+	fake_priv_listed(shared.link, where, NULL);
 	assert_int_equal(done, 0);
-	fake_priv_listed(shared.priv, (where + 1) % PRIV_STATE_CERTS_END, NULL);
+	fake_priv_listed(shared.link, (where + 1) % LINK_STATE_CERTS_END, NULL);
 	assert_int_equal(done, 1);
 }
 
@@ -119,13 +119,13 @@ static bool has(const char *sa)
 static void a_good_one_is_back(void **state)
 {
 	(void)state;
-	keep("web", PRIV_STATE_CERT, "istiod");
-	keep("db", PRIV_STATE_CERT, "istiod");
-	restore(PRIV_STATE_CERT);
+	keep("web", LINK_STATE_CERT, "istiod");
+	keep("db", LINK_STATE_CERT, "istiod");
+	restore(LINK_STATE_CERT);
 	assert_true(has("web"));
 	assert_true(has("db"));
 	assert_int_equal(asked(), 0);
-	assert_int_equal(fake_priv_kept(shared.priv, PRIV_STATE_CERT), 2);
+	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT), 2);
 }
 
 static void what_is_no_good_is_deleted(void **state)
@@ -133,28 +133,28 @@ static void what_is_no_good_is_deleted(void **state)
 	(void)state;
 	keep_text(1, "");
 	keep_text(2, "version: 1\nsha256: 00\n");
-	keep("web", PRIV_STATE_CERT, "another");
-	restore(PRIV_STATE_CERT);
+	keep("web", LINK_STATE_CERT, "another");
+	restore(LINK_STATE_CERT);
 	assert_false(has("web"));
-	assert_int_equal(fake_priv_kept(shared.priv, PRIV_STATE_CERT), 0);
+	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT), 0);
 }
 
 /* A text under the name of another one: somebody copied a file. */
 static void a_wrong_name_is_no_good(void **state)
 {
-	struct priv_kept k;
+	struct link_kept k;
 	uint8_t id[X509_SHA256_SIZE] = {9}, right[X509_SHA256_SIZE];
 
 	(void)state;
-	keep("web", PRIV_STATE_CERT, "istiod");
-	k = fake_priv_kept_at(shared.priv, PRIV_STATE_CERT, 0);
+	keep("web", LINK_STATE_CERT, "istiod");
+	k = fake_priv_kept_at(shared.link, LINK_STATE_CERT, 0);
 	k.id = id;
-	fake_priv_keep(shared.priv, &k);
-	memcpy(right, fake_priv_kept_at(shared.priv, PRIV_STATE_CERT, 0).id, sizeof(right));
-	priv_state_del(shared.priv, PRIV_STATE_CERT, right);
-	restore(PRIV_STATE_CERT);
+	fake_priv_keep(shared.link, &k);
+	memcpy(right, fake_priv_kept_at(shared.link, LINK_STATE_CERT, 0).id, sizeof(right));
+	link_state_del(shared.link, LINK_STATE_CERT, right);
+	restore(LINK_STATE_CERT);
 	assert_false(has("web"));
-	assert_int_equal(fake_priv_kept(shared.priv, PRIV_STATE_CERT), 0);
+	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT), 0);
 }
 
 /* T39: it may come back and want it. */
@@ -162,18 +162,18 @@ static void what_a_newer_release_wrote_is_left_alone(void **state)
 {
 	(void)state;
 	keep_text(1, "version: 2\nwhatever");
-	restore(PRIV_STATE_CERT);
-	assert_int_equal(fake_priv_kept(shared.priv, PRIV_STATE_CERT), 1);
+	restore(LINK_STATE_CERT);
+	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT), 1);
 }
 
 static void where_it_should_not_be_it_is_not_left(void **state)
 {
 	(void)state;
-	keep("web", PRIV_STATE_CERT_IN_MEMORY, "istiod");
-	restore(PRIV_STATE_CERT);
-	assert_int_equal(fake_priv_kept(shared.priv, PRIV_STATE_CERT_IN_MEMORY), 0);
-	fake_priv_put(shared.priv, NULL);
-	assert_int_equal(fake_priv_kept(shared.priv, PRIV_STATE_CERT), 1);
+	keep("web", LINK_STATE_CERT_IN_MEMORY, "istiod");
+	restore(LINK_STATE_CERT);
+	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT_IN_MEMORY), 0);
+	fake_priv_put(shared.link, NULL);
+	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT), 1);
 	assert_true(has("web"));
 }
 
@@ -181,18 +181,18 @@ static void where_it_should_not_be_it_is_not_left(void **state)
 static void a_list_that_fails_is_the_end_of_nothing(void **state)
 {
 	(void)state;
-	reading = agent_state_restore(&shared, PRIV_STATE_CERT, on_done, NULL);
-	fake_priv_listed(shared.priv, PRIV_STATE_CERT, "EIO");
-	fake_priv_listed(shared.priv, PRIV_STATE_CERT_IN_MEMORY, "EIO");
+	reading = agent_state_restore(&shared, LINK_STATE_CERT, on_done, NULL);
+	fake_priv_listed(shared.link, LINK_STATE_CERT, "EIO");
+	fake_priv_listed(shared.link, LINK_STATE_CERT_IN_MEMORY, "EIO");
 	assert_int_equal(done, 1);
 }
 
 static void it_can_be_given_up(void **state)
 {
 	(void)state;
-	reading = agent_state_restore(&shared, PRIV_STATE_CERT, on_done, NULL);
+	reading = agent_state_restore(&shared, LINK_STATE_CERT, on_done, NULL);
 	agent_state_free(&reading);
-	assert_int_equal(fake_priv_live(shared.priv), 0);
+	assert_int_equal(fake_priv_live(shared.link), 0);
 	agent_state_free(&reading);
 }
 

@@ -62,8 +62,8 @@ static int check_file(const struct stat *st, struct broker_why *w)
 		    w, EPERM, "belongs to uid %u; it must be root's", (unsigned)st->st_uid);
 	if (st->st_mode & (S_IWGRP | S_IWOTH))
 		return broker_refuse(w, EPERM, "is writable by others than root (chmod go-w)");
-	if (st->st_size > PRIV_FILE_SIZE_MAX)
-		return broker_refuse(w, EFBIG, "is larger than %d KiB", PRIV_FILE_SIZE_MAX / 1024);
+	if (st->st_size > LINK_FILE_SIZE_MAX)
+		return broker_refuse(w, EFBIG, "is larger than %d KiB", LINK_FILE_SIZE_MAX / 1024);
 	return 0;
 }
 
@@ -80,7 +80,7 @@ static int copy_file(int handle, uint64_t *digest, struct broker_why *w)
 	auto_close int to = memfd_create("agentd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (to < 0)
 		return broker_refuse_sys(w, "memfd_create");
-	if (broker_io_copy(from, to, PRIV_FILE_SIZE_MAX, &copy, w) || broker_io_seal(to, w))
+	if (broker_io_copy(from, to, LINK_FILE_SIZE_MAX, &copy, w) || broker_io_seal(to, w))
 		return -1;
 	*digest = copy.digest ^ copy.size;
 	return take_fd(to);
@@ -98,7 +98,7 @@ static uint64_t digest_of_text(const char *s)
 /* "<path> <why>": what was seen, with the name a person can look for. */
 static void name_it(const struct broker_place *at, struct broker_why *w)
 {
-	char reason[PRIV_WHY_SIZE];
+	char reason[LINK_WHY_SIZE];
 
 	snprintf(reason, sizeof(reason), "%s", w->text);
 	broker_refuse(w, w->code, "%s/%s%s%s %s", at->dir, at->sub ? at->sub : "",
@@ -110,17 +110,17 @@ void broker_file_read(const struct broker_place *at, struct broker_content *out)
 	struct stat st;
 	auto_close int handle = find_file(at);
 
-	*out = (struct broker_content){.state = PRIV_FILE_REFUSED, .fd = -1};
+	*out = (struct broker_content){.state = LINK_FILE_REFUSED, .fd = -1};
 	if (handle < 0 && errno == ENOENT) {
-		out->state = PRIV_FILE_REMOVED;
+		out->state = LINK_FILE_REMOVED;
 		broker_refuse(&out->why, ENOENT, "is not there");
 	} else if (handle < 0 || fstat(handle, &st)) {
 		broker_refuse_sys(&out->why, "cannot be opened");
 	} else if (!check_file(&st, &out->why)) {
 		out->fd = copy_file(handle, &out->digest, &out->why);
-		out->state = out->fd >= 0 ? PRIV_FILE_CONTENT : PRIV_FILE_REFUSED;
+		out->state = out->fd >= 0 ? LINK_FILE_CONTENT : LINK_FILE_REFUSED;
 	}
-	if (out->state != PRIV_FILE_CONTENT) {
+	if (out->state != LINK_FILE_CONTENT) {
 		name_it(at, &out->why);
 		out->digest = digest_of_text(out->why.text);
 	}
@@ -138,9 +138,9 @@ int broker_file_check_memfd(int memfd, struct broker_why *w)
 		return broker_refuse(w, EINVAL, "what was sent is no memfd");
 	if ((seals & wanted) != wanted)
 		return broker_refuse(w, EINVAL, "the memfd is not sealed");
-	if (st.st_size > PRIV_FILE_SIZE_MAX)
+	if (st.st_size > LINK_FILE_SIZE_MAX)
 		return broker_refuse(
-		    w, EFBIG, "the content is larger than %d KiB", PRIV_FILE_SIZE_MAX / 1024);
+		    w, EFBIG, "the content is larger than %d KiB", LINK_FILE_SIZE_MAX / 1024);
 	return 0;
 }
 
@@ -160,7 +160,7 @@ int broker_file_write(const char *path, mode_t mode, int memfd, struct broker_wh
 	    open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 	if (fd < 0)
 		return broker_refuse_sys(w, "create %s", temp);
-	if (broker_io_copy(memfd, fd, PRIV_FILE_SIZE_MAX, &copy, w)) {
+	if (broker_io_copy(memfd, fd, LINK_FILE_SIZE_MAX, &copy, w)) {
 		unlink(temp);
 		return -1;
 	}

@@ -10,7 +10,7 @@ struct broker_place {
 };
 
 struct broker_content {
-	enum priv_file_state state; /* CONTENT, REMOVED or REFUSED */
+	enum link_file_state state; /* CONTENT, REMOVED or REFUSED */
 	int fd;                     /* CONTENT: a sealed memfd, the caller's; else -1 */
 	uint64_t digest;            /* of state and bytes or reason: equal means nothing new */
 	struct broker_why why;      /* unless CONTENT */

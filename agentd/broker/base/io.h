@@ -7,7 +7,7 @@
 enum broker_got { BROKER_GOT_REQUEST, BROKER_GOT_NOTHING, BROKER_GOT_EOF, BROKER_GOT_GARBAGE };
 
 struct broker_request {
-	struct priv_request r;
+	struct link_request r;
 	int nfds;
 	int fd;       /* the first one; the receiver's */
 	bool lost_fd; /* we had no room for it: not the worker's fault */

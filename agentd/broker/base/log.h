@@ -15,7 +15,7 @@ void broker_log(enum broker_level level, const char *subject, const char *fmt, .
 /* Why something was not done: becomes code and text of a reply, or a log line. */
 struct broker_why {
 	int code; /* errno */
-	char text[PRIV_WHY_SIZE];
+	char text[LINK_WHY_SIZE];
 };
 /* Both return -1. */
 int broker_refuse(struct broker_why *w, int code, const char *fmt, ...)

@@ -146,12 +146,12 @@ static int set_plane_file(
 
 	if (file && file - value < (long)sizeof(number)) {
 		snprintf(number, sizeof(number), "%.*s", (int)(file - value), value);
-		index = parse_number(number, PRIV_PLANES_MAX - 1);
+		index = parse_number(number, LINK_PLANES_MAX - 1);
 	}
 	if (index < 0)
 		return broker_refuse(w, EINVAL,
 		    "--%s needs INDEX=FILE with an INDEX of 0 to %d, not \"%s\"", f->name,
-		    PRIV_PLANES_MAX - 1, value);
+		    LINK_PLANES_MAX - 1, value);
 	if (files[index])
 		return broker_refuse(w, EINVAL, "--%s %ld is given twice", f->name, index);
 	snprintf(name, sizeof(name), "%s INDEX=", f->name);

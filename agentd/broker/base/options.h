@@ -28,7 +28,7 @@ struct broker_options {
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;
 	const char *metrics; /* ADDR:PORT, checked; NULL: none */
-	const char *root_files[PRIV_PLANES_MAX], *crl_files[PRIV_PLANES_MAX]; /* NULL: none */
+	const char *root_files[LINK_PLANES_MAX], *crl_files[LINK_PLANES_MAX]; /* NULL: none */
 	unsigned max_pods;
 	char **worker_argv; /* "agentd-worker" and what was not for us; room for one more; owned */
 	int worker_argc;

@@ -27,16 +27,16 @@ enum {
 
 struct broker_states {
 	struct broker_budget budget;
-	struct broker_store worker[PRIV_STATE_END], pods;
+	struct broker_store worker[LINK_STATE_END], pods;
 	char boot_id[BOOT_ID_SIZE];
 	/* the list that is under way */
 	uint32_t list_id; /* 0: none */
-	enum priv_state list_kind;
+	enum link_state list_kind;
 };
 
-static const char *const kinds[PRIV_STATE_END] = {[PRIV_STATE_CERT] = "cert",
-    [PRIV_STATE_CERT_IN_MEMORY] = "cert-memory",
-    [PRIV_STATE_POD] = "spec"};
+static const char *const kinds[LINK_STATE_END] = {[LINK_STATE_CERT] = "cert",
+    [LINK_STATE_CERT_IN_MEMORY] = "cert-memory",
+    [LINK_STATE_POD] = "spec"};
 
 /* --- life --- */
 
@@ -106,13 +106,13 @@ static int open_stores(
 	path_of(run, path);
 	if (!(in = place(path, w)) && w->code)
 		return -1;
-	for (int i = 0; i < PRIV_STATE_END; i++)
+	for (int i = 0; i < LINK_STATE_END; i++)
 		s->worker[i].kind = kinds[i];
 	s->pods.kind = "pod";
-	return broker_store_open(&s->worker[PRIV_STATE_CERT], in, kept, &s->budget, w) ||
+	return broker_store_open(&s->worker[LINK_STATE_CERT], in, kept, &s->budget, w) ||
 	       broker_store_open(
-		   &s->worker[PRIV_STATE_CERT_IN_MEMORY], NULL, kept, &s->budget, w) ||
-	       broker_store_open(&s->worker[PRIV_STATE_POD], in, kept, &s->budget, w) ||
+		   &s->worker[LINK_STATE_CERT_IN_MEMORY], NULL, kept, &s->budget, w) ||
+	       broker_store_open(&s->worker[LINK_STATE_POD], in, kept, &s->budget, w) ||
 	       broker_store_open(&s->pods, in, kept, &s->budget, w);
 }
 
@@ -132,7 +132,7 @@ void broker_state_free(struct broker_states **s)
 {
 	if (!*s)
 		return;
-	for (int i = 0; i < PRIV_STATE_END; i++)
+	for (int i = 0; i < LINK_STATE_END; i++)
 		broker_store_close(&(*s)->worker[i]);
 	broker_store_close(&(*s)->pods);
 	free(*s);
@@ -142,35 +142,35 @@ void broker_state_free(struct broker_states **s)
 /* --- the worker's --- */
 
 static struct broker_store *store_of(
-    struct broker_states *s, const struct priv_request *r, struct broker_why *w)
+    struct broker_states *s, const struct link_request *r, struct broker_why *w)
 {
-	if (r->kind < PRIV_STATE_END)
+	if (r->kind < LINK_STATE_END)
 		return &s->worker[r->kind];
 	broker_refuse(w, EINVAL, "there is no state of kind %u", r->kind);
 	return NULL;
 }
 
-static void name_of(const uint8_t id[PRIV_STATE_ID_SIZE], char out[BROKER_STORE_NAME])
+static void name_of(const uint8_t id[LINK_STATE_ID_SIZE], char out[BROKER_STORE_NAME])
 {
-	for (int i = 0; i < PRIV_STATE_ID_SIZE; i++)
+	for (int i = 0; i < LINK_STATE_ID_SIZE; i++)
 		snprintf(out + 2 * (ptrdiff_t)i, 3, "%02x", id[i]);
 }
 
 /* False: a file that somebody else has put there. */
-static bool id_of(const char *name, uint8_t id[PRIV_STATE_ID_SIZE])
+static bool id_of(const char *name, uint8_t id[LINK_STATE_ID_SIZE])
 {
 	unsigned byte;
 
-	for (int i = 0; i < PRIV_STATE_ID_SIZE; i++) {
+	for (int i = 0; i < LINK_STATE_ID_SIZE; i++) {
 		if (sscanf(name + 2 * (ptrdiff_t)i, "%2x", &byte) != 1) /* NOLINT(cert-err34-c) */
 			return false;
 		id[i] = (uint8_t)byte;
 	}
-	return strlen(name) == 2 * (size_t)PRIV_STATE_ID_SIZE && !strchr(name, '-');
+	return strlen(name) == 2 * (size_t)LINK_STATE_ID_SIZE && !strchr(name, '-');
 }
 
 int broker_state_put(
-    struct broker_states *s, const struct priv_request *r, int memfd, struct broker_why *w)
+    struct broker_states *s, const struct link_request *r, int memfd, struct broker_why *w)
 {
 	struct broker_store *in = store_of(s, r, w);
 	char name[BROKER_STORE_NAME];
@@ -179,7 +179,7 @@ int broker_state_put(
 	return in ? broker_store_put(in, name, memfd, w) : -1;
 }
 
-int broker_state_del(struct broker_states *s, const struct priv_request *r, struct broker_why *w)
+int broker_state_del(struct broker_states *s, const struct link_request *r, struct broker_why *w)
 {
 	struct broker_store *in = store_of(s, r, w);
 	char name[BROKER_STORE_NAME];
@@ -188,7 +188,7 @@ int broker_state_del(struct broker_states *s, const struct priv_request *r, stru
 	return in ? broker_store_del(in, name, w) : -1;
 }
 
-int broker_state_list(struct broker_states *s, const struct priv_request *r, struct broker_why *w)
+int broker_state_list(struct broker_states *s, const struct link_request *r, struct broker_why *w)
 {
 	struct broker_store *in = store_of(s, r, w);
 
@@ -206,20 +206,20 @@ bool broker_state_listing(const struct broker_states *s)
 
 void broker_state_list_end(struct broker_states *s)
 {
-	for (int i = 0; i < PRIV_STATE_END; i++)
+	for (int i = 0; i < LINK_STATE_END; i++)
 		broker_store_walk_end(&s->worker[i]);
 	s->list_id = 0;
 }
 
 /* One that cannot be read costs the worker a certificate, so it is said, and the list goes on. */
-void broker_state_next(struct broker_states *s, struct priv_packet *p, int *fd)
+void broker_state_next(struct broker_states *s, struct link_packet *p, int *fd)
 {
 	struct broker_store *in = &s->worker[s->list_kind];
 	char name[BROKER_STORE_NAME];
 	struct broker_why w;
 
-	*p = (struct priv_packet){
-	    .id = s->list_id, .what = PRIV_STATE, .kind = (uint16_t)s->list_kind};
+	*p = (struct link_packet){
+	    .id = s->list_id, .what = LINK_STATE, .kind = (uint16_t)s->list_kind};
 	*fd = -1;
 	while (*fd < 0 && broker_store_walk_on(in, name)) {
 		if (id_of(name, p->state_id) && (*fd = broker_store_get(in, name, &w)) < 0)
@@ -227,7 +227,7 @@ void broker_state_next(struct broker_states *s, struct priv_packet *p, int *fd)
 	}
 	if (*fd >= 0)
 		return;
-	*p = (struct priv_packet){.id = s->list_id, .what = PRIV_REPLY};
+	*p = (struct link_packet){.id = s->list_id, .what = LINK_REPLY};
 	broker_state_list_end(s);
 }
 
@@ -235,7 +235,7 @@ bool broker_state_is_key(const char *kept_name)
 {
 	size_t n = strcspn(kept_name, ".");
 
-	for (int i = 0; i < PRIV_STATE_END; i++)
+	for (int i = 0; i < LINK_STATE_END; i++)
 		if (strlen(kinds[i]) == n && !strncmp(kinds[i], kept_name, n))
 			return true;
 	return false;

@@ -5,7 +5,7 @@
  *   <run>/state/spec/<hex>  the worker's pods, with their tokens, as it wrote them
  *   <run>/state/pod/<uid>   the broker's own: which network namespace a pod has
  *
- * What the worker wants kept in memory only (PRIV_STATE_CERT_IN_MEMORY) is a sealed memfd among the
+ * What the worker wants kept in memory only (LINK_STATE_CERT_IN_MEMORY) is a sealed memfd among the
  * kept descriptors: it outlives the worker and an upgrade, not the last broker; systemd is never
  * given one.  Where no tmpfs can be mounted everything is kept so, which is said.
  *
@@ -27,15 +27,15 @@ int broker_state_check(const struct broker_options *o, struct broker_why *w);
 
 /* The worker's requests. `memfd` stays the caller's. */
 int broker_state_put(
-    struct broker_states *s, const struct priv_request *r, int memfd, struct broker_why *w);
-int broker_state_del(struct broker_states *s, const struct priv_request *r, struct broker_why *w);
+    struct broker_states *s, const struct link_request *r, int memfd, struct broker_why *w);
+int broker_state_del(struct broker_states *s, const struct link_request *r, struct broker_why *w);
 
 /* A list is told entry by entry, each when the worker has room for a packet; meanwhile no other
  * request should be taken, so that answers come in order. */
-int broker_state_list(struct broker_states *s, const struct priv_request *r, struct broker_why *w);
+int broker_state_list(struct broker_states *s, const struct link_request *r, struct broker_why *w);
 bool broker_state_listing(const struct broker_states *s);
-/* The next PRIV_STATE with its `fd` (the caller's), or the PRIV_REPLY that ends the list. */
-void broker_state_next(struct broker_states *s, struct priv_packet *p, int *fd);
+/* The next LINK_STATE with its `fd` (the caller's), or the LINK_REPLY that ends the list. */
+void broker_state_next(struct broker_states *s, struct link_packet *p, int *fd);
 void broker_state_list_end(struct broker_states *s); /* nobody is there to be told */
 
 /* Does this kept descriptor hold private keys or tokens?  Then it is for our own successors only.

@@ -213,7 +213,7 @@ static int copy_of(int memfd, struct broker_why *w)
 
 	if (own < 0)
 		return broker_refuse_sys(w, "memfd_create");
-	if (broker_io_copy(memfd, own, PRIV_FILE_SIZE_MAX, &done, w) || broker_io_seal(own, w))
+	if (broker_io_copy(memfd, own, LINK_FILE_SIZE_MAX, &done, w) || broker_io_seal(own, w))
 		return -1;
 	return take_fd(own);
 }

@@ -154,10 +154,10 @@ bool kubelet_csi_pending(const struct kubelet_csi *c)
 	return c && c->noted;
 }
 
-void kubelet_csi_next(struct kubelet_csi *c, struct priv_packet *p)
+void kubelet_csi_next(struct kubelet_csi *c, struct link_packet *p)
 {
 	c->noted = false;
-	*p = (struct priv_packet){.what = PRIV_CSI_NOTE, .arg = c->restored};
+	*p = (struct link_packet){.what = LINK_CSI_NOTE, .arg = c->restored};
 }
 
 /* --- life --- */

@@ -29,4 +29,4 @@ void kubelet_csi_free(struct kubelet_csi **c); /* link and file stay */
 int kubelet_csi_listener(struct kubelet_csi *c, struct broker_why *w);
 /* Has the worker to be told how often we put something back?  Without a `c`: no. */
 bool kubelet_csi_pending(const struct kubelet_csi *c);
-void kubelet_csi_next(struct kubelet_csi *c, struct priv_packet *p);
+void kubelet_csi_next(struct kubelet_csi *c, struct link_packet *p);

@@ -71,14 +71,14 @@ static int open_source(const struct broker_options *o, const struct uuid *pod)
 /* A name in an API object: a DNS label. */
 static bool is_label(const char *s)
 {
-	size_t n = strnlen(s, PRIV_VOLUME_SIZE);
+	size_t n = strnlen(s, LINK_VOLUME_SIZE);
 
-	return n && n < PRIV_VOLUME_SIZE &&
+	return n && n < LINK_VOLUME_SIZE &&
 	       strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == n && *s != '-' &&
 	       s[n - 1] != '-';
 }
 
-static int check(const struct broker_options *o, const struct priv_request *r, struct broker_why *w)
+static int check(const struct broker_options *o, const struct link_request *r, struct broker_why *w)
 {
 	if (!o->kubelet_root)
 		return broker_refuse(w, EOPNOTSUPP, "agentd runs without --kubelet-root");
@@ -157,7 +157,7 @@ static int uncover(
 }
 
 int kubelet_volume_unpublish(
-    const struct broker_options *o, const struct priv_request *r, struct broker_why *w)
+    const struct broker_options *o, const struct link_request *r, struct broker_why *w)
 {
 	if (check(o, r, w))
 		return -1;
@@ -175,7 +175,7 @@ int kubelet_volume_unpublish(
 /* --- publish --- */
 
 /* Does the whole path lead to it? */
-static bool is_found(const struct broker_options *o, const struct priv_request *r, int mounted)
+static bool is_found(const struct broker_options *o, const struct link_request *r, int mounted)
 {
 	auto_close int volume = open_volume(o, &r->uid, r->volume, PATH_FLAGS);
 	auto_close int at = volume < 0 ? -1 : open_beneath(volume, target, PATH_FLAGS);
@@ -184,7 +184,7 @@ static bool is_found(const struct broker_options *o, const struct priv_request *
 }
 
 static int mount_on(
-    const struct broker_options *o, const struct priv_request *r, int at, struct broker_why *w)
+    const struct broker_options *o, const struct link_request *r, int at, struct broker_why *w)
 {
 	char staging[PATH_MAX];
 	struct broker_why ignored;
@@ -203,7 +203,7 @@ static int mount_on(
 }
 
 int kubelet_volume_publish(
-    const struct broker_options *o, const struct priv_request *r, struct broker_why *w)
+    const struct broker_options *o, const struct link_request *r, struct broker_why *w)
 {
 	if (check(o, r, w))
 		return -1;
@@ -224,7 +224,7 @@ int kubelet_volume_publish(
 /* --- what is there --- */
 
 bool kubelet_volume_next(const struct broker_options *o, const struct uuid *pod, DIR **dir,
-    char volume[PRIV_VOLUME_SIZE])
+    char volume[LINK_VOLUME_SIZE])
 {
 	const struct dirent *entry;
 
@@ -240,7 +240,7 @@ bool kubelet_volume_next(const struct broker_options *o, const struct uuid *pod,
 	while ((entry = readdir(*dir))) {
 		if (!is_label(entry->d_name))
 			continue;
-		snprintf(volume, PRIV_VOLUME_SIZE, "%s", entry->d_name);
+		snprintf(volume, LINK_VOLUME_SIZE, "%s", entry->d_name);
 		return true;
 	}
 	closedir(*dir);
@@ -287,7 +287,7 @@ static bool is_published(const struct broker_options *o, const struct uuid *pod,
 
 bool kubelet_volume_is_published(const struct broker_options *o, const struct uuid *pod)
 {
-	char name[PRIV_VOLUME_SIZE];
+	char name[LINK_VOLUME_SIZE];
 	DIR *dir = NULL;
 	bool found = false;
 
@@ -300,7 +300,7 @@ bool kubelet_volume_is_published(const struct broker_options *o, const struct uu
 
 bool kubelet_volume_is_there(const struct broker_options *o, const struct uuid *pod)
 {
-	char name[PRIV_VOLUME_SIZE];
+	char name[LINK_VOLUME_SIZE];
 	DIR *dir = NULL;
 
 	errno = 0;
@@ -312,7 +312,7 @@ bool kubelet_volume_is_there(const struct broker_options *o, const struct uuid *
 }
 
 /* "<path>/vol_data.json is ...": the path is one of our own descriptors. */
-static void tell_data(int volume, struct priv_packet *p, int *fd)
+static void tell_data(int volume, struct link_packet *p, int *fd)
 {
 	struct broker_content c;
 	const char *text;
@@ -327,7 +327,7 @@ static void tell_data(int volume, struct priv_packet *p, int *fd)
 }
 
 bool kubelet_volume_tell(
-    const struct broker_options *o, const struct uuid *pod, struct priv_packet *p, int *fd)
+    const struct broker_options *o, const struct uuid *pod, struct link_packet *p, int *fd)
 {
 	auto_close int volume = open_volume(o, pod, p->name, PATH_FLAGS);
 
@@ -336,7 +336,7 @@ bool kubelet_volume_tell(
 		return false;
 	p->uid = *pod;
 	p->state =
-	    PRIV_VOLUME_DIRECTORY | (is_published(o, pod, p->name) ? PRIV_VOLUME_MOUNTED : 0);
+	    LINK_VOLUME_DIRECTORY | (is_published(o, pod, p->name) ? LINK_VOLUME_MOUNTED : 0);
 	tell_data(volume, p, fd);
 	return true;
 }

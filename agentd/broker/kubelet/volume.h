@@ -14,10 +14,10 @@
 
 /* `r`: uid, volume.  Mounted already: fine.  EBUSY: by somebody else. */
 int kubelet_volume_publish(
-    const struct broker_options *o, const struct priv_request *r, struct broker_why *w);
+    const struct broker_options *o, const struct link_request *r, struct broker_why *w);
 /* Nothing is there: fine. */
 int kubelet_volume_unpublish(
-    const struct broker_options *o, const struct priv_request *r, struct broker_why *w);
+    const struct broker_options *o, const struct link_request *r, struct broker_why *w);
 
 /* Is a mount of ours on any volume of the pod? */
 bool kubelet_volume_is_published(const struct broker_options *o, const struct uuid *pod);
@@ -26,8 +26,8 @@ bool kubelet_volume_is_there(const struct broker_options *o, const struct uuid *
 
 /* A walk: `*dir` is opened at the first call, and closed and NULL when false is returned. */
 bool kubelet_volume_next(const struct broker_options *o, const struct uuid *pod, DIR **dir,
-    char volume[PRIV_VOLUME_SIZE]);
+    char volume[LINK_VOLUME_SIZE]);
 /* What is known of one; `p`: name, state, why; `fd` (or -1) is its vol_data.json.  False: it went.
  */
 bool kubelet_volume_tell(
-    const struct broker_options *o, const struct uuid *pod, struct priv_packet *p, int *fd);
+    const struct broker_options *o, const struct uuid *pod, struct link_packet *p, int *fd);

@@ -5,7 +5,7 @@
 #include <limits.h>
 
 /* No such directory: the kubelet has no pods, or --check says what is wrong. */
-int volume_list_list(struct volume_list *v, const struct priv_request *r, struct broker_why *w)
+int volume_list_list(struct volume_list *v, const struct link_request *r, struct broker_why *w)
 {
 	char path[PATH_MAX];
 
@@ -34,19 +34,19 @@ static bool next_pod(struct volume_list *v)
 	return false;
 }
 
-void volume_list_next(struct volume_list *v, struct priv_packet *p, int *fd)
+void volume_list_next(struct volume_list *v, struct link_packet *p, int *fd)
 {
-	char name[PRIV_VOLUME_SIZE];
+	char name[LINK_VOLUME_SIZE];
 
 	while (v->volumes || next_pod(v)) {
 		if (!kubelet_volume_next(v->options, &v->pod, &v->volumes, name))
 			continue;
-		*p = (struct priv_packet){.id = v->id, .what = PRIV_VOLUME};
+		*p = (struct link_packet){.id = v->id, .what = LINK_VOLUME};
 		snprintf(p->name, sizeof(p->name), "%s", name);
 		if (kubelet_volume_tell(v->options, &v->pod, p, fd))
 			return;
 	}
-	*p = (struct priv_packet){.id = v->id, .what = PRIV_REPLY};
+	*p = (struct link_packet){.id = v->id, .what = LINK_REPLY};
 	*fd = -1;
 	volume_list_end(v);
 }

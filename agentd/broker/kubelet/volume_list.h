@@ -15,8 +15,8 @@ struct volume_list {
 	DIR *pods, *volumes; /* of `pod` */
 };
 
-int volume_list_list(struct volume_list *v, const struct priv_request *r, struct broker_why *w);
+int volume_list_list(struct volume_list *v, const struct link_request *r, struct broker_why *w);
 bool volume_list_listing(const struct volume_list *v);
-/* The next PRIV_VOLUME with its `fd` (the caller's), or the PRIV_REPLY that ends the list. */
-void volume_list_next(struct volume_list *v, struct priv_packet *p, int *fd);
+/* The next LINK_VOLUME with its `fd` (the caller's), or the LINK_REPLY that ends the list. */
+void volume_list_next(struct volume_list *v, struct link_packet *p, int *fd);
 void volume_list_end(struct volume_list *v); /* nobody is there to be told */

@@ -40,7 +40,7 @@ struct packet {
 	char magic[12];
 	uint32_t version;
 	uint32_t what, count;
-	char text[PRIV_WHY_SIZE]; /* name or reason */
+	char text[LINK_WHY_SIZE]; /* name or reason */
 };
 static const char magic[12] = "agentd:give";
 

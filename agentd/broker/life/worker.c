@@ -22,7 +22,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { FIRST_FREE_FD = PRIV_CONFIG_FD + 1, EXEC_FAILED = 127 };
+enum { FIRST_FREE_FD = LINK_CONFIG_FD + 1, EXEC_FAILED = 127 };
 
 /* All the worker gets to see of our environment. */
 static const char *const environment[] = {
@@ -64,7 +64,7 @@ static int open_config(const struct broker_options *o, struct broker_why *w)
 
 	if (copy < 0 || (file < 0 && (errno != ENOENT || o->config_named)))
 		return broker_refuse_sys(w, "%s", o->config);
-	if (file >= 0 && broker_io_copy(file, copy, PRIV_FILE_SIZE_MAX, &done, w)) {
+	if (file >= 0 && broker_io_copy(file, copy, LINK_FILE_SIZE_MAX, &done, w)) {
 		struct broker_why why = *w;
 		return broker_refuse(w, why.code, "%s %s", o->config, why.text);
 	}
@@ -117,7 +117,7 @@ static int place_fds(const struct life_worker *wk, int sock)
 	int c = fcntl(wk->config, F_DUPFD_CLOEXEC, ASIDE);
 	int exe = fcntl(wk->exe, F_DUPFD_CLOEXEC, ASIDE);
 
-	if (s < 0 || c < 0 || exe < 0 || dup2(s, PRIV_FD) < 0 || dup2(c, PRIV_CONFIG_FD) < 0 ||
+	if (s < 0 || c < 0 || exe < 0 || dup2(s, LINK_FD) < 0 || dup2(c, LINK_CONFIG_FD) < 0 ||
 	    dup3(exe, FIRST_FREE_FD, O_CLOEXEC) < 0 || close_range(FIRST_FREE_FD + 1, ~0U, 0))
 		die("fds");
 	return FIRST_FREE_FD;

@@ -11,7 +11,7 @@ struct life_worker {
 int life_worker_open(struct life_worker *wk, const struct broker_options *o, struct broker_why *w);
 void life_worker_close(struct life_worker *wk);
 
-/* Starts it with `sock` as PRIV_FD (stays the caller's); `extra` (or NULL) is one more argument. */
+/* Starts it with `sock` as LINK_FD (stays the caller's); `extra` (or NULL) is one more argument. */
 pid_t life_worker_start(const struct life_worker *wk, const struct broker_options *o, int sock,
     const char *extra, struct broker_why *w);
 

@@ -24,7 +24,7 @@ struct found {
 	unsigned n;
 	struct {
 		int interface;
-		struct priv_address address;
+		struct link_address address;
 	} list[FOUND_MAX]; /* by interface, else as they came */
 };
 
@@ -41,7 +41,7 @@ static bool interface_counts(struct found *f, int interface)
 }
 
 /* Loopback and link-local addresses do not count, nor what is no unicast address. */
-static bool address_counts(const struct priv_address *a)
+static bool address_counts(const struct link_address *a)
 {
 	struct in6_addr v6;
 	uint32_t v4;
@@ -57,7 +57,7 @@ static bool address_counts(const struct priv_address *a)
 	       !IN6_IS_ADDR_LINKLOCAL(&v6) && !IN6_IS_ADDR_MULTICAST(&v6);
 }
 
-static void add(struct found *f, int interface, const struct priv_address *a)
+static void add(struct found *f, int interface, const struct link_address *a)
 {
 	unsigned at = f->n;
 
@@ -81,7 +81,7 @@ static void take_address(void *ctx, struct nlmsghdr *h)
 	struct found *f = ctx;
 	const struct ifaddrmsg *m = NLMSG_DATA(h);
 	size_t size = m->ifa_family == AF_INET ? 4 : 16;
-	struct priv_address a = {.family = m->ifa_family};
+	struct link_address a = {.family = m->ifa_family};
 	bool have = false, local = false;
 	int left = (int)IFA_PAYLOAD(h);
 
@@ -99,7 +99,7 @@ static void take_address(void *ctx, struct nlmsghdr *h)
 		add(f, (int)m->ifa_index, &a);
 }
 
-int netns_address_list(struct priv_packet *out, struct broker_why *w)
+int netns_address_list(struct link_packet *out, struct broker_why *w)
 {
 	static const struct {
 		struct nlmsghdr h;
@@ -114,7 +114,7 @@ int netns_address_list(struct priv_packet *out, struct broker_why *w)
 
 	if (sock < 0 || netns_netlink_dump(sock, &dump))
 		return broker_refuse_sys(w, "addresses of the pod");
-	out->naddresses = f.n < PRIV_ADDRESSES_MAX ? f.n : PRIV_ADDRESSES_MAX;
+	out->naddresses = f.n < LINK_ADDRESSES_MAX ? f.n : LINK_ADDRESSES_MAX;
 	for (unsigned i = 0; i < out->naddresses; i++)
 		out->addresses[i] = f.list[i].address;
 	return 0;

@@ -2,5 +2,5 @@
 #pragma once
 #include "broker/base/log.h"
 
-/* Fills in `out`: those that istio-agent.md 8.2 lists, at most PRIV_ADDRESSES_MAX. */
-int netns_address_list(struct priv_packet *out, struct broker_why *w);
+/* Fills in `out`: those that istio-agent.md 8.2 lists, at most LINK_ADDRESSES_MAX. */
+int netns_address_list(struct link_packet *out, struct broker_why *w);

@@ -45,13 +45,13 @@ static int spend(struct netns_dial *d, struct broker_why *w)
 }
 
 int netns_dial(struct netns_dial *d, const struct netns_home *home, int netns,
-    const struct priv_request *r, struct broker_why *w)
+    const struct link_request *r, struct broker_why *w)
 {
 	struct making m = {.family = (int)r->arg,
-	    .type = r->kind == PRIV_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM,
+	    .type = r->kind == LINK_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM,
 	    .fd = -1};
 
-	if (r->kind >= PRIV_DIAL_END || (r->arg != AF_INET && r->arg != AF_INET6))
+	if (r->kind >= LINK_DIAL_END || (r->arg != AF_INET && r->arg != AF_INET6))
 		return broker_refuse(
 		    w, EINVAL, "there is no socket of kind %u and family %u", r->kind, r->arg);
 	if (netns < 0)

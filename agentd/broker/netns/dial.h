@@ -13,4 +13,4 @@ struct netns_dial {
 };
 /* Not connected, not blocking, the caller's.  `netns` -1: not known. */
 int netns_dial(struct netns_dial *d, const struct netns_home *home, int netns,
-    const struct priv_request *r, struct broker_why *w);
+    const struct link_request *r, struct broker_why *w);

@@ -170,7 +170,7 @@ static int list_addresses(void *ctx, struct broker_why *w)
 }
 
 int netns_describe(
-    const struct netns_home *h, int netns, struct priv_packet *out, struct broker_why *w)
+    const struct netns_home *h, int netns, struct link_packet *out, struct broker_why *w)
 {
 	return netns_visit(h, netns, list_addresses, out, w);
 }

@@ -39,4 +39,4 @@ int netns_visit(
     const struct netns_home *h, int netns, netns_act act, void *ctx, struct broker_why *w);
 /* Fills in the addresses of `out`, as istio-agent.md 8.2 lists them. */
 int netns_describe(
-    const struct netns_home *h, int netns, struct priv_packet *out, struct broker_why *w);
+    const struct netns_home *h, int netns, struct link_packet *out, struct broker_why *w);

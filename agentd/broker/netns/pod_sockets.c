@@ -54,7 +54,7 @@ struct pod_sockets *pod_sockets_new(const struct pod_sockets_rig *rig)
 
 bool pod_sockets_is_kind(unsigned kind)
 {
-	return kind == PRIV_LISTEN_DNS_UDP || kind == PRIV_LISTEN_DNS_TCP;
+	return kind == LINK_LISTEN_DNS_UDP || kind == LINK_LISTEN_DNS_TCP;
 }
 
 static struct dns_pod *find(const struct pod_sockets *d, const struct uuid *uid)
@@ -272,7 +272,7 @@ int pod_sockets_listen(
 {
 	const struct pod_sockets_rig *rig = &d->rig;
 	struct making m = {
-	    .type = kind == PRIV_LISTEN_DNS_UDP ? SOCK_DGRAM : SOCK_STREAM, .fd = -1};
+	    .type = kind == LINK_LISTEN_DNS_UDP ? SOCK_DGRAM : SOCK_STREAM, .fd = -1};
 	int netns = rig->place(rig->ctx, pod, &m.port, w);
 
 	if (netns < 0) {
@@ -280,7 +280,7 @@ int pod_sockets_listen(
 		return -1;
 	}
 	struct dns_pod *p = find_or_add(d, pod);
-	struct dns_socket *s = kind == PRIV_LISTEN_DNS_UDP ? &p->udp : &p->tcp;
+	struct dns_socket *s = kind == LINK_LISTEN_DNS_UDP ? &p->udp : &p->tcp;
 	close_socket(s);
 	if (netns_visit(rig->home, netns, make_there, &m, w) ||
 	    rig->mark(rig->ctx, pod, m.fd, true, w)) {

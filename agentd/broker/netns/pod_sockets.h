@@ -28,7 +28,7 @@ struct pod_sockets_rig {
 struct pod_sockets *pod_sockets_new(const struct pod_sockets_rig *rig);
 void pod_sockets_free(struct pod_sockets **d); /* closes all */
 
-bool pod_sockets_is_kind(unsigned kind); /* of PRIV_LISTEN */
+bool pod_sockets_is_kind(unsigned kind); /* of LINK_LISTEN */
 /* A new socket of the kind, marked; it stays ours.  One that was there is closed: who has a copy
  * may have spoilt it.  -1: the pod has neither of the two any more. */
 int pod_sockets_listen(

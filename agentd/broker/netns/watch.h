@@ -12,7 +12,7 @@
 #include "route.h"
 
 struct netns_watch_seen {
-	struct priv_packet addresses; /* naddresses, addresses: to dial from */
+	struct link_packet addresses; /* naddresses, addresses: to dial from */
 	uint32_t ninterfaces, interfaces[REDIRECT_INTERFACES_MAX]; /* of those that exist */
 	uint32_t nroutes;
 	struct redirect_cidr routes[NETNS_ROUTES_MAX]; /* what stays inside, what is excluded */

@@ -68,9 +68,9 @@ static int read_name(
 		return broker_refuse(w, ENOENT, "there are no manifests");
 	broker_file_read(&at, &content);
 	auto_close int fd = content.fd;
-	if (content.state == PRIV_FILE_REMOVED)
+	if (content.state == LINK_FILE_REMOVED)
 		return broker_refuse(w, ENOENT, "%s", content.why.text);
-	if (content.state != PRIV_FILE_CONTENT)
+	if (content.state != LINK_FILE_CONTENT)
 		return broker_refuse(w, EINVAL, "%s", content.why.text);
 	ssize_t n = pread(fd, text, sizeof(text), 0);
 	if (n > 0 && text[n - 1] == '\n')

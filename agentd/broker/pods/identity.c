@@ -177,7 +177,7 @@ static void tell_of_host(const struct pod_identity *i, int conn)
 }
 
 int pod_identity_check(
-    struct pod_identity *i, int conn, bool require, struct priv_packet *out, struct broker_why *w)
+    struct pod_identity *i, int conn, bool require, struct link_packet *out, struct broker_why *w)
 {
 	struct netns_id id;
 	auto_close int netns = netns_of(i->all->home, conn, &id, w);

@@ -48,4 +48,4 @@ void pod_identity_end(struct pod_identity *i); /* what is kept stays */
  * `why` when nobody can know, which `require` does not let pass.  -1 with a code: ESRCH the peer is
  * gone, EACCES it is in another cgroup, ENODATA nobody can know, EPERM another namespace. */
 int pod_identity_check(
-    struct pod_identity *i, int conn, bool require, struct priv_packet *out, struct broker_why *w);
+    struct pod_identity *i, int conn, bool require, struct link_packet *out, struct broker_why *w);

@@ -32,7 +32,7 @@ struct broker_pod {
 		struct broker_listener listener;
 		bool served;  /* the worker that runs has a copy */
 		bool renewed; /* which is dead, and it was not told yet */
-	} sockets[PRIV_LISTENER_END];
+	} sockets[LINK_LISTENER_END];
 	struct pod_identity identity;
 	struct netns_dial dial;
 	struct broker_pod *prev, *next;
@@ -47,12 +47,12 @@ struct pods {
 };
 
 /* Istio's names: its bootstrap finds them where the directory is mounted. */
-static const char *const socket_names[PRIV_LISTENER_END] = {
-    [PRIV_LISTEN_SDS] = "socket", [PRIV_LISTEN_XDS] = "XDS"};
-static const char *const kept_names[PRIV_LISTENER_END] = {
-    [PRIV_LISTEN_SDS] = "sds", [PRIV_LISTEN_XDS] = "xds"};
-static const char *const file_names[PRIV_FILE_END] = {
-    [PRIV_FILE_BOOTSTRAP] = "envoy-rev.json", [PRIV_FILE_ROOT] = "root-cert.pem"};
+static const char *const socket_names[LINK_LISTENER_END] = {
+    [LINK_LISTEN_SDS] = "socket", [LINK_LISTEN_XDS] = "XDS"};
+static const char *const kept_names[LINK_LISTENER_END] = {
+    [LINK_LISTEN_SDS] = "sds", [LINK_LISTEN_XDS] = "xds"};
+static const char *const file_names[LINK_FILE_END] = {
+    [LINK_FILE_BOOTSTRAP] = "envoy-rev.json", [LINK_FILE_ROOT] = "root-cert.pem"};
 
 /* Whoever can reach it at all may connect: the directory is mounted into one pod only. */
 enum { SOCKET_MODE = 0666, FILE_MODE = 0644, DIR_MODE = 0700, MOUNT_MODE = 0755 };
@@ -96,7 +96,7 @@ static void pod_free(struct pods *ps, struct broker_pod *pod)
 {
 	DL_DELETE(ps->list, pod);
 	ps->n--;
-	for (int i = 0; i < PRIV_LISTENER_END; i++) {
+	for (int i = 0; i < LINK_LISTENER_END; i++) {
 		set_renewed(ps, &pod->sockets[i], false);
 		broker_listener_release(&pod->sockets[i].listener);
 	}
@@ -188,7 +188,7 @@ int pods_add(struct pods *ps, const struct uuid *uid, struct broker_why *w)
 	pod = broker_zalloc(sizeof(*pod));
 	pod->claimed = true;
 	name_pod(ps, pod, uid);
-	for (int i = 0; i < PRIV_LISTENER_END; i++)
+	for (int i = 0; i < LINK_LISTENER_END; i++)
 		describe_socket(ps, pod, i);
 	path_in(pod, "", mount);
 	if (make_directory(pod->dir, DIR_MODE, w) || make_directory(mount, MOUNT_MODE, w)) {
@@ -218,9 +218,9 @@ static int remove_all(const struct pods *ps, const struct broker_pod *pod, struc
 	char mount[PATH_BYTES];
 
 	broker_state_netns_del(ps->rig.states, &pod->uid);
-	for (int i = 0; i < PRIV_LISTENER_END; i++)
+	for (int i = 0; i < LINK_LISTENER_END; i++)
 		unlink_known(pod, socket_names[i]);
-	for (int i = 0; i < PRIV_FILE_END; i++)
+	for (int i = 0; i < LINK_FILE_END; i++)
 		unlink_known(pod, file_names[i]);
 	path_in(pod, "", mount);
 	if ((rmdir(mount) && errno != ENOENT) || (rmdir(pod->dir) && errno != ENOENT))
@@ -237,7 +237,7 @@ int pods_remove(struct pods *ps, const struct uuid *uid, struct broker_why *w)
 	rc = remove_all(ps, &stranger, w);
 	if (!pod)
 		return rc;
-	for (int i = 0; i < PRIV_LISTENER_END; i++)
+	for (int i = 0; i < LINK_LISTENER_END; i++)
 		broker_listener_close(&pod->sockets[i].listener);
 	pod_free(ps, pod);
 	return rc;
@@ -251,7 +251,7 @@ void pods_generation(struct pods *ps)
 
 	DL_FOREACH (ps->list, pod) {
 		pod->claimed = false;
-		for (int i = 0; i < PRIV_LISTENER_END; i++) {
+		for (int i = 0; i < LINK_LISTENER_END; i++) {
 			pod->sockets[i].served = false;
 			set_renewed(ps, &pod->sockets[i], false);
 		}
@@ -295,11 +295,11 @@ void pods_sweep(struct pods *ps)
 	closedir(d);
 }
 
-static bool next_renewed(const struct pods *ps, struct broker_pod **pod, enum priv_listener *kind)
+static bool next_renewed(const struct pods *ps, struct broker_pod **pod, enum link_listener *kind)
 {
 	DL_FOREACH (ps->list, *pod)
-		for (int i = 0; i < PRIV_LISTENER_END; i++) {
-			*kind = (enum priv_listener)i;
+		for (int i = 0; i < LINK_LISTENER_END; i++) {
+			*kind = (enum link_listener)i;
 			if ((*pod)->sockets[i].renewed)
 				return true;
 		}
@@ -311,15 +311,15 @@ bool pods_pending(const struct pods *ps)
 	return ps->renewed > 0;
 }
 
-void pods_next(struct pods *ps, struct priv_packet *p, int *fd)
+void pods_next(struct pods *ps, struct link_packet *p, int *fd)
 {
-	enum priv_listener kind;
+	enum link_listener kind;
 	struct broker_pod *pod;
 
 	if (!next_renewed(ps, &pod, &kind))
 		abort(); /* the caller has asked whether there is one */
 	set_renewed(ps, &pod->sockets[kind], false);
-	*p = (struct priv_packet){.what = PRIV_LISTENER, .kind = (uint16_t)kind, .uid = pod->uid};
+	*p = (struct link_packet){.what = LINK_LISTENER, .kind = (uint16_t)kind, .uid = pod->uid};
 	*fd = pod->sockets[kind].listener.watch.fd;
 }
 
@@ -327,7 +327,7 @@ void pods_next(struct pods *ps, struct priv_packet *p, int *fd)
 
 int broker_pod_listen(struct pods *ps, struct broker_pod *pod, unsigned kind, struct broker_why *w)
 {
-	if (kind >= PRIV_LISTENER_END)
+	if (kind >= LINK_LISTENER_END)
 		return broker_refuse(w, EINVAL, "there is no listener of kind %u", kind);
 	struct pod_socket *s = &pod->sockets[kind];
 	int fd = broker_listener_open(&s->listener, &s->spec, w);
@@ -340,14 +340,14 @@ int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct br
 {
 	char path[PATH_BYTES];
 
-	if (kind >= PRIV_FILE_END)
+	if (kind >= LINK_FILE_END)
 		return broker_refuse(w, EINVAL, "there is no file of kind %u", kind);
 	path_in(pod, file_names[kind], path);
 	return broker_file_write(path, FILE_MODE, memfd, w);
 }
 
 int broker_pod_peer(
-    struct broker_pod *pod, int conn, bool require, struct priv_packet *out, struct broker_why *w)
+    struct broker_pod *pod, int conn, bool require, struct link_packet *out, struct broker_why *w)
 {
 	return pod_identity_check(&pod->identity, conn, require, out, w);
 }
@@ -364,7 +364,7 @@ int broker_pod_netns_fd(const struct broker_pod *pod)
 	return pod->identity.netns_fd;
 }
 
-int broker_pod_dial(const struct pods *ps, struct broker_pod *pod, const struct priv_request *r,
+int broker_pod_dial(const struct pods *ps, struct broker_pod *pod, const struct link_request *r,
     struct broker_why *w)
 {
 	return netns_dial(&pod->dial, ps->rig.home, pod->identity.netns_fd, r, w);

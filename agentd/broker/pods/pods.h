@@ -37,7 +37,7 @@ void pods_generation(struct pods *ps);
 void pods_sweep(struct pods *ps);
 /* A listener the worker is to be told of. */
 bool pods_pending(const struct pods *ps);
-void pods_next(struct pods *ps, struct priv_packet *p, int *fd); /* not the caller's */
+void pods_next(struct pods *ps, struct link_packet *p, int *fd); /* not the caller's */
 
 int pods_add(struct pods *ps, const struct uuid *uid, struct broker_why *w);
 struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, struct broker_why *w);
@@ -50,10 +50,10 @@ int broker_pod_listen(struct pods *ps, struct broker_pod *pod, unsigned kind, st
 int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct broker_why *w);
 /* Is the peer of the accepted connection the pod's?  pod_identity_check() */
 int broker_pod_peer(
-    struct broker_pod *pod, int conn, bool require, struct priv_packet *out, struct broker_why *w);
+    struct broker_pod *pod, int conn, bool require, struct link_packet *out, struct broker_why *w);
 int broker_pod_netns_fd(const struct broker_pod *pod); /* the pod's; -1: not learned */
 /* The same, if it was learned in this cgroup, which was not empty since. */
 int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup);
 /* A socket in it, the caller's: netns_dial(). */
-int broker_pod_dial(const struct pods *ps, struct broker_pod *pod, const struct priv_request *r,
+int broker_pod_dial(const struct pods *ps, struct broker_pod *pod, const struct link_request *r,
     struct broker_why *w);

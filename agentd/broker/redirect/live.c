@@ -19,7 +19,7 @@ enum { LOOKS_PAUSE_S = 2 };
 __attribute__((format(printf, 2, 3))) void traffic_complain(
     const struct traffic_pod *p, const char *fmt, ...)
 {
-	char uid[UUID_TEXT_SIZE], text[PRIV_WHY_SIZE + 64];
+	char uid[UUID_TEXT_SIZE], text[LINK_WHY_SIZE + 64];
 	va_list args;
 
 	va_start(args, fmt);

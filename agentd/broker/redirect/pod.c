@@ -315,7 +315,7 @@ int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_whe
 
 /* --- live, and not any more --- */
 
-static struct redirect_address address_of(const struct priv_address *a)
+static struct redirect_address address_of(const struct link_address *a)
 {
 	struct redirect_address out = {{0}};
 
@@ -341,7 +341,7 @@ static void take_seen(struct redirect_pod_state *p, const struct netns_watch_see
 	memset(&p->entry.source4, 0, sizeof(p->entry.source4));
 	memset(&p->entry.source6, 0, sizeof(p->entry.source6));
 	for (uint32_t i = 0; i < seen->addresses.naddresses; i++) {
-		const struct priv_address *a = &seen->addresses.addresses[i];
+		const struct link_address *a = &seen->addresses.addresses[i];
 		struct redirect_address *source =
 		    a->family == AF_INET ? &p->entry.source4 : &p->entry.source6;
 		if (is_zero(source))

@@ -267,7 +267,7 @@ static struct redirect_rules *read_rules(
 
 /* What is refused leaves what was in force as it was. */
 int redirect_requests_set(
-    struct redirect_requests *t, const struct priv_request *r, int memfd, struct broker_why *w)
+    struct redirect_requests *t, const struct link_request *r, int memfd, struct broker_why *w)
 {
 	struct redirect_rules *rules = read_rules(t, memfd, w);
 	struct traffic_pod *p;
@@ -318,8 +318,8 @@ void redirect_requests_sweep(struct redirect_requests *t)
 		redirect_pods(t->redirect, sweep_one, t);
 }
 
-int redirect_requests_explain(struct redirect_requests *t, const struct priv_request *r, int memfd,
-    struct priv_packet *reply, struct broker_why *w)
+int redirect_requests_explain(struct redirect_requests *t, const struct link_request *r, int memfd,
+    struct link_packet *reply, struct broker_why *w)
 {
 	struct redirect_question q;
 	int verdict;
@@ -336,7 +336,7 @@ int redirect_requests_explain(struct redirect_requests *t, const struct priv_req
 }
 
 int redirect_requests_trace(
-    struct redirect_requests *t, const struct priv_request *r, struct broker_why *w)
+    struct redirect_requests *t, const struct link_request *r, struct broker_why *w)
 {
 	if (!t->redirect)
 		return refuse(t, w);
@@ -395,7 +395,7 @@ bool redirect_requests_pending(const struct redirect_requests *t)
 
 /* -1: the worker then counts from the beginning of time. */
 static int describe(
-    const struct redirect_requests *t, const struct uuid *pod, struct priv_packet *p)
+    const struct redirect_requests *t, const struct uuid *pod, struct link_packet *p)
 {
 	struct redirect_counters baseline;
 	int fd = memfd_create("agentd-counters", MFD_CLOEXEC);
@@ -409,33 +409,33 @@ static int describe(
 }
 
 /* After what was asked: a worker that is told of a pod knows that its rules are in force. */
-static bool next_note(struct redirect_requests *t, struct priv_packet *out)
+static bool next_note(struct redirect_requests *t, struct link_packet *out)
 {
 	struct traffic_pod *p = find_noted(t);
 
 	if (t->repaired_noted) {
-		*out = (struct priv_packet){.what = PRIV_REDIRECT_NOTE, .arg = t->repaired};
+		*out = (struct link_packet){.what = LINK_REDIRECT_NOTE, .arg = t->repaired};
 		t->repaired_noted = false;
 		return true;
 	}
 	if (!p)
 		return false;
-	*out = (struct priv_packet){
-	    .what = PRIV_REDIRECT_NOTE, .code = p->live_why.code, .uid = p->uid, .arg = p->live};
+	*out = (struct link_packet){
+	    .what = LINK_REDIRECT_NOTE, .code = p->live_why.code, .uid = p->uid, .arg = p->live};
 	snprintf(out->why, sizeof(out->why), "%s", p->live_why.code ? p->live_why.text : "");
 	p->noted = false;
 	return true;
 }
 
-bool redirect_requests_next(struct redirect_requests *t, struct priv_packet *out, int *fd)
+bool redirect_requests_next(struct redirect_requests *t, struct link_packet *out, int *fd)
 {
 	struct traffic_pod *p = find_done(t);
 
 	*fd = -1;
 	if (!p)
 		return next_note(t, out);
-	*out = (struct priv_packet){
-	    .id = p->id, .what = PRIV_REDIRECTED, .code = p->why.code, .uid = p->uid};
+	*out = (struct link_packet){
+	    .id = p->id, .what = LINK_REDIRECTED, .code = p->why.code, .uid = p->uid};
 	if (!out->code)
 		*fd = describe(t, &p->uid, out);
 	snprintf(out->why, sizeof(out->why), "%s", p->why.code ? p->why.text : "");

@@ -24,10 +24,10 @@ struct redirect_requests *redirect_requests_new(
     const struct redirect_requests_rig *rig, struct broker_why *w);
 void redirect_requests_free(struct redirect_requests **t); /* redirection goes on */
 
-/* PRIV_REDIRECT_SET and its memfd.  Accepted: PRIV_REDIRECTED follows, now or when the cgroup is
+/* LINK_REDIRECT_SET and its memfd.  Accepted: LINK_REDIRECTED follows, now or when the cgroup is
  * there. */
 int redirect_requests_set(
-    struct redirect_requests *t, const struct priv_request *r, int memfd, struct broker_why *w);
+    struct redirect_requests *t, const struct link_request *r, int memfd, struct broker_why *w);
 void redirect_requests_remove(
     struct redirect_requests *t, const struct uuid *pod); /* unknown: nothing */
 /* The pod's network namespace is known: its Envoy connected from there.  Not asked for: nothing. */
@@ -40,17 +40,17 @@ bool redirect_requests_gone(const struct redirect_requests *t, const struct uuid
 void redirect_requests_emptied(struct redirect_requests *t, const struct uuid *pod);
 /* The worker has asked for all there is: pods of earlier ones that nothing names go. */
 void redirect_requests_sweep(struct redirect_requests *t);
-/* PRIV_REDIRECT_EXPLAIN: the verdict into reply->arg. */
-int redirect_requests_explain(struct redirect_requests *t, const struct priv_request *r, int memfd,
-    struct priv_packet *reply, struct broker_why *w);
+/* LINK_REDIRECT_EXPLAIN: the verdict into reply->arg. */
+int redirect_requests_explain(struct redirect_requests *t, const struct link_request *r, int memfd,
+    struct link_packet *reply, struct broker_why *w);
 
-/* PRIV_REDIRECT_TRACE: the end of a pipe to read from, the caller's; -1: refused. */
+/* LINK_REDIRECT_TRACE: the end of a pipe to read from, the caller's; -1: refused. */
 int redirect_requests_trace(
-    struct redirect_requests *t, const struct priv_request *r, struct broker_why *w);
+    struct redirect_requests *t, const struct link_request *r, struct broker_why *w);
 
 bool redirect_requests_pending(const struct redirect_requests *t);
 /* False: nothing.  `fd` (or -1) is the caller's. */
-bool redirect_requests_next(struct redirect_requests *t, struct priv_packet *p, int *fd);
+bool redirect_requests_next(struct redirect_requests *t, struct link_packet *p, int *fd);
 /* A worker came or went: nobody waits for what it asked. */
 void redirect_requests_detach(struct redirect_requests *t);
 /* pod_sockets.h: where a pod's DNS proxy listens, and whether somebody answers there. */

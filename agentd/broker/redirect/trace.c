@@ -60,7 +60,7 @@ static void apply(void *ctx, const struct uuid *pod)
 /* --- the ring --- */
 
 /* A pipe takes a record whole or not at all. */
-static void copy(struct tracing *t, struct priv_trace *record)
+static void copy(struct tracing *t, struct link_trace *record)
 {
 	record->lost = t->lost;
 	if (write(t->pipe.fd, record, sizeof(*record)) == sizeof(*record))
@@ -73,7 +73,7 @@ static int on_record(void *ctx, void *data, size_t size)
 {
 	struct redirect_traces *t = ctx;
 	struct tracing *one;
-	struct priv_trace record;
+	struct link_trace record;
 
 	if (size < sizeof(record.trace))
 		return 0;

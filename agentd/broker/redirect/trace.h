@@ -13,7 +13,7 @@ struct redirect_traces;
 
 struct redirect_traces *redirect_traces_new(int epoll, struct redirect *r);
 void redirect_traces_free(struct redirect_traces **t);
-/* The end to read struct priv_trace from, the caller's; -1: refused.  A pod of zeroes: all pods,
+/* The end to read struct link_trace from, the caller's; -1: refused.  A pod of zeroes: all pods,
  * also those that come later. */
 int redirect_traces_add(struct redirect_traces *t, const struct uuid *pod, struct broker_why *w);
 /* A pod was set: is it looked at? */

@@ -31,7 +31,7 @@ enum {
 		  IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | IN_MASK_ADD,
 	SELF = IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT,
 	EVENT_BYTES = 4096,
-	NODE_FOLLOWS_MAX = 3 * PRIV_PLANES_MAX,
+	NODE_FOLLOWS_MAX = 3 * LINK_PLANES_MAX,
 	ARM_ATTEMPTS = 8,
 };
 
@@ -48,7 +48,7 @@ struct file {
 
 struct follow {
 	uint32_t id;
-	enum priv_followed what;
+	enum link_followed what;
 	struct uuid pod;          /* TOKEN */
 	char *top;                /* from the command line */
 	char sub[UUID_TEXT_SIZE]; /* "" for none */
@@ -198,7 +198,7 @@ static void mark_all(struct follow *f)
 
 	DL_FOREACH (f->files, file)
 		file->marked = true;
-	if (f->what != PRIV_FOLLOW_MANIFESTS || !(dir = opendir(f->path)))
+	if (f->what != LINK_FOLLOW_MANIFESTS || !(dir = opendir(f->path)))
 		return;
 	while ((entry = readdir(dir)))
 		if (is_manifest(entry->d_name))
@@ -238,9 +238,9 @@ static void on_event_in_directory(struct follow *f, const struct inotify_event *
 		mark_all(f);
 	else if (is_just_made(f, ev))
 		return;
-	else if (f->what != PRIV_FOLLOW_MANIFESTS && !strcmp(ev->name, f->files->name))
+	else if (f->what != LINK_FOLLOW_MANIFESTS && !strcmp(ev->name, f->files->name))
 		f->files->marked = true;
-	else if (f->what == PRIV_FOLLOW_MANIFESTS && is_manifest(ev->name))
+	else if (f->what == LINK_FOLLOW_MANIFESTS && is_manifest(ev->name))
 		mark(f, ev->name);
 }
 
@@ -305,7 +305,7 @@ static struct file *find_marked(struct follow *f)
 
 static bool wants_sync(const struct follow *f)
 {
-	return f->what == PRIV_FOLLOW_MANIFESTS && !f->synced;
+	return f->what == LINK_FOLLOW_MANIFESTS && !f->synced;
 }
 
 bool follows_pending(const struct follows *fs)
@@ -319,9 +319,9 @@ bool follows_pending(const struct follows *fs)
 }
 
 /* True: the worker does not know it yet. */
-static bool tell(struct follow *f, struct file *file, struct priv_packet *p, int *fd)
+static bool tell(struct follow *f, struct file *file, struct link_packet *p, int *fd)
 {
-	bool directory = f->what == PRIV_FOLLOW_MANIFESTS;
+	bool directory = f->what == LINK_FOLLOW_MANIFESTS;
 	struct broker_place at = {
 	    .dir = f->top, .sub = *f->sub ? f->sub : NULL, .name = file->name};
 	struct broker_content now;
@@ -330,7 +330,7 @@ static bool tell(struct follow *f, struct file *file, struct priv_packet *p, int
 	file->marked = false;
 	broker_file_read(&at, &now);
 	news =
-	    file->told ? now.digest != file->digest : !directory || now.state != PRIV_FILE_REMOVED;
+	    file->told ? now.digest != file->digest : !directory || now.state != LINK_FILE_REMOVED;
 	if (news) {
 		file->told = true;
 		file->digest = now.digest;
@@ -341,7 +341,7 @@ static bool tell(struct follow *f, struct file *file, struct priv_packet *p, int
 		snprintf(p->why, sizeof(p->why), "%s", now.why.text);
 	}
 	mem_closep(&now.fd);
-	if (directory && now.state == PRIV_FILE_REMOVED) {
+	if (directory && now.state == LINK_FILE_REMOVED) {
 		DL_DELETE(f->files, file);
 		f->nfiles--;
 		free(file);
@@ -349,7 +349,7 @@ static bool tell(struct follow *f, struct file *file, struct priv_packet *p, int
 	return news;
 }
 
-bool follows_next(struct follows *fs, struct priv_packet *p, int *fd)
+bool follows_next(struct follows *fs, struct link_packet *p, int *fd)
 {
 	struct follow *f;
 	struct file *file = NULL;
@@ -362,11 +362,11 @@ bool follows_next(struct follows *fs, struct priv_packet *p, int *fd)
 		return false;
 	DL_DELETE(fs->list, f); /* the others come first next time */
 	DL_APPEND(fs->list, f);
-	*p = (struct priv_packet){.id = f->id, .what = PRIV_FILE};
+	*p = (struct link_packet){.id = f->id, .what = LINK_FILE};
 	if (file)
 		return tell(f, file, p, fd);
 	f->synced = true;
-	p->state = PRIV_FILE_SYNCED;
+	p->state = LINK_FILE_SYNCED;
 	return true;
 }
 
@@ -385,16 +385,16 @@ static void follow_free(struct follows *fs, struct follow *f)
 	free(f);
 }
 
-static int check_count(const struct follows *fs, const struct priv_request *r, struct broker_why *w)
+static int check_count(const struct follows *fs, const struct link_request *r, struct broker_why *w)
 {
 	const struct follow *f;
-	bool of_pod = r->kind == PRIV_FOLLOW_TOKEN;
-	int n = 0, max = of_pod ? PRIV_FOLLOWS_PER_POD_MAX : NODE_FOLLOWS_MAX;
+	bool of_pod = r->kind == LINK_FOLLOW_TOKEN;
+	int n = 0, max = of_pod ? LINK_FOLLOWS_PER_POD_MAX : NODE_FOLLOWS_MAX;
 
 	DL_FOREACH (fs->list, f) {
 		if (f->id == r->id)
 			return broker_refuse(w, EEXIST, "this id is followed already");
-		if (of_pod == (f->what == PRIV_FOLLOW_TOKEN) &&
+		if (of_pod == (f->what == LINK_FOLLOW_TOKEN) &&
 		    (!of_pod || uuid_equal(&f->pod, &r->uid)))
 			n++;
 	}
@@ -410,22 +410,22 @@ static char *owned(char *s)
 
 /* The directory of the follow; returns the name of its file, "" for all manifests. */
 static const char *locate(
-    struct follows *fs, const struct priv_request *r, struct follow *f, struct broker_why *w)
+    struct follows *fs, const struct link_request *r, struct follow *f, struct broker_why *w)
 {
-	const bool crl = r->kind == PRIV_FOLLOW_CRL;
+	const bool crl = r->kind == LINK_FOLLOW_CRL;
 	const char *file, *slash;
 
-	if (r->kind == PRIV_FOLLOW_TOKEN)
+	if (r->kind == LINK_FOLLOW_TOKEN)
 		uuid_format(&r->uid, f->sub);
-	if (r->kind == PRIV_FOLLOW_TOKEN && !fs->options->manifests) {
+	if (r->kind == LINK_FOLLOW_TOKEN && !fs->options->manifests) {
 		broker_refuse(w, ENOENT, "there are no manifests, and no token beside one");
 		return NULL;
 	}
-	if (r->kind != PRIV_FOLLOW_ROOT && !crl) {
+	if (r->kind != LINK_FOLLOW_ROOT && !crl) {
 		f->top = owned(strdup(fs->options->manifests ? fs->options->manifests : ""));
-		return r->kind == PRIV_FOLLOW_TOKEN ? "token" : "";
+		return r->kind == LINK_FOLLOW_TOKEN ? "token" : "";
 	}
-	file = r->arg >= PRIV_PLANES_MAX ? NULL
+	file = r->arg >= LINK_PLANES_MAX ? NULL
 	       : crl                     ? fs->options->crl_files[r->arg]
 					 : fs->options->root_files[r->arg];
 	if (!file) {
@@ -438,20 +438,20 @@ static const char *locate(
 	return slash + 1;
 }
 
-int follows_add(struct follows *fs, const struct priv_request *r, struct broker_why *w)
+int follows_add(struct follows *fs, const struct link_request *r, struct broker_why *w)
 {
 	const char *name;
 
-	if (r->kind >= PRIV_FOLLOWED_END)
+	if (r->kind >= LINK_FOLLOWED_END)
 		return broker_refuse(w, EINVAL, "there is nothing of kind %u to follow", r->kind);
 	if (check_count(fs, r, w))
 		return -1;
 	struct follow *f = broker_zalloc(sizeof(*f));
 	f->id = r->id;
-	f->what = (enum priv_followed)r->kind;
+	f->what = (enum link_followed)r->kind;
 	f->pod = r->uid;
 	f->wd = -1;
-	f->max_files = r->kind == PRIV_FOLLOW_MANIFESTS ? fs->options->max_pods : 1;
+	f->max_files = r->kind == LINK_FOLLOW_MANIFESTS ? fs->options->max_pods : 1;
 	DL_APPEND(fs->list, f);
 	name = locate(fs, r, f, w);
 	if (name && asprintf(&f->path, "%s%s%s", f->top, *f->sub ? "/" : "", f->sub) < 0)
@@ -481,7 +481,7 @@ void follows_remove_pod(struct follows *fs, const struct uuid *pod)
 	struct follow *f, *tmp;
 
 	DL_FOREACH_SAFE (fs->list, f, tmp)
-		if (f->what == PRIV_FOLLOW_TOKEN && uuid_equal(&f->pod, pod))
+		if (f->what == LINK_FOLLOW_TOKEN && uuid_equal(&f->pod, pod))
 			follow_free(fs, f);
 }
 

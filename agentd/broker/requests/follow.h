@@ -14,11 +14,11 @@ struct follows *follows_new(int epoll, const struct broker_options *o, void (*ch
     void *ctx, struct broker_why *w);
 void follows_free(struct follows **fs);
 
-int follows_add(struct follows *fs, const struct priv_request *r, struct broker_why *w);
+int follows_add(struct follows *fs, const struct link_request *r, struct broker_why *w);
 void follows_remove(struct follows *fs, uint32_t id); /* unknown: nothing */
 void follows_clear(struct follows *fs);
 void follows_remove_pod(struct follows *fs, const struct uuid *pod);
 
 bool follows_pending(const struct follows *fs);
 /* Looks at one marked file.  True: `p` is to be sent, with `fd` (or -1), the caller's. */
-bool follows_next(struct follows *fs, struct priv_packet *p, int *fd);
+bool follows_next(struct follows *fs, struct link_packet *p, int *fd);

@@ -99,20 +99,20 @@ static int open_metrics(struct requests_node *n)
 
 int requests_node_greet(struct requests_node *n, int fd, struct broker_why *w)
 {
-	int listeners[PRIV_NODE_LISTENER_END] = {[PRIV_NODE_CSI] = -1};
-	struct priv_packet p = {.what = PRIV_HELLO, .arg = PRIV_VERSION};
+	int listeners[LINK_NODE_LISTENER_END] = {[LINK_NODE_CSI] = -1};
+	struct link_packet p = {.what = LINK_HELLO, .arg = LINK_VERSION};
 
-	listeners[PRIV_NODE_ADMIN] = broker_listener_open(&n->admin, &n->admin_spec, w);
-	if (listeners[PRIV_NODE_ADMIN] < 0 ||
-	    (n->csi && (listeners[PRIV_NODE_CSI] = kubelet_csi_listener(n->csi, w)) < 0))
+	listeners[LINK_NODE_ADMIN] = broker_listener_open(&n->admin, &n->admin_spec, w);
+	if (listeners[LINK_NODE_ADMIN] < 0 ||
+	    (n->csi && (listeners[LINK_NODE_CSI] = kubelet_csi_listener(n->csi, w)) < 0))
 		return -1;
-	listeners[PRIV_NODE_METRICS] = open_metrics(n);
-	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++)
+	listeners[LINK_NODE_METRICS] = open_metrics(n);
+	for (int i = 0; i < LINK_NODE_LISTENER_END; i++)
 		p.kind += listeners[i] >= 0;
 	if (fdpass_send(fd, &p, sizeof(p), -1))
 		return broker_refuse_sys(w, "greet the worker");
-	for (int i = 0; i < PRIV_NODE_LISTENER_END; i++) {
-		p = (struct priv_packet){.what = PRIV_NODE_LISTENER, .kind = (uint16_t)i};
+	for (int i = 0; i < LINK_NODE_LISTENER_END; i++) {
+		p = (struct link_packet){.what = LINK_NODE_LISTENER, .kind = (uint16_t)i};
 		if (listeners[i] >= 0 && fdpass_send(fd, &p, sizeof(p), listeners[i]))
 			return broker_refuse_sys(w, "greet the worker");
 	}
@@ -124,7 +124,7 @@ bool requests_node_pending(const struct requests_node *n)
 	return kubelet_csi_pending(n->csi);
 }
 
-void requests_node_next(struct requests_node *n, struct priv_packet *p)
+void requests_node_next(struct requests_node *n, struct link_packet *p)
 {
 	kubelet_csi_next(n->csi, p);
 }

@@ -25,4 +25,4 @@ void requests_node_free(struct requests_node **n);
 int requests_node_greet(struct requests_node *n, int fd, struct broker_why *w);
 /* Has the worker to be told something of them? */
 bool requests_node_pending(const struct requests_node *n);
-void requests_node_next(struct requests_node *n, struct priv_packet *p);
+void requests_node_next(struct requests_node *n, struct link_packet *p);

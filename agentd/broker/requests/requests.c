@@ -57,10 +57,10 @@ struct broker {
 
 /* One request while it is answered. */
 struct request {
-	const struct priv_request *r;
+	const struct link_request *r;
 	struct broker_pod *pod;
 	int fd; /* the worker's */
-	struct priv_packet *reply;
+	struct link_packet *reply;
 	int reply_fd; /* the broker's */
 	int given_fd; /* the same, but ours no longer */
 	struct broker_why *why;
@@ -101,7 +101,7 @@ static int do_listen(struct broker *b, struct request *q)
 
 static int do_peer_of(struct broker *b, struct request *q)
 {
-	if (broker_pod_peer(q->pod, q->fd, q->r->arg == PRIV_ATTEST_REQUIRE, q->reply, q->why))
+	if (broker_pod_peer(q->pod, q->fd, q->r->arg == LINK_ATTEST_REQUIRE, q->reply, q->why))
 		return -1;
 	redirect_requests_live(b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod));
 	return 0;
@@ -115,7 +115,7 @@ static int do_write(struct broker *b, struct request *q)
 
 static int do_follow(struct broker *b, struct request *q)
 {
-	if (q->r->kind == PRIV_FOLLOW_TOKEN && !pods_find(b->pods, &q->r->uid, q->why))
+	if (q->r->kind == LINK_FOLLOW_TOKEN && !pods_find(b->pods, &q->r->uid, q->why))
 		return -1;
 	return follows_add(b->follows, q->r, q->why);
 }
@@ -234,36 +234,36 @@ static const struct {
 	int (*act)(struct broker *b, struct request *q);
 	int nfds;
 	bool of_pod; /* which must have been added */
-} table[PRIV_OP_END] = {
-    [PRIV_POD_ADD] = {do_pod_add, 0, false},
-    [PRIV_POD_REMOVE] = {do_pod_remove, 0, false},
-    [PRIV_LISTEN] = {do_listen, 0, true},
-    [PRIV_PEER_OF] = {do_peer_of, 1, true},
-    [PRIV_WRITE] = {do_write, 1, true},
-    [PRIV_FOLLOW] = {do_follow, 0, false},
-    [PRIV_UNFOLLOW] = {do_unfollow, 0, false},
-    [PRIV_READY] = {do_ready, 0, false},
-    [PRIV_PONG] = {do_pong, 0, false},
-    [PRIV_STATE_PUT] = {do_state_put, 1, false},
-    [PRIV_STATE_DEL] = {do_state_del, 0, false},
-    [PRIV_STATE_LIST] = {do_state_list, 0, false},
-    [PRIV_REDIRECT_SET] = {do_redirect_set, 1, true},
-    [PRIV_REDIRECT_DEL] = {do_redirect_del, 0, true},
-    [PRIV_REDIRECT_COUNTERS] = {do_redirect_counters, 0, false},
-    [PRIV_REDIRECT_EXPLAIN] = {do_redirect_explain, 1, true},
-    [PRIV_REDIRECT_TRACE] = {do_redirect_trace, 0, false},
-    [PRIV_CALLER] = {do_caller, 1, false},
-    [PRIV_PUBLISH] = {do_publish, 0, true},
-    [PRIV_UNPUBLISH] = {do_unpublish, 0, false},
-    [PRIV_VOLUMES] = {do_volumes, 0, false},
-    [PRIV_DIAL] = {do_dial, 0, true},
+} table[LINK_OP_END] = {
+    [LINK_POD_ADD] = {do_pod_add, 0, false},
+    [LINK_POD_REMOVE] = {do_pod_remove, 0, false},
+    [LINK_LISTEN] = {do_listen, 0, true},
+    [LINK_PEER_OF] = {do_peer_of, 1, true},
+    [LINK_WRITE] = {do_write, 1, true},
+    [LINK_FOLLOW] = {do_follow, 0, false},
+    [LINK_UNFOLLOW] = {do_unfollow, 0, false},
+    [LINK_READY] = {do_ready, 0, false},
+    [LINK_PONG] = {do_pong, 0, false},
+    [LINK_STATE_PUT] = {do_state_put, 1, false},
+    [LINK_STATE_DEL] = {do_state_del, 0, false},
+    [LINK_STATE_LIST] = {do_state_list, 0, false},
+    [LINK_REDIRECT_SET] = {do_redirect_set, 1, true},
+    [LINK_REDIRECT_DEL] = {do_redirect_del, 0, true},
+    [LINK_REDIRECT_COUNTERS] = {do_redirect_counters, 0, false},
+    [LINK_REDIRECT_EXPLAIN] = {do_redirect_explain, 1, true},
+    [LINK_REDIRECT_TRACE] = {do_redirect_trace, 0, false},
+    [LINK_CALLER] = {do_caller, 1, false},
+    [LINK_PUBLISH] = {do_publish, 0, true},
+    [LINK_UNPUBLISH] = {do_unpublish, 0, false},
+    [LINK_VOLUMES] = {do_volumes, 0, false},
+    [LINK_DIAL] = {do_dial, 0, true},
 };
 
 /* --- requests --- */
 
 static int check_shape(const struct broker_request *in, struct broker_why *w)
 {
-	if (in->r.op >= PRIV_OP_END || !table[in->r.op].act)
+	if (in->r.op >= LINK_OP_END || !table[in->r.op].act)
 		return broker_refuse(w, EPROTO, "there is no operation %u", in->r.op);
 	if (in->nfds != table[in->r.op].nfds && !(in->lost_fd && table[in->r.op].nfds))
 		return broker_refuse(w, EPROTO, "operation %u with %d fds", in->r.op, in->nfds);
@@ -272,7 +272,7 @@ static int check_shape(const struct broker_request *in, struct broker_why *w)
 	return 0;
 }
 
-static void send_packet(struct broker *b, const struct priv_packet *p, int fd)
+static void send_packet(struct broker *b, const struct link_packet *p, int fd)
 {
 	if (!fdpass_send(b->worker.fd, p, sizeof(*p), fd))
 		return;
@@ -288,7 +288,7 @@ static bool is_listing(const struct broker *b)
 
 static void answer(struct broker *b, const struct broker_request *in)
 {
-	struct priv_packet reply = {.id = in->r.id, .what = PRIV_REPLY};
+	struct link_packet reply = {.id = in->r.id, .what = LINK_REPLY};
 	struct broker_why why = {.code = 0};
 	struct request q = {.r = &in->r,
 	    .fd = in->fd,
@@ -303,8 +303,8 @@ static void answer(struct broker *b, const struct broker_request *in)
 	else if (table[in->r.op].of_pod && !(q.pod = pods_find(b->pods, &in->r.uid, &why)))
 		rc = -1;
 	if (rc || table[in->r.op].act(b, &q)) {
-		reply = (struct priv_packet){
-		    .id = in->r.id, .what = PRIV_REPLY, .code = why.code ? why.code : EIO};
+		reply = (struct link_packet){
+		    .id = in->r.id, .what = LINK_REPLY, .code = why.code ? why.code : EIO};
 		snprintf(reply.why, sizeof(reply.why), "%s", why.text);
 		q.reply_fd = -1;
 	}
@@ -315,7 +315,7 @@ static void answer(struct broker *b, const struct broker_request *in)
 
 static bool push_listed(struct broker *b)
 {
-	struct priv_packet p;
+	struct link_packet p;
 	int fd;
 
 	if (broker_state_listing(b->states))
@@ -357,7 +357,7 @@ static bool is_pending(const struct broker *b)
 /* One packet that nobody asked for now. */
 static bool push(struct broker *b)
 {
-	struct priv_packet p;
+	struct link_packet p;
 	int fd;
 
 	if (!is_pending(b))
@@ -373,7 +373,7 @@ static bool push(struct broker *b)
 		return b->state == BROKER_SERVING;
 	}
 	if (redirect_requests_next(b->traffic, &p, &fd)) {
-		if (p.what == PRIV_REDIRECT_NOTE && !p.arg)
+		if (p.what == LINK_REDIRECT_NOTE && !p.arg)
 			pod_sockets_end(b->dns, &p.uid); /* not live: nobody serves it */
 		send_packet(b, &p, fd);
 		mem_closep(&fd);
@@ -622,7 +622,7 @@ int broker_attach(struct broker *b, int fd, struct broker_why *w)
 
 void broker_ping(struct broker *b, uint32_t ping)
 {
-	struct priv_packet p = {.what = PRIV_PING, .arg = ping};
+	struct link_packet p = {.what = LINK_PING, .arg = ping};
 
 	if (b->attached && b->state == BROKER_SERVING && broker_io_writable(b->worker.fd))
 		send_packet(b, &p, -1);

@@ -232,7 +232,7 @@ RIG_UNUSED static struct netns_watch_seen place_seen(uint8_t last)
 {
 	struct netns_watch_seen s = {.addresses.naddresses = 1, .nroutes = 1};
 
-	s.addresses.addresses[0] = (struct priv_address){AF_INET, {10, 9, 0, last}};
+	s.addresses.addresses[0] = (struct link_address){AF_INET, {10, 9, 0, last}};
 	s.routes[0] = (struct redirect_cidr){
 	    {{0, 0, htobe32(0xffff), htobe32(0x0a090000u | last)}}, 128, REDIRECT_CIDR_LOCAL};
 	return s;

@@ -62,7 +62,7 @@ RIG_UNUSED static int rig_attach(struct rig *r)
 }
 
 /* False: nothing is there (or, without MSG_DONTWAIT, nobody). */
-RIG_UNUSED static bool rig_receive(struct rig *r, int flags, struct priv_packet *p, int *fd)
+RIG_UNUSED static bool rig_receive(struct rig *r, int flags, struct link_packet *p, int *fd)
 {
 	union {
 		struct cmsghdr align;
@@ -89,7 +89,7 @@ RIG_UNUSED static bool rig_receive(struct rig *r, int flags, struct priv_packet 
 }
 
 /* One packet within a few turns of the loop; false: there is none. */
-RIG_UNUSED static bool rig_next(struct rig *r, struct priv_packet *p, int *fd)
+RIG_UNUSED static bool rig_next(struct rig *r, struct link_packet *p, int *fd)
 {
 	for (int i = 0; i < RIG_TURNS; i++) {
 		if (rig_receive(r, MSG_DONTWAIT, p, fd))
@@ -100,9 +100,9 @@ RIG_UNUSED static bool rig_next(struct rig *r, struct priv_packet *p, int *fd)
 }
 
 /* What arrives must be a packet of this kind. */
-RIG_UNUSED static struct priv_packet rig_expect(struct rig *r, enum priv_what what, int *fd)
+RIG_UNUSED static struct link_packet rig_expect(struct rig *r, enum link_what what, int *fd)
 {
-	struct priv_packet p;
+	struct link_packet p;
 	int got;
 
 	if (!rig_next(r, &p, &got))
@@ -117,7 +117,7 @@ RIG_UNUSED static struct priv_packet rig_expect(struct rig *r, enum priv_what wh
 
 RIG_UNUSED static void rig_quiet(struct rig *r)
 {
-	struct priv_packet p;
+	struct link_packet p;
 	int fd;
 
 	if (rig_next(r, &p, &fd))
@@ -147,7 +147,7 @@ RIG_UNUSED static void rig_send(
 }
 
 struct rig_ask {
-	enum priv_op op;
+	enum link_op op;
 	unsigned kind, arg;
 	const struct uuid *pod;
 	int fd; /* 0: none */
@@ -156,7 +156,7 @@ struct rig_ask {
 /* Sends; returns the id. */
 RIG_UNUSED static uint32_t rig_request(struct rig *r, struct rig_ask a)
 {
-	struct priv_request q = {
+	struct link_request q = {
 	    .id = ++r->id, .op = (uint16_t)a.op, .kind = (uint16_t)a.kind, .arg = a.arg};
 
 	if (a.pod)
@@ -167,10 +167,10 @@ RIG_UNUSED static uint32_t rig_request(struct rig *r, struct rig_ask a)
 	return q.id;
 }
 
-RIG_UNUSED static struct priv_packet rig_ask(struct rig *r, struct rig_ask a, int *fd)
+RIG_UNUSED static struct link_packet rig_ask(struct rig *r, struct rig_ask a, int *fd)
 {
 	uint32_t id = rig_request(r, a);
-	struct priv_packet p = rig_expect(r, PRIV_REPLY, fd);
+	struct link_packet p = rig_expect(r, LINK_REPLY, fd);
 
 	assert_int_equal(p.id, id);
 	return p;
@@ -179,7 +179,7 @@ RIG_UNUSED static struct priv_packet rig_ask(struct rig *r, struct rig_ask a, in
 /* Success, without an fd. */
 RIG_UNUSED static void rig_do(struct rig *r, struct rig_ask a)
 {
-	struct priv_packet p = rig_ask(r, a, NULL);
+	struct link_packet p = rig_ask(r, a, NULL);
 
 	if (p.code)
 		fail_msg("operation %d refused: %s", a.op, p.why);
@@ -188,17 +188,17 @@ RIG_UNUSED static void rig_do(struct rig *r, struct rig_ask a)
 /* A refusal whose text contains `text`. */
 RIG_UNUSED static void rig_refused(struct rig *r, struct rig_ask a, int code, const char *text)
 {
-	struct priv_packet p = rig_ask(r, a, NULL);
+	struct link_packet p = rig_ask(r, a, NULL);
 
 	assert_int_equal(p.code, code);
 	if (!strstr(p.why, text))
 		fail_msg("\"%s\" lacks \"%s\"", p.why, text);
 }
 
-RIG_UNUSED static int rig_listen(struct rig *r, const struct uuid *pod, enum priv_listener kind)
+RIG_UNUSED static int rig_listen(struct rig *r, const struct uuid *pod, enum link_listener kind)
 {
 	int fd = -1;
-	struct priv_packet p = rig_ask(r, (struct rig_ask){PRIV_LISTEN, kind, 0, pod, 0}, &fd);
+	struct link_packet p = rig_ask(r, (struct rig_ask){LINK_LISTEN, kind, 0, pod, 0}, &fd);
 
 	if (p.code)
 		fail_msg("%s", p.why);
@@ -261,16 +261,16 @@ RIG_UNUSED static int rig_memfd(const void *data, size_t size, int seals)
 }
 enum { RIG_SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* The next PRIV_FILE of a follow, with its content (or "" without). */
-RIG_UNUSED static struct priv_packet rig_next_file(
+/* The next LINK_FILE of a follow, with its content (or "" without). */
+RIG_UNUSED static struct link_packet rig_next_file(
     struct rig *r, uint32_t id, char *text, size_t size)
 {
 	int fd;
-	struct priv_packet p = rig_expect(r, PRIV_FILE, &fd);
+	struct link_packet p = rig_expect(r, LINK_FILE, &fd);
 	ssize_t n = 0;
 
 	assert_int_equal(p.id, id);
-	assert_int_equal(fd >= 0, p.state == PRIV_FILE_CONTENT);
+	assert_int_equal(fd >= 0, p.state == LINK_FILE_CONTENT);
 	if (fd >= 0) {
 		assert_int_equal(fcntl(fd, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
 		n = pread(fd, text, size - 1, 0);
@@ -285,19 +285,19 @@ RIG_UNUSED static void rig_expect_content(
     struct rig *r, uint32_t id, const char *name, const char *text)
 {
 	char got[4096];
-	struct priv_packet p = rig_next_file(r, id, got, sizeof(got));
+	struct link_packet p = rig_next_file(r, id, got, sizeof(got));
 
-	if (p.state != PRIV_FILE_CONTENT)
+	if (p.state != LINK_FILE_CONTENT)
 		fail_msg("state %u: %s", p.state, p.why);
 	assert_string_equal(p.name, name);
 	assert_string_equal(got, text);
 }
 
 RIG_UNUSED static void rig_expect_state(
-    struct rig *r, uint32_t id, const char *name, enum priv_file_state state, const char *why)
+    struct rig *r, uint32_t id, const char *name, enum link_file_state state, const char *why)
 {
 	char got[4096];
-	struct priv_packet p = rig_next_file(r, id, got, sizeof(got));
+	struct link_packet p = rig_next_file(r, id, got, sizeof(got));
 
 	assert_int_equal(p.state, state);
 	assert_string_equal(p.name, name);
@@ -318,23 +318,23 @@ RIG_UNUSED static struct broker *rig_broker(struct rig *r, struct broker_why *w)
 RIG_UNUSED static void rig_start(struct rig *r)
 {
 	struct broker_why w = {0};
-	const int wanted[] = {PRIV_NODE_ADMIN, r->o.kubelet_root ? PRIV_NODE_CSI : -1,
-	    r->o.metrics ? PRIV_NODE_METRICS : -1};
+	const int wanted[] = {LINK_NODE_ADMIN, r->o.kubelet_root ? LINK_NODE_CSI : -1,
+	    r->o.metrics ? LINK_NODE_METRICS : -1};
 	const int listeners = 1 + (wanted[1] >= 0) + (wanted[2] >= 0);
-	struct priv_packet p;
+	struct link_packet p;
 	int fd;
 
 	r->b = rig_broker(r, &w);
 	if (!r->b)
 		fail_msg("%s", w.text);
 	rig_attach(r);
-	p = rig_expect(r, PRIV_HELLO, NULL);
-	assert_int_equal(p.arg, PRIV_VERSION);
+	p = rig_expect(r, LINK_HELLO, NULL);
+	assert_int_equal(p.arg, LINK_VERSION);
 	assert_int_equal(p.kind, listeners);
 	for (int i = 0; i < 3; i++) {
 		if (wanted[i] < 0)
 			continue;
-		p = rig_expect(r, PRIV_NODE_LISTENER, &fd);
+		p = rig_expect(r, LINK_NODE_LISTENER, &fd);
 		assert_int_equal(p.kind, wanted[i]);
 		close(fd);
 	}
@@ -409,5 +409,5 @@ RIG_UNUSED static int rig_connect(const char *path)
 
 RIG_UNUSED static void rig_add(struct rig *r)
 {
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod});
+	rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod});
 }

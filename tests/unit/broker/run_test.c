@@ -67,35 +67,35 @@ static void print_self(int argc, char **argv)
 		printf("arg %s\n", argv[i]);
 	for (char **e = environ; *e; e++)
 		printf("env %s\n", *e);
-	if (read(PRIV_CONFIG_FD, config, sizeof(config) - 1) >= 0)
+	if (read(LINK_CONFIG_FD, config, sizeof(config) - 1) >= 0)
 		printf("config %s\n", config);
 }
 
-static void speak(struct priv_packet *p)
+static void speak(struct link_packet *p)
 {
-	struct priv_request add = {.id = 5, .op = PRIV_POD_ADD, .uid = rig_pod};
+	struct link_request add = {.id = 5, .op = LINK_POD_ADD, .uid = rig_pod};
 
-	if (recv(PRIV_FD, p, sizeof(*p), 0) != sizeof(*p) || p->what != PRIV_HELLO ||
-	    recv(PRIV_FD, p, sizeof(*p), 0) != sizeof(*p) || p->what != PRIV_NODE_LISTENER ||
-	    send(PRIV_FD, &add, sizeof(add), 0) != sizeof(add) ||
-	    recv(PRIV_FD, p, sizeof(*p), 0) != sizeof(*p))
+	if (recv(LINK_FD, p, sizeof(*p), 0) != sizeof(*p) || p->what != LINK_HELLO ||
+	    recv(LINK_FD, p, sizeof(*p), 0) != sizeof(*p) || p->what != LINK_NODE_LISTENER ||
+	    send(LINK_FD, &add, sizeof(add), 0) != sizeof(add) ||
+	    recv(LINK_FD, p, sizeof(*p), 0) != sizeof(*p))
 		_exit(99);
 	printf("reply %u %d\n", p->id, p->code);
 	fflush(stdout);
 }
 
 /* One request of the worker; the reply's fd, or -1. */
-static int act_ask(enum priv_op op, int fd)
+static int act_ask(enum link_op op, int fd)
 {
-	static struct rig r = {.fd = PRIV_FD};
-	struct priv_packet p;
+	static struct rig r = {.fd = LINK_FD};
+	struct link_packet p;
 	int got;
 
 	rig_request(&r, (struct rig_ask){.op = op, .pod = &rig_pod, .fd = fd});
 	do
 		if (!rig_receive(&r, 0, &p, &got))
 			_exit(98);
-	while (p.what != PRIV_REPLY);
+	while (p.what != LINK_REPLY);
 	printf("%d code %d cookie %d %s\n", op, p.code, p.netns_cookie != 0, p.why);
 	fflush(stdout);
 	return got;
@@ -106,15 +106,15 @@ static void act_rows(void)
 {
 	int memfd = rig_memfd("{}", 2, RIG_SEALS), l, a;
 
-	act_ask(PRIV_POD_ADD, 0);
-	l = act_ask(PRIV_LISTEN, 0);
+	act_ask(LINK_POD_ADD, 0);
+	l = act_ask(LINK_LISTEN, 0);
 	struct pollfd p = {.fd = l, .events = POLLIN};
 	poll(&p, 1, 10000);
 	a = accept(l, NULL, NULL);
-	act_ask(PRIV_PEER_OF, a);
-	act_ask(PRIV_WRITE, memfd);
-	act_ask(PRIV_FOLLOW, 0);
-	act_ask(PRIV_POD_REMOVE, 0);
+	act_ask(LINK_PEER_OF, a);
+	act_ask(LINK_WRITE, memfd);
+	act_ask(LINK_FOLLOW, 0);
+	act_ask(LINK_POD_REMOVE, 0);
 }
 
 static void on_term(int s)
@@ -125,7 +125,7 @@ static void on_term(int s)
 
 static int worker(int argc, char **argv)
 {
-	struct priv_packet p;
+	struct link_packet p;
 	const char *act = "";
 
 	for (int i = 1; i < argc; i++)
@@ -142,10 +142,10 @@ static int worker(int argc, char **argv)
 	else if (!strncmp(act, "signal", 6))
 		raise(atoi(act + 6));
 	else if (!strcmp(act, "garbage")) {
-		if (send(PRIV_FD, "?", 1, 0) == 1)
+		if (send(LINK_FD, "?", 1, 0) == 1)
 			pause();
 	} else if (!strcmp(act, "leave")) {
-		close(PRIV_FD); /* and end in order a moment later */
+		close(LINK_FD); /* and end in order a moment later */
 		poll(NULL, 0, 50);
 		return 7;
 	} else if (!strcmp(act, "stay") || !strcmp(act, "die")) {
@@ -416,11 +416,11 @@ static void test_every_row_works_with_them(void **state)
 	struct result r = finish(n);
 	waitpid(peer, NULL, 0);
 	expect_exit(&r, 0, "exit code 0");
-	static const enum priv_op ops[] = {
-	    PRIV_POD_ADD, PRIV_LISTEN, PRIV_PEER_OF, PRIV_WRITE, PRIV_FOLLOW, PRIV_POD_REMOVE};
+	static const enum link_op ops[] = {
+	    LINK_POD_ADD, LINK_LISTEN, LINK_PEER_OF, LINK_WRITE, LINK_FOLLOW, LINK_POD_REMOVE};
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
 		snprintf(
-		    line, sizeof(line), "%d code 0 cookie %d ", ops[i], ops[i] == PRIV_PEER_OF);
+		    line, sizeof(line), "%d code 0 cookie %d ", ops[i], ops[i] == LINK_PEER_OF);
 		if (!strstr(r.out, line))
 			fail_msg("no \"%s\" in %s", line, r.out);
 	}

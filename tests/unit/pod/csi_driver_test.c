@@ -1,6 +1,6 @@
 /* csi_driver_test.c - each method's answer, and calls that are none.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_volume.c tests/unit/pod/csi_rig.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/pod/csi_rig.c
  */
 #include "base/metrics.h"
 #include "common/err.h"
@@ -9,8 +9,8 @@
 #include "csi_rig.h"
 #include "pluginregistration/api.pb-c.h"
 #include "pod/csi_driver.h"
+#include "tests/fake/link.h"
 #include "tests/fake/loop.h"
-#include "tests/fake/priv.h"
 #include "tests/fake/rpc.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@
 
 static struct loop *loop;
 static struct rpc *rpc;
-static struct priv *to_broker;
+static struct link *to_broker;
 static struct pod_registry *pods;
 static struct csi_volumes *volumes;
 static struct csi_driver *driver;
@@ -51,7 +51,7 @@ static int teardown(void **state)
 	csi_driver_free(&driver);
 	csi_volumes_free(&volumes);
 	pod_registry_free(&pods);
-	priv_free(&to_broker);
+	link_free(&to_broker);
 	rpc_free(&rpc);
 	metrics_clear();
 	fake_loop_advance(loop, 0);

@@ -1,14 +1,14 @@
 /* csi_socket_test.c - a real socket, a broker that knows the kubelet: who is served.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_volume.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c
  */
 #include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "pod/csi_socket.h"
+#include "tests/fake/link.h"
+#include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
-#include "tests/fake/priv.h"
-#include "tests/fake/priv_volume.h"
 #include "tests/fake/rpc.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@
 static struct loop *loop;
 static struct rpc *rpc;
 static struct rpc_server *server;
-static struct priv *to_broker;
+static struct link *to_broker;
 static struct csi_socket *s;
 static struct sockaddr_un address;
 static socklen_t address_len;
@@ -56,7 +56,7 @@ static int teardown(void **state)
 	csi_socket_free(&s);
 	rpc_server_free(&server);
 	rpc_free(&rpc);
-	priv_free(&to_broker); /* fails if a call was left */
+	link_free(&to_broker); /* fails if a call was left */
 	metrics_clear();
 	fake_loop_advance(loop, 0);
 	assert_int_equal(fake_loop_live(loop), 0);
@@ -94,7 +94,7 @@ static void test_the_kubelet(void **state)
 	auto_close int a = dial(), b = dial();
 
 	(void)state;
-	assert_int_equal(fake_priv_waiting(to_broker, PRIV_CALLER), 2);
+	assert_int_equal(fake_priv_waiting(to_broker, LINK_CALLER), 2);
 	assert_int_equal(fake_rpc_adopted(server), 0);
 	fake_priv_called(to_broker, 0, NULL);
 	assert_int_equal(fake_rpc_adopted(server), 1);
@@ -128,10 +128,10 @@ static void test_too_many(void **state)
 	(void)state;
 	fake_rpc_connections(server, 1023);
 	auto_close int last = dial();
-	assert_int_equal(fake_priv_waiting(to_broker, PRIV_CALLER), 1);
+	assert_int_equal(fake_priv_waiting(to_broker, LINK_CALLER), 1);
 	fd = dial();
 	assert_true(closed(fd));
-	assert_int_equal(fake_priv_waiting(to_broker, PRIV_CALLER), 1);
+	assert_int_equal(fake_priv_waiting(to_broker, LINK_CALLER), 1);
 	assert_false(closed(last));
 	assert_int_equal(number("refused"), 1);
 }
@@ -158,7 +158,7 @@ static void test_end(void **state)
 	(void)state;
 	csi_socket_free(&s);
 	assert_true(closed(fd));
-	assert_int_equal(fake_priv_waiting(to_broker, PRIV_CALLER), 0);
+	assert_int_equal(fake_priv_waiting(to_broker, LINK_CALLER), 0);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

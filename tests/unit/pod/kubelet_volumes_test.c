@@ -1,16 +1,16 @@
 /* kubelet_volumes_test.c - what an earlier worker kept and what the kubelet has: which pods come
  * back.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/priv_volume.c tests/unit/pod/csi_rig.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/pod/csi_rig.c
  */
 #include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "csi_rig.h"
 #include "pod/kubelet_volumes.h"
+#include "tests/fake/link.h"
+#include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
-#include "tests/fake/priv.h"
-#include "tests/fake/priv_volume.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@
 
 struct world {
 	struct loop *loop;
-	struct priv *priv;
+	struct link *link;
 	struct pod_registry *pods;
 	struct csi_volumes *volumes;
 	struct kubelet_volumes *k;
@@ -62,10 +62,10 @@ static int setup(void **state)
 	static const struct pod_observer observer = {.added = on_added, .removed = on_removed};
 	static struct world w;
 
-	w = (struct world){.loop = fake_loop(), .priv = fake_priv(), .free_when_done = true};
+	w = (struct world){.loop = fake_loop(), .link = fake_priv(), .free_when_done = true};
 	w.pods = pod_registry_new(&observer, &w);
-	w.volumes = csi_volumes_new(&(struct csi_volumes_options){w.loop, w.priv, w.pods, 0});
-	w.k = kubelet_volumes_restore(w.priv, w.volumes, on_done, &w);
+	w.volumes = csi_volumes_new(&(struct csi_volumes_options){w.loop, w.link, w.pods, 0});
+	w.k = kubelet_volumes_restore(w.link, w.volumes, on_done, &w);
 	uuid_parse(&w.uid, RIG_UID);
 	*state = &w;
 	return 0;
@@ -78,7 +78,7 @@ static int teardown(void **state)
 	kubelet_volumes_free(&w->k);
 	csi_volumes_free(&w->volumes);
 	pod_registry_free(&w->pods);
-	priv_free(&w->priv);
+	link_free(&w->link);
 	metrics_clear();
 	assert_int_equal(fake_loop_live(w->loop), 0);
 	fake_loop_end(&w->loop);
@@ -91,8 +91,8 @@ static void keep_text(struct world *w, const struct uuid *pod, const char *text)
 
 	csi_kept_id(pod, id);
 	fake_priv_keep(
-	    w->priv, &(struct priv_kept){
-			 .kind = PRIV_STATE_POD, .id = id, .data = text, .size = strlen(text)});
+	    w->link, &(struct link_kept){
+			 .kind = LINK_STATE_POD, .id = id, .data = text, .size = strlen(text)});
 }
 
 static char *kept_text(void)
@@ -115,9 +115,9 @@ static char *kept_text(void)
 	return text;
 }
 
-static struct priv_volume volume(const struct world *w, bool mounted, const char *data)
+static struct link_volume volume(const struct world *w, bool mounted, const char *data)
 {
-	return (struct priv_volume){.pod = w->uid,
+	return (struct link_volume){.pod = w->uid,
 	    .name = "mesh",
 	    .mounted = mounted,
 	    .directory = true,
@@ -125,11 +125,11 @@ static struct priv_volume volume(const struct world *w, bool mounted, const char
 	    .size = data ? strlen(data) : 0};
 }
 
-static void restore(struct world *w, const struct priv_volume *v, size_t n)
+static void restore(struct world *w, const struct link_volume *v, size_t n)
 {
-	fake_priv_listed(w->priv, PRIV_STATE_POD, NULL);
+	fake_priv_listed(w->link, LINK_STATE_POD, NULL);
 	assert_int_equal(w->done, 0);
-	fake_priv_volumes(w->priv, v, n, NULL);
+	fake_priv_volumes(w->link, v, n, NULL);
 	assert_int_equal(w->done, 1);
 }
 
@@ -147,7 +147,7 @@ static void test_adopted(void **state)
 {
 	struct world *w = *state;
 	auto_free char *text = kept_text();
-	struct priv_volume v = volume(w, true, DATA);
+	struct link_volume v = volume(w, true, DATA);
 	struct pod *p;
 
 	keep_text(w, &w->uid, text);
@@ -160,7 +160,7 @@ static void test_adopted(void **state)
 	assert_string_equal(json_string_value(json_object_get(p->labels, "app")), "web");
 	assert_non_null(p->token);
 	assert_string_equal(state_of(w), "published");
-	assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 1);
+	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 1);
 }
 
 /* The last worker died before the mount: the kubelet's next try ends it. */
@@ -168,7 +168,7 @@ static void test_directory_alone(void **state)
 {
 	struct world *w = *state;
 	auto_free char *text = kept_text();
-	struct priv_volume v = volume(w, false, DATA);
+	struct link_volume v = volume(w, false, DATA);
 
 	keep_text(w, &w->uid, text);
 	restore(w, &v, 1);
@@ -185,14 +185,14 @@ static void test_gone(void **state)
 	keep_text(w, &w->uid, text);
 	restore(w, NULL, 0);
 	assert_int_equal(w->added, 0);
-	assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 0);
+	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 0);
 	assert_string_equal(state_of(w), "none");
 }
 
 static void test_mount_alone(void **state)
 {
 	struct world *w = *state;
-	struct priv_volume v = volume(w, true, NULL);
+	struct link_volume v = volume(w, true, NULL);
 	json_t *waiting;
 
 	restore(w, &v, 1);
@@ -213,14 +213,14 @@ static void test_not_ours(void **state)
 	enum { N = sizeof(data) / sizeof(*data) };
 	struct world *w = *state;
 	auto_free char *text = kept_text();
-	struct priv_volume v[N];
+	struct link_volume v[N];
 
 	keep_text(w, &w->uid, text);
 	for (unsigned i = 0; i < N; i++)
 		v[i] = volume(w, false, data[i]);
 	restore(w, v, N);
 	assert_int_equal(w->added, 0);
-	assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 0);
+	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 0);
 }
 
 /* Each is said, deleted, and harms nobody. */
@@ -228,7 +228,7 @@ static void test_damaged(void **state)
 {
 	struct world *w = *state;
 	auto_free char *text = kept_text();
-	struct priv_volume v = volume(w, true, DATA);
+	struct link_volume v = volume(w, true, DATA);
 	static const char *const bad[] = {"", "{}", "x", "{\"version\":0}", "{\"version\":1}"};
 	struct uuid other = {{9}};
 
@@ -238,8 +238,8 @@ static void test_damaged(void **state)
 	keep_text(w, &w->uid, text);
 	restore(w, &v, 1);
 	assert_int_equal(w->added, 1);
-	assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 1);
-	assert_memory_equal(fake_priv_kept_at(w->priv, PRIV_STATE_POD, 0).id, w->uid.bytes, 16);
+	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 1);
+	assert_memory_equal(fake_priv_kept_at(w->link, LINK_STATE_POD, 0).id, w->uid.bytes, 16);
 }
 
 /* Cut anywhere: it is none. */
@@ -260,7 +260,7 @@ static void test_newer(void **state)
 {
 	struct world *w = *state;
 	auto_free char *text = kept_text();
-	struct priv_volume v = volume(w, true, DATA);
+	struct link_volume v = volume(w, true, DATA);
 	char *version = strstr(text, "\"version\":1");
 
 	version[strlen("\"version\":")] = '2';
@@ -268,7 +268,7 @@ static void test_newer(void **state)
 	restore(w, &v, 1);
 	assert_int_equal(w->added, 0);
 	assert_string_equal(state_of(w), "waiting");
-	assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 1);
+	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 1);
 }
 
 /* The broker cannot tell what is there: no pod loses its services for that. */
@@ -278,12 +278,12 @@ static void test_no_list(void **state)
 	auto_free char *text = kept_text();
 
 	keep_text(w, &w->uid, text);
-	fake_priv_listed(w->priv, PRIV_STATE_POD, NULL);
-	fake_priv_volumes(w->priv, NULL, 0, "the directory cannot be read");
+	fake_priv_listed(w->link, LINK_STATE_POD, NULL);
+	fake_priv_volumes(w->link, NULL, 0, "the directory cannot be read");
 	assert_int_equal(w->done, 1);
 	assert_int_equal(w->added, 1);
 	assert_string_equal(state_of(w), "starting"); /* the next publish mounts, or finds it so */
-	assert_int_equal(fake_priv_kept(w->priv, PRIV_STATE_POD), 1);
+	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 1);
 }
 
 /* A manifest has the uid, or its names are none: who is mounted is still to be unmounted. */
@@ -291,7 +291,7 @@ static void test_no_pod(void **state)
 {
 	struct world *w = *state;
 	auto_free char *text = kept_text();
-	struct priv_volume v = volume(w, true, DATA);
+	struct link_volume v = volume(w, true, DATA);
 
 	memcpy(strstr(text, "\"demo\""), "\"DEMO\"", strlen("\"demo\""));
 	keep_text(w, &w->uid, text);
@@ -303,10 +303,10 @@ static void test_no_pod(void **state)
 static void test_no_state(void **state)
 {
 	struct world *w = *state;
-	struct priv_volume v = volume(w, true, DATA);
+	struct link_volume v = volume(w, true, DATA);
 
-	fake_priv_listed(w->priv, PRIV_STATE_POD, "an error");
-	fake_priv_volumes(w->priv, &v, 1, NULL);
+	fake_priv_listed(w->link, LINK_STATE_POD, "an error");
+	fake_priv_volumes(w->link, &v, 1, NULL);
 	assert_string_equal(state_of(w), "waiting");
 }
 
@@ -315,7 +315,7 @@ static void test_second_volume(void **state)
 {
 	struct world *w = *state;
 	auto_free char *text = kept_text();
-	struct priv_volume v[2] = {volume(w, true, DATA), volume(w, true, DATA)};
+	struct link_volume v[2] = {volume(w, true, DATA), volume(w, true, DATA)};
 
 	v[1].name = "other";
 	keep_text(w, &w->uid, text);
@@ -330,9 +330,9 @@ static void test_end_in_the_middle(void **state)
 	auto_free char *text = kept_text();
 
 	keep_text(w, &w->uid, text);
-	fake_priv_listed(w->priv, PRIV_STATE_POD, NULL);
+	fake_priv_listed(w->link, LINK_STATE_POD, NULL);
 	kubelet_volumes_free(&w->k);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_VOLUMES), 0);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_VOLUMES), 0);
 	assert_int_equal(w->done, 0);
 }
 

@@ -5,8 +5,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "proxy/dns_proxy.h"
+#include "tests/fake/link.h"
 #include "tests/fake/loop.h"
-#include "tests/fake/priv.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>
@@ -28,7 +28,7 @@ static const struct uuid pod = {{1}};
 
 static struct world {
 	struct loop *l;
-	struct priv *priv;
+	struct link *link;
 	struct dns_server servers[2];
 	struct dns_upstream_options o;
 	struct dns_proxy *p;
@@ -121,7 +121,7 @@ DNS_UNUSED static int setup(void **state)
 	once = true;
 	memset(&w, 0, sizeof(w));
 	w.l = fake_loop();
-	w.priv = fake_priv();
+	w.link = fake_priv();
 	for (int i = 0; i < 2; i++) {
 		char address[] = "127.0.1.1";
 		address[8] += (char)i;
@@ -130,7 +130,7 @@ DNS_UNUSED static int setup(void **state)
 		w.resolver[i] = socket_at(SOCK_DGRAM, address, 53);
 	}
 	w.o = (struct dns_upstream_options){.loop = w.l,
-	    .priv = w.priv,
+	    .link = w.link,
 	    .pod = &pod,
 	    .servers = w.servers,
 	    .nservers = 1,
@@ -150,7 +150,7 @@ DNS_UNUSED static int teardown(void **state)
 			close(w.resolver[i]);
 	dns_proxy_free(&w.p);
 	fake_loop_end(&w.l);
-	priv_free(&w.priv);
+	link_free(&w.link);
 	return 0;
 }
 
@@ -215,15 +215,15 @@ DNS_UNUSED static void ask(uint16_t id, const char *name, uint16_t type)
 /* The lane that the proxy wants is given to it, as a socket of the pod's. */
 DNS_UNUSED static void give_lane(void)
 {
-	assert_int_equal(fake_priv_dials(w.priv, PRIV_DIAL_UDP), AF_INET);
-	fake_priv_dialled(w.priv, PRIV_DIAL_UDP,
+	assert_int_equal(fake_priv_dials(w.link, LINK_DIAL_UDP), AF_INET);
+	fake_priv_dialled(w.link, LINK_DIAL_UDP,
 	    socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), NULL);
 	turn();
 }
 
 DNS_UNUSED static void give_lanes(void)
 {
-	while (fake_priv_dials(w.priv, PRIV_DIAL_UDP))
+	while (fake_priv_dials(w.link, LINK_DIAL_UDP))
 		give_lane();
 }
 

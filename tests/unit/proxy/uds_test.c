@@ -1,5 +1,5 @@
 /* uds_test.c - real sockets, a scripted broker: who is served, and after what.
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,8 +26,8 @@
 #include "common/mem.h"
 #include "common/pidfd.h"
 #include "proxy/uds.h"
+#include "tests/fake/link.h"
 #include "tests/fake/loop.h"
-#include "tests/fake/priv.h"
 #include "tests/fake/rpc.h"
 
 #ifndef SO_NETNS_COOKIE
@@ -40,7 +40,7 @@ struct world {
 	struct loop *loop;
 	struct rpc *rpc;
 	struct rpc_server *server;
-	struct priv *priv;
+	struct link *link;
 	struct uuid pod;
 	struct uds *uds;
 	char dir[32];
@@ -124,9 +124,9 @@ static int setup(void **state)
 	w->loop = fake_loop();
 	w->rpc = rpc_new(w->loop);
 	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
-	w->priv = fake_priv();
+	w->link = fake_priv();
 	uuid_parse(&w->pod, "11111111-1111-1111-1111-111111111111");
-	w->uds = uds_new(w->loop, w->priv, &w->pod, "demo/web-0", w->server, &events, w);
+	w->uds = uds_new(w->loop, w->link, &w->pod, "demo/web-0", w->server, &events, w);
 	*state = w;
 	return 0;
 }
@@ -139,13 +139,13 @@ static int teardown(void **state)
 	uds_free(&w->uds);
 	for (unsigned i = 0; i < w->npeers; i++)
 		close(w->peers[i]);
-	for (int kind = 0; kind < PRIV_LISTENER_END; kind++) {
+	for (int kind = 0; kind < LINK_LISTENER_END; kind++) {
 		snprintf(path, sizeof(path), "%s/%d", w->dir, kind);
 		unlink(path);
 	}
 	rmdir(w->dir);
-	assert_int_equal(fake_priv_live(w->priv), 0);
-	priv_free(&w->priv);
+	assert_int_equal(fake_priv_live(w->link), 0);
+	link_free(&w->link);
 	rpc_server_free(&w->server);
 	rpc_free(&w->rpc);
 	fake_loop_end(&w->loop);
@@ -170,13 +170,13 @@ static void hand_over(struct world *w, int kind)
 
 	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	assert_int_equal(listen(fd, 64), 0);
-	fake_priv_listening(w->priv, &w->pod, (enum priv_listener)kind, fd, NULL);
+	fake_priv_listening(w->link, &w->pod, (enum link_listener)kind, fd, NULL);
 }
 
 static void listen_on_both(struct world *w)
 {
-	hand_over(w, PRIV_LISTEN_SDS);
-	hand_over(w, PRIV_LISTEN_XDS);
+	hand_over(w, LINK_LISTEN_SDS);
+	hand_over(w, LINK_LISTEN_XDS);
 	assert_int_equal(w->told, 1);
 }
 
@@ -202,13 +202,13 @@ static int visit_at(struct world *w, int kind)
 
 static int visit(struct world *w)
 {
-	return visit_at(w, PRIV_LISTEN_SDS);
+	return visit_at(w, LINK_LISTEN_SDS);
 }
 
 static void broker_says(struct world *w, uint64_t cookie, const char *ip4, const char *ip6)
 {
-	struct priv_address a[2] = {{.family = AF_INET}, {.family = AF_INET6}};
-	struct priv_peer n = {.cookie = cookie, .cgroup_id = w->cgroup, .addresses = a};
+	struct link_address a[2] = {{.family = AF_INET}, {.family = AF_INET6}};
+	struct link_peer n = {.cookie = cookie, .cgroup_id = w->cgroup, .addresses = a};
 
 	if (ip4)
 		inet_pton(AF_INET, ip4, a[n.naddresses++].bytes);
@@ -216,7 +216,7 @@ static void broker_says(struct world *w, uint64_t cookie, const char *ip4, const
 		a[n.naddresses].family = AF_INET6;
 		inet_pton(AF_INET6, ip6, a[n.naddresses++].bytes);
 	}
-	fake_priv_peer(w->priv, &w->pod, &n, NULL);
+	fake_priv_peer(w->link, &w->pod, &n, NULL);
 }
 
 static bool is_closed(int fd)
@@ -239,10 +239,10 @@ static void listening_is_told_when_both_sockets_are_there(void **state)
 {
 	struct world *w = *state;
 
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_LISTEN), 2);
-	hand_over(w, PRIV_LISTEN_XDS);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_LISTEN), 2);
+	hand_over(w, LINK_LISTEN_XDS);
 	assert_int_equal(w->told, 0);
-	hand_over(w, PRIV_LISTEN_SDS);
+	hand_over(w, LINK_LISTEN_SDS);
 	assert_int_equal(w->told, 1);
 	assert_string_equal(w->why, "");
 }
@@ -251,20 +251,20 @@ static void one_socket_is_not_enough(void **state)
 {
 	struct world *w = *state;
 
-	hand_over(w, PRIV_LISTEN_SDS);
-	fake_priv_listening(w->priv, &w->pod, PRIV_LISTEN_XDS, -1, "no space left");
+	hand_over(w, LINK_LISTEN_SDS);
+	fake_priv_listening(w->link, &w->pod, LINK_LISTEN_XDS, -1, "no space left");
 	assert_int_equal(w->told, 1);
 	assert_non_null(strstr(w->why, "no space left"));
-	assert_int_equal(connect_to(w, PRIV_LISTEN_SDS), -1); /* the other one is closed */
+	assert_int_equal(connect_to(w, LINK_LISTEN_SDS), -1); /* the other one is closed */
 }
 
 static void a_failure_cancels_the_other_request(void **state)
 {
 	struct world *w = *state;
 
-	fake_priv_listening(w->priv, &w->pod, PRIV_LISTEN_SDS, -1, "denied");
+	fake_priv_listening(w->link, &w->pod, LINK_LISTEN_SDS, -1, "denied");
 	assert_int_equal(w->told, 1);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_LISTEN), 0);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_LISTEN), 0);
 }
 
 static void the_owner_may_leave_when_told(void **state)
@@ -283,7 +283,7 @@ static void the_first_connection_is_looked_at_then_served(void **state)
 
 	listen_on_both(w);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
 	assert_int_equal(fake_rpc_adopted(w->server), 0);
 	broker_says(w, w->cookie, "10.0.0.7", "fd00::7");
 	assert_string_equal(w->ips, "10.0.0.7 fd00::7 ");
@@ -292,7 +292,7 @@ static void the_first_connection_is_looked_at_then_served(void **state)
 	/* The next ones show the same cookie. */
 	visit(w);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 	snprintf(expect, sizeof(expect),
 	    "{\"accepted\": 3, \"attested\": {\"cgroup_ids\": [\"%llu\"], \"netns_cookie\": "
@@ -309,16 +309,16 @@ static void a_refused_connection_is_closed(void **state)
 
 	listen_on_both(w);
 	fd = visit(w);
-	fake_priv_peer(w->priv, &w->pod, NULL, "the host's network namespace");
+	fake_priv_peer(w->link, &w->pod, NULL, "the host's network namespace");
 	assert_true(is_closed(fd));
 	assert_int_equal(fake_rpc_adopted(w->server), 0);
 	assert_string_equal(w->ips, "");
 	/* That is not asked again at once; but nothing was learned for good. */
 	assert_true(is_closed(visit(w)));
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
 	fake_loop_advance(w->loop, 1001);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_int_equal(fake_rpc_adopted(w->server), 1);
 	uds_free(&w->uds);
@@ -334,15 +334,15 @@ static void a_netns_without_addresses_is_served_too(void **state)
 	assert_int_equal(w->ips_told, 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 1);
 	/* Looked at again, on either socket, until there is one. */
-	visit_at(w, PRIV_LISTEN_XDS);
+	visit_at(w, LINK_LISTEN_XDS);
 	broker_says(w, w->cookie, NULL, NULL);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_string_equal(w->ips, "10.0.0.7 ");
 	assert_int_equal(w->served_before_ips, 2);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 4);
 }
 
@@ -354,8 +354,8 @@ static void each_connection_to_xds_reads_the_addresses(void **state)
 	listen_on_both(w);
 	visit(w);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
-	visit_at(w, PRIV_LISTEN_XDS);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	visit_at(w, LINK_LISTEN_XDS);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
 	broker_says(w, w->cookie, "10.0.0.8", NULL);
 	assert_string_equal(w->ips, "10.0.0.8 ");
 	assert_int_equal(w->served_before_ips, 1);
@@ -370,7 +370,7 @@ static void without_a_cookie_the_broker_is_asked_each_time(void **state)
 	listen_on_both(w);
 	for (unsigned i = 1; i <= 3; i++) {
 		visit(w);
-		assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+		assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
 		broker_says(w, 0, "10.0.0.7", NULL);
 		assert_int_equal(fake_rpc_adopted(w->server), i);
 	}
@@ -389,7 +389,7 @@ static void *connect_from_elsewhere(void *arg)
 	s->fd = -1;
 	s->rc = unshare(CLONE_NEWNET);
 	if (s->rc == 0)
-		s->fd = connect_to(s->world, PRIV_LISTEN_XDS);
+		s->fd = connect_to(s->world, LINK_LISTEN_XDS);
 	return NULL;
 }
 
@@ -416,11 +416,11 @@ static void another_netns_is_the_brokers_to_judge(void **state)
 	visit(w);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	fd = visit_from_elsewhere(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
-	fake_priv_peer(w->priv, &w->pod, NULL, "another network namespace");
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	fake_priv_peer(w->link, &w->pod, NULL, "another network namespace");
 	assert_true(is_closed(fd));
 	visit(w); /* the known one is still known */
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
 	/* After a reboot of the node the broker takes a new one; then the old one is the stranger.
 	 */
@@ -429,8 +429,8 @@ static void another_netns_is_the_brokers_to_judge(void **state)
 	assert_string_equal(w->ips, "10.0.0.8 ");
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
-	fake_priv_peer(w->priv, &w->pod, NULL, "another network namespace");
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	fake_priv_peer(w->link, &w->pod, NULL, "another network namespace");
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 }
 
@@ -449,13 +449,13 @@ static void another_cgroup_is_the_brokers_to_judge(void **state)
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	w->cgroup = mine;
 	fd = visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
-	fake_priv_stranger(w->priv, &w->pod, EACCES, "not in the pod's cgroup");
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	fake_priv_stranger(w->link, &w->pod, EACCES, "not in the pod's cgroup");
 	assert_true(is_closed(fd));
 	visit(w);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	visit(w); /* two cgroups are known now */
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 }
 
@@ -468,13 +468,13 @@ static void a_new_namespace_forgets_the_cgroups(void **state)
 
 	listen_on_both(w);
 	for (int i = 0; i < 4; i++) {
-		visit_at(w, PRIV_LISTEN_XDS);
+		visit_at(w, LINK_LISTEN_XDS);
 		w->cgroup = cgroups[i];
 		broker_says(w, cookies[i], "10.0.0.7", NULL);
 	}
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
-	fake_priv_stranger(w->priv, &w->pod, EACCES, "elsewhere");
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	fake_priv_stranger(w->link, &w->pod, EACCES, "elsewhere");
 }
 
 static void assert_dump_has(const struct world *w, const char *part)
@@ -491,15 +491,15 @@ static void assert_dump_has(const struct world *w, const char *part)
 static void what_cannot_be_known_is_flagged_and_asked_about_again(void **state)
 {
 	struct world *w = *state;
-	struct priv_address a = {.family = AF_INET, .bytes = {10, 0, 0, 7}};
-	struct priv_peer n = {
+	struct link_address a = {.family = AF_INET, .bytes = {10, 0, 0, 7}};
+	struct link_peer n = {
 	    .cookie = w->cookie, .naddresses = 1, .addresses = &a, .unknown = "no cgroup is named"};
 
 	listen_on_both(w);
 	for (unsigned i = 1; i <= 3; i++) {
 		visit(w);
-		assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
-		fake_priv_peer(w->priv, &w->pod, &n, NULL);
+		assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+		fake_priv_peer(w->link, &w->pod, &n, NULL);
 		assert_int_equal(fake_rpc_adopted(w->server), i);
 	}
 	assert_dump_has(w, "\"cgroup_ids\": []");
@@ -524,7 +524,7 @@ static void refusals_are_counted_by_reason(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		int fd = visit(w);
 
-		fake_priv_stranger(w->priv, &w->pod, cases[i].code, cases[i].reason);
+		fake_priv_stranger(w->link, &w->pod, cases[i].code, cases[i].reason);
 		assert_true(is_closed(fd));
 	}
 	assert_dump_has(w,
@@ -555,7 +555,7 @@ struct child {
 static struct child child_connects(struct world *w)
 {
 	struct child c = {.conn = socket(AF_UNIX, SOCK_STREAM, 0)};
-	struct sockaddr_un a = address_of(w, PRIV_LISTEN_SDS);
+	struct sockaddr_un a = address_of(w, LINK_LISTEN_SDS);
 	int done[2];
 	char byte;
 
@@ -609,13 +609,13 @@ static void a_process_that_is_gone_is_not_served(void **state)
 	struct child c = child_connects(w);
 	child_ends(&c);
 	fake_loop_advance(w->loop, 0);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
 	assert_dump_has(w, "\"refused_by\": {\"exited\": 1}");
 	close(c.conn);
 
 	c = child_connects(w);
 	fake_loop_advance(w->loop, 0);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
 	child_ends(&c);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_int_equal(fake_rpc_adopted(w->server), 0);
@@ -649,10 +649,10 @@ static void few_connections_wait_for_the_broker(void **state)
 	broker_says(w, w->cookie, NULL, NULL);
 	for (int i = 0; i < WAITING_MAX; i++)
 		visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), WAITING_MAX);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), WAITING_MAX);
 	fd = visit(w);
 	assert_true(is_closed(fd));
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), WAITING_MAX);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), WAITING_MAX);
 	for (int i = 0; i < WAITING_MAX; i++)
 		broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_int_equal(fake_rpc_adopted(w->server), 1 + WAITING_MAX);
@@ -670,12 +670,12 @@ static void strangers_use_up_nothing_of_the_pods(void **state)
 	admitted = admits;
 	for (int i = 0; i < WAITING_MAX / 2; i++)
 		assert_false(is_closed(visit_from_elsewhere(w)));
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), WAITING_MAX / 2);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), WAITING_MAX / 2);
 	assert_true(is_closed(visit_from_elsewhere(w)));
 	assert_int_equal(admits, admitted);
 	fake_rpc_connections(w->server, 30);
-	visit_at(w, PRIV_LISTEN_XDS);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), WAITING_MAX / 2 + 1);
+	visit_at(w, LINK_LISTEN_XDS);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), WAITING_MAX / 2 + 1);
 	visit(w); /* the 32nd: the one that waits counts, the strangers do not */
 	assert_int_equal(admits, admitted + 2);
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
@@ -697,11 +697,11 @@ static void few_connections_are_open_at_a_time(void **state)
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
 	fake_rpc_connections(w->server, 32);
 	assert_true(is_closed(visit(w)));
-	assert_true(is_closed(visit_at(w, PRIV_LISTEN_XDS)));
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 0);
+	assert_true(is_closed(visit_at(w, LINK_LISTEN_XDS)));
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
 	fake_rpc_connections(w->server, 31);
-	visit_at(w, PRIV_LISTEN_XDS);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	visit_at(w, LINK_LISTEN_XDS);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
 	assert_true(is_closed(visit(w)));
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
@@ -730,7 +730,7 @@ static int again_at(struct world *w, int kind)
 	unlink(a.sun_path);
 	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	assert_int_equal(listen(fd, 64), 0);
-	fake_priv_relisten(w->priv, &w->pod, (enum priv_listener)kind, fd);
+	fake_priv_relisten(w->link, &w->pod, (enum link_listener)kind, fd);
 	return fd;
 }
 
@@ -741,11 +741,11 @@ static void a_new_socket_takes_the_place_of_a_dead_one(void **state)
 	listen_on_both(w);
 	visit(w);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
-	again_at(w, PRIV_LISTEN_SDS);
+	again_at(w, LINK_LISTEN_SDS);
 	visit(w);
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
-	visit_at(w, PRIV_LISTEN_XDS); /* the other one goes on */
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	visit_at(w, LINK_LISTEN_XDS); /* the other one goes on */
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
 	assert_int_equal(w->told, 1);
 }
 
@@ -753,13 +753,13 @@ static void a_new_socket_takes_the_place_of_a_dead_one(void **state)
 static void a_new_socket_before_the_first_is_not_needed(void **state)
 {
 	struct world *w = *state;
-	int fd = again_at(w, PRIV_LISTEN_SDS);
+	int fd = again_at(w, LINK_LISTEN_SDS);
 
 	assert_int_equal(fcntl(fd, F_GETFD), -1);
-	unlink(address_of(w, PRIV_LISTEN_SDS).sun_path);
+	unlink(address_of(w, LINK_LISTEN_SDS).sun_path);
 	listen_on_both(w);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->priv, PRIV_PEER_OF), 1);
+	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

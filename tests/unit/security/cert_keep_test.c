@@ -1,29 +1,29 @@
 /* cert_keep_test.c - certificates that outlive the worker: stored, restored, deleted.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
- * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/priv.c tests/unit/security/cert_world.c
+ * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/link.c tests/unit/security/cert_world.c
  */
 #include "cert_world.h"
 #include "common/mem.h"
 #include "security/cert_store.h"
-#include "tests/fake/priv.h"
+#include "tests/fake/link.h"
 #include "tests/fake/secrets.h"
 #include <stdio.h>
 #include <string.h>
 
-static struct priv *broker; /* outlives the workers */
+static struct link *broker; /* outlives the workers */
 
-static struct cert_cache_options kept_in(enum priv_state where)
+static struct cert_cache_options kept_in(enum link_state where)
 {
 	return (struct cert_cache_options){
-	    .reissue_min_ms = FLOOR_MS, .linger_ms = LINGER_MS, .priv = broker, .keep = where};
+	    .reissue_min_ms = FLOOR_MS, .linger_ms = LINGER_MS, .link = broker, .keep = where};
 }
 
 static int setup(void **state)
 {
 	world_setup(state);
 	broker = fake_priv();
-	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	struct cert_cache_options o = kept_in(LINK_STATE_CERT);
 	world_restart(&o, "td");
 	return 0;
 }
@@ -32,7 +32,7 @@ static int teardown(void **state)
 {
 	world_teardown(state);
 	assert_int_equal(fake_priv_live(broker), 0);
-	priv_free(&broker);
+	link_free(&broker);
 	assert_int_equal(secrets_freed(), 0);
 	return 0;
 }
@@ -40,7 +40,7 @@ static int teardown(void **state)
 
 static unsigned stored(void)
 {
-	return (unsigned)fake_priv_kept(broker, PRIV_STATE_CERT);
+	return (unsigned)fake_priv_kept(broker, LINK_STATE_CERT);
 }
 
 static void issue(struct pod *p)
@@ -50,12 +50,12 @@ static void issue(struct pod *p)
 }
 
 /* What is kept at this place goes to the cache; how many were refused, and why. */
-static unsigned restore_from(enum priv_state from, char why[ERR_MSG_SIZE])
+static unsigned restore_from(enum link_state from, char why[ERR_MSG_SIZE])
 {
 	unsigned refused = 0;
 
 	for (int i = 0; i < fake_priv_kept(broker, from); i++) {
-		struct priv_kept k = fake_priv_kept_at(broker, from, i);
+		struct link_kept k = fake_priv_kept_at(broker, from, i);
 		struct cert_stored s;
 		struct err e = {0};
 		uint8_t id[X509_SHA256_SIZE];
@@ -88,11 +88,11 @@ static void another_worker(const struct cert_cache_options *o, const char *trust
 
 static void restart(void)
 {
-	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	struct cert_cache_options o = kept_in(LINK_STATE_CERT);
 	char why[ERR_MSG_SIZE];
 
 	another_worker(&o, "td");
-	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 0);
+	assert_int_equal(restore_from(LINK_STATE_CERT, why), 0);
 }
 
 /* --- stored --- */
@@ -100,13 +100,13 @@ static void restart(void)
 static void stored_when_issued_and_when_renewed(void **state)
 {
 	struct pod *a = pod_of("a", "web");
-	struct priv_kept k;
+	struct link_kept k;
 
 	(void)state;
 	join_and_get(a);
 	assert_int_equal(stored(), 0);
 	fake_priv_put(broker, NULL);
-	k = fake_priv_kept_at(broker, PRIV_STATE_CERT, 0);
+	k = fake_priv_kept_at(broker, LINK_STATE_CERT, 0);
 	assert_non_null(strstr(k.data, "\nservice_account: web\n"));
 	assert_non_null(strstr(k.data, "\n\nSECRET KEY"));
 	assert_non_null(strstr(k.data, "LEAF 1 "));
@@ -115,7 +115,7 @@ static void stored_when_issued_and_when_renewed(void **state)
 	assert_string_equal(a->serial, "2");
 	fake_priv_put(broker, NULL);
 	assert_int_equal(stored(), 1);
-	assert_non_null(strstr(fake_priv_kept_at(broker, PRIV_STATE_CERT, 0).data, "LEAF 2 "));
+	assert_non_null(strstr(fake_priv_kept_at(broker, LINK_STATE_CERT, 0).data, "LEAF 2 "));
 }
 
 /* A newer one overtakes: its predecessor's answer is nobody's. */
@@ -127,9 +127,9 @@ static void the_newest_is_what_is_stored(void **state)
 	join_and_get(a);
 	later(13 * HOUR);
 	answer();
-	assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 1);
+	assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 1);
 	fake_priv_put(broker, NULL);
-	assert_non_null(strstr(fake_priv_kept_at(broker, PRIV_STATE_CERT, 0).data, "LEAF 2 "));
+	assert_non_null(strstr(fake_priv_kept_at(broker, LINK_STATE_CERT, 0).data, "LEAF 2 "));
 }
 
 /* R15: refused is refused; pods have what they have, and half a minute later it is tried again. */
@@ -146,21 +146,21 @@ static void what_cannot_be_stored_is_tried_again(void **state)
 	fake_priv_put(broker, "Read-only file system");
 	assert_non_null(a->has);
 	later(29 * SECOND);
-	assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 0);
+	assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 0);
 	for (int i = 0; i < 20; i++) { /* one try for all of them, for ever */
 		later(30 * SECOND);
-		assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 1);
+		assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 1);
 		fake_priv_put(broker, "No space left on device");
 	}
 	later(30 * SECOND);
 	for (int i = 0; i < 3; i++) { /* and when there is room, the others at once */
-		assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 1);
+		assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 1);
 		fake_priv_put(broker, NULL);
 	}
-	assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 0);
+	assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 0);
 	assert_int_equal(stored(), 3);
 	later(HOUR);
-	assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 0);
+	assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 0);
 	assert_int_equal(asked(), 3);
 }
 
@@ -181,7 +181,7 @@ static void forgotten_is_deleted(void **state)
 static void without_linger_it_is_deleted_after_the_floor(void **state)
 {
 	struct pod *a = pod_of("a", "web");
-	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	struct cert_cache_options o = kept_in(LINK_STATE_CERT);
 
 	(void)state;
 	o.linger_ms = 0;
@@ -227,7 +227,7 @@ static void a_restart_costs_nothing(void **state)
 	assert_string_equal(a->has->id.sa, "web");
 	assert_non_null(strstr(a->has->root_pem, "ROOT one and two"));
 	assert_int_equal(asked(), 1);
-	assert_int_equal(fake_priv_waiting(broker, PRIV_STATE_PUT), 0); /* it is stored already */
+	assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 0); /* it is stored already */
 	/* Renewed when it would have been: half of 24 hours after it was issued. */
 	later(11 * HOUR - SECOND);
 	assert_int_equal(asked(), 1);
@@ -256,14 +256,14 @@ static void one_that_nobody_wants_goes_after_its_linger(void **state)
 static void a_restart_waits_for_pods_as_long_as_the_floor(void **state)
 {
 	struct pod *a = pod_of("a", "web");
-	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	struct cert_cache_options o = kept_in(LINK_STATE_CERT);
 	char why[ERR_MSG_SIZE];
 
 	(void)state;
 	issue(a);
 	o.linger_ms = 0;
 	another_worker(&o, "td");
-	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 0);
+	assert_int_equal(restore_from(LINK_STATE_CERT, why), 0);
 	later(FLOOR_MS - 1);
 	assert_int_equal(stored(), 1);
 	later(1);
@@ -351,11 +351,11 @@ static void an_expired_one_is_not_revived_by_the_clock(void **state)
 
 static void expect_refused(const char *trust_domain, const char *says)
 {
-	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	struct cert_cache_options o = kept_in(LINK_STATE_CERT);
 	char why[ERR_MSG_SIZE] = "";
 
 	another_worker(&o, trust_domain);
-	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 1);
+	assert_int_equal(restore_from(LINK_STATE_CERT, why), 1);
 	if (!strstr(why, says))
 		fail_msg("%s", why);
 }
@@ -381,7 +381,7 @@ static void another_configuration_does_not_match(void **state)
 static void the_trust_domain_is_learned_again(void **state)
 {
 	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "db");
-	struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+	struct cert_cache_options o = kept_in(LINK_STATE_CERT);
 	char why[ERR_MSG_SIZE];
 
 	(void)state;
@@ -389,7 +389,7 @@ static void the_trust_domain_is_learned_again(void **state)
 	issue(a);
 	another_worker(&o, "");
 	assert_string_equal(istiod_trust_domain(w.istiod), "");
-	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 0);
+	assert_int_equal(restore_from(LINK_STATE_CERT, why), 0);
 	assert_string_equal(istiod_trust_domain(w.istiod), "cluster.local");
 	join(b);
 	later(0);
@@ -407,8 +407,8 @@ static void what_istiod_may_not_answer_is_not_restored(void **state)
 	(void)state;
 	issue(a);
 	for (unsigned i = 0; i < 4; i++) {
-		struct priv_kept k = fake_priv_kept_at(broker, PRIV_STATE_CERT, 0);
-		struct cert_cache_options o = kept_in(PRIV_STATE_CERT);
+		struct link_kept k = fake_priv_kept_at(broker, LINK_STATE_CERT, 0);
+		struct cert_cache_options o = kept_in(LINK_STATE_CERT);
 		struct cert_stored s;
 		struct err e = {0};
 		another_worker(&o, "td");
@@ -421,7 +421,7 @@ static void what_istiod_may_not_answer_is_not_restored(void **state)
 			char *at = strstr(s.chain_pem, spoilt[i][0]);
 			memcpy(at, spoilt[i][1], strlen(spoilt[i][1]));
 		}
-		assert_int_equal(cert_cache_restore(w.cache, &s, PRIV_STATE_CERT, &e), 0);
+		assert_int_equal(cert_cache_restore(w.cache, &s, LINK_STATE_CERT, &e), 0);
 		join(a);
 		later(0);
 		assert_null(a->has);
@@ -436,23 +436,23 @@ static void what_istiod_may_not_answer_is_not_restored(void **state)
 static void certificates_move_to_where_they_are_wanted(void **state)
 {
 	struct pod *a = pod_of("a", "web");
-	struct cert_cache_options o = kept_in(PRIV_STATE_CERT_IN_MEMORY);
+	struct cert_cache_options o = kept_in(LINK_STATE_CERT_IN_MEMORY);
 	char why[ERR_MSG_SIZE];
 
 	(void)state;
 	issue(a);
 	another_worker(&o, "td");
-	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 0);
+	assert_int_equal(restore_from(LINK_STATE_CERT, why), 0);
 	fake_priv_put(broker, NULL);
-	assert_int_equal(fake_priv_kept(broker, PRIV_STATE_CERT_IN_MEMORY), 1);
+	assert_int_equal(fake_priv_kept(broker, LINK_STATE_CERT_IN_MEMORY), 1);
 	join(a);
 	later(0);
 	assert_string_equal(a->serial, "1");
-	assert_int_equal(restore_from(PRIV_STATE_CERT, why), 1); /* the same once more */
+	assert_int_equal(restore_from(LINK_STATE_CERT, why), 1); /* the same once more */
 	assert_non_null(strstr(why, "newer"));
 	leave(a);
 	later(LINGER_MS);
-	assert_int_equal(fake_priv_kept(broker, PRIV_STATE_CERT_IN_MEMORY), 0);
+	assert_int_equal(fake_priv_kept(broker, LINK_STATE_CERT_IN_MEMORY), 0);
 }
 
 int main(void)

@@ -1,11 +1,11 @@
 /* crl_test.c - a followed file becomes the list in force, or does not.
  *
- * LINK: tests/fake/loop.c tests/fake/priv.c tests/fake/x509.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/x509.c
  */
 #include "common/err.h"
 #include "security/crl.h"
+#include "tests/fake/link.h"
 #include "tests/fake/loop.h"
-#include "tests/fake/priv.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 enum { PLANE = 3 };
 
-static struct priv *priv;
+static struct link *link;
 static struct crl *crl;
 static unsigned told;
 static char last[64];
@@ -33,9 +33,9 @@ static void on_changed(void *ctx, const char *pem)
 static int setup(void **state)
 {
 	(void)state;
-	priv = fake_priv();
+	link = fake_priv();
 	told = 0;
-	crl = crl_new(priv, PLANE, "istiod", on_changed, &told);
+	crl = crl_new(link, PLANE, "istiod", on_changed, &told);
 	return 0;
 }
 
@@ -44,8 +44,8 @@ static int teardown(void **state)
 	(void)state;
 	crl_free(&crl);
 	crl_free(&crl);
-	assert_int_equal(fake_priv_live(priv), 0);
-	priv_free(&priv);
+	assert_int_equal(fake_priv_live(link), 0);
+	link_free(&link);
 	return 0;
 }
 
@@ -55,7 +55,7 @@ static void refuse(int code, const char *text)
 
 	err_set(&e, code, "%s", text);
 	fake_priv_push(
-	    priv, PRIV_FOLLOW_CRL, NULL, PLANE, &(struct priv_content){.name = "", .e = &e});
+	    link, LINK_FOLLOW_CRL, NULL, PLANE, &(struct link_content){.name = "", .e = &e});
 }
 
 static const char *why_not(void)
@@ -73,15 +73,15 @@ static void it_comes_changes_and_goes(void **state)
 {
 	(void)state;
 	assert_null(crl_pem(crl));
-	fake_priv_crl(priv, PLANE, "CRL one");
+	fake_priv_crl(link, PLANE, "CRL one");
 	assert_string_equal(last, "CRL one\n");
-	fake_priv_crl(priv, PLANE, "CRL one"); /* the same is no news */
+	fake_priv_crl(link, PLANE, "CRL one"); /* the same is no news */
 	assert_int_equal(told, 1);
-	fake_priv_crl(priv, PLANE, "CRL two");
+	fake_priv_crl(link, PLANE, "CRL two");
 	assert_string_equal(last, "CRL two\n");
-	fake_priv_crl(priv, PLANE, NULL);
+	fake_priv_crl(link, PLANE, NULL);
 	assert_string_equal(last, "(none)");
-	fake_priv_crl(priv, PLANE, NULL);
+	fake_priv_crl(link, PLANE, NULL);
 	assert_int_equal(told, 3);
 	assert_string_equal(why_not(), "");
 }
@@ -99,12 +99,12 @@ static void none_is_no_problem(void **state)
 static void a_broken_file_changes_nothing(void **state)
 {
 	(void)state;
-	fake_priv_crl(priv, PLANE, "garbage");
+	fake_priv_crl(link, PLANE, "garbage");
 	assert_int_equal(told, 0);
 	assert_string_equal(why_not(), "revocation list: not a CRL");
-	fake_priv_crl(priv, PLANE, "CRL one");
+	fake_priv_crl(link, PLANE, "CRL one");
 	assert_string_equal(why_not(), "");
-	fake_priv_crl(priv, PLANE, "");
+	fake_priv_crl(link, PLANE, "");
 	assert_string_equal(why_not(), "revocation list: not a CRL");
 	refuse(EACCES, "crl.pem: larger than 1024 KiB");
 	assert_string_equal(why_not(), "revocation list: crl.pem: larger than 1024 KiB");

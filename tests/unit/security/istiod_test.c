@@ -1,13 +1,13 @@
 /* istiod_test.c - roots, connections, turns, and what every stream carries.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/priv.c tests/fake/x509.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/x509.c
  * LINK: tests/fake/secrets.c
  */
 #include "common/err.h"
 #include "common/mem.h"
 #include "security/istiod.h"
+#include "tests/fake/link.h"
 #include "tests/fake/loop.h"
-#include "tests/fake/priv.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/secrets.h"
 #include <setjmp.h>
@@ -33,7 +33,7 @@ struct asker {
 static struct {
 	struct loop *loop;
 	struct rpc *rpc;
-	struct priv *priv;
+	struct link *link;
 	struct istiod_options plane;
 	struct istiod *istiod;
 	struct asker askers[ASKERS];
@@ -42,7 +42,7 @@ static struct {
 
 static void make(void)
 {
-	w.istiod = istiod_new(w.loop, w.rpc, w.priv, &w.plane, INDEX);
+	w.istiod = istiod_new(w.loop, w.rpc, w.link, &w.plane, INDEX);
 }
 
 static int setup(void **state)
@@ -51,7 +51,7 @@ static int setup(void **state)
 	memset(&w, 0, sizeof(w));
 	w.loop = fake_loop();
 	w.rpc = rpc_new(w.loop);
-	w.priv = fake_priv();
+	w.link = fake_priv();
 	w.plane = (struct istiod_options){.name = "istiod",
 	    .address = "istiod.test:15012",
 	    .root = "/var/run/root.pem",
@@ -78,11 +78,11 @@ static int teardown(void **state)
 		istiod_turn_cancel(&w.askers[i].turn);
 	istiod_free(&w.istiod);
 	istiod_free(&w.istiod); /* NULL is fine */
-	assert_int_equal(fake_priv_live(w.priv), 0);
+	assert_int_equal(fake_priv_live(w.link), 0);
 	for (unsigned i = 0; i < fake_rpc_channels(w.rpc); i++)
 		assert_true(fake_rpc_channel_freed(fake_rpc_channel(w.rpc, i)));
 	rpc_free(&w.rpc);
-	priv_free(&w.priv);
+	link_free(&w.link);
 	fake_loop_advance(w.loop, 0); /* the fake's own pump */
 	assert_int_equal(fake_loop_live(w.loop), 0);
 	fake_loop_end(&w.loop);
@@ -114,7 +114,7 @@ static void ask(struct asker *a)
 
 static void root(const char *pem)
 {
-	fake_priv_root(w.priv, INDEX, pem);
+	fake_priv_root(w.link, INDEX, pem);
 }
 
 static void later(int64_t ms)
@@ -156,7 +156,7 @@ static void connects_once_the_root_is_known(void **state)
 	struct asker *a = w.askers;
 
 	(void)state;
-	assert_true(fake_priv_follows(w.priv, PRIV_FOLLOW_ROOT, NULL, INDEX));
+	assert_true(fake_priv_follows(w.link, LINK_FOLLOW_ROOT, NULL, INDEX));
 	ask(a);
 	later(3600 * 1000);
 	assert_int_equal(a->granted + fake_rpc_channels(w.rpc), 0);
@@ -185,7 +185,7 @@ static void the_systems_roots_need_no_file(void **state)
 	w.plane.root = "SYSTEM";
 	w.plane.connections = 16;
 	make();
-	assert_int_equal(fake_priv_live(w.priv), 0);
+	assert_int_equal(fake_priv_live(w.link), 0);
 	assert_int_equal(fake_rpc_channels(w.rpc), 16);
 	assert_null(channel(15)->roots_pem);
 	ask(a);

@@ -27,11 +27,11 @@ static void test_the_kept_copy_is_returned_again(void **state)
 	char buf[1];
 
 	rig_add(r);
-	int first = rig_listen(r, &rig_pod, PRIV_LISTEN_XDS);
+	int first = rig_listen(r, &rig_pod, LINK_LISTEN_XDS);
 	ino_t before = inode(rig_mount(r, "XDS"));
 	int c = rig_connect(rig_mount(r, "XDS"));
 	close(first); /* the worker died */
-	int second = rig_listen(r, &rig_pod, PRIV_LISTEN_XDS);
+	int second = rig_listen(r, &rig_pod, LINK_LISTEN_XDS);
 	assert_int_equal(inode(rig_mount(r, "XDS")), before);
 	int a = accept(second, NULL, NULL); /* who waited in the backlog is served */
 	assert_true(a >= 0);
@@ -44,18 +44,18 @@ static void test_the_kept_copy_is_returned_again(void **state)
 
 static void heals(struct rig *r, int how)
 {
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS), told;
+	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS), told;
 
 	assert_true(reaches(rig_mount(r, "socket"), l));
 	assert_int_equal(shutdown(l, how), 0);
 	assert_int_equal(rig_connect(rig_mount(r, "socket")), -1);
 	assert_int_equal(errno, ECONNREFUSED);
-	struct priv_packet p = rig_expect(r, PRIV_LISTENER, &told); /* by itself */
-	assert_true(p.kind == PRIV_LISTEN_SDS && uuid_equal(&p.uid, &rig_pod));
+	struct link_packet p = rig_expect(r, LINK_LISTENER, &told); /* by itself */
+	assert_true(p.kind == LINK_LISTEN_SDS && uuid_equal(&p.uid, &rig_pod));
 	rig_quiet(r); /* once */
 	int c = rig_connect(rig_mount(r, "socket"));
 	assert_true(c >= 0); /* it waits for the next who serves */
-	int healthy = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	int healthy = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
 	int a = accept(told, NULL, NULL); /* the same socket */
 	assert_true(a >= 0);
 	close(a);
@@ -78,12 +78,12 @@ static void test_shutdown_by_the_worker_heals(void **state)
 /* Asked before the hang-up was handled: still not the dead one. */
 static void never_dead(struct rig *r, int how)
 {
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS), fd;
-	struct rig_ask ask = {PRIV_LISTEN, PRIV_LISTEN_SDS, 0, &rig_pod, 0};
+	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS), fd;
+	struct rig_ask ask = {LINK_LISTEN, LINK_LISTEN_SDS, 0, &rig_pod, 0};
 	uint32_t id = rig_request(r, ask);
 
 	assert_int_equal(shutdown(l, how), 0);
-	struct priv_packet p = rig_expect(r, PRIV_REPLY, &fd);
+	struct link_packet p = rig_expect(r, LINK_REPLY, &fd);
 	assert_int_equal(p.id, id);
 	assert_int_equal(p.code, 0);
 	rig_quiet(r);
@@ -106,14 +106,14 @@ static void test_a_file_that_was_replaced_heals(void **state)
 	const char *path = rig_mount(r, "socket");
 
 	rig_add(r);
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS), again;
+	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS), again;
 	assert_int_equal(unlink(path), 0);
-	again = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	again = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
 	assert_true(reaches(path, again));
 	rig_file(rig_mount(r, "other"), "");
 	assert_int_equal(rename(rig_mount(r, "other"), path), 0);
 	close(l);
-	l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
 	assert_true(reaches(path, l));
 	close(l);
 	close(again);
@@ -125,7 +125,7 @@ static void test_directories_of_a_dead_broker_are_adopted(void **state)
 	struct rig *r = *state;
 
 	rig_add(r);
-	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
 	ino_t dir = inode(rig_mount(r, "")), sock = inode(rig_mount(r, "socket"));
 	rig_stop(r);
 	assert_int_equal(rig_connect(rig_mount(r, "socket")), -1);
@@ -133,7 +133,7 @@ static void test_directories_of_a_dead_broker_are_adopted(void **state)
 	rig_file(rig_mount(r, ".socket.new"), "it died while it made one");
 	rig_start(r);
 	rig_add(r);
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
 	assert_int_equal(inode(rig_mount(r, "")), dir); /* it is mounted into a pod */
 	assert_int_not_equal(inode(rig_mount(r, "socket")), sock);
 	assert_true(reaches(rig_mount(r, "socket"), l));
@@ -148,11 +148,11 @@ static void test_a_worker_that_keeps_doing_it_is_killed(void **state)
 	int told;
 
 	rig_add(r);
-	told = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	told = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
 	for (int i = 0; i < 32; i++) {
 		shutdown(told, SHUT_RDWR);
 		close(told);
-		rig_expect(r, PRIV_LISTENER, &told);
+		rig_expect(r, LINK_LISTENER, &told);
 	}
 	shutdown(told, SHUT_RDWR);
 	close(told);
@@ -171,17 +171,17 @@ static void test_a_worker_that_shuts_admin_down_is_killed(void **state)
 
 	close(r->fd);
 	rig_attach(r);
-	rig_expect(r, PRIV_HELLO, NULL);
-	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &admin);
 	shutdown(admin, SHUT_RDWR);
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
 	assert_int_equal(s, LIFE_WORKER_BROKE);
 	close(r->fd);
 	rig_attach(r);
-	rig_expect(r, PRIV_HELLO, NULL);
+	rig_expect(r, LINK_HELLO, NULL);
 	close(admin);
-	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	rig_expect(r, LINK_NODE_LISTENER, &admin);
 	assert_true(reaches(rig_at(r, "run/admin.sock"), admin));
 	close(admin);
 }
@@ -194,8 +194,8 @@ static void next_worker(struct rig *r)
 
 	close(r->fd);
 	rig_attach(r);
-	rig_expect(r, PRIV_HELLO, NULL);
-	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &admin);
 	close(admin);
 }
 
@@ -216,15 +216,15 @@ static void test_ready_sweeps_what_was_not_added(void **state)
 	    rig_at(r, "run/pods/README")); /* an earlier broker's, and somebody's */
 	rig_file(rig_at(r, "run/pods/%s/mount/XDS", third_text), "");
 	rig_add(r);
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_other});
-	close(rig_listen(r, &rig_other, PRIV_LISTEN_SDS));
+	rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_other});
+	close(rig_listen(r, &rig_other, LINK_LISTEN_SDS));
 	next_worker(r);
 	rig_add(r);
 	assert_true(has_directory(r, other_text) && has_directory(r, third_text));
-	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
 	assert_true(has_directory(r, rig_pod_text) && has_directory(r, "README"));
 	assert_false(has_directory(r, other_text) || has_directory(r, third_text));
-	rig_refused(r, (struct rig_ask){PRIV_LISTEN, PRIV_LISTEN_SDS, 0, &rig_other, 0}, ENOENT,
+	rig_refused(r, (struct rig_ask){LINK_LISTEN, LINK_LISTEN_SDS, 0, &rig_other, 0}, ENOENT,
 	    "not added");
 }
 
@@ -235,21 +235,21 @@ static void test_ready_leaves_what_has_a_manifest(void **state)
 	struct rig *r = *state;
 
 	rig_add(r);
-	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
 	next_worker(r);
-	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
 	assert_true(has_directory(r, rig_pod_text));
 	next_worker(r);
 	rig_shell("mkdir -p %s", rig_at(r, "pods.d"));
 	rig_file(rig_at(r, "pods.d/%s.yaml", rig_pod_text), "?");
-	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
 	assert_true(has_directory(r, rig_pod_text));
 	int c = rig_connect(rig_mount(r, "socket"));
 	assert_true(c >= 0);
 	close(c);
 	next_worker(r);
 	unlink(rig_at(r, "pods.d/%s.yaml", rig_pod_text));
-	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
 	assert_false(has_directory(r, rig_pod_text));
 }
 
@@ -260,8 +260,8 @@ static void test_the_next_worker_hears_of_its_own_follows_only(void **state)
 
 	rig_shell("mkdir -p %s", rig_at(r, "pods.d/%s", rig_pod_text));
 	rig_add(r);
-	rig_do(r, (struct rig_ask){.op = PRIV_FOLLOW, .kind = PRIV_FOLLOW_TOKEN, .pod = &rig_pod});
-	rig_expect(r, PRIV_FILE, NULL); /* not there yet */
+	rig_do(r, (struct rig_ask){.op = LINK_FOLLOW, .kind = LINK_FOLLOW_TOKEN, .pod = &rig_pod});
+	rig_expect(r, LINK_FILE, NULL); /* not there yet */
 	next_worker(r);
 	rig_file(rig_at(r, "pods.d/%s/token", rig_pod_text), "jwt");
 	rig_quiet(r);
@@ -272,12 +272,12 @@ static void test_what_a_dead_worker_asked_for_is_done(void **state)
 {
 	struct rig *r = *state;
 
-	rig_request(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod});
+	rig_request(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod});
 	for (int i = 0; i < RIG_TURNS; i++)
 		broker_turn(
 		    r->b, 0); /* its answer stays unread: ECONNRESET comes before the rest */
-	rig_request(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_other});
-	rig_request(r, (struct rig_ask){.op = PRIV_LISTEN, .pod = &rig_other});
+	rig_request(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_other});
+	rig_request(r, (struct rig_ask){.op = LINK_LISTEN, .pod = &rig_other});
 	next_worker(r);
 	assert_true(has_directory(r, rig_pod_text) && has_directory(r, other_text));
 	int c = rig_connect(rig_at(r, "run/pods/%s/mount/socket", other_text));
@@ -290,8 +290,8 @@ static void test_ready_is_said_once(void **state)
 	struct rig *r = *state;
 	enum broker_state s = BROKER_SERVING;
 
-	rig_do(r, (struct rig_ask){.op = PRIV_READY});
-	rig_request(r, (struct rig_ask){.op = PRIV_READY});
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
+	rig_request(r, (struct rig_ask){.op = LINK_READY});
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
 	assert_int_equal(s, LIFE_WORKER_BROKE);
@@ -317,7 +317,7 @@ static void test_kept_sockets_come_back(void **state)
 	struct rig *r = *state;
 
 	rig_add(r);
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_XDS);
+	int l = rig_listen(r, &rig_pod, LINK_LISTEN_XDS);
 	ino_t before = inode(rig_mount(r, "XDS")), admin = inode(rig_at(r, "run/admin.sock"));
 	next_broker(r);
 	close(l);
@@ -325,7 +325,7 @@ static void test_kept_sockets_come_back(void **state)
 	assert_true(c >= 0);
 	rig_start(r);
 	rig_add(r);
-	l = rig_listen(r, &rig_pod, PRIV_LISTEN_XDS);
+	l = rig_listen(r, &rig_pod, LINK_LISTEN_XDS);
 	assert_int_equal(inode(rig_mount(r, "XDS")), before);
 	assert_int_equal(inode(rig_at(r, "run/admin.sock")), admin);
 	int a = accept(l, NULL, NULL);
@@ -346,7 +346,7 @@ static void comes_as(struct rig *r, int fd)
 	broker_fdstore_found(r->kept, name, fd);
 	rig_start(r);
 	rig_add(r);
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
 	assert_true(reaches(rig_mount(r, "socket"), l));
 	assert_int_equal(broker_fdstore_take(r->kept, name), -1);
 	close(l);
@@ -373,7 +373,7 @@ static void test_what_is_not_the_pods_listener_is_not_taken(void **state)
 	int dead;
 
 	rig_add(r);
-	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
 	snprintf(temp, sizeof(temp), "%s", rig_mount(r, ".socket.new"));
 	comes_as(r, open("/dev/null", O_RDONLY | O_CLOEXEC));
 	comes_as(r, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -422,13 +422,13 @@ static void test_replacing_shows_no_gap(void **state)
 	int status;
 
 	rig_add(r);
-	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
 	pid_t hammer = start_hammer(rig_mount(r, "socket"));
 	for (int i = 0; i < 200; i++) {
 		rig_stop(r);
 		rig_start(r);
 		rig_add(r);
-		close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+		close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
 	}
 	assert_int_equal(waitpid(hammer, &status, WNOHANG), 0); /* never ENOENT */
 	kill(hammer, SIGKILL);
@@ -442,10 +442,10 @@ static void test_connections_wait_while_nobody_accepts(void **state)
 	int c[300];
 
 	rig_add(r);
-	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
 	for (int i = 0; i < 300; i++)
 		assert_true((c[i] = rig_connect(rig_mount(r, "socket"))) >= 0);
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
 	for (int i = 0; i < 300; i++) {
 		int a = accept(l, NULL, NULL);
 		assert_true(a >= 0);
@@ -464,7 +464,7 @@ static void test_a_second_broker_is_refused(void **state)
 	char text[32];
 
 	rig_add(r);
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
 	assert_null(rig_broker(r, &w));
 	assert_int_equal(w.code, EBUSY);
 	snprintf(text, sizeof(text), "pid %d", (int)getpid());

@@ -46,7 +46,7 @@ static void test_defaults(void **state)
 	assert_null(o.kubepods);
 	assert_null(o.redirect_cgroup);
 	assert_int_equal(o.max_pods, 1024);
-	for (int i = 0; i < PRIV_PLANES_MAX; i++)
+	for (int i = 0; i < LINK_PLANES_MAX; i++)
 		assert_null(o.root_files[i]);
 	expect_passed_on("agentd-worker");
 }

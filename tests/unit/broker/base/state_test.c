@@ -94,15 +94,15 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct priv_request request(unsigned kind, unsigned id)
+static struct link_request request(unsigned kind, unsigned id)
 {
-	return (struct priv_request){
+	return (struct link_request){
 	    .id = 7, .kind = (uint16_t)kind, .state_id = {(uint8_t)id, (uint8_t)(id >> 8), 0xab}};
 }
 
 static int put_bytes(struct world *w, unsigned kind, unsigned id, const void *data, size_t size)
 {
-	struct priv_request r = request(kind, id);
+	struct link_request r = request(kind, id);
 	int fd = rig_memfd(data, size, RIG_SEALS);
 	int rc = broker_state_put(w->s, &r, fd, &w->why);
 
@@ -117,7 +117,7 @@ static int put(struct world *w, unsigned kind, unsigned id, const char *text)
 
 static int del(struct world *w, unsigned kind, unsigned id)
 {
-	struct priv_request r = request(kind, id);
+	struct link_request r = request(kind, id);
 
 	return broker_state_del(w->s, &r, &w->why);
 }
@@ -125,8 +125,8 @@ static int del(struct world *w, unsigned kind, unsigned id)
 /* How many there are; the content of the last one with this id goes to `text`. */
 static unsigned list(struct world *w, unsigned kind, unsigned id, char text[64])
 {
-	struct priv_request r = request(kind, 0);
-	struct priv_packet p;
+	struct link_request r = request(kind, 0);
+	struct link_packet p;
 	unsigned n = 0;
 	int fd;
 
@@ -136,9 +136,9 @@ static unsigned list(struct world *w, unsigned kind, unsigned id, char text[64])
 		assert_true(broker_state_listing(w->s));
 		broker_state_next(w->s, &p, &fd);
 		assert_int_equal(p.id, r.id);
-		if (p.what == PRIV_REPLY)
+		if (p.what == LINK_REPLY)
 			break;
-		assert_int_equal(p.what, PRIV_STATE);
+		assert_int_equal(p.what, LINK_STATE);
 		assert_int_equal(p.kind, kind);
 		assert_int_equal(fcntl(fd, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
 		assert_int_equal(p.state_id[2], 0xab);
@@ -194,7 +194,7 @@ static void a_tmpfs_of_its_own_for_root_alone(void **state)
 	struct statfs fs;
 	struct broker_tmpfs t;
 
-	assert_int_equal(put(w, PRIV_STATE_CERT, 1, "key"), 0);
+	assert_int_equal(put(w, LINK_STATE_CERT, 1, "key"), 0);
 	assert_int_equal(statfs(state_at(w, ""), &fs), 0);
 	assert_int_equal(fs.f_type, TMPFS_MAGIC);
 	assert_int_equal(fs.f_blocks * (size_t)fs.f_bsize, 64 << 20);
@@ -301,18 +301,18 @@ static void without_a_tmpfs_it_is_memory(void **state)
 		if (syscall(SYS_capset, &head, none))
 			_exit(1);
 		open_state(w);
-		if (put(w, PRIV_STATE_CERT, 1, "in memory"))
+		if (put(w, LINK_STATE_CERT, 1, "in memory"))
 			_exit(2);
 		broker_state_netns_put(w->s, &rig_pod, &n);
 		if (access(state_at(w, "/cert"), F_OK) == 0)
 			_exit(3);
 		next_broker(w, true);
-		if (list(w, PRIV_STATE_CERT, 1, text) != 1 || strcmp(text, "in memory") != 0)
+		if (list(w, LINK_STATE_CERT, 1, text) != 1 || strcmp(text, "in memory") != 0)
 			_exit(4);
 		if (!broker_state_netns_get(w->s, &rig_pod, &got) || got.cookie != 5)
 			_exit(5);
 		next_broker(w, false);
-		_exit(count(w, PRIV_STATE_CERT) ? 6 : 0);
+		_exit(count(w, LINK_STATE_CERT) ? 6 : 0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
@@ -326,7 +326,7 @@ static void what_is_put_is_listed_until_it_is_deleted(void **state)
 	struct world *w = *state;
 	char text[64];
 
-	for (unsigned kind = 0; kind < PRIV_STATE_END; kind++) {
+	for (unsigned kind = 0; kind < LINK_STATE_END; kind++) {
 		assert_int_equal(count(w, kind), 0);
 		assert_int_equal(put(w, kind, 1, "one"), 0);
 		assert_int_equal(put(w, kind, 2, "two"), 0);
@@ -349,24 +349,24 @@ static void memory_ends_with_the_last_broker(void **state)
 {
 	struct world *w = *state;
 
-	assert_int_equal(put(w, PRIV_STATE_CERT, 1, "file"), 0);
-	assert_int_equal(put(w, PRIV_STATE_CERT_IN_MEMORY, 1, "key"), 0);
+	assert_int_equal(put(w, LINK_STATE_CERT, 1, "file"), 0);
+	assert_int_equal(put(w, LINK_STATE_CERT_IN_MEMORY, 1, "key"), 0);
 	assert_true(broker_state_is_key("cert-memory.00"));
 	assert_true(broker_state_is_key("cert.00"));
 	assert_false(broker_state_is_key("01020300-0000-0000-0000-000000000000.sds"));
 	next_broker(w, false);
-	assert_int_equal(count(w, PRIV_STATE_CERT), 1);
-	assert_int_equal(count(w, PRIV_STATE_CERT_IN_MEMORY), 0);
+	assert_int_equal(count(w, LINK_STATE_CERT), 1);
+	assert_int_equal(count(w, LINK_STATE_CERT_IN_MEMORY), 0);
 }
 
 static void only_sealed_memory_of_one_mebibyte_is_taken(void **state)
 {
 	struct world *w = *state;
-	struct priv_request r = request(PRIV_STATE_CERT, 1);
+	struct link_request r = request(LINK_STATE_CERT, 1);
 	static char large[(1 << 20) + 1];
 	int open_fd = rig_memfd("x", 1, 0), null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	for (unsigned kind = 0; kind < PRIV_STATE_END; kind++) {
+	for (unsigned kind = 0; kind < LINK_STATE_END; kind++) {
 		r.kind = (uint16_t)kind;
 		assert_int_equal(broker_state_put(w->s, &r, open_fd, &w->why), -1);
 		assert_int_equal(broker_state_put(w->s, &r, null, &w->why), -1);
@@ -376,7 +376,7 @@ static void only_sealed_memory_of_one_mebibyte_is_taken(void **state)
 		assert_int_equal(put_bytes(w, kind, 1, large, sizeof(large) - 1), 0);
 		assert_int_equal(del(w, kind, 1), 0);
 	}
-	r.kind = PRIV_STATE_END;
+	r.kind = LINK_STATE_END;
 	assert_int_equal(broker_state_put(w->s, &r, open_fd, &w->why), -1);
 	assert_int_equal(broker_state_del(w->s, &r, &w->why), -1);
 	assert_int_equal(broker_state_list(w->s, &r, &w->why), -1);
@@ -389,7 +389,7 @@ static void only_sealed_memory_of_one_mebibyte_is_taken(void **state)
 static void entries_are_bounded(void **state)
 {
 	struct world *w = *state;
-	unsigned kind = PRIV_STATE_CERT;
+	unsigned kind = LINK_STATE_CERT;
 
 	for (unsigned i = 0; i < 72; i++) /* 4 for each of 2 pods, and 64 */
 		assert_int_equal(put(w, i % 2, i, "x"), 0);
@@ -408,14 +408,14 @@ static void bytes_are_bounded(void **state)
 	static char large[1 << 20];
 	unsigned n = 0;
 
-	while (n < 70 && !put_bytes(w, PRIV_STATE_CERT_IN_MEMORY, n, large, sizeof(large)))
+	while (n < 70 && !put_bytes(w, LINK_STATE_CERT_IN_MEMORY, n, large, sizeof(large)))
 		n++;
 	assert_int_equal(n, 64);
 	assert_int_equal(w->why.code, ENOSPC);
-	assert_int_equal(put_bytes(w, PRIV_STATE_CERT_IN_MEMORY, 1, large, sizeof(large)), 0);
-	assert_int_equal(put(w, PRIV_STATE_CERT, 1, "x"), -1);
-	assert_int_equal(del(w, PRIV_STATE_CERT_IN_MEMORY, 1), 0);
-	assert_int_equal(put(w, PRIV_STATE_CERT, 1, "x"), 0);
+	assert_int_equal(put_bytes(w, LINK_STATE_CERT_IN_MEMORY, 1, large, sizeof(large)), 0);
+	assert_int_equal(put(w, LINK_STATE_CERT, 1, "x"), -1);
+	assert_int_equal(del(w, LINK_STATE_CERT_IN_MEMORY, 1), 0);
+	assert_int_equal(put(w, LINK_STATE_CERT, 1, "x"), 0);
 }
 
 /* What somebody else put there is neither told nor in the way. */
@@ -424,7 +424,7 @@ static void strangers_in_the_directory_are_ignored(void **state)
 	struct world *w = *state;
 	char text[64];
 
-	assert_int_equal(put(w, PRIV_STATE_CERT, 1, "one"), 0);
+	assert_int_equal(put(w, LINK_STATE_CERT, 1, "one"), 0);
 	rig_file(state_at(w, "/cert/.00.new"), "left by a death");
 	rig_file(state_at(w, "/cert/abc-def"), "x");
 	assert_int_equal(mkdir(state_at(w, "/cert/aa"), 0700), 0);
@@ -434,12 +434,12 @@ static void strangers_in_the_directory_are_ignored(void **state)
 		    w, "/cert/0200ab0000000000000000000000000000000000000000000000000000000000")),
 	    0);
 	next_broker(w, false);
-	assert_int_equal(list(w, PRIV_STATE_CERT, 1, text), 1);
+	assert_int_equal(list(w, LINK_STATE_CERT, 1, text), 1);
 	assert_string_equal(text, "one");
 	assert_int_equal(access(state_at(w, "/cert/.00.new"), F_OK), -1);
 	/* It is replaced, not followed. */
-	assert_int_equal(put(w, PRIV_STATE_CERT, 2, "two"), 0);
-	assert_int_equal(list(w, PRIV_STATE_CERT, 2, text), 2);
+	assert_int_equal(put(w, LINK_STATE_CERT, 2, "two"), 0);
+	assert_int_equal(list(w, LINK_STATE_CERT, 2, text), 2);
 	assert_string_equal(text, "two");
 }
 
@@ -449,9 +449,9 @@ static void expect_put_fails(struct world *w, int code)
 {
 	char text[64];
 
-	assert_int_equal(put(w, PRIV_STATE_CERT, 1, "newer"), -1);
+	assert_int_equal(put(w, LINK_STATE_CERT, 1, "newer"), -1);
 	assert_int_equal(w->why.code, code);
-	assert_int_equal(list(w, PRIV_STATE_CERT, 1, text), 1);
+	assert_int_equal(list(w, LINK_STATE_CERT, 1, text), 1);
 	assert_string_equal(text, "older");
 }
 
@@ -462,7 +462,7 @@ static void faults_pass_and_leave_what_was_there(void **state)
 	struct stat st;
 	char text[64];
 
-	assert_int_equal(put(w, PRIV_STATE_CERT, 1, "older"), 0);
+	assert_int_equal(put(w, LINK_STATE_CERT, 1, "older"), 0);
 	int fd = open(state_at(w, "/fill"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	while (write(fd, room, sizeof(room)) > 0)
 		;
@@ -477,13 +477,13 @@ static void faults_pass_and_leave_what_was_there(void **state)
 	write_error = 0;
 	assert_int_equal(mount(NULL, state_at(w, ""), NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
 	expect_put_fails(w, EROFS);
-	assert_int_equal(del(w, PRIV_STATE_CERT, 1), -1);
+	assert_int_equal(del(w, LINK_STATE_CERT, 1), -1);
 	assert_int_equal(w->why.code, EROFS);
 	next_broker(w, false); /* one starts with it, too */
 	expect_put_fails(w, EROFS);
 	assert_int_equal(mount(NULL, state_at(w, ""), NULL, MS_REMOUNT, NULL), 0);
-	assert_int_equal(put(w, PRIV_STATE_CERT, 1, "newer"), 0);
-	assert_int_equal(list(w, PRIV_STATE_CERT, 1, text), 1);
+	assert_int_equal(put(w, LINK_STATE_CERT, 1, "newer"), 0);
+	assert_int_equal(list(w, LINK_STATE_CERT, 1, text), 1);
 	assert_string_equal(text, "newer");
 }
 
@@ -548,31 +548,31 @@ static void a_list_is_told_before_the_next_answer(void **state)
 	struct rig *r = *state;
 	unsigned told = 0;
 	uint32_t id, next;
-	struct priv_packet p;
+	struct link_packet p;
 	int fd = rig_memfd("kept", 4, RIG_SEALS);
 
 	for (uint8_t i = 0; i < 60; i++) {
-		struct priv_request q = {.id = ++r->id, .op = PRIV_STATE_PUT, .state_id = {i}};
+		struct link_request q = {.id = ++r->id, .op = LINK_STATE_PUT, .state_id = {i}};
 		rig_send(r, &q, sizeof(q), &fd, 1);
-		p = rig_expect(r, PRIV_REPLY, NULL);
+		p = rig_expect(r, LINK_REPLY, NULL);
 		assert_int_equal(p.code, 0);
 	}
 	close(fd);
-	id = rig_request(r, (struct rig_ask){.op = PRIV_STATE_LIST});
-	next = rig_request(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod});
+	id = rig_request(r, (struct rig_ask){.op = LINK_STATE_LIST});
+	next = rig_request(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod});
 	for (;; told++) {
 		assert_true(rig_next(r, &p, &fd));
 		assert_int_equal(p.id, id);
-		if (p.what == PRIV_REPLY)
+		if (p.what == LINK_REPLY)
 			break;
-		assert_int_equal(p.what, PRIV_STATE);
+		assert_int_equal(p.what, LINK_STATE);
 		close(fd);
 	}
 	assert_int_equal(told, 60);
-	p = rig_expect(r, PRIV_REPLY, NULL);
+	p = rig_expect(r, LINK_REPLY, NULL);
 	assert_int_equal(p.id, next);
 	rig_refused(
-	    r, (struct rig_ask){.op = PRIV_STATE_LIST, .kind = PRIV_STATE_END}, EINVAL, "no state");
+	    r, (struct rig_ask){.op = LINK_STATE_LIST, .kind = LINK_STATE_END}, EINVAL, "no state");
 }
 
 /* A worker that dies in the middle of it leaves nothing behind for the next one. */
@@ -580,25 +580,25 @@ static void a_list_ends_with_its_worker(void **state)
 {
 	struct rig *r = *state;
 	int fd = rig_memfd("kept", 4, RIG_SEALS);
-	struct priv_packet p;
+	struct link_packet p;
 
 	for (uint8_t i = 0; i < 60; i++) {
-		struct priv_request q = {.id = ++r->id, .op = PRIV_STATE_PUT, .state_id = {i}};
+		struct link_request q = {.id = ++r->id, .op = LINK_STATE_PUT, .state_id = {i}};
 		rig_send(r, &q, sizeof(q), &fd, 1);
-		rig_expect(r, PRIV_REPLY, NULL);
+		rig_expect(r, LINK_REPLY, NULL);
 	}
 	close(fd);
-	rig_request(r, (struct rig_ask){.op = PRIV_STATE_LIST});
+	rig_request(r, (struct rig_ask){.op = LINK_STATE_LIST});
 	broker_turn(r->b, 0);
 	close(r->fd);
 	rig_attach(r);
-	rig_expect(r, PRIV_HELLO, NULL);
-	rig_expect(r, PRIV_NODE_LISTENER, &fd);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &fd);
 	close(fd);
 	rig_add(r);
-	rig_request(r, (struct rig_ask){.op = PRIV_STATE_LIST});
+	rig_request(r, (struct rig_ask){.op = LINK_STATE_LIST});
 	assert_true(rig_next(r, &p, &fd));
-	assert_int_equal(p.what, PRIV_STATE);
+	assert_int_equal(p.what, LINK_STATE);
 	close(fd);
 }
 

@@ -209,11 +209,11 @@ static void the_worker_is_told(void **state)
 	int pair[2];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	rig_do(r, (struct rig_ask){.op = PRIV_CALLER, .fd = pair[0]}); /* ourselves */
+	rig_do(r, (struct rig_ask){.op = LINK_CALLER, .fd = pair[0]}); /* ourselves */
 	close(pair[0]);
 	close(pair[1]);
 	int tcp = socket(AF_INET, SOCK_STREAM, 0);
-	rig_refused(r, (struct rig_ask){.op = PRIV_CALLER, .fd = tcp}, EINVAL, "unix stream");
+	rig_refused(r, (struct rig_ask){.op = LINK_CALLER, .fd = tcp}, EINVAL, "unix stream");
 	close(tcp);
 }
 

@@ -45,7 +45,7 @@ static void the_kubelet_finds_a_socket_of_root(void **state)
 /* What the worker is told, for a metric. */
 static void expect_note(struct rig *r, unsigned n)
 {
-	assert_int_equal(rig_expect(r, PRIV_CSI_NOTE, NULL).arg, n);
+	assert_int_equal(rig_expect(r, LINK_CSI_NOTE, NULL).arg, n);
 }
 
 static void a_removed_link_is_put_back(void **state)
@@ -62,7 +62,7 @@ static void a_removed_link_is_put_back(void **state)
 	close(r->fd);
 	rig_attach(r);
 	for (int i = 0, fd; i < 3; i++) {
-		rig_expect(r, i ? PRIV_NODE_LISTENER : PRIV_HELLO, i ? &fd : NULL);
+		rig_expect(r, i ? LINK_NODE_LISTENER : LINK_HELLO, i ? &fd : NULL);
 		if (i)
 			close(fd);
 	}
@@ -107,7 +107,7 @@ static void a_registry_may_come_later_and_again(void **state)
 static unsigned expect_another(struct rig *r)
 {
 	enum broker_state s = BROKER_SERVING;
-	struct priv_packet note;
+	struct link_packet note;
 	int csi = -1;
 
 	for (int i = 0; i < 8 && s == BROKER_SERVING; i++)
@@ -115,10 +115,10 @@ static unsigned expect_another(struct rig *r)
 	assert_int_equal(s, LIFE_WORKER_BROKE);
 	close(r->fd);
 	rig_attach(r);
-	assert_int_equal(rig_expect(r, PRIV_HELLO, NULL).kind, 2);
-	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	assert_int_equal(rig_expect(r, LINK_HELLO, NULL).kind, 2);
+	rig_expect(r, LINK_NODE_LISTENER, &csi);
 	close(csi);
-	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	rig_expect(r, LINK_NODE_LISTENER, &csi);
 	int c = rig_connect(rig_at(r, "%s", entry));
 	assert_true(c >= 0);
 	int a = accept(csi, NULL, NULL);
@@ -126,7 +126,7 @@ static unsigned expect_another(struct rig *r)
 	close(a);
 	close(c);
 	close(csi);
-	return rig_next(r, &note, &csi) && note.what == PRIV_CSI_NOTE ? note.arg : 0;
+	return rig_next(r, &note, &csi) && note.what == LINK_CSI_NOTE ? note.arg : 0;
 }
 
 static void a_socket_that_is_gone_is_made_anew(void **state)
@@ -147,10 +147,10 @@ static void a_worker_that_shuts_it_down_is_another(void **state)
 
 	close(r->fd);
 	rig_attach(r);
-	rig_expect(r, PRIV_HELLO, NULL);
-	rig_expect(r, PRIV_NODE_LISTENER, &fd);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &fd);
 	close(fd);
-	rig_expect(r, PRIV_NODE_LISTENER, &fd);
+	rig_expect(r, LINK_NODE_LISTENER, &fd);
 	shutdown(fd, SHUT_RDWR);
 	close(fd);
 	assert_int_equal(expect_another(r), 0);
@@ -168,10 +168,10 @@ static void the_next_broker_has_the_same_socket(void **state)
 	int csi = -1;
 	close(r->fd);
 	rig_attach(r);
-	rig_expect(r, PRIV_HELLO, NULL);
-	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &csi);
 	close(csi);
-	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	rig_expect(r, LINK_NODE_LISTENER, &csi);
 	broker_fdstore_found(next, "csi", csi);
 	rig_stop(r);
 	assert_true(is_entered(r));
@@ -180,10 +180,10 @@ static void the_next_broker_has_the_same_socket(void **state)
 	assert_int_equal(stat(rig_at(r, "run/csi.sock"), &after), 0);
 	assert_int_equal(before.st_ino, after.st_ino);
 	rig_attach(r);
-	rig_expect(r, PRIV_HELLO, NULL);
-	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &csi);
 	close(csi);
-	rig_expect(r, PRIV_NODE_LISTENER, &csi);
+	rig_expect(r, LINK_NODE_LISTENER, &csi);
 	int a = accept(csi, NULL, NULL);
 	assert_true(a >= 0);
 	close(a);

@@ -13,11 +13,11 @@ static int begin(void **state)
 
 static uint32_t ask_list(struct rig *r)
 {
-	return rig_request(r, (struct rig_ask){.op = PRIV_VOLUMES});
+	return rig_request(r, (struct rig_ask){.op = LINK_VOLUMES});
 }
 
 struct found {
-	struct priv_packet p;
+	struct link_packet p;
 	char data[256];
 };
 
@@ -29,11 +29,11 @@ static bool next_found(struct rig *r, uint32_t id, struct found *f)
 
 	assert_true(rig_next(r, &f->p, &fd));
 	assert_int_equal(f->p.id, id);
-	if (f->p.what == PRIV_REPLY) {
+	if (f->p.what == LINK_REPLY) {
 		assert_int_equal(fd, -1);
 		return false;
 	}
-	assert_int_equal(f->p.what, PRIV_VOLUME);
+	assert_int_equal(f->p.what, LINK_VOLUME);
 	if (fd >= 0) {
 		assert_int_equal(fcntl(fd, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
 		n = pread(fd, f->data, sizeof(f->data) - 1, 0);
@@ -73,14 +73,14 @@ static void a_volume_is_told_with_its_data(void **state)
 	f = only(r);
 	assert_true(uuid_equal(&f.p.uid, &rig_pod));
 	assert_string_equal(f.p.name, "mesh");
-	assert_int_equal(f.p.state, PRIV_VOLUME_DIRECTORY);
+	assert_int_equal(f.p.state, LINK_VOLUME_DIRECTORY);
 	assert_string_equal(f.data, data_text);
 	rig_add(r);
 	rig_do(r, publish(&rig_pod));
-	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY | PRIV_VOLUME_MOUNTED);
+	assert_int_equal(only(r).p.state, LINK_VOLUME_DIRECTORY | LINK_VOLUME_MOUNTED);
 	rig_do(r, unpublish(&rig_pod));
 	rig_shell("mkdir %s && mount -t tmpfs theirs %s", target_at(r), target_at(r));
-	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY);
+	assert_int_equal(only(r).p.state, LINK_VOLUME_DIRECTORY);
 }
 
 /* Its server, or a process of the pod's owner, could let the broker wait for ever: so even a mount
@@ -94,11 +94,11 @@ static void another_drivers_mount_is_not_looked_at(void **state)
 	rig_do(r, publish(&rig_pod));
 	rig_file(volume_at(r, rig_pod_text, "mesh", "vol_data.json"),
 	    "{\"driverName\":\"gcsfuse.csi.storage.gke.io\"}");
-	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY);
+	assert_int_equal(only(r).p.state, LINK_VOLUME_DIRECTORY);
 	rig_file(volume_at(r, rig_pod_text, "mesh", "vol_data.json"), "");
-	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY | PRIV_VOLUME_MOUNTED);
+	assert_int_equal(only(r).p.state, LINK_VOLUME_DIRECTORY | LINK_VOLUME_MOUNTED);
 	rig_shell("rm %s", volume_at(r, rig_pod_text, "mesh", "vol_data.json"));
-	assert_int_equal(only(r).p.state, PRIV_VOLUME_DIRECTORY | PRIV_VOLUME_MOUNTED);
+	assert_int_equal(only(r).p.state, LINK_VOLUME_DIRECTORY | LINK_VOLUME_MOUNTED);
 }
 
 static void what_is_no_volume_is_not_told(void **state)
@@ -115,7 +115,7 @@ static void what_is_no_volume_is_not_told(void **state)
 	rig_shell("rm -r %s", rig_at(r, "kubelet/pods"));
 	expect_none(r);
 	rig_shell("touch %s", rig_at(r, "kubelet/pods"));
-	rig_refused(r, (struct rig_ask){.op = PRIV_VOLUMES}, ENOTDIR, "kubelet/pods");
+	rig_refused(r, (struct rig_ask){.op = LINK_VOLUMES}, ENOTDIR, "kubelet/pods");
 }
 
 /* Each is told without it, with the reason. */
@@ -135,7 +135,7 @@ static void odd_data_is_not_read(void **state)
 		rig_shell("cd %s; f=vol_data.json; %s", volume_at(r, rig_pod_text, "mesh", ""),
 		    odd[i].make);
 		struct found f = only(r);
-		assert_int_equal(f.p.state, PRIV_VOLUME_DIRECTORY);
+		assert_int_equal(f.p.state, LINK_VOLUME_DIRECTORY);
 		assert_string_equal(f.data, "");
 		assert_true(f.p.code != 0);
 		if (!strstr(f.p.why, odd[i].why) || strncmp(f.p.why, "vol_data.json ", 14) != 0)
@@ -170,7 +170,7 @@ static void a_list_waits_for_its_reader(void **state)
 
 	make_many(r);
 	uint32_t id = ask_list(r);
-	uint32_t next = rig_request(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod});
+	uint32_t next = rig_request(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod});
 	for (int i = 0; i < 3 * MANY; i++)
 		broker_turn(r->b, 0); /* nobody reads */
 	for (; next_found(r, id, &f); n++) {
@@ -178,7 +178,7 @@ static void a_list_waits_for_its_reader(void **state)
 		seen[f.p.uid.bytes[0]] = true;
 	}
 	assert_int_equal(n, MANY);
-	assert_int_equal(rig_expect(r, PRIV_REPLY, NULL).id, next);
+	assert_int_equal(rig_expect(r, LINK_REPLY, NULL).id, next);
 }
 
 static void a_list_ends_with_its_worker(void **state)
@@ -191,7 +191,7 @@ static void a_list_ends_with_its_worker(void **state)
 	close(r->fd);
 	rig_attach(r);
 	for (int i = 0, fd; i < 3; i++) {
-		rig_expect(r, i ? PRIV_NODE_LISTENER : PRIV_HELLO, i ? &fd : NULL);
+		rig_expect(r, i ? LINK_NODE_LISTENER : LINK_HELLO, i ? &fd : NULL);
 		if (i)
 			close(fd);
 	}
@@ -214,7 +214,7 @@ static void sweep(struct rig *r)
 {
 	rig_stop(r);
 	rig_start(r);
-	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
 }
 
 static void a_pod_with_a_volume_is_not_swept(void **state)
@@ -223,7 +223,7 @@ static void a_pod_with_a_volume_is_not_swept(void **state)
 
 	volume_make(r, rig_pod_text, "mesh");
 	rig_add(r);
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_other});
+	rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_other});
 	sweep(r);
 	assert_true(is_there(r, rig_pod_text));
 	assert_false(is_there(r, rig_other_text));
@@ -268,12 +268,12 @@ static void no_manifests_are_synced_at_once(void **state)
 	struct rig *r = *state;
 
 	uint32_t id =
-	    rig_request(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_MANIFESTS, 0, NULL, 0});
-	rig_expect(r, PRIV_REPLY, NULL);
-	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
+	    rig_request(r, (struct rig_ask){LINK_FOLLOW, LINK_FOLLOW_MANIFESTS, 0, NULL, 0});
+	rig_expect(r, LINK_REPLY, NULL);
+	rig_expect_state(r, id, "", LINK_FILE_SYNCED, "");
 	rig_quiet(r);
 	rig_add(r);
-	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_TOKEN, 0, &rig_pod, 0}, ENOENT,
+	rig_refused(r, (struct rig_ask){LINK_FOLLOW, LINK_FOLLOW_TOKEN, 0, &rig_pod, 0}, ENOENT,
 	    "no manifests");
 }
 
@@ -282,26 +282,26 @@ static void no_manifests_are_synced_at_once(void **state)
 static void a_pods_state_outlives_the_broker(void **state)
 {
 	struct rig *r = *state;
-	struct priv_request q = {.id = 77, .op = PRIV_STATE_PUT, .kind = PRIV_STATE_POD};
+	struct link_request q = {.id = 77, .op = LINK_STATE_PUT, .kind = LINK_STATE_POD};
 	int fd = rig_memfd("{\"version\":1}", 13, RIG_SEALS), got;
 	char text[32] = "";
 
 	memcpy(q.state_id, rig_pod.bytes, sizeof(rig_pod.bytes));
 	rig_send(r, &q, sizeof(q), &fd, 1);
-	assert_int_equal(rig_expect(r, PRIV_REPLY, NULL).code, 0);
+	assert_int_equal(rig_expect(r, LINK_REPLY, NULL).code, 0);
 	close(fd);
 	rig_stop(r);
 	rig_start(r);
 	uint32_t id =
-	    rig_request(r, (struct rig_ask){.op = PRIV_STATE_LIST, .kind = PRIV_STATE_POD});
-	struct priv_packet p = rig_expect(r, PRIV_STATE, &got);
+	    rig_request(r, (struct rig_ask){.op = LINK_STATE_LIST, .kind = LINK_STATE_POD});
+	struct link_packet p = rig_expect(r, LINK_STATE, &got);
 	assert_int_equal(p.id, id);
-	assert_int_equal(p.kind, PRIV_STATE_POD);
+	assert_int_equal(p.kind, LINK_STATE_POD);
 	assert_memory_equal(p.state_id, rig_pod.bytes, sizeof(rig_pod.bytes));
 	assert_int_equal(pread(got, text, sizeof(text), 0), 13);
 	assert_string_equal(text, "{\"version\":1}");
 	close(got);
-	rig_expect(r, PRIV_REPLY, NULL);
+	rig_expect(r, LINK_REPLY, NULL);
 }
 
 #define LIST_TEST(f) cmocka_unit_test_setup_teardown(f, begin, volume_teardown)

@@ -72,10 +72,10 @@ RIG_UNUSED static int volume_teardown(void **state)
 
 RIG_UNUSED static struct rig_ask publish(const struct uuid *pod)
 {
-	return (struct rig_ask){.op = PRIV_PUBLISH, .pod = pod};
+	return (struct rig_ask){.op = LINK_PUBLISH, .pod = pod};
 }
 
 RIG_UNUSED static struct rig_ask unpublish(const struct uuid *pod)
 {
-	return (struct rig_ask){.op = PRIV_UNPUBLISH, .pod = pod};
+	return (struct rig_ask){.op = LINK_UNPUBLISH, .pod = pod};
 }

@@ -74,14 +74,14 @@ static void a_crowd_leaves_one_mount_each(void **state)
 	enum { CROWD = 64 };
 	struct rig *r = *state;
 	uint32_t last = 0;
-	struct priv_packet p;
+	struct link_packet p;
 
 	volume_make(r, rig_other_text, "mesh");
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_other});
+	rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_other});
 	for (int i = 0; i < CROWD; i++)
 		last = rig_request(r, publish(i % 2 ? &rig_pod : &rig_other));
 	do {
-		p = rig_expect(r, PRIV_REPLY, NULL);
+		p = rig_expect(r, LINK_REPLY, NULL);
 		assert_int_equal(p.code, 0);
 	} while (p.id != last);
 	assert_int_equal(mounts_with("kubernetes.io~csi"), 2);
@@ -115,7 +115,7 @@ static void what_is_not_ours_stays(void **state)
 	rig_refused(r, unpublish(&rig_pod), EBUSY, "not agentd's");
 	assert_int_equal(mounts_with(" theirs "), 1);
 	/* Another pod's directory is not this one's either. */
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_other});
+	rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_other});
 	rig_shell("umount %s && mount --bind %s %s", target_at(r),
 	    rig_at(r, "run/pods/%s/mount", rig_other_text), target_at(r));
 	rig_refused(r, publish(&rig_pod), EBUSY, "not agentd's");
@@ -195,9 +195,9 @@ static void a_name_is_a_label(void **state)
 static void a_published_pod_is_not_removed(void **state)
 {
 	struct rig *r = *state;
-	const struct rig_ask remove = {.op = PRIV_POD_REMOVE, .pod = &rig_pod};
+	const struct rig_ask remove = {.op = LINK_POD_REMOVE, .pod = &rig_pod};
 
-	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
 	rig_do(r, publish(&rig_pod));
 	rig_refused(r, remove, EBUSY, "unpublished first");
 	assert_int_equal(access(rig_mount(r, "socket"), F_OK), 0);
@@ -218,7 +218,7 @@ static void without_a_kubelet_all_is_refused(void **state)
 	rig_add(r);
 	rig_refused(r, publish(&rig_pod), EOPNOTSUPP, "--kubelet-root");
 	rig_refused(r, unpublish(&rig_pod), EOPNOTSUPP, "--kubelet-root");
-	rig_refused(r, (struct rig_ask){.op = PRIV_VOLUMES}, EOPNOTSUPP, "--kubelet-root");
+	rig_refused(r, (struct rig_ask){.op = LINK_VOLUMES}, EOPNOTSUPP, "--kubelet-root");
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 	close(pair[0]);
 	close(pair[1]);
@@ -244,7 +244,7 @@ static void no_link_is_followed(void **state)
 			assert_int_equal(rename(way, rig_at(r, "kubelet/aside")), 0);
 		assert_int_equal(
 		    symlink(rig_at(r, "outside%s", part + strlen("kubelet/pods")), way), 0);
-		struct priv_packet p = rig_ask(r, publish(&rig_pod), NULL);
+		struct link_packet p = rig_ask(r, publish(&rig_pod), NULL);
 		assert_true(p.code == ELOOP || p.code == ENOTDIR);
 		p = rig_ask(r, unpublish(&rig_pod), NULL);
 		assert_true(p.code == ELOOP || p.code == ENOTDIR);
@@ -303,7 +303,7 @@ static void a_race_leads_nowhere(void **state)
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
 		pid_t pid = start_swapping(r, parts[i]);
 		for (int n = often(10000, 300) / 4; n; n--) {
-			struct priv_packet p = rig_ask(r, publish(&rig_pod), NULL);
+			struct link_packet p = rig_ask(r, publish(&rig_pod), NULL);
 			*(p.code ? &refused : &mounted) += 1;
 			assert_int_equal(mounts_with(rig_at(r, "outside")), 0);
 			assert_true(mounts_with("kubernetes.io~csi/mesh/mount") <= 1);

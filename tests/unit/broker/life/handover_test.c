@@ -162,7 +162,7 @@ static int ask_as(const char *run, bool (*become)(void), const char *words)
 	struct {
 		char magic[12];
 		uint32_t version, what, count;
-		char text[PRIV_WHY_SIZE];
+		char text[LINK_WHY_SIZE];
 	} p = {"agentd:give", HANDOVER_VERSION, 1, 0, ""};
 
 	if (!become())
@@ -286,7 +286,7 @@ static void test_an_old_one_of_another_version(void **state)
 {
 	struct old *o = *state;
 	struct head p = {"agentd:give", HANDOVER_VERSION + 1, ""};
-	const size_t whole = 12 + 3 * 4 + PRIV_WHY_SIZE;
+	const size_t whole = 12 + 3 * 4 + LINK_WHY_SIZE;
 	const uint32_t end[2] = {4, 1}; /* END of one, and none came */
 
 	answered(o, &p, 64, "stop one, then start the other");

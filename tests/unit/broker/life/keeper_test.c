@@ -69,23 +69,23 @@ static void test_how_long_to_wait(void **state)
 
 /* --- the worker --- */
 
-static void worker_send(enum priv_op op, uint32_t arg)
+static void worker_send(enum link_op op, uint32_t arg)
 {
-	struct priv_request q = {.id = 1, .op = (uint16_t)op, .arg = arg};
+	struct link_request q = {.id = 1, .op = (uint16_t)op, .arg = arg};
 
-	if (send(PRIV_FD, &q, sizeof(q), 0) != sizeof(q))
+	if (send(LINK_FD, &q, sizeof(q), 0) != sizeof(q))
 		_exit(90);
 }
 
 static void answer_pings(int n, int times)
 {
-	struct priv_packet p;
+	struct link_packet p;
 
-	while (n > 0 && recv(PRIV_FD, &p, sizeof(p), 0) == sizeof(p)) {
-		if (p.what != PRIV_PING)
+	while (n > 0 && recv(LINK_FD, &p, sizeof(p), 0) == sizeof(p)) {
+		if (p.what != LINK_PING)
 			continue;
 		for (int i = 0; i < times; i++)
-			worker_send(PRIV_PONG, p.arg);
+			worker_send(LINK_PONG, p.arg);
 		n--;
 	}
 }
@@ -95,7 +95,7 @@ static void check_config(void)
 {
 	char text[16] = "";
 
-	if (read(PRIV_CONFIG_FD, text, sizeof(text)) != 8 || memcmp(text, "settings", 8) != 0)
+	if (read(LINK_CONFIG_FD, text, sizeof(text)) != 8 || memcmp(text, "settings", 8) != 0)
 		_exit(91);
 }
 
@@ -104,7 +104,7 @@ static int worker(const char *acts)
 	for (; *acts; acts++)
 		switch (*acts) {
 		case 'r':
-			worker_send(PRIV_READY, 0);
+			worker_send(LINK_READY, 0);
 			break;
 		case 'c':
 			check_config();
@@ -116,7 +116,7 @@ static int worker(const char *acts)
 			answer_pings(1000, 1);
 			break;
 		case 'm':
-			worker_send(PRIV_PONG, 0); /* nobody asked */
+			worker_send(LINK_PONG, 0); /* nobody asked */
 			answer_pings(3, 20);
 			break;
 		case 's': /* silence, until SIGTERM */

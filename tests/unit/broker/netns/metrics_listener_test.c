@@ -59,10 +59,10 @@ static int next_worker(struct rig *r)
 
 	close(r->fd);
 	rig_attach(r);
-	assert_int_equal(rig_expect(r, PRIV_HELLO, NULL).kind, 2);
-	assert_int_equal(rig_expect(r, PRIV_NODE_LISTENER, &fd).kind, PRIV_NODE_ADMIN);
+	assert_int_equal(rig_expect(r, LINK_HELLO, NULL).kind, 2);
+	assert_int_equal(rig_expect(r, LINK_NODE_LISTENER, &fd).kind, LINK_NODE_ADMIN);
 	close(fd);
-	assert_int_equal(rig_expect(r, PRIV_NODE_LISTENER, &fd).kind, PRIV_NODE_METRICS);
+	assert_int_equal(rig_expect(r, LINK_NODE_LISTENER, &fd).kind, LINK_NODE_METRICS);
 	return fd;
 }
 
@@ -230,8 +230,8 @@ static void a_port_that_is_lost_later_costs_metrics_only(void **state)
 	assert_int_equal(listen(thief, 1), 0);
 	close(r->fd);
 	rig_attach(r);
-	assert_int_equal(rig_expect(r, PRIV_HELLO, NULL).kind, 1);
-	rig_expect(r, PRIV_NODE_LISTENER, &fd);
+	assert_int_equal(rig_expect(r, LINK_HELLO, NULL).kind, 1);
+	rig_expect(r, LINK_NODE_LISTENER, &fd);
 	close(fd);
 	rig_add(r);
 	close(thief);
@@ -409,7 +409,7 @@ static void a_broker_without_the_flag_closes_it(void **state)
 
 	r->o.metrics = NULL;
 	next_broker(r, kept);
-	rig_do(r, (struct rig_ask){.op = PRIV_READY});
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
 	assert_int_equal(dial(port), -1);
 }
 

@@ -7,7 +7,7 @@
 #include <sys/mount.h>
 #include <sys/syscall.h>
 
-static void expect_addresses(const struct priv_packet *p, const char *wanted)
+static void expect_addresses(const struct link_packet *p, const char *wanted)
 {
 	char got[1024] = "", text[INET6_ADDRSTRLEN];
 
@@ -33,7 +33,7 @@ static void test_cookie_is_the_one_the_worker_sees(void **state)
 	int l = make_listener(r);
 	struct peer p = peer_new(r, l, "");
 	ino_t before = own_netns();
-	struct priv_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
+	struct link_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
 
 	assert_int_equal(reply.code, 0);
 	assert_int_equal(reply.netns_cookie, p.cookie);
@@ -59,7 +59,7 @@ static void test_addresses_are_those_of_pilot_agent(void **state)
 	    "ip addr add 10.3.0.2/24 dev c0 && ip addr add 10.1.0.2/32 dev a1 && "
 	    "ip addr add 10.4.0.1 peer 10.4.0.2 dev b1 && "
 	    "ip -6 addr add fd01::1 peer fd01::2 dev b1 nodad");
-	struct priv_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
+	struct link_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
 
 	assert_int_equal(reply.code, 0);
 	/* a1 was made before a0, and b1 before b0: the kernel makes the peer first; c0 is down. */
@@ -78,10 +78,10 @@ static void test_addresses_are_bounded(void **state)
 	    "for i in $(seq 0 4999); do echo addr add 10.1.$((i / 250)).$((i % 250 + 1))/16 dev "
 	    "a0; "
 	    "done | ip -batch -");
-	struct priv_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
+	struct link_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
 
 	assert_int_equal(reply.code, 0);
-	assert_int_equal(reply.naddresses, PRIV_ADDRESSES_MAX);
+	assert_int_equal(reply.naddresses, LINK_ADDRESSES_MAX);
 	assert_int_equal(reply.addresses[15].bytes[3], 16); /* the first ones */
 	peer_end(&p);
 	close(l);
@@ -95,7 +95,7 @@ static void test_a_dead_peer_still_has_a_namespace(void **state)
 	struct peer p = peer_new(r, l, "");
 
 	peer_kill(&p);
-	struct priv_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
+	struct link_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
 	assert_int_equal(reply.code, 0);
 	assert_int_equal(reply.netns_cookie, p.cookie);
 	peer_end(&p);
@@ -118,8 +118,8 @@ static void refuses_home(struct rig *r)
 	int conn[2], admin;
 
 	rig_attach(r);
-	rig_expect(r, PRIV_HELLO, NULL);
-	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &admin);
 	rig_add(r);
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, conn))
 		_exit(4);
@@ -221,7 +221,7 @@ static void test_the_first_namespace_wins(void **state)
 	rig_refused(r, peer_of(&rig_pod, second.accepted), EPERM,
 	    "give <uid>/cgroup beside the manifest, so that a restarted pod is told from an "
 	    "intruder, or remove the manifest and add it again");
-	struct priv_packet again = rig_ask(r, peer_of(&rig_pod, first.accepted), NULL);
+	struct link_packet again = rig_ask(r, peer_of(&rig_pod, first.accepted), NULL);
 	assert_int_equal(again.code, 0);
 	assert_int_equal(again.netns_cookie, first.cookie);
 	peer_end(&first);
@@ -236,10 +236,10 @@ static void test_a_namespace_is_one_pods(void **state)
 	int l = make_listener(r);
 	struct peer p = peer_new(r, l, "");
 
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_other});
+	rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_other});
 	assert_int_equal(rig_ask(r, peer_of(&rig_pod, p.accepted), NULL).code, 0);
 	rig_refused(r, peer_of(&rig_other, p.accepted), EPERM, rig_pod_text);
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
 	assert_int_equal(rig_ask(r, peer_of(&rig_other, p.accepted), NULL).code, 0);
 	peer_end(&p);
 	close(l);
@@ -252,7 +252,7 @@ static void test_remove_forgets_the_namespace(void **state)
 	struct peer first = peer_new(r, l, ""), second = peer_new(r, l, "");
 
 	assert_int_equal(rig_ask(r, peer_of(&rig_pod, first.accepted), NULL).code, 0);
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
 	rig_add(r);
 	assert_int_equal(rig_ask(r, peer_of(&rig_pod, second.accepted), NULL).code, 0);
 	peer_end(&first);

@@ -179,7 +179,7 @@ static void in_the_pods_network_and_marked(void **state)
 {
 	struct sockaddr_in6 a;
 	socklen_t size = sizeof(a);
-	int udp = make(PRIV_LISTEN_DNS_UDP), tcp = make(PRIV_LISTEN_DNS_TCP), fd;
+	int udp = make(LINK_LISTEN_DNS_UDP), tcp = make(LINK_LISTEN_DNS_TCP), fd;
 
 	(void)state;
 	logged(" +udp +tcp");
@@ -200,12 +200,12 @@ static void where_the_pod_is_not_known(void **state)
 {
 	(void)state;
 	w.at = -1;
-	refused(PRIV_LISTEN_DNS_UDP, ENOTCONN);
+	refused(LINK_LISTEN_DNS_UDP, ENOTCONN);
 	w.at = w.netns;
 	w.unmarkable = true;
-	refused(PRIV_LISTEN_DNS_UDP, ENOENT);
+	refused(LINK_LISTEN_DNS_UDP, ENOENT);
 	w.unmarkable = false;
-	make(PRIV_LISTEN_DNS_UDP); /* nothing was left there */
+	make(LINK_LISTEN_DNS_UDP); /* nothing was left there */
 }
 
 /* Somebody in the pod was there first. */
@@ -219,11 +219,11 @@ static void a_port_that_is_taken(void **state)
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	enter(w.home.fd);
-	refused(PRIV_LISTEN_DNS_UDP, EADDRINUSE);
+	refused(LINK_LISTEN_DNS_UDP, EADDRINUSE);
 	logged("");
-	make(PRIV_LISTEN_DNS_TCP);
+	make(LINK_LISTEN_DNS_TCP);
 	close(fd);
-	make(PRIV_LISTEN_DNS_UDP);
+	make(LINK_LISTEN_DNS_UDP);
 }
 
 /* Of two that are served together one cannot be had: the other's mark would lead to nobody. */
@@ -238,8 +238,8 @@ static void one_without_the_other(void **state)
 	assert_int_equal(bind(taken, (const struct sockaddr *)&a, sizeof(a)), 0);
 	assert_int_equal(listen(taken, 1), 0);
 	enter(w.home.fd);
-	worker = fcntl(make(PRIV_LISTEN_DNS_UDP), F_DUPFD_CLOEXEC, 0);
-	refused(PRIV_LISTEN_DNS_TCP, EADDRINUSE);
+	worker = fcntl(make(LINK_LISTEN_DNS_UDP), F_DUPFD_CLOEXEC, 0);
+	refused(LINK_LISTEN_DNS_TCP, EADDRINUSE);
 	logged(" +udp -udp");
 	close(worker); /* as it does when it is told */
 	fd = dial(SOCK_DGRAM, "127.0.53.1");
@@ -255,8 +255,8 @@ static void when_the_worker_is_gone(void **state)
 	int waiting, later, elsewhere, worker;
 
 	(void)state;
-	worker = fcntl(make(PRIV_LISTEN_DNS_UDP), F_DUPFD_CLOEXEC, 0); /* its copy */
-	make(PRIV_LISTEN_DNS_TCP);
+	worker = fcntl(make(LINK_LISTEN_DNS_UDP), F_DUPFD_CLOEXEC, 0); /* its copy */
+	make(LINK_LISTEN_DNS_TCP);
 	waiting = dial(SOCK_DGRAM, "127.0.53.2");
 	later = dial(SOCK_DGRAM, "127.0.53.1");
 	elsewhere = dial(SOCK_DGRAM, "10.0.0.7");
@@ -281,7 +281,7 @@ static void when_the_worker_is_gone(void **state)
 	logged("");
 	/* The next one: what an earlier one might have died of is not for it. */
 	ask(waiting);
-	int udp = make(PRIV_LISTEN_DNS_UDP);
+	int udp = make(LINK_LISTEN_DNS_UDP);
 	logged(" +udp");
 	assert_true(refused_query(waiting));
 	assert_int_equal(recv(udp, w.in, sizeof(w.in), MSG_DONTWAIT), -1);
@@ -300,7 +300,7 @@ static void no_answer_to_answers(void **state)
 	int fd;
 
 	(void)state;
-	make(PRIV_LISTEN_DNS_UDP);
+	make(LINK_LISTEN_DNS_UDP);
 	fd = dial(SOCK_DGRAM, "127.0.53.2");
 	pod_sockets_detach(w.d);
 	memcpy(answer, question, QUESTION);
@@ -314,12 +314,12 @@ static void no_answer_to_answers(void **state)
 /* The same worker asks again: its old socket, which it may have spoilt, is nobody's. */
 static void asked_for_again(void **state)
 {
-	int worker = fcntl(make(PRIV_LISTEN_DNS_TCP), F_DUPFD_CLOEXEC, 0), fd;
+	int worker = fcntl(make(LINK_LISTEN_DNS_TCP), F_DUPFD_CLOEXEC, 0), fd;
 
 	(void)state;
 	shutdown(worker, SHUT_RDWR);
 	close(worker);
-	make(PRIV_LISTEN_DNS_TCP);
+	make(LINK_LISTEN_DNS_TCP);
 	logged(" +tcp -tcp +tcp");
 	assert_true((fd = dial(SOCK_STREAM, "127.0.53.1")) >= 0);
 	close(fd);
@@ -330,8 +330,8 @@ static void given_up(void **state)
 	int fd;
 
 	(void)state;
-	make(PRIV_LISTEN_DNS_UDP);
-	make(PRIV_LISTEN_DNS_TCP);
+	make(LINK_LISTEN_DNS_UDP);
+	make(LINK_LISTEN_DNS_TCP);
 	*w.log = '\0';
 	fd = dial(SOCK_DGRAM, "127.0.53.2");
 	ask(fd);
@@ -345,7 +345,7 @@ static void given_up(void **state)
 	pod_sockets_sweep(w.d);
 	close(fd);
 	/* What the next worker did not ask for until it was ready. */
-	make(PRIV_LISTEN_DNS_UDP);
+	make(LINK_LISTEN_DNS_UDP);
 	pod_sockets_sweep(w.d);
 	*w.log = '\0';
 	pod_sockets_detach(w.d);
@@ -358,7 +358,7 @@ static void given_up(void **state)
 
 static int dial_socket(struct netns_dial *d, int netns, unsigned kind, unsigned family, int code)
 {
-	const struct priv_request r = {.kind = (uint16_t)kind, .arg = family};
+	const struct link_request r = {.kind = (uint16_t)kind, .arg = family};
 	struct broker_why why = {0};
 	int fd = netns_dial(d, &w.home, netns, &r, &why);
 
@@ -374,21 +374,21 @@ static void sockets_to_dial(void **state)
 
 	(void)state;
 	for (int i = 0; i < 2; i++)
-		for (unsigned kind = 0; kind < PRIV_DIAL_END; kind++) {
+		for (unsigned kind = 0; kind < LINK_DIAL_END; kind++) {
 			int domain, fd = dial_socket(&d, w.netns, kind, families[i], 0);
 			socklen_t size = sizeof(domain);
 			assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size), 0);
 			assert_int_equal(domain, families[i]);
 			assert_int_equal(
-			    type_of(fd), kind == PRIV_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM);
+			    type_of(fd), kind == LINK_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM);
 			assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
 			close(fd);
 		}
-	dial_socket(&d, -1, PRIV_DIAL_UDP, AF_INET, ENOTCONN);
-	dial_socket(&d, w.netns, PRIV_DIAL_END, AF_INET, EINVAL);
-	dial_socket(&d, w.netns, PRIV_DIAL_UDP, AF_UNIX, EINVAL);
-	dial_socket(&d, w.netns, PRIV_DIAL_UDP, AF_PACKET, EINVAL);
-	dial_socket(&d, w.netns, PRIV_DIAL_UDP, 0xffffffff, EINVAL);
+	dial_socket(&d, -1, LINK_DIAL_UDP, AF_INET, ENOTCONN);
+	dial_socket(&d, w.netns, LINK_DIAL_END, AF_INET, EINVAL);
+	dial_socket(&d, w.netns, LINK_DIAL_UDP, AF_UNIX, EINVAL);
+	dial_socket(&d, w.netns, LINK_DIAL_UDP, AF_PACKET, EINVAL);
+	dial_socket(&d, w.netns, LINK_DIAL_UDP, 0xffffffff, EINVAL);
 }
 
 static void not_too_many_of_them(void **state)
@@ -399,14 +399,14 @@ static void not_too_many_of_them(void **state)
 
 	(void)state;
 	while ((fd = netns_dial(
-		    &d, &w.home, w.netns, &(struct priv_request){.arg = AF_INET}, &why)) >= 0) {
+		    &d, &w.home, w.netns, &(struct link_request){.arg = AF_INET}, &why)) >= 0) {
 		close(fd);
 		assert_true(++n <= NETNS_DIAL_MAX + NETNS_DIAL_PER_SECOND);
 	}
 	assert_int_equal(why.code, EAGAIN);
 	assert_true(n >= NETNS_DIAL_MAX);
 	close(
-	    dial_socket(&other, w.netns, PRIV_DIAL_UDP, AF_INET, 0)); /* another pod has its own */
+	    dial_socket(&other, w.netns, LINK_DIAL_UDP, AF_INET, 0)); /* another pod has its own */
 }
 
 int main(void)

@@ -80,7 +80,7 @@ static struct peer member(struct world *w)
 
 static void accepted(struct world *w, const struct peer *p)
 {
-	struct priv_packet reply = rig_ask(w->rig, peer_of(&rig_pod, p->accepted), NULL);
+	struct link_packet reply = rig_ask(w->rig, peer_of(&rig_pod, p->accepted), NULL);
 
 	if (reply.code)
 		fail_msg("%s", reply.why);
@@ -161,7 +161,7 @@ static void test_a_removed_cgroup_keeps_nobody_awake(void **state)
 	peer_end(&first);
 	remove_cgroup(w);
 	let_the_kernel_tell(w);
-	rig_do(w->rig, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	rig_do(w->rig, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
 	make_cgroup(w);
 	end(w);
 }
@@ -287,7 +287,7 @@ static void test_an_empty_cgroup_is_not_the_pods(void **state)
 {
 	struct world *w = begin(state);
 	struct peer first = peer_new(w->rig, w->listener, "");
-	struct priv_packet reply;
+	struct link_packet reply;
 
 	name_cgroup(w, "not/there");
 	reply = rig_ask(w->rig, peer_of(&rig_pod, first.accepted), NULL);
@@ -341,7 +341,7 @@ static void test_a_namespace_that_no_cgroup_vouches_for_is_kept_too(void **state
 	other = peer_new(w->rig, w->listener, "");
 	refused(w, &other, not_named);
 	accepted(w, &first);
-	rig_do(w->rig, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	rig_do(w->rig, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
 	another_broker(w); /* the pod is another one now */
 	peer_end(&other);
 	other = peer_new(w->rig, w->listener, "");
@@ -429,11 +429,11 @@ static void test_what_cannot_be_looked_at_is_not_empty(void **state)
 
 /* --- the policy --- */
 
-static struct priv_packet answer_if_required(struct world *w, const struct peer *p)
+static struct link_packet answer_if_required(struct world *w, const struct peer *p)
 {
 	return rig_ask(w->rig,
 	    (struct rig_ask){
-		.op = PRIV_PEER_OF, .pod = &rig_pod, .fd = p->accepted, .arg = PRIV_ATTEST_REQUIRE},
+		.op = LINK_PEER_OF, .pod = &rig_pod, .fd = p->accepted, .arg = LINK_ATTEST_REQUIRE},
 	    NULL);
 }
 
@@ -442,7 +442,7 @@ static void test_what_cannot_be_known_may_be_refused(void **state)
 {
 	struct world *w = begin(state);
 	struct peer unknown = peer_new(w->rig, w->listener, ""), first = member(w);
-	struct priv_packet reply;
+	struct link_packet reply;
 	struct stat st;
 
 	unlink(named_in(w));

@@ -76,10 +76,10 @@ RIG_UNUSED static void peer_end(struct peer *p)
 RIG_UNUSED static int make_listener(struct rig *r)
 {
 	rig_add(r);
-	return rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	return rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
 }
 
 RIG_UNUSED static struct rig_ask peer_of(const struct uuid *pod, int fd)
 {
-	return (struct rig_ask){.op = PRIV_PEER_OF, .pod = pod, .fd = fd};
+	return (struct rig_ask){.op = LINK_PEER_OF, .pod = pod, .fd = fd};
 }

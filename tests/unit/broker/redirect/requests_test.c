@@ -58,7 +58,7 @@ static int teardown(void **state)
 
 static struct rig_ask set_request(const struct redirect_rules *rules)
 {
-	return (struct rig_ask){.op = PRIV_REDIRECT_SET,
+	return (struct rig_ask){.op = LINK_REDIRECT_SET,
 	    .pod = &rig_pod,
 	    .fd = rig_memfd(rules, sizeof(*rules), RIG_SEALS)};
 }
@@ -80,9 +80,9 @@ static void refused(const struct redirect_rules *rules, int code, const char *wh
 }
 
 /* The word that follows; notes about namespaces may come before it. */
-static struct priv_packet told(enum priv_what what)
+static struct link_packet told(enum link_what what)
 {
-	struct priv_packet p;
+	struct link_packet p;
 	int fd;
 
 	do {
@@ -97,7 +97,7 @@ static struct priv_packet told(enum priv_what what)
 /* Notes about namespaces. */
 static void drain(void)
 {
-	struct priv_packet p;
+	struct link_packet p;
 	int fd;
 
 	while (rig_next(w.rig, &p, &fd))
@@ -107,7 +107,7 @@ static void drain(void)
 
 static void in_force(void)
 {
-	struct priv_packet p = told(PRIV_REDIRECTED);
+	struct link_packet p = told(LINK_REDIRECTED);
 
 	if (p.code)
 		fail_msg("%s", p.why);
@@ -118,11 +118,11 @@ static void in_force(void)
 
 static void nothing_told(void)
 {
-	struct priv_packet p;
+	struct link_packet p;
 	int fd;
 
 	while (rig_next(w.rig, &p, &fd)) {
-		assert_int_not_equal(p.what, PRIV_REDIRECTED);
+		assert_int_not_equal(p.what, LINK_REDIRECTED);
 		if (fd >= 0)
 			close(fd);
 	}
@@ -156,7 +156,7 @@ static struct peer envoy(const char *commands)
 
 static void greet(const struct peer *p)
 {
-	struct priv_packet reply = rig_ask(w.rig, peer_of(&rig_pod, p->accepted), NULL);
+	struct link_packet reply = rig_ask(w.rig, peer_of(&rig_pod, p->accepted), NULL);
 
 	if (reply.code)
 		fail_msg("%s", reply.why);
@@ -176,14 +176,14 @@ static void test_without_the_flag_it_is_refused(void **state)
 	rig_add(w.rig);
 	refused(&rules, EOPNOTSUPP, "--redirect");
 	rig_refused(
-	    w.rig, (struct rig_ask){.op = PRIV_REDIRECT_COUNTERS}, EOPNOTSUPP, "--redirect");
-	rig_do(w.rig, (struct rig_ask){.op = PRIV_REDIRECT_DEL, .pod = &rig_pod});
+	    w.rig, (struct rig_ask){.op = LINK_REDIRECT_COUNTERS}, EOPNOTSUPP, "--redirect");
+	rig_do(w.rig, (struct rig_ask){.op = LINK_REDIRECT_DEL, .pod = &rig_pod});
 }
 
 static void test_hostile_requests(void **state)
 {
 	struct redirect_rules rules = good_rules();
-	struct rig_ask a = {.op = PRIV_REDIRECT_SET, .pod = &rig_pod};
+	struct rig_ask a = {.op = LINK_REDIRECT_SET, .pod = &rig_pod};
 
 	(void)state;
 	a.fd = rig_memfd(&rules, sizeof(rules) - 1, RIG_SEALS);
@@ -216,12 +216,12 @@ static void test_a_pod_without_a_cgroup_named(void **state)
 static void test_a_cgroup_that_is_refused_is_said(void **state)
 {
 	const struct redirect_rules rules = good_rules();
-	struct priv_packet p;
+	struct link_packet p;
 
 	(void)state;
 	name_cgroup(rig_pod_text, ".");
 	ask(&rules);
-	p = told(PRIV_REDIRECTED);
+	p = told(LINK_REDIRECTED);
 	assert_int_equal(p.code, EINVAL);
 	assert_non_null(strstr(p.why, "not below that of all pods"));
 }
@@ -234,7 +234,7 @@ static void test_explain(void **state)
 					  .gid = 1000,
 					  .port = 80,
 					  .protocol = IPPROTO_TCP}};
-	struct rig_ask a = {.op = PRIV_REDIRECT_EXPLAIN, .pod = &rig_pod};
+	struct rig_ask a = {.op = LINK_REDIRECT_EXPLAIN, .pod = &rig_pod};
 
 	(void)state;
 	a.fd = rig_memfd(&q, sizeof(q), RIG_SEALS);
@@ -242,7 +242,7 @@ static void test_explain(void **state)
 	close(place_cgroup(&w.place, "pod"));
 	ask(&rules);
 	in_force();
-	struct priv_packet p = rig_ask(w.rig, a, NULL);
+	struct link_packet p = rig_ask(w.rig, a, NULL);
 	assert_int_equal(p.code, 0);
 	assert_int_equal(p.arg & 0xffff, REDIRECT_TO_OUTBOUND);
 	close(a.fd);
@@ -291,7 +291,7 @@ static void test_a_pod_that_goes_is_not_awaited(void **state)
 
 	(void)state;
 	ask(&rules);
-	rig_do(w.rig, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	rig_do(w.rig, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
 	close(place_cgroup(&w.place, "pod"));
 	nothing_told();
 	assert_int_equal(place_rows(&w.place, "pods"), 0);
@@ -347,7 +347,7 @@ static void test_an_envoy_that_is_known_already(void **state)
 	in_force();
 	assert_true(is_closed(pod) && is_live());
 	assert_int_equal(place_names(&w.place, "pods/01020300-0000-0000-0000-000000000000"), 3);
-	rig_do(w.rig, (struct rig_ask){.op = PRIV_REDIRECT_DEL, .pod = &rig_pod});
+	rig_do(w.rig, (struct rig_ask){.op = LINK_REDIRECT_DEL, .pod = &rig_pod});
 	assert_int_equal(place_rows(&w.place, "pods"), 0);
 	ask(&rules);
 	in_force();
@@ -374,7 +374,7 @@ static void test_rules_that_fail_are_not_forgotten(void **state)
 	rig_shell("rm %s/agentd/v%d/%s", w.place.bpffs, REDIRECT_LAYOUT, pin);
 	rules.rows[0].number = 7777;
 	ask(&rules);
-	assert_int_equal(told(PRIV_REDIRECTED).code, EBUSY);
+	assert_int_equal(told(LINK_REDIRECTED).code, EBUSY);
 	int before = place_rows(&w.place, "cidrs");
 	rig_shell("nsenter --net=/proc/%d/ns/net ip addr add 10.9.0.8/24 dev lo", p.pid);
 	for (int i = 0; i < 100 && place_rows(&w.place, "cidrs") == before; i++) {
@@ -421,10 +421,10 @@ static unsigned explained_dns(void)
 					  .gid = 1000,
 					  .port = 53,
 					  .protocol = IPPROTO_UDP}};
-	struct rig_ask a = {.op = PRIV_REDIRECT_EXPLAIN, .pod = &rig_pod};
+	struct rig_ask a = {.op = LINK_REDIRECT_EXPLAIN, .pod = &rig_pod};
 
 	a.fd = rig_memfd(&q, sizeof(q), RIG_SEALS);
-	struct priv_packet p = rig_ask(w.rig, a, NULL);
+	struct link_packet p = rig_ask(w.rig, a, NULL);
 	close(a.fd);
 	assert_int_equal(p.code, 0);
 	return p.arg & 0xffff;
@@ -445,7 +445,7 @@ static void test_what_is_not_live_any_more_has_no_dns(void **state)
 	greet(&p);
 	assert_int_equal(explained_dns(), REDIRECT_PASS_NO_DNS);
 	rig_ask(w.rig,
-	    (struct rig_ask){.op = PRIV_LISTEN, .pod = &rig_pod, .kind = PRIV_LISTEN_DNS_UDP},
+	    (struct rig_ask){.op = LINK_LISTEN, .pod = &rig_pod, .kind = LINK_LISTEN_DNS_UDP},
 	    &udp);
 	assert_true(udp >= 0);
 	close(udp);
@@ -455,7 +455,7 @@ static void test_what_is_not_live_any_more_has_no_dns(void **state)
 	rig_shell("nsenter -t %d -n ip addr add 10.1.2.3/32 dev lo", (int)p.pid);
 	for (int i = 0; i < 30; i++) /* looked at after 100 ms */
 		broker_turn(w.rig->b, 10);
-	assert_int_equal(told(PRIV_REDIRECT_NOTE).arg, 0);
+	assert_int_equal(told(LINK_REDIRECT_NOTE).arg, 0);
 	assert_int_equal(explained_dns(), REDIRECT_PASS_NO_DNS);
 	close(cidrs);
 	peer_end(&p);
@@ -484,7 +484,7 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	struct broker_fdstore *kept = broker_fdstore_new();
 	struct netns_home home;
 	struct broker_why why;
-	struct priv_packet p;
+	struct link_packet p;
 	int pod = place_cgroup(&w.place, "pod"), epoll = broker_loop_new(), fd;
 	int here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), lookups;
 
@@ -498,14 +498,14 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	fd = rig_memfd(&rules, sizeof(rules), RIG_SEALS);
 	assert_non_null(t);
 	assert_int_equal(
-	    redirect_requests_set(t, &(struct priv_request){.id = 1, .uid = rig_pod}, fd, &why), 0);
+	    redirect_requests_set(t, &(struct link_request){.id = 1, .uid = rig_pod}, fd, &why), 0);
 	close(fd);
 	assert_true(redirect_requests_next(t, &p, &fd));
 	assert_int_equal(p.code, 0);
 	close(fd);
 	redirect_requests_live(t, &rig_pod, here);
 	assert_true(redirect_requests_next(t, &p, &fd));
-	assert_int_equal(p.what, PRIV_REDIRECT_NOTE);
+	assert_int_equal(p.what, LINK_REDIRECT_NOTE);
 	assert_int_equal(p.arg, 0);
 	assert_non_null(strstr(p.why, "hostNetwork"));
 	assert_int_equal(place_attached(here, BPF_SK_LOOKUP, NULL), lookups);
@@ -523,7 +523,7 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 
 static void next_worker(void)
 {
-	struct priv_packet p;
+	struct link_packet p;
 	int fd;
 
 	close(w.rig->fd);
@@ -561,11 +561,11 @@ static void test_ready_sweeps_who_has_no_manifest(void **state)
 	in_force();
 	next_worker();
 	rig_do(
-	    w.rig, (struct rig_ask){.op = PRIV_READY}); /* it has one: refused now, but running */
+	    w.rig, (struct rig_ask){.op = LINK_READY}); /* it has one: refused now, but running */
 	assert_int_equal(place_rows(&w.place, "pods"), 1);
 	next_worker();
 	unlink(rig_at(w.rig, "pods.d/%s.yaml", rig_pod_text));
-	rig_do(w.rig, (struct rig_ask){.op = PRIV_READY});
+	rig_do(w.rig, (struct rig_ask){.op = LINK_READY});
 	assert_int_equal(place_rows(&w.place, "pods"), 0);
 	assert_int_equal(place_names(&w.place, "pods"), 0);
 }
@@ -583,7 +583,7 @@ static void test_the_next_broker_sweeps_what_an_earlier_one_knew(void **state)
 	rig_start(w.rig);
 	assert_int_equal(place_rows(&w.place, "pods"), 1);
 	unlink(rig_at(w.rig, "pods.d/%s.yaml", rig_pod_text));
-	rig_do(w.rig, (struct rig_ask){.op = PRIV_READY});
+	rig_do(w.rig, (struct rig_ask){.op = LINK_READY});
 	assert_int_equal(place_rows(&w.place, "pods"), 0);
 	drain();
 }

@@ -22,10 +22,10 @@ int inotify_add_watch(int fd, const char *path, uint32_t mask)
 	return (int)syscall(SYS_inotify_add_watch, fd, path, mask);
 }
 
-static uint32_t follow(struct rig *r, enum priv_followed what, unsigned plane)
+static uint32_t follow(struct rig *r, enum link_followed what, unsigned plane)
 {
 	rig_do(r, (struct rig_ask){
-		      PRIV_FOLLOW, what, plane, what == PRIV_FOLLOW_TOKEN ? &rig_pod : NULL, 0});
+		      LINK_FOLLOW, what, plane, what == LINK_FOLLOW_TOKEN ? &rig_pod : NULL, 0});
 	return r->id;
 }
 
@@ -35,7 +35,7 @@ static uint32_t follow_root(struct rig *r, const char *text)
 	rig_shell("mkdir -p %s", rig_at(r, "certs"));
 	if (text)
 		rig_file(r->root, text);
-	return follow(r, PRIV_FOLLOW_ROOT, 2);
+	return follow(r, LINK_FOLLOW_ROOT, 2);
 }
 
 static void replace(const char *path, const char *text)
@@ -61,7 +61,7 @@ static void test_content_now_and_at_each_change(void **state)
 	rig_file(r->root, "three"); /* in place: told when the writer closes */
 	rig_expect_content(r, id, "", "three");
 	assert_int_equal(unlink(r->root), 0);
-	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "root.pem is not there");
+	rig_expect_state(r, id, "", LINK_FILE_REMOVED, "root.pem is not there");
 	rig_file(r->root, "four");
 	rig_expect_content(r, id, "", "four");
 	rig_quiet(r);
@@ -72,7 +72,7 @@ static void test_a_missing_file_is_told_once(void **state)
 	struct rig *r = *state;
 	uint32_t id = follow_root(r, NULL);
 
-	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "is not there");
+	rig_expect_state(r, id, "", LINK_FILE_REMOVED, "is not there");
 	rig_file(rig_at(r, "certs/other.pem"), "x"); /* a neighbour is no news */
 	rig_quiet(r);
 }
@@ -84,17 +84,17 @@ static void test_revocation_lists(void **state)
 	const char *file = rig_at(r, "crl/ca.pem");
 	uint32_t id;
 
-	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_CRL, 2, NULL, 0}, ENOENT,
+	rig_refused(r, (struct rig_ask){LINK_FOLLOW, LINK_FOLLOW_CRL, 2, NULL, 0}, ENOENT,
 	    "no --crl-file for control plane 2");
 	r->o.crl_files[2] = file;
 	rig_shell("mkdir -p %s", rig_at(r, "crl"));
-	id = follow(r, PRIV_FOLLOW_CRL, 2);
-	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "ca.pem is not there");
+	id = follow(r, LINK_FOLLOW_CRL, 2);
+	rig_expect_state(r, id, "", LINK_FILE_REMOVED, "ca.pem is not there");
 	rig_file(file, "a list");
 	rig_expect_content(r, id, "", "a list");
 	assert_int_equal(chmod(file, 0666), 0);
-	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "writable by others");
-	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_CRL, PRIV_PLANES_MAX, NULL, 0},
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "writable by others");
+	rig_refused(r, (struct rig_ask){LINK_FOLLOW, LINK_FOLLOW_CRL, LINK_PLANES_MAX, NULL, 0},
 	    ENOENT, "no --crl-file");
 }
 
@@ -116,8 +116,8 @@ static void test_no_push_when_nothing_changed(void **state)
 static void test_large_files_arrive_whole(void **state)
 {
 	struct rig *r = *state;
-	static char big[PRIV_FILE_SIZE_MAX + 2], got[PRIV_FILE_SIZE_MAX + 2];
-	static const size_t sizes[] = {0, 1, 16384, 16385, 100000, PRIV_FILE_SIZE_MAX};
+	static char big[LINK_FILE_SIZE_MAX + 2], got[LINK_FILE_SIZE_MAX + 2];
+	static const size_t sizes[] = {0, 1, 16384, 16385, 100000, LINK_FILE_SIZE_MAX};
 	uint32_t id = follow_root(r, "first");
 
 	rig_expect_content(r, id, "", "first");
@@ -126,14 +126,14 @@ static void test_large_files_arrive_whole(void **state)
 			big[k] = (char)('a' + (k * 7 + k / 1000 + i) % 26);
 		big[sizes[i]] = '\0';
 		replace(r->root, big);
-		struct priv_packet p = rig_next_file(r, id, got, sizeof(got));
-		assert_int_equal(p.state, PRIV_FILE_CONTENT);
+		struct link_packet p = rig_next_file(r, id, got, sizeof(got));
+		assert_int_equal(p.state, LINK_FILE_CONTENT);
 		assert_string_equal(got, big);
 	}
-	memset(big, 'x', PRIV_FILE_SIZE_MAX + 1);
-	big[PRIV_FILE_SIZE_MAX + 1] = '\0';
+	memset(big, 'x', LINK_FILE_SIZE_MAX + 1);
+	big[LINK_FILE_SIZE_MAX + 1] = '\0';
 	replace(r->root, big);
-	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "larger than 1024 KiB");
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "larger than 1024 KiB");
 }
 
 static void test_what_is_no_trustworthy_file_is_refused(void **state)
@@ -145,20 +145,20 @@ static void test_what_is_no_trustworthy_file_is_refused(void **state)
 	rig_expect_content(r, id, "", "good");
 
 	assert_int_equal(chown(r->root, 12345, 0), 0); /* noticed by IN_ATTRIB */
-	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "belongs to uid 12345");
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "belongs to uid 12345");
 	assert_int_equal(chown(r->root, 0, 12345), 0);
 	rig_expect_content(r, id, "", "good");
 	assert_int_equal(chmod(r->root, 0664), 0);
-	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "writable by others");
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "writable by others");
 	assert_int_equal(chmod(r->root, 0602), 0);
 	rig_quiet(r); /* the same reason is no news */
 	assert_int_equal(chmod(r->root, 0600), 0);
 	rig_expect_content(r, id, "", "good");
 
 	assert_int_equal(unlink(r->root) | symlink(rig_at(r, "outside"), r->root), 0);
-	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "symbolic link");
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "symbolic link");
 	assert_int_equal(unlink(r->root) | mkfifo(r->root, 0600), 0);
-	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "not a regular file");
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "not a regular file");
 	assert_int_equal(unlink(r->root) | mkdir(r->root, 0700), 0);
 	rig_quiet(r);
 	assert_int_equal(
@@ -173,7 +173,7 @@ static void test_rapid_rewrites_end_with_the_last(void **state)
 	struct rig *r = *state;
 	uint32_t id = follow_root(r, "start");
 	char text[32], got[64] = "";
-	struct priv_packet p;
+	struct link_packet p;
 	int packets = 0, fd;
 
 	rig_expect_content(r, id, "", "start");
@@ -184,7 +184,7 @@ static void test_rapid_rewrites_end_with_the_last(void **state)
 			broker_turn(r->b, 0);
 	}
 	while (rig_next(r, &p, &fd)) {
-		assert_int_equal(p.state, PRIV_FILE_CONTENT);
+		assert_int_equal(p.state, LINK_FILE_CONTENT);
 		memset(got, 0, sizeof(got));
 		assert_true(pread(fd, got, sizeof(got) - 1, 0) > 0);
 		close(fd);
@@ -200,7 +200,7 @@ static void test_a_slow_worker_gets_the_newest(void **state)
 	struct rig *r = *state;
 	uint32_t id = follow_root(r, "start");
 	char text[32], got[64];
-	struct priv_packet p;
+	struct link_packet p;
 	int fd, packets = 0;
 
 	rig_expect_content(r, id, "", "start");
@@ -253,8 +253,8 @@ static void test_a_directory_may_appear_later(void **state)
 	uint32_t id;
 
 	snprintf(r->root, sizeof(r->root), "%s", rig_at(r, "a/b/c/root.pem"));
-	id = follow(r, PRIV_FOLLOW_ROOT, 2);
-	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "is not there");
+	id = follow(r, LINK_FOLLOW_ROOT, 2);
+	rig_expect_state(r, id, "", LINK_FILE_REMOVED, "is not there");
 	rig_shell("mkdir -p %s", rig_at(r, "a/b"));
 	rig_quiet(r);
 	rig_shell("mkdir %s", rig_at(r, "a/b/c"));
@@ -263,7 +263,7 @@ static void test_a_directory_may_appear_later(void **state)
 	rig_expect_content(r, id, "", "at last");
 
 	rig_shell("rm -r %s", rig_at(r, "a")); /* and again */
-	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "is not there");
+	rig_expect_state(r, id, "", LINK_FILE_REMOVED, "is not there");
 	rig_shell("mkdir -p %s && echo -n back > %s", rig_at(r, "a/b/c"), r->root);
 	rig_expect_content(r, id, "", "back");
 }
@@ -292,8 +292,8 @@ static void test_ways_to_the_directory(void **state)
 	uint32_t id;
 
 	rig_file(rig_at(r, "certs"), "a file");
-	id = follow(r, PRIV_FOLLOW_ROOT, 2);
-	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "cannot be opened");
+	id = follow(r, LINK_FOLLOW_ROOT, 2);
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "cannot be opened");
 	rig_shell(
 	    "cd %s && mkdir real && echo -n linked > real/root.pem && ln -sfn real certs", r->top);
 	rig_expect_content(r, id, "", "linked");
@@ -320,7 +320,7 @@ static void test_data_link_is_followed_and_its_swap_seen(void **state)
 
 	rig_shell("mkdir %s", rig_at(r, "certs"));
 	swap_data(r, rig_at(r, "certs"), "root.pem", "2026_0", "first");
-	id = follow(r, PRIV_FOLLOW_ROOT, 2);
+	id = follow(r, LINK_FOLLOW_ROOT, 2);
 	rig_expect_content(r, id, "", "first");
 	for (int i = 1; i < 20; i++) {
 		snprintf(version, sizeof(version), "2026_%d", i);
@@ -342,8 +342,8 @@ static void test_data_link_leads_nowhere_else(void **state)
 	rig_shell("cd %s && mkdir -p certs other && echo -n theirs > other/root.pem && "
 		  "ln -s ../other certs/..data && ln -s ..data/root.pem certs/root.pem",
 	    r->top);
-	id = follow(r, PRIV_FOLLOW_ROOT, 2);
-	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "symbolic link");
+	id = follow(r, LINK_FOLLOW_ROOT, 2);
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "symbolic link");
 	rig_shell("ln -sfn %s %s", rig_at(r, "other"), rig_at(r, "certs/..data"));
 	rig_quiet(r);
 	rig_shell(
@@ -367,8 +367,8 @@ static void test_token_of_a_pod(void **state)
 	uint32_t id;
 
 	rig_add(r);
-	id = follow(r, PRIV_FOLLOW_TOKEN, 0);
-	rig_expect_state(r, id, "", PRIV_FILE_REMOVED, "token is not there");
+	id = follow(r, LINK_FOLLOW_TOKEN, 0);
+	rig_expect_state(r, id, "", LINK_FILE_REMOVED, "token is not there");
 	rig_shell("mkdir -p %s", rig_at(r, "pods.d/%s", rig_pod_text));
 	rig_file(rig_at(r, "pods.d/%s/token", rig_pod_text), "jwt");
 	rig_expect_content(r, id, "", "jwt");
@@ -390,8 +390,8 @@ static void test_token_directory_is_no_link(void **state)
 	rig_shell("cd %s && mkdir -p pods.d/victim && echo -n stolen > pods.d/victim/token && "
 		  "ln -s victim pods.d/%s",
 	    r->top, rig_pod_text);
-	id = follow(r, PRIV_FOLLOW_TOKEN, 0);
-	rig_expect_state(r, id, "", PRIV_FILE_REFUSED, "cannot be opened");
+	id = follow(r, LINK_FOLLOW_TOKEN, 0);
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "cannot be opened");
 	rig_shell("cd %s/pods.d && rm %s && mkdir %s && echo -n own > %s/token", r->top,
 	    rig_pod_text, rig_pod_text, rig_pod_text);
 	rig_expect_content(r, id, "", "own");
@@ -402,13 +402,13 @@ static void test_pod_remove_ends_its_follows(void **state)
 	struct rig *r = *state;
 
 	rig_add(r);
-	rig_expect_state(r, follow(r, PRIV_FOLLOW_TOKEN, 0), "", PRIV_FILE_REMOVED, "");
+	rig_expect_state(r, follow(r, LINK_FOLLOW_TOKEN, 0), "", LINK_FILE_REMOVED, "");
 	uint32_t ended = r->id;
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
 	rig_shell("mkdir -p %s", rig_at(r, "pods.d/%s", rig_pod_text));
 	rig_file(rig_at(r, "pods.d/%s/token", rig_pod_text), "jwt");
 	rig_quiet(r);
-	rig_do(r, (struct rig_ask){.op = PRIV_UNFOLLOW, .arg = ended}); /* harmless */
+	rig_do(r, (struct rig_ask){.op = LINK_UNFOLLOW, .arg = ended}); /* harmless */
 }
 
 /* --- manifests --- */
@@ -417,7 +417,7 @@ static void test_pod_remove_ends_its_follows(void **state)
 static void expect_two(struct rig *r, uint32_t id, const char *a, const char *b)
 {
 	char text[64];
-	struct priv_packet p = rig_next_file(r, id, text, sizeof(text));
+	struct link_packet p = rig_next_file(r, id, text, sizeof(text));
 	bool a_first = !strcmp(p.name, a);
 
 	assert_string_equal(p.name, a_first ? a : b);
@@ -434,9 +434,9 @@ static void test_manifests_then_synced_then_changes(void **state)
 		  ".yaml && "
 		  "echo -n a.yaml > a.yaml && echo -n b.yaml > b.yaml",
 	    r->top);
-	id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+	id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
 	expect_two(r, id, "a.yaml", "b.yaml");
-	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
+	rig_expect_state(r, id, "", LINK_FILE_SYNCED, "");
 	rig_quiet(r);
 
 	rig_file(rig_at(r, "pods.d/c.yaml"), "new");
@@ -444,12 +444,12 @@ static void test_manifests_then_synced_then_changes(void **state)
 	rig_file(rig_at(r, "pods.d/a.yaml"), "changed");
 	rig_expect_content(r, id, "a.yaml", "changed");
 	assert_int_equal(unlink(rig_at(r, "pods.d/b.yaml")), 0);
-	rig_expect_state(r, id, "b.yaml", PRIV_FILE_REMOVED, "b.yaml is not there");
+	rig_expect_state(r, id, "b.yaml", LINK_FILE_REMOVED, "b.yaml is not there");
 	rig_shell("cd %s/pods.d && mv c.yaml d.yaml", r->top);
-	rig_expect_state(r, id, "c.yaml", PRIV_FILE_REMOVED, "");
+	rig_expect_state(r, id, "c.yaml", LINK_FILE_REMOVED, "");
 	rig_expect_content(r, id, "d.yaml", "new");
 	rig_shell("cd %s/pods.d && mkfifo e.yaml", r->top);
-	rig_expect_state(r, id, "e.yaml", PRIV_FILE_REFUSED, "not a regular file");
+	rig_expect_state(r, id, "e.yaml", LINK_FILE_REFUSED, "not a regular file");
 	rig_shell("cd %s/pods.d && echo x > notes.txt && echo x > .hidden.yaml", r->top);
 	rig_quiet(r);
 }
@@ -461,8 +461,8 @@ static void test_a_half_written_manifest_waits(void **state)
 	uint32_t id;
 
 	rig_shell("mkdir %s", rig_at(r, "pods.d"));
-	id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
-	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
+	id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
+	rig_expect_state(r, id, "", LINK_FILE_SYNCED, "");
 	int fd = open(rig_at(r, "pods.d/a.yaml"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	rig_quiet(r);
 	assert_int_equal(write(fd, "all", 3), 3);
@@ -475,15 +475,15 @@ static void test_a_half_written_manifest_waits(void **state)
 static void test_no_follow_starves(void **state)
 {
 	struct rig *r = *state;
-	struct priv_packet p;
+	struct link_packet p;
 	uint32_t manifests, root;
 	bool told = false;
 	int fd;
 
 	r->o.max_pods = 64;
 	rig_shell("mkdir %s", rig_at(r, "pods.d"));
-	manifests = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
-	rig_expect_state(r, manifests, "", PRIV_FILE_SYNCED, "");
+	manifests = follow(r, LINK_FOLLOW_MANIFESTS, 0);
+	rig_expect_state(r, manifests, "", LINK_FILE_SYNCED, "");
 	root = follow_root(r, "one");
 	rig_expect_content(r, root, "", "one");
 	replace(r->root, "two");
@@ -520,16 +520,16 @@ static void test_files_wait_for_room(void **state)
 	r->b = rig_broker(r, &(struct broker_why){0});
 	r->sndbuf = 8192;
 	rig_attach(r);
-	id = rig_request(r, (struct rig_ask){.op = PRIV_FOLLOW, .kind = PRIV_FOLLOW_MANIFESTS});
+	id = rig_request(r, (struct rig_ask){.op = LINK_FOLLOW, .kind = LINK_FOLLOW_MANIFESTS});
 	for (int i = 0; i < RIG_TURNS; i++)
 		assert_int_equal(broker_turn(r->b, 0), BROKER_SERVING);
-	rig_expect(r, PRIV_HELLO, NULL);
-	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &admin);
 	close(admin);
-	rig_expect(r, PRIV_REPLY, NULL);
+	rig_expect(r, LINK_REPLY, NULL);
 	for (int i = 0; i < 8; i++)
-		assert_int_equal(rig_next_file(r, id, text, sizeof(text)).state, PRIV_FILE_CONTENT);
-	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
+		assert_int_equal(rig_next_file(r, id, text, sizeof(text)).state, LINK_FILE_CONTENT);
+	rig_expect_state(r, id, "", LINK_FILE_SYNCED, "");
 }
 
 /* Gone before anybody was told that it was there. */
@@ -539,8 +539,8 @@ static void test_a_short_lived_manifest_is_not_told(void **state)
 	uint32_t id;
 
 	rig_shell("mkdir %s", rig_at(r, "pods.d"));
-	id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
-	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
+	id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
+	rig_expect_state(r, id, "", LINK_FILE_SYNCED, "");
 	rig_shell("cd %s/pods.d && echo x > a.yaml && rm a.yaml", r->top);
 	rig_quiet(r);
 }
@@ -556,27 +556,27 @@ static void test_a_shared_watch_misses_nothing(void **state)
 	rig_shell("mkdir -p %s", rig_at(r, "pods.d/%s", rig_pod_text));
 	snprintf(file, sizeof(file), "%s", rig_at(r, "pods.d/a.yaml"));
 	rig_file(file, "1");
-	id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+	id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
 	rig_expect_content(r, id, "a.yaml", "1");
-	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
-	rig_expect_state(r, follow(r, PRIV_FOLLOW_TOKEN, 0), "", PRIV_FILE_REMOVED, "");
+	rig_expect_state(r, id, "", LINK_FILE_SYNCED, "");
+	rig_expect_state(r, follow(r, LINK_FOLLOW_TOKEN, 0), "", LINK_FILE_REMOVED, "");
 	going.dir = r->manifests;
 	going.file = file;
 	rig_shell("rmdir %s", rig_at(r, "pods.d/%s", rig_pod_text));
-	rig_expect_state(r, id, "a.yaml", PRIV_FILE_REMOVED, "");
+	rig_expect_state(r, id, "a.yaml", LINK_FILE_REMOVED, "");
 	assert_null(going.dir);
 }
 
 static void test_manifests_directory_may_come_and_go(void **state)
 {
 	struct rig *r = *state;
-	uint32_t id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+	uint32_t id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
 
-	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, ""); /* nothing is all there is */
+	rig_expect_state(r, id, "", LINK_FILE_SYNCED, ""); /* nothing is all there is */
 	rig_shell("cd %s && mkdir pods.d && echo -n 1 > pods.d/a.yaml", r->top);
 	rig_expect_content(r, id, "a.yaml", "1");
 	rig_shell("cd %s && mkdir n && echo -n 2 > n/b.yaml && mv pods.d o && mv n pods.d", r->top);
-	rig_expect_state(r, id, "a.yaml", PRIV_FILE_REMOVED, "");
+	rig_expect_state(r, id, "a.yaml", LINK_FILE_REMOVED, "");
 	rig_expect_content(r, id, "b.yaml", "2");
 	rig_quiet(r);
 }
@@ -591,10 +591,10 @@ static void test_manifests_are_bounded(void **state)
 		  "> $i.yaml; "
 		  "done",
 	    r->top);
-	id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
+	id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
 	for (int i = 0; i < 8; i++)
-		assert_int_equal(rig_next_file(r, id, text, sizeof(text)).state, PRIV_FILE_CONTENT);
-	rig_expect_state(r, id, "", PRIV_FILE_SYNCED, "");
+		assert_int_equal(rig_next_file(r, id, text, sizeof(text)).state, LINK_FILE_CONTENT);
+	rig_expect_state(r, id, "", LINK_FILE_SYNCED, "");
 }
 
 /* --- the requests --- */
@@ -602,38 +602,38 @@ static void test_manifests_are_bounded(void **state)
 static void test_what_cannot_be_followed(void **state)
 {
 	struct rig *r = *state;
-	struct priv_request again = {.op = PRIV_FOLLOW, .kind = PRIV_FOLLOW_MANIFESTS};
+	struct link_request again = {.op = LINK_FOLLOW, .kind = LINK_FOLLOW_MANIFESTS};
 
 	rig_refused(
-	    r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOWED_END, 0, NULL, 0}, EINVAL, "nothing");
-	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_ROOT, 0, NULL, 0}, ENOENT,
+	    r, (struct rig_ask){LINK_FOLLOW, LINK_FOLLOWED_END, 0, NULL, 0}, EINVAL, "nothing");
+	rig_refused(r, (struct rig_ask){LINK_FOLLOW, LINK_FOLLOW_ROOT, 0, NULL, 0}, ENOENT,
 	    "no --root-file for control plane 0");
-	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_ROOT, PRIV_PLANES_MAX, NULL, 0},
+	rig_refused(r, (struct rig_ask){LINK_FOLLOW, LINK_FOLLOW_ROOT, LINK_PLANES_MAX, NULL, 0},
 	    ENOENT, "no --root-file");
-	rig_refused(r, (struct rig_ask){PRIV_FOLLOW, PRIV_FOLLOW_ROOT, 0xffffffff, NULL, 0}, ENOENT,
+	rig_refused(r, (struct rig_ask){LINK_FOLLOW, LINK_FOLLOW_ROOT, 0xffffffff, NULL, 0}, ENOENT,
 	    "no --root-file");
 
-	again.id = follow(r, PRIV_FOLLOW_MANIFESTS, 0);
-	rig_expect_state(r, again.id, "", PRIV_FILE_SYNCED, "");
+	again.id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
+	rig_expect_state(r, again.id, "", LINK_FILE_SYNCED, "");
 	rig_send(r, &again, sizeof(again), NULL, 0);
-	assert_int_equal(rig_expect(r, PRIV_REPLY, NULL).code, EEXIST);
+	assert_int_equal(rig_expect(r, LINK_REPLY, NULL).code, EEXIST);
 }
 
 static void test_follows_are_bounded(void **state)
 {
 	struct rig *r = *state;
-	struct rig_ask token = {PRIV_FOLLOW, PRIV_FOLLOW_TOKEN, 0, &rig_pod, 0};
-	struct rig_ask manifests = {PRIV_FOLLOW, PRIV_FOLLOW_MANIFESTS, 0, NULL, 0};
+	struct rig_ask token = {LINK_FOLLOW, LINK_FOLLOW_TOKEN, 0, &rig_pod, 0};
+	struct rig_ask manifests = {LINK_FOLLOW, LINK_FOLLOW_MANIFESTS, 0, NULL, 0};
 
 	rig_add(r);
-	for (int i = 0; i < PRIV_FOLLOWS_PER_POD_MAX; i++)
-		rig_expect_state(r, follow(r, PRIV_FOLLOW_TOKEN, 0), "", PRIV_FILE_REMOVED, "");
+	for (int i = 0; i < LINK_FOLLOWS_PER_POD_MAX; i++)
+		rig_expect_state(r, follow(r, LINK_FOLLOW_TOKEN, 0), "", LINK_FILE_REMOVED, "");
 	rig_refused(r, token, ENOSPC, "followed already");
-	rig_do(r, (struct rig_ask){.op = PRIV_UNFOLLOW, .arg = r->id - 1});
-	rig_expect_state(r, follow(r, PRIV_FOLLOW_TOKEN, 0), "", PRIV_FILE_REMOVED, "");
+	rig_do(r, (struct rig_ask){.op = LINK_UNFOLLOW, .arg = r->id - 1});
+	rig_expect_state(r, follow(r, LINK_FOLLOW_TOKEN, 0), "", LINK_FILE_REMOVED, "");
 
-	for (int i = 0; i < 3 * PRIV_PLANES_MAX; i++)
-		rig_expect_state(r, follow(r, PRIV_FOLLOW_MANIFESTS, 0), "", PRIV_FILE_SYNCED, "");
+	for (int i = 0; i < 3 * LINK_PLANES_MAX; i++)
+		rig_expect_state(r, follow(r, LINK_FOLLOW_MANIFESTS, 0), "", LINK_FILE_SYNCED, "");
 	rig_refused(r, manifests, ENOSPC, "followed already");
 }
 
@@ -644,16 +644,16 @@ static void test_unfollow_leaves_the_others(void **state)
 	uint32_t first = follow_root(r, "x");
 
 	rig_expect_content(r, first, "", "x");
-	uint32_t second = follow(r, PRIV_FOLLOW_ROOT, 2);
+	uint32_t second = follow(r, LINK_FOLLOW_ROOT, 2);
 	rig_expect_content(r, second, "", "x");
 	replace(r->root, "y");
 	rig_expect_content(r, first, "", "y");
 	rig_expect_content(r, second, "", "y");
-	rig_do(r, (struct rig_ask){.op = PRIV_UNFOLLOW, .arg = first});
+	rig_do(r, (struct rig_ask){.op = LINK_UNFOLLOW, .arg = first});
 	replace(r->root, "z");
 	rig_expect_content(r, second, "", "z");
 	rig_quiet(r);
-	rig_do(r, (struct rig_ask){.op = PRIV_UNFOLLOW, .arg = second});
+	rig_do(r, (struct rig_ask){.op = LINK_UNFOLLOW, .arg = second});
 	replace(r->root, "nobody cares");
 	struct epoll_event ev;
 	assert_int_equal(epoll_wait(broker_epoll(r->b), &ev, 1, 0) &&

@@ -46,28 +46,28 @@ static void test_max_pods_is_the_limit(void **state)
 
 	for (uint8_t i = 0; i < 8; i++) {
 		struct uuid u = {{i, 1}};
-		rig_do(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &u});
+		rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &u});
 	}
-	rig_refused(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod}, ENOSPC, "--max-pods");
+	rig_refused(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod}, ENOSPC, "--max-pods");
 	struct uuid first = {{0, 1}};
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &first});
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &first});
 	rig_add(r);
 }
 
 static void test_every_row_of_a_pod_wants_it_added(void **state)
 {
 	struct rig *r = *state;
-	static const enum priv_op ops[] = {PRIV_LISTEN, PRIV_PEER_OF, PRIV_WRITE};
+	static const enum link_op ops[] = {LINK_LISTEN, LINK_PEER_OF, LINK_WRITE};
 	int fd = rig_memfd("x", 1, RIG_SEALS);
 
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
 		rig_refused(r,
 		    (struct rig_ask){.op = ops[i],
 			.pod = &rig_pod,
-			.fd = ops[i] == PRIV_PEER_OF || ops[i] == PRIV_WRITE ? fd : 0},
+			.fd = ops[i] == LINK_PEER_OF || ops[i] == LINK_WRITE ? fd : 0},
 		    ENOENT, "not added");
 	rig_refused(r,
-	    (struct rig_ask){.op = PRIV_FOLLOW, .kind = PRIV_FOLLOW_TOKEN, .pod = &rig_pod}, ENOENT,
+	    (struct rig_ask){.op = LINK_FOLLOW, .kind = LINK_FOLLOW_TOKEN, .pod = &rig_pod}, ENOENT,
 	    "not added");
 	close(fd);
 }
@@ -78,12 +78,12 @@ static void test_remove_takes_all_that_was_made(void **state)
 	int fd = rig_memfd("{}", 2, RIG_SEALS);
 
 	rig_add(r);
-	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
-	close(rig_listen(r, &rig_pod, PRIV_LISTEN_XDS));
-	rig_do(r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_BOOTSTRAP, 0, &rig_pod, fd});
-	rig_do(r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_ROOT, 0, &rig_pod, fd});
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_XDS));
+	rig_do(r, (struct rig_ask){LINK_WRITE, LINK_FILE_BOOTSTRAP, 0, &rig_pod, fd});
+	rig_do(r, (struct rig_ask){LINK_WRITE, LINK_FILE_ROOT, 0, &rig_pod, fd});
 	rig_file(rig_mount(r, ".XDS.new"), "left over by a death");
-	rig_do(r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod});
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
 	assert_int_equal(access(rig_at(r, "run/pods/%s", rig_pod_text), F_OK), -1);
 	close(fd);
 }
@@ -92,11 +92,11 @@ static void test_remove_takes_all_that_was_made(void **state)
 static void test_remove_takes_what_was_left(void **state)
 {
 	struct rig *r = *state;
-	const struct rig_ask remove = {.op = PRIV_POD_REMOVE, .pod = &rig_pod};
+	const struct rig_ask remove = {.op = LINK_POD_REMOVE, .pod = &rig_pod};
 
 	rig_do(r, remove);
 	rig_add(r);
-	close(rig_listen(r, &rig_pod, PRIV_LISTEN_SDS));
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
 	rig_stop(r);
 	rig_start(r);
 	assert_int_equal(access(rig_mount(r, "socket"), F_OK), 0);
@@ -112,9 +112,9 @@ static void test_remove_leaves_what_is_not_ours(void **state)
 	rig_add(r);
 	rig_file(rig_mount(r, "stranger"), "x");
 	rig_refused(
-	    r, (struct rig_ask){.op = PRIV_POD_REMOVE, .pod = &rig_pod}, ENOTEMPTY, rig_pod_text);
+	    r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod}, ENOTEMPTY, rig_pod_text);
 	assert_int_equal(access(rig_mount(r, "stranger"), F_OK), 0);
-	rig_refused(r, (struct rig_ask){.op = PRIV_LISTEN, .pod = &rig_pod}, ENOENT, "not added");
+	rig_refused(r, (struct rig_ask){.op = LINK_LISTEN, .pod = &rig_pod}, ENOENT, "not added");
 }
 
 /* --- listeners --- */
@@ -125,7 +125,7 @@ static void test_listeners_are_reachable_and_non_blocking(void **state)
 	static const char *const names[] = {"socket", "XDS"};
 
 	rig_add(r);
-	for (unsigned kind = 0; kind < PRIV_LISTENER_END; kind++) {
+	for (unsigned kind = 0; kind < LINK_LISTENER_END; kind++) {
 		int l = rig_listen(r, &rig_pod, kind);
 		assert_int_equal(mode_of(rig_mount(r, names[kind])), 0666);
 		assert_true(fcntl(l, F_GETFL) & O_NONBLOCK);
@@ -138,7 +138,7 @@ static void test_listeners_are_reachable_and_non_blocking(void **state)
 		close(c);
 		close(l);
 	}
-	rig_refused(r, (struct rig_ask){PRIV_LISTEN, PRIV_LISTENER_END, 0, &rig_pod, 0}, EINVAL,
+	rig_refused(r, (struct rig_ask){LINK_LISTEN, LINK_LISTENER_END, 0, &rig_pod, 0}, EINVAL,
 	    "no listener");
 }
 
@@ -164,14 +164,14 @@ static void test_write_renames_into_mount(void **state)
 	rig_add(r);
 	for (int i = 0; i < 2; i++) {
 		int fd = rig_memfd(i ? "second" : "first", i ? 6 : 5, RIG_SEALS);
-		rig_do(r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_BOOTSTRAP, 0, &rig_pod, fd});
+		rig_do(r, (struct rig_ask){LINK_WRITE, LINK_FILE_BOOTSTRAP, 0, &rig_pod, fd});
 		close(fd);
 		expect_mount_file(r, "envoy-rev.json", i ? "second" : "first");
 		assert_int_equal(stat(rig_mount(r, "envoy-rev.json"), i ? &after : &before), 0);
 	}
 	assert_int_not_equal(before.st_ino, after.st_ino); /* a reader never sees half of it */
 	int fd = rig_memfd("pem", 3, RIG_SEALS);
-	rig_do(r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_ROOT, 0, &rig_pod, fd});
+	rig_do(r, (struct rig_ask){LINK_WRITE, LINK_FILE_ROOT, 0, &rig_pod, fd});
 	close(fd);
 	expect_mount_file(r, "root-cert.pem", "pem");
 	assert_int_equal(access(rig_mount(r, ".root-cert.pem.new"), F_OK), -1);
@@ -181,7 +181,7 @@ static void refuse_write(struct rig *r, int fd, int code, const char *text)
 {
 	assert_true(fd >= 0);
 	rig_refused(
-	    r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_BOOTSTRAP, 0, &rig_pod, fd}, code, text);
+	    r, (struct rig_ask){LINK_WRITE, LINK_FILE_BOOTSTRAP, 0, &rig_pod, fd}, code, text);
 	assert_int_equal(access(rig_mount(r, "envoy-rev.json"), F_OK), -1);
 	close(fd);
 }
@@ -189,7 +189,7 @@ static void refuse_write(struct rig *r, int fd, int code, const char *text)
 static void test_write_takes_sealed_memory_only(void **state)
 {
 	struct rig *r = *state;
-	static char big[PRIV_FILE_SIZE_MAX + 1];
+	static char big[LINK_FILE_SIZE_MAX + 1];
 	int pipes[2];
 
 	rig_add(r);
@@ -205,10 +205,10 @@ static void test_write_takes_sealed_memory_only(void **state)
 	close(pipes[1]);
 	refuse_write(r, pipes[0], EINVAL, "no memfd");
 
-	int fd = rig_memfd(big, PRIV_FILE_SIZE_MAX, RIG_SEALS);
+	int fd = rig_memfd(big, LINK_FILE_SIZE_MAX, RIG_SEALS);
 	rig_refused(
-	    r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_END, 0, &rig_pod, fd}, EINVAL, "no file");
-	rig_do(r, (struct rig_ask){PRIV_WRITE, PRIV_FILE_BOOTSTRAP, 0, &rig_pod, fd});
+	    r, (struct rig_ask){LINK_WRITE, LINK_FILE_END, 0, &rig_pod, fd}, EINVAL, "no file");
+	rig_do(r, (struct rig_ask){LINK_WRITE, LINK_FILE_BOOTSTRAP, 0, &rig_pod, fd});
 	close(fd);
 }
 
@@ -240,7 +240,7 @@ static int open_fds(void)
 static void test_protocol_violations_end_the_worker(void **state)
 {
 	struct rig *r = *state;
-	struct priv_request ok = {.id = 1, .op = PRIV_POD_ADD}, bad;
+	struct link_request ok = {.id = 1, .op = LINK_POD_ADD}, bad;
 	char longer[sizeof(ok) + 1] = {0};
 	int before = open_fds();
 
@@ -249,12 +249,12 @@ static void test_protocol_violations_end_the_worker(void **state)
 	expect_broke(r, longer, sizeof(longer), NULL, 0);
 	expect_broke(r, "", 0, NULL, 0); /* an empty packet is not the end of the worker */
 	expect_broke(r, "x", 1, NULL, 0);
-	for (int op = 0; op < 65536; op += op < PRIV_OP_END + 2 ? 1 : 9973) {
-		bad = (struct priv_request){.id = 1, .op = (uint16_t)op};
-		if (op == 0 || op >= PRIV_OP_END)
+	for (int op = 0; op < 65536; op += op < LINK_OP_END + 2 ? 1 : 9973) {
+		bad = (struct link_request){.id = 1, .op = (uint16_t)op};
+		if (op == 0 || op >= LINK_OP_END)
 			expect_broke(r, &bad, sizeof(bad), NULL, 0);
 	}
-	bad = (struct priv_request){.id = 0, .op = PRIV_POD_ADD};
+	bad = (struct link_request){.id = 0, .op = LINK_POD_ADD};
 	expect_broke(r, &bad, sizeof(bad), NULL, 0);
 	assert_int_equal(open_fds(), before);
 }
@@ -270,11 +270,11 @@ static void test_wrong_number_of_fds_ends_the_worker(void **state)
 	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
 	for (int i = 0; i < 64; i++)
 		fds[i] = pipes[0];
-	for (int op = PRIV_POD_ADD; op < PRIV_OP_END; op++) {
-		struct priv_request q = {.id = 1, .op = (uint16_t)op};
-		bool takes = op == PRIV_PEER_OF || op == PRIV_WRITE || op == PRIV_STATE_PUT ||
-			     op == PRIV_REDIRECT_SET || op == PRIV_REDIRECT_EXPLAIN ||
-			     op == PRIV_CALLER;
+	for (int op = LINK_POD_ADD; op < LINK_OP_END; op++) {
+		struct link_request q = {.id = 1, .op = (uint16_t)op};
+		bool takes = op == LINK_PEER_OF || op == LINK_WRITE || op == LINK_STATE_PUT ||
+			     op == LINK_REDIRECT_SET || op == LINK_REDIRECT_EXPLAIN ||
+			     op == LINK_CALLER;
 		expect_broke(r, &q, sizeof(q), fds, takes ? 0 : 1);
 		expect_broke(r, &q, sizeof(q), fds, 2);
 		expect_broke(r, &q, sizeof(q), fds, 5);
@@ -302,8 +302,8 @@ static void test_a_closed_worker_has_left(void **state)
 static void test_answers_are_never_lost(void **state)
 {
 	struct rig *r = *state;
-	struct priv_request q = {.op = PRIV_POD_ADD, .uid = rig_pod};
-	struct priv_packet p;
+	struct link_request q = {.op = LINK_POD_ADD, .uid = rig_pod};
+	struct link_packet p;
 	uint32_t sent = 0;
 	int fd;
 
@@ -331,7 +331,7 @@ static void test_answers_are_never_lost(void **state)
 static void test_a_full_worker_costs_no_turns(void **state)
 {
 	struct rig *r = *state;
-	struct priv_request q = {.id = 1, .op = PRIV_UNFOLLOW};
+	struct link_request q = {.id = 1, .op = LINK_UNFOLLOW};
 
 	while (send(r->fd, &q, sizeof(q), MSG_DONTWAIT) >= 0)
 		broker_turn(r->b, 0);
@@ -352,16 +352,16 @@ static void test_a_small_socket_is_enough(void **state)
 	r->sndbuf = 8192;
 	rig_attach(r);
 	for (int i = 0; i < 40; i++)
-		rig_request(r, (struct rig_ask){.op = PRIV_POD_ADD, .pod = &rig_pod});
+		rig_request(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod});
 	for (int i = 0; i < RIG_TURNS; i++)
 		s = broker_turn(r->b, 0);
 	assert_int_equal(s, BROKER_SERVING);
-	rig_expect(r, PRIV_HELLO, NULL);
+	rig_expect(r, LINK_HELLO, NULL);
 	int admin;
-	rig_expect(r, PRIV_NODE_LISTENER, &admin);
+	rig_expect(r, LINK_NODE_LISTENER, &admin);
 	close(admin);
 	for (uint32_t id = 1; id <= 40; id++)
-		assert_int_equal(rig_expect(r, PRIV_REPLY, NULL).id, id);
+		assert_int_equal(rig_expect(r, LINK_REPLY, NULL).id, id);
 }
 
 /* The node's limit is not the worker's crime: the request is refused, the worker lives. */
@@ -376,10 +376,10 @@ static void test_out_of_fds_is_a_refusal(void **state)
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &normal), 0);
 	tight = normal;
 	tight.rlim_cur = (rlim_t)next;
-	struct rig_ask ask = {PRIV_WRITE, PRIV_FILE_ROOT, 0, &rig_pod, fd};
+	struct rig_ask ask = {LINK_WRITE, LINK_FILE_ROOT, 0, &rig_pod, fd};
 	uint32_t id = rig_request(r, ask);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
-	struct priv_packet p = rig_expect(r, PRIV_REPLY, NULL);
+	struct link_packet p = rig_expect(r, LINK_REPLY, NULL);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &normal), 0);
 	assert_int_equal(p.id, id);
 	assert_int_equal(p.code, EMFILE);
@@ -409,7 +409,7 @@ static void test_idle_means_no_event(void **state)
 	struct epoll_event ev;
 
 	rig_add(r);
-	int l = rig_listen(r, &rig_pod, PRIV_LISTEN_SDS);
+	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
 	int c = rig_connect(rig_mount(r, "socket")); /* a connection is no event of the broker's */
 	assert_true(c >= 0);
 	rig_quiet(r);

@@ -1,12 +1,12 @@
-/* priv_redirect_test.c - the worker's words about pods' traffic, and a broker that answers late,
+/* link_redirect_test.c - the worker's words about pods' traffic, and a broker that answers late,
  * badly, or by itself.
  *
  * LINK: tests/fake/loop.c
  */
 #include "common/rules.h"
 #include "ebpf/rules_types.h"
-#include "priv/priv_redirect.h"
-#include "priv_world.h"
+#include "worker/link/redirect.h"
+#include "world.h"
 
 static struct {
 	unsigned told, index, verdict, noted, repaired;
@@ -74,8 +74,8 @@ static uint32_t ask(struct world *w)
 	struct redirect_rules got;
 	int fd;
 
-	priv_redirect_set(w->p, &w->slot, &rig_pod, &rules, on_redirected, w);
-	struct priv_request q = heard(w, PRIV_REDIRECT_SET, &fd);
+	link_redirect_set(w->p, &w->slot, &rig_pod, &rules, on_redirected, w);
+	struct link_request q = heard(w, LINK_REDIRECT_SET, &fd);
 	assert_memory_equal(&q.uid, &rig_pod, sizeof(rig_pod));
 	assert_int_equal(pread(fd, &got, sizeof(got), 0), sizeof(got));
 	assert_memory_equal(&got, &rules, sizeof(got));
@@ -84,9 +84,9 @@ static uint32_t ask(struct world *w)
 	return q.id;
 }
 
-static void tell(struct world *w, uint32_t id, struct priv_packet p, int fd)
+static void tell(struct world *w, uint32_t id, struct link_packet p, int fd)
 {
-	p.what = PRIV_REDIRECTED;
+	p.what = LINK_REDIRECTED;
 	p.id = id;
 	p.uid = rig_pod;
 	say(w, p, fd);
@@ -95,7 +95,7 @@ static void tell(struct world *w, uint32_t id, struct priv_packet p, int fd)
 
 static void accept_call(struct world *w, uint32_t id)
 {
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = id}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = id}, -1);
 	turn(w);
 }
 
@@ -109,12 +109,12 @@ static void test_accepted_is_not_in_force_yet(void **state)
 	accept_call(w, id);
 	assert_int_equal(seen.told, 0);
 	assert_non_null(w->slot);
-	tell(w, id, (struct priv_packet){.arg = 7}, fd);
+	tell(w, id, (struct link_packet){.arg = 7}, fd);
 	assert_int_equal(seen.told, 1);
 	assert_int_equal(seen.index, 7);
 	assert_int_equal(seen.baseline.n[2], 3);
 	assert_int_equal(open_fds(), before);
-	tell(w, id, (struct priv_packet){.arg = 8}, -1); /* again: nobody waits */
+	tell(w, id, (struct link_packet){.arg = 8}, -1); /* again: nobody waits */
 	assert_int_equal(seen.told, 1);
 	close(fd);
 }
@@ -124,7 +124,7 @@ static void test_refused_at_once_and_refused_later(void **state)
 	struct world *w = *state;
 	uint32_t id = ask(w);
 
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = id, .code = EPERM, .why = "not here"},
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = id, .code = EPERM, .why = "not here"},
 	    -1);
 	turn(w);
 	assert_int_equal(seen.told, 1);
@@ -132,7 +132,7 @@ static void test_refused_at_once_and_refused_later(void **state)
 	assert_string_equal(seen.why, "not here");
 	id = ask(w);
 	accept_call(w, id);
-	tell(w, id, (struct priv_packet){.code = ENOSPC, .why = "full"}, -1);
+	tell(w, id, (struct link_packet){.code = ENOSPC, .why = "full"}, -1);
 	assert_int_equal(seen.told, 2);
 	assert_true(seen.failed);
 	assert_string_equal(seen.why, "full");
@@ -145,8 +145,8 @@ static void test_a_cancelled_call_is_nobodys(void **state)
 	uint32_t id = ask(w);
 
 	accept_call(w, id);
-	priv_call_cancel(&w->slot);
-	send_probe(w, (struct priv_packet){.what = PRIV_REDIRECTED, .id = id}, &probe);
+	link_call_cancel(&w->slot);
+	send_probe(w, (struct link_packet){.what = LINK_REDIRECTED, .id = id}, &probe);
 	turn(w);
 	assert_int_equal(seen.told, 0);
 	assert_true(probe_is_closed(&probe));
@@ -160,12 +160,12 @@ static void test_a_baseline_that_is_none(void **state)
 	uint32_t id = ask(w);
 
 	accept_call(w, id);
-	tell(w, id, (struct priv_packet){.arg = 7}, fd);
+	tell(w, id, (struct link_packet){.arg = 7}, fd);
 	assert_false(seen.failed);
 	assert_int_equal(seen.baseline.n[0], 0);
 	id = ask(w);
 	accept_call(w, id);
-	tell(w, id, (struct priv_packet){.arg = 7}, -1);
+	tell(w, id, (struct link_packet){.arg = 7}, -1);
 	assert_false(seen.failed);
 	close(fd);
 }
@@ -177,12 +177,12 @@ static void test_a_word_that_nobody_asked_for(void **state)
 	const struct redirect_question q = {.inbound = 1};
 	int fd;
 
-	priv_redirect_explain(w->p, &w->slot, &rig_pod, &q, on_explained, w);
-	uint32_t id = heard(w, PRIV_REDIRECT_EXPLAIN, &fd).id;
+	link_redirect_explain(w->p, &w->slot, &rig_pod, &q, on_explained, w);
+	uint32_t id = heard(w, LINK_REDIRECT_EXPLAIN, &fd).id;
 	close(fd);
-	tell(w, id, (struct priv_packet){.arg = 1}, -1);
+	tell(w, id, (struct link_packet){.arg = 1}, -1);
 	assert_int_equal(seen.told, 0);
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = id, .arg = REDIRECT_TO_OUTBOUND}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = id, .arg = REDIRECT_TO_OUTBOUND}, -1);
 	turn(w);
 	assert_int_equal(seen.told, 1);
 	assert_int_equal(seen.verdict, REDIRECT_TO_OUTBOUND);
@@ -193,19 +193,19 @@ static void test_counters_and_traces_are_descriptors(void **state)
 	struct world *w = *state;
 	struct probe probe;
 
-	priv_redirect_counters(w->p, &w->slot, on_fd, w);
-	uint32_t id = heard(w, PRIV_REDIRECT_COUNTERS, NULL).id;
-	send_probe(w, (struct priv_packet){.what = PRIV_REPLY, .id = id}, &probe);
+	link_redirect_counters(w->p, &w->slot, on_fd, w);
+	uint32_t id = heard(w, LINK_REDIRECT_COUNTERS, NULL).id;
+	send_probe(w, (struct link_packet){.what = LINK_REPLY, .id = id}, &probe);
 	turn(w);
 	assert_int_equal(seen.told, 1);
 	assert_true(seen.fd >= 0);
 	close(seen.fd);
 	assert_true(probe_is_closed(&probe));
-	priv_redirect_trace(w->p, &w->slot, NULL, on_fd, w);
-	struct priv_request q = heard(w, PRIV_REDIRECT_TRACE, NULL);
+	link_redirect_trace(w->p, &w->slot, NULL, on_fd, w);
+	struct link_request q = heard(w, LINK_REDIRECT_TRACE, NULL);
 	assert_int_equal(q.uid.bytes[0], 0); /* all pods */
 	say(w,
-	    (struct priv_packet){.what = PRIV_REPLY, .id = q.id, .code = EMFILE, .why = "no more"},
+	    (struct link_packet){.what = LINK_REPLY, .id = q.id, .code = EMFILE, .why = "no more"},
 	    -1);
 	turn(w);
 	assert_true(seen.failed);
@@ -216,8 +216,8 @@ static void test_letting_go_waits_for_nobody(void **state)
 {
 	struct world *w = *state;
 
-	priv_redirect_del(w->p, &rig_pod);
-	uint32_t id = heard(w, PRIV_REDIRECT_DEL, NULL).id;
+	link_redirect_del(w->p, &rig_pod);
+	uint32_t id = heard(w, LINK_REDIRECT_DEL, NULL).id;
 	accept_call(w, id);
 	assert_int_equal(w->lost, 0);
 }
@@ -226,17 +226,17 @@ static void test_the_broker_says_by_itself(void **state)
 {
 	struct world *w = *state;
 
-	say(w, (struct priv_packet){.what = PRIV_REDIRECT_NOTE, .uid = rig_pod}, -1);
+	say(w, (struct link_packet){.what = LINK_REDIRECT_NOTE, .uid = rig_pod}, -1);
 	turn(w); /* to nobody */
-	priv_on_redirect(w->p, on_noted, w);
+	link_on_redirect(w->p, on_noted, w);
 	say(w,
-	    (struct priv_packet){
-		.what = PRIV_REDIRECT_NOTE, .uid = rig_pod, .code = EEXIST, .why = "istio's"},
+	    (struct link_packet){
+		.what = LINK_REDIRECT_NOTE, .uid = rig_pod, .code = EEXIST, .why = "istio's"},
 	    -1);
 	turn(w);
 	assert_int_equal(seen.noted, 1);
 	assert_true(seen.of_pod && seen.failed);
-	say(w, (struct priv_packet){.what = PRIV_REDIRECT_NOTE, .arg = 5}, -1);
+	say(w, (struct link_packet){.what = LINK_REDIRECT_NOTE, .arg = 5}, -1);
 	turn(w);
 	assert_int_equal(seen.noted, 2);
 	assert_false(seen.of_pod);

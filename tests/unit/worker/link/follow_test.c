@@ -1,17 +1,17 @@
-/* priv_follow_test.c - followed files as the worker gets them.
+/* link_follow_test.c - followed files as the worker gets them.
  *
  * LINK: tests/fake/loop.c
  */
-#include "priv_world.h"
+#include "world.h"
 
-static uint32_t start_follow(struct world *w, enum priv_followed what, priv_changed changed)
+static uint32_t start_follow(struct world *w, enum link_followed what, link_changed changed)
 {
-	w->follow = priv_follow(w->p, what, &rig_pod, 3, changed, w);
-	struct priv_request q = heard(w, PRIV_FOLLOW, NULL);
+	w->follow = link_follow(w->p, what, &rig_pod, 3, changed, w);
+	struct link_request q = heard(w, LINK_FOLLOW, NULL);
 	assert_int_equal(q.kind, what);
 	assert_int_equal(q.arg, 3);
 	assert_true(uuid_equal(&q.uid, &rig_pod));
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, -1);
 	turn(w);
 	assert_int_equal(w->changed, 0); /* the answer alone is no news */
 	return q.id;
@@ -19,7 +19,7 @@ static uint32_t start_follow(struct world *w, enum priv_followed what, priv_chan
 
 static void push(struct world *w, uint32_t id, const char *name, const char *text)
 {
-	struct priv_packet p = {.what = PRIV_FILE, .id = id, .state = PRIV_FILE_CONTENT};
+	struct link_packet p = {.what = LINK_FILE, .id = id, .state = LINK_FILE_CONTENT};
 	int fd = rig_memfd(text, strlen(text), RIG_SEALS);
 
 	snprintf(p.name, sizeof(p.name), "%s", name);
@@ -31,7 +31,7 @@ static void push(struct world *w, uint32_t id, const char *name, const char *tex
 static void test_each_state_of_a_file(void **state)
 {
 	struct world *w = *state;
-	uint32_t id = start_follow(w, PRIV_FOLLOW_MANIFESTS, on_changed);
+	uint32_t id = start_follow(w, LINK_FOLLOW_MANIFESTS, on_changed);
 	int before = open_fds();
 
 	push(w, id, "a.yaml", "content");
@@ -42,21 +42,21 @@ static void test_each_state_of_a_file(void **state)
 	assert_int_equal(w->changed, 2);
 	assert_int_equal(w->size, 0);
 	assert_false(w->gone);
-	say(w, (struct priv_packet){.what = PRIV_FILE, .id = id, .state = PRIV_FILE_SYNCED}, -1);
+	say(w, (struct link_packet){.what = LINK_FILE, .id = id, .state = LINK_FILE_SYNCED}, -1);
 	turn(w);
 	assert_true(w->synced);
 	say(w,
-	    (struct priv_packet){.what = PRIV_FILE,
+	    (struct link_packet){.what = LINK_FILE,
 		.id = id,
-		.state = PRIV_FILE_REMOVED,
+		.state = LINK_FILE_REMOVED,
 		.name = "a.yaml",
 		.why = "is not there"},
 	    -1);
 	turn(w);
 	assert_true(w->gone && w->e.code == ENOENT);
 	say(w,
-	    (struct priv_packet){
-		.what = PRIV_FILE, .id = id, .state = PRIV_FILE_REFUSED, .why = "is a fifo"},
+	    (struct link_packet){
+		.what = LINK_FILE, .id = id, .state = LINK_FILE_REFUSED, .why = "is a fifo"},
 	    -1);
 	turn(w);
 	assert_true(w->gone && w->e.code == EACCES);
@@ -69,14 +69,14 @@ static void test_each_state_of_a_file(void **state)
 static void test_bad_content_is_an_error(void **state)
 {
 	struct world *w = *state;
-	uint32_t id = start_follow(w, PRIV_FOLLOW_ROOT, on_changed);
+	uint32_t id = start_follow(w, LINK_FOLLOW_ROOT, on_changed);
 	struct probe probe;
 
-	say(w, (struct priv_packet){.what = PRIV_FILE, .id = id, .state = PRIV_FILE_CONTENT}, -1);
+	say(w, (struct link_packet){.what = LINK_FILE, .id = id, .state = LINK_FILE_CONTENT}, -1);
 	turn(w);
 	assert_true(w->gone);
 	w->gone = false;
-	send_probe(w, (struct priv_packet){.what = PRIV_FILE, .id = id, .state = PRIV_FILE_CONTENT},
+	send_probe(w, (struct link_packet){.what = LINK_FILE, .id = id, .state = LINK_FILE_CONTENT},
 	    &probe);
 	turn(w);
 	assert_true(w->gone);
@@ -87,10 +87,10 @@ static void test_a_refused_follow_is_told(void **state)
 {
 	struct world *w = *state;
 
-	w->follow = priv_follow(w->p, PRIV_FOLLOW_ROOT, NULL, 9, on_changed, w);
+	w->follow = link_follow(w->p, LINK_FOLLOW_ROOT, NULL, 9, on_changed, w);
 	say(w,
-	    (struct priv_packet){.what = PRIV_REPLY,
-		.id = heard(w, PRIV_FOLLOW, NULL).id,
+	    (struct link_packet){.what = LINK_REPLY,
+		.id = heard(w, LINK_FOLLOW, NULL).id,
 		.code = ENOENT,
 		.why = "there is no --root-file"},
 	    -1);
@@ -102,11 +102,11 @@ static void test_a_refused_follow_is_told(void **state)
 static void test_a_follow_may_end_in_its_callback(void **state)
 {
 	struct world *w = *state;
-	uint32_t id = start_follow(w, PRIV_FOLLOW_TOKEN, on_changed_end);
+	uint32_t id = start_follow(w, LINK_FOLLOW_TOKEN, on_changed_end);
 
 	push(w, id, "", "one");
 	assert_null(w->follow);
-	assert_int_equal(heard(w, PRIV_UNFOLLOW, NULL).arg, id);
+	assert_int_equal(heard(w, LINK_UNFOLLOW, NULL).arg, id);
 	int before = open_fds();
 	push(w, id, "", "two"); /* was under way */
 	assert_int_equal(w->changed, 1);
@@ -116,7 +116,7 @@ static void test_a_follow_may_end_in_its_callback(void **state)
 static void test_everything_may_end_in_a_callback(void **state)
 {
 	struct world *w = *state;
-	uint32_t id = start_follow(w, PRIV_FOLLOW_TOKEN, on_changed_free);
+	uint32_t id = start_follow(w, LINK_FOLLOW_TOKEN, on_changed_free);
 
 	push(w, id, "", "one");
 	assert_int_equal(w->changed, 1);

@@ -3,7 +3,7 @@
 #pragma once
 #include "common/rules.h"
 #include "ebpf/rules_types.h"
-#include "priv.h"
+#include "link.h"
 
 /* What was asked for last, of any pod; and how often a pod was let go. */
 const struct redirect_rules *fake_redirect_rules(void);
@@ -12,11 +12,11 @@ int fake_redirect_dels(void);
 void fake_redirect_reset(void);
 
 /* Answers; why NULL: in force, with that row and baseline. */
-void fake_redirect_set(struct priv *p, const struct uuid *pod, unsigned index,
+void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
     const struct redirect_counters *baseline, const char *why);
-void fake_redirect_counters(struct priv *p, int fd, const char *why); /* takes fd */
-void fake_redirect_explained(struct priv *p, unsigned verdict, const char *why);
-void fake_redirect_traced(struct priv *p, int fd, const char *why); /* takes fd */
+void fake_redirect_counters(struct link *p, int fd, const char *why); /* takes fd */
+void fake_redirect_explained(struct link *p, unsigned verdict, const char *why);
+void fake_redirect_traced(struct link *p, int fd, const char *why); /* takes fd */
 /* Says it by itself. */
 bool fake_redirect_is_noted(void); /* does anybody listen? */
 void fake_redirect_note(const struct uuid *pod, const char *why, unsigned repaired);

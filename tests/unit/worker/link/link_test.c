@@ -1,15 +1,15 @@
-/* priv_test.c - the worker's end: greeting, calls, the end; and once a real broker.
+/* link_test.c - the worker's end: greeting, calls, the end; and once a real broker.
  *
  * LINK: tests/fake/loop.c
  */
-#include "priv/priv_dial.h"
-#include "priv_world.h"
+#include "worker/link/dial.h"
+#include "world.h"
 #include <sys/resource.h>
 
 /* --- greeting --- */
 
 static void expect_no_greeting(
-    const struct priv_packet *packets, int n, bool with_fd, const char *why)
+    const struct link_packet *packets, int n, bool with_fd, const char *why)
 {
 	struct world w = {.l = fake_loop()};
 	struct err e = {0};
@@ -19,7 +19,7 @@ static void expect_no_greeting(
 	for (int i = 0; i < n; i++)
 		say(&w, packets[i], i && with_fd ? 0 : -1);
 	shutdown(w.peer, SHUT_WR);
-	assert_null(priv_new(w.l, fd, on_lost, &w, &e));
+	assert_null(link_new(w.l, fd, on_lost, &w, &e));
 	if (!strstr(e.msg, why))
 		fail_msg("\"%s\" lacks \"%s\"", e.msg, why);
 	close(w.peer);
@@ -29,19 +29,19 @@ static void expect_no_greeting(
 
 static void test_greeting_is_checked(void **state)
 {
-	struct priv_packet other = hello;
+	struct link_packet other = hello;
 
 	(void)state;
-	other.arg = PRIV_VERSION + 1;
+	other.arg = LINK_VERSION + 1;
 	expect_no_greeting(NULL, 0, false, "went away");
 	expect_no_greeting(&other, 1, false, "not of one release");
 	expect_no_greeting(&admin, 1, false, "not of one release");
-	expect_no_greeting((struct priv_packet[]){hello}, 1, false, "went away");
-	expect_no_greeting((struct priv_packet[]){hello, admin}, 2, false, "something else");
-	expect_no_greeting((struct priv_packet[]){hello, hello}, 2, true, "something else");
+	expect_no_greeting((struct link_packet[]){hello}, 1, false, "went away");
+	expect_no_greeting((struct link_packet[]){hello, admin}, 2, false, "something else");
+	expect_no_greeting((struct link_packet[]){hello, hello}, 2, true, "something else");
 	other = admin;
-	other.kind = PRIV_NODE_LISTENER_END;
-	expect_no_greeting((struct priv_packet[]){hello, other}, 2, true, "something else");
+	other.kind = LINK_NODE_LISTENER_END;
+	expect_no_greeting((struct link_packet[]){hello, other}, 2, true, "something else");
 }
 
 static void test_no_socket_is_an_error(void **state)
@@ -50,7 +50,7 @@ static void test_no_socket_is_an_error(void **state)
 	struct err e = {0};
 
 	(void)state;
-	assert_null(priv_new(l, open("/dev/null", O_RDONLY | O_CLOEXEC), on_lost, NULL, &e));
+	assert_null(link_new(l, open("/dev/null", O_RDONLY | O_CLOEXEC), on_lost, NULL, &e));
 	assert_non_null(strstr(e.msg, "greeting of the broker"));
 	fake_loop_end(&l);
 }
@@ -58,10 +58,10 @@ static void test_no_socket_is_an_error(void **state)
 static void test_a_listener_is_taken_once(void **state)
 {
 	struct world *w = *state;
-	int fd = priv_take_listener(w->p, PRIV_NODE_ADMIN);
+	int fd = link_take_listener(w->p, LINK_NODE_ADMIN);
 
 	assert_true(fd >= 0);
-	assert_int_equal(priv_take_listener(w->p, PRIV_NODE_ADMIN), -1);
+	assert_int_equal(link_take_listener(w->p, LINK_NODE_ADMIN), -1);
 	close(fd);
 }
 
@@ -71,14 +71,14 @@ static void test_done_runs_once_with_an_empty_slot(void **state)
 {
 	struct world *w = *state;
 
-	priv_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
 	assert_int_equal(w->done, 0); /* R2 */
 	assert_non_null(w->slot);
-	struct priv_request q = heard(w, PRIV_POD_ADD, NULL);
+	struct link_request q = heard(w, LINK_POD_ADD, NULL);
 	assert_true(uuid_equal(&q.uid, &rig_pod));
 	assert_int_not_equal(q.id, 0);
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, -1);
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, -1); /* nobody's */
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, -1); /* nobody's */
 	turn(w);
 	assert_int_equal(w->done, 1);
 	assert_false(w->failed);
@@ -89,14 +89,14 @@ static void test_a_callback_may_use_the_slot_again(void **state)
 	struct world *w = *state;
 
 	w->again = true;
-	priv_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = heard(w, PRIV_POD_ADD, NULL).id}, -1);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = heard(w, LINK_POD_ADD, NULL).id}, -1);
 	turn(w);
 	assert_int_equal(w->done, 1);
 	assert_non_null(w->slot);
-	struct priv_request q = heard(w, PRIV_POD_ADD, NULL);
+	struct link_request q = heard(w, LINK_POD_ADD, NULL);
 	assert_true(uuid_equal(&q.uid, &rig_other));
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, -1);
 	turn(w);
 	assert_int_equal(w->done, 2);
 }
@@ -106,12 +106,12 @@ static void test_a_refusal_carries_the_brokers_words(void **state)
 	struct world *w = *state;
 	struct probe probe;
 
-	priv_listen(w->p, &w->slot, &rig_pod, PRIV_LISTEN_XDS, on_listening, w);
-	struct priv_request q = heard(w, PRIV_LISTEN, NULL);
-	assert_int_equal(q.kind, PRIV_LISTEN_XDS);
+	link_listen(w->p, &w->slot, &rig_pod, LINK_LISTEN_XDS, on_listening, w);
+	struct link_request q = heard(w, LINK_LISTEN, NULL);
+	assert_int_equal(q.kind, LINK_LISTEN_XDS);
 	send_probe(w,
-	    (struct priv_packet){
-		.what = PRIV_REPLY, .id = q.id, .code = ENOSPC, .why = "no room in it"},
+	    (struct link_packet){
+		.what = LINK_REPLY, .id = q.id, .code = ENOSPC, .why = "no room in it"},
 	    &probe);
 	turn(w);
 	assert_true(w->failed);
@@ -126,9 +126,9 @@ static void test_listen_hands_the_socket_over(void **state)
 	struct world *w = *state;
 	struct probe probe;
 
-	priv_listen(w->p, &w->slot, &rig_pod, PRIV_LISTEN_SDS, on_listening, w);
+	link_listen(w->p, &w->slot, &rig_pod, LINK_LISTEN_SDS, on_listening, w);
 	send_probe(w,
-	    (struct priv_packet){.what = PRIV_REPLY, .id = heard(w, PRIV_LISTEN, NULL).id}, &probe);
+	    (struct link_packet){.what = LINK_REPLY, .id = heard(w, LINK_LISTEN, NULL).id}, &probe);
 	turn(w);
 	assert_int_equal(w->done, 1);
 	assert_true(w->fd >= 0);
@@ -142,12 +142,12 @@ static void test_dial_hands_a_socket_over(void **state)
 	struct world *w = *state;
 	struct probe probe;
 
-	priv_dial(w->p, &w->slot, &rig_pod, PRIV_DIAL_TCP, AF_INET6, on_listening, w);
-	struct priv_request q = heard(w, PRIV_DIAL, NULL);
-	assert_int_equal(q.kind, PRIV_DIAL_TCP);
+	link_dial(w->p, &w->slot, &rig_pod, LINK_DIAL_TCP, AF_INET6, on_listening, w);
+	struct link_request q = heard(w, LINK_DIAL, NULL);
+	assert_int_equal(q.kind, LINK_DIAL_TCP);
 	assert_int_equal(q.arg, AF_INET6);
 	assert_true(uuid_equal(&q.uid, &rig_pod));
-	send_probe(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, &probe);
+	send_probe(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, &probe);
 	turn(w);
 	assert_int_equal(w->done, 1);
 	assert_true(w->fd >= 0);
@@ -160,8 +160,8 @@ static void test_listen_without_a_socket_fails(void **state)
 {
 	struct world *w = *state;
 
-	priv_listen(w->p, &w->slot, &rig_pod, PRIV_LISTEN_SDS, on_listening, w);
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = heard(w, PRIV_LISTEN, NULL).id}, -1);
+	link_listen(w->p, &w->slot, &rig_pod, LINK_LISTEN_SDS, on_listening, w);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = heard(w, LINK_LISTEN, NULL).id}, -1);
 	turn(w);
 	assert_true(w->failed);
 }
@@ -171,12 +171,12 @@ static void test_a_late_answers_fd_is_closed(void **state)
 	struct world *w = *state;
 	struct probe probe;
 
-	priv_listen(w->p, &w->slot, &rig_pod, PRIV_LISTEN_SDS, on_listening, w);
-	uint32_t id = heard(w, PRIV_LISTEN, NULL).id;
-	priv_call_cancel(&w->slot);
+	link_listen(w->p, &w->slot, &rig_pod, LINK_LISTEN_SDS, on_listening, w);
+	uint32_t id = heard(w, LINK_LISTEN, NULL).id;
+	link_call_cancel(&w->slot);
 	assert_null(w->slot);
-	priv_call_cancel(&w->slot); /* R4 */
-	send_probe(w, (struct priv_packet){.what = PRIV_REPLY, .id = id}, &probe);
+	link_call_cancel(&w->slot); /* R4 */
+	send_probe(w, (struct link_packet){.what = LINK_REPLY, .id = id}, &probe);
 	turn(w);
 	assert_int_equal(w->done, 0);
 	assert_true(probe_is_closed(&probe));
@@ -188,11 +188,11 @@ static void test_surplus_fds_are_closed(void **state)
 	struct world *w = *state;
 	struct probe a, b, c;
 
-	priv_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
-	uint32_t id = heard(w, PRIV_POD_ADD, NULL).id;
-	send_probe(w, (struct priv_packet){.what = 77}, &b);
-	send_probe(w, (struct priv_packet){.what = PRIV_FILE, .id = 4711}, &c);
-	send_probe(w, (struct priv_packet){.what = PRIV_REPLY, .id = id}, &a);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	uint32_t id = heard(w, LINK_POD_ADD, NULL).id;
+	send_probe(w, (struct link_packet){.what = 77}, &b);
+	send_probe(w, (struct link_packet){.what = LINK_FILE, .id = 4711}, &c);
+	send_probe(w, (struct link_packet){.what = LINK_REPLY, .id = id}, &a);
 	turn(w);
 	assert_int_equal(w->done, 1);
 	assert_true(probe_is_closed(&a) && probe_is_closed(&b) && probe_is_closed(&c));
@@ -202,14 +202,14 @@ static void test_surplus_fds_are_closed(void **state)
 static void test_attestation_may_be_required(void **state)
 {
 	struct world *w = *state;
-	struct priv_packet p = {.what = PRIV_REPLY, .why = "no cgroup is named"};
+	struct link_packet p = {.what = LINK_REPLY, .why = "no cgroup is named"};
 	struct probe probe;
 	int mine = probe_new(&probe), sent;
 
-	priv_require_attestation(w->p);
-	priv_peer_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
-	struct priv_request asked = heard(w, PRIV_PEER_OF, &sent);
-	assert_int_equal(asked.arg, PRIV_ATTEST_REQUIRE);
+	link_require_attestation(w->p);
+	link_peer_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
+	struct link_request asked = heard(w, LINK_PEER_OF, &sent);
+	assert_int_equal(asked.arg, LINK_ATTEST_REQUIRE);
 	p.id = asked.id;
 	say(w, p, -1);
 	turn(w);
@@ -223,7 +223,7 @@ static void test_attestation_may_be_required(void **state)
 static void test_netns_answer(void **state)
 {
 	struct world *w = *state;
-	struct priv_packet p = {.what = PRIV_REPLY,
+	struct link_packet p = {.what = LINK_REPLY,
 	    .netns_cookie = 0x123456789abc,
 	    .cgroup_id = 77,
 	    .why = "not said of one that is known",
@@ -232,9 +232,9 @@ static void test_netns_answer(void **state)
 	struct probe probe;
 	int mine = probe_new(&probe), sent;
 
-	priv_peer_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
-	struct priv_request asked = heard(w, PRIV_PEER_OF, &sent);
-	assert_int_equal(asked.arg, PRIV_ATTEST_PREFER);
+	link_peer_of(w->p, &w->slot, &rig_pod, mine, on_netns, w);
+	struct link_request asked = heard(w, LINK_PEER_OF, &sent);
+	assert_int_equal(asked.arg, LINK_ATTEST_PREFER);
 	p.id = asked.id;
 	assert_int_not_equal(fcntl(mine, F_GETFD), -1); /* still the caller's */
 	say(w, p, -1);
@@ -248,12 +248,12 @@ static void test_netns_answer(void **state)
 	close(sent);
 
 	p.naddresses = 4000000000u; /* never read beyond the packet */
-	priv_peer_of(w->p, &w->slot, &rig_pod, 0, on_netns, w);
-	p.id = heard(w, PRIV_PEER_OF, &sent).id;
+	link_peer_of(w->p, &w->slot, &rig_pod, 0, on_netns, w);
+	p.id = heard(w, LINK_PEER_OF, &sent).id;
 	close(sent);
 	say(w, p, -1);
 	turn(w);
-	assert_int_equal(w->naddresses, PRIV_ADDRESSES_MAX);
+	assert_int_equal(w->naddresses, LINK_ADDRESSES_MAX);
 	close(probe.read_end);
 }
 
@@ -263,21 +263,21 @@ static void test_write_sends_sealed_bytes(void **state)
 	char got[16] = "";
 	int fd;
 
-	priv_write(w->p, &rig_pod, PRIV_FILE_ROOT, "a\0b", 3);
-	struct priv_request q = heard(w, PRIV_WRITE, &fd);
-	assert_int_equal(q.kind, PRIV_FILE_ROOT);
+	link_write(w->p, &rig_pod, LINK_FILE_ROOT, "a\0b", 3);
+	struct link_request q = heard(w, LINK_WRITE, &fd);
+	assert_int_equal(q.kind, LINK_FILE_ROOT);
 	assert_int_equal(pread(fd, got, sizeof(got), 0), 3);
 	assert_memory_equal(got, "a\0b", 3);
 	assert_int_equal(fcntl(fd, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
 	close(fd);
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id, .code = EIO, .why = "logged"},
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id, .code = EIO, .why = "logged"},
 	    -1);
-	priv_write(w->p, &rig_pod, PRIV_FILE_BOOTSTRAP, "", 0);
-	heard(w, PRIV_WRITE, &fd);
+	link_write(w->p, &rig_pod, LINK_FILE_BOOTSTRAP, "", 0);
+	heard(w, LINK_WRITE, &fd);
 	close(fd);
-	priv_write(w->p, &rig_pod, PRIV_FILE_BOOTSTRAP, "", PRIV_FILE_SIZE_MAX + 1);
-	priv_pod_remove(w->p, &rig_pod);
-	heard(w, PRIV_POD_REMOVE, NULL); /* the too large one was never sent */
+	link_write(w->p, &rig_pod, LINK_FILE_BOOTSTRAP, "", LINK_FILE_SIZE_MAX + 1);
+	link_pod_remove(w->p, &rig_pod);
+	heard(w, LINK_POD_REMOVE, NULL); /* the too large one was never sent */
 	turn(w);
 }
 
@@ -287,16 +287,16 @@ static void test_lost_is_told_once(void **state)
 {
 	struct world *w = *state;
 
-	priv_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
 	shutdown(w->peer, SHUT_RDWR);
 	turn(w);
 	turn(w);
 	assert_int_equal(w->lost, 1);
 	assert_int_equal(w->done, 0);
-	struct priv_call *more = NULL;
-	priv_pod_add(w->p, &more, &rig_other, on_done, w); /* goes nowhere */
+	struct link_call *more = NULL;
+	link_pod_add(w->p, &more, &rig_other, on_done, w); /* goes nowhere */
 	turn(w);
-	priv_call_cancel(&more);
+	link_call_cancel(&more);
 	assert_int_equal(w->lost, 1);
 }
 
@@ -320,7 +320,7 @@ static void test_a_packet_with_two_fds_is_the_end(void **state)
 	struct world *w = *state;
 	struct probe probe;
 	int fd = probe_new(&probe), twice[] = {fd, fd};
-	struct priv_packet p = {.what = PRIV_REPLY, .id = 1};
+	struct link_packet p = {.what = LINK_REPLY, .id = 1};
 	struct rig r = {.fd = w->peer};
 
 	rig_send(&r, &p, sizeof(p), twice, 2);
@@ -340,25 +340,25 @@ static void test_requests_wait_while_the_socket_is_full(void **state)
 	struct broker_why why;
 
 	for (int i = 0; i < 2000; i++)
-		priv_pod_remove(w->p, &rig_pod);
+		link_pod_remove(w->p, &rig_pod);
 	for (; n < 10; n++) /* there is room again, but others came first */
-		heard(w, PRIV_POD_REMOVE, NULL);
-	priv_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
+		heard(w, LINK_POD_REMOVE, NULL);
+	link_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
 	close(fd);
-	priv_write(w->p, &rig_pod, PRIV_FILE_ROOT, "last", 4);
+	link_write(w->p, &rig_pod, LINK_FILE_ROOT, "last", 4);
 	while (n < 2000) {
 		while (broker_io_receive(w->peer, &in, &why) == BROKER_GOT_REQUEST &&
-		       in.r.op == PRIV_POD_REMOVE)
+		       in.r.op == LINK_POD_REMOVE)
 			n++;
 		turn(w);
 	}
 	assert_int_equal(n, 2000);
-	if (in.r.op != PRIV_PEER_OF)
+	if (in.r.op != LINK_PEER_OF)
 		assert_int_equal(broker_io_receive(w->peer, &in, &why), BROKER_GOT_REQUEST);
-	assert_int_equal(in.r.op, PRIV_PEER_OF);
+	assert_int_equal(in.r.op, LINK_PEER_OF);
 	close(in.fd);
 	assert_true(probe_is_closed(&probe));
-	heard(w, PRIV_WRITE, &got);
+	heard(w, LINK_WRITE, &got);
 	close(got);
 }
 
@@ -371,10 +371,10 @@ static void test_full_and_out_of_descriptors_is_told(void **state)
 	int fd = probe_new(&probe);
 
 	for (int i = 0; i < 2000; i++)
-		priv_pod_remove(w->p, &rig_pod);
+		link_pod_remove(w->p, &rig_pod);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){3, files.rlim_max}), 0);
-	priv_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
+	link_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
 	close(fd);
 	assert_int_equal(w->done, 0); /* R2 */
@@ -385,7 +385,7 @@ static void test_full_and_out_of_descriptors_is_told(void **state)
 		struct broker_request in;
 		struct broker_why why;
 		while (broker_io_receive(w->peer, &in, &why) == BROKER_GOT_REQUEST) {
-			assert_int_equal(in.r.op, PRIV_POD_REMOVE);
+			assert_int_equal(in.r.op, LINK_POD_REMOVE);
 			n++;
 		}
 	}
@@ -402,19 +402,19 @@ static void test_free_closes_what_still_waits(void **state)
 	int fd = probe_new(&probe);
 
 	for (int i = 0; i < 2000; i++)
-		priv_pod_remove(w->p, &rig_pod);
-	priv_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
+		link_pod_remove(w->p, &rig_pod);
+	link_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
 	close(fd);
-	priv_free(&w->p);
+	link_free(&w->p);
 	assert_null(w->slot);
 	assert_true(probe_is_closed(&probe));
 }
 
-static void on_relisten(void *ctx, enum priv_listener kind, int fd)
+static void on_relisten(void *ctx, enum link_listener kind, int fd)
 {
 	struct world *w = ctx;
 
-	assert_int_equal(kind, PRIV_LISTEN_XDS);
+	assert_int_equal(kind, LINK_LISTEN_XDS);
 	w->done++;
 	w->fd = fd;
 }
@@ -423,50 +423,50 @@ static void test_ready_and_pong_are_said(void **state)
 {
 	struct world *w = *state;
 
-	priv_ready(w->p);
-	assert_int_not_equal(heard(w, PRIV_READY, NULL).id, 0);
-	say(w, (struct priv_packet){.what = PRIV_PING, .arg = 77}, -1);
+	link_ready(w->p);
+	assert_int_not_equal(heard(w, LINK_READY, NULL).id, 0);
+	say(w, (struct link_packet){.what = LINK_PING, .arg = 77}, -1);
 	turn(w);
-	struct priv_request pong = heard(w, PRIV_PONG, NULL);
+	struct link_request pong = heard(w, LINK_PONG, NULL);
 	assert_int_equal(pong.arg, 77);
-	say(w, (struct priv_packet){.id = pong.id, .what = PRIV_REPLY}, -1); /* nobody waits */
+	say(w, (struct link_packet){.id = pong.id, .what = LINK_REPLY}, -1); /* nobody waits */
 	turn(w);
 	assert_int_equal(w->lost, 0);
 }
 
 static void test_a_new_listener_goes_to_its_pod(void **state)
 {
-	struct priv_packet p = {.what = PRIV_LISTENER, .kind = PRIV_LISTEN_XDS, .uid = rig_pod};
+	struct link_packet p = {.what = LINK_LISTENER, .kind = LINK_LISTEN_XDS, .uid = rig_pod};
 	struct world *w = *state;
 	struct probe probe;
 
 	send_probe(w, p, &probe);
 	turn(w);
 	assert_true(probe_is_closed(&probe)); /* nobody is there */
-	priv_on_relisten(w->p, &rig_pod, on_relisten, NULL);
-	priv_on_relisten(w->p, &rig_pod, on_relisten, w); /* the last one counts */
+	link_on_relisten(w->p, &rig_pod, on_relisten, NULL);
+	link_on_relisten(w->p, &rig_pod, on_relisten, w); /* the last one counts */
 	send_probe(w, p, &probe);
 	turn(w);
 	assert_int_equal(w->done, 1);
 	close(w->fd);
 	assert_true(probe_is_closed(&probe));
-	p.kind = PRIV_LISTENER_END;
+	p.kind = LINK_LISTENER_END;
 	send_probe(w, p, &probe);
 	turn(w);
 	assert_true(probe_is_closed(&probe));
-	p.kind = PRIV_LISTEN_XDS;
+	p.kind = LINK_LISTEN_XDS;
 	say(w, p, -1); /* without the socket */
 	p.uid = rig_other;
 	send_probe(w, p, &probe);
 	turn(w);
 	assert_true(probe_is_closed(&probe));
-	priv_on_relisten(w->p, &rig_pod, NULL, NULL);
+	link_on_relisten(w->p, &rig_pod, NULL, NULL);
 	p.uid = rig_pod;
 	send_probe(w, p, &probe);
 	turn(w);
 	assert_true(probe_is_closed(&probe));
 	assert_int_equal(w->done, 1);
-	priv_on_relisten(w->p, &rig_pod, on_relisten, w); /* freed with the rest */
+	link_on_relisten(w->p, &rig_pod, on_relisten, w); /* freed with the rest */
 	w->fd = -1;
 }
 
@@ -493,25 +493,25 @@ static void test_the_story_of_a_pod(void **state)
 	b.w.l = fake_loop();
 	close(b.rig->fd);
 	int fd = rig_attach(b.rig);
-	b.w.p = priv_new(b.w.l, fd, on_lost, &b.w, &e);
+	b.w.p = link_new(b.w.l, fd, on_lost, &b.w, &e);
 	if (!b.w.p)
 		fail_msg("%s", e.msg);
 
-	priv_listen(b.w.p, &b.w.slot, &rig_pod, PRIV_LISTEN_SDS, on_listening, &b.w);
+	link_listen(b.w.p, &b.w.slot, &rig_pod, LINK_LISTEN_SDS, on_listening, &b.w);
 	run_both(&b);
 	assert_true(b.w.failed && strstr(b.w.e.msg, "not added"));
-	priv_pod_add(b.w.p, &b.w.slot, &rig_pod, on_done, &b.w);
+	link_pod_add(b.w.p, &b.w.slot, &rig_pod, on_done, &b.w);
 	run_both(&b);
 	assert_false(b.w.failed);
-	priv_listen(b.w.p, &b.w.slot, &rig_pod, PRIV_LISTEN_SDS, on_listening, &b.w);
+	link_listen(b.w.p, &b.w.slot, &rig_pod, LINK_LISTEN_SDS, on_listening, &b.w);
 	run_both(&b);
 	int c = rig_connect(rig_mount(b.rig, "socket")), a = accept(b.w.fd, NULL, NULL);
 	assert_true(c >= 0 && a >= 0);
-	priv_peer_of(b.w.p, &b.w.slot, &rig_pod, a, on_netns, &b.w);
+	link_peer_of(b.w.p, &b.w.slot, &rig_pod, a, on_netns, &b.w);
 	run_both(&b);
 	assert_true(b.w.failed && strstr(b.w.e.msg, "own network namespace"));
-	priv_write(b.w.p, &rig_pod, PRIV_FILE_BOOTSTRAP, "{}", 2);
-	b.w.follow = priv_follow(b.w.p, PRIV_FOLLOW_TOKEN, &rig_pod, 0, on_changed, &b.w);
+	link_write(b.w.p, &rig_pod, LINK_FILE_BOOTSTRAP, "{}", 2);
+	b.w.follow = link_follow(b.w.p, LINK_FOLLOW_TOKEN, &rig_pod, 0, on_changed, &b.w);
 	run_both(&b);
 	assert_int_equal(access(rig_mount(b.rig, "envoy-rev.json"), R_OK), 0);
 	assert_true(b.w.gone && b.w.e.code == ENOENT);
@@ -519,8 +519,8 @@ static void test_the_story_of_a_pod(void **state)
 	rig_file(rig_at(b.rig, "pods.d/%s/token", rig_pod_text), "jwt");
 	run_both(&b);
 	assert_string_equal(b.w.data, "jwt");
-	priv_unfollow(&b.w.follow);
-	priv_pod_remove(b.w.p, &rig_pod);
+	link_unfollow(&b.w.follow);
+	link_pod_remove(b.w.p, &rig_pod);
 	run_both(&b);
 	assert_int_equal(access(rig_mount(b.rig, ""), F_OK), -1);
 	assert_int_equal(broker_turn(b.rig->b, 0), BROKER_SERVING); /* no rule was broken */
@@ -530,7 +530,7 @@ static void test_the_story_of_a_pod(void **state)
 	broker_free(&b.rig->b);
 	fake_loop_advance(b.w.l, 0);
 	assert_int_equal(b.w.lost, 1);
-	priv_free(&b.w.p);
+	link_free(&b.w.p);
 	fake_loop_end(&b.w.l);
 	b.rig->fd = -1;
 }

@@ -12,7 +12,7 @@
 
 #include "common/err.h"
 #include "common/log.h"
-#include "priv/cage.h"
+#include "worker/link/cage.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

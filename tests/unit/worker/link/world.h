@@ -1,4 +1,4 @@
-/* priv_world.h - a `struct priv` on a virtual loop, and the broker's end of its pair in the test's
+/* link_world.h - a `struct link` on a virtual loop, and the broker's end of its pair in the test's
  * hand.
  *
  * The sockets are real: turn() takes what has arrived.
@@ -7,19 +7,19 @@
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
-#include "priv/priv.h"
 #include "tests/fake/loop.h"
 #include "tests/unit/broker/rig.h"
+#include "worker/link/link.h"
 
 /* --- the peer in the test's hand --- */
 
 struct world {
 	struct loop *l;
-	struct priv *p;
+	struct link *p;
 	int peer; /* the broker's end */
 	int lost;
-	struct priv_call *slot;
-	struct priv_follow *follow;
+	struct link_call *slot;
+	struct link_follow *follow;
 	/* what came */
 	int done, changed, fd;
 	bool failed, synced, gone, again;
@@ -31,7 +31,7 @@ struct world {
 	char name[64], data[64];
 };
 
-RIG_UNUSED static void say(struct world *w, struct priv_packet p, int fd)
+RIG_UNUSED static void say(struct world *w, struct link_packet p, int fd)
 {
 	assert_int_equal(fdpass_send(w->peer, &p, sizeof(p), fd), 0);
 }
@@ -41,7 +41,7 @@ RIG_UNUSED static void turn(struct world *w)
 	fake_loop_advance(w->l, 0);
 }
 
-RIG_UNUSED static struct priv_request heard(struct world *w, enum priv_op op, int *fd)
+RIG_UNUSED static struct link_request heard(struct world *w, enum link_op op, int *fd)
 {
 	struct broker_request in;
 	struct broker_why why;
@@ -94,7 +94,7 @@ RIG_UNUSED static bool probe_is_closed(struct probe *p)
 	return closed;
 }
 
-RIG_UNUSED static void send_probe(struct world *w, struct priv_packet p, struct probe *probe)
+RIG_UNUSED static void send_probe(struct world *w, struct link_packet p, struct probe *probe)
 {
 	int fd = probe_new(probe);
 
@@ -102,10 +102,10 @@ RIG_UNUSED static void send_probe(struct world *w, struct priv_packet p, struct 
 	close(fd);
 }
 
-RIG_UNUSED static const struct priv_packet hello = {
-    .what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = 1};
-RIG_UNUSED static const struct priv_packet admin = {
-    .what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
+RIG_UNUSED static const struct link_packet hello = {
+    .what = LINK_HELLO, .arg = LINK_VERSION, .kind = 1};
+RIG_UNUSED static const struct link_packet admin = {
+    .what = LINK_NODE_LISTENER, .kind = LINK_NODE_ADMIN};
 
 RIG_UNUSED static void connect_peer(struct world *w, int *theirs)
 {
@@ -128,7 +128,7 @@ RIG_UNUSED static int setup(void **state)
 	connect_peer(&w, &fd);
 	say(&w, hello, -1);
 	say(&w, admin, 0);
-	w.p = priv_new(w.l, fd, on_lost, &w, &e);
+	w.p = link_new(w.l, fd, on_lost, &w, &e);
 	if (!w.p)
 		fail_msg("%s", e.msg);
 	*state = &w;
@@ -139,8 +139,8 @@ RIG_UNUSED static int teardown(void **state)
 {
 	struct world *w = *state;
 
-	priv_unfollow(&w->follow);
-	priv_free(&w->p);
+	link_unfollow(&w->follow);
+	link_free(&w->p);
 	assert_null(w->slot);
 	assert_int_equal(fake_loop_live(w->l), 0);
 	fake_loop_end(&w->l);
@@ -166,7 +166,7 @@ RIG_UNUSED static void on_done(void *ctx, const struct err *e)
 	note(w, e);
 	if (w->again) { /* the slot is free for the next */
 		w->again = false;
-		priv_pod_add(w->p, &w->slot, &rig_other, on_done, w);
+		link_pod_add(w->p, &w->slot, &rig_other, on_done, w);
 	}
 }
 
@@ -178,7 +178,7 @@ RIG_UNUSED static void on_listening(void *ctx, const struct err *e, int fd)
 	w->fd = fd;
 }
 
-RIG_UNUSED static void on_netns(void *ctx, const struct err *e, const struct priv_peer *n)
+RIG_UNUSED static void on_netns(void *ctx, const struct err *e, const struct link_peer *n)
 {
 	struct world *w = ctx;
 
@@ -193,7 +193,7 @@ RIG_UNUSED static void on_netns(void *ctx, const struct err *e, const struct pri
 	w->first_byte = n->naddresses ? n->addresses[0].bytes[0] : 0;
 }
 
-RIG_UNUSED static void on_changed(void *ctx, const struct priv_content *c)
+RIG_UNUSED static void on_changed(void *ctx, const struct link_content *c)
 {
 	struct world *w = ctx;
 
@@ -212,19 +212,19 @@ RIG_UNUSED static void on_changed(void *ctx, const struct priv_content *c)
 	}
 }
 
-RIG_UNUSED static void on_changed_end(void *ctx, const struct priv_content *c)
+RIG_UNUSED static void on_changed_end(void *ctx, const struct link_content *c)
 {
 	struct world *w = ctx;
 
 	on_changed(ctx, c);
-	priv_unfollow(&w->follow); /* R5 */
+	link_unfollow(&w->follow); /* R5 */
 }
 
-RIG_UNUSED static void on_changed_free(void *ctx, const struct priv_content *c)
+RIG_UNUSED static void on_changed_free(void *ctx, const struct link_content *c)
 {
 	struct world *w = ctx;
 
 	on_changed(ctx, c);
-	priv_unfollow(&w->follow);
-	priv_free(&w->p);
+	link_unfollow(&w->follow);
+	link_free(&w->p);
 }

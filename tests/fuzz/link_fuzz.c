@@ -1,17 +1,17 @@
-/* priv_fuzz.c - a broker that says anything: the worker's end of the pair against any packets with
+/* link_fuzz.c - a broker that says anything: the worker's end of the pair against any packets with
  * any fds.
  *
  * First byte: a proper greeting, or (odd) up to three packets of the input and the end.  Then a
  * program of records: the worker asks, cancels, follows; the broker answers, well or badly.  A
- * packet reaches the one whom its id names, or nobody; a callback finds what priv.h promises; at
+ * packet reaches the one whom its id names, or nobody; a callback finds what link.h promises; at
  * the end no fd is left over.
  *
  * LINK: tests/fake/loop.c
  */
 #include "common/err.h"
-#include "priv/priv.h"
-#include "priv/priv_volume.h"
 #include "tests/fake/loop.h"
+#include "worker/link/link.h"
+#include "worker/link/volume.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,14 +36,14 @@ struct input {
 /* One call or follow of the worker. */
 struct asked {
 	struct session *s;
-	struct priv_call *call;
-	struct priv_follow *follow;
-	enum priv_op op; /* 0: nothing under way */
+	struct link_call *call;
+	struct link_follow *follow;
+	enum link_op op; /* 0: nothing under way */
 	uint32_t id;
 };
 
 struct session {
-	struct priv *p;
+	struct link *p;
 	struct loop *l;
 	int sock; /* the broker's end */
 	struct asked slots[2 * SLOTS];
@@ -94,7 +94,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	given[0] = memory(10, seals);
 	given[1] = pair[0];
 	given[2] = memory(0, seals);
-	given[3] = memory(PRIV_FILE_SIZE_MAX + 1, seals);
+	given[3] = memory(LINK_FILE_SIZE_MAX + 1, seals);
 	given[4] = open("/dev/zero", O_RDONLY | O_CLOEXEC);
 	given[5] = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	given[6] = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -112,7 +112,7 @@ static void tell(struct asked *a)
 	a->s->told_times++;
 }
 
-static void call_told(struct asked *a, enum priv_op op, const struct err *e)
+static void call_told(struct asked *a, enum link_op op, const struct err *e)
 {
 	tell(a);
 	must(a->op == op && a->call == NULL); /* R3 */
@@ -122,47 +122,47 @@ static void call_told(struct asked *a, enum priv_op op, const struct err *e)
 
 static void on_done(void *ctx, const struct err *e)
 {
-	call_told(ctx, PRIV_POD_ADD, e);
+	call_told(ctx, LINK_POD_ADD, e);
 }
 
 static void on_listening(void *ctx, const struct err *e, int fd)
 {
-	call_told(ctx, PRIV_LISTEN, e);
+	call_told(ctx, LINK_LISTEN, e);
 	must((fd >= 0) == !e);
 	must(e || !close(fd));
 }
 
-static void on_netns(void *ctx, const struct err *e, const struct priv_peer *n)
+static void on_netns(void *ctx, const struct err *e, const struct link_peer *n)
 {
-	call_told(ctx, PRIV_PEER_OF, e);
+	call_told(ctx, LINK_PEER_OF, e);
 	must((n != NULL) == !e);
-	must(e || n->naddresses <= PRIV_ADDRESSES_MAX);
+	must(e || n->naddresses <= LINK_ADDRESSES_MAX);
 }
 
-static void on_changed(void *ctx, const struct priv_content *c)
+static void on_changed(void *ctx, const struct link_content *c)
 {
 	tell(ctx);
-	must(strnlen(c->name, PRIV_NAME_SIZE) < PRIV_NAME_SIZE);
+	must(strnlen(c->name, LINK_NAME_SIZE) < LINK_NAME_SIZE);
 	must((c->data != NULL) + (c->e != NULL) + c->synced == 1);
 	must(!c->e || (c->e->code && memchr(c->e->msg, 0, sizeof(c->e->msg))));
-	must(!c->data || (c->size <= PRIV_FILE_SIZE_MAX && !c->data[c->size]));
+	must(!c->data || (c->size <= LINK_FILE_SIZE_MAX && !c->data[c->size]));
 }
 
 static void on_volume_done(void *ctx, const struct err *e)
 {
-	call_told(ctx, PRIV_PUBLISH, e);
+	call_told(ctx, LINK_PUBLISH, e);
 }
 
-static void on_volume(void *ctx, const struct priv_volume *v)
+static void on_volume(void *ctx, const struct link_volume *v)
 {
 	struct asked *a = ctx;
 
 	if (!v->name)
-		return call_told(a, PRIV_VOLUMES, v->e);
+		return call_told(a, LINK_VOLUMES, v->e);
 	tell(a);
-	must(strnlen(v->name, PRIV_NAME_SIZE) < PRIV_NAME_SIZE);
+	must(strnlen(v->name, LINK_NAME_SIZE) < LINK_NAME_SIZE);
 	must((v->vol_data != NULL) == !v->e);
-	must(!v->vol_data || (v->size <= PRIV_FILE_SIZE_MAX && !v->vol_data[v->size]));
+	must(!v->vol_data || (v->size <= LINK_FILE_SIZE_MAX && !v->vol_data[v->size]));
 }
 
 static void on_lost(void *ctx)
@@ -178,7 +178,7 @@ static void on_lost(void *ctx)
 /* The id of the request that the worker just sent. */
 static uint32_t heard(struct session *s)
 {
-	struct priv_request q = {0};
+	struct link_request q = {0};
 
 	while (recv(s->sock, &q, sizeof(q), MSG_DONTWAIT) > 0)
 		;
@@ -190,19 +190,19 @@ static void call(struct session *s, struct asked *a, uint8_t op)
 	static const struct uuid pod;
 
 	if (a->op)
-		return priv_call_cancel(&a->call), (void)(a->op = 0);
-	a->op = (const enum priv_op[]){
-	    PRIV_POD_ADD, PRIV_LISTEN, PRIV_PEER_OF, PRIV_VOLUMES, PRIV_PUBLISH}[op % 5];
-	if (a->op == PRIV_VOLUMES)
-		priv_volume_list(s->p, &a->call, on_volume, a);
-	else if (a->op == PRIV_PUBLISH)
-		priv_publish(s->p, &a->call, &pod, "mesh", on_volume_done, a);
-	else if (a->op == PRIV_POD_ADD)
-		priv_pod_add(s->p, &a->call, &pod, on_done, a);
-	else if (a->op == PRIV_LISTEN)
-		priv_listen(s->p, &a->call, &pod, PRIV_LISTEN_XDS, on_listening, a);
+		return link_call_cancel(&a->call), (void)(a->op = 0);
+	a->op = (const enum link_op[]){
+	    LINK_POD_ADD, LINK_LISTEN, LINK_PEER_OF, LINK_VOLUMES, LINK_PUBLISH}[op % 5];
+	if (a->op == LINK_VOLUMES)
+		link_volume_list(s->p, &a->call, on_volume, a);
+	else if (a->op == LINK_PUBLISH)
+		link_publish(s->p, &a->call, &pod, "mesh", on_volume_done, a);
+	else if (a->op == LINK_POD_ADD)
+		link_pod_add(s->p, &a->call, &pod, on_done, a);
+	else if (a->op == LINK_LISTEN)
+		link_listen(s->p, &a->call, &pod, LINK_LISTEN_XDS, on_listening, a);
 	else
-		priv_peer_of(s->p, &a->call, &pod, given[1], on_netns, a);
+		link_peer_of(s->p, &a->call, &pod, given[1], on_netns, a);
 	a->id = heard(s);
 }
 
@@ -210,10 +210,10 @@ static void follow(struct session *s, struct asked *a, uint8_t what)
 {
 	if (a->op) {
 		a->op = 0;
-		return priv_unfollow(&a->follow);
+		return link_unfollow(&a->follow);
 	}
-	a->op = PRIV_FOLLOW;
-	a->follow = priv_follow(s->p, what % PRIV_FOLLOWED_END, NULL, 0, on_changed, a);
+	a->op = LINK_FOLLOW;
+	a->follow = link_follow(s->p, what % LINK_FOLLOWED_END, NULL, 0, on_changed, a);
 	a->id = heard(s);
 }
 
@@ -223,9 +223,9 @@ static void act(struct session *s, struct input *in)
 	uint8_t what = next(in), which = next(in) % SLOTS;
 
 	if (what % 8 == 0)
-		priv_pod_remove(s->p, &pod);
+		link_pod_remove(s->p, &pod);
 	else if (what % 8 == 1)
-		priv_write(s->p, &pod, PRIV_FILE_ROOT, "x", 1);
+		link_write(s->p, &pod, LINK_FILE_ROOT, "x", 1);
 	else if (what % 8 < 5)
 		call(s, &s->slots[which], what / 8);
 	else
@@ -261,16 +261,16 @@ static void send_bytes(struct session *s, const void *bytes, size_t size, unsign
 	must(sendmsg(s->sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EPIPE);
 }
 
-static struct priv_packet read_packet(struct session *s, struct input *in)
+static struct link_packet read_packet(struct session *s, struct input *in)
 {
-	struct priv_packet p;
+	struct link_packet p;
 	uint8_t id = next(in);
 
 	memset(&p, next(in), sizeof(p));
 	p.id = id < 0xf0 ? s->slots[id % (2 * SLOTS)].id : id;
 	p.what = next(in) % 7;
 	if (p.what == 6)
-		p.what = PRIV_VOLUME;
+		p.what = LINK_VOLUME;
 	p.kind = next(in) % 4;
 	p.arg = next(in) % 3;
 	p.code = (int8_t)next(in);
@@ -288,22 +288,22 @@ static struct asked *find(struct session *s, uint32_t id)
 }
 
 /* Whom this packet is for. */
-static const struct asked *meant(struct session *s, const struct priv_packet *p)
+static const struct asked *meant(struct session *s, const struct link_packet *p)
 {
 	struct asked *a = find(s, p->id);
 
-	if (!a || (p->what != PRIV_REPLY && p->what != PRIV_FILE && p->what != PRIV_VOLUME))
+	if (!a || (p->what != LINK_REPLY && p->what != LINK_FILE && p->what != LINK_VOLUME))
 		return NULL;
-	if (p->what == PRIV_VOLUME)
-		return a->op == PRIV_VOLUMES ? a : NULL;
-	if (p->what == PRIV_FILE)
-		return a->op == PRIV_FOLLOW ? a : NULL;
-	return a->op != PRIV_FOLLOW || p->code ? a : NULL; /* a follow that works gets no reply */
+	if (p->what == LINK_VOLUME)
+		return a->op == LINK_VOLUMES ? a : NULL;
+	if (p->what == LINK_FILE)
+		return a->op == LINK_FOLLOW ? a : NULL;
+	return a->op != LINK_FOLLOW || p->code ? a : NULL; /* a follow that works gets no reply */
 }
 
 static void say_packet(struct session *s, struct input *in)
 {
-	struct priv_packet p = read_packet(s, in);
+	struct link_packet p = read_packet(s, in);
 	const struct asked *a = meant(s, &p);
 	uint8_t fds = next(in);
 
@@ -319,10 +319,10 @@ static void say_packet(struct session *s, struct input *in)
 
 static void say_garbage(struct session *s, struct input *in)
 {
-	char bytes[sizeof(struct priv_packet) + 8] = {0};
+	char bytes[sizeof(struct link_packet) + 8] = {0};
 	size_t size = (next(in) * 4u) % sizeof(bytes);
 
-	if (size == sizeof(struct priv_packet))
+	if (size == sizeof(struct link_packet))
 		size++;
 	bytes[4] = (char)next(in);
 	send_bytes(s, bytes, size, next(in));
@@ -335,8 +335,8 @@ static void say_garbage(struct session *s, struct input *in)
 
 static void greet(struct session *s, struct input *in, bool properly)
 {
-	struct priv_packet hello = {.what = PRIV_HELLO, .arg = PRIV_VERSION, .kind = 1},
-			   listener = {.what = PRIV_NODE_LISTENER, .kind = PRIV_NODE_ADMIN};
+	struct link_packet hello = {.what = LINK_HELLO, .arg = LINK_VERSION, .kind = 1},
+			   listener = {.what = LINK_NODE_LISTENER, .kind = LINK_NODE_ADMIN};
 
 	if (properly) {
 		send_bytes(s, &hello, sizeof(hello), 0);
@@ -344,7 +344,7 @@ static void greet(struct session *s, struct input *in, bool properly)
 		return;
 	}
 	for (int i = next(in) % (GREETINGS_MAX + 1); i > 0; i--) {
-		struct priv_packet p = read_packet(s, in);
+		struct link_packet p = read_packet(s, in);
 		uint8_t cut = next(in);
 
 		send_bytes(s, &p, cut < 0xf0 ? sizeof(p) : cut, next(in));
@@ -369,8 +369,8 @@ static void play(struct session *s, struct input *in)
 	must(s->lost == 1);
 	s->told_times = 0;
 	for (int i = SLOTS; i < 2 * SLOTS; i++)
-		priv_unfollow(&s->slots[i].follow);
-	priv_free(&s->p);
+		link_unfollow(&s->slots[i].follow);
+	link_free(&s->p);
 	must(s->told_times == 0);
 	for (int i = 0; i < SLOTS; i++)
 		must(s->slots[i].call == NULL);
@@ -389,10 +389,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	must(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
 	s.sock = pair[1];
 	greet(&s, &in, properly);
-	s.p = priv_new(s.l, pair[0], on_lost, &s, &e);
+	s.p = link_new(s.l, pair[0], on_lost, &s, &e);
 	must(s.p || (!properly && e.code && *e.msg));
 	if (s.p) {
-		int fd = priv_take_listener(s.p, PRIV_NODE_ADMIN);
+		int fd = link_take_listener(s.p, LINK_NODE_ADMIN);
 
 		must((fd >= 0 && !close(fd)) || !properly);
 		play(&s, &in);

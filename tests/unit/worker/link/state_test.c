@@ -1,14 +1,14 @@
-/* priv_state_test.c - what the worker has kept, as the broker gets it and gives it back.
+/* link_state_test.c - what the worker has kept, as the broker gets it and gives it back.
  *
  * LINK: tests/fake/loop.c tests/fake/secrets.c
  */
-#include "priv_world.h"
 #include "tests/fake/secrets.h"
+#include "world.h"
 #include <sys/resource.h>
 
-static const uint8_t id[PRIV_STATE_ID_SIZE] = {1, 2, [31] = 3};
-static const struct priv_kept secret = {
-    .kind = PRIV_STATE_CERT_IN_MEMORY, .id = id, .data = "SECRET", .size = 6};
+static const uint8_t id[LINK_STATE_ID_SIZE] = {1, 2, [31] = 3};
+static const struct link_kept secret = {
+    .kind = LINK_STATE_CERT_IN_MEMORY, .id = id, .data = "SECRET", .size = 6};
 
 static struct {
 	unsigned found, ended;
@@ -16,7 +16,7 @@ static struct {
 	char data[32], why[64];
 } seen;
 
-static void on_found(void *ctx, const struct priv_kept *k)
+static void on_found(void *ctx, const struct link_kept *k)
 {
 	struct world *w = ctx;
 
@@ -28,28 +28,28 @@ static void on_found(void *ctx, const struct priv_kept *k)
 		return;
 	}
 	seen.found++;
-	assert_int_equal(k->kind, PRIV_STATE_CERT);
+	assert_int_equal(k->kind, LINK_STATE_CERT);
 	assert_memory_equal(k->id, id, sizeof(id));
 	assert_int_equal(k->data[k->size], '\0');
 	snprintf(seen.data, sizeof(seen.data), "%s", k->data);
 	if (seen.cancels)
-		priv_call_cancel(&w->slot);
+		link_call_cancel(&w->slot);
 	if (seen.frees)
-		priv_free(&w->p);
+		link_free(&w->p);
 }
 
 static uint32_t start_list(struct world *w)
 {
 	memset(&seen, 0, sizeof(seen));
-	priv_state_list(w->p, &w->slot, PRIV_STATE_CERT, on_found, w);
-	struct priv_request q = heard(w, PRIV_STATE_LIST, NULL);
-	assert_int_equal(q.kind, PRIV_STATE_CERT);
+	link_state_list(w->p, &w->slot, LINK_STATE_CERT, on_found, w);
+	struct link_request q = heard(w, LINK_STATE_LIST, NULL);
+	assert_int_equal(q.kind, LINK_STATE_CERT);
 	return q.id;
 }
 
 static void tell_entry(struct world *w, uint32_t call, const char *text)
 {
-	struct priv_packet p = {.what = PRIV_STATE, .id = call, .kind = PRIV_STATE_CERT};
+	struct link_packet p = {.what = LINK_STATE, .id = call, .kind = LINK_STATE_CERT};
 	int fd = rig_memfd(text, strlen(text), RIG_SEALS);
 
 	memcpy(p.state_id, id, sizeof(id));
@@ -71,7 +71,7 @@ static void test_a_list_is_told_entry_by_entry(void **state)
 	tell_entry(w, call + 1, "nobody's");
 	assert_int_equal(seen.found, 2);
 	assert_int_equal(seen.ended, 0);
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = call}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = call}, -1);
 	turn(w);
 	assert_int_equal(seen.ended, 1);
 	assert_false(seen.failed);
@@ -84,7 +84,7 @@ static void test_a_list_may_fail(void **state)
 	struct world *w = *state;
 	uint32_t call = start_list(w);
 
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = call, .code = EIO, .why = "the disk"},
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = call, .code = EIO, .why = "the disk"},
 	    -1);
 	turn(w);
 	assert_int_equal(seen.ended, 1);
@@ -101,7 +101,7 @@ static void test_a_list_may_be_ended_inside_its_callback(void **state)
 	seen.cancels = true;
 	tell_entry(w, call, "one");
 	tell_entry(w, call, "two");
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = call}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = call}, -1);
 	turn(w);
 	assert_int_equal(seen.found, 1);
 	assert_int_equal(seen.ended, 0);
@@ -120,19 +120,19 @@ static void test_what_is_no_entry_is_ignored(void **state)
 	int before = open_fds();
 	struct probe probe;
 
-	priv_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
-	uint32_t call = heard(w, PRIV_POD_ADD, NULL).id;
+	link_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	uint32_t call = heard(w, LINK_POD_ADD, NULL).id;
 	tell_entry(w, call, "x");
 	assert_int_equal(w->done, 0);
-	priv_call_cancel(&w->slot);
+	link_call_cancel(&w->slot);
 	call = start_list(w);
-	say(w, (struct priv_packet){.what = PRIV_STATE, .id = call}, -1);
-	send_probe(w, (struct priv_packet){.what = PRIV_STATE, .id = call}, &probe); /* a pipe */
+	say(w, (struct link_packet){.what = LINK_STATE, .id = call}, -1);
+	send_probe(w, (struct link_packet){.what = LINK_STATE, .id = call}, &probe); /* a pipe */
 	turn(w);
 	turn(w);
 	assert_int_equal(seen.found, 0);
 	assert_true(probe_is_closed(&probe));
-	priv_call_cancel(&w->slot);
+	link_call_cancel(&w->slot);
 	assert_int_equal(open_fds(), before);
 }
 
@@ -143,24 +143,24 @@ static void test_a_put_is_sealed_and_answered(void **state)
 	int fd;
 
 	secrets_watch();
-	priv_state_put(w->p, &w->slot, &secret, on_done, w);
-	struct priv_request q = heard(w, PRIV_STATE_PUT, &fd);
-	assert_int_equal(q.kind, PRIV_STATE_CERT_IN_MEMORY);
+	link_state_put(w->p, &w->slot, &secret, on_done, w);
+	struct link_request q = heard(w, LINK_STATE_PUT, &fd);
+	assert_int_equal(q.kind, LINK_STATE_CERT_IN_MEMORY);
 	assert_memory_equal(q.state_id, id, sizeof(id));
 	assert_int_equal(fcntl(fd, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
 	assert_int_equal(pread(fd, got, sizeof(got), 0), 6);
 	assert_string_equal(got, "SECRET");
 	close(fd);
 	say(w,
-	    (struct priv_packet){
-		.what = PRIV_REPLY, .id = q.id, .code = ENOSPC, .why = "64 MiB already"},
+	    (struct link_packet){
+		.what = LINK_REPLY, .id = q.id, .code = ENOSPC, .why = "64 MiB already"},
 	    -1);
 	turn(w);
 	assert_true(w->done == 1 && w->failed && w->e.code == ENOSPC);
-	priv_state_put(w->p, &w->slot, &secret, on_done, w);
-	q = heard(w, PRIV_STATE_PUT, &fd);
+	link_state_put(w->p, &w->slot, &secret, on_done, w);
+	q = heard(w, LINK_STATE_PUT, &fd);
 	close(fd);
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, -1);
 	turn(w);
 	assert_true(w->done == 2 && !w->failed);
 	assert_int_equal(secrets_freed(), 0);
@@ -177,11 +177,11 @@ static void test_a_put_without_descriptors_fails(void **state)
 	none.rlim_cur = 0;
 	for (int cancel = 0; cancel < 2; cancel++) {
 		assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-		priv_state_put(w->p, &w->slot, &secret, on_done, w);
+		link_state_put(w->p, &w->slot, &secret, on_done, w);
 		assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 		assert_int_equal(w->done, cancel);
 		if (cancel)
-			priv_call_cancel(&w->slot);
+			link_call_cancel(&w->slot);
 		turn(w);
 		assert_int_equal(w->done, 1);
 		assert_int_equal(w->e.code, EMFILE);
@@ -194,11 +194,11 @@ static void test_a_delete_is_waited_for_by_nobody(void **state)
 {
 	struct world *w = *state;
 
-	priv_state_del(w->p, PRIV_STATE_CERT, id);
-	struct priv_request q = heard(w, PRIV_STATE_DEL, NULL);
-	assert_int_equal(q.kind, PRIV_STATE_CERT);
+	link_state_del(w->p, LINK_STATE_CERT, id);
+	struct link_request q = heard(w, LINK_STATE_DEL, NULL);
+	assert_int_equal(q.kind, LINK_STATE_CERT);
 	assert_memory_equal(q.state_id, id, sizeof(id));
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = q.id, .code = EROFS, .why = "x"}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id, .code = EROFS, .why = "x"}, -1);
 	turn(w);
 }
 

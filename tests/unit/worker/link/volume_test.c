@@ -1,9 +1,9 @@
-/* priv_volume_test.c - what the worker asks about the kubelet's volumes, as the broker gets it.
+/* link_volume_test.c - what the worker asks about the kubelet's volumes, as the broker gets it.
  *
  * LINK: tests/fake/loop.c
  */
-#include "priv/priv_volume.h"
-#include "priv_world.h"
+#include "worker/link/volume.h"
+#include "world.h"
 
 static struct {
 	unsigned found, ended;
@@ -12,7 +12,7 @@ static struct {
 	char name[64], data[32];
 } seen;
 
-static void on_found(void *ctx, const struct priv_volume *v)
+static void on_found(void *ctx, const struct link_volume *v)
 {
 	struct world *w = ctx;
 
@@ -31,21 +31,21 @@ static void on_found(void *ctx, const struct priv_volume *v)
 	snprintf(seen.data, sizeof(seen.data), "%s", v->vol_data ? v->vol_data : "");
 	assert_int_equal(v->vol_data ? strlen(v->vol_data) : 0, v->size);
 	if (seen.cancels)
-		priv_call_cancel(&w->slot);
+		link_call_cancel(&w->slot);
 	if (seen.frees)
-		priv_free(&w->p);
+		link_free(&w->p);
 }
 
 static uint32_t start_list(struct world *w)
 {
 	memset(&seen, 0, sizeof(seen));
-	priv_volume_list(w->p, &w->slot, on_found, w);
-	return heard(w, PRIV_VOLUMES, NULL).id;
+	link_volume_list(w->p, &w->slot, on_found, w);
+	return heard(w, LINK_VOLUMES, NULL).id;
 }
 
 static void tell_volume(struct world *w, uint32_t call, unsigned state, const char *data)
 {
-	struct priv_packet p = {.what = PRIV_VOLUME,
+	struct link_packet p = {.what = LINK_VOLUME,
 	    .id = call,
 	    .uid = rig_pod,
 	    .state = state,
@@ -66,21 +66,21 @@ static void test_a_list_is_told_volume_by_volume(void **state)
 	int before = open_fds();
 	uint32_t call = start_list(w);
 
-	tell_volume(w, call, PRIV_VOLUME_MOUNTED | PRIV_VOLUME_DIRECTORY, "{}");
+	tell_volume(w, call, LINK_VOLUME_MOUNTED | LINK_VOLUME_DIRECTORY, "{}");
 	assert_true(seen.mounted && seen.directory);
 	assert_string_equal(seen.name, "mesh");
 	assert_string_equal(seen.data, "{}");
 	assert_int_equal(seen.code, 0);
-	tell_volume(w, call, PRIV_VOLUME_DIRECTORY, NULL);
+	tell_volume(w, call, LINK_VOLUME_DIRECTORY, NULL);
 	assert_true(!seen.mounted && seen.directory);
 	assert_int_equal(seen.code, ELOOP);
 	tell_volume(w, call + 1, 0, "nobody's");
 	assert_int_equal(seen.found, 2);
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = call}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = call}, -1);
 	turn(w);
 	assert_int_equal(seen.ended, 1);
 	assert_int_equal(seen.end_code, 0);
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = start_list(w), .code = EIO}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = start_list(w), .code = EIO}, -1);
 	turn(w);
 	assert_int_equal(seen.end_code, EIO);
 	assert_int_equal(open_fds(), before);
@@ -96,7 +96,7 @@ static void test_a_list_may_be_ended_inside_its_callback(void **state)
 	seen.cancels = true;
 	tell_volume(w, call, 0, "one");
 	tell_volume(w, call, 0, "two");
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = call}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = call}, -1);
 	turn(w);
 	assert_int_equal(seen.found, 1);
 	assert_int_equal(seen.ended, 0);
@@ -111,7 +111,7 @@ static void test_a_list_may_be_ended_inside_its_callback(void **state)
 static void expect_answered(struct world *w, uint32_t id, int code)
 {
 	w->done = 0;
-	say(w, (struct priv_packet){.what = PRIV_REPLY, .id = id, .code = code, .why = "why"}, -1);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = id, .code = code, .why = "why"}, -1);
 	turn(w);
 	assert_int_equal(w->done, 1);
 	assert_int_equal(w->failed, code != 0);
@@ -123,13 +123,13 @@ static void test_a_volume_is_named(void **state)
 {
 	struct world *w = *state;
 
-	priv_publish(w->p, &w->slot, &rig_pod, "mesh", on_done, w);
-	struct priv_request q = heard(w, PRIV_PUBLISH, NULL);
+	link_publish(w->p, &w->slot, &rig_pod, "mesh", on_done, w);
+	struct link_request q = heard(w, LINK_PUBLISH, NULL);
 	assert_true(uuid_equal(&q.uid, &rig_pod));
 	assert_string_equal(q.volume, "mesh");
 	expect_answered(w, q.id, 0);
-	priv_unpublish(w->p, &w->slot, &rig_pod, "mesh", on_done, w);
-	q = heard(w, PRIV_UNPUBLISH, NULL);
+	link_unpublish(w->p, &w->slot, &rig_pod, "mesh", on_done, w);
+	q = heard(w, LINK_UNPUBLISH, NULL);
 	assert_true(uuid_equal(&q.uid, &rig_pod));
 	assert_string_equal(q.volume, "mesh");
 	expect_answered(w, q.id, EBUSY);
@@ -146,8 +146,8 @@ static void test_a_long_name_is_not_cut(void **state)
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		snprintf(name, sizeof(name), "%0*d", (int)names[i].size, 0);
-		priv_publish(w->p, &w->slot, &rig_pod, name, on_done, w);
-		struct priv_request q = heard(w, PRIV_PUBLISH, NULL);
+		link_publish(w->p, &w->slot, &rig_pod, name, on_done, w);
+		struct link_request q = heard(w, LINK_PUBLISH, NULL);
 		assert_int_equal(strlen(q.volume), names[i].sent);
 		expect_answered(w, q.id, EINVAL);
 	}
@@ -160,8 +160,8 @@ static void test_a_caller_is_shown_by_its_connection(void **state)
 	int pair[2], fd;
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	priv_caller(w->p, &w->slot, pair[0], on_done, w);
-	struct priv_request q = heard(w, PRIV_CALLER, &fd);
+	link_caller(w->p, &w->slot, pair[0], on_done, w);
+	struct link_request q = heard(w, LINK_CALLER, &fd);
 	assert_true(!fstat(fd, &a) && !fstat(pair[0], &b));
 	assert_int_equal(a.st_ino, b.st_ino);
 	expect_answered(w, q.id, EPERM);

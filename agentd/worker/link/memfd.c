@@ -1,5 +1,5 @@
-/* priv_memfd.c - see priv_memfd.h. */
-#include "priv_memfd.h"
+/* link_memfd.c - see link_memfd.h. */
+#include "memfd.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/protocol.h"
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-int priv_memfd_sealed(const void *data, size_t size, struct err *e)
+int link_memfd_sealed(const void *data, size_t size, struct err *e)
 {
 	auto_close int fd = memfd_create("agentd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -25,7 +25,7 @@ int priv_memfd_sealed(const void *data, size_t size, struct err *e)
 	return take_fd(fd);
 }
 
-char *priv_memfd_read(int fd, size_t *size, struct err *e)
+char *link_memfd_read(int fd, size_t *size, struct err *e)
 {
 	struct stat st;
 	auto_free char *data = NULL;
@@ -35,7 +35,7 @@ char *priv_memfd_read(int fd, size_t *size, struct err *e)
 		err_sys(e, "what the broker sent");
 		return NULL;
 	}
-	if (!S_ISREG(st.st_mode) || st.st_size > PRIV_FILE_SIZE_MAX) {
+	if (!S_ISREG(st.st_mode) || st.st_size > LINK_FILE_SIZE_MAX) {
 		err_set(e, EPROTO, "the broker sent no file, or a too large one");
 		return NULL;
 	}

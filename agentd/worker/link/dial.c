@@ -1,0 +1,17 @@
+/* link_dial.c - one request, one socket (link_dial.h). */
+#include "dial.h"
+#include "link_internal.h"
+
+void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod, enum link_dial kind,
+    int family, link_listening done, void *ctx)
+{
+	struct link_call *c = link_call_new(p, slot, LINK_DIAL, pod, ctx);
+	const struct link_request req = {.id = c->id,
+	    .op = LINK_DIAL,
+	    .kind = (uint16_t)kind,
+	    .arg = (uint32_t)family,
+	    .uid = *pod};
+
+	c->listening = done;
+	link_call_transmit(c, &req, -1);
+}

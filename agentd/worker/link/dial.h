@@ -1,0 +1,8 @@
+/* link_dial.h - sockets in a pod's network namespace: link.h's third part. */
+#pragma once
+#include "link.h"
+
+/* Not connected, not blocking; the callback owns it.  At most 50 a second and pod (EAGAIN);
+ * ENOTCONN: nobody has connected from there yet. */
+void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod, enum link_dial kind,
+    int family, link_listening done, void *ctx);

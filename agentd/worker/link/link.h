@@ -1,0 +1,90 @@
+/* link.h - what the worker asks of the root broker.
+ *
+ * All calls are asynchronous (contract in base/loop.h) but link_new and link_take_listener.  The
+ * broker answers in order.  When it goes away `lost` runs once and the worker has to end: the
+ * listeners live on in the next broker.
+ */
+#pragma once
+#include "common/protocol.h"
+#include <stddef.h>
+
+struct err;
+struct loop;
+struct link;
+struct link_call;   /* one request under way */
+struct link_follow; /* one followed file or directory */
+
+/* Reads the broker's greeting and its node listeners from `fd` (takes it); blocks, at start only.
+ */
+struct link *link_new(struct loop *l, int fd, void (*lost)(void *ctx), void *ctx, struct err *e);
+void link_free(struct link **p);
+int link_take_listener(struct link *p, enum link_node_listener kind); /* -1: there is none */
+
+/* `e` is NULL on success.  A refusal's text is the broker's and names what was refused. */
+typedef void (*link_done)(void *ctx, const struct err *e);
+void link_pod_add(
+    struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx);
+/* Nobody waits for these two; a failure is logged. */
+void link_pod_remove(struct link *p, const struct uuid *pod);
+void link_write(
+    struct link *p, const struct uuid *pod, enum link_file file, const void *data, size_t size);
+
+typedef void (*link_listening)(void *ctx, const struct err *e, int fd); /* the callback owns fd */
+void link_listen(struct link *p, struct link_call **slot, const struct uuid *pod,
+    enum link_listener kind, link_listening done, void *ctx);
+
+struct link_peer {
+	uint64_t cookie;     /* as SO_NETNS_COOKIE shows it; 0: a kernel without */
+	uint64_t cgroup_id;  /* of the peer, the pod's or one below it; 0: not known */
+	const char *unknown; /* why it is not known; "" when it is */
+	size_t naddresses;
+	const struct link_address *addresses; /* valid during the callback */
+};
+typedef void (*link_peer_known)(void *ctx, const struct err *e, const struct link_peer *n);
+/* Is the peer of this accepted connection the pod's?  `fd` stays the caller's.  A refusal's code:
+ * EPERM another network namespace, EACCES another cgroup, ESRCH the peer is gone, ENODATA its
+ * cgroup cannot be known and `require` was asked. */
+void link_peer_of(struct link *p, struct link_call **slot, const struct uuid *pod, int fd,
+    link_peer_known done, void *ctx);
+/* From now on: what cannot be known is refused (`attest: require`). */
+void link_require_attestation(struct link *p);
+void link_call_cancel(struct link_call **c);
+
+/* One file as it is now.  `data` is NULL when it is gone or refused; then `e` says why. */
+struct link_content {
+	const char *name; /* "" unless a directory is followed */
+	const char *data; /* NUL-terminated behind `size`; valid during the callback */
+	size_t size;
+	const struct err *e;
+	bool synced; /* a directory's start is complete; no file */
+};
+typedef void (*link_changed)(void *ctx, const struct link_content *c);
+/* `changed` runs soon with what is there now, then at every change.  `pod` may be NULL. */
+struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,
+    unsigned plane, link_changed changed, void *ctx);
+void link_unfollow(struct link_follow **f);
+
+/* One entry of the kept state; `data` is valid during the callback, NULL after the last one (then
+ * `e`, if not NULL, says why the list is not complete). */
+struct link_kept {
+	enum link_state kind;
+	const uint8_t *id; /* LINK_STATE_ID_SIZE bytes */
+	const char *data;
+	size_t size;
+	const struct err *e;
+};
+typedef void (*link_kept_found)(void *ctx, const struct link_kept *k);
+void link_state_list(struct link *p, struct link_call **slot, enum link_state kind,
+    link_kept_found found, void *ctx);
+/* Copied; takes the place of what was there. */
+void link_state_put(
+    struct link *p, struct link_call **slot, const struct link_kept *k, link_done done, void *ctx);
+/* Nobody waits; a failure is logged. */
+void link_state_del(struct link *p, enum link_state kind, const uint8_t *id);
+
+/* All pods that the node's sources name were added and are listened for, or refused. */
+void link_ready(struct link *p);
+/* A listener of `pod` was shut down and made anew; the callback owns `fd`.  `pod` has at most one
+ * such watch: the owner of its listeners.  `again` NULL: no more. */
+typedef void (*link_relisten)(void *ctx, enum link_listener kind, int fd);
+void link_on_relisten(struct link *p, const struct uuid *pod, link_relisten again, void *ctx);

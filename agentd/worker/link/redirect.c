@@ -1,0 +1,104 @@
+/* link_redirect.c - a pod's traffic: set, del, explain, trace, counters (link_redirect.h).
+ *
+ * set -> the reply says accepted or refused -> LINK_REDIRECTED, under the same id, says in force or
+ * not.  In between the call waits like any other, and can be cancelled.
+ */
+#include "redirect.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/rules.h"
+#include "ebpf/rules_types.h"
+#include "link_internal.h"
+#include "memfd.h"
+#include <errno.h>
+#include <string.h>
+
+static void send_request(struct link_call *c, int fd)
+{
+	const struct link_request req = {.id = c->id, .op = (uint16_t)c->op, .uid = c->pod};
+
+	link_call_transmit(c, &req, fd);
+}
+
+static void send_with(struct link_call *c, const void *data, size_t size)
+{
+	struct err e;
+	auto_close int fd = link_memfd_sealed(data, size, &e);
+
+	if (fd >= 0)
+		send_request(c, fd);
+	else
+		link_call_unsent(c);
+}
+
+void link_redirect_set(struct link *p, struct link_call **slot, const struct uuid *pod,
+    const struct redirect_rules *rules, link_redirected done, void *ctx)
+{
+	struct link_call *c = link_call_new(p, slot, LINK_REDIRECT_SET, pod, ctx);
+
+	c->redirected = done;
+	send_with(c, rules, sizeof(*rules));
+}
+
+void link_redirect_del(struct link *p, const struct uuid *pod)
+{
+	send_request(link_call_new(p, NULL, LINK_REDIRECT_DEL, pod, NULL), -1);
+}
+
+void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
+    const struct redirect_question *q, link_explained done, void *ctx)
+{
+	struct link_call *c = link_call_new(p, slot, LINK_REDIRECT_EXPLAIN, pod, ctx);
+
+	c->explained = done;
+	send_with(c, q, sizeof(*q));
+}
+
+void link_redirect_counters(struct link *p, struct link_call **slot, link_listening done, void *ctx)
+{
+	static const struct uuid nobody;
+	struct link_call *c = link_call_new(p, slot, LINK_REDIRECT_COUNTERS, &nobody, ctx);
+
+	c->listening = done;
+	send_request(c, -1);
+}
+
+void link_redirect_trace(
+    struct link *p, struct link_call **slot, const struct uuid *pod, link_listening done, void *ctx)
+{
+	static const struct uuid all;
+	struct link_call *c = link_call_new(p, slot, LINK_REDIRECT_TRACE, pod ? pod : &all, ctx);
+
+	c->listening = done;
+	send_request(c, -1);
+}
+
+/* An old broker's counters are no reason to refuse what is in force: then they begin at 0. */
+static struct redirect_counters read_baseline(int fd)
+{
+	struct redirect_counters c;
+
+	if (fd < 0 || pread(fd, &c, sizeof(c), 0) != sizeof(c))
+		memset(&c, 0, sizeof(c));
+	return c;
+}
+
+void link_redirect_take(struct link_call *c, const struct link_packet *in, int received)
+{
+	auto_close int fd = received;
+	struct redirect_counters baseline;
+	struct link_call was;
+	struct err e;
+
+	if (!c || c->op != LINK_REDIRECT_SET)
+		return;
+	was = *c;
+	link_call_drop(c);
+	baseline = read_baseline(fd);
+	if (in->code) {
+		err_set(&e, in->code, "%s", in->why);
+		was.redirected(was.ctx, &e, 0, NULL);
+	} else {
+		was.redirected(was.ctx, NULL, in->arg, &baseline);
+	}
+}

@@ -1,0 +1,33 @@
+/* link_redirect.h - what the worker asks of the root broker for pods' traffic: link.h's other part.
+ */
+#pragma once
+#include "link.h"
+
+struct redirect_counters;
+struct redirect_question;
+struct redirect_rules;
+/* `index` - 1 is the pod's row of the counters, `baseline` what it began with (valid during the
+ * callback); 0 and NULL with an error. */
+typedef void (*link_redirected)(
+    void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline);
+/* Traffic of `pod` goes by these rules: `done` runs when they are in force, which may be long after
+ * (its cgroup does not exist yet), or with the reason why they are not. */
+void link_redirect_set(struct link *p, struct link_call **slot, const struct uuid *pod,
+    const struct redirect_rules *rules, link_redirected done, void *ctx);
+void link_redirect_del(struct link *p, const struct uuid *pod); /* nobody waits */
+typedef void (*link_explained)(void *ctx, const struct err *e, unsigned verdict);
+void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
+    const struct redirect_question *q, link_explained done, void *ctx);
+/* The pipe of struct link_trace, not blocking; closing it ends the trace.  `pod` NULL: all pods. */
+void link_redirect_trace(struct link *p, struct link_call **slot, const struct uuid *pod,
+    link_listening done, void *ctx);
+/* What the broker says by itself, to one listener (NULL: no more).  `pod` NULL: `n` is how much it
+ * has put back so far; else `n` is whether inbound traffic of the pod is redirected too, and `e`
+ * why it cannot be. */
+typedef void (*link_redirect_noted)(
+    void *ctx, const struct uuid *pod, const struct err *e, unsigned n);
+void link_on_redirect(struct link *p, link_redirect_noted noted, void *ctx);
+/* All counters, rows of struct redirect_counters, to be mapped (PROT_READ); the callback owns fd.
+ */
+void link_redirect_counters(
+    struct link *p, struct link_call **slot, link_listening done, void *ctx);
