@@ -13,9 +13,6 @@
 #include "agent_pod.h"
 #include "agent_redirect.h"
 #include "agent_state.h"
-#include "base/loop.h"
-#include "base/metrics.h"
-#include "base/rpc_guard.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -26,6 +23,9 @@
 #include "security/cert_cache.h"
 #include "security/crl.h"
 #include "security/istiod.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
+#include "worker/base/rpc/guard.h"
 #include "worker/link/link.h"
 #include <string.h>
 

@@ -7,8 +7,6 @@
  */
 #include "agent_dns.h"
 #include "agent_pod.h"
-#include "base/loop.h"
-#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -16,6 +14,8 @@
 #include "proxy/discovery.h"
 #include "proxy/xds_proxy.h"
 #include "redirect/redirect.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <string.h>

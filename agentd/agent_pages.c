@@ -6,9 +6,6 @@
 #include "agent_dns_page.h"
 #include "agent_pod.h"
 #include "agent_redirect_pages.h"
-#include "base/loop.h"
-#include "base/metrics.h"
-#include "base/versions.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "config.h"
@@ -17,6 +14,9 @@
 #include "security/cert_cache.h"
 #include "security/crl.h"
 #include "security/istiod.h"
+#include "worker/base/library_versions.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
 #include "worker/link/cage.h"
 #include "worker/link/link.h"
 #include <dirent.h>
@@ -117,7 +117,7 @@ static json_t *dump_version(void *ctx)
 	json_t *libraries = json_object();
 
 	(void)ctx;
-	versions_each(add_version, libraries);
+	library_versions_each(add_version, libraries);
 	return json_pack("{s:s, s:o}", "agentd", AGENTD_VERSION, "libraries", libraries);
 }
 

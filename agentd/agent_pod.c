@@ -11,9 +11,6 @@
 #include "agent_dns.h"
 #include "agent_redirect.h"
 #include "agent_token.h"
-#include "base/loop.h"
-#include "base/metrics.h"
-#include "base/rpc_server.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -28,6 +25,9 @@
 #include "security/crl.h"
 #include "security/istiod.h"
 #include "security/roots.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
+#include "worker/base/rpc/server.h"
 #include "worker/link/link.h"
 #include <string.h>
 

@@ -5,11 +5,11 @@
  * costs nothing when it never had it.  The counters' map is asked for once, with the first pod.
  */
 #include "agent_redirect.h"
-#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "pod/pod.h"
+#include "worker/base/metrics.h"
 #include "worker/link/redirect.h"
 #include <stdio.h>
 #include <string.h>

@@ -7,13 +7,13 @@
  */
 #include "agent_redirect_pages.h"
 #include "agent_pod.h"
-#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/rules.h"
 #include "ebpf/rules_types.h"
 #include "pod/pod.h"
 #include "redirect/redirect.h"
+#include "worker/base/loop.h"
 #include "worker/link/redirect.h"
 #include <arpa/inet.h>
 #include <errno.h>

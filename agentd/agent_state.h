@@ -5,8 +5,8 @@
  * certificate if somebody still needs it.
  */
 #pragma once
-#include "base/loop.h"
 #include "common/protocol.h"
+#include "worker/base/loop.h"
 
 struct agent_shared;
 struct agent_state;

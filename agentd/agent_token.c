@@ -6,12 +6,12 @@
  */
 #include "agent_token.h"
 #include "agent_pod.h"
-#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "pod/pod.h"
 #include "security/token.h"
+#include "worker/base/loop.h"
 #include "worker/link/link.h"
 #include <string.h>
 

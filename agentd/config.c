@@ -4,10 +4,10 @@
  * config_row.c turns a text into the value of a field.
  */
 #include "config.h"
-#include "base/yaml.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "config_row.h"
+#include "worker/base/yaml.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

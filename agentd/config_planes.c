@@ -3,12 +3,12 @@
  * What is left out is completed from what is there, then each plane must be unique by name (how
  * `agentctl` shows it) and by address (how a pod names it).
  */
-#include "base/yaml.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/protocol.h"
 #include "config_row.h"
 #include "security/identity.h"
+#include "worker/base/yaml.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,12 +5,12 @@
  * broker, so there is nothing to save here.
  */
 #include "agent.h"
-#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/protocol.h"
 #include "config.h"
+#include "worker/base/loop.h"
 #include "worker/link/cage.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -2,10 +2,10 @@
  * neither many requests nor slow readers cost more than one scrape.
  */
 #include "metrics_port.h"
-#include "base/loop.h"
-#include "base/metrics.h"
-#include "base/page_server.h"
 #include "common/mem.h"
+#include "worker/base/http/public.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
 #include <event2/buffer.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ enum { FRESH_MS = 1000 };
 struct metrics_port {
 	struct loop *loop;
 	struct metrics_port_rig rig;
-	struct page_server *server;
+	struct http_public *server;
 	struct evbuffer *page; /* NULL: nobody asked yet */
 	int64_t made_ms;
 };
@@ -62,13 +62,13 @@ struct metrics_port *metrics_port_new(
 
 	p->loop = l;
 	p->rig = *rig;
-	p->server = page_server_new(l, listen_fd, on_asked, p);
+	p->server = http_public_new(l, listen_fd, on_asked, p);
 	return p;
 }
 
 void metrics_port_stop_accepting(struct metrics_port *p)
 {
-	page_server_stop_accepting(p->server);
+	http_public_stop_accepting(p->server);
 }
 
 void metrics_port_free(struct metrics_port **port)
@@ -77,7 +77,7 @@ void metrics_port_free(struct metrics_port **port)
 
 	if (!p)
 		return;
-	page_server_free(&p->server);
+	http_public_free(&p->server);
 	if (p->page)
 		evbuffer_free(p->page);
 	free(p);

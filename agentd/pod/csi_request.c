@@ -6,12 +6,12 @@
  * the kubelet does not use it for that (kubelet-csi.md 3b).
  */
 #include "csi_request.h"
-#include "base/pbwire.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "node_keys.h"
 #include "security/identity.h"
 #include "security/token.h"
+#include "worker/base/pbwire.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * kubelet gives it up.
  */
 #pragma once
-#include "base/loop.h"
-#include "base/rpc_server.h"
+#include "worker/base/loop.h"
+#include "worker/base/rpc/server.h"
 
 struct csi_call;
 struct csi_server;

@@ -4,8 +4,8 @@
  * mounts show.  Nothing of it is waited for or asked of the kubelet (architecture decision 10).
  */
 #pragma once
-#include "base/loop.h"
 #include "csi_volume.h"
+#include "worker/base/loop.h"
 
 struct kubelet_volumes;
 

@@ -11,9 +11,9 @@
  * count.
  */
 #include "limits.h"
-#include "base/loop.h"
-#include "base/metrics.h"
 #include "common/mem.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -7,11 +7,11 @@
  * differ.
  */
 #include "node.h"
-#include "base/pbwire.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "node_env.h"
 #include "pod.h"
+#include "worker/base/pbwire.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ static void put_number(struct evbuffer *out, double d)
 	evbuffer_add(out, bytes, sizeof(bytes));
 }
 
-/* The depth was bounded where the value came in (node_keys.c, base/yaml). */
+/* The depth was bounded where the value came in (node_keys.c, worker/base/yaml). */
 static void put_value(struct evbuffer *out, const json_t *v)
 {
 	struct evbuffer *inner;

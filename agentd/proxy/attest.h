@@ -6,7 +6,7 @@
  * inherited it, loses it then (threats-and-faults.md T4).
  */
 #pragma once
-#include "base/rpc_server.h"
+#include "worker/base/rpc/server.h"
 #include <stdbool.h>
 #include <stdint.h>
 

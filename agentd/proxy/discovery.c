@@ -9,8 +9,8 @@
  * parser behind us would see an unknown field, and we do not want to argue about what it does.
  */
 #include "discovery.h"
-#include "base/rpc.h"
 #include "common/err.h"
+#include "worker/base/rpc/rpc.h"
 
 #include <event2/buffer.h>
 #include <stdio.h>

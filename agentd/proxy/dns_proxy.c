@@ -7,12 +7,12 @@
  * which it might kill as well.
  */
 #include "dns_proxy.h"
-#include "base/accept.h"
-#include "base/dns_datagram.h"
-#include "base/dns_stream.h"
-#include "base/loop.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/base/accept.h"
+#include "worker/base/dns/datagram.h"
+#include "worker/base/dns/stream.h"
+#include "worker/base/loop.h"
 #include <string.h>
 #include <sys/random.h>
 #include <utlist.h>

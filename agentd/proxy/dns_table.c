@@ -6,9 +6,9 @@
  * not stored: "a.b.ns.svc.cluster.local." is an alias of "a.b." if that is a name.
  */
 #include "dns_table.h"
-#include "base/hash.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/base/hash.h"
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdarg.h>

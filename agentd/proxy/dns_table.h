@@ -5,8 +5,8 @@
  * same (security-rules.md G3: equal to the last byte, so nobody learns of another's).
  */
 #pragma once
-#include "base/dns_message.h"
-#include "base/pbwire.h"
+#include "worker/base/dns/message.h"
+#include "worker/base/pbwire.h"
 
 struct dns_table;
 struct err;

@@ -6,11 +6,11 @@
  * one, with another port, takes its place.
  */
 #include "dns_upstream.h"
-#include "base/dns_stream.h"
-#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/base/dns/stream.h"
+#include "worker/base/loop.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>

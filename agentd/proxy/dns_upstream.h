@@ -7,7 +7,7 @@
  * fails, or says nothing for a second (istio-agent.md 7.5, but for the second).
  */
 #pragma once
-#include "base/dns_message.h"
+#include "worker/base/dns/message.h"
 #include "worker/link/dial.h"
 #include <netinet/in.h>
 #include <sys/socket.h>

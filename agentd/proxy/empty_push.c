@@ -15,11 +15,11 @@
  * that always removes first and adds then is let through the second time.
  */
 #include "empty_push.h"
-#include "base/loop.h"
-#include "base/rpc.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "kept.h"
+#include "worker/base/loop.h"
+#include "worker/base/rpc/rpc.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* kept.c - see kept.h. */
 #include "kept.h"
-#include "base/rpc.h"
 #include "common/mem.h"
+#include "worker/base/rpc/rpc.h"
 #include <string.h>
 #include <utlist.h>
 

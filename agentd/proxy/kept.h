@@ -3,7 +3,7 @@
  * How much is kept is its owner's to bound; `size` tells.
  */
 #pragma once
-#include "base/pbwire.h"
+#include "worker/base/pbwire.h"
 
 struct rpc_msg;
 

@@ -1,9 +1,9 @@
 /* local_types.c - a response of one of these types -> its handler -> an ACK or NACK. */
 #include "local_types.h"
-#include "base/rpc.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "discovery_account.h"
+#include "worker/base/rpc/rpc.h"
 #include <event2/buffer.h>
 #include <string.h>
 #include <utlist.h>

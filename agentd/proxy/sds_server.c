@@ -20,8 +20,6 @@
  * own when it is written.
  */
 #include "sds_server.h"
-#include "base/loop.h"
-#include "base/rpc_server.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -29,6 +27,8 @@
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
 #include "security/cert.h"
+#include "worker/base/loop.h"
+#include "worker/base/rpc/server.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -22,13 +22,13 @@
  */
 #include "uds.h"
 #include "attest.h"
-#include "base/accept.h"
-#include "base/loop.h"
-#include "base/metrics.h"
-#include "base/rpc_server.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/base/accept.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
+#include "worker/base/rpc/server.h"
 #include "worker/link/link.h"
 
 #include <arpa/inet.h>

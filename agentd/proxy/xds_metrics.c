@@ -1,9 +1,9 @@
 /* xds_metrics.c - see xds_metrics.h. */
 #include "xds_metrics.h"
-#include "base/metrics.h"
 #include "common/mem.h"
 #include "pod/pod.h"
 #include "security/refusal.h"
+#include "worker/base/metrics.h"
 
 void xds_metrics_init(struct xds_metrics *m, const struct pod *p)
 {

@@ -22,9 +22,6 @@
  * of istiod's push slots (istiod-live.md 1.1, 1.12).
  */
 #include "xds_proxy.h"
-#include "base/back_off.h"
-#include "base/loop.h"
-#include "base/rpc_server.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -38,6 +35,9 @@
 #include "security/istiod.h"
 #include "security/refusal.h"
 #include "security/token.h"
+#include "worker/base/back_off.h"
+#include "worker/base/loop.h"
+#include "worker/base/rpc/server.h"
 #include "xds_metrics.h"
 
 #include <event2/buffer.h>

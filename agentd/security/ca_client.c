@@ -7,15 +7,15 @@
  * better by being sent again at once.
  */
 #include "ca_client.h"
-#include "base/loop.h"
-#include "base/metrics.h"
-#include "base/rpc.h"
 #include "ca_answer.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "istio/v1/auth/ca.pb-c.h"
 #include "istiod.h"
 #include "pace.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
+#include "worker/base/rpc/rpc.h"
 
 enum { ATTEMPTS_MAX = 5, FIRST_WAIT_MS = 100, DEADLINE_MS = 10 * 1000 };
 

@@ -23,8 +23,6 @@
  * A subscriber may leave, or another join, while subscribers are being told: whoever leaves is only
  * marked, and swept when the telling is over.
  */
-#include "base/loop.h"
-#include "base/metrics.h"
 #include "ca_client.h"
 #include "cert_entry.h"
 #include "cert_keep.h"
@@ -33,6 +31,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "istiod.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
 #include "worker/link/link.h"
 #include <assert.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* cert_entry.h - one certificate of the cache: what the files of cert_cache share, and nobody else.
  */
 #pragma once
-#include "base/loop.h"
 #include "cert_cache.h"
 #include "common/err.h"
+#include "worker/base/loop.h"
 #include <uthash.h>
 
 /* istiod dates certificates back by so much (istio-agent.md 4.5): a clock that is behind by less

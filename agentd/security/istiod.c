@@ -8,12 +8,12 @@
  * place in the queue has come -> granted.  The pool says when a connection became ready.
  */
 #include "istiod.h"
-#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "pool.h"
 #include "turnstile.h"
+#include "worker/base/loop.h"
 #include "worker/link/link.h"
 #include "x509.h"
 #include <stddef.h>

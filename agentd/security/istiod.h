@@ -8,8 +8,8 @@
  * (istio-agent.md 13.2).
  */
 #pragma once
-#include "base/rpc_channel.h"
 #include "common/uuid.h"
+#include "worker/base/rpc/channel.h"
 #include <jansson.h>
 
 struct istiod;

@@ -5,7 +5,7 @@
  * timer.
  */
 #pragma once
-#include "base/loop.h"
+#include "worker/base/loop.h"
 
 struct pace;
 

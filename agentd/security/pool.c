@@ -12,11 +12,11 @@
  * fails at once, and in case the server is back after all it carries nothing (grpc-core.md 4).
  */
 #include "pool.h"
-#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "istiod.h"
+#include "worker/base/loop.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -7,8 +7,8 @@
  * which they can come back but within istiod's grace of 11 s (istiod-live.md 3).
  */
 #pragma once
-#include "base/rpc_channel.h"
 #include "common/uuid.h"
+#include "worker/base/rpc/channel.h"
 #include <jansson.h>
 
 struct istiod_lease;

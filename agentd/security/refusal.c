@@ -1,6 +1,6 @@
 /* refusal.c - status and text -> what it means.  grpc core has words of its own for HTTP/2's. */
 #include "refusal.h"
-#include "base/rpc.h"
+#include "worker/base/rpc/rpc.h"
 #include <string.h>
 
 static bool says_one_of(const char *why, const char *const *words, size_t n)

@@ -10,8 +10,8 @@
  * it waits and its bucket is full.
  */
 #include "turnstile.h"
-#include "base/loop.h"
 #include "common/mem.h"
+#include "worker/base/loop.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <uthash.h>

@@ -1,7 +1,7 @@
 /* x509.h - keys, certificate requests, and what a certificate must look like to be ours.
  *
- * With token.c and base/http.c the only user of OpenSSL.  All functions are pure; making an RSA key
- * takes 160-540 ms and belongs on the worker thread.
+ * With token.c and worker/base/http/http.c the only user of OpenSSL.  All functions are pure;
+ * making an RSA key takes 160-540 ms and belongs on the worker thread.
  */
 #pragma once
 #include <stdbool.h>

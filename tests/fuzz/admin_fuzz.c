@@ -6,10 +6,10 @@
  * levels were only changed by a POST of /logging, and the connection is gone.
  */
 #include "admin/admin.h"
-#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/base/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>

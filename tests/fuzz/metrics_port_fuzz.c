@@ -5,10 +5,10 @@
  * printable; a page was only made for a GET of its very path; and the connection is gone.
  */
 #include "admin/metrics_port.h"
-#include "base/loop.h"
-#include "base/metrics.h"
-#include "base/page_server.h"
 #include "common/err.h"
+#include "worker/base/http/public.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
 
 #include <fcntl.h>
 #include <stdbool.h>

@@ -16,7 +16,6 @@
 #include <event2/buffer.h>
 
 #include "agent.h"
-#include "base/pbwire.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "config.h"
@@ -28,6 +27,7 @@
 #include "tests/fake/rpc.h"
 #include "tests/fake/x509.h"
 #include "tests/unit/pod/csi_rig.h"
+#include "worker/base/pbwire.h"
 
 static const char settings[] = "control_planes:\n"
 			       "  - name: istiod\n"

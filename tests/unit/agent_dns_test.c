@@ -5,7 +5,6 @@
  */
 #include "agent_dns.h"
 #include "agent_pod.h"
-#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "pod/pod.h"
@@ -15,6 +14,7 @@
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
+#include "worker/base/metrics.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <setjmp.h>

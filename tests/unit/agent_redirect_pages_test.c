@@ -4,12 +4,12 @@
  * LINK: tests/fake/link.c tests/fake/link_redirect.c
  */
 #include "agent_redirect_pages.h"
-#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "pod/pod.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
+#include "worker/base/loop.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>

@@ -3,11 +3,11 @@
  * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c
  */
 #include "agent_redirect.h"
-#include "base/metrics.h"
 #include "common/err.h"
 #include "pod/pod.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
+#include "worker/base/metrics.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -16,8 +16,6 @@
 #include <event2/buffer.h>
 
 #include "agent.h"
-#include "base/metrics.h"
-#include "base/pbwire.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "config.h"
@@ -26,6 +24,8 @@
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/x509.h"
+#include "worker/base/metrics.h"
+#include "worker/base/pbwire.h"
 
 #define UID_A "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b11"
 #define UID_B "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b22"

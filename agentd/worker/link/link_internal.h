@@ -1,8 +1,8 @@
 /* link_internal.h - a request under way: what link.c shows the files beside it. */
 #pragma once
-#include "base/loop.h"
 #include "redirect.h"
 #include "volume.h"
+#include "worker/base/loop.h"
 #include <uthash.h>
 
 struct link_call {

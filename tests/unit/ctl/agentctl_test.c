@@ -20,10 +20,10 @@
 #include <event2/buffer.h>
 #include <jansson.h>
 
-#include "base/http.h"
-#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/base/http/http.h"
+#include "worker/base/loop.h"
 
 static char dir[32], program[4096];
 static pid_t server;

@@ -2,7 +2,6 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c
  */
-#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "pod/csi_socket.h"
@@ -10,6 +9,7 @@
 #include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
+#include "worker/base/metrics.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,6 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/pod/csi_rig.c
  */
-#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "csi_rig.h"
@@ -11,6 +10,7 @@
 #include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
+#include "worker/base/metrics.h"
 #include <errno.h>
 #include <event2/buffer.h>
 #include <setjmp.h>

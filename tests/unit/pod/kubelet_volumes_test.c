@@ -3,7 +3,6 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/pod/csi_rig.c
  */
-#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "csi_rig.h"
@@ -11,6 +10,7 @@
 #include "tests/fake/link.h"
 #include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
+#include "worker/base/metrics.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -21,7 +21,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/pidfd.h"
@@ -29,6 +28,7 @@
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
+#include "worker/base/metrics.h"
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "envoy.h"
@@ -21,6 +20,7 @@
 #include "security/token.h"
 #include "tests/fake/istiod.h"
 #include "tests/fake/loop.h"
+#include "worker/base/metrics.h"
 
 #define SERVICE "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 #define SOTW_METHOD SERVICE "StreamAggregatedResources"

@@ -2,7 +2,6 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/secrets.c
  */
-#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "istio/v1/auth/ca.pb-c.h"
@@ -11,6 +10,7 @@
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/secrets.h"
+#include "worker/base/metrics.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>

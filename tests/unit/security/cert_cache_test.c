@@ -3,11 +3,11 @@
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
  * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/security/cert_world.c
  */
-#include "base/metrics.h"
 #include "cert_world.h"
 #include "common/mem.h"
 #include "tests/fake/secrets.h"
 #include "tests/fake/x509.h"
+#include "worker/base/metrics.h"
 #include <event2/buffer.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* refusal_test.c - what istiod's and grpc's own words mean (istiod-live.md 1, 3; istio-agent.md
  * 1.8).
  */
-#include "base/rpc.h"
 #include "security/refusal.h"
+#include "worker/base/rpc/rpc.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

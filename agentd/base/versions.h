@@ -1,5 +1,0 @@
-/* versions.h - what the libraries that run here say of themselves (security-rules.md 9). */
-#pragma once
-
-typedef void (*versions_named)(void *ctx, const char *library, const char *version);
-void versions_each(versions_named named, void *ctx);

@@ -1,0 +1,32 @@
+/* versions.c - one question to each library that is linked; no order of events.
+ *
+ * Asked while running: of a shared library it is the one that was loaded, whatever we were built
+ * with.
+ */
+#include "library_versions.h"
+#include <event2/event.h>
+#include <gnu/libc-version.h>
+#include <grpc/grpc.h>
+#include <jansson.h>
+#include <ldns/ldns.h>
+#include <openssl/crypto.h>
+#include <protobuf-c/protobuf-c.h>
+#include <yaml.h>
+
+static const char *openssl(void)
+{
+	return OpenSSL_version(OPENSSL_VERSION_STRING);
+}
+
+void library_versions_each(library_versions_named named, void *ctx)
+{
+	static const struct {
+		const char *library, *(*version)(void);
+	} libraries[] = {{"grpc core", grpc_version_string}, {"openssl", openssl},
+	    {"libevent", event_get_version}, {"protobuf-c", protobuf_c_version},
+	    {"jansson", jansson_version_str}, {"libyaml", yaml_get_version_string},
+	    {"ldns", ldns_version}, {"libc", gnu_get_libc_version}};
+
+	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++)
+		named(ctx, libraries[i].library, libraries[i].version());
+}

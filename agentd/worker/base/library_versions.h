@@ -1,0 +1,5 @@
+/* versions.h - what the libraries that run here say of themselves (security-rules.md 9). */
+#pragma once
+
+typedef void (*library_versions_named)(void *ctx, const char *library, const char *version);
+void library_versions_each(library_versions_named named, void *ctx);

@@ -1,0 +1,97 @@
+/* rpc_internal.h - what the files of rpc share; included by agentd/base/rpc*.c only.
+ * Everything that grpc will report on is a tag embedded in the object it is about; the object lives
+ * until all its tags came back (grpc-core.md 8), also long after its owner let go of it.
+ */
+#pragma once
+#include "channel.h"
+#include "server.h"
+#include "worker/base/loop.h"
+
+#include <grpc/grpc.h>
+#include <pthread.h>
+
+struct rpc_tag;
+typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
+struct rpc_tag {
+	rpc_tag_done done;
+	bool ok;
+	struct rpc_tag *next;
+};
+
+#define tag_owner(t, type, member) ((type *)((char *)(t)-offsetof(type, member)))
+
+struct rpc {
+	struct loop *loop;
+	grpc_completion_queue *cq;
+	pthread_t drainer;
+	int wake_fd; /* readable while `inbox` or `ready` may hold something */
+	struct loop_fd watch;
+	pthread_mutex_t lock;
+	struct rpc_tag *inbox, **inbox_end; /* under `lock`: from the drainer to the loop */
+	struct rpc_tag *ready;              /* the loop's own: taken from the inbox */
+	size_t pending;                     /* tags that grpc or the lists hold */
+	bool running, ending;               /* inside a tag's `done`; rpc_free() is at work */
+	uint64_t wakes, tags, burst_tags;   /* for tests; how many; when `quiet` was armed last */
+	struct loop_timer quiet;            /* armed during a burst */
+	struct rpc_stream *streams;
+	struct rpc_server *servers;
+	struct rpc_channel *channels;
+};
+
+/* A tag is about to be given to grpc; `done` will run exactly once. */
+void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done);
+void rpc_log_init(void);
+
+struct rpc_out { /* one outgoing message */
+	grpc_byte_buffer *bytes;
+	size_t len;
+	struct rpc_out *next;
+};
+
+struct rpc_stream {
+	struct rpc *rpc;
+	struct rpc_server *server;   /* NULL on the client side and when the server went */
+	struct rpc_channel *channel; /* NULL on the server side */
+	grpc_call *call;
+	unsigned refs;            /* one per tag under way, one of the owner, one of a callback */
+	struct rpc_stream **slot; /* the owner's; NULL: no owner (any more), no events */
+	struct rpc_events ev;
+	void *ctx;
+	struct rpc_tag reading, writing, headers_out, headers_in, half_out, status_out, ending;
+	bool is_reading, is_writing, paused, read_end;
+	bool half_wanted, half_sent;                       /* client */
+	bool accepted, closing, headers_sent, status_sent; /* server */
+	bool ended;                                        /* grpc reported the end of the call */
+	int fd; /* server: the connection's; another's by now, unless `inode` is its own */
+	ino_t inode;
+	grpc_byte_buffer *in;
+	struct rpc_out *out, **out_end;
+	size_t queued, writing_len;
+	grpc_metadata *metadata; /* client: headers under way */
+	size_t nmetadata;
+	grpc_metadata_array initial, trailing; /* client: received, not looked at */
+	grpc_status_code status;
+	grpc_slice details;
+	int cancelled;            /* server: where grpc says so, not looked at */
+	struct loop_timer linger; /* server: how long a closed stream may take to flush */
+	struct rpc_stream *prev, *next;
+};
+struct rpc_stream *rpc_stream_new(struct rpc *r, grpc_call *call);
+void rpc_stream_unref(struct rpc_stream *s);
+void rpc_stream_own(
+    struct rpc_stream *s, struct rpc_stream **slot, const struct rpc_events *ev, void *ctx);
+void rpc_stream_start(
+    struct rpc_stream *s, const grpc_op *op, size_t n, struct rpc_tag *t, rpc_tag_done done);
+void rpc_stream_read(struct rpc_stream *s);
+void rpc_stream_ended(struct rpc_stream *s);   /* grpc reported the end */
+void rpc_stream_abandon(struct rpc_stream *s); /* its server or runtime goes: no events, at once */
+struct rpc_msg *rpc_msg_new(grpc_byte_buffer *bytes); /* takes them */
+void rpc_msg_free(struct rpc_msg **m);
+grpc_byte_buffer *rpc_msg_bytes(const struct rpc_msg *m);
+void rpc_channel_put(struct rpc_channel *c); /* a stream of it is gone */
+void rpc_server_cut(struct rpc_stream *s);   /* its connection ends */
+bool rpc_server_is_held(const struct rpc_server *s);
+void rpc_server_request(struct rpc_server *s);
+void rpc_server_breach(struct rpc_server *s, enum rpc_breach what);
+void rpc_server_drop_all(struct rpc *r); /* what the owners did not free themselves */
+void rpc_channel_drop_all(struct rpc *r);
