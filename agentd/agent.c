@@ -16,7 +16,6 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "config.h"
 #include "pod/manifest_dir.h"
 #include "pod/pod.h"
 #include "security/ca_client.h"
@@ -26,6 +25,7 @@
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/guard.h"
+#include "worker/config/config.h"
 #include "worker/link/link.h"
 #include <string.h>
 

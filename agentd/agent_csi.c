@@ -4,11 +4,11 @@
 #include "agent_csi.h"
 #include "agent_pod.h"
 #include "common/mem.h"
-#include "config.h"
 #include "pod/csi_driver.h"
 #include "pod/csi_socket.h"
 #include "pod/kubelet_volumes.h"
 #include "worker/base/metrics.h"
+#include "worker/config/config.h"
 #include "worker/link/link.h"
 #include "worker/link/volume.h"
 

@@ -8,7 +8,6 @@
 #include "agent_redirect_pages.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "config.h"
 #include "pod/manifest_dir.h"
 #include "pod/pod.h"
 #include "security/cert_cache.h"
@@ -17,6 +16,7 @@
 #include "worker/base/library_versions.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/config/config.h"
 #include "worker/link/cage.h"
 #include "worker/link/link.h"
 #include <dirent.h>

@@ -9,8 +9,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/protocol.h"
-#include "config.h"
 #include "worker/base/loop.h"
+#include "worker/config/config.h"
 #include "worker/link/cage.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -18,7 +18,6 @@
 #include "agent.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "config.h"
 #include "pod/csi_kept.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
@@ -28,6 +27,7 @@
 #include "tests/fake/x509.h"
 #include "tests/unit/pod/csi_rig.h"
 #include "worker/base/pbwire.h"
+#include "worker/config/config.h"
 
 static const char settings[] = "control_planes:\n"
 			       "  - name: istiod\n"

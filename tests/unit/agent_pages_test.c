@@ -17,9 +17,9 @@
 #include "agent.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "config.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
+#include "worker/config/config.h"
 
 #define UID_A "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b11"
 static const char settings[] = "control_planes:\n"

@@ -18,7 +18,6 @@
 #include "agent.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "config.h"
 #include "proxy/discovery.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
@@ -26,6 +25,7 @@
 #include "tests/fake/x509.h"
 #include "worker/base/metrics.h"
 #include "worker/base/pbwire.h"
+#include "worker/config/config.h"
 
 #define UID_A "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b11"
 #define UID_B "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b22"

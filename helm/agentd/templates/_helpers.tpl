@@ -37,7 +37,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* agentd.yaml: what agentd/config_table.c and config_planes.c know, under their names there. */}}
+{{/* agentd.yaml: what agentd/worker/config/table.c and config_planes.c know, under their names there. */}}
 {{- define "agentd.config" -}}
 {{- $flat := dict
 	"log_level" .Values.logLevel

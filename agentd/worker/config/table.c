@@ -4,7 +4,7 @@
  * nearest known name come from the row.  What only the broker needs exists only as a flag of
  * agentd, because the broker reads no YAML (architecture decision 2).
  */
-#include "config_row.h"
+#include "row.h"
 #include "security/identity.h"
 #include <arpa/inet.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/protocol.h"
-#include "config_row.h"
+#include "row.h"
 #include "security/identity.h"
 #include "worker/base/yaml.h"
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* config_test.c - defaults, file, flags; what is refused, and how it is said. */
 #include "common/err.h"
 #include "common/mem.h"
-#include "config.h"
+#include "worker/config/config.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

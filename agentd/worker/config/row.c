@@ -1,5 +1,5 @@
 /* config_row.c - how a value gets from its text into its field. */
-#include "config_row.h"
+#include "row.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "config.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "config_row.h"
+#include "row.h"
 #include "worker/base/yaml.h"
 #include <stdlib.h>
 #include <string.h>
