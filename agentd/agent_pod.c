@@ -24,10 +24,10 @@
 #include "security/cert_cache.h"
 #include "security/crl.h"
 #include "security/istiod.h"
-#include "security/roots.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/server.h"
+#include "worker/crypto/roots.h"
 #include "worker/link/link.h"
 #include <string.h>
 

@@ -10,8 +10,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "pod/pod.h"
-#include "security/token.h"
 #include "worker/base/loop.h"
+#include "worker/crypto/token.h"
 #include "worker/link/link.h"
 #include <string.h>
 

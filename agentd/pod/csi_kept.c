@@ -2,7 +2,7 @@
 #include "csi_kept.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "security/identity.h"
+#include "worker/crypto/identity.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -9,9 +9,9 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "node_keys.h"
-#include "security/identity.h"
-#include "security/token.h"
 #include "worker/base/pbwire.h"
+#include "worker/crypto/identity.h"
+#include "worker/crypto/token.h"
 #include <stdio.h>
 #include <string.h>
 

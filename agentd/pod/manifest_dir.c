@@ -12,9 +12,9 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "pod.h"
-#include "security/identity.h"
 #include "worker/base/loop.h"
 #include "worker/base/yaml.h"
+#include "worker/crypto/identity.h"
 #include "worker/link/link.h"
 #include <errno.h>
 #include <stdio.h>

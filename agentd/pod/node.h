@@ -5,7 +5,7 @@
  * unknown here are ignored and listed.  The node's id and metadata follow istio-agent.md 8.2-8.3.
  */
 #pragma once
-#include "security/x509.h"
+#include "worker/crypto/x509.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>

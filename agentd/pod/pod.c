@@ -9,7 +9,7 @@
  */
 #include "pod.h"
 #include "common/mem.h"
-#include "security/identity.h"
+#include "worker/crypto/identity.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>

@@ -3,7 +3,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "discovery.h"
-#include "security/x509.h"
+#include "worker/crypto/x509.h"
 #include <string.h>
 
 enum { CA_CERTIFICATES_PEM = 34 };

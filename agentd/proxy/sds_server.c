@@ -26,9 +26,9 @@
 #include "discovery.h"
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
-#include "security/cert.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
+#include "worker/crypto/cert.h"
 
 #include <inttypes.h>
 #include <stdio.h>

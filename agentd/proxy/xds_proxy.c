@@ -34,10 +34,10 @@
 #include "pod/pod.h"
 #include "security/istiod.h"
 #include "security/refusal.h"
-#include "security/token.h"
 #include "worker/base/back_off.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
+#include "worker/crypto/token.h"
 #include "xds_metrics.h"
 
 #include <event2/buffer.h>

@@ -1,7 +1,7 @@
 /* cert_spec.h - everything that shapes a certificate (security-rules.md 2). */
 #pragma once
 #include "common/uuid.h"
-#include "x509.h"
+#include "worker/crypto/x509.h"
 
 /* The cache key; memcmp-comparable: zero it, then set fields. */
 struct cert_spec {

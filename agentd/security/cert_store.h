@@ -11,9 +11,9 @@
  * anew.
  */
 #pragma once
-#include "cert.h"
 #include "cert_spec.h"
-#include "x509.h"
+#include "worker/crypto/cert.h"
+#include "worker/crypto/x509.h"
 #include <stddef.h>
 
 struct err;

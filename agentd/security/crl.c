@@ -8,8 +8,8 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/crypto/x509.h"
 #include "worker/link/link.h"
-#include "x509.h"
 #include <errno.h>
 #include <string.h>
 

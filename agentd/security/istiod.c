@@ -14,8 +14,8 @@
 #include "pool.h"
 #include "turnstile.h"
 #include "worker/base/loop.h"
+#include "worker/crypto/x509.h"
 #include "worker/link/link.h"
-#include "x509.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>

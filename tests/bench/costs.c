@@ -19,9 +19,9 @@
 #include "proxy/attest.h"
 #include "proxy/discovery.h"
 #include "proxy/sds_server.h"
-#include "security/cert.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
+#include "worker/crypto/cert.h"
 
 enum { SLICE = 16 * 1024, RESOURCE = 1000, RUNS = 20, LOOKS = 100000 };
 

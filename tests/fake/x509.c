@@ -2,7 +2,7 @@
 #include "x509.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "security/identity.h"
+#include "worker/crypto/identity.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

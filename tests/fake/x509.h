@@ -5,7 +5,7 @@
  * with "CRL" a revocation list, and the rest is none.
  */
 #pragma once
-#include "security/x509.h"
+#include "worker/crypto/x509.h"
 
 struct fake_leaf {
 	int key; /* number of the request that it answers */

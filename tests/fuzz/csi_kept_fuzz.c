@@ -5,7 +5,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "pod/kubelet_volumes.h"
-#include "security/identity.h"
+#include "worker/crypto/identity.h"
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

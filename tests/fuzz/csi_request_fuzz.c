@@ -5,7 +5,7 @@
  */
 #include "common/err.h"
 #include "pod/csi_request.h"
-#include "security/identity.h"
+#include "worker/crypto/identity.h"
 #include <stdlib.h>
 #include <string.h>
 

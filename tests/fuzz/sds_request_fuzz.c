@@ -9,9 +9,9 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "proxy/sds_server.h"
-#include "security/cert.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
+#include "worker/crypto/cert.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "security/identity.h"
-#include "security/token.h"
+#include "worker/crypto/identity.h"
+#include "worker/crypto/token.h"
 #include <stdlib.h>
 #include <string.h>
 

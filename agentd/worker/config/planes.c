@@ -7,8 +7,8 @@
 #include "common/mem.h"
 #include "common/protocol.h"
 #include "row.h"
-#include "security/identity.h"
 #include "worker/base/yaml.h"
+#include "worker/crypto/identity.h"
 #include <stdlib.h>
 #include <string.h>
 

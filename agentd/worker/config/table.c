@@ -5,7 +5,7 @@
  * agentd, because the broker reads no YAML (architecture decision 2).
  */
 #include "row.h"
-#include "security/identity.h"
+#include "worker/crypto/identity.h"
 #include <arpa/inet.h>
 #include <string.h>
 

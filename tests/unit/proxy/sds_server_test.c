@@ -15,9 +15,9 @@
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
 #include "proxy/sds_server.h"
-#include "security/cert.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/secrets.h"
+#include "worker/crypto/cert.h"
 
 #define SERVICE "/envoy.service.secret.v3.SecretDiscoveryService/"
 #define NODE .node_id = "sidecar~10.0.0.1~a.b~c", .type = TYPE_SECRET

@@ -17,10 +17,10 @@
 #include "pod/node.h"
 #include "pod/pod.h"
 #include "proxy/xds_proxy.h"
-#include "security/token.h"
 #include "tests/fake/istiod.h"
 #include "tests/fake/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/crypto/token.h"
 
 #define SERVICE "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 #define SOTW_METHOD SERVICE "StreamAggregatedResources"

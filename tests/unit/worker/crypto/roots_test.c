@@ -1,7 +1,7 @@
 /* roots_test.c - one text for one set of roots.
  */
 #include "common/mem.h"
-#include "security/roots.h"
+#include "worker/crypto/roots.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

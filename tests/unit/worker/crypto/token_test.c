@@ -4,7 +4,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "security/token.h"
+#include "worker/crypto/token.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

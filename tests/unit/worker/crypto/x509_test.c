@@ -6,8 +6,8 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "security/identity.h"
-#include "security/x509.h"
+#include "worker/crypto/identity.h"
+#include "worker/crypto/x509.h"
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/rsa.h>

@@ -2,7 +2,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "security/x509.h"
+#include "worker/crypto/x509.h"
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
