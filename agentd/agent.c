@@ -21,11 +21,11 @@
 #include "security/ca_client.h"
 #include "security/cert_cache.h"
 #include "security/crl.h"
-#include "security/istiod.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/guard.h"
 #include "worker/config/config.h"
+#include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include <string.h>
 

@@ -12,11 +12,11 @@
 #include "pod/pod.h"
 #include "security/cert_cache.h"
 #include "security/crl.h"
-#include "security/istiod.h"
 #include "worker/base/library_versions.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/config/config.h"
+#include "worker/istiod/istiod.h"
 #include "worker/link/cage.h"
 #include "worker/link/link.h"
 #include <dirent.h>

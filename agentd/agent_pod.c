@@ -23,11 +23,11 @@
 #include "proxy/xds_proxy.h"
 #include "security/cert_cache.h"
 #include "security/crl.h"
-#include "security/istiod.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/server.h"
 #include "worker/crypto/roots.h"
+#include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "common/mem.h"
 #include "security/cert_cache.h"
 #include "security/cert_store.h"
-#include "security/istiod.h"
+#include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include <errno.h>
 #include <stdio.h>

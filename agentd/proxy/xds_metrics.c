@@ -2,8 +2,8 @@
 #include "xds_metrics.h"
 #include "common/mem.h"
 #include "pod/pod.h"
-#include "security/refusal.h"
 #include "worker/base/metrics.h"
+#include "worker/istiod/stream_end.h"
 
 void xds_metrics_init(struct xds_metrics *m, const struct pod *p)
 {
@@ -32,7 +32,8 @@ void xds_metrics_count(const struct xds_metrics *m, struct metric *one)
 void xds_metrics_count_end(
     const struct xds_metrics *m, struct metric *ends, int status, const char *why)
 {
-	auto_free char *labels = mem_printf("%s,type=\"%s\"", m->labels, refusal_kind(status, why));
+	auto_free char *labels =
+	    mem_printf("%s,type=\"%s\"", m->labels, stream_end_kind(status, why));
 
 	metric_add(ends, labels, 1);
 }

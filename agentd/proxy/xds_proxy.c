@@ -32,12 +32,12 @@
 #include "pod/limits.h"
 #include "pod/node.h"
 #include "pod/pod.h"
-#include "security/istiod.h"
-#include "security/refusal.h"
 #include "worker/base/back_off.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
 #include "worker/crypto/token.h"
+#include "worker/istiod/istiod.h"
+#include "worker/istiod/stream_end.h"
 #include "xds_metrics.h"
 
 #include <event2/buffer.h>
@@ -175,11 +175,11 @@ static void on_up_closed(void *ctx, int status, const char *why)
 	if (status != RPC_OK)
 		err_set(&e, ERR_UNAVAILABLE, "istiod: %s: %s", rpc_status_name(status), why);
 	set_why_not(x, e.msg);
-	if (refusal_did_harm(why))
+	if (stream_end_did_harm(why))
 		istiod_blame(x->istiod, &x->pod->uid, why);
-	if (!x->answered || !refusal_is_plain_end(status))
+	if (!x->answered || !stream_end_is_plain_end(status))
 		back_off(x);
-	if (refusal_is_busy(status) && may_hold(x))
+	if (stream_end_is_busy(status) && may_hold(x))
 		hold(x);
 	else
 		end_stream(x, status, why);

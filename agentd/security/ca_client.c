@@ -11,11 +11,11 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "istio/v1/auth/ca.pb-c.h"
-#include "istiod.h"
 #include "pace.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/rpc.h"
+#include "worker/istiod/istiod.h"
 
 enum { ATTEMPTS_MAX = 5, FIRST_WAIT_MS = 100, DEADLINE_MS = 10 * 1000 };
 

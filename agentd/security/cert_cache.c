@@ -30,9 +30,9 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "istiod.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include <assert.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* cert_entry.c - what an entry of the cache is, and how `agentctl certs` shows it. */
 #include "cert_entry.h"
 #include "common/mem.h"
-#include "istiod.h"
+#include "worker/istiod/istiod.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>

@@ -11,7 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "istiod.h"
+#include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include <stdio.h>
 #include <string.h>

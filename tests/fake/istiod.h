@@ -5,7 +5,7 @@
  * granted with a NULL channel.  A turn is granted soon, in order, one per round of the loop.
  */
 #pragma once
-#include "security/istiod.h"
+#include "worker/istiod/istiod.h"
 #include <stdbool.h>
 
 /* While held no turn is granted: the root is not known yet. */

@@ -5,7 +5,7 @@
  * nearest known one; errors name file and line.
  */
 #pragma once
-#include "security/istiod.h"
+#include "worker/istiod/istiod.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* refusal_test.c - what istiod's and grpc's own words mean (istiod-live.md 1, 3; istio-agent.md
  * 1.8).
  */
-#include "security/refusal.h"
 #include "worker/base/rpc/rpc.h"
+#include "worker/istiod/stream_end.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,10 +36,10 @@ static void ends_have_a_meaning(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
-		assert_int_equal(refusal_is_busy(ends[i].status), ends[i].busy);
-		assert_int_equal(refusal_is_plain_end(ends[i].status), ends[i].plain);
-		assert_int_equal(refusal_did_harm(ends[i].why), ends[i].harm);
-		assert_string_equal(refusal_kind(ends[i].status, ends[i].why), ends[i].kind);
+		assert_int_equal(stream_end_is_busy(ends[i].status), ends[i].busy);
+		assert_int_equal(stream_end_is_plain_end(ends[i].status), ends[i].plain);
+		assert_int_equal(stream_end_did_harm(ends[i].why), ends[i].harm);
+		assert_string_equal(stream_end_kind(ends[i].status, ends[i].why), ends[i].kind);
 	}
 }
 

@@ -2,8 +2,8 @@
  *
  * LINK: tests/fake/loop.c
  */
-#include "security/turnstile.h"
 #include "tests/fake/loop.h"
+#include "worker/istiod/turnstile.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

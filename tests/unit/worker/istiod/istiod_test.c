@@ -5,11 +5,11 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "security/istiod.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/secrets.h"
+#include "worker/istiod/istiod.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

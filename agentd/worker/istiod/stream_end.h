@@ -3,10 +3,10 @@
 #include <stdbool.h>
 
 /* istiod has no room, or is away: not a word about the pod (istiod-live.md 1.3). */
-bool refusal_is_busy(int status);
+bool stream_end_is_busy(int status);
 /* Neither a refusal nor a failure: connections come and go. */
-bool refusal_is_plain_end(int status);
+bool stream_end_is_plain_end(int status);
 /* HTTP/2's ENHANCE_YOUR_CALM, or a GOAWAY that ends streams: the whole connection suffers. */
-bool refusal_did_harm(const char *why);
+bool stream_end_did_harm(const char *why);
 /* pilot-agent's label: "cancelled" or "error" (istio-agent.md 1.8). */
-const char *refusal_kind(int status, const char *why);
+const char *stream_end_kind(int status, const char *why);

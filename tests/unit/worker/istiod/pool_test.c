@@ -2,10 +2,10 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c
  */
-#include "security/istiod.h"
-#include "security/pool.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
+#include "worker/istiod/istiod.h"
+#include "worker/istiod/pool.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

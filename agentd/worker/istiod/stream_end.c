@@ -1,5 +1,5 @@
 /* refusal.c - status and text -> what it means.  grpc core has words of its own for HTTP/2's. */
-#include "refusal.h"
+#include "stream_end.h"
 #include "worker/base/rpc/rpc.h"
 #include <string.h>
 
@@ -11,17 +11,17 @@ static bool says_one_of(const char *why, const char *const *words, size_t n)
 	return false;
 }
 
-bool refusal_is_busy(int status)
+bool stream_end_is_busy(int status)
 {
 	return status == RPC_UNAVAILABLE || status == RPC_RESOURCE_EXHAUSTED;
 }
 
-bool refusal_is_plain_end(int status)
+bool stream_end_is_plain_end(int status)
 {
 	return status == RPC_OK || status == RPC_CANCELLED || status == RPC_UNAVAILABLE;
 }
 
-bool refusal_did_harm(const char *why)
+bool stream_end_did_harm(const char *why)
 {
 	static const char *const harm[] = {
 	    "ENHANCE_YOUR_CALM", "error code 11", "too_many_pings", "GOAWAY"};
@@ -29,7 +29,7 @@ bool refusal_did_harm(const char *why)
 	return says_one_of(why, harm, sizeof(harm) / sizeof(*harm));
 }
 
-const char *refusal_kind(int status, const char *why)
+const char *stream_end_kind(int status, const char *why)
 {
 	static const char *const usual[] = {"client disconnected", "error reading from server: EOF",
 	    "transport is closing", "Socket closed", "GOAWAY"};
