@@ -6,8 +6,8 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "security/cert_cache.h"
-#include "security/cert_store.h"
+#include "worker/certs/cert_cache.h"
+#include "worker/certs/store.h"
 #include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include <errno.h>

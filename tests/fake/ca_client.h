@@ -1,6 +1,6 @@
 /* ca_client.h - a CA that answers when the test says so; several requests wait in order. */
 #pragma once
-#include "security/ca_client.h"
+#include "worker/certs/ca_client.h"
 
 unsigned fake_ca_asked(const struct ca_client *c);   /* how often, ever */
 unsigned fake_ca_pending(const struct ca_client *c); /* not answered, not cancelled */

@@ -5,7 +5,7 @@
  */
 #include "common/err.h"
 #include "istio/v1/auth/ca.pb-c.h"
-#include "security/ca_answer.h"
+#include "worker/certs/ca_answer.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

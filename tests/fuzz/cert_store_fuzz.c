@@ -5,7 +5,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "security/cert_store.h"
+#include "worker/certs/store.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

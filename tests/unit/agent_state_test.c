@@ -1,15 +1,15 @@
 /* agent_state_test.c - which stored text goes where: to a cache, away, or nowhere.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
- * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/link.c tests/unit/security/cert_world.c
+ * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/link.c tests/unit/worker/certs/cert_world.c
  */
 #include "agent_pod.h"
 #include "agent_state.h"
 #include "common/mem.h"
-#include "security/cert_store.h"
 #include "tests/fake/link.h"
 #include "tests/fake/secrets.h"
-#include "tests/unit/security/cert_world.h"
+#include "tests/unit/worker/certs/cert_world.h"
+#include "worker/certs/store.h"
 #include <stdio.h>
 #include <string.h>
 

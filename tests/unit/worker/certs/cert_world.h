@@ -1,10 +1,10 @@
 /* cert_world.h - the scene of the tests of cert_cache: a plane, a CA, and pods that subscribe. */
 #pragma once
 #include "common/err.h"
-#include "security/cert_cache.h"
 #include "tests/fake/ca_client.h"
 #include "tests/fake/istiod.h"
 #include "tests/fake/loop.h"
+#include "worker/certs/cert_cache.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -5,12 +5,12 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "istio/v1/auth/ca.pb-c.h"
-#include "security/ca_client.h"
 #include "tests/fake/istiod.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/secrets.h"
 #include "worker/base/metrics.h"
+#include "worker/certs/ca_client.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  *
  * LINK: tests/fake/loop.c
  */
-#include "security/pace.h"
 #include "tests/fake/loop.h"
+#include "worker/certs/csr_pace.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,15 +14,15 @@
 enum { MANY = 100 };
 
 static struct loop *loop;
-static struct pace *pace;
-static struct pace_turn turns[MANY];
-static struct pace_turn *went[2 * MANY];
+static struct csr_pace *pace;
+static struct csr_pace_turn turns[MANY];
+static struct csr_pace_turn *went[2 * MANY];
 static unsigned n;
 
 static void begin(unsigned per_second)
 {
 	loop = fake_loop();
-	pace = pace_new(loop, per_second);
+	pace = csr_pace_new(loop, per_second);
 	memset(turns, 0, sizeof(turns));
 	n = 0;
 }
@@ -30,8 +30,8 @@ static void begin(unsigned per_second)
 static void end(void)
 {
 	for (unsigned i = 0; i < MANY; i++)
-		pace_cancel(&turns[i]);
-	pace_free(&pace);
+		csr_pace_cancel(&turns[i]);
+	csr_pace_free(&pace);
 	assert_int_equal(fake_loop_live(loop), 0);
 	fake_loop_end(&loop);
 }
@@ -43,7 +43,7 @@ static void on_go(void *ctx)
 
 static void take_turn(unsigned i, bool urgent)
 {
-	pace_take(pace, &turns[i], urgent, on_go, &turns[i]);
+	csr_pace_take(pace, &turns[i], urgent, on_go, &turns[i]);
 }
 
 static void a_burst_and_then_the_rate(void **state)
@@ -105,9 +105,9 @@ static void who_cancels_takes_nothing(void **state)
 	begin(1);
 	for (unsigned i = 0; i < 5; i++)
 		take_turn(i, false);
-	pace_cancel(&turns[0]);
-	pace_cancel(&turns[0]);
-	pace_cancel(&turns[3]);
+	csr_pace_cancel(&turns[0]);
+	csr_pace_cancel(&turns[0]);
+	csr_pace_cancel(&turns[3]);
 	fake_loop_advance(loop, 0);
 	assert_int_equal(n, 2);
 	fake_loop_advance(loop, 1000);
@@ -118,19 +118,19 @@ static void who_cancels_takes_nothing(void **state)
 
 static void on_go_again(void *ctx)
 {
-	struct pace_turn *t = ctx;
+	struct csr_pace_turn *t = ctx;
 
 	went[n++] = t;
 	if (n < 8)
-		pace_take(pace, t, false, on_go_again, t);
-	pace_cancel(&turns[1]);
+		csr_pace_take(pace, t, false, on_go_again, t);
+	csr_pace_cancel(&turns[1]);
 }
 
 static void may_take_and_cancel_inside_go(void **state)
 {
 	(void)state;
 	begin(1);
-	pace_take(pace, &turns[0], false, on_go_again, &turns[0]);
+	csr_pace_take(pace, &turns[0], false, on_go_again, &turns[0]);
 	take_turn(1, false);
 	fake_loop_advance(loop, 0);
 	assert_int_equal(n, 2);

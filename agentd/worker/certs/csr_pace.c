@@ -3,23 +3,23 @@
  * take -> into its line -> (there are turns left) it goes in the next round of the loop.
  * A turn is used -> the refill timer runs until the bucket is full again, and serves who waits.
  */
-#include "pace.h"
+#include "csr_pace.h"
 #include "common/mem.h"
 #include <assert.h>
 #include <utlist.h>
 
 enum { BURST_SECONDS = 2 };
 
-struct pace {
+struct csr_pace {
 	struct loop *loop;
 	unsigned per_second, left;
-	struct pace_turn *lines[2]; /* by `urgent` */
+	struct csr_pace_turn *lines[2]; /* by `urgent` */
 	struct loop_timer soon, refill;
 };
 
-struct pace *pace_new(struct loop *l, unsigned per_second)
+struct csr_pace *csr_pace_new(struct loop *l, unsigned per_second)
 {
-	struct pace *p = mem_zalloc(sizeof(*p));
+	struct csr_pace *p = mem_zalloc(sizeof(*p));
 
 	p->loop = l;
 	p->per_second = per_second;
@@ -27,9 +27,9 @@ struct pace *pace_new(struct loop *l, unsigned per_second)
 	return p;
 }
 
-void pace_free(struct pace **pace)
+void csr_pace_free(struct csr_pace **pace)
 {
-	struct pace *p = take(*pace);
+	struct csr_pace *p = take(*pace);
 
 	if (!p)
 		return;
@@ -39,7 +39,7 @@ void pace_free(struct pace **pace)
 	free(p);
 }
 
-static struct pace_turn *first(const struct pace *p)
+static struct csr_pace_turn *first(const struct csr_pace *p)
 {
 	return p->lines[true] ? p->lines[true] : p->lines[false];
 }
@@ -48,21 +48,21 @@ static void on_refill(void *ctx);
 
 static void on_soon(void *ctx)
 {
-	struct pace *p = ctx;
-	struct pace_turn *t;
+	struct csr_pace *p = ctx;
+	struct csr_pace_turn *t;
 
 	while (p->left > 0 && (t = first(p))) {
 		p->left--;
 		if (!p->refill.armed)
 			loop_timer_in(p->loop, &p->refill, 1000 / p->per_second, on_refill, p);
-		pace_cancel(t);
+		csr_pace_cancel(t);
 		t->go(t->ctx);
 	}
 }
 
 static void on_refill(void *ctx)
 {
-	struct pace *p = ctx;
+	struct csr_pace *p = ctx;
 
 	p->left++;
 	if (p->left < BURST_SECONDS * p->per_second)
@@ -70,18 +70,18 @@ static void on_refill(void *ctx)
 	on_soon(p);
 }
 
-void pace_take(struct pace *p, struct pace_turn *t, bool urgent, loop_cb go, void *ctx)
+void csr_pace_take(struct csr_pace *p, struct csr_pace_turn *t, bool urgent, loop_cb go, void *ctx)
 {
 	assert(!t->pace);
-	*t = (struct pace_turn){.pace = p, .urgent = urgent, .go = go, .ctx = ctx};
+	*t = (struct csr_pace_turn){.pace = p, .urgent = urgent, .go = go, .ctx = ctx};
 	DL_APPEND(p->lines[urgent], t);
 	if (p->left > 0)
 		loop_timer_in(p->loop, &p->soon, 0, on_soon, p);
 }
 
-void pace_cancel(struct pace_turn *t)
+void csr_pace_cancel(struct csr_pace_turn *t)
 {
-	struct pace *p = take(t->pace);
+	struct csr_pace *p = take(t->pace);
 
 	if (p)
 		DL_DELETE(p->lines[t->urgent], t);

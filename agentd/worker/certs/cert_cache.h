@@ -13,9 +13,9 @@
  * the next worker restores it.  What could not be stored is tried again every half minute.
  */
 #pragma once
-#include "cert_spec.h"
 #include "common/protocol.h"
 #include "common/uuid.h"
+#include "spec.h"
 #include "worker/crypto/cert.h"
 #include "worker/crypto/token.h"
 #include <jansson.h>

@@ -3,7 +3,7 @@
  * (threats-and-faults.md T36, R8).
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
- * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/security/cert_world.c
+ * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/worker/certs/cert_world.c
  */
 #include "cert_world.h"
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * read: version -> digest -> each field's line -> the sizes fill the rest -> written again it must
  * be the same bytes, so no spelling of a value has to be thought of here.
  */
-#include "cert_store.h"
+#include "store.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include <errno.h>

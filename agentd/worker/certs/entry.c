@@ -1,5 +1,5 @@
 /* cert_entry.c - what an entry of the cache is, and how `agentctl certs` shows it. */
-#include "cert_entry.h"
+#include "entry.h"
 #include "common/mem.h"
 #include "worker/istiod/istiod.h"
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* cert_cache_tell_test.c - who is told what: tokens, wrong answers, coming and going.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
- * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/security/cert_world.c
+ * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/worker/certs/cert_world.c
  */
 #include "cert_world.h"
 #include "tests/fake/x509.h"

@@ -1,7 +1,7 @@
 /* cert_store_test.c - what is written is read; what is anything else is not. */
 #include "common/err.h"
 #include "common/mem.h"
-#include "security/cert_store.h"
+#include "worker/certs/store.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,19 +7,19 @@
 #pragma once
 #include "worker/base/loop.h"
 
-struct pace;
+struct csr_pace;
 
 /* Embed it zeroed; cancel it before its memory goes. */
-struct pace_turn {
-	struct pace *pace; /* NULL: not waiting */
+struct csr_pace_turn {
+	struct csr_pace *pace; /* NULL: not waiting */
 	bool urgent;
 	loop_cb go;
 	void *ctx;
-	struct pace_turn *prev, *next;
+	struct csr_pace_turn *prev, *next;
 };
 
-struct pace *pace_new(struct loop *l, unsigned per_second); /* 1 to 1000 */
-void pace_free(struct pace **p);                            /* all turns must be gone */
+struct csr_pace *csr_pace_new(struct loop *l, unsigned per_second); /* 1 to 1000 */
+void csr_pace_free(struct csr_pace **p);                            /* all turns must be gone */
 /* `go` runs soon, never inside the caller; then the turn is used up and free for the next. */
-void pace_take(struct pace *p, struct pace_turn *t, bool urgent, loop_cb go, void *ctx);
-void pace_cancel(struct pace_turn *t); /* it need not wait */
+void csr_pace_take(struct csr_pace *p, struct csr_pace_turn *t, bool urgent, loop_cb go, void *ctx);
+void csr_pace_cancel(struct csr_pace_turn *t); /* it need not wait */

@@ -5,12 +5,12 @@
  * forgotten -> delete.
  * At the start of the next worker: what was stored is believed as little as an answer of istiod.
  */
-#include "cert_keep.h"
-#include "cert_entry.h"
-#include "cert_store.h"
+#include "keep.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "entry.h"
+#include "store.h"
 #include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include <stdio.h>

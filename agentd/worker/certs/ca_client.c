@@ -10,8 +10,8 @@
 #include "ca_answer.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "csr_pace.h"
 #include "istio/v1/auth/ca.pb-c.h"
-#include "pace.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/rpc.h"
@@ -25,7 +25,7 @@ enum { ATTEMPTS_MAX = 5, FIRST_WAIT_MS = 100, DEADLINE_MS = 10 * 1000 };
 struct ca_client {
 	struct loop *loop;
 	struct istiod *istiod;
-	struct pace *pace;
+	struct csr_pace *pace;
 	struct metric *requests, *failed, *retries, *latency, *results;
 };
 
@@ -41,7 +41,7 @@ struct ca_sign {
 	int64_t begun_ms;
 	unsigned attempts;
 	bool urgent;
-	struct pace_turn paced;
+	struct csr_pace_turn paced;
 	struct istiod_turn *turn;
 	struct rpc_stream *stream;
 	struct loop_timer again;
@@ -55,7 +55,7 @@ struct ca_client *ca_client_new(struct loop *l, struct istiod *i, unsigned per_s
 
 	c->loop = l;
 	c->istiod = i;
-	c->pace = pace_new(l, per_second);
+	c->pace = csr_pace_new(l, per_second);
 	c->requests = metric_counter(
 	    "istio_agent_num_outgoing_requests", "Certificates asked for (one per CSR).");
 	c->failed = metric_counter(
@@ -75,14 +75,14 @@ void ca_client_free(struct ca_client **client)
 
 	if (!c)
 		return;
-	pace_free(&c->pace);
+	csr_pace_free(&c->pace);
 	free(c);
 }
 
 static void sign_free(struct ca_sign *s)
 {
 	loop_timer_stop(&s->again);
-	pace_cancel(&s->paced);
+	csr_pace_cancel(&s->paced);
 	istiod_turn_cancel(&s->turn);
 	rpc_close(&s->stream, RPC_CANCELLED, "");
 	ca_answer_clear(&s->answer);
@@ -157,7 +157,7 @@ static void on_again(void *ctx)
 {
 	struct ca_sign *s = ctx;
 
-	pace_take(s->client->pace, &s->paced, s->urgent, on_paced, s);
+	csr_pace_take(s->client->pace, &s->paced, s->urgent, on_paced, s);
 }
 
 static void repeat(struct ca_sign *s)
@@ -266,7 +266,7 @@ void ca_sign(struct ca_client *c, struct ca_sign **slot, const struct ca_request
 	s->begun_ms = loop_now_ms(c->loop);
 	*slot = s;
 	metric_add(c->requests, CSR_LABEL, 1);
-	pace_take(c->pace, &s->paced, s->urgent, on_paced, s);
+	csr_pace_take(c->pace, &s->paced, s->urgent, on_paced, s);
 }
 
 void ca_sign_cancel(struct ca_sign **slot)

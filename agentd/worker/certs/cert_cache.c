@@ -24,12 +24,12 @@
  * marked, and swept when the telling is over.
  */
 #include "ca_client.h"
-#include "cert_entry.h"
-#include "cert_keep.h"
-#include "cert_store.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "entry.h"
+#include "keep.h"
+#include "store.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/istiod/istiod.h"

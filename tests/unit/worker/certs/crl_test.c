@@ -3,9 +3,9 @@
  * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/x509.c
  */
 #include "common/err.h"
-#include "security/crl.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
+#include "worker/certs/crl.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

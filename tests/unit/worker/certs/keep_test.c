@@ -1,13 +1,13 @@
 /* cert_keep_test.c - certificates that outlive the worker: stored, restored, deleted.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
- * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/link.c tests/unit/security/cert_world.c
+ * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/link.c tests/unit/worker/certs/cert_world.c
  */
 #include "cert_world.h"
 #include "common/mem.h"
-#include "security/cert_store.h"
 #include "tests/fake/link.h"
 #include "tests/fake/secrets.h"
+#include "worker/certs/store.h"
 #include <stdio.h>
 #include <string.h>
 

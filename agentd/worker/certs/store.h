@@ -11,7 +11,7 @@
  * anew.
  */
 #pragma once
-#include "cert_spec.h"
+#include "spec.h"
 #include "worker/crypto/cert.h"
 #include "worker/crypto/x509.h"
 #include <stddef.h>
