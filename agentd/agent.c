@@ -16,8 +16,6 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "pod/manifest_dir.h"
-#include "pod/pod.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/guard.h"
@@ -27,6 +25,8 @@
 #include "worker/config/config.h"
 #include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
+#include "worker/pods/manifest_dir.h"
+#include "worker/pods/pod.h"
 #include <string.h>
 
 LOG_SCOPE("agent");

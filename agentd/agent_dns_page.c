@@ -3,7 +3,7 @@
 #include "admin/admin.h"
 #include "agent_dns.h"
 #include "agent_pod.h"
-#include "pod/pod.h"
+#include "worker/pods/pod.h"
 
 /* A name is looked up where it would be: a pod that is not captured has no table. */
 static json_t *dump(struct pod *p, const char *name)

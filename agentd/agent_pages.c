@@ -8,8 +8,6 @@
 #include "agent_redirect_pages.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "pod/manifest_dir.h"
-#include "pod/pod.h"
 #include "worker/base/library_versions.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
@@ -19,6 +17,8 @@
 #include "worker/istiod/istiod.h"
 #include "worker/link/cage.h"
 #include "worker/link/link.h"
+#include "worker/pods/manifest_dir.h"
+#include "worker/pods/pod.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -14,7 +14,6 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "pod/pod.h"
 #include "proxy/bootstrap.h"
 #include "proxy/discovery.h"
 #include "proxy/pcds.h"
@@ -29,6 +28,7 @@
 #include "worker/crypto/roots.h"
 #include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
+#include "worker/pods/pod.h"
 #include <string.h>
 
 LOG_SCOPE("pod");

@@ -3,8 +3,8 @@
  * directory -> bootstrap, SDS, XDS, server, token (-> certificate), sockets -> ready.
  */
 #pragma once
-#include "pod/limits.h"
 #include "pod/node.h"
+#include "worker/pods/limits.h"
 #include <jansson.h>
 #include <stddef.h>
 

@@ -8,9 +8,9 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "pod/pod.h"
 #include "worker/base/metrics.h"
 #include "worker/link/redirect.h"
+#include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

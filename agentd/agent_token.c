@@ -9,10 +9,10 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "pod/pod.h"
 #include "worker/base/loop.h"
 #include "worker/crypto/token.h"
 #include "worker/link/link.h"
+#include "worker/pods/pod.h"
 #include <string.h>
 
 LOG_SCOPE("pod");

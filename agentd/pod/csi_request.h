@@ -6,7 +6,7 @@
  * ignored, and the rest is the pod's environment, for pod/node to judge.  No error quotes a value.
  */
 #pragma once
-#include "pod.h"
+#include "worker/pods/pod.h"
 #include <stddef.h>
 #include <sys/uio.h>
 

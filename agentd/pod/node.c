@@ -10,8 +10,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "node_env.h"
-#include "pod.h"
 #include "worker/base/pbwire.h"
+#include "worker/pods/pod.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "node_keys.h"
-#include "pod.h"
 #include "proxy_config.h"
+#include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "duration.h"
-#include "pod.h"
+#include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

@@ -1,9 +1,9 @@
 /* xds_metrics.c - see xds_metrics.h. */
 #include "xds_metrics.h"
 #include "common/mem.h"
-#include "pod/pod.h"
 #include "worker/base/metrics.h"
 #include "worker/istiod/stream_end.h"
+#include "worker/pods/pod.h"
 
 void xds_metrics_init(struct xds_metrics *m, const struct pod *p)
 {

@@ -29,15 +29,15 @@
 #include "empty_push.h"
 #include "kept.h"
 #include "local_types.h"
-#include "pod/limits.h"
 #include "pod/node.h"
-#include "pod/pod.h"
 #include "worker/base/back_off.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
 #include "worker/crypto/token.h"
 #include "worker/istiod/istiod.h"
 #include "worker/istiod/stream_end.h"
+#include "worker/pods/limits.h"
+#include "worker/pods/pod.h"
 #include "xds_metrics.h"
 
 #include <event2/buffer.h>

@@ -5,7 +5,7 @@
 #include "redirect.h"
 #include "cidr.h"
 #include "common/err.h"
-#include "pod/pod.h"
+#include "worker/pods/pod.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,10 +4,10 @@
  * and the control plane is one of the node's.
  */
 #include "common/err.h"
-#include "pod/manifest_dir.h"
 #include "pod/node.h"
-#include "pod/pod.h"
 #include "proxy/bootstrap.h"
+#include "worker/pods/manifest_dir.h"
+#include "worker/pods/pod.h"
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

@@ -5,9 +5,9 @@
  * before and after they are flattened.
  */
 #include "common/err.h"
-#include "pod/pod.h"
 #include "redirect/cidr.h"
 #include "redirect/redirect.h"
+#include "worker/pods/pod.h"
 #include <stdlib.h>
 #include <string.h>
 

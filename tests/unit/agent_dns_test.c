@@ -7,7 +7,6 @@
 #include "agent_pod.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "pod/pod.h"
 #include "proxy/discovery.h"
 #include "proxy/xds_proxy.h"
 #include "redirect/redirect.h"
@@ -15,6 +14,7 @@
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "worker/base/metrics.h"
+#include "worker/pods/pod.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <setjmp.h>

@@ -6,10 +6,10 @@
 #include "agent_redirect_pages.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "pod/pod.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
 #include "worker/base/loop.h"
+#include "worker/pods/pod.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>

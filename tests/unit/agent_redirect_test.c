@@ -4,10 +4,10 @@
  */
 #include "agent_redirect.h"
 #include "common/err.h"
-#include "pod/pod.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
 #include "worker/base/metrics.h"
+#include "worker/pods/pod.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

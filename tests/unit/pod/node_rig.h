@@ -6,7 +6,7 @@
 #pragma once
 #include "common/err.h"
 #include "pod/node.h"
-#include "pod/pod.h"
+#include "worker/pods/pod.h"
 #include <jansson.h>
 #include <stdbool.h>
 

@@ -1,9 +1,9 @@
 /* limits_test.c - the bucket, the verdicts, the counters.
  * LINK: tests/fake/loop.c */
-#include "pod/limits.h"
 #include "tests/fake/loop.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/pods/limits.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* pod_test.c - the registry: one identity per uid, one observer, order of events. */
-#include "pod/pod.h"
+#include "worker/pods/pod.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

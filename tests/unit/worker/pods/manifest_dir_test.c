@@ -3,10 +3,10 @@
  * LINK: tests/fake/loop.c tests/fake/link.c
  */
 #include "common/err.h"
-#include "pod/manifest_dir.h"
-#include "pod/pod.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
+#include "worker/pods/manifest_dir.h"
+#include "worker/pods/pod.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
