@@ -4,8 +4,8 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "pod/kubelet_volumes.h"
 #include "worker/crypto/identity.h"
+#include "worker/kubelet/volumes.h"
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

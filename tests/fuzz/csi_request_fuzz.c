@@ -4,8 +4,8 @@
  * the target's, and the environment has none of the kubelet's keys.
  */
 #include "common/err.h"
-#include "pod/csi_request.h"
 #include "worker/crypto/identity.h"
+#include "worker/kubelet/csi_request.h"
 #include <stdlib.h>
 #include <string.h>
 

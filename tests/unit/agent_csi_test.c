@@ -1,7 +1,7 @@
 /* agent_csi_test.c - the whole worker on a node with a kubelet, with fakes at its edges only: what
  * a publish leads to, and what a restart finds.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/link_volume.c tests/fake/x509.c tests/unit/pod/csi_rig.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/link_volume.c tests/fake/x509.c tests/unit/worker/kubelet/csi_rig.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,16 +18,16 @@
 #include "agent.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "pod/csi_kept.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
 #include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/x509.h"
-#include "tests/unit/pod/csi_rig.h"
+#include "tests/unit/worker/kubelet/csi_rig.h"
 #include "worker/base/pbwire.h"
 #include "worker/config/config.h"
+#include "worker/kubelet/csi_kept.h"
 
 static const char settings[] = "control_planes:\n"
 			       "  - name: istiod\n"

@@ -1,4 +1,4 @@
-/* csi_volume_internal.h - private to pod/csi_volume*.c. */
+/* csi_volume_internal.h - private to worker/kubelet/csi_volume*.c. */
 #pragma once
 #include "common/err.h"
 #include "common/log.h"

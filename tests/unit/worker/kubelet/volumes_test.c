@@ -1,16 +1,16 @@
 /* kubelet_volumes_test.c - what an earlier worker kept and what the kubelet has: which pods come
  * back.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/pod/csi_rig.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/worker/kubelet/csi_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
 #include "csi_rig.h"
-#include "pod/kubelet_volumes.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/kubelet/volumes.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,16 +1,16 @@
 /* csi_volume_test.c - the kubelet calls, pods start, the broker mounts; who waits for what.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/pod/csi_rig.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/worker/kubelet/csi_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
 #include "csi_rig.h"
-#include "pod/csi_driver.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "worker/base/metrics.h"
+#include "worker/kubelet/csi_driver.h"
 #include <errno.h>
 #include <event2/buffer.h>
 #include <setjmp.h>

@@ -4,12 +4,12 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "pod/csi_socket.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "worker/base/metrics.h"
+#include "worker/kubelet/csi_socket.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

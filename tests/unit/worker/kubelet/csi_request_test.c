@@ -1,13 +1,13 @@
 /* csi_request_test.c - what of the kubelet's words is taken, and what is refused with which reason.
  *
- * LINK: tests/unit/pod/csi_rig.c tests/fake/secrets.c
+ * LINK: tests/unit/worker/kubelet/csi_rig.c tests/fake/secrets.c
  */
 #include "common/err.h"
 #include "common/mem.h"
 #include "csi_rig.h"
 #include "pluginregistration/api.pb-c.h"
-#include "pod/csi_request.h"
 #include "tests/fake/secrets.h"
+#include "worker/kubelet/csi_request.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "csi_request.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "node_keys.h"
+#include "pod/node_keys.h"
 #include "worker/base/pbwire.h"
 #include "worker/crypto/identity.h"
 #include "worker/crypto/token.h"

@@ -5,7 +5,7 @@
  * mounted, and nothing was kept: the kubelet's next publish will tell -> what was kept of a pod
  * without any volume is deleted: it went while nobody looked -> done.
  */
-#include "kubelet_volumes.h"
+#include "volumes.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"

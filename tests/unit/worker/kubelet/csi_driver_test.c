@@ -1,17 +1,17 @@
 /* csi_driver_test.c - each method's answer, and calls that are none.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/pod/csi_rig.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/worker/kubelet/csi_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
 #include "csi/v1/csi.pb-c.h"
 #include "csi_rig.h"
 #include "pluginregistration/api.pb-c.h"
-#include "pod/csi_driver.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "worker/base/metrics.h"
+#include "worker/kubelet/csi_driver.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>
