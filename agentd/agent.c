@@ -2,10 +2,10 @@
  *
  * start: broker -> runtime -> control planes -> registry -> what an earlier worker stored
  *        -> the kubelet's volumes, manifests -> admin socket.
- * A pod comes: its environment is read (pod/node) and refused, or agent_pod.c starts its services.
- * A pod changes: the new environment is read first; a bad one leaves the old services alone.
- * A pod goes: services stop, the broker drops sockets and directory.
- * end: the reverse of start.  The directories stay: a restart of agentd is not the end of a pod.
+ * A pod comes: its environment is read (worker/envoy/node) and refused, or agent_pod.c starts its
+ * services. A pod changes: the new environment is read first; a bad one leaves the old services
+ * alone. A pod goes: services stop, the broker drops sockets and directory. end: the reverse of
+ * start.  The directories stay: a restart of agentd is not the end of a pod.
  */
 #include "agent.h"
 #include "agent_csi.h"

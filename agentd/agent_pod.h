@@ -3,7 +3,7 @@
  * directory -> bootstrap, SDS, XDS, server, token (-> certificate), sockets -> ready.
  */
 #pragma once
-#include "pod/node.h"
+#include "worker/envoy/node.h"
 #include "worker/pods/limits.h"
 #include <jansson.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * and the control plane is one of the node's.
  */
 #include "common/err.h"
-#include "pod/node.h"
-#include "proxy/bootstrap.h"
+#include "worker/envoy/bootstrap.h"
+#include "worker/envoy/node.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
 #include <stdlib.h>

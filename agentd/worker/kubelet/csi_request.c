@@ -8,10 +8,10 @@
 #include "csi_request.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "pod/node_keys.h"
 #include "worker/base/pbwire.h"
 #include "worker/crypto/identity.h"
 #include "worker/crypto/token.h"
+#include "worker/envoy/env_keys.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -282,13 +282,13 @@ static int read_identity(struct reader *r, struct err *e)
 	return 0;
 }
 
-/* NULL: it cannot be read, and pod/node will say so. */
+/* NULL: it cannot be read, and worker/envoy/node will say so. */
 static json_t *declared(const struct pod *spec, const char *key)
 {
 	const char *text = json_string_value(json_object_get(spec->env, key));
 	struct err ignored;
 
-	return text && *text ? node_parse_object(key, text, &ignored) : NULL;
+	return text && *text ? env_parse_object(key, text, &ignored) : NULL;
 }
 
 void csi_spec_declare(struct pod *spec)

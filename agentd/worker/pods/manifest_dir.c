@@ -6,7 +6,7 @@
  * pod_remove(). Anything that is told of the file meanwhile keeps the pod: editors rename the old
  * file away before they write the new one, and a removal would take the directory that is mounted
  * into the pod.  The names of a pod's owner (env, labels, annotations) are only taken for text
- * here; pod/node judges them.
+ * here; worker/envoy/node judges them.
  */
 #include "manifest_dir.h"
 #include "common/log.h"

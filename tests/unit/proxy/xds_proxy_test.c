@@ -13,12 +13,12 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "envoy.h"
-#include "pod/node.h"
 #include "proxy/xds_proxy.h"
 #include "tests/fake/istiod.h"
 #include "tests/fake/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/crypto/token.h"
+#include "worker/envoy/node.h"
 #include "worker/pods/limits.h"
 #include "worker/pods/pod.h"
 
@@ -30,7 +30,7 @@
 #define OUR_NODE "sidecar~10.0.0.1~web-0.demo~demo.svc.cluster.local"
 #define OUR_METADATA "our metadata"
 
-/* What pod/node rendered: the two functions that xds_proxy asks. */
+/* What worker/envoy/node rendered: the two functions that xds_proxy asks. */
 const char *node_id(const struct node *n)
 {
 	(void)n;

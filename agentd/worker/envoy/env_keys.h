@@ -1,21 +1,21 @@
-/* node_keys.h - the table of keys that a pod's owner may use.  Private to pod/node*.c. */
+/* node_keys.h - the table of keys that a pod's owner may use.  Private to worker/envoy/node*.c. */
 #pragma once
-#include "node_env.h"
+#include "env.h"
 
 struct pod;
 
 /* One pod's environment being read. */
 struct node_reader {
-	struct node_env *out;
+	struct env *out;
 	const struct pod *pod;
 	const struct node_context *context;
 	const struct node_plane *plane;
 	size_t echo_keys, echo_bytes;
 };
 
-struct node_key {
+struct env_key {
 	const char *key; /* a '*' at the end: every key that begins so */
-	int (*read)(struct node_reader *r, const struct node_key *row, const char *key,
+	int (*read)(struct node_reader *r, const struct env_key *row, const char *key,
 	    const char *value, struct err *e);
 	size_t at;           /* where it goes, or what it is compared with */
 	const char *allowed; /* "A|B" */
@@ -27,9 +27,9 @@ enum { NODE_DRAIN_UNUSED, NODE_DRAIN_S }; /* `at` of a drain duration */
 
 /* Keys of the environment by their name, fields of ProxyConfig as "PROXY_CONFIG.field", annotations
  * as "annotation name".  NULL: unknown. */
-const struct node_key *node_key_find(const char *key);
+const struct env_key *env_key_find(const char *key);
 
 /* "KEY: \"value\" refused; allowed: ...": the form of every refusal. */
-int node_refuse(const char *key, const char *value, const char *allowed, struct err *e);
+int env_refuse(const char *key, const char *value, const char *allowed, struct err *e);
 /* A JSON object without duplicate keys, at most 32 deep; NULL: refused. */
-json_t *node_parse_object(const char *key, const char *value, struct err *e);
+json_t *env_parse_object(const char *key, const char *value, struct err *e);

@@ -1,12 +1,12 @@
 /* environment_doc_test.c - docs/ENVIRONMENT.md says what the table says; runs in the project's
  * root.
  *
- * LINK: tests/unit/pod/node_rig.c
+ * LINK: tests/unit/worker/envoy/node_rig.c
  */
 #include "common/mem.h"
 #include "node_rig.h"
-#include "pod/node_keys.h"
 #include "redirect/redirect.h"
+#include "worker/envoy/env_keys.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static char *file_text(const char *path)
 static void test_every_key_is_documented(void **state)
 {
 	auto_free char *doc = file_text("docs/ENVIRONMENT.md");
-	auto_free char *table = file_text("agentd/pod/node_keys.c");
+	auto_free char *table = file_text("agentd/worker/envoy/env_keys.c");
 	unsigned keys = 0;
 
 	(void)state;
@@ -111,7 +111,7 @@ static void each_key(const char *part, const char *end, bool prose,
 static void expect_row(void *ctx, const char *key)
 {
 	(void)ctx;
-	if (!node_key_find(key) && strcmp(key, "socket") != 0)
+	if (!env_key_find(key) && strcmp(key, "socket") != 0)
 		fail_msg("docs/ENVIRONMENT.md has %s, which node_keys.c does not know", key);
 }
 

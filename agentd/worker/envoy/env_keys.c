@@ -4,7 +4,7 @@
  * lists the key as ignored or not yet supported, or refuses the pod and names the key.  Rules:
  * security-rules.md 3; what a key means: istio-agent.md 10; in words: docs/ENVIRONMENT.md.
  */
-#include "node_keys.h"
+#include "env_keys.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "duration.h"
@@ -36,7 +36,7 @@ static const char *const reserved[] = {"NAME", "NAMESPACE", "SERVICE_ACCOUNT", "
     "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "ENVOY_SKIP_DEPRECATED_LOGS", "DNS_PROXY_ADDR",
     "OUTLIER_LOG_PATH", "AGENTD_VERSION"};
 
-int node_refuse(const char *key, const char *value, const char *allowed, struct err *e)
+int env_refuse(const char *key, const char *value, const char *allowed, struct err *e)
 {
 	char k[130], v[50];
 
@@ -52,14 +52,14 @@ static void list(json_t *names, const char *name)
 
 /* --- the readers of the table's rows --- */
 
-static int read_used(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_used(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	(void)r, (void)row, (void)key, (void)value, (void)e;
 	return 0;
 }
 
-static int read_ignored(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_ignored(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	(void)row, (void)value, (void)e;
@@ -68,7 +68,7 @@ static int read_ignored(struct node_reader *r, const struct node_key *row, const
 }
 
 /* Listed, unless the pod only asks for what happens anyway. */
-static int read_unsupported(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_unsupported(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	(void)e;
@@ -92,55 +92,55 @@ static bool is_one_of(const char *value, const char *allowed)
 	}
 }
 
-static int read_one_of(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_one_of(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	(void)r;
 	if (is_one_of(value, row->allowed))
 		return 0;
-	return node_refuse(key, value, *row->allowed ? row->allowed : "only empty", e);
+	return env_refuse(key, value, *row->allowed ? row->allowed : "only empty", e);
 }
 
 /* A claim that disagrees with the source is an error, never a preference (G4). */
-static int read_own(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_own(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	const char *own = (const char *)r->pod + row->at;
 
-	return strcmp(own, value) != 0 ? node_refuse(key, value, own, e) : 0;
+	return strcmp(own, value) != 0 ? env_refuse(key, value, own, e) : 0;
 }
 
 /* What the node does not know (a trust domain not learned yet) cannot be compared, nor is it used.
  */
-static int read_plane_value(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_plane_value(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	const char *own = *(const char *const *)((const char *)r->plane + row->at);
 
 	if (!*own)
 		return read_ignored(r, row, key, value, e);
-	return strcmp(own, value) != 0 ? node_refuse(key, value, own, e) : 0;
+	return strcmp(own, value) != 0 ? env_refuse(key, value, own, e) : 0;
 }
 
 /* Go's spellings. */
-static int read_bool(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_bool(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	bool yes = is_one_of(value, "1|t|T|TRUE|true|True");
 
 	if (!yes && !is_one_of(value, "0|f|F|FALSE|false|False"))
-		return node_refuse(key, value, "true, false", e);
+		return env_refuse(key, value, "true, false", e);
 	*(bool *)((char *)&r->out->settings + row->at) = yes;
 	return 0;
 }
 
 static int refuse_range(
-    const struct node_key *row, const char *key, const char *value, struct err *e)
+    const struct env_key *row, const char *key, const char *value, struct err *e)
 {
 	char allowed[64];
 
 	(void)snprintf(allowed, sizeof(allowed), "%g to %g", row->min, row->max);
-	return node_refuse(key, value, allowed, e);
+	return env_refuse(key, value, allowed, e);
 }
 
 /* Digits and at most one dot: no sign, exponent, "inf" or hex. */
@@ -156,7 +156,7 @@ static bool parse_decimal(const char *value, double *out)
 	return true;
 }
 
-static int read_fraction(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_fraction(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	double v;
@@ -167,7 +167,7 @@ static int read_fraction(struct node_reader *r, const struct node_key *row, cons
 	return 0;
 }
 
-static bool parse_int(const char *value, const struct node_key *row, int *out)
+static bool parse_int(const char *value, const struct env_key *row, int *out)
 {
 	double v;
 
@@ -177,7 +177,7 @@ static bool parse_int(const char *value, const struct node_key *row, int *out)
 	return true;
 }
 
-static int read_int(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_int(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	if (!parse_int(value, row, (int *)((char *)&r->out->settings + row->at)))
@@ -186,7 +186,7 @@ static int read_int(struct node_reader *r, const struct node_key *row, const cha
 }
 
 /* Cores of the limit, or of the node: many are no reason to refuse the pod. */
-static int read_cpu_limit(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_cpu_limit(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	int cores;
@@ -198,20 +198,20 @@ static int read_cpu_limit(struct node_reader *r, const struct node_key *row, con
 	return 0;
 }
 
-static int read_port(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_port(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
-	const struct node_key bounds = {.max = 65535};
+	const struct env_key bounds = {.max = 65535};
 	int port;
 
 	if (!parse_int(value, &bounds, &port) || (port && port < 1024) || port == 15001 ||
 	    port == 15006 || port == 15008 || port == 15053)
-		return node_refuse(key, value, "0, 1024 to 65535 but 15001 15006 15008 15053", e);
+		return env_refuse(key, value, "0, 1024 to 65535 but 15001 15006 15008 15053", e);
 	*(unsigned *)((char *)&r->out->settings + row->at) = (unsigned)port;
 	return 0;
 }
 
-static int read_ttl(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_ttl(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	const struct node_context *c = r->context;
@@ -222,41 +222,41 @@ static int read_ttl(struct node_reader *r, const struct node_key *row, const cha
 	(void)snprintf(allowed, sizeof(allowed), "%llds to %llds (as 24h or 1h30m)",
 	    (long long)c->ttl_min_s, (long long)c->ttl_max_s);
 	if (!duration_parse(value, &ms) || ms < c->ttl_min_s * 1000 || ms > c->ttl_max_s * 1000)
-		return node_refuse(key, value, allowed, e);
+		return env_refuse(key, value, allowed, e);
 	r->out->settings.ttl_s = ms / 1000;
 	return 0;
 }
 
-static int read_drain(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_drain(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	int64_t ms;
 
 	if (!duration_parse(value, &ms) || ms > DRAIN_MAX_S * 1000LL)
-		return node_refuse(key, value, "0s to 3600s", e);
+		return env_refuse(key, value, "0s to 3600s", e);
 	if (row->at == NODE_DRAIN_S)
 		r->out->settings.drain_s = ms / 1000;
 	return 0;
 }
 
-static int read_dns_timeout(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_dns_timeout(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	int64_t ms;
 
 	(void)row;
 	if (!duration_parse(value, &ms) || ms < 100 || ms > 10000)
-		return node_refuse(key, value, "0.1s to 10s", e);
+		return env_refuse(key, value, "0.1s to 10s", e);
 	r->out->settings.dns_timeout_ms = ms;
 	return 0;
 }
 
 /* A pod may ask for more than the node does, never for less (security-rules.md 2). */
-static int read_scope(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_scope(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	if (r->context->scope_pod)
-		return strcmp(value, "pod") != 0 ? node_refuse(key, value, "pod", e) : 0;
+		return strcmp(value, "pod") != 0 ? env_refuse(key, value, "pod", e) : 0;
 	r->out->settings.scope_pod = !strcmp(value, "pod");
 	return read_one_of(r, row, key, value, e);
 }
@@ -275,7 +275,7 @@ static bool is_version(const char *value)
 }
 
 /* x.y.z, or it is not passed on: absent makes istiod take the proxy for a new one. */
-static int read_version(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_version(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	if (!is_version(value))
@@ -301,7 +301,7 @@ static int count_echo(struct node_reader *r, const char *key, const char *value,
 	r->echo_keys++;
 	r->echo_bytes += strlen(key) + strlen(value);
 	if (r->echo_keys > ECHO_KEYS_MAX || r->echo_bytes > ECHO_BYTES_MAX)
-		return node_refuse(
+		return env_refuse(
 		    key, value, "at most 128 keys and 128 KiB of ISTIO_META_* in all", e);
 	return 0;
 }
@@ -321,7 +321,7 @@ static void echo(struct node_reader *r, const char *key, const char *name, json_
 }
 
 /* Walked in the order of the alphabet, ISTIO_METAJSON_* comes first; it also wins. */
-static int read_meta(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_meta(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	const char *name = key + strlen(row->key) - 1;
@@ -354,18 +354,18 @@ static unsigned json_depth(const json_t *v)
 	return json_is_object(v) || json_is_array(v) ? deepest + 1 : 0;
 }
 
-json_t *node_parse_object(const char *key, const char *value, struct err *e)
+json_t *env_parse_object(const char *key, const char *value, struct err *e)
 {
 	json_t *o = json_loads(value, JSON_REJECT_DUPLICATES, NULL);
 
 	if (json_is_object(o) && json_depth(o) <= JSON_DEPTH_MAX)
 		return o;
 	json_decref(o);
-	node_refuse(key, value, "a JSON object, 32 deep", e);
+	env_refuse(key, value, "a JSON object, 32 deep", e);
 	return NULL;
 }
 
-static int read_metajson(struct node_reader *r, const struct node_key *row, const char *key,
+static int read_metajson(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
 	json_t *o, *child;
@@ -374,7 +374,7 @@ static int read_metajson(struct node_reader *r, const struct node_key *row, cons
 	(void)row;
 	if (!*value)
 		return 0;
-	if (count_echo(r, key, value, e) || !(o = node_parse_object(key, value, e)))
+	if (count_echo(r, key, value, e) || !(o = env_parse_object(key, value, e)))
 		return -1;
 	json_object_foreach (o, name, child)
 		echo(r, key, name, child);
@@ -393,7 +393,7 @@ static int read_metajson(struct node_reader *r, const struct node_key *row, cons
 	}
 
 /* Exact keys before the prefixes that they begin with. */
-static const struct node_key rows[] = {
+static const struct env_key rows[] = {
     /* read before the rest: they choose the control plane or carry other keys */
     ROW("PROXY_CONFIG", used, .lines = true),
     ROW("PROXY_CONFIG.discoveryAddress", used),
@@ -540,7 +540,7 @@ static const struct node_key rows[] = {
     ROW("ISTIO_META_*", meta),
 };
 
-const struct node_key *node_key_find(const char *key)
+const struct env_key *env_key_find(const char *key)
 {
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		size_t n = strlen(rows[i].key);

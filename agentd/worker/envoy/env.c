@@ -4,10 +4,10 @@
  * names -> each key by its row of the closed list (node_keys.c), in the order of the alphabet ->
  * what must hold between keys.  The first thing out of bounds refuses the pod.
  */
-#include "node_env.h"
+#include "env.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "node_keys.h"
+#include "env_keys.h"
 #include "proxy_config.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
@@ -38,7 +38,7 @@ static bool valid_text(const struct limits *m, const char *key, const json_t *v)
 {
 	const char *text = json_string_value(v);
 	size_t n = json_string_length(v);
-	const struct node_key *row = m == &of_env ? node_key_find(key) : NULL;
+	const struct env_key *row = m == &of_env ? env_key_find(key) : NULL;
 	json_t *copy;
 
 	if (n > m->value || strlen(text) != n)
@@ -77,7 +77,7 @@ static int check_limits(const struct limits *m, json_t *map, struct err *e)
 	return 0;
 }
 
-json_t *node_sorted(const json_t *v)
+json_t *env_sorted(const json_t *v)
 {
 	char *text = json_dumps(v, JSON_SORT_KEYS | JSON_COMPACT);
 	json_t *copy = json_loads(text, 0, NULL);
@@ -97,7 +97,7 @@ static int read_declared(
 	*out = NULL;
 	if (!text || !*text)
 		return 0;
-	*out = node_parse_object(key, text, e);
+	*out = env_parse_object(key, text, e);
 	if (!*out || check_limits(m, *out, e)) {
 		json_decref(take(*out));
 		return err_wrap(e, "%s", key);
@@ -114,7 +114,7 @@ static json_t *merged(const json_t *under, json_t *over)
 }
 
 /* istio-agent.md 8.3; what the source knows wins over what the environment claims. */
-static int read_labels(struct node_env *n, const struct pod *p, struct err *e)
+static int read_labels(struct env *n, const struct pod *p, struct err *e)
 {
 	json_t *declared = NULL;
 
@@ -131,7 +131,7 @@ static int read_labels(struct node_env *n, const struct pod *p, struct err *e)
 }
 
 /* The environment and, below it, the ISTIO_META_* of ProxyConfig's proxyMetadata. */
-static json_t *effective_env(struct node_env *n, const struct pod *p, struct err *e)
+static json_t *effective_env(struct env *n, const struct pod *p, struct err *e)
 {
 	json_t *from_config = json_object_get(n->proxy_config, "proxyMetadata"), *value;
 	json_t *env = json_copy(p->env);
@@ -177,7 +177,7 @@ static int refuse_plane(
 	for (size_t i = 0; i < c->nplanes && n < sizeof(allowed); i++)
 		n += (size_t)snprintf(
 		    allowed + n, sizeof(allowed) - n, "%s%s", i ? ", " : "", c->planes[i].address);
-	return node_refuse(key, address, allowed, e);
+	return env_refuse(key, address, allowed, e);
 }
 
 static int plane_at(const struct node_context *c, const char *key, const char *address,
@@ -197,7 +197,7 @@ static int plane_at(const struct node_context *c, const char *key, const char *a
 /* Only control planes of the node's configuration; all names a pod uses must mean the same one. */
 static int choose_plane(struct node_reader *r, struct err *e)
 {
-	struct node_env *n = r->out;
+	struct env *n = r->out;
 	json_t *field = json_object_get(n->proxy_config, "discoveryAddress");
 	const char *discovery = json_string_value(field);
 	const char *ca = json_string_value(json_object_get(r->pod->env, "CA_ADDR"));
@@ -226,7 +226,7 @@ static int choose_plane(struct node_reader *r, struct err *e)
 /* Nothing set is nothing said, but for what is only passed on. */
 static int read_key(struct node_reader *r, const char *key, const char *value, struct err *e)
 {
-	const struct node_key *row = node_key_find(key);
+	const struct env_key *row = env_key_find(key);
 	bool prefix = row && row->key[strlen(row->key) - 1] == '*';
 
 	if (!*value && !prefix)
@@ -239,7 +239,7 @@ static int read_key(struct node_reader *r, const char *key, const char *value, s
 
 static int read_env(struct node_reader *r, json_t *env, struct err *e)
 {
-	json_t *sorted = node_sorted(env), *v;
+	json_t *sorted = env_sorted(env), *v;
 	const char *key;
 	int rc = 0;
 
@@ -253,13 +253,13 @@ static int read_env(struct node_reader *r, json_t *env, struct err *e)
 /* Annotations and fields of ProxyConfig that the list does not know are not agentd's business. */
 static int read_named(struct node_reader *r, const char *prefix, json_t *map, struct err *e)
 {
-	json_t *sorted = node_sorted(map), *v;
+	json_t *sorted = env_sorted(map), *v;
 	const char *key;
 	int rc = 0;
 
 	json_object_foreach (sorted, key, v) {
 		auto_free char *name = mem_printf("%s%s", prefix, key);
-		const struct node_key *row = node_key_find(name);
+		const struct env_key *row = env_key_find(name);
 		const char *text = json_string_value(v);
 
 		if (rc || !row)
@@ -271,7 +271,7 @@ static int read_named(struct node_reader *r, const char *prefix, json_t *map, st
 }
 
 /* Architecture decision 5: P-256 unless RSA is asked for, in one of Istio's two ways. */
-static void choose_key(struct node_env *n, const json_t *env)
+static void choose_key(struct env *n, const json_t *env)
 {
 	const char *algorithm = json_string_value(json_object_get(env, "ECC_SIGNATURE_ALGORITHM"));
 	const char *curve = json_string_value(json_object_get(env, "ECC_CURVE"));
@@ -294,7 +294,7 @@ static int check_ports(const struct node_settings *s, struct err *e)
 	const unsigned ports[] = {s->admin_port, s->agent_port, s->status_port, s->prometheus_port};
 
 	if (!s->admin_port)
-		return node_refuse(names[0], "0", "1024 to 65535", e);
+		return env_refuse(names[0], "0", "1024 to 65535", e);
 	for (unsigned i = 1; i < 4; i++)
 		for (unsigned j = 0; j < i; j++)
 			if (ports[i] && ports[i] == ports[j])
@@ -303,11 +303,11 @@ static int check_ports(const struct node_settings *s, struct err *e)
 	return 0;
 }
 
-static void set_defaults(struct node_env *n, const struct node_context *c)
+static void set_defaults(struct env *n, const struct node_context *c)
 {
 	int64_t day = 24LL * 3600, ttl = day < c->ttl_max_s ? day : c->ttl_max_s;
 
-	*n = (struct node_env){
+	*n = (struct env){
 	    .settings = {.scope_pod = c->scope_pod,
 		.ttl_s = ttl > c->ttl_min_s ? ttl : c->ttl_min_s,
 		.ratio = 0.5,
@@ -329,7 +329,7 @@ static void set_defaults(struct node_env *n, const struct node_context *c)
 
 static int read_all(struct node_reader *r, struct err *e)
 {
-	struct node_env *n = r->out;
+	struct env *n = r->out;
 	json_t *env = r->pod->env;
 	int rc;
 
@@ -349,19 +349,18 @@ static int read_all(struct node_reader *r, struct err *e)
 	return rc;
 }
 
-int node_env_read(
-    struct node_env *n, const struct pod *p, const struct node_context *c, struct err *e)
+int env_read(struct env *n, const struct pod *p, const struct node_context *c, struct err *e)
 {
 	struct node_reader r = {.out = n, .pod = p, .context = c};
 
 	set_defaults(n, c);
 	if (!read_all(&r, e))
 		return 0;
-	node_env_clear(n);
+	env_clear(n);
 	return -1;
 }
 
-void node_env_clear(struct node_env *n)
+void env_clear(struct env *n)
 {
 	json_decref(n->metadata);
 	json_decref(n->static_labels);
@@ -369,5 +368,5 @@ void node_env_clear(struct node_env *n)
 	json_decref(n->annotations);
 	json_decref(n->proxy_config);
 	json_decref(n->leftovers);
-	*n = (struct node_env){0};
+	*n = (struct env){0};
 }

@@ -5,7 +5,7 @@
  */
 #pragma once
 #include "common/err.h"
-#include "pod/node.h"
+#include "worker/envoy/node.h"
 #include "worker/pods/pod.h"
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,10 +1,10 @@
 /* bootstrap_test.c - what Envoy is started with; that Envoy takes it is shown end to end.
  *
- * LINK: tests/unit/pod/node_rig.c
+ * LINK: tests/unit/worker/envoy/node_rig.c
  */
 #include "common/mem.h"
-#include "proxy/bootstrap.h"
-#include "tests/unit/pod/node_rig.h"
+#include "node_rig.h"
+#include "worker/envoy/bootstrap.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -6,7 +6,7 @@
  */
 #include "bootstrap.h"
 #include "common/mem.h"
-#include "pod/node.h"
+#include "node.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

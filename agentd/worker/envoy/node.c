@@ -9,7 +9,7 @@
 #include "node.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "node_env.h"
+#include "env.h"
 #include "worker/base/pbwire.h"
 #include "worker/pods/pod.h"
 #include <arpa/inet.h>
@@ -20,7 +20,7 @@
 enum { ADDRESSES_MAX = 64 };
 
 struct node {
-	struct node_env env;
+	struct env env;
 	struct node_context context;
 	char ns[64], name[254], sa[254];
 	char ips[ADDRESSES_MAX][INET6_ADDRSTRLEN];
@@ -241,7 +241,7 @@ static void render(struct node *n)
 	if (where)
 		json_object_set_new(all, "locality", where);
 	json_object_set_new(all, "metadata", metadata(n));
-	n->json = node_sorted(all);
+	n->json = env_sorted(all);
 	json_decref(all);
 	render_struct(n);
 }
@@ -261,7 +261,7 @@ struct node *node_new(const struct pod *p, const struct node_context *c, struct 
 {
 	struct node *n = mem_zalloc(sizeof(*n));
 
-	if (node_env_read(&n->env, p, c, e)) {
+	if (env_read(&n->env, p, c, e)) {
 		free(n);
 		return NULL;
 	}
@@ -280,7 +280,7 @@ void node_free(struct node **node)
 	if (!n)
 		return;
 	forget_rendered(n);
-	node_env_clear(&n->env);
+	env_clear(&n->env);
 	free(n);
 }
 

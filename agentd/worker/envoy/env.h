@@ -1,12 +1,12 @@
 /* node_env.h - a pod's declared environment, read by the closed list; the hostile half of node.c.
  *
- * Private to pod/node*.c.  The list is the table in node_env.c; docs/ENVIRONMENT.md says it in
- * words.
+ * Private to worker/envoy/node*.c.  The list is the table in node_env.c; docs/ENVIRONMENT.md says
+ * it in words.
  */
 #pragma once
 #include "node.h"
 
-struct node_env {
+struct env {
 	struct node_settings settings;
 	json_t *metadata; /* what the pod adds to Envoy's node metadata; no reserved key in it */
 	json_t *static_labels;         /* ISTIO_METAJSON_LABELS or NULL */
@@ -17,9 +17,9 @@ struct node_env {
 	char istio_version[24];        /* "x.y.z" or "" */
 };
 
-int node_env_read(struct node_env *n, const struct pod *p, const struct node_context *c,
+int env_read(struct env *n, const struct pod *p, const struct node_context *c,
     struct err *e); /* `n` holds nothing after a refusal */
-void node_env_clear(struct node_env *n);
+void env_clear(struct env *n);
 
 /* A copy with all keys sorted: equal content, equal bytes. */
-json_t *node_sorted(const json_t *v);
+json_t *env_sorted(const json_t *v);
