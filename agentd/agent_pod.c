@@ -17,7 +17,6 @@
 #include "proxy/discovery.h"
 #include "proxy/pcds.h"
 #include "proxy/sds_server.h"
-#include "proxy/uds.h"
 #include "proxy/xds_proxy.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
@@ -29,6 +28,7 @@
 #include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include "worker/pods/pod.h"
+#include "worker/sockets/uds.h"
 #include <string.h>
 
 LOG_SCOPE("pod");

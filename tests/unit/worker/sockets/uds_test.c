@@ -24,11 +24,11 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/pidfd.h"
-#include "proxy/uds.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "worker/base/metrics.h"
+#include "worker/sockets/uds.h"
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
