@@ -16,7 +16,6 @@
 #include "common/mem.h"
 #include "proxy/discovery.h"
 #include "proxy/pcds.h"
-#include "proxy/sds_server.h"
 #include "proxy/xds_proxy.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
@@ -28,6 +27,7 @@
 #include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include "worker/pods/pod.h"
+#include "worker/sds/server.h"
 #include "worker/sockets/uds.h"
 #include <string.h>
 

@@ -17,10 +17,10 @@
 #include "common/mem.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
 #include "proxy/discovery.h"
-#include "proxy/sds_server.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "worker/crypto/cert.h"
+#include "worker/sds/server.h"
 #include "worker/sockets/attest.h"
 
 enum { SLICE = 16 * 1024, RESOURCE = 1000, RUNS = 20, LOOKS = 100000 };

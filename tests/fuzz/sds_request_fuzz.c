@@ -8,10 +8,10 @@
  */
 #include "common/log.h"
 #include "common/mem.h"
-#include "proxy/sds_server.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "worker/crypto/cert.h"
+#include "worker/sds/server.h"
 
 #include <stdio.h>
 #include <string.h>

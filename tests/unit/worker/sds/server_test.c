@@ -11,13 +11,13 @@
 #include <stdlib.h>
 
 #include "common/mem.h"
-#include "envoy.h"
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
-#include "proxy/sds_server.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/secrets.h"
+#include "tests/unit/proxy/envoy.h"
 #include "worker/crypto/cert.h"
+#include "worker/sds/server.h"
 
 #define SERVICE "/envoy.service.secret.v3.SecretDiscoveryService/"
 #define NODE .node_id = "sidecar~10.0.0.1~a.b~c", .type = TYPE_SECRET

@@ -19,13 +19,13 @@
  * Copies of the private key made here are wiped when the response is handed to rpc, which wipes its
  * own when it is written.
  */
-#include "sds_server.h"
+#include "server.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "discovery.h"
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
+#include "proxy/discovery.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
 #include "worker/crypto/cert.h"
