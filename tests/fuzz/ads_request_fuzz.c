@@ -1,11 +1,11 @@
-/* ads_request_fuzz.c - what a pod or istiod may say on ADS, walked over by proxy/discovery.
+/* ads_request_fuzz.c - what a pod or istiod may say on ADS, walked over by worker/ads/discovery.
  *
  * First byte: bit 0 the flavour, the rest how the bytes are cut.  Whatever comes in: a request that
  * is carried on has exactly one node, at its end, with our id and metadata once, and every other
  * byte is kept in order.
  */
 #include "common/err.h"
-#include "proxy/discovery.h"
+#include "worker/ads/discovery.h"
 
 #include <event2/buffer.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * LINK: tests/fake/loop.c tests/fake/rpc.c
  */
 #include "common/err.h"
-#include "proxy/pcds.h"
 #include "tests/fake/rpc.h"
+#include "worker/ads/pcds.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

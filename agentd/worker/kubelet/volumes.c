@@ -17,7 +17,7 @@
 
 LOG_SCOPE("csi");
 
-struct kept {
+struct ads_said {
 	struct csi_publish pod;
 	UT_hash_handle hh; /* by pod.target.pod */
 };
@@ -25,14 +25,14 @@ struct kept {
 struct kubelet_volumes {
 	struct link *link;
 	struct csi_volumes *volumes;
-	struct kept *kept;
+	struct ads_said *kept;
 	struct link_call *listing;
 	unsigned adopted;
 	loop_cb done;
 	void *ctx;
 };
 
-static void forget(struct kubelet_volumes *k, struct kept *x)
+static void forget(struct kubelet_volumes *k, struct ads_said *x)
 {
 	/* The analyzer does not see that uthash frees its table with the last element only. */
 	HASH_DEL(k->kept, x); /* NOLINT(clang-analyzer-unix.Malloc) */
@@ -62,7 +62,7 @@ static int check_name(const struct csi_publish *p, const uint8_t *name, struct e
 
 static void take_kept(struct kubelet_volumes *k, const struct link_kept *in)
 {
-	struct kept *x = mem_zalloc(sizeof(*x));
+	struct ads_said *x = mem_zalloc(sizeof(*x));
 	struct err e;
 	bool strange;
 
@@ -119,7 +119,7 @@ static bool is_ours(const struct link_volume *v)
 }
 
 static void adopt(
-    struct kubelet_volumes *k, const struct csi_target *t, struct kept *x, bool mounted)
+    struct kubelet_volumes *k, const struct csi_target *t, struct ads_said *x, bool mounted)
 {
 	struct err e;
 
@@ -139,7 +139,7 @@ static void adopt(
 static void take_volume(struct kubelet_volumes *k, const struct link_volume *v)
 {
 	struct csi_target t = {.pod = v->pod};
-	struct kept *x;
+	struct ads_said *x;
 
 	if (strlen(v->name) >= sizeof(t.volume) || !is_ours(v))
 		return;
@@ -157,7 +157,7 @@ static void take_volume(struct kubelet_volumes *k, const struct link_volume *v)
  * which the next publish makes, or finds. */
 static void take_rest(struct kubelet_volumes *k, bool known)
 {
-	struct kept *x, *next;
+	struct ads_said *x, *next;
 
 	HASH_ITER (hh, k->kept, x, next) {
 		if (known)
@@ -213,7 +213,7 @@ struct kubelet_volumes *kubelet_volumes_restore(
 void kubelet_volumes_free(struct kubelet_volumes **volumes)
 {
 	struct kubelet_volumes *k = take(*volumes);
-	struct kept *x, *next;
+	struct ads_said *x, *next;
 
 	if (!k)
 		return;

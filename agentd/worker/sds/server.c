@@ -25,7 +25,7 @@
 #include "common/mem.h"
 #include "envoy/extensions/transport_sockets/tls/v3/secret.pb-c.h"
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
-#include "proxy/discovery.h"
+#include "worker/ads/discovery.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
 #include "worker/crypto/cert.h"

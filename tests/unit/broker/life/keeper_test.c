@@ -136,7 +136,7 @@ static int worker(const char *acts)
 
 /* --- the keeper --- */
 
-struct kept {
+struct ads_said {
 	struct rig *rig;
 	struct life_worker wk;
 	struct keeper *k;
@@ -150,17 +150,17 @@ static char *argv_of_worker[4] = {(char *)"agentd-worker"};
 
 static void on_ready(void *ctx)
 {
-	((struct kept *)ctx)->ready++;
+	((struct ads_said *)ctx)->ready++;
 }
 
 static void on_alive(void *ctx)
 {
-	((struct kept *)ctx)->alive++;
+	((struct ads_said *)ctx)->alive++;
 }
 
 static void on_failed(void *ctx, int status)
 {
-	struct kept *t = ctx;
+	struct ads_said *t = ctx;
 
 	t->failed++;
 	t->status = status;
@@ -168,7 +168,7 @@ static void on_failed(void *ctx, int status)
 
 static void on_done(void *ctx, int status)
 {
-	struct kept *t = ctx;
+	struct ads_said *t = ctx;
 
 	t->done++;
 	t->status = status;
@@ -177,18 +177,18 @@ static void on_done(void *ctx, int status)
 /* A turn never waits for long. */
 static void on_tick(void *ctx)
 {
-	broker_timer_set(&((struct kept *)ctx)->tick, 5);
+	broker_timer_set(&((struct ads_said *)ctx)->tick, 5);
 }
 
 static int setup(void **state)
 {
 	static const struct keeper_events events = {on_ready, on_alive, on_failed};
 	static char config[RIG_PATH], user[] = "4711";
-	static struct kept t;
+	static struct ads_said t;
 	struct broker_why w = {0};
 
 	rig_setup(state);
-	t = (struct kept){.rig = *state};
+	t = (struct ads_said){.rig = *state};
 	snprintf(config, sizeof(config), "%s/agentd.yaml", t.rig->top);
 	rig_file(config, "settings");
 	t.rig->o.config = config;
@@ -209,7 +209,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	struct kept *t = *state;
+	struct ads_said *t = *state;
 	void *rig = t->rig;
 
 	keeper_free(&t->k);
@@ -220,7 +220,7 @@ static int teardown(void **state)
 	return rig_teardown(&rig);
 }
 
-static void start(struct kept *t, const char *acts, bool patient)
+static void start(struct ads_said *t, const char *acts, bool patient)
 {
 	static char flag[32];
 	struct broker_why w = {0};
@@ -234,7 +234,7 @@ static void start(struct kept *t, const char *acts, bool patient)
 }
 
 /* What the main program does on SIGCHLD. */
-static void turn_until(struct kept *t, const int *count, int wanted)
+static void turn_until(struct ads_said *t, const int *count, int wanted)
 {
 	int status;
 	pid_t pid;
@@ -252,7 +252,7 @@ static void turn_until(struct kept *t, const int *count, int wanted)
 
 static void test_failing_before_ready_is_told(void **state)
 {
-	struct kept *t = *state;
+	struct ads_said *t = *state;
 
 	start(t, "c2", false);
 	turn_until(t, &t->failed, 1);
@@ -264,7 +264,7 @@ static void test_failing_before_ready_is_told(void **state)
 /* Each reads the same configuration, though the file has changed. */
 static void test_after_ready_there_is_always_a_next_one(void **state)
 {
-	struct kept *t = *state;
+	struct ads_said *t = *state;
 
 	start(t, "cr0", false);
 	turn_until(t, &t->ready, 4);
@@ -273,7 +273,7 @@ static void test_after_ready_there_is_always_a_next_one(void **state)
 
 static void test_held_sockets_make_patient(void **state)
 {
-	struct kept *t = *state;
+	struct ads_said *t = *state;
 
 	start(t, "2", true);
 	t->starts = 0;
@@ -283,7 +283,7 @@ static void test_held_sockets_make_patient(void **state)
 
 static void test_an_end_in_order(void **state)
 {
-	struct kept *t = *state;
+	struct ads_said *t = *state;
 	struct broker_why w;
 
 	start(t, "rs", false);
@@ -311,7 +311,7 @@ static void test_an_end_in_order(void **state)
 /* Half a period of silence; a worker that answers is left alone, and vouched for. */
 static void test_a_silent_worker_is_replaced(void **state)
 {
-	struct kept *t = *state;
+	struct ads_said *t = *state;
 	struct broker_why w;
 
 	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
@@ -325,7 +325,7 @@ static void test_a_silent_worker_is_replaced(void **state)
 /* The broker was stopped, or the machine was. */
 static void test_who_stood_still_blames_nobody(void **state)
 {
-	struct kept *t = *state;
+	struct ads_said *t = *state;
 	struct broker_why w;
 
 	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
@@ -340,7 +340,7 @@ static void test_who_stood_still_blames_nobody(void **state)
 /* Each one told would be a message to the service manager. */
 static void test_an_answer_counts_once(void **state)
 {
-	struct kept *t = *state;
+	struct ads_said *t = *state;
 	struct broker_why w;
 
 	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
@@ -360,7 +360,7 @@ static int64_t now_ms(void)
 /* SIGSYS is no loop, and the watchdog does not make it one. */
 static void test_forbidden_calls_are_no_loop(void **state)
 {
-	struct kept *t = *state;
+	struct ads_said *t = *state;
 	struct broker_why w;
 	int64_t end;
 

@@ -15,7 +15,7 @@
 #include "envoy/service/discovery/v3/discovery.pb-c.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/secrets.h"
-#include "tests/unit/proxy/envoy.h"
+#include "tests/unit/worker/ads/envoy.h"
 #include "worker/crypto/cert.h"
 #include "worker/sds/server.h"
 

@@ -1,8 +1,8 @@
 /* local_types.c - a response of one of these types -> its handler -> an ACK or NACK. */
-#include "local_types.h"
+#include "local.h"
+#include "account.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "discovery_account.h"
 #include "worker/base/rpc/rpc.h"
 #include <event2/buffer.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct local {
 	struct local *next;
 };
 
-void local_types_clear(struct local_types *l)
+void ads_local_clear(struct ads_local *l)
 {
 	struct local *one;
 
@@ -26,7 +26,7 @@ void local_types_clear(struct local_types *l)
 	}
 }
 
-void local_types_add(struct local_types *l, const char *url, local_handler handler, void *ctx)
+void ads_local_add(struct ads_local *l, const char *url, local_handler handler, void *ctx)
 {
 	struct local *one = mem_zalloc(sizeof(*one));
 
@@ -44,8 +44,7 @@ static void send_buffer(struct rpc_stream *to, struct evbuffer *b)
 	evbuffer_free(b);
 }
 
-void local_types_subscribe(
-    const struct local_types *l, enum discovery_flavour f, struct rpc_stream *up)
+void ads_local_subscribe(const struct ads_local *l, enum discovery_flavour f, struct rpc_stream *up)
 {
 	for (const struct local *one = l->first; one; one = one->next) {
 		struct evbuffer *out = evbuffer_new();
@@ -65,15 +64,15 @@ static void handle(const struct local *one, const struct local_stream *at,
 
 	if (r->resources == 0)
 		return; /* neither handled nor ACKed (istio-agent.md 0.4) */
-	t = discovery_account_response(at->account, r);
+	t = ads_account_response(at->account, r);
 	why = one->handler(one->ctx, m, &e) ? e.msg : NULL;
-	discovery_account_settle(at->account, t, why);
+	ads_account_settle(at->account, t, why);
 	out = evbuffer_new();
 	discovery_put_ack(out, at->flavour, r, why);
 	send_buffer(at->up, out);
 }
 
-bool local_types_take(const struct local_types *l, const struct local_stream *at,
+bool ads_local_take(const struct ads_local *l, const struct local_stream *at,
     const struct discovery_response *r, const struct rpc_msg *m)
 {
 	for (const struct local *one = l->first; one; one = one->next)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/err.h"
-#include "proxy/discovery.h"
+#include "worker/ads/discovery.h"
 
 enum { MESSAGE_SIZE = 16384, PIECES = 40 };
 

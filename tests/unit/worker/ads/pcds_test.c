@@ -4,9 +4,9 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "proxy/discovery.h"
-#include "proxy/pcds.h"
 #include "tests/fake/rpc.h"
+#include "worker/ads/discovery.h"
+#include "worker/ads/pcds.h"
 #include "worker/base/pbwire.h"
 #include <event2/buffer.h>
 #include <setjmp.h>

@@ -13,7 +13,7 @@
  * After each, the pod's next try waits: 0.5 s, doubling to 30 s, +-20 %, until istiod answers.
  */
 #pragma once
-#include "local_types.h"
+#include "local.h"
 #include <jansson.h>
 #include <stdbool.h>
 

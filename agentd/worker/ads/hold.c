@@ -14,10 +14,10 @@
  * many is nothing special.  A stream that ended here is not followed by another such end: an istiod
  * that always removes first and adds then is let through the second time.
  */
-#include "empty_push.h"
+#include "hold.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "kept.h"
+#include "said.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/rpc.h"
 #include <stdio.h>
@@ -38,21 +38,21 @@ static const struct kind {
 };
 
 struct type {
-	struct empty_push *owner;
+	struct ads_hold *owner;
 	const struct kind *kind;
 	unsigned had; /* of these, as Envoy says; state of the world: 1 is any number */
 	bool asked, answered;
 	bool anew; /* the stream before ended here */
-	struct kept held;
+	struct ads_said held;
 	struct loop_timer patience;
 };
 
-struct empty_push {
-	struct empty_push_options options;
+struct ads_hold {
+	struct ads_hold_options options;
 	struct type types[TYPES];
 };
 
-static struct type *find(struct empty_push *p, const char *url)
+static struct type *find(struct ads_hold *p, const char *url)
 {
 	for (unsigned i = 0; i < TYPES; i++)
 		if (strcmp(p->types[i].kind->url, url) == 0)
@@ -63,14 +63,14 @@ static struct type *find(struct empty_push *p, const char *url)
 static void drop(struct type *t)
 {
 	loop_timer_stop(&t->patience);
-	kept_clear(&t->held);
+	ads_said_clear(&t->held);
 }
 
 static void pass(struct type *t)
 {
-	const struct empty_push_options *o = &t->owner->options;
+	const struct ads_hold_options *o = &t->owner->options;
 
-	for (const struct kept_msg *m = t->held.first; m; m = m->next)
+	for (const struct ads_said_msg *m = t->held.first; m; m = m->next)
 		o->pass(o->ctx, m->bytes, m->len);
 	drop(t);
 }
@@ -78,7 +78,7 @@ static void pass(struct type *t)
 static void on_patience_over(void *ctx)
 {
 	struct type *t = ctx;
-	const struct empty_push_options *o = &t->owner->options;
+	const struct ads_hold_options *o = &t->owner->options;
 
 	log_warn_limited(o->log, o->label,
 	    "istiod sent no %s for %u s after it took all away: Envoy gives them up", t->kind->word,
@@ -88,9 +88,9 @@ static void on_patience_over(void *ctx)
 
 static void hold(struct type *t, const struct rpc_msg *m)
 {
-	const struct empty_push_options *o = &t->owner->options;
+	const struct ads_hold_options *o = &t->owner->options;
 
-	kept_add(&t->held, m);
+	ads_said_add(&t->held, m);
 	loop_timer_in(o->loop, &t->patience, (int64_t)o->hold_s * 1000, on_patience_over, t);
 	log_warn_limited(o->log, o->label,
 	    "istiod's first answer takes all %s away: Envoy keeps them, for istiod may just have "
@@ -104,33 +104,33 @@ static bool leaves_nothing(
 	return r->resources == 0 && (f == DISCOVERY_SOTW || r->removed >= t->had);
 }
 
-static enum empty_push_verdict spoken_anew(struct type *t, enum discovery_flavour f)
+static enum ads_hold_verdict spoken_anew(struct type *t, enum discovery_flavour f)
 {
-	const struct empty_push_options *o = &t->owner->options;
+	const struct ads_hold_options *o = &t->owner->options;
 
 	log_warn_limited(o->log, o->label,
 	    "istiod sends %s again: Envoy does not hear that there were none", t->kind->word);
 	drop(t);
 	if (f == DISCOVERY_SOTW)
-		return EMPTY_PUSH_PASS;
+		return ADS_HOLD_PASS;
 	t->anew = true;
-	return EMPTY_PUSH_ANEW;
+	return ADS_HOLD_ANEW;
 }
 
-static enum empty_push_verdict another(struct type *t, enum discovery_flavour f,
+static enum ads_hold_verdict another(struct type *t, enum discovery_flavour f,
     const struct discovery_response *r, const struct rpc_msg *m)
 {
 	if (r->resources > 0)
 		return spoken_anew(t, f);
 	if (t->held.size + rpc_msg_size(m) > HELD_MAX) {
 		pass(t);
-		return EMPTY_PUSH_PASS;
+		return ADS_HOLD_PASS;
 	}
-	kept_add(&t->held, m);
-	return EMPTY_PUSH_HELD;
+	ads_said_add(&t->held, m);
+	return ADS_HOLD_HELD;
 }
 
-static enum empty_push_verdict first(struct type *t, enum discovery_flavour f,
+static enum ads_hold_verdict first(struct type *t, enum discovery_flavour f,
     const struct discovery_response *r, const struct rpc_msg *m)
 {
 	bool trusted = t->anew;
@@ -138,12 +138,12 @@ static enum empty_push_verdict first(struct type *t, enum discovery_flavour f,
 	t->answered = true;
 	t->anew = false;
 	if (trusted || t->had == 0 || !leaves_nothing(t, f, r))
-		return EMPTY_PUSH_PASS;
+		return ADS_HOLD_PASS;
 	hold(t, m);
-	return EMPTY_PUSH_HELD;
+	return ADS_HOLD_HELD;
 }
 
-void empty_push_request(struct empty_push *p, const struct discovery_request *q)
+void ads_hold_request(struct ads_hold *p, const struct discovery_request *q)
 {
 	struct type *t = find(p, q->type_url);
 
@@ -153,19 +153,19 @@ void empty_push_request(struct empty_push *p, const struct discovery_request *q)
 	t->had = q->had;
 }
 
-enum empty_push_verdict empty_push_response(struct empty_push *p, enum discovery_flavour f,
+enum ads_hold_verdict ads_hold_response(struct ads_hold *p, enum discovery_flavour f,
     const struct discovery_response *r, const struct rpc_msg *m)
 {
 	struct type *t = find(p, r->type_url);
 
 	if (!t || p->options.hold_s == 0)
-		return EMPTY_PUSH_PASS;
+		return ADS_HOLD_PASS;
 	if (t->held.first)
 		return another(t, f, r, m);
-	return t->answered ? EMPTY_PUSH_PASS : first(t, f, r, m);
+	return t->answered ? ADS_HOLD_PASS : first(t, f, r, m);
 }
 
-void empty_push_stream_ended(struct empty_push *p)
+void ads_hold_stream_ended(struct ads_hold *p)
 {
 	for (unsigned i = 0; i < TYPES; i++) {
 		drop(&p->types[i]);
@@ -173,7 +173,7 @@ void empty_push_stream_ended(struct empty_push *p)
 	}
 }
 
-const char *empty_push_why(const struct empty_push *p)
+const char *ads_hold_why(const struct ads_hold *p)
 {
 	for (unsigned i = 0; i < TYPES; i++)
 		if (p->types[i].held.first)
@@ -181,9 +181,9 @@ const char *empty_push_why(const struct empty_push *p)
 	return "";
 }
 
-struct empty_push *empty_push_new(const struct empty_push_options *o)
+struct ads_hold *ads_hold_new(const struct ads_hold_options *o)
 {
-	struct empty_push *p = mem_zalloc(sizeof(*p));
+	struct ads_hold *p = mem_zalloc(sizeof(*p));
 
 	p->options = *o;
 	for (unsigned i = 0; i < TYPES; i++) {
@@ -193,12 +193,12 @@ struct empty_push *empty_push_new(const struct empty_push_options *o)
 	return p;
 }
 
-void empty_push_free(struct empty_push **push)
+void ads_hold_free(struct ads_hold **push)
 {
-	struct empty_push *p = take(*push);
+	struct ads_hold *p = take(*push);
 
 	if (!p)
 		return;
-	empty_push_stream_ended(p);
+	ads_hold_stream_ended(p);
 	free(p);
 }

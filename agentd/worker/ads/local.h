@@ -4,29 +4,29 @@
 #pragma once
 #include "discovery.h"
 
-struct discovery_account;
+struct ads_account;
 struct local;
 struct rpc_stream;
 
-struct local_types { /* embed it zeroed */
+struct ads_local { /* embed it zeroed */
 	struct local *first;
 };
 
 /* Consumes a response instead of Envoy; -1 becomes a NACK with the text of `e`. */
 typedef int (*local_handler)(void *ctx, const struct rpc_msg *response, struct err *e);
 
-void local_types_clear(struct local_types *l);
+void ads_local_clear(struct ads_local *l);
 /* The order of these calls is the order of the subscriptions. */
-void local_types_add(struct local_types *l, const char *url, local_handler handler, void *ctx);
+void ads_local_add(struct ads_local *l, const char *url, local_handler handler, void *ctx);
 /* To istiod, one request for each. */
-void local_types_subscribe(
-    const struct local_types *l, enum discovery_flavour f, struct rpc_stream *up);
+void ads_local_subscribe(
+    const struct ads_local *l, enum discovery_flavour f, struct rpc_stream *up);
 
 struct local_stream {
 	enum discovery_flavour flavour;
 	struct rpc_stream *up;
-	struct discovery_account *account;
+	struct ads_account *account;
 };
 /* False: it is none of these types.  Else it was handled and answered with an ACK or a NACK. */
-bool local_types_take(const struct local_types *l, const struct local_stream *at,
+bool ads_local_take(const struct ads_local *l, const struct local_stream *at,
     const struct discovery_response *r, const struct rpc_msg *m);

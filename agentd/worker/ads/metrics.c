@@ -1,11 +1,11 @@
 /* xds_metrics.c - see xds_metrics.h. */
-#include "xds_metrics.h"
+#include "metrics.h"
 #include "common/mem.h"
 #include "worker/base/metrics.h"
 #include "worker/istiod/stream_end.h"
 #include "worker/pods/pod.h"
 
-void xds_metrics_init(struct xds_metrics *m, const struct pod *p)
+void ads_metrics_init(struct ads_metrics *m, const struct pod *p)
 {
 	metric_labels(m->labels, sizeof(m->labels), "pod", p->name, "namespace", p->ns, NULL);
 	m->requests = metric_counter(
@@ -24,13 +24,13 @@ void xds_metrics_init(struct xds_metrics *m, const struct pod *p)
 	    "Responses that would have taken everything away, held for a while.");
 }
 
-void xds_metrics_count(const struct xds_metrics *m, struct metric *one)
+void ads_metrics_count(const struct ads_metrics *m, struct metric *one)
 {
 	metric_add(one, m->labels, 1);
 }
 
-void xds_metrics_count_end(
-    const struct xds_metrics *m, struct metric *ends, int status, const char *why)
+void ads_metrics_count_end(
+    const struct ads_metrics *m, struct metric *ends, int status, const char *why)
 {
 	auto_free char *labels =
 	    mem_printf("%s,type=\"%s\"", m->labels, stream_end_kind(status, why));

@@ -10,35 +10,35 @@
 #include "discovery.h"
 #include <stddef.h>
 
-struct empty_push;
+struct ads_hold;
 struct log_budget;
 struct loop;
 
 /* The time is over: this goes to Envoy.  May be called several times in a row. */
-typedef void (*empty_push_pass)(void *ctx, const void *bytes, size_t len);
+typedef void (*ads_hold_pass)(void *ctx, const void *bytes, size_t len);
 
-struct empty_push_options {
+struct ads_hold_options {
 	struct loop *loop;
 	unsigned hold_s;        /* 0: nothing is held */
 	const char *label;      /* whose, for the log; borrowed */
 	struct log_budget *log; /* the pod's; borrowed */
-	empty_push_pass pass;
+	ads_hold_pass pass;
 	void *ctx;
 };
 
-struct empty_push *empty_push_new(const struct empty_push_options *o);
-void empty_push_free(struct empty_push **p);
+struct ads_hold *ads_hold_new(const struct ads_hold_options *o);
+void ads_hold_free(struct ads_hold **p);
 /* Envoy asks; only the first request of a type on a stream counts. */
-void empty_push_request(struct empty_push *p, const struct discovery_request *q);
+void ads_hold_request(struct ads_hold *p, const struct discovery_request *q);
 /* istiod answers: what is to be done with it? */
-enum empty_push_verdict {
-	EMPTY_PUSH_PASS, /* on to Envoy */
-	EMPTY_PUSH_HELD, /* nothing: a copy is here */
-	EMPTY_PUSH_ANEW, /* end the stream: only so can istiod learn what Envoy still has (delta) */
+enum ads_hold_verdict {
+	ADS_HOLD_PASS, /* on to Envoy */
+	ADS_HOLD_HELD, /* nothing: a copy is here */
+	ADS_HOLD_ANEW, /* end the stream: only so can istiod learn what Envoy still has (delta) */
 };
-enum empty_push_verdict empty_push_response(struct empty_push *p, enum discovery_flavour f,
+enum ads_hold_verdict ads_hold_response(struct ads_hold *p, enum discovery_flavour f,
     const struct discovery_response *r, const struct rpc_msg *m);
 /* The stream to istiod is over, and so is what was held of it. */
-void empty_push_stream_ended(struct empty_push *p);
+void ads_hold_stream_ended(struct ads_hold *p);
 /* For people: what is held; "" if nothing is. */
-const char *empty_push_why(const struct empty_push *p);
+const char *ads_hold_why(const struct ads_hold *p);

@@ -1,15 +1,15 @@
 /* kept.c - see kept.h. */
-#include "kept.h"
+#include "said.h"
 #include "common/mem.h"
 #include "worker/base/rpc/rpc.h"
 #include <string.h>
 #include <utlist.h>
 
-void kept_add(struct kept *k, const struct rpc_msg *m)
+void ads_said_add(struct ads_said *k, const struct rpc_msg *m)
 {
 	size_t n, len = rpc_msg_size(m);
 	const struct iovec *iov = rpc_msg_iov(m, &n);
-	struct kept_msg *copy = mem_zalloc(sizeof(*copy) + len);
+	struct ads_said_msg *copy = mem_zalloc(sizeof(*copy) + len);
 	char *at = copy->bytes;
 
 	copy->len = len;
@@ -19,16 +19,16 @@ void kept_add(struct kept *k, const struct rpc_msg *m)
 	k->size += len;
 }
 
-void kept_clear(struct kept *k)
+void ads_said_clear(struct ads_said *k)
 {
-	struct kept_msg *m, *next;
+	struct ads_said_msg *m, *next;
 
 	LL_FOREACH_SAFE (k->first, m, next)
 		free(m);
-	*k = (struct kept){0};
+	*k = (struct ads_said){0};
 }
 
-struct pbwire kept_reader(const struct kept_msg *m, struct iovec *whole)
+struct pbwire ads_said_reader(const struct ads_said_msg *m, struct iovec *whole)
 {
 	struct pbwire r;
 

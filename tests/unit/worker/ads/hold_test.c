@@ -14,15 +14,15 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "envoy.h"
-#include "proxy/empty_push.h"
 #include "tests/fake/loop.h"
+#include "worker/ads/hold.h"
 
 enum { HOLD_S = 30, HOLD_MS = HOLD_S * 1000 };
 
 struct world {
 	struct loop *loop;
 	struct log_budget log;
-	struct empty_push *push;
+	struct ads_hold *push;
 	char passed[200]; /* nonces, in order */
 };
 
@@ -42,11 +42,10 @@ static void on_pass(void *ctx, const void *bytes, size_t len)
 static int setup_with(void **state, unsigned hold_s)
 {
 	struct world *w = mem_zalloc(sizeof(*w));
-	const struct empty_push_options o = {
-	    fake_loop(), hold_s, "demo/web-0", &w->log, on_pass, w};
+	const struct ads_hold_options o = {fake_loop(), hold_s, "demo/web-0", &w->log, on_pass, w};
 
 	w->loop = o.loop;
-	w->push = empty_push_new(&o);
+	w->push = ads_hold_new(&o);
 	*state = w;
 	return 0;
 }
@@ -65,7 +64,7 @@ static int teardown(void **state)
 {
 	struct world *w = *state;
 
-	empty_push_free(&w->push);
+	ads_hold_free(&w->push);
 	assert_int_equal(fake_loop_live(w->loop), 0);
 	fake_loop_end(&w->loop);
 	free(w);
@@ -80,7 +79,7 @@ static void ask(struct world *w, enum discovery_flavour f, const struct say *say
 	struct err e;
 
 	assert_int_equal(discovery_read_request(&q, f, discovery_reader(m), &e), 0);
-	empty_push_request(w->push, &q);
+	ads_hold_request(w->push, &q);
 	fake_rpc_msg_free(&m);
 	evbuffer_free(b);
 }
@@ -88,13 +87,13 @@ static void ask(struct world *w, enum discovery_flavour f, const struct say *say
 #define DELTA(w, ...) ask(w, DISCOVERY_DELTA, &(struct say){__VA_ARGS__})
 
 /* Of one letter in `what` each: r a resource, x a removed one. */
-static enum empty_push_verdict answer(struct world *w, enum discovery_flavour f, const char *type,
+static enum ads_hold_verdict answer(struct world *w, enum discovery_flavour f, const char *type,
     const char *nonce, const char *what)
 {
 	struct evbuffer *b = evbuffer_new();
 	struct discovery_response r;
 	struct rpc_msg *m;
-	enum empty_push_verdict v;
+	enum ads_hold_verdict v;
 	struct err e;
 
 	say_text(b, 4, type);
@@ -103,7 +102,7 @@ static enum empty_push_verdict answer(struct world *w, enum discovery_flavour f,
 		say_text(b, *what == 'r' ? 2 : 6, "some name");
 	m = fake_rpc_msg(evbuffer_pullup(b, -1), evbuffer_get_length(b));
 	assert_int_equal(discovery_read_response(&r, discovery_reader(m), &e), 0);
-	v = empty_push_response(w->push, f, &r, m);
+	v = ads_hold_response(w->push, f, &r, m);
 	fake_rpc_msg_free(&m);
 	evbuffer_free(b);
 	return v;
@@ -115,17 +114,17 @@ static void a_deletion_that_was_meant_comes_late(void **state)
 {
 	struct world *w = *state;
 
-	assert_string_equal(empty_push_why(w->push), "");
+	assert_string_equal(ads_hold_why(w->push), "");
 	SOTW(w, .type = TYPE_CLUSTER, .version = "v7");
-	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), EMPTY_PUSH_HELD);
-	assert_non_null(strstr(empty_push_why(w->push), "takes all clusters away"));
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), ADS_HOLD_HELD);
+	assert_non_null(strstr(ads_hold_why(w->push), "takes all clusters away"));
 	fake_loop_wall_step(w->loop, 24 * 3600 * 1000); /* a duration, not a date */
 	fake_loop_advance(w->loop, HOLD_MS - 1);
 	assert_string_equal(w->passed, "");
 	fake_loop_advance(w->loop, 1);
 	assert_string_equal(w->passed, "1");
-	assert_string_equal(empty_push_why(w->push), "");
-	assert_int_equal(sotw(w, TYPE_CLUSTER, "2", ""), EMPTY_PUSH_PASS);
+	assert_string_equal(ads_hold_why(w->push), "");
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "2", ""), ADS_HOLD_PASS);
 }
 
 static void what_istiod_says_next_takes_its_place(void **state)
@@ -133,12 +132,12 @@ static void what_istiod_says_next_takes_its_place(void **state)
 	struct world *w = *state;
 
 	SOTW(w, .type = TYPE_LISTENER, .version = "v7");
-	assert_int_equal(sotw(w, TYPE_LISTENER, "1", ""), EMPTY_PUSH_HELD);
-	assert_int_equal(sotw(w, TYPE_LISTENER, "2", ""), EMPTY_PUSH_HELD);
-	assert_non_null(strstr(empty_push_why(w->push), "takes all listeners away"));
-	assert_int_equal(sotw(w, TYPE_LISTENER, "3", "r"), EMPTY_PUSH_PASS);
-	assert_string_equal(empty_push_why(w->push), "");
-	assert_int_equal(sotw(w, TYPE_LISTENER, "4", ""), EMPTY_PUSH_PASS);
+	assert_int_equal(sotw(w, TYPE_LISTENER, "1", ""), ADS_HOLD_HELD);
+	assert_int_equal(sotw(w, TYPE_LISTENER, "2", ""), ADS_HOLD_HELD);
+	assert_non_null(strstr(ads_hold_why(w->push), "takes all listeners away"));
+	assert_int_equal(sotw(w, TYPE_LISTENER, "3", "r"), ADS_HOLD_PASS);
+	assert_string_equal(ads_hold_why(w->push), "");
+	assert_int_equal(sotw(w, TYPE_LISTENER, "4", ""), ADS_HOLD_PASS);
 	fake_loop_advance(w->loop, 2 * HOLD_MS);
 	assert_string_equal(w->passed, "");
 }
@@ -148,8 +147,8 @@ static void the_first_answer_alone_is_looked_at(void **state)
 	struct world *w = *state;
 
 	SOTW(w, .type = TYPE_CLUSTER, .version = "v7");
-	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", "r"), EMPTY_PUSH_PASS);
-	assert_int_equal(sotw(w, TYPE_CLUSTER, "2", ""), EMPTY_PUSH_PASS);
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", "r"), ADS_HOLD_PASS);
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "2", ""), ADS_HOLD_PASS);
 }
 
 static void who_has_nothing_loses_nothing(void **state)
@@ -158,12 +157,12 @@ static void who_has_nothing_loses_nothing(void **state)
 
 	SOTW(w, .type = TYPE_CLUSTER);
 	SOTW(w, .type = TYPE_CLUSTER, .version = "v1", .nonce = "0"); /* its first one counts */
-	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), EMPTY_PUSH_PASS);
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), ADS_HOLD_PASS);
 	SOTW(w, .type = TYPE_LISTENER, .version = "");
-	assert_int_equal(sotw(w, TYPE_LISTENER, "1", ""), EMPTY_PUSH_PASS);
+	assert_int_equal(sotw(w, TYPE_LISTENER, "1", ""), ADS_HOLD_PASS);
 	/* Nor is it our business for other types: without a cluster they mean nothing. */
 	SOTW(w, .type = TYPE_SECRET, .version = "v1");
-	assert_int_equal(sotw(w, TYPE_SECRET, "1", ""), EMPTY_PUSH_PASS);
+	assert_int_equal(sotw(w, TYPE_SECRET, "1", ""), ADS_HOLD_PASS);
 	assert_int_equal(fake_loop_live(w->loop), 0);
 }
 
@@ -171,18 +170,18 @@ static void a_delta_takes_all_or_not(void **state)
 {
 	static const struct {
 		const char *what;
-		enum empty_push_verdict verdict;
-	} cases[] = {{"xx", EMPTY_PUSH_HELD}, {"xxx", EMPTY_PUSH_HELD}, {"x", EMPTY_PUSH_PASS},
-	    {"", EMPTY_PUSH_PASS}, {"xxr", EMPTY_PUSH_PASS}};
+		enum ads_hold_verdict verdict;
+	} cases[] = {{"xx", ADS_HOLD_HELD}, {"xxx", ADS_HOLD_HELD}, {"x", ADS_HOLD_PASS},
+	    {"", ADS_HOLD_PASS}, {"xxr", ADS_HOLD_PASS}};
 	struct world *w = *state;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		DELTA(w, .type = TYPE_CLUSTER, .have = {"a", "1", "b", ""});
 		assert_int_equal(delta(w, TYPE_CLUSTER, "1", cases[i].what), cases[i].verdict);
-		empty_push_stream_ended(w->push);
+		ads_hold_stream_ended(w->push);
 	}
 	DELTA(w, .type = TYPE_CLUSTER);
-	assert_int_equal(delta(w, TYPE_CLUSTER, "1", "xx"), EMPTY_PUSH_PASS);
+	assert_int_equal(delta(w, TYPE_CLUSTER, "1", "xx"), ADS_HOLD_PASS);
 	assert_string_equal(w->passed, "");
 }
 
@@ -193,14 +192,14 @@ static void a_delta_stream_begins_anew_once(void **state)
 
 	for (int round = 0; round < 2; round++) {
 		DELTA(w, .type = TYPE_CLUSTER, .have = {"a", "1", "b", "1"});
-		assert_int_equal(delta(w, TYPE_CLUSTER, "1", "xx"), EMPTY_PUSH_HELD);
-		assert_int_equal(delta(w, TYPE_CLUSTER, "2", "r"), EMPTY_PUSH_ANEW);
-		empty_push_stream_ended(w->push);
+		assert_int_equal(delta(w, TYPE_CLUSTER, "1", "xx"), ADS_HOLD_HELD);
+		assert_int_equal(delta(w, TYPE_CLUSTER, "2", "r"), ADS_HOLD_ANEW);
+		ads_hold_stream_ended(w->push);
 		/* The same again: it means it. */
 		DELTA(w, .type = TYPE_CLUSTER, .have = {"a", "1", "b", "1"});
-		assert_int_equal(delta(w, TYPE_CLUSTER, "1", "xx"), EMPTY_PUSH_PASS);
-		assert_int_equal(delta(w, TYPE_CLUSTER, "2", "r"), EMPTY_PUSH_PASS);
-		empty_push_stream_ended(w->push);
+		assert_int_equal(delta(w, TYPE_CLUSTER, "1", "xx"), ADS_HOLD_PASS);
+		assert_int_equal(delta(w, TYPE_CLUSTER, "2", "r"), ADS_HOLD_PASS);
+		ads_hold_stream_ended(w->push);
 	}
 	assert_string_equal(w->passed, "");
 }
@@ -211,12 +210,11 @@ static void all_that_was_held_passes_in_order(void **state)
 
 	DELTA(w, .type = TYPE_CLUSTER, .have = {"a", "1"});
 	DELTA(w, .type = TYPE_LISTENER, .have = {"l", "1"});
-	assert_int_equal(delta(w, TYPE_CLUSTER, "1", "x"), EMPTY_PUSH_HELD);
+	assert_int_equal(delta(w, TYPE_CLUSTER, "1", "x"), ADS_HOLD_HELD);
 	fake_loop_advance(w->loop, 10000);
-	assert_int_equal(
-	    delta(w, TYPE_LISTENER, "2", "x"), EMPTY_PUSH_HELD); /* a time of its own */
-	assert_int_equal(delta(w, TYPE_CLUSTER, "3", "x"), EMPTY_PUSH_HELD);
-	assert_int_equal(delta(w, TYPE_CLUSTER, "4", ""), EMPTY_PUSH_HELD);
+	assert_int_equal(delta(w, TYPE_LISTENER, "2", "x"), ADS_HOLD_HELD); /* a time of its own */
+	assert_int_equal(delta(w, TYPE_CLUSTER, "3", "x"), ADS_HOLD_HELD);
+	assert_int_equal(delta(w, TYPE_CLUSTER, "4", ""), ADS_HOLD_HELD);
 	fake_loop_advance(w->loop, HOLD_MS - 10000);
 	assert_string_equal(w->passed, "134");
 	fake_loop_advance(w->loop, 10000);
@@ -232,8 +230,8 @@ static void too_much_is_passed_on(void **state)
 
 	memset(many, 'x', n);
 	DELTA(w, .type = TYPE_CLUSTER, .have = {"a", "1"});
-	assert_int_equal(delta(w, TYPE_CLUSTER, "1", many), EMPTY_PUSH_HELD);
-	assert_int_equal(delta(w, TYPE_CLUSTER, "2", "x"), EMPTY_PUSH_PASS);
+	assert_int_equal(delta(w, TYPE_CLUSTER, "1", many), ADS_HOLD_HELD);
+	assert_int_equal(delta(w, TYPE_CLUSTER, "2", "x"), ADS_HOLD_PASS);
 	assert_string_equal(w->passed, "1");
 	assert_int_equal(fake_loop_live(w->loop), 0);
 	free(many);
@@ -244,14 +242,14 @@ static void it_ends_with_the_stream(void **state)
 	struct world *w = *state;
 
 	SOTW(w, .type = TYPE_CLUSTER, .version = "v7");
-	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), EMPTY_PUSH_HELD);
-	empty_push_stream_ended(w->push);
-	assert_string_equal(empty_push_why(w->push), "");
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), ADS_HOLD_HELD);
+	ads_hold_stream_ended(w->push);
+	assert_string_equal(ads_hold_why(w->push), "");
 	fake_loop_advance(w->loop, HOLD_MS);
 	assert_string_equal(w->passed, "");
 	/* The next one is looked at for itself. */
 	SOTW(w, .type = TYPE_CLUSTER, .version = "v7");
-	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), EMPTY_PUSH_HELD);
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), ADS_HOLD_HELD);
 }
 
 static void it_can_be_turned_off(void **state)
@@ -259,7 +257,7 @@ static void it_can_be_turned_off(void **state)
 	struct world *w = *state;
 
 	SOTW(w, .type = TYPE_CLUSTER, .version = "v7");
-	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), EMPTY_PUSH_PASS);
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), ADS_HOLD_PASS);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

@@ -8,14 +8,14 @@ struct pod;
 
 enum { XDS_LABELS_SIZE = 1024 };
 
-struct xds_metrics { /* embed it */
+struct ads_metrics { /* embed it */
 	struct metric *requests, *responses, *failures, *istiod_ends, *envoy_ends, *unread_ends,
 	    *held_pushes;
 	char labels[XDS_LABELS_SIZE]; /* of this pod */
 };
 
-void xds_metrics_init(struct xds_metrics *m, const struct pod *p);
-void xds_metrics_count(const struct xds_metrics *m, struct metric *one);
+void ads_metrics_init(struct ads_metrics *m, const struct pod *p);
+void ads_metrics_count(const struct ads_metrics *m, struct metric *one);
 /* istiod_ends or envoy_ends, by how the stream ended. */
-void xds_metrics_count_end(
-    const struct xds_metrics *m, struct metric *ends, int status, const char *why);
+void ads_metrics_count_end(
+    const struct ads_metrics *m, struct metric *ends, int status, const char *why);

@@ -22,13 +22,14 @@
  * of istiod's push slots (istiod-live.md 1.1, 1.12).
  */
 #include "xds_proxy.h"
+#include "account.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "discovery_account.h"
-#include "empty_push.h"
-#include "kept.h"
-#include "local_types.h"
+#include "hold.h"
+#include "local.h"
+#include "metrics.h"
+#include "said.h"
 #include "worker/base/back_off.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
@@ -38,7 +39,6 @@
 #include "worker/istiod/stream_end.h"
 #include "worker/pods/limits.h"
 #include "worker/pods/pod.h"
-#include "xds_metrics.h"
 
 #include <event2/buffer.h>
 #include <stdio.h>
@@ -67,31 +67,31 @@ struct xds_proxy {
 	struct limits *limits;
 	xds_token token;
 	void *token_ctx;
-	struct local_types locals;
+	struct ads_local locals;
 
 	/* The present stream; `down` NULL: none. */
 	struct rpc_stream *down, *up;
 	struct istiod_turn *turn;
 	struct istiod_lease *lease;
-	struct kept said; /* by Envoy, until istiod answers */
-	bool said_more;   /* than is kept */
+	struct ads_said said; /* by Envoy, until istiod answers */
+	bool said_more;       /* than is kept */
 	struct loop_timer full;
 	unsigned full_s; /* how long `down`'s queue is full */
 	enum discovery_flavour flavour;
 	bool asked, subscribed, answered; /* a request, ours, and a response went through */
 
-	struct discovery_account account;
-	struct empty_push *empty_push;
+	struct ads_account account;
+	struct ads_hold *empty_push;
 	struct back_off back_off; /* of the pod, whichever stream failed */
 	json_int_t opened, displaced, unread;
 	char why_not[ERR_MSG_SIZE];
 	struct log_budget log;
-	struct xds_metrics metrics;
+	struct ads_metrics metrics;
 };
 
 static void count_end(const struct xds_proxy *x, struct metric *ends, int status, const char *why)
 {
-	xds_metrics_count_end(&x->metrics, ends, status, why);
+	ads_metrics_count_end(&x->metrics, ends, status, why);
 }
 
 /* --- the end --- */
@@ -117,8 +117,8 @@ static void end_up(struct xds_proxy *x)
 	istiod_lease_end(&x->lease);
 	rpc_close(&x->up, RPC_CANCELLED, "");
 	x->asked = x->subscribed = x->answered = false;
-	discovery_account_stream_ended(&x->account);
-	empty_push_stream_ended(x->empty_push);
+	ads_account_stream_ended(&x->account);
+	ads_hold_stream_ended(x->empty_push);
 }
 
 /* Nothing of the stream is left afterwards; both slots may be empty already. */
@@ -127,7 +127,7 @@ static void end_stream(struct xds_proxy *x, int status, const char *why)
 	end_up(x);
 	rpc_close(&x->down, status, why);
 	loop_timer_stop(&x->full);
-	kept_clear(&x->said);
+	ads_said_clear(&x->said);
 	x->said_more = false;
 }
 
@@ -169,7 +169,7 @@ static void on_up_closed(void *ctx, int status, const char *why)
 	struct err e = {0};
 
 	if (status == RPC_UNAVAILABLE && !x->answered)
-		xds_metrics_count(&x->metrics, x->metrics.failures);
+		ads_metrics_count(&x->metrics, x->metrics.failures);
 	else
 		count_end(x, x->metrics.istiod_ends, status, why);
 	if (status != RPC_OK)
@@ -241,15 +241,15 @@ static int send_with_our_node(struct xds_proxy *x, struct pbwire msg, struct err
 
 /* A request as it comes (`m`), or one that had to wait (`said`). */
 static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m,
-    const struct kept_msg *said, struct err *e)
+    const struct ads_said_msg *said, struct err *e)
 {
 	struct discovery_request q;
 
 	if (discovery_read_request(&q, x->flavour, msg, e))
 		return -1;
-	xds_metrics_count(&x->metrics, x->metrics.requests);
-	discovery_account_request(&x->account, &q);
-	empty_push_request(x->empty_push, &q);
+	ads_metrics_count(&x->metrics, x->metrics.requests);
+	ads_account_request(&x->account, &q);
+	ads_hold_request(x->empty_push, &q);
 	if (!x->asked || q.has_node) {
 		if (send_with_our_node(x, msg, e))
 			return -1;
@@ -261,13 +261,13 @@ static int carry_up(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg
 	x->asked = true;
 	if (!x->subscribed && strcmp(q.type_url, TYPE_LISTENER) == 0) {
 		x->subscribed = true;
-		local_types_subscribe(&x->locals, x->flavour, x->up);
+		ads_local_subscribe(&x->locals, x->flavour, x->up);
 	}
 	return 0;
 }
 
-static void take_request(
-    struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m, const struct kept_msg *said)
+static void take_request(struct xds_proxy *x, struct pbwire msg, const struct rpc_msg *m,
+    const struct ads_said_msg *said)
 {
 	struct err e;
 
@@ -289,10 +289,10 @@ static void keep(struct xds_proxy *x, const struct rpc_msg *m)
 	/* The first is kept whatever its size: it waits for its turn. */
 	if (x->up && x->said.size + rpc_msg_size(m) > KEPT_MAX) {
 		x->said_more = true;
-		kept_clear(&x->said);
+		ads_said_clear(&x->said);
 		return;
 	}
-	kept_add(&x->said, m);
+	ads_said_add(&x->said, m);
 }
 
 static void on_down_message(void *ctx, struct rpc_stream *down, struct rpc_msg *m)
@@ -332,7 +332,7 @@ static void end_unread(struct xds_proxy *x)
 		rpc_queued(x->down), x->full_s);
 
 	x->unread++;
-	xds_metrics_count(&x->metrics, x->metrics.unread_ends);
+	ads_metrics_count(&x->metrics, x->metrics.unread_ends);
 	set_why_not(x, why);
 	rpc_abort(&x->down);
 	end_stream(x, RPC_UNAVAILABLE, why);
@@ -384,16 +384,16 @@ static void on_pass(void *ctx, const void *bytes, size_t len)
 static void to_envoy(
     struct xds_proxy *x, const struct discovery_response *r, const struct rpc_msg *m)
 {
-	discovery_account_response(&x->account, r);
-	switch (empty_push_response(x->empty_push, x->flavour, r, m)) {
-	case EMPTY_PUSH_PASS:
+	ads_account_response(&x->account, r);
+	switch (ads_hold_response(x->empty_push, x->flavour, r, m)) {
+	case ADS_HOLD_PASS:
 		rpc_forward(x->down, m);
 		look_at_queue(x);
 		break;
-	case EMPTY_PUSH_HELD:
-		xds_metrics_count(&x->metrics, x->metrics.held_pushes);
+	case ADS_HOLD_HELD:
+		ads_metrics_count(&x->metrics, x->metrics.held_pushes);
 		break;
-	case EMPTY_PUSH_ANEW:
+	case ADS_HOLD_ANEW:
 		end_stream(x, RPC_UNAVAILABLE, "istiod knows more now: tell it what is here");
 		break;
 	}
@@ -404,7 +404,7 @@ static void carry_down(
 {
 	const struct local_stream at = {x->flavour, x->up, &x->account};
 
-	if (local_types_take(&x->locals, &at, r, m))
+	if (ads_local_take(&x->locals, &at, r, m))
 		return;
 	if (is_for_envoy(r->type_url))
 		to_envoy(x, r, m);
@@ -420,7 +420,7 @@ static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
 	struct err e;
 
 	(void)up;
-	xds_metrics_count(&x->metrics, x->metrics.responses);
+	ads_metrics_count(&x->metrics, x->metrics.responses);
 	if (discovery_read_response(&r, discovery_reader(m), &e)) {
 		err_wrap(&e, "istiod");
 		count_end(x, x->metrics.istiod_ends, RPC_INTERNAL, e.msg);
@@ -429,7 +429,7 @@ static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
 		return;
 	}
 	if (!x->answered)
-		kept_clear(&x->said);
+		ads_said_clear(&x->said);
 	x->answered = true;
 	back_off_succeeded(&x->back_off);
 	set_why_not(x, "");
@@ -464,12 +464,12 @@ static int open_up(struct xds_proxy *x, struct rpc_channel *c, int *status, stru
 /* What Envoy said while it was held; it may end the stream. */
 static void say_all(struct xds_proxy *x)
 {
-	const struct kept_msg *s;
+	const struct ads_said_msg *s;
 
 	for (s = x->said.first; s; s = x->up ? s->next : NULL) {
 		struct iovec whole;
 
-		take_request(x, kept_reader(s, &whole), NULL, s);
+		take_request(x, ads_said_reader(s, &whole), NULL, s);
 	}
 }
 
@@ -480,7 +480,7 @@ static void on_turn(void *ctx, struct rpc_channel *c)
 	int status;
 
 	if (open_up(x, c, &status, &e)) {
-		xds_metrics_count(&x->metrics, x->metrics.failures);
+		ads_metrics_count(&x->metrics, x->metrics.failures);
 		set_why_not(x, e.msg);
 		back_off(x);
 		end_stream(x, status, e.msg);
@@ -537,19 +537,19 @@ struct xds_proxy *xds_proxy_new(
     const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx)
 {
 	struct xds_proxy *x = mem_zalloc(sizeof(*x));
-	const struct empty_push_options hold = {
+	const struct ads_hold_options hold = {
 	    istiod_loop(i), istiod_options(i)->hold_empty_push_s, p->label, &x->log, on_pass, x};
 
 	x->loop = istiod_loop(i);
 	x->pod = p;
 	x->account.label = p->label;
 	x->account.log = &x->log;
-	x->empty_push = empty_push_new(&hold);
+	x->empty_push = ads_hold_new(&hold);
 	x->node = n;
 	x->istiod = i;
 	x->token = token;
 	x->token_ctx = ctx;
-	xds_metrics_init(&x->metrics, p);
+	ads_metrics_init(&x->metrics, p);
 	return x;
 }
 
@@ -571,15 +571,15 @@ void xds_proxy_free(struct xds_proxy **proxy)
 		return;
 	end_stream(x, RPC_UNAVAILABLE, "the pod is going");
 	back_off_stop(&x->back_off);
-	local_types_clear(&x->locals);
-	empty_push_free(&x->empty_push);
-	discovery_account_clear(&x->account);
+	ads_local_clear(&x->locals);
+	ads_hold_free(&x->empty_push);
+	ads_account_clear(&x->account);
 	free(x);
 }
 
 void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler handler, void *ctx)
 {
-	local_types_add(&x->locals, type_url, handler, ctx);
+	ads_local_add(&x->locals, type_url, handler, ctx);
 }
 
 /* What it waits for now goes before what went wrong last. */
@@ -592,7 +592,7 @@ static void tell_why_not(const struct xds_proxy *x, char *out, size_t size)
 	else if (*why || !x->down)
 		snprintf(out, size, "%s", why);
 	else if (x->answered)
-		snprintf(out, size, "%s", empty_push_why(x->empty_push));
+		snprintf(out, size, "%s", ads_hold_why(x->empty_push));
 	else
 		snprintf(out, size, "%s", *away ? away : "waiting for a turn at istiod");
 }
@@ -611,5 +611,5 @@ json_t *xds_proxy_dump(const struct xds_proxy *x)
 	return json_pack("{s:b, s:b, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:I}", "connected",
 	    x->answered, "held", x->down && !x->up, "flavour", flavours[x->flavour], "node_id",
 	    node_id(x->node), "opened", x->opened, "displaced", x->displaced, "unread", x->unread,
-	    "types", discovery_account_dump(&x->account), "why_not", why, "retry_at", retry_at);
+	    "types", ads_account_dump(&x->account), "why_not", why, "retry_at", retry_at);
 }

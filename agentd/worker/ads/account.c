@@ -1,7 +1,7 @@
 /* discovery_account.c - a response -> its version and nonce are noted -> a request with that nonce
  * settles it: ACK or NACK.  A nonce comes again when Envoy only changes what it subscribes to.
  */
-#include "discovery_account.h"
+#include "account.h"
 #include "common/log.h"
 #include "common/mem.h"
 
@@ -23,7 +23,7 @@ struct account_type {
 	struct account_type *next;
 };
 
-static struct account_type *find_type(const struct discovery_account *a, const char *url)
+static struct account_type *find_type(const struct ads_account *a, const char *url)
 {
 	struct account_type *t;
 
@@ -33,8 +33,7 @@ static struct account_type *find_type(const struct discovery_account *a, const c
 	return NULL;
 }
 
-void discovery_account_settle(
-    const struct discovery_account *a, struct account_type *t, const char *nack)
+void ads_account_settle(const struct ads_account *a, struct account_type *t, const char *nack)
 {
 	if (!t)
 		return;
@@ -49,8 +48,7 @@ void discovery_account_settle(
 	log_warn_limited(a->log, a->label, "NACK of %s: %s", t->url, t->last_nack);
 }
 
-struct account_type *discovery_account_response(
-    struct discovery_account *a, const struct discovery_response *r)
+struct account_type *ads_account_response(struct ads_account *a, const struct discovery_response *r)
 {
 	struct account_type *t = find_type(a, r->type_url);
 
@@ -68,15 +66,15 @@ struct account_type *discovery_account_response(
 	return t;
 }
 
-void discovery_account_request(struct discovery_account *a, const struct discovery_request *q)
+void ads_account_request(struct ads_account *a, const struct discovery_request *q)
 {
 	struct account_type *t = find_type(a, q->type_url);
 
 	if (t && q->nonce[0] && strcmp(q->nonce, t->nonce) == 0 && !t->settled)
-		discovery_account_settle(a, t, q->nack ? q->nack_why : NULL);
+		ads_account_settle(a, t, q->nack ? q->nack_why : NULL);
 }
 
-void discovery_account_stream_ended(struct discovery_account *a)
+void ads_account_stream_ended(struct ads_account *a)
 {
 	struct account_type *t;
 
@@ -84,7 +82,7 @@ void discovery_account_stream_ended(struct discovery_account *a)
 		t->nonce[0] = '\0';
 }
 
-json_t *discovery_account_dump(const struct discovery_account *a)
+json_t *ads_account_dump(const struct ads_account *a)
 {
 	json_t *types = json_object();
 	const struct account_type *t;
@@ -97,7 +95,7 @@ json_t *discovery_account_dump(const struct discovery_account *a)
 	return types;
 }
 
-void discovery_account_clear(struct discovery_account *a)
+void ads_account_clear(struct ads_account *a)
 {
 	struct account_type *t, *next;
 

@@ -1,7 +1,7 @@
 /* envoy.h - what Envoy says on a discovery stream, for tests on the fake rpc. */
 #pragma once
-#include "proxy/discovery.h"
 #include "tests/fake/rpc.h"
+#include "worker/ads/discovery.h"
 
 #include <event2/buffer.h>
 #include <string.h>

@@ -1,0 +1,26 @@
+/* discovery_account.h - for people: per type, what was pushed last, and how it was taken.
+ *
+ * Counters and the last NACK outlive a stream, its nonces do not.  At most 16 types are kept.
+ */
+#pragma once
+#include "discovery.h"
+#include <jansson.h>
+
+struct account_type;
+struct log_budget;
+struct ads_account { /* embed it zeroed */
+	struct account_type *types;
+	unsigned ntypes;
+	const char *label;      /* whose, for the log; borrowed */
+	struct log_budget *log; /* of that pod; borrowed */
+};
+
+/* NULL: this type is not kept account of. */
+struct account_type *ads_account_response(
+    struct ads_account *a, const struct discovery_response *r);
+void ads_account_request(struct ads_account *a, const struct discovery_request *q);
+/* Taken, or with `nack` refused.  `t` may be NULL. */
+void ads_account_settle(const struct ads_account *a, struct account_type *t, const char *nack);
+void ads_account_stream_ended(struct ads_account *a);
+json_t *ads_account_dump(const struct ads_account *a);
+void ads_account_clear(struct ads_account *a);
