@@ -2,7 +2,7 @@
  * istiod tells it.
  */
 #pragma once
-#include "proxy/dns_proxy.h"
+#include "worker/dns/proxy.h"
 #include <jansson.h>
 
 struct agent_shared;

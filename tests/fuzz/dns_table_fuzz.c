@@ -5,7 +5,7 @@
  * bytes make the same table, and what is found are addresses of it.
  */
 #include "common/err.h"
-#include "proxy/dns_table.h"
+#include "worker/dns/table.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * What the resolver appended (the first search domain, which libc tries before the bare name) is
  * not stored: "a.b.ns.svc.cluster.local." is an alias of "a.b." if that is a name.
  */
-#include "dns_table.h"
+#include "table.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/base/hash.h"

@@ -5,7 +5,7 @@
  * A lane is a socket connected to one server.  It is used for a number of questions, then another
  * one, with another port, takes its place.
  */
-#include "dns_upstream.h"
+#include "upstream.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"

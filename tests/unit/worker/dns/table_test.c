@@ -2,7 +2,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "proxy/dns_table.h"
+#include "worker/dns/table.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <setjmp.h>

@@ -7,8 +7,8 @@
  * lives.
  */
 #pragma once
-#include "dns_table.h"
-#include "dns_upstream.h"
+#include "table.h"
+#include "upstream.h"
 #include <jansson.h>
 
 struct dns_proxy;

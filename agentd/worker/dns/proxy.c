@@ -6,7 +6,7 @@
  * before that, the broker finds it there and says so to who asked.  It is not for the next worker,
  * which it might kill as well.
  */
-#include "dns_proxy.h"
+#include "proxy.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "worker/base/accept.h"

@@ -4,9 +4,9 @@
 #pragma once
 #include "common/err.h"
 #include "common/mem.h"
-#include "proxy/dns_proxy.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
+#include "worker/dns/proxy.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>
