@@ -10,12 +10,12 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "redirect/redirect.h"
 #include "worker/ads/discovery.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/pods/pod.h"
+#include "worker/redirect/redirect.h"
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <string.h>

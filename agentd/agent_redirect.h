@@ -4,7 +4,7 @@
  * programs' own, in memory that is mapped read-only.
  */
 #pragma once
-#include "redirect/redirect.h"
+#include "worker/redirect/redirect.h"
 #include <jansson.h>
 
 struct agent_redirect; /* what all pods share */

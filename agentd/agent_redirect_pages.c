@@ -11,10 +11,10 @@
 #include "common/mem.h"
 #include "common/rules.h"
 #include "ebpf/rules_types.h"
-#include "redirect/redirect.h"
 #include "worker/base/loop.h"
 #include "worker/link/redirect.h"
 #include "worker/pods/pod.h"
+#include "worker/redirect/redirect.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>

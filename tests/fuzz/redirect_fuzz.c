@@ -5,9 +5,9 @@
  * before and after they are flattened.
  */
 #include "common/err.h"
-#include "redirect/cidr.h"
-#include "redirect/redirect.h"
 #include "worker/pods/pod.h"
+#include "worker/redirect/cidr.h"
+#include "worker/redirect/redirect.h"
 #include <stdlib.h>
 #include <string.h>
 

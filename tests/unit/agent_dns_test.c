@@ -7,7 +7,6 @@
 #include "agent_pod.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "redirect/redirect.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
@@ -15,6 +14,7 @@
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/metrics.h"
 #include "worker/pods/pod.h"
+#include "worker/redirect/redirect.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <setjmp.h>

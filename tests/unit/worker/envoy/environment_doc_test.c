@@ -5,8 +5,8 @@
  */
 #include "common/mem.h"
 #include "node_rig.h"
-#include "redirect/redirect.h"
 #include "worker/envoy/env_keys.h"
+#include "worker/redirect/redirect.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

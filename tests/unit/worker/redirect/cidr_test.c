@@ -1,6 +1,6 @@
 /* cidr_test.c - lists of ranges: what is one, what is none, and what one answer has to say. */
 #include "common/err.h"
-#include "redirect/cidr.h"
+#include "worker/redirect/cidr.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
