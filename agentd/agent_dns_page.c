@@ -1,8 +1,8 @@
 /* agent_dns_page.c - one request, all pods. */
 #include "agent_dns_page.h"
-#include "admin/admin.h"
 #include "agent_dns.h"
 #include "agent_pod.h"
+#include "worker/admin/admin.h"
 #include "worker/pods/pod.h"
 
 /* A name is looked up where it would be: a pod that is not captured has no table. */

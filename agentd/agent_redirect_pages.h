@@ -7,7 +7,7 @@
  *   /redirect/trace[?pod=UID]                   one line of JSON for each decision, without an end
  */
 #pragma once
-#include "admin/admin.h"
+#include "worker/admin/admin.h"
 
 struct pod_registry;
 struct link;

@@ -5,10 +5,10 @@
  * are well-formed HTTP of known statuses and printable, a page was only made for a GET of its path,
  * levels were only changed by a POST of /logging, and the connection is gone.
  */
-#include "admin/admin.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/admin/admin.h"
 #include "worker/base/loop.h"
 
 #include <errno.h>

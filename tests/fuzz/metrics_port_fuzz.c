@@ -4,8 +4,8 @@
  * Whatever came in: there is one answer at most, it is well-formed, of a known status and
  * printable; a page was only made for a GET of its very path; and the connection is gone.
  */
-#include "admin/metrics_port.h"
 #include "common/err.h"
+#include "worker/admin/metrics_port.h"
 #include "worker/base/http/public.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"

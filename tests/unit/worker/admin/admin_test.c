@@ -1,7 +1,7 @@
 /* admin_test.c - the real loop and the real server on a unix socket of a temporary directory; the
  * clients run on the same loop.  The peer must be root, so without root the tests are skipped.
  */
-#include "admin/admin.h"
+#include "worker/admin/admin.h"
 
 #include <event2/buffer.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* metrics_port_test.c - the real server over TCP and its two pages; seconds are pushed forward by
  * clock_gettime() below, and stand still else.
  */
-#include "admin/metrics_port.h"
+#include "worker/admin/metrics_port.h"
 
 #include <event2/buffer.h>
 #include <fcntl.h>
