@@ -9,7 +9,6 @@
  */
 #include "agent.h"
 #include "agent_csi.h"
-#include "agent_pages.h"
 #include "agent_pod.h"
 #include "agent_redirect.h"
 #include "agent_state.h"
@@ -25,6 +24,7 @@
 #include "worker/config/config.h"
 #include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
+#include "worker/pages/pages.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
 #include <string.h>
@@ -42,7 +42,7 @@ struct agent {
 	struct pod_registry *pods;
 	struct manifest_dir *manifests;
 	struct agent_csi *csi; /* NULL: no kubelet */
-	struct agent_pages *pages;
+	struct pages *pages;
 	bool broker_lost;
 };
 
@@ -119,7 +119,7 @@ static void on_pod_removed(void *ctx, struct pod *p)
 	agent_pod_stop(&p->services);
 	link_pod_remove(a->shared.link, &p->uid);
 	if (!has_namesake(a, p))
-		metrics_drop(agent_pod_labels(p, labels, sizeof(labels)));
+		metrics_drop(pages_pod_labels(p, labels, sizeof(labels)));
 	log_info(p->label, "pod removed");
 }
 
@@ -224,8 +224,8 @@ static void on_restored(void *ctx)
 	agent_state_free(&a->state);
 	a->csi = agent_csi_new(&a->shared, a->config, a->pods);
 	a->manifests = manifest_dir_new(a->shared.loop, a->shared.link, a->pods);
-	a->pages = agent_pages_new(
-	    &(struct agent_pages_of){&a->shared, a->config, a->pods, a->manifests, a->csi});
+	a->pages =
+	    pages_new(&(struct pages_of){&a->shared, a->config, a->pods, a->manifests, a->csi});
 }
 
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
@@ -265,7 +265,7 @@ void agent_stop_accepting(struct agent *a)
 		if (p->services)
 			agent_pod_stop_accepting(p->services);
 	agent_csi_stop_accepting(a->csi);
-	agent_pages_stop_accepting(a->pages);
+	pages_stop_accepting(a->pages);
 }
 
 /* At the end of the process the pods stay pods: services stop, nothing is removed. */
@@ -282,7 +282,7 @@ void agent_free(struct agent **agent)
 	if (!a)
 		return;
 	agent_state_free(&a->state);
-	agent_pages_free(&a->pages);
+	pages_free(&a->pages);
 	agent_csi_free(&a->csi);
 	manifest_dir_free(&a->manifests);
 	stop_all_pods(a);

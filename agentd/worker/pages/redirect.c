@@ -5,7 +5,7 @@
  * trace: the broker gives a pipe -> records -> a line each -> whoever asked goes away: the pipe is
  * closed, which ends it at the broker; or the pipe ends first, and the stream with it.
  */
-#include "agent_redirect_pages.h"
+#include "redirect.h"
 #include "agent_pod.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -26,7 +26,7 @@ enum { ASKING_MAX = 32, PER_TURN = 64, TCP = 6, UDP = 17 };
 
 /* One request under way. */
 struct asking {
-	struct redirect_pages *pages;
+	struct pages_redirect *pages;
 	struct http_later *answer;
 	struct link_call *call;
 	struct redirect_question question;
@@ -36,7 +36,7 @@ struct asking {
 	struct asking *prev, *next;
 };
 
-struct redirect_pages {
+struct pages_redirect {
 	struct loop *loop;
 	struct link *link;
 	struct pod_registry *pods;
@@ -61,7 +61,7 @@ static void on_gone(void *ctx)
 }
 
 /* NULL: answered, there are too many. */
-static struct asking *asking_new(struct redirect_pages *p, struct http_request *req)
+static struct asking *asking_new(struct pages_redirect *p, struct http_request *req)
 {
 	struct asking *a;
 	int n;
@@ -89,7 +89,7 @@ static void refuse(struct asking *a, int status, const char *why)
 
 static void serve_all(void *ctx, struct http_request *req)
 {
-	struct redirect_pages *p = ctx;
+	struct pages_redirect *p = ctx;
 	json_t *all = json_array();
 
 	for (struct pod *pod = pod_first(p->pods); pod; pod = pod->next) {
@@ -194,7 +194,7 @@ static void on_explained(void *ctx, const struct err *e, unsigned answer)
 	asking_end(a);
 }
 
-static struct pod *pod_of(const struct redirect_pages *p, const char *uid)
+static struct pod *pod_of(const struct pages_redirect *p, const char *uid)
 {
 	struct uuid id;
 
@@ -203,7 +203,7 @@ static struct pod *pod_of(const struct redirect_pages *p, const char *uid)
 
 static void serve_explain(void *ctx, struct http_request *req)
 {
-	struct redirect_pages *p = ctx;
+	struct pages_redirect *p = ctx;
 	struct asking *a = asking_new(p, req);
 	const struct pod *pod = pod_of(p, http_query(req, "pod"));
 	const char *wrong;
@@ -289,7 +289,7 @@ static void on_pipe(void *ctx, const struct err *e, int fd)
 
 static void serve_trace(void *ctx, struct http_request *req)
 {
-	struct redirect_pages *p = ctx;
+	struct pages_redirect *p = ctx;
 	struct asking *a = asking_new(p, req);
 	const char *uid = http_query(req, "pod");
 	const struct pod *pod = pod_of(p, uid);
@@ -303,10 +303,10 @@ static void serve_trace(void *ctx, struct http_request *req)
 
 /* --- life --- */
 
-struct redirect_pages *redirect_pages_new(
+struct pages_redirect *pages_redirect_new(
     struct loop *l, struct link *link, struct pod_registry *pods, struct admin *a)
 {
-	struct redirect_pages *p = mem_zalloc(sizeof(*p));
+	struct pages_redirect *p = mem_zalloc(sizeof(*p));
 
 	p->loop = l;
 	p->link = link;
@@ -317,9 +317,9 @@ struct redirect_pages *redirect_pages_new(
 	return p;
 }
 
-void redirect_pages_free(struct redirect_pages **pp)
+void pages_redirect_free(struct pages_redirect **pp)
 {
-	struct redirect_pages *p = take(*pp);
+	struct pages_redirect *p = take(*pp);
 	struct asking *a, *tmp;
 
 	if (!p)

@@ -11,9 +11,9 @@
 
 struct pod_registry;
 struct link;
-struct redirect_pages;
+struct pages_redirect;
 
-/* What is asked and not answered yet ends with redirect_pages_free(), before the admin server. */
-struct redirect_pages *redirect_pages_new(
+/* What is asked and not answered yet ends with pages_redirect_free(), before the admin server. */
+struct pages_redirect *pages_redirect_new(
     struct loop *l, struct link *p, struct pod_registry *pods, struct admin *a);
-void redirect_pages_free(struct redirect_pages **p);
+void pages_redirect_free(struct pages_redirect **p);

@@ -3,12 +3,12 @@
  *
  * LINK: tests/fake/link.c tests/fake/link_redirect.c
  */
-#include "agent_redirect_pages.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
 #include "worker/base/loop.h"
+#include "worker/pages/redirect.h"
 #include "worker/pods/pod.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,7 +34,7 @@ static struct loop *l;
 static struct link *to_broker;
 static struct pod_registry *pods;
 static struct admin *admin;
-static struct redirect_pages *pages;
+static struct pages_redirect *pages;
 static struct sockaddr_un address;
 static socklen_t address_len;
 static struct loop_timer poll;
@@ -73,7 +73,7 @@ static int setup(void **state)
 	pod_source_add(pods, &source);
 	assert_int_equal(pod_add(pods, &source, &spec, &e), 0);
 	admin = admin_new(l, fd);
-	pages = redirect_pages_new(l, to_broker, pods, admin);
+	pages = pages_redirect_new(l, to_broker, pods, admin);
 	client = (struct client){.status = -1};
 	return 0;
 }
@@ -82,7 +82,7 @@ static int teardown(void **state)
 {
 	(void)state;
 	http_get_cancel(&client.get);
-	redirect_pages_free(&pages);
+	pages_redirect_free(&pages);
 	admin_free(&admin);
 	pod_registry_free(&pods);
 	link_free(&to_broker);
@@ -423,7 +423,7 @@ static void test_the_end(void **state)
 	begin_trace("/redirect/trace");
 	ask(&other, "/redirect/explain?pod=" POD "&to=10.0.0.1:80", false);
 	await(is_explaining);
-	redirect_pages_free(&pages);
+	pages_redirect_free(&pages);
 	assert_true(is_pipe_closed());
 	assert_true(nothing_waits());
 	http_get_cancel(&other.get);

@@ -1,5 +1,5 @@
-/* agent_dns_page.c - one request, all pods. */
-#include "agent_dns_page.h"
+/* pages_dns.c - one request, all pods. */
+#include "dns.h"
 #include "agent_dns.h"
 #include "agent_pod.h"
 #include "worker/admin/admin.h"
@@ -32,7 +32,7 @@ static void serve(void *ctx, struct http_request *req)
 	admin_reply_json(req, json_pack("{s:o}", "dns", all));
 }
 
-void agent_dns_page(struct admin *a, struct pod_registry *pods)
+void pages_dns(struct admin *a, struct pod_registry *pods)
 {
 	admin_serve(a, "/dns", serve, pods);
 }

@@ -1,11 +1,11 @@
 /* agent_pages.c - see agent_pages.h: each page is put together when it is asked for. */
-#include "agent_pages.h"
+#include "pages.h"
 #include "agent_csi.h"
-#include "agent_dns_page.h"
 #include "agent_pod.h"
-#include "agent_redirect_pages.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "dns.h"
+#include "redirect.h"
 #include "worker/admin/admin.h"
 #include "worker/admin/metrics_port.h"
 #include "worker/base/library_versions.h"
@@ -23,10 +23,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
-struct agent_pages {
-	struct agent_pages_of of;
+struct pages {
+	struct pages_of of;
 	struct admin *admin; /* NULL: nobody can look */
-	struct redirect_pages *redirect;
+	struct pages_redirect *redirect;
 	struct metrics_port *port; /* NULL: nobody asked for one */
 	int64_t started_ms;
 	struct {
@@ -34,12 +34,12 @@ struct agent_pages {
 	} gauges;
 };
 
-char *agent_pod_labels(const struct pod *p, char *out, unsigned size)
+char *pages_pod_labels(const struct pod *p, char *out, unsigned size)
 {
 	return metric_labels(out, size, "pod", p->name, "namespace", p->ns, NULL);
 }
 
-static json_t *dump_pod(const struct agent_pages *a, const struct pod *p)
+static json_t *dump_pod(const struct pages *a, const struct pod *p)
 {
 	char uid[UUID_TEXT_SIZE];
 	json_t *o, *volume;
@@ -61,7 +61,7 @@ static json_t *dump_pod(const struct agent_pages *a, const struct pod *p)
 
 static json_t *dump_pods(void *ctx)
 {
-	const struct agent_pages *a = ctx;
+	const struct pages *a = ctx;
 	json_t *all = json_array();
 
 	for (struct pod *p = pod_first(a->of.pods); p; p = p->next)
@@ -73,7 +73,7 @@ static json_t *dump_pods(void *ctx)
 
 static json_t *dump_certs(void *ctx)
 {
-	const struct agent_pages *a = ctx;
+	const struct pages *a = ctx;
 	json_t *all = json_array();
 
 	for (size_t i = 0; i < a->of.shared->node.nplanes; i++) {
@@ -87,7 +87,7 @@ static json_t *dump_certs(void *ctx)
 
 static json_t *dump_xds(void *ctx)
 {
-	const struct agent_pages *a = ctx;
+	const struct pages *a = ctx;
 	json_t *all = json_array();
 
 	for (struct pod *p = pod_first(a->of.pods); p; p = p->next) {
@@ -123,7 +123,7 @@ static json_t *dump_version(void *ctx)
 
 static json_t *dump_status(void *ctx)
 {
-	const struct agent_pages *a = ctx;
+	const struct pages *a = ctx;
 	json_t *planes = json_array();
 	unsigned ready = 0, total = 0;
 
@@ -167,7 +167,7 @@ static double resident_bytes(void)
 
 static void on_before_metrics(void *ctx)
 {
-	const struct agent_pages *a = ctx;
+	const struct pages *a = ctx;
 	unsigned ready = 0, total = 0, sds = 0, xds = 0;
 	char labels[400];
 
@@ -176,7 +176,7 @@ static void on_before_metrics(void *ctx)
 		if (!p->services)
 			continue;
 		agent_pod_streams(p->services, &sds, &xds);
-		agent_pod_measure(p->services, agent_pod_labels(p, labels, sizeof(labels)));
+		agent_pod_measure(p->services, pages_pod_labels(p, labels, sizeof(labels)));
 	}
 	metric_set(a->gauges.pods, "state=\"ready\"", ready);
 	metric_set(a->gauges.pods, "state=\"not_ready\"", total - ready);
@@ -194,14 +194,14 @@ static void on_before_metrics(void *ctx)
 /* That the loop turns is said by an answer. */
 static const char *on_health_asked(void *ctx)
 {
-	const struct agent_pages *a = ctx;
+	const struct pages *a = ctx;
 
 	return pod_registry_is_settled(a->of.pods)
 		   ? NULL
 		   : "starting: not all pods of before are served again";
 }
 
-static void make_gauges(struct agent_pages *a)
+static void make_gauges(struct pages *a)
 {
 	a->gauges.pods = metric_gauge("agentd_pods", "Pods of this node.");
 	a->gauges.sds = metric_gauge("agentd_sds_streams", "Streams of Envoys for secrets.");
@@ -217,9 +217,9 @@ static void make_gauges(struct agent_pages *a)
 	    metric_gauge("process_resident_memory_bytes", "Resident memory of the worker.");
 }
 
-struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
+struct pages *pages_new(const struct pages_of *of)
 {
-	struct agent_pages *a = mem_zalloc(sizeof(*a));
+	struct pages *a = mem_zalloc(sizeof(*a));
 	const struct agent_shared *s = of->shared;
 	int fd = link_take_listener(s->link, LINK_NODE_METRICS);
 
@@ -238,26 +238,26 @@ struct agent_pages *agent_pages_new(const struct agent_pages_of *of)
 	admin_page(a->admin, "/certs", dump_certs, a);
 	admin_page(a->admin, "/xds", dump_xds, a);
 	admin_page(a->admin, "/version", dump_version, a);
-	agent_dns_page(a->admin, of->pods);
-	a->redirect = redirect_pages_new(s->loop, s->link, of->pods, a->admin);
+	pages_dns(a->admin, of->pods);
+	a->redirect = pages_redirect_new(s->loop, s->link, of->pods, a->admin);
 	admin_before_metrics(a->admin, on_before_metrics, a);
 	return a;
 }
 
-void agent_pages_stop_accepting(struct agent_pages *a)
+void pages_stop_accepting(struct pages *a)
 {
 	if (a && a->port)
 		metrics_port_stop_accepting(a->port);
 }
 
-void agent_pages_free(struct agent_pages **pages)
+void pages_free(struct pages **pages)
 {
-	struct agent_pages *a = take(*pages);
+	struct pages *a = take(*pages);
 
 	if (!a)
 		return;
 	metrics_port_free(&a->port);
-	redirect_pages_free(&a->redirect);
+	pages_redirect_free(&a->redirect);
 	admin_free(&a->admin);
 	free(a);
 }
