@@ -9,8 +9,6 @@
  */
 #include "agent.h"
 #include "agent_csi.h"
-#include "agent_pod.h"
-#include "agent_redirect.h"
 #include "agent_state.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -25,6 +23,8 @@
 #include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include "worker/pages/pages.h"
+#include "worker/pod/pod_services.h"
+#include "worker/pod/redirect.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
 #include <string.h>
@@ -75,7 +75,7 @@ static void on_pod_added(void *ctx, struct pod *p)
 		log_error(p->label, "pod refused: %s", e.msg);
 		return pod_set_ready(p, &e);
 	}
-	p->services = agent_pod_start(&a->shared, p, node, &plan);
+	p->services = pod_services_start(&a->shared, p, node, &plan);
 }
 
 static void on_pod_changed(void *ctx, struct pod *p)
@@ -91,15 +91,15 @@ static void on_pod_changed(void *ctx, struct pod *p)
 		return pod_set_ready(p, &e);
 	}
 	log_info(p->label, "pod changed");
-	agent_pod_stop(&p->services);
-	p->services = agent_pod_start(&a->shared, p, node, &plan);
+	pod_services_stop(&p->services);
+	p->services = pod_services_start(&a->shared, p, node, &plan);
 }
 
 static void on_pod_token(void *ctx, struct pod *p)
 {
 	(void)ctx;
 	if (p->services)
-		agent_pod_token_changed(p->services);
+		pod_services_token_changed(p->services);
 }
 
 /* A StatefulSet's next pod may be here before the last one is gone. */
@@ -116,7 +116,7 @@ static void on_pod_removed(void *ctx, struct pod *p)
 	struct agent *a = ctx;
 	char labels[400];
 
-	agent_pod_stop(&p->services);
+	pod_services_stop(&p->services);
 	link_pod_remove(a->shared.link, &p->uid);
 	if (!has_namesake(a, p))
 		metrics_drop(pages_pod_labels(p, labels, sizeof(labels)));
@@ -148,7 +148,7 @@ static void on_crl(void *ctx, const char *pem)
 	(void)pem;
 	for (struct pod *p = pod_first(a->pods); p; p = p->next)
 		if (p->services)
-			agent_pod_trust_changed(p->services);
+			pod_services_trust_changed(p->services);
 }
 
 static enum link_state place_of_keys(const struct config *c)
@@ -244,7 +244,7 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 	if (!strcmp(c->attest, "require"))
 		link_require_attestation(a->shared.link);
 	a->shared.rpc = rpc_new(l);
-	a->shared.redirect = agent_redirect_new(a->shared.link);
+	a->shared.redirect = pod_redirects_new(a->shared.link);
 	set_limits(a);
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
@@ -263,7 +263,7 @@ void agent_stop_accepting(struct agent *a)
 {
 	for (struct pod *p = pod_first(a->pods); p; p = p->next)
 		if (p->services)
-			agent_pod_stop_accepting(p->services);
+			pod_services_stop_accepting(p->services);
 	agent_csi_stop_accepting(a->csi);
 	pages_stop_accepting(a->pages);
 }
@@ -272,7 +272,7 @@ void agent_stop_accepting(struct agent *a)
 static void stop_all_pods(struct agent *a)
 {
 	for (struct pod *p = pod_first(a->pods); p; p = p->next)
-		agent_pod_stop(&p->services);
+		pod_services_stop(&p->services);
 }
 
 void agent_free(struct agent **agent)
@@ -296,7 +296,7 @@ void agent_free(struct agent **agent)
 	free(a->shared.planes);
 	free(a->node_planes);
 	rpc_free(&a->shared.rpc);
-	agent_redirect_free(&a->shared.redirect);
+	pod_redirects_free(&a->shared.redirect);
 	link_free(&a->shared.link);
 	metrics_clear();
 	free(a);

@@ -2,7 +2,6 @@
  * kubelet says meanwhile waits in the backlog.
  */
 #include "agent_csi.h"
-#include "agent_pod.h"
 #include "common/mem.h"
 #include "worker/base/metrics.h"
 #include "worker/config/config.h"
@@ -11,6 +10,7 @@
 #include "worker/kubelet/volumes.h"
 #include "worker/link/link.h"
 #include "worker/link/volume.h"
+#include "worker/pod/pod_services.h"
 
 struct agent_csi {
 	const struct agent_shared *shared;

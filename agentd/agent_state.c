@@ -2,7 +2,6 @@
  * plane -> list where they were stored with another setting -> done.
  */
 #include "agent_state.h"
-#include "agent_pod.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -10,6 +9,7 @@
 #include "worker/certs/store.h"
 #include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
+#include "worker/pod/pod_services.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,14 +1,14 @@
 /* pages_dns.c - one request, all pods. */
 #include "dns.h"
-#include "agent_dns.h"
-#include "agent_pod.h"
 #include "worker/admin/admin.h"
+#include "worker/pod/dns.h"
+#include "worker/pod/pod_services.h"
 #include "worker/pods/pod.h"
 
 /* A name is looked up where it would be: a pod that is not captured has no table. */
 static json_t *dump(struct pod *p, const char *name)
 {
-	const struct pod_dns *dns = p->services ? agent_pod_dns(p->services) : NULL;
+	const struct pod_dns *dns = p->services ? pod_services_dns(p->services) : NULL;
 	json_t *o = dns ? pod_dns_dump(dns) : json_object();
 	char uid[UUID_TEXT_SIZE];
 

@@ -1,7 +1,6 @@
 /* agent_pages.c - see agent_pages.h: each page is put together when it is asked for. */
 #include "pages.h"
 #include "agent_csi.h"
-#include "agent_pod.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "dns.h"
@@ -17,6 +16,7 @@
 #include "worker/istiod/istiod.h"
 #include "worker/link/cage.h"
 #include "worker/link/link.h"
+#include "worker/pod/pod_services.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
 #include <dirent.h>
@@ -49,7 +49,7 @@ static json_t *dump_pod(const struct pages *a, const struct pod *p)
 	    p->name, "service_account", p->sa, "source", p->source->name, "ready", p->ready,
 	    "why_not", p->state.code ? p->state.msg : "");
 	if (p->services) {
-		json_t *more = agent_pod_dump(p->services);
+		json_t *more = pod_services_dump(p->services);
 
 		json_object_update(o, more);
 		json_decref(more);
@@ -91,7 +91,7 @@ static json_t *dump_xds(void *ctx)
 	json_t *all = json_array();
 
 	for (struct pod *p = pod_first(a->of.pods); p; p = p->next) {
-		json_t *o = p->services ? agent_pod_dump_xds(p->services) : json_object();
+		json_t *o = p->services ? pod_services_dump_xds(p->services) : json_object();
 
 		json_object_set_new(o, "pod", json_string(p->label));
 		json_array_append_new(all, o);
@@ -175,8 +175,8 @@ static void on_before_metrics(void *ctx)
 		ready += p->ready;
 		if (!p->services)
 			continue;
-		agent_pod_streams(p->services, &sds, &xds);
-		agent_pod_measure(p->services, pages_pod_labels(p, labels, sizeof(labels)));
+		pod_services_streams(p->services, &sds, &xds);
+		pod_services_measure(p->services, pages_pod_labels(p, labels, sizeof(labels)));
 	}
 	metric_set(a->gauges.pods, "state=\"ready\"", ready);
 	metric_set(a->gauges.pods, "state=\"not_ready\"", total - ready);

@@ -6,13 +6,13 @@
  * closed, which ends it at the broker; or the pipe ends first, and the stream with it.
  */
 #include "redirect.h"
-#include "agent_pod.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/rules.h"
 #include "ebpf/rules_types.h"
 #include "worker/base/loop.h"
 #include "worker/link/redirect.h"
+#include "worker/pod/pod_services.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"
 #include <arpa/inet.h>
@@ -93,7 +93,8 @@ static void serve_all(void *ctx, struct http_request *req)
 	json_t *all = json_array();
 
 	for (struct pod *pod = pod_first(p->pods); pod; pod = pod->next) {
-		json_t *o = pod->services ? agent_pod_dump_redirect(pod->services) : json_object();
+		json_t *o =
+		    pod->services ? pod_services_dump_redirect(pod->services) : json_object();
 		char uid[UUID_TEXT_SIZE];
 
 		uuid_format(&pod->uid, uid);

@@ -13,7 +13,7 @@ struct xds_proxy;
 
 /* Is a pod's DNS captured: it asks for that, and there is a resolver to go on to.  `out` and `n`
  * (at most DNS_SERVERS_MAX): those of its resolv.conf if it names them, else the node's. */
-bool agent_dns_servers(
+bool pod_dns_servers(
     const struct redirect_plan *plan, const char *node_upstream, struct dns_server *out, size_t *n);
 
 struct pod_dns *pod_dns_start(const struct agent_shared *a, const struct pod *p,

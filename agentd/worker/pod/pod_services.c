@@ -7,13 +7,13 @@
  * list; a connection shows the pod's addresses -> the node is rendered anew; a call comes -> SDS or
  * XDS takes it. stop is the exact reverse.
  */
-#include "agent_pod.h"
-#include "agent_dns.h"
-#include "agent_redirect.h"
-#include "agent_token.h"
+#include "pod_services.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "dns.h"
+#include "redirect.h"
+#include "token.h"
 #include "worker/ads/discovery.h"
 #include "worker/ads/pcds.h"
 #include "worker/ads/xds_proxy.h"
@@ -77,7 +77,7 @@ static const char *roots_of(const struct pod_services *s)
 	return s->cert ? s->cert->root_pem : NULL;
 }
 
-void agent_pod_trust_changed(struct pod_services *s)
+void pod_services_trust_changed(struct pod_services *s)
 {
 	if (s->sds)
 		sds_server_set_trust(s->sds, s->bundle, crl_pem(plane_of(s)->crl));
@@ -95,7 +95,7 @@ static void set_trust(struct pod_services *s, struct cert *c)
 	now = roots_of(s);
 	if (!old || strcmp(old, now) != 0)
 		link_write(s->shared->link, &s->pod->uid, LINK_FILE_ROOT, now, strlen(now));
-	agent_pod_trust_changed(s);
+	pod_services_trust_changed(s);
 	cert_unref(&old_cert);
 	free(old_bundle);
 }
@@ -168,7 +168,7 @@ static void on_token(void *ctx, bool expired)
 		subscribe(s);
 }
 
-void agent_pod_token_changed(struct pod_services *s)
+void pod_services_token_changed(struct pod_services *s)
 {
 	if (s->token)
 		pod_token_again(s->token);
@@ -330,7 +330,7 @@ static void on_directory(void *ctx, const struct err *e)
 	if (!pod_redirect_holds(s->redirect))
 		write_bootstrap(s);
 	s->sds = sds_server_new(a->loop, s->pod->label);
-	agent_pod_trust_changed(s);
+	pod_services_trust_changed(s);
 	s->token = pod_token_start(a, s->pod, on_token, s);
 	s->xds = xds_proxy_new(s->pod, s->node, plane_of(s)->istiod, valid_token, s);
 	xds_proxy_limit(s->xds, s->limits);
@@ -343,8 +343,8 @@ static void on_directory(void *ctx, const struct err *e)
 	s->uds = uds_new(a->loop, a->link, &s->pod->uid, s->pod->label, s->server, &sockets, s);
 }
 
-struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p, struct node *node,
-    const struct redirect_plan *plan)
+struct pod_services *pod_services_start(const struct agent_shared *a, struct pod *p,
+    struct node *node, const struct redirect_plan *plan)
 {
 	struct pod_services *s = mem_zalloc(sizeof(*s));
 
@@ -360,13 +360,13 @@ struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p
 	return s;
 }
 
-void agent_pod_stop_accepting(struct pod_services *s)
+void pod_services_stop_accepting(struct pod_services *s)
 {
 	if (s->uds)
 		uds_stop(s->uds);
 }
 
-void agent_pod_stop(struct pod_services **services)
+void pod_services_stop(struct pod_services **services)
 {
 	struct pod_services *s = take(*services);
 
@@ -404,12 +404,12 @@ static json_t *dump_limits(struct pod_services *s)
 	return limits_dump(s->limits, in_use);
 }
 
-const struct pod_dns *agent_pod_dns(const struct pod_services *s)
+const struct pod_dns *pod_services_dns(const struct pod_services *s)
 {
 	return s->dns;
 }
 
-json_t *agent_pod_dump(struct pod_services *s)
+json_t *pod_services_dump(struct pod_services *s)
 {
 	json_t *o = json_pack("{s:s, s:s, s:o}", "node_id", node_id(s->node), "control_plane",
 	    istiod_options(plane_of(s)->istiod)->name, "token",
@@ -424,12 +424,12 @@ json_t *agent_pod_dump(struct pod_services *s)
 	return o;
 }
 
-json_t *agent_pod_dump_redirect(const struct pod_services *s)
+json_t *pod_services_dump_redirect(const struct pod_services *s)
 {
 	return pod_redirect_dump(s->redirect);
 }
 
-json_t *agent_pod_dump_xds(const struct pod_services *s)
+json_t *pod_services_dump_xds(const struct pod_services *s)
 {
 	if (!s->xds)
 		return json_object();
@@ -437,13 +437,13 @@ json_t *agent_pod_dump_xds(const struct pod_services *s)
 	    "{s:o, s:o}", "ads", xds_proxy_dump(s->xds), "sds", sds_server_dump(s->sds));
 }
 
-void agent_pod_streams(const struct pod_services *s, unsigned *sds, unsigned *xds)
+void pod_services_streams(const struct pod_services *s, unsigned *sds, unsigned *xds)
 {
 	*sds += s->sds ? sds_server_streams(s->sds) : 0;
 	*xds += s->xds && xds_proxy_connected(s->xds);
 }
 
-void agent_pod_measure(struct pod_services *s, const char *labels)
+void pod_services_measure(struct pod_services *s, const char *labels)
 {
 	static struct metric *expiry;
 	int64_t left_s;

@@ -7,17 +7,17 @@
 #include "worker/redirect/redirect.h"
 #include <jansson.h>
 
-struct agent_redirect; /* what all pods share */
+struct pod_redirects; /* what all pods share */
 struct err;
 struct pod;
 struct pod_redirect; /* one pod's */
 struct link;
 
-struct agent_redirect *agent_redirect_new(struct link *p);
-void agent_redirect_free(struct agent_redirect **a);
+struct pod_redirects *pod_redirects_new(struct link *p);
+void pod_redirects_free(struct pod_redirects **a);
 
 /* `settled` runs later, once, if there is something to wait for: see pod_redirect_state(). */
-struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct pod *p,
+struct pod_redirect *pod_redirect_start(struct pod_redirects *a, const struct pod *p,
     const struct redirect_plan *plan, void (*settled)(void *ctx), void *ctx);
 /* `inbound` runs whenever the broker has looked into the pod's network namespace: it is known and
  * redirected, too, or it is not.  The same again: it may be another one. */

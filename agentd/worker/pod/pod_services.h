@@ -11,7 +11,7 @@
 struct ca_client;
 struct cert_cache;
 struct crl;
-struct agent_redirect;
+struct pod_redirects;
 struct err;
 struct istiod;
 struct loop;
@@ -36,7 +36,7 @@ struct agent_shared {
 	struct rpc *rpc;
 	struct plane *planes; /* in the order of node.planes */
 	struct node_context node;
-	struct agent_redirect *redirect;
+	struct pod_redirects *redirect;
 	struct limits_values limits; /* of each pod */
 	const char *dns_upstream;    /* addresses, by commas: resolvers of pods that name none */
 	bool pcds;                   /* trust anchors come with the ADS streams, too */
@@ -44,24 +44,25 @@ struct agent_shared {
 
 /* Starts everything for `p`, whose environment was accepted as `node` (taken).  Ends in
  * pod_set_ready(). */
-struct pod_services *agent_pod_start(const struct agent_shared *a, struct pod *p, struct node *node,
-    const struct redirect_plan *plan);
-/* Ends the services; the directory and its sockets stay for agent_pod_start() or link_pod_remove().
+struct pod_services *pod_services_start(const struct agent_shared *a, struct pod *p,
+    struct node *node, const struct redirect_plan *plan);
+/* Ends the services; the directory and its sockets stay for pod_services_start() or
+ * link_pod_remove().
  */
-void agent_pod_stop(struct pod_services **s);
+void pod_services_stop(struct pod_services **s);
 /* New connections wait for the next worker; what is here is still served. */
-void agent_pod_stop_accepting(struct pod_services *s);
+void pod_services_stop_accepting(struct pod_services *s);
 
 /* The pod's source has another token. */
-void agent_pod_token_changed(struct pod_services *s);
+void pod_services_token_changed(struct pod_services *s);
 /* The revocation list of a control plane changed. */
-void agent_pod_trust_changed(struct pod_services *s);
+void pod_services_trust_changed(struct pod_services *s);
 
-const struct pod_dns *agent_pod_dns(const struct pod_services *s);
-json_t *agent_pod_dump(struct pod_services *s);                /* for /pods */
-json_t *agent_pod_dump_redirect(const struct pod_services *s); /* for /redirect */
-json_t *agent_pod_dump_xds(const struct pod_services *s);      /* for /xds */
+const struct pod_dns *pod_services_dns(const struct pod_services *s);
+json_t *pod_services_dump(struct pod_services *s);                /* for /pods */
+json_t *pod_services_dump_redirect(const struct pod_services *s); /* for /redirect */
+json_t *pod_services_dump_xds(const struct pod_services *s);      /* for /xds */
 /* Adds its live ones. */
-void agent_pod_streams(const struct pod_services *s, unsigned *sds, unsigned *xds);
+void pod_services_streams(const struct pod_services *s, unsigned *sds, unsigned *xds);
 /* The samples of this pod that are gauges; `labels` is the text of its labels. */
-void agent_pod_measure(struct pod_services *s, const char *labels);
+void pod_services_measure(struct pod_services *s, const char *labels);

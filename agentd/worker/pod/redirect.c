@@ -4,7 +4,7 @@
  * pod's row of counters is known.  Another mode: the broker is told to let go of the pod, which
  * costs nothing when it never had it.  The counters' map is asked for once, with the first pod.
  */
-#include "agent_redirect.h"
+#include "redirect.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -20,7 +20,7 @@ LOG_SCOPE("redirect");
 
 enum { COUNTERS_SIZE = REDIRECT_PODS_MAX * sizeof(struct redirect_counters) };
 
-struct agent_redirect {
+struct pod_redirects {
 	struct link *link;
 	struct link_call *asking;
 	const struct redirect_counters *counters; /* rows; NULL: not (yet) mapped */
@@ -29,7 +29,7 @@ struct agent_redirect {
 };
 
 struct pod_redirect {
-	struct agent_redirect *shared;
+	struct pod_redirects *shared;
 	const struct pod *pod;
 	struct link_call *setting;
 	enum redirect_mode mode;
@@ -64,7 +64,7 @@ static void note(struct pod_redirect *r, const struct err *e, bool inbound)
 
 static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, unsigned n)
 {
-	struct agent_redirect *a = ctx;
+	struct pod_redirects *a = ctx;
 	struct pod_redirect *r = NULL;
 
 	if (!pod) {
@@ -81,7 +81,7 @@ static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, uns
 
 static void on_counters(void *ctx, const struct err *e, int received)
 {
-	struct agent_redirect *a = ctx;
+	struct pod_redirects *a = ctx;
 	auto_close int fd = received;
 	void *at;
 
@@ -96,9 +96,9 @@ static void on_counters(void *ctx, const struct err *e, int received)
 		a->counters = at;
 }
 
-struct agent_redirect *agent_redirect_new(struct link *p)
+struct pod_redirects *pod_redirects_new(struct link *p)
 {
-	struct agent_redirect *a = mem_zalloc(sizeof(*a));
+	struct pod_redirects *a = mem_zalloc(sizeof(*a));
 
 	a->link = p;
 	a->repaired = metric_counter("agentd_redirect_repaired_total",
@@ -107,9 +107,9 @@ struct agent_redirect *agent_redirect_new(struct link *p)
 	return a;
 }
 
-void agent_redirect_free(struct agent_redirect **ap)
+void pod_redirects_free(struct pod_redirects **ap)
 {
-	struct agent_redirect *a = take(*ap);
+	struct pod_redirects *a = take(*ap);
 
 	if (!a)
 		return;
@@ -126,7 +126,7 @@ static void on_set(
     void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline)
 {
 	struct pod_redirect *r = ctx;
-	struct agent_redirect *a = r->shared;
+	struct pod_redirects *a = r->shared;
 
 	r->in_force = !e;
 	r->why = e ? *e : (struct err){.code = 0};
@@ -143,7 +143,7 @@ static void on_set(
 	r->settled(r->ctx);
 }
 
-struct pod_redirect *pod_redirect_start(struct agent_redirect *a, const struct pod *p,
+struct pod_redirect *pod_redirect_start(struct pod_redirects *a, const struct pod *p,
     const struct redirect_plan *plan, void (*settled)(void *ctx), void *ctx)
 {
 	struct pod_redirect *r = mem_zalloc(sizeof(*r));

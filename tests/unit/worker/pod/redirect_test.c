@@ -2,11 +2,11 @@
  *
  * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c
  */
-#include "agent_redirect.h"
 #include "common/err.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
 #include "worker/base/metrics.h"
+#include "worker/pod/redirect.h"
 #include "worker/pods/pod.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static struct redirect_plan plan;
 
 struct world {
 	struct link *link;
-	struct agent_redirect *shared;
+	struct pod_redirects *shared;
 	struct pod_redirect *r;
 	int settled;
 	char noted[16]; /* "+" or "-" for each word of the broker */
@@ -34,7 +34,7 @@ static int setup(void **state)
 	static struct world w;
 
 	w = (struct world){.link = fake_priv()};
-	w.shared = agent_redirect_new(w.link);
+	w.shared = pod_redirects_new(w.link);
 	plan = (struct redirect_plan){.mode = REDIRECT_MODE_EBPF, .rules.strict = 1};
 	fake_redirect_reset();
 	*state = &w;
@@ -46,7 +46,7 @@ static int teardown(void **state)
 	struct world *w = *state;
 
 	pod_redirect_stop(&w->r);
-	agent_redirect_free(&w->shared);
+	pod_redirects_free(&w->shared);
 	assert_false(fake_redirect_is_noted());
 	link_free(&w->link);
 	return 0;

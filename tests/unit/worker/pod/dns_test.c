@@ -3,8 +3,6 @@
  *
  * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/rpc.c
  */
-#include "agent_dns.h"
-#include "agent_pod.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
@@ -13,6 +11,8 @@
 #include "worker/ads/discovery.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/metrics.h"
+#include "worker/pod/dns.h"
+#include "worker/pod/pod_services.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"
 #include <arpa/inet.h>

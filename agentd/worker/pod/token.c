@@ -4,11 +4,11 @@
  * another one comes -> changed; it expires -> changed.  A token that cannot be read takes the place
  * of one that could, as the pod's owner took that one away.
  */
-#include "agent_token.h"
-#include "agent_pod.h"
+#include "token.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "pod_services.h"
 #include "worker/base/loop.h"
 #include "worker/crypto/token.h"
 #include "worker/link/link.h"

@@ -5,11 +5,11 @@
  * the same again.  Not live: the proxy rests.  A socket that cannot be had (somebody in the pod has
  * the port) is asked for again every 10 seconds; meanwhile the pod has its own resolver.
  */
-#include "agent_dns.h"
-#include "agent_pod.h"
+#include "dns.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "pod_services.h"
 #include "worker/ads/discovery.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/loop.h"
@@ -68,7 +68,7 @@ static void read_list(const char *list, struct dns_server *out, size_t *n)
 	}
 }
 
-bool agent_dns_servers(
+bool pod_dns_servers(
     const struct redirect_plan *plan, const char *node_upstream, struct dns_server *out, size_t *n)
 {
 	const struct redirect_rules *r = &plan->rules;
@@ -192,7 +192,7 @@ struct pod_dns *pod_dns_start(const struct agent_shared *a, const struct pod *p,
 	    .pod = &p->uid,
 	    .servers = d->servers,
 	    .timeout_ms = timeout_ms};
-	d->captured = agent_dns_servers(plan, a->dns_upstream, d->servers, &d->upstream.nservers);
+	d->captured = pod_dns_servers(plan, a->dns_upstream, d->servers, &d->upstream.nservers);
 	if (!d->captured && (plan->rules.flags & REDIRECT_DNS)) {
 		err_set(&d->why, ERR_INVALID,
 		    "no resolver is known that is asked for names which are not istiod's: "
