@@ -76,7 +76,7 @@ BROKER_SRC := $(sort $(shell find agentd/broker agentd/priv/broker -name '*.c' 2
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
 COMMON_SRC := $(wildcard agentd/common/*.c agentd/common/mem.c agentd/common/err.c agentd/common/log.c agentd/common/uuid.c agentd/common/fdpass.c agentd/common/pidfd.c)
 BROKER_RUN := $(wildcard agentd/broker/main.c agentd/broker/main.c)
-WORKER_MAIN := $(wildcard agentd/worker/main.c agentd/main.c)
+WORKER_MAIN := $(wildcard agentd/worker/main.c agentd/worker/main.c)
 WORKER_SRC := $(filter-out $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC),$(sort $(shell find agentd -name '*.c')))
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
 

@@ -1,12 +1,12 @@
 /* agent_pages.c - see agent_pages.h: each page is put together when it is asked for. */
 #include "pages.h"
-#include "agent_csi.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "dns.h"
 #include "redirect.h"
 #include "worker/admin/admin.h"
 #include "worker/admin/metrics_port.h"
+#include "worker/agent_csi.h"
 #include "worker/base/library_versions.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"

@@ -14,11 +14,11 @@
 
 #include <cmocka.h>
 
-#include "agent.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
+#include "worker/agent.h"
 #include "worker/config/config.h"
 
 #define UID_A "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b11"

@@ -3,11 +3,11 @@
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
  * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/link.c tests/unit/worker/certs/cert_world.c
  */
-#include "agent_state.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
 #include "tests/fake/secrets.h"
 #include "tests/unit/worker/certs/cert_world.h"
+#include "worker/agent_state.h"
 #include "worker/certs/store.h"
 #include "worker/pod/pod_services.h"
 #include <stdio.h>

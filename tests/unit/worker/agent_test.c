@@ -15,7 +15,6 @@
 #include <cmocka.h>
 #include <event2/buffer.h>
 
-#include "agent.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
@@ -23,6 +22,7 @@
 #include "tests/fake/rpc.h"
 #include "tests/fake/x509.h"
 #include "worker/ads/discovery.h"
+#include "worker/agent.h"
 #include "worker/base/metrics.h"
 #include "worker/base/pbwire.h"
 #include "worker/config/config.h"

@@ -15,7 +15,6 @@
 #include <cmocka.h>
 #include <event2/buffer.h>
 
-#include "agent.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
@@ -25,6 +24,7 @@
 #include "tests/fake/rpc.h"
 #include "tests/fake/x509.h"
 #include "tests/unit/worker/kubelet/csi_rig.h"
+#include "worker/agent.h"
 #include "worker/base/pbwire.h"
 #include "worker/config/config.h"
 #include "worker/kubelet/csi_kept.h"
