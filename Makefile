@@ -72,11 +72,11 @@ TAKEN       = -Wl,-t,-t >$@.inputs
 PROTOS     := $(sort $(shell find proto -name '*.proto'))
 PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
 # A program is a folder with a main.c; common/ is in all three, and so libc and nothing else (lint looks at `ldd`).
-BROKER_SRC := $(sort $(shell find agentd/broker agentd/priv/broker -name '*.c' 2>/dev/null))
+BROKER_SRC := $(sort $(shell find agentd/broker -name '*.c'))
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
-COMMON_SRC := $(wildcard agentd/common/*.c agentd/common/mem.c agentd/common/err.c agentd/common/log.c agentd/common/uuid.c agentd/common/fdpass.c agentd/common/pidfd.c)
-BROKER_RUN := $(wildcard agentd/broker/main.c agentd/broker/main.c)
-WORKER_MAIN := $(wildcard agentd/worker/main.c agentd/worker/main.c)
+COMMON_SRC := $(wildcard agentd/common/*.c)
+BROKER_MAIN := agentd/broker/main.c
+WORKER_MAIN := agentd/worker/main.c
 WORKER_SRC := $(filter-out $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC),$(sort $(shell find agentd -name '*.c')))
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
 
@@ -104,9 +104,9 @@ $(OUT)/libcommon.a: $(call obj,$(COMMON_SRC))
 	@rm -f $@ && ar rcs $@ $^
 $(OUT)/libworker.a: $(call obj,$(filter-out $(WORKER_MAIN),$(WORKER_SRC)) $(PB_SRC))
 	@rm -f $@ && ar rcs $@ $^
-$(OUT)/libbroker.a: $(call obj,$(filter-out $(BROKER_RUN),$(BROKER_SRC)))
+$(OUT)/libbroker.a: $(call obj,$(filter-out $(BROKER_MAIN),$(BROKER_SRC)))
 	@rm -f $@ && ar rcs $@ $^
-$(OUT)/agentd: $(call obj,$(BROKER_RUN)) $(OUT)/libbroker.a $(OUT)/libcommon.a
+$(OUT)/agentd: $(call obj,$(BROKER_MAIN)) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS) $(TAKEN)
 $(OUT)/agentd-worker: $(call obj,$(WORKER_MAIN)) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS) $(TAKEN)
@@ -137,17 +137,11 @@ $(BUILD)/sysroot-%: same-packages
 # The fakes of a test, from its "LINK:" line; a fake wins over the library's module.
 fakes = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
 .SECONDEXPANSION:
-# The broker's tests have the broker alone; those of the border have both ends of it.
-define broker_test
-$(OUT)/tests/unit/$(1)%_test: $(OUT)/obj/tests/unit/$(1)%_test.o $$$$(call fakes,tests/unit/$(1)%_test.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
-	@mkdir -p $$(@D); echo "  LINK  $$@"; $$(CC) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(BROKER_LIBS)
-endef
-define link_test
-$(OUT)/tests/unit/$(1)%_test: $(OUT)/obj/tests/unit/$(1)%_test.o $$$$(call fakes,tests/unit/$(1)%_test.c) $(OUT)/libworker.a $(OUT)/libbroker.a $(OUT)/libcommon.a
-	@mkdir -p $$(@D); echo "  LINK  $$@"; $$(CC) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(BROKER_LIBS) $$(LIBS)
-endef
-$(foreach f,broker/ priv/broker,$(eval $(call broker_test,$(f))))
-$(foreach f,worker/link/ priv/,$(eval $(call link_test,$(f))))
+# The broker's tests have the broker alone; those of the link have both of its ends.
+$(OUT)/tests/unit/broker/%_test: $(OUT)/obj/tests/unit/broker/%_test.o $$(call fakes,tests/unit/broker/%_test.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS)
+$(OUT)/tests/unit/worker/link/%_test: $(OUT)/obj/tests/unit/worker/link/%_test.o $$(call fakes,tests/unit/worker/link/%_test.c) $(OUT)/libworker.a $(OUT)/libbroker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS) $(LIBS)
 $(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call fakes,tests/unit/%_test.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 # A test that runs the program.
@@ -176,7 +170,7 @@ tsan: ## the unit tests under ThreadSanitizer
 	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1" $(MAKE) -s MODE=tsan unit-run
 # A sanitizer makes the cage wider; this is the real one.
 .PHONY: unit-run cage-run
-cage-run: $(OUT)/tests/unit/priv/cage_test
+cage-run: $(OUT)/tests/unit/worker/link/cage_test
 	@tests/tools/run-unit $^
 unit-run: $(UNIT_BIN)
 	@tests/tools/run-unit $(UNIT_BIN)
@@ -190,10 +184,12 @@ e2e: ## the end-to-end tests alone (root): K='expression' chooses
 test-vm: ## redirection on Debian's kernels 5.10, 6.1, 6.12 and 7 in qemu, Envoy on one (root): K='5.10 envoy' chooses
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries vm-binaries
-	@tests/vm/run $(K)
+	@UNIT="$(VM_UNIT)" tests/vm/run $(K)
+# Unit tests of what a kernel decides.
+VM_UNIT    := $(addprefix $(OUT)/tests/unit/,$(addprefix broker/,netns/netns_test pods/peer_test kubelet/volume_test kubelet/volume_list_test \
+	pods/kubelet_caller_test kubelet/csi_test) worker/link/cage_test)
 .PHONY: test-vm vm-binaries
-vm-binaries: $(OUT)/checks $(addprefix $(OUT)/tests/unit/priv/,broker_netns_test broker_peer_test broker_volume_test broker_volumes_test broker_caller_test broker_csi_test \
-	cage_test)
+vm-binaries: $(OUT)/checks $(VM_UNIT)
 
 test-csi: ## csi-sanity against agentd as a CSI driver (root, go)
 	@tests/tools/deps build test

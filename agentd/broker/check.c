@@ -12,6 +12,7 @@
 #include "broker/pods/cgroup.h"
 #include "broker/pods/peer.h"
 #include "broker/redirect/redirect.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -174,7 +175,7 @@ static void check_redirect(struct table *t)
 	const enum outcome wrong = t->o->redirect ? PROBLEM : NOTE;
 	struct redirect_can can = {.interfaces = false};
 	char cgroup[POD_CGROUP_TOP_SIZE];
-	struct broker_why w;
+	struct err e;
 	struct statfs fs;
 
 	if (t->o->redirect && !pod_cgroup_top(t->o, cgroup)) {
@@ -190,8 +191,8 @@ static void check_redirect(struct table *t)
 		row(t, OK, "bpffs", "%s", t->o->bpffs);
 	else
 		row(t, OK, "bpffs", "will be mounted on %s", t->o->bpffs);
-	if (redirect_try(&can, &w)) {
-		row(t, wrong, "eBPF redirection", "%s", w.text);
+	if (redirect_try(&can, &e)) {
+		row(t, wrong, "eBPF redirection", "%s", e.msg);
 		return;
 	}
 	row(t, OK, "eBPF redirection", "all programs load%s",
@@ -223,9 +224,9 @@ static void check_state(struct table *t)
 		    "%s: it will be kept in memory, and agentd's end will cost each service "
 		    "account a "
 		    "certificate (mount -t tmpfs -o size=%dM,mode=0700 tmpfs %s)",
-		    fs.why.text, BROKER_TMPFS_MIB, path);
+		    fs.why.msg, BROKER_TMPFS_MIB, path);
 	else
-		row(t, PROBLEM, "state", "%s", fs.why.text);
+		row(t, PROBLEM, "state", "%s", fs.why.msg);
 }
 
 static void check_swap(struct table *t)
@@ -326,18 +327,18 @@ static void check_kubelet(struct table *t)
 static void check_metrics(struct table *t)
 {
 	const char *at = t->o->metrics;
-	struct broker_why w;
+	struct err e;
 
 	if (!at)
 		return;
-	if (!metrics_listener_try(at, &w))
+	if (!metrics_listener_try(at, &e))
 		row(t, OK, "metrics", "http://%s/metrics, for anybody", at);
-	else if (w.code == EADDRINUSE)
+	else if (e.code == EADDRINUSE)
 		row(t, NOTE, "metrics",
 		    "%s: somebody listens there: agentd itself if it runs, else mend --metrics",
 		    at);
 	else
-		row(t, PROBLEM, "metrics", "%s", w.text);
+		row(t, PROBLEM, "metrics", "%s", e.msg);
 }
 
 static void check_plane_files(struct table *t, const char *const *files, const char *kind)
@@ -356,7 +357,7 @@ static void check_plane_files(struct table *t, const char *const *files, const c
 		if (c.state == LINK_FILE_CONTENT)
 			row(t, OK, what, "%s", file);
 		else
-			row(t, PROBLEM, what, "%s", c.why.text);
+			row(t, PROBLEM, what, "%s", c.why.msg);
 	}
 }
 
@@ -365,10 +366,10 @@ static void check_plane_files(struct table *t, const char *const *files, const c
 static void check_user(struct table *t)
 {
 	struct broker_user user;
-	struct broker_why w;
+	struct err e;
 
-	if (broker_options_user(t->o, &user, &w))
-		row(t, PROBLEM, "worker's user", "%s", w.text);
+	if (broker_options_user(t->o, &user, &e))
+		row(t, PROBLEM, "worker's user", "%s", e.msg);
 	else if (user.known)
 		row(t, OK, "worker's user", "%s (uid %u)", t->o->worker_user, (unsigned)user.uid);
 	else
@@ -376,40 +377,13 @@ static void check_user(struct table *t)
 		    t->o->worker_user, (unsigned)user.uid, t->o->worker_user);
 }
 
-int broker_check_worker(const struct broker_options *o, struct broker_why *w)
-{
-	struct life_worker wk;
-	char how[BROKER_ENDED_SIZE];
-	int pair[2], status;
-
-	if (life_worker_open(&wk, o, w))
-		return -1;
-	/* An end nobody serves: it is there so that fd 3 is what the worker expects. */
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
-		life_worker_close(&wk);
-		return broker_refuse_sys(w, "socketpair");
-	}
-	pid_t pid = life_worker_start(&wk, o, pair[1], "--check", w);
-	life_worker_close(&wk);
-	close(pair[1]);
-	int rc = pid < 0 ? -1 : 0;
-	if (rc == 0 && waitpid(pid, &status, 0) != pid) {
-		rc = broker_refuse_sys(w, "wait for the worker's check");
-	} else if (rc == 0 && status) {
-		life_worker_ended(status, how);
-		rc = broker_refuse(w, EINVAL, "its check failed, see above (%s)", how);
-	}
-	close(pair[0]);
-	return rc;
-}
-
 static void check_worker(struct table *t)
 {
-	struct broker_why w;
+	struct err e;
 
 	fflush(stdout);
-	if (broker_check_worker(t->o, &w))
-		row(t, PROBLEM, "worker", "%s", w.text);
+	if (life_worker_check(t->o, &e))
+		row(t, PROBLEM, "worker", "%s", e.msg);
 	else
 		row(t, OK, "worker", "starts, and its configuration is right");
 }

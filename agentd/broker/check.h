@@ -5,6 +5,3 @@
 
 /* Prints a table on stdout.  0: agentd can run here; 1: something has to be done first. */
 int broker_check(const struct broker_options *o);
-
-/* Runs `agentd-worker --check` as the worker would be run; its output goes where ours goes. */
-int broker_check_worker(const struct broker_options *o, struct broker_why *w);

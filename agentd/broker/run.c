@@ -19,6 +19,8 @@
 #include "broker/redirect/redirect.h"
 #include "broker/requests/requests.h"
 #include "check.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +31,8 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+
+LOG_SCOPE("broker");
 
 enum { USAGE = 2 };
 
@@ -91,13 +95,13 @@ static void on_signal(void *ctx, uint32_t events)
 			continue;
 		}
 		notify("STOPPING=1");
-		broker_log(BROKER_INFO, NULL, "%s: ending", strsignal((int)info.ssi_signo));
+		log_info(NULL, "%s: ending", strsignal((int)info.ssi_signo));
 		keeper_end(r->keeper, on_ended, r);
 	}
 }
 
 /* Before the worker exists, so that none is missed. */
-static int watch_signals(struct run *r, struct broker_why *w)
+static int watch_signals(struct run *r, struct err *e)
 {
 	sigset_t set;
 
@@ -110,18 +114,18 @@ static int watch_signals(struct run *r, struct broker_why *w)
 	if (sigprocmask(SIG_BLOCK, &set, NULL) ||
 	    (r->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0 ||
 	    broker_watch_start(broker_epoll(r->broker), &r->signals, EPOLLIN))
-		return broker_refuse_sys(w, "signalfd");
+		return err_sys(e, "signalfd");
 	return 0;
 }
 
-static int fail(const struct broker_why *w)
+static int fail(const struct err *e)
 {
-	broker_log(BROKER_ERROR, NULL, "%s", w->text);
+	log_error(NULL, "%s", e->msg);
 	return 1;
 }
 
 static int serve(
-    struct run *r, const struct broker_options *o, struct life_worker *wk, struct broker_why *w)
+    struct run *r, const struct broker_options *o, struct life_worker *wk, struct err *e)
 {
 	static const struct keeper_events events = {on_ready, on_alive, on_ended};
 	bool patient = succession_is_patient(&r->succession);
@@ -130,16 +134,16 @@ static int serve(
 
 	/* Not before: the namespace of pid 1 is hidden from who has fewer capabilities than it. */
 	uint64_t caps = BROKER_CAPS | (o->redirect ? BROKER_CAPS_REDIRECT : 0);
-	if (broker_caps_bound(caps, w) || broker_caps_set(caps, w) || watch_signals(r, w))
+	if (broker_caps_bound(caps, e) || broker_caps_set(caps, e) || watch_signals(r, e))
 		return -1;
 	r->keeper = keeper_new(r->broker, o, wk);
 	keeper_observe(r->keeper, &events, r);
-	if ((watchdog_ms && keeper_watchdog(r->keeper, watchdog_ms, w)) ||
-	    succession_open(&r->succession, r->keeper, epoll, o->run, w) ||
-	    keeper_start(r->keeper, patient, w))
+	if ((watchdog_ms && keeper_watchdog(r->keeper, watchdog_ms, e)) ||
+	    succession_open(&r->succession, r->keeper, epoll, o->run, e) ||
+	    keeper_start(r->keeper, patient, e))
 		return -1;
-	broker_log(BROKER_INFO, NULL, "agentd %s: run directory %s, worker %d as uid %u",
-	    AGENTD_VERSION, o->run, (int)keeper_pid(r->keeper), (unsigned)wk->user.uid);
+	log_info(NULL, "agentd %s: run directory %s, worker %d as uid %u", AGENTD_VERSION, o->run,
+	    (int)keeper_pid(r->keeper), (unsigned)wk->user.uid);
 	while (!r->ended && !r->succession.is_over)
 		keeper_turn(r->keeper);
 	return 0;
@@ -150,7 +154,7 @@ static void linger(void)
 {
 	sigset_t set;
 
-	broker_log(BROKER_INFO, NULL, "nothing is left to do but to wait for SIGTERM");
+	log_info(NULL, "nothing is left to do but to wait for SIGTERM");
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
@@ -160,13 +164,13 @@ static void linger(void)
 
 static int run(struct run *r, const struct broker_options *o, struct life_worker *wk)
 {
-	struct broker_why w;
+	struct err e;
 
-	if (o->take_over && succession_take_over(&r->succession, o->run, &w))
-		return fail(&w);
-	r->broker = broker_new(o, r->succession.kept, &w);
-	if (!r->broker || serve(r, o, wk, &w))
-		r->code = fail(&w);
+	if (o->take_over && succession_take_over(&r->succession, o->run, &e))
+		return fail(&e);
+	r->broker = broker_new(o, r->succession.kept, &e);
+	if (!r->broker || serve(r, o, wk, &e))
+		r->code = fail(&e);
 	succession_close(&r->succession);
 	keeper_free(&r->keeper);
 	broker_free(&r->broker);
@@ -178,7 +182,7 @@ static int run(struct run *r, const struct broker_options *o, struct life_worker
 
 /* 0, 1 and 2 must not be given to something else; files get the modes we name; a socket and its
  * kin for each pod need many fds. */
-static int prepare_process(struct broker_why *w)
+static int prepare_process(struct err *e)
 {
 	struct rlimit files;
 	int fd;
@@ -189,7 +193,7 @@ static int prepare_process(struct broker_why *w)
 	umask(S_IWGRP | S_IWOTH);
 	signal(SIGPIPE, SIG_IGN); /* a log nobody reads any more */
 	if (geteuid() != 0)
-		return broker_refuse(w, EPERM,
+		return err_set(e, EPERM,
 		    "agentd must be started as root: it gives its worker sockets in pods' "
 		    "directories "
 		    "and lets it run without any privilege");
@@ -203,14 +207,14 @@ static int prepare_process(struct broker_why *w)
 static int open_and_run(struct run *r, const struct broker_options *o)
 {
 	struct life_worker wk;
-	struct broker_why w;
+	struct err e;
 	int code;
 
-	if (life_worker_open(&wk, o, &w))
-		return fail(&w);
+	if (life_worker_open(&wk, o, &e))
+		return fail(&e);
 	if (!wk.user.known)
-		broker_log(BROKER_WARN, NULL, "there is no user \"%s\": the worker runs as uid %u",
-		    o->worker_user, (unsigned)wk.user.uid);
+		log_warn(NULL, "there is no user \"%s\": the worker runs as uid %u", o->worker_user,
+		    (unsigned)wk.user.uid);
 	code = run(r, o, &wk);
 	life_worker_close(&wk);
 	return code;
@@ -221,14 +225,14 @@ static int uninstall(const struct broker_options *o)
 {
 	struct broker_fdstore *kept = broker_fdstore_new();
 	struct broker_rundir d;
-	struct broker_why w;
+	struct err e;
 	int rc = 0;
 
-	if (broker_rundir_open(&d, o->run, kept, &w) || redirect_uninstall(o->bpffs, &w))
-		rc = fail(&w);
+	if (broker_rundir_open(&d, o->run, kept, &e) || redirect_uninstall(o->bpffs, &e))
+		rc = fail(&e);
 	else
-		broker_log(BROKER_INFO, NULL,
-		    "nothing redirects traffic any more: no eBPF program of agentd is left");
+		log_info(
+		    NULL, "nothing redirects traffic any more: no eBPF program of agentd is left");
 	broker_rundir_close(&d);
 	broker_fdstore_free(&kept);
 	return rc;
@@ -238,7 +242,7 @@ static int start(const struct broker_options *o, char **argv)
 {
 	struct run r = {.signals.fd = -1};
 	struct broker_fdstore *kept;
-	struct broker_why w;
+	struct err e;
 
 	if (o->mode == BROKER_HELP) {
 		broker_options_help(stdout);
@@ -248,8 +252,8 @@ static int start(const struct broker_options *o, char **argv)
 		printf("agentd %s\n", AGENTD_VERSION);
 		return 0;
 	}
-	if (prepare_process(&w))
-		return fail(&w);
+	if (prepare_process(&e))
+		return fail(&e);
 	if (o->mode == BROKER_CHECK)
 		return broker_check(o);
 	if (o->mode == BROKER_CHECK_STATE)
@@ -266,11 +270,12 @@ static int start(const struct broker_options *o, char **argv)
 int broker_run(int argc, char **argv)
 {
 	struct broker_options o;
-	struct broker_why w;
+	struct err e;
 	int code = USAGE;
 
-	if (broker_options_parse(&o, argc, argv, &w))
-		broker_log(BROKER_ERROR, NULL, "%s (see agentd --help)", w.text);
+	log_init(false);
+	if (broker_options_parse(&o, argc, argv, &e))
+		log_error(NULL, "%s (see agentd --help)", e.msg);
 	else
 		code = start(&o, argv);
 	broker_options_clear(&o);

@@ -8,7 +8,6 @@
  * start.  The directories stay: a restart of agentd is not the end of a pod.
  */
 #include "agent.h"
-#include "agent_csi.h"
 #include "agent_state.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -21,6 +20,7 @@
 #include "worker/certs/crl.h"
 #include "worker/config/config.h"
 #include "worker/istiod/istiod.h"
+#include "worker/kubelet/kubelet.h"
 #include "worker/link/link.h"
 #include "worker/pages/pages.h"
 #include "worker/pod/pod_services.h"
@@ -41,7 +41,7 @@ struct agent {
 	struct agent_state *state; /* until it was read */
 	struct pod_registry *pods;
 	struct manifest_dir *manifests;
-	struct agent_csi *csi; /* NULL: no kubelet */
+	struct kubelet *kubelet; /* NULL: no kubelet */
 	struct pages *pages;
 	bool broker_lost;
 };
@@ -222,10 +222,11 @@ static void on_restored(void *ctx)
 	struct agent *a = ctx;
 
 	agent_state_free(&a->state);
-	a->csi = agent_csi_new(&a->shared, a->config, a->pods);
+	a->kubelet = kubelet_new(&(struct kubelet_options){a->shared.loop, a->shared.link,
+	    a->shared.rpc, a->pods, a->config->node_name, a->config->publish_wait_ms});
 	a->manifests = manifest_dir_new(a->shared.loop, a->shared.link, a->pods);
 	a->pages =
-	    pages_new(&(struct pages_of){&a->shared, a->config, a->pods, a->manifests, a->csi});
+	    pages_new(&(struct pages_of){&a->shared, a->config, a->pods, a->manifests, a->kubelet});
 }
 
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
@@ -264,7 +265,7 @@ void agent_stop_accepting(struct agent *a)
 	for (struct pod *p = pod_first(a->pods); p; p = p->next)
 		if (p->services)
 			pod_services_stop_accepting(p->services);
-	agent_csi_stop_accepting(a->csi);
+	kubelet_stop_accepting(a->kubelet);
 	pages_stop_accepting(a->pages);
 }
 
@@ -283,7 +284,7 @@ void agent_free(struct agent **agent)
 		return;
 	agent_state_free(&a->state);
 	pages_free(&a->pages);
-	agent_csi_free(&a->csi);
+	kubelet_free(&a->kubelet);
 	manifest_dir_free(&a->manifests);
 	stop_all_pods(a);
 	pod_registry_free(&a->pods);

@@ -5,6 +5,7 @@
  */
 #include "broker/base/fdstore.h"
 #include "broker/requests/requests.h"
+#include "common/err.h"
 #include "common/fdpass.h"
 #include <sched.h>
 #include <signal.h>
@@ -38,14 +39,14 @@ static void serve(const char *top, int fd)
 {
 	char run[64], manifests[64];
 	struct broker_options o = {.run = run, .manifests = manifests, .max_pods = 10};
-	struct broker_why w;
+	struct err e;
 
 	snprintf(run, sizeof(run), "%s/run", top);
 	snprintf(manifests, sizeof(manifests), "%s/pods.d", top);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	struct broker *b = broker_new(&o, broker_fdstore_new(), &w);
-	if (!b || broker_attach(b, fd, &w))
-		die(w.text);
+	struct broker *b = broker_new(&o, broker_fdstore_new(), &e);
+	if (!b || broker_attach(b, fd, &e))
+		die(e.msg);
 	while (broker_turn(b, -1) == BROKER_SERVING)
 		;
 	_exit(0);

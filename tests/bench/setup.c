@@ -9,6 +9,7 @@
 #include "broker/base/fdstore.h"
 #include "broker/pods/cgroup.h"
 #include "broker/redirect/requests.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "common/rules.h"
 #include "times.h"
@@ -55,12 +56,12 @@ static struct broker_options options = {
 static struct broker_fdstore *kept;
 static struct netns_home home;
 static struct redirect_requests *traffic;
-static struct broker_why why;
+static struct err why;
 
 static void check(int rc)
 {
 	if (rc < 0)
-		die(why.text);
+		die(why.msg);
 }
 
 static void on_changed(void *ctx)
@@ -212,7 +213,7 @@ int main(int argc, char **argv)
 	    .netns = on_netns};
 	traffic = redirect_requests_new(&rig, &why);
 	if (!traffic)
-		die(why.text);
+		die(why.msg);
 	printf("{\"start\": %.1f, \"rss_kib\": %ld}\n",
 	    (double)(now_ns(CLOCK_MONOTONIC) - start) / 1e3, resident_kib());
 	while (fgets(line, sizeof(line), stdin))

@@ -15,7 +15,7 @@ from pathlib import Path
 from .node import BUILD, MODE
 from .run import TOP, Process, wait_for
 
-PROTOCOL = ''.join((TOP / 'agentd/priv' / name).read_text() for name in ('protocol_request.h', 'protocol.h'))
+PROTOCOL = ''.join((TOP / 'agentd/common' / name).read_text() for name in ('protocol_request.h', 'protocol.h'))
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 MIB = 1 << 20
 
@@ -32,14 +32,14 @@ def _constants():
     return found
 
 
-PRIV = _constants()
+LINK = _constants()
 
 
 class Request(ctypes.Structure):
     _fields_ = [('id', ctypes.c_uint32), ('op', ctypes.c_uint16), ('kind', ctypes.c_uint16),
                 ('arg', ctypes.c_uint32), ('uid', ctypes.c_ubyte * 16),
-                ('state_id', ctypes.c_ubyte * PRIV['LINK_STATE_ID_SIZE']),
-                ('volume', ctypes.c_char * PRIV['LINK_VOLUME_SIZE'])]
+                ('state_id', ctypes.c_ubyte * LINK['LINK_STATE_ID_SIZE']),
+                ('volume', ctypes.c_char * LINK['LINK_VOLUME_SIZE'])]
 
 
 class Packet(ctypes.Structure):
@@ -47,9 +47,9 @@ class Packet(ctypes.Structure):
                 ('arg', ctypes.c_uint32), ('code', ctypes.c_int32), ('state', ctypes.c_uint32),
                 ('naddresses', ctypes.c_uint32), ('netns_cookie', ctypes.c_uint64),
                 ('cgroup_id', ctypes.c_uint64), ('uid', ctypes.c_ubyte * 16),
-                ('state_id', ctypes.c_ubyte * PRIV['LINK_STATE_ID_SIZE']),
-                ('addresses', ctypes.c_ubyte * (17 * PRIV['LINK_ADDRESSES_MAX'])),
-                ('name', ctypes.c_char * PRIV['LINK_NAME_SIZE']), ('why', ctypes.c_char * PRIV['LINK_WHY_SIZE'])]
+                ('state_id', ctypes.c_ubyte * LINK['LINK_STATE_ID_SIZE']),
+                ('addresses', ctypes.c_ubyte * (17 * LINK['LINK_ADDRESSES_MAX'])),
+                ('name', ctypes.c_char * LINK['LINK_NAME_SIZE']), ('why', ctypes.c_char * LINK['LINK_WHY_SIZE'])]
 
 
 def memfd(size=10, seals=SEALS):
@@ -76,13 +76,13 @@ class Session:
         self._id = 0
         self.pushed = []  # (packet, fd) that were no reply
         hello, _ = self.receive()
-        assert (hello.what, hello.arg) == (PRIV['LINK_HELLO'], PRIV['LINK_VERSION'])
+        assert (hello.what, hello.arg) == (LINK['LINK_HELLO'], LINK['LINK_VERSION'])
 
     def send(self, op, uid=None, kind=0, arg=0, fds=(), state_id=b'', volume=b'', request_id=None, size=None):
         """Any request; `size` makes it longer or shorter than it is.  Its id."""
         self._id += 1
         r = Request(id=self._id if request_id is None else request_id,
-                    op=PRIV.get(f'PRIV_{op}', op), kind=kind, arg=arg)
+                    op=LINK.get(f'LINK_{op}', op), kind=kind, arg=arg)
         if uid:
             r.uid[:] = uuid.UUID(uid).bytes
         r.state_id[:len(state_id)] = state_id
@@ -110,14 +110,14 @@ class Session:
         """The next packet of that kind that was no reply."""
         while True:
             for i, (packet, _) in enumerate(self.pushed):
-                if packet.what == PRIV[f'PRIV_{what}']:
+                if packet.what == LINK[f'LINK_{what}']:
                     return self.pushed.pop(i)
             self.pushed.append(self.receive())
 
     def reply(self, request_id):
         while True:
             packet, fd = self.receive()
-            if packet.what == PRIV['LINK_REPLY'] and packet.id == request_id:
+            if packet.what == LINK['LINK_REPLY'] and packet.id == request_id:
                 return packet, fd
             self.pushed.append((packet, fd))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from .hostile import MIB, PRIV, SEALS, Broker, Gone, Request, memfd, snapshot
+from .hostile import MIB, LINK, SEALS, Broker, Gone, Request, memfd, snapshot
 from .run import wait_for
 
 ODD = (0xffff, 0xfffffffe, 77)
@@ -55,7 +55,7 @@ def test_a_stranger_is_no_pod(node):
     pod = node.pod('one')
     with broker.one_session() as s, unchanged(node), closing(memfd()) as fds:
         for op, kw in {'LISTEN': {}, 'WRITE': {'fds': fds}, 'PEER_OF': {'fds': fds},
-                       'FOLLOW': {'kind': PRIV['LINK_FOLLOW_TOKEN']}}.items():
+                       'FOLLOW': {'kind': LINK['LINK_FOLLOW_TOKEN']}}.items():
             assert s.refused(op, uid, **kw) == errno.ENOENT
             assert s.refused(op, pod.uid, **kw) == errno.ENOENT
         assert not list((node.agentd.run / 'pods').iterdir())
@@ -75,23 +75,23 @@ def test_odd_numbers_are_refused(node):
             assert s.refused('LISTEN', uid, kind=kind)
             assert s.refused('WRITE', uid, kind=kind, fds=fds)
             assert s.refused('FOLLOW', uid, kind=kind)
-            assert s.refused('FOLLOW', kind=PRIV['LINK_FOLLOW_ROOT'], arg=n)
-            assert s.refused('FOLLOW', kind=PRIV['LINK_FOLLOW_CRL'], arg=n)
+            assert s.refused('FOLLOW', kind=LINK['LINK_FOLLOW_ROOT'], arg=n)
+            assert s.refused('FOLLOW', kind=LINK['LINK_FOLLOW_CRL'], arg=n)
             s.works('UNFOLLOW', arg=n)
             assert s.refused('DIAL', uid, kind=kind, arg=socket.AF_INET)
-            assert s.refused('DIAL', uid, kind=PRIV['LINK_DIAL_UDP'], arg=n)
+            assert s.refused('DIAL', uid, kind=LINK['LINK_DIAL_UDP'], arg=n)
             assert s.refused('STATE_PUT', kind=kind, fds=fds)
             assert s.refused('STATE_DEL', kind=kind)
             assert s.refused('STATE_LIST', kind=kind)
         # Another control plane's root, which the node does not have.
-        assert s.refused('FOLLOW', kind=PRIV['LINK_FOLLOW_ROOT'], arg=1)
+        assert s.refused('FOLLOW', kind=LINK['LINK_FOLLOW_ROOT'], arg=1)
         # A pod whose network namespace nobody has seen yet, and one that is not redirected.
         for kind in 'UDP', 'TCP':
-            assert s.refused('DIAL', uid, kind=PRIV[f'LINK_DIAL_{kind}'], arg=socket.AF_INET) == errno.ENOTCONN
-            assert s.refused('LISTEN', uid, kind=PRIV[f'LINK_LISTEN_DNS_{kind}']) == errno.EOPNOTSUPP
+            assert s.refused('DIAL', uid, kind=LINK[f'LINK_DIAL_{kind}'], arg=socket.AF_INET) == errno.ENOTCONN
+            assert s.refused('LISTEN', uid, kind=LINK[f'LINK_LISTEN_DNS_{kind}']) == errno.EOPNOTSUPP
         # More follows than a pod can need.
-        answers = [s.ask('FOLLOW', uid, kind=PRIV['LINK_FOLLOW_TOKEN'])[0].code for _ in range(20)]
-        assert 0 < answers.count(0) <= PRIV['LINK_FOLLOWS_PER_POD_MAX']
+        answers = [s.ask('FOLLOW', uid, kind=LINK['LINK_FOLLOW_TOKEN'])[0].code for _ in range(20)]
+        assert 0 < answers.count(0) <= LINK['LINK_FOLLOWS_PER_POD_MAX']
         mount = node.agentd.run / 'pods' / uid / 'mount'
         assert not list(mount.iterdir())
 
@@ -114,7 +114,7 @@ def test_only_sealed_memory_is_written(node):
             assert s.refused('STATE_PUT', fds=[fd], state_id=b'x'), name
             assert not list(mount.iterdir()), name
         assert not s.works('STATE_LIST')
-        assert not [p for p, _ in s.pushed if p.what == PRIV['LINK_STATE']]
+        assert not [p for p, _ in s.pushed if p.what == LINK['LINK_STATE']]
         with closing(memfd(MIB)) as good:
             s.works('WRITE', uid, fds=good)
             written, = mount.iterdir()
@@ -131,7 +131,7 @@ def test_the_states_quota_holds(node):
         assert len(kept) == codes.count(0)
         assert all(p.parent.name == 'cert' and len(p.name) == 64 and int(p.name, 16) for p in kept)
         # And the other kind, which is descriptors of the broker: it does not run out of them.
-        codes = [s.ask('STATE_PUT', fds=fds, kind=PRIV['LINK_STATE_CERT_IN_MEMORY'],
+        codes = [s.ask('STATE_PUT', fds=fds, kind=LINK['LINK_STATE_CERT_IN_MEMORY'],
                        state_id=i.to_bytes(4, 'big'))[0].code for i in range(200)]
         assert codes.count(0) <= 64
         s.works('POD_ADD', str(uuid.uuid4()))
@@ -250,7 +250,7 @@ def test_the_list_of_volumes_tells_no_more(node, kubelet):
                 data.symlink_to(target)
         listed = s.send('VOLUMES')
         s.works('POD_ADD', uid)
-        found = {p.name: fd for p, fd in s.pushed if p.what == PRIV['LINK_VOLUME'] and p.id == listed}
+        found = {p.name: fd for p, fd in s.pushed if p.what == LINK['LINK_VOLUME'] and p.id == listed}
         assert set(found) == {b'real', b'shadow', b'token'}
         assert found[b'shadow'] is None and found[b'token'] is None
         assert os.pread(found[b'real'], 100, 0) == b'{}'
@@ -291,7 +291,7 @@ def test_without_a_kubelet_there_are_no_volumes(node):
 
 
 VIOLATIONS = {
-    'operation 0': {'op': 0}, 'an operation behind the last': {'op': PRIV['LINK_OP_END']},
+    'operation 0': {'op': 0}, 'an operation behind the last': {'op': LINK['LINK_OP_END']},
     'operation 65535': {'op': 0xffff}, 'no id': {'op': 'POD_ADD', 'request_id': 0},
     'short': {'op': 'POD_ADD', 'size': ctypes.sizeof(Request) - 1},
     'long': {'op': 'POD_ADD', 'size': ctypes.sizeof(Request) + 1}, 'one byte': {'op': 'POD_ADD', 'size': 1},
@@ -320,15 +320,15 @@ def test_what_it_gets_is_what_it_asked_for(node):
     broker = Broker(node)
     with broker.one_session() as s, unchanged(node):
         s.works('POD_ADD', pod.uid)
-        for kind in (PRIV['LINK_LISTEN_SDS'], PRIV['LINK_LISTEN_XDS']):
+        for kind in (LINK['LINK_LISTEN_SDS'], LINK['LINK_LISTEN_XDS']):
             with socket.socket(fileno=s.works('LISTEN', pod.uid, kind=kind)) as listener:
                 assert listener.family == socket.AF_UNIX
                 assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        assert s.works('FOLLOW', pod.uid, kind=PRIV['LINK_FOLLOW_TOKEN']) is None
-        assert s.works('FOLLOW', kind=PRIV['LINK_FOLLOW_ROOT']) is None
+        assert s.works('FOLLOW', pod.uid, kind=LINK['LINK_FOLLOW_TOKEN']) is None
+        assert s.works('FOLLOW', kind=LINK['LINK_FOLLOW_ROOT']) is None
         for _ in range(2):
             packet, fd = s.receive_of('FILE')
-            assert packet.state == PRIV['LINK_FILE_CONTENT'] and fd is not None
+            assert packet.state == LINK['LINK_FILE_CONTENT'] and fd is not None
             assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS
             with pytest.raises(OSError):
                 os.write(fd, b'x')
@@ -336,9 +336,9 @@ def test_what_it_gets_is_what_it_asked_for(node):
         # Of a pod without a token there is none.
         other = str(uuid.uuid4())
         s.works('POD_ADD', other)
-        assert s.works('FOLLOW', other, kind=PRIV['LINK_FOLLOW_TOKEN']) is None
+        assert s.works('FOLLOW', other, kind=LINK['LINK_FOLLOW_TOKEN']) is None
         packet, fd = s.receive_of('FILE')
-        assert packet.state == PRIV['LINK_FILE_REMOVED'] and fd is None
+        assert packet.state == LINK['LINK_FILE_REMOVED'] and fd is None
 
 
 def connects(path):
@@ -359,7 +359,7 @@ def test_a_listener_that_was_shut_down_is_made_anew(node):
         wait_for('the socket to be served again', lambda: connects(path))
         # The worker is told, with a copy of the new one.
         packet, fd = s.receive_of('LISTENER')
-        assert bytes(packet.uid) == uuid.UUID(uid).bytes and packet.kind == PRIV['LINK_LISTEN_SDS']
+        assert bytes(packet.uid) == uuid.UUID(uid).bytes and packet.kind == LINK['LINK_LISTEN_SDS']
         with socket.socket(fileno=fd) as listener:
             assert listener.getsockname().startswith(str(path.parent))
 
@@ -409,7 +409,7 @@ def test_who_never_reads_costs_nothing(node):
         assert broker.stat()[1] < memory + 4096 and broker.stat()[2] <= descriptors + 1
         for request_id in sent:
             packet, fd = s.receive()
-            assert (packet.what, packet.id, packet.code, fd) == (PRIV['LINK_REPLY'], request_id, 0, None)
+            assert (packet.what, packet.id, packet.code, fd) == (LINK['LINK_REPLY'], request_id, 0, None)
         s.works('POD_ADD', uid)
         assert broker.stat()[2] == descriptors
 
@@ -430,7 +430,7 @@ def test_the_broker_keeps_nothing_of_what_is_gone(node):
             for kind in (0, 1):
                 os.close(s.works('LISTEN', uid, kind=kind))
                 s.works('WRITE', uid, kind=kind, fds=fds)
-            s.works('FOLLOW', uid, kind=PRIV['LINK_FOLLOW_TOKEN'])
+            s.works('FOLLOW', uid, kind=LINK['LINK_FOLLOW_TOKEN'])
             s.works('STATE_PUT', fds=fds, state_id=b'same')
             s.refused('PEER_OF', uid, fds=fds)
             s.works('POD_REMOVE', uid)

@@ -4,6 +4,7 @@
  * First byte: the node's ceiling.  The rest lies over rules that are good, from the front.
  */
 #include "broker/redirect/check.h"
+#include "common/err.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct redirect_ceiling c = {.worker_uid = 1338};
 	struct redirect_rules r = good;
-	struct broker_why w = {.code = 0};
+	struct err e = {.code = 0};
 
 	if (!size)
 		return 0;
@@ -66,8 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size = size - 1 < sizeof(r) ? size - 1 : sizeof(r);
 	for (size_t i = 0; i < size; i++)
 		((uint8_t *)&r)[i] ^= data[i + 1];
-	if (redirect_check(&r, &c, &w)) {
-		must(w.code && *w.text);
+	if (redirect_check(&r, &c, &e)) {
+		must(e.code && *e.msg);
 		return 0;
 	}
 	check_rows(&r);

@@ -10,6 +10,7 @@
 #include "broker/base/fdstore.h"
 #include "broker/requests/requests.h"
 #include "broker_effects.h"
+#include "common/err.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -402,7 +403,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct input in = {data, size};
 	struct session s = {.state = BROKER_SERVING};
 	struct broker_fdstore *kept = broker_fdstore_new();
-	struct broker_why why = {0};
+	struct err why = {0};
 	int before = count_fds(), pair[2];
 
 	clean();

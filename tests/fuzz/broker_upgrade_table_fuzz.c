@@ -1,5 +1,6 @@
 /* upgrade_table_fuzz.c - any bytes as the table of descriptors: read as a whole or not at all. */
 #include "broker/life/upgrade_table.h"
+#include "common/err.h"
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static void count(void *ctx, const char *name, int fd)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct upgrade_table_entry *e;
-	struct broker_why w = {0};
+	struct err w = {0};
 	int table, found = 0;
 
 	int said = dup(STDERR_FILENO); /* of names that are none there is a line each */

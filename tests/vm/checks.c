@@ -7,6 +7,7 @@
  * Envoy is there before its rules.
  */
 #include "checks.h"
+#include "common/err.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -109,12 +110,12 @@ struct redirect_rules default_rules(void)
 static void must_refuse(const struct world *w, const char *name, uint64_t caps, size_t memlock)
 {
 	struct loader l;
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 	int rc = loader_start(&l, w, caps, memlock, &why);
 
-	check(rc && why.text[0], name, "it loaded");
+	check(rc && why.msg[0], name, "it loaded");
 	if (rc)
-		printf("     \"%s\"\n", why.text);
+		printf("     \"%s\"\n", why.msg);
 	else
 		loader_end(&l);
 }
@@ -139,32 +140,32 @@ static void check_refusals(const struct world *w)
 
 static void check_start(struct loader *l, const struct world *w, const char *name)
 {
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 	int rc = loader_start(l, w, LOADER_CAPS, RLIM, &why);
 
-	check(rc == 0, name, "%s", why.text);
+	check(rc == 0, name, "%s", why.msg);
 	if (rc)
 		exit(1);
 }
 
-static void did(int rc, const char *name, const struct broker_why *why)
+static void did(int rc, const char *name, const struct err *why)
 {
-	check(rc == 0, name, "%s", why->text);
+	check(rc == 0, name, "%s", why->msg);
 }
 
 static void check_host(struct loader *l)
 {
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 	int rc = loader_mistake(l, &why);
 
 	check(
-	    rc && why.code == EPERM, "the node's own network namespace is refused", "%s", why.text);
+	    rc && why.code == EPERM, "the node's own network namespace is refused", "%s", why.msg);
 }
 
 static void check_gate(struct loader *l, const struct world *w)
 {
 	struct redirect_rules rules = default_rules();
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 
 	did(loader_set(l, &rules, &why), "rules of a strict pod", &why);
 	for (int v6 = 0; v6 < 2; v6++) {
@@ -322,7 +323,7 @@ static void check_dns(const struct world *w)
 static void check_adoption(struct loader *l, const struct world *w)
 {
 	struct redirect_rules rules = default_rules();
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 
 	loader_end(l);
 	for (int v6 = 0; v6 < 2; v6++) {
@@ -379,7 +380,7 @@ static void check_upgrade(struct loader *l, const struct world *w)
 static void check_interfaces(struct loader *l, const struct world *w)
 {
 	struct redirect_rules rules = default_rules();
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 	const struct dial other = {.to = pod_other_ip, .port = 8080};
 	int rc;
 
@@ -388,8 +389,8 @@ static void check_interfaces(struct loader *l, const struct world *w)
 	strcpy(rules.interfaces[0], "eth1");
 	rc = loader_set(l, &rules, &why);
 	if (is_5_10()) {
-		check(rc && why.code == EOPNOTSUPP, "interfaces: refused by name", "%s", why.text);
-		printf("     \"%s\"\n", why.text);
+		check(rc && why.code == EOPNOTSUPP, "interfaces: refused by name", "%s", why.msg);
+		printf("     \"%s\"\n", why.msg);
 	} else {
 		did(rc || loader_live(l, &why), "interfaces: one excluded", &why);
 		must_end("interfaces: the excluded one passes", &w->peer, root, &other, 8080);
@@ -403,7 +404,7 @@ static void check_removal(struct loader *l, const struct world *w)
 {
 	static const char *const maps[] = {
 	    "pods", "pods_by_index", "ports", "cidrs", "tuples", "self_calls", "listeners"};
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 
 	check(
 	    counter(w, REDIRECT_LOST_DESTINATION) == 0 && counter(w, REDIRECT_DROP_NO_MEMORY) == 0,
@@ -426,11 +427,11 @@ static void check_late(const struct world *w, pid_t *fake)
 	const struct server envoy_there = {
 	    .name = NAME_ENVOY, .who = {ENVOY, ENVOY}, .tcp = {OUT, IN}};
 	struct redirect_rules rules = default_rules();
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 	struct loader l;
 
 	if (loader_start(&l, w, LOADER_CAPS | LOADER_VISITS, RLIM, &why))
-		check(false, "late: load", "%s", why.text);
+		check(false, "late: load", "%s", why.msg);
 	*fake = serve(&w->pod, &envoy_there);
 	must_end("late: nobody redirects", &w->peer, root, TO(pod_ip[0], 8080), 8080);
 	did(loader_set(&l, &rules, &why) || loader_live(&l, &why), "late: rules, and live", &why);
@@ -448,7 +449,7 @@ static void check_all(const struct world *w, pid_t *fake)
 {
 	const struct server envoy_there = {
 	    .name = NAME_ENVOY, .who = {ENVOY, ENVOY}, .tcp = {OUT, IN}};
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 	struct loader l;
 
 	part("what is refused");

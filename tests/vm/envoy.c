@@ -4,6 +4,7 @@
  * that the app sees, 127.0.0.6 or ::6.
  */
 #include "checks.h"
+#include "common/err.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,7 +153,7 @@ static void check_load(const struct world *w, struct loader *l)
 	struct tally *going = tally_new(), *coming = tally_new();
 	const uint64_t before = counter(w, REDIRECT_TO_OUTBOUND);
 	struct load out[2], in[2];
-	struct broker_why why;
+	struct err why;
 	pid_t children[2][2];
 
 	for (int v6 = 0; v6 < 2; v6++) {
@@ -164,7 +165,7 @@ static void check_load(const struct world *w, struct loader *l)
 	for (int i = 0; i < 2; i++) {
 		loader_end(l);
 		check(!loader_start(l, w, LOADER_CAPS, RLIM, &why),
-		    "all programs replaced under load", "%s", why.text);
+		    "all programs replaced under load", "%s", why.msg);
 		usleep(1000000);
 	}
 	for (int i = 0; i < 4; i++)
@@ -181,7 +182,7 @@ static void check_load(const struct world *w, struct loader *l)
 void check_envoy(const struct world *w, const char *path)
 {
 	struct redirect_rules rules = default_rules();
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 	struct loader l;
 	pid_t child;
 
@@ -189,7 +190,7 @@ void check_envoy(const struct world *w, const char *path)
 	write_config(w);
 	check(!loader_start(&l, w, LOADER_CAPS, RLIM, &why) && !loader_set(&l, &rules, &why) &&
 		  !loader_live(&l, &why),
-	    "load, rules, live", "%s", why.text);
+	    "load, rules, live", "%s", why.msg);
 	child = start(w, path);
 	check_ways(w);
 	check_load(w, &l);

@@ -1,8 +1,10 @@
-/* loader.c - orders by a SEQPACKET pair; each is answered with a struct broker_why.
+/* loader.c - orders by a SEQPACKET pair; each is answered with a struct err.
  */
 #include "loader.h"
 #include "broker/base/fdstore.h"
 #include "broker/netns/netns.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +38,7 @@ static struct broker_fdstore *kept(void)
 /* --- the child --- */
 
 /* A connection within the node's own namespace, shown as if a pod's Envoy had made it. */
-static int mistake(struct broker_why *why)
+static int mistake(struct err *why)
 {
 	struct netns_home home;
 	struct netns_id id;
@@ -52,8 +54,7 @@ static int mistake(struct broker_why *why)
 	return fd < 0 ? -1 : 0;
 }
 
-static int obey(
-    struct redirect *r, const struct world *w, const struct order *o, struct broker_why *why)
+static int obey(struct redirect *r, const struct world *w, const struct order *o, struct err *why)
 {
 	switch (o->act) {
 	case SET:
@@ -69,8 +70,7 @@ static int obey(
 	}
 }
 
-static struct redirect *begin(
-    const struct world *w, uint64_t caps, size_t memlock, struct broker_why *why)
+static struct redirect *begin(const struct world *w, uint64_t caps, size_t memlock, struct err *why)
 {
 	static struct netns_home home;
 	const struct rlimit limit = {memlock, memlock};
@@ -86,7 +86,7 @@ static struct redirect *begin(
 	return redirect_new(&at, why);
 }
 
-static void answer(int fd, int rc, struct broker_why *why)
+static void answer(int fd, int rc, struct err *why)
 {
 	if (rc && !why->code)
 		why->code = EIO;
@@ -98,25 +98,25 @@ static void answer(int fd, int rc, struct broker_why *why)
 
 static void run(const struct world *w, struct redirect *r, int fd)
 {
-	struct order *o = broker_zalloc(sizeof(*o));
+	struct order *o = mem_zalloc(sizeof(*o));
 
 	while (read(fd, o, sizeof(*o)) == sizeof(*o)) {
-		struct broker_why why = {.code = 0};
+		struct err why = {.code = 0};
 		answer(fd, obey(r, w, o, &why), &why);
 	}
 }
 
 /* --- who orders --- */
 
-static int hear(struct loader *l, struct broker_why *why)
+static int hear(struct loader *l, struct err *why)
 {
 	if (read(l->fd, why, sizeof(*why)) != sizeof(*why))
-		return broker_refuse(why, EPIPE, "the loader died");
+		return err_set(why, EPIPE, "the loader died");
 	return why->code ? -1 : 0;
 }
 
 int loader_start(
-    struct loader *l, const struct world *w, uint64_t caps, size_t memlock, struct broker_why *why)
+    struct loader *l, const struct world *w, uint64_t caps, size_t memlock, struct err *why)
 {
 	int pair[2];
 
@@ -125,7 +125,7 @@ int loader_start(
 	fflush(NULL);
 	*l = (struct loader){.pid = fork(), .fd = pair[0], .world = w};
 	if (l->pid == 0) {
-		struct broker_why mine = {.code = 0};
+		struct err mine = {.code = 0};
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(pair[0]);
 		struct redirect *r = begin(w, caps, memlock, &mine);
@@ -149,10 +149,10 @@ void loader_end(struct loader *l)
 	evict(&l->pid);
 }
 
-static int order(struct loader *l, const struct order *o, struct broker_why *why)
+static int order(struct loader *l, const struct order *o, struct err *why)
 {
 	if (write(l->fd, o, sizeof(*o)) != sizeof(*o))
-		return broker_refuse_sys(why, "the loader");
+		return err_sys(why, "the loader");
 	return hear(l, why);
 }
 
@@ -163,7 +163,7 @@ static const struct redirect_rules *rules_of(void *ctx)
 
 /* The pod's addresses and routes, as the broker sees them; that may go there, the loader not. */
 static int look(const struct world *w, const struct redirect_rules *rules,
-    struct netns_watch_seen *seen, struct broker_why *why)
+    struct netns_watch_seen *seen, struct err *why)
 {
 	struct netns_home home;
 	struct netns_watch view = {.epoll = epoll_create1(EPOLL_CLOEXEC),
@@ -183,26 +183,26 @@ static int look(const struct world *w, const struct redirect_rules *rules,
 
 static struct order work; /* its rules are those of the last `set` */
 
-int loader_set(struct loader *l, const struct redirect_rules *rules, struct broker_why *why)
+int loader_set(struct loader *l, const struct redirect_rules *rules, struct err *why)
 {
 	work.act = SET;
 	work.rules = *rules;
 	return order(l, &work, why);
 }
 
-int loader_live(struct loader *l, struct broker_why *why)
+int loader_live(struct loader *l, struct err *why)
 {
 	work.act = LIVE;
 	return look(l->world, &work.rules, &work.seen, why) ? -1 : order(l, &work, why);
 }
 
-int loader_remove(struct loader *l, struct broker_why *why)
+int loader_remove(struct loader *l, struct err *why)
 {
 	work.act = REMOVE;
 	return order(l, &work, why);
 }
 
-int loader_mistake(struct loader *l, struct broker_why *why)
+int loader_mistake(struct loader *l, struct err *why)
 {
 	work.act = MISTAKE;
 	return order(l, &work, why);

@@ -3,6 +3,7 @@
 #pragma once
 #include "broker/base/caps.h"
 #include "broker/redirect/redirect.h"
+#include "common/err.h"
 #include "world.h"
 
 #define LOADER_CAPS (BROKER_CAPS_REDIRECT | 1ull << CAP_NET_ADMIN)
@@ -16,16 +17,16 @@ struct loader {
 };
 /* Loads, attaches, adopts.  `memlock`: its RLIMIT_MEMLOCK; -1 with the reason if it refuses. */
 int loader_start(
-    struct loader *l, const struct world *w, uint64_t caps, size_t memlock, struct broker_why *why);
+    struct loader *l, const struct world *w, uint64_t caps, size_t memlock, struct err *why);
 /* Killed; what it attached stays. */
 void loader_end(struct loader *l);
 
 /* The acts of redirect.h, for the world's one pod. */
-int loader_set(struct loader *l, const struct redirect_rules *rules, struct broker_why *why);
-int loader_live(struct loader *l, struct broker_why *why);
-int loader_remove(struct loader *l, struct broker_why *why);
+int loader_set(struct loader *l, const struct redirect_rules *rules, struct err *why);
+int loader_live(struct loader *l, struct err *why);
+int loader_remove(struct loader *l, struct err *why);
 /* Takes the node's own namespace for the pod's: must be refused (kernels.md 3, rule 6). */
-int loader_mistake(struct loader *l, struct broker_why *why);
+int loader_mistake(struct loader *l, struct err *why);
 
 /* The pinned maps, as root. */
 int pinned_map(const struct world *w, const char *name);

@@ -2,6 +2,7 @@
  * first, so that none is lost that comes while we look; what we put back makes us look once more.
  */
 #include "audit.h"
+#include "common/err.h"
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -30,20 +31,20 @@ static void on_due(void *ctx)
 	broker_timer_set(&a->timer, settled ? REGULARLY_MS : AGAIN_MS);
 }
 
-int broker_audit_open(struct broker_audit *a, struct broker_why *w)
+int broker_audit_open(struct broker_audit *a, struct err *e)
 {
 	int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 
 	if (fd < 0)
-		return broker_refuse_sys(w, "inotify");
+		return err_sys(e, "inotify");
 	a->watch = (struct broker_watch){.fd = fd, .ready = on_notice, .ctx = a};
 	if (broker_timer_open(&a->timer, a->epoll, on_due, a)) {
 		close(fd);
 		a->watch.ready = NULL;
-		return broker_refuse_sys(w, "a timer");
+		return err_sys(e, "a timer");
 	}
 	if (broker_watch_start(a->epoll, &a->watch, EPOLLIN)) {
-		broker_refuse_sys(w, "watch the pins");
+		err_sys(e, "watch the pins");
 		broker_audit_close(a);
 		return -1;
 	}

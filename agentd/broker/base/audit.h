@@ -6,7 +6,7 @@
  * while traffic is redirected.
  */
 #pragma once
-#include "log.h"
+#include "common/err.h"
 #include "loop.h"
 
 /* Embed it zeroed; stays where it is while it is open. */
@@ -20,7 +20,7 @@ struct broker_audit {
 };
 
 /* `epoll`, `due` and `ctx` are set. */
-int broker_audit_open(struct broker_audit *a, struct broker_why *w);
+int broker_audit_open(struct broker_audit *a, struct err *e);
 /* What comes and goes in `path` counts; told again and again, it counts once. */
 void broker_audit_directory(struct broker_audit *a, const char *path);
 void broker_audit_close(struct broker_audit *a);

@@ -1,7 +1,8 @@
 /* broker_caps.h - capabilities: giving up what is not needed. */
 #pragma once
-#include "log.h"
+#include "common/err.h"
 #include <linux/capability.h>
+#include <stdint.h>
 
 /* What the broker's own acts need (process-split.md 6); a feature that needs more adds it here. */
 #define BROKER_CAPS                                                                                \
@@ -12,6 +13,6 @@
 #define BROKER_CAPS_REDIRECT (1ull << CAP_BPF | 1ull << CAP_PERFMON)
 
 /* Nothing that is executed later can have more than `keep`. */
-int broker_caps_bound(uint64_t keep, struct broker_why *w);
+int broker_caps_bound(uint64_t keep, struct err *e);
 /* This process has no more than `keep`. */
-int broker_caps_set(uint64_t keep, struct broker_why *w);
+int broker_caps_set(uint64_t keep, struct err *e);

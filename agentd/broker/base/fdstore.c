@@ -5,12 +5,14 @@
  * nothing of the name any more: a found one that its taker refused is still there.
  */
 #include "fdstore.h"
+#include "common/log.h"
 #include "common/mem.h"
-#include "log.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <uthash.h>
+
+LOG_SCOPE("broker");
 
 struct entry {
 	char name[BROKER_FDSTORE_NAME];
@@ -25,7 +27,7 @@ struct broker_fdstore {
 
 struct broker_fdstore *broker_fdstore_new(void)
 {
-	return broker_zalloc(sizeof(struct broker_fdstore));
+	return mem_zalloc(sizeof(struct broker_fdstore));
 }
 
 static struct entry *find(struct entry *table, const char *name)
@@ -38,7 +40,7 @@ static struct entry *find(struct entry *table, const char *name)
 
 static void add(struct entry **table, const char *name, int fd)
 {
-	struct entry *e = broker_zalloc(sizeof(*e));
+	struct entry *e = mem_zalloc(sizeof(*e));
 
 	snprintf(e->name, sizeof(e->name), "%s", name);
 	e->fd = fd;
@@ -90,9 +92,8 @@ void broker_fdstore_found(struct broker_fdstore *k, const char *name, int fd)
 {
 	if (!is_name(name) || find(k->sides[BROKER_FOUND], name) ||
 	    fcntl(fd, F_SETFD, FD_CLOEXEC)) {
-		broker_log(BROKER_WARN, NULL,
-		    "a kept descriptor is of no use: its name is \"%.*s\"", BROKER_FDSTORE_NAME,
-		    name);
+		log_warn(NULL, "a kept descriptor is of no use: its name is \"%.*s\"",
+		    BROKER_FDSTORE_NAME, name);
 		mem_closep(&fd);
 		return;
 	}

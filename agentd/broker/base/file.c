@@ -6,6 +6,7 @@
  * directory at each update: there, and only there, one directory is passed (security-rules.md 6).
  */
 #include "file.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "io.h"
 #include <errno.h>
@@ -51,24 +52,24 @@ static int find_file(const struct broker_place *at)
 	return openat(dir, at->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static int check_file(const struct stat *st, struct broker_why *w)
+static int check_file(const struct stat *st, struct err *e)
 {
 	if (S_ISLNK(st->st_mode))
-		return broker_refuse(w, ELOOP, "is a symbolic link");
+		return err_set(e, ELOOP, "is a symbolic link");
 	if (!S_ISREG(st->st_mode))
-		return broker_refuse(w, EINVAL, "is not a regular file");
+		return err_set(e, EINVAL, "is not a regular file");
 	if (st->st_uid != 0)
-		return broker_refuse(
-		    w, EPERM, "belongs to uid %u; it must be root's", (unsigned)st->st_uid);
+		return err_set(
+		    e, EPERM, "belongs to uid %u; it must be root's", (unsigned)st->st_uid);
 	if (st->st_mode & (S_IWGRP | S_IWOTH))
-		return broker_refuse(w, EPERM, "is writable by others than root (chmod go-w)");
+		return err_set(e, EPERM, "is writable by others than root (chmod go-w)");
 	if (st->st_size > LINK_FILE_SIZE_MAX)
-		return broker_refuse(w, EFBIG, "is larger than %d KiB", LINK_FILE_SIZE_MAX / 1024);
+		return err_set(e, EFBIG, "is larger than %d KiB", LINK_FILE_SIZE_MAX / 1024);
 	return 0;
 }
 
 /* A sealed copy. */
-static int copy_file(int handle, uint64_t *digest, struct broker_why *w)
+static int copy_file(int handle, uint64_t *digest, struct err *e)
 {
 	char self[32];
 	struct broker_copy copy;
@@ -76,11 +77,11 @@ static int copy_file(int handle, uint64_t *digest, struct broker_why *w)
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", handle);
 	auto_close int from = open(self, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (from < 0)
-		return broker_refuse_sys(w, "cannot be opened");
+		return err_sys(e, "cannot be opened");
 	auto_close int to = memfd_create("agentd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (to < 0)
-		return broker_refuse_sys(w, "memfd_create");
-	if (broker_io_copy(from, to, LINK_FILE_SIZE_MAX, &copy, w) || broker_io_seal(to, w))
+		return err_sys(e, "memfd_create");
+	if (broker_io_copy(from, to, LINK_FILE_SIZE_MAX, &copy, e) || broker_io_seal(to, e))
 		return -1;
 	*digest = copy.digest ^ copy.size;
 	return take_fd(to);
@@ -96,13 +97,13 @@ static uint64_t digest_of_text(const char *s)
 }
 
 /* "<path> <why>": what was seen, with the name a person can look for. */
-static void name_it(const struct broker_place *at, struct broker_why *w)
+static void name_it(const struct broker_place *at, struct err *e)
 {
 	char reason[LINK_WHY_SIZE];
 
-	snprintf(reason, sizeof(reason), "%s", w->text);
-	broker_refuse(w, w->code, "%s/%s%s%s %s", at->dir, at->sub ? at->sub : "",
-	    at->sub ? "/" : "", at->name, reason);
+	snprintf(reason, sizeof(reason), "%s", e->msg);
+	err_set(e, e->code, "%s/%s%s%s %s", at->dir, at->sub ? at->sub : "", at->sub ? "/" : "",
+	    at->name, reason);
 }
 
 void broker_file_read(const struct broker_place *at, struct broker_content *out)
@@ -113,59 +114,59 @@ void broker_file_read(const struct broker_place *at, struct broker_content *out)
 	*out = (struct broker_content){.state = LINK_FILE_REFUSED, .fd = -1};
 	if (handle < 0 && errno == ENOENT) {
 		out->state = LINK_FILE_REMOVED;
-		broker_refuse(&out->why, ENOENT, "is not there");
+		err_set(&out->why, ENOENT, "is not there");
 	} else if (handle < 0 || fstat(handle, &st)) {
-		broker_refuse_sys(&out->why, "cannot be opened");
+		err_sys(&out->why, "cannot be opened");
 	} else if (!check_file(&st, &out->why)) {
 		out->fd = copy_file(handle, &out->digest, &out->why);
 		out->state = out->fd >= 0 ? LINK_FILE_CONTENT : LINK_FILE_REFUSED;
 	}
 	if (out->state != LINK_FILE_CONTENT) {
 		name_it(at, &out->why);
-		out->digest = digest_of_text(out->why.text);
+		out->digest = digest_of_text(out->why.msg);
 	}
 	out->digest = out->digest * 31 + out->state;
 }
 
 /* What the worker hands over must not change under our hands, nor be something else than memory. */
-int broker_file_check_memfd(int memfd, struct broker_why *w)
+int broker_file_check_memfd(int memfd, struct err *e)
 {
 	const int wanted = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 	int seals = fcntl(memfd, F_GET_SEALS);
 	struct stat st;
 
 	if (seals < 0 || fstat(memfd, &st) || !S_ISREG(st.st_mode))
-		return broker_refuse(w, EINVAL, "what was sent is no memfd");
+		return err_set(e, EINVAL, "what was sent is no memfd");
 	if ((seals & wanted) != wanted)
-		return broker_refuse(w, EINVAL, "the memfd is not sealed");
+		return err_set(e, EINVAL, "the memfd is not sealed");
 	if (st.st_size > LINK_FILE_SIZE_MAX)
-		return broker_refuse(
-		    w, EFBIG, "the content is larger than %d KiB", LINK_FILE_SIZE_MAX / 1024);
+		return err_set(
+		    e, EFBIG, "the content is larger than %d KiB", LINK_FILE_SIZE_MAX / 1024);
 	return 0;
 }
 
 /* Not synced: the directory is on a tmpfs, and a lost file is written again at the next start. */
-int broker_file_write(const char *path, mode_t mode, int memfd, struct broker_why *w)
+int broker_file_write(const char *path, mode_t mode, int memfd, struct err *e)
 {
 	char temp[PATH_MAX];
 	const char *slash = strrchr(path, '/');
 	struct broker_copy copy;
 
-	if (broker_file_check_memfd(memfd, w))
+	if (broker_file_check_memfd(memfd, e))
 		return -1;
 	snprintf(temp, sizeof(temp), "%.*s/.%s.new", (int)(slash - path), path, slash + 1);
 	if (unlink(temp) && errno != ENOENT)
-		return broker_refuse_sys(w, "unlink %s", temp);
+		return err_sys(e, "unlink %s", temp);
 	auto_close int fd =
 	    open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 	if (fd < 0)
-		return broker_refuse_sys(w, "create %s", temp);
-	if (broker_io_copy(memfd, fd, LINK_FILE_SIZE_MAX, &copy, w)) {
+		return err_sys(e, "create %s", temp);
+	if (broker_io_copy(memfd, fd, LINK_FILE_SIZE_MAX, &copy, e)) {
 		unlink(temp);
 		return -1;
 	}
 	if (fchmod(fd, mode) || rename(temp, path)) {
-		broker_refuse_sys(w, "rename to %s", path);
+		err_sys(e, "rename to %s", path);
 		unlink(temp);
 		return -1;
 	}

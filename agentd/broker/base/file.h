@@ -1,6 +1,7 @@
 /* broker_file.h - the few files the broker reads for the worker and writes for pods. */
 #pragma once
-#include "log.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include <sys/types.h>
 
 /* Where a followed file is.  `dir` is from the command line and may lead through symlinks; `sub`
@@ -13,11 +14,11 @@ struct broker_content {
 	enum link_file_state state; /* CONTENT, REMOVED or REFUSED */
 	int fd;                     /* CONTENT: a sealed memfd, the caller's; else -1 */
 	uint64_t digest;            /* of state and bytes or reason: equal means nothing new */
-	struct broker_why why;      /* unless CONTENT */
+	struct err why;             /* unless CONTENT */
 };
 void broker_file_read(const struct broker_place *at, struct broker_content *out);
 
 /* Is it memory that can no longer change, of at most 1 MiB? */
-int broker_file_check_memfd(int memfd, struct broker_why *w);
+int broker_file_check_memfd(int memfd, struct err *e);
 /* Renames a copy of the sealed `memfd` to `path`. */
-int broker_file_write(const char *path, mode_t mode, int memfd, struct broker_why *w);
+int broker_file_write(const char *path, mode_t mode, int memfd, struct err *e);

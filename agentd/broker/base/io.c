@@ -1,5 +1,6 @@
 /* broker_io.c - what crosses the socketpair. */
 #include "io.h"
+#include "common/err.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
 #include <errno.h>
@@ -22,7 +23,7 @@ static bool is_hung_up(int sock)
 	return poll(&p, 1, 0) == 1;
 }
 
-enum broker_got broker_io_receive(int sock, struct broker_request *req, struct broker_why *w)
+enum broker_got broker_io_receive(int sock, struct broker_request *req, struct err *e)
 {
 	struct fdpass_got got;
 	int rc;
@@ -43,10 +44,10 @@ enum broker_got broker_io_receive(int sock, struct broker_request *req, struct b
 	if (got.size == sizeof(req->r) && !got.cut)
 		return BROKER_GOT_REQUEST;
 	if (got.cut)
-		broker_refuse(w, EPROTO, "a request longer than %zu bytes", sizeof(req->r));
+		err_set(e, EPROTO, "a request longer than %zu bytes", sizeof(req->r));
 	else
-		broker_refuse(
-		    w, EPROTO, "a request of %zd bytes instead of %zu", got.size, sizeof(req->r));
+		err_set(
+		    e, EPROTO, "a request of %zd bytes instead of %zu", got.size, sizeof(req->r));
 	mem_closep(&req->fd);
 	req->fd = -1;
 	return BROKER_GOT_GARBAGE;
@@ -73,7 +74,7 @@ static int write_all(int fd, const char *data, size_t size)
 	return 0;
 }
 
-int broker_io_copy(int from, int to, size_t max, struct broker_copy *done, struct broker_why *w)
+int broker_io_copy(int from, int to, size_t max, struct broker_copy *done, struct err *e)
 {
 	char bytes[COPY_BYTES];
 	ssize_t n;
@@ -84,11 +85,11 @@ int broker_io_copy(int from, int to, size_t max, struct broker_copy *done, struc
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			rc = broker_refuse_sys(w, "cannot be read");
+			rc = err_sys(e, "cannot be read");
 		else if (done->size + (size_t)n > max)
-			rc = broker_refuse(w, EFBIG, "is larger than %zu KiB", max / 1024);
+			rc = err_set(e, EFBIG, "is larger than %zu KiB", max / 1024);
 		else if (write_all(to, bytes, (size_t)n))
-			rc = broker_refuse_sys(w, "cannot be copied");
+			rc = err_sys(e, "cannot be copied");
 		for (ssize_t i = 0; rc == 0 && i < n; i++)
 			done->digest = (done->digest ^ (uint8_t)bytes[i]) * fnv_prime;
 		if (rc == 0)
@@ -98,9 +99,9 @@ int broker_io_copy(int from, int to, size_t max, struct broker_copy *done, struc
 	return rc;
 }
 
-int broker_io_seal(int memfd, struct broker_why *w)
+int broker_io_seal(int memfd, struct err *e)
 {
 	if (fcntl(memfd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		return broker_refuse_sys(w, "cannot be sealed");
+		return err_sys(e, "cannot be sealed");
 	return 0;
 }

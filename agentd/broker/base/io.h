@@ -1,6 +1,7 @@
 /* broker_io.h - packets to and from the worker, and sealed files. */
 #pragma once
-#include "log.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -13,7 +14,7 @@ struct broker_request {
 	bool lost_fd; /* we had no room for it: not the worker's fault */
 };
 /* GARBAGE: not a packet of the right size. */
-enum broker_got broker_io_receive(int sock, struct broker_request *req, struct broker_why *w);
+enum broker_got broker_io_receive(int sock, struct broker_request *req, struct err *e);
 
 /* Would a packet fit?  Ours is the only writer, so after `true` one send cannot find it full. */
 bool broker_io_writable(int sock);
@@ -23,5 +24,5 @@ struct broker_copy {
 	size_t size;
 	uint64_t digest;
 };
-int broker_io_copy(int from, int to, size_t max, struct broker_copy *done, struct broker_why *w);
-int broker_io_seal(int memfd, struct broker_why *w);
+int broker_io_copy(int from, int to, size_t max, struct broker_copy *done, struct err *e);
+int broker_io_seal(int memfd, struct err *e);

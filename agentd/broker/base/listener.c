@@ -10,6 +10,8 @@
  * refuse connections and shows as RDHUP, not as HUP.
  */
 #include "listener.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +24,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+LOG_SCOPE("broker");
 
 /* Connections wait here while a worker is replaced; beyond it clients see EAGAIN. */
 enum { BACKLOG = 4096 };
@@ -36,18 +40,18 @@ static int temporary_name(struct sockaddr_un *out, const char *path)
 	return n < (int)sizeof(out->sun_path) ? 0 : -1;
 }
 
-static int publish(int fd, const char *path, mode_t mode, struct broker_why *w)
+static int publish(int fd, const char *path, mode_t mode, struct err *e)
 {
 	struct sockaddr_un temp = {.sun_family = AF_UNIX};
 
 	if (temporary_name(&temp, path))
-		return broker_refuse(w, ENAMETOOLONG, "%s is too long for a socket", path);
+		return err_set(e, ENAMETOOLONG, "%s is too long for a socket", path);
 	if (unlink(temp.sun_path) && errno != ENOENT)
-		return broker_refuse_sys(w, "unlink %s", temp.sun_path);
+		return err_sys(e, "unlink %s", temp.sun_path);
 	if (bind(fd, (struct sockaddr *)&temp, sizeof(temp)))
-		return broker_refuse_sys(w, "bind %s", temp.sun_path);
+		return err_sys(e, "bind %s", temp.sun_path);
 	if (listen(fd, BACKLOG) || chmod(temp.sun_path, mode) || rename(temp.sun_path, path)) {
-		broker_refuse_sys(w, "listen on %s", path);
+		err_sys(e, "listen on %s", path);
 		unlink(temp.sun_path);
 		return -1;
 	}
@@ -99,22 +103,22 @@ static int take_kept(const struct broker_listener_spec *s)
 	if (flags < 0)
 		return -1;
 	if (!is_listener_at(fd, s->path) || fcntl(fd, F_SETFL, flags | O_NONBLOCK)) {
-		broker_log(BROKER_WARN, NULL,
-		    "what was kept as %s is no listener at %s: making a new one", s->name, s->path);
+		log_warn(NULL, "what was kept as %s is no listener at %s: making a new one",
+		    s->name, s->path);
 		return -1;
 	}
 	return take_fd(fd);
 }
 
 /* Non-blocking is a property of the description: once here, for all who get it. */
-static int make(const struct broker_listener_spec *s, struct broker_why *w)
+static int make(const struct broker_listener_spec *s, struct err *e)
 {
 	auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
-		return broker_refuse_sys(w, "socket for %s", s->path);
+		return err_sys(e, "socket for %s", s->path);
 	broker_fdstore_drop(s->kept, s->name);
-	if (publish(fd, s->path, s->mode, w))
+	if (publish(fd, s->path, s->mode, e))
 		return -1;
 	return take_fd(fd);
 }
@@ -123,15 +127,14 @@ static void on_hang_up(void *ctx, uint32_t events)
 {
 	struct broker_listener *l = ctx;
 	const struct broker_listener_spec *s = l->spec;
-	struct broker_why w;
+	struct err e;
 
 	(void)events;
-	broker_log(
-	    BROKER_WARN, NULL, "%s: the worker shut the socket down; making a new one", s->path);
+	log_warn(NULL, "%s: the worker shut the socket down; making a new one", s->path);
 	broker_listener_close(l);
-	int fd = broker_listener_open(l, s, &w);
+	int fd = broker_listener_open(l, s, &e);
 	if (fd < 0)
-		broker_log(BROKER_ERROR, NULL, "%s", w.text);
+		log_error(NULL, "%s", e.msg);
 	s->renewed(s->ctx, fd);
 }
 
@@ -154,18 +157,18 @@ static void remember_file(struct broker_listener *l)
 }
 
 int broker_listener_open(
-    struct broker_listener *l, const struct broker_listener_spec *spec, struct broker_why *w)
+    struct broker_listener *l, const struct broker_listener_spec *spec, struct err *e)
 {
 	if (broker_listener_is_there(l) && is_healthy(l->watch.fd))
 		return l->watch.fd;
 	broker_listener_close(l);
 	int fd = take_kept(spec);
-	if (fd < 0 && (fd = make(spec, w)) < 0)
+	if (fd < 0 && (fd = make(spec, e)) < 0)
 		return -1;
 	l->spec = spec;
 	l->watch = (struct broker_watch){.fd = fd, .ready = on_hang_up, .ctx = l};
 	if (broker_watch_start(spec->epoll, &l->watch, EPOLLRDHUP)) {
-		broker_refuse_sys(w, "watch %s", spec->path);
+		err_sys(e, "watch %s", spec->path);
 		l->watch.ready = NULL;
 		close(fd);
 		return -1;

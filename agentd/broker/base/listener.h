@@ -4,8 +4,8 @@
  * and clients in a loop see neither ENOENT nor a refusal while it is replaced.
  */
 #pragma once
+#include "common/err.h"
 #include "fdstore.h"
-#include "log.h"
 #include "loop.h"
 #include <stdbool.h>
 #include <sys/types.h>
@@ -34,9 +34,9 @@ struct broker_listener {
 };
 
 /* The kept socket if it still listens and its file is still there, else what an earlier broker left
- * under the name if it is that, else a new one.  It stays the listener's.  -1: `w` says why. */
+ * under the name if it is that, else a new one.  It stays the listener's.  -1: `e` says why. */
 int broker_listener_open(
-    struct broker_listener *l, const struct broker_listener_spec *spec, struct broker_why *w);
+    struct broker_listener *l, const struct broker_listener_spec *spec, struct err *e);
 /* Does its path still lead to it?  Not open: no. */
 bool broker_listener_is_there(const struct broker_listener *l);
 void broker_listener_close(struct broker_listener *l); /* the file stays, the name is dropped */

@@ -1,13 +1,15 @@
 /* broker_loop.c - one event for each wait, so that no handler can meet a watch that another one
  * has just freed.  epoll hands ready fds out in turn, so nobody starves. */
 #include "loop.h"
-#include "log.h"
+#include "common/log.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
+
+LOG_SCOPE("broker");
 
 int broker_loop_new(void)
 {
@@ -41,7 +43,7 @@ int broker_notices_add(int inotify, const char *path, uint32_t events)
 
 	if (wd < 0 && errno == ENOSPC && !said) {
 		said = true;
-		broker_log(BROKER_ERROR, NULL,
+		log_error(NULL,
 		    "root has no inotify watch left, so cgroups of new pods and changes of files "
 		    "may not be noticed: raise the sysctl fs.inotify.max_user_watches");
 	}

@@ -5,7 +5,9 @@
  * the worker unchanged and in order.
  */
 #include "options.h"
-#include "broker/netns/metrics_listener.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "endpoint.h"
 #include <ctype.h>
 #include <errno.h>
 #include <pwd.h>
@@ -110,19 +112,17 @@ static long parse_number(const char *text, long max)
 	return *end || errno || n > max ? -1 : n;
 }
 
-static int check_path(const char *name, const char *path, struct broker_why *w)
+static int check_path(const char *name, const char *path, struct err *e)
 {
 	if (*path != '/')
-		return broker_refuse(
-		    w, EINVAL, "--%s needs an absolute path, not \"%s\"", name, path);
+		return err_set(e, EINVAL, "--%s needs an absolute path, not \"%s\"", name, path);
 	if (strlen(path) > PATH_SIZE_MAX)
-		return broker_refuse(
-		    w, ENAMETOOLONG, "--%s: more than %d bytes", name, PATH_SIZE_MAX);
+		return err_set(e, ENAMETOOLONG, "--%s: more than %d bytes", name, PATH_SIZE_MAX);
 	return 0;
 }
 
 /* As it is named below the root: no more ways to write it than one. */
-static int check_cgroup(const char *name, const char *value, struct broker_why *w)
+static int check_cgroup(const char *name, const char *value, struct err *e)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 				      "0123456789_.@:-/";
@@ -131,13 +131,13 @@ static int check_cgroup(const char *name, const char *value, struct broker_why *
 	if (n && n <= CGROUP_SIZE_MAX && strspn(value, allowed) == n && *value != '/' &&
 	    value[n - 1] != '/' && !strstr(value, "..") && !strstr(value, "//"))
 		return 0;
-	return broker_refuse(w, EINVAL,
+	return err_set(e, EINVAL,
 	    "--%s needs a path below the cgroup root (kubelet/kubepods), not \"%.80s\"", name,
 	    value);
 }
 
 static int set_plane_file(
-    struct broker_options *o, const struct flag *f, const char *value, struct broker_why *w)
+    struct broker_options *o, const struct flag *f, const char *value, struct err *e)
 {
 	const char **files = (const char **)(void *)((char *)o + f->offset);
 	char number[8], name[40];
@@ -149,22 +149,21 @@ static int set_plane_file(
 		index = parse_number(number, LINK_PLANES_MAX - 1);
 	}
 	if (index < 0)
-		return broker_refuse(w, EINVAL,
+		return err_set(e, EINVAL,
 		    "--%s needs INDEX=FILE with an INDEX of 0 to %d, not \"%s\"", f->name,
 		    LINK_PLANES_MAX - 1, value);
 	if (files[index])
-		return broker_refuse(w, EINVAL, "--%s %ld is given twice", f->name, index);
+		return err_set(e, EINVAL, "--%s %ld is given twice", f->name, index);
 	snprintf(name, sizeof(name), "%s INDEX=", f->name);
-	if (check_path(name, file + 1, w))
+	if (check_path(name, file + 1, e))
 		return -1;
 	if (file[strlen(file) - 1] == '/')
-		return broker_refuse(w, EINVAL, "--%s: %s is a directory", f->name, file + 1);
+		return err_set(e, EINVAL, "--%s: %s is a directory", f->name, file + 1);
 	files[index] = file + 1;
 	return 0;
 }
 
-static int set(
-    struct broker_options *o, const struct flag *f, const char *value, struct broker_why *w)
+static int set(struct broker_options *o, const struct flag *f, const char *value, struct err *e)
 {
 	long n;
 
@@ -176,24 +175,23 @@ static int set(
 		*(bool *)((char *)o + f->offset) = true;
 		return 0;
 	case PLANE_FILE:
-		return set_plane_file(o, f, value, w);
+		return set_plane_file(o, f, value, e);
 	case NUMBER:
 		if ((n = parse_number(value, MAX_PODS_LIMIT)) < 1)
-			return broker_refuse(w, EINVAL,
-			    "--%s needs a number from 1 to %d, not \"%s\"", f->name, MAX_PODS_LIMIT,
-			    value);
+			return err_set(e, EINVAL, "--%s needs a number from 1 to %d, not \"%s\"",
+			    f->name, MAX_PODS_LIMIT, value);
 		o->max_pods = (unsigned)n;
 		return 0;
 	case PATH:
-		if (check_path(f->name, value, w))
+		if (check_path(f->name, value, e))
 			return -1;
 		break;
 	case CGROUP:
-		if (check_cgroup(f->name, value, w))
+		if (check_cgroup(f->name, value, e))
 			return -1;
 		break;
 	case ADDRESS:
-		if (metrics_listener_parse(value, &(struct sockaddr_storage){0}, w))
+		if (broker_endpoint_parse(value, &(struct sockaddr_storage){0}, e))
 			return -1;
 		break;
 	case FILE_PATH:
@@ -221,7 +219,7 @@ static const struct flag *find_flag(const char *arg, const char **value)
 }
 
 /* Returns how many arguments were used: 1 or 2; -1: refused. */
-static int parse_one(struct broker_options *o, char **argv, struct broker_why *w)
+static int parse_one(struct broker_options *o, char **argv, struct err *e)
 {
 	const char *value = NULL;
 	const struct flag *f = find_flag(argv[0], &value);
@@ -232,7 +230,7 @@ static int parse_one(struct broker_options *o, char **argv, struct broker_why *w
 		return 1;
 	}
 	if (!f->value && value)
-		return broker_refuse(w, EINVAL, "--%s takes no value", f->name);
+		return err_set(e, EINVAL, "--%s takes no value", f->name);
 	if (f->value && !value) {
 		value = argv[1];
 		used = 2;
@@ -240,11 +238,11 @@ static int parse_one(struct broker_options *o, char **argv, struct broker_why *w
 	if (!value)
 		value = "";
 	if (f->value && !*value)
-		return broker_refuse(w, EINVAL, "--%s needs a value: %s", f->name, f->value);
-	return set(o, f, value, w) ? -1 : used;
+		return err_set(e, EINVAL, "--%s needs a value: %s", f->name, f->value);
+	return set(o, f, value, e) ? -1 : used;
 }
 
-int broker_options_parse(struct broker_options *o, int argc, char **argv, struct broker_why *w)
+int broker_options_parse(struct broker_options *o, int argc, char **argv, struct err *e)
 {
 	static char worker[] = "agentd-worker";
 
@@ -254,16 +252,16 @@ int broker_options_parse(struct broker_options *o, int argc, char **argv, struct
 	    .redirect_allow = "permissive,exclusions",
 	    .bpffs = "/sys/fs/bpf",
 	    .max_pods = MAX_PODS};
-	o->worker_argv = broker_zalloc(((size_t)argc + 2) * sizeof(char *));
+	o->worker_argv = mem_zalloc(((size_t)argc + 2) * sizeof(char *));
 	o->worker_argv[o->worker_argc++] = worker;
 	for (int i = 1, used; i < argc; i += used)
-		if ((used = parse_one(o, argv + i, w)) < 0)
+		if ((used = parse_one(o, argv + i, e)) < 0)
 			return -1;
 	/* A source that is not there would stop every sweep. */
 	if (!o->manifests && !o->kubelet_root)
 		o->manifests = "/etc/agentd/pods.d";
 	if (strlen(o->run) > RUN_SIZE_MAX)
-		return broker_refuse(w, ENAMETOOLONG,
+		return err_set(e, ENAMETOOLONG,
 		    "--run: \"%s\" is longer than %d bytes, and addresses of sockets in it would "
 		    "not fit",
 		    o->run, RUN_SIZE_MAX);
@@ -276,7 +274,7 @@ void broker_options_clear(struct broker_options *o)
 	o->worker_argv = NULL;
 }
 
-int broker_options_user(const struct broker_options *o, struct broker_user *u, struct broker_why *w)
+int broker_options_user(const struct broker_options *o, struct broker_user *u, struct err *e)
 {
 	long n = parse_number(o->worker_user, 0x7fffffff);
 	const struct passwd *pw = n < 0 ? getpwnam(o->worker_user) : NULL;
@@ -288,9 +286,9 @@ int broker_options_user(const struct broker_options *o, struct broker_user *u, s
 		u->gid = pw->pw_gid;
 	}
 	if (u->uid == 0 || u->gid == 0)
-		return broker_refuse(w, EINVAL, "--worker-user: the worker must not be root");
+		return err_set(e, EINVAL, "--worker-user: the worker must not be root");
 	if (u->uid == ENVOY_ID || u->gid == ENVOY_ID)
-		return broker_refuse(w, EINVAL,
+		return err_set(e, EINVAL,
 		    "--worker-user: %d is Envoy's; redirection would take the worker for it",
 		    ENVOY_ID);
 	return 0;

@@ -1,6 +1,7 @@
 /* broker_options.h - the broker's command line: everything it knows about the node. */
 #pragma once
-#include "log.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -34,7 +35,7 @@ struct broker_options {
 	int worker_argc;
 };
 
-int broker_options_parse(struct broker_options *o, int argc, char **argv, struct broker_why *w);
+int broker_options_parse(struct broker_options *o, int argc, char **argv, struct err *e);
 void broker_options_clear(struct broker_options *o);
 void broker_options_help(FILE *out);
 
@@ -44,5 +45,4 @@ struct broker_user {
 	gid_t gid;
 	bool known;
 };
-int broker_options_user(
-    const struct broker_options *o, struct broker_user *u, struct broker_why *w);
+int broker_options_user(const struct broker_options *o, struct broker_user *u, struct err *e);

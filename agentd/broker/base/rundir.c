@@ -5,6 +5,8 @@
  * died.  The pid in the file is for the message only.
  */
 #include "rundir.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,18 +16,20 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-static int make(const char *path, mode_t mode, struct broker_why *w)
+LOG_SCOPE("broker");
+
+static int make(const char *path, mode_t mode, struct err *e)
 {
 	struct stat st;
 
 	if (mkdir(path, mode) == 0)
-		return chmod(path, mode) ? broker_refuse_sys(w, "chmod %s", path) : 0;
+		return chmod(path, mode) ? err_sys(e, "chmod %s", path) : 0;
 	if (errno != EEXIST || lstat(path, &st))
-		return broker_refuse_sys(w, "mkdir %s", path);
+		return err_sys(e, "mkdir %s", path);
 	if (!S_ISDIR(st.st_mode))
-		return broker_refuse(w, ENOTDIR, "%s is not a directory", path);
+		return err_set(e, ENOTDIR, "%s is not a directory", path);
 	if (st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)))
-		return broker_refuse(w, EPERM,
+		return err_set(e, EPERM,
 		    "%s can be written by others than root (chown root, chmod go-w)", path);
 	return 0;
 }
@@ -41,7 +45,7 @@ static void read_holder(int fd, char *out, size_t size)
 /* A lock belongs to the open file, so whoever has that from an earlier broker has it without a gap;
  * to take it again says whether it is so.  If somebody has replaced the file meanwhile, what counts
  * is who locks the one that is there: to end here would cost all that is kept. */
-static int open_lock(struct broker_fdstore *k, const char *path, struct broker_why *w)
+static int open_lock(struct broker_fdstore *k, const char *path, struct err *e)
 {
 	struct stat here, there;
 	auto_close int given = broker_fdstore_take(k, BROKER_RUNDIR_LOCK);
@@ -49,60 +53,60 @@ static int open_lock(struct broker_fdstore *k, const char *path, struct broker_w
 	    open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 
 	if (fd < 0 || fstat(fd, &here))
-		return broker_refuse_sys(w, "open %s", path);
+		return err_sys(e, "open %s", path);
 	if (given < 0)
 		return take_fd(fd);
 	if (!fstat(given, &there) && here.st_dev == there.st_dev && here.st_ino == there.st_ino)
 		return take_fd(given);
-	broker_log(BROKER_WARN, NULL, "the lock that was handed to us is not %s", path);
+	log_warn(NULL, "the lock that was handed to us is not %s", path);
 	return take_fd(fd);
 }
 
-static int take_lock(struct broker_rundir *d, const char *path, struct broker_why *w)
+static int take_lock(struct broker_rundir *d, const char *path, struct err *e)
 {
 	char pid[16];
-	auto_close int fd = open_lock(d->kept, path, w);
+	auto_close int fd = open_lock(d->kept, path, e);
 
 	if (fd < 0)
 		return -1;
 	if (flock(fd, LOCK_EX | LOCK_NB)) {
 		if (errno != EWOULDBLOCK)
-			return broker_refuse_sys(w, "lock %s", path);
+			return err_sys(e, "lock %s", path);
 		read_holder(fd, pid, sizeof(pid));
-		return broker_refuse(w, EBUSY,
+		return err_set(e, EBUSY,
 		    "another agentd (pid %s) holds %s; stop it first, or take its place with "
 		    "--take-over",
 		    *pid ? pid : "unknown", path);
 	}
 	d->lock = take_fd(fd);
 	broker_fdstore_put(d->kept, BROKER_RUNDIR_LOCK, d->lock);
-	return broker_rundir_sign(d->lock, w);
+	return broker_rundir_sign(d->lock, e);
 }
 
-int broker_rundir_sign(int lock, struct broker_why *w)
+int broker_rundir_sign(int lock, struct err *e)
 {
 	char pid[16];
 
 	snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
 	if (ftruncate(lock, 0) || pwrite(lock, pid, strlen(pid), 0) < 0)
-		return broker_refuse_sys(w, "write the lock file");
+		return err_sys(e, "write the lock file");
 	return 0;
 }
 
 int broker_rundir_open(
-    struct broker_rundir *d, const char *run, struct broker_fdstore *k, struct broker_why *w)
+    struct broker_rundir *d, const char *run, struct broker_fdstore *k, struct err *e)
 {
 	char path[PATH_MAX];
 
 	d->lock = -1;
 	d->kept = k;
-	if (make(run, 0711, w))
+	if (make(run, 0711, e))
 		return -1;
 	snprintf(path, sizeof(path), "%s/lock", run);
-	if (take_lock(d, path, w))
+	if (take_lock(d, path, e))
 		return -1;
 	snprintf(path, sizeof(path), "%s/pods", run);
-	return make(path, 0700, w);
+	return make(path, 0700, e);
 }
 
 void broker_rundir_close(struct broker_rundir *d)

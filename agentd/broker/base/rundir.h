@@ -1,7 +1,7 @@
 /* broker_rundir.h - <run>: whose it is, and that only one broker uses it. */
 #pragma once
+#include "common/err.h"
 #include "fdstore.h"
-#include "log.h"
 
 /* The kept name of the lock. */
 #define BROKER_RUNDIR_LOCK "lock"
@@ -14,7 +14,7 @@ struct broker_rundir {
 /* Makes <run> and <run>/pods, or adopts those of a dead broker.  The lock of the one whose
  * descriptors `k` found is ours already.  EBUSY: another one holds it. */
 int broker_rundir_open(
-    struct broker_rundir *d, const char *run, struct broker_fdstore *k, struct broker_why *w);
+    struct broker_rundir *d, const char *run, struct broker_fdstore *k, struct err *e);
 void broker_rundir_close(struct broker_rundir *d);
 /* Says in the lock file that it is us who hold it: who the next refused one is told of. */
-int broker_rundir_sign(int lock, struct broker_why *w);
+int broker_rundir_sign(int lock, struct err *e);

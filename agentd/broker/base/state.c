@@ -5,6 +5,8 @@
  * network namespaces are counted anew after each.
  */
 #include "state.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "fdstore.h"
 #include "io.h"
@@ -17,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+LOG_SCOPE("broker");
 
 enum {
 	SPARE_ENTRIES = 64,
@@ -54,41 +58,41 @@ static void path_of(const char *run, char out[PATH_MAX])
 	snprintf(out, PATH_MAX, "%s/state", run);
 }
 
-int broker_state_check(const struct broker_options *o, struct broker_why *w)
+int broker_state_check(const struct broker_options *o, struct err *e)
 {
 	char path[PATH_MAX];
 	struct broker_tmpfs t;
 
 	path_of(o->run, path);
 	broker_tmpfs_look(path, &t);
-	*w = t.why;
+	*e = t.why;
 	return t.is == BROKER_TMPFS_WRONG ? -1 : 0;
 }
 
 /* NULL: in memory. */
-static const char *place(const char *path, struct broker_why *w)
+static const char *place(const char *path, struct err *e)
 {
 	struct broker_tmpfs t;
 
 	broker_tmpfs_open(path, &t);
-	*w = t.why;
+	*e = t.why;
 	switch (t.is) {
 	case BROKER_TMPFS_WRONG:
 		return NULL;
 	case BROKER_TMPFS_DENIED:
-		broker_log(BROKER_WARN, NULL,
+		log_warn(NULL,
 		    "no tmpfs for what must survive a restart: %s; it is kept in memory, and when "
 		    "agentd ends each service account costs one certificate; mount it yourself: "
 		    "mount -t tmpfs -o size=%dM,mode=0700 tmpfs %s",
-		    t.why.text, BROKER_TMPFS_MIB, path);
-		w->code = 0;
+		    t.why.msg, BROKER_TMPFS_MIB, path);
+		e->code = 0;
 		return NULL;
 	case BROKER_TMPFS_FOUND:
 	case BROKER_TMPFS_MOUNTED:
 		break;
 	}
 	if (!t.noswap && broker_tmpfs_swap_is_on())
-		broker_log(BROKER_WARN, NULL,
+		log_warn(NULL,
 		    "swap is on, and %s may be swapped out: private keys may reach the disk; "
 		    "swapoff, or encrypt it, or set state_keys: memory, or use Linux 6.4 (and "
 		    "umount "
@@ -98,32 +102,32 @@ static const char *place(const char *path, struct broker_why *w)
 }
 
 static int open_stores(
-    struct broker_states *s, const char *run, struct broker_fdstore *kept, struct broker_why *w)
+    struct broker_states *s, const char *run, struct broker_fdstore *kept, struct err *e)
 {
 	char path[PATH_MAX];
 	const char *in;
 
 	path_of(run, path);
-	if (!(in = place(path, w)) && w->code)
+	if (!(in = place(path, e)) && e->code)
 		return -1;
 	for (int i = 0; i < LINK_STATE_END; i++)
 		s->worker[i].kind = kinds[i];
 	s->pods.kind = "pod";
-	return broker_store_open(&s->worker[LINK_STATE_CERT], in, kept, &s->budget, w) ||
+	return broker_store_open(&s->worker[LINK_STATE_CERT], in, kept, &s->budget, e) ||
 	       broker_store_open(
-		   &s->worker[LINK_STATE_CERT_IN_MEMORY], NULL, kept, &s->budget, w) ||
-	       broker_store_open(&s->worker[LINK_STATE_POD], in, kept, &s->budget, w) ||
-	       broker_store_open(&s->pods, in, kept, &s->budget, w);
+		   &s->worker[LINK_STATE_CERT_IN_MEMORY], NULL, kept, &s->budget, e) ||
+	       broker_store_open(&s->worker[LINK_STATE_POD], in, kept, &s->budget, e) ||
+	       broker_store_open(&s->pods, in, kept, &s->budget, e);
 }
 
 struct broker_states *broker_state_new(
-    const struct broker_options *o, struct broker_fdstore *kept, struct broker_why *w)
+    const struct broker_options *o, struct broker_fdstore *kept, struct err *e)
 {
-	struct broker_states *s = broker_zalloc(sizeof(*s));
+	struct broker_states *s = mem_zalloc(sizeof(*s));
 
 	s->budget.max = ENTRIES_PER_POD * o->max_pods + SPARE_ENTRIES;
 	read_boot_id(s->boot_id);
-	if (open_stores(s, o->run, kept, w))
+	if (open_stores(s, o->run, kept, e))
 		broker_state_free(&s);
 	return s;
 }
@@ -142,11 +146,11 @@ void broker_state_free(struct broker_states **s)
 /* --- the worker's --- */
 
 static struct broker_store *store_of(
-    struct broker_states *s, const struct link_request *r, struct broker_why *w)
+    struct broker_states *s, const struct link_request *r, struct err *e)
 {
 	if (r->kind < LINK_STATE_END)
 		return &s->worker[r->kind];
-	broker_refuse(w, EINVAL, "there is no state of kind %u", r->kind);
+	err_set(e, EINVAL, "there is no state of kind %u", r->kind);
 	return NULL;
 }
 
@@ -170,29 +174,29 @@ static bool id_of(const char *name, uint8_t id[LINK_STATE_ID_SIZE])
 }
 
 int broker_state_put(
-    struct broker_states *s, const struct link_request *r, int memfd, struct broker_why *w)
+    struct broker_states *s, const struct link_request *r, int memfd, struct err *e)
 {
-	struct broker_store *in = store_of(s, r, w);
+	struct broker_store *in = store_of(s, r, e);
 	char name[BROKER_STORE_NAME];
 
 	name_of(r->state_id, name);
-	return in ? broker_store_put(in, name, memfd, w) : -1;
+	return in ? broker_store_put(in, name, memfd, e) : -1;
 }
 
-int broker_state_del(struct broker_states *s, const struct link_request *r, struct broker_why *w)
+int broker_state_del(struct broker_states *s, const struct link_request *r, struct err *e)
 {
-	struct broker_store *in = store_of(s, r, w);
+	struct broker_store *in = store_of(s, r, e);
 	char name[BROKER_STORE_NAME];
 
 	name_of(r->state_id, name);
-	return in ? broker_store_del(in, name, w) : -1;
+	return in ? broker_store_del(in, name, e) : -1;
 }
 
-int broker_state_list(struct broker_states *s, const struct link_request *r, struct broker_why *w)
+int broker_state_list(struct broker_states *s, const struct link_request *r, struct err *e)
 {
-	struct broker_store *in = store_of(s, r, w);
+	struct broker_store *in = store_of(s, r, e);
 
-	if (!in || broker_store_walk(in, w))
+	if (!in || broker_store_walk(in, e))
 		return -1;
 	s->list_id = r->id;
 	s->list_kind = r->kind;
@@ -216,14 +220,14 @@ void broker_state_next(struct broker_states *s, struct link_packet *p, int *fd)
 {
 	struct broker_store *in = &s->worker[s->list_kind];
 	char name[BROKER_STORE_NAME];
-	struct broker_why w;
+	struct err e;
 
 	*p = (struct link_packet){
 	    .id = s->list_id, .what = LINK_STATE, .kind = (uint16_t)s->list_kind};
 	*fd = -1;
 	while (*fd < 0 && broker_store_walk_on(in, name)) {
-		if (id_of(name, p->state_id) && (*fd = broker_store_get(in, name, &w)) < 0)
-			broker_log(BROKER_WARN, NULL, "state is ignored: %s", w.text);
+		if (id_of(name, p->state_id) && (*fd = broker_store_get(in, name, &e)) < 0)
+			log_warn(NULL, "state is ignored: %s", e.msg);
 	}
 	if (*fd >= 0)
 		return;
@@ -264,28 +268,28 @@ void broker_state_netns_put(
 	char name[UUID_TEXT_SIZE], text[TEXT_SIZE];
 	size_t size = (size_t)text_of(s, n, text);
 	auto_close int fd = memfd_create("agentd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	struct broker_why w = {.code = 0};
+	struct err e = {.code = 0};
 
 	uuid_format(pod, name);
 	if (fd < 0 || write(fd, text, size) != (ssize_t)size)
-		broker_refuse_sys(&w, "memfd");
-	else if (!broker_io_seal(fd, &w))
-		broker_store_put(&s->pods, name, fd, &w);
-	if (w.code)
-		broker_log(BROKER_WARN, name,
+		err_sys(&e, "memfd");
+	else if (!broker_io_seal(fd, &e))
+		broker_store_put(&s->pods, name, fd, &e);
+	if (e.code)
+		log_warn(name,
 		    "after a restart of agentd the pod's network namespace will be learned anew: "
 		    "%s",
-		    w.text);
+		    e.msg);
 }
 
 bool broker_state_netns_get(
     struct broker_states *s, const struct uuid *pod, struct broker_state_netns *out)
 {
 	char name[UUID_TEXT_SIZE], text[TEXT_SIZE], same[TEXT_SIZE];
-	struct broker_why w = {.code = 0};
+	struct err e = {.code = 0};
 
 	uuid_format(pod, name);
-	auto_close int fd = broker_store_get(&s->pods, name, &w);
+	auto_close int fd = broker_store_get(&s->pods, name, &e);
 	ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
 	text[n > 0 ? n : 0] = '\0';
 	*out = (struct broker_state_netns){
@@ -293,10 +297,9 @@ bool broker_state_netns_get(
 	text_of(s, out, same);
 	if (out->cookie && !strcmp(text, same))
 		return true;
-	if (w.code != ENOENT)
-		broker_log(BROKER_WARN, name,
-		    "what was kept of the pod's network namespace is ignored: %s",
-		    w.code        ? w.text
+	if (e.code != ENOENT)
+		log_warn(name, "what was kept of the pod's network namespace is ignored: %s",
+		    e.code        ? e.msg
 		    : out->cookie ? "it is of another boot, or of another version of agentd"
 				  : "it is damaged");
 	return false;
@@ -305,9 +308,9 @@ bool broker_state_netns_get(
 void broker_state_netns_del(struct broker_states *s, const struct uuid *pod)
 {
 	char name[UUID_TEXT_SIZE];
-	struct broker_why w;
+	struct err e;
 
 	uuid_format(pod, name);
-	if (broker_store_del(&s->pods, name, &w))
-		broker_log(BROKER_WARN, name, "%s", w.text);
+	if (broker_store_del(&s->pods, name, &e))
+		log_warn(name, "%s", e.msg);
 }

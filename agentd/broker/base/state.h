@@ -13,6 +13,8 @@
  * written is refused, what was there stays, and the next try may succeed.
  */
 #pragma once
+#include "common/err.h"
+#include "common/protocol.h"
 #include "options.h"
 
 struct broker_fdstore;
@@ -20,19 +22,19 @@ struct broker_states;
 
 /* NULL: <run>/state could be read by others than root. */
 struct broker_states *broker_state_new(
-    const struct broker_options *o, struct broker_fdstore *kept, struct broker_why *w);
+    const struct broker_options *o, struct broker_fdstore *kept, struct err *e);
 void broker_state_free(struct broker_states **s); /* all that is kept stays */
 /* Would it open?  Nothing is changed. */
-int broker_state_check(const struct broker_options *o, struct broker_why *w);
+int broker_state_check(const struct broker_options *o, struct err *e);
 
 /* The worker's requests. `memfd` stays the caller's. */
 int broker_state_put(
-    struct broker_states *s, const struct link_request *r, int memfd, struct broker_why *w);
-int broker_state_del(struct broker_states *s, const struct link_request *r, struct broker_why *w);
+    struct broker_states *s, const struct link_request *r, int memfd, struct err *e);
+int broker_state_del(struct broker_states *s, const struct link_request *r, struct err *e);
 
 /* A list is told entry by entry, each when the worker has room for a packet; meanwhile no other
  * request should be taken, so that answers come in order. */
-int broker_state_list(struct broker_states *s, const struct link_request *r, struct broker_why *w);
+int broker_state_list(struct broker_states *s, const struct link_request *r, struct err *e);
 bool broker_state_listing(const struct broker_states *s);
 /* The next LINK_STATE with its `fd` (the caller's), or the LINK_REPLY that ends the list. */
 void broker_state_next(struct broker_states *s, struct link_packet *p, int *fd);

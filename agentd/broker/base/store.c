@@ -6,6 +6,7 @@
  * ours (a temporary one that a death has left) goes at open.
  */
 #include "store.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "fdstore.h"
 #include "file.h"
@@ -71,7 +72,7 @@ static void kept_name(const struct broker_store *s, const char *name, char out[B
 /* Takes over `fd`. */
 static void hold(struct broker_store *s, const char *name, int fd)
 {
-	struct broker_held *h = broker_zalloc(sizeof(*h));
+	struct broker_held *h = mem_zalloc(sizeof(*h));
 	char kept[BROKER_FDSTORE_NAME];
 
 	snprintf(h->name, sizeof(h->name), "%s", name);
@@ -99,7 +100,7 @@ static void on_found(void *ctx, const char *kept, int fd)
 	struct broker_store *s = ctx;
 	size_t n = strlen(s->kind);
 	char name[BROKER_STORE_NAME];
-	struct broker_why w;
+	struct err e;
 
 	(void)fd;
 	if (strncmp(kept, s->kind, n) != 0 || kept[n] != '.' ||
@@ -107,7 +108,7 @@ static void on_found(void *ctx, const char *kept, int fd)
 		return;
 	snprintf(name, sizeof(name), "%s", kept + n + 1); /* `kept` goes when it is taken */
 	auto_close int mine = broker_fdstore_take(s->kept, kept);
-	if (!broker_file_check_memfd(mine, &w))
+	if (!broker_file_check_memfd(mine, &e))
 		hold(s, name, take_fd(mine));
 }
 
@@ -136,16 +137,16 @@ static void count_files(struct broker_store *s, DIR *d)
 	}
 }
 
-static int open_directory(struct broker_store *s, const char *parent, struct broker_why *w)
+static int open_directory(struct broker_store *s, const char *parent, struct err *e)
 {
 	DIR *d;
 
 	if (asprintf(&s->dir, "%s/%s", parent, s->kind) < 0)
 		abort();
 	if (mkdir(s->dir, S_IRWXU) && errno != EEXIST)
-		return broker_refuse_sys(w, "mkdir %s", s->dir);
+		return err_sys(e, "mkdir %s", s->dir);
 	if (!(d = opendir(s->dir)))
-		return broker_refuse_sys(w, "%s", s->dir);
+		return err_sys(e, "%s", s->dir);
 	count_files(s, d);
 	closedir(d);
 	return 0;
@@ -154,12 +155,12 @@ static int open_directory(struct broker_store *s, const char *parent, struct bro
 /* --- what others call --- */
 
 int broker_store_open(struct broker_store *s, const char *parent, struct broker_fdstore *kept,
-    struct broker_budget *budget, struct broker_why *w)
+    struct broker_budget *budget, struct err *e)
 {
 	s->kept = kept;
 	s->budget = budget;
 	if (parent)
-		return open_directory(s, parent, w);
+		return open_directory(s, parent, e);
 	broker_fdstore_each(kept, BROKER_FOUND, on_found, s);
 	return 0;
 }
@@ -192,42 +193,41 @@ static ssize_t size_now(const struct broker_store *s, const char *name)
 	return lstat(path, &st) ? -1 : (ssize_t)st.st_size;
 }
 
-static int check_room(
-    const struct broker_store *s, ssize_t before, size_t after, struct broker_why *w)
+static int check_room(const struct broker_store *s, ssize_t before, size_t after, struct err *e)
 {
 	const struct broker_budget *b = s->budget;
 
 	if (before < 0 && b->n >= b->max)
-		return broker_refuse(w, ENOSPC, "there are %u entries of state already", b->n);
+		return err_set(e, ENOSPC, "there are %u entries of state already", b->n);
 	if (b->bytes - (before > 0 ? (size_t)before : 0) + after > BROKER_STORE_BYTES_MAX)
-		return broker_refuse(
-		    w, ENOSPC, "there are %d MiB of state already", BROKER_STORE_BYTES_MAX >> 20);
+		return err_set(
+		    e, ENOSPC, "there are %d MiB of state already", BROKER_STORE_BYTES_MAX >> 20);
 	return 0;
 }
 
 /* The worker's own could hold pages behind its end. */
-static int copy_of(int memfd, struct broker_why *w)
+static int copy_of(int memfd, struct err *e)
 {
 	auto_close int own = memfd_create("agentd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	struct broker_copy done;
 
 	if (own < 0)
-		return broker_refuse_sys(w, "memfd_create");
-	if (broker_io_copy(memfd, own, LINK_FILE_SIZE_MAX, &done, w) || broker_io_seal(own, w))
+		return err_sys(e, "memfd_create");
+	if (broker_io_copy(memfd, own, LINK_FILE_SIZE_MAX, &done, e) || broker_io_seal(own, e))
 		return -1;
 	return take_fd(own);
 }
 
-int broker_store_put(struct broker_store *s, const char *name, int memfd, struct broker_why *w)
+int broker_store_put(struct broker_store *s, const char *name, int memfd, struct err *e)
 {
 	char path[PATH_MAX];
 	ssize_t before = size_now(s, name);
 	size_t size = size_of_fd(memfd);
 
-	if (broker_file_check_memfd(memfd, w) || check_room(s, before, size, w))
+	if (broker_file_check_memfd(memfd, e) || check_room(s, before, size, e))
 		return -1;
 	if (!s->dir) {
-		auto_close int own = copy_of(memfd, w);
+		auto_close int own = copy_of(memfd, e);
 		if (own < 0)
 			return -1;
 		if (before >= 0)
@@ -236,7 +236,7 @@ int broker_store_put(struct broker_store *s, const char *name, int memfd, struct
 		return 0;
 	}
 	path_of(s, name, path);
-	if (broker_file_write(path, S_IRUSR | S_IWUSR, memfd, w))
+	if (broker_file_write(path, S_IRUSR | S_IWUSR, memfd, e))
 		return -1;
 	if (before >= 0)
 		uncount(s, (size_t)before);
@@ -244,7 +244,7 @@ int broker_store_put(struct broker_store *s, const char *name, int memfd, struct
 	return 0;
 }
 
-int broker_store_get(struct broker_store *s, const char *name, struct broker_why *w)
+int broker_store_get(struct broker_store *s, const char *name, struct err *e)
 {
 	struct broker_content c;
 
@@ -252,16 +252,16 @@ int broker_store_get(struct broker_store *s, const char *name, struct broker_why
 		const struct broker_held *h = find(s, name);
 		int fd = h ? fcntl(h->fd, F_DUPFD_CLOEXEC, 0) : -1;
 		if (!h)
-			return broker_refuse(w, ENOENT, "%s is not there", name);
-		return fd < 0 ? broker_refuse_sys(w, "%s", name) : fd;
+			return err_set(e, ENOENT, "%s is not there", name);
+		return fd < 0 ? err_sys(e, "%s", name) : fd;
 	}
 	broker_file_read(&(struct broker_place){.dir = s->dir, .name = name}, &c);
 	if (c.fd < 0)
-		*w = c.why;
+		*e = c.why;
 	return c.fd;
 }
 
-int broker_store_del(struct broker_store *s, const char *name, struct broker_why *w)
+int broker_store_del(struct broker_store *s, const char *name, struct err *e)
 {
 	char path[PATH_MAX];
 	ssize_t before = size_now(s, name);
@@ -274,19 +274,19 @@ int broker_store_del(struct broker_store *s, const char *name, struct broker_why
 	}
 	path_of(s, name, path);
 	if (unlink(path) && errno != ENOENT)
-		return broker_refuse_sys(w, "unlink %s", path);
+		return err_sys(e, "unlink %s", path);
 	uncount(s, (size_t)before);
 	return 0;
 }
 
 /* --- a walk --- */
 
-int broker_store_walk(struct broker_store *s, struct broker_why *w)
+int broker_store_walk(struct broker_store *s, struct err *e)
 {
 	broker_store_walk_end(s);
 	s->next = s->held;
 	if (s->dir && !(s->files = opendir(s->dir)))
-		return broker_refuse_sys(w, "%s", s->dir);
+		return err_sys(e, "%s", s->dir);
 	return 0;
 }
 

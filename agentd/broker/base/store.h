@@ -5,7 +5,7 @@
  * characters.
  */
 #pragma once
-#include "log.h"
+#include "common/err.h"
 #include <dirent.h>
 #include <stdbool.h>
 
@@ -34,15 +34,15 @@ struct broker_store {
 
 /* `parent` NULL: in memory.  What was stored before is there again, and counted. */
 int broker_store_open(struct broker_store *s, const char *parent, struct broker_fdstore *kept,
-    struct broker_budget *budget, struct broker_why *w);
+    struct broker_budget *budget, struct err *e);
 void broker_store_close(struct broker_store *s);
 
-int broker_store_put(struct broker_store *s, const char *name, int memfd, struct broker_why *w);
+int broker_store_put(struct broker_store *s, const char *name, int memfd, struct err *e);
 /* A sealed copy, the caller's; -1: ENOENT, or it cannot be read. */
-int broker_store_get(struct broker_store *s, const char *name, struct broker_why *w);
-int broker_store_del(struct broker_store *s, const char *name, struct broker_why *w); /* or none */
+int broker_store_get(struct broker_store *s, const char *name, struct err *e);
+int broker_store_del(struct broker_store *s, const char *name, struct err *e); /* or none */
 
 /* Names, in no order; nothing may be put or deleted in between. */
-int broker_store_walk(struct broker_store *s, struct broker_why *w);
+int broker_store_walk(struct broker_store *s, struct err *e);
 bool broker_store_walk_on(struct broker_store *s, char name[BROKER_STORE_NAME]);
 void broker_store_walk_end(struct broker_store *s);

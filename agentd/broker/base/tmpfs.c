@@ -6,6 +6,7 @@
  * complete, with its mode and its size, before anybody can see it.
  */
 #include "tmpfs.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +54,7 @@ static bool is_noswap(uint64_t mount_id)
 }
 
 /* A file system that is nowhere yet; -1. */
-static int make(bool *noswap, struct broker_why *w)
+static int make(bool *noswap, struct err *e)
 {
 	char size[16];
 	auto_close int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
@@ -63,20 +64,20 @@ static int make(bool *noswap, struct broker_why *w)
 	if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "source", "agentd", 0) ||
 	    fsconfig(fs, FSCONFIG_SET_STRING, "size", size, 0) ||
 	    fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0))
-		return broker_refuse_sys(w, "make a tmpfs");
+		return err_sys(e, "make a tmpfs");
 	*noswap = !fsconfig(fs, FSCONFIG_SET_FLAG, "noswap", NULL, 0);
 	if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
-		return broker_refuse_sys(w, "make a tmpfs");
+		return err_sys(e, "make a tmpfs");
 	mount =
 	    fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-	return mount < 0 ? broker_refuse_sys(w, "make a tmpfs") : mount;
+	return mount < 0 ? err_sys(e, "make a tmpfs") : mount;
 }
 
-static int check_owner(const char *path, const struct statx *st, struct broker_why *w)
+static int check_owner(const char *path, const struct statx *st, struct err *e)
 {
 	if (st->stx_uid == 0 && !(st->stx_mode & (S_IRWXG | S_IRWXO)))
 		return 0;
-	return broker_refuse(w, EPERM,
+	return err_set(e, EPERM,
 	    "%s belongs to uid %u and has mode %04o; it must be root's alone (chown root, chmod "
 	    "0700)",
 	    path, (unsigned)st->stx_uid, st->stx_mode & 07777u);
@@ -93,13 +94,13 @@ static void look(const char *path, struct broker_tmpfs *t)
 	if (dir < 0 || statx(dir, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_MNT_ID, &st) ||
 	    fstatfs(dir, &fs)) {
 		t->is = errno == ENOENT ? BROKER_TMPFS_DENIED : BROKER_TMPFS_WRONG;
-		broker_refuse_sys(&t->why, "%s", path);
+		err_sys(&t->why, "%s", path);
 	} else if (check_owner(path, &st, &t->why)) {
 		return;
 	} else if (!(st.stx_attributes & STATX_ATTR_MOUNT_ROOT)) {
 		t->is = BROKER_TMPFS_DENIED;
 	} else if (fs.f_type != TMPFS_MAGIC) {
-		broker_refuse(&t->why, EINVAL,
+		err_set(&t->why, EINVAL,
 		    "what is mounted on %s is no tmpfs: private keys could reach a disk (umount "
 		    "it)",
 		    path);
@@ -116,7 +117,7 @@ static void mount_it(const char *path, struct broker_tmpfs *t)
 	if (mount < 0)
 		return;
 	if (path && move_mount(mount, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH))
-		broker_refuse_sys(&t->why, "mount a tmpfs on %s", path);
+		err_sys(&t->why, "mount a tmpfs on %s", path);
 	else
 		t->is = BROKER_TMPFS_MOUNTED;
 }
@@ -125,7 +126,7 @@ void broker_tmpfs_open(const char *path, struct broker_tmpfs *t)
 {
 	*t = (struct broker_tmpfs){.is = BROKER_TMPFS_WRONG};
 	if (mkdir(path, S_IRWXU) && errno != EEXIST) {
-		broker_refuse_sys(&t->why, "mkdir %s", path);
+		err_sys(&t->why, "mkdir %s", path);
 		return;
 	}
 	look(path, t);

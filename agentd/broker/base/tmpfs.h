@@ -4,7 +4,7 @@
  * is at our end: the next broker finds it, and what is in it.
  */
 #pragma once
-#include "log.h"
+#include "common/err.h"
 #include <stdbool.h>
 
 enum { BROKER_TMPFS_MIB = 64 };
@@ -19,7 +19,7 @@ enum broker_tmpfs_is {
 struct broker_tmpfs {
 	enum broker_tmpfs_is is;
 	bool noswap; /* FOUND, MOUNTED */
-	struct broker_why why;
+	struct err why;
 };
 
 /* Makes the directory, looks what is mounted on it, mounts what is not. */

@@ -6,6 +6,8 @@
 #include "csi.h"
 #include "broker/base/audit.h"
 #include "broker/base/listener.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "mount.h"
 #include <errno.h>
@@ -16,6 +18,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+LOG_SCOPE("broker");
 
 static const char entry[] = "agentd.node.mesh-reg.sock";
 static const char temporary[] = ".agentd.node.mesh-reg.sock.new"; /* the kubelet ignores dots */
@@ -58,8 +62,7 @@ static bool put(struct kubelet_csi *c, int registry)
 	    !renameat(registry, temporary, registry, entry))
 		return true;
 	if (!c->told)
-		broker_log(BROKER_ERROR, NULL, "the kubelet cannot find agentd: %s/%s: %m",
-		    c->registry, entry);
+		log_error(NULL, "the kubelet cannot find agentd: %s/%s: %m", c->registry, entry);
 	c->told = true;
 	unlinkat(registry, temporary, 0);
 	return false;
@@ -83,16 +86,14 @@ static void say(struct kubelet_csi *c, enum entry_is was)
 		return; /* two programs that are of two minds */
 	c->said = now.tv_sec;
 	if (was == ENTRY_OTHER)
-		broker_log(BROKER_ERROR, NULL,
+		log_error(NULL,
 		    "%s/%s was something else than the link to %s, and is that again: a program "
 		    "that has this name could be given the tokens of new pods",
 		    c->registry, entry, c->spec.path);
 	else if (c->entered)
-		broker_log(
-		    BROKER_WARN, NULL, "%s/%s was removed, and is there again", c->registry, entry);
+		log_warn(NULL, "%s/%s was removed, and is there again", c->registry, entry);
 	else
-		broker_log(
-		    BROKER_INFO, NULL, "the kubelet finds agentd by %s/%s", c->registry, entry);
+		log_info(NULL, "the kubelet finds agentd by %s/%s", c->registry, entry);
 }
 
 /* False: to be tried again. */
@@ -103,8 +104,7 @@ static bool settle_entry(struct kubelet_csi *c)
 
 	if (registry < 0) {
 		if (!c->told)
-			broker_log(BROKER_WARN, NULL, "the kubelet cannot find agentd yet: %s: %m",
-			    c->registry);
+			log_warn(NULL, "the kubelet cannot find agentd yet: %s: %m", c->registry);
 		c->told = true;
 		return false;
 	}
@@ -131,22 +131,21 @@ static void on_shut_down(void *ctx, int fd)
 
 static void settle_socket(struct kubelet_csi *c)
 {
-	struct broker_why w;
+	struct err e;
 
 	if (broker_listener_is_there(&c->listener))
 		return;
-	broker_log(
-	    BROKER_ERROR, NULL, "%s was removed or replaced; making a new one", c->spec.path);
-	if (broker_listener_open(&c->listener, &c->spec, &w) < 0)
-		broker_log(BROKER_ERROR, NULL, "%s", w.text);
+	log_error(NULL, "%s was removed or replaced; making a new one", c->spec.path);
+	if (broker_listener_open(&c->listener, &c->spec, &e) < 0)
+		log_error(NULL, "%s", e.msg);
 	count(c);
 	c->rig.renewed(c->rig.ctx);
 }
 
-int kubelet_csi_listener(struct kubelet_csi *c, struct broker_why *w)
+int kubelet_csi_listener(struct kubelet_csi *c, struct err *e)
 {
 	c->noted = c->restored > 0;
-	return broker_listener_open(&c->listener, &c->spec, w);
+	return broker_listener_open(&c->listener, &c->spec, e);
 }
 
 bool kubelet_csi_pending(const struct kubelet_csi *c)
@@ -171,9 +170,9 @@ static bool on_due(void *ctx)
 	return settle_entry(c);
 }
 
-struct kubelet_csi *kubelet_csi_new(const struct kubelet_csi_rig *rig, struct broker_why *w)
+struct kubelet_csi *kubelet_csi_new(const struct kubelet_csi_rig *rig, struct err *e)
 {
-	struct kubelet_csi *c = broker_zalloc(sizeof(*c));
+	struct kubelet_csi *c = mem_zalloc(sizeof(*c));
 	char path[PATH_MAX];
 
 	c->rig = *rig;
@@ -189,11 +188,11 @@ struct kubelet_csi *kubelet_csi_new(const struct kubelet_csi_rig *rig, struct br
 	c->audit = (struct broker_audit){.epoll = rig->epoll, .due = on_due, .ctx = c};
 	snprintf(path, sizeof(path), "%s/pods", rig->options->kubelet_root);
 	if (!kubelet_mount_is_seen(path))
-		broker_log(BROKER_WARN, NULL,
+		log_warn(NULL,
 		    "%s is not shared with the node, or not there: the kubelet would not see what "
 		    "is mounted (agentd --check says more)",
 		    path);
-	if (kubelet_csi_listener(c, w) < 0 || broker_audit_open(&c->audit, w)) {
+	if (kubelet_csi_listener(c, e) < 0 || broker_audit_open(&c->audit, e)) {
 		kubelet_csi_free(&c);
 		return NULL;
 	}

@@ -11,6 +11,8 @@
  */
 #pragma once
 #include "broker/base/options.h"
+#include "common/err.h"
+#include "common/protocol.h"
 
 struct kubelet_csi;
 struct broker_fdstore;
@@ -23,10 +25,10 @@ struct kubelet_csi_rig {
 	void (*changed)(void *ctx); /* something is pending */
 	void *ctx;
 };
-struct kubelet_csi *kubelet_csi_new(const struct kubelet_csi_rig *rig, struct broker_why *w);
+struct kubelet_csi *kubelet_csi_new(const struct kubelet_csi_rig *rig, struct err *e);
 void kubelet_csi_free(struct kubelet_csi **c); /* link and file stay */
 /* The listening socket, for a worker that comes; it stays ours. */
-int kubelet_csi_listener(struct kubelet_csi *c, struct broker_why *w);
+int kubelet_csi_listener(struct kubelet_csi *c, struct err *e);
 /* Has the worker to be told how often we put something back?  Without a `c`: no. */
 bool kubelet_csi_pending(const struct kubelet_csi *c);
 void kubelet_csi_next(struct kubelet_csi *c, struct link_packet *p);

@@ -6,6 +6,8 @@
  * copy has the flags of what it is a copy of.
  */
 #include "mount.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+LOG_SCOPE("broker");
+
 enum { SELF_SIZE = 32 };
 
 static void path_of(int fd, char out[SELF_SIZE])
@@ -25,31 +29,31 @@ static void path_of(int fd, char out[SELF_SIZE])
 
 /* --- copy --- */
 
-static int copy_mount(int source, struct broker_why *w)
+static int copy_mount(int source, struct err *e)
 {
 	int fd = open_tree(source, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
 
-	return fd < 0 ? broker_refuse_sys(w, "open_tree") : fd;
+	return fd < 0 ? err_sys(e, "open_tree") : fd;
 }
 
 /* Private: what is mounted where the original is has no business in a pod. */
-int kubelet_mount_copy(int source, const char *staging, struct broker_why *w)
+int kubelet_mount_copy(int source, const char *staging, struct err *e)
 {
 	struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
 					      MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
 	    .propagation = MS_PRIVATE};
-	auto_close int copy = copy_mount(source, w);
+	auto_close int copy = copy_mount(source, e);
 
 	if (copy < 0)
 		return -1;
 	if (!mount_setattr(copy, "", AT_EMPTY_PATH, &attr, sizeof(attr)))
 		return take_fd(copy);
 	if (errno == ENOSYS)
-		return kubelet_mount_copy_by_remount(source, staging, w);
-	return broker_refuse_sys(w, "mount_setattr");
+		return kubelet_mount_copy_by_remount(source, staging, e);
+	return err_sys(e, "mount_setattr");
 }
 
-int kubelet_mount_copy_by_remount(int source, const char *staging, struct broker_why *w)
+int kubelet_mount_copy_by_remount(int source, const char *staging, struct err *e)
 {
 	const unsigned long flags =
 	    MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
@@ -58,38 +62,38 @@ int kubelet_mount_copy_by_remount(int source, const char *staging, struct broker
 
 	path_of(source, from);
 	if (mkdir(staging, S_IRWXU) && errno != EEXIST)
-		return broker_refuse_sys(w, "mkdir %s", staging);
+		return err_sys(e, "mkdir %s", staging);
 	while (!umount2(staging, MNT_DETACH | UMOUNT_NOFOLLOW))
 		; /* of one who died here */
 	if (mount(from, staging, NULL, MS_BIND, NULL))
-		return broker_refuse_sys(w, "mount on %s", staging);
+		return err_sys(e, "mount on %s", staging);
 	auto_close int at = open(staging, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (at < 0 || mount(NULL, staging, NULL, MS_PRIVATE, NULL) ||
 	    mount(NULL, staging, NULL, flags, NULL))
-		broker_refuse_sys(w, "read-only on %s", staging);
+		err_sys(e, "read-only on %s", staging);
 	else
-		copy = copy_mount(at, w);
+		copy = copy_mount(at, e);
 	if (umount2(staging, MNT_DETACH | UMOUNT_NOFOLLOW))
-		broker_log(BROKER_ERROR, NULL, "umount %s: %m", staging);
+		log_error(NULL, "umount %s: %m", staging);
 	return copy;
 }
 
 /* --- attach, detach --- */
 
-int kubelet_mount_attach(int copy, int at, struct broker_why *w)
+int kubelet_mount_attach(int copy, int at, struct err *e)
 {
 	if (move_mount(copy, "", at, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
-		return broker_refuse_sys(w, "move_mount");
+		return err_sys(e, "move_mount");
 	return 0;
 }
 
 /* By a link that leads to this very mount, whatever was put on top of it meanwhile. */
-int kubelet_mount_detach(int mounted, struct broker_why *w)
+int kubelet_mount_detach(int mounted, struct err *e)
 {
 	char path[SELF_SIZE];
 
 	path_of(mounted, path);
-	return umount2(path, MNT_DETACH) ? broker_refuse_sys(w, "umount") : 0;
+	return umount2(path, MNT_DETACH) ? err_sys(e, "umount") : 0;
 }
 
 /* --- look --- */

@@ -3,21 +3,21 @@
  * Callers have opened both ends where nobody but root can change what they mean.
  */
 #pragma once
-#include "broker/base/log.h"
+#include "common/err.h"
 #include <limits.h>
 #include <stdbool.h>
 
 /* A detached copy of the mount of the directory `source`: read-only, nosuid, nodev, noexec.  It is
  * so before anybody can see it; where it is attached below a shared mount, all peers have it so
  * (kubelet-csi.md 3f).  `staging`: a path that may be made and mounted over meanwhile. */
-int kubelet_mount_copy(int source, const char *staging, struct broker_why *w);
+int kubelet_mount_copy(int source, const char *staging, struct err *e);
 /* The same without mount_setattr(2), which Linux 5.12 brought. */
-int kubelet_mount_copy_by_remount(int source, const char *staging, struct broker_why *w);
+int kubelet_mount_copy_by_remount(int source, const char *staging, struct err *e);
 
 /* `copy` is then a descriptor of what is mounted on the directory `at`. */
-int kubelet_mount_attach(int copy, int at, struct broker_why *w);
+int kubelet_mount_attach(int copy, int at, struct err *e);
 /* The one mount whose root `mounted` is, and what is below. */
-int kubelet_mount_detach(int mounted, struct broker_why *w);
+int kubelet_mount_detach(int mounted, struct err *e);
 
 /* Is the directory `at` of another mount than `above`, one that begins there? */
 bool kubelet_mount_begins(int above, int at);

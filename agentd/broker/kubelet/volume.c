@@ -8,6 +8,7 @@
  */
 #include "volume.h"
 #include "broker/base/file.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "mount.h"
 #include <errno.h>
@@ -78,12 +79,12 @@ static bool is_label(const char *s)
 	       s[n - 1] != '-';
 }
 
-static int check(const struct broker_options *o, const struct link_request *r, struct broker_why *w)
+static int check(const struct broker_options *o, const struct link_request *r, struct err *e)
 {
 	if (!o->kubelet_root)
-		return broker_refuse(w, EOPNOTSUPP, "agentd runs without --kubelet-root");
+		return err_set(e, EOPNOTSUPP, "agentd runs without --kubelet-root");
 	if (!is_label(r->volume))
-		return broker_refuse(w, EINVAL, "the volume's name is no DNS label");
+		return err_set(e, EINVAL, "the volume's name is no DNS label");
 	return 0;
 }
 
@@ -126,9 +127,9 @@ static enum mounted what_is_on(
 	return was_of_pod(o, pod, at) ? OURS_OF_BEFORE : FOREIGN;
 }
 
-static int foreign(struct broker_why *w)
+static int foreign(struct err *e)
 {
-	return broker_refuse(w, EBUSY, "something that is not agentd's is mounted on the volume");
+	return err_set(e, EBUSY, "something that is not agentd's is mounted on the volume");
 }
 
 /* --- unpublish --- */
@@ -136,39 +137,39 @@ static int foreign(struct broker_why *w)
 /* All mounts of ours that are on top: one, but for those of a bug.  The directory that is left, or
  * -1: there is none (ENOENT), or it cannot be done. */
 static int uncover(
-    const struct broker_options *o, const struct uuid *pod, int volume, struct broker_why *w)
+    const struct broker_options *o, const struct uuid *pod, int volume, struct err *e)
 {
 	for (int i = 0; i < STACKED_MAX; i++) {
 		auto_close int at = open_beneath(volume, target, PATH_FLAGS);
 		if (at < 0)
-			return broker_refuse_sys(w, "the volume's directory");
+			return err_sys(e, "the volume's directory");
 		switch (what_is_on(o, pod, volume, at)) {
 		case NOTHING:
 			return take_fd(at);
 		case FOREIGN:
-			return foreign(w);
+			return foreign(e);
 		case OURS:
 		case OURS_OF_BEFORE:
-			if (kubelet_mount_detach(at, w))
+			if (kubelet_mount_detach(at, e))
 				return -1;
 		}
 	}
-	return broker_refuse(w, EBUSY, "more than %d mounts are on the volume", STACKED_MAX);
+	return err_set(e, EBUSY, "more than %d mounts are on the volume", STACKED_MAX);
 }
 
 int kubelet_volume_unpublish(
-    const struct broker_options *o, const struct link_request *r, struct broker_why *w)
+    const struct broker_options *o, const struct link_request *r, struct err *e)
 {
-	if (check(o, r, w))
+	if (check(o, r, e))
 		return -1;
 	auto_close int volume = open_volume(o, &r->uid, r->volume, PATH_FLAGS);
 	if (volume < 0)
-		return errno == ENOENT ? 0 : broker_refuse_sys(w, "the kubelet's directory");
-	auto_close int at = uncover(o, &r->uid, volume, w);
+		return errno == ENOENT ? 0 : err_sys(e, "the kubelet's directory");
+	auto_close int at = uncover(o, &r->uid, volume, e);
 	if (at < 0)
-		return w->code == ENOENT ? 0 : -1;
+		return e->code == ENOENT ? 0 : -1;
 	if (unlinkat(volume, target, AT_REMOVEDIR) && errno != ENOENT)
-		return broker_refuse_sys(w, "rmdir of the volume's directory");
+		return err_sys(e, "rmdir of the volume's directory");
 	return 0;
 }
 
@@ -184,41 +185,41 @@ static bool is_found(const struct broker_options *o, const struct link_request *
 }
 
 static int mount_on(
-    const struct broker_options *o, const struct link_request *r, int at, struct broker_why *w)
+    const struct broker_options *o, const struct link_request *r, int at, struct err *e)
 {
 	char staging[PATH_MAX];
-	struct broker_why ignored;
+	struct err ignored;
 	auto_close int source = open_source(o, &r->uid);
 
 	if (source < 0)
-		return broker_refuse_sys(w, "the pod's directory");
+		return err_sys(e, "the pod's directory");
 	snprintf(staging, sizeof(staging), "%s/staging", o->run);
-	auto_close int copy = kubelet_mount_copy(source, staging, w);
-	if (copy < 0 || kubelet_mount_attach(copy, at, w))
+	auto_close int copy = kubelet_mount_copy(source, staging, e);
+	if (copy < 0 || kubelet_mount_attach(copy, at, e))
 		return -1;
 	if (is_found(o, r, copy))
 		return 0;
 	kubelet_mount_detach(copy, &ignored);
-	return broker_refuse(w, EAGAIN, "the volume's directory was replaced meanwhile");
+	return err_set(e, EAGAIN, "the volume's directory was replaced meanwhile");
 }
 
 int kubelet_volume_publish(
-    const struct broker_options *o, const struct link_request *r, struct broker_why *w)
+    const struct broker_options *o, const struct link_request *r, struct err *e)
 {
-	if (check(o, r, w))
+	if (check(o, r, e))
 		return -1;
 	auto_close int volume = open_volume(o, &r->uid, r->volume, PATH_FLAGS);
 	if (volume < 0)
-		return broker_refuse_sys(w, "the kubelet's directory of the volume");
+		return err_sys(e, "the kubelet's directory of the volume");
 	if (mkdirat(volume, target, TARGET_MODE) && errno != EEXIST)
-		return broker_refuse_sys(w, "mkdir for the volume");
+		return err_sys(e, "mkdir for the volume");
 	auto_close int top = open_beneath(volume, target, PATH_FLAGS);
 	if (top < 0)
-		return broker_refuse_sys(w, "the volume's directory");
+		return err_sys(e, "the volume's directory");
 	if (what_is_on(o, &r->uid, volume, top) == OURS)
 		return 0;
-	auto_close int at = uncover(o, &r->uid, volume, w);
-	return at < 0 ? -1 : mount_on(o, r, at, w);
+	auto_close int at = uncover(o, &r->uid, volume, e);
+	return at < 0 ? -1 : mount_on(o, r, at, e);
 }
 
 /* --- what is there --- */
@@ -321,9 +322,9 @@ static void tell_data(int volume, struct link_packet *p, int *fd)
 	*fd = c.fd;
 	if (c.fd >= 0)
 		return;
-	text = strstr(c.why.text, data);
+	text = strstr(c.why.msg, data);
 	p->code = c.why.code;
-	snprintf(p->why, sizeof(p->why), "%s", text ? text : c.why.text);
+	snprintf(p->why, sizeof(p->why), "%s", text ? text : c.why.msg);
 }
 
 bool kubelet_volume_tell(

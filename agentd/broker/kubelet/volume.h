@@ -10,14 +10,16 @@
  */
 #pragma once
 #include "broker/base/options.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include <dirent.h>
 
 /* `r`: uid, volume.  Mounted already: fine.  EBUSY: by somebody else. */
 int kubelet_volume_publish(
-    const struct broker_options *o, const struct link_request *r, struct broker_why *w);
+    const struct broker_options *o, const struct link_request *r, struct err *e);
 /* Nothing is there: fine. */
 int kubelet_volume_unpublish(
-    const struct broker_options *o, const struct link_request *r, struct broker_why *w);
+    const struct broker_options *o, const struct link_request *r, struct err *e);
 
 /* Is a mount of ours on any volume of the pod? */
 bool kubelet_volume_is_published(const struct broker_options *o, const struct uuid *pod);

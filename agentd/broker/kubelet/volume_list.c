@@ -1,20 +1,21 @@
 /* volume_list.c - a directory of pods, and of each pod its volumes. */
 #include "volume_list.h"
+#include "common/err.h"
 #include "volume.h"
 #include <errno.h>
 #include <limits.h>
 
 /* No such directory: the kubelet has no pods, or --check says what is wrong. */
-int volume_list_list(struct volume_list *v, const struct link_request *r, struct broker_why *w)
+int volume_list_list(struct volume_list *v, const struct link_request *r, struct err *e)
 {
 	char path[PATH_MAX];
 
 	if (!v->options->kubelet_root)
-		return broker_refuse(w, EOPNOTSUPP, "agentd runs without --kubelet-root");
+		return err_set(e, EOPNOTSUPP, "agentd runs without --kubelet-root");
 	snprintf(path, sizeof(path), "%s/pods", v->options->kubelet_root);
 	v->pods = opendir(path);
 	if (!v->pods && errno != ENOENT)
-		return broker_refuse_sys(w, "%s", path);
+		return err_sys(e, "%s", path);
 	v->id = r->id;
 	return 0;
 }

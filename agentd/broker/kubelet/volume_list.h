@@ -5,6 +5,8 @@
  */
 #pragma once
 #include "broker/base/options.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include <dirent.h>
 
 /* Embed it zeroed, with `options`. */
@@ -15,7 +17,7 @@ struct volume_list {
 	DIR *pods, *volumes; /* of `pod` */
 };
 
-int volume_list_list(struct volume_list *v, const struct link_request *r, struct broker_why *w);
+int volume_list_list(struct volume_list *v, const struct link_request *r, struct err *e);
 bool volume_list_listing(const struct volume_list *v);
 /* The next LINK_VOLUME with its `fd` (the caller's), or the LINK_REPLY that ends the list. */
 void volume_list_next(struct volume_list *v, struct link_packet *p, int *fd);

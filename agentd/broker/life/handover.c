@@ -13,8 +13,11 @@
  * before the old one goes on: two workers must not serve one pod.
  */
 #include "handover.h"
+#include "common/err.h"
 #include "common/fdpass.h"
+#include "common/log.h"
 #include "common/mem.h"
+#include "common/protocol.h"
 #include "notify.h"
 #include <errno.h>
 #include <poll.h>
@@ -26,6 +29,8 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
+
+LOG_SCOPE("broker");
 
 enum what { ASK = 1, REFUSED, ENTRY, END, READY };
 enum {
@@ -59,7 +64,7 @@ static int send_packet(int sock, enum what what, uint32_t count, const char *tex
 }
 
 /* Waits for one; *fd is the caller's. */
-static int receive(int sock, struct packet *p, int *fd, struct broker_why *w)
+static int receive(int sock, struct packet *p, int *fd, struct err *e)
 {
 	struct fdpass_got got;
 
@@ -67,19 +72,19 @@ static int receive(int sock, struct packet *p, int *fd, struct broker_why *w)
 	int rc = fdpass_receive(sock, p, sizeof(*p), 0, &got);
 	*fd = got.fd;
 	if (rc)
-		return broker_refuse_sys(w, "the other agentd");
+		return err_sys(e, "the other agentd");
 	if (got.size == 0)
-		return broker_refuse(w, ECONNRESET, "the other agentd left");
+		return err_set(e, ECONNRESET, "the other agentd left");
 	if (got.size < (ssize_t)offsetof(struct packet, what) ||
 	    memcmp(p->magic, magic, sizeof(magic)) != 0)
-		return broker_refuse(w, EPROTO, "what is at the other end is no agentd");
+		return err_set(e, EPROTO, "what is at the other end is no agentd");
 	if (p->version != HANDOVER_VERSION)
-		return broker_refuse(w, EPROTO,
+		return err_set(e, EPROTO,
 		    "the other agentd hands over in version %u, this one in version %d: stop one, "
 		    "then start the other",
 		    p->version, HANDOVER_VERSION);
 	if (got.size != sizeof(*p) || got.nfds > 1 || got.cut || got.lost)
-		return broker_refuse(w, EPROTO, "a packet of the other agentd is damaged");
+		return err_set(e, EPROTO, "a packet of the other agentd is damaged");
 	p->text[sizeof(p->text) - 1] = '\0';
 	return 0;
 }
@@ -116,45 +121,43 @@ static size_t read_map(const char *pid, char *out, size_t size)
 
 /* Root of a user namespace of his own has uid 0 for us too if that is how it is mapped; but he has
  * other uids as well.  Its link in /proc is hidden from who has fewer capabilities. */
-static int check_peer(int conn, pid_t *pid, struct broker_why *w)
+static int check_peer(int conn, pid_t *pid, struct err *e)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 	char number[16], ours[256], theirs[256];
 
 	if (getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &peer, &len))
-		return broker_refuse_sys(w, "SO_PEERCRED");
+		return err_sys(e, "SO_PEERCRED");
 	if (peer.uid != 0)
-		return broker_refuse(
-		    w, EPERM, "only root may take over, not uid %u", (unsigned)peer.uid);
+		return err_set(e, EPERM, "only root may take over, not uid %u", (unsigned)peer.uid);
 	if (peer.pid <= 0)
-		return broker_refuse(w, EPERM,
+		return err_set(e, EPERM,
 		    "who wants to take over is in another pid namespace and cannot be looked at "
 		    "(hostPID: true)");
 	snprintf(number, sizeof(number), "%d", (int)peer.pid);
 	size_t n = read_map("self", ours, sizeof(ours));
 	if (!n || read_map(number, theirs, sizeof(theirs)) != n || memcmp(ours, theirs, n) != 0)
-		return broker_refuse(
-		    w, EPERM, "only root of the node's user namespace may take over");
+		return err_set(e, EPERM, "only root of the node's user namespace may take over");
 	*pid = peer.pid;
 	return 0;
 }
 
-static int check_ask(int conn, struct broker_why *w)
+static int check_ask(int conn, struct err *e)
 {
 	struct packet p;
-	int fd, rc = receive(conn, &p, &fd, w);
+	int fd, rc = receive(conn, &p, &fd, e);
 
 	mem_closep(&fd);
 	if (rc == 0 && p.what != ASK)
-		rc = broker_refuse(w, EPROTO, "the other agentd asks for nothing");
+		rc = err_set(e, EPROTO, "the other agentd asks for nothing");
 	return rc;
 }
 
 static void on_connection(void *ctx, uint32_t events)
 {
 	struct handover *h = ctx;
-	struct broker_why w;
+	struct err e;
 	pid_t peer = 0;
 	auto_close int conn = accept4(h->watch.fd, NULL, NULL, SOCK_CLOEXEC);
 
@@ -163,40 +166,40 @@ static void on_connection(void *ctx, uint32_t events)
 		return;
 	set_patience(conn, ASK_PATIENCE_S);
 	/* The question is taken first: with it unread, closing would lose the answer. */
-	int rc = check_ask(conn, &w) || check_peer(conn, &peer, &w) ? -1 : 0;
+	int rc = check_ask(conn, &e) || check_peer(conn, &peer, &e) ? -1 : 0;
 	if (rc == 0 && h->conn >= 0)
-		rc = broker_refuse(&w, EBUSY, "another hand-over is under way");
+		rc = err_set(&e, EBUSY, "another hand-over is under way");
 	if (rc) {
-		broker_log(BROKER_WARN, NULL, "nothing is handed over: %s", w.text);
-		send_packet(conn, REFUSED, 0, w.text, -1);
+		log_warn(NULL, "nothing is handed over: %s", e.msg);
+		send_packet(conn, REFUSED, 0, e.msg, -1);
 		return;
 	}
-	broker_log(BROKER_INFO, NULL, "agentd %d asks to take over", (int)peer);
+	log_info(NULL, "agentd %d asks to take over", (int)peer);
 	h->peer = peer;
 	h->conn = take_fd(conn);
 	h->asked(h->ctx);
 }
 
 /* Renamed over that of the broker before us, or of the one that failed to replace us. */
-static int listen_at(const char *run, struct broker_why *w)
+static int listen_at(const char *run, struct err *e)
 {
 	struct sockaddr_un temp, path;
 	auto_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	if (fd < 0 || address_of(&temp, run, ".handover.new") || address_of(&path, run, "handover"))
-		return broker_refuse_sys(w, "socket for a hand-over");
+		return err_sys(e, "socket for a hand-over");
 	unlink(temp.sun_path);
 	if (bind(fd, (struct sockaddr *)&temp, sizeof(temp)) ||
 	    chmod(temp.sun_path, S_IRUSR | S_IWUSR) || listen(fd, BACKLOG) ||
 	    rename(temp.sun_path, path.sun_path))
-		return broker_refuse_sys(w, "listen on %s", path.sun_path);
+		return err_sys(e, "listen on %s", path.sun_path);
 	return take_fd(fd);
 }
 
-int handover_open(struct handover *h, int epoll, const char *run, handover_asked asked, void *ctx,
-    struct broker_why *w)
+int handover_open(
+    struct handover *h, int epoll, const char *run, handover_asked asked, void *ctx, struct err *e)
 {
-	int fd = listen_at(run, w);
+	int fd = listen_at(run, e);
 
 	if (fd < 0)
 		return -1;
@@ -208,7 +211,7 @@ int handover_open(struct handover *h, int epoll, const char *run, handover_asked
 	if (broker_watch_start(epoll, &h->watch, EPOLLIN)) {
 		close(fd);
 		h->watch.ready = NULL;
-		return broker_refuse_sys(w, "watch the hand-over");
+		return err_sys(e, "watch the hand-over");
 	}
 	return 0;
 }
@@ -227,7 +230,7 @@ void handover_close(struct handover *h)
 void handover_refuse(struct handover *h, const char *why)
 {
 	send_packet(h->conn, REFUSED, 0, why, -1);
-	broker_log(BROKER_WARN, NULL, "nothing is handed over: %s", why);
+	log_warn(NULL, "nothing is handed over: %s", why);
 	mem_closep(&h->conn);
 	h->conn = -1;
 }
@@ -255,7 +258,7 @@ static bool asked_to_end(void)
 	return !sigpending(&s) && (sigismember(&s, SIGTERM) == 1 || sigismember(&s, SIGINT) == 1);
 }
 
-static bool wait_until_ready(const struct handover *h, struct broker_why *w)
+static bool wait_until_ready(const struct handover *h, struct err *e)
 {
 	struct pollfd there = {.fd = h->conn, .events = POLLIN};
 	struct packet p;
@@ -269,29 +272,29 @@ static bool wait_until_ready(const struct handover *h, struct broker_why *w)
 		if (ms == READY_PATIENCE_MS)
 			kill(h->peer, SIGKILL);
 	}
-	int rc = receive(h->conn, &p, &fd, w);
+	int rc = receive(h->conn, &p, &fd, e);
 	mem_closep(&fd);
 	if (rc == 0 && p.what != READY)
-		rc = broker_refuse(w, ECONNRESET, "%s", p.text);
+		rc = err_set(e, ECONNRESET, "%s", p.text);
 	return rc == 0;
 }
 
 enum broker_handed handover_give(struct handover *h, struct broker_fdstore *k)
 {
 	struct giving g = {.conn = h->conn};
-	struct broker_why w = {0};
+	struct err e = {0};
 	bool over = false;
 
 	broker_fdstore_each(k, BROKER_FDSTORE, give_one, &g);
 	if (g.failed || send_packet(h->conn, END, g.count, "", -1))
-		broker_refuse_sys(&w, "the other agentd does not take what it is given");
+		err_sys(&e, "the other agentd does not take what it is given");
 	else
-		over = wait_until_ready(h, &w);
+		over = wait_until_ready(h, &e);
 	if (over)
-		broker_log(BROKER_INFO, NULL, "agentd %d has taken over", (int)h->peer);
+		log_info(NULL, "agentd %d has taken over", (int)h->peer);
 	else
-		broker_log(BROKER_ERROR, NULL, "agentd %d has not taken over, this one goes on: %s",
-		    (int)h->peer, w.text);
+		log_error(NULL, "agentd %d has not taken over, this one goes on: %s", (int)h->peer,
+		    e.msg);
 	mem_closep(&h->conn);
 	h->conn = -1;
 	return over ? BROKER_HANDED_OVER : BROKER_HANDED_BACK;
@@ -316,10 +319,10 @@ static int call(const char *run)
 }
 
 /* 1: that was one, 0: that was all. */
-static int take_one(int conn, struct broker_fdstore *k, uint32_t count, struct broker_why *w)
+static int take_one(int conn, struct broker_fdstore *k, uint32_t count, struct err *e)
 {
 	struct packet p;
-	int fd, rc = receive(conn, &p, &fd, w);
+	int fd, rc = receive(conn, &p, &fd, e);
 
 	if (rc == 0 && p.what == ENTRY && fd >= 0) {
 		broker_fdstore_found(k, p.text, fd);
@@ -329,11 +332,11 @@ static int take_one(int conn, struct broker_fdstore *k, uint32_t count, struct b
 	if (rc == 0 && p.what == END && p.count == count)
 		return 0;
 	if (rc == 0 && p.what == REFUSED)
-		return broker_refuse(w, EPERM, "the other agentd refuses: %s", p.text);
-	return rc ? rc : broker_refuse(w, EPROTO, "the other agentd gave less than it said");
+		return err_set(e, EPERM, "the other agentd refuses: %s", p.text);
+	return rc ? rc : err_set(e, EPROTO, "the other agentd gave less than it said");
 }
 
-int handover_take(const char *run, struct broker_fdstore *k, int *conn, struct broker_why *w)
+int handover_take(const char *run, struct broker_fdstore *k, int *conn, struct err *e)
 {
 	auto_close int fd = call(run);
 	uint32_t count = 0;
@@ -343,12 +346,12 @@ int handover_take(const char *run, struct broker_fdstore *k, int *conn, struct b
 	if (fd < 0 && (errno == ENOENT || errno == ECONNREFUSED))
 		return 0;
 	if (fd < 0 || send_packet(fd, ASK, 0, "", -1))
-		return broker_refuse_sys(w, "%s/handover", run);
-	while ((rc = take_one(fd, k, count, w)) > 0)
+		return err_sys(e, "%s/handover", run);
+	while ((rc = take_one(fd, k, count, e)) > 0)
 		count++;
 	if (rc)
 		return -1;
-	broker_log(BROKER_INFO, NULL, "took over %u descriptors", count);
+	log_info(NULL, "took over %u descriptors", count);
 	*conn = take_fd(fd);
 	return 0;
 }

@@ -7,8 +7,8 @@
  */
 #pragma once
 #include "broker/base/fdstore.h"
-#include "broker/base/log.h"
 #include "broker/base/loop.h"
+#include "common/err.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -26,8 +26,8 @@ struct handover {
 	void *ctx;
 };
 /* `asked` runs when somebody who may do so has asked: end the worker, then give (or refuse). */
-int handover_open(struct handover *h, int epoll, const char *run, handover_asked asked, void *ctx,
-    struct broker_why *w);
+int handover_open(
+    struct handover *h, int epoll, const char *run, handover_asked asked, void *ctx, struct err *e);
 void handover_close(struct handover *h);
 void handover_refuse(struct handover *h, const char *why);
 
@@ -42,6 +42,6 @@ enum broker_handed handover_give(struct handover *h, struct broker_fdstore *k);
 
 /* 0 and *conn: the other's descriptors are found ones of `k`; *conn -1: there is no other.
  * -1: refused. */
-int handover_take(const char *run, struct broker_fdstore *k, int *conn, struct broker_why *w);
+int handover_take(const char *run, struct broker_fdstore *k, int *conn, struct err *e);
 /* Our worker is ready: the other may go.  Closes *conn. */
 void handover_done(int *conn);

@@ -11,11 +11,15 @@
  */
 #include "keeper.h"
 #include "broker/base/loop.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
+
+LOG_SCOPE("broker");
 
 enum {
 	PATIENCE_MS = 10000, /* for an end in order */
@@ -91,16 +95,16 @@ static int64_t now_ms(void)
 
 /* --- start --- */
 
-static int start_worker(struct keeper *k, struct broker_why *w)
+static int start_worker(struct keeper *k, struct err *e)
 {
 	int pair[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		return broker_refuse_sys(w, "socketpair");
+		return err_sys(e, "socketpair");
 	auto_close int theirs = pair[1];
-	if (broker_attach(k->broker, pair[0], w))
+	if (broker_attach(k->broker, pair[0], e))
 		return -1;
-	pid_t pid = life_worker_start(k->worker, k->options, theirs, NULL, w);
+	pid_t pid = life_worker_start(k->worker, k->options, theirs, NULL, e);
 	if (pid < 0) {
 		broker_detach(k->broker);
 		return -1;
@@ -117,7 +121,7 @@ static int start_worker(struct keeper *k, struct broker_why *w)
 
 static void say_what_to_do(const struct keeper *k)
 {
-	broker_log(BROKER_ERROR, NULL,
+	log_error(NULL,
 	    "%u workers in a row made a forbidden system call: either one was attacked, or the "
 	    "filter lacks a call that this machine needs. The kernel's log names it (type=1326, "
 	    "syscall=): please report it; --no-privsep runs without the filter. Next try in %d s",
@@ -132,27 +136,26 @@ static void plan_next(struct keeper *k)
 	if (k->backoff.forbidden > 1)
 		say_what_to_do(k);
 	else if (k->backoff.delay_ms)
-		broker_log(
-		    BROKER_INFO, NULL, "the next worker starts in %d ms", (int)k->backoff.delay_ms);
+		log_info(NULL, "the next worker starts in %d ms", (int)k->backoff.delay_ms);
 	broker_timer_set(&k->timer, k->backoff.delay_ms);
 }
 
-static void try_later(struct keeper *k, const struct broker_why *w)
+static void try_later(struct keeper *k, const struct err *e)
 {
-	broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s", w->text);
+	log_error(NULL, "the worker cannot be started: %s", e->msg);
 	k->status = NEVER_STARTED;
 	k->ready_ms = 0;
 	plan_next(k);
 }
 
-int keeper_start(struct keeper *k, bool patient, struct broker_why *w)
+int keeper_start(struct keeper *k, bool patient, struct err *e)
 {
 	k->patient |= patient;
 	k->done = NULL;
-	if (start_worker(k, w)) {
+	if (start_worker(k, e)) {
 		if (!k->patient)
 			return -1;
-		try_later(k, w);
+		try_later(k, e);
 	}
 	return 0;
 }
@@ -173,7 +176,7 @@ static void say_how_it_ended(struct keeper *k)
 	life_worker_ended(k->status, how);
 	if (k->done && WIFSIGNALED(k->status) && WTERMSIG(k->status) == SIGTERM)
 		k->status = 0;
-	broker_log(k->status ? BROKER_ERROR : BROKER_INFO, NULL, "the worker ended: %s", how);
+	log_at(k->status ? LOG_ERROR : LOG_INFO, NULL, "the worker ended: %s", how);
 }
 
 bool keeper_reaped(struct keeper *k, pid_t pid, int status)
@@ -195,23 +198,23 @@ bool keeper_reaped(struct keeper *k, pid_t pid, int status)
 
 static void kill_worker(struct keeper *k, const char *why)
 {
-	broker_log(BROKER_WARN, NULL, "the worker %s and is killed", why);
+	log_warn(NULL, "the worker %s and is killed", why);
 	kill(k->pid, SIGKILL);
 }
 
 static void on_timer(void *ctx)
 {
 	struct keeper *k = ctx;
-	struct broker_why w;
+	struct err e;
 
 	if (k->pid) {
 		kill_worker(k, "did not end in time");
 	} else if (k->done) {
 		finish(k);
-	} else if (start_worker(k, &w)) {
-		try_later(k, &w);
+	} else if (start_worker(k, &e)) {
+		try_later(k, &e);
 	} else {
-		broker_log(BROKER_INFO, NULL, "worker %d takes over", (int)k->pid);
+		log_info(NULL, "worker %d takes over", (int)k->pid);
 	}
 }
 
@@ -242,7 +245,7 @@ static void on_ready(void *ctx)
 
 	k->ready_ms = now_ms();
 	k->patient = true;
-	broker_log(BROKER_INFO, NULL, "worker %d is ready after %d ms", (int)k->pid,
+	log_info(NULL, "worker %d is ready after %d ms", (int)k->pid,
 	    (int)(k->ready_ms - k->started_ms));
 	k->ev.ready(k->ctx);
 }
@@ -275,11 +278,11 @@ static void on_pulse(void *ctx)
 	}
 }
 
-int keeper_watchdog(struct keeper *k, int64_t period_ms, struct broker_why *w)
+int keeper_watchdog(struct keeper *k, int64_t period_ms, struct err *e)
 {
 	k->pulse_ms = period_ms / 6;
 	if (broker_timer_open(&k->pulse, broker_epoll(k->broker), on_pulse, k))
-		return broker_refuse_sys(w, "timerfd");
+		return err_sys(e, "timerfd");
 	broker_timer_set(&k->pulse, k->pulse_ms);
 	return 0;
 }
@@ -324,7 +327,7 @@ void keeper_observe(struct keeper *k, const struct keeper_events *ev, void *ctx)
 struct keeper *keeper_new(struct broker *b, const struct broker_options *o, struct life_worker *wk)
 {
 	static const struct broker_events of_broker = {on_ready, on_pong};
-	struct keeper *k = broker_zalloc(sizeof(*k));
+	struct keeper *k = mem_zalloc(sizeof(*k));
 
 	k->broker = b;
 	k->options = o;

@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "broker/requests/requests.h"
+#include "common/err.h"
 #include "worker.h"
 #include <sys/types.h>
 
@@ -22,11 +23,11 @@ struct keeper *keeper_new(struct broker *b, const struct broker_options *o, stru
 void keeper_free(struct keeper **k); /* kills a worker that runs */
 void keeper_observe(struct keeper *k, const struct keeper_events *ev, void *ctx);
 /* Pings every sixth of the period, and replaces a worker that is silent for half of it. */
-int keeper_watchdog(struct keeper *k, int64_t period_ms, struct broker_why *w);
+int keeper_watchdog(struct keeper *k, int64_t period_ms, struct err *e);
 
 /* The first worker, or the next one after keeper_end().  `patient`: sockets of an earlier
  * broker are held and would be lost, so that even the first failure is only a reason to wait. */
-int keeper_start(struct keeper *k, bool patient, struct broker_why *w);
+int keeper_start(struct keeper *k, bool patient, struct err *e);
 /* Ends the worker in order (SIGTERM, ten seconds, SIGKILL); no other one is started.  `done` runs
  * once, from the loop, with the status of wait(2).  A second call replaces `done`. */
 typedef void (*keeper_ended)(void *ctx, int status);

@@ -8,9 +8,9 @@
  * costs what it costs.
  */
 #include "notify.h"
-#include "broker/base/log.h"
 #include "broker/base/rundir.h"
 #include "broker/base/state.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +24,8 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+LOG_SCOPE("broker");
 
 enum { FIRST_FD = 3, FDS_MAX = 1 << 20, MESSAGE_SIZE = 512 };
 
@@ -93,7 +95,7 @@ static void send_message(const char *text, int fd)
 		manager.complained = false;
 	else if (!manager.complained) {
 		manager.complained = true;
-		broker_log(BROKER_WARN, NULL, "the service manager cannot be told: %m");
+		log_warn(NULL, "the service manager cannot be told: %m");
 	}
 }
 
@@ -192,7 +194,7 @@ static void receive(struct broker_fdstore *k)
 		next_name(&names, name);
 		broker_fdstore_found(k, name, fd);
 	}
-	broker_log(BROKER_INFO, NULL, "%lld descriptors were kept by the service manager", n);
+	log_info(NULL, "%lld descriptors were kept by the service manager", n);
 }
 
 /* After a re-execution the pid is the same and the numbers are not: they count once. */

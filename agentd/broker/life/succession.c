@@ -6,17 +6,21 @@
  */
 #include "succession.h"
 #include "broker/base/rundir.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "notify.h"
 #include <signal.h>
 #include <string.h>
 
+LOG_SCOPE("broker");
+
 static void go_on(struct succession *s)
 {
-	struct broker_why w;
+	struct err e;
 
-	if (keeper_start(s->keeper, true, &w))
-		broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s", w.text);
+	if (keeper_start(s->keeper, true, &e))
+		log_error(NULL, "the worker cannot be started: %s", e.msg);
 }
 
 /* --- an upgrade --- */
@@ -29,48 +33,47 @@ static void on_trial_too_long(void *ctx)
 		kill(s->upgrade.trial, SIGKILL);
 }
 
-static void refuse(const struct broker_why *w)
+static void refuse(const struct err *e)
 {
-	broker_log(
-	    BROKER_ERROR, NULL, "no upgrade, agentd %s goes on: %s", AGENTD_VERSION, w->text);
+	log_error(NULL, "no upgrade, agentd %s goes on: %s", AGENTD_VERSION, e->msg);
 }
 
 void succession_upgrade(struct succession *s)
 {
-	struct broker_why w;
+	struct err e;
 
-	if (upgrade_try(&s->upgrade, s->kept, &w)) {
-		refuse(&w);
+	if (upgrade_try(&s->upgrade, s->kept, &e)) {
+		refuse(&e);
 		return;
 	}
-	broker_log(BROKER_INFO, NULL, "an upgrade is tried: %s", s->upgrade.path);
+	log_info(NULL, "an upgrade is tried: %s", s->upgrade.path);
 	broker_timer_set(&s->trial, BROKER_TRIAL_MS);
 }
 
 static void on_ended_for_upgrade(void *ctx, int status)
 {
 	struct succession *s = ctx;
-	struct broker_why w;
+	struct err e;
 
 	(void)status;
-	upgrade_exec(&s->upgrade, s->kept, &w);
-	refuse(&w);
+	upgrade_exec(&s->upgrade, s->kept, &e);
+	refuse(&e);
 	go_on(s);
 }
 
 bool succession_reaped(struct succession *s, pid_t pid, int status)
 {
-	struct broker_why w;
+	struct err e;
 
 	if (!pid || pid != s->upgrade.trial)
 		return false;
 	broker_timer_set(&s->trial, -1);
-	if (upgrade_tried(&s->upgrade, status, &w)) {
-		refuse(&w);
+	if (upgrade_tried(&s->upgrade, status, &e)) {
+		refuse(&e);
 	} else if (keeper_is_ending(s->keeper)) {
 		upgrade_drop(&s->upgrade);
 	} else {
-		broker_log(BROKER_INFO, NULL, "the trial went well; the worker ends");
+		log_info(NULL, "the trial went well; the worker ends");
 		notify_reloading();
 		keeper_end(s->keeper, on_ended_for_upgrade, s);
 	}
@@ -89,17 +92,17 @@ static void on_ended_for_handover(void *ctx, int status)
 {
 	struct succession *s = ctx;
 	int epoll = s->handover.epoll;
-	struct broker_why w;
+	struct err e;
 
 	(void)status;
 	s->is_over = handover_give(&s->handover, s->kept) == BROKER_HANDED_OVER;
 	if (s->is_over)
 		return;
 	/* The other one may have put its pid and its socket where ours were. */
-	broker_fdstore_each(s->kept, BROKER_FDSTORE, sign_again, &w);
+	broker_fdstore_each(s->kept, BROKER_FDSTORE, sign_again, &e);
 	handover_close(&s->handover);
-	if (handover_open(&s->handover, epoll, s->run, s->handover.asked, s, &w))
-		broker_log(BROKER_ERROR, NULL, "%s", w.text);
+	if (handover_open(&s->handover, epoll, s->run, s->handover.asked, s, &e))
+		log_error(NULL, "%s", e.msg);
 	go_on(s);
 }
 
@@ -124,9 +127,9 @@ void succession_inherit(struct succession *s, struct broker_fdstore *k, char **a
 	notify_keep(k);
 }
 
-int succession_take_over(struct succession *s, const char *run, struct broker_why *w)
+int succession_take_over(struct succession *s, const char *run, struct err *e)
 {
-	return handover_take(run, s->kept, &s->before, w);
+	return handover_take(run, s->kept, &s->before, e);
 }
 
 static void count_any(void *ctx, const char *name, int fd)
@@ -145,13 +148,13 @@ bool succession_is_patient(const struct succession *s)
 }
 
 int succession_open(
-    struct succession *s, struct keeper *keeper, int epoll, const char *run, struct broker_why *w)
+    struct succession *s, struct keeper *keeper, int epoll, const char *run, struct err *e)
 {
 	s->keeper = keeper;
 	s->run = run;
 	if (broker_timer_open(&s->trial, epoll, on_trial_too_long, s))
-		return broker_refuse_sys(w, "timerfd");
-	return handover_open(&s->handover, epoll, run, on_asked, s, w);
+		return err_sys(e, "timerfd");
+	return handover_open(&s->handover, epoll, run, on_asked, s, e);
 }
 
 void succession_close(struct succession *s)

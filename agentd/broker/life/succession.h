@@ -4,6 +4,7 @@
  * Either way the worker ends first, in order, and if nothing comes of it the next worker starts.
  */
 #pragma once
+#include "common/err.h"
 #include "handover.h"
 #include "keeper.h"
 #include "upgrade.h"
@@ -23,14 +24,14 @@ struct succession {
  * `argv`: main()'s. */
 void succession_inherit(struct succession *s, struct broker_fdstore *k, char **argv);
 /* --take-over: what the agentd that holds <run> gives.  There is none: fine. */
-int succession_take_over(struct succession *s, const char *run, struct broker_why *w);
+int succession_take_over(struct succession *s, const char *run, struct err *e);
 /* Sockets would be lost with us: a worker that dies at once is no reason to end.  But if another
  * agentd waits, it can do better. */
 bool succession_is_patient(const struct succession *s);
 
 /* The run directory is ours: from now on another one may ask. */
 int succession_open(
-    struct succession *s, struct keeper *keeper, int epoll, const char *run, struct broker_why *w);
+    struct succession *s, struct keeper *keeper, int epoll, const char *run, struct err *e);
 void succession_close(struct succession *s);
 
 void succession_upgrade(struct succession *s); /* SIGUSR2 */

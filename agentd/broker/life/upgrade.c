@@ -7,7 +7,8 @@
  */
 #include "upgrade.h"
 #include "broker/base/state.h"
-#include "broker/check.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "upgrade_table.h"
 #include "worker.h"
@@ -20,6 +21,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+
+LOG_SCOPE("broker");
 
 #define TABLE_VARIABLE "AGENTD_KEPT" /* the number of its fd */
 enum { EXEC_FAILED = 127 };
@@ -43,37 +46,37 @@ void upgrade_open(struct upgrade *u, char **argv)
 
 /* --- which file --- */
 
-static int open_safe(int dir, const char *name, struct broker_why *w)
+static int open_safe(int dir, const char *name, struct err *e)
 {
 	auto_close int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st))
-		return broker_refuse_sys(w, "%s", name);
+		return err_sys(e, "%s", name);
 	if (!S_ISREG(st.st_mode) || !(st.st_mode & S_IXUSR))
-		return broker_refuse(w, EACCES, "%s is no executable file", name);
+		return err_set(e, EACCES, "%s is no executable file", name);
 	if (st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)))
-		return broker_refuse(w, EPERM,
+		return err_set(e, EPERM,
 		    "%s can be written by others than root: chown root, chmod go-w", name);
 	return take_fd(fd);
 }
 
-static int open_next(const struct upgrade *u, struct broker_why *w)
+static int open_next(const struct upgrade *u, struct err *e)
 {
 	const char *slash = strrchr(u->path, '/');
 	char dir[PATH_MAX];
 	struct stat st;
 
 	if (!slash)
-		return broker_refuse(w, ENOENT, "/proc/self/exe could not be read at the start");
+		return err_set(e, ENOENT, "/proc/self/exe could not be read at the start");
 	snprintf(dir, sizeof(dir), "%.*s/", (int)(slash - u->path), u->path);
 	auto_close int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (at < 0 || fstat(at, &st))
-		return broker_refuse_sys(w, "%s", dir);
+		return err_sys(e, "%s", dir);
 	if (st.st_uid != 0 || (st.st_mode & S_IWOTH))
-		return broker_refuse(w, EPERM, "%s can be written by others than root", dir);
-	auto_close int worker = open_safe(at, "agentd-worker", w);
-	return worker < 0 ? -1 : open_safe(at, slash + 1, w);
+		return err_set(e, EPERM, "%s can be written by others than root", dir);
+	auto_close int worker = open_safe(at, "agentd-worker", e);
+	return worker < 0 ? -1 : open_safe(at, slash + 1, e);
 }
 
 /* --- what goes with it --- */
@@ -104,13 +107,13 @@ static void execute(struct upgrade *u, char **argv, struct broker_fdstore *k, in
 	errno = saved;
 }
 
-int upgrade_exec(struct upgrade *u, struct broker_fdstore *k, struct broker_why *w)
+int upgrade_exec(struct upgrade *u, struct broker_fdstore *k, struct err *e)
 {
-	auto_close int table = upgrade_table_write(k, w);
+	auto_close int table = upgrade_table_write(k, e);
 
 	if (table >= 0) {
 		execute(u, u->argv, k, table);
-		broker_refuse_sys(w, "%s cannot be executed", u->path);
+		err_sys(e, "%s cannot be executed", u->path);
 	}
 	upgrade_drop(u);
 	return -1;
@@ -144,24 +147,24 @@ static void run_trial(struct upgrade *u, struct broker_fdstore *k, int table, pi
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	while (u->argv[n])
 		n++;
-	char **argv = broker_zalloc((n + 2) * sizeof(char *));
+	char **argv = mem_zalloc((n + 2) * sizeof(char *));
 	memcpy(argv, u->argv, n * sizeof(char *));
 	argv[n] = (char[]){"--check-state"};
 	/* It has a copy of the lock: it must not outlive us. */
 	if (!prctl(PR_SET_PDEATHSIG, SIGKILL) && getppid() == broker)
 		execute(u, argv, k, table);
-	broker_log(BROKER_ERROR, NULL, "%s cannot be tried: %m", u->path);
+	log_error(NULL, "%s cannot be tried: %m", u->path);
 	_exit(EXEC_FAILED);
 }
 
-int upgrade_try(struct upgrade *u, struct broker_fdstore *k, struct broker_why *w)
+int upgrade_try(struct upgrade *u, struct broker_fdstore *k, struct err *e)
 {
 	pid_t broker = getpid();
 
 	if (u->trial || u->exe >= 0)
-		return broker_refuse(w, EALREADY, "an upgrade is under way");
-	auto_close int exe = open_next(u, w);
-	auto_close int table = exe < 0 ? -1 : upgrade_table_write(k, w);
+		return err_set(e, EALREADY, "an upgrade is under way");
+	auto_close int exe = open_next(u, e);
+	auto_close int table = exe < 0 ? -1 : upgrade_table_write(k, e);
 	if (table < 0)
 		return -1;
 	u->exe = exe;
@@ -171,13 +174,13 @@ int upgrade_try(struct upgrade *u, struct broker_fdstore *k, struct broker_why *
 	if (u->trial < 0) {
 		u->exe = -1;
 		u->trial = 0;
-		return broker_refuse_sys(w, "fork");
+		return err_sys(e, "fork");
 	}
 	u->exe = take_fd(exe);
 	return 0;
 }
 
-int upgrade_tried(struct upgrade *u, int wait_status, struct broker_why *w)
+int upgrade_tried(struct upgrade *u, int wait_status, struct err *e)
 {
 	char how[BROKER_ENDED_SIZE];
 
@@ -186,7 +189,7 @@ int upgrade_tried(struct upgrade *u, int wait_status, struct broker_why *w)
 		return 0;
 	upgrade_drop(u);
 	life_worker_ended(wait_status, how);
-	return broker_refuse(w, ECANCELED, "%s failed its trial: %s", u->path, how);
+	return err_set(e, ECANCELED, "%s failed its trial: %s", u->path, how);
 }
 
 /* --- in the next one --- */
@@ -207,13 +210,12 @@ static int table_fd(void)
 void upgrade_receive(struct broker_fdstore *k)
 {
 	int table = table_fd();
-	struct broker_why w;
+	struct err e;
 
 	if (table < 0)
 		return;
-	if (upgrade_table_read(table, k, &w)) {
-		broker_log(
-		    BROKER_WARN, NULL, "nothing is taken over from the agentd before: %s", w.text);
+	if (upgrade_table_read(table, k, &e)) {
+		log_warn(NULL, "nothing is taken over from the agentd before: %s", e.msg);
 		close_range(STDERR_FILENO + 1, ~0U, 0);
 		return;
 	}
@@ -222,14 +224,14 @@ void upgrade_receive(struct broker_fdstore *k)
 
 int upgrade_check(const struct broker_options *o)
 {
-	struct broker_why w = {0};
+	struct err e = {0};
 	int table = table_fd();
 
 	if (table < 0)
-		broker_refuse(&w, EINVAL, "--check-state is for agentd itself");
-	else if (!upgrade_table_check(table, &w) && !broker_state_check(o, &w) &&
-		 !broker_check_worker(o, &w))
+		err_set(&e, EINVAL, "--check-state is for agentd itself");
+	else if (!upgrade_table_check(table, &e) && !broker_state_check(o, &e) &&
+		 !life_worker_check(o, &e))
 		return 0;
-	broker_log(BROKER_ERROR, NULL, "trial of agentd %s: %s", AGENTD_VERSION, w.text);
+	log_error(NULL, "trial of agentd %s: %s", AGENTD_VERSION, e.msg);
 	return 1;
 }

@@ -7,6 +7,7 @@
 #pragma once
 #include "broker/base/fdstore.h"
 #include "broker/base/options.h"
+#include "common/err.h"
 #include <limits.h>
 #include <sys/types.h>
 
@@ -22,13 +23,13 @@ struct upgrade {
 void upgrade_open(struct upgrade *u, char **argv);
 void upgrade_close(struct upgrade *u); /* kills a trial */
 
-/* Starts the trial.  -1: refused, and `w` says why. */
-int upgrade_try(struct upgrade *u, struct broker_fdstore *k, struct broker_why *w);
+/* Starts the trial.  -1: refused, and `e` says why. */
+int upgrade_try(struct upgrade *u, struct broker_fdstore *k, struct err *e);
 /* The trial was reaped.  -1: it failed, all goes on.  0: end the worker, then execute. */
-int upgrade_tried(struct upgrade *u, int wait_status, struct broker_why *w);
+int upgrade_tried(struct upgrade *u, int wait_status, struct err *e);
 void upgrade_drop(struct upgrade *u); /* not now */
 /* Returns only if it cannot: -1, nothing has changed, a worker may be started again. */
-int upgrade_exec(struct upgrade *u, struct broker_fdstore *k, struct broker_why *w);
+int upgrade_exec(struct upgrade *u, struct broker_fdstore *k, struct err *e);
 
 /* In the next agentd: what the one before kept becomes `found`.  A table that cannot be read costs
  * all of it, with a warning. */

@@ -1,6 +1,7 @@
 /* upgrade_table.c - written once, read by whoever this process becomes next. */
 #include "upgrade_table.h"
 #include "broker/base/io.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,14 +19,14 @@ struct writing {
 static void write_entry(void *ctx, const char *name, int fd)
 {
 	struct writing *t = ctx;
-	struct upgrade_table_entry e = {.fd = fd};
+	struct upgrade_table_entry one = {.fd = fd};
 
-	snprintf(e.name, sizeof(e.name), "%s", name);
-	fwrite(&e, sizeof(e), 1, t->to);
+	snprintf(one.name, sizeof(one.name), "%s", name);
+	fwrite(&one, sizeof(one), 1, t->to);
 	t->count++;
 }
 
-static int write_to(int memfd, struct broker_fdstore *k, struct broker_why *w)
+static int write_to(int memfd, struct broker_fdstore *k, struct err *e)
 {
 	struct upgrade_table_head head = {.magic = UPGRADE_TABLE_MAGIC,
 	    .version = UPGRADE_TABLE_VERSION,
@@ -35,7 +36,7 @@ static int write_to(int memfd, struct broker_fdstore *k, struct broker_why *w)
 
 	if (!t.to) {
 		mem_closep(&copy);
-		return broker_refuse_sys(w, "table of descriptors");
+		return err_sys(e, "table of descriptors");
 	}
 	fwrite(&head, sizeof(head), 1, t.to);
 	broker_fdstore_each(k, BROKER_FDSTORE, write_entry, &t);
@@ -43,47 +44,47 @@ static int write_to(int memfd, struct broker_fdstore *k, struct broker_why *w)
 	rewind(t.to);
 	fwrite(&head, sizeof(head), 1, t.to);
 	int failed = ferror(t.to);
-	return fclose(t.to) || failed ? broker_refuse_sys(w, "table of descriptors") : 0;
+	return fclose(t.to) || failed ? err_sys(e, "table of descriptors") : 0;
 }
 
-int upgrade_table_write(struct broker_fdstore *k, struct broker_why *w)
+int upgrade_table_write(struct broker_fdstore *k, struct err *e)
 {
 	auto_close int fd = memfd_create("agentd-kept", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
-		return broker_refuse_sys(w, "memfd");
-	if (write_to(fd, k, w) || broker_io_seal(fd, w))
+		return err_sys(e, "memfd");
+	if (write_to(fd, k, e) || broker_io_seal(fd, e))
 		return -1;
 	return take_fd(fd);
 }
 
 /* --- reading --- */
 
-static int read_head(int memfd, struct upgrade_table_head *h, struct broker_why *w)
+static int read_head(int memfd, struct upgrade_table_head *h, struct err *e)
 {
 	struct stat st;
 
 	if (fstat(memfd, &st))
-		return broker_refuse_sys(w, "table of descriptors");
+		return err_sys(e, "table of descriptors");
 	if (pread(memfd, h, sizeof(*h), 0) != sizeof(*h) ||
 	    memcmp(h->magic, UPGRADE_TABLE_MAGIC, sizeof(h->magic)) != 0)
-		return broker_refuse(w, EINVAL, "the table of descriptors is none");
+		return err_set(e, EINVAL, "the table of descriptors is none");
 	if (h->version != UPGRADE_TABLE_VERSION)
-		return broker_refuse(w, EPROTO,
+		return err_set(e, EPROTO,
 		    "the table of descriptors has version %u, this agentd reads version %d",
 		    h->version, UPGRADE_TABLE_VERSION);
 	if (h->entry_size != sizeof(struct upgrade_table_entry) || h->count > UPGRADE_TABLE_MAX ||
 	    st.st_size != (off_t)(sizeof(*h) + (size_t)h->count * h->entry_size))
-		return broker_refuse(w, EINVAL, "the table of descriptors is damaged");
+		return err_set(e, EINVAL, "the table of descriptors is damaged");
 	return 0;
 }
 
-static bool read_entry(int memfd, unsigned i, struct upgrade_table_entry *e)
+static bool read_entry(int memfd, unsigned i, struct upgrade_table_entry *out)
 {
-	off_t at = (off_t)(sizeof(struct upgrade_table_head) + i * sizeof(*e));
+	off_t at = (off_t)(sizeof(struct upgrade_table_head) + i * sizeof(*out));
 
-	return pread(memfd, e, sizeof(*e), at) == sizeof(*e) &&
-	       memchr(e->name, '\0', sizeof(e->name));
+	return pread(memfd, out, sizeof(*out), at) == sizeof(*out) &&
+	       memchr(out->name, '\0', sizeof(out->name));
 }
 
 /* They came through an execution, so close-on-exec is off; on again, it tells a number that is
@@ -94,28 +95,28 @@ static bool is_new_fd(int memfd, int fd)
 	       !fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-int upgrade_table_check(int memfd, struct broker_why *w)
+int upgrade_table_check(int memfd, struct err *e)
 {
 	struct upgrade_table_head h = {.count = 0};
-	struct upgrade_table_entry e;
+	struct upgrade_table_entry one;
 
-	if (read_head(memfd, &h, w))
+	if (read_head(memfd, &h, e))
 		return -1;
 	for (unsigned i = 0; i < h.count; i++)
-		if (!read_entry(memfd, i, &e) || !is_new_fd(memfd, e.fd))
-			return broker_refuse(
-			    w, EINVAL, "the table of descriptors is damaged at entry %u", i);
+		if (!read_entry(memfd, i, &one) || !is_new_fd(memfd, one.fd))
+			return err_set(
+			    e, EINVAL, "the table of descriptors is damaged at entry %u", i);
 	return 0;
 }
 
-int upgrade_table_read(int memfd, struct broker_fdstore *k, struct broker_why *w)
+int upgrade_table_read(int memfd, struct broker_fdstore *k, struct err *e)
 {
 	struct upgrade_table_head h = {.count = 0};
-	struct upgrade_table_entry e;
+	struct upgrade_table_entry one;
 
-	if (upgrade_table_check(memfd, w) || read_head(memfd, &h, w))
+	if (upgrade_table_check(memfd, e) || read_head(memfd, &h, e))
 		return -1;
-	for (unsigned i = 0; i < h.count && read_entry(memfd, i, &e); i++)
-		broker_fdstore_found(k, e.name, e.fd);
+	for (unsigned i = 0; i < h.count && read_entry(memfd, i, &one); i++)
+		broker_fdstore_found(k, one.name, one.fd);
 	return 0;
 }

@@ -5,7 +5,8 @@
  */
 #pragma once
 #include "broker/base/fdstore.h"
-#include "broker/base/log.h"
+#include "common/err.h"
+#include <stdint.h>
 
 #define UPGRADE_TABLE_MAGIC "agentd:kept"
 enum { UPGRADE_TABLE_VERSION = 1, UPGRADE_TABLE_MAX = 1 << 20 /* entries */ };
@@ -20,10 +21,10 @@ struct upgrade_table_entry {
 	int32_t fd;
 };
 
-/* A memfd with all that `k` keeps; -1: `w` says why. */
-int upgrade_table_write(struct broker_fdstore *k, struct broker_why *w);
+/* A memfd with all that `k` keeps; -1: `e` says why. */
+int upgrade_table_write(struct broker_fdstore *k, struct err *e);
 /* Whether a broker of this release could read it and the descriptors came with it.  Once only: it
  * makes them close-on-exec. */
-int upgrade_table_check(int memfd, struct broker_why *w);
+int upgrade_table_check(int memfd, struct err *e);
 /* Its descriptors become found ones of `k`: all of them or, with -1, none. */
-int upgrade_table_read(int memfd, struct broker_fdstore *k, struct broker_why *w);
+int upgrade_table_read(int memfd, struct broker_fdstore *k, struct err *e);

@@ -8,6 +8,8 @@
 #include "worker.h"
 #include "broker/base/caps.h"
 #include "broker/base/io.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,9 +20,12 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+
+LOG_SCOPE("broker");
 
 enum { FIRST_FREE_FD = LINK_CONFIG_FD + 1, EXEC_FAILED = 127 };
 
@@ -37,46 +42,46 @@ static const char *const environment[] = {
 };
 enum { NENVIRONMENT = sizeof(environment) / sizeof(environment[0]) };
 
-static int open_beside_us(const char *name, struct broker_why *w)
+static int open_beside_us(const char *name, struct err *e)
 {
 	char path[PATH_MAX + 32];
 	struct stat st;
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
 
 	if (n <= 0)
-		return broker_refuse_sys(w, "/proc/self/exe");
+		return err_sys(e, "/proc/self/exe");
 	path[n] = '\0';
 	snprintf(strrchr(path, '/') + 1, 32, "%s", name);
 	auto_close int fd = open(path, O_PATH | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st))
-		return broker_refuse_sys(w, "%s", path);
+		return err_sys(e, "%s", path);
 	if (!S_ISREG(st.st_mode) || !(st.st_mode & S_IXOTH))
-		return broker_refuse(w, EACCES, "%s is no file that everybody may execute", path);
+		return err_set(e, EACCES, "%s is no file that everybody may execute", path);
 	return take_fd(fd);
 }
 
 /* A copy: the death of a worker must not change the configuration. */
-static int open_config(const struct broker_options *o, struct broker_why *w)
+static int open_config(const struct broker_options *o, struct err *e)
 {
 	auto_close int copy = memfd_create("agentd.yaml", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	auto_close int file = open(o->config, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	struct broker_copy done;
 
 	if (copy < 0 || (file < 0 && (errno != ENOENT || o->config_named)))
-		return broker_refuse_sys(w, "%s", o->config);
-	if (file >= 0 && broker_io_copy(file, copy, LINK_FILE_SIZE_MAX, &done, w)) {
-		struct broker_why why = *w;
-		return broker_refuse(w, why.code, "%s %s", o->config, why.text);
+		return err_sys(e, "%s", o->config);
+	if (file >= 0 && broker_io_copy(file, copy, LINK_FILE_SIZE_MAX, &done, e)) {
+		struct err why = *e;
+		return err_set(e, why.code, "%s %s", o->config, why.msg);
 	}
-	return broker_io_seal(copy, w) ? -1 : take_fd(copy);
+	return broker_io_seal(copy, e) ? -1 : take_fd(copy);
 }
 
-int life_worker_open(struct life_worker *wk, const struct broker_options *o, struct broker_why *w)
+int life_worker_open(struct life_worker *wk, const struct broker_options *o, struct err *e)
 {
 	wk->exe = wk->config = -1;
-	if (broker_options_user(o, &wk->user, w) ||
-	    (wk->exe = open_beside_us("agentd-worker", w)) < 0 ||
-	    (wk->config = open_config(o, w)) < 0) {
+	if (broker_options_user(o, &wk->user, e) ||
+	    (wk->exe = open_beside_us("agentd-worker", e)) < 0 ||
+	    (wk->config = open_config(o, e)) < 0) {
 		life_worker_close(wk);
 		return -1;
 	}
@@ -94,7 +99,7 @@ void life_worker_close(struct life_worker *wk)
 
 static void die(const char *what)
 {
-	broker_log(BROKER_ERROR, NULL, "the worker cannot be started: %s: %m", what);
+	log_error(NULL, "the worker cannot be started: %s: %m", what);
 	_exit(EXEC_FAILED);
 }
 
@@ -126,17 +131,17 @@ static int place_fds(const struct life_worker *wk, int sock)
 static void drop_privileges(const struct broker_user *user)
 {
 	const struct rlimit no_core = {0, 0};
-	struct broker_why w;
+	struct err e;
 
-	if (broker_caps_bound(0, &w))
-		die(w.text);
+	if (broker_caps_bound(0, &e))
+		die(e.msg);
 	if (setrlimit(RLIMIT_CORE, &no_core))
 		die("RLIMIT_CORE");
 	if (setgroups(0, NULL) || setresgid(user->gid, user->gid, user->gid) ||
 	    setresuid(user->uid, user->uid, user->uid))
 		die("credentials");
-	if (broker_caps_set(0, &w))
-		die(w.text);
+	if (broker_caps_set(0, &e))
+		die(e.msg);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		die("no_new_privs");
 }
@@ -175,7 +180,7 @@ static void run_worker(
 /* --- in the broker --- */
 
 pid_t life_worker_start(const struct life_worker *wk, const struct broker_options *o, int sock,
-    const char *extra, struct broker_why *w)
+    const char *extra, struct err *e)
 {
 	static char no_privsep[] = "--no-privsep";
 	char **end = o->worker_argv + o->worker_argc; /* has room, and for a flag that was ours */
@@ -188,7 +193,7 @@ pid_t life_worker_start(const struct life_worker *wk, const struct broker_option
 	*end = NULL;
 	pid = lseek(wk->config, 0, SEEK_SET) ? -1 : fork(); /* the last one has read it */
 	if (pid < 0)
-		return broker_refuse_sys(w, "fork");
+		return err_sys(e, "fork");
 	if (pid == 0)
 		run_worker(wk, o, sock, broker);
 	return pid;
@@ -220,4 +225,31 @@ void life_worker_ended(int wait_status, char out[BROKER_ENDED_SIZE])
 int life_worker_exit_code(int wait_status)
 {
 	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+int life_worker_check(const struct broker_options *o, struct err *e)
+{
+	struct life_worker wk;
+	char how[BROKER_ENDED_SIZE];
+	int pair[2], status;
+
+	if (life_worker_open(&wk, o, e))
+		return -1;
+	/* An end nobody serves: it is there so that fd 3 is what the worker expects. */
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
+		life_worker_close(&wk);
+		return err_sys(e, "socketpair");
+	}
+	pid_t pid = life_worker_start(&wk, o, pair[1], "--check", e);
+	life_worker_close(&wk);
+	close(pair[1]);
+	int rc = pid < 0 ? -1 : 0;
+	if (rc == 0 && waitpid(pid, &status, 0) != pid) {
+		rc = err_sys(e, "wait for the worker's check");
+	} else if (rc == 0 && status) {
+		life_worker_ended(status, how);
+		rc = err_set(e, EINVAL, "its check failed, see above (%s)", how);
+	}
+	close(pair[0]);
+	return rc;
 }

@@ -5,6 +5,7 @@
  * net.Interfaces(), and so of pilot-agent: by interface, IPv4 before IPv6.
  */
 #include "address.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "netlink.h"
 #include <arpa/inet.h>
@@ -99,7 +100,7 @@ static void take_address(void *ctx, struct nlmsghdr *h)
 		add(f, (int)m->ifa_index, &a);
 }
 
-int netns_address_list(struct link_packet *out, struct broker_why *w)
+int netns_address_list(struct link_packet *out, struct err *e)
 {
 	static const struct {
 		struct nlmsghdr h;
@@ -113,7 +114,7 @@ int netns_address_list(struct link_packet *out, struct broker_why *w)
 	    &question.h, RTM_NEWADDR, sizeof(struct ifaddrmsg), take_address, &f};
 
 	if (sock < 0 || netns_netlink_dump(sock, &dump))
-		return broker_refuse_sys(w, "addresses of the pod");
+		return err_sys(e, "addresses of the pod");
 	out->naddresses = f.n < LINK_ADDRESSES_MAX ? f.n : LINK_ADDRESSES_MAX;
 	for (unsigned i = 0; i < out->naddresses; i++)
 		out->addresses[i] = f.list[i].address;

@@ -3,6 +3,8 @@
  * The broker does not see them closed, so it counts what it gave: 64 at once, and 50 a second.
  */
 #pragma once
+#include "common/err.h"
+#include "common/protocol.h"
 #include "netns.h"
 
 enum { NETNS_DIAL_MAX = 64, NETNS_DIAL_PER_SECOND = 50 };
@@ -13,4 +15,4 @@ struct netns_dial {
 };
 /* Not connected, not blocking, the caller's.  `netns` -1: not known. */
 int netns_dial(struct netns_dial *d, const struct netns_home *home, int netns,
-    const struct link_request *r, struct broker_why *w);
+    const struct link_request *r, struct err *e);

@@ -5,6 +5,7 @@
  * chain's name stands in its rules as text, and that is all we look for.
  */
 #include "iptables.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <linux/netfilter/nf_tables.h>
@@ -23,9 +24,9 @@ static const char chain[] = "ISTIO_", table[] = "istio-proxy";
 enum { LEVEL_IP = 0, LEVEL_IPV6 = 41 };
 enum { RULES_SIZE_MAX = 1 << 20, DUMP_SIZE_MAX = 1 << 20, PATIENCE_S = 1 };
 
-static int refuse(struct broker_why *w, const char *kind, const char *name)
+static int refuse(struct err *e, const char *kind, const char *name)
 {
-	return broker_refuse(w, EEXIST,
+	return err_set(e, EEXIST,
 	    "its network namespace has istio's own rules (%s, %.40s): istio-cni or istio-init "
 	    "redirects it already; let one of the two, with mode istio-cni or istio-init",
 	    kind, name);
@@ -65,32 +66,32 @@ static const char *attribute(const struct nlmsghdr *h, unsigned type)
 	return "";
 }
 
-static int check_chain(const struct nlmsghdr *h, struct broker_why *w)
+static int check_chain(const struct nlmsghdr *h, struct err *e)
 {
 	const char *of = attribute(h, NFTA_CHAIN_TABLE), *name = attribute(h, NFTA_CHAIN_NAME);
 
 	if (!strncmp(name, chain, strlen(chain)))
-		return refuse(w, "iptables-nft chain", name);
+		return refuse(e, "iptables-nft chain", name);
 	if (!strncmp(of, table, strlen(table)))
-		return refuse(w, "nftables table", of);
+		return refuse(e, "nftables table", of);
 	return 0;
 }
 
 /* 1: there is more to come; 0: that was all; -1: found. */
-static int check_part(const void *part, size_t size, struct broker_why *w)
+static int check_part(const void *part, size_t size, struct err *e)
 {
 	const struct nlmsghdr *h = part;
 
 	for (; NLMSG_OK(h, size); h = NLMSG_NEXT(h, size)) {
 		if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
 			return 0;
-		if (check_chain(h, w))
+		if (check_chain(h, e))
 			return -1;
 	}
 	return 1;
 }
 
-static int check_nftables(struct broker_why *w)
+static int check_nftables(struct err *e)
 {
 	const struct timeval patience = {.tv_sec = PATIENCE_S};
 	auto_close int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER);
@@ -101,7 +102,7 @@ static int check_nftables(struct broker_why *w)
 		return 0;
 	for (size_t read = 0; read < DUMP_SIZE_MAX;) {
 		ssize_t n = recv(fd, part, sizeof(part), 0);
-		int rc = n > 0 ? check_part(part, (size_t)n, w) : 0;
+		int rc = n > 0 ? check_part(part, (size_t)n, e) : 0;
 
 		if (rc <= 0)
 			return rc;
@@ -113,7 +114,7 @@ static int check_nftables(struct broker_why *w)
 /* --- legacy iptables --- */
 
 /* Both families' structs and numbers are alike but for the entries, which are only bytes to us. */
-static int check_table(int fd, const char *name, bool v6, struct broker_why *w)
+static int check_table(int fd, const char *name, bool v6, struct err *e)
 {
 	int level = v6 ? LEVEL_IPV6 : LEVEL_IP;
 	struct ipt_getinfo info = {0};
@@ -123,17 +124,17 @@ static int check_table(int fd, const char *name, bool v6, struct broker_why *w)
 	if (getsockopt(fd, level, IPT_SO_GET_INFO, &info, &size) || info.size > RULES_SIZE_MAX)
 		return 0;
 	size = (socklen_t)(sizeof(struct ipt_get_entries) + info.size);
-	auto_free struct ipt_get_entries *rules = broker_zalloc(size);
+	auto_free struct ipt_get_entries *rules = mem_zalloc(size);
 	snprintf(rules->name, sizeof(rules->name), "%s", name);
 	rules->size = info.size;
 	if (getsockopt(fd, level, IPT_SO_GET_ENTRIES, rules, &size))
 		return 0;
 	if (memmem(rules->entrytable, info.size, chain, strlen(chain)))
-		return refuse(w, "legacy iptables table", name);
+		return refuse(e, "legacy iptables table", name);
 	return 0;
 }
 
-static int check_legacy(bool v6, struct broker_why *w)
+static int check_legacy(bool v6, struct err *e)
 {
 	FILE *names =
 	    fopen(v6 ? "/proc/self/net/ip6_tables_names" : "/proc/self/net/ip_tables_names", "re");
@@ -143,17 +144,17 @@ static int check_legacy(bool v6, struct broker_why *w)
 
 	while (names && fd >= 0 && !rc && fgets(name, sizeof(name), names)) {
 		name[strcspn(name, "\n")] = '\0';
-		rc = check_table(fd, name, v6, w);
+		rc = check_table(fd, name, v6, e);
 	}
 	if (names)
 		(void)fclose(names);
 	return rc;
 }
 
-int netns_iptables_check(void *unused, struct broker_why *w)
+int netns_iptables_check(void *unused, struct err *e)
 {
 	(void)unused;
-	if (check_nftables(w) || check_legacy(false, w) || check_legacy(true, w))
+	if (check_nftables(e) || check_legacy(false, e) || check_legacy(true, e))
 		return -1;
 	return 0;
 }

@@ -4,8 +4,8 @@
  * for are chains ISTIO_* of iptables (both kinds) and tables istio-proxy-* of nftables, by name.
  */
 #pragma once
-#include "broker/base/log.h"
+#include "common/err.h"
 
-/* In the namespace where the caller is.  -1, EEXIST: yes, and `w` names what was found.  What
+/* In the namespace where the caller is.  -1, EEXIST: yes, and `e` names what was found.  What
  * cannot be asked (a kernel without it) is not there. */
-int netns_iptables_check(void *unused, struct broker_why *w);
+int netns_iptables_check(void *unused, struct err *e);

@@ -7,6 +7,9 @@
  * back makes itself a new one, as soon as the one that failed is gone with its own.
  */
 #include "metrics_listener.h"
+#include "broker/base/endpoint.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,10 +22,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+LOG_SCOPE("broker");
+
 static const char name[] = "metrics";
 
 /* Scrapes are few; somebody's SYNs are not to fill the node's memory. */
-enum { BACKLOG = 128, PORT_MAX = 65535 };
+enum { BACKLOG = 128 };
 
 /* Of a process, and its worker, that end. */
 enum { AGAIN_MS = 20, PATIENCE_MS = 2000 };
@@ -41,42 +46,6 @@ static socklen_t size_of(const union address *a)
 	return a->any.ss_family == AF_INET ? sizeof(a->v4) : sizeof(a->v6);
 }
 
-/* 0: none. */
-static uint16_t parse_port(const char *text)
-{
-	size_t n = strspn(text, "0123456789");
-	long port = n && n <= 5 && !text[n] ? strtol(text, NULL, 10) : 0;
-
-	return port <= PORT_MAX ? (uint16_t)port : 0;
-}
-
-int metrics_listener_parse(const char *text, struct sockaddr_storage *out, struct broker_why *w)
-{
-	const bool bracket = *text == '[';
-	const char *host = text + bracket, *end = strpbrk(host, bracket ? "]" : ":");
-	const char *colon = end ? end + bracket : "";
-	union address a = {.any.ss_family = AF_UNSPEC};
-	char copy[INET6_ADDRSTRLEN] = "";
-	uint16_t port = *colon == ':' ? htons(parse_port(colon + 1)) : 0;
-
-	if (port && end - host < (long)sizeof(copy))
-		memcpy(copy, host, (size_t)(end - host));
-	if (inet_pton(AF_INET, copy, &a.v4.sin_addr) == 1) {
-		a.v4.sin_family = AF_INET;
-		a.v4.sin_port = port;
-	} else if (inet_pton(AF_INET6, copy, &a.v6.sin6_addr) == 1) {
-		a.v6.sin6_family = AF_INET6;
-		a.v6.sin6_port = port;
-	} else {
-		return broker_refuse(w, EINVAL,
-		    "--metrics needs an address and a port, like 127.0.0.1:15091 or [::]:15091, "
-		    "not \"%.80s\"",
-		    text);
-	}
-	*out = a.any;
-	return 0;
-}
-
 /* Of other fields there are none that we set. */
 static bool is_same(const union address *a, const union address *b)
 {
@@ -92,12 +61,12 @@ static bool is_same(const union address *a, const union address *b)
 /* --- the socket --- */
 
 /* [::] is both families, whatever the node's default. */
-static int bind_one(const char *text, struct broker_why *w)
+static int bind_one(const char *text, struct err *e)
 {
 	const int one = 1, zero = 0;
 	union address a = {.any.ss_family = AF_UNSPEC};
 
-	if (metrics_listener_parse(text, &a.any, w))
+	if (broker_endpoint_parse(text, &a.any, e))
 		return -1;
 	auto_close int fd =
 	    socket(a.any.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
@@ -105,35 +74,35 @@ static int bind_one(const char *text, struct broker_why *w)
 	    (a.any.ss_family == AF_INET6 &&
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero))) ||
 	    bind(fd, &a.sa, size_of(&a)))
-		return broker_refuse_sys(w, "--metrics %s", text);
+		return err_sys(e, "--metrics %s", text);
 	return take_fd(fd);
 }
 
 /* Here it shows that somebody else listens at the same address and, as we do, would share it. */
-static int make(const char *text, struct broker_why *w)
+static int make(const char *text, struct err *e)
 {
-	auto_close int fd = bind_one(text, w);
+	auto_close int fd = bind_one(text, e);
 
 	if (fd >= 0 && listen(fd, BACKLOG))
-		return broker_refuse_sys(w, "--metrics %s", text);
+		return err_sys(e, "--metrics %s", text);
 	return fd < 0 ? -1 : take_fd(fd);
 }
 
 /* Who shut ours down, and failed, is heard of before the kernel has closed all of its sockets. */
-static int make_again(const char *text, struct broker_why *w)
+static int make_again(const char *text, struct err *e)
 {
-	int fd = make(text, w);
+	int fd = make(text, e);
 
-	for (int ms = 0; fd < 0 && w->code == EADDRINUSE && ms < PATIENCE_MS; ms += AGAIN_MS) {
+	for (int ms = 0; fd < 0 && e->code == EADDRINUSE && ms < PATIENCE_MS; ms += AGAIN_MS) {
 		usleep(AGAIN_MS * 1000);
-		fd = make(text, w);
+		fd = make(text, e);
 	}
 	return fd;
 }
 
-int metrics_listener_try(const char *text, struct broker_why *w)
+int metrics_listener_try(const char *text, struct err *e)
 {
-	auto_close int fd = make(text, w);
+	auto_close int fd = make(text, e);
 
 	return fd < 0 ? -1 : 0;
 }
@@ -162,11 +131,11 @@ static bool is_wanted(const struct metrics_listener_spec *s, int fd)
 {
 	union address have = {.any.ss_family = AF_UNSPEC}, want = have;
 	socklen_t size = sizeof(have);
-	struct broker_why w;
+	struct err e;
 
 	return option(fd, SO_TYPE) == SOCK_STREAM && option(fd, SO_PROTOCOL) == IPPROTO_TCP &&
 	       is_listening(fd) && !getsockname(fd, &have.sa, &size) &&
-	       !metrics_listener_parse(s->address, &want.any, &w) && is_same(&have, &want) &&
+	       !broker_endpoint_parse(s->address, &want.any, &e) && is_same(&have, &want) &&
 	       is_at_home(s->home, fd);
 }
 
@@ -180,8 +149,8 @@ static int take_kept(const struct metrics_listener_spec *s)
 		return -1;
 	if (is_wanted(s, fd) && !fcntl(fd, F_SETFL, flags | O_NONBLOCK))
 		return take_fd(fd);
-	broker_log(BROKER_INFO, NULL, "what was kept as %s does not listen at %s: making a new one",
-	    name, s->address);
+	log_info(
+	    NULL, "what was kept as %s does not listen at %s: making a new one", name, s->address);
 	shutdown(fd, SHUT_RDWR);
 	broker_fdstore_drop(s->kept, name); /* systemd may have one */
 	return -1;
@@ -204,7 +173,7 @@ static void on_shut_down(void *ctx, uint32_t events)
 }
 
 int metrics_listener_open(
-    struct metrics_listener *m, const struct metrics_listener_spec *spec, struct broker_why *w)
+    struct metrics_listener *m, const struct metrics_listener_spec *spec, struct err *e)
 {
 	const bool had = m->watch.ready;
 
@@ -213,13 +182,13 @@ int metrics_listener_open(
 	drop(m);
 	int fd = take_kept(spec);
 	if (fd < 0)
-		fd = had ? make_again(spec->address, w) : make(spec->address, w);
+		fd = had ? make_again(spec->address, e) : make(spec->address, e);
 	if (fd < 0)
 		return -1;
 	m->spec = spec;
 	m->watch = (struct broker_watch){.fd = fd, .ready = on_shut_down, .ctx = m};
 	if (broker_watch_start(spec->epoll, &m->watch, EPOLLRDHUP)) {
-		broker_refuse_sys(w, "watch the socket of --metrics");
+		err_sys(e, "watch the socket of --metrics");
 		m->watch.ready = NULL;
 		close(fd);
 		return -1;

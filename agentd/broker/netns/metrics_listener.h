@@ -5,17 +5,14 @@
  */
 #pragma once
 #include "broker/base/fdstore.h"
-#include "broker/base/log.h"
 #include "broker/base/loop.h"
+#include "common/err.h"
 #include "netns.h"
 #include <stdbool.h>
 #include <sys/socket.h>
 
-/* "10.0.0.1:15091" or "[fd00::1]:15091"; brackets may stand around either, for who does not know
- * which it has.  -1: refused. */
-int metrics_listener_parse(const char *text, struct sockaddr_storage *out, struct broker_why *w);
-/* For --check: could it be bound?  -1: `w` says why not; EADDRINUSE if somebody listens there. */
-int metrics_listener_try(const char *text, struct broker_why *w);
+/* For --check: could it be bound?  -1: `e` says why not; EADDRINUSE if somebody listens there. */
+int metrics_listener_try(const char *text, struct err *e);
 
 /* What it is to be; it stays where it is while the port is open. */
 struct metrics_listener_spec {
@@ -35,8 +32,8 @@ struct metrics_listener {
 
 /* The socket if it still listens, else what an earlier broker left if it is that, else a new one.
  * It stays ours.  One that was shut down unseen may cost 2 s: by another agentd that failed to take
- * over, whose own may be at the same port until it is gone.  -1: `w` says why. */
+ * over, whose own may be at the same port until it is gone.  -1: `e` says why. */
 int metrics_listener_open(
-    struct metrics_listener *m, const struct metrics_listener_spec *spec, struct broker_why *w);
+    struct metrics_listener *m, const struct metrics_listener_spec *spec, struct err *e);
 /* The end of this broker: who holds a copy may keep it. */
 void metrics_listener_release(struct metrics_listener *m);

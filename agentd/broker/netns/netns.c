@@ -7,6 +7,8 @@
  */
 #include "netns.h"
 #include "address.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +20,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+LOG_SCOPE("broker");
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
@@ -70,13 +74,13 @@ static int open_init(struct broker_fdstore *k)
 	return fd;
 }
 
-int netns_home_open(struct netns_home *h, struct broker_fdstore *k, struct broker_why *w)
+int netns_home_open(struct netns_home *h, struct broker_fdstore *k, struct err *e)
 {
 	struct stat st;
 
 	h->fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	if (h->fd < 0 || fstat(h->fd, &st))
-		return broker_refuse_sys(w, "/proc/self/ns/net");
+		return err_sys(e, "/proc/self/ns/net");
 	h->own = h->init = id_of(&st);
 	auto_close int here = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	h->own.cookie = cookie_of(here);
@@ -84,7 +88,7 @@ int netns_home_open(struct netns_home *h, struct broker_fdstore *k, struct broke
 	if (h->init_fd < 0)
 		return 0;
 	if (fstat(h->init_fd, &st))
-		return broker_refuse_sys(w, "/proc/1/ns/net");
+		return err_sys(e, "/proc/1/ns/net");
 	h->init = id_of(&st);
 	broker_fdstore_put(k, KEPT_NAME, h->init_fd);
 	return 0;
@@ -123,54 +127,52 @@ static int socket_option(int fd, int name)
 	return getsockopt(fd, SOL_SOCKET, name, &value, &len) ? -1 : value;
 }
 
-int netns_of(const struct netns_home *h, int conn, struct netns_id *id, struct broker_why *w)
+int netns_of(const struct netns_home *h, int conn, struct netns_id *id, struct err *e)
 {
 	struct stat st;
 	int fd;
 
 	if (socket_option(conn, SO_DOMAIN) != AF_UNIX ||
 	    socket_option(conn, SO_TYPE) != SOCK_STREAM || socket_option(conn, SO_ACCEPTCONN) != 0)
-		return broker_refuse(w, ENOTSOCK, "what was sent is no unix stream connection");
+		return err_set(e, ENOTSOCK, "what was sent is no unix stream connection");
 	fd = ioctl(conn, SIOCGSKNS);
 	if (fd < 0)
-		return broker_refuse_sys(w, "SIOCGSKNS");
+		return err_sys(e, "SIOCGSKNS");
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	if (fstat(fd, &st)) {
 		close(fd);
-		return broker_refuse_sys(w, "network namespace of the connection");
+		return err_sys(e, "network namespace of the connection");
 	}
 	*id = id_of(&st);
 	id->cookie = cookie_of(conn);
 	if (netns_same(id, &h->own) || netns_same(id, &h->init)) {
 		close(fd);
-		return broker_refuse(w, EPERM,
+		return err_set(e, EPERM,
 		    "the peer is in the node's own network namespace; a pod needs one of its own");
 	}
 	return fd;
 }
 
-int netns_visit(
-    const struct netns_home *h, int netns, netns_act act, void *ctx, struct broker_why *w)
+int netns_visit(const struct netns_home *h, int netns, netns_act act, void *ctx, struct err *e)
 {
 	int rc;
 
 	if (setns(netns, CLONE_NEWNET))
-		return broker_refuse_sys(w, "setns");
-	rc = act(ctx, w);
+		return err_sys(e, "setns");
+	rc = act(ctx, e);
 	if (setns(h->fd, CLONE_NEWNET)) {
-		broker_log(BROKER_ERROR, NULL, "cannot leave a pod's network namespace: %m");
+		log_error(NULL, "cannot leave a pod's network namespace: %m");
 		abort();
 	}
 	return rc;
 }
 
-static int list_addresses(void *ctx, struct broker_why *w)
+static int list_addresses(void *ctx, struct err *e)
 {
-	return netns_address_list(ctx, w);
+	return netns_address_list(ctx, e);
 }
 
-int netns_describe(
-    const struct netns_home *h, int netns, struct link_packet *out, struct broker_why *w)
+int netns_describe(const struct netns_home *h, int netns, struct link_packet *out, struct err *e)
 {
-	return netns_visit(h, netns, list_addresses, out, w);
+	return netns_visit(h, netns, list_addresses, out, e);
 }

@@ -4,7 +4,8 @@
  */
 #pragma once
 #include "broker/base/fdstore.h"
-#include "broker/base/log.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -23,7 +24,7 @@ struct netns_home {
 	int fd, init_fd; /* -1 */
 	struct netns_id own, init;
 };
-int netns_home_open(struct netns_home *h, struct broker_fdstore *k, struct broker_why *w);
+int netns_home_open(struct netns_home *h, struct broker_fdstore *k, struct err *e);
 void netns_home_close(struct netns_home *h); /* what is kept stays kept */
 
 /* Is it one of these?  By its inode; `netns` is held, so that is nobody else's. */
@@ -32,11 +33,9 @@ bool netns_is_own(const struct netns_home *h, int netns); /* the first one */
 
 /* An fd of the namespace in which the peer of the accepted unix stream `conn` made its socket;
  * refused for anything else than such a connection and for a namespace of `h`. */
-int netns_of(const struct netns_home *h, int conn, struct netns_id *id, struct broker_why *w);
-/* Runs `act` there; its result.  -1, with `w`, also if it cannot be entered. */
-typedef int (*netns_act)(void *ctx, struct broker_why *w);
-int netns_visit(
-    const struct netns_home *h, int netns, netns_act act, void *ctx, struct broker_why *w);
+int netns_of(const struct netns_home *h, int conn, struct netns_id *id, struct err *e);
+/* Runs `act` there; its result.  -1, with `e`, also if it cannot be entered. */
+typedef int (*netns_act)(void *ctx, struct err *e);
+int netns_visit(const struct netns_home *h, int netns, netns_act act, void *ctx, struct err *e);
 /* Fills in the addresses of `out`, as istio-agent.md 8.2 lists them. */
-int netns_describe(
-    const struct netns_home *h, int netns, struct link_packet *out, struct broker_why *w);
+int netns_describe(const struct netns_home *h, int netns, struct link_packet *out, struct err *e);

@@ -7,6 +7,7 @@
  */
 #include "pod_sockets.h"
 #include "broker/base/loop.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <netinet/in.h>
@@ -46,7 +47,7 @@ struct pod_sockets {
 
 struct pod_sockets *pod_sockets_new(const struct pod_sockets_rig *rig)
 {
-	struct pod_sockets *d = broker_zalloc(sizeof(*d));
+	struct pod_sockets *d = mem_zalloc(sizeof(*d));
 
 	d->rig = *rig;
 	return d;
@@ -73,7 +74,7 @@ static struct dns_pod *find_or_add(struct pod_sockets *d, const struct uuid *uid
 
 	if (p)
 		return p;
-	p = broker_zalloc(sizeof(*p));
+	p = mem_zalloc(sizeof(*p));
 	p->dns = d;
 	p->uid = *uid;
 	p->udp = p->tcp = (struct dns_socket){.watch.fd = -1, .pod = p};
@@ -95,7 +96,7 @@ static int set(int fd, int level, int option, int value)
 }
 
 /* An answer must leave from the address that was asked, so each datagram says which that is. */
-static int make_dual(const struct making *m, struct broker_why *w)
+static int make_dual(const struct making *m, struct err *e)
 {
 	const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(m->port)};
 	auto_close int fd = socket(AF_INET6, m->type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -104,12 +105,12 @@ static int make_dual(const struct making *m, struct broker_why *w)
 	    (m->type == SOCK_DGRAM && set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1)) ||
 	    (m->type == SOCK_STREAM && set(fd, SOL_SOCKET, SO_REUSEADDR, 1)) ||
 	    bind(fd, (const struct sockaddr *)&any, sizeof(any)))
-		return broker_refuse_sys(w, "port %u of the pod", m->port);
+		return err_sys(e, "port %u of the pod", m->port);
 	return take_fd(fd);
 }
 
 /* A kernel without IPv6. */
-static int make_v4(const struct making *m, struct broker_why *w)
+static int make_v4(const struct making *m, struct err *e)
 {
 	const struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(m->port)};
 	auto_close int fd = socket(AF_INET, m->type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -117,21 +118,20 @@ static int make_v4(const struct making *m, struct broker_why *w)
 	if (fd < 0 || (m->type == SOCK_DGRAM && set(fd, IPPROTO_IP, IP_PKTINFO, 1)) ||
 	    (m->type == SOCK_STREAM && set(fd, SOL_SOCKET, SO_REUSEADDR, 1)) ||
 	    bind(fd, (const struct sockaddr *)&any, sizeof(any)))
-		return broker_refuse_sys(w, "port %u of the pod", m->port);
+		return err_sys(e, "port %u of the pod", m->port);
 	return take_fd(fd);
 }
 
-static int make_there(void *ctx, struct broker_why *w)
+static int make_there(void *ctx, struct err *e)
 {
 	struct making *m = ctx;
 
-	m->fd = make_dual(m, w);
-	if (m->fd < 0 && w->code == EAFNOSUPPORT)
-		m->fd = make_v4(m, w);
+	m->fd = make_dual(m, e);
+	if (m->fd < 0 && e->code == EAFNOSUPPORT)
+		m->fd = make_v4(m, e);
 	if (m->fd < 0)
 		return -1;
-	return m->type == SOCK_STREAM && listen(m->fd, BACKLOG) ? broker_refuse_sys(w, "listen")
-								: 0;
+	return m->type == SOCK_STREAM && listen(m->fd, BACKLOG) ? err_sys(e, "listen") : 0;
 }
 
 /* --- between two workers --- */
@@ -206,10 +206,10 @@ static void on_query(void *ctx, uint32_t events)
 static void unmark(struct dns_socket *s)
 {
 	const struct pod_sockets_rig *rig = &s->pod->dns->rig;
-	struct broker_why w;
+	struct err e;
 
 	if (s->watch.fd >= 0 && !s->watch.ready)
-		rig->mark(rig->ctx, &s->pod->uid, s->watch.fd, false, &w);
+		rig->mark(rig->ctx, &s->pod->uid, s->watch.fd, false, &e);
 }
 
 /* Nobody hears of a datagram that goes with its socket. */
@@ -267,13 +267,12 @@ void pod_sockets_end(struct pod_sockets *d, const struct uuid *pod)
 }
 
 /* The worker serves both or none: with one refused, a mark on the other would lead to nobody. */
-int pod_sockets_listen(
-    struct pod_sockets *d, const struct uuid *pod, unsigned kind, struct broker_why *w)
+int pod_sockets_listen(struct pod_sockets *d, const struct uuid *pod, unsigned kind, struct err *e)
 {
 	const struct pod_sockets_rig *rig = &d->rig;
 	struct making m = {
 	    .type = kind == LINK_LISTEN_DNS_UDP ? SOCK_DGRAM : SOCK_STREAM, .fd = -1};
-	int netns = rig->place(rig->ctx, pod, &m.port, w);
+	int netns = rig->place(rig->ctx, pod, &m.port, e);
 
 	if (netns < 0) {
 		pod_sockets_end(d, pod);
@@ -282,8 +281,8 @@ int pod_sockets_listen(
 	struct dns_pod *p = find_or_add(d, pod);
 	struct dns_socket *s = kind == LINK_LISTEN_DNS_UDP ? &p->udp : &p->tcp;
 	close_socket(s);
-	if (netns_visit(rig->home, netns, make_there, &m, w) ||
-	    rig->mark(rig->ctx, pod, m.fd, true, w)) {
+	if (netns_visit(rig->home, netns, make_there, &m, e) ||
+	    rig->mark(rig->ctx, pod, m.fd, true, e)) {
 		mem_closep(&m.fd);
 		forget(p);
 		return -1;

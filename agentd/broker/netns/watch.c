@@ -3,6 +3,7 @@
  */
 #include "watch.h"
 #include "address.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -67,35 +68,35 @@ static void find_interfaces(const struct redirect_rules *rules, struct netns_wat
 	}
 }
 
-static int look(void *ctx, struct broker_why *w)
+static int look(void *ctx, struct err *e)
 {
 	struct visit *v = ctx;
 
 	find_interfaces(v->view->rules(v->view->ctx), v->seen);
 	v->seen->nroutes =
 	    netns_route_list(v->seen->routes, v->seen->interfaces, v->seen->ninterfaces);
-	return netns_address_list(&v->seen->addresses, w);
+	return netns_address_list(&v->seen->addresses, e);
 }
 
 /* Subscribed first, so that no change falls between. */
-static int enter(void *ctx, struct broker_why *w)
+static int enter(void *ctx, struct err *e)
 {
 	struct visit *v = ctx;
 
 	v->view->watch.fd = open_netlink(RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_LINK |
 					 RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE);
 	if (v->view->watch.fd < 0)
-		return broker_refuse_sys(w, "netlink of the pod");
+		return err_sys(e, "netlink of the pod");
 	add_passthrough_address();
-	return look(ctx, w);
+	return look(ctx, e);
 }
 
-int netns_watch_look(struct netns_watch *v, struct netns_watch_seen *seen, struct broker_why *w)
+int netns_watch_look(struct netns_watch *v, struct netns_watch_seen *seen, struct err *e)
 {
 	struct visit visit = {v, seen};
 
 	memset(seen, 0, sizeof(*seen));
-	return netns_visit(v->home, v->netns, look, &visit, w);
+	return netns_visit(v->home, v->netns, look, &visit, e);
 }
 
 /* What it says does not matter, nor that some of it may be lost. */
@@ -112,10 +113,10 @@ static void on_due(void *ctx)
 {
 	struct netns_watch *v = ctx;
 	struct netns_watch_seen seen;
-	struct broker_why w;
+	struct err e;
 
 	drain(v->watch.fd);
-	if (netns_watch_look(v, &seen, &w)) {
+	if (netns_watch_look(v, &seen, &e)) {
 		broker_timer_set(&v->timer, FAILED_MS);
 		return;
 	}
@@ -135,8 +136,7 @@ static void on_notice(void *ctx, uint32_t events)
 	broker_timer_set(&v->timer, AGAIN_MS);
 }
 
-int netns_watch_open(
-    struct netns_watch *v, int netns, struct netns_watch_seen *seen, struct broker_why *w)
+int netns_watch_open(struct netns_watch *v, int netns, struct netns_watch_seen *seen, struct err *e)
 {
 	struct visit visit = {v, seen};
 
@@ -146,9 +146,9 @@ int netns_watch_open(
 	if (v->netns < 0 || broker_timer_open(&v->timer, v->epoll, on_due, v)) {
 		mem_closep(&v->netns);
 		v->watch.ready = NULL;
-		return broker_refuse_sys(w, "look into the pod's network namespace");
+		return err_sys(e, "look into the pod's network namespace");
 	}
-	if (netns_visit(v->home, v->netns, enter, &visit, w) ||
+	if (netns_visit(v->home, v->netns, enter, &visit, e) ||
 	    broker_watch_start(v->epoll, &v->watch, EPOLLIN)) {
 		netns_watch_close(v);
 		return -1;

@@ -7,6 +7,8 @@
  */
 #pragma once
 #include "broker/base/loop.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include "common/rules.h"
 #include "netns.h"
 #include "route.h"
@@ -32,8 +34,8 @@ struct netns_watch {
 
 /* Looks, fills in `seen`, and tells `changed` from then on.  `netns` stays the caller's. */
 int netns_watch_open(
-    struct netns_watch *v, int netns, struct netns_watch_seen *seen, struct broker_why *w);
+    struct netns_watch *v, int netns, struct netns_watch_seen *seen, struct err *e);
 /* Once more, now: the rules changed. */
-int netns_watch_look(struct netns_watch *v, struct netns_watch_seen *seen, struct broker_why *w);
+int netns_watch_look(struct netns_watch *v, struct netns_watch_seen *seen, struct err *e);
 bool netns_watch_is_of(const struct netns_watch *v, int netns);
 void netns_watch_close(struct netns_watch *v);

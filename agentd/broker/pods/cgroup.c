@@ -9,6 +9,7 @@
  */
 #include "cgroup.h"
 #include "broker/base/file.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -58,39 +59,39 @@ static bool is_name(const char *s)
 
 /* A list of one. */
 static int read_name(
-    const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct broker_why *w)
+    const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct err *e)
 {
 	const struct broker_place at = {.dir = o->manifests, .sub = uid, .name = "cgroup"};
 	struct broker_content content;
 	char text[NAME_SIZE + 1] = ""; /* with its line feed */
 
 	if (!o->manifests)
-		return broker_refuse(w, ENOENT, "there are no manifests");
+		return err_set(e, ENOENT, "there are no manifests");
 	broker_file_read(&at, &content);
 	auto_close int fd = content.fd;
 	if (content.state == LINK_FILE_REMOVED)
-		return broker_refuse(w, ENOENT, "%s", content.why.text);
+		return err_set(e, ENOENT, "%s", content.why.msg);
 	if (content.state != LINK_FILE_CONTENT)
-		return broker_refuse(w, EINVAL, "%s", content.why.text);
+		return err_set(e, EINVAL, "%s", content.why.msg);
 	ssize_t n = pread(fd, text, sizeof(text), 0);
 	if (n > 0 && text[n - 1] == '\n')
 		text[--n] = '\0';
 	if (n <= 0 || n >= NAME_SIZE || strlen(text) != (size_t)n || !is_name(text))
-		return broker_refuse(w, EINVAL, "%s/cgroup is no path below the cgroup root", uid);
+		return err_set(e, EINVAL, "%s/cgroup is no path below the cgroup root", uid);
 	memcpy(out, text, (size_t)n + 1);
 	out[n + 1] = '\0';
 	return 0;
 }
 
-static int open_root(const struct broker_options *o, struct broker_why *w)
+static int open_root(const struct broker_options *o, struct err *e)
 {
 	char root[PATH_MAX];
 	int fd;
 
 	if (pod_cgroup_root(o, root))
-		return broker_refuse(w, EINVAL, "cgroup v2 is not mounted");
+		return err_set(e, EINVAL, "cgroup v2 is not mounted");
 	fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? broker_refuse_sys(w, "%s", root) : fd;
+	return fd < 0 ? err_sys(e, "%s", root) : fd;
 }
 
 int pod_cgroup_top(const struct broker_options *o, char out[POD_CGROUP_TOP_SIZE])
@@ -109,31 +110,31 @@ int pod_cgroup_top(const struct broker_options *o, char out[POD_CGROUP_TOP_SIZE]
 }
 
 static int find_paths(const struct broker_options *o, int root, const char *uid,
-    char out[KUBEPODS_SIZE], struct broker_why *w)
+    char out[KUBEPODS_SIZE], struct err *e)
 {
 	*out = '\0';
-	if (!read_name(o, uid, out, w))
+	if (!read_name(o, uid, out, e))
 		return 0;
-	if (w->code != ENOENT)
+	if (e->code != ENOENT)
 		return -1;
 	kubepods_find(o, root, uid, out);
 	if (*out)
 		return 0;
-	return broker_refuse(w, ENOENT,
+	return err_set(e, ENOENT,
 	    "no <uid>/cgroup beside the manifest names the pod's cgroup, and there is no kubepods "
 	    "tree (--kubepods)");
 }
 
 int pod_cgroup_paths(
-    const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct broker_why *w)
+    const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct err *e)
 {
-	auto_close int root = open_root(o, w);
+	auto_close int root = open_root(o, e);
 
-	return root < 0 ? -1 : find_paths(o, root, uid, out, w);
+	return root < 0 ? -1 : find_paths(o, root, uid, out, e);
 }
 
 /* Its directory, to which nobody can lead elsewhere; -1. */
-static int open_below(int root, const char *name, struct broker_why *w)
+static int open_below(int root, const char *name, struct err *e)
 {
 	struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 	    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
@@ -141,24 +142,24 @@ static int open_below(int root, const char *name, struct broker_why *w)
 
 	auto_close int fd = (int)syscall(SYS_openat2, root, name, &how, sizeof(how));
 	if (fd < 0)
-		return broker_refuse(w, errno == ENOENT ? ENODEV : EINVAL, "cgroup %.80s: %s", name,
+		return err_set(e, errno == ENOENT ? ENODEV : EINVAL, "cgroup %.80s: %s", name,
 		    strerror(errno));
 	if (fstatfs(fd, &fs) || fs.f_type != CGROUP2_SUPER_MAGIC)
-		return broker_refuse(w, EINVAL, "%.80s is no cgroup v2", name);
+		return err_set(e, EINVAL, "%.80s is no cgroup v2", name);
 	return take_fd(fd);
 }
 
-int pod_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w)
+int pod_cgroup_open(const struct broker_options *o, const char *uid, struct err *e)
 {
 	char paths[KUBEPODS_SIZE] = "";
-	auto_close int root = open_root(o, w);
+	auto_close int root = open_root(o, e);
 	int fd = -1;
 
-	if (root < 0 || find_paths(o, root, uid, paths, w))
+	if (root < 0 || find_paths(o, root, uid, paths, e))
 		return -1;
-	w->code = ENODEV;
-	for (const char *p = paths; *p && fd < 0 && w->code == ENODEV; p += strlen(p) + 1)
-		fd = open_below(root, p, w);
+	e->code = ENODEV;
+	for (const char *p = paths; *p && fd < 0 && e->code == ENODEV; p += strlen(p) + 1)
+		fd = open_below(root, p, e);
 	return fd;
 }
 
@@ -224,21 +225,20 @@ static void on_notice(void *ctx, uint32_t events)
 		stop(c);
 }
 
-int pod_cgroup_watch(struct pod_cgroup *c, int dir, struct broker_why *w)
+int pod_cgroup_watch(struct pod_cgroup *c, int dir, struct err *e)
 {
 	struct stat st;
 
 	pod_cgroup_end(c);
 	auto_close int fd = openat(dir, "cgroup.events", O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(dir, &st))
-		return broker_refuse_sys(w, "cgroup.events");
+		return err_sys(e, "cgroup.events");
 	/* An empty one would let anybody in at once. */
 	if (is_populated(fd) != 1)
-		return broker_refuse(
-		    w, EINVAL, "the cgroup is empty: it is not that of the running pod");
+		return err_set(e, EINVAL, "the cgroup is empty: it is not that of the running pod");
 	c->watch = (struct broker_watch){.fd = fd, .ready = on_notice, .ctx = c};
 	if (broker_watch_start(c->epoll, &c->watch, EPOLLPRI))
-		return broker_refuse_sys(w, "watch cgroup.events");
+		return err_sys(e, "watch cgroup.events");
 	c->id = st.st_ino;
 	c->watched = true;
 	(void)take_fd(fd);
@@ -249,10 +249,10 @@ int pod_cgroup_watch(struct pod_cgroup *c, int dir, struct broker_why *w)
  * come from another namespace. */
 void pod_cgroup_resume(struct pod_cgroup *c, int dir, uint64_t id)
 {
-	struct broker_why w = {.code = ENODEV};
-	int rc = dir < 0 ? -1 : pod_cgroup_watch(c, dir, &w);
+	struct err e = {.code = ENODEV};
+	int rc = dir < 0 ? -1 : pod_cgroup_watch(c, dir, &e);
 
-	if (rc == 0 ? c->id != id : w.code == EINVAL || w.code == ENODEV || w.code == ENOENT)
+	if (rc == 0 ? c->id != id : e.code == EINVAL || e.code == ENODEV || e.code == ENOENT)
 		empty(c);
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 #include "broker/base/loop.h"
 #include "broker/base/options.h"
+#include "common/err.h"
 #include "kubepods.h"
 #include <limits.h>
 
@@ -36,17 +37,17 @@ int pod_cgroup_top(const struct broker_options *o, char out[POD_CGROUP_TOP_SIZE]
 /* Where the pod's cgroup can be: what root named, or else its places in the kubelet's tree
  * (kubepods.h).  -1 with a code: ENOENT nothing is named, and there is no such tree. */
 int pod_cgroup_paths(
-    const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct broker_why *w);
+    const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct err *e);
 
 /* The directory of the pod's cgroup.  -1 with a code: ENOENT as above, ENODEV it does not exist,
  * EINVAL what is named is odd. */
-int pod_cgroup_open(const struct broker_options *o, const char *uid, struct broker_why *w);
+int pod_cgroup_open(const struct broker_options *o, const char *uid, struct err *e);
 
 /* Is it inside of a tree of the kubelet's?  `path` as in /proc/PID/cgroup, or any part of it. */
 bool pod_cgroup_is_pods(const char *path);
 
 /* Begins, or begins anew: not emptied.  `dir` stays the caller's.  -1: not watched. */
-int pod_cgroup_watch(struct pod_cgroup *c, int dir, struct broker_why *w);
+int pod_cgroup_watch(struct pod_cgroup *c, int dir, struct err *e);
 /* Goes on with the one that an earlier broker watched; emptied if that is not there any more. */
 void pod_cgroup_resume(struct pod_cgroup *c, int dir, uint64_t id);
 bool pod_cgroup_emptied(struct pod_cgroup *c); /* since then */

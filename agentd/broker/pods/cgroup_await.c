@@ -2,6 +2,7 @@
  * whoever has that name in its path looks: watches what is new, and tells if its directory is.
  */
 #include "cgroup_await.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -107,28 +108,28 @@ static void on_change(void *ctx, uint32_t events)
 {
 	struct cgroup_awaits *all = ctx;
 	char buffer[4096] __attribute__((aligned(8)));
-	const struct inotify_event *e;
+	const struct inotify_event *ev;
 	ssize_t n = read(all->watch.fd, buffer, sizeof(buffer));
 
 	(void)events;
-	for (ssize_t at = 0; at < n; at += (ssize_t)(sizeof(*e) + e->len)) {
-		e = (const struct inotify_event *)(const void *)(buffer + at);
-		if (e->len || e->mask & IN_Q_OVERFLOW)
-			look_all(all, e->len ? e->name : NULL);
+	for (ssize_t at = 0; at < n; at += (ssize_t)(sizeof(*ev) + ev->len)) {
+		ev = (const struct inotify_event *)(const void *)(buffer + at);
+		if (ev->len || ev->mask & IN_Q_OVERFLOW)
+			look_all(all, ev->len ? ev->name : NULL);
 	}
 }
 
-int cgroup_awaits_open(struct cgroup_awaits *all, int epoll, int top, struct broker_why *w)
+int cgroup_awaits_open(struct cgroup_awaits *all, int epoll, int top, struct err *e)
 {
 	auto_close int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 
 	if (fd < 0)
-		return broker_refuse_sys(w, "inotify");
+		return err_sys(e, "inotify");
 	all->epoll = epoll;
 	all->top = top;
 	all->watch = (struct broker_watch){.fd = fd, .ctx = all};
 	if (broker_watch_start(epoll, &all->watch, EPOLLIN))
-		return broker_refuse_sys(w, "watch for cgroups");
+		return err_sys(e, "watch for cgroups");
 	all->watch.ready = on_change;
 	take_fd(fd);
 	return 0;
@@ -150,19 +151,19 @@ static char *copy(const char *paths)
 
 	while (*end)
 		end = after(end);
-	out = broker_zalloc((size_t)(end - paths) + 1);
+	out = mem_zalloc((size_t)(end - paths) + 1);
 	memcpy(out, paths, (size_t)(end - paths));
 	return out;
 }
 
-int cgroup_await_start(struct cgroup_await *a, const char *paths, struct broker_why *w)
+int cgroup_await_start(struct cgroup_await *a, const char *paths, struct err *e)
 {
 	DL_APPEND(a->all->list, a);
 	a->paths = copy(paths);
 	a->ino = 0;
 	int dir = find_new(a);
 	if (dir < 0)
-		return broker_refuse(w, EINPROGRESS, "cgroup %.120s does not exist yet", a->paths);
+		return err_set(e, EINPROGRESS, "cgroup %.120s does not exist yet", a->paths);
 	return dir;
 }
 

@@ -6,8 +6,8 @@
  * while nothing happens.
  */
 #pragma once
-#include "broker/base/log.h"
 #include "broker/base/loop.h"
+#include "common/err.h"
 #include <sys/types.h>
 
 struct cgroup_await;
@@ -19,7 +19,7 @@ struct cgroup_awaits {
 	int top; /* the caller's; no path leads out of it */
 	struct cgroup_await *list;
 };
-int cgroup_awaits_open(struct cgroup_awaits *all, int epoll, int top, struct broker_why *w);
+int cgroup_awaits_open(struct cgroup_awaits *all, int epoll, int top, struct err *e);
 void cgroup_awaits_close(struct cgroup_awaits *all); /* not open: nothing */
 
 /* There is a directory, and it is another one than before: `dir` is the callee's. */
@@ -37,7 +37,7 @@ struct cgroup_await {
 };
 /* The directory if it is there now, the caller's.  -1: EINPROGRESS.  `there` runs for each later
  * one.  `paths` as above, the caller's. */
-int cgroup_await_start(struct cgroup_await *a, const char *paths, struct broker_why *w);
+int cgroup_await_start(struct cgroup_await *a, const char *paths, struct err *e);
 void cgroup_await_end(struct cgroup_await *a); /* not started: nothing */
 
 /* The directory that is there now, the caller's, or -1; no component is a symbolic link. */

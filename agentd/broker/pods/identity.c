@@ -12,11 +12,15 @@
  */
 #include "identity.h"
 #include "broker/base/state.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>
+
+LOG_SCOPE("broker");
 
 static bool is_known(const struct pod_identity *i)
 {
@@ -45,21 +49,20 @@ static void on_emptied(void *ctx)
 static void resume(struct pod_identity *i)
 {
 	struct broker_state_netns n;
-	struct broker_why w;
+	struct err e;
 
 	if (!broker_state_netns_get(i->all->states, &i->uid, &n))
 		return;
 	if (i->all->gone && i->all->gone(i->all->ctx, &i->uid)) {
-		broker_log(
-		    BROKER_INFO, i->name, "its network namespace is gone: the next one is learned");
+		log_info(i->name, "its network namespace is gone: the next one is learned");
 		broker_state_netns_del(i->all->states, &i->uid);
 		return;
 	}
 	i->netns.cookie = n.cookie;
 	if (!n.cgroup_id)
 		return;
-	auto_close int dir = pod_cgroup_open(i->all->options, i->name, &w);
-	if (dir >= 0 || w.code == ENODEV)
+	auto_close int dir = pod_cgroup_open(i->all->options, i->name, &e);
+	if (dir >= 0 || e.code == ENODEV)
 		pod_cgroup_resume(&i->cgroup, dir, n.cgroup_id);
 }
 
@@ -84,7 +87,7 @@ void pod_identity_end(struct pod_identity *i)
 /* --- the network namespace --- */
 
 /* Another one than the pod's: a sandbox that was started anew, or somebody else? */
-static int check_replacement(struct pod_identity *i, struct broker_why *w)
+static int check_replacement(struct pod_identity *i, struct err *e)
 {
 	static const char other[] = "the peer is in another network namespace than the pod began "
 				    "with";
@@ -92,29 +95,28 @@ static int check_replacement(struct pod_identity *i, struct broker_why *w)
 	if (pod_cgroup_emptied(&i->cgroup))
 		return 0;
 	if (i->cgroup.watched)
-		return broker_refuse(
-		    w, EPERM, "%s, and the pod's cgroup was never empty since", other);
-	return broker_refuse(w, EPERM,
+		return err_set(e, EPERM, "%s, and the pod's cgroup was never empty since", other);
+	return err_set(e, EPERM,
 	    "%s; give <uid>/cgroup beside the manifest, so that a restarted pod is told from an "
 	    "intruder, or remove the manifest and add it again",
 	    other);
 }
 
-static int check_netns(struct pod_identity *i, const struct netns_id *id, struct broker_why *w)
+static int check_netns(struct pod_identity *i, const struct netns_id *id, struct err *e)
 {
 	const struct pod_identity *other;
 
 	if (netns_same(&i->netns, id))
 		return 0;
-	if (is_known(i) && check_replacement(i, w))
+	if (is_known(i) && check_replacement(i, e))
 		return -1;
 	DL_FOREACH (i->all->list, other) {
 		if (!netns_same(&other->netns, id))
 			continue;
-		broker_log(BROKER_WARN, i->name,
-		    "a peer came from the network namespace of pod %s: refused", other->name);
-		return broker_refuse(
-		    w, EPERM, "the peer is in the network namespace of pod %s", other->name);
+		log_warn(i->name, "a peer came from the network namespace of pod %s: refused",
+		    other->name);
+		return err_set(
+		    e, EPERM, "the peer is in the network namespace of pod %s", other->name);
 	}
 	return 0;
 }
@@ -123,14 +125,14 @@ static int check_netns(struct pod_identity *i, const struct netns_id *id, struct
  * watched from now on. */
 static void watch_cgroup(struct pod_identity *i, bool is_new, int dir)
 {
-	struct broker_why w = {.code = 0};
+	struct err e = {.code = 0};
 
 	if (!is_new && i->cgroup.watched)
 		return;
 	if (dir < 0)
 		pod_cgroup_end(&i->cgroup);
-	else if (pod_cgroup_watch(&i->cgroup, dir, &w) && is_new)
-		broker_log(BROKER_WARN, i->name, "a restart will not be noticed: %s", w.text);
+	else if (pod_cgroup_watch(&i->cgroup, dir, &e) && is_new)
+		log_warn(i->name, "a restart will not be noticed: %s", e.msg);
 	keep(i);
 }
 
@@ -139,8 +141,7 @@ static void learn(struct pod_identity *i, int netns_fd, const struct netns_id *i
 	bool is_new = !netns_same(&i->netns, id);
 
 	if (is_known(i) && is_new)
-		broker_log(BROKER_INFO, i->name,
-		    "a new network namespace: the pod's cgroup was empty in between");
+		log_info(i->name, "a new network namespace: the pod's cgroup was empty in between");
 	mem_closep(&i->netns_fd);
 	i->netns_fd = netns_fd;
 	i->netns = *id;
@@ -151,17 +152,17 @@ static void learn(struct pod_identity *i, int netns_fd, const struct netns_id *i
 
 /* `dir` is that of the pod's cgroup, the caller's. */
 static int check_cgroup(
-    const struct pod_identity *i, int conn, int *dir, uint64_t *id, struct broker_why *w)
+    const struct pod_identity *i, int conn, int *dir, uint64_t *id, struct err *e)
 {
-	*dir = pod_cgroup_open(i->all->options, i->name, w);
+	*dir = pod_cgroup_open(i->all->options, i->name, e);
 	if (*dir >= 0)
-		return pod_peer_cgroup(i->all->way, conn, *dir, id, w);
-	if (w->code == ENODEV)
-		return broker_refuse(w, EACCES, "the pod's cgroup does not exist");
-	if (w->code == ENOENT)
-		return broker_refuse(
-		    w, ENODATA, "no <uid>/cgroup beside the manifest names the pod's cgroup");
-	w->code = ENODATA;
+		return pod_peer_cgroup(i->all->way, conn, *dir, id, e);
+	if (e->code == ENODEV)
+		return err_set(e, EACCES, "the pod's cgroup does not exist");
+	if (e->code == ENOENT)
+		return err_set(
+		    e, ENODATA, "no <uid>/cgroup beside the manifest names the pod's cgroup");
+	e->code = ENODATA;
 	return -1;
 }
 
@@ -169,34 +170,34 @@ static int check_cgroup(
 static void tell_of_host(const struct pod_identity *i, int conn)
 {
 	auto_close int dir = -1;
-	struct broker_why w;
+	struct err e;
 	uint64_t id;
 
-	if (i->all->of_host && !check_cgroup(i, conn, &dir, &id, &w))
+	if (i->all->of_host && !check_cgroup(i, conn, &dir, &id, &e))
 		i->all->of_host(i->all->ctx, &i->uid);
 }
 
 int pod_identity_check(
-    struct pod_identity *i, int conn, bool require, struct link_packet *out, struct broker_why *w)
+    struct pod_identity *i, int conn, bool require, struct link_packet *out, struct err *e)
 {
 	struct netns_id id;
-	auto_close int netns = netns_of(i->all->home, conn, &id, w);
+	auto_close int netns = netns_of(i->all->home, conn, &id, e);
 	auto_close int dir = -1;
 
 	if (netns < 0) {
-		if (w->code == EPERM)
+		if (e->code == EPERM)
 			tell_of_host(i, conn);
 		return -1;
 	}
-	if (check_netns(i, &id, w))
+	if (check_netns(i, &id, e))
 		return -1;
-	if (check_cgroup(i, conn, &dir, &out->cgroup_id, w)) {
+	if (check_cgroup(i, conn, &dir, &out->cgroup_id, e)) {
 		/* Not known is no fault of the peer's: the policy decides. */
-		if (w->code != ENODATA || require)
+		if (e->code != ENODATA || require)
 			return -1;
-		snprintf(out->why, sizeof(out->why), "%s", w->text);
+		snprintf(out->why, sizeof(out->why), "%s", e->msg);
 	}
-	if (netns_describe(i->all->home, netns, out, w))
+	if (netns_describe(i->all->home, netns, out, e))
 		return -1;
 	out->netns_cookie = id.cookie;
 	learn(i, take_fd(netns), &id, dir);

@@ -9,6 +9,8 @@
 #pragma once
 #include "broker/netns/netns.h"
 #include "cgroup.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include "peer.h"
 
 struct broker_states;
@@ -48,4 +50,4 @@ void pod_identity_end(struct pod_identity *i); /* what is kept stays */
  * `why` when nobody can know, which `require` does not let pass.  -1 with a code: ESRCH the peer is
  * gone, EACCES it is in another cgroup, ENODATA nobody can know, EPERM another namespace. */
 int pod_identity_check(
-    struct pod_identity *i, int conn, bool require, struct link_packet *out, struct broker_why *w);
+    struct pod_identity *i, int conn, bool require, struct link_packet *out, struct err *e);

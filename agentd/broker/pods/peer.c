@@ -9,6 +9,7 @@
  * A handle of a cgroup is its id.  A cgroup that was removed cannot be opened; v2 never moves one.
  */
 #include "peer.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "common/pidfd.h"
 #include <dirent.h>
@@ -81,29 +82,29 @@ static int is_below(int dir, uint64_t id)
 	return 0;
 }
 
-static int elsewhere(struct broker_why *w)
+static int elsewhere(struct err *e)
 {
-	return broker_refuse(w, EACCES, "the peer is not in the pod's cgroup");
+	return err_set(e, EACCES, "the peer is not in the pod's cgroup");
 }
 
-static int gone(struct broker_why *w)
+static int gone(struct err *e)
 {
-	return broker_refuse(w, ESRCH, "the peer has exited");
+	return err_set(e, ESRCH, "the peer has exited");
 }
 
-static int find_by_info(int pidfd, int dir, uint64_t *id, struct broker_why *w)
+static int find_by_info(int pidfd, int dir, uint64_t *id, struct err *e)
 {
 	if (pidfd_cgroup(pidfd, id))
-		return errno == ESRCH ? gone(w)
-				      : broker_refuse(w, ENODATA, "the peer's cgroup is not told");
+		return errno == ESRCH ? gone(e)
+				      : err_set(e, ENODATA, "the peer's cgroup is not told");
 	switch (is_below(dir, *id)) {
 	case 1:
 		return 0;
 	case 0:
-		return elsewhere(w);
+		return elsewhere(e);
 	default:
-		return broker_refuse(
-		    w, ENODATA, "the peer's cgroup cannot be opened: %s", strerror(errno));
+		return err_set(
+		    e, ENODATA, "the peer's cgroup cannot be opened: %s", strerror(errno));
 	}
 }
 
@@ -159,7 +160,7 @@ static uint64_t search(struct search *s, int dir, int depth)
 	return id;
 }
 
-static int find_in_lists(pid_t pid, int dir, uint64_t *id, struct broker_why *w)
+static int find_in_lists(pid_t pid, int dir, uint64_t *id, struct err *e)
 {
 	struct search s = {.pid = pid, .left = CGROUPS_MAX};
 	/* An open file of its own: the pod's is read again from its begin. */
@@ -169,8 +170,8 @@ static int find_in_lists(pid_t pid, int dir, uint64_t *id, struct broker_why *w)
 	if (*id)
 		return 0;
 	if (s.cut)
-		return broker_refuse(w, ENODATA, "the pod has too many cgroups to look at");
-	return elsewhere(w);
+		return err_set(e, ENODATA, "the pod has too many cgroups to look at");
+	return elsewhere(e);
 }
 
 /* Milliseconds since it began; -1: it cannot be read. */
@@ -197,40 +198,40 @@ static int64_t age_ms(pid_t pid)
 
 /* --- all ways --- */
 
-int pod_peer_open(enum pod_peer_way way, int conn, pid_t pid, struct broker_why *w)
+int pod_peer_open(enum pod_peer_way way, int conn, pid_t pid, struct err *e)
 {
 	auto_close int fd = way == POD_PEER_BY_PID ? pidfd_of_number(pid) : pidfd_of_peer(conn);
 
 	if (fd < 0 && (errno == ESRCH || errno == EINVAL))
-		return gone(w);
+		return gone(e);
 	if (fd < 0)
-		return broker_refuse(w, ENODATA, "the peer's process: %s", strerror(errno));
+		return err_set(e, ENODATA, "the peer's process: %s", strerror(errno));
 	if (way == POD_PEER_BY_PID && age_ms(pid) < YOUNG_MS)
-		return broker_refuse(w, ESRCH,
+		return err_set(e, ESRCH,
 		    "the peer began less than %d ms ago: this kernel cannot tell it from another "
 		    "one that had its number",
 		    YOUNG_MS);
 	return take_fd(fd);
 }
 
-int pod_peer_cgroup(enum pod_peer_way way, int conn, int dir, uint64_t *id, struct broker_why *w)
+int pod_peer_cgroup(enum pod_peer_way way, int conn, int dir, uint64_t *id, struct err *e)
 {
 	pid_t pid = pidfd_number_of_peer(conn);
 	int rc;
 
 	*id = 0;
 	if (pid <= 0)
-		return broker_refuse(w, ENODATA,
+		return err_set(e, ENODATA,
 		    "the peer is in a pid namespace that agentd cannot see (a VM, or agentd itself "
 		    "is not in the node's)");
-	auto_close int pidfd = pod_peer_open(way, conn, pid, w);
+	auto_close int pidfd = pod_peer_open(way, conn, pid, e);
 	if (pidfd < 0)
 		return -1;
-	rc = way == POD_PEER_BY_INFO ? find_by_info(pidfd, dir, id, w)
-				     : find_in_lists(pid, dir, id, w);
+	rc = way == POD_PEER_BY_INFO ? find_by_info(pidfd, dir, id, e)
+				     : find_in_lists(pid, dir, id, e);
 	/* The number was its own all the time, if it is alive now. */
 	if (pidfd_ended(pidfd))
-		rc = gone(w);
+		rc = gone(e);
 	if (rc)
 		*id = 0;
 	return rc;

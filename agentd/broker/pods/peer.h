@@ -5,7 +5,8 @@
  * so lately that it may have inherited the number is refused, and may come again.
  */
 #pragma once
-#include "broker/base/log.h"
+#include "common/err.h"
+#include <stdint.h>
 #include <sys/types.h>
 
 enum pod_peer_way {
@@ -17,8 +18,8 @@ enum pod_peer_way pod_peer_best_way(void);
 
 /* A pidfd of the process that made the connection and has (or had) the number `pid`.  -1 with a
  * code: ESRCH it is gone, ENODATA nobody can know. */
-int pod_peer_open(enum pod_peer_way way, int conn, pid_t pid, struct broker_why *w);
+int pod_peer_open(enum pod_peer_way way, int conn, pid_t pid, struct err *e);
 
 /* `dir`: the pod's cgroup, open for reading.  Tells the id of the peer's cgroup: that, or one below
  * it.  -1 with a code: ESRCH the peer is gone, EACCES it is elsewhere, ENODATA nobody can know. */
-int pod_peer_cgroup(enum pod_peer_way way, int conn, int dir, uint64_t *id, struct broker_why *w);
+int pod_peer_cgroup(enum pod_peer_way way, int conn, int dir, uint64_t *id, struct err *e);

@@ -8,6 +8,9 @@
 #include "broker/base/state.h"
 #include "broker/kubelet/pod_source.h"
 #include "broker/netns/dial.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
 #include "identity.h"
 #include <dirent.h>
 #include <errno.h>
@@ -18,6 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utlist.h>
+
+LOG_SCOPE("broker");
 
 enum { PATH_BYTES = 160 }; /* --run is bounded */
 
@@ -59,7 +64,7 @@ enum { SOCKET_MODE = 0666, FILE_MODE = 0644, DIR_MODE = 0700, MOUNT_MODE = 0755 
 
 struct pods *pods_new(const struct pods_rig *rig)
 {
-	struct pods *ps = broker_zalloc(sizeof(*ps));
+	struct pods *ps = mem_zalloc(sizeof(*ps));
 
 	ps->rig = *rig;
 	ps->identities = (struct pod_identities){.epoll = rig->epoll,
@@ -126,12 +131,12 @@ static struct broker_pod *find(const struct pods *ps, const struct uuid *uid)
 	return NULL;
 }
 
-struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, struct broker_why *w)
+struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, struct err *e)
 {
 	struct broker_pod *pod = find(ps, uid);
 
 	if (!pod)
-		broker_refuse(w, ENOENT, "this pod was not added");
+		err_set(e, ENOENT, "this pod was not added");
 	return pod;
 }
 
@@ -144,12 +149,12 @@ static void path_in(const struct broker_pod *pod, const char *name, char out[PAT
 }
 
 /* The mode is set, not left to the umask, and mended when an earlier broker died in between. */
-static int make_directory(const char *path, mode_t mode, struct broker_why *w)
+static int make_directory(const char *path, mode_t mode, struct err *e)
 {
 	if (mkdir(path, mode) && errno != EEXIST)
-		return broker_refuse_sys(w, "mkdir %s", path);
+		return err_sys(e, "mkdir %s", path);
 	if (chmod(path, mode))
-		return broker_refuse_sys(w, "chmod %s", path);
+		return err_sys(e, "chmod %s", path);
 	return 0;
 }
 
@@ -174,7 +179,7 @@ static void describe_socket(struct pods *ps, struct broker_pod *pod, int kind)
 	snprintf(s->spec.name, sizeof(s->spec.name), "%s.%s", pod->name, kept_names[kind]);
 }
 
-int pods_add(struct pods *ps, const struct uuid *uid, struct broker_why *w)
+int pods_add(struct pods *ps, const struct uuid *uid, struct err *e)
 {
 	struct broker_pod *pod = find(ps, uid);
 	char mount[PATH_BYTES];
@@ -184,14 +189,14 @@ int pods_add(struct pods *ps, const struct uuid *uid, struct broker_why *w)
 		return 0;
 	}
 	if (ps->n >= ps->rig.options->max_pods)
-		return broker_refuse(w, ENOSPC, "there are %u pods already (--max-pods)", ps->n);
-	pod = broker_zalloc(sizeof(*pod));
+		return err_set(e, ENOSPC, "there are %u pods already (--max-pods)", ps->n);
+	pod = mem_zalloc(sizeof(*pod));
 	pod->claimed = true;
 	name_pod(ps, pod, uid);
 	for (int i = 0; i < LINK_LISTENER_END; i++)
 		describe_socket(ps, pod, i);
 	path_in(pod, "", mount);
-	if (make_directory(pod->dir, DIR_MODE, w) || make_directory(mount, MOUNT_MODE, w)) {
+	if (make_directory(pod->dir, DIR_MODE, e) || make_directory(mount, MOUNT_MODE, e)) {
 		free(pod);
 		return -1;
 	}
@@ -213,7 +218,7 @@ static void unlink_known(const struct broker_pod *pod, const char *name)
 	unlink(path);
 }
 
-static int remove_all(const struct pods *ps, const struct broker_pod *pod, struct broker_why *w)
+static int remove_all(const struct pods *ps, const struct broker_pod *pod, struct err *e)
 {
 	char mount[PATH_BYTES];
 
@@ -224,17 +229,17 @@ static int remove_all(const struct pods *ps, const struct broker_pod *pod, struc
 		unlink_known(pod, file_names[i]);
 	path_in(pod, "", mount);
 	if ((rmdir(mount) && errno != ENOENT) || (rmdir(pod->dir) && errno != ENOENT))
-		return broker_refuse_sys(w, "rmdir %s", pod->dir);
+		return err_sys(e, "rmdir %s", pod->dir);
 	return 0;
 }
 
-int pods_remove(struct pods *ps, const struct uuid *uid, struct broker_why *w)
+int pods_remove(struct pods *ps, const struct uuid *uid, struct err *e)
 {
 	struct broker_pod *pod = find(ps, uid), stranger = {.claimed = false};
 	int rc;
 
 	name_pod(ps, &stranger, uid);
-	rc = remove_all(ps, &stranger, w);
+	rc = remove_all(ps, &stranger, e);
 	if (!pod)
 		return rc;
 	for (int i = 0; i < LINK_LISTENER_END; i++)
@@ -262,20 +267,20 @@ static void sweep_one(struct pods *ps, const struct uuid *uid)
 {
 	struct broker_pod *known = find(ps, uid), stranger = {.claimed = false};
 	const char *source;
-	struct broker_why w;
+	struct err e;
 
 	if (known && known->claimed)
 		return;
 	name_pod(ps, &stranger, uid);
 	if ((source = pod_source_of(ps->rig.options, uid))) {
-		broker_log(BROKER_WARN, stranger.name,
+		log_warn(stranger.name,
 		    "the worker did not add this pod, but it has %s: kept as it is", source);
 		return;
 	}
-	if (pods_remove(ps, uid, &w))
-		broker_log(BROKER_WARN, stranger.name, "a pod that nothing names: %s", w.text);
+	if (pods_remove(ps, uid, &e))
+		log_warn(stranger.name, "a pod that nothing names: %s", e.msg);
 	else
-		broker_log(BROKER_INFO, stranger.name, "a pod that nothing names: removed");
+		log_info(stranger.name, "a pod that nothing names: removed");
 }
 
 /* Every pod has a directory. */
@@ -325,31 +330,31 @@ void pods_next(struct pods *ps, struct link_packet *p, int *fd)
 
 /* --- what it asks for --- */
 
-int broker_pod_listen(struct pods *ps, struct broker_pod *pod, unsigned kind, struct broker_why *w)
+int broker_pod_listen(struct pods *ps, struct broker_pod *pod, unsigned kind, struct err *e)
 {
 	if (kind >= LINK_LISTENER_END)
-		return broker_refuse(w, EINVAL, "there is no listener of kind %u", kind);
+		return err_set(e, EINVAL, "there is no listener of kind %u", kind);
 	struct pod_socket *s = &pod->sockets[kind];
-	int fd = broker_listener_open(&s->listener, &s->spec, w);
+	int fd = broker_listener_open(&s->listener, &s->spec, e);
 	s->served = fd >= 0;
 	set_renewed(ps, s, false); /* this is the new one */
 	return fd;
 }
 
-int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct broker_why *w)
+int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct err *e)
 {
 	char path[PATH_BYTES];
 
 	if (kind >= LINK_FILE_END)
-		return broker_refuse(w, EINVAL, "there is no file of kind %u", kind);
+		return err_set(e, EINVAL, "there is no file of kind %u", kind);
 	path_in(pod, file_names[kind], path);
-	return broker_file_write(path, FILE_MODE, memfd, w);
+	return broker_file_write(path, FILE_MODE, memfd, e);
 }
 
 int broker_pod_peer(
-    struct broker_pod *pod, int conn, bool require, struct link_packet *out, struct broker_why *w)
+    struct broker_pod *pod, int conn, bool require, struct link_packet *out, struct err *e)
 {
-	return pod_identity_check(&pod->identity, conn, require, out, w);
+	return pod_identity_check(&pod->identity, conn, require, out, e);
 }
 
 int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup)
@@ -364,8 +369,8 @@ int broker_pod_netns_fd(const struct broker_pod *pod)
 	return pod->identity.netns_fd;
 }
 
-int broker_pod_dial(const struct pods *ps, struct broker_pod *pod, const struct link_request *r,
-    struct broker_why *w)
+int broker_pod_dial(
+    const struct pods *ps, struct broker_pod *pod, const struct link_request *r, struct err *e)
 {
-	return netns_dial(&pod->dial, ps->rig.home, pod->identity.netns_fd, r, w);
+	return netns_dial(&pod->dial, ps->rig.home, pod->identity.netns_fd, r, e);
 }

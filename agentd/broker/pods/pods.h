@@ -10,6 +10,8 @@
 #include "broker/base/listener.h"
 #include "broker/base/options.h"
 #include "broker/netns/netns.h"
+#include "common/err.h"
+#include "common/protocol.h"
 
 struct broker_pod;
 struct pods;
@@ -39,21 +41,21 @@ void pods_sweep(struct pods *ps);
 bool pods_pending(const struct pods *ps);
 void pods_next(struct pods *ps, struct link_packet *p, int *fd); /* not the caller's */
 
-int pods_add(struct pods *ps, const struct uuid *uid, struct broker_why *w);
-struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, struct broker_why *w);
+int pods_add(struct pods *ps, const struct uuid *uid, struct err *e);
+struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, struct err *e);
 /* Its directory goes too, unless something is in it that is not ours.  Not there: fine; known to an
  * earlier broker only: the same. */
-int pods_remove(struct pods *ps, const struct uuid *uid, struct broker_why *w);
+int pods_remove(struct pods *ps, const struct uuid *uid, struct err *e);
 
 /* A listening socket; it stays the broker's. */
-int broker_pod_listen(struct pods *ps, struct broker_pod *pod, unsigned kind, struct broker_why *w);
-int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct broker_why *w);
+int broker_pod_listen(struct pods *ps, struct broker_pod *pod, unsigned kind, struct err *e);
+int broker_pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct err *e);
 /* Is the peer of the accepted connection the pod's?  pod_identity_check() */
 int broker_pod_peer(
-    struct broker_pod *pod, int conn, bool require, struct link_packet *out, struct broker_why *w);
+    struct broker_pod *pod, int conn, bool require, struct link_packet *out, struct err *e);
 int broker_pod_netns_fd(const struct broker_pod *pod); /* the pod's; -1: not learned */
 /* The same, if it was learned in this cgroup, which was not empty since. */
 int broker_pod_netns_in(const struct broker_pod *pod, uint64_t cgroup);
 /* A socket in it, the caller's: netns_dial(). */
-int broker_pod_dial(const struct pods *ps, struct broker_pod *pod, const struct link_request *r,
-    struct broker_why *w);
+int broker_pod_dial(
+    const struct pods *ps, struct broker_pod *pod, const struct link_request *r, struct err *e);

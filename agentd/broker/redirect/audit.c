@@ -4,6 +4,8 @@
  * that is not known -> rows of nobody.  What somebody took away or changed is put back, and said.
  * uninstall: every link below the pins is detached, whoever else holds it; then the pins go.
  */
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "links.h"
 #include "listeners.h"
@@ -19,6 +21,8 @@
 #include <unistd.h>
 #include <utlist.h>
 
+LOG_SCOPE("broker");
+
 struct audit {
 	struct redirect *r;
 	const struct redirect_targets *at;
@@ -30,15 +34,14 @@ static void repaired(struct audit *a, const char *pod, unsigned n, const char *w
 	if (!n)
 		return;
 	a->out.repaired += n;
-	broker_log(
-	    BROKER_WARN, pod, "redirection: somebody took away or changed %s: put back", what);
+	log_warn(pod, "redirection: somebody took away or changed %s: put back", what);
 }
 
-static void failed(struct audit *a, const char *pod, const struct broker_why *w)
+static void failed(struct audit *a, const char *pod, const struct err *e)
 {
 	a->out.unsettled = true;
-	if (w->code != EBUSY) /* which will be over soon, or is somebody's doing who can see it */
-		broker_log(BROKER_ERROR, pod, "redirection cannot be put back: %s", w->text);
+	if (e->code != EBUSY) /* which will be over soon, or is somebody's doing who can see it */
+		log_error(pod, "redirection cannot be put back: %s", e->msg);
 }
 
 /* --- all pods' --- */
@@ -60,7 +63,7 @@ static bool is_pinned(const struct redirect *r, const struct bpf_map *m)
 
 static void audit_maps(struct audit *a)
 {
-	struct broker_why w;
+	struct err e;
 	struct bpf_map *m;
 	unsigned n = 0;
 
@@ -68,20 +71,20 @@ static void audit_maps(struct audit *a)
 	{
 		n += !bpf_map__is_internal(m) && !is_pinned(a->r, m);
 	}
-	if (redirect_pin_all(a->r, &w))
-		failed(a, NULL, &w);
+	if (redirect_pin_all(a->r, &e))
+		failed(a, NULL, &e);
 	else
 		repaired(a, NULL, n, "pins of eBPF maps");
 }
 
 static void audit_link(struct audit *a, const struct redirect_link *l)
 {
-	struct broker_why w;
+	struct err e;
 
 	if (redirect_link_is_right(l, redirect_program_id(l->program)))
 		return;
-	if (redirect_link(l, &w))
-		failed(a, NULL, &w);
+	if (redirect_link(l, &e))
+		failed(a, NULL, &e);
 	else
 		repaired(a, NULL, 1, l->path);
 }
@@ -90,10 +93,10 @@ static void audit_links(struct audit *a)
 {
 	struct redirect_link l;
 	struct bpf_program *p;
-	struct broker_why w;
+	struct err e;
 
-	if (redirect_follow_top(a->r, &w))
-		failed(a, NULL, &w);
+	if (redirect_follow_top(a->r, &e))
+		failed(a, NULL, &e);
 	bpf_object__for_each_program(p, a->r->bpf->obj)
 	{
 		if (redirect_link_of_node(a->r, p, &l))
@@ -132,13 +135,13 @@ static void audit_pod(struct audit *a, struct redirect_pod_state *p)
 	unsigned before = redirect_rows_changed();
 	const struct redirect_bpf *bpf = a->r->bpf;
 	char uid[UUID_TEXT_SIZE];
-	struct broker_why w;
+	struct err e;
 	int links;
 
 	uuid_format(&p->uid, uid);
-	links = redirect_links_mend(a->r, p, cgroup, netns, &w);
+	links = redirect_links_mend(a->r, p, cgroup, netns, &e);
 	if (links < 0)
-		failed(a, uid, &w);
+		failed(a, uid, &e);
 	else
 		repaired(a, uid, (unsigned)links, "links of eBPF programs");
 	repaired(a, uid,
@@ -146,8 +149,8 @@ static void audit_pod(struct audit *a, struct redirect_pod_state *p)
 		       mend_value(bpf->maps.pods, &p->cgroup, &p->entry) +
 		       mend_value(bpf->maps.pods_by_index, &p->entry.index, &p->entry)),
 	    "its entry in an eBPF map");
-	if (p->rules && redirect_rows_put(a->r, p, &w))
-		failed(a, uid, &w);
+	if (p->rules && redirect_rows_put(a->r, p, &e))
+		failed(a, uid, &e);
 	repaired(a, uid, redirect_rows_changed() - before, "rows of eBPF maps");
 	if (netns >= 0)
 		redirect_listeners_look(a->r, p, netns);
@@ -214,17 +217,17 @@ struct redirect_audited redirect_audit(struct redirect *r, const struct redirect
 
 /* --- uninstall --- */
 
-int redirect_uninstall(const char *bpffs, struct broker_why *w)
+int redirect_uninstall(const char *bpffs, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
 	struct statfs fs;
 
 	if (statfs(bpffs, &fs))
-		return broker_refuse_sys(w, "%s", bpffs);
+		return err_sys(e, "%s", bpffs);
 	snprintf(path, sizeof(path), "%s/agentd", bpffs);
 	if (fs.f_type != BPF_FS_MAGIC || (access(path, F_OK) && errno == ENOENT))
 		return 0; /* nothing was ever pinned here */
 	if (redirect_pins_take_down(path))
-		return broker_refuse_sys(w, "remove %s", path);
+		return err_sys(e, "remove %s", path);
 	return 0;
 }

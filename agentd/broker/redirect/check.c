@@ -4,6 +4,7 @@
  * pod from Envoy that the node does not let go (security-rules.md 6, REDIRECT_SET).
  */
 #include "check.h"
+#include "common/err.h"
 #include <errno.h>
 #include <string.h>
 
@@ -13,39 +14,38 @@ enum {
 	CIDR_FLAGS = REDIRECT_CIDR_EXCLUDE | REDIRECT_CIDR_INCLUDE | REDIRECT_CIDR_DNS,
 };
 
-static int check_shape(const struct redirect_rules *r, struct broker_why *w)
+static int check_shape(const struct redirect_rules *r, struct err *e)
 {
 	if (r->version != REDIRECT_RULES_VERSION)
-		return broker_refuse(w, EINVAL, "rules of version %u", r->version);
+		return err_set(e, EINVAL, "rules of version %u", r->version);
 	if (r->flags & ~(uint32_t)ALL_FLAGS || r->strict > 1 || r->nrows > REDIRECT_ROWS_MAX ||
 	    r->ncidrs > REDIRECT_CIDRS_MAX || r->ninterfaces > REDIRECT_INTERFACES_MAX)
-		return broker_refuse(w, EINVAL, "rules with unknown flags or too many rows");
+		return err_set(e, EINVAL, "rules with unknown flags or too many rows");
 	if (!r->outbound_port || !r->inbound_port || r->outbound_port == r->inbound_port)
-		return broker_refuse(w, EINVAL, "rules without two ports of Envoy");
+		return err_set(e, EINVAL, "rules without two ports of Envoy");
 	for (uint32_t i = 0; i < r->nrows; i++)
 		if (r->rows[i].kind < REDIRECT_PORT_OUTBOUND_EXCLUDE ||
 		    r->rows[i].kind > REDIRECT_PORT_GROUP)
-			return broker_refuse(w, EINVAL, "a row of kind %u", r->rows[i].kind);
+			return err_set(e, EINVAL, "a row of kind %u", r->rows[i].kind);
 	for (uint32_t i = 0; i < r->ncidrs; i++)
 		if (r->cidrs[i].bits > 128 || r->cidrs[i].flags & ~(uint32_t)CIDR_FLAGS)
-			return broker_refuse(w, EINVAL, "an address range that is none");
+			return err_set(e, EINVAL, "an address range that is none");
 	for (uint32_t i = 0; i < r->ninterfaces; i++)
 		if (!r->interfaces[i][0] || !memchr(r->interfaces[i], 0, REDIRECT_INTERFACE_SIZE))
-			return broker_refuse(w, EINVAL, "an interface without a name");
+			return err_set(e, EINVAL, "an interface without a name");
 	return 0;
 }
 
 /* Uids count modulo 65536 (a pod may have a user namespace of its own), so root's is 0 of any. */
 static int check_proxy(
-    const struct redirect_rules *r, const struct redirect_ceiling *c, struct broker_why *w)
+    const struct redirect_rules *r, const struct redirect_ceiling *c, struct err *e)
 {
 	if (!(r->proxy_uid & 0xffff) || !(r->proxy_gid & 0xffff))
-		return broker_refuse(w, EPERM,
+		return err_set(e, EPERM,
 		    "the proxy's uid and gid must not be root's: all that root dials would go past "
 		    "Envoy");
 	if ((r->proxy_uid & 0xffff) == (c->worker_uid & 0xffff))
-		return broker_refuse(
-		    w, EPERM, "the proxy's uid must not be that of agentd's worker");
+		return err_set(e, EPERM, "the proxy's uid must not be that of agentd's worker");
 	return 0;
 }
 
@@ -65,20 +65,20 @@ static bool has_exclusions(const struct redirect_rules *r)
 }
 
 int redirect_check(
-    const struct redirect_rules *rules, const struct redirect_ceiling *c, struct broker_why *w)
+    const struct redirect_rules *rules, const struct redirect_ceiling *c, struct err *e)
 {
-	if (check_shape(rules, w) || check_proxy(rules, c, w))
+	if (check_shape(rules, e) || check_proxy(rules, c, e))
 		return -1;
 	if (!rules->strict && !c->permissive)
-		return broker_refuse(
-		    w, EPERM, "this node does not allow the policy permissive (--redirect-allow)");
+		return err_set(
+		    e, EPERM, "this node does not allow the policy permissive (--redirect-allow)");
 	if (has_exclusions(rules) && !c->exclusions)
-		return broker_refuse(
-		    w, EPERM, "this node does not allow outbound exclusions (--redirect-allow)");
+		return err_set(
+		    e, EPERM, "this node does not allow outbound exclusions (--redirect-allow)");
 	return 0;
 }
 
-int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct broker_why *w)
+int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct err *e)
 {
 	const char *at = allow ? allow : "strict";
 
@@ -89,7 +89,7 @@ int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct 
 		else if (n == strlen("exclusions") && !strncmp(at, "exclusions", n))
 			c->exclusions = true;
 		else if (n != strlen("strict") || strncmp(at, "strict", n) != 0)
-			return broker_refuse(w, EINVAL,
+			return err_set(e, EINVAL,
 			    "--redirect-allow takes strict, permissive and exclusions, not "
 			    "\"%.*s\"",
 			    (int)n, at);

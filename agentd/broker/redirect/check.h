@@ -1,6 +1,6 @@
 /* redirect_check.h - what was asked for, against what may be (security-rules.md 3, 6). */
 #pragma once
-#include "broker/base/log.h"
+#include "common/err.h"
 #include "common/rules.h"
 #include <stdbool.h>
 #include <sys/types.h>
@@ -12,6 +12,6 @@ struct redirect_ceiling {
 	uid_t worker_uid; /* never a proxy's */
 };
 /* "permissive,exclusions", either, or "strict": none of them, as without a list. */
-int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct broker_why *w);
+int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct err *e);
 int redirect_check(
-    const struct redirect_rules *rules, const struct redirect_ceiling *c, struct broker_why *w);
+    const struct redirect_rules *rules, const struct redirect_ceiling *c, struct err *e);

@@ -2,6 +2,7 @@
  *
  * It names the pod's index, so that a socket of a pod that is gone answers for nobody.
  */
+#include "common/err.h"
 #include "pod.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -19,7 +20,7 @@ static void note(struct redirect_pod_state *p, int socket, bool answered)
 }
 
 int redirect_answer(
-    struct redirect *r, const struct uuid *pod, int socket, bool answered, struct broker_why *w)
+    struct redirect *r, const struct uuid *pod, int socket, bool answered, struct err *e)
 {
 	int map = bpf_map__fd(r->bpf->maps.sockets);
 	const struct redirect_socket mark = {
@@ -30,9 +31,9 @@ int redirect_answer(
 		return bpf_map_delete_elem(map, &socket);
 	}
 	if (!mark.index)
-		return broker_refuse(w, ENOENT, "this pod's traffic is not redirected by eBPF");
+		return err_set(e, ENOENT, "this pod's traffic is not redirected by eBPF");
 	if (bpf_map_update_elem(map, &socket, &mark, BPF_ANY))
-		return broker_refuse_sys(w, "mark the DNS proxy's socket");
+		return err_sys(e, "mark the DNS proxy's socket");
 	note(redirect_pod_find(r, pod), socket, true);
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* redirect_explain.c - the programs' own decisions (ebpf/rules.h), run here on their maps.
  */
+#include "common/err.h"
 #include "ebpf/rules.h"
 #include "pod.h"
 #include <bpf/bpf.h>
@@ -29,13 +30,13 @@ static inline __u32 rules_cidr(__u32 index, const struct redirect_address *a)
 
 /* The pod's entry as the programs have it. */
 static int find_entry(
-    struct redirect *r, const struct uuid *pod, struct redirect_pod *out, struct broker_why *w)
+    struct redirect *r, const struct uuid *pod, struct redirect_pod *out, struct err *e)
 {
 	uint32_t index = redirect_index(r, pod);
 
 	programs = r->bpf;
 	if (!index || bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index, out))
-		return broker_refuse(w, ENOENT, "this pod's traffic is not redirected by eBPF");
+		return err_set(e, ENOENT, "this pod's traffic is not redirected by eBPF");
 	return 0;
 }
 
@@ -48,7 +49,7 @@ static bool is_own(const struct redirect_pod *p, const struct redirect_address *
 
 /* Not live: nothing steers it. */
 static int explain_arrival(const struct redirect_pod_state *state, const struct redirect_pod *p,
-    const struct redirect_arrival *a, struct broker_why *w)
+    const struct redirect_arrival *a, struct err *e)
 {
 	enum redirect_verdict v = rules_inbound(p, a);
 
@@ -56,7 +57,7 @@ static int explain_arrival(const struct redirect_pod_state *state, const struct 
 		return (int)v;
 	if (state->rules->strict)
 		return REDIRECT_DROP_GATE;
-	return broker_refuse(w, EAGAIN,
+	return err_set(e, EAGAIN,
 	    "the pod is permissive and not live yet: what arrives reaches its program without "
 	    "Envoy");
 }
@@ -76,18 +77,18 @@ static int explain_dial(const struct redirect_pod_state *state, const struct red
 }
 
 int redirect_explain(
-    struct redirect *r, const struct uuid *pod, struct redirect_question *q, struct broker_why *w)
+    struct redirect *r, const struct uuid *pod, struct redirect_question *q, struct err *e)
 {
 	const struct redirect_pod_state *state = redirect_pod_find(r, pod);
 	struct redirect_pod entry = {0};
 
-	if (find_entry(r, pod, &entry, w))
+	if (find_entry(r, pod, &entry, e))
 		return -1;
 	if (q->inbound && !is_own(&entry, &q->arrival.source)) {
 		if (state->seen && !is_own(&entry, &q->arrival.address))
-			return broker_refuse(w, EINVAL,
+			return err_set(e, EINVAL,
 			    "neither the source nor the destination is an address of the pod");
-		return explain_arrival(state, &entry, &q->arrival, w);
+		return explain_arrival(state, &entry, &q->arrival, e);
 	}
 	if (q->inbound)
 		q->flow.source = q->arrival.source;

@@ -5,6 +5,8 @@
  * is attached first, and the old one's pin goes after.  So nothing is ever without a program.
  */
 #include "links.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <bpf/libbpf.h>
 #include <dirent.h>
@@ -15,6 +17,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+LOG_SCOPE("broker");
 
 static const char getsockopt_pin[] = "redirect_getsockopt", gate_pin[] = "redirect_gate",
 		  create_pin[] = "redirect_sock_create", lookup_pin[] = "redirect_lookup";
@@ -90,26 +94,26 @@ static bool is_running(const struct redirect_link *l)
 	return false;
 }
 
-int redirect_link(const struct redirect_link *l, struct broker_why *w)
+int redirect_link(const struct redirect_link *l, struct err *e)
 {
 	auto_close int old = bpf_obj_get(l->path);
 
 	if (old < 0 && errno != ENOENT)
-		return broker_refuse_sys(w, "%s", l->path);
+		return err_sys(e, "%s", l->path);
 	if (old < 0 && is_running(l))
-		return broker_refuse(w, EBUSY, "%s is gone, but somebody holds the link", l->path);
+		return err_set(e, EBUSY, "%s is gone, but somebody holds the link", l->path);
 	if (is_on(old, l)) {
 		if (bpf_link_update(old, l->program, NULL))
-			return broker_refuse_sys(w, "replace the program of %s", l->path);
+			return err_sys(e, "replace the program of %s", l->path);
 		return 0;
 	}
 	auto_close int fresh = bpf_link_create(l->program, l->target, l->type, NULL);
 	if (fresh < 0)
-		return broker_refuse_sys(w, "attach %s", l->path);
+		return err_sys(e, "attach %s", l->path);
 	if (old >= 0)
 		let_go(old, l->path);
 	if (bpf_obj_pin(fresh, l->path))
-		return broker_refuse_sys(w, "pin %s", l->path);
+		return err_sys(e, "pin %s", l->path);
 	return 0;
 }
 
@@ -137,13 +141,13 @@ static void pin_path(const struct redirect *r, const struct uuid *pod, const cha
 	snprintf(out, REDIRECT_PATH_SIZE, "%s/pods/%s%s%s", r->pins, uid, *name ? "/" : "", name);
 }
 
-int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct broker_why *w)
+int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
 
 	pin_path(r, pod, "", path);
 	if (mkdir(path, 0700) && errno != EEXIST)
-		return broker_refuse_sys(w, "mkdir %s", path);
+		return err_sys(e, "mkdir %s", path);
 	return 0;
 }
 
@@ -208,30 +212,29 @@ static bool needs_create(const struct redirect *r)
 }
 
 static int link_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
-    const struct bpf_program *program, int cgroup, struct broker_why *w)
+    const struct bpf_program *program, int cgroup, struct err *e)
 {
 	struct redirect_link l = {.program = bpf_program__fd(program),
 	    .target = cgroup,
 	    .type = bpf_program__expected_attach_type(program)};
 
 	pin_path(r, &p->uid, bpf_program__name(program), l.path);
-	return redirect_link(&l, w);
+	return redirect_link(&l, e);
 }
 
 /* What the gate has to know of a socket is noted before there is one.  That is for who has no
  * business in the pod: no reason to leave the pod open. */
 int redirect_link_gate(
-    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct broker_why *w)
+    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e)
 {
 	char uid[UUID_TEXT_SIZE];
 
 	if (needs_create(r) &&
-	    link_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, w)) {
+	    link_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, e)) {
 		uuid_format(&p->uid, uid);
-		broker_log(BROKER_WARN, uid,
-		    "its gate is shut for processes with hostNetwork, too: %s", w->text);
+		log_warn(uid, "its gate is shut for processes with hostNetwork, too: %s", e->msg);
 	}
-	return link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, w);
+	return link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
 }
 
 void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p)
@@ -241,9 +244,9 @@ void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_st
 }
 
 int redirect_link_getsockopt(
-    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct broker_why *w)
+    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e)
 {
-	return link_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, w);
+	return link_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
 }
 
 /* --- sk_lookup, one for each pod --- */
@@ -255,12 +258,12 @@ static bool is_place(const struct bpf_insn *i)
 }
 
 /* The program as loaded, with the pod's index where the source has a placeholder. */
-static int load_lookup(const struct redirect *r, uint32_t index, struct broker_why *w)
+static int load_lookup(const struct redirect *r, uint32_t index, struct err *e)
 {
 	LIBBPF_OPTS(bpf_prog_load_opts, o, .expected_attach_type = BPF_SK_LOOKUP);
 	const struct bpf_program *model = r->bpf->progs.redirect_lookup;
 	size_t n = bpf_program__insn_cnt(model);
-	auto_free struct bpf_insn *code = broker_zalloc(n * sizeof(*code));
+	auto_free struct bpf_insn *code = mem_zalloc(n * sizeof(*code));
 	int fd;
 
 	memcpy(code, bpf_program__insns(model), n * sizeof(*code));
@@ -270,7 +273,7 @@ static int load_lookup(const struct redirect *r, uint32_t index, struct broker_w
 			code[i + 1].imm = 0;
 		}
 	fd = bpf_prog_load(BPF_PROG_TYPE_SK_LOOKUP, "redirect_lookup", "Dual BSD/GPL", code, n, &o);
-	return fd < 0 ? broker_refuse_sys(w, "the kernel refuses a pod's sk_lookup") : fd;
+	return fd < 0 ? err_sys(e, "the kernel refuses a pod's sk_lookup") : fd;
 }
 
 static struct redirect_link lookup_of(
@@ -283,15 +286,15 @@ static struct redirect_link lookup_of(
 }
 
 int redirect_link_lookup(
-    const struct redirect *r, struct redirect_pod_state *p, int netns, struct broker_why *w)
+    const struct redirect *r, struct redirect_pod_state *p, int netns, struct err *e)
 {
 	struct redirect_link l = lookup_of(r, p, netns);
 
 	if (redirect_link_is_right(&l, p->lookup))
 		return 0;
-	auto_close int program = load_lookup(r, p->entry.index, w);
+	auto_close int program = load_lookup(r, p->entry.index, e);
 	l.program = program;
-	if (program < 0 || redirect_link(&l, w))
+	if (program < 0 || redirect_link(&l, e))
 		return -1;
 	p->lookup = redirect_program_id(program);
 	return 0;
@@ -304,7 +307,7 @@ void redirect_unlink_lookup(const struct redirect *r, const struct redirect_pod_
 
 /* 1: it has the program now; 0: there is no such link, or not any more: `gone`. */
 static int renew(const struct redirect *r, struct redirect_pod_state *p, const char *name,
-    int program, struct broker_why *w)
+    int program, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
 
@@ -316,26 +319,25 @@ static int renew(const struct redirect *r, struct redirect_pod_state *p, const c
 	if (bpf_link_update(link, program, NULL) == 0)
 		return 1;
 	if (errno != ENOLINK)
-		return broker_refuse_sys(w, "replace the program of %s", path);
+		return err_sys(e, "replace the program of %s", path);
 	unlink(path); /* its cgroup or namespace is gone */
 	p->gone = true;
 	return 0;
 }
 
-int redirect_links_renew(
-    const struct redirect *r, struct redirect_pod_state *p, struct broker_why *w)
+int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p, struct err *e)
 {
 	const struct redirect_bpf *bpf = r->bpf;
-	auto_close int lookup = load_lookup(r, p->entry.index, w);
-	struct broker_why known;
+	auto_close int lookup = load_lookup(r, p->entry.index, e);
+	struct err known;
 	bool failed = lookup < 0;
 	int live;
 
 	failed |=
-	    renew(r, p, getsockopt_pin, bpf_program__fd(bpf->progs.redirect_getsockopt), w) < 0;
-	failed |= renew(r, p, create_pin, bpf_program__fd(bpf->progs.redirect_sock_create), w) < 0;
-	failed |= renew(r, p, gate_pin, bpf_program__fd(bpf->progs.redirect_gate), w) < 0;
-	live = renew(r, p, lookup_pin, lookup, lookup < 0 ? &known : w);
+	    renew(r, p, getsockopt_pin, bpf_program__fd(bpf->progs.redirect_getsockopt), e) < 0;
+	failed |= renew(r, p, create_pin, bpf_program__fd(bpf->progs.redirect_sock_create), e) < 0;
+	failed |= renew(r, p, gate_pin, bpf_program__fd(bpf->progs.redirect_gate), e) < 0;
+	live = renew(r, p, lookup_pin, lookup, lookup < 0 ? &known : e);
 	p->live = live != 0;
 	p->lookup = redirect_program_id(lookup);
 	return failed || live < 0 ? -1 : 0;
@@ -344,7 +346,7 @@ int redirect_links_renew(
 /* --- is it all there? --- */
 
 static int mend_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
-    const struct bpf_program *program, int cgroup, struct broker_why *w)
+    const struct bpf_program *program, int cgroup, struct err *e)
 {
 	struct redirect_link l = {.program = bpf_program__fd(program),
 	    .target = cgroup,
@@ -353,36 +355,36 @@ static int mend_at_cgroup(const struct redirect *r, const struct redirect_pod_st
 	pin_path(r, &p->uid, bpf_program__name(program), l.path);
 	if (redirect_link_is_right(&l, redirect_program_id(l.program)))
 		return 0;
-	return redirect_link(&l, w) ? -1 : 1;
+	return redirect_link(&l, e) ? -1 : 1;
 }
 
 static int mend_lookup(
-    const struct redirect *r, struct redirect_pod_state *p, int netns, struct broker_why *w)
+    const struct redirect *r, struct redirect_pod_state *p, int netns, struct err *e)
 {
 	const struct redirect_link l = lookup_of(r, p, netns);
 
 	if (redirect_link_is_right(&l, p->lookup))
 		return 0;
-	return redirect_link_lookup(r, p, netns, w) ? -1 : 1;
+	return redirect_link_lookup(r, p, netns, e) ? -1 : 1;
 }
 
-int redirect_links_mend(const struct redirect *r, struct redirect_pod_state *p, int cgroup,
-    int netns, struct broker_why *w)
+int redirect_links_mend(
+    const struct redirect *r, struct redirect_pod_state *p, int cgroup, int netns, struct err *e)
 {
 	bool gate = p->rules && p->rules->strict;
 	int n[4] = {0}, sum = 0;
 
-	if (cgroup >= 0 && redirect_pins_make(r, &p->uid, w))
+	if (cgroup >= 0 && redirect_pins_make(r, &p->uid, e))
 		return -1;
 	if (cgroup >= 0 && gate) {
 		if (needs_create(r))
-			n[0] = mend_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, w);
-		n[1] = mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, w);
+			n[0] = mend_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, e);
+		n[1] = mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
 	}
 	if (cgroup >= 0)
-		n[2] = mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, w);
+		n[2] = mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
 	if (netns >= 0 && p->live)
-		n[3] = mend_lookup(r, p, netns, w);
+		n[3] = mend_lookup(r, p, netns, e);
 	for (int i = 0; i < 4; i++)
 		sum = n[i] < 0 || sum < 0 ? -1 : sum + n[i];
 	return sum;

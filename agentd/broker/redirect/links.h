@@ -1,6 +1,8 @@
 /* redirect_links.h - links that are pinned: what is attached, and outlives every broker.
  */
 #pragma once
+#include "common/err.h"
+#include "common/protocol.h"
 #include "pod.h"
 
 /* A pinned link: made, or given this program in place of the one it has. */
@@ -11,7 +13,7 @@ struct redirect_link {
 };
 /* EBUSY: nothing is pinned there, and the program runs all the same: somebody holds the link.  A
  * second one would redirect what is redirected. */
-int redirect_link(const struct redirect_link *l, struct broker_why *w);
+int redirect_link(const struct redirect_link *l, struct err *e);
 /* One of all pods' links; false: the program has its place at a pod. */
 bool redirect_link_of_node(
     const struct redirect *r, const struct bpf_program *p, struct redirect_link *out);
@@ -22,7 +24,7 @@ bool redirect_link_is_right(const struct redirect_link *l, uint32_t program);
 
 /* One pod's: getsockopt, sock_create and the gate at its cgroup, sk_lookup in its network
  * namespace. */
-int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct broker_why *w);
+int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct err *e);
 void redirect_pins_remove(const struct redirect *r, const struct uuid *pod);
 /* Of pods that are not in the table: a broker died while it set or removed one. */
 void redirect_pins_sweep(const struct redirect *r);
@@ -31,20 +33,19 @@ int redirect_pins_take_down(const char *path);
 
 /* With sock_create, which tells the gate what it cannot see itself before Linux 6.15. */
 int redirect_link_gate(
-    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct broker_why *w);
+    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e);
 void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p);
 int redirect_link_getsockopt(
-    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct broker_why *w);
+    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e);
 /* With the pod's own copy of the program.  There already: nothing. */
 int redirect_link_lookup(
-    const struct redirect *r, struct redirect_pod_state *p, int netns, struct broker_why *w);
+    const struct redirect *r, struct redirect_pod_state *p, int netns, struct err *e);
 void redirect_unlink_lookup(const struct redirect *r, const struct redirect_pod_state *p);
 /* What is not right is made so: how many; -1: one could not be (EBUSY as above).  An fd of -1:
  * where that would be is not known. */
-int redirect_links_mend(const struct redirect *r, struct redirect_pod_state *p, int cgroup,
-    int netns, struct broker_why *w);
+int redirect_links_mend(
+    const struct redirect *r, struct redirect_pod_state *p, int cgroup, int netns, struct err *e);
 /* Those of an earlier broker get the programs of now; what is attached to nothing any more goes.
  * Fills in whether the pod is live.  -1: one of them could not; it goes on with the program it has,
  * until the pod is set, or mended. */
-int redirect_links_renew(
-    const struct redirect *r, struct redirect_pod_state *p, struct broker_why *w);
+int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p, struct err *e);

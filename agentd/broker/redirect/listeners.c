@@ -9,6 +9,8 @@
  * that moment, its Envoy gone, is taken for that, in its own pod (SECURITY.md, "Traffic").
  */
 #include "listeners.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <endian.h>
 #include <fcntl.h>
@@ -19,6 +21,8 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+LOG_SCOPE("broker");
 
 enum {
 	LINES_MAX = 4096, /* of each list: some milliseconds */
@@ -182,7 +186,7 @@ static bool collect(const struct search *s)
 
 	if (all >= 0 && read(all, none, sizeof(none)) >= 0)
 		return true;
-	broker_log(BROKER_WARN, NULL, "the kernel's sockets cannot be listed: %m");
+	log_warn(NULL, "the kernel's sockets cannot be listed: %m");
 	return false;
 }
 
@@ -202,11 +206,11 @@ static void publish(struct search *s)
 		s->published = collect(s);
 }
 
-static int search(void *ctx, struct broker_why *w)
+static int search(void *ctx, struct err *e)
 {
 	struct search *s = ctx;
 
-	(void)w;
+	(void)e;
 	list(s, "/proc/thread-self/net/tcp", AF_INET);
 	list(s, "/proc/thread-self/net/tcp6", AF_INET6);
 	s->end_ms = now_ms() + LOOK_MS;
@@ -235,16 +239,16 @@ enum redirect_look redirect_listeners_find(
 {
 	struct search s = {.r = r, .entry = entry};
 	char uid[UUID_TEXT_SIZE];
-	struct broker_why w;
+	struct err e;
 
 	if (!r->can.late || !r->at.home || netns_is_home(r->at.home, netns))
 		return REDIRECT_LOOK_IN_VAIN;
 	r->looks++;
-	if (netns_visit(r->at.home, netns, search, &s, &w))
+	if (netns_visit(r->at.home, netns, search, &s, &e))
 		return REDIRECT_LOOK_IN_VAIN;
 	uuid_format((const struct uuid *)entry->uid, uid);
 	if (s.fresh)
-		broker_log(BROKER_INFO, uid,
+		log_info(uid,
 		    "Envoy listened before its pod's redirection began: %u sockets are known now",
 		    s.fresh);
 	if (is_done(&s))

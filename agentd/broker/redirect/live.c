@@ -6,12 +6,16 @@
  * and try again what failed.
  */
 #include "broker/netns/iptables.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "requests_internal.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 #include <utlist.h>
+
+LOG_SCOPE("broker");
 
 enum { LOOKS_PAUSE_S = 2 };
 
@@ -26,7 +30,7 @@ __attribute__((format(printf, 2, 3))) void traffic_complain(
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	uuid_format(&p->uid, uid);
-	broker_log(BROKER_ERROR, uid, "%s", text);
+	log_error(uid, "%s", text);
 }
 
 static void note(struct traffic_pod *p)
@@ -45,21 +49,21 @@ static void now_live(struct traffic_pod *p)
 }
 
 /* Said once, however often it is tried. */
-static void not_live(struct traffic_pod *p, const struct broker_why *w)
+static void not_live(struct traffic_pod *p, const struct err *e)
 {
-	bool known = p->live_why.code && !strcmp(p->live_why.text, w->text);
+	bool known = p->live_why.code && !strcmp(p->live_why.msg, e->msg);
 
 	p->live = false;
 	if (known)
 		return;
-	p->live_why = *w;
-	p->live_why.code = w->code ? w->code : EIO;
-	traffic_complain(p, "inbound traffic is not redirected: %s", w->text);
+	p->live_why = *e;
+	p->live_why.code = e->code ? e->code : EIO;
+	traffic_complain(p, "inbound traffic is not redirected: %s", e->msg);
 	note(p);
 }
 
 /* Its network namespace is not known, or not any more. */
-void traffic_leave(struct traffic_pod *p)
+void requests_leave(struct traffic_pod *p)
 {
 	netns_watch_close(&p->view);
 	if (!p->live && !p->live_why.code)
@@ -69,18 +73,18 @@ void traffic_leave(struct traffic_pod *p)
 	note(p);
 }
 
-void traffic_on_seen(void *ctx, const struct netns_watch_seen *seen)
+void requests_on_seen(void *ctx, const struct netns_watch_seen *seen)
 {
 	struct traffic_pod *p = ctx;
-	struct broker_why w;
+	struct err e;
 
-	if (redirect_live(p->traffic->redirect, &p->uid, p->view.netns, seen, &w))
-		not_live(p, &w);
+	if (redirect_live(p->traffic->redirect, &p->uid, p->view.netns, seen, &e))
+		not_live(p, &e);
 	else
 		now_live(p);
 }
 
-const struct redirect_rules *traffic_rules(void *ctx)
+const struct redirect_rules *requests_rules(void *ctx)
 {
 	const struct traffic_pod *p = ctx;
 
@@ -90,7 +94,7 @@ const struct redirect_rules *traffic_rules(void *ctx)
 /* A strict pod stays closed, so that somebody decides; another one is left as it was without us. */
 static void leave_alone(struct traffic_pod *p)
 {
-	const struct redirect_rules *rules = traffic_rules(p);
+	const struct redirect_rules *rules = requests_rules(p);
 
 	if (!rules || rules->strict)
 		return;
@@ -99,13 +103,13 @@ static void leave_alone(struct traffic_pod *p)
 }
 
 /* Of two that redirect the same pod one has to go. */
-static int check_rivals(struct traffic_pod *p, int netns, struct broker_why *w)
+static int check_rivals(struct traffic_pod *p, int netns, struct err *e)
 {
 	struct redirect_requests *t = p->traffic;
 
-	if (p->live || !netns_visit(t->home, netns, netns_iptables_check, NULL, w))
+	if (p->live || !netns_visit(t->home, netns, netns_iptables_check, NULL, e))
 		return 0;
-	if (w->code == EEXIST)
+	if (e->code == EEXIST)
 		leave_alone(p);
 	return -1;
 }
@@ -113,43 +117,42 @@ static int check_rivals(struct traffic_pod *p, int netns, struct broker_why *w)
 /* A pod that lives is not touched: whoever put them there knows what for, or will. */
 static void look_for_rivals(struct traffic_pod *p)
 {
-	struct broker_why w = {.code = 0};
+	struct err e = {.code = 0};
 
 	if (!p->live || !p->view.watch.ready)
 		return;
-	netns_visit(p->traffic->home, p->view.netns, netns_iptables_check, NULL, &w);
-	if ((w.code == EEXIST) == (p->live_why.code == EEXIST))
+	netns_visit(p->traffic->home, p->view.netns, netns_iptables_check, NULL, &e);
+	if ((e.code == EEXIST) == (p->live_why.code == EEXIST))
 		return;
-	p->live_why = w;
-	if (w.code)
-		traffic_complain(p, "redirected twice: %s", w.text);
+	p->live_why = e;
+	if (e.code)
+		traffic_complain(p, "redirected twice: %s", e.msg);
 	note(p);
 }
 
-static int look(
-    struct traffic_pod *p, int netns, struct netns_watch_seen *seen, struct broker_why *w)
+static int look(struct traffic_pod *p, int netns, struct netns_watch_seen *seen, struct err *e)
 {
 	if (netns_watch_is_of(&p->view, netns))
-		return netns_watch_look(&p->view, seen, w);
+		return netns_watch_look(&p->view, seen, e);
 	netns_watch_close(&p->view);
-	return netns_watch_open(&p->view, netns, seen, w);
+	return netns_watch_open(&p->view, netns, seen, e);
 }
 
 static void refuse_host(struct traffic_pod *p)
 {
-	struct broker_why w;
+	struct err e;
 
-	broker_refuse(&w, EPERM,
+	err_set(&e, EPERM,
 	    "its processes are in the node's own network namespace: a pod with hostNetwork is "
 	    "never redirected; give it mode none");
 	leave_alone(p);
-	not_live(p, &w);
+	not_live(p, &e);
 }
 
-void traffic_live(struct traffic_pod *p, int netns)
+void requests_live(struct traffic_pod *p, int netns)
 {
 	struct netns_watch_seen seen;
-	struct broker_why w;
+	struct err e;
 
 	if (netns_is_home(p->traffic->home, netns)) {
 		refuse_host(p);
@@ -157,12 +160,12 @@ void traffic_live(struct traffic_pod *p, int netns)
 	}
 	if (!netns_watch_is_of(&p->view, netns))
 		p->live = false;
-	if (!traffic_rules(p))
+	if (!requests_rules(p))
 		return; /* left to others */
-	if (check_rivals(p, netns, &w) || look(p, netns, &seen, &w))
-		not_live(p, &w);
+	if (check_rivals(p, netns, &e) || look(p, netns, &seen, &e))
+		not_live(p, &e);
 	else
-		traffic_on_seen(p, &seen);
+		requests_on_seen(p, &seen);
 }
 
 /* Whatever kept it from being live may be over, and its Envoy has no reason to come again. */
@@ -171,11 +174,11 @@ static void try_again(struct traffic_pod *p)
 	int netns = p->traffic->netns(p->traffic->ctx, &p->uid, p->await.ino);
 
 	if (!p->live && p->live_why.code && !p->asked && netns >= 0)
-		traffic_live(p, netns);
+		requests_live(p, netns);
 }
 
 /* Two lists of a kernel for each pod: not each time that something happens to a pin. */
-void traffic_look_again(struct redirect_requests *t)
+void requests_look_again(struct redirect_requests *t)
 {
 	struct timespec now;
 	struct traffic_pod *p = NULL;
@@ -192,15 +195,15 @@ void traffic_look_again(struct redirect_requests *t)
 
 void redirect_requests_live(struct redirect_requests *t, const struct uuid *pod, int netns)
 {
-	struct traffic_pod *p = traffic_find(t, pod);
+	struct traffic_pod *p = requests_find(t, pod);
 
 	if (p && !p->asked)
-		traffic_live(p, netns);
+		requests_live(p, netns);
 }
 
 void redirect_requests_of_host(struct redirect_requests *t, const struct uuid *pod)
 {
-	struct traffic_pod *p = traffic_find(t, pod);
+	struct traffic_pod *p = requests_find(t, pod);
 
 	if (p && !p->asked && !p->live)
 		refuse_host(p);
@@ -208,10 +211,10 @@ void redirect_requests_of_host(struct redirect_requests *t, const struct uuid *p
 
 void redirect_requests_emptied(struct redirect_requests *t, const struct uuid *pod)
 {
-	struct traffic_pod *p = traffic_find(t, pod);
+	struct traffic_pod *p = requests_find(t, pod);
 
 	if (!p)
 		return;
-	traffic_leave(p);
+	requests_leave(p);
 	redirect_close(t->redirect, pod);
 }

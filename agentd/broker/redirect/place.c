@@ -1,5 +1,6 @@
 /* redirect_place.c - up from the pod's cgroup, and who is met on the way. */
 #include "place.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -52,7 +53,7 @@ static const char *relation(
 }
 
 static int check_neighbours(
-    const struct redirect *r, const struct redirect_pod_state *p, struct broker_why *w)
+    const struct redirect *r, const struct redirect_pod_state *p, struct err *e)
 {
 	const struct redirect_pod_state *other = NULL;
 	char name[UUID_TEXT_SIZE];
@@ -63,33 +64,33 @@ static int check_neighbours(
 		if (!how)
 			continue;
 		uuid_format(&other->uid, name);
-		return broker_refuse(w, EEXIST, "%s %s", how, name);
+		return err_set(e, EEXIST, "%s %s", how, name);
 	}
 	return 0;
 }
 
 int redirect_place_check(
-    const struct redirect *r, struct redirect_pod_state *p, int cgroup, struct broker_why *w)
+    const struct redirect *r, struct redirect_pod_state *p, int cgroup, struct err *e)
 {
 	uint64_t ids[REDIRECT_TREE_DEPTH];
 	int level = redirect_place_above(cgroup, ids), below = level - r->level;
 	struct stat top;
 
 	if (level < 0 || fstat(r->cgroup, &top))
-		return broker_refuse(w, EINVAL, "the pod's cgroup is not of the node's tree");
+		return err_set(e, EINVAL, "the pod's cgroup is not of the node's tree");
 	if (below <= 0 || ids[below] != top.st_ino)
-		return broker_refuse(w, EINVAL,
+		return err_set(e, EINVAL,
 		    "the pod's cgroup is not below that of all pods (--redirect-cgroup)");
 	if (below > REDIRECT_DEPTH)
-		return broker_refuse(w, EINVAL,
+		return err_set(e, EINVAL,
 		    "the pod's cgroup is more than %d levels below that of all pods "
 		    "(--redirect-cgroup)",
 		    REDIRECT_DEPTH);
 	if (is_among(r->own, REDIRECT_TREE_DEPTH, ids[0]))
-		return broker_refuse(w, EPERM, "agentd itself is in that cgroup");
+		return err_set(e, EPERM, "agentd itself is in that cgroup");
 	memset(p->above, 0, sizeof(p->above));
 	memcpy(p->above, ids, (size_t)below * sizeof(ids[0]));
-	return check_neighbours(r, p, w);
+	return check_neighbours(r, p, e);
 }
 
 void redirect_place_own(struct redirect *r)

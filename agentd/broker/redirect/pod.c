@@ -10,6 +10,8 @@
  * same index.  remove is the reverse of set.
  */
 #include "pod.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "links.h"
 #include "listeners.h"
@@ -23,6 +25,8 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <utlist.h>
+
+LOG_SCOPE("broker");
 
 /* --- the table --- */
 
@@ -58,7 +62,7 @@ struct redirect_pod_state *redirect_pod_at(const struct redirect *r, uint32_t in
 
 static struct redirect_pod_state *add(struct redirect *r, const struct uuid *uid, uint32_t index)
 {
-	struct redirect_pod_state *p = broker_zalloc(sizeof(*p));
+	struct redirect_pod_state *p = mem_zalloc(sizeof(*p));
 
 	p->uid = *uid;
 	p->entry.index = index;
@@ -86,7 +90,7 @@ static uint32_t new_index(struct redirect *r, uint32_t row)
 }
 
 static struct redirect_pod_state *find_or_add(
-    struct redirect *r, const struct uuid *uid, struct broker_why *w)
+    struct redirect *r, const struct uuid *uid, struct err *e)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, uid);
 
@@ -96,8 +100,7 @@ static struct redirect_pod_state *find_or_add(
 			keep_baseline(r, p->entry.index);
 		}
 	if (!p)
-		broker_refuse(
-		    w, ENOSPC, "traffic of %d pods is redirected already", REDIRECT_PODS_MAX);
+		err_set(e, ENOSPC, "traffic of %d pods is redirected already", REDIRECT_PODS_MAX);
 	return p;
 }
 
@@ -183,13 +186,13 @@ int redirect_pod_put_level(struct redirect *r, const struct redirect_pod_state *
 	return bpf_map_update_elem(fd, &at, &levels, BPF_ANY) ? -1 : 1;
 }
 
-static int put_entry(struct redirect *r, const struct redirect_pod_state *p, struct broker_why *w)
+static int put_entry(struct redirect *r, const struct redirect_pod_state *p, struct err *e)
 {
 	if (redirect_pod_put_level(r, p) < 0 ||
 	    bpf_map_update_elem(
 		bpf_map__fd(r->bpf->maps.pods_by_index), &p->entry.index, &p->entry, BPF_ANY) ||
 	    bpf_map_update_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup, &p->entry, BPF_ANY))
-		return broker_refuse_sys(w, "eBPF maps of pods");
+		return err_sys(e, "eBPF maps of pods");
 	return 0;
 }
 
@@ -199,13 +202,13 @@ static struct redirect_rules *copy_rules(const struct redirect_rules *rules)
 	size_t size =
 	    offsetof(struct redirect_rules, cidrs) + rules->ncidrs * sizeof(rules->cidrs[0]);
 
-	return memcpy(broker_zalloc(size), rules, size);
+	return memcpy(mem_zalloc(size), rules, size);
 }
 
 static struct redirect_seen *copy_seen(const struct netns_watch_seen *s)
 {
 	size_t routes = s->nroutes * sizeof(s->routes[0]);
-	struct redirect_seen *out = broker_zalloc(sizeof(*out) + routes);
+	struct redirect_seen *out = mem_zalloc(sizeof(*out) + routes);
 
 	out->ninterfaces = s->ninterfaces;
 	out->nroutes = s->nroutes;
@@ -255,25 +258,24 @@ static void move_to(struct redirect *r, struct redirect_pod_state *p, uint64_t c
 	p->cgroup = cgroup;
 }
 
-static int put_gate(
-    struct redirect *r, struct redirect_pod_state *p, int cgroup, struct broker_why *w)
+static int put_gate(struct redirect *r, struct redirect_pod_state *p, int cgroup, struct err *e)
 {
 	if (p->rules->strict)
-		return redirect_link_gate(r, p, cgroup, w);
+		return redirect_link_gate(r, p, cgroup, e);
 	redirect_unlink_gate(r, p);
 	return 0;
 }
 
 /* An Envoy that runs must be able to ask what was dialled, from the first dial on. */
-static int write_all(struct redirect *r, struct redirect_pod_state *p, struct redirect_where at,
-    struct broker_why *w)
+static int write_all(
+    struct redirect *r, struct redirect_pod_state *p, struct redirect_where at, struct err *e)
 {
-	if (redirect_pins_make(r, &p->uid, w) || redirect_rows_put(r, p, w) ||
-	    put_gate(r, p, at.cgroup, w) || redirect_link_getsockopt(r, p, at.cgroup, w))
+	if (redirect_pins_make(r, &p->uid, e) || redirect_rows_put(r, p, e) ||
+	    put_gate(r, p, at.cgroup, e) || redirect_link_getsockopt(r, p, at.cgroup, e))
 		return -1;
 	if (p->late && at.netns >= 0)
 		redirect_listeners_find(r, &p->entry, at.netns);
-	return put_entry(r, p, w);
+	return put_entry(r, p, e);
 }
 
 static void take_out(struct redirect *r, struct redirect_pod_state *p);
@@ -281,26 +283,26 @@ static void take_out(struct redirect *r, struct redirect_pod_state *p);
 /* One that is new leaves nothing when it fails, but what another layout has of it; one that is
  * known goes on as far as it got. */
 int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_where at,
-    const struct redirect_rules *rules, struct broker_why *w)
+    const struct redirect_rules *rules, struct err *e)
 {
 	struct redirect_pod_state *p;
 	bool known;
 	int rc = -1;
 
 	if (rules->ninterfaces && !r->can.interfaces)
-		return broker_refuse(w, EOPNOTSUPP,
+		return err_set(e, EOPNOTSUPP,
 		    "excluded interfaces need Linux 5.17 or newer; use mode istio-cni for this "
 		    "pod");
-	if (redirect_follow_top(r, w) || !(p = find_or_add(r, pod, w)))
+	if (redirect_follow_top(r, e) || !(p = find_or_add(r, pod, e)))
 		return -1;
 	known = p->cgroup;
-	if (!redirect_place_check(r, p, at.cgroup, w)) {
+	if (!redirect_place_check(r, p, at.cgroup, e)) {
 		bool new_proxy = p->cgroup != p->above[0] || is_other_proxy(&p->entry, rules);
 		if (new_proxy)
 			now_late(p, redirect_listeners_possible(at.cgroup));
 		move_to(r, p, p->above[0]);
 		take_rules(p, rules);
-		rc = write_all(r, p, at, w);
+		rc = write_all(r, p, at, e);
 		if (new_proxy && !p->late) /* somebody may have come meanwhile */
 			p->late = redirect_listeners_possible(at.cgroup);
 		if (known)
@@ -350,7 +352,7 @@ static void take_seen(struct redirect_pod_state *p, const struct netns_watch_see
 }
 
 int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
-    const struct netns_watch_seen *seen, struct broker_why *w)
+    const struct netns_watch_seen *seen, struct err *e)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
 	bool again = p && (p->seen || p->adopted);
@@ -359,8 +361,8 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
 		return 0; /* its traffic is not ours, or not yet */
 	take_seen(p, seen);
 	redirect_listeners_look(r, p, netns);
-	if (redirect_rows_put(r, p, w) || put_entry(r, p, w) ||
-	    redirect_link_lookup(r, p, netns, w))
+	if (redirect_rows_put(r, p, e) || put_entry(r, p, e) ||
+	    redirect_link_lookup(r, p, netns, e))
 		return -1;
 	if (again)
 		redirect_rows_sweep(r, p);
@@ -384,13 +386,13 @@ void redirect_close(struct redirect *r, const struct uuid *pod)
 void redirect_pod_trace(struct redirect *r, const struct uuid *pod, bool on)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
-	struct broker_why w;
+	struct err e;
 
 	if (!p || !p->cgroup || !(p->entry.flags & REDIRECT_TRACE) == !on)
 		return;
 	p->entry.flags ^= REDIRECT_TRACE;
-	if (put_entry(r, p, &w))
-		broker_log(BROKER_WARN, NULL, "trace: %s", w.text);
+	if (put_entry(r, p, &e))
+		log_warn(NULL, "trace: %s", e.msg);
 }
 
 /* --- remove --- */
@@ -460,7 +462,7 @@ static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod
 	uint32_t row = row_of(entry->index);
 	struct redirect_pod_state *p;
 	char uid[UUID_TEXT_SIZE];
-	struct broker_why w;
+	struct err e;
 
 	if (!row || row > REDIRECT_PODS_MAX || r->rows[row]) {
 		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &cgroup);
@@ -471,13 +473,13 @@ static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod
 	p->cgroup = cgroup;
 	p->adopted = true;
 	p->late = !listens(r, entry->index); /* it may have died before it looked */
-	if (!redirect_links_renew(r, p, &w))
+	if (!redirect_links_renew(r, p, &e))
 		return;
 	uuid_format(&p->uid, uid);
-	broker_log(BROKER_ERROR, uid,
+	log_error(uid,
 	    "its traffic goes by eBPF programs of the agentd before, until the pod is asked for "
 	    "again: %s",
-	    w.text);
+	    e.msg);
 }
 
 void redirect_pods_adopt(struct redirect *r)

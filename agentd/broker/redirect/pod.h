@@ -1,5 +1,7 @@
 /* redirect_pod.h - inside of redirect*.c: the programs, and the table of pods. */
 #pragma once
+#include "common/err.h"
+#include "common/protocol.h"
 #include "redirect.h"
 #include "redirect.skel.h"
 #include <bpf/bpf.h>
@@ -72,10 +74,10 @@ int redirect_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out)
 void redirect_pod_trace(struct redirect *r, const struct uuid *pod, bool on);
 
 /* Directories and maps, pinned; there already: nothing. */
-int redirect_pin_all(struct redirect *r, struct broker_why *w);
+int redirect_pin_all(struct redirect *r, struct err *e);
 /* Where the programs hang: a cgroup that was removed and made anew, as a slice is whose last pod
  * went, is another one under that name. */
-int redirect_follow_top(struct redirect *r, struct broker_why *w);
+int redirect_follow_top(struct redirect *r, struct err *e);
 /* The pods that have pins: their links get the programs of now, and what is nobody's goes. */
 void redirect_pods_adopt(struct redirect *r);
 void redirect_pods_free(struct redirect *r);

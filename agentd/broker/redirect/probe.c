@@ -5,6 +5,7 @@
  * not permitted" and "Invalid argument".
  */
 #include "probe.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "ebpf/redirect.h"
 #include <bpf/bpf.h>
@@ -28,7 +29,7 @@ static int load(
 
 /* --- what we may --- */
 
-static int check_capabilities(struct broker_why *w)
+static int check_capabilities(struct err *e)
 {
 	static const struct {
 		int cap;
@@ -44,7 +45,7 @@ static int check_capabilities(struct broker_why *w)
 	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++) {
 		bool has = have[CAP_TO_INDEX(needed[i].cap)].effective & CAP_TO_MASK(needed[i].cap);
 		if (!has && !(admin && needed[i].implied))
-			return broker_refuse(w, EPERM,
+			return err_set(e, EPERM,
 			    "%s is missing: eBPF takes CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON "
 			    "(CapabilityBoundingSet= of the unit, capabilities.add of a container)",
 			    needed[i].name);
@@ -53,7 +54,7 @@ static int check_capabilities(struct broker_why *w)
 }
 
 /* Before 5.11 maps count against RLIMIT_MEMLOCK; one of the size of all of ours. */
-static int check_memory(struct broker_why *w)
+static int check_memory(struct err *e)
 {
 	enum { VALUE = 4096, MIB = 16 };
 	struct rlimit limit = {0};
@@ -63,11 +64,11 @@ static int check_memory(struct broker_why *w)
 	if (fd >= 0)
 		return 0;
 	if (errno == ENOSYS)
-		return broker_refuse(w, ENOSYS, "the kernel has no bpf(2) (CONFIG_BPF_SYSCALL)");
+		return err_set(e, ENOSYS, "the kernel has no bpf(2) (CONFIG_BPF_SYSCALL)");
 	if (errno != EPERM)
-		return broker_refuse_sys(w, "an eBPF map of %d MiB", MIB);
+		return err_sys(e, "an eBPF map of %d MiB", MIB);
 	getrlimit(RLIMIT_MEMLOCK, &limit);
-	return broker_refuse(w, EPERM,
+	return err_set(e, EPERM,
 	    "this kernel counts eBPF maps as locked memory, of which %llu KiB are allowed: "
 	    "LimitMEMLOCK=infinity in the unit, CAP_SYS_RESOURCE for a container",
 	    (unsigned long long)limit.rlim_cur / 1024);
@@ -75,7 +76,7 @@ static int check_memory(struct broker_why *w)
 
 /* --- what the kernel has --- */
 
-static int check_types(struct broker_why *w)
+static int check_types(struct err *e)
 {
 	static const struct bpf_insn pass[] = {
 	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 1},
@@ -102,15 +103,14 @@ static int check_types(struct broker_why *w)
 		auto_close int fd =
 		    load(types[i].type, types[i].at, pass, sizeof(pass) / sizeof(*pass));
 		if (fd < 0)
-			return broker_refuse_sys(
-			    w, "the kernel takes no program at %s", types[i].where);
+			return err_sys(e, "the kernel takes no program at %s", types[i].where);
 	}
 	return 0;
 }
 
-int redirect_probe(struct broker_why *w)
+int redirect_probe(struct err *e)
 {
-	return check_capabilities(w) || check_memory(w) || check_types(w) ? -1 : 0;
+	return check_capabilities(e) || check_memory(e) || check_types(e) ? -1 : 0;
 }
 
 bool redirect_probe_interfaces(void)
@@ -187,19 +187,19 @@ bool redirect_probe_collecting(void)
 	return fd >= 0;
 }
 
-int redirect_probe_storage(int map, struct broker_why *w)
+int redirect_probe_storage(int map, struct err *e)
 {
 	struct redirect_socket mine = {.kind = REDIRECT_SOCKET_DIRECT, .port = 1}, read = {0};
 	auto_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
-		return broker_refuse_sys(w, "a socket to try eBPF with");
+		return err_sys(e, "a socket to try eBPF with");
 	if (bpf_map_update_elem(map, &fd, &mine, BPF_NOEXIST))
-		return broker_refuse_sys(w,
+		return err_sys(e,
 		    "eBPF programs cannot store anything with a socket, so all that pods dial "
 		    "would "
 		    "fail; newer kernels need a processor with cmpxchg16b for it");
 	if (bpf_map_lookup_elem(map, &fd, &read) || memcmp(&mine, &read, sizeof(mine)) != 0)
-		return broker_refuse(w, EIO, "what eBPF stores with a socket does not come back");
+		return err_set(e, EIO, "what eBPF stores with a socket does not come back");
 	return 0;
 }

@@ -1,10 +1,10 @@
 /* redirect_probe.h - can this kernel, and this process, redirect by eBPF at all? */
 #pragma once
-#include "broker/base/log.h"
+#include "common/err.h"
 #include <stdbool.h>
 
-/* -1: `w` names the first thing that is missing, and what to do. */
-int redirect_probe(struct broker_why *w);
+/* -1: `e` names the first thing that is missing, and what to do. */
+int redirect_probe(struct err *e);
 
 /* What is optional.  Does sk_lookup show where a packet came in (5.17), does a packet's program
  * tell its network namespace (6.15)? */
@@ -18,4 +18,4 @@ bool redirect_probe_collecting(void);
 
 /* Makes an entry of a map of sockets and reads it back.  A kernel that cannot lets the programs
  * load, and every connection of a pod fail (kernels.md 6). */
-int redirect_probe_storage(int map, struct broker_why *w);
+int redirect_probe_storage(int map, struct err *e);

@@ -6,6 +6,8 @@
  * half way leaves what was attached as it was: every step replaces one whole thing by another.
  */
 #include "redirect.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "links.h"
 #include "place.h"
@@ -25,18 +27,20 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+LOG_SCOPE("broker");
+
 /* --- where --- */
 
-static int find_place(struct redirect *r, struct broker_why *w)
+static int find_place(struct redirect *r, struct err *e)
 {
 	uint64_t ids[REDIRECT_TREE_DEPTH];
 
 	r->cgroup = open(r->at.cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (r->cgroup < 0)
-		return broker_refuse_sys(w, "cgroup %s", r->at.cgroup);
+		return err_sys(e, "cgroup %s", r->at.cgroup);
 	r->level = redirect_place_above(r->cgroup, ids);
 	if (r->level < 0)
-		return broker_refuse(w, EINVAL,
+		return err_set(e, EINVAL,
 		    "cgroup %s is not in the host's cgroup v2 tree: mount that (not the one of a "
 		    "cgroup namespace) and name it with --cgroup-root",
 		    r->at.cgroup);
@@ -46,7 +50,7 @@ static int find_place(struct redirect *r, struct broker_why *w)
 
 /* Two of each program, one above the other, would redirect twice while the one follows the other:
  * what is right already stays. */
-static int stay(struct redirect *r, struct broker_why *w)
+static int stay(struct redirect *r, struct err *e)
 {
 	uint64_t ids[REDIRECT_TREE_DEPTH], there;
 	char path[REDIRECT_PATH_SIZE], *cgroup = (char *)r->at.cgroup;
@@ -64,45 +68,45 @@ static int stay(struct redirect *r, struct broker_why *w)
 		*strrchr(cgroup, '/') = '\0';
 	mem_closep(&r->cgroup);
 	r->cgroup = open(cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return r->cgroup < 0 ? broker_refuse_sys(w, "cgroup %s", cgroup) : 0;
+	return r->cgroup < 0 ? err_sys(e, "cgroup %s", cgroup) : 0;
 }
 
 /* --- pins --- */
 
-static int make_directory(const char *path, struct broker_why *w)
+static int make_directory(const char *path, struct err *e)
 {
 	if (mkdir(path, 0700) && errno != EEXIST)
-		return broker_refuse_sys(w, "mkdir %s", path);
+		return err_sys(e, "mkdir %s", path);
 	return 0;
 }
 
-static int mount_bpffs(const char *path, struct broker_why *w)
+static int mount_bpffs(const char *path, struct err *e)
 {
 	struct statfs fs;
 
 	if (statfs(path, &fs))
-		return broker_refuse_sys(w, "%s", path);
+		return err_sys(e, "%s", path);
 	if (fs.f_type == BPF_FS_MAGIC)
 		return 0;
 	if (mount("bpf", path, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RELATIME, "mode=0700"))
-		return broker_refuse_sys(w, "mount bpffs on %s", path);
+		return err_sys(e, "mount bpffs on %s", path);
 	return 0;
 }
 
-static int make_pin_directories(struct redirect *r, struct broker_why *w)
+static int make_pin_directories(struct redirect *r, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
 
-	if (mount_bpffs(r->at.bpffs, w))
+	if (mount_bpffs(r->at.bpffs, e))
 		return -1;
 	snprintf(path, sizeof(path), "%s/agentd", r->at.bpffs);
-	if (make_directory(path, w))
+	if (make_directory(path, e))
 		return -1;
 	snprintf(r->pins, sizeof(r->pins), "%s/agentd/v%d", r->at.bpffs, REDIRECT_LAYOUT);
-	if (make_directory(r->pins, w))
+	if (make_directory(r->pins, e))
 		return -1;
 	snprintf(path, sizeof(path), "%s/pods", r->pins);
-	return make_directory(path, w);
+	return make_directory(path, e);
 }
 
 /* --- maps --- */
@@ -113,7 +117,7 @@ static bool is_kept(const struct bpf_map *m)
 }
 
 /* One that an earlier broker pinned is used again, with all that is in it. */
-static int adopt_map(struct redirect *r, struct bpf_map *m, struct broker_why *w)
+static int adopt_map(struct redirect *r, struct bpf_map *m, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
 
@@ -122,28 +126,28 @@ static int adopt_map(struct redirect *r, struct bpf_map *m, struct broker_why *w
 	if (fd < 0 && errno == ENOENT)
 		return 0;
 	if (fd < 0 || bpf_map__reuse_fd(m, fd))
-		return broker_refuse_sys(w, "map %s", path);
+		return err_sys(e, "map %s", path);
 	return 0;
 }
 
-static int pin_map(struct redirect *r, struct bpf_map *m, struct broker_why *w)
+static int pin_map(struct redirect *r, struct bpf_map *m, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
 
 	snprintf(path, sizeof(path), "%s/map_%s", r->pins, bpf_map__name(m));
 	if (bpf_obj_pin(bpf_map__fd(m), path) && errno != EEXIST)
-		return broker_refuse_sys(w, "pin %s", path);
+		return err_sys(e, "pin %s", path);
 	return 0;
 }
 
 static int each_map(struct redirect *r,
-    int (*act)(struct redirect *r, struct bpf_map *m, struct broker_why *w), struct broker_why *w)
+    int (*act)(struct redirect *r, struct bpf_map *m, struct err *e), struct err *e)
 {
 	struct bpf_map *m;
 
 	bpf_object__for_each_map(m, r->bpf->obj)
 	{
-		if (is_kept(m) && act(r, m, w))
+		if (is_kept(m) && act(r, m, e))
 			return -1;
 	}
 	return 0;
@@ -159,15 +163,15 @@ static void raise_memlock(void)
 	setrlimit(RLIMIT_MEMLOCK, &all);
 }
 
-static int open_programs(struct redirect *r, struct broker_why *w)
+static int open_programs(struct redirect *r, struct err *e)
 {
 	libbpf_set_print(NULL); /* its words would go past the log */
 	raise_memlock();
-	if (redirect_probe(w))
+	if (redirect_probe(e))
 		return -1;
 	r->bpf = redirect_bpf__open();
 	if (!r->bpf)
-		return broker_refuse_sys(w, "eBPF object");
+		return err_sys(e, "eBPF object");
 	r->can.interfaces = redirect_probe_interfaces();
 	r->bpf->rodata->has_ingress_ifindex = r->can.interfaces;
 	r->bpf->rodata->gate_knows_netns = redirect_probe_gate_netns();
@@ -180,45 +184,45 @@ static int open_programs(struct redirect *r, struct broker_why *w)
 	return 0;
 }
 
-static int load_programs(struct redirect *r, struct broker_why *w)
+static int load_programs(struct redirect *r, struct err *e)
 {
 	if (redirect_bpf__load(r->bpf))
-		return broker_refuse_sys(w, "the kernel refuses an eBPF program");
-	return redirect_probe_storage(bpf_map__fd(r->bpf->maps.sockets), w);
+		return err_sys(e, "the kernel refuses an eBPF program");
+	return redirect_probe_storage(bpf_map__fd(r->bpf->maps.sockets), e);
 }
 
-static int load(struct redirect *r, struct broker_why *w)
+static int load(struct redirect *r, struct err *e)
 {
-	if (open_programs(r, w) || each_map(r, adopt_map, w) || load_programs(r, w))
+	if (open_programs(r, e) || each_map(r, adopt_map, e) || load_programs(r, e))
 		return -1;
-	return each_map(r, pin_map, w);
+	return each_map(r, pin_map, e);
 }
 
 /* The worker maps it, and for that its descriptor must allow writing: so the map does not.  One
  * that an earlier broker froze cannot be frozen again (EPERM: it is not ours to write). */
-static int freeze_counters(const struct redirect *r, struct broker_why *w)
+static int freeze_counters(const struct redirect *r, struct err *e)
 {
 	if (bpf_map_freeze(bpf_map__fd(r->bpf->maps.counters)) && errno != EBUSY && errno != EPERM)
-		return broker_refuse_sys(w, "freeze the counters");
+		return err_sys(e, "freeze the counters");
 	return 0;
 }
 
 /* --- links --- */
 
-static int attach(struct redirect *r, struct broker_why *w)
+static int attach(struct redirect *r, struct err *e)
 {
 	struct redirect_link l;
 	struct bpf_program *p;
 
 	bpf_object__for_each_program(p, r->bpf->obj)
 	{
-		if (redirect_link_of_node(r, p, &l) && redirect_link(&l, w))
+		if (redirect_link_of_node(r, p, &l) && redirect_link(&l, e))
 			return -1;
 	}
 	return 0;
 }
 
-int redirect_follow_top(struct redirect *r, struct broker_why *w)
+int redirect_follow_top(struct redirect *r, struct err *e)
 {
 	struct stat was, now;
 	int fd;
@@ -227,17 +231,16 @@ int redirect_follow_top(struct redirect *r, struct broker_why *w)
 		return 0;
 	fd = open(r->at.cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
-		return broker_refuse_sys(w, "cgroup %s", r->at.cgroup);
+		return err_sys(e, "cgroup %s", r->at.cgroup);
 	close(r->cgroup);
 	r->cgroup = fd;
-	broker_log(
-	    BROKER_WARN, NULL, "cgroup %s was made anew: the eBPF programs go there", r->at.cgroup);
-	return attach(r, w);
+	log_warn(NULL, "cgroup %s was made anew: the eBPF programs go there", r->at.cgroup);
+	return attach(r, e);
 }
 
-int redirect_pin_all(struct redirect *r, struct broker_why *w)
+int redirect_pin_all(struct redirect *r, struct err *e)
 {
-	return make_pin_directories(r, w) || each_map(r, pin_map, w) ? -1 : 0;
+	return make_pin_directories(r, e) || each_map(r, pin_map, e) ? -1 : 0;
 }
 
 /* --- life --- */
@@ -246,12 +249,12 @@ static char *copy(const char *text)
 {
 	size_t size = strlen(text) + 1;
 
-	return memcpy(broker_zalloc(size), text, size);
+	return memcpy(mem_zalloc(size), text, size);
 }
 
-struct redirect *redirect_new(const struct redirect_place *at, struct broker_why *w)
+struct redirect *redirect_new(const struct redirect_place *at, struct err *e)
 {
-	struct redirect *r = broker_zalloc(sizeof(*r));
+	struct redirect *r = mem_zalloc(sizeof(*r));
 
 	if (getrandom(&r->looks, sizeof(r->looks), 0) != sizeof(r->looks))
 		abort();
@@ -259,27 +262,27 @@ struct redirect *redirect_new(const struct redirect_place *at, struct broker_why
 	r->at.root = copy(at->root);
 	r->at.cgroup = copy(at->cgroup);
 	r->cgroup = -1;
-	if (find_place(r, w) || make_pin_directories(r, w) || stay(r, w) || load(r, w) ||
-	    freeze_counters(r, w) || attach(r, w))
+	if (find_place(r, e) || make_pin_directories(r, e) || stay(r, e) || load(r, e) ||
+	    freeze_counters(r, e) || attach(r, e))
 		redirect_free(&r);
 	else
 		redirect_pods_adopt(r);
 	if (r)
 		redirect_supersede(r);
 	if (r && !r->can.late)
-		broker_log(BROKER_WARN, NULL,
+		log_warn(NULL,
 		    "an Envoy that listened before its pod's redirection began has to be started "
 		    "again: this kernel shows no types (CONFIG_DEBUG_INFO_BTF)");
 	return r;
 }
 
-int redirect_try(struct redirect_can *can, struct broker_why *w)
+int redirect_try(struct redirect_can *can, struct err *e)
 {
-	struct redirect *r = broker_zalloc(sizeof(*r));
+	struct redirect *r = mem_zalloc(sizeof(*r));
 	int rc;
 
 	r->cgroup = -1;
-	rc = open_programs(r, w) || load_programs(r, w) ? -1 : 0;
+	rc = open_programs(r, e) || load_programs(r, e) ? -1 : 0;
 	*can = r->can;
 	redirect_free(&r);
 	return rc;

@@ -8,6 +8,8 @@
 #pragma once
 #include "broker/base/options.h"
 #include "broker/netns/watch.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include "common/rules.h"
 
 struct redirect;
@@ -19,18 +21,18 @@ struct redirect_place {
 	bool stays;                    /* where an earlier broker attached, if that is above it */
 	const struct netns_home *home; /* nobody's network; NULL: we enter no pod's */
 };
-struct redirect *redirect_new(const struct redirect_place *at, struct broker_why *w);
+struct redirect *redirect_new(const struct redirect_place *at, struct err *e);
 /* What not every kernel can. */
 struct redirect_can {
 	bool interfaces; /* one can be excluded */
 	bool late;       /* an Envoy that listened before its pod's rules is found */
 };
 /* Would it work here?  Loads, but attaches nothing. */
-int redirect_try(struct redirect_can *can, struct broker_why *w);
+int redirect_try(struct redirect_can *can, struct err *e);
 /* What is attached stays. */
 void redirect_free(struct redirect **r);
 /* Detaches and forgets everything, of all brokers: for uninstalling, and for tests. */
-int redirect_uninstall(const char *bpffs, struct broker_why *w);
+int redirect_uninstall(const char *bpffs, struct err *e);
 
 struct redirect_where {
 	int cgroup; /* the pod's, an open directory */
@@ -39,11 +41,11 @@ struct redirect_where {
 /* Writes or changes what the programs know of the pod; from outside nothing reaches the app of a
  * strict one that was not steered to Envoy first.  `rules` were checked. */
 int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_where at,
-    const struct redirect_rules *rules, struct broker_why *w);
+    const struct redirect_rules *rules, struct err *e);
 /* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on.  Called
  * again when what is seen there changes. */
 int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
-    const struct netns_watch_seen *seen, struct broker_why *w);
+    const struct netns_watch_seen *seen, struct err *e);
 /* The pod's sandbox is gone: its network namespace is nobody's. */
 void redirect_close(struct redirect *r, const struct uuid *pod);
 /* The network namespace where an earlier broker made it live is no more: nobody is left in it. */
@@ -52,7 +54,7 @@ bool redirect_gone(const struct redirect *r, const struct uuid *pod);
 const struct redirect_rules *redirect_rules(const struct redirect *r, const struct uuid *pod);
 /* The DNS proxy's socket: the pod's queries may go there, or not any more. */
 int redirect_answer(
-    struct redirect *r, const struct uuid *pod, int socket, bool answered, struct broker_why *w);
+    struct redirect *r, const struct uuid *pod, int socket, bool answered, struct err *e);
 /* Also of a pod that only an earlier broker knew; not there: nothing. */
 void redirect_remove(struct redirect *r, const struct uuid *pod);
 /* Calls `each` for every pod that has pins. */
@@ -62,7 +64,7 @@ void redirect_pods(struct redirect *r, void (*each)(void *ctx, const struct uuid
  * from the pod itself is a dial of it (`inbound` is set so). */
 struct redirect_question;
 int redirect_explain(
-    struct redirect *r, const struct uuid *pod, struct redirect_question *q, struct broker_why *w);
+    struct redirect *r, const struct uuid *pod, struct redirect_question *q, struct err *e);
 
 /* What is needed to look at, and to put back, what belongs to pods. */
 struct redirect_targets {

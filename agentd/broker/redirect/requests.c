@@ -7,6 +7,8 @@
  */
 #include "broker/kubelet/pod_source.h"
 #include "broker/pods/cgroup.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
 #include "requests_internal.h"
@@ -19,7 +21,9 @@
 #include <unistd.h>
 #include <utlist.h>
 
-struct traffic_pod *traffic_find(const struct redirect_requests *t, const struct uuid *uid)
+LOG_SCOPE("broker");
+
+struct traffic_pod *requests_find(const struct redirect_requests *t, const struct uuid *uid)
 {
 	struct traffic_pod *p;
 
@@ -34,14 +38,14 @@ struct traffic_pod *traffic_find(const struct redirect_requests *t, const struct
 static int cgroup_of(void *ctx, const struct uuid *pod)
 {
 	const struct redirect_requests *t = ctx;
-	const struct traffic_pod *p = traffic_find(t, pod);
+	const struct traffic_pod *p = requests_find(t, pod);
 
 	return p ? cgroup_await_open(&p->await) : -1;
 }
 
 static int netns_of_pod(void *ctx, const struct uuid *pod)
 {
-	const struct traffic_pod *p = traffic_find(ctx, pod);
+	const struct traffic_pod *p = requests_find(ctx, pod);
 
 	return p && p->live && p->view.watch.ready ? p->view.netns : -1;
 }
@@ -59,7 +63,7 @@ static bool on_audit(void *ctx)
 	const struct redirect_targets at = {cgroup_of, netns_of_pod, on_directory, t};
 	struct redirect_audited was = redirect_audit(t->redirect, &at);
 
-	traffic_look_again(t);
+	requests_look_again(t);
 	t->repaired += was.repaired;
 	if (was.repaired) {
 		t->repaired_noted = true;
@@ -70,7 +74,7 @@ static bool on_audit(void *ctx)
 
 /* --- life --- */
 
-static int start(struct redirect_requests *t, struct broker_why *w)
+static int start(struct redirect_requests *t, struct err *e)
 {
 	char root[PATH_MAX], cgroup[POD_CGROUP_TOP_SIZE];
 	struct redirect_place at = {.bpffs = t->options->bpffs,
@@ -80,31 +84,31 @@ static int start(struct redirect_requests *t, struct broker_why *w)
 	    .stays = !t->options->redirect_cgroup};
 
 	if (pod_cgroup_root(t->options, root) || pod_cgroup_top(t->options, cgroup))
-		return broker_refuse(w, EINVAL, "--redirect needs cgroup v2, which is not mounted");
+		return err_set(e, EINVAL, "--redirect needs cgroup v2, which is not mounted");
 	t->cgroups = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (t->cgroups < 0)
-		return broker_refuse_sys(w, "%s", root);
-	if (cgroup_awaits_open(&t->awaits, t->epoll, t->cgroups, w))
+		return err_sys(e, "%s", root);
+	if (cgroup_awaits_open(&t->awaits, t->epoll, t->cgroups, e))
 		return -1;
-	t->redirect = redirect_new(&at, w);
+	t->redirect = redirect_new(&at, e);
 	if (!t->redirect)
 		return -1;
 	t->traces = redirect_traces_new(t->epoll, t->redirect);
 	t->audit = (struct broker_audit){.epoll = t->epoll, .due = on_audit, .ctx = t};
-	return broker_audit_open(&t->audit, w);
+	return broker_audit_open(&t->audit, e);
 }
 
 /* Pods that ask for it are refused one by one; the others are served. */
-static int refuse(const struct redirect_requests *t, struct broker_why *w)
+static int refuse(const struct redirect_requests *t, struct err *e)
 {
-	*w = t->unable;
+	*e = t->unable;
 	return -1;
 }
 
 struct redirect_requests *redirect_requests_new(
-    const struct redirect_requests_rig *rig, struct broker_why *w)
+    const struct redirect_requests_rig *rig, struct err *e)
 {
-	struct redirect_requests *t = broker_zalloc(sizeof(*t));
+	struct redirect_requests *t = mem_zalloc(sizeof(*t));
 	struct broker_user worker;
 
 	*t = (struct redirect_requests){.options = rig->options,
@@ -114,17 +118,16 @@ struct redirect_requests *redirect_requests_new(
 	    .changed = rig->changed,
 	    .netns = rig->netns,
 	    .ctx = rig->ctx};
-	if (broker_options_user(t->options, &worker, w) ||
-	    redirect_ceiling_read(t->options->redirect_allow, &t->ceiling, w)) {
+	if (broker_options_user(t->options, &worker, e) ||
+	    redirect_ceiling_read(t->options->redirect_allow, &t->ceiling, e)) {
 		redirect_requests_free(&t);
 		return NULL;
 	}
 	if (!t->options->redirect)
-		broker_refuse(&t->unable, EOPNOTSUPP,
+		err_set(&t->unable, EOPNOTSUPP,
 		    "this agentd redirects no traffic: start it with --redirect");
 	else if (start(t, &t->unable))
-		broker_log(
-		    BROKER_ERROR, NULL, "no pod's traffic can be redirected: %s", t->unable.text);
+		log_error(NULL, "no pod's traffic can be redirected: %s", t->unable.msg);
 	t->ceiling.worker_uid = worker.uid;
 	return t;
 }
@@ -171,7 +174,7 @@ static void tell(struct traffic_pod *p)
 }
 
 /* What an Envoy taught about an earlier cgroup of this name says nothing about this one. */
-static int write_rules(struct traffic_pod *p, int dir, struct broker_why *w)
+static int write_rules(struct traffic_pod *p, int dir, struct err *e)
 {
 	struct redirect_requests *t = p->traffic;
 	const struct redirect_rules *rules =
@@ -180,16 +183,16 @@ static int write_rules(struct traffic_pod *p, int dir, struct broker_why *w)
 	int netns;
 
 	if (!rules || fstat(dir, &st))
-		return broker_refuse_sys(w, "the pod's cgroup");
+		return err_sys(e, "the pod's cgroup");
 	netns = t->netns(t->ctx, &p->uid, st.st_ino);
-	if (redirect_set(t->redirect, &p->uid, (struct redirect_where){dir, netns}, rules, w))
+	if (redirect_set(t->redirect, &p->uid, (struct redirect_where){dir, netns}, rules, e))
 		return -1;
 	free(take(p->asked));
 	redirect_traces_apply(t->traces, &p->uid);
 	if (netns >= 0)
-		traffic_live(p, netns);
+		requests_live(p, netns);
 	else
-		traffic_leave(p);
+		requests_leave(p);
 	return 0;
 }
 
@@ -198,78 +201,78 @@ static void on_cgroup(void *ctx, int received)
 	struct traffic_pod *p = ctx;
 	auto_close int dir = received;
 
-	p->why = (struct broker_why){.code = 0};
+	p->why = (struct err){.code = 0};
 	if (write_rules(p, dir, &p->why)) {
 		p->why.code = p->why.code ? p->why.code : EIO;
-		traffic_complain(p, "traffic is not redirected: %s", p->why.text);
+		traffic_complain(p, "traffic is not redirected: %s", p->why.msg);
 	}
 	tell(p);
 }
 
-static int read_exactly(int memfd, void *out, size_t size, struct broker_why *w)
+static int read_exactly(int memfd, void *out, size_t size, struct err *e)
 {
 	struct stat st;
 
 	if (fstat(memfd, &st) || !S_ISREG(st.st_mode) || st.st_size != (off_t)size ||
 	    pread(memfd, out, size, 0) != (ssize_t)size)
-		return broker_refuse(w, EINVAL, "a file of another size than asked for");
+		return err_set(e, EINVAL, "a file of another size than asked for");
 	return 0;
 }
 
-static int await_cgroup(struct traffic_pod *p, struct broker_why *w)
+static int await_cgroup(struct traffic_pod *p, struct err *e)
 {
 	char uid[UUID_TEXT_SIZE], paths[KUBEPODS_SIZE];
 	int dir;
 
 	uuid_format(&p->uid, uid);
 	p->await = (struct cgroup_await){.all = &p->traffic->awaits, .there = on_cgroup, .ctx = p};
-	if (pod_cgroup_paths(p->traffic->options, uid, paths, w))
+	if (pod_cgroup_paths(p->traffic->options, uid, paths, e))
 		return -1;
-	dir = cgroup_await_start(&p->await, paths, w);
+	dir = cgroup_await_start(&p->await, paths, e);
 	if (dir >= 0)
 		on_cgroup(p, dir);
 	else
-		broker_log(BROKER_INFO, uid, "redirection waits: %s", w->text);
+		log_info(uid, "redirection waits: %s", e->msg);
 	return 0;
 }
 
 static struct traffic_pod *find_or_add(struct redirect_requests *t, const struct uuid *uid)
 {
-	struct traffic_pod *p = traffic_find(t, uid);
+	struct traffic_pod *p = requests_find(t, uid);
 
 	if (p)
 		return p;
-	p = broker_zalloc(sizeof(*p));
+	p = mem_zalloc(sizeof(*p));
 	p->traffic = t;
 	p->uid = *uid;
 	p->view = (struct netns_watch){.epoll = t->epoll,
 	    .home = t->home,
-	    .rules = traffic_rules,
-	    .changed = traffic_on_seen,
+	    .rules = requests_rules,
+	    .changed = requests_on_seen,
 	    .ctx = p};
 	DL_APPEND(t->pods, p);
 	return p;
 }
 
 static struct redirect_rules *read_rules(
-    const struct redirect_requests *t, int memfd, struct broker_why *w)
+    const struct redirect_requests *t, int memfd, struct err *e)
 {
-	auto_free struct redirect_rules *rules = broker_zalloc(sizeof(*rules));
+	auto_free struct redirect_rules *rules = mem_zalloc(sizeof(*rules));
 
 	if (!t->redirect) {
-		refuse(t, w);
+		refuse(t, e);
 		return NULL;
 	}
-	if (read_exactly(memfd, rules, sizeof(*rules), w) || redirect_check(rules, &t->ceiling, w))
+	if (read_exactly(memfd, rules, sizeof(*rules), e) || redirect_check(rules, &t->ceiling, e))
 		return NULL;
 	return take(rules);
 }
 
 /* What is refused leaves what was in force as it was. */
 int redirect_requests_set(
-    struct redirect_requests *t, const struct link_request *r, int memfd, struct broker_why *w)
+    struct redirect_requests *t, const struct link_request *r, int memfd, struct err *e)
 {
-	struct redirect_rules *rules = read_rules(t, memfd, w);
+	struct redirect_rules *rules = read_rules(t, memfd, e);
 	struct traffic_pod *p;
 
 	if (!rules)
@@ -282,7 +285,7 @@ int redirect_requests_set(
 	p->done = false;
 	p->claimed = true;
 	p->noted = p->live || p->live_why.code;
-	if (!await_cgroup(p, w))
+	if (!await_cgroup(p, e))
 		return 0;
 	forget(t, p);
 	return -1;
@@ -290,7 +293,7 @@ int redirect_requests_set(
 
 void redirect_requests_remove(struct redirect_requests *t, const struct uuid *pod)
 {
-	struct traffic_pod *p = traffic_find(t, pod);
+	struct traffic_pod *p = requests_find(t, pod);
 
 	if (p)
 		forget(t, p);
@@ -301,15 +304,14 @@ void redirect_requests_remove(struct redirect_requests *t, const struct uuid *po
 static void sweep_one(void *ctx, const struct uuid *pod)
 {
 	struct redirect_requests *t = ctx;
-	const struct traffic_pod *p = traffic_find(t, pod);
+	const struct traffic_pod *p = requests_find(t, pod);
 	char uid[UUID_TEXT_SIZE];
 
 	uuid_format(pod, uid);
 	if ((p && p->claimed) || pod_source_of(t->options, pod))
 		return;
 	redirect_requests_remove(t, pod);
-	broker_log(
-	    BROKER_INFO, uid, "a pod that nothing names: its traffic is not redirected any more");
+	log_info(uid, "a pod that nothing names: its traffic is not redirected any more");
 }
 
 void redirect_requests_sweep(struct redirect_requests *t)
@@ -319,16 +321,16 @@ void redirect_requests_sweep(struct redirect_requests *t)
 }
 
 int redirect_requests_explain(struct redirect_requests *t, const struct link_request *r, int memfd,
-    struct link_packet *reply, struct broker_why *w)
+    struct link_packet *reply, struct err *e)
 {
 	struct redirect_question q;
 	int verdict;
 
 	if (!t->redirect)
-		return refuse(t, w);
-	if (read_exactly(memfd, &q, sizeof(q), w))
+		return refuse(t, e);
+	if (read_exactly(memfd, &q, sizeof(q), e))
 		return -1;
-	verdict = redirect_explain(t->redirect, &r->uid, &q, w);
+	verdict = redirect_explain(t->redirect, &r->uid, &q, e);
 	if (verdict < 0)
 		return -1;
 	reply->arg = (uint32_t)verdict | (q.inbound ? REDIRECT_ANSWER_INBOUND : 0);
@@ -336,34 +338,34 @@ int redirect_requests_explain(struct redirect_requests *t, const struct link_req
 }
 
 int redirect_requests_trace(
-    struct redirect_requests *t, const struct link_request *r, struct broker_why *w)
+    struct redirect_requests *t, const struct link_request *r, struct err *e)
 {
 	if (!t->redirect)
-		return refuse(t, w);
-	return redirect_traces_add(t->traces, &r->uid, w);
+		return refuse(t, e);
+	return redirect_traces_add(t->traces, &r->uid, e);
 }
 
 int redirect_requests_dns_place(
-    const struct redirect_requests *t, const struct uuid *pod, uint16_t *port, struct broker_why *w)
+    const struct redirect_requests *t, const struct uuid *pod, uint16_t *port, struct err *e)
 {
 	const struct redirect_rules *rules;
 	int netns = netns_of_pod((void *)t, pod);
 
 	if (!t->redirect)
-		return refuse(t, w);
+		return refuse(t, e);
 	rules = redirect_rules(t->redirect, pod);
 	if (!rules || !(rules->flags & REDIRECT_DNS))
-		return broker_refuse(w, ENOENT, "this pod's DNS is not redirected");
+		return err_set(e, ENOENT, "this pod's DNS is not redirected");
 	if (netns < 0)
-		return broker_refuse(w, ENOTCONN, "the pod's network namespace is not known");
+		return err_set(e, ENOTCONN, "the pod's network namespace is not known");
 	*port = rules->dns_port;
 	return netns;
 }
 
-int redirect_requests_dns_mark(struct redirect_requests *t, const struct uuid *pod, int socket,
-    bool answered, struct broker_why *w)
+int redirect_requests_dns_mark(
+    struct redirect_requests *t, const struct uuid *pod, int socket, bool answered, struct err *e)
 {
-	return redirect_answer(t->redirect, pod, socket, answered, w);
+	return redirect_answer(t->redirect, pod, socket, answered, e);
 }
 
 /* --- telling the worker --- */
@@ -422,7 +424,7 @@ static bool next_note(struct redirect_requests *t, struct link_packet *out)
 		return false;
 	*out = (struct link_packet){
 	    .what = LINK_REDIRECT_NOTE, .code = p->live_why.code, .uid = p->uid, .arg = p->live};
-	snprintf(out->why, sizeof(out->why), "%s", p->live_why.code ? p->live_why.text : "");
+	snprintf(out->why, sizeof(out->why), "%s", p->live_why.code ? p->live_why.msg : "");
 	p->noted = false;
 	return true;
 }
@@ -438,7 +440,7 @@ bool redirect_requests_next(struct redirect_requests *t, struct link_packet *out
 	    .id = p->id, .what = LINK_REDIRECTED, .code = p->why.code, .uid = p->uid};
 	if (!out->code)
 		*fd = describe(t, &p->uid, out);
-	snprintf(out->why, sizeof(out->why), "%s", p->why.code ? p->why.text : "");
+	snprintf(out->why, sizeof(out->why), "%s", p->why.code ? p->why.msg : "");
 	p->id = 0;
 	p->done = false;
 	return true;
@@ -455,9 +457,9 @@ void redirect_requests_detach(struct redirect_requests *t)
 	}
 }
 
-int redirect_requests_counters(const struct redirect_requests *t, struct broker_why *w)
+int redirect_requests_counters(const struct redirect_requests *t, struct err *e)
 {
 	if (!t->redirect)
-		return refuse(t, w);
+		return refuse(t, e);
 	return redirect_counters(t->redirect);
 }

@@ -8,6 +8,8 @@
 #pragma once
 #include "broker/base/options.h"
 #include "broker/netns/netns.h"
+#include "common/err.h"
+#include "common/protocol.h"
 
 struct redirect_requests;
 
@@ -21,13 +23,13 @@ struct redirect_requests_rig {
 	void *ctx;
 };
 struct redirect_requests *redirect_requests_new(
-    const struct redirect_requests_rig *rig, struct broker_why *w);
+    const struct redirect_requests_rig *rig, struct err *e);
 void redirect_requests_free(struct redirect_requests **t); /* redirection goes on */
 
 /* LINK_REDIRECT_SET and its memfd.  Accepted: LINK_REDIRECTED follows, now or when the cgroup is
  * there. */
 int redirect_requests_set(
-    struct redirect_requests *t, const struct link_request *r, int memfd, struct broker_why *w);
+    struct redirect_requests *t, const struct link_request *r, int memfd, struct err *e);
 void redirect_requests_remove(
     struct redirect_requests *t, const struct uuid *pod); /* unknown: nothing */
 /* The pod's network namespace is known: its Envoy connected from there.  Not asked for: nothing. */
@@ -42,11 +44,11 @@ void redirect_requests_emptied(struct redirect_requests *t, const struct uuid *p
 void redirect_requests_sweep(struct redirect_requests *t);
 /* LINK_REDIRECT_EXPLAIN: the verdict into reply->arg. */
 int redirect_requests_explain(struct redirect_requests *t, const struct link_request *r, int memfd,
-    struct link_packet *reply, struct broker_why *w);
+    struct link_packet *reply, struct err *e);
 
 /* LINK_REDIRECT_TRACE: the end of a pipe to read from, the caller's; -1: refused. */
 int redirect_requests_trace(
-    struct redirect_requests *t, const struct link_request *r, struct broker_why *w);
+    struct redirect_requests *t, const struct link_request *r, struct err *e);
 
 bool redirect_requests_pending(const struct redirect_requests *t);
 /* False: nothing.  `fd` (or -1) is the caller's. */
@@ -54,9 +56,9 @@ bool redirect_requests_next(struct redirect_requests *t, struct link_packet *p, 
 /* A worker came or went: nobody waits for what it asked. */
 void redirect_requests_detach(struct redirect_requests *t);
 /* pod_sockets.h: where a pod's DNS proxy listens, and whether somebody answers there. */
-int redirect_requests_dns_place(const struct redirect_requests *t, const struct uuid *pod,
-    uint16_t *port, struct broker_why *w);
-int redirect_requests_dns_mark(struct redirect_requests *t, const struct uuid *pod, int socket,
-    bool answered, struct broker_why *w);
+int redirect_requests_dns_place(
+    const struct redirect_requests *t, const struct uuid *pod, uint16_t *port, struct err *e);
+int redirect_requests_dns_mark(
+    struct redirect_requests *t, const struct uuid *pod, int socket, bool answered, struct err *e);
 /* The map of the counters; it stays ours. */
-int redirect_requests_counters(const struct redirect_requests *t, struct broker_why *w);
+int redirect_requests_counters(const struct redirect_requests *t, struct err *e);

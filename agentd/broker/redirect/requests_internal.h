@@ -6,6 +6,8 @@
 #include "broker/netns/watch.h"
 #include "broker/pods/cgroup_await.h"
 #include "check.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include "redirect.h"
 #include "requests.h"
 #include "trace.h"
@@ -21,8 +23,8 @@ struct traffic_pod {
 	bool done;                    /* to be told */
 	bool claimed;                 /* asked for by the worker that runs */
 	bool live, noted;             /* inbound, too; the worker is to be told so, or why not */
-	struct broker_why live_why;
-	struct broker_why why; /* code 0: written */
+	struct err live_why;
+	struct err why; /* code 0: written */
 	struct traffic_pod *prev, *next;
 };
 
@@ -31,7 +33,7 @@ struct redirect_requests {
 	const struct netns_home *home;
 	int epoll, cgroups;
 	struct redirect *redirect; /* NULL: without --redirect, or for `unable` */
-	struct broker_why unable;
+	struct err unable;
 	struct redirect_traces *traces;
 	struct redirect_ceiling ceiling;
 	struct cgroup_awaits awaits;
@@ -45,15 +47,15 @@ struct redirect_requests {
 	void *ctx;
 };
 
-struct traffic_pod *traffic_find(const struct redirect_requests *t, const struct uuid *uid);
+struct traffic_pod *requests_find(const struct redirect_requests *t, const struct uuid *uid);
 __attribute__((format(printf, 2, 3))) void traffic_complain(
     const struct traffic_pod *p, const char *fmt, ...);
 
 /* Its network namespace is known; is seen to have changed; is not known, or not any more. */
-void traffic_live(struct traffic_pod *p, int netns);
-void traffic_on_seen(void *ctx, const struct netns_watch_seen *seen);
-const struct redirect_rules *traffic_rules(void *ctx); /* as they are now; NULL: none */
-void traffic_leave(struct traffic_pod *p);
+void requests_live(struct traffic_pod *p, int netns);
+void requests_on_seen(void *ctx, const struct netns_watch_seen *seen);
+const struct redirect_rules *requests_rules(void *ctx); /* as they are now; NULL: none */
+void requests_leave(struct traffic_pod *p);
 /* Does somebody else redirect what comes from a pod that is live?  Can one be that could not?  At
  * most every few seconds. */
-void traffic_look_again(struct redirect_requests *t);
+void requests_look_again(struct redirect_requests *t);

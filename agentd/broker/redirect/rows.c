@@ -5,6 +5,8 @@
  * cover it: of the rules (which are flat among themselves), and of the routes.
  */
 #include "rows.h"
+#include "common/err.h"
+#include "common/mem.h"
 #include <bpf/libbpf.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,27 +31,27 @@ static bool is_same(const struct redirect_written_row *a, const struct redirect_
 	return a->is_cidr == b->is_cidr && !memcmp(key_of(a), key_of(b), size);
 }
 
-static void append(struct redirect_written *w, const struct redirect_written_row *row)
+static void append(struct redirect_written *e, const struct redirect_written_row *row)
 {
 	struct redirect_written_row *rows;
 
-	if (w->n == w->room) {
-		w->room = w->room ? 2 * w->room : 8;
-		rows = broker_zalloc(w->room * sizeof(*rows));
-		if (w->n)
-			memcpy(rows, w->rows, w->n * sizeof(*rows));
-		free(w->rows);
-		w->rows = rows;
+	if (e->n == e->room) {
+		e->room = e->room ? 2 * e->room : 8;
+		rows = mem_zalloc(e->room * sizeof(*rows));
+		if (e->n)
+			memcpy(rows, e->rows, e->n * sizeof(*rows));
+		free(e->rows);
+		e->rows = rows;
 	}
-	w->rows[w->n++] = *row;
+	e->rows[e->n++] = *row;
 }
 
-static void remember(struct redirect_written *w, const struct redirect_written_row *row)
+static void remember(struct redirect_written *e, const struct redirect_written_row *row)
 {
-	for (uint32_t i = 0; i < w->n; i++)
-		if (is_same(&w->rows[i], row))
+	for (uint32_t i = 0; i < e->n; i++)
+		if (is_same(&e->rows[i], row))
 			return;
-	append(w, row);
+	append(e, row);
 }
 
 /* --- put --- */
@@ -63,7 +65,7 @@ unsigned redirect_rows_changed(void)
 
 /* What is there already is not written: an audit counts what was not. */
 static int put(const struct redirect *r, struct redirect_pod_state *p,
-    const struct redirect_written_row *row, const void *value, struct broker_why *w)
+    const struct redirect_written_row *row, const void *value, struct err *e)
 {
 	const struct bpf_map *m = map_of(r, row);
 	uint32_t was = 0; /* both maps' values fit */
@@ -74,17 +76,17 @@ static int put(const struct redirect *r, struct redirect_pod_state *p,
 	remember(&p->written, row);
 	changed++;
 	if (bpf_map_update_elem(bpf_map__fd(m), key_of(row), value, BPF_ANY))
-		return broker_refuse_sys(w, "eBPF map %s", bpf_map__name(m));
+		return err_sys(e, "eBPF map %s", bpf_map__name(m));
 	return 0;
 }
 
 static int put_port(const struct redirect *r, struct redirect_pod_state *p, uint32_t kind,
-    uint32_t number, struct broker_why *w)
+    uint32_t number, struct err *e)
 {
 	const struct redirect_written_row row = {.port = {p->entry.index, kind, number}};
 	const uint8_t there = 1;
 
-	return put(r, p, &row, &there, w);
+	return put(r, p, &row, &there, e);
 }
 
 /* ::/0 does not cover IPv4, though it does in the trie. */
@@ -115,7 +117,7 @@ static uint32_t longest(
 }
 
 static int put_cidr(const struct redirect *r, struct redirect_pod_state *p,
-    const struct redirect_cidr *c, struct broker_why *w)
+    const struct redirect_cidr *c, struct err *e)
 {
 	const struct redirect_written_row row = {
 	    .is_cidr = true, .cidr = {REDIRECT_CIDR_BITS + c->bits, p->entry.index, c->address}};
@@ -127,24 +129,24 @@ static int put_cidr(const struct redirect *r, struct redirect_pod_state *p,
 	if (flags & REDIRECT_CIDR_LOCAL)
 		flags &= ~(uint32_t)REDIRECT_CIDR_INTERFACE; /* goes over lo */
 	flags |= row.cidr.prefix << REDIRECT_CIDR_PREFIX;
-	return put(r, p, &row, &flags, w);
+	return put(r, p, &row, &flags, e);
 }
 
-int redirect_rows_put(const struct redirect *r, struct redirect_pod_state *p, struct broker_why *w)
+int redirect_rows_put(const struct redirect *r, struct redirect_pod_state *p, struct err *e)
 {
 	const struct redirect_rules *rules = p->rules;
 
 	for (uint32_t i = 0; i < rules->nrows; i++)
-		if (put_port(r, p, rules->rows[i].kind, rules->rows[i].number, w))
+		if (put_port(r, p, rules->rows[i].kind, rules->rows[i].number, e))
 			return -1;
 	for (uint32_t i = 0; p->seen && i < p->seen->ninterfaces; i++)
-		if (put_port(r, p, REDIRECT_PORT_INTERFACE, p->seen->interfaces[i], w))
+		if (put_port(r, p, REDIRECT_PORT_INTERFACE, p->seen->interfaces[i], e))
 			return -1;
 	for (uint32_t i = 0; i < rules->ncidrs; i++)
-		if (put_cidr(r, p, &rules->cidrs[i], w))
+		if (put_cidr(r, p, &rules->cidrs[i], e))
 			return -1;
 	for (uint32_t i = 0; p->seen && i < p->seen->nroutes; i++)
-		if (put_cidr(r, p, &p->seen->routes[i], w))
+		if (put_cidr(r, p, &p->seen->routes[i], e))
 			return -1;
 	return 0;
 }
@@ -203,15 +205,15 @@ static void delete_row(const struct redirect *r, const struct redirect_written_r
 
 void redirect_rows_sweep(const struct redirect *r, struct redirect_pod_state *p)
 {
-	struct redirect_written *w = &p->written;
+	struct redirect_written *e = &p->written;
 	uint32_t kept = 0;
 
-	for (uint32_t i = 0; i < w->n; i++)
-		if (is_wanted(r, p, &w->rows[i]))
-			w->rows[kept++] = w->rows[i];
+	for (uint32_t i = 0; i < e->n; i++)
+		if (is_wanted(r, p, &e->rows[i]))
+			e->rows[kept++] = e->rows[i];
 		else
-			delete_row(r, &w->rows[i]);
-	w->n = kept;
+			delete_row(r, &e->rows[i]);
+	e->n = kept;
 }
 
 void redirect_rows_clear(const struct redirect *r, struct redirect_pod_state *p)

@@ -1,10 +1,11 @@
 /* redirect_rows.h - a pod's ports and address ranges in the maps: of its rules, and of what
  * was seen in its network namespace. */
 #pragma once
+#include "common/err.h"
 #include "pod.h"
 
 /* `p->rules` are there.  What is new is written; what is not any more stays until the sweep. */
-int redirect_rows_put(const struct redirect *r, struct redirect_pod_state *p, struct broker_why *w);
+int redirect_rows_put(const struct redirect *r, struct redirect_pod_state *p, struct err *e);
 /* Of what was written for this pod, by us or an earlier broker. */
 void redirect_rows_sweep(const struct redirect *r, struct redirect_pod_state *p);
 void redirect_rows_clear(const struct redirect *r, struct redirect_pod_state *p);

@@ -3,6 +3,7 @@
  * Where such a layout is, is looked up each time: there is hardly ever one.
  */
 #include "supersede.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "links.h"
 #include <dirent.h>
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+LOG_SCOPE("broker");
 
 enum { NAME_SIZE = 32, LAYOUTS_MAX = 16 };
 
@@ -55,11 +58,10 @@ static void take_down_empty(const char *layout)
 	if (rmdir(path) && errno != ENOENT)
 		return;
 	if (redirect_pins_take_down(layout))
-		broker_log(BROKER_ERROR, NULL, "eBPF programs of another agentd stay: %s: %s",
-		    layout, strerror(errno));
+		log_error(
+		    NULL, "eBPF programs of another agentd stay: %s: %s", layout, strerror(errno));
 	else
-		broker_log(
-		    BROKER_INFO, NULL, "eBPF programs of another agentd were replaced: %s", layout);
+		log_info(NULL, "eBPF programs of another agentd were replaced: %s", layout);
 }
 
 /* Its programs do not see the pod any more. */
@@ -145,7 +147,7 @@ static uint32_t list_pods(const struct redirect *r, const char *layout, struct u
 void redirect_supersede_pods(
     const struct redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx)
 {
-	auto_free struct uuid *pods = broker_zalloc(REDIRECT_PODS_MAX * sizeof(*pods));
+	auto_free struct uuid *pods = mem_zalloc(REDIRECT_PODS_MAX * sizeof(*pods));
 	struct layouts other;
 
 	find(r, &other);

@@ -5,6 +5,7 @@
  * pods lose the flag, and with the last one the ring is let go.
  */
 #include "trace.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "pod.h"
 #include <bpf/libbpf.h>
@@ -126,19 +127,19 @@ static void drop_old(struct redirect_traces *t)
 	} while (t->taken == PER_TURN);
 }
 
-static int open_ring(struct redirect_traces *t, struct broker_why *w)
+static int open_ring(struct redirect_traces *t, struct err *e)
 {
 	if (t->ring)
 		return 0;
 	t->ring = ring_buffer__new(bpf_map__fd(t->redirect->bpf->maps.traces), on_record, t, NULL);
 	if (!t->ring)
-		return broker_refuse_sys(w, "the ring of traces");
+		return err_sys(e, "the ring of traces");
 	t->lost = __atomic_load_n(&t->redirect->bpf->bss->traces_lost, __ATOMIC_RELAXED);
 	drop_old(t);
 	t->readable = (struct broker_watch){
 	    .fd = ring_buffer__epoll_fd(t->ring), .ready = on_readable, .ctx = t};
 	if (broker_watch_start(t->epoll, &t->readable, EPOLLIN)) {
-		broker_refuse_sys(w, "watch the ring of traces");
+		err_sys(e, "watch the ring of traces");
 		ring_buffer__free(t->ring);
 		t->ring = NULL;
 		return -1;
@@ -168,31 +169,31 @@ static void on_reader_left(void *ctx, uint32_t events)
 	end(ctx);
 }
 
-static int check_room(const struct redirect_traces *t, struct broker_why *w)
+static int check_room(const struct redirect_traces *t, struct err *e)
 {
 	const struct tracing *one;
 	int n;
 
 	DL_COUNT(t->list, one, n);
 	if (n >= REDIRECT_TRACES_MAX)
-		return broker_refuse(
-		    w, EBUSY, "%d traces run already, and there are no more at a time", n);
+		return err_set(
+		    e, EBUSY, "%d traces run already, and there are no more at a time", n);
 	return 0;
 }
 
-int redirect_traces_add(struct redirect_traces *t, const struct uuid *pod, struct broker_why *w)
+int redirect_traces_add(struct redirect_traces *t, const struct uuid *pod, struct err *e)
 {
 	struct tracing *one;
 	int ends[2];
 
-	if (check_room(t, w) || open_ring(t, w))
+	if (check_room(t, e) || open_ring(t, e))
 		return -1;
-	one = broker_zalloc(sizeof(*one));
+	one = mem_zalloc(sizeof(*one));
 	one->all = t;
 	one->pod = *pod;
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
 		free(one);
-		return broker_refuse_sys(w, "a pipe for the trace");
+		return err_sys(e, "a pipe for the trace");
 	}
 	one->pipe = (struct broker_watch){.fd = ends[1], .ready = on_reader_left, .ctx = one};
 	DL_APPEND(t->list, one);
@@ -206,7 +207,7 @@ int redirect_traces_add(struct redirect_traces *t, const struct uuid *pod, struc
 
 struct redirect_traces *redirect_traces_new(int epoll, struct redirect *r)
 {
-	struct redirect_traces *t = broker_zalloc(sizeof(*t));
+	struct redirect_traces *t = mem_zalloc(sizeof(*t));
 
 	t->epoll = epoll;
 	t->redirect = r;

@@ -5,6 +5,8 @@
  * its end, ends it all by that; one that reads too slowly loses records and is told how many.
  */
 #pragma once
+#include "common/err.h"
+#include "common/protocol.h"
 #include "redirect.h"
 
 enum { REDIRECT_TRACES_MAX = 4 };
@@ -15,6 +17,6 @@ struct redirect_traces *redirect_traces_new(int epoll, struct redirect *r);
 void redirect_traces_free(struct redirect_traces **t);
 /* The end to read struct link_trace from, the caller's; -1: refused.  A pod of zeroes: all pods,
  * also those that come later. */
-int redirect_traces_add(struct redirect_traces *t, const struct uuid *pod, struct broker_why *w);
+int redirect_traces_add(struct redirect_traces *t, const struct uuid *pod, struct err *e);
 /* A pod was set: is it looked at? */
 void redirect_traces_apply(struct redirect_traces *t, const struct uuid *pod);

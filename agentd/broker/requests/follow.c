@@ -13,6 +13,8 @@
 #include "follow.h"
 #include "broker/base/file.h"
 #include "broker/base/loop.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <dirent.h>
 #include <errno.h>
@@ -22,6 +24,8 @@
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <utlist.h>
+
+LOG_SCOPE("broker");
 
 enum {
 	/* Follows share watches.  IN_MASK_ADD: one that is placed again with a mask to replace its
@@ -106,7 +110,7 @@ static size_t next_component(const struct follow *f, size_t len)
 }
 
 /* Watches the longest existing part of f->path; -1: not even that. */
-static int watch_longest(struct follows *fs, struct follow *f, struct broker_why *w)
+static int watch_longest(struct follows *fs, struct follow *f, struct err *e)
 {
 	char path[PATH_MAX];
 	size_t len = strlen(f->path);
@@ -115,7 +119,7 @@ static int watch_longest(struct follows *fs, struct follow *f, struct broker_why
 	memcpy(path, f->path, len + 1);
 	while ((wd = broker_notices_add(fs->watch.fd, path, watch_flags(f, len))) < 0) {
 		if ((errno != ENOENT && errno != ENOTDIR && errno != ELOOP) || len <= 1)
-			return broker_refuse_sys(w, "watch %s", path);
+			return err_sys(e, "watch %s", path);
 		while (len > 1 && path[len - 1] != '/')
 			len--;
 		len -= len > 1;
@@ -141,13 +145,13 @@ static bool is_outdated(const struct follow *f)
 	       S_ISDIR(st.st_mode);
 }
 
-static int arm(struct follows *fs, struct follow *f, struct broker_why *w)
+static int arm(struct follows *fs, struct follow *f, struct err *e)
 {
 	int attempt = 0;
 
 	do {
 		int old = f->wd;
-		f->wd = watch_longest(fs, f, w);
+		f->wd = watch_longest(fs, f, e);
 		if (f->wd != old)
 			drop_watch(fs, old);
 		if (f->wd < 0)
@@ -167,15 +171,14 @@ static void mark(struct follow *f, const char *name)
 			break;
 	if (!file && f->nfiles >= f->max_files) {
 		if (!f->overfull)
-			broker_log(BROKER_WARN, NULL,
-			    "%s/%s is ignored: more than %u files (--max-pods)", f->path, name,
-			    f->max_files);
+			log_warn(NULL, "%s/%s is ignored: more than %u files (--max-pods)", f->path,
+			    name, f->max_files);
 		f->overfull = true;
 		return;
 	}
 	if (!file) {
 		f->nfiles++;
-		file = broker_zalloc(sizeof(*file) + strlen(name) + 1);
+		file = mem_zalloc(sizeof(*file) + strlen(name) + 1);
 		memcpy(file->name, name, strlen(name) + 1);
 		DL_APPEND(f->files, file);
 	}
@@ -208,12 +211,12 @@ static void mark_all(struct follow *f)
 
 static void arm_again(struct follows *fs, struct follow *f)
 {
-	struct broker_why w;
+	struct err e;
 
 	if (is_nowhere(f))
 		return;
-	if (arm(fs, f, &w))
-		broker_log(BROKER_ERROR, NULL, "changes will be missed: %s", w.text);
+	if (arm(fs, f, &e))
+		log_error(NULL, "changes will be missed: %s", e.msg);
 	mark_all(f);
 }
 
@@ -338,7 +341,7 @@ static bool tell(struct follow *f, struct file *file, struct link_packet *p, int
 		*fd = take_fd(now.fd);
 		if (directory)
 			snprintf(p->name, sizeof(p->name), "%s", file->name);
-		snprintf(p->why, sizeof(p->why), "%s", now.why.text);
+		snprintf(p->why, sizeof(p->why), "%s", now.why.msg);
 	}
 	mem_closep(&now.fd);
 	if (directory && now.state == LINK_FILE_REMOVED) {
@@ -385,7 +388,7 @@ static void follow_free(struct follows *fs, struct follow *f)
 	free(f);
 }
 
-static int check_count(const struct follows *fs, const struct link_request *r, struct broker_why *w)
+static int check_count(const struct follows *fs, const struct link_request *r, struct err *e)
 {
 	const struct follow *f;
 	bool of_pod = r->kind == LINK_FOLLOW_TOKEN;
@@ -393,12 +396,12 @@ static int check_count(const struct follows *fs, const struct link_request *r, s
 
 	DL_FOREACH (fs->list, f) {
 		if (f->id == r->id)
-			return broker_refuse(w, EEXIST, "this id is followed already");
+			return err_set(e, EEXIST, "this id is followed already");
 		if (of_pod == (f->what == LINK_FOLLOW_TOKEN) &&
 		    (!of_pod || uuid_equal(&f->pod, &r->uid)))
 			n++;
 	}
-	return n < max ? 0 : broker_refuse(w, ENOSPC, "%d files are followed already", n);
+	return n < max ? 0 : err_set(e, ENOSPC, "%d files are followed already", n);
 }
 
 static char *owned(char *s)
@@ -410,7 +413,7 @@ static char *owned(char *s)
 
 /* The directory of the follow; returns the name of its file, "" for all manifests. */
 static const char *locate(
-    struct follows *fs, const struct link_request *r, struct follow *f, struct broker_why *w)
+    struct follows *fs, const struct link_request *r, struct follow *f, struct err *e)
 {
 	const bool crl = r->kind == LINK_FOLLOW_CRL;
 	const char *file, *slash;
@@ -418,7 +421,7 @@ static const char *locate(
 	if (r->kind == LINK_FOLLOW_TOKEN)
 		uuid_format(&r->uid, f->sub);
 	if (r->kind == LINK_FOLLOW_TOKEN && !fs->options->manifests) {
-		broker_refuse(w, ENOENT, "there are no manifests, and no token beside one");
+		err_set(e, ENOENT, "there are no manifests, and no token beside one");
 		return NULL;
 	}
 	if (r->kind != LINK_FOLLOW_ROOT && !crl) {
@@ -429,7 +432,7 @@ static const char *locate(
 	       : crl                     ? fs->options->crl_files[r->arg]
 					 : fs->options->root_files[r->arg];
 	if (!file) {
-		broker_refuse(w, ENOENT, "there is no --%s-file for control plane %u",
+		err_set(e, ENOENT, "there is no --%s-file for control plane %u",
 		    crl ? "crl" : "root", (unsigned)r->arg);
 		return NULL;
 	}
@@ -438,25 +441,25 @@ static const char *locate(
 	return slash + 1;
 }
 
-int follows_add(struct follows *fs, const struct link_request *r, struct broker_why *w)
+int follows_add(struct follows *fs, const struct link_request *r, struct err *e)
 {
 	const char *name;
 
 	if (r->kind >= LINK_FOLLOWED_END)
-		return broker_refuse(w, EINVAL, "there is nothing of kind %u to follow", r->kind);
-	if (check_count(fs, r, w))
+		return err_set(e, EINVAL, "there is nothing of kind %u to follow", r->kind);
+	if (check_count(fs, r, e))
 		return -1;
-	struct follow *f = broker_zalloc(sizeof(*f));
+	struct follow *f = mem_zalloc(sizeof(*f));
 	f->id = r->id;
 	f->what = (enum link_followed)r->kind;
 	f->pod = r->uid;
 	f->wd = -1;
 	f->max_files = r->kind == LINK_FOLLOW_MANIFESTS ? fs->options->max_pods : 1;
 	DL_APPEND(fs->list, f);
-	name = locate(fs, r, f, w);
+	name = locate(fs, r, f, e);
 	if (name && asprintf(&f->path, "%s%s%s", f->top, *f->sub ? "/" : "", f->sub) < 0)
 		abort();
-	if (!name || (!is_nowhere(f) && arm(fs, f, w))) {
+	if (!name || (!is_nowhere(f) && arm(fs, f, e))) {
 		follow_free(fs, f);
 		return -1;
 	}
@@ -485,23 +488,23 @@ void follows_remove_pod(struct follows *fs, const struct uuid *pod)
 			follow_free(fs, f);
 }
 
-struct follows *follows_new(int epoll, const struct broker_options *o, void (*changed)(void *ctx),
-    void *ctx, struct broker_why *w)
+struct follows *follows_new(
+    int epoll, const struct broker_options *o, void (*changed)(void *ctx), void *ctx, struct err *e)
 {
 	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 
 	if (fd < 0) {
-		broker_refuse_sys(w, "inotify_init1");
+		err_sys(e, "inotify_init1");
 		return NULL;
 	}
-	struct follows *fs = broker_zalloc(sizeof(*fs));
+	struct follows *fs = mem_zalloc(sizeof(*fs));
 	fs->options = o;
 	fs->epoll = epoll;
 	fs->changed = changed;
 	fs->ctx = ctx;
 	fs->watch = (struct broker_watch){.fd = fd, .ready = on_inotify, .ctx = fs};
 	if (broker_watch_start(epoll, &fs->watch, EPOLLIN)) {
-		broker_refuse_sys(w, "epoll");
+		err_sys(e, "epoll");
 		follows_free(&fs);
 	}
 	return fs;

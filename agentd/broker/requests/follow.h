@@ -5,16 +5,18 @@
  */
 #pragma once
 #include "broker/base/options.h"
+#include "common/err.h"
+#include "common/protocol.h"
 
 struct follows;
 struct broker_request;
 
 /* `changed` runs when a file was marked while none was. */
 struct follows *follows_new(int epoll, const struct broker_options *o, void (*changed)(void *ctx),
-    void *ctx, struct broker_why *w);
+    void *ctx, struct err *e);
 void follows_free(struct follows **fs);
 
-int follows_add(struct follows *fs, const struct link_request *r, struct broker_why *w);
+int follows_add(struct follows *fs, const struct link_request *r, struct err *e);
 void follows_remove(struct follows *fs, uint32_t id); /* unknown: nothing */
 void follows_clear(struct follows *fs);
 void follows_remove_pod(struct follows *fs, const struct uuid *pod);

@@ -7,10 +7,14 @@
 #include "broker/base/listener.h"
 #include "broker/kubelet/csi.h"
 #include "broker/netns/metrics_listener.h"
+#include "common/err.h"
 #include "common/fdpass.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <stdlib.h>
 #include <sys/stat.h>
+
+LOG_SCOPE("broker");
 
 struct requests_node {
 	struct requests_node_rig rig;
@@ -57,18 +61,18 @@ static void describe(struct requests_node *n)
 	    .ctx = n};
 }
 
-struct requests_node *requests_node_new(const struct requests_node_rig *rig, struct broker_why *w)
+struct requests_node *requests_node_new(const struct requests_node_rig *rig, struct err *e)
 {
-	struct requests_node *n = broker_zalloc(sizeof(*n));
+	struct requests_node *n = mem_zalloc(sizeof(*n));
 
 	n->rig = *rig;
 	describe(n);
-	if (broker_listener_open(&n->admin, &n->admin_spec, w) < 0 ||
+	if (broker_listener_open(&n->admin, &n->admin_spec, e) < 0 ||
 	    (rig->options->kubelet_root &&
 		!(n->csi = kubelet_csi_new(&(struct kubelet_csi_rig){rig->epoll, rig->options,
 					       rig->kept, rig->renewed, rig->changed, rig->ctx},
-		      w))) ||
-	    (rig->options->metrics && metrics_listener_open(&n->metrics, &n->metrics_spec, w) < 0))
+		      e))) ||
+	    (rig->options->metrics && metrics_listener_open(&n->metrics, &n->metrics_spec, e) < 0))
 		requests_node_free(&n);
 	return n;
 }
@@ -87,34 +91,34 @@ void requests_node_free(struct requests_node **node)
 
 static int open_metrics(struct requests_node *n)
 {
-	struct broker_why w;
+	struct err e;
 	int fd;
 
 	if (!n->rig.options->metrics)
 		return -1;
-	if ((fd = metrics_listener_open(&n->metrics, &n->metrics_spec, &w)) < 0)
-		broker_log(BROKER_ERROR, NULL, "nobody can scrape metrics: %s", w.text);
+	if ((fd = metrics_listener_open(&n->metrics, &n->metrics_spec, &e)) < 0)
+		log_error(NULL, "nobody can scrape metrics: %s", e.msg);
 	return fd;
 }
 
-int requests_node_greet(struct requests_node *n, int fd, struct broker_why *w)
+int requests_node_greet(struct requests_node *n, int fd, struct err *e)
 {
 	int listeners[LINK_NODE_LISTENER_END] = {[LINK_NODE_CSI] = -1};
 	struct link_packet p = {.what = LINK_HELLO, .arg = LINK_VERSION};
 
-	listeners[LINK_NODE_ADMIN] = broker_listener_open(&n->admin, &n->admin_spec, w);
+	listeners[LINK_NODE_ADMIN] = broker_listener_open(&n->admin, &n->admin_spec, e);
 	if (listeners[LINK_NODE_ADMIN] < 0 ||
-	    (n->csi && (listeners[LINK_NODE_CSI] = kubelet_csi_listener(n->csi, w)) < 0))
+	    (n->csi && (listeners[LINK_NODE_CSI] = kubelet_csi_listener(n->csi, e)) < 0))
 		return -1;
 	listeners[LINK_NODE_METRICS] = open_metrics(n);
 	for (int i = 0; i < LINK_NODE_LISTENER_END; i++)
 		p.kind += listeners[i] >= 0;
 	if (fdpass_send(fd, &p, sizeof(p), -1))
-		return broker_refuse_sys(w, "greet the worker");
+		return err_sys(e, "greet the worker");
 	for (int i = 0; i < LINK_NODE_LISTENER_END; i++) {
 		p = (struct link_packet){.what = LINK_NODE_LISTENER, .kind = (uint16_t)i};
 		if (listeners[i] >= 0 && fdpass_send(fd, &p, sizeof(p), listeners[i]))
-			return broker_refuse_sys(w, "greet the worker");
+			return err_sys(e, "greet the worker");
 	}
 	return 0;
 }

@@ -4,6 +4,8 @@
 #pragma once
 #include "broker/base/options.h"
 #include "broker/netns/netns.h"
+#include "common/err.h"
+#include "common/protocol.h"
 
 struct broker_fdstore;
 struct requests_node;
@@ -18,11 +20,11 @@ struct requests_node_rig {
 	void (*changed)(void *ctx); /* something is pending */
 	void *ctx;
 };
-/* NULL: `w` says why. */
-struct requests_node *requests_node_new(const struct requests_node_rig *rig, struct broker_why *w);
+/* NULL: `e` says why. */
+struct requests_node *requests_node_new(const struct requests_node_rig *rig, struct err *e);
 void requests_node_free(struct requests_node **n);
 /* Makes anew what is not healthy, then says all of the greeting to the worker behind `fd`. */
-int requests_node_greet(struct requests_node *n, int fd, struct broker_why *w);
+int requests_node_greet(struct requests_node *n, int fd, struct err *e);
 /* Has the worker to be told something of them? */
 bool requests_node_pending(const struct requests_node *n);
 void requests_node_next(struct requests_node *n, struct link_packet *p);

@@ -11,13 +11,15 @@
 #include "broker/base/io.h"
 #include "broker/base/rundir.h"
 #include "broker/base/state.h"
-#include "broker/kubelet/caller.h"
 #include "broker/kubelet/volume.h"
 #include "broker/kubelet/volume_list.h"
 #include "broker/netns/pod_sockets.h"
+#include "broker/pods/kubelet_caller.h"
 #include "broker/pods/pods.h"
 #include "broker/redirect/requests.h"
+#include "common/err.h"
 #include "common/fdpass.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "follow.h"
 #include "node.h"
@@ -25,6 +27,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <time.h>
+
+LOG_SCOPE("broker");
 
 enum {
 	PER_TURN = 16,
@@ -63,12 +67,12 @@ struct request {
 	struct link_packet *reply;
 	int reply_fd; /* the broker's */
 	int given_fd; /* the same, but ours no longer */
-	struct broker_why *why;
+	struct err *why;
 };
 
 static void broke(struct broker *b, const char *why)
 {
-	broker_log(BROKER_ERROR, NULL, "the worker broke the protocol and is killed: %s", why);
+	log_error(NULL, "the worker broke the protocol and is killed: %s", why);
 	b->state = LIFE_WORKER_BROKE;
 }
 
@@ -83,7 +87,7 @@ static int do_pod_add(struct broker *b, struct request *q)
 static int do_pod_remove(struct broker *b, struct request *q)
 {
 	if (kubelet_volume_is_published(b->options, &q->r->uid))
-		return broker_refuse(
+		return err_set(
 		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
 	follows_remove_pod(b->follows, &q->r->uid);
 	pod_sockets_end(b->dns, &q->r->uid);
@@ -217,7 +221,7 @@ static int do_ready(struct broker *b, struct request *q)
 	pod_sockets_sweep(b->dns);
 	redirect_requests_sweep(b->traffic);
 	if ((n = broker_fdstore_sweep(b->kept)))
-		broker_log(BROKER_INFO, NULL, "%zu kept descriptors belong to no pod: closed", n);
+		log_info(NULL, "%zu kept descriptors belong to no pod: closed", n);
 	if (b->ev.ready)
 		b->ev.ready(b->ctx);
 	return 0;
@@ -261,14 +265,14 @@ static const struct {
 
 /* --- requests --- */
 
-static int check_shape(const struct broker_request *in, struct broker_why *w)
+static int check_shape(const struct broker_request *in, struct err *e)
 {
 	if (in->r.op >= LINK_OP_END || !table[in->r.op].act)
-		return broker_refuse(w, EPROTO, "there is no operation %u", in->r.op);
+		return err_set(e, EPROTO, "there is no operation %u", in->r.op);
 	if (in->nfds != table[in->r.op].nfds && !(in->lost_fd && table[in->r.op].nfds))
-		return broker_refuse(w, EPROTO, "operation %u with %d fds", in->r.op, in->nfds);
+		return err_set(e, EPROTO, "operation %u with %d fds", in->r.op, in->nfds);
 	if (in->r.id == 0)
-		return broker_refuse(w, EPROTO, "a request without an id");
+		return err_set(e, EPROTO, "a request without an id");
 	return 0;
 }
 
@@ -289,7 +293,7 @@ static bool is_listing(const struct broker *b)
 static void answer(struct broker *b, const struct broker_request *in)
 {
 	struct link_packet reply = {.id = in->r.id, .what = LINK_REPLY};
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 	struct request q = {.r = &in->r,
 	    .fd = in->fd,
 	    .reply = &reply,
@@ -299,13 +303,13 @@ static void answer(struct broker *b, const struct broker_request *in)
 	int rc = 0;
 
 	if (in->lost_fd)
-		rc = broker_refuse(&why, EMFILE, "the broker is out of file descriptors");
+		rc = err_set(&why, EMFILE, "the broker is out of file descriptors");
 	else if (table[in->r.op].of_pod && !(q.pod = pods_find(b->pods, &in->r.uid, &why)))
 		rc = -1;
 	if (rc || table[in->r.op].act(b, &q)) {
 		reply = (struct link_packet){
 		    .id = in->r.id, .what = LINK_REPLY, .code = why.code ? why.code : EIO};
-		snprintf(reply.why, sizeof(reply.why), "%s", why.text);
+		snprintf(reply.why, sizeof(reply.why), "%s", why.msg);
 		q.reply_fd = -1;
 	}
 	if (b->state == BROKER_SERVING && !is_listing(b))
@@ -331,7 +335,7 @@ static bool push_listed(struct broker *b)
 static bool take_request(struct broker *b)
 {
 	struct broker_request in;
-	struct broker_why why;
+	struct err why;
 	enum broker_got got = broker_io_receive(b->worker.fd, &in, &why);
 
 	if (got == BROKER_GOT_NOTHING)
@@ -341,7 +345,7 @@ static bool take_request(struct broker *b)
 		return false;
 	}
 	if (got == BROKER_GOT_GARBAGE || check_shape(&in, &why))
-		broke(b, why.text);
+		broke(b, why.msg);
 	else
 		answer(b, &in);
 	mem_closep(&in.fd);
@@ -446,7 +450,7 @@ static void on_csi_renewed(void *ctx)
 
 	if (!b->attached || b->state != BROKER_SERVING)
 		return;
-	broker_log(BROKER_WARN, NULL,
+	log_warn(NULL,
 	    "the worker's csi.sock is dead: another worker takes its place, with the new one");
 	b->state = LIFE_WORKER_BROKE;
 }
@@ -461,8 +465,8 @@ int broker_epoll(const struct broker *b)
 static int on_netns_asked(void *ctx, const struct uuid *pod, uint64_t cgroup)
 {
 	struct broker *b = ctx;
-	struct broker_why w;
-	const struct broker_pod *known = pods_find(b->pods, pod, &w);
+	struct err e;
+	const struct broker_pod *known = pods_find(b->pods, pod, &e);
 
 	return known ? broker_pod_netns_in(known, cgroup) : -1;
 }
@@ -487,39 +491,38 @@ static void on_of_host(void *ctx, const struct uuid *pod)
 	redirect_requests_of_host(((struct broker *)ctx)->traffic, pod);
 }
 
-static int on_dns_place(void *ctx, const struct uuid *pod, uint16_t *port, struct broker_why *w)
+static int on_dns_place(void *ctx, const struct uuid *pod, uint16_t *port, struct err *e)
 {
-	return redirect_requests_dns_place(((struct broker *)ctx)->traffic, pod, port, w);
+	return redirect_requests_dns_place(((struct broker *)ctx)->traffic, pod, port, e);
 }
 
-static int on_dns_mark(
-    void *ctx, const struct uuid *pod, int socket, bool answered, struct broker_why *w)
+static int on_dns_mark(void *ctx, const struct uuid *pod, int socket, bool answered, struct err *e)
 {
 	return redirect_requests_dns_mark(
-	    ((struct broker *)ctx)->traffic, pod, socket, answered, w);
+	    ((struct broker *)ctx)->traffic, pod, socket, answered, e);
 }
 
-static int start(struct broker *b, struct broker_why *w)
+static int start(struct broker *b, struct err *e)
 {
 	if ((b->epoll = broker_loop_new()) < 0)
-		return broker_refuse_sys(w, "epoll");
-	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, w) ||
-	    netns_home_open(&b->home, b->kept, w))
+		return err_sys(e, "epoll");
+	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, e) ||
+	    netns_home_open(&b->home, b->kept, e))
 		return -1;
 	if (!(b->node =
 		    requests_node_new(&(struct requests_node_rig){b->epoll, b->options, b->kept,
 					  &b->home, on_node_broke, on_csi_renewed, on_changed, b},
-			w)))
+			e)))
 		return -1;
-	if (!(b->states = broker_state_new(b->options, b->kept, w)))
+	if (!(b->states = broker_state_new(b->options, b->kept, e)))
 		return -1;
 	b->pods = pods_new(&(struct pods_rig){b->epoll, b->options, &b->home, b->kept, b->states,
 	    on_renewed, on_gone_asked, on_emptied, on_of_host, b});
-	b->follows = follows_new(b->epoll, b->options, on_changed, b, w);
+	b->follows = follows_new(b->epoll, b->options, on_changed, b, e);
 	b->traffic =
 	    b->follows ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll, b->options,
 						   &b->home, on_changed, on_netns_asked, b},
-			     w)
+			     e)
 		       : NULL;
 	b->dns = pod_sockets_new(
 	    &(struct pod_sockets_rig){b->epoll, &b->home, on_dns_place, on_dns_mark, b});
@@ -527,14 +530,14 @@ static int start(struct broker *b, struct broker_why *w)
 }
 
 struct broker *broker_new(
-    const struct broker_options *o, struct broker_fdstore *kept, struct broker_why *w)
+    const struct broker_options *o, struct broker_fdstore *kept, struct err *e)
 {
-	struct broker *b = broker_zalloc(sizeof(*b));
+	struct broker *b = mem_zalloc(sizeof(*b));
 
 	b->options = b->volumes.options = o;
 	b->kept = kept;
 	b->epoll = b->home.fd = b->home.init_fd = b->rundir.lock = -1;
-	if (start(b, w))
+	if (start(b, e))
 		broker_free(&b);
 	return b;
 }
@@ -602,18 +605,18 @@ void broker_free(struct broker **b)
 	*b = NULL;
 }
 
-int broker_attach(struct broker *b, int fd, struct broker_why *w)
+int broker_attach(struct broker *b, int fd, struct err *e)
 {
 	broker_detach(b);
 	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
 	b->state = BROKER_SERVING;
-	if (requests_node_greet(b->node, fd, w)) {
+	if (requests_node_greet(b->node, fd, e)) {
 		close(fd);
 		return -1;
 	}
 	if (broker_watch_start(b->epoll, &b->worker, EPOLLIN)) {
 		close(fd);
-		return broker_refuse_sys(w, "serve the worker");
+		return err_sys(e, "serve the worker");
 	}
 	b->attached = true;
 	want(b); /* something may be there to be told */

@@ -1,6 +1,7 @@
 /* requests.h - the request table: what the worker may ask, checked before it is looked at. */
 #pragma once
 #include "broker/base/options.h"
+#include "common/err.h"
 
 struct broker;
 struct broker_fdstore;
@@ -14,7 +15,7 @@ enum broker_state {
 /* Takes over the run directory: makes it, locks it, listens on admin.sock.  `kept` must live
  * longer; what an earlier broker left is found in it before this is called. */
 struct broker *broker_new(
-    const struct broker_options *o, struct broker_fdstore *kept, struct broker_why *w);
+    const struct broker_options *o, struct broker_fdstore *kept, struct err *e);
 void broker_free(struct broker **b);
 int broker_epoll(const struct broker *b); /* for further watches */
 
@@ -25,7 +26,7 @@ struct broker_events {
 void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx);
 
 /* Greets the worker behind `fd` (taken) and serves it from then on. */
-int broker_attach(struct broker *b, int fd, struct broker_why *w);
+int broker_attach(struct broker *b, int fd, struct err *e);
 /* Its connection, follows and lists end; pods and sockets stay for the next one. */
 void broker_detach(struct broker *b);
 void broker_ping(struct broker *b, uint32_t ping); /* a worker that reads nothing gets none */

@@ -6,7 +6,6 @@
 #include "redirect.h"
 #include "worker/admin/admin.h"
 #include "worker/admin/metrics_port.h"
-#include "worker/agent_csi.h"
 #include "worker/base/library_versions.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
@@ -14,6 +13,7 @@
 #include "worker/certs/crl.h"
 #include "worker/config/config.h"
 #include "worker/istiod/istiod.h"
+#include "worker/kubelet/kubelet.h"
 #include "worker/link/cage.h"
 #include "worker/link/link.h"
 #include "worker/pod/pod_services.h"
@@ -54,7 +54,7 @@ static json_t *dump_pod(const struct pages *a, const struct pod *p)
 		json_object_update(o, more);
 		json_decref(more);
 	}
-	if ((volume = agent_csi_dump_volume(a->of.csi, &p->uid)))
+	if ((volume = kubelet_dump_volume(a->of.kubelet, &p->uid)))
 		json_object_set_new(o, "volume", volume);
 	return o;
 }
@@ -68,7 +68,7 @@ static json_t *dump_pods(void *ctx)
 		json_array_append_new(all, dump_pod(a, p));
 	return json_pack("{s:o, s:o, s:o}", "pods", all, "refused_manifests",
 	    manifest_dir_refused(a->of.manifests), "waiting_volumes",
-	    agent_csi_dump_waiting(a->of.csi));
+	    kubelet_dump_waiting(a->of.kubelet));
 }
 
 static json_t *dump_certs(void *ctx)
@@ -136,7 +136,7 @@ static json_t *dump_status(void *ctx)
 	    (json_int_t)((loop_now_ms(a->of.shared->loop) - a->started_ms) / 1000), "node_name",
 	    a->of.config->node_name, "pods", (int)total, "pods_ready", (int)ready, "settled",
 	    pod_registry_is_settled(a->of.pods), "control_planes", planes, "refused_manifests",
-	    manifest_dir_refused(a->of.manifests), "csi_socket", agent_csi_dump(a->of.csi));
+	    manifest_dir_refused(a->of.manifests), "csi_socket", kubelet_dump(a->of.kubelet));
 }
 
 static double count_fds(void)
@@ -188,7 +188,7 @@ static void on_before_metrics(void *ctx)
 	metric_set(a->gauges.cage, "protection=\"landlock\"", cage_state().landlock);
 	metric_set(a->gauges.fds, "", count_fds());
 	metric_set(a->gauges.rss, "", resident_bytes());
-	agent_csi_measure(a->of.csi);
+	kubelet_measure(a->of.kubelet);
 }
 
 /* That the loop turns is said by an answer. */

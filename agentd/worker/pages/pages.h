@@ -1,7 +1,7 @@
 /* agent_pages.h - what agentctl and Prometheus see of the worker; changes nothing. */
 #pragma once
 
-struct agent_csi;
+struct kubelet;
 struct pages;
 struct agent_shared;
 struct config;
@@ -15,7 +15,7 @@ struct pages_of {
 	const struct config *config;
 	struct pod_registry *pods;
 	const struct manifest_dir *manifests;
-	const struct agent_csi *csi;
+	const struct kubelet *kubelet;
 };
 struct pages *pages_new(const struct pages_of *of);
 void pages_stop_accepting(struct pages *p); /* scrapes; NULL: none */

@@ -4,6 +4,8 @@
 #pragma once
 #include "broker/pods/cgroup.h"
 #include "broker/redirect/redirect.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include "rig.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
@@ -16,7 +18,7 @@ struct place {
 	char top[32], bpffs[64], root[PATH_MAX / 2], cgroup[PATH_MAX];
 	struct redirect_place at;
 	struct redirect *r;
-	struct broker_why w;
+	struct err e;
 };
 
 /* "<the tree>/<name>" */
@@ -61,9 +63,9 @@ RIG_UNUSED static void place_setup(struct place *p)
 
 RIG_UNUSED static void place_start(struct place *p)
 {
-	p->r = redirect_new(&p->at, &p->w);
+	p->r = redirect_new(&p->at, &p->e);
 	if (!p->r)
-		fail_msg("%s", p->w.text);
+		fail_msg("%s", p->e.msg);
 }
 
 RIG_UNUSED static void place_restart(struct place *p)
@@ -129,15 +131,15 @@ RIG_UNUSED static int place_rows(const struct place *p, const char *map)
 RIG_UNUSED static int place_names(const struct place *p, const char *below)
 {
 	char path[256];
-	const struct dirent *e;
+	const struct dirent *entry;
 	int n = 0;
 
 	snprintf(path, sizeof(path), "%s/agentd/v%d/%s", p->bpffs, REDIRECT_LAYOUT, below);
 	DIR *d = opendir(path);
 	if (!d)
 		return -1;
-	while ((e = readdir(d)))
-		n += e->d_name[0] != '.';
+	while ((entry = readdir(d)))
+		n += entry->d_name[0] != '.';
 	closedir(d);
 	return n;
 }
@@ -223,8 +225,8 @@ RIG_UNUSED static void place_set(
 {
 	const struct redirect_where at = {cgroup, -1};
 
-	if (redirect_set(p->r, pod, at, rules, &p->w))
-		fail_msg("%s", p->w.text);
+	if (redirect_set(p->r, pod, at, rules, &p->e))
+		fail_msg("%s", p->e.msg);
 }
 
 /* Of a network namespace whose address is 10.9.0.`last`. */
@@ -242,8 +244,8 @@ RIG_UNUSED static void place_live(struct place *p, const struct uuid *pod, int n
 {
 	const struct netns_watch_seen seen = place_seen(last);
 
-	if (redirect_live(p->r, pod, netns, &seen, &p->w))
-		fail_msg("%s", p->w.text);
+	if (redirect_live(p->r, pod, netns, &seen, &p->e))
+		fail_msg("%s", p->e.msg);
 }
 
 /* --- an audit that knows of no pod's cgroup or network namespace --- */

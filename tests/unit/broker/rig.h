@@ -8,6 +8,8 @@
 #include "broker/base/fdstore.h"
 #include "broker/base/io.h"
 #include "broker/requests/requests.h"
+#include "common/err.h"
+#include "common/protocol.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -49,15 +51,15 @@ static const char rig_pod_text[] = "01020300-0000-0000-0000-000000000000";
 RIG_UNUSED static int rig_attach(struct rig *r)
 {
 	int pair[2];
-	struct broker_why w = {0};
+	struct err e = {0};
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	r->fd = pair[1];
 	if (r->sndbuf)
 		assert_int_equal(
 		    setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &r->sndbuf, sizeof(int)), 0);
-	if (broker_attach(r->b, pair[0], &w))
-		fail_msg("%s", w.text);
+	if (broker_attach(r->b, pair[0], &e))
+		fail_msg("%s", e.msg);
 	return pair[1];
 }
 
@@ -308,25 +310,25 @@ RIG_UNUSED static void rig_expect_state(
 /* --- life --- */
 
 /* Another one on what the last one kept. */
-RIG_UNUSED static struct broker *rig_broker(struct rig *r, struct broker_why *w)
+RIG_UNUSED static struct broker *rig_broker(struct rig *r, struct err *e)
 {
 	if (!r->kept)
 		r->kept = broker_fdstore_new();
-	return broker_new(&r->o, r->kept, w);
+	return broker_new(&r->o, r->kept, e);
 }
 
 RIG_UNUSED static void rig_start(struct rig *r)
 {
-	struct broker_why w = {0};
+	struct err e = {0};
 	const int wanted[] = {LINK_NODE_ADMIN, r->o.kubelet_root ? LINK_NODE_CSI : -1,
 	    r->o.metrics ? LINK_NODE_METRICS : -1};
 	const int listeners = 1 + (wanted[1] >= 0) + (wanted[2] >= 0);
 	struct link_packet p;
 	int fd;
 
-	r->b = rig_broker(r, &w);
+	r->b = rig_broker(r, &e);
 	if (!r->b)
-		fail_msg("%s", w.text);
+		fail_msg("%s", e.msg);
 	rig_attach(r);
 	p = rig_expect(r, LINK_HELLO, NULL);
 	assert_int_equal(p.arg, LINK_VERSION);

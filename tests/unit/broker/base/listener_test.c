@@ -1,4 +1,5 @@
 /* broker_listener_test.c - a path that always leads to a listener: kept, healed, adopted. */
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <signal.h>
 
@@ -460,26 +461,26 @@ static void test_connections_wait_while_nobody_accepts(void **state)
 static void test_a_second_broker_is_refused(void **state)
 {
 	struct rig *r = *state;
-	struct broker_why w = {0};
+	struct err e = {0};
 	char text[32];
 
 	rig_add(r);
 	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
-	assert_null(rig_broker(r, &w));
-	assert_int_equal(w.code, EBUSY);
+	assert_null(rig_broker(r, &e));
+	assert_int_equal(e.code, EBUSY);
 	snprintf(text, sizeof(text), "pid %d", (int)getpid());
-	assert_non_null(strstr(w.text, text));
+	assert_non_null(strstr(e.msg, text));
 	assert_true(reaches(rig_mount(r, "socket"), l)); /* the first one is not disturbed */
 	close(l);
 }
 
 static void refuse_run(struct rig *r, const char *why)
 {
-	struct broker_why w = {0};
+	struct err e = {0};
 
-	assert_null(rig_broker(r, &w));
-	if (!strstr(w.text, why))
-		fail_msg("\"%s\" lacks \"%s\"", w.text, why);
+	assert_null(rig_broker(r, &e));
+	if (!strstr(e.msg, why))
+		fail_msg("\"%s\" lacks \"%s\"", e.msg, why);
 }
 
 static void test_a_run_directory_of_others_is_refused(void **state)

@@ -1,8 +1,9 @@
 /* broker_options_test.c - the broker's command line, and what goes on to the worker. */
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 
 static struct broker_options o;
-static struct broker_why why;
+static struct err why;
 
 static int parse(char **argv)
 {
@@ -18,8 +19,8 @@ static int parse(char **argv)
 static void expect_refused(int rc, const char *text)
 {
 	assert_int_equal(rc, -1);
-	if (!strstr(why.text, text))
-		fail_msg("\"%s\" lacks \"%s\"", why.text, text);
+	if (!strstr(why.msg, text))
+		fail_msg("\"%s\" lacks \"%s\"", why.msg, text);
 }
 
 static void expect_passed_on(const char *wanted)

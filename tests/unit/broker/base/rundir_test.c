@@ -1,5 +1,6 @@
 /* broker_rundir_test.c - one broker at a time, also while one takes the place of another. */
 #include "broker/base/rundir.h"
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 
 struct both {
@@ -11,15 +12,15 @@ struct both {
 static int setup(void **state)
 {
 	static struct both t;
-	struct broker_why w = {0};
+	struct err e = {0};
 
 	strcpy(t.run, "/tmp/brXXXXXX");
 	assert_non_null(mkdtemp(t.run));
 	t.kept = broker_fdstore_new();
 	t.next = broker_fdstore_new();
 	t.b.lock = -1;
-	if (broker_rundir_open(&t.a, t.run, t.kept, &w))
-		fail_msg("%s", w.text);
+	if (broker_rundir_open(&t.a, t.run, t.kept, &e))
+		fail_msg("%s", e.msg);
 	*state = &t;
 	return 0;
 }
@@ -38,12 +39,12 @@ static int teardown(void **state)
 
 static void refused(struct both *t, int code, const char *text)
 {
-	struct broker_why w = {0};
+	struct err e = {0};
 
-	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), -1);
-	assert_int_equal(w.code, code);
-	if (!strstr(w.text, text))
-		fail_msg("\"%s\" lacks \"%s\"", w.text, text);
+	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &e), -1);
+	assert_int_equal(e.code, code);
+	if (!strstr(e.msg, text))
+		fail_msg("\"%s\" lacks \"%s\"", e.msg, text);
 }
 
 static void give(void *ctx, const char *name, int fd)
@@ -67,25 +68,25 @@ static void test_a_second_one_is_told_what_it_may_do(void **state)
 static void test_who_is_given_the_lock_has_it(void **state)
 {
 	struct both *t = *state;
-	struct broker_why w = {0};
+	struct err e = {0};
 	struct broker_rundir third;
 
 	broker_fdstore_each(t->kept, BROKER_FDSTORE, give, t);
-	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), 0);
+	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &e), 0);
 	broker_rundir_close(&t->a);
 	struct broker_fdstore *none = broker_fdstore_new();
-	assert_int_equal(broker_rundir_open(&third, t->run, none, &w), -1);
-	assert_int_equal(w.code, EBUSY);
+	assert_int_equal(broker_rundir_open(&third, t->run, none, &e), -1);
+	assert_int_equal(e.code, EBUSY);
 	broker_fdstore_free(&none);
 	broker_rundir_close(&t->b);
-	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), 0);
+	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &e), 0);
 }
 
 /* It opens nothing, and stops nobody: /dev/null, and a file of the same file system. */
 static void test_a_lock_of_something_else_is_none(void **state)
 {
 	struct both *t = *state;
-	struct broker_why w = {0};
+	struct err e = {0};
 	char path[64];
 
 	broker_fdstore_found(t->next, BROKER_RUNDIR_LOCK, open("/dev/null", O_RDWR));
@@ -97,7 +98,7 @@ static void test_a_lock_of_something_else_is_none(void **state)
 	/* The upgrade of one whose file was replaced. */
 	broker_fdstore_each(t->kept, BROKER_FDSTORE, give, t);
 	rig_shell("mv %s/other %s/lock", t->run, t->run);
-	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &w), 0);
+	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &e), 0);
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #include "broker/base/state.h"
 #include "broker/base/store.h"
 #include "broker/base/tmpfs.h"
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <linux/magic.h>
 #include <sys/statfs.h>
@@ -31,7 +32,7 @@ struct world {
 	struct rig r; /* its directories; it has no broker */
 	struct broker_fdstore *kept;
 	struct broker_states *s;
-	struct broker_why why;
+	struct err why;
 };
 
 static const char *state_at(struct world *w, const char *rest)
@@ -44,7 +45,7 @@ static void open_state(struct world *w)
 	w->kept = w->kept ? w->kept : broker_fdstore_new();
 	w->s = broker_state_new(&w->r.o, w->kept, &w->why);
 	if (!w->s)
-		fail_msg("%s", w->why.text);
+		fail_msg("%s", w->why.msg);
 }
 
 /* The list of kept ones goes over to the next one, as it does in an upgrade. */
@@ -233,12 +234,12 @@ static void expect_refused(struct world *w, const char *says)
 	broker_state_free(&w->s);
 	/* The trial of a new release sees it while the old one goes on. */
 	assert_int_equal(broker_state_check(&w->r.o, &w->why), -1);
-	if (!strstr(w->why.text, says))
-		fail_msg("%s", w->why.text);
+	if (!strstr(w->why.msg, says))
+		fail_msg("%s", w->why.msg);
 	w->s = broker_state_new(&w->r.o, w->kept, &w->why);
 	assert_null(w->s);
-	if (!strstr(w->why.text, says))
-		fail_msg("%s", w->why.text);
+	if (!strstr(w->why.msg, says))
+		fail_msg("%s", w->why.msg);
 }
 
 static void what_others_can_reach_is_refused(void **state)

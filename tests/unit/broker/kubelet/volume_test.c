@@ -1,6 +1,7 @@
 /* kubelet_volume_test.c - real mounts, in a mount namespace of the test: publish and unpublish. */
 #include "broker/base/caps.h"
 #include "broker/kubelet/mount.h"
+#include "common/err.h"
 #include "volume_rig.h"
 #include <signal.h>
 #include <sys/prctl.h>
@@ -327,7 +328,7 @@ static void a_race_leads_nowhere(void **state)
 /* What a kubelet in another mount namespace, which shares the place, sees of it. */
 static void peers_see_it_read_only(struct rig *r, bool by_remount)
 {
-	struct broker_why w = {.code = 0};
+	struct err e = {.code = 0};
 	struct statvfs fs;
 
 	rig_shell("mkdir -p %s/a/t %s/b && mount --bind %s/a %s/a && mount --make-shared %s/a && "
@@ -335,16 +336,16 @@ static void peers_see_it_read_only(struct rig *r, bool by_remount)
 	    r->top, r->top, r->top, r->top, r->top, r->top, r->top);
 	int source = open(rig_mount(r, ""), O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int at = open(rig_at(r, "a/t"), O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int copy = by_remount ? kubelet_mount_copy_by_remount(source, rig_at(r, "run/staging"), &w)
-			      : kubelet_mount_copy(source, rig_at(r, "run/staging"), &w);
-	if (copy < 0 || kubelet_mount_attach(copy, at, &w))
-		fail_msg("%s", w.text);
+	int copy = by_remount ? kubelet_mount_copy_by_remount(source, rig_at(r, "run/staging"), &e)
+			      : kubelet_mount_copy(source, rig_at(r, "run/staging"), &e);
+	if (copy < 0 || kubelet_mount_attach(copy, at, &e))
+		fail_msg("%s", e.msg);
 	assert_int_equal(mounts_with("run/staging"), 0);
 	assert_int_equal(statvfs(rig_at(r, "b/t"), &fs), 0);
 	assert_int_equal(fs.f_flag & restricted, restricted);
 	assert_int_equal(statvfs(rig_mount(r, ""), &fs), 0);
 	assert_int_equal(fs.f_flag & ST_RDONLY, 0);
-	assert_int_equal(kubelet_mount_detach(copy, &w), 0);
+	assert_int_equal(kubelet_mount_detach(copy, &e), 0);
 	assert_int_equal(mounts_with("/b/t "), 0);
 	close(source);
 	close(at);
@@ -377,12 +378,12 @@ static void a_pod_sees_no_mounts_of_the_node(void **state)
 static void the_brokers_capabilities_suffice(void **state)
 {
 	struct rig *r = *state;
-	struct broker_why w;
+	struct err e;
 	int status;
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		if (broker_caps_bound(BROKER_CAPS, &w) || broker_caps_set(BROKER_CAPS, &w))
+		if (broker_caps_bound(BROKER_CAPS, &e) || broker_caps_set(BROKER_CAPS, &e))
 			_exit(1);
 		rig_do(r, publish(&rig_pod));
 		rig_do(r, publish(&rig_pod));

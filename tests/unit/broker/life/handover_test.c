@@ -1,5 +1,6 @@
 /* handover_test.c - two agentds in two processes: given, taken, given back, refused. */
 #include "broker/life/handover.h"
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <sched.h>
 
@@ -19,13 +20,13 @@ static void on_asked(void *ctx)
 static int setup(void **state)
 {
 	static struct old o;
-	struct broker_why w;
+	struct err e;
 
 	memset(&o, 0, sizeof(o));
 	strcpy(o.run, "/tmp/bhXXXXXX");
 	assert_non_null(mkdtemp(o.run));
 	o.epoll = broker_loop_new();
-	assert_int_equal(handover_open(&o.h, o.epoll, o.run, on_asked, &o, &w), 0);
+	assert_int_equal(handover_open(&o.h, o.epoll, o.run, on_asked, &o, &e), 0);
 	o.kept = broker_fdstore_new();
 	o.one = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	o.two = open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -55,11 +56,11 @@ enum act { STAY, LEAVE, SAY_NOTHING };
 static int take_over(const char *run, enum act act)
 {
 	struct broker_fdstore *k = broker_fdstore_new();
-	struct broker_why w;
+	struct err e;
 	struct stat zero, got;
 	int conn;
 
-	if (handover_take(run, k, &conn, &w) || conn < 0)
+	if (handover_take(run, k, &conn, &e) || conn < 0)
 		return 1;
 	int fd = broker_fdstore_take(k, "01020300-0000-0000-0000-000000000000.sds");
 	if (stat("/dev/zero", &zero) || fstat(fd, &got) || zero.st_rdev != got.st_rdev ||
@@ -134,13 +135,13 @@ static void test_only_one_at_a_time(void **state)
 static void test_nobody_is_there(void **state)
 {
 	struct old *o = *state;
-	struct broker_why w;
+	struct err e;
 	int conn = 7;
 
 	handover_close(&o->h);
-	assert_int_equal(handover_take(o->run, o->kept, &conn, &w), 0); /* a dead socket */
+	assert_int_equal(handover_take(o->run, o->kept, &conn, &e), 0); /* a dead socket */
 	assert_int_equal(conn, -1);
-	assert_int_equal(handover_take("/nonexistent", o->kept, &conn, &w), 0);
+	assert_int_equal(handover_take("/nonexistent", o->kept, &conn, &e), 0);
 	assert_int_equal(conn, -1);
 	handover_done(&conn);
 }
@@ -262,7 +263,7 @@ static void answered(struct old *o, const struct head *p, size_t size, const cha
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	int l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), conn, c;
-	struct broker_why w = {0};
+	struct err e = {0};
 
 	snprintf(a.sun_path, sizeof(a.sun_path), "%s/handover", o->run);
 	unlink(a.sun_path);
@@ -274,10 +275,10 @@ static void answered(struct old *o, const struct head *p, size_t size, const cha
 		_exit(
 		    recv(c, asked, sizeof(asked), 0) <= 0 || send(c, p, size, 0) != (ssize_t)size);
 	}
-	assert_int_equal(handover_take(o->run, o->kept, &conn, &w), -1);
+	assert_int_equal(handover_take(o->run, o->kept, &conn, &e), -1);
 	assert_int_equal(conn, -1);
-	if (!strstr(w.text, words))
-		fail_msg("\"%s\" lacks \"%s\"", w.text, words);
+	if (!strstr(e.msg, words))
+		fail_msg("\"%s\" lacks \"%s\"", e.msg, words);
 	assert_int_equal(status_of(pid), 0);
 	close(l);
 }

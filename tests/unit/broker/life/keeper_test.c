@@ -5,6 +5,7 @@
  */
 #include "broker/base/loop.h"
 #include "broker/life/keeper.h"
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <poll.h>
 #include <signal.h>
@@ -185,7 +186,7 @@ static int setup(void **state)
 	static const struct keeper_events events = {on_ready, on_alive, on_failed};
 	static char config[RIG_PATH], user[] = "4711";
 	static struct ads_said t;
-	struct broker_why w = {0};
+	struct err e = {0};
 
 	rig_setup(state);
 	t = (struct ads_said){.rig = *state};
@@ -196,8 +197,8 @@ static int setup(void **state)
 	t.rig->o.worker_user = user;
 	t.rig->o.worker_argv = argv_of_worker;
 	t.rig->o.worker_argc = 2;
-	if (life_worker_open(&t.wk, &t.rig->o, &w))
-		fail_msg("%s", w.text);
+	if (life_worker_open(&t.wk, &t.rig->o, &e))
+		fail_msg("%s", e.msg);
 	rig_file(config, "changed later");
 	t.k = keeper_new(t.rig->b, &t.rig->o, &t.wk);
 	keeper_observe(t.k, &events, &t);
@@ -223,14 +224,14 @@ static int teardown(void **state)
 static void start(struct ads_said *t, const char *acts, bool patient)
 {
 	static char flag[32];
-	struct broker_why w = {0};
+	struct err e = {0};
 
 	snprintf(flag, sizeof(flag), "--do=%s", acts);
 	argv_of_worker[1] = flag;
 	close(t->rig->fd); /* the rig's own worker */
 	t->rig->fd = -1;
-	if (keeper_start(t->k, patient, &w))
-		fail_msg("%s", w.text);
+	if (keeper_start(t->k, patient, &e))
+		fail_msg("%s", e.msg);
 }
 
 /* What the main program does on SIGCHLD. */
@@ -284,7 +285,7 @@ static void test_held_sockets_make_patient(void **state)
 static void test_an_end_in_order(void **state)
 {
 	struct ads_said *t = *state;
-	struct broker_why w;
+	struct err e;
 
 	start(t, "rs", false);
 	turn_until(t, &t->ready, 1);
@@ -295,7 +296,7 @@ static void test_an_end_in_order(void **state)
 	assert_int_equal(t->status, 0); /* as asked, also by the signal's default */
 	assert_false(keeper_is_ending(t->k));
 	/* The upgrade could not be: the next one. */
-	assert_int_equal(keeper_start(t->k, false, &w), 0);
+	assert_int_equal(keeper_start(t->k, false, &e), 0);
 	turn_until(t, &t->ready, 2);
 	/* Nobody runs: still later, and once. */
 	kill(keeper_pid(t->k), SIGKILL);
@@ -312,9 +313,9 @@ static void test_an_end_in_order(void **state)
 static void test_a_silent_worker_is_replaced(void **state)
 {
 	struct ads_said *t = *state;
-	struct broker_why w;
+	struct err e;
 
-	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
+	assert_int_equal(keeper_watchdog(t->k, 400, &e), 0);
 	start(t, "rps", false);
 	turn_until(t, &t->alive, 3);
 	assert_int_equal(t->ready, 1);
@@ -326,9 +327,9 @@ static void test_a_silent_worker_is_replaced(void **state)
 static void test_who_stood_still_blames_nobody(void **state)
 {
 	struct ads_said *t = *state;
-	struct broker_why w;
+	struct err e;
 
-	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
+	assert_int_equal(keeper_watchdog(t->k, 400, &e), 0);
 	start(t, "ra", false);
 	turn_until(t, &t->alive, 1);
 	pid_t before = keeper_pid(t->k);
@@ -341,9 +342,9 @@ static void test_who_stood_still_blames_nobody(void **state)
 static void test_an_answer_counts_once(void **state)
 {
 	struct ads_said *t = *state;
-	struct broker_why w;
+	struct err e;
 
-	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
+	assert_int_equal(keeper_watchdog(t->k, 400, &e), 0);
 	start(t, "rms", false);
 	turn_until(t, &t->ready, 2);
 	assert_int_equal(t->alive, 3);
@@ -361,10 +362,10 @@ static int64_t now_ms(void)
 static void test_forbidden_calls_are_no_loop(void **state)
 {
 	struct ads_said *t = *state;
-	struct broker_why w;
+	struct err e;
 	int64_t end;
 
-	assert_int_equal(keeper_watchdog(t->k, 400, &w), 0);
+	assert_int_equal(keeper_watchdog(t->k, 400, &e), 0);
 	start(t, "rwy", false);
 	turn_until(t, &t->ready, 2);
 	end = now_ms() + 500;

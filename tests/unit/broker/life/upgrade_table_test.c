@@ -1,5 +1,6 @@
 /* upgrade_table_test.c - a table comes back as it was, or not at all. */
 #include "broker/life/upgrade_table.h"
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 
 static int some_fd(void)
@@ -18,18 +19,18 @@ static bool is_open(int fd)
 static void test_what_is_kept_is_found_again(void **state)
 {
 	struct broker_fdstore *k = broker_fdstore_new(), *next = broker_fdstore_new();
-	struct broker_why w = {0};
+	struct err e = {0};
 	int one = some_fd(), two = some_fd();
 
 	(void)state;
 	broker_fdstore_put(k, "01020300-0000-0000-0000-000000000000.sds", one);
 	broker_fdstore_put(k, "lock", two);
 	broker_fdstore_found(k, "stale", some_fd()); /* found only: not handed on */
-	int table = upgrade_table_write(k, &w);
+	int table = upgrade_table_write(k, &e);
 	assert_true(table >= 0);
 	assert_int_equal(fcntl(table, F_GETFD), FD_CLOEXEC);
 	assert_int_equal(fcntl(table, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
-	assert_int_equal(upgrade_table_read(table, next, &w), 0);
+	assert_int_equal(upgrade_table_read(table, next, &e), 0);
 	assert_int_equal(
 	    broker_fdstore_take(next, "01020300-0000-0000-0000-000000000000.sds"), one);
 	assert_int_equal(broker_fdstore_take(next, "lock"), two);
@@ -45,11 +46,11 @@ static void test_what_is_kept_is_found_again(void **state)
 static void test_an_empty_table_is_one(void **state)
 {
 	struct broker_fdstore *k = broker_fdstore_new();
-	struct broker_why w = {0};
+	struct err e = {0};
 
 	(void)state;
-	int table = upgrade_table_write(k, &w);
-	assert_int_equal(upgrade_table_read(table, k, &w), 0);
+	int table = upgrade_table_write(k, &e);
+	assert_int_equal(upgrade_table_read(table, k, &e), 0);
 	broker_fdstore_free(&k);
 	close(table);
 }
@@ -73,12 +74,12 @@ static struct image good(int one, int two)
 static void refused(const void *bytes, size_t size, const char *text)
 {
 	struct broker_fdstore *k = broker_fdstore_new();
-	struct broker_why w = {0};
+	struct err e = {0};
 	int table = rig_memfd(bytes, size, RIG_SEALS);
 
-	assert_int_equal(upgrade_table_read(table, k, &w), -1);
-	if (!strstr(w.text, text))
-		fail_msg("\"%s\" lacks \"%s\"", w.text, text);
+	assert_int_equal(upgrade_table_read(table, k, &e), -1);
+	if (!strstr(e.msg, text))
+		fail_msg("\"%s\" lacks \"%s\"", e.msg, text);
 	assert_int_equal(broker_fdstore_take(k, "one"), -1);
 	broker_fdstore_free(&k);
 	close(table);
@@ -135,9 +136,9 @@ static void test_another_version_is_not_guessed_at(void **state)
 	}
 	struct image i = good(one, two);
 	struct broker_fdstore *k = broker_fdstore_new();
-	struct broker_why w = {0};
+	struct err e = {0};
 	int table = rig_memfd(&i, sizeof(i), RIG_SEALS);
-	assert_int_equal(upgrade_table_read(table, k, &w), 0);
+	assert_int_equal(upgrade_table_read(table, k, &e), 0);
 	assert_int_equal(broker_fdstore_sweep(k), 2);
 	assert_false(is_open(one) || is_open(two));
 	broker_fdstore_free(&k);

@@ -1,6 +1,7 @@
 /* upgrade_test.c - which file, how it is tried, and that a failure changes nothing. */
 #include "broker/life/upgrade.h"
 #include "broker/life/upgrade_table.h"
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 
 struct node {
@@ -36,7 +37,7 @@ static int setup(void **state)
 	n.argv[0] = "agentd";
 	n.argv[1] = "--run";
 	upgrade_open(&n.u, n.argv);
-	assert_non_null(strstr(n.u.path, "broker_upgrade_test"));
+	assert_non_null(strstr(n.u.path, "upgrade_test"));
 	strcpy(n.u.path, at(&n, "agentd"));
 	install(&n, "agentd", "/bin/true");
 	install(&n, "agentd-worker", "/bin/true");
@@ -59,25 +60,25 @@ static int teardown(void **state)
 	return 0;
 }
 
-static int tried(struct node *n, struct broker_why *w)
+static int tried(struct node *n, struct err *e)
 {
 	int status;
 
-	if (upgrade_try(&n->u, n->kept, w))
+	if (upgrade_try(&n->u, n->kept, e))
 		return -1;
 	assert_int_equal(waitpid(n->u.trial, &status, 0), n->u.trial);
-	int rc = upgrade_tried(&n->u, status, w);
+	int rc = upgrade_tried(&n->u, status, e);
 	assert_int_equal(n->u.trial, 0);
 	return rc;
 }
 
 static void refused(struct node *n, const char *text)
 {
-	struct broker_why w = {0};
+	struct err e = {0};
 
-	assert_int_equal(tried(n, &w), -1);
-	if (!strstr(w.text, text))
-		fail_msg("\"%s\" lacks \"%s\"", w.text, text);
+	assert_int_equal(tried(n, &e), -1);
+	if (!strstr(e.msg, text))
+		fail_msg("\"%s\" lacks \"%s\"", e.msg, text);
 	assert_int_equal(n->u.exe, -1);
 	assert_int_equal(fcntl(n->fd, F_GETFD), FD_CLOEXEC);
 	assert_null(getenv("AGENTD_KEPT"));
@@ -124,7 +125,7 @@ static void test_a_trial_that_fails_is_the_end_of_it(void **state)
 static void test_a_trial_has_all_that_is_kept(void **state)
 {
 	struct node *n = *state;
-	struct broker_why w = {0};
+	struct err e = {0};
 	char script[256];
 
 	snprintf(script, sizeof(script),
@@ -135,12 +136,12 @@ static void test_a_trial_has_all_that_is_kept(void **state)
 	n->u.argv = argv;
 	install(n, "agentd", "/bin/sh");
 	setenv("NOTIFY_SOCKET", "/nonexistent", 1);
-	if (tried(n, &w))
-		fail_msg("%s", w.text);
+	if (tried(n, &e))
+		fail_msg("%s", e.msg);
 	unsetenv("NOTIFY_SOCKET");
 	assert_true(n->u.exe >= 0);
-	assert_int_equal(upgrade_try(&n->u, n->kept, &w), -1); /* one at a time */
-	assert_int_equal(w.code, EALREADY);
+	assert_int_equal(upgrade_try(&n->u, n->kept, &e), -1); /* one at a time */
+	assert_int_equal(e.code, EALREADY);
 	upgrade_drop(&n->u);
 }
 
@@ -148,14 +149,14 @@ static void test_a_trial_has_all_that_is_kept(void **state)
 static void test_an_execution_that_fails_changes_nothing(void **state)
 {
 	struct node *n = *state;
-	struct broker_why w = {0};
+	struct err e = {0};
 
 	install(n, "agentd", "/etc/hostname"); /* no program */
 	n->u.exe = open(n->u.path, O_PATH | O_CLOEXEC);
 	int next = dup(n->u.exe);
 	close(next);
-	assert_int_equal(upgrade_exec(&n->u, n->kept, &w), -1);
-	assert_non_null(strstr(w.text, "cannot be executed: Exec format error"));
+	assert_int_equal(upgrade_exec(&n->u, n->kept, &e), -1);
+	assert_non_null(strstr(e.msg, "cannot be executed: Exec format error"));
 	assert_int_equal(n->u.exe, -1);
 	assert_int_equal(fcntl(n->fd, F_GETFD), FD_CLOEXEC);
 	assert_null(getenv("AGENTD_KEPT"));

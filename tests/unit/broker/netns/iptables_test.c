@@ -1,6 +1,7 @@
 /* netns_iptables_test.c - the kernel's own tables, in network namespaces of the test's own.
  */
 #include "broker/netns/iptables.h"
+#include "common/err.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -34,29 +35,29 @@ static void rules(const char *program, const char *text)
 	assert_int_equal(system(command), 0);
 }
 
-static int check(struct broker_why *w)
+static int check(struct err *e)
 {
-	*w = (struct broker_why){.code = 0};
-	return netns_iptables_check(NULL, w);
+	*e = (struct err){.code = 0};
+	return netns_iptables_check(NULL, e);
 }
 
 static void expect_found(const char *what)
 {
-	struct broker_why w;
+	struct err e;
 
-	assert_int_equal(check(&w), -1);
-	assert_int_equal(w.code, EEXIST);
-	assert_non_null(strstr(w.text, what));
+	assert_int_equal(check(&e), -1);
+	assert_int_equal(e.code, EEXIST);
+	assert_non_null(strstr(e.msg, what));
 }
 
 static void test_nothing(void **state)
 {
-	struct broker_why w;
+	struct err e;
 	char line[80] = "";
 	FILE *names;
 
 	(void)state;
-	assert_int_equal(check(&w), 0);
+	assert_int_equal(check(&e), 0);
 	/* Asking made no table. */
 	names = fopen("/proc/self/net/ip_tables_names", "re");
 	assert_true(!names || !fgets(line, sizeof(line), names));
@@ -66,12 +67,12 @@ static void test_nothing(void **state)
 
 static void test_rules_of_others(void **state)
 {
-	struct broker_why w;
+	struct err e;
 
 	(void)state;
 	rules("iptables-nft-restore",
 	    "*nat\\n:KUBE-MARK - [0:0]\\n-A OUTPUT -j KUBE-MARK\\nCOMMIT\\n");
-	assert_int_equal(check(&w), 0);
+	assert_int_equal(check(&e), 0);
 }
 
 static void test_istio_by_iptables_nft(void **state)

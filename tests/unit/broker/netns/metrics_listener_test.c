@@ -1,5 +1,7 @@
 /* metrics_listener_test.c - the port for scrapes: which addresses, and who has its socket when. */
+#include "broker/base/endpoint.h"
 #include "broker/netns/metrics_listener.h"
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -106,13 +108,13 @@ static void addresses_and_what_is_none(void **state)
 	    "127.0.0.1:-1", "127.0.0.1: 1", "127.0.0.1:1:2", "::1:80", "[::1]", "[::1]80",
 	    "[::1:80", "[]:80", "[fe80::1%lo]:80", "localhost:80", "127.1:80",
 	    "127.000000000000000000000000000000000000000000000000000.0.1:80"};
-	struct broker_why w;
+	struct err e;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
 		struct sockaddr_storage a;
 		char host[INET6_ADDRSTRLEN];
-		assert_int_equal(metrics_listener_parse(good[i].text, &a, &w), 0);
+		assert_int_equal(broker_endpoint_parse(good[i].text, &a, &e), 0);
 		const struct sockaddr_in *v4 = (void *)&a;
 		const struct sockaddr_in6 *v6 = (void *)&a;
 		inet_ntop(a.ss_family,
@@ -124,36 +126,36 @@ static void addresses_and_what_is_none(void **state)
 	}
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct sockaddr_storage a;
-		if (!metrics_listener_parse(bad[i], &a, &w))
+		if (!broker_endpoint_parse(bad[i], &a, &e))
 			fail_msg("\"%s\" was taken", bad[i]);
-		assert_int_equal(w.code, EINVAL);
+		assert_int_equal(e.code, EINVAL);
 	}
 }
 
 static void a_port_that_is_taken_is_said(void **state)
 {
 	struct rig *r = *state;
-	struct broker_why w = {0};
+	struct err e = {0};
 
-	assert_int_equal(metrics_listener_try(r->o.metrics, &w), -1);
-	assert_int_equal(w.code, EADDRINUSE);
-	assert_non_null(strstr(w.text, address));
-	assert_int_equal(metrics_listener_try("192.0.2.1:15091", &w), -1);
-	assert_int_equal(w.code, EADDRNOTAVAIL);
+	assert_int_equal(metrics_listener_try(r->o.metrics, &e), -1);
+	assert_int_equal(e.code, EADDRINUSE);
+	assert_non_null(strstr(e.msg, address));
+	assert_int_equal(metrics_listener_try("192.0.2.1:15091", &e), -1);
+	assert_int_equal(e.code, EADDRNOTAVAIL);
 	set_address(r, "[::]", free_port());
-	assert_int_equal(metrics_listener_try(r->o.metrics, &w), 0);
+	assert_int_equal(metrics_listener_try(r->o.metrics, &e), 0);
 }
 
 static void a_broker_without_its_port_does_not_start(void **state)
 {
 	struct rig *r = *state;
-	struct broker_why w = {0};
+	struct err e = {0};
 	int there = next_worker(r);
 
 	rig_stop(r); /* but somebody listens on */
-	assert_null(rig_broker(r, &w));
-	assert_non_null(strstr(w.text, address));
-	assert_non_null(strstr(w.text, strerror(EADDRINUSE)));
+	assert_null(rig_broker(r, &e));
+	assert_non_null(strstr(e.msg, address));
+	assert_non_null(strstr(e.msg, strerror(EADDRINUSE)));
 	close(there);
 	broker_fdstore_free(&r->kept);
 	rig_start(r);

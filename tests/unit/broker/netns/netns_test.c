@@ -1,4 +1,5 @@
 /* netns_test.c - real network namespaces: whose is behind a connection, what is in it. */
+#include "common/err.h"
 #include "tests/unit/broker/pods/peer.h"
 #include <arpa/inet.h>
 #include <linux/capability.h>
@@ -153,7 +154,7 @@ static void look_at_nobody(void)
 static void in_other_netns(struct rig *r)
 {
 	struct broker_fdstore *next = broker_fdstore_new();
-	struct broker_why w = {0};
+	struct err e = {0};
 	int conn[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, conn)) /* made in the namespace of pid 1 */
@@ -163,7 +164,7 @@ static void in_other_netns(struct rig *r)
 	if (unshare(CLONE_NEWNET))
 		_exit(2);
 	for (int i = 0; i < 2; i++) {
-		if (!(r->b = rig_broker(r, &w)))
+		if (!(r->b = rig_broker(r, &e)))
 			_exit(3);
 		refuses_home(r);
 		rig_refused(r, peer_of(&rig_pod, conn[0]), EPERM, "own network namespace");

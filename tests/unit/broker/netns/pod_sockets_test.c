@@ -4,6 +4,7 @@
 #include "broker/base/loop.h"
 #include "broker/netns/dial.h"
 #include "broker/netns/pod_sockets.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "tests/unit/broker/rig.h"
 #include <arpa/inet.h>
@@ -34,22 +35,21 @@ static int type_of(int fd)
 	return type;
 }
 
-static int place(void *ctx, const struct uuid *pod, uint16_t *port, struct broker_why *why)
+static int place(void *ctx, const struct uuid *pod, uint16_t *port, struct err *why)
 {
 	(void)ctx;
 	assert_true(uuid_equal(pod, &rig_pod));
 	*port = PORT;
-	return w.at >= 0 ? w.at : broker_refuse(why, ENOTCONN, "nowhere");
+	return w.at >= 0 ? w.at : err_set(why, ENOTCONN, "nowhere");
 }
 
-static int mark(
-    void *ctx, const struct uuid *pod, int socket, bool answered, struct broker_why *why)
+static int mark(void *ctx, const struct uuid *pod, int socket, bool answered, struct err *why)
 {
 	(void)ctx;
 	(void)pod;
 	strcat(w.log, answered ? " +" : " -");
 	strcat(w.log, type_of(socket) == SOCK_DGRAM ? "udp" : "tcp");
-	return answered && w.unmarkable ? broker_refuse(why, ENOENT, "no mark") : 0;
+	return answered && w.unmarkable ? err_set(why, ENOENT, "no mark") : 0;
 }
 
 static void logged(const char *what)
@@ -85,7 +85,7 @@ static int new_netns(void)
 
 static int setup(void **state)
 {
-	struct broker_why why;
+	struct err why;
 
 	(void)state;
 	memset(&w, 0, sizeof(w));
@@ -112,17 +112,17 @@ static int teardown(void **state)
 
 static int make(unsigned kind)
 {
-	struct broker_why why = {0};
+	struct err why = {0};
 	int fd = pod_sockets_listen(w.d, &rig_pod, kind, &why);
 
 	if (fd < 0)
-		fail_msg("%s", why.text);
+		fail_msg("%s", why.msg);
 	return fd;
 }
 
 static void refused(unsigned kind, int code)
 {
-	struct broker_why why = {0};
+	struct err why = {0};
 
 	assert_int_equal(pod_sockets_listen(w.d, &rig_pod, kind, &why), -1);
 	assert_int_equal(why.code, code);
@@ -359,7 +359,7 @@ static void given_up(void **state)
 static int dial_socket(struct netns_dial *d, int netns, unsigned kind, unsigned family, int code)
 {
 	const struct link_request r = {.kind = (uint16_t)kind, .arg = family};
-	struct broker_why why = {0};
+	struct err why = {0};
 	int fd = netns_dial(d, &w.home, netns, &r, &why);
 
 	assert_int_equal(why.code, code);
@@ -395,7 +395,7 @@ static void not_too_many_of_them(void **state)
 {
 	struct netns_dial d = {0}, other = {0};
 	int n = 0, fd;
-	struct broker_why why;
+	struct err why;
 
 	(void)state;
 	while ((fd = netns_dial(

@@ -3,6 +3,7 @@
  */
 #include "broker/base/fdstore.h"
 #include "broker/netns/watch.h"
+#include "common/err.h"
 #include "tests/unit/broker/bpf.h"
 #include <sys/resource.h>
 
@@ -12,7 +13,7 @@ struct world {
 	struct netns_watch v;
 	struct netns_watch_seen seen;
 	struct redirect_rules rules;
-	struct broker_why w;
+	struct err e;
 	int netns, told;
 };
 
@@ -22,74 +23,74 @@ struct world {
 
 static void on_changed(void *ctx, const struct netns_watch_seen *seen)
 {
-	struct world *w = ctx;
+	struct world *e = ctx;
 
-	w->told++;
-	w->seen = *seen;
+	e->told++;
+	e->seen = *seen;
 }
 
 static const struct redirect_rules *rules_now(void *ctx)
 {
-	const struct world *w = ctx;
+	const struct world *e = ctx;
 
-	return &w->rules;
+	return &e->rules;
 }
 
 static int setup(void **state)
 {
-	static struct world w;
+	static struct world e;
 
-	memset(&w, 0, sizeof(w));
-	w.kept = broker_fdstore_new();
-	assert_int_equal(netns_home_open(&w.home, w.kept, &w.w), 0);
-	w.v = (struct netns_watch){.epoll = broker_loop_new(),
-	    .home = &w.home,
+	memset(&e, 0, sizeof(e));
+	e.kept = broker_fdstore_new();
+	assert_int_equal(netns_home_open(&e.home, e.kept, &e.e), 0);
+	e.v = (struct netns_watch){.epoll = broker_loop_new(),
+	    .home = &e.home,
 	    .rules = rules_now,
 	    .changed = on_changed,
-	    .ctx = &w};
-	w.netns = -1;
-	*state = &w;
+	    .ctx = &e};
+	e.netns = -1;
+	*state = &e;
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	netns_watch_close(&w->v);
-	netns_watch_close(&w->v); /* twice is once */
-	close(w->v.epoll);
-	netns_home_close(&w->home);
-	if (w->netns >= 0)
-		close(w->netns);
-	broker_fdstore_free(&w->kept);
+	netns_watch_close(&e->v);
+	netns_watch_close(&e->v); /* twice is once */
+	close(e->v.epoll);
+	netns_home_close(&e->home);
+	if (e->netns >= 0)
+		close(e->netns);
+	broker_fdstore_free(&e->kept);
 	return 0;
 }
 
-static void see(struct world *w, const char *commands)
+static void see(struct world *e, const char *commands)
 {
-	w->netns = place_netns(commands);
-	if (netns_watch_open(&w->v, w->netns, &w->seen, &w->w))
-		fail_msg("%s", w->w.text);
+	e->netns = place_netns(commands);
+	if (netns_watch_open(&e->v, e->netns, &e->seen, &e->e))
+		fail_msg("%s", e->e.msg);
 }
 
-static int run_there(void *ctx, struct broker_why *w)
+static int run_there(void *ctx, struct err *e)
 {
-	(void)w;
+	(void)e;
 	rig_shell("%s", (const char *)ctx);
 	return 0;
 }
 
 /* Commands in the namespace, and what comes of them. */
-static void then(struct world *w, const char *commands, int told)
+static void then(struct world *e, const char *commands, int told)
 {
-	assert_int_equal(netns_visit(&w->home, w->netns, run_there, (void *)commands, &w->w), 0);
-	while (w->told < told)
-		broker_loop_turn(w->v.epoll, -1);
+	assert_int_equal(netns_visit(&e->home, e->netns, run_there, (void *)commands, &e->e), 0);
+	while (e->told < told)
+		broker_loop_turn(e->v.epoll, -1);
 }
 
 /* The flags of exactly this range; -1: it is not there. */
-static int flags_of(const struct world *w, const char *address, unsigned bits)
+static int flags_of(const struct world *e, const char *address, unsigned bits)
 {
 	struct redirect_address a = {{0}};
 
@@ -99,77 +100,77 @@ static int flags_of(const struct world *w, const char *address, unsigned bits)
 	} else {
 		inet_pton(AF_INET6, address, &a);
 	}
-	for (uint32_t i = 0; i < w->seen.nroutes; i++)
-		if (w->seen.routes[i].bits == bits &&
-		    !memcmp(&w->seen.routes[i].address, &a, sizeof(a)))
-			return (int)w->seen.routes[i].flags;
+	for (uint32_t i = 0; i < e->seen.nroutes; i++)
+		if (e->seen.routes[i].bits == bits &&
+		    !memcmp(&e->seen.routes[i].address, &a, sizeof(a)))
+			return (int)e->seen.routes[i].flags;
 	return -1;
 }
 
 static void test_what_is_local(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	see(w, CABLE " && ip addr add fd01::2/64 dev eth0 nodad && ip addr add 10.9.9.9/32 dev lo"
+	see(e, CABLE " && ip addr add fd01::2/64 dev eth0 nodad && ip addr add 10.9.9.9/32 dev lo"
 		     " && ip route add local 10.8.0.0/16 dev lo");
-	assert_int_equal(w->seen.addresses.naddresses, 2); /* to dial from: not lo's */
-	assert_int_equal(flags_of(w, "10.1.0.2", 32), REDIRECT_CIDR_LOCAL);
-	assert_int_equal(flags_of(w, "fd01::2", 128), REDIRECT_CIDR_LOCAL);
-	assert_int_equal(flags_of(w, "10.9.9.9", 32), REDIRECT_CIDR_LOCAL);
-	assert_int_equal(flags_of(w, "10.8.0.0", 16), REDIRECT_CIDR_LOCAL);
-	assert_int_equal(flags_of(w, "10.1.0.0", 24), -1); /* that is the network */
-	assert_int_equal(flags_of(w, "127.0.0.0", 8), -1); /* that is known */
-	assert_int_equal(flags_of(w, "::1", 128), -1);
+	assert_int_equal(e->seen.addresses.naddresses, 2); /* to dial from: not lo's */
+	assert_int_equal(flags_of(e, "10.1.0.2", 32), REDIRECT_CIDR_LOCAL);
+	assert_int_equal(flags_of(e, "fd01::2", 128), REDIRECT_CIDR_LOCAL);
+	assert_int_equal(flags_of(e, "10.9.9.9", 32), REDIRECT_CIDR_LOCAL);
+	assert_int_equal(flags_of(e, "10.8.0.0", 16), REDIRECT_CIDR_LOCAL);
+	assert_int_equal(flags_of(e, "10.1.0.0", 24), -1); /* that is the network */
+	assert_int_equal(flags_of(e, "127.0.0.0", 8), -1); /* that is known */
+	assert_int_equal(flags_of(e, "::1", 128), -1);
 }
 
 /* istio adds it as well. */
 static void test_passthrough_address(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	see(w, "ip link set lo up");
-	while (flags_of(w, "::6", 128) < 0) /* the kernel takes its time */
-		broker_loop_turn(w->v.epoll, -1);
-	assert_int_equal(flags_of(w, "::6", 128), REDIRECT_CIDR_LOCAL);
-	assert_int_equal(netns_watch_look(&w->v, &w->seen, &w->w), 0);
-	assert_int_equal(flags_of(w, "::6", 128), REDIRECT_CIDR_LOCAL);
+	see(e, "ip link set lo up");
+	while (flags_of(e, "::6", 128) < 0) /* the kernel takes its time */
+		broker_loop_turn(e->v.epoll, -1);
+	assert_int_equal(flags_of(e, "::6", 128), REDIRECT_CIDR_LOCAL);
+	assert_int_equal(netns_watch_look(&e->v, &e->seen, &e->e), 0);
+	assert_int_equal(flags_of(e, "::6", 128), REDIRECT_CIDR_LOCAL);
 }
 
 static void test_excluded_interfaces(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	w->rules.ninterfaces = 2;
-	strcpy(w->rules.interfaces[0], "net1");
-	strcpy(w->rules.interfaces[1], "net2"); /* which does not exist (yet) */
-	see(w,
+	e->rules.ninterfaces = 2;
+	strcpy(e->rules.interfaces[0], "net1");
+	strcpy(e->rules.interfaces[1], "net2"); /* which does not exist (yet) */
+	see(e,
 	    CABLE " && ip link add net1 type veth peer name far1 && ip link set net1 up && "
 		  "ip link set far1 up && ip addr add 10.2.0.2/24 dev net1 && "
 		  "ip route add 192.168.0.0/16 via 10.2.0.1 && ip route add default via 10.1.0.1");
-	assert_int_equal(w->seen.ninterfaces, 1);
-	assert_int_equal(flags_of(w, "10.2.0.0", 24), REDIRECT_CIDR_INTERFACE);
-	assert_int_equal(flags_of(w, "192.168.0.0", 16), REDIRECT_CIDR_INTERFACE);
-	assert_int_equal(flags_of(w, "0.0.0.0", 0), 0);
-	assert_int_equal(flags_of(w, "10.1.0.0", 24), 0); /* narrower than a wider excluded one */
-	assert_int_equal(flags_of(w, "10.2.0.2", 32), REDIRECT_CIDR_LOCAL);
-	then(w, "ip link add net2 type veth peer name far2", 1);
-	assert_int_equal(w->seen.ninterfaces, 2);
+	assert_int_equal(e->seen.ninterfaces, 1);
+	assert_int_equal(flags_of(e, "10.2.0.0", 24), REDIRECT_CIDR_INTERFACE);
+	assert_int_equal(flags_of(e, "192.168.0.0", 16), REDIRECT_CIDR_INTERFACE);
+	assert_int_equal(flags_of(e, "0.0.0.0", 0), 0);
+	assert_int_equal(flags_of(e, "10.1.0.0", 24), 0); /* narrower than a wider excluded one */
+	assert_int_equal(flags_of(e, "10.2.0.2", 32), REDIRECT_CIDR_LOCAL);
+	then(e, "ip link add net2 type veth peer name far2", 1);
+	assert_int_equal(e->seen.ninterfaces, 2);
 }
 
 /* An address of a whole prefix has a route in the main table too. */
 static void test_each_range_once(void **state)
 {
-	struct world *w = *state;
-	const struct redirect_cidr *routes = w->seen.routes;
+	struct world *e = *state;
+	const struct redirect_cidr *routes = e->seen.routes;
 
-	w->rules.ninterfaces = 1;
-	strcpy(w->rules.interfaces[0], "net1");
-	see(w,
+	e->rules.ninterfaces = 1;
+	strcpy(e->rules.interfaces[0], "net1");
+	see(e,
 	    CABLE " && ip addr add fd01::2/128 dev eth0 nodad && ip link add net1 type veth peer "
 		  "name far1 && ip link set net1 up && ip addr add fd02::2/128 dev net1 nodad");
-	assert_int_equal(flags_of(w, "fd01::2", 128), REDIRECT_CIDR_LOCAL);
-	assert_int_equal(flags_of(w, "fd02::2", 128), REDIRECT_CIDR_LOCAL);
-	for (uint32_t i = 0; i < w->seen.nroutes; i++)
+	assert_int_equal(flags_of(e, "fd01::2", 128), REDIRECT_CIDR_LOCAL);
+	assert_int_equal(flags_of(e, "fd02::2", 128), REDIRECT_CIDR_LOCAL);
+	for (uint32_t i = 0; i < e->seen.nroutes; i++)
 		for (uint32_t k = 0; k < i; k++)
 			assert_false(routes[i].bits == routes[k].bits &&
 				     !memcmp(&routes[i].address, &routes[k].address,
@@ -178,15 +179,15 @@ static void test_each_range_once(void **state)
 
 static void test_changes_are_told(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 	int told;
 
-	see(w, CABLE);
-	then(w, "true", 1); /* of ::6, which we added */
-	then(w, "ip addr add 10.1.0.3/24 dev eth0", told = w->told + 1);
-	assert_int_equal(flags_of(w, "10.1.0.3", 32), REDIRECT_CIDR_LOCAL);
-	then(w, "ip addr del 10.1.0.2/24 dev eth0", told + 1);
-	assert_int_equal(flags_of(w, "10.1.0.2", 32), -1);
+	see(e, CABLE);
+	then(e, "true", 1); /* of ::6, which we added */
+	then(e, "ip addr add 10.1.0.3/24 dev eth0", told = e->told + 1);
+	assert_int_equal(flags_of(e, "10.1.0.3", 32), REDIRECT_CIDR_LOCAL);
+	then(e, "ip addr del 10.1.0.2/24 dev eth0", told + 1);
+	assert_int_equal(flags_of(e, "10.1.0.2", 32), -1);
 }
 
 static void limit_fds(rlim_t n)
@@ -201,61 +202,61 @@ static void limit_fds(rlim_t n)
 /* For want of descriptors, say: what changed is not forgotten. */
 static void test_a_look_that_failed_is_made_again(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	see(w, CABLE);
-	then(w, "true", 1);
-	then(w, "ip addr add 10.1.0.3/24 dev eth0", w->told);
+	see(e, CABLE);
+	then(e, "true", 1);
+	then(e, "ip addr add 10.1.0.3/24 dev eth0", e->told);
 	limit_fds(4);
 	for (int i = 0; i < 4; i++)
-		broker_loop_turn(w->v.epoll, 100);
-	assert_int_equal(flags_of(w, "10.1.0.3", 32), -1);
+		broker_loop_turn(e->v.epoll, 100);
+	assert_int_equal(flags_of(e, "10.1.0.3", 32), -1);
 	limit_fds(1024);
-	for (int i = 0; i < 50 && flags_of(w, "10.1.0.3", 32) < 0; i++)
-		broker_loop_turn(w->v.epoll, 100);
-	assert_int_equal(flags_of(w, "10.1.0.3", 32), REDIRECT_CIDR_LOCAL);
+	for (int i = 0; i < 50 && flags_of(e, "10.1.0.3", 32) < 0; i++)
+		broker_loop_turn(e->v.epoll, 100);
+	assert_int_equal(flags_of(e, "10.1.0.3", 32), REDIRECT_CIDR_LOCAL);
 }
 
 /* However many: the socket's buffer overflows, and one look says it all. */
 static void test_many_changes_are_one(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	see(w, CABLE);
-	then(w, "true", 1);
-	then(w,
+	see(e, CABLE);
+	then(e, "true", 1);
+	then(e,
 	    "for i in $(seq 2000); do echo addr add 10.7.$((i / 250)).$((i % 250 + 1))/32 dev lo; "
 	    "echo addr del 10.7.$((i / 250)).$((i % 250 + 1))/32 dev lo; done | ip -batch - && "
 	    "ip addr add 10.6.6.6/32 dev lo",
 	    2);
-	while (flags_of(w, "10.6.6.6", 32) < 0)
-		broker_loop_turn(w->v.epoll, -1);
-	assert_in_range(w->told, 2, 4);
+	while (flags_of(e, "10.6.6.6", 32) < 0)
+		broker_loop_turn(e->v.epoll, -1);
+	assert_in_range(e->told, 2, 4);
 }
 
 /* A pod that is root makes more than anybody wants to know; its addresses come first. */
 static void test_more_routes_than_fit(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	w->rules.ninterfaces = 1;
-	strcpy(w->rules.interfaces[0], "eth0");
-	see(w,
+	e->rules.ninterfaces = 1;
+	strcpy(e->rules.interfaces[0], "eth0");
+	see(e,
 	    CABLE " && for i in $(seq 2000); do echo route add 172.16.$((i / 250)).$((i % 250))/32"
 		  " dev eth0; done | ip -batch -");
-	assert_int_equal(w->seen.nroutes, NETNS_ROUTES_MAX);
-	assert_int_equal(flags_of(w, "10.1.0.2", 32), REDIRECT_CIDR_LOCAL);
+	assert_int_equal(e->seen.nroutes, NETNS_ROUTES_MAX);
+	assert_int_equal(flags_of(e, "10.1.0.2", 32), REDIRECT_CIDR_LOCAL);
 }
 
 static void test_which_namespace(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 	int other = place_netns("");
 
-	assert_false(netns_watch_is_of(&w->v, other));
-	see(w, "");
-	assert_true(netns_watch_is_of(&w->v, w->netns));
-	assert_false(netns_watch_is_of(&w->v, other));
+	assert_false(netns_watch_is_of(&e->v, other));
+	see(e, "");
+	assert_true(netns_watch_is_of(&e->v, e->netns));
+	assert_false(netns_watch_is_of(&e->v, other));
 	close(other);
 }
 

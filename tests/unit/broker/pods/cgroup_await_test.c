@@ -3,6 +3,7 @@
  * Ordinary ones: a cgroup's are told of in the same way (redirect_requests_test.c).
  */
 #include "broker/pods/cgroup_await.h"
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 
 struct world {
@@ -10,52 +11,52 @@ struct world {
 	int epoll, top, told, last;
 	struct cgroup_awaits all;
 	struct cgroup_await a, b;
-	struct broker_why w;
+	struct err e;
 };
 
 static int setup(void **state)
 {
-	static struct world w;
+	static struct world e;
 
-	memset(&w, 0, sizeof(w));
-	strcpy(w.dir, "/tmp/baXXXXXX");
-	assert_non_null(mkdtemp(w.dir));
-	w.epoll = broker_loop_new();
-	w.top = open(w.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	w.last = -1;
-	assert_int_equal(cgroup_awaits_open(&w.all, w.epoll, w.top, &w.w), 0);
-	*state = &w;
+	memset(&e, 0, sizeof(e));
+	strcpy(e.dir, "/tmp/baXXXXXX");
+	assert_non_null(mkdtemp(e.dir));
+	e.epoll = broker_loop_new();
+	e.top = open(e.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	e.last = -1;
+	assert_int_equal(cgroup_awaits_open(&e.all, e.epoll, e.top, &e.e), 0);
+	*state = &e;
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	cgroup_await_end(&w->a);
-	cgroup_await_end(&w->b);
-	cgroup_awaits_close(&w->all);
-	cgroup_awaits_close(&w->all); /* twice is once */
-	if (w->last >= 0)
-		close(w->last);
-	close(w->top);
-	close(w->epoll);
-	rig_shell("rm -rf %s", w->dir);
+	cgroup_await_end(&e->a);
+	cgroup_await_end(&e->b);
+	cgroup_awaits_close(&e->all);
+	cgroup_awaits_close(&e->all); /* twice is once */
+	if (e->last >= 0)
+		close(e->last);
+	close(e->top);
+	close(e->epoll);
+	rig_shell("rm -rf %s", e->dir);
 	return 0;
 }
 
 static void on_there(void *ctx, int dir)
 {
-	struct world *w = ctx;
+	struct world *e = ctx;
 
-	w->told++;
-	if (w->last >= 0)
-		close(w->last);
-	w->last = dir;
+	e->told++;
+	if (e->last >= 0)
+		close(e->last);
+	e->last = dir;
 }
 
 /* Several as "a/b:c/d". */
-static int start(struct world *w, struct cgroup_await *a, const char *path)
+static int start(struct world *e, struct cgroup_await *a, const char *path)
 {
 	char paths[256] = "";
 
@@ -63,11 +64,11 @@ static int start(struct world *w, struct cgroup_await *a, const char *path)
 	for (char *c = paths; *c; c++)
 		if (*c == ':')
 			*c = '\0';
-	*a = (struct cgroup_await){.all = &w->all, .there = on_there, .ctx = w};
-	return cgroup_await_start(a, paths, &w->w);
+	*a = (struct cgroup_await){.all = &e->all, .there = on_there, .ctx = e};
+	return cgroup_await_start(a, paths, &e->e);
 }
 
-__attribute__((format(printf, 2, 3))) static void run(struct world *w, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void run(struct world *e, const char *fmt, ...)
 {
 	char command[256];
 	va_list args;
@@ -75,17 +76,17 @@ __attribute__((format(printf, 2, 3))) static void run(struct world *w, const cha
 	va_start(args, fmt);
 	vsnprintf(command, sizeof(command), fmt, args);
 	va_end(args);
-	rig_shell("cd %s && %s", w->dir, command);
+	rig_shell("cd %s && %s", e->dir, command);
 	for (int i = 0; i < 16; i++)
-		broker_loop_turn(w->epoll, 0);
+		broker_loop_turn(e->epoll, 0);
 }
 
-static void expect_is(struct world *w, int dir, const char *path)
+static void expect_is(struct world *e, int dir, const char *path)
 {
 	struct stat a, b;
 	char full[128];
 
-	snprintf(full, sizeof(full), "%s/%s", w->dir, path);
+	snprintf(full, sizeof(full), "%s/%s", e->dir, path);
 	assert_int_equal(fstat(dir, &a), 0);
 	assert_int_equal(stat(full, &b), 0);
 	assert_int_equal(a.st_ino, b.st_ino);
@@ -93,86 +94,86 @@ static void expect_is(struct world *w, int dir, const char *path)
 
 static void test_one_that_is_there(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	run(w, "mkdir -p a/b");
-	int dir = start(w, &w->a, "a/b");
+	run(e, "mkdir -p a/b");
+	int dir = start(e, &e->a, "a/b");
 	assert_true(dir >= 0);
-	expect_is(w, dir, "a/b");
+	expect_is(e, dir, "a/b");
 	close(dir);
-	run(w, "mkdir a/b/c a/d"); /* nobody's matter */
-	assert_int_equal(w->told, 0);
+	run(e, "mkdir a/b/c a/d"); /* nobody's matter */
+	assert_int_equal(e->told, 0);
 }
 
 static void test_one_that_is_made_in_pieces(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	assert_int_equal(start(w, &w->a, "a/b/c"), -1);
-	assert_int_equal(w->w.code, EINPROGRESS);
-	run(w, "mkdir a");
-	run(w, "mkdir a/b");
-	run(w, "mkdir a/b/x");
-	assert_int_equal(w->told, 0);
-	run(w, "mkdir a/b/c");
-	assert_int_equal(w->told, 1);
-	expect_is(w, w->last, "a/b/c");
+	assert_int_equal(start(e, &e->a, "a/b/c"), -1);
+	assert_int_equal(e->e.code, EINPROGRESS);
+	run(e, "mkdir a");
+	run(e, "mkdir a/b");
+	run(e, "mkdir a/b/x");
+	assert_int_equal(e->told, 0);
+	run(e, "mkdir a/b/c");
+	assert_int_equal(e->told, 1);
+	expect_is(e, e->last, "a/b/c");
 }
 
 /* Between a notice and our look much may have happened. */
 static void test_one_that_is_made_at_once(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	start(w, &w->a, "a/b/c");
-	run(w, "mkdir -p a/b/c");
-	assert_int_equal(w->told, 1);
+	start(e, &e->a, "a/b/c");
+	run(e, "mkdir -p a/b/c");
+	assert_int_equal(e->told, 1);
 }
 
 static void test_one_that_is_moved_into_place(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	start(w, &w->a, "a/b");
-	run(w, "mkdir -p x/b && mv x a");
-	assert_int_equal(w->told, 1);
+	start(e, &e->a, "a/b");
+	run(e, "mkdir -p x/b && mv x a");
+	assert_int_equal(e->told, 1);
 }
 
 /* A service that is restarted; its slice, too. */
 static void test_one_that_comes_back_is_another_one(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	run(w, "mkdir -p a/b");
-	close(start(w, &w->a, "a/b"));
-	run(w, "mv a/b old && mkdir a/b");
-	assert_int_equal(w->told, 1);
-	expect_is(w, w->last, "a/b");
-	run(w, "mv a older");
-	assert_int_equal(w->told, 1);
-	run(w, "mkdir -p a/b");
-	assert_int_equal(w->told, 2);
-	expect_is(w, w->last, "a/b");
+	run(e, "mkdir -p a/b");
+	close(start(e, &e->a, "a/b"));
+	run(e, "mv a/b old && mkdir a/b");
+	assert_int_equal(e->told, 1);
+	expect_is(e, e->last, "a/b");
+	run(e, "mv a older");
+	assert_int_equal(e->told, 1);
+	run(e, "mkdir -p a/b");
+	assert_int_equal(e->told, 2);
+	expect_is(e, e->last, "a/b");
 }
 
 static void test_everybody_gets_his_own(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	start(w, &w->a, "a/one");
-	start(w, &w->b, "a/two");
-	run(w, "mkdir -p a/two");
-	assert_int_equal(w->told, 1);
-	expect_is(w, w->last, "a/two");
-	cgroup_await_end(&w->a);
-	run(w, "mkdir a/one");
-	assert_int_equal(w->told, 1);
+	start(e, &e->a, "a/one");
+	start(e, &e->b, "a/two");
+	run(e, "mkdir -p a/two");
+	assert_int_equal(e->told, 1);
+	expect_is(e, e->last, "a/two");
+	cgroup_await_end(&e->a);
+	run(e, "mkdir a/one");
+	assert_int_equal(e->told, 1);
 }
 
 /* As many as it likes: one instance of inotify, and no descriptor each. */
 static void test_many_wait(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 	enum { MANY = 1000 };
 	struct cgroup_await *many = calloc(MANY, sizeof(*many));
 	char path[32];
@@ -181,13 +182,13 @@ static void test_many_wait(void **state)
 	close(before);
 	for (int i = 0; i < MANY; i++) {
 		snprintf(path, sizeof(path), "pods/%d-x", i);
-		assert_int_equal(start(w, &many[i], path), -1);
+		assert_int_equal(start(e, &many[i], path), -1);
 	}
 	int after = dup(0);
 	assert_int_equal(before, after);
 	close(after);
-	run(w, "mkdir -p pods/77-x");
-	assert_int_equal(w->told, 1);
+	run(e, "mkdir -p pods/77-x");
+	assert_int_equal(e->told, 1);
 	for (int i = 0; i < MANY; i++)
 		cgroup_await_end(&many[i]);
 	free(many);
@@ -196,81 +197,81 @@ static void test_many_wait(void **state)
 /* Quality of service: the folders may come with their first pod. */
 static void test_one_of_several_places(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	assert_int_equal(start(w, &w->a, "top/pod1:top/burst/pod1:top/best/pod1"), -1);
-	run(w, "mkdir -p top/burst/pod2 top/best");
-	assert_int_equal(w->told, 0);
-	run(w, "mkdir top/best/pod1");
-	assert_int_equal(w->told, 1);
-	expect_is(w, w->last, "top/best/pod1");
-	run(w, "mv top/best/pod1 old && mkdir top/pod1");
-	assert_int_equal(w->told, 2);
-	expect_is(w, w->last, "top/pod1");
-	int dir = cgroup_await_open(&w->a);
-	expect_is(w, dir, "top/pod1");
+	assert_int_equal(start(e, &e->a, "top/pod1:top/burst/pod1:top/best/pod1"), -1);
+	run(e, "mkdir -p top/burst/pod2 top/best");
+	assert_int_equal(e->told, 0);
+	run(e, "mkdir top/best/pod1");
+	assert_int_equal(e->told, 1);
+	expect_is(e, e->last, "top/best/pod1");
+	run(e, "mv top/best/pod1 old && mkdir top/pod1");
+	assert_int_equal(e->told, 2);
+	expect_is(e, e->last, "top/pod1");
+	int dir = cgroup_await_open(&e->a);
+	expect_is(e, dir, "top/pod1");
 	close(dir);
-	run(w, "mv top older && mkdir -p top/burst/pod1");
-	assert_int_equal(w->told, 3);
-	expect_is(w, w->last, "top/burst/pod1");
-	assert_int_equal(start(w, &w->b, "top/pod1:top/burst/pod1") >= 0, 1);
+	run(e, "mv top older && mkdir -p top/burst/pod1");
+	assert_int_equal(e->told, 3);
+	expect_is(e, e->last, "top/burst/pod1");
+	assert_int_equal(start(e, &e->b, "top/pod1:top/burst/pod1") >= 0, 1);
 }
 
 static void test_no_way_leads_out(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	run(w, "mkdir real && ln -s real link && ln -s / root");
-	assert_int_equal(start(w, &w->a, "link"), -1);
-	cgroup_await_end(&w->a);
-	assert_int_equal(start(w, &w->a, "../"), -1);
-	cgroup_await_end(&w->a);
-	assert_int_equal(start(w, &w->a, "root/tmp"), -1);
-	cgroup_await_end(&w->a);
-	assert_int_equal(start(w, &w->a, "file/x"), -1);
-	run(w, "touch file");
-	assert_int_equal(w->told, 0);
+	run(e, "mkdir real && ln -s real link && ln -s / root");
+	assert_int_equal(start(e, &e->a, "link"), -1);
+	cgroup_await_end(&e->a);
+	assert_int_equal(start(e, &e->a, "../"), -1);
+	cgroup_await_end(&e->a);
+	assert_int_equal(start(e, &e->a, "root/tmp"), -1);
+	cgroup_await_end(&e->a);
+	assert_int_equal(start(e, &e->a, "file/x"), -1);
+	run(e, "touch file");
+	assert_int_equal(e->told, 0);
 }
 
 static void on_there_end(void *ctx, int dir)
 {
-	struct world *w = ctx;
+	struct world *e = ctx;
 
 	on_there(ctx, dir);
-	cgroup_await_end(&w->a);
+	cgroup_await_end(&e->a);
 }
 
 static void test_it_may_be_ended_when_it_is_told(void **state)
 {
-	struct world *w = *state;
+	struct world *e = *state;
 
-	start(w, &w->a, "a");
-	start(w, &w->b, "a");
-	w->a.there = on_there_end;
-	run(w, "mkdir a");
-	assert_int_equal(w->told, 2);
-	run(w, "mv a b && mkdir a");
-	assert_int_equal(w->told, 3);
+	start(e, &e->a, "a");
+	start(e, &e->b, "a");
+	e->a.there = on_there_end;
+	run(e, "mkdir a");
+	assert_int_equal(e->told, 2);
+	run(e, "mv a b && mkdir a");
+	assert_int_equal(e->told, 3);
 }
 
 /* In a user namespace of its own, which has a limit of its own. */
 static void wait_without_watches(int out)
 {
-	struct world w = {.dir = "/tmp"};
+	struct world e = {.dir = "/tmp"};
 
 	dup2(out, STDERR_FILENO);
 	if (unshare(CLONE_NEWUSER))
 		_exit(1);
 	rig_file("/proc/sys/user/max_inotify_watches", "0");
-	w.top = open(w.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	w.epoll = broker_loop_new();
-	if (cgroup_awaits_open(&w.all, w.epoll, w.top, &w.w))
+	e.top = open(e.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	e.epoll = broker_loop_new();
+	if (cgroup_awaits_open(&e.all, e.epoll, e.top, &e.e))
 		_exit(2);
 	for (int i = 0; i < 2; i++) {
-		start(&w, &w.a, "not/there");
-		cgroup_await_end(&w.a);
+		start(&e, &e.a, "not/there");
+		cgroup_await_end(&e.a);
 	}
-	_exit(w.w.code == EINPROGRESS ? 0 : 3);
+	_exit(e.e.code == EINPROGRESS ? 0 : 3);
 }
 
 static void test_no_watch_is_left(void **state)

@@ -6,6 +6,7 @@
 #include "broker/base/state.h"
 #include "broker/pods/cgroup.h"
 #include "broker/pods/peer.h"
+#include "common/err.h"
 #include "common/pidfd.h"
 #include "peer.h"
 #include <linux/sched.h>
@@ -141,7 +142,7 @@ static void caller_end(struct caller *c)
 /* errno, or 0 with the id. */
 static int look(const struct world *w, const struct caller *c, uint64_t *id)
 {
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 
 	return pod_peer_cgroup(w->way, c->conn, w->pod, id, &why) ? why.code : 0;
 }
@@ -252,7 +253,7 @@ static void test_a_young_peer_comes_again(void **state)
 static void from_inside(struct world *w)
 {
 	struct caller c = call_from(w, "/pod");
-	struct broker_why why = {.code = 0};
+	struct err why = {.code = 0};
 	int status;
 	uint64_t id;
 

@@ -2,11 +2,12 @@
  * more than the node allows.
  */
 #include "broker/redirect/check.h"
+#include "common/err.h"
 #include "tests/unit/broker/bpf.h"
 
 static struct redirect_rules r;
 static struct redirect_ceiling c;
-static struct broker_why w;
+static struct err e;
 
 static int setup(void **state)
 {
@@ -18,16 +19,16 @@ static int setup(void **state)
 
 static void accepted(void)
 {
-	if (redirect_check(&r, &c, &w))
-		fail_msg("%s", w.text);
+	if (redirect_check(&r, &c, &e))
+		fail_msg("%s", e.msg);
 }
 
 static void refused(int code, const char *why)
 {
-	assert_int_equal(redirect_check(&r, &c, &w), -1);
-	assert_int_equal(w.code, code);
-	if (!strstr(w.text, why))
-		fail_msg("\"%s\" lacks \"%s\"", w.text, why);
+	assert_int_equal(redirect_check(&r, &c, &e), -1);
+	assert_int_equal(e.code, code);
+	if (!strstr(e.msg, why))
+		fail_msg("\"%s\" lacks \"%s\"", e.msg, why);
 	setup(NULL);
 }
 

@@ -19,7 +19,7 @@ static int setup(void **state)
 
 	place_setup(&p);
 	kept = broker_fdstore_new();
-	assert_int_equal(netns_home_open(&home, kept, &p.w), 0);
+	assert_int_equal(netns_home_open(&home, kept, &p.e), 0);
 	p.at.home = &home;
 	place_start(&p);
 	*state = &p;
@@ -440,8 +440,8 @@ static void test_a_pod_that_ran_before_its_rules(void **state)
 
 	inhabit(p, "pod");
 	envoy(netns);
-	if (redirect_set(p->r, &web, (struct redirect_where){cgroup, netns}, &rules, &p->w))
-		fail_msg("%s", p->w.text);
+	if (redirect_set(p->r, &web, (struct redirect_where){cgroup, netns}, &rules, &p->e))
+		fail_msg("%s", p->e.msg);
 	assert_int_equal(place_rows(p, "listeners"), 1); /* before it is live */
 	assert_true(pod(p)->late);
 	place_live(p, &web, netns, 7);

@@ -207,7 +207,7 @@ static void test_a_pod_that_fails_stays_with_the_other_layout(void **state)
 
 	t.rules.cidrs[0].bits = 129; /* which the trie refuses */
 	assert_int_equal(
-	    redirect_set(p->r, &web, (struct redirect_where){t.web, -1}, &t.rules, &p->w), -1);
+	    redirect_set(p->r, &web, (struct redirect_where){t.web, -1}, &t.rules, &p->e), -1);
 	assert_int_equal(entries_of_other(p), 2);
 	assert_int_equal(gates(t.web), 1);
 	assert_int_equal(place_attached(t.web, BPF_CGROUP_GETSOCKOPT, NULL), 1);

@@ -4,6 +4,7 @@
  * What the programs decide is the e2e tests' matter, and rules_test.c's.
  */
 #include "broker/redirect/pod.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
 #include "tests/unit/broker/bpf.h"
@@ -18,9 +19,9 @@ static void refused(struct place *p, const struct uuid *pod, int cgroup, const c
 	const struct redirect_rules rules = good_rules();
 
 	assert_int_equal(
-	    redirect_set(p->r, pod, (struct redirect_where){cgroup, -1}, &rules, &p->w), -1);
-	if (!strstr(p->w.text, why))
-		fail_msg("\"%s\" lacks \"%s\"", p->w.text, why);
+	    redirect_set(p->r, pod, (struct redirect_where){cgroup, -1}, &rules, &p->e), -1);
+	if (!strstr(p->e.msg, why))
+		fail_msg("\"%s\" lacks \"%s\"", p->e.msg, why);
 }
 
 static void expect_nothing(struct place *p)
@@ -193,7 +194,7 @@ static void test_rows_repeat_what_covers_them(void **state)
 
 static int explained(struct place *p, struct redirect_question q)
 {
-	return redirect_explain(p->r, &web, &q, &p->w);
+	return redirect_explain(p->r, &web, &q, &p->e);
 }
 
 static void test_what_is_explained_is_what_the_maps_say(void **state)
@@ -223,7 +224,7 @@ static void test_what_is_explained_is_what_the_maps_say(void **state)
 	assert_int_equal(explained(p, in), REDIRECT_PASS_INBOUND_EXCLUDED);
 	q.flow.port = 53;
 	assert_int_equal(explained(p, q), REDIRECT_TO_OUTBOUND); /* nobody answers it */
-	assert_int_equal(redirect_answer(p->r, &web, dns, true, &p->w), 0);
+	assert_int_equal(redirect_answer(p->r, &web, dns, true, &p->e), 0);
 	assert_int_equal(explained(p, q), REDIRECT_TO_DNS);
 	in.arrival.port = 80;
 	rules.strict = 0;
@@ -348,15 +349,15 @@ static void test_a_failed_start_leaves_what_was(void **state)
 	struct redirect_place elsewhere = p->at;
 	const struct redirect_rules rules = good_rules();
 	uint32_t before[8] = {0}, after[8] = {0};
-	struct broker_why w;
+	struct err e;
 
 	place_set(p, &web, cgroup, &rules);
 	redirect_free(&p->r);
 	place_attached(top, BPF_CGROUP_INET4_CONNECT, before);
 	elsewhere.cgroup = "/nowhere";
-	assert_null(redirect_new(&elsewhere, &w));
+	assert_null(redirect_new(&elsewhere, &e));
 	elsewhere.cgroup = "/tmp"; /* no cgroup at all */
-	assert_null(redirect_new(&elsewhere, &w));
+	assert_null(redirect_new(&elsewhere, &e));
 	assert_int_equal(place_attached(top, BPF_CGROUP_INET4_CONNECT, after), 1);
 	assert_int_equal(before[0], after[0]);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
@@ -600,7 +601,7 @@ static void test_who_is_not_there_costs_nothing(void **state)
 	int netns = place_netns("");
 
 	redirect_remove(p->r, &web);
-	assert_int_equal(redirect_live(p->r, &web, netns, &seen, &p->w), 0);
+	assert_int_equal(redirect_live(p->r, &web, netns, &seen, &p->e), 0);
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 0);
 	assert_null(redirect_rules(p->r, &web));
 	assert_int_equal(redirect_index(p->r, &web), 0);

@@ -2,6 +2,7 @@
  * that come and go, network namespaces that are learned, workers and brokers that are replaced.
  */
 #include "broker/redirect/requests.h"
+#include "common/err.h"
 #include "ebpf/rules_types.h"
 #include "tests/unit/broker/bpf.h"
 #include "tests/unit/broker/pods/peer.h"
@@ -483,7 +484,7 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	const struct redirect_rules rules = good_rules();
 	struct broker_fdstore *kept = broker_fdstore_new();
 	struct netns_home home;
-	struct broker_why why;
+	struct err why;
 	struct link_packet p;
 	int pod = place_cgroup(&w.place, "pod"), epoll = broker_loop_new(), fd;
 	int here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), lookups;
@@ -591,7 +592,7 @@ static void test_the_next_broker_sweeps_what_an_earlier_one_knew(void **state)
 static void test_words_of_the_ceiling(void **state)
 {
 	static const char *const bad[] = {"permissiv", "permissive,", "all", "strict;exclusions"};
-	struct broker_why why;
+	struct err why;
 
 	(void)state;
 	rig_stop(w.rig);
@@ -604,7 +605,7 @@ static void test_words_of_the_ceiling(void **state)
 			continue;
 		}
 		assert_null(w.rig->b);
-		assert_non_null(strstr(why.text, "--redirect-allow"));
+		assert_non_null(strstr(why.msg, "--redirect-allow"));
 	}
 	w.rig->o.redirect_allow = "strict";
 	rig_start(w.rig);

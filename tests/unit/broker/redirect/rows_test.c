@@ -23,7 +23,7 @@ static int verdict(struct place *p, uint32_t address)
 		.port = 80,
 		.protocol = IPPROTO_TCP}};
 
-	return redirect_explain(p->r, &web, &q, &p->w);
+	return redirect_explain(p->r, &web, &q, &p->e);
 }
 
 static unsigned audited(struct place *p)
@@ -128,7 +128,7 @@ static void test_a_change_that_fails_half_way_is_swept(void **state)
 	bad.rows[1].number = 7777;
 	bad.cidrs[0].bits = 129; /* which the trie refuses */
 	assert_int_equal(
-	    redirect_set(p->r, &web, (struct redirect_where){cgroup, -1}, &bad, &p->w), -1);
+	    redirect_set(p->r, &web, (struct redirect_where){cgroup, -1}, &bad, &p->e), -1);
 	assert_int_equal(place_rows(p, "ports"), 2); /* no audit is to find them */
 	place_set(p, &web, cgroup, &rules);
 	assert_int_equal(place_rows(p, "ports"), 2);

@@ -1,4 +1,5 @@
 /* requests_follow_test.c - files as they are, then every change, by real inotify. */
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <sys/epoll.h>
 #include <sys/inotify.h>
@@ -517,7 +518,7 @@ static void test_files_wait_for_room(void **state)
 		  "done",
 	    r->top);
 	rig_stop(r);
-	r->b = rig_broker(r, &(struct broker_why){0});
+	r->b = rig_broker(r, &(struct err){0});
 	r->sndbuf = 8192;
 	rig_attach(r);
 	id = rig_request(r, (struct rig_ask){.op = LINK_FOLLOW, .kind = LINK_FOLLOW_MANIFESTS});

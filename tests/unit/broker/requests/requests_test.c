@@ -1,4 +1,5 @@
 /* requests_test.c - each row of the request table, and what is no request at all. */
+#include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -348,7 +349,7 @@ static void test_a_small_socket_is_enough(void **state)
 	enum broker_state s = BROKER_SERVING;
 
 	rig_stop(r);
-	r->b = rig_broker(r, &(struct broker_why){0});
+	r->b = rig_broker(r, &(struct err){0});
 	r->sndbuf = 8192;
 	rig_attach(r);
 	for (int i = 0; i < 40; i++)
@@ -392,12 +393,12 @@ static void test_copies_are_bounded(void **state)
 {
 	int from = rig_memfd("0123456789", 10, 0), to = rig_memfd("", 0, 0);
 	struct broker_copy done;
-	struct broker_why w = {0};
+	struct err e = {0};
 
 	(void)state;
-	assert_int_equal(broker_io_copy(from, to, 9, &done, &w), -1);
-	assert_int_equal(w.code, EFBIG);
-	assert_int_equal(broker_io_copy(from, to, 10, &done, &w), 0);
+	assert_int_equal(broker_io_copy(from, to, 9, &done, &e), -1);
+	assert_int_equal(e.code, EFBIG);
+	assert_int_equal(broker_io_copy(from, to, 10, &done, &e), 0);
 	assert_int_equal(done.size, 10);
 	close(from);
 	close(to);

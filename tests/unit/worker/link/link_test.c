@@ -2,6 +2,7 @@
  *
  * LINK: tests/fake/loop.c
  */
+#include "common/err.h"
 #include "worker/link/dial.h"
 #include "world.h"
 #include <sys/resource.h>
@@ -337,7 +338,7 @@ static void test_requests_wait_while_the_socket_is_full(void **state)
 	struct probe probe;
 	int fd = probe_new(&probe), got, n = 0;
 	struct broker_request in = {0};
-	struct broker_why why;
+	struct err why;
 
 	for (int i = 0; i < 2000; i++)
 		link_pod_remove(w->p, &rig_pod);
@@ -383,7 +384,7 @@ static void test_full_and_out_of_descriptors_is_told(void **state)
 	assert_int_equal(w->e.code, EMFILE);
 	for (int n = 0; n < 2000; turn(w)) {
 		struct broker_request in;
-		struct broker_why why;
+		struct err why;
 		while (broker_io_receive(w->peer, &in, &why) == BROKER_GOT_REQUEST) {
 			assert_int_equal(in.r.op, LINK_POD_REMOVE);
 			n++;

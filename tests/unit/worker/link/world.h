@@ -7,6 +7,7 @@
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
+#include "common/protocol.h"
 #include "tests/fake/loop.h"
 #include "tests/unit/broker/rig.h"
 #include "worker/link/link.h"
@@ -44,7 +45,7 @@ RIG_UNUSED static void turn(struct world *w)
 RIG_UNUSED static struct link_request heard(struct world *w, enum link_op op, int *fd)
 {
 	struct broker_request in;
-	struct broker_why why;
+	struct err why;
 
 	assert_int_equal(broker_io_receive(w->peer, &in, &why), BROKER_GOT_REQUEST);
 	assert_int_equal(in.r.op, op);

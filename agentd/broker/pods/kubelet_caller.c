@@ -6,11 +6,12 @@
  * --cgroup-root it begins with anything.  A path that leaves our own cgroup namespace does not show
  * the names above it, so nobody can say what it is in.
  */
-#include "caller.h"
-#include "broker/pods/cgroup.h"
-#include "broker/pods/peer.h"
+#include "kubelet_caller.h"
+#include "cgroup.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "common/pidfd.h"
+#include "peer.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,26 +29,26 @@ static bool is_stream(int conn)
 }
 
 /* "<n>:<controllers>:<path>\n"; every hierarchy counts, and there must be one of v2. */
-static int check_line(char *line, bool *v2, struct broker_why *w)
+static int check_line(char *line, bool *v2, struct err *e)
 {
 	char *path = strchr(line, ':');
 
 	path = path ? strchr(path + 1, ':') : NULL;
 	if (!path)
-		return broker_refuse(w, EPERM, "the caller's cgroup cannot be read");
+		return err_set(e, EPERM, "the caller's cgroup cannot be read");
 	path++;
 	path[strcspn(path, "\n")] = '\0';
 	*v2 |= !strncmp(line, "0::", 3);
 	if (!strncmp(path, "/..", 3))
-		return broker_refuse(w, EPERM,
+		return err_set(e, EPERM,
 		    "the caller is outside of agentd's cgroup namespace, and may be in a pod: "
 		    "agentd must run in the node's own (privileged)");
 	if (pod_cgroup_is_pods(path))
-		return broker_refuse(w, EPERM, "the caller is in a pod: %.120s", path);
+		return err_set(e, EPERM, "the caller is in a pod: %.120s", path);
 	return 0;
 }
 
-static int check_cgroups(pid_t pid, struct broker_why *w)
+static int check_cgroups(pid_t pid, struct err *e)
 {
 	char path[40], *line = NULL;
 	size_t room = 0;
@@ -57,38 +58,38 @@ static int check_cgroups(pid_t pid, struct broker_why *w)
 	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
 	FILE *f = fopen(path, "re");
 	while (f && rc == 0 && getline(&line, &room, f) > 0)
-		rc = check_line(line, &v2, w);
+		rc = check_line(line, &v2, e);
 	free(line);
 	if (f)
 		fclose(f);
 	if (rc == 0 && !v2)
-		rc = broker_refuse(w, EPERM, "the caller's cgroup cannot be read");
+		rc = err_set(e, EPERM, "the caller's cgroup cannot be read");
 	return rc;
 }
 
-static int gone(struct broker_why *w)
+static int gone(struct err *e)
 {
-	return broker_refuse(w, ESRCH, "the caller has exited");
+	return err_set(e, ESRCH, "the caller has exited");
 }
 
-int kubelet_caller_check(int conn, struct broker_why *w)
+int kubelet_caller_check(int conn, struct err *e)
 {
 	struct ucred cred = {.pid = 0};
 	socklen_t len = sizeof(cred);
 	int rc;
 
 	if (!is_stream(conn) || getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &cred, &len))
-		return broker_refuse(w, EINVAL, "this is no connection of a unix stream");
+		return err_set(e, EINVAL, "this is no connection of a unix stream");
 	if (cred.uid != 0)
-		return broker_refuse(w, EACCES, "the caller is uid %u", (unsigned)cred.uid);
+		return err_set(e, EACCES, "the caller is uid %u", (unsigned)cred.uid);
 	if (cred.pid <= 0)
-		return broker_refuse(w, EPERM,
+		return err_set(e, EPERM,
 		    "the caller's process cannot be seen: agentd must run in the node's pid "
 		    "namespace (hostPID)");
-	auto_close int pidfd = pod_peer_open(pod_peer_best_way(), conn, cred.pid, w);
+	auto_close int pidfd = pod_peer_open(pod_peer_best_way(), conn, cred.pid, e);
 	if (pidfd < 0)
 		return -1;
-	rc = check_cgroups(cred.pid, w);
+	rc = check_cgroups(cred.pid, e);
 	/* The number was its own all the time, if it is alive now. */
-	return pidfd_ended(pidfd) ? gone(w) : rc;
+	return pidfd_ended(pidfd) ? gone(e) : rc;
 }

@@ -5,9 +5,9 @@
  * seen from here, and its cgroup must not be inside the tree that the kubelet makes for pods.
  */
 #pragma once
-#include "broker/base/log.h"
+#include "common/err.h"
 #include <stdbool.h>
 
 /* -1 with a code: EACCES it is not root, EPERM it is in a pod or cannot be told from one, ESRCH it
  * is gone, EINVAL this is no such connection. */
-int kubelet_caller_check(int conn, struct broker_why *w);
+int kubelet_caller_check(int conn, struct err *e);

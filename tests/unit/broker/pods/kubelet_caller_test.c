@@ -1,8 +1,9 @@
 /* kubelet_caller_test.c - real processes in real cgroups: who is the kubelet? */
-#include "broker/kubelet/caller.h"
 #include "broker/pods/cgroup.h"
+#include "broker/pods/kubelet_caller.h"
 #include "broker/pods/peer.h"
-#include "volume_rig.h"
+#include "common/err.h"
+#include "tests/unit/broker/kubelet/volume_rig.h"
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -75,12 +76,12 @@ static void hang_up(struct caller *c)
 static void refused(const struct calls *as, int code, const char *text)
 {
 	struct caller c = call(as);
-	struct broker_why w = {.code = 0};
+	struct err e = {.code = 0};
 
-	assert_int_equal(kubelet_caller_check(c.accepted, &w), -1);
-	if (!strstr(w.text, text))
-		fail_msg("\"%s\" lacks \"%s\"", w.text, text);
-	assert_int_equal(w.code, code);
+	assert_int_equal(kubelet_caller_check(c.accepted, &e), -1);
+	if (!strstr(e.msg, text))
+		fail_msg("\"%s\" lacks \"%s\"", e.msg, text);
+	assert_int_equal(e.code, code);
 	if (as->exits)
 		close(c.accepted), close(c.listener);
 	else
@@ -124,10 +125,10 @@ static void the_nodes_kubelet_may_call(void **state)
 {
 	const struct tree *t = *state;
 	struct caller c = call(&(struct calls){.cgroup = t->node});
-	struct broker_why w = {.code = 0};
+	struct err e = {.code = 0};
 
-	if (kubelet_caller_check(c.accepted, &w))
-		fail_msg("%s", w.text);
+	if (kubelet_caller_check(c.accepted, &e))
+		fail_msg("%s", e.msg);
 	hang_up(&c);
 }
 
@@ -151,7 +152,7 @@ static void who_cannot_be_seen_may_not(void **state)
 {
 	const struct tree *t = *state;
 	struct caller c = call(&(struct calls){.cgroup = t->node});
-	struct broker_why w;
+	struct err e;
 	int status;
 	pid_t pid = fork();
 
@@ -159,9 +160,9 @@ static void who_cannot_be_seen_may_not(void **state)
 		char procs[PATH_MAX + 16];
 		snprintf(procs, sizeof(procs), "%s/cgroup.procs", t->pod);
 		rig_file(procs, "0");
-		if (unshare(CLONE_NEWCGROUP) || !kubelet_caller_check(c.accepted, &w))
+		if (unshare(CLONE_NEWCGROUP) || !kubelet_caller_check(c.accepted, &e))
 			_exit(1);
-		_exit(w.code == EPERM && strstr(w.text, "cgroup namespace") ? 0 : 2);
+		_exit(e.code == EPERM && strstr(e.msg, "cgroup namespace") ? 0 : 2);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
@@ -170,8 +171,8 @@ static void who_cannot_be_seen_may_not(void **state)
 		if (unshare(CLONE_NEWPID) || (pid = fork()) < 0)
 			_exit(1);
 		if (pid == 0)
-			_exit(kubelet_caller_check(c.accepted, &w) && w.code == EPERM &&
-				      strstr(w.text, "hostPID")
+			_exit(kubelet_caller_check(c.accepted, &e) && e.code == EPERM &&
+				      strstr(e.msg, "hostPID")
 				  ? 0
 				  : 2);
 		waitpid(pid, &status, 0);
@@ -184,18 +185,18 @@ static void who_cannot_be_seen_may_not(void **state)
 
 static void only_a_connection_has_a_caller(void **state)
 {
-	struct broker_why w;
+	struct err e;
 	int pair[2];
 
 	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), 0);
-	assert_int_equal(kubelet_caller_check(pair[0], &w), -1);
-	assert_int_equal(w.code, EINVAL);
+	assert_int_equal(kubelet_caller_check(pair[0], &e), -1);
+	assert_int_equal(e.code, EINVAL);
 	int tcp = socket(AF_INET, SOCK_STREAM, 0), file = memfd_create("x", MFD_CLOEXEC);
-	assert_int_equal(kubelet_caller_check(tcp, &w), -1);
-	assert_int_equal(w.code, EINVAL);
-	assert_int_equal(kubelet_caller_check(file, &w), -1);
-	assert_int_equal(w.code, EINVAL);
+	assert_int_equal(kubelet_caller_check(tcp, &e), -1);
+	assert_int_equal(e.code, EINVAL);
+	assert_int_equal(kubelet_caller_check(file, &e), -1);
+	assert_int_equal(e.code, EINVAL);
 	close(pair[0]);
 	close(pair[1]);
 	close(tcp);

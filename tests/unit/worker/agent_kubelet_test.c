@@ -1,4 +1,4 @@
-/* agent_csi_test.c - the whole worker on a node with a kubelet, with fakes at its edges only: what
+/* kubelet_test.c - the whole worker on a node with a kubelet, with fakes at its edges only: what
  * a publish leads to, and what a restart finds.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/link_volume.c tests/fake/x509.c tests/unit/worker/kubelet/csi_rig.c

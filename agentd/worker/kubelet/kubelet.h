@@ -1,0 +1,31 @@
+/* kubelet.h - the node's kubelet: its volumes restored, its calls served. */
+#pragma once
+#include <jansson.h>
+#include <stdint.h>
+
+struct kubelet;
+struct link;
+struct loop;
+struct pod_registry;
+struct rpc;
+struct uuid;
+
+/* What is named must live longer. */
+struct kubelet_options {
+	struct loop *loop;
+	struct link *link;
+	struct rpc *rpc;
+	struct pod_registry *pods;
+	const char *node_name;
+	int64_t publish_wait_ms; /* for the first certificate; then the pod starts without */
+};
+/* NULL: this node has no kubelet.  Before anybody said that all pods are known. */
+struct kubelet *kubelet_new(const struct kubelet_options *o);
+void kubelet_free(struct kubelet **c);
+void kubelet_stop_accepting(struct kubelet *c);
+
+/* All accept NULL. */
+json_t *kubelet_dump_volume(const struct kubelet *c, const struct uuid *pod); /* or NULL */
+json_t *kubelet_dump_waiting(const struct kubelet *c);
+json_t *kubelet_dump(const struct kubelet *c); /* of the socket, for /status */
+void kubelet_measure(const struct kubelet *c);
