@@ -78,12 +78,14 @@ static int check_chain(const struct nlmsghdr *h, struct err *e)
 }
 
 /* 1: there is more to come; 0: that was all; -1: found. */
-static int check_part(const void *part, size_t size, struct err *e)
+static int check_part(const char *part, size_t size, struct err *e)
 {
-	const struct nlmsghdr *h = part;
+	const struct nlmsghdr *h;
 
-	for (; NLMSG_OK(h, size); h = NLMSG_NEXT(h, size)) {
-		if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
+	for (size_t at = 0; at + sizeof(*h) <= size; at += NLMSG_ALIGN(h->nlmsg_len)) {
+		h = (const void *)(part + at);
+		if (h->nlmsg_len < sizeof(*h) || h->nlmsg_len > size - at ||
+		    h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
 			return 0;
 		if (check_chain(h, e))
 			return -1;

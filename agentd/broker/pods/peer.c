@@ -174,26 +174,32 @@ static int find_in_lists(pid_t pid, int dir, uint64_t *id, struct err *e)
 	return elsewhere(e);
 }
 
+/* When it began, in ticks since boot, from /proc/PID/stat: the 22nd field.  The second one is a
+ * name, and may hold anything.  -1: it is not there. */
+static int64_t began(const char *stat)
+{
+	const char *end = strrchr(stat, ')');
+
+	for (int field = 2; end && field < 22; field++)
+		end = strchr(end + 1, ' ');
+	return end ? (int64_t)(strtoull(end, NULL, 10) & INT64_MAX) : -1;
+}
+
 /* Milliseconds since it began; -1: it cannot be read. */
 static int64_t age_ms(pid_t pid)
 {
-	char path[40], text[1024], *end;
-	unsigned long long ticks = 0;
+	char path[40], text[1024];
 	struct timespec now;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 	text[n > 0 ? n : 0] = '\0';
-	/* The 22nd field; the second one is a name and may hold anything. */
-	end = strrchr(text, ')');
-	for (int field = 2; end && field < 22; field++)
-		end = strchr(end + 1, ' ');
-	if (!end || clock_gettime(CLOCK_BOOTTIME, &now))
+	int64_t ticks = began(text);
+	if (ticks < 0 || clock_gettime(CLOCK_BOOTTIME, &now))
 		return -1;
-	ticks = strtoull(end, NULL, 10);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000 -
-	       (int64_t)(ticks * 1000 / (unsigned long long)sysconf(_SC_CLK_TCK));
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000 - ticks / sysconf(_SC_CLK_TCK) * 1000 -
+	       ticks % sysconf(_SC_CLK_TCK) * 1000 / sysconf(_SC_CLK_TCK);
 }
 
 /* --- all ways --- */
