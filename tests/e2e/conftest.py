@@ -135,10 +135,10 @@ def ask_pages(node):
     for name in PAGES:
         try:
             status, text = node.agentd.ctl_text(name)
-            said = f'{text}exit status {status}\n'
         except (OSError, RuntimeError, subprocess.SubprocessError) as e:
-            said = f'{type(e).__name__}: {e}'
-        (folder / name).write_text(said)
+            (folder / name).write_text(f'{type(e).__name__}: {e}\n')
+            break  # it would not answer the next one either
+        (folder / name).write_text(f'{text}exit status {status}\n')
 
 
 def keep(node, request, below):

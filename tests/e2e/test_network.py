@@ -4,8 +4,8 @@ import os
 import pytest
 
 from . import clients, netns
-from .conftest import check
-from .run import sh, wait_for
+from .conftest import FIRST_NETNS, check
+from .run import TOP, sh, wait_for
 
 
 def serials(node, pod):
@@ -17,6 +17,10 @@ def serials(node, pod):
 def test_this_file_has_a_network_of_its_own():
     assert os.readlink('/proc/self/ns/net') != os.readlink(f'/proc/{os.getppid()}/ns/net')
     assert [line.split()[1] for line in sh('ip', '-o', 'link').splitlines()] == ['lo:']
+
+
+def test_who_has_none_is_there():
+    assert FIRST_NETNS.keys() <= {file.stem for file in (TOP / 'tests').rglob('test_*.py')}
 
 
 def test_two_control_planes_on_one_port(make_node):
