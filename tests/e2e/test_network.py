@@ -49,8 +49,9 @@ def test_who_dials_a_foreign_control_plane_is_found(make_node):
     stray.pod('one')
     stray.agentd.start()
     wait_for('its hello', one.istiod.strangers)
+    stray.agentd.stop()
+    one.istiod.process.stop()  # it says no more
     assert one.istiod.strangers() == {stray.istiod.server_name} and not stray.istiod.strangers()
     with pytest.raises(AssertionError, match=stray.istiod.server_name):
         check(one)
     os.truncate(one.istiod.dir / 'log', 0)  # this one was wanted
-    stray.agentd.stop()
