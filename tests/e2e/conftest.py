@@ -60,7 +60,7 @@ def this_run():
 
 @contextlib.contextmanager
 def _first_netns():
-    with open('/run/lock/agentd-e2e', 'w') as lock:
+    with open('/run/agentd-e2e.lock', 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
