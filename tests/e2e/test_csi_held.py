@@ -126,7 +126,7 @@ def test_a_pod_goes_before_its_publish_is_asked_again(capturing, who):
     pod.delete()
     node.wait_gone([pod])
     assert not node.kubelet.published(pod, 'OK')
-    wait_for('nothing to be left', lambda: node.clean() is True, 5)
+    wait_for('nothing to be left', lambda: node.clean() is True, 20)
 
 
 if os.environ.get('AGENTD_SOAK'):

@@ -86,8 +86,8 @@ FAULTS = {
     'down': (lambda n: listening(n, on='nothing'), 'cannot connect|refused', 'cannot connect'),
     'tls 1.1': (lambda n: listening(n, on='tls1.1'), 'cannot connect', '(?i)version|alert'),
     'wrong root': (lambda n: listening(n, on='grpc', authority='stranger'), 'cannot connect', 'verify failed'),
-    'wrong name': (lambda n: listening(n, on='grpc', name='elsewhere.example'), 'as istiod.istio-system.svc',
-                   'as istiod.istio-system.svc'),
+    'wrong name': (lambda n: listening(n, on='grpc', name='elsewhere.example'), r'as \S+[.]istiod',
+                   r'as \S+[.]istiod'),
     'expired': (lambda n: listening(n, on='grpc', days=-1), 'cannot connect', 'verify failed'),
     'slow': (slow, 'istiod did not answer yet', 'istiod: [A-Z]+: '),
     'not ready': (lambda n: refusing(n, do='ready', on=False), NOT_READY, NOT_READY),
@@ -227,6 +227,22 @@ def test_an_istiod_that_says_nothing(node, how):
     told = 3 if how == 'silence' else 2  # a stream that is new is told everything once more
     crowd.wait_for('a change', lambda c: c['ads'][CLUSTER] >= told)
     assert certificates(crowd) == [1, 1] and len(node.istiod.issued()) == 2
+    crowd.stop()
+
+
+@pytest.mark.parametrize('how', ['silence', 'mute'])
+def test_a_connection_that_never_becomes_ready_is_left(node, how):
+    """By agentd, which dials anew: nobody hangs up on it."""
+    node.istiod.set('all', clusters=[mesh._cluster('one', '127.0.0.1', 1)], listeners=[])
+    node.istiod.order('listen', on=how)
+    crowd = Crowd(node, 2, 1)
+    node.agentd.start()
+    crowd.start()
+    wait_for('it to leave', lambda: len(node.istiod.journal('left')) >= 2)  # as many as it has
+    wait_for('it to dial anew', lambda: len(node.istiod.journal('knock')) > 2)
+    assert 'cannot connect' in node.agentd.log.read_text()
+    node.istiod.order('listen', on='grpc')
+    crowd.wait_served()
     crowd.stop()
 
 
