@@ -1,4 +1,4 @@
-/* pod_services.c - walks the table: start downwards, events downwards, stop upwards.
+/* pod_services.c - walks the table: downwards to start and to tell, upwards to stop.
  *
  * It knows no service.  Only rows that have started hear events, and only they are stopped.
  */
@@ -17,15 +17,12 @@ struct pod_services {
 	void *of[];                 /* each row's own struct */
 };
 
-/* Each started row that has the function, and what belongs to it. */
-#define EACH(s, row, function)                                                                     \
-	for (size_t row = 0; row < (s)->started; row++)                                            \
-		if (pod_rows[row]->function)
-
-#define TELL(s, event, ...)                                                                        \
+/* Calls this function of each started row that has it. */
+#define TELL(s, function, ...)                                                                     \
 	do {                                                                                       \
-		EACH(s, row_, event)                                                               \
-		pod_rows[row_]->event((s)->of[row_], ##__VA_ARGS__);                               \
+		for (size_t row = 0; row < (s)->started; row++)                                    \
+			if (pod_rows[row]->function)                                               \
+				pod_rows[row]->function((s)->of[row], ##__VA_ARGS__);              \
 	} while (0)
 
 static struct pod_services *services_of(struct pod_context *c)
@@ -156,9 +153,9 @@ bool pod_ask_call(struct pod_context *c, struct rpc_stream *st, const char *meth
 {
 	struct pod_services *s = services_of(c);
 
-	EACH(s, i, call)
-	if (pod_rows[i]->call(s->of[i], st, method))
-		return true;
+	for (size_t i = 0; i < s->started; i++)
+		if (pod_rows[i]->call && pod_rows[i]->call(s->of[i], st, method))
+			return true;
 	return false;
 }
 
@@ -174,9 +171,9 @@ void pod_services_dump(struct pod_services *s, json_t *o)
 
 void pod_services_show(struct pod_services *s, const char *page, json_t *o, const char *name)
 {
-	EACH(s, i, page)
-	if (!strcmp(pod_rows[i]->page, page))
-		pod_rows[i]->show(s->of[i], o, name);
+	for (size_t i = 0; i < s->started; i++)
+		if (pod_rows[i]->page && !strcmp(pod_rows[i]->page, page))
+			pod_rows[i]->show(s->of[i], o, name);
 }
 
 void pod_services_measure(struct pod_services *s, const char *labels)

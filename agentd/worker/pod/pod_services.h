@@ -5,8 +5,8 @@
  *                    pod: those before it are stopped.
  *   directory        the broker has made the pod's directory.  Now files are written and the token
  *                    is read; the last row listens, and says that the pod is ready.
- *   other events     see struct pod_service.  They come at any time, the directory included.  A
- *                    service that has not begun ignores them.
+ *   other events     see struct pod_service.  They come at any time, also before the directory and
+ *                    inside another event.  A service that has not begun ignores them.
  *   stop accepting   maybe: connections wait for the next worker; what is here is still served.
  *   stop             each row's stop(), from the last to the first.  The directory and its sockets
  *                    stay for the next start or for link_pod_remove().
@@ -55,17 +55,17 @@ struct pod_service {
 	void (*stop)(void *s);
 	void (*stop_accepting)(void *s);
 
-	/* Events. */
-	void (*directory)(void *s);         /* it is there */
-	void (*redirected)(void *s);        /* pod_redirect_state() changed */
-	void (*netns)(void *s, bool known); /* the broker looked; it may be another one */
-	void (*addresses)(void *s, const char *const *ips, size_t n); /* a connection showed them */
-	void (*token_given)(void *s);         /* the pod's source has another token */
-	void (*token)(void *s, bool expired); /* it was read, or could not be, or has expired */
-	void (*trust)(void *s);               /* `roots` or a revocation list changed */
-	void (*certificate)(void *s, struct cert *cert, const char *why_not); /* cert_changed */
+	/* Events, and which row tells them. */
+	void (*directory)(void *s);         /* directory: it is there */
+	void (*redirected)(void *s);        /* redirect: pod_redirect_state() changed */
+	void (*netns)(void *s, bool known); /* redirect: the broker looked; maybe another one */
+	void (*addresses)(void *s, const char *const *ips, size_t n); /* sockets: the pod's */
+	void (*token_given)(void *s);         /* agent.c: the pod's source has another token */
+	void (*token)(void *s, bool expired); /* token: read, or unreadable, or expired */
+	void (*trust)(void *s);               /* cert: roots; agent.c: a revocation list */
+	void (*certificate)(void *s, struct cert *cert, const char *why_not); /* cert */
 
-	/* Questions.  The first row that takes a call has it (rpc_accept()). */
+	/* Questions.  The first row that takes a call (rpc_accept()) has it. */
 	bool (*call)(void *s, struct rpc_stream *st, const char *method);
 	void (*uses)(void *s, int64_t in_use[LIMIT_END]);   /* sets what it knows */
 	void (*dump)(void *s, json_t *o);                   /* adds to the pod's object of /pods */
