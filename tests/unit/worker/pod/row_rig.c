@@ -9,7 +9,7 @@ void *row_start(const struct pod_service *row, struct pod_context *c)
 	struct err e;
 
 	*its = c;
-	if (row->start(its, &e))
+	if (row->start && row->start(its, &e))
 		abort();
 	return its;
 }
@@ -20,7 +20,8 @@ void row_stop(const struct pod_service *row, void **its)
 
 	if (!s)
 		return;
-	row->stop(s);
+	if (row->stop)
+		row->stop(s);
 	free(s);
 }
 
