@@ -69,7 +69,7 @@ static bool node_is_pending(const struct broker *b)
 
 static bool next_of_node(struct broker *b, struct link_packet *p, int *fd)
 {
-	(void)fd;
+	*fd = -1;
 	requests_node_next(b->node, p);
 	return true;
 }

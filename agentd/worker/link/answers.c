@@ -21,55 +21,55 @@ static void log_refusal(const struct link_call *was, const struct err *e)
 	    row->refused, e->msg);
 }
 
-static void take_done(const struct link_call *was, struct link_reply *r)
+static void take_done(const struct link_call *was, struct link_heard *h)
 {
 	if (was->done)
-		was->done(was->ctx, r->e);
-	else if (r->e)
-		log_refusal(was, r->e);
+		was->done(was->ctx, h->e);
+	else if (h->e)
+		log_refusal(was, h->e);
 }
 
-static void take_descriptor(const struct link_call *was, struct link_reply *r)
+static void take_descriptor(const struct link_call *was, struct link_heard *h)
 {
-	was->listening(was->ctx, r->e, r->e ? -1 : take_fd(r->fd));
+	was->listening(was->ctx, h->e, h->e ? -1 : take_fd(h->fd));
 }
 
-static void take_peer(const struct link_call *was, struct link_reply *r)
+static void take_peer(const struct link_call *was, struct link_heard *h)
 {
-	struct link_peer n = {.cookie = r->in->netns_cookie,
-	    .cgroup_id = r->in->cgroup_id,
-	    .unknown = r->in->cgroup_id ? "" : r->in->why,
+	struct link_peer n = {.cookie = h->in->netns_cookie,
+	    .cgroup_id = h->in->cgroup_id,
+	    .unknown = h->in->cgroup_id ? "" : h->in->why,
 	    .naddresses =
-		r->in->naddresses > LINK_ADDRESSES_MAX ? LINK_ADDRESSES_MAX : r->in->naddresses,
-	    .addresses = r->in->addresses};
+		h->in->naddresses > LINK_ADDRESSES_MAX ? LINK_ADDRESSES_MAX : h->in->naddresses,
+	    .addresses = h->in->addresses};
 
-	was->peer_known(was->ctx, r->e, r->e ? NULL : &n);
+	was->peer_known(was->ctx, h->e, h->e ? NULL : &n);
 }
 
 /* It cannot be followed at all. */
-static void take_no_follow(const struct link_call *was, struct link_reply *r)
+static void take_no_follow(const struct link_call *was, struct link_heard *h)
 {
-	was->changed(was->ctx, &(struct link_content){.name = "", .e = r->e});
+	was->changed(was->ctx, &(struct link_content){.name = "", .e = h->e});
 }
 
-static void take_end_of_state(const struct link_call *was, struct link_reply *r)
+static void take_end_of_state(const struct link_call *was, struct link_heard *h)
 {
-	was->kept_found(was->ctx, &(struct link_kept){.e = r->e});
+	was->kept_found(was->ctx, &(struct link_kept){.e = h->e});
 }
 
-static void take_no_redirection(const struct link_call *was, struct link_reply *r)
+static void take_no_redirection(const struct link_call *was, struct link_heard *h)
 {
-	was->redirected(was->ctx, r->e, 0, NULL);
+	was->redirected(was->ctx, h->e, 0, NULL);
 }
 
-static void take_verdict(const struct link_call *was, struct link_reply *r)
+static void take_verdict(const struct link_call *was, struct link_heard *h)
 {
-	was->explained(was->ctx, r->e, r->in->arg);
+	was->explained(was->ctx, h->e, h->in->arg);
 }
 
-static void take_end_of_volumes(const struct link_call *was, struct link_reply *r)
+static void take_end_of_volumes(const struct link_call *was, struct link_heard *h)
 {
-	was->volume_found(was->ctx, &(struct link_volume){.e = r->e});
+	was->volume_found(was->ctx, &(struct link_volume){.e = h->e});
 }
 
 const link_answer_taker link_answers[LINK_OP_END] = {

@@ -27,18 +27,18 @@ struct link_follow *link_follow(struct link *p, enum link_followed what, const s
 	return f;
 }
 
-void link_follow_take(struct link_call *c, const struct link_packet *in, int fd)
+void link_follow_take(struct link_call *c, const struct link_heard *h)
 {
-	struct link_content content = {.name = in->name};
+	struct link_content content = {.name = h->in->name};
 	char *data = NULL;
 	struct err e;
 
-	if (in->state == LINK_FILE_CONTENT)
-		content.data = data = link_memfd_read(fd, &content.size, &e);
-	else if (in->state == LINK_FILE_SYNCED)
+	if (h->in->state == LINK_FILE_CONTENT)
+		content.data = data = link_memfd_read(h->fd, &content.size, &e);
+	else if (h->in->state == LINK_FILE_SYNCED)
 		content.synced = true;
 	else
-		err_set(&e, in->state == LINK_FILE_REMOVED ? ENOENT : EACCES, "%s", in->why);
+		err_set(&e, h->in->state == LINK_FILE_REMOVED ? ENOENT : EACCES, "%s", h->in->why);
 	if (!content.data && !content.synced)
 		content.e = &e;
 	c->changed(c->ctx, &content); /* may end the follow, may free us */

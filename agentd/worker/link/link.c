@@ -253,10 +253,10 @@ void link_ready(struct link *p)
 }
 
 /* That it is answered from here, by a turn of the loop, is what the broker wants to know. */
-static void take_ping(struct link *p, const struct link_packet *in, int *fd)
+static void take_ping(struct link *p, struct link_heard *h)
 {
-	(void)fd;
-	link_ask(p, NULL, &(struct link_request){.op = LINK_PONG, .arg = in->arg}, -1, NULL, NULL);
+	link_ask(
+	    p, NULL, &(struct link_request){.op = LINK_PONG, .arg = h->in->arg}, -1, NULL, NULL);
 }
 
 static void relisten_drop(struct link *p, struct relisten *r)
@@ -281,13 +281,13 @@ void link_on_relisten(struct link *p, const struct uuid *pod, link_relisten agai
 	HASH_ADD(hh, p->relistens, pod, sizeof(r->pod), r);
 }
 
-static void take_listener(struct link *p, const struct link_packet *in, int *fd)
+static void take_listener(struct link *p, struct link_heard *h)
 {
 	struct relisten *r;
 
-	HASH_FIND(hh, p->relistens, &in->uid, sizeof(in->uid), r);
-	if (r && *fd >= 0 && in->kind < LINK_LISTENER_END)
-		r->again(r->ctx, (enum link_listener)in->kind, take_fd(*fd));
+	HASH_FIND(hh, p->relistens, &h->in->uid, sizeof(h->in->uid), r);
+	if (r && h->fd >= 0 && h->in->kind < LINK_LISTENER_END)
+		r->again(r->ctx, (enum link_listener)h->in->kind, take_fd(h->fd));
 }
 
 void link_on_redirect(struct link *p, link_redirect_noted noted, void *ctx)
@@ -302,37 +302,35 @@ void link_on_csi(struct link *p, link_csi_noted noted, void *ctx)
 	p->csi_ctx = ctx;
 }
 
-static void take_redirect_note(struct link *p, const struct link_packet *in, int *fd)
+static void take_redirect_note(struct link *p, struct link_heard *h)
 {
 	static const struct uuid nobody;
-	bool of_pod = !uuid_equal(&in->uid, &nobody);
+	bool of_pod = !uuid_equal(&h->in->uid, &nobody);
 	struct err e;
 
-	(void)fd;
-	if (in->code)
-		err_set(&e, in->code, "%s", in->why);
+	if (h->in->code)
+		err_set(&e, h->in->code, "%s", h->in->why);
 	if (p->redirect_noted)
-		p->redirect_noted(
-		    p->redirect_ctx, of_pod ? &in->uid : NULL, in->code ? &e : NULL, in->arg);
+		p->redirect_noted(p->redirect_ctx, of_pod ? &h->in->uid : NULL,
+		    h->in->code ? &e : NULL, h->in->arg);
 }
 
-static void take_csi_note(struct link *p, const struct link_packet *in, int *fd)
+static void take_csi_note(struct link *p, struct link_heard *h)
 {
-	(void)fd;
 	if (p->csi_noted)
-		p->csi_noted(p->csi_ctx, in->arg);
+		p->csi_noted(p->csi_ctx, h->in->arg);
 }
 
 /* --- answers --- */
 
-static void call_answer(struct link_call *c, struct link_reply *r)
+static void call_answer(struct link_call *c, struct link_heard *h)
 {
 	struct link_call was = *c;
 
-	if (ops_row(was.req.op)->answer == LINK_LATER && !r->e)
+	if (ops_row(was.req.op)->answer == LINK_LATER && !h->e)
 		return;
 	link_call_drop(c); /* R3, and the callback may start the next one in the same slot */
-	link_answers[was.req.op](&was, r);
+	link_answers[was.req.op](&was, h);
 }
 
 static void on_unsent(void *ctx)
@@ -341,7 +339,7 @@ static void on_unsent(void *ctx)
 	struct err e;
 
 	err_set(&e, EMFILE, "it cannot be sent: too many open files");
-	call_answer(ctx, &(struct link_reply){.in = &nothing, .e = &e, .fd = -1});
+	call_answer(ctx, &(struct link_heard){.in = &nothing, .e = &e, .fd = -1});
 }
 
 /* R2: told by a turn of the loop. */
@@ -357,21 +355,22 @@ void link_call_send(struct link_call *c, int fd)
 }
 
 /* An answer without a call was cancelled. */
-static void take_reply(struct link *p, const struct link_packet *in, int *fd)
+static void take_reply(struct link *p, struct link_heard *h)
 {
+	struct link_heard reply = *h;
 	struct link_call *c;
 	struct err e = {0};
 
-	HASH_FIND(hh, p->calls, &in->id, sizeof(in->id), c);
+	HASH_FIND(hh, p->calls, &h->in->id, sizeof(h->in->id), c);
 	if (!c)
 		return;
-	if (in->code)
-		err_set(&e, in->code, "%s", in->why);
-	else if (ops_row(c->req.op)->answer == LINK_GIVEN && *fd < 0)
+	if (h->in->code)
+		err_set(&e, h->in->code, "%s", h->in->why);
+	else if (ops_row(c->req.op)->answer == LINK_GIVEN && h->fd < 0)
 		err_set(&e, EPROTO, "the broker's answer lacks its descriptor");
-	struct link_reply r = {.in = in, .e = e.code ? &e : NULL, .fd = take_fd(*fd)};
-	call_answer(c, &r);
-	mem_closep(&r.fd);
+	reply.e = e.code ? &e : NULL;
+	call_answer(c, &reply);
+	h->fd = reply.fd;
 }
 
 /* --- packets in --- */
@@ -380,8 +379,8 @@ static void take_reply(struct link *p, const struct link_packet *in, int *fd)
  * closed. */
 static const struct {
 	enum link_op op; /* of the call */
-	void (*of_call)(struct link_call *c, const struct link_packet *in, int fd);
-	void (*of_link)(struct link *p, const struct link_packet *in, int *fd);
+	void (*of_call)(struct link_call *c, const struct link_heard *h);
+	void (*of_link)(struct link *p, struct link_heard *h);
 } kinds[LINK_WHAT_END] = {
     [LINK_REPLY] = {.of_link = take_reply},
     [LINK_FILE] = {LINK_FOLLOW, link_follow_take, NULL},
@@ -395,20 +394,17 @@ static const struct {
 };
 
 /* Nobody waits for it any more, or it is no packet for us: nothing. */
-static void take_packet(struct link *p, const struct link_packet *in, int received)
+static void take_packet(struct link *p, const struct link_packet *in, int fd)
 {
-	auto_close int fd = received;
+	struct link_heard h = {.in = in, .fd = fd};
 	struct link_call *c;
 
-	if (in->what >= LINK_WHAT_END)
-		return;
-	if (kinds[in->what].of_link) {
-		kinds[in->what].of_link(p, in, &fd);
-		return;
-	}
 	HASH_FIND(hh, p->calls, &in->id, sizeof(in->id), c);
-	if (c && c->req.op == kinds[in->what].op)
-		kinds[in->what].of_call(c, in, fd);
+	if (in->what < LINK_WHAT_END && kinds[in->what].of_link)
+		kinds[in->what].of_link(p, &h);
+	else if (in->what < LINK_WHAT_END && c && c->req.op == kinds[in->what].op)
+		kinds[in->what].of_call(c, &h);
+	mem_closep(&h.fd);
 }
 
 static void go_silent(struct link *p)

@@ -63,7 +63,8 @@ struct link_content {
 	bool synced; /* a directory's start is complete; no file */
 };
 typedef void (*link_changed)(void *ctx, const struct link_content *c);
-/* `changed` runs soon with what is there now, then at every change.  `pod` may be NULL. */
+/* `changed` runs soon with what is there now, then at every change; a refusal of the follow itself
+ * is the last that it hears.  `pod` may be NULL. */
 struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,
     unsigned plane, link_changed changed, void *ctx);
 void link_unfollow(struct link_follow **f);

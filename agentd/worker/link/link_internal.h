@@ -33,17 +33,18 @@ void link_call_drop(struct link_call *c);
 void link_call_send(struct link_call *c, int fd);
 void link_call_unsent(struct link_call *c); /* there was nothing to send it with: the same answer */
 
-struct link_reply {
+/* One packet of the broker's. */
+struct link_heard {
 	const struct link_packet *in;
-	const struct err *e; /* NULL, or why not */
-	int fd;              /* closed unless it is taken */
+	const struct err *e; /* of a reply: NULL, or why not */
+	int fd;              /* or -1; closed unless it is taken */
 };
 /* Takes the answer of an operation.  `was` is a copy of the call, which is no more. */
-typedef void (*link_answer_taker)(const struct link_call *was, struct link_reply *r);
+typedef void (*link_answer_taker)(const struct link_call *was, struct link_heard *h);
 extern const link_answer_taker link_answers[LINK_OP_END];
 
-/* What comes under the id of a call besides its reply; `fd` stays the caller's. */
-void link_follow_take(struct link_call *c, const struct link_packet *in, int fd);
-void link_redirect_take(struct link_call *c, const struct link_packet *in, int fd);
-void link_state_take(struct link_call *c, const struct link_packet *in, int fd);
-void link_volume_take(struct link_call *c, const struct link_packet *in, int fd);
+/* What comes under the id of a call besides its reply. */
+void link_follow_take(struct link_call *c, const struct link_heard *h);
+void link_redirect_take(struct link_call *c, const struct link_heard *h);
+void link_state_take(struct link_call *c, const struct link_heard *h);
+void link_volume_take(struct link_call *c, const struct link_heard *h);

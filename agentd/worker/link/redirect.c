@@ -80,18 +80,18 @@ static struct redirect_counters read_baseline(int fd)
 	return c;
 }
 
-void link_redirect_take(struct link_call *c, const struct link_packet *in, int fd)
+void link_redirect_take(struct link_call *c, const struct link_heard *h)
 {
 	struct redirect_counters baseline;
 	struct link_call was = *c;
 	struct err e;
 
 	link_call_drop(c);
-	baseline = read_baseline(fd);
-	if (in->code) {
-		err_set(&e, in->code, "%s", in->why);
+	baseline = read_baseline(h->fd);
+	if (h->in->code) {
+		err_set(&e, h->in->code, "%s", h->in->why);
 		was.redirected(was.ctx, &e, 0, NULL);
 	} else {
-		was.redirected(was.ctx, NULL, in->arg, &baseline);
+		was.redirected(was.ctx, NULL, h->in->arg, &baseline);
 	}
 }

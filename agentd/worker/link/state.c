@@ -28,15 +28,15 @@ void link_state_list(
 	link_call_send(c, -1);
 }
 
-void link_state_take(struct link_call *c, const struct link_packet *in, int fd)
+void link_state_take(struct link_call *c, const struct link_heard *h)
 {
-	struct link_kept k = {.kind = in->kind, .id = in->state_id};
+	struct link_kept k = {.kind = h->in->kind, .id = h->in->state_id};
 	char *data;
 	struct err e;
 
-	if (fd < 0)
+	if (h->fd < 0)
 		return;
-	k.data = data = link_memfd_read(fd, &k.size, &e);
+	k.data = data = link_memfd_read(h->fd, &k.size, &e);
 	if (!data)
 		return;            /* costs one certificate */
 	c->kept_found(c->ctx, &k); /* may cancel, may free us */

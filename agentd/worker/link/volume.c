@@ -51,19 +51,19 @@ void link_volume_list(struct link *p, struct link_call **slot, link_volume_found
 	link_call_send(c, -1);
 }
 
-void link_volume_take(struct link_call *c, const struct link_packet *in, int fd)
+void link_volume_take(struct link_call *c, const struct link_heard *h)
 {
 	char *data = NULL;
-	struct link_volume v = {.pod = in->uid,
-	    .name = in->name,
-	    .mounted = in->state & LINK_VOLUME_MOUNTED,
-	    .directory = in->state & LINK_VOLUME_DIRECTORY};
+	struct link_volume v = {.pod = h->in->uid,
+	    .name = h->in->name,
+	    .mounted = h->in->state & LINK_VOLUME_MOUNTED,
+	    .directory = h->in->state & LINK_VOLUME_DIRECTORY};
 	struct err e;
 
-	if (fd >= 0)
-		v.vol_data = data = link_memfd_read(fd, &v.size, &e);
+	if (h->fd >= 0)
+		v.vol_data = data = link_memfd_read(h->fd, &v.size, &e);
 	else
-		err_set(&e, in->code ? in->code : ENOENT, "%s", in->why);
+		err_set(&e, h->in->code ? h->in->code : ENOENT, "%s", h->in->why);
 	if (!v.vol_data)
 		v.e = &e;
 	c->volume_found(c->ctx, &v); /* may cancel, may free us */
