@@ -282,7 +282,7 @@ static struct link_packet read_packet(struct session *s, struct input *in)
 static struct asked *find(struct session *s, uint32_t id)
 {
 	for (int i = 0; i < 2 * SLOTS; i++)
-		if (s->slots[i].op && s->slots[i].id == id)
+		if (s->slots[i].op && s->slots[i].id && s->slots[i].id == id)
 			return &s->slots[i];
 	return NULL;
 }
@@ -315,6 +315,8 @@ static void say_packet(struct session *s, struct input *in)
 		must(s->lost == 1 && !s->told); /* no packet has two */
 	else if (!s->lost)
 		must(s->told == a && s->told_times == (a != NULL));
+	if (a && a->op == LINK_FOLLOW && p.what == LINK_REPLY)
+		find(s, p.id)->id = 0; /* refused: it hears nothing any more */
 }
 
 static void say_garbage(struct session *s, struct input *in)

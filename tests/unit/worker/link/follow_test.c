@@ -83,20 +83,25 @@ static void test_bad_content_is_an_error(void **state)
 	assert_true(probe_is_closed(&probe));
 }
 
+/* Once, and then there is nothing to end. */
 static void test_a_refused_follow_is_told(void **state)
 {
 	struct world *w = *state;
+	char byte;
 
 	w->follow = link_follow(w->p, LINK_FOLLOW_ROOT, NULL, 9, on_changed, w);
+	uint32_t id = heard(w, LINK_FOLLOW, NULL).id;
 	say(w,
-	    (struct link_packet){.what = LINK_REPLY,
-		.id = heard(w, LINK_FOLLOW, NULL).id,
-		.code = ENOENT,
-		.why = "there is no --root-file"},
+	    (struct link_packet){
+		.what = LINK_REPLY, .id = id, .code = ENOENT, .why = "there is no --root-file"},
 	    -1);
 	turn(w);
 	assert_true(w->gone);
 	assert_string_equal(w->e.msg, "there is no --root-file");
+	push(w, id, "", "nobody's");
+	assert_int_equal(w->changed, 1);
+	link_unfollow(&w->follow);
+	assert_int_equal(recv(w->peer, &byte, 1, MSG_DONTWAIT), -1);
 }
 
 static void test_a_follow_may_end_in_its_callback(void **state)
