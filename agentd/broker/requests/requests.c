@@ -13,7 +13,6 @@
 #include "broker/base/state.h"
 #include "broker/kubelet/volume.h"
 #include "broker/kubelet/volume_list.h"
-#include "broker/netns/pod_sockets.h"
 #include "broker/pods/kubelet_caller.h"
 #include "broker/pods/pods.h"
 #include "broker/redirect/requests.h"
@@ -49,7 +48,6 @@ struct broker {
 	struct follows *follows;
 	struct broker_states *states;
 	struct redirect_requests *traffic;
-	struct pod_sockets *dns;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
 	enum broker_state state;
@@ -80,7 +78,9 @@ static void broke(struct broker *b, const char *why)
 
 static int do_pod_add(struct broker *b, struct request *q)
 {
-	return pods_add(b->pods, &q->r->uid, q->why);
+	const struct uuid *uid = &q->r->uid;
+
+	return pods_add(b->pods, uid, redirect_requests_gone(b->traffic, uid), q->why);
 }
 
 /* Also of a pod that only an earlier worker added: it may have died before it kept it. */
@@ -90,7 +90,6 @@ static int do_pod_remove(struct broker *b, struct request *q)
 		return err_set(
 		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
 	follows_remove_pod(b->follows, &q->r->uid);
-	pod_sockets_end(b->dns, &q->r->uid);
 	redirect_requests_remove(b->traffic, &q->r->uid);
 	return pods_remove(b->pods, &q->r->uid, q->why);
 }
@@ -98,23 +97,27 @@ static int do_pod_remove(struct broker *b, struct request *q)
 static int do_listen(struct broker *b, struct request *q)
 {
 	q->reply_fd = pod_sockets_is_kind(q->r->kind)
-			  ? pod_sockets_listen(b->dns, &q->r->uid, q->r->kind, q->why)
-			  : broker_pod_listen(b->pods, q->pod, q->r->kind, q->why);
+			  ? redirect_requests_listen(b->traffic, q->pod, q->r->kind, q->why)
+			  : pod_listen(q->pod, q->r->kind, q->why);
 	return q->reply_fd < 0 ? -1 : 0;
 }
 
 static int do_peer_of(struct broker *b, struct request *q)
 {
-	if (broker_pod_peer(q->pod, q->fd, q->r->arg == LINK_ATTEST_REQUIRE, q->reply, q->why))
-		return -1;
-	redirect_requests_live(b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod));
-	return 0;
+	const struct pods_connection c = {q->fd, q->r->arg == LINK_ATTEST_REQUIRE};
+	const enum pods_peer peer = pods_peer(b->pods, q->pod, c, q->reply, q->why);
+
+	if (peer == PODS_PEER_IS)
+		redirect_requests_live(q->pod);
+	else if (peer == PODS_PEER_OF_HOST)
+		redirect_requests_of_host(q->pod);
+	return peer == PODS_PEER_IS ? 0 : -1;
 }
 
 static int do_write(struct broker *b, struct request *q)
 {
 	(void)b;
-	return broker_pod_write(q->pod, q->r->kind, q->fd, q->why);
+	return pod_write(q->pod, q->r->kind, q->fd, q->why);
 }
 
 static int do_follow(struct broker *b, struct request *q)
@@ -147,16 +150,13 @@ static int do_state_list(struct broker *b, struct request *q)
 	return broker_state_list(b->states, q->r, q->why);
 }
 
-/* The worker asks for its DNS proxy's sockets again when it knows what is in force. */
 static int do_redirect_set(struct broker *b, struct request *q)
 {
-	pod_sockets_end(b->dns, &q->r->uid);
-	return redirect_requests_set(b->traffic, q->r, q->fd, q->why);
+	return redirect_requests_set(b->traffic, q->pod, q->r, q->fd, q->why);
 }
 
 static int do_redirect_del(struct broker *b, struct request *q)
 {
-	pod_sockets_end(b->dns, &q->r->uid);
 	redirect_requests_remove(b->traffic, &q->r->uid);
 	return 0;
 }
@@ -202,7 +202,8 @@ static int do_volumes(struct broker *b, struct request *q)
 
 static int do_dial(struct broker *b, struct request *q)
 {
-	q->given_fd = broker_pod_dial(b->pods, q->pod, q->r, q->why);
+	(void)b;
+	q->given_fd = pod_dial(q->pod, q->r, q->why);
 	return q->given_fd < 0 ? -1 : 0;
 }
 
@@ -218,7 +219,6 @@ static int do_ready(struct broker *b, struct request *q)
 	}
 	b->ready = true;
 	pods_sweep(b->pods);
-	pod_sockets_sweep(b->dns);
 	redirect_requests_sweep(b->traffic);
 	if ((n = broker_fdstore_sweep(b->kept)))
 		log_info(NULL, "%zu kept descriptors belong to no pod: closed", n);
@@ -377,8 +377,6 @@ static bool push(struct broker *b)
 		return b->state == BROKER_SERVING;
 	}
 	if (redirect_requests_next(b->traffic, &p, &fd)) {
-		if (p.what == LINK_REDIRECT_NOTE && !p.arg)
-			pod_sockets_end(b->dns, &p.uid); /* not live: nobody serves it */
 		send_packet(b, &p, fd);
 		mem_closep(&fd);
 		return b->state == BROKER_SERVING;
@@ -462,46 +460,6 @@ int broker_epoll(const struct broker *b)
 	return b->epoll;
 }
 
-static int on_netns_asked(void *ctx, const struct uuid *pod, uint64_t cgroup)
-{
-	struct broker *b = ctx;
-	struct err e;
-	const struct broker_pod *known = pods_find(b->pods, pod, &e);
-
-	return known ? broker_pod_netns_in(known, cgroup) : -1;
-}
-
-static void on_emptied(void *ctx, const struct uuid *pod)
-{
-	struct broker *b = ctx;
-
-	if (b->dns)
-		pod_sockets_end(b->dns, pod);
-	if (b->traffic)
-		redirect_requests_emptied(b->traffic, pod);
-}
-
-static bool on_gone_asked(void *ctx, const struct uuid *pod)
-{
-	return redirect_requests_gone(((struct broker *)ctx)->traffic, pod);
-}
-
-static void on_of_host(void *ctx, const struct uuid *pod)
-{
-	redirect_requests_of_host(((struct broker *)ctx)->traffic, pod);
-}
-
-static int on_dns_place(void *ctx, const struct uuid *pod, uint16_t *port, struct err *e)
-{
-	return redirect_requests_dns_place(((struct broker *)ctx)->traffic, pod, port, e);
-}
-
-static int on_dns_mark(void *ctx, const struct uuid *pod, int socket, bool answered, struct err *e)
-{
-	return redirect_requests_dns_mark(
-	    ((struct broker *)ctx)->traffic, pod, socket, answered, e);
-}
-
 static int start(struct broker *b, struct err *e)
 {
 	if ((b->epoll = broker_loop_new()) < 0)
@@ -516,16 +474,14 @@ static int start(struct broker *b, struct err *e)
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, e)))
 		return -1;
-	b->pods = pods_new(&(struct pods_rig){b->epoll, b->options, &b->home, b->kept, b->states,
-	    on_renewed, on_gone_asked, on_emptied, on_of_host, b});
+	b->pods = pods_new(
+	    &(struct pods_rig){b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, b});
 	b->follows = follows_new(b->epoll, b->options, on_changed, b, e);
-	b->traffic =
-	    b->follows ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll, b->options,
-						   &b->home, on_changed, on_netns_asked, b},
-			     e)
-		       : NULL;
-	b->dns = pod_sockets_new(
-	    &(struct pod_sockets_rig){b->epoll, &b->home, on_dns_place, on_dns_mark, b});
+	b->traffic = b->follows
+			 ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll,
+						     b->options, &b->home, b->pods, on_changed, b},
+			       e)
+			 : NULL;
 	return b->traffic ? 0 : -1;
 }
 
@@ -555,7 +511,7 @@ static void hang_up(struct broker *b)
 	broker_watch_end(b->epoll, &b->worker);
 	close(b->worker.fd);
 	end_lists(b);
-	pod_sockets_detach(b->dns);
+	pods_detach(b->pods);
 	redirect_requests_detach(b->traffic);
 	b->attached = false;
 }
@@ -576,7 +532,6 @@ void broker_detach(struct broker *b)
 	hear_last_words(b);
 	hang_up(b);
 	follows_clear(b->follows);
-	pods_generation(b->pods);
 	b->ready = false;
 	b->renewed = 0;
 }
@@ -592,10 +547,9 @@ void broker_free(struct broker **b)
 	if (!*b)
 		return;
 	hang_up(*b);
-	pod_sockets_free(&(*b)->dns);
+	pods_free(&(*b)->pods);
 	redirect_requests_free(&(*b)->traffic);
 	follows_free(&(*b)->follows);
-	pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);
 	requests_node_free(&(*b)->node);
 	netns_home_close(&(*b)->home);
