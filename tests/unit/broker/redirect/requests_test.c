@@ -577,6 +577,21 @@ static void test_ready_sweeps_who_has_no_manifest(void **state)
 	assert_int_equal(place_names(&w.place, "pods"), 0);
 }
 
+/* What is awaited ends with the pod: nobody would ever take its rows away. */
+static void test_what_is_swept_is_not_awaited(void **state)
+{
+	const struct redirect_rules rules = good_rules();
+
+	(void)state;
+	ask(&rules);
+	next_worker();
+	unlink(rig_at(w.rig, "pods.d/%s.yaml", rig_pod_text));
+	rig_do(w.rig, (struct rig_ask){.op = LINK_READY});
+	close(place_cgroup(&w.place, "pod"));
+	nothing_told();
+	assert_int_equal(place_rows(&w.place, "pods"), 0);
+}
+
 static void test_the_next_broker_sweeps_what_an_earlier_one_knew(void **state)
 {
 	const struct redirect_rules rules = good_rules();
@@ -649,6 +664,7 @@ int main(void)
 	    TRAFFIC_TEST(test_what_is_not_live_any_more_has_no_dns),
 	    TRAFFIC_TEST(test_the_next_worker_is_told_nothing_it_did_not_ask),
 	    TRAFFIC_TEST(test_ready_sweeps_who_has_no_manifest),
+	    TRAFFIC_TEST(test_what_is_swept_is_not_awaited),
 	    TRAFFIC_TEST(test_the_next_broker_sweeps_what_an_earlier_one_knew),
 	    TRAFFIC_TEST(test_words_of_the_ceiling),
 	};
