@@ -15,7 +15,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <utlist.h>
 
 enum {
 	BACKLOG = 128,
@@ -28,58 +27,9 @@ enum {
 	LAST_QUERIES_US = 20 * 1000,
 };
 
-struct dns_socket {
-	struct broker_watch watch; /* fd -1: none; `ready` NULL: a worker serves it */
-	struct dns_pod *pod;
-};
-
-struct dns_pod {
-	struct pod_sockets *dns;
-	struct uuid uid;
-	struct dns_socket udp, tcp;
-	struct dns_pod *prev, *next;
-};
-
-struct pod_sockets {
-	struct pod_sockets_rig rig;
-	struct dns_pod *pods;
-};
-
-struct pod_sockets *pod_sockets_new(const struct pod_sockets_rig *rig)
-{
-	struct pod_sockets *d = mem_zalloc(sizeof(*d));
-
-	d->rig = *rig;
-	return d;
-}
-
 bool pod_sockets_is_kind(unsigned kind)
 {
 	return kind == LINK_LISTEN_DNS_UDP || kind == LINK_LISTEN_DNS_TCP;
-}
-
-static struct dns_pod *find(const struct pod_sockets *d, const struct uuid *uid)
-{
-	struct dns_pod *p;
-
-	DL_FOREACH (d->pods, p)
-		if (uuid_equal(&p->uid, uid))
-			return p;
-	return NULL;
-}
-
-static struct dns_pod *find_or_add(struct pod_sockets *d, const struct uuid *uid)
-{
-	struct dns_pod *p = find(d, uid);
-
-	if (p)
-		return p;
-	p = mem_zalloc(sizeof(*p));
-	p->dns = d;
-	p->uid = *uid;
-	p->udp = p->tcp = (struct dns_socket){.watch.fd = -1, .pod = p};
-	DL_APPEND(d->pods, p);
-	return p;
 }
 
 /* --- made --- */
@@ -196,122 +146,92 @@ static void refuse_queries(int fd)
 
 static void on_query(void *ctx, uint32_t events)
 {
-	const struct dns_socket *s = ctx;
+	const struct pod_socket *s = ctx;
 
 	(void)events;
 	refuse_queries(s->watch.fd);
 }
 
 /* A worker that is not dead yet may have a copy; without the mark that is no harm. */
-static void unmark(struct dns_socket *s)
+static void unmark(struct pod_socket *s)
 {
-	const struct pod_sockets_rig *rig = &s->pod->dns->rig;
+	const struct pod_sockets *of = s->of;
 	struct err e;
 
-	if (s->watch.fd >= 0 && !s->watch.ready)
-		rig->mark(rig->ctx, &s->pod->uid, s->watch.fd, false, &e);
+	if (s->state == POD_SOCKET_SERVED)
+		of->rig->mark(of->rig->ctx, &of->pod, s->watch.fd, false, &e);
 }
 
 /* Nobody hears of a datagram that goes with its socket. */
-static void close_socket(struct dns_socket *s)
+static void close_socket(struct pod_socket *s)
 {
 	unmark(s);
-	if (s->watch.ready)
-		broker_watch_end(s->pod->dns->rig.epoll, &s->watch);
-	if (s->watch.fd >= 0)
+	if (s->state == POD_SOCKET_REFUSES)
+		broker_watch_end(s->of->rig->epoll, &s->watch);
+	if (s->state != POD_SOCKET_NONE) {
 		refuse_queries(s->watch.fd);
-	mem_closep(&s->watch.fd);
-	s->watch = (struct broker_watch){.fd = -1};
+		close(s->watch.fd);
+	}
+	s->state = POD_SOCKET_NONE;
 }
 
-/* Connections end; queries are answered, for as long as the socket is here. */
-static void leave_alone(struct dns_pod *p)
+/* Queries are answered, for as long as the socket is here. */
+static void refuse(struct pod_socket *s)
 {
-	struct dns_socket *s = &p->udp;
-
-	close_socket(&p->tcp);
-	if (s->watch.fd < 0 || s->watch.ready)
+	if (s->state != POD_SOCKET_SERVED)
 		return;
 	unmark(s);
 	s->watch = (struct broker_watch){.fd = s->watch.fd, .ready = on_query, .ctx = s};
-	if (broker_watch_start(p->dns->rig.epoll, &s->watch, EPOLLIN)) {
-		s->watch.ready = NULL;
+	if (broker_watch_start(s->of->rig->epoll, &s->watch, EPOLLIN))
 		close_socket(s);
-	}
+	else
+		s->state = POD_SOCKET_REFUSES;
 }
 
-void pod_sockets_detach(struct pod_sockets *d)
+bool pod_sockets_detach(struct pod_sockets *s)
 {
-	struct dns_pod *p;
-
-	DL_FOREACH (d->pods, p)
-		leave_alone(p);
+	close_socket(&s->tcp); /* connections end */
+	refuse(&s->udp);
+	return s->udp.state != POD_SOCKET_NONE;
 }
 
 /* --- asked for, and given up --- */
 
-static void forget(struct dns_pod *p)
+void pod_sockets_end(struct pod_sockets *s)
 {
-	close_socket(&p->udp);
-	close_socket(&p->tcp);
-	DL_DELETE(p->dns->pods, p);
-	free(p);
-}
-
-void pod_sockets_end(struct pod_sockets *d, const struct uuid *pod)
-{
-	struct dns_pod *p = find(d, pod);
-
-	if (p)
-		forget(p);
+	close_socket(&s->udp);
+	close_socket(&s->tcp);
 }
 
 /* The worker serves both or none: with one refused, a mark on the other would lead to nobody. */
-int pod_sockets_listen(struct pod_sockets *d, const struct uuid *pod, unsigned kind, struct err *e)
+int pod_sockets_listen(struct pod_sockets *s, const struct pod_sockets_rig *rig,
+    const struct pod_sockets_place *at, unsigned kind, struct err *e)
 {
-	const struct pod_sockets_rig *rig = &d->rig;
-	struct making m = {
-	    .type = kind == LINK_LISTEN_DNS_UDP ? SOCK_DGRAM : SOCK_STREAM, .fd = -1};
-	int netns = rig->place(rig->ctx, pod, &m.port, e);
+	struct pod_socket *one = kind == LINK_LISTEN_DNS_UDP ? &s->udp : &s->tcp;
+	struct making m = {.type = kind == LINK_LISTEN_DNS_UDP ? SOCK_DGRAM : SOCK_STREAM,
+	    .port = at->port,
+	    .fd = -1};
 
-	if (netns < 0) {
-		pod_sockets_end(d, pod);
-		return -1;
-	}
-	struct dns_pod *p = find_or_add(d, pod);
-	struct dns_socket *s = kind == LINK_LISTEN_DNS_UDP ? &p->udp : &p->tcp;
-	close_socket(s);
-	if (netns_visit(rig->home, netns, make_there, &m, e) ||
-	    rig->mark(rig->ctx, pod, m.fd, true, e)) {
+	close_socket(one);
+	if (netns_visit(rig->home, at->netns, make_there, &m, e) ||
+	    rig->mark(rig->ctx, at->pod, m.fd, true, e)) {
 		mem_closep(&m.fd);
-		forget(p);
+		pod_sockets_end(s);
 		return -1;
 	}
-	s->watch.fd = m.fd;
+	s->rig = rig;
+	s->pod = *at->pod;
+	*one = (struct pod_socket){.state = POD_SOCKET_SERVED, .watch.fd = m.fd, .of = s};
 	return m.fd;
 }
 
-void pod_sockets_sweep(struct pod_sockets *d)
+void pod_sockets_sweep(struct pod_sockets *s)
 {
-	struct dns_pod *p, *tmp;
-
-	DL_FOREACH_SAFE (d->pods, p, tmp)
-		if (p->udp.watch.ready)
-			forget(p);
+	if (s->udp.state == POD_SOCKET_REFUSES)
+		pod_sockets_end(s);
 }
 
-/* A query whose sender saw the mark may still be on its way to the socket. */
-void pod_sockets_free(struct pod_sockets **dp)
+void pod_sockets_await_last_queries(void)
 {
-	struct pod_sockets *d = take(*dp);
-	struct dns_pod *p, *tmp;
-
-	if (!d)
-		return;
-	pod_sockets_detach(d);
-	if (d->pods)
-		usleep(LAST_QUERIES_US);
-	DL_FOREACH_SAFE (d->pods, p, tmp)
-		forget(p);
-	free(d);
+	usleep(LAST_QUERIES_US);
 }

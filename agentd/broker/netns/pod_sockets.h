@@ -9,33 +9,56 @@
  * a kept socket would swallow every query for as long as agentd stays away.  Closed, it is none.
  */
 #pragma once
+#include "broker/base/loop.h"
 #include "common/err.h"
 #include "common/protocol.h"
 #include "netns.h"
 
-struct pod_sockets;
-
+/* Of all pods. */
 struct pod_sockets_rig {
 	int epoll;
 	const struct netns_home *home;
-	/* The network namespace of a pod whose DNS is captured, and the port; -1: `e`.  Its
-	 * owner's.
-	 */
-	int (*place)(void *ctx, const struct uuid *pod, uint16_t *port, struct err *e);
-	/* The programs may send the pod's queries to this socket, or not any more. */
+	/* The programs may send the pod's queries to this socket, or not any more.  Called back,
+	 * since whatever ends a socket also ends its mark, and the map of marks is redirection's,
+	 * which stands above. */
 	int (*mark)(void *ctx, const struct uuid *pod, int socket, bool answered, struct err *e);
 	void *ctx;
 };
-struct pod_sockets *pod_sockets_new(const struct pod_sockets_rig *rig);
-void pod_sockets_free(struct pod_sockets **d); /* closes all */
+
+/* none -> served -> refuses -> served, or none; TCP never refuses, it is closed. */
+enum pod_socket_state {
+	POD_SOCKET_NONE,
+	POD_SOCKET_SERVED,  /* by a worker: marked, and not read here */
+	POD_SOCKET_REFUSES, /* no worker: not marked, each query is refused here */
+};
+
+/* Of one; embed it zeroed.  Stays where it is while it has a socket. */
+struct pod_sockets {
+	const struct pod_sockets_rig *rig;
+	struct uuid pod;
+	struct pod_socket {
+		enum pod_socket_state state;
+		struct broker_watch watch; /* its fd, unless there is none */
+		struct pod_sockets *of;
+	} udp, tcp;
+};
+
+struct pod_sockets_place {
+	const struct uuid *pod;
+	int netns; /* the caller's */
+	uint16_t port;
+};
 
 bool pod_sockets_is_kind(unsigned kind); /* of LINK_LISTEN */
 /* A new socket of the kind, marked; it stays ours.  One that was there is closed: who has a copy
  * may have spoilt it.  -1: the pod has neither of the two any more. */
-int pod_sockets_listen(struct pod_sockets *d, const struct uuid *pod, unsigned kind, struct err *e);
-/* The worker is gone: no mark, and nobody waits for it. */
-void pod_sockets_detach(struct pod_sockets *d);
+int pod_sockets_listen(struct pod_sockets *s, const struct pod_sockets_rig *rig,
+    const struct pod_sockets_place *at, unsigned kind, struct err *e);
+/* The worker is gone: no mark, and nobody waits for it.  False: no socket is left. */
+bool pod_sockets_detach(struct pod_sockets *s);
 /* The next one has said what there is: nobody is answered for it any more. */
-void pod_sockets_sweep(struct pod_sockets *d);
+void pod_sockets_sweep(struct pod_sockets *s);
 /* The pod is gone, or its network namespace is, or it is captured in another way. */
-void pod_sockets_end(struct pod_sockets *d, const struct uuid *pod); /* none: nothing */
+void pod_sockets_end(struct pod_sockets *s); /* none: nothing */
+/* Between _detach() and _end() of all pods: who saw a mark may just be sending his query. */
+void pod_sockets_await_last_queries(void);

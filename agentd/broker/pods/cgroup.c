@@ -199,17 +199,17 @@ static int is_populated(int events)
 
 static void stop(struct pod_cgroup *c)
 {
-	if (!c->watched)
-		return;
-	broker_watch_end(c->epoll, &c->watch);
-	close(c->watch.fd);
-	c->watched = false;
+	if (c->state == POD_CGROUP_WATCHED) {
+		broker_watch_end(c->epoll, &c->watch);
+		close(c->watch.fd);
+	}
+	c->state = POD_CGROUP_UNKNOWN;
 }
 
 static void empty(struct pod_cgroup *c)
 {
 	stop(c);
-	c->emptied = true;
+	c->state = POD_CGROUP_EMPTIED;
 	c->on_emptied(c->ctx);
 }
 
@@ -240,7 +240,7 @@ int pod_cgroup_watch(struct pod_cgroup *c, int dir, struct err *e)
 	if (broker_watch_start(c->epoll, &c->watch, EPOLLPRI))
 		return err_sys(e, "watch cgroup.events");
 	c->id = st.st_ino;
-	c->watched = true;
+	c->state = POD_CGROUP_WATCHED;
 	(void)take_fd(fd);
 	return 0;
 }
@@ -259,13 +259,12 @@ void pod_cgroup_resume(struct pod_cgroup *c, int dir, uint64_t id)
 /* The notice may still be on its way. */
 bool pod_cgroup_emptied(struct pod_cgroup *c)
 {
-	if (c->watched)
+	if (c->state == POD_CGROUP_WATCHED)
 		on_notice(c, 0);
-	return c->emptied;
+	return c->state == POD_CGROUP_EMPTIED;
 }
 
 void pod_cgroup_end(struct pod_cgroup *c)
 {
 	stop(c);
-	c->emptied = false;
 }

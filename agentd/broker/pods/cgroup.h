@@ -14,15 +14,21 @@
 #include "kubepods.h"
 #include <limits.h>
 
-/* Embed it with `epoll`, `on_emptied` and `ctx`; stays where it is while `watched`. */
+/* Never both of the latter: who is seen to have left is not waited for. */
+enum pod_cgroup_state {
+	POD_CGROUP_UNKNOWN, /* nobody looks, or nobody can */
+	POD_CGROUP_WATCHED, /* and not empty since */
+	POD_CGROUP_EMPTIED,
+};
+
+/* Embed it with `epoll`, `on_emptied` and `ctx`; stays where it is while it is watched. */
 struct pod_cgroup {
 	int epoll;
 	void (*on_emptied)(void *ctx);
 	void *ctx;
 	struct broker_watch watch; /* of its cgroup.events */
 	uint64_t id;               /* of what is or was watched: the inode of its directory */
-	bool watched;
-	bool emptied;
+	enum pod_cgroup_state state;
 };
 
 /* Where cgroup v2 is mounted, --cgroup-root or else as mountinfo says; -1: nowhere. */

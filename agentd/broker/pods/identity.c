@@ -1,4 +1,4 @@
-/* pod_identity.c - see pod_identity.h.
+/* identity.c - see identity.h.
  *
  * a pod is added -> what an earlier broker kept: its namespace, and the cgroup that must not have
  * been empty since -> a connection: whose namespace (never the node's, never another pod's), which
@@ -18,7 +18,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <utlist.h>
 
 LOG_SCOPE("broker");
 
@@ -29,31 +28,24 @@ static bool is_known(const struct pod_identity *i)
 
 static void keep(const struct pod_identity *i)
 {
-	const struct broker_state_netns n = {i->netns.cookie, i->cgroup.watched ? i->cgroup.id : 0};
+	const bool watched = i->cgroup.state == POD_CGROUP_WATCHED;
+	const struct broker_state_netns n = {i->netns.cookie, watched ? i->cgroup.id : 0};
 
 	if (n.cookie)
 		broker_state_netns_put(i->all->states, &i->uid, &n);
 }
 
-static void on_emptied(void *ctx)
-{
-	struct pod_identity *i = ctx;
-
-	broker_state_netns_del(i->all->states, &i->uid);
-	if (i->all->emptied)
-		i->all->emptied(i->all->ctx, &i->uid);
-}
-
 /* --- life --- */
 
-static void resume(struct pod_identity *i)
+void pod_identity_begin(struct pod_identity *i, bool gone)
 {
 	struct broker_state_netns n;
 	struct err e;
 
+	i->netns_fd = -1;
 	if (!broker_state_netns_get(i->all->states, &i->uid, &n))
 		return;
-	if (i->all->gone && i->all->gone(i->all->ctx, &i->uid)) {
+	if (gone) {
 		log_info(i->name, "its network namespace is gone: the next one is learned");
 		broker_state_netns_del(i->all->states, &i->uid);
 		return;
@@ -66,22 +58,22 @@ static void resume(struct pod_identity *i)
 		pod_cgroup_resume(&i->cgroup, dir, n.cgroup_id);
 }
 
-void pod_identity_begin(struct pod_identity *i, struct pod_identities *all, const struct uuid *uid)
-{
-	i->all = all;
-	i->uid = *uid;
-	uuid_format(uid, i->name);
-	i->netns_fd = -1;
-	i->cgroup = (struct pod_cgroup){.epoll = all->epoll, .on_emptied = on_emptied, .ctx = i};
-	DL_APPEND(all->list, i);
-	resume(i);
-}
-
 void pod_identity_end(struct pod_identity *i)
 {
-	DL_DELETE(i->all->list, i);
 	pod_cgroup_end(&i->cgroup);
 	mem_closep(&i->netns_fd);
+}
+
+void pod_identity_emptied(struct pod_identity *i)
+{
+	broker_state_netns_del(i->all->states, &i->uid);
+}
+
+int pod_identity_netns_in(const struct pod_identity *i, uint64_t cgroup)
+{
+	const struct pod_cgroup *c = &i->cgroup;
+
+	return c->state == POD_CGROUP_WATCHED && c->id == cgroup ? i->netns_fd : -1;
 }
 
 /* --- the network namespace --- */
@@ -94,7 +86,7 @@ static int check_replacement(struct pod_identity *i, struct err *e)
 
 	if (pod_cgroup_emptied(&i->cgroup))
 		return 0;
-	if (i->cgroup.watched)
+	if (i->cgroup.state == POD_CGROUP_WATCHED)
 		return err_set(e, EPERM, "%s, and the pod's cgroup was never empty since", other);
 	return err_set(e, EPERM,
 	    "%s; give <uid>/cgroup beside the manifest, so that a restarted pod is told from an "
@@ -102,23 +94,16 @@ static int check_replacement(struct pod_identity *i, struct err *e)
 	    other);
 }
 
-static int check_netns(struct pod_identity *i, const struct netns_id *id, struct err *e)
+static int check_netns(struct pod_identity *i, const struct pod_identity_peer *peer, struct err *e)
 {
-	const struct pod_identity *other;
-
-	if (netns_same(&i->netns, id))
+	if (netns_same(&i->netns, &peer->id))
 		return 0;
 	if (is_known(i) && check_replacement(i, e))
 		return -1;
-	DL_FOREACH (i->all->list, other) {
-		if (!netns_same(&other->netns, id))
-			continue;
-		log_warn(i->name, "a peer came from the network namespace of pod %s: refused",
-		    other->name);
-		return err_set(
-		    e, EPERM, "the peer is in the network namespace of pod %s", other->name);
-	}
-	return 0;
+	if (!peer->owner)
+		return 0;
+	log_warn(i->name, "a peer came from the network namespace of pod %s: refused", peer->owner);
+	return err_set(e, EPERM, "the peer is in the network namespace of pod %s", peer->owner);
 }
 
 /* From here on the cgroup must become empty for another namespace; one that was named only now is
@@ -127,7 +112,7 @@ static void watch_cgroup(struct pod_identity *i, bool is_new, int dir)
 {
 	struct err e = {.code = 0};
 
-	if (!is_new && i->cgroup.watched)
+	if (!is_new && i->cgroup.state == POD_CGROUP_WATCHED)
 		return;
 	if (dir < 0)
 		pod_cgroup_end(&i->cgroup);
@@ -136,14 +121,15 @@ static void watch_cgroup(struct pod_identity *i, bool is_new, int dir)
 	keep(i);
 }
 
-static void learn(struct pod_identity *i, int netns_fd, const struct netns_id *id, int cgroup_dir)
+/* `netns` is ours from here on. */
+static void learn(struct pod_identity *i, int netns, const struct netns_id *id, int cgroup_dir)
 {
-	bool is_new = !netns_same(&i->netns, id);
+	const bool is_new = !netns_same(&i->netns, id);
 
 	if (is_known(i) && is_new)
 		log_info(i->name, "a new network namespace: the pod's cgroup was empty in between");
 	mem_closep(&i->netns_fd);
-	i->netns_fd = netns_fd;
+	i->netns_fd = netns;
 	i->netns = *id;
 	watch_cgroup(i, is_new, cgroup_dir);
 }
@@ -166,40 +152,31 @@ static int check_cgroup(
 	return -1;
 }
 
-/* Refused already; is that a pod with hostNetwork, or somebody who has nothing to do with it? */
-static void tell_of_host(const struct pod_identity *i, int conn)
+bool pod_identity_is_member(const struct pod_identity *i, int conn)
 {
 	auto_close int dir = -1;
 	struct err e;
 	uint64_t id;
 
-	if (i->all->of_host && !check_cgroup(i, conn, &dir, &id, &e))
-		i->all->of_host(i->all->ctx, &i->uid);
+	return !check_cgroup(i, conn, &dir, &id, &e);
 }
 
-int pod_identity_check(
-    struct pod_identity *i, int conn, bool require, struct link_packet *out, struct err *e)
+int pod_identity_check(struct pod_identity *i, struct pod_identity_peer *peer, bool require,
+    struct link_packet *out, struct err *e)
 {
-	struct netns_id id;
-	auto_close int netns = netns_of(i->all->home, conn, &id, e);
 	auto_close int dir = -1;
 
-	if (netns < 0) {
-		if (e->code == EPERM)
-			tell_of_host(i, conn);
+	if (check_netns(i, peer, e))
 		return -1;
-	}
-	if (check_netns(i, &id, e))
-		return -1;
-	if (check_cgroup(i, conn, &dir, &out->cgroup_id, e)) {
+	if (check_cgroup(i, peer->conn, &dir, &out->cgroup_id, e)) {
 		/* Not known is no fault of the peer's: the policy decides. */
 		if (e->code != ENODATA || require)
 			return -1;
 		snprintf(out->why, sizeof(out->why), "%s", e->msg);
 	}
-	if (netns_describe(i->all->home, netns, out, e))
+	if (netns_describe(i->all->home, peer->netns, out, e))
 		return -1;
-	out->netns_cookie = id.cookie;
-	learn(i, take_fd(netns), &id, dir);
+	out->netns_cookie = peer->id.cookie;
+	learn(i, take_fd(peer->netns), &peer->id, dir);
 	return 0;
 }

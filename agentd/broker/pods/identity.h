@@ -1,4 +1,4 @@
-/* pod_identity.h - how the kernel shows that a connection is a pod's: network namespace, cgroup.
+/* identity.h - how the kernel shows that a connection is a pod's: network namespace, cgroup.
  *
  * The namespace is that of the first peer who was in the pod's cgroup (or, where no cgroup is named
  * or none can be seen, of the first one at all); another one is learned when the cgroup has been
@@ -17,37 +17,42 @@ struct broker_states;
 
 /* Of all pods. */
 struct pod_identities {
-	int epoll;
 	enum pod_peer_way way;
 	const struct broker_options *options;
 	const struct netns_home *home;
 	struct broker_states *states;
-	struct pod_identity *list;
-	/* Each NULL where nobody asks, or nobody knows. */
-	bool (*gone)(void *ctx, const struct uuid *pod); /* the namespace an earlier broker knew */
-	void (*emptied)(void *ctx, const struct uuid *pod); /* its cgroup */
-	void (*of_host)(void *ctx, const struct uuid *pod); /* who is in it, but in the node's own
-							       namespace */
-	void *ctx;
 };
 
-/* Of one; embed it zeroed.  Stays where it is from _begin() to _end(). */
+/* Of one; embed it with what is marked *, zeroed else.  Stays where it is from _begin() to _end().
+ */
 struct pod_identity {
-	struct pod_identities *all;
-	struct uuid uid;
-	char name[UUID_TEXT_SIZE];
-	struct netns_id netns;    /* zero: not known */
+	const struct pod_identities *all; /* * */
+	struct uuid uid;                  /* * */
+	const char *name;                 /* * */
+	struct netns_id netns;            /* zero: not known */
 	int netns_fd;             /* later sockets are made in it; -1: not seen by this broker */
-	struct pod_cgroup cgroup; /* since the namespace was learned */
-	struct pod_identity *prev, *next;
+	struct pod_cgroup cgroup; /* * since the namespace was learned */
 };
 
-/* Goes on with what an earlier broker knew. */
-void pod_identity_begin(struct pod_identity *i, struct pod_identities *all, const struct uuid *uid);
+/* Goes on with what an earlier broker knew, unless that namespace is no more (`gone`). */
+void pod_identity_begin(struct pod_identity *i, bool gone);
 void pod_identity_end(struct pod_identity *i); /* what is kept stays */
+/* Its cgroup is empty: what was kept is dropped. */
+void pod_identity_emptied(struct pod_identity *i);
+/* The namespace, if it was learned in this cgroup, which was not empty since; or -1. */
+int pod_identity_netns_in(const struct pod_identity *i, uint64_t cgroup);
 
-/* Is the peer of `conn` the pod's?  Fills in `out`: cookie, cgroup id, addresses; cgroup id 0 with
- * `why` when nobody can know, which `require` does not let pass.  -1 with a code: ESRCH the peer is
- * gone, EACCES it is in another cgroup, ENODATA nobody can know, EPERM another namespace. */
-int pod_identity_check(
-    struct pod_identity *i, int conn, bool require, struct link_packet *out, struct err *e);
+/* An accepted connection, the namespace it came from, and the other pod whose that is, or NULL. */
+struct pod_identity_peer {
+	int conn, netns;
+	struct netns_id id;
+	const char *owner;
+};
+/* Is it the pod's?  Fills in `out`: cookie, cgroup id, addresses; cgroup id 0 with `why` when
+ * nobody can know, which `require` does not let pass; takes `netns`.  -1 with a code:
+ * ESRCH the peer is gone, EACCES it is in another cgroup, ENODATA nobody can know, EPERM another
+ * namespace. */
+int pod_identity_check(struct pod_identity *i, struct pod_identity_peer *peer, bool require,
+    struct link_packet *out, struct err *e);
+/* Is it in the pod's cgroup, whatever its namespace? */
+bool pod_identity_is_member(const struct pod_identity *i, int conn);

@@ -1,4 +1,4 @@
-/* redirect_requests_live.c - a pod's network namespace: learned, looked at, gone, never the node's.
+/* live.c - a pod's network namespace: learned, looked at, gone, never the node's.
  *
  * learned -> has somebody else redirected what comes from there? -> its addresses and interfaces ->
  * live: arrivals go to its Envoy -> they change: once more -> its cgroup is empty: not live.
@@ -11,7 +11,6 @@
 #include "common/mem.h"
 #include "requests_internal.h"
 #include <errno.h>
-#include <stdarg.h>
 #include <string.h>
 #include <utlist.h>
 
@@ -19,202 +18,191 @@ LOG_SCOPE("broker");
 
 enum { LOOKS_PAUSE_S = 2 };
 
-/* A failure keeps a strict pod closed, and is no reason to refuse its Envoy a certificate. */
-__attribute__((format(printf, 2, 3))) void traffic_complain(
-    const struct traffic_pod *p, const char *fmt, ...)
+static struct redirect *programs(const struct broker_pod *pod)
 {
-	char uid[UUID_TEXT_SIZE], text[LINK_WHY_SIZE + 64];
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	uuid_format(&p->uid, uid);
-	log_error(uid, "%s", text);
+	return pod->redirection.by->redirect;
 }
 
-static void note(struct traffic_pod *p)
+static void turn(struct broker_pod *pod, enum pod_inbound to, const struct err *why)
 {
-	p->noted = p->claimed;
-	p->traffic->changed(p->traffic->ctx);
+	pod_redirection_inbound(&pod->redirection, to, why);
+	requests_changed(pod);
 }
 
-static void now_live(struct traffic_pod *p)
+static void now_live(struct broker_pod *pod)
 {
-	if (p->live)
+	if (!pod_redirection_is_live(&pod->redirection))
+		turn(pod, POD_INBOUND_LIVE, NULL);
+}
+
+/* A failure keeps a strict pod closed, and is no reason to refuse its Envoy a certificate.  Said
+ * once, however often it is tried. */
+static void not_live(struct broker_pod *pod, const struct err *e)
+{
+	const struct err *before = &pod->redirection.inbound_why;
+	struct err why = *e;
+
+	pod_redirection_moved(&pod->redirection);
+	if (before->code && !strcmp(before->msg, e->msg))
 		return;
-	p->live = true;
-	p->live_why.code = 0;
-	note(p);
-}
-
-/* Said once, however often it is tried. */
-static void not_live(struct traffic_pod *p, const struct err *e)
-{
-	bool known = p->live_why.code && !strcmp(p->live_why.msg, e->msg);
-
-	p->live = false;
-	if (known)
-		return;
-	p->live_why = *e;
-	p->live_why.code = e->code ? e->code : EIO;
-	traffic_complain(p, "inbound traffic is not redirected: %s", e->msg);
-	note(p);
+	why.code = e->code ? e->code : EIO;
+	log_error(pod->name, "inbound traffic is not redirected: %s", e->msg);
+	turn(pod, POD_INBOUND_REFUSED, &why);
 }
 
 /* Its network namespace is not known, or not any more. */
-void requests_leave(struct traffic_pod *p)
+void requests_leave(struct broker_pod *pod)
 {
-	netns_watch_close(&p->view);
-	if (!p->live && !p->live_why.code)
-		return;
-	p->live = false;
-	p->live_why.code = 0;
-	note(p);
+	netns_watch_close(&pod->redirection.view);
+	if (pod->redirection.inbound != POD_INBOUND_UNKNOWN)
+		turn(pod, POD_INBOUND_UNKNOWN, NULL);
 }
 
 void requests_on_seen(void *ctx, const struct netns_watch_seen *seen)
 {
-	struct traffic_pod *p = ctx;
+	struct broker_pod *pod = ctx;
 	struct err e;
 
-	if (redirect_live(p->traffic->redirect, &p->uid, p->view.netns, seen, &e))
-		not_live(p, &e);
+	if (redirect_live(programs(pod), &pod->uid, pod->redirection.view.netns, seen, &e))
+		not_live(pod, &e);
 	else
-		now_live(p);
+		now_live(pod);
 }
 
 const struct redirect_rules *requests_rules(void *ctx)
 {
-	const struct traffic_pod *p = ctx;
+	const struct broker_pod *pod = ctx;
 
-	return redirect_rules(p->traffic->redirect, &p->uid);
+	return redirect_rules(programs(pod), &pod->uid);
 }
 
 /* A strict pod stays closed, so that somebody decides; another one is left as it was without us. */
-static void leave_alone(struct traffic_pod *p)
+static void leave_alone(struct broker_pod *pod)
 {
-	const struct redirect_rules *rules = requests_rules(p);
+	const struct redirect_rules *rules = requests_rules(pod);
 
 	if (!rules || rules->strict)
 		return;
-	netns_watch_close(&p->view);
-	redirect_remove(p->traffic->redirect, &p->uid);
+	netns_watch_close(&pod->redirection.view);
+	redirect_remove(programs(pod), &pod->uid);
+}
+
+static const struct netns_home *home_of(const struct broker_pod *pod)
+{
+	return pod->redirection.by->rig.home;
 }
 
 /* Of two that redirect the same pod one has to go. */
-static int check_rivals(struct traffic_pod *p, int netns, struct err *e)
+static int check_rivals(struct broker_pod *pod, int netns, struct err *e)
 {
-	struct redirect_requests *t = p->traffic;
-
-	if (p->live || !netns_visit(t->home, netns, netns_iptables_check, NULL, e))
+	if (pod_redirection_is_live(&pod->redirection) ||
+	    !netns_visit(home_of(pod), netns, netns_iptables_check, NULL, e))
 		return 0;
 	if (e->code == EEXIST)
-		leave_alone(p);
+		leave_alone(pod);
 	return -1;
 }
 
 /* A pod that lives is not touched: whoever put them there knows what for, or will. */
-static void look_for_rivals(struct traffic_pod *p)
+static void look_for_rivals(struct broker_pod *pod)
 {
+	const struct pod_redirection *r = &pod->redirection;
 	struct err e = {.code = 0};
 
-	if (!p->live || !p->view.watch.ready)
+	if (!pod_redirection_is_live(r) || !r->view.watch.ready)
 		return;
-	netns_visit(p->traffic->home, p->view.netns, netns_iptables_check, NULL, &e);
-	if ((e.code == EEXIST) == (p->live_why.code == EEXIST))
+	if (netns_visit(home_of(pod), r->view.netns, netns_iptables_check, NULL, &e) &&
+	    e.code != EEXIST)
+		return; /* nobody can tell */
+	if ((e.code == EEXIST) == (r->inbound == POD_INBOUND_TWICE))
 		return;
-	p->live_why = e;
 	if (e.code)
-		traffic_complain(p, "redirected twice: %s", e.msg);
-	note(p);
+		log_error(pod->name, "redirected twice: %s", e.msg);
+	turn(pod, e.code ? POD_INBOUND_TWICE : POD_INBOUND_LIVE, e.code ? &e : NULL);
 }
 
-static int look(struct traffic_pod *p, int netns, struct netns_watch_seen *seen, struct err *e)
+static int look(struct broker_pod *pod, int netns, struct netns_watch_seen *seen, struct err *e)
 {
-	if (netns_watch_is_of(&p->view, netns))
-		return netns_watch_look(&p->view, seen, e);
-	netns_watch_close(&p->view);
-	return netns_watch_open(&p->view, netns, seen, e);
+	struct netns_watch *view = &pod->redirection.view;
+
+	if (netns_watch_is_of(view, netns))
+		return netns_watch_look(view, seen, e);
+	netns_watch_close(view);
+	return netns_watch_open(view, netns, seen, e);
 }
 
-static void refuse_host(struct traffic_pod *p)
+static void refuse_host(struct broker_pod *pod)
 {
 	struct err e;
 
 	err_set(&e, EPERM,
 	    "its processes are in the node's own network namespace: a pod with hostNetwork is "
 	    "never redirected; give it mode none");
-	leave_alone(p);
-	not_live(p, &e);
+	leave_alone(pod);
+	not_live(pod, &e);
 }
 
-void requests_live(struct traffic_pod *p, int netns)
+void requests_live(struct broker_pod *pod, int netns)
 {
 	struct netns_watch_seen seen;
 	struct err e;
 
-	if (netns_is_home(p->traffic->home, netns)) {
-		refuse_host(p);
+	if (netns_is_home(home_of(pod), netns)) {
+		refuse_host(pod);
 		return;
 	}
-	if (!netns_watch_is_of(&p->view, netns))
-		p->live = false;
-	if (!requests_rules(p))
+	if (!netns_watch_is_of(&pod->redirection.view, netns))
+		pod_redirection_moved(&pod->redirection);
+	if (!requests_rules(pod))
 		return; /* left to others */
-	if (check_rivals(p, netns, &e) || look(p, netns, &seen, &e))
-		not_live(p, &e);
+	if (check_rivals(pod, netns, &e) || look(pod, netns, &seen, &e))
+		not_live(pod, &e);
 	else
-		requests_on_seen(p, &seen);
+		requests_on_seen(pod, &seen);
 }
 
 /* Whatever kept it from being live may be over, and its Envoy has no reason to come again. */
-static void try_again(struct traffic_pod *p)
+static void try_again(struct broker_pod *pod)
 {
-	int netns = p->traffic->netns(p->traffic->ctx, &p->uid, p->await.ino);
+	const struct pod_redirection *r = &pod->redirection;
+	int netns = pod_identity_netns_in(&pod->identity, r->await.ino);
 
-	if (!p->live && p->live_why.code && !p->asked && netns >= 0)
-		requests_live(p, netns);
+	if (r->inbound == POD_INBOUND_REFUSED && r->rules == POD_RULES_WRITTEN && netns >= 0)
+		requests_live(pod, netns);
 }
 
 /* Two lists of a kernel for each pod: not each time that something happens to a pin. */
 void requests_look_again(struct redirect_requests *t)
 {
 	struct timespec now;
-	struct traffic_pod *p = NULL;
+	struct broker_pod *pod = NULL;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	if (now.tv_sec - t->looked_again < LOOKS_PAUSE_S)
 		return;
 	t->looked_again = now.tv_sec;
-	DL_FOREACH (t->pods, p) {
-		try_again(p);
-		look_for_rivals(p);
+	DL_FOREACH (pods_first(t->rig.pods), pod) {
+		try_again(pod);
+		look_for_rivals(pod);
 	}
 }
 
-void redirect_requests_live(struct redirect_requests *t, const struct uuid *pod, int netns)
+void redirect_requests_live(struct broker_pod *pod)
 {
-	struct traffic_pod *p = requests_find(t, pod);
-
-	if (p && !p->asked)
-		requests_live(p, netns);
+	if (pod->redirection.rules == POD_RULES_WRITTEN)
+		requests_live(pod, pod->identity.netns_fd);
 }
 
-void redirect_requests_of_host(struct redirect_requests *t, const struct uuid *pod)
+void redirect_requests_of_host(struct broker_pod *pod)
 {
-	struct traffic_pod *p = requests_find(t, pod);
+	const struct pod_redirection *r = &pod->redirection;
 
-	if (p && !p->asked && !p->live)
-		refuse_host(p);
+	if (r->rules == POD_RULES_WRITTEN && !pod_redirection_is_live(r))
+		refuse_host(pod);
 }
 
-void redirect_requests_emptied(struct redirect_requests *t, const struct uuid *pod)
+void requests_on_emptied(struct broker_pod *pod)
 {
-	struct traffic_pod *p = requests_find(t, pod);
-
-	if (!p)
-		return;
-	requests_leave(p);
-	redirect_close(t->redirect, pod);
+	requests_leave(pod);
+	redirect_close(programs(pod), &pod->uid);
 }

@@ -1,7 +1,7 @@
-/* redirect_requests.c - see redirect_requests.h.
+/* requests.c - see requests.h.
  *
- * Without --redirect there are no programs: asking is refused with the flag's name.  A pod stays in
- * the table from the asking on: its cgroup may go and come back under the same name (a service that
+ * Without --redirect there are no programs: asking is refused with the flag's name.  What was
+ * asked for stays with the pod: its cgroup may go and come back under the same name (a service that
  * is restarted), and is then written anew before anybody is told; so may what is seen in its
  * network namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
@@ -23,31 +23,40 @@
 
 LOG_SCOPE("broker");
 
-struct traffic_pod *requests_find(const struct redirect_requests *t, const struct uuid *uid)
+void requests_changed(struct broker_pod *pod)
 {
-	struct traffic_pod *p;
+	const struct redirect_requests_rig *rig = &pod->redirection.by->rig;
 
-	DL_FOREACH (t->pods, p)
-		if (uuid_equal(&p->uid, uid))
-			return p;
-	return NULL;
+	rig->changed(rig->ctx);
+	pod_check(pod);
 }
 
 /* --- is all as it was? --- */
 
-static int cgroup_of(void *ctx, const struct uuid *pod)
+static int cgroup_of(void *ctx, const struct uuid *uid)
 {
 	const struct redirect_requests *t = ctx;
-	const struct traffic_pod *p = requests_find(t, pod);
+	const struct broker_pod *pod = pods_known(t->rig.pods, uid);
 
-	return p ? cgroup_await_open(&p->await) : -1;
+	return pod && pod->redirection.rules != POD_RULES_NONE
+		   ? cgroup_await_open(&pod->redirection.await)
+		   : -1;
 }
 
-static int netns_of_pod(void *ctx, const struct uuid *pod)
+/* Where it is live. */
+static int netns_of_pod(const struct broker_pod *pod)
 {
-	const struct traffic_pod *p = requests_find(ctx, pod);
+	const struct pod_redirection *r = &pod->redirection;
 
-	return p && p->live && p->view.watch.ready ? p->view.netns : -1;
+	return pod_redirection_is_live(r) && r->view.watch.ready ? r->view.netns : -1;
+}
+
+static int on_netns_asked(void *ctx, const struct uuid *uid)
+{
+	const struct redirect_requests *t = ctx;
+	const struct broker_pod *pod = pods_known(t->rig.pods, uid);
+
+	return pod ? netns_of_pod(pod) : -1;
 }
 
 static void on_directory(void *ctx, const char *path)
@@ -60,14 +69,14 @@ static void on_directory(void *ctx, const char *path)
 static bool on_audit(void *ctx)
 {
 	struct redirect_requests *t = ctx;
-	const struct redirect_targets at = {cgroup_of, netns_of_pod, on_directory, t};
+	const struct redirect_targets at = {cgroup_of, on_netns_asked, on_directory, t};
 	struct redirect_audited was = redirect_audit(t->redirect, &at);
 
 	requests_look_again(t);
 	t->repaired += was.repaired;
 	if (was.repaired) {
 		t->repaired_noted = true;
-		t->changed(t->ctx);
+		t->rig.changed(t->rig.ctx);
 	}
 	return !was.unsettled;
 }
@@ -77,24 +86,24 @@ static bool on_audit(void *ctx)
 static int start(struct redirect_requests *t, struct err *e)
 {
 	char root[PATH_MAX], cgroup[POD_CGROUP_TOP_SIZE];
-	struct redirect_place at = {.bpffs = t->options->bpffs,
+	struct redirect_place at = {.bpffs = t->rig.options->bpffs,
 	    .root = root,
 	    .cgroup = cgroup,
-	    .home = t->home,
-	    .stays = !t->options->redirect_cgroup};
+	    .home = t->rig.home,
+	    .stays = !t->rig.options->redirect_cgroup};
 
-	if (pod_cgroup_root(t->options, root) || pod_cgroup_top(t->options, cgroup))
+	if (pod_cgroup_root(t->rig.options, root) || pod_cgroup_top(t->rig.options, cgroup))
 		return err_set(e, EINVAL, "--redirect needs cgroup v2, which is not mounted");
 	t->cgroups = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (t->cgroups < 0)
 		return err_sys(e, "%s", root);
-	if (cgroup_awaits_open(&t->awaits, t->epoll, t->cgroups, e))
+	if (cgroup_awaits_open(&t->awaits, t->rig.epoll, t->cgroups, e))
 		return -1;
 	t->redirect = redirect_new(&at, e);
 	if (!t->redirect)
 		return -1;
-	t->traces = redirect_traces_new(t->epoll, t->redirect);
-	t->audit = (struct broker_audit){.epoll = t->epoll, .due = on_audit, .ctx = t};
+	t->traces = redirect_traces_new(t->rig.epoll, t->redirect);
+	t->audit = (struct broker_audit){.epoll = t->rig.epoll, .due = on_audit, .ctx = t};
 	return broker_audit_open(&t->audit, e);
 }
 
@@ -105,25 +114,28 @@ static int refuse(const struct redirect_requests *t, struct err *e)
 	return -1;
 }
 
+static int on_dns_mark(void *ctx, const struct uuid *pod, int socket, bool answered, struct err *e)
+{
+	const struct redirect_requests *t = ctx;
+
+	return redirect_answer(t->redirect, pod, socket, answered, e);
+}
+
 struct redirect_requests *redirect_requests_new(
     const struct redirect_requests_rig *rig, struct err *e)
 {
 	struct redirect_requests *t = mem_zalloc(sizeof(*t));
 	struct broker_user worker;
 
-	*t = (struct redirect_requests){.options = rig->options,
-	    .home = rig->home,
-	    .epoll = rig->epoll,
-	    .cgroups = -1,
-	    .changed = rig->changed,
-	    .netns = rig->netns,
-	    .ctx = rig->ctx};
-	if (broker_options_user(t->options, &worker, e) ||
-	    redirect_ceiling_read(t->options->redirect_allow, &t->ceiling, e)) {
+	t->rig = *rig;
+	t->cgroups = -1;
+	t->dns = (struct pod_sockets_rig){rig->epoll, rig->home, on_dns_mark, t};
+	if (broker_options_user(t->rig.options, &worker, e) ||
+	    redirect_ceiling_read(t->rig.options->redirect_allow, &t->ceiling, e)) {
 		redirect_requests_free(&t);
 		return NULL;
 	}
-	if (!t->options->redirect)
+	if (!t->rig.options->redirect)
 		err_set(&t->unable, EOPNOTSUPP,
 		    "this agentd redirects no traffic: start it with --redirect");
 	else if (start(t, &t->unable))
@@ -132,24 +144,12 @@ struct redirect_requests *redirect_requests_new(
 	return t;
 }
 
-static void forget(struct redirect_requests *t, struct traffic_pod *p)
-{
-	cgroup_await_end(&p->await);
-	netns_watch_close(&p->view);
-	DL_DELETE(t->pods, p);
-	free(p->asked);
-	free(p);
-}
-
 void redirect_requests_free(struct redirect_requests **tp)
 {
 	struct redirect_requests *t = take(*tp);
-	struct traffic_pod *p, *tmp;
 
 	if (!t)
 		return;
-	DL_FOREACH_SAFE (t->pods, p, tmp)
-		forget(t, p);
 	cgroup_awaits_close(&t->awaits);
 	broker_audit_close(&t->audit);
 	redirect_traces_free(&t->traces);
@@ -165,48 +165,44 @@ bool redirect_requests_gone(const struct redirect_requests *t, const struct uuid
 
 /* --- asked for --- */
 
-static void tell(struct traffic_pod *p)
-{
-	if (!p->id)
-		return;
-	p->done = true;
-	p->traffic->changed(p->traffic->ctx);
-}
-
 /* What an Envoy taught about an earlier cgroup of this name says nothing about this one. */
-static int write_rules(struct traffic_pod *p, int dir, struct err *e)
+static int write_rules(struct broker_pod *pod, int dir, struct err *e)
 {
-	struct redirect_requests *t = p->traffic;
+	struct pod_redirection *r = &pod->redirection;
+	struct redirect_requests *t = r->by;
 	const struct redirect_rules *rules =
-	    p->asked ? p->asked : redirect_rules(t->redirect, &p->uid);
+	    r->asked ? r->asked : redirect_rules(t->redirect, &pod->uid);
 	struct stat st;
 	int netns;
 
 	if (!rules || fstat(dir, &st))
 		return err_sys(e, "the pod's cgroup");
-	netns = t->netns(t->ctx, &p->uid, st.st_ino);
-	if (redirect_set(t->redirect, &p->uid, (struct redirect_where){dir, netns}, rules, e))
+	netns = pod_identity_netns_in(&pod->identity, st.st_ino);
+	if (redirect_set(t->redirect, &pod->uid, (struct redirect_where){dir, netns}, rules, e))
 		return -1;
-	free(take(p->asked));
-	redirect_traces_apply(t->traces, &p->uid);
+	pod_redirection_written(r);
+	redirect_traces_apply(t->traces, &pod->uid);
 	if (netns >= 0)
-		requests_live(p, netns);
+		requests_live(pod, netns);
 	else
-		requests_leave(p);
+		requests_leave(pod);
 	return 0;
 }
 
 static void on_cgroup(void *ctx, int received)
 {
-	struct traffic_pod *p = ctx;
+	struct broker_pod *pod = ctx;
+	struct pod_redirection *r = &pod->redirection;
 	auto_close int dir = received;
 
-	p->why = (struct err){.code = 0};
-	if (write_rules(p, dir, &p->why)) {
-		p->why.code = p->why.code ? p->why.code : EIO;
-		traffic_complain(p, "traffic is not redirected: %s", p->why.msg);
+	r->why = (struct err){.code = 0};
+	if (write_rules(pod, dir, &r->why)) {
+		r->why.code = r->why.code ? r->why.code : EIO;
+		log_error(pod->name, "traffic is not redirected: %s", r->why.msg);
 	}
-	tell(p);
+	if (pod_redirection_answer(r))
+		requests_changed(pod);
+	pod_check(pod);
 }
 
 static int read_exactly(int memfd, void *out, size_t size, struct err *e)
@@ -219,39 +215,36 @@ static int read_exactly(int memfd, void *out, size_t size, struct err *e)
 	return 0;
 }
 
-static int await_cgroup(struct traffic_pod *p, struct err *e)
+static int await_cgroup(struct broker_pod *pod, struct err *e)
 {
-	char uid[UUID_TEXT_SIZE], paths[KUBEPODS_SIZE];
+	struct pod_redirection *r = &pod->redirection;
+	char paths[KUBEPODS_SIZE];
 	int dir;
 
-	uuid_format(&p->uid, uid);
-	p->await = (struct cgroup_await){.all = &p->traffic->awaits, .there = on_cgroup, .ctx = p};
-	if (pod_cgroup_paths(p->traffic->options, uid, paths, e))
+	r->await = (struct cgroup_await){.all = &r->by->awaits, .there = on_cgroup, .ctx = pod};
+	if (pod_cgroup_paths(r->by->rig.options, pod->name, paths, e))
 		return -1;
-	dir = cgroup_await_start(&p->await, paths, e);
+	dir = cgroup_await_start(&r->await, paths, e);
 	if (dir >= 0)
-		on_cgroup(p, dir);
+		on_cgroup(pod, dir);
 	else
-		log_info(uid, "redirection waits: %s", e->msg);
+		log_info(pod->name, "redirection waits: %s", e->msg);
 	return 0;
 }
 
-static struct traffic_pod *find_or_add(struct redirect_requests *t, const struct uuid *uid)
+static void begin(struct redirect_requests *t, struct broker_pod *pod)
 {
-	struct traffic_pod *p = requests_find(t, uid);
+	struct pod_redirection *r = &pod->redirection;
 
-	if (p)
-		return p;
-	p = mem_zalloc(sizeof(*p));
-	p->traffic = t;
-	p->uid = *uid;
-	p->view = (struct netns_watch){.epoll = t->epoll,
-	    .home = t->home,
+	if (r->by)
+		return;
+	r->by = t;
+	r->emptied = requests_on_emptied;
+	r->view = (struct netns_watch){.epoll = t->rig.epoll,
+	    .home = t->rig.home,
 	    .rules = requests_rules,
 	    .changed = requests_on_seen,
-	    .ctx = p};
-	DL_APPEND(t->pods, p);
-	return p;
+	    .ctx = pod};
 }
 
 static struct redirect_rules *read_rules(
@@ -269,54 +262,54 @@ static struct redirect_rules *read_rules(
 }
 
 /* What is refused leaves what was in force as it was. */
-int redirect_requests_set(
-    struct redirect_requests *t, const struct link_request *r, int memfd, struct err *e)
+int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
+    const struct link_request *q, int memfd, struct err *e)
 {
-	struct redirect_rules *rules = read_rules(t, memfd, e);
-	struct traffic_pod *p;
+	struct pod_redirection *r = &pod->redirection;
+	struct redirect_rules *rules;
 
+	pod_sockets_end(&pod->dns);
+	rules = read_rules(t, memfd, e);
 	if (!rules)
 		return -1;
-	p = find_or_add(t, &r->uid);
-	cgroup_await_end(&p->await);
-	free(p->asked);
-	p->asked = rules;
-	p->id = r->id;
-	p->done = false;
-	p->claimed = true;
-	p->noted = p->live || p->live_why.code;
-	if (!await_cgroup(p, e))
+	begin(t, pod);
+	cgroup_await_end(&r->await);
+	pod_redirection_ask(r, rules, q->id);
+	if (!await_cgroup(pod, e))
 		return 0;
-	forget(t, p);
+	pod_redirection_end(r);
 	return -1;
 }
 
-void redirect_requests_remove(struct redirect_requests *t, const struct uuid *pod)
+void redirect_requests_remove(struct redirect_requests *t, const struct uuid *uid)
 {
-	struct traffic_pod *p = requests_find(t, pod);
+	struct broker_pod *pod = pods_known(t->rig.pods, uid);
 
-	if (p)
-		forget(t, p);
+	if (pod) {
+		pod_sockets_end(&pod->dns);
+		pod_redirection_end(&pod->redirection);
+	}
 	if (t->redirect)
-		redirect_remove(t->redirect, pod);
+		redirect_remove(t->redirect, uid);
 }
 
-static void sweep_one(void *ctx, const struct uuid *pod)
+static void sweep_one(void *ctx, const struct uuid *uid)
 {
 	struct redirect_requests *t = ctx;
-	const struct traffic_pod *p = requests_find(t, pod);
-	char uid[UUID_TEXT_SIZE];
+	const struct broker_pod *pod = pods_known(t->rig.pods, uid);
+	char name[UUID_TEXT_SIZE];
 
-	uuid_format(pod, uid);
-	if ((p && p->claimed) || pod_source_of(t->options, pod))
+	uuid_format(uid, name);
+	if ((pod && pod->redirection.answer != POD_ANSWER_NOBODY) ||
+	    pod_source_of(t->rig.options, uid))
 		return;
-	redirect_requests_remove(t, pod);
-	log_info(uid, "a pod that nothing names: its traffic is not redirected any more");
+	redirect_requests_remove(t, uid);
+	log_info(name, "a pod that nothing names: its traffic is not redirected any more");
 }
 
 void redirect_requests_sweep(struct redirect_requests *t)
 {
-	if (t->redirect && pod_source_is_known(t->options))
+	if (t->redirect && pod_source_is_known(t->rig.options))
 		redirect_pods(t->redirect, sweep_one, t);
 }
 
@@ -345,54 +338,65 @@ int redirect_requests_trace(
 	return redirect_traces_add(t->traces, &r->uid, e);
 }
 
-int redirect_requests_dns_place(
-    const struct redirect_requests *t, const struct uuid *pod, uint16_t *port, struct err *e)
+/* --- its DNS --- */
+
+/* Where its DNS proxy listens. */
+static int find_place(const struct redirect_requests *t, const struct broker_pod *pod,
+    struct pod_sockets_place *at, struct err *e)
 {
 	const struct redirect_rules *rules;
-	int netns = netns_of_pod((void *)t, pod);
 
 	if (!t->redirect)
 		return refuse(t, e);
-	rules = redirect_rules(t->redirect, pod);
+	rules = redirect_rules(t->redirect, &pod->uid);
 	if (!rules || !(rules->flags & REDIRECT_DNS))
 		return err_set(e, ENOENT, "this pod's DNS is not redirected");
-	if (netns < 0)
+	*at = (struct pod_sockets_place){&pod->uid, netns_of_pod(pod), rules->dns_port};
+	if (at->netns < 0)
 		return err_set(e, ENOTCONN, "the pod's network namespace is not known");
-	*port = rules->dns_port;
-	return netns;
+	return 0;
 }
 
-int redirect_requests_dns_mark(
-    struct redirect_requests *t, const struct uuid *pod, int socket, bool answered, struct err *e)
+int redirect_requests_listen(
+    struct redirect_requests *t, struct broker_pod *pod, unsigned kind, struct err *e)
 {
-	return redirect_answer(t->redirect, pod, socket, answered, e);
+	struct pod_sockets_place at;
+	int fd;
+
+	if (find_place(t, pod, &at, e)) {
+		pod_sockets_end(&pod->dns);
+		return -1;
+	}
+	fd = pod_sockets_listen(&pod->dns, &t->dns, &at, kind, e);
+	pod_check(pod);
+	return fd;
 }
 
 /* --- telling the worker --- */
 
-static struct traffic_pod *find_done(const struct redirect_requests *t)
+static struct broker_pod *find_ready(const struct redirect_requests *t)
 {
-	struct traffic_pod *p;
+	struct broker_pod *pod;
 
-	DL_FOREACH (t->pods, p)
-		if (p->done)
-			return p;
+	DL_FOREACH (pods_first(t->rig.pods), pod)
+		if (pod->redirection.answer == POD_ANSWER_READY)
+			return pod;
 	return NULL;
 }
 
-static struct traffic_pod *find_noted(const struct redirect_requests *t)
+static struct broker_pod *find_noted(const struct redirect_requests *t)
 {
-	struct traffic_pod *p;
+	struct broker_pod *pod;
 
-	DL_FOREACH (t->pods, p)
-		if (p->noted)
-			return p;
+	DL_FOREACH (pods_first(t->rig.pods), pod)
+		if (pod->redirection.noted)
+			return pod;
 	return NULL;
 }
 
 bool redirect_requests_pending(const struct redirect_requests *t)
 {
-	return find_done(t) || find_noted(t) || t->repaired_noted;
+	return find_ready(t) || find_noted(t) || t->repaired_noted;
 }
 
 /* -1: the worker then counts from the beginning of time. */
@@ -410,51 +414,51 @@ static int describe(
 	return fd;
 }
 
-/* After what was asked: a worker that is told of a pod knows that its rules are in force. */
+/* After what was asked: a worker that is told of a pod knows that its rules are in force.  Its DNS
+ * proxy rests when it is told that the pod is not live: a mark that stayed would lead to nobody. */
 static bool next_note(struct redirect_requests *t, struct link_packet *out)
 {
-	struct traffic_pod *p = find_noted(t);
+	struct broker_pod *pod = find_noted(t);
 
 	if (t->repaired_noted) {
 		*out = (struct link_packet){.what = LINK_REDIRECT_NOTE, .arg = t->repaired};
 		t->repaired_noted = false;
 		return true;
 	}
-	if (!p)
+	if (!pod)
 		return false;
-	*out = (struct link_packet){
-	    .what = LINK_REDIRECT_NOTE, .code = p->live_why.code, .uid = p->uid, .arg = p->live};
-	snprintf(out->why, sizeof(out->why), "%s", p->live_why.code ? p->live_why.msg : "");
-	p->noted = false;
+	struct pod_redirection *r = &pod->redirection;
+	*out = (struct link_packet){.what = LINK_REDIRECT_NOTE,
+	    .code = r->inbound_why.code,
+	    .uid = pod->uid,
+	    .arg = pod_redirection_is_live(r)};
+	snprintf(out->why, sizeof(out->why), "%s", out->code ? r->inbound_why.msg : "");
+	r->noted = false;
+	if (!out->arg)
+		pod_sockets_end(&pod->dns);
 	return true;
 }
 
 bool redirect_requests_next(struct redirect_requests *t, struct link_packet *out, int *fd)
 {
-	struct traffic_pod *p = find_done(t);
+	struct broker_pod *pod = find_ready(t);
 
 	*fd = -1;
-	if (!p)
+	if (!pod)
 		return next_note(t, out);
+	struct pod_redirection *r = &pod->redirection;
 	*out = (struct link_packet){
-	    .id = p->id, .what = LINK_REDIRECTED, .code = p->why.code, .uid = p->uid};
+	    .id = r->id, .what = LINK_REDIRECTED, .code = r->why.code, .uid = pod->uid};
 	if (!out->code)
-		*fd = describe(t, &p->uid, out);
-	snprintf(out->why, sizeof(out->why), "%s", p->why.code ? p->why.msg : "");
-	p->id = 0;
-	p->done = false;
+		*fd = describe(t, &pod->uid, out);
+	snprintf(out->why, sizeof(out->why), "%s", out->code ? r->why.msg : "");
+	pod_redirection_told(r);
 	return true;
 }
 
 void redirect_requests_detach(struct redirect_requests *t)
 {
-	struct traffic_pod *p;
-
 	t->repaired_noted = t->repaired > 0;
-	DL_FOREACH (t->pods, p) {
-		p->id = 0;
-		p->done = p->claimed = p->noted = false;
-	}
 }
 
 int redirect_requests_counters(const struct redirect_requests *t, struct err *e)

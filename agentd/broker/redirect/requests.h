@@ -1,9 +1,12 @@
-/* redirect_requests.h - whose traffic is redirected, from the asking to the end: the request
- * table's side of redirect.h.
+/* requests.h - whose traffic is redirected, from the asking to the end: the request table's side of
+ * redirect.h.
  *
  * asked for: rules are checked against the node's ceiling -> the pod's cgroup is there, or awaited
  * -> written: its processes dial through Envoy, a strict one is closed to others -> its network
  * namespace is learned: live.  A pod that was asked for by an earlier worker stays redirected.
+ *
+ * How far a pod is stands in the pod itself: pods/redirection.h.  Here is what is of all pods: the
+ * programs, the notices, the audit.
  */
 #pragma once
 #include "broker/base/options.h"
@@ -11,15 +14,16 @@
 #include "common/err.h"
 #include "common/protocol.h"
 
+struct broker_pod;
+struct pods;
 struct redirect_requests;
 
 struct redirect_requests_rig {
 	int epoll;
 	const struct broker_options *options;
 	const struct netns_home *home;
+	struct pods *pods;          /* freed before this */
 	void (*changed)(void *ctx); /* redirect_requests_next() has something to say */
-	/* The network namespace of the pod while it is in that cgroup; -1: not known yet. */
-	int (*netns)(void *ctx, const struct uuid *pod, uint64_t cgroup);
 	void *ctx;
 };
 struct redirect_requests *redirect_requests_new(
@@ -27,19 +31,21 @@ struct redirect_requests *redirect_requests_new(
 void redirect_requests_free(struct redirect_requests **t); /* redirection goes on */
 
 /* LINK_REDIRECT_SET and its memfd.  Accepted: LINK_REDIRECTED follows, now or when the cgroup is
- * there. */
-int redirect_requests_set(
-    struct redirect_requests *t, const struct link_request *r, int memfd, struct err *e);
-void redirect_requests_remove(
-    struct redirect_requests *t, const struct uuid *pod); /* unknown: nothing */
+ * there.  Either way the pod's DNS sockets end: the worker asks again when it knows what is in
+ * force. */
+int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
+    const struct link_request *r, int memfd, struct err *e);
+/* Also of a pod that only an earlier broker knew; unknown: nothing. */
+void redirect_requests_remove(struct redirect_requests *t, const struct uuid *pod);
+/* LINK_LISTEN of a DNS socket: pod_sockets_listen(). */
+int redirect_requests_listen(
+    struct redirect_requests *t, struct broker_pod *pod, unsigned kind, struct err *e);
 /* The pod's network namespace is known: its Envoy connected from there.  Not asked for: nothing. */
-void redirect_requests_live(struct redirect_requests *t, const struct uuid *pod, int netns);
+void redirect_requests_live(struct broker_pod *pod);
 /* One of its processes is in the node's own: it is never redirected, and whoever looks is told. */
-void redirect_requests_of_host(struct redirect_requests *t, const struct uuid *pod);
+void redirect_requests_of_host(struct broker_pod *pod);
 /* Its network namespace was another one while no broker was here, and is no more. */
 bool redirect_requests_gone(const struct redirect_requests *t, const struct uuid *pod);
-/* Nobody is in its cgroup any more: who comes next is another sandbox, and not live. */
-void redirect_requests_emptied(struct redirect_requests *t, const struct uuid *pod);
 /* The worker has asked for all there is: pods of earlier ones that nothing names go. */
 void redirect_requests_sweep(struct redirect_requests *t);
 /* LINK_REDIRECT_EXPLAIN: the verdict into reply->arg. */
@@ -53,12 +59,7 @@ int redirect_requests_trace(
 bool redirect_requests_pending(const struct redirect_requests *t);
 /* False: nothing.  `fd` (or -1) is the caller's. */
 bool redirect_requests_next(struct redirect_requests *t, struct link_packet *p, int *fd);
-/* A worker came or went: nobody waits for what it asked. */
+/* A worker came or went: the next one is told how much was repaired. */
 void redirect_requests_detach(struct redirect_requests *t);
-/* pod_sockets.h: where a pod's DNS proxy listens, and whether somebody answers there. */
-int redirect_requests_dns_place(
-    const struct redirect_requests *t, const struct uuid *pod, uint16_t *port, struct err *e);
-int redirect_requests_dns_mark(
-    struct redirect_requests *t, const struct uuid *pod, int socket, bool answered, struct err *e);
 /* The map of the counters; it stays ours. */
 int redirect_requests_counters(const struct redirect_requests *t, struct err *e);

@@ -10,7 +10,6 @@
 #include "broker/base/fdstore.h"
 #include "broker/base/io.h"
 #include "broker/base/state.h"
-#include "broker/netns/pod_sockets.h"
 #include "broker/pods/pods.h"
 #include "broker/redirect/requests.h"
 #include "broker_internal.h"
@@ -81,11 +80,7 @@ static bool traffic_is_pending(const struct broker *b)
 
 static bool next_of_traffic(struct broker *b, struct link_packet *p, int *fd)
 {
-	if (!redirect_requests_next(b->traffic, p, fd))
-		return false;
-	if (p->what == LINK_REDIRECT_NOTE && !p->arg)
-		pod_sockets_end(b->dns, &p->uid); /* not live: nobody serves it */
-	return true;
+	return redirect_requests_next(b->traffic, p, fd);
 }
 
 static bool follows_are_pending(const struct broker *b)
@@ -272,46 +267,6 @@ int broker_epoll(const struct broker *b)
 	return b->epoll;
 }
 
-static int on_netns_asked(void *ctx, const struct uuid *pod, uint64_t cgroup)
-{
-	struct broker *b = ctx;
-	struct err e;
-	const struct broker_pod *known = pods_find(b->pods, pod, &e);
-
-	return known ? broker_pod_netns_in(known, cgroup) : -1;
-}
-
-static void on_emptied(void *ctx, const struct uuid *pod)
-{
-	struct broker *b = ctx;
-
-	if (b->dns)
-		pod_sockets_end(b->dns, pod);
-	if (b->traffic)
-		redirect_requests_emptied(b->traffic, pod);
-}
-
-static bool on_gone_asked(void *ctx, const struct uuid *pod)
-{
-	return redirect_requests_gone(((struct broker *)ctx)->traffic, pod);
-}
-
-static void on_of_host(void *ctx, const struct uuid *pod)
-{
-	redirect_requests_of_host(((struct broker *)ctx)->traffic, pod);
-}
-
-static int on_dns_place(void *ctx, const struct uuid *pod, uint16_t *port, struct err *e)
-{
-	return redirect_requests_dns_place(((struct broker *)ctx)->traffic, pod, port, e);
-}
-
-static int on_dns_mark(void *ctx, const struct uuid *pod, int socket, bool answered, struct err *e)
-{
-	return redirect_requests_dns_mark(
-	    ((struct broker *)ctx)->traffic, pod, socket, answered, e);
-}
-
 static int start(struct broker *b, struct err *e)
 {
 	if ((b->epoll = broker_loop_new()) < 0)
@@ -326,16 +281,14 @@ static int start(struct broker *b, struct err *e)
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, e)))
 		return -1;
-	b->pods = pods_new(&(struct pods_rig){b->epoll, b->options, &b->home, b->kept, b->states,
-	    on_renewed, on_gone_asked, on_emptied, on_of_host, b});
+	b->pods = pods_new(
+	    &(struct pods_rig){b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, b});
 	b->follows = follows_new(b->epoll, b->options, on_changed, b, e);
-	b->traffic =
-	    b->follows ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll, b->options,
-						   &b->home, on_changed, on_netns_asked, b},
-			     e)
-		       : NULL;
-	b->dns = pod_sockets_new(
-	    &(struct pod_sockets_rig){b->epoll, &b->home, on_dns_place, on_dns_mark, b});
+	b->traffic = b->follows
+			 ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll,
+						     b->options, &b->home, b->pods, on_changed, b},
+			       e)
+			 : NULL;
 	return b->traffic ? 0 : -1;
 }
 
@@ -365,7 +318,7 @@ static void hang_up(struct broker *b)
 	broker_watch_end(b->epoll, &b->worker);
 	close(b->worker.fd);
 	end_lists(b);
-	pod_sockets_detach(b->dns);
+	pods_detach(b->pods);
 	redirect_requests_detach(b->traffic);
 	b->attached = false;
 }
@@ -386,7 +339,6 @@ void broker_detach(struct broker *b)
 	hear_last_words(b);
 	hang_up(b);
 	follows_clear(b->follows);
-	pods_generation(b->pods);
 	b->ready = false;
 	b->renewed = 0;
 }
@@ -402,10 +354,9 @@ void broker_free(struct broker **b)
 	if (!*b)
 		return;
 	hang_up(*b);
-	pod_sockets_free(&(*b)->dns);
+	pods_free(&(*b)->pods);
 	redirect_requests_free(&(*b)->traffic);
 	follows_free(&(*b)->follows);
-	pods_free(&(*b)->pods);
 	broker_state_free(&(*b)->states);
 	requests_node_free(&(*b)->node);
 	netns_home_close(&(*b)->home);

@@ -19,7 +19,6 @@ struct broker {
 	struct follows *follows;
 	struct broker_states *states;
 	struct redirect_requests *traffic;
-	struct pod_sockets *dns;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
 	enum broker_state state;

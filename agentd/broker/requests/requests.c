@@ -7,7 +7,6 @@
 #include "broker/base/fdstore.h"
 #include "broker/base/state.h"
 #include "broker/kubelet/volume.h"
-#include "broker/netns/pod_sockets.h"
 #include "broker/pods/kubelet_caller.h"
 #include "broker/pods/pods.h"
 #include "broker/redirect/requests.h"
@@ -34,7 +33,9 @@ struct request {
 
 static int do_pod_add(struct broker *b, struct request *q)
 {
-	return pods_add(b->pods, &q->r->uid, q->why);
+	const struct uuid *uid = &q->r->uid;
+
+	return pods_add(b->pods, uid, redirect_requests_gone(b->traffic, uid), q->why);
 }
 
 /* Also of a pod that only an earlier worker added: it may have died before it kept it. */
@@ -44,7 +45,6 @@ static int do_pod_remove(struct broker *b, struct request *q)
 		return err_set(
 		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
 	follows_remove_pod(b->follows, &q->r->uid);
-	pod_sockets_end(b->dns, &q->r->uid);
 	redirect_requests_remove(b->traffic, &q->r->uid);
 	return pods_remove(b->pods, &q->r->uid, q->why);
 }
@@ -52,23 +52,27 @@ static int do_pod_remove(struct broker *b, struct request *q)
 static int do_listen(struct broker *b, struct request *q)
 {
 	q->reply_fd = pod_sockets_is_kind(q->r->kind)
-			  ? pod_sockets_listen(b->dns, &q->r->uid, q->r->kind, q->why)
-			  : broker_pod_listen(b->pods, q->pod, q->r->kind, q->why);
+			  ? redirect_requests_listen(b->traffic, q->pod, q->r->kind, q->why)
+			  : pod_listen(q->pod, q->r->kind, q->why);
 	return q->reply_fd < 0 ? -1 : 0;
 }
 
 static int do_peer_of(struct broker *b, struct request *q)
 {
-	if (broker_pod_peer(q->pod, q->fd, q->r->arg == LINK_ATTEST_REQUIRE, q->reply, q->why))
-		return -1;
-	redirect_requests_live(b->traffic, &q->r->uid, broker_pod_netns_fd(q->pod));
-	return 0;
+	const struct pods_connection c = {q->fd, q->r->arg == LINK_ATTEST_REQUIRE};
+	const enum pods_peer peer = pods_peer(b->pods, q->pod, c, q->reply, q->why);
+
+	if (peer == PODS_PEER_IS)
+		redirect_requests_live(q->pod);
+	else if (peer == PODS_PEER_OF_HOST)
+		redirect_requests_of_host(q->pod);
+	return peer == PODS_PEER_IS ? 0 : -1;
 }
 
 static int do_write(struct broker *b, struct request *q)
 {
 	(void)b;
-	return broker_pod_write(q->pod, q->r->kind, q->fd, q->why);
+	return pod_write(q->pod, q->r->kind, q->fd, q->why);
 }
 
 static int do_follow(struct broker *b, struct request *q)
@@ -101,16 +105,13 @@ static int do_state_list(struct broker *b, struct request *q)
 	return broker_state_list(b->states, q->r, q->why);
 }
 
-/* The worker asks for its DNS proxy's sockets again when it knows what is in force. */
 static int do_redirect_set(struct broker *b, struct request *q)
 {
-	pod_sockets_end(b->dns, &q->r->uid);
-	return redirect_requests_set(b->traffic, q->r, q->fd, q->why);
+	return redirect_requests_set(b->traffic, q->pod, q->r, q->fd, q->why);
 }
 
 static int do_redirect_del(struct broker *b, struct request *q)
 {
-	pod_sockets_end(b->dns, &q->r->uid);
 	redirect_requests_remove(b->traffic, &q->r->uid);
 	return 0;
 }
@@ -156,7 +157,8 @@ static int do_volumes(struct broker *b, struct request *q)
 
 static int do_dial(struct broker *b, struct request *q)
 {
-	q->given_fd = broker_pod_dial(b->pods, q->pod, q->r, q->why);
+	(void)b;
+	q->given_fd = pod_dial(q->pod, q->r, q->why);
 	return q->given_fd < 0 ? -1 : 0;
 }
 
@@ -172,7 +174,6 @@ static int do_ready(struct broker *b, struct request *q)
 	}
 	b->ready = true;
 	pods_sweep(b->pods);
-	pod_sockets_sweep(b->dns);
 	redirect_requests_sweep(b->traffic);
 	if ((n = broker_fdstore_sweep(b->kept)))
 		log_info(NULL, "%zu kept descriptors belong to no pod: closed", n);

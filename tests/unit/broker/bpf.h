@@ -11,8 +11,12 @@
 #include <bpf/bpf.h>
 #include <dirent.h>
 #include <endian.h>
+#include <ftw.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+
+enum { PLACE_PATIENCE_MS = 60 * 1000 }; /* a test that waits longer has failed */
 
 struct place {
 	char top[32], bpffs[64], root[PATH_MAX / 2], cgroup[PATH_MAX];
@@ -74,15 +78,45 @@ RIG_UNUSED static void place_restart(struct place *p)
 	place_start(p);
 }
 
+static int place_remove_directory(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+	(void)st;
+	(void)at;
+	if (kind == FTW_DP)
+		rmdir(path);
+	return 0;
+}
+
+/* Whatever a test that failed has left: its processes end, all its cgroups go.  A process that was
+ * waited for may be in its cgroup a little longer; the kernel tells when the tree is empty. */
+RIG_UNUSED static void place_empty(const struct place *p)
+{
+	int kill_all = open(place_path(p, "cgroup.kill"), O_WRONLY | O_CLOEXEC); /* 5.14 */
+	int events = open(place_path(p, "cgroup.events"), O_RDONLY | O_CLOEXEC);
+	struct pollfd notice = {.fd = events, .events = POLLPRI};
+	char text[128];
+
+	if (kill_all >= 0)
+		assert_int_equal(write(kill_all, "1", 1), 1);
+	close(kill_all);
+	for (ssize_t n; (n = pread(events, text, sizeof(text) - 1, 0)) > 0;) {
+		text[n] = '\0';
+		if (strstr(text, "populated 0"))
+			break;
+		if (poll(&notice, 1, PLACE_PATIENCE_MS) != 1)
+			fail_msg("somebody stays in %s", p->cgroup);
+	}
+	close(events);
+	nftw(p->cgroup, place_remove_directory, 16, FTW_DEPTH | FTW_PHYS);
+	assert_int_equal(access(p->cgroup, F_OK), -1);
+}
+
 RIG_UNUSED static void place_teardown(struct place *p)
 {
 	redirect_free(&p->r);
 	umount2(p->bpffs, MNT_DETACH);
-	/* Of a process that was just waited for a cgroup may be busy for a moment. */
-	rig_shell("for i in $(seq 500); do find %s -depth -type d -exec rmdir {} + 2>/dev/null && "
-		  "break; sleep 0.01; done; ! test -d %s",
-	    p->cgroup, p->cgroup);
 	rig_shell("rm -rf %s", p->top);
+	place_empty(p);
 }
 
 /* Set-up and tear-down of a test that needs no more than programs that run. */

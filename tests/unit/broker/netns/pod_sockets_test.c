@@ -17,9 +17,9 @@ enum { PORT = 15053 };
 static struct world {
 	struct broker_fdstore *kept;
 	struct netns_home home;
-	struct pod_sockets *d;
+	struct pod_sockets_rig rig;
+	struct pod_sockets d;
 	int epoll, netns, empty; /* the pod's, and another one */
-	int at;                  /* where the pod is now; -1: not known */
 	bool unmarkable;
 	char log[256]; /* "+udp -udp ..." */
 	uint8_t in[512];
@@ -35,18 +35,10 @@ static int type_of(int fd)
 	return type;
 }
 
-static int place(void *ctx, const struct uuid *pod, uint16_t *port, struct err *why)
-{
-	(void)ctx;
-	assert_true(uuid_equal(pod, &rig_pod));
-	*port = PORT;
-	return w.at >= 0 ? w.at : err_set(why, ENOTCONN, "nowhere");
-}
-
 static int mark(void *ctx, const struct uuid *pod, int socket, bool answered, struct err *why)
 {
 	(void)ctx;
-	(void)pod;
+	assert_true(uuid_equal(pod, &rig_pod));
 	strcat(w.log, answered ? " +" : " -");
 	strcat(w.log, type_of(socket) == SOCK_DGRAM ? "udp" : "tcp");
 	return answered && w.unmarkable ? err_set(why, ENOENT, "no mark") : 0;
@@ -92,16 +84,16 @@ static int setup(void **state)
 	w.kept = broker_fdstore_new();
 	assert_int_equal(netns_home_open(&w.home, w.kept, &why), 0);
 	w.epoll = broker_loop_new();
-	w.at = w.netns = new_netns();
+	w.netns = new_netns();
 	w.empty = new_netns();
-	w.d = pod_sockets_new(&(struct pod_sockets_rig){w.epoll, &w.home, place, mark, NULL});
+	w.rig = (struct pod_sockets_rig){w.epoll, &w.home, mark, NULL};
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	pod_sockets_free(&w.d);
+	pod_sockets_end(&w.d);
 	close(w.netns);
 	close(w.empty);
 	close(w.epoll);
@@ -110,10 +102,17 @@ static int teardown(void **state)
 	return 0;
 }
 
+static int listen_at(unsigned kind, struct err *why)
+{
+	const struct pod_sockets_place at = {&rig_pod, w.netns, PORT};
+
+	return pod_sockets_listen(&w.d, &w.rig, &at, kind, why);
+}
+
 static int make(unsigned kind)
 {
 	struct err why = {0};
-	int fd = pod_sockets_listen(w.d, &rig_pod, kind, &why);
+	int fd = listen_at(kind, &why);
 
 	if (fd < 0)
 		fail_msg("%s", why.msg);
@@ -124,7 +123,7 @@ static void refused(unsigned kind, int code)
 {
 	struct err why = {0};
 
-	assert_int_equal(pod_sockets_listen(w.d, &rig_pod, kind, &why), -1);
+	assert_int_equal(listen_at(kind, &why), -1);
 	assert_int_equal(why.code, code);
 }
 
@@ -196,14 +195,13 @@ static void in_the_pods_network_and_marked(void **state)
 	close(fd);
 }
 
-static void where_the_pod_is_not_known(void **state)
+static void one_that_cannot_be_marked(void **state)
 {
 	(void)state;
-	w.at = -1;
-	refused(LINK_LISTEN_DNS_UDP, ENOTCONN);
-	w.at = w.netns;
+	make(LINK_LISTEN_DNS_TCP);
 	w.unmarkable = true;
 	refused(LINK_LISTEN_DNS_UDP, ENOENT);
+	assert_int_equal(w.d.tcp.state, POD_SOCKET_NONE);
 	w.unmarkable = false;
 	make(LINK_LISTEN_DNS_UDP); /* nothing was left there */
 }
@@ -263,7 +261,7 @@ static void when_the_worker_is_gone(void **state)
 	ask(waiting);
 	*w.log = '\0';
 	assert_int_equal(recv(worker, w.in, 1, MSG_PEEK), 1); /* it was about to answer */
-	pod_sockets_detach(w.d);
+	assert_true(pod_sockets_detach(&w.d));
 	close(worker);
 	logged(" -tcp -udp");
 	turns();
@@ -277,7 +275,7 @@ static void when_the_worker_is_gone(void **state)
 	assert_false(refused_query(later));
 	assert_false(refused_query(elsewhere));
 	assert_int_equal(dial(SOCK_STREAM, "127.0.53.1"), -1);
-	pod_sockets_detach(w.d); /* again: nothing */
+	pod_sockets_detach(&w.d); /* again: nothing */
 	logged("");
 	/* The next one: what an earlier one might have died of is not for it. */
 	ask(waiting);
@@ -302,7 +300,7 @@ static void no_answer_to_answers(void **state)
 	(void)state;
 	make(LINK_LISTEN_DNS_UDP);
 	fd = dial(SOCK_DGRAM, "127.0.53.2");
-	pod_sockets_detach(w.d);
+	pod_sockets_detach(&w.d);
 	memcpy(answer, question, QUESTION);
 	answer[2] |= 0x80;
 	assert_int_equal(send(fd, answer, QUESTION, 0), QUESTION);
@@ -335,22 +333,24 @@ static void given_up(void **state)
 	*w.log = '\0';
 	fd = dial(SOCK_DGRAM, "127.0.53.2");
 	ask(fd);
-	pod_sockets_end(w.d, &rig_pod);
+	pod_sockets_end(&w.d);
 	logged(" -udp -tcp");
 	assert_true(refused_query(fd)); /* not lost with the socket */
 	assert_int_equal(send(fd, question, QUESTION, 0), QUESTION);
 	assert_int_equal(recv(fd, w.in, sizeof(w.in), 0), -1);
 	assert_int_equal(errno, ECONNREFUSED);
-	pod_sockets_end(w.d, &rig_pod);
-	pod_sockets_sweep(w.d);
+	pod_sockets_end(&w.d);
+	pod_sockets_sweep(&w.d);
 	close(fd);
 	/* What the next worker did not ask for until it was ready. */
 	make(LINK_LISTEN_DNS_UDP);
-	pod_sockets_sweep(w.d);
+	pod_sockets_sweep(&w.d);
 	*w.log = '\0';
-	pod_sockets_detach(w.d);
+	pod_sockets_detach(&w.d);
 	logged(" -udp");
-	pod_sockets_sweep(w.d);
+	pod_sockets_sweep(&w.d);
+	assert_int_equal(w.d.udp.state, POD_SOCKET_NONE);
+	assert_false(pod_sockets_detach(&w.d));
 	assert_int_equal(dial(SOCK_STREAM, "127.0.53.1"), -1);
 }
 
@@ -414,7 +414,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(in_the_pods_network_and_marked),
-	    TEST(where_the_pod_is_not_known),
+	    TEST(one_that_cannot_be_marked),
 	    TEST(a_port_that_is_taken),
 	    TEST(one_without_the_other),
 	    TEST(when_the_worker_is_gone),

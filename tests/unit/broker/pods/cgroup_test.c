@@ -417,7 +417,7 @@ static void test_what_cannot_be_looked_at_is_not_empty(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
 	assert_false(pod_cgroup_emptied(&c));
 	pod_cgroup_resume(&c, dir, st.st_ino);
-	assert_true(c.watched && !pod_cgroup_emptied(&c));
+	assert_true(!pod_cgroup_emptied(&c) && c.state == POD_CGROUP_WATCHED);
 	assert_int_equal(emptied, 0);
 	pod_cgroup_resume(&c, dir, st.st_ino + 1);
 	assert_true(emptied == 1 && pod_cgroup_emptied(&c));

@@ -1,6 +1,9 @@
-/* redirect_requests_test.c - a worker asks for redirection, and what its pods do meanwhile: cgroups
+/* requests_test.c - a worker asks for redirection, and what its pods do meanwhile: cgroups
  * that come and go, network namespaces that are learned, workers and brokers that are replaced.
  */
+#include "broker/base/loop.h"
+#include "broker/base/state.h"
+#include "broker/pods/pods.h"
 #include "broker/redirect/requests.h"
 #include "common/err.h"
 #include "ebpf/rules_types.h"
@@ -52,6 +55,7 @@ static int teardown(void **state)
 	int rc;
 
 	close(w.listener);
+	place_empty(&w.place); /* first: should the rest fail, nothing is left behind */
 	rc = rig_teardown(state);
 	place_teardown(&w.place);
 	return rc;
@@ -434,20 +438,22 @@ static unsigned explained_dns(void)
 /* The worker's DNS proxy rests when it is told; a mark that stayed would lead to nobody. */
 static void test_what_is_not_live_any_more_has_no_dns(void **state)
 {
+	const struct rig_ask listen = {
+	    .op = LINK_LISTEN, .pod = &rig_pod, .kind = LINK_LISTEN_DNS_UDP};
 	struct redirect_rules rules = good_rules();
 	int pod = place_cgroup(&w.place, "pod"), cidrs, udp = -1;
 
 	(void)state;
 	rules.flags |= REDIRECT_DNS | REDIRECT_DNS_ALL;
 	rules.dns_port = 15053;
+	rig_refused(w.rig, listen, ENOENT, "DNS is not redirected");
 	ask(&rules);
 	in_force();
+	rig_refused(w.rig, listen, ENOTCONN, "network namespace is not known");
 	struct peer p = envoy("ip link set lo up");
 	greet(&p);
 	assert_int_equal(explained_dns(), REDIRECT_PASS_NO_DNS);
-	rig_ask(w.rig,
-	    (struct rig_ask){.op = LINK_LISTEN, .pod = &rig_pod, .kind = LINK_LISTEN_DNS_UDP},
-	    &udp);
+	rig_ask(w.rig, listen, &udp);
 	assert_true(udp >= 0);
 	close(udp);
 	assert_int_equal(explained_dns(), REDIRECT_TO_DNS);
@@ -470,14 +476,6 @@ static void nobody(void *ctx)
 	(void)ctx;
 }
 
-static int not_known(void *ctx, const struct uuid *pod, uint64_t cgroup)
-{
-	(void)ctx;
-	(void)pod;
-	(void)cgroup;
-	return -1;
-}
-
 /* However it got there: with no programs in it, and no word of a peer. */
 static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 {
@@ -486,37 +484,45 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	struct netns_home home;
 	struct err why;
 	struct link_packet p;
-	int pod = place_cgroup(&w.place, "pod"), epoll = broker_loop_new(), fd;
+	int cgroup = place_cgroup(&w.place, "pod"), epoll = broker_loop_new(), fd;
 	int here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), lookups;
 
 	(void)state;
 	rig_stop(w.rig);
 	lookups = place_attached(here, BPF_SK_LOOKUP, NULL);
 	assert_int_equal(netns_home_open(&home, kept, &why), 0);
+	struct broker_states *states = broker_state_new(&w.rig->o, kept, &why);
+	assert_non_null(states);
+	struct pods *pods =
+	    pods_new(&(struct pods_rig){epoll, &w.rig->o, &home, kept, states, nobody, NULL});
 	struct redirect_requests *t = redirect_requests_new(
-	    &(struct redirect_requests_rig){epoll, &w.rig->o, &home, nobody, not_known, NULL},
-	    &why);
-	fd = rig_memfd(&rules, sizeof(rules), RIG_SEALS);
+	    &(struct redirect_requests_rig){epoll, &w.rig->o, &home, pods, nobody, NULL}, &why);
 	assert_non_null(t);
+	assert_int_equal(pods_add(pods, &rig_pod, false, &why), 0);
+	struct broker_pod *pod = pods_known(pods, &rig_pod);
+	fd = rig_memfd(&rules, sizeof(rules), RIG_SEALS);
 	assert_int_equal(
-	    redirect_requests_set(t, &(struct link_request){.id = 1, .uid = rig_pod}, fd, &why), 0);
+	    redirect_requests_set(t, pod, &(struct link_request){.id = 1}, fd, &why), 0);
 	close(fd);
 	assert_true(redirect_requests_next(t, &p, &fd));
 	assert_int_equal(p.code, 0);
 	close(fd);
-	redirect_requests_live(t, &rig_pod, here);
+	pod->identity.netns_fd = here;
+	redirect_requests_live(pod);
 	assert_true(redirect_requests_next(t, &p, &fd));
 	assert_int_equal(p.what, LINK_REDIRECT_NOTE);
 	assert_int_equal(p.arg, 0);
 	assert_non_null(strstr(p.why, "hostNetwork"));
+	assert_int_equal(pod->redirection.inbound, POD_INBOUND_REFUSED);
 	assert_int_equal(place_attached(here, BPF_SK_LOOKUP, NULL), lookups);
-	assert_true(is_closed(pod) && !is_live());
+	assert_true(is_closed(cgroup) && !is_live());
+	pods_free(&pods); /* and `here` */
 	redirect_requests_free(&t);
+	broker_state_free(&states);
 	netns_home_close(&home);
 	broker_fdstore_free(&kept);
 	close(epoll);
-	close(here);
-	close(pod);
+	close(cgroup);
 	rig_start(w.rig);
 }
 
@@ -569,6 +575,21 @@ static void test_ready_sweeps_who_has_no_manifest(void **state)
 	rig_do(w.rig, (struct rig_ask){.op = LINK_READY});
 	assert_int_equal(place_rows(&w.place, "pods"), 0);
 	assert_int_equal(place_names(&w.place, "pods"), 0);
+}
+
+/* What is awaited ends with the pod: nobody would ever take its rows away. */
+static void test_what_is_swept_is_not_awaited(void **state)
+{
+	const struct redirect_rules rules = good_rules();
+
+	(void)state;
+	ask(&rules);
+	next_worker();
+	unlink(rig_at(w.rig, "pods.d/%s.yaml", rig_pod_text));
+	rig_do(w.rig, (struct rig_ask){.op = LINK_READY});
+	close(place_cgroup(&w.place, "pod"));
+	nothing_told();
+	assert_int_equal(place_rows(&w.place, "pods"), 0);
 }
 
 static void test_the_next_broker_sweeps_what_an_earlier_one_knew(void **state)
@@ -643,6 +664,7 @@ int main(void)
 	    TRAFFIC_TEST(test_what_is_not_live_any_more_has_no_dns),
 	    TRAFFIC_TEST(test_the_next_worker_is_told_nothing_it_did_not_ask),
 	    TRAFFIC_TEST(test_ready_sweeps_who_has_no_manifest),
+	    TRAFFIC_TEST(test_what_is_swept_is_not_awaited),
 	    TRAFFIC_TEST(test_the_next_broker_sweeps_what_an_earlier_one_knew),
 	    TRAFFIC_TEST(test_words_of_the_ceiling),
 	};

@@ -1,0 +1,98 @@
+/* pod.h - one pod: all that the broker keeps of it in memory is here, in parts, and ends with it.
+ *
+ *   part         states                          who takes the steps
+ *   claimed      no, yes                         pods.c: POD_ADD; the worker is gone
+ *   listeners    idle, served, renewed           pod.c
+ *   identity     cgroup unknown, watched, emptied  identity.c
+ *   dns          none, served, refuses           netns/pod_sockets.c
+ *   redirection  rules, inbound, answer          redirect/requests*.c, by redirection.h
+ *   dial         a budget                        netns/dial.c
+ *
+ * Each part checks its own steps.  What must hold between them, after each event, and the race that
+ * it excludes:
+ *
+ *   1. emptied => not live, no DNS socket served.  The pod's next sandbox has the same uid: what
+ *      arrives there would go to an Envoy of the one before, and its queries to a socket there.
+ *   2. no rules => inbound unknown, nobody is owed an answer, no DNS socket.  A notice that was on
+ *      its way when redirection ended would write a row, or leave a mark, for the pod that is given
+ *      the index next.
+ *   3. inbound twice or refused <=> there is a reason.  The worker tells people by it.
+ *   4. rules are asked for <=> they are held.  A cgroup that comes back between question and answer
+ *      would be written by rules of the question before.
+ *   5. a question is open <=> it has a number; nobody's has none, and no note.  A worker that died
+ *      with a question open has a successor, who begins to number anew.
+ *
+ * Rows in the maps and pins outlive the broker, so pods of which only they tell have no struct here
+ * until they are added: redirect.h knows them by uid.
+ */
+#pragma once
+#include "broker/base/listener.h"
+#include "broker/base/options.h"
+#include "broker/netns/dial.h"
+#include "broker/netns/netns.h"
+#include "broker/netns/pod_sockets.h"
+#include "common/err.h"
+#include "common/protocol.h"
+#include "identity.h"
+#include "redirection.h"
+
+enum { POD_PATH_SIZE = 160 }; /* --run is bounded */
+
+struct pods_rig {
+	int epoll;
+	const struct broker_options *options;
+	const struct netns_home *home;
+	struct broker_fdstore *kept;
+	struct broker_states *states;
+	/* A listener is to be told of.  Called back, since its loss is an event of the socket's. */
+	void (*renewed)(void *ctx);
+	void *ctx;
+};
+
+struct broker_pod {
+	struct uuid uid;
+	char name[UUID_TEXT_SIZE];
+	char dir[POD_PATH_SIZE]; /* <run>/pods/<uid> */
+	const struct pods_rig *rig;
+	bool claimed; /* added by the worker that runs */
+	struct pod_listener {
+		struct broker_pod *pod;
+		enum pod_listener_state {
+			POD_LISTENER_IDLE,
+			POD_LISTENER_SERVED,  /* the worker that runs has a copy */
+			POD_LISTENER_RENEWED, /* which is dead, and it was not told yet */
+		} state;
+		struct broker_listener_spec spec;
+		struct broker_listener listener;
+	} listeners[LINK_LISTENER_END];
+	struct pod_identity identity;
+	struct pod_sockets dns;
+	struct pod_redirection redirection;
+	struct netns_dial dial;
+	struct broker_pod *prev, *next; /* pods.c */
+};
+
+/* With its directories; goes on with what an earlier broker knew, unless its network namespace is
+ * no more (`gone`).  NULL: `e` says why. */
+struct broker_pod *pod_new(const struct pods_rig *rig, const struct pod_identities *all,
+    const struct uuid *uid, bool gone, struct err *e);
+void pod_free(struct broker_pod **pod); /* the directory stays, and so does what is kept */
+/* The directory goes, unless something is in it that is not ours, and what is kept.  Not there:
+ * fine. */
+int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e);
+void pod_close_listeners(struct broker_pod *pod); /* for ever: nothing of them is kept */
+
+/* The worker is gone.  False: no DNS socket is left. */
+bool pod_detach(struct broker_pod *pod);
+
+/* A listening socket; it stays the broker's. */
+int pod_listen(struct broker_pod *pod, unsigned kind, struct err *e);
+bool pod_next_renewed(const struct broker_pod *pod, enum link_listener *kind);
+int pod_told_renewed(struct broker_pod *pod, enum link_listener kind); /* its fd, ours */
+int pod_write(const struct broker_pod *pod, unsigned kind, int memfd, struct err *e);
+/* A socket in its network namespace, the caller's: netns_dial(). */
+int pod_dial(struct broker_pod *pod, const struct link_request *r, struct err *e);
+
+/* The number of the rule above that does not hold; 0: all do. */
+int pod_broken_rule(const struct broker_pod *pod);
+void pod_check(const struct broker_pod *pod); /* after an event; broken: the broker ends */

@@ -1,0 +1,79 @@
+/* redirection.h - how far the redirection of one pod's traffic is: three states, and their steps.
+ *
+ * broker/redirect/requests.c takes the steps, for it has the programs; the state is here, for the
+ * pod owns it.  A step that is not in this table is a bug of ours and ends the broker.
+ *
+ *   rules    NONE -> ASKED -> WRITTEN -> ASKED ...     any -> NONE
+ *            WRITTEN -> WRITTEN: a cgroup came back under the name.
+ *            Not NONE -> WRITTEN: what the ceiling has not seen is never written.
+ *            ASKED keeps what was written before in force: a refusal opens nothing.
+ *   inbound  UNKNOWN -> LIVE <-> TWICE                 LIVE, TWICE, REFUSED -> UNKNOWN
+ *            any -> REFUSED -> LIVE
+ *            Not UNKNOWN or REFUSED -> TWICE: where others redirect already, we do not begin.
+ *   answer   NOBODY, any -> OWED -> READY -> GIVEN     any -> NOBODY
+ *            Not NOBODY -> READY: the next worker may use the same number for another question.
+ *            Not GIVEN -> READY: an answer is given once, however often a cgroup comes back.
+ */
+#pragma once
+#include "broker/netns/watch.h"
+#include "cgroup_await.h"
+#include "common/err.h"
+#include "common/rules.h"
+
+struct broker_pod;
+struct redirect_requests;
+
+enum pod_rules {
+	POD_RULES_NONE,    /* not asked for */
+	POD_RULES_ASKED,   /* checked, not written: the cgroup is awaited, or writing failed */
+	POD_RULES_WRITTEN, /* and with the programs */
+};
+
+/* Arrivals; a dial needs no more than rules. */
+enum pod_inbound {
+	POD_INBOUND_UNKNOWN, /* its network namespace is not known, or not any more */
+	POD_INBOUND_LIVE,    /* they go to its Envoy */
+	POD_INBOUND_TWICE,   /* so they do, but somebody else redirects them, too */
+	POD_INBOUND_REFUSED, /* they could not be: `inbound_why` */
+};
+
+/* What the worker that runs is to hear of its last question. */
+enum pod_answer {
+	POD_ANSWER_NOBODY, /* no question of this worker */
+	POD_ANSWER_OWED,   /* not known yet */
+	POD_ANSWER_READY,  /* to be told */
+	POD_ANSWER_GIVEN,
+};
+
+/* Embed it zeroed: nothing was asked for.  Stays where it is until _end(). */
+struct pod_redirection {
+	enum pod_rules rules;
+	enum pod_inbound inbound;
+	enum pod_answer answer;
+	bool noted;                   /* the worker is to be told of `inbound` */
+	uint32_t id;                  /* of the question; OWED and READY only */
+	struct redirect_rules *asked; /* ours; ASKED only */
+	struct err why;               /* the answer; code 0: written */
+	struct err inbound_why;       /* TWICE and REFUSED; else code 0 */
+	struct cgroup_await await;    /* its cgroup, each that has its name */
+	struct netns_watch view;      /* its network namespace, when that is known */
+	struct redirect_requests *by; /* who takes the steps; NONE: NULL */
+	/* Nobody is in its cgroup any more.  Called back, since the notice comes to the pod. */
+	void (*emptied)(struct broker_pod *pod);
+};
+
+/* The steps.  _ask() takes `rules`, which were checked. */
+void pod_redirection_ask(struct pod_redirection *r, struct redirect_rules *rules, uint32_t id);
+void pod_redirection_written(struct pod_redirection *r);
+/* `why` is the answer.  False: nobody asked, or he has it. */
+bool pod_redirection_answer(struct pod_redirection *r);
+void pod_redirection_told(struct pod_redirection *r);
+/* TWICE, REFUSED: `why` with its code; else NULL.  The worker is to be told, if it asked. */
+void pod_redirection_inbound(struct pod_redirection *r, enum pod_inbound to, const struct err *why);
+/* Seen in another namespace: not live there, which is said with what comes next. */
+void pod_redirection_moved(struct pod_redirection *r);
+void pod_redirection_detach(struct pod_redirection *r); /* the worker is gone */
+void pod_redirection_end(struct pod_redirection *r);    /* as if it was never asked for */
+
+bool pod_redirection_is_live(const struct pod_redirection *r); /* LIVE or TWICE */
+bool pod_redirection_may_turn(enum pod_inbound from, enum pod_inbound to);
