@@ -220,7 +220,7 @@ static void options_reach_their_command(void **state)
 static void wrong_usage_is_2_and_says_what(void **state)
 {
 	static const struct {
-		const char *args[6], *says;
+		const char *args[7], *says;
 	} cases[] = {
 	    {{"pots"}, "no such noun: pots"},
 	    {{""}, "no such noun: "},
@@ -237,6 +237,8 @@ static void wrong_usage_is_2_and_says_what(void **state)
 	    {{"redirect", "trace", "a", "b"}, "too much: b"},
 	    {{"redirect", "explain"}, "usage: agentctl redirect explain"},
 	    {{"redirect", "explain", "a", "b", "c"}, "too much: c"},
+	    {{"redirect", "explain", "--pod=p", "--uid=1", "--gid=1"},
+		"usage: agentctl redirect explain"},
 	    {{"redirect", "trace", "--udp"}, "--udp belongs to redirect explain"},
 	    {{"redirect", "--uid", "1"}, "usage: agentctl redirect explain"},
 	    {{"pods", "--uid", "1"}, "--uid belongs to redirect explain"},

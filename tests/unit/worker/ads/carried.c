@@ -2,6 +2,7 @@
 #include "carried.h"
 #include "common/mem.h"
 #include "worker/envoy/node.h"
+#include "worker/pods/limits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,24 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+
+const struct istiod_options carried_plane = {.name = "plane",
+    .address = "istiod:15012",
+    .root = "SYSTEM",
+    .server_name = "istiod",
+    .trust_domain = "",
+    .cluster_id = "c1",
+    .mesh_id = "",
+    .connections = 1,
+    .unread_stream_s = 15,
+    .hold_empty_push_s = 30};
+
+struct limits *carried_limits(struct loop *l)
+{
+	static const struct limits_values values = {.of = {[LIMIT_QUEUED] = 8 << 20}};
+
+	return limits_new(l, &values, NULL, NULL);
+}
 
 /* What worker/envoy/node rendered: the two functions that the relay asks. */
 const char *node_id(const struct node *n)
@@ -34,6 +53,16 @@ void carried_answer(
 	say_text(b, 2, resource);
 	say_text(b, 4, type);
 	say_text(b, 5, nonce);
+	fake_rpc_push(up, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	evbuffer_free(b);
+}
+
+void carried_removal(struct rpc_stream *up, const char *type, const char *name)
+{
+	struct evbuffer *b = evbuffer_new();
+
+	say_text(b, 4, type);
+	say_text(b, 6, name);
 	fake_rpc_push(up, evbuffer_pullup(b, -1), evbuffer_get_length(b));
 	evbuffer_free(b);
 }

@@ -4,15 +4,33 @@
  */
 #pragma once
 #include "envoy.h"
+#include "tests/fake/loop.h"
+#include "worker/istiod/istiod.h"
 #include <stddef.h>
+
+struct limits;
 
 #define OUR_NODE "sidecar~10.0.0.1~web-0.demo~demo.svc.cluster.local"
 #define OUR_METADATA "our metadata"
 
+/* A control plane, and how much may wait for Envoy (8 MiB). */
+extern const struct istiod_options carried_plane;
+struct limits *carried_limits(struct loop *l);
+
+/* What Envoy says, and what comes of it; `w` has a loop. */
+#define ASK(w, down, flavour, ...)                                                                 \
+	do {                                                                                       \
+		SAY(down, flavour, __VA_ARGS__);                                                   \
+		fake_loop_advance((w)->loop, 0);                                                   \
+	} while (0)
+#define SOTW(w, down, ...) ASK(w, down, DISCOVERY_SOTW, __VA_ARGS__)
+#define DELTA(w, down, ...) ASK(w, down, DISCOVERY_DELTA, __VA_ARGS__)
+
 /* A response of istiod: the fields read have one number in both flavours. */
 void carried_answer(
     struct rpc_stream *up, const char *type, const char *nonce, const char *resource);
-void carried_answer_mib(struct rpc_stream *up, size_t mib); /* for clusters */
+void carried_removal(struct rpc_stream *up, const char *type, const char *name); /* delta */
+void carried_answer_mib(struct rpc_stream *up, size_t mib);                      /* for clusters */
 
 /* The i-th message that was sent on is these bytes. */
 void carried_assert_sent(const struct rpc_stream *s, unsigned i, const void *bytes, size_t len);

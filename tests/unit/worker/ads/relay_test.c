@@ -140,21 +140,10 @@ static int on_local(void *ctx, const struct rpc_msg *m, struct err *e)
 static int setup(void **state)
 {
 	static const struct rpc_server_options server = {.max_message = 4 << 20, .max_streams = 9};
-	static const struct istiod_options plane = {.name = "plane",
-	    .address = "istiod:15012",
-	    .root = "SYSTEM",
-	    .server_name = "istiod",
-	    .trust_domain = "",
-	    .cluster_id = "c1",
-	    .mesh_id = "",
-	    .connections = 1,
-	    .unread_stream_s = 15,
-	    .hold_empty_push_s = 30};
-	static const struct limits_values limits = {.of = {[LIMIT_QUEUED] = 8 << 20}};
 	struct world *w = mem_zalloc(sizeof(*w));
 	const struct ads_relay_options relay = {
 	    .pair = &w->pair,
-	    .plane = &plane,
+	    .plane = &carried_plane,
 	    .label = "demo/web-0",
 	    .log = &w->log,
 	    .metrics = &w->metrics,
@@ -164,9 +153,9 @@ static int setup(void **state)
 	};
 
 	w->rpc = rpc_new(w->loop);
-	w->istiod = istiod_new(w->loop, w->rpc, NULL, &plane, 0);
+	w->istiod = istiod_new(w->loop, w->rpc, NULL, &carried_plane, 0);
 	w->server = rpc_server_new(w->rpc, &server, on_incoming, w);
-	w->limits = limits_new(w->loop, &limits, NULL, NULL);
+	w->limits = carried_limits(w->loop);
 	ads_metrics_init(&w->metrics, &w->pod);
 	w->relay = ads_relay_new(&relay);
 	ads_relay_limit(w->relay, w->limits);
@@ -201,14 +190,6 @@ static struct rpc_stream *connect_envoy(struct world *w, const char *method, str
 	assert_non_null(*up);
 	return down;
 }
-
-#define ASK(w, down, flavour, ...)                                                                 \
-	do {                                                                                       \
-		SAY(down, flavour, __VA_ARGS__);                                                   \
-		fake_loop_advance((w)->loop, 0);                                                   \
-	} while (0)
-#define SOTW(w, down, ...) ASK(w, down, DISCOVERY_SOTW, __VA_ARGS__)
-#define DELTA(w, down, ...) ASK(w, down, DISCOVERY_DELTA, __VA_ARGS__)
 
 static void answer(struct world *w, struct rpc_stream *up, const char *type, const char *nonce,
     const char *resource)
@@ -519,13 +500,9 @@ static void what_was_held_is_not_asked_for_once_more(void **state)
 {
 	struct world *w = *state;
 	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
-	struct evbuffer *b = evbuffer_new();
 
 	DELTA(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .have = {"a", "1"});
-	say_text(b, 4, TYPE_CLUSTER);
-	say_text(b, 6, "a");
-	fake_rpc_push(up, evbuffer_pullup(b, -1), evbuffer_get_length(b));
-	evbuffer_free(b);
+	carried_removal(up, TYPE_CLUSTER, "a");
 	fake_loop_advance(w->loop, 0);
 	assert_string_not_equal(ads_relay_why_held(w->relay), "");
 	assert_false(w->anew);

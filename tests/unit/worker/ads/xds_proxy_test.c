@@ -66,22 +66,11 @@ static int on_local(void *ctx, const struct rpc_msg *m, struct err *e)
 static int setup(void **state)
 {
 	static const struct rpc_server_options options = {.max_message = 4 << 20, .max_streams = 9};
-	static const struct istiod_options plane = {.name = "plane",
-	    .address = "istiod:15012",
-	    .root = "SYSTEM",
-	    .server_name = "istiod",
-	    .trust_domain = "",
-	    .cluster_id = "c1",
-	    .mesh_id = "",
-	    .connections = 1,
-	    .unread_stream_s = 15,
-	    .hold_empty_push_s = 30};
-	static const struct limits_values limits = {.of = {[LIMIT_QUEUED] = 8 << 20}};
 	struct world *w = mem_zalloc(sizeof(*w));
 
 	w->loop = fake_loop();
 	w->rpc = rpc_new(w->loop);
-	w->istiod = istiod_new(w->loop, w->rpc, NULL, &plane, 0);
+	w->istiod = istiod_new(w->loop, w->rpc, NULL, &carried_plane, 0);
 	strcpy(w->pod.ns, "demo");
 	strcpy(w->pod.name, "web-0");
 	strcpy(w->pod.label, "demo/web-0");
@@ -89,7 +78,7 @@ static int setup(void **state)
 	w->token.jwt = "the-token";
 	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
 	w->xds = xds_proxy_new(&w->pod, NULL, w->istiod, token_of, w);
-	w->limits = limits_new(w->loop, &limits, NULL, NULL);
+	w->limits = carried_limits(w->loop);
 	xds_proxy_limit(w->xds, w->limits);
 	*state = w;
 	return 0;
@@ -135,14 +124,6 @@ static struct rpc_stream *connect_envoy(struct world *w, const char *method, str
 	*up = fake_rpc_stream(w->rpc, before);
 	return down;
 }
-
-#define ASK(w, down, flavour, ...)                                                                 \
-	do {                                                                                       \
-		SAY(down, flavour, __VA_ARGS__);                                                   \
-		settle(w);                                                                         \
-	} while (0)
-#define SOTW(w, down, ...) ASK(w, down, DISCOVERY_SOTW, __VA_ARGS__)
-#define DELTA(w, down, ...) ASK(w, down, DISCOVERY_DELTA, __VA_ARGS__)
 
 static void answer(struct world *w, struct rpc_stream *up, const char *type, const char *nonce,
     const char *resource)
@@ -697,13 +678,9 @@ static void a_delta_stream_whose_removal_was_held_begins_anew(void **state)
 {
 	struct world *w = *state;
 	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
-	struct evbuffer *b = evbuffer_new();
 
 	DELTA(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .have = {"a", "1"});
-	say_text(b, 4, TYPE_CLUSTER);
-	say_text(b, 6, "a");
-	fake_rpc_push(up, evbuffer_pullup(b, -1), evbuffer_get_length(b));
-	evbuffer_free(b);
+	carried_removal(up, TYPE_CLUSTER, "a");
 	settle(w);
 	assert_int_equal(fake_rpc_sent(down), 0);
 	answer(w, up, TYPE_CLUSTER, "n2", "r");
