@@ -1,6 +1,7 @@
 /* show.c - find things in an answer, print them as JSON or as a tree. */
+#include "show.h"
 #include "common/mem.h"
-#include "ctl.h"
+#include <stdbool.h>
 #include <stdio.h>
 
 const char *ctl_string(const json_t *object, const char *key)
@@ -13,35 +14,6 @@ const char *ctl_string(const json_t *object, const char *key)
 char *ctl_count(const json_t *object, const char *key)
 {
 	return mem_printf("%lld", (long long)json_integer_value(json_object_get(object, key)));
-}
-
-bool ctl_any_says_why_not(const json_t *list)
-{
-	const json_t *x;
-	size_t i;
-
-	json_array_foreach (list, i, x)
-		if (*ctl_string(x, "why_not"))
-			return true;
-	return false;
-}
-
-int ctl_select(const struct ctl *c, json_t *list, const char *noun, ctl_is_named is_named)
-{
-	if (!json_is_array(list)) {
-		fprintf(
-		    stderr, "agentctl: no %s in the answer: another version of agentd?\n", noun);
-		return CTL_PROBLEM;
-	}
-	if (!c->name)
-		return CTL_OK;
-	for (size_t i = json_array_size(list); i-- > 0;)
-		if (!is_named(json_array_get(list, i), c->name))
-			json_array_remove(list, i);
-	if (json_array_size(list))
-		return CTL_OK;
-	fprintf(stderr, "agentctl: %s: no such name (agentctl %s lists them)\n", c->name, noun);
-	return CTL_PROBLEM;
 }
 
 void ctl_print_json(const json_t *value)

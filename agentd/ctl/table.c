@@ -1,7 +1,8 @@
 /* table.c - rows are kept until the widths are known. */
+#include "table.h"
 #include "common/mem.h"
-#include "ctl.h"
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 

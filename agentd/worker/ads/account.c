@@ -1,4 +1,4 @@
-/* discovery_account.c - a response -> its version and nonce are noted -> a request with that nonce
+/* account.c - a response -> its version and nonce are noted -> a request with that nonce
  * settles it: ACK or NACK.  A nonce comes again when Envoy only changes what it subscribes to.
  */
 #include "account.h"

@@ -1,4 +1,4 @@
-/* discovery_account.h - for people: per type, what was pushed last, and how it was taken.
+/* account.h - for people: per type, what was pushed last, and how it was taken.
  *
  * Counters and the last NACK outlive a stream, its nonces do not.  At most 16 types are kept.
  */

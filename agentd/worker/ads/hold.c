@@ -1,4 +1,4 @@
-/* empty_push.c - see empty_push.h.
+/* hold.c - see hold.h.
  *
  * Envoy's first request of a type -> how many it has
  * istiod's first response of that type -> leaves some: the others are never looked at

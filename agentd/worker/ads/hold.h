@@ -1,4 +1,4 @@
-/* empty_push.h - what takes everything away right after a reconnect waits a while.
+/* hold.h - what takes everything away right after a reconnect waits a while.
  *
  * An istiod that has just been started may answer before it knows anything; pods then lost all
  * their routes (threats-and-faults.md pain 28).  So the first response for clusters or listeners on

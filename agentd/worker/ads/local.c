@@ -1,4 +1,4 @@
-/* local_types.c - a response of one of these types -> its handler -> an ACK or NACK. */
+/* local.c - a response of one of these types -> its handler -> an ACK or NACK. */
 #include "local.h"
 #include "account.h"
 #include "common/err.h"

@@ -1,4 +1,4 @@
-/* local_types.h - the types of an ADS stream that agentd takes itself, and Envoy never sees
+/* local.h - the types of an ADS stream that agentd takes itself, and Envoy never sees
  * (istio-agent.md 1.4-1.5).
  */
 #pragma once

@@ -1,4 +1,4 @@
-/* kept.c - see kept.h. */
+/* said.c - see said.h. */
 #include "said.h"
 #include "common/mem.h"
 #include "worker/base/rpc/rpc.h"

@@ -1,4 +1,4 @@
-/* kept.h - messages that have to wait: copies, in order.
+/* said.h - messages that have to wait: copies, in order.
  *
  * How much is kept is its owner's to bound; `size` tells.
  */

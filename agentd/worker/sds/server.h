@@ -1,12 +1,11 @@
-/* sds_server.h - SecretDiscoveryService of one pod: StreamSecrets, DeltaSecrets, FetchSecrets.
+/* server.h - SecretDiscoveryService of one pod: StreamSecrets, DeltaSecrets, FetchSecrets.
  *
  * It is told the certificate and never asks for it; a request for one that is not there yet waits
- * inside (never an empty secret), and so does one for a certificate that has expired.  Names
- * (istio-agent.md 2.3): `default`, `ROOTCA`, `file-cert:A~B` and `file-root:A` answered as file
- * names that Envoy reads and watches itself, other plain names as `default`; a name with "://" ends
- * the stream with an error.  ACK, NACK, stale nonces and added names as istio-agent.md 2.4.  At
- * most one response is under way per stream: pushes that come meanwhile are merged into one.
- * Limits: 64 names per stream, 4,096 bytes a name.
+ * inside (never an empty secret), and so does one for a certificate that has expired.  Files are
+ * answered as file names that Envoy reads and watches itself; a name that means nothing here ends
+ * the stream with an error (names.h).  ACK, NACK, stale nonces and added names as
+ * istio-agent.md 2.4.  At most one response is under way per stream: pushes that come meanwhile are
+ * merged into one. Limits: 64 names per stream, 4,096 bytes a name.
  */
 #pragma once
 #include <jansson.h>

@@ -176,10 +176,51 @@ static void help_and_version_are_no_error(void **state)
 	assert_string_equal(out, "agentctl " AGENTD_VERSION "\n");
 }
 
+/* Of one command: its words, its options, its verbs; agentd is not asked. */
+static void each_command_has_its_help(void **state)
+{
+	static const struct {
+		const char *args[4], *says;
+	} cases[] = {
+	    {{"pods", "--help"}, "usage: agentctl pods [POD]\n"},
+	    {{"-h", "status"}, "usage: agentctl status\n"},
+	    {{"version", "-h"}, "usage: agentctl version [--deps]\n"},
+	    {{"version", "-h"}, "  --deps        the libraries"},
+	    {{"redirect", "-h"}, "usage: agentctl redirect [POD]\n"},
+	    {{"redirect", "-h"}, "usage: agentctl redirect trace [POD]\n"},
+	    {{"redirect", "explain", "-h"}, "usage: agentctl redirect explain --pod POD "},
+	    {{"redirect", "explain", "-h"}, "  --uid N       of the process"},
+	    {{"bogus", "--help"}, "usage: agentctl [--run DIR] NOUN"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		assert_int_equal(run_args(cases[i].args), 0);
+		assert_non_null(strstr(out, cases[i].says));
+		assert_string_equal(err, "");
+	}
+}
+
+/* Wherever they stand, and the last one of a name counts. */
+static void options_reach_their_command(void **state)
+{
+	(void)state;
+	serve(200, "{\"agentd\":\"9\",\"libraries\":{\"openssl\":\"3\"},"
+		   "\"redirect\":[{\"pod\":\"n/p\",\"uid\":\"u\"}],\"verdict\":\"passed\"}");
+	assert_int_equal(run("version"), 0);
+	assert_null(strstr(out, "openssl"));
+	assert_int_equal(run("--deps", "version"), 0);
+	assert_non_null(strstr(out, "openssl"));
+	assert_int_equal(run("redirect", "explain", "1.1.1.1:1", "--pod", "none", "--uid=1",
+			     "--gid", "1", "--pod", "p"),
+	    0);
+	assert_string_equal(out, ": passed: \n");
+}
+
 static void wrong_usage_is_2_and_says_what(void **state)
 {
 	static const struct {
-		const char *args[5], *says;
+		const char *args[7], *says;
 	} cases[] = {
 	    {{"pots"}, "no such noun: pots"},
 	    {{""}, "no such noun: "},
@@ -195,8 +236,12 @@ static void wrong_usage_is_2_and_says_what(void **state)
 	    {{"redirect", "a", "b"}, "too much: b"},
 	    {{"redirect", "trace", "a", "b"}, "too much: b"},
 	    {{"redirect", "explain"}, "usage: agentctl redirect explain"},
+	    {{"redirect", "explain", "a", "b", "c"}, "too much: c"},
+	    {{"redirect", "explain", "--pod=p", "--uid=1", "--gid=1"},
+		"usage: agentctl redirect explain"},
+	    {{"redirect", "trace", "--udp"}, "--udp belongs to redirect explain"},
 	    {{"redirect", "--uid", "1"}, "usage: agentctl redirect explain"},
-	    {{"pods", "--uid", "1"}, "belong to redirect explain"},
+	    {{"pods", "--uid", "1"}, "--uid belongs to redirect explain"},
 	    {{"status", "--deps"}, "--deps belongs to version"},
 	};
 
@@ -374,6 +419,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    test(help_and_version_are_no_error),
+	    test(each_command_has_its_help),
+	    test(options_reach_their_command),
 	    test(wrong_usage_is_2_and_says_what),
 	    test(no_socket_is_3_with_a_hint),
 	    test(a_socket_nobody_listens_on_is_3),

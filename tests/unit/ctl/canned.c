@@ -1,4 +1,5 @@
 #include "canned.h"
+#include "ctl/request.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -91,9 +92,9 @@ const struct printed *run_asked(int (*cmd)(const struct ctl *c), struct ctl c)
 	return &p;
 }
 
-const struct printed *run_command(int (*cmd)(const struct ctl *c), const char *name, bool json)
+const struct printed *run_command(const struct ctl_command *command, const char *word, bool json)
 {
-	return run_asked(cmd, (struct ctl){.name = name, .json = json});
+	return run_asked(command->run, (struct ctl){.words = {word}, .json = json});
 }
 
 const char *line(const struct printed *p, unsigned n)
@@ -107,13 +108,13 @@ const char *line(const struct printed *p, unsigned n)
 	return text;
 }
 
-void survive_strange_answers(int (*cmd)(const struct ctl *c), const char *const *answers)
+void survive_strange_answers(const struct ctl_command *command, const char *const *answers)
 {
 	for (; *answers; answers++)
 		for (int i = 0; i < 4; i++) {
 			canned_answer(*answers, 0);
 			const struct printed *p =
-			    run_command(cmd, i & 1 ? "demo/web-0" : NULL, i & 2);
+			    run_command(command, i & 1 ? "demo/web-0" : NULL, i & 2);
 
 			assert_in_range(p->status, CTL_OK, CTL_PROBLEM);
 			assert_null(strstr(p->out, "(null)"));

@@ -1,8 +1,9 @@
 /* canned.h - a ctl_request() that answers with what the test wrote, and what a command printed. */
 #pragma once
+#include <jansson.h>
 #include <stdbool.h>
 
-#include "ctl/ctl.h"
+#include "ctl/commands.h"
 
 struct printed {
 	int status; /* exit status of the command */
@@ -14,12 +15,12 @@ void canned_answer(const char *json, int failure);
 /* "METHOD target" of the last request. */
 const char *canned_request(void);
 
-/* Run a command with stdout and stderr caught. */
-const struct printed *run_command(int (*cmd)(const struct ctl *c), const char *name, bool json);
+/* Run a command, with one word or none, with stdout and stderr caught. */
+const struct printed *run_command(const struct ctl_command *command, const char *word, bool json);
 /* The same with all that argv can say; `run` is set here. */
 const struct printed *run_asked(int (*cmd)(const struct ctl *c), struct ctl c);
 /* Line `n` (from 0) of what was printed on stdout, or "". */
 const char *line(const struct printed *p, unsigned n);
 /* Each answer here must be survived, by tables and by JSON, with and without a name: keys missing,
  * of another type, lists that are none. */
-void survive_strange_answers(int (*cmd)(const struct ctl *c), const char *const *answers);
+void survive_strange_answers(const struct ctl_command *command, const char *const *answers);

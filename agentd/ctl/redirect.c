@@ -1,18 +1,13 @@
-/* cmd_redirect.c - agentctl redirect [POD] | explain --pod POD ... [SRC] DST | trace [POD] */
+/* redirect.c - agentctl redirect [POD] | explain --pod POD ... [SRC] DST | trace [POD] */
+#include "commands.h"
 #include "common/mem.h"
-#include "ctl.h"
+#include "list.h"
+#include "request.h"
+#include "show.h"
+#include "table.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-/* "web-0", "demo/web-0" or a uid. */
-static bool is_named(const json_t *x, const char *name)
-{
-	const char *label = ctl_string(x, "pod"), *slash = strchr(label, '/');
-
-	return !strcmp(label, name) || (slash && !strcmp(slash + 1, name)) ||
-	       !strcmp(ctl_string(x, "uid"), name);
-}
 
 static bool is_ebpf(const json_t *x)
 {
@@ -28,7 +23,7 @@ static const char *state_of(const json_t *x)
 	return json_is_true(json_object_get(x, "inbound")) ? "yes" : "outbound";
 }
 
-static void print_table(const json_t *pods)
+static void print_table(const json_t *answer)
 {
 	struct table *t = table_new(8);
 	const json_t *x;
@@ -36,7 +31,7 @@ static void print_table(const json_t *pods)
 
 	table_row(t, "POD", "MODE", "POLICY", "IN FORCE", "REDIRECTED", "PASSED", "DROPPED",
 	    "PROBLEM", NULL);
-	json_array_foreach (pods, i, x) {
+	json_array_foreach (json_object_get(answer, "redirect"), i, x) {
 		auto_free char *redirected = ctl_count(x, "redirected");
 		auto_free char *passed = ctl_count(x, "passed");
 		auto_free char *dropped = ctl_count(x, "dropped");
@@ -48,57 +43,46 @@ static void print_table(const json_t *pods)
 	table_print_free(&t);
 }
 
-static void print_trees(const json_t *pods)
-{
-	const json_t *x;
-	size_t i;
+static const struct ctl_list list = {
+    .noun = "redirect",
+    .page = "/redirect",
+    .key = "redirect",
+    .is_named = ctl_list_is_pod,
+    .has_problem = ctl_list_says_why_not,
+    .print = print_table,
+    .tree = true,
+};
 
-	json_array_foreach (pods, i, x) {
-		if (i)
-			putchar('\n');
-		ctl_print_tree(x, 0);
-	}
+static int redirect(const struct ctl *c)
+{
+	return ctl_list(c, &list);
 }
 
-static int show(const struct ctl *c)
-{
-	int status;
-	json_t *all = ctl_request(c, "GET", "/redirect", &status);
-	json_t *pods = json_object_get(all, "redirect");
-
-	if (!all)
-		return status;
-	status = ctl_select(c, pods, "redirect", is_named);
-	if (ctl_any_says_why_not(pods))
-		status = CTL_PROBLEM;
-	if (c->json)
-		ctl_print_json(all);
-	else if (c->name)
-		print_trees(pods);
-	else
-		print_table(pods);
-	json_decref(all);
-	return status;
-}
+const struct ctl_command ctl_redirect = {
+    .noun = "redirect",
+    .args = "[POD]",
+    .help = "whose traffic is redirected, or not; counters by rule",
+    .most = 1,
+    .run = redirect,
+};
 
 /* Of the pod that `name` names; NULL after saying why there is none, or which. */
 static char *find_uid(const struct ctl *c, const char *name, int *status)
 {
-	struct ctl plain = {.run = c->run, .name = name};
-	json_t *all = ctl_request(&plain, "GET", "/redirect", status);
-	json_t *pods = json_object_get(all, "redirect");
+	const struct ctl plain = {.run = c->run};
+	json_t *answer = ctl_list_fetch(&plain, &list, name, status);
+	const json_t *pods = json_object_get(answer, "redirect");
 	char *uid = NULL;
 
-	if (!all)
+	if (!answer)
 		return NULL;
-	*status = ctl_select(&plain, pods, "redirect", is_named);
 	if (*status == CTL_OK && json_array_size(pods) > 1) {
 		fprintf(stderr, "agentctl: %s: more than one pod; name it by its uid\n", name);
 		*status = CTL_PROBLEM;
 	}
 	if (*status == CTL_OK)
 		uid = mem_strdup(ctl_string(json_array_get(pods, 0), "uid"));
-	json_decref(all);
+	json_decref(answer);
 	return uid;
 }
 
@@ -115,30 +99,22 @@ static bool is_plain(const char *s)
 	return true;
 }
 
-static int usage(void)
-{
-	fprintf(stderr, "usage: agentctl redirect explain --pod POD [--uid N --gid N] [--udp] "
-			"[SRC] DST\n"
-			"  DST is ADDRESS:PORT or [ADDRESS]:PORT; with SRC, an address outside of "
-			"the pod, an arrival\n");
-	return CTL_USAGE;
-}
-
 static int explain(const struct ctl *c)
 {
 	const char *source = c->words[1] ? c->words[0] : NULL;
 	const char *target = c->words[1] ? c->words[1] : c->words[0];
-	const char *uid = c->explain.uid, *gid = c->explain.gid;
+	const char *name = ctl_option(c, "pod");
+	const char *uid = ctl_option(c, "uid"), *gid = ctl_option(c, "gid");
 	int status;
 
-	if (!c->explain.pod || !target || c->words[CTL_WORDS_MAX - 1] || !is_plain(source) ||
-	    !is_plain(target) || !is_plain(uid) || !is_plain(gid) || (!source && (!uid || !gid)))
-		return usage();
-	auto_free char *pod = find_uid(c, c->explain.pod, &status);
+	if (!name || !is_plain(source) || !is_plain(target) || !is_plain(uid) || !is_plain(gid) ||
+	    (!source && (!uid || !gid)))
+		return ctl_command_usage(&ctl_redirect_explain, stderr);
+	auto_free char *pod = find_uid(c, name, &status);
 	if (!pod)
 		return status;
 	auto_free char *url = mem_printf("/redirect/explain?pod=%s&to=%s&protocol=%s%s%s%s%s%s%s",
-	    pod, target, c->explain.udp ? "udp" : "tcp", uid ? "&uid=" : "", uid ? uid : "",
+	    pod, target, ctl_option(c, "udp") ? "udp" : "tcp", uid ? "&uid=" : "", uid ? uid : "",
 	    gid ? "&gid=" : "", gid ? gid : "", source ? "&from=" : "", source ? source : "");
 	json_t *answer = ctl_request(c, "GET", url, &status);
 	if (!answer)
@@ -151,6 +127,21 @@ static int explain(const struct ctl *c)
 	json_decref(answer);
 	return CTL_OK;
 }
+
+const struct ctl_command ctl_redirect_explain = {
+    .noun = "redirect",
+    .verb = "explain",
+    .args = "--pod POD [--uid N --gid N] [--udp] [SRC] DST",
+    .help = "what decides",
+    .more = "DST is ADDRESS:PORT or [ADDRESS]:PORT; with SRC, an address outside of the pod, an "
+	    "arrival",
+    .least = 1,
+    .most = 2,
+    .options = {{"pod", "POD", "whose traffic it is"},
+	{"uid", "N", "of the process in the pod that dials"}, {"gid", "N", "of that process"},
+	{"udp", NULL, "instead of TCP"}},
+    .run = explain,
+};
 
 /* --- trace --- */
 
@@ -184,8 +175,6 @@ static int trace(const struct ctl *c)
 {
 	int status = CTL_OK;
 
-	if (c->words[1])
-		return fprintf(stderr, "agentctl: too much: %s\n", c->words[1]), CTL_USAGE;
 	auto_free char *uid = c->words[0] ? find_uid(c, c->words[0], &status) : NULL;
 	if (c->words[0] && !uid)
 		return status;
@@ -193,17 +182,11 @@ static int trace(const struct ctl *c)
 	return ctl_stream(c, url, print_decision);
 }
 
-int cmd_redirect(const struct ctl *c)
-{
-	const char *verb = c->name ? c->name : "";
-
-	if (!strcmp(verb, "explain"))
-		return explain(c);
-	if (c->explain.pod || c->explain.uid || c->explain.gid || c->explain.udp)
-		return usage();
-	if (!strcmp(verb, "trace"))
-		return trace(c);
-	if (c->words[0])
-		return fprintf(stderr, "agentctl: too much: %s\n", c->words[0]), CTL_USAGE;
-	return show(c);
-}
+const struct ctl_command ctl_redirect_trace = {
+    .noun = "redirect",
+    .verb = "trace",
+    .args = "[POD]",
+    .help = "decisions as they fall, until Ctrl-C",
+    .most = 1,
+    .run = trace,
+};

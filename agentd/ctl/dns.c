@@ -1,18 +1,12 @@
-/* cmd_dns.c - agentctl dns [POD [NAME]] */
+/* dns.c - agentctl dns [POD [NAME]] */
+#include "commands.h"
 #include "common/mem.h"
-#include "ctl.h"
+#include "list.h"
+#include "show.h"
+#include "table.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-/* "web-0", "demo/web-0" or a uid. */
-static bool is_named(const json_t *x, const char *name)
-{
-	const char *label = ctl_string(x, "pod"), *slash = strchr(label, '/');
-
-	return !strcmp(label, name) || (slash && !strcmp(slash + 1, name)) ||
-	       !strcmp(ctl_string(x, "uid"), name);
-}
 
 /* Nothing that would have to be escaped in a URL. */
 static bool is_plain(const char *name)
@@ -39,7 +33,7 @@ static char *names_of(const json_t *x)
 								      : mem_strdup("-");
 }
 
-static void print_table(const json_t *pods)
+static void print_table(const json_t *answer)
 {
 	struct table *t = table_new(8);
 	const json_t *x;
@@ -47,7 +41,7 @@ static void print_table(const json_t *pods)
 
 	table_row(t, "POD", "ANSWERED BY", "NAMES", "REQUESTS", "LOCAL", "FORWARDED", "FAILED",
 	    "PROBLEM", NULL);
-	json_array_foreach (pods, i, x) {
+	json_array_foreach (json_object_get(answer, "dns"), i, x) {
 		auto_free char *names = names_of(x);
 		auto_free char *requests = ctl_count(x, "requests");
 		auto_free char *local = ctl_count(x, "local");
@@ -85,34 +79,47 @@ static bool print_name(const json_t *pods)
 	return found;
 }
 
-static int show(const struct ctl *c, json_t *all)
-{
-	json_t *pods = json_object_get(all, "dns");
-	int status = ctl_select(c, pods, "dns", is_named);
+static const struct ctl_list list = {
+    .noun = "dns",
+    .page = "/dns",
+    .key = "dns",
+    .is_named = ctl_list_is_pod,
+    .has_problem = ctl_list_says_why_not,
+    .print = print_table,
+};
 
-	if (status == CTL_OK && !c->words[0] && ctl_any_says_why_not(pods))
-		status = CTL_PROBLEM;
-	if (c->json)
-		ctl_print_json(all);
-	else if (!c->words[0])
-		print_table(pods);
-	else if (!print_name(pods))
-		status = CTL_PROBLEM;
-	return status;
-}
-
-int cmd_dns(const struct ctl *c)
+static int resolve(const struct ctl *c, const char *pod, const char *name)
 {
-	const char *name = c->words[0];
+	auto_free char *page = mem_printf("/dns?name=%s", name);
+	struct ctl_list of_name = list;
+	json_t *answer;
 	int status;
 
-	if (c->words[1] || (name && !is_plain(name)))
-		return fprintf(stderr, "usage: agentctl dns [POD [NAME]]\n"), CTL_USAGE;
-	auto_free char *url = mem_printf("/dns%s%s", name ? "?name=" : "", name ? name : "");
-	json_t *all = ctl_request(c, "GET", url, &status);
-	if (!all)
+	of_name.page = page;
+	answer = ctl_list_fetch(c, &of_name, pod, &status);
+	if (!answer)
 		return status;
-	status = show(c, all);
-	json_decref(all);
+	if (c->json)
+		ctl_print_json(answer);
+	else if (!print_name(json_object_get(answer, "dns")))
+		status = CTL_PROBLEM;
+	json_decref(answer);
 	return status;
 }
+
+static int dns(const struct ctl *c)
+{
+	const char *name = c->words[1];
+
+	if (!name)
+		return ctl_list(c, &list);
+	return is_plain(name) ? resolve(c, c->words[0], name) : ctl_command_usage(&ctl_dns, stderr);
+}
+
+const struct ctl_command ctl_dns = {
+    .noun = "dns",
+    .args = "[POD [NAME]]",
+    .help = "whose DNS is answered, or not; what a name is there",
+    .most = 2,
+    .run = dns,
+};

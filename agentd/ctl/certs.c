@@ -1,5 +1,8 @@
-/* cmd_certs.c - agentctl certs [SA] */
-#include "ctl.h"
+/* certs.c - agentctl certs [SA] */
+#include "commands.h"
+#include "list.h"
+#include "show.h"
+#include "table.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -37,18 +40,7 @@ static void join(const json_t *strings, char *out, size_t size)
 	}
 }
 
-static bool has_problem(const json_t *certs)
-{
-	const json_t *c;
-	size_t i;
-
-	json_array_foreach (certs, i, c)
-		if (*ctl_string(c, "why_not"))
-			return true;
-	return false;
-}
-
-static void print_table(const json_t *certs)
+static void print_table(const json_t *answer)
 {
 	struct table *t = table_new(7);
 	char pods[200];
@@ -56,7 +48,7 @@ static void print_table(const json_t *certs)
 	size_t i;
 
 	table_row(t, "SPIFFE ID", "KEY", "SERIAL", "EXPIRES", "RENEWAL", "PODS", "PROBLEM", NULL);
-	json_array_foreach (certs, i, c) {
+	json_array_foreach (json_object_get(answer, "certificates"), i, c) {
 		join(json_object_get(c, "subscribers"), pods, sizeof(pods));
 		table_row(t, ctl_string(c, "spiffe_id"), ctl_string(c, "key_type"),
 		    ctl_string(c, "serial"), ctl_string(c, "not_after"), ctl_string(c, "renew_at"),
@@ -65,21 +57,24 @@ static void print_table(const json_t *certs)
 	table_print_free(&t);
 }
 
-int cmd_certs(const struct ctl *c)
+static int certs(const struct ctl *c)
 {
-	int status;
-	json_t *all = ctl_request(c, "GET", "/certs", &status);
-	json_t *certs = json_object_get(all, "certificates");
+	static const struct ctl_list list = {
+	    .noun = "certs",
+	    .page = "/certs",
+	    .key = "certificates",
+	    .is_named = is_named,
+	    .has_problem = ctl_list_says_why_not,
+	    .print = print_table,
+	};
 
-	if (!all)
-		return status;
-	status = ctl_select(c, certs, "certs", is_named);
-	if (has_problem(certs))
-		status = CTL_PROBLEM;
-	if (c->json)
-		ctl_print_json(all);
-	else
-		print_table(certs);
-	json_decref(all);
-	return status;
+	return ctl_list(c, &list);
 }
+
+const struct ctl_command ctl_certs = {
+    .noun = "certs",
+    .args = "[SA]",
+    .help = "certificates: SPIFFE id, serial, expiry, who uses it",
+    .most = 1,
+    .run = certs,
+};

@@ -1,5 +1,5 @@
-/* cmd_redirect_test.c - the table, one pod, a question, a stream.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/table.c agentd/ctl/show.c agentd/ctl/cmd_redirect.c
+/* redirect_test.c - the table, one pod, a question, a stream.
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/command.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/redirect.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ static void all_pods_are_a_table(void **state)
 
 	(void)state;
 	canned_answer(PODS(WEB "," EARLY "," REFUSED "," OTHERS), 0);
-	p = run_command(cmd_redirect, NULL, false);
+	p = run_command(&ctl_redirect, NULL, false);
 	assert_string_equal(canned_request(), "GET /redirect");
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_string_equal(line(p, 0), "POD         MODE       POLICY      IN FORCE  REDIRECTED  "
@@ -50,14 +50,14 @@ static void the_exit_status_says_whether_all_is_well(void **state)
 {
 	(void)state;
 	canned_answer(PODS(WEB "," EARLY "," OTHERS), 0);
-	assert_int_equal(run_command(cmd_redirect, NULL, false)->status, CTL_OK);
-	assert_int_equal(run_command(cmd_redirect, NULL, true)->status, CTL_OK);
+	assert_int_equal(run_command(&ctl_redirect, NULL, false)->status, CTL_OK);
+	assert_int_equal(run_command(&ctl_redirect, NULL, true)->status, CTL_OK);
 	canned_answer(PODS(WEB "," REFUSED), 0);
-	assert_int_equal(run_command(cmd_redirect, NULL, true)->status, CTL_PROBLEM);
-	assert_int_equal(run_command(cmd_redirect, "u-1", false)->status, CTL_OK);
-	assert_int_equal(run_command(cmd_redirect, "nobody", false)->status, CTL_PROBLEM);
+	assert_int_equal(run_command(&ctl_redirect, NULL, true)->status, CTL_PROBLEM);
+	assert_int_equal(run_command(&ctl_redirect, "u-1", false)->status, CTL_OK);
+	assert_int_equal(run_command(&ctl_redirect, "nobody", false)->status, CTL_PROBLEM);
 	canned_answer(NULL, CTL_UNREACHABLE);
-	assert_int_equal(run_command(cmd_redirect, NULL, false)->status, CTL_UNREACHABLE);
+	assert_int_equal(run_command(&ctl_redirect, NULL, false)->status, CTL_UNREACHABLE);
 }
 
 static void one_pod_shows_its_counters_by_rule(void **state)
@@ -66,7 +66,7 @@ static void one_pod_shows_its_counters_by_rule(void **state)
 
 	(void)state;
 	canned_answer(PODS(WEB "," EARLY), 0);
-	p = run_command(cmd_redirect, "demo/web-0", false);
+	p = run_command(&ctl_redirect, "demo/web-0", false);
 	assert_int_equal(p->status, CTL_OK);
 	assert_non_null(strstr(p->out, "  included range: 12\n"));
 	assert_null(strstr(p->out, "db-0"));
@@ -79,22 +79,28 @@ static void one_pod_shows_its_counters_by_rule(void **state)
 	"{\"redirect\":[" WEB "],\"direction\":\"outbound\",\"verdict\":\"redirected\","           \
 	"\"rule\":\"included range\"}"
 
+#define GIVEN(...) ((const struct ctl_given[]){__VA_ARGS__, {0}})
+#define WHO                                                                                        \
+	{"pod", "web-0"}, {"uid", "7"},                                                            \
+	{                                                                                          \
+		"gid", "8"                                                                         \
+	}
+
 static void a_dial_is_explained(void **state)
 {
-	struct ctl c = {.name = "explain",
-	    .words = {"10.0.0.7:80"},
-	    .explain = {.pod = "web-0", .uid = "7", .gid = "8"}};
+	struct ctl c = {.words = {"10.0.0.7:80"}, .options = GIVEN(WHO)};
 	const struct printed *p;
 
 	(void)state;
 	canned_answer(ANSWERED, 0);
-	p = run_asked(cmd_redirect, c);
+	p = run_asked(ctl_redirect_explain.run, c);
 	assert_int_equal(p->status, CTL_OK);
 	assert_string_equal(p->out, "outbound: redirected: included range\n");
 	assert_string_equal(canned_request(),
 	    "GET /redirect/explain?pod=u-1&to=10.0.0.7:80&protocol=tcp&uid=7&gid=8");
-	c.explain.udp = c.json = true;
-	p = run_asked(cmd_redirect, c);
+	c.options = GIVEN(WHO, {"udp", ""});
+	c.json = true;
+	p = run_asked(ctl_redirect_explain.run, c);
 	assert_non_null(strstr(p->out, "\"rule\": \"included range\""));
 	assert_non_null(strstr(canned_request(), "protocol=udp"));
 }
@@ -102,11 +108,11 @@ static void a_dial_is_explained(void **state)
 static void an_arrival_needs_no_user(void **state)
 {
 	const struct ctl c = {
-	    .name = "explain", .words = {"fd00::1", "[fd00::2]:80"}, .explain = {.pod = "u-1"}};
+	    .words = {"fd00::1", "[fd00::2]:80"}, .options = GIVEN({"pod", "u-1"})};
 
 	(void)state;
 	canned_answer(ANSWERED, 0);
-	assert_int_equal(run_asked(cmd_redirect, c)->status, CTL_OK);
+	assert_int_equal(run_asked(ctl_redirect_explain.run, c)->status, CTL_OK);
 	assert_string_equal(canned_request(),
 	    "GET /redirect/explain?pod=u-1&to=[fd00::2]:80&protocol=tcp&from=fd00::1");
 }
@@ -114,43 +120,35 @@ static void an_arrival_needs_no_user(void **state)
 static void what_is_no_question_is_usage(void **state)
 {
 	const struct ctl cases[] = {
-	    {.name = "explain", .explain = {.pod = "web-0", .uid = "1", .gid = "1"}},
-	    {.name = "explain", .words = {"1.2.3.4:5"}, .explain = {.uid = "1", .gid = "1"}},
-	    {.name = "explain", .words = {"1.2.3.4:5"}, .explain = {.pod = "web-0", .uid = "1"}},
-	    {.name = "explain",
-		.words = {"1.2.3.4:5&pod=x"},
-		.explain = {.pod = "web-0", .uid = "1", .gid = "1"}},
-	    {.name = "explain",
-		.words = {"1.2.3.4:5"},
-		.explain = {.pod = "web-0", .uid = "1", .gid = "1 2"}},
-	    {.name = "explain",
-		.words = {"1.1.1.1", "1.2.3.4:5", "x"},
-		.explain = {.pod = "web-0"}},
-	    {.name = "trace", .explain = {.pod = "web-0"}},
-	    {.name = "web-0", .words = {"x"}},
-	    {.name = "trace", .words = {"web-0", "x"}},
+	    {.words = {"1.2.3.4:5"}},
+	    {.words = {"1.2.3.4:5"}, .options = GIVEN({"uid", "1"}, {"gid", "1"})},
+	    {.words = {"1.2.3.4:5"}, .options = GIVEN({"pod", "web-0"}, {"uid", "1"})},
+	    {.words = {"1.2.3.4:5&pod=x"}, .options = GIVEN(WHO)},
+	    {.words = {"a&b", "1.2.3.4:5"}, .options = GIVEN(WHO)},
+	    {.words = {"1.2.3.4:5"},
+		.options = GIVEN({"pod", "web-0"}, {"uid", "1"}, {"gid", "1 2"})},
 	};
 
 	(void)state;
 	canned_answer(ANSWERED, 0);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		const struct printed *p = run_asked(cmd_redirect, cases[i]);
+		const struct printed *p = run_asked(ctl_redirect_explain.run, cases[i]);
 
 		assert_int_equal(p->status, CTL_USAGE);
 		assert_string_equal(p->out, "");
-		assert_string_not_equal(p->err, "");
+		assert_non_null(strstr(p->err, "usage: agentctl redirect explain --pod POD"));
 	}
 }
 
 static void a_name_of_two_pods_is_no_answer(void **state)
 {
 	const struct ctl c = {
-	    .name = "explain", .words = {"1.1.1.1", "2.2.2.2:3"}, .explain = {.pod = "web-0"}};
+	    .words = {"1.1.1.1", "2.2.2.2:3"}, .options = GIVEN({"pod", "web-0"})};
 	const struct printed *p;
 
 	(void)state;
 	canned_answer(PODS(WEB "," REFUSED), 0);
-	p = run_asked(cmd_redirect, c);
+	p = run_asked(ctl_redirect_explain.run, c);
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_non_null(strstr(p->err, "more than one pod"));
 }
@@ -171,19 +169,18 @@ static void decisions_are_lines(void **state)
 
 	(void)state;
 	canned_answer(lines, 0);
-	p = run_command(cmd_redirect, "trace", false);
+	p = run_command(&ctl_redirect_trace, NULL, false);
 	assert_string_equal(canned_request(), "STREAM /redirect/trace");
 	assert_string_equal(
 	    line(p, 0), "demo/web-0  uid 7 gid 8 -> tcp 10.0.0.7:80  redirected: included range");
 	assert_string_equal(line(p, 1), "(5 lost)");
 	assert_string_equal(
 	    line(p, 2), "demo/web-0  from fd00::1 -> tcp [fd00::2]:15008  passed: tunnel port");
-	p = run_asked(
-	    cmd_redirect, (struct ctl){.name = "trace", .words = {"web-0"}, .json = true});
+	p = run_command(&ctl_redirect_trace, "web-0", true);
 	assert_string_equal(canned_request(), "STREAM /redirect/trace?pod=u-1");
 	assert_memory_equal(line(p, 0), "{\"pod\":\"demo/web-0\",", 20);
 	canned_answer(NULL, CTL_UNREACHABLE);
-	assert_int_equal(run_command(cmd_redirect, "trace", false)->status, CTL_UNREACHABLE);
+	assert_int_equal(run_command(&ctl_redirect_trace, NULL, false)->status, CTL_UNREACHABLE);
 }
 
 static void strange_answers_are_survived(void **state)
@@ -194,7 +191,7 @@ static void strange_answers_are_survived(void **state)
 	    NULL};
 
 	(void)state;
-	survive_strange_answers(cmd_redirect, answers);
+	survive_strange_answers(&ctl_redirect, answers);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
-/* ctl.c - connect to <run>/admin.sock, one request, run the loop until it is answered, or ends a
- * stream; what the answer holds is made printable unless it is printed as JSON.
+/* request.c - connect to <run>/admin.sock, one request, run the loop until it is answered, or ends
+ * a stream; what the answer holds is made printable unless it is printed as JSON.
  */
-#include "ctl.h"
+#include "request.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/base/http/http.h"

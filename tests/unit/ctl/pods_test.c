@@ -1,5 +1,5 @@
-/* cmd_pods_test.c - the table, one pod, several of one name, what is a problem.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/table.c agentd/ctl/show.c agentd/ctl/cmd_pods.c
+/* pods_test.c - the table, one pod, several of one name, what is a problem.
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/pods.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ static void all_pods_are_a_table(void **state)
 
 	(void)state;
 	canned_answer(PODS(READY "," STARTING "," REFUSED "," NO_TOKEN), 0);
-	p = run_command(cmd_pods, NULL, false);
+	p = run_command(&ctl_pods, NULL, false);
 	assert_string_equal(canned_request(), "GET /pods");
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_string_equal(line(p, 0), "POD         SERVICE ACCOUNT  READY  PROVEN  UID  PROBLEM");
@@ -48,8 +48,8 @@ static int status_of(const char *json, const char *name)
 	int text, as_json;
 
 	canned_answer(json, 0);
-	text = run_command(cmd_pods, name, false)->status;
-	as_json = run_command(cmd_pods, name, true)->status;
+	text = run_command(&ctl_pods, name, false)->status;
+	as_json = run_command(&ctl_pods, name, true)->status;
 	assert_int_equal(text, as_json); /* -o json finds the same problems */
 	return text;
 }
@@ -73,7 +73,7 @@ static void a_refused_manifest_is_told_with_its_reason(void **state)
 
 	(void)state;
 	canned_answer(json, 0);
-	p = run_command(cmd_pods, NULL, false);
+	p = run_command(&ctl_pods, NULL, false);
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_string_equal(line(p, 2), "refused: x.yaml: line 3: no uid");
 	/* It is no problem of the pod that was asked for. */
@@ -87,7 +87,7 @@ static void one_pod_is_named_in_three_ways(void **state)
 	(void)state;
 	canned_answer(PODS(READY "," STARTING "," REFUSED), 0);
 	for (size_t i = 0; i < 3; i++) {
-		const struct printed *p = run_command(cmd_pods, names[i], false);
+		const struct printed *p = run_command(&ctl_pods, names[i], false);
 
 		assert_string_equal(line(p, 0), "uid: u-2");
 		assert_null(strstr(p->out, "u-1"));
@@ -104,13 +104,13 @@ static void pods_of_one_name_are_all_shown(void **state)
 
 	(void)state;
 	canned_answer(PODS(READY "," STARTING "," REFUSED), 0);
-	p = run_command(cmd_pods, "web-0", false);
+	p = run_command(&ctl_pods, "web-0", false);
 	assert_string_equal(line(p, 0), "uid: u-1");
 	assert_non_null(strstr(p->out, "\n\nuid: u-3\n"));
 	assert_null(strstr(p->out, "u-2"));
 	assert_int_equal(p->status, CTL_PROBLEM); /* of the second one */
 
-	p = run_command(cmd_pods, "web-0", true);
+	p = run_command(&ctl_pods, "web-0", true);
 	v = json_loads(p->out, 0, NULL);
 	assert_int_equal(json_array_size(json_object_get(v, "pods")), 2);
 	json_decref(v);
@@ -122,7 +122,7 @@ static void a_name_that_is_not_there_is_a_problem(void **state)
 
 	(void)state;
 	canned_answer(PODS(READY), 0);
-	p = run_command(cmd_pods, "web-1", false);
+	p = run_command(&ctl_pods, "web-1", false);
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_string_equal(p->out, "");
 	assert_string_equal(p->err, "agentctl: web-1: no such name (agentctl pods lists them)\n");
@@ -137,7 +137,7 @@ static void json_is_what_agentd_said(void **state)
 
 	(void)state;
 	canned_answer(json, 0);
-	v = json_loads(run_command(cmd_pods, NULL, true)->out, 0, NULL);
+	v = json_loads(run_command(&ctl_pods, NULL, true)->out, 0, NULL);
 	assert_true(json_equal(v, w));
 	json_decref(v);
 	json_decref(w);
@@ -152,14 +152,14 @@ static void strange_answers_are_survived(void **state)
 	    "{\"pods\":[{\"namespace\":\"demo\",\"name\":\"web-0\",\"why_not\":{}}]}", NULL};
 
 	(void)state;
-	survive_strange_answers(cmd_pods, answers);
+	survive_strange_answers(&ctl_pods, answers);
 }
 
 static void no_answer_is_passed_on(void **state)
 {
 	(void)state;
 	canned_answer(NULL, CTL_UNREACHABLE);
-	assert_int_equal(run_command(cmd_pods, NULL, false)->status, CTL_UNREACHABLE);
+	assert_int_equal(run_command(&ctl_pods, NULL, false)->status, CTL_UNREACHABLE);
 }
 
 int main(void)

@@ -1,5 +1,7 @@
-/* cmd_status.c - agentctl status, agentctl ready */
-#include "ctl.h"
+/* status.c - agentctl status, agentctl ready */
+#include "commands.h"
+#include "request.h"
+#include "show.h"
 #include <stdio.h>
 
 static bool has_problem(const json_t *s)
@@ -57,7 +59,7 @@ static void print_status(const json_t *s)
 		printf("refused        %s: %s\n", ctl_string(v, "file"), ctl_string(v, "why"));
 }
 
-int cmd_status(const struct ctl *c)
+static int show_status(const struct ctl *c)
 {
 	int status;
 	json_t *s = ctl_request(c, "GET", "/status", &status);
@@ -73,8 +75,15 @@ int cmd_status(const struct ctl *c)
 	return status;
 }
 
+const struct ctl_command ctl_status = {
+    .noun = "status",
+    .args = "",
+    .help = "agentd, its control planes, what is wrong",
+    .run = show_status,
+};
+
 /* What is wrong with one pod or one control plane does not count: an update would stop for it. */
-int cmd_ready(const struct ctl *c)
+static int show_ready(const struct ctl *c)
 {
 	int status;
 	json_t *s = ctl_request(c, "GET", "/status", &status);
@@ -90,3 +99,10 @@ int cmd_ready(const struct ctl *c)
 	json_decref(s);
 	return ready ? CTL_OK : CTL_PROBLEM;
 }
+
+const struct ctl_command ctl_ready = {
+    .noun = "ready",
+    .args = "",
+    .help = "whether all pods of before a start are served again (a probe)",
+    .run = show_ready,
+};

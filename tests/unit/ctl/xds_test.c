@@ -1,5 +1,5 @@
-/* cmd_xds_test.c - streams, types, refusals, and names of pods.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/table.c agentd/ctl/show.c agentd/ctl/cmd_xds.c
+/* xds_test.c - streams, types, refusals, and names of pods.
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/xds.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static void streams_are_a_table(void **state)
 
 	(void)state;
 	canned_answer(XDS(FINE("demo/web-0")), 0);
-	p = run_command(cmd_xds, NULL, false);
+	p = run_command(&ctl_xds, NULL, false);
 	assert_string_equal(canned_request(), "GET /xds");
 	assert_string_equal(
 	    line(p, 0), "POD         TYPE          VERSION   ACKED  NACKED  PROBLEM");
@@ -52,11 +52,11 @@ static void every_problem_is_told(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		canned_answer(cases[i].json, 0);
-		const struct printed *p = run_command(cmd_xds, NULL, false);
+		const struct printed *p = run_command(&ctl_xds, NULL, false);
 
 		assert_int_equal(p->status, CTL_PROBLEM);
 		assert_non_null(strstr(p->out, cases[i].says));
-		assert_int_equal(run_command(cmd_xds, NULL, true)->status, CTL_PROBLEM);
+		assert_int_equal(run_command(&ctl_xds, NULL, true)->status, CTL_PROBLEM);
 	}
 }
 
@@ -68,16 +68,17 @@ static void a_name_leaves_only_its_pod(void **state)
 	canned_answer(XDS(FINE("demo/web-0") "," POD(
 			  "prod/web-0", "gone", "false", "\"refused\":false") "," FINE("demo/db")),
 	    0);
-	p = run_command(cmd_xds, "demo/web-0", false);
+	p = run_command(&ctl_xds, "demo/web-0", false);
 	assert_int_equal(p->status, CTL_OK);
 	assert_null(strstr(p->out, "prod"));
 	assert_null(strstr(p->out, "demo/db"));
-	p = run_command(cmd_xds, "web-0", false); /* both, and the first does not hide the second */
+	p = run_command(
+	    &ctl_xds, "web-0", false); /* both, and the first does not hide the second */
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_non_null(strstr(p->out, "demo/web-0"));
 	assert_non_null(strstr(p->out, "prod/web-0"));
 	assert_null(strstr(p->out, "demo/db"));
-	p = run_command(cmd_xds, "web", true);
+	p = run_command(&ctl_xds, "web", true);
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_string_equal(p->err, "agentctl: web: no such name (agentctl xds lists them)\n");
 }
@@ -88,7 +89,7 @@ static void a_pod_that_just_came_has_no_streams(void **state)
 
 	(void)state;
 	canned_answer(XDS("{\"pod\":\"demo/new\"}"), 0);
-	p = run_command(cmd_xds, NULL, false);
+	p = run_command(&ctl_xds, NULL, false);
 	assert_int_equal(p->status, CTL_OK);
 	assert_string_equal(line(p, 1), "demo/new  (stream)      not connected                 ");
 	assert_string_equal(line(p, 2), "demo/new  Secret (SDS)  0 pushes       0      0       ");
@@ -104,7 +105,7 @@ static void strange_answers_are_survived(void **state)
 	    "{\"xds\":[{\"pod\":\"web-0\",\"sds\":{\"refused\":true,\"last_nack\":4}}]}", NULL};
 
 	(void)state;
-	survive_strange_answers(cmd_xds, answers);
+	survive_strange_answers(&ctl_xds, answers);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* cmd_certs_test.c - the table, names of service accounts, why there is no certificate.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/table.c agentd/ctl/show.c agentd/ctl/cmd_certs.c
+/* certs_test.c - the table, names of service accounts, why there is no certificate.
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/certs.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static void certificates_are_a_table(void **state)
 	canned_answer(CERTS(CERT("demo", "web", "\"demo/a\",\"demo/b\"", "") "," CERT(
 			  "demo", "db", "", "CSR refused")),
 	    0);
-	p = run_command(cmd_certs, NULL, false);
+	p = run_command(&ctl_certs, NULL, false);
 	assert_string_equal(canned_request(), "GET /certs");
 	assert_string_equal(line(p, 0), "SPIFFE ID                   KEY    SERIAL  EXPIRES  "
 					"RENEWAL  PODS           PROBLEM");
@@ -40,8 +40,8 @@ static int status_of(const char *json, const char *name)
 	int text, as_json;
 
 	canned_answer(json, 0);
-	text = run_command(cmd_certs, name, false)->status;
-	as_json = run_command(cmd_certs, name, true)->status;
+	text = run_command(&ctl_certs, name, false)->status;
+	as_json = run_command(&ctl_certs, name, true)->status;
 	assert_int_equal(text, as_json);
 	return text;
 }
@@ -67,7 +67,7 @@ static void the_exit_status_says_whether_all_is_well(void **state)
 static unsigned lines_for(const char *name)
 {
 	unsigned n = 0;
-	const struct printed *p = run_command(cmd_certs, name, false);
+	const struct printed *p = run_command(&ctl_certs, name, false);
 
 	while (*line(p, n))
 		n++;
@@ -86,7 +86,7 @@ static void a_service_account_has_three_names(void **state)
 	assert_int_equal(lines_for("spiffe://td/ns/demo/sa/web"), 1);
 	assert_int_equal(lines_for("emo/web"), 0);
 	assert_int_equal(lines_for("eb"), 0);
-	assert_non_null(strstr(run_command(cmd_certs, "no", false)->err, "no: no such name"));
+	assert_non_null(strstr(run_command(&ctl_certs, "no", false)->err, "no: no such name"));
 }
 
 /* 100 pods of a service account do not make a line of 3000 characters, and the cut is visible. */
@@ -101,7 +101,7 @@ static void a_long_list_of_pods_is_cut(void **state)
 	all = json_pack("{s:[{s:s, s:o}]}", "certificates", "spiffe_id", "x", "subscribers", pods);
 	text = json_dumps(all, 0);
 	canned_answer(text, 0);
-	cut = strstr(run_command(cmd_certs, NULL, false)->out, "demo/web-000,demo/web-001");
+	cut = strstr(run_command(&ctl_certs, NULL, false)->out, "demo/web-000,demo/web-001");
 	assert_non_null(cut);
 	assert_int_equal(strcspn(cut, " "), 199);
 	assert_memory_equal(cut + 196, "...", 3);
@@ -119,7 +119,7 @@ static void strange_answers_are_survived(void **state)
 	    "{\"certificates\":[{\"spiffe_id\":\"/ns/sa/x\"}]}", NULL};
 
 	(void)state;
-	survive_strange_answers(cmd_certs, answers);
+	survive_strange_answers(&ctl_certs, answers);
 }
 
 int main(void)

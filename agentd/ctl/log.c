@@ -1,6 +1,9 @@
-/* cmd_log.c - agentctl log [SCOPE:LEVEL] */
+/* log.c - agentctl log [SCOPE:LEVEL] */
+#include "commands.h"
 #include "common/mem.h"
-#include "ctl.h"
+#include "request.h"
+#include "show.h"
+#include "table.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,20 +17,21 @@ static bool is_spec(const char *s)
 	return true;
 }
 
-int cmd_log(const struct ctl *c)
+static int show_log(const struct ctl *c)
 {
+	const char *spec = c->words[0];
 	auto_free char *target =
-	    mem_printf("/logging%s%s", c->name ? "?level=" : "", c->name ? c->name : "");
+	    mem_printf("/logging%s%s", spec ? "?level=" : "", spec ? spec : "");
 	struct table *t;
 	const char *scope;
 	json_t *levels, *level;
 	int status;
 
-	if (c->name && !is_spec(c->name)) {
-		fprintf(stderr, "agentctl: not a level: %s (like xds:debug)\n", c->name);
+	if (spec && !is_spec(spec)) {
+		fprintf(stderr, "agentctl: not a level: %s (like xds:debug)\n", spec);
 		return CTL_USAGE;
 	}
-	levels = ctl_request(c, c->name ? "POST" : "GET", target, &status);
+	levels = ctl_request(c, spec ? "POST" : "GET", target, &status);
 	if (!levels)
 		return status;
 	if (c->json) {
@@ -42,3 +46,11 @@ int cmd_log(const struct ctl *c)
 	json_decref(levels);
 	return status;
 }
+
+const struct ctl_command ctl_log = {
+    .noun = "log",
+    .args = "[SCOPE:LEVEL]",
+    .help = "log levels, or change them: xds:debug, default:warn",
+    .most = 1,
+    .run = show_log,
+};

@@ -1,8 +1,11 @@
-/* cmd_version.c - agentctl version [--deps] */
-#include "ctl.h"
+/* version.c - agentctl version [--deps] */
+#include "commands.h"
+#include "request.h"
+#include "show.h"
+#include "table.h"
 #include <stdio.h>
 
-int cmd_version(const struct ctl *c)
+static int show_version(const struct ctl *c)
 {
 	const char *library;
 	json_t *answer, *version;
@@ -12,7 +15,7 @@ int cmd_version(const struct ctl *c)
 	answer = ctl_request(c, "GET", "/version", &status);
 	if (!answer)
 		return status;
-	if (!c->deps)
+	if (!ctl_option(c, "deps"))
 		json_object_del(answer, "libraries");
 	if (c->json) {
 		json_object_set_new(answer, "agentctl", json_string(AGENTD_VERSION));
@@ -30,3 +33,11 @@ int cmd_version(const struct ctl *c)
 	json_decref(answer);
 	return status;
 }
+
+const struct ctl_command ctl_version = {
+    .noun = "version",
+    .args = "",
+    .help = "of agentctl and of agentd; --deps: of agentd's libraries, too",
+    .options = {{"deps", NULL, "the libraries that agentd's worker runs with, too"}},
+    .run = show_version,
+};

@@ -1,5 +1,5 @@
-/* cmd_status_test.c - what is shown, and what is a problem.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/table.c agentd/ctl/show.c agentd/ctl/cmd_status.c
+/* status_test.c - what is shown, and what is a problem.
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/show.c agentd/ctl/status.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ static void status_is_text(void **state)
 
 	(void)state;
 	canned_answer(STATUS("2", PLANE(""), ""), 0);
-	p = run_command(cmd_status, NULL, false);
+	p = run_command(&ctl_status, NULL, false);
 	assert_string_equal(canned_request(), "GET /status");
 	assert_int_equal(p->status, CTL_OK);
 	assert_string_equal(p->out, "agentd         0.1.0 on n1, up 61 s\n"
@@ -52,11 +52,11 @@ static void every_problem_is_told(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		canned_answer(cases[i].json, 0);
-		const struct printed *p = run_command(cmd_status, NULL, false);
+		const struct printed *p = run_command(&ctl_status, NULL, false);
 
 		assert_int_equal(p->status, CTL_PROBLEM);
 		assert_non_null(strstr(p->out, cases[i].says));
-		assert_int_equal(run_command(cmd_status, NULL, true)->status, CTL_PROBLEM);
+		assert_int_equal(run_command(&ctl_status, NULL, true)->status, CTL_PROBLEM);
 	}
 }
 
@@ -67,7 +67,7 @@ static void json_is_what_agentd_said(void **state)
 
 	(void)state;
 	canned_answer(STATUS("2", PLANE(""), ""), 0);
-	p = run_command(cmd_status, NULL, true);
+	p = run_command(&ctl_status, NULL, true);
 	assert_int_equal(p->status, CTL_OK);
 	v = json_loads(p->out, 0, NULL);
 	assert_true(json_equal(v, w));
@@ -83,14 +83,14 @@ static void strange_answers_are_survived(void **state)
 	    "{\"control_planes\":[{\"connections\":{},\"why_not\":[]}],\"version\":4}", NULL};
 
 	(void)state;
-	survive_strange_answers(cmd_status, answers);
+	survive_strange_answers(&ctl_status, answers);
 }
 
 static void no_answer_is_passed_on(void **state)
 {
 	(void)state;
 	canned_answer(NULL, CTL_UNREACHABLE);
-	assert_int_equal(run_command(cmd_status, NULL, false)->status, CTL_UNREACHABLE);
+	assert_int_equal(run_command(&ctl_status, NULL, false)->status, CTL_UNREACHABLE);
 }
 
 static void a_probe_asks_one_thing(void **state)
@@ -104,11 +104,11 @@ static void a_probe_asks_one_thing(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		canned_answer(cases[i].json, 0);
-		assert_int_equal(run_command(cmd_ready, NULL, false)->status, cases[i].status);
-		assert_int_equal(run_command(cmd_ready, NULL, true)->status, cases[i].status);
+		assert_int_equal(run_command(&ctl_ready, NULL, false)->status, cases[i].status);
+		assert_int_equal(run_command(&ctl_ready, NULL, true)->status, cases[i].status);
 	}
 	canned_answer(NULL, CTL_UNREACHABLE);
-	assert_int_equal(run_command(cmd_ready, NULL, false)->status, CTL_UNREACHABLE);
+	assert_int_equal(run_command(&ctl_ready, NULL, false)->status, CTL_UNREACHABLE);
 }
 
 int main(void)

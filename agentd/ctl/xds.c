@@ -1,6 +1,9 @@
-/* cmd_xds.c - agentctl xds [POD] */
+/* xds.c - agentctl xds [POD] */
+#include "commands.h"
 #include "common/mem.h"
-#include "ctl.h"
+#include "list.h"
+#include "show.h"
+#include "table.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -35,17 +38,6 @@ static bool has_problem(const json_t *x)
 		if (*refusal_of(type))
 			return true;
 	return *ctl_string(ads, "why_not") || *secret_problem(json_object_get(x, "sds"));
-}
-
-static bool any_has_problem(const json_t *all)
-{
-	const json_t *x;
-	size_t i;
-
-	json_array_foreach (all, i, x)
-		if (has_problem(x))
-			return true;
-	return false;
 }
 
 static void add_types(struct table *t, const char *pod, const json_t *ads)
@@ -89,41 +81,36 @@ static void add_pod(struct table *t, const json_t *x)
 	table_row(t, pod, "Secret (SDS)", pushes, acked, nacked, secret_problem(sds), NULL);
 }
 
-static void print_table(const json_t *all)
+static void print_table(const json_t *answer)
 {
 	struct table *t = table_new(6);
 	const json_t *x;
 	size_t i;
 
 	table_row(t, "POD", "TYPE", "VERSION", "ACKED", "NACKED", "PROBLEM", NULL);
-	json_array_foreach (all, i, x)
+	json_array_foreach (json_object_get(answer, "xds"), i, x)
 		add_pod(t, x);
 	table_print_free(&t);
 }
 
-/* "web-0" and "demo/web-0" name the pod demo/web-0. */
-static bool is_named(const json_t *x, const char *name)
+static int xds(const struct ctl *c)
 {
-	const char *label = ctl_string(x, "pod"), *slash = strchr(label, '/');
+	static const struct ctl_list list = {
+	    .noun = "xds",
+	    .page = "/xds",
+	    .key = "xds",
+	    .is_named = ctl_list_is_pod,
+	    .has_problem = has_problem,
+	    .print = print_table,
+	};
 
-	return !strcmp(label, name) || (slash && !strcmp(slash + 1, name));
+	return ctl_list(c, &list);
 }
 
-int cmd_xds(const struct ctl *c)
-{
-	int status;
-	json_t *all = ctl_request(c, "GET", "/xds", &status);
-	json_t *pods = json_object_get(all, "xds");
-
-	if (!all)
-		return status;
-	status = ctl_select(c, pods, "xds", is_named);
-	if (any_has_problem(pods))
-		status = CTL_PROBLEM;
-	if (c->json)
-		ctl_print_json(all);
-	else
-		print_table(pods);
-	json_decref(all);
-	return status;
-}
+const struct ctl_command ctl_xds = {
+    .noun = "xds",
+    .args = "[POD]",
+    .help = "configuration streams: types, versions, ACKs and NACKs",
+    .most = 1,
+    .run = xds,
+};

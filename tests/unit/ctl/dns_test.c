@@ -1,5 +1,5 @@
-/* cmd_dns_test.c - the table, and a name in one pod.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/table.c agentd/ctl/show.c agentd/ctl/cmd_dns.c
+/* dns_test.c - the table, and a name in one pod.
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/command.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/dns.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ static void all_pods_are_a_table(void **state)
 
 	(void)state;
 	canned_answer(PODS(WEB "," EARLY "," NONE), 0);
-	p = run_command(cmd_dns, NULL, false);
+	p = run_command(&ctl_dns, NULL, false);
 	assert_string_equal(canned_request(), "GET /dns");
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_string_equal(line(p, 0),
@@ -46,9 +46,9 @@ static void all_pods_are_a_table(void **state)
 	assert_string_equal(line(p, 3),
 	    "prod/web-0  -             -      0         0      0          "
 	    "0       ");
-	assert_int_equal(run_command(cmd_dns, "demo/web-0", false)->status, CTL_OK);
-	assert_int_equal(run_command(cmd_dns, "u-2", true)->status, CTL_PROBLEM);
-	assert_int_equal(run_command(cmd_dns, "nobody", false)->status, CTL_PROBLEM);
+	assert_int_equal(run_command(&ctl_dns, "demo/web-0", false)->status, CTL_OK);
+	assert_int_equal(run_command(&ctl_dns, "u-2", true)->status, CTL_PROBLEM);
+	assert_int_equal(run_command(&ctl_dns, "nobody", false)->status, CTL_PROBLEM);
 }
 
 static void a_name_in_a_pod(void **state)
@@ -57,16 +57,16 @@ static void a_name_in_a_pod(void **state)
 
 	(void)state;
 	canned_answer(PODS(WEB "," EARLY), 0);
-	p = run_asked(cmd_dns, (struct ctl){.name = "u-1", .words = {"db"}});
+	p = run_asked(ctl_dns.run, (struct ctl){.words = {"u-1", "db"}});
 	assert_string_equal(canned_request(), "GET /dns?name=db");
 	assert_int_equal(p->status, CTL_OK);
 	assert_string_equal(line(p, 0), "demo/web-0: db. = x. 1.2.3.4 ::1");
-	p = run_asked(cmd_dns, (struct ctl){.name = "db-0", .words = {"db"}});
+	p = run_asked(ctl_dns.run, (struct ctl){.words = {"db-0", "db"}});
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_string_equal(
 	    line(p, 0), "demo/db-0: db. is none of istiod's names: the pod's resolver is asked");
 	assert_int_equal(
-	    run_asked(cmd_dns, (struct ctl){.name = "db-0", .words = {"a&b"}})->status, CTL_USAGE);
+	    run_asked(ctl_dns.run, (struct ctl){.words = {"db-0", "a&b"}})->status, CTL_USAGE);
 }
 
 static void strange_answers(void **state)
@@ -76,7 +76,7 @@ static void strange_answers(void **state)
 	    PODS("{\"pod\":\"a\",\"resolved\":{\"found\":true,\"addresses\":[7,{}]}}"), NULL};
 
 	(void)state;
-	survive_strange_answers(cmd_dns, answers);
+	survive_strange_answers(&ctl_dns, answers);
 }
 
 int main(void)

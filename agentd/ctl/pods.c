@@ -1,5 +1,8 @@
-/* cmd_pods.c - agentctl pods [POD]; a pod and the one that replaces it can have the same name. */
-#include "ctl.h"
+/* pods.c - agentctl pods [POD]; a pod and the one that replaces it can have the same name. */
+#include "commands.h"
+#include "list.h"
+#include "show.h"
+#include "table.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -37,18 +40,19 @@ static const char *proven(const json_t *pod)
 	return json_array_size(json_object_get(attested, "cgroup_ids")) ? "yes" : "-";
 }
 
-static bool has_problem(const json_t *pods)
+static bool has_problem(const json_t *pod)
 {
-	const json_t *p;
-	size_t i;
-
-	json_array_foreach (pods, i, p)
-		if (*problem_of(p) || !json_is_true(json_object_get(p, "ready")))
-			return true;
-	return false;
+	return *problem_of(pod) || !json_is_true(json_object_get(pod, "ready"));
 }
 
-static void print_table(const json_t *pods, const json_t *refused, const json_t *waiting)
+/* What is no pod yet. */
+static bool answer_has_problem(const json_t *answer)
+{
+	return json_array_size(json_object_get(answer, "refused_manifests")) ||
+	       json_array_size(json_object_get(answer, "waiting_volumes"));
+}
+
+static void print_table(const json_t *answer)
 {
 	struct table *t = table_new(6);
 	char label[400];
@@ -56,52 +60,40 @@ static void print_table(const json_t *pods, const json_t *refused, const json_t 
 	size_t i;
 
 	table_row(t, "POD", "SERVICE ACCOUNT", "READY", "PROVEN", "UID", "PROBLEM", NULL);
-	json_array_foreach (pods, i, p) {
+	json_array_foreach (json_object_get(answer, "pods"), i, p) {
 		label_of(p, label, sizeof(label));
 		table_row(t, label, ctl_string(p, "service_account"),
 		    json_is_true(json_object_get(p, "ready")) ? "yes" : "no", proven(p),
 		    ctl_string(p, "uid"), problem_of(p), NULL);
 	}
 	table_print_free(&t);
-	json_array_foreach (refused, i, p)
+	json_array_foreach (json_object_get(answer, "refused_manifests"), i, p)
 		printf("refused: %s: %s\n", ctl_string(p, "file"), ctl_string(p, "why"));
-	json_array_foreach (waiting, i, p)
+	json_array_foreach (json_object_get(answer, "waiting_volumes"), i, p)
 		printf("volume %s of pod %s: %s\n", ctl_string(p, "volume"), ctl_string(p, "uid"),
 		    ctl_string(p, "problem"));
 }
 
-static void print_trees(const json_t *pods)
+static int pods(const struct ctl *c)
 {
-	const json_t *p;
-	size_t i;
+	static const struct ctl_list list = {
+	    .noun = "pods",
+	    .page = "/pods",
+	    .key = "pods",
+	    .is_named = is_named,
+	    .has_problem = has_problem,
+	    .answer_has_problem = answer_has_problem,
+	    .print = print_table,
+	    .tree = true,
+	};
 
-	json_array_foreach (pods, i, p) {
-		if (i)
-			putchar('\n');
-		ctl_print_tree(p, 0);
-	}
+	return ctl_list(c, &list);
 }
 
-int cmd_pods(const struct ctl *c)
-{
-	int status;
-	json_t *all = ctl_request(c, "GET", "/pods", &status);
-	json_t *pods = json_object_get(all, "pods");
-	const json_t *refused = json_object_get(all, "refused_manifests");
-	const json_t *waiting = json_object_get(all, "waiting_volumes");
-
-	if (!all)
-		return status;
-	status = ctl_select(c, pods, "pods", is_named);
-	if (has_problem(pods) ||
-	    (!c->name && (json_array_size(refused) || json_array_size(waiting))))
-		status = CTL_PROBLEM;
-	if (c->json)
-		ctl_print_json(all);
-	else if (c->name)
-		print_trees(pods);
-	else
-		print_table(pods, refused, waiting);
-	json_decref(all);
-	return status;
-}
+const struct ctl_command ctl_pods = {
+    .noun = "pods",
+    .args = "[POD]",
+    .help = "the pods of this node, or all about one (ns/name or uid)",
+    .most = 1,
+    .run = pods,
+};

@@ -1,5 +1,5 @@
-/* cmd_log_test.c - levels are shown by a GET and changed by a POST.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/table.c agentd/ctl/show.c agentd/ctl/cmd_log.c
+/* log_test.c - levels are shown by a GET and changed by a POST.
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/log.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ static void levels_are_a_table(void **state)
 
 	(void)state;
 	canned_answer("{\"cert\":\"info\",\"xds\":\"debug\"}", 0);
-	p = run_command(cmd_log, NULL, false);
+	p = run_command(&ctl_log, NULL, false);
 	assert_string_equal(canned_request(), "GET /logging");
 	assert_int_equal(p->status, CTL_OK);
 	assert_string_equal(p->out, "SCOPE  LEVEL\ncert   info\nxds    debug\n");
@@ -26,7 +26,7 @@ static void a_level_is_posted(void **state)
 {
 	(void)state;
 	canned_answer("{\"xds\":\"debug\"}", 0);
-	assert_int_equal(run_command(cmd_log, "default:warn,xds:debug", true)->status, CTL_OK);
+	assert_int_equal(run_command(&ctl_log, "default:warn,xds:debug", true)->status, CTL_OK);
 	assert_string_equal(canned_request(), "POST /logging?level=default:warn,xds:debug");
 }
 
@@ -38,9 +38,9 @@ static void what_is_no_level_is_not_sent(void **state)
 
 	(void)state;
 	canned_answer("{}", 0);
-	run_command(cmd_log, NULL, false);
+	run_command(&ctl_log, NULL, false);
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		const struct printed *p = run_command(cmd_log, names[i], false);
+		const struct printed *p = run_command(&ctl_log, names[i], false);
 
 		assert_int_equal(p->status, CTL_USAGE);
 		assert_non_null(strstr(p->err, "not a level"));
@@ -57,7 +57,7 @@ static void strange_answers_are_survived(void **state)
 	for (const char *const *a = answers; *a; a++)
 		for (int json = 0; json < 2; json++) {
 			canned_answer(*a, 0);
-			assert_int_equal(run_command(cmd_log, NULL, json)->status, CTL_OK);
+			assert_int_equal(run_command(&ctl_log, NULL, json)->status, CTL_OK);
 		}
 }
 
@@ -65,7 +65,7 @@ static void a_refusal_is_passed_on(void **state)
 {
 	(void)state;
 	canned_answer(NULL, CTL_PROBLEM);
-	assert_int_equal(run_command(cmd_log, "nobody:debug", false)->status, CTL_PROBLEM);
+	assert_int_equal(run_command(&ctl_log, "nobody:debug", false)->status, CTL_PROBLEM);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* cmd_version_test.c - versions of both programs; libraries when asked for.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/table.c agentd/ctl/show.c agentd/ctl/cmd_version.c
+/* version_test.c - versions of both programs; libraries when asked for.
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/command.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/version.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,20 +12,22 @@
 
 #define ANSWER "{\"agentd\":\"9.8.7\",\"libraries\":{\"openssl\":\"3.0.22\",\"libyaml\":\"0.2.5\"}}"
 
+static const struct ctl_given deps[] = {{"deps", ""}, {0}};
+
 static void libraries_are_told_when_asked_for(void **state)
 {
 	const struct printed *p;
 
 	(void)state;
 	canned_answer(ANSWER, 0);
-	p = run_asked(cmd_version, (struct ctl){.deps = true});
+	p = run_asked(ctl_version.run, (struct ctl){.options = deps});
 	assert_string_equal(canned_request(), "GET /version");
 	assert_int_equal(p->status, CTL_OK);
 	assert_string_equal(line(p, 1), "agentctl  " AGENTD_VERSION);
 	assert_string_equal(line(p, 2), "agentd    9.8.7");
 	assert_string_equal(line(p, 3), "openssl   3.0.22");
 	assert_string_equal(line(p, 4), "libyaml   0.2.5");
-	p = run_asked(cmd_version, (struct ctl){.deps = true, .json = true});
+	p = run_asked(ctl_version.run, (struct ctl){.options = deps, .json = true});
 	assert_non_null(strstr(p->out, "\"openssl\": \"3.0.22\""));
 }
 
@@ -34,7 +36,7 @@ static void and_not_otherwise(void **state)
 	(void)state;
 	canned_answer(ANSWER, 0);
 	for (int json = 0; json < 2; json++) {
-		const struct printed *p = run_command(cmd_version, NULL, json);
+		const struct printed *p = run_command(&ctl_version, NULL, json);
 
 		assert_non_null(strstr(p->out, "9.8.7"));
 		assert_null(strstr(p->out, "openssl"));
@@ -51,7 +53,8 @@ static void strange_answers_are_survived(void **state)
 		for (int how = 0; how < 4; how++) {
 			canned_answer(*a, 0);
 			assert_int_equal(
-			    run_asked(cmd_version, (struct ctl){.deps = how & 1, .json = how & 2})
+			    run_asked(ctl_version.run,
+				(struct ctl){.options = how & 1 ? deps : NULL, .json = how & 2})
 				->status,
 			    CTL_OK);
 		}
@@ -61,7 +64,7 @@ static void nobody_there_is_said(void **state)
 {
 	(void)state;
 	canned_answer(NULL, CTL_UNREACHABLE);
-	assert_int_equal(run_command(cmd_version, NULL, false)->status, CTL_UNREACHABLE);
+	assert_int_equal(run_command(&ctl_version, NULL, false)->status, CTL_UNREACHABLE);
 }
 
 int main(void)

@@ -1,0 +1,231 @@
+/* main.c - agentctl NOUN [NAME] [-o json] [-w]: what agentd knows, and why something is not.
+ *
+ * Options are read, wherever they stand -> the command that the words name -> has it that many
+ * words, and those options? -> it runs, once or every 2 seconds.
+ */
+#include "commands.h"
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROW(name) &ctl_##name,
+static const struct ctl_command *const commands[] = {CTL_COMMANDS(ROW)};
+#undef ROW
+enum { NCOMMANDS = sizeof(commands) / sizeof(*commands) };
+
+enum { COLUMN = 14, OPTIONS_MAX = 32, OWN = 256 };
+
+/* --- help --- */
+
+/* One line; words that are too long for their column go before what they are good for. */
+static void print_row(const struct ctl_command *command, FILE *out)
+{
+	const char *verb = command->verb ? command->verb : "", *args = command->args;
+	char words[COLUMN + 1];
+	int len = snprintf(words, sizeof(words), "%s%s%s", verb, *verb && *args ? " " : "", args);
+
+	if (len > COLUMN)
+		fprintf(
+		    out, "  %-8s %-*s %s: %s\n", command->noun, COLUMN, verb, args, command->help);
+	else
+		fprintf(out, "  %-8s %-*s %s\n", command->noun, COLUMN, words, command->help);
+}
+
+static int usage(FILE *out)
+{
+	fprintf(out, "usage: agentctl [--run DIR] NOUN [NAME] [-o json] [-w]\n\n");
+	for (unsigned i = 0; i < NCOMMANDS; i++)
+		print_row(commands[i], out);
+	fprintf(out,
+	    "\n"
+	    "  --run DIR      agentd's directory (default /run/agentd)\n"
+	    "  -o json        JSON instead of a table\n"
+	    "  -w, --watch    again every 2 seconds\n"
+	    "  --version      version of agentctl\n\n"
+	    "exit status: 0 fine, 1 a problem was found, 2 usage, 3 agentd not reachable\n");
+	return CTL_USAGE;
+}
+
+/* With its verbs, if it has some; NULL: of all. */
+static void help(const struct ctl_command *command)
+{
+	if (!command) {
+		usage(stdout);
+		return;
+	}
+	ctl_command_help(command, stdout);
+	for (unsigned i = 0; i < NCOMMANDS && !command->verb; i++)
+		if (commands[i]->verb && !strcmp(commands[i]->noun, command->noun))
+			ctl_command_usage(commands[i], stdout);
+}
+
+/* --- the command line --- */
+
+struct line {
+	struct ctl ctl;
+	struct ctl_given given[OPTIONS_MAX]; /* options of commands, each once */
+	bool watch, help;
+};
+
+/* Those of agentctl, then those of every command: a name means the same in all of them. */
+static void list_options(struct option out[OPTIONS_MAX])
+{
+	static const struct option general[] = {{"run", required_argument, NULL, 'r'},
+	    {"output", required_argument, NULL, 'o'}, {"watch", no_argument, NULL, 'w'},
+	    {"version", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'}};
+	unsigned n = sizeof(general) / sizeof(*general);
+
+	memcpy(out, general, sizeof(general));
+	for (unsigned i = 0; i < NCOMMANDS; i++)
+		for (const struct ctl_option *o = commands[i]->options; o->name; o++) {
+			if (n + 1 == OPTIONS_MAX)
+				abort();
+			out[n] = (struct option){o->name,
+			    o->value ? required_argument : no_argument, NULL, OWN + (int)n};
+			n++;
+		}
+	out[n] = (struct option){0};
+}
+
+/* The last one counts. */
+static void give(struct line *l, const char *name, const char *value)
+{
+	struct ctl_given *g = l->given;
+
+	while (g->name && strcmp(g->name, name) != 0)
+		g++;
+	*g = (struct ctl_given){name, value ? value : ""};
+}
+
+/* -1: go on; else the exit status. */
+static int parse_options(int argc, char **argv, struct line *l)
+{
+	struct option options[OPTIONS_MAX];
+	int opt;
+
+	list_options(options);
+	while ((opt = getopt_long(argc, argv, "o:wh", options, NULL)) != -1) {
+		if (opt >= OWN)
+			give(l, options[opt - OWN].name, optarg);
+		else if (opt == 'r')
+			l->ctl.run = optarg;
+		else if (opt == 'o' && !strcmp(optarg, "json"))
+			l->ctl.json = true;
+		else if (opt == 'w')
+			l->watch = true;
+		else if (opt == 'h')
+			l->help = true;
+		else if (opt == 'v')
+			return puts("agentctl " AGENTD_VERSION), CTL_OK;
+		else {
+			if (opt == 'o')
+				fprintf(stderr, "agentctl: -o takes json, not %s\n", optarg);
+			return usage(stderr);
+		}
+	}
+	return -1;
+}
+
+/* By noun and verb, or else by noun alone; NULL: there is none. */
+static const struct ctl_command *find(int argc, char **argv)
+{
+	const struct ctl_command *found = NULL;
+
+	for (unsigned i = 0; argc > 0 && i < NCOMMANDS; i++) {
+		const char *verb = commands[i]->verb;
+
+		if (strcmp(commands[i]->noun, argv[0]) != 0)
+			continue;
+		if (verb && argc > 1 && !strcmp(verb, argv[1]))
+			return commands[i];
+		if (!verb)
+			found = commands[i];
+	}
+	return found;
+}
+
+static const struct ctl_command *owner_of(const char *option)
+{
+	unsigned i = 0;
+
+	while (!ctl_command_has_option(commands[i], option))
+		i++;
+	return commands[i];
+}
+
+/* Options that it does not have; the exit status. */
+static int check_options(const struct ctl_command *command, const struct line *l)
+{
+	for (const struct ctl_given *g = l->given; g->name; g++) {
+		const struct ctl_command *owner = owner_of(g->name);
+
+		if (ctl_command_has_option(command, g->name))
+			continue;
+		fprintf(stderr, "agentctl: --%s belongs to %s%s%s\n", g->name, owner->noun,
+		    owner->verb ? " " : "", owner->verb ? owner->verb : "");
+		return ctl_command_usage(owner, stderr);
+	}
+	return CTL_OK;
+}
+
+/* What follows noun and verb goes into `l`; the exit status. */
+static int check_words(const struct ctl_command *command, int argc, char **argv, struct line *l)
+{
+	unsigned n = (unsigned)argc - 1 - !!command->verb;
+
+	if (n > command->most)
+		fprintf(stderr, "agentctl: too much: %s\n", argv[argc - 1]);
+	if (n > command->most || n < command->least)
+		return ctl_command_usage(command, stderr);
+	for (unsigned i = 0; i < n; i++)
+		l->ctl.words[i] = argv[(unsigned)argc - n + i];
+	return CTL_OK;
+}
+
+/* --- running --- */
+
+/* Until it makes no sense: agentd is gone, or nobody reads (SIGPIPE is off). */
+static int run(const struct ctl_command *command, const struct line *l)
+{
+	for (;;) {
+		int status = command->run(&l->ctl);
+
+		if (fflush(stdout) || ferror(stdout)) {
+			fprintf(stderr, "agentctl: cannot write the answer: %m\n");
+			return CTL_PROBLEM;
+		}
+		if (!l->watch || status == CTL_USAGE || status == CTL_UNREACHABLE)
+			return status;
+		sleep(2);
+		printf("\n");
+	}
+}
+
+static int run_words(int argc, char **argv, struct line *l)
+{
+	const struct ctl_command *command = find(argc, argv);
+	int status;
+
+	if (l->help) {
+		help(command);
+		return CTL_OK;
+	}
+	if (argc > 0 && !command)
+		fprintf(stderr, "agentctl: no such noun: %s\n", argv[0]);
+	if (!command)
+		return usage(stderr);
+	status = check_words(command, argc, argv, l);
+	if (status == CTL_OK)
+		status = check_options(command, l);
+	return status == CTL_OK ? run(command, l) : status;
+}
+
+int main(int argc, char **argv)
+{
+	struct line l = {.ctl = {.run = "/run/agentd"}};
+	int status = parse_options(argc, argv, &l);
+
+	l.ctl.options = l.given;
+	return status >= 0 ? status : run_words(argc - optind, argv + optind, &l);
+}

@@ -1,0 +1,69 @@
+/* relay.h - the messages between one Envoy and istiod, carried on as the bytes they came in.
+ *
+ * Of each message the type URL and the nonce are read.  The first request, and each that has a
+ * node, gets our node id and metadata (architecture decision 6).  Types of ads_relay_take() are
+ * subscribed to right after Envoy's first LDS request, answered (ACK or NACK) here and never shown
+ * to Envoy; foreign types are dropped (istio-agent.md 1.4-1.5).  A first push that takes all
+ * clusters or listeners away waits 30 s (hold.h).
+ *
+ * Pushes queue for a slow Envoy up to 8 MiB (LIMIT_QUEUED).  Then istiod is not read until there is
+ * room, and an Envoy that makes none for 15 s (unread_stream_s) is given up.
+ *
+ * The relay neither opens nor ends streams.  Its owner does (xds_proxy.h), and tells it.
+ */
+#pragma once
+#include "local.h"
+#include <jansson.h>
+
+struct ads_metrics;
+struct ads_relay;
+struct ads_said_msg;
+struct istiod_options;
+struct limits;
+struct log_budget;
+struct loop;
+struct node;
+
+/* Two streams that are one to Envoy; NULL: there is none now. */
+struct ads_pair {
+	struct rpc_stream *down; /* from Envoy */
+	struct rpc_stream *up;   /* to istiod */
+	enum discovery_flavour flavour;
+};
+
+/* All borrowed, and outlive the relay. */
+struct ads_relay_options {
+	struct loop *loop;
+	const struct ads_pair *pair;
+	const struct istiod_options *plane;
+	const struct node *node;
+	const char *label; /* of the pod, for the log */
+	struct log_budget *log;
+	const struct ads_metrics *metrics;
+	void (*unread)(void *ctx, const char *why); /* Envoy does not read: end it */
+	void *ctx;
+};
+
+struct ads_relay *ads_relay_new(const struct ads_relay_options *o);
+void ads_relay_free(struct ads_relay **r);
+/* Before the first stream. */
+void ads_relay_limit(struct ads_relay *r, struct limits *l);
+void ads_relay_take(struct ads_relay *r, const char *type_url, local_handler handler, void *ctx);
+
+/* Both streams are there.  A request as it comes, or one that had to wait.  -1: it is malformed,
+ * and nothing of it was carried. */
+int ads_relay_request(struct ads_relay *r, const struct rpc_msg *m, struct err *e);
+int ads_relay_repeat(struct ads_relay *r, const struct ads_said_msg *said, struct err *e);
+/* False: both streams have to begin anew, because istiod would not repeat what was held. */
+bool ads_relay_response(
+    struct ads_relay *r, const struct discovery_response *d, const struct rpc_msg *m);
+/* The queue towards one side is empty again: the other side is read again. */
+void ads_relay_up_writable(const struct ads_relay *r);
+void ads_relay_down_writable(struct ads_relay *r);
+/* The stream to istiod is over; so is Envoy's. */
+void ads_relay_up_ended(struct ads_relay *r);
+void ads_relay_down_ended(struct ads_relay *r);
+
+/* {url: {version, nonce, acked, nacked, refused, last_nack}} */
+json_t *ads_relay_dump(const struct ads_relay *r);
+const char *ads_relay_why_held(const struct ads_relay *r); /* a push; "": none is */

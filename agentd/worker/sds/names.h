@@ -1,0 +1,23 @@
+/* names.h - what the resource names of a pod's SDS stream mean (istio-agent.md 2.3).
+ *
+ * `ROOTCA` is the root, `file-cert:A~B` and `file-root:A` are files that Envoy reads itself,
+ * `file-root:system` is the operating system's roots.  Any other plain name is the certificate.  A
+ * name with "://" is the control plane's to serve.
+ */
+#pragma once
+#include <stdbool.h>
+
+struct err;
+
+enum sds_kind { SDS_CERT, SDS_ROOT, SDS_FILE_CERT, SDS_FILE_ROOT };
+
+struct sds_name {
+	char *text;
+	enum sds_kind kind;
+	char *path, *key_path; /* of files; key_path points into path's memory */
+};
+
+/* `n` is zeroed; `text` is copied.  -1: nothing that is served here.  To be cleared either way. */
+int sds_names_read(struct sds_name *n, const char *text, struct err *e);
+void sds_names_clear(struct sds_name *n);
+bool sds_names_is_file(const struct sds_name *n);
