@@ -11,7 +11,7 @@
 enum {
 	/* Of the maps; part of the pins' path.  A new one keeps the pins' names, and the key of
 	   map_pods: so a broker takes over pods that one with another layout left
-	   (redirect_supersede.h). */
+	   (redirect/supersede.h). */
 	REDIRECT_LAYOUT = 1,
 	REDIRECT_PODS_MAX = 1024,
 	REDIRECT_DEPTH = 8, /* cgroups between the attach point and a process that are looked at */

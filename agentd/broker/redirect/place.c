@@ -1,17 +1,23 @@
-/* redirect_place.c - up from the pod's cgroup, and who is met on the way. */
+/* place.c - up from a cgroup, and who is met on the way. */
 #include "place.h"
-#include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <utlist.h>
+#include <unistd.h>
+
+LOG_SCOPE("broker");
 
 enum { ROOT_ID = 1 }; /* of the host's own root; that of a cgroup namespace has another one */
 
-int redirect_place_above(int cgroup, uint64_t ids[REDIRECT_TREE_DEPTH])
+/* How many levels below the root of cgroup v2 the directory is, and the ids of the cgroups on the
+ * way up, its own first; -1: it is not the host's tree, or too deep. */
+static int look_up(int cgroup, uint64_t ids[REDIRECT_TREE_DEPTH])
 {
 	auto_close int at = fcntl(cgroup, F_DUPFD_CLOEXEC, 0);
 	struct stat st;
@@ -37,46 +43,102 @@ static bool is_among(const uint64_t *ids, int n, uint64_t id)
 	return false;
 }
 
-/* NULL: they have nothing to do with each other. */
-static const char *relation(
-    const struct redirect_pod_state *p, const struct redirect_pod_state *other)
+/* --- where the programs hang --- */
+
+static int open_path(const char *path, struct err *e)
 {
-	if (other == p)
-		return NULL;
-	if (other->cgroup == p->above[0])
-		return "the cgroup is that of pod";
-	if (is_among(p->above, REDIRECT_DEPTH, other->cgroup))
-		return "the cgroup lies in that of pod";
-	if (is_among(other->above, REDIRECT_DEPTH, p->above[0]))
-		return "in the cgroup lies that of pod";
-	return NULL;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? err_sys(e, "cgroup %s", path) : fd;
 }
 
-static int check_neighbours(
-    const struct redirect *r, const struct redirect_pod_state *p, struct err *e)
+/* Where this process is: never a pod's. */
+static void find_own(struct redirect_top *t, const char *root)
 {
-	const struct redirect_pod_state *other = NULL;
-	char name[UUID_TEXT_SIZE];
-	const char *how;
+	char line[512], path[PATH_MAX + sizeof(line)] = "";
+	FILE *f = fopen("/proc/self/cgroup", "re");
 
-	DL_FOREACH (r->pods, other) {
-		how = relation(p, other);
-		if (!how)
-			continue;
-		uuid_format(&other->uid, name);
-		return err_set(e, EEXIST, "%s %s", how, name);
-	}
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "0::", 3)) {
+			line[strcspn(line, "\n")] = '\0';
+			snprintf(path, sizeof(path), "%s%s", root, line + 3);
+		}
+	if (f)
+		fclose(f);
+	auto_close int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	memset(t->own, 0, sizeof(t->own));
+	if (dir >= 0)
+		look_up(dir, t->own);
+}
+
+int redirect_place_open(struct redirect_top *t, const char *root, const char *path, struct err *e)
+{
+	uint64_t ids[REDIRECT_TREE_DEPTH];
+
+	t->path = mem_strdup(path);
+	t->fd = open_path(path, e);
+	if (t->fd < 0)
+		return -1;
+	t->level = look_up(t->fd, ids);
+	if (t->level < 0)
+		return err_set(e, EINVAL,
+		    "cgroup %s is not in the host's cgroup v2 tree: mount that (not the one of a "
+		    "cgroup namespace) and name it with --cgroup-root",
+		    path);
+	find_own(t, root);
 	return 0;
 }
 
-int redirect_place_check(
-    const struct redirect *r, struct redirect_pod_state *p, int cgroup, struct err *e)
+void redirect_place_close(struct redirect_top *t)
+{
+	mem_closep(&t->fd);
+	free(take(t->path));
+}
+
+int redirect_place_climb(struct redirect_top *t, uint64_t id, struct err *e)
 {
 	uint64_t ids[REDIRECT_TREE_DEPTH];
-	int level = redirect_place_above(cgroup, ids), below = level - r->level;
+	int n = 0;
+
+	look_up(t->fd, ids);
+	while (n <= t->level && ids[n] != id)
+		n++;
+	if (!id || n > t->level)
+		return 0;
+	t->level -= n;
+	for (; n > 0; n--)
+		*strrchr(t->path, '/') = '\0';
+	mem_closep(&t->fd);
+	t->fd = open_path(t->path, e);
+	return t->fd < 0 ? -1 : 0;
+}
+
+int redirect_place_follow(struct redirect_top *t, struct err *e)
+{
+	struct stat was, now;
+	int fd;
+
+	if (fstat(t->fd, &was) || stat(t->path, &now) || was.st_ino == now.st_ino)
+		return 0;
+	fd = open_path(t->path, e);
+	if (fd < 0)
+		return -1;
+	close(t->fd);
+	t->fd = fd;
+	log_warn(NULL, "cgroup %s was made anew: the eBPF programs go there", t->path);
+	return 1;
+}
+
+/* --- a pod's --- */
+
+int redirect_place_check(
+    const struct redirect_top *t, int cgroup, uint64_t above[REDIRECT_DEPTH], struct err *e)
+{
+	uint64_t ids[REDIRECT_TREE_DEPTH];
+	int level = look_up(cgroup, ids), below = level - t->level;
 	struct stat top;
 
-	if (level < 0 || fstat(r->cgroup, &top))
+	if (level < 0 || fstat(t->fd, &top))
 		return err_set(e, EINVAL, "the pod's cgroup is not of the node's tree");
 	if (below <= 0 || ids[below] != top.st_ino)
 		return err_set(e, EINVAL,
@@ -86,27 +148,9 @@ int redirect_place_check(
 		    "the pod's cgroup is more than %d levels below that of all pods "
 		    "(--redirect-cgroup)",
 		    REDIRECT_DEPTH);
-	if (is_among(r->own, REDIRECT_TREE_DEPTH, ids[0]))
+	if (is_among(t->own, REDIRECT_TREE_DEPTH, ids[0]))
 		return err_set(e, EPERM, "agentd itself is in that cgroup");
-	memset(p->above, 0, sizeof(p->above));
-	memcpy(p->above, ids, (size_t)below * sizeof(ids[0]));
-	return check_neighbours(r, p, e);
-}
-
-void redirect_place_own(struct redirect *r)
-{
-	char line[512], path[PATH_MAX + sizeof(line)] = "";
-	FILE *f = fopen("/proc/self/cgroup", "re");
-
-	while (f && fgets(line, sizeof(line), f))
-		if (!strncmp(line, "0::", 3)) {
-			line[strcspn(line, "\n")] = '\0';
-			snprintf(path, sizeof(path), "%s%s", r->at.root, line + 3);
-		}
-	if (f)
-		fclose(f);
-	auto_close int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	memset(r->own, 0, sizeof(r->own));
-	if (dir >= 0)
-		redirect_place_above(dir, r->own);
+	memset(above, 0, REDIRECT_DEPTH * sizeof(*above));
+	memcpy(above, ids, (size_t)below * sizeof(*above));
+	return 0;
 }

@@ -1,4 +1,4 @@
-/* redirect_probe.c - asked one by one, so that what is missing has a name.
+/* probe.c - asked one by one, so that what is missing has a name.
  *
  * capabilities -> memory that may be locked -> each type of program, by one that does nothing ->
  * (the real ones) -> storage of a socket.  The kernel's own words for all of these are "Operation
