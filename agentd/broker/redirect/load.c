@@ -9,7 +9,6 @@
 #include <linux/magic.h>
 #include <stdio.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -97,20 +96,8 @@ static int each_map(struct redirect *r,
 
 /* --- programs --- */
 
-/* 5.10 counts maps against it; later kernels do not look. */
-static void raise_memlock(void)
-{
-	const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
-
-	setrlimit(RLIMIT_MEMLOCK, &all);
-}
-
 static int open_programs(struct redirect *r, struct err *e)
 {
-	libbpf_set_print(NULL); /* its words would go past the log */
-	raise_memlock();
-	if (redirect_probe(e))
-		return -1;
 	r->bpf = redirect_bpf__open();
 	if (!r->bpf)
 		return err_sys(e, "eBPF object");

@@ -9,7 +9,7 @@ struct redirect_can {
 	bool late;       /* an Envoy that listened before its pod's rules is found */
 };
 
-/* -1: `e` names the first thing that is missing, and what to do. */
+/* Before anything else.  -1: `e` names the first thing that is missing, and what to do. */
 int redirect_probe(struct err *e);
 
 /* What is optional.  Does sk_lookup show where a packet came in (5.17), does a packet's program

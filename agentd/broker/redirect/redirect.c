@@ -1,9 +1,10 @@
 /* redirect.c - load, attach, pin; or find the pins and put new programs into them.
  *
- * start: bpffs -> pins of an earlier broker are opened, maps first, so that the programs are loaded
- * onto the maps that are in use -> each link that is pinned gets its program anew, each that is not
- * is made and pinned.  The same for each pod's links (pod.c).  A start that fails half way leaves
- * what was attached as it was: every step replaces one whole thing by another.
+ * start: how deep the cgroup is -> bpffs -> pins of an earlier broker are opened, maps first, so
+ * that the programs are loaded onto the maps that are in use -> each link that is pinned gets its
+ * program anew, each that is not is made and pinned.  The same for each pod's links (pod.c).  A
+ * start that fails half way leaves what was attached as it was: every step replaces one whole thing
+ * by another.
  */
 #include "redirect.h"
 #include "common/err.h"
@@ -35,7 +36,7 @@ static int stay(struct redirect *r, struct err *e)
 
 static int start(struct redirect *r, const struct redirect_place *at, struct err *e)
 {
-	if (redirect_place_open(&r->top, at->root, at->cgroup, e) ||
+	if (redirect_probe(e) || redirect_place_open(&r->top, at->cgroup, e) ||
 	    redirect_load_directories(r, e) || (at->stays && stay(r, e)) || redirect_load(r, e))
 		return -1;
 	return redirect_links_attach(r, e);
@@ -69,10 +70,19 @@ int redirect_try(struct redirect_can *can, struct err *e)
 	int rc;
 
 	r->top.fd = -1;
-	rc = redirect_load(r, e);
+	rc = redirect_probe(e) || redirect_load(r, e) ? -1 : 0;
 	*can = r->can;
 	redirect_free(&r);
 	return rc;
+}
+
+int redirect_level(const char *cgroup, struct err *e)
+{
+	struct redirect_top top = {.fd = -1};
+	int level = redirect_probe(e) || redirect_place_open(&top, cgroup, e) ? -1 : top.level;
+
+	redirect_place_close(&top);
+	return level;
 }
 
 void redirect_free(struct redirect **r)

@@ -14,7 +14,6 @@
 
 struct redirect_place {
 	const char *bpffs;             /* mounted there if it is not */
-	const char *root;              /* where the host's cgroup v2 is mounted */
 	const char *cgroup;            /* absolute: all pods are below it */
 	bool stays;                    /* where an earlier broker attached, if that is above it */
 	const struct netns_home *home; /* nobody's network; NULL: we enter no pod's */
@@ -22,6 +21,9 @@ struct redirect_place {
 struct redirect *redirect_new(const struct redirect_place *at, struct err *e);
 /* Would it work here?  Loads, but attaches nothing. */
 int redirect_try(struct redirect_can *can, struct err *e);
+/* How far below the host's root it is, measured; -1: it cannot be told, and no program there would
+ * find a pod. */
+int redirect_level(const char *cgroup, struct err *e);
 /* What is attached stays. */
 void redirect_free(struct redirect **r);
 /* Detaches and forgets everything, of all brokers: for uninstalling, and for tests. */

@@ -78,7 +78,6 @@ static int start(struct redirect_requests *t, struct err *e)
 {
 	char root[PATH_MAX], cgroup[POD_CGROUP_TOP_SIZE];
 	struct redirect_place at = {.bpffs = t->options->bpffs,
-	    .root = root,
 	    .cgroup = cgroup,
 	    .home = t->home,
 	    .stays = !t->options->redirect_cgroup};
