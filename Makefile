@@ -115,11 +115,11 @@ $(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libworker.a $(OUT)/libcommon.a
 
 # The eBPF programs, as a header with their bytes and their names.
 BPF_SRC    := $(wildcard ebpf/*.h ebpf/*.c)
-SKELETON   := $(GEN)/redirect.skel.h
-$(GEN)/redirect.bpf.o: ebpf/redirect.bpf.c $(BPF_SRC) Makefile
+SKELETON   := $(GEN)/redirect.skel.h $(GEN)/level.skel.h
+$(GEN)/%.bpf.o: ebpf/%.bpf.c $(BPF_SRC) Makefile
 	@mkdir -p $(GEN); echo "  BPF   $<"; clang -target bpf -O2 -g -Wall -Wextra -Werror -Wno-unused-function $(SAME) -I/usr/include/$(shell gcc -dumpmachine) -c $< -o $@
-$(SKELETON): $(GEN)/redirect.bpf.o
-	@{ echo '// NOLINTBEGIN'; bpftool gen skeleton $< name redirect_bpf; echo '// NOLINTEND'; } >$@
+$(GEN)/%.skel.h: $(GEN)/%.bpf.o
+	@{ echo '// NOLINTBEGIN'; bpftool gen skeleton $< name $*_bpf; echo '// NOLINTEND'; } >$@
 
 # Generated headers come before anything that may include them; flags and the version are in every object.
 $(OUT)/obj/%.o: %.c Makefile VERSION | $(PB_SRC) $(SKELETON) $(SYSROOT)

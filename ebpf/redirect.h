@@ -11,10 +11,11 @@
 enum {
 	/* Of the maps; part of the pins' path.  A new one keeps the pins' names, and the key of
 	   map_pods: so a broker takes over pods that one with another layout left
-	   (redirect_supersede.h). */
+	   (redirect/supersede.h). */
 	REDIRECT_LAYOUT = 1,
 	REDIRECT_PODS_MAX = 1024,
 	REDIRECT_DEPTH = 8, /* cgroups between the attach point and a process that are looked at */
+	REDIRECT_TREE_DEPTH = 32, /* levels below the host's root that are known: bits of pod_levels */
 	REDIRECT_SPREAD = 64,   /* loopback addresses that outbound connections are spread over */
 	REDIRECT_DNS_SLOTS = 4, /* resolvers one unconnected socket can ask and tell apart */
 	REDIRECT_ROW_BITS = 16, /* of an index: its row among the counters, from 1 on */

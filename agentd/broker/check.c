@@ -177,13 +177,17 @@ static void check_redirect(struct table *t)
 	char cgroup[POD_CGROUP_TOP_SIZE];
 	struct err e;
 	struct statfs fs;
+	int level;
 
 	if (t->o->redirect && !pod_cgroup_top(t->o, cgroup)) {
 		if (access(cgroup, F_OK))
 			row(t, PROBLEM, "cgroup of all pods", "%s: %s: mend --redirect-cgroup",
 			    cgroup, strerror(errno));
+		else if ((level = redirect_level(cgroup, &e)) < 0)
+			row(t, PROBLEM, "cgroup of all pods", "%s", e.msg);
 		else
-			row(t, OK, "cgroup of all pods", "%s", cgroup);
+			row(t, OK, "cgroup of all pods", "%s, at level %d of the host's tree",
+			    cgroup, level);
 	}
 	if (statfs(t->o->bpffs, &fs))
 		row(t, wrong, "bpffs", "%s: %s", t->o->bpffs, strerror(errno));

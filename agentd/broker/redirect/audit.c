@@ -1,23 +1,20 @@
-/* redirect_audit.c - is everything as we left it?  And the end of everything.
- *
- * audit: pins of maps -> links of all pods -> each pod's links, its entry, its rows, its Envoy if
- * that is not known -> rows of nobody.  What somebody took away or changed is put back, and said.
- * uninstall: every link below the pins is detached, whoever else holds it; then the pins go.
+/* audit.c - pins of maps -> links of all pods -> each pod's links, its entry, its rows, its Envoy
+ * if that is not known -> rows of nobody.  What somebody took away or changed is put back, and
+ * said.
  */
+#include "audit.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "links.h"
 #include "listeners.h"
 #include "rows.h"
+#include "table.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -71,7 +68,7 @@ static void audit_maps(struct audit *a)
 	{
 		n += !bpf_map__is_internal(m) && !is_pinned(a->r, m);
 	}
-	if (redirect_pin_all(a->r, &e))
+	if (redirect_load_pin(a->r, &e))
 		failed(a, NULL, &e);
 	else
 		repaired(a, NULL, n, "pins of eBPF maps");
@@ -95,7 +92,7 @@ static void audit_links(struct audit *a)
 	struct bpf_program *p;
 	struct err e;
 
-	if (redirect_follow_top(a->r, &e))
+	if (redirect_links_follow(a->r, &e))
 		failed(a, NULL, &e);
 	bpf_object__for_each_program(p, a->r->bpf->obj)
 	{
@@ -213,21 +210,4 @@ struct redirect_audited redirect_audit(struct redirect *r, const struct redirect
 	sweep_entries(&a);
 	tell_directories(&a);
 	return a.out;
-}
-
-/* --- uninstall --- */
-
-int redirect_uninstall(const char *bpffs, struct err *e)
-{
-	char path[REDIRECT_PATH_SIZE];
-	struct statfs fs;
-
-	if (statfs(bpffs, &fs))
-		return err_sys(e, "%s", bpffs);
-	snprintf(path, sizeof(path), "%s/agentd", bpffs);
-	if (fs.f_type != BPF_FS_MAGIC || (access(path, F_OK) && errno == ENOENT))
-		return 0; /* nothing was ever pinned here */
-	if (redirect_pins_take_down(path))
-		return err_sys(e, "remove %s", path);
-	return 0;
 }

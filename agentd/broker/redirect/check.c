@@ -1,4 +1,4 @@
-/* redirect_check.c - rules as the worker sent them: are they possible, are they allowed?
+/* check.c - rules as the worker sent them: are they possible, are they allowed?
  *
  * A compromised worker must not be able to write what the programs would not expect, nor to free a
  * pod from Envoy that the node does not let go (security-rules.md 6, REDIRECT_SET).

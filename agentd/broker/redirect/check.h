@@ -1,4 +1,4 @@
-/* redirect_check.h - what was asked for, against what may be (security-rules.md 3, 6). */
+/* check.h - what was asked for, against what may be (security-rules.md 3, 6). */
 #pragma once
 #include "common/err.h"
 #include "common/rules.h"

@@ -4,6 +4,7 @@
  */
 #include "common/err.h"
 #include "pod.h"
+#include "table.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>

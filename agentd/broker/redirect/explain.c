@@ -1,8 +1,9 @@
-/* redirect_explain.c - the programs' own decisions (ebpf/rules.h), run here on their maps.
+/* explain.c - the programs' own decisions (ebpf/rules.h), run here on their maps.
  */
+#include "explain.h"
 #include "common/err.h"
 #include "ebpf/rules.h"
-#include "pod.h"
+#include "table.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>

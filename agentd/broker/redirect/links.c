@@ -1,4 +1,4 @@
-/* redirect_links.c - a link's pin is its last reference, but the kernel takes its time: so
+/* links.c - a link's pin is its last reference, but the kernel takes its time: so
  * it is detached, and then unpinned.
  *
  * What is there and attached where it should be gets the new program in one step; else a new link
@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "table.h"
 #include <bpf/libbpf.h>
 #include <dirent.h>
 #include <errno.h>
@@ -121,12 +122,32 @@ bool redirect_link_of_node(
     const struct redirect *r, const struct bpf_program *p, struct redirect_link *out)
 {
 	*out = (struct redirect_link){.program = bpf_program__fd(p),
-	    .target = r->cgroup,
+	    .target = r->top.fd,
 	    .type = bpf_program__expected_attach_type(p)};
 	snprintf(out->path, sizeof(out->path), "%s/link_%s", r->pins, bpf_program__name(p));
 	return p != r->bpf->progs.redirect_getsockopt && p != r->bpf->progs.redirect_lookup &&
 	       p != r->bpf->progs.redirect_gate && p != r->bpf->progs.redirect_sock_create &&
 	       p != r->bpf->progs.redirect_seek && p != r->bpf->progs.redirect_collect;
+}
+
+int redirect_links_attach(const struct redirect *r, struct err *e)
+{
+	struct redirect_link l;
+	struct bpf_program *p;
+
+	bpf_object__for_each_program(p, r->bpf->obj)
+	{
+		if (redirect_link_of_node(r, p, &l) && redirect_link(&l, e))
+			return -1;
+	}
+	return 0;
+}
+
+int redirect_links_follow(struct redirect *r, struct err *e)
+{
+	int rc = redirect_place_follow(&r->top, e);
+
+	return rc > 0 ? redirect_links_attach(r, e) : rc;
 }
 
 /* --- one pod's pins --- */

@@ -1,9 +1,9 @@
-/* redirect_links.h - links that are pinned: what is attached, and outlives every broker.
+/* links.h - links that are pinned: what is attached, and outlives every broker.
  */
 #pragma once
 #include "common/err.h"
 #include "common/protocol.h"
-#include "pod.h"
+#include "table.h"
 
 /* A pinned link: made, or given this program in place of the one it has. */
 struct redirect_link {
@@ -17,6 +17,10 @@ int redirect_link(const struct redirect_link *l, struct err *e);
 /* One of all pods' links; false: the program has its place at a pod. */
 bool redirect_link_of_node(
     const struct redirect *r, const struct bpf_program *p, struct redirect_link *out);
+/* All pods' links: each gets the program of now. */
+int redirect_links_attach(const struct redirect *r, struct err *e);
+/* The same where the cgroup above all pods was made anew. */
+int redirect_links_follow(struct redirect *r, struct err *e);
 uint32_t redirect_program_id(int program);       /* 0: none */
 uint64_t redirect_link_cgroup(const char *path); /* where it is attached; 0: nowhere */
 /* Where it should be, with that program. */

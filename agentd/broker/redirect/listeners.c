@@ -1,4 +1,4 @@
-/* redirect_listeners.c - enter -> the kernel's lists of who listens -> for each address of
+/* listeners.c - enter -> the kernel's lists of who listens -> for each address of
  * the proxy's on its ports: look it up, from one port after the other -> leave.
  *
  * With SO_REUSEPORT each worker of Envoy has a socket of its own at one address; a look-up finds
@@ -241,10 +241,10 @@ enum redirect_look redirect_listeners_find(
 	char uid[UUID_TEXT_SIZE];
 	struct err e;
 
-	if (!r->can.late || !r->at.home || netns_is_home(r->at.home, netns))
+	if (!r->can.late || !r->home || netns_is_home(r->home, netns))
 		return REDIRECT_LOOK_IN_VAIN;
 	r->looks++;
-	if (netns_visit(r->at.home, netns, search, &s, &e))
+	if (netns_visit(r->home, netns, search, &s, &e))
 		return REDIRECT_LOOK_IN_VAIN;
 	uuid_format((const struct uuid *)entry->uid, uid);
 	if (s.fresh)

@@ -1,4 +1,4 @@
-/* redirect_listeners.h - an Envoy that listened before its pod's rules came.
+/* listeners.h - an Envoy that listened before its pod's rules came.
  *
  * Sockets that are bound under the rules are marked by the programs (ebpf/listeners.bpf.h).  Those
  * of before are looked for in the pod's network namespace: what the kernel lists there as the proxy
@@ -8,7 +8,7 @@
  * A pod may listen as often as it likes: so many lines, sockets and tries, and no more.
  */
 #pragma once
-#include "pod.h"
+#include "table.h"
 
 /* Marks the sockets of this proxy, and puts the inbound one into the map of listeners.  In the
  * node's own namespace, and on a kernel that cannot: nothing. */

@@ -1,16 +1,31 @@
-/* redirect_place.h - which cgroups can be a pod's. */
+/* place.h - where the programs hang: one cgroup above all pods; and which cgroups can be a pod's.
+ *
+ * The programs ask for a cgroup by its level below the host's root.  In a node that is itself a
+ * container that root cannot be seen, and every `..` ends at the mount.  So the level is measured:
+ * we dial once, and a program says which cgroups it saw us in, level by level.
+ */
 #pragma once
 #include "common/err.h"
-#include "pod.h"
+#include "ebpf/redirect.h"
+#include <stdint.h>
 
-/* How many levels below the root of cgroup v2 the directory is, and the ids of the cgroups on the
- * way up, its own first; -1: it is not the host's tree, or too deep. */
-enum { REDIRECT_TREE_DEPTH = 32 };
-int redirect_place_above(int cgroup, uint64_t ids[REDIRECT_TREE_DEPTH]);
+struct redirect_top {
+	char *path; /* absolute */
+	int fd;
+	int level;                         /* how far below the host's root, measured */
+	uint64_t own[REDIRECT_TREE_DEPTH]; /* cgroups that this process is in, the root first */
+};
+
+/* EXDEV: its level cannot be measured, so no program there would find a pod. */
+int redirect_place_open(struct redirect_top *t, const char *path, struct err *e);
+void redirect_place_close(struct redirect_top *t);
+/* Further up, to the cgroup with that id; it is not above: nothing. */
+int redirect_place_climb(struct redirect_top *t, uint64_t id, struct err *e);
+/* A cgroup that was removed and made anew, as a slice is whose last pod went, is another one under
+ * that name; so is one of another mount.  1: it was, and is open now.  EXDEV: at another level. */
+int redirect_place_follow(struct redirect_top *t, struct err *e);
 
 /* Below the cgroup where the programs hang, and near enough to be seen by them; neither agentd's
- * nor above it; no other pod's, and none of one holds the other.  Fills in p->above. */
+ * nor above it.  Fills in the ids of the cgroups from this one up, without the top's. */
 int redirect_place_check(
-    const struct redirect *r, struct redirect_pod_state *p, int cgroup, struct err *e);
-/* Where this process is: never a pod's. */
-void redirect_place_own(struct redirect *r);
+    const struct redirect_top *t, int cgroup, uint64_t above[REDIRECT_DEPTH], struct err *e);

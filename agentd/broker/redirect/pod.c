@@ -1,4 +1,4 @@
-/* redirect_pod.c - one pod after the other: set, live, close, remove; found again.
+/* pod.c - one pod after the other: set, live, close, remove; found again.
  *
  * set: rows of ports and addresses -> the gate, for a strict pod -> Envoy's sockets, if it listens
  * already -> the pod's own entry, by which the programs begin to see it.  So nothing the pod does
@@ -18,109 +18,17 @@
 #include "place.h"
 #include "rows.h"
 #include "supersede.h"
+#include "table.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <utlist.h>
 
 LOG_SCOPE("broker");
 
-/* --- the table --- */
-
-struct redirect_pod_state *redirect_pod_find(const struct redirect *r, const struct uuid *uid)
-{
-	struct redirect_pod_state *p;
-
-	DL_FOREACH (r->pods, p)
-		if (uuid_equal(&p->uid, uid))
-			return p;
-	return NULL;
-}
-
-uint32_t redirect_index(const struct redirect *r, const struct uuid *pod)
-{
-	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
-
-	return p && p->cgroup ? p->entry.index : 0;
-}
-
-static uint32_t row_of(uint32_t index)
-{
-	return index & REDIRECT_ROW_MASK;
-}
-
-struct redirect_pod_state *redirect_pod_at(const struct redirect *r, uint32_t index)
-{
-	uint32_t row = row_of(index);
-	struct redirect_pod_state *p = row <= REDIRECT_PODS_MAX ? r->rows[row] : NULL;
-
-	return p && p->entry.index == index ? p : NULL;
-}
-
-static struct redirect_pod_state *add(struct redirect *r, const struct uuid *uid, uint32_t index)
-{
-	struct redirect_pod_state *p = mem_zalloc(sizeof(*p));
-
-	p->uid = *uid;
-	p->entry.index = index;
-	memcpy(p->entry.uid, uid, sizeof(p->entry.uid));
-	r->rows[row_of(index)] = p;
-	DL_APPEND(r->pods, p);
-	return p;
-}
-
-static void keep_baseline(struct redirect *r, uint32_t index)
-{
-	const uint32_t row = row_of(index) - 1;
-	struct redirect_counters now;
-
-	if (!bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.counters), &row, &now))
-		bpf_map_update_elem(bpf_map__fd(r->bpf->maps.baselines), &index, &now, BPF_ANY);
-}
-
-/* A number that none of the sockets can carry which the row's last pod may have left behind. */
-static uint32_t new_index(struct redirect *r, uint32_t row)
-{
-	if (!r->times && getrandom(&r->times, sizeof(r->times), 0) != sizeof(r->times))
-		abort();
-	return (uint32_t)++r->times << REDIRECT_ROW_BITS | row;
-}
-
-static struct redirect_pod_state *find_or_add(
-    struct redirect *r, const struct uuid *uid, struct err *e)
-{
-	struct redirect_pod_state *p = redirect_pod_find(r, uid);
-
-	for (uint32_t row = 1; !p && row <= REDIRECT_PODS_MAX; row++)
-		if (!r->rows[row]) {
-			p = add(r, uid, new_index(r, row));
-			keep_baseline(r, p->entry.index);
-		}
-	if (!p)
-		err_set(e, ENOSPC, "traffic of %d pods is redirected already", REDIRECT_PODS_MAX);
-	return p;
-}
-
-static void forget(struct redirect *r, struct redirect_pod_state *p)
-{
-	r->rows[row_of(p->entry.index)] = NULL;
-	DL_DELETE(r->pods, p);
-	free(p->rules);
-	free(p->seen);
-	free(p->written.rows);
-	free(p);
-}
-
-void redirect_pods_free(struct redirect *r)
-{
-	struct redirect_pod_state *p, *tmp;
-
-	DL_FOREACH_SAFE (r->pods, p, tmp)
-		forget(r, p);
-}
+/* --- what is known of it --- */
 
 bool redirect_gone(const struct redirect *r, const struct uuid *pod)
 {
@@ -145,16 +53,6 @@ const struct redirect_rules *redirect_rules(const struct redirect *r, const stru
 	return p ? p->rules : NULL;
 }
 
-int redirect_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out)
-{
-	const struct redirect_pod_state *p = redirect_pod_at(r, index);
-
-	if (!p)
-		return -1;
-	*out = p->uid;
-	return 0;
-}
-
 uint32_t redirect_counted(
     const struct redirect *r, const struct uuid *pod, struct redirect_counters *baseline)
 {
@@ -163,38 +61,10 @@ uint32_t redirect_counted(
 	memset(baseline, 0, sizeof(*baseline));
 	if (index)
 		bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.baselines), &index, baseline);
-	return row_of(index);
+	return redirect_pod_row(index);
 }
 
 /* --- set --- */
-
-/* A pod that an earlier broker wrote, and we know nothing else of, is seen already. */
-int redirect_pod_put_level(struct redirect *r, const struct redirect_pod_state *p)
-{
-	int fd = bpf_map__fd(r->bpf->maps.pod_levels), below = 0;
-	const uint32_t at = 0;
-	uint32_t levels, bit;
-
-	while (below < REDIRECT_DEPTH && p->above[below])
-		below++;
-	bit = below ? 1u << (r->level + below) : 0;
-	if (bpf_map_lookup_elem(fd, &at, &levels))
-		return -1;
-	if ((levels & bit) == bit)
-		return 0;
-	levels |= bit;
-	return bpf_map_update_elem(fd, &at, &levels, BPF_ANY) ? -1 : 1;
-}
-
-static int put_entry(struct redirect *r, const struct redirect_pod_state *p, struct err *e)
-{
-	if (redirect_pod_put_level(r, p) < 0 ||
-	    bpf_map_update_elem(
-		bpf_map__fd(r->bpf->maps.pods_by_index), &p->entry.index, &p->entry, BPF_ANY) ||
-	    bpf_map_update_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup, &p->entry, BPF_ANY))
-		return err_sys(e, "eBPF maps of pods");
-	return 0;
-}
 
 /* Kilobytes less for each pod than the whole struct. */
 static struct redirect_rules *copy_rules(const struct redirect_rules *rules)
@@ -275,7 +145,7 @@ static int write_all(
 		return -1;
 	if (p->late && at.netns >= 0)
 		redirect_listeners_find(r, &p->entry, at.netns);
-	return put_entry(r, p, e);
+	return redirect_pod_put(r, p, e);
 }
 
 static void take_out(struct redirect *r, struct redirect_pod_state *p);
@@ -293,10 +163,11 @@ int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_whe
 		return err_set(e, EOPNOTSUPP,
 		    "excluded interfaces need Linux 5.17 or newer; use mode istio-cni for this "
 		    "pod");
-	if (redirect_follow_top(r, e) || !(p = find_or_add(r, pod, e)))
+	if (redirect_links_follow(r, e) || !(p = redirect_pod_find_or_add(r, pod, e)))
 		return -1;
 	known = p->cgroup;
-	if (!redirect_place_check(r, p, at.cgroup, e)) {
+	if (!redirect_place_check(&r->top, at.cgroup, p->above, e) &&
+	    !redirect_pod_check_neighbours(r, p, e)) {
 		bool new_proxy = p->cgroup != p->above[0] || is_other_proxy(&p->entry, rules);
 		if (new_proxy)
 			now_late(p, redirect_listeners_possible(at.cgroup));
@@ -361,7 +232,7 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
 		return 0; /* its traffic is not ours, or not yet */
 	take_seen(p, seen);
 	redirect_listeners_look(r, p, netns);
-	if (redirect_rows_put(r, p, e) || put_entry(r, p, e) ||
+	if (redirect_rows_put(r, p, e) || redirect_pod_put(r, p, e) ||
 	    redirect_link_lookup(r, p, netns, e))
 		return -1;
 	if (again)
@@ -381,18 +252,6 @@ void redirect_close(struct redirect *r, const struct uuid *pod)
 	p->live = false;
 	now_late(p, false); /* the next one begins under the rules */
 	redirect_unlink_lookup(r, p);
-}
-
-void redirect_pod_trace(struct redirect *r, const struct uuid *pod, bool on)
-{
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
-	struct err e;
-
-	if (!p || !p->cgroup || !(p->entry.flags & REDIRECT_TRACE) == !on)
-		return;
-	p->entry.flags ^= REDIRECT_TRACE;
-	if (put_entry(r, p, &e))
-		log_warn(NULL, "trace: %s", e.msg);
 }
 
 /* --- remove --- */
@@ -418,7 +277,7 @@ static void take_out(struct redirect *r, struct redirect_pod_state *p)
 	drop_listeners(r, index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &index);
-	forget(r, p);
+	redirect_pod_forget(r, p);
 }
 
 void redirect_remove(struct redirect *r, const struct uuid *pod)
@@ -459,7 +318,7 @@ static bool listens(const struct redirect *r, uint32_t index)
 /* One that fails is no reason to leave the others to the programs of before. */
 static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod *entry)
 {
-	uint32_t row = row_of(entry->index);
+	uint32_t row = redirect_pod_row(entry->index);
 	struct redirect_pod_state *p;
 	char uid[UUID_TEXT_SIZE];
 	struct err e;
@@ -468,7 +327,7 @@ static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod
 		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &cgroup);
 		return;
 	}
-	p = add(r, (const struct uuid *)entry->uid, entry->index);
+	p = redirect_pod_add(r, (const struct uuid *)entry->uid, entry->index);
 	p->entry = *entry;
 	p->cgroup = cgroup;
 	p->adopted = true;

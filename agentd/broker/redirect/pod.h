@@ -1,83 +1,44 @@
-/* redirect_pod.h - inside of redirect*.c: the programs, and the table of pods. */
+/* pod.h - one pod's traffic: redirected, live, and not any more.
+ *
+ * What is written lies in the kernel: it outlives this process.
+ */
 #pragma once
+#include "broker/netns/watch.h"
 #include "common/err.h"
 #include "common/protocol.h"
-#include "redirect.h"
-#include "redirect.skel.h"
-#include <bpf/bpf.h>
-#include <limits.h>
-#include <time.h>
+#include "common/rules.h"
 
-enum { REDIRECT_PATH_SIZE = 256 };
+struct redirect;
 
-/* Of a pod's network namespace, as much as there is. */
-struct redirect_seen {
-	uint32_t ninterfaces, nroutes;
-	uint32_t interfaces[REDIRECT_INTERFACES_MAX];
-	struct redirect_cidr routes[];
+struct redirect_where {
+	int cgroup; /* the pod's, an open directory */
+	int netns;  /* -1: not known yet */
 };
+/* Writes or changes what the programs know of the pod; from outside nothing reaches the app of a
+ * strict one that was not steered to Envoy first.  `rules` were checked. */
+int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_where at,
+    const struct redirect_rules *rules, struct err *e);
+/* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on.  Called
+ * again when what is seen there changes. */
+int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
+    const struct netns_watch_seen *seen, struct err *e);
+/* The pod's sandbox is gone: its network namespace is nobody's. */
+void redirect_close(struct redirect *r, const struct uuid *pod);
+/* The network namespace where an earlier broker made it live is no more: nobody is left in it. */
+bool redirect_gone(const struct redirect *r, const struct uuid *pod);
+/* As they were set; valid as long as the pod is here.  NULL: not by this broker. */
+const struct redirect_rules *redirect_rules(const struct redirect *r, const struct uuid *pod);
+/* The DNS proxy's socket: the pod's queries may go there, or not any more. */
+int redirect_answer(
+    struct redirect *r, const struct uuid *pod, int socket, bool answered, struct err *e);
+/* Also of a pod that only an earlier broker knew; not there: nothing. */
+void redirect_remove(struct redirect *r, const struct uuid *pod);
+/* Calls `each` for every pod that has pins. */
+void redirect_pods(struct redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx);
 
-/* Keys of rows that are in the maps, or were to be: redirect_rows.c. */
-struct redirect_written_row {
-	bool is_cidr;
-	union {
-		struct redirect_port_key port;
-		struct redirect_cidr_key cidr;
-	};
-};
-struct redirect_written {
-	struct redirect_written_row *rows;
-	uint32_t n, room;
-};
+/* The pod's row of counters, 1 and on, and what it began with; 0: unknown. */
+uint32_t redirect_counted(
+    const struct redirect *r, const struct uuid *pod, struct redirect_counters *baseline);
 
-struct redirect_pod_state {
-	struct redirect_pod entry; /* as in the maps */
-	struct uuid uid;
-	uint64_t cgroup;                /* its id; 0: not in force */
-	uint64_t above[REDIRECT_DEPTH]; /* and those of its parents below the attach point; zero:
-					   set by an earlier broker */
-	struct redirect_rules *rules;   /* NULL: of an earlier broker, not told again yet; ends with
-					   the last of its cidrs */
-	struct redirect_seen *seen; /* NULL: not by this broker: what an earlier one saw stays */
-	struct redirect_written written;
-	uint32_t lookup; /* id of its own sk_lookup program */
-	bool adopted, live;
-	bool answers_udp, answers_tcp; /* a socket of its DNS proxy is marked */
-	bool gone;        /* its network namespace, since an earlier broker attached there */
-	bool late;        /* its Envoy may have listened before the rules, and is not known */
-	uint32_t pause_s; /* between two looks for it */
-	int64_t look_ms;  /* when the next one is due; 0: now */
-	struct redirect_pod_state *prev, *next;
-};
-
-struct redirect {
-	struct redirect_place at; /* strings are ours, but for bpffs */
-	char pins[128];           /* <bpffs>/agentd/v<layout> */
-	struct redirect_bpf *bpf;
-	int cgroup, level; /* where the programs hang; how far below the root that is */
-	uint64_t own[32];  /* cgroups this process is in: REDIRECT_TREE_DEPTH */
-	struct redirect_can can;
-	bool collects;  /* redirect_collect is loaded */
-	uint32_t looks; /* for listeners, by all brokers: begins anywhere */
-	struct redirect_pod_state *pods;
-	struct redirect_pod_state *rows[REDIRECT_PODS_MAX + 1]; /* who has it */
-	uint16_t times; /* that a row was given out: REDIRECT_ROW_BITS */
-};
-
-struct redirect_pod_state *redirect_pod_find(const struct redirect *r, const struct uuid *uid);
-struct redirect_pod_state *redirect_pod_at(const struct redirect *r, uint32_t index);
-uint32_t redirect_index(const struct redirect *r, const struct uuid *pod); /* 0: unknown */
-
-/* The programs look for pods at its level from now on.  1: they did not; -1: errno. */
-int redirect_pod_put_level(struct redirect *r, const struct redirect_pod_state *p);
-int redirect_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out);
-void redirect_pod_trace(struct redirect *r, const struct uuid *pod, bool on);
-
-/* Directories and maps, pinned; there already: nothing. */
-int redirect_pin_all(struct redirect *r, struct err *e);
-/* Where the programs hang: a cgroup that was removed and made anew, as a slice is whose last pod
- * went, is another one under that name. */
-int redirect_follow_top(struct redirect *r, struct err *e);
 /* The pods that have pins: their links get the programs of now, and what is nobody's goes. */
 void redirect_pods_adopt(struct redirect *r);
-void redirect_pods_free(struct redirect *r);

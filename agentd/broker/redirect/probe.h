@@ -1,9 +1,15 @@
-/* redirect_probe.h - can this kernel, and this process, redirect by eBPF at all? */
+/* probe.h - can this kernel, and this process, redirect by eBPF at all? */
 #pragma once
 #include "common/err.h"
 #include <stdbool.h>
 
-/* -1: `e` names the first thing that is missing, and what to do. */
+/* What not every kernel can. */
+struct redirect_can {
+	bool interfaces; /* one can be excluded */
+	bool late;       /* an Envoy that listened before its pod's rules is found */
+};
+
+/* Before anything else.  -1: `e` names the first thing that is missing, and what to do. */
 int redirect_probe(struct err *e);
 
 /* What is optional.  Does sk_lookup show where a packet came in (5.17), does a packet's program

@@ -87,7 +87,6 @@ static int start(struct redirect_requests *t, struct err *e)
 {
 	char root[PATH_MAX], cgroup[POD_CGROUP_TOP_SIZE];
 	struct redirect_place at = {.bpffs = t->rig.options->bpffs,
-	    .root = root,
 	    .cgroup = cgroup,
 	    .home = t->rig.home,
 	    .stays = !t->rig.options->redirect_cgroup};

@@ -1,4 +1,4 @@
-/* redirect_rows.c - put, then sweep: by what was written, since a walk through the maps
+/* rows.c - put, then sweep: by what was written, since a walk through the maps
  * looks at every pod's rows, and a pod can change its addresses as often as it likes.
  *
  * The trie answers with the longest prefix only, so each row repeats what the wider ones say that

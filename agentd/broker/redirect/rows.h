@@ -1,8 +1,8 @@
-/* redirect_rows.h - a pod's ports and address ranges in the maps: of its rules, and of what
+/* rows.h - a pod's ports and address ranges in the maps: of its rules, and of what
  * was seen in its network namespace. */
 #pragma once
 #include "common/err.h"
-#include "pod.h"
+#include "table.h"
 
 /* `p->rules` are there.  What is new is written; what is not any more stays until the sweep. */
 int redirect_rows_put(const struct redirect *r, struct redirect_pod_state *p, struct err *e);

@@ -1,4 +1,4 @@
-/* redirect_supersede.c - pod by pod, then the rest.
+/* supersede.c - pod by pod, then the rest.
  *
  * Where such a layout is, is looked up each time: there is hardly ever one.
  */

@@ -1,4 +1,4 @@
-/* redirect_supersede.h - what a broker with another REDIRECT_LAYOUT left attached.
+/* supersede.h - what a broker with another REDIRECT_LAYOUT left attached.
  *
  * Its maps cannot be read, but its pins have the same names, and its map_pods the same key.  For
  * each pod it stays in force until ours is; then its entry and its links at the pod's cgroup go,
@@ -7,7 +7,7 @@
  * entry and the end of its own: a dial in that moment may fail, and none goes past Envoy.
  */
 #pragma once
-#include "pod.h"
+#include "table.h"
 
 /* Ours are attached: a layout that has no pods goes. */
 void redirect_supersede(const struct redirect *r);

@@ -1,13 +1,13 @@
-/* redirect_trace.c
- *
- * asked for: a pipe; its pods get the flag -> the programs write into the ring -> we copy each
- * record into the pipes that want it, at most so many a turn -> a pipe has no reader any more: its
- * pods lose the flag, and with the last one the ring is let go.
+/* trace.c - asked for: a pipe; its pods get the flag -> the programs write into the ring -> we copy
+ * each record into the pipes that want it, at most so many a turn -> a pipe has no reader any more:
+ * its pods lose the flag, and with the last one the ring is let go.
  */
 #include "trace.h"
+#include "broker/base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "pod.h"
+#include "table.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>

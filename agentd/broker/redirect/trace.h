@@ -1,4 +1,4 @@
-/* redirect_trace.h - decisions of the programs, as they fall, for whoever asked to see them.
+/* trace.h - decisions of the programs, as they fall, for whoever asked to see them.
  *
  * Each reader has a pipe.  A pod's programs write records only while a reader wants them, and the
  * ring is mapped only while there is one.  A reader that goes away, with its worker or by closing
@@ -7,10 +7,10 @@
 #pragma once
 #include "common/err.h"
 #include "common/protocol.h"
-#include "redirect.h"
 
 enum { REDIRECT_TRACES_MAX = 4 };
 
+struct redirect;
 struct redirect_traces;
 
 struct redirect_traces *redirect_traces_new(int epoll, struct redirect *r);

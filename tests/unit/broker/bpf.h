@@ -62,7 +62,7 @@ RIG_UNUSED static void place_setup(struct place *p)
 	snprintf(p->root, sizeof(p->root), "%s", root);
 	snprintf(p->cgroup, sizeof(p->cgroup), "%s/agentd-unit.%d", p->root, getpid());
 	assert_int_equal(mkdir(p->cgroup, 0755), 0);
-	p->at = (struct redirect_place){.bpffs = p->bpffs, .root = p->root, .cgroup = p->cgroup};
+	p->at = (struct redirect_place){.bpffs = p->bpffs, .cgroup = p->cgroup};
 }
 
 RIG_UNUSED static void place_start(struct place *p)

@@ -311,11 +311,11 @@ static void test_nobody_in_the_nodes_own_namespace(void **state)
 
 	assert_int_equal(fstat(netns, &st), 0);
 	here.init = (struct netns_id){.dev = st.st_dev, .ino = st.st_ino};
-	p->r->at.home = &here;
+	p->r->home = &here;
 	ruled(p);
 	assert_false(find(p, netns));
 	assert_int_equal(mark(p, out), 0);
-	p->r->at.home = &home;
+	p->r->home = &home;
 }
 
 /* Nothing of it needs the kernel's types, where nothing has to. */

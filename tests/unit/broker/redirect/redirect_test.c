@@ -3,7 +3,7 @@
  *
  * What the programs decide is the e2e tests' matter, and rules_test.c's.
  */
-#include "broker/redirect/pod.h"
+#include "broker/redirect/table.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
@@ -104,7 +104,7 @@ static uint32_t levels(const struct place *p)
 
 	assert_int_equal(bpf_map_lookup_elem(fd, &at, &bits), 0);
 	close(fd);
-	return bits >> p->r->level;
+	return bits >> p->r->top.level;
 }
 
 /* Also after an upgrade, and by a broker that was not told of the pods yet. */

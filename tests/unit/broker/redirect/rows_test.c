@@ -1,6 +1,6 @@
 /* redirect_rows_test.c - a pod's rows in the real maps, as its rules and addresses change.
  */
-#include "broker/redirect/pod.h"
+#include "broker/redirect/table.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
 #include "tests/unit/broker/bpf.h"

@@ -1,0 +1,21 @@
+/* audit.h - is everything as we left it? */
+#pragma once
+#include "common/uuid.h"
+#include <stdbool.h>
+
+struct redirect;
+
+/* What is needed to look at, and to put back, what belongs to pods. */
+struct redirect_targets {
+	int (*cgroup)(void *ctx, const struct uuid *pod); /* open, to be closed by us; or -1 */
+	int (*netns)(void *ctx, const struct uuid *pod);  /* stays the caller's; or -1 */
+	void (*directory)(void *ctx, const char *path);   /* each that holds pins */
+	void *ctx;
+};
+struct redirect_audited {
+	unsigned repaired; /* links, pins and entries */
+	bool unsettled;    /* something is still not as it should be */
+};
+/* Links, pins, programs and maps' entries are looked at; what is not as we left it is put back and
+ * logged. */
+struct redirect_audited redirect_audit(struct redirect *r, const struct redirect_targets *at);

@@ -1,0 +1,12 @@
+/* explain.h - a decision of the programs before it falls. */
+#pragma once
+#include "common/err.h"
+#include "common/uuid.h"
+
+struct redirect;
+
+/* What the programs would decide now, by the maps as they are: redirect_verdict, or -1.  An arrival
+ * from the pod itself is a dial of it (`inbound` is set so). */
+struct redirect_question;
+int redirect_explain(
+    struct redirect *r, const struct uuid *pod, struct redirect_question *q, struct err *e);

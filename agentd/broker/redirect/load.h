@@ -1,0 +1,35 @@
+/* load.h - the eBPF object: programs and maps, loaded; maps pinned below <bpffs>/agentd/v<layout>/.
+ *
+ * A broker that comes back, or a newer one, loads its programs onto the maps that are in use.
+ */
+#pragma once
+#include "broker/netns/netns.h"
+#include "common/err.h"
+#include "place.h"
+#include "probe.h"
+#include "redirect.skel.h"
+#include <bpf/bpf.h>
+
+enum { REDIRECT_PATH_SIZE = 256 };
+
+struct redirect {
+	const char *bpffs;
+	const struct netns_home *home; /* nobody's network; NULL: we enter no pod's */
+	struct redirect_top top;       /* where the programs hang */
+	char pins[128];                /* <bpffs>/agentd/v<layout> */
+	struct redirect_bpf *bpf;
+	struct redirect_can can;
+	bool collects;  /* redirect_collect is loaded */
+	uint32_t looks; /* for listeners, by all brokers: begins anywhere */
+	/* table.h */
+	struct redirect_pod_state *pods;
+	struct redirect_pod_state *rows[REDIRECT_PODS_MAX + 1]; /* who has it */
+	uint16_t times; /* that a row was given out: REDIRECT_ROW_BITS */
+};
+
+/* The directories of pins, on a bpffs, which is mounted if it is not. */
+int redirect_load_directories(struct redirect *r, struct err *e);
+/* With `home` and `top`.  No `pins`: a trial, of which nothing stays. */
+int redirect_load(struct redirect *r, struct err *e);
+/* Directories and maps, pinned; there already: nothing. */
+int redirect_load_pin(struct redirect *r, struct err *e);

@@ -1,0 +1,73 @@
+/* table.h - the pods: what is known of each, and its entry in the maps by which the programs see
+ * it.
+ */
+#pragma once
+#include "common/err.h"
+#include "common/protocol.h"
+#include "common/rules.h"
+#include "load.h"
+
+/* Of a pod's network namespace, as much as there is. */
+struct redirect_seen {
+	uint32_t ninterfaces, nroutes;
+	uint32_t interfaces[REDIRECT_INTERFACES_MAX];
+	struct redirect_cidr routes[];
+};
+
+/* Keys of rows that are in the maps, or were to be: rows.c. */
+struct redirect_written_row {
+	bool is_cidr;
+	union {
+		struct redirect_port_key port;
+		struct redirect_cidr_key cidr;
+	};
+};
+struct redirect_written {
+	struct redirect_written_row *rows;
+	uint32_t n, room;
+};
+
+struct redirect_pod_state {
+	struct redirect_pod entry; /* as in the maps */
+	struct uuid uid;
+	uint64_t cgroup;                /* its id; 0: not in force */
+	uint64_t above[REDIRECT_DEPTH]; /* and those of its parents below the attach point; zero:
+					   set by an earlier broker */
+	struct redirect_rules *rules;   /* NULL: of an earlier broker, not told again yet; ends with
+					   the last of its cidrs */
+	struct redirect_seen *seen; /* NULL: not by this broker: what an earlier one saw stays */
+	struct redirect_written written;
+	uint32_t lookup; /* id of its own sk_lookup program */
+	bool adopted, live;
+	bool answers_udp, answers_tcp; /* a socket of its DNS proxy is marked */
+	bool gone;        /* its network namespace, since an earlier broker attached there */
+	bool late;        /* its Envoy may have listened before the rules, and is not known */
+	uint32_t pause_s; /* between two looks for it */
+	int64_t look_ms;  /* when the next one is due; 0: now */
+	struct redirect_pod_state *prev, *next;
+};
+
+struct redirect_pod_state *redirect_pod_find(const struct redirect *r, const struct uuid *uid);
+struct redirect_pod_state *redirect_pod_at(const struct redirect *r, uint32_t index);
+uint32_t redirect_pod_row(uint32_t index); /* 1 and on */
+/* Of an earlier broker's pod: it has its index already. */
+struct redirect_pod_state *redirect_pod_add(
+    struct redirect *r, const struct uuid *uid, uint32_t index);
+/* NULL: there are too many. */
+struct redirect_pod_state *redirect_pod_find_or_add(
+    struct redirect *r, const struct uuid *uid, struct err *e);
+void redirect_pod_forget(struct redirect *r, struct redirect_pod_state *p);
+void redirect_pods_free(struct redirect *r);
+
+uint32_t redirect_index(const struct redirect *r, const struct uuid *pod); /* 0: unknown */
+int redirect_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out);
+
+/* Of no two pods is the cgroup the same, or lies one in the other's: by p->above. */
+int redirect_pod_check_neighbours(
+    const struct redirect *r, const struct redirect_pod_state *p, struct err *e);
+
+/* In the maps: the programs see it from now on, as it is. */
+int redirect_pod_put(struct redirect *r, const struct redirect_pod_state *p, struct err *e);
+/* The programs look for pods at its level from now on.  1: they did not; -1: errno. */
+int redirect_pod_put_level(struct redirect *r, const struct redirect_pod_state *p);
+void redirect_pod_trace(struct redirect *r, const struct uuid *pod, bool on);
