@@ -1,7 +1,7 @@
 /* xds_proxy.h - one pod's ADS stream, carried to istiod and back as the bytes it came in.
  *
  * Read are the type URL and nonce of each message, and the node of the first request, whose id and
- * metadata are replaced (architecture decision 6).  A second stream of the pod ends the first with
+ * metadata are replaced (decisions.md 6).  A second stream of the pod ends the first with
  * OK.  Either side's end ends the other.  Types of xds_proxy_take() are subscribed to right after
  * Envoy's first LDS request, answered (ACK or NACK) here and never shown to Envoy; foreign types
  * are dropped (istio-agent.md 1.4-1.5).  Pushes queue for a slow Envoy up to 8 MiB; then istiod is

@@ -16,7 +16,7 @@
  * What is to come at a time is timed by both clocks (threats-and-faults.md T36): the wall clock
  * goes on while the machine sleeps but may be set, the other one stands still then and is never
  * wrong. Renewal and end come with whichever is first.  The floor ends with the second: a clock
- * that is ahead of every certificate's end must not make a loop (istiod-live.md surprise 10).  But
+ * that is ahead of every certificate's end must not make a loop (istiod-live.md 1.10).  But
  * whoever slept, or whose clock was put right, should not wait with nothing in hand: then the wall
  * clock ends the floor, once, and not again before a floor has passed in full.
  *

@@ -4,7 +4,7 @@
  * read every element -> the leaf is one that may be ours (key, identity, kind, life) -> the chain
  * leads to the roots that came with it.  The answer is not believed because istiod was: it gives
  * the *node's* certificate when it misreads a request, and copies a foreign trust domain
- * (istiod-live.md surprise 5; threats-and-faults.md T24).
+ * (istiod-live.md 1.5; threats-and-faults.md T24).
  *
  * Whatever happens the thread's OpenSSL error queue is left empty: TLS connections share it.
  */

@@ -581,7 +581,7 @@ static void push_mib(struct world *w, struct rpc_stream *up, size_t mib)
 	answer(w, up, TYPE_CLUSTER, "n", big);
 }
 
-/* Decision 6: agentd's own types never wait behind an Envoy that digests 5,000 clusters. */
+/* decisions.md 6: agentd's own types never wait behind an Envoy that digests 5,000 clusters. */
 static void istiod_is_read_until_8_mib_wait_for_envoy(void **state)
 {
 	struct world *w = *state;

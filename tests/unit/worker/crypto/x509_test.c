@@ -344,7 +344,7 @@ static void test_other_identity(void **state)
 	} bad[] = {
 	    {"URI:spiffe://cluster.local/ns/demo/sa/web2", "sa/web2, not for ours"},
 	    {"URI:spiffe://cluster.local/ns/prod/sa/web", "ns/prod/sa/web, not for ours"},
-	    /* istiod-live.md surprise 5: the node's certificate, or a foreign trust domain */
+	    /* istiod-live.md 1.5: the node's certificate, or a foreign trust domain */
 	    {"URI:spiffe://cluster.local/ns/istio-system/sa/agentd", "not for ours"},
 	    {"URI:spiffe://evil.td/ns/demo/sa/web", "trust domain is \"evil.td\", not \"cluster"},
 	    {"URI:spiffe://cluster.local/ns/demo/sa/web/", "is not valid"},
