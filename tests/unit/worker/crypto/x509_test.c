@@ -275,7 +275,8 @@ static int run_check(
     const struct check *c, struct identity *id, struct x509_leaf *leaf, struct err *e)
 {
 	*e = (struct err){0};
-	int rc = x509_check_chain(c->chain, c->n, c->key_pem, id, c->td, NOW, c->ttl_max, leaf, e);
+	int rc = x509_check_chain(
+	    &(struct x509_answer){c->chain, c->n, c->key_pem, c->td, NOW, c->ttl_max}, id, leaf, e);
 	assert_int_equal(ERR_peek_error(), 0); /* TLS on this thread would stumble over it */
 	return rc;
 }
