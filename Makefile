@@ -50,7 +50,7 @@ LINK_tsan  := -fsanitize=thread
 LINK_fuzz  := -fsanitize=fuzzer,address,undefined
 LDFLAGS    := $(LINK_$(MODE))
 
-# grpc goes into the released worker statically: it starts in 2 ms instead of 10 (process-split.md 0).
+# grpc goes into the released worker statically: it starts in 2 ms instead of 10 (process-split.md 0.4).
 BROKER_LIBS := -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
 LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell $(PKG_CONFIG) --libs-only-l --static grpc) -levent -lprotobuf-c \

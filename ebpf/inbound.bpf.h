@@ -3,7 +3,7 @@
  * Envoy binds its inbound port: the socket is marked -> it listens: it is put into `listeners` -> a
  * SYN to any port of the pod: the rules -> it is given to that listener, source and destination as
  * they were.  One program for each pod's network namespace: sk_lookup cannot ask where it is, so
- * the pod's index is written into its instructions (ebpf-redirect.md 1, H1).
+ * the pod's index is written into its instructions (ebpf-redirect.md H1).
  *
  * The gate, at the cgroup of a strict pod, lets nothing else through from outside: what that
  * program did not steer, because it is not there yet or not any more, reaches no listening socket

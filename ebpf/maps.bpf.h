@@ -12,7 +12,7 @@
 
 #include "rules.h"
 
-/* One load, at an offset that the compiler cannot merge with another (kernels.md 3, rule 9). */
+/* One load, at an offset that the compiler cannot merge with another (kernels.md 3.9). */
 #define LOAD_WORD(to, from, type, field)                                                           \
 	asm volatile("%0 = *(u32 *)(%1 + %2)"                                                      \
 		     : "=r"(to)                                                                    \
@@ -214,8 +214,8 @@ static __always_inline bool is_of_node(__u64 cookie)
 	return cookie == bpf_get_netns_cookie(NULL) || cookie == node_cookie;
 }
 
-/* The pod whose cgroup the running task is in; only where such a question is allowed (kernels.md 3,
- * rule 1). */
+/* The pod whose cgroup the running task is in; only where such a question is allowed (kernels.md
+ * 3.1). */
 static __always_inline const struct redirect_pod *pod_of_task(void)
 {
 	__u32 levels = levels_of_pods();

@@ -6,7 +6,7 @@
  * from there.  The dialler who asks getpeername() sees what it dialled.
  *
  * Sixty-four loopback addresses, by the destination's hash, so that one pod is not limited to one
- * port range of connections; IPv6 has only ::1 (ebpf-redirect.md 1, "H2 limit found").
+ * port range of connections; IPv6 has only ::1 (ebpf-redirect.md H2).
  */
 #pragma once
 #include "maps.bpf.h"

@@ -6,7 +6,7 @@
  * network namespace: its own copy of sk_lookup.  Nowhere, but run by the broker: redirect_seek.
  *
  * A process outside of every pod leaves by the first line of each program.  sockops and getsockopt
- * know nothing but the socket's storage (kernels.md 3, rule 2).
+ * know nothing but the socket's storage (kernels.md 3.2).
  */
 #include "dns.bpf.h"
 #include "inbound.bpf.h"

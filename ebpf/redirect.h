@@ -2,8 +2,8 @@
  *
  * Included by both sides, so only fixed-size types; every struct is free of padding, because a hash
  * map compares the bytes.  Addresses are 128 bits in network order, IPv4 as ::ffff:a.b.c.d; ports
- * are in host order.  A pod is its cgroup (architecture decision 9); inside the maps it is a small
- * number, its index, which sockets inherit (kernels.md 3, rules 2 and 3).
+ * are in host order.  A pod is its cgroup (decisions.md 9); inside the maps it is a small
+ * number, its index, which sockets inherit (kernels.md 3.2, 3.3).
  */
 #pragma once
 #include <linux/types.h>

@@ -1,18 +1,16 @@
-/* broker.c - agentd: the root half, libc only, no parser of anything a stranger wrote.
+/* main.c - agentd: the root half; libc and libbpf only.
  *
- *   broker_run       start, signals, end           broker_options   the command line
- *   requests       the request table, one turn   life_worker    starting it, without privilege
- *   pods       directories, what is kept     broker_io        packets, sealed copies
- *   netns      whose namespace it is         netns_address   what addresses are in it
- *   broker_listener   a socket at a path            broker_file      reading root's, writing pods'
- *   requests_follow     inotify                       broker_rundir    <run>, one broker at a time
- *   broker_loop       epoll                         broker_log       lines and reasons
- *   broker_caps       giving them up                broker_check     agentd --check
- *   keeper     one worker after the other    broker_fdstore      descriptors that outlive us
- *   broker_state      what outlives the worker      pod_peer      who is at the other end
- *   succession another agentd takes over:
- *   upgrade    ... in this process           upgrade_table     ... what it gets there
- *   handover   ... from beside it            notify    systemd
+ *   run, check   from the command line to the exit status; agentd --check
+ *   base/        mechanism: options, loop, packets, capabilities, files, sockets at paths, state
+ *   netns/       network namespaces: whose a connection is, what is in there, sockets made there
+ *   pods/        directories, identity, processes and cgroups of pods
+ *   kubelet/     its CSI socket, its volumes, mounts
+ *   redirect/    eBPF: loaded, attached, pinned; what the maps know of each pod
+ *   requests/    what the worker may ask, one turn; files it follows; the node's own listeners
+ *   life/        one worker after the other; upgrade, hand-over, systemd
+ *
+ * The bytes that a tenant can shape and this process reads are few; each is bounded and listed in
+ * docs/SECURITY.md, "What root reads".
  */
 #include "run.h"
 

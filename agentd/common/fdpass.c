@@ -34,7 +34,7 @@ int fdpass_send(int sock, const void *packet, size_t size, int fd)
 }
 
 /* All are taken out and counted: CMSG_SPACE of one fd has room for two, and the kernel would not
- * call it cut (process-split.md 4, trap). */
+ * call it cut (process-split.md 4). */
 static void take_fds(struct msghdr *msg, struct fdpass_got *got)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {

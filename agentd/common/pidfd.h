@@ -1,7 +1,7 @@
 /* pidfd.h - the process behind a unix connection, as a thing that cannot become another one.
  *
  * A number of a process can be given again, a pidfd cannot.  Used by broker and worker; libc only,
- * and newer than the headers of Debian 12 (threats-and-faults.md finding 9, kernels.md 5).
+ * and newer than the headers of Debian 12 (threats-and-faults.md 0.9, kernels.md 5).
  */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-"""Pods whose cgroups nobody names: agentd finds them by uid where a kubelet makes them (kubelet-csi.md (c))."""
+"""Pods whose cgroups nobody names: agentd finds them by uid where a kubelet makes them (kubelet-csi.md 3c)."""
 import json
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""agentd dies, comes back, is upgraded: redirection does not notice (ebpf-redirect.md 10, scenario 10)."""
+"""agentd dies, comes back, is upgraded: redirection does not notice (ebpf-redirect.md 10.10)."""
 import os
 import random
 import re

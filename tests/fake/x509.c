@@ -43,25 +43,25 @@ static int read_leaf(
 	return 0;
 }
 
-int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, struct identity *id,
-    const char *expect_td, int64_t now_s, int64_t ttl_max_s, struct x509_leaf *leaf, struct err *e)
+int x509_check_chain(
+    const struct x509_answer *from, struct identity *id, struct x509_leaf *leaf, struct err *e)
 {
 	struct identity named;
 	int key;
 
-	if (n < 2 || read_leaf(chain[0], &key, &named, leaf, e))
+	if (from->n < 2 || read_leaf(from->chain[0], &key, &named, leaf, e))
 		return err_set(e, ERR_INVALID, "no chain");
-	if (key != atoi(key_pem + strlen("SECRET KEY ")))
+	if (key != atoi(from->key_pem + strlen("SECRET KEY ")))
 		return err_set(e, ERR_INVALID, "another key");
 	if (strcmp(named.ns, id->ns) != 0 || strcmp(named.sa, id->sa) != 0)
 		return err_set(e, ERR_INVALID, "another identity");
-	if (expect_td && strcmp(named.trust_domain, expect_td) != 0)
+	if (from->expect_td && strcmp(named.trust_domain, from->expect_td) != 0)
 		return err_set(e, ERR_INVALID, "another trust domain");
-	if (leaf->not_before > now_s + 60)
+	if (leaf->not_before > from->now_s + 60)
 		return err_set(e, ERR_INVALID, "not valid yet");
-	if (leaf->not_after <= now_s)
+	if (leaf->not_after <= from->now_s)
 		return err_set(e, ERR_INVALID, "expired");
-	if (leaf->not_after > now_s + ttl_max_s)
+	if (leaf->not_after > from->now_s + from->ttl_max_s)
 		return err_set(e, ERR_INVALID, "lives too long");
 	*id = named;
 	return 0;

@@ -55,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (size_t i = 0; i < n; i++)
 		check_normal_form(chain[i]);
 	if (identity_set(&id, "cluster.local", "demo", "web", &e) ||
-	    x509_check_chain(chain, n, our_key(), &id, NULL, NOW, LIFE, &leaf, &e) == 0 ||
+	    x509_check_chain(
+		&(struct x509_answer){chain, n, our_key(), NULL, NOW, LIFE}, &id, &leaf, &e) == 0 ||
 	    ERR_peek_error())
 		abort();
 	return 0;

@@ -1,4 +1,4 @@
-"""A stand-in for the kubelet of one node, as far as a CSI driver can see it: contract/kubelet-csi.md to the letter.
+"""A stand-in for the kubelet of one node, as far as a CSI driver can see it: kubelet-csi.md to the letter.
 
     python3 -m tests.kubelet run DIR             until SIGTERM; DIR/config.json says how (config.py)
     python3 -m tests.kubelet call SOCKET         stdin: JSON list of [method, request, seconds]; prints what came of each

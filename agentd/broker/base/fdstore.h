@@ -4,7 +4,7 @@
  * can be given to the next broker (re-execution, hand-over, systemd's FDSTORE).  *Found*: came from
  * an earlier broker and belongs to this list until its maker takes it.  A taker must check that it
  * is what its name says, then put it; what he does not want he drops and closes.  Names are
- * `<uid>.<kind>` or `<kind>` (architecture.md 4): no ':', no control character.
+ * `<uid>.<kind>` or `<kind>` (security-rules.md 7): no ':', no control character.
  */
 #pragma once
 #include <stddef.h>

@@ -5,7 +5,7 @@
  *
  * The worker shares the open file description of the sockets it serves.  A shutdown(2) by it would
  * make the path refuse for ever, also through our copy, and listen() does not heal that
- * (process-split.md verdict 7).  The copy is therefore watched for its hang-up; a fresh socket is
+ * (process-split.md 0.7).  The copy is therefore watched for its hang-up; a fresh socket is
  * then renamed over the dead one, and the next who asks gets that.  SHUT_RD alone is enough to
  * refuse connections and shows as RDHUP, not as HUP.
  */

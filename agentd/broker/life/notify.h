@@ -2,7 +2,7 @@
  *
  * The protocol of sd_notify(3), FileDescriptorStoreMax= and WatchdogSec=, over $NOTIFY_SOCKET;
  * without that variable nothing is done.  systemd hears from the broker only (NotifyAccess=main):
- * the worker's environment has none of this (architecture.md 2).
+ * the worker's environment has none of this (decisions.md 2).
  */
 #pragma once
 #include "broker/base/fdstore.h"

@@ -2,8 +2,9 @@
  *
  * The listening sockets stay open all the time and clients wait in their backlogs.  Descriptors
  * cross by their numbers: close-on-exec is taken off them at the last moment and put back if the
- * execution fails (process-split.md 3, trap 13).  An executable that would die at once would take
- * everything with it, hence the trial, of the very file that is executed later (trap 14).
+ * execution fails (process-split.md 7.13).  An executable that would die at once would take
+ * everything with it, hence the trial, of the very file that is executed later
+ * (process-split.md 7.14).
  */
 #include "upgrade.h"
 #include "broker/base/state.h"

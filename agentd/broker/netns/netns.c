@@ -41,8 +41,7 @@ static struct netns_id id_of(const struct stat *st)
 	return (struct netns_id){.dev = st->st_dev, .ino = st->st_ino};
 }
 
-/* Of the socket's namespace; an accepted one's is the connecting socket's (architecture decision
- * 4). */
+/* Of the socket's namespace; an accepted one's is the connecting socket's (decisions.md 4). */
 static uint64_t cookie_of(int socket)
 {
 	uint64_t cookie = 0;

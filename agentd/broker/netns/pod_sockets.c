@@ -3,7 +3,7 @@
  *
  * One dual-stack socket on the wildcard address serves 127.0.53.1 and its neighbours as well as
  * ::1.  What did not come to a loopback address is nobody's query: it is not answered, here or by
- * the worker.  No message is parsed: the answer is the question with two bytes changed.
+ * the worker.  One bit of a message is read: the answer is the question with two bytes changed.
  */
 #include "pod_sockets.h"
 #include "broker/base/loop.h"

@@ -4,7 +4,7 @@
  * or none can be seen, of the first one at all); another one is learned when the cgroup has been
  * empty since.  It is one pod's only (i#61211), never the node's, and is kept beyond this broker:
  * after a restart the first comer cannot teach another one.  uids are never looked at
- * (security-rules.md 4, architecture decision 4).
+ * (security-rules.md 4, decisions.md 4).
  */
 #pragma once
 #include "broker/netns/netns.h"

@@ -1,7 +1,7 @@
 /* hold.h - what takes everything away right after a reconnect waits a while.
  *
  * An istiod that has just been started may answer before it knows anything; pods then lost all
- * their routes (threats-and-faults.md pain 28).  So the first response for clusters or listeners on
+ * their routes (threats-and-faults.md 1.28).  So the first response for clusters or listeners on
  * a stream to istiod is held, if it leaves nothing to an Envoy whose first request said that it has
  * some.  If istiod sends some within the time, Envoy never hears of it; if not, istiod meant it,
  * and what was held is passed on.  No message is changed, none is repeated.

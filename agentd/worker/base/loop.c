@@ -4,7 +4,7 @@
  * Wall timers: one list sorted by due time and one timerfd on CLOCK_REALTIME, armed at the head.
  * The kernel wakes us when that time comes and also when the clock is set or the machine resumes
  * (TFD_TIMER_CANCEL_ON_SET); either way the head is compared with the clock again, so no
- * certificate sleeps past its end (threats-and-faults.md finding 5).
+ * certificate sleeps past its end (threats-and-faults.md 0.5).
  * Posts and finished work come from other threads: they append to a list under the lock, and write
  * the eventfd only if that list was empty, so a burst is one wake-up.
  * Work: one thread, started by the first job; loop_free() joins it.

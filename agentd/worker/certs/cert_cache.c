@@ -16,7 +16,7 @@
  * What is to come at a time is timed by both clocks (threats-and-faults.md T36): the wall clock
  * goes on while the machine sleeps but may be set, the other one stands still then and is never
  * wrong. Renewal and end come with whichever is first.  The floor ends with the second: a clock
- * that is ahead of every certificate's end must not make a loop (istiod-live.md surprise 10).  But
+ * that is ahead of every certificate's end must not make a loop (istiod-live.md 1.10).  But
  * whoever slept, or whose clock was put right, should not wait with nothing in hand: then the wall
  * clock ends the floor, once, and not again before a floor has passed in full.
  *
@@ -288,14 +288,18 @@ static int64_t renewal_time(const struct cert_spec *spec, int64_t now_ms, int64_
 static struct cert *believe(
     struct cert_entry *e, const char *const *chain, size_t n, struct err *why)
 {
-	int64_t now_s = loop_now_ms(e->cache->loop) / 1000;
 	const char *td = cert_entry_trust_domain(e);
+	const struct x509_answer answer = {.chain = chain,
+	    .n = n,
+	    .key_pem = e->making.request.key_pem,
+	    .expect_td = *td ? td : NULL,
+	    .now_s = loop_now_ms(e->cache->loop) / 1000,
+	    .ttl_max_s = e->spec.ttl_s + CERT_BACKDATING_S};
 	struct cert *c = cert_new(chain, n, why);
 
 	if (c)
 		c->id = e->making.id;
-	if (!c || x509_check_chain(chain, n, e->making.request.key_pem, &c->id, *td ? td : NULL,
-		      now_s, e->spec.ttl_s + CERT_BACKDATING_S, &c->leaf, why)) {
+	if (!c || x509_check_chain(&answer, &c->id, &c->leaf, why)) {
 		err_wrap(why, "answer of %s", istiod_options(e->cache->istiod)->name);
 		cert_unref(&c);
 		return NULL;

@@ -121,11 +121,16 @@ static int check(const struct cert_entry *e, const struct cert_stored *s, struct
 {
 	int64_t now_s = loop_now_ms(e->cache->loop) / 1000, issued_s = s->issued_ms / 1000;
 	const char *td = cert_entry_trust_domain(e);
+	const struct x509_answer answer = {.chain = chain,
+	    .n = s->n,
+	    .key_pem = s->key_pem,
+	    .expect_td = *td ? td : NULL,
+	    .now_s = now_s > issued_s ? now_s : issued_s,
+	    .ttl_max_s = e->spec.ttl_s + CERT_BACKDATING_S};
 
 	if (identity_set(&c->id, *td ? td : "cluster.local", e->spec.ns, e->spec.sa, why))
 		return -1;
-	return x509_check_chain(chain, s->n, s->key_pem, &c->id, *td ? td : NULL,
-	    now_s > issued_s ? now_s : issued_s, e->spec.ttl_s + CERT_BACKDATING_S, &c->leaf, why);
+	return x509_check_chain(&answer, &c->id, &c->leaf, why);
 }
 
 struct cert *cert_keep_believe(

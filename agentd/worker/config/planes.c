@@ -81,7 +81,7 @@ static void plane_free(struct plane *p)
 }
 
 /* The name the certificate must show: the host of the address, but for a port-forward
- * (istio-agent.md 0 item 9). */
+ * (istio-agent.md 0.9). */
 static char *default_server_name(const char *address, const char *istio_namespace)
 {
 	size_t n = host_length(address);

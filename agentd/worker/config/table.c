@@ -2,7 +2,7 @@
  *
  * A new setting is a field in struct config and a row here; file, flag, --help, errors and the
  * nearest known name come from the row.  What only the broker needs exists only as a flag of
- * agentd, because the broker reads no YAML (architecture decision 2).
+ * agentd, because the broker reads no YAML (decisions.md 2).
  */
 #include "row.h"
 #include "worker/crypto/identity.h"

@@ -4,7 +4,7 @@
  * read every element -> the leaf is one that may be ours (key, identity, kind, life) -> the chain
  * leads to the roots that came with it.  The answer is not believed because istiod was: it gives
  * the *node's* certificate when it misreads a request, and copies a foreign trust domain
- * (istiod-live.md surprise 5; threats-and-faults.md T24).
+ * (istiod-live.md 1.5; threats-and-faults.md T24).
  *
  * Whatever happens the thread's OpenSSL error queue is left empty: TLS connections share it.
  */
@@ -451,17 +451,18 @@ static int read_answer(struct answer *a, const char *const *chain, size_t n, str
 	return 0;
 }
 
-int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, struct identity *id,
-    const char *expect_td, int64_t now_s, int64_t ttl_max_s, struct x509_leaf *leaf, struct err *e)
+int x509_check_chain(
+    const struct x509_answer *from, struct identity *id, struct x509_leaf *leaf, struct err *e)
 {
 	struct answer a = {new_certs(), new_certs(), new_certs()};
 	struct identity found;
 	struct x509_leaf life = {0};
-	int rc = read_answer(&a, chain, n, e);
+	int rc = read_answer(&a, from->chain, from->n, e);
 	X509 *cert = sk_X509_value(a.leaf, 0);
-	if (!rc && (check_identity(cert, id, expect_td, &found, e) || check_kind(cert, e) ||
-		       read_leaf(cert, &life, e) || check_life(&life, now_s, ttl_max_s, e) ||
-		       check_key(cert, key_pem, e) || check_path(&a, &life, now_s, e)))
+	if (!rc &&
+	    (check_identity(cert, id, from->expect_td, &found, e) || check_kind(cert, e) ||
+		read_leaf(cert, &life, e) || check_life(&life, from->now_s, from->ttl_max_s, e) ||
+		check_key(cert, from->key_pem, e) || check_path(&a, &life, from->now_s, e)))
 		rc = err_wrap(e, "certificate refused");
 	free_answer(&a);
 	ERR_clear_error();

@@ -32,14 +32,21 @@ struct x509_leaf {
 	int64_t not_before, not_after; /* Unix seconds */
 };
 
-/* Is `chain` (leaf, intermediates, last element: the roots) an answer to our request?
+struct x509_answer {
+	const char *const *chain; /* leaf, intermediates, last element: the roots */
+	size_t n;
+	const char *key_pem;   /* ours */
+	const char *expect_td; /* NULL: any trust domain */
+	int64_t now_s, ttl_max_s;
+};
+/* Is it an answer to our request?
  * Checked: 2 to 64 elements, one certificate each but for the last; the leaf holds our key, names
- * exactly `id` in its only SAN of any kind (a NULL `expect_td` accepts any trust domain, and `id`
- * gets the one it names), is no CA, is valid now (60 s early is fine: the CA's clock), ends within
+ * exactly `id` in its only SAN of any kind (where any trust domain will do, `id` gets the one it
+ * names), is no CA, is valid now (60 s early is fine: the CA's clock), ends within
  * `ttl_max_s` + 60 s; the chain leads to one of the roots.  `id` and `leaf` are written on success
  * only. */
-int x509_check_chain(const char *const *chain, size_t n, const char *key_pem, struct identity *id,
-    const char *expect_td, int64_t now_s, int64_t ttl_max_s, struct x509_leaf *leaf, struct err *e);
+int x509_check_chain(
+    const struct x509_answer *from, struct identity *id, struct x509_leaf *leaf, struct err *e);
 
 /* One to 64 certificates and nothing but them; normalised (what is around the PEM blocks is cut).
  */

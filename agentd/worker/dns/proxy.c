@@ -1,6 +1,6 @@
 /* dns_proxy.c - a query by UDP or TCP -> is it one too many? -> read -> in the table: an answer;
  * else a question to the resolvers -> their answer, or "server failure" -> back the way it came,
- * from the address that was asked (kernels.md 3).
+ * from the address that was asked (kernels.md 2).
  *
  * A datagram leaves its socket only when it is answered, passed on or dropped: if the worker dies
  * before that, the broker finds it there and says so to who asked.  It is not for the next worker,

@@ -147,7 +147,7 @@ static json_t *agentd_cluster(const char *name, const char *path, int requests)
 	return c;
 }
 
-/* Each ADS stream comes on a connection of its own (istio-agent.md 0 item 1). */
+/* Each ADS stream comes on a connection of its own (istio-agent.md 0.1). */
 static json_t *xds_cluster(void)
 {
 	static const char *const priorities[] = {"DEFAULT", "HIGH"};

@@ -270,7 +270,7 @@ static int read_named(struct node_reader *r, const char *prefix, json_t *map, st
 	return rc;
 }
 
-/* Architecture decision 5: P-256 unless RSA is asked for, in one of Istio's two ways. */
+/* decisions.md 5: P-256 unless RSA is asked for, in one of Istio's two ways. */
 static void choose_key(struct env *n, const json_t *env)
 {
 	const char *algorithm = json_string_value(json_object_get(env, "ECC_SIGNATURE_ALGORITHM"));

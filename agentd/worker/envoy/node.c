@@ -190,7 +190,7 @@ static void set_text(json_t *m, const char *key, const char *value)
 		json_object_set_new(m, key, json_string(value));
 }
 
-/* Types matter: a wrong one makes istiod refuse the stream (istio-agent.md 0 item 16). */
+/* Types matter: a wrong one makes istiod refuse the stream (istio-agent.md 0.16). */
 static json_t *metadata(const struct node *n)
 {
 	const struct node_settings *s = &n->env.settings;

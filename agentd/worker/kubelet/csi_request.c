@@ -233,14 +233,13 @@ static const char *kubelet_says(const struct reader *r, const char *key, struct 
 	return value;
 }
 
-static int copy_name(char *out, size_t size, bool (*valid)(const char *), const char *value,
-    const char *key, struct err *e)
+static int check_name(
+    bool (*valid)(const char *), const char *value, const char *key, struct err *e)
 {
-	if (!valid(value))
-		return err_set(e, ERR_INVALID,
-		    "volume_context: " KUBELET "%s is no name as Kubernetes makes them", key);
-	snprintf(out, size, "%s", value);
-	return 0;
+	if (valid(value))
+		return 0;
+	return err_set(e, ERR_INVALID,
+	    "volume_context: " KUBELET "%s is no name as Kubernetes makes them", key);
 }
 
 static int read_names(struct reader *r, struct err *e)
@@ -250,12 +249,14 @@ static int read_names(struct reader *r, struct err *e)
 	const char *name = ns ? kubelet_says(r, "pod.name", e) : NULL;
 	const char *sa = name ? kubelet_says(r, "serviceAccount.name", e) : NULL;
 
-	if (!sa ||
-	    copy_name(spec->ns, sizeof(spec->ns), identity_valid_ns, ns, "pod.namespace", e) ||
-	    copy_name(spec->name, sizeof(spec->name), identity_valid_sa, name, "pod.name", e))
+	if (!sa || check_name(identity_valid_ns, ns, "pod.namespace", e) ||
+	    check_name(identity_valid_sa, name, "pod.name", e) ||
+	    check_name(identity_valid_sa, sa, "serviceAccount.name", e))
 		return -1;
-	return copy_name(
-	    spec->sa, sizeof(spec->sa), identity_valid_sa, sa, "serviceAccount.name", e);
+	snprintf(spec->ns, sizeof(spec->ns), "%s", ns);
+	snprintf(spec->name, sizeof(spec->name), "%s", name);
+	snprintf(spec->sa, sizeof(spec->sa), "%s", sa);
+	return 0;
 }
 
 /* From the kubelet's keys only (security-rules.md G4). */

@@ -1,7 +1,7 @@
 /* kubelet_volumes.h - after a restart: which volumes are there, and whose, without the kubelet.
  *
  * From what an earlier worker kept of its pods, and from what the kubelet's directory and the
- * mounts show.  Nothing of it is waited for or asked of the kubelet (architecture decision 10).
+ * mounts show.  Nothing of it is waited for or asked of the kubelet (decisions.md 10).
  */
 #pragma once
 #include "csi_volume.h"

@@ -1,5 +1,5 @@
 /* cage_files.h - the files that libraries of the worker read, and the ports it connects to, by
- * Landlock (process-split.md 1.2, 7).  Opened descriptors are not touched: whatever the broker
+ * Landlock (process-split.md 1.2, 7.10).  Opened descriptors are not touched: whatever the broker
  * passes works. */
 #pragma once
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* token.h - one pod's token: where it comes from, whether it may be used now, when it ends.
  *
- * It opens the pod's streams and admits it to its certificate (architecture decision 5).
+ * It opens the pod's streams and admits it to its certificate (decisions.md 5).
  */
 #pragma once
 

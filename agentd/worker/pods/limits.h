@@ -1,6 +1,6 @@
 /* limits.h - what one pod may take of the node, what it takes, and how often it ran into it.
  *
- * Architecture decision 11; threats-and-faults.md T8, T9, T37.  The values are the node's
+ * decisions.md 11; threats-and-faults.md T8, T9, T37.  The values are the node's
  * (`pod_*`).  Requests are a bucket: a request that finds it empty is served all the same, but then
  * reading stops until the bucket is filled again; a call that finds it empty is refused.
  */

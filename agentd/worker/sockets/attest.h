@@ -1,7 +1,7 @@
 /* attest.h - the processes behind a pod's connections: proven to be the pod's, and alive.
  *
  * What the broker has proven once, a network namespace with a cgroup, is seen again here without it
- * (SO_NETNS_COOKIE and PIDFD_GET_INFO need no privilege, process-split.md verdict 5).  A connection
+ * (SO_NETNS_COOKIE and PIDFD_GET_INFO need no privilege, process-split.md 0.5).  A connection
  * lives no longer than the process that made it, so whoever was given it by that process, or
  * inherited it, loses it then (threats-and-faults.md T4).
  */

@@ -7,7 +7,7 @@
  * are told, and the connection is served -> or it refuses: closed -> the process that made it
  * exits: closed.
  *
- * The cookie of an accepted unix socket is the connecting socket's (architecture decision 4).  What
+ * The cookie of an accepted unix socket is the connecting socket's (decisions.md 4).  What
  * the kernel does not show (cookies before 5.14, cgroups before 6.13), or what could not be proven,
  * is asked about each time.  Whether a pod's namespace may be replaced (a rebooted node) is for the
  * broker to decide, so its last word counts.

@@ -1,5 +1,5 @@
 /* dns_datagram.h - DNS over UDP on a wildcard socket: an answer leaves from the address that was
- * asked, or the client would not hear it (kernels.md 3).
+ * asked, or the client would not hear it (kernels.md 2).
  *
  * The socket has IPV6_RECVPKTINFO, or IP_PKTINFO if it is of IPv4.  What came to another address
  * than a loopback one was sent by somebody outside.

@@ -150,7 +150,7 @@ static void add_records(ldns_pkt *pkt, const struct dns_query *q, const struct d
 	ldns_rdf *owner;
 
 	if (a->n == 0)
-		return; /* not even the alias: istio-agent.md 7.4, item 6 */
+		return; /* not even the alias: istio-agent.md 7.4 */
 	owner = a->alias ? ldns_dname_new_frm_str(a->alias) : ldns_rdf_clone(asked);
 	if (!owner)
 		return;

@@ -66,7 +66,7 @@ static void heals(struct rig *r, int how)
 	close(healthy);
 }
 
-/* process-split.md verdict 7: the worker shares the description; listen() would not heal it. */
+/* process-split.md 0.7: the worker shares the description; listen() would not heal it. */
 static void test_shutdown_by_the_worker_heals(void **state)
 {
 	struct rig *r = *state;

@@ -1,4 +1,4 @@
-/* kubepods_test.c - names of pods' cgroups, as the kubelet makes them (kubelet-csi.md (c)).
+/* kubepods_test.c - names of pods' cgroups, as the kubelet makes them (kubelet-csi.md 3c).
  *
  * In a directory of the test's own: it is names alone.
  */

@@ -207,7 +207,7 @@ static void test_odd_times(void **state)
 	loop_timer_stop(&never);
 }
 
-/* threats-and-faults.md finding 5: what became due by a step or a suspend fires at once. */
+/* threats-and-faults.md 0.5: what became due by a step or a suspend fires at once. */
 static void test_clock_set_forward(void **state)
 {
 	struct loop_timer hour = {0};

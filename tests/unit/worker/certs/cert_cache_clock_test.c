@@ -41,7 +41,7 @@ static void a_clock_set_back_delays_nothing(void **state)
 	assert_string_equal(a->why, "the certificate has expired");
 }
 
-/* istiod-live.md surprise 10: ours is 25 h ahead, so each certificate is expired on arrival. */
+/* istiod-live.md 1.10: ours is 25 h ahead, so each certificate is expired on arrival. */
 static void a_clock_that_is_ahead_makes_no_loop(void **state)
 {
 	struct pod *a = pod_of("a", "web");

@@ -230,7 +230,8 @@ static void test_planes(void **state)
 	assert_int_equal(c.planes[1].hold_empty_push_s, 30);
 	assert_string_equal(c.planes[1].server_name, "::1");
 	assert_string_equal(c.planes[1].mesh_id, "m");
-	assert_string_equal(c.planes[2].server_name, "istiod.istio-system.svc"); /* §0 item 9 */
+	assert_string_equal(
+	    c.planes[2].server_name, "istiod.istio-system.svc"); /* istio-agent.md 0.9 */
 	config_clear(&c);
 }
 

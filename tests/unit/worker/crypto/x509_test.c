@@ -275,7 +275,8 @@ static int run_check(
     const struct check *c, struct identity *id, struct x509_leaf *leaf, struct err *e)
 {
 	*e = (struct err){0};
-	int rc = x509_check_chain(c->chain, c->n, c->key_pem, id, c->td, NOW, c->ttl_max, leaf, e);
+	int rc = x509_check_chain(
+	    &(struct x509_answer){c->chain, c->n, c->key_pem, c->td, NOW, c->ttl_max}, id, leaf, e);
 	assert_int_equal(ERR_peek_error(), 0); /* TLS on this thread would stumble over it */
 	return rc;
 }
@@ -344,7 +345,7 @@ static void test_other_identity(void **state)
 	} bad[] = {
 	    {"URI:spiffe://cluster.local/ns/demo/sa/web2", "sa/web2, not for ours"},
 	    {"URI:spiffe://cluster.local/ns/prod/sa/web", "ns/prod/sa/web, not for ours"},
-	    /* istiod-live.md surprise 5: the node's certificate, or a foreign trust domain */
+	    /* istiod-live.md 1.5: the node's certificate, or a foreign trust domain */
 	    {"URI:spiffe://cluster.local/ns/istio-system/sa/agentd", "not for ours"},
 	    {"URI:spiffe://evil.td/ns/demo/sa/web", "trust domain is \"evil.td\", not \"cluster"},
 	    {"URI:spiffe://cluster.local/ns/demo/sa/web/", "is not valid"},

@@ -100,7 +100,7 @@ static void test_node(void **state)
 	json_decref(b);
 }
 
-/* istio-agent.md 8.4, 0 item 18: Istio's names, so that its volumes fit. */
+/* istio-agent.md 0.18, 8.4: Istio's names, so that its volumes fit. */
 static void test_sockets(void **state)
 {
 	struct fixture *f = *state;

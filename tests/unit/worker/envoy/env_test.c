@@ -313,7 +313,7 @@ static void test_concurrency(void **state)
 	assert_int_equal(settings(f)->concurrency, 0);
 }
 
-/* Architecture decision 5. */
+/* decisions.md 5. */
 static void test_key_type(void **state)
 {
 	static const struct {

@@ -42,7 +42,7 @@ static void test_defaults(void **state)
 	    json_array_size(json_object_get(node_leftovers(f->node), "unsupported")), 0);
 }
 
-/* istio-agent.md 8.2, 8.3; types of 0 item 16. */
+/* istio-agent.md 0.16, 8.2, 8.3. */
 static void test_node_of_a_plain_pod(void **state)
 {
 	struct fixture *f = *state;
