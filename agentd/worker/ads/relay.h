@@ -1,7 +1,7 @@
 /* relay.h - the messages between one Envoy and istiod, carried on as the bytes they came in.
  *
  * Of each message the type URL and the nonce are read.  The first request, and each that has a
- * node, gets our node id and metadata (architecture decision 6).  Types of ads_relay_take() are
+ * node, gets our node id and metadata (architecture decisions.md 6).  Types of ads_relay_take() are
  * subscribed to right after Envoy's first LDS request, answered (ACK or NACK) here and never shown
  * to Envoy; foreign types are dropped (istio-agent.md 1.4-1.5).  A first push that takes all
  * clusters or listeners away waits 30 s (hold.h).

@@ -418,7 +418,7 @@ static void a_local_type_without_resources_is_passed_over(void **state)
 
 /* ---- a slow side ---- */
 
-/* Decision 6: agentd's own types never wait behind an Envoy that digests 5,000 clusters. */
+/* decisions.md 6: agentd's own types never wait behind an Envoy that digests 5,000 clusters. */
 static void istiod_is_read_until_8_mib_wait_for_envoy(void **state)
 {
 	struct world *w = *state;
