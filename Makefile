@@ -35,7 +35,7 @@ PKG_CONFIG := $(if $(CROSS),PKG_CONFIG_LIBDIR=$(SYSROOT)/usr/lib/$(TRIPLET)/pkgc
 # Cutting a text to its buffer is what snprintf is for here (gcc alone knows the warning).
 WARN       := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror $(if $(filter %gcc,$(CC)),-Wno-format-truncation)
 # The same bytes from whatever directory.
-SAME       := -ffile-prefix-map=$(CURDIR)=.
+SAME       := '-ffile-prefix-map=$(CURDIR)=.'
 # Looked at by lint (`hardening`); SECURITY.md says what it is worth.
 BRANCHES   := $(if $(filter amd64,$(ARCH)),-fcf-protection,-mbranch-protection=standard)
 MODE_release := -O2 -g -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection $(BRANCHES) \
