@@ -30,14 +30,14 @@ class Machine:
         agentd.run = node.dir / 'run'
         agentd.run.mkdir(mode=0o711)
         install(self._dest)
-        (self._dest / 'usr/local/bin/envoy').symlink_to(envoy_binary())
+        (self._dest / 'usr/local/bin/envoy').touch(0o755)  # there machine.sh mounts it
         for name, ns in (netns or {}).items():
             (self.dir / 'netns' / name).symlink_to(ns.path)
         flags = ['--redirect', '--cgroup-root', '/run/cgroup', '--redirect-cgroup', node.cgroup_name] if redirect else []
         self._configure(agentd, flags)
         self._process = Process(
             ['unshare', '--pid', '--mount', '--cgroup', '--uts', '--ipc', '--fork', '--kill-child', HERE / 'machine.sh',
-             self.dir, node.dir, agentd.run, agentd.manifests, *([cgroup_root()] if redirect else [])], self.dir / 'machine.log', node._cgroup)
+             self.dir, node.dir, agentd.run, agentd.manifests, envoy_binary(), *([cgroup_root()] if redirect else [])], self.dir / 'machine.log', node._cgroup)
         self.init = wait_for('systemd to start', self._find_init)
         wait_for('systemd to be up', lambda: self.systemctl('is-system-running').strip() == 'running')
 
@@ -102,7 +102,7 @@ class Machine:
 
 
 def install(dest, prefix='/usr/local'):
-    """As `make install` does it, of what is built."""
+    """As `make install` does it, of what is built; make knows no path with a blank, but for those from where it runs."""
     subprocess.run(['make', '-s', '-o', 'binaries', 'install', f'DESTDIR={dest}', f'PREFIX={prefix}', f'MODE={MODE}',
-                    f'BUILD={BUILD}'], cwd=TOP, check=True, stdout=subprocess.DEVNULL,
+                    f'BUILD={os.path.relpath(BUILD, TOP)}'], cwd=TOP, check=True, stdout=subprocess.DEVNULL,
                    env={k: v for k, v in os.environ.items() if k not in ('MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')})

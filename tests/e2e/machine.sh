@@ -1,5 +1,5 @@
 #!/bin/sh
-# machine.sh DIRECTORY NODE RUN MANIFESTS [CGROUPS]   Becomes a systemd that is process 1 of a node of its own.
+# machine.sh DIRECTORY NODE RUN MANIFESTS ENVOY [CGROUPS]   Becomes a systemd that is process 1 of a node of its own.
 #
 # Runs in new pid, mount, cgroup, uts and ipc namespaces (unshare).  NOTHING of the machine we are on may be within
 # reach: a systemd that starts clears /tmp, sets the host's name and more.  So its root is a read-only view of the
@@ -10,7 +10,7 @@
 # For redirection there is a bpffs of its own, as a systemd that is in no container mounts it, and, to look at, the
 # cgroups of all (CGROUPS) at /run/cgroup: programs count their levels from the real root.
 set -eu
-dir=$1 node=$2 run=$3 manifests=$4 cgroups=${5:-}
+dir=$1 node=$2 run=$3 manifests=$4 envoy=$5 cgroups=${6:-}
 mount --make-rprivate /
 root=$dir/root
 mkdir -p "$root" "$dir/etc" "$dir/work" "$dir/generators"
@@ -34,6 +34,8 @@ mkdir -p "$root/$node"
 mount --bind "$node" "$root/$node"
 mount -t overlay -o "lowerdir=/etc,upperdir=$dir/etc,workdir=$dir/work" overlay "$root/etc"
 mount -t overlay -o "lowerdir=$dir/dest/usr/local:/usr/local" overlay "$root/usr/local"
+# Wherever it lies: a unit sees neither /tmp nor homes of others.
+mount --bind "$envoy" "$root/usr/local/bin/envoy"
 mkdir -p "$root/run/systemd/system" "$root/run/lock" "$root/run/netns" "$root/run/agentd" "$root/etc/agentd/pods.d"
 for ns in "$dir"/netns/*; do
 	[ -L "$ns" ] || continue

@@ -201,11 +201,11 @@ def test_check_shows_the_kubelet(node):
     node.agentd.start()
     node.agentd.stop()
     a, kubelet = node.agentd, node.dir / 'kubelet'
-    check = ' '.join(map(str, (a._bin / 'agentd', '--check', '--run', a.run, '--kubelet-root', kubelet, '--config',
-                               a.dir / 'agentd.yaml', '--root-file', f'0={a.root_file}')))
+    check = [a._bin / 'agentd', '--check', '--run', a.run, '--kubelet-root', kubelet, '--config',
+             a.dir / 'agentd.yaml', '--root-file', f'0={a.root_file}']
 
     def rows(prepare):
-        r = subprocess.run(['unshare', '--mount', '--propagation', 'private', 'sh', '-ec', f'{prepare}; {check}'],
+        r = subprocess.run(['unshare', '--mount', '--propagation', 'private', 'sh', '-ec', f'{prepare}; exec "$0" "$@"', *check],
                            text=True, capture_output=True, timeout=60, check=False)
         return r.returncode, {' '.join(n.split()): (o, t) for o, n, t in re.findall(
             r'^(ok|note|PROBLEM) +(.{22}) (.*)$', r.stdout, re.M)}

@@ -79,7 +79,8 @@ def test_nothing_is_refused_while_agentd_dies(make_node):
 
 def connect(machine, pod, *who):
     """What becomes of a connection from the pod's network namespace, but not from its unit."""
-    code = f'import sys; sys.path.insert(0, "{HERE}"); import hammer; print(*hammer._once("{pod.mount}/socket"))'
+    shutil.copy(HERE / 'hammer.py', pod.dir)  # ours may be in a home, where nobody else reads
+    code = f'import sys; sys.path.insert(0, "{pod.dir}"); import hammer; print(*hammer._once("{pod.mount}/socket"))'
     return sh('/bin/sh', '-c', 'echo 0 >"$0" && exec "$@"', pod.cgroup.path / 'cgroup.procs',
               *machine.inside(*pod.netns.command(*who, sys.executable, '-c', code)))
 
