@@ -2,7 +2,7 @@
 
     conftest.py   fixtures; what a failed test leaves to read
     run.py        names of everything made, processes, waiting; sweeping what a killed run left
-    netns.py      sockets and calls inside another network namespace
+    netns.py      sockets and calls inside another network namespace; the one of a test file
     node.py       one node: temp directory, control plane, agentd, a network for its pods
     pod.py        one pod: netns, cgroup, manifest, token, app, Envoy
     container     the shell script that gives an Envoy its own root directory

@@ -1,7 +1,13 @@
-"""Fixtures.  Whatever a test gets is its own and goes with it, also when it fails."""
+"""Fixtures.  Whatever a test gets is its own and goes with it, also when it fails.
+
+What a failed test leaves to read is kept in build/failed/FILE/TEST: logs, the control plane's journal, agentctl's pages.
+"""
+import contextlib
+import fcntl
 import os
 import shutil
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -9,11 +15,19 @@ import pytest
 # Before grpc is imported: cast.py forks beside it, and its own threads must not begin again in such a child.
 os.environ.setdefault('GRPC_ENABLE_FORK_SUPPORT', '0')
 
-from . import mesh, run  # noqa: E402
-from .node import Node  # noqa: E402
+from . import mesh, netns, run  # noqa: E402
+from .node import BUILD, Node  # noqa: E402
 
 TAIL = 60
+FAILED = BUILD / 'failed'
+PAGES = 'status', 'pods', 'certs', 'xds', 'redirect'
+# Files that stay in the network namespace in which pytest was started, and why; one at a time on a machine.
+FIRST_NETNS = {
+    'test_redirect_tools': 'eBPF knows the first namespace by another way than one that agentd was started in',
+    'test_deb': 'apt downloads what it installs',
+}
 measured = []  # what tests found and do not judge
+kept = []  # folders of failed tests
 
 
 def pytest_configure(config):
@@ -26,6 +40,8 @@ def pytest_configure(config):
 def pytest_terminal_summary(terminalreporter):
     for line in measured:
         terminalreporter.write_line(f'measured: {line}')
+    for folder in kept:
+        terminalreporter.write_line(f'kept: {folder}')
 
 
 @pytest.hookimpl(wrapper=True)
@@ -42,6 +58,21 @@ def this_run():
         yield made
 
 
+@contextlib.contextmanager
+def _first_netns():
+    with open('/run/agentd-e2e.lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope='module', autouse=True)
+def network(request):
+    """The network namespace of a file: what runs beside it has 127.0.0.1, too, and the same ports."""
+    shutil.rmtree(FAILED / request.path.stem, ignore_errors=True)
+    with _first_netns() if request.path.stem in FIRST_NETNS else netns.own():
+        yield
+
+
 @pytest.fixture
 def make_node(this_run, request):
     """Makes nodes.  At the end no log may hold a secret or a sanitizer's complaint."""
@@ -52,19 +83,34 @@ def make_node(this_run, request):
         return nodes[-1]
     yield make
     try:
+        if _failed(request):
+            for node in nodes:
+                ask_pages(node)
         for node in nodes:
             node.remove()
         for node in nodes:
-            assert not node.agentd.complaints()
-            assert not node.leaks()
+            check(node)
     except BaseException:
         request.node.failed = True
         raise
     finally:
-        for node in nodes:
-            if getattr(request.node, 'failed', False):
+        if _failed(request):
+            for n, node in enumerate(nodes, 1):
                 show(node)
+                keep(node, request, str(n) if len(nodes) > 1 else '')
+        for node in nodes:
             shutil.rmtree(node.dir, ignore_errors=True)
+
+
+def _failed(request):
+    return getattr(request.node, 'failed', False)
+
+
+def check(node):
+    """Once all has ended."""
+    assert not node.agentd.complaints()
+    assert not node.leaks()
+    assert not node.istiod.strangers()
 
 
 @pytest.fixture
@@ -80,6 +126,30 @@ def show(node):
               *lines[-TAIL:], sep='\n', file=sys.stderr)
     for record in node.istiod.journal()[-TAIL:]:
         print('journal:', str({k: v for k, v in record.items() if not k.endswith('_hex')})[:400], file=sys.stderr)
+
+
+def ask_pages(node):
+    """While agentd is there to answer."""
+    folder = node.dir / 'pages'
+    folder.mkdir()
+    for name in PAGES:
+        try:
+            status, text = node.agentd.ctl_text(name)
+        except (OSError, RuntimeError, subprocess.SubprocessError) as e:
+            (folder / name).write_text(f'{type(e).__name__}: {e}\n')
+            break  # it would not answer the next one either
+        (folder / name).write_text(f'{text}exit status {status}\n')
+
+
+def keep(node, request, below):
+    """All that can be read, in whole, by root alone: it may hold what the test is there to find."""
+    folder = FAILED / request.path.stem / request.node.name.replace('/', '-') / below
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file in [*node.logs(), *node.dir.rglob('*.jsonl'), *node.dir.glob('pages/*')]:
+        to = folder / file.relative_to(node.dir)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, to)
+    kept.append(os.path.relpath(folder))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from . import run
+from . import netns, run
 from .csi import CsiNode, tokens
 from .pod import HERE
 from .run import Process, wait_for
@@ -44,7 +44,7 @@ def sanity(node, program):
 
 
 def main(program):
-    with run.run() as made:
+    with netns.own(), run.run() as made:
         node = CsiNode(*made)
         try:
             status, said, specs = sanity(node, os.path.abspath(program))

@@ -1,4 +1,7 @@
-"""Other network namespaces: made with ip(8), entered by one thread, or by a process of its own."""
+"""Other network namespaces: made with ip(8), entered by one thread, or by a process of its own.
+
+A test file has a namespace of its own, too (own()): its control planes and agentds share 127.0.0.1 with nobody.
+"""
 import contextlib
 import ctypes
 import http.client
@@ -18,6 +21,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def _setns(fd):
     if _libc.setns(fd, _CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), 'setns')
+
+
+@contextlib.contextmanager
+def own():
+    """This thread, and whatever it starts, for the block: in a new namespace that has lo and nothing else.
+
+    It goes with the last process in it.  Mounts, cgroups and all else stay what they are."""
+    with open('/proc/thread-self/ns/net') as home:
+        if _libc.unshare(_CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), 'unshare')
+        try:
+            sh('ip', 'link', 'set', 'lo', 'up')
+            yield
+        finally:
+            _setns(home.fileno())
 
 
 def _enter(path, procs):

@@ -20,22 +20,26 @@ from .run import RUN, TOP, Cgroup, Process, sh, wait_for
 MODE = os.environ.get('AGENTD_MODE', 'asan')
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
 JWT = re.compile(r'eyJ[\w-]{10,}\.eyJ[\w-]{10,}')
+HELLO = re.compile(r'No match found for server name: ([\w.-]+[.]istiod)\b')
 SANITIZER = re.compile(r'ERROR: \w+Sanitizer|runtime error:|Sanitizer: |ASSERTION|Assertion')
 
 
 class Istiod:
-    """The development control plane on 127.0.0.1; it keeps its port when started again."""
+    """The development control plane on 127.0.0.1; it keeps its port when started again.
+
+    Its agentd calls it by a name that no other one has."""
 
     def __init__(self, directory, cgroup, *options):
         self.dir, self._cgroup, self._options = directory, cgroup, options
         self.dir.mkdir()
         self.tokens = Tokens(self.dir)
+        self.server_name = f'{directory.parent.name}.{RUN}.istiod'
         self.address = '127.0.0.1:0'
         self.start()
 
     def start(self, netns=None):
         argv = [sys.executable, '-m', 'tests.istiod', 'serve', '--dir', self.dir, '--listen', self.address,
-                *self._options]
+                '--name', self.server_name, *self._options]
         log = self.dir / 'log'
         skip = log.stat().st_size if log.exists() else 0
         self.process = Process(netns.command(*argv) if netns else argv, log, self._cgroup)
@@ -66,6 +70,10 @@ class Istiod:
             new.write_text(json.dumps(resources))
             new.rename(folder / f'{kind}.json')
 
+    def strangers(self):
+        """Other control planes' names, by which agentds called that do not belong here (grpc's log says so)."""
+        return set(HELLO.findall((self.dir / 'log').read_text(errors='replace'))) - {self.server_name}
+
     @property
     def root_file(self):
         return self.dir / 'ca' / 'root-cert.pem'
@@ -84,7 +92,7 @@ class Agentd:
         self.flags = []
         self.around = []  # a command that runs the rest of its arguments
         self.plane = {'name': 'istiod', 'address': istiod.address, 'root': str(self.root_file),
-                      'server_name': 'istiod.istio-system.svc', 'cluster_id': 'Kubernetes'}
+                      'server_name': istiod.server_name, 'cluster_id': 'Kubernetes'}
         # Certificates of tests live for seconds.
         self.settings = {'node_name': 'node-1', 'log_level': 'debug',
                          'secret_ttl_min_s': 1, 'certificate_reissue_min_s': 1}

@@ -12,6 +12,7 @@ def parse(argv=None):
     verbs = parser.add_subparsers(dest='verb', required=True)
     serve = verbs.add_parser('serve', help='run the control plane; prints one JSON line when it listens')
     serve.add_argument('--listen', default='127.0.0.1:15012')
+    serve.add_argument('--name', help='one more name of the server')
     serve.add_argument('--cluster-id', default='Kubernetes')
     serve.add_argument('--trust-domain', default='cluster.local')
     serve.add_argument('--intermediate', action='store_true', help='issue from an intermediate CA')
@@ -31,7 +32,7 @@ def main():
     a = parse()
     if a.verb == 'serve':
         from .server import Server  # what it imports takes a while
-        server = Server(a.dir, a.cluster_id, a.intermediate, a.trust_domain)
+        server = Server(a.dir, a.cluster_id, a.intermediate, a.trust_domain, a.name)
         asyncio.run(server.run(a.listen))
     elif a.verb == 'token':
         print(Tokens(a.dir).issue(a.ns, a.sa, a.pod, a.uid, a.ttl, a.aud))

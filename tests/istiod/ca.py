@@ -96,10 +96,11 @@ class Authority:
 
 
 class CA:
-    def __init__(self, directory, intermediate=False, trust_domain='cluster.local'):
+    def __init__(self, directory, intermediate=False, trust_domain='cluster.local', name=None):
         self.directory = Path(directory) / 'ca'
         self.directory.mkdir(parents=True, exist_ok=True)
         self.trust_domain = trust_domain
+        self._names = [SERVER_NAME, name] if name else [SERVER_NAME]
         self._intermediate = intermediate
         self._authorities = {}
         self._state = self.directory / 'state.json'
@@ -125,10 +126,10 @@ class CA:
         new.rename(self.directory / 'root-cert.pem')
         self._state.write_text(json.dumps({'issuer': issuer, 'roots': roots}))
 
-    def make_server_certificate(self, authority=None, name=SERVER_NAME, days=30):
-        """`authority`: a root of its own that nobody announces, instead of the issuing one."""
+    def make_server_certificate(self, authority=None, name=None, days=30):
+        """`authority`: a root of its own that nobody announces, instead of the issuing one; `name`: instead of ours."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = [x509.DNSName(name), x509.DNSName('localhost'),
+        names = [*map(x509.DNSName, [name] if name else self._names), x509.DNSName('localhost'),
                  x509.IPAddress(ipaddress.ip_address('127.0.0.1'))]
         issuer = self._authority(authority) if authority else self.issuer
         leaf = issuer.sign(key.public_key(), names, datetime.timedelta(days=days))

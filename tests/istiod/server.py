@@ -18,13 +18,13 @@ POLL_S = 0.1
 
 
 class Server:
-    def __init__(self, directory, cluster_id='Kubernetes', intermediate=False, trust_domain='cluster.local'):
+    def __init__(self, directory, cluster_id='Kubernetes', intermediate=False, trust_domain='cluster.local', name=None):
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.cluster_id = cluster_id
         self.journal = Journal(directory)
         self.tokens = Tokens(directory)
-        self.ca = CA(directory, intermediate, trust_domain)
+        self.ca = CA(directory, intermediate, trust_domain, name)
         self.resources = Resources(directory, self.journal)
         self.resources_version = 1
         self.gate = Gate()

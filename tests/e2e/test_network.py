@@ -1,0 +1,57 @@
+"""Files that run at the same time share no address and no port; who gets to a foreign control plane all the same is found."""
+import os
+
+import pytest
+
+from . import clients, netns
+from .conftest import FIRST_NETNS, check
+from .run import TOP, sh, wait_for
+
+
+def serials(node, pod):
+    """Of what the control plane has issued, once the pod has its certificate."""
+    assert pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])['default']['chain']
+    return {record['serial'] for record in node.istiod.issued()}
+
+
+def test_this_file_has_a_network_of_its_own():
+    assert os.readlink('/proc/self/ns/net') != os.readlink(f'/proc/{os.getppid()}/ns/net')
+    assert [line.split()[1] for line in sh('ip', '-o', 'link').splitlines()] == ['lo:']
+
+
+def test_who_has_none_is_there():
+    assert FIRST_NETNS.keys() <= {file.stem for file in (TOP / 'tests').rglob('test_*.py')}
+
+
+def test_two_control_planes_on_one_port(make_node):
+    """In two namespaces.  While the one is away its agentd finds nobody, though the other one listens at that address."""
+    here, there = make_node(), make_node()
+    there.istiod.process.stop()
+    there.istiod.address = there.agentd.plane['address'] = here.istiod.address
+    here.agentd.start()
+    with netns.own():
+        there.istiod.start()
+        there.agentd.start()
+    pods = [node.pod('one').wait_served() for node in (here, there)]
+    assert here.istiod.address == there.istiod.address
+    assert not serials(here, pods[0]) & serials(there, pods[1])
+    there.istiod.order('listen', on='nothing')
+    there.pod('two')  # needs a certificate of its own
+    wait_for('its agentd to find nobody', lambda: 'refused' in there.agentd.ctl_text('status')[1])
+    assert here.agentd.ctl_text('status')[0] == 0 and not here.istiod.strangers()
+    assert len(here.istiod.journal('csr-asked')) == 1
+
+
+def test_who_dials_a_foreign_control_plane_is_found(make_node):
+    """Its test's, and not only by whom it disturbs: the file that has that control plane fails."""
+    one, stray = make_node(), make_node()
+    stray.agentd.plane['address'] = one.istiod.address
+    stray.pod('one')
+    stray.agentd.start()
+    wait_for('its hello', one.istiod.strangers)
+    stray.agentd.stop()
+    one.istiod.process.stop()  # it says no more
+    assert one.istiod.strangers() == {stray.istiod.server_name} and not stray.istiod.strangers()
+    with pytest.raises(AssertionError, match=stray.istiod.server_name):
+        check(one)
+    os.truncate(one.istiod.dir / 'log', 0)  # this one was wanted
