@@ -230,6 +230,22 @@ def test_an_istiod_that_says_nothing(node, how):
     crowd.stop()
 
 
+@pytest.mark.parametrize('how', ['silence', 'mute'])
+def test_a_connection_that_never_becomes_ready_is_left(node, how):
+    """By agentd, which dials anew: nobody hangs up on it."""
+    node.istiod.set('all', clusters=[mesh._cluster('one', '127.0.0.1', 1)], listeners=[])
+    node.istiod.order('listen', on=how)
+    crowd = Crowd(node, 2, 1)
+    node.agentd.start()
+    crowd.start()
+    wait_for('it to leave', lambda: len(node.istiod.journal('left')) >= 2)  # as many as it has
+    wait_for('it to dial anew', lambda: len(node.istiod.journal('knock')) > 2)
+    assert 'cannot connect' in node.agentd.log.read_text()
+    node.istiod.order('listen', on='grpc')
+    crowd.wait_served()
+    crowd.stop()
+
+
 def test_connections_that_age(pair):
     """GOAWAY after a second, again and again: streams move, and nobody notices."""
     node = pair[0].node

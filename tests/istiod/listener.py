@@ -2,7 +2,8 @@
 
     nothing   nobody listens; live connections are closed
     silence   connections are accepted, and never a byte is said
-    tls1.1    TLS as it was before 1.2, and nothing behind it (of both the journal has each knock)
+    mute      TLS as it should be, and never a byte in it (of both the journal has who left by himself)
+    tls1.1    TLS as it was before 1.2, and nothing behind it (of all three the journal has each knock)
     grpc      the control plane.  `age` and `grace`: seconds until a connection gets GOAWAY, and until it is
               closed then; `streams`: at most so many on a connection; `authority`: a root of its own
               instead of the CA's; `name`: of another server; `days`: negative: an expired certificate
@@ -48,7 +49,7 @@ class Listener:
         if self._end:
             await self._end()
         self._server, self._end = None, None
-        await {'nothing': self._nothing, 'silence': self._silence, 'tls1.1': self._old_tls,
+        await {'nothing': self._nothing, 'silence': self._silence, 'mute': self._mute, 'tls1.1': self._old_tls,
                'grpc': self._grpc}[on](**how)
 
     async def goaway(self, grace):
@@ -69,22 +70,31 @@ class Listener:
     async def _nothing(self):
         pass
 
-    async def _silence(self):
+    async def _silence(self, tls=None):
         silent = set()
 
         async def say_nothing(reader, writer):
             self._journal.write('knock')
             silent.add(writer)
-            await reader.read()
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            if not writer.is_closing():
+                self._journal.write('left')
             writer.close()
         host, _, port = self.address.rpartition(':')
-        server = await asyncio.start_server(say_nothing, host, int(port), reuse_address=True)
+        server = await asyncio.start_server(say_nothing, host, int(port), reuse_address=True, ssl=tls)
 
         async def end():
             server.close()
             for writer in silent:
                 writer.close()
         self._end = end
+
+    async def _mute(self):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_alpn_protocols(['h2'])
+        self._ca.load_server_pair(context)
+        await self._silence(context)
 
     async def _old_tls(self):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
