@@ -4,6 +4,7 @@ Each attack takes what is in _Attack and returns its counts; `pod.call(attacker.
 runs it in the pod.  An attack that is cut off connects again: it is over when its time is.
 """
 import contextlib
+import os
 import select
 import socket
 import struct
@@ -21,12 +22,12 @@ LAST_STREAM = 1 << 30
 
 
 class _Attack:
-    def __init__(self, path, seconds):
-        self.path, self._end = str(path), time.monotonic() + seconds
+    def __init__(self, path, seconds, stop):
+        self.path, self._end, self._stop = str(path), time.monotonic() + seconds, stop
         self.counts = {'connections': 0, 'cut': 0, 'frames': 0, 'bytes': 0}
 
     def on(self):
-        return time.monotonic() < self._end
+        return time.monotonic() < self._end and not (self._stop and os.path.exists(self._stop))
 
     def connect(self, settings=b'', reads=True):
         s = socket.socket(socket.AF_UNIX)
@@ -315,5 +316,6 @@ ATTACKS = {f.__name__: f for f in (
     ping_flood_unread, settings_flood, empty_data, garbage, silent, byte_by_byte, no_window, message_flood)}
 
 
-def attack(name, path, seconds):
-    return {**ATTACKS, 'hoard': hoard}[name](_Attack(path, seconds))
+def attack(name, path, seconds, stop=None):
+    """`stop`: or until that file is there."""
+    return {**ATTACKS, 'hoard': hoard}[name](_Attack(path, seconds, stop))

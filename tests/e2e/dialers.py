@@ -145,7 +145,10 @@ def originals(to, port, sources):
 
 
 def probe(to, port, stop, every_s=0.0001):
-    """Dials until the file `stop` is there; how many, and which port's listener answered how many."""
+    """Dials until the file `stop` is there; how many, and which port's listener answered how many.
+
+    Meanwhile the file `stop`.dialled grows by a byte for every 50 dials."""
+    progress = open(f'{stop}.dialled', 'ab', buffering=0)
     selector, answered, dialled = selectors.DefaultSelector(), collections.Counter(), 0
     waiting = collections.deque()
 
@@ -163,6 +166,8 @@ def probe(to, port, stop, every_s=0.0001):
         selector.register(s, selectors.EVENT_READ)
         waiting.append((time.monotonic(), s))
         dialled += 1
+        if dialled % 50 == 0:
+            progress.write(b'.')
         for key, _ in selector.select(every_s):
             take(key.fileobj)
         while waiting and time.monotonic() - waiting[0][0] > 0.1:  # its SYN was dropped: there is the next one
@@ -170,4 +175,5 @@ def probe(to, port, stop, every_s=0.0001):
             if old.fileno() >= 0:
                 selector.unregister(old)
                 old.close()
+    progress.close()
     return {'dialled': dialled, 'answered': dict(answered)}

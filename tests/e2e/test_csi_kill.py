@@ -82,7 +82,7 @@ class Victim:
             assert self.node.mounts() == [str(pod.target)], call
             pod.delete()
             self.node.wait_gone([pod])
-        wait_for('nothing to be left', lambda: self.node.clean() is True, 10)
+        wait_for('nothing to be left', lambda: self.node.clean() is True, 30)
         if found[1] and self.who == 'worker':  # a broker that has seen many deaths waits longer and longer
             self.node.agentd.kill()
             self.back()

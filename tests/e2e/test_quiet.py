@@ -64,12 +64,20 @@ def switches(pids):
     return sum(int(line.split()[1]) for t in states for line in t.read_text().splitlines() if 'ctxt_switches' in line)
 
 
+def settled(istiod):
+    """Nothing new in its journal for a second."""
+    seen = -1
+    while len(istiod.journal()) != seen:
+        seen = len(istiod.journal())
+        time.sleep(1)
+
+
 def test_nothing_happens_when_idle(pair, seconds=5):
     client, _ = pair
     node = client.node
     for _ in range(3):
         client.netns.http(mesh.OUTBOUND)
-    time.sleep(1)
+    settled(node.istiod)
     seen, before = len(node.istiod.journal()), switches(node.agentd.cgroup.pids())
     time.sleep(seconds)
     rate = (switches(node.agentd.cgroup.pids()) - before) / seconds

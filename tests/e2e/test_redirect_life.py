@@ -107,39 +107,53 @@ def test_an_envoy_that_is_absent(scene):
     assert sum(told.values()) == 50
 
 
+class Probe:
+    """Dials at the pod's app all the time."""
+
+    def __init__(self, pod, peer):
+        self._stop = pod.dir / f'stop-{time.monotonic_ns()}'
+        self._dialled = self._stop.with_suffix('.dialled')
+        self._future = peer.netns.submit(peer.cgroup, dialers.probe, pod.ip, 8080, self._stop)
+        wait_for('the first dials', self._dialled.exists)
+
+    def more(self, fifties=6):
+        """Wait for so many more dials."""
+        goal = self._dialled.stat().st_size + fifties
+        wait_for('more dials', lambda: self._dialled.stat().st_size >= goal)
+
+    def end(self):
+        """The counts."""
+        self._stop.touch()
+        return self._future.result(60)
+
+
 @contextlib.contextmanager
 def probing(pod, peer):
-    """Dials at the pod's app all the time; yields a function that ends it and gives the counts."""
-    stop = pod.dir / f'stop-{time.monotonic_ns()}'
-    future = peer.netns.submit(peer.cgroup, dialers.probe, pod.ip, 8080, stop)
+    probe = Probe(pod, peer)
     try:
-        time.sleep(0.3)
-
-        def end():
-            stop.touch()
-            return future.result(60)
-        yield end
+        probe.more()
+        yield probe
     finally:
-        stop.touch()
+        probe.end()
 
 
-def start_late(pod):
+def start_late(pod, probe):
     """The app first, the first word of the Envoy next, its listener last; both processes."""
     app = serve(pod, APP, 8080)
-    time.sleep(0.3)
+    probe.more()
     live(pod)
-    time.sleep(0.3)
+    probe.more()
     envoy = serve(pod, ENVOY, 15006)
-    time.sleep(0.3)
+    probe.more()
     return app, envoy
 
 
 def test_no_plain_text_before_the_envoy_of_a_strict_pod(scene):
     _, pod, peer = scene
     for _ in range(20 if SOAK else 1):
-        with probing(pod, peer) as end:
-            started = start_late(pod)
-            counts = end()
+        with probing(pod, peer) as probe:
+            started = start_late(pod, probe)
+            counts = probe.end()
         assert counts['dialled'] > 1000
         assert counts['answered'].get(8080, 0) == 0, counts
         assert counts['answered'][15006] > 0, counts
@@ -153,9 +167,9 @@ def test_plain_text_reaches_a_permissive_pod_until_it_is_live(capturing):
     pod = node.pod('pod', redirect={'policy': 'permissive'}).wait_served()
     peer = Bystander(node)
     node.pods.append(peer)
-    with probing(pod, peer) as end:
-        start_late(pod)
-        counts = end()
+    with probing(pod, peer) as probe:
+        start_late(pod, probe)
+        counts = probe.end()
     assert counts['answered'].get(8080, 0) > 0, counts  # so the prober sees what there is to be seen
     assert counts['answered'][15006] > 0, counts
     assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
@@ -176,11 +190,11 @@ def test_a_socket_of_somebody_elses_is_not_behind_the_gate(scene):
 def test_a_strict_pod_stays_closed_while_agentd_is_away(scene):
     node, pod, peer = scene
     node.agentd.kill()
-    with probing(pod, peer) as end:
+    with probing(pod, peer) as probe:
         serve(pod, APP, 8080)
         serve(pod, ENVOY, 15006)
-        time.sleep(0.5)
-        counts = end()
+        probe.more(10)
+        counts = probe.end()
     assert counts['answered'] == {}, counts
     node.agentd.start()
     live(pod)

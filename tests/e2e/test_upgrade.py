@@ -84,6 +84,15 @@ def fds(agentd):
     return found
 
 
+def settled_fds(agentd, pods):
+    """With the namespaces of all pods, and without what is open for a moment only."""
+    def twice():
+        first, then = fds(agentd), fds(agentd)
+        held = sum(link.startswith('net:') for link in then.values())
+        return first == then and held == 1 + len(pods) and then
+    return wait_for('the namespaces of the node and of its pods', twice)
+
+
 def wait_for_as_many(agentd, before):
     """No more, and no fewer."""
     try:
@@ -122,7 +131,7 @@ def test_an_upgrade_in_place_is_not_noticed(node):
     client, server = pair
     load, hammer = client.load(mesh.OUTBOUND), Hammer(server)
     upgraded(node.agentd)  # the first one opens what stays open
-    before, pid = fds(node.agentd), node.agentd.process.pid
+    before, pid = settled_fds(node.agentd, pair), node.agentd.process.pid
     for _ in range(UPGRADES):
         worker = node.agentd.worker_pid()
         release.install_all()
@@ -156,7 +165,7 @@ def test_a_bad_release_is_refused_and_all_goes_on(node):
     pair = start_pair(node)
     client, server = pair
     load, hammer = client.load(mesh.OUTBOUND), Hammer(server)
-    worker, before = node.agentd.worker_pid(), fds(node.agentd)
+    worker, before = node.agentd.worker_pid(), settled_fds(node.agentd, pair)
     for name, (spoil, says) in FAULTS.items():
         release.install_all()
         spoil(release)
