@@ -200,13 +200,13 @@ class CsiNode(Node):
         uids = {p.uid for p in pods}
         wait_for(f'{len(uids)} pods to be gone', lambda: not uids & self.kubelet.state()['pods'].keys())
 
-    def call(self, *calls, socket=None, around=(), parallel=1):
+    def call(self, *calls, **how):
         """[(method, fields), ...] at the driver, not by the kubelet: [{code, details}, ...]."""
-        return self.begin(*calls, socket=socket, around=around, parallel=parallel).finish()
+        return self.begin(*calls, **how).finish()
 
-    def begin(self, *calls, socket=None, around=(), parallel=1, timeout_s=60):
+    def begin(self, *calls, socket=None, around=(), uid=0, parallel=1, timeout_s=60):
         return Calls([*self.inside(), *around, sys.executable, '-m', 'tests.kubelet', 'call',
-                      socket or self.agentd.run / 'csi.sock', '--parallel', parallel],
+                      socket or self.agentd.run / 'csi.sock', '--parallel', parallel, '--uid', uid],
                      [(m, f, timeout_s) for m, f in calls])
 
     def remove(self):

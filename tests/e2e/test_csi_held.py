@@ -20,9 +20,10 @@ def capturing(make_node):
 
 
 def held(node, pod):
-    """Asked, and not answered."""
-    return wait_for('the publish call', lambda: node.kubelet.journal('NodePublishVolume-asked', uid=pod.uid)) \
-        and not node.kubelet.journal('NodePublishVolume', uid=pod.uid)
+    """Asked, heard by agentd, and not answered."""
+    wait_for('the publish call', lambda: node.kubelet.journal('NodePublishVolume-asked', uid=pod.uid))
+    wait_for('agentd to know the pod', lambda: pod.uid in {p['uid'] for p in node.agentd.ctl('pods')['pods']})
+    return not node.kubelet.journal('NodePublishVolume', uid=pod.uid)
 
 
 def test_a_publish_is_held_for_the_cgroup(capturing):

@@ -9,6 +9,7 @@ def main():
     call = verbs.add_parser('call', help='calls from standard input')
     call.add_argument('socket')
     call.add_argument('--parallel', type=int, default=1, help='so many at a time')
+    call.add_argument('--uid', type=int, default=0, help='of this user')
     beside = verbs.add_parser('sanity', help='what csi-sanity needs beside the driver')
     beside.add_argument('dir')
     beside.add_argument('socket')
@@ -21,7 +22,7 @@ def main():
         server.main(a.dir)
     else:
         from . import client
-        client.main(a.socket, a.parallel)
+        client.main(a.socket, a.parallel, a.uid)
 
 
 main()
