@@ -154,11 +154,10 @@ static void measure(void *ctx, const char *labels)
 	auto_free char *text = mem_printf("%s,resource_name=\"default\"", labels);
 	struct metric *expiry = metric_gauge(
 	    "istio_agent_cert_expiry_seconds", "Seconds until the certificate of the pod expires.");
+	int64_t now_s = loop_now_ms(s->context->shared->loop) / 1000;
 
 	if (s->cert)
-		metric_set(expiry, text,
-		    (double)(s->cert->leaf.not_after -
-			     loop_now_ms(s->context->shared->loop) / 1000));
+		metric_set(expiry, text, (double)(s->cert->leaf.not_after - now_s));
 }
 
 const struct pod_service pod_cert_service = {

@@ -33,6 +33,7 @@ struct world {
 	void *r;
 	int settled;
 	char noted[16]; /* "+" or "-" for each word of the broker */
+	size_t words;
 };
 
 static struct world world;
@@ -71,7 +72,8 @@ void pod_tell_redirected(struct pod_context *c)
 void pod_tell_netns(struct pod_context *c, bool known)
 {
 	assert_ptr_equal(c, &world.context);
-	strcat(world.noted, known ? "+" : "-");
+	assert_true(world.words + 1 < sizeof(world.noted));
+	world.noted[world.words++] = known ? '+' : '-';
 }
 
 static void start(struct world *w)

@@ -1,0 +1,191 @@
+/* ads_test.c - the proxy of a pod's ADS stream: what it is made with, offered, told and asked.
+ *
+ * LINK: tests/unit/worker/pod/row_rig.c
+ */
+#include "row_rig.h"
+#include "worker/ads/xds_proxy.h"
+#include "worker/pod/rows.h"
+#include "worker/pod/server.h"
+#include "worker/pod/token.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct plane plane;
+static struct pod_context context = {.plane = &plane};
+static const struct pod_service *const row = &pod_ads_service;
+static void *s;
+
+static struct {
+	xds_token token;
+	void *ctx;
+	struct limits *limits;
+	unsigned tokens;
+	bool freed, connected;
+} world;
+
+/* --- in place of the neighbours --- */
+
+static struct xds_proxy *const proxy = (struct xds_proxy *)&world;
+static struct limits *const limits = (struct limits *)&world.limits;
+static const struct token *const valid = (const struct token *)&world.token;
+
+struct xds_proxy *xds_proxy_new(
+    const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx)
+{
+	(void)p;
+	(void)n;
+	(void)i;
+	world.token = token;
+	world.ctx = ctx;
+	return proxy;
+}
+
+void xds_proxy_limit(struct xds_proxy *x, struct limits *l)
+{
+	assert_ptr_equal(x, proxy);
+	world.limits = l;
+}
+
+size_t xds_proxy_queued(const struct xds_proxy *x)
+{
+	assert_ptr_equal(x, proxy);
+	return 55;
+}
+
+void xds_proxy_free(struct xds_proxy **x)
+{
+	world.freed = *x != NULL;
+	*x = NULL;
+}
+
+bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method)
+{
+	(void)st;
+	assert_ptr_equal(x, proxy);
+	return !strcmp(method, "ours");
+}
+
+void xds_proxy_token_changed(struct xds_proxy *x)
+{
+	assert_ptr_equal(x, proxy);
+	world.tokens++;
+}
+
+bool xds_proxy_connected(const struct xds_proxy *x)
+{
+	assert_ptr_equal(x, proxy);
+	return world.connected;
+}
+
+json_t *xds_proxy_dump(const struct xds_proxy *x)
+{
+	assert_ptr_equal(x, proxy);
+	return json_string("dumped");
+}
+
+struct limits *pod_server_limits(const struct pod_server *server)
+{
+	(void)server;
+	return limits;
+}
+
+const struct token *pod_token_valid(const struct pod_token *t, struct err *e)
+{
+	(void)e;
+	assert_ptr_equal(t, context.token);
+	return valid;
+}
+
+/* --- the tests --- */
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&world, 0, sizeof(world));
+	context.ads = NULL;
+	s = row_start(row, &context);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	row_stop(row, &s);
+	return 0;
+}
+
+static void nothing_before_the_directory(void **state)
+{
+	int64_t in_use[LIMIT_END] = {[LIMIT_QUEUED] = -1};
+	json_t *o = row_show(row, s, NULL);
+
+	(void)state;
+	row->token(s, false);
+	row->uses(s, in_use);
+	assert_null(context.ads);
+	assert_int_equal(world.tokens, 0);
+	assert_int_equal(in_use[LIMIT_QUEUED], -1);
+	assert_int_equal(row->count(s), 0);
+	assert_int_equal(json_object_size(o), 0);
+	json_decref(o);
+}
+
+static void made_with_token_and_limits_and_offered(void **state)
+{
+	(void)state;
+	row->directory(s);
+	assert_ptr_equal(context.ads, proxy);
+	assert_ptr_equal(world.limits, limits);
+	context.token = (struct pod_token *)&world.tokens;
+	assert_ptr_equal(world.token(world.ctx, NULL), valid);
+}
+
+/* What Envoy was given it keeps. */
+static void an_expired_token_is_no_news(void **state)
+{
+	(void)state;
+	row->directory(s);
+	row->token(s, true);
+	assert_int_equal(world.tokens, 0);
+	row->token(s, false);
+	assert_int_equal(world.tokens, 1);
+}
+
+static void asked_and_looked_at(void **state)
+{
+	int64_t in_use[LIMIT_END] = {0};
+	json_t *o;
+
+	(void)state;
+	row->directory(s);
+	assert_true(row->call(s, NULL, "ours"));
+	assert_false(row->call(s, NULL, "another"));
+	row->uses(s, in_use);
+	assert_int_equal(in_use[LIMIT_QUEUED], 55);
+	assert_int_equal(row->count(s), 0);
+	world.connected = true;
+	assert_int_equal(row->count(s), 1);
+	o = row_show(row, s, NULL);
+	assert_string_equal(json_string_value(json_object_get(o, "ads")), "dumped");
+	json_decref(o);
+	row_stop(row, &s);
+	assert_true(world.freed);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(nothing_before_the_directory),
+	    TEST(made_with_token_and_limits_and_offered),
+	    TEST(an_expired_token_is_no_news),
+	    TEST(asked_and_looked_at),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
