@@ -22,7 +22,7 @@ struct broker {
 	struct pod_sockets *dns;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
-	enum broker_state state;
+	enum broker_turned state;
 	struct broker_events ev;
 	void *ctx;
 	unsigned renewed; /* listeners, since `renewed_since` */

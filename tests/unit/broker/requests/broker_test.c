@@ -6,12 +6,12 @@
 static void test_a_closed_worker_has_left(void **state)
 {
 	struct rig *r = *state;
-	enum broker_state s = BROKER_SERVING;
+	enum broker_turned s = BROKER_SERVING;
 
 	shutdown(r->fd, SHUT_RDWR);
 	for (int i = 0; i < 4 && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, LIFE_WORKER_LEFT);
+	assert_int_equal(s, BROKER_WORKER_LEFT);
 }
 
 /* A worker that never reads: the requests stay in the socket, no answer is lost or dropped. */
@@ -26,7 +26,7 @@ static void test_answers_are_never_lost(void **state)
 	for (;; sent++) {
 		q.id = sent + 1;
 		if (send(r->fd, &q, sizeof(q), MSG_DONTWAIT) < 0) {
-			enum broker_state s = BROKER_SERVING;
+			enum broker_turned s = BROKER_SERVING;
 			for (int i = 0; i < RIG_TURNS; i++)
 				s = broker_turn(r->b, 0);
 			assert_int_equal(s, BROKER_SERVING);
@@ -61,7 +61,7 @@ static void test_a_full_worker_costs_no_turns(void **state)
 static void test_a_small_socket_is_enough(void **state)
 {
 	struct rig *r = *state;
-	enum broker_state s = BROKER_SERVING;
+	enum broker_turned s = BROKER_SERVING;
 
 	rig_stop(r);
 	r->b = rig_broker(r, &(struct err){0});

@@ -207,12 +207,12 @@ static void test_write_takes_sealed_memory_only(void **state)
 
 static void expect_broke(struct rig *r, const void *bytes, size_t size, const int *fds, int nfds)
 {
-	enum broker_state s = BROKER_SERVING;
+	enum broker_turned s = BROKER_SERVING;
 
 	rig_send(r, bytes, size, fds, nfds);
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, LIFE_WORKER_BROKE);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
 	broker_turn(r->b, 0);
 	close(r->fd);
 	rig_stop(r);
