@@ -3,8 +3,8 @@
  * The broker's core serves in a child; the parent is the worker's end.  Prints JSON: what was asked
  * -> microseconds.  Root is needed.
  */
-#include "broker/base/fdstore.h"
 #include "broker/requests/broker.h"
+#include "broker/base/fdstore.h"
 #include "common/err.h"
 #include "common/fdpass.h"
 #include <sched.h>

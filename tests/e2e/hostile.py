@@ -170,7 +170,7 @@ class Broker:
         self._bin = node.dir / 'hostile'
         self._bin.mkdir()
         shutil.copy(BUILD / mode / 'agentd', self._bin)
-        subprocess.run(['cc', '-D_GNU_SOURCE', '-O1', '-o', self._bin / 'agentd-worker',
+        subprocess.run(['cc', '-D_GNU_SOURCE', '-O1', '-iquote', TOP / 'agentd', '-o', self._bin / 'agentd-worker',
                         TOP / 'tests/e2e/hostile_worker.c'], check=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._bin / 's'))

@@ -54,7 +54,7 @@ struct input {
 struct session {
 	struct broker *b;
 	int sock;
-	enum broker_state state;
+	enum broker_turned state;
 	uint32_t asked, answered; /* ids of well-formed requests count up */
 };
 

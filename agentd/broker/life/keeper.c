@@ -290,11 +290,11 @@ int keeper_watchdog(struct keeper *k, int64_t period_ms, struct err *e)
 /* A worker that closes its end has time to exit; one that breaks the protocol has none. */
 void keeper_turn(struct keeper *k)
 {
-	enum broker_state state = broker_turn(k->broker, -1);
+	enum broker_turned state = broker_turn(k->broker, -1);
 
 	if (!k->pid || state == BROKER_SERVING)
 		return;
-	if (state == LIFE_WORKER_BROKE)
+	if (state == BROKER_WORKER_BROKE)
 		kill(k->pid, SIGKILL);
 	else if (!broker_timer_is_set(&k->timer))
 		broker_timer_set(&k->timer, PATIENCE_MS);

@@ -37,7 +37,7 @@ enum {
 void broker_broke(struct broker *b, const char *why)
 {
 	log_error(NULL, "the worker broke the protocol and is killed: %s", why);
-	b->state = LIFE_WORKER_BROKE;
+	b->state = BROKER_WORKER_BROKE;
 }
 
 static void send_packet(struct broker *b, const struct link_packet *p, int fd)
@@ -181,7 +181,7 @@ static bool take_request(struct broker *b)
 	if (got == BROKER_GOT_NOTHING)
 		return false;
 	if (got == BROKER_GOT_EOF) {
-		b->state = LIFE_WORKER_LEFT;
+		b->state = BROKER_WORKER_LEFT;
 		return false;
 	}
 	if (got == BROKER_GOT_GARBAGE || requests_check(&in, &why))
@@ -257,7 +257,7 @@ static void on_csi_renewed(void *ctx)
 		return;
 	log_warn(NULL,
 	    "the worker's csi.sock is dead: another worker takes its place, with the new one");
-	b->state = LIFE_WORKER_BROKE;
+	b->state = BROKER_WORKER_BROKE;
 }
 
 /* --- life --- */
@@ -392,7 +392,7 @@ void broker_ping(struct broker *b, uint32_t ping)
 		send_packet(b, &p, -1);
 }
 
-enum broker_state broker_turn(struct broker *b, int timeout_ms)
+enum broker_turned broker_turn(struct broker *b, int timeout_ms)
 {
 	/* Nothing more is taken from a worker that left or broke the rules. */
 	if (b->state != BROKER_SERVING)

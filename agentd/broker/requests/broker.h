@@ -6,10 +6,10 @@
 struct broker;
 struct broker_fdstore;
 
-enum broker_state {
+enum broker_turned {
 	BROKER_SERVING,
-	LIFE_WORKER_LEFT,  /* its end of the pair is closed */
-	LIFE_WORKER_BROKE, /* the protocol: kill it; the reason is logged */
+	BROKER_WORKER_LEFT,  /* its end of the pair is closed */
+	BROKER_WORKER_BROKE, /* the protocol: kill it; the reason is logged */
 };
 
 /* Takes over the run directory: makes it, locks it, listens on admin.sock.  `kept` must live
@@ -30,4 +30,4 @@ int broker_attach(struct broker *b, int fd, struct err *e);
 /* Its connection, follows and lists end; pods and sockets stay for the next one. */
 void broker_detach(struct broker *b);
 void broker_ping(struct broker *b, uint32_t ping); /* a worker that reads nothing gets none */
-enum broker_state broker_turn(struct broker *b, int timeout_ms); /* handles one event at most */
+enum broker_turned broker_turn(struct broker *b, int timeout_ms); /* handles one event at most */

@@ -21,7 +21,7 @@ struct broker {
 	struct redirect_requests *traffic;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
-	enum broker_state state;
+	enum broker_turned state;
 	struct broker_events ev;
 	void *ctx;
 	unsigned renewed; /* listeners, since `renewed_since` */

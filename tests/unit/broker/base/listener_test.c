@@ -145,7 +145,7 @@ static void test_directories_of_a_dead_broker_are_adopted(void **state)
 static void test_a_worker_that_keeps_doing_it_is_killed(void **state)
 {
 	struct rig *r = *state;
-	enum broker_state s = BROKER_SERVING;
+	enum broker_turned s = BROKER_SERVING;
 	int told;
 
 	rig_add(r);
@@ -159,7 +159,7 @@ static void test_a_worker_that_keeps_doing_it_is_killed(void **state)
 	close(told);
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, LIFE_WORKER_BROKE);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
 	close(rig_connect(rig_mount(r, "socket"))); /* for the next one */
 }
 
@@ -167,7 +167,7 @@ static void test_a_worker_that_keeps_doing_it_is_killed(void **state)
 static void test_a_worker_that_shuts_admin_down_is_killed(void **state)
 {
 	struct rig *r = *state;
-	enum broker_state s = BROKER_SERVING;
+	enum broker_turned s = BROKER_SERVING;
 	int admin;
 
 	close(r->fd);
@@ -177,7 +177,7 @@ static void test_a_worker_that_shuts_admin_down_is_killed(void **state)
 	shutdown(admin, SHUT_RDWR);
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, LIFE_WORKER_BROKE);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
 	close(r->fd);
 	rig_attach(r);
 	rig_expect(r, LINK_HELLO, NULL);
@@ -289,13 +289,13 @@ static void test_what_a_dead_worker_asked_for_is_done(void **state)
 static void test_ready_is_said_once(void **state)
 {
 	struct rig *r = *state;
-	enum broker_state s = BROKER_SERVING;
+	enum broker_turned s = BROKER_SERVING;
 
 	rig_do(r, (struct rig_ask){.op = LINK_READY});
 	rig_request(r, (struct rig_ask){.op = LINK_READY});
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, LIFE_WORKER_BROKE);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
 }
 
 static void give_on(void *ctx, const char *name, int fd)

@@ -7,7 +7,7 @@ enum { SECONDS = 5 };
 static const char entry[] = "kubelet/plugins_registry/agentd.node.mesh-reg.sock";
 
 /* What is due comes within so many turns, each of which waits for something to happen. */
-static enum broker_state turn(struct rig *r)
+static enum broker_turned turn(struct rig *r)
 {
 	return broker_turn(r->b, SECONDS * 1000);
 }
@@ -106,13 +106,13 @@ static void a_registry_may_come_later_and_again(void **state)
 /* Only another worker can have the new one; returns what that is told of what was put back. */
 static unsigned expect_another(struct rig *r)
 {
-	enum broker_state s = BROKER_SERVING;
+	enum broker_turned s = BROKER_SERVING;
 	struct link_packet note;
 	int csi = -1;
 
 	for (int i = 0; i < 8 && s == BROKER_SERVING; i++)
 		s = turn(r);
-	assert_int_equal(s, LIFE_WORKER_BROKE);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
 	close(r->fd);
 	rig_attach(r);
 	assert_int_equal(rig_expect(r, LINK_HELLO, NULL).kind, 2);

@@ -191,11 +191,11 @@ static void both_families_reach_it(void **state)
 
 static void expect_broken(struct rig *r)
 {
-	enum broker_state s = BROKER_SERVING;
+	enum broker_turned s = BROKER_SERVING;
 
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, LIFE_WORKER_BROKE);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
 }
 
 static void a_worker_that_shuts_it_down_is_killed(void **state)

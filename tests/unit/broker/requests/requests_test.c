@@ -1,7 +1,6 @@
 /* requests_test.c - each row of the request table, and what is no request at all. */
 #include "common/err.h"
 #include "tests/unit/broker/rig.h"
-#include <sys/epoll.h>
 #include <sys/resource.h>
 
 static mode_t mode_of(const char *path)
@@ -55,22 +54,13 @@ static void test_max_pods_is_the_limit(void **state)
 	rig_add(r);
 }
 
-static void test_every_row_of_a_pod_wants_it_added(void **state)
+static void test_a_token_is_of_a_pod_that_was_added(void **state)
 {
 	struct rig *r = *state;
-	static const enum link_op ops[] = {LINK_LISTEN, LINK_PEER_OF, LINK_WRITE};
-	int fd = rig_memfd("x", 1, RIG_SEALS);
 
-	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
-		rig_refused(r,
-		    (struct rig_ask){.op = ops[i],
-			.pod = &rig_pod,
-			.fd = ops[i] == LINK_PEER_OF || ops[i] == LINK_WRITE ? fd : 0},
-		    ENOENT, "not added");
 	rig_refused(r,
 	    (struct rig_ask){.op = LINK_FOLLOW, .kind = LINK_FOLLOW_TOKEN, .pod = &rig_pod}, ENOENT,
 	    "not added");
-	close(fd);
 }
 
 static void test_remove_takes_all_that_was_made(void **state)
@@ -217,12 +207,12 @@ static void test_write_takes_sealed_memory_only(void **state)
 
 static void expect_broke(struct rig *r, const void *bytes, size_t size, const int *fds, int nfds)
 {
-	enum broker_state s = BROKER_SERVING;
+	enum broker_turned s = BROKER_SERVING;
 
 	rig_send(r, bytes, size, fds, nfds);
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
-	assert_int_equal(s, LIFE_WORKER_BROKE);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
 	broker_turn(r->b, 0);
 	close(r->fd);
 	rig_stop(r);
@@ -273,10 +263,7 @@ static void test_wrong_number_of_fds_ends_the_worker(void **state)
 		fds[i] = pipes[0];
 	for (int op = LINK_POD_ADD; op < LINK_OP_END; op++) {
 		struct link_request q = {.id = 1, .op = (uint16_t)op};
-		bool takes = op == LINK_PEER_OF || op == LINK_WRITE || op == LINK_STATE_PUT ||
-			     op == LINK_REDIRECT_SET || op == LINK_REDIRECT_EXPLAIN ||
-			     op == LINK_CALLER;
-		expect_broke(r, &q, sizeof(q), fds, takes ? 0 : 1);
+		expect_broke(r, &q, sizeof(q), fds, !ops_row((unsigned)op)->nfds);
 		expect_broke(r, &q, sizeof(q), fds, 2);
 		expect_broke(r, &q, sizeof(q), fds, 5);
 		expect_broke(r, &q, sizeof(q), fds, 64);
@@ -284,85 +271,6 @@ static void test_wrong_number_of_fds_ends_the_worker(void **state)
 	close(pipes[0]);
 	close(pipes[1]);
 	assert_int_equal(open_fds(), before); /* none of them stayed */
-}
-
-static void test_a_closed_worker_has_left(void **state)
-{
-	struct rig *r = *state;
-	enum broker_state s = BROKER_SERVING;
-
-	shutdown(r->fd, SHUT_RDWR);
-	for (int i = 0; i < 4 && s == BROKER_SERVING; i++)
-		s = broker_turn(r->b, 0);
-	assert_int_equal(s, LIFE_WORKER_LEFT);
-}
-
-/* --- back-pressure --- */
-
-/* A worker that never reads: the requests stay in the socket, no answer is lost or dropped. */
-static void test_answers_are_never_lost(void **state)
-{
-	struct rig *r = *state;
-	struct link_request q = {.op = LINK_POD_ADD, .uid = rig_pod};
-	struct link_packet p;
-	uint32_t sent = 0;
-	int fd;
-
-	for (;; sent++) {
-		q.id = sent + 1;
-		if (send(r->fd, &q, sizeof(q), MSG_DONTWAIT) < 0) {
-			enum broker_state s = BROKER_SERVING;
-			for (int i = 0; i < RIG_TURNS; i++)
-				s = broker_turn(r->b, 0);
-			assert_int_equal(s, BROKER_SERVING);
-			if (send(r->fd, &q, sizeof(q), MSG_DONTWAIT) < 0)
-				break; /* both directions are full */
-		}
-	}
-	assert_true(sent > 100);
-	for (uint32_t id = 1; id <= sent; id++) {
-		assert_true(rig_next(r, &p, &fd));
-		assert_int_equal(p.id, id);
-		assert_int_equal(p.code, 0);
-	}
-	rig_quiet(r);
-}
-
-/* With both directions full the broker must sleep, not spin. */
-static void test_a_full_worker_costs_no_turns(void **state)
-{
-	struct rig *r = *state;
-	struct link_request q = {.id = 1, .op = LINK_UNFOLLOW};
-
-	while (send(r->fd, &q, sizeof(q), MSG_DONTWAIT) >= 0)
-		broker_turn(r->b, 0);
-	for (int i = 0; i < RIG_TURNS; i++)
-		broker_turn(r->b, 0);
-	struct epoll_event ev;
-	assert_int_equal(epoll_wait(broker_epoll(r->b), &ev, 1, 0), 0);
-}
-
-/* A packet more than fits would not be sent: nothing is taken from the socket meanwhile. */
-static void test_a_small_socket_is_enough(void **state)
-{
-	struct rig *r = *state;
-	enum broker_state s = BROKER_SERVING;
-
-	rig_stop(r);
-	r->b = rig_broker(r, &(struct err){0});
-	r->sndbuf = 8192;
-	rig_attach(r);
-	for (int i = 0; i < 40; i++)
-		rig_request(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod});
-	for (int i = 0; i < RIG_TURNS; i++)
-		s = broker_turn(r->b, 0);
-	assert_int_equal(s, BROKER_SERVING);
-	rig_expect(r, LINK_HELLO, NULL);
-	int admin;
-	rig_expect(r, LINK_NODE_LISTENER, &admin);
-	close(admin);
-	for (uint32_t id = 1; id <= 40; id++)
-		assert_int_equal(rig_expect(r, LINK_REPLY, NULL).id, id);
 }
 
 /* The node's limit is not the worker's crime: the request is refused, the worker lives. */
@@ -404,21 +312,6 @@ static void test_copies_are_bounded(void **state)
 	close(to);
 }
 
-static void test_idle_means_no_event(void **state)
-{
-	struct rig *r = *state;
-	struct epoll_event ev;
-
-	rig_add(r);
-	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
-	int c = rig_connect(rig_mount(r, "socket")); /* a connection is no event of the broker's */
-	assert_true(c >= 0);
-	rig_quiet(r);
-	assert_int_equal(epoll_wait(broker_epoll(r->b), &ev, 1, 0), 0);
-	close(c);
-	close(l);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -426,7 +319,7 @@ int main(void)
 	    T(test_directories_have_their_modes),
 	    T(test_pod_add_twice_is_one_pod),
 	    T(test_max_pods_is_the_limit),
-	    T(test_every_row_of_a_pod_wants_it_added),
+	    T(test_a_token_is_of_a_pod_that_was_added),
 	    T(test_remove_takes_all_that_was_made),
 	    T(test_remove_takes_what_was_left),
 	    T(test_remove_leaves_what_is_not_ours),
@@ -435,13 +328,8 @@ int main(void)
 	    T(test_write_takes_sealed_memory_only),
 	    T(test_protocol_violations_end_the_worker),
 	    T(test_wrong_number_of_fds_ends_the_worker),
-	    T(test_a_closed_worker_has_left),
-	    T(test_answers_are_never_lost),
-	    T(test_a_full_worker_costs_no_turns),
-	    T(test_a_small_socket_is_enough),
 	    T(test_out_of_fds_is_a_refusal),
 	    T(test_copies_are_bounded),
-	    T(test_idle_means_no_event),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,7 @@ RIG_UNUSED static struct link_request heard(struct world *w, enum link_op op, in
 	assert_int_equal(broker_io_receive(w->peer, &in, &why), BROKER_GOT_REQUEST);
 	assert_int_equal(in.r.op, op);
 	assert_int_equal(in.nfds, fd != NULL);
+	assert_int_equal(in.nfds, ops_row(op)->nfds);
 	if (fd)
 		*fd = in.fd;
 	return in.r;
