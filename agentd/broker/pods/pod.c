@@ -19,15 +19,10 @@
 LOG_SCOPE("broker");
 
 /* Istio's names: its bootstrap finds them where the directory is mounted. */
-static const char *const listener_names[LINK_LISTENER_END] = {
-    [LINK_LISTEN_SDS] = "socket", [LINK_LISTEN_XDS] = "XDS"};
-static const char *const kept_names[LINK_LISTENER_END] = {
-    [LINK_LISTEN_SDS] = "sds", [LINK_LISTEN_XDS] = "xds"};
 static const char *const file_names[LINK_FILE_END] = {
     [LINK_FILE_BOOTSTRAP] = "envoy-rev.json", [LINK_FILE_ROOT] = "root-cert.pem"};
 
-/* Whoever can reach it at all may connect: the directory is mounted into one pod only. */
-enum { SOCKET_MODE = 0666, FILE_MODE = 0644, DIR_MODE = 0700, MOUNT_MODE = 0755 };
+enum { FILE_MODE = 0644, DIR_MODE = 0700, MOUNT_MODE = 0755 };
 
 /* --- what must hold --- */
 
@@ -122,7 +117,7 @@ int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e)
 	name_pod(&stranger, rig, uid);
 	broker_state_netns_del(rig->states, uid);
 	for (int i = 0; i < LINK_LISTENER_END; i++)
-		unlink_known(&stranger, listener_names[i]);
+		unlink_known(&stranger, pod_listener_file(i));
 	for (int i = 0; i < LINK_FILE_END; i++)
 		unlink_known(&stranger, file_names[i]);
 	path_in(&stranger, "", mount);
@@ -132,19 +127,6 @@ int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e)
 }
 
 /* --- its parts --- */
-
-/* A worker that has no copy need not hear of it.  Where none could be made the next worker's
- * request tries again. */
-static void on_renewed(void *ctx, int fd)
-{
-	struct pod_listener *l = ctx;
-
-	if (l->state == POD_LISTENER_IDLE)
-		return;
-	l->state = fd < 0 ? POD_LISTENER_IDLE : POD_LISTENER_RENEWED;
-	if (fd >= 0)
-		l->pod->rig->renewed(l->pod->rig->ctx);
-}
 
 /* Who comes next is another sandbox. */
 static void on_emptied(void *ctx)
@@ -158,18 +140,17 @@ static void on_emptied(void *ctx)
 	pod_check(pod);
 }
 
-static void describe_listener(struct broker_pod *pod, int kind)
+static void describe_listeners(struct broker_pod *pod)
 {
-	struct pod_listener *l = &pod->listeners[kind];
+	const struct pods_rig *rig = pod->rig;
+	char mount[POD_PATH_SIZE];
+	const struct pod_listener_place at = {rig->epoll, rig->kept, mount, pod->name};
 
-	l->pod = pod;
-	l->spec = (struct broker_listener_spec){.epoll = pod->rig->epoll,
-	    .kept = pod->rig->kept,
-	    .mode = SOCKET_MODE,
-	    .renewed = on_renewed,
-	    .ctx = l};
-	snprintf(l->spec.path, sizeof(l->spec.path), "%s/mount/%s", pod->dir, listener_names[kind]);
-	snprintf(l->spec.name, sizeof(l->spec.name), "%s.%s", pod->name, kept_names[kind]);
+	path_in(pod, "", mount);
+	for (int i = 0; i < LINK_LISTENER_END; i++) {
+		pod->listeners[i] = (struct pod_listener){.renewed = rig->renewed, .ctx = rig->ctx};
+		pod_listener_describe(&pod->listeners[i], (enum link_listener)i, &at);
+	}
 }
 
 struct broker_pod *pod_new(const struct pods_rig *rig, const struct pod_identities *all,
@@ -182,8 +163,7 @@ struct broker_pod *pod_new(const struct pods_rig *rig, const struct pod_identiti
 		free(pod);
 		return NULL;
 	}
-	for (int i = 0; i < LINK_LISTENER_END; i++)
-		describe_listener(pod, i);
+	describe_listeners(pod);
 	pod->identity.all = all;
 	pod->identity.uid = *uid;
 	pod->identity.name = pod->name;
@@ -225,10 +205,7 @@ int pod_listen(struct broker_pod *pod, unsigned kind, struct err *e)
 {
 	if (kind >= LINK_LISTENER_END)
 		return err_set(e, EINVAL, "there is no listener of kind %u", kind);
-	struct pod_listener *l = &pod->listeners[kind];
-	int fd = broker_listener_open(&l->listener, &l->spec, e);
-	l->state = fd >= 0 ? POD_LISTENER_SERVED : POD_LISTENER_IDLE; /* this is the new one */
-	return fd;
+	return pod_listener_open(&pod->listeners[kind], e);
 }
 
 bool pod_next_renewed(const struct broker_pod *pod, enum link_listener *kind)
@@ -239,14 +216,6 @@ bool pod_next_renewed(const struct broker_pod *pod, enum link_listener *kind)
 			return true;
 	}
 	return false;
-}
-
-int pod_told_renewed(struct broker_pod *pod, enum link_listener kind)
-{
-	if (pod->listeners[kind].state != POD_LISTENER_RENEWED)
-		abort(); /* a worker is not told of what it has no copy of */
-	pod->listeners[kind].state = POD_LISTENER_SERVED;
-	return pod->listeners[kind].listener.watch.fd;
 }
 
 void pod_close_listeners(struct broker_pod *pod)

@@ -1,12 +1,12 @@
 /* pod.h - one pod: all that the broker keeps of it in memory is here, in parts, and ends with it.
  *
- *   part         states                          who takes the steps
- *   claimed      no, yes                         pods.c: POD_ADD; the worker is gone
- *   listeners    idle, served, renewed           pod.c
- *   identity     cgroup unknown, watched, emptied  identity.c
- *   dns          none, served, refuses           netns/pod_sockets.c
- *   redirection  rules, inbound, answer          redirect/requests*.c, by redirection.h
- *   dial         a budget                        netns/dial.c
+ *   part         states                             who takes the steps
+ *   claimed      no, yes                            pods.c: POD_ADD; the worker is gone
+ *   listeners    idle, served, renewed              listener.c
+ *   identity     cgroup: unknown, watched, emptied  identity.c
+ *   dns          none, served, refuses              netns/pod_sockets.c
+ *   redirection  rules, inbound, answer             redirect/requests.c, live.c, by redirection.h
+ *   dial         a budget                           netns/dial.c
  *
  * Each part checks its own steps.  What must hold between them, after each event, and the race that
  * it excludes:
@@ -22,11 +22,11 @@
  *   5. a question is open <=> it has a number; nobody's has none, and no note.  A worker that died
  *      with a question open has a successor, who begins to number anew.
  *
- * Rows in the maps and pins outlive the broker, so pods of which only they tell have no struct here
- * until they are added: redirect.h knows them by uid.
+ * DNS sockets may be served a little longer than a pod is live: until its note is sent, for only
+ * then the worker rests.  Rows in the maps and pins outlive the broker, so pods of which only they
+ * tell have no struct here until they are added: redirect.h knows them by uid.
  */
 #pragma once
-#include "broker/base/listener.h"
 #include "broker/base/options.h"
 #include "broker/netns/dial.h"
 #include "broker/netns/netns.h"
@@ -34,6 +34,7 @@
 #include "common/err.h"
 #include "common/protocol.h"
 #include "identity.h"
+#include "listener.h"
 #include "redirection.h"
 
 enum { POD_PATH_SIZE = 160 }; /* --run is bounded */
@@ -44,8 +45,7 @@ struct pods_rig {
 	const struct netns_home *home;
 	struct broker_fdstore *kept;
 	struct broker_states *states;
-	/* A listener is to be told of.  Called back, since its loss is an event of the socket's. */
-	void (*renewed)(void *ctx);
+	void (*renewed)(void *ctx); /* listener.h: the worker is to be told */
 	void *ctx;
 };
 
@@ -55,16 +55,7 @@ struct broker_pod {
 	char dir[POD_PATH_SIZE]; /* <run>/pods/<uid> */
 	const struct pods_rig *rig;
 	bool claimed; /* added by the worker that runs */
-	struct pod_listener {
-		struct broker_pod *pod;
-		enum pod_listener_state {
-			POD_LISTENER_IDLE,
-			POD_LISTENER_SERVED,  /* the worker that runs has a copy */
-			POD_LISTENER_RENEWED, /* which is dead, and it was not told yet */
-		} state;
-		struct broker_listener_spec spec;
-		struct broker_listener listener;
-	} listeners[LINK_LISTENER_END];
+	struct pod_listener listeners[LINK_LISTENER_END];
 	struct pod_identity identity;
 	struct pod_sockets dns;
 	struct pod_redirection redirection;
@@ -81,14 +72,12 @@ void pod_free(struct broker_pod **pod); /* the directory stays, and so does what
  * fine. */
 int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e);
 void pod_close_listeners(struct broker_pod *pod); /* for ever: nothing of them is kept */
-
 /* The worker is gone.  False: no DNS socket is left. */
 bool pod_detach(struct broker_pod *pod);
 
 /* A listening socket; it stays the broker's. */
 int pod_listen(struct broker_pod *pod, unsigned kind, struct err *e);
 bool pod_next_renewed(const struct broker_pod *pod, enum link_listener *kind);
-int pod_told_renewed(struct broker_pod *pod, enum link_listener kind); /* its fd, ours */
 int pod_write(const struct broker_pod *pod, unsigned kind, int memfd, struct err *e);
 /* A socket in its network namespace, the caller's: netns_dial(). */
 int pod_dial(struct broker_pod *pod, const struct link_request *r, struct err *e);

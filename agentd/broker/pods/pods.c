@@ -223,5 +223,5 @@ void pods_next(struct pods *ps, struct link_packet *p, int *fd)
 	if (!pod)
 		abort(); /* the caller has asked whether there is one */
 	*p = (struct link_packet){.what = LINK_LISTENER, .kind = (uint16_t)kind, .uid = pod->uid};
-	*fd = pod_told_renewed(pod, kind);
+	*fd = pod_listener_told(&pod->listeners[kind]);
 }

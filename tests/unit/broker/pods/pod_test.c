@@ -121,6 +121,45 @@ static void a_broken_rule_ends_the_broker(void **state)
 	assert_true(steps_ends(check_now));
 }
 
+/* --- listeners --- */
+
+static struct pod_listener l;
+
+static void count(void *ctx)
+{
+	*(int *)ctx += 1;
+}
+
+static void tell_now(void)
+{
+	pod_listener_told(&l);
+}
+
+/* It is shut down by somebody who still has a copy. */
+static void a_worker_is_told_of_what_it_has(void **state)
+{
+	const struct pod_listener_place at = {-1, NULL, "/run/mount", "pod"};
+	int told = 0;
+
+	(void)state;
+	l = (struct pod_listener){.renewed = count, .ctx = &told};
+	pod_listener_describe(&l, LINK_LISTEN_XDS, &at);
+	assert_string_equal(l.spec.path, "/run/mount/XDS");
+	l.listener.watch.fd = 77;
+	l.spec.renewed(l.spec.ctx, 77);
+	assert_true(l.state == POD_LISTENER_IDLE && told == 0);
+	assert_true(steps_ends(tell_now));
+	l.state = POD_LISTENER_SERVED;
+	assert_true(steps_ends(tell_now));
+	l.spec.renewed(l.spec.ctx, 77);
+	assert_true(l.state == POD_LISTENER_RENEWED && told == 1);
+	assert_int_equal(pod_listener_told(&l), 77);
+	assert_int_equal(l.state, POD_LISTENER_SERVED);
+	l.spec.renewed(l.spec.ctx, 77);
+	l.spec.renewed(l.spec.ctx, -1); /* again, and it could not be made */
+	assert_true(l.state == POD_LISTENER_IDLE && told == 2);
+}
+
 /* --- every way through the steps --- */
 
 enum { STEPS = 10, DEPTH = 5 };
@@ -200,6 +239,7 @@ int main(void)
 	    cmocka_unit_test(rules_are_held_until_they_are_written),
 	    cmocka_unit_test(a_question_has_a_number_and_somebody_who_asked),
 	    cmocka_unit_test(a_broken_rule_ends_the_broker),
+	    cmocka_unit_test(a_worker_is_told_of_what_it_has),
 	    cmocka_unit_test(every_way_keeps_the_rules),
 	};
 

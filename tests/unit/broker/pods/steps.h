@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include <cmocka.h>
 
 /* Does it abort?  In a child, so nothing is changed here. */
-static bool steps_ends(void (*step)(void))
+static inline bool steps_ends(void (*step)(void))
 {
 	pid_t pid = fork();
 	int status;

@@ -469,6 +469,32 @@ static void test_what_is_not_live_any_more_has_no_dns(void **state)
 	close(pod);
 }
 
+/* The next sandbox has the same uid: its queries are not for a socket of the one before. */
+static void test_a_pod_that_was_empty_has_no_dns(void **state)
+{
+	const struct rig_ask listen = {
+	    .op = LINK_LISTEN, .pod = &rig_pod, .kind = LINK_LISTEN_DNS_UDP};
+	struct redirect_rules rules = good_rules();
+	int pod = place_cgroup(&w.place, "pod"), udp = -1;
+
+	(void)state;
+	rules.flags |= REDIRECT_DNS | REDIRECT_DNS_ALL;
+	rules.dns_port = 15053;
+	ask(&rules);
+	in_force();
+	struct peer p = envoy("ip link set lo up");
+	greet(&p);
+	rig_ask(w.rig, listen, &udp);
+	assert_true(udp >= 0);
+	assert_int_equal(explained_dns(), REDIRECT_TO_DNS);
+	peer_end(&p);
+	while (is_live())
+		broker_turn(w.rig->b, PLACE_PATIENCE_MS);
+	assert_int_equal(explained_dns(), REDIRECT_PASS_NO_DNS);
+	close(udp);
+	close(pod);
+}
+
 /* --- the node's own --- */
 
 static void nobody(void *ctx)
@@ -660,6 +686,7 @@ int main(void)
 	    TRAFFIC_TEST(test_an_envoy_that_is_known_already),
 	    TRAFFIC_TEST(test_rules_that_fail_are_not_forgotten),
 	    TRAFFIC_TEST(test_a_pod_that_was_empty_is_not_live),
+	    TRAFFIC_TEST(test_a_pod_that_was_empty_has_no_dns),
 	    TRAFFIC_TEST(test_the_nodes_own_namespace_is_never_a_pods),
 	    TRAFFIC_TEST(test_what_is_not_live_any_more_has_no_dns),
 	    TRAFFIC_TEST(test_the_next_worker_is_told_nothing_it_did_not_ask),

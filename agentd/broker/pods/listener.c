@@ -1,0 +1,60 @@
+/* listener.c - asked for: served -> shut down by who holds a copy: made anew, to be told -> told.
+ */
+#include "listener.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Istio's names: its bootstrap finds them where the directory is mounted. */
+static const char *const files[LINK_LISTENER_END] = {
+    [LINK_LISTEN_SDS] = "socket", [LINK_LISTEN_XDS] = "XDS"};
+static const char *const kept_names[LINK_LISTENER_END] = {
+    [LINK_LISTEN_SDS] = "sds", [LINK_LISTEN_XDS] = "xds"};
+
+/* Whoever can reach it at all may connect: the directory is mounted into one pod only. */
+enum { SOCKET_MODE = 0666 };
+
+const char *pod_listener_file(enum link_listener kind)
+{
+	return files[kind];
+}
+
+/* A worker that has no copy need not hear of it.  Where none could be made the next worker's
+ * request tries again. */
+static void on_renewed(void *ctx, int fd)
+{
+	struct pod_listener *l = ctx;
+
+	if (l->state == POD_LISTENER_IDLE)
+		return;
+	l->state = fd < 0 ? POD_LISTENER_IDLE : POD_LISTENER_RENEWED;
+	if (fd >= 0)
+		l->renewed(l->ctx);
+}
+
+void pod_listener_describe(
+    struct pod_listener *l, enum link_listener kind, const struct pod_listener_place *at)
+{
+	l->spec = (struct broker_listener_spec){.epoll = at->epoll,
+	    .kept = at->kept,
+	    .mode = SOCKET_MODE,
+	    .renewed = on_renewed,
+	    .ctx = l};
+	snprintf(l->spec.path, sizeof(l->spec.path), "%s/%s", at->mount, files[kind]);
+	snprintf(l->spec.name, sizeof(l->spec.name), "%s.%s", at->pod, kept_names[kind]);
+}
+
+int pod_listener_open(struct pod_listener *l, struct err *e)
+{
+	int fd = broker_listener_open(&l->listener, &l->spec, e);
+
+	l->state = fd >= 0 ? POD_LISTENER_SERVED : POD_LISTENER_IDLE; /* this is the new one */
+	return fd;
+}
+
+int pod_listener_told(struct pod_listener *l)
+{
+	if (l->state != POD_LISTENER_RENEWED)
+		abort(); /* a bug of ours */
+	l->state = POD_LISTENER_SERVED;
+	return l->listener.watch.fd;
+}

@@ -1,0 +1,41 @@
+/* listener.h - a listening socket of a pod's, and whether the worker that runs knows it.
+ *
+ *   IDLE -> SERVED -> RENEWED -> SERVED     any -> IDLE: its worker is gone, or it could not be
+ * made
+ *
+ *   Not IDLE -> RENEWED: a worker is never told of what only its predecessor had, for it would take
+ *   the packet for an answer to nothing, or the socket for one it asked for.
+ */
+#pragma once
+#include "broker/base/listener.h"
+#include "common/err.h"
+#include "common/protocol.h"
+
+enum pod_listener_state {
+	POD_LISTENER_IDLE,    /* open or not, the worker that runs has no copy */
+	POD_LISTENER_SERVED,  /* it has one */
+	POD_LISTENER_RENEWED, /* which is dead, and it was not told yet */
+};
+
+/* Embed it with `renewed` and `ctx`, zeroed else; stays where it is while it is open. */
+struct pod_listener {
+	enum pod_listener_state state;
+	/* It is to be told of.  Called back, since a loss is an event of the socket's. */
+	void (*renewed)(void *ctx);
+	void *ctx;
+	struct broker_listener_spec spec;
+	struct broker_listener listener; /* its owner ends it */
+};
+
+/* Where it is to be: in the directory that the pod sees, and kept under the pod's name. */
+struct pod_listener_place {
+	int epoll;
+	struct broker_fdstore *kept;
+	const char *mount, *pod;
+};
+void pod_listener_describe(
+    struct pod_listener *l, enum link_listener kind, const struct pod_listener_place *at);
+int pod_listener_open(struct pod_listener *l, struct err *e); /* stays ours: the worker has it */
+int pod_listener_told(struct pod_listener *l);                /* RENEWED; its fd, ours */
+
+const char *pod_listener_file(enum link_listener kind); /* its name in the directory */
