@@ -10,9 +10,8 @@
 #include <unistd.h>
 
 #define ROW(name) &ctl_##name,
-static const struct ctl_command *const commands[] = {CTL_COMMANDS(ROW)};
+static const struct ctl_command *const commands[] = {CTL_COMMANDS(ROW) NULL};
 #undef ROW
-enum { NCOMMANDS = sizeof(commands) / sizeof(*commands) };
 
 enum { COLUMN = 14, OPTIONS_MAX = 32, OWN = 256 };
 
@@ -35,8 +34,8 @@ static void print_row(const struct ctl_command *command, FILE *out)
 static int usage(FILE *out)
 {
 	fprintf(out, "usage: agentctl [--run DIR] NOUN [NAME] [-o json] [-w]\n\n");
-	for (unsigned i = 0; i < NCOMMANDS; i++)
-		print_row(commands[i], out);
+	for (const struct ctl_command *const *at = commands; *at; at++)
+		print_row(*at, out);
 	fprintf(out,
 	    "\n"
 	    "  --run DIR      agentd's directory (default /run/agentd)\n"
@@ -55,9 +54,11 @@ static void help(const struct ctl_command *command)
 		return;
 	}
 	ctl_command_help(command, stdout);
-	for (unsigned i = 0; i < NCOMMANDS && !command->verb; i++)
-		if (commands[i]->verb && !strcmp(commands[i]->noun, command->noun))
-			ctl_command_usage(commands[i], stdout);
+	if (command->verb)
+		return;
+	for (const struct ctl_command *const *at = commands; *at; at++)
+		if ((*at)->verb && !strcmp((*at)->noun, command->noun))
+			ctl_command_usage(*at, stdout);
 }
 
 /* --- the command line --- */
@@ -77,8 +78,8 @@ static void list_options(struct option out[OPTIONS_MAX])
 	unsigned n = sizeof(general) / sizeof(*general);
 
 	memcpy(out, general, sizeof(general));
-	for (unsigned i = 0; i < NCOMMANDS; i++)
-		for (const struct ctl_option *o = commands[i]->options; o->name; o++) {
+	for (const struct ctl_command *const *at = commands; *at; at++)
+		for (const struct ctl_option *o = (*at)->options; o->name; o++) {
 			if (n + 1 == OPTIONS_MAX)
 				abort();
 			out[n] = (struct option){o->name,
@@ -132,26 +133,27 @@ static const struct ctl_command *find(int argc, char **argv)
 {
 	const struct ctl_command *found = NULL;
 
-	for (unsigned i = 0; argc > 0 && i < NCOMMANDS; i++) {
-		const char *verb = commands[i]->verb;
+	for (const struct ctl_command *const *at = commands; *at; at++) {
+		const char *verb = (*at)->verb;
 
-		if (strcmp(commands[i]->noun, argv[0]) != 0)
+		if (argc == 0 || strcmp((*at)->noun, argv[0]) != 0)
 			continue;
 		if (verb && argc > 1 && !strcmp(verb, argv[1]))
-			return commands[i];
+			return *at;
 		if (!verb)
-			found = commands[i];
+			found = *at;
 	}
 	return found;
 }
 
+/* Somebody has it, or it would not have been taken. */
 static const struct ctl_command *owner_of(const char *option)
 {
-	unsigned i = 0;
+	const struct ctl_command *const *at = commands;
 
-	while (!ctl_command_has_option(commands[i], option))
-		i++;
-	return commands[i];
+	while (!ctl_command_has_option(*at, option))
+		at++;
+	return *at;
 }
 
 /* Options that it does not have; the exit status. */

@@ -70,46 +70,58 @@ static int send_with_our_node(const struct ads_relay *r, struct pbwire msg, stru
 	return 0;
 }
 
-/* `m` or `said`, whichever it came in. */
-static int carry_up(struct ads_relay *r, struct pbwire msg, const struct rpc_msg *m,
-    const struct ads_said_msg *said, struct err *e)
+/* 1: it went up with our node; 0: it can go up as it is. */
+static int read_request(
+    struct ads_relay *r, struct discovery_request *q, struct pbwire msg, struct err *e)
 {
-	const struct ads_pair *pair = r->o.pair;
-	struct discovery_request q;
-
-	if (discovery_read_request(&q, pair->flavour, msg, e))
+	if (discovery_read_request(q, r->o.pair->flavour, msg, e))
 		return -1;
 	ads_metrics_count(r->o.metrics, r->o.metrics->requests);
-	ads_account_request(&r->account, &q);
-	ads_hold_request(r->empty_push, &q);
-	if (!r->asked || q.has_node) {
-		if (send_with_our_node(r, msg, e))
-			return -1;
-	} else if (m) {
-		rpc_forward(pair->up, m);
-	} else {
-		rpc_send(pair->up, said->bytes, said->len);
-	}
+	ads_account_request(&r->account, q);
+	ads_hold_request(r->empty_push, q);
+	if (r->asked && !q->has_node)
+		return 0;
+	return send_with_our_node(r, msg, e) ? -1 : 1;
+}
+
+static void request_went_up(struct ads_relay *r, const struct discovery_request *q)
+{
+	const struct ads_pair *pair = r->o.pair;
+
 	r->asked = true;
-	if (!r->subscribed && strcmp(q.type_url, TYPE_LISTENER) == 0) {
+	if (!r->subscribed && strcmp(q->type_url, TYPE_LISTENER) == 0) {
 		r->subscribed = true;
 		ads_local_subscribe(&r->locals, pair->flavour, pair->up);
 	}
 	if (rpc_queued(pair->up) > TO_ISTIOD_MAX)
 		rpc_pause(pair->down, true);
-	return 0;
 }
 
 int ads_relay_request(struct ads_relay *r, const struct rpc_msg *m, struct err *e)
 {
-	return carry_up(r, discovery_reader(m), m, NULL, e);
+	struct discovery_request q;
+	int sent = read_request(r, &q, discovery_reader(m), e);
+
+	if (sent < 0)
+		return -1;
+	if (!sent)
+		rpc_forward(r->o.pair->up, m);
+	request_went_up(r, &q);
+	return 0;
 }
 
 int ads_relay_repeat(struct ads_relay *r, const struct ads_said_msg *said, struct err *e)
 {
+	struct discovery_request q;
 	struct iovec whole;
+	int sent = read_request(r, &q, ads_said_reader(said, &whole), e);
 
-	return carry_up(r, ads_said_reader(said, &whole), NULL, said, e);
+	if (sent < 0)
+		return -1;
+	if (!sent)
+		rpc_send(r->o.pair->up, said->bytes, said->len);
+	request_went_up(r, &q);
+	return 0;
 }
 
 void ads_relay_up_writable(const struct ads_relay *r)
