@@ -122,11 +122,14 @@ static void look_for_rivals(struct traffic_pod *p)
 	if (!p->live || !p->view.watch.ready)
 		return;
 	netns_visit(p->traffic->home, p->view.netns, netns_iptables_check, NULL, &e);
-	if ((e.code == EEXIST) == (p->live_why.code == EEXIST))
+	if (e.code != EEXIST && !redirect_unseen(p->traffic->redirect, &p->uid, p->view.netns, &e))
+		e.code = 0;
+	if (e.code == p->live_why.code)
 		return;
 	p->live_why = e;
 	if (e.code)
-		traffic_complain(p, "redirected twice: %s", e.msg);
+		traffic_complain(
+		    p, "redirected %s: %s", e.code == EEXIST ? "twice" : "in vain", e.msg);
 	note(p);
 }
 
