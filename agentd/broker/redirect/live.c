@@ -127,9 +127,10 @@ static void look_for_rivals(struct traffic_pod *p)
 	if (e.code == p->live_why.code)
 		return;
 	p->live_why = e;
-	if (e.code)
-		traffic_complain(
-		    p, "redirected %s: %s", e.code == EEXIST ? "twice" : "in vain", e.msg);
+	if (e.code == EEXIST)
+		traffic_complain(p, "redirected twice: %s", e.msg);
+	else if (e.code)
+		traffic_complain(p, "redirected in vain: %s", e.msg);
 	note(p);
 }
 
