@@ -187,7 +187,7 @@ test-vm: ## redirection on Debian's kernels 5.10, 6.1, 6.12 and 7 in qemu, Envoy
 	@UNIT="$(VM_UNIT)" tests/vm/run $(K)
 # Unit tests of what a kernel decides.
 VM_UNIT    := $(addprefix $(OUT)/tests/unit/,$(addprefix broker/,netns/netns_test pods/peer_test kubelet/volume_test kubelet/volume_list_test \
-	pods/kubelet_caller_test kubelet/csi_test) worker/link/cage_test)
+	pods/kubelet_caller_test kubelet/csi_test redirect/namespace_test) worker/link/cage_test)
 .PHONY: test-vm vm-binaries
 vm-binaries: $(OUT)/checks $(VM_UNIT)
 

@@ -32,7 +32,7 @@ int pod_broken_rule(const struct broker_pod *pod)
 	const bool served =
 	    pod->dns.udp.state == POD_SOCKET_SERVED || pod->dns.tcp.state == POD_SOCKET_SERVED;
 	const bool open = r->answer == POD_ANSWER_OWED || r->answer == POD_ANSWER_READY;
-	const bool reason = r->inbound == POD_INBOUND_TWICE || r->inbound == POD_INBOUND_REFUSED;
+	const bool reason = r->inbound != POD_INBOUND_UNKNOWN && r->inbound != POD_INBOUND_LIVE;
 
 	if (pod->identity.cgroup.state == POD_CGROUP_EMPTIED &&
 	    (served || pod_redirection_is_live(r)))

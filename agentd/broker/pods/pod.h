@@ -16,7 +16,7 @@
  *   2. no rules => inbound unknown, nobody is owed an answer, no DNS socket.  A notice that was on
  *      its way when redirection ended would write a row, or leave a mark, for the pod that is given
  *      the index next.
- *   3. inbound twice or refused <=> there is a reason.  The worker tells people by it.
+ *   3. inbound twice, unseen or refused <=> there is a reason.  The worker tells people by it.
  *   4. rules are asked for <=> they are held.  A cgroup that comes back between question and answer
  *      would be written by rules of the question before.
  *   5. a question is open <=> it has a number; nobody's has none, and no note.  A worker that died

@@ -59,7 +59,8 @@ void pod_redirection_detach(struct pod_redirection *r)
 
 bool pod_redirection_is_live(const struct pod_redirection *r)
 {
-	return r->inbound == POD_INBOUND_LIVE || r->inbound == POD_INBOUND_TWICE;
+	return r->inbound == POD_INBOUND_LIVE || r->inbound == POD_INBOUND_TWICE ||
+	       r->inbound == POD_INBOUND_UNSEEN;
 }
 
 bool pod_redirection_may_turn(enum pod_inbound from, enum pod_inbound to)
@@ -70,7 +71,9 @@ bool pod_redirection_may_turn(enum pod_inbound from, enum pod_inbound to)
 	case POD_INBOUND_LIVE:
 		return from != POD_INBOUND_LIVE;
 	case POD_INBOUND_TWICE:
-		return from == POD_INBOUND_LIVE;
+		return from == POD_INBOUND_LIVE || from == POD_INBOUND_UNSEEN;
+	case POD_INBOUND_UNSEEN:
+		return from == POD_INBOUND_LIVE || from == POD_INBOUND_TWICE;
 	case POD_INBOUND_REFUSED:
 		return true; /* for another reason than before */
 	}
@@ -79,7 +82,7 @@ bool pod_redirection_may_turn(enum pod_inbound from, enum pod_inbound to)
 
 void pod_redirection_inbound(struct pod_redirection *r, enum pod_inbound to, const struct err *why)
 {
-	const bool reason = to == POD_INBOUND_TWICE || to == POD_INBOUND_REFUSED;
+	const bool reason = to != POD_INBOUND_UNKNOWN && to != POD_INBOUND_LIVE;
 
 	must(r->rules != POD_RULES_NONE && pod_redirection_may_turn(r->inbound, to));
 	must(reason == (why && why->code));
@@ -95,7 +98,7 @@ void pod_redirection_moved(struct pod_redirection *r)
 {
 	if (r->inbound == POD_INBOUND_LIVE)
 		r->inbound = POD_INBOUND_UNKNOWN;
-	else if (r->inbound == POD_INBOUND_TWICE)
+	else if (pod_redirection_is_live(r))
 		r->inbound = POD_INBOUND_REFUSED; /* for the same reason */
 }
 

@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "tcp_list.h"
 #include <endian.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -25,16 +26,14 @@
 LOG_SCOPE("broker");
 
 enum {
-	LINES_MAX = 4096, /* of each list: some milliseconds */
-	PLACES_MAX = 16,  /* addresses of Envoy's; it has one or two */
-	TRIES = 16,       /* for each socket: one of 64 is missed in 1 of 10^5 looks */
-	LOOK_MS = 20,     /* and no longer: a hostile pod makes each look-up slow */
+	PLACES_MAX = 16, /* addresses of Envoy's; it has one or two */
+	TRIES = 16,      /* for each socket: one of 64 is missed in 1 of 10^5 looks */
+	LOOK_MS = 20,    /* and no longer: a hostile pod makes each look-up slow */
 	FIRST_PORT = 1024,
 	PORTS = 60000,
 	FRAME_SIZE = 64, /* less than a header is no packet */
 	PAUSE_S = 10,
 	PAUSE_S_MAX = 640, /* the lists cost some milliseconds, too */
-	LISTENS = 10,      /* TCP_LISTEN, as the list has it */
 };
 
 struct place {
@@ -47,6 +46,7 @@ struct search {
 	struct redirect *r;
 	const struct redirect_pod *entry;
 	struct place places[PLACES_MAX];
+	uint32_t family; /* of the list that is read */
 	uint32_t nplaces, fresh, tries;
 	int64_t end_ms;
 	bool published;
@@ -62,43 +62,6 @@ static int64_t now_ms(void)
 
 /* --- who listens --- */
 
-struct line {
-	struct redirect_address address;
-	uint32_t port, state, uid;
-};
-
-/* The list's fields, parted by blanks and colons. */
-enum { ADDRESS = 1, PORT = 2, STATE = 5, UID = 11, FIELDS };
-
-static uint32_t hex(const char *text)
-{
-	char word[9];
-
-	snprintf(word, sizeof(word), "%s", text);
-	return (uint32_t)strtoul(word, NULL, 16);
-}
-
-/* Words of the address are shown as they lie in memory.  False: the heading. */
-static bool parse(char *text, struct line *out)
-{
-	char *field[FIELDS], *rest = NULL;
-	size_t length;
-
-	for (int i = 0; i < FIELDS; i++)
-		if (!(field[i] = strtok_r(i ? NULL : text, " :", &rest)))
-			return false;
-	length = strlen(field[ADDRESS]);
-	if (length != 8 && length != 32)
-		return false;
-	out->address = (struct redirect_address){{0, 0, htobe32(0xffff), hex(field[ADDRESS])}};
-	for (int i = 0; i < 4 && length == 32; i++)
-		out->address.word[i] = hex(field[ADDRESS] + (ptrdiff_t)i * 8);
-	out->port = hex(field[PORT]);
-	out->state = hex(field[STATE]);
-	out->uid = (uint32_t)strtoul(field[UID], NULL, 10);
-	return true;
-}
-
 static uint16_t kind_of(const struct redirect_pod *entry, uint32_t port)
 {
 	if (port == entry->outbound_port)
@@ -106,41 +69,38 @@ static uint16_t kind_of(const struct redirect_pod *entry, uint32_t port)
 	return port == entry->inbound_port ? REDIRECT_SOCKET_LISTENS_IN : 0;
 }
 
-static void add(struct search *s, const struct line *l, uint32_t family, uint16_t kind)
+static void add(struct search *s, const struct redirect_tcp_socket *l, uint16_t kind)
 {
 	struct place *p = s->places, *end = p + s->nplaces;
 
-	while (p < end && (p->kind != kind || p->family != family ||
+	while (p < end && (p->kind != kind || p->family != s->family ||
 			      memcmp(&p->address, &l->address, sizeof(l->address)) != 0))
 		p++;
 	if (p == s->places + PLACES_MAX)
 		return;
 	if (p == end) {
-		*p = (struct place){.address = l->address, .family = family, .kind = kind};
+		*p = (struct place){.address = l->address, .family = s->family, .kind = kind};
 		s->nplaces++;
 	}
 	p->sockets++;
 }
 
-/* Those who listen come first. */
-static void list(struct search *s, const char *path, uint32_t family)
+static bool on_socket(void *ctx, const struct redirect_tcp_socket *l)
 {
-	FILE *f = fopen(path, "re");
-	char text[512];
-	struct line l;
+	struct search *s = ctx;
+	uint16_t kind = kind_of(s->entry, l->port);
 
-	if (!f)
-		return; /* no IPv6 */
-	for (int n = 0; n < LINES_MAX && fgets(text, sizeof(text), f); n++) {
-		if (!parse(text, &l))
-			continue; /* the heading */
-		if (l.state != LISTENS)
-			break;
-		uint16_t kind = kind_of(s->entry, l.port);
-		if (kind && (uint16_t)l.uid == (uint16_t)s->entry->proxy_uid)
-			add(s, &l, family, kind);
-	}
-	fclose(f);
+	if (l->state != REDIRECT_TCP_LISTENS)
+		return false; /* those come first */
+	if (kind && (uint16_t)l->uid == (uint16_t)s->entry->proxy_uid)
+		add(s, l, kind);
+	return true;
+}
+
+static void list(struct search *s, uint32_t family)
+{
+	s->family = family;
+	redirect_tcp_list(family, on_socket, s);
 }
 
 /* --- mark them --- */
@@ -211,8 +171,8 @@ static int search(void *ctx, struct err *e)
 	struct search *s = ctx;
 
 	(void)e;
-	list(s, "/proc/thread-self/net/tcp", AF_INET);
-	list(s, "/proc/thread-self/net/tcp6", AF_INET6);
+	list(s, AF_INET);
+	list(s, AF_INET6);
 	s->end_ms = now_ms() + LOOK_MS;
 	for (uint32_t i = 0; i < s->nplaces; i++)
 		seek(s, &s->places[i]);

@@ -108,17 +108,21 @@ static void look_for_rivals(struct broker_pod *pod)
 {
 	const struct pod_redirection *r = &pod->redirection;
 	struct err e = {.code = 0};
+	enum pod_inbound to;
 
 	if (!pod_redirection_is_live(r) || !r->view.watch.ready)
 		return;
-	if (netns_visit(home_of(pod), r->view.netns, netns_iptables_check, NULL, &e) &&
-	    e.code != EEXIST)
-		return; /* nobody can tell */
-	if ((e.code == EEXIST) == (r->inbound == POD_INBOUND_TWICE))
+	netns_visit(home_of(pod), r->view.netns, netns_iptables_check, NULL, &e);
+	if (e.code != EEXIST && !redirect_unseen(programs(pod), &pod->uid, r->view.netns, &e))
+		e.code = 0;
+	to = e.code == EEXIST ? POD_INBOUND_TWICE : e.code ? POD_INBOUND_UNSEEN : POD_INBOUND_LIVE;
+	if (to == r->inbound)
 		return;
-	if (e.code)
+	if (to == POD_INBOUND_TWICE)
 		log_error(pod->name, "redirected twice: %s", e.msg);
-	turn(pod, e.code ? POD_INBOUND_TWICE : POD_INBOUND_LIVE, e.code ? &e : NULL);
+	else if (to == POD_INBOUND_UNSEEN)
+		log_error(pod->name, "redirected in vain: %s", e.msg);
+	turn(pod, to, e.code ? &e : NULL);
 }
 
 static int look(struct broker_pod *pod, int netns, struct netns_watch_seen *seen, struct err *e)

@@ -75,7 +75,7 @@ static int dial(struct level_bpf *bpf, int cgroup, struct err *e)
 	    bpf_program__fd(bpf->progs.level_measure), cgroup, BPF_CGROUP_INET4_CONNECT, NULL);
 	if (link < 0)
 		return err_sys(e, "attach the program that measures the cgroup's level");
-	connect(fd, (const struct sockaddr *)&to, sizeof(to));
+	(void)connect(fd, (const struct sockaddr *)&to, sizeof(to));
 	bpf_link_detach(link);
 	return 0;
 }
@@ -122,9 +122,9 @@ static int find_level(struct redirect_top *t, struct err *e)
 	begin = index_of(t->own, REDIRECT_TREE_DEPTH, ids[depth]);
 	if (begin < 0)
 		return err_set(e, EXDEV,
-		    "cgroup %s: its level in the host's tree cannot be measured, because agentd is "
-		    "in no cgroup of what is mounted there: mount the node's whole cgroup v2 tree "
-		    "and name it with --cgroup-root",
+		    "cgroup %s: its level cannot be measured, as agentd is not in the tree that is "
+		    "mounted there: mount the node's whole cgroup v2 and name it with "
+		    "--cgroup-root",
 		    t->path);
 	t->level = begin + depth;
 	if (begin)
@@ -153,7 +153,7 @@ void redirect_place_close(struct redirect_top *t)
 int redirect_place_climb(struct redirect_top *t, uint64_t id, struct err *e)
 {
 	uint64_t ids[REDIRECT_TREE_DEPTH];
-	int n = index_of(ids, look_up(t->fd, ids), id);
+	int above = look_up(t->fd, ids), n = index_of(ids, above, id);
 
 	if (n < 0)
 		return 0;

@@ -124,6 +124,7 @@ static void move_to(struct redirect *r, struct redirect_pod_state *p, uint64_t c
 		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup);
 		redirect_unlink_lookup(r, p);
 		p->live = false;
+		p->since_s = 0;
 	}
 	p->cgroup = cgroup;
 }

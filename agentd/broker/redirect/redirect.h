@@ -11,6 +11,7 @@
 #include "explain.h"
 #include "pod.h"
 #include "probe.h"
+#include "unseen.h"
 
 struct redirect_place {
 	const char *bpffs;             /* mounted there if it is not */

@@ -44,6 +44,7 @@ struct redirect_pod_state {
 	bool late;        /* its Envoy may have listened before the rules, and is not known */
 	uint32_t pause_s; /* between two looks for it */
 	int64_t look_ms;  /* when the next one is due; 0: now */
+	int64_t since_s;  /* nobody saw a dial of it: unseen.c; 0: not looked yet */
 	struct redirect_pod_state *prev, *next;
 };
 

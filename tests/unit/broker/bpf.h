@@ -282,6 +282,28 @@ RIG_UNUSED static void place_live(struct place *p, const struct uuid *pod, int n
 		fail_msg("%s", p->e.msg);
 }
 
+/* --- a dial --- */
+
+/* One process of the pod, in a network namespace where nothing leads anywhere. */
+RIG_UNUSED static void place_dial(int cgroup)
+{
+	const struct sockaddr_in to = {.sin_family = AF_INET,
+	    .sin_port = htons(80),
+	    .sin_addr.s_addr = htonl(0xc0000201)}; /* 192.0.2.1 */
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		int procs = openat(cgroup, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+		if (write(procs, "0", 1) != 1 || unshare(CLONE_NEWNET))
+			_exit(1);
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+		_exit(connect(fd, (const struct sockaddr *)&to, sizeof(to)) ? 0 : 2);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 /* --- an audit that knows of no pod's cgroup or network namespace --- */
 
 RIG_UNUSED static int place_no_fd(void *ctx, const struct uuid *pod)

@@ -28,26 +28,6 @@ static int end(void **state)
 	return 0;
 }
 
-/* One process of the pod, in a network namespace where nothing leads anywhere. */
-static void dial(int cgroup)
-{
-	const struct sockaddr_in to = {.sin_family = AF_INET,
-	    .sin_port = htons(80),
-	    .sin_addr.s_addr = htonl(0xc0000201)}; /* 192.0.2.1 */
-	int status;
-	pid_t pid = fork();
-
-	if (pid == 0) {
-		int procs = openat(cgroup, "cgroup.procs", O_WRONLY | O_CLOEXEC);
-		if (write(procs, "0", 1) != 1 || unshare(CLONE_NEWNET))
-			_exit(1);
-		int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-		_exit(connect(fd, (const struct sockaddr *)&to, sizeof(to)) ? 0 : 2);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
-}
-
 static uint64_t redirected(const struct place *p)
 {
 	struct redirect_counters baseline, now;
@@ -65,7 +45,7 @@ static void test_a_dial_is_redirected(void **state)
 
 	place_start(p);
 	place_set(p, &web, cgroup, &rules);
-	dial(cgroup);
+	place_dial(cgroup);
 	assert_int_equal(redirected(p), 1);
 }
 
@@ -73,15 +53,15 @@ static void test_a_dial_is_redirected(void **state)
 static void test_also_in_a_class_and_by_the_next_broker(void **state)
 {
 	struct place *p = *state;
-	auto_close int class = place_cgroup(p, "burstable"),
-		       cgroup = place_cgroup(p, "burstable/pod");
 	const struct redirect_rules rules = good_rules();
 
+	close(place_cgroup(p, "burstable"));
+	auto_close int cgroup = place_cgroup(p, "burstable/pod");
 	place_start(p);
 	place_set(p, &web, cgroup, &rules);
-	dial(cgroup);
+	place_dial(cgroup);
 	place_restart(p);
-	dial(cgroup);
+	place_dial(cgroup);
 	assert_int_equal(redirected(p), 2);
 }
 
@@ -96,7 +76,7 @@ static void test_the_root_of_the_namespace(void **state)
 	place_start(p);
 	p->at.cgroup = p->cgroup;
 	place_set(p, &web, cgroup, &rules);
-	dial(cgroup);
+	place_dial(cgroup);
 	assert_int_equal(redirected(p), 1);
 }
 
@@ -104,10 +84,10 @@ static void test_the_root_of_the_namespace(void **state)
 static void test_a_tree_that_we_are_not_in_is_refused(void **state)
 {
 	struct place *p = *state;
-	auto_close int pod = place_cgroup(p, "pod");
 	char part[64];
 	struct redirect_place at = p->at;
 
+	close(place_cgroup(p, "pod"));
 	snprintf(part, sizeof(part), "%s/part", p->top);
 	rig_shell("mkdir -p %s && mount --bind %s %s", part, place_path(p, "pod"), part);
 	at.cgroup = part;
@@ -120,11 +100,14 @@ static void test_a_tree_that_we_are_not_in_is_refused(void **state)
 static void test_a_tree_that_came_to_another_level(void **state)
 {
 	struct place *p = *state;
-	auto_close int one = place_cgroup(p, "one"), two = place_cgroup(p, "one/two");
-	auto_close int same = place_cgroup(p, "same"), pod = place_cgroup(p, "same/pod");
 	const struct redirect_rules rules = good_rules();
-	const struct redirect_where at = {pod, -1};
 	char all[64];
+
+	close(place_cgroup(p, "one"));
+	close(place_cgroup(p, "one/two"));
+	close(place_cgroup(p, "same"));
+	auto_close int pod = place_cgroup(p, "same/pod");
+	const struct redirect_where at = {pod, -1};
 
 	snprintf(all, sizeof(all), "%s/all", p->top);
 	rig_shell("ln -s %s %s", place_path(p, "one"), all);
@@ -138,7 +121,7 @@ static void test_a_tree_that_came_to_another_level(void **state)
 	}
 	rig_shell("ln -sfn %s %s", place_path(p, "same"), all);
 	place_set(p, &web, pod, &rules);
-	dial(pod);
+	place_dial(pod);
 	assert_int_equal(redirected(p), 1);
 }
 

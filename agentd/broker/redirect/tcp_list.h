@@ -1,0 +1,16 @@
+/* tcp_list.h - the kernel's list of TCP sockets in the network namespace that we are in. */
+#pragma once
+#include "ebpf/redirect.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { REDIRECT_TCP_ESTABLISHED = 1, REDIRECT_TCP_LISTENS = 10 };
+
+struct redirect_tcp_socket {
+	struct redirect_address address, remote;
+	uint32_t port, state, uid;
+};
+/* `each` for every socket of AF_INET or AF_INET6, until it returns false: those who listen come
+ * first, and a pod may have as many as it likes, so some thousand at most.  No IPv6: none. */
+void redirect_tcp_list(
+    uint32_t family, bool (*each)(void *ctx, const struct redirect_tcp_socket *s), void *ctx);
