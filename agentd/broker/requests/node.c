@@ -70,7 +70,7 @@ struct requests_node *requests_node_new(const struct requests_node_rig *rig, str
 	if (broker_listener_open(&n->admin, &n->admin_spec, e) < 0 ||
 	    (rig->options->kubelet_root &&
 		!(n->csi = kubelet_csi_new(&(struct kubelet_csi_rig){rig->epoll, rig->options,
-					       rig->kept, rig->renewed, rig->changed, rig->ctx},
+					       rig->kept, rig->inherited, rig->renewed, rig->changed, rig->ctx},
 		      e))) ||
 	    (rig->options->metrics && metrics_listener_open(&n->metrics, &n->metrics_spec, e) < 0))
 		requests_node_free(&n);

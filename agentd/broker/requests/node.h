@@ -15,6 +15,7 @@ struct requests_node_rig {
 	const struct broker_options *options;
 	struct broker_fdstore *kept;
 	const struct netns_home *home;
+	bool inherited; /* kubelet/csi.h */
 	void (*broke)(void *ctx, const char *why); /* the worker shut one down */
 	void (*renewed)(void *ctx); /* its csi.sock is dead; it can only be greeted with one */
 	void (*changed)(void *ctx); /* something is pending */
