@@ -17,7 +17,7 @@
 #include "broker/life/succession.h"
 #include "broker/life/worker.h"
 #include "broker/redirect/redirect.h"
-#include "broker/requests/requests.h"
+#include "broker/requests/broker.h"
 #include "check.h"
 #include "common/err.h"
 #include "common/log.h"

@@ -31,10 +31,10 @@ enum link_what {
 	LINK_HELLO =
 	    1, /* first packet; arg = LINK_VERSION, kind = number of node listeners that follow */
 	LINK_NODE_LISTENER, /* kind = link_node_listener, 1 fd */
-	LINK_REPLY, /* id of the request; code 0 or errno, `why`; LINK_LISTEN carries 1 fd */
-	LINK_FILE,  /* id of the LINK_FOLLOW; name; state; LINK_FILE_CONTENT carries a sealed memfd
-		     */
-	LINK_PING,  /* arg: to be echoed */
+	LINK_REPLY,         /* id of the request; code 0 or errno, `why`; 1 fd if its row says so */
+	LINK_FILE, /* id of the LINK_FOLLOW; name; state; LINK_FILE_CONTENT carries a sealed memfd
+		    */
+	LINK_PING, /* arg: to be echoed */
 	LINK_LISTENER, /* uid, kind = link_listener, 1 fd: takes the place of one that was shut down
 			*/
 	LINK_REDIRECTED, /* id of the LINK_REDIRECT_SET; code 0, arg = row of the counters + 1, 1 fd
@@ -45,6 +45,7 @@ enum link_what {
 	LINK_VOLUME,   /* id of the LINK_VOLUMES; uid, name, state = link_volume_state; 1 fd: its
 			  vol_data.json, else `why` not */
 	LINK_CSI_NOTE, /* arg = how often csi.sock or its entry had to be put back so far */
+	LINK_WHAT_END
 };
 enum link_node_listener {
 	LINK_NODE_ADMIN,

@@ -1,5 +1,6 @@
 /* protocol_request.h - what the worker asks of the broker: protocol.h's other part. */
 #pragma once
+#include "ops.h"
 #include "uuid.h"
 #include <stdint.h>
 
@@ -8,38 +9,6 @@ enum {
 	LINK_VOLUME_SIZE = 64,   /* with its NUL */
 };
 
-/* Worker -> broker.  `fds`: how many the request carries. */
-enum link_op {
-	LINK_POD_ADD = 1, /* uid: make <run>/pods/<uid>/mount, or adopt it */
-	LINK_POD_REMOVE,  /* uid, added or not: close its listeners, end its follows, remove the
-			     directory */
-	LINK_LISTEN,      /* uid, kind = link_listener: reply carries the socket, a copy is kept */
-	LINK_PEER_OF,     /* uid, arg = link_attest, 1 fd (accepted unix stream): is it this pod's?
-			     Learns its netns; reply: cookie, cgroup id (0: `why` it is not known),
-			     addresses */
-	LINK_WRITE,    /* uid, kind = link_file, 1 fd (sealed memfd <= 1 MiB): rename into mount/ */
-	LINK_FOLLOW,   /* kind = link_followed, uid or arg = plane index: LINK_FILE now and at each
-			  change */
-	LINK_UNFOLLOW, /* arg = id of the LINK_FOLLOW */
-	LINK_READY,    /* every pod of the node was added and is served: what an earlier worker had
-			  and nobody added again goes.  Once in a worker's life */
-	LINK_PONG,     /* arg of the LINK_PING: the loop turns */
-	LINK_STATE_PUT,         /* kind = link_state, state_id, 1 fd (sealed memfd <= 1 MiB) */
-	LINK_STATE_DEL,         /* kind, state_id; not there: fine */
-	LINK_STATE_LIST,        /* kind: one LINK_STATE for each entry, then the reply */
-	LINK_REDIRECT_SET,      /* uid, 1 fd (redirect_rules): accepted; LINK_REDIRECTED follows */
-	LINK_REDIRECT_DEL,      /* uid: its traffic is its own again; nothing there: fine */
-	LINK_REDIRECT_COUNTERS, /* reply carries the map of all counters */
-	LINK_REDIRECT_EXPLAIN,  /* uid, 1 fd (redirect_question): reply arg = redirect_verdict */
-	LINK_REDIRECT_TRACE, /* uid, or zeroes for all: reply carries a pipe of struct link_trace;
-				closing it ends the trace */
-	LINK_DIAL, /* uid, kind = link_dial, arg = AF_INET*: reply carries a socket of the pod's */
-	LINK_CALLER,    /* 1 fd (accepted on csi.sock): is the node's kubelet at its other end? */
-	LINK_PUBLISH,   /* uid, volume: the pod's directory is mounted where the kubelet wants it */
-	LINK_UNPUBLISH, /* uid, volume: and is there no more; nothing there: fine */
-	LINK_VOLUMES,   /* one LINK_VOLUME for each that the kubelet has, then the reply */
-	LINK_OP_END
-};
 enum link_attest { LINK_ATTEST_PREFER, LINK_ATTEST_REQUIRE }; /* what cannot be known is refused */
 enum link_state {
 	LINK_STATE_CERT,           /* survives the broker */
@@ -67,6 +36,7 @@ enum link_followed {
 	LINK_FOLLOWED_END
 };
 
+/* Worker -> broker: what an operation (ops.h) does not use is zero. */
 struct link_request {
 	uint32_t id; /* chosen by the worker, not 0 */
 	uint16_t op, kind;

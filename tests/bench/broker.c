@@ -4,7 +4,7 @@
  * -> microseconds.  Root is needed.
  */
 #include "broker/base/fdstore.h"
-#include "broker/requests/requests.h"
+#include "broker/requests/broker.h"
 #include "common/err.h"
 #include "common/fdpass.h"
 #include <sched.h>

@@ -15,7 +15,7 @@ from pathlib import Path
 from .node import BUILD, MODE
 from .run import TOP, Process, wait_for
 
-PROTOCOL = ''.join((TOP / 'agentd/common' / name).read_text() for name in ('protocol_request.h', 'protocol.h'))
+PROTOCOL = ''.join((TOP / 'agentd/common' / name).read_text() for name in ('ops.h', 'protocol_request.h', 'protocol.h'))
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 MIB = 1 << 20
 
@@ -23,7 +23,10 @@ MIB = 1 << 20
 def _constants():
     """LINK_NAME -> value, of all enums."""
     found = {}
-    for body in re.findall(r'enum[^{;]*\{(.*?)\}', re.sub(r'/\*.*?\*/', '', PROTOCOL, flags=re.S), re.S):
+    text = re.sub(r'/\*.*?\*/', '', PROTOCOL, flags=re.S)
+    operations = ''.join(f'LINK_{name}, ' for name in re.findall(r'\bX\((\w+),', text))
+    text = text.replace('LINK_OPS(LINK_OP_NUMBER)', operations)
+    for body in re.findall(r'enum[^{;]*\{(.*?)\}', text, re.S):
         value = -1
         for item in filter(None, (i.strip() for i in body.split(','))):
             name, _, given = (p.strip() for p in item.partition('='))

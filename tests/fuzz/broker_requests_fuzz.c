@@ -8,7 +8,7 @@
  * but what it may do (broker_effects.h).
  */
 #include "broker/base/fdstore.h"
-#include "broker/requests/requests.h"
+#include "broker/requests/broker.h"
 #include "broker_effects.h"
 #include "common/err.h"
 #include <errno.h>
@@ -306,17 +306,14 @@ static void send_request(struct session *s, struct input *in)
 {
 	struct link_request q = {.id = ++s->asked};
 	uint8_t op = next(in), arg = next(in);
-	bool takes;
 
 	q.op = 1 + op % (LINK_OP_END - 1);
-	takes = q.op == LINK_PEER_OF || q.op == LINK_WRITE || q.op == LINK_STATE_PUT ||
-		q.op == LINK_REDIRECT_SET || q.op == LINK_REDIRECT_EXPLAIN || q.op == LINK_CALLER;
 	q.kind = next(in) % (LINK_LISTEN_KINDS + 1);
 	q.arg = arg < 0xf0 ? arg % 40 : 0xffffff00u + arg;
 	q.uid.bytes[0] = q.state_id[0] = next(in) % 5;
 	if (q.op >= LINK_PUBLISH)
 		name_volume(&q, next(in));
-	send_bytes(s, &q, sizeof(q), takes, op / LINK_OP_END);
+	send_bytes(s, &q, sizeof(q), ops_row(q.op)->nfds, op / LINK_OP_END);
 }
 
 static void send_raw(struct session *s, struct input *in)

@@ -4,7 +4,7 @@
  * seen at once); after that each death is answered by a new worker, which gets the same sockets.
  */
 #pragma once
-#include "broker/requests/requests.h"
+#include "broker/requests/broker.h"
 #include "common/err.h"
 #include "worker.h"
 #include <sys/types.h>

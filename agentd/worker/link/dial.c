@@ -5,13 +5,10 @@
 void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod, enum link_dial kind,
     int family, link_listening done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_DIAL, pod, ctx);
-	const struct link_request req = {.id = c->id,
-	    .op = LINK_DIAL,
-	    .kind = (uint16_t)kind,
-	    .arg = (uint32_t)family,
-	    .uid = *pod};
+	const struct link_request req = {
+	    .op = LINK_DIAL, .kind = (uint16_t)kind, .arg = (uint32_t)family, .uid = *pod};
+	struct link_call *c = link_call_new(p, slot, &req, ctx);
 
 	c->listening = done;
-	link_call_transmit(c, &req, -1);
+	link_call_send(c, -1);
 }

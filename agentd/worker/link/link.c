@@ -2,10 +2,10 @@
  *
  * link_new() blocks for the greeting and the node's listeners, which the broker wrote before this
  * process existed.  From then on a request is one packet (queued only while the socket is full); it
- * leaves a `call` behind, which the answer of the same id finds.  An answer that finds none was
- * cancelled: its fd is closed and that is all.  Files arrive at any time under the id of their
- * LINK_FOLLOW.  One packet is taken for each turn of the loop, so nothing here is touched after a
- * callback ran: it may cancel, end a follow or free us.  EOF: `lost`, once, and silence.
+ * leaves a `call` behind, which the answer of the same id finds (answers.c).  An answer that finds
+ * none was cancelled: its fd is closed and that is all.  One packet is taken for each turn of the
+ * loop, so nothing here is touched after a callback ran: it may cancel, end a follow or free us.
+ * EOF: `lost`, once, and silence.
  */
 #include "link.h"
 #include "common/err.h"
@@ -23,14 +23,6 @@
 #include <utlist.h>
 
 LOG_SCOPE("priv");
-
-struct link_follow {
-	struct link *p;
-	uint32_t id;
-	link_changed changed;
-	void *ctx;
-	UT_hash_handle hh;
-};
 
 struct relisten {
 	struct uuid pod;
@@ -51,9 +43,8 @@ struct link {
 	int fd;
 	struct loop_fd readable, writable;
 	struct queued *queue;
-	struct link_call *calls;     /* by id */
-	struct link_follow *follows; /* by id */
-	struct relisten *relistens;  /* by pod */
+	struct link_call *calls;    /* by id */
+	struct relisten *relistens; /* by pod */
 	link_redirect_noted redirect_noted;
 	void *redirect_ctx;
 	link_csi_noted csi_noted;
@@ -142,45 +133,34 @@ static int transmit(struct link *p, const struct link_request *req, int fd)
 
 /* --- requests --- */
 
-/* Ids are used once in 2^32 requests; 0 is nobody's, and a follow keeps its own as long as it
- * lives. */
+/* Ids are used once in 2^32 requests; 0 is nobody's, and a call keeps its own as long as it lives.
+ */
 static uint32_t next_id(struct link *p)
 {
-	struct link_follow *f;
+	struct link_call *c;
 
 	do {
 		if (!++p->last_id)
 			p->last_id = 1;
-		HASH_FIND(hh, p->follows, &p->last_id, sizeof(p->last_id), f);
-	} while (f);
+		HASH_FIND(hh, p->calls, &p->last_id, sizeof(p->last_id), c);
+	} while (c);
 	return p->last_id;
 }
 
 struct link_call *link_call_new(
-    struct link *p, struct link_call **slot, enum link_op op, const struct uuid *pod, void *ctx)
+    struct link *p, struct link_call **slot, const struct link_request *req, void *ctx)
 {
 	struct link_call *c = mem_zalloc(sizeof(*c));
 
 	c->p = p;
-	c->op = op;
-	c->id = next_id(p);
-	c->pod = *pod;
+	c->req = *req;
+	c->req.id = next_id(p);
 	c->ctx = ctx;
 	c->slot = slot;
 	if (slot)
 		*slot = c;
-	HASH_ADD(hh, p->calls, id, sizeof(c->id), c);
+	HASH_ADD(hh, p->calls, req.id, sizeof(c->req.id), c);
 	return c;
-}
-
-static void call_send(struct link_call *c, int kind, int fd)
-{
-	struct link_request req = {
-	    .id = c->id, .op = (uint16_t)c->op, .kind = (uint16_t)kind, .uid = c->pod};
-
-	if (c->op == LINK_PEER_OF)
-		req.arg = c->p->attest;
-	link_call_transmit(c, &req, fd);
 }
 
 void link_call_drop(struct link_call *c)
@@ -198,36 +178,45 @@ void link_call_cancel(struct link_call **c)
 		link_call_drop(*c);
 }
 
+void link_ask(struct link *p, struct link_call **slot, const struct link_request *req, int fd,
+    link_done done, void *ctx)
+{
+	struct link_call *c = link_call_new(p, slot, req, ctx);
+
+	c->done = done;
+	link_call_send(c, fd);
+}
+
 void link_pod_add(
     struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_POD_ADD, pod, ctx);
-
-	c->done = done;
-	call_send(c, 0, -1);
+	link_ask(p, slot, &(struct link_request){.op = LINK_POD_ADD, .uid = *pod}, -1, done, ctx);
 }
 
 void link_pod_remove(struct link *p, const struct uuid *pod)
 {
-	call_send(link_call_new(p, NULL, LINK_POD_REMOVE, pod, NULL), 0, -1);
+	link_ask(
+	    p, NULL, &(struct link_request){.op = LINK_POD_REMOVE, .uid = *pod}, -1, NULL, NULL);
 }
 
 void link_listen(struct link *p, struct link_call **slot, const struct uuid *pod,
     enum link_listener kind, link_listening done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_LISTEN, pod, ctx);
+	struct link_call *c = link_call_new(p, slot,
+	    &(struct link_request){.op = LINK_LISTEN, .kind = (uint16_t)kind, .uid = *pod}, ctx);
 
 	c->listening = done;
-	call_send(c, kind, -1);
+	link_call_send(c, -1);
 }
 
 void link_peer_of(struct link *p, struct link_call **slot, const struct uuid *pod, int fd,
     link_peer_known done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_PEER_OF, pod, ctx);
+	struct link_call *c = link_call_new(p, slot,
+	    &(struct link_request){.op = LINK_PEER_OF, .arg = p->attest, .uid = *pod}, ctx);
 
 	c->peer_known = done;
-	call_send(c, 0, fd);
+	link_call_send(c, fd);
 }
 
 void link_require_attestation(struct link *p)
@@ -251,60 +240,23 @@ void link_write(
 		log_error(uid, "a file for the pod: %s", e.msg);
 		return;
 	}
-	call_send(link_call_new(p, NULL, LINK_WRITE, pod, NULL), file, fd);
+	link_ask(p, NULL,
+	    &(struct link_request){.op = LINK_WRITE, .kind = (uint16_t)file, .uid = *pod}, fd, NULL,
+	    NULL);
 }
 
-struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,
-    unsigned plane, link_changed changed, void *ctx)
-{
-	struct link_follow *f = mem_zalloc(sizeof(*f));
-	struct link_request req = {.op = LINK_FOLLOW, .kind = (uint16_t)what, .arg = plane};
-
-	f->p = p;
-	f->id = req.id = next_id(p);
-	f->changed = changed;
-	f->ctx = ctx;
-	if (pod)
-		req.uid = *pod;
-	HASH_ADD(hh, p->follows, id, sizeof(f->id), f);
-	transmit(p, &req, -1);
-	return f;
-}
-
-static void follow_drop(struct link_follow *f)
-{
-	HASH_DEL(f->p->follows, f);
-	free(f);
-}
-
-void link_unfollow(struct link_follow **f)
-{
-	if (!*f)
-		return;
-	struct link_follow *was = take(*f);
-	static const struct uuid nobody;
-	struct link_call *c = link_call_new(was->p, NULL, LINK_UNFOLLOW, &nobody, NULL);
-	struct link_request req = {.id = c->id, .op = LINK_UNFOLLOW, .arg = was->id};
-
-	transmit(was->p, &req, -1);
-	follow_drop(was);
-}
-
-/* --- what the broker asks --- */
+/* --- what the broker says unasked --- */
 
 void link_ready(struct link *p)
 {
-	static const struct uuid nobody;
-
-	call_send(link_call_new(p, NULL, LINK_READY, &nobody, NULL), 0, -1);
+	link_ask(p, NULL, &(struct link_request){.op = LINK_READY}, -1, NULL, NULL);
 }
 
 /* That it is answered from here, by a turn of the loop, is what the broker wants to know. */
-static void answer_ping(struct link *p, const struct link_packet *in)
+static void take_ping(struct link *p, const struct link_packet *in, int *fd)
 {
-	struct link_request pong = {.id = next_id(p), .op = LINK_PONG, .arg = in->arg};
-
-	transmit(p, &pong, -1);
+	(void)fd;
+	link_ask(p, NULL, &(struct link_request){.op = LINK_PONG, .arg = in->arg}, -1, NULL, NULL);
 }
 
 static void relisten_drop(struct link *p, struct relisten *r)
@@ -329,134 +281,13 @@ void link_on_relisten(struct link *p, const struct uuid *pod, link_relisten agai
 	HASH_ADD(hh, p->relistens, pod, sizeof(r->pod), r);
 }
 
-static void take_listener(struct link *p, const struct link_packet *in, int fd)
+static void take_listener(struct link *p, const struct link_packet *in, int *fd)
 {
 	struct relisten *r;
 
 	HASH_FIND(hh, p->relistens, &in->uid, sizeof(in->uid), r);
-	if (!r || fd < 0 || in->kind >= LINK_LISTENER_END)
-		mem_closep(&fd);
-	else
-		r->again(r->ctx, (enum link_listener)in->kind, fd);
-}
-
-/* --- answers --- */
-
-static void answer_peer(
-    const struct link_call *c, const struct link_packet *in, const struct err *e)
-{
-	struct link_peer n = {.cookie = in->netns_cookie,
-	    .cgroup_id = in->cgroup_id,
-	    .unknown = in->cgroup_id ? "" : in->why,
-	    .naddresses = in->naddresses > LINK_ADDRESSES_MAX ? LINK_ADDRESSES_MAX : in->naddresses,
-	    .addresses = in->addresses};
-
-	c->peer_known(c->ctx, e, e ? NULL : &n);
-}
-
-static void log_failure(const struct link_call *c, const struct err *e)
-{
-	char uid[UUID_TEXT_SIZE];
-
-	uuid_format(&c->pod, uid);
-	log_warn(uid, "the broker refused to %s: %s",
-	    c->op == LINK_WRITE        ? "write the pod's file"
-	    : c->op == LINK_POD_REMOVE ? "remove the pod's directory"
-	    : c->op == LINK_STATE_DEL  ? "forget what was kept"
-	    : c->op == LINK_READY      ? "be told that all is ready"
-				       : "end a follow",
-	    e->msg);
-}
-
-/* Answers that carry a socket, a map or a pipe. */
-static bool has_fd(const struct link_call *c)
-{
-	return c && (c->op == LINK_LISTEN || c->op == LINK_REDIRECT_COUNTERS ||
-			c->op == LINK_REDIRECT_TRACE || c->op == LINK_DIAL);
-}
-
-/* Answers that say yes or no. */
-static bool has_done(const struct link_call *c)
-{
-	return c->op == LINK_POD_ADD || c->op == LINK_STATE_PUT || c->op == LINK_CALLER ||
-	       c->op == LINK_PUBLISH || c->op == LINK_UNPUBLISH;
-}
-
-static void call_answer(
-    struct link_call *c, const struct link_packet *in, const struct err *e, int fd)
-{
-	struct link_call was = *c;
-
-	if (was.op == LINK_REDIRECT_SET && !e)
-		return;    /* accepted; LINK_REDIRECTED is the answer */
-	link_call_drop(c); /* R3, and the callback may start the next one in the same slot */
-	if (has_fd(&was)) {
-		was.listening(was.ctx, e, fd);
-		return;
-	}
-	mem_closep(&fd);
-	if (was.op == LINK_PEER_OF)
-		answer_peer(&was, in, e);
-	else if (has_done(&was))
-		was.done(was.ctx, e);
-	else if (was.op == LINK_REDIRECT_EXPLAIN)
-		was.explained(was.ctx, e, in->arg);
-	else if (was.op == LINK_REDIRECT_SET)
-		was.redirected(was.ctx, e, 0, NULL);
-	else if (was.op == LINK_STATE_LIST)
-		was.kept_found(was.ctx, &(struct link_kept){.e = e});
-	else if (was.op == LINK_VOLUMES)
-		was.volume_found(was.ctx, &(struct link_volume){.e = e});
-	else if (e)
-		log_failure(&was, e);
-}
-
-static void on_unsent(void *ctx)
-{
-	struct link_call *c = ctx;
-	static const struct link_packet nothing;
-	struct err e;
-
-	err_set(&e, EMFILE, "it cannot be sent: too many open files");
-	call_answer(c, &nothing, &e, -1);
-}
-
-/* R2: told by a turn of the loop. */
-void link_call_unsent(struct link_call *c)
-{
-	loop_timer_in(c->p->loop, &c->soon, 0, on_unsent, c);
-}
-
-void link_call_transmit(struct link_call *c, const struct link_request *req, int fd)
-{
-	if (transmit(c->p, req, fd))
-		link_call_unsent(c);
-}
-
-static void take_reply(struct link *p, const struct link_packet *in, int fd)
-{
-	struct link_call *c;
-	struct link_follow *f;
-	struct err refusal;
-	const struct err *e = NULL;
-
-	HASH_FIND(hh, p->calls, &in->id, sizeof(in->id), c);
-	HASH_FIND(hh, p->follows, &in->id, sizeof(in->id), f);
-	if (in->code) {
-		err_set(&refusal, in->code, "%s", in->why);
-		e = &refusal;
-	} else if (has_fd(c) && fd < 0) {
-		err_set(&refusal, EPROTO, "the broker's answer lacks its descriptor");
-		e = &refusal;
-	}
-	if (e || !has_fd(c)) { /* also a late answer's: cancelled */
-		mem_closep(&fd);
-		fd = -1;
-	}
-	if (c)
-		call_answer(c, in, e, fd);
-	else if (f && e) /* it cannot be followed at all */
-		f->changed(f->ctx, &(struct link_content){.name = "", .e = e});
+	if (r && *fd >= 0 && in->kind < LINK_LISTENER_END)
+		r->again(r->ctx, (enum link_listener)in->kind, take_fd(*fd));
 }
 
 void link_on_redirect(struct link *p, link_redirect_noted noted, void *ctx)
@@ -471,12 +302,13 @@ void link_on_csi(struct link *p, link_csi_noted noted, void *ctx)
 	p->csi_ctx = ctx;
 }
 
-static void take_note(const struct link *p, const struct link_packet *in)
+static void take_redirect_note(struct link *p, const struct link_packet *in, int *fd)
 {
 	static const struct uuid nobody;
 	bool of_pod = !uuid_equal(&in->uid, &nobody);
 	struct err e;
 
+	(void)fd;
 	if (in->code)
 		err_set(&e, in->code, "%s", in->why);
 	if (p->redirect_noted)
@@ -484,31 +316,99 @@ static void take_note(const struct link *p, const struct link_packet *in)
 		    p->redirect_ctx, of_pod ? &in->uid : NULL, in->code ? &e : NULL, in->arg);
 }
 
-/* --- followed files --- */
-
-static void take_file(struct link *p, const struct link_packet *in, int received)
+static void take_csi_note(struct link *p, const struct link_packet *in, int *fd)
 {
-	auto_close int fd = received;
-	struct link_content content = {.name = in->name};
-	struct link_follow *f;
-	char *data = NULL;
+	(void)fd;
+	if (p->csi_noted)
+		p->csi_noted(p->csi_ctx, in->arg);
+}
+
+/* --- answers --- */
+
+static void call_answer(struct link_call *c, struct link_reply *r)
+{
+	struct link_call was = *c;
+
+	if (ops_row(was.req.op)->answer == LINK_LATER && !r->e)
+		return;
+	link_call_drop(c); /* R3, and the callback may start the next one in the same slot */
+	link_answers[was.req.op](&was, r);
+}
+
+static void on_unsent(void *ctx)
+{
+	static const struct link_packet nothing;
 	struct err e;
 
-	HASH_FIND(hh, p->follows, &in->id, sizeof(in->id), f);
-	if (!f)
-		return; /* ended while this was under way */
-	if (in->state == LINK_FILE_CONTENT)
-		content.data = data = link_memfd_read(fd, &content.size, &e);
-	else if (in->state == LINK_FILE_SYNCED)
-		content.synced = true;
-	else
-		err_set(&e, in->state == LINK_FILE_REMOVED ? ENOENT : EACCES, "%s", in->why);
-	if (!content.data && !content.synced)
-		content.e = &e;
-	f->changed(f->ctx, &content);
-	if (data)
-		explicit_bzero(data, content.size); /* it may have been a token */
-	free(data);
+	err_set(&e, EMFILE, "it cannot be sent: too many open files");
+	call_answer(ctx, &(struct link_reply){.in = &nothing, .e = &e, .fd = -1});
+}
+
+/* R2: told by a turn of the loop. */
+void link_call_unsent(struct link_call *c)
+{
+	loop_timer_in(c->p->loop, &c->soon, 0, on_unsent, c);
+}
+
+void link_call_send(struct link_call *c, int fd)
+{
+	if (transmit(c->p, &c->req, fd))
+		link_call_unsent(c);
+}
+
+/* An answer without a call was cancelled. */
+static void take_reply(struct link *p, const struct link_packet *in, int *fd)
+{
+	struct link_call *c;
+	struct err e = {0};
+
+	HASH_FIND(hh, p->calls, &in->id, sizeof(in->id), c);
+	if (!c)
+		return;
+	if (in->code)
+		err_set(&e, in->code, "%s", in->why);
+	else if (ops_row(c->req.op)->answer == LINK_GIVEN && *fd < 0)
+		err_set(&e, EPROTO, "the broker's answer lacks its descriptor");
+	struct link_reply r = {.in = in, .e = e.code ? &e : NULL, .fd = take_fd(*fd)};
+	call_answer(c, &r);
+	mem_closep(&r.fd);
+}
+
+/* --- packets in --- */
+
+/* Each kind is said under the id of a call, or to us.  Who does not take the descriptor has it
+ * closed. */
+static const struct {
+	enum link_op op; /* of the call */
+	void (*of_call)(struct link_call *c, const struct link_packet *in, int fd);
+	void (*of_link)(struct link *p, const struct link_packet *in, int *fd);
+} kinds[LINK_WHAT_END] = {
+    [LINK_REPLY] = {.of_link = take_reply},
+    [LINK_FILE] = {LINK_FOLLOW, link_follow_take, NULL},
+    [LINK_PING] = {.of_link = take_ping},
+    [LINK_LISTENER] = {.of_link = take_listener},
+    [LINK_REDIRECTED] = {LINK_REDIRECT_SET, link_redirect_take, NULL},
+    [LINK_REDIRECT_NOTE] = {.of_link = take_redirect_note},
+    [LINK_STATE] = {LINK_STATE_LIST, link_state_take, NULL},
+    [LINK_VOLUME] = {LINK_VOLUMES, link_volume_take, NULL},
+    [LINK_CSI_NOTE] = {.of_link = take_csi_note},
+};
+
+/* Nobody waits for it any more, or it is no packet for us: nothing. */
+static void take_packet(struct link *p, const struct link_packet *in, int received)
+{
+	auto_close int fd = received;
+	struct link_call *c;
+
+	if (in->what >= LINK_WHAT_END)
+		return;
+	if (kinds[in->what].of_link) {
+		kinds[in->what].of_link(p, in, &fd);
+		return;
+	}
+	HASH_FIND(hh, p->calls, &in->id, sizeof(in->id), c);
+	if (c && c->req.op == kinds[in->what].op)
+		kinds[in->what].of_call(c, in, fd);
 }
 
 static void go_silent(struct link *p)
@@ -523,7 +423,6 @@ static void on_readable(void *ctx)
 {
 	struct link *p = ctx;
 	struct link_packet in;
-	struct link_call *c;
 	struct err e = {0};
 	int fd;
 	enum received got = receive(p->fd, &in, &fd, &e);
@@ -535,29 +434,8 @@ static void on_readable(void *ctx)
 			log_error(NULL, "%s", e.msg);
 		go_silent(p);
 		p->lost(p->lost_ctx);
-	} else if (in.what == LINK_REPLY) {
-		take_reply(p, &in, fd);
-	} else if (in.what == LINK_FILE) {
-		take_file(p, &in, fd);
-	} else if (in.what == LINK_LISTENER) {
-		take_listener(p, &in, fd);
-	} else if (in.what == LINK_STATE) {
-		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
-		link_state_take(c, &in, fd);
-	} else if (in.what == LINK_VOLUME) {
-		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
-		link_volume_take(c, &in, fd);
-	} else if (in.what == LINK_REDIRECTED) {
-		HASH_FIND(hh, p->calls, &in.id, sizeof(in.id), c);
-		link_redirect_take(c, &in, fd);
 	} else {
-		mem_closep(&fd);
-		if (in.what == LINK_PING)
-			answer_ping(p, &in);
-		else if (in.what == LINK_REDIRECT_NOTE)
-			take_note(p, &in);
-		else if (in.what == LINK_CSI_NOTE && p->csi_noted)
-			p->csi_noted(p->csi_ctx, in.arg);
+		take_packet(p, &in, fd);
 	}
 }
 
@@ -631,7 +509,6 @@ struct link *link_new(struct loop *l, int fd, void (*lost)(void *ctx), void *ctx
 void link_free(struct link **pp)
 {
 	struct link_call *c, *ctmp;
-	struct link_follow *f, *ftmp;
 	struct relisten *r, *rtmp;
 
 	if (!*pp)
@@ -640,8 +517,6 @@ void link_free(struct link **pp)
 	go_silent(p);
 	HASH_ITER (hh, p->calls, c, ctmp)
 		link_call_drop(c);
-	HASH_ITER (hh, p->follows, f, ftmp)
-		follow_drop(f);
 	HASH_ITER (hh, p->relistens, r, rtmp)
 		relisten_drop(p, r);
 	for (int i = 0; i < LINK_NODE_LISTENER_END; i++)

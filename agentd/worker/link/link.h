@@ -22,6 +22,10 @@ int link_take_listener(struct link *p, enum link_node_listener kind); /* -1: the
 
 /* `e` is NULL on success.  A refusal's text is the broker's and names what was refused. */
 typedef void (*link_done)(void *ctx, const struct err *e);
+/* Any operation (common/ops.h) that is answered by yes or no; `req` needs no id.  `fd` (or -1)
+ * stays the caller's.  Without `slot` and `done` nobody waits; a refusal is logged. */
+void link_ask(struct link *p, struct link_call **slot, const struct link_request *req, int fd,
+    link_done done, void *ctx);
 void link_pod_add(
     struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx);
 /* Nobody waits for these two; a failure is logged. */

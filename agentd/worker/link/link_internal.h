@@ -1,4 +1,4 @@
-/* link_internal.h - a request under way: what link.c shows the files beside it. */
+/* link_internal.h - a request under way: what the files of the link share. */
 #pragma once
 #include "redirect.h"
 #include "volume.h"
@@ -8,10 +8,8 @@
 struct link_call {
 	struct link *p;
 	struct link_call **slot; /* NULL: nobody waits */
-	uint32_t id;
-	enum link_op op;
-	struct uuid pod;
-	union {
+	struct link_request req; /* with the id of the call */
+	union {                  /* NULL `done`: a refusal is logged */
 		link_done done;
 		link_listening listening;
 		link_peer_known peer_known;
@@ -19,25 +17,33 @@ struct link_call {
 		link_volume_found volume_found;
 		link_redirected redirected;
 		link_explained explained;
+		link_changed changed;
 	};
 	void *ctx;
 	struct loop_timer soon; /* it could not be sent */
 	UT_hash_handle hh;
 };
 
+/* `req` needs no id. */
 struct link_call *link_call_new(
-    struct link *p, struct link_call **slot, enum link_op op, const struct uuid *pod, void *ctx);
+    struct link *p, struct link_call **slot, const struct link_request *req, void *ctx);
 void link_call_drop(struct link_call *c);
 /* `fd` (or -1) stays the caller's.  If it cannot be sent now nor kept for later, the call is
  * answered with EMFILE. */
-void link_call_transmit(struct link_call *c, const struct link_request *req, int fd);
+void link_call_send(struct link_call *c, int fd);
 void link_call_unsent(struct link_call *c); /* there was nothing to send it with: the same answer */
 
-/* A LINK_REDIRECTED packet; `c` NULL: nobody waits for it any more. */
+struct link_reply {
+	const struct link_packet *in;
+	const struct err *e; /* NULL, or why not */
+	int fd;              /* closed unless it is taken */
+};
+/* Takes the answer of an operation.  `was` is a copy of the call, which is no more. */
+typedef void (*link_answer_taker)(const struct link_call *was, struct link_reply *r);
+extern const link_answer_taker link_answers[LINK_OP_END];
+
+/* What comes under the id of a call besides its reply; `fd` stays the caller's. */
+void link_follow_take(struct link_call *c, const struct link_packet *in, int fd);
 void link_redirect_take(struct link_call *c, const struct link_packet *in, int fd);
-
-/* A LINK_STATE packet; `c` NULL: nobody waits for it any more.  Takes `fd`. */
 void link_state_take(struct link_call *c, const struct link_packet *in, int fd);
-
-/* A LINK_VOLUME packet; `c` NULL: nobody waits for it any more.  Takes `fd`. */
 void link_volume_take(struct link_call *c, const struct link_packet *in, int fd);

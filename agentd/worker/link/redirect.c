@@ -13,20 +13,13 @@
 #include <errno.h>
 #include <string.h>
 
-static void send_request(struct link_call *c, int fd)
-{
-	const struct link_request req = {.id = c->id, .op = (uint16_t)c->op, .uid = c->pod};
-
-	link_call_transmit(c, &req, fd);
-}
-
 static void send_with(struct link_call *c, const void *data, size_t size)
 {
 	struct err e;
 	auto_close int fd = link_memfd_sealed(data, size, &e);
 
 	if (fd >= 0)
-		send_request(c, fd);
+		link_call_send(c, fd);
 	else
 		link_call_unsent(c);
 }
@@ -34,7 +27,8 @@ static void send_with(struct link_call *c, const void *data, size_t size)
 void link_redirect_set(struct link *p, struct link_call **slot, const struct uuid *pod,
     const struct redirect_rules *rules, link_redirected done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_REDIRECT_SET, pod, ctx);
+	struct link_call *c = link_call_new(
+	    p, slot, &(struct link_request){.op = LINK_REDIRECT_SET, .uid = *pod}, ctx);
 
 	c->redirected = done;
 	send_with(c, rules, sizeof(*rules));
@@ -42,13 +36,15 @@ void link_redirect_set(struct link *p, struct link_call **slot, const struct uui
 
 void link_redirect_del(struct link *p, const struct uuid *pod)
 {
-	send_request(link_call_new(p, NULL, LINK_REDIRECT_DEL, pod, NULL), -1);
+	link_ask(
+	    p, NULL, &(struct link_request){.op = LINK_REDIRECT_DEL, .uid = *pod}, -1, NULL, NULL);
 }
 
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
     const struct redirect_question *q, link_explained done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_REDIRECT_EXPLAIN, pod, ctx);
+	struct link_call *c = link_call_new(
+	    p, slot, &(struct link_request){.op = LINK_REDIRECT_EXPLAIN, .uid = *pod}, ctx);
 
 	c->explained = done;
 	send_with(c, q, sizeof(*q));
@@ -56,21 +52,22 @@ void link_redirect_explain(struct link *p, struct link_call **slot, const struct
 
 void link_redirect_counters(struct link *p, struct link_call **slot, link_listening done, void *ctx)
 {
-	static const struct uuid nobody;
-	struct link_call *c = link_call_new(p, slot, LINK_REDIRECT_COUNTERS, &nobody, ctx);
+	struct link_call *c =
+	    link_call_new(p, slot, &(struct link_request){.op = LINK_REDIRECT_COUNTERS}, ctx);
 
 	c->listening = done;
-	send_request(c, -1);
+	link_call_send(c, -1);
 }
 
 void link_redirect_trace(
     struct link *p, struct link_call **slot, const struct uuid *pod, link_listening done, void *ctx)
 {
-	static const struct uuid all;
-	struct link_call *c = link_call_new(p, slot, LINK_REDIRECT_TRACE, pod ? pod : &all, ctx);
+	const struct link_request req = {
+	    .op = LINK_REDIRECT_TRACE, .uid = pod ? *pod : (struct uuid){{0}}};
+	struct link_call *c = link_call_new(p, slot, &req, ctx);
 
 	c->listening = done;
-	send_request(c, -1);
+	link_call_send(c, -1);
 }
 
 /* An old broker's counters are no reason to refuse what is in force: then they begin at 0. */
@@ -83,16 +80,12 @@ static struct redirect_counters read_baseline(int fd)
 	return c;
 }
 
-void link_redirect_take(struct link_call *c, const struct link_packet *in, int received)
+void link_redirect_take(struct link_call *c, const struct link_packet *in, int fd)
 {
-	auto_close int fd = received;
 	struct redirect_counters baseline;
-	struct link_call was;
+	struct link_call was = *c;
 	struct err e;
 
-	if (!c || c->op != LINK_REDIRECT_SET)
-		return;
-	was = *c;
 	link_call_drop(c);
 	baseline = read_baseline(fd);
 	if (in->code) {

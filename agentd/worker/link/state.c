@@ -10,34 +10,31 @@
 #include <errno.h>
 #include <string.h>
 
-static const struct uuid nobody;
-
-static void send_request(struct link_call *c, const struct link_kept *k, int fd)
+static struct link_request request(enum link_op op, enum link_state kind, const uint8_t *id)
 {
-	struct link_request req = {.id = c->id, .op = (uint16_t)c->op, .kind = (uint16_t)k->kind};
+	struct link_request req = {.op = (uint16_t)op, .kind = (uint16_t)kind};
 
-	if (k->id)
-		memcpy(req.state_id, k->id, sizeof(req.state_id));
-	link_call_transmit(c, &req, fd);
+	memcpy(req.state_id, id, sizeof(req.state_id));
+	return req;
 }
 
 void link_state_list(
     struct link *p, struct link_call **slot, enum link_state kind, link_kept_found found, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_STATE_LIST, &nobody, ctx);
+	const struct link_request req = {.op = LINK_STATE_LIST, .kind = (uint16_t)kind};
+	struct link_call *c = link_call_new(p, slot, &req, ctx);
 
 	c->kept_found = found;
-	send_request(c, &(struct link_kept){.kind = kind}, -1);
+	link_call_send(c, -1);
 }
 
-void link_state_take(struct link_call *c, const struct link_packet *in, int received)
+void link_state_take(struct link_call *c, const struct link_packet *in, int fd)
 {
-	auto_close int fd = received;
 	struct link_kept k = {.kind = in->kind, .id = in->state_id};
 	char *data;
 	struct err e;
 
-	if (!c || c->op != LINK_STATE_LIST || fd < 0)
+	if (fd < 0)
 		return;
 	k.data = data = link_memfd_read(fd, &k.size, &e);
 	if (!data)
@@ -50,19 +47,21 @@ void link_state_take(struct link_call *c, const struct link_packet *in, int rece
 void link_state_put(
     struct link *p, struct link_call **slot, const struct link_kept *k, link_done done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_STATE_PUT, &nobody, ctx);
+	const struct link_request req = request(LINK_STATE_PUT, k->kind, k->id);
+	struct link_call *c = link_call_new(p, slot, &req, ctx);
 	struct err e;
 	auto_close int fd = link_memfd_sealed(k->data, k->size, &e);
 
 	c->done = done;
 	if (fd >= 0)
-		send_request(c, k, fd);
+		link_call_send(c, fd);
 	else
 		link_call_unsent(c);
 }
 
 void link_state_del(struct link *p, enum link_state kind, const uint8_t *id)
 {
-	send_request(link_call_new(p, NULL, LINK_STATE_DEL, &nobody, NULL),
-	    &(struct link_kept){.kind = kind, .id = id}, -1);
+	const struct link_request req = request(LINK_STATE_DEL, kind, id);
+
+	link_ask(p, NULL, &req, -1, NULL, NULL);
 }

@@ -11,55 +11,48 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct uuid nobody;
-
 /* A name that is too long is sent as none, which the broker refuses: cut it would be another. */
-static void send_request(struct link_call *c, const char *volume, int fd)
+static struct link_request request(enum link_op op, const struct uuid *pod, const char *volume)
 {
-	struct link_request req = {.id = c->id, .op = (uint16_t)c->op, .uid = c->pod};
+	struct link_request req = {.op = (uint16_t)op, .uid = *pod};
 
 	if (strlen(volume) < sizeof(req.volume))
 		snprintf(req.volume, sizeof(req.volume), "%s", volume);
-	link_call_transmit(c, &req, fd);
+	return req;
 }
 
 void link_caller(struct link *p, struct link_call **slot, int fd, link_done done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_CALLER, &nobody, ctx);
-
-	c->done = done;
-	send_request(c, "", fd);
+	link_ask(p, slot, &(struct link_request){.op = LINK_CALLER}, fd, done, ctx);
 }
 
 void link_publish(struct link *p, struct link_call **slot, const struct uuid *pod,
     const char *volume, link_done done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_PUBLISH, pod, ctx);
+	const struct link_request req = request(LINK_PUBLISH, pod, volume);
 
-	c->done = done;
-	send_request(c, volume, -1);
+	link_ask(p, slot, &req, -1, done, ctx);
 }
 
 void link_unpublish(struct link *p, struct link_call **slot, const struct uuid *pod,
     const char *volume, link_done done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_UNPUBLISH, pod, ctx);
+	const struct link_request req = request(LINK_UNPUBLISH, pod, volume);
 
-	c->done = done;
-	send_request(c, volume, -1);
+	link_ask(p, slot, &req, -1, done, ctx);
 }
 
 void link_volume_list(struct link *p, struct link_call **slot, link_volume_found found, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, LINK_VOLUMES, &nobody, ctx);
+	struct link_call *c =
+	    link_call_new(p, slot, &(struct link_request){.op = LINK_VOLUMES}, ctx);
 
 	c->volume_found = found;
-	send_request(c, "", -1);
+	link_call_send(c, -1);
 }
 
-void link_volume_take(struct link_call *c, const struct link_packet *in, int received)
+void link_volume_take(struct link_call *c, const struct link_packet *in, int fd)
 {
-	auto_close int fd = received;
 	char *data = NULL;
 	struct link_volume v = {.pod = in->uid,
 	    .name = in->name,
@@ -67,8 +60,6 @@ void link_volume_take(struct link_call *c, const struct link_packet *in, int rec
 	    .directory = in->state & LINK_VOLUME_DIRECTORY};
 	struct err e;
 
-	if (!c || c->op != LINK_VOLUMES)
-		return;
 	if (fd >= 0)
 		v.vol_data = data = link_memfd_read(fd, &v.size, &e);
 	else

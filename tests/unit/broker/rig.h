@@ -7,7 +7,7 @@
 #pragma once
 #include "broker/base/fdstore.h"
 #include "broker/base/io.h"
-#include "broker/requests/requests.h"
+#include "broker/requests/broker.h"
 #include "common/err.h"
 #include "common/protocol.h"
 #include <errno.h>

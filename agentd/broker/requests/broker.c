@@ -1,0 +1,451 @@
+/* broker.c - one worker, its requests, what it is told.
+ *
+ * attach -> HELLO and the node's listeners are in the socket before the worker exists -> each turn:
+ * requests (16 at most, and only while an answer would fit), then marked files (likewise).  What
+ * cannot be sent is not made: requests stay in the socket, changes stay marks.  So a worker that
+ * never reads costs nothing, and nothing is ever lost or queued (process-split.md 4,
+ * back-pressure). A packet that no worker of ours would send ends it.
+ */
+#include "broker.h"
+#include "broker/base/fdstore.h"
+#include "broker/base/io.h"
+#include "broker/base/state.h"
+#include "broker/netns/pod_sockets.h"
+#include "broker/pods/pods.h"
+#include "broker/redirect/requests.h"
+#include "broker_internal.h"
+#include "common/err.h"
+#include "common/fdpass.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "follow.h"
+#include "node.h"
+#include "requests.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+LOG_SCOPE("broker");
+
+enum {
+	PER_TURN = 16,
+	/* Listeners that a worker may shut down before it is taken for an attacker. */
+	RENEWED_MAX = 32,
+	RENEWED_SECONDS = 60
+};
+
+void broker_broke(struct broker *b, const char *why)
+{
+	log_error(NULL, "the worker broke the protocol and is killed: %s", why);
+	b->state = LIFE_WORKER_BROKE;
+}
+
+static void send_packet(struct broker *b, const struct link_packet *p, int fd)
+{
+	if (!fdpass_send(b->worker.fd, p, sizeof(*p), fd))
+		return;
+	if (errno != EPIPE && errno != ECONNRESET) /* its end is read, after what it said last */
+		broker_broke(b, strerror(errno));
+}
+
+/* --- what the worker is told unasked --- */
+
+static bool pods_are_pending(const struct broker *b)
+{
+	return pods_pending(b->pods);
+}
+
+static bool next_of_pods(struct broker *b, struct link_packet *p, int *fd)
+{
+	pods_next(b->pods, p, fd);
+	return true;
+}
+
+static bool node_is_pending(const struct broker *b)
+{
+	return requests_node_pending(b->node);
+}
+
+static bool next_of_node(struct broker *b, struct link_packet *p, int *fd)
+{
+	(void)fd;
+	requests_node_next(b->node, p);
+	return true;
+}
+
+static bool traffic_is_pending(const struct broker *b)
+{
+	return redirect_requests_pending(b->traffic);
+}
+
+static bool next_of_traffic(struct broker *b, struct link_packet *p, int *fd)
+{
+	if (!redirect_requests_next(b->traffic, p, fd))
+		return false;
+	if (p->what == LINK_REDIRECT_NOTE && !p->arg)
+		pod_sockets_end(b->dns, &p->uid); /* not live: nobody serves it */
+	return true;
+}
+
+static bool follows_are_pending(const struct broker *b)
+{
+	return follows_pending(b->follows);
+}
+
+static bool next_of_follows(struct broker *b, struct link_packet *p, int *fd)
+{
+	return follows_next(b->follows, p, fd);
+}
+
+static bool states_are_listed(const struct broker *b)
+{
+	return broker_state_listing(b->states);
+}
+
+static bool next_of_states(struct broker *b, struct link_packet *p, int *fd)
+{
+	broker_state_next(b->states, p, fd);
+	return true;
+}
+
+static bool volumes_are_listed(const struct broker *b)
+{
+	return volume_list_listing(&b->volumes);
+}
+
+static bool next_of_volumes(struct broker *b, struct link_packet *p, int *fd)
+{
+	volume_list_next(&b->volumes, p, fd);
+	return true;
+}
+
+struct source {
+	bool (*pending)(const struct broker *b);
+	/* False: nothing after all. */
+	bool (*next)(struct broker *b, struct link_packet *p, int *fd);
+	bool lends; /* the descriptor is not ours to close */
+};
+/* In the order in which they are heard.  The last row is empty. */
+static const struct source news[] = {
+    {pods_are_pending, next_of_pods, true},
+    {node_is_pending, next_of_node, false},
+    {traffic_is_pending, next_of_traffic, false},
+    {follows_are_pending, next_of_follows, false},
+    {NULL, NULL, false},
+};
+/* Nothing else is answered before a list has ended. */
+static const struct source lists[] = {
+    {states_are_listed, next_of_states, false},
+    {volumes_are_listed, next_of_volumes, false},
+    {NULL, NULL, false},
+};
+
+static bool is_pending(const struct broker *b, const struct source *s)
+{
+	for (; s->pending; s++)
+		if (s->pending(b))
+			return true;
+	return false;
+}
+
+/* One packet at most.  False: nothing is pending, or nobody hears it any more. */
+static bool push(struct broker *b, const struct source *s)
+{
+	bool was_pending = false;
+
+	for (bool sent = false; s->pending && !sent; s++) {
+		struct link_packet p;
+		int fd = -1;
+		if (!s->pending(b))
+			continue;
+		was_pending = true;
+		if ((sent = s->next(b, &p, &fd)))
+			send_packet(b, &p, fd);
+		if (!s->lends)
+			mem_closep(&fd);
+	}
+	return was_pending && b->state == BROKER_SERVING;
+}
+
+/* --- what it asks --- */
+
+void broker_reply(struct broker *b, const struct link_packet *reply, int fd)
+{
+	if (b->state == BROKER_SERVING)
+		send_packet(b, reply, fd);
+}
+
+/* False: there is none. */
+static bool take_request(struct broker *b)
+{
+	struct broker_request in;
+	struct err why;
+	enum broker_got got = broker_io_receive(b->worker.fd, &in, &why);
+
+	if (got == BROKER_GOT_NOTHING)
+		return false;
+	if (got == BROKER_GOT_EOF) {
+		b->state = LIFE_WORKER_LEFT;
+		return false;
+	}
+	if (got == BROKER_GOT_GARBAGE || requests_check(&in, &why))
+		broker_broke(b, why.msg);
+	else
+		requests_answer(b, &in);
+	mem_closep(&in.fd);
+	return b->state == BROKER_SERVING;
+}
+
+/* --- one turn --- */
+
+static void want(struct broker *b)
+{
+	if (b->state != BROKER_SERVING || !b->attached)
+		return;
+	if (!broker_io_writable(b->worker.fd))
+		broker_watch_want(b->epoll, &b->worker, EPOLLOUT);
+	else if (is_pending(b, news) || is_pending(b, lists))
+		broker_watch_want(b->epoll, &b->worker, EPOLLIN | EPOLLOUT);
+	else
+		broker_watch_want(b->epoll, &b->worker, EPOLLIN);
+}
+
+static void on_worker(void *ctx, uint32_t events)
+{
+	struct broker *b = ctx;
+
+	(void)events;
+	for (int i = 0; i < PER_TURN && broker_io_writable(b->worker.fd); i++)
+		if (!(is_pending(b, lists) ? push(b, lists) : take_request(b)))
+			break;
+	for (int i = 0; i < PER_TURN && b->state == BROKER_SERVING; i++)
+		if (!broker_io_writable(b->worker.fd) || !push(b, news))
+			break;
+	want(b);
+}
+
+static void on_changed(void *ctx)
+{
+	want(ctx);
+}
+
+/* Only the worker can do that, and no worker of ours does. */
+static void on_renewed(void *ctx)
+{
+	struct broker *b = ctx;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (now.tv_sec - b->renewed_since > RENEWED_SECONDS) {
+		b->renewed_since = now.tv_sec;
+		b->renewed = 0;
+	}
+	if (++b->renewed > RENEWED_MAX && b->state == BROKER_SERVING)
+		broker_broke(b, "it keeps shutting sockets down");
+	want(b);
+}
+
+static void on_node_broke(void *ctx, const char *why)
+{
+	struct broker *b = ctx;
+
+	if (b->attached && b->state == BROKER_SERVING)
+		broker_broke(b, why);
+}
+
+static void on_csi_renewed(void *ctx)
+{
+	struct broker *b = ctx;
+
+	if (!b->attached || b->state != BROKER_SERVING)
+		return;
+	log_warn(NULL,
+	    "the worker's csi.sock is dead: another worker takes its place, with the new one");
+	b->state = LIFE_WORKER_BROKE;
+}
+
+/* --- life --- */
+
+int broker_epoll(const struct broker *b)
+{
+	return b->epoll;
+}
+
+static int on_netns_asked(void *ctx, const struct uuid *pod, uint64_t cgroup)
+{
+	struct broker *b = ctx;
+	struct err e;
+	const struct broker_pod *known = pods_find(b->pods, pod, &e);
+
+	return known ? broker_pod_netns_in(known, cgroup) : -1;
+}
+
+static void on_emptied(void *ctx, const struct uuid *pod)
+{
+	struct broker *b = ctx;
+
+	if (b->dns)
+		pod_sockets_end(b->dns, pod);
+	if (b->traffic)
+		redirect_requests_emptied(b->traffic, pod);
+}
+
+static bool on_gone_asked(void *ctx, const struct uuid *pod)
+{
+	return redirect_requests_gone(((struct broker *)ctx)->traffic, pod);
+}
+
+static void on_of_host(void *ctx, const struct uuid *pod)
+{
+	redirect_requests_of_host(((struct broker *)ctx)->traffic, pod);
+}
+
+static int on_dns_place(void *ctx, const struct uuid *pod, uint16_t *port, struct err *e)
+{
+	return redirect_requests_dns_place(((struct broker *)ctx)->traffic, pod, port, e);
+}
+
+static int on_dns_mark(void *ctx, const struct uuid *pod, int socket, bool answered, struct err *e)
+{
+	return redirect_requests_dns_mark(
+	    ((struct broker *)ctx)->traffic, pod, socket, answered, e);
+}
+
+static int start(struct broker *b, struct err *e)
+{
+	if ((b->epoll = broker_loop_new()) < 0)
+		return err_sys(e, "epoll");
+	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, e) ||
+	    netns_home_open(&b->home, b->kept, e))
+		return -1;
+	if (!(b->node =
+		    requests_node_new(&(struct requests_node_rig){b->epoll, b->options, b->kept,
+					  &b->home, b->rundir.inherited, on_node_broke, on_csi_renewed, on_changed, b},
+			e)))
+		return -1;
+	if (!(b->states = broker_state_new(b->options, b->kept, e)))
+		return -1;
+	b->pods = pods_new(&(struct pods_rig){b->epoll, b->options, &b->home, b->kept, b->states,
+	    on_renewed, on_gone_asked, on_emptied, on_of_host, b});
+	b->follows = follows_new(b->epoll, b->options, on_changed, b, e);
+	b->traffic =
+	    b->follows ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll, b->options,
+						   &b->home, on_changed, on_netns_asked, b},
+			     e)
+		       : NULL;
+	b->dns = pod_sockets_new(
+	    &(struct pod_sockets_rig){b->epoll, &b->home, on_dns_place, on_dns_mark, b});
+	return b->traffic ? 0 : -1;
+}
+
+struct broker *broker_new(
+    const struct broker_options *o, struct broker_fdstore *kept, struct err *e)
+{
+	struct broker *b = mem_zalloc(sizeof(*b));
+
+	b->options = b->volumes.options = o;
+	b->kept = kept;
+	b->epoll = b->home.fd = b->home.init_fd = b->rundir.lock = -1;
+	if (start(b, e))
+		broker_free(&b);
+	return b;
+}
+
+static void end_lists(struct broker *b)
+{
+	broker_state_list_end(b->states);
+	volume_list_end(&b->volumes);
+}
+
+static void hang_up(struct broker *b)
+{
+	if (!b->attached)
+		return;
+	broker_watch_end(b->epoll, &b->worker);
+	close(b->worker.fd);
+	end_lists(b);
+	pod_sockets_detach(b->dns);
+	redirect_requests_detach(b->traffic);
+	b->attached = false;
+}
+
+/* What a dead worker asked for before it died is done: a certificate it wanted kept is not signed
+ * again. */
+static void hear_last_words(struct broker *b)
+{
+	if (!b->attached)
+		return;
+	end_lists(b);
+	while (b->state == BROKER_SERVING && !is_pending(b, lists) && take_request(b))
+		;
+}
+
+void broker_detach(struct broker *b)
+{
+	hear_last_words(b);
+	hang_up(b);
+	follows_clear(b->follows);
+	pods_generation(b->pods);
+	b->ready = false;
+	b->renewed = 0;
+}
+
+void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx)
+{
+	b->ev = *ev;
+	b->ctx = ctx;
+}
+
+void broker_free(struct broker **b)
+{
+	if (!*b)
+		return;
+	hang_up(*b);
+	pod_sockets_free(&(*b)->dns);
+	redirect_requests_free(&(*b)->traffic);
+	follows_free(&(*b)->follows);
+	pods_free(&(*b)->pods);
+	broker_state_free(&(*b)->states);
+	requests_node_free(&(*b)->node);
+	netns_home_close(&(*b)->home);
+	broker_rundir_close(&(*b)->rundir);
+	mem_closep(&(*b)->epoll);
+	free(*b);
+	*b = NULL;
+}
+
+int broker_attach(struct broker *b, int fd, struct err *e)
+{
+	broker_detach(b);
+	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
+	b->state = BROKER_SERVING;
+	if (requests_node_greet(b->node, fd, e)) {
+		close(fd);
+		return -1;
+	}
+	if (broker_watch_start(b->epoll, &b->worker, EPOLLIN)) {
+		close(fd);
+		return err_sys(e, "serve the worker");
+	}
+	b->attached = true;
+	want(b); /* something may be there to be told */
+	return 0;
+}
+
+void broker_ping(struct broker *b, uint32_t ping)
+{
+	struct link_packet p = {.what = LINK_PING, .arg = ping};
+
+	if (b->attached && b->state == BROKER_SERVING && broker_io_writable(b->worker.fd))
+		send_packet(b, &p, -1);
+}
+
+enum broker_state broker_turn(struct broker *b, int timeout_ms)
+{
+	/* Nothing more is taken from a worker that left or broke the rules. */
+	if (b->state != BROKER_SERVING)
+		hang_up(b);
+	broker_loop_turn(b->epoll, timeout_ms);
+	return b->state;
+}

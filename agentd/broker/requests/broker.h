@@ -1,0 +1,33 @@
+/* broker.h - the broker: one worker at a time, what it asks, what it is told. */
+#pragma once
+#include "broker/base/options.h"
+#include "common/err.h"
+
+struct broker;
+struct broker_fdstore;
+
+enum broker_state {
+	BROKER_SERVING,
+	LIFE_WORKER_LEFT,  /* its end of the pair is closed */
+	LIFE_WORKER_BROKE, /* the protocol: kill it; the reason is logged */
+};
+
+/* Takes over the run directory: makes it, locks it, listens on admin.sock.  `kept` must live
+ * longer; what an earlier broker left is found in it before this is called. */
+struct broker *broker_new(
+    const struct broker_options *o, struct broker_fdstore *kept, struct err *e);
+void broker_free(struct broker **b);
+int broker_epoll(const struct broker *b); /* for further watches */
+
+struct broker_events {
+	void (*ready)(void *ctx); /* what the worker did not claim was swept */
+	void (*pong)(void *ctx, uint32_t ping);
+};
+void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx);
+
+/* Greets the worker behind `fd` (taken) and serves it from then on. */
+int broker_attach(struct broker *b, int fd, struct err *e);
+/* Its connection, follows and lists end; pods and sockets stay for the next one. */
+void broker_detach(struct broker *b);
+void broker_ping(struct broker *b, uint32_t ping); /* a worker that reads nothing gets none */
+enum broker_state broker_turn(struct broker *b, int timeout_ms); /* handles one event at most */

@@ -1,0 +1,35 @@
+/* broker_internal.h - the broker's parts: what requests.c acts on. */
+#pragma once
+#include "broker.h"
+#include "broker/base/loop.h"
+#include "broker/base/rundir.h"
+#include "broker/kubelet/volume_list.h"
+#include "broker/netns/netns.h"
+#include <time.h>
+
+struct broker {
+	const struct broker_options *options;
+	int epoll;
+	struct broker_rundir rundir;
+	struct netns_home home;
+	struct broker_fdstore *kept;
+	struct requests_node *node;
+	struct volume_list volumes;
+	struct pods *pods;
+	struct follows *follows;
+	struct broker_states *states;
+	struct redirect_requests *traffic;
+	struct pod_sockets *dns;
+	struct broker_watch worker;
+	bool attached, ready; /* the worker */
+	enum broker_state state;
+	struct broker_events ev;
+	void *ctx;
+	unsigned renewed; /* listeners, since `renewed_since` */
+	time_t renewed_since;
+};
+
+/* The worker did what no worker of ours does: it is to be killed. */
+void broker_broke(struct broker *b, const char *why);
+/* A worker that broke the protocol meanwhile gets none. */
+void broker_reply(struct broker *b, const struct link_packet *reply, int fd);

@@ -1,0 +1,99 @@
+/* answers.c - the answer of each operation (common/ops.h), turned into the callback of its call.
+ *
+ * The call is no more when its answer is taken: the callback may start the next one, or free the
+ * link.
+ */
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "link_internal.h"
+
+LOG_SCOPE("priv");
+
+/* Nobody waits. */
+static void log_refusal(const struct link_call *was, const struct err *e)
+{
+	const struct link_op_row *row = ops_row(was->req.op);
+	char uid[UUID_TEXT_SIZE];
+
+	uuid_format(&was->req.uid, uid);
+	log_warn(row->whose == LINK_NO_POD ? NULL : uid, "the broker refused to %s: %s",
+	    row->refused, e->msg);
+}
+
+static void take_done(const struct link_call *was, struct link_reply *r)
+{
+	if (was->done)
+		was->done(was->ctx, r->e);
+	else if (r->e)
+		log_refusal(was, r->e);
+}
+
+static void take_descriptor(const struct link_call *was, struct link_reply *r)
+{
+	was->listening(was->ctx, r->e, r->e ? -1 : take_fd(r->fd));
+}
+
+static void take_peer(const struct link_call *was, struct link_reply *r)
+{
+	struct link_peer n = {.cookie = r->in->netns_cookie,
+	    .cgroup_id = r->in->cgroup_id,
+	    .unknown = r->in->cgroup_id ? "" : r->in->why,
+	    .naddresses =
+		r->in->naddresses > LINK_ADDRESSES_MAX ? LINK_ADDRESSES_MAX : r->in->naddresses,
+	    .addresses = r->in->addresses};
+
+	was->peer_known(was->ctx, r->e, r->e ? NULL : &n);
+}
+
+/* It cannot be followed at all. */
+static void take_no_follow(const struct link_call *was, struct link_reply *r)
+{
+	was->changed(was->ctx, &(struct link_content){.name = "", .e = r->e});
+}
+
+static void take_end_of_state(const struct link_call *was, struct link_reply *r)
+{
+	was->kept_found(was->ctx, &(struct link_kept){.e = r->e});
+}
+
+static void take_no_redirection(const struct link_call *was, struct link_reply *r)
+{
+	was->redirected(was->ctx, r->e, 0, NULL);
+}
+
+static void take_verdict(const struct link_call *was, struct link_reply *r)
+{
+	was->explained(was->ctx, r->e, r->in->arg);
+}
+
+static void take_end_of_volumes(const struct link_call *was, struct link_reply *r)
+{
+	was->volume_found(was->ctx, &(struct link_volume){.e = r->e});
+}
+
+const link_answer_taker link_answers[LINK_OP_END] = {
+    [LINK_POD_ADD] = take_done,
+    [LINK_POD_REMOVE] = take_done,
+    [LINK_LISTEN] = take_descriptor,
+    [LINK_PEER_OF] = take_peer,
+    [LINK_WRITE] = take_done,
+    [LINK_FOLLOW] = take_no_follow,
+    [LINK_UNFOLLOW] = take_done,
+    [LINK_READY] = take_done,
+    [LINK_PONG] = take_done,
+    [LINK_STATE_PUT] = take_done,
+    [LINK_STATE_DEL] = take_done,
+    [LINK_STATE_LIST] = take_end_of_state,
+    [LINK_REDIRECT_SET] = take_no_redirection,
+    [LINK_REDIRECT_DEL] = take_done,
+    [LINK_REDIRECT_COUNTERS] = take_descriptor,
+    [LINK_REDIRECT_EXPLAIN] = take_verdict,
+    [LINK_REDIRECT_TRACE] = take_descriptor,
+    [LINK_DIAL] = take_descriptor,
+    [LINK_CALLER] = take_done,
+    [LINK_PUBLISH] = take_done,
+    [LINK_UNPUBLISH] = take_done,
+    [LINK_VOLUMES] = take_end_of_volumes,
+    [LINK_CSI_REGISTERED] = take_done,
+};
