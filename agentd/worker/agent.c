@@ -2,8 +2,8 @@
  *
  * start: broker -> runtime -> control planes -> registry -> what an earlier worker stored
  *        -> the kubelet's volumes, manifests -> admin socket.
- * A pod comes: its environment is read (worker/envoy/node) and refused, or agent_pod.c starts its
- * services. A pod changes: the new environment is read first; a bad one leaves the old services
+ * A pod comes: its environment is read (worker/envoy/node) and refused, or pod_services.h starts
+ * its services. A pod changes: the new environment is read first; a bad one leaves the old services
  * alone. A pod goes: services stop, the broker drops sockets and directory. end: the reverse of
  * start.  The directories stay: a restart of agentd is not the end of a pod.
  */
@@ -27,6 +27,7 @@
 #include "worker/pod/redirect.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
+#include "worker/redirect/redirect.h"
 #include <string.h>
 
 LOG_SCOPE("agent");
@@ -225,8 +226,8 @@ static void on_restored(void *ctx)
 	a->kubelet = kubelet_new(&(struct kubelet_options){a->shared.loop, a->shared.link,
 	    a->shared.rpc, a->pods, a->config->node_name, a->config->publish_wait_ms});
 	a->manifests = manifest_dir_new(a->shared.loop, a->shared.link, a->pods);
-	a->pages =
-	    pages_new(&(struct pages_of){&a->shared, a->config, a->pods, a->manifests, a->kubelet});
+	a->pages = pages_new(&(struct pages_of){
+	    &a->shared, a->config, a->pods, a->manifests, a->kubelet, loop_now_ms(a->shared.loop)});
 }
 
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)

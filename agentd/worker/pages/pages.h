@@ -1,5 +1,6 @@
-/* agent_pages.h - what agentctl and Prometheus see of the worker; changes nothing. */
+/* pages.h - what agentctl and Prometheus see of the worker; changes nothing. */
 #pragma once
+#include <stdint.h>
 
 struct kubelet;
 struct pages;
@@ -16,6 +17,7 @@ struct pages_of {
 	struct pod_registry *pods;
 	const struct manifest_dir *manifests;
 	const struct kubelet *kubelet;
+	int64_t started_ms; /* of the loop's clock */
 };
 struct pages *pages_new(const struct pages_of *of);
 void pages_stop_accepting(struct pages *p); /* scrapes; NULL: none */

@@ -1,4 +1,4 @@
-/* agent_redirect_pages.c
+/* redirect.c
  *
  * explain: question -> broker, which runs the programs' own rules on their maps -> verdict, by
  * name.
@@ -12,7 +12,6 @@
 #include "ebpf/rules_types.h"
 #include "worker/base/loop.h"
 #include "worker/link/redirect.h"
-#include "worker/pod/pod_services.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"
 #include <arpa/inet.h>
@@ -83,28 +82,6 @@ static void refuse(struct asking *a, int status, const char *why)
 {
 	admin_later_text(&a->answer, status, why);
 	asking_end(a);
-}
-
-/* --- every pod --- */
-
-static void serve_all(void *ctx, struct http_request *req)
-{
-	struct pages_redirect *p = ctx;
-	json_t *all = json_array();
-
-	for (struct pod *pod = pod_first(p->pods); pod; pod = pod->next) {
-		json_t *o =
-		    pod->services ? pod_services_dump_redirect(pod->services) : json_object();
-		char uid[UUID_TEXT_SIZE];
-
-		uuid_format(&pod->uid, uid);
-		json_object_set_new(o, "pod", json_string(pod->label));
-		json_object_set_new(o, "uid", json_string(uid));
-		if (!pod->services)
-			json_object_set_new(o, "why_not", json_string(pod->state.msg));
-		json_array_append_new(all, o);
-	}
-	admin_reply_json(req, json_pack("{s:o}", "redirect", all));
 }
 
 /* --- explain --- */
@@ -312,7 +289,6 @@ struct pages_redirect *pages_redirect_new(
 	p->loop = l;
 	p->link = link;
 	p->pods = pods;
-	admin_serve(a, "/redirect", serve_all, p);
 	admin_serve(a, "/redirect/explain", serve_explain, p);
 	admin_serve(a, "/redirect/trace", serve_trace, p);
 	return p;

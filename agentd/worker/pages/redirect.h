@@ -1,6 +1,6 @@
-/* agent_redirect_pages.h - pages of the admin socket about traffic: what `agentctl redirect` asks.
+/* redirect.h - questions about traffic that the broker answers: what `agentctl redirect` asks
+ * besides /redirect.
  *
- *   /redirect                                   every pod's mode, state and counters
  *   /redirect/explain?pod=UID&to=ADDR:PORT      the decision, by the rules as they are; a dial with
  *       [&uid=N&gid=N&protocol=udp|tcp]         uid and gid, or an arrival
  *       [&from=ADDR]

@@ -1,19 +1,22 @@
-/* agent_dns.c
+/* dns.c - the pod's DNS: when the proxy is asked, and what istiod tells it.
  *
- * start: asked for, and a resolver is known -> live: the broker is asked for both sockets -> the
- * proxy serves; it forwards everything until istiod's first name table.  Another network namespace:
- * the same again.  Not live: the proxy rests.  A socket that cannot be had (somebody in the pod has
- * the port) is asked for again every 10 seconds; meanwhile the pod has its own resolver.
+ * start: asked for, and a resolver is known -> the network namespace is known: the broker is asked
+ * for both sockets -> the proxy serves; it forwards everything until istiod's first name table.
+ * Another namespace: the same again.  None: the proxy rests.  A socket that cannot be had (somebody
+ * in the pod has the port) is asked for again every 10 seconds; meanwhile the pod has its own
+ * resolver.
  */
-#include "dns.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "pod_services.h"
+#include "dns_servers.h"
+#include "rows.h"
 #include "worker/ads/discovery.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/dns/proxy.h"
+#include "worker/link/link.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"
 #include <arpa/inet.h>
@@ -22,11 +25,10 @@
 
 LOG_SCOPE("dns");
 
-enum { AGAIN_MS = 10000, ADDRESS_BITS = 128 };
+enum { AGAIN_MS = 10000 };
 
 struct pod_dns {
-	const struct agent_shared *shared;
-	const struct pod *pod;
+	struct pod_context *context;
 	bool captured, serving;
 	struct dns_server servers[DNS_SERVERS_MAX];
 	struct dns_upstream_options upstream;
@@ -37,56 +39,16 @@ struct pod_dns {
 	struct err why; /* code 0: none */
 };
 
-static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-/* --- which resolvers --- */
-
-static struct dns_server server_of(const struct redirect_address *a)
-{
-	struct dns_server s = {.family = AF_INET6};
-
-	memcpy(s.address.bytes, a->word, sizeof(s.address.bytes));
-	if (memcmp(s.address.bytes, mapped, sizeof(mapped)) != 0)
-		return s;
-	s = (struct dns_server){.family = AF_INET};
-	memcpy(s.address.bytes, &a->word[3], sizeof(a->word[3]));
-	return s;
-}
-
-static void read_list(const char *list, struct dns_server *out, size_t *n)
-{
-	char text[INET6_ADDRSTRLEN];
-
-	for (const char *at = list; *at && *n < DNS_SERVERS_MAX;) {
-		size_t length = strcspn(at, ",");
-		struct dns_server s = {.family = memchr(at, ':', length) ? AF_INET6 : AF_INET};
-
-		snprintf(text, sizeof(text), "%.*s", (int)length, at);
-		if (length < sizeof(text) && inet_pton(s.family, text, s.address.bytes) == 1)
-			out[(*n)++] = s;
-		at += length + (at[length] == ',');
-	}
-}
-
-bool pod_dns_servers(
-    const struct redirect_plan *plan, const char *node_upstream, struct dns_server *out, size_t *n)
-{
-	const struct redirect_rules *r = &plan->rules;
-
-	*n = 0;
-	if (plan->mode != REDIRECT_MODE_EBPF || !(r->flags & REDIRECT_DNS))
-		return false;
-	for (uint32_t i = 0; i < r->ncidrs && *n < DNS_SERVERS_MAX; i++)
-		if ((r->cidrs[i].flags & REDIRECT_CIDR_DNS) && r->cidrs[i].bits == ADDRESS_BITS)
-			out[(*n)++] = server_of(&r->cidrs[i].address);
-	if (*n == 0)
-		read_list(node_upstream, out, n);
-	return *n > 0;
-}
-
 /* --- the sockets --- */
 
 static void ask_for_sockets(void *ctx);
+
+static void listen_at(struct pod_dns *d, enum link_listener kind, link_listening done)
+{
+	const struct pod_context *c = d->context;
+
+	link_listen(c->shared->link, &d->listening, &c->pod->uid, kind, done, d);
+}
 
 static void rest(struct pod_dns *d)
 {
@@ -102,10 +64,11 @@ static void rest(struct pod_dns *d)
 static void not_yet(struct pod_dns *d, const struct err *e)
 {
 	if (strcmp(d->why.msg, e->msg) != 0)
-		log_warn(d->pod->label, "DNS is left to the pod's own resolver: %s", e->msg);
+		log_warn(
+		    d->context->pod->label, "DNS is left to the pod's own resolver: %s", e->msg);
 	rest(d);
 	d->why = *e;
-	loop_timer_in(d->shared->loop, &d->again, AGAIN_MS, ask_for_sockets, d);
+	loop_timer_in(d->context->shared->loop, &d->again, AGAIN_MS, ask_for_sockets, d);
 }
 
 static void on_tcp(void *ctx, const struct err *e, int fd)
@@ -130,22 +93,22 @@ static void on_udp(void *ctx, const struct err *e, int fd)
 		return;
 	}
 	d->udp = fd;
-	link_listen(d->shared->link, &d->listening, &d->pod->uid, LINK_LISTEN_DNS_TCP, on_tcp, d);
+	listen_at(d, LINK_LISTEN_DNS_TCP, on_tcp);
 }
 
 static void ask_for_sockets(void *ctx)
 {
-	struct pod_dns *d = ctx;
-
-	link_listen(d->shared->link, &d->listening, &d->pod->uid, LINK_LISTEN_DNS_UDP, on_udp, d);
+	listen_at(ctx, LINK_LISTEN_DNS_UDP, on_udp);
 }
 
-void pod_dns_live(struct pod_dns *d, bool live)
+static void on_netns(void *s, bool known)
 {
+	struct pod_dns *d = s;
+
 	if (!d->captured)
 		return;
 	rest(d);
-	if (live)
+	if (known)
 		ask_for_sockets(d);
 	else
 		err_set(&d->why, ERR_UNAVAILABLE, "the pod's network namespace is not known");
@@ -156,7 +119,7 @@ void pod_dns_live(struct pod_dns *d, bool live)
 static int on_names(void *ctx, const struct rpc_msg *response, struct err *e)
 {
 	struct pod_dns *d = ctx;
-	const struct dns_zone zone = {d->pod->ns, d->shared->node.cluster_domain};
+	const struct dns_zone zone = {d->context->pod->ns, d->context->shared->node.cluster_domain};
 	struct pbwire names;
 	struct dns_table *t;
 
@@ -166,59 +129,54 @@ static int on_names(void *ctx, const struct rpc_msg *response, struct err *e)
 	if (!t)
 		return -1;
 	if (!dns_proxy_table(d->proxy))
-		log_info(d->pod->label, "istiod told %zu names", dns_table_names(t));
+		log_info(d->context->pod->label, "istiod told %zu names", dns_table_names(t));
 	dns_proxy_set_table(d->proxy, t);
 	return 0;
 }
 
-void pod_dns_subscribe(struct pod_dns *d, struct xds_proxy *x)
+static void on_directory(void *s)
 {
+	struct pod_dns *d = s;
+
 	if (d->captured)
-		xds_proxy_take(x, TYPE_NAME_TABLE, on_names, d);
+		xds_proxy_take(d->context->ads, TYPE_NAME_TABLE, on_names, d);
 }
 
 /* --- life --- */
 
-struct pod_dns *pod_dns_start(const struct agent_shared *a, const struct pod *p,
-    const struct redirect_plan *plan, int64_t timeout_ms)
+static int start(void *s, struct err *e)
 {
-	struct pod_dns *d = mem_zalloc(sizeof(*d));
+	struct pod_dns *d = s;
+	const struct pod_context *c = d->context;
 
-	d->shared = a;
-	d->pod = p;
+	(void)e;
 	d->udp = -1;
-	d->upstream = (struct dns_upstream_options){.loop = a->loop,
-	    .link = a->link,
-	    .pod = &p->uid,
+	d->upstream = (struct dns_upstream_options){.loop = c->shared->loop,
+	    .link = c->shared->link,
+	    .pod = &c->pod->uid,
 	    .servers = d->servers,
-	    .timeout_ms = timeout_ms};
-	d->captured = pod_dns_servers(plan, a->dns_upstream, d->servers, &d->upstream.nservers);
-	if (!d->captured && (plan->rules.flags & REDIRECT_DNS)) {
+	    .timeout_ms = node_settings(c->node)->dns_timeout_ms};
+	d->captured =
+	    pod_dns_servers(c->plan, c->shared->dns_upstream, d->servers, &d->upstream.nservers);
+	if (!d->captured && (c->plan->rules.flags & REDIRECT_DNS)) {
 		err_set(&d->why, ERR_INVALID,
 		    "no resolver is known that is asked for names which are not istiod's: "
 		    "dns_upstream of the node, or dns_servers of the pod");
-		log_warn(p->label, "DNS is not captured: %s", d->why.msg);
+		log_warn(c->pod->label, "DNS is not captured: %s", d->why.msg);
 	} else if (d->captured) {
 		err_set(&d->why, ERR_UNAVAILABLE, "the pod's network namespace is not known");
 	}
-	d->proxy = dns_proxy_new(&d->upstream, p->label);
-	return d;
+	d->proxy = dns_proxy_new(&d->upstream, c->pod->label);
+	node_set_dns_captured(c->node, d->captured);
+	return 0;
 }
 
-bool pod_dns_captured(const struct pod_dns *d)
+static void stop(void *s)
 {
-	return d->captured;
-}
+	struct pod_dns *d = s;
 
-void pod_dns_stop(struct pod_dns **dp)
-{
-	struct pod_dns *d = take(*dp);
-
-	if (!d)
-		return;
 	rest(d);
 	dns_proxy_free(&d->proxy);
-	free(d);
 }
 
 /* --- looking at it --- */
@@ -234,7 +192,8 @@ static json_t *dump_servers(const struct pod_dns *d)
 	return all;
 }
 
-json_t *pod_dns_dump(const struct pod_dns *d)
+/* captured, answers, why_not, servers, names (-1: not told yet), and the counts */
+static json_t *dump_dns(const struct pod_dns *d)
 {
 	const struct dns_proxy_counts n = dns_proxy_counts(d->proxy);
 	const struct dns_table *t = dns_proxy_table(d->proxy);
@@ -259,7 +218,8 @@ static void add_addresses(json_t *to, int family, const struct dns_address *a, s
 		    to, json_string(inet_ntop(family, a[i].bytes, text, sizeof(text))));
 }
 
-json_t *pod_dns_resolve(const struct pod_dns *d, const char *name)
+/* {name, found, alias, addresses} */
+static json_t *resolve(const struct pod_dns *d, const char *name)
 {
 	const struct dns_table *t = dns_proxy_table(d->proxy);
 	struct dns_found f = {.alias = ""};
@@ -278,25 +238,51 @@ json_t *pod_dns_resolve(const struct pod_dns *d, const char *name)
 	    "addresses", addresses);
 }
 
-void pod_dns_measure(const struct pod_dns *d, const char *labels)
+static void dump(void *s, json_t *o)
 {
-	static struct metric *requests, *forwarded, *failures, *seconds;
+	json_object_set_new(o, "dns", dump_dns(s));
+}
+
+/* A name is looked up where it would be: a pod that is not captured has no table. */
+static void show(void *s, json_t *o, const char *name)
+{
+	json_t *all = dump_dns(s);
+
+	json_object_update(o, all);
+	json_decref(all);
+	if (name)
+		json_object_set_new(o, "resolved", resolve(s, name));
+}
+
+static void measure(void *s, const char *labels)
+{
+	const struct pod_dns *d = s;
 	const struct dns_proxy_counts n = dns_proxy_counts(d->proxy);
 
 	if (!d->captured)
 		return;
-	if (!requests) {
-		requests =
-		    metric_counter("istio_agent_dns_requests_total", "DNS queries of the pod.");
-		forwarded = metric_counter("istio_agent_dns_upstream_requests_total",
-		    "DNS queries that went on to the pod's resolvers.");
-		failures = metric_counter(
-		    "istio_agent_dns_upstream_failures_total", "Those that no resolver answered.");
-		seconds = metric_counter("istio_agent_dns_upstream_request_duration_seconds_sum",
-		    "Time until resolvers answered.");
-	}
-	metric_set(requests, labels, (double)n.requests);
-	metric_set(forwarded, labels, (double)n.forwarded);
-	metric_set(failures, labels, (double)n.upstream.failed);
-	metric_set(seconds, labels, n.upstream.seconds);
+	metric_set(metric_counter("istio_agent_dns_requests_total", "DNS queries of the pod."),
+	    labels, (double)n.requests);
+	metric_set(metric_counter("istio_agent_dns_upstream_requests_total",
+		       "DNS queries that went on to the pod's resolvers."),
+	    labels, (double)n.forwarded);
+	metric_set(metric_counter("istio_agent_dns_upstream_failures_total",
+		       "Those that no resolver answered."),
+	    labels, (double)n.upstream.failed);
+	metric_set(metric_counter("istio_agent_dns_upstream_request_duration_seconds_sum",
+		       "Time until resolvers answered."),
+	    labels, n.upstream.seconds);
 }
+
+const struct pod_service pod_dns_service = {
+    .name = "dns",
+    .size = sizeof(struct pod_dns),
+    .start = start,
+    .stop = stop,
+    .directory = on_directory,
+    .netns = on_netns,
+    .dump = dump,
+    .page = "dns",
+    .show = show,
+    .measure = measure,
+};

@@ -1,68 +1,102 @@
-/* agent_pod.h - what one pod gets, in which order; agent.c's other half.
+/* pod_services.h - what every pod gets: a table of services, each of them one file and one row.
  *
- * directory -> bootstrap, SDS, XDS, server, token (-> certificate), sockets -> ready.
+ * The life of a pod:
+ *   start            each row's start(), from the first to the last.  One that fails refuses the
+ *                    pod: those before it are stopped.
+ *   directory        the broker has made the pod's directory.  Now files are written and the token
+ *                    is read; the last row listens, and says that the pod is ready.
+ *   other events     see struct pod_service.  They come at any time, the directory included.  A
+ *                    service that has not begun ignores them.
+ *   stop accepting   maybe: connections wait for the next worker; what is here is still served.
+ *   stop             each row's stop(), from the last to the first.  The directory and its sockets
+ *                    stay for the next start or for link_pod_remove().
+ *
+ * The order of the rows (rows.h) is the order of dependency.  A row uses what the rows above it
+ * offer in struct pod_context, and never reaches into one below.  What it has to say to those it
+ * tells as an event: every row hears it, in the order of the rows, before pod_tell_*() returns.
  */
 #pragma once
-#include "worker/envoy/node.h"
-#include "worker/pods/limits.h"
+#include "shared.h"
 #include <jansson.h>
 #include <stddef.h>
 
-struct ca_client;
-struct cert_cache;
-struct crl;
-struct pod_redirects;
+struct cert;
 struct err;
-struct istiod;
-struct loop;
 struct pod;
-struct pod_dns;
+struct pod_redirect;
+struct pod_server;
 struct pod_services;
-struct link;
+struct pod_token;
 struct redirect_plan;
-struct rpc;
+struct rpc_stream;
+struct xds_proxy;
 
-struct plane {
-	struct istiod *istiod;
-	struct ca_client *ca;
-	struct cert_cache *certs;
-	struct crl *crl;
+/* One pod, as its services see it; outlives them. */
+struct pod_context {
+	const struct agent_shared *shared;
+	const struct plane *plane; /* its control plane */
+	struct pod *pod;
+	struct node *node;
+	const struct redirect_plan *plan; /* in start() only */
+	/* What a row offers to the rows below. */
+	const struct pod_redirect *redirect; /* redirect.h */
+	struct pod_token *token;             /* token.h */
+	struct pod_server *server;           /* server.h */
+	struct xds_proxy *ads;               /* from the directory on */
+	const char *roots; /* cert.c: what is trusted; NULL: the certificate's own roots */
 };
 
-/* What all pods share; agent.c owns it. */
-struct agent_shared {
-	struct loop *loop;
-	struct link *link;
-	struct rpc *rpc;
-	struct plane *planes; /* in the order of node.planes */
-	struct node_context node;
-	struct pod_redirects *redirect;
-	struct limits_values limits; /* of each pod */
-	const char *dns_upstream;    /* addresses, by commas: resolvers of pods that name none */
-	bool pcds;                   /* trust anchors come with the ADS streams, too */
+/* A row; what a service does not need is NULL.  `s` is its own struct, which pod_services.c makes,
+ * zeroed, and frees.  The struct begins with `struct pod_context *context`. */
+struct pod_service {
+	const char *name;
+	size_t size;                          /* of the struct */
+	int (*start)(void *s, struct err *e); /* -1: failed, and nothing is left to stop */
+	void (*stop)(void *s);
+	void (*stop_accepting)(void *s);
+
+	/* Events. */
+	void (*directory)(void *s);         /* it is there */
+	void (*redirected)(void *s);        /* pod_redirect_state() changed */
+	void (*netns)(void *s, bool known); /* the broker looked; it may be another one */
+	void (*addresses)(void *s, const char *const *ips, size_t n); /* a connection showed them */
+	void (*token_given)(void *s);         /* the pod's source has another token */
+	void (*token)(void *s, bool expired); /* it was read, or could not be, or has expired */
+	void (*trust)(void *s);               /* `roots` or a revocation list changed */
+	void (*certificate)(void *s, struct cert *cert, const char *why_not); /* cert_changed */
+
+	/* Questions.  The first row that takes a call has it (rpc_accept()). */
+	bool (*call)(void *s, struct rpc_stream *st, const char *method);
+	void (*uses)(void *s, int64_t in_use[LIMIT_END]);   /* sets what it knows */
+	void (*dump)(void *s, json_t *o);                   /* adds to the pod's object of /pods */
+	const char *page;                                   /* on which it is shown besides */
+	void (*show)(void *s, json_t *o, const char *name); /* `name` was asked for; may be NULL */
+	void (*measure)(void *s, const char *labels);       /* the pod's gauges */
+	const char *gauge, *gauge_help;                     /* of the node: count() of all pods */
+	unsigned (*count)(void *s);
 };
 
-/* Starts everything for `p`, whose environment was accepted as `node` (taken).  Ends in
- * pod_set_ready(). */
+void pod_tell_directory(struct pod_context *c);
+void pod_tell_redirected(struct pod_context *c);
+void pod_tell_netns(struct pod_context *c, bool known);
+void pod_tell_addresses(struct pod_context *c, const char *const *ips, size_t n);
+void pod_tell_token(struct pod_context *c, bool expired);
+void pod_tell_trust(struct pod_context *c);
+void pod_tell_certificate(struct pod_context *c, struct cert *cert, const char *why_not);
+bool pod_ask_call(struct pod_context *c, struct rpc_stream *st, const char *method);
+void pod_ask_uses(struct pod_context *c, int64_t in_use[LIMIT_END]);
+
+/* Starts all rows for `p`, whose environment was accepted as `node` (taken).  Ends in
+ * pod_set_ready().  NULL: it has ended there, the pod is refused. */
 struct pod_services *pod_services_start(const struct agent_shared *a, struct pod *p,
     struct node *node, const struct redirect_plan *plan);
-/* Ends the services; the directory and its sockets stay for pod_services_start() or
- * link_pod_remove().
- */
 void pod_services_stop(struct pod_services **s);
-/* New connections wait for the next worker; what is here is still served. */
 void pod_services_stop_accepting(struct pod_services *s);
+void pod_services_token_changed(struct pod_services *s); /* the source's */
+void pod_services_trust_changed(struct pod_services *s); /* a revocation list */
 
-/* The pod's source has another token. */
-void pod_services_token_changed(struct pod_services *s);
-/* The revocation list of a control plane changed. */
-void pod_services_trust_changed(struct pod_services *s);
-
-const struct pod_dns *pod_services_dns(const struct pod_services *s);
-json_t *pod_services_dump(struct pod_services *s);                /* for /pods */
-json_t *pod_services_dump_redirect(const struct pod_services *s); /* for /redirect */
-json_t *pod_services_dump_xds(const struct pod_services *s);      /* for /xds */
-/* Adds its live ones. */
-void pod_services_streams(const struct pod_services *s, unsigned *sds, unsigned *xds);
-/* The samples of this pod that are gauges; `labels` is the text of its labels. */
+/* For pages and metrics. */
+void pod_services_dump(struct pod_services *s, json_t *o);
+void pod_services_show(struct pod_services *s, const char *page, json_t *o, const char *name);
 void pod_services_measure(struct pod_services *s, const char *labels);
+unsigned pod_services_count(struct pod_services *s, size_t row); /* of pod_rows */

@@ -1,16 +1,20 @@
-/* agent_redirect.c
+/* redirect.c
  *
  * start: eBPF is asked for -> the broker accepts -> the pod's cgroup is there -> in force, and the
  * pod's row of counters is known.  Another mode: the broker is told to let go of the pod, which
- * costs nothing when it never had it.  The counters' map is asked for once, with the first pod.
+ * costs nothing when it never had it.  Later the broker looks into the pod's network namespace ->
+ * that is told.  Redirection stays when the services stop: a restart is not its end.  The counters'
+ * map is asked for once, with the first pod.
  */
 #include "redirect.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "rows.h"
 #include "worker/base/metrics.h"
 #include "worker/link/redirect.h"
 #include "worker/pods/pod.h"
+#include "worker/redirect/redirect.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -29,18 +33,13 @@ struct pod_redirects {
 };
 
 struct pod_redirect {
-	struct pod_redirects *shared;
-	const struct pod *pod;
+	struct pod_context *context;
 	struct link_call *setting;
 	enum redirect_mode mode;
 	bool strict, in_force, inbound;
 	unsigned index; /* 0: not known */
 	struct redirect_counters baseline;
 	struct err why; /* code 0: none */
-	void (*settled)(void *ctx);
-	void *ctx;
-	void (*noted)(void *ctx, bool redirected); /* NULL: nobody asks */
-	void *noted_ctx;
 	struct pod_redirect *prev, *next;
 };
 
@@ -54,12 +53,11 @@ static void note(struct pod_redirect *r, const struct err *e, bool inbound)
 	r->inbound = inbound;
 	r->why = e ? *e : (struct err){.code = 0};
 	if (e)
-		log_error(r->pod->label, "traffic is %s: %s",
+		log_error(r->context->pod->label, "traffic is %s: %s",
 		    inbound ? "redirected, but" : "not redirected", e->msg);
 	if (was_well != !e)
-		r->settled(r->ctx);
-	if (r->noted)
-		r->noted(r->noted_ctx, inbound);
+		pod_tell_redirected(r->context);
+	pod_tell_netns(r->context, inbound);
 }
 
 static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, unsigned n)
@@ -72,7 +70,7 @@ static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, uns
 		return;
 	}
 	DL_FOREACH (a->pods, r) {
-		if (!r->in_force || !uuid_equal(&r->pod->uid, pod))
+		if (!r->in_force || !uuid_equal(&r->context->pod->uid, pod))
 			continue;
 		note(r, e, n);
 		return;
@@ -126,7 +124,8 @@ static void on_set(
     void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline)
 {
 	struct pod_redirect *r = ctx;
-	struct pod_redirects *a = r->shared;
+	const char *label = r->context->pod->label;
+	struct pod_redirects *a = r->context->shared->redirect;
 
 	r->in_force = !e;
 	r->why = e ? *e : (struct err){.code = 0};
@@ -134,52 +133,42 @@ static void on_set(
 	if (baseline)
 		r->baseline = *baseline;
 	if (e) {
-		log_error(r->pod->label, "traffic is not redirected: %s", e->msg);
+		log_error(label, "traffic is not redirected: %s", e->msg);
 	} else {
-		log_info(r->pod->label, "traffic is redirected by eBPF");
+		log_info(label, "traffic is redirected by eBPF");
 		if (!a->counters && !a->asking)
 			link_redirect_counters(a->link, &a->asking, on_counters, a);
 	}
-	r->settled(r->ctx);
+	pod_tell_redirected(r->context);
 }
 
-struct pod_redirect *pod_redirect_start(struct pod_redirects *a, const struct pod *p,
-    const struct redirect_plan *plan, void (*settled)(void *ctx), void *ctx)
+static int start(void *s, struct err *e)
 {
-	struct pod_redirect *r = mem_zalloc(sizeof(*r));
+	struct pod_redirect *r = s;
+	struct pod_context *c = r->context;
+	const struct redirect_plan *plan = c->plan;
 
-	r->shared = a;
-	r->pod = p;
+	(void)e;
 	r->mode = plan->mode;
 	r->strict = plan->rules.strict;
-	r->settled = settled;
-	r->ctx = ctx;
-	DL_APPEND(a->pods, r);
+	DL_APPEND(c->shared->redirect->pods, r);
 	if (plan->mode == REDIRECT_MODE_EBPF) {
 		err_set(&r->why, ERR_UNAVAILABLE, "redirection waits for the pod's cgroup");
-		link_redirect_set(a->link, &r->setting, &p->uid, &plan->rules, on_set, r);
+		link_redirect_set(
+		    c->shared->link, &r->setting, &c->pod->uid, &plan->rules, on_set, r);
 	} else {
-		link_redirect_del(a->link, &p->uid);
+		link_redirect_del(c->shared->link, &c->pod->uid);
 	}
-	return r;
+	c->redirect = r;
+	return 0;
 }
 
-void pod_redirect_watch(
-    struct pod_redirect *r, void (*inbound)(void *ctx, bool redirected), void *ctx)
+static void stop(void *s)
 {
-	r->noted = inbound;
-	r->noted_ctx = ctx;
-}
+	struct pod_redirect *r = s;
 
-void pod_redirect_stop(struct pod_redirect **rp)
-{
-	struct pod_redirect *r = take(*rp);
-
-	if (!r)
-		return;
 	link_call_cancel(&r->setting);
-	DL_DELETE(r->shared->pods, r);
-	free(r);
+	DL_DELETE(r->context->shared->redirect->pods, r);
 }
 
 /* --- looking at it --- */
@@ -196,9 +185,11 @@ bool pod_redirect_holds(const struct pod_redirect *r)
 
 static uint64_t count_of(const struct pod_redirect *r, unsigned verdict)
 {
-	if (!r->index || !r->shared->counters)
+	const struct redirect_counters *rows = r->context->shared->redirect->counters;
+
+	if (!r->index || !rows)
 		return 0;
-	return __atomic_load_n(&r->shared->counters[r->index - 1].n[verdict], __ATOMIC_RELAXED) -
+	return __atomic_load_n(&rows[r->index - 1].n[verdict], __ATOMIC_RELAXED) -
 	       r->baseline.n[verdict];
 }
 
@@ -216,7 +207,9 @@ static void add_to(json_t *o, const char *key, uint64_t n)
 	json_object_set_new(o, key, json_integer(was + (json_int_t)n));
 }
 
-json_t *pod_redirect_dump(const struct pod_redirect *r)
+/* mode, policy, in_force (the rules), inbound (redirected, too), why_not, redirected, passed,
+ * dropped, counters{rule: n} without those that are 0 */
+static json_t *dump_redirect(const struct pod_redirect *r)
 {
 	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
 	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
@@ -234,13 +227,26 @@ json_t *pod_redirect_dump(const struct pod_redirect *r)
 	return o;
 }
 
-void pod_redirect_measure(const struct pod_redirect *r, const char *labels)
+static void dump(void *s, json_t *o)
 {
-	static struct metric *connections;
+	json_object_set_new(o, "redirect", dump_redirect(s));
+}
 
-	if (!connections)
-		connections = metric_counter("agentd_redirect_connections_total",
-		    "Connections of a pod, by what the eBPF programs decided and by which rule.");
+static void show(void *s, json_t *o, const char *name)
+{
+	json_t *all = dump_redirect(s);
+
+	(void)name;
+	json_object_update(o, all);
+	json_decref(all);
+}
+
+static void measure(void *s, const char *labels)
+{
+	const struct pod_redirect *r = s;
+	struct metric *connections = metric_counter("agentd_redirect_connections_total",
+	    "Connections of a pod, by what the eBPF programs decided and by which rule.");
+
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
 		auto_free char *text = NULL;
 
@@ -251,3 +257,14 @@ void pod_redirect_measure(const struct pod_redirect *r, const char *labels)
 		metric_set(connections, text, (double)count_of(r, v));
 	}
 }
+
+const struct pod_service pod_redirect_service = {
+    .name = "redirect",
+    .size = sizeof(struct pod_redirect),
+    .start = start,
+    .stop = stop,
+    .dump = dump,
+    .page = "redirect",
+    .show = show,
+    .measure = measure,
+};

@@ -1,14 +1,14 @@
-/* agent_token.c
+/* token.c
  *
- * start -> the source's token is read, or else the file beside the manifest is followed -> changed;
- * another one comes -> changed; it expires -> changed.  A token that cannot be read takes the place
+ * directory -> the source's token is read, or else the file beside the manifest is followed ->
+ * told; another one comes -> told; it expires -> told.  A token that cannot be read takes the place
  * of one that could, as the pod's owner took that one away.
  */
 #include "token.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "pod_services.h"
+#include "rows.h"
 #include "worker/base/loop.h"
 #include "worker/crypto/token.h"
 #include "worker/link/link.h"
@@ -18,34 +18,33 @@
 LOG_SCOPE("pod");
 
 struct pod_token {
-	struct loop *loop;
-	const struct pod *pod;
+	struct pod_context *context;
+	bool has_directory;
 	struct link_follow *follow; /* NULL: the source tells */
 	struct token token;         /* jwt NULL: none */
 	struct err why;             /* why there is none */
 	struct loop_timer expiry;
-	pod_token_changed changed;
-	void *ctx;
 };
 
 const struct token *pod_token_valid(const struct pod_token *t, struct err *e)
 {
-	const struct pod *p = t->pod;
+	const struct pod *p = t->context->pod;
 
 	if (!t->token.jwt) {
 		*e = t->why;
 		return NULL;
 	}
-	if (token_check(&t->token, p->ns, p->sa, &p->uid, loop_now_ms(t->loop) / 1000, e))
+	if (token_check(
+		&t->token, p->ns, p->sa, &p->uid, loop_now_ms(t->context->shared->loop) / 1000, e))
 		return NULL;
 	return &t->token;
 }
 
 static void on_expired(void *ctx)
 {
-	struct pod_token *t = ctx;
+	const struct pod_token *t = ctx;
 
-	t->changed(t->ctx, true);
+	pod_tell_token(t->context, true);
 }
 
 /* What the pod wrote as the time may be any number. */
@@ -55,7 +54,7 @@ static void watch_expiry(struct pod_token *t)
 	int64_t at_s = t->token.expires < latest_s ? t->token.expires : latest_s;
 
 	if (t->token.jwt)
-		loop_timer_at(t->loop, &t->expiry, at_s * 1000, on_expired, t);
+		loop_timer_at(t->context->shared->loop, &t->expiry, at_s * 1000, on_expired, t);
 	else
 		loop_timer_stop(&t->expiry);
 }
@@ -65,8 +64,8 @@ static void was_read(struct pod_token *t)
 	struct err e = {0};
 
 	if (!pod_token_valid(t, &e))
-		log_warn(t->pod->label, "no usable token: %s", e.msg);
-	t->changed(t->ctx, false);
+		log_warn(t->context->pod->label, "no usable token: %s", e.msg);
+	pod_tell_token(t->context, false);
 	watch_expiry(t);
 }
 
@@ -84,49 +83,84 @@ static void on_file(void *ctx, const struct link_content *c)
 	was_read(t);
 }
 
-void pod_token_again(struct pod_token *t)
+static void take_given(struct pod_token *t)
 {
+	const char *given = t->context->pod->token;
+
 	token_clear(&t->token);
-	(void)token_parse(&t->token, t->pod->token, strlen(t->pod->token), &t->why);
+	(void)token_parse(&t->token, given, strlen(given), &t->why);
 	was_read(t);
 }
 
-struct pod_token *pod_token_start(
-    const struct agent_shared *a, const struct pod *p, pod_token_changed changed, void *ctx)
+static void on_given(void *s)
 {
-	struct pod_token *t = mem_zalloc(sizeof(*t));
+	struct pod_token *t = s;
 
-	t->loop = a->loop;
-	t->pod = p;
-	t->changed = changed;
-	t->ctx = ctx;
-	err_set(&t->why, ERR_UNAVAILABLE, "token: not read yet");
-	if (!p->token)
-		t->follow = link_follow(a->link, LINK_FOLLOW_TOKEN, &p->uid, 0, on_file, t);
-	return t;
+	if (t->has_directory)
+		take_given(t);
 }
 
-void pod_token_stop(struct pod_token **token)
+static void on_directory(void *s)
 {
-	struct pod_token *t = take(*token);
+	struct pod_token *t = s;
+	const struct pod_context *c = t->context;
 
-	if (!t)
-		return;
+	t->has_directory = true;
+	if (c->pod->token)
+		take_given(t);
+	else
+		t->follow =
+		    link_follow(c->shared->link, LINK_FOLLOW_TOKEN, &c->pod->uid, 0, on_file, t);
+}
+
+static int start(void *s, struct err *e)
+{
+	struct pod_token *t = s;
+
+	(void)e;
+	err_set(&t->why, ERR_UNAVAILABLE, "token: not read yet");
+	t->context->token = t;
+	return 0;
+}
+
+static void stop(void *s)
+{
+	struct pod_token *t = s;
+
 	link_unfollow(&t->follow);
 	loop_timer_stop(&t->expiry);
 	token_clear(&t->token);
-	free(t);
 }
 
-json_t *pod_token_dump(const struct pod_token *t)
+/* valid, expires, why_not; nothing before the directory */
+static json_t *dump_token(struct pod_token *t)
 {
+	json_t *o = json_object();
 	struct err e = {0};
-	bool valid = pod_token_valid(t, &e) != NULL;
-	json_t *o = json_pack("{s:b}", "valid", valid);
+	bool valid;
 
+	if (!t->has_directory)
+		return o;
+	valid = pod_token_valid(t, &e) != NULL;
+	json_object_set_new(o, "valid", json_boolean(valid));
 	if (t->token.jwt)
 		json_object_set_new(o, "expires", json_integer(t->token.expires));
 	if (!valid)
 		json_object_set_new(o, "why_not", json_string(e.msg));
 	return o;
 }
+
+static void dump(void *s, json_t *o)
+{
+	json_object_set_new(o, "token", dump_token(s));
+}
+
+const struct pod_service pod_token_service = {
+    .name = "token",
+    .size = sizeof(struct pod_token),
+    .start = start,
+    .stop = stop,
+    .directory = on_directory,
+    .token_given = on_given,
+    .dump = dump,
+};

@@ -1,4 +1,4 @@
-/* agent_redirect_pages_test.c - what agentctl redirect asks: the real server, loop and sockets, a
+/* redirect_test.c - what agentctl redirect asks of the broker: the real server, loop and sockets, a
  * broker that answers when the test says so.  The peer must be root, so without root it is skipped.
  *
  * LINK: tests/fake/link.c tests/fake/link_redirect.c
@@ -152,18 +152,6 @@ static bool is_explaining(void)
 static bool is_tracing(void)
 {
 	return fake_priv_waiting(to_broker, LINK_REDIRECT_TRACE) || is_answered();
-}
-
-/* --- every pod --- */
-
-static void test_all(void **state)
-{
-	(void)state;
-	ask(&client, "/redirect", false);
-	await(is_answered);
-	assert_int_equal(client.status, 200);
-	assert_non_null(strstr(client.text, "\"pod\": \"demo/web\""));
-	assert_non_null(strstr(client.text, "\"uid\": \"" POD "\""));
 }
 
 /* --- explain --- */
@@ -434,7 +422,7 @@ static void test_the_end(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {PAGES_TEST(test_all), PAGES_TEST(test_wrong_questions),
+	const struct CMUnitTest tests[] = {PAGES_TEST(test_wrong_questions),
 	    PAGES_TEST(test_a_dial), PAGES_TEST(test_an_arrival),
 	    PAGES_TEST(test_the_broker_does_not_explain), PAGES_TEST(test_the_client_goes_first),
 	    PAGES_TEST(test_too_many_questions), PAGES_TEST(test_lines),

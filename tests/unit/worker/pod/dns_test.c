@@ -1,18 +1,18 @@
-/* agent_dns_test.c - one pod's DNS in the worker: which resolvers, the sockets from the broker,
+/* dns_test.c - one pod's DNS in the worker: which resolvers, the sockets from the broker,
  * names from istiod.
  *
- * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/rpc.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/rpc.c tests/unit/worker/pod/row_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "row_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "worker/ads/discovery.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/metrics.h"
-#include "worker/pod/dns.h"
-#include "worker/pod/pod_services.h"
+#include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"
 #include <arpa/inet.h>
@@ -29,7 +29,10 @@
 static struct pod pod = {.uid = {{1}}, .ns = "demo", .label = "demo/web"};
 static struct redirect_plan plan;
 static struct agent_shared shared;
-static struct pod_dns *d;
+static struct pod_context context = {.shared = &shared, .pod = &pod, .plan = &plan};
+static const struct pod_service *const row = &pod_dns_service;
+static void *d;
+static bool captured;
 static local_handler told;
 static void *told_ctx;
 
@@ -40,6 +43,21 @@ void xds_proxy_take(struct xds_proxy *x, const char *url, local_handler handler,
 	assert_string_equal(url, TYPE_NAME_TABLE);
 	told = handler;
 	told_ctx = ctx;
+}
+
+/* In place of node.c's. */
+const struct node_settings *node_settings(const struct node *n)
+{
+	static const struct node_settings settings = {.dns_timeout_ms = 5000};
+
+	(void)n;
+	return &settings;
+}
+
+void node_set_dns_captured(struct node *n, bool is)
+{
+	(void)n;
+	captured = is;
 }
 
 static int setup(void **state)
@@ -58,7 +76,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	pod_dns_stop(&d);
+	row_stop(row, &d);
 	fake_loop_end(&shared.loop);
 	assert_int_equal(fake_priv_live(shared.link), 0);
 	link_free(&shared.link);
@@ -68,12 +86,12 @@ static int teardown(void **state)
 
 static void start(void)
 {
-	d = pod_dns_start(&shared, &pod, &plan, 5000);
+	d = row_start(row, &context);
 }
 
 static bool says(const char *key, const char *what)
 {
-	json_t *o = pod_dns_dump(d);
+	json_t *o = row_show(row, d, NULL);
 	const json_t *at = json_object_get(o, key);
 	bool yes = json_is_string(at) ? strstr(json_string_value(at), what) != NULL
 				      : json_is_true(at) == !strcmp(what, "yes");
@@ -84,7 +102,7 @@ static bool says(const char *key, const char *what)
 
 static void servers(const char *expected)
 {
-	json_t *o = pod_dns_dump(d);
+	json_t *o = row_show(row, d, NULL);
 	auto_free char *text = json_dumps(json_object_get(o, "servers"), JSON_COMPACT);
 
 	assert_string_equal(text, expected);
@@ -111,7 +129,7 @@ static void those_of_the_node(void **state)
 {
 	(void)state;
 	start();
-	assert_true(pod_dns_captured(d));
+	assert_true(captured);
 	servers("[\"10.96.0.10\",\"fd00::10\"]");
 }
 
@@ -131,10 +149,10 @@ static void none_at_all(void **state)
 	(void)state;
 	shared.dns_upstream = "";
 	start();
-	assert_false(pod_dns_captured(d));
+	assert_false(captured);
 	assert_true(says("why_not", "dns_upstream"));
-	pod_dns_live(d, true);
-	pod_dns_subscribe(d, NULL);
+	row->netns(d, true);
+	row->directory(d);
 	assert_null(told);
 	assert_int_equal(fake_priv_live(shared.link), 0);
 }
@@ -144,12 +162,12 @@ static void who_did_not_ask(void **state)
 	(void)state;
 	plan.rules.flags = 0;
 	start();
-	assert_false(pod_dns_captured(d));
+	assert_false(captured);
 	assert_true(says("why_not", ""));
-	pod_dns_stop(&d);
+	row_stop(row, &d);
 	plan = (struct redirect_plan){.mode = REDIRECT_MODE_ISTIO_CNI, .rules.flags = REDIRECT_DNS};
 	start();
-	assert_false(pod_dns_captured(d));
+	assert_false(captured);
 }
 
 /* --- the sockets --- */
@@ -177,15 +195,15 @@ static void asked_for_when_the_pod_is_live(void **state)
 	start();
 	assert_int_equal(fake_priv_live(shared.link), 0);
 	assert_true(says("answers", "no") && says("why_not", "namespace"));
-	pod_dns_live(d, true);
+	row->netns(d, true);
 	give_both();
 	assert_true(says("answers", "yes"));
 	/* It may be in another one now: all is asked for again. */
-	pod_dns_live(d, true);
+	row->netns(d, true);
 	assert_true(says("answers", "no"));
 	give_both();
 	assert_true(says("answers", "yes"));
-	pod_dns_live(d, false);
+	row->netns(d, false);
 	assert_true(says("answers", "no") && says("why_not", "namespace"));
 	assert_int_equal(fake_priv_live(shared.link), 0);
 	assert_int_equal(fake_loop_live(shared.loop), 0);
@@ -195,7 +213,7 @@ static void refused_and_asked_for_again(void **state)
 {
 	(void)state;
 	start();
-	pod_dns_live(d, true);
+	row->netns(d, true);
 	fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, -1, "in use");
 	assert_true(says("why_not", "in use"));
 	fake_loop_advance(shared.loop, 9999);
@@ -216,7 +234,7 @@ static void stopped_at_any_time(void **state)
 	(void)state;
 	for (int step = 0; step < 4; step++) {
 		start();
-		pod_dns_live(d, true);
+		row->netns(d, true);
 		if (step == 3)
 			fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, -1, "no");
 		else if (step)
@@ -225,7 +243,7 @@ static void stopped_at_any_time(void **state)
 		if (step == 2)
 			fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_TCP,
 			    some_socket(SOCK_STREAM), NULL);
-		pod_dns_stop(&d);
+		row_stop(row, &d);
 		assert_int_equal(fake_priv_live(shared.link), 0);
 		assert_int_equal(fake_loop_live(shared.loop), 0);
 	}
@@ -278,8 +296,8 @@ static int tell(const char *type, bool delta, const char *host, struct err *e)
 
 static void resolves(const char *name, const char *expected)
 {
-	json_t *o = pod_dns_resolve(d, name);
-	auto_free char *found = json_dumps(o, JSON_COMPACT);
+	json_t *o = row_show(row, d, name);
+	auto_free char *found = json_dumps(json_object_get(o, "resolved"), JSON_COMPACT);
 
 	assert_string_equal(found, expected);
 	json_decref(o);
@@ -291,7 +309,7 @@ static void names_come_by_the_stream(void **state)
 
 	(void)state;
 	start();
-	pod_dns_subscribe(d, NULL);
+	row->directory(d);
 	assert_non_null(told);
 	resolves("web.example", "{\"name\":\"web.example.\",\"found\":false,\"alias\":\"\","
 				"\"addresses\":[]}");
@@ -320,7 +338,7 @@ static void measured(void **state)
 
 	(void)state;
 	start();
-	pod_dns_measure(d, "pod=\"web\"");
+	row->measure(d, "pod=\"web\"");
 	metrics_render(out);
 	evbuffer_add(out, "", 1);
 	assert_non_null(strstr((char *)evbuffer_pullup(out, -1),

@@ -1,13 +1,16 @@
-/* agent_redirect_test.c - one pod's traffic in the worker: waited for, in force, refused, counted.
+/* redirect_test.c - one pod's traffic in the worker: waited for, in force, refused, counted.
  *
- * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c tests/unit/worker/pod/row_rig.c
  */
 #include "common/err.h"
+#include "row_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
 #include "worker/base/metrics.h"
 #include "worker/pod/redirect.h"
+#include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
+#include "worker/redirect/redirect.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,23 +24,29 @@
 static struct pod pod = {.uid = {{1}}, .label = "demo/web"};
 static struct redirect_plan plan;
 
+static const struct pod_service *const row = &pod_redirect_service;
+
 struct world {
 	struct link *link;
-	struct pod_redirects *shared;
-	struct pod_redirect *r;
+	struct agent_shared shared;
+	struct pod_context context;
+	void *r;
 	int settled;
 	char noted[16]; /* "+" or "-" for each word of the broker */
 };
 
+static struct world world;
+
 static int setup(void **state)
 {
-	static struct world w;
+	struct world *w = &world;
 
-	w = (struct world){.link = fake_priv()};
-	w.shared = pod_redirects_new(w.link);
+	*w = (struct world){.link = fake_priv()};
+	w->shared = (struct agent_shared){.link = w->link, .redirect = pod_redirects_new(w->link)};
+	w->context = (struct pod_context){.shared = &w->shared, .pod = &pod, .plan = &plan};
 	plan = (struct redirect_plan){.mode = REDIRECT_MODE_EBPF, .rules.strict = 1};
 	fake_redirect_reset();
-	*state = &w;
+	*state = w;
 	return 0;
 }
 
@@ -45,36 +54,35 @@ static int teardown(void **state)
 {
 	struct world *w = *state;
 
-	pod_redirect_stop(&w->r);
-	pod_redirects_free(&w->shared);
+	row_stop(row, &w->r);
+	pod_redirects_free(&w->shared.redirect);
 	assert_false(fake_redirect_is_noted());
 	link_free(&w->link);
 	return 0;
 }
 
-static void on_settled(void *ctx)
+/* In place of pod_services.c's. */
+void pod_tell_redirected(struct pod_context *c)
 {
-	struct world *w = ctx;
-
-	w->settled++;
+	assert_ptr_equal(c, &world.context);
+	world.settled++;
 }
 
-static void on_inbound(void *ctx, bool redirected)
+void pod_tell_netns(struct pod_context *c, bool known)
 {
-	struct world *w = ctx;
-
-	strcat(w->noted, redirected ? "+" : "-");
+	assert_ptr_equal(c, &world.context);
+	strcat(world.noted, known ? "+" : "-");
 }
 
 static void start(struct world *w)
 {
-	w->r = pod_redirect_start(w->shared, &pod, &plan, on_settled, w);
-	pod_redirect_watch(w->r, on_inbound, w);
+	w->r = row_start(row, &w->context);
+	assert_ptr_equal(w->context.redirect, w->r);
 }
 
 static json_int_t dumped(const struct world *w, const char *key)
 {
-	json_t *o = pod_redirect_dump(w->r);
+	json_t *o = row_show(row, w->r, NULL);
 	json_int_t n = json_integer_value(json_object_get(o, key));
 
 	if (!n)
@@ -144,7 +152,7 @@ static void test_a_stop_asks_for_nothing(void **state)
 	struct world *w = *state;
 
 	start(w);
-	pod_redirect_stop(&w->r);
+	row_stop(row, &w->r);
 	assert_int_equal(fake_priv_live(w->link), 0);
 	assert_int_equal(fake_redirect_dels(), 0);
 	assert_int_equal(w->settled, 0);

@@ -1,0 +1,104 @@
+/* metrics.c - gauges, brought up to date when somebody scrapes: the node's, then each pod's, over
+ * the table of services.
+ */
+#include "worker/base/metrics.h"
+#include "pages_internal.h"
+#include "worker/base/loop.h"
+#include "worker/kubelet/kubelet.h"
+#include "worker/link/cage.h"
+#include "worker/pod/rows.h"
+#include "worker/pods/pod.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <unistd.h>
+
+char *pages_pod_labels(const struct pod *p, char *out, unsigned size)
+{
+	return metric_labels(out, size, "pod", p->name, "namespace", p->ns, NULL);
+}
+
+/* --- the process --- */
+
+static double count_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	double n = -3; /* ".", ".." and the directory itself */
+
+	if (!d)
+		return 0;
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static double resident_bytes(void)
+{
+	FILE *f = fopen("/proc/self/statm", "re");
+	long total = 0, pages = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%ld %ld", &total, &pages) != 2) /* NOLINT(cert-err34-c): the kernel's own */
+		pages = 0;
+	(void)fclose(f);
+	return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+static void measure_process(const struct agent_shared *s)
+{
+	struct metric *lag = metric_gauge("agentd_event_loop_lag_seconds",
+	    "Longest callback of the event loop in the last minute or two.");
+	struct metric *build = metric_gauge("agentd_build_info", "Version of agentd.");
+	struct metric *cage = metric_gauge("agentd_cage_level",
+	    "What confines the worker: 0 nothing, else 1, or the level of Landlock's ABI.");
+	struct metric *fds =
+	    metric_gauge("process_open_fds", "Open file descriptors of the worker.");
+	struct metric *rss =
+	    metric_gauge("process_resident_memory_bytes", "Resident memory of the worker.");
+
+	metric_set(lag, "", (double)loop_stall_ms(s->loop) / 1000);
+	metric_set(build, "version=\"" AGENTD_VERSION "\"", 1);
+	metric_set(cage, "protection=\"seccomp\"", cage_state().seccomp);
+	metric_set(cage, "protection=\"landlock\"", cage_state().landlock);
+	metric_set(fds, "", count_fds());
+	metric_set(rss, "", resident_bytes());
+}
+
+/* --- its pods --- */
+
+static void measure_row(struct pod *first, size_t row)
+{
+	struct metric *m = metric_gauge(pod_rows[row]->gauge, pod_rows[row]->gauge_help);
+	unsigned n = 0;
+
+	for (struct pod *p = first; p; p = p->next)
+		n += p->services ? pod_services_count(p->services, row) : 0;
+	metric_set(m, "", n);
+}
+
+static void measure_pods(struct pod *first)
+{
+	struct metric *pods = metric_gauge("agentd_pods", "Pods of this node.");
+	unsigned ready = 0, total = 0;
+	char labels[400];
+
+	for (struct pod *p = first; p; p = p->next, total++) {
+		ready += p->ready;
+		if (p->services)
+			pod_services_measure(
+			    p->services, pages_pod_labels(p, labels, sizeof(labels)));
+	}
+	metric_set(pods, "state=\"ready\"", ready);
+	metric_set(pods, "state=\"not_ready\"", total - ready);
+	for (size_t i = 0; pod_rows[i]; i++)
+		if (pod_rows[i]->gauge)
+			measure_row(first, i);
+}
+
+void pages_measure(const struct pages_of *of)
+{
+	measure_pods(pod_first(of->pods));
+	measure_process(of->shared);
+	kubelet_measure(of->kubelet);
+}

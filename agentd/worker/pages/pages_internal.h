@@ -1,0 +1,16 @@
+/* pages_internal.h - what each page says, between the files of this folder. */
+#pragma once
+#include "pages.h"
+#include <jansson.h>
+
+/* node.c */
+json_t *pages_status(const struct pages_of *of);
+json_t *pages_version(const struct pages_of *of);
+json_t *pages_certs(const struct pages_of *of);
+
+/* pods.c: all pods in full; or of all pods the services that are shown on `page` (pod_service). */
+json_t *pages_pods(const struct pages_of *of);
+json_t *pages_services(const struct pages_of *of, const char *page, const char *name);
+
+/* metrics.c: brings the gauges up to date; also makes them. */
+void pages_measure(const struct pages_of *of);

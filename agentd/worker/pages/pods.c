@@ -1,0 +1,64 @@
+/* pods.c - pages of every pod: what its services say, over their table. */
+#include "pages_internal.h"
+#include "worker/kubelet/kubelet.h"
+#include "worker/pod/pod_services.h"
+#include "worker/pods/manifest_dir.h"
+#include "worker/pods/pod.h"
+#include <string.h>
+
+static json_t *uid_of(const struct pod *p)
+{
+	char uid[UUID_TEXT_SIZE];
+
+	uuid_format(&p->uid, uid);
+	return json_string(uid);
+}
+
+static json_t *dump_pod(const struct pages_of *of, const struct pod *p)
+{
+	json_t *o = json_pack("{s:o, s:s, s:s, s:s, s:s, s:b, s:s}", "uid", uid_of(p), "namespace",
+	    p->ns, "name", p->name, "service_account", p->sa, "source", p->source->name, "ready",
+	    p->ready, "why_not", p->state.code ? p->state.msg : "");
+	json_t *volume = kubelet_dump_volume(of->kubelet, &p->uid);
+
+	if (p->services)
+		pod_services_dump(p->services, o);
+	if (volume)
+		json_object_set_new(o, "volume", volume);
+	return o;
+}
+
+json_t *pages_pods(const struct pages_of *of)
+{
+	json_t *all = json_array();
+
+	for (struct pod *p = pod_first(of->pods); p; p = p->next)
+		json_array_append_new(all, dump_pod(of, p));
+	return json_pack("{s:o, s:o, s:o}", "pods", all, "refused_manifests",
+	    manifest_dir_refused(of->manifests), "waiting_volumes",
+	    kubelet_dump_waiting(of->kubelet));
+}
+
+static json_t *show_pod(const struct pod *p, const char *page, const char *name)
+{
+	json_t *o = json_object();
+
+	if (p->services)
+		pod_services_show(p->services, page, o, name);
+	json_object_set_new(o, "pod", json_string(p->label));
+	if (!strcmp(page, "xds")) /* has always named its pods by their label alone */
+		return o;
+	json_object_set_new(o, "uid", uid_of(p));
+	if (!p->services)
+		json_object_set_new(o, "why_not", json_string(p->state.msg));
+	return o;
+}
+
+json_t *pages_services(const struct pages_of *of, const char *page, const char *name)
+{
+	json_t *all = json_array();
+
+	for (struct pod *p = pod_first(of->pods); p; p = p->next)
+		json_array_append_new(all, show_pod(p, page, name));
+	return json_pack("{s:o}", page, all);
+}

@@ -1,0 +1,93 @@
+/* ads.c - the pod's ADS stream: carried to istiod with the pod's own token (xds_proxy.h).
+ *
+ * directory -> the proxy is there, and services below take types of it -> a call comes -> it is the
+ * proxy's.  Another token -> its next try need not wait.
+ */
+#include "rows.h"
+#include "server.h"
+#include "token.h"
+#include "worker/ads/xds_proxy.h"
+
+struct pod_ads {
+	struct pod_context *context;
+	struct xds_proxy *proxy; /* NULL until there is a directory */
+};
+
+static const struct token *valid_token(void *ctx, struct err *e)
+{
+	const struct pod_ads *a = ctx;
+
+	return pod_token_valid(a->context->token, e);
+}
+
+static void on_directory(void *s)
+{
+	struct pod_ads *a = s;
+	struct pod_context *c = a->context;
+
+	a->proxy = xds_proxy_new(c->pod, c->node, c->plane->istiod, valid_token, a);
+	xds_proxy_limit(a->proxy, pod_server_limits(c->server));
+	c->ads = a->proxy;
+}
+
+/* What Envoy was given it keeps; each new stream asks for the token itself. */
+static void on_token(void *s, bool expired)
+{
+	const struct pod_ads *a = s;
+
+	if (a->proxy && !expired)
+		xds_proxy_token_changed(a->proxy);
+}
+
+static bool on_call(void *s, struct rpc_stream *st, const char *method)
+{
+	const struct pod_ads *a = s;
+
+	return xds_proxy_incoming(a->proxy, st, method);
+}
+
+static void stop(void *s)
+{
+	struct pod_ads *a = s;
+
+	xds_proxy_free(&a->proxy);
+}
+
+static void uses(void *s, int64_t in_use[LIMIT_END])
+{
+	const struct pod_ads *a = s;
+
+	if (a->proxy)
+		in_use[LIMIT_QUEUED] = (int64_t)xds_proxy_queued(a->proxy);
+}
+
+static void show(void *s, json_t *o, const char *name)
+{
+	const struct pod_ads *a = s;
+
+	(void)name;
+	if (a->proxy)
+		json_object_set_new(o, "ads", xds_proxy_dump(a->proxy));
+}
+
+static unsigned count(void *s)
+{
+	const struct pod_ads *a = s;
+
+	return a->proxy && xds_proxy_connected(a->proxy);
+}
+
+const struct pod_service pod_ads_service = {
+    .name = "ads",
+    .size = sizeof(struct pod_ads),
+    .stop = stop,
+    .directory = on_directory,
+    .token = on_token,
+    .call = on_call,
+    .uses = uses,
+    .page = "xds",
+    .show = show,
+    .gauge = "agentd_xds_streams",
+    .gauge_help = "Streams of Envoys for configuration that istiod answers.",
+    .count = count,
+};

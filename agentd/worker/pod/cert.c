@@ -1,0 +1,171 @@
+/* cert.c - the pod's certificate, and what the pod trusts.
+ *
+ * The first word about the token -> subscribed at the cache of the control plane -> a certificate
+ * comes -> a new root is written beside the bootstrap, trust is told, then the certificate.  Trust
+ * anchors come by the ADS stream (PCDS) -> the same, without a certificate.  The token changes or
+ * expires -> the cache looks again.
+ */
+#include "common/mem.h"
+#include "rows.h"
+#include "token.h"
+#include "worker/ads/discovery.h"
+#include "worker/ads/pcds.h"
+#include "worker/ads/xds_proxy.h"
+#include "worker/base/loop.h"
+#include "worker/base/metrics.h"
+#include "worker/certs/cert_cache.h"
+#include "worker/crypto/roots.h"
+#include "worker/link/link.h"
+#include "worker/pods/pod.h"
+#include <string.h>
+
+struct pod_cert {
+	struct pod_context *context;
+	struct cert_sub *subscription;
+	struct cert *cert;
+	char *anchors; /* of PCDS; NULL: not told yet */
+	char *bundle;  /* the certificate's roots and these; NULL: just those */
+};
+
+/* --- trust --- */
+
+/* What the pod trusts: NULL before its first certificate. */
+static const char *roots_of(const struct pod_cert *s)
+{
+	if (s->bundle)
+		return s->bundle;
+	return s->cert ? s->cert->root_pem : NULL;
+}
+
+/* The roots of `c`, which may be the one that is there, and the anchors as they are now. */
+static void set_trust(struct pod_cert *s, struct cert *c)
+{
+	struct pod_context *context = s->context;
+	struct cert *old_cert = s->cert;
+	char *old_bundle = s->bundle;
+	const char *old = roots_of(s), *now;
+
+	s->cert = cert_ref(c);
+	s->bundle = s->anchors && *s->anchors ? roots_union(c->root_pem, s->anchors) : NULL;
+	now = roots_of(s);
+	if (!old || strcmp(old, now) != 0)
+		link_write(
+		    context->shared->link, &context->pod->uid, LINK_FILE_ROOT, now, strlen(now));
+	context->roots = s->bundle;
+	pod_tell_trust(context);
+	cert_unref(&old_cert);
+	free(old_bundle);
+}
+
+/* They change what is trusted, never the certificate: no CSR comes of it (security-rules.md 3). */
+static int on_anchors(void *ctx, const struct rpc_msg *response, struct err *e)
+{
+	struct pod_cert *s = ctx;
+	char *anchors = pcds_read(response, e);
+
+	if (!anchors)
+		return -1;
+	free(s->anchors);
+	s->anchors = anchors;
+	if (s->cert)
+		set_trust(s, s->cert);
+	return 0;
+}
+
+static void on_directory(void *ctx)
+{
+	struct pod_cert *s = ctx;
+
+	if (s->context->shared->pcds)
+		xds_proxy_take(s->context->ads, TYPE_PROXY_CONFIG, on_anchors, s);
+}
+
+/* --- the certificate --- */
+
+static struct cert_spec spec_of(const struct pod_context *c)
+{
+	const struct node_settings *n = node_settings(c->node);
+	struct cert_spec spec;
+
+	memset(&spec, 0, sizeof(spec)); /* padding too: compared by memcmp */
+	memcpy(spec.ns, c->pod->ns, sizeof(spec.ns));
+	memcpy(spec.sa, c->pod->sa, sizeof(spec.sa));
+	memcpy(spec.cert_signer, n->cert_signer, sizeof(spec.cert_signer));
+	spec.key.type = n->key.type;
+	spec.key.pkcs8 = n->key.pkcs8;
+	spec.ttl_s = n->ttl_s;
+	spec.ratio = n->ratio;
+	spec.jitter = n->jitter;
+	if (n->scope_pod)
+		spec.pod = c->pod->uid;
+	return spec;
+}
+
+/* Roots first: the peers' certificates may be of the new one already. */
+static void on_cert(void *ctx, struct cert *c, const char *why_not)
+{
+	struct pod_cert *s = ctx;
+	struct pod *p = s->context->pod;
+
+	if (c && c != s->cert)
+		set_trust(s, c);
+	pod_tell_certificate(s->context, c, why_not);
+	if (c && !p->certified)
+		pod_set_certified(p);
+}
+
+static const struct token *valid_token(void *ctx, struct err *e)
+{
+	const struct pod_cert *s = ctx;
+
+	return pod_token_valid(s->context->token, e);
+}
+
+/* Before the first word about the token there is nothing to say about a certificate. */
+static void on_token(void *ctx, bool expired)
+{
+	struct pod_cert *s = ctx;
+	const struct pod_context *c = s->context;
+	struct cert_spec spec;
+
+	(void)expired;
+	if (s->subscription)
+		return cert_token_changed(s->subscription);
+	spec = spec_of(c);
+	s->subscription = cert_subscribe(
+	    c->plane->certs, &spec, &c->pod->uid, c->pod->label, valid_token, on_cert, s);
+}
+
+/* --- life --- */
+
+static void stop(void *ctx)
+{
+	struct pod_cert *s = ctx;
+
+	cert_unsubscribe(&s->subscription);
+	cert_unref(&s->cert);
+	free(s->bundle);
+	free(s->anchors);
+}
+
+static void measure(void *ctx, const char *labels)
+{
+	const struct pod_cert *s = ctx;
+	auto_free char *text = mem_printf("%s,resource_name=\"default\"", labels);
+	struct metric *expiry = metric_gauge(
+	    "istio_agent_cert_expiry_seconds", "Seconds until the certificate of the pod expires.");
+
+	if (s->cert)
+		metric_set(expiry, text,
+		    (double)(s->cert->leaf.not_after -
+			     loop_now_ms(s->context->shared->loop) / 1000));
+}
+
+const struct pod_service pod_cert_service = {
+    .name = "cert",
+    .size = sizeof(struct pod_cert),
+    .stop = stop,
+    .directory = on_directory,
+    .token = on_token,
+    .measure = measure,
+};

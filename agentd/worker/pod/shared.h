@@ -1,0 +1,33 @@
+/* shared.h - what all pods share; agent.c owns it, and it outlives every pod. */
+#pragma once
+#include "worker/envoy/node.h"
+#include "worker/pods/limits.h"
+#include <stdbool.h>
+
+struct ca_client;
+struct cert_cache;
+struct crl;
+struct istiod;
+struct link;
+struct loop;
+struct pod_redirects;
+struct rpc;
+
+struct plane {
+	struct istiod *istiod;
+	struct ca_client *ca;
+	struct cert_cache *certs;
+	struct crl *crl;
+};
+
+struct agent_shared {
+	struct loop *loop;
+	struct link *link;
+	struct rpc *rpc;
+	struct plane *planes; /* in the order of node.planes */
+	struct node_context node;
+	struct pod_redirects *redirect;
+	struct limits_values limits; /* of each pod */
+	const char *dns_upstream;    /* addresses, by commas: resolvers of pods that name none */
+	bool pcds;                   /* trust anchors come with the ADS streams, too */
+};

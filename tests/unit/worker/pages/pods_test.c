@@ -1,0 +1,167 @@
+/* pods_test.c - pages of every pod, over a table of services of this test's: which service is
+ * shown where, and what is said of a pod that has none.
+ *
+ * LINK: tests/fake/loop.c
+ */
+#include "common/mem.h"
+#include "worker/kubelet/kubelet.h"
+#include "worker/pages/pages_internal.h"
+#include "worker/pod/rows.h"
+#include "worker/pods/manifest_dir.h"
+#include "worker/pods/pod.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define UID_A "01000000-0000-0000-0000-000000000000"
+#define UID_B "02000000-0000-0000-0000-000000000000"
+
+/* --- in place of the neighbours --- */
+
+json_t *kubelet_dump_volume(const struct kubelet *k, const struct uuid *pod)
+{
+	(void)k;
+	return pod->bytes[0] == 1 ? json_string("mounted") : NULL;
+}
+
+json_t *kubelet_dump_waiting(const struct kubelet *k)
+{
+	(void)k;
+	return json_array();
+}
+
+json_t *manifest_dir_refused(const struct manifest_dir *d)
+{
+	(void)d;
+	return json_array();
+}
+
+const struct node_settings *node_settings(const struct node *n)
+{
+	static const struct node_settings settings;
+
+	(void)n;
+	return &settings;
+}
+
+void node_free(struct node **n)
+{
+	*n = NULL;
+}
+
+/* --- the table --- */
+
+static void dump(void *s, json_t *o)
+{
+	(void)s;
+	json_object_set_new(o, "service", json_string("dumped"));
+}
+
+static void show(void *s, json_t *o, const char *name)
+{
+	(void)s;
+	json_object_set_new(o, "shown", json_string(name ? name : "in full"));
+}
+
+static const struct pod_service dumped = {
+    .name = "dumped", .size = sizeof(struct pod_context *), .dump = dump};
+static const struct pod_service redirect = {
+    .name = "redirect", .size = sizeof(struct pod_context *), .page = "redirect", .show = show};
+static const struct pod_service xds = {
+    .name = "xds", .size = sizeof(struct pod_context *), .page = "xds", .show = show};
+
+/* In place of rows.c's. */
+const struct pod_service *const pod_rows[] = {&dumped, &redirect, &xds, NULL};
+
+/* --- the registry --- */
+
+static void on_pod(void *ctx, struct pod *p)
+{
+	(void)ctx;
+	(void)p;
+}
+
+static struct plane plane;
+static const struct agent_shared shared = {.planes = &plane};
+static struct pages_of of = {.shared = &shared};
+
+static int setup(void **state)
+{
+	static struct pod_source source = {.name = "test"};
+	static const struct pod_observer observer = {on_pod, on_pod, on_pod, on_pod, NULL};
+	struct pod served = {.uid = {{1}}, .ns = "demo", .name = "a", .sa = "web"};
+	struct pod refused = {.uid = {{2}}, .ns = "demo", .name = "b", .sa = "web"};
+	struct err e;
+
+	(void)state;
+	of.pods = pod_registry_new(&observer, NULL);
+	pod_source_add(of.pods, &source);
+	assert_int_equal(pod_add(of.pods, &source, &served, &e), 0);
+	assert_int_equal(pod_add(of.pods, &source, &refused, &e), 0);
+	pod_first(of.pods)->services = pod_services_start(&shared, pod_first(of.pods), NULL, NULL);
+	err_set(&e, ERR_INVALID, "refused");
+	pod_set_ready(pod_first(of.pods)->next, &e);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	pod_services_stop(&pod_first(of.pods)->services);
+	pod_registry_free(&of.pods);
+	return 0;
+}
+
+static void is(json_t *o, const char *expected)
+{
+	auto_free char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+
+	assert_string_equal(text, expected);
+	json_decref(o);
+}
+
+/* --- the tests --- */
+
+static void a_page_has_what_its_services_show(void **state)
+{
+	(void)state;
+	is(pages_services(&of, "redirect", NULL),
+	    "{\"redirect\":["
+	    "{\"pod\":\"demo/a\",\"shown\":\"in full\",\"uid\":\"" UID_A "\"},"
+	    "{\"pod\":\"demo/b\",\"uid\":\"" UID_B "\",\"why_not\":\"refused\"}]}");
+	is(pages_services(&of, "redirect", "web.example"),
+	    "{\"redirect\":["
+	    "{\"pod\":\"demo/a\",\"shown\":\"web.example\",\"uid\":\"" UID_A "\"},"
+	    "{\"pod\":\"demo/b\",\"uid\":\"" UID_B "\",\"why_not\":\"refused\"}]}");
+	is(pages_services(&of, "xds", NULL), "{\"xds\":[{\"pod\":\"demo/a\",\"shown\":\"in full\"},"
+					     "{\"pod\":\"demo/b\"}]}");
+}
+
+static void pods_have_what_their_services_dump(void **state)
+{
+	(void)state;
+	is(pages_pods(&of),
+	    "{\"pods\":["
+	    "{\"name\":\"a\",\"namespace\":\"demo\",\"ready\":false,\"service\":\"dumped\","
+	    "\"service_account\":\"web\",\"source\":\"test\",\"uid\":\"" UID_A "\","
+	    "\"volume\":\"mounted\",\"why_not\":\"starting\"},"
+	    "{\"name\":\"b\",\"namespace\":\"demo\",\"ready\":false,"
+	    "\"service_account\":\"web\",\"source\":\"test\",\"uid\":\"" UID_B "\","
+	    "\"why_not\":\"refused\"}],"
+	    "\"refused_manifests\":[],\"waiting_volumes\":[]}");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(a_page_has_what_its_services_show),
+	    TEST(pods_have_what_their_services_dump),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
