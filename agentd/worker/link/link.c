@@ -320,7 +320,7 @@ static void take_csi_note(struct link *p, const struct link_packet *in, int *fd)
 {
 	(void)fd;
 	if (p->csi_noted)
-		p->csi_noted(p->csi_ctx, in->arg);
+		p->csi_noted(p->csi_ctx, in->kind, in->arg);
 }
 
 /* --- answers --- */
