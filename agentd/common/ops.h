@@ -69,7 +69,9 @@ enum link_answer {
 	/* volume: and is there no more; nothing there: fine. */ \
 	X(UNPUBLISH, 0, ANY_POD, REPLIED, "unmount the pod's volume") \
 	/* One LINK_VOLUME for each that the kubelet has. */ \
-	X(VOLUMES, 0, NO_POD, LISTED, "list the volumes")
+	X(VOLUMES, 0, NO_POD, LISTED, "list the volumes") \
+	/* The kubelet said that it knows us (NotifyRegistrationStatus). */ \
+	X(CSI_REGISTERED, 0, NO_POD, REPLIED, "know that the kubelet registered it")
 /* clang-format on */
 
 #define LINK_OP_NUMBER(op, ...) LINK_##op,

@@ -4,6 +4,12 @@
 #include "show.h"
 #include <stdio.h>
 
+/* "": it knows us, or this node has none. */
+static const char *kubelet_problem(const json_t *s)
+{
+	return ctl_string(json_object_get(s, "kubelet"), "why_not");
+}
+
 static bool has_problem(const json_t *s)
 {
 	const json_t *plane;
@@ -13,7 +19,7 @@ static bool has_problem(const json_t *s)
 		if (*ctl_string(plane, "why_not") ||
 		    *ctl_string(json_object_get(plane, "crl"), "why_not"))
 			return true;
-	return json_is_false(json_object_get(s, "confined")) ||
+	return json_is_false(json_object_get(s, "confined")) || *kubelet_problem(s) ||
 	       json_array_size(json_object_get(s, "refused_manifests")) ||
 	       json_integer_value(json_object_get(s, "pods")) !=
 		   json_integer_value(json_object_get(s, "pods_ready"));
@@ -39,6 +45,16 @@ static void print_plane(const json_t *p)
 		printf("  problem: %s\n", crl_why);
 }
 
+static void print_kubelet(const json_t *s)
+{
+	const char *why = kubelet_problem(s);
+
+	if (json_is_object(json_object_get(s, "kubelet")))
+		printf("kubelet        %s\n", *why ? "not registered" : "registered");
+	if (*why)
+		printf("  problem: %s\n", why);
+}
+
 static void print_status(const json_t *s)
 {
 	json_int_t pods = json_integer_value(json_object_get(s, "pods"));
@@ -52,7 +68,11 @@ static void print_status(const json_t *s)
 	printf("cage           %s\n", ctl_string(s, "cage"));
 	if (json_is_false(json_object_get(s, "confined")))
 		printf("  problem: the worker is NOT confined (agentd --no-privsep)\n");
+	print_kubelet(s);
 	printf("pods           %lld, %lld ready\n", (long long)pods, (long long)ready);
+	if (pods != ready)
+		printf("  problem: %lld not ready, agentctl pods says why\n",
+		    (long long)(pods - ready));
 	json_array_foreach (json_object_get(s, "control_planes"), i, v)
 		print_plane(v);
 	json_array_foreach (json_object_get(s, "refused_manifests"), i, v)
@@ -82,27 +102,31 @@ const struct ctl_command ctl_status = {
     .run = show_status,
 };
 
-/* What is wrong with one pod or one control plane does not count: an update would stop for it. */
+/* What is wrong with one pod or one control plane does not count: an update would stop for it.  A
+ * kubelet that does not know us does: no meshed pod of the node could start. */
 static int show_ready(const struct ctl *c)
 {
 	int status;
 	json_t *s = ctl_request(c, "GET", "/status", &status);
-	bool ready = json_is_true(json_object_get(s, "settled"));
+	const char *why_not = json_is_true(json_object_get(s, "settled"))
+				  ? kubelet_problem(s)
+				  : "pods of before are still to be served";
 
 	if (!s)
 		return status;
+	status = *why_not ? CTL_PROBLEM : CTL_OK;
 	if (c->json)
 		ctl_print_json(s);
 	else
-		printf(
-		    "%s\n", ready ? "ready" : "not ready: pods of before are still to be served");
+		printf("%s%s\n", *why_not ? "not ready: " : "ready", why_not);
 	json_decref(s);
-	return ready ? CTL_OK : CTL_PROBLEM;
+	return status;
 }
 
 const struct ctl_command ctl_ready = {
     .noun = "ready",
     .args = "",
-    .help = "whether all pods of before a start are served again (a probe)",
+    .help = "whether all pods of before a start are served again, and the kubelet knows agentd (a "
+	    "probe)",
     .run = show_ready,
 };

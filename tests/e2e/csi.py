@@ -25,11 +25,16 @@ from .node import Agentd, Node
 from .pod import HERE, Pod
 from .run import TOP, Process, cgroup_root, remove_cgroup, sh, wait_for
 
-DRIVER, VOLUME, ENTRY = 'agentd.node.mesh', 'mesh', 'agentd.node.mesh-reg.sock'
+DRIVER, VOLUME = 'agentd.node.mesh', 'mesh'
 _POD_CGROUP = re.compile(r'(^|-)pod[0-9a-f]{8}')
 FAST = 0.1  # of the kubelet's times
 _HOLDER = ('for d in "$0" "$1"; do mount --bind "$d" "$d" && mount --make-shared "$d" || exit 1; done; '
            'echo held; exec sleep infinity')
+
+
+def entries(node):
+    """The driver's links in the kubelet's registry, of which there is one."""
+    return sorted(node.kubelet.root.glob(f'plugins_registry/{DRIVER}*-reg.sock'))
 
 
 class Kubelet:

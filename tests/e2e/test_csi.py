@@ -6,7 +6,7 @@ import time
 import pytest
 
 from . import clients, mesh
-from .csi import ENTRY, CsiNode
+from .csi import CsiNode, entries
 from .run import sh, wait_for
 
 
@@ -149,12 +149,14 @@ def test_the_first_certificate_is_waited_for_but_not_for_ever(node):
 def test_the_way_to_the_driver_comes_back(node):
     """Somebody removes the entry, then the socket, then puts another one in its place: a kubelet finds agentd all the same."""
     node.start()
-    entry = node.kubelet.root / 'plugins_registry' / ENTRY
-    for n, spoil in enumerate((entry.unlink, (node.agentd.run / 'csi.sock').unlink,
-                               lambda: entry.rename(entry.with_name('other')) and entry.symlink_to('/nowhere')), 2):
+    def replaced():
+        entry, = entries(node)
+        entry.unlink()
+        entry.symlink_to('/nowhere')
+
+    for n, spoil in enumerate((lambda: entries(node)[0].unlink(), (node.agentd.run / 'csi.sock').unlink, replaced), 2):
         spoil()
-        wait_for('the entry', lambda: stat.S_ISSOCK(entry.stat().st_mode))
-        (entry.with_name('other')).unlink(missing_ok=True)
+        wait_for('the entry', lambda: [stat.S_ISSOCK(e.stat().st_mode) for e in entries(node) if e.exists()] == [True])
         node.kubelet.restart().wait_registered()
         wait_for('another registration', lambda: len(node.kubelet.journal('registered')) >= n)
         node.csi_pod(f'web-{n}').wait_running()

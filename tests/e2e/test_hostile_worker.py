@@ -267,19 +267,23 @@ def test_a_caller_is_no_argument(node, kubelet):
                 assert s.refused('CALLER', fds=[fd]) == errno.EINVAL
 
 
+def link_of(kubelet):
+    entry, = (kubelet / 'plugins_registry').iterdir()
+    return entry
+
+
 def test_csi_sock_is_not_the_workers_to_close(node, kubelet):
     broker = Broker(node, '--kubelet-root', kubelet)
-    entry = kubelet / 'plugins_registry/agentd.node.mesh-reg.sock'
     with broker.one_session() as s, unchanged(node):
         s.receive_of('NODE_LISTENER')
         csi = s.receive_of('NODE_LISTENER')[1]
         s.works('READY')
-        assert connects(entry)
+        assert connects(link_of(kubelet))
         with socket.socket(fileno=csi) as listener:
             listener.shutdown(socket.SHUT_RDWR)
         assert s.killed()
         with contextlib.closing(broker.session()):
-            wait_for('csi.sock to be served again', lambda: connects(entry))
+            wait_for('csi.sock to be served again', lambda: connects(link_of(kubelet)))
 
 
 def test_without_a_kubelet_there_are_no_volumes(node):

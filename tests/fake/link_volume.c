@@ -54,10 +54,16 @@ void link_on_csi(struct link *p, link_csi_noted told, void *ctx)
 	noted_ctx = ctx;
 }
 
-void fake_priv_csi_note(unsigned n)
+void fake_priv_csi_note(bool registered, unsigned restored)
 {
 	assert_non_null(noted);
-	noted(noted_ctx, n);
+	noted(noted_ctx, registered, restored);
+}
+
+void link_csi_registered(struct link *p)
+{
+	link_call_cancel(
+	    (struct link_call *[]){fake_priv_call(p, NULL, LINK_CSI_REGISTERED, &nobody, NULL)});
 }
 
 /* --- answers --- */

@@ -6,7 +6,8 @@
 #include "link.h"
 #include "worker/link/volume.h"
 
-void fake_priv_csi_note(unsigned n); /* the broker says it by itself; nobody listens: fails */
+void fake_priv_csi_note(
+    bool registered, unsigned restored); /* the broker says it by itself; nobody listens: fails */
 
 /* Answers, each to the oldest; why NULL: yes. */
 void fake_priv_called(struct link *p, int code, const char *why);

@@ -45,10 +45,10 @@ static void read_holder(int fd, char *out, size_t size)
 /* A lock belongs to the open file, so whoever has that from an earlier broker has it without a gap;
  * to take it again says whether it is so.  If somebody has replaced the file meanwhile, what counts
  * is who locks the one that is there: to end here would cost all that is kept. */
-static int open_lock(struct broker_fdstore *k, const char *path, struct err *e)
+static int open_lock(struct broker_rundir *d, const char *path, struct err *e)
 {
 	struct stat here, there;
-	auto_close int given = broker_fdstore_take(k, BROKER_RUNDIR_LOCK);
+	auto_close int given = broker_fdstore_take(d->kept, BROKER_RUNDIR_LOCK);
 	auto_close int fd =
 	    open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 
@@ -56,7 +56,8 @@ static int open_lock(struct broker_fdstore *k, const char *path, struct err *e)
 		return err_sys(e, "open %s", path);
 	if (given < 0)
 		return take_fd(fd);
-	if (!fstat(given, &there) && here.st_dev == there.st_dev && here.st_ino == there.st_ino)
+	d->inherited = !fstat(given, &there) && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+	if (d->inherited)
 		return take_fd(given);
 	log_warn(NULL, "the lock that was handed to us is not %s", path);
 	return take_fd(fd);
@@ -65,7 +66,7 @@ static int open_lock(struct broker_fdstore *k, const char *path, struct err *e)
 static int take_lock(struct broker_rundir *d, const char *path, struct err *e)
 {
 	char pid[16];
-	auto_close int fd = open_lock(d->kept, path, e);
+	auto_close int fd = open_lock(d, path, e);
 
 	if (fd < 0)
 		return -1;

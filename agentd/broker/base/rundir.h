@@ -2,13 +2,15 @@
 #pragma once
 #include "common/err.h"
 #include "fdstore.h"
+#include <stdbool.h>
 
 /* The kept name of the lock. */
 #define BROKER_RUNDIR_LOCK "lock"
 
 struct broker_rundir {
 	struct broker_fdstore *kept;
-	int lock; /* held as long as the broker lives; -1: not open */
+	int lock;       /* held as long as the broker lives; -1: not open */
+	bool inherited; /* from an agentd that handed over, here or beside us */
 };
 
 /* Makes <run> and <run>/pods, or adopts those of a dead broker.  The lock of the one whose

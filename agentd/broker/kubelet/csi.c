@@ -1,4 +1,5 @@
-/* kubelet_csi.c - a notice of either directory, or a timer -> is all as it should be? -> put back.
+/* csi.c - a notice of either directory, or a timer -> is all as it should be? -> put back; the kubelet
+ * has not come -> the link again, under another name.
  *
  * Who puts something else there is root on the node: another agentd, an installer, an attacker who
  * wants pods' tokens.  None of it can be prevented, all of it is said.
@@ -10,6 +11,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "mount.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,16 +23,24 @@
 
 LOG_SCOPE("broker");
 
-static const char entry[] = "agentd.node.mesh-reg.sock";
-static const char temporary[] = ".agentd.node.mesh-reg.sock.new"; /* the kubelet ignores dots */
+/* Names of the link: "<stem><tail>", and "<stem>-<number><tail>" after that. */
+static const char stem[] = "agentd.node.mesh", tail[] = "-reg.sock";
+
+enum { ENTRY_SIZE = 48, NUMBERS = 10000 };
+/* How long the kubelet may take before the link has another name: it looks once a second. */
+enum { PATIENCE_MS = 2000, PATIENCE_MAX_MS = 60 * 1000 };
 
 struct kubelet_csi {
 	struct kubelet_csi_rig rig;
 	struct broker_listener_spec spec;
 	struct broker_listener listener;
 	struct broker_audit audit;
+	struct broker_timer unheard; /* is set until the kubelet has registered us */
+	int64_t patience_ms;
 	char registry[PATH_MAX];
-	bool entered;      /* the link was there */
+	char entry[ENTRY_SIZE]; /* the link's name now; "": not known yet */
+	bool registered;        /* the kubelet said so of this link */
+	bool entered;           /* the link was there */
 	bool told;         /* why it cannot be */
 	time_t said;       /* that something was put back */
 	unsigned restored; /* something of ours, since this broker began */
@@ -43,28 +53,99 @@ enum { SAY_SECONDS = 10 };
 
 enum entry_is { ENTRY_MISSING, ENTRY_OURS, ENTRY_OTHER };
 
+static void name_entry(char out[ENTRY_SIZE], int number)
+{
+	if (number)
+		snprintf(out, ENTRY_SIZE, "%s-%d%s", stem, number, tail);
+	else
+		snprintf(out, ENTRY_SIZE, "%s%s", stem, tail);
+}
+
+/* The number in a name of ours; -1: it is none. */
+static int number_of(const char *name)
+{
+	char again[ENTRY_SIZE];
+	int number = 0;
+
+	if (strncmp(name, stem, strlen(stem)) != 0)
+		return -1;
+	name += strlen(stem);
+	if (*name == '-' && name[1] >= '1' && name[1] <= '9')
+		number = (int)strtol(name + 1, NULL, 10) % NUMBERS;
+	name_entry(again, number);
+	return strcmp(again + strlen(stem), name) ? -1 : number;
+}
+
+/* Calls `each` with the names of ours in the registry; the largest number, or -1. */
+static int each_entry(int registry, void (*each)(int registry, const char *name, const char *but), const char *but)
+{
+	int fd = openat(registry, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), last = -1, n;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *one;
+
+	if (!d)
+		mem_closep(&fd);
+	while (d && (one = readdir(d))) {
+		if ((n = number_of(one->d_name)) < 0)
+			continue;
+		last = n > last ? n : last;
+		if (each)
+			each(registry, one->d_name, but);
+	}
+	if (d)
+		closedir(d);
+	return last;
+}
+
+static void remove_other(int registry, const char *name, const char *but)
+{
+	if (strcmp(name, but) != 0)
+		unlinkat(registry, name, 0);
+}
+
 static enum entry_is look(const struct kubelet_csi *c, int registry)
 {
 	char to[PATH_MAX];
-	ssize_t n = readlinkat(registry, entry, to, sizeof(to) - 1);
+	ssize_t n = *c->entry ? readlinkat(registry, c->entry, to, sizeof(to) - 1) : -1;
 
 	if (n < 0)
-		return errno == ENOENT ? ENTRY_MISSING : ENTRY_OTHER;
+		return !*c->entry || errno == ENOENT ? ENTRY_MISSING : ENTRY_OTHER;
 	to[n] = '\0';
 	return strcmp(to, c->spec.path) ? ENTRY_OTHER : ENTRY_OURS;
 }
 
-/* In one step, so that the kubelet never sees it half made. */
+static void set_registered(struct kubelet_csi *c, bool registered)
+{
+	char path[PATH_MAX];
+
+	c->noted |= c->registered != registered;
+	c->registered = registered;
+	snprintf(path, sizeof(path), "%s/registered", c->rig.options->run);
+	if (!registered) {
+		unlink(path);
+		return broker_timer_set(&c->unheard, c->patience_ms);
+	}
+	broker_timer_set(&c->unheard, -1);
+	c->patience_ms = PATIENCE_MS;
+	unlink(path);
+	if (symlink(c->entry, path))
+		log_warn(NULL, "%s: %m", path);
+}
+
+/* Under another name, for only that makes the kubelet look at once (kubelet-csi.md 6). */
 static bool put(struct kubelet_csi *c, int registry)
 {
-	if ((!unlinkat(registry, temporary, 0) || errno == ENOENT) &&
-	    !symlinkat(c->spec.path, registry, temporary) &&
-	    !renameat(registry, temporary, registry, entry))
+	name_entry(c->entry, (each_entry(registry, NULL, NULL) + 1) % NUMBERS);
+	if (unlinkat(registry, c->entry, 0) && errno != ENOENT) /* only when the numbers begin again */
+		log_warn(NULL, "%s/%s: %m", c->registry, c->entry);
+	if (!symlinkat(c->spec.path, registry, c->entry)) {
+		each_entry(registry, remove_other, c->entry);
+		set_registered(c, false);
 		return true;
+	}
 	if (!c->told)
-		log_error(NULL, "the kubelet cannot find agentd: %s/%s: %m", c->registry, entry);
+		log_error(NULL, "the kubelet cannot find agentd: %s/%s: %m", c->registry, c->entry);
 	c->told = true;
-	unlinkat(registry, temporary, 0);
 	return false;
 }
 
@@ -75,7 +156,8 @@ static void count(struct kubelet_csi *c)
 	c->rig.changed(c->rig.ctx);
 }
 
-static void say(struct kubelet_csi *c, enum entry_is was)
+/* `was`: what the link was called, or what stood in its place. */
+static void say(struct kubelet_csi *c, enum entry_is was, const char *before)
 {
 	struct timespec now;
 
@@ -87,36 +169,84 @@ static void say(struct kubelet_csi *c, enum entry_is was)
 	c->said = now.tv_sec;
 	if (was == ENTRY_OTHER)
 		log_error(NULL,
-		    "%s/%s was something else than the link to %s, and is that again: a program "
-		    "that has this name could be given the tokens of new pods",
-		    c->registry, entry, c->spec.path);
+		    "%s/%s was something else than the link to %s, which is %s now: a program that has "
+		    "such a name could be given the tokens of new pods",
+		    c->registry, before, c->spec.path, c->entry);
 	else if (c->entered)
-		log_warn(NULL, "%s/%s was removed, and is there again", c->registry, entry);
+		log_warn(NULL, "%s/%s was removed; the link is %s now", c->registry, before, c->entry);
 	else
-		log_info(NULL, "the kubelet finds agentd by %s/%s", c->registry, entry);
+		log_info(NULL, "the kubelet finds agentd by %s/%s", c->registry, c->entry);
+}
+
+/* -1: not yet, which is said once. */
+static int open_registry(struct kubelet_csi *c)
+{
+	int registry = open(c->registry, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (registry < 0 && !c->told)
+		log_warn(NULL, "the kubelet cannot find agentd yet: %s: %m", c->registry);
+	c->told |= registry < 0;
+	return registry;
 }
 
 /* False: to be tried again. */
 static bool settle_entry(struct kubelet_csi *c)
 {
-	auto_close int registry = open(c->registry, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	auto_close int registry = open_registry(c);
+	char before[ENTRY_SIZE];
 	enum entry_is was;
 
-	if (registry < 0) {
-		if (!c->told)
-			log_warn(NULL, "the kubelet cannot find agentd yet: %s: %m", c->registry);
-		c->told = true;
+	if (registry < 0)
 		return false;
-	}
 	broker_audit_directory(&c->audit, c->registry);
 	was = look(c, registry);
+	memcpy(before, c->entry, sizeof(before));
 	if (was != ENTRY_OURS && !put(c, registry))
 		return false;
 	if (was != ENTRY_OURS)
-		say(c, was);
+		say(c, was, before);
 	c->entered = true;
 	c->told = false;
 	return true;
+}
+
+/* The kubelet looked when no agentd was there, or waits before it tries this name again. */
+static void on_unheard(void *ctx)
+{
+	struct kubelet_csi *c = ctx;
+	auto_close int registry = open_registry(c);
+
+	if (c->patience_ms == PATIENCE_MAX_MS / 2)
+		log_warn(NULL,
+		    "the kubelet has not registered agentd: is it running, and is %s its own?", c->registry);
+	c->patience_ms = c->patience_ms * 2 > PATIENCE_MAX_MS ? PATIENCE_MAX_MS : c->patience_ms * 2;
+	if (registry < 0 || !put(c, registry))
+		broker_timer_set(&c->unheard, c->patience_ms);
+}
+
+/* What the agentd knew that is followed: the link's name, and that it is the one the kubelet knows. */
+static void inherit(struct kubelet_csi *c)
+{
+	auto_close int registry = open_registry(c);
+	char path[PATH_MAX], known[ENTRY_SIZE];
+	int number = registry < 0 ? -1 : each_entry(registry, NULL, NULL);
+	ssize_t n;
+
+	if (number < 0)
+		return;
+	name_entry(c->entry, number);
+	snprintf(path, sizeof(path), "%s/registered", c->rig.options->run);
+	n = readlink(path, known, sizeof(known) - 1);
+	known[n > 0 ? n : 0] = '\0';
+	c->registered = !strcmp(known, c->entry);
+	if (!c->registered)
+		broker_timer_set(&c->unheard, c->patience_ms);
+}
+
+void kubelet_csi_registered(struct kubelet_csi *c)
+{
+	if (!c->registered)
+		set_registered(c, true);
 }
 
 /* --- the socket --- */
@@ -144,7 +274,7 @@ static void settle_socket(struct kubelet_csi *c)
 
 int kubelet_csi_listener(struct kubelet_csi *c, struct err *e)
 {
-	c->noted = c->restored > 0;
+	c->noted = c->restored > 0 || c->registered;
 	return broker_listener_open(&c->listener, &c->spec, e);
 }
 
@@ -156,7 +286,8 @@ bool kubelet_csi_pending(const struct kubelet_csi *c)
 void kubelet_csi_next(struct kubelet_csi *c, struct link_packet *p)
 {
 	c->noted = false;
-	*p = (struct link_packet){.what = LINK_CSI_NOTE, .arg = c->restored};
+	*p = (struct link_packet){
+	    .what = LINK_CSI_NOTE, .kind = c->registered, .arg = c->restored};
 }
 
 /* --- life --- */
@@ -192,12 +323,18 @@ struct kubelet_csi *kubelet_csi_new(const struct kubelet_csi_rig *rig, struct er
 		    "%s is not shared with the node, or not there: the kubelet would not see what "
 		    "is mounted (agentd --check says more)",
 		    path);
-	if (kubelet_csi_listener(c, e) < 0 || broker_audit_open(&c->audit, e)) {
+	c->patience_ms = PATIENCE_MS;
+	c->unheard.watch.fd = -1;
+	if (kubelet_csi_listener(c, e) < 0 || broker_audit_open(&c->audit, e) ||
+	    (broker_timer_open(&c->unheard, rig->epoll, on_unheard, c) && err_sys(e, "timer"))) {
 		kubelet_csi_free(&c);
 		return NULL;
 	}
 	broker_audit_directory(&c->audit, rig->options->run);
+	if (rig->inherited)
+		inherit(c);
 	settle_entry(c);
+	c->noted = c->registered;
 	return c;
 }
 
@@ -205,6 +342,7 @@ void kubelet_csi_free(struct kubelet_csi **c)
 {
 	if (!*c)
 		return;
+	broker_timer_close(&(*c)->unheard);
 	broker_audit_close(&(*c)->audit);
 	broker_listener_release(&(*c)->listener);
 	free(*c);

@@ -276,7 +276,7 @@ static int start(struct broker *b, struct err *e)
 		return -1;
 	if (!(b->node =
 		    requests_node_new(&(struct requests_node_rig){b->epoll, b->options, b->kept,
-					  &b->home, on_node_broke, on_csi_renewed, on_changed, b},
+					  &b->home, b->rundir.inherited, on_node_broke, on_csi_renewed, on_changed, b},
 			e)))
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, e)))

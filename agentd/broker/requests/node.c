@@ -11,6 +11,7 @@
 #include "common/fdpass.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -70,7 +71,7 @@ struct requests_node *requests_node_new(const struct requests_node_rig *rig, str
 	if (broker_listener_open(&n->admin, &n->admin_spec, e) < 0 ||
 	    (rig->options->kubelet_root &&
 		!(n->csi = kubelet_csi_new(&(struct kubelet_csi_rig){rig->epoll, rig->options,
-					       rig->kept, rig->renewed, rig->changed, rig->ctx},
+					       rig->kept, rig->inherited, rig->renewed, rig->changed, rig->ctx},
 		      e))) ||
 	    (rig->options->metrics && metrics_listener_open(&n->metrics, &n->metrics_spec, e) < 0))
 		requests_node_free(&n);
@@ -120,6 +121,14 @@ int requests_node_greet(struct requests_node *n, int fd, struct err *e)
 		if (listeners[i] >= 0 && fdpass_send(fd, &p, sizeof(p), listeners[i]))
 			return err_sys(e, "greet the worker");
 	}
+	return 0;
+}
+
+int requests_node_registered(struct requests_node *n, struct err *e)
+{
+	if (!n->csi)
+		return err_set(e, EOPNOTSUPP, "this agentd serves no kubelet");
+	kubelet_csi_registered(n->csi);
 	return 0;
 }
 

@@ -15,6 +15,7 @@ struct requests_node_rig {
 	const struct broker_options *options;
 	struct broker_fdstore *kept;
 	const struct netns_home *home;
+	bool inherited; /* kubelet/csi.h */
 	void (*broke)(void *ctx, const char *why); /* the worker shut one down */
 	void (*renewed)(void *ctx); /* its csi.sock is dead; it can only be greeted with one */
 	void (*changed)(void *ctx); /* something is pending */
@@ -25,6 +26,8 @@ struct requests_node *requests_node_new(const struct requests_node_rig *rig, str
 void requests_node_free(struct requests_node **n);
 /* Makes anew what is not healthy, then says all of the greeting to the worker behind `fd`. */
 int requests_node_greet(struct requests_node *n, int fd, struct err *e);
+/* The kubelet knows csi.sock: the worker heard it.  -1: there is no kubelet. */
+int requests_node_registered(struct requests_node *n, struct err *e);
 /* Has the worker to be told something of them? */
 bool requests_node_pending(const struct requests_node *n);
 void requests_node_next(struct requests_node *n, struct link_packet *p);

@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "follow.h"
+#include "node.h"
 #include <errno.h>
 #include <stdio.h>
 
@@ -155,6 +156,11 @@ static int do_volumes(struct broker *b, struct request *q)
 	return volume_list_list(&b->volumes, q->r, q->why);
 }
 
+static int do_csi_registered(struct broker *b, struct request *q)
+{
+	return requests_node_registered(b->node, q->why);
+}
+
 static int do_dial(struct broker *b, struct request *q)
 {
 	(void)b;
@@ -212,6 +218,7 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_UNPUBLISH] = do_unpublish,
     [LINK_VOLUMES] = do_volumes,
     [LINK_DIAL] = do_dial,
+    [LINK_CSI_REGISTERED] = do_csi_registered,
 };
 
 int requests_check(const struct broker_request *in, struct err *e)

@@ -18,6 +18,8 @@ struct csi_driver {
 	struct csi_volumes *volumes;
 	const char *node_name;
 	struct metric *alarm;
+	csi_registered registered;
+	void *ctx;
 };
 
 static void answer(struct csi_call *c, const ProtobufCMessage *m)
@@ -59,6 +61,7 @@ static void on_notified(void *ctx, struct csi_call *c, const struct rpc_msg *m)
 		log_info(NULL, "registered with the kubelet");
 	metric_set(d->alarm, "alarm=\"registration\"", rc != 0);
 	csi_answer(c, "", 0);
+	d->registered(d->ctx, rc == 0);
 }
 
 /* --- csi.v1.Identity --- */
@@ -135,13 +138,14 @@ static const struct csi_method methods[] = {
     {NULL, NULL},
 };
 
-struct csi_driver *csi_driver_new(
-    struct loop *l, struct rpc *r, struct csi_volumes *volumes, const char *node_name)
+struct csi_driver *csi_driver_new(struct loop *l, struct rpc *r, const struct csi_driver_rig *rig)
 {
 	struct csi_driver *d = mem_zalloc(sizeof(*d));
 
-	d->volumes = volumes;
-	d->node_name = node_name;
+	d->volumes = rig->volumes;
+	d->node_name = rig->node_name;
+	d->registered = rig->registered;
+	d->ctx = rig->ctx;
 	d->alarm = metric_gauge(
 	    "agentd_csi_alarm", "1: the kubelet does not do what it should, see the log.");
 	d->server = csi_server_new(l, r, methods, d);

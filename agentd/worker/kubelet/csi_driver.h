@@ -10,8 +10,16 @@ struct csi_driver;
 struct rpc;
 struct rpc_server;
 
-/* `node_name` outlives it. */
-struct csi_driver *csi_driver_new(
-    struct loop *l, struct rpc *r, struct csi_volumes *volumes, const char *node_name);
+/* The kubelet says whether it has registered us (NotifyRegistrationStatus). */
+typedef void (*csi_registered)(void *ctx, bool yes);
+
+/* What is named outlives the driver. */
+struct csi_driver_rig {
+	struct csi_volumes *volumes;
+	const char *node_name;
+	csi_registered registered;
+	void *ctx;
+};
+struct csi_driver *csi_driver_new(struct loop *l, struct rpc *r, const struct csi_driver_rig *rig);
 void csi_driver_free(struct csi_driver **d);             /* before its volumes */
 struct rpc_server *csi_driver_rpc(struct csi_driver *d); /* adopts the kubelet's connections */

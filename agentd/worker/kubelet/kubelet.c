@@ -17,15 +17,33 @@ struct kubelet {
 	struct kubelet_volumes *restoring;
 	struct csi_driver *driver;
 	struct csi_socket *socket;
-	struct metric *restored;
+	struct metric *restored, *metric;
+	bool registered;
 };
 
-/* The broker has said who did what, in the log. */
-static void on_noted(void *ctx, unsigned n)
+/* Of the kubelet's own word, or of what the broker kept of it. */
+static void set_registered(struct kubelet *c, bool registered)
 {
-	const struct kubelet *c = ctx;
+	c->registered = registered;
+	metric_set(c->metric, "", registered);
+}
 
-	metric_set(c->restored, "", n);
+/* The broker has said who did what, in the log. */
+static void on_noted(void *ctx, bool registered, unsigned restored)
+{
+	struct kubelet *c = ctx;
+
+	set_registered(c, registered);
+	metric_set(c->restored, "", restored);
+}
+
+static void on_registered(void *ctx, bool yes)
+{
+	struct kubelet *c = ctx;
+
+	set_registered(c, yes);
+	if (yes)
+		link_csi_registered(c->o.link);
 }
 
 static void on_restored(void *ctx)
@@ -34,7 +52,8 @@ static void on_restored(void *ctx)
 
 	kubelet_volumes_free(&c->restoring);
 	csi_volumes_synced(c->volumes);
-	c->driver = csi_driver_new(c->o.loop, c->o.rpc, c->volumes, c->o.node_name);
+	c->driver = csi_driver_new(c->o.loop, c->o.rpc,
+	    &(struct csi_driver_rig){c->volumes, c->o.node_name, on_registered, c});
 	c->socket =
 	    csi_socket_new(c->o.loop, c->o.link, take_fd(c->listener), csi_driver_rpc(c->driver));
 }
@@ -56,6 +75,9 @@ struct kubelet *kubelet_new(const struct kubelet_options *o)
 	c->restored = metric_counter("agentd_csi_socket_restored_total",
 	    "How often csi.sock or the kubelet's link to it was removed or replaced by somebody.");
 	metric_set(c->restored, "", 0);
+	c->metric = metric_gauge("agentd_csi_registered",
+	    "1: the kubelet has registered agentd as a CSI driver, so meshed pods can start.");
+	set_registered(c, false);
 	link_on_csi(o->link, on_noted, c);
 	c->volumes = csi_volumes_new(&volumes);
 	c->restoring = kubelet_volumes_restore(o->link, c->volumes, on_restored, c);
@@ -92,6 +114,13 @@ json_t *kubelet_dump_volume(const struct kubelet *c, const struct uuid *pod)
 json_t *kubelet_dump_waiting(const struct kubelet *c)
 {
 	return c ? csi_volumes_waiting(c->volumes) : json_array();
+}
+
+const char *kubelet_why_not(const struct kubelet *c)
+{
+	return !c || c->registered
+		   ? NULL
+		   : "the kubelet has not registered agentd (yet): no meshed pod can start";
 }
 
 json_t *kubelet_dump(const struct kubelet *c)

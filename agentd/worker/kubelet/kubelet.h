@@ -25,6 +25,7 @@ void kubelet_free(struct kubelet **c);
 void kubelet_stop_accepting(struct kubelet *c);
 
 /* All accept NULL. */
+const char *kubelet_why_not(const struct kubelet *c); /* NULL: registered, or there is none */
 json_t *kubelet_dump_volume(const struct kubelet *c, const struct uuid *pod); /* or NULL */
 json_t *kubelet_dump_waiting(const struct kubelet *c);
 json_t *kubelet_dump(const struct kubelet *c); /* of the socket, for /status */

@@ -95,4 +95,5 @@ const link_answer_taker link_answers[LINK_OP_END] = {
     [LINK_PUBLISH] = take_done,
     [LINK_UNPUBLISH] = take_done,
     [LINK_VOLUMES] = take_end_of_volumes,
+    [LINK_CSI_REGISTERED] = take_done,
 };

@@ -318,7 +318,7 @@ static void take_redirect_note(struct link *p, struct link_heard *h)
 static void take_csi_note(struct link *p, struct link_heard *h)
 {
 	if (p->csi_noted)
-		p->csi_noted(p->csi_ctx, h->in->arg);
+		p->csi_noted(p->csi_ctx, h->in->kind, h->in->arg);
 }
 
 /* --- answers --- */

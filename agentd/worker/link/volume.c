@@ -69,3 +69,8 @@ void link_volume_take(struct link_call *c, const struct link_heard *h)
 	c->volume_found(c->ctx, &v); /* may cancel, may free us */
 	free(data);
 }
+
+void link_csi_registered(struct link *p)
+{
+	link_ask(p, NULL, &(struct link_request){.op = LINK_CSI_REGISTERED}, -1, NULL, NULL);
+}

@@ -18,11 +18,14 @@ void link_publish(struct link *p, struct link_call **slot, const struct uuid *po
 void link_unpublish(struct link *p, struct link_call **slot, const struct uuid *pod,
     const char *volume, link_done done, void *ctx);
 
-/* How often somebody removed or replaced csi.sock, or the kubelet's link to it, since the broker
- * began (all of it is there again): told at the start unless 0, and when it changes.  NULL: no
- * more. */
-typedef void (*link_csi_noted)(void *ctx, unsigned n);
+/* Has the kubelet registered csi.sock, by the link that leads to it now (broker/kubelet/csi.h)? And
+ * how often somebody removed or replaced one of the two since the broker began (all of it is there
+ * again).  Told at the start unless no and 0, and when it changes.  NULL: no more. */
+typedef void (*link_csi_noted)(void *ctx, bool registered, unsigned restored);
 void link_on_csi(struct link *p, link_csi_noted noted, void *ctx);
+
+/* The kubelet said so.  Nobody waits for this. */
+void link_csi_registered(struct link *p);
 
 /* A CSI volume that the kubelet has for a pod, of any driver. */
 struct link_volume {

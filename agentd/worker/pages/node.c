@@ -20,6 +20,16 @@ static json_t *dump_plane(const struct plane *p)
 	return o;
 }
 
+/* Whether it knows us; null: this node has none. */
+static json_t *dump_kubelet(const struct kubelet *k)
+{
+	const char *why_not = kubelet_why_not(k);
+
+	if (!k)
+		return json_null();
+	return json_pack("{s:b, s:s?}", "registered", !why_not, "why_not", why_not);
+}
+
 json_t *pages_status(const struct pages_of *of)
 {
 	const struct agent_shared *shared = of->shared;
@@ -30,12 +40,13 @@ json_t *pages_status(const struct pages_of *of)
 		json_array_append_new(planes, dump_plane(&shared->planes[i]));
 	for (struct pod *p = pod_first(of->pods); p; p = p->next, total++)
 		ready += p->ready;
-	return json_pack("{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o}", "version",
+	return json_pack("{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o}", "version",
 	    AGENTD_VERSION, "cage", cage_describe(), "confined", cage_state().entered, "uptime_s",
 	    (json_int_t)((loop_now_ms(shared->loop) - of->started_ms) / 1000), "node_name",
 	    of->config->node_name, "pods", (int)total, "pods_ready", (int)ready, "settled",
 	    pod_registry_is_settled(of->pods), "control_planes", planes, "refused_manifests",
-	    manifest_dir_refused(of->manifests), "csi_socket", kubelet_dump(of->kubelet));
+	    manifest_dir_refused(of->manifests), "csi_socket", kubelet_dump(of->kubelet), "kubelet",
+	    dump_kubelet(of->kubelet));
 }
 
 static void add_version(void *ctx, const char *library, const char *version)

@@ -8,6 +8,7 @@
 #include "redirect.h"
 #include "worker/admin/admin.h"
 #include "worker/admin/metrics_port.h"
+#include "worker/kubelet/kubelet.h"
 #include "worker/link/link.h"
 #include "worker/pod/shared.h"
 #include "worker/pods/pod.h"
@@ -66,7 +67,7 @@ static const char *on_health_asked(void *ctx)
 	const struct pages *a = ctx;
 
 	return pod_registry_is_settled(a->of.pods)
-		   ? NULL
+		   ? kubelet_why_not(a->of.kubelet)
 		   : "starting: not all pods of before are served again";
 }
 

@@ -15,6 +15,7 @@
 	"{\"version\":\"0.1.0\",\"uptime_s\":61,\"node_name\":\"n1\",\"pods\":2,\"pods_"           \
 	"ready\":" ready ",\"control_planes\":[" planes "],\"refused_manifests\":[" refused        \
 	"]" CAGE "}"
+#define UNKNOWN "{\"registered\":false,\"why_not\":\"it has not registered\"}"
 #define PLANE(why)                                                                                 \
 	"{\"name\":\"main\",\"address\":\"istiod:15012\",\"connections\":[{\"state\":\"READY\"},"  \
 	"{\"state\":\"IDLE\"}],\"why_not\":\"" why "\"}"
@@ -40,7 +41,9 @@ static void every_problem_is_told(void **state)
 	static const struct {
 		const char *json, *says;
 	} cases[] = {
-	    {STATUS("1", PLANE(""), ""), "2, 1 ready\n"},
+	    {STATUS("1", PLANE(""), ""), "2, 1 ready\n  problem: 1 not ready"},
+	    {"{\"pods\":0,\"pods_ready\":0,\"kubelet\":" UNKNOWN CAGE "}",
+		"kubelet        not registered\n  problem: it has not registered\n"},
 	    {STATUS("2", PLANE("no root"), ""), "  problem: no root\n"},
 	    {STATUS("2", PLANE("no root") "," PLANE(""), ""), "  problem: no root\n"},
 	    {STATUS("2", "", "{\"file\":\"a.yaml\",\"why\":\"line 1\"}"),
@@ -99,6 +102,9 @@ static void a_probe_asks_one_thing(void **state)
 		const char *json;
 		int status;
 	} cases[] = {{"{\"settled\":true,\"pods\":2,\"pods_ready\":1}", CTL_OK},
+	    {"{\"settled\":true,\"kubelet\":" UNKNOWN "}", CTL_PROBLEM},
+	    {"{\"settled\":true,\"kubelet\":{\"registered\":true}}", CTL_OK},
+	    {"{\"settled\":true,\"kubelet\":null}", CTL_OK},
 	    {"{\"settled\":false,\"pods\":2,\"pods_ready\":2}", CTL_PROBLEM}, {"{}", CTL_PROBLEM}};
 
 	(void)state;

@@ -1,10 +1,12 @@
 /* kubelet_csi_test.c - the kubelet's way to us: a socket, a link to it, and who meddles with them.
  */
+#include "broker/base/rundir.h"
 #include "volume_rig.h"
+#include <dirent.h>
 
 enum { SECONDS = 5 };
 
-static const char entry[] = "kubelet/plugins_registry/agentd.node.mesh-reg.sock";
+static const char registry[] = "kubelet/plugins_registry";
 
 /* What is due comes within so many turns, each of which waits for something to happen. */
 static enum broker_turned turn(struct rig *r)
@@ -12,10 +14,30 @@ static enum broker_turned turn(struct rig *r)
 	return broker_turn(r->b, SECONDS * 1000);
 }
 
+/* The one link of ours, below the rig's top; "none": there is none, or more than one. */
+static const char *entry(const struct rig *r)
+{
+	static char found[2][128];
+	static int which;
+	char *out = found[which = !which];
+	DIR *d = opendir(rig_at(r, "%s", registry));
+	const struct dirent *one;
+	int n = 0;
+
+	while (d && (one = readdir(d)))
+		if (!strncmp(one->d_name, "agentd.node.mesh", 16) && one->d_type == DT_LNK && ++n)
+			snprintf(out, sizeof(found[0]), "%s/%s", registry, one->d_name);
+	if (d)
+		closedir(d);
+	if (n != 1)
+		snprintf(out, sizeof(found[0]), "none");
+	return out;
+}
+
 static bool is_entered(const struct rig *r)
 {
 	char to[256];
-	ssize_t n = readlink(rig_at(r, "%s", entry), to, sizeof(to) - 1);
+	ssize_t n = readlink(rig_at(r, "%s", entry(r)), to, sizeof(to) - 1);
 
 	to[n > 0 ? n : 0] = '\0';
 	return !strcmp(to, rig_at(r, "run/csi.sock"));
@@ -26,8 +48,12 @@ static void expect_entered(struct rig *r)
 	for (int i = 0; i < 8 && !is_entered(r); i++)
 		assert_int_equal(turn(r), BROKER_SERVING);
 	assert_true(is_entered(r));
-	assert_int_equal(
-	    access(rig_at(r, "kubelet/plugins_registry/.agentd.node.mesh-reg.sock.new"), F_OK), -1);
+}
+
+/* The worker heard it from the kubelet: the link keeps its name from now on. */
+static void registered(struct rig *r)
+{
+	rig_do(r, (struct rig_ask){.op = LINK_CSI_REGISTERED});
 }
 
 static void the_kubelet_finds_a_socket_of_root(void **state)
@@ -36,10 +62,10 @@ static void the_kubelet_finds_a_socket_of_root(void **state)
 	struct stat st;
 
 	assert_true(is_entered(r));
-	assert_int_equal(stat(rig_at(r, "%s", entry), &st), 0);
+	assert_int_equal(stat(rig_at(r, "%s", entry(r)), &st), 0);
 	assert_true(S_ISSOCK(st.st_mode));
 	assert_int_equal(st.st_mode & 07777, 0600);
-	close(rig_connect(rig_at(r, "%s", entry)));
+	close(rig_connect(rig_at(r, "%s", entry(r))));
 }
 
 /* What the worker is told, for a metric. */
@@ -48,17 +74,11 @@ static void expect_note(struct rig *r, unsigned n)
 	assert_int_equal(rig_expect(r, LINK_CSI_NOTE, NULL).arg, n);
 }
 
-static void a_removed_link_is_put_back(void **state)
+/* The next worker is greeted, and told. */
+static void expect_greeting(struct rig *r, unsigned restored, bool is_registered)
 {
-	struct rig *r = *state;
+	struct link_packet p;
 
-	rig_quiet(r);
-	for (unsigned i = 0; i < 3; i++) {
-		assert_int_equal(unlink(rig_at(r, "%s", entry)), 0);
-		expect_entered(r);
-		expect_note(r, i + 1);
-	}
-	rig_quiet(r);
 	close(r->fd);
 	rig_attach(r);
 	for (int i = 0, fd; i < 3; i++) {
@@ -66,24 +86,85 @@ static void a_removed_link_is_put_back(void **state)
 		if (i)
 			close(fd);
 	}
-	expect_note(r, 3); /* the next worker knows it, too */
+	if (!restored && !is_registered)
+		return rig_quiet(r);
+	p = rig_expect(r, LINK_CSI_NOTE, NULL);
+	assert_int_equal(p.arg, restored);
+	assert_int_equal(p.kind, is_registered);
+}
+
+/* Under another name, or the kubelet would not look. */
+static void a_removed_link_is_put_back(void **state)
+{
+	struct rig *r = *state;
+	char before[128];
+
+	rig_quiet(r);
+	for (unsigned i = 0; i < 3; i++) {
+		snprintf(before, sizeof(before), "%s", entry(r));
+		assert_int_equal(unlink(rig_at(r, "%s", before)), 0);
+		expect_entered(r);
+		expect_note(r, i + 1);
+	}
+	rig_quiet(r);
+	expect_greeting(r, 3, false);
 }
 
 static void what_replaced_the_link_goes(void **state)
 {
 	struct rig *r = *state;
+	char name[128];
 
-	rig_shell("ln -sf /elsewhere %s", rig_at(r, "%s", entry));
+	rig_shell("ln -sf /elsewhere %s", rig_at(r, "%s", entry(r)));
 	expect_entered(r);
-	rig_shell("rm %s && touch %s", rig_at(r, "%s", entry), rig_at(r, "%s", entry));
+	snprintf(name, sizeof(name), "%s", entry(r));
+	rig_shell("rm %s && touch %s", rig_at(r, "%s", name), rig_at(r, "%s", name));
 	expect_entered(r);
-	/* Not a directory: nothing may be lost. */
-	rig_shell("rm %s && mkdir -p %s/x", rig_at(r, "%s", entry), rig_at(r, "%s", entry));
-	for (int i = 0; i < 3; i++)
+	assert_int_equal(access(rig_at(r, "%s", name), F_OK), -1);
+	/* A directory is not emptied; the link is beside it. */
+	snprintf(name, sizeof(name), "%s", entry(r));
+	rig_shell("rm %s && mkdir -p %s/x", rig_at(r, "%s", name), rig_at(r, "%s", name));
+	expect_entered(r);
+	assert_int_equal(access(rig_at(r, "%s/x", name), F_OK), 0);
+}
+
+/* kubelet-csi.md 6: what it did not look at, or was refused by, it tries again only under a new
+ * name. */
+static void another_name_until_the_kubelet_has_registered_us(void **state)
+{
+	struct rig *r = *state;
+	char before[128];
+
+	snprintf(before, sizeof(before), "%s", entry(r));
+	for (int n = 0; n < 8 && !strcmp(before, entry(r)); n++)
 		assert_int_equal(turn(r), BROKER_SERVING);
-	assert_false(is_entered(r));
-	rig_shell("rm -r %s", rig_at(r, "%s", entry));
+	assert_string_not_equal(before, entry(r));
+	assert_true(is_entered(r));
+	registered(r);
+	snprintf(before, sizeof(before), "%s", entry(r));
+	assert_int_equal(broker_turn(r->b, 0), BROKER_SERVING);
+	expect_greeting(r, 0, true);
+	assert_string_equal(before, entry(r));
+	/* The kubelet's word was about that link. */
+	assert_int_equal(unlink(rig_at(r, "%s", before)), 0);
 	expect_entered(r);
+	expect_greeting(r, 1, false);
+}
+
+/* A reboot leaves the link on disk; the kubelet may have looked before we came. */
+static void a_broker_that_follows_none_takes_another_name(void **state)
+{
+	struct rig *r = *state;
+	char before[128];
+
+	registered(r);
+	snprintf(before, sizeof(before), "%s", entry(r));
+	rig_stop(r);
+	assert_string_equal(before, entry(r));
+	rig_start(r);
+	assert_string_not_equal(before, entry(r));
+	assert_true(is_entered(r));
+	expect_greeting(r, 0, false);
 }
 
 static void a_registry_may_come_later_and_again(void **state)
@@ -99,7 +180,7 @@ static void a_registry_may_come_later_and_again(void **state)
 	rig_start(r);
 	rig_shell("mkdir %s", rig_at(r, "kubelet/plugins_registry"));
 	expect_entered(r);
-	assert_int_equal(unlink(rig_at(r, "%s", entry)), 0);
+	assert_int_equal(unlink(rig_at(r, "%s", entry(r))), 0);
 	expect_entered(r);
 }
 
@@ -119,7 +200,7 @@ static unsigned expect_another(struct rig *r)
 	rig_expect(r, LINK_NODE_LISTENER, &csi);
 	close(csi);
 	rig_expect(r, LINK_NODE_LISTENER, &csi);
-	int c = rig_connect(rig_at(r, "%s", entry));
+	int c = rig_connect(rig_at(r, "%s", entry(r)));
 	assert_true(c >= 0);
 	int a = accept(csi, NULL, NULL);
 	assert_true(a >= 0);
@@ -163,7 +244,7 @@ static void the_next_broker_has_the_same_socket(void **state)
 	struct broker_fdstore *next = broker_fdstore_new();
 	struct stat before, after;
 
-	int waiting = rig_connect(rig_at(r, "%s", entry));
+	int waiting = rig_connect(rig_at(r, "%s", entry(r)));
 	assert_int_equal(stat(rig_at(r, "run/csi.sock"), &before), 0);
 	int csi = -1;
 	close(r->fd);
@@ -191,12 +272,30 @@ static void the_next_broker_has_the_same_socket(void **state)
 	close(waiting);
 }
 
+/* In place or from beside: the lock comes with the rest, and the kubelet noticed nothing. */
+static void who_takes_over_leaves_the_link(void **state)
+{
+	struct rig *r = *state;
+	struct broker_fdstore *next = broker_fdstore_new();
+	char before[128];
+	int lock = open(rig_at(r, "run/lock"), O_RDWR | O_CLOEXEC);
+
+	registered(r);
+	snprintf(before, sizeof(before), "%s", entry(r));
+	rig_stop(r);
+	broker_fdstore_found(next, BROKER_RUNDIR_LOCK, lock);
+	r->kept = next;
+	rig_start(r);
+	assert_string_equal(before, entry(r));
+	assert_int_equal(rig_expect(r, LINK_CSI_NOTE, NULL).kind, 1);
+}
+
 static void without_a_kubelet_there_is_none(void **state)
 {
 	struct rig *r = *state;
 
 	rig_stop(r);
-	rig_shell("rm %s %s", rig_at(r, "run/csi.sock"), rig_at(r, "%s", entry));
+	rig_shell("rm %s %s", rig_at(r, "run/csi.sock"), rig_at(r, "%s", entry(r)));
 	r->o.kubelet_root = NULL;
 	r->o.manifests = r->manifests;
 	rig_start(r);
@@ -213,6 +312,9 @@ int main(void)
 	    CSI_TEST(the_kubelet_finds_a_socket_of_root),
 	    CSI_TEST(a_removed_link_is_put_back),
 	    CSI_TEST(what_replaced_the_link_goes),
+	    CSI_TEST(another_name_until_the_kubelet_has_registered_us),
+	    CSI_TEST(a_broker_that_follows_none_takes_another_name),
+	    CSI_TEST(who_takes_over_leaves_the_link),
 	    CSI_TEST(a_registry_may_come_later_and_again),
 	    CSI_TEST(a_socket_that_is_gone_is_made_anew),
 	    CSI_TEST(a_worker_that_shuts_it_down_is_another),

@@ -30,6 +30,14 @@ static struct pod_registry *pods;
 static struct csi_volumes *volumes;
 static struct csi_driver *driver;
 
+static int registrations, refusals;
+
+static void on_registered(void *ctx, bool yes)
+{
+	(void)ctx;
+	*(yes ? &registrations : &refusals) += 1;
+}
+
 static int setup(void **state)
 {
 	static const struct pod_observer nobody;
@@ -40,7 +48,8 @@ static int setup(void **state)
 	to_broker = fake_priv();
 	pods = pod_registry_new(&nobody, NULL);
 	volumes = csi_volumes_new(&(struct csi_volumes_options){loop, to_broker, pods, 0});
-	driver = csi_driver_new(loop, rpc, volumes, "node-1");
+	driver = csi_driver_new(
+	    loop, rpc, &(struct csi_driver_rig){volumes, "node-1", on_registered, NULL});
 	return 0;
 }
 
@@ -123,12 +132,15 @@ static void test_notified(void **state)
 	call(REGISTRATION "NotifyRegistrationStatus", bytes,
 	    pluginregistration__registration_status__pack(&status, bytes));
 	assert_true(alarmed(true));
+	assert_int_equal(refusals, 1);
+	assert_int_equal(registrations, 0);
 	status.plugin_registered = true;
 	status.error = (char *)"";
 	assert_int_equal(fake_rpc_status(call(REGISTRATION "NotifyRegistrationStatus", bytes,
 			     pluginregistration__registration_status__pack(&status, bytes))),
 	    RPC_OK);
 	assert_true(alarmed(false));
+	assert_int_equal(registrations, 1);
 }
 
 static void test_identity(void **state)

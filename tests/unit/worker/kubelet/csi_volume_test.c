@@ -72,6 +72,11 @@ static void on_removed(void *ctx, struct pod *p)
 	((struct world *)ctx)->removed++;
 }
 
+static void on_registered(void *ctx, bool yes)
+{
+	(void)ctx, (void)yes;
+}
+
 static void begin(struct world *w)
 {
 	static const struct pod_observer observer = {
@@ -82,7 +87,8 @@ static void begin(struct world *w)
 	w->pods = pod_registry_new(&observer, w);
 	w->volumes =
 	    csi_volumes_new(&(struct csi_volumes_options){w->loop, w->link, w->pods, WAIT_MS});
-	w->driver = csi_driver_new(w->loop, w->rpc, w->volumes, "node-1");
+	w->driver = csi_driver_new(
+	    w->loop, w->rpc, &(struct csi_driver_rig){w->volumes, "node-1", on_registered, NULL});
 	csi_ask_init(&w->ask);
 	uuid_parse(&w->uid, RIG_UID);
 }
