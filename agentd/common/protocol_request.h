@@ -38,8 +38,10 @@ enum link_op {
 	LINK_PUBLISH,   /* uid, volume: the pod's directory is mounted where the kubelet wants it */
 	LINK_UNPUBLISH, /* uid, volume: and is there no more; nothing there: fine */
 	LINK_VOLUMES,   /* one LINK_VOLUME for each that the kubelet has, then the reply */
+	LINK_LOG,       /* kind = link_log, arg = log_level: how the broker logs from now on */
 	LINK_OP_END
 };
+enum link_log { LINK_LOG_LOGFMT, LINK_LOG_JSON, LINK_LOG_END };
 enum link_attest { LINK_ATTEST_PREFER, LINK_ATTEST_REQUIRE }; /* what cannot be known is refused */
 enum link_state {
 	LINK_STATE_CERT,           /* survives the broker */

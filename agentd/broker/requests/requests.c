@@ -234,6 +234,19 @@ static int do_pong(struct broker *b, struct request *q)
 	return 0;
 }
 
+/* Errors are said at any level: they are what a worker that was taken over cannot hide. */
+static int do_log(struct broker *b, struct request *q)
+{
+	(void)b;
+	if (q->r->kind >= LINK_LOG_END || q->r->arg > LOG_DEBUG)
+		return err_set(
+		    q->why, EINVAL, "no log has format %u and level %u", q->r->kind, q->r->arg);
+	log_init(q->r->kind == LINK_LOG_JSON);
+	log_set_level((enum log_level)q->r->arg);
+	log_release();
+	return 0;
+}
+
 static const struct {
 	int (*act)(struct broker *b, struct request *q);
 	int nfds;
@@ -261,6 +274,7 @@ static const struct {
     [LINK_UNPUBLISH] = {do_unpublish, 0, false},
     [LINK_VOLUMES] = {do_volumes, 0, false},
     [LINK_DIAL] = {do_dial, 0, true},
+    [LINK_LOG] = {do_log, 0, false},
 };
 
 /* --- requests --- */

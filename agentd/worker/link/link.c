@@ -22,7 +22,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
-LOG_SCOPE("priv");
+LOG_SCOPE("link");
 
 struct link_follow {
 	struct link *p;
@@ -364,6 +364,7 @@ static void log_failure(const struct link_call *c, const struct err *e)
 	    : c->op == LINK_POD_REMOVE ? "remove the pod's directory"
 	    : c->op == LINK_STATE_DEL  ? "forget what was kept"
 	    : c->op == LINK_READY      ? "be told that all is ready"
+	    : c->op == LINK_LOG        ? "log as the worker does"
 				       : "end a follow",
 	    e->msg);
 }

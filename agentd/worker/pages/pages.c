@@ -16,6 +16,7 @@
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/cage.h"
 #include "worker/link/link.h"
+#include "worker/link/log.h"
 #include "worker/pod/pod_services.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
@@ -217,6 +218,11 @@ static void make_gauges(struct pages *a)
 	    metric_gauge("process_resident_memory_bytes", "Resident memory of the worker.");
 }
 
+static void on_levels(void *ctx)
+{
+	link_log(((struct pages *)ctx)->of.shared->link);
+}
+
 struct pages *pages_new(const struct pages_of *of)
 {
 	struct pages *a = mem_zalloc(sizeof(*a));
@@ -240,6 +246,7 @@ struct pages *pages_new(const struct pages_of *of)
 	admin_page(a->admin, "/version", dump_version, a);
 	pages_dns(a->admin, of->pods);
 	a->redirect = pages_redirect_new(s->loop, s->link, of->pods, a->admin);
+	admin_on_levels(a->admin, on_levels, a);
 	admin_before_metrics(a->admin, on_before_metrics, a);
 	return a;
 }
