@@ -234,12 +234,14 @@ run: ## agentd, a development control plane and two real Envoys; traffic; what h
 # Units name absolute paths.
 units = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >$(DESTDIR)$(PREFIX)/lib/systemd/system/$(1)
 
-# A key of the configuration is described where it is defined: the worker's --help.
+# Flags and keys are described where they are defined, in common/flags.c: agentd --help.  A flag: *--run* _DIR_; a key: *log_level*.
+man_flags  = $(OUT)/agentd --help | sed -nE '/^Flags only/,/^$$/{s/_/\\_/g; s/^  --([a-z-]+)( ([^ ]+))? +(.*)/*--\1* _\3_\n\t\4.\n/; T; s/ __\n/\n/; p}'
+man_keys   = $(OUT)/agentd-worker --help | sed -nE 's/_/\\_/g; s/^  --([a-z-]+)(\[[^ ]*| [^ ]+)? +(.*)/*\1*\n\t\3.\n/; T; h; s/\n.*//; s/-/_/g; G; s/\n[^\n]*//; p'
 MAN        := $(patsubst docs/man/%.scd,$(BUILD)/man/%,$(wildcard docs/man/*.scd))
 man: $(MAN)
-$(BUILD)/man/%: docs/man/%.scd $(OUT)/agentd-worker
-	@mkdir -p $(@D); $(OUT)/agentd-worker --help | sed -nE '/--check /d; s/_/\\_/g; s/^  --([a-z-]+) +((TEXT|N) +)?(.*)/*\1*\n\t\4.\n/; T; h; s/\n.*//; s/-/_/g; G; s/\n[^\n]*//; p' | \
-		sed -e '/^@KEYS@$$/{r /dev/stdin' -e 'd}' $< | scdoc >$@
+$(BUILD)/man/%: docs/man/%.scd $(OUT)/agentd $(OUT)/agentd-worker
+	@mkdir -p $(@D); { $(man_flags); } >$@.flags; { $(man_keys); } >$@.keys
+	@sed -e '/^@FLAGS@$$/{r $@.flags' -e 'd}' -e '/^@KEYS@$$/{r $@.keys' -e 'd}' $< | scdoc >$@; rm $@.flags $@.keys
 .PHONY: man
 
 install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd included

@@ -1,11 +1,12 @@
 /* broker_run.c - start, serve, end.
  *
  * options -> what the worker needs is opened -> run directory, lock, admin.sock -> capabilities we
- * do not need are dropped -> the keeper starts one worker after the other.  What an earlier agentd
- * or systemd kept was found before all that; SIGUSR2 executes another release.  The end: SIGTERM or
- * SIGINT is passed on to the worker as SIGTERM, which has ten seconds; its wait status is ours.
- * Sockets' files stay: the next broker renames fresh ones over them, and what pods have mounted
- * stays mounted.
+ * do not need are dropped -> the keeper starts one worker after the other.  The first one tells how
+ * agentd.yaml wants the log; until then lines are held, unless a flag says it.  What an earlier
+ * agentd or systemd kept was found before all that; SIGUSR2 executes another release.  The end:
+ * SIGTERM or SIGINT is passed on to the worker as SIGTERM, which has ten seconds; its wait status
+ * is ours. Sockets' files stay: the next broker renames fresh ones over them, and what pods have
+ * mounted stays mounted.
  */
 #include "run.h"
 #include "broker/base/caps.h"
@@ -20,6 +21,7 @@
 #include "broker/requests/broker.h"
 #include "check.h"
 #include "common/err.h"
+#include "common/flags.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
@@ -34,13 +36,14 @@
 
 LOG_SCOPE("broker");
 
-enum { USAGE = 2 };
+enum { USAGE = 2, UNHEARD_MS = 5000 };
 
 struct run {
 	struct broker *broker;
 	struct keeper *keeper;
 	struct succession succession;
 	struct broker_watch signals;
+	struct broker_timer unheard; /* no worker told how to log: held lines go */
 	bool ended;
 	int code; /* our exit code */
 };
@@ -118,6 +121,12 @@ static int watch_signals(struct run *r, struct err *e)
 	return 0;
 }
 
+static void on_unheard(void *ctx)
+{
+	(void)ctx;
+	log_release();
+}
+
 static int fail(const struct err *e)
 {
 	log_error(NULL, "%s", e->msg);
@@ -136,6 +145,9 @@ static int serve(
 	uint64_t caps = BROKER_CAPS | (o->redirect ? BROKER_CAPS_REDIRECT : 0);
 	if (broker_caps_bound(caps, e) || broker_caps_set(caps, e) || watch_signals(r, e))
 		return -1;
+	if (broker_timer_open(&r->unheard, epoll, on_unheard, r))
+		return err_sys(e, "timerfd");
+	broker_timer_set(&r->unheard, UNHEARD_MS);
 	r->keeper = keeper_new(r->broker, o, wk);
 	keeper_observe(r->keeper, &events, r);
 	if ((watchdog_ms && keeper_watchdog(r->keeper, watchdog_ms, e)) ||
@@ -171,6 +183,7 @@ static int run(struct run *r, const struct broker_options *o, struct life_worker
 	r->broker = broker_new(o, r->succession.kept, &e);
 	if (!r->broker || serve(r, o, wk, &e))
 		r->code = fail(&e);
+	broker_timer_close(&r->unheard);
 	succession_close(&r->succession);
 	keeper_free(&r->keeper);
 	broker_free(&r->broker);
@@ -240,7 +253,7 @@ static int uninstall(const struct broker_options *o)
 
 static int start(const struct broker_options *o, char **argv)
 {
-	struct run r = {.signals.fd = -1};
+	struct run r = {.signals.fd = -1, .unheard.watch.fd = -1};
 	struct broker_fdstore *kept;
 	struct err e;
 
@@ -271,13 +284,17 @@ int broker_run(int argc, char **argv)
 {
 	struct broker_options o;
 	struct err e;
-	int code = USAGE;
+	int code = USAGE, json = flags_log_json(argc, argv);
 
-	log_init(false);
-	if (broker_options_parse(&o, argc, argv, &e))
+	log_init(json > 0);
+	if (broker_options_parse(&o, argc, argv, &e) || log_set_own_levels(o.log_level, &e)) {
 		log_error(NULL, "%s (see agentd --help)", e.msg);
-	else
+	} else {
+		if (json < 0 && o.mode == BROKER_RUN)
+			log_hold(); /* agentd.yaml says it, and the worker reads that */
 		code = start(&o, argv);
+		log_release();
+	}
 	broker_options_clear(&o);
 	return code;
 }

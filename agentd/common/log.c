@@ -5,6 +5,9 @@
  * at a whole character so that what closes the line always fits.  It goes out by a single write, so
  * lines of different threads never mix.  The levels are the only shared state: relaxed atomics,
  * since it does not matter which of two lines sees a new level first.
+ *
+ * The broker reads no agentd.yaml, so its first lines are held until its worker has told the
+ * format: hold -> kept with their times -> release.
  */
 #include "log.h"
 
@@ -18,12 +21,14 @@
 #include <unistd.h>
 
 #include "err.h"
+#include "mem.h"
 
 enum {
 	LINE_MAX_BYTES = 2048,
 	CLOSING_BYTES = 3, /* "}\n */
 	SUBJECT_MAX_BYTES = 600,
-	LEVELS = 4
+	LEVELS = 4,
+	HELD_MAX = 64
 };
 
 static const char *const level_names[LEVELS] = {"error", "warn", "info", "debug"};
@@ -32,6 +37,16 @@ static const char journald[LEVELS] = {'3', '4', '6', '7'}; /* sd-daemon(3) */
 static struct log_scope *scopes;
 static bool as_json;
 static bool with_priority;
+
+struct held {
+	struct timespec when;
+	const struct log_scope *scope;
+	enum log_level level;
+	char *subject, *msg;
+};
+static struct held held[HELD_MAX];
+static unsigned nheld;
+static pid_t holder; /* 0: nothing is held */
 
 struct line {
 	char text[LINE_MAX_BYTES];
@@ -48,6 +63,11 @@ void log_init(bool json)
 {
 	as_json = json;
 	with_priority = !json && getenv("JOURNAL_STREAM");
+}
+
+bool log_is_json(void)
+{
+	return as_json;
 }
 
 /* All of it or nothing: half an escape sequence would make the line unreadable. */
@@ -169,48 +189,86 @@ static void put_pair(struct line *l, const char *key, const char *value)
 		l->text[l->len++] = '"';
 }
 
-static void put_time(struct line *l)
+static void put_time(struct line *l, const struct timespec *when)
 {
-	struct timespec now;
 	struct tm tm;
 	char text[40];
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	gmtime_r(&now.tv_sec, &tm);
+	gmtime_r(&when->tv_sec, &tm);
 	size_t n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(text + n, sizeof(text) - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
+	snprintf(text + n, sizeof(text) - n, ".%03dZ", (int)(when->tv_nsec / 1000000));
 	put_pair(l, "time", text);
+}
+
+static void say(const struct held *h)
+{
+	struct line l = {.limit = LINE_MAX_BYTES - CLOSING_BYTES};
+
+	if (with_priority)
+		put(&l, (char[]){'<', journald[h->level], '>'}, 3);
+	puts_line(&l, as_json ? "{" : "");
+	put_time(&l, &h->when);
+	put_pair(&l, "level", level_names[h->level]);
+	put_pair(&l, "scope", h->scope->name);
+	size_t limit = l.limit;
+	l.limit = l.len + SUBJECT_MAX_BYTES; /* an endless subject leaves room for the message */
+	if (h->subject)
+		put_pair(&l, "subject", h->subject);
+	l.limit = limit;
+	put_pair(&l, "msg", h->msg);
+	if (as_json)
+		l.text[l.len++] = '}';
+	l.text[l.len++] = '\n';
+	while (write(STDERR_FILENO, l.text, l.len) < 0 && errno == EINTR)
+		;
+}
+
+void log_hold(void)
+{
+	holder = getpid();
+}
+
+void log_release(void)
+{
+	holder = 0;
+	for (unsigned i = 0; i < nheld; i++) {
+		if (held[i].level <= held[i].scope->level)
+			say(&held[i]);
+		free(held[i].subject);
+		free(held[i].msg);
+	}
+	nheld = 0;
+}
+
+/* A child says its own lines at once, and none of its parent's. */
+static bool keep(const struct held *h)
+{
+	if (!holder || holder != getpid())
+		return false;
+	if (nheld == HELD_MAX) {
+		log_release();
+		return false;
+	}
+	held[nheld] = *h;
+	held[nheld].subject = mem_strdup(h->subject);
+	held[nheld++].msg = mem_strdup(h->msg);
+	return true;
 }
 
 void log_write(
     const struct log_scope *s, enum log_level level, const char *subject, const char *fmt, ...)
 {
 	int saved_errno = errno;
-	struct line l = {.limit = LINE_MAX_BYTES - CLOSING_BYTES};
 	char msg[LINE_MAX_BYTES];
+	struct held h = {.scope = s, .level = level, .subject = (char *)subject, .msg = msg};
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(msg, sizeof(msg), fmt, ap);
 	va_end(ap);
-
-	if (with_priority)
-		put(&l, (char[]){'<', journald[level], '>'}, 3);
-	puts_line(&l, as_json ? "{" : "");
-	put_time(&l);
-	put_pair(&l, "level", level_names[level]);
-	put_pair(&l, "scope", s->name);
-	size_t limit = l.limit;
-	l.limit = l.len + SUBJECT_MAX_BYTES; /* an endless subject leaves room for the message */
-	if (subject)
-		put_pair(&l, "subject", subject);
-	l.limit = limit;
-	put_pair(&l, "msg", msg);
-	if (as_json)
-		l.text[l.len++] = '}';
-	l.text[l.len++] = '\n';
-	while (write(STDERR_FILENO, l.text, l.len) < 0 && errno == EINTR)
-		;
+	clock_gettime(CLOCK_REALTIME, &h.when);
+	if (!keep(&h))
+		say(&h);
 	errno = saved_errno;
 }
 
@@ -276,7 +334,9 @@ static void append_scope(void *ctx, const char *scope, const char *level)
 	snprintf(e->msg + n, sizeof(e->msg) - n, " %s", scope);
 }
 
-static int parse_setting(const char *text, size_t len, struct setting *out, struct err *e)
+/* -1: the level is unknown, or the scope is and `strict`. */
+static int parse_setting(
+    const char *text, size_t len, bool strict, struct setting *out, struct err *e)
 {
 	const char *colon = memchr(text, ':', len);
 	const char *level = colon ? colon + 1 : text;
@@ -295,7 +355,7 @@ static int parse_setting(const char *text, size_t len, struct setting *out, stru
 		    err_printable(shown, sizeof(shown), level, (unsigned)level_len));
 	if (is_general(text, scope_len))
 		out->scope_len = 0;
-	if (is_known(out) && !(colon && scope_len == 0))
+	if ((is_known(out) || !strict) && !(colon && scope_len == 0))
 		return 0;
 	err_set(e, ERR_INVALID, "unknown log scope \"%s\"; known: default",
 	    err_printable(shown, sizeof(shown), text, (unsigned)scope_len));
@@ -310,7 +370,7 @@ static void apply(const struct setting *set)
 			__atomic_store_n(&s->level, (enum log_level)set->level, __ATOMIC_RELAXED);
 }
 
-int log_set_levels(const char *spec, struct err *e)
+static int set_levels(const char *spec, bool strict, struct err *e)
 {
 	enum { CHECK, DEFAULTS, SCOPES, PASSES };
 	struct setting set;
@@ -321,7 +381,7 @@ int log_set_levels(const char *spec, struct err *e)
 		const char *p = spec;
 		for (;;) {
 			size_t len = strcspn(p, ",");
-			if (parse_setting(p, len, &set, e) < 0)
+			if (parse_setting(p, len, strict, &set, e) < 0)
 				return -1;
 			if (pass == (set.scope_len ? SCOPES : DEFAULTS))
 				apply(&set);
@@ -331,6 +391,21 @@ int log_set_levels(const char *spec, struct err *e)
 		}
 	}
 	return 0;
+}
+
+int log_set_levels(const char *spec, struct err *e)
+{
+	return set_levels(spec, true, e);
+}
+
+int log_set_own_levels(const char *spec, struct err *e)
+{
+	return set_levels(spec, false, e);
+}
+
+void log_set_level(enum log_level level)
+{
+	apply(&(struct setting){.level = (int)level});
 }
 
 void log_each_scope(void (*each)(void *ctx, const char *scope, const char *level), void *ctx)

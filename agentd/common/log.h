@@ -35,10 +35,20 @@ void log_scope_register(struct log_scope *s);
 	struct log_scope /* wants a semicolon */
 
 void log_init(bool json); /* journald's <N> prefix when JOURNAL_STREAM is set and not JSON */
+bool log_is_json(void);
+
+/* A program that does not know its format yet holds its lines, 64 at most; a 65th lets them go. Its
+ * children hold none.  A line that the levels do not want any more is dropped when it is released.
+ * For programs of one thread. */
+void log_hold(void);
+void log_release(void); /* writes them, in order; nothing is held: nothing happens */
 
 /* Istio's spelling: "info", "sds:debug", "default:warn,xds:debug"; a bare level, "default" and "*"
  * mean all scopes.  -1: a scope or level is unknown, nothing was changed. */
 int log_set_levels(const char *spec, struct err *e);
+/* The same; scopes that are not here are another program's. */
+int log_set_own_levels(const char *spec, struct err *e);
+void log_set_level(enum log_level level); /* of all scopes */
 
 /* Calls `each` once per distinct scope name, in alphabetical order. */
 void log_each_scope(void (*each)(void *ctx, const char *scope, const char *level), void *ctx);

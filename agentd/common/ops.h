@@ -71,7 +71,9 @@ enum link_answer {
 	/* One LINK_VOLUME for each that the kubelet has. */ \
 	X(VOLUMES, 0, NO_POD, LISTED, "list the volumes") \
 	/* The kubelet said that it knows us (NotifyRegistrationStatus). */ \
-	X(CSI_REGISTERED, 0, NO_POD, REPLIED, "know that the kubelet registered it")
+	X(CSI_REGISTERED, 0, NO_POD, REPLIED, "know that the kubelet registered it") \
+	/* kind = link_log, arg = log_level: how the broker logs from now on. */ \
+	X(LOG, 0, NO_POD, REPLIED, "log as the worker does")
 /* clang-format on */
 
 #define LINK_OP_NUMBER(op, ...) LINK_##op,

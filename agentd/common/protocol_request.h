@@ -9,6 +9,7 @@ enum {
 	LINK_VOLUME_SIZE = 64,   /* with its NUL */
 };
 
+enum link_log { LINK_LOG_LOGFMT, LINK_LOG_JSON, LINK_LOG_END };
 enum link_attest { LINK_ATTEST_PREFER, LINK_ATTEST_REQUIRE }; /* what cannot be known is refused */
 enum link_state {
 	LINK_STATE_CERT,           /* survives the broker */

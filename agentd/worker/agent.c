@@ -22,6 +22,7 @@
 #include "worker/istiod/istiod.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/link.h"
+#include "worker/link/log.h"
 #include "worker/pages/pages.h"
 #include "worker/pod/pod_services.h"
 #include "worker/pod/redirect.h"
@@ -243,6 +244,7 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 		free(a);
 		return NULL;
 	}
+	link_log(a->shared.link);
 	if (!strcmp(c->attest, "require"))
 		link_require_attestation(a->shared.link);
 	a->shared.rpc = rpc_new(l);

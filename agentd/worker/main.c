@@ -6,6 +6,7 @@
  */
 #include "agent.h"
 #include "common/err.h"
+#include "common/flags.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/protocol.h"
@@ -200,12 +201,12 @@ int main(int argc, char **argv)
 		cage_hide_memory();
 	json_set_alloc_funcs(malloc, mem_wipe_free_block); /* tokens come as JSON */
 	if (argc == 2 && !strcmp(argv[1], "--help")) {
-		config_help(stdout);
+		flags_help(stdout, FLAG_WORKER);
 		return 0;
 	}
 	/* The broker starts us by fd; kernels before 6.14 make the fd's number our name. */
 	prctl(PR_SET_NAME, "agentd-worker");
-	log_init(false);
+	log_init(flags_log_json(argc, argv) > 0);
 	text = read_config(LINK_CONFIG_FD, &len, &e);
 	if (!text || config_load(&config, "agentd.yaml", text, len, argc, argv, &e) ||
 	    log_set_levels(config.log_level, &e)) {

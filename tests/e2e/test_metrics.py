@@ -172,7 +172,7 @@ def test_a_hand_over_to_another_address_and_back(node, port):
     with socket.create_connection(('::1', port.address[1])):
         pass
     failing = beside(node, 'failing')
-    failing.flags += ['--metrics', '{}:{}'.format(*port.address), '--no-such-setting', 'x']
+    failing.flags += ['--metrics', '{}:{}'.format(*port.address), '--csr-per-second', '0']
     assert launch(failing).wait() != 0
     wait_for('health', port.healthy)
     with socket.create_connection(('::1', port.address[1])):

@@ -252,7 +252,7 @@ def test_a_hand_over_that_fails_is_taken_back(node):
         hammer.more()
     # One that refuses its own configuration.
     other, said = beside(node, 'refusing'), Said(node.agentd)
-    other.flags += ['--no-such-setting', 'x']
+    other.flags += ['--csr-per-second', '0']
     assert launch(other).wait() != 0
     said.wait(' is ready after ')
     hammer.more()

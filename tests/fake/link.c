@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/link/dial.h"
+#include "worker/link/log.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -507,6 +508,16 @@ void link_ready(struct link *p)
 int fake_priv_ready(const struct link *p)
 {
 	return p->ready;
+}
+
+void link_log(struct link *p)
+{
+	p->logs++;
+}
+
+int fake_priv_logs(const struct link *p)
+{
+	return p->logs;
 }
 
 void link_on_relisten(struct link *p, const struct uuid *pod, link_relisten again, void *ctx)

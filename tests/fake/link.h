@@ -56,6 +56,7 @@ void fake_priv_manifest(struct link *p, const char *name, const char *yaml);
 void fake_priv_synced(struct link *p);
 
 int fake_priv_ready(const struct link *p); /* how often it was said */
+int fake_priv_logs(const struct link *p);  /* the same of link_log() */
 void fake_priv_relisten(
     struct link *p, const struct uuid *pod, enum link_listener kind, int fd); /* takes fd */
 

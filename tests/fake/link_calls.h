@@ -11,7 +11,7 @@ struct relisten;
 struct link {
 	struct link_call *calls;
 	struct relisten *relistens;
-	int ready;
+	int ready, logs;
 	bool attests;
 	struct link_follow *follows;
 	struct record *records;

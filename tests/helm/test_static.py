@@ -57,19 +57,19 @@ def test_settings_exist():
     """The names that _helpers.tpl writes are rows of agentd's tables."""
     config = HELPERS[HELPERS.index('define "agentd.config"'):]
     flat, planes = config.split('control_planes:')
-    rows = set(re.findall(r'(?:TEXT|BOOLEAN|NUMBER)_ROW\(\s*(\w+)', source('config_table.c')))
+    rows = set(re.findall(r'(?:TEXT|BOOLEAN|NUMBER)_ROW\(\s*(\w+)', source('worker/config/table.c')))
     written = set(re.findall(r'"(\w+)" (?:\(int64 )?\.Values', flat))
     assert len(written) == 14 and written <= rows, written - rows
     pairs = re.search(r'\$keys := dict\s(.*?)}}', planes, re.S)[1]
     words = re.findall(r'"(\w+)"', pairs)
-    rows = set(re.findall(r'(?:TEXT|NUMBER)_ROW\((\w+)', source('config_planes.c')))
+    rows = set(re.findall(r'(?:TEXT|NUMBER)_ROW\((\w+)', source('worker/config/planes.c')))
     assert set(words[1::2]) == rows, set(words[1::2]) ^ rows
     ours = set(SCHEMA['properties']['controlPlanes']['items']['properties'])
     assert ours == set(words[::2]) | {'rootConfigMap', 'crlConfigMap'}
 
 
 def test_flags_exist():
-    known = set(re.findall(r'^    \{"([a-z-]+)",', source('broker/base/options.c'), re.M)) | {'node-name'}
+    known = set(re.findall(r'^    (?:[A-Z]+\(|\{)\s*"([a-z-]+)",', source('common/flags.c'), re.M))
     used = set(re.findall(r'^ +- --([a-z-]+)', (CHART / 'templates' / 'daemonset.yaml').read_text(), re.M))
     assert {'take-over', 'linger', 'root-file', 'node-name'} <= used <= known, used - known
 

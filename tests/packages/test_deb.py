@@ -162,10 +162,11 @@ def is_installed(root):
     assert inside(root, 'dpkg-query', '-W', '-f', '${Conffiles}', 'agentd').split()[0] == '/etc/agentd/agentd.env'
     for page in ('man8/agentd.8', 'man8/agentd-worker.8', 'man1/agentctl.1', 'man5/agentd.yaml.5'):
         assert (root / f'usr/share/man/{page}.gz').is_file()
-    for name, program in {'agentctl.1': 'agentctl', 'agentd.yaml.5': 'agentd-worker'}.items():
+    for name, (program, end) in {'agentctl.1': ('agentctl', 'exit status'), 'agentd.8': ('agentd', 'Flags that are keys'),
+                                 'agentd.yaml.5': ('agentd-worker', '\n\n')}.items():
         page = gzip.decompress((root / f'usr/share/man/man{name[-1]}/{name}.gz').read_bytes()).decode()
-        for word in re.findall(r'^  (?:--)?([a-z][\w-]*) ', inside(root, program, '--help').partition('exit status')[0], re.M):
-            assert word.replace('-', '_') in page or word == 'check', f'{name}: {word}'
+        for word in re.findall(r'^  (?:--)?([a-z][\w-]*) ', inside(root, program, '--help').partition(end)[0], re.M):
+            assert word in page or word.replace('-', '_') in page, f'{name}: {word}'
     # Envoy is not Debian's, and not in the package.
     (root / 'usr/local/bin/envoy').symlink_to('/bin/true')
     assert inside(root, 'systemd-analyze', 'verify', '--man=no', '--recursive-errors=no',

@@ -1,11 +1,12 @@
-/* broker_options.c - one table; what is not in it belongs to the worker.
+/* broker_options.c - where each flag goes: into our options, on to the worker, or both.
  *
  * getopt_long() takes abbreviations and reorders, so it could swallow a flag that is meant for the
- * worker; here a flag is ours only if its name is exactly one of ours, and all the rest goes on to
- * the worker unchanged and in order.
+ * worker; here a flag has exactly its name in common/flags.h, and what is the worker's goes on to
+ * it unchanged and in order.
  */
 #include "options.h"
 #include "common/err.h"
+#include "common/flags.h"
 #include "common/mem.h"
 #include "endpoint.h"
 #include <ctype.h>
@@ -18,86 +19,59 @@ enum {
 	FALLBACK_ID = 1338,
 	ENVOY_ID =
 	    1337, /* Istio redirects by it: the worker's traffic must not look like Envoy's */
-	MAX_PODS = 1024,
 	MAX_PODS_LIMIT = 65536,
 	PATH_SIZE_MAX = 1024,
 	CGROUP_SIZE_MAX = 255,
 	RUN_SIZE_MAX = 47, /* <run>/pods/<uid>/mount/.socket.new is a unix socket's address */
 };
 
-enum kind { PATH, FILE_PATH, CGROUP, NAME, ADDRESS, NUMBER, PLANE_FILE, SWITCH, MODE };
+enum kind { PATH, FILE_PATH, CGROUP, NAME, ADDRESS, NUMBER, PLANE, SWITCH, REDIRECT, MODE, SEEN };
 
-struct flag {
-	const char *name, *value, *help;
+/* Where a flag of common/flags.h goes. */
+struct target {
+	const char *name;
 	enum kind kind;
-	size_t offset; /* but for NUMBER and MODE */
+	size_t offset; /* but for NUMBER, MODE and SEEN */
 	enum broker_mode mode;
 };
 
 #define FIELD(f) offsetof(struct broker_options, f)
-static const struct flag flags[] = {
-    {"run", "DIR", "pods' directories, admin.sock (/run/agentd)", PATH, FIELD(run), 0},
-    {"manifests", "DIR",
-	"<uid>.yaml and <uid>/token of each pod (/etc/agentd/pods.d; none with --kubelet-root)",
-	PATH, FIELD(manifests), 0},
-    {"kubelet-root", "DIR", "serve pods' CSI volumes of the kubelet of this directory (none)", PATH,
-	FIELD(kubelet_root), 0},
-    {"config", "FILE", "the worker's settings (/etc/agentd/agentd.yaml)", FILE_PATH, FIELD(config),
-	0},
-    {"root-file", "INDEX=FILE", "root certificates of control plane INDEX; may be repeated",
-	PLANE_FILE, FIELD(root_files), 0},
-    {"crl-file", "INDEX=FILE", "revocation list of control plane INDEX; may be repeated",
-	PLANE_FILE, FIELD(crl_files), 0},
-    {"cgroup-root", "DIR", "where cgroup v2 is mounted (found by itself)", PATH, FIELD(cgroup_root),
-	0},
-    {"kubepods", "NAME",
-	"the kubelet's cgroup of all pods: a path below the cgroup root (the usual ones)", CGROUP,
-	FIELD(kubepods), 0},
-    {"worker-user", "NAME", "user or uid the worker runs as (agentd; 1338 if there is none)", NAME,
-	FIELD(worker_user), 0},
-    {"max-pods", "N", "more are refused (1024)", NUMBER, 0, 0},
-    {"take-over", NULL, "take the place of the agentd that runs, and all it holds", SWITCH,
-	FIELD(take_over), 0},
-    {"linger", NULL, "after a hand-over wait for SIGTERM: for who restarts whatever ends", SWITCH,
-	FIELD(linger), 0},
-    {"no-privsep", NULL, "leave the worker root's rights: for debugging only", SWITCH,
-	FIELD(no_privsep), 0},
-    {"redirect", NULL, "redirect pods' traffic to their Envoys, with eBPF", SWITCH, FIELD(redirect),
-	0},
-    {"redirect-cgroup", "NAME",
-	"all pods are below it: a path below the cgroup root (the root; without manifests "
-	"--kubepods)",
-	NAME, FIELD(redirect_cgroup), 0},
-    {"redirect-allow", "LIST",
-	"what pods may ask for beside strict capture (permissive,exclusions)", NAME,
-	FIELD(redirect_allow), 0},
-    {"bpffs", "DIR", "where eBPF programs are pinned (/sys/fs/bpf)", PATH, FIELD(bpffs), 0},
-    {"metrics", "ADDR:PORT", "serve /metrics and /healthz there, to anybody (none)", ADDRESS,
-	FIELD(metrics), 0},
-    {"check", NULL, "say what kernel and node offer, check the configuration, end", MODE, 0,
-	BROKER_CHECK},
-    {"redirect-uninstall", NULL, "detach and forget all eBPF programs of all agentds, end", MODE, 0,
-	REDIRECT_UNINSTALL},
-    {"check-state", NULL, NULL, MODE, 0, BROKER_CHECK_STATE}, /* asked by agentd only */
-    {"version", NULL, "say the version and end", MODE, 0, BROKER_SHOW_VERSION},
-    {"help", NULL, "this text", MODE, 0, BROKER_HELP},
+static const struct target targets[] = {
+    {"run", PATH, FIELD(run), 0},
+    {"manifests", PATH, FIELD(manifests), 0},
+    {"kubelet-root", PATH, FIELD(kubelet_root), 0},
+    {"config", FILE_PATH, FIELD(config), 0},
+    {"root-file", PLANE, FIELD(root_files), 0},
+    {"crl-file", PLANE, FIELD(crl_files), 0},
+    {"cgroup-root", PATH, FIELD(cgroup_root), 0},
+    {"kubepods", CGROUP, FIELD(kubepods), 0},
+    {"worker-user", NAME, FIELD(worker_user), 0},
+    {"max-pods", NUMBER, 0, 0},
+    {"take-over", SWITCH, FIELD(take_over), 0},
+    {"linger", SWITCH, FIELD(linger), 0},
+    {"no-privsep", SWITCH, FIELD(no_privsep), 0},
+    {"redirect-cgroup", NAME, FIELD(redirect_cgroup), 0},
+    {"redirect-allow", NAME, FIELD(redirect_allow), 0},
+    {"bpffs", PATH, FIELD(bpffs), 0},
+    {"metrics", ADDRESS, FIELD(metrics), 0},
+    {"log-level", NAME, FIELD(log_level), 0},
+    {"log-json", SEEN, 0, 0}, /* flags_log_json() */
+    {"redirect", REDIRECT, FIELD(redirect), 0},
+    {"check", MODE, 0, BROKER_CHECK},
+    {"redirect-uninstall", MODE, 0, REDIRECT_UNINSTALL},
+    {"check-state", MODE, 0, BROKER_CHECK_STATE},
+    {"version", MODE, 0, BROKER_SHOW_VERSION},
+    {"help", MODE, 0, BROKER_HELP},
 };
-enum { NFLAGS = sizeof(flags) / sizeof(flags[0]) };
+enum { NTARGETS = sizeof(targets) / sizeof(targets[0]) };
 
 void broker_options_help(FILE *out)
 {
-	char left[40];
-
 	fprintf(out, "agentd [FLAG]...  gives the Envoys of this node their certificates and "
-		     "configuration\n\n");
-	for (int i = 0; i < NFLAGS; i++) {
-		if (!flags[i].help)
-			continue;
-		snprintf(left, sizeof(left), "--%s %s", flags[i].name,
-		    flags[i].value ? flags[i].value : "");
-		fprintf(out, "  %-24s %s\n", left, flags[i].help);
-	}
-	fprintf(out, "\nAny other flag goes to the worker: see agentd-worker --help\n");
+		     "configuration\n\nFlags only:\n");
+	flags_help(out, FLAG_BROKER);
+	fprintf(out, "\nFlags that are keys of agentd.yaml, too, with '_' for '-':\n");
+	flags_help(out, FLAG_WORKER);
 }
 
 /* Digits only; -1: not a number, or more than `max`. */
@@ -137,7 +111,7 @@ static int check_cgroup(const char *name, const char *value, struct err *e)
 }
 
 static int set_plane_file(
-    struct broker_options *o, const struct flag *f, const char *value, struct err *e)
+    struct broker_options *o, const struct target *f, const char *value, struct err *e)
 {
 	const char **files = (const char **)(void *)((char *)o + f->offset);
 	char number[8], name[40];
@@ -163,18 +137,23 @@ static int set_plane_file(
 	return 0;
 }
 
-static int set(struct broker_options *o, const struct flag *f, const char *value, struct err *e)
+static int set(struct broker_options *o, const struct target *f, const char *value, struct err *e)
 {
 	long n;
 
 	switch (f->kind) {
+	case SEEN:
+		return 0;
 	case MODE:
 		o->mode = f->mode;
 		return 0;
 	case SWITCH:
 		*(bool *)((char *)o + f->offset) = true;
 		return 0;
-	case PLANE_FILE:
+	case REDIRECT: /* alone: whoever asks for it gets it */
+		o->redirect = !*value || !strcmp(value, "ebpf");
+		return 0;
+	case PLANE:
 		return set_plane_file(o, f, value, e);
 	case NUMBER:
 		if ((n = parse_number(value, MAX_PODS_LIMIT)) < 1)
@@ -204,56 +183,81 @@ static int set(struct broker_options *o, const struct flag *f, const char *value
 	return 0;
 }
 
-/* The flag that `arg` names exactly, its "=VALUE" (or NULL) in `value`. */
-static const struct flag *find_flag(const char *arg, const char **value)
+static const struct target *target_of(const struct flag *f)
 {
-	if (strncmp(arg, "--", 2) != 0)
-		return NULL;
-	arg += 2;
-	size_t n = strcspn(arg, "=");
-	*value = arg[n] ? arg + n + 1 : NULL;
-	for (int i = 0; i < NFLAGS; i++)
-		if (strlen(flags[i].name) == n && !strncmp(flags[i].name, arg, n))
-			return &flags[i];
+	for (int i = 0; i < NTARGETS; i++)
+		if (!strcmp(targets[i].name, f->name))
+			return &targets[i];
 	return NULL;
+}
+
+static bool has_value(const struct flag *f)
+{
+	return f->kind == FLAG_TEXT || f->kind == FLAG_NUMBER;
+}
+
+/* What only the broker understands, and what it heeds before it passes it on. */
+static int set_ours(
+    struct broker_options *o, const struct flag *f, const char *value, struct err *e)
+{
+	const struct target *t = target_of(f);
+
+	if (f->whose == FLAG_WORKER)
+		return 0;
+	if (!t)
+		return err_set(e, ENOENT, "--%s has no place in the broker", f->name);
+	if (value && !*value && f->value)
+		return err_set(e, EINVAL, "--%s needs a value: %s", f->name, f->value);
+	return set(o, t, value ? value : "", e);
 }
 
 /* Returns how many arguments were used: 1 or 2; -1: refused. */
 static int parse_one(struct broker_options *o, char **argv, struct err *e)
 {
-	const char *value = NULL;
-	const struct flag *f = find_flag(argv[0], &value);
+	const char *value;
+	const struct flag *f = flags_of_argument(argv[0], &value);
 	int used = 1;
 
+	if (!f && !strncmp(argv[0], "--", 2))
+		return flags_refuse_argument(argv[0], e);
 	if (!f) {
-		o->worker_argv[o->worker_argc++] = argv[0];
+		o->worker_argv[o->worker_argc++] = argv[0]; /* no flag: it refuses that */
 		return 1;
 	}
-	if (!f->value && value)
+	if (f->kind == FLAG_SWITCH && value)
 		return err_set(e, EINVAL, "--%s takes no value", f->name);
-	if (f->value && !value) {
-		value = argv[1];
+	if (has_value(f) && !value) {
+		if (!(value = argv[1]))
+			return err_set(e, EINVAL, "--%s needs a value: %s", f->name, f->value);
 		used = 2;
 	}
-	if (!value)
-		value = "";
-	if (f->value && !*value)
-		return err_set(e, EINVAL, "--%s needs a value: %s", f->name, f->value);
-	return set(o, f, value, e) ? -1 : used;
+	if (set_ours(o, f, value, e))
+		return -1;
+	if (!(f->whose & FLAG_WORKER) || (f->kind == FLAG_OPTIONAL && !value))
+		return used;
+	for (int i = 0; i < used; i++)
+		o->worker_argv[o->worker_argc++] = argv[i];
+	return used;
+}
+
+static int set_defaults(struct broker_options *o, struct err *e)
+{
+	for (unsigned i = 0; i < flags_count; i++)
+		if (flags_list[i].start && set_ours(o, &flags_list[i], flags_list[i].start, e))
+			return -1;
+	o->config_named = false;
+	return 0;
 }
 
 int broker_options_parse(struct broker_options *o, int argc, char **argv, struct err *e)
 {
 	static char worker[] = "agentd-worker";
 
-	*o = (struct broker_options){.run = "/run/agentd",
-	    .config = "/etc/agentd/agentd.yaml",
-	    .worker_user = "agentd",
-	    .redirect_allow = "permissive,exclusions",
-	    .bpffs = "/sys/fs/bpf",
-	    .max_pods = MAX_PODS};
+	*o = (struct broker_options){.mode = BROKER_RUN};
 	o->worker_argv = mem_zalloc(((size_t)argc + 2) * sizeof(char *));
 	o->worker_argv[o->worker_argc++] = worker;
+	if (set_defaults(o, e))
+		return -1;
 	for (int i = 1, used; i < argc; i += used)
 		if ((used = parse_one(o, argv + i, e)) < 0)
 			return -1;

@@ -25,6 +25,7 @@ struct broker_options {
 	bool linger;                 /* having handed over, wait for SIGTERM */
 	bool no_privsep;             /* the worker stays root and uncaged: for debugging */
 	bool redirect;               /* traffic by eBPF: redirect_requests.h */
+	const char *log_level;       /* until the worker has told its own */
 	const char *redirect_cgroup; /* NULL: redirect_requests.h */
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;

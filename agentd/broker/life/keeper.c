@@ -142,6 +142,7 @@ static void plan_next(struct keeper *k)
 
 static void try_later(struct keeper *k, const struct err *e)
 {
+	log_release();
 	log_error(NULL, "the worker cannot be started: %s", e->msg);
 	k->status = NEVER_STARTED;
 	k->ready_ms = 0;
@@ -184,6 +185,7 @@ bool keeper_reaped(struct keeper *k, pid_t pid, int status)
 	if (!pid || pid != k->pid)
 		return false;
 	broker_detach(k->broker); /* it may have become ready just before */
+	log_release();            /* it will not tell how to log */
 	k->pid = 0;
 	k->status = status;
 	say_how_it_ended(k);

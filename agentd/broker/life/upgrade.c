@@ -113,6 +113,7 @@ int upgrade_exec(struct upgrade *u, struct broker_fdstore *k, struct err *e)
 	auto_close int table = upgrade_table_write(k, e);
 
 	if (table >= 0) {
+		log_release();
 		execute(u, u->argv, k, table);
 		err_sys(e, "%s cannot be executed", u->path);
 	}
@@ -148,9 +149,14 @@ static void run_trial(struct upgrade *u, struct broker_fdstore *k, int table, pi
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	while (u->argv[n])
 		n++;
-	char **argv = mem_zalloc((n + 2) * sizeof(char *));
+	char **argv = mem_zalloc((n + 3) * sizeof(char *));
 	memcpy(argv, u->argv, n * sizeof(char *));
 	argv[n] = (char[]){"--check-state"};
+	if (log_is_json())
+		argv[n + 1] = (char[]){"--log-json"};
+	/* What its worker says on stdout is for people; that on stderr is the log. */
+	auto_close int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	dup2(null, STDOUT_FILENO);
 	/* It has a copy of the lock: it must not outlive us. */
 	if (!prctl(PR_SET_PDEATHSIG, SIGKILL) && getppid() == broker)
 		execute(u, argv, k, table);

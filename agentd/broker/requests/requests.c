@@ -195,6 +195,19 @@ static int do_pong(struct broker *b, struct request *q)
 	return 0;
 }
 
+/* Errors are said at any level: they are what a worker that was taken over cannot hide. */
+static int do_log(struct broker *b, struct request *q)
+{
+	(void)b;
+	if (q->r->kind >= LINK_LOG_END || q->r->arg > LOG_DEBUG)
+		return err_set(
+		    q->why, EINVAL, "no log has format %u and level %u", q->r->kind, q->r->arg);
+	log_init(q->r->kind == LINK_LOG_JSON);
+	log_set_level((enum log_level)q->r->arg);
+	log_release();
+	return 0;
+}
+
 static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_POD_ADD] = do_pod_add,
     [LINK_POD_REMOVE] = do_pod_remove,
@@ -219,6 +232,7 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_VOLUMES] = do_volumes,
     [LINK_DIAL] = do_dial,
     [LINK_CSI_REGISTERED] = do_csi_registered,
+    [LINK_LOG] = do_log,
 };
 
 int requests_check(const struct broker_request *in, struct err *e)

@@ -28,6 +28,8 @@ struct admin {
 	unsigned npages;
 	void (*before_metrics)(void *ctx);
 	void *before_ctx;
+	void (*levels_changed)(void *ctx);
+	void *levels_ctx;
 };
 
 static void reply_text(struct http_request *req, int status, const char *text)
@@ -101,7 +103,7 @@ static void add_scope(void *ctx, const char *scope, const char *level)
 }
 
 /* GET shows the levels; POST changes some, then shows them all. */
-static void serve_logging(struct http_request *req)
+static void serve_logging(struct admin *a, struct http_request *req)
 {
 	const char *spec = http_query(req, "level"), *method = http_method(req);
 	json_t *scopes;
@@ -116,6 +118,8 @@ static void serve_logging(struct http_request *req)
 			return reply_text(req, 400, text);
 		}
 		log_info(NULL, "log levels changed: %s", spec);
+		if (a->levels_changed)
+			a->levels_changed(a->levels_ctx);
 	} else if (spec || strcmp(method, "GET") != 0) {
 		return reply_text(req, 405, "changing a log level takes a POST\n");
 	}
@@ -154,7 +158,7 @@ static void on_request(void *ctx, struct http_request *req)
 		return reply_text(req, 403, "only root may use this socket\n");
 	}
 	if (!strcmp(path, "/logging"))
-		return serve_logging(req);
+		return serve_logging(a, req);
 	serve_get(a, req, path);
 }
 
@@ -189,6 +193,12 @@ void admin_page(struct admin *a, const char *path, admin_dump dump, void *ctx)
 void admin_serve(struct admin *a, const char *path, http_handler serve, void *ctx)
 {
 	add_page(a, &(struct page){.path = path, .serve = serve, .ctx = ctx});
+}
+
+void admin_on_levels(struct admin *a, void (*changed)(void *ctx), void *ctx)
+{
+	a->levels_changed = changed;
+	a->levels_ctx = ctx;
 }
 
 void admin_before_metrics(struct admin *a, void (*before)(void *ctx), void *ctx)

@@ -21,5 +21,6 @@ void admin_reply_json(struct http_request *req, json_t *value); /* takes the val
 /* The same for one that was deferred. */
 void admin_later_json(struct http_later **slot, json_t *value);
 void admin_later_text(struct http_later **slot, int status, const char *text);
+void admin_on_levels(struct admin *a, void (*changed)(void *ctx), void *ctx); /* of the log */
 /* /metrics runs `before` first, so that gauges can be brought up to date. */
 void admin_before_metrics(struct admin *a, void (*before)(void *ctx), void *ctx);

@@ -8,7 +8,6 @@
 #include "worker/istiod/istiod.h"
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 struct err;
 
@@ -31,4 +30,3 @@ struct config {
 int config_load(struct config *c, const char *file, const char *text, size_t len, int argc,
     char **argv, struct err *e);
 void config_clear(struct config *c);
-void config_help(FILE *out); /* one line for each flag, from the table */

@@ -5,6 +5,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/nearest.h"
 #include "common/protocol.h"
 #include "row.h"
 #include "worker/base/yaml.h"
@@ -53,8 +54,8 @@ struct plane {
 	int64_t unread_stream_s;
 	int64_t hold_empty_push_s; /* 0 is a value: begins as -1 */
 };
-#define TEXT_ROW(...) CONFIG_TEXT(struct plane, __VA_ARGS__, NULL)
-#define NUMBER_ROW(...) CONFIG_NUMBER(struct plane, __VA_ARGS__, NULL)
+#define TEXT_ROW(...) CONFIG_TEXT(struct plane, __VA_ARGS__)
+#define NUMBER_ROW(...) CONFIG_NUMBER(struct plane, __VA_ARGS__)
 
 /* name, default, [check, what it must be] [least, most] */
 static const struct config_row rows[] = {
@@ -162,11 +163,11 @@ static int add_plane(struct config *c, struct plane *p, struct err *e)
 
 static int set_plane_key(struct plane *p, const char *key, json_t *value, struct err *e)
 {
-	struct config_nearest n = {.wanted = key};
+	struct nearest n = {.wanted = key};
 	char printable[80];
 
 	for (unsigned i = 0; i < ROWS; i++) {
-		config_consider(&n, rows[i].name);
+		nearest_consider(&n, rows[i].name);
 		if (strcmp(rows[i].name, key) != 0)
 			continue;
 		if (!json_is_string(value))

@@ -17,44 +17,6 @@ bool config_is_word(const char *s)
 	return true;
 }
 
-static unsigned min3(unsigned a, unsigned b, unsigned c)
-{
-	unsigned m = a < b ? a : b;
-
-	return m < c ? m : c;
-}
-
-/* Levenshtein's distance, of words no longer than our keys. */
-unsigned config_distance(const char *a, const char *b)
-{
-	unsigned row[64], n = (unsigned)strnlen(b, 63);
-
-	for (unsigned j = 0; j <= n; j++)
-		row[j] = j;
-	for (unsigned i = 1; i < 64 && a[i - 1]; i++) {
-		unsigned diagonal = row[0];
-
-		row[0] = i;
-		for (unsigned j = 1; j <= n; j++) {
-			unsigned above = row[j];
-
-			row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-			diagonal = above;
-		}
-	}
-	return row[n];
-}
-
-void config_consider(struct config_nearest *n, const char *name)
-{
-	unsigned d = config_distance(n->wanted, name);
-
-	if (!n->name || d < n->distance) {
-		n->name = name;
-		n->distance = d;
-	}
-}
-
 int config_refuse_value(const char *name, const char *value, const char *must, struct err *e)
 {
 	char printable[80];

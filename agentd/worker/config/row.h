@@ -1,7 +1,7 @@
 /* config_row.h - what a key of the configuration is; included by agentd/config*.c only.
  *
- * A row says everything about its key: where it goes, its kind, its default, what it may be and its
- * line of --help.  Key and field have the same name.
+ * A row says where its key goes, its kind and what it may be.  Key and field have the same name.
+ * Defaults and help of the flat keys stand in common/flags.c.
  */
 #pragma once
 #include "config.h"
@@ -14,8 +14,8 @@ enum config_kind { TEXT, BOOLEAN, NUMBER };
 struct config_row {
 	const char *name;
 	enum config_kind kind;
-	size_t at; /* in the struct that is filled */
-	const char *start, *help;
+	size_t at;                   /* in the struct that is filled */
+	const char *start;           /* of a plane's key; NULL: none, or common/flags.c has it */
 	bool (*valid)(const char *); /* of a TEXT; NULL: anything */
 	const char *must;            /* what it must be, for messages */
 	int64_t min, max;            /* of a NUMBER */
@@ -23,17 +23,17 @@ struct config_row {
 };
 
 /* Of a struct that has the field. */
-#define CONFIG_TEXT(type, field, start, valid, must, help)                                         \
+#define CONFIG_TEXT(type, field, start, valid, must)                                               \
 	{                                                                                          \
-#field, TEXT, offsetof(type, field), start, help, valid, must, 0, 0, false         \
+#field, TEXT, offsetof(type, field), start, valid, must, 0, 0, false               \
 	}
-#define CONFIG_BOOLEAN(type, field, help)                                                          \
+#define CONFIG_BOOLEAN(type, field)                                                                \
 	{                                                                                          \
-#field, BOOLEAN, offsetof(type, field), "false", help, NULL, NULL, 0, 0, false     \
+#field, BOOLEAN, offsetof(type, field), NULL, NULL, NULL, 0, 0, false              \
 	}
-#define CONFIG_NUMBER(type, field, start, min, max, help)                                          \
+#define CONFIG_NUMBER(type, field, start, min, max)                                                \
 	{                                                                                          \
-#field, NUMBER, offsetof(type, field), start, help, NULL, NULL, min, max, false    \
+#field, NUMBER, offsetof(type, field), start, NULL, NULL, min, max, false          \
 	}
 
 extern const struct config_row config_rows[]; /* the flat keys */
@@ -43,13 +43,6 @@ extern const unsigned config_nrows;
 int config_row_set(const struct config_row *r, void *base, const char *value, struct err *e);
 void config_rows_free(const struct config_row *rows, unsigned n, void *base); /* the texts */
 int config_refuse_value(const char *name, const char *value, const char *must, struct err *e);
-
-struct config_nearest {
-	const char *wanted, *name;
-	unsigned distance;
-};
-void config_consider(struct config_nearest *n, const char *name);
-unsigned config_distance(const char *a, const char *b); /* Levenshtein's */
 
 bool config_is_word(const char *s); /* nothing that a shell, a terminal or a header could mind */
 

@@ -1,8 +1,8 @@
 /* config_table.c - every flat key: one line in one table.
  *
- * A new setting is a field in struct config and a row here; file, flag, --help, errors and the
- * nearest known name come from the row.  What only the broker needs exists only as a flag of
- * agentd, because the broker reads no YAML (decisions.md 2).
+ * A new setting is a field in struct config, a row here and one in common/flags.c, which has its
+ * default and its help.  What only the broker needs exists only as a flag of agentd, because the
+ * broker reads no YAML (decisions.md 2).
  */
 #include "row.h"
 #include "worker/crypto/identity.h"
@@ -61,58 +61,40 @@ static bool is_addresses(const char *s)
 	return true;
 }
 
-#define TEXT_ROW(...) CONFIG_TEXT(struct config, __VA_ARGS__)
-#define BOOLEAN_ROW(...) CONFIG_BOOLEAN(struct config, __VA_ARGS__)
-#define NUMBER_ROW(...) CONFIG_NUMBER(struct config, __VA_ARGS__)
+#define TEXT_ROW(field, valid, must) CONFIG_TEXT(struct config, field, NULL, valid, must)
+#define BOOLEAN_ROW(field) CONFIG_BOOLEAN(struct config, field)
+#define NUMBER_ROW(field, min, max) CONFIG_NUMBER(struct config, field, NULL, min, max)
 
-/* name, default, [check, what it must be,] [least, most,] help */
+/* name, [check, what it must be] [least, most] */
 const struct config_row config_rows[] = {
-    TEXT_ROW(log_level, "info", is_name, "levels such as info or default:warn,xds:debug",
-	"levels: info, or sds:debug,default:warn"),
-    BOOLEAN_ROW(log_json, "log JSON instead of logfmt"),
-    TEXT_ROW(
-	node_name, "", config_is_word, "one word", "name of this node (default: the host's name)"),
-    TEXT_ROW(istio_namespace, "istio-system", identity_valid_ns, "a DNS label",
-	"namespace istiod runs in"),
-    TEXT_ROW(cluster_domain, "cluster.local", identity_valid_sa, "a DNS name",
-	"DNS domain of the cluster"),
-    TEXT_ROW(ip_family, "ipv4", is_family, "ipv4 or ipv6",
-	"ipv4 or ipv6: of a pod whose addresses are not known yet"),
-    NUMBER_ROW(secret_ttl_min_s, "3600", 1, YEAR, "shortest SECRET_TTL a pod may ask"),
-    NUMBER_ROW(secret_ttl_max_s, "86400", 1, YEAR, "longest SECRET_TTL a pod may ask"),
-    NUMBER_ROW(certificate_reissue_min_s, "300", 1, DAY,
-	"pause between two certificates of one service account"),
-    NUMBER_ROW(
-	certificate_linger_s, "300", 0, DAY, "how long a certificate is kept after its last pod"),
-    BOOLEAN_ROW(pcds, "take further trust anchors from istiod (its ISTIO_MULTIROOT_MESH)"),
-    TEXT_ROW(certificate_scope, "service-account", is_scope, "service-account or pod",
-	"who shares a certificate; pod: nobody, and no pod can ask otherwise"),
-    NUMBER_ROW(csr_per_second, "10", 1, 100,
-	"certificates asked of one control plane, with bursts of twice as many"),
-    TEXT_ROW(attest, "prefer", is_policy, "require or prefer",
-	"require: refuse a connection whose pod cannot be proven; prefer: flag it"),
-    TEXT_ROW(state_keys, "tmpfs", is_place, "tmpfs or memory",
-	"where private keys outlive the worker; memory: nowhere when the broker dies, too"),
-    TEXT_ROW(redirect, "none", is_redirect, "ebpf, istio-cni, istio-init or none",
-	"who brings the traffic of pods that do not say so to their Envoys"),
-    TEXT_ROW(redirect_policy, "strict", is_strictness, "strict or permissive",
-	"strict: nothing from outside reaches a pod before its Envoy can take it"),
-    NUMBER_ROW(publish_wait_ms, "2000", 0, 60000,
-	"how long a pod's start waits for its first certificate"),
-    TEXT_ROW(dns_upstream, "", is_addresses, "IP addresses with commas between them",
-	"resolvers for what istiod does not name, of pods with redirect_dns and without "
-	"dns_servers"),
-    NUMBER_ROW(pod_connections, "32", 2, 1024, "connections of one pod at a time"),
-    NUMBER_ROW(pod_streams, "256", 2, 16384, "streams of one pod at a time"),
-    NUMBER_ROW(pod_message_mib, "4", 1, 64, "largest message from a pod's Envoy"),
-    NUMBER_ROW(pod_memory_mib, "32", 8, 1024, "memory for what a pod's Envoy is sending"),
-    NUMBER_ROW(pod_queued_mib, "8", 1, 64, "bytes that wait for a pod's Envoy to read"),
-    NUMBER_ROW(pod_requests_per_second, "100", 1, 1000000,
-	"requests of one pod; above it they are read later"),
-    NUMBER_ROW(pod_requests_burst, "200", 1, 1000000, "and so many at once"),
-    NUMBER_ROW(pod_silent_s, "60", 1, 3600, "how long a connection may have no stream"),
-    NUMBER_ROW(pod_header_kib, "16", 4, 1024, "headers of one stream"),
-    {"check", BOOLEAN, offsetof(struct config, check), "false",
-	"read the configuration, say so, end", NULL, NULL, 0, 0, true},
+    TEXT_ROW(log_level, is_name, "levels such as info or default:warn,xds:debug"),
+    BOOLEAN_ROW(log_json),
+    TEXT_ROW(node_name, config_is_word, "one word"),
+    TEXT_ROW(istio_namespace, identity_valid_ns, "a DNS label"),
+    TEXT_ROW(cluster_domain, identity_valid_sa, "a DNS name"),
+    TEXT_ROW(ip_family, is_family, "ipv4 or ipv6"),
+    NUMBER_ROW(secret_ttl_min_s, 1, YEAR),
+    NUMBER_ROW(secret_ttl_max_s, 1, YEAR),
+    NUMBER_ROW(certificate_reissue_min_s, 1, DAY),
+    NUMBER_ROW(certificate_linger_s, 0, DAY),
+    BOOLEAN_ROW(pcds),
+    TEXT_ROW(certificate_scope, is_scope, "service-account or pod"),
+    NUMBER_ROW(csr_per_second, 1, 100),
+    TEXT_ROW(attest, is_policy, "require or prefer"),
+    TEXT_ROW(state_keys, is_place, "tmpfs or memory"),
+    TEXT_ROW(redirect, is_redirect, "ebpf, istio-cni, istio-init or none"),
+    TEXT_ROW(redirect_policy, is_strictness, "strict or permissive"),
+    NUMBER_ROW(publish_wait_ms, 0, 60000),
+    TEXT_ROW(dns_upstream, is_addresses, "IP addresses with commas between them"),
+    NUMBER_ROW(pod_connections, 2, 1024),
+    NUMBER_ROW(pod_streams, 2, 16384),
+    NUMBER_ROW(pod_message_mib, 1, 64),
+    NUMBER_ROW(pod_memory_mib, 8, 1024),
+    NUMBER_ROW(pod_queued_mib, 1, 64),
+    NUMBER_ROW(pod_requests_per_second, 1, 1000000),
+    NUMBER_ROW(pod_requests_burst, 1, 1000000),
+    NUMBER_ROW(pod_silent_s, 1, 3600),
+    NUMBER_ROW(pod_header_kib, 4, 1024),
+    {"check", BOOLEAN, offsetof(struct config, check), NULL, NULL, NULL, 0, 0, true},
 };
 const unsigned config_nrows = sizeof(config_rows) / sizeof(*config_rows);

@@ -8,7 +8,7 @@
 #include "common/mem.h"
 #include "link_internal.h"
 
-LOG_SCOPE("priv");
+LOG_SCOPE("link");
 
 /* Nobody waits. */
 static void log_refusal(const struct link_call *was, const struct err *e)
@@ -96,4 +96,5 @@ const link_answer_taker link_answers[LINK_OP_END] = {
     [LINK_UNPUBLISH] = take_done,
     [LINK_VOLUMES] = take_end_of_volumes,
     [LINK_CSI_REGISTERED] = take_done,
+    [LINK_LOG] = take_done,
 };

@@ -22,7 +22,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
-LOG_SCOPE("priv");
+LOG_SCOPE("link");
 
 struct relisten {
 	struct uuid pod;

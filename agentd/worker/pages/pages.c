@@ -10,6 +10,7 @@
 #include "worker/admin/metrics_port.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/link.h"
+#include "worker/link/log.h"
 #include "worker/pod/shared.h"
 #include "worker/pods/pod.h"
 
@@ -79,6 +80,11 @@ static void serve_rows(struct pages *a)
 	}
 }
 
+static void on_levels(void *ctx)
+{
+	link_log(((struct pages *)ctx)->of.shared->link);
+}
+
 struct pages *pages_new(const struct pages_of *of)
 {
 	struct pages *a = mem_zalloc(sizeof(*a));
@@ -95,6 +101,7 @@ struct pages *pages_new(const struct pages_of *of)
 	a->admin = admin_new(s->loop, fd);
 	serve_rows(a);
 	a->redirect = pages_redirect_new(s->loop, s->link, of->pods, a->admin);
+	admin_on_levels(a->admin, on_levels, a);
 	admin_before_metrics(a->admin, on_before_metrics, a);
 	return a;
 }

@@ -1,7 +1,7 @@
 /* broker_run_test.c - the whole of agentd: start, credentials of the worker, how it ends.
  *
  * The test copies itself as `agentd` and `agentd-worker` into a directory: called by the first name
- * it is the broker, by the second a small worker that does what its --do flag says.
+ * it is the broker, by the second a small worker that does what its --node-name says.
  */
 #include "broker/run.h"
 #include "rig.h"
@@ -117,6 +117,21 @@ static void act_rows(void)
 	act_ask(LINK_POD_REMOVE, 0);
 }
 
+/* As agentd.yaml has it. */
+static int act_json(void)
+{
+	static struct rig r = {.fd = LINK_FD};
+	struct link_packet p;
+	int fd;
+
+	rig_request(&r, (struct rig_ask){.op = LINK_LOG, .kind = LINK_LOG_JSON, .arg = 2});
+	do
+		if (!rig_receive(&r, 0, &p, &fd))
+			return 98;
+	while (p.what != LINK_REPLY);
+	return p.code ? 97 : 3;
+}
+
 static void on_term(int s)
 {
 	(void)s;
@@ -129,12 +144,14 @@ static int worker(int argc, char **argv)
 	const char *act = "";
 
 	for (int i = 1; i < argc; i++)
-		if (!strncmp(argv[i], "--do=", 5))
-			act = argv[i] + 5;
+		if (!strncmp(argv[i], "--node-name=", 12))
+			act = argv[i] + 12;
 	if (!strcmp(act, "self"))
 		print_self(argc, argv);
 	else if (!strcmp(act, "rows"))
 		act_rows();
+	else if (!strcmp(act, "json"))
+		return act_json();
 	else if (!strcmp(act, "check"))
 		return strcmp(argv[argc - 1], "--check") != 0;
 	else if (!strncmp(act, "exit", 4))
@@ -278,7 +295,7 @@ static void expect_nothing_ignored(const char *text)
 	assert_int_equal(strtoull(line + strlen("\nSigIgn:\t"), NULL, 16) & ~(3ULL << 31), 0);
 }
 
-/* Until the worker of --do=stay has had its first answer. */
+/* Until the worker of --node-name=stay has had its first answer. */
 static void wait_until_served(struct node *n)
 {
 	char text[64];
@@ -304,7 +321,8 @@ static void test_the_worker_has_nothing_but_its_fds(void **state)
 	setenv("TZ", "UTC", 1);
 	assert_int_equal(setgroups(1, (const gid_t[]){4242}), 0);
 	int inherited = dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 40); /* not close-on-exec */
-	START(n, "--config", config, "--worker-user=4711", "--do=self", "--other", "flag");
+	START(
+	    n, "--config", config, "--worker-user=4711", "--node-name=self", "--ip-family", "flag");
 	struct result r = finish(n);
 	close(inherited);
 	assert_int_equal(setgroups(0, NULL), 0);
@@ -328,7 +346,7 @@ static void test_the_worker_has_nothing_but_its_fds(void **state)
 	expect_line(r.out, "core 0 0");
 	expect_line(r.out, "death 9");
 	expect_line(r.out, "session 1");
-	expect_line(r.out, "arg agentd-worker\narg --do=self\narg --other\narg flag");
+	expect_line(r.out, "arg agentd-worker\narg --node-name=self\narg --ip-family\narg flag");
 	expect_line(r.out, "env TZ=UTC");
 	assert_null(strstr(r.out, "SECRET"));
 	expect_line(r.out, "config settings"); /* which its user could not open */
@@ -342,13 +360,17 @@ static void test_it_ends_with_the_workers_status(void **state)
 		const char *act, *said;
 		int code;
 	} cases[] = {
-	    {"--do=exit0", "level=info scope=broker msg=\"the worker ended: exit code 0\"", 0},
-	    {"--do=exit3", "level=error scope=broker msg=\"the worker ended: exit code 3\"", 3},
-	    {"--do=signal6", "signal 6 (aborted: a failed assertion, or out of memory)", 134},
-	    {"--do=signal9", "signal 9 (killed: by someone, or by the kernel for memory)", 137},
-	    {"--do=signal31", "signal 31 (a forbidden system call)", 159},
-	    {"--do=garbage", "broke the protocol and is killed: a request of 1 bytes", 137},
-	    {"--do=leave", "exit code 7", 7}, /* has time to end in order */
+	    {"--node-name=exit0", "level=info scope=broker msg=\"the worker ended: exit code 0\"",
+		0},
+	    {"--node-name=exit3", "level=error scope=broker msg=\"the worker ended: exit code 3\"",
+		3},
+	    {"--node-name=signal6", "signal 6 (aborted: a failed assertion, or out of memory)",
+		134},
+	    {"--node-name=signal9", "signal 9 (killed: by someone, or by the kernel for memory)",
+		137},
+	    {"--node-name=signal31", "signal 31 (a forbidden system call)", 159},
+	    {"--node-name=garbage", "broke the protocol and is killed: a request of 1 bytes", 137},
+	    {"--node-name=leave", "exit code 7", 7}, /* has time to end in order */
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -372,9 +394,9 @@ static void test_a_signal_ends_both_in_order(void **state)
 	struct node *n = *state;
 	char path[64];
 
-	stop_with(n, "--do=stay", SIGTERM);
-	stop_with(n, "--do=stay", SIGINT);
-	stop_with(n, "--do=die", SIGTERM); /* before it has a handler */
+	stop_with(n, "--node-name=stay", SIGTERM);
+	stop_with(n, "--node-name=stay", SIGINT);
+	stop_with(n, "--node-name=die", SIGTERM); /* before it has a handler */
 	snprintf(path, sizeof(path), "%s/run/admin.sock", n->top);
 	assert_int_equal(access(path, F_OK), 0); /* the next broker renames over it */
 }
@@ -386,7 +408,7 @@ static void test_the_broker_keeps_few_capabilities(void **state)
 	struct node *n = *state;
 	char cmd[128];
 
-	START(n, "--do=stay");
+	START(n, "--node-name=stay");
 	wait_until_served(n);
 	for (int i = 0; i < 3; i++) {
 		snprintf(cmd, sizeof(cmd), "grep -q '^%s:.00000000002011e4$' /proc/%d/status",
@@ -403,7 +425,7 @@ static void test_every_row_works_with_them(void **state)
 	struct node *n = *state;
 	char path[100], line[64];
 
-	START(n, "--do=rows", "--root-file=0=/nonexistent");
+	START(n, "--node-name=rows", "--root-file=0=/nonexistent");
 	snprintf(path, sizeof(path), "%s/run/pods/%s/mount/socket", n->top, rig_pod_text);
 	pid_t peer = fork();
 	if (peer == 0) {
@@ -431,12 +453,12 @@ static void test_a_killed_broker_takes_the_worker_along(void **state)
 {
 	struct node *n = *state;
 
-	START(n, "--do=stay");
+	START(n, "--node-name=stay");
 	wait_until_served(n);
 	assert_int_equal(kill(n->pid, SIGKILL), 0);
 	struct result r = finish(n); /* returns when both have closed stdout */
 	assert_true(WIFSIGNALED(r.status));
-	START(n, "--do=stay"); /* and the run directory is free again */
+	START(n, "--node-name=stay"); /* and the run directory is free again */
 	wait_until_served(n);
 	assert_int_equal(kill(n->pid, SIGTERM), 0);
 	r = finish(n);
@@ -448,9 +470,9 @@ static void test_a_second_broker_says_who_is_there(void **state)
 	struct node *n = *state, second = *n;
 	char text[64];
 
-	START(n, "--do=stay");
+	START(n, "--node-name=stay");
 	wait_until_served(n);
-	START(&second, "--do=stay");
+	START(&second, "--node-name=stay");
 	struct result r = finish(&second);
 	snprintf(text, sizeof(text), "another agentd (pid %d) holds", (int)n->pid);
 	expect_exit(&r, 1, text);
@@ -473,14 +495,56 @@ static void test_what_keeps_it_from_starting(void **state)
 	START(n, "--max-pods=none");
 	r = finish(n);
 	expect_exit(&r, 2, "--max-pods needs a number");
+	START(n, "--kubelet-rot=/k");
+	r = finish(n);
+	expect_exit(&r, 2, "--kubelet-rot: no such flag; nearest: --kubelet-root");
 	rig_shell("chmod 644 %s/agentd-worker", n->top);
-	START(n, "--do=exit0");
+	START(n, "--node-name=exit0");
 	r = finish(n);
 	expect_exit(&r, 1, "everybody may execute");
 	rig_shell("rm %s/agentd-worker", n->top);
-	START(n, "--do=exit0");
+	START(n, "--node-name=exit0");
 	r = finish(n);
 	expect_exit(&r, 1, "agentd-worker: No such file");
+}
+
+static void expect_json(const char *log, bool json)
+{
+	assert_true(*log);
+	for (const char *line = log; *line; line = strchr(line, '\n') + 1)
+		if (strncmp(line, json ? "{\"time\":" : "time=", json ? 8 : 5) != 0)
+			fail_msg("%s", line);
+}
+
+/* By a flag from the first line on, whatever it is about; else as the worker says, if it does. */
+static void test_the_log_is_as_it_was_told(void **state)
+{
+	struct node *n = *state;
+	struct result r;
+
+	START(n, "--max-pods=none", "--log-json");
+	r = finish(n);
+	expect_exit(&r, 2, "");
+	expect_json(r.err, true);
+	START(n, "--log-json", "--node-name=exit3");
+	r = finish(n);
+	expect_exit(&r, 3, "exit code 3");
+	expect_json(r.err, true);
+	START(n, "--node-name=json");
+	r = finish(n);
+	expect_exit(&r, 3, "run directory");
+	expect_json(r.err, true);
+	START(n, "--node-name=exit3");
+	r = finish(n);
+	expect_exit(&r, 3, "run directory");
+	expect_json(r.err, false);
+	START(n, "--log-level=error", "--node-name=exit3");
+	r = finish(n);
+	expect_exit(&r, 3, "level=error");
+	assert_null(strstr(r.err, "level=info"));
+	START(n, "--log-level=loud");
+	r = finish(n);
+	expect_exit(&r, 2, "unknown log level");
 }
 
 static void test_only_root_may_start_it(void **state)
@@ -524,13 +588,13 @@ static void test_check_says_what_to_do(void **state)
 	snprintf(pods, sizeof(pods), "%s/pods.d", n->top);
 	rig_file(root + 2, "pem");
 	rig_shell("mkdir %s", pods);
-	START(n, "--check", "--do=check", "--root-file", root, "--manifests", pods);
+	START(n, "--check", "--node-name=check", "--root-file", root, "--manifests", pods);
 	r = finish(n);
 	expect_exit(&r, 0, "");
 	assert_non_null(strstr(r.out, "its configuration is right"));
 	assert_null(strstr(r.out, "PROBLEM"));
 	assert_int_equal(chmod(pods, 0777), 0);
-	START(n, "--check", "--do=exit2", "--root-file=1=/nonexistent", "--manifests", pods);
+	START(n, "--check", "--node-name=exit2", "--root-file=1=/nonexistent", "--manifests", pods);
 	r = finish(n);
 	expect_exit(&r, 1, "");
 	assert_non_null(strstr(r.out, "/nonexistent is not there"));
@@ -552,6 +616,7 @@ int main(int argc, char **argv)
 	    T(test_a_killed_broker_takes_the_worker_along),
 	    T(test_a_second_broker_says_who_is_there),
 	    T(test_what_keeps_it_from_starting),
+	    T(test_the_log_is_as_it_was_told),
 	    T(test_only_root_may_start_it),
 	    T(test_help_and_version_need_nothing),
 	    T(test_check_says_what_to_do),

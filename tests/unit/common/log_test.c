@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -294,6 +295,81 @@ static void test_bad_levels_change_nothing(void **state)
 	assert_string_equal(e.msg, "unknown log level \"lo?ud\"; known: error warn info debug");
 }
 
+static void test_scopes_of_another_program(void **state)
+{
+	struct err e;
+
+	(void)state;
+	assert_int_equal(log_set_own_levels("default:warn,nope:debug,sds:debug", &e), 0);
+	assert_string_equal(levels(), "sds:debug xds:warn ");
+	assert_int_equal(log_set_own_levels("nope:loud", &e), -1);
+	assert_int_equal(log_set_own_levels(":info", &e), -1);
+	log_set_level(LOG_ERROR);
+	assert_string_equal(levels(), "sds:error xds:error ");
+}
+
+/* As the format and the levels are when they are let go, with their own times, in order. */
+static void test_held_lines(void **state)
+{
+	(void)state;
+	log_hold();
+	log_info("demo/web-0", "first %d", 1);
+	log_warn(NULL, "second");
+	assert_null(next_line());
+	log_init(true);
+	log_release();
+	assert_true(matches(
+	    next_line(), "^\\{\"time\":\"20.*\"subject\":\"demo/web-0\",\"msg\":\"first 1\""));
+	assert_true(matches(next_line(), "\"level\":\"warn\".*\"second\""));
+	log_release();
+	assert_null(next_line());
+	log_info(NULL, "third");
+	assert_non_null(next_line());
+	log_hold();
+	log_info(NULL, "unwanted");
+	log_warn(NULL, "wanted");
+	log_set_level(LOG_WARN);
+	log_release();
+	assert_true(matches(next_line(), "\"wanted\""));
+	assert_null(next_line());
+}
+
+/* None is lost: they are as many as there is room for, then they go. */
+static void test_held_lines_are_bounded(void **state)
+{
+	int lines = 0;
+
+	(void)state;
+	log_hold();
+	for (int i = 0; i < 64; i++)
+		log_info(NULL, "line");
+	assert_null(next_line());
+	log_info(NULL, "the last");
+	while (next_line() && !strstr(line, "the last"))
+		lines++;
+	assert_int_equal(lines, 64);
+	log_info(NULL, "not held");
+	assert_non_null(next_line());
+}
+
+/* A child that ends by _exit() would take its own line with it, and say its parent's twice. */
+static void test_a_child_holds_nothing(void **state)
+{
+	(void)state;
+	log_hold();
+	log_info(NULL, "the parent");
+	pid_t pid = fork();
+	if (pid == 0) {
+		log_info(NULL, "the child");
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_true(matches(next_line(), "the child"));
+	assert_null(next_line());
+	log_release();
+	assert_true(matches(next_line(), "the parent"));
+}
+
 static void test_errno_survives(void **state)
 {
 	(void)state;
@@ -370,6 +446,10 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_journald_priority, capture, release),
 	    cmocka_unit_test_setup_teardown(test_levels, capture, release),
 	    cmocka_unit_test_setup_teardown(test_bad_levels_change_nothing, capture, release),
+	    cmocka_unit_test_setup_teardown(test_scopes_of_another_program, capture, release),
+	    cmocka_unit_test_setup_teardown(test_held_lines, capture, release),
+	    cmocka_unit_test_setup_teardown(test_held_lines_are_bounded, capture, release),
+	    cmocka_unit_test_setup_teardown(test_a_child_holds_nothing, capture, release),
 	    cmocka_unit_test_setup_teardown(test_budget, capture, release),
 	    cmocka_unit_test_setup_teardown(test_errno_survives, capture, release),
 	    cmocka_unit_test_setup_teardown(test_threads, capture, release),

@@ -642,6 +642,7 @@ static void ready_is_said_once_when_each_pod_was_told(void **state)
 	fake_loop_advance(w.loop, 0);
 	fake_priv_listening(w.link, &w.a, LINK_LISTEN_SDS, listener(), NULL);
 	assert_int_equal(fake_priv_ready(w.link), 0);
+	assert_int_equal(fake_priv_logs(w.link), 1); /* before all else */
 	fake_priv_listening(w.link, &w.a, LINK_LISTEN_XDS, listener(), NULL);
 	assert_int_equal(fake_priv_ready(w.link), 1);
 	manifest(&w, UID_B, "web-1", "");

@@ -1,5 +1,6 @@
 /* broker_options_test.c - the broker's command line, and what goes on to the worker. */
 #include "common/err.h"
+#include "common/flags.h"
 #include "tests/unit/broker/rig.h"
 
 static struct broker_options o;
@@ -89,16 +90,70 @@ static void test_both_spellings(void **state)
 	expect_passed_on("agentd-worker");
 }
 
-/* In order, and never taken for ours by abbreviation. */
+/* In order, with their values; and what is no flag at all. */
 static void test_the_rest_is_the_workers(void **state)
 {
 	(void)state;
-	assert_int_equal(PARSE("--log-level", "debug", "--run", "/r", "--node-name=n", "--ru", "x",
-			     "--runs=/y", "-v", "word", "--config-x", "--"),
+	assert_int_equal(PARSE("--log-level", "debug", "--run", "/r", "--node-name=n",
+			     "--ip-family", "--run", "--pcds", "-v", "word", "--log-json=false"),
 	    0);
 	assert_string_equal(o.run, "/r");
-	expect_passed_on(
-	    "agentd-worker --log-level debug --node-name=n --ru x --runs=/y -v word --config-x --");
+	assert_string_equal(o.log_level, "debug");
+	expect_passed_on("agentd-worker --log-level debug --node-name=n --ip-family --run --pcds "
+			 "-v word --log-json=false");
+}
+
+/* Never taken for ours by abbreviation; the hint is from both programs' flags. */
+static void test_what_is_misspelt(void **state)
+{
+	(void)state;
+	expect_refused(PARSE("--ru", "/r"), "--ru: no such flag; nearest: --run");
+	expect_refused(PARSE("--runs=/y"), "--runs: no such flag; nearest: --run");
+	expect_refused(PARSE("--nodename=n"), "nearest: --node-name");
+	expect_refused(PARSE("--kubelet_root=/k"), "nearest: --kubelet-root");
+	expect_refused(PARSE("--control-planes=x"), "no such flag");
+	expect_refused(PARSE("--node-name"), "--node-name needs a value: TEXT");
+	expect_refused(PARSE("--"), "--: no such flag");
+}
+
+/* The broker's switch and the worker's key have one name. */
+static void test_redirect_is_one_flag(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("--redirect"), 0);
+	assert_true(o.redirect);
+	expect_passed_on("agentd-worker");
+	assert_int_equal(PARSE("--redirect=ebpf", "--run=/r"), 0);
+	assert_true(o.redirect);
+	expect_passed_on("agentd-worker --redirect=ebpf");
+	assert_int_equal(PARSE("--redirect=istio-cni"), 0);
+	assert_false(o.redirect);
+	expect_passed_on("agentd-worker --redirect=istio-cni");
+	assert_int_equal(PARSE("--redirect", "--redirect=none"), 0);
+	assert_false(o.redirect);
+	expect_refused(PARSE("--redirect="), "--redirect needs a value");
+}
+
+/* Each flag of the list is heeded here or passed on, as the list says. */
+static void test_every_flag_has_its_place(void **state)
+{
+	static const char *const values[] = {"/x", "0=/x", "127.0.0.1:1", "1", "x", "info", NULL};
+	char arg[80];
+
+	(void)state;
+	for (unsigned i = 0; i < flags_count; i++) {
+		const struct flag *f = &flags_list[i];
+		const char *const *v = values;
+		if (f->kind == FLAG_LIST)
+			continue;
+		snprintf(arg, sizeof(arg), "--%s", f->name);
+		while (*v && PARSE(arg))
+			snprintf(arg, sizeof(arg), "--%s=%s", f->name, *v++);
+		if (!*v)
+			fail_msg("%s: %s", f->name, why.msg);
+		assert_int_equal(
+		    o.worker_argc, 1 + (f->whose != FLAG_BROKER && f->kind != FLAG_OPTIONAL));
+	}
 }
 
 static void test_modes(void **state)
@@ -206,6 +261,9 @@ int main(void)
 	    cmocka_unit_test(test_a_kubelet_takes_the_manifests_place),
 	    cmocka_unit_test(test_both_spellings),
 	    cmocka_unit_test(test_the_rest_is_the_workers),
+	    cmocka_unit_test(test_what_is_misspelt),
+	    cmocka_unit_test(test_redirect_is_one_flag),
+	    cmocka_unit_test(test_every_flag_has_its_place),
 	    cmocka_unit_test(test_modes),
 	    cmocka_unit_test(test_switches),
 	    cmocka_unit_test(test_what_is_wrong_is_said),

@@ -1,12 +1,13 @@
 /* unseen_test.c - a pod whose dials no program sees, in the real kernel: when it is named, and when
  * not.
  */
+#include "broker/base/state.h"
 #include "broker/redirect/requests_internal.h"
 #include "broker/redirect/table.h"
 #include "broker/redirect/unseen.h"
 #include "common/mem.h"
 #include "tests/unit/broker/bpf.h"
-#include <utlist.h>
+#include "tests/unit/broker/rig.h"
 
 enum { MINUTE_S = 60 };
 
@@ -146,12 +147,9 @@ static void on_changed_in_netns(void *ctx, uint32_t events)
 	(void)events;
 }
 
-static int netns_unknown(void *ctx, const struct uuid *pod, uint64_t cgroup)
+static void nobody(void *ctx)
 {
 	(void)ctx;
-	(void)pod;
-	(void)cgroup;
-	return -1;
 }
 
 static void on_changed(void *ctx)
@@ -164,31 +162,45 @@ static void test_the_worker_is_told(void **state)
 {
 	struct place *p = *state;
 	struct connection c = connection_to("10.9.0.7", 0, 80);
-	auto_close int cgroup = place_cgroup(p, "pod");
+	auto_close int cgroup = place_cgroup(p, "pod"), epoll = broker_loop_new();
 	int told = 0;
-	struct redirect_requests t = {.home = &home,
-	    .redirect = p->r,
-	    .changed = on_changed,
-	    .netns = netns_unknown,
-	    .ctx = &told};
-	struct traffic_pod pod = {.traffic = &t, .uid = web, .claimed = true, .live = true};
+	void *rig;
 
-	pod.view.netns = c.netns;
-	pod.view.watch.ready = on_changed_in_netns;
-	DL_APPEND(t.pods, &pod);
+	rig_setup(&rig);
+	rig_stop(rig); /* of it, only its directories are wanted */
+	const struct broker_options *o = &((struct rig *)rig)->o;
+	struct broker_states *states = broker_state_new(o, kept, &p->e);
+	struct pods *pods =
+	    pods_new(&(struct pods_rig){epoll, o, &home, kept, states, nobody, NULL});
+	struct redirect_requests t = {
+	    .rig = {.home = &home, .pods = pods, .changed = on_changed, .ctx = &told},
+	    .redirect = p->r};
+	assert_int_equal(pods_add(pods, &web, false, &p->e), 0);
+	struct pod_redirection *r = &pods_known(pods, &web)->redirection;
+	r->by = &t;
+	r->rules = POD_RULES_WRITTEN;
+	r->answer = POD_ANSWER_GIVEN;
+	r->inbound = POD_INBOUND_LIVE;
+	r->view.netns = c.netns;
+	r->view.watch.ready = on_changed_in_netns;
 	for (int i = 0; i < 3; i++) {
 		t.looked_again = 0;
 		requests_look_again(&t);
 		if (!i)
 			a_minute_goes_by(p);
 		assert_int_equal(told, i ? 1 : 0);
-		assert_int_equal(pod.live_why.code, i ? ENODATA : 0);
+		assert_int_equal(r->inbound, i ? POD_INBOUND_UNSEEN : POD_INBOUND_LIVE);
 	}
+	assert_int_equal(r->inbound_why.code, ENODATA);
 	place_dial(cgroup);
 	t.looked_again = 0;
 	requests_look_again(&t);
 	assert_int_equal(told, 2);
-	assert_int_equal(pod.live_why.code, 0);
+	assert_int_equal(r->inbound, POD_INBOUND_LIVE);
+	memset(r, 0, sizeof(*r));
+	pods_free(&pods);
+	broker_state_free(&states);
+	rig_teardown(&rig);
 	end(&c);
 }
 

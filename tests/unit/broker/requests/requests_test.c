@@ -1,5 +1,6 @@
 /* requests_test.c - each row of the request table, and what is no request at all. */
 #include "common/err.h"
+#include "common/log.h"
 #include "tests/unit/broker/rig.h"
 #include <sys/resource.h>
 
@@ -312,6 +313,36 @@ static void test_copies_are_bounded(void **state)
 	close(to);
 }
 
+static void add_level(void *ctx, const char *scope, const char *level)
+{
+	strcat(strcat(strcat(strcat(ctx, scope), ":"), level), " ");
+}
+
+static const char *levels(void)
+{
+	static char all[64];
+
+	all[0] = '\0';
+	log_each_scope(add_level, all);
+	return all;
+}
+
+static void test_the_log_is_as_the_worker_says(void **state)
+{
+	struct rig *r = *state;
+
+	assert_string_equal(levels(), "broker:info ");
+	rig_do(r, (struct rig_ask){.op = LINK_LOG, .kind = LINK_LOG_JSON, .arg = LOG_DEBUG});
+	assert_true(log_is_json());
+	assert_string_equal(levels(), "broker:debug ");
+	rig_refused(r, (struct rig_ask){.op = LINK_LOG, .kind = LINK_LOG_END}, EINVAL, "format 2");
+	rig_refused(r, (struct rig_ask){.op = LINK_LOG, .arg = LOG_DEBUG + 1}, EINVAL, "level 4");
+	assert_true(log_is_json());
+	rig_do(r, (struct rig_ask){.op = LINK_LOG, .kind = LINK_LOG_LOGFMT, .arg = LOG_INFO});
+	assert_false(log_is_json());
+	assert_string_equal(levels(), "broker:info ");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -330,6 +361,7 @@ int main(void)
 	    T(test_wrong_number_of_fds_ends_the_worker),
 	    T(test_out_of_fds_is_a_refusal),
 	    T(test_copies_are_bounded),
+	    T(test_the_log_is_as_the_worker_says),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

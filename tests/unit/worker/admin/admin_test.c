@@ -296,6 +296,24 @@ static void a_level_is_changed_by_a_post_and_shown(void **state)
 	json_decref(v);
 }
 
+static void count(void *ctx)
+{
+	++*(int *)ctx;
+}
+
+static void who_wants_to_know_is_told(void **state)
+{
+	int told = 0;
+
+	(void)state;
+	admin_on_levels(admin, count, &told);
+	assert_int_equal(request("POST", "/logging?level=nobody:debug"), 400);
+	assert_int_equal(request("GET", "/logging"), 200);
+	assert_int_equal(told, 0);
+	assert_int_equal(request("POST", "/logging?level=debug"), 200);
+	assert_int_equal(told, 1);
+}
+
 static void other_methods_change_no_level(void **state)
 {
 	static const char *const methods[] = {"GET", "PUT", "DELETE"};
@@ -463,6 +481,7 @@ int main(void)
 	    test(a_long_metrics_page_arrives_whole),
 	    test(levels_are_shown),
 	    test(a_level_is_changed_by_a_post_and_shown),
+	    test(who_wants_to_know_is_told),
 	    test(other_methods_change_no_level),
 	    test(a_level_that_is_none_is_refused_and_named),
 	    test(a_post_without_a_level_changes_nothing),

@@ -1,5 +1,6 @@
 /* config_test.c - defaults, file, flags; what is refused, and how it is said. */
 #include "common/err.h"
+#include "common/flags.h"
 #include "common/mem.h"
 #include "worker/config/config.h"
 #include <setjmp.h>
@@ -164,6 +165,7 @@ static void test_bad_flags(void **state)
 	flag_fails("--log-levle", "debug", "--log-levle: no such flag; nearest: --log-level");
 	flag_fails("--log_level", "debug", "nearest: --log-level");
 	flag_fails("log-level", "debug", "nearest: --log-level");
+	flag_fails("--kubelet-rot", "/k", "nearest: --kubelet-root");
 	flag_fails("-h", NULL, "no such flag");
 	flag_fails("", NULL, "no such flag");
 	flag_fails("--log-level", NULL, "--log-level wants a value");
@@ -172,6 +174,7 @@ static void test_bad_flags(void **state)
 	flag_fails("--control-planes=x", NULL, "no such flag");
 	flag_fails("--secret-ttl-min-s", "0", "a number from 1 to 31536000");
 	flag_fails("--check", "now", "now: no such flag");
+	flag_fails("--max-pods", "1", "--max-pods is for the broker");
 }
 
 static void test_bad_files(void **state)
@@ -180,10 +183,15 @@ static void test_bad_files(void **state)
 	file_fails("log_level: info\nnode_nmae: x\n",
 	    "agentd.yaml: line 2: node_nmae: no such key; nearest: node_name");
 	file_fails("control_plane: []\n", "nearest: control_planes");
-	file_fails("check: true\n", "check: no such key");
+	file_fails("check: true\n", "check: is no key of this file");
 	file_fails("log-level: info\n", "nearest: log_level");
-	file_fails("\n\nrun: /run\n", "line 3: run: belongs to the broker: give it as a flag");
-	file_fails("max_pods: 3\n", "flag of agentd");
+	file_fails("\n\nrun: /run\n",
+	    "line 3: run: is no key of this file, but the flag --run of agentd's command line");
+	file_fails("max_pods: 3\n", "the flag --max-pods of agentd");
+	file_fails("kubelet_root: /k\n", "the flag --kubelet-root of agentd");
+	file_fails("kubelet_rot: /k\n",
+	    "kubelet_rot: no such key; nearest: the flag --kubelet-root of agentd's command line");
+	file_fails("check_state: true\n", "no such key");
 	file_fails("log_json: yes\n", "line 1: log_json: \"yes\" must be true or false");
 	file_fails("node_name: a b\n", "one word");
 	file_fails("node_name: [a]\n", "one value");
@@ -297,18 +305,28 @@ static void test_number_of_planes(void **state)
 	file_fails(text, "more than 16");
 }
 
-static void test_help(void **state)
+/* Each key of the list can be set, by its name in the file and by its flag. */
+static void test_every_key_has_its_row(void **state)
 {
-	char text[4096] = "";
-	FILE *out = fmemopen(text, sizeof(text), "w");
+	struct config c;
+	struct err e;
 
 	(void)state;
-	config_help(out);
-	(void)fclose(out);
-	assert_non_null(strstr(text, "--log-level TEXT"));
-	assert_non_null(strstr(text, "(default istio-system)"));
-	assert_non_null(strstr(text, "--log-json  "));
-	assert_non_null(strstr(text, "--certificate-linger-s N"));
+	for (unsigned i = 0; i < flags_count; i++) {
+		const struct flag *f = &flags_list[i];
+		if (f->whose == FLAG_BROKER || f->kind == FLAG_LIST)
+			continue;
+		auto_free char *flag = mem_printf("--%s=%s", f->name, f->start);
+		auto_free char *line = mem_printf("%s: \"%s\"\n", f->name, f->start);
+		for (char *p = line; *p != ':'; p++)
+			*p = *p == '-' ? '_' : *p;
+		if (load(&c, "", &e, flag, NULL))
+			fail_msg("%s: %s", flag, e.msg);
+		config_clear(&c);
+		if (load(&c, line, &e, NULL))
+			fail_msg("%s: %s", line, e.msg);
+		config_clear(&c);
+	}
 }
 
 int main(void)
@@ -323,7 +341,7 @@ int main(void)
 	    cmocka_unit_test(test_planes),
 	    cmocka_unit_test(test_bad_planes),
 	    cmocka_unit_test(test_number_of_planes),
-	    cmocka_unit_test(test_help),
+	    cmocka_unit_test(test_every_key_has_its_row),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

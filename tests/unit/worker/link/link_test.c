@@ -3,7 +3,9 @@
  * LINK: tests/fake/loop.c
  */
 #include "common/err.h"
+#include "common/log.h"
 #include "worker/link/dial.h"
+#include "worker/link/log.h"
 #include "world.h"
 #include <sys/resource.h>
 
@@ -435,6 +437,25 @@ static void test_ready_and_pong_are_said(void **state)
 	assert_int_equal(w->lost, 0);
 }
 
+/* What the scope "broker" has here. */
+static void test_the_log_is_told(void **state)
+{
+	struct world *w = *state;
+	struct link_request r;
+	struct err e;
+
+	log_init(true);
+	assert_int_equal(log_set_levels("default:warn,broker:debug", &e), 0);
+	link_log(w->p);
+	r = heard(w, LINK_LOG, NULL);
+	assert_true(r.kind == LINK_LOG_JSON && r.arg == LOG_DEBUG);
+	log_init(false);
+	assert_int_equal(log_set_levels("info", &e), 0);
+	link_log(w->p);
+	r = heard(w, LINK_LOG, NULL);
+	assert_true(r.kind == LINK_LOG_LOGFMT && r.arg == LOG_INFO);
+}
+
 static void test_a_new_listener_goes_to_its_pod(void **state)
 {
 	struct link_packet p = {.what = LINK_LISTENER, .kind = LINK_LISTEN_XDS, .uid = rig_pod};
@@ -561,6 +582,7 @@ int main(void)
 	    T(test_full_and_out_of_descriptors_is_told),
 	    T(test_free_closes_what_still_waits),
 	    T(test_ready_and_pong_are_said),
+	    T(test_the_log_is_told),
 	    T(test_a_new_listener_goes_to_its_pod),
 	    cmocka_unit_test_setup_teardown(test_the_story_of_a_pod, rig_setup, rig_teardown),
 	};

@@ -1,0 +1,49 @@
+/* flags.h - every flag of agentd's command line and every key of agentd.yaml, in one list.
+ *
+ * agentd --help, the man pages, defaults and the hint beside what is misspelt come from it.  A flag
+ * is --name; a key of the file is the same name with '_' for '-'.  What a value must be and where
+ * it goes is each program's own matter: broker/base/options.c and worker/config/table.c.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdio.h>
+
+struct err;
+
+enum flag_whose {          /* bits */
+	FLAG_BROKER = 1,   /* a flag only: the broker reads no file */
+	FLAG_WORKER = 2,   /* a key, too; the broker passes the flag on */
+	FLAG_BOTH = 1 | 2, /* the broker heeds it and passes it on */
+};
+enum flag_kind {
+	FLAG_SWITCH,   /* --name */
+	FLAG_BOOLEAN,  /* --name or --name=false */
+	FLAG_TEXT,     /* --name=VALUE or --name VALUE */
+	FLAG_NUMBER,   /* the same */
+	FLAG_OPTIONAL, /* --name or --name=VALUE */
+	FLAG_LIST,     /* a key only */
+};
+
+struct flag {
+	const char *name;
+	enum flag_whose whose;
+	enum flag_kind kind;
+	const char *value, *start; /* what --help calls its value; the default, NULL: none */
+	const char *help;          /* NULL: asked by agentd only */
+};
+extern const struct flag flags_list[];
+extern const unsigned flags_count;
+
+/* Of "--name" or "--name=value"; `value` is NULL without one.  NULL: there is no such flag. */
+const struct flag *flags_of_argument(const char *argument, const char **value);
+const struct flag *flags_of_key(const char *key); /* spelt as in the file */
+
+/* Both -1, with the nearest name of the whole list. */
+int flags_refuse_argument(const char *argument, struct err *e);
+int flags_refuse_key(const char *key, struct err *e);
+
+/* One line for each flag of these programs; the broker's own ones, or those that are keys. */
+void flags_help(FILE *out, enum flag_whose whose);
+
+/* What --log-json says, before anything else is looked at: 1 or 0; -1: nothing. */
+int flags_log_json(int argc, char **argv);
