@@ -1,4 +1,4 @@
-/* broker_check.c - one line for each thing; a line that is no "ok" says what to do.
+/* check.c - one line for each thing; a line that is no "ok" says what to do.
  *
  * "note" is something agentd lives without; "PROBLEM" is not, and makes the exit status 1.  The
  * worker itself is run last, as the user it will have, to check its configuration.

@@ -1,4 +1,4 @@
-/* broker_check.h - agentd --check: what kernel and node offer, and whether the worker would start.
+/* check.h - agentd --check: what kernel and node offer, and whether the worker would start.
  */
 #pragma once
 #include "broker/base/options.h"

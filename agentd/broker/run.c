@@ -1,4 +1,4 @@
-/* broker_run.c - start, serve, end.
+/* run.c - start, serve, end.
  *
  * options -> what the worker needs is opened -> run directory, lock, admin.sock -> capabilities we
  * do not need are dropped -> the keeper starts one worker after the other.  The first one tells how

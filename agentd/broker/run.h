@@ -1,4 +1,4 @@
-/* broker_run.h - agentd from its command line to its exit status. */
+/* run.h - agentd from its command line to its exit status. */
 #pragma once
 
 /* 0: ended as asked; 1: could not start; 2: usage; else the worker's own (128 + signal). */

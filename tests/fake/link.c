@@ -1,4 +1,4 @@
-/* fake/priv.c - stands in for agentd/worker/link/link.c: remembers what was asked, answers when
+/* link.c - stands in for agentd/worker/link/link.c: remembers what was asked, answers when
  * told.
  *
  * A call waits in a list -> the test answers it -> it leaves the list, its slot is emptied, then
@@ -57,7 +57,7 @@ static struct link *last;
 static const char *fail_next;
 static int next_listeners[LINK_NODE_LISTENER_END] = {-1, -1};
 
-struct link *fake_priv(void)
+struct link *fake_link(void)
 {
 	struct link *p = mem_zalloc(sizeof *p);
 
@@ -65,17 +65,17 @@ struct link *fake_priv(void)
 	return p;
 }
 
-struct link *fake_priv_last(void)
+struct link *fake_link_last(void)
 {
 	return last;
 }
 
-void fake_priv_fail_new(const char *why)
+void fake_link_fail_new(const char *why)
 {
 	fail_next = why;
 }
 
-void fake_priv_node_listener(enum link_node_listener kind, int fd)
+void fake_link_node_listener(enum link_node_listener kind, int fd)
 {
 	next_listeners[kind] = fd;
 }
@@ -89,7 +89,7 @@ struct link *link_new(struct loop *l, int fd, void (*lost)(void *ctx), void *ctx
 		err_set(e, EPROTO, "%s", take(fail_next));
 		return NULL;
 	}
-	struct link *p = last = fake_priv();
+	struct link *p = last = fake_link();
 	p->lost = lost;
 	p->lost_ctx = ctx;
 	memcpy(p->listeners, next_listeners, sizeof p->listeners);
@@ -111,13 +111,13 @@ void link_free(struct link **pp)
 	if (!*pp)
 		return;
 	struct link *p = take(*pp);
-	assert_int_equal(fake_priv_live(p), 0); /* who frees it has ended everything before */
+	assert_int_equal(fake_link_live(p), 0); /* who frees it has ended everything before */
 	struct record *r, *tmp;
 	DL_FOREACH_SAFE (p->records, r, tmp) {
 		free(r->data);
 		free(r);
 	}
-	fake_priv_forget(p);
+	fake_link_forget(p);
 	for (int i = 0; i < LINK_NODE_LISTENER_END; i++)
 		if (p->listeners[i] >= 0)
 			close(p->listeners[i]);
@@ -131,7 +131,7 @@ int link_take_listener(struct link *p, enum link_node_listener kind)
 	return take_fd(p->listeners[kind]);
 }
 
-void fake_priv_lose(struct link *p)
+void fake_link_lose(struct link *p)
 {
 	assert_non_null(p->lost);
 	p->lost(p->lost_ctx);
@@ -139,7 +139,7 @@ void fake_priv_lose(struct link *p)
 
 /* --- calls --- */
 
-struct link_call *fake_priv_call(
+struct link_call *fake_link_call(
     struct link *p, struct link_call **slot, enum link_op op, const struct uuid *pod, void *ctx)
 {
 	struct link_call *c = mem_zalloc(sizeof *c);
@@ -158,13 +158,13 @@ struct link_call *fake_priv_call(
 void link_pod_add(
     struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx)
 {
-	fake_priv_call(p, slot, LINK_POD_ADD, pod, ctx)->done = done;
+	fake_link_call(p, slot, LINK_POD_ADD, pod, ctx)->done = done;
 }
 
 void link_listen(struct link *p, struct link_call **slot, const struct uuid *pod,
     enum link_listener kind, link_listening done, void *ctx)
 {
-	struct link_call *c = fake_priv_call(p, slot, LINK_LISTEN, pod, ctx);
+	struct link_call *c = fake_link_call(p, slot, LINK_LISTEN, pod, ctx);
 
 	c->kind = kind;
 	c->listening = done;
@@ -173,7 +173,7 @@ void link_listen(struct link *p, struct link_call **slot, const struct uuid *pod
 void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod, enum link_dial kind,
     int family, link_listening done, void *ctx)
 {
-	struct link_call *c = fake_priv_call(p, slot, LINK_DIAL, pod, ctx);
+	struct link_call *c = fake_link_call(p, slot, LINK_DIAL, pod, ctx);
 
 	c->kind = (enum link_listener)kind;
 	c->family = family;
@@ -184,7 +184,7 @@ void link_peer_of(struct link *p, struct link_call **slot, const struct uuid *po
     link_peer_known done, void *ctx)
 {
 	assert_true(fd >= 0);
-	fake_priv_call(p, slot, LINK_PEER_OF, pod, ctx)->peer_known = done;
+	fake_link_call(p, slot, LINK_PEER_OF, pod, ctx)->peer_known = done;
 }
 
 static void call_drop(struct link_call *c)
@@ -208,7 +208,7 @@ static bool pod_matches(const struct uuid *have, const struct uuid *wanted)
 	return !wanted || uuid_equal(have, wanted);
 }
 
-struct link_call *fake_priv_answer(
+struct link_call *fake_link_answer(
     struct link *p, enum link_op op, const struct uuid *pod, int kind)
 {
 	struct link_call *c;
@@ -224,7 +224,7 @@ struct link_call *fake_priv_answer(
 	return NULL;
 }
 
-const struct err *fake_priv_refusal(struct err *e, const char *why)
+const struct err *fake_link_refusal(struct err *e, const char *why)
 {
 	if (!why)
 		return NULL;
@@ -232,7 +232,7 @@ const struct err *fake_priv_refusal(struct err *e, const char *why)
 	return e;
 }
 
-int fake_priv_waiting(const struct link *p, enum link_op op)
+int fake_link_waiting(const struct link *p, enum link_op op)
 {
 	const struct link_call *c;
 	int n = 0;
@@ -242,24 +242,24 @@ int fake_priv_waiting(const struct link *p, enum link_op op)
 	return n;
 }
 
-void fake_priv_added(struct link *p, const struct uuid *pod, const char *why)
+void fake_link_added(struct link *p, const struct uuid *pod, const char *why)
 {
-	auto_free struct link_call *c = fake_priv_answer(p, LINK_POD_ADD, pod, -1);
+	auto_free struct link_call *c = fake_link_answer(p, LINK_POD_ADD, pod, -1);
 	struct err e;
 
-	c->done(c->ctx, fake_priv_refusal(&e, why));
+	c->done(c->ctx, fake_link_refusal(&e, why));
 }
 
-void fake_priv_listening(
+void fake_link_listening(
     struct link *p, const struct uuid *pod, enum link_listener kind, int fd, const char *why)
 {
-	auto_free struct link_call *c = fake_priv_answer(p, LINK_LISTEN, pod, kind);
+	auto_free struct link_call *c = fake_link_answer(p, LINK_LISTEN, pod, kind);
 	struct err e;
 
-	c->listening(c->ctx, fake_priv_refusal(&e, why), why ? -1 : fd);
+	c->listening(c->ctx, fake_link_refusal(&e, why), why ? -1 : fd);
 }
 
-int fake_priv_dials(const struct link *p, enum link_dial kind)
+int fake_link_dials(const struct link *p, enum link_dial kind)
 {
 	const struct link_call *c;
 	int family = 0;
@@ -270,12 +270,12 @@ int fake_priv_dials(const struct link *p, enum link_dial kind)
 	return family;
 }
 
-void fake_priv_dialled(struct link *p, enum link_dial kind, int fd, const char *why)
+void fake_link_dialled(struct link *p, enum link_dial kind, int fd, const char *why)
 {
-	auto_free struct link_call *c = fake_priv_answer(p, LINK_DIAL, NULL, (int)kind);
+	auto_free struct link_call *c = fake_link_answer(p, LINK_DIAL, NULL, (int)kind);
 	struct err e;
 
-	c->listening(c->ctx, fake_priv_refusal(&e, why), why ? -1 : fd);
+	c->listening(c->ctx, fake_link_refusal(&e, why), why ? -1 : fd);
 }
 
 void link_require_attestation(struct link *p)
@@ -283,30 +283,30 @@ void link_require_attestation(struct link *p)
 	p->attests = true;
 }
 
-bool fake_priv_attests(const struct link *p)
+bool fake_link_attests(const struct link *p)
 {
 	return p->attests;
 }
 
-void fake_priv_stranger(struct link *p, const struct uuid *pod, int code, const char *why)
+void fake_link_stranger(struct link *p, const struct uuid *pod, int code, const char *why)
 {
-	auto_free struct link_call *c = fake_priv_answer(p, LINK_PEER_OF, pod, -1);
+	auto_free struct link_call *c = fake_link_answer(p, LINK_PEER_OF, pod, -1);
 	struct err e;
 
 	err_set(&e, code, "%s", why);
 	c->peer_known(c->ctx, &e, NULL);
 }
 
-void fake_priv_peer(
+void fake_link_peer(
     struct link *p, const struct uuid *pod, const struct link_peer *n, const char *why)
 {
-	auto_free struct link_call *c = fake_priv_answer(p, LINK_PEER_OF, pod, -1);
+	auto_free struct link_call *c = fake_link_answer(p, LINK_PEER_OF, pod, -1);
 	struct link_peer known = n ? *n : (struct link_peer){.cookie = 0};
 	struct err e;
 
 	if (!known.unknown)
 		known.unknown = "";
-	c->peer_known(c->ctx, fake_priv_refusal(&e, why), why ? NULL : &known);
+	c->peer_known(c->ctx, fake_link_refusal(&e, why), why ? NULL : &known);
 }
 
 /* --- state --- */
@@ -316,7 +316,7 @@ static const struct uuid nobody;
 void link_state_list(
     struct link *p, struct link_call **slot, enum link_state kind, link_kept_found found, void *ctx)
 {
-	struct link_call *c = fake_priv_call(p, slot, LINK_STATE_LIST, &nobody, ctx);
+	struct link_call *c = fake_link_call(p, slot, LINK_STATE_LIST, &nobody, ctx);
 
 	c->kind = (enum link_listener)kind;
 	c->kept_found = found;
@@ -337,7 +337,7 @@ static struct entry *entry_new(const struct link_kept *k)
 void link_state_put(
     struct link *p, struct link_call **slot, const struct link_kept *k, link_done done, void *ctx)
 {
-	struct link_call *c = fake_priv_call(p, slot, LINK_STATE_PUT, &nobody, ctx);
+	struct link_call *c = fake_link_call(p, slot, LINK_STATE_PUT, &nobody, ctx);
 
 	c->done = done;
 	c->entry = entry_new(k);
@@ -355,9 +355,9 @@ void link_state_del(struct link *p, enum link_state kind, const uint8_t *id)
 	}
 }
 
-void fake_priv_put(struct link *p, const char *why)
+void fake_link_put(struct link *p, const char *why)
 {
-	auto_free struct link_call *c = fake_priv_answer(p, LINK_STATE_PUT, NULL, -1);
+	auto_free struct link_call *c = fake_link_answer(p, LINK_STATE_PUT, NULL, -1);
 	struct err e;
 
 	if (why) {
@@ -366,17 +366,17 @@ void fake_priv_put(struct link *p, const char *why)
 		link_state_del(p, c->entry->kind, c->entry->id);
 		DL_APPEND(p->state, c->entry);
 	}
-	c->done(c->ctx, fake_priv_refusal(&e, why));
+	c->done(c->ctx, fake_link_refusal(&e, why));
 }
 
-void fake_priv_keep(struct link *p, const struct link_kept *k)
+void fake_link_keep(struct link *p, const struct link_kept *k)
 {
 	struct entry *e = entry_new(k);
 
 	DL_APPEND(p->state, e);
 }
 
-int fake_priv_kept(const struct link *p, enum link_state kind)
+int fake_link_kept(const struct link *p, enum link_state kind)
 {
 	const struct entry *e;
 	int n = 0;
@@ -386,7 +386,7 @@ int fake_priv_kept(const struct link *p, enum link_state kind)
 	return n;
 }
 
-struct link_kept fake_priv_kept_at(const struct link *p, enum link_state kind, int at)
+struct link_kept fake_link_kept_at(const struct link *p, enum link_state kind, int at)
 {
 	const struct entry *e;
 
@@ -398,7 +398,7 @@ struct link_kept fake_priv_kept_at(const struct link *p, enum link_state kind, i
 }
 
 /* What is found may be deleted by the callback, which may cancel the list too. */
-void fake_priv_listed(struct link *p, enum link_state kind, const char *why)
+void fake_link_listed(struct link *p, enum link_state kind, const char *why)
 {
 	struct link_call *c;
 	struct entry *e, *tmp, *all = NULL;
@@ -423,11 +423,11 @@ void fake_priv_listed(struct link *p, enum link_state kind, const char *why)
 		entry_free(e);
 	}
 	call_drop(c);
-	c->kept_found(c->ctx, &(struct link_kept){.e = fake_priv_refusal(&refused, why)});
+	c->kept_found(c->ctx, &(struct link_kept){.e = fake_link_refusal(&refused, why)});
 	free(c);
 }
 
-void fake_priv_forget(struct link *p)
+void fake_link_forget(struct link *p)
 {
 	while (p->state) {
 		struct entry *e = p->state;
@@ -465,7 +465,7 @@ void link_write(
 		memcpy(r->data, data, size);
 }
 
-int fake_priv_removals(const struct link *p, const struct uuid *pod)
+int fake_link_removals(const struct link *p, const struct uuid *pod)
 {
 	const struct record *r;
 	int n = 0;
@@ -475,7 +475,7 @@ int fake_priv_removals(const struct link *p, const struct uuid *pod)
 	return n;
 }
 
-int fake_priv_writes(const struct link *p, const struct uuid *pod, enum link_file file)
+int fake_link_writes(const struct link *p, const struct uuid *pod, enum link_file file)
 {
 	const struct record *r;
 	int n = 0;
@@ -485,7 +485,7 @@ int fake_priv_writes(const struct link *p, const struct uuid *pod, enum link_fil
 	return n;
 }
 
-const char *fake_priv_written(
+const char *fake_link_written(
     const struct link *p, const struct uuid *pod, enum link_file file, size_t *size)
 {
 	const struct record *r, *found = NULL;
@@ -505,7 +505,7 @@ void link_ready(struct link *p)
 	p->ready++;
 }
 
-int fake_priv_ready(const struct link *p)
+int fake_link_ready(const struct link *p)
 {
 	return p->ready;
 }
@@ -515,7 +515,7 @@ void link_log(struct link *p)
 	p->logs++;
 }
 
-int fake_priv_logs(const struct link *p)
+int fake_link_logs(const struct link *p)
 {
 	return p->logs;
 }
@@ -539,7 +539,7 @@ void link_on_relisten(struct link *p, const struct uuid *pod, link_relisten agai
 	DL_APPEND(p->relistens, r);
 }
 
-void fake_priv_relisten(struct link *p, const struct uuid *pod, enum link_listener kind, int fd)
+void fake_link_relisten(struct link *p, const struct uuid *pod, enum link_listener kind, int fd)
 {
 	struct relisten *r;
 
@@ -589,13 +589,13 @@ static struct link_follow *follow_find(
 	return NULL;
 }
 
-bool fake_priv_follows(
+bool fake_link_follows(
     const struct link *p, enum link_followed what, const struct uuid *pod, unsigned plane)
 {
 	return follow_find(p, what, pod, plane);
 }
 
-void fake_priv_push(struct link *p, enum link_followed what, const struct uuid *pod, unsigned plane,
+void fake_link_push(struct link *p, enum link_followed what, const struct uuid *pod, unsigned plane,
     const struct link_content *c)
 {
 	struct link_follow *f = follow_find(p, what, pod, plane);
@@ -617,39 +617,39 @@ static void push_text(struct link *p, enum link_followed what, const struct uuid
 	} else {
 		c.size = strlen(c.data);
 	}
-	fake_priv_push(p, what, pod, plane, &c);
+	fake_link_push(p, what, pod, plane, &c);
 }
 
-void fake_priv_root(struct link *p, unsigned plane, const char *pem)
+void fake_link_root(struct link *p, unsigned plane, const char *pem)
 {
 	push_text(
 	    p, LINK_FOLLOW_ROOT, NULL, plane, &(struct link_content){.name = "", .data = pem});
 }
 
-void fake_priv_crl(struct link *p, unsigned plane, const char *pem)
+void fake_link_crl(struct link *p, unsigned plane, const char *pem)
 {
 	push_text(p, LINK_FOLLOW_CRL, NULL, plane, &(struct link_content){.name = "", .data = pem});
 }
 
-void fake_priv_token(struct link *p, const struct uuid *pod, const char *jwt)
+void fake_link_token(struct link *p, const struct uuid *pod, const char *jwt)
 {
 	push_text(p, LINK_FOLLOW_TOKEN, pod, 0, &(struct link_content){.name = "", .data = jwt});
 }
 
-void fake_priv_manifest(struct link *p, const char *name, const char *yaml)
+void fake_link_manifest(struct link *p, const char *name, const char *yaml)
 {
 	push_text(
 	    p, LINK_FOLLOW_MANIFESTS, NULL, 0, &(struct link_content){.name = name, .data = yaml});
 }
 
-void fake_priv_synced(struct link *p)
+void fake_link_synced(struct link *p)
 {
 	struct link_content c = {.name = "", .synced = true};
 
-	fake_priv_push(p, LINK_FOLLOW_MANIFESTS, NULL, 0, &c);
+	fake_link_push(p, LINK_FOLLOW_MANIFESTS, NULL, 0, &c);
 }
 
-int fake_priv_live(const struct link *p)
+int fake_link_live(const struct link *p)
 {
 	const struct link_call *c;
 	const struct link_follow *f;

@@ -43,10 +43,10 @@ struct link_call {
 	struct link_call *prev, *next;
 };
 
-struct link_call *fake_priv_call(
+struct link_call *fake_link_call(
     struct link *p, struct link_call **slot, enum link_op op, const struct uuid *pod, void *ctx);
 /* The oldest of that kind (-1: any), out of the list and its slot: the caller frees it. */
-struct link_call *fake_priv_answer(
+struct link_call *fake_link_answer(
     struct link *p, enum link_op op, const struct uuid *pod, int kind);
 /* NULL without a reason. */
-const struct err *fake_priv_refusal(struct err *e, const char *why);
+const struct err *fake_link_refusal(struct err *e, const char *why);

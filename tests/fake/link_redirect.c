@@ -1,4 +1,4 @@
-/* fake/priv_redirect.c - stands in for agentd/worker/link/redirect.c, beside fake/priv.c. */
+/* link_redirect.c - stands in for agentd/worker/link/redirect.c, beside fake/priv.c. */
 #include "link_redirect.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -36,7 +36,7 @@ void link_redirect_set(struct link *p, struct link_call **slot, const struct uui
     const struct redirect_rules *r, link_redirected done, void *ctx)
 {
 	rules = *r;
-	fake_priv_call(p, slot, LINK_REDIRECT_SET, pod, ctx)->redirected = done;
+	fake_link_call(p, slot, LINK_REDIRECT_SET, pod, ctx)->redirected = done;
 }
 
 void link_redirect_del(struct link *p, const struct uuid *pod)
@@ -50,7 +50,7 @@ void link_redirect_explain(struct link *p, struct link_call **slot, const struct
     const struct redirect_question *q, link_explained done, void *ctx)
 {
 	question = *q;
-	fake_priv_call(p, slot, LINK_REDIRECT_EXPLAIN, pod, ctx)->explained = done;
+	fake_link_call(p, slot, LINK_REDIRECT_EXPLAIN, pod, ctx)->explained = done;
 }
 
 static const struct uuid nobody;
@@ -58,12 +58,12 @@ static const struct uuid nobody;
 void link_redirect_trace(
     struct link *p, struct link_call **slot, const struct uuid *pod, link_listening done, void *ctx)
 {
-	fake_priv_call(p, slot, LINK_REDIRECT_TRACE, pod ? pod : &nobody, ctx)->listening = done;
+	fake_link_call(p, slot, LINK_REDIRECT_TRACE, pod ? pod : &nobody, ctx)->listening = done;
 }
 
 void link_redirect_counters(struct link *p, struct link_call **slot, link_listening done, void *ctx)
 {
-	fake_priv_call(p, slot, LINK_REDIRECT_COUNTERS, &nobody, ctx)->listening = done;
+	fake_link_call(p, slot, LINK_REDIRECT_COUNTERS, &nobody, ctx)->listening = done;
 }
 
 void link_on_redirect(struct link *p, link_redirect_noted told, void *ctx)
@@ -78,18 +78,18 @@ void link_on_redirect(struct link *p, link_redirect_noted told, void *ctx)
 void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
     const struct redirect_counters *baseline, const char *why)
 {
-	auto_free struct link_call *c = fake_priv_answer(p, LINK_REDIRECT_SET, pod, -1);
+	auto_free struct link_call *c = fake_link_answer(p, LINK_REDIRECT_SET, pod, -1);
 	struct err e;
 
-	c->redirected(c->ctx, fake_priv_refusal(&e, why), why ? 0 : index, why ? NULL : baseline);
+	c->redirected(c->ctx, fake_link_refusal(&e, why), why ? 0 : index, why ? NULL : baseline);
 }
 
 static void give(struct link *p, enum link_op op, int fd, const char *why)
 {
-	auto_free struct link_call *c = fake_priv_answer(p, op, NULL, -1);
+	auto_free struct link_call *c = fake_link_answer(p, op, NULL, -1);
 	struct err e;
 
-	c->listening(c->ctx, fake_priv_refusal(&e, why), why ? -1 : fd);
+	c->listening(c->ctx, fake_link_refusal(&e, why), why ? -1 : fd);
 }
 
 void fake_redirect_counters(struct link *p, int fd, const char *why)
@@ -104,10 +104,10 @@ void fake_redirect_traced(struct link *p, int fd, const char *why)
 
 void fake_redirect_explained(struct link *p, unsigned verdict, const char *why)
 {
-	auto_free struct link_call *c = fake_priv_answer(p, LINK_REDIRECT_EXPLAIN, NULL, -1);
+	auto_free struct link_call *c = fake_link_answer(p, LINK_REDIRECT_EXPLAIN, NULL, -1);
 	struct err e;
 
-	c->explained(c->ctx, fake_priv_refusal(&e, why), why ? 0 : verdict);
+	c->explained(c->ctx, fake_link_refusal(&e, why), why ? 0 : verdict);
 }
 
 bool fake_redirect_is_noted(void)
@@ -119,5 +119,5 @@ void fake_redirect_note(const struct uuid *pod, const char *why, unsigned repair
 {
 	struct err e;
 
-	noted(noted_ctx, pod, fake_priv_refusal(&e, why), repaired);
+	noted(noted_ctx, pod, fake_link_refusal(&e, why), repaired);
 }

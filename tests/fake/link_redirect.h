@@ -1,5 +1,5 @@
-/* fake/priv_redirect.h - a broker that redirects what it is told to, when the test says so: the
- * other part of fake/priv.h.  Waiting calls count in fake_priv_waiting(). */
+/* link_redirect.h - a broker that redirects what it is told to, when the test says so: the
+ * other part of fake/priv.h.  Waiting calls count in fake_link_waiting(). */
 #pragma once
 #include "common/rules.h"
 #include "ebpf/rules_types.h"

@@ -1,4 +1,4 @@
-/* fake/loop.c - all of worker/base/loop.h, deterministic.
+/* loop.c - all of worker/base/loop.h, deterministic.
  *
  * An advance repeats: run posts, then one finished work, then each ready fd, until all is quiet;
  * then move the clocks to the next timer within the span and fire it.  Of two timers due together

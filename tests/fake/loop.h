@@ -1,4 +1,4 @@
-/* fake/loop.h - worker/base/loop.h on a virtual clock: nothing happens until the test lets time
+/* loop.h - worker/base/loop.h on a virtual clock: nothing happens until the test lets time
  * pass.
  *
  * Watched fds are real and polled (without waiting) whenever something may run; jobs of loop_work()

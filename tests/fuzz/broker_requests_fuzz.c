@@ -1,5 +1,5 @@
-/* requests_fuzz.c - a hostile worker: any bytes as requests, with any fds, against a real broker
- * core.
+/* broker_requests_fuzz.c - a hostile worker: any bytes as requests, with any fds, against a real
+ * broker core.
  *
  * The input is a program of records {what, a, b, c ...}: well-formed requests with odd arguments,
  * raw packets, and acts of root beside it (files written, swapped, replaced by FIFOs and links),

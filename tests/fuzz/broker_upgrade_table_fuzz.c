@@ -1,4 +1,5 @@
-/* upgrade_table_fuzz.c - any bytes as the table of descriptors: read as a whole or not at all. */
+/* broker_upgrade_table_fuzz.c - any bytes as the table of descriptors: read as a whole or not at
+ * all. */
 #include "broker/life/upgrade_table.h"
 #include "common/err.h"
 #include <fcntl.h>

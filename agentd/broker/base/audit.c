@@ -1,4 +1,4 @@
-/* broker_audit.c - a notice: no more are heard, and a timer is set -> due: notices are forgotten
+/* audit.c - a notice: no more are heard, and a timer is set -> due: notices are forgotten
  * first, so that none is lost that comes while we look; what we put back makes us look once more.
  */
 #include "audit.h"

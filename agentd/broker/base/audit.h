@@ -1,4 +1,4 @@
-/* broker_audit.h - when to look whether redirection is still as we left it: soon after something
+/* audit.h - when to look whether redirection is still as we left it: soon after something
  * happened to a directory of pins, and every minute.
  *
  * The minute is for what nobody tells: a link detached, its program replaced, an entry of a map

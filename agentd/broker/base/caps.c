@@ -1,4 +1,4 @@
-/* broker_caps.c - the bounding set first, while SETPCAP is there; then what the process has.
+/* caps.c - the bounding set first, while SETPCAP is there; then what the process has.
  *
  * uid 0 gets everything back at an exec, up to the bounding set: without it the second is for show.
  */

@@ -1,4 +1,4 @@
-/* broker_caps.h - capabilities: giving up what is not needed. */
+/* caps.h - capabilities: giving up what is not needed. */
 #pragma once
 #include "common/err.h"
 #include <linux/capability.h>

@@ -1,4 +1,4 @@
-/* broker_fdstore.c - two tables of names: what this broker keeps, what an earlier one left.
+/* fdstore.c - two tables of names: what this broker keeps, what an earlier one left.
  *
  * start: found by one of three ways -> a maker takes it by name, checks it, puts it -> the worker
  * is ready: the rest is swept.  A sink has a copy of each, so it hears of a drop even when we know

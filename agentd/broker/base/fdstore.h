@@ -1,4 +1,4 @@
-/* broker_fdstore.h - descriptors that must outlive this process, by name.
+/* fdstore.h - descriptors that must outlive this process, by name.
  *
  * *Kept*: made or adopted by somebody in this broker, who still owns the fd; listed here so that it
  * can be given to the next broker (re-execution, hand-over, systemd's FDSTORE).  *Found*: came from

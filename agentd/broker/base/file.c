@@ -1,4 +1,4 @@
-/* broker_file.c - reading what root wrote, writing what a pod may see.
+/* file.c - reading what root wrote, writing what a pod may see.
  *
  * A file is first opened as a path only, so that neither a FIFO nor a device sees an open(); what
  * it is and whose is checked on that handle; only then it is opened for reading through it.  In a

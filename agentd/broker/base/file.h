@@ -1,4 +1,4 @@
-/* broker_file.h - the few files the broker reads for the worker and writes for pods. */
+/* file.h - the few files the broker reads for the worker and writes for pods. */
 #pragma once
 #include "common/err.h"
 #include "common/protocol.h"

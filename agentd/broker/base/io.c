@@ -1,4 +1,4 @@
-/* broker_io.c - what crosses the socketpair. */
+/* io.c - what crosses the socketpair. */
 #include "io.h"
 #include "common/err.h"
 #include "common/fdpass.h"

@@ -1,4 +1,4 @@
-/* broker_io.h - packets to and from the worker, and sealed files. */
+/* io.h - packets to and from the worker, and sealed files. */
 #pragma once
 #include "common/err.h"
 #include "common/protocol.h"

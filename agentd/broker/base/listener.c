@@ -1,4 +1,4 @@
-/* broker_listener.c - made once, handed out often, made anew when somebody shut it down.
+/* listener.c - made once, handed out often, made anew when somebody shut it down.
  *
  * It outlives the worker as our copy, and us as a kept descriptor: then it comes back under its
  * name, and is taken when it is what the name says.

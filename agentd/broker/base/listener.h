@@ -1,4 +1,4 @@
-/* broker_listener.h - a listening unix socket at a path, of which the broker keeps a copy.
+/* listener.h - a listening unix socket at a path, of which the broker keeps a copy.
  *
  * It is bound to a temporary name and renamed into place, so the path always leads to a listener
  * and clients in a loop see neither ENOENT nor a refusal while it is replaced.

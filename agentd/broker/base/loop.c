@@ -1,4 +1,4 @@
-/* broker_loop.c - one event for each wait, so that no handler can meet a watch that another one
+/* loop.c - one event for each wait, so that no handler can meet a watch that another one
  * has just freed.  epoll hands ready fds out in turn, so nobody starves. */
 #include "loop.h"
 #include "common/log.h"

@@ -1,4 +1,4 @@
-/* broker_loop.h - the broker's poll loop: epoll, one event at a time.
+/* loop.h - the broker's poll loop: epoll, one event at a time.
  *
  * Watched for EPOLLRDHUP only, a listener does not wake us for its connections.
  */

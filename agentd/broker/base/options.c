@@ -1,4 +1,4 @@
-/* broker_options.c - where each flag goes: into our options, on to the worker, or both.
+/* options.c - where each flag goes: into our options, on to the worker, or both.
  *
  * getopt_long() takes abbreviations and reorders, so it could swallow a flag that is meant for the
  * worker; here a flag has exactly its name in common/flags.h, and what is the worker's goes on to

@@ -1,4 +1,4 @@
-/* broker_options.h - the broker's command line: everything it knows about the node. */
+/* options.h - the broker's command line: everything it knows about the node. */
 #pragma once
 #include "common/err.h"
 #include "common/protocol.h"
@@ -24,9 +24,9 @@ struct broker_options {
 	bool take_over;              /* from the agentd that holds the run directory: handover.h */
 	bool linger;                 /* having handed over, wait for SIGTERM */
 	bool no_privsep;             /* the worker stays root and uncaged: for debugging */
-	bool redirect;               /* traffic by eBPF: redirect_requests.h */
+	bool redirect;               /* traffic by eBPF: broker/redirect/requests.h */
 	const char *log_level;       /* until the worker has told its own */
-	const char *redirect_cgroup; /* NULL: redirect_requests.h */
+	const char *redirect_cgroup; /* NULL: broker/redirect/requests.h */
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;
 	const char *metrics; /* ADDR:PORT, checked; NULL: none */

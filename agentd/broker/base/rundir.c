@@ -1,4 +1,4 @@
-/* broker_rundir.c - made or adopted, locked, never removed.
+/* rundir.c - made or adopted, locked, never removed.
  *
  * <run> is 0711, so that a path below it can be mounted and looked up; what is in it is root's:
  * admin.sock 0600, pods/ 0700.  The lock is the kernel's: it goes when its holder does, however it
@@ -56,7 +56,8 @@ static int open_lock(struct broker_rundir *d, const char *path, struct err *e)
 		return err_sys(e, "open %s", path);
 	if (given < 0)
 		return take_fd(fd);
-	d->inherited = !fstat(given, &there) && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+	d->inherited =
+	    !fstat(given, &there) && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 	if (d->inherited)
 		return take_fd(given);
 	log_warn(NULL, "the lock that was handed to us is not %s", path);

@@ -1,4 +1,4 @@
-/* broker_rundir.h - <run>: whose it is, and that only one broker uses it. */
+/* rundir.h - <run>: whose it is, and that only one broker uses it. */
 #pragma once
 #include "common/err.h"
 #include "fdstore.h"

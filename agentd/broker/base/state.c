@@ -1,4 +1,4 @@
-/* broker_state.c - new: a tmpfs, or memory -> put, del -> list: walk on, one entry for each packet.
+/* state.c - new: a tmpfs, or memory -> put, del -> list: walk on, one entry for each packet.
  *
  * The worker numbers its entries by a digest, which becomes a name; what is in them the broker does
  * not read.  Its own entries it writes and reads as text, with the boot they are of: cookies of

@@ -1,4 +1,4 @@
-/* broker_state.h - what is kept for the next worker, and the next broker (security-rules.md 7).
+/* state.h - what is kept for the next worker, and the next broker (security-rules.md 7).
  *
  *   <run>/state/            a tmpfs of its own, root only
  *   <run>/state/cert/<hex>  the worker's certificates, as it wrote them

@@ -1,4 +1,4 @@
-/* broker_store.c - the same few acts on a directory and on a list of memfds.
+/* store.c - the same few acts on a directory and on a list of memfds.
  *
  * open -> what is there is counted -> put: is there room? -> written beside, renamed over
  *      -> get, walk, del.

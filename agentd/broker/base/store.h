@@ -1,4 +1,4 @@
-/* broker_store.h - small contents by name: files of one directory, or sealed memfds.
+/* store.h - small contents by name: files of one directory, or sealed memfds.
  *
  * A memfd is listed among the kept descriptors as "<kind>.<name>" and comes back from there.  What
  * is written replaces what was there, or nothing happens.  Names are the caller's: of safe

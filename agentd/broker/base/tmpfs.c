@@ -1,4 +1,4 @@
-/* broker_tmpfs.c - look at the directory -> a tmpfs of root is mounted there: use it
+/* tmpfs.c - look at the directory -> a tmpfs of root is mounted there: use it
  *                  -> nothing is: make a file system, then put it there.
  *
  * Looked at is a handle of the directory, so that what was checked is what is there; that its own

@@ -1,4 +1,4 @@
-/* broker_tmpfs.h - a tmpfs of our own, for what must never reach a disk (security-rules.md 7).
+/* tmpfs.h - a tmpfs of our own, for what must never reach a disk (security-rules.md 7).
  *
  * 64 MiB, mode 0700, not swapped out where the kernel can promise that (6.4).  It is left where it
  * is at our end: the next broker finds it, and what is in it.

@@ -1,4 +1,4 @@
-/* kubelet_mount.c - copy -> read-only -> attach; detach.
+/* mount.c - copy -> read-only -> attach; detach.
  *
  * A copy that is made read-only only after it was attached stays writable in every peer of the
  * place it was attached at (measured, kubelet-csi.md 3f).  So it is made so while it is nowhere;

@@ -1,4 +1,4 @@
-/* kubelet_mount.h - bind mounts by descriptor: no path is looked up twice, and none by its name.
+/* mount.h - bind mounts by descriptor: no path is looked up twice, and none by its name.
  *
  * Callers have opened both ends where nobody but root can change what they mean.
  */

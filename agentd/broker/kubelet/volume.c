@@ -1,4 +1,4 @@
-/* kubelet_volume.c - publish: open both ends -> what is mounted there? -> copy, attach -> look
+/* volume.c - publish: open both ends -> what is mounted there? -> copy, attach -> look
  * again.
  *
  * The names of the kubelet's directory are root's, but whoever can write there by a hole of another

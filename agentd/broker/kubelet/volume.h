@@ -1,4 +1,4 @@
-/* kubelet_volume.h - the volumes that the kubelet keeps for pods, and our mounts on them.
+/* volume.h - the volumes that the kubelet keeps for pods, and our mounts on them.
  *
  *   <kubelet-root>/pods/<uid>/volumes/kubernetes.io~csi/<volume>/               the kubelet's, its
  *                                                               vol_data.json   own file, and

@@ -1,4 +1,4 @@
-/* life_worker.c - fork, give everything away, exec.
+/* worker.c - fork, give everything away, exec.
  *
  * The order is that of process-split.md 1.4: signals, the two fds, close the rest, bounding set, no
  * core, groups and ids, no_new_privs, then the parent-death signal (a change of credentials clears

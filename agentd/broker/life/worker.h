@@ -1,4 +1,4 @@
-/* life_worker.h - starting agentd-worker without any privilege, and saying how it ended. */
+/* worker.h - starting agentd-worker without any privilege, and saying how it ended. */
 #pragma once
 #include "broker/base/options.h"
 #include "common/err.h"

@@ -1,4 +1,4 @@
-/* netns_address.c - one dump of addresses by rtnetlink, cut off where it gets unreasonable.
+/* address.c - one dump of addresses by rtnetlink, cut off where it gets unreasonable.
  *
  * Not getifaddrs(): a pod may be root in its network namespace and make a million interfaces and
  * addresses there; all of them would be read into our memory.  The order is that of Go's

@@ -1,4 +1,4 @@
-/* netns_address.h - the addresses of the network namespace this thread is in. */
+/* address.h - the addresses of the network namespace this thread is in. */
 #pragma once
 #include "common/err.h"
 #include "common/protocol.h"

@@ -1,4 +1,4 @@
-/* netns_dial.c - kind and family checked -> may it be had now? -> a visit, a socket.
+/* dial.c - kind and family checked -> may it be had now? -> a visit, a socket.
  *
  * A leaky bucket in one number: each socket puts the time when all may be had again off by its
  * share of a second.

@@ -1,4 +1,4 @@
-/* netns_dial.h - sockets in a pod's network namespace, to dial from there (security-rules.md 6).
+/* dial.h - sockets in a pod's network namespace, to dial from there (security-rules.md 6).
  *
  * The broker does not see them closed, so it counts what it gave: 64 at once, and 50 a second.
  */

@@ -1,4 +1,4 @@
-/* netns_iptables.c - nftables by netlink: all chains, some kilobytes at a time; then, of those
+/* iptables.c - nftables by netlink: all chains, some kilobytes at a time; then, of those
  * tables of legacy iptables that exist already, all bytes of their rules.
  *
  * A table of the legacy kind is made by asking for it, with its hooks, so /proc is read first.  A

@@ -1,4 +1,4 @@
-/* netns_iptables.h - has istio put its own rules into this network namespace?
+/* iptables.h - has istio put its own rules into this network namespace?
  *
  * Two that redirect the same pod make neither's rules: such a pod is not redirected by us.  Looked
  * for are chains ISTIO_* of iptables (both kinds) and tables istio-proxy-* of nftables, by name.

@@ -1,4 +1,4 @@
-/* netns_netlink.c - question -> parts, each of several messages -> DONE, or an error. */
+/* netlink.c - question -> parts, each of several messages -> DONE, or an error. */
 #include "netlink.h"
 #include <stdbool.h>
 #include <sys/socket.h>

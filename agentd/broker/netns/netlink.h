@@ -1,4 +1,4 @@
-/* netns_netlink.h - what the kernel lists of the network namespace that the caller is in. */
+/* netlink.h - what the kernel lists of the network namespace that the caller is in. */
 #pragma once
 #include <linux/netlink.h>
 #include <stddef.h>

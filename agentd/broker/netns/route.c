@@ -1,4 +1,4 @@
-/* netns_route.c - the table `local`, then the main one: each dumped by itself, and cut off where
+/* route.c - the table `local`, then the main one: each dumped by itself, and cut off where
  * it gets unreasonable, so that a pod that makes many routes does not lose sight of its addresses.
  */
 #include "route.h"

@@ -1,4 +1,4 @@
-/* netns_route.h - where the network namespace this thread is in sends what.
+/* route.h - where the network namespace this thread is in sends what.
  *
  * What stays inside, as iptables' `-o lo` would see it: addresses of the pod and all else that its
  * table `local` holds.  And what leaves by an interface that is excluded, since a connection's

@@ -1,4 +1,4 @@
-/* netns_watch.c - enter, subscribe, look, leave -> a notice: in a while look again, until that
+/* watch.c - enter, subscribe, look, leave -> a notice: in a while look again, until that
  * works -> ...
  */
 #include "watch.h"

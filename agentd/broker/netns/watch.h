@@ -1,4 +1,4 @@
-/* netns_watch.h - what redirection has to know of a pod's network namespace, now and at each
+/* watch.h - what redirection has to know of a pod's network namespace, now and at each
  * change.
  *
  * Its addresses, the indexes of the interfaces that are excluded by name; and ::6 on lo, which

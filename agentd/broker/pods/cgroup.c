@@ -1,4 +1,4 @@
-/* pod_cgroup.c - one open cgroup.events for each pod whose cgroup can be found.
+/* cgroup.c - one open cgroup.events for each pod whose cgroup can be found.
  *
  * open -> the file beside the manifest is read, or the kubelet's tree looked at; the cgroup opened
  * below the cgroup root -> watch: it must be populated: the pod is running -> the kernel says that

@@ -1,4 +1,4 @@
-/* pod_cgroup.h - was a pod's cgroup empty, since its network namespace was learned?
+/* cgroup.h - was a pod's cgroup empty, since its network namespace was learned?
  *
  * Root may name the cgroup in <manifests>/<uid>/cgroup: one line, a path below the cgroup root;
  * else it is looked for by the pod's uid where the kubelet would make it.  A sandbox that starts

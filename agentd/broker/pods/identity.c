@@ -2,7 +2,7 @@
  *
  * a pod is added -> what an earlier broker kept: its namespace, and the cgroup that must not have
  * been empty since -> a connection: whose namespace (never the node's, never another pod's), which
- * cgroup (pod_peer.h) -> both are the pod's: the namespace is learned, kept, and from here on
+ * cgroup (peer.h) -> both are the pod's: the namespace is learned, kept, and from here on
  * the cgroup is watched -> the cgroup is empty: what was kept is dropped, the next peer of the pod
  * may come from another namespace.
  *

@@ -1,4 +1,4 @@
-/* pod_peer.c - see pod_peer.h.
+/* peer.c - see peer.h.
  *
  * a connection -> a pidfd of who made it -> its cgroup: by its id, which is opened as a handle and
  * followed upwards until the pod's directory is met (no names are read, so it does not matter from

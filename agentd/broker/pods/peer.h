@@ -1,4 +1,4 @@
-/* pod_peer.h - is the process behind a connection in the pod's cgroup?
+/* peer.h - is the process behind a connection in the pod's cgroup?
  *
  * Three ways, by what the kernel has (kernels.md 5).  Each is about one process, never about a
  * number that another process may have by now: where only the number is known, a process that began

@@ -1,4 +1,4 @@
-/* redirect_dns.c - the mark of a socket that answers a pod's DNS (ebpf/dns.bpf.h).
+/* dns.c - the mark of a socket that answers a pod's DNS (ebpf/dns.bpf.h).
  *
  * It names the pod's index, so that a socket of a pod that is gone answers for nobody.
  */

@@ -1,4 +1,4 @@
-/* requests_follow.c - inotify on directories, one mark for each file.
+/* follow.c - inotify on directories, one mark for each file.
  *
  * follow -> watch the directory, or the nearest one above it that exists -> mark every file of the
  * follow -> (the worker has room) read a marked file, compare with what was told last, tell.

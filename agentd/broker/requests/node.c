@@ -1,4 +1,4 @@
-/* requests_node.c - made at start, where a failure is agentd's -> looked at before each worker:
+/* node.c - made at start, where a failure is agentd's -> looked at before each worker:
  * those that died are made anew -> HELLO, then one packet for each.
  *
  * Pods are served without metrics, but not without the others: so only the start fails for that.
@@ -70,8 +70,9 @@ struct requests_node *requests_node_new(const struct requests_node_rig *rig, str
 	describe(n);
 	if (broker_listener_open(&n->admin, &n->admin_spec, e) < 0 ||
 	    (rig->options->kubelet_root &&
-		!(n->csi = kubelet_csi_new(&(struct kubelet_csi_rig){rig->epoll, rig->options,
-					       rig->kept, rig->inherited, rig->renewed, rig->changed, rig->ctx},
+		!(n->csi = kubelet_csi_new(
+		      &(struct kubelet_csi_rig){rig->epoll, rig->options, rig->kept, rig->inherited,
+			  rig->renewed, rig->changed, rig->ctx},
 		      e))) ||
 	    (rig->options->metrics && metrics_listener_open(&n->metrics, &n->metrics_spec, e) < 0))
 		requests_node_free(&n);

@@ -1,4 +1,4 @@
-/* requests_node.h - the node's own listeners: admin.sock always, csi.sock and the metrics port
+/* node.h - the node's own listeners: admin.sock always, csi.sock and the metrics port
  * where they are asked for.  Every worker is greeted with all of them.
  */
 #pragma once
@@ -15,7 +15,7 @@ struct requests_node_rig {
 	const struct broker_options *options;
 	struct broker_fdstore *kept;
 	const struct netns_home *home;
-	bool inherited; /* kubelet/csi.h */
+	bool inherited;                            /* kubelet/csi.h */
 	void (*broke)(void *ctx, const char *why); /* the worker shut one down */
 	void (*renewed)(void *ctx); /* its csi.sock is dead; it can only be greeted with one */
 	void (*changed)(void *ctx); /* something is pending */

@@ -1,4 +1,4 @@
-/* xds_metrics.c - see xds_metrics.h. */
+/* metrics.c - see metrics.h. */
 #include "metrics.h"
 #include "common/mem.h"
 #include "worker/base/metrics.h"

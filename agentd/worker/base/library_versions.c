@@ -1,4 +1,4 @@
-/* versions.c - one question to each library that is linked; no order of events.
+/* library_versions.c - one question to each library that is linked; no order of events.
  *
  * Asked while running: of a shared library it is the one that was loaded, whatever we were built
  * with.

@@ -1,4 +1,4 @@
-/* pace.h - so many per second and no more, the urgent ones first.
+/* csr_pace.h - so many per second and no more, the urgent ones first.
  *
  * A bucket of 2 x per_second turns that fills by per_second; whoever finds it empty waits in one of
  * two lines.  Monotonic: a clock that is set, or a suspend, fills nothing.  A full bucket costs no

@@ -1,4 +1,4 @@
-/* cert_entry.c - what an entry of the cache is, and how `agentctl certs` shows it. */
+/* entry.c - what an entry of the cache is, and how `agentctl certs` shows it. */
 #include "entry.h"
 #include "common/mem.h"
 #include "worker/istiod/istiod.h"

@@ -1,4 +1,4 @@
-/* cert_entry.h - one certificate of the cache: what the files of cert_cache share, and nobody else.
+/* entry.h - one certificate of the cache: what the files of cert_cache share, and nobody else.
  */
 #pragma once
 #include "cert_cache.h"

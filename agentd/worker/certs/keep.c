@@ -1,4 +1,4 @@
-/* cert_keep.c - certificates beyond this process.
+/* keep.c - certificates beyond this process.
  *
  * issued -> store -> (refused: said once, and all that is not stored is tried again, one by one,
  *                     after half a minute)

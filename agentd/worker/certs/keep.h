@@ -1,4 +1,4 @@
-/* cert_keep.h - the certificates of a cache beyond this process; cert_cache.c's own. */
+/* keep.h - the certificates of a cache beyond this process; cert_cache.c's own. */
 #pragma once
 
 struct cert;

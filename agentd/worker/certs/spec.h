@@ -1,4 +1,4 @@
-/* cert_spec.h - everything that shapes a certificate (security-rules.md 2). */
+/* spec.h - everything that shapes a certificate (security-rules.md 2). */
 #pragma once
 #include "common/uuid.h"
 #include "worker/crypto/x509.h"

@@ -1,4 +1,4 @@
-/* cert_store.c - one table of fields, written and read in its order.
+/* store.c - one table of fields, written and read in its order.
  *
  * read: version -> digest -> each field's line -> the sizes fill the rest -> written again it must
  * be the same bytes, so no spelling of a value has to be thought of here.

@@ -1,4 +1,4 @@
-/* cert_store.h - a certificate with its key as text, for the kept state (security-rules.md 7).
+/* store.h - a certificate with its key as text, for the kept state (security-rules.md 7).
  *
  *   version: 1
  *   sha256: <of all that follows>

@@ -1,7 +1,7 @@
 /* config.c - defaults, then the file, then the flags; each later one wins.
  *
- * common/flags.c names every key and flag, config_table.c has one row per flat key, config_planes.c
- * reads the list of control planes, config_row.c turns a text into the value of a field.
+ * common/flags.c names every key and flag, table.c has one row per flat key, planes.c
+ * reads the list of control planes, row.c turns a text into the value of a field.
  */
 #include "config.h"
 #include "common/err.h"

@@ -1,4 +1,4 @@
-/* config_planes.c - the list of control planes: each a map of its own keys.
+/* planes.c - the list of control planes: each a map of its own keys.
  *
  * What is left out is completed from what is there, then each plane must be unique by name (how
  * `agentctl` shows it) and by address (how a pod names it).

@@ -1,4 +1,4 @@
-/* config_row.c - how a value gets from its text into its field. */
+/* row.c - how a value gets from its text into its field. */
 #include "row.h"
 #include "common/err.h"
 #include "common/mem.h"

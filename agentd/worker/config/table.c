@@ -1,4 +1,4 @@
-/* config_table.c - every flat key: one line in one table.
+/* table.c - every flat key: one line in one table.
  *
  * A new setting is a field in struct config, a row here and one in common/flags.c, which has its
  * default and its help.  What only the broker needs exists only as a flag of agentd, because the

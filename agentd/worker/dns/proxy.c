@@ -1,4 +1,4 @@
-/* dns_proxy.c - a query by UDP or TCP -> is it one too many? -> read -> in the table: an answer;
+/* proxy.c - a query by UDP or TCP -> is it one too many? -> read -> in the table: an answer;
  * else a question to the resolvers -> their answer, or "server failure" -> back the way it came,
  * from the address that was asked (kernels.md 2).
  *

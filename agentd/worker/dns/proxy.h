@@ -1,4 +1,4 @@
-/* dns_proxy.h - the pod's DNS proxy: names of istiod's are answered here, all others by the pod's
+/* proxy.h - the pod's DNS proxy: names of istiod's are answered here, all others by the pod's
  * own resolvers, which are asked as they were asked (istio-agent.md 7.4).
  *
  * The sockets are the broker's; what did not come to a loopback address is dropped.  A pod has

@@ -1,4 +1,4 @@
-/* dns_table.c - NameTable -> hosts -> each name that a host has -> a hash of names; a question ->
+/* table.c - NameTable -> hosts -> each name that a host has -> a hash of names; a question ->
  * the name itself, or with the search domain taken off, or the nearest wildcard.
  *
  * Names lie one after the other in `text`, addresses in `addresses`; a host is a range of them.

@@ -1,4 +1,4 @@
-/* dns_table.h - the names that istiod has told of a pod, and what each resolves to
+/* table.h - the names that istiod has told of a pod, and what each resolves to
  * (istio-agent.md 7.2 to 7.4).
  *
  * Immutable; a push makes a new one.  Equal tables are one: most pods of a namespace are told the

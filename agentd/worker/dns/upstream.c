@@ -1,4 +1,4 @@
-/* dns_upstream.c - asked -> a lane to the first server, or one that is being made -> sent under a
+/* upstream.c - asked -> a lane to the first server, or one that is being made -> sent under a
  * random id -> an answer: id, question and socket fit -> done.  An error, "server failure" or a
  * second of silence: the next server.  By TCP each question has a connection of its own.
  *

@@ -1,4 +1,4 @@
-/* dns_upstream.h - a pod's own resolvers, asked from the pod's network namespace.
+/* upstream.h - a pod's own resolvers, asked from the pod's network namespace.
  *
  * Messages go as they came, but for their id, which is random, and come back as they are.  The
  * sockets are the broker's (security-rules.md G1), connected to one server each, so the kernel

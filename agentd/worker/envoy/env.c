@@ -1,7 +1,7 @@
-/* node_env.c - everything a pod's owner declared, read once, in this order:
+/* env.c - everything a pod's owner declared, read once, in this order:
  *
  * sizes and characters -> labels and annotations -> ProxyConfig -> the control plane that all of it
- * names -> each key by its row of the closed list (node_keys.c), in the order of the alphabet ->
+ * names -> each key by its row of the closed list (env_keys.c), in the order of the alphabet ->
  * what must hold between keys.  The first thing out of bounds refuses the pod.
  */
 #include "env.h"

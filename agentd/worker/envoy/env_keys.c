@@ -1,4 +1,4 @@
-/* node_keys.c - the closed list of what a pod's owner may say, and where each of it may point.
+/* env_keys.c - the closed list of what a pod's owner may say, and where each of it may point.
  *
  * One row per key; its reader takes the value within the row's bounds, passes it on to istiod,
  * lists the key as ignored or not yet supported, or refuses the pod and names the key.  Rules:
@@ -444,7 +444,7 @@ static const struct env_key rows[] = {
     ROW("KUBERNETES_SERVICE_HOST", ignored),
     ROW("FILE_DEBOUNCE_DURATION", ignored),
 
-    /* bounded; the key type is put together in node_env.c */
+    /* bounded; the key type is put together in env.c */
     ROW("SECRET_TTL", ttl),
     ROW("SECRET_GRACE_PERIOD_RATIO", fraction, .at = SETTING(ratio), .min = 0.2, .max = 0.8),
     ROW("SECRET_GRACE_PERIOD_RATIO_JITTER", fraction, .at = SETTING(jitter), .max = 0.1),

@@ -1,6 +1,6 @@
 /* node.c - from a checked environment to what Envoy and istiod are told.
  *
- * A pod comes -> its environment is read (node_env.c) -> rendered with a placeholder for its
+ * A pod comes -> its environment is read (env.c) -> rendered with a placeholder for its
  * address
  * -> its first connection shows the addresses -> rendered anew.  The bootstrap's JSON and the
  * Struct that xds_proxy puts into the first request are made from one object, so they cannot
@@ -94,7 +94,7 @@ static void put_number(struct evbuffer *out, double d)
 	evbuffer_add(out, bytes, sizeof(bytes));
 }
 
-/* The depth was bounded where the value came in (node_keys.c, worker/base/yaml). */
+/* The depth was bounded where the value came in (env_keys.c, worker/base/yaml). */
 static void put_value(struct evbuffer *out, const json_t *v)
 {
 	struct evbuffer *inner;

@@ -1,4 +1,4 @@
-/* refusal.c - status and text -> what it means.  grpc core has words of its own for HTTP/2's. */
+/* stream_end.c - status and text -> what it means.  grpc core has words of its own for HTTP/2's. */
 #include "stream_end.h"
 #include "worker/base/rpc/rpc.h"
 #include <string.h>

@@ -1,4 +1,4 @@
-/* refusal.h - what the end of a stream to istiod means, from its status and text. */
+/* stream_end.h - what the end of a stream to istiod means, from its status and text. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-/* csi_volume_pages.c - volumes as others see them: agentctl, Prometheus; and the alarm that rings
+/* csi_volume_watch.c - volumes as others see them: agentctl, Prometheus; and the alarm that rings
  * when the kubelet has published nothing for too long.
  */
 #include "csi_volume_internal.h"

@@ -1,4 +1,4 @@
-/* kubelet_volumes.c
+/* volumes.c
  *
  * list what was kept -> each checked, what is damaged is deleted, what a newer release wrote is
  * left alone -> list the volumes that the kubelet has -> ours that was kept: the pod is adopted;

@@ -1,4 +1,4 @@
-/* kubelet_volumes.h - after a restart: which volumes are there, and whose, without the kubelet.
+/* volumes.h - after a restart: which volumes are there, and whose, without the kubelet.
  *
  * From what an earlier worker kept of its pods, and from what the kubelet's directory and the
  * mounts show.  Nothing of it is waited for or asked of the kubelet (decisions.md 10).

@@ -1,4 +1,4 @@
-/* link_dial.c - one request, one socket (link_dial.h). */
+/* dial.c - one request, one socket (dial.h). */
 #include "dial.h"
 #include "link_internal.h"
 

@@ -1,4 +1,4 @@
-/* link_dial.h - sockets in a pod's network namespace: link.h's third part. */
+/* dial.h - sockets in a pod's network namespace: link.h's third part. */
 #pragma once
 #include "link.h"
 

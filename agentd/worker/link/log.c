@@ -1,4 +1,4 @@
-/* link/log.c - the scope "broker" is known here, so that levels are read, checked and shown as
+/* log.c - the scope "broker" is known here, so that levels are read, checked and shown as
  * those of any other scope.  Nothing of the worker's logs in it.
  */
 #include "log.h"

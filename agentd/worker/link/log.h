@@ -1,4 +1,4 @@
-/* link/log.h - the broker logs as the worker does: it reads no agentd.yaml and has no admin socket.
+/* log.h - the broker logs as the worker does: it reads no agentd.yaml and has no admin socket.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* link_memfd.c - see link_memfd.h. */
+/* memfd.c - see memfd.h. */
 #include "memfd.h"
 #include "common/err.h"
 #include "common/mem.h"

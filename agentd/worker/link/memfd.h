@@ -1,4 +1,4 @@
-/* link_memfd.h - contents between worker and broker: sealed memfds of at most 1 MiB. */
+/* memfd.h - contents between worker and broker: sealed memfds of at most 1 MiB. */
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-/* link_redirect.c - a pod's traffic: set, del, explain, trace, counters (link_redirect.h).
+/* redirect.c - a pod's traffic: set, del, explain, trace, counters (link_redirect.h).
  *
  * set -> the reply says accepted or refused -> LINK_REDIRECTED, under the same id, says in force or
  * not.  In between the call waits like any other, and can be cancelled.

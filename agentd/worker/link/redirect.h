@@ -1,4 +1,4 @@
-/* link_redirect.h - what the worker asks of the root broker for pods' traffic: link.h's other part.
+/* redirect.h - what the worker asks of the root broker for pods' traffic: link.h's other part.
  */
 #pragma once
 #include "link.h"

@@ -1,4 +1,4 @@
-/* link_volume.c - the kubelet's volumes: caller, publish, unpublish, list (link_volume.h).
+/* volume.c - the kubelet's volumes: caller, publish, unpublish, list (link_volume.h).
  *
  * list -> one packet for each volume, under the id of the request -> its answer ends the list.
  */

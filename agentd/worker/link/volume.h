@@ -1,4 +1,4 @@
-/* link_volume.h - what the worker asks of the root broker for the kubelet's volumes: link.h's third
+/* volume.h - what the worker asks of the root broker for the kubelet's volumes: link.h's third
  * part.  Without --kubelet-root the broker refuses it all.
  */
 #pragma once

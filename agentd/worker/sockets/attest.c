@@ -48,7 +48,7 @@ static int open_peer(int conn)
 	if (fd >= 0 || errno != ENOPROTOOPT)
 		return fd;
 	/* The number may be another's by now: the broker, asked after this, would find that one too
-	 * young (pod_peer.h). */
+	 * young (broker/pods/peer.h). */
 	pid = pidfd_number_of_peer(conn);
 	return pid > 0 ? pidfd_of_number(pid) : -1;
 }

@@ -1,4 +1,4 @@
-/* broker_bpf.h - a place for eBPF programs of the test's own: a bpffs, a tree of cgroups, network
+/* bpf.h - a place for eBPF programs of the test's own: a bpffs, a tree of cgroups, network
  * namespaces.  Real ones; all of it goes with the test.
  */
 #pragma once

@@ -1,4 +1,4 @@
-/* broker_rig.h - a broker core in this process and the worker's end of its pair in the test's hand.
+/* rig.h - a broker core in this process and the worker's end of its pair in the test's hand.
  *
  * Everything it does is real: directories below a fresh /tmp/brXXXXXX, sockets, inotify.  A
  * question is answered within a few turns of the broker's loop, so nothing waits and nothing

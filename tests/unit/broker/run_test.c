@@ -1,4 +1,4 @@
-/* broker_run_test.c - the whole of agentd: start, credentials of the worker, how it ends.
+/* run_test.c - the whole of agentd: start, credentials of the worker, how it ends.
  *
  * The test copies itself as `agentd` and `agentd-worker` into a directory: called by the first name
  * it is the broker, by the second a small worker that does what its --node-name says.

@@ -1,5 +1,5 @@
-/* kubelet_test.c - the whole worker on a node with a kubelet, with fakes at its edges only: what
- * a publish leads to, and what a restart finds.
+/* agent_kubelet_test.c - the whole worker on a node with a kubelet, with fakes at its edges only:
+ * what a publish leads to, and what a restart finds.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/link_volume.c tests/fake/x509.c tests/unit/worker/kubelet/csi_rig.c
  */
@@ -69,25 +69,25 @@ static void begin(struct world *w, const char *more)
 	w->loop = fake_loop();
 	if (config_load(&w->config, "agentd.yaml", text, strlen(text), 1, argv, &e))
 		fail_msg("%s", e.msg);
-	fake_priv_node_listener(LINK_NODE_CSI, listener());
+	fake_link_node_listener(LINK_NODE_CSI, listener());
 	w->agent = agent_new(w->loop, &w->config, -1, &e);
 	assert_non_null(w->agent);
-	w->link = fake_priv_last();
+	w->link = fake_link_last();
 	w->rpc = fake_rpc_last();
 	csi_ask_init(&w->ask);
 	uuid_parse(&w->uid, RIG_UID);
-	fake_priv_root(w->link, 0, "ROOT of istiod");
-	fake_priv_listed(w->link, LINK_STATE_CERT, NULL);
-	fake_priv_listed(w->link, LINK_STATE_CERT_IN_MEMORY, NULL);
+	fake_link_root(w->link, 0, "ROOT of istiod");
+	fake_link_listed(w->link, LINK_STATE_CERT, NULL);
+	fake_link_listed(w->link, LINK_STATE_CERT_IN_MEMORY, NULL);
 }
 
 /* Nothing was kept, nothing is mounted. */
 static void begin_empty(struct world *w, const char *more)
 {
 	begin(w, more);
-	fake_priv_listed(w->link, LINK_STATE_POD, NULL);
-	fake_priv_volumes(w->link, NULL, 0, NULL);
-	fake_priv_synced(w->link);
+	fake_link_listed(w->link, LINK_STATE_POD, NULL);
+	fake_link_volumes(w->link, NULL, 0, NULL);
+	fake_link_synced(w->link);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -120,10 +120,10 @@ static struct rpc_stream *publish(struct world *w)
 
 static void serve(struct world *w)
 {
-	fake_priv_added(w->link, &w->uid, NULL);
+	fake_link_added(w->link, &w->uid, NULL);
 	fake_loop_advance(w->loop, 0);
-	fake_priv_listening(w->link, &w->uid, LINK_LISTEN_SDS, listener(), NULL);
-	fake_priv_listening(w->link, &w->uid, LINK_LISTEN_XDS, listener(), NULL);
+	fake_link_listening(w->link, &w->uid, LINK_LISTEN_SDS, listener(), NULL);
+	fake_link_listening(w->link, &w->uid, LINK_LISTEN_XDS, listener(), NULL);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -156,9 +156,9 @@ static void answer_csr(struct world *w)
 
 static void mount(struct world *w)
 {
-	while (fake_priv_waiting(w->link, LINK_STATE_PUT)) /* certificates are kept, too */
-		fake_priv_put(w->link, NULL);
-	fake_priv_published(w->link, &w->uid, "mesh", 0, NULL);
+	while (fake_link_waiting(w->link, LINK_STATE_PUT)) /* certificates are kept, too */
+		fake_link_put(w->link, NULL);
+	fake_link_published(w->link, &w->uid, "mesh", 0, NULL);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -176,15 +176,15 @@ static void a_publish_ends_with_a_certificate(void **state)
 	csi_ask_say(&w.ask, "ISTIO_METAJSON_LABELS", "{\"app\":\"shop\"}");
 	s = publish(&w);
 	serve(&w);
-	assert_false(fake_priv_follows(w.link, LINK_FOLLOW_TOKEN, &w.uid, 0));
-	assert_int_equal(fake_priv_waiting(w.link, LINK_STATE_PUT), 0);
+	assert_false(fake_link_follows(w.link, LINK_FOLLOW_TOKEN, &w.uid, 0));
+	assert_int_equal(fake_link_waiting(w.link, LINK_STATE_PUT), 0);
 	fake_loop_advance(w.loop, 100);
 	assert_int_equal(fake_rpc_opened(w.rpc), 1);
 	assert_string_equal(fake_rpc_header(fake_rpc_stream(w.rpc, 0), "authorization"), expected);
 	answer_csr(&w);
 	assert_non_null(
-	    strstr(fake_priv_written(w.link, &w.uid, LINK_FILE_BOOTSTRAP, &len), "shop"));
-	assert_non_null(fake_priv_written(w.link, &w.uid, LINK_FILE_ROOT, &len));
+	    strstr(fake_link_written(w.link, &w.uid, LINK_FILE_BOOTSTRAP, &len), "shop"));
+	assert_non_null(fake_link_written(w.link, &w.uid, LINK_FILE_ROOT, &len));
 	mount(&w);
 	assert_int_equal(fake_rpc_status(s), RPC_OK);
 	end(&w);
@@ -202,7 +202,7 @@ static void a_pod_that_is_refused_is_told_so(void **state)
 	assert_int_equal(fake_rpc_status(s), RPC_INVALID_ARGUMENT);
 	assert_non_null(strstr(fake_rpc_why(s), "CA_ADDR"));
 	assert_non_null(strstr(fake_rpc_why(s), "127.0.0.1:15012"));
-	assert_int_equal(fake_priv_waiting(w.link, LINK_POD_ADD), 0);
+	assert_int_equal(fake_link_waiting(w.link, LINK_POD_ADD), 0);
 	end(&w);
 }
 
@@ -220,11 +220,11 @@ static void a_strict_pod_is_held_for_its_cgroup(void **state)
 	answer_csr(&w);
 	fake_loop_advance(w.loop, 60 * 1000);
 	assert_false(fake_rpc_ended(s));
-	assert_int_equal(fake_priv_waiting(w.link, LINK_PUBLISH), 0);
-	assert_int_equal(fake_priv_writes(w.link, &w.uid, LINK_FILE_BOOTSTRAP), 0);
+	assert_int_equal(fake_link_waiting(w.link, LINK_PUBLISH), 0);
+	assert_int_equal(fake_link_writes(w.link, &w.uid, LINK_FILE_BOOTSTRAP), 0);
 	fake_redirect_set(w.link, &w.uid, 1, NULL, NULL);
 	fake_loop_advance(w.loop, 0);
-	assert_int_equal(fake_priv_writes(w.link, &w.uid, LINK_FILE_BOOTSTRAP), 1);
+	assert_int_equal(fake_link_writes(w.link, &w.uid, LINK_FILE_BOOTSTRAP), 1);
 	mount(&w);
 	assert_int_equal(fake_rpc_status(s), RPC_OK);
 	end(&w);
@@ -266,7 +266,7 @@ static void a_republish_brings_a_token(void **state)
 	assert_string_equal(
 	    fake_rpc_header(fake_rpc_stream(w.rpc, fake_rpc_opened(w.rpc) - 1), "authorization"),
 	    expected);
-	assert_int_equal(fake_priv_waiting(w.link, LINK_POD_ADD), 0);
+	assert_int_equal(fake_link_waiting(w.link, LINK_POD_ADD), 0);
 	end(&w);
 }
 
@@ -281,12 +281,12 @@ static void an_unpublished_pod_is_gone(void **state)
 	serve(&w);
 	mount(&w);
 	s = call(&w, "/csi.v1.Node/NodeUnpublishVolume", false);
-	assert_int_equal(fake_priv_removals(w.link, &w.uid), 0);
-	fake_priv_unpublished(w.link, &w.uid, "mesh", 0, NULL);
+	assert_int_equal(fake_link_removals(w.link, &w.uid), 0);
+	fake_link_unpublished(w.link, &w.uid, "mesh", 0, NULL);
 	fake_loop_advance(w.loop, 0);
 	assert_int_equal(fake_rpc_status(s), RPC_OK);
-	assert_int_equal(fake_priv_removals(w.link, &w.uid), 1);
-	assert_int_equal(fake_priv_kept(w.link, LINK_STATE_POD), 0);
+	assert_int_equal(fake_link_removals(w.link, &w.uid), 1);
+	assert_int_equal(fake_link_kept(w.link, LINK_STATE_POD), 0);
 	end(&w);
 }
 
@@ -303,7 +303,7 @@ static void a_restart_adopts(void **state)
 	publish(&w);
 	serve(&w);
 	mount(&w);
-	kept = fake_priv_kept_at(w.link, LINK_STATE_POD, 0);
+	kept = fake_link_kept_at(w.link, LINK_STATE_POD, 0);
 	data = mem_dup(kept.data, kept.size);
 	kept.data = data;
 	end(&w);
@@ -313,18 +313,18 @@ static void a_restart_adopts(void **state)
 	csi_kept_id(&w.uid, id);
 	kept.id = id;
 	v.pod = w.uid;
-	fake_priv_keep(w.link, &kept);
-	fake_priv_synced(w.link);
+	fake_link_keep(w.link, &kept);
+	fake_link_synced(w.link);
 	fake_loop_advance(w.loop, 0);
 	assert_int_equal(
-	    fake_priv_ready(w.link), 0); /* not before it is known which pods are published */
-	fake_priv_listed(w.link, LINK_STATE_POD, NULL);
-	fake_priv_volumes(w.link, &v, 1, NULL);
+	    fake_link_ready(w.link), 0); /* not before it is known which pods are published */
+	fake_link_listed(w.link, LINK_STATE_POD, NULL);
+	fake_link_volumes(w.link, &v, 1, NULL);
 	fake_loop_advance(w.loop, 0);
-	assert_int_equal(fake_priv_ready(w.link), 0);
+	assert_int_equal(fake_link_ready(w.link), 0);
 	serve(&w);
-	assert_int_equal(fake_priv_ready(w.link), 1);
-	assert_int_equal(fake_priv_waiting(w.link, LINK_PUBLISH), 0);
+	assert_int_equal(fake_link_ready(w.link), 1);
+	assert_int_equal(fake_link_waiting(w.link, LINK_PUBLISH), 0);
 	fake_loop_advance(w.loop, 100);
 	assert_int_equal(fake_rpc_opened(w.rpc), 1); /* its token was kept */
 	end(&w);

@@ -23,7 +23,7 @@ static int setup(void **state)
 	world_setup(state);
 	plane = (struct plane){.istiod = w.istiod, .ca = w.ca};
 	shared = (struct agent_shared){
-	    .loop = w.loop, .link = fake_priv(), .planes = &plane, .node.nplanes = 1};
+	    .loop = w.loop, .link = fake_link(), .planes = &plane, .node.nplanes = 1};
 	struct cert_cache_options o = {
 	    .reissue_min_ms = FLOOR_MS, .linger_ms = LINGER_MS, .link = shared.link};
 	cert_cache_free(&w.cache);
@@ -81,7 +81,7 @@ static void keep(const char *sa, enum link_state where, const char *of_plane)
 	struct link_kept k = {.kind = where, .id = id};
 	char *text = cert_store_write(&s, &k.size);
 	k.data = text;
-	fake_priv_keep(shared.link, &k);
+	fake_link_keep(shared.link, &k);
 	mem_wipe_free(text);
 }
 
@@ -91,15 +91,15 @@ static void keep_text(uint8_t name, const char *text)
 	struct link_kept k = {
 	    .kind = LINK_STATE_CERT, .id = id, .data = text, .size = strlen(text)};
 
-	fake_priv_keep(shared.link, &k);
+	fake_link_keep(shared.link, &k);
 }
 
 static void restore(enum link_state where)
 {
 	reading = agent_state_restore(&shared, where, on_done, NULL);
-	fake_priv_listed(shared.link, where, NULL);
+	fake_link_listed(shared.link, where, NULL);
 	assert_int_equal(done, 0);
-	fake_priv_listed(shared.link, (where + 1) % LINK_STATE_CERTS_END, NULL);
+	fake_link_listed(shared.link, (where + 1) % LINK_STATE_CERTS_END, NULL);
 	assert_int_equal(done, 1);
 }
 
@@ -125,7 +125,7 @@ static void a_good_one_is_back(void **state)
 	assert_true(has("web"));
 	assert_true(has("db"));
 	assert_int_equal(asked(), 0);
-	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT), 2);
+	assert_int_equal(fake_link_kept(shared.link, LINK_STATE_CERT), 2);
 }
 
 static void what_is_no_good_is_deleted(void **state)
@@ -136,7 +136,7 @@ static void what_is_no_good_is_deleted(void **state)
 	keep("web", LINK_STATE_CERT, "another");
 	restore(LINK_STATE_CERT);
 	assert_false(has("web"));
-	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT), 0);
+	assert_int_equal(fake_link_kept(shared.link, LINK_STATE_CERT), 0);
 }
 
 /* A text under the name of another one: somebody copied a file. */
@@ -147,14 +147,14 @@ static void a_wrong_name_is_no_good(void **state)
 
 	(void)state;
 	keep("web", LINK_STATE_CERT, "istiod");
-	k = fake_priv_kept_at(shared.link, LINK_STATE_CERT, 0);
+	k = fake_link_kept_at(shared.link, LINK_STATE_CERT, 0);
 	k.id = id;
-	fake_priv_keep(shared.link, &k);
-	memcpy(right, fake_priv_kept_at(shared.link, LINK_STATE_CERT, 0).id, sizeof(right));
+	fake_link_keep(shared.link, &k);
+	memcpy(right, fake_link_kept_at(shared.link, LINK_STATE_CERT, 0).id, sizeof(right));
 	link_state_del(shared.link, LINK_STATE_CERT, right);
 	restore(LINK_STATE_CERT);
 	assert_false(has("web"));
-	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT), 0);
+	assert_int_equal(fake_link_kept(shared.link, LINK_STATE_CERT), 0);
 }
 
 /* T39: it may come back and want it. */
@@ -163,7 +163,7 @@ static void what_a_newer_release_wrote_is_left_alone(void **state)
 	(void)state;
 	keep_text(1, "version: 2\nwhatever");
 	restore(LINK_STATE_CERT);
-	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT), 1);
+	assert_int_equal(fake_link_kept(shared.link, LINK_STATE_CERT), 1);
 }
 
 static void where_it_should_not_be_it_is_not_left(void **state)
@@ -171,9 +171,9 @@ static void where_it_should_not_be_it_is_not_left(void **state)
 	(void)state;
 	keep("web", LINK_STATE_CERT_IN_MEMORY, "istiod");
 	restore(LINK_STATE_CERT);
-	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT_IN_MEMORY), 0);
-	fake_priv_put(shared.link, NULL);
-	assert_int_equal(fake_priv_kept(shared.link, LINK_STATE_CERT), 1);
+	assert_int_equal(fake_link_kept(shared.link, LINK_STATE_CERT_IN_MEMORY), 0);
+	fake_link_put(shared.link, NULL);
+	assert_int_equal(fake_link_kept(shared.link, LINK_STATE_CERT), 1);
 	assert_true(has("web"));
 }
 
@@ -182,8 +182,8 @@ static void a_list_that_fails_is_the_end_of_nothing(void **state)
 {
 	(void)state;
 	reading = agent_state_restore(&shared, LINK_STATE_CERT, on_done, NULL);
-	fake_priv_listed(shared.link, LINK_STATE_CERT, "EIO");
-	fake_priv_listed(shared.link, LINK_STATE_CERT_IN_MEMORY, "EIO");
+	fake_link_listed(shared.link, LINK_STATE_CERT, "EIO");
+	fake_link_listed(shared.link, LINK_STATE_CERT_IN_MEMORY, "EIO");
 	assert_int_equal(done, 1);
 }
 
@@ -192,7 +192,7 @@ static void it_can_be_given_up(void **state)
 	(void)state;
 	reading = agent_state_restore(&shared, LINK_STATE_CERT, on_done, NULL);
 	agent_state_free(&reading);
-	assert_int_equal(fake_priv_live(shared.link), 0);
+	assert_int_equal(fake_link_live(shared.link), 0);
 	agent_state_free(&reading);
 }
 

@@ -60,11 +60,11 @@ static void begin_with(struct world *w, const char *settings)
 		fail_msg("%s", e.msg);
 	w->agent = agent_new(w->loop, &w->config, -1, &e);
 	assert_non_null(w->agent);
-	w->link = fake_priv_last();
+	w->link = fake_link_last();
 	w->rpc = fake_rpc_last();
-	fake_priv_root(w->link, 0, "ROOT of istiod");
-	fake_priv_listed(w->link, LINK_STATE_CERT, NULL);
-	fake_priv_listed(w->link, LINK_STATE_CERT_IN_MEMORY, NULL);
+	fake_link_root(w->link, 0, "ROOT of istiod");
+	fake_link_listed(w->link, LINK_STATE_CERT, NULL);
+	fake_link_listed(w->link, LINK_STATE_CERT_IN_MEMORY, NULL);
 }
 
 static void begin(struct world *w)
@@ -86,7 +86,7 @@ static void manifest_of(struct world *w, const char *uid, const char *name, cons
 	auto_free char *text =
 	    mem_printf("uid: %s\nname: %s\nnamespace: demo\nservice_account: %s\n", uid, name, sa);
 
-	fake_priv_manifest(w->link, file, text);
+	fake_link_manifest(w->link, file, text);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -96,7 +96,7 @@ static void manifest(struct world *w, const char *uid, const char *name, const c
 	auto_free char *text = mem_printf(
 	    "uid: %s\nname: %s\nnamespace: demo\nservice_account: web\n%s", uid, name, more);
 
-	fake_priv_manifest(w->link, file, text);
+	fake_link_manifest(w->link, file, text);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -142,7 +142,7 @@ static void give_token(struct world *w, const struct uuid *pod, const char *uid,
 {
 	auto_free char *jwt = token_for(uid, sa);
 
-	fake_priv_token(w->link, pod, jwt);
+	fake_link_token(w->link, pod, jwt);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -159,10 +159,10 @@ static int listener(void)
 
 static void serve(struct world *w, const struct uuid *pod)
 {
-	fake_priv_added(w->link, pod, NULL);
+	fake_link_added(w->link, pod, NULL);
 	fake_loop_advance(w->loop, 0);
-	fake_priv_listening(w->link, pod, LINK_LISTEN_SDS, listener(), NULL);
-	fake_priv_listening(w->link, pod, LINK_LISTEN_XDS, listener(), NULL);
+	fake_link_listening(w->link, pod, LINK_LISTEN_SDS, listener(), NULL);
+	fake_link_listening(w->link, pod, LINK_LISTEN_XDS, listener(), NULL);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -239,13 +239,13 @@ static void a_pod_gets_directory_bootstrap_and_secret(void **state)
 	(void)state;
 	begin(&w);
 	manifest(&w, UID_A, "web-0", "");
-	assert_int_equal(fake_priv_waiting(w.link, LINK_POD_ADD), 1);
-	assert_int_equal(fake_priv_writes(w.link, &w.a, LINK_FILE_BOOTSTRAP), 0);
-	fake_priv_added(w.link, &w.a, NULL);
+	assert_int_equal(fake_link_waiting(w.link, LINK_POD_ADD), 1);
+	assert_int_equal(fake_link_writes(w.link, &w.a, LINK_FILE_BOOTSTRAP), 0);
+	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
-	assert_int_equal(fake_priv_writes(w.link, &w.a, LINK_FILE_BOOTSTRAP), 1);
+	assert_int_equal(fake_link_writes(w.link, &w.a, LINK_FILE_BOOTSTRAP), 1);
 	assert_non_null(strstr(
-	    fake_priv_written(w.link, &w.a, LINK_FILE_BOOTSTRAP, &len), "~web-0.demo~demo.svc."));
+	    fake_link_written(w.link, &w.a, LINK_FILE_BOOTSTRAP, &len), "~web-0.demo~demo.svc."));
 
 	/* Envoy asks before there is a certificate, or a token to get one: it waits, unanswered. */
 	secret = ask_secret(&w, 0, "default");
@@ -261,7 +261,7 @@ static void a_pod_gets_directory_bootstrap_and_secret(void **state)
 	assert_int_equal(fake_rpc_sent(secret), 1);
 	sent = fake_rpc_sent_bytes(secret, 0, &len);
 	assert_true(holds(sent, len, "SECRET KEY"));
-	assert_string_equal(fake_priv_written(w.link, &w.a, LINK_FILE_ROOT, &len), "ROOT one\n");
+	assert_string_equal(fake_link_written(w.link, &w.a, LINK_FILE_ROOT, &len), "ROOT one\n");
 	end(&w);
 }
 
@@ -275,8 +275,8 @@ static void two_pods_of_one_account_share_one_csr(void **state)
 	begin(&w);
 	manifest(&w, UID_A, "web-0", "");
 	manifest(&w, UID_B, "web-1", "");
-	fake_priv_added(w.link, &w.a, NULL);
-	fake_priv_added(w.link, &w.b, NULL);
+	fake_link_added(w.link, &w.a, NULL);
+	fake_link_added(w.link, &w.b, NULL);
 	fake_loop_advance(w.loop, 0);
 	give_token(&w, &w.a, UID_A, "web");
 	first = ask_secret(&w, 0, "default");
@@ -307,10 +307,10 @@ static void an_expired_token_gets_no_key(void **state)
 	begin(&w);
 	jwt = token_until(UID_A, "web", loop_now_ms(w.loop) / 1000 + 600);
 	manifest(&w, UID_A, "web-0", "");
-	fake_priv_added(w.link, &w.a, NULL);
+	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
 	before = ask_secret(&w, 0, "default");
-	fake_priv_token(w.link, &w.a, jwt);
+	fake_link_token(w.link, &w.a, jwt);
 	fake_loop_advance(w.loop, 100);
 	answer_csr(&w, csr_of(&w, 0, jwt), fake_x509_keys(), "ROOT one");
 	fake_loop_advance(w.loop, 599 * 1000);
@@ -344,8 +344,8 @@ static void a_pod_may_have_a_certificate_of_its_own(void **state)
 	begin(&w);
 	manifest(&w, UID_A, "web-0", own);
 	manifest(&w, UID_B, "web-1", own);
-	fake_priv_added(w.link, &w.a, NULL);
-	fake_priv_added(w.link, &w.b, NULL);
+	fake_link_added(w.link, &w.a, NULL);
+	fake_link_added(w.link, &w.b, NULL);
 	fake_loop_advance(w.loop, 0);
 	secrets[0] = ask_secret(&w, 0, "default");
 	secrets[1] = ask_secret(&w, 1, "default");
@@ -405,7 +405,7 @@ static void after_a_suspend_all_are_renewed_at_the_pace(void **state)
 		snprintf(sa, sizeof(sa), "sa%u", i);
 		uuid_parse(&pod, uid);
 		manifest_of(&w, uid, sa, sa);
-		fake_priv_added(w.link, &pod, NULL);
+		fake_link_added(w.link, &pod, NULL);
 		give_token(&w, &pod, uid, sa);
 	}
 	for (unsigned second = 0; second < 6; second++) {
@@ -443,7 +443,7 @@ static void a_revocation_list_reaches_all_pods(void **state)
 	(void)state;
 	begin(&w);
 	manifest(&w, UID_A, "web-0", "");
-	fake_priv_added(w.link, &w.a, NULL);
+	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
 	a = ask_secret(&w, 0, "ROOTCA");
 	give_token(&w, &w.a, UID_A, "web");
@@ -451,20 +451,20 @@ static void a_revocation_list_reaches_all_pods(void **state)
 	answer_csr(&w, csr_of(&w, 0, jwt), fake_x509_keys(), "ROOT one");
 	sent = fake_rpc_sent_bytes(a, 0, &len);
 	assert_false(holds(sent, len, "CRL"));
-	fake_priv_crl(w.link, 0, "CRL one");
+	fake_link_crl(w.link, 0, "CRL one");
 	fake_loop_advance(w.loop, 0);
 	assert_int_equal(fake_rpc_sent(a), 2);
 	sent = fake_rpc_sent_bytes(a, 1, &len);
 	assert_true(holds(sent, len, "ROOT one") && holds(sent, len, "CRL one"));
 	manifest(&w, UID_B, "web-1", "");
-	fake_priv_added(w.link, &w.b, NULL);
+	fake_link_added(w.link, &w.b, NULL);
 	fake_loop_advance(w.loop, 0);
 	b = ask_secret(&w, 1, "ROOTCA");
 	give_token(&w, &w.b, UID_B, "web");
 	fake_loop_advance(w.loop, 100);
 	sent = fake_rpc_sent_bytes(b, 0, &len);
 	assert_true(holds(sent, len, "ROOT one") && holds(sent, len, "CRL one"));
-	fake_priv_crl(w.link, 0, NULL);
+	fake_link_crl(w.link, 0, NULL);
 	fake_loop_advance(w.loop, 0);
 	sent = fake_rpc_sent_bytes(a, 2, &len);
 	assert_true(holds(sent, len, "ROOT one") && !holds(sent, len, "CRL one"));
@@ -522,7 +522,7 @@ static void trust_anchors_of_istiod_reach_the_pod(void **state)
 	(void)state;
 	begin_with(&w, "pcds: true\n");
 	manifest(&w, UID_A, "web-0", "");
-	fake_priv_added(w.link, &w.a, NULL);
+	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
 	root = ask_secret(&w, 0, "ROOTCA");
 	give_token(&w, &w.a, UID_A, "web");
@@ -538,20 +538,20 @@ static void trust_anchors_of_istiod_reach_the_pod(void **state)
 	sent = fake_rpc_sent_bytes(root, 1, &len);
 	assert_true(holds(sent, len, "ROOT a\nROOT of istiod\n"));
 	assert_string_equal(
-	    fake_priv_written(w.link, &w.a, LINK_FILE_ROOT, &len), "ROOT a\nROOT of istiod\n");
+	    fake_link_written(w.link, &w.a, LINK_FILE_ROOT, &len), "ROOT a\nROOT of istiod\n");
 
 	push_anchors(&w, ads, "ROOT a", ""); /* the same is no news */
 	push_anchors(&w, ads, "ROOT b", "garbage");
 	assert_int_equal(fake_rpc_sent(root), 2);
 	sent = fake_rpc_sent_bytes(ads, 4, &len);
 	assert_true(holds(sent, len, "trust anchor 2")); /* a NACK */
-	assert_int_equal(fake_priv_writes(w.link, &w.a, LINK_FILE_ROOT), 2);
+	assert_int_equal(fake_link_writes(w.link, &w.a, LINK_FILE_ROOT), 2);
 
 	push_anchors(&w, ads, "", "");
 	sent = fake_rpc_sent_bytes(root, 2, &len);
 	assert_true(holds(sent, len, "ROOT of istiod") && !holds(sent, len, "ROOT a"));
 	assert_string_equal(
-	    fake_priv_written(w.link, &w.a, LINK_FILE_ROOT, &len), "ROOT of istiod\n");
+	    fake_link_written(w.link, &w.a, LINK_FILE_ROOT, &len), "ROOT of istiod\n");
 	fake_loop_advance(w.loop, 3600 * 1000);
 	assert_int_equal(fake_rpc_opened(w.rpc), 2); /* no CSR comes of it */
 	end(&w);
@@ -570,8 +570,8 @@ static void early_anchors_wait_for_the_certificate(void **state)
 	begin_with(&w, "pcds: true\n");
 	manifest(&w, UID_A, "web-0", "");
 	manifest(&w, UID_B, "web-1", "");
-	fake_priv_added(w.link, &w.a, NULL);
-	fake_priv_added(w.link, &w.b, NULL);
+	fake_link_added(w.link, &w.a, NULL);
+	fake_link_added(w.link, &w.b, NULL);
 	fake_loop_advance(w.loop, 0);
 	a = ask_secret(&w, 0, "ROOTCA");
 	b = ask_secret(&w, 1, "ROOTCA");
@@ -596,7 +596,7 @@ static void without_the_setting_nobody_asks_for_anchors(void **state)
 	(void)state;
 	begin(&w);
 	manifest(&w, UID_A, "web-0", "env: {PROXY_CONFIG_XDS_AGENT: 'true'}\n");
-	fake_priv_added(w.link, &w.a, NULL);
+	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
 	give_token(&w, &w.a, UID_A, "web");
 	fake_loop_advance(w.loop, 1000);
@@ -614,7 +614,7 @@ static void a_token_of_another_pod_or_account_opens_nothing(void **state)
 	(void)state;
 	begin(&w);
 	manifest(&w, UID_A, "web-0", "");
-	fake_priv_added(w.link, &w.a, NULL);
+	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
 	give_token(&w, &w.a, UID_B, "web");
 	fake_loop_advance(w.loop, 5000);
@@ -637,30 +637,30 @@ static void ready_is_said_once_when_each_pod_was_told(void **state)
 	begin(&w);
 	manifest(&w, UID_A, "web-0", "");
 	manifest(&w, UID_B, "web-1", "env: {SECRET_TTL: 400h}\n"); /* refused: told at once */
-	fake_priv_synced(w.link);
-	fake_priv_added(w.link, &w.a, NULL);
+	fake_link_synced(w.link);
+	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
-	fake_priv_listening(w.link, &w.a, LINK_LISTEN_SDS, listener(), NULL);
-	assert_int_equal(fake_priv_ready(w.link), 0);
-	assert_int_equal(fake_priv_logs(w.link), 1); /* before all else */
-	fake_priv_listening(w.link, &w.a, LINK_LISTEN_XDS, listener(), NULL);
-	assert_int_equal(fake_priv_ready(w.link), 1);
+	fake_link_listening(w.link, &w.a, LINK_LISTEN_SDS, listener(), NULL);
+	assert_int_equal(fake_link_ready(w.link), 0);
+	assert_int_equal(fake_link_logs(w.link), 1); /* before all else */
+	fake_link_listening(w.link, &w.a, LINK_LISTEN_XDS, listener(), NULL);
+	assert_int_equal(fake_link_ready(w.link), 1);
 	manifest(&w, UID_B, "web-1", "");
 	serve(&w, &w.b);
-	assert_int_equal(fake_priv_ready(w.link), 1);
+	assert_int_equal(fake_link_ready(w.link), 1);
 	end(&w);
 
 	begin(&w); /* no pod at all */
-	assert_int_equal(fake_priv_ready(w.link), 0);
-	fake_priv_synced(w.link);
-	assert_int_equal(fake_priv_ready(w.link), 1);
+	assert_int_equal(fake_link_ready(w.link), 0);
+	fake_link_synced(w.link);
+	assert_int_equal(fake_link_ready(w.link), 1);
 	end(&w);
 
 	begin(&w); /* a pod whose directory cannot be made */
 	manifest(&w, UID_A, "web-0", "");
-	fake_priv_synced(w.link);
-	fake_priv_added(w.link, &w.a, "No space left on device");
-	assert_int_equal(fake_priv_ready(w.link), 1);
+	fake_link_synced(w.link);
+	fake_link_added(w.link, &w.a, "No space left on device");
+	assert_int_equal(fake_link_ready(w.link), 1);
 	end(&w);
 }
 
@@ -671,9 +671,9 @@ static void a_refused_environment_starts_nothing(void **state)
 	(void)state;
 	begin(&w);
 	manifest(&w, UID_A, "web-0", "env: {SECRET_TTL: 400h}\n");
-	assert_int_equal(fake_priv_waiting(w.link, LINK_POD_ADD), 0);
+	assert_int_equal(fake_link_waiting(w.link, LINK_POD_ADD), 0);
 	manifest(&w, UID_A, "web-0", "env: {SECRET_TTL: 2h}\n"); /* mended */
-	assert_int_equal(fake_priv_waiting(w.link, LINK_POD_ADD), 1);
+	assert_int_equal(fake_link_waiting(w.link, LINK_POD_ADD), 1);
 	end(&w);
 }
 
@@ -685,18 +685,18 @@ static void a_refused_change_leaves_the_pod_alone(void **state)
 	(void)state;
 	begin(&w);
 	manifest(&w, UID_A, "web-0", "");
-	fake_priv_added(w.link, &w.a, NULL);
+	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
 	secret = ask_secret(&w, 0, "default");
 	manifest(&w, UID_A, "web-0", "env: {SECRET_TTL: 400h}\n");
 	assert_false(fake_rpc_ended(secret));
-	assert_int_equal(fake_priv_waiting(w.link, LINK_POD_ADD), 0);
+	assert_int_equal(fake_link_waiting(w.link, LINK_POD_ADD), 0);
 
 	/* A good one restarts the services; the directory is adopted, never dropped. */
 	manifest(&w, UID_A, "web-0", "labels: {app: web}\n");
 	assert_true(fake_rpc_ended(secret));
-	assert_int_equal(fake_priv_waiting(w.link, LINK_POD_ADD), 1);
-	assert_int_equal(fake_priv_removals(w.link, &w.a), 0);
+	assert_int_equal(fake_link_waiting(w.link, LINK_POD_ADD), 1);
+	assert_int_equal(fake_link_removals(w.link, &w.a), 0);
 	end(&w);
 }
 
@@ -709,13 +709,13 @@ static void a_removed_pod_is_undone(void **state)
 	manifest(&w, UID_A, "web-0", "");
 	manifest(&w, UID_B, "web-1", "");
 	serve(&w, &w.a);
-	fake_priv_manifest(w.link, UID_A ".yaml", NULL);
+	fake_link_manifest(w.link, UID_A ".yaml", NULL);
 	fake_loop_advance(w.loop, 1999);
-	assert_int_equal(fake_priv_removals(w.link, &w.a), 0);
+	assert_int_equal(fake_link_removals(w.link, &w.a), 0);
 	fake_loop_advance(w.loop, 1);
-	assert_int_equal(fake_priv_removals(w.link, &w.a), 1);
-	assert_false(fake_priv_follows(w.link, LINK_FOLLOW_TOKEN, &w.a, 0));
-	assert_int_equal(fake_priv_removals(w.link, &w.b), 0);
+	assert_int_equal(fake_link_removals(w.link, &w.a), 1);
+	assert_false(fake_link_follows(w.link, LINK_FOLLOW_TOKEN, &w.a, 0));
+	assert_int_equal(fake_link_removals(w.link, &w.b), 0);
 	end(&w);
 }
 
@@ -733,7 +733,7 @@ static bool metric_is(const char *line)
 
 static void remove_pod(struct world *w, const char *file)
 {
-	fake_priv_manifest(w->link, file, NULL);
+	fake_link_manifest(w->link, file, NULL);
 	fake_loop_advance(w->loop, 2000);
 }
 
@@ -786,7 +786,7 @@ static void the_broker_goes_and_the_worker_ends(void **state)
 	(void)state;
 	begin(&w);
 	assert_false(agent_broker_lost(w.agent));
-	fake_priv_lose(w.link);
+	fake_link_lose(w.link);
 	assert_true(agent_broker_lost(w.agent));
 	end(&w);
 }

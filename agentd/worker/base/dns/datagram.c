@@ -1,4 +1,4 @@
-/* dns_datagram.c - looked at, with the address that it came to -> answered, with that one as the
+/* datagram.c - looked at, with the address that it came to -> answered, with that one as the
  * source -> removed.
  */
 #include "datagram.h"

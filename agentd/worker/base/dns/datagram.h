@@ -1,4 +1,4 @@
-/* dns_datagram.h - DNS over UDP on a wildcard socket: an answer leaves from the address that was
+/* datagram.h - DNS over UDP on a wildcard socket: an answer leaves from the address that was
  * asked, or the client would not hear it (kernels.md 2).
  *
  * The socket has IPV6_RECVPKTINFO, or IP_PKTINFO if it is of IPv4.  What came to another address

@@ -1,4 +1,4 @@
-/* dns_message.c - bytes -> ldns -> one question; addresses -> ldns -> bytes, with names compressed.
+/* message.c - bytes -> ldns -> one question; addresses -> ldns -> bytes, with names compressed.
  */
 #include "message.h"
 #include "common/mem.h"

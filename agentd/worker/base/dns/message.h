@@ -1,4 +1,4 @@
-/* dns_message.h - what is asked in a DNS message, and messages in answer to it; ldns inside.
+/* message.h - what is asked in a DNS message, and messages in answer to it; ldns inside.
  *
  * One question of class IN is understood; everything else is answered with the code that the
  * RFCs have for it, or not at all.

@@ -1,4 +1,4 @@
-/* dns_stream.c - readable -> a buffer -> whole messages, one by one; sent -> a buffer -> writable.
+/* stream.c - readable -> a buffer -> whole messages, one by one; sent -> a buffer -> writable.
  */
 #include "stream.h"
 #include "common/mem.h"

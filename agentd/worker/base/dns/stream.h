@@ -1,4 +1,4 @@
-/* dns_stream.h - DNS messages over one TCP connection, either side of it: two bytes of length, then
+/* stream.h - DNS messages over one TCP connection, either side of it: two bytes of length, then
  * the message.
  */
 #pragma once

@@ -1,4 +1,4 @@
-/* http_client.c - http_get(): write the request, read head and body, call `done`, close.
+/* client.c - http_get(): write the request, read head and body, call `done`, close.
  *
  * Not on evhttp: its client (2.1.12) closes the fd of the bufferevent it is given and connects anew
  * to a host and port, and ours are unix sockets and sockets of other network namespaces.  What a

@@ -1,4 +1,4 @@
-/* page_server.c - accepted -> bytes until an empty line -> the page -> written -> our end is shut
+/* public.c - accepted -> bytes until an empty line -> the page -> written -> our end is shut
  * down -> theirs, or the time is over, or too much came: closed.
  *
  * What comes behind the empty line is nobody's business, but it is read: a socket that is closed

@@ -1,4 +1,4 @@
-/* rpc_channel.c - a connection to one server, kept up by grpc, and the streams we open on it.
+/* channel.c - a connection to one server, kept up by grpc, and the streams we open on it.
  *
  * One watch of the connectivity is always armed; its tag brings the change, the owner is told, the
  * next is armed.  Freed, the channel stays until its last stream ended; destroying it ends the

@@ -1,4 +1,4 @@
-/* rpc_channel.h - the client side: a channel to one server, many streams on its connection. */
+/* channel.h - the client side: a channel to one server, many streams on its connection. */
 #pragma once
 #include "rpc.h"
 

@@ -1,4 +1,4 @@
-/* rpc_guard.c - see rpc_guard.h.
+/* guard.c - see guard.h.
  *
  * grpc calls recvmsg(); the linker gives it ours, for a program's own symbols come before those of
  * libc, whether grpc is a library of its own or inside the executable (grpc has no public place to

@@ -1,4 +1,4 @@
-/* rpc_guard.h - what a pod may send, judged before grpc reads it (threats-and-faults.md T8).
+/* guard.h - what a pod may send, judged before grpc reads it (threats-and-faults.md T8).
  *
  * grpc core 1.51 takes whatever comes: it makes 12 KB of a stream before anybody hears of it, holds
  * a client to its limit of streams only when that client has acknowledged it, and stays with a

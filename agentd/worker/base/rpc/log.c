@@ -1,4 +1,4 @@
-/* rpc_log.c - grpc's own log lines become ours.
+/* log.c - grpc's own log lines become ours.
  *
  * They come from any of its threads.  Its errors are our warnings: grpc recovers by itself, and
  * what it cannot repair arrives as the status of a stream.  Two things make them dangerous: core

@@ -1,4 +1,4 @@
-/* rpc_msg.c - a received message: grpc's byte buffer and an iovec per slice, no byte copied. */
+/* msg.c - a received message: grpc's byte buffer and an iovec per slice, no byte copied. */
 #include "common/mem.h"
 #include "rpc_internal.h"
 
@@ -18,7 +18,7 @@ struct rpc_msg *rpc_msg_new(grpc_byte_buffer *bytes)
 	size_t room = 0;
 
 	m->bytes = bytes;
-	/* Compression is refused at both ends (rpc_server.c, rpc_channel.c), so the slices that the
+	/* Compression is refused at both ends (server.c, channel.c), so the slices that the
 	 * reader lends are those of the buffer itself and live as long as it. */
 	grpc_byte_buffer_reader_init(&reader, bytes);
 	while (grpc_byte_buffer_reader_peek(&reader, &slice)) {

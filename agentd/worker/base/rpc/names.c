@@ -1,4 +1,4 @@
-/* rpc_names.c - the words for status codes and connectivity.  No grpc in here, so a test that fakes
+/* names.c - the words for status codes and connectivity.  No grpc in here, so a test that fakes
  * the rest of rpc still has the real names. */
 #include "channel.h"
 

@@ -1,4 +1,4 @@
-/* rpc_server.c - a pod's grpc server: no port, connections are given to it.
+/* server.c - a pod's grpc server: no port, connections are given to it.
  *
  * One generic request_call is always armed; its tag brings a new call, whose end is watched from
  * the start (RECV_CLOSE_ON_SERVER, grpc-core.md 8), the owner takes it or it is refused, and the

@@ -1,4 +1,4 @@
-/* rpc_server.h - the server side: one server per pod, without a port, fed with accepted fds. */
+/* server.h - the server side: one server per pod, without a port, fed with accepted fds. */
 #pragma once
 #include "rpc.h"
 #include <sys/types.h>
@@ -16,7 +16,7 @@ struct rpc_server_options {
 	size_t max_headers;   /* of a call, bytes; 0: as grpc has it */
 	size_t memory;      /* of what is being received; above it grpc ends streams; 0: no bound */
 	unsigned silent_ms; /* a connection without a call ends after it; 0: stays */
-	int64_t per_second, burst; /* requests, as rpc_guard.h counts them; 0: no bound */
+	int64_t per_second, burst; /* requests, as guard.h counts them; 0: no bound */
 	/* Of all calls together; both may be NULL.  Called with the server's `ctx`. */
 	void (*request)(void *ctx); /* a message was handed to its owner */
 	void (*breach)(void *ctx, enum rpc_breach what);
@@ -36,7 +36,7 @@ void rpc_connection_cut(const struct rpc_connection *c); /* its streams end; clo
 /* Adopted ones that are still open, whoever forgets to close them. */
 unsigned rpc_server_connections(struct rpc_server *s);
 unsigned rpc_server_streams(const struct rpc_server *s); /* calls that have not ended */
-/* Connections that were ended for sending too much (rpc_guard.h), since the last time. */
+/* Connections that were ended for sending too much (guard.h), since the last time. */
 unsigned rpc_server_floods(struct rpc_server *s);
 /* Back-pressure to a pod as a whole: no further message is asked for, whatever its streams want. */
 void rpc_server_hold(struct rpc_server *s, bool held);

@@ -1,4 +1,4 @@
-/* rpc_stream.c - one call, either side.
+/* stream.c - one call, either side.
  *
  * Reading: RECV_MESSAGE is armed; its tag brings a message to the owner, then the next one is
  * armed, unless the owner paused.  No message: the peer will send no more. Writing: one

@@ -1,4 +1,4 @@
-/* broker_fdstore_test.c - what is kept, what was found, and what systemd hears of it. */
+/* fdstore_test.c - what is kept, what was found, and what systemd hears of it. */
 #include "broker/base/fdstore.h"
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* broker_listener_test.c - a path that always leads to a listener: kept, healed, adopted. */
+/* listener_test.c - a path that always leads to a listener: kept, healed, adopted. */
 #include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <signal.h>

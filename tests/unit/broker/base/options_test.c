@@ -1,4 +1,4 @@
-/* broker_options_test.c - the broker's command line, and what goes on to the worker. */
+/* options_test.c - the broker's command line, and what goes on to the worker. */
 #include "common/err.h"
 #include "common/flags.h"
 #include "tests/unit/broker/rig.h"

@@ -1,4 +1,4 @@
-/* broker_state_test.c - what is kept for the next worker, on a real tmpfs below /tmp.
+/* state_test.c - what is kept for the next worker, on a real tmpfs below /tmp.
  *
  * The mounts are this process's own.
  */

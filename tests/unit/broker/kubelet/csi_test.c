@@ -1,4 +1,4 @@
-/* kubelet_csi_test.c - the kubelet's way to us: a socket, a link to it, and who meddles with them.
+/* csi_test.c - the kubelet's way to us: a socket, a link to it, and who meddles with them.
  */
 #include "broker/base/rundir.h"
 #include "volume_rig.h"

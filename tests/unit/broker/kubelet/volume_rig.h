@@ -1,4 +1,4 @@
-/* kubelet_volume_rig.h - a broker_rig.h with a directory of a kubelet: a tmpfs of the test's own.
+/* volume_rig.h - a rig.h with a directory of a kubelet: a tmpfs of the test's own.
  *
  *   <top>/kubelet/pods/<uid>/volumes/kubernetes.io~csi/<volume>/{vol_data.json,mount}
  */

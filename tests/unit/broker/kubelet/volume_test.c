@@ -1,4 +1,4 @@
-/* kubelet_volume_test.c - real mounts, in a mount namespace of the test: publish and unpublish. */
+/* volume_test.c - real mounts, in a mount namespace of the test: publish and unpublish. */
 #include "broker/base/caps.h"
 #include "broker/kubelet/mount.h"
 #include "common/err.h"

@@ -1,4 +1,4 @@
-/* netns_iptables_test.c - the kernel's own tables, in network namespaces of the test's own.
+/* iptables_test.c - the kernel's own tables, in network namespaces of the test's own.
  */
 #include "broker/netns/iptables.h"
 #include "common/err.h"

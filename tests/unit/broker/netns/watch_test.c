@@ -1,4 +1,4 @@
-/* netns_watch_test.c - real network namespaces: their addresses, routes and interfaces, now and as
+/* watch_test.c - real network namespaces: their addresses, routes and interfaces, now and as
  * they change.
  */
 #include "broker/base/fdstore.h"

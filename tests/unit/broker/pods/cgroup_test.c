@@ -1,4 +1,4 @@
-/* pod_cgroup_test.c - a pod in another network namespace: restarted, or somebody else?
+/* cgroup_test.c - a pod in another network namespace: restarted, or somebody else?
  *
  * The cgroup is real, below the mounted cgroup v2.
  */

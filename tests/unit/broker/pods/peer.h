@@ -1,4 +1,4 @@
-/* pod_peer.h - somebody in a network namespace of its own who connects to the pod's socket.
+/* peer.h - somebody in a network namespace of its own who connects to the pod's socket.
  *
  * A child makes the namespace, connects from inside it and waits to be released.
  */

@@ -1,4 +1,4 @@
-/* pod_peer_test.c - real cgroups and processes: whose connection is it, on each kind of kernel.
+/* peer_test.c - real cgroups and processes: whose connection is it, on each kind of kernel.
  *
  * Each test runs once for each of the three ways that this kernel has (tests/vm: all, two, one).
  */

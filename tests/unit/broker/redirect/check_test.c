@@ -1,4 +1,4 @@
-/* redirect_check_test.c - a worker that is not ours any more asks for the impossible, or for
+/* check_test.c - a worker that is not ours any more asks for the impossible, or for
  * more than the node allows.
  */
 #include "broker/redirect/check.h"

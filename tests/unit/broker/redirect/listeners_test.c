@@ -1,4 +1,4 @@
-/* redirect_listeners_test.c - sockets that listened before the rules, in the real kernel:
+/* listeners_test.c - sockets that listened before the rules, in the real kernel:
  * whose are found, which are not, and what looking costs.
  */
 #include "broker/redirect/listeners.h"

@@ -1,4 +1,4 @@
-/* redirect_rows_test.c - a pod's rows in the real maps, as its rules and addresses change.
+/* rows_test.c - a pod's rows in the real maps, as its rules and addresses change.
  */
 #include "broker/redirect/table.h"
 #include "common/mem.h"

@@ -1,4 +1,4 @@
-/* requests_follow_test.c - files as they are, then every change, by real inotify. */
+/* follow_test.c - files as they are, then every change, by real inotify. */
 #include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <sys/epoll.h>

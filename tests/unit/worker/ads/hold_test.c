@@ -1,4 +1,4 @@
-/* empty_push_test.c - what takes everything away right after a reconnect waits, and nothing else.
+/* hold_test.c - what takes everything away right after a reconnect waits, and nothing else.
  * LINK: tests/fake/loop.c tests/fake/rpc.c
  */
 #include <setjmp.h>

@@ -33,7 +33,7 @@ static void on_changed(void *ctx, const char *pem)
 static int setup(void **state)
 {
 	(void)state;
-	link = fake_priv();
+	link = fake_link();
 	told = 0;
 	crl = crl_new(link, PLANE, "istiod", on_changed, &told);
 	return 0;
@@ -44,7 +44,7 @@ static int teardown(void **state)
 	(void)state;
 	crl_free(&crl);
 	crl_free(&crl);
-	assert_int_equal(fake_priv_live(link), 0);
+	assert_int_equal(fake_link_live(link), 0);
 	link_free(&link);
 	return 0;
 }
@@ -54,7 +54,7 @@ static void refuse(int code, const char *text)
 	struct err e;
 
 	err_set(&e, code, "%s", text);
-	fake_priv_push(
+	fake_link_push(
 	    link, LINK_FOLLOW_CRL, NULL, PLANE, &(struct link_content){.name = "", .e = &e});
 }
 
@@ -73,15 +73,15 @@ static void it_comes_changes_and_goes(void **state)
 {
 	(void)state;
 	assert_null(crl_pem(crl));
-	fake_priv_crl(link, PLANE, "CRL one");
+	fake_link_crl(link, PLANE, "CRL one");
 	assert_string_equal(last, "CRL one\n");
-	fake_priv_crl(link, PLANE, "CRL one"); /* the same is no news */
+	fake_link_crl(link, PLANE, "CRL one"); /* the same is no news */
 	assert_int_equal(told, 1);
-	fake_priv_crl(link, PLANE, "CRL two");
+	fake_link_crl(link, PLANE, "CRL two");
 	assert_string_equal(last, "CRL two\n");
-	fake_priv_crl(link, PLANE, NULL);
+	fake_link_crl(link, PLANE, NULL);
 	assert_string_equal(last, "(none)");
-	fake_priv_crl(link, PLANE, NULL);
+	fake_link_crl(link, PLANE, NULL);
 	assert_int_equal(told, 3);
 	assert_string_equal(why_not(), "");
 }
@@ -99,12 +99,12 @@ static void none_is_no_problem(void **state)
 static void a_broken_file_changes_nothing(void **state)
 {
 	(void)state;
-	fake_priv_crl(link, PLANE, "garbage");
+	fake_link_crl(link, PLANE, "garbage");
 	assert_int_equal(told, 0);
 	assert_string_equal(why_not(), "revocation list: not a CRL");
-	fake_priv_crl(link, PLANE, "CRL one");
+	fake_link_crl(link, PLANE, "CRL one");
 	assert_string_equal(why_not(), "");
-	fake_priv_crl(link, PLANE, "");
+	fake_link_crl(link, PLANE, "");
 	assert_string_equal(why_not(), "revocation list: not a CRL");
 	refuse(EACCES, "crl.pem: larger than 1024 KiB");
 	assert_string_equal(why_not(), "revocation list: crl.pem: larger than 1024 KiB");

@@ -1,4 +1,4 @@
-/* pace_test.c - how many, when, and who first.
+/* csr_pace_test.c - how many, when, and who first.
  *
  * LINK: tests/fake/loop.c
  */

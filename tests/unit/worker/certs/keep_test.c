@@ -1,4 +1,4 @@
-/* cert_keep_test.c - certificates that outlive the worker: stored, restored, deleted.
+/* keep_test.c - certificates that outlive the worker: stored, restored, deleted.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
  * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/link.c tests/unit/worker/certs/cert_world.c
@@ -22,7 +22,7 @@ static struct cert_cache_options kept_in(enum link_state where)
 static int setup(void **state)
 {
 	world_setup(state);
-	broker = fake_priv();
+	broker = fake_link();
 	struct cert_cache_options o = kept_in(LINK_STATE_CERT);
 	world_restart(&o, "td");
 	return 0;
@@ -31,7 +31,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	world_teardown(state);
-	assert_int_equal(fake_priv_live(broker), 0);
+	assert_int_equal(fake_link_live(broker), 0);
 	link_free(&broker);
 	assert_int_equal(secrets_freed(), 0);
 	return 0;
@@ -40,13 +40,13 @@ static int teardown(void **state)
 
 static unsigned stored(void)
 {
-	return (unsigned)fake_priv_kept(broker, LINK_STATE_CERT);
+	return (unsigned)fake_link_kept(broker, LINK_STATE_CERT);
 }
 
 static void issue(struct pod *p)
 {
 	join_and_get(p);
-	fake_priv_put(broker, NULL);
+	fake_link_put(broker, NULL);
 }
 
 /* What is kept at this place goes to the cache; how many were refused, and why. */
@@ -54,8 +54,8 @@ static unsigned restore_from(enum link_state from, char why[ERR_MSG_SIZE])
 {
 	unsigned refused = 0;
 
-	for (int i = 0; i < fake_priv_kept(broker, from); i++) {
-		struct link_kept k = fake_priv_kept_at(broker, from, i);
+	for (int i = 0; i < fake_link_kept(broker, from); i++) {
+		struct link_kept k = fake_link_kept_at(broker, from, i);
 		struct cert_stored s;
 		struct err e = {0};
 		uint8_t id[X509_SHA256_SIZE];
@@ -105,17 +105,17 @@ static void stored_when_issued_and_when_renewed(void **state)
 	(void)state;
 	join_and_get(a);
 	assert_int_equal(stored(), 0);
-	fake_priv_put(broker, NULL);
-	k = fake_priv_kept_at(broker, LINK_STATE_CERT, 0);
+	fake_link_put(broker, NULL);
+	k = fake_link_kept_at(broker, LINK_STATE_CERT, 0);
 	assert_non_null(strstr(k.data, "\nservice_account: web\n"));
 	assert_non_null(strstr(k.data, "\n\nSECRET KEY"));
 	assert_non_null(strstr(k.data, "LEAF 1 "));
 	later(13 * HOUR);
 	answer();
 	assert_string_equal(a->serial, "2");
-	fake_priv_put(broker, NULL);
+	fake_link_put(broker, NULL);
 	assert_int_equal(stored(), 1);
-	assert_non_null(strstr(fake_priv_kept_at(broker, LINK_STATE_CERT, 0).data, "LEAF 2 "));
+	assert_non_null(strstr(fake_link_kept_at(broker, LINK_STATE_CERT, 0).data, "LEAF 2 "));
 }
 
 /* A newer one overtakes: its predecessor's answer is nobody's. */
@@ -127,9 +127,9 @@ static void the_newest_is_what_is_stored(void **state)
 	join_and_get(a);
 	later(13 * HOUR);
 	answer();
-	assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 1);
-	fake_priv_put(broker, NULL);
-	assert_non_null(strstr(fake_priv_kept_at(broker, LINK_STATE_CERT, 0).data, "LEAF 2 "));
+	assert_int_equal(fake_link_waiting(broker, LINK_STATE_PUT), 1);
+	fake_link_put(broker, NULL);
+	assert_non_null(strstr(fake_link_kept_at(broker, LINK_STATE_CERT, 0).data, "LEAF 2 "));
 }
 
 /* R15: refused is refused; pods have what they have, and half a minute later it is tried again. */
@@ -139,28 +139,28 @@ static void what_cannot_be_stored_is_tried_again(void **state)
 
 	(void)state;
 	join_and_get(a);
-	fake_priv_put(broker, "No space left on device");
+	fake_link_put(broker, "No space left on device");
 	join_and_get(b);
-	fake_priv_put(broker, "No space left on device");
+	fake_link_put(broker, "No space left on device");
 	join_and_get(c);
-	fake_priv_put(broker, "Read-only file system");
+	fake_link_put(broker, "Read-only file system");
 	assert_non_null(a->has);
 	later(29 * SECOND);
-	assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 0);
+	assert_int_equal(fake_link_waiting(broker, LINK_STATE_PUT), 0);
 	for (int i = 0; i < 20; i++) { /* one try for all of them, for ever */
 		later(30 * SECOND);
-		assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 1);
-		fake_priv_put(broker, "No space left on device");
+		assert_int_equal(fake_link_waiting(broker, LINK_STATE_PUT), 1);
+		fake_link_put(broker, "No space left on device");
 	}
 	later(30 * SECOND);
 	for (int i = 0; i < 3; i++) { /* and when there is room, the others at once */
-		assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 1);
-		fake_priv_put(broker, NULL);
+		assert_int_equal(fake_link_waiting(broker, LINK_STATE_PUT), 1);
+		fake_link_put(broker, NULL);
 	}
-	assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 0);
+	assert_int_equal(fake_link_waiting(broker, LINK_STATE_PUT), 0);
 	assert_int_equal(stored(), 3);
 	later(HOUR);
-	assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 0);
+	assert_int_equal(fake_link_waiting(broker, LINK_STATE_PUT), 0);
 	assert_int_equal(asked(), 3);
 }
 
@@ -227,7 +227,7 @@ static void a_restart_costs_nothing(void **state)
 	assert_string_equal(a->has->id.sa, "web");
 	assert_non_null(strstr(a->has->root_pem, "ROOT one and two"));
 	assert_int_equal(asked(), 1);
-	assert_int_equal(fake_priv_waiting(broker, LINK_STATE_PUT), 0); /* it is stored already */
+	assert_int_equal(fake_link_waiting(broker, LINK_STATE_PUT), 0); /* it is stored already */
 	/* Renewed when it would have been: half of 24 hours after it was issued. */
 	later(11 * HOUR - SECOND);
 	assert_int_equal(asked(), 1);
@@ -235,7 +235,7 @@ static void a_restart_costs_nothing(void **state)
 	assert_int_equal(asked(), 2);
 	answer();
 	assert_string_equal(a->serial, "2");
-	fake_priv_put(broker, NULL);
+	fake_link_put(broker, NULL);
 	assert_int_equal(stored(), 1);
 }
 
@@ -279,7 +279,7 @@ static void the_floor_goes_on(void **state)
 	join(a);
 	later(0);
 	answer_with((struct answer){.ttl_s = 4 * 60}); /* shorter than the floor */
-	fake_priv_put(broker, NULL);
+	fake_link_put(broker, NULL);
 	later(3 * MINUTE);
 	restart();
 	join(a);
@@ -407,7 +407,7 @@ static void what_istiod_may_not_answer_is_not_restored(void **state)
 	(void)state;
 	issue(a);
 	for (unsigned i = 0; i < 4; i++) {
-		struct link_kept k = fake_priv_kept_at(broker, LINK_STATE_CERT, 0);
+		struct link_kept k = fake_link_kept_at(broker, LINK_STATE_CERT, 0);
 		struct cert_cache_options o = kept_in(LINK_STATE_CERT);
 		struct cert_stored s;
 		struct err e = {0};
@@ -443,8 +443,8 @@ static void certificates_move_to_where_they_are_wanted(void **state)
 	issue(a);
 	another_worker(&o, "td");
 	assert_int_equal(restore_from(LINK_STATE_CERT, why), 0);
-	fake_priv_put(broker, NULL);
-	assert_int_equal(fake_priv_kept(broker, LINK_STATE_CERT_IN_MEMORY), 1);
+	fake_link_put(broker, NULL);
+	assert_int_equal(fake_link_kept(broker, LINK_STATE_CERT_IN_MEMORY), 1);
 	join(a);
 	later(0);
 	assert_string_equal(a->serial, "1");
@@ -452,7 +452,7 @@ static void certificates_move_to_where_they_are_wanted(void **state)
 	assert_non_null(strstr(why, "newer"));
 	leave(a);
 	later(LINGER_MS);
-	assert_int_equal(fake_priv_kept(broker, LINK_STATE_CERT_IN_MEMORY), 0);
+	assert_int_equal(fake_link_kept(broker, LINK_STATE_CERT_IN_MEMORY), 0);
 }
 
 int main(void)

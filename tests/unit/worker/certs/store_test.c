@@ -1,4 +1,4 @@
-/* cert_store_test.c - what is written is read; what is anything else is not. */
+/* store_test.c - what is written is read; what is anything else is not. */
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/certs/store.h"

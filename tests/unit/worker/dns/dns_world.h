@@ -121,7 +121,7 @@ DNS_UNUSED static int setup(void **state)
 	once = true;
 	memset(&w, 0, sizeof(w));
 	w.l = fake_loop();
-	w.link = fake_priv();
+	w.link = fake_link();
 	for (int i = 0; i < 2; i++) {
 		char address[] = "127.0.1.1";
 		address[8] += (char)i;
@@ -215,15 +215,15 @@ DNS_UNUSED static void ask(uint16_t id, const char *name, uint16_t type)
 /* The lane that the proxy wants is given to it, as a socket of the pod's. */
 DNS_UNUSED static void give_lane(void)
 {
-	assert_int_equal(fake_priv_dials(w.link, LINK_DIAL_UDP), AF_INET);
-	fake_priv_dialled(w.link, LINK_DIAL_UDP,
+	assert_int_equal(fake_link_dials(w.link, LINK_DIAL_UDP), AF_INET);
+	fake_link_dialled(w.link, LINK_DIAL_UDP,
 	    socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), NULL);
 	turn();
 }
 
 DNS_UNUSED static void give_lanes(void)
 {
-	while (fake_priv_dials(w.link, LINK_DIAL_UDP))
+	while (fake_link_dials(w.link, LINK_DIAL_UDP))
 		give_lane();
 }
 

@@ -1,4 +1,4 @@
-/* dns_proxy_test.c - queries by UDP and TCP: answered from the table, or passed on; limits.
+/* proxy_test.c - queries by UDP and TCP: answered from the table, or passed on; limits.
  *
  * LINK: tests/fake/loop.c tests/fake/link.c
  */
@@ -21,7 +21,7 @@ static void names_of_istiods_are_answered_here(void **state)
 	ask(8, "web.example", DNS_AAAA);
 	answered(8, DNS_NOERROR);
 	assert_int_equal(w.in[7], 0);
-	assert_int_equal(fake_priv_live(w.link), 0);
+	assert_int_equal(fake_link_live(w.link), 0);
 	/* Other records of a name that is known, and other names: not here. */
 	ask(9, "web.example", 16);
 	ask(10, "other.example", DNS_A);
@@ -181,8 +181,8 @@ static void by_tcp(void **state)
 	receive_framed(client);
 	assert_int_equal(dns_id(w.in), 1);
 	send_framed(client, q, question(q, 2, "other.example", DNS_A));
-	assert_int_equal(fake_priv_dials(w.link, LINK_DIAL_TCP), AF_INET);
-	fake_priv_dialled(w.link, LINK_DIAL_TCP,
+	assert_int_equal(fake_link_dials(w.link, LINK_DIAL_TCP), AF_INET);
+	fake_link_dialled(w.link, LINK_DIAL_TCP,
 	    socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), NULL);
 	up = accept(resolver, NULL, NULL);
 	receive_framed(up);
@@ -196,7 +196,7 @@ static void by_tcp(void **state)
 	/* The resolver leaves before it answers. */
 	close(up);
 	send_framed(client, q, question(q, 3, "other.example", DNS_A));
-	fake_priv_dialled(w.link, LINK_DIAL_TCP,
+	fake_link_dialled(w.link, LINK_DIAL_TCP,
 	    socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), NULL);
 	up = accept(resolver, NULL, NULL);
 	close(up);
@@ -318,7 +318,7 @@ static void rest_and_serve_again(void **state)
 	ask(2, "other.example", DNS_A);
 	dns_proxy_rest(w.p);
 	assert_int_equal(fake_loop_live(w.l), 0);
-	assert_int_equal(fake_priv_live(w.link), 0);
+	assert_int_equal(fake_link_live(w.link), 0);
 	assert_int_equal(dns_proxy_counts(w.p).upstream.asked, 2);
 	serve();
 	know("web.example", "240.0.0.1");

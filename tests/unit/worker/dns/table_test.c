@@ -1,4 +1,4 @@
-/* dns_table_test.c - name tables as istiod sends them, and every rule of istio-agent.md 7.3, 7.4.
+/* table_test.c - name tables as istiod sends them, and every rule of istio-agent.md 7.3, 7.4.
  */
 #include "common/err.h"
 #include "common/mem.h"

@@ -1,4 +1,4 @@
-/* dns_upstream_test.c - resolvers that answer, fail, lie or say nothing, behind a DNS proxy.
+/* upstream_test.c - resolvers that answer, fail, lie or say nothing, behind a DNS proxy.
  *
  * LINK: tests/fake/loop.c tests/fake/link.c
  */
@@ -100,8 +100,8 @@ static void a_resolver_that_is_not_there(void **state)
 	answered(1, DNS_SERVFAIL);
 	/* Nor can a socket be had. */
 	ask(2, "other.example", DNS_A);
-	while (fake_priv_dials(w.link, LINK_DIAL_UDP))
-		fake_priv_dialled(w.link, LINK_DIAL_UDP, -1, "not now");
+	while (fake_link_dials(w.link, LINK_DIAL_UDP))
+		fake_link_dialled(w.link, LINK_DIAL_UDP, -1, "not now");
 	turn();
 	answered(2, DNS_SERVFAIL);
 }

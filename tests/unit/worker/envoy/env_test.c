@@ -1,4 +1,4 @@
-/* node_env_test.c - the closed list of security-rules.md 3: each class, its bounds from both sides.
+/* env_test.c - the closed list of security-rules.md 3: each class, its bounds from both sides.
  *
  * LINK: tests/unit/worker/envoy/node_rig.c
  */

@@ -112,7 +112,7 @@ static void expect_row(void *ctx, const char *key)
 {
 	(void)ctx;
 	if (!env_key_find(key) && strcmp(key, "socket") != 0)
-		fail_msg("docs/ENVIRONMENT.md has %s, which node_keys.c does not know", key);
+		fail_msg("docs/ENVIRONMENT.md has %s, which env_keys.c does not know", key);
 }
 
 static void test_every_documented_key_is_known(void **state)

@@ -51,7 +51,7 @@ static int setup(void **state)
 	memset(&w, 0, sizeof(w));
 	w.loop = fake_loop();
 	w.rpc = rpc_new(w.loop);
-	w.link = fake_priv();
+	w.link = fake_link();
 	w.plane = (struct istiod_options){.name = "istiod",
 	    .address = "istiod.test:15012",
 	    .root = "/var/run/root.pem",
@@ -78,7 +78,7 @@ static int teardown(void **state)
 		istiod_turn_cancel(&w.askers[i].turn);
 	istiod_free(&w.istiod);
 	istiod_free(&w.istiod); /* NULL is fine */
-	assert_int_equal(fake_priv_live(w.link), 0);
+	assert_int_equal(fake_link_live(w.link), 0);
 	for (unsigned i = 0; i < fake_rpc_channels(w.rpc); i++)
 		assert_true(fake_rpc_channel_freed(fake_rpc_channel(w.rpc, i)));
 	rpc_free(&w.rpc);
@@ -114,7 +114,7 @@ static void ask(struct asker *a)
 
 static void root(const char *pem)
 {
-	fake_priv_root(w.link, INDEX, pem);
+	fake_link_root(w.link, INDEX, pem);
 }
 
 static void later(int64_t ms)
@@ -156,7 +156,7 @@ static void connects_once_the_root_is_known(void **state)
 	struct asker *a = w.askers;
 
 	(void)state;
-	assert_true(fake_priv_follows(w.link, LINK_FOLLOW_ROOT, NULL, INDEX));
+	assert_true(fake_link_follows(w.link, LINK_FOLLOW_ROOT, NULL, INDEX));
 	ask(a);
 	later(3600 * 1000);
 	assert_int_equal(a->granted + fake_rpc_channels(w.rpc), 0);
@@ -185,7 +185,7 @@ static void the_systems_roots_need_no_file(void **state)
 	w.plane.root = "SYSTEM";
 	w.plane.connections = 16;
 	make();
-	assert_int_equal(fake_priv_live(w.link), 0);
+	assert_int_equal(fake_link_live(w.link), 0);
 	assert_int_equal(fake_rpc_channels(w.rpc), 16);
 	assert_null(channel(15)->roots_pem);
 	ask(a);

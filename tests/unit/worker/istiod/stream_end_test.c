@@ -1,4 +1,4 @@
-/* refusal_test.c - what istiod's and grpc's own words mean (istiod-live.md 1, 3; istio-agent.md
+/* stream_end_test.c - what istiod's and grpc's own words mean (istiod-live.md 1, 3; istio-agent.md
  * 1.8).
  */
 #include "worker/base/rpc/rpc.h"

@@ -45,7 +45,7 @@ static int setup(void **state)
 	(void)state;
 	loop = fake_loop();
 	rpc = rpc_new(loop);
-	to_broker = fake_priv();
+	to_broker = fake_link();
 	pods = pod_registry_new(&nobody, NULL);
 	volumes = csi_volumes_new(&(struct csi_volumes_options){loop, to_broker, pods, 0});
 	driver = csi_driver_new(

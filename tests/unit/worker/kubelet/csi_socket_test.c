@@ -44,7 +44,7 @@ static int setup(void **state)
 	loop = fake_loop();
 	rpc = rpc_new(loop);
 	server = rpc_server_new(rpc, &options, NULL, NULL);
-	to_broker = fake_priv();
+	to_broker = fake_link();
 	s = csi_socket_new(loop, to_broker, fd, server);
 	return 0;
 }
@@ -94,11 +94,11 @@ static void test_the_kubelet(void **state)
 	auto_close int a = dial(), b = dial();
 
 	(void)state;
-	assert_int_equal(fake_priv_waiting(to_broker, LINK_CALLER), 2);
+	assert_int_equal(fake_link_waiting(to_broker, LINK_CALLER), 2);
 	assert_int_equal(fake_rpc_adopted(server), 0);
-	fake_priv_called(to_broker, 0, NULL);
+	fake_link_called(to_broker, 0, NULL);
 	assert_int_equal(fake_rpc_adopted(server), 1);
-	fake_priv_called(to_broker, 0, NULL);
+	fake_link_called(to_broker, 0, NULL);
 	assert_int_equal(fake_rpc_adopted(server), 2);
 	assert_int_equal(number("accepted"), 2);
 	assert_true(a >= 0 && b >= 0);
@@ -111,7 +111,7 @@ static void test_another(void **state)
 
 	(void)state;
 	assert_false(closed(fd));
-	fake_priv_called(to_broker, EPERM, "it is a process of a pod");
+	fake_link_called(to_broker, EPERM, "it is a process of a pod");
 	assert_true(closed(fd));
 	assert_int_equal(fake_rpc_adopted(server), 0);
 	assert_int_equal(number("refused"), 1);
@@ -128,10 +128,10 @@ static void test_too_many(void **state)
 	(void)state;
 	fake_rpc_connections(server, 1023);
 	auto_close int last = dial();
-	assert_int_equal(fake_priv_waiting(to_broker, LINK_CALLER), 1);
+	assert_int_equal(fake_link_waiting(to_broker, LINK_CALLER), 1);
 	fd = dial();
 	assert_true(closed(fd));
-	assert_int_equal(fake_priv_waiting(to_broker, LINK_CALLER), 1);
+	assert_int_equal(fake_link_waiting(to_broker, LINK_CALLER), 1);
 	assert_false(closed(last));
 	assert_int_equal(number("refused"), 1);
 }
@@ -143,7 +143,7 @@ static void test_stop(void **state)
 
 	(void)state;
 	csi_socket_stop(s);
-	fake_priv_called(to_broker, 0, NULL);
+	fake_link_called(to_broker, 0, NULL);
 	assert_int_equal(fake_rpc_adopted(server), 1);
 	b = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(
@@ -158,7 +158,7 @@ static void test_end(void **state)
 	(void)state;
 	csi_socket_free(&s);
 	assert_true(closed(fd));
-	assert_int_equal(fake_priv_waiting(to_broker, LINK_CALLER), 0);
+	assert_int_equal(fake_link_waiting(to_broker, LINK_CALLER), 0);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

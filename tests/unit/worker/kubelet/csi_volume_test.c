@@ -82,7 +82,7 @@ static void begin(struct world *w)
 	static const struct pod_observer observer = {
 	    on_added, on_changed, on_token, on_removed, NULL};
 
-	*w = (struct world){.loop = fake_loop(), .link = fake_priv()};
+	*w = (struct world){.loop = fake_loop(), .link = fake_link()};
 	w->rpc = rpc_new(w->loop);
 	w->pods = pod_registry_new(&observer, w);
 	w->volumes =
@@ -165,19 +165,19 @@ static void ready(struct world *w)
 
 static void kept(struct world *w)
 {
-	fake_priv_put(w->link, NULL);
+	fake_link_put(w->link, NULL);
 	fake_loop_advance(w->loop, 0);
 }
 
 static void mounted(struct world *w)
 {
-	fake_priv_published(w->link, &w->uid, "mesh", 0, NULL);
+	fake_link_published(w->link, &w->uid, "mesh", 0, NULL);
 	fake_loop_advance(w->loop, 0);
 }
 
 static void unmounted(struct world *w)
 {
-	fake_priv_unpublished(w->link, &w->uid, "mesh", 0, NULL);
+	fake_link_unpublished(w->link, &w->uid, "mesh", 0, NULL);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -224,15 +224,15 @@ static void test_from_publish_to_unpublish(void **state)
 	assert_int_equal(w->added, 1);
 	assert_string_equal(w->pod->label, "demo/web-0");
 	assert_non_null(w->pod->token);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
 	assert_string_equal(state_of(w), "starting");
 	ready(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 1);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PUBLISH), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PUBLISH), 0);
 	kept(w);
-	k = fake_priv_kept_at(w->link, LINK_STATE_POD, 0);
+	k = fake_link_kept_at(w->link, LINK_STATE_POD, 0);
 	assert_memory_equal(k.id, w->uid.bytes, 16);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PUBLISH), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PUBLISH), 1);
 	assert_false(fake_rpc_ended(s));
 	mounted(w);
 	answered(s, RPC_OK, "");
@@ -250,7 +250,7 @@ static void test_from_publish_to_unpublish(void **state)
 	unmounted(w);
 	answered(s, RPC_OK, "");
 	assert_int_equal(w->removed, 1);
-	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 0);
+	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 0);
 	assert_string_equal(state_of(w), "none");
 }
 
@@ -262,7 +262,7 @@ static void test_what_is_not_there_is_unpublished(void **state)
 	s = unpublish(w); /* the broker may know more */
 	unmounted(w);
 	answered(s, RPC_OK, "");
-	assert_int_equal(fake_priv_removals(w->link, &w->uid), 1);
+	assert_int_equal(fake_link_removals(w->link, &w->uid), 1);
 	w->ask.target_path = "/somewhere/else";
 	answered(unpublish(w), RPC_OK, "");
 	w->ask.target_path = NULL;
@@ -280,7 +280,7 @@ static void test_certificate(void **state)
 
 	pod_set_ready(w->pod, NULL);
 	fake_loop_advance(w->loop, WAIT_MS - 1);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
 	fake_loop_advance(w->loop, 1);
 	kept(w);
 	mounted(w);
@@ -295,10 +295,10 @@ static void test_certificate_is_there(void **state)
 	publish(w);
 	pod_set_certified(w->pod);
 	fake_loop_advance(w->loop, 0);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
 	pod_set_ready(w->pod, NULL);
 	fake_loop_advance(w->loop, 0);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 1);
 }
 
 /* And nothing of it is left, for the kubelet does not come back to unpublish it. */
@@ -356,7 +356,7 @@ static void test_held(void **state)
 	fake_loop_advance(w->loop, HOLD_MS);
 	answered(t, RPC_UNAVAILABLE, "cgroup");
 	ready(w); /* nobody waits: nothing is mounted */
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
 	s = publish(w);
 	assert_int_equal(w->added, 1);
 	kept(w);
@@ -388,13 +388,13 @@ static void test_calls_join(void **state)
 	ready(w);
 	b = publish(w);
 	kept(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PUBLISH), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PUBLISH), 1);
 	publish(w);
 	mounted(w);
 	answered(a, RPC_OK, "");
 	answered(b, RPC_OK, "");
 	assert_int_equal(w->added, 1);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
 	assert_true(metric_says("agentd_publish_seconds_count 1\n"));
 }
 
@@ -432,7 +432,7 @@ static void test_given_up(void **state)
 		if (step >= 1)
 			kept(w);
 		fake_loop_advance(w->loop, 10 * HOLD_MS);
-		assert_int_equal(fake_priv_waiting(w->link, LINK_PUBLISH), 0);
+		assert_int_equal(fake_link_waiting(w->link, LINK_PUBLISH), 0);
 		assert_string_equal(state_of(w), "starting");
 		s = publish(w);
 		kept(w);
@@ -463,7 +463,7 @@ static void test_abandoned(void **state)
 		fake_loop_advance(w->loop, 1);
 		assert_string_equal(state_of(w), "none");
 		assert_int_equal(w->removed, 1);
-		assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 0);
+		assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 0);
 		csi_ask_token(&w->ask, "web", 1900000000);
 		publish_all(w);
 		fake_loop_advance(w->loop, 60 * 60 * 1000);
@@ -494,11 +494,11 @@ static void test_not_mounted(void **state)
 
 	ready(w);
 	kept(w);
-	fake_priv_published(w->link, &w->uid, "mesh", EBUSY, "somebody's mount is there");
+	fake_link_published(w->link, &w->uid, "mesh", EBUSY, "somebody's mount is there");
 	fake_loop_advance(w->loop, 0);
 	answered(s, RPC_INTERNAL, "somebody's mount");
 	assert_int_equal(w->removed, 1);
-	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 0);
+	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 0);
 	assert_string_equal(state_of(w), "none");
 }
 
@@ -509,7 +509,7 @@ static void test_not_kept(void **state)
 	struct rpc_stream *s = publish(w);
 
 	ready(w);
-	fake_priv_put(w->link, "no space");
+	fake_link_put(w->link, "no space");
 	mounted(w);
 	answered(s, RPC_OK, "");
 }
@@ -525,7 +525,7 @@ static void test_too_large_to_be_kept(void **state)
 	csi_ask_say(&w->ask, "ISTIO_META_X", many);
 	s = publish(w);
 	ready(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
 	mounted(w);
 	answered(s, RPC_OK, "");
 	csi_ask_token(&w->ask, "web", 1900000001);
@@ -540,21 +540,21 @@ static void test_republish_brings_a_token(void **state)
 	publish_all(w);
 	answered(publish(w), RPC_OK, "");
 	assert_int_equal(w->tokens, 0);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
 
 	csi_ask_token(&w->ask, "web", 1900000001);
 	answered(publish(w), RPC_OK, "");
 	assert_int_equal(w->tokens, 1);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 1);
 	/* Another one before that is kept: after it. */
 	csi_ask_token(&w->ask, "web", 1900000002);
 	answered(publish(w), RPC_OK, "");
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 1);
 	kept(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 1);
 	kept(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_STATE_PUT), 0);
-	assert_non_null(strstr(fake_priv_kept_at(w->link, LINK_STATE_POD, 0).data, w->pod->token));
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
+	assert_non_null(strstr(fake_link_kept_at(w->link, LINK_STATE_POD, 0).data, w->pod->token));
 	assert_int_equal(w->tokens, 2);
 }
 
@@ -567,10 +567,10 @@ static void test_republish_looks_at_the_mount(void **state)
 	publish_all(w);
 	answered(publish(w), RPC_OK, "");
 	answered(publish(w), RPC_OK, "");
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PUBLISH), 1); /* one look at a time */
-	fake_priv_published(w->link, &w->uid, NULL, 0, NULL);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PUBLISH), 1); /* one look at a time */
+	fake_link_published(w->link, &w->uid, NULL, 0, NULL);
 	answered(publish(w), RPC_OK, "");
-	fake_priv_published(w->link, &w->uid, NULL, EBUSY, "somebody else's mount");
+	fake_link_published(w->link, &w->uid, NULL, EBUSY, "somebody else's mount");
 	o = csi_volume_dump(w->volumes, &w->uid);
 	assert_non_null(strstr(json_string_value(json_object_get(o, "problem")), "somebody else"));
 	json_decref(o);
@@ -659,7 +659,7 @@ static void test_unpublish_ends_a_publish(void **state)
 		u = unpublish(w);
 		answered(s, RPC_ABORTED, "unpublished");
 		answered(publish(w), RPC_ABORTED, "unpublished");
-		assert_int_equal(fake_priv_waiting(w->link, LINK_PUBLISH), 0);
+		assert_int_equal(fake_link_waiting(w->link, LINK_PUBLISH), 0);
 		unmounted(w);
 		answered(u, RPC_OK, "");
 		assert_int_equal(w->removed, 1);
@@ -679,8 +679,8 @@ static void test_unpublish_joins_and_fails(void **state)
 	publish_all(w);
 	a = unpublish(w);
 	b = unpublish(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_UNPUBLISH), 1);
-	fake_priv_unpublished(w->link, &w->uid, "mesh", EBUSY, "it is busy");
+	assert_int_equal(fake_link_waiting(w->link, LINK_UNPUBLISH), 1);
+	fake_link_unpublished(w->link, &w->uid, "mesh", EBUSY, "it is busy");
 	fake_loop_advance(w->loop, 0);
 	answered(a, RPC_INTERNAL, "it is busy");
 	answered(b, RPC_INTERNAL, "it is busy");
@@ -697,7 +697,7 @@ static void fail_to_unpublish(struct world *w)
 {
 	struct rpc_stream *u = unpublish(w);
 
-	fake_priv_unpublished(w->link, &w->uid, "mesh", EBUSY, "it is busy");
+	fake_link_unpublished(w->link, &w->uid, "mesh", EBUSY, "it is busy");
 	fake_loop_advance(w->loop, 0);
 	answered(u, RPC_INTERNAL, "it is busy");
 }
@@ -715,8 +715,8 @@ static void test_publish_after_an_unpublish_that_failed(void **state)
 	b = publish(w);
 	assert_false(fake_rpc_ended(a) || fake_rpc_ended(b));
 	assert_int_equal(w->tokens, 1);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PUBLISH), 1);
-	fake_priv_published(w->link, &w->uid, "mesh", EBUSY, "somebody's mount is there");
+	assert_int_equal(fake_link_waiting(w->link, LINK_PUBLISH), 1);
+	fake_link_published(w->link, &w->uid, "mesh", EBUSY, "somebody's mount is there");
 	fake_loop_advance(w->loop, 0);
 	answered(a, RPC_INTERNAL, "somebody's mount");
 	answered(b, RPC_INTERNAL, "somebody's mount");
@@ -742,7 +742,7 @@ static void test_the_broker_fails_for_nothing(void **state)
 	struct world *w = *state;
 	struct rpc_stream *u = unpublish(w);
 
-	fake_priv_unpublished(w->link, &w->uid, "mesh", EIO, "broken");
+	fake_link_unpublished(w->link, &w->uid, "mesh", EIO, "broken");
 	fake_loop_advance(w->loop, 0);
 	answered(u, RPC_INTERNAL, "broken");
 	assert_string_equal(state_of(w), "none");

@@ -1,4 +1,4 @@
-/* kubelet_volumes_test.c - what an earlier worker kept and what the kubelet has: which pods come
+/* volumes_test.c - what an earlier worker kept and what the kubelet has: which pods come
  * back.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/worker/kubelet/csi_rig.c
@@ -62,7 +62,7 @@ static int setup(void **state)
 	static const struct pod_observer observer = {.added = on_added, .removed = on_removed};
 	static struct world w;
 
-	w = (struct world){.loop = fake_loop(), .link = fake_priv(), .free_when_done = true};
+	w = (struct world){.loop = fake_loop(), .link = fake_link(), .free_when_done = true};
 	w.pods = pod_registry_new(&observer, &w);
 	w.volumes = csi_volumes_new(&(struct csi_volumes_options){w.loop, w.link, w.pods, 0});
 	w.k = kubelet_volumes_restore(w.link, w.volumes, on_done, &w);
@@ -90,7 +90,7 @@ static void keep_text(struct world *w, const struct uuid *pod, const char *text)
 	uint8_t id[CSI_KEPT_ID_SIZE];
 
 	csi_kept_id(pod, id);
-	fake_priv_keep(
+	fake_link_keep(
 	    w->link, &(struct link_kept){
 			 .kind = LINK_STATE_POD, .id = id, .data = text, .size = strlen(text)});
 }
@@ -127,9 +127,9 @@ static struct link_volume volume(const struct world *w, bool mounted, const char
 
 static void restore(struct world *w, const struct link_volume *v, size_t n)
 {
-	fake_priv_listed(w->link, LINK_STATE_POD, NULL);
+	fake_link_listed(w->link, LINK_STATE_POD, NULL);
 	assert_int_equal(w->done, 0);
-	fake_priv_volumes(w->link, v, n, NULL);
+	fake_link_volumes(w->link, v, n, NULL);
 	assert_int_equal(w->done, 1);
 }
 
@@ -160,7 +160,7 @@ static void test_adopted(void **state)
 	assert_string_equal(json_string_value(json_object_get(p->labels, "app")), "web");
 	assert_non_null(p->token);
 	assert_string_equal(state_of(w), "published");
-	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 1);
+	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 1);
 }
 
 /* The last worker died before the mount: the kubelet's next try ends it. */
@@ -185,7 +185,7 @@ static void test_gone(void **state)
 	keep_text(w, &w->uid, text);
 	restore(w, NULL, 0);
 	assert_int_equal(w->added, 0);
-	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 0);
+	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 0);
 	assert_string_equal(state_of(w), "none");
 }
 
@@ -220,7 +220,7 @@ static void test_not_ours(void **state)
 		v[i] = volume(w, false, data[i]);
 	restore(w, v, N);
 	assert_int_equal(w->added, 0);
-	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 0);
+	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 0);
 }
 
 /* Each is said, deleted, and harms nobody. */
@@ -238,8 +238,8 @@ static void test_damaged(void **state)
 	keep_text(w, &w->uid, text);
 	restore(w, &v, 1);
 	assert_int_equal(w->added, 1);
-	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 1);
-	assert_memory_equal(fake_priv_kept_at(w->link, LINK_STATE_POD, 0).id, w->uid.bytes, 16);
+	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 1);
+	assert_memory_equal(fake_link_kept_at(w->link, LINK_STATE_POD, 0).id, w->uid.bytes, 16);
 }
 
 /* Cut anywhere: it is none. */
@@ -268,7 +268,7 @@ static void test_newer(void **state)
 	restore(w, &v, 1);
 	assert_int_equal(w->added, 0);
 	assert_string_equal(state_of(w), "waiting");
-	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 1);
+	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 1);
 }
 
 /* The broker cannot tell what is there: no pod loses its services for that. */
@@ -278,12 +278,12 @@ static void test_no_list(void **state)
 	auto_free char *text = kept_text();
 
 	keep_text(w, &w->uid, text);
-	fake_priv_listed(w->link, LINK_STATE_POD, NULL);
-	fake_priv_volumes(w->link, NULL, 0, "the directory cannot be read");
+	fake_link_listed(w->link, LINK_STATE_POD, NULL);
+	fake_link_volumes(w->link, NULL, 0, "the directory cannot be read");
 	assert_int_equal(w->done, 1);
 	assert_int_equal(w->added, 1);
 	assert_string_equal(state_of(w), "starting"); /* the next publish mounts, or finds it so */
-	assert_int_equal(fake_priv_kept(w->link, LINK_STATE_POD), 1);
+	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 1);
 }
 
 /* A manifest has the uid, or its names are none: who is mounted is still to be unmounted. */
@@ -305,8 +305,8 @@ static void test_no_state(void **state)
 	struct world *w = *state;
 	struct link_volume v = volume(w, true, DATA);
 
-	fake_priv_listed(w->link, LINK_STATE_POD, "an error");
-	fake_priv_volumes(w->link, &v, 1, NULL);
+	fake_link_listed(w->link, LINK_STATE_POD, "an error");
+	fake_link_volumes(w->link, &v, 1, NULL);
 	assert_string_equal(state_of(w), "waiting");
 }
 
@@ -330,9 +330,9 @@ static void test_end_in_the_middle(void **state)
 	auto_free char *text = kept_text();
 
 	keep_text(w, &w->uid, text);
-	fake_priv_listed(w->link, LINK_STATE_POD, NULL);
+	fake_link_listed(w->link, LINK_STATE_POD, NULL);
 	kubelet_volumes_free(&w->k);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_VOLUMES), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_VOLUMES), 0);
 	assert_int_equal(w->done, 0);
 }
 

@@ -404,7 +404,7 @@ static const struct trial trials[] = {
 
 /* --- the children --- */
 
-/* As life_worker.c does it. */
+/* As broker/life/worker.c does it. */
 static void drop_privileges(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};

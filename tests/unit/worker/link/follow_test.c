@@ -1,4 +1,4 @@
-/* link_follow_test.c - followed files as the worker gets them.
+/* follow_test.c - followed files as the worker gets them.
  *
  * LINK: tests/fake/loop.c
  */

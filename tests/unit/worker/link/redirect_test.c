@@ -1,4 +1,4 @@
-/* link_redirect_test.c - the worker's words about pods' traffic, and a broker that answers late,
+/* redirect_test.c - the worker's words about pods' traffic, and a broker that answers late,
  * badly, or by itself.
  *
  * LINK: tests/fake/loop.c

@@ -1,4 +1,4 @@
-/* link_state_test.c - what the worker has kept, as the broker gets it and gives it back.
+/* state_test.c - what the worker has kept, as the broker gets it and gives it back.
  *
  * LINK: tests/fake/loop.c tests/fake/secrets.c
  */

@@ -1,4 +1,4 @@
-/* link_volume_test.c - what the worker asks about the kubelet's volumes, as the broker gets it.
+/* volume_test.c - what the worker asks about the kubelet's volumes, as the broker gets it.
  *
  * LINK: tests/fake/loop.c
  */

@@ -1,4 +1,4 @@
-/* link_world.h - a `struct link` on a virtual loop, and the broker's end of its pair in the test's
+/* world.h - a `struct link` on a virtual loop, and the broker's end of its pair in the test's
  * hand.
  *
  * The sockets are real: turn() takes what has arrived.

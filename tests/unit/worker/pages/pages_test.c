@@ -1,4 +1,4 @@
-/* agent_pages_test.c - the whole worker with fakes at its edges: what a stranger on the metrics
+/* pages_test.c - the whole worker with fakes at its edges: what a stranger on the metrics
  * port sees of it, from its beginning to its end.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/x509.c tests/fake/link_volume.c
@@ -51,10 +51,10 @@ static void begin(struct world *w)
 	getsockname(w->kept, (struct sockaddr *)&w->port, &w->port_size);
 	assert_int_equal(
 	    config_load(&w->config, "agentd.yaml", settings, strlen(settings), 1, argv, &e), 0);
-	fake_priv_node_listener(LINK_NODE_METRICS, dup(w->kept));
+	fake_link_node_listener(LINK_NODE_METRICS, dup(w->kept));
 	w->agent = agent_new(w->loop, &w->config, -1, &e);
 	assert_non_null(w->agent);
-	w->link = fake_priv_last();
+	w->link = fake_link_last();
 }
 
 static void end(struct world *w)
@@ -69,9 +69,9 @@ static void end(struct world *w)
 /* What is stored of an earlier worker was read: there are pages from now on. */
 static void restored(struct world *w)
 {
-	fake_priv_root(w->link, 0, "ROOT of istiod");
-	fake_priv_listed(w->link, LINK_STATE_CERT, NULL);
-	fake_priv_listed(w->link, LINK_STATE_CERT_IN_MEMORY, NULL);
+	fake_link_root(w->link, 0, "ROOT of istiod");
+	fake_link_listed(w->link, LINK_STATE_CERT, NULL);
+	fake_link_listed(w->link, LINK_STATE_CERT_IN_MEMORY, NULL);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -123,14 +123,14 @@ static void it_is_healthy_when_all_pods_of_before_are_told(void **state)
 	restored(&w);
 	assert_int_equal(strncmp(answer(&w, early), "HTTP/1.1 503 ", 13), 0);
 	close(early);
-	fake_priv_manifest(w.link, UID_A ".yaml",
+	fake_link_manifest(w.link, UID_A ".yaml",
 	    "uid: " UID_A "\nname: web-0\nnamespace: demo\nservice_account: web\n");
-	fake_priv_synced(w.link);
+	fake_link_synced(w.link);
 	fake_loop_advance(w.loop, 0);
 	expect(&w, "/healthz", "HTTP/1.1 503 ", "\nstarting: not all pods of before");
 	expect(&w, "/metrics", "HTTP/1.1 200 ", "\nagentd_pods{state=\"not_ready\"} 1\n");
 	uuid_parse(&uid, UID_A);
-	fake_priv_added(w.link, &uid, "No space left on device"); /* not served, and told so */
+	fake_link_added(w.link, &uid, "No space left on device"); /* not served, and told so */
 	fake_loop_advance(w.loop, 0);
 	expect(&w, "/healthz", "HTTP/1.1 200 ", "\nok\n");
 	end(&w);
@@ -144,7 +144,7 @@ static void an_ending_worker_leaves_scrapes_to_the_next(void **state)
 	(void)state;
 	begin(&w);
 	restored(&w);
-	fake_priv_synced(w.link);
+	fake_link_synced(w.link);
 	there = ask(&w, "/metrics");
 	fake_loop_advance(w.loop, 0);
 	agent_stop_accepting(w.agent);

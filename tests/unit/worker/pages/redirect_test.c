@@ -68,7 +68,7 @@ static int setup(void **state)
 	address_len = sizeof(address);
 	getsockname(fd, (struct sockaddr *)&address, &address_len);
 	l = loop_new(&e);
-	to_broker = fake_priv();
+	to_broker = fake_link();
 	pods = pod_registry_new(&observer, NULL);
 	pod_source_add(pods, &source);
 	assert_int_equal(pod_add(pods, &source, &spec, &e), 0);
@@ -146,12 +146,12 @@ static bool is_answered(void)
 
 static bool is_explaining(void)
 {
-	return fake_priv_waiting(to_broker, LINK_REDIRECT_EXPLAIN) || is_answered();
+	return fake_link_waiting(to_broker, LINK_REDIRECT_EXPLAIN) || is_answered();
 }
 
 static bool is_tracing(void)
 {
-	return fake_priv_waiting(to_broker, LINK_REDIRECT_TRACE) || is_answered();
+	return fake_link_waiting(to_broker, LINK_REDIRECT_TRACE) || is_answered();
 }
 
 /* --- explain --- */
@@ -255,8 +255,8 @@ static void test_the_broker_does_not_explain(void **state)
 
 static bool nothing_waits(void)
 {
-	return !fake_priv_waiting(to_broker, LINK_REDIRECT_EXPLAIN) &&
-	       !fake_priv_waiting(to_broker, LINK_REDIRECT_TRACE);
+	return !fake_link_waiting(to_broker, LINK_REDIRECT_EXPLAIN) &&
+	       !fake_link_waiting(to_broker, LINK_REDIRECT_TRACE);
 }
 
 static void test_the_client_goes_first(void **state)
@@ -276,7 +276,7 @@ static void test_too_many_questions(void **state)
 	for (int i = 0; i < 32; i++)
 		ask(&many[i], "/redirect/trace", true);
 	await(is_tracing);
-	while (fake_priv_waiting(to_broker, LINK_REDIRECT_TRACE) < 32)
+	while (fake_link_waiting(to_broker, LINK_REDIRECT_TRACE) < 32)
 		await(is_tracing);
 	ask(&client, "/redirect/trace", false);
 	await(is_answered);

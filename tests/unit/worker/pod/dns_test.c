@@ -64,7 +64,7 @@ static int setup(void **state)
 {
 	(void)state;
 	shared = (struct agent_shared){.loop = fake_loop(),
-	    .link = fake_priv(),
+	    .link = fake_link(),
 	    .dns_upstream = "10.96.0.10,fd00::10",
 	    .node.cluster_domain = "cluster.local"};
 	plan = (struct redirect_plan){
@@ -78,7 +78,7 @@ static int teardown(void **state)
 	(void)state;
 	row_stop(row, &d);
 	fake_loop_end(&shared.loop);
-	assert_int_equal(fake_priv_live(shared.link), 0);
+	assert_int_equal(fake_link_live(shared.link), 0);
 	link_free(&shared.link);
 	metrics_clear();
 	return 0;
@@ -154,7 +154,7 @@ static void none_at_all(void **state)
 	row->netns(d, true);
 	row->directory(d);
 	assert_null(told);
-	assert_int_equal(fake_priv_live(shared.link), 0);
+	assert_int_equal(fake_link_live(shared.link), 0);
 }
 
 static void who_did_not_ask(void **state)
@@ -183,9 +183,9 @@ static int some_socket(int type)
 
 static void give_both(void)
 {
-	fake_priv_listening(
+	fake_link_listening(
 	    shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
-	fake_priv_listening(
+	fake_link_listening(
 	    shared.link, &pod.uid, LINK_LISTEN_DNS_TCP, some_socket(SOCK_STREAM), NULL);
 }
 
@@ -193,7 +193,7 @@ static void asked_for_when_the_pod_is_live(void **state)
 {
 	(void)state;
 	start();
-	assert_int_equal(fake_priv_live(shared.link), 0);
+	assert_int_equal(fake_link_live(shared.link), 0);
 	assert_true(says("answers", "no") && says("why_not", "namespace"));
 	row->netns(d, true);
 	give_both();
@@ -205,7 +205,7 @@ static void asked_for_when_the_pod_is_live(void **state)
 	assert_true(says("answers", "yes"));
 	row->netns(d, false);
 	assert_true(says("answers", "no") && says("why_not", "namespace"));
-	assert_int_equal(fake_priv_live(shared.link), 0);
+	assert_int_equal(fake_link_live(shared.link), 0);
 	assert_int_equal(fake_loop_live(shared.loop), 0);
 }
 
@@ -214,14 +214,14 @@ static void refused_and_asked_for_again(void **state)
 	(void)state;
 	start();
 	row->netns(d, true);
-	fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, -1, "in use");
+	fake_link_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, -1, "in use");
 	assert_true(says("why_not", "in use"));
 	fake_loop_advance(shared.loop, 9999);
-	assert_int_equal(fake_priv_waiting(shared.link, LINK_LISTEN), 0);
+	assert_int_equal(fake_link_waiting(shared.link, LINK_LISTEN), 0);
 	fake_loop_advance(shared.loop, 1);
-	fake_priv_listening(
+	fake_link_listening(
 	    shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
-	fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_TCP, -1, "in use");
+	fake_link_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_TCP, -1, "in use");
 	assert_true(says("answers", "no"));
 	fake_loop_advance(shared.loop, 10000);
 	give_both();
@@ -236,15 +236,15 @@ static void stopped_at_any_time(void **state)
 		start();
 		row->netns(d, true);
 		if (step == 3)
-			fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, -1, "no");
+			fake_link_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, -1, "no");
 		else if (step)
-			fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP,
+			fake_link_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP,
 			    some_socket(SOCK_DGRAM), NULL);
 		if (step == 2)
-			fake_priv_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_TCP,
+			fake_link_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_TCP,
 			    some_socket(SOCK_STREAM), NULL);
 		row_stop(row, &d);
-		assert_int_equal(fake_priv_live(shared.link), 0);
+		assert_int_equal(fake_link_live(shared.link), 0);
 		assert_int_equal(fake_loop_live(shared.loop), 0);
 	}
 }

@@ -42,7 +42,7 @@ static int setup(void **state)
 {
 	struct world *w = &world;
 
-	*w = (struct world){.link = fake_priv()};
+	*w = (struct world){.link = fake_link()};
 	w->shared = (struct agent_shared){.link = w->link, .redirect = pod_redirects_new(w->link)};
 	w->context = (struct pod_context){.shared = &w->shared, .pod = &pod, .plan = &plan};
 	plan = (struct redirect_plan){.mode = REDIRECT_MODE_EBPF, .rules.strict = 1};
@@ -123,7 +123,7 @@ static void test_a_refused_strict_pod_stays_held(void **state)
 	assert_true(pod_redirect_holds(w->r));
 	assert_string_equal(pod_redirect_state(w->r)->msg, "not on this node");
 	assert_false(dumped(w, "in_force"));
-	assert_int_equal(fake_priv_waiting(w->link, LINK_REDIRECT_COUNTERS), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_REDIRECT_COUNTERS), 0);
 }
 
 static void test_a_permissive_pod_is_not_held(void **state)
@@ -143,7 +143,7 @@ static void test_another_mode_lets_go(void **state)
 	plan = (struct redirect_plan){.mode = REDIRECT_MODE_ISTIO_CNI};
 	start(w);
 	assert_int_equal(fake_redirect_dels(), 1);
-	assert_int_equal(fake_priv_live(w->link), 0);
+	assert_int_equal(fake_link_live(w->link), 0);
 	assert_false(pod_redirect_holds(w->r));
 	assert_null(pod_redirect_state(w->r));
 }
@@ -155,7 +155,7 @@ static void test_a_stop_asks_for_nothing(void **state)
 
 	start(w);
 	row_stop(row, &w->r);
-	assert_int_equal(fake_priv_live(w->link), 0);
+	assert_int_equal(fake_link_live(w->link), 0);
 	assert_int_equal(fake_redirect_dels(), 0);
 	assert_int_equal(w->settled, 0);
 	fake_redirect_note(&pod.uid, NULL, 0); /* to nobody */

@@ -63,7 +63,7 @@ static int setup(void **state)
 	    on_added, on_changed, NULL, on_removed, on_settled};
 	static struct world w;
 
-	w = (struct world){.loop = fake_loop(), .link = fake_priv()};
+	w = (struct world){.loop = fake_loop(), .link = fake_link()};
 	w.pods = pod_registry_new(&observer, &w);
 	w.dir = manifest_dir_new(w.loop, w.link, w.pods);
 	*state = &w;
@@ -121,12 +121,12 @@ static void test_add(void **state)
 	struct world *w = *state;
 	struct pod *p;
 
-	fake_priv_manifest(w->link, FILE1,
+	fake_link_manifest(w->link, FILE1,
 	    POD1 "env:\n  ISTIO_META_X: '1'\n  PROXY_CONFIG: |\n    concurrency: 2\n"
 		 "labels: {app: web}\nannotations: {a: b}\nproxy_uid: 2000\nproxy_gid: 2001\n"
 		 "redirect: {mode: none}\n");
 	assert_int_equal(w->settled, 0);
-	fake_priv_synced(w->link);
+	fake_link_synced(w->link);
 	assert_int_equal(w->settled, 1);
 	p = find(w, UID1);
 	assert_non_null(p);
@@ -147,25 +147,25 @@ static void test_change_and_remove(void **state)
 {
 	struct world *w = *state;
 
-	fake_priv_manifest(w->link, FILE1, POD1);
-	fake_priv_manifest(w->link, FILE2, POD2);
+	fake_link_manifest(w->link, FILE1, POD1);
+	fake_link_manifest(w->link, FILE2, POD2);
 	assert_int_equal(find(w, UID1)->proxy_uid, 1337);
-	fake_priv_manifest(w->link, FILE1, POD1); /* touched only */
+	fake_link_manifest(w->link, FILE1, POD1); /* touched only */
 	assert_int_equal(w->changed, 0);
-	fake_priv_manifest(w->link, FILE1, POD1 "labels: {v: '2'}\n");
+	fake_link_manifest(w->link, FILE1, POD1 "labels: {v: '2'}\n");
 	assert_int_equal(w->changed, 1);
-	fake_priv_manifest(w->link, FILE1, NULL);
+	fake_link_manifest(w->link, FILE1, NULL);
 	fake_loop_advance(w->loop, GRACE_MS - 1);
 	assert_non_null(find(w, UID1));
 	fake_loop_advance(w->loop, 1);
 	assert_null(find(w, UID1));
 	assert_non_null(find(w, UID2));
 	assert_int_equal(w->removed, 1);
-	fake_priv_manifest(w->link, FILE1, NULL);
+	fake_link_manifest(w->link, FILE1, NULL);
 	assert_int_equal(fake_loop_live(w->loop), 0); /* there is nothing to remove */
 	fake_loop_advance(w->loop, GRACE_MS);
 	assert_int_equal(w->removed, 1);
-	fake_priv_manifest(w->link, FILE1, POD1);
+	fake_link_manifest(w->link, FILE1, POD1);
 	assert_int_equal(w->added, 3);
 }
 
@@ -174,12 +174,12 @@ static void test_renamed_away_and_written_keeps_the_pod(void **state)
 {
 	struct world *w = *state;
 
-	fake_priv_manifest(w->link, FILE1, POD1);
+	fake_link_manifest(w->link, FILE1, POD1);
 	for (int i = 1; i <= 2; i++) {
-		fake_priv_manifest(w->link, FILE1, NULL);
-		fake_priv_manifest(w->link, FILE1, NULL); /* told again */
+		fake_link_manifest(w->link, FILE1, NULL);
+		fake_link_manifest(w->link, FILE1, NULL); /* told again */
 		fake_loop_advance(w->loop, GRACE_MS - 1);
-		fake_priv_manifest(w->link, FILE1, i == 1 ? POD1 : POD1 "labels: {v: '2'}\n");
+		fake_link_manifest(w->link, FILE1, i == 1 ? POD1 : POD1 "labels: {v: '2'}\n");
 		fake_loop_advance(w->loop, 10 * GRACE_MS);
 		assert_non_null(find(w, UID1));
 		assert_int_equal(w->changed, i - 1);
@@ -193,14 +193,14 @@ static void test_gone_and_back_as_a_bad_one_keeps_the_pod(void **state)
 	struct world *w = *state;
 	struct err e = {EACCES, "not root's"};
 
-	fake_priv_manifest(w->link, FILE1, POD1);
-	fake_priv_manifest(w->link, FILE1, NULL);
-	fake_priv_manifest(w->link, FILE1, "uid: [");
+	fake_link_manifest(w->link, FILE1, POD1);
+	fake_link_manifest(w->link, FILE1, NULL);
+	fake_link_manifest(w->link, FILE1, "uid: [");
 	fake_loop_advance(w->loop, 10 * GRACE_MS);
 	refused(w, FILE1, NULL);
-	fake_priv_manifest(w->link, FILE1, NULL);
+	fake_link_manifest(w->link, FILE1, NULL);
 	refused(w, NULL, NULL);
-	fake_priv_push(w->link, LINK_FOLLOW_MANIFESTS, NULL, 0,
+	fake_link_push(w->link, LINK_FOLLOW_MANIFESTS, NULL, 0,
 	    &(struct link_content){.name = FILE1, .e = &e});
 	fake_loop_advance(w->loop, 10 * GRACE_MS);
 	refused(w, FILE1, NULL);
@@ -213,10 +213,10 @@ static void test_the_end_stops_removals(void **state)
 {
 	struct world *w = *state;
 
-	fake_priv_manifest(w->link, FILE1, POD1);
-	fake_priv_manifest(w->link, FILE2, POD2);
-	fake_priv_manifest(w->link, FILE1, NULL);
-	fake_priv_manifest(w->link, FILE2, NULL);
+	fake_link_manifest(w->link, FILE1, POD1);
+	fake_link_manifest(w->link, FILE2, POD2);
+	fake_link_manifest(w->link, FILE1, NULL);
+	fake_link_manifest(w->link, FILE2, NULL);
 	assert_int_equal(fake_loop_live(w->loop), 2);
 	manifest_dir_free(&w->dir);
 	fake_loop_advance(w->loop, GRACE_MS);
@@ -229,13 +229,13 @@ static void test_bad_manifest_harms_nobody(void **state)
 {
 	struct world *w = *state;
 
-	fake_priv_manifest(w->link, FILE1, POD1);
-	fake_priv_manifest(w->link, FILE2, "uid: " UID2 "\nname: cli-0\nnamespace: De mo\n");
+	fake_link_manifest(w->link, FILE1, POD1);
+	fake_link_manifest(w->link, FILE2, "uid: " UID2 "\nname: cli-0\nnamespace: De mo\n");
 	assert_non_null(find(w, UID1));
 	assert_null(find(w, UID2));
 	refused(w, FILE2, NULL);
 	why(w, "pods.d/" FILE2 ": line 3: namespace: must be a DNS label");
-	fake_priv_manifest(w->link, FILE2, POD2); /* repaired */
+	fake_link_manifest(w->link, FILE2, POD2); /* repaired */
 	assert_non_null(find(w, UID2));
 	refused(w, NULL, NULL);
 	assert_int_equal(w->added, 2);
@@ -254,24 +254,24 @@ static void test_bad_change_keeps_the_pod(void **state)
 	struct world *w = *state;
 	struct err e = {EACCES, "not root's"};
 
-	fake_priv_manifest(w->link, FILE1, POD1 "labels: {v: '1'}\n");
+	fake_link_manifest(w->link, FILE1, POD1 "labels: {v: '1'}\n");
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct pod *p;
 
-		fake_priv_manifest(w->link, FILE1, bad[i]);
+		fake_link_manifest(w->link, FILE1, bad[i]);
 		refused(w, FILE1, NULL);
 		p = find(w, UID1);
 		assert_non_null(p);
 		assert_string_equal(p->sa, "web");
 		assert_string_equal(json_string_value(json_object_get(p->labels, "v")), "1");
 	}
-	fake_priv_push(w->link, LINK_FOLLOW_MANIFESTS, NULL, 0,
+	fake_link_push(w->link, LINK_FOLLOW_MANIFESTS, NULL, 0,
 	    &(struct link_content){.name = FILE1, .e = &e});
 	why(w, "pods.d/" FILE1 ": not root's");
 	assert_non_null(find(w, UID1));
 	assert_int_equal(w->changed + w->removed, 0);
 	assert_true(find(w, UID1)->ready);
-	fake_priv_manifest(w->link, FILE1, NULL); /* going is no change that can be refused */
+	fake_link_manifest(w->link, FILE1, NULL); /* going is no change that can be refused */
 	fake_loop_advance(w->loop, GRACE_MS);
 	assert_null(find(w, UID1));
 	refused(w, NULL, NULL);
@@ -281,12 +281,12 @@ static void test_refused_are_listed_by_file(void **state)
 {
 	struct world *w = *state;
 
-	fake_priv_manifest(w->link, "z.yaml", POD1);
-	fake_priv_manifest(w->link, "a\xff.yaml", POD1);
-	fake_priv_manifest(w->link, "z.yaml", POD1);
+	fake_link_manifest(w->link, "z.yaml", POD1);
+	fake_link_manifest(w->link, "a\xff.yaml", POD1);
+	fake_link_manifest(w->link, "z.yaml", POD1);
 	refused(w, "a?.yaml", "z.yaml");
 	why(w, "line 1: uid: must be the file's name");
-	fake_priv_manifest(w->link, "z.yaml", NULL);
+	fake_link_manifest(w->link, "z.yaml", NULL);
 	refused(w, "a?.yaml", NULL);
 }
 

@@ -124,7 +124,7 @@ static int setup(void **state)
 	w->loop = fake_loop();
 	w->rpc = rpc_new(w->loop);
 	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
-	w->link = fake_priv();
+	w->link = fake_link();
 	uuid_parse(&w->pod, "11111111-1111-1111-1111-111111111111");
 	w->uds = uds_new(w->loop, w->link, &w->pod, "demo/web-0", w->server, &events, w);
 	*state = w;
@@ -144,7 +144,7 @@ static int teardown(void **state)
 		unlink(path);
 	}
 	rmdir(w->dir);
-	assert_int_equal(fake_priv_live(w->link), 0);
+	assert_int_equal(fake_link_live(w->link), 0);
 	link_free(&w->link);
 	rpc_server_free(&w->server);
 	rpc_free(&w->rpc);
@@ -170,7 +170,7 @@ static void hand_over(struct world *w, int kind)
 
 	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	assert_int_equal(listen(fd, 64), 0);
-	fake_priv_listening(w->link, &w->pod, (enum link_listener)kind, fd, NULL);
+	fake_link_listening(w->link, &w->pod, (enum link_listener)kind, fd, NULL);
 }
 
 static void listen_on_both(struct world *w)
@@ -216,7 +216,7 @@ static void broker_says(struct world *w, uint64_t cookie, const char *ip4, const
 		a[n.naddresses].family = AF_INET6;
 		inet_pton(AF_INET6, ip6, a[n.naddresses++].bytes);
 	}
-	fake_priv_peer(w->link, &w->pod, &n, NULL);
+	fake_link_peer(w->link, &w->pod, &n, NULL);
 }
 
 static bool is_closed(int fd)
@@ -239,7 +239,7 @@ static void listening_is_told_when_both_sockets_are_there(void **state)
 {
 	struct world *w = *state;
 
-	assert_int_equal(fake_priv_waiting(w->link, LINK_LISTEN), 2);
+	assert_int_equal(fake_link_waiting(w->link, LINK_LISTEN), 2);
 	hand_over(w, LINK_LISTEN_XDS);
 	assert_int_equal(w->told, 0);
 	hand_over(w, LINK_LISTEN_SDS);
@@ -252,7 +252,7 @@ static void one_socket_is_not_enough(void **state)
 	struct world *w = *state;
 
 	hand_over(w, LINK_LISTEN_SDS);
-	fake_priv_listening(w->link, &w->pod, LINK_LISTEN_XDS, -1, "no space left");
+	fake_link_listening(w->link, &w->pod, LINK_LISTEN_XDS, -1, "no space left");
 	assert_int_equal(w->told, 1);
 	assert_non_null(strstr(w->why, "no space left"));
 	assert_int_equal(connect_to(w, LINK_LISTEN_SDS), -1); /* the other one is closed */
@@ -262,9 +262,9 @@ static void a_failure_cancels_the_other_request(void **state)
 {
 	struct world *w = *state;
 
-	fake_priv_listening(w->link, &w->pod, LINK_LISTEN_SDS, -1, "denied");
+	fake_link_listening(w->link, &w->pod, LINK_LISTEN_SDS, -1, "denied");
 	assert_int_equal(w->told, 1);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_LISTEN), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_LISTEN), 0);
 }
 
 static void the_owner_may_leave_when_told(void **state)
@@ -283,7 +283,7 @@ static void the_first_connection_is_looked_at_then_served(void **state)
 
 	listen_on_both(w);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
 	assert_int_equal(fake_rpc_adopted(w->server), 0);
 	broker_says(w, w->cookie, "10.0.0.7", "fd00::7");
 	assert_string_equal(w->ips, "10.0.0.7 fd00::7 ");
@@ -292,7 +292,7 @@ static void the_first_connection_is_looked_at_then_served(void **state)
 	/* The next ones show the same cookie. */
 	visit(w);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 	snprintf(expect, sizeof(expect),
 	    "{\"accepted\": 3, \"attested\": {\"cgroup_ids\": [\"%llu\"], \"netns_cookie\": "
@@ -309,16 +309,16 @@ static void a_refused_connection_is_closed(void **state)
 
 	listen_on_both(w);
 	fd = visit(w);
-	fake_priv_peer(w->link, &w->pod, NULL, "the host's network namespace");
+	fake_link_peer(w->link, &w->pod, NULL, "the host's network namespace");
 	assert_true(is_closed(fd));
 	assert_int_equal(fake_rpc_adopted(w->server), 0);
 	assert_string_equal(w->ips, "");
 	/* That is not asked again at once; but nothing was learned for good. */
 	assert_true(is_closed(visit(w)));
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 0);
 	fake_loop_advance(w->loop, 1001);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_int_equal(fake_rpc_adopted(w->server), 1);
 	uds_free(&w->uds);
@@ -337,12 +337,12 @@ static void a_netns_without_addresses_is_served_too(void **state)
 	visit_at(w, LINK_LISTEN_XDS);
 	broker_says(w, w->cookie, NULL, NULL);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_string_equal(w->ips, "10.0.0.7 ");
 	assert_int_equal(w->served_before_ips, 2);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 4);
 }
 
@@ -355,7 +355,7 @@ static void each_connection_to_xds_reads_the_addresses(void **state)
 	visit(w);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	visit_at(w, LINK_LISTEN_XDS);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
 	broker_says(w, w->cookie, "10.0.0.8", NULL);
 	assert_string_equal(w->ips, "10.0.0.8 ");
 	assert_int_equal(w->served_before_ips, 1);
@@ -370,7 +370,7 @@ static void without_a_cookie_the_broker_is_asked_each_time(void **state)
 	listen_on_both(w);
 	for (unsigned i = 1; i <= 3; i++) {
 		visit(w);
-		assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+		assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
 		broker_says(w, 0, "10.0.0.7", NULL);
 		assert_int_equal(fake_rpc_adopted(w->server), i);
 	}
@@ -416,11 +416,11 @@ static void another_netns_is_the_brokers_to_judge(void **state)
 	visit(w);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	fd = visit_from_elsewhere(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
-	fake_priv_peer(w->link, &w->pod, NULL, "another network namespace");
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
+	fake_link_peer(w->link, &w->pod, NULL, "another network namespace");
 	assert_true(is_closed(fd));
 	visit(w); /* the known one is still known */
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
 	/* After a reboot of the node the broker takes a new one; then the old one is the stranger.
 	 */
@@ -429,8 +429,8 @@ static void another_netns_is_the_brokers_to_judge(void **state)
 	assert_string_equal(w->ips, "10.0.0.8 ");
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
-	fake_priv_peer(w->link, &w->pod, NULL, "another network namespace");
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
+	fake_link_peer(w->link, &w->pod, NULL, "another network namespace");
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 }
 
@@ -449,13 +449,13 @@ static void another_cgroup_is_the_brokers_to_judge(void **state)
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	w->cgroup = mine;
 	fd = visit(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
-	fake_priv_stranger(w->link, &w->pod, EACCES, "not in the pod's cgroup");
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
+	fake_link_stranger(w->link, &w->pod, EACCES, "not in the pod's cgroup");
 	assert_true(is_closed(fd));
 	visit(w);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	visit(w); /* two cgroups are known now */
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 0);
 	assert_int_equal(fake_rpc_adopted(w->server), 3);
 }
 
@@ -473,8 +473,8 @@ static void a_new_namespace_forgets_the_cgroups(void **state)
 		broker_says(w, cookies[i], "10.0.0.7", NULL);
 	}
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
-	fake_priv_stranger(w->link, &w->pod, EACCES, "elsewhere");
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
+	fake_link_stranger(w->link, &w->pod, EACCES, "elsewhere");
 }
 
 static void assert_dump_has(const struct world *w, const char *part)
@@ -498,8 +498,8 @@ static void what_cannot_be_known_is_flagged_and_asked_about_again(void **state)
 	listen_on_both(w);
 	for (unsigned i = 1; i <= 3; i++) {
 		visit(w);
-		assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
-		fake_priv_peer(w->link, &w->pod, &n, NULL);
+		assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
+		fake_link_peer(w->link, &w->pod, &n, NULL);
 		assert_int_equal(fake_rpc_adopted(w->server), i);
 	}
 	assert_dump_has(w, "\"cgroup_ids\": []");
@@ -524,7 +524,7 @@ static void refusals_are_counted_by_reason(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		int fd = visit(w);
 
-		fake_priv_stranger(w->link, &w->pod, cases[i].code, cases[i].reason);
+		fake_link_stranger(w->link, &w->pod, cases[i].code, cases[i].reason);
 		assert_true(is_closed(fd));
 	}
 	assert_dump_has(w,
@@ -609,13 +609,13 @@ static void a_process_that_is_gone_is_not_served(void **state)
 	struct child c = child_connects(w);
 	child_ends(&c);
 	fake_loop_advance(w->loop, 0);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 0);
 	assert_dump_has(w, "\"refused_by\": {\"exited\": 1}");
 	close(c.conn);
 
 	c = child_connects(w);
 	fake_loop_advance(w->loop, 0);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
 	child_ends(&c);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_int_equal(fake_rpc_adopted(w->server), 0);
@@ -649,10 +649,10 @@ static void few_connections_wait_for_the_broker(void **state)
 	broker_says(w, w->cookie, NULL, NULL);
 	for (int i = 0; i < WAITING_MAX; i++)
 		visit(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), WAITING_MAX);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), WAITING_MAX);
 	fd = visit(w);
 	assert_true(is_closed(fd));
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), WAITING_MAX);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), WAITING_MAX);
 	for (int i = 0; i < WAITING_MAX; i++)
 		broker_says(w, w->cookie, "10.0.0.7", NULL);
 	assert_int_equal(fake_rpc_adopted(w->server), 1 + WAITING_MAX);
@@ -670,12 +670,12 @@ static void strangers_use_up_nothing_of_the_pods(void **state)
 	admitted = admits;
 	for (int i = 0; i < WAITING_MAX / 2; i++)
 		assert_false(is_closed(visit_from_elsewhere(w)));
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), WAITING_MAX / 2);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), WAITING_MAX / 2);
 	assert_true(is_closed(visit_from_elsewhere(w)));
 	assert_int_equal(admits, admitted);
 	fake_rpc_connections(w->server, 30);
 	visit_at(w, LINK_LISTEN_XDS);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), WAITING_MAX / 2 + 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), WAITING_MAX / 2 + 1);
 	visit(w); /* the 32nd: the one that waits counts, the strangers do not */
 	assert_int_equal(admits, admitted + 2);
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
@@ -698,10 +698,10 @@ static void few_connections_are_open_at_a_time(void **state)
 	fake_rpc_connections(w->server, 32);
 	assert_true(is_closed(visit(w)));
 	assert_true(is_closed(visit_at(w, LINK_LISTEN_XDS)));
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 0);
 	fake_rpc_connections(w->server, 31);
 	visit_at(w, LINK_LISTEN_XDS);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
 	assert_true(is_closed(visit(w)));
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
@@ -730,7 +730,7 @@ static int again_at(struct world *w, int kind)
 	unlink(a.sun_path);
 	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	assert_int_equal(listen(fd, 64), 0);
-	fake_priv_relisten(w->link, &w->pod, (enum link_listener)kind, fd);
+	fake_link_relisten(w->link, &w->pod, (enum link_listener)kind, fd);
 	return fd;
 }
 
@@ -745,7 +745,7 @@ static void a_new_socket_takes_the_place_of_a_dead_one(void **state)
 	visit(w);
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
 	visit_at(w, LINK_LISTEN_XDS); /* the other one goes on */
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
 	assert_int_equal(w->told, 1);
 }
 
@@ -759,7 +759,7 @@ static void a_new_socket_before_the_first_is_not_needed(void **state)
 	unlink(address_of(w, LINK_LISTEN_SDS).sun_path);
 	listen_on_both(w);
 	visit(w);
-	assert_int_equal(fake_priv_waiting(w->link, LINK_PEER_OF), 1);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

@@ -1,4 +1,4 @@
-/* dns_message_test.c - questions that are read, or answered with an error, and answers to them. */
+/* message_test.c - questions that are read, or answered with an error, and answers to them. */
 #include "common/mem.h"
 #include "worker/base/dns/message.h"
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-/* dns_stream_test.c - messages in pieces and in heaps, both ways; who does not read is ended.
+/* stream_test.c - messages in pieces and in heaps, both ways; who does not read is ended.
  *
  * LINK: tests/fake/loop.c
  */

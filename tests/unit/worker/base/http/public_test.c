@@ -1,4 +1,4 @@
-/* page_server_test.c - the real loop and real connections over TCP; time is pushed forward by
+/* public_test.c - the real loop and real connections over TCP; time is pushed forward by
  * clock_gettime() below, so ten seconds take none.
  */
 #include "worker/base/http/public.h"

@@ -1,4 +1,4 @@
-/* rpc_channel_test.c - connectivity, shards, and a channel's end, over unix sockets without TLS.
+/* channel_test.c - connectivity, shards, and a channel's end, over unix sockets without TLS.
  *
  * LINK: tests/unit/worker/base/rpc/rpc_rig.c tests/fake/secrets.c */
 #include "rpc_rig.h"

@@ -1,4 +1,4 @@
-/* rpc_guard_test.c - frames through recvmsg(): what they cost, and the end of who cannot pay.
+/* guard_test.c - frames through recvmsg(): what they cost, and the end of who cannot pay.
  */
 #include "worker/base/rpc/guard.h"
 

@@ -1,4 +1,4 @@
-/* rpc_log_test.c - what becomes of grpc's own log lines: secrets stay out, floods are cut.
+/* log_test.c - what becomes of grpc's own log lines: secrets stay out, floods are cut.
  * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
 #include "rpc_rig.h"
 

@@ -1,4 +1,4 @@
-/* rpc_server_test.c - one server per pod: hand-over of fds, isolation, hostile peers, no leaks.
+/* server_test.c - one server per pod: hand-over of fds, isolation, hostile peers, no leaks.
  * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
 #include "rpc_rig.h"
 

@@ -1,4 +1,4 @@
-/* rpc_stream_test.c - streams between a real client and a real server on one loop.
+/* stream_test.c - streams between a real client and a real server on one loop.
  * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
 #include "rpc_rig.h"
 
