@@ -11,7 +11,7 @@ import pytest
 from .csi import DRIVER, CsiNode, entries
 from .run import wait_for
 
-NEVER_AGAIN = {'back_off_s': 600, 'back_off_max_s': 600}  # a name that failed once
+NEVER_AGAIN = {'entry_back_off_s': 600}  # a name that failed once
 
 
 @pytest.fixture

@@ -28,13 +28,14 @@ class Config:
     plugin_tick_s: float = 1
     back_off_s: float = 0.5
     back_off_max_s: float = 122
+    entry_back_off_s: float = 0.5    # of one name in the registration directory
     state_change_s: tuple = (0.3, 1)
     pleg_s: float = 1                # how soon a changed container is noticed
     housekeeping_s: float = 2
     cgroup_gone_s: float = 0.186     # after the last unpublish
     reconstruct_s: float = 1         # from the start to the publish of every running pod's volume
 
-    _SCALED = ('publish_deadline_s', 'sync_s', 'loop_s', 'plugin_tick_s', 'back_off_s', 'back_off_max_s', 'pleg_s',
+    _SCALED = ('publish_deadline_s', 'sync_s', 'loop_s', 'plugin_tick_s', 'back_off_s', 'back_off_max_s', 'entry_back_off_s', 'pleg_s',
                'housekeeping_s', 'cgroup_gone_s', 'reconstruct_s')
 
     @classmethod
@@ -55,6 +56,9 @@ class Config:
 
     def back_off(self, failures):
         return min(self.back_off_s * 2 ** (failures - 1), self.back_off_max_s)
+
+    def entry_back_off(self, failures):
+        return max(self.entry_back_off_s, min(self.entry_back_off_s * 2 ** (failures - 1), self.back_off_max_s))
 
 
 DRIVER = 'agentd.node.mesh'

@@ -79,7 +79,7 @@ class Plugins:
             self._failures.pop(path, None)
         except (Refused, grpc.aio.AioRpcError) as e:
             n = self._failures[path] = self._failures.get(path, 0) + 1
-            self._not_before[path] = time.monotonic() + self._config.back_off(n)
+            self._not_before[path] = time.monotonic() + self._config.entry_back_off(n)
             why = f'{e.code().name}: {e.details()}' if isinstance(e, grpc.aio.AioRpcError) else str(e)
             self._journal.write('not-registered', entry=path.name, why=why)
         finally:

@@ -49,6 +49,8 @@ struct link {
 	void *redirect_ctx;
 	link_csi_noted csi_noted;
 	void *csi_ctx;
+	struct link_packet csi_note;  /* the last one; `what` 0: none yet */
+	struct loop_timer csi_is_due; /* it came before anybody listened */
 	uint32_t last_id;
 	enum link_attest attest;
 	int listeners[LINK_NODE_LISTENER_END];
@@ -296,10 +298,20 @@ void link_on_redirect(struct link *p, link_redirect_noted noted, void *ctx)
 	p->redirect_ctx = ctx;
 }
 
+static void tell_csi(void *ctx)
+{
+	const struct link *p = ctx;
+
+	p->csi_noted(p->csi_ctx, p->csi_note.kind, p->csi_note.arg);
+}
+
 void link_on_csi(struct link *p, link_csi_noted noted, void *ctx)
 {
 	p->csi_noted = noted;
 	p->csi_ctx = ctx;
+	loop_timer_stop(&p->csi_is_due);
+	if (noted && p->csi_note.what)
+		loop_timer_in(p->loop, &p->csi_is_due, 0, tell_csi, p);
 }
 
 static void take_redirect_note(struct link *p, struct link_heard *h)
@@ -317,8 +329,9 @@ static void take_redirect_note(struct link *p, struct link_heard *h)
 
 static void take_csi_note(struct link *p, struct link_heard *h)
 {
+	p->csi_note = *h->in;
 	if (p->csi_noted)
-		p->csi_noted(p->csi_ctx, h->in->kind, h->in->arg);
+		tell_csi(p);
 }
 
 /* --- answers --- */
@@ -511,6 +524,7 @@ void link_free(struct link **pp)
 		return;
 	struct link *p = take(*pp);
 	go_silent(p);
+	loop_timer_stop(&p->csi_is_due);
 	HASH_ITER (hh, p->calls, c, ctmp)
 		link_call_drop(c);
 	HASH_ITER (hh, p->relistens, r, rtmp)

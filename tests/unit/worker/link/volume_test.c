@@ -172,6 +172,41 @@ static void test_a_caller_is_shown_by_its_connection(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
+static unsigned notes, restorations;
+static bool is_registered;
+
+static void on_noted(void *ctx, bool registered, unsigned restored)
+{
+	(void)ctx;
+	notes++;
+	is_registered = registered;
+	restorations = restored;
+}
+
+/* The broker greets with it; the kubelet's volumes are looked at later. */
+static void test_a_note_waits_until_somebody_listens(void **state)
+{
+	struct world *w = *state;
+
+	notes = 0;
+	say(w, (struct link_packet){.what = LINK_CSI_NOTE, .kind = 1, .arg = 2}, -1);
+	turn(w);
+	link_on_csi(w->p, on_noted, NULL);
+	assert_int_equal(notes, 0); /* R2 */
+	turn(w);
+	assert_int_equal(notes, 1);
+	assert_true(is_registered);
+	assert_int_equal(restorations, 2);
+	say(w, (struct link_packet){.what = LINK_CSI_NOTE, .arg = 3}, -1);
+	turn(w);
+	assert_int_equal(notes, 2);
+	assert_false(is_registered);
+	link_on_csi(w->p, on_noted, NULL);
+	link_on_csi(w->p, NULL, NULL);
+	turn(w);
+	assert_int_equal(notes, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -180,6 +215,7 @@ int main(void)
 	    TEST(test_a_volume_is_named),
 	    TEST(test_a_long_name_is_not_cut),
 	    TEST(test_a_caller_is_shown_by_its_connection),
+	    TEST(test_a_note_waits_until_somebody_listens),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
