@@ -208,7 +208,8 @@ int main(int argc, char **argv)
 	prctl(PR_SET_NAME, "agentd-worker");
 	log_init(flags_log_json(argc, argv) > 0);
 	text = read_config(LINK_CONFIG_FD, &len, &e);
-	if (!text || config_load(&config, "agentd.yaml", text, len, argc, argv, &e) ||
+	if (!text ||
+	    config_load(&config, &(struct config_file){"agentd.yaml", text, len}, argc, argv, &e) ||
 	    log_set_levels(config.log_level, &e)) {
 		status = 2;
 	} else {

@@ -155,23 +155,22 @@ static char *bearer_of(const char *token)
 }
 
 int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slot,
-    const char *method, const char *token, unsigned deadline_ms, const struct rpc_events *ev,
-    void *ctx, struct err *e)
+    const struct istiod_stream *s, struct err *e)
 {
-	char *bearer = token ? bearer_of(token) : NULL;
+	char *bearer = s->token ? bearer_of(s->token) : NULL;
 	struct rpc_header headers[] = {
 	    {"clusterid", i->options.cluster_id}, {"authorization", bearer}};
-	struct rpc_call call = {.method = method,
+	struct rpc_call call = {.method = s->method,
 	    .headers = headers,
-	    .nheaders = token ? 2 : 1,
-	    .deadline_ms = deadline_ms,
-	    .wait_for_ready = deadline_ms > 0};
+	    .nheaders = s->token ? 2 : 1,
+	    .deadline_ms = s->deadline_ms,
+	    .wait_for_ready = s->deadline_ms > 0};
 
 	i->opened++;
 	mem_wipe_free(i->token);
-	i->token = mem_strdup(token);
+	i->token = mem_strdup(s->token);
 	int failed = i->refusal ? err_set(e, ERR_INVALID, "%s", i->refusal)
-				: rpc_open(c, slot, &call, ev, ctx, e);
+				: rpc_open(c, slot, &call, s->events, s->ctx, e);
 
 	mem_wipe_free(bearer);
 	return failed;

@@ -170,13 +170,13 @@ void link_listen(struct link *p, struct link_call **slot, const struct uuid *pod
 	c->listening = done;
 }
 
-void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod, enum link_dial kind,
-    int family, link_listening done, void *ctx)
+void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod,
+    struct link_socket what, link_listening done, void *ctx)
 {
 	struct link_call *c = fake_link_call(p, slot, LINK_DIAL, pod, ctx);
 
-	c->kind = (enum link_listener)kind;
-	c->family = family;
+	c->kind = (enum link_listener)what.kind;
+	c->family = what.family;
 	c->listening = done;
 }
 

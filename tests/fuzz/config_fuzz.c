@@ -148,7 +148,7 @@ static void check_again(const struct config *c)
 	struct config again;
 	struct err e;
 
-	must(!config_load(&again, "again", text, len, 1, no_flags, &e));
+	must(!config_load(&again, &(struct config_file){"again", text, len}, 1, no_flags, &e));
 	second = written(&again);
 	must(evbuffer_get_length(second) == len && !memcmp(evbuffer_pullup(second, -1), text, len));
 	evbuffer_free(first);
@@ -169,7 +169,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	len = strlen(text);
 	for (char *at = text + len + 1; at < text + size && argc <= FLAGS_MAX; at += strlen(at) + 1)
 		argv[argc++] = at;
-	if (!config_load(&c, "agentd.yaml", text, len, argc, argv, &e)) {
+	if (!config_load(&c, &(struct config_file){"agentd.yaml", text, len}, argc, argv, &e)) {
 		check(&c);
 		check_again(&c);
 	} else {

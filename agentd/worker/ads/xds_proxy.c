@@ -288,8 +288,8 @@ static int open_up(struct xds_proxy *x, struct rpc_channel *c, int *status, stru
 	if (!token)
 		return -1;
 	*status = RPC_UNAVAILABLE;
-	return istiod_open(
-	    x->istiod, c, &x->pair.up, methods[x->pair.flavour], token->jwt, 0, &events, x, e);
+	return istiod_open(x->istiod, c, &x->pair.up,
+	    &(struct istiod_stream){methods[x->pair.flavour], token->jwt, 0, &events, x}, e);
 }
 
 /* What Envoy said while it was held; it may end the stream. */

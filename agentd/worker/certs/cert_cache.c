@@ -468,18 +468,18 @@ static struct cert_entry *entry_of(struct cert_cache *c, const struct cert_spec 
 	return e;
 }
 
-struct cert_sub *cert_subscribe(struct cert_cache *c, const struct cert_spec *spec,
-    const struct uuid *pod, const char *subject, cert_token token, cert_changed changed, void *ctx)
+struct cert_sub *cert_subscribe(
+    struct cert_cache *c, const struct cert_spec *spec, const struct cert_subscriber *by)
 {
 	struct cert_entry *e = entry_of(c, spec);
 	struct cert_sub *s = mem_zalloc(sizeof(*s));
 
 	s->entry = e;
-	s->pod = *pod;
-	s->subject = mem_strdup(subject);
-	s->token = token;
-	s->changed = changed;
-	s->ctx = ctx;
+	s->pod = by->pod;
+	s->subject = mem_strdup(by->subject);
+	s->token = by->token;
+	s->changed = by->changed;
+	s->ctx = by->ctx;
 	DL_APPEND(e->subs, s);
 	loop_timer_stop(&e->linger);
 	loop_timer_in(c->loop, &s->soon, 0, on_soon, s);

@@ -46,8 +46,15 @@ struct cert_cache *cert_cache_new(
 void cert_cache_free(struct cert_cache **c); /* all subscriptions must be gone */
 /* `changed` runs soon with the current state, then at each change.  Nothing is delivered to a
  * subscriber whose own token is not valid. */
-struct cert_sub *cert_subscribe(struct cert_cache *c, const struct cert_spec *spec,
-    const struct uuid *pod, const char *subject, cert_token token, cert_changed changed, void *ctx);
+struct cert_subscriber {
+	struct uuid pod;
+	const char *subject; /* for the log; copied */
+	cert_token token;
+	cert_changed changed;
+	void *ctx; /* of both */
+};
+struct cert_sub *cert_subscribe(
+    struct cert_cache *c, const struct cert_spec *spec, const struct cert_subscriber *by);
 void cert_unsubscribe(struct cert_sub **s);  /* allowed inside `changed` */
 void cert_token_changed(struct cert_sub *s); /* look again: deliver, or try now what waited */
 json_t *cert_cache_dump(const struct cert_cache *c); /* no key in it */

@@ -109,22 +109,22 @@ static int read_all(struct config_reader *r, int argc, char **argv, struct err *
 	return planes ? config_planes_read(r, planes, e) : config_planes_default(r->config, e);
 }
 
-int config_load(struct config *c, const char *file, const char *text, size_t len, int argc,
-    char **argv, struct err *e)
+int config_load(
+    struct config *c, const struct config_file *file, int argc, char **argv, struct err *e)
 {
-	struct yaml_doc *y = yaml_doc_parse(text, len, e);
+	struct yaml_doc *y = yaml_doc_parse(file->text, file->size, e);
 	struct config_reader r = {.config = c, .yaml = y};
 	int rc;
 
 	*c = (struct config){0};
 	if (!y)
-		return err_wrap(e, "%s", file);
+		return err_wrap(e, "%s", file->name);
 	rc = read_all(&r, argc, argv, e);
 	yaml_doc_free(&y);
 	if (!rc)
 		return 0;
 	config_clear(c);
-	return r.line ? err_wrap(e, "%s: line %u", file, r.line) : rc;
+	return r.line ? err_wrap(e, "%s: line %u", file->name, r.line) : rc;
 }
 
 void config_clear(struct config *c)

@@ -26,7 +26,10 @@ struct config {
 	bool check; /* --check: read everything, say so, end */
 };
 
-/* `text` is the file's content (may be empty), `file` its name for messages. */
-int config_load(struct config *c, const char *file, const char *text, size_t len, int argc,
-    char **argv, struct err *e);
+struct config_file {
+	const char *name, *text; /* the name is for messages; the content may be empty */
+	size_t size;
+};
+int config_load(
+    struct config *c, const struct config_file *file, int argc, char **argv, struct err *e);
 void config_clear(struct config *c);

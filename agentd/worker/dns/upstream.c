@@ -266,8 +266,8 @@ static void use_lane(struct lane *l, struct dns_ask *a)
 	}
 	a->lane = l;
 	if (!l->opening)
-		link_dial(u->o.link, &l->opening, u->o.pod, LINK_DIAL_UDP,
-		    u->servers[l->server].family, on_lane, l);
+		link_dial(u->o.link, &l->opening, u->o.pod,
+		    (struct link_socket){LINK_DIAL_UDP, u->servers[l->server].family}, on_lane, l);
 }
 
 /* --- by TCP --- */
@@ -308,8 +308,9 @@ static void use_stream(struct dns_ask *a, unsigned server)
 
 	a->id = random_number();
 	dns_set_id(a->data, a->id);
-	link_dial(o->link, &a->dialling, o->pod, LINK_DIAL_TCP, a->up->servers[server].family,
-	    on_stream_socket, a);
+	link_dial(o->link, &a->dialling, o->pod,
+	    (struct link_socket){LINK_DIAL_TCP, a->up->servers[server].family}, on_stream_socket,
+	    a);
 }
 
 /* --- a question --- */

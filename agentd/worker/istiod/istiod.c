@@ -223,22 +223,21 @@ static char *bearer_of(const char *token)
 }
 
 int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slot,
-    const char *method, const char *token, unsigned deadline_ms, const struct rpc_events *ev,
-    void *ctx, struct err *e)
+    const struct istiod_stream *s, struct err *e)
 {
-	char *bearer = token ? bearer_of(token) : NULL;
+	char *bearer = s->token ? bearer_of(s->token) : NULL;
 	const struct rpc_header headers[] = {
 	    {"clusterid", i->options.cluster_id}, /* also when empty (istio-agent.md 1.2) */
 	    {"authorization", bearer},
 	};
 	const struct rpc_call call = {
-	    .method = method,
+	    .method = s->method,
 	    .headers = headers,
 	    .nheaders = bearer ? 2 : 1,
-	    .deadline_ms = deadline_ms,
-	    .wait_for_ready = deadline_ms > 0,
+	    .deadline_ms = s->deadline_ms,
+	    .wait_for_ready = s->deadline_ms > 0,
 	};
-	int failed = rpc_open(c, slot, &call, ev, ctx, e);
+	int failed = rpc_open(c, slot, &call, s->events, s->ctx, e);
 
 	mem_wipe_free(bearer);
 	return failed ? err_wrap(e, "%s", i->options.name) : 0;

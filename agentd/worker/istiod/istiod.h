@@ -55,11 +55,17 @@ void istiod_csr_turn(struct istiod *i, struct istiod_turn **slot, const struct u
     istiod_granted granted, void *ctx);
 void istiod_turn_cancel(struct istiod_turn **t);
 
-/* rpc_open() with what every stream to istiod carries: clusterid and, unless it is NULL, the token.
- * Without a deadline it fails at once if the connection broke since the turn was granted. */
+struct istiod_stream {
+	const char *method;
+	const char *token; /* NULL: none */
+	unsigned
+	    deadline_ms; /* 0: none, and it fails at once if the connection broke since the turn */
+	const struct rpc_events *events;
+	void *ctx;
+};
+/* rpc_open() with what every stream to istiod carries: clusterid and the token. */
 int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slot,
-    const char *method, const char *token, unsigned deadline_ms, const struct rpc_events *ev,
-    void *ctx, struct err *e);
+    const struct istiod_stream *s, struct err *e);
 
 /* The connection goes: end the stream and take a turn.  The lease is over, its slot NULL. */
 typedef void (*istiod_move)(void *ctx);

@@ -2,11 +2,13 @@
 #include "dial.h"
 #include "link_internal.h"
 
-void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod, enum link_dial kind,
-    int family, link_listening done, void *ctx)
+void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod,
+    struct link_socket what, link_listening done, void *ctx)
 {
-	const struct link_request req = {
-	    .op = LINK_DIAL, .kind = (uint16_t)kind, .arg = (uint32_t)family, .uid = *pod};
+	const struct link_request req = {.op = LINK_DIAL,
+	    .kind = (uint16_t)what.kind,
+	    .arg = (uint32_t)what.family,
+	    .uid = *pod};
 	struct link_call *c = link_call_new(p, slot, &req, ctx);
 
 	c->listening = done;

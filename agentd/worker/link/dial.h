@@ -4,5 +4,9 @@
 
 /* Not connected, not blocking; the callback owns it.  At most 50 a second and pod (EAGAIN);
  * ENOTCONN: nobody has connected from there yet. */
-void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod, enum link_dial kind,
-    int family, link_listening done, void *ctx);
+struct link_socket {
+	enum link_dial kind;
+	int family; /* AF_INET, AF_INET6 */
+};
+void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod,
+    struct link_socket what, link_listening done, void *ctx);

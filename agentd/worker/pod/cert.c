@@ -132,8 +132,8 @@ static void on_token(void *ctx, bool expired)
 	if (s->subscription)
 		return cert_token_changed(s->subscription);
 	spec = spec_of(c);
-	s->subscription = cert_subscribe(
-	    c->plane->certs, &spec, &c->pod->uid, c->pod->label, valid_token, on_cert, s);
+	s->subscription = cert_subscribe(c->plane->certs, &spec,
+	    &(struct cert_subscriber){c->pod->uid, c->pod->label, valid_token, on_cert, s});
 }
 
 /* --- life --- */

@@ -66,8 +66,10 @@ static void on_directory(void *ctx)
 	struct pod_sockets *s = ctx;
 	const struct pod_context *c = s->context;
 
-	s->uds = uds_new(c->shared->loop, c->shared->link, &c->pod->uid, c->pod->label,
-	    pod_server_rpc(c->server), &events, s);
+	s->uds = uds_new(c->shared->loop,
+	    &(struct uds_rig){
+		c->shared->link, c->pod->uid, c->pod->label, pod_server_rpc(c->server)},
+	    &events, s);
 }
 
 static void stop_accepting(void *ctx)

@@ -345,26 +345,26 @@ static void on_relisten(void *ctx, enum link_listener kind, int fd)
 	s->accept = accept_new(u->loop, fd, on_accepted, s);
 }
 
-struct uds *uds_new(struct loop *l, struct link *p, const struct uuid *pod, const char *subject,
-    struct rpc_server *to, const struct uds_events *ev, void *ctx)
+struct uds *uds_new(
+    struct loop *l, const struct uds_rig *rig, const struct uds_events *ev, void *ctx)
 {
 	struct uds *u = mem_zalloc(sizeof(*u));
 
 	u->loop = l;
-	u->link = p;
-	u->pod = *pod;
-	u->subject = mem_strdup(subject);
-	u->to = to;
+	u->link = rig->link;
+	u->pod = rig->pod;
+	u->subject = mem_strdup(rig->subject);
+	u->to = rig->to;
 	u->ev = *ev;
 	u->ctx = ctx;
 	u->attest = attest_new(l);
 	u->metric = metric_counter(
 	    "agentd_connections_refused_total", "Connections to pods' sockets that were refused.");
-	link_on_relisten(p, pod, on_relisten, u);
+	link_on_relisten(u->link, &u->pod, on_relisten, u);
 	for (int i = 0; i < LINK_LISTENER_END; i++) {
 		u->sockets[i].uds = u;
-		link_listen(p, &u->sockets[i].asking, pod, (enum link_listener)i, on_listening,
-		    &u->sockets[i]);
+		link_listen(u->link, &u->sockets[i].asking, &u->pod, (enum link_listener)i,
+		    on_listening, &u->sockets[i]);
 	}
 	return u;
 }

@@ -27,8 +27,15 @@ struct uds_events {
 	void (*addresses)(void *ctx, const char *const *ips, size_t n);
 };
 
-struct uds *uds_new(struct loop *l, struct link *p, const struct uuid *pod, const char *subject,
-    struct rpc_server *to, const struct uds_events *ev, void *ctx);
+/* Whose sockets they are, and where their connections go. */
+struct uds_rig {
+	struct link *link;
+	struct uuid pod;
+	const char *subject; /* for the log; copied */
+	struct rpc_server *to;
+};
+struct uds *uds_new(
+    struct loop *l, const struct uds_rig *rig, const struct uds_events *ev, void *ctx);
 /* No new connections; those that came are still let in or refused. */
 void uds_stop(struct uds *u);
 void uds_free(struct uds **u); /* the broker's copies go on listening */

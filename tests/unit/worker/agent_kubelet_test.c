@@ -67,7 +67,8 @@ static void begin(struct world *w, const char *more)
 
 	memset(w, 0, sizeof(*w));
 	w->loop = fake_loop();
-	if (config_load(&w->config, "agentd.yaml", text, strlen(text), 1, argv, &e))
+	if (config_load(
+		&w->config, &(struct config_file){"agentd.yaml", text, strlen(text)}, 1, argv, &e))
 		fail_msg("%s", e.msg);
 	fake_link_node_listener(LINK_NODE_CSI, listener());
 	w->agent = agent_new(w->loop, &w->config, -1, &e);

@@ -56,7 +56,8 @@ static void begin_with(struct world *w, const char *settings)
 	uuid_parse(&w->a, UID_A);
 	uuid_parse(&w->b, UID_B);
 	w->loop = fake_loop();
-	if (config_load(&w->config, "agentd.yaml", text, strlen(text), 1, argv, &e))
+	if (config_load(
+		&w->config, &(struct config_file){"agentd.yaml", text, strlen(text)}, 1, argv, &e))
 		fail_msg("%s", e.msg);
 	w->agent = agent_new(w->loop, &w->config, -1, &e);
 	assert_non_null(w->agent);

@@ -112,8 +112,9 @@ static void on_turn(void *ctx, struct rpc_channel *c)
 	struct world *w = ctx;
 	struct err e;
 
-	assert_int_equal(
-	    istiod_open(w->istiod, c, &w->pair.up, "method", "token", 0, &events, w, &e), 0);
+	assert_int_equal(istiod_open(w->istiod, c, &w->pair.up,
+			     &(struct istiod_stream){"method", "token", 0, &events, w}, &e),
+	    0);
 }
 
 static void on_incoming(void *ctx, struct rpc_stream *s, const char *method)

@@ -129,7 +129,8 @@ static void on_changed(void *ctx, struct cert *c, const char *why_not)
 
 void join(struct pod *p)
 {
-	p->sub = cert_subscribe(w.cache, &p->spec, &p->uid, p->name, token_of, on_changed, p);
+	p->sub = cert_subscribe(
+	    w.cache, &p->spec, &(struct cert_subscriber){p->uid, p->name, token_of, on_changed, p});
 }
 
 void answer_with(struct answer a)

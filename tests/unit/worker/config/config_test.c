@@ -27,7 +27,8 @@ static int load(struct config *c, const char *text, struct err *e, ...)
 		argc++;
 	va_end(ap);
 	*e = (struct err){0};
-	return config_load(c, "agentd.yaml", text, strlen(text), argc, argv, e);
+	return config_load(
+	    c, &(struct config_file){"agentd.yaml", text, strlen(text)}, argc, argv, e);
 }
 
 static void file_fails(const char *text, const char *expected)

@@ -205,7 +205,9 @@ static void a_changed_root_is_for_new_turns(void **state)
 	root("ROOT one");
 	ask(a);
 	later(0);
-	assert_int_equal(istiod_open(w.istiod, a->got, &old, "/x", NULL, 0, &none, NULL, &e), 0);
+	assert_int_equal(
+	    istiod_open(w.istiod, a->got, &old, &(struct istiod_stream){"/x", .events = &none}, &e),
+	    0);
 	ask(a + 1);
 	root("ROOT two"); /* while a turn waits: it gets the new one */
 	assert_int_equal(fake_rpc_channels(w.rpc), 4);
@@ -389,8 +391,8 @@ static struct rpc_stream *open_with(const char *token)
 
 	ask(w.askers);
 	later(0);
-	assert_int_equal(
-	    istiod_open(w.istiod, w.askers->got, &slot, "/a.b.C/D", token, 7000, &none, NULL, &e),
+	assert_int_equal(istiod_open(w.istiod, w.askers->got, &slot,
+			     &(struct istiod_stream){"/a.b.C/D", token, 7000, &none, NULL}, &e),
 	    0);
 	rpc_close(&slot, RPC_CANCELLED, "");
 	return fake_rpc_stream(w.rpc, n);
@@ -439,8 +441,9 @@ static void an_illegal_token_is_refused_without_quoting_it(void **state)
 	root("ROOT one");
 	ask(w.askers);
 	later(0);
-	assert_int_equal(
-	    istiod_open(w.istiod, w.askers->got, &slot, "/x", "SECRET\n", 0, &none, NULL, &e), -1);
+	assert_int_equal(istiod_open(w.istiod, w.askers->got, &slot,
+			     &(struct istiod_stream){"/x", "SECRET\n", 0, &none, NULL}, &e),
+	    -1);
 	assert_null(slot);
 	assert_memory_equal(e.msg, "istiod: ", 8);
 	assert_null(strstr(e.msg, "SECRET"));

@@ -50,7 +50,9 @@ static void begin(struct world *w)
 	assert_int_equal(listen(w->kept, 4), 0);
 	getsockname(w->kept, (struct sockaddr *)&w->port, &w->port_size);
 	assert_int_equal(
-	    config_load(&w->config, "agentd.yaml", settings, strlen(settings), 1, argv, &e), 0);
+	    config_load(&w->config,
+		&(struct config_file){"agentd.yaml", settings, strlen(settings)}, 1, argv, &e),
+	    0);
 	fake_link_node_listener(LINK_NODE_METRICS, dup(w->kept));
 	w->agent = agent_new(w->loop, &w->config, -1, &e);
 	assert_non_null(w->agent);

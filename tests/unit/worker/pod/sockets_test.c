@@ -87,14 +87,11 @@ const char *pod_server_admit(struct pod_server *server, int fd, unsigned connect
 	return connections > 2 ? "too many" : NULL;
 }
 
-struct uds *uds_new(struct loop *l, struct link *p, const struct uuid *uid, const char *subject,
-    struct rpc_server *to, const struct uds_events *ev, void *ctx)
+struct uds *uds_new(
+    struct loop *l, const struct uds_rig *rig, const struct uds_events *ev, void *ctx)
 {
 	(void)l;
-	(void)p;
-	(void)subject;
-	(void)to;
-	assert_ptr_equal(uid, &pod.uid);
+	assert_true(uuid_equal(&rig->pod, &pod.uid));
 	world.to = *ev;
 	world.ctx = ctx;
 	return (struct uds *)&world;

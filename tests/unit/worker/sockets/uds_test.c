@@ -126,7 +126,8 @@ static int setup(void **state)
 	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
 	w->link = fake_link();
 	uuid_parse(&w->pod, "11111111-1111-1111-1111-111111111111");
-	w->uds = uds_new(w->loop, w->link, &w->pod, "demo/web-0", w->server, &events, w);
+	w->uds = uds_new(
+	    w->loop, &(struct uds_rig){w->link, w->pod, "demo/web-0", w->server}, &events, w);
 	*state = w;
 	return 0;
 }
