@@ -169,14 +169,14 @@ static bool is_sendable(const char *method, const char *target)
 	return *method && *target == '/';
 }
 
-void http_get(struct loop *l, struct http_get **slot, int connected_fd, const char *method,
-    const char *target, http_done done, void *ctx)
+void http_get(
+    struct loop *l, struct http_get **slot, struct http_ask ask, http_done done, void *ctx)
 {
 	struct http_get *g = mem_zalloc(sizeof(*g));
 	struct timeval timeout = {.tv_sec = TIMEOUT_S};
 
-	evutil_make_socket_nonblocking(connected_fd);
-	g->bev = bufferevent_socket_new(loop_base(l), connected_fd, BEV_OPT_CLOSE_ON_FREE);
+	evutil_make_socket_nonblocking(ask.fd);
+	g->bev = bufferevent_socket_new(loop_base(l), ask.fd, BEV_OPT_CLOSE_ON_FREE);
 	g->slot = slot;
 	g->done = done;
 	g->ctx = ctx;
@@ -186,13 +186,13 @@ void http_get(struct loop *l, struct http_get **slot, int connected_fd, const ch
 	bufferevent_set_timeouts(g->bev, &timeout, &timeout);
 	/* More than both limits together is never held. */
 	bufferevent_setwatermark(g->bev, EV_READ, 0, HEAD_MAX + BODY_MAX + 1);
-	if (!is_sendable(method, target)) {
+	if (!is_sendable(ask.method, ask.target)) {
 		bufferevent_trigger_event(g->bev, BEV_EVENT_ERROR, BEV_OPT_DEFER_CALLBACKS);
 		return;
 	}
 	evbuffer_add_printf(bufferevent_get_output(g->bev),
-	    "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n", method, target,
-	    strcmp(method, "GET") == 0 ? "" : "Content-Length: 0\r\n");
+	    "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n", ask.method,
+	    ask.target, strcmp(ask.method, "GET") == 0 ? "" : "Content-Length: 0\r\n");
 	bufferevent_enable(g->bev, EV_READ | EV_WRITE);
 }
 

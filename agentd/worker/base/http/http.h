@@ -44,8 +44,12 @@ void http_later_end(struct http_later **slot); /* also: the connection ends with
 
 /* One request on a connected socket; `done` gets the status, or 0 and no body when it failed. */
 typedef void (*http_done)(void *ctx, int status, struct evbuffer *body);
-void http_get(struct loop *l, struct http_get **slot, int connected_fd, const char *method,
-    const char *target, http_done done, void *ctx); /* takes the fd */
+struct http_ask {
+	int fd; /* connected; taken */
+	const char *method, *target;
+};
+void http_get(
+    struct loop *l, struct http_get **slot, struct http_ask ask, http_done done, void *ctx);
 /* Of an answer without an end, told right after http_get(): from a status of 200 on `part` takes
  * out of the buffer what it wants of it, and no silence is too long; `done` gets what is left. */
 typedef void (*http_part)(void *ctx, struct evbuffer *in);

@@ -114,7 +114,7 @@ static int ask(const char *method, const char *target)
 {
 	struct http_get *get = NULL;
 
-	http_get(l, &get, dial(), method, target, on_answer, NULL);
+	http_get(l, &get, (struct http_ask){dial(), method, target}, on_answer, NULL);
 	loop_run(l);
 	return status;
 }
