@@ -187,7 +187,7 @@ class CsiNode(Node):
         """All that a pod which is gone must not leave, by name."""
         run = self.seen(self.agentd.run)
         return {'mounts': self.mounts(),
-                'registry': sorted(set(os.listdir(self.kubelet.root / 'plugins_registry')) - {ENTRY}),
+                'registry': sorted(set((self.kubelet.root / 'plugins_registry').iterdir()) - set(entries(self))),
                 'volumes': sorted(p.name for p in (self.kubelet.root / 'pods').iterdir()),
                 'directories': sorted(p.name for p in (run / 'pods').iterdir()),
                 **{kind: sorted(p.name for p in (run / 'state' / kind).iterdir()) for kind in ('spec', 'pod')},
