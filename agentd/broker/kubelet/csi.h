@@ -6,7 +6,7 @@
  *
  * The kubelet looks at an entry when it appears, and at all of them when it starts.  An entry behind
  * which nobody answers at that moment is ignored, or tried again with a back-off of two minutes that
- * belongs to its name (kubelet-csi.md 6, learned.md).  What a link leads to may change unseen.
+ * belongs to its name (kubelet-csi.md 6, learned.md 1).  What a link leads to may change unseen.
  *
  * So the link stays when agentd ends, and while one agentd takes over from another.  It is made anew
  * under the next number (24 to 58 ms without a driver) when an agentd starts that follows none, when
