@@ -78,8 +78,8 @@ static void check_kernel(struct table *t)
 		row(t, OK, "SO_NETNS_COOKIE", "a connection shows its pod's network namespace");
 	else
 		row(t, NOTE, "SO_NETNS_COOKIE",
-		    "missing (Linux 5.14): the broker looks at each connection, and a new one "
-		    "learns the pods' network namespaces anew");
+		    "missing (Linux 5.14): the broker looks at each connection, and a restarted "
+		    "one learns the pods' network namespaces again");
 }
 
 static void check_peers(struct table *t)
@@ -166,7 +166,7 @@ static void check_file_systems(struct table *t)
 		row(t, OK, "run directory", "%s, on a tmpfs", run);
 	else
 		row(t, NOTE, "run directory",
-		    "%s is not on a tmpfs: what it holds will outlive a reboot", run);
+		    "%s is not on a tmpfs: its files will outlive a reboot", run);
 }
 
 /* Where nobody asked for it, nothing of it is a problem. */
@@ -205,9 +205,9 @@ static void check_redirect(struct table *t)
 		row(t, NOTE, "excluded interfaces",
 		    "need Linux 5.17: a pod that excludes one from redirection is refused");
 	if (!can.late)
-		row(t, NOTE, "an Envoy of before",
-		    "from Linux 7.3 on needs CONFIG_DEBUG_INFO_BTF: one that listened before its "
-		    "pod's redirection began has to be started again");
+		row(t, NOTE, "an earlier Envoy",
+		    "Linux 7.3 and newer need CONFIG_DEBUG_INFO_BTF: restart an Envoy that "
+		    "listened before its pod's redirection began");
 }
 
 static void check_state(struct table *t)
@@ -225,9 +225,9 @@ static void check_state(struct table *t)
 		    swap, path);
 	else if (fs.is == BROKER_TMPFS_DENIED)
 		row(t, NOTE, "state",
-		    "%s: it will be kept in memory, and agentd's end will cost each service "
-		    "account a "
-		    "certificate (mount -t tmpfs -o size=%dM,mode=0700 tmpfs %s)",
+		    "%s: the state stays in memory, and each service account needs a new "
+		    "certificate after agentd's end (mount -t tmpfs -o size=%dM,mode=0700 tmpfs "
+		    "%s)",
 		    fs.why.msg, BROKER_TMPFS_MIB, path);
 	else
 		row(t, PROBLEM, "state", "%s", fs.why.msg);
@@ -264,11 +264,10 @@ static void check_manifests(struct table *t)
 static void check_propagation(struct table *t, const char *pods)
 {
 	if (kubelet_mount_is_seen(pods))
-		row(t, OK, "mount propagation", "the kubelet sees what is mounted below %s", pods);
+		row(t, OK, "mount propagation", "the kubelet sees mounts below %s", pods);
 	else
 		row(t, PROBLEM, "mount propagation",
-		    "%s is not shared with the node: the kubelet would not see what is mounted "
-		    "there "
+		    "%s is not shared with the node: the kubelet would not see mounts below it "
 		    "(mountPropagation: Bidirectional; not below systemd's ProtectSystem=)",
 		    pods);
 }
@@ -339,7 +338,7 @@ static void check_metrics(struct table *t)
 		row(t, OK, "metrics", "http://%s/metrics, for anybody", at);
 	else if (e.code == EADDRINUSE)
 		row(t, NOTE, "metrics",
-		    "%s: somebody listens there: agentd itself if it runs, else mend --metrics",
+		    "%s: another listener has it: agentd itself if it runs, else mend --metrics",
 		    at);
 	else
 		row(t, PROBLEM, "metrics", "%s", e.msg);
@@ -377,8 +376,9 @@ static void check_user(struct table *t)
 	else if (user.known)
 		row(t, OK, "worker's user", "%s (uid %u)", t->o->worker_user, (unsigned)user.uid);
 	else
-		row(t, NOTE, "worker's user", "there is no %s, uid %u is taken (useradd -r %s)",
-		    t->o->worker_user, (unsigned)user.uid, t->o->worker_user);
+		row(t, NOTE, "worker's user",
+		    "there is no %s: the worker runs as uid %u (useradd -r %s)", t->o->worker_user,
+		    (unsigned)user.uid, t->o->worker_user);
 }
 
 static void check_worker(struct table *t)

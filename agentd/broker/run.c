@@ -207,9 +207,8 @@ static int prepare_process(struct err *e)
 	signal(SIGPIPE, SIG_IGN); /* a log nobody reads any more */
 	if (geteuid() != 0)
 		return err_set(e, EPERM,
-		    "agentd must be started as root: it gives its worker sockets in pods' "
-		    "directories "
-		    "and lets it run without any privilege");
+		    "agentd must be started as root: it makes the sockets in pods' directories, "
+		    "and its worker runs without any privilege");
 	if (!getrlimit(RLIMIT_NOFILE, &files)) {
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);

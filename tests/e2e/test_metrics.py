@@ -194,7 +194,7 @@ def test_a_port_that_is_taken_is_an_error_at_the_start(node, port):
     node.agentd.start()
     assert wait_for('health', port.healthy)
     address = '{}:{}'.format(*port.address)
-    assert f'metrics                {address}: somebody listens there' in check(node, '--metrics', address)
+    assert f'metrics                {address}: another listener has it' in check(node, '--metrics', address)
     assert 'PROBLEM  metrics                --metrics 192.0.2.1:15091: ' + os.strerror(errno.EADDRNOTAVAIL) in check(
         node, '--metrics', '192.0.2.1:15091')
 

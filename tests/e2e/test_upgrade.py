@@ -311,7 +311,7 @@ def test_tables_of_other_versions(node):
         process.terminate()
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0, said
-        assert said.count('nothing is taken over from the agentd before') == (0 if known else 1)
+        assert said.count('nothing is taken over from the previous agentd') == (0 if known else 1)
         assert not [h for h in held if 'memfd:kept' in h]
         for f in (fd, *others):
             os.close(f)

@@ -136,7 +136,7 @@ int broker_file_check_memfd(int memfd, struct err *e)
 	struct stat st;
 
 	if (seals < 0 || fstat(memfd, &st) || !S_ISREG(st.st_mode))
-		return err_set(e, EINVAL, "what was sent is no memfd");
+		return err_set(e, EINVAL, "the descriptor is no memfd");
 	if ((seals & wanted) != wanted)
 		return err_set(e, EINVAL, "the memfd is not sealed");
 	if (st.st_size > LINK_FILE_SIZE_MAX)

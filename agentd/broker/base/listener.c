@@ -103,7 +103,7 @@ static int take_kept(const struct broker_listener_spec *s)
 	if (flags < 0)
 		return -1;
 	if (!is_listener_at(fd, s->path) || fcntl(fd, F_SETFL, flags | O_NONBLOCK)) {
-		log_warn(NULL, "what was kept as %s is no listener at %s: making a new one",
+		log_warn(NULL, "the kept descriptor %s is no listener at %s: making a new one",
 		    s->name, s->path);
 		return -1;
 	}

@@ -266,8 +266,8 @@ int broker_options_parse(struct broker_options *o, int argc, char **argv, struct
 		o->manifests = "/etc/agentd/pods.d";
 	if (strlen(o->run) > RUN_SIZE_MAX)
 		return err_set(e, ENAMETOOLONG,
-		    "--run: \"%s\" is longer than %d bytes, and addresses of sockets in it would "
-		    "not fit",
+		    "--run: \"%s\" is longer than %d bytes: addresses of sockets in it would not "
+		    "fit",
 		    o->run, RUN_SIZE_MAX);
 	return 0;
 }
@@ -293,7 +293,7 @@ int broker_options_user(const struct broker_options *o, struct broker_user *u, s
 		return err_set(e, EINVAL, "--worker-user: the worker must not be root");
 	if (u->uid == ENVOY_ID || u->gid == ENVOY_ID)
 		return err_set(e, EINVAL,
-		    "--worker-user: %d is Envoy's; redirection would take the worker for it",
+		    "--worker-user: %d is Envoy's: redirection would take the worker for an Envoy",
 		    ENVOY_ID);
 	return 0;
 }

@@ -60,7 +60,7 @@ static int open_lock(struct broker_rundir *d, const char *path, struct err *e)
 	    !fstat(given, &there) && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 	if (d->inherited)
 		return take_fd(given);
-	log_warn(NULL, "the lock that was handed to us is not %s", path);
+	log_warn(NULL, "the lock that was handed over is not %s", path);
 	return take_fd(fd);
 }
 

@@ -81,9 +81,9 @@ static const char *place(const char *path, struct err *e)
 		return NULL;
 	case BROKER_TMPFS_DENIED:
 		log_warn(NULL,
-		    "no tmpfs for what must survive a restart: %s; it is kept in memory, and when "
-		    "agentd ends each service account costs one certificate; mount it yourself: "
-		    "mount -t tmpfs -o size=%dM,mode=0700 tmpfs %s",
+		    "no tmpfs for agentd's state: %s; the state stays in memory, and each service "
+		    "account needs a new certificate after agentd's end; mount one yourself: mount "
+		    "-t tmpfs -o size=%dM,mode=0700 tmpfs %s",
 		    t.why.msg, BROKER_TMPFS_MIB, path);
 		e->code = 0;
 		return NULL;
@@ -277,8 +277,7 @@ void broker_state_netns_put(
 		broker_store_put(&s->pods, name, fd, &e);
 	if (e.code)
 		log_warn(name,
-		    "after a restart of agentd the pod's network namespace will be learned anew: "
-		    "%s",
+		    "agentd will learn the pod's network namespace again after a restart: %s",
 		    e.msg);
 }
 
@@ -298,9 +297,9 @@ bool broker_state_netns_get(
 	if (out->cookie && !strcmp(text, same))
 		return true;
 	if (e.code != ENOENT)
-		log_warn(name, "what was kept of the pod's network namespace is ignored: %s",
+		log_warn(name, "the kept network namespace of the pod is ignored: %s",
 		    e.code        ? e.msg
-		    : out->cookie ? "it is of another boot, or of another version of agentd"
+		    : out->cookie ? "it is from another boot, or from another version of agentd"
 				  : "it is damaged");
 	return false;
 }

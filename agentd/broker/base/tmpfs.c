@@ -101,8 +101,7 @@ static void look(const char *path, struct broker_tmpfs *t)
 		t->is = BROKER_TMPFS_DENIED;
 	} else if (fs.f_type != TMPFS_MAGIC) {
 		err_set(&t->why, EINVAL,
-		    "what is mounted on %s is no tmpfs: private keys could reach a disk (umount "
-		    "it)",
+		    "the mount on %s is no tmpfs: private keys could reach a disk (umount it)",
 		    path);
 	} else {
 		t->is = BROKER_TMPFS_FOUND;

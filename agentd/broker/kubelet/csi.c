@@ -1,5 +1,5 @@
-/* csi.c - a notice of either directory, or a timer -> is all as it should be? -> put back; the kubelet
- * has not come -> the link again, under another name.
+/* csi.c - a notice of either directory, or a timer -> is all as it should be? -> put back; the
+ * kubelet has not come -> the link again, under another name.
  *
  * Who puts something else there is root on the node: another agentd, an installer, an attacker who
  * wants pods' tokens.  None of it can be prevented, all of it is said.
@@ -41,10 +41,10 @@ struct kubelet_csi {
 	char entry[ENTRY_SIZE]; /* the link's name now; "": not known yet */
 	bool registered;        /* the kubelet said so of this link */
 	bool entered;           /* the link was there */
-	bool told;         /* why it cannot be */
-	time_t said;       /* that something was put back */
-	unsigned restored; /* something of ours, since this broker began */
-	bool noted;        /* the worker is to be told so */
+	bool told;              /* why it cannot be */
+	time_t said;            /* that something was put back */
+	unsigned restored;      /* something of ours, since this broker began */
+	bool noted;             /* the worker is to be told so */
 };
 
 /* --- the link --- */
@@ -77,7 +77,8 @@ static int number_of(const char *name)
 }
 
 /* Calls `each` with the names of ours in the registry; the largest number, or -1. */
-static int each_entry(int registry, void (*each)(int registry, const char *name, const char *but), const char *but)
+static int each_entry(
+    int registry, void (*each)(int registry, const char *name, const char *but), const char *but)
 {
 	int fd = openat(registry, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), last = -1, n;
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -136,7 +137,8 @@ static void set_registered(struct kubelet_csi *c, bool registered)
 static bool put(struct kubelet_csi *c, int registry)
 {
 	name_entry(c->entry, (each_entry(registry, NULL, NULL) + 1) % NUMBERS);
-	if (unlinkat(registry, c->entry, 0) && errno != ENOENT) /* only when the numbers begin again */
+	if (unlinkat(registry, c->entry, 0) &&
+	    errno != ENOENT) /* only when the numbers begin again */
 		log_warn(NULL, "%s/%s: %m", c->registry, c->entry);
 	if (!symlinkat(c->spec.path, registry, c->entry)) {
 		each_entry(registry, remove_other, c->entry);
@@ -169,11 +171,12 @@ static void say(struct kubelet_csi *c, enum entry_is was, const char *before)
 	c->said = now.tv_sec;
 	if (was == ENTRY_OTHER)
 		log_error(NULL,
-		    "%s/%s was something else than the link to %s, which is %s now: a program that has "
-		    "such a name could be given the tokens of new pods",
+		    "%s/%s was not the link to %s, which is %s now: a program with such a name "
+		    "could be given the tokens of new pods",
 		    c->registry, before, c->spec.path, c->entry);
 	else if (c->entered)
-		log_warn(NULL, "%s/%s was removed; the link is %s now", c->registry, before, c->entry);
+		log_warn(
+		    NULL, "%s/%s was removed; the link is %s now", c->registry, before, c->entry);
 	else
 		log_info(NULL, "the kubelet finds agentd by %s/%s", c->registry, c->entry);
 }
@@ -218,13 +221,16 @@ static void on_unheard(void *ctx)
 
 	if (c->patience_ms == PATIENCE_MAX_MS / 2)
 		log_warn(NULL,
-		    "the kubelet has not registered agentd: is it running, and is %s its own?", c->registry);
-	c->patience_ms = c->patience_ms * 2 > PATIENCE_MAX_MS ? PATIENCE_MAX_MS : c->patience_ms * 2;
+		    "the kubelet has not registered agentd: is it running, and is %s its own?",
+		    c->registry);
+	c->patience_ms =
+	    c->patience_ms * 2 > PATIENCE_MAX_MS ? PATIENCE_MAX_MS : c->patience_ms * 2;
 	if (registry < 0 || !put(c, registry))
 		broker_timer_set(&c->unheard, c->patience_ms);
 }
 
-/* What the agentd knew that is followed: the link's name, and that it is the one the kubelet knows. */
+/* What the agentd knew that is followed: the link's name, and that it is the one the kubelet knows.
+ */
 static void inherit(struct kubelet_csi *c)
 {
 	auto_close int registry = open_registry(c);
@@ -286,8 +292,7 @@ bool kubelet_csi_pending(const struct kubelet_csi *c)
 void kubelet_csi_next(struct kubelet_csi *c, struct link_packet *p)
 {
 	c->noted = false;
-	*p = (struct link_packet){
-	    .what = LINK_CSI_NOTE, .kind = c->registered, .arg = c->restored};
+	*p = (struct link_packet){.what = LINK_CSI_NOTE, .kind = c->registered, .arg = c->restored};
 }
 
 /* --- life --- */
@@ -320,8 +325,8 @@ struct kubelet_csi *kubelet_csi_new(const struct kubelet_csi_rig *rig, struct er
 	snprintf(path, sizeof(path), "%s/pods", rig->options->kubelet_root);
 	if (!kubelet_mount_is_seen(path))
 		log_warn(NULL,
-		    "%s is not shared with the node, or not there: the kubelet would not see what "
-		    "is mounted (agentd --check says more)",
+		    "%s is not shared with the node, or not there: the kubelet would not see "
+		    "agentd's mounts (agentd --check says more)",
 		    path);
 	c->patience_ms = PATIENCE_MS;
 	c->unheard.watch.fd = -1;

@@ -129,7 +129,7 @@ static enum mounted what_is_on(
 
 static int foreign(struct err *e)
 {
-	return err_set(e, EBUSY, "something that is not agentd's is mounted on the volume");
+	return err_set(e, EBUSY, "a mount on the volume is not agentd's");
 }
 
 /* --- unpublish --- */

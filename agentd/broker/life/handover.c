@@ -77,7 +77,7 @@ static int receive(int sock, struct packet *p, int *fd, struct err *e)
 		return err_set(e, ECONNRESET, "the other agentd left");
 	if (got.size < (ssize_t)offsetof(struct packet, what) ||
 	    memcmp(p->magic, magic, sizeof(magic)) != 0)
-		return err_set(e, EPROTO, "what is at the other end is no agentd");
+		return err_set(e, EPROTO, "the other end is no agentd");
 	if (p->version != HANDOVER_VERSION)
 		return err_set(e, EPROTO,
 		    "the other agentd hands over in version %u, this one in version %d: stop one, "
@@ -133,7 +133,7 @@ static int check_peer(int conn, pid_t *pid, struct err *e)
 		return err_set(e, EPERM, "only root may take over, not uid %u", (unsigned)peer.uid);
 	if (peer.pid <= 0)
 		return err_set(e, EPERM,
-		    "who wants to take over is in another pid namespace and cannot be looked at "
+		    "the agentd that takes over is in another pid namespace and cannot be examined "
 		    "(hostPID: true)");
 	snprintf(number, sizeof(number), "%d", (int)peer.pid);
 	size_t n = read_map("self", ours, sizeof(ours));
@@ -287,7 +287,7 @@ enum broker_handed handover_give(struct handover *h, struct broker_fdstore *k)
 
 	broker_fdstore_each(k, BROKER_FDSTORE, give_one, &g);
 	if (g.failed || send_packet(h->conn, END, g.count, "", -1))
-		err_sys(&e, "the other agentd does not take what it is given");
+		err_sys(&e, "the other agentd does not take the descriptors");
 	else
 		over = wait_until_ready(h, &e);
 	if (over)
@@ -333,7 +333,7 @@ static int take_one(int conn, struct broker_fdstore *k, uint32_t count, struct e
 		return 0;
 	if (rc == 0 && p.what == REFUSED)
 		return err_set(e, EPERM, "the other agentd refuses: %s", p.text);
-	return rc ? rc : err_set(e, EPROTO, "the other agentd gave less than it said");
+	return rc ? rc : err_set(e, EPROTO, "the other agentd gave less than it announced");
 }
 
 int handover_take(const char *run, struct broker_fdstore *k, int *conn, struct err *e)

@@ -95,7 +95,7 @@ static void send_message(const char *text, int fd)
 		manager.complained = false;
 	else if (!manager.complained) {
 		manager.complained = true;
-		log_warn(NULL, "the service manager cannot be told: %m");
+		log_warn(NULL, "the service manager cannot be notified: %m");
 	}
 }
 

@@ -222,7 +222,7 @@ void upgrade_receive(struct broker_fdstore *k)
 	if (table < 0)
 		return;
 	if (upgrade_table_read(table, k, &e)) {
-		log_warn(NULL, "nothing is taken over from the agentd before: %s", e.msg);
+		log_warn(NULL, "nothing is taken over from the previous agentd: %s", e.msg);
 		close_range(STDERR_FILENO + 1, ~0U, 0);
 		return;
 	}

@@ -68,7 +68,7 @@ static int read_head(int memfd, struct upgrade_table_head *h, struct err *e)
 		return err_sys(e, "table of descriptors");
 	if (pread(memfd, h, sizeof(*h), 0) != sizeof(*h) ||
 	    memcmp(h->magic, UPGRADE_TABLE_MAGIC, sizeof(h->magic)) != 0)
-		return err_set(e, EINVAL, "the table of descriptors is none");
+		return err_set(e, EINVAL, "this is no table of descriptors");
 	if (h->version != UPGRADE_TABLE_VERSION)
 		return err_set(e, EPROTO,
 		    "the table of descriptors has version %u, this agentd reads version %d",

@@ -56,7 +56,7 @@ static int open_beside_us(const char *name, struct err *e)
 	if (fd < 0 || fstat(fd, &st))
 		return err_sys(e, "%s", path);
 	if (!S_ISREG(st.st_mode) || !(st.st_mode & S_IXOTH))
-		return err_set(e, EACCES, "%s is no file that everybody may execute", path);
+		return err_set(e, EACCES, "%s must be a file that everybody may execute", path);
 	return take_fd(fd);
 }
 

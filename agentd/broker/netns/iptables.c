@@ -28,7 +28,7 @@ static int refuse(struct err *e, const char *kind, const char *name)
 {
 	return err_set(e, EEXIST,
 	    "its network namespace has istio's own rules (%s, %.40s): istio-cni or istio-init "
-	    "redirects it already; let one of the two, with mode istio-cni or istio-init",
+	    "redirects it already; leave it to them: give the pod mode istio-cni or istio-init",
 	    kind, name);
 }
 

@@ -149,8 +149,8 @@ static int take_kept(const struct metrics_listener_spec *s)
 		return -1;
 	if (is_wanted(s, fd) && !fcntl(fd, F_SETFL, flags | O_NONBLOCK))
 		return take_fd(fd);
-	log_info(
-	    NULL, "what was kept as %s does not listen at %s: making a new one", name, s->address);
+	log_info(NULL, "the kept descriptor %s does not listen at %s: making a new one", name,
+	    s->address);
 	shutdown(fd, SHUT_RDWR);
 	broker_fdstore_drop(s->kept, name); /* systemd may have one */
 	return -1;

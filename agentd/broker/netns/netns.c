@@ -133,7 +133,7 @@ int netns_of(const struct netns_home *h, int conn, struct netns_id *id, struct e
 
 	if (socket_option(conn, SO_DOMAIN) != AF_UNIX ||
 	    socket_option(conn, SO_TYPE) != SOCK_STREAM || socket_option(conn, SO_ACCEPTCONN) != 0)
-		return err_set(e, ENOTSOCK, "what was sent is no unix stream connection");
+		return err_set(e, ENOTSOCK, "the descriptor is no unix stream connection");
 	fd = ioctl(conn, SIOCGSKNS);
 	if (fd < 0)
 		return err_sys(e, "SIOCGSKNS");

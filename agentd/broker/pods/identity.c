@@ -89,8 +89,8 @@ static int check_replacement(struct pod_identity *i, struct err *e)
 	if (i->cgroup.state == POD_CGROUP_WATCHED)
 		return err_set(e, EPERM, "%s, and the pod's cgroup was never empty since", other);
 	return err_set(e, EPERM,
-	    "%s; give <uid>/cgroup beside the manifest, so that a restarted pod is told from an "
-	    "intruder, or remove the manifest and add it again",
+	    "%s; give <uid>/cgroup beside the manifest: it tells a restarted pod from an "
+	    "intruder; or remove the manifest and add it again",
 	    other);
 }
 

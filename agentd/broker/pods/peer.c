@@ -95,8 +95,9 @@ static int gone(struct err *e)
 static int find_by_info(int pidfd, int dir, uint64_t *id, struct err *e)
 {
 	if (pidfd_cgroup(pidfd, id))
-		return errno == ESRCH ? gone(e)
-				      : err_set(e, ENODATA, "the peer's cgroup is not told");
+		return errno == ESRCH
+			   ? gone(e)
+			   : err_set(e, ENODATA, "the kernel does not report the peer's cgroup");
 	switch (is_below(dir, *id)) {
 	case 1:
 		return 0;
@@ -214,8 +215,8 @@ int pod_peer_open(enum pod_peer_way way, int conn, pid_t pid, struct err *e)
 		return err_set(e, ENODATA, "the peer's process: %s", strerror(errno));
 	if (way == POD_PEER_BY_PID && age_ms(pid) < YOUNG_MS)
 		return err_set(e, ESRCH,
-		    "the peer began less than %d ms ago: this kernel cannot tell it from another "
-		    "one that had its number",
+		    "the peer began less than %d ms ago: this kernel cannot tell it from an "
+		    "earlier process with its pid",
 		    YOUNG_MS);
 	return take_fd(fd);
 }

@@ -29,7 +29,7 @@ static int check_shape(const struct redirect_rules *r, struct err *e)
 			return err_set(e, EINVAL, "a row of kind %u", r->rows[i].kind);
 	for (uint32_t i = 0; i < r->ncidrs; i++)
 		if (r->cidrs[i].bits > 128 || r->cidrs[i].flags & ~(uint32_t)CIDR_FLAGS)
-			return err_set(e, EINVAL, "an address range that is none");
+			return err_set(e, EINVAL, "an invalid address range");
 	for (uint32_t i = 0; i < r->ninterfaces; i++)
 		if (!r->interfaces[i][0] || !memchr(r->interfaces[i], 0, REDIRECT_INTERFACE_SIZE))
 			return err_set(e, EINVAL, "an interface without a name");
@@ -42,7 +42,7 @@ static int check_proxy(
 {
 	if (!(r->proxy_uid & 0xffff) || !(r->proxy_gid & 0xffff))
 		return err_set(e, EPERM,
-		    "the proxy's uid and gid must not be root's: all that root dials would go past "
+		    "the proxy's uid and gid must not be root's: connections of root would go past "
 		    "Envoy");
 	if ((r->proxy_uid & 0xffff) == (c->worker_uid & 0xffff))
 		return err_set(e, EPERM, "the proxy's uid must not be that of agentd's worker");

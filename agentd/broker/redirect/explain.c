@@ -59,7 +59,7 @@ static int explain_arrival(const struct redirect_pod_state *state, const struct 
 	if (state->rules->strict)
 		return REDIRECT_DROP_GATE;
 	return err_set(e, EAGAIN,
-	    "the pod is permissive and not live yet: what arrives reaches its program without "
+	    "the pod is permissive and not live yet: inbound traffic reaches its program without "
 	    "Envoy");
 }
 

@@ -116,20 +116,19 @@ static int find_level(struct redirect_top *t, struct err *e)
 		return err_set(e, EINVAL, "%s is no cgroup v2: mend --cgroup-root", t->path);
 	auto_close int root = open_up(t->fd, depth);
 	if (root < 0)
-		return err_sys(e, "above cgroup %s", t->path);
+		return err_sys(e, "the parents of cgroup %s", t->path);
 	if (measure(root, t->own, e))
 		return -1;
 	begin = index_of(t->own, REDIRECT_TREE_DEPTH, ids[depth]);
 	if (begin < 0)
 		return err_set(e, EXDEV,
-		    "cgroup %s: its level cannot be measured, as agentd is not in the tree that is "
-		    "mounted there: mount the node's whole cgroup v2 and name it with "
-		    "--cgroup-root",
+		    "cgroup %s: its level cannot be measured, because agentd is outside the "
+		    "mounted tree: mount the node's whole cgroup v2 and name it with --cgroup-root",
 		    t->path);
 	t->level = begin + depth;
 	if (begin)
 		log_info(NULL,
-		    "cgroup v2 as it is mounted begins at level %d of the host's tree, as in a "
+		    "the mounted cgroup v2 begins at level %d of the host's tree, as in a "
 		    "container; %s is at level %d",
 		    begin, t->path, t->level);
 	return 0;
@@ -171,7 +170,7 @@ static int check_level(
 {
 	if (now->level == was->level)
 		return 0;
-	return err_set(e, EXDEV, "cgroup %s was at level %d and is at %d: start agentd anew",
+	return err_set(e, EXDEV, "cgroup %s was at level %d and is at %d: restart agentd",
 	    now->path, was->level, now->level);
 }
 
@@ -188,7 +187,7 @@ int redirect_place_follow(struct redirect_top *t, struct err *e)
 	}
 	redirect_place_close(t);
 	*t = now;
-	log_warn(NULL, "cgroup %s was made anew: the eBPF programs go there", t->path);
+	log_warn(NULL, "cgroup %s was made again: the eBPF programs move to the new one", t->path);
 	return 1;
 }
 
@@ -202,7 +201,7 @@ int redirect_place_check(
 	struct stat top;
 
 	if (!n || fstat(t->fd, &top))
-		return err_set(e, EINVAL, "the pod's cgroup is not of the node's tree");
+		return err_set(e, EINVAL, "the pod's cgroup is not in the node's tree");
 	below = index_of(ids, n, top.st_ino);
 	if (below <= 0)
 		return err_set(e, EINVAL,

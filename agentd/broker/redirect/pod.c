@@ -337,7 +337,7 @@ static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod
 		return;
 	uuid_format(&p->uid, uid);
 	log_error(uid,
-	    "its traffic goes by eBPF programs of the agentd before, until the pod is asked for "
+	    "its traffic goes by the previous agentd's eBPF programs, until the pod is redirected "
 	    "again: %s",
 	    e.msg);
 }

@@ -46,7 +46,7 @@ static int check_capabilities(struct err *e)
 		bool has = have[CAP_TO_INDEX(needed[i].cap)].effective & CAP_TO_MASK(needed[i].cap);
 		if (!has && !(admin && needed[i].implied))
 			return err_set(e, EPERM,
-			    "%s is missing: eBPF takes CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON "
+			    "%s is missing: eBPF needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON "
 			    "(CapabilityBoundingSet= of the unit, capabilities.add of a container)",
 			    needed[i].name);
 	}
@@ -205,11 +205,11 @@ int redirect_probe_storage(int map, struct err *e)
 	if (fd < 0)
 		return err_sys(e, "a socket to try eBPF with");
 	if (bpf_map_update_elem(map, &fd, &mine, BPF_NOEXIST))
-		return err_sys(e,
-		    "eBPF programs cannot store anything with a socket, so all that pods dial "
-		    "would "
-		    "fail; newer kernels need a processor with cmpxchg16b for it");
+		return err_sys(
+		    e, "eBPF programs cannot store anything with a socket: every dial of a pod "
+		       "would fail; newer kernels need a processor with cmpxchg16b");
 	if (bpf_map_lookup_elem(map, &fd, &read) || memcmp(&mine, &read, sizeof(mine)) != 0)
-		return err_set(e, EIO, "what eBPF stores with a socket does not come back");
+		return err_set(
+		    e, EIO, "the value that eBPF stored with a socket does not come back");
 	return 0;
 }

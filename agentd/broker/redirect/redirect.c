@@ -58,9 +58,8 @@ struct redirect *redirect_new(const struct redirect_place *at, struct err *e)
 	redirect_pods_adopt(r);
 	redirect_supersede(r);
 	if (!r->can.late)
-		log_warn(NULL,
-		    "an Envoy that listened before its pod's redirection began has to be started "
-		    "again: this kernel shows no types (CONFIG_DEBUG_INFO_BTF)");
+		log_warn(NULL, "restart an Envoy that listened before its pod's redirection began: "
+			       "this kernel shows no types (CONFIG_DEBUG_INFO_BTF)");
 	return r;
 }
 

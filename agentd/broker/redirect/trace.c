@@ -176,8 +176,7 @@ static int check_room(const struct redirect_traces *t, struct err *e)
 
 	DL_COUNT(t->list, one, n);
 	if (n >= REDIRECT_TRACES_MAX)
-		return err_set(
-		    e, EBUSY, "%d traces run already, and there are no more at a time", n);
+		return err_set(e, EBUSY, "%d traces run already; no more may run at a time", n);
 	return 0;
 }
 

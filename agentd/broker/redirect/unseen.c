@@ -116,7 +116,7 @@ int redirect_unseen(struct redirect *r, const struct uuid *pod, int netns, struc
 	    !all.found)
 		return 0;
 	return err_set(e, ENODATA,
-	    "what it dials goes past Envoy: it has a connection, and the eBPF programs saw no dial "
-	    "in a minute; its processes are not in its cgroup, or dialled earlier: start them anew "
-	    "(agentd --check)");
+	    "its connections go past Envoy: it has one, and the eBPF programs saw no dial in a "
+	    "minute; its processes are not in its cgroup, or dialled earlier: restart them (agentd "
+	    "--check)");
 }

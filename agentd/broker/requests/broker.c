@@ -255,8 +255,7 @@ static void on_csi_renewed(void *ctx)
 
 	if (!b->attached || b->state != BROKER_SERVING)
 		return;
-	log_warn(NULL,
-	    "the worker's csi.sock is dead: another worker takes its place, with the new one");
+	log_warn(NULL, "the worker's csi.sock is dead: another worker starts, with a new csi.sock");
 	b->state = BROKER_WORKER_BROKE;
 }
 
@@ -274,10 +273,10 @@ static int start(struct broker *b, struct err *e)
 	if (broker_rundir_open(&b->rundir, b->options->run, b->kept, e) ||
 	    netns_home_open(&b->home, b->kept, e))
 		return -1;
-	if (!(b->node =
-		    requests_node_new(&(struct requests_node_rig){b->epoll, b->options, b->kept,
-					  &b->home, b->rundir.inherited, on_node_broke, on_csi_renewed, on_changed, b},
-			e)))
+	if (!(b->node = requests_node_new(
+		  &(struct requests_node_rig){b->epoll, b->options, b->kept, &b->home,
+		      b->rundir.inherited, on_node_broke, on_csi_renewed, on_changed, b},
+		  e)))
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, e)))
 		return -1;

@@ -99,7 +99,7 @@ static int open_metrics(struct requests_node *n)
 	if (!n->rig.options->metrics)
 		return -1;
 	if ((fd = metrics_listener_open(&n->metrics, &n->metrics_spec, &e)) < 0)
-		log_error(NULL, "nobody can scrape metrics: %s", e.msg);
+		log_error(NULL, "metrics cannot be scraped: %s", e.msg);
 	return fd;
 }
 

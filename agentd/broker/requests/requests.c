@@ -43,8 +43,7 @@ static int do_pod_add(struct broker *b, struct request *q)
 static int do_pod_remove(struct broker *b, struct request *q)
 {
 	if (kubelet_volume_is_published(b->options, &q->r->uid))
-		return err_set(
-		    q->why, EBUSY, "its volume is mounted: it has to be unpublished first");
+		return err_set(q->why, EBUSY, "its volume is mounted: unpublish it first");
 	follows_remove_pod(b->follows, &q->r->uid);
 	redirect_requests_remove(b->traffic, &q->r->uid);
 	return pods_remove(b->pods, &q->r->uid, q->why);

@@ -200,7 +200,7 @@ static void a_published_pod_is_not_removed(void **state)
 
 	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
 	rig_do(r, publish(&rig_pod));
-	rig_refused(r, remove, EBUSY, "unpublished first");
+	rig_refused(r, remove, EBUSY, "unpublish it first");
 	assert_int_equal(access(rig_mount(r, "socket"), F_OK), 0);
 	rig_do(r, unpublish(&rig_pod));
 	rig_do(r, remove);

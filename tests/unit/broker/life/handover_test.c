@@ -294,7 +294,7 @@ static void test_an_old_one_of_another_version(void **state)
 	p.version = HANDOVER_VERSION;
 	answered(o, &p, 64, "is damaged");
 	memcpy(p.rest, end, sizeof(end));
-	answered(o, &p, whole, "gave less than it said");
+	answered(o, &p, whole, "gave less than it announced");
 	p.magic[0] = 'A';
 	answered(o, &p, whole, "is no agentd");
 	answered(o, &p, 3, "is no agentd");

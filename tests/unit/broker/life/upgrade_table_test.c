@@ -92,12 +92,12 @@ static void test_a_damaged_one_is_refused_as_a_whole(void **state)
 
 	(void)state;
 	close(shut);
-	refused("", 0, "is none");
-	refused(&i, sizeof(i.head) - 1, "is none");
+	refused("", 0, "is no table");
+	refused(&i, sizeof(i.head) - 1, "is no table");
 	refused(&i, sizeof(i) - 1, "is damaged");
 	refused(&i, sizeof(i.head), "is damaged");
 	i.head.magic[3]++;
-	refused(&i, sizeof(i), "is none");
+	refused(&i, sizeof(i), "is no table");
 	i = good(one, two);
 	i.head.entry_size--;
 	refused(&i, sizeof(i), "is damaged");

@@ -220,8 +220,8 @@ static void test_the_first_namespace_wins(void **state)
 	assert_int_equal(rig_ask(r, peer_of(&rig_pod, first.accepted), NULL).code, 0);
 	rig_refused(r, peer_of(&rig_pod, second.accepted), EPERM, "another network namespace");
 	rig_refused(r, peer_of(&rig_pod, second.accepted), EPERM,
-	    "give <uid>/cgroup beside the manifest, so that a restarted pod is told from an "
-	    "intruder, or remove the manifest and add it again");
+	    "give <uid>/cgroup beside the manifest: it tells a restarted pod from an "
+	    "intruder; or remove the manifest and add it again");
 	struct link_packet again = rig_ask(r, peer_of(&rig_pod, first.accepted), NULL);
 	assert_int_equal(again.code, 0);
 	assert_int_equal(again.netns_cookie, first.cookie);
