@@ -292,6 +292,23 @@ static void test_tokens(void **state)
 	csi_publish_clear(&p);
 }
 
+/* Only root may hand in a token that names no pod, and the kubelet's are not root's files. */
+static void test_a_token_of_no_pod(void **state)
+{
+	struct csi_ask *a = *state;
+	struct csi_publish p;
+	auto_free char *unbound = csi_rig_token(NULL, "demo", "web", 1900000000);
+	auto_free char *tokens = csi_rig_tokens("istio-ca", unbound);
+	struct err e;
+
+	json_object_set_new(a->secrets, RIG_TOKENS, json_string(tokens));
+	taken(a, &p);
+	assert_int_equal(csi_token_check(&p, NOW, &e), -1);
+	assert_int_equal(e.code, ERR_DENIED);
+	assert_string_equal(e.msg, "token: it names no pod");
+	csi_publish_clear(&p);
+}
+
 /* Also when the request is refused. */
 static void test_tokens_are_wiped(void **state)
 {
@@ -381,6 +398,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_bounds, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_no_message, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_tokens, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_a_token_of_no_pod, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_tokens_are_wiped, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_unpublish, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_registration, setup, teardown),
