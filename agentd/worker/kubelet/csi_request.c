@@ -331,7 +331,7 @@ static void read_token(struct reader *r)
 
 int csi_token_check(const struct csi_publish *p, int64_t now_s, struct err *e)
 {
-	const struct pod *spec = &p->spec;
+	struct token_holder h = {p->spec.ns, p->spec.sa, &p->spec.uid, .unbound = false};
 	struct token t;
 	int rc;
 
@@ -341,7 +341,7 @@ int csi_token_check(const struct csi_publish *p, int64_t now_s, struct err *e)
 		    " needs it under tokenRequests");
 	if (token_parse(&t, p->token, strlen(p->token), e))
 		return -1;
-	rc = token_check(&t, spec->ns, spec->sa, &spec->uid, now_s, e);
+	rc = token_check(&t, &h, now_s, e);
 	token_clear(&t);
 	return rc;
 }

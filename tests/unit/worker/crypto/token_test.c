@@ -62,8 +62,9 @@ static int check(const struct token *t, const char *ns, const char *sa, const ch
     int64_t now, struct err *e)
 {
 	struct uuid pod;
+	struct token_holder h = {ns, sa, &pod, .unbound = false};
 	assert_true(uuid_parse(&pod, uid));
-	return token_check(t, ns, sa, &pod, now, e);
+	return token_check(t, &h, now, e);
 }
 
 static void test_claims(void **state)
