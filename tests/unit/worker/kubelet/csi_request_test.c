@@ -145,7 +145,10 @@ static void test_target_paths(void **state)
 	    POD CSI "Mesh/mount", POD CSI "/mount", POD CSI "mesh/target",
 	    POD "/volumes/kubernetes.io~projected/mesh/mount",
 	    "/pods/6F1C2A54-0F0E-4A6B-9A8E-0D8F6F8D2B11" CSI "mesh/mount",
-	    "/pods/../" RIG_UID CSI "mesh/mount", "/pods/" RIG_UID "x" CSI "mesh/mount"};
+	    "/pods/../" RIG_UID CSI "mesh/mount", "/pods/" RIG_UID "x" CSI "mesh/mount",
+	    /* that end as they should, and lead elsewhere */
+	    "/pods/x/.." POD CSI "mesh/mount", "/.." POD CSI "mesh/mount",
+	    "/./" POD CSI "mesh/mount", "/" POD CSI "mesh/mount", "k" POD CSI "mesh/mount"};
 	static const char *const good[] = {POD CSI "mesh/mount", RIG_TARGET,
 	    "/pods/x/pods/" RIG_UID CSI "mesh/mount", /* the last one is the pod's */
 	    POD CSI "pods/mount"};
@@ -349,6 +352,11 @@ static void test_unpublish(void **state)
 	a->target_path = "/tmp/anything";
 	assert_int_equal(read_unpublish(a, &u, &e), 0);
 	assert_false(u.ours);
+	a->target_path = "/var/lib/kubelet/pods/x/../../pods/" RIG_UID CSI "mesh/mount";
+	assert_int_equal(read_unpublish(a, &u, &e), -1);
+	assert_int_equal(e.code, ERR_INVALID);
+	assert_string_equal(
+	    e.msg, "target_path: must be absolute, without \".\", \"..\" and empty parts");
 	a->volume_id = NULL;
 	assert_int_equal(read_unpublish(a, &u, &e), -1);
 	assert_non_null(strstr(e.msg, "volume_id"));
