@@ -60,12 +60,30 @@ static int read_id(char *out, const struct pbwire_field *f, struct err *e)
 	return 0;
 }
 
+/* Another spelling of a path may end as a pod's does, and lead elsewhere. */
+static bool is_plain(const char *path)
+{
+	for (const char *part = path; *part; part += strcspn(part, "/")) {
+		size_t n;
+
+		if (*part++ != '/')
+			return false;
+		n = strcspn(part, "/");
+		if (!n || (n <= 2 && strspn(part, ".") >= n))
+			return false;
+	}
+	return true;
+}
+
 static int read_path(char **out, const struct pbwire_field *f, struct err *e)
 {
 	free(*out);
 	*out = text_of(f, PATH_MAX_SIZE);
 	if (!*out)
 		return err_set(e, ERR_INVALID, "target_path: must be text of at most 4096 bytes");
+	if (!is_plain(*out))
+		return err_set(e, ERR_INVALID,
+		    "target_path: must be absolute, without \".\", \"..\" and empty parts");
 	return 0;
 }
 

@@ -357,6 +357,7 @@ static void test_unpublish(void **state)
 	assert_int_equal(e.code, ERR_INVALID);
 	assert_string_equal(
 	    e.msg, "target_path: must be absolute, without \".\", \"..\" and empty parts");
+	a->target_path = RIG_TARGET;
 	a->volume_id = NULL;
 	assert_int_equal(read_unpublish(a, &u, &e), -1);
 	assert_non_null(strstr(e.msg, "volume_id"));
