@@ -267,7 +267,7 @@ static void test_bad_planes(void **state)
 	file_fails("control_planes: text\n", "must be a list");
 	file_fails("control_planes: {a: b}\n", "must be a list");
 	file_fails("control_planes:\n- text\n", "line 2: control_planes[0]: must be a map");
-	file_fails("control_planes:\n- name: a\n  root: x\n",
+	file_fails("control_planes:\n- name: a\n  root: SYSTEM\n",
 	    "line 2: control_planes[0]: address is missing");
 	file_fails("control_planes:\n- address: a:1\n", "name is missing");
 	plane_fails(
