@@ -53,8 +53,7 @@ class Machine:
             (self._units / f'{name}.target').write_text(f'[Unit]\nDescription={name}\nDefaultDependencies=no\n')
         folder = self.dir / 'etc/agentd'
         folder.mkdir()
-        (folder / 'agentd.yaml').write_text(yaml.safe_dump({**agentd.settings, 'control_planes': [
-            {**agentd.plane, 'root': '/etc/agentd/root-cert.pem'}]}))
+        (folder / 'agentd.yaml').write_text(yaml.safe_dump({**agentd.settings, 'control_planes': [agentd.plane]}))
         (folder / 'root-cert.pem').write_bytes(agentd.root_file.read_bytes())
         (folder / 'agentd.env').write_text(
             f'AGENTD_FLAGS=--root-file 0=/etc/agentd/root-cert.pem {" ".join(flags)}\n')

@@ -91,8 +91,8 @@ class Agentd:
         self.root_file = istiod.root_file
         self.flags = []
         self.around = []  # a command that runs the rest of its arguments
-        self.plane = {'name': 'istiod', 'address': istiod.address, 'root': str(self.root_file),
-                      'server_name': istiod.server_name, 'cluster_id': 'Kubernetes'}
+        self.plane = {'name': 'istiod', 'address': istiod.address, 'server_name': istiod.server_name,
+                      'cluster_id': 'Kubernetes'}
         # Certificates of tests live for seconds.
         self.settings = {'node_name': 'node-1', 'log_level': 'debug',
                          'secret_ttl_min_s': 1, 'certificate_reissue_min_s': 1}

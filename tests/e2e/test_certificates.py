@@ -150,7 +150,6 @@ def test_a_wrong_control_plane_is_explained(node, change, why):
 def test_a_wrong_root_is_explained_and_a_right_one_taken(node):
     right = node.istiod.root_file
     node.agentd.root_file = node.agentd.dir / 'root.pem'
-    node.agentd.plane['root'] = str(node.agentd.root_file)
     pod = node.pod('one')
     node.istiod.set(pod.id, listeners=[])
     serve(node, pod)

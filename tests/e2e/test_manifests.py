@@ -56,6 +56,18 @@ def test_an_editors_rename_keeps_the_mounted_directory(node):
     assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
 
 
+def test_a_token_of_istioctl_names_no_pod(node):
+    pod = node.pod('machine', manifest=False)
+    pod.write_token(uid=None)
+    pod.write_manifest()
+    node.agentd.start()
+    pod.wait_served()
+    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    pod.write_token(uid='00000000-0000-4000-8000-000000000000')
+    why = wait_for('the refusal', lambda: shown(node)[pod.uid]['token'].get('why_not'))
+    assert 'pod uid' in why
+
+
 BAD = {
     'not yaml': ('{\n', 2),
     'unknown key': ('uid: {uid}\nname: one\nnamespace: demo\nservice_account: one\ncolour: red\n', 5),

@@ -255,6 +255,13 @@ def test_readiness_is_envoys_own(istiod):
     assert proxy['readinessProbe']['periodSeconds'] == 3
 
 
+@pytest.mark.parametrize('grace,seconds', [(30, 5), (6, 5), (5, 4), (2, 1), (1, None), (0, None)])
+def test_a_classic_sidecar_sleeps_for_less_than_the_grace_period(istiod, grace, seconds):
+    """The API refuses the pod otherwise."""
+    proxy = proxy_of(istiod.inject(pod(terminationGracePeriodSeconds=grace), False))
+    assert proxy.get('lifecycle') == (seconds and {'preStop': {'sleep': {'seconds': seconds}}})
+
+
 def test_draining(istiod, tmp_path):
     native = proxy_of(istiod.inject(pod(), True))['lifecycle']['preStop']['exec']['command']
     assert native == ['/usr/local/bin/pilot-agent', 'request', 'POST', 'drain_listeners?inboundonly&graceful&skip_exit']

@@ -30,6 +30,7 @@ class Tokens:
         self._key = serialization.load_pem_private_key(path.read_bytes(), None)
 
     def issue(self, ns, sa, pod, uid, ttl=3600, audience=AUDIENCE):
+        """`uid` None: of no pod, as `istioctl x workload entry configure` makes it."""
         now = int(time.time())
         return jwt.encode({
             'aud': [audience], 'iss': ISSUER, 'sub': f'system:serviceaccount:{ns}:{sa}',
@@ -37,7 +38,7 @@ class Tokens:
             'kubernetes.io': {
                 'namespace': ns,
                 'serviceaccount': {'name': sa, 'uid': str(uuid.uuid5(uuid.NAMESPACE_DNS, f'{ns}.{sa}'))},
-                'pod': {'name': pod, 'uid': uid},
+                **({'pod': {'name': pod, 'uid': uid}} if uid else {}),
             },
         }, self._key, algorithm='RS256')
 

@@ -42,6 +42,12 @@ static size_t host_length(const char *address)
 	return port >= 1 && port <= 65535 ? n : 0;
 }
 
+/* The worker reads no file of the node: the broker follows it, for all workers. */
+static bool is_system(const char *s)
+{
+	return !*s || !strcmp(s, "SYSTEM");
+}
+
 static bool is_address(const char *s)
 {
 	return host_length(s) > 0;
@@ -61,7 +67,8 @@ struct plane {
 static const struct config_row rows[] = {
     TEXT_ROW(name, NULL, identity_valid_ns, "a DNS label"),
     TEXT_ROW(address, NULL, is_address, "host:port"),
-    TEXT_ROW(root, "", config_is_word, "SYSTEM or a file"),
+    TEXT_ROW(
+	root, "", is_system, "SYSTEM; a file is named by agentd's flag --root-file INDEX=FILE"),
     TEXT_ROW(server_name, "", config_is_word, "a DNS name"),
     TEXT_ROW(trust_domain, "", is_trust_domain, "a trust domain"),
     TEXT_ROW(cluster_id, "Kubernetes", config_is_word, "one word"),

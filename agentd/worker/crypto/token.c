@@ -111,24 +111,34 @@ static int copy_claim(char *out, size_t size, const json_t *claim, const char *p
 	return 0;
 }
 
-static int read_pod(struct token *t, const json_t *claims, struct err *e)
+/* A token of a service account alone has no such claim. */
+static int read_pod(struct token *t, const json_t *pod, struct err *e)
+{
+	struct uuid ignored;
+
+	if (!pod)
+		return 0;
+	if (copy_claim(t->pod_uid, sizeof(t->pod_uid), json_object_get(pod, "uid"),
+		"kubernetes.io.pod.uid", e))
+		return -1;
+	if (!uuid_parse(&ignored, t->pod_uid))
+		return err_set(e, ERR_INVALID, "token: its pod uid is not valid");
+	return 0;
+}
+
+static int read_account(struct token *t, const json_t *claims, struct err *e)
 {
 	const json_t *k = json_object_get(claims, "kubernetes.io");
 	const json_t *sa = json_object_get(json_object_get(k, "serviceaccount"), "name");
-	const json_t *uid = json_object_get(json_object_get(k, "pod"), "uid");
 	if (copy_claim(t->ns, sizeof(t->ns), json_object_get(k, "namespace"),
 		"kubernetes.io.namespace", e) ||
-	    copy_claim(t->sa, sizeof(t->sa), sa, "kubernetes.io.serviceaccount.name", e) ||
-	    copy_claim(t->pod_uid, sizeof(t->pod_uid), uid, "kubernetes.io.pod.uid", e))
+	    copy_claim(t->sa, sizeof(t->sa), sa, "kubernetes.io.serviceaccount.name", e))
 		return -1;
-	struct uuid ignored;
 	if (!identity_valid_ns(t->ns))
 		return err_set(e, ERR_INVALID, "token: its namespace is not valid");
 	if (!identity_valid_sa(t->sa))
 		return err_set(e, ERR_INVALID, "token: its service account is not valid");
-	if (!uuid_parse(&ignored, t->pod_uid))
-		return err_set(e, ERR_INVALID, "token: its pod uid is not valid");
-	return 0;
+	return read_pod(t, json_object_get(k, "pod"), e);
 }
 
 /* `sub` is what istiod goes by; the claims above must not tell another story. */
@@ -176,7 +186,7 @@ static int read_claims(struct token *t, const json_t *claims, struct err *e)
 	t->expires = json_integer_value(exp); /* 0 if it is anything else */
 	if (t->expires <= 0)
 		return err_set(e, ERR_INVALID, "token: claim exp is missing or no time");
-	if (read_audience(t, json_object_get(claims, "aud"), e) || read_pod(t, claims, e))
+	if (read_audience(t, json_object_get(claims, "aud"), e) || read_account(t, claims, e))
 		return -1;
 	return check_subject(t, claims, e);
 }
@@ -234,17 +244,24 @@ static int disagree(struct err *e, const char *claim, const char *found, const c
 	    e, ERR_DENIED, "token: its %s is \"%s\", the pod's is \"%s\"", claim, found, expected);
 }
 
-int token_check(const struct token *t, const char *ns, const char *sa, const struct uuid *pod,
-    int64_t now_s, struct err *e)
+static int check_pod(const struct token *t, const struct token_holder *h, struct err *e)
 {
 	char uid[UUID_TEXT_SIZE];
-	uuid_format(pod, uid);
-	if (strcmp(t->ns, ns) != 0)
-		return disagree(e, "namespace", t->ns, ns);
-	if (strcmp(t->sa, sa) != 0)
-		return disagree(e, "service account", t->sa, sa);
-	if (strcmp(t->pod_uid, uid) != 0)
-		return disagree(e, "pod uid", t->pod_uid, uid);
+
+	uuid_format(h->pod, uid);
+	if (!*t->pod_uid)
+		return h->unbound ? 0 : err_set(e, ERR_DENIED, "token: it names no pod");
+	return strcmp(t->pod_uid, uid) != 0 ? disagree(e, "pod uid", t->pod_uid, uid) : 0;
+}
+
+int token_check(const struct token *t, const struct token_holder *h, int64_t now_s, struct err *e)
+{
+	if (strcmp(t->ns, h->ns) != 0)
+		return disagree(e, "namespace", t->ns, h->ns);
+	if (strcmp(t->sa, h->sa) != 0)
+		return disagree(e, "service account", t->sa, h->sa);
+	if (check_pod(t, h, e))
+		return -1;
 	if (!t->for_istio)
 		return err_set(e, ERR_DENIED, "token: its audience is \"%s\", not \"%s\"",
 		    t->audience, AUDIENCE);

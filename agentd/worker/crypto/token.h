@@ -17,14 +17,21 @@ enum { TOKEN_SIZE_MAX = 16 * 1024 };
 struct token {
 	char *jwt;       /* secret; trimmed, only characters legal in a header */
 	int64_t expires; /* Unix seconds */
-	char ns[64], sa[254], pod_uid[UUID_TEXT_SIZE];
-	char audience[256]; /* the first one, for messages */
-	bool for_istio;     /* "istio-ca" is among the audiences */
+	char ns[64], sa[254];
+	char pod_uid[UUID_TEXT_SIZE]; /* "": it names no pod */
+	char audience[256];           /* the first one, for messages */
+	bool for_istio;               /* "istio-ca" is among the audiences */
 };
 
 /* Fills `t` (free with token_clear).  The error never quotes the token. */
 int token_parse(struct token *t, const char *text, size_t len, struct err *e);
 void token_clear(struct token *t); /* wipes */
-/* 0 if it may be used for this pod now; else `e` says which claim disagrees. */
-int token_check(const struct token *t, const char *ns, const char *sa, const struct uuid *pod,
-    int64_t now_s, struct err *e);
+
+/* Who is to use it. */
+struct token_holder {
+	const char *ns, *sa;
+	const struct uuid *pod;
+	bool unbound; /* root handed it in: it need not name the pod (bare-metal-identity.md 1) */
+};
+/* 0 if its holder may use it now; else `e` says which claim disagrees. */
+int token_check(const struct token *t, const struct token_holder *h, int64_t now_s, struct err *e);

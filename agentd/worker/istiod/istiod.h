@@ -22,7 +22,7 @@ struct link;
 struct istiod_options {
 	const char *name;    /* unique among the control planes */
 	const char *address; /* "host:port" */
-	const char *root;    /* "SYSTEM", or whatever: the broker knows the file by index */
+	const char *root;    /* "SYSTEM", or "": the broker knows the file by index */
 	const char *server_name;
 	const char *trust_domain; /* "": the first one that a certificate names */
 	const char *cluster_id, *mesh_id;

@@ -60,12 +60,30 @@ static int read_id(char *out, const struct pbwire_field *f, struct err *e)
 	return 0;
 }
 
+/* Another spelling of a path may end as a pod's does, and lead elsewhere. */
+static bool is_plain(const char *path)
+{
+	for (const char *part = path; *part; part += strcspn(part, "/")) {
+		size_t n;
+
+		if (*part++ != '/')
+			return false;
+		n = strcspn(part, "/");
+		if (!n || (n <= 2 && strspn(part, ".") >= n))
+			return false;
+	}
+	return true;
+}
+
 static int read_path(char **out, const struct pbwire_field *f, struct err *e)
 {
 	free(*out);
 	*out = text_of(f, PATH_MAX_SIZE);
 	if (!*out)
 		return err_set(e, ERR_INVALID, "target_path: must be text of at most 4096 bytes");
+	if (!is_plain(*out))
+		return err_set(e, ERR_INVALID,
+		    "target_path: must be absolute, without \".\", \"..\" and empty parts");
 	return 0;
 }
 
@@ -331,7 +349,7 @@ static void read_token(struct reader *r)
 
 int csi_token_check(const struct csi_publish *p, int64_t now_s, struct err *e)
 {
-	const struct pod *spec = &p->spec;
+	struct token_holder h = {p->spec.ns, p->spec.sa, &p->spec.uid, .unbound = false};
 	struct token t;
 	int rc;
 
@@ -341,7 +359,7 @@ int csi_token_check(const struct csi_publish *p, int64_t now_s, struct err *e)
 		    " needs it under tokenRequests");
 	if (token_parse(&t, p->token, strlen(p->token), e))
 		return -1;
-	rc = token_check(&t, spec->ns, spec->sa, &spec->uid, now_s, e);
+	rc = token_check(&t, &h, now_s, e);
 	token_clear(&t);
 	return rc;
 }

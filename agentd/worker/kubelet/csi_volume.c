@@ -478,6 +478,12 @@ void csi_volumes_unpublish(
 		csi_answer(c, "", 0);
 		return;
 	}
+	/* Nor is it to be taken for gone: OK would have the kubelet remove what is in use. */
+	if (v && *v->volume_id && strcmp(v->volume_id, u->volume_id) != 0) {
+		csi_refuse(
+		    c, RPC_INVALID_ARGUMENT, "another volume_id is published at target_path");
+		return;
+	}
 	if (!v)
 		v = volume_new(all, &u->target, u->volume_id);
 	csi_wait(&v->unpublishing, c, HOLD_MS);

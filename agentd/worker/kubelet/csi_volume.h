@@ -25,7 +25,8 @@ struct csi_volumes *csi_volumes_new(const struct csi_volumes_options *o);
 /* After its calls are gone; its pods stay in the registry, as manifest_dir's do. */
 void csi_volumes_free(struct csi_volumes **v);
 
-/* Both take the call; publish takes what it can use of `p`. */
+/* Both take the call; publish takes what it can use of `p`.  An unpublish of what was never
+ * published does nothing; of a published target under another id it is refused. */
 void csi_volumes_publish(struct csi_volumes *v, struct csi_call *c, const struct csi_publish *p);
 void csi_volumes_unpublish(
     struct csi_volumes *v, struct csi_call *c, const struct csi_unpublish *u);

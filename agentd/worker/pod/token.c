@@ -2,7 +2,8 @@
  *
  * directory -> the source's token is read, or else the file beside the manifest is followed ->
  * told; another one comes -> told; it expires -> told.  A token that cannot be read takes the place
- * of one that could, as the pod's owner took that one away.
+ * of one that could, as the pod's owner took that one away.  The file is root's word, so its token
+ * need not name the pod.
  */
 #include "token.h"
 #include "common/err.h"
@@ -20,7 +21,7 @@ LOG_SCOPE("pod");
 struct pod_token {
 	struct pod_context *context;
 	bool has_directory;
-	struct link_follow *follow; /* NULL: the source tells */
+	struct link_follow *follow; /* of root's file; NULL: the source tells */
 	struct token token;         /* jwt NULL: none */
 	struct err why;             /* why there is none */
 	struct loop_timer expiry;
@@ -29,13 +30,13 @@ struct pod_token {
 const struct token *pod_token_valid(const struct pod_token *t, struct err *e)
 {
 	const struct pod *p = t->context->pod;
+	struct token_holder h = {p->ns, p->sa, &p->uid, .unbound = t->follow != NULL};
 
 	if (!t->token.jwt) {
 		*e = t->why;
 		return NULL;
 	}
-	if (token_check(
-		&t->token, p->ns, p->sa, &p->uid, loop_now_ms(t->context->shared->loop) / 1000, e))
+	if (token_check(&t->token, &h, loop_now_ms(t->context->shared->loop) / 1000, e))
 		return NULL;
 	return &t->token;
 }

@@ -268,7 +268,7 @@ static void test_bad_planes(void **state)
 	file_fails("control_planes: text\n", "must be a list");
 	file_fails("control_planes: {a: b}\n", "must be a list");
 	file_fails("control_planes:\n- text\n", "line 2: control_planes[0]: must be a map");
-	file_fails("control_planes:\n- name: a\n  root: x\n",
+	file_fails("control_planes:\n- name: a\n  root: SYSTEM\n",
 	    "line 2: control_planes[0]: address is missing");
 	file_fails("control_planes:\n- address: a:1\n", "name is missing");
 	plane_fails(
@@ -284,6 +284,9 @@ static void test_bad_planes(void **state)
 	plane_fails("trust_domain: Cluster.Local", "a trust domain");
 	plane_fails("server_name: 'a b'", "a DNS name");
 	plane_fails("root: {a: b}", "one value");
+	plane_fails("root: /etc/agentd/root-cert.pem",
+	    "root: \"/etc/agentd/root-cert.pem\" must be SYSTEM; a file is named by agentd's flag "
+	    "--root-file INDEX=FILE");
 	file_fails(PLANE "  - {name: istiod, address: b:1}\n",
 	    "line 4: control_planes[1]: name: \"istiod\" must be unique");
 	file_fails(PLANE "  - {name: b, address: istiod.example:15012}\n", "unique");

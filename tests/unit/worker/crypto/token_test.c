@@ -62,8 +62,9 @@ static int check(const struct token *t, const char *ns, const char *sa, const ch
     int64_t now, struct err *e)
 {
 	struct uuid pod;
+	struct token_holder h = {ns, sa, &pod, .unbound = false};
 	assert_true(uuid_parse(&pod, uid));
-	return token_check(t, ns, sa, &pod, now, e);
+	return token_check(t, &h, now, e);
 }
 
 static void test_claims(void **state)
@@ -167,9 +168,8 @@ static void test_bad_claims(void **state)
 	    {"{" AUD "," EXP ",\"kubernetes.io\":{\"namespace\":\"demo\",\"pod\":{\"uid\":\"" UID
 	     "\"}}," WEB "}",
 		"serviceaccount.name is missing"},
-	    /* not bound to a pod: an old secret-based token */
 	    {"{" AUD "," EXP ",\"kubernetes.io\":{\"namespace\":\"demo\",\"serviceaccount\":{"
-	     "\"name\":\"web\"}}," WEB "}",
+	     "\"name\":\"web\"},\"pod\":{}}," WEB "}",
 		"pod.uid is missing"},
 	    {"{" AUD "," EXP "," K8S("Demo", "web", UID) "," SUB("Demo", "web") "}",
 		"namespace is not valid"},
@@ -295,6 +295,25 @@ static void test_other_pod(void **state)
 	token_clear(&t);
 }
 
+/* As `istioctl x workload entry configure` makes it (bare-metal-identity.md 1). */
+static void test_of_no_pod(void **state)
+{
+	(void)state;
+	struct token t;
+	struct err e;
+	assert_int_equal(
+	    parse_json(&t,
+		"{" AUD "," EXP ",\"kubernetes.io\":{\"namespace\":\"demo\",\"serviceaccount\":{"
+		"\"name\":\"web\",\"uid\":\"u\"}}," WEB "}",
+		&e),
+	    0);
+	assert_string_equal(t.pod_uid, "");
+	assert_int_equal(check(&t, "demo", "web", UID, NOW, &e), -1);
+	assert_string_equal(e.msg, "token: it names no pod");
+	assert_int_equal(e.code, ERR_DENIED);
+	token_clear(&t);
+}
+
 static void test_expiry(void **state)
 {
 	(void)state;
@@ -320,6 +339,7 @@ int main(void)
 	    cmocka_unit_test(test_base64_is_strict),
 	    cmocka_unit_test(test_size),
 	    cmocka_unit_test(test_other_pod),
+	    cmocka_unit_test(test_of_no_pod),
 	    cmocka_unit_test(test_expiry),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,7 +145,10 @@ static void test_target_paths(void **state)
 	    POD CSI "Mesh/mount", POD CSI "/mount", POD CSI "mesh/target",
 	    POD "/volumes/kubernetes.io~projected/mesh/mount",
 	    "/pods/6F1C2A54-0F0E-4A6B-9A8E-0D8F6F8D2B11" CSI "mesh/mount",
-	    "/pods/../" RIG_UID CSI "mesh/mount", "/pods/" RIG_UID "x" CSI "mesh/mount"};
+	    "/pods/../" RIG_UID CSI "mesh/mount", "/pods/" RIG_UID "x" CSI "mesh/mount",
+	    /* that end as they should, and lead elsewhere */
+	    "/pods/x/.." POD CSI "mesh/mount", "/.." POD CSI "mesh/mount",
+	    "/./" POD CSI "mesh/mount", "/" POD CSI "mesh/mount", "k" POD CSI "mesh/mount"};
 	static const char *const good[] = {POD CSI "mesh/mount", RIG_TARGET,
 	    "/pods/x/pods/" RIG_UID CSI "mesh/mount", /* the last one is the pod's */
 	    POD CSI "pods/mount"};
@@ -292,6 +295,23 @@ static void test_tokens(void **state)
 	csi_publish_clear(&p);
 }
 
+/* Only root may hand in a token that names no pod, and the kubelet's are not root's files. */
+static void test_a_token_of_no_pod(void **state)
+{
+	struct csi_ask *a = *state;
+	struct csi_publish p;
+	auto_free char *unbound = csi_rig_token(NULL, "demo", "web", 1900000000);
+	auto_free char *tokens = csi_rig_tokens("istio-ca", unbound);
+	struct err e;
+
+	json_object_set_new(a->secrets, RIG_TOKENS, json_string(tokens));
+	taken(a, &p);
+	assert_int_equal(csi_token_check(&p, NOW, &e), -1);
+	assert_int_equal(e.code, ERR_DENIED);
+	assert_string_equal(e.msg, "token: it names no pod");
+	csi_publish_clear(&p);
+}
+
 /* Also when the request is refused. */
 static void test_tokens_are_wiped(void **state)
 {
@@ -332,6 +352,12 @@ static void test_unpublish(void **state)
 	a->target_path = "/tmp/anything";
 	assert_int_equal(read_unpublish(a, &u, &e), 0);
 	assert_false(u.ours);
+	a->target_path = "/var/lib/kubelet/pods/x/../../pods/" RIG_UID CSI "mesh/mount";
+	assert_int_equal(read_unpublish(a, &u, &e), -1);
+	assert_int_equal(e.code, ERR_INVALID);
+	assert_string_equal(
+	    e.msg, "target_path: must be absolute, without \".\", \"..\" and empty parts");
+	a->target_path = RIG_TARGET;
 	a->volume_id = NULL;
 	assert_int_equal(read_unpublish(a, &u, &e), -1);
 	assert_non_null(strstr(e.msg, "volume_id"));
@@ -381,6 +407,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_bounds, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_no_message, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_tokens, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_a_token_of_no_pod, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_tokens_are_wiped, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_unpublish, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_registration, setup, teardown),

@@ -645,6 +645,22 @@ static void test_foreign(void **state)
 	assert_int_equal(w->tokens + w->changed + w->removed, 0);
 }
 
+/* What is not exactly the published pair takes nothing down. */
+static void test_unpublish_of_another_pair(void **state)
+{
+	struct world *w = *state;
+
+	publish_all(w);
+	w->ask.volume_id = "another";
+	answered(unpublish(w), RPC_INVALID_ARGUMENT, "another volume_id");
+	w->ask.volume_id = "csi-1234";
+	w->ask.target_path = "/x/../pods/" RIG_UID "/volumes/kubernetes.io~csi/mesh/mount";
+	answered(unpublish(w), RPC_INVALID_ARGUMENT, "target_path");
+	assert_int_equal(fake_link_waiting(w->link, LINK_UNPUBLISH), 0);
+	assert_string_equal(state_of(w), "published");
+	assert_int_equal(w->removed, 0);
+}
+
 /* While it is held, kept or mounted: the order is the broker's. */
 static void test_unpublish_ends_a_publish(void **state)
 {
@@ -851,6 +867,7 @@ int main(void)
 	    TEST(test_republish_with_a_bad_token),
 	    TEST(test_the_environment_stays),
 	    TEST(test_foreign),
+	    TEST(test_unpublish_of_another_pair),
 	    TEST(test_unpublish_ends_a_publish),
 	    TEST(test_unpublish_joins_and_fails),
 	    TEST(test_publish_after_an_unpublish_that_failed),
