@@ -72,14 +72,13 @@ static size_t frame(uint8_t *to, unsigned type, size_t size)
 	return sizeof(head) + size;
 }
 
-/* How many of these until the end, `chunk` bytes at a time. */
-static unsigned frames_until_end(unsigned type, size_t size, size_t chunk)
+/* How many of these until the end, `most` at most and `chunk` bytes at a time. */
+static unsigned frames(unsigned most, unsigned type, size_t size, size_t chunk)
 {
 	uint8_t bytes[17000];
 	size_t n = frame(bytes, type, size);
 
-	preface();
-	for (unsigned i = 0; i < 100000; i++)
+	for (unsigned i = 0; i < most; i++)
 		for (size_t at = 0; at < n; at += chunk) {
 			size_t part = n - at < chunk ? n - at : chunk;
 
@@ -87,7 +86,13 @@ static unsigned frames_until_end(unsigned type, size_t size, size_t chunk)
 			if (read_in(part) == 0)
 				return i;
 		}
-	return 100000;
+	return most;
+}
+
+static unsigned frames_until_end(unsigned type, size_t size, size_t chunk)
+{
+	preface();
+	return frames(100000, type, size, chunk);
 }
 
 static void assert_costs(unsigned type, size_t size, size_t chunk, unsigned cost)
@@ -114,6 +119,20 @@ static void test_costs(void **state)
 	assert_costs(DATA, 0, 9, 1 + 10);
 	assert_costs(DATA, 16384, 16393, 1 + 5);
 	assert_costs(WINDOW_UPDATE, 4, 13, 1 + 1);
+}
+
+/* 100 ms bring 1,000 costs, and more than it holds never comes. */
+static void test_the_bucket_is_filled(void **state)
+{
+	(void)state;
+	begin();
+	preface();
+	fake_clock_pass_ms(60 * 1000);
+	assert_int_equal(frames(900, PING, 8, 17), 900); /* 9,900 of 10,000 */
+	fake_clock_pass_ms(100);
+	assert_in_range(frames(900, PING, 8, 17), 95, 100);
+	assert_int_equal(rpc_guard_floods(guard), 1);
+	end();
 }
 
 /* One read that holds far too much is not handed on in part. */
@@ -219,6 +238,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_costs),
+	    cmocka_unit_test(test_the_bucket_is_filled),
 	    cmocka_unit_test(test_a_burst_in_one_read),
 	    cmocka_unit_test(test_who_pays),
 	    cmocka_unit_test(test_a_number_used_again),
