@@ -1,6 +1,6 @@
 /* watch_test.c - real network namespaces: their addresses, routes and interfaces, now and as
  * they change.
- */
+ * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
 #include "broker/base/fdstore.h"
 #include "broker/netns/watch.h"
 #include "common/err.h"
