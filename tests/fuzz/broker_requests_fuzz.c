@@ -178,7 +178,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	(void)argc;
 	(void)argv;
 	if (geteuid() != 0) {
-		fprintf(stderr, "broker_core_fuzz: needs root\n");
+		fprintf(stderr, "broker_requests_fuzz: needs root\n");
 		exit(0);
 	}
 	/* Mounts go with the process. */

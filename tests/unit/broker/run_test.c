@@ -2,7 +2,7 @@
  *
  * The test copies itself as `agentd` and `agentd-worker` into a directory: called by the first name
  * it is the broker, by the second a small worker that does what its --node-name says.
- */
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/run.h"
 #include "rig.h"
 #include <grp.h>

@@ -1,4 +1,5 @@
-/* listener_test.c - a path that always leads to a listener: kept, healed, adopted. */
+/* listener_test.c - a path that always leads to a listener: kept, healed, adopted.
+ * LINK: tests/unit/broker/rig.c */
 #include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* options_test.c - the broker's command line, and what goes on to the worker. */
+/* options_test.c - the broker's command line, and what goes on to the worker.
+ * LINK: tests/unit/broker/rig.c */
 #include "common/err.h"
 #include "common/flags.h"
 #include "tests/unit/broker/rig.h"

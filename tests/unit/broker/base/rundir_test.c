@@ -1,4 +1,5 @@
-/* rundir_test.c - one broker at a time, also while one takes the place of another. */
+/* rundir_test.c - one broker at a time, also while one takes the place of another.
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/base/rundir.h"
 #include "common/err.h"
 #include "tests/unit/broker/rig.h"

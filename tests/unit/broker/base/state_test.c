@@ -1,7 +1,7 @@
 /* state_test.c - what is kept for the next worker, on a real tmpfs below /tmp.
  *
  * The mounts are this process's own.
- */
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/base/fdstore.h"
 #include "broker/base/state.h"
 #include "broker/base/store.h"

@@ -1,5 +1,5 @@
 /* csi_test.c - the kubelet's way to us: a socket, a link to it, and who meddles with them.
- */
+ * LINK: tests/unit/broker/kubelet/volume_rig.c tests/unit/broker/rig.c */
 #include "broker/base/rundir.h"
 #include "volume_rig.h"
 #include <dirent.h>

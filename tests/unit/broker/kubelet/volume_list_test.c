@@ -1,4 +1,5 @@
-/* volume_list_test.c - what the kubelet has: the list of it, and who is not swept for it. */
+/* volume_list_test.c - what the kubelet has: the list of it, and who is not swept for it.
+ * LINK: tests/unit/broker/kubelet/volume_rig.c tests/unit/broker/rig.c */
 #include "volume_rig.h"
 
 static const char data_text[] = "{\"driverName\":\"agentd.node.mesh\"}";

@@ -1,4 +1,5 @@
-/* volume_test.c - real mounts, in a mount namespace of the test: publish and unpublish. */
+/* volume_test.c - real mounts, in a mount namespace of the test: publish and unpublish.
+ * LINK: tests/unit/broker/kubelet/volume_rig.c tests/unit/broker/rig.c */
 #include "broker/base/caps.h"
 #include "broker/kubelet/mount.h"
 #include "common/err.h"

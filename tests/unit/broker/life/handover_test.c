@@ -1,4 +1,5 @@
-/* handover_test.c - two agentds in two processes: given, taken, given back, refused. */
+/* handover_test.c - two agentds in two processes: given, taken, given back, refused.
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/life/handover.h"
 #include "common/err.h"
 #include "tests/unit/broker/rig.h"

@@ -2,7 +2,7 @@
  *
  * The test copies itself as `agentd-worker`; what the worker does is in its --do flag, one letter a
  * step.
- */
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/base/loop.h"
 #include "broker/life/keeper.h"
 #include "common/err.h"

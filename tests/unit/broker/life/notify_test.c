@@ -1,4 +1,5 @@
-/* notify_test.c - what a service manager hears, and what it gives back. */
+/* notify_test.c - what a service manager hears, and what it gives back.
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/life/notify.h"
 #include "tests/unit/broker/rig.h"
 

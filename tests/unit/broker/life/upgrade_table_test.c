@@ -1,4 +1,5 @@
-/* upgrade_table_test.c - a table comes back as it was, or not at all. */
+/* upgrade_table_test.c - a table comes back as it was, or not at all.
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/life/upgrade_table.h"
 #include "common/err.h"
 #include "tests/unit/broker/rig.h"

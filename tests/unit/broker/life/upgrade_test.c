@@ -1,4 +1,5 @@
-/* upgrade_test.c - which file, how it is tried, and that a failure changes nothing. */
+/* upgrade_test.c - which file, how it is tried, and that a failure changes nothing.
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/life/upgrade.h"
 #include "broker/life/upgrade_table.h"
 #include "common/err.h"

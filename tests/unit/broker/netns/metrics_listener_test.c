@@ -1,4 +1,5 @@
-/* metrics_listener_test.c - the port for scrapes: which addresses, and who has its socket when. */
+/* metrics_listener_test.c - the port for scrapes: which addresses, and who has its socket when.
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/base/endpoint.h"
 #include "broker/netns/metrics_listener.h"
 #include "common/err.h"

@@ -1,4 +1,5 @@
-/* netns_test.c - real network namespaces: whose is behind a connection, what is in it. */
+/* netns_test.c - real network namespaces: whose is behind a connection, what is in it.
+ * LINK: tests/unit/broker/pods/peer.c tests/unit/broker/rig.c */
 #include "common/err.h"
 #include "tests/unit/broker/pods/peer.h"
 #include <arpa/inet.h>

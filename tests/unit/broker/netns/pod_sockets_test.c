@@ -1,6 +1,6 @@
 /* pod_sockets_test.c - the sockets of a pod's DNS proxy from one worker to the next, and sockets to
  * dial from; in a network namespace of the test's own.
- */
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/base/loop.h"
 #include "broker/netns/dial.h"
 #include "broker/netns/pod_sockets.h"

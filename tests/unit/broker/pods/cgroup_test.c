@@ -1,7 +1,7 @@
 /* cgroup_test.c - a pod in another network namespace: restarted, or somebody else?
  *
  * The cgroup is real, below the mounted cgroup v2.
- */
+ * LINK: tests/unit/broker/pods/peer.c tests/unit/broker/rig.c */
 #include "broker/pods/cgroup.h"
 #include "peer.h"
 #include <sys/epoll.h>

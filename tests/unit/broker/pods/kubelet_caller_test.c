@@ -1,4 +1,5 @@
-/* kubelet_caller_test.c - real processes in real cgroups: who is the kubelet? */
+/* kubelet_caller_test.c - real processes in real cgroups: who is the kubelet?
+ * LINK: tests/unit/broker/kubelet/volume_rig.c tests/unit/broker/rig.c */
 #include "broker/pods/cgroup.h"
 #include "broker/pods/kubelet_caller.h"
 #include "broker/pods/peer.h"

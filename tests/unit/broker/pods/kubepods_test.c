@@ -1,7 +1,7 @@
 /* kubepods_test.c - names of pods' cgroups, as the kubelet makes them (kubelet-csi.md 3c).
  *
  * In a directory of the test's own: it is names alone.
- */
+ * LINK: tests/unit/broker/rig.c */
 #include "broker/pods/cgroup.h"
 #include "tests/unit/broker/rig.h"
 

@@ -1,7 +1,7 @@
 /* peer_test.c - real cgroups and processes: whose connection is it, on each kind of kernel.
  *
  * Each test runs once for each of the three ways that this kernel has (tests/vm: all, two, one).
- */
+ * LINK: tests/unit/broker/pods/peer.c tests/unit/broker/rig.c */
 #include "broker/base/fdstore.h"
 #include "broker/base/state.h"
 #include "broker/pods/cgroup.h"

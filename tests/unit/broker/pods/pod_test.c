@@ -1,4 +1,5 @@
-/* pod_test.c - what must hold between the parts of a pod, and that every step keeps it. */
+/* pod_test.c - what must hold between the parts of a pod, and that every step keeps it.
+ * LINK: tests/unit/broker/pods/steps.c */
 #include "broker/pods/pod.h"
 #include "common/mem.h"
 #include "steps.h"

@@ -1,4 +1,5 @@
-/* redirection_test.c - the steps of a pod's redirection: which there are, and what follows. */
+/* redirection_test.c - the steps of a pod's redirection: which there are, and what follows.
+ * LINK: tests/unit/broker/pods/steps.c */
 #include "broker/pods/redirection.h"
 #include "common/mem.h"
 #include "steps.h"

@@ -1,6 +1,6 @@
 /* check_test.c - a worker that is not ours any more asks for the impossible, or for
  * more than the node allows.
- */
+ * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
 #include "broker/redirect/check.h"
 #include "common/err.h"
 #include "tests/unit/broker/bpf.h"

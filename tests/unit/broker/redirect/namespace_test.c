@@ -2,7 +2,7 @@
  * around the cgroup tree.  Nothing there shows how far below the host's root the tree begins.
  *
  * The whole program runs in such a node; its parent takes away what it leaves.
- */
+ * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
 #include "broker/redirect/pod.h"
 #include "common/mem.h"
 #include "tests/unit/broker/bpf.h"

@@ -2,7 +2,7 @@
  * each step, what another broker finds, what is left when all of it is over.
  *
  * What the programs decide is the e2e tests' matter, and rules_test.c's.
- */
+ * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
 #include "broker/redirect/table.h"
 #include "common/err.h"
 #include "common/mem.h"

@@ -1,6 +1,6 @@
 /* requests_test.c - a worker asks for redirection, and what its pods do meanwhile: cgroups
  * that come and go, network namespaces that are learned, workers and brokers that are replaced.
- */
+ * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c tests/unit/broker/pods/peer.c */
 #include "broker/base/loop.h"
 #include "broker/base/state.h"
 #include "broker/pods/pods.h"

@@ -1,6 +1,6 @@
 /* unseen_test.c - a pod whose dials no program sees, in the real kernel: when it is named, and when
  * not.
- */
+ * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
 #include "broker/base/state.h"
 #include "broker/redirect/requests_internal.h"
 #include "broker/redirect/table.h"

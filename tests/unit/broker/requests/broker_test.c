@@ -1,4 +1,5 @@
-/* broker_test.c - one worker's turns: it leaves, it reads nothing, nothing is to be done. */
+/* broker_test.c - one worker's turns: it leaves, it reads nothing, nothing is to be done.
+ * LINK: tests/unit/broker/rig.c */
 #include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <sys/epoll.h>

@@ -1,4 +1,5 @@
-/* follow_test.c - files as they are, then every change, by real inotify. */
+/* follow_test.c - files as they are, then every change, by real inotify.
+ * LINK: tests/unit/broker/rig.c */
 #include "common/err.h"
 #include "tests/unit/broker/rig.h"
 #include <sys/epoll.h>

@@ -1,4 +1,5 @@
-/* requests_test.c - each row of the request table, and what is no request at all. */
+/* requests_test.c - each row of the request table, and what is no request at all.
+ * LINK: tests/unit/broker/rig.c */
 #include "common/err.h"
 #include "common/log.h"
 #include "tests/unit/broker/rig.h"

@@ -1,6 +1,5 @@
-/* metrics_port_test.c - the real server over TCP and its two pages; seconds are pushed forward by
- * clock_gettime() below, and stand still else.
- */
+/* metrics_port_test.c - the real server over TCP and its two pages; on a clock that stands still.
+ * LINK: tests/fake/clock.c */
 #include "worker/admin/metrics_port.h"
 
 #include <event2/buffer.h>
@@ -14,14 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "tests/fake/clock.h"
 #include "worker/base/http/http.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
@@ -29,21 +27,12 @@
 static struct loop *l;
 static struct metrics_port *port;
 static struct sockaddr_in address;
-static time_t offset_s;
 static struct metric *scrapes, *many;
 static unsigned nscrapes;
 static const char *why_not;
 
 static int status; /* of the last answer */
 static char *body;
-
-int clock_gettime(clockid_t id, struct timespec *t)
-{
-	if (id == CLOCK_REALTIME)
-		return (int)syscall(SYS_clock_gettime, id, t);
-	*t = (struct timespec){.tv_sec = 1000 + offset_s};
-	return 0;
-}
 
 static void on_before(void *ctx)
 {
@@ -127,7 +116,7 @@ static void test_a_page_is_made_once_a_second(void **state)
 		assert_string_equal(body, "# HELP test_scrapes Of this test.\n"
 					  "# TYPE test_scrapes gauge\ntest_scrapes 1\n");
 	}
-	offset_s++;
+	fake_clock_pass_ms(1000);
 	assert_int_equal(ask("GET", "/metrics?name=x"), 200);
 	assert_non_null(strstr(body, "\ntest_scrapes 2\n"));
 	assert_int_equal(nscrapes, 2);
@@ -156,7 +145,7 @@ static void test_a_slow_reader_has_its_page(void **state)
 		while (recv(fds[i], got, 1, MSG_PEEK) != 1)
 			ask("GET", "/healthz"); /* a turn of the loop */
 	assert_int_equal(nscrapes, 1);
-	offset_s++;
+	fake_clock_pass_ms(1000);
 	assert_int_equal(ask("GET", "/healthz"), 200);
 	metrics_drop("n=");
 	assert_int_equal(ask("GET", "/metrics"), 200); /* another page took its place */
@@ -214,5 +203,6 @@ int main(void)
 	    T(test_nothing_else_is_there),
 	};
 
+	fake_clock_stop();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

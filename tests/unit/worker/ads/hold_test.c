@@ -1,5 +1,5 @@
 /* hold_test.c - what takes everything away right after a reconnect waits, and nothing else.
- * LINK: tests/fake/loop.c tests/fake/rpc.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/unit/worker/ads/envoy.c
  */
 #include <setjmp.h>
 #include <stdarg.h>

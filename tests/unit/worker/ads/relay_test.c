@@ -1,5 +1,5 @@
 /* relay_test.c - messages between a scripted Envoy and a scripted istiod; streams are the test's.
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/unit/worker/ads/carried.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/unit/worker/ads/carried.c tests/unit/worker/ads/envoy.c
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* xds_proxy_test.c - a pod's ADS stream between a scripted Envoy and a scripted istiod.
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/unit/worker/ads/carried.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/unit/worker/ads/carried.c tests/unit/worker/ads/envoy.c
  */
 #include <setjmp.h>
 #include <stdarg.h>

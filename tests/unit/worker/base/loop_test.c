@@ -1,16 +1,19 @@
-/* loop_test.c - the real loop, with the kernel's clock behind a curtain: clock_gettime() and
- * timerfd_settime() below add an offset to the wall clock, so a test can set the clock without
- * touching the machine's.  epoll_wait() is counted, to see an idle loop sleep.
+/* loop_test.c - the real loop, with the kernel's clocks behind a curtain: time passes here only
+ * where the loop sleeps or a test says so.  epoll_wait() below moves the clock to what is due first
+ * instead of sleeping; it waits for what other threads do, and for nothing else.
  */
 #include "worker/base/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -23,68 +26,85 @@
 #include "common/err.h"
 
 static struct loop *l;
-static int64_t wall_offset_ms;
-static time_t monotonic_offset_s;
+static _Atomic int64_t uptime_ms, wall_offset_ms;
+static int64_t alarm_ms; /* of the wall clock; 0: none */
 static int wall_fd = -1;
 static int wall_flags;
-static _Atomic int sleeps;
+static int sleeps;
 static int last_timeout;
 
 /* ---- the curtain ---- */
 
-static int64_t to_ms(const struct timespec *t)
+static int64_t wall_ms(void)
 {
-	return (int64_t)t->tv_sec * 1000 + t->tv_nsec / 1000000;
+	return uptime_ms + wall_offset_ms;
 }
 
-static struct timespec from_ms(int64_t ms)
+static void pass(int64_t ms)
 {
-	return (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+	uptime_ms += ms;
 }
 
 int clock_gettime(clockid_t id, struct timespec *t)
 {
-	int rc = (int)syscall(SYS_clock_gettime, id, t);
+	const bool wall = id == CLOCK_REALTIME;
+	const int64_t ms = wall ? wall_ms() : uptime_ms;
 
-	if (id == CLOCK_MONOTONIC)
-		t->tv_sec += monotonic_offset_s;
-	if (id == CLOCK_REALTIME && rc == 0) {
-		t->tv_sec += wall_offset_ms / 1000;
-		t->tv_nsec += wall_offset_ms % 1000 * 1000000;
-		if (t->tv_nsec >= 1000000000)
-			t->tv_nsec -= 1000000000, t->tv_sec++;
-	}
-	return rc;
+	if (!wall && id != CLOCK_MONOTONIC && id != CLOCK_MONOTONIC_COARSE)
+		return (int)syscall(SYS_clock_gettime, id, t);
+	*t = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+	return 0;
 }
+
+static const struct itimerspec at_once = {.it_value = {.tv_nsec = 1}};
 
 int timerfd_settime(int fd, int flags, const struct itimerspec *at, struct itimerspec *old)
 {
-	struct itimerspec shifted = *at;
-	int64_t ms = to_ms(&at->it_value);
+	const struct itimerspec never = {0};
 
 	wall_fd = fd;
 	wall_flags = flags;
-	if (ms)
-		shifted.it_value = from_ms(ms > wall_offset_ms ? ms - wall_offset_ms : 1);
-	return (int)syscall(SYS_timerfd_settime, fd, flags, &shifted, old);
+	alarm_ms = (int64_t)at->it_value.tv_sec * 1000 + at->it_value.tv_nsec / 1000000;
+	return (int)syscall(SYS_timerfd_settime, fd, 0, &never, old);
+}
+
+/* The alarm goes off, once, if it is due; until then the kernel's timer is disarmed. */
+static bool ring(void)
+{
+	if (!alarm_ms || alarm_ms > wall_ms())
+		return false;
+	alarm_ms = 0;
+	syscall(SYS_timerfd_settime, wall_fd, TFD_TIMER_ABSTIME, &at_once, NULL);
+	return true;
 }
 
 int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)
 {
+	const int64_t until_alarm = alarm_ms ? alarm_ms - wall_ms() : INT64_MAX;
+	int n;
+
 	sleeps++;
 	last_timeout = timeout;
-	return (int)syscall(SYS_epoll_wait, epfd, events, max, timeout);
+	n = (int)syscall(SYS_epoll_wait, epfd, events, max, ring() ? -1 : 0);
+	if (n || timeout == 0)
+		return n;
+	if (timeout > 0 && timeout <= until_alarm) {
+		pass(timeout);
+		return 0;
+	}
+	if (alarm_ms)
+		pass(until_alarm);
+	ring();
+	return (int)syscall(SYS_epoll_wait, epfd, events, max, -1);
 }
 
 /* What the kernel does to a cancel-on-set timer when somebody sets the clock: the fd becomes
  * readable at once, whatever time it was armed for. */
 static void set_clock(int64_t by_ms)
 {
-	struct itimerspec now = {.it_value = {.tv_nsec = 1}};
-
 	wall_offset_ms += by_ms;
 	assert_int_equal(wall_flags, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET);
-	syscall(SYS_timerfd_settime, wall_fd, TFD_TIMER_ABSTIME, &now, NULL);
+	syscall(SYS_timerfd_settime, wall_fd, TFD_TIMER_ABSTIME, &at_once, NULL);
 }
 
 /* ---- tools ---- */
@@ -117,7 +137,8 @@ static int setup(void **state)
 	struct err e;
 
 	(void)state;
-	wall_offset_ms = 0;
+	uptime_ms = 1000 * 1000;
+	wall_offset_ms = INT64_C(1700000000000);
 	order[0] = '\0';
 	l = loop_new(&e);
 	return l ? 0 : -1;
@@ -277,6 +298,7 @@ static void test_timers_within_callbacks(void **state)
 static void spin_past(void *ctx)
 {
 	(void)ctx;
+	pass(1);
 	loop_timer_at(l, &again, 1000, spin_past, NULL);
 }
 
@@ -309,8 +331,7 @@ static void test_idle_means_asleep(void **state)
 	assert_string_equal(order, "p");
 	sleeps = 0;
 	run_ms(150);
-	/* One sleep until the end, perhaps cut in two by the coarse clock. */
-	assert_in_range(sleeps, 1, 3);
+	assert_int_equal(sleeps, 1);
 	/* Without even that timer: no timeout at all. */
 	loop_post(l, stop, NULL);
 	loop_run(l);
@@ -451,19 +472,18 @@ struct task {
 	sigset_t job_signals;
 	int jobs, dones;
 	bool slot_was_null;
-	_Atomic bool may_end, has_begun;
+	sem_t begun, may_end;
 };
 
 static void job(void *ctx)
 {
 	struct task *t = ctx;
 
-	t->has_begun = true;
+	sem_post(&t->begun);
 	t->job_thread = pthread_self();
 	pthread_sigmask(SIG_SETMASK, NULL, &t->job_signals);
 	t->jobs++;
-	while (!t->may_end)
-		usleep(200);
+	sem_wait(&t->may_end);
 }
 
 static void done(void *ctx)
@@ -476,16 +496,32 @@ static void done(void *ctx)
 	loop_stop(l);
 }
 
+/* Its job ends when `may_end` says so. */
+static void start(struct task *t, unsigned may_end, loop_cb on_done)
+{
+	sem_init(&t->begun, 0, 0);
+	sem_init(&t->may_end, 0, may_end);
+	loop_work(l, &t->work, job, on_done, t);
+}
+
+/* Jobs run one after the other: when this one has begun, those before it are finished. */
+static void wait_for_jobs(void)
+{
+	struct task last = {0};
+
+	start(&last, 1, done);
+	sem_wait(&last.begun);
+	loop_work_cancel(&last.work);
+}
+
 static void test_work_and_done(void **state)
 {
-	struct task t = {.may_end = true};
+	struct task t = {0};
 
 	(void)state;
-	loop_work(l, &t.work, job, done, &t);
+	start(&t, 1, done);
 	assert_non_null(t.work);
-	while (!t.has_begun)
-		usleep(200);
-	usleep(2000);
+	wait_for_jobs();
 	assert_int_equal(t.dones, 0); /* R2: not before the loop runs */
 	loop_run(l);
 	assert_int_equal(t.jobs, 1);
@@ -502,58 +538,93 @@ static void test_work_and_done(void **state)
 static void test_cancel_of_queued_work(void **state)
 {
 	struct task first = {0};
-	struct task second = {.may_end = true};
+	struct task second = {0};
 
 	(void)state;
-	loop_work(l, &first.work, job, done, &first);
-	loop_work(l, &second.work, job, done, &second);
+	start(&first, 0, done);
+	start(&second, 1, done);
 	loop_work_cancel(&second.work);
 	assert_null(second.work);
-	first.may_end = true;
+	sem_post(&first.may_end);
 	loop_run(l);
+	wait_for_jobs();
 	run_ms(10);
 	assert_int_equal(first.dones, 1);
 	assert_int_equal(second.jobs, 0);
 	assert_int_equal(second.dones, 0);
 }
 
-static void *let_it_end(void *ctx)
-{
-	struct task *t = ctx;
+/* ---- a thread that lets a job end when the test's own thread waits for it ---- */
 
-	usleep(20000);
-	t->may_end = true;
+struct releaser {
+	pthread_t thread;
+	struct task *task;
+	pid_t waiting; /* the test's own thread */
+	sem_t go;
+	_Atomic bool released;
+};
+
+/* "<tid> (<name>) S ...": asleep */
+static bool is_asleep(pid_t tid)
+{
+	char path[64], text[512];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	return strstr(text, ") S ") != NULL;
+}
+
+static void *release(void *ctx)
+{
+	struct releaser *r = ctx;
+
+	sem_wait(&r->go);
+	while (!is_asleep(r->waiting))
+		sched_yield();
+	r->released = true;
+	sem_post(&r->task->may_end);
 	return NULL;
+}
+
+static void start_releaser(struct releaser *r, struct task *t)
+{
+	*r = (struct releaser){.task = t, .waiting = gettid()};
+	sem_init(&r->go, 0, 0);
+	pthread_create(&r->thread, NULL, release, r);
 }
 
 static void test_cancel_waits_for_running_work(void **state)
 {
 	struct task t = {0};
-	pthread_t releaser;
+	struct releaser r;
 
 	(void)state;
-	loop_work(l, &t.work, job, done, &t);
-	while (!t.has_begun)
-		usleep(200);
-	pthread_create(&releaser, NULL, let_it_end, &t);
+	start(&t, 0, done);
+	start_releaser(&r, &t);
+	sem_wait(&t.begun);
+	sem_post(&r.go);
 	loop_work_cancel(&t.work);
-	assert_true(t.may_end); /* it came back after the job did, so `t` may go now */
+	assert_true(r.released); /* it came back after the job did, so `t` may go now */
 	run_ms(10);
 	assert_int_equal(t.dones, 0); /* R1 */
-	pthread_join(releaser, NULL);
+	pthread_join(r.thread, NULL);
 }
 
 static void test_cancel_of_finished_work(void **state)
 {
-	struct task t = {.may_end = true};
+	struct task t = {0};
 
 	(void)state;
-	loop_work(l, &t.work, job, done, &t);
-	while (!t.has_begun)
-		usleep(200);
-	usleep(20000); /* finished, and its `done` waits for the loop */
+	start(&t, 1, done);
+	wait_for_jobs(); /* finished, and its `done` waits for the loop */
 	loop_work_cancel(&t.work);
 	run_ms(10);
+	assert_int_equal(t.jobs, 1);
 	assert_int_equal(t.dones, 0);
 }
 
@@ -571,13 +642,9 @@ static void test_done_cancels_other_done(void **state)
 {
 	(void)state;
 	memset(pair, 0, sizeof(pair));
-	for (int i = 0; i < 2; i++) {
-		pair[i].may_end = true;
-		loop_work(l, &pair[i].work, job, cancel_the_other, &pair[i]);
-	}
-	while (!pair[1].has_begun)
-		usleep(200);
-	usleep(10000);
+	for (int i = 0; i < 2; i++)
+		start(&pair[i], 1, cancel_the_other);
+	wait_for_jobs();
 	run_ms(10);
 	assert_int_equal(pair[0].dones + pair[1].dones, 1);
 	assert_null(pair[0].work);
@@ -588,16 +655,16 @@ static void test_free_with_work_under_way(void **state)
 {
 	struct task running = {0};
 	struct task queued = {0};
-	pthread_t releaser;
+	struct releaser r;
 
 	(void)state;
-	loop_work(l, &running.work, job, done, &running);
-	loop_work(l, &queued.work, job, done, &queued);
-	while (!running.has_begun)
-		usleep(200);
-	pthread_create(&releaser, NULL, let_it_end, &running);
+	start(&running, 0, done);
+	start(&queued, 1, done);
+	start_releaser(&r, &running);
+	sem_wait(&running.begun);
+	sem_post(&r.go);
 	loop_free(&l); /* joins the thread; nothing is delivered */
-	pthread_join(releaser, NULL);
+	pthread_join(r.thread, NULL);
 	assert_int_equal(running.jobs, 1);
 	assert_int_equal(queued.jobs, 0);
 	assert_int_equal(running.dones + queued.dones, 0);
@@ -607,15 +674,15 @@ static void test_free_with_work_under_way(void **state)
 
 /* ---- the gauge ---- */
 
-static void sleep_25_ms(void *ctx)
+static void take_25_ms(void *ctx)
 {
 	(void)ctx;
-	usleep(25000);
+	pass(25);
 }
 
 static void forget_stalls(void)
 {
-	monotonic_offset_s += 120;
+	pass(120 * 1000);
 	assert_int_equal(loop_stall_ms(l), 0);
 }
 
@@ -624,21 +691,21 @@ static void test_stall_of_each_kind(void **state)
 	struct loop_timer t = {0};
 
 	(void)state;
-	loop_post(l, sleep_25_ms, NULL);
+	loop_post(l, take_25_ms, NULL);
 	run_ms(5);
-	assert_in_range(loop_stall_ms(l), 25, 2000);
+	assert_int_equal(loop_stall_ms(l), 25);
 	forget_stalls();
-	loop_timer_in(l, &t, 0, sleep_25_ms, NULL);
+	loop_timer_in(l, &t, 0, take_25_ms, NULL);
 	run_ms(5);
-	assert_in_range(loop_stall_ms(l), 25, 2000);
+	assert_int_equal(loop_stall_ms(l), 25);
 	forget_stalls();
-	loop_timer_at(l, &t, 1, sleep_25_ms, NULL);
+	loop_timer_at(l, &t, 1, take_25_ms, NULL);
 	run_ms(5);
-	assert_in_range(loop_stall_ms(l), 25, 2000);
-	monotonic_offset_s += 61; /* the minute before; looking changes nothing */
-	assert_in_range(loop_stall_ms(l), 25, 2000);
-	assert_in_range(loop_stall_ms(l), 25, 2000);
-	monotonic_offset_s += 61;
+	assert_int_equal(loop_stall_ms(l), 25);
+	pass(61 * 1000); /* the minute before; looking changes nothing */
+	assert_int_equal(loop_stall_ms(l), 25);
+	assert_int_equal(loop_stall_ms(l), 25);
+	pass(61 * 1000);
 	assert_int_equal(loop_stall_ms(l), 0);
 }
 

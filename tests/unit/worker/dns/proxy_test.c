@@ -1,6 +1,6 @@
 /* proxy_test.c - queries by UDP and TCP: answered from the table, or passed on; limits.
  *
- * LINK: tests/fake/loop.c tests/fake/link.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/unit/worker/dns/dns_world.c
  */
 #include "dns_world.h"
 #include <linux/filter.h>

@@ -1,6 +1,6 @@
 /* upstream_test.c - resolvers that answer, fail, lie or say nothing, behind a DNS proxy.
  *
- * LINK: tests/fake/loop.c tests/fake/link.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/unit/worker/dns/dns_world.c
  */
 #include "dns_world.h"
 

@@ -1,6 +1,6 @@
 /* follow_test.c - followed files as the worker gets them.
  *
- * LINK: tests/fake/loop.c
+ * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */
 #include "world.h"
 

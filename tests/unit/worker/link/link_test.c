@@ -1,6 +1,6 @@
 /* link_test.c - the worker's end: greeting, calls, the end; and once a real broker.
  *
- * LINK: tests/fake/loop.c
+ * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */
 #include "common/err.h"
 #include "common/log.h"

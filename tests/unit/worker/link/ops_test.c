@@ -1,6 +1,6 @@
 /* ops_test.c - the table of operations (common/ops.h) held against both ends of the border.
  *
- * LINK: tests/fake/loop.c
+ * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */
 #include "worker/link/link_internal.h"
 #include "world.h"

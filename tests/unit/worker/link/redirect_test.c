@@ -1,7 +1,7 @@
 /* redirect_test.c - the worker's words about pods' traffic, and a broker that answers late,
  * badly, or by itself.
  *
- * LINK: tests/fake/loop.c
+ * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */
 #include "common/rules.h"
 #include "ebpf/rules_types.h"

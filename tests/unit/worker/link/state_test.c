@@ -1,6 +1,6 @@
 /* state_test.c - what the worker has kept, as the broker gets it and gives it back.
  *
- * LINK: tests/fake/loop.c tests/fake/secrets.c
+ * LINK: tests/fake/loop.c tests/fake/secrets.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */
 #include "tests/fake/secrets.h"
 #include "world.h"

@@ -1,6 +1,6 @@
 /* volume_test.c - what the worker asks about the kubelet's volumes, as the broker gets it.
  *
- * LINK: tests/fake/loop.c
+ * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */
 #include "worker/link/volume.h"
 #include "world.h"

@@ -1,5 +1,5 @@
 /* server_test.c - a pod's secrets, on scripted streams.
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/secrets.c tests/unit/worker/sds/shown.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/secrets.c tests/unit/worker/sds/shown.c tests/unit/worker/ads/envoy.c
  */
 #include <setjmp.h>
 #include <stdarg.h>

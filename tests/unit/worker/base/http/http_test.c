@@ -1,6 +1,5 @@
-/* http_test.c - the real loop and real sockets; time is pushed forward by clock_gettime() below, so
- * ten seconds without progress take none.
- */
+/* http_test.c - the real loop and real sockets; ten seconds without progress take none.
+ * LINK: tests/fake/clock.c */
 #include "worker/base/http/http.h"
 
 #include <event2/buffer.h>
@@ -18,26 +17,16 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "common/err.h"
+#include "tests/fake/clock.h"
 #include "worker/base/loop.h"
 
 static struct loop *l;
-static time_t monotonic_offset_s;
 static int rounds;
-
-int clock_gettime(clockid_t id, struct timespec *t)
-{
-	int rc = (int)syscall(SYS_clock_gettime, id, t);
-
-	if (id != CLOCK_REALTIME)
-		t->tv_sec += monotonic_offset_s;
-	return rc;
-}
 
 int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)
 {
@@ -262,7 +251,7 @@ static void test_methods(void **state)
 	client = connect_one();
 	assert_true(dprintf(client, "CONNECT / HTTP/1.1\r\n" CLOSE "\r\n") > 0);
 	run_ms(2);
-	monotonic_offset_s += 11;
+	fake_clock_pass_ms(11 * 1000);
 	assert_true(begins(await_end(), "HTTP/1.1 501 "));
 	assert_string_equal(seen, "");
 	ask("PUT / HTTP/1.1\r\nContent-Length: 0\r\n" CLOSE "\r\n");
@@ -332,10 +321,10 @@ static void test_slow_client_is_dropped(void **state)
 	client = connect_one();
 	send(client, "GET / HT", 8, 0);
 	run_ms(5);
-	monotonic_offset_s += 9;
+	fake_clock_pass_ms(9 * 1000);
 	run_ms(5);
 	assert_int_equal(recv(client, answer, 1, MSG_DONTWAIT), -1); /* still open */
-	monotonic_offset_s += 2;
+	fake_clock_pass_ms(2 * 1000);
 	await_end();
 	assert_string_equal(seen, "");
 }
@@ -394,7 +383,7 @@ static void test_pause_without_fds(void **state)
 	assert_in_range(rounds, 1, 10); /* a spinning listener makes thousands */
 	limit.rlim_cur = before;
 	setrlimit(RLIMIT_NOFILE, &limit);
-	monotonic_offset_s += 1;
+	fake_clock_pass_ms(1000);
 	assert_true(begins(await_end(), "HTTP/1.1 200 "));
 }
 
@@ -556,10 +545,10 @@ static void test_silent_peer(void **state)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	start(pair[0], "GET", "/x");
 	run_ms(1);
-	monotonic_offset_s += 9;
+	fake_clock_pass_ms(9 * 1000);
 	run_ms(1);
 	assert_int_equal(dones, 0);
-	monotonic_offset_s += 2;
+	fake_clock_pass_ms(2 * 1000);
 	loop_run(l);
 	assert_int_equal(status, 0);
 	close(pair[1]);

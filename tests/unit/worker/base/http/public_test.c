@@ -1,6 +1,5 @@
-/* public_test.c - the real loop and real connections over TCP; time is pushed forward by
- * clock_gettime() below, so ten seconds take none.
- */
+/* public_test.c - the real loop and real connections over TCP; ten seconds take none.
+ * LINK: tests/fake/clock.c */
 #include "worker/base/http/public.h"
 
 #include <event2/buffer.h>
@@ -15,13 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "common/err.h"
+#include "tests/fake/clock.h"
 #include "worker/base/loop.h"
 
 enum { LARGE = 32 << 20 };
@@ -30,18 +28,8 @@ static struct loop *l;
 static struct http_public *server;
 static int listener; /* a copy, as the broker has one */
 static struct sockaddr_in address;
-static time_t offset_s;
 static char seen[1024]; /* paths that were asked for */
 static int fds_before;
-
-int clock_gettime(clockid_t id, struct timespec *t)
-{
-	int rc = (int)syscall(SYS_clock_gettime, id, t);
-
-	if (id != CLOCK_REALTIME)
-		t->tv_sec += offset_s;
-	return rc;
-}
 
 static void make(void *ctx, const char *path, struct page *page)
 {
@@ -381,10 +369,10 @@ static void test_silence_has_its_end(void **state)
 
 	(void)state;
 	run_ms(1);
-	offset_s += PAGE_SECONDS_MAX - 1;
+	fake_clock_pass_ms((PAGE_SECONDS_MAX - 1) * 1000);
 	run_ms(1);
 	assert_true(is_open(fd));
-	offset_s += 1;
+	fake_clock_pass_ms(1000);
 	assert_string_equal(hear(fd), "");
 	expect_no_connection();
 }
@@ -399,7 +387,7 @@ static void test_a_trickle_has_the_same_end(void **state)
 		assert_true(is_open(fd));
 		say(fd, "G", 1);
 		run_ms(1);
-		offset_s++;
+		fake_clock_pass_ms(1000);
 	}
 	assert_string_equal(hear(fd), "");
 }
@@ -414,7 +402,7 @@ static void test_who_does_not_read_has_the_same_end(void **state)
 	(void)state;
 	say(fd, "GET /large HTTP/1.1\r\n\r\n", 23);
 	run_ms(20);
-	offset_s += PAGE_SECONDS_MAX;
+	fake_clock_pass_ms(PAGE_SECONDS_MAX * 1000);
 	run_ms(2);
 	fcntl(fd, F_SETFL, 0);
 	while ((n = recv(fd, bytes, sizeof(bytes), 0)) > 0)
@@ -433,7 +421,7 @@ static void test_who_does_not_close_has_the_same_end(void **state)
 	say(fd, "GET /page HTTP/1.1\r\n\r\n", 22);
 	run_ms(2);
 	assert_int_equal(count_fds(), fds_before + 2);
-	offset_s += PAGE_SECONDS_MAX;
+	fake_clock_pass_ms(PAGE_SECONDS_MAX * 1000);
 	run_ms(2);
 	assert_int_equal(count_fds(), fds_before + 1);
 	close(fd);
