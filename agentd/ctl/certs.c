@@ -74,7 +74,7 @@ static int certs(const struct ctl *c)
 const struct ctl_command ctl_certs = {
     .noun = "certs",
     .args = "[SA]",
-    .help = "certificates: SPIFFE id, serial, expiry, who uses it",
+    .help = "certificates: SPIFFE id, serial, expiry, users",
     .most = 1,
     .run = certs,
 };

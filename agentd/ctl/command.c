@@ -45,5 +45,5 @@ void ctl_command_help(const struct ctl_command *command, FILE *out)
 	for (const struct ctl_option *o = command->options; o->name; o++)
 		fprintf(out, "  --%s %-*s %s\n", o->name, 10 - (int)strlen(o->name),
 		    o->value ? o->value : "", o->help);
-	fprintf(out, "\nagentctl --help shows what every command takes.\n");
+	fprintf(out, "\nagentctl --help lists all commands.\n");
 }

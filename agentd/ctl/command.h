@@ -13,7 +13,7 @@ enum { CTL_OK, CTL_PROBLEM, CTL_USAGE, CTL_UNREACHABLE };
 
 enum { CTL_WORDS_MAX = 2, CTL_OPTIONS_MAX = 4 };
 
-/* What the command line says; borrowed from argv. */
+/* The options of the command line; borrowed from argv. */
 struct ctl_given {
 	const char *name;  /* NULL: the end */
 	const char *value; /* "": it takes none */
@@ -34,7 +34,7 @@ struct ctl_command {
 	const char *noun, *verb; /* "redirect", "trace"; most have no verb: NULL */
 	const char *args;        /* "[POD]" */
 	const char *help;        /* one line */
-	const char *more;        /* to be known about args; NULL: nothing */
+	const char *more;        /* a second line about args; NULL: none */
 	unsigned least, most;    /* how many words; at most CTL_WORDS_MAX */
 	struct ctl_option options[CTL_OPTIONS_MAX + 1];
 	int (*run)(const struct ctl *c); /* the exit status */
@@ -43,6 +43,6 @@ struct ctl_command {
 /* NULL: it was not given; "": it was, and takes no value. */
 const char *ctl_option(const struct ctl *c, const char *name);
 bool ctl_command_has_option(const struct ctl_command *command, const char *name);
-/* How to say it right; CTL_USAGE. */
+/* Prints how to call it; returns CTL_USAGE. */
 int ctl_command_usage(const struct ctl_command *command, FILE *out);
 void ctl_command_help(const struct ctl_command *command, FILE *out); /* all about it */

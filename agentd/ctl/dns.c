@@ -70,7 +70,7 @@ static bool print_name(const json_t *pods)
 		if (*alias)
 			printf(" = %s", alias);
 		if (!here)
-			printf(" is none of istiod's names: the pod's resolver is asked");
+			printf(" is not one of istiod's names: the pod's resolver answers it");
 		json_array_foreach (json_object_get(r, "addresses"), j, address)
 			printf(" %s", json_is_string(address) ? json_string_value(address) : "?");
 		putchar('\n');
@@ -119,7 +119,7 @@ static int dns(const struct ctl *c)
 const struct ctl_command ctl_dns = {
     .noun = "dns",
     .args = "[POD [NAME]]",
-    .help = "whose DNS is answered, or not; what a name is there",
+    .help = "which pods' DNS agentd answers, or why not; the addresses of a name",
     .most = 2,
     .run = dns,
 };

@@ -1,7 +1,7 @@
 /* list.h - the commands that list things of one kind: all of them, or those of one name.
  *
- * What is listed is an array in the answer of a page.  A thing with a problem makes the exit status
- * CTL_PROBLEM, and so does a name that nothing has.
+ * The answer of a page holds the things in an array.  The exit status is CTL_PROBLEM if a thing has
+ * a problem, or if nothing has the name.
  */
 #pragma once
 #include "command.h"
@@ -14,15 +14,15 @@ struct ctl_list {
 	bool (*is_named)(const json_t *thing, const char *name);
 	bool (*has_problem)(const json_t *thing);
 	bool (*answer_has_problem)(const json_t *answer); /* beside the list; NULL: never */
-	void (*print)(const json_t *answer); /* as a table; the list has what is to be shown */
-	bool tree;                           /* what is named is shown as a tree instead */
+	void (*print)(const json_t *answer); /* as a table, of the things that it lists */
+	bool tree;                           /* a named thing is shown as a tree instead */
 };
 
 /* The whole command; the name is the first word. */
 int ctl_list(const struct ctl *c, const struct ctl_list *l);
 
-/* Its first half: the answer, with only what has that name in its list (NULL: with all).  NULL
- * after saying on stderr why there is no answer; `*status` is the exit status so far. */
+/* Its first half: the answer, its list cut to the things of that name (NULL: to all).  On failure
+ * it prints the reason to stderr and returns NULL.  `*status` is the exit status so far. */
 json_t *ctl_list_fetch(
     const struct ctl *c, const struct ctl_list *l, const char *name, int *status);
 

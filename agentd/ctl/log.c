@@ -28,7 +28,7 @@ static int show_log(const struct ctl *c)
 	int status;
 
 	if (spec && !is_spec(spec)) {
-		fprintf(stderr, "agentctl: not a level: %s (like xds:debug)\n", spec);
+		fprintf(stderr, "agentctl: not a level: %s (for example xds:debug)\n", spec);
 		return CTL_USAGE;
 	}
 	levels = ctl_request(c, spec ? "POST" : "GET", target, &status);

@@ -40,7 +40,7 @@ static int usage(FILE *out)
 	    "\n"
 	    "  --run DIR      agentd's directory (default /run/agentd)\n"
 	    "  -o json        JSON instead of a table\n"
-	    "  -w, --watch    again every 2 seconds\n"
+	    "  -w, --watch    repeat every 2 seconds\n"
 	    "  --version      version of agentctl\n\n"
 	    "exit status: 0 fine, 1 a problem was found, 2 usage, 3 agentd not reachable\n");
 	return CTL_USAGE;
@@ -177,7 +177,7 @@ static int check_words(const struct ctl_command *command, int argc, char **argv,
 	unsigned n = (unsigned)argc - 1 - !!command->verb;
 
 	if (n > command->most)
-		fprintf(stderr, "agentctl: too much: %s\n", argv[argc - 1]);
+		fprintf(stderr, "agentctl: unexpected argument: %s\n", argv[argc - 1]);
 	if (n > command->most || n < command->least)
 		return ctl_command_usage(command, stderr);
 	for (unsigned i = 0; i < n; i++)

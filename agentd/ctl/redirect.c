@@ -61,7 +61,7 @@ static int redirect(const struct ctl *c)
 const struct ctl_command ctl_redirect = {
     .noun = "redirect",
     .args = "[POD]",
-    .help = "whose traffic is redirected, or not; counters by rule",
+    .help = "which pods' traffic agentd redirects, or why not; counters by rule",
     .most = 1,
     .run = redirect,
 };
@@ -132,13 +132,13 @@ const struct ctl_command ctl_redirect_explain = {
     .noun = "redirect",
     .verb = "explain",
     .args = "--pod POD [--uid N --gid N] [--udp] [SRC] DST",
-    .help = "what decides",
-    .more = "DST is ADDRESS:PORT or [ADDRESS]:PORT; with SRC, an address outside of the pod, an "
-	    "arrival",
+    .help = "the rule that decides over a connection",
+    .more = "DST is ADDRESS:PORT or [ADDRESS]:PORT; with SRC, an address outside the pod, the "
+	    "connection is inbound",
     .least = 1,
     .most = 2,
-    .options = {{"pod", "POD", "whose traffic it is"},
-	{"uid", "N", "of the process in the pod that dials"}, {"gid", "N", "of that process"},
+    .options = {{"pod", "POD", "the pod whose traffic it is"},
+	{"uid", "N", "of the dialling process in the pod"}, {"gid", "N", "of that process"},
 	{"udp", NULL, "instead of TCP"}},
     .run = explain,
 };
@@ -186,7 +186,7 @@ const struct ctl_command ctl_redirect_trace = {
     .noun = "redirect",
     .verb = "trace",
     .args = "[POD]",
-    .help = "decisions as they fall, until Ctrl-C",
+    .help = "decisions as they are made, until Ctrl-C",
     .most = 1,
     .run = trace,
 };

@@ -143,8 +143,8 @@ static json_t *parse(const struct ctl *c, const struct answer *a, int *status)
 	}
 	value = json_loads(a->body, 0, NULL);
 	if (!json_is_object(value)) {
-		fprintf(
-		    stderr, "agentctl: the answer is no JSON object: another version of agentd?\n");
+		fprintf(stderr,
+		    "agentctl: the answer is not a JSON object: another version of agentd?\n");
 		*status = CTL_PROBLEM;
 		json_decref(value);
 		return NULL;

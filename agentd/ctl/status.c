@@ -71,7 +71,7 @@ static void print_status(const json_t *s)
 	print_kubelet(s);
 	printf("pods           %lld, %lld ready\n", (long long)pods, (long long)ready);
 	if (pods != ready)
-		printf("  problem: %lld not ready, agentctl pods says why\n",
+		printf("  problem: %lld not ready; agentctl pods shows why\n",
 		    (long long)(pods - ready));
 	json_array_foreach (json_object_get(s, "control_planes"), i, v)
 		print_plane(v);
@@ -110,7 +110,7 @@ static int show_ready(const struct ctl *c)
 	json_t *s = ctl_request(c, "GET", "/status", &status);
 	const char *why_not = json_is_true(json_object_get(s, "settled"))
 				  ? kubelet_problem(s)
-				  : "pods of before are still to be served";
+				  : "some previous pods are not served yet";
 
 	if (!s)
 		return status;
@@ -126,7 +126,6 @@ static int show_ready(const struct ctl *c)
 const struct ctl_command ctl_ready = {
     .noun = "ready",
     .args = "",
-    .help = "whether all pods of before a start are served again, and the kubelet knows agentd (a "
-	    "probe)",
+    .help = "for probes: whether all previous pods are served and the kubelet knows agentd",
     .run = show_ready,
 };

@@ -37,7 +37,7 @@ static int show_version(const struct ctl *c)
 const struct ctl_command ctl_version = {
     .noun = "version",
     .args = "",
-    .help = "of agentctl and of agentd; --deps: of agentd's libraries, too",
-    .options = {{"deps", NULL, "the libraries that agentd's worker runs with, too"}},
+    .help = "of agentctl and of agentd; --deps: also of agentd's libraries",
+    .options = {{"deps", NULL, "also the libraries of agentd's worker"}},
     .run = show_version,
 };

@@ -1,6 +1,6 @@
 /* agent.h - the wiring: the only file that knows all modules.
  *
- * Services are told, they never ask.  What leads to what:
+ * Services are told, they never ask.  Each event and the modules that it passes:
  *   pod appears     pod -> directory, token, sockets, server, bootstrap, certificate -> ready
  *   netns learned   uds -> node addresses, bootstrap
  *   certificate     cert_cache -> sds_server

@@ -45,7 +45,7 @@ static int restore(
 		return err_set(e, ERR_INVALID, "damaged: it has the name of another one");
 	if (!cache)
 		return err_set(
-		    e, ERR_INVALID, "there is no control plane %s any more", s->origin.name);
+		    e, ERR_INVALID, "control plane %s is not configured any more", s->origin.name);
 	return cert_cache_restore(cache, s, k->kind, e);
 }
 

@@ -1,8 +1,8 @@
-/* agent_state.h - what an earlier worker stored, given back to the caches before there are pods.
+/* agent_state.h - gives the caches what an earlier worker stored, before there are pods.
  *
- * A text of a newer release is left alone, for it may come back; what is damaged, or of a
- * configuration that is no more, is deleted.  Each of them is said in the log, and costs one
- * certificate if somebody still needs it.
+ * Texts of a newer release stay, because that release may come back.  Damaged texts, and those of a
+ * configuration that is gone, are deleted.  The log names each of them.  If a pod still needs the
+ * certificate, it is requested again.
  */
 #pragma once
 #include "common/protocol.h"
@@ -11,7 +11,7 @@
 struct agent_shared;
 struct agent_state;
 
-/* Where certificates are stored from now on is `keep`; what is elsewhere moves there. */
+/* Certificates are stored in `keep` from now on; those found elsewhere move there. */
 struct agent_state *agent_state_restore(
     const struct agent_shared *s, enum link_state keep, loop_cb done, void *ctx);
 void agent_state_free(struct agent_state **s); /* also inside `done` */

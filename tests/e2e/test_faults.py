@@ -89,7 +89,7 @@ FAULTS = {
     'wrong name': (lambda n: listening(n, on='grpc', name='elsewhere.example'), r'as \S+[.]istiod',
                    r'as \S+[.]istiod'),
     'expired': (lambda n: listening(n, on='grpc', days=-1), 'cannot connect', 'verify failed'),
-    'slow': (slow, 'istiod did not answer yet', 'istiod: [A-Z]+: '),
+    'slow': (slow, 'istiod has not answered yet', 'istiod: [A-Z]+: '),
     'not ready': (lambda n: refusing(n, do='ready', on=False), NOT_READY, NOT_READY),
     'exhausted': (fail('RESOURCE_EXHAUSTED', 'request rate limit exceeded: so'), 'rate limit exceeded',
                   'rate limit exceeded'),

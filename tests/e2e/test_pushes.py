@@ -33,15 +33,15 @@ def test_an_istiod_that_knows_nothing_yet(node, delta):
     client, server = pair = start_pair(node, env={'ISTIO_DELTA_XDS': delta})
     load = client.load(mesh.OUTBOUND)
     restart_knowing_nothing(node)
-    wait_for('both to be held', lambda: all('away' in ads(p)['why_not'] for p in pair))
+    wait_for('both to be held', lambda: all('held back' in ads(p)['why_not'] for p in pair))
     # Clusters and listeners of both.
     wait_for('four pushes to be held', lambda: held(node) == 4)
     status, text = node.agentd.ctl_text('xds')
-    assert status == 1 and text.count("istiod's first answer takes all clusters away: held back") == 2
+    assert status == 1 and text.count("istiod's first answer removes all clusters: held back") == 2
     log = node.agentd.log.read_text()
     for pod in pair:
         for what in ('clusters', 'listeners'):
-            said = f"subject={pod.label} msg=\"istiod's first answer takes all {what} away"
+            said = f"subject={pod.label} msg=\"istiod's first answer removes all {what}"
             assert log.count(said) == 1
     load.more(50)
     node.istiod.order('empty', on=False)
@@ -61,7 +61,7 @@ def test_a_deletion_that_was_meant_comes_late(node, delta):
     restart_knowing_nothing(node)
     wait_for('the end of the clusters', lambda: all(
         f'{name}::' not in p.netns.http(ADMIN, '/clusters')[1] for p, name in ((client, 'server'), (server, 'app'))))
-    wait_for('the log to say so', lambda: node.agentd.log.read_text().count('Envoy gives them up') == 4)
+    wait_for('the log to say so', lambda: node.agentd.log.read_text().count('Envoy drops them now') == 4)
     assert held(node) == 4
     # A deletion on a stream that is known is passed on at once, and so is what comes after it.
     node.istiod.order('empty', on=False)

@@ -60,8 +60,8 @@ void admin_reply_json(struct http_request *req, json_t *value)
 	struct evbuffer *body = json_body(value);
 
 	if (!body) {
-		log_error(NULL, "%s: cannot be said in JSON", http_path(req));
-		return reply_text(req, 500, "agentd cannot say this in JSON\n");
+		log_error(NULL, "%s: cannot be written as JSON", http_path(req));
+		return reply_text(req, 500, "agentd cannot write this as JSON\n");
 	}
 	http_reply(req, 200, "application/json", body);
 	evbuffer_free(body);
@@ -81,7 +81,7 @@ void admin_later_json(struct http_later **slot, json_t *value)
 	struct evbuffer *body = json_body(value);
 
 	if (!body)
-		return admin_later_text(slot, 500, "agentd cannot say this in JSON");
+		return admin_later_text(slot, 500, "agentd cannot write this as JSON");
 	http_later_reply(slot, 200, "application/json", body);
 	evbuffer_free(body);
 }
@@ -111,7 +111,8 @@ static void serve_logging(struct admin *a, struct http_request *req)
 
 	if (!strcmp(method, "POST")) {
 		if (!spec)
-			return reply_text(req, 400, "which level? like /logging?level=xds:debug\n");
+			return reply_text(
+			    req, 400, "no level given; for example: /logging?level=xds:debug\n");
 		if (log_set_levels(spec, &e)) {
 			auto_free char *text = mem_printf("%s\n", e.msg);
 
@@ -121,7 +122,7 @@ static void serve_logging(struct admin *a, struct http_request *req)
 		if (a->levels_changed)
 			a->levels_changed(a->levels_ctx);
 	} else if (spec || strcmp(method, "GET") != 0) {
-		return reply_text(req, 405, "changing a log level takes a POST\n");
+		return reply_text(req, 405, "use POST to change a log level\n");
 	}
 	scopes = json_object();
 	log_each_scope(add_scope, scopes);
@@ -131,7 +132,7 @@ static void serve_logging(struct admin *a, struct http_request *req)
 static void serve_get(struct admin *a, struct http_request *req, const char *path)
 {
 	if (strcmp(http_method(req), "GET") != 0)
-		return reply_text(req, 405, "this page can only be read\n");
+		return reply_text(req, 405, "this page is read-only\n");
 	if (!strcmp(path, "/healthz"))
 		return reply_text(req, 200, "ok\n");
 	if (!strcmp(path, "/metrics"))

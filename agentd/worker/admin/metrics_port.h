@@ -6,7 +6,7 @@ struct loop;
 struct metrics_port;
 
 struct metrics_port_rig {
-	void (*before)(void *ctx); /* so that gauges are brought up to date */
+	void (*before)(void *ctx); /* brings the gauges up to date */
 	/* NULL: healthy.  A literal. */
 	const char *(*why_not)(void *ctx);
 	void *ctx;

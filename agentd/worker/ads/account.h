@@ -1,4 +1,4 @@
-/* account.h - for people: per type, what was pushed last, and how it was taken.
+/* account.h - for agentctl: the last push of each type, and whether Envoy accepted it.
  *
  * Counters and the last NACK outlive a stream, its nonces do not.  At most 16 types are kept.
  */
@@ -15,11 +15,11 @@ struct ads_account { /* embed it zeroed */
 	struct log_budget *log; /* of that pod; borrowed */
 };
 
-/* NULL: this type is not kept account of. */
+/* NULL: no account is kept of this type. */
 struct account_type *ads_account_response(
     struct ads_account *a, const struct discovery_response *r);
 void ads_account_request(struct ads_account *a, const struct discovery_request *q);
-/* Taken, or with `nack` refused.  `t` may be NULL. */
+/* Accepted, or refused if there is a `nack`.  `t` may be NULL. */
 void ads_account_settle(const struct ads_account *a, struct account_type *t, const char *nack);
 void ads_account_stream_ended(struct ads_account *a);
 json_t *ads_account_dump(const struct ads_account *a);

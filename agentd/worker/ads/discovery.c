@@ -59,7 +59,7 @@ static int read_string(
 {
 	if (f->type != PBWIRE_BYTES || pbwire_string(f->bytes, out, size))
 		return err_set(e, ERR_PROTOCOL,
-		    "malformed discovery message: %s is no text of at most %zu bytes", what,
+		    "malformed discovery message: %s is not text of at most %zu bytes", what,
 		    size - 1);
 	return 0;
 }

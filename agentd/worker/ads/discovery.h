@@ -1,4 +1,4 @@
-/* discovery.h - what of a discovery request or response is read without decoding the rest.
+/* discovery.h - the few fields that agentd reads of a discovery request or response.
  *
  * Field numbers differ between state-of-the-world and delta (grpc-core.md 3).  Every length is
  * bounded; resources are never touched.  Messages come as a pbwire reader at their first byte.
@@ -45,7 +45,7 @@ struct discovery_response {
 	char nonce[DISCOVERY_NONCE_SIZE];
 	char version[DISCOVERY_NONCE_SIZE]; /* "" if longer; delta: system_version_info */
 	unsigned resources;
-	unsigned removed; /* delta only: without a meaning in the other flavour */
+	unsigned removed; /* delta only; meaningless in the other flavour */
 };
 /* The fields that are read have the same numbers in both flavours. */
 int discovery_read_response(struct discovery_response *r, struct pbwire msg, struct err *e);

@@ -28,7 +28,7 @@ LOG_SCOPE("xds");
 enum { TYPES = 2, HELD_MAX = 1 << 20 };
 
 #define HELD(word)                                                                                 \
-	"istiod's first answer takes all " word " away: held back, Envoy keeps them for a while "  \
+	"istiod's first answer removes all " word ": held back, Envoy keeps them for a while "     \
 	"(hold_empty_push_s)"
 static const struct kind {
 	const char *url, *word, *why;
@@ -81,7 +81,7 @@ static void on_patience_over(void *ctx)
 	const struct ads_hold_options *o = &t->owner->options;
 
 	log_warn_limited(o->log, o->label,
-	    "istiod sent no %s for %u s after it took all away: Envoy gives them up", t->kind->word,
+	    "istiod sent no %s for %u s after it removed all: Envoy drops them now", t->kind->word,
 	    o->hold_s);
 	pass(t);
 }
@@ -93,8 +93,8 @@ static void hold(struct type *t, const struct rpc_msg *m)
 	ads_said_add(&t->held, m);
 	loop_timer_in(o->loop, &t->patience, (int64_t)o->hold_s * 1000, on_patience_over, t);
 	log_warn_limited(o->log, o->label,
-	    "istiod's first answer takes all %s away: Envoy keeps them, for istiod may just have "
-	    "been started; in %u s they go",
+	    "istiod's first answer removes all %s: istiod may have just started, so Envoy keeps "
+	    "them for %u s",
 	    t->kind->word, o->hold_s);
 }
 
@@ -109,7 +109,7 @@ static enum ads_hold_verdict spoken_anew(struct type *t, enum discovery_flavour 
 	const struct ads_hold_options *o = &t->owner->options;
 
 	log_warn_limited(o->log, o->label,
-	    "istiod sends %s again: Envoy does not hear that there were none", t->kind->word);
+	    "istiod sends %s again: Envoy never saw the empty answer", t->kind->word);
 	drop(t);
 	if (f == DISCOVERY_SOTW)
 		return ADS_HOLD_PASS;

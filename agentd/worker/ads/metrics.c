@@ -9,19 +9,19 @@ void ads_metrics_init(struct ads_metrics *m, const struct pod *p)
 {
 	metric_labels(m->labels, sizeof(m->labels), "pod", p->name, "namespace", p->ns, NULL);
 	m->requests = metric_counter(
-	    "istio_agent_xds_proxy_requests", "Requests of Envoy that were carried to istiod.");
+	    "istio_agent_xds_proxy_requests", "Envoy's requests that were forwarded to istiod.");
 	m->responses =
-	    metric_counter("istio_agent_xds_proxy_responses", "Responses that came from istiod.");
+	    metric_counter("istio_agent_xds_proxy_responses", "Responses received from istiod.");
 	m->failures = metric_counter("istio_agent_istiod_connection_failures",
-	    "Streams that could not be opened at istiod.");
+	    "Streams to istiod that could not be opened.");
 	m->istiod_ends = metric_counter(
 	    "istio_agent_istiod_connection_terminations", "Streams that istiod ended.");
 	m->envoy_ends = metric_counter(
 	    "istio_agent_envoy_connection_terminations", "Streams that Envoy ended.");
 	m->unread_ends = metric_counter("agentd_xds_unread_streams_total",
-	    "Streams that were ended because Envoy did not read.");
+	    "Streams that agentd ended because Envoy did not read.");
 	m->held_pushes = metric_counter("agentd_xds_empty_pushes_held_total",
-	    "Responses that would have taken everything away, held for a while.");
+	    "Responses that would have removed everything and were held back.");
 }
 
 void ads_metrics_count(const struct ads_metrics *m, struct metric *one)

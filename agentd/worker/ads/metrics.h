@@ -1,4 +1,4 @@
-/* metrics.h - what is counted of a pod's ADS streams: pilot-agent's names, and ours
+/* metrics.h - the counters of a pod's ADS streams: pilot-agent's names, and ours
  * (istio-agent.md 1.8).
  */
 #pragma once

@@ -9,6 +9,6 @@ struct rpc_msg;
 enum { PCDS_CERTIFICATES_MAX = 64, PCDS_SIZE_MAX = 256 * 1024 };
 
 /* `ca_certificates_pem` of the first resource of a response of either flavour, each checked and
- * normalised, one after the other; "" if there are none.  NULL: `e` says what is wrong, and nothing
- * of it is to be used. */
+ * normalised, one after the other; "" if there are none.  NULL: the response is not usable, `e`
+ * says why. */
 char *pcds_read(const struct rpc_msg *response, struct err *e);

@@ -221,7 +221,8 @@ bool ads_relay_response(
 		return true;
 	if (is_for_envoy(d->type_url))
 		return to_envoy(r, d, m);
-	log_warn(r->o.label, "istiod sent %s, which nobody here takes: dropped", d->type_url);
+	log_warn(r->o.label, "istiod sent %s, which neither Envoy nor agentd uses: dropped",
+	    d->type_url);
 	return true;
 }
 

@@ -1,15 +1,15 @@
 /* relay.h - the messages between one Envoy and istiod, carried on as the bytes they came in.
  *
- * Of each message the type URL and the nonce are read.  The first request, and each that has a
- * node, gets our node id and metadata (architecture decisions.md 6).  Types of ads_relay_take() are
- * subscribed to right after Envoy's first LDS request, answered (ACK or NACK) here and never shown
- * to Envoy; foreign types are dropped (istio-agent.md 1.4-1.5).  A first push that takes all
- * clusters or listeners away waits 30 s (hold.h).
+ * The relay reads the type URL and the nonce of each message.  The first request, and each that has
+ * a node, gets our node id and metadata (architecture decisions.md 6).  Types of ads_relay_take()
+ * are subscribed to right after Envoy's first LDS request, answered (ACK or NACK) here and never
+ * shown to Envoy; foreign types are dropped (istio-agent.md 1.4-1.5).  A first push that removes
+ * all clusters or listeners is held for 30 s (hold.h).
  *
  * Pushes queue for a slow Envoy up to 8 MiB (LIMIT_QUEUED).  Then istiod is not read until there is
- * room, and an Envoy that makes none for 15 s (unread_stream_s) is given up.
+ * room.  An Envoy that makes no room for 15 s (unread_stream_s) loses its stream.
  *
- * The relay neither opens nor ends streams.  Its owner does (xds_proxy.h), and tells it.
+ * The relay neither opens nor ends streams.  Its owner does (xds_proxy.h), and tells the relay.
  */
 #pragma once
 #include "local.h"
@@ -24,7 +24,7 @@ struct log_budget;
 struct loop;
 struct node;
 
-/* Two streams that are one to Envoy; NULL: there is none now. */
+/* Two streams that are one to Envoy; NULL: not open now. */
 struct ads_pair {
 	struct rpc_stream *down; /* from Envoy */
 	struct rpc_stream *up;   /* to istiod */
@@ -50,11 +50,11 @@ void ads_relay_free(struct ads_relay **r);
 void ads_relay_limit(struct ads_relay *r, struct limits *l);
 void ads_relay_take(struct ads_relay *r, const char *type_url, local_handler handler, void *ctx);
 
-/* Both streams are there.  A request as it comes, or one that had to wait.  -1: it is malformed,
- * and nothing of it was carried. */
+/* Both streams are there.  Forwards a request as it comes, or one that had to wait. -1: it is
+ * malformed and was not forwarded. */
 int ads_relay_request(struct ads_relay *r, const struct rpc_msg *m, struct err *e);
 int ads_relay_repeat(struct ads_relay *r, const struct ads_said_msg *said, struct err *e);
-/* False: both streams have to begin anew, because istiod would not repeat what was held. */
+/* False: both streams must be opened again, because istiod would not repeat the held push. */
 bool ads_relay_response(
     struct ads_relay *r, const struct discovery_response *d, const struct rpc_msg *m);
 /* The queue towards one side is empty again: the other side is read again. */

@@ -1,6 +1,6 @@
 /* said.h - messages that have to wait: copies, in order.
  *
- * How much is kept is its owner's to bound; `size` tells.
+ * The owner bounds how much is kept; `size` has the sum.
  */
 #pragma once
 #include "worker/base/pbwire.h"

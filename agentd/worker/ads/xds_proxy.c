@@ -265,7 +265,8 @@ static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
 	back_off_succeeded(&x->back_off);
 	set_why_not(x, "");
 	if (!ads_relay_response(x->relay, &r, m))
-		end_stream(x, RPC_UNAVAILABLE, "istiod knows more now: tell it what is here");
+		end_stream(x, RPC_UNAVAILABLE,
+		    "istiod has resources again: reconnect and tell it what Envoy has");
 }
 
 static void on_down_writable(void *ctx, struct rpc_stream *down)
@@ -404,7 +405,7 @@ void xds_proxy_free(struct xds_proxy **proxy)
 
 	if (!x)
 		return;
-	end_stream(x, RPC_UNAVAILABLE, "the pod is going");
+	end_stream(x, RPC_UNAVAILABLE, "the pod is being removed");
 	back_off_stop(&x->back_off);
 	ads_relay_free(&x->relay);
 	free(x);
@@ -421,13 +422,14 @@ static void tell_why_not(const struct xds_proxy *x, char *out, size_t size)
 	const char *away = istiod_why_not(x->istiod), *why = x->why_not;
 
 	if (x->pair.up && !x->answered)
-		snprintf(out, size, "istiod did not answer yet%s%s", *why ? "; before: " : "", why);
+		snprintf(
+		    out, size, "istiod has not answered yet%s%s", *why ? "; before: " : "", why);
 	else if (*why || !x->pair.down)
 		snprintf(out, size, "%s", why);
 	else if (x->answered)
 		snprintf(out, size, "%s", ads_relay_why_held(x->relay));
 	else
-		snprintf(out, size, "%s", *away ? away : "waiting for a turn at istiod");
+		snprintf(out, size, "%s", *away ? away : "waiting for its turn at istiod");
 }
 
 bool xds_proxy_connected(const struct xds_proxy *x)

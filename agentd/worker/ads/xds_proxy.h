@@ -1,11 +1,11 @@
 /* xds_proxy.h - one pod's ADS stream, carried to istiod and back as the bytes it came in.
  *
- * What becomes of each message: relay.h.  A second stream of the pod ends the first with OK.
- * Either side's end ends the other.
+ * relay.h decides about each message.  A second stream of the pod ends the first with OK.  Either
+ * side's end ends the other.
  *
  * While istiod is away, or refuses for want of room (UNAVAILABLE, RESOURCE_EXHAUSTED, nothing
- * answered yet), Envoy's stream is held and opened again.  Other refusals are Envoy's to know.
- * After each, the pod's next try waits: 0.5 s, doubling to 30 s, +-20 %, until istiod answers.
+ * answered yet), Envoy's stream is held and opened again.  Envoy sees all other refusals.  After
+ * each, the pod's next try waits: 0.5 s, doubling to 30 s, +-20 %, until istiod answers.
  */
 #pragma once
 #include "local.h"
@@ -22,7 +22,7 @@ struct rpc_stream;
 struct token;
 struct xds_proxy;
 
-/* The pod's token, read anew for every stream; NULL and `e` when there is none that is valid now.
+/* The pod's token, read again for every stream; NULL and `e` when none is valid now.
  */
 typedef const struct token *(*xds_token)(void *ctx, struct err *e);
 /* `p` and `n` outlive the proxy. */
@@ -36,7 +36,7 @@ void xds_proxy_free(struct xds_proxy **x);
 void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler handler, void *ctx);
 /* Takes the stream if the method is one of ADS's. */
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method);
-/* The pod's token is another: the next try need not wait. */
+/* The pod's token changed: the next try need not wait. */
 void xds_proxy_token_changed(struct xds_proxy *x);
 bool xds_proxy_connected(const struct xds_proxy *x); /* istiod answered on the present stream */
 /* connected (istiod answered on the present stream), held (Envoy is here, istiod is not), flavour,

@@ -57,15 +57,15 @@ struct ca_client *ca_client_new(struct loop *l, struct istiod *i, unsigned per_s
 	c->istiod = i;
 	c->pace = csr_pace_new(l, per_second);
 	c->requests = metric_counter(
-	    "istio_agent_num_outgoing_requests", "Certificates asked for (one per CSR).");
+	    "istio_agent_num_outgoing_requests", "Certificates requested (one per CSR).");
 	c->failed = metric_counter(
 	    "istio_agent_num_failed_outgoing_requests", "CSRs that failed after all attempts.");
 	c->retries = metric_counter(
-	    "istio_agent_num_outgoing_retries", "Further attempts after a failure of transport.");
+	    "istio_agent_num_outgoing_retries", "Retries after a transport failure.");
 	c->latency = metric_counter(
-	    "istio_agent_outgoing_latency", "Milliseconds that CSRs took, as a sum.");
-	c->results = metric_counter("agentd_csr_requests_total",
-	    "CSRs by how they ended: a gRPC status, not_sent or malformed.");
+	    "istio_agent_outgoing_latency", "Total duration of all CSRs in milliseconds.");
+	c->results = metric_counter(
+	    "agentd_csr_requests_total", "CSRs by result: a gRPC status, not_sent or malformed.");
 	return c;
 }
 

@@ -3,8 +3,8 @@
  * One ca_sign is up to 5 attempts, 100/200/400/800 ms +-10 % apart, on CANCELLED,
  * DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE; 10 s each
  * (istio-agent.md 4.1-4.3).  Attempts of one control plane are at most `per_second` (with a burst
- * of twice as many): who is urgent goes before who is not.  The answer is bounded (64 elements, 256
- * KiB) but not believed: see x509_check_chain.
+ * of twice as many): urgent ones go first.  The answer is bounded (64 elements, 256 KiB) but not
+ * believed: see x509_check_chain.
  */
 #pragma once
 #include "common/uuid.h"
@@ -22,8 +22,8 @@ struct ca_request {
 	const char *csr_pem, *token; /* copied */
 	const char *cert_signer;     /* sent always, "" too */
 	int64_t ttl_s;
-	struct uuid pod; /* whose token it is: whose turn */
-	bool urgent;     /* somebody has nothing until it is answered */
+	struct uuid pod; /* the owner of the token; it is this pod's turn */
+	bool urgent;     /* a subscriber has no certificate until it is answered */
 };
 /* Exactly one of `e` and `chain` is set; both are valid during the callback. */
 typedef void (*ca_signed)(void *ctx, const struct err *e, const char *const *chain, size_t n);

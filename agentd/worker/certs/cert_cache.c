@@ -98,7 +98,7 @@ static void let_go(struct cert_entry *e)
 
 	if (e->subs || e->linger.armed || e->floor.age.armed || e->retry.armed || e->keygen)
 		return;
-	log_debug(cert_entry_name(e, name), "nobody came back: forgotten");
+	log_debug(cert_entry_name(e, name), "no subscriber came back: forgotten");
 	forget(e);
 }
 
@@ -546,10 +546,10 @@ int cert_cache_restore(
 	cert_keep_origin(c, &here);
 	if (memcmp(&here, &s->origin, sizeof(here)) != 0)
 		return err_set(
-		    e, ERR_INVALID, "control plane %s is configured otherwise", here.name);
+		    e, ERR_INVALID, "control plane %s is now configured differently", here.name);
 	entry = entry_of(c, &s->spec);
 	if (entry->cert || entry->subs)
-		return err_set(e, ERR_INVALID, "there is a newer one");
+		return err_set(e, ERR_INVALID, "a newer certificate exists");
 	entry->kept = from == c->options.keep;
 	entry->issued_ms = s->issued_ms;
 	entry->issued_uptime_ms = s->issued_uptime_ms;
@@ -568,7 +568,7 @@ int cert_cache_restore(
 	adopt(entry, cert, age_ms);
 	if (!entry->stored)
 		cert_keep(entry);
-	log_debug(cert_entry_name(entry, name), "certificate %s is back", cert->leaf.serial);
+	log_debug(cert_entry_name(entry, name), "certificate %s is restored", cert->leaf.serial);
 	return 0;
 }
 
@@ -583,9 +583,10 @@ struct cert_cache *cert_cache_new(
 	c->istiod = i;
 	c->ca = ca;
 	c->options = *o;
-	c->cached = metric_gauge("agentd_certificates_cached", "Certificates held, all issuers.");
+	c->cached =
+	    metric_gauge("agentd_certificates_cached", "Certificates held, from all issuers.");
 	c->hits = metric_counter("agentd_certificate_cache_hits_total",
-	    "Subscribers that found a certificate which was there already.");
+	    "Subscribers that found a certificate in the cache.");
 	metric_add(c->cached, "", 0);
 	metric_add(c->hits, "", 0);
 	return c;

@@ -10,7 +10,7 @@
  * lingers (5 min) before its key is wiped.
  *
  * Each certificate is stored when it is issued, and deleted when it is forgotten, not when we end:
- * the next worker restores it.  What could not be stored is tried again every half minute.
+ * the next worker restores it.  A failed store is tried again every half minute.
  */
 #pragma once
 #include "common/protocol.h"
@@ -31,12 +31,12 @@ struct link;
 struct cert_cache_options {
 	int64_t reissue_min_ms; /* default 5 min */
 	int64_t linger_ms;      /* default 5 min; at least what is left of the pauses */
-	struct link *link;      /* who keeps certificates beyond this process; NULL: nobody */
-	enum link_state keep;   /* where */
+	struct link *link;    /* keeps certificates beyond this process; NULL: they are not kept */
+	enum link_state keep; /* where */
 };
 
-/* `c` is what this subscriber may use now, NULL: nothing.  `why_not`: why there is no (new)
- * certificate; "" if the last attempt was good.  Both are valid during the callback. */
+/* `c` is the certificate that this subscriber may use now; NULL: none.  `why_not`: why there is no
+ * (new) certificate; "" if the last attempt was good.  Both are valid during the callback. */
 typedef void (*cert_changed)(void *ctx, struct cert *c, const char *why_not);
 /* The subscriber's own token, or NULL if it has none that is valid now (then `e` says why). */
 typedef const struct token *(*cert_token)(void *ctx, struct err *e);
@@ -59,9 +59,9 @@ void cert_unsubscribe(struct cert_sub **s);  /* allowed inside `changed` */
 void cert_token_changed(struct cert_sub *s); /* look again: deliver, or try now what waited */
 json_t *cert_cache_dump(const struct cert_cache *c); /* no key in it */
 
-/* Before the first subscriber: takes back what an earlier worker stored, kept in `from`, after all
- * checks that an answer of istiod has to pass, and treats it as one that lingers (a minute at
- * least).  The pauses between two certificates go on whether or not it is still good.  -1: it is
- * nobody's: of another configuration, or not what it says. */
+/* Before the first subscriber: takes back a certificate that an earlier worker stored in `from`.
+ * It must pass all checks of an answer of istiod.  Then it lingers, for a minute at least.  The
+ * pauses between two certificates go on whether or not it is still good. -1: refused: it is of
+ * another configuration, or fails a check. */
 int cert_cache_restore(
     struct cert_cache *c, const struct cert_stored *s, enum link_state from, struct err *e);

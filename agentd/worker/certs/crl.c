@@ -37,7 +37,7 @@ static void put(struct crl *c, char *pem)
 	if (pem)
 		log_info(c->name, "revocation list in force, %zu bytes", strlen(pem));
 	else
-		log_info(c->name, "no revocation list any more");
+		log_info(c->name, "the revocation list is gone");
 	c->changed(c->ctx, pem);
 	free(old); /* all have the new one */
 }
@@ -59,7 +59,8 @@ static void on_file(void *ctx, const struct link_content *content)
 	}
 	err_wrap(&why, "revocation list");
 	if (strcmp(why.msg, c->why.msg) != 0)
-		log_warn(c->name, "%s%s", why.msg, c->pem ? "; the last good one stays" : "");
+		log_warn(
+		    c->name, "%s%s", why.msg, c->pem ? "; the last good list stays in force" : "");
 	c->why = why;
 }
 

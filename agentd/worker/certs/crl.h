@@ -1,8 +1,8 @@
 /* crl.h - the revocation list of one control plane, as the node's administrator put it into a file.
  *
- * Followed by the broker (--crl-file), so that no path of the node is named to Envoy.  What is not
- * a list, or is refused by the broker, changes nothing: the last good one stays in force, because a
- * broken file must not make revoked certificates good again.  A removed file ends it.
+ * The broker follows the file (--crl-file), so that Envoy learns no path of the node.  A file that
+ * is not a list, or that the broker refuses, changes nothing: the last good list stays in force.  A
+ * broken file must not make revoked certificates good again.  A removed file removes the list.
  */
 #pragma once
 #include <jansson.h>

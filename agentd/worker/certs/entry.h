@@ -1,4 +1,4 @@
-/* entry.h - one certificate of the cache: what the files of cert_cache share, and nobody else.
+/* entry.h - one certificate of the cache: shared by the files of cert_cache only.
  */
 #pragma once
 #include "cert_cache.h"
@@ -55,7 +55,7 @@ struct cert_entry {
 	bool waits;     /* for its key */
 	bool due;       /* a certificate is wanted */
 	bool tokenless; /* nobody had a valid token at the last attempt */
-	bool expired;   /* as was told */
+	bool expired;   /* and the subscribers know */
 	bool hurried;   /* the floor was cut short, and none has passed since */
 	bool telling;
 	/* in the kept state, by id */
@@ -72,10 +72,10 @@ struct cert_cache {
 	struct ca_client *ca;
 	struct cert_cache_options options;
 	struct cert_entry *entries;
-	struct cert_entry *waiting, *maker; /* for the worker thread; whom it works for */
+	struct cert_entry *waiting, *maker; /* for the worker thread; the one it works for */
 	struct metric *cached, *hits;
 	struct loop_timer store_again;
-	int store_code; /* why nothing could be stored; 0: it could */
+	int store_code; /* error of the last store; 0: none */
 };
 
 void cert_moment_stop(struct cert_moment *m);

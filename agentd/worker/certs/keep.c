@@ -68,8 +68,7 @@ static void on_stored(void *ctx, const struct err *why)
 	if (why) {
 		if (c->store_code != why->code)
 			log_warn(NULL,
-			    "certificates are not stored, and a restart will cost a new one each: "
-			    "%s",
+			    "certificates are not stored, so a restart requests each one again: %s",
 			    why->msg);
 		c->store_code = why->code;
 		loop_timer_in(c->loop, &c->store_again, AGAIN_MS, on_again, c);

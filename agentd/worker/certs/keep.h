@@ -11,7 +11,7 @@ struct err;
 /* Stores the entry's certificate. */
 void cert_keep(struct cert_entry *e);
 void cert_keep_forget(struct cert_entry *e); /* deletes it */
-/* What the cache's control plane is, now. */
+/* The cache's control plane as it is now. */
 void cert_keep_origin(const struct cert_cache *c, struct cert_origin *o);
 /* The stored certificate, if an answer with it would be accepted; NULL: `why`. */
 struct cert *cert_keep_believe(

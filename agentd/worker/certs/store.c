@@ -267,18 +267,18 @@ static int read_line(
 	char *value;
 
 	if (!end || (size_t)(end - *at) >= sizeof(line))
-		return damaged(e, "a line without an end");
+		return damaged(e, "a line has no end");
 	memcpy(line, *at, (size_t)(end - *at));
 	line[end - *at] = '\0';
 	*at = end + 1;
 	if (!(value = strstr(line, ": ")))
-		return damaged(e, "a line without a value");
+		return damaged(e, "a line has no value");
 	*value = '\0';
 	value += 2;
 	if (!is_known(line)) {
 		err_printable(printable, sizeof(printable), line, (unsigned)strlen(line));
 		return err_set(
-		    e, EPROTONOSUPPORT, "\"%s\" is of another release of agentd", printable);
+		    e, EPROTONOSUPPORT, "\"%s\" belongs to another release of agentd", printable);
 	}
 	if (strcmp(line, f->name) != 0 || !read_value(s, f, value, key_size))
 		return damaged(e, f->name);
@@ -297,7 +297,8 @@ static int read_body(struct cert_stored *s, const char *at, const char *end, str
 		const char *colon = strchr(at, ':');
 		char name[80];
 		err_printable(name, sizeof(name), at, colon ? (unsigned)(colon - at) : 0);
-		return err_set(e, EPROTONOSUPPORT, "\"%s\" is of another release of agentd", name);
+		return err_set(
+		    e, EPROTONOSUPPORT, "\"%s\" belongs to another release of agentd", name);
 	}
 	at++;
 	for (size_t i = 0; i < s->n; i++)
@@ -325,7 +326,8 @@ static int read_version(const char *text, struct err *e)
 	if (!n || n > 6 || text[n] != '\n' || *text == '0')
 		return damaged(e, "version");
 	err_printable(printable, sizeof(printable), text, (unsigned)n);
-	return err_set(e, EPROTONOSUPPORT, "version %s is of a newer release of agentd", printable);
+	return err_set(
+	    e, EPROTONOSUPPORT, "version %s belongs to a newer release of agentd", printable);
 }
 
 static int read_all(struct cert_stored *s, const char *text, size_t size, struct err *e)
@@ -342,7 +344,7 @@ static int read_all(struct cert_stored *s, const char *text, size_t size, struct
 	write_digest(text + body_at(), size - body_at(), digest);
 	if (strncmp(at, digest_key, strlen(digest_key)) != 0 ||
 	    strncmp(at + strlen(digest_key), digest, DIGEST_TEXT) != 0)
-		return damaged(e, "it is not what was written");
+		return damaged(e, "its checksum is wrong");
 	if (read_body(s, text + body_at(), text + size, e))
 		return -1;
 	again = cert_store_write(s, &again_size);

@@ -6,9 +6,8 @@
  *
  *   <the key's PEM, the chain's PEM>
  *
- * A reader accepts exactly what a writer writes, byte for byte; so a text that lost or changed a
- * bit is none.  That it was written by us does not make it true: whoever uses it checks the chain
- * anew.
+ * A reader accepts exactly what a writer writes, byte for byte; so it refuses a text with one wrong
+ * bit.  Our own text may still be wrong in substance: its user checks the chain again.
  */
 #pragma once
 #include "spec.h"
@@ -18,7 +17,8 @@
 
 struct err;
 
-/* The control plane it came from: of one that is configured otherwise it is nobody's. */
+/* The control plane that issued it.  Once that is configured differently, the certificate is
+ * useless. */
 struct cert_origin {
 	char name[64], address[264], trust_domain[256];
 };
@@ -35,11 +35,11 @@ struct cert_stored {
 
 /* NULL: more than 1 MiB.  The caller wipes it: mem_wipe_free(). */
 char *cert_store_write(const struct cert_stored *s, size_t *size);
-/* EPROTONOSUPPORT: another release wrote it, and may want it back; else: damaged.  What is read is
- * freed with cert_stored_clear(). */
+/* EPROTONOSUPPORT: another release wrote it, and may want it back; else: damaged.  Free `s` with
+ * cert_stored_clear(). */
 int cert_store_read(struct cert_stored *s, const char *text, size_t size, struct err *e);
 void cert_stored_clear(struct cert_stored *s); /* wipes the key */
 
-/* What names an entry: the digest of origin and spec. */
+/* The name of an entry: the digest of origin and spec. */
 void cert_store_id(
     const struct cert_origin *o, const struct cert_spec *spec, uint8_t id[X509_SHA256_SIZE]);

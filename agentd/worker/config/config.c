@@ -62,7 +62,7 @@ static int read_flags(struct config *c, int argc, char **argv, struct err *e)
 		if (!value)
 			value = r->kind == BOOLEAN ? "true" : argv[++i];
 		if (i == argc)
-			return err_set(e, ERR_INVALID, "--%s wants a value", f->name);
+			return err_set(e, ERR_INVALID, "--%s needs a value", f->name);
 		if (config_row_set(r, c, value, e))
 			return -1;
 	}

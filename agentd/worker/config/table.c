@@ -85,7 +85,7 @@ const struct config_row config_rows[] = {
     TEXT_ROW(redirect, is_redirect, "ebpf, istio-cni, istio-init or none"),
     TEXT_ROW(redirect_policy, is_strictness, "strict or permissive"),
     NUMBER_ROW(publish_wait_ms, 0, 60000),
-    TEXT_ROW(dns_upstream, is_addresses, "IP addresses with commas between them"),
+    TEXT_ROW(dns_upstream, is_addresses, "IP addresses, separated by commas"),
     NUMBER_ROW(pod_connections, 2, 1024),
     NUMBER_ROW(pod_streams, 2, 16384),
     NUMBER_ROW(pod_message_mib, 1, 64),

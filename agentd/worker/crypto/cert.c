@@ -13,7 +13,7 @@ struct cert *cert_new(const char *const *chain, size_t n, struct err *e)
 
 	c->refs = 1;
 	if (n > CERT_ELEMENTS_MAX) {
-		err_set(e, ERR_INVALID, "certificate chain of %zu elements, not %d at most", n,
+		err_set(e, ERR_INVALID, "certificate chain of %zu elements, more than %d", n,
 		    CERT_ELEMENTS_MAX);
 		cert_unref(&c);
 		return NULL;

@@ -15,8 +15,8 @@ struct cert {
 	char *root_pem; /* the answer's last element, as roots_union() has it */
 };
 
-/* One reference, chain and root from the elements of an answer; the rest is the caller's to fill in
- * before anybody else sees it. */
+/* Returns one reference, with chain and root from the elements of an answer.  The caller fills in
+ * the rest before anybody else sees it. */
 struct cert *cert_new(const char *const *chain, size_t n, struct err *e);
 struct cert *cert_ref(struct cert *c);
 void cert_unref(struct cert **c);

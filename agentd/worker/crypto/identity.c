@@ -104,13 +104,13 @@ int identity_parse(struct identity *id, const char *uri, size_t len, struct err 
 	char text[IDENTITY_URI_SIZE], shown[100];
 	err_printable(shown, sizeof(shown), uri, len < sizeof(shown) ? len : sizeof(shown));
 	if (len >= sizeof(text) || memchr(uri, '\0', len))
-		return err_set(e, ERR_INVALID, "\"%s\" is no SPIFFE id", shown);
+		return err_set(e, ERR_INVALID, "\"%s\" is not a SPIFFE id", shown);
 	memcpy(text, uri, len);
 	text[len] = '\0';
 
 	char *td = text;
 	if (!skip(&td, "spiffe://"))
-		return err_set(e, ERR_INVALID, "\"%s\" is no SPIFFE id", shown);
+		return err_set(e, ERR_INVALID, "\"%s\" is not a SPIFFE id", shown);
 	char *ns = td;
 	if (!cut(&ns, "/ns/"))
 		return err_set(e, ERR_INVALID, "\"%s\" names no namespace", shown);

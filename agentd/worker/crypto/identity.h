@@ -21,6 +21,6 @@ int identity_set(
 int identity_parse(struct identity *id, const char *uri, size_t len, struct err *e);
 char *identity_uri(const struct identity *id, char out[IDENTITY_URI_SIZE]);
 bool identity_equal(const struct identity *a, const struct identity *b);
-/* The rules for single parts, for others that take them from hostile hands. */
+/* The rules for single parts, for other readers of hostile input. */
 bool identity_valid_ns(const char *ns);
 bool identity_valid_sa(const char *sa);

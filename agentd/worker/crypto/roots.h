@@ -1,7 +1,6 @@
 /* roots.h - root certificates as one text: each once, in the order of their PEM text.
  *
- * So ROOTCA is the same for the same set, whoever sent which root in which order
- * (istio-agent.md 0.13).
+ * So the same set gives the same ROOTCA, in whatever order the roots came (istio-agent.md 0.13).
  */
 #pragma once
 

@@ -316,11 +316,12 @@ static int read_identity(X509 *leaf, struct identity *found, struct err *e)
 	owned(names) GENERAL_NAMES *names =
 	    X509_get_ext_d2i(leaf, NID_subject_alt_name, NULL, NULL);
 	if (!names || sk_GENERAL_NAME_num(names) != 1)
-		return err_set(e, ERR_INVALID, "it has not exactly one subject alternative name");
+		return err_set(
+		    e, ERR_INVALID, "it does not have exactly one subject alternative name");
 	int type;
 	const ASN1_STRING *uri = GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names, 0), &type);
 	if (type != GEN_URI)
-		return err_set(e, ERR_INVALID, "its subject alternative name is no URI");
+		return err_set(e, ERR_INVALID, "its subject alternative name is not a URI");
 	return identity_parse(
 	    found, (const char *)ASN1_STRING_get0_data(uri), (size_t)ASN1_STRING_length(uri), e);
 }
@@ -332,8 +333,8 @@ static int check_identity(
 	if (read_identity(leaf, found, e))
 		return -1;
 	if (strcmp(found->ns, id->ns) != 0 || strcmp(found->sa, id->sa) != 0)
-		return err_set(
-		    e, ERR_INVALID, "it is for %.180s, not for ours", identity_uri(found, uri));
+		return err_set(e, ERR_INVALID, "it is for %.180s, not for our identity",
+		    identity_uri(found, uri));
 	if (td && strcmp(found->trust_domain, td) != 0)
 		return err_set(e, ERR_INVALID, "its trust domain is \"%.90s\", not \"%.90s\"",
 		    found->trust_domain, td);
@@ -347,7 +348,7 @@ static int check_kind(X509 *leaf, struct err *e)
 		return err_set(e, ERR_INVALID, "its extensions are malformed");
 	if (flags & EXFLAG_CA ||
 	    (flags & EXFLAG_KUSAGE && X509_get_key_usage(leaf) & KU_KEY_CERT_SIGN))
-		return err_set(e, ERR_INVALID, "it is a CA's");
+		return err_set(e, ERR_INVALID, "it is a CA certificate");
 	uint32_t both = XKU_SSL_SERVER | XKU_SSL_CLIENT; /* all bits are set if nothing is said */
 	if ((X509_get_extended_key_usage(leaf) & both) != both)
 		return err_set(e, ERR_INVALID, "it is not for both TLS servers and clients");
@@ -389,8 +390,8 @@ static int check_life(const struct x509_leaf *leaf, int64_t now_s, int64_t ttl_m
 		return err_set(e, ERR_INVALID, "it expired %lld s ago (is the clock right?)",
 		    (long long)-ends);
 	if (ends > ttl_max_s + CLOCK_SLACK_S)
-		return err_set(e, ERR_INVALID, "it lives %lld s, more than %lld", (long long)ends,
-		    (long long)ttl_max_s);
+		return err_set(e, ERR_INVALID, "it is valid for %lld s, more than %lld",
+		    (long long)ends, (long long)ttl_max_s);
 	return 0;
 }
 
@@ -420,7 +421,7 @@ static int check_path(
 		X509 *trusted = sk_X509_value(a->roots, i);
 
 		if (X509_cmp(trusted, sk_X509_value(a->leaf, 0)) == 0)
-			return err_set(e, ERR_INVALID, "it is among its roots itself");
+			return err_set(e, ERR_INVALID, "it is itself one of its roots");
 		if (!X509_STORE_add_cert(store, trusted))
 			return fail(e, "its roots");
 	}

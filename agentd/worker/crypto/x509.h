@@ -1,4 +1,4 @@
-/* x509.h - keys, certificate requests, and what a certificate must look like to be ours.
+/* x509.h - makes keys and certificate requests, and checks the certificates that we get.
  *
  * With token.c and worker/base/http/http.c the only user of OpenSSL.  All functions are pure;
  * making an RSA key takes 160-540 ms and belongs on the worker thread.
@@ -48,7 +48,7 @@ struct x509_answer {
 int x509_check_chain(
     const struct x509_answer *from, struct identity *id, struct x509_leaf *leaf, struct err *e);
 
-/* One to 64 certificates and nothing but them; normalised (what is around the PEM blocks is cut).
+/* One to 64 certificates and nothing else; the text around the PEM blocks is cut.
  */
 char *x509_normalise_pem(const char *pem, size_t len, struct err *e);
 /* The same of revocation lists ("X509 CRL"), in at most 1 MiB. */

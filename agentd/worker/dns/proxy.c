@@ -316,7 +316,7 @@ void dns_proxy_serve(struct dns_proxy *p, int udp, int tcp)
 	p->udp = udp;
 	loop_fd_watch(p->o->loop, &p->readable, udp, LOOP_READ, on_datagram, p);
 	p->accept = accept_new(p->o->loop, tcp, on_accepted, p);
-	log_info(p->label, "DNS is answered here");
+	log_info(p->label, "agentd answers this pod's DNS queries");
 }
 
 struct dns_proxy_counts dns_proxy_counts(const struct dns_proxy *p)

@@ -1,10 +1,9 @@
-/* proxy.h - the pod's DNS proxy: names of istiod's are answered here, all others by the pod's
- * own resolvers, which are asked as they were asked (istio-agent.md 7.4).
+/* proxy.h - the pod's DNS proxy: it answers istiod's names itself, and forwards all other questions
+ * unchanged to the pod's own resolvers (istio-agent.md 7.4).
  *
- * The sockets are the broker's; what did not come to a loopback address is dropped.  A pod has
- * 2,000 questions a second (more are read later), 1,024 under way, 32 connections.  Before the
- * first table everything is the resolvers' business, which is what an app sees while no worker
- * lives.
+ * The broker makes the sockets.  A question to an address that is not loopback is dropped.  A pod
+ * has 2,000 questions a second (more are read later), 1,024 under way, 32 connections.  Before the
+ * first table all questions go to the resolvers, as they do while no worker lives.
  */
 #pragma once
 #include "table.h"
@@ -20,10 +19,10 @@ struct dns_proxy *dns_proxy_new(const struct dns_upstream_options *o, const char
 void dns_proxy_free(struct dns_proxy **p);
 /* Takes both sockets: from now on their queries are answered. */
 void dns_proxy_serve(struct dns_proxy *p, int udp, int tcp);
-/* Nothing is asked any more: sockets, connections and questions under way go. */
+/* Closes the sockets and connections, and cancels the questions under way. */
 void dns_proxy_rest(struct dns_proxy *p);
 void dns_proxy_set_table(struct dns_proxy *p, struct dns_table *t); /* takes it */
-const struct dns_table *dns_proxy_table(const struct dns_proxy *p); /* NULL: not told yet */
+const struct dns_table *dns_proxy_table(const struct dns_proxy *p); /* NULL: none came yet */
 
 struct dns_proxy_counts {
 	uint64_t requests;  /* all */

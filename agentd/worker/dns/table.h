@@ -1,8 +1,7 @@
-/* table.h - the names that istiod has told of a pod, and what each resolves to
- * (istio-agent.md 7.2 to 7.4).
+/* table.h - the names that istiod sent for a pod, and their addresses (istio-agent.md 7.2 to 7.4).
  *
- * Immutable; a push makes a new one.  Equal tables are one: most pods of a namespace are told the
- * same (security-rules.md G3: equal to the last byte, so nobody learns of another's).
+ * Immutable; a push makes a new one.  Equal tables are shared: most pods of a namespace get the
+ * same one (security-rules.md G3: equal to the last byte, so no pod learns another's names).
  */
 #pragma once
 #include "worker/base/dns/message.h"
@@ -21,7 +20,7 @@ struct dns_zone {
 	const char *ns;             /* the pod's namespace */
 	const char *cluster_domain; /* "cluster.local" */
 };
-/* From the bytes of a NameTable.  NULL: `e` says what is wrong, and nothing of it is to be used. */
+/* From the bytes of a NameTable.  NULL: the table is not usable, `e` says why. */
 struct dns_table *dns_table_new(struct pbwire names, const struct dns_zone *z, struct err *e);
 struct dns_table *dns_table_ref(struct dns_table *t); /* NULL: NULL */
 void dns_table_unref(struct dns_table **t);
@@ -31,6 +30,6 @@ struct dns_found {
 	const struct dns_address *v4, *v6;
 	size_t n4, n6;
 };
-/* `name` is in lower case, with its final dot.  False: it is none of istiod's. */
+/* `name` is in lower case, with its final dot.  False: istiod did not send this name. */
 bool dns_table_find(const struct dns_table *t, const char *name, struct dns_found *out);
 size_t dns_table_names(const struct dns_table *t);

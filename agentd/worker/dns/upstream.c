@@ -228,7 +228,7 @@ static void on_lane(void *ctx, const struct err *e, int received)
 	struct dns_ask *a, *tmp;
 
 	if (e || dial(&l->up->servers[l->server], fd)) {
-		log_debug(NULL, "no way to a resolver: %s", e ? e->msg : strerror(errno));
+		log_debug(NULL, "cannot reach a resolver: %s", e ? e->msg : strerror(errno));
 		on_lane_error(l);
 		return;
 	}

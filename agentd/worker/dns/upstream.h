@@ -1,10 +1,10 @@
 /* upstream.h - a pod's own resolvers, asked from the pod's network namespace.
  *
- * Messages go as they came, but for their id, which is random, and come back as they are.  The
- * sockets are the broker's (security-rules.md G1), connected to one server each, so the kernel
- * lets nobody else's answer in; who spoofs must guess 16 bits of the id and the port.  The order of
- * the servers is another one for each question; the next is asked when one cannot be reached,
- * fails, or says nothing for a second (istio-agent.md 7.5, but for the second).
+ * Questions go as they came, but with a random id; answers come back unchanged.  The sockets are
+ * the broker's (security-rules.md G1), connected to one server each, so the kernel drops everybody
+ * else's answers.  A spoofer must guess 16 bits of the id and the port.  The order of the servers
+ * differs for each question.  The next one is asked when one cannot be reached, fails, or is silent
+ * for a second (istio-agent.md 7.5, but for the second).
  */
 #pragma once
 #include "worker/base/dns/message.h"
@@ -42,7 +42,7 @@ void dns_ask_cancel(struct dns_ask **a);
 
 struct dns_upstream_counts {
 	uint64_t asked, failed; /* questions; without an answer */
-	uint64_t foreign;       /* answers to nothing that was asked */
+	uint64_t foreign;       /* answers that match no question */
 	double seconds;         /* until an answer came, in all */
 };
 const struct dns_upstream_counts *dns_upstream_counts(const struct dns_upstream *u);

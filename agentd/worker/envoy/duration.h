@@ -3,6 +3,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Milliseconds, what is below is cut.  No sign; a unit (ns us ms s m h) after each number, but "0".
+/* Milliseconds; smaller parts are cut.  No sign; each number but "0" has a unit (ns us ms s m h).
  */
 bool duration_parse(const char *text, int64_t *ms);

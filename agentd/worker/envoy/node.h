@@ -51,15 +51,16 @@ const struct node_settings *node_settings(const struct node *n);
 /* Keys that were not used: {"ignored": [...], "unsupported": [...]}. */
 const json_t *node_leftovers(const struct node *n);
 
-/* Does its traffic come to Envoy by itself?  Not, unless this says so; before it is rendered. */
+/* Does the pod's traffic reach Envoy by itself?  No by default; set it before the first rendering.
+ */
 void node_set_captured(struct node *n, bool captured);
 void node_set_dns_captured(struct node *n, bool captured); /* likewise */
-/* The pod's addresses, once they are known; literal, v4 or v6.  False: they are as before; else
- * everything is rendered anew. */
+/* The pod's addresses, once they are known; literal, v4 or v6.  False: nothing changed; else
+ * everything is rendered again. */
 bool node_set_addresses(struct node *n, const char *const *ips, size_t count);
 bool node_has_addresses(const struct node *n);
 
-/* What Envoy and istiod are told; valid until the next node_set_addresses(). */
+/* For Envoy and istiod; valid until the next node_set_addresses(). */
 const char *node_id(const struct node *n);
 /* {id, cluster, locality?, metadata}: the bootstrap's.  Keys sorted: same pod, same bytes. */
 const json_t *node_json(const struct node *n);

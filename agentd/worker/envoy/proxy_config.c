@@ -100,7 +100,7 @@ static int add_field(json_t *out, const char *key, const json_t *value, struct e
 		return 0;
 	if (json_object_get(out, name)) {
 		err_printable(printable, sizeof(printable), name, (unsigned)strlen(name));
-		return err_set(e, ERR_INVALID, "%s is there twice", printable);
+		return err_set(e, ERR_INVALID, "%s is given twice", printable);
 	}
 	json_object_set_new(out, name, holds_texts(name) ? json_deep_copy(value) : typed(value));
 	return 0;

@@ -102,7 +102,7 @@ static void on_hasty(void *ctx, const struct uuid *pod)
 {
 	struct istiod *i = ctx;
 
-	pool_quarantine(i->pool, pod, "it opens streams again and again");
+	pool_quarantine(i->pool, pod, "it keeps opening streams");
 }
 
 static void on_pool_changed(void *ctx)

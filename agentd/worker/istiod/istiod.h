@@ -31,7 +31,7 @@ struct istiod_options {
 	unsigned opens_burst;      /* 1..1000 */
 	unsigned pod_opens_per_second, pod_opens_burst; /* the same of one pod */
 	unsigned unread_stream_s;   /* how long an Envoy may leave a full queue unread */
-	unsigned hold_empty_push_s; /* how long a first push that takes all away waits; 0: not */
+	unsigned hold_empty_push_s; /* how long a first push that removes all is held; 0: not */
 };
 
 struct istiod *istiod_new(
@@ -73,7 +73,7 @@ typedef void (*istiod_move)(void *ctx);
 void istiod_lease(struct istiod *i, struct istiod_lease **slot, const struct rpc_channel *c,
     istiod_move move, void *ctx);
 void istiod_lease_end(struct istiod_lease **l);
-/* This pod did harm to the connection that it shares; twice: it gets one of its own for 10 min. */
+/* This pod harmed its shared connection.  The second time it gets its own for 10 min. */
 void istiod_blame(struct istiod *i, const struct uuid *pod, const char *why);
 
 /* Why no stream can be opened; "" if one can.  Valid until something changes. */

@@ -379,7 +379,7 @@ void pool_quarantine(struct pool *p, const struct uuid *pod, const char *why)
 	p->quarantines++;
 	s->own = connection_new(p, true);
 	uuid_format(pod, uid);
-	log_warn(p->options->name, "pod %s: %s: it gets a connection of its own for 10 minutes",
+	log_warn(p->options->name, "pod %s: %s: the pod gets its own connection for 10 minutes",
 	    uid, why);
 }
 

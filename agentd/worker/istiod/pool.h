@@ -1,10 +1,10 @@
-/* pool.h - the few connections to one control plane, and what lives on them.
+/* pool.h - the few connections to one control plane, and the streams on them.
  *
- * A pod's streams share a connection (its uid chooses), but for a pod that misbehaves: it has one
- * of its own for 10 minutes (security-rules.md 8).  A stream that is to outlive its opening holds a
- * lease.  When istiod wants a connection gone (GOAWAY: READY -> IDLE is all one sees of it), new
- * streams go to a new one at once and the old ones are asked to move, oldest first, at the pace at
- * which they can come back but within istiod's grace of 11 s (istiod-live.md 3).
+ * A pod's streams share a connection (its uid chooses).  A pod that misbehaves has its own for 10
+ * minutes (security-rules.md 8).  A stream that is to outlive its opening holds a lease.  When
+ * istiod wants a connection gone (GOAWAY: READY -> IDLE is all one sees of it), new streams go to a
+ * new one at once and the old ones are asked to move, oldest first, at the pace at which they can
+ * come back but within istiod's grace of 11 s (istiod-live.md 3).
  */
 #pragma once
 #include "common/uuid.h"
@@ -27,13 +27,13 @@ void pool_free(struct pool **p); /* all leases are gone */
 /* Connections for the streams to come; those there are live as long as they are leased. */
 void pool_connect(struct pool *p, const char *roots_pem);
 bool pool_connectable(const struct pool *p); /* pool_connect() was called */
-/* Where this pod's next stream goes; NULL: not ready, and asked to become so. */
+/* The channel for this pod's next stream; NULL: not ready, but told to connect. */
 struct rpc_channel *pool_channel(struct pool *p, const struct uuid *pod);
 
 void pool_lease(struct pool *p, struct istiod_lease **slot, const struct rpc_channel *c,
     pool_move move, void *ctx);
 void pool_lease_end(struct istiod_lease **lease);
-/* A stream of this pod did harm to its connection; the second time moves the pod away. */
+/* A stream of this pod harmed its connection; the second time moves the pod away. */
 void pool_blame(struct pool *p, const struct uuid *pod, const char *why);
 void pool_quarantine(struct pool *p, const struct uuid *pod, const char *why);
 

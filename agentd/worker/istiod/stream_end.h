@@ -2,7 +2,7 @@
 #pragma once
 #include <stdbool.h>
 
-/* istiod has no room, or is away: not a word about the pod (istiod-live.md 1.3). */
+/* istiod has no room, or is away; this says nothing about the pod (istiod-live.md 1.3). */
 bool stream_end_is_busy(int status);
 /* Neither a refusal nor a failure: connections come and go. */
 bool stream_end_is_plain_end(int status);

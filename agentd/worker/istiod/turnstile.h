@@ -1,4 +1,4 @@
-/* turnstile.h - who may open a stream at a control plane next, and when.
+/* turnstile.h - decides which pod may open a stream at a control plane next, and when.
  *
  * One token bucket for all pods, one for each pod (security-rules.md 8).
  * Pods are served round robin, whatever the order in which they asked; requests for certificates

@@ -56,7 +56,7 @@ static void on_notified(void *ctx, struct csi_call *c, const struct rpc_msg *m)
 
 	if (rc)
 		log_error(
-		    NULL, "the kubelet does not take " CSI_DRIVER_NAME " as a driver: %s", e.msg);
+		    NULL, "the kubelet does not accept " CSI_DRIVER_NAME " as a driver: %s", e.msg);
 	else
 		log_info(NULL, "registered with the kubelet");
 	metric_set(d->alarm, "alarm=\"registration\"", rc != 0);

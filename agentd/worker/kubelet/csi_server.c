@@ -165,7 +165,7 @@ static void on_half_closed(void *ctx, struct rpc_stream *s)
 
 	(void)s;
 	if (!c->handled)
-		csi_refuse(c, RPC_INVALID_ARGUMENT, "a call without a message");
+		csi_refuse(c, RPC_INVALID_ARGUMENT, "the call has no message");
 }
 
 static void on_incoming(void *ctx, struct rpc_stream *s, const char *path)
@@ -199,7 +199,7 @@ struct csi_server *csi_server_new(
 	s->loop = l;
 	s->methods = methods;
 	s->ctx = ctx;
-	s->ended = metric_counter("agentd_csi_calls_total", "Calls of the kubelet that ended.");
+	s->ended = metric_counter("agentd_csi_calls_total", "Finished calls of the kubelet.");
 	s->rpc = rpc_server_new(r, &options, on_incoming, s);
 	return s;
 }

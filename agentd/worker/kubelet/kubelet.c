@@ -73,7 +73,7 @@ struct kubelet *kubelet_new(const struct kubelet_options *o)
 	c->o = *o;
 	c->listener = fd;
 	c->restored = metric_counter("agentd_csi_socket_restored_total",
-	    "How often csi.sock or the kubelet's link to it was removed or replaced by somebody.");
+	    "Times that another program removed or replaced csi.sock or the kubelet's link to it.");
 	metric_set(c->restored, "", 0);
 	c->metric = metric_gauge("agentd_csi_registered",
 	    "1: the kubelet has registered agentd as a CSI driver, so meshed pods can start.");

@@ -131,7 +131,7 @@ static void adopt(
 	k->adopted++;
 	if (!x)
 		log_warn(NULL,
-		    "volume %s is mounted, and nothing was kept of its pod: it waits for the "
+		    "volume %s is mounted, but agentd kept nothing about its pod: it waits for the "
 		    "kubelet's next publish",
 		    t->volume);
 }

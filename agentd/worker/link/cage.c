@@ -49,7 +49,7 @@ static int check_privileges(struct err *e)
 		if (caps[i].effective | caps[i].permitted | caps[i].inheritable)
 			return err_set(e, EPERM, "the worker was started with capabilities");
 	if (geteuid() == 0 || getuid() == 0 || getgroups(0, NULL) != 0)
-		return err_set(e, EPERM, "the worker was started as root, or with groups of it");
+		return err_set(e, EPERM, "the worker was started as root, or with root's groups");
 	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
 		return err_set(e, EPERM, "the worker was started without no_new_privs");
 	return 0;
@@ -63,7 +63,7 @@ static void say_what_is_missing(void)
 					     : "Landlock (CONFIG_SECURITY_LANDLOCK, lsm=)";
 
 	if (*calls || *files)
-		log_warn(NULL, "the worker's cage is not whole, the kernel lacks: %s%s%s", calls,
+		log_warn(NULL, "the worker's cage is incomplete, the kernel lacks: %s%s%s", calls,
 		    *calls && *files ? ", " : "", files);
 }
 
@@ -84,7 +84,7 @@ int cage_enter(const uint16_t *tcp_ports, size_t nports, struct err *e)
 
 void cage_stay_out(void)
 {
-	log_warn(NULL, "--no-privsep: the worker is NOT confined, it is root and has no cage; "
+	log_warn(NULL, "--no-privsep: the worker is NOT confined: it runs as root without a cage; "
 		       "for debugging only");
 }
 

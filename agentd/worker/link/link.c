@@ -86,7 +86,7 @@ static enum received receive(int sock, struct link_packet *in, int *fd, struct e
 	if (got.size == 0)
 		return GONE;
 	err_set(e, EPROTO, "a packet of %zd bytes instead of %zu, with %u fds%s", got.size,
-	    sizeof(*in), got.nfds, got.lost ? ", and none was left for another one" : "");
+	    sizeof(*in), got.nfds, got.lost ? ", and no descriptor was free for another one" : "");
 	return BROKEN;
 }
 
@@ -235,7 +235,7 @@ void link_write(
 
 	uuid_format(pod, uid);
 	if (size > LINK_FILE_SIZE_MAX) {
-		log_error(uid, "a file of %zu bytes for the pod: 1 MiB at most", size);
+		log_error(uid, "a file of %zu bytes for the pod is too large: at most 1 MiB", size);
 		return;
 	}
 	if ((fd = link_memfd_sealed(data, size, &e)) < 0) {
@@ -470,7 +470,7 @@ static int receive_listener(struct link *p, struct err *e)
 	if (in.what != LINK_NODE_LISTENER || in.kind >= LINK_NODE_LISTENER_END || fd < 0 ||
 	    p->listeners[in.kind] >= 0) {
 		mem_closep(&fd);
-		return err_set(e, EPROTO, "the broker sent something else than a listener");
+		return err_set(e, EPROTO, "the broker did not send a listener");
 	}
 	p->listeners[in.kind] = fd;
 	return 0;
@@ -486,7 +486,7 @@ static int receive_hello(struct link *p, struct err *e)
 	mem_closep(&fd);
 	if (in.what != LINK_HELLO || in.arg != LINK_VERSION)
 		return err_set(e, EPROTO,
-		    "broker and worker are not of one release (protocol %u here, %u there)",
+		    "broker and worker are of different releases (protocol %u here, %u there)",
 		    LINK_VERSION, in.arg);
 	for (int i = 0; i < in.kind; i++)
 		if (receive_listener(p, e))

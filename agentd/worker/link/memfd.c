@@ -36,7 +36,7 @@ char *link_memfd_read(int fd, size_t *size, struct err *e)
 		return NULL;
 	}
 	if (!S_ISREG(st.st_mode) || st.st_size > LINK_FILE_SIZE_MAX) {
-		err_set(e, EPROTO, "the broker sent no file, or a too large one");
+		err_set(e, EPROTO, "the broker sent no file, or one that is too large");
 		return NULL;
 	}
 	data = mem_zalloc((size_t)st.st_size + 1);

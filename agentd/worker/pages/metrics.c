@@ -51,7 +51,7 @@ static void measure_process(const struct agent_shared *s)
 	    "Longest callback of the event loop in the last minute or two.");
 	struct metric *build = metric_gauge("agentd_build_info", "Version of agentd.");
 	struct metric *cage = metric_gauge("agentd_cage_level",
-	    "What confines the worker: 0 nothing, else 1, or the level of Landlock's ABI.");
+	    "Confinement of the worker: 0 is none, else 1 or the level of Landlock's ABI.");
 	struct metric *fds =
 	    metric_gauge("process_open_fds", "Open file descriptors of the worker.");
 	struct metric *rss =

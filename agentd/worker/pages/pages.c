@@ -69,7 +69,7 @@ static const char *on_health_asked(void *ctx)
 
 	return pod_registry_is_settled(a->of.pods)
 		   ? kubelet_why_not(a->of.kubelet)
-		   : "starting: not all pods of before are served again";
+		   : "starting: some previous pods are not served yet";
 }
 
 static void serve_rows(struct pages *a)

@@ -134,7 +134,7 @@ static const char *read_question(struct http_request *req, struct redirect_quest
 	const char *uid = http_query(req, "uid"), *gid = http_query(req, "gid");
 
 	if (!read_target(http_query(req, "to"), &q->flow.address, &q->flow.port))
-		return "which destination? like 10.0.0.1:80 or [fd00::1]:80";
+		return "the destination must be like 10.0.0.1:80 or [fd00::1]:80";
 	if ((uid && !read_number(uid, UINT32_MAX, &q->flow.uid)) ||
 	    (gid && !read_number(gid, UINT32_MAX, &q->flow.gid)))
 		return "uid and gid must be numbers";

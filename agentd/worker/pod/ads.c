@@ -88,6 +88,6 @@ const struct pod_service pod_ads_service = {
     .page = "xds",
     .show = show,
     .gauge = "agentd_xds_streams",
-    .gauge_help = "Streams of Envoys for configuration that istiod answers.",
+    .gauge_help = "Configuration streams of Envoys that istiod answers.",
     .count = count,
 };

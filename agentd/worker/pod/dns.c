@@ -64,8 +64,8 @@ static void rest(struct pod_dns *d)
 static void not_yet(struct pod_dns *d, const struct err *e)
 {
 	if (strcmp(d->why.msg, e->msg) != 0)
-		log_warn(
-		    d->context->pod->label, "DNS is left to the pod's own resolver: %s", e->msg);
+		log_warn(d->context->pod->label, "the pod's own resolver answers DNS for now: %s",
+		    e->msg);
 	rest(d);
 	d->why = *e;
 	loop_timer_in(d->context->shared->loop, &d->again, AGAIN_MS, ask_for_sockets, d);
@@ -129,7 +129,7 @@ static int on_names(void *ctx, const struct rpc_msg *response, struct err *e)
 	if (!t)
 		return -1;
 	if (!dns_proxy_table(d->proxy))
-		log_info(d->context->pod->label, "istiod told %zu names", dns_table_names(t));
+		log_info(d->context->pod->label, "istiod sent %zu names", dns_table_names(t));
 	dns_proxy_set_table(d->proxy, t);
 	return 0;
 }
@@ -160,8 +160,8 @@ static int start(void *s, struct err *e)
 	    pod_dns_servers(c->plan, c->shared->dns_upstream, d->servers, &d->upstream.nservers);
 	if (!d->captured && (c->plan->rules.flags & REDIRECT_DNS)) {
 		err_set(&d->why, ERR_INVALID,
-		    "no resolver is known that is asked for names which are not istiod's: "
-		    "dns_upstream of the node, or dns_servers of the pod");
+		    "no resolver is known for names that istiod does not know: set dns_upstream of "
+		    "the node, or dns_servers of the pod");
 		log_warn(c->pod->label, "DNS is not captured: %s", d->why.msg);
 	} else if (d->captured) {
 		err_set(&d->why, ERR_UNAVAILABLE, "the pod's network namespace is not known");
@@ -264,10 +264,10 @@ static void measure(void *s, const char *labels)
 	metric_set(metric_counter("istio_agent_dns_requests_total", "DNS queries of the pod."),
 	    labels, (double)n.requests);
 	metric_set(metric_counter("istio_agent_dns_upstream_requests_total",
-		       "DNS queries that went on to the pod's resolvers."),
+		       "DNS queries that were forwarded to the pod's resolvers."),
 	    labels, (double)n.forwarded);
 	metric_set(metric_counter("istio_agent_dns_upstream_failures_total",
-		       "Those that no resolver answered."),
+		       "DNS queries that no resolver answered."),
 	    labels, (double)n.upstream.failed);
 	metric_set(metric_counter("istio_agent_dns_upstream_request_duration_seconds_sum",
 		       "Time until resolvers answered."),

@@ -84,12 +84,12 @@ static void on_counters(void *ctx, const struct err *e, int received)
 	void *at;
 
 	if (e) {
-		log_warn(NULL, "no counters of redirection: %s", e->msg);
+		log_warn(NULL, "cannot read the counters of redirection: %s", e->msg);
 		return;
 	}
 	at = mmap(NULL, COUNTERS_SIZE, PROT_READ, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED)
-		log_warn(NULL, "no counters of redirection: %m");
+		log_warn(NULL, "cannot read the counters of redirection: %m");
 	else
 		a->counters = at;
 }
@@ -100,7 +100,7 @@ struct pod_redirects *pod_redirects_new(struct link *p)
 
 	a->link = p;
 	a->repaired = metric_counter("agentd_redirect_repaired_total",
-	    "eBPF links, pins and map entries that somebody else took away or changed.");
+	    "eBPF links, pins and map entries that another program removed or changed.");
 	link_on_redirect(p, on_noted, a);
 	return a;
 }

@@ -78,6 +78,6 @@ const struct pod_service pod_sds_service = {
     .page = "xds",
     .show = show,
     .gauge = "agentd_sds_streams",
-    .gauge_help = "Streams of Envoys for secrets.",
+    .gauge_help = "Secret streams of Envoys.",
     .count = count,
 };

@@ -61,7 +61,7 @@ struct limits *limits_new(
 	    .left_m = v->of[LIMIT_BURST] * 1000,
 	    .filled_ms = loop_uptime_ms(l),
 	    .metric = metric_counter(
-		"agentd_limit_hits_total", "How often a pod ran into one of its limits.")};
+		"agentd_limit_hits_total", "Times that a pod reached one of its limits.")};
 	return lim;
 }
 

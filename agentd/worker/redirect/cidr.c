@@ -104,7 +104,7 @@ int cidr_add(
 
 		if (n >= sizeof(text) ||
 		    (n && parse(&c, memcpy(memset(text, 0, sizeof(text)), list, n))))
-			return err_set(e, ERR_INVALID, "%s: \"%s\" is no address range", what,
+			return err_set(e, ERR_INVALID, "%s: \"%s\" is not an address range", what,
 			    err_printable(shown, sizeof(shown), list, (unsigned)n));
 		if (n && put(r, &c))
 			return err_set(e, ERR_INVALID, "%s: more than %d ranges", what, RANGES_MAX);

@@ -152,7 +152,7 @@ static int read_capture_port(struct reading *r, const char *key, const char *val
 	if (parse_port(key, value, &r->out->rules.inbound_port, e))
 		return -1;
 	if (r->out->rules.inbound_port == r->out->rules.outbound_port)
-		return bad(e, key, value, "another port than envoy_port");
+		return bad(e, key, value, "a port other than envoy_port");
 	return 0;
 }
 
@@ -380,10 +380,10 @@ static int check_names(const struct pod *p, struct err *e)
 
 	json_object_foreach (p->redirect, name, value) {
 		if (!is_key(name))
-			return err_set(e, ERR_INVALID, "redirect: there is no key \"%s\"",
+			return err_set(e, ERR_INVALID, "redirect: no such key \"%s\"",
 			    err_printable(shown, sizeof(shown), name, (unsigned)strlen(name)));
 		if (!json_is_string(value))
-			return err_set(e, ERR_INVALID, "redirect: %s must be a text", name);
+			return err_set(e, ERR_INVALID, "redirect: %s must be text", name);
 	}
 	return 0;
 }

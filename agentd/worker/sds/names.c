@@ -53,10 +53,10 @@ static int read_file_cert(struct sds_name *n, struct err *e)
 	n->path = mem_strdup(n->text + strlen(FILE_CERT));
 	n->key_path = strchr(n->path, '~');
 	if (!n->key_path)
-		return bad_name(e, n->text, "wants two paths with one ~ between");
+		return bad_name(e, n->text, "needs two paths with one ~ between");
 	*n->key_path++ = '\0';
 	if (!path_ok(n->path) || !path_ok(n->key_path))
-		return bad_name(e, n->text, "wants two absolute paths without .. or ~ inside");
+		return bad_name(e, n->text, "needs two absolute paths without .. or ~ inside");
 	return 0;
 }
 
@@ -69,7 +69,7 @@ static int read_file_root(struct sds_name *n, struct err *e)
 	}
 	n->path = mem_strdup(n->text + strlen(FILE_ROOT));
 	if (!path_ok(n->path))
-		return bad_name(e, n->text, "wants an absolute path without .. or ~ inside");
+		return bad_name(e, n->text, "needs an absolute path without .. or ~ inside");
 	return 0;
 }
 
@@ -83,7 +83,7 @@ int sds_names_read(struct sds_name *n, const char *text, struct err *e)
 	if (text[0] == '\0')
 		return bad_name(e, text, "is empty");
 	if (strstr(text, "://"))
-		return bad_name(e, text, "is the control plane's to serve, not this socket's");
+		return bad_name(e, text, "is served by the control plane, not by this socket");
 	n->kind = strcmp(text, "ROOTCA") == 0 ? SDS_ROOT : SDS_CERT;
 	return 0;
 }

@@ -359,7 +359,7 @@ void sds_server_free(struct sds_server **server)
 	if (!s)
 		return;
 	DL_FOREACH_SAFE (s->streams, st, next) {
-		rpc_close(&st->call, RPC_UNAVAILABLE, "the pod is going");
+		rpc_close(&st->call, RPC_UNAVAILABLE, "the pod is being removed");
 		stream_free(st);
 	}
 	cert_unref(&s->cert);

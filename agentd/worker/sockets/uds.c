@@ -270,7 +270,7 @@ static void ask_broker(struct uds *u, int fd, struct attest_peer *peer, bool our
 		link_peer_of(u->link, &v->asking, &u->pod, fd, on_peer_known, v);
 		return;
 	}
-	refuse(u, fd, peer, LIMIT, "too many connections wait to be looked at");
+	refuse(u, fd, peer, LIMIT, "too many connections wait for their check");
 }
 
 /* Proven before, with nothing to be learned from another look at it. */

@@ -37,7 +37,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* agentd.yaml: what agentd/worker/config/table.c and config_planes.c know, under their names there. */}}
+{{/* agentd.yaml: the keys of agentd/worker/config/table.c and planes.c. */}}
 {{- define "agentd.config" -}}
 {{- $flat := dict
 	"log_level" .Values.logLevel

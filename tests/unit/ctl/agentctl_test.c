@@ -185,11 +185,11 @@ static void each_command_has_its_help(void **state)
 	    {{"pods", "--help"}, "usage: agentctl pods [POD]\n"},
 	    {{"-h", "status"}, "usage: agentctl status\n"},
 	    {{"version", "-h"}, "usage: agentctl version [--deps]\n"},
-	    {{"version", "-h"}, "  --deps        the libraries"},
+	    {{"version", "-h"}, "  --deps        also the libraries"},
 	    {{"redirect", "-h"}, "usage: agentctl redirect [POD]\n"},
 	    {{"redirect", "-h"}, "usage: agentctl redirect trace [POD]\n"},
 	    {{"redirect", "explain", "-h"}, "usage: agentctl redirect explain --pod POD "},
-	    {{"redirect", "explain", "-h"}, "  --uid N       of the process"},
+	    {{"redirect", "explain", "-h"}, "  --uid N       of the dialling process"},
 	    {{"bogus", "--help"}, "usage: agentctl [--run DIR] NOUN"},
 	};
 
@@ -225,18 +225,18 @@ static void wrong_usage_is_2_and_says_what(void **state)
 	    {{"pots"}, "no such noun: pots"},
 	    {{""}, "no such noun: "},
 	    {{"-w"}, "usage: "}, /* no noun at all */
-	    {{"pods", "a", "b"}, "too much: b"},
-	    {{"status", "a"}, "too much: a"},
+	    {{"pods", "a", "b"}, "unexpected argument: b"},
+	    {{"status", "a"}, "unexpected argument: a"},
 	    {{"pods", "-o", "yaml"}, "-o takes json, not yaml"},
 	    {{"pods", "--color"}, "--color"},
 	    {{"log", "a b"}, "not a level"},
 	    {{"log", "a b", "-w"}, "not a level"},
-	    {{"dns", "a", "b", "c"}, "too much: c"},
+	    {{"dns", "a", "b", "c"}, "unexpected argument: c"},
 	    {{"dns", "a", "b/c"}, "usage: agentctl dns"},
-	    {{"redirect", "a", "b"}, "too much: b"},
-	    {{"redirect", "trace", "a", "b"}, "too much: b"},
+	    {{"redirect", "a", "b"}, "unexpected argument: b"},
+	    {{"redirect", "trace", "a", "b"}, "unexpected argument: b"},
 	    {{"redirect", "explain"}, "usage: agentctl redirect explain"},
-	    {{"redirect", "explain", "a", "b", "c"}, "too much: c"},
+	    {{"redirect", "explain", "a", "b", "c"}, "unexpected argument: c"},
 	    {{"redirect", "explain", "--pod=p", "--uid=1", "--gid=1"},
 		"usage: agentctl redirect explain"},
 	    {{"redirect", "trace", "--udp"}, "--udp belongs to redirect explain"},
@@ -321,7 +321,7 @@ static void what_is_no_object_is_1(void **state)
 	for (size_t i = 0; i < sizeof(answers) / sizeof(*answers); i++) {
 		serve(200, answers[i]);
 		assert_int_equal(run("pods"), 1);
-		assert_non_null(strstr(err, "no JSON object"));
+		assert_non_null(strstr(err, "not a JSON object"));
 		assert_string_equal(out, "");
 	}
 }

@@ -63,8 +63,8 @@ static void a_name_in_a_pod(void **state)
 	assert_string_equal(line(p, 0), "demo/web-0: db. = x. 1.2.3.4 ::1");
 	p = run_asked(ctl_dns.run, (struct ctl){.words = {"db-0", "db"}});
 	assert_int_equal(p->status, CTL_PROBLEM);
-	assert_string_equal(
-	    line(p, 0), "demo/db-0: db. is none of istiod's names: the pod's resolver is asked");
+	assert_string_equal(line(p, 0),
+	    "demo/db-0: db. is not one of istiod's names: the pod's resolver answers it");
 	assert_int_equal(
 	    run_asked(ctl_dns.run, (struct ctl){.words = {"db-0", "a&b"}})->status, CTL_USAGE);
 }

@@ -188,7 +188,7 @@ void rpc_free(struct rpc **rp)
 	loop_timer_stop(&r->quiet);
 	loop_fd_stop(&r->watch);
 	if (!wait_for_tags(r)) {
-		log_error(NULL, "%zu operations of grpc did not end; left behind", r->pending);
+		log_error(NULL, "%zu grpc operations did not end and were left behind", r->pending);
 		return;
 	}
 	grpc_completion_queue_shutdown(r->cq);

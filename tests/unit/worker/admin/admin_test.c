@@ -186,7 +186,7 @@ static void a_page_that_cannot_be_said_is_500(void **state)
 	(void)state;
 	admin_page(admin, "/none", dump_nothing, NULL);
 	assert_int_equal(request("GET", "/none"), 500);
-	assert_string_equal(body, "agentd cannot say this in JSON\n");
+	assert_string_equal(body, "agentd cannot write this as JSON\n");
 	assert_int_equal(request("GET", "/healthz"), 200);
 }
 

@@ -165,9 +165,9 @@ static void test_a_slow_reader_has_its_page(void **state)
 static void test_health_has_a_reason(void **state)
 {
 	(void)state;
-	why_not = "starting: pods of before";
+	why_not = "starting: some previous pods";
 	assert_int_equal(ask("GET", "/healthz"), 503);
-	assert_string_equal(body, "starting: pods of before\n");
+	assert_string_equal(body, "starting: some previous pods\n");
 	assert_int_equal(ask("GET", "/metrics"), 200);
 	why_not = NULL;
 	assert_int_equal(ask("GET", "/healthz"), 200);

@@ -117,7 +117,7 @@ static void a_deletion_that_was_meant_comes_late(void **state)
 	assert_string_equal(ads_hold_why(w->push), "");
 	SOTW(w, .type = TYPE_CLUSTER, .version = "v7");
 	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), ADS_HOLD_HELD);
-	assert_non_null(strstr(ads_hold_why(w->push), "takes all clusters away"));
+	assert_non_null(strstr(ads_hold_why(w->push), "removes all clusters"));
 	fake_loop_wall_step(w->loop, 24 * 3600 * 1000); /* a duration, not a date */
 	fake_loop_advance(w->loop, HOLD_MS - 1);
 	assert_string_equal(w->passed, "");
@@ -134,7 +134,7 @@ static void what_istiod_says_next_takes_its_place(void **state)
 	SOTW(w, .type = TYPE_LISTENER, .version = "v7");
 	assert_int_equal(sotw(w, TYPE_LISTENER, "1", ""), ADS_HOLD_HELD);
 	assert_int_equal(sotw(w, TYPE_LISTENER, "2", ""), ADS_HOLD_HELD);
-	assert_non_null(strstr(ads_hold_why(w->push), "takes all listeners away"));
+	assert_non_null(strstr(ads_hold_why(w->push), "removes all listeners"));
 	assert_int_equal(sotw(w, TYPE_LISTENER, "3", "r"), ADS_HOLD_PASS);
 	assert_string_equal(ads_hold_why(w->push), "");
 	assert_int_equal(sotw(w, TYPE_LISTENER, "4", ""), ADS_HOLD_PASS);

@@ -200,7 +200,7 @@ static void envoy_is_held_until_its_turn_comes(void **state)
 	down = call(w, SOTW_METHOD);
 	assert_true(fake_rpc_paused(down));
 	assert_memory_equal(fake_istiod_first_pod(w->istiod), &w->pod.uid, sizeof(w->pod.uid));
-	assert_dump(w, "why_not", "\"waiting for a turn at istiod\"");
+	assert_dump(w, "why_not", "\"waiting for its turn at istiod\"");
 	/* The first arrives in spite of the pause, the second stays with rpc. */
 	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
 	SOTW(w, down, .type = TYPE_LISTENER);
@@ -213,7 +213,7 @@ static void envoy_is_held_until_its_turn_comes(void **state)
 	ASSERT_SAID_AS_US(up, 0, DISCOVERY_SOTW, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
 	ASSERT_SAID(up, 1, DISCOVERY_SOTW, .type = TYPE_LISTENER);
 	assert_dump(w, "connected", "false");
-	assert_dump(w, "why_not", "\"istiod did not answer yet\"");
+	assert_dump(w, "why_not", "\"istiod has not answered yet\"");
 	answer(w, up, TYPE_CLUSTER, "n", "r");
 	assert_dump(w, "connected", "true");
 	assert_dump(w, "why_not", "\"\"");
@@ -663,8 +663,8 @@ static void a_push_that_takes_all_away_waits(void **state)
 	answer(w, up, TYPE_CLUSTER, "n1", NULL);
 	assert_int_equal(fake_rpc_sent(down), 0);
 	assert_dump(w, "why_not",
-	    "\"istiod's first answer takes all clusters away: held back, Envoy keeps them for a "
-	    "while (hold_empty_push_s)\"");
+	    "\"istiod's first answer removes all clusters: held back, Envoy keeps them for a while "
+	    "(hold_empty_push_s)\"");
 	assert_true(metric_is("agentd_xds_empty_pushes_held_total{" POD "} 1\n"));
 	answer(w, up, TYPE_LISTENER, "n2", "r"); /* others pass */
 	assert_int_equal(fake_rpc_sent(down), 1);

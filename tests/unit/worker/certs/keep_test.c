@@ -366,9 +366,9 @@ static void another_configuration_does_not_match(void **state)
 
 	(void)state;
 	issue(a);
-	expect_refused("td2", "configured otherwise");
+	expect_refused("td2", "configured differently");
 	w.plane.address = "elsewhere:15012";
-	expect_refused("td", "configured otherwise");
+	expect_refused("td", "configured differently");
 	w.plane.address = "istiod.test:15012";
 	restart();
 	a->spec.ttl_s = 3600; /* the node's bound was lowered */

@@ -169,7 +169,7 @@ static void test_bad_flags(void **state)
 	flag_fails("--kubelet-rot", "/k", "nearest: --kubelet-root");
 	flag_fails("-h", NULL, "no such flag");
 	flag_fails("", NULL, "no such flag");
-	flag_fails("--log-level", NULL, "--log-level wants a value");
+	flag_fails("--log-level", NULL, "--log-level needs a value");
 	flag_fails("--log-level=", NULL, "log_level");
 	flag_fails("--log-json=yes", NULL, "true or false");
 	flag_fails("--control-planes=x", NULL, "no such flag");

@@ -343,20 +343,20 @@ static void test_other_identity(void **state)
 	static const struct {
 		const char *san, *why;
 	} bad[] = {
-	    {"URI:spiffe://cluster.local/ns/demo/sa/web2", "sa/web2, not for ours"},
-	    {"URI:spiffe://cluster.local/ns/prod/sa/web", "ns/prod/sa/web, not for ours"},
+	    {"URI:spiffe://cluster.local/ns/demo/sa/web2", "sa/web2, not for our identity"},
+	    {"URI:spiffe://cluster.local/ns/prod/sa/web", "ns/prod/sa/web, not for our identity"},
 	    /* istiod-live.md 1.5: the node's certificate, or a foreign trust domain */
-	    {"URI:spiffe://cluster.local/ns/istio-system/sa/agentd", "not for ours"},
+	    {"URI:spiffe://cluster.local/ns/istio-system/sa/agentd", "not for our identity"},
 	    {"URI:spiffe://evil.td/ns/demo/sa/web", "trust domain is \"evil.td\", not \"cluster"},
 	    {"URI:spiffe://cluster.local/ns/demo/sa/web/", "is not valid"},
 	    {"URI:spiffe://CLUSTER.local/ns/demo/sa/web", "is not valid"},
-	    {"URI:https://cluster.local/", "no SPIFFE id"},
-	    {"DNS:cluster.local", "is no URI"},
-	    {NULL, "not exactly one subject alternative name"},
-	    {WEB_URI "," WEB_URI, "not exactly one subject alternative name"},
-	    {WEB_URI ",URI:spiffe://cluster.local/ns/demo/sa/db", "not exactly one"},
-	    {WEB_URI ",DNS:db.demo.svc", "not exactly one"},
-	    {WEB_URI ",IP:10.0.0.1", "not exactly one"},
+	    {"URI:https://cluster.local/", "not a SPIFFE id"},
+	    {"DNS:cluster.local", "is not a URI"},
+	    {NULL, "not have exactly one subject alternative name"},
+	    {WEB_URI "," WEB_URI, "not have exactly one subject alternative name"},
+	    {WEB_URI ",URI:spiffe://cluster.local/ns/demo/sa/db", "not have exactly one"},
+	    {WEB_URI ",DNS:db.demo.svc", "not have exactly one"},
+	    {WEB_URI ",IP:10.0.0.1", "not have exactly one"},
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct recipe r = good();
@@ -370,11 +370,11 @@ static void test_hidden_names(void **state)
 	(void)state;
 	struct recipe r = good();
 	r.san_twice = true;
-	refuse(&r, "not exactly one");
+	refuse(&r, "not have exactly one");
 	r = good();
 	r.san = NULL;
 	r.nul_in_san = true;
-	refuse(&r, "no SPIFFE id");
+	refuse(&r, "not a SPIFFE id");
 }
 
 static void test_ca_is_no_leaf(void **state)
@@ -382,14 +382,14 @@ static void test_ca_is_no_leaf(void **state)
 	(void)state;
 	struct recipe r = good();
 	r.basic = "critical,CA:TRUE"; /* with a key usage that does not say so */
-	refuse(&r, "it is a CA's");
+	refuse(&r, "it is a CA certificate");
 	r.basic = "CA:TRUE,pathlen:0", r.usage = "keyCertSign";
-	refuse(&r, "it is a CA's");
+	refuse(&r, "it is a CA certificate");
 	r = good();
 	r.usage = "digitalSignature,keyCertSign";
-	refuse(&r, "it is a CA's");
+	refuse(&r, "it is a CA certificate");
 	r.basic = NULL;
-	refuse(&r, "it is a CA's");
+	refuse(&r, "it is a CA certificate");
 }
 
 static void test_malformed_extension(void **state)
@@ -431,9 +431,9 @@ static void test_life(void **state)
 	r.ends = DAY + 60;
 	accept(&r);
 	r.ends = DAY + 61;
-	refuse(&r, "it lives 86461 s, more than 86400");
+	refuse(&r, "it is valid for 86461 s, more than 86400");
 	r.ends = (int64_t)10 * 365 * DAY;
-	refuse(&r, "it lives");
+	refuse(&r, "it is valid for");
 }
 
 static void test_serial(void **state)
@@ -574,9 +574,9 @@ static void test_root_that_another_signed(void **state)
 	assert_refused(check_elements(untrusted, 3, &e), &e, "does not lead to its roots");
 	/* but a leaf is nobody's CA, not even its own */
 	const char *itself[] = {a.leaf, a.leaf};
-	assert_refused(check_elements(itself, 2, &e), &e, "is among its roots");
+	assert_refused(check_elements(itself, 2, &e), &e, "itself one of its roots");
 	const char *beside[] = {a.leaf, a.inter, a.leaf};
-	assert_refused(check_elements(beside, 3, &e), &e, "is among its roots");
+	assert_refused(check_elements(beside, 3, &e), &e, "itself one of its roots");
 	drop_ca(&stranger);
 	drop_answer(&a);
 }

@@ -355,7 +355,7 @@ static void quarantines_are_few(void **state)
 	for (unsigned i = 0; i < 50; i++) {
 		const struct uuid u = pod(i);
 
-		pool_quarantine(w.pool, &u, "it opens streams again and again");
+		pool_quarantine(w.pool, &u, "it keeps opening streams");
 	}
 	assert_int_equal(fake_rpc_channels(w.rpc), 1 + 8);
 	later(TEN_MINUTES);

@@ -37,14 +37,17 @@ static void test_greeting_is_checked(void **state)
 	(void)state;
 	other.arg = LINK_VERSION + 1;
 	expect_no_greeting(NULL, 0, false, "went away");
-	expect_no_greeting(&other, 1, false, "not of one release");
-	expect_no_greeting(&admin, 1, false, "not of one release");
+	expect_no_greeting(&other, 1, false, "of different releases");
+	expect_no_greeting(&admin, 1, false, "of different releases");
 	expect_no_greeting((struct link_packet[]){hello}, 1, false, "went away");
-	expect_no_greeting((struct link_packet[]){hello, admin}, 2, false, "something else");
-	expect_no_greeting((struct link_packet[]){hello, hello}, 2, true, "something else");
+	expect_no_greeting(
+	    (struct link_packet[]){hello, admin}, 2, false, "did not send a listener");
+	expect_no_greeting(
+	    (struct link_packet[]){hello, hello}, 2, true, "did not send a listener");
 	other = admin;
 	other.kind = LINK_NODE_LISTENER_END;
-	expect_no_greeting((struct link_packet[]){hello, other}, 2, true, "something else");
+	expect_no_greeting(
+	    (struct link_packet[]){hello, other}, 2, true, "did not send a listener");
 }
 
 static void test_no_socket_is_an_error(void **state)

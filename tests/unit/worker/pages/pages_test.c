@@ -129,7 +129,7 @@ static void it_is_healthy_when_all_pods_of_before_are_told(void **state)
 	    "uid: " UID_A "\nname: web-0\nnamespace: demo\nservice_account: web\n");
 	fake_link_synced(w.link);
 	fake_loop_advance(w.loop, 0);
-	expect(&w, "/healthz", "HTTP/1.1 503 ", "\nstarting: not all pods of before");
+	expect(&w, "/healthz", "HTTP/1.1 503 ", "\nstarting: some previous pods");
 	expect(&w, "/metrics", "HTTP/1.1 200 ", "\nagentd_pods{state=\"not_ready\"} 1\n");
 	uuid_parse(&uid, UID_A);
 	fake_link_added(w.link, &uid, "No space left on device"); /* not served, and told so */

@@ -169,7 +169,7 @@ static void test_ports_of_envoy(void **state)
 	for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
 		for (size_t b = 0; b < sizeof(bad) / sizeof(bad[0]); b++)
 			refused(keys[k], bad[b], "a port (1 to 65535)");
-	refused("inbound_capture_port", "15001", "another port than envoy_port");
+	refused("inbound_capture_port", "15001", "a port other than envoy_port");
 }
 
 static void test_inbound_ports(void **state)
@@ -219,8 +219,8 @@ static void test_ranges(void **state)
 	with("istio_service_exclude_cidr", "127.1.2.3/32");
 	assert_false(plan.rules.flags & REDIRECT_LOOPBACK_INCLUDED);
 	assert_int_equal(plan.rules.cidrs[0].flags, REDIRECT_CIDR_EXCLUDE);
-	refused("istio_service_cidr", "10.0.0.0/8,*", "no address range");
-	refused("istio_service_exclude_cidr", "*", "no address range");
+	refused("istio_service_cidr", "10.0.0.0/8,*", "not an address range");
+	refused("istio_service_exclude_cidr", "*", "not an address range");
 	put(pod.redirect, "istio_service_cidr", "10.1.0.0/16"); /* flattened */
 	put(pod.redirect, "istio_service_exclude_cidr", "10.0.0.0/8");
 	assert_int_equal(
@@ -280,7 +280,7 @@ static void test_dns(void **state)
 	assert_int_equal(plan.rules.ncidrs, 2);
 	assert_int_equal(plan.rules.cidrs[1].flags, REDIRECT_CIDR_DNS);
 	refused("redirect_dns", "yes", "true or false");
-	refused("dns_servers", "resolver", "no address range");
+	refused("dns_servers", "resolver", "not an address range");
 }
 
 static void test_flags_that_mean_nothing_here(void **state)
@@ -330,11 +330,11 @@ static void test_all_lists_at_their_end(void **state)
 static void test_unknown_keys_and_types(void **state)
 {
 	(void)state;
-	refused("istio_inbound_port", "80", "there is no key");
+	refused("istio_inbound_port", "80", "no such key");
 	json_object_clear(pod.redirect);
 	json_object_set_new(pod.redirect, "policy", json_integer(1));
 	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
-	assert_non_null(strstr(e.msg, "policy must be a text"));
+	assert_non_null(strstr(e.msg, "policy must be text"));
 	json_object_clear(pod.redirect);
 	put(pod.redirect, "\033[2J", "x");
 	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
