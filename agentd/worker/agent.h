@@ -1,13 +1,8 @@
 /* agent.h - the wiring: the only file that knows all modules.
  *
  * Services are told, they never ask.  Each event and the modules that it passes:
- *   pod appears     pod -> directory, token, sockets, server, bootstrap, certificate -> ready
- *   netns learned   uds -> node addresses, bootstrap
- *   certificate     cert_cache -> sds_server
- *   root changed    cert_cache -> root-cert.pem of the pod
- *   CRL changed     crl -> sds_server
- *   trust anchors   xds_proxy -> pcds -> sds_server, root-cert.pem of the pod
- *   call            rpc_server -> sds_server | xds_proxy
+ *   pod appears     pod -> pod_services, row by row (worker/pod/rows.h) -> ready
+ *   CRL changed     crl -> pod_services of every pod -> the event `trust`
  *   pod goes        the exact reverse of its appearance
  */
 #pragma once

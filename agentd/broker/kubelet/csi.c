@@ -28,7 +28,7 @@ static const char stem[] = "agentd.node.mesh", tail[] = "-reg.sock";
 
 enum { ENTRY_SIZE = 48, NUMBERS = 10000 };
 /* How long the kubelet may take before the link has another name: it looks once a second. */
-enum { PATIENCE_MS = 2000, PATIENCE_MAX_MS = 60 * 1000 };
+enum { PATIENCE_MS = 2000, PATIENCE_MAX_MS = 64 * 1000 };
 
 struct kubelet_csi {
 	struct kubelet_csi_rig rig;
