@@ -47,7 +47,7 @@ typedef void (*http_done)(void *ctx, int status, struct evbuffer *body);
 void http_get(struct loop *l, struct http_get **slot, int connected_fd, const char *method,
     const char *target, http_done done, void *ctx); /* takes the fd */
 /* Of an answer without an end, told right after http_get(): from a status of 200 on `part` takes
- * out of the buffer what it wants of it, and no silence is too long; `done` gets what is left. */
+ * any bytes out of the buffer, and no silence is too long; `done` gets the rest. */
 typedef void (*http_part)(void *ctx, struct evbuffer *in);
 void http_follow(struct http_get *g, http_part part);
 void http_get_cancel(struct http_get **g);
