@@ -1,4 +1,4 @@
-/* row.h - one key of the configuration; included by worker/config/*.c only.
+/* row.h - one key of the configuration; only files of worker/config include it.
  *
  * A row says where its key goes, its kind and what it may be.  Key and field have the same name.
  * Defaults and help of the flat keys stand in common/flags.c.
