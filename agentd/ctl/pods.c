@@ -30,7 +30,7 @@ static const char *problem_of(const json_t *pod)
 	return *why ? why : ctl_string(json_object_get(pod, "token"), "why_not");
 }
 
-/* What is let in all the same (`attest: prefer`), and so is no problem. */
+/* A connection that is let in all the same (`attest: prefer`) is not a problem. */
 static const char *proven(const json_t *pod)
 {
 	const json_t *attested = json_object_get(json_object_get(pod, "sockets"), "attested");
@@ -45,7 +45,7 @@ static bool has_problem(const json_t *pod)
 	return *problem_of(pod) || !json_is_true(json_object_get(pod, "ready"));
 }
 
-/* What is no pod yet. */
+/* Manifests and volumes that are not pods yet. */
 static bool answer_has_problem(const json_t *answer)
 {
 	return json_array_size(json_object_get(answer, "refused_manifests")) ||

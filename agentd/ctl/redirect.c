@@ -66,7 +66,7 @@ const struct ctl_command ctl_redirect = {
     .run = redirect,
 };
 
-/* Of the pod that `name` names; NULL after saying why there is none, or which. */
+/* The uid of the pod that `name` names. Otherwise prints why it is not exactly one; NULL. */
 static char *find_uid(const struct ctl *c, const char *name, int *status)
 {
 	const struct ctl plain = {.run = c->run};

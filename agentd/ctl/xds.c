@@ -16,13 +16,13 @@ static const char *short_type(const char *url)
 	return dot ? dot + 1 : url;
 }
 
-/* What Envoy said of the last push, if it refused it; what it refused before is in the count. */
+/* Envoy's reason, if it refused the last push; the count has earlier refusals. */
 static const char *refusal_of(const json_t *o)
 {
 	return json_is_true(json_object_get(o, "refused")) ? ctl_string(o, "last_nack") : "";
 }
 
-/* What its Envoy said of the last secret, or why there is none to send. */
+/* Envoy's reason against the last secret, or the reason why there is none to send. */
 static const char *secret_problem(const json_t *sds)
 {
 	return *refusal_of(sds) ? refusal_of(sds) : ctl_string(sds, "why_not");
@@ -54,7 +54,7 @@ static void add_types(struct table *t, const char *pod, const json_t *ads)
 	}
 }
 
-/* Why there is no configuration, and when it is tried again. */
+/* The reason why there is no configuration, and the time of the next try. */
 static char *stream_problem(const json_t *ads)
 {
 	const char *why = ctl_string(ads, "why_not");

@@ -142,7 +142,7 @@ static void on_broker_lost(void *ctx)
 	loop_stop(a->shared.loop);
 }
 
-/* Of any control plane: to the pods of another one it is no change. */
+/* Of any control plane; the pods of other planes see no change. */
 static void on_crl(void *ctx, const char *pem)
 {
 	struct agent *a = ctx;

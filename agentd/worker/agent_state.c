@@ -82,7 +82,7 @@ static void on_kept(void *ctx, const struct link_kept *k)
 	list(a);
 }
 
-/* The current place first: what is in both was left in the other one. */
+/* The current place first: an entry in both is a leftover in the other one. */
 static void list(struct agent_state *a)
 {
 	if (a->step == LINK_STATE_CERTS_END) {

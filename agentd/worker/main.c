@@ -28,7 +28,7 @@ LOG_SCOPE("main");
 
 enum { CONFIG_SIZE_MAX = 1 << 20 };
 
-/* Enough for --max-pods' 1024 with 16 each: listeners, connections and who made them, DNS. */
+/* Enough for --max-pods' 1024 with 16 each: listeners, connections, their processes, DNS. */
 enum { FDS_AT_ONCE = 16 * 1024 };
 
 /* Who was accepted is greeted; the rest waits in the backlog for the next worker. */
@@ -141,7 +141,7 @@ static int serve(const struct config *c, struct err *e)
 	return rc;
 }
 
-/* The one flag that is no setting: the broker passes on what it was told. */
+/* The one flag that is not a setting: the broker passes it on. */
 static bool take_no_privsep(int *argc, char **argv)
 {
 	int i = 1;

@@ -41,7 +41,7 @@ static void reply_text(struct http_request *req, int status, const char *text)
 	evbuffer_free(body);
 }
 
-/* Takes the value; NULL: it cannot be said. */
+/* Takes the value; NULL: it cannot be written as JSON. */
 static struct evbuffer *json_body(json_t *value)
 {
 	auto_free char *text = json_dumps(value, JSON_INDENT(2));

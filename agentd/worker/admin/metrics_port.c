@@ -1,5 +1,5 @@
-/* metrics_port.c - a page is put together once a second at most, and shared by who asks meanwhile:
- * neither many requests nor slow readers cost more than one scrape.
+/* metrics_port.c - a page is put together once a second at most, and shared by all requests
+ * meanwhile: neither many requests nor slow readers cost more than one scrape.
  */
 #include "metrics_port.h"
 #include "common/mem.h"
@@ -26,7 +26,7 @@ static void make_metrics(struct metrics_port *p)
 	if (p->page && now - p->made_ms < FRESH_MS)
 		return;
 	if (p->page)
-		evbuffer_free(p->page); /* who still reads it keeps it */
+		evbuffer_free(p->page); /* a request that still reads it keeps it */
 	p->page = evbuffer_new();
 	p->made_ms = now;
 	p->rig.before(p->rig.ctx);

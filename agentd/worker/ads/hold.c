@@ -4,15 +4,15 @@
  * istiod's first response of that type -> leaves some: the others are never looked at
  *                                      -> leaves none: held, timer
  * the next ones -> empty, too: held behind it
- *               -> not empty: what was held is dropped, for istiod has spoken anew.  State of the
- *                  world: it goes on, being all there is.  Delta: istiod believes now that Envoy
- *                  has none and would not remove what is gone in truth: the stream ends, and Envoy
- *                  tells anew what it has.
- * the timer, or too much was held -> all that was held is passed on.
+ *               -> not empty: istiod has changed its answer, the held ones are dropped.  State of
+ *                  the world: this one goes on, it has everything.  Delta: istiod now believes that
+ *                  Envoy has none, and would not remove those that are really gone.  So the stream
+ *                  ends, and Envoy tells again what it has.
+ * the timer, or too much was held -> all held responses are passed on.
  *
- * A delta response that only removes is empty if it removes as many as Envoy has: to remove one of
- * many is nothing special.  A stream that ended here is not followed by another such end: an istiod
- * that always removes first and adds then is let through the second time.
+ * A delta response that only removes is empty if it removes as many as Envoy has; removing one of
+ * many is normal.  This module never ends two streams in a row: an istiod that always removes first
+ * and adds then gets through the second time.
  */
 #include "hold.h"
 #include "common/log.h"

@@ -6,12 +6,12 @@
  *   want of capacity, before it answered anything -> Envoy is held, back-off, a turn, and all that
  *   Envoy said so far once more.
  *
- * What becomes of each message in between: relay.h.
+ * relay.h decides about each message in between.
  *
- * Nothing is cached: after every end Envoy starts anew and tells all it has (istio-agent.md 0.1).
+ * Nothing is cached: after every end Envoy starts again and tells all it has (istio-agent.md 0.1).
  * What Envoy said is kept only until istiod's first answer (up to that it holds no nonce of
- * istiod's, so it can be said again as it was), and only up to a limit: one who said more is ended.
- * What is kept beyond a stream is for people: counters, last NACKs.
+ * istiod's, so it can be said again as it was), and only up to a limit: an Envoy that said more
+ * loses its stream.  Only counters and the last NACKs outlive a stream, for agentctl.
  *
  * A message that was asked for already comes even after rpc_pause(): it waits here for istiod.
  */
@@ -36,7 +36,7 @@
 
 LOG_SCOPE("xds");
 
-enum { KEPT_MAX = 1 << 20 }; /* of what Envoy said before it was answered */
+enum { KEPT_MAX = 1 << 20 }; /* of Envoy's messages before the first answer */
 
 #define SERVICE "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 static const char *const methods[] = {
@@ -106,7 +106,7 @@ static void end_stream(struct xds_proxy *x, int status, const char *why)
 
 static void on_turn(void *ctx, struct rpc_channel *c);
 
-/* Once the back-off of the pod is over; whoever is there then gets the turn. */
+/* Once the back-off of the pod is over; the Envoy that is there then gets the turn. */
 static void on_back_off_over(void *ctx)
 {
 	struct xds_proxy *x = ctx;
@@ -293,7 +293,7 @@ static int open_up(struct xds_proxy *x, struct rpc_channel *c, int *status, stru
 	    &(struct istiod_stream){methods[x->pair.flavour], token->jwt, 0, &events, x}, e);
 }
 
-/* What Envoy said while it was held; it may end the stream. */
+/* Forwards Envoy's messages from the time it was held; it may end the stream. */
 static void say_all(struct xds_proxy *x)
 {
 	const struct ads_said_msg *s;

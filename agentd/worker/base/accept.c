@@ -27,7 +27,7 @@ struct accept {
 	void *ctx;
 	struct loop_fd readable;
 	struct loop_timer pause;
-	bool failing; /* said so already */
+	bool failing; /* already logged */
 };
 
 static void on_readable(void *ctx);

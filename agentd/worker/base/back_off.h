@@ -6,7 +6,7 @@
 struct back_off { /* embed it zeroed; stop it before its memory goes */
 	struct loop_timer timer;
 	unsigned failed;
-	int64_t until_ms; /* Unix, for people; 0: not waiting */
+	int64_t until_ms; /* Unix, for agentctl; 0: not waiting */
 };
 
 /* One more failure; `over` runs when the time has come. */

@@ -1,5 +1,5 @@
 /* hash.h - a hash of text under a key that nobody outside knows, for tables of names that somebody
- * else chooses: who cannot compute it cannot make all of them fall into one place.
+ * else chooses: a chooser who cannot compute it cannot make them collide.
  */
 #pragma once
 #include <stdint.h>

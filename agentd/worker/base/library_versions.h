@@ -1,4 +1,4 @@
-/* library_versions.h - what the libraries that run here say of themselves (security-rules.md 9). */
+/* library_versions.h - the versions that the loaded libraries report (security-rules.md 9). */
 #pragma once
 
 typedef void (*library_versions_named)(void *ctx, const char *library, const char *version);

@@ -439,7 +439,7 @@ static void on_wake(evutil_socket_t fd, short what, void *ctx)
 	eventfd_t ignored;
 
 	(void)what;
-	/* Reset before the lists are taken: who appends to an empty list afterwards writes anew. */
+	/* Reset before the lists are taken: an append to an empty list afterwards writes again. */
 	eventfd_read(fd, &ignored);
 	run_posts(l);
 	deliver_finished(l);

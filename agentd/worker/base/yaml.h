@@ -1,4 +1,4 @@
-/* yaml.h - a YAML document as a jansson value, with the line each value stood on.
+/* yaml.h - a YAML document as a jansson value, with the line of each value.
  *
  * Every scalar becomes a JSON string: "0777", "true", "no" and "1e3" mean what their reader says
  * they mean.  Refused: aliases and anchors, tags, a second document, duplicate keys, keys that are
@@ -15,5 +15,5 @@ struct yaml_doc;
 struct yaml_doc *yaml_doc_parse(const char *text, size_t len, struct err *e);
 void yaml_doc_free(struct yaml_doc **y);
 json_t *yaml_doc_root(const struct yaml_doc *y); /* borrowed */
-/* Line of a value of this document, 1-based; 0 if it is none. */
+/* Line of a value of this document, 1-based; 0: it is not one. */
 unsigned yaml_doc_line(const struct yaml_doc *y, const json_t *value);

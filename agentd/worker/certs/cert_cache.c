@@ -1,9 +1,8 @@
 /* cert_cache.c
  *
  * subscribe -> (first one) does anybody have a valid token? -> key on the worker thread -> CSR with
- *           the token of one subscriber -> answer checked -> tell all -> wait for the time of
- * renewal
- *           -> key -> CSR -> ...   (one key at a time; who has no certificate goes first)
+ *           the token of one subscriber -> answer checked -> tell all -> wait for renewal
+ *           -> key -> CSR -> ...   (one key at a time; entries without a certificate first)
  * Something fails -> what is still valid stays, all are told why, retry with growing pauses.
  * unsubscribe -> (its token was under way) that CSR is given up, retry
  *             -> (last one) linger, floor and retry over -> forgotten, key wiped, deleted from the
@@ -13,15 +12,15 @@
  * Three things keep a CSR from being sent: `due` is off (the certificate is young), `retry` runs
  * (the last attempt failed), `floor` runs (istiod issued one just now, good or not).
  *
- * What is to come at a time is timed by both clocks (threats-and-faults.md T36): the wall clock
- * goes on while the machine sleeps but may be set, the other one stands still then and is never
- * wrong. Renewal and end come with whichever is first.  The floor ends with the second: a clock
- * that is ahead of every certificate's end must not make a loop (istiod-live.md 1.10).  But
- * whoever slept, or whose clock was put right, should not wait with nothing in hand: then the wall
- * clock ends the floor, once, and not again before a floor has passed in full.
+ * Future events are timed by both clocks (threats-and-faults.md T36): the wall clock goes on while
+ * the machine sleeps but may be set, the other one stands still then and is never wrong.  Renewal
+ * and end come with whichever is first.  The floor ends with the second: a clock that is ahead of
+ * every certificate's end must not make a loop (istiod-live.md 1.10).  But a machine that slept, or
+ * whose clock was put right, should not wait without a certificate: then the wall clock ends the
+ * floor, once, and not again before a floor has passed in full.
  *
- * A subscriber may leave, or another join, while subscribers are being told: whoever leaves is only
- * marked, and swept when the telling is over.
+ * A subscriber may leave, or another join, while subscribers are being told: one that leaves is
+ * only marked, and swept when all were told.
  */
 #include "ca_client.h"
 #include "common/err.h"
@@ -90,7 +89,7 @@ static void forget(struct cert_entry *e)
 }
 
 /* An entry without subscribers goes when its linger is over, but not before what paces istiod's
- * CSRs is: a pod that comes and goes would begin anew every time.  Nor while its key is made:
+ * CSRs is: a pod that comes and goes would start from zero every time.  Nor while its key is made:
  * freeing it would wait for the worker thread. */
 static void let_go(struct cert_entry *e)
 {
@@ -149,7 +148,7 @@ static void tell_all(struct cert_entry *e)
 
 	e->telling = true;
 	DL_FOREACH (e->subs, s)
-		if (!s->gone && !s->soon.armed) /* who joined just now is told soon anyway */
+		if (!s->gone && !s->soon.armed) /* a new subscriber is told soon anyway */
 			tell(s);
 	e->telling = false;
 	sweep(e);
@@ -322,7 +321,7 @@ static void adopt(struct cert_entry *e, struct cert *c, int64_t age_ms)
 	istiod_learn_trust_domain(e->cache->istiod, c->id.trust_domain);
 	cert_moment_in(l, &e->renew, e->renew_at_ms - e->issued_ms - age_ms, on_renew, e);
 	cert_moment_in(l, &e->end, end_ms - e->issued_ms - age_ms, on_end, e);
-	/* What the wall clock says was said in its terms. */
+	/* These are times of the wall clock already. */
 	loop_timer_at(l, &e->renew.date, e->renew_at_ms, on_renew, e);
 	loop_timer_at(l, &e->end.date, end_ms, on_end, e);
 }
@@ -388,7 +387,7 @@ static void on_key(void *ctx)
 
 	e->cache->maker = NULL;
 	make_next(e->cache);
-	if (!e->subs) { /* they left meanwhile: whoever comes next starts anew */
+	if (!e->subs) { /* they left meanwhile: the next one starts again */
 		x509_request_clear(&e->making.request);
 		return let_go(e);
 	}

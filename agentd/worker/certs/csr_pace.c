@@ -1,7 +1,8 @@
 /* csr_pace.c
  *
  * take -> into its line -> (there are turns left) it goes in the next round of the loop.
- * A turn is used -> the refill timer runs until the bucket is full again, and serves who waits.
+ * A turn is used -> the refill timer runs until the bucket is full again, and serves the waiting
+ * turns.
  */
 #include "csr_pace.h"
 #include "common/mem.h"

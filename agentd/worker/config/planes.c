@@ -1,7 +1,7 @@
 /* planes.c - the list of control planes: each a map of its own keys.
  *
- * What is left out is completed from what is there, then each plane must be unique by name (how
- * `agentctl` shows it) and by address (how a pod names it).
+ * Missing keys are completed from the others.  Then each plane must be unique by name (for
+ * `agentctl`) and by address (for pods).
  */
 #include "common/err.h"
 #include "common/mem.h"

@@ -1,7 +1,7 @@
 /* table.c - every flat key: one line in one table.
  *
  * A new setting is a field in struct config, a row here and one in common/flags.c, which has its
- * default and its help.  What only the broker needs exists only as a flag of agentd, because the
+ * default and its help.  Settings of the broker alone exist only as flags of agentd, because the
  * broker reads no YAML (decisions.md 2).
  */
 #include "row.h"

@@ -54,7 +54,7 @@ OWNED(crl, X509_CRL, X509_CRL_free)
 OWNED(store, X509_STORE, X509_STORE_free)
 OWNED(store_ctx, X509_STORE_CTX, X509_STORE_CTX_free)
 
-/* The first error is the cause, the ones after it are who passed it on. */
+/* The first error is the cause, the later ones come from its callers. */
 static int fail(struct err *e, const char *what)
 {
 	const char *reason = ERR_reason_error_string(ERR_get_error());
@@ -349,7 +349,7 @@ static int check_kind(X509 *leaf, struct err *e)
 	if (flags & EXFLAG_CA ||
 	    (flags & EXFLAG_KUSAGE && X509_get_key_usage(leaf) & KU_KEY_CERT_SIGN))
 		return err_set(e, ERR_INVALID, "it is a CA certificate");
-	uint32_t both = XKU_SSL_SERVER | XKU_SSL_CLIENT; /* all bits are set if nothing is said */
+	uint32_t both = XKU_SSL_SERVER | XKU_SSL_CLIENT; /* without the extension all are set */
 	if ((X509_get_extended_key_usage(leaf) & both) != both)
 		return err_set(e, ERR_INVALID, "it is not for both TLS servers and clients");
 	return 0;

@@ -3,8 +3,8 @@
  * from the address that was asked (kernels.md 2).
  *
  * A datagram leaves its socket only when it is answered, passed on or dropped: if the worker dies
- * before that, the broker finds it there and says so to who asked.  It is not for the next worker,
- * which it might kill as well.
+ * before that, the broker finds it there and answers its client with a failure.  The next worker
+ * does not get it, because it might kill that one as well.
  */
 #include "proxy.h"
 #include "common/log.h"
@@ -193,7 +193,7 @@ static void on_window(void *ctx)
 	loop_fd_watch(p->o->loop, &p->readable, p->udp, LOOP_READ, on_datagram, p);
 }
 
-/* They wait in the socket, and whoever asks too much waits with them. */
+/* Questions wait in the socket, and so does an app that asks too much. */
 static void pause_datagrams(struct dns_proxy *p)
 {
 	p->counts.delayed++;

@@ -2,8 +2,8 @@
  * the name itself, or with the search domain taken off, or the nearest wildcard.
  *
  * Names lie one after the other in `text`, addresses in `addresses`; a host is a range of them.
- * What the resolver appended (the first search domain, which libc tries before the bare name) is
- * not stored: "a.b.ns.svc.cluster.local." is an alias of "a.b." if that is a name.
+ * The suffix that the resolver appended (the first search domain, which libc tries before the bare
+ * name) is not stored: "a.b.ns.svc.cluster.local." is an alias of "a.b." if that is a name.
  */
 #include "table.h"
 #include "common/err.h"
@@ -46,7 +46,7 @@ static struct dns_table *tables;
 
 /* --- names --- */
 
-/* Names are whoever's who may make a ServiceEntry, and all pods wait for this one thread. */
+/* Anybody who may make a ServiceEntry chooses names, and all pods wait for this one thread. */
 static uint32_t hash(const char *s)
 {
 	static struct hash_key key;

@@ -149,7 +149,7 @@ static void close_lane(struct lane *l)
 	l->questions = 0;
 }
 
-/* Nobody's answer is lost when there is none to come. */
+/* No answer is lost if none can come. */
 static void retire(struct lane *l)
 {
 	const struct dns_ask *a;
@@ -172,7 +172,7 @@ static struct dns_ask *find(const struct lane *l, uint16_t id)
 	return NULL;
 }
 
-/* The server cannot be reached: whoever waits for it asks the next one. */
+/* The server cannot be reached: its waiting questions go to the next one. */
 static void on_lane_error(struct lane *l)
 {
 	struct dns_ask *a, *tmp;

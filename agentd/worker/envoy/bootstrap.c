@@ -2,7 +2,7 @@
  *
  * Written so that upstream Envoy takes it too: nothing of Istio's own extensions
  * (istio-agent.md 8.9).  Paths are relative to "/" and Istio's, as the pod's directory is mounted
- * at both of Istio's places.  What is not listed is Envoy's default.
+ * at both of Istio's places.  Settings that are not listed have Envoy's defaults.
  */
 #include "bootstrap.h"
 #include "common/mem.h"

@@ -223,7 +223,7 @@ static int choose_plane(struct node_reader *r, struct err *e)
 	return 0;
 }
 
-/* Nothing set is nothing said, but for what is only passed on. */
+/* An empty value counts as absent, but not for keys that are only passed on. */
 static int read_key(struct node_reader *r, const char *key, const char *value, struct err *e)
 {
 	const struct env_key *row = env_key_find(key);

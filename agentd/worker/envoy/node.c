@@ -1,10 +1,8 @@
-/* node.c - from a checked environment to what Envoy and istiod are told.
+/* node.c - from a checked environment to the node that Envoy and istiod get.
  *
- * A pod comes -> its environment is read (env.c) -> rendered with a placeholder for its
- * address
- * -> its first connection shows the addresses -> rendered anew.  The bootstrap's JSON and the
- * Struct that xds_proxy puts into the first request are made from one object, so they cannot
- * differ.
+ * A pod comes -> its environment is read (env.c) -> rendered with a placeholder for its address ->
+ * its first connection shows the addresses -> rendered again.  The bootstrap's JSON and the Struct
+ * that xds_proxy puts into the first request are made from one object, so they cannot differ.
  */
 #include "node.h"
 #include "common/err.h"

@@ -50,7 +50,7 @@ static void root_failed(struct istiod *i, const struct err *why)
 
 	err_wrap(&e, "root certificate");
 	if (!strcmp(e.msg, i->why_not.msg))
-		return; /* said already */
+		return; /* already logged */
 	i->why_not = e;
 	if (pool_connectable(i->pool))
 		log_warn(i->options.name, "%s; the old one stays in force", e.msg);

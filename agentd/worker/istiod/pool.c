@@ -8,8 +8,9 @@
  * A connection that was replaced (new root, end of a quarantine) is retired: it gets no new stream,
  * and goes with its last lease.
  *
- * Why a connection cannot be made only a call is told, so one that cannot wait is made to ask: it
- * fails at once, and in case the server is back after all it carries nothing (grpc-core.md 4).
+ * grpc reports the reason only to a call that fails fast.  So the pool sends such a call when a
+ * connection keeps failing.  It fails at once; if the server is back after all, it carries nothing
+ * (grpc-core.md 4).
  */
 #include "pool.h"
 #include "common/err.h"

@@ -6,8 +6,8 @@
  *
  * A bucket is a number and a timer that runs only while the number is below the burst.  A token of
  * the common one comes up to a fifth later than the rate says: nodes that lost the same istiod at
- * the same moment drift apart, and the rate is never exceeded.  A pod is forgotten when nobody of
- * it waits and its bucket is full.
+ * the same moment drift apart, and the rate is never exceeded.  A pod is forgotten when it has no
+ * waiting turn and its bucket is full.
  */
 #include "turnstile.h"
 #include "common/mem.h"

@@ -13,7 +13,7 @@ struct rpc_server;
 /* The kubelet says whether it has registered us (NotifyRegistrationStatus). */
 typedef void (*csi_registered)(void *ctx, bool yes);
 
-/* What is named outlives the driver. */
+/* All of it outlives the driver. */
 struct csi_driver_rig {
 	struct csi_volumes *volumes;
 	const char *node_name;

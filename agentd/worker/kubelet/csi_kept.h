@@ -3,8 +3,7 @@
  *   {"version": 1, "uid", "namespace", "name", "service_account", "volume", "volume_id",
  *    "env": {}, "token"}
  *
- * That it was written by us does not make it true: a reader checks it as it does the kubelet's
- * words.
+ * Our own text may be wrong too: a reader checks it as it checks the kubelet's words.
  */
 #pragma once
 #include "csi_request.h"
@@ -16,5 +15,5 @@ char *csi_kept_write(const struct csi_publish *p, size_t *size);
 /* EPROTONOSUPPORT: a newer release wrote it, and may want it back; else: damaged.  On success free
  * `out` with csi_publish_clear(). */
 int csi_kept_read(struct csi_publish *out, const char *text, size_t size, struct err *e);
-/* What names an entry. */
+/* The name of an entry. */
 void csi_kept_id(const struct uuid *pod, uint8_t id[CSI_KEPT_ID_SIZE]);

@@ -17,14 +17,14 @@ struct csi_method {
 	const char *path; /* "/package.Service/Method" */
 	csi_handler handle;
 };
-/* The methods end with a NULL path; what is not among them is UNIMPLEMENTED. */
+/* The methods end with a NULL path; any other call gets UNIMPLEMENTED. */
 struct csi_server *csi_server_new(
     struct loop *l, struct rpc *r, const struct csi_method *methods, void *ctx);
 void csi_server_free(struct csi_server **s); /* calls end without a word */
 struct rpc_server *csi_server_rpc(struct csi_server *s);
 
 void csi_answer(struct csi_call *c, const void *message, size_t size);
-/* What the reader of `kubectl describe pod` sees. */
+/* `kubectl describe pod` shows `why`. */
 void csi_refuse(struct csi_call *c, enum rpc_status status, const char *why);
 enum rpc_status csi_status_of(const struct err *e);
 

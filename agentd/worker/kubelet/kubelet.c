@@ -28,7 +28,7 @@ static void set_registered(struct kubelet *c, bool registered)
 	metric_set(c->metric, "", registered);
 }
 
-/* The broker has said who did what, in the log. */
+/* The broker has logged the details. */
 static void on_noted(void *ctx, bool registered, unsigned restored)
 {
 	struct kubelet *c = ctx;

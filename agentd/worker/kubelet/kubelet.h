@@ -10,7 +10,7 @@ struct pod_registry;
 struct rpc;
 struct uuid;
 
-/* What is named must live longer. */
+/* All of it outlives the kubelet. */
 struct kubelet_options {
 	struct loop *loop;
 	struct link *link;

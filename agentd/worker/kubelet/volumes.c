@@ -2,8 +2,8 @@
  *
  * list what was kept -> each checked, what is damaged is deleted, what a newer release wrote is
  * left alone -> list the volumes that the kubelet has -> ours that was kept: the pod is adopted;
- * mounted, and nothing was kept: the kubelet's next publish will tell -> what was kept of a pod
- * without any volume is deleted: it went while nobody looked -> done.
+ * mounted, and nothing was kept: the kubelet's next publish will tell -> the record of a pod
+ * without any volume is deleted: it went while no worker ran -> done.
  */
 #include "volumes.h"
 #include "common/err.h"

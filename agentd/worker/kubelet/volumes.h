@@ -1,4 +1,5 @@
-/* volumes.h - after a restart: which volumes are there, and whose, without the kubelet.
+/* volumes.h - after a restart: finds the volumes that are there and their pods, without the
+ * kubelet.
  *
  * From what an earlier worker kept of its pods, and from what the kubelet's directory and the
  * mounts show.  Nothing of it is waited for or asked of the kubelet (decisions.md 10).
@@ -14,6 +15,6 @@ struct kubelet_volumes *kubelet_volumes_restore(
     struct link *p, struct csi_volumes *volumes, loop_cb done, void *ctx);
 void kubelet_volumes_free(struct kubelet_volumes **k); /* also inside `done` */
 
-/* vol_data.json (fuzzed): 1: a volume of ours, 0: another driver's, -1: it is none. */
+/* vol_data.json (fuzzed): 1: a volume of ours, 0: another driver's, -1: not a volume's file. */
 int kubelet_vol_data_read(
     char volume_id[CSI_ID_SIZE], char volume[64], const char *text, size_t size, struct err *e);

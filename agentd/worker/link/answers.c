@@ -1,7 +1,6 @@
 /* answers.c - the answer of each operation (common/ops.h), turned into the callback of its call.
  *
- * The call is no more when its answer is taken: the callback may start the next one, or free the
- * link.
+ * The call is gone when its answer is taken: the callback may start the next one, or free the link.
  */
 #include "common/err.h"
 #include "common/log.h"

@@ -1,9 +1,9 @@
-/* cage.h - what the worker locks itself into before its first thread (process-split.md 1).
+/* cage.h - the worker locks itself in before its first thread (process-split.md 1).
  *
  * The broker has already taken every capability, the groups and the way back (no_new_privs); here
  * the system calls (cage_calls.h), files and ports (cage_files.h) go, and the memory becomes
  * private.  A protection that the kernel does not have is named in one warning, and by
- * cage_describe(); what the broker should have done and did not is an error.
+ * cage_describe().  A step that the broker left out is an error.
  */
 #pragma once
 #include <stdbool.h>
@@ -16,9 +16,9 @@ struct err;
  * build stays traceable, because its leak checker is such a debugger. */
 void cage_hide_memory(void);
 
-/* `tcp_ports`: where this process may connect to.  For good: there is no way out. */
+/* `tcp_ports`: the ports that this process may connect to.  There is no way out. */
 int cage_enter(const uint16_t *tcp_ports, size_t nports, struct err *e);
-/* --no-privsep: nothing is done, which is said at every opportunity. */
+/* --no-privsep: does nothing but warn. */
 void cage_stay_out(void);
 
 struct cage_state {

@@ -1,7 +1,7 @@
-/* cage_calls.h - the system calls of the worker, and which of their arguments (process-split.md
- * 1.1).  Anything else ends the process with SIGSYS: what is not on the list is an attack, or a
- * library that has to be looked at.  Calls that libraries make to find out whether they may get an
- * error instead. */
+/* cage_calls.h - the system calls that the worker may make, and their arguments
+ * (process-split.md 1.1).  Any other call ends the process with SIGSYS: it is an attack, or a
+ * library that needs a look.  Calls by which libraries only probe the kernel get an error instead.
+ */
 #pragma once
 
 struct err;

@@ -53,7 +53,7 @@ static const struct {
     {"/etc", READ}, /* the resolvers', localtime, the system's roots */
     {"/run/systemd/resolve", READ}, {"/run/resolvconf", READ}, {"/run/NetworkManager", READ},
     {"/usr/share/ca-certificates", READ}, {"/usr/local/share/ca-certificates", READ},
-    {"/usr/share/grpc", READ}, /* its roots, for who has them there */
+    {"/usr/share/grpc", READ}, /* its roots, on systems that have them there */
     {"/usr/lib/ssl", READ}, {"/usr/share/zoneinfo", READ}, {"/sys/devices/system/cpu", READ},
     {"/dev/urandom", READ},
     {"/proc/self", READ_ALL}, /* our own memory and descriptors, as metrics */

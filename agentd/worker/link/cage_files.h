@@ -1,6 +1,6 @@
 /* cage_files.h - the files that libraries of the worker read, and the ports it connects to, by
- * Landlock (process-split.md 1.2, 7.10).  Opened descriptors are not touched: whatever the broker
- * passes works. */
+ * Landlock (process-split.md 1.2, 7.10).  Open descriptors are not touched, so those that the
+ * broker passes work. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* dial.h - sockets in a pod's network namespace: link.h's third part. */
+/* dial.h - sockets in a pod's network namespace: part of link.h. */
 #pragma once
 #include "link.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 struct link_follow {
-	struct link_call *call; /* NULL: refused, or the link is no more */
+	struct link_call *call; /* NULL: refused, or the link is gone */
 };
 
 struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,

@@ -388,8 +388,7 @@ static void take_reply(struct link *p, struct link_heard *h)
 
 /* --- packets in --- */
 
-/* Each kind is said under the id of a call, or to us.  Who does not take the descriptor has it
- * closed. */
+/* Each kind comes under the id of a call, or to us.  A descriptor that nobody takes is closed. */
 static const struct {
 	enum link_op op; /* of the call */
 	void (*of_call)(struct link_call *c, const struct link_heard *h);
@@ -406,7 +405,7 @@ static const struct {
     [LINK_CSI_NOTE] = {.of_link = take_csi_note},
 };
 
-/* Nobody waits for it any more, or it is no packet for us: nothing. */
+/* Nobody waits for it any more, or it is not for us: ignored. */
 static void take_packet(struct link *p, const struct link_packet *in, int fd)
 {
 	struct link_heard h = {.in = in, .fd = fd};

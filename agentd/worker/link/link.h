@@ -1,4 +1,4 @@
-/* link.h - what the worker asks of the root broker.
+/* link.h - the worker's requests to the root broker.
  *
  * All calls are asynchronous (contract in worker/base/loop.h) but link_new and link_take_listener.
  * The broker answers in order.  When it goes away `lost` runs once and the worker has to end: the
@@ -20,10 +20,10 @@ struct link *link_new(struct loop *l, int fd, void (*lost)(void *ctx), void *ctx
 void link_free(struct link **p);
 int link_take_listener(struct link *p, enum link_node_listener kind); /* -1: there is none */
 
-/* `e` is NULL on success.  A refusal's text is the broker's and names what was refused. */
+/* `e` is NULL on success.  The broker writes a refusal's text, which names the refused thing. */
 typedef void (*link_done)(void *ctx, const struct err *e);
-/* Any operation (common/ops.h) that is answered by yes or no; `req` needs no id.  `fd` (or -1)
- * stays the caller's.  Without `slot` and `done` nobody waits; a refusal is logged. */
+/* Any operation (common/ops.h) with the answer yes or no; `req` needs no id.  `fd` (or -1) stays
+ * the caller's.  Without `slot` and `done` nobody waits; a refusal is logged. */
 void link_ask(struct link *p, struct link_call **slot, const struct link_request *req, int fd,
     link_done done, void *ctx);
 void link_pod_add(
@@ -38,7 +38,7 @@ void link_listen(struct link *p, struct link_call **slot, const struct uuid *pod
     enum link_listener kind, link_listening done, void *ctx);
 
 struct link_peer {
-	uint64_t cookie;     /* as SO_NETNS_COOKIE shows it; 0: a kernel without */
+	uint64_t cookie;     /* as SO_NETNS_COOKIE shows it; 0: the kernel has none */
 	uint64_t cgroup_id;  /* of the peer, the pod's or one below it; 0: not known */
 	const char *unknown; /* why it is not known; "" when it is */
 	size_t naddresses;
@@ -50,7 +50,7 @@ typedef void (*link_peer_known)(void *ctx, const struct err *e, const struct lin
  * cgroup cannot be known and `require` was asked. */
 void link_peer_of(struct link *p, struct link_call **slot, const struct uuid *pod, int fd,
     link_peer_known done, void *ctx);
-/* From now on: what cannot be known is refused (`attest: require`). */
+/* From now on peers whose cgroup cannot be known are refused (`attest: require`). */
 void link_require_attestation(struct link *p);
 void link_call_cancel(struct link_call **c);
 
@@ -63,8 +63,8 @@ struct link_content {
 	bool synced; /* a directory's start is complete; no file */
 };
 typedef void (*link_changed)(void *ctx, const struct link_content *c);
-/* `changed` runs soon with what is there now, then at every change; a refusal of the follow itself
- * is the last that it hears.  `pod` may be NULL. */
+/* `changed` runs soon with the present content, then at every change.  A refusal of the follow
+ * itself is its last call.  `pod` may be NULL. */
 struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,
     unsigned plane, link_changed changed, void *ctx);
 void link_unfollow(struct link_follow **f);
@@ -81,7 +81,7 @@ struct link_kept {
 typedef void (*link_kept_found)(void *ctx, const struct link_kept *k);
 void link_state_list(struct link *p, struct link_call **slot, enum link_state kind,
     link_kept_found found, void *ctx);
-/* Copied; takes the place of what was there. */
+/* Copied; replaces an earlier entry. */
 void link_state_put(
     struct link *p, struct link_call **slot, const struct link_kept *k, link_done done, void *ctx);
 /* Nobody waits; a failure is logged. */
@@ -89,7 +89,7 @@ void link_state_del(struct link *p, enum link_state kind, const uint8_t *id);
 
 /* All pods that the node's sources name were added and are listened for, or refused. */
 void link_ready(struct link *p);
-/* A listener of `pod` was shut down and made anew; the callback owns `fd`.  `pod` has at most one
+/* A listener of `pod` was shut down and made again; the callback owns `fd`.  `pod` has at most one
  * such watch: the owner of its listeners.  `again` NULL: no more. */
 typedef void (*link_relisten)(void *ctx, enum link_listener kind, int fd);
 void link_on_relisten(struct link *p, const struct uuid *pod, link_relisten again, void *ctx);

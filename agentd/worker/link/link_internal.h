@@ -1,4 +1,4 @@
-/* link_internal.h - a request under way: what the files of the link share. */
+/* link_internal.h - a request under way, shared by the files of the link. */
 #pragma once
 #include "redirect.h"
 #include "volume.h"
@@ -31,7 +31,7 @@ void link_call_drop(struct link_call *c);
 /* `fd` (or -1) stays the caller's.  If it cannot be sent now nor kept for later, the call is
  * answered with EMFILE. */
 void link_call_send(struct link_call *c, int fd);
-void link_call_unsent(struct link_call *c); /* there was nothing to send it with: the same answer */
+void link_call_unsent(struct link_call *c); /* it could not be prepared: the same answer */
 
 /* One packet of the broker's. */
 struct link_heard {
@@ -39,11 +39,11 @@ struct link_heard {
 	const struct err *e; /* of a reply: NULL, or why not */
 	int fd;              /* or -1; closed unless it is taken */
 };
-/* Takes the answer of an operation.  `was` is a copy of the call, which is no more. */
+/* Takes the answer of an operation.  `was` is a copy of the call, which is gone. */
 typedef void (*link_answer_taker)(const struct link_call *was, struct link_heard *h);
 extern const link_answer_taker link_answers[LINK_OP_END];
 
-/* What comes under the id of a call besides its reply. */
+/* Packets with the id of a call that are not its reply. */
 void link_follow_take(struct link_call *c, const struct link_heard *h);
 void link_redirect_take(struct link_call *c, const struct link_heard *h);
 void link_state_take(struct link_call *c, const struct link_heard *h);

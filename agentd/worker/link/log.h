@@ -4,6 +4,6 @@
 
 struct link;
 
-/* Tells the broker the format of this process, and the level that the scope "broker" has here.  At
- * the start, and whenever a level was changed. */
+/* Tells the broker the log format of this process, and the level of the scope "broker".  Call it at
+ * the start, and after each change of a level. */
 void link_log(struct link *p);

@@ -4,7 +4,7 @@
 
 struct err;
 
-/* Sealed, so that the broker can read it without it changing or shrinking under its hands; -1. */
+/* Sealed, so that it cannot change or shrink while the broker reads it; -1: failed. */
 int link_memfd_sealed(const void *data, size_t size, struct err *e);
-/* What the broker sent, with a NUL behind it; the caller frees it, wiped if it is a secret. */
+/* The content that the broker sent, and a NUL.  The caller frees it, and wipes a secret first. */
 char *link_memfd_read(int fd, size_t *size, struct err *e);

@@ -1,4 +1,4 @@
-/* redirect.h - what the worker asks of the root broker for pods' traffic: link.h's other part.
+/* redirect.h - requests to the root broker about pods' traffic: part of link.h.
  */
 #pragma once
 #include "link.h"
@@ -6,7 +6,7 @@
 struct redirect_counters;
 struct redirect_question;
 struct redirect_rules;
-/* `index` - 1 is the pod's row of the counters, `baseline` what it began with (valid during the
+/* `index` - 1 is the pod's row of the counters, `baseline` its first values (valid during the
  * callback); 0 and NULL with an error. */
 typedef void (*link_redirected)(
     void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline);
@@ -21,9 +21,9 @@ void link_redirect_explain(struct link *p, struct link_call **slot, const struct
 /* The pipe of struct link_trace, not blocking; closing it ends the trace.  `pod` NULL: all pods. */
 void link_redirect_trace(struct link *p, struct link_call **slot, const struct uuid *pod,
     link_listening done, void *ctx);
-/* What the broker says by itself, to one listener (NULL: no more).  `pod` NULL: `n` is how much it
- * has put back so far; else `n` is whether inbound traffic of the pod is redirected too, and `e`
- * why it cannot be. */
+/* Notes that the broker sends unasked, to one listener (NULL: no more).  `pod` NULL: `n` counts the
+ * things that it has put back so far.  Else `n` says whether inbound traffic of the pod is
+ * redirected too, and `e` why it cannot be. */
 typedef void (*link_redirect_noted)(
     void *ctx, const struct uuid *pod, const struct err *e, unsigned n);
 void link_on_redirect(struct link *p, link_redirect_noted noted, void *ctx);

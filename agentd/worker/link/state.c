@@ -1,4 +1,4 @@
-/* state.c - what is kept beyond this process: put, delete, list (link.h).
+/* state.c - the state that outlives this process: put, delete, list (link.h).
  *
  * list -> one packet for each entry, under the id of the request -> its answer ends the list.
  * A put that fails here already (no descriptor is left) is told like one that the broker refused.

@@ -62,7 +62,7 @@ static void on_before_metrics(void *ctx)
 	pages_measure(&a->of);
 }
 
-/* That the loop turns is said by an answer. */
+/* The answer itself shows that the loop turns. */
 static const char *on_health_asked(void *ctx)
 {
 	const struct pages *a = ctx;

@@ -1,4 +1,4 @@
-/* pages_internal.h - what each page says, between the files of this folder. */
+/* pages_internal.h - the content of each page, shared by the files of this folder. */
 #pragma once
 #include "pages.h"
 #include <jansson.h>

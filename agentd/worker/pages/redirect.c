@@ -2,7 +2,7 @@
  *
  * explain: question -> broker, which runs the programs' own rules on their maps -> verdict, by
  * name.
- * trace: the broker gives a pipe -> records -> a line each -> whoever asked goes away: the pipe is
+ * trace: the broker gives a pipe -> records -> a line each -> the client goes away: the pipe is
  * closed, which ends it at the broker; or the pipe ends first, and the stream with it.
  */
 #include "redirect.h"

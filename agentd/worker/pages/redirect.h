@@ -13,7 +13,7 @@ struct pod_registry;
 struct link;
 struct pages_redirect;
 
-/* What is asked and not answered yet ends with pages_redirect_free(), before the admin server. */
+/* pages_redirect_free() ends open questions; call it before admin_free(). */
 struct pages_redirect *pages_redirect_new(
     struct loop *l, struct link *p, struct pod_registry *pods, struct admin *a);
 void pages_redirect_free(struct pages_redirect **p);

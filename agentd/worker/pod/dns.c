@@ -60,7 +60,7 @@ static void rest(struct pod_dns *d)
 	d->serving = false;
 }
 
-/* Said once: it is tried for as long as the pod lives. */
+/* Logged once; the attempts go on for as long as the pod lives. */
 static void not_yet(struct pod_dns *d, const struct err *e)
 {
 	if (strcmp(d->why.msg, e->msg) != 0)

@@ -7,13 +7,13 @@
  *                    is read; the last row listens, and says that the pod is ready.
  *   other events     see struct pod_service.  They come at any time, also before the directory and
  *                    inside another event.  A service that has not begun ignores them.
- *   stop accepting   maybe: connections wait for the next worker; what is here is still served.
+ *   stop accepting   maybe: connections wait for the next worker; open ones are still served.
  *   stop             each row's stop(), from the last to the first.  The directory and its sockets
  *                    stay for the next start or for link_pod_remove().
  *
  * The order of the rows (rows.h) is the order of dependency.  A row uses what the rows above it
- * offer in struct pod_context, and never reaches into one below.  What it has to say to those it
- * tells as an event: every row hears it, in the order of the rows, before pod_tell_*() returns.
+ * offer in struct pod_context, and never reaches into one below.  It tells those by events: every
+ * row hears each event, in the order of the rows, before pod_tell_*() returns.
  */
 #pragma once
 #include "shared.h"
@@ -38,16 +38,17 @@ struct pod_context {
 	struct pod *pod;
 	struct node *node;
 	const struct redirect_plan *plan; /* in start() only */
-	/* What a row offers to the rows below. */
+	/* Offered by a row to the rows below. */
 	const struct pod_redirect *redirect; /* redirect.h */
 	struct pod_token *token;             /* token.h */
 	struct pod_server *server;           /* server.h */
 	struct xds_proxy *ads;               /* from the directory on */
-	const char *roots; /* cert.c: what is trusted; NULL: the certificate's own roots */
+	const char *roots; /* cert.c: the trusted roots; NULL: the certificate's own */
 };
 
-/* A row; what a service does not need is NULL.  `s` is its own struct, which pod_services.c makes,
- * zeroed, and frees.  The struct begins with `struct pod_context *context`. */
+/* A row; members that a service does not need are NULL.  `s` is its own struct, which
+ * pod_services.c makes, zeroed, and frees.  The struct begins with `struct pod_context *context`.
+ */
 struct pod_service {
 	const char *name;
 	size_t size;                          /* of the struct */

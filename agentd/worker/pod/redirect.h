@@ -1,7 +1,7 @@
-/* redirect.h - a pod's traffic: asked of the broker, in force or not, and what was counted.
+/* redirect.h - one pod's redirection: requested from the broker, its state, its counters.
  *
- * What it asks for is read by worker/redirect/; who does it is the broker.  The counters are the
- * programs' own, in memory that is mapped read-only.
+ * worker/redirect/ reads what the pod asks for; the broker does it.  The counters are the programs'
+ * own, in memory that is mapped read-only.
  */
 #pragma once
 #include <stdbool.h>
@@ -14,7 +14,7 @@ struct link;
 struct pod_redirects *pod_redirects_new(struct link *p);
 void pod_redirects_free(struct pod_redirects **a);
 
-/* NULL: the rules are in force, or there are none to be.  Else why not, or not yet. */
+/* NULL: the rules are in force, or there are none.  Else the reason why not, or not yet. */
 const struct err *pod_redirect_state(const struct pod_redirect *r);
 /* Strict, and not in force yet: the pod must not start. */
 bool pod_redirect_holds(const struct pod_redirect *r);

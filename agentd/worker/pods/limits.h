@@ -1,4 +1,4 @@
-/* limits.h - what one pod may take of the node, what it takes, and how often it ran into it.
+/* limits.h - what one pod may take of the node, what it takes, and how often it hit a limit.
  *
  * decisions.md 11; threats-and-faults.md T8, T9, T37.  The values are the node's
  * (`pod_*`).  Requests are a bucket: a request that finds it empty is served all the same, but then
@@ -17,7 +17,7 @@ enum limit {
 	LIMIT_STREAMS,     /* at a time */
 	LIMIT_MESSAGE,     /* bytes, from Envoy */
 	LIMIT_MEMORY,      /* bytes that grpc has received and nobody has taken; uncounted, too */
-	LIMIT_HEADERS,     /* bytes of a call; what is larger grpc refuses, uncounted */
+	LIMIT_HEADERS,     /* bytes of a call; grpc refuses larger ones, uncounted */
 	LIMIT_QUEUED,      /* bytes that Envoy has not read */
 	LIMIT_REQUESTS,    /* a second: messages, calls and connections */
 	LIMIT_BURST,       /* of these at once; hits are calls that were refused */
@@ -31,11 +31,11 @@ struct limits_values {
 	int64_t of[LIMIT_END];
 };
 
-/* How the pod stands with its bucket. */
+/* The state of the pod's bucket. */
 enum limits_verdict {
 	LIMITS_FINE,
 	LIMITS_WAIT,  /* read nothing more until `refilled` */
-	LIMITS_FLOOD, /* it does not listen: its connections are to be ended */
+	LIMITS_FLOOD, /* it ignores that: end its connections */
 };
 
 /* `refilled` runs after each LIMITS_WAIT or LIMITS_FLOOD, when there is room again. */

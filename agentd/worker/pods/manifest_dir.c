@@ -274,7 +274,7 @@ static void forget_refused(struct manifest_dir *m, const char *file)
 	free(r);
 }
 
-/* The same reason again is no news. */
+/* The same reason is not logged twice. */
 static void note_refused(struct manifest_dir *m, const char *file, const struct err *e)
 {
 	struct refused *r = find_refused(m, file);

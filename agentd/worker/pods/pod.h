@@ -20,8 +20,8 @@ enum { POD_LABEL_SIZE = 64 + 254 };
 /* Who announces pods.  Outlives them; embed it with the rest zeroed. */
 struct pod_source {
 	const char *name;
-	/* May be NULL: one of its pods is told, may start, or is certified, other than before.  May
-	 * run inside pod_add(), and must not remove the pod. */
+	/* May be NULL: `told`, `may_start` or `certified` of one of its pods changed.  May run
+	 * inside pod_add(), and must not remove the pod. */
 	void (*progress)(void *ctx, struct pod *p);
 	void *ctx;
 	bool synced; /* pod.c's own */
@@ -39,7 +39,7 @@ struct pod {
 	struct pod_source *source;          /* who announced it */
 	struct err state; /* code 0: served in full; else why not; ERR_UNAVAILABLE: not yet */
 	bool ready;
-	bool told;      /* whether it is ready was said */
+	bool told;      /* pod_set_ready() or pod_set_degraded() was called */
 	bool may_start; /* what its containers need is there, or will not come */
 	bool certified; /* there was a certificate */
 	struct pod_registry *registry;
@@ -64,8 +64,8 @@ void pod_registry_free(struct pod_registry **r);
 
 /* Before any pod of it. */
 void pod_source_add(struct pod_registry *r, struct pod_source *source);
-/* Add, or change what is there; announcing the same again does nothing.  `spec` is copied (its json
- * is referenced; NULL: empty; proxy_uid/gid 0: default; its token counts for a new pod only).  -1:
+/* Adds a pod or changes it; the same announcement again does nothing.  `spec` is copied (its json
+ * is referenced; NULL: empty; proxy_uid/gid 0: default; its token counts for a new pod only). -1:
  * refused, because a name is not valid, the uid is another source's, or the identity differs from
  * the one it was added with. */
 int pod_add(
@@ -76,7 +76,7 @@ void pod_remove(struct pod_registry *r, const struct pod_source *source, const s
 void pod_registry_synced(struct pod_registry *r, struct pod_source *source);
 bool pod_registry_is_settled(const struct pod_registry *r); /* observer.settled has run */
 
-/* What the observer says. */
+/* Called by the observer. */
 void pod_set_ready(struct pod *p, const struct err *why_not); /* NULL: served; else not to start */
 void pod_set_degraded(struct pod *p, const struct err *why);  /* it may start all the same */
 void pod_set_certified(struct pod *p);

@@ -6,7 +6,8 @@
 struct err;
 
 /* Adds the ranges of `list` ("10.0.0.0/8,fd00::/8,192.0.2.1"; empty items are dropped) with `flag`
- * to the rows; a range that is there gets the flag too.  `what` names the list in errors. */
+ * to the rows; a range that is there already gets the flag too.  `what` names the list in errors.
+ */
 int cidr_add(
     struct redirect_rules *r, const char *what, const char *list, uint32_t flag, struct err *e);
 /* Each range gets the flags of all that cover it: the trie tells only the longest that matches, but

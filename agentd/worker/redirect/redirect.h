@@ -22,7 +22,7 @@ enum redirect_mode {
 int redirect_mode_parse(enum redirect_mode *out, const char *text); /* -1: no such mode */
 const char *redirect_mode_name(enum redirect_mode m);
 
-/* What the node says for pods that do not. */
+/* The node's defaults for pods. */
 struct redirect_node {
 	enum redirect_mode mode;
 	bool strict;
@@ -37,7 +37,7 @@ struct redirect_plan {
 int redirect_read(
     struct redirect_plan *out, const struct pod *p, const struct redirect_node *n, struct err *e);
 
-/* "excluded outbound port", ...: the rule behind a verdict, for people. */
+/* "excluded outbound port", ...: the rule behind a verdict, for agentctl. */
 const char *redirect_verdict_name(enum redirect_verdict v);
 bool redirect_verdict_redirects(enum redirect_verdict v);
 bool redirect_verdict_drops(enum redirect_verdict v);

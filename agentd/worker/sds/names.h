@@ -1,8 +1,8 @@
 /* names.h - what the resource names of a pod's SDS stream mean (istio-agent.md 2.3).
  *
  * `ROOTCA` is the root, `file-cert:A~B` and `file-root:A` are files that Envoy reads itself,
- * `file-root:system` is the operating system's roots.  Any other plain name is the certificate.  A
- * name with "://" is the control plane's to serve.
+ * `file-root:system` is the operating system's roots.  Any other plain name is the certificate.
+ * The control plane serves names with "://".
  */
 #pragma once
 #include <stdbool.h>
@@ -17,7 +17,7 @@ struct sds_name {
 	char *path, *key_path; /* of files; key_path points into path's memory */
 };
 
-/* `n` is zeroed; `text` is copied.  -1: nothing that is served here.  To be cleared either way. */
+/* `n` is zeroed; `text` is copied. -1: it is not served here.  Clear `n` in either case. */
 int sds_names_read(struct sds_name *n, const char *text, struct err *e);
 void sds_names_clear(struct sds_name *n);
 bool sds_names_is_file(const struct sds_name *n);

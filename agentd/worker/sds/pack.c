@@ -56,7 +56,7 @@ const char *sds_pack_version(const struct sds_material *m, const struct sds_name
 		return "";
 	if (n->kind == SDS_ROOT)
 		return m->root_version;
-	/* We are told of its end, but a request may come first when the machine wakes up. */
+	/* An event reports its end, but a request may come first when the machine wakes up. */
 	return now_s >= m->cert->leaf.not_after ? "" : m->cert->leaf.serial;
 }
 

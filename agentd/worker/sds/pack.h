@@ -1,7 +1,7 @@
-/* pack.h - what a pod's secrets are made of, and a discovery response with some of them.
+/* pack.h - a pod's secrets, and discovery responses with some of them.
  *
- * A version tells its content, also to the next agentd: the serial number of the leaf, a hash of
- * roots and revocation list, a word for files.
+ * A version identifies its content, also for the next agentd: the serial number of the leaf, a hash
+ * of roots and revocation list, a word for files.
  *
  * A response holds the private key.  The copies that are made here on the way are wiped.
  */
@@ -14,7 +14,7 @@
 
 enum { SDS_VERSION_SIZE = sizeof(((struct x509_leaf *)NULL)->serial) };
 
-/* All borrowed.  sds_pack_hash() is to be called after each change. */
+/* All borrowed.  Call sds_pack_hash() after each change. */
 struct sds_material {
 	const struct cert *cert; /* NULL: none (yet) */
 	const char *roots;       /* NULL: the certificate's own */
@@ -22,7 +22,7 @@ struct sds_material {
 	char root_version[SDS_VERSION_SIZE];
 };
 void sds_pack_hash(struct sds_material *m);
-/* Of what that name stands for now; "": there is none (yet), or it has expired. */
+/* The version of the secret with that name; "": there is none (yet), or it has expired. */
 const char *sds_pack_version(const struct sds_material *m, const struct sds_name *n, int64_t now_s);
 
 /* One secret of a response; borrowed. */
@@ -41,6 +41,6 @@ struct sds_packed {
 	size_t len;
 	uint8_t *bytes;
 };
-/* To be given to sds_pack_wipe(). */
+/* Free it with sds_pack_wipe(). */
 struct sds_packed sds_pack(const struct sds_response *r, const struct sds_material *m);
 void sds_pack_wipe(struct sds_packed *p);

@@ -1,14 +1,16 @@
 /* server.c - see server.h.
  *
- * incoming -> request: names are noted, an ACK or NACK is counted -> answer: whatever is subscribed
- * to, is there, and is another version than the one this stream was sent last, goes out in one
- * response -> set_cert: the same for every stream.  Nothing else decides what is sent: "the client
- * asks anew" is forgetting what was sent, "the certificate changed" is another version, "there is
- * none yet" is no version.  While a response is still queued nothing is added to it; `writable`
- * looks again, which merges all that happened meanwhile.
+ * incoming -> request: names are noted, an ACK or NACK is counted -> answer -> set_cert: an answer
+ * on every stream.
  *
- * A delta client that comes back with initial_resource_versions is sent only what it has not, and
- * a renewal does not push ROOTCA when the root is the same (versions: pack.h).
+ * An answer is one response with each secret that is subscribed to, that exists, and whose version
+ * differs from the last one sent on this stream.  No other rule decides what is sent.  If the
+ * client asks again, the sent versions are forgotten.  A changed certificate is another version,
+ * and a missing one has none.  Nothing is added to a queued response; `writable` looks again, which
+ * merges all changes since.
+ *
+ * A delta client that comes back with initial_resource_versions gets only what it lacks.  A renewal
+ * does not push ROOTCA when the root is the same (versions: pack.h).
  *
  * The packed response is wiped when it is handed to rpc, which wipes its own copy when it is
  * written.

@@ -5,7 +5,7 @@
  * answered as file names that Envoy reads and watches itself; a name that means nothing here ends
  * the stream with an error (names.h).  ACK, NACK, stale nonces and added names as
  * istio-agent.md 2.4.  At most one response is under way per stream: pushes that come meanwhile are
- * merged into one. Limits: 64 names per stream, 4,096 bytes a name.
+ * merged into one.  Limits: 64 names per stream, 4,096 bytes a name.
  */
 #pragma once
 #include <jansson.h>
@@ -18,11 +18,11 @@ struct sds_server;
 
 struct sds_server *sds_server_new(const struct loop *l, const char *subject); /* "ns/pod", copied */
 void sds_server_free(struct sds_server **s);                                  /* ends its streams */
-/* Takes a reference on `c`; pushes what changed.  NULL `c`: none (yet), and what was sent stays in
- * use; `why_not` for the dump, may be NULL. */
+/* Takes a reference on `c`; pushes what changed.  NULL `c`: there is none (yet), and Envoy keeps
+ * the last one.  `why_not` is for the dump and may be NULL. */
 void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_not);
-/* What ROOTCA holds beside: `roots` instead of the certificate's own, and a revocation list; NULL:
- * neither.  Both are borrowed until the next call.  Pushes what changed. */
+/* Sets the content of ROOTCA: `roots` instead of the certificate's own, and a revocation list;
+ * NULL: none.  Both are borrowed until the next call.  Pushes what changed. */
 void sds_server_set_trust(struct sds_server *s, const char *roots, const char *crl);
 /* Takes the stream if the method is one of ours. */
 bool sds_server_incoming(struct sds_server *s, struct rpc_stream *st, const char *method);

@@ -1,9 +1,9 @@
 /* attest.h - the processes behind a pod's connections: proven to be the pod's, and alive.
  *
- * What the broker has proven once, a network namespace with a cgroup, is seen again here without it
- * (SO_NETNS_COOKIE and PIDFD_GET_INFO need no privilege, process-split.md 0.5).  A connection
- * lives no longer than the process that made it, so whoever was given it by that process, or
- * inherited it, loses it then (threats-and-faults.md T4).
+ * The broker proves a network namespace with a cgroup once; attest recognises both without it
+ * (SO_NETNS_COOKIE and PIDFD_GET_INFO need no privilege, process-split.md 0.5).  A connection lives
+ * no longer than the process that made it, so a process that got it from that one, or inherited it,
+ * loses it then (threats-and-faults.md T4).
  */
 #pragma once
 #include "worker/base/rpc/server.h"
@@ -13,7 +13,7 @@
 struct attest;
 struct loop;
 
-/* Who made a connection, as the kernel shows it to us. */
+/* The process that made a connection, as the kernel shows it. */
 struct attest_peer {
 	int pidfd;          /* -1: this kernel has none, or it cannot be seen from our namespaces */
 	uint64_t cookie;    /* of its network namespace; 0: Linux before 5.14 */
@@ -27,8 +27,7 @@ void attest_peer_clear(struct attest_peer *p);
 struct attest *attest_new(struct loop *l); /* of one pod */
 void attest_free(struct attest **a);       /* cuts nothing */
 
-/* The broker has proven this to be the pod's; of another namespace than before: that one is not
- * any more. */
+/* The broker has proven this to be the pod's.  A new namespace replaces the previous one. */
 void attest_learn(struct attest *a, uint64_t cookie, uint64_t cgroup_id);
 bool attest_knows(const struct attest *a, const struct attest_peer *p);
 /* The i-th cgroup that is known; 0: there are not so many. */

@@ -7,16 +7,16 @@
  * are told, and the connection is served -> or it refuses: closed -> the process that made it
  * exits: closed.
  *
- * The cookie of an accepted unix socket is the connecting socket's (decisions.md 4).  What
- * the kernel does not show (cookies before 5.14, cgroups before 6.13), or what could not be proven,
- * is asked about each time.  Whether a pod's namespace may be replaced (a rebooted node) is for the
- * broker to decide, so its last word counts.
+ * The cookie of an accepted unix socket is the connecting socket's (decisions.md 4).  The broker is
+ * asked each time about a connection that could not be proven, or of which the kernel does not show
+ * enough (cookies before 5.14, cgroups before 6.13).  The broker decides whether a pod's namespace
+ * may be replaced (a rebooted node), so its last word counts.
  *
  * An Envoy may start before its pod has an address, and an address may change under a live pod:
  * each configuration stream is a connection of its own and rare, so each asks the broker; for
  * secrets that is done only until the first address was told.
  *
- * Strangers (who reaches the socket through the host's file system) have half of the waiting places
+ * Strangers, which reach the socket through the host's file system, have half of the waiting places
  * and none of the pod's allowance; a namespace that the broker refused is not asked about again for
  * a second.
  */

@@ -18,7 +18,7 @@ struct uds;
 
 struct uds_events {
 	/* One more of the pod's, besides those that are open or waiting?  NULL: yes; else why not.
-	 * Who comes from elsewhere is not counted, so that it cannot use up what is the pod's. */
+	 * A peer from elsewhere is not counted, so that it cannot use up the pod's share. */
 	const char *(*admit)(void *ctx, int fd, unsigned connections);
 	/* Once: both sockets are there, or why not.  The owner may free the uds here. */
 	void (*listening)(void *ctx, const struct err *e);

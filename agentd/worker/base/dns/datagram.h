@@ -1,8 +1,8 @@
 /* datagram.h - DNS over UDP on a wildcard socket: an answer leaves from the address that was
  * asked, or the client would not hear it (kernels.md 2).
  *
- * The socket has IPV6_RECVPKTINFO, or IP_PKTINFO if it is of IPv4.  What came to another address
- * than a loopback one was sent by somebody outside.
+ * The socket has IPV6_RECVPKTINFO, or IP_PKTINFO if it is of IPv4.  A query to an address that is
+ * not loopback came from outside.
  */
 #pragma once
 #include <netinet/in.h>
@@ -20,9 +20,9 @@ struct dns_way {
 	struct in6_pktinfo at6;
 	struct in_pktinfo at4;
 };
-/* The first that waits; it stays in the socket, so that whoever has the socket after us finds what
- * we did not come to answer.  Never blocks; -1: there is none.  `inside`: it came to a loopback
- * address. */
+/* The first that waits; it stays in the socket, so that the next owner of the socket finds the
+ * queries that we did not answer.  Never blocks; -1: there is none.  `inside`: it came to a
+ * loopback address. */
 ssize_t dns_datagram_peek(int fd, uint8_t *data, size_t size, struct dns_way *w, bool *inside);
 /* That one is done with. */
 void dns_datagram_remove(int fd);

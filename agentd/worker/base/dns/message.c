@@ -87,7 +87,7 @@ enum dns_code dns_query_read(struct dns_query *q, const uint8_t *data, size_t si
 
 	*q = (struct dns_query){.data = data, .size = size};
 	if (size < DNS_HEADER_SIZE || (data[FLAGS] & QR))
-		return DNS_SAY_NOTHING; /* who answers answers makes a loop */
+		return DNS_SAY_NOTHING; /* answering an answer makes a loop */
 	if (data[FLAGS] & OPCODE)
 		return DNS_NOTIMP;
 	/* ldns reads all records: a full message takes milliseconds that are not this pod's. */

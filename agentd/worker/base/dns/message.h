@@ -1,4 +1,4 @@
-/* message.h - what is asked in a DNS message, and messages in answer to it; ldns inside.
+/* message.h - reads the question of a DNS message, and writes answers to it; ldns inside.
  *
  * One question of class IN is understood; everything else is answered with the code that the
  * RFCs have for it, or not at all.
@@ -35,7 +35,7 @@ struct dns_query {
 	uint16_t type;
 	size_t udp_size; /* what the client takes by UDP: at least 512 */
 };
-/* DNS_NOERROR, or what is to be said instead of an answer.  `data` must outlive the query. */
+/* DNS_NOERROR, or the code to reply instead of an answer.  `data` must outlive the query. */
 enum dns_code dns_query_read(struct dns_query *q, const uint8_t *data, size_t size);
 
 struct dns_address {
@@ -51,7 +51,7 @@ struct dns_answer {
 uint8_t *dns_answer_write(
     const struct dns_query *q, const struct dns_answer *a, size_t limit, size_t *size);
 /* `out` has room for `size` bytes, those of the query: its header and question in answer, with this
- * code; how many they are.  For what is not even a header: 0. */
+ * code; returns their number. 0: the query is shorter than a header. */
 size_t dns_refusal_write(uint8_t *out, const uint8_t *query, size_t size, enum dns_code code);
 
 /* Is this an answer to that question?  The id is not looked at. */

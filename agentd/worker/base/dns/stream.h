@@ -11,7 +11,7 @@ struct loop;
 struct dns_stream_events {
 	/* `data` is valid during the call, and may be changed. */
 	void (*message)(void *ctx, uint8_t *data, size_t size);
-	/* The other end is gone, or takes nothing of what waits for it (DNS_STREAM_QUEUE_MAX). */
+	/* The other end is gone, or does not read its queue (DNS_STREAM_QUEUE_MAX). */
 	void (*closed)(void *ctx);
 };
 enum { DNS_STREAM_QUEUE_MAX = 1 << 18 };

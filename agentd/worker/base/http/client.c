@@ -1,8 +1,8 @@
 /* client.c - http_get(): write the request, read head and body, call `done`, close.
  *
- * Not on evhttp: its client (2.1.12) closes the fd of the bufferevent it is given and connects anew
- * to a host and port, and ours are unix sockets and sockets of other network namespaces.  What a
- * one-shot client needs of HTTP/1.1 is little: a body ends by Content-Length or by the connection's
+ * Not on evhttp: its client (2.1.12) closes the fd of the bufferevent it is given and connects
+ * again to a host and port, and ours are unix sockets and sockets of other network namespaces.  A
+ * one-shot client needs little of HTTP/1.1: a body ends by Content-Length or by the connection's
  * end.  A chunked body is refused.
  */
 #include <ctype.h>

@@ -40,7 +40,7 @@ struct http_server {
 	struct evhttp *evhttp;
 	struct evconnlistener *listener;
 	struct loop_timer pause;
-	bool failing; /* to accept; said so already */
+	bool failing; /* to accept; already logged */
 	http_handler handler;
 	void *ctx;
 	struct http_later *laters;

@@ -51,7 +51,7 @@ struct http_ask {
 void http_get(
     struct loop *l, struct http_get **slot, struct http_ask ask, http_done done, void *ctx);
 /* Of an answer without an end, told right after http_get(): from a status of 200 on `part` takes
- * out of the buffer what it wants of it, and no silence is too long; `done` gets what is left. */
+ * any bytes out of the buffer, and no silence is too long; `done` gets the rest. */
 typedef void (*http_part)(void *ctx, struct evbuffer *in);
 void http_follow(struct http_get *g, http_part part);
 void http_get_cancel(struct http_get **g);

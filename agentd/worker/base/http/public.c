@@ -1,8 +1,8 @@
 /* public.c - accepted -> bytes until an empty line -> the page -> written -> our end is shut
  * down -> theirs, or the time is over, or too much came: closed.
  *
- * What comes behind the empty line is nobody's business, but it is read: a socket that is closed
- * with bytes in it resets, and the peer might lose the answer.  Who sends without end is reset.
+ * Bytes behind the empty line are read and ignored: closing a socket with unread bytes resets it,
+ * and the peer might lose the answer.  A peer that sends without end is reset.
  */
 #include "public.h"
 

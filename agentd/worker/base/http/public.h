@@ -28,6 +28,6 @@ typedef void (*page_make)(void *ctx, const char *path, struct page *page);
 
 /* Takes the fd. */
 struct http_public *http_public_new(struct loop *l, int listen_fd, page_make make, void *ctx);
-/* Who was accepted is answered; others wait for who has the listener next. */
+/* Accepted peers are answered; others wait for the next owner of the listener. */
 void http_public_stop_accepting(struct http_public *s);
 void http_public_free(struct http_public **s);

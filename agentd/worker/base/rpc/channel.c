@@ -268,7 +268,7 @@ static void wipe(void *value, size_t len)
 	free(value);
 }
 
-/* grpc keeps a reference, not a copy; whoever lets go last, wipes: it may be a token. */
+/* grpc keeps a reference, not a copy; the last reference wipes it: it may be a token. */
 static grpc_slice wiped_slice(const char *value)
 {
 	size_t len = strlen(value);

@@ -7,8 +7,8 @@
  * frame takes its cost from the bucket -> it is empty: the whole read is thrown away, the socket
  * shut down, the answer is 0, now and later.
  *
- * What costs how much comes from what grpc does with it: a stream is 12 KB and a turn of the loop,
- * header bytes may be references to 4 KB each (HPACK), content is bounded by windows.
+ * The costs follow from the work of grpc: a stream is 12 KB and a turn of the loop, header bytes
+ * may be references to 4 KB each (HPACK), content is bounded by windows.
  */
 #include "guard.h"
 #include "common/mem.h"

@@ -195,8 +195,8 @@ void rpc_free(struct rpc **rp)
 	pthread_join(r->drainer, NULL);
 	grpc_completion_queue_destroy(r->cq);
 	/* No grpc_shutdown(): it joins a helper that, after a write to a full socket, sits in epoll
-	 * for up to 10 s.  What stays is reachable and idle, and exit is safe with it (grpc-core.md
-	 * 7).
+	 * for up to 10 s.  The rest is reachable and idle, and exit is safe with it
+	 * (grpc-core.md 7).
 	 */
 	close(r->wake_fd);
 	pthread_mutex_destroy(&r->lock);

@@ -3,7 +3,7 @@
  * Only worker/base/rpc/rpc*.c include <grpc/...>.  One completion queue, one thread that drains it
  * and hands every result to the loop by an eventfd; no other code sees that thread.  One server per
  * pod, fed with accepted fds: which pod a call belongs to is a pointer, never a lookup
- * (grpc-core.md 1). A unary call is a stream that carries one message each way.  Loop thread only.
+ * (grpc-core.md 1).  A unary call is a stream that carries one message each way.  Loop thread only.
  */
 #pragma once
 #include <stdbool.h>
@@ -40,7 +40,7 @@ struct rpc *rpc_new(struct loop *l);
  * event. */
 void rpc_free(struct rpc **r);
 
-/* What happens on a stream.  No event arrives inside the call that caused it. */
+/* The events of a stream.  No event arrives inside the call that caused it. */
 struct rpc_events {
 	/* `m` is valid during the callback; its bytes can be sent on with rpc_forward(). */
 	void (*message)(void *ctx, struct rpc_stream *s, struct rpc_msg *m);
@@ -64,8 +64,8 @@ size_t rpc_queued(const struct rpc_stream *s); /* bytes accepted here but not ye
  * paused client's stream hears of its end only when it reads again. */
 void rpc_pause(struct rpc_stream *s, bool paused);
 void rpc_half_close(struct rpc_stream *s); /* client side: nothing more to send */
-/* End it: no event follows.  A server's stream sends what is queued, for at most 10 s, then the
- * status; a client's is cancelled. */
+/* End it: no event follows.  A server's stream sends its queue, for at most 10 s, then the status;
+ * a client's is cancelled. */
 void rpc_close(struct rpc_stream **s, int status, const char *why);
 /* The same for a peer that does not read: at once, and on the server side the connection ends with
  * it, for a call whose write is stuck does not end otherwise (istiod-live.md 1.12). */

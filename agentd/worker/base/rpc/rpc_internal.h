@@ -1,4 +1,5 @@
-/* rpc_internal.h - what the files of rpc share; included by agentd/base/rpc*.c only.
+/* rpc_internal.h - shared by the files of worker/base/rpc only.
+ *
  * Everything that grpc will report on is a tag embedded in the object it is about; the object lives
  * until all its tags came back (grpc-core.md 8), also long after its owner let go of it.
  */

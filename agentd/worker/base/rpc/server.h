@@ -8,7 +8,7 @@ struct rpc_server;
 /* A new call at a server.  Take it by rpc_accept() inside the callback; not taken: UNIMPLEMENTED.
  */
 typedef void (*rpc_incoming)(void *ctx, struct rpc_stream *s, const char *method);
-/* What the server itself ended for a limit. */
+/* The limit for which the server itself ended something. */
 enum rpc_breach { RPC_BREACH_MESSAGE, RPC_BREACH_SILENT };
 struct rpc_server_options {
 	size_t max_message;   /* of a received message, bytes; larger: RESOURCE_EXHAUSTED */
