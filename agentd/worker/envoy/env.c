@@ -250,7 +250,17 @@ static int read_env(struct node_reader *r, json_t *env, struct err *e)
 	return rc;
 }
 
-/* Annotations and fields of ProxyConfig that the list does not know are not agentd's business. */
+static void ignore_misspelt(struct node_reader *r, const char *annotation)
+{
+	const char *nearest = env_key_nearest_annotation(annotation);
+
+	if (nearest)
+		json_array_append_new(r->out->ignored,
+		    json_sprintf("annotation %s (nearest: %s)", annotation, nearest));
+}
+
+/* Fields of ProxyConfig and annotations that the list does not know are not agentd's business, but
+ * for annotations in our name space. */
 static int read_named(struct node_reader *r, const char *prefix, json_t *map, struct err *e)
 {
 	json_t *sorted = env_sorted(map), *v;
@@ -262,9 +272,10 @@ static int read_named(struct node_reader *r, const char *prefix, json_t *map, st
 		const struct env_key *row = env_key_find(name);
 		const char *text = json_string_value(v);
 
-		if (rc || !row)
-			continue;
-		rc = row->read(r, row, name, text ? text : "(not one value)", e);
+		if (!rc && row)
+			rc = row->read(r, row, name, text ? text : "(not one value)", e);
+		else if (!rc && map == r->out->annotations)
+			ignore_misspelt(r, key);
 	}
 	json_decref(sorted);
 	return rc;

@@ -7,6 +7,7 @@
 #include "env_keys.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/nearest.h"
 #include "duration.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
@@ -550,4 +551,21 @@ const struct env_key *env_key_find(const char *key)
 			return &rows[i];
 	}
 	return NULL;
+}
+
+const char *env_key_nearest_annotation(const char *name)
+{
+	static const char prefix[] = "annotation ", ours[] = "agentd.node.mesh/";
+	struct nearest n = {.wanted = name};
+
+	if (strncmp(name, ours, strlen(ours)) != 0)
+		return NULL;
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		const char *known = rows[i].key + strlen(prefix);
+
+		if (!strncmp(rows[i].key, prefix, strlen(prefix)) &&
+		    !strncmp(known, ours, strlen(ours)))
+			nearest_consider(&n, known);
+	}
+	return n.name;
 }

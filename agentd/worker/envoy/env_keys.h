@@ -28,6 +28,8 @@ enum { NODE_DRAIN_UNUSED, NODE_DRAIN_S }; /* `at` of a drain duration */
 /* Keys of the environment by their name, fields of ProxyConfig as "PROXY_CONFIG.field", annotations
  * as "annotation name".  NULL: unknown. */
 const struct env_key *env_key_find(const char *key);
+/* The annotation of ours that `name` is a misspelling of; NULL: it is not in our name space. */
+const char *env_key_nearest_annotation(const char *name);
 
 /* "KEY: \"value\" refused; allowed: ...": the form of every refusal. */
 int env_refuse(const char *key, const char *value, const char *allowed, struct err *e);

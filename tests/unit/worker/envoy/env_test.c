@@ -437,6 +437,24 @@ static void test_ignored_and_unsupported(void **state)
 	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 0);
 }
 
+/* Ours are few, so another one is a mistake; everybody else's are their own. */
+static void test_misspelt_annotations(void **state)
+{
+	struct fixture *f = *state;
+
+	put(f->pod.annotations, "agentd.node.mesh/redirectPolcy", "strict");
+	put(f->pod.annotations, "agentd.node.mesh/scop", "");
+	put(f->pod.annotations, "agentd.node.mesh/redirect", "ebpf");
+	put(f->pod.annotations, "agentd.node.mess/redirect", "ebpf");
+	assert_non_null(make(f));
+	assert_true(lists(f, "ignored",
+	    "annotation agentd.node.mesh/redirectPolcy (nearest: "
+	    "agentd.node.mesh/redirectPolicy)"));
+	assert_true(lists(
+	    f, "ignored", "annotation agentd.node.mesh/scop (nearest: agentd.node.mesh/scope)"));
+	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 2);
+}
+
 static void test_empty_is_unset(void **state)
 {
 	static const char *const keys[] = {"CA_ADDR", "PILOT_CERT_PROVIDER", "SECRET_TTL",
@@ -659,6 +677,7 @@ int main(void)
 	    TEST(scope_of_the_node),
 	    TEST(ports),
 	    TEST(ignored_and_unsupported),
+	    TEST(misspelt_annotations),
 	    TEST(empty_is_unset),
 	    TEST(echo),
 	    TEST(bad_metajson),
