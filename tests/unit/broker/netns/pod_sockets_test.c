@@ -2,7 +2,6 @@
  * dial from; in a network namespace of the test's own.
  * LINK: tests/unit/broker/rig.c */
 #include "broker/base/loop.h"
-#include "broker/netns/dial.h"
 #include "broker/netns/pod_sockets.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -354,61 +353,6 @@ static void given_up(void **state)
 	assert_int_equal(dial(SOCK_STREAM, "127.0.53.1"), -1);
 }
 
-/* --- to dial --- */
-
-static int dial_socket(struct netns_dial *d, int netns, unsigned kind, unsigned family, int code)
-{
-	const struct link_request r = {.kind = (uint16_t)kind, .arg = family};
-	struct err why = {0};
-	int fd = netns_dial(d, &w.home, netns, &r, &why);
-
-	assert_int_equal(why.code, code);
-	assert_int_equal(fd < 0, code != 0);
-	return fd;
-}
-
-static void sockets_to_dial(void **state)
-{
-	static const unsigned families[] = {AF_INET, AF_INET6};
-	struct netns_dial d = {0};
-
-	(void)state;
-	for (int i = 0; i < 2; i++)
-		for (unsigned kind = 0; kind < LINK_DIAL_END; kind++) {
-			int domain, fd = dial_socket(&d, w.netns, kind, families[i], 0);
-			socklen_t size = sizeof(domain);
-			assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size), 0);
-			assert_int_equal(domain, families[i]);
-			assert_int_equal(
-			    type_of(fd), kind == LINK_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM);
-			assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
-			close(fd);
-		}
-	dial_socket(&d, -1, LINK_DIAL_UDP, AF_INET, ENOTCONN);
-	dial_socket(&d, w.netns, LINK_DIAL_END, AF_INET, EINVAL);
-	dial_socket(&d, w.netns, LINK_DIAL_UDP, AF_UNIX, EINVAL);
-	dial_socket(&d, w.netns, LINK_DIAL_UDP, AF_PACKET, EINVAL);
-	dial_socket(&d, w.netns, LINK_DIAL_UDP, 0xffffffff, EINVAL);
-}
-
-static void not_too_many_of_them(void **state)
-{
-	struct netns_dial d = {0}, other = {0};
-	int n = 0, fd;
-	struct err why;
-
-	(void)state;
-	while ((fd = netns_dial(
-		    &d, &w.home, w.netns, &(struct link_request){.arg = AF_INET}, &why)) >= 0) {
-		close(fd);
-		assert_true(++n <= NETNS_DIAL_MAX + NETNS_DIAL_PER_SECOND);
-	}
-	assert_int_equal(why.code, EAGAIN);
-	assert_true(n >= NETNS_DIAL_MAX);
-	close(
-	    dial_socket(&other, w.netns, LINK_DIAL_UDP, AF_INET, 0)); /* another pod has its own */
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -421,8 +365,6 @@ int main(void)
 	    TEST(no_answer_to_answers),
 	    TEST(asked_for_again),
 	    TEST(given_up),
-	    TEST(sockets_to_dial),
-	    TEST(not_too_many_of_them),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

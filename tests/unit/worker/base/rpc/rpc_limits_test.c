@@ -37,26 +37,6 @@ static void begin(struct rig *r, struct served *s, unsigned silent_ms)
 	r->channel = rig_channel(r, s->path, 0);
 }
 
-static int dial(const struct served *s)
-{
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	snprintf(a.sun_path, sizeof(a.sun_path), "%s", s->path);
-	assert_return_code(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-	return fd;
-}
-
-static bool at_end(int fd)
-{
-	char bytes[256];
-	ssize_t n;
-
-	while ((n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
-		;
-	return n == 0 || errno == ECONNRESET;
-}
-
 /* Who says nothing, or only that it speaks HTTP/2, goes; who has called stays. */
 static void test_silent_connections_end(void **state)
 {
@@ -70,14 +50,14 @@ static void test_silent_connections_end(void **state)
 	begin(&r, &s, 200);
 	rig_open(&r, &c);
 	WAIT(&r, s.ncalls == 1);
-	mute = dial(&s);
-	polite = dial(&s);
+	mute = served_dial(&s);
+	polite = served_dial(&s);
 	assert_int_equal(
 	    send(polite, preface, sizeof(preface) - 1, MSG_NOSIGNAL), sizeof(preface) - 1);
 	WAIT(&r, s.connections == 3);
-	assert_false(at_end(mute));
+	assert_false(is_at_end(mute));
 	WAIT(&r, breaches[RPC_BREACH_SILENT] == 2);
-	WAIT(&r, at_end(mute) && at_end(polite));
+	WAIT(&r, is_at_end(mute) && is_at_end(polite));
 	rig_settle(&r, 300);
 	assert_int_equal(rpc_server_connections(s.server), 1);
 	assert_int_equal(c.closes, 0);
@@ -185,7 +165,7 @@ static void test_refusals(void **state)
 	rig_settle(&r, 50);
 	assert_int_equal(rpc_server_streams(s.server), 0);
 	assert_int_equal(rpc_server_connections(s.server), 1);
-	mute = dial(&s);
+	mute = served_dial(&s);
 	WAIT(&r, s.connections == 2);
 	side_reset(&c);
 	whole = true;
@@ -193,7 +173,7 @@ static void test_refusals(void **state)
 	WAIT(&r, c.closes == 1);
 	rig_settle(&r, 50);
 	assert_int_equal(rpc_server_connections(s.server), 1);
-	assert_false(at_end(mute)); /* another one of the same pod */
+	assert_false(is_at_end(mute)); /* another one of the same pod */
 	side_reset(&c);
 	close(mute);
 	served_end(&s);

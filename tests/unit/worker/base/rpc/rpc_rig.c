@@ -4,6 +4,7 @@
 #include "common/mem.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -160,6 +161,26 @@ static void on_changed(void *ctx, enum rpc_channel_state s)
 
 	if (r->nchanges < CHANGES_MAX)
 		r->changes[r->nchanges++] = s;
+}
+
+int served_dial(const struct served *s)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s", s->path);
+	assert_return_code(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	return fd;
+}
+
+bool is_at_end(int fd)
+{
+	char bytes[256];
+	ssize_t n;
+
+	while ((n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+		;
+	return n == 0 || errno == ECONNRESET;
 }
 
 struct rpc_channel *rig_channel(struct rig *r, const char *path, unsigned shard)

@@ -72,6 +72,9 @@ void side_reset(struct side *s);
 void served_begin(struct served *s, struct rig *r, const struct rpc_server_options *o);
 void served_listen(struct served *s);
 void served_end(struct served *s);
+/* A plain socket connected to it, for peers that do not speak properly. */
+int served_dial(const struct served *s);
+bool is_at_end(int fd); /* after what is still to be read */
 
 struct rpc_channel *rig_channel(struct rig *r, const char *path, unsigned shard);
 /* Opens "/test.Echo/Talk" for `c` on r->channel. */

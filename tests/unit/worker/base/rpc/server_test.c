@@ -18,27 +18,6 @@ static void prepare_echo(struct side *s)
 	s->on_message = echo;
 }
 
-/* A plain socket connected to the server, for peers that do not speak properly. */
-static int dial(const struct served *s)
-{
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	snprintf(a.sun_path, sizeof(a.sun_path), "%s", s->path);
-	assert_return_code(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-	return fd;
-}
-
-static bool at_end(int fd)
-{
-	char bytes[256];
-	ssize_t n;
-
-	while ((n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
-		;
-	return n == 0 || errno == ECONNRESET;
-}
-
 /* --- hand-over --- */
 
 static void test_fd_is_checked_and_closed_on_exec(void **state)
@@ -202,12 +181,12 @@ static void test_garbage_closes_only_its_own_connection(void **state)
 	rpc_send(r.client.stream, "before", 6);
 	WAIT(&r, r.client.messages == 1);
 
-	int fd = dial(&r.s);
+	int fd = served_dial(&r.s);
 
 	WAIT(&r, r.s.connections == 2);
 	assert_int_equal(write(fd, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27), 27);
 	rig_guard(&r, "the connection is closed");
-	while (!at_end(fd))
+	while (!is_at_end(fd))
 		rig_settle(&r, 5);
 	rig_unguard();
 	close(fd);
@@ -226,18 +205,18 @@ static void test_silent_peers(void **state)
 
 	rig_begin(&r);
 	r.s.prepare = prepare_echo;
-	silent = dial(&r.s);
-	preface = dial(&r.s);
+	silent = served_dial(&r.s);
+	preface = served_dial(&r.s);
 	assert_int_equal(write(preface, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24), 24);
 	WAIT(&r, r.s.connections == 2);
 	rig_open(&r, &r.client);
 	rpc_send(r.client.stream, "hello", 5);
 	WAIT(&r, r.client.messages == 1);
-	assert_false(at_end(silent));
-	assert_false(at_end(preface));
+	assert_false(is_at_end(silent));
+	assert_false(is_at_end(preface));
 	rpc_server_free(&r.s.server);
 	rig_guard(&r, "both are closed");
-	while (!at_end(silent) || !at_end(preface))
+	while (!is_at_end(silent) || !is_at_end(preface))
 		rig_settle(&r, 5);
 	rig_unguard();
 	close(silent);
@@ -267,7 +246,7 @@ static void test_connections_are_counted(void **state)
 	assert_int_equal(rpc_server_connections(r.s.server), 0);
 	unsigned before = open_fds();
 	for (unsigned i = 0; i < MANY; i++)
-		peers[i] = dial(&r.s);
+		peers[i] = served_dial(&r.s);
 	WAIT(&r, r.s.connections == MANY);
 	assert_int_equal(rpc_server_connections(r.s.server), MANY);
 	unsigned all = open_fds();
@@ -309,10 +288,10 @@ static void test_a_connection_can_be_cut(void **state)
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
 	struct rpc_connection c = rpc_server_adopt(r.s.server, pair[0]);
 	assert_true(rpc_connection_is_open(&c));
-	assert_false(at_end(pair[1]));
+	assert_false(is_at_end(pair[1]));
 	rpc_connection_cut(&c);
 	rig_guard(&r, "the peer and we see its end");
-	while (!at_end(pair[1]) || rpc_connection_is_open(&c))
+	while (!is_at_end(pair[1]) || rpc_connection_is_open(&c))
 		rig_settle(&r, 5);
 	rig_unguard();
 	close(pair[1]);

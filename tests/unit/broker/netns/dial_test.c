@@ -1,0 +1,125 @@
+/* dial_test.c - sockets of a pod's network namespace, and how many of them; time stands still.
+ * LINK: tests/fake/clock.c tests/unit/broker/bpf.c tests/unit/broker/rig.c */
+#include "broker/netns/dial.h"
+#include "tests/fake/clock.h"
+#include "tests/unit/broker/bpf.h"
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+static struct broker_fdstore *kept;
+static struct netns_home home;
+static int netns;
+
+static int setup(void **state)
+{
+	struct err e;
+
+	(void)state;
+	fake_clock_stop();
+	kept = broker_fdstore_new();
+	netns = place_netns("");
+	return netns_home_open(&home, kept, &e);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	close(netns);
+	netns_home_close(&home);
+	broker_fdstore_free(&kept);
+	return 0;
+}
+
+static int dial(struct netns_dial *d, int in, unsigned kind, unsigned family, int code)
+{
+	const struct link_request r = {.kind = (uint16_t)kind, .arg = family};
+	struct err why = {0};
+	int fd = netns_dial(d, &home, in, &r, &why);
+
+	assert_int_equal(why.code, code);
+	assert_int_equal(fd < 0, code != 0);
+	return fd;
+}
+
+static int option(int fd, int name)
+{
+	int value;
+	socklen_t size = sizeof(value);
+
+	assert_int_equal(getsockopt(fd, SOL_SOCKET, name, &value, &size), 0);
+	return value;
+}
+
+static ino_t netns_of_socket(int fd)
+{
+	int of = ioctl(fd, SIOCGSKNS);
+	struct stat st;
+
+	assert_int_equal(fstat(of, &st), 0);
+	close(of);
+	return st.st_ino;
+}
+
+static void test_of_the_pods_network(void **state)
+{
+	static const unsigned families[] = {AF_INET, AF_INET6};
+	struct netns_dial d = {0};
+	struct stat pods;
+
+	(void)state;
+	assert_int_equal(fstat(netns, &pods), 0);
+	for (int i = 0; i < 2; i++)
+		for (unsigned kind = 0; kind < LINK_DIAL_END; kind++) {
+			int fd = dial(&d, netns, kind, families[i], 0);
+
+			assert_int_equal(option(fd, SO_DOMAIN), families[i]);
+			assert_int_equal(
+			    option(fd, SO_TYPE), kind == LINK_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM);
+			assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+			assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+			assert_int_equal(netns_of_socket(fd), pods.st_ino);
+			close(fd);
+		}
+}
+
+/* What is refused is not counted either. */
+static void test_what_is_no_socket(void **state)
+{
+	struct netns_dial d = {0};
+
+	(void)state;
+	dial(&d, -1, LINK_DIAL_UDP, AF_INET, ENOTCONN);
+	dial(&d, netns, LINK_DIAL_END, AF_INET, EINVAL);
+	dial(&d, netns, LINK_DIAL_UDP, AF_UNIX, EINVAL);
+	dial(&d, netns, LINK_DIAL_UDP, AF_PACKET, EINVAL);
+	dial(&d, netns, LINK_DIAL_UDP, 0xffffffff, EINVAL);
+	assert_int_equal(d.full_ms, 0);
+}
+
+/* 64 at once, 50 a second; another pod has its own. */
+static void test_not_too_many_of_them(void **state)
+{
+	struct netns_dial d = {0}, other = {0};
+
+	(void)state;
+	for (int i = 0; i < NETNS_DIAL_MAX; i++)
+		close(dial(&d, netns, LINK_DIAL_UDP, AF_INET, 0));
+	dial(&d, netns, LINK_DIAL_UDP, AF_INET, EAGAIN);
+	close(dial(&other, netns, LINK_DIAL_UDP, AF_INET, 0));
+	fake_clock_pass_ms(100);
+	for (int i = 0; i < NETNS_DIAL_PER_SECOND / 10; i++)
+		close(dial(&d, netns, LINK_DIAL_UDP, AF_INET, 0));
+	dial(&d, netns, LINK_DIAL_UDP, AF_INET, EAGAIN);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(test_of_the_pods_network),
+	    TEST(test_what_is_no_socket),
+	    TEST(test_not_too_many_of_them),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
