@@ -31,7 +31,7 @@ void token_clear(struct token *t); /* wipes */
 struct token_holder {
 	const char *ns, *sa;
 	const struct uuid *pod;
-	bool unbound; /* root handed it in: it need not name the pod (bare-metal-identity.md 1) */
+	bool unbound; /* root handed it in: it need not name the pod */
 };
 /* 0 if its holder may use it now; else `e` says which claim disagrees. */
 int token_check(const struct token *t, const struct token_holder *h, int64_t now_s, struct err *e);

@@ -295,7 +295,7 @@ static void test_other_pod(void **state)
 	token_clear(&t);
 }
 
-/* As `istioctl x workload entry configure` makes it (bare-metal-identity.md 1). */
+/* As `istioctl x workload entry configure` makes it. */
 static void test_of_no_pod(void **state)
 {
 	(void)state;
