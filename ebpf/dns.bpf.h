@@ -1,4 +1,4 @@
-/* dns.bpf.h - is there somebody who answers DNS for this pod, and who was asked?
+/* dns.bpf.h - does a DNS proxy answer for this pod, and which server was asked?
  *
  * A query goes to the DNS proxy only while a socket with the broker's mark listens where the query
  * would be sent; else to the pod's own resolver (kernels.md 9).  What asks must not depend on what
@@ -9,7 +9,7 @@
 
 enum { TCP_LISTEN_STATE = 10 };
 
-/* The look-up gives a reference: what is needed is read, then it is given back. */
+/* The look-up gives a reference: the fields are read, then it is given back. */
 static __always_inline bool is_answered(struct bpf_sock_addr *ctx, const struct redirect_pod *p,
     const struct redirect_address *at, bool tcp)
 {

@@ -5,7 +5,7 @@
  * they were.  One program for each pod's network namespace: sk_lookup cannot ask where it is, so
  * the pod's index is written into its instructions (ebpf-redirect.md H1).
  *
- * The gate, at the cgroup of a strict pod, lets nothing else through from outside: what that
+ * The gate, at the cgroup of a strict pod, lets nothing else through from outside.  A packet that
  * program did not steer, because it is not there yet or not any more, reaches no listening socket
  * of the app's.
  */

@@ -1,10 +1,10 @@
 /* listeners.bpf.h - which listening sockets are the pod's Envoy's.
  *
  * One that is bound after the pod's rules came is marked at once, and put into `listeners` when it
- * listens.  One that listened before is looked for: redirect_seek hangs nowhere, the broker runs it
- * in the pod's network namespace with a question in `sought`, once for each port to look from:
- * sockets that share a port are told apart by that.  Whose a socket is cannot be seen here; the
- * broker asks only for what the kernel lists as the proxy's.
+ * listens.  An earlier one is looked for: redirect_seek hangs nowhere, the broker runs it in the
+ * pod's network namespace with a question in `sought`, once for each port to look from: sockets
+ * that share a port are told apart by that.  A program cannot see a socket's owner; the broker asks
+ * only for sockets that the kernel lists as the proxy's.
  */
 #pragma once
 #include "maps.bpf.h"

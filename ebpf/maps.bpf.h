@@ -1,4 +1,4 @@
-/* maps.bpf.h - all that the programs remember, and the few look-ups everybody needs.
+/* maps.bpf.h - the programs' memory, and the few look-ups that all of them need.
  *
  * `pods`, `ports`, `cidrs` are the broker's to write; the rest is filled and emptied here.
  * Everything a socket needs to know lies in the socket's own storage, which dies with it.
@@ -197,8 +197,8 @@ static __always_inline struct redirect_address v4_mapped(__u32 address)
 	return (struct redirect_address){{0, 0, bpf_htonl(0xffff), address}};
 }
 
-/* Each level costs every process on the node a look-up: only those are asked where pods are.  Bit 0
- * is the first one below where we hang. */
+/* Each level costs every process on the node a look-up: only levels with pods are asked.  Bit 0 is
+ * the first one below where we hang. */
 static __always_inline __u32 levels_of_pods(void)
 {
 	__u32 zero = 0, *levels = bpf_map_lookup_elem(&pod_levels, &zero);

@@ -1,4 +1,4 @@
-/* redirect.h - what the eBPF programs and the broker say to each other: map keys and values.
+/* redirect.h - the maps' keys and values, shared by the eBPF programs and the broker.
  *
  * Included by both sides, so only fixed-size types; every struct is free of padding, because a hash
  * map compares the bytes.  Addresses are 128 bits in network order, IPv4 as ::ffff:a.b.c.d; ports
@@ -15,10 +15,10 @@ enum {
 	REDIRECT_LAYOUT = 1,
 	REDIRECT_PODS_MAX = 1024,
 	REDIRECT_DEPTH = 8, /* cgroups between the attach point and a process that are looked at */
-	REDIRECT_TREE_DEPTH = 32, /* levels below the host's root that are known: bits of pod_levels */
-	REDIRECT_SPREAD = 64,   /* loopback addresses that outbound connections are spread over */
-	REDIRECT_DNS_SLOTS = 4, /* resolvers one unconnected socket can ask and tell apart */
-	REDIRECT_ROW_BITS = 16, /* of an index: its row among the counters, from 1 on */
+	REDIRECT_TREE_DEPTH = 32, /* known levels below the host's root: bits of pod_levels */
+	REDIRECT_SPREAD = 64,     /* loopback addresses that outbound connections are spread over */
+	REDIRECT_DNS_SLOTS = 4,   /* resolvers one unconnected socket can ask and tell apart */
+	REDIRECT_ROW_BITS = 16,   /* of an index: its row among the counters, from 1 on */
 	REDIRECT_ROW_MASK = (1 << REDIRECT_ROW_BITS) - 1,
 };
 

@@ -1,8 +1,8 @@
 /* rules.h - the decisions, one function for each direction, in the order of istio's rules.
  *
- * Compiled into the programs and into the broker's `explain`, so that what is explained is what is
- * done.  Whoever includes this defines the two look-ups below.  Each `if` is a rule of
- * istio-agent.md 11.3; its number stands beside it.
+ * Compiled into the programs and into the broker's `explain`, so that both decide alike.  A file
+ * that includes this defines the two look-ups below.  Each `if` is a rule of istio-agent.md 11.3;
+ * its number stands beside it.
  */
 #pragma once
 #include "rules_types.h"

@@ -1,12 +1,12 @@
 /* run.c - start, serve, end.
  *
- * options -> what the worker needs is opened -> run directory, lock, admin.sock -> capabilities we
- * do not need are dropped -> the keeper starts one worker after the other.  The first one tells how
+ * options -> the worker's files are opened -> run directory, lock, admin.sock -> capabilities we do
+ * not need are dropped -> the keeper starts one worker after the other.  The first one tells how
  * agentd.yaml wants the log; until then lines are held, unless a flag says it.  What an earlier
  * agentd or systemd kept was found before all that; SIGUSR2 executes another release.  The end:
  * SIGTERM or SIGINT is passed on to the worker as SIGTERM, which has ten seconds; its wait status
- * is ours. Sockets' files stay: the next broker renames fresh ones over them, and what pods have
- * mounted stays mounted.
+ * is ours. Sockets' files stay: the next broker renames fresh ones over them, and pods' mounts
+ * stay.
  */
 #include "run.h"
 #include "broker/base/caps.h"

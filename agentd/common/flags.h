@@ -1,8 +1,8 @@
 /* flags.h - every flag of agentd's command line and every key of agentd.yaml, in one list.
  *
- * agentd --help, the man pages, defaults and the hint beside what is misspelt come from it.  A flag
- * is --name; a key of the file is the same name with '_' for '-'.  What a value must be and where
- * it goes is each program's own matter: broker/base/options.c and worker/config/table.c.
+ * agentd --help, the man pages, defaults and the hint for a misspelt name come from it.  A flag is
+ * --name; a key of the file is the same name with '_' for '-'.  What a value must be and where it
+ * goes is each program's own matter: broker/base/options.c and worker/config/table.c.
  */
 #pragma once
 #include <stddef.h>
@@ -29,7 +29,7 @@ struct flag {
 	enum flag_whose whose;
 	enum flag_kind kind;
 	const char *value, *start; /* what --help calls its value; the default, NULL: none */
-	const char *help;          /* NULL: asked by agentd only */
+	const char *help;          /* NULL: for agentd's own use only */
 };
 extern const struct flag flags_list[];
 extern const unsigned flags_count;
@@ -45,5 +45,5 @@ int flags_refuse_key(const char *key, struct err *e);
 /* One line for each flag of these programs; the broker's own ones, or those that are keys. */
 void flags_help(FILE *out, enum flag_whose whose);
 
-/* What --log-json says, before anything else is looked at: 1 or 0; -1: nothing. */
+/* The value of --log-json, before any other flag is looked at: 1 or 0; -1: not given. */
 int flags_log_json(int argc, char **argv);

@@ -53,7 +53,7 @@ void log_set_level(enum log_level level); /* of all scopes */
 /* Calls `each` once per distinct scope name, in alphabetical order. */
 void log_each_scope(void (*each)(void *ctx, const char *scope, const char *level), void *ctx);
 
-/* `subject`: whom it is about ("ns/pod", a SPIFFE id), or NULL. */
+/* `subject`: the thing it is about ("ns/pod", a SPIFFE id), or NULL. */
 void log_write(const struct log_scope *s, enum log_level level, const char *subject,
     const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 

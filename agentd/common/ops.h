@@ -1,4 +1,4 @@
-/* ops.h - the operations of the border: what the worker may ask of the broker.
+/* ops.h - the operations of the border: the worker asks, the broker answers.
  *
  * Each has a row, which both ends read.  The broker looks at a request only when it has the shape
  * of its row.  The worker takes the answer as its row says.
@@ -11,7 +11,7 @@
 /* Whose uid the request carries. */
 enum link_whose {
 	LINK_NO_POD,
-	LINK_ANY_POD,   /* added or not; what else may stand there is said at the row */
+	LINK_ANY_POD,   /* added or not; the row says what else may stand there */
 	LINK_ADDED_POD, /* the broker refuses it for any other one */
 };
 enum link_answer {

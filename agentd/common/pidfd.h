@@ -1,4 +1,4 @@
-/* pidfd.h - the process behind a unix connection, as a thing that cannot become another one.
+/* pidfd.h - the process behind a unix connection, as a descriptor that never means another one.
  *
  * A number of a process can be given again, a pidfd cannot.  Used by broker and worker; libc only,
  * and newer than the headers of Debian 12 (threats-and-faults.md 0.9, kernels.md 5).
@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Who connected; valid, and the same process, even after it ended.  -1 with errno: ENOPROTOOPT
- * before Linux 6.5. */
+/* The process that connected; valid, and the same process, even after it ended.  -1 with errno:
+ * ENOPROTOOPT before Linux 6.5. */
 int pidfd_of_peer(int conn);
 /* The number it had; 0: it is in a pid namespace that cannot be seen from ours. */
 pid_t pidfd_number_of_peer(int conn);

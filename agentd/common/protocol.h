@@ -1,4 +1,4 @@
-/* protocol.h - what broker and worker say to each other over one SOCK_SEQPACKET pair.
+/* protocol.h - the packets between broker and worker, over one SOCK_SEQPACKET pair.
  *
  * Fixed-size structs, fds by SCM_RIGHTS.  No path, address, pid or netns name ever crosses: the
  * broker builds paths from its own command line.  Both ends are of one release, so there is one

@@ -1,4 +1,4 @@
-/* protocol_request.h - what the worker asks of the broker: protocol.h's other part. */
+/* protocol_request.h - the worker's requests to the broker: protocol.h's other part. */
 #pragma once
 #include "ops.h"
 #include "uuid.h"
@@ -37,7 +37,7 @@ enum link_followed {
 	LINK_FOLLOWED_END
 };
 
-/* Worker -> broker: what an operation (ops.h) does not use is zero. */
+/* Worker -> broker: a field that an operation (ops.h) does not use is zero. */
 struct link_request {
 	uint32_t id; /* chosen by the worker, not 0 */
 	uint16_t op, kind;

@@ -1,4 +1,4 @@
-/* rules.h - what is asked for one pod's traffic: from redirect/ (worker) to the broker.
+/* rules.h - the rules asked for one pod's traffic, from redirect/ (worker) to the broker.
  *
  * One struct of fixed size in a sealed memfd, beside LINK_REDIRECT_SET.  The broker believes none
  * of it: counts are checked, flags it does not know are refused, and the node's ceiling (its

@@ -7,7 +7,9 @@
  * annotations.  Lines of JSON, microseconds.
  */
 #include "broker/base/fdstore.h"
+#include "broker/base/state.h"
 #include "broker/pods/cgroup.h"
+#include "broker/pods/pods.h"
 #include "broker/redirect/requests.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -15,6 +17,7 @@
 #include "times.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <net/if.h>
@@ -25,6 +28,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -52,9 +56,11 @@ static size_t npods;
 static char root[PATH_MAX];
 
 static struct broker_options options = {
-    .redirect = true, .redirect_allow = "strict", .worker_user = "1338"};
+    .redirect = true, .redirect_allow = "strict", .worker_user = "1338", .max_pods = PODS_MAX};
 static struct broker_fdstore *kept;
 static struct netns_home home;
+static struct broker_states *states;
+static struct pods *known;
 static struct redirect_requests *traffic;
 static struct err why;
 
@@ -67,15 +73,6 @@ static void check(int rc)
 static void on_changed(void *ctx)
 {
 	(void)ctx;
-}
-
-/* So that `live` is a step of its own. */
-static int on_netns(void *ctx, const struct uuid *pod, uint64_t cgroup)
-{
-	(void)ctx;
-	(void)pod;
-	(void)cgroup;
-	return -1;
 }
 
 /* lo, up, with an address that is no loopback one: as much of a pod as the broker looks at. */
@@ -113,6 +110,7 @@ static void make(struct pod *p, size_t n)
 	configure(n);
 	if (setns(home.fd, CLONE_NEWNET))
 		die("setns");
+	check(pods_add(known, &p->uid, false, &why));
 }
 
 /* From the request to the answer. */
@@ -124,7 +122,7 @@ static void ask(const struct pod *p, uint32_t id)
 
 	if (write(memfd, &rules, sizeof(rules)) != sizeof(rules))
 		die("memfd");
-	check(redirect_requests_set(traffic, &r, memfd, &why));
+	check(redirect_requests_set(traffic, pods_known(known, &p->uid), &r, memfd, &why));
 	if (!redirect_requests_next(traffic, &answer, &fd) || answer.code)
 		die("the pod is not redirected");
 	close(fd);
@@ -164,7 +162,8 @@ static void add(size_t n)
 		ask(p, (uint32_t)npods);
 		between = now_ns(CLOCK_MONOTONIC);
 		times_note(&set, between - start);
-		redirect_requests_live(traffic, &p->uid, p->netns);
+		pods_known(known, &p->uid)->identity.netns_fd = dup(p->netns);
+		redirect_requests_live(pods_known(known, &p->uid));
 		times_note(&live, now_ns(CLOCK_MONOTONIC) - between);
 	}
 	printf("{\"pods\": %zu, \"rss_kib\": %ld, ", npods, resident_kib());
@@ -190,6 +189,18 @@ static void remove_all(void)
 	printf("}\n");
 }
 
+/* <run> is where the manifests would be; what is mounted there goes with this process. */
+static int make_run(void)
+{
+	char path[PATH_MAX];
+
+	options.run = options.manifests;
+	snprintf(path, sizeof(path), "%s/pods", options.run);
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		return err_sys(&why, "own mounts");
+	return mkdir(path, 0700) && errno != EEXIST ? err_sys(&why, "mkdir %s", path) : 0;
+}
+
 int main(int argc, char **argv)
 {
 	int64_t start = now_ns(CLOCK_MONOTONIC);
@@ -206,11 +217,17 @@ int main(int argc, char **argv)
 	kept = broker_fdstore_new();
 	check(netns_home_open(&home, kept, &why));
 
-	const struct redirect_requests_rig rig = {.epoll = epoll_create1(0),
+	check(make_run());
+	const int epoll = epoll_create1(0);
+	if (!(states = broker_state_new(&options, kept, &why)))
+		die(why.msg);
+	known =
+	    pods_new(&(struct pods_rig){epoll, &options, &home, kept, states, on_changed, NULL});
+	const struct redirect_requests_rig rig = {.epoll = epoll,
 	    .options = &options,
 	    .home = &home,
-	    .changed = on_changed,
-	    .netns = on_netns};
+	    .pods = known,
+	    .changed = on_changed};
 	traffic = redirect_requests_new(&rig, &why);
 	if (!traffic)
 		die(why.msg);
@@ -219,7 +236,9 @@ int main(int argc, char **argv)
 	while (fgets(line, sizeof(line), stdin))
 		add((size_t)atoi(line));
 	remove_all();
+	pods_free(&known);
 	redirect_requests_free(&traffic);
+	broker_state_free(&states);
 	netns_home_close(&home);
 	broker_fdstore_free(&kept);
 	return 0;

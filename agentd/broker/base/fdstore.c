@@ -105,7 +105,7 @@ int broker_fdstore_take(struct broker_fdstore *k, const char *name)
 	return forget(&k->sides[BROKER_FOUND], name);
 }
 
-/* A name that is kept meanwhile was refused by its taker and made anew. */
+/* A name that is kept meanwhile was refused by its taker and made again. */
 size_t broker_fdstore_sweep(struct broker_fdstore *k)
 {
 	struct entry *e, *tmp;

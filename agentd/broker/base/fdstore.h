@@ -1,10 +1,10 @@
 /* fdstore.h - descriptors that must outlive this process, by name.
  *
- * *Kept*: made or adopted by somebody in this broker, who still owns the fd; listed here so that it
- * can be given to the next broker (re-execution, hand-over, systemd's FDSTORE).  *Found*: came from
- * an earlier broker and belongs to this list until its maker takes it.  A taker must check that it
- * is what its name says, then put it; what he does not want he drops and closes.  Names are
- * `<uid>.<kind>` or `<kind>` (security-rules.md 7): no ':', no control character.
+ * *Kept*: a module of this broker made or adopted it and still owns the fd; the list gives it to
+ * the next broker (re-execution, hand-over, systemd's FDSTORE).  *Found*: came from an earlier
+ * broker and belongs to this list until its maker takes it.  A taker must check that it is what its
+ * name says, then put it; it drops and closes an unwanted one.  Names are `<uid>.<kind>` or
+ * `<kind>` (security-rules.md 7): no ':', no control character.
  */
 #pragma once
 #include <stddef.h>
@@ -14,10 +14,10 @@ enum { BROKER_FDSTORE_NAME = 128 }; /* with its NUL; FDSTORE would allow 255 */
 struct broker_fdstore;
 
 struct broker_fdstore *broker_fdstore_new(void);
-void broker_fdstore_free(struct broker_fdstore **k); /* closes what was found and not taken */
+void broker_fdstore_free(struct broker_fdstore **k); /* closes found ones that nobody took */
 
-/* Lists `fd`, which stays the caller's and must be dropped before it is closed.  One that had the
- * name before is dropped. */
+/* Lists `fd`, which stays the caller's and must be dropped before it is closed.  A previous one of
+ * this name is dropped. */
 void broker_fdstore_put(struct broker_fdstore *k, const char *name, int fd);
 /* Nothing of this name: fine. */
 void broker_fdstore_drop(struct broker_fdstore *k, const char *name);
@@ -26,7 +26,7 @@ void broker_fdstore_drop(struct broker_fdstore *k, const char *name);
 void broker_fdstore_found(struct broker_fdstore *k, const char *name, int fd);
 /* The caller's from now on; -1: none was found. */
 int broker_fdstore_take(struct broker_fdstore *k, const char *name);
-/* Closes and forgets what was found and nobody took; how many they were. */
+/* Closes and forgets the found ones that nobody took; returns their number. */
 size_t broker_fdstore_sweep(struct broker_fdstore *k);
 
 enum broker_fdstore_side { BROKER_FDSTORE, BROKER_FOUND };
@@ -35,8 +35,8 @@ typedef void (*broker_fdstore_one)(void *ctx, const char *name, int fd);
 void broker_fdstore_each(
     struct broker_fdstore *k, enum broker_fdstore_side side, broker_fdstore_one one, void *ctx);
 
-/* Somebody else who holds copies (systemd): told about each put and each drop from now on, and of
- * what is kept already. */
+/* Another holder of copies (systemd).  It is told of each put and each drop from now on, and of all
+ * that is kept already. */
 struct broker_fdstore_sink {
 	void (*put)(void *ctx, const char *name, int fd);
 	void (*drop)(void *ctx, const char *name);

@@ -1,4 +1,4 @@
-/* io.c - what crosses the socketpair. */
+/* io.c - the packets that cross the socketpair. */
 #include "io.h"
 #include "common/err.h"
 #include "common/fdpass.h"

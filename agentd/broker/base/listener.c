@@ -1,13 +1,13 @@
-/* listener.c - made once, handed out often, made anew when somebody shut it down.
+/* listener.c - made once, handed out often, made again when somebody shut it down.
  *
  * It outlives the worker as our copy, and us as a kept descriptor: then it comes back under its
  * name, and is taken when it is what the name says.
  *
  * The worker shares the open file description of the sockets it serves.  A shutdown(2) by it would
  * make the path refuse for ever, also through our copy, and listen() does not heal that
- * (process-split.md 0.7).  The copy is therefore watched for its hang-up; a fresh socket is
- * then renamed over the dead one, and the next who asks gets that.  SHUT_RD alone is enough to
- * refuse connections and shows as RDHUP, not as HUP.
+ * (process-split.md 0.7).  The copy is therefore watched for its hang-up; a fresh socket is then
+ * renamed over the dead one, and the next client gets that.  SHUT_RD alone is enough to refuse
+ * connections and shows as RDHUP, not as HUP.
  */
 #include "listener.h"
 #include "common/err.h"

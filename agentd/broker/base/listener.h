@@ -12,14 +12,14 @@
 
 enum { BROKER_PATH_SIZE = 108 }; /* sun_path */
 
-/* What it is to be; it stays where it is while the listener is open. */
+/* Its description; it stays where it is while the listener is open. */
 struct broker_listener_spec {
 	int epoll;
 	struct broker_fdstore *kept;
 	char path[BROKER_PATH_SIZE];
 	mode_t mode;
-	char name[BROKER_FDSTORE_NAME]; /* among what is kept */
-	/* It was shut down and made anew (or, fd -1, could not be): the worker's copy is dead. */
+	char name[BROKER_FDSTORE_NAME]; /* among the kept descriptors */
+	/* It was shut down and made again (fd -1: that failed); the worker's copy is dead. */
 	void (*renewed)(void *ctx, int fd);
 	void *ctx;
 };
@@ -33,12 +33,13 @@ struct broker_listener {
 	ino_t ino;
 };
 
-/* The kept socket if it still listens and its file is still there, else what an earlier broker left
- * under the name if it is that, else a new one.  It stays the listener's.  -1: `e` says why. */
+/* The kept socket if it still listens and its file is still there, else the one an earlier broker
+ * left under the name, if it is such a listener, else a new one.  It stays the listener's.  -1: `e`
+ * says why. */
 int broker_listener_open(
     struct broker_listener *l, const struct broker_listener_spec *spec, struct err *e);
 /* Does its path still lead to it?  Not open: no. */
 bool broker_listener_is_there(const struct broker_listener *l);
 void broker_listener_close(struct broker_listener *l); /* the file stays, the name is dropped */
-/* The end of this broker: the socket is closed here, but who holds a copy may keep it. */
+/* At this broker's end: the socket is closed here, but holders of a copy keep it. */
 void broker_listener_release(struct broker_listener *l);

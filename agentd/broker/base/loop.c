@@ -43,9 +43,9 @@ int broker_notices_add(int inotify, const char *path, uint32_t events)
 
 	if (wd < 0 && errno == ENOSPC && !said) {
 		said = true;
-		log_error(
-		    NULL, "root has no inotify watch left: agentd may miss cgroups of new pods and "
-			  "changes of files; raise the sysctl fs.inotify.max_user_watches");
+		log_error(NULL,
+		    "root has no inotify watch left: agentd may miss cgroups of new pods and "
+		    "changes of files; raise the sysctl fs.inotify.max_user_watches");
 	}
 	return wd;
 }

@@ -22,8 +22,8 @@ void broker_watch_end(int epoll, struct broker_watch *w);
 /* Waits for one event and handles it.  -1: for ever. */
 void broker_loop_turn(int epoll, int timeout_ms);
 
-/* inotify_add_watch(2), which fails for want of watches on a node that has too few for all who
- * want some: that is said once, since nothing else would tell what is never noticed. */
+/* inotify_add_watch(2).  It fails when the node's watches are used up.  This is logged once, since
+ * a change that nobody notices leaves no other trace. */
 int broker_notices_add(int inotify, const char *path, uint32_t events);
 
 /* Due once after it was set, on the monotonic clock.  Embed it; it stays where it is while open. */

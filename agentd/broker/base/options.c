@@ -1,8 +1,8 @@
 /* options.c - where each flag goes: into our options, on to the worker, or both.
  *
  * getopt_long() takes abbreviations and reorders, so it could swallow a flag that is meant for the
- * worker; here a flag has exactly its name in common/flags.h, and what is the worker's goes on to
- * it unchanged and in order.
+ * worker; here a flag has exactly its name in common/flags.h, and the worker's flags go on to it
+ * unchanged and in order.
  */
 #include "options.h"
 #include "common/err.h"

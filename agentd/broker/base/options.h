@@ -32,7 +32,8 @@ struct broker_options {
 	const char *metrics; /* ADDR:PORT, checked; NULL: none */
 	const char *root_files[LINK_PLANES_MAX], *crl_files[LINK_PLANES_MAX]; /* NULL: none */
 	unsigned max_pods;
-	char **worker_argv; /* "agentd-worker" and what was not for us; room for one more; owned */
+	char **worker_argv; /* "agentd-worker" and arguments that are not ours; room for one more;
+			       owned */
 	int worker_argc;
 };
 
@@ -40,7 +41,7 @@ int broker_options_parse(struct broker_options *o, int argc, char **argv, struct
 void broker_options_clear(struct broker_options *o);
 void broker_options_help(FILE *out);
 
-/* Who the worker runs as.  `known` is false when the name is not there and 1338 is taken. */
+/* The worker's user.  `known` is false when the name is not there and 1338 is taken. */
 struct broker_user {
 	uid_t uid;
 	gid_t gid;

@@ -1,6 +1,6 @@
 /* rundir.c - made or adopted, locked, never removed.
  *
- * <run> is 0711, so that a path below it can be mounted and looked up; what is in it is root's:
+ * <run> is 0711, so that a path below it can be mounted and looked up; its content is root's:
  * admin.sock 0600, pods/ 0700.  The lock is the kernel's: it goes when its holder does, however it
  * died.  The pid in the file is for the message only.
  */

@@ -1,4 +1,4 @@
-/* rundir.h - <run>: whose it is, and that only one broker uses it. */
+/* rundir.h - <run>: its owner, and the lock that admits only one broker. */
 #pragma once
 #include "common/err.h"
 #include "fdstore.h"
@@ -13,10 +13,10 @@ struct broker_rundir {
 	bool inherited; /* from an agentd that handed over, here or beside us */
 };
 
-/* Makes <run> and <run>/pods, or adopts those of a dead broker.  The lock of the one whose
- * descriptors `k` found is ours already.  EBUSY: another one holds it. */
+/* Makes <run> and <run>/pods, or adopts those of a dead broker.  A lock among the descriptors that
+ * `k` found is ours already.  EBUSY: another one holds it. */
 int broker_rundir_open(
     struct broker_rundir *d, const char *run, struct broker_fdstore *k, struct err *e);
 void broker_rundir_close(struct broker_rundir *d);
-/* Says in the lock file that it is us who hold it: who the next refused one is told of. */
+/* Names us in the lock file, for the message of the next agentd that is refused. */
 int broker_rundir_sign(int lock, struct err *e);

@@ -1,8 +1,8 @@
 /* state.c - new: a tmpfs, or memory -> put, del -> list: walk on, one entry for each packet.
  *
- * The worker numbers its entries by a digest, which becomes a name; what is in them the broker does
- * not read.  Its own entries it writes and reads as text, with the boot they are of: cookies of
- * network namespaces are counted anew after each.
+ * The worker numbers its entries by a digest, which becomes a name; the broker does not read their
+ * content.  Its own entries it writes and reads as text, with the boot they are of: cookies of
+ * network namespaces are counted from the start after each.
  */
 #include "state.h"
 #include "common/err.h"

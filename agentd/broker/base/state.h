@@ -1,16 +1,16 @@
-/* state.h - what is kept for the next worker, and the next broker (security-rules.md 7).
+/* state.h - the state kept for the next worker and the next broker (security-rules.md 7).
  *
  *   <run>/state/            a tmpfs of its own, root only
  *   <run>/state/cert/<hex>  the worker's certificates, as it wrote them
  *   <run>/state/spec/<hex>  the worker's pods, with their tokens, as it wrote them
  *   <run>/state/pod/<uid>   the broker's own: which network namespace a pod has
  *
- * What the worker wants kept in memory only (LINK_STATE_CERT_IN_MEMORY) is a sealed memfd among the
- * kept descriptors: it outlives the worker and an upgrade, not the last broker; systemd is never
- * given one.  Where no tmpfs can be mounted everything is kept so, which is said.
+ * An entry for memory only (LINK_STATE_CERT_IN_MEMORY) is a sealed memfd among the kept
+ * descriptors.  It outlives the worker and an upgrade, not the last broker; systemd never gets one.
+ * Where no tmpfs can be mounted all entries are kept so, and a log line says it.
  *
- * At most 1 MiB in one entry and 64 MiB in all.  Nothing here fails for long: what cannot be
- * written is refused, what was there stays, and the next try may succeed.
+ * At most 1 MiB in one entry and 64 MiB in all.  No failure lasts: an entry that cannot be written
+ * is refused, the old one stays, and the next try may succeed.
  */
 #pragma once
 #include "common/err.h"
@@ -44,8 +44,8 @@ void broker_state_list_end(struct broker_states *s); /* nobody is there to be to
  */
 bool broker_state_is_key(const char *kept_name);
 
-/* The namespace that was learned as the pod's, and of which cgroup it is known when that is empty
- * (0: of none); of another boot: none. */
+/* The namespace that was learned as the pod's, and the cgroup whose emptying is noticed (0: none).
+ * One of another boot counts as none. */
 struct broker_state_netns {
 	uint64_t cookie, cgroup_id;
 };

@@ -1,8 +1,7 @@
 /* store.h - small contents by name: files of one directory, or sealed memfds.
  *
- * A memfd is listed among the kept descriptors as "<kind>.<name>" and comes back from there.  What
- * is written replaces what was there, or nothing happens.  Names are the caller's: of safe
- * characters.
+ * A memfd is listed among the kept descriptors as "<kind>.<name>" and comes back from there.  A
+ * write replaces the old content, or changes nothing.  Names are the caller's: of safe characters.
  */
 #pragma once
 #include "common/err.h"
@@ -32,7 +31,7 @@ struct broker_store {
 	struct broker_held *next;
 };
 
-/* `parent` NULL: in memory.  What was stored before is there again, and counted. */
+/* `parent` NULL: in memory.  Entries stored earlier are there again, and counted. */
 int broker_store_open(struct broker_store *s, const char *parent, struct broker_fdstore *kept,
     struct broker_budget *budget, struct err *e);
 void broker_store_close(struct broker_store *s);

@@ -1,8 +1,8 @@
 /* tmpfs.c - look at the directory -> a tmpfs of root is mounted there: use it
  *                  -> nothing is: make a file system, then put it there.
  *
- * Looked at is a handle of the directory, so that what was checked is what is there; that its own
- * parent may be a tmpfs too does not matter: STATX_ATTR_MOUNT_ROOT tells.  The file system is
+ * A handle of the directory is looked at, so nothing can take its place after the check.  Its
+ * parent may be a tmpfs, too: STATX_ATTR_MOUNT_ROOT tells the two apart.  The file system is
  * complete, with its mode and its size, before anybody can see it.
  */
 #include "tmpfs.h"

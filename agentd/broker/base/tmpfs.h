@@ -1,7 +1,7 @@
-/* tmpfs.h - a tmpfs of our own, for what must never reach a disk (security-rules.md 7).
+/* tmpfs.h - a tmpfs of our own, for data that must never reach a disk (security-rules.md 7).
  *
- * 64 MiB, mode 0700, not swapped out where the kernel can promise that (6.4).  It is left where it
- * is at our end: the next broker finds it, and what is in it.
+ * 64 MiB, mode 0700, not swapped out where the kernel can promise that (6.4).  It stays mounted at
+ * our end: the next broker finds it, with its content.
  */
 #pragma once
 #include "common/err.h"
@@ -22,7 +22,7 @@ struct broker_tmpfs {
 	struct err why;
 };
 
-/* Makes the directory, looks what is mounted on it, mounts what is not. */
+/* Makes the directory, looks for a mount on it, mounts a tmpfs if there is none. */
 void broker_tmpfs_open(const char *path, struct broker_tmpfs *t);
 /* The same without changing anything: MOUNTED then means that it could be. */
 void broker_tmpfs_look(const char *path, struct broker_tmpfs *t);

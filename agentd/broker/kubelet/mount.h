@@ -14,16 +14,17 @@ int kubelet_mount_copy(int source, const char *staging, struct err *e);
 /* The same without mount_setattr(2), which Linux 5.12 brought. */
 int kubelet_mount_copy_by_remount(int source, const char *staging, struct err *e);
 
-/* `copy` is then a descriptor of what is mounted on the directory `at`. */
+/* `copy` is then a descriptor of the mount on the directory `at`. */
 int kubelet_mount_attach(int copy, int at, struct err *e);
-/* The one mount whose root `mounted` is, and what is below. */
+/* The one mount whose root `mounted` is, and mounts below it. */
 int kubelet_mount_detach(int mounted, struct err *e);
 
 /* Is the directory `at` of another mount than `above`, one that begins there? */
 bool kubelet_mount_begins(int above, int at);
 bool kubelet_mount_same(int a, int b); /* one directory, seen through one mount */
-/* Does the node see what is mounted below the directory: is it shared, or are we where the node's
- * first process is (which only root with all capabilities can see)? */
+/* Does the node see mounts below the directory?  It does if the directory is shared, or if we are
+ * in the mount namespace of the node's first process (which only root with all capabilities can
+ * see). */
 bool kubelet_mount_is_seen(const char *dir);
 /* Which directory of its file system is the root of the mount: as mountinfo says it. */
 bool kubelet_mount_root(int mounted, char out[PATH_MAX]);

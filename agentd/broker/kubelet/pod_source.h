@@ -5,8 +5,8 @@
 #pragma once
 #include "broker/base/options.h"
 
-/* Are all sources there to be looked at?  Without one nobody can say what is stale. */
+/* Are all sources there to be looked at?  Without one no pod can be called stale. */
 bool pod_source_is_known(const struct broker_options *o);
-/* "a manifest" or "a volume"; NULL: nothing does.  What cannot be looked at is taken to be there.
+/* "a manifest" or "a volume"; NULL: nothing does.  A source that cannot be looked at counts as one.
  */
 const char *pod_source_of(const struct broker_options *o, const struct uuid *pod);

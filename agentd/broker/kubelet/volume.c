@@ -1,9 +1,10 @@
 /* volume.c - publish: open both ends -> what is mounted there? -> copy, attach -> look
  * again.
  *
- * The names of the kubelet's directory are root's, but whoever can write there by a hole of another
- * component must not lead our mount elsewhere: after it was attached to the directory that was
- * opened, the whole path is opened anew, and if that does not lead to the mount, it goes.
+ * The names of the kubelet's directory are root's.  An attacker who can write there by a hole of
+ * another component must not lead our mount elsewhere.  So after the mount was attached to the
+ * opened directory, the whole path is opened again.  If that does not lead to the mount, the mount
+ * goes.
  * unpublish: as often as a mount of ours is on top it goes -> the directory it was on goes.
  */
 #include "volume.h"
@@ -32,7 +33,7 @@ static const char target[] = "mount", plugin[] = "volumes/kubernetes.io~csi",
 enum mounted {
 	NOTHING,
 	OURS,
-	OURS_OF_BEFORE, /* the pod's directory, but it was made anew since */
+	OURS_OF_BEFORE, /* the pod's directory, but it was made again since */
 	FOREIGN
 };
 

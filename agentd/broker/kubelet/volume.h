@@ -23,13 +23,13 @@ int kubelet_volume_unpublish(
 
 /* Is a mount of ours on any volume of the pod? */
 bool kubelet_volume_is_published(const struct broker_options *o, const struct uuid *pod);
-/* Has the kubelet any CSI volume of the pod?  What cannot be looked at is taken to be there. */
+/* Has the kubelet any CSI volume of the pod?  A place that cannot be looked at counts as one. */
 bool kubelet_volume_is_there(const struct broker_options *o, const struct uuid *pod);
 
 /* A walk: `*dir` is opened at the first call, and closed and NULL when false is returned. */
 bool kubelet_volume_next(const struct broker_options *o, const struct uuid *pod, DIR **dir,
     char volume[LINK_VOLUME_SIZE]);
-/* What is known of one; `p`: name, state, why; `fd` (or -1) is its vol_data.json.  False: it went.
+/* One volume's state; `p`: name, state, why; `fd` (or -1) is its vol_data.json.  False: it went.
  */
 bool kubelet_volume_tell(
     const struct broker_options *o, const struct uuid *pod, struct link_packet *p, int *fd);

@@ -2,8 +2,8 @@
  *
  * <run>/handover, 0600, SOCK_SEQPACKET.  For a DaemonSet's surge: unlike an upgrade in place the
  * two live side by side for a moment, and the old one goes only when the new one's worker is ready.
- * The lock travels with the rest, so it is never free.  Who asks must be root, and not just of a
- * user namespace of his own (security-rules.md 7).
+ * The lock travels with the rest, so it is never free.  The asking agentd must be root, and not
+ * just of its own user namespace (security-rules.md 7).
  */
 #pragma once
 #include "broker/base/fdstore.h"
@@ -20,12 +20,12 @@ typedef void (*handover_asked)(void *ctx);
 
 struct handover {
 	struct broker_watch watch; /* of the listener */
-	int epoll, conn;           /* conn: to who asked; -1: nobody */
+	int epoll, conn;           /* conn: to the asking agentd; -1: none */
 	pid_t peer;
 	handover_asked asked;
 	void *ctx;
 };
-/* `asked` runs when somebody who may do so has asked: end the worker, then give (or refuse). */
+/* `asked` runs when an agentd that may do so has asked: end the worker, then give (or refuse). */
 int handover_open(
     struct handover *h, int epoll, const char *run, handover_asked asked, void *ctx, struct err *e);
 void handover_close(struct handover *h);

@@ -25,8 +25,8 @@ void keeper_observe(struct keeper *k, const struct keeper_events *ev, void *ctx)
 /* Pings every sixth of the period, and replaces a worker that is silent for half of it. */
 int keeper_watchdog(struct keeper *k, int64_t period_ms, struct err *e);
 
-/* The first worker, or the next one after keeper_end().  `patient`: sockets of an earlier
- * broker are held and would be lost, so that even the first failure is only a reason to wait. */
+/* The first worker, or the next one after keeper_end().  `patient`: we hold sockets of an earlier
+ * broker that would be lost, so even the first failure is only a reason to wait. */
 int keeper_start(struct keeper *k, bool patient, struct err *e);
 /* Ends the worker in order (SIGTERM, ten seconds, SIGKILL); no other one is started.  `done` runs
  * once, from the loop, with the status of wait(2).  A second call replaces `done`. */

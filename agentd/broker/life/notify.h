@@ -1,4 +1,4 @@
-/* notify.h - the service manager: what it is told, and what it keeps for us.
+/* notify.h - the service manager: our messages to it, and the descriptors it keeps for us.
  *
  * The protocol of sd_notify(3), FileDescriptorStoreMax= and WatchdogSec=, over $NOTIFY_SOCKET;
  * without that variable nothing is done.  systemd hears from the broker only (NotifyAccess=main):
@@ -20,7 +20,7 @@ void notify_reloading(void);
 /* How often WATCHDOG=1 is expected, in ms; 0: never. */
 int64_t notify_watchdog_ms(void);
 
-/* What systemd kept for an earlier broker ($LISTEN_FDS) becomes `found`; each put and drop is
- * mirrored to it from now on.  The lock is not: held by systemd it would keep out everybody else
- * while no agentd runs. */
+/* Descriptors that systemd kept for an earlier broker ($LISTEN_FDS) become `found`.  Each put and
+ * drop is mirrored to it from now on.  The lock is not: held by systemd, it would keep every agentd
+ * out while none runs. */
 void notify_keep(struct broker_fdstore *k);

@@ -1,5 +1,5 @@
 /* succession.h - when this agentd makes room for another: an upgrade in place (SIGUSR2) or a
- * hand-over; and what it takes over from the one before.
+ * hand-over; and what it takes over from the previous one.
  *
  * Either way the worker ends first, in order, and if nothing comes of it the next worker starts.
  */

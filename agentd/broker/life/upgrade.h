@@ -1,8 +1,8 @@
 /* upgrade.h - another release of agentd takes this process over, in place.
  *
- * Which one: the path this agentd was started from, as it is when the signal comes; nobody names
+ * It is the file at the path this agentd was started from, when the signal comes; nobody names
  * another (security-rules.md 7).  It is tried first: a child of ours runs it with our arguments,
- * `--check-state` and copies of all that is kept.
+ * `--check-state` and copies of all kept descriptors.
  */
 #pragma once
 #include "broker/base/fdstore.h"
@@ -31,8 +31,8 @@ void upgrade_drop(struct upgrade *u); /* not now */
 /* Returns only if it cannot: -1, nothing has changed, a worker may be started again. */
 int upgrade_exec(struct upgrade *u, struct broker_fdstore *k, struct err *e);
 
-/* In the next agentd: what the one before kept becomes `found`.  A table that cannot be read costs
- * all of it, with a warning. */
+/* In the next agentd: descriptors that the previous one kept become `found`.  A table that cannot
+ * be read loses them all, with a warning. */
 void upgrade_receive(struct broker_fdstore *k);
 /* --check-state, the trial itself: 0, or 1 and a log line. */
 int upgrade_check(const struct broker_options *o);

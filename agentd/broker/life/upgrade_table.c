@@ -1,4 +1,4 @@
-/* upgrade_table.c - written once, read by whoever this process becomes next. */
+/* upgrade_table.c - written once, read by the agentd that this process becomes next. */
 #include "upgrade_table.h"
 #include "broker/base/io.h"
 #include "common/err.h"

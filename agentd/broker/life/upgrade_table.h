@@ -1,4 +1,4 @@
-/* upgrade_table.h - what is kept, written down for the next process with this pid.
+/* upgrade_table.h - the kept descriptors, written down for the next process with this pid.
  *
  * A sealed memfd: a head, then one entry of fixed size for each descriptor, its name and its
  * number. Written and read by brokers of different releases, so it is checked like any input.

@@ -4,7 +4,7 @@
 #include "common/err.h"
 #include "common/protocol.h"
 
-/* Opens what the worker needs before anything is changed on the node. */
+/* Opens the files the worker needs before anything is changed on the node. */
 struct life_worker {
 	struct broker_user user;
 	int exe;    /* agentd-worker beside our own executable */

@@ -1,6 +1,7 @@
 /* dial.h - sockets in a pod's network namespace, to dial from there (security-rules.md 6).
  *
- * The broker does not see them closed, so it counts what it gave: 64 at once, and 50 a second.
+ * The broker does not see them closed, so it counts the sockets it gave: 64 at once, and 50 a
+ * second.
  */
 #pragma once
 #include "common/err.h"

@@ -1,10 +1,10 @@
-/* metrics_listener.c - found or bound -> handed to each worker -> shut down by one: made anew for
+/* metrics_listener.c - found or bound -> handed to each worker -> shut down by one: made again for
  * the next.
  *
  * What an earlier broker left may have another address: of another command line, or node.  Its
  * sharers (that broker, systemd) would keep the port busy until they are told, so it is shut down
- * first; with SO_REUSEADDR what does not listen is in nobody's way.  A broker that gets all of it
- * back makes itself a new one, as soon as the one that failed is gone with its own.
+ * first; with SO_REUSEADDR a socket that does not listen is in nobody's way.  A broker that gets
+ * all of it back makes itself a new one, as soon as the one that failed is gone with its own.
  */
 #include "metrics_listener.h"
 #include "broker/base/endpoint.h"

@@ -14,7 +14,7 @@
 /* For --check: could it be bound?  -1: `e` says why not; EADDRINUSE if somebody listens there. */
 int metrics_listener_try(const char *text, struct err *e);
 
-/* What it is to be; it stays where it is while the port is open. */
+/* Its description; it stays where it is while the port is open. */
 struct metrics_listener_spec {
 	int epoll;
 	struct broker_fdstore *kept;
@@ -30,10 +30,11 @@ struct metrics_listener {
 	struct broker_watch watch;
 };
 
-/* The socket if it still listens, else what an earlier broker left if it is that, else a new one.
- * It stays ours.  One that was shut down unseen may cost 2 s: by another agentd that failed to take
- * over, whose own may be at the same port until it is gone.  -1: `e` says why. */
+/* The socket if it still listens, else the one an earlier broker left, if it is such a listener,
+ * else a new one.  It stays ours.  One that was shut down unseen may cost 2 s: another agentd
+ * failed to take over, and its own socket may be at the same port until it is gone.  -1: `e` says
+ * why. */
 int metrics_listener_open(
     struct metrics_listener *m, const struct metrics_listener_spec *spec, struct err *e);
-/* The end of this broker: who holds a copy may keep it. */
+/* At this broker's end: holders of a copy keep it. */
 void metrics_listener_release(struct metrics_listener *m);

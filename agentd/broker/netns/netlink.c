@@ -21,7 +21,7 @@ static bool take_part(const struct netns_netlink_dump *d, char *part, size_t siz
 	return true;
 }
 
-/* The kernel makes each part when the one before is taken: it never has to be waited for. */
+/* The kernel makes each part when the previous one is taken: we never have to wait for it. */
 int netns_netlink_dump(int sock, const struct netns_netlink_dump *d)
 {
 	char part[PART_BYTES] __attribute__((aligned(NLMSG_ALIGNTO)));

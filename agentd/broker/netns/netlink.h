@@ -1,4 +1,4 @@
-/* netlink.h - what the kernel lists of the network namespace that the caller is in. */
+/* netlink.h - the kernel's lists of the caller's network namespace. */
 #pragma once
 #include <linux/netlink.h>
 #include <stddef.h>

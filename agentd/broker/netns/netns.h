@@ -25,7 +25,7 @@ struct netns_home {
 	struct netns_id own, init;
 };
 int netns_home_open(struct netns_home *h, struct broker_fdstore *k, struct err *e);
-void netns_home_close(struct netns_home *h); /* what is kept stays kept */
+void netns_home_close(struct netns_home *h); /* kept descriptors stay kept */
 
 /* Is it one of these?  By its inode; `netns` is held, so that is nobody else's. */
 bool netns_is_home(const struct netns_home *h, int netns);

@@ -1,5 +1,5 @@
-/* pod_sockets.c - made and marked when a worker asks -> its worker ends: unmarked, what is queued
- * is answered "server failure", as is what still comes -> the next worker asks: closed, made anew.
+/* pod_sockets.c - made and marked when a worker asks -> its worker ends: unmarked, queued queries
+ * are answered "server failure", and so are later ones -> the next worker asks: closed, made again.
  *
  * One dual-stack socket on the wildcard address serves 127.0.53.1 and its neighbours as well as
  * ::1.  What did not come to a loopback address is nobody's query: it is not answered, here or by

@@ -2,11 +2,11 @@
  *
  * The programs send a query there only while the socket has the broker's mark, and it has one only
  * while a worker answers.  When that worker is gone the mark is, too: queries go to the pod's own
- * resolver.  Who asked before and waits is told at once to ask again ("server failure"), and so is
- * who goes on asking through a socket he connected before.
+ * resolver.  A client that waits is told at once to ask again ("server failure").  So is a client
+ * that asks through a socket it connected earlier.
  *
- * Nothing of it outlives this broker, unlike other sockets: with a mark and nobody to take it off,
- * a kept socket would swallow every query for as long as agentd stays away.  Closed, it is none.
+ * Nothing of it outlives this broker, unlike other sockets.  A kept socket would keep its mark, and
+ * swallow every query for as long as agentd stays away.
  */
 #pragma once
 #include "broker/base/loop.h"
@@ -18,9 +18,9 @@
 struct pod_sockets_rig {
 	int epoll;
 	const struct netns_home *home;
-	/* The programs may send the pod's queries to this socket, or not any more.  Called back,
-	 * since whatever ends a socket also ends its mark, and the map of marks is redirection's,
-	 * which stands above. */
+	/* The programs may send the pod's queries to this socket, or not any more.  A callback,
+	 * since the end of a socket ends its mark, and the map of marks is redirection's, which
+	 * stands above. */
 	int (*mark)(void *ctx, const struct uuid *pod, int socket, bool answered, struct err *e);
 	void *ctx;
 };
@@ -50,15 +50,16 @@ struct pod_sockets_place {
 };
 
 bool pod_sockets_is_kind(unsigned kind); /* of LINK_LISTEN */
-/* A new socket of the kind, marked; it stays ours.  One that was there is closed: who has a copy
+/* A new socket of the kind, marked; it stays ours.  The previous one is closed: a holder of a copy
  * may have spoilt it.  -1: the pod has neither of the two any more. */
 int pod_sockets_listen(struct pod_sockets *s, const struct pod_sockets_rig *rig,
     const struct pod_sockets_place *at, unsigned kind, struct err *e);
 /* The worker is gone: no mark, and nobody waits for it.  False: no socket is left. */
 bool pod_sockets_detach(struct pod_sockets *s);
-/* The next one has said what there is: nobody is answered for it any more. */
+/* The next worker is ready: a socket it did not ask for refuses no more, and is closed. */
 void pod_sockets_sweep(struct pod_sockets *s);
 /* The pod is gone, or its network namespace is, or it is captured in another way. */
 void pod_sockets_end(struct pod_sockets *s); /* none: nothing */
-/* Between _detach() and _end() of all pods: who saw a mark may just be sending his query. */
+/* Between _detach() and _end() of all pods: a program that saw a mark may just be sending its
+ * query. */
 void pod_sockets_await_last_queries(void);

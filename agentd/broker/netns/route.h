@@ -1,8 +1,8 @@
-/* route.h - where the network namespace this thread is in sends what.
+/* route.h - the routes of the network namespace this thread is in.
  *
- * What stays inside, as iptables' `-o lo` would see it: addresses of the pod and all else that its
- * table `local` holds.  And what leaves by an interface that is excluded, since a connection's
- * interface is not known when it is dialled (ebpf-redirect.md 5).
+ * Destinations that stay inside, as iptables' `-o lo` would see them: addresses of the pod and all
+ * else that its table `local` holds.  And destinations behind an excluded interface, since a
+ * connection's interface is not known when it is dialled (ebpf-redirect.md 5).
  */
 #pragma once
 #include "common/rules.h"

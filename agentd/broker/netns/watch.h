@@ -1,5 +1,4 @@
-/* watch.h - what redirection has to know of a pod's network namespace, now and at each
- * change.
+/* watch.h - the facts that redirection needs of a pod's network namespace, now and at each change.
  *
  * Its addresses, the indexes of the interfaces that are excluded by name; and ::6 on lo, which
  * istio adds as well (where Envoy dials the app from, ebpf-redirect.md 5).  A pod that is root in

@@ -2,10 +2,10 @@
  *
  * Root may name the cgroup in <manifests>/<uid>/cgroup: one line, a path below the cgroup root;
  * else it is looked for by the pod's uid where the kubelet would make it.  A sandbox that starts
- * anew under the same uid (a rebooted node) leaves it empty in between, or makes another one;
- * somebody who only came into another namespace does not.  Told by the kernel when it happens:
- * nothing runs while nothing happens.  Empty for less than the kernel's own 10 ms between two such
- * notices may be missed: the pod is then refused, never the other way round.
+ * again under the same uid (a rebooted node) leaves it empty in between, or makes another one.  A
+ * process that only entered another namespace does not.  The kernel gives notice: nothing runs
+ * while nothing happens.  It waits 10 ms between two notices, so a shorter emptiness may be missed:
+ * the pod is then refused, never the other way round.
  */
 #pragma once
 #include "broker/base/loop.h"
@@ -27,14 +27,14 @@ struct pod_cgroup {
 	void (*on_emptied)(void *ctx);
 	void *ctx;
 	struct broker_watch watch; /* of its cgroup.events */
-	uint64_t id;               /* of what is or was watched: the inode of its directory */
+	uint64_t id;               /* of the cgroup that is or was watched: its directory's inode */
 	enum pod_cgroup_state state;
 };
 
 /* Where cgroup v2 is mounted, --cgroup-root or else as mountinfo says; -1: nowhere. */
 int pod_cgroup_root(const struct broker_options *o, char out[PATH_MAX]);
 
-/* Below which all pods are whose traffic is redirected, as an absolute path: --redirect-cgroup, or
+/* The cgroup above all pods whose traffic is redirected, as an absolute path: --redirect-cgroup, or
  * else the root; without manifests, which can name cgroups anywhere, the kubelet's tree.  -1:
  * cgroup v2 is nowhere. */
 enum { POD_CGROUP_TOP_SIZE = 2 * PATH_MAX };
@@ -46,13 +46,13 @@ int pod_cgroup_paths(
     const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct err *e);
 
 /* The directory of the pod's cgroup.  -1 with a code: ENOENT as above, ENODEV it does not exist,
- * EINVAL what is named is odd. */
+ * EINVAL the named path is odd. */
 int pod_cgroup_open(const struct broker_options *o, const char *uid, struct err *e);
 
 /* Is it inside of a tree of the kubelet's?  `path` as in /proc/PID/cgroup, or any part of it. */
 bool pod_cgroup_is_pods(const char *path);
 
-/* Begins, or begins anew: not emptied.  `dir` stays the caller's.  -1: not watched. */
+/* Begins, or begins again: not emptied.  `dir` stays the caller's.  -1: not watched. */
 int pod_cgroup_watch(struct pod_cgroup *c, int dir, struct err *e);
 /* Goes on with the one that an earlier broker watched; emptied if that is not there any more. */
 void pod_cgroup_resume(struct pod_cgroup *c, int dir, uint64_t id);

@@ -22,7 +22,7 @@ struct cgroup_awaits {
 int cgroup_awaits_open(struct cgroup_awaits *all, int epoll, int top, struct err *e);
 void cgroup_awaits_close(struct cgroup_awaits *all); /* not open: nothing */
 
-/* There is a directory, and it is another one than before: `dir` is the callee's. */
+/* There is a directory, and it is not the previous one: `dir` is the callee's. */
 typedef void (*cgroup_await_there)(void *ctx, int dir);
 
 /* Embed it zeroed; stays where it is from _start() to _end(). */

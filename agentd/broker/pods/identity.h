@@ -37,7 +37,7 @@ struct pod_identity {
 /* Goes on with what an earlier broker knew, unless that namespace is no more (`gone`). */
 void pod_identity_begin(struct pod_identity *i, bool gone);
 void pod_identity_end(struct pod_identity *i); /* what is kept stays */
-/* Its cgroup is empty: what was kept is dropped. */
+/* Its cgroup is empty: the kept namespace is dropped. */
 void pod_identity_emptied(struct pod_identity *i);
 /* The namespace, if it was learned in this cgroup, which was not empty since; or -1. */
 int pod_identity_netns_in(const struct pod_identity *i, uint64_t cgroup);
@@ -49,9 +49,8 @@ struct pod_identity_peer {
 	const char *owner;
 };
 /* Is it the pod's?  Fills in `out`: cookie, cgroup id, addresses; cgroup id 0 with `why` when
- * nobody can know, which `require` does not let pass; takes `netns`.  -1 with a code:
- * ESRCH the peer is gone, EACCES it is in another cgroup, ENODATA nobody can know, EPERM another
- * namespace. */
+ * nobody can know, which `require` refuses; takes `netns`.  -1 with a code: ESRCH the peer is gone,
+ * EACCES it is in another cgroup, ENODATA nobody can know, EPERM another namespace. */
 int pod_identity_check(struct pod_identity *i, struct pod_identity_peer *peer, bool require,
     struct link_packet *out, struct err *e);
 /* Is it in the pod's cgroup, whatever its namespace? */

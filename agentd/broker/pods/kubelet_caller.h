@@ -1,8 +1,8 @@
 /* kubelet_caller.h - is the node's kubelet at the other end of a connection of csi.sock?
  *
- * Whoever is root in a container that has the kubelet's directory mounted can connect too, and
- * could ask for a volume of any pod (security-rules.md 5).  So it must be root, its process must be
- * seen from here, and its cgroup must not be inside the tree that the kubelet makes for pods.
+ * A process that is root in a container with the kubelet's directory can connect too, and could ask
+ * for a volume of any pod (security-rules.md 5).  So it must be root, its process must be seen from
+ * here, and its cgroup must not be inside the tree that the kubelet makes for pods.
  */
 #pragma once
 #include "common/err.h"

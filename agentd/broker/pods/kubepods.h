@@ -1,7 +1,7 @@
 /* kubepods.h - the kubelet's part of the cgroup tree, and the names of pods in it.
  *
  * The kubelet's driver and its --cgroup-root make the names (kubelet-csi.md 3c); the quality of
- * service, which nobody tells us, makes the folder.  So a pod has three places where its cgroup can
+ * service, which we are not told, makes the folder.  So a pod has three places where its cgroup can
  * be, and it is in one of them.  The kubelet has its tree before it asks for any pod.
  */
 #pragma once

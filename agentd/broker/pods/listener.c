@@ -1,4 +1,5 @@
-/* listener.c - asked for: served -> shut down by who holds a copy: made anew, to be told -> told.
+/* listener.c - asked for: served -> shut down by a holder of a copy: made again, to be told ->
+ * told.
  */
 #include "listener.h"
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* listener.h - a listening socket of a pod's, and whether the worker that runs knows it.
  *
- *   IDLE -> SERVED -> RENEWED -> SERVED     any -> IDLE: its worker is gone, or it could not be
- * made
+ *   IDLE -> SERVED -> RENEWED -> SERVED
+ *   any -> IDLE: its worker is gone, or it could not be made
  *
- *   Not IDLE -> RENEWED: a worker is never told of what only its predecessor had, for it would take
- *   the packet for an answer to nothing, or the socket for one it asked for.
+ *   Not IDLE -> RENEWED: a worker is never told of a socket that only its predecessor had.
+ *   It would take the packet for an answer to nothing, or the socket for one it asked for.
  */
 #pragma once
 #include "broker/base/listener.h"
@@ -20,7 +20,7 @@ enum pod_listener_state {
 /* Embed it with `renewed` and `ctx`, zeroed else; stays where it is while it is open. */
 struct pod_listener {
 	enum pod_listener_state state;
-	/* It is to be told of.  Called back, since a loss is an event of the socket's. */
+	/* The worker must be told.  A callback, since a loss is an event of the socket's. */
 	void (*renewed)(void *ctx);
 	void *ctx;
 	struct broker_listener_spec spec;

@@ -1,10 +1,10 @@
 /* peer.c - see peer.h.
  *
- * a connection -> a pidfd of who made it -> its cgroup: by its id, which is opened as a handle and
- * followed upwards until the pod's directory is met (no names are read, so it does not matter from
- * which cgroup namespace we look, and nobody can make the walk long) -> or, on older kernels, by
- * its number in the lists of the pod's cgroup and of those below -> the process still lives: what
- * was found was its own.
+ * a connection -> a pidfd of the process that made it -> its cgroup: by its id, which is opened as
+ * a handle and followed upwards until the pod's directory is met (no names are read, so it does not
+ * matter from which cgroup namespace we look, and nobody can make the walk long) -> or, on older
+ * kernels, by its number in the lists of the pod's cgroup and of those below -> the process still
+ * lives: what was found was its own.
  *
  * A handle of a cgroup is its id.  A cgroup that was removed cannot be opened; v2 never moves one.
  */

@@ -8,19 +8,19 @@
  *   redirection  rules, inbound, answer             redirect/requests.c, live.c, by redirection.h
  *   dial         a budget                           netns/dial.c
  *
- * Each part checks its own steps.  What must hold between them, after each event, and the race that
- * it excludes:
+ * Each part checks its own steps.  These rules hold between them after each event, and each
+ * excludes a race:
  *
  *   1. emptied => not live, no DNS socket served.  The pod's next sandbox has the same uid: what
- *      arrives there would go to an Envoy of the one before, and its queries to a socket there.
+ *      arrives there would go to the previous sandbox's Envoy, and its queries to a socket there.
  *   2. no rules => inbound unknown, nobody is owed an answer, no DNS socket.  A notice that was on
  *      its way when redirection ended would write a row, or leave a mark, for the pod that is given
  *      the index next.
  *   3. inbound twice, unseen or refused <=> there is a reason.  The worker tells people by it.
  *   4. rules are asked for <=> they are held.  A cgroup that comes back between question and answer
- *      would be written by rules of the question before.
+ *      would be written by the previous question's rules.
  *   5. a question is open <=> it has a number; nobody's has none, and no note.  A worker that died
- *      with a question open has a successor, who begins to number anew.
+ *      with a question open has a successor, whose numbers begin again.
  *
  * DNS sockets may be served a little longer than a pod is live: until its note is sent, for only
  * then the worker rests.  Rows in the maps and pins outlive the broker, so pods of which only they
@@ -68,8 +68,8 @@ struct broker_pod {
 struct broker_pod *pod_new(const struct pods_rig *rig, const struct pod_identities *all,
     const struct uuid *uid, bool gone, struct err *e);
 void pod_free(struct broker_pod **pod); /* the directory stays, and so does what is kept */
-/* The directory goes, unless something is in it that is not ours, and what is kept.  Not there:
- * fine. */
+/* Removes the directory, unless it holds something foreign, and all that is kept of the pod.  Not
+ * there: fine. */
 int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e);
 void pod_close_listeners(struct broker_pod *pod); /* for ever: nothing of them is kept */
 /* The worker is gone.  False: no DNS socket is left. */

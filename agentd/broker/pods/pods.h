@@ -15,8 +15,8 @@ struct pods *pods_new(const struct pods_rig *rig);
 /* Directories and sockets' files stay, and so does what is kept elsewhere. */
 void pods_free(struct pods **ps);
 
-/* Its worker is gone: nobody has copies, nobody waits, no query goes to it.  What the next one does
- * not add is swept when it is ready. */
+/* Its worker is gone: nobody has copies, nobody waits, no query goes to it.  Pods that the next one
+ * does not add are swept when it is ready. */
 void pods_detach(struct pods *ps);
 /* Pods of earlier workers and brokers go, unless their manifest or their volume is still there: one
  * that is refused now belongs to a running pod all the same. */

@@ -5,8 +5,8 @@
  *
  *   rules    NONE -> ASKED -> WRITTEN -> ASKED ...     any -> NONE
  *            WRITTEN -> WRITTEN: a cgroup came back under the name.
- *            Not NONE -> WRITTEN: what the ceiling has not seen is never written.
- *            ASKED keeps what was written before in force: a refusal opens nothing.
+ *            Not NONE -> WRITTEN: rules that the ceiling has not seen are never written.
+ *            ASKED keeps the rules written earlier in force: a refusal opens nothing.
  *   inbound  UNKNOWN -> LIVE <-> TWICE <-> UNSEEN <-> LIVE     any -> UNKNOWN
  *            any -> REFUSED -> LIVE
  *            Not UNKNOWN or REFUSED -> TWICE: where others redirect already, we do not begin.
@@ -39,7 +39,7 @@ enum pod_inbound {
 	POD_INBOUND_REFUSED, /* they could not be: `inbound_why` */
 };
 
-/* What the worker that runs is to hear of its last question. */
+/* The answer to the running worker's last question. */
 enum pod_answer {
 	POD_ANSWER_NOBODY, /* no question of this worker */
 	POD_ANSWER_OWED,   /* not known yet */
@@ -60,17 +60,18 @@ struct pod_redirection {
 	struct cgroup_await await;    /* its cgroup, each that has its name */
 	struct netns_watch view;      /* its network namespace, when that is known */
 	struct redirect_requests *by; /* who takes the steps; NONE: NULL */
-	/* Nobody is in its cgroup any more.  Called back, since the notice comes to the pod. */
+	/* Nobody is in its cgroup any more.  A callback, since the notice comes to the pod. */
 	void (*emptied)(struct broker_pod *pod);
 };
 
 /* The steps.  _ask() takes `rules`, which were checked. */
 void pod_redirection_ask(struct pod_redirection *r, struct redirect_rules *rules, uint32_t id);
 void pod_redirection_written(struct pod_redirection *r);
-/* `why` is the answer.  False: nobody asked, or he has it. */
+/* `why` is the answer.  False: no worker asked, or it has the answer. */
 bool pod_redirection_answer(struct pod_redirection *r);
 void pod_redirection_told(struct pod_redirection *r);
-/* TWICE, UNSEEN, REFUSED: `why` with its code; else NULL.  The worker is to be told, if it asked. */
+/* TWICE, UNSEEN, REFUSED: `why` with its code; else NULL.  The worker is to be told, if it asked.
+ */
 void pod_redirection_inbound(struct pod_redirection *r, enum pod_inbound to, const struct err *why);
 /* Seen in another namespace: not live there, which is said with what comes next. */
 void pod_redirection_moved(struct pod_redirection *r);

@@ -1,6 +1,6 @@
 /* audit.c - pins of maps -> links of all pods -> each pod's links, its entry, its rows, its Envoy
- * if that is not known -> rows of nobody.  What somebody took away or changed is put back, and
- * said.
+ * if that is not known -> rows of nobody.  A thing that somebody took away or changed is put back,
+ * and logged.
  */
 #include "audit.h"
 #include "common/err.h"

@@ -16,6 +16,5 @@ struct redirect_audited {
 	unsigned repaired; /* links, pins and entries */
 	bool unsettled;    /* something is still not as it should be */
 };
-/* Links, pins, programs and maps' entries are looked at; what is not as we left it is put back and
- * logged. */
+/* Looks at links, pins, programs and entries of maps.  A change by others is undone and logged. */
 struct redirect_audited redirect_audit(struct redirect *r, const struct redirect_targets *at);

@@ -1,11 +1,11 @@
-/* check.h - what was asked for, against what may be (security-rules.md 3, 6). */
+/* check.h - a pod's rules against the node's ceiling (security-rules.md 3, 6). */
 #pragma once
 #include "common/err.h"
 #include "common/rules.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* What pods of this node may ask for: the command line's word, not the worker's. */
+/* The limits of what pods of this node may ask for: the command line sets them, not the worker. */
 struct redirect_ceiling {
 	bool permissive;  /* a policy other than strict */
 	bool exclusions;  /* ports, ranges, groups or interfaces that go past Envoy, outbound */

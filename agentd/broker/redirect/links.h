@@ -1,4 +1,4 @@
-/* links.h - links that are pinned: what is attached, and outlives every broker.
+/* links.h - pinned links: they attach the programs, and outlive every broker.
  */
 #pragma once
 #include "common/err.h"
@@ -12,14 +12,14 @@ struct redirect_link {
 	enum bpf_attach_type type;
 };
 /* EBUSY: nothing is pinned there, and the program runs all the same: somebody holds the link.  A
- * second one would redirect what is redirected. */
+ * second one would redirect the traffic twice. */
 int redirect_link(const struct redirect_link *l, struct err *e);
 /* One of all pods' links; false: the program has its place at a pod. */
 bool redirect_link_of_node(
     const struct redirect *r, const struct bpf_program *p, struct redirect_link *out);
-/* All pods' links: each gets the program of now. */
+/* All pods' links: each gets the current program. */
 int redirect_links_attach(const struct redirect *r, struct err *e);
-/* The same where the cgroup above all pods was made anew. */
+/* The same where the cgroup above all pods was made again. */
 int redirect_links_follow(struct redirect *r, struct err *e);
 uint32_t redirect_program_id(int program);       /* 0: none */
 uint64_t redirect_link_cgroup(const char *path); /* where it is attached; 0: nowhere */
@@ -45,11 +45,11 @@ int redirect_link_getsockopt(
 int redirect_link_lookup(
     const struct redirect *r, struct redirect_pod_state *p, int netns, struct err *e);
 void redirect_unlink_lookup(const struct redirect *r, const struct redirect_pod_state *p);
-/* What is not right is made so: how many; -1: one could not be (EBUSY as above).  An fd of -1:
- * where that would be is not known. */
+/* Repairs wrong links and returns how many; -1: one could not be repaired (EBUSY as above).  An fd
+ * of -1: that place is not known. */
 int redirect_links_mend(
     const struct redirect *r, struct redirect_pod_state *p, int cgroup, int netns, struct err *e);
-/* Those of an earlier broker get the programs of now; what is attached to nothing any more goes.
- * Fills in whether the pod is live.  -1: one of them could not; it goes on with the program it has,
- * until the pod is set, or mended. */
+/* Links of an earlier broker get the current programs; links that are attached to nothing any more
+ * go.  Fills in whether the pod is live.  -1: one of them could not; it keeps its program until the
+ * pod is set, or mended. */
 int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p, struct err *e);

@@ -1,5 +1,5 @@
-/* listeners.c - enter -> the kernel's lists of who listens -> for each address of
- * the proxy's on its ports: look it up, from one port after the other -> leave.
+/* listeners.c - enter -> the kernel's lists of listening sockets -> for each address of the proxy's
+ * on its ports: look it up, from one port after the other -> leave.
  *
  * With SO_REUSEPORT each worker of Envoy has a socket of its own at one address; a look-up finds
  * the one that its ports happen to choose, so we look until as many were seen as are listed.  From

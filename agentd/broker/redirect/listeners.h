@@ -1,11 +1,11 @@
 /* listeners.h - an Envoy that listened before its pod's rules came.
  *
- * Sockets that are bound under the rules are marked by the programs (ebpf/listeners.bpf.h).  Those
- * of before are looked for in the pod's network namespace: what the kernel lists there as the proxy
- * uid's, on its two ports.  The gid is not listed: a proxy that is known by its group alone has to
- * be started again.  Connections that were accepted before go on as they were.
+ * Sockets that are bound under the rules are marked by the programs (ebpf/listeners.bpf.h).
+ * Earlier ones are looked for in the pod's network namespace: the kernel lists the proxy uid's
+ * sockets on its two ports.  It lists no gid: restart a proxy that is known by its group alone.
+ * Connections that were accepted earlier go on as they were.
  *
- * A pod may listen as often as it likes: so many lines, sockets and tries, and no more.
+ * A pod may listen as often as it likes, so lines, sockets and tries are bounded.
  */
 #pragma once
 #include "table.h"
@@ -20,7 +20,7 @@ enum redirect_look {
 enum redirect_look redirect_listeners_find(
     struct redirect *r, const struct redirect_pod *entry, int netns);
 
-/* Is somebody in the cgroup, who may listen already? */
+/* Is a process in the cgroup that may listen already? */
 bool redirect_listeners_possible(int cgroup);
 /* As long as the pod is `late`; in vain: after 10 s, then 20, up to some minutes. */
 void redirect_listeners_look(struct redirect *r, struct redirect_pod_state *p, int netns);

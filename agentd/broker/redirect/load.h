@@ -1,6 +1,6 @@
 /* load.h - the eBPF object: programs and maps, loaded; maps pinned below <bpffs>/agentd/v<layout>/.
  *
- * A broker that comes back, or a newer one, loads its programs onto the maps that are in use.
+ * A restarted or newer broker loads its programs onto the maps that are in use.
  */
 #pragma once
 #include "broker/netns/netns.h"
@@ -23,13 +23,13 @@ struct redirect {
 	uint32_t looks; /* for listeners, by all brokers: begins anywhere */
 	/* table.h */
 	struct redirect_pod_state *pods;
-	struct redirect_pod_state *rows[REDIRECT_PODS_MAX + 1]; /* who has it */
+	struct redirect_pod_state *rows[REDIRECT_PODS_MAX + 1]; /* the pod that has it */
 	uint16_t times; /* that a row was given out: REDIRECT_ROW_BITS */
 };
 
 /* The directories of pins, on a bpffs, which is mounted if it is not. */
 int redirect_load_directories(struct redirect *r, struct err *e);
-/* With `home` and `top`.  No `pins`: a trial, of which nothing stays. */
+/* With `home` and `top`.  No `pins`: a trial that leaves nothing behind. */
 int redirect_load(struct redirect *r, struct err *e);
 /* Directories and maps, pinned; there already: nothing. */
 int redirect_load_pin(struct redirect *r, struct err *e);

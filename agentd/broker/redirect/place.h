@@ -19,10 +19,11 @@ struct redirect_top {
 /* EXDEV: its level cannot be measured, so no program there would find a pod. */
 int redirect_place_open(struct redirect_top *t, const char *path, struct err *e);
 void redirect_place_close(struct redirect_top *t);
-/* Further up, to the cgroup with that id; it is not above: nothing. */
+/* Climbs to the cgroup with that id; it is not above: nothing. */
 int redirect_place_climb(struct redirect_top *t, uint64_t id, struct err *e);
-/* A cgroup that was removed and made anew, as a slice is whose last pod went, is another one under
- * that name; so is one of another mount.  1: it was, and is open now.  EXDEV: at another level. */
+/* A cgroup that was removed and made again, like a slice whose last pod went, is another one under
+ * that name; so is one of another mount.  1: it is another one, and is open now.  EXDEV: at another
+ * level. */
 int redirect_place_follow(struct redirect_top *t, struct err *e);
 
 /* Below the cgroup where the programs hang, and near enough to be seen by them; neither agentd's

@@ -6,7 +6,7 @@
  * live: its addresses -> Envoy's sockets, if they were not found yet -> its own sk_lookup in its
  * network namespace: what that steers to Envoy the gate lets through.
  * close: its sandbox is gone, the next one is not live yet.
- * A change writes what is new, then the entry, then takes away what is old; sockets go on under the
+ * A change writes new rows, then the entry, then takes away old rows; sockets go on under the
  * same index.  remove is the reverse of set.
  */
 #include "pod.h"
@@ -316,7 +316,7 @@ static bool listens(const struct redirect *r, uint32_t index)
 	return !bpf_map_lookup_elem(fd, &four, &cookie) || !bpf_map_lookup_elem(fd, &six, &cookie);
 }
 
-/* One that fails is no reason to leave the others to the programs of before. */
+/* One that fails is no reason to leave the others to the previous programs. */
 static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod *entry)
 {
 	uint32_t row = redirect_pod_row(entry->index);

@@ -1,6 +1,6 @@
 /* pod.h - one pod's traffic: redirected, live, and not any more.
  *
- * What is written lies in the kernel: it outlives this process.
+ * The written state lies in the kernel: it outlives this process.
  */
 #pragma once
 #include "broker/netns/watch.h"
@@ -14,12 +14,12 @@ struct redirect_where {
 	int cgroup; /* the pod's, an open directory */
 	int netns;  /* -1: not known yet */
 };
-/* Writes or changes what the programs know of the pod; from outside nothing reaches the app of a
- * strict one that was not steered to Envoy first.  `rules` were checked. */
+/* Writes or changes the programs' knowledge of the pod.  Nothing from outside reaches the app of a
+ * strict one unless it was steered to Envoy first.  `rules` were checked. */
 int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_where at,
     const struct redirect_rules *rules, struct err *e);
-/* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on.  Called
- * again when what is seen there changes. */
+/* `netns` is the pod's and not the host's: inbound connections go to Envoy from now on.  Call it
+ * again when `seen` changes. */
 int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
     const struct netns_watch_seen *seen, struct err *e);
 /* The pod's sandbox is gone: its network namespace is nobody's. */
@@ -36,9 +36,9 @@ void redirect_remove(struct redirect *r, const struct uuid *pod);
 /* Calls `each` for every pod that has pins. */
 void redirect_pods(struct redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx);
 
-/* The pod's row of counters, 1 and on, and what it began with; 0: unknown. */
+/* The pod's row of counters, 1 and on, and its baseline; 0: unknown. */
 uint32_t redirect_counted(
     const struct redirect *r, const struct uuid *pod, struct redirect_counters *baseline);
 
-/* The pods that have pins: their links get the programs of now, and what is nobody's goes. */
+/* The pods that have pins: their links get the current programs, and remains of no pod go. */
 void redirect_pods_adopt(struct redirect *r);

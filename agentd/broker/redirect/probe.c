@@ -1,4 +1,4 @@
-/* probe.c - asked one by one, so that what is missing has a name.
+/* probe.c - asked one by one, so that a missing thing has a name.
  *
  * capabilities -> memory that may be locked -> each type of program, by one that does nothing ->
  * (the real ones) -> storage of a socket.  The kernel's own words for all of these are "Operation
@@ -205,9 +205,9 @@ int redirect_probe_storage(int map, struct err *e)
 	if (fd < 0)
 		return err_sys(e, "a socket to try eBPF with");
 	if (bpf_map_update_elem(map, &fd, &mine, BPF_NOEXIST))
-		return err_sys(
-		    e, "eBPF programs cannot store anything with a socket: every dial of a pod "
-		       "would fail; newer kernels need a processor with cmpxchg16b");
+		return err_sys(e,
+		    "eBPF programs cannot store anything with a socket: every dial of a pod "
+		    "would fail; newer kernels need a processor with cmpxchg16b");
 	if (bpf_map_lookup_elem(map, &fd, &read) || memcmp(&mine, &read, sizeof(mine)) != 0)
 		return err_set(
 		    e, EIO, "the value that eBPF stored with a socket does not come back");

@@ -3,7 +3,7 @@
 #include "common/err.h"
 #include <stdbool.h>
 
-/* What not every kernel can. */
+/* Abilities that not every kernel has. */
 struct redirect_can {
 	bool interfaces; /* one can be excluded */
 	bool late;       /* an Envoy that listened before its pod's rules is found */

@@ -1,10 +1,10 @@
 /* redirect.c - load, attach, pin; or find the pins and put new programs into them.
  *
  * start: how deep the cgroup is -> bpffs -> pins of an earlier broker are opened, maps first, so
- * that the programs are loaded onto the maps that are in use -> each link that is pinned gets its
- * program anew, each that is not is made and pinned.  The same for each pod's links (pod.c).  A
- * start that fails half way leaves what was attached as it was: every step replaces one whole thing
- * by another.
+ * that the programs are loaded onto the maps that are in use -> each pinned link gets the new
+ * program, each missing link is made and pinned.  The same for each pod's links (pod.c).  A start
+ * that fails half way leaves what was attached as it was: every step replaces one whole thing by
+ * another.
  */
 #include "redirect.h"
 #include "common/err.h"

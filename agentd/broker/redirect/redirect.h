@@ -1,9 +1,9 @@
 /* redirect.h - traffic of pods by eBPF: the room's door.
  *
  * The programs are attached once, at one cgroup above all pods, and pinned below
- * <bpffs>/agentd/v<layout>/: a broker that comes back, or a newer one, puts its own programs into
- * the same links (one atomic step each) and goes on with the same maps, so redirection never pauses
- * and outlives us.  Nothing here is done twice because it was done before.
+ * <bpffs>/agentd/v<layout>/: a restarted or newer broker puts its own programs into the same links
+ * (one atomic step each) and goes on with the same maps.  So redirection never pauses and outlives
+ * us.  A step that an earlier broker took is not taken again.
  */
 #pragma once
 #include "audit.h"

@@ -1,9 +1,9 @@
 /* requests.c - see requests.h.
  *
- * Without --redirect there are no programs: asking is refused with the flag's name.  What was
- * asked for stays with the pod: its cgroup may go and come back under the same name (a service that
- * is restarted), and is then written anew before anybody is told; so may what is seen in its
- * network namespace.  The namespace is that of the same cgroup, or it is not known yet.
+ * Without --redirect there are no programs: asking is refused with the flag's name.  What was asked
+ * for stays with the pod: its cgroup may go and come back under the same name (a service that is
+ * restarted), and is then written again before anybody is told; so may what is seen in its network
+ * namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
 #include "broker/kubelet/pod_source.h"
 #include "broker/pods/cgroup.h"

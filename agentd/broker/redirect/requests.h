@@ -1,12 +1,12 @@
-/* requests.h - whose traffic is redirected, from the asking to the end: the request table's side of
+/* requests.h - one pod's redirection from the asking to the end: the request table's side of
  * redirect.h.
  *
  * asked for: rules are checked against the node's ceiling -> the pod's cgroup is there, or awaited
  * -> written: its processes dial through Envoy, a strict one is closed to others -> its network
  * namespace is learned: live.  A pod that was asked for by an earlier worker stays redirected.
  *
- * How far a pod is stands in the pod itself: pods/redirection.h.  Here is what is of all pods: the
- * programs, the notices, the audit.
+ * The pod itself holds its own state: pods/redirection.h.  This module holds what all pods share:
+ * the programs, the notices, the audit.
  */
 #pragma once
 #include "broker/base/options.h"
@@ -46,7 +46,7 @@ void redirect_requests_live(struct broker_pod *pod);
 void redirect_requests_of_host(struct broker_pod *pod);
 /* Its network namespace was another one while no broker was here, and is no more. */
 bool redirect_requests_gone(const struct redirect_requests *t, const struct uuid *pod);
-/* The worker has asked for all there is: pods of earlier ones that nothing names go. */
+/* The worker has asked for all there is: pods of earlier workers that nothing names go. */
 void redirect_requests_sweep(struct redirect_requests *t);
 /* LINK_REDIRECT_EXPLAIN: the verdict into reply->arg. */
 int redirect_requests_explain(struct redirect_requests *t, const struct link_request *r, int memfd,

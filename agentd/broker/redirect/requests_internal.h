@@ -1,4 +1,4 @@
-/* requests_internal.h - inside of requests.c and live.c: what is of all pods. */
+/* requests_internal.h - the state of all pods that requests.c and live.c share. */
 #pragma once
 #include "broker/base/audit.h"
 #include "broker/pods/cgroup_await.h"
@@ -27,12 +27,12 @@ struct redirect_requests {
 
 void requests_changed(struct broker_pod *pod); /* the worker may have to be told */
 
-/* Its network namespace is known; is seen to have changed; is not known, or not any more. */
+/* Its network namespace is known; it changed; it is not known, or not any more. */
 void requests_live(struct broker_pod *pod, int netns);
 void requests_on_seen(void *ctx, const struct netns_watch_seen *seen);
 void requests_leave(struct broker_pod *pod);
 void requests_on_emptied(struct broker_pod *pod);       /* of its cgroup */
 const struct redirect_rules *requests_rules(void *ctx); /* as they are now; NULL: none */
-/* Does somebody else redirect what comes from a pod that is live?  Can one be that could not?  At
+/* Does somebody else redirect the traffic of a live pod, too?  Can a refused pod be live now?  At
  * most every few seconds. */
 void requests_look_again(struct redirect_requests *t);

@@ -1,10 +1,11 @@
-/* supersede.h - what a broker with another REDIRECT_LAYOUT left attached.
+/* supersede.h - the programs that a broker with another REDIRECT_LAYOUT left attached.
  *
  * Its maps cannot be read, but its pins have the same names, and its map_pods the same key.  For
  * each pod it stays in force until ours is; then its entry and its links at the pod's cgroup go,
  * and with a pod that is live its sk_lookup.  With the last pod go its links above all pods, and
- * the directory.  Until then both run, but never for the same pod, but for the moment between our
- * entry and the end of its own: a dial in that moment may fail, and none goes past Envoy.
+ * the directory.  Until then both run, but never for the same pod.  The one exception is the moment
+ * between our entry and the end of its own: a dial in that moment may fail, and none goes past
+ * Envoy.
  */
 #pragma once
 #include "table.h"

@@ -51,7 +51,7 @@ struct redirect_pod_state {
 struct redirect_pod_state *redirect_pod_find(const struct redirect *r, const struct uuid *uid);
 struct redirect_pod_state *redirect_pod_at(const struct redirect *r, uint32_t index);
 uint32_t redirect_pod_row(uint32_t index); /* 1 and on */
-/* Of an earlier broker's pod: it has its index already. */
+/* Adds an earlier broker's pod: it has its index already. */
 struct redirect_pod_state *redirect_pod_add(
     struct redirect *r, const struct uuid *uid, uint32_t index);
 /* NULL: there are too many. */
@@ -63,7 +63,7 @@ void redirect_pods_free(struct redirect *r);
 uint32_t redirect_index(const struct redirect *r, const struct uuid *pod); /* 0: unknown */
 int redirect_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out);
 
-/* Of no two pods is the cgroup the same, or lies one in the other's: by p->above. */
+/* No two pods have the same cgroup, and no pod's lies in another's: by p->above. */
 int redirect_pod_check_neighbours(
     const struct redirect *r, const struct redirect_pod_state *p, struct err *e);
 

@@ -10,7 +10,8 @@ struct redirect_tcp_socket {
 	struct redirect_address address, remote;
 	uint32_t port, state, uid;
 };
-/* `each` for every socket of AF_INET or AF_INET6, until it returns false: those who listen come
- * first, and a pod may have as many as it likes, so some thousand at most.  No IPv6: none. */
+/* Calls `each` for every socket of AF_INET or AF_INET6, until it returns false.  Listening ones
+ * come first.  A pod may have as many as it likes, so the list ends after some thousand.  No IPv6:
+ * none. */
 void redirect_tcp_list(
     uint32_t family, bool (*each)(void *ctx, const struct redirect_tcp_socket *s), void *ctx);

@@ -1,6 +1,7 @@
-/* unseen.c - nothing decided -> a minute -> who is connected there?
+/* unseen.c - nothing decided -> a minute -> is a socket connected there?
  *
- * Dialled is what is connected from a port that dials take, and where nobody listens.
+ * A connection counts as dialled when its own port is one that dials take, and nobody listens
+ * there.
  */
 #include "unseen.h"
 #include "table.h"

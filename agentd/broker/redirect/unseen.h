@@ -10,6 +10,6 @@
 struct redirect;
 
 /* -1, ENODATA: for a minute it was in force, no dial of it was ever decided, and in its network
- * namespace is a connection that was dialled there.  To be asked now and then: the first time the
- * minute begins. */
+ * namespace is a connection that was dialled there.  Ask now and then: the minute begins with the
+ * first call. */
 int redirect_unseen(struct redirect *r, const struct uuid *pod, int netns, struct err *e);

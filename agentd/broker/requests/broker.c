@@ -1,9 +1,9 @@
-/* broker.c - one worker, its requests, what it is told.
+/* broker.c - one worker, its requests, our packets to it.
  *
  * attach -> HELLO and the node's listeners are in the socket before the worker exists -> each turn:
- * requests (16 at most, and only while an answer would fit), then marked files (likewise).  What
- * cannot be sent is not made: requests stay in the socket, changes stay marks.  So a worker that
- * never reads costs nothing, and nothing is ever lost or queued (process-split.md 4,
+ * requests (16 at most, and only while an answer would fit), then marked files (likewise).  A
+ * packet that cannot be sent is not made: requests stay in the socket, changes stay marks.  So a
+ * worker that never reads costs nothing, and nothing is ever lost or queued (process-split.md 4,
  * back-pressure). A packet that no worker of ours would send ends it.
  */
 #include "broker.h"

@@ -1,4 +1,4 @@
-/* broker.h - the broker: one worker at a time, what it asks, what it is told. */
+/* broker.h - the broker: one worker at a time, its requests and their answers. */
 #pragma once
 #include "broker/base/options.h"
 #include "common/err.h"

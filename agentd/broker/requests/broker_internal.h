@@ -28,7 +28,7 @@ struct broker {
 	time_t renewed_since;
 };
 
-/* The worker did what no worker of ours does: it is to be killed. */
+/* The worker broke the protocol: it must be killed. */
 void broker_broke(struct broker *b, const char *why);
 /* A worker that broke the protocol meanwhile gets none. */
 void broker_reply(struct broker *b, const struct link_packet *reply, int fd);

@@ -1,4 +1,4 @@
-/* follow.h - files the worker follows: what they are now, then every change.
+/* follow.h - files the worker follows: their content now, then every change.
  *
  * Nothing is queued.  A change only marks its file; it is read when the worker has room for a
  * packet, so a slow worker gets the newest content and never a backlog.

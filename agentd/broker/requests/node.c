@@ -1,5 +1,5 @@
-/* node.c - made at start, where a failure is agentd's -> looked at before each worker:
- * those that died are made anew -> HELLO, then one packet for each.
+/* node.c - made at start, where a failure is agentd's -> looked at before each worker: those that
+ * died are made again -> HELLO, then one packet for each.
  *
  * Pods are served without metrics, but not without the others: so only the start fails for that.
  */

@@ -24,10 +24,10 @@ struct requests_node_rig {
 /* NULL: `e` says why. */
 struct requests_node *requests_node_new(const struct requests_node_rig *rig, struct err *e);
 void requests_node_free(struct requests_node **n);
-/* Makes anew what is not healthy, then says all of the greeting to the worker behind `fd`. */
+/* Makes broken listeners again, then sends the whole greeting to the worker behind `fd`. */
 int requests_node_greet(struct requests_node *n, int fd, struct err *e);
 /* The kubelet knows csi.sock: the worker heard it.  -1: there is no kubelet. */
 int requests_node_registered(struct requests_node *n, struct err *e);
-/* Has the worker to be told something of them? */
+/* Must the worker be told something of them? */
 bool requests_node_pending(const struct requests_node *n);
 void requests_node_next(struct requests_node *n, struct link_packet *p);

@@ -1,4 +1,4 @@
-/* requests.h - what the worker may ask: checked before it is looked at, then answered.
+/* requests.h - the worker's requests: each is checked before it is looked at, then answered.
  *
  * The operations are the rows of common/ops.h; each has its function in requests.c.
  */

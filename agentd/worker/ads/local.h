@@ -27,6 +27,7 @@ struct local_stream {
 	struct rpc_stream *up;
 	struct ads_account *account;
 };
-/* False: agentd does not take this type.  Else it was handled and answered with an ACK or a NACK. */
+/* False: agentd does not take this type.  Else it was handled and answered with an ACK or a NACK.
+ */
 bool ads_local_take(const struct ads_local *l, const struct local_stream *at,
     const struct discovery_response *r, const struct rpc_msg *m);
