@@ -202,7 +202,7 @@ static void test_events_come_by_the_loop_only(void **state)
 	rpc_send(server->stream, "three", 5);
 	rpc_pause(r.client.stream, true);
 	rpc_pause(r.client.stream, false);
-	while (waiting_tags(r.rpc) < 4) /* both are sent, both have arrived, and nobody heard */
+	while (!waiting_tags(r.rpc)) /* something has come, and nobody heard */
 		usleep(1000);
 	assert_int_equal(server->messages, 1);
 	assert_int_equal(r.client.messages, 1);
