@@ -39,7 +39,7 @@ struct ads_relay {
 	struct limits *limits;
 	struct ads_local locals;
 	struct ads_account account;
-	struct ads_hold *empty_push;
+	struct ads_hold *hold;
 	bool asked, subscribed; /* a request, and ours, went up on this stream */
 	struct loop_timer full;
 	unsigned full_s; /* how long Envoy's queue is full */
@@ -78,7 +78,7 @@ static int read_request(
 		return -1;
 	ads_metrics_count(r->o.metrics, r->o.metrics->requests);
 	ads_account_request(&r->account, q);
-	ads_hold_request(r->empty_push, q);
+	ads_hold_request(r->hold, q);
 	if (r->asked && !q->has_node)
 		return 0;
 	return send_with_our_node(r, msg, e) ? -1 : 1;
@@ -198,7 +198,7 @@ static bool to_envoy(
     struct ads_relay *r, const struct discovery_response *d, const struct rpc_msg *m)
 {
 	ads_account_response(&r->account, d);
-	switch (ads_hold_response(r->empty_push, r->o.pair->flavour, d, m)) {
+	switch (ads_hold_response(r->hold, r->o.pair->flavour, d, m)) {
 	case ADS_HOLD_PASS:
 		rpc_forward(r->o.pair->down, m);
 		look_at_queue(r);
@@ -232,7 +232,7 @@ void ads_relay_up_ended(struct ads_relay *r)
 {
 	r->asked = r->subscribed = false;
 	ads_account_stream_ended(&r->account);
-	ads_hold_stream_ended(r->empty_push);
+	ads_hold_stream_ended(r->hold);
 }
 
 void ads_relay_down_ended(struct ads_relay *r)
@@ -249,7 +249,7 @@ struct ads_relay *ads_relay_new(const struct ads_relay_options *o)
 	r->o = *o;
 	r->account.label = o->label;
 	r->account.log = o->log;
-	r->empty_push = ads_hold_new(&hold);
+	r->hold = ads_hold_new(&hold);
 	return r;
 }
 
@@ -261,7 +261,7 @@ void ads_relay_free(struct ads_relay **relay)
 		return;
 	loop_timer_stop(&r->full);
 	ads_local_clear(&r->locals);
-	ads_hold_free(&r->empty_push);
+	ads_hold_free(&r->hold);
 	ads_account_clear(&r->account);
 	free(r);
 }
@@ -283,5 +283,5 @@ json_t *ads_relay_dump(const struct ads_relay *r)
 
 const char *ads_relay_why_held(const struct ads_relay *r)
 {
-	return ads_hold_why(r->empty_push);
+	return ads_hold_why(r->hold);
 }

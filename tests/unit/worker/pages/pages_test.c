@@ -31,7 +31,7 @@ struct world {
 	struct config config;
 	struct agent *agent;
 	struct link *link;
-	struct sockaddr_un port; /* to page_server a connection is a connection */
+	struct sockaddr_un port; /* to http_public a connection is a connection */
 	socklen_t port_size;
 	int kept; /* the broker's copy */
 };
