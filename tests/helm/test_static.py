@@ -62,7 +62,7 @@ def test_settings_exist():
     assert len(written) == 14 and written <= rows, written - rows
     pairs = re.search(r'\$keys := dict\s(.*?)}}', planes, re.S)[1]
     words = re.findall(r'"(\w+)"', pairs)
-    rows = set(re.findall(r'(?:TEXT|NUMBER)_ROW\((\w+)', source('worker/config/planes.c')))
+    rows = set(re.findall(r'(?:TEXT|NUMBER)_ROW\(\s*(\w+)', source('worker/config/planes.c')))
     assert set(words[1::2]) == rows, set(words[1::2]) ^ rows
     ours = set(SCHEMA['properties']['controlPlanes']['items']['properties'])
     assert ours == set(words[::2]) | {'rootConfigMap', 'crlConfigMap'}
