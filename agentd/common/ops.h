@@ -70,8 +70,8 @@ enum link_answer {
 	X(UNPUBLISH, 0, ANY_POD, REPLIED, "unmount the pod's volume") \
 	/* One LINK_VOLUME for each that the kubelet has. */ \
 	X(VOLUMES, 0, NO_POD, LISTED, "list the volumes") \
-	/* The kubelet said that it knows us (NotifyRegistrationStatus). */ \
-	X(CSI_REGISTERED, 0, NO_POD, REPLIED, "know that the kubelet registered it") \
+	/* arg: the kubelet registered us, or refused to (NotifyRegistrationStatus). */ \
+	X(CSI_REGISTERED, 0, NO_POD, REPLIED, "hear what the kubelet registered") \
 	/* kind = link_log, arg = log_level: how the broker logs from now on. */ \
 	X(LOG, 0, NO_POD, REPLIED, "log as the worker does")
 /* clang-format on */

@@ -60,8 +60,9 @@ void fake_link_csi_note(bool registered, unsigned restored)
 	noted(noted_ctx, registered, restored);
 }
 
-void link_csi_registered(struct link *p)
+void link_csi_registered(struct link *p, bool yes)
 {
+	(void)yes;
 	link_call_cancel(
 	    (struct link_call *[]){fake_link_call(p, NULL, LINK_CSI_REGISTERED, &nobody, NULL)});
 }

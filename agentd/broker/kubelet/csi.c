@@ -119,7 +119,6 @@ static void set_registered(struct kubelet_csi *c, bool registered)
 {
 	char path[PATH_MAX];
 
-	c->noted |= c->registered != registered;
 	c->registered = registered;
 	snprintf(path, sizeof(path), "%s/registered", c->rig.options->run);
 	if (!registered) {
@@ -142,6 +141,7 @@ static bool put(struct kubelet_csi *c, int registry)
 		log_warn(NULL, "%s/%s: %m", c->registry, c->entry);
 	if (!symlinkat(c->spec.path, registry, c->entry)) {
 		each_entry(registry, remove_other, c->entry);
+		c->noted |= c->registered; /* what the worker says itself it is not told */
 		set_registered(c, false);
 		return true;
 	}
@@ -249,10 +249,10 @@ static void inherit(struct kubelet_csi *c)
 		broker_timer_set(&c->unheard, c->patience_ms);
 }
 
-void kubelet_csi_registered(struct kubelet_csi *c)
+void kubelet_csi_registered(struct kubelet_csi *c, bool yes)
 {
-	if (!c->registered)
-		set_registered(c, true);
+	if (c->registered != yes)
+		set_registered(c, yes);
 }
 
 /* --- the socket --- */

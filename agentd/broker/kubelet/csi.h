@@ -40,8 +40,8 @@ struct kubelet_csi *kubelet_csi_new(const struct kubelet_csi_rig *rig, struct er
 void kubelet_csi_free(struct kubelet_csi **c); /* link and file stay */
 /* The listening socket, for a worker that comes; it stays ours. */
 int kubelet_csi_listener(struct kubelet_csi *c, struct err *e);
-/* The kubelet said so to the worker. */
-void kubelet_csi_registered(struct kubelet_csi *c);
+/* The kubelet said to the worker that it registered us, or why not. */
+void kubelet_csi_registered(struct kubelet_csi *c, bool yes);
 /* Has the worker to be told whether we are registered, and how often we put something back? Without
  * a `c`: no. */
 bool kubelet_csi_pending(const struct kubelet_csi *c);

@@ -125,11 +125,11 @@ int requests_node_greet(struct requests_node *n, int fd, struct err *e)
 	return 0;
 }
 
-int requests_node_registered(struct requests_node *n, struct err *e)
+int requests_node_registered(struct requests_node *n, bool yes, struct err *e)
 {
 	if (!n->csi)
 		return err_set(e, EOPNOTSUPP, "this agentd serves no kubelet");
-	kubelet_csi_registered(n->csi);
+	kubelet_csi_registered(n->csi, yes);
 	return 0;
 }
 

@@ -26,8 +26,8 @@ struct requests_node *requests_node_new(const struct requests_node_rig *rig, str
 void requests_node_free(struct requests_node **n);
 /* Makes broken listeners again, then sends the whole greeting to the worker behind `fd`. */
 int requests_node_greet(struct requests_node *n, int fd, struct err *e);
-/* The kubelet knows csi.sock: the worker heard it.  -1: there is no kubelet. */
-int requests_node_registered(struct requests_node *n, struct err *e);
+/* What the kubelet said of csi.sock to the worker.  -1: there is no kubelet. */
+int requests_node_registered(struct requests_node *n, bool yes, struct err *e);
 /* Must the worker be told something of them? */
 bool requests_node_pending(const struct requests_node *n);
 void requests_node_next(struct requests_node *n, struct link_packet *p);

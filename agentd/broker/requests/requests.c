@@ -157,7 +157,7 @@ static int do_volumes(struct broker *b, struct request *q)
 
 static int do_csi_registered(struct broker *b, struct request *q)
 {
-	return requests_node_registered(b->node, q->why);
+	return requests_node_registered(b->node, q->r->arg, q->why);
 }
 
 static int do_dial(struct broker *b, struct request *q)

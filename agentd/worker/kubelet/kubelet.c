@@ -42,8 +42,7 @@ static void on_registered(void *ctx, bool yes)
 	struct kubelet *c = ctx;
 
 	set_registered(c, yes);
-	if (yes)
-		link_csi_registered(c->o.link);
+	link_csi_registered(c->o.link, yes);
 }
 
 static void on_restored(void *ctx)

@@ -70,7 +70,8 @@ void link_volume_take(struct link_call *c, const struct link_heard *h)
 	free(data);
 }
 
-void link_csi_registered(struct link *p)
+void link_csi_registered(struct link *p, bool yes)
 {
-	link_ask(p, NULL, &(struct link_request){.op = LINK_CSI_REGISTERED}, -1, NULL, NULL);
+	link_ask(
+	    p, NULL, &(struct link_request){.op = LINK_CSI_REGISTERED, .arg = yes}, -1, NULL, NULL);
 }

@@ -25,8 +25,8 @@ void link_unpublish(struct link *p, struct link_call **slot, const struct uuid *
 typedef void (*link_csi_noted)(void *ctx, bool registered, unsigned restored);
 void link_on_csi(struct link *p, link_csi_noted noted, void *ctx);
 
-/* The kubelet said that it registered us.  There is no answer. */
-void link_csi_registered(struct link *p);
+/* The kubelet said that it registered us, or refused to.  There is no answer. */
+void link_csi_registered(struct link *p, bool yes);
 
 /* A CSI volume that the kubelet has for a pod, of any driver. */
 struct link_volume {

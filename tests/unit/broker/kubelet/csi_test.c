@@ -53,7 +53,7 @@ static void expect_entered(struct rig *r)
 /* The worker heard it from the kubelet: the link keeps its name from now on. */
 static void registered(struct rig *r)
 {
-	rig_do(r, (struct rig_ask){.op = LINK_CSI_REGISTERED});
+	rig_do(r, (struct rig_ask){.op = LINK_CSI_REGISTERED, .arg = true});
 }
 
 static void the_kubelet_finds_a_socket_of_root(void **state)
@@ -290,6 +290,17 @@ static void who_takes_over_leaves_the_link(void **state)
 	assert_int_equal(rig_expect(r, LINK_CSI_NOTE, NULL).kind, 1);
 }
 
+/* It refused us: the next worker hears nothing better. */
+static void a_refusal_ends_the_registration(void **state)
+{
+	struct rig *r = *state;
+
+	registered(r);
+	rig_do(r, (struct rig_ask){.op = LINK_CSI_REGISTERED, .arg = false});
+	expect_greeting(r, 0, false);
+	assert_int_equal(readlink(rig_at(r, "run/registered"), (char[8]){0}, 8), -1);
+}
+
 static void without_a_kubelet_there_is_none(void **state)
 {
 	struct rig *r = *state;
@@ -315,6 +326,7 @@ int main(void)
 	    CSI_TEST(another_name_until_the_kubelet_has_registered_us),
 	    CSI_TEST(a_broker_that_follows_none_takes_another_name),
 	    CSI_TEST(who_takes_over_leaves_the_link),
+	    CSI_TEST(a_refusal_ends_the_registration),
 	    CSI_TEST(a_registry_may_come_later_and_again),
 	    CSI_TEST(a_socket_that_is_gone_is_made_anew),
 	    CSI_TEST(a_worker_that_shuts_it_down_is_another),
