@@ -1,0 +1,278 @@
+"""A cluster as users have it.  Each case begins with a node on which all is well, and leaves it so."""
+import json
+import os
+import random
+import time
+
+import pytest
+
+from tests.e2e.run import wait_for
+
+from . import apps
+from .cluster import DRIVER, RELEASE, commands
+from .load import Load
+from .node import DAEMONS
+
+SOAK = bool(os.environ.get('AGENTD_SOAK'))
+REBOOTS = int(os.environ.get('KUBE_REBOOTS', 20 if SOAK else 3))
+CROWD = int(os.environ.get('KUBE_PODS', 150 if SOAK else 30))
+SERVES_WITHIN_S = 60
+
+
+@pytest.fixture(scope='module')
+def mesh(cluster):
+    """Two clients and two servers, all of the mesh, which takes mTLS only."""
+    cluster.apply(apps.namespace())
+    cluster.apply(apps.strict(), *apps.pair())
+    for name in ('web', 'client'):
+        cluster.rolled_out(f'deployment/{name}')
+    wait_for('the first answer', lambda: cluster.ask())
+    return cluster
+
+
+@pytest.fixture(autouse=True)
+def well(mesh):
+    yield
+    wait_for('agentctl to say that all is well', mesh.well)
+
+
+@pytest.fixture
+def made(mesh):
+    """Applies objects that go with the test, and leave nothing on the node."""
+    objects = []
+
+    def make(*more):
+        objects.extend(more)
+        mesh.apply(*more)
+    yield make
+    uids = [p['metadata']['uid'] for p in mesh.get('pods') if p['metadata']['labels'].get('app') not in ('web', 'client')]
+    mesh.delete(*objects)
+    wait_for('nothing to be left of the pods', lambda: not mesh.left_of(uids))
+
+
+def test_what_the_document_shows_after_the_installation(mesh):
+    said = mesh.script(commands('Verify')[0])
+    assert DRIVER in said and 'kubelet        registered' in said and 'problem ' not in said
+    drivers = mesh.get('csinode', 'node', namespace=None)['spec']['drivers']
+    assert [d['name'] for d in drivers] == [DRIVER]
+
+
+def test_the_document_shows_at_which_level_a_node_that_is_a_container_begins(mesh):
+    if mesh.node.whole_tree:
+        assert 'begins at level' not in mesh.kubectl('-n', RELEASE, 'logs', 'ds/agentd')
+    else:
+        said = mesh.script(commands('A node that is a container')[0])
+        assert 'begins at level 2' in said and "of the host's tree" in said
+
+
+def test_a_request_passes_both_envoys_and_the_programs_saw_it(mesh):
+    before = mesh.counters()
+    assert mesh.ask()
+    after = mesh.counters()
+    assert all(after[pod]['requests'] > before[pod]['requests'] for pod in after)
+    assert after['client']['redirected'] > before['client']['redirected']
+    assert after['web']['redirected'] > 0  # Envoy's connection between the two may be an older one
+
+
+def test_ipv6_passes_both_envoys_too(mesh, made):
+    if not mesh.node.dual_stack:
+        assert all(':' not in at['ip'] for at in mesh.get('pod', mesh.pod('web'))['status']['podIPs'])
+        return
+    made(apps.service('web6', selector={'app': 'web'}, ipFamilies=['IPv6'], ipFamilyPolicy='SingleStack'))
+    address = mesh.get('service', 'web6')['spec']['clusterIP']
+    before = mesh.counters()
+    wait_for('an answer', lambda: mesh.ask(url='http://web6.demo/'))
+    after = mesh.counters()
+    assert ':' in address and after['client']['redirected'] > before['client']['redirected']
+    assert after['web']['requests'] > before['web']['requests']
+
+
+def test_a_pod_in_the_nodes_own_network_is_served_by_nobody(mesh, made):
+    """istiod does not inject it; of one that brings the volume itself agentd says that it saw nothing."""
+    volume = {'name': 'agentd', 'csi': {'driver': DRIVER, 'readOnly': True}}
+    mesh.kubectl('label', 'namespace', 'demo', 'pod-security.kubernetes.io/enforce=privileged', '--overwrite')
+    try:
+        made(apps.pod('of-the-node', hostNetwork=True, volumes=[volume], containers=[apps.container(
+            'while sleep 1; do nc -w 1 127.0.0.1 1; done',
+            volumeMounts=[{'name': 'agentd', 'mountPath': '/etc/istio/proxy', 'readOnly': True}])]))
+        mesh.ready('of-the-node')
+        wait_for('it to have dialled', lambda: 'refused' in mesh.kubectl('-n', 'demo', 'logs', 'of-the-node'))
+        line, = (line for line in mesh.agentctl('redirect').splitlines() if 'of-the-node' in line)
+        assert 'unseen' in line and not mesh.redirection('of-the-node')['inbound']
+    finally:
+        mesh.kubectl('label', 'namespace', 'demo', 'pod-security.kubernetes.io/enforce=restricted', '--overwrite')
+
+
+def test_who_is_not_in_the_mesh_is_refused(mesh, made):
+    made(apps.pod('stranger', annotations={'sidecar.istio.io/inject': 'false'}))
+    mesh.ready('stranger')
+    assert mesh.ask() and not mesh.ask('pod/stranger')
+
+
+def reboot_orders():
+    """All at once as a boot does, the kubelet first and last, and others by chance, which a seed repeats."""
+    others = [d for d in DAEMONS if d != 'kubelet']
+    yield from (list(DAEMONS), ['kubelet', *others], [*others[::-1], 'kubelet'])
+    chance = random.Random(1)
+    while True:
+        yield chance.sample(DAEMONS, len(DAEMONS))
+
+
+ORDERS = reboot_orders()
+
+
+@pytest.mark.parametrize('order', [next(ORDERS) for _ in range(REBOOTS)], ids=lambda o: '-'.join(d[0] for d in o))
+def test_after_a_reboot_all_serve(mesh, order, record_property):
+    pods = {p['metadata']['name']: p['metadata']['uid'] for p in mesh.get('pods')}
+    mesh.node.reboot(order)
+    began = mesh.node.daemons['kubelet'].began
+    mesh.wait_served({name for name in pods if name.startswith('web')}, SERVES_WITHIN_S - (time.monotonic() - began))
+    record_property('served after', f'{time.monotonic() - began:.0f} s')
+    assert {p['metadata']['name']: p['metadata']['uid'] for p in mesh.get('pods')} == pods
+
+
+def test_a_kubelet_that_restarts_changes_nothing(mesh):
+    with Load(mesh) as load:
+        mesh.restart_kubelet()
+        mesh.wait_registered()
+        load.more(30)
+    assert load.failed == 0
+
+
+def test_a_kubelet_that_restarts_while_agentd_is_away_finds_it_later(mesh, made):
+    with Load(mesh) as load:
+        with mesh.agentd_away():
+            mesh.restart_kubelet()
+            made(apps.pod('late'))
+            wait_for('the event', lambda: any(
+                'not found in the list of registered CSI drivers' in e for e in mesh.events('late')))
+            load.more(10)
+        mesh.wait_registered()
+        mesh.ready('late')
+        load.more(10)
+    assert load.failed == 0 and mesh.ask('pod/late')
+
+
+def test_agentd_evicted_comes_back_to_its_pods(mesh):
+    serials = mesh.serials()
+    with Load(mesh) as load:
+        old = mesh.agentd_pod()
+        mesh.evict(old, RELEASE)
+        mesh.rolled_out('daemonset/agentd', RELEASE)
+        mesh.wait_registered()
+        load.more(30)
+    assert load.failed == 0 and mesh.agentd_pod() != old and mesh.serials() == serials
+
+
+def test_agentd_killed_comes_back_to_its_pods(mesh):
+    with Load(mesh) as load:
+        mesh.kill('agentd')
+        wait_for('the container to be started again', lambda: mesh.restarts(RELEASE, mesh.agentd_pod()) > 0)
+        mesh.wait_registered()
+        load.more(30)
+    assert load.failed == 0
+
+
+def test_a_drained_node_has_nothing_left_of_its_pods(mesh):
+    uids = [p['metadata']['uid'] for p in mesh.get('pods')]
+    mesh.kubectl('drain', 'node', '--ignore-daemonsets', '--delete-emptydir-data', '--force', patience_s=200)
+    wait_for('nothing to be left', lambda: not mesh.left_of(uids))
+    assert json.loads(mesh.agentctl('pods', '-o', 'json'))['pods'] == []
+    mesh.kubectl('uncordon', 'node')
+    for name in ('web', 'client'):
+        mesh.rolled_out(f'deployment/{name}')
+    wait_for('an answer', lambda: mesh.ask())
+
+
+def test_a_pod_deleted_by_force_leaves_nothing(mesh, made):
+    made(apps.pod('forced'))
+    mesh.ready('forced')
+    uid = mesh.get('pod', 'forced')['metadata']['uid']
+    assert mesh.left_of([uid])
+    mesh.kubectl('delete', 'pod', '-n', 'demo', 'forced', '--force', '--grace-period=0')
+    wait_for('nothing to be left', lambda: not mesh.left_of([uid]))
+
+
+@pytest.mark.parametrize('key, value', [
+    ('traffic.sidecar.istio.io/excludeInboundPorts', '8080,x'),
+    ('sidecar.istio.io/interceptionMode', 'TPROXY'),
+    ('agentd.node.mesh/redirect', 'sometimes'),
+], ids=lambda v: v.rpartition('/')[2])
+def test_a_wrong_annotation_is_said_in_words(mesh, made, key, value):
+    name = key.rpartition('/')[2]
+    thing = apps.pod(f'wrong-{name.lower()}', annotations={**apps.MESHED, key: value})
+    said = mesh.refused(thing)  # istiod's injector knows some of them
+    if not said:
+        made(thing)
+        pod = thing['metadata']['name']
+        said = str(wait_for('the event', lambda: [e for e in mesh.events(pod) if 'SetUp failed' in e]))
+        mesh.delete(thing)
+        mesh.kill('agentd-worker')  # with it goes the list of what was refused, which lasts for 5 minutes
+    assert name in said and value in said
+
+
+def test_tokens_are_renewed(mesh):
+    """A kubelet that starts has no tokens in its cache, so the next call for each volume brings a new one."""
+    pod = mesh.pod('web')
+
+    def expires():
+        return json.loads(mesh.agentctl('pods', f'demo/{pod}', '-o', 'json'))['pods'][0]['token']['expires']
+    before = expires()
+    mesh.restart_kubelet()
+    mesh.wait_registered()
+    wait_for('a younger token', lambda: expires() > before)
+
+
+def test_a_job_ends_and_a_cron_job_makes_one(mesh, made):
+    script = 'until timeout 5 wget -q -O- http://web.demo/; do sleep 1; done'
+    made(apps.job('once', script),
+         {'apiVersion': 'batch/v1', 'kind': 'CronJob', 'metadata': {'name': 'often', 'namespace': 'demo'},
+          'spec': {'schedule': '* * * * *', 'jobTemplate': {'spec': apps.job('often', script)['spec']}}})
+    mesh.kubectl('-n', 'demo', 'wait', '--for=condition=complete', 'job/once', '--timeout=120s', patience_s=130)
+    wait_for('a job of the CronJob to end', lambda: any(
+        j['status'].get('succeeded') for j in mesh.get('jobs') if j['metadata']['name'].startswith('often')), 150)
+
+
+def test_a_stateful_set_comes_back_with_the_same_name(mesh, made):
+    made(apps.service('db', clusterIP='None', ports=[{'name': 'http', 'port': apps.PORT}]),
+         apps.workload('StatefulSet', 'db', apps.SERVE, serviceName='db'))
+    mesh.rolled_out('statefulset/db')
+    first = mesh.get('pod', 'db-0')['metadata']['uid']
+    mesh.kubectl('-n', 'demo', 'delete', 'pod', 'db-0')
+    wait_for('another db-0', lambda: (mesh.get('pod', 'db-0') or {'metadata': {'uid': first}})['metadata']['uid'] != first)
+    mesh.rolled_out('statefulset/db')
+    wait_for('nothing to be left of the first', lambda: not mesh.left_of([first]))
+    wait_for('the second to answer', lambda: mesh.ask(url='http://db.demo:8080/') == 'db-0\n')
+
+
+def test_an_init_container_is_in_the_mesh(mesh, made):
+    init = apps.container('timeout 5 wget -q -O- http://web.demo/', name='first')
+    made(apps.pod('with-init', initContainers=[init]))
+    mesh.ready('with-init')
+    assert mesh.kubectl('-n', 'demo', 'logs', 'with-init', '-c', 'first').startswith('web-')
+
+
+def test_many_pods_at_once(mesh, made):
+    made(apps.service('crowd'), apps.workload('Deployment', 'crowd', apps.SERVE, replicas=CROWD))
+    mesh.rolled_out('deployment/crowd', patience_s=600)
+    pods = json.loads(mesh.agentctl('pods', '-o', 'json'))['pods']
+    assert len([p for p in pods if p['name'].startswith('crowd') and p['ready']]) == CROWD
+    for _ in range(20):
+        assert mesh.ask(url='http://crowd.demo/')
+
+
+def test_a_broken_upgrade_and_the_way_back_and_a_good_one(mesh):
+    with Load(mesh) as load:
+        mesh.helm_upgrade('--set', 'extraArgs={--no-such-flag}')
+        wait_for('the new one to fail', lambda: any(mesh.restarts(RELEASE, p) for p in mesh.agentd_pods()))
+        assert mesh.well()
+        load.more(10)
+        mesh.helm('rollback', 'agentd', '-n', RELEASE)
+        mesh.rolled_out('daemonset/agentd', RELEASE)
+        before = mesh.agentd_pod()
+        mesh.helm_upgrade('--set', f'image.tag={mesh.next_tag()}')
+        mesh.rolled_out('daemonset/agentd', RELEASE)
+        wait_for('one agentd', lambda: len(mesh.agentd_pods()) == 1)
+        assert mesh.agentd_pod() != before
+        load.more(20)
+    assert load.failed == 0
