@@ -1,7 +1,7 @@
 # agentd: build, test and run.  `make help` lists what there is.
 #
-# A unit test names the fakes it wants in a line "LINK: tests/fake/loop.c ..." of its head comment;
-# everything else comes from the library, so a test is one real module on faked neighbours.
+# A line "LINK: tests/fake/loop.c ..." in a unit test's head comment says what it is linked with: fakes, and what tests share.
+# Everything else comes from the library, so a test is one real module on faked neighbours.
 
 SHELL      := /bin/bash
 MAKEFLAGS  += --no-builtin-rules
@@ -134,21 +134,21 @@ $(GEN)/%.pb-c.c: proto/%.proto
 $(BUILD)/sysroot-%: same-packages
 	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-12-dev
 
-# The fakes of a test, from its "LINK:" line; a fake wins over the library's module.
-fakes = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
+# What a test is linked with, from its "LINK:" line; it wins over the library's module.
+linked = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
 .SECONDEXPANSION:
 # The broker's tests have the broker alone; those of the link have both of its ends.
-$(OUT)/tests/unit/broker/%_test: $(OUT)/obj/tests/unit/broker/%_test.o $$(call fakes,tests/unit/broker/%_test.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
+$(OUT)/tests/unit/broker/%_test: $(OUT)/obj/tests/unit/broker/%_test.o $$(call linked,tests/unit/broker/%_test.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS)
-$(OUT)/tests/unit/worker/link/%_test: $(OUT)/obj/tests/unit/worker/link/%_test.o $$(call fakes,tests/unit/worker/link/%_test.c) $(OUT)/libworker.a $(OUT)/libbroker.a $(OUT)/libcommon.a
+$(OUT)/tests/unit/worker/link/%_test: $(OUT)/obj/tests/unit/worker/link/%_test.o $$(call linked,tests/unit/worker/link/%_test.c) $(OUT)/libworker.a $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS) $(LIBS)
-$(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call fakes,tests/unit/%_test.c) $(OUT)/libworker.a $(OUT)/libcommon.a
+$(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call linked,tests/unit/%_test.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 # A test that runs the program.
 $(OUT)/tests/unit/ctl/agentctl_test: | $(OUT)/agentctl
-$(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $(OUT)/libbroker.a $(OUT)/libcommon.a
+$(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $$(call fakes,tests/fuzz/broker%_fuzz.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
-$(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call fakes,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
+$(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # The real kernel's test, here and in VMs: static, for there it has nothing beside it.
 VM_SRC     := $(wildcard tests/vm/*.c)
@@ -168,9 +168,9 @@ asan: unit ## the same
 tsan: ## the unit tests under ThreadSanitizer
 	@tests/tools/deps build test
 	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1" $(MAKE) -s MODE=tsan unit-run
-# A sanitizer makes the cage wider; this is the real one.
+# A sanitizer makes the cage wider, and has a heap of its own; these are the real ones.
 .PHONY: unit-run cage-run
-cage-run: $(OUT)/tests/unit/worker/link/cage_test
+cage-run: $(addprefix $(OUT)/tests/unit/,worker/link/cage_test worker/base/heap_test broker/base/calls_test)
 	@tests/tools/run-unit $^
 unit-run: $(UNIT_BIN)
 	@tests/tools/run-unit $(UNIT_BIN)
@@ -232,7 +232,7 @@ run: ## agentd, a development control plane and two real Envoys; traffic; what h
 	@tests/tools/demo
 
 # Units name absolute paths.
-units = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >$(DESTDIR)$(PREFIX)/lib/systemd/system/$(1)
+units = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >"$(DESTDIR)$(PREFIX)/lib/systemd/system/$(1)"
 
 # Flags and keys are described where they are defined, in common/flags.c: agentd --help.  A flag: *--run* _DIR_; a key: *log_level*.
 man_flags  = $(OUT)/agentd --help | sed -nE '/^Flags only/,/^$$/{s/_/\\_/g; s/^  --([a-z-]+)( ([^ ]+))? +(.*)/*--\1* _\3_\n\t\4.\n/; T; s/ __\n/\n/; p}'
@@ -245,14 +245,14 @@ $(BUILD)/man/%: docs/man/%.scd $(OUT)/agentd $(OUT)/agentd-worker
 .PHONY: man
 
 install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd included
-	install -D -m 755 $(OUT)/agentd $(DESTDIR)$(PREFIX)/sbin/agentd
-	install -D -m 755 $(OUT)/agentd-worker $(DESTDIR)$(PREFIX)/sbin/agentd-worker
-	install -D -m 755 $(OUT)/agentctl $(DESTDIR)$(PREFIX)/bin/agentctl
-	install -D -m 755 systemd/agentd-envoy $(DESTDIR)$(PREFIX)/libexec/agentd-envoy
-	install -D -m 755 systemd/agentd-state $(DESTDIR)$(PREFIX)/libexec/agentd-state
-	install -D -m 644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/agentd.conf
-	for page in $(MAN); do install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/} || exit; done
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -D -m 755 $(OUT)/agentd "$(DESTDIR)$(PREFIX)/sbin/agentd"
+	install -D -m 755 $(OUT)/agentd-worker "$(DESTDIR)$(PREFIX)/sbin/agentd-worker"
+	install -D -m 755 $(OUT)/agentctl "$(DESTDIR)$(PREFIX)/bin/agentctl"
+	install -D -m 755 systemd/agentd-envoy "$(DESTDIR)$(PREFIX)/libexec/agentd-envoy"
+	install -D -m 755 systemd/agentd-state "$(DESTDIR)$(PREFIX)/libexec/agentd-state"
+	install -D -m 644 systemd/sysusers.conf "$(DESTDIR)$(PREFIX)/lib/sysusers.d/agentd.conf"
+	for page in $(MAN); do install -D -m 644 $$page "$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}" || exit; done
+	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/system"
 	$(call units,agentd.service)
 	$(call units,agentd-state.service)
 	$(call units,agentd-envoy@.service)
@@ -284,6 +284,18 @@ test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's inj
 	@$(MAKE) -s binaries
 	@tests/tools/run-helm
 .PHONY: test-helm
+
+test-istiod: ## stock istiods, real Envoys, pilot-agent's pods beside ours; writes docs/SUPPORT.md (root, go): ISTIODS, ENVOYS choose
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@tests/tools/run-istiod
+.PHONY: test-istiod
+
+test-kube: ## a real kubelet, containerd, API server and istiod (root; Go builds them once): KUBE='-k reboot' chooses
+	@tests/tools/deps build test kube
+	@$(MAKE) -s image IMAGE_ARCHES=$(HOST_ARCH)
+	@tests/tools/run-kube $(KUBE)
+.PHONY: test-kube
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)

@@ -1,6 +1,7 @@
 /* inbound.bpf.h - what arrives at a pod, and what its Envoy dials in its own pod.
  *
- * Envoy binds its inbound port: the socket is marked -> it listens: it is put into `listeners` -> a
+ * Envoy binds its inbound port, to any address but a loopback one, where nobody arrives: the socket
+ * is marked -> it listens: it is put into `listeners`, if none is there, and the broker hears -> a
  * SYN to any port of the pod: the rules -> it is given to that listener, source and destination as
  * they were.  One program for each pod's network namespace: sk_lookup cannot ask where it is, so
  * the pod's index is written into its instructions (ebpf-redirect.md H1).
@@ -49,6 +50,7 @@ static __always_inline int steer(struct bpf_sk_lookup *ctx, __u32 index)
 	}
 	if (!sk) {
 		count(index, REDIRECT_DROP_NO_LISTENER);
+		tell(index, REDIRECT_NEWS_REFUSED);
 		return SK_DROP;
 	}
 	long rc = bpf_sk_assign(ctx, sk, BPF_SK_LOOKUP_F_REPLACE);

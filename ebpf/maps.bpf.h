@@ -27,6 +27,7 @@ enum {
 	TUPLES_MAX = 16384,
 	SELF_CALLS_MAX = 4096,
 	TRACES_BYTES = 1 << 18,
+	NEWS_BYTES = 1 << 14,
 };
 
 /* Set before loading. */
@@ -133,6 +134,11 @@ struct {
 	__uint(max_entries, TRACES_BYTES);
 } traces SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, NEWS_BYTES);
+} news SEC(".maps");
+
 static inline int rules_listed(__u32 index, enum redirect_port_kind kind, __u32 number)
 {
 	struct redirect_port_key key = {.index = index, .kind = kind, .number = number};
@@ -162,6 +168,24 @@ static __always_inline void count(__u32 index, enum redirect_verdict v)
  * listeners.bpf.h. */
 __u64 traces_lost;
 struct redirect_sought sought;
+__u64 told_ns[2 * REDIRECT_PODS_MAX]; /* of each row and kind: when it was told last */
+
+enum { LISTENS_PAUSE_NS = 10 * 1000 * 1000, REFUSED_PAUSE_NS = 1000 * 1000 * 1000 };
+
+/* A pod that listens and closes without end is told of now and then. */
+static __always_inline void tell(__u32 index, enum redirect_news_kind kind)
+{
+	const bool listens = kind == REDIRECT_NEWS_LISTENS;
+	__u32 at = 2 * ((index & REDIRECT_ROW_MASK) - 1) + listens;
+	__u64 now = bpf_ktime_get_ns();
+	struct redirect_news n = {.index = index, .kind = kind};
+
+	if (at >= 2 * REDIRECT_PODS_MAX ||
+	    now - told_ns[at] < (listens ? LISTENS_PAUSE_NS : REFUSED_PAUSE_NS))
+		return;
+	told_ns[at] = now;
+	bpf_ringbuf_output(&news, &n, sizeof(n), 0);
+}
 
 /* One test of a flag for pods that nobody looks at.  `source`: of an arrival, else NULL. */
 static __always_inline void trace(const struct redirect_pod *p, enum redirect_verdict v,

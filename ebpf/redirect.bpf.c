@@ -182,7 +182,7 @@ int redirect_recvmsg6(struct bpf_sock_addr *ctx)
 
 /* --- Envoy's listeners --- */
 
-static __always_inline int on_bound(struct bpf_sock *ctx)
+static __always_inline int on_bound(struct bpf_sock *ctx, const struct redirect_address *to)
 {
 	const struct redirect_pod *p = current_pod(ctx);
 	__u64 ids;
@@ -192,7 +192,7 @@ static __always_inline int on_bound(struct bpf_sock *ctx)
 		return ALLOW;
 	if (ctx->src_port == p->outbound_port)
 		kind = REDIRECT_SOCKET_LISTENS_OUT;
-	else if (ctx->src_port == p->inbound_port)
+	else if (ctx->src_port == p->inbound_port && !rules_is_loopback(to))
 		kind = REDIRECT_SOCKET_LISTENS_IN;
 	ids = bpf_get_current_uid_gid();
 	if (!kind ||
@@ -209,13 +209,21 @@ static __always_inline int on_bound(struct bpf_sock *ctx)
 SEC("cgroup/post_bind4")
 int redirect_post_bind4(struct bpf_sock *ctx)
 {
-	return on_bound(ctx);
+	const struct redirect_address to = v4_mapped(ctx->src_ip4);
+
+	return on_bound(ctx, &to);
 }
 
 SEC("cgroup/post_bind6")
 int redirect_post_bind6(struct bpf_sock *ctx)
 {
-	return on_bound(ctx);
+	struct redirect_address to;
+
+	LOAD_WORD(to.word[0], ctx, struct bpf_sock, src_ip6[0]);
+	LOAD_WORD(to.word[1], ctx, struct bpf_sock, src_ip6[1]);
+	LOAD_WORD(to.word[2], ctx, struct bpf_sock, src_ip6[2]);
+	LOAD_WORD(to.word[3], ctx, struct bpf_sock, src_ip6[3]);
+	return on_bound(ctx, &to);
 }
 
 /* --- the life of a TCP connection --- */
@@ -330,12 +338,26 @@ static __always_inline void on_accepted(struct redirect_socket *s, const struct 
 	bpf_map_delete_elem(&tuples, &key);
 }
 
+static __always_inline bool is_any(struct bpf_sock_ops *ctx)
+{
+	const struct ends e = ends_of(ctx);
+
+	if (ctx->family == AF_INET)
+		return !e.local.word[3];
+	return !(e.local.word[0] | e.local.word[1] | e.local.word[2] | e.local.word[3]);
+}
+
 static __always_inline void on_listen(struct bpf_sock_ops *ctx, const struct redirect_socket *s)
 {
 	struct redirect_listener_key key = {.index = s->index, .family = ctx->family};
 
-	if (s->kind == REDIRECT_SOCKET_LISTENS_IN)
-		bpf_sock_hash_update(ctx, &listeners, &key, BPF_ANY);
+	if (s->kind != REDIRECT_SOCKET_LISTENS_IN)
+		return;
+	/* The first one stays: of a group the kernel chooses, and another is no better.  One at a
+	 * single address is for the broker to look at, if it is the only one. */
+	if (is_any(ctx))
+		bpf_sock_hash_update(ctx, &listeners, &key, BPF_NOEXIST);
+	tell(s->index, REDIRECT_NEWS_LISTENS);
 }
 
 SEC("sockops")

@@ -175,6 +175,15 @@ struct redirect_counters {
 	__u64 n[REDIRECT_VERDICTS];
 };
 
+/* What the broker hears at once, whoever looks on. */
+enum redirect_news_kind {
+	REDIRECT_NEWS_LISTENS = 1, /* an Envoy's inbound listener is known */
+	REDIRECT_NEWS_REFUSED,     /* a connection found none; once a second */
+};
+struct redirect_news {
+	__u32 index, kind;
+};
+
 /* One decision, while somebody looks on.  An arrival has no uid and gid, and what the gate drops no
  * addresses. */
 struct redirect_trace {

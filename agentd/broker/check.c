@@ -107,9 +107,10 @@ static void check_cage(struct table *t)
 	    syscall(SYS_landlock_create_ruleset, NULL, (size_t)0, LANDLOCK_CREATE_RULESET_VERSION);
 
 	if (!syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &kill))
-		row(t, OK, "seccomp", "the worker has its list of system calls");
+		row(t, OK, "seccomp", "broker and worker have their lists of system calls");
 	else
-		row(t, NOTE, "seccomp", "missing: a worker taken over could make any system call");
+		row(t, NOTE, "seccomp",
+		    "missing: a broker or worker taken over could make any system call");
 	if (abi >= LANDLOCK_ABI_PORTS)
 		row(t, OK, "Landlock", "level %ld: files and ports of the worker", abi);
 	else if (abi > 0)
@@ -122,17 +123,30 @@ static void check_cage(struct table *t)
 
 /* --- the node --- */
 
-/* Of a node without a kubelet there is nothing to say. */
+/* Without it no pod's processes can be told from others. */
 static void check_kubepods(struct table *t, const char *root)
 {
+	static const char what[] = "the kubelet's cgroup";
+	static const char nil[] = "00000000-0000-0000-0000-000000000000";
 	auto_close int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	char path[PATH_MAX];
+	const char *named = t->o->kubepods;
+	char path[PATH_MAX], usual[KUBEPODS_SIZE];
 
+	kubepods_find(t->o, dir, nil, usual);
 	if (kubepods_tree(t->o, dir, path))
-		row(t, OK, "the kubelet's cgroup", "%s", path);
-	else if (t->o->kubepods)
-		row(t, NOTE, "the kubelet's cgroup",
-		    "%s is not there; it will be noticed when it appears", t->o->kubepods);
+		row(t, OK, what, "%s", path);
+	else if (!named && *usual)
+		row(t, OK, what, "one of several of the usual names");
+	else if ((named || t->o->kubelet_root) && kubepods_look(dir, path))
+		row(t, PROBLEM, what,
+		    "%s: agentd does not look there; name it (--kubepods, the chart's value "
+		    "kubepods)",
+		    path);
+	else if (named)
+		row(t, NOTE, what, "%s is not there; it will be noticed when it appears", named);
+	else if (t->o->kubelet_root)
+		row(t, NOTE, what,
+		    "kubepods or kubepods.slice is not there; it will be noticed when it appears");
 }
 
 static void check_cgroup(struct table *t)

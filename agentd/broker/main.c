@@ -1,4 +1,4 @@
-/* main.c - agentd: the root half; libc and libbpf only.
+/* main.c - agentd: the root half; libc and libbpf (with its libelf and zlib) only.
  *
  *   run, check   from the command line to the exit status; agentd --check
  *   base/        mechanism: options, loop, packets, capabilities, files, sockets at paths, state

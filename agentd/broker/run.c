@@ -1,18 +1,21 @@
 /* run.c - start, serve, end.
  *
- * options -> the worker's files are opened -> run directory, lock, admin.sock -> capabilities we do
- * not need are dropped -> the keeper starts one worker after the other.  The first one tells how
- * agentd.yaml wants the log; until then lines are held, unless a flag says it.  What an earlier
- * agentd or systemd kept was found before all that; SIGUSR2 executes another release.  The end:
- * SIGTERM or SIGINT is passed on to the worker as SIGTERM, which has ten seconds; its wait status
- * is ours. Sockets' files stay: the next broker renames fresh ones over them, and pods' mounts
- * stay.
+ * options -> system calls are bounded -> the worker's files are opened -> run directory, lock,
+ * admin.sock -> capabilities we do not need are dropped -> the keeper starts one worker after the
+ * other.  The first one tells how agentd.yaml wants the log; until then lines are held, unless a
+ * flag says it.  What an earlier agentd or systemd kept was found before all that; SIGUSR2 executes
+ * another release.  The end: SIGTERM or SIGINT is passed on to the worker as SIGTERM; its wait
+ * status is ours. Sockets' files stay: the next broker renames fresh ones over them, and pods'
+ * mounts stay.
  */
 #include "run.h"
+#include "broker/base/apart.h"
+#include "broker/base/calls.h"
 #include "broker/base/caps.h"
 #include "broker/base/fdstore.h"
 #include "broker/base/loop.h"
 #include "broker/base/rundir.h"
+#include "broker/base/running.h"
 #include "broker/life/keeper.h"
 #include "broker/life/notify.h"
 #include "broker/life/succession.h"
@@ -38,12 +41,19 @@ LOG_SCOPE("broker");
 
 enum { USAGE = 2, UNHEARD_MS = 5000 };
 
+/* Half of it is how long a worker may be silent, if no service manager wants to know sooner. */
+enum { WATCHDOG_MS = 30000 };
+
+/* Locked by the worker: 1024 pods with 16 pages of keys and tokens each. */
+enum { SECRETS_MAX = 64 << 20 };
+
 struct run {
 	struct broker *broker;
 	struct keeper *keeper;
 	struct succession succession;
 	struct broker_watch signals;
 	struct broker_timer unheard; /* no worker told how to log: held lines go */
+	bool vouched;                /* a service manager wants to hear that the worker answers */
 	bool ended;
 	int code; /* our exit code */
 };
@@ -68,7 +78,9 @@ static void on_alive(void *ctx)
 {
 	struct run *r = ctx;
 
-	succession_alive(&r->succession);
+	notify_again();
+	if (r->vouched)
+		succession_alive(&r->succession);
 }
 
 /* As process 1 of a container we reap strangers too. */
@@ -78,7 +90,7 @@ static void reap(struct run *r)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		if (!succession_reaped(&r->succession, pid, status))
+		if (!apart_reaped(pid) && !succession_reaped(&r->succession, pid, status))
 			keeper_reaped(r->keeper, pid, status);
 }
 
@@ -150,7 +162,10 @@ static int serve(
 	broker_timer_set(&r->unheard, UNHEARD_MS);
 	r->keeper = keeper_new(r->broker, o, wk);
 	keeper_observe(r->keeper, &events, r);
-	if ((watchdog_ms && keeper_watchdog(r->keeper, watchdog_ms, e)) ||
+	r->vouched = watchdog_ms;
+	if (!watchdog_ms || watchdog_ms > WATCHDOG_MS)
+		watchdog_ms = WATCHDOG_MS;
+	if (keeper_watchdog(r->keeper, watchdog_ms, e) ||
 	    succession_open(&r->succession, r->keeper, epoll, o->run, e) ||
 	    keeper_start(r->keeper, patient, e))
 		return -1;
@@ -186,6 +201,8 @@ static int run(struct run *r, const struct broker_options *o, struct life_worker
 	broker_timer_close(&r->unheard);
 	succession_close(&r->succession);
 	keeper_free(&r->keeper);
+	if (r->succession.is_over)
+		broker_leave(r->broker);
 	broker_free(&r->broker);
 	mem_closep(&r->signals.fd);
 	if (r->succession.is_over && o->linger)
@@ -194,10 +211,10 @@ static int run(struct run *r, const struct broker_options *o, struct life_worker
 }
 
 /* 0, 1 and 2 must not be given to something else; files get the modes we name; a socket and its
- * kin for each pod need many fds. */
+ * kin for each pod need many fds, and their keys and tokens locked memory. */
 static int prepare_process(struct err *e)
 {
-	struct rlimit files;
+	struct rlimit files, locked;
 	int fd;
 
 	while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
@@ -205,6 +222,7 @@ static int prepare_process(struct err *e)
 	mem_closep(&fd);
 	umask(S_IWGRP | S_IWOTH);
 	signal(SIGPIPE, SIG_IGN); /* a log nobody reads any more */
+	log_detach();             /* or does not read at the moment; the worker inherits it */
 	if (geteuid() != 0)
 		return err_set(e, EPERM,
 		    "agentd must be started as root: it makes the sockets in pods' directories, "
@@ -213,6 +231,23 @@ static int prepare_process(struct err *e)
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
+	/* A runtime may give as little as 64 KiB.  Where we may not raise it the worker says so. */
+	if (!getrlimit(RLIMIT_MEMLOCK, &locked) && locked.rlim_cur < SECRETS_MAX) {
+		locked.rlim_cur = SECRETS_MAX;
+		locked.rlim_max = locked.rlim_max < SECRETS_MAX ? SECRETS_MAX : locked.rlim_max;
+		setrlimit(RLIMIT_MEMLOCK, &locked);
+	}
+	return 0;
+}
+
+/* In a privileged container nobody else does it. */
+static int bound_calls(struct err *e)
+{
+	if (!broker_calls_bound(e))
+		return 0;
+	if (e->code != ERR_UNAVAILABLE)
+		return -1;
+	log_warn(NULL, "the broker can make any system call: %s (CONFIG_SECCOMP_FILTER)", e->msg);
 	return 0;
 }
 
@@ -250,6 +285,29 @@ static int uninstall(const struct broker_options *o)
 	return rc;
 }
 
+/* Asked without any flag it is about the agentd that runs, with the flags that this one has. */
+static int check(const struct broker_options *asked)
+{
+	struct broker_running running = {.pid = 0};
+	struct broker_options its;
+	struct err e;
+	int code;
+
+	if (!asked->bare || !broker_running_find(&running, asked->run)) {
+		code = broker_check(asked);
+	} else if (broker_options_parse(&its, running.argc, running.argv, &e)) {
+		code = fail(&e);
+		broker_options_clear(&its);
+	} else {
+		printf(
+		    "ok       %-22s pid %d: with its flags\n", "running agentd", (int)running.pid);
+		code = broker_check(&its);
+		broker_options_clear(&its);
+	}
+	broker_running_clear(&running);
+	return code;
+}
+
 static int start(const struct broker_options *o, char **argv)
 {
 	struct run r = {.signals.fd = -1, .unheard.watch.fd = -1};
@@ -264,10 +322,10 @@ static int start(const struct broker_options *o, char **argv)
 		printf("agentd %s\n", AGENTD_VERSION);
 		return 0;
 	}
-	if (prepare_process(&e))
+	if (prepare_process(&e) || bound_calls(&e))
 		return fail(&e);
 	if (o->mode == BROKER_CHECK)
-		return broker_check(o);
+		return check(o);
 	if (o->mode == BROKER_CHECK_STATE)
 		return upgrade_check(o);
 	if (o->mode == REDIRECT_UNINSTALL)

@@ -6,8 +6,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { FDS_ROOM = 4 };
-
 int fdpass_send(int sock, const void *packet, size_t size, int fd)
 {
 	union {
@@ -34,21 +32,16 @@ int fdpass_send(int sock, const void *packet, size_t size, int fd)
 }
 
 /* All are taken out and counted: CMSG_SPACE of one fd has room for two, and the kernel would not
- * call it cut (process-split.md 4). */
+ * call it cut (process-split.md 4).  One for which there is no room would be closed by the kernel,
+ * in our time. */
 static void take_fds(struct msghdr *msg, struct fdpass_got *got)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
 		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (got->nfds++ == 0)
-				got->fd = fd;
-			else
-				close(fd);
-		}
+		for (size_t i = 0; i < n && got->nfds < FDPASS_FDS_MAX; i++)
+			memcpy(&got->fds[got->nfds++], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
 	}
 }
 
@@ -56,7 +49,7 @@ int fdpass_receive(int sock, void *packet, size_t size, int flags, struct fdpass
 {
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(FDS_ROOM * sizeof(int))];
+		char bytes[CMSG_SPACE(FDPASS_FDS_MAX * sizeof(int))];
 	} control;
 	struct iovec iov = {.iov_base = packet, .iov_len = size};
 	struct msghdr msg = {.msg_iov = &iov,
@@ -64,7 +57,7 @@ int fdpass_receive(int sock, void *packet, size_t size, int flags, struct fdpass
 	    .msg_control = &control,
 	    .msg_controllen = sizeof(control)};
 
-	*got = (struct fdpass_got){.fd = -1};
+	*got = (struct fdpass_got){.nfds = 0};
 	do
 		got->size = recvmsg(sock, &msg, flags | MSG_CMSG_CLOEXEC);
 	while (got->size < 0 && errno == EINTR);
@@ -72,7 +65,14 @@ int fdpass_receive(int sock, void *packet, size_t size, int flags, struct fdpass
 		return -1;
 	take_fds(&msg, got);
 	got->cut = msg.msg_flags & MSG_TRUNC;
-	/* Cut short below our room: the process is at its limit of open files. */
-	got->lost = (msg.msg_flags & MSG_CTRUNC) && got->nfds < FDS_ROOM;
+	/* There was room: the process is at its limit of open files. */
+	got->lost = msg.msg_flags & MSG_CTRUNC;
 	return 0;
+}
+
+int fdpass_first(const struct fdpass_got *got)
+{
+	for (unsigned i = 1; i < got->nfds; i++)
+		close(got->fds[i]);
+	return got->nfds ? got->fds[0] : -1;
 }

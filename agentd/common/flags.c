@@ -56,12 +56,14 @@ const struct flag flags_list[] = {
 	"the cgroup above all pods: a path below the cgroup root (the root; without manifests "
 	"--kubepods)"),
     BROKER("redirect-allow", FLAG_TEXT, "LIST", "permissive,exclusions",
-	"what pods may ask for beside strict capture"),
+	"what pods may ask for beside strict capture; strict: nothing; KEY=NUMBER: such a port or "
+	"id in place of istio's"),
     BROKER("bpffs", FLAG_TEXT, "DIR", "/sys/fs/bpf", "where eBPF programs are pinned"),
     BROKER("metrics", FLAG_TEXT, "ADDR:PORT", NULL,
 	"serve /metrics and /healthz there, to anybody who can reach it"),
     BROKER("check", FLAG_SWITCH, NULL, NULL,
-	"say what kernel and node offer, check the configuration, end"),
+	"say what kernel and node offer, check the configuration, end; alone: with the flags of "
+	"the agentd that runs"),
     BROKER("redirect-uninstall", FLAG_SWITCH, NULL, NULL,
 	"detach and forget all eBPF programs of all agentds, end"),
     BROKER("check-state", FLAG_SWITCH, NULL, NULL, NULL),
@@ -103,6 +105,8 @@ const struct flag flags_list[] = {
     NUMBER("pod-streams", "256", "streams of one pod at a time"),
     NUMBER("pod-message-mib", "4", "largest message from a pod's Envoy"),
     NUMBER("pod-memory-mib", "32", "memory for what a pod's Envoy is sending"),
+    NUMBER(
+	"pods-memory-mib", "48", "memory for what all pods' connections hold beyond their shares"),
     NUMBER("pod-queued-mib", "8", "bytes that wait for a pod's Envoy to read"),
     NUMBER("pod-requests-per-second", "100", "requests of one pod; above it they are read later"),
     NUMBER("pod-requests-burst", "200", "and so many of them at once"),

@@ -1,4 +1,4 @@
-/* log.c - from log_warn(...) to one write(2).
+/* log.c - from log_warn(...) to one write(2), if that need not wait.
  *
  * Scopes chain themselves together in constructors, before main().  A line is composed in a buffer
  * on the stack: time, level, scope, subject, message; each value escaped for the format in use, cut
@@ -6,17 +6,26 @@
  * lines of different threads never mix.  The levels are the only shared state: relaxed atomics,
  * since it does not matter which of two lines sees a new level first.
  *
+ * Who reads the log may stand still: a frozen journald, a full disk of the container's runtime.  A
+ * socket is asked per line not to wait.  A pipe has no such question, and the flag that says so is
+ * shared with strangers: so it is opened anew.  A write below PIPE_BUF is whole or not at all.
+ *
  * The broker reads no agentd.yaml, so its first lines are held until its worker has told the
  * format: hold -> kept with their times -> release.
  */
 #include "log.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,6 +56,10 @@ struct held {
 static struct held held[HELD_MAX];
 static unsigned nheld;
 static pid_t holder; /* 0: nothing is held */
+
+_Static_assert((int)LINE_MAX_BYTES <= PIPE_BUF, "a line is written whole or not at all");
+static uint64_t dropped; /* lines */
+static uint64_t unsaid;  /* of these */
 
 struct line {
 	char text[LINE_MAX_BYTES];
@@ -200,27 +213,111 @@ static void put_time(struct line *l, const struct timespec *when)
 	put_pair(l, "time", text);
 }
 
+static void compose(struct line *l, const struct held *h)
+{
+	l->len = 0;
+	l->limit = LINE_MAX_BYTES - CLOSING_BYTES;
+	if (with_priority)
+		put(l, (char[]){'<', journald[h->level], '>'}, 3);
+	puts_line(l, as_json ? "{" : "");
+	put_time(l, &h->when);
+	put_pair(l, "level", level_names[h->level]);
+	put_pair(l, "scope", h->scope->name);
+	size_t limit = l->limit;
+	l->limit = l->len + SUBJECT_MAX_BYTES; /* an endless subject leaves room for the message */
+	if (h->subject)
+		put_pair(l, "subject", h->subject);
+	l->limit = limit;
+	put_pair(l, "msg", h->msg);
+	if (as_json)
+		l->text[l->len++] = '}';
+	l->text[l->len++] = '\n';
+}
+
+/* --- out --- */
+
+static bool has_room(void)
+{
+	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLOUT);
+}
+
+/* False: it was not written, since that would have to wait, or fails. */
+static bool emit(const struct line *l)
+{
+	ssize_t n;
+
+	do
+		n = send(STDERR_FILENO, l->text, l->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == ENOTSOCK) {
+		if (!has_room())
+			return false;
+		do
+			n = write(STDERR_FILENO, l->text, l->len);
+		while (n < 0 && errno == EINTR);
+	}
+	return n == (ssize_t)l->len;
+}
+
+/* False: there is no room still. */
+static bool say_dropped(const struct held *next)
+{
+	const uint64_t n = __atomic_exchange_n(&unsaid, 0, __ATOMIC_RELAXED);
+	char msg[80];
+	struct held h = {.when = next->when, .scope = next->scope, .level = LOG_WARN, .msg = msg};
+	struct line l;
+
+	if (!n)
+		return true;
+	snprintf(msg, sizeof(msg), "%llu line%s dropped: nobody read this log",
+	    (unsigned long long)n, n == 1 ? " was" : "s were");
+	compose(&l, &h);
+	if (emit(&l))
+		return true;
+	__atomic_add_fetch(&unsaid, n, __ATOMIC_RELAXED);
+	return false;
+}
+
 static void say(const struct held *h)
 {
-	struct line l = {.limit = LINE_MAX_BYTES - CLOSING_BYTES};
+	struct line l;
 
-	if (with_priority)
-		put(&l, (char[]){'<', journald[h->level], '>'}, 3);
-	puts_line(&l, as_json ? "{" : "");
-	put_time(&l, &h->when);
-	put_pair(&l, "level", level_names[h->level]);
-	put_pair(&l, "scope", h->scope->name);
-	size_t limit = l.limit;
-	l.limit = l.len + SUBJECT_MAX_BYTES; /* an endless subject leaves room for the message */
-	if (h->subject)
-		put_pair(&l, "subject", h->subject);
-	l.limit = limit;
-	put_pair(&l, "msg", h->msg);
-	if (as_json)
-		l.text[l.len++] = '}';
-	l.text[l.len++] = '\n';
-	while (write(STDERR_FILENO, l.text, l.len) < 0 && errno == EINTR)
-		;
+	compose(&l, h);
+	if (say_dropped(h) && emit(&l))
+		return;
+	__atomic_add_fetch(&dropped, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&unsaid, 1, __ATOMIC_RELAXED);
+}
+
+uint64_t log_unsaid(void)
+{
+	static const struct log_scope scope = {.name = "log"};
+	struct held now = {.scope = &scope};
+
+	clock_gettime(CLOCK_REALTIME, &now.when);
+	(void)say_dropped(&now);
+	return __atomic_load_n(&unsaid, __ATOMIC_RELAXED);
+}
+
+uint64_t log_dropped(void)
+{
+	return __atomic_load_n(&dropped, __ATOMIC_RELAXED);
+}
+
+/* A file is left alone: the offset of its description is shared, and ours would begin anew. */
+void log_detach(void)
+{
+	struct stat st;
+
+	if (fstat(STDERR_FILENO, &st) || !(S_ISFIFO(st.st_mode) || isatty(STDERR_FILENO)))
+		return;
+	int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	dup2(fd, STDERR_FILENO);
+	close(fd);
 }
 
 void log_hold(void)

@@ -8,7 +8,8 @@
  * error: an operator must act.  warn: degraded, retried.  info: life of a pod, certificate,
  * connection (never per request).  debug: everything.  Tokens and keys are never passed in; bytes
  * of a peer may be: whatever is not printable UTF-8 is escaped here.  Lines are cut at 2 KiB.
- * Any thread may log.
+ * Any thread may log, and none ever waits: a line for which there is no room is dropped whole,
+ * counted, and said when there is room again.
  */
 #pragma once
 #include <stdbool.h>
@@ -36,6 +37,12 @@ void log_scope_register(struct log_scope *s);
 
 void log_init(bool json); /* journald's <N> prefix when JOURNAL_STREAM is set and not JSON */
 bool log_is_json(void);
+
+/* A pipe or a terminal that others write to as well becomes one that never waits, for us and our
+ * children alone.  Where that is not allowed, two writers may still wait for one last room. */
+void log_detach(void);
+uint64_t log_dropped(void); /* lines, since the start */
+uint64_t log_unsaid(void);  /* of these, after one more try to say so; 0: the log is read */
 
 /* A program that does not know its format yet holds its lines, 64 at most; a 65th lets them go. Its
  * children hold none.  A line that the levels do not want any more is dropped when it is released.

@@ -24,7 +24,9 @@ enum link_answer {
 /* X(operation, descriptors of the request, whose pod, answer, "the broker refused to ...") */
 /* clang-format off */
 #define LINK_OPS(X) \
-	/* Makes <run>/pods/<uid>/mount, or adopts it. */ \
+	/* Makes <run>/pods/<uid>/mount, or adopts it.  ESTALE: so it did, but the pod's \
+	 * containers have another one, of before.  Reply: arg = seconds for which its connections \
+	 * have to wait, because they held much when a worker was killed. */ \
 	X(POD_ADD, 0, ANY_POD, REPLIED, "make the pod's directory") \
 	/* Closes its listeners, ends its follows, removes the directory. */ \
 	X(POD_REMOVE, 0, ANY_POD, REPLIED, "remove the pod's directory") \
@@ -73,7 +75,12 @@ enum link_answer {
 	/* arg: the kubelet registered us, or refused to (NotifyRegistrationStatus). */ \
 	X(CSI_REGISTERED, 0, NO_POD, REPLIED, "hear what the kubelet registered") \
 	/* kind = link_log, arg = log_level: how the broker logs from now on. */ \
-	X(LOG, 0, NO_POD, REPLIED, "log as the worker does")
+	X(LOG, 0, NO_POD, REPLIED, "log as the worker does") \
+	/* Its loop turns.  Reply: arg = lines that it could not log so far; `why`: what is wrong \
+	 * on its side, or "". */ \
+	X(BEAT, 0, NO_POD, REPLIED, "answer") \
+	/* arg = KiB that the pod's connections hold of the worker's memory, now. */ \
+	X(HOLDS, 0, ADDED_POD, REPLIED, "hear what the pod holds")
 /* clang-format on */
 
 #define LINK_OP_NUMBER(op, ...) LINK_##op,

@@ -10,7 +10,7 @@
 #include "protocol_request.h"
 
 enum {
-	LINK_VERSION = 3,
+	LINK_VERSION = 5,
 	LINK_FD = 3,        /* the worker's end of the pair */
 	LINK_CONFIG_FD = 4, /* a copy of agentd.yaml; empty without one */
 	LINK_FILE_SIZE_MAX = 1 << 20,
@@ -39,12 +39,14 @@ enum link_what {
 			*/
 	LINK_REDIRECTED, /* id of the LINK_REDIRECT_SET; code 0, arg = row of the counters + 1, 1 fd
 			    (its baseline, struct redirect_counters); or errno, `why` */
-	LINK_REDIRECT_NOTE, /* uid: arg = its inbound traffic is redirected, too; code, `why` not;
-			       uid of zeroes: arg = how much was put back so far */
+	LINK_REDIRECT_NOTE, /* uid: arg = link_redirect_note; code, `why` something is wrong; uid of
+			       zeroes: arg = how much was put back so far */
 	LINK_STATE,         /* id of the LINK_STATE_LIST, kind, state_id, 1 fd */
 	LINK_VOLUME,   /* id of the LINK_VOLUMES; uid, name, state = link_volume_state; 1 fd: its
 			  vol_data.json, else `why` not */
 	LINK_CSI_NOTE, /* arg = how often csi.sock or its entry had to be put back so far */
+	LINK_POD_NOTE, /* uid: arg = bits, 1 << link_file, of files that are gone; state = how much
+			  was put back so far, of all pods; code, `why`: what could not be */
 	LINK_WHAT_END
 };
 enum link_node_listener {
@@ -52,6 +54,10 @@ enum link_node_listener {
 	LINK_NODE_CSI,     /* with --kubelet-root only */
 	LINK_NODE_METRICS, /* with --metrics only */
 	LINK_NODE_LISTENER_END
+};
+enum link_redirect_note {          /* bits */
+	LINK_REDIRECT_INBOUND = 1, /* its inbound traffic is redirected, too */
+	LINK_REDIRECT_LEFT = 2,    /* no rules are in force for its processes */
 };
 enum link_volume_state {           /* bits */
 	LINK_VOLUME_MOUNTED = 1,   /* our directory is on it */

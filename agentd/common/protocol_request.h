@@ -17,6 +17,8 @@ enum link_state {
 	LINK_STATE_CERTS_END,
 	LINK_STATE_POD = LINK_STATE_CERTS_END, /* survives the broker; state_id: the 16 bytes of its
 						  uid, then zeroes */
+	LINK_STATE_NAMES, /* survives the broker; name tables as istiod sent them, by their SHA-256;
+			     zeroes: which pod has which */
 	LINK_STATE_END
 };
 enum link_listener {

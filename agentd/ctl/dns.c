@@ -24,13 +24,16 @@ static const char *state_of(const json_t *x)
 	return json_is_true(json_object_get(x, "captured")) ? "its resolver" : "-";
 }
 
-/* Of the table; "-" before there is one. */
+/* Of the table; "-" before there is one.  Stale: istiod sent it to an earlier worker. */
 static char *names_of(const json_t *x)
 {
 	long long n = json_integer_value(json_object_get(x, "names"));
 
-	return json_is_true(json_object_get(x, "captured")) && n >= 0 ? mem_printf("%lld", n)
-								      : mem_strdup("-");
+	const char *stale = json_is_true(json_object_get(x, "stale")) ? " (stale)" : "";
+
+	return json_is_true(json_object_get(x, "captured")) && n >= 0
+		   ? mem_printf("%lld%s", n, stale)
+		   : mem_strdup("-");
 }
 
 static void print_table(const json_t *answer)

@@ -70,8 +70,8 @@ static void print_table(const json_t *answer)
 	json_array_foreach (json_object_get(answer, "refused_manifests"), i, p)
 		printf("refused: %s: %s\n", ctl_string(p, "file"), ctl_string(p, "why"));
 	json_array_foreach (json_object_get(answer, "waiting_volumes"), i, p)
-		printf("volume %s of pod %s: %s\n", ctl_string(p, "volume"), ctl_string(p, "uid"),
-		    ctl_string(p, "problem"));
+		printf("volume %s of pod %s: %s\n", ctl_string(p, "volume"),
+		    ctl_string(p, *ctl_string(p, "pod") ? "pod" : "uid"), ctl_string(p, "problem"));
 }
 
 static int pods(const struct ctl *c)

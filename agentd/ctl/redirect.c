@@ -14,13 +14,24 @@ static bool is_ebpf(const json_t *x)
 	return !strcmp(ctl_string(x, "mode"), "ebpf");
 }
 
+/* No Envoy came and nothing was decided: whether its processes are where the rules are, nobody
+ * knows (hostNetwork). */
+static bool has_counted(const json_t *x)
+{
+	return json_integer_value(json_object_get(x, "redirected")) ||
+	       json_integer_value(json_object_get(x, "passed")) ||
+	       json_integer_value(json_object_get(x, "dropped"));
+}
+
 static const char *state_of(const json_t *x)
 {
 	if (!is_ebpf(x))
 		return "-";
 	if (!json_is_true(json_object_get(x, "in_force")))
 		return "no";
-	return json_is_true(json_object_get(x, "inbound")) ? "yes" : "outbound";
+	if (json_is_true(json_object_get(x, "inbound")))
+		return "yes";
+	return has_counted(x) ? "outbound" : "unseen";
 }
 
 static void print_table(const json_t *answer)

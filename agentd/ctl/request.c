@@ -97,7 +97,9 @@ static void print_refusal(const struct answer *a)
 	a->body[strcspn(a->body, "\n")] = '\0';
 	line = printable_string(a->body);
 	if (!a->status)
-		fprintf(stderr, "agentctl: agentd did not answer\n");
+		fprintf(stderr,
+		    "agentctl: agentd did not answer: is its worker stopped? A silent one is "
+		    "replaced soon\n");
 	else if (*a->body)
 		fprintf(stderr, "agentctl: %s\n", json_string_value(line));
 	else

@@ -10,6 +10,12 @@ static const char *kubelet_problem(const json_t *s)
 	return ctl_string(json_object_get(s, "kubelet"), "why_not");
 }
 
+/* "": it answers. */
+static const char *broker_problem(const json_t *s)
+{
+	return ctl_string(json_object_get(s, "broker"), "why_not");
+}
+
 static bool has_problem(const json_t *s)
 {
 	const json_t *plane;
@@ -19,8 +25,10 @@ static bool has_problem(const json_t *s)
 		if (*ctl_string(plane, "why_not") ||
 		    *ctl_string(json_object_get(plane, "crl"), "why_not"))
 			return true;
-	return json_is_false(json_object_get(s, "confined")) || *kubelet_problem(s) ||
+	return json_is_false(json_object_get(s, "confined")) || *broker_problem(s) ||
+	       json_array_size(json_object_get(s, "problems")) || *kubelet_problem(s) ||
 	       json_array_size(json_object_get(s, "refused_manifests")) ||
+	       json_array_size(json_object_get(s, "waiting_volumes")) ||
 	       json_integer_value(json_object_get(s, "pods")) !=
 		   json_integer_value(json_object_get(s, "pods_ready"));
 }
@@ -68,6 +76,10 @@ static void print_status(const json_t *s)
 	printf("cage           %s\n", ctl_string(s, "cage"));
 	if (json_is_false(json_object_get(s, "confined")))
 		printf("  problem: the worker is NOT confined (agentd --no-privsep)\n");
+	if (*broker_problem(s))
+		printf("broker         silent\n  problem: %s\n", broker_problem(s));
+	json_array_foreach (json_object_get(s, "problems"), i, v)
+		printf("  problem: %s\n", json_string_value(v) ? json_string_value(v) : "");
 	print_kubelet(s);
 	printf("pods           %lld, %lld ready\n", (long long)pods, (long long)ready);
 	if (pods != ready)
@@ -77,6 +89,9 @@ static void print_status(const json_t *s)
 		print_plane(v);
 	json_array_foreach (json_object_get(s, "refused_manifests"), i, v)
 		printf("refused        %s: %s\n", ctl_string(v, "file"), ctl_string(v, "why"));
+	json_array_foreach (json_object_get(s, "waiting_volumes"), i, v)
+		printf("refused        volume %s of %s: %s\n", ctl_string(v, "volume"),
+		    ctl_string(v, *ctl_string(v, "pod") ? "pod" : "uid"), ctl_string(v, "problem"));
 }
 
 static int show_status(const struct ctl *c)
@@ -108,7 +123,8 @@ static int show_ready(const struct ctl *c)
 {
 	int status;
 	json_t *s = ctl_request(c, "GET", "/status", &status);
-	const char *why_not = json_is_true(json_object_get(s, "settled"))
+	const char *why_not = *broker_problem(s) ? broker_problem(s)
+			      : json_is_true(json_object_get(s, "settled"))
 				  ? kubelet_problem(s)
 				  : "some previous pods are not served yet";
 
@@ -126,6 +142,7 @@ static int show_ready(const struct ctl *c)
 const struct ctl_command ctl_ready = {
     .noun = "ready",
     .args = "",
-    .help = "for probes: whether all previous pods are served and the kubelet knows agentd",
+    .help = "for probes: whether all previous pods are served, the broker answers and the kubelet "
+	    "knows agentd",
     .run = show_ready,
 };

@@ -1,7 +1,7 @@
 /* agent.c
  *
  * start: broker -> runtime -> control planes -> registry -> what an earlier worker stored
- *        -> the kubelet's volumes, manifests -> admin socket.
+ *        (certificates, name tables) -> the kubelet's volumes, manifests -> admin socket.
  * A pod comes: its environment is read (worker/envoy/node) and refused, or pod_services.h starts
  * its services. A pod changes: the new environment is read first; a bad one leaves the old services
  * alone. A pod goes: services stop, the broker drops sockets and directory. end: the reverse of
@@ -19,8 +19,10 @@
 #include "worker/certs/cert_cache.h"
 #include "worker/certs/crl.h"
 #include "worker/config/config.h"
+#include "worker/dns/keep.h"
 #include "worker/istiod/istiod.h"
 #include "worker/kubelet/kubelet.h"
+#include "worker/link/heartbeat.h"
 #include "worker/link/link.h"
 #include "worker/link/log.h"
 #include "worker/pages/pages.h"
@@ -45,6 +47,7 @@ struct agent {
 	struct manifest_dir *manifests;
 	struct kubelet *kubelet; /* NULL: no kubelet */
 	struct pages *pages;
+	struct heartbeat *broker;
 	bool broker_lost;
 };
 
@@ -120,6 +123,7 @@ static void on_pod_removed(void *ctx, struct pod *p)
 
 	pod_services_stop(&p->services);
 	link_pod_remove(a->shared.link, &p->uid);
+	dns_keep_forget(a->shared.names, &p->uid);
 	if (!has_namesake(a, p))
 		metrics_drop(pages_pod_labels(p, labels, sizeof(labels)));
 	log_info(p->label, "pod removed");
@@ -131,6 +135,7 @@ static void on_pods_settled(void *ctx)
 	struct agent *a = ctx;
 
 	log_info(NULL, "ready");
+	dns_keep_settle(a->shared.names);
 	link_ready(a->shared.link);
 }
 
@@ -206,6 +211,7 @@ static void set_limits(struct agent *a)
 		[LIMIT_STREAMS] = c->pod_streams,
 		[LIMIT_MESSAGE] = c->pod_message_mib << 20,
 		[LIMIT_MEMORY] = c->pod_memory_mib << 20,
+		[LIMIT_NODE_MEMORY] = c->pods_memory_mib << 20,
 		[LIMIT_HEADERS] = c->pod_header_kib << 10,
 		[LIMIT_QUEUED] = c->pod_queued_mib << 20,
 		[LIMIT_REQUESTS] = c->pod_requests_per_second,
@@ -216,19 +222,27 @@ static void set_limits(struct agent *a)
 	    }};
 
 	a->shared.limits = v;
+	rpc_guard_budget(LIMITS_SHARE, v.of[LIMIT_NODE_MEMORY]);
 }
 
 /* Not before: a pod that comes earlier would cost a certificate that is there. */
+static void on_names_restored(void *ctx)
+{
+	struct agent *a = ctx;
+
+	a->kubelet = kubelet_new(&(struct kubelet_options){a->shared.loop, a->shared.link,
+	    a->shared.rpc, a->pods, a->config->node_name, a->config->publish_wait_ms});
+	a->manifests = manifest_dir_new(a->shared.loop, a->shared.link, a->pods);
+	a->pages = pages_new(&(struct pages_of){&a->shared, a->config, a->pods, a->manifests,
+	    a->kubelet, a->broker, loop_now_ms(a->shared.loop)});
+}
+
 static void on_restored(void *ctx)
 {
 	struct agent *a = ctx;
 
 	agent_state_free(&a->state);
-	a->kubelet = kubelet_new(&(struct kubelet_options){a->shared.loop, a->shared.link,
-	    a->shared.rpc, a->pods, a->config->node_name, a->config->publish_wait_ms});
-	a->manifests = manifest_dir_new(a->shared.loop, a->shared.link, a->pods);
-	a->pages = pages_new(&(struct pages_of){
-	    &a->shared, a->config, a->pods, a->manifests, a->kubelet, loop_now_ms(a->shared.loop)});
+	dns_keep_restore(a->shared.names, on_names_restored, a);
 }
 
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
@@ -245,10 +259,12 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 		return NULL;
 	}
 	link_log(a->shared.link);
+	a->broker = heartbeat_new(l, a->shared.link);
 	if (!strcmp(c->attest, "require"))
 		link_require_attestation(a->shared.link);
 	a->shared.rpc = rpc_new(l);
 	a->shared.redirect = pod_redirects_new(a->shared.link);
+	a->shared.names = dns_keep_new(l, a->shared.link);
 	set_limits(a);
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
@@ -287,6 +303,7 @@ void agent_free(struct agent **agent)
 		return;
 	agent_state_free(&a->state);
 	pages_free(&a->pages);
+	heartbeat_free(&a->broker);
 	kubelet_free(&a->kubelet);
 	manifest_dir_free(&a->manifests);
 	stop_all_pods(a);
@@ -301,6 +318,7 @@ void agent_free(struct agent **agent)
 	free(a->node_planes);
 	rpc_free(&a->shared.rpc);
 	pod_redirects_free(&a->shared.redirect);
+	dns_keep_free(&a->shared.names);
 	link_free(&a->shared.link);
 	metrics_clear();
 	free(a);

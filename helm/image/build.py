@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """build.py --version V --epoch SECONDS --out DIRECTORY ARCH=BINARIES:ROOT...
 
-The image: agentd's three programs, stripped; the C library they are started with; roots of certificates;
-users.  No shell, no package manager.  ROOT is the system they were linked against: / or a sysroot.  Name
-service (files, dns) is part of the C library itself since 2.34.  BINARIES/*.inputs, written by the linker,
-say what is in the programs, for the SBOM that lies beside the archive.
+The image holds agentd's three programs, stripped, their C library, root certificates and users.  It has no
+shell and no package manager.  ROOT is the system they were linked against: / or a sysroot.  Since 2.34 the C
+library itself looks up names (files, dns).  The linker writes BINARIES/*.inputs, which say what is in the
+programs: for the SBOM beside the archive.
 """
 import argparse
 import datetime
@@ -19,9 +19,9 @@ from oci import Entry, Layout
 
 PLACES = {'agentd': 'usr/local/sbin', 'agentd-worker': 'usr/local/sbin', 'agentctl': 'usr/local/bin'}
 TRIPLETS = {'amd64': 'x86_64-linux-gnu', 'arm64': 'aarch64-linux-gnu'}
-# "(archive)member", or an object by itself.
+# A line of *.inputs: "(archive)member", or an object.
 TAKEN = re.compile(r'^(?:\((.+)\).+|(.+\.o))$', re.M)
-# Only headers: the linker knows nothing of them.
+# Libraries that are headers only: the linker does not know them.
 HEADERS = ('/usr/include/uthash.h',)
 LICENCE = Path(__file__).resolve().parents[2] / 'LICENSE'
 ROOTS = '/usr/share/ca-certificates/mozilla'
@@ -30,7 +30,7 @@ TEXTS = {
     'etc/group': 'root:x:0:\nagentd:x:1338:\n',
     'etc/nsswitch.conf': 'passwd: files\ngroup: files\nhosts: files dns\n',
 }
-# What a runtime mounts something on, and what agentd writes to.
+# A runtime mounts something on them, or agentd writes into them.
 DIRECTORIES = {'dev': 0o755, 'proc': 0o555, 'sys': 0o555, 'run': 0o755, 'tmp': 0o1777, 'etc/agentd': 0o755}
 LABELS = {
     'org.opencontainers.image.title': 'agentd',
@@ -41,7 +41,7 @@ LABELS = {
 
 
 class Image:
-    """What one architecture's image holds, and where it is from."""
+    """What the image of one architecture holds, and where each file comes from."""
 
     def __init__(self, arch, binaries, root):
         self.arch, self._binaries, self._system = arch, Path(binaries), System(root)
@@ -51,7 +51,7 @@ class Image:
         self._interpreter, self._libraries = elf.libraries(
             self._programs.values(), lambda name: self._system.find(name, self._folders))
         self._strip = f'{triplet}-strip'
-        # Those of the package: a machine's own bundle may have more.
+        # The package's own: this machine's bundle may have more.
         self._roots = sorted(Path(ROOTS).iterdir())
         self._ours = System('/')
 
@@ -59,7 +59,7 @@ class Image:
         for name, file in self._programs.items():
             yield Entry(f'{PLACES[name]}/{name}', 0o755, self._stripped(file))
         for name, file in self._libraries.items():
-            # The one at the interpreter's place is started by the kernel.
+            # The kernel starts the one that is at the interpreter's path.
             place = self._interpreter.lstrip('/') if self._interpreter.endswith('/' + name) else f'{self._folders[0]}/{name}'
             yield Entry(place, 0o755, file.read_bytes())
         yield Entry('etc/ssl/certs/ca-certificates.crt', 0o644, b''.join(f.read_bytes() for f in self._roots))

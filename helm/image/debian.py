@@ -1,4 +1,4 @@
-"""Which Debian package a file is of: on this machine, or in a sysroot (helm/image/sysroot)."""
+"""Which Debian package has a file, on this machine or in a sysroot (helm/image/sysroot)."""
 import collections
 import os
 import subprocess
@@ -33,7 +33,7 @@ class System:
 
     def _owner(self, file):
         name = '/' + os.path.relpath(os.path.normpath(file), self.root)
-        # What a merged /usr has in one place packages have in two.
+        # /usr is merged here: a package may name its file with or without it.
         for known_as in (name, name.removeprefix('/usr')):
             try:
                 return self._packages[self._run('-S', known_as).partition(': ')[0].split(',')[0]]

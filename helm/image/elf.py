@@ -1,4 +1,4 @@
-"""What a program needs to be started: readelf knows, for any machine."""
+"""What a program needs to start, as readelf says it for any machine."""
 import re
 import subprocess
 
@@ -7,7 +7,7 @@ INTERPRETER = re.compile(r'program interpreter: (.*)\]')
 
 
 def libraries(files, find):
-    """Interpreter's path, {name: file} of the shared libraries, those that libraries need included."""
+    """(interpreter's path, {name: file} of all shared libraries, also of those that libraries need)"""
     interpreter, found, wanted = None, {}, list(files)
     while wanted:
         text = subprocess.run(['readelf', '-dlW', wanted.pop()], check=True, capture_output=True, text=True).stdout

@@ -1,5 +1,5 @@
-"""An OCI image layout as one tar archive, written without a container engine.  The same input gives the
-same bytes: names in order, one time for everything, no names of users, no time in gzip's head."""
+"""An OCI image layout as one tar archive, written without a container engine.  The same input gives the same
+bytes: names are in order, all files have one time, no user has a name, gzip's head has no time."""
 import collections
 import gzip
 import hashlib
@@ -27,7 +27,7 @@ def _tar(entries, epoch):
 
 
 def _with_parents(entries):
-    """Directories that lie above something, unless they are named."""
+    """These, and each directory above one of them that has no entry itself."""
     named = {e.name for e in entries}
     above = {'/'.join(parts[:n]) for parts in (e.name.split('/') for e in entries) for n in range(1, len(parts))}
     return [*entries, *(Entry(name, 0o755) for name in above - named)]

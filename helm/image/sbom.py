@@ -1,4 +1,4 @@
-"""SPDX 2.3 of an image: what the linker took and what lies beside it, by Debian package and version."""
+"""SPDX 2.3 of an image: Debian packages and versions of what the linker took and of what lies beside it."""
 import datetime
 import hashlib
 import json

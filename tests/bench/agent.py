@@ -187,7 +187,7 @@ def relay(made):
         plane = Plane(node.dir / 'plane')
         stack.callback(plane.stop)
         node.agentd.root_file = plane.root
-        node.agentd.plane.update(address=plane.address, root=str(plane.root))
+        node.agentd.plane.update(address=plane.address, server_name='istiod.istio-system.svc')
         node.agentd.start()
         pod = _pod(node, 'web')
         pod.write_manifest()

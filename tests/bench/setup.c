@@ -221,8 +221,9 @@ int main(int argc, char **argv)
 	const int epoll = epoll_create1(0);
 	if (!(states = broker_state_new(&options, kept, &why)))
 		die(why.msg);
-	known =
-	    pods_new(&(struct pods_rig){epoll, &options, &home, kept, states, on_changed, NULL});
+	known = pods_new(&(struct pods_rig){epoll, &options, &home, kept, states, on_changed,
+			     on_changed, NULL, NULL},
+	    &why);
 	const struct redirect_requests_rig rig = {.epoll = epoll,
 	    .options = &options,
 	    .home = &home,

@@ -155,6 +155,101 @@ def endless_continuation(a):
     return a.again(once)
 
 
+def references(a):
+    """Fields of one byte each, in blocks of 128 KB: what they name is in HPACK's own table."""
+    field = b'\xa0'  # cookie
+
+    def once():
+        with contextlib.closing(a.connect()) as s:
+            for n in range(1, LAST_STREAM, 2):
+                if not a.on():
+                    return
+                a.send(s, _frame(HEADERS, 0, n, _headers(SDS)), 1)
+                for _ in range(8):
+                    a.send(s, _frame(CONTINUATION, 0, n, field * 16000), 1)
+                a.send(s, _frame(CONTINUATION, END_HEADERS, n), 1)
+    return a.again(once)
+
+
+def small_references(a):
+    """The same, in blocks that are short enough."""
+    def once():
+        with contextlib.closing(a.connect()) as s:
+            for n in range(1, LAST_STREAM, 2):
+                if not a.on():
+                    return
+                a.send(s, _frame(HEADERS, END_HEADERS, n, _headers(SDS) + b'\xa0' * 2000), 1)
+    return a.again(once)
+
+
+def half_open(a):
+    """As many connections as there may be, each with a block of 12 KB that does not end."""
+    literal = (b'\0\x01b\x7e' + b'y' * 126) * 92
+    held = []
+    while a.on():
+        try:
+            s = a.connect()
+            held.append(s)
+            a.send(s, _frame(HEADERS, 0, 1, _headers(SDS)) + _frame(CONTINUATION, 0, 1, literal), 2)
+        except OSError:
+            a.counts['cut'] += 1
+        if len(held) > 64:
+            held.pop(0).close()
+        time.sleep(0.005)
+    for s in held:
+        s.close()
+    return a.counts
+
+
+def many_messages(a):
+    """A hundred messages under way at once, each of 3 MiB: all of each but its end, as the windows allow."""
+    size = 3 << 20
+
+    def once():
+        with contextlib.closing(a.connect(reads=False)) as s:
+            streams = range(1, 200, 2)
+            left = {n: size for n in streams}
+            windows = {0: 65535, **dict.fromkeys(streams, 65535)}
+            for n in streams:
+                a.send(s, _frame(HEADERS, END_HEADERS, n, _headers(SDS)), 1)
+            begun = set()
+            while a.on():
+                for n in streams:
+                    part = min(windows[0], windows[n], left[n], 1 << 14)
+                    if part < 1024:
+                        continue
+                    data = struct.pack('>BI', 0, size) if n not in begun else b''
+                    begun.add(n)
+                    a.send(s, _frame(DATA, 0, n, data.ljust(part, b'\0')), 1)
+                    windows[0] -= part
+                    windows[n] -= part
+                    left[n] -= part
+                if select.select([s], [], [], 0.02)[0]:
+                    _grow(a, s, windows)
+    return a.again(once)
+
+
+def whole_messages(a):
+    """Two hundred streams with a whole message of 60 KB each, on connection after connection: none is read in time."""
+    data = struct.pack('>BI', 0, 60_000) + bytes(60_000)
+    held = []
+
+    def once():
+        s = a.connect()
+        held.append(s)
+        for n in range(1, 200, 2):
+            a.send(s, _frame(HEADERS, END_HEADERS, n, _headers(SDS)), 1)
+            for at in range(0, len(data), 1 << 14):
+                a.send(s, _frame(DATA, 0, n, data[at:at + (1 << 14)]), 1)
+        while a.on():
+            time.sleep(0.05)
+            a.send(s, b'', 0)
+    counts = a.again(once)
+    for s in held:
+        s.close()
+    return counts
+
+
 def _frames_for_ever(a, frame, reads):
     def once():
         with contextlib.closing(a.connect(reads=reads)) as s:
@@ -312,7 +407,8 @@ def message_flood(a):
 
 
 ATTACKS = {f.__name__: f for f in (
-    huge_message, large_message, reset_flood, stream_flood, header_bomb, endless_continuation, ping_flood,
+    huge_message, large_message, reset_flood, stream_flood, header_bomb, endless_continuation,
+    references, small_references, half_open, many_messages, whole_messages, ping_flood,
     ping_flood_unread, settings_flood, empty_data, garbage, silent, byte_by_byte, no_window, message_flood)}
 
 

@@ -1,7 +1,9 @@
 """Python in Envoy's place (`pod.call(function, ...)` runs one in the pod), and in agentd's (sign)."""
 import contextlib
+import http.client
 import json
 import multiprocessing
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -177,3 +179,14 @@ def get_json(url):
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as e:
         return e.code, e.read().decode(errors='replace')
+
+
+def ask_admin(path, target):
+    """The same, of the admin socket."""
+    connection = http.client.HTTPConnection('admin', timeout=10)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(path))
+    with contextlib.closing(connection):
+        connection.request('GET', target)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors='replace')

@@ -20,10 +20,10 @@ SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 MIB = 1 << 20
 
 
-def _constants():
-    """LINK_NAME -> value, of all enums."""
+def _constants(text):
+    """NAME -> value, of all enums."""
     found = {}
-    text = re.sub(r'/\*.*?\*/', '', PROTOCOL, flags=re.S)
+    text = re.sub(r'/\*.*?\*/', '', text, flags=re.S)
     operations = ''.join(f'LINK_{name}, ' for name in re.findall(r'\bX\((\w+),', text))
     text = text.replace('LINK_OPS(LINK_OP_NUMBER)', operations)
     for body in re.findall(r'enum[^{;]*\{(.*?)\}', text, re.S):
@@ -35,7 +35,9 @@ def _constants():
     return found
 
 
-LINK = _constants()
+LINK = _constants(PROTOCOL)
+NFDS = {name: int(n) for name, n in re.findall(r'\bX\((\w+), (\d)', PROTOCOL)}  # that an operation takes
+REDIRECT = _constants((TOP / 'ebpf/redirect.h').read_text() + (TOP / 'agentd/common/rules.h').read_text())
 
 
 class Request(ctypes.Structure):
@@ -43,6 +45,43 @@ class Request(ctypes.Structure):
                 ('arg', ctypes.c_uint32), ('uid', ctypes.c_ubyte * 16),
                 ('state_id', ctypes.c_ubyte * LINK['LINK_STATE_ID_SIZE']),
                 ('volume', ctypes.c_char * LINK['LINK_VOLUME_SIZE'])]
+
+
+class Row(ctypes.Structure):
+    _fields_ = [('kind', ctypes.c_uint32), ('number', ctypes.c_uint32)]
+
+
+class Cidr(ctypes.Structure):
+    _fields_ = [('address', ctypes.c_ubyte * 16), ('bits', ctypes.c_uint32), ('flags', ctypes.c_uint32)]
+
+
+class Rules(ctypes.Structure):
+    """struct redirect_rules: at first those of a pod that is captured in whole."""
+    _fields_ = [*((name, ctypes.c_uint32) for name in ('version', 'flags', 'proxy_uid', 'proxy_gid')),
+                *((name, ctypes.c_uint16) for name in ('outbound_port', 'inbound_port', 'tunnel_port', 'dns_port')),
+                *((name, ctypes.c_uint32) for name in ('strict', 'nrows', 'ncidrs', 'ninterfaces')),
+                ('interfaces', (ctypes.c_char * REDIRECT['REDIRECT_INTERFACE_SIZE']) * REDIRECT['REDIRECT_INTERFACES_MAX']),
+                ('rows', Row * REDIRECT['REDIRECT_ROWS_MAX']), ('cidrs', Cidr * REDIRECT['REDIRECT_CIDRS_MAX'])]
+
+    def __init__(self, rows=(), cidrs=(), interfaces=(), **changes):
+        """`rows` (kind, number), `cidrs` (bits, flags) of the zero address, `interfaces` names."""
+        flags = REDIRECT['REDIRECT_OUTBOUND_ALL'] | REDIRECT['REDIRECT_INBOUND_ALL'] | REDIRECT['REDIRECT_DNS']
+        super().__init__(**{**dict(
+            version=REDIRECT['REDIRECT_RULES_VERSION'], flags=flags, proxy_uid=1337, proxy_gid=1337, outbound_port=15001,
+            inbound_port=15006, tunnel_port=15008, dns_port=15053, strict=1), **changes})
+        self.nrows, self.ncidrs, self.ninterfaces = len(rows), len(cidrs), len(interfaces)
+        for i, (kind, number) in enumerate(rows):
+            self.rows[i] = Row(kind, number)
+        for i, (bits, flags) in enumerate(cidrs):
+            self.cidrs[i] = Cidr(bits=bits, flags=flags)
+        for i, name in enumerate(interfaces):
+            self.interfaces[i].value = name
+
+    def memfd(self, seals=SEALS):
+        fd = os.memfd_create('rules', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.write(fd, bytes(self))
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        return fd
 
 
 class Packet(ctypes.Structure):
@@ -77,6 +116,7 @@ class Session:
         self.socket.setblocking(True)
         self.socket.settimeout(30)
         self._id = 0
+        self._pongs = set()
         self.pushed = []  # (packet, fd) that were no reply
         hello, _ = self.receive()
         assert (hello.what, hello.arg) == (LINK['LINK_HELLO'], LINK['LINK_VERSION'])
@@ -99,7 +139,15 @@ class Session:
         return self._id
 
     def receive(self):
-        """(packet, fd or None)"""
+        """(packet, fd or None); a ping is answered, for a silent worker is killed."""
+        while True:
+            packet, fd = self._receive()
+            if packet.what == LINK['LINK_PING']:
+                self._pongs.add(self.send('PONG', arg=packet.arg))
+            elif packet.what != LINK['LINK_REPLY'] or packet.id not in self._pongs:
+                return packet, fd
+
+    def _receive(self):
         try:
             data, fds, flags, _ = socket.recv_fds(self.socket, ctypes.sizeof(Packet) + 1, 8)
         except ConnectionResetError as e:

@@ -3,8 +3,11 @@
 lookups.py resolver COUNT [ADDRESS ...]   a name server at port 53 with one answer (names.py: `peer`); counts in COUNT
 lookups.py load NAME COUNTS    glibc looks NAME up without pause; counts in the file COUNTS, for ever: `lost` are
                                those that had no answer at first, and were asked again
+lookups.py connected NAME SERVER COUNTS   the same through one socket, connected for ever: `refused` are errors of that
+                               socket, `wrong` are answers that do not have the name
 lookups.py one NAME            what glibc finds, as JSON
 """
+import itertools
 import json
 import os
 import selectors
@@ -89,9 +92,35 @@ def load(name, counted):
     threading.Event().wait()
 
 
+def _ask_connected(s, name, number):
+    """What the answer is; asked again after each failure of the server, as resolvers do."""
+    while True:
+        s.send(names.question(name, number))
+        while (reply := s.recv(4096))[:2] != number.to_bytes(2, 'big'):
+            pass
+        if (code := reply[3] & 15) != 2:
+            return 'ok' if code == 0 and reply[7] else 'wrong'
+
+
+def connected(name, server, counted):
+    counts = {'ok': 0, 'wrong': 0, 'refused': 0, 'silent': 0}
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(PATIENCE_S)
+    s.connect((server, 53))
+    for number in itertools.cycle(range(1 << 16)):
+        try:
+            counts[_ask_connected(s, name, number)] += 1
+        except TimeoutError:
+            counts['silent'] += 1
+        except OSError:
+            counts['refused'] += 1
+        _write(counted, counts)
+        time.sleep(0.002)
+
+
 if __name__ == '__main__':
     what, *rest = sys.argv[1:]
     if what == 'one':
         print(json.dumps(look_up(*rest)))
     else:
-        {'resolver': resolver, 'load': load}[what](*rest)
+        {'resolver': resolver, 'load': load, 'connected': connected}[what](*rest)

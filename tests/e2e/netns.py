@@ -44,6 +44,17 @@ def _enter(path, procs):
         _setns(ns.fileno())
 
 
+@contextlib.contextmanager
+def inside(path):
+    """This thread, for the block; a socket made here stays inside for ever."""
+    with open('/proc/thread-self/ns/net') as home, open(path) as there:
+        _setns(there.fileno())
+        try:
+            yield
+        finally:
+            _setns(home.fileno())
+
+
 class Netns:
     def __init__(self, name):
         self.name = name
@@ -59,15 +70,8 @@ class Netns:
     def ip(self, *argv):
         sh(*self.command('ip', *argv))
 
-    @contextlib.contextmanager
     def inside(self):
-        """This thread, for the block; a socket made here stays inside for ever."""
-        with open('/proc/thread-self/ns/net') as home, open(self.path) as there:
-            _setns(there.fileno())
-            try:
-                yield
-            finally:
-                _setns(home.fileno())
+        return inside(self.path)
 
     def http(self, port, path='/', method='GET', host='127.0.0.1', timeout=10):
         """(status, body text) of one request made from inside."""

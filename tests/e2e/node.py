@@ -91,6 +91,7 @@ class Agentd:
         self.root_file = istiod.root_file
         self.flags = []
         self.around = []  # a command that runs the rest of its arguments
+        self.netns = None  # its own, where that is not the test's: admin.sock answers who is in it
         self.plane = {'name': 'istiod', 'address': istiod.address, 'server_name': istiod.server_name,
                       'cluster_id': 'Kubernetes'}
         # Certificates of tests live for seconds.
@@ -127,23 +128,29 @@ class Agentd:
         return {**os.environ, 'ASAN_OPTIONS': 'detect_leaks=1:abort_on_error=0',
                 'UBSAN_OPTIONS': 'print_stacktrace=1:halt_on_error=1'}
 
+    def _beside(self):
+        return self.netns.inside() if self.netns else contextlib.nullcontext()
+
+    def _run_ctl(self, *args):
+        with self._beside():
+            return subprocess.run([*self.program('agentctl'), '--run', self.run, *args],
+                                  text=True, capture_output=True, timeout=60, check=False)
+
     def ctl(self, *args):
         """What agentctl prints as JSON; exit status 1 only says that there is a problem to read."""
-        r = subprocess.run([*self.program('agentctl'), '--run', self.run, *args, '-o', 'json'],
-                           text=True, capture_output=True, timeout=60, check=False)
+        r = self._run_ctl(*args, '-o', 'json')
         if r.returncode > 1 or not r.stdout:
             raise ValueError(f'agentctl {" ".join(args)}: {r.returncode} {r.stderr}')
         return json.loads(r.stdout)
 
     def ctl_text(self, *args):
         """(exit status, text) as a person sees it."""
-        r = subprocess.run([*self.program('agentctl'), '--run', self.run, *args],
-                           text=True, capture_output=True, timeout=60, check=False)
+        r = self._run_ctl(*args)
         return r.returncode, r.stdout + r.stderr
 
     def page(self, name):
         """What the control socket answers to GET /NAME, head and body."""
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
+        with self._beside(), contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
             s.settimeout(60)
             s.connect(str(self.run / 'admin.sock'))
             s.sendall(f'GET /{name} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'.encode())
@@ -161,7 +168,9 @@ class Agentd:
                 f.write(self.page(page) + '\n')
 
     def worker_pid(self):
-        pids = [pid for pid in self.cgroup.pids() if pid != self.process.pid]
+        def is_worker(pid):  # a child of the broker's has its name: it closes a descriptor, or becomes the worker
+            return pid != self.process.pid and Path(f'/proc/{pid}/comm').read_text() != 'agentd\n'
+        pids = [pid for pid in self.cgroup.pids() if is_worker(pid)]
         return pids[0]  # LookupError: it is being replaced
 
     def kill(self):
@@ -197,10 +206,13 @@ class Node:
         self.cgroup_name = f'{cgroup.below_root()}/{Node._count}'
         self._cgroup = Cgroup(self.cgroup_name)
         self.network = Network(self.name)
-        self.istiod = Istiod(self.dir / 'istiod', self.cgroup('istiod'), *istiod_options)
+        self.istiod = self.control_plane(istiod_options)
         self.agentd = Agentd(self.dir / 'agentd', self.cgroup('agentd'), self.istiod, mode)
         self.bpffs = self.dir / 'bpf'
         self.pods = []
+
+    def control_plane(self, options):
+        return Istiod(self.dir / 'istiod', self.cgroup('istiod'), *options)
 
     def cgroup(self, name):
         return Cgroup(f'{self.cgroup_name}/{name}')

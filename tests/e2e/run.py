@@ -38,9 +38,9 @@ def cgroup_root():
     raise RuntimeError('no cgroup2 mount in /proc/self/mountinfo')
 
 
-def sh(*argv, **kw):
+def sh(*argv, timeout=60, **kw):
     """Run a command to its end; what it said is in the error if it failed."""
-    r = subprocess.run([str(a) for a in argv], text=True, capture_output=True, timeout=60, check=False, **kw)
+    r = subprocess.run([str(a) for a in argv], text=True, capture_output=True, timeout=timeout, check=False, **kw)
     if r.returncode:
         raise RuntimeError(f'{" ".join(map(str, argv))}: exit status {r.returncode}: {r.stdout}{r.stderr}')
     return r.stdout

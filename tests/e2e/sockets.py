@@ -30,18 +30,25 @@ def plain(address):
     return address.removeprefix('::ffff:')
 
 
-def serve(uid, ports):
+def _listen(where):
+    """PORT: of all addresses; ADDRESS/PORT: and others may have it, too."""
+    address, _, port = where.rpartition('/')
+    s = socket.socket(socket.AF_INET if '.' in address else socket.AF_INET6)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if address else socket.SO_REUSEADDR, 1)
+    if s.family == socket.AF_INET6:
+        s.setsockopt(socket.IPPROTO_IPV6, _V6ONLY, 0)
+    s.bind((address or '::', int(port)))
+    s.listen(1024)
+    return s
+
+
+def serve(uid, places):
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
     selector = selectors.DefaultSelector()
-    for port in ports:
-        s = socket.socket(socket.AF_INET6)
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        s.setsockopt(socket.IPPROTO_IPV6, _V6ONLY, 0)
-        s.bind(('::', port))
-        s.listen(1024)
-        selector.register(s, selectors.EVENT_READ, port)
+    for where in places:
+        selector.register(_listen(where), selectors.EVENT_READ, int(where.rpartition('/')[2]))
     print('serving', flush=True)
     while True:
         for key, _ in selector.select():
@@ -51,7 +58,7 @@ def serve(uid, ports):
                     local = connection.getsockname()[0]
                     connection.sendall(json.dumps({
                         'port': key.data, 'original': original(connection, local), 'peer': plain(peer[0]),
-                        'local': plain(local)}).encode())
+                        'local': plain(local), 'pid': os.getpid()}).encode())
 
 
 def _read(s):
@@ -92,4 +99,4 @@ def dial(to, port, uid=1000, gid=1000, source=None, timeout=2):
 
 
 if __name__ == '__main__':
-    serve(int(sys.argv[2]), [int(p) for p in sys.argv[3:]])
+    serve(int(sys.argv[2]), sys.argv[3:])

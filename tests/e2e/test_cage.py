@@ -65,6 +65,10 @@ def test_the_worker_is_confined(make_node, mode):
     broker = status(node.agentd.process.pid)
     expected = f'{sum(1 << bit for bit in BROKER_CAPS.values()):016x}'
     assert (broker['CapPrm'], broker['CapEff'], broker['CapBnd']) == (expected,) * 3
+    assert (broker['NoNewPrivs'], broker['Seccomp'], broker['Seccomp_filters']) == ('1', '2', '1')  # with no systemd
+    node.agentd.process.send(signal.SIGUSR2)
+    wait_for('the next agentd', lambda: node.agentd.worker_pid() != worker and node.agentd.ctl('status'))
+    assert status(node.agentd.process.pid)['Seccomp_filters'] == '1'
 
 
 def metrics(node):
@@ -178,7 +182,7 @@ def test_no_privsep_says_so(make_node):
     node = make_node(mode='release')
     node.agentd.flags = ['--no-privsep']
     served(node)
-    assert status(node.agentd.worker_pid())['Seccomp'] == '0'
+    assert status(node.agentd.worker_pid())['Seccomp_filters'] == '1'  # the broker's own
     assert node.agentd.ctl('status')['confined'] is False
     code, text = node.agentd.ctl_text('status')
     assert code == 1 and 'the worker is NOT confined' in text
@@ -200,8 +204,8 @@ def test_check_shows_the_kubelet(node):
     """What a DaemonSet may lack: the kubelet's directory, and mounts that the kubelet sees."""
     node.agentd.start()
     node.agentd.stop()
-    a, kubelet = node.agentd, node.dir / 'kubelet'
-    check = [a._bin / 'agentd', '--check', '--run', a.run, '--kubelet-root', kubelet, '--config',
+    a, kubelet, tree = node.agentd, node.dir / 'kubelet', node.cgroup('tree').path
+    check = [a._bin / 'agentd', '--check', '--run', a.run, '--kubelet-root', kubelet, '--cgroup-root', tree, '--config',
              a.dir / 'agentd.yaml', '--root-file', f'0={a.root_file}']
 
     def rows(prepare):
@@ -211,6 +215,7 @@ def test_check_shows_the_kubelet(node):
             r'^(ok|note|PROBLEM) +(.{22}) (.*)$', r.stdout, re.M)}
 
     code, rows_without = rows('true')
+    assert rows_without["the kubelet's cgroup"][0] == 'note'
     assert code == 1 and rows_without['kubelet'][0] == 'PROBLEM' and rows_without["kubelet's registry"][0] == 'note'
     assert rows_without['manifests'] == ('ok', 'none: pods come from the kubelet (--manifests)')
     (kubelet / 'pods').mkdir(parents=True)
@@ -220,4 +225,12 @@ def test_check_shows_the_kubelet(node):
     assert private['kubelet'][0] == private["kubelet's registry"][0] == 'ok'
     code, shared = rows(f'mount --bind {kubelet}/pods {kubelet}/pods; mount --make-shared {kubelet}/pods')
     assert code == 0 and shared['mount propagation'][0] == 'ok'
+    below = tree / 'node-1' / 'kubepods'
+    below.mkdir(parents=True)
+    code, elsewhere = rows(f'mount --bind {kubelet}/pods {kubelet}/pods; mount --make-shared {kubelet}/pods')
+    assert code == 1 and elsewhere["the kubelet's cgroup"][0] == 'PROBLEM', elsewhere
+    assert elsewhere["the kubelet's cgroup"][1].startswith('node-1/kubepods: agentd does not look there; name it (--kubepods, ')
+    check += ['--kubepods', 'node-1/kubepods']
+    code, named = rows(f'mount --bind {kubelet}/pods {kubelet}/pods; mount --make-shared {kubelet}/pods')
+    assert code == 0 and named["the kubelet's cgroup"] == ('ok', 'node-1/kubepods')
     assert shared['pid namespace'][0] in ('ok', 'note') and shared['cgroup namespace'][0] in ('ok', 'note')

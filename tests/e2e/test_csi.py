@@ -1,5 +1,7 @@
 """Pods of a kubelet: one CSI volume is all that they need, and what goes wrong is said where people look."""
 import json
+import os
+import shutil
 import stat
 import time
 
@@ -8,6 +10,7 @@ import pytest
 from . import clients, mesh
 from .csi import CsiNode, entries
 from .run import sh, wait_for
+from .test_redirect_tools import speak_from_the_host
 
 
 @pytest.fixture
@@ -96,6 +99,9 @@ def test_the_user_reads_what_is_wrong(node):
     wait_for('the event', event)
     assert 'ISTIO_META_CLUSTER_ID' in event()[0]['text'] and 'Kubernetes' in event()[0]['text']
     assert pod.state()['phase'] == 'cgroup' and not node.mounts()
+    refused, = node.agentd.ctl('status')['waiting_volumes']
+    assert refused['uid'] == pod.uid and refused['pod'] == pod.label and 'ISTIO_META_CLUSTER_ID' in refused['problem']
+    assert [node.agentd.ctl_text(page)[0] for page in ('status', 'pods')] == [1, 1]
     pod.delete()
     node.wait_gone([pod])
     assert node.clean() is True
@@ -128,6 +134,65 @@ def test_a_mount_that_somebody_took_away_comes_back(make_node):
     wait_for('it to be mounted again', lambda: node.mounts() == [str(pod.target)])
     assert len(node.istiod.issued()) == 1
     assert {r['code'] for r in node.kubelet.journal('NodePublishVolume')} == {'OK'}
+
+
+def test_a_volume_that_the_kubelet_took_down_under_a_running_pod(make_node):
+    """Its directory stays as long as its processes run, so its Envoy finds it again."""
+    node = make_node(kind=CsiNode, kubelet={'sync_s': 0.3}).start()
+    pod = node.csi_pod('web').sandbox()
+    directory = os.stat(pod.mount).st_ino
+    gone = {k: v for k, v in pod.publish()[1].items() if k in ('volume_id', 'target_path')}
+    assert node.call(('NodeUnpublishVolume', gone))[0]['code'] == 'OK'
+    wait_for('it to be mounted again', lambda: node.mounts() == [str(pod.target)])
+    wait_for('peace', lambda: node.agentd.ctl_text('status')[0] == 0)
+    assert os.stat(pod.mount).st_ino == directory
+    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+
+
+def test_a_volume_that_was_made_anew_under_a_running_pod(make_node):
+    """Somebody removed its directory: its Envoy has the one of before.  That is said until one comes that has the new one."""
+    node = make_node(kind=CsiNode, kubelet={'sync_s': 0.3}).start()
+    pod = node.csi_pod('web').sandbox()
+    held = pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    assert 'default' in held and node.agentd.ctl_text('status')[0] == 0
+
+    def shown():
+        of = {p['uid']: p for p in node.agentd.ctl('pods')['pods']}
+        return of.get(pod.uid, {})
+    node.agentd.kill()
+    sh(*node.inside('umount', pod.target))
+    shutil.rmtree(pod.mount.parent)
+    node.agentd.start()
+    why = wait_for('it to be said', lambda: shown().get('why_not', '').startswith('its volume was made anew') and shown()['why_not'])
+    assert 'kubectl delete pod' in why and not shown()['ready']
+    assert node.agentd.ctl_text('status')[0] == 1
+    node.agentd.kill()
+    node.agentd.start()
+    wait_for('the next agentd to say it, too', lambda: shown().get('why_not') == why)
+    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    wait_for('peace', lambda: shown()['ready'] and node.agentd.ctl_text('status')[0] == 0)
+    node.agentd.kill()
+    node.agentd.start()
+    wait_for('it to be forgotten', lambda: shown().get('ready'))
+
+
+def test_a_pod_with_host_network_is_named(node):
+    """agentd redirects nothing here; it serves nobody from the node's own namespace all the same."""
+    node.start()
+    pod = node.csi_pod('web').sandbox()
+    assert node.agentd.ctl_text('pods')[0] == 0
+    speak_from_the_host(pod)
+
+    def shown():
+        p, = node.agentd.ctl('pods')['pods']
+        return p['ready'], p['why_not']
+    wait_for('it to be said', lambda: shown() == (False, "its processes are in the node's own network namespace: agentd "
+                                                         'serves no pod with hostNetwork'))
+    assert [node.agentd.ctl_text(page)[0] for page in ('status', 'pods')] == [1, 1]
+    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    assert shown() == (True, '')
+    speak_from_the_host(pod)  # one process that is lost: the pod is served
+    assert shown() == (True, '')
 
 
 def test_the_first_certificate_is_waited_for_but_not_for_ever(node):

@@ -1,6 +1,8 @@
 """Volumes as agentctl and Prometheus see them."""
+import subprocess
+
 from .csi import CsiNode
-from .run import wait_for
+from .run import cgroup_root, wait_for
 
 
 def test_a_volume_is_shown(make_node):
@@ -21,6 +23,23 @@ def test_a_volume_is_shown(make_node):
     assert node.agentd.metric('agentd_csi_calls_total', 'method="NodePublishVolume"', 'code="OK"') >= 1
     assert node.agentd.metric('agentd_csi_alarm', 'alarm="registration"') == 0
     assert call['code'] == 'OK'
+
+
+def test_check_asks_the_agentd_that_runs(make_node):
+    """Without a flag it is about what runs, in its container."""
+    node = make_node(kind=CsiNode).start()
+    a = node.agentd
+
+    def check(*flags):
+        argv = node.inside(*a.program('agentd'), '--check', '--run', a.run, *flags)
+        return subprocess.run(argv, text=True, capture_output=True, timeout=60, check=False, env=a.environment()).stdout
+    text = check()
+    assert f'ok       running agentd         pid {a.process.pid}: with its flags\n' in text
+    assert f"ok       the kubelet's cgroup   {node.kubelet.tree.relative_to(cgroup_root())}\n" in text
+    assert f'ok       kubelet                {node.kubelet.root}\n' in text
+    assert 'running agentd' not in check('--redirect')
+    a.kill()
+    assert 'running agentd' not in check()
 
 
 def test_what_was_lost_is_said(make_node):

@@ -1,12 +1,15 @@
 """A pod's DNS: names of istiod's are answered by agentd, all others by the pod's own resolver, whether agentd lives or not."""
+import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 
 import pytest
 
 from . import cast, mesh, names
+from .node import Agentd
 from .pod import HERE
 from .run import Process, wait_for
 from .scene import APP, ENVOY
@@ -125,49 +128,131 @@ def test_who_answers(node):
     assert status == 0 and 'agentd' in text.splitlines()[1]
 
 
-def test_nobody_is_left_without_an_answer(node):
-    """The worker is killed, and comes back; agentd ends, or is killed, and stays away."""
+class Load:
+    """Lookups without pause by glibc, and by a resolver that keeps its socket connected."""
+
+    def __init__(self, pod):
+        self._counts = {how: pod.pod.dir / f'{how}.json' for how in ('load', 'connected')}
+        for file in 'lookups.py', 'names.py':
+            shutil.copy(HERE / file, pod.pod.dir)
+        program = pod.pod.dir / 'lookups.py'
+        self._runs = [pod.start(sys.executable, program, 'load', MESH, self._counts['load'], uid=0),
+                      pod.start(sys.executable, program, 'connected', MESH, pod.resolver.ip, self._counts['connected'], uid=0)]
+        wait_for('the first lookups', lambda: all(path.exists() for path in self._counts.values()))
+
+    def seen(self, how='load'):
+        return json.loads(self._counts[how].read_text())
+
+    def more(self, n, *kinds):
+        """Of each kind."""
+        goal = {how: self.seen(how)['ok'] + n for how in kinds or self._counts}
+        wait_for('lookups', lambda: all(self.seen(how)['ok'] >= goal[how] for how in goal))
+
+    def nobody_was_lost(self):
+        before = self.seen()['each']
+        wait_for('every lookup that was under way', lambda: all(map(int.__lt__, before, self.seen()['each'])))
+        assert self.seen()['lost'] == 0, 'whoever asked the one that went is told to ask again'
+
+    def stop(self):
+        for run in self._runs:
+            run.kill()
+        assert self.seen()['failed'] == 0, self.seen()
+
+
+def upgrade(node):
+    was = node.agentd.log.read_text().count(' is ready after ')
+    node.agentd.process.send(signal.SIGUSR2)
+    wait_for('the next agentd', lambda: node.agentd.log.read_text().count(' is ready after ') > was)
+
+
+def hand_over(node):
+    old, name = node.agentd, f'agentd{len(node.agentd.dir.name)}'
+    node.agentd = new = Agentd(node.dir / name, node.cgroup(name), node.istiod)
+    new.run, new.manifests, new.settings = old.run, old.manifests, old.settings
+    new.flags = [*(flag for flag in old.flags if flag != '--take-over'), '--take-over']
+    new.start()
+    assert old.process.wait() == 0
+
+
+def kill_worker(node):
+    pid = node.agentd.worker_pid()
+    os.kill(pid, 9)
+    wait_for('the next worker', lambda: other_than(node, pid))
+
+
+def kill_any_worker(node):
+    with contextlib.suppress(LookupError, ProcessLookupError):
+        os.kill(node.agentd.worker_pid(), 9)
+
+
+def other_than(node, pid):
+    try:
+        return node.agentd.worker_pid() != pid
+    except LookupError:
+        return False
+
+
+def test_a_name_of_istiods_outlives_the_worker(node):
+    """Between two workers nobody asks the pod's resolver, which denies the name; and no socket is refused."""
     pod = start(node)
+    load = Load(pod)
+    load.more(50)
+    for replace in [kill_worker] * KILLS + [upgrade, upgrade, hand_over, hand_over]:
+        replace(node)
+        load.more(50)
+        wait_for('the pod to be served', lambda: serves(pod))
+        assert pod.resolver.asked() == 0, replace.__name__
+    load.nobody_was_lost()
+    load.stop()
+    # Of a pair of questions, the one that came to the old socket may have been refused.
+    assert all(set(found) <= set(BOTH) for found in load.seen()['seen']), load.seen()
+    assert load.seen('connected')['wrong'] == load.seen('connected')['refused'] == 0, load.seen('connected')
+
+
+def test_the_next_worker_does_not_wait_for_istiod(node):
+    """It answers what istiod told the last one, says so, and takes what istiod tells then."""
+    pod = start(node)
+    node.istiod.process.kill()
+    for replace in kill_worker, node.agentd.kill:
+        if replace is kill_worker:
+            replace(node)
+        else:
+            replace()
+            node.agentd.start()
+        wait_for('the pod to be served', lambda: serves(pod))
+        assert pod.look_up(MESH) == BOTH
+        assert pod.dns()['stale'] and '(stale)' in node.agentd.ctl_text('dns')[1]
+        assert node.agentd.metric('agentd_dns_stale_pods') == 1
+    assert pod.resolver.asked() == 0
+    node.istiod.start()
+    wait_for('istiod\'s own word', lambda: not pod.dns()['stale'])
+    assert node.agentd.metric('agentd_dns_stale_pods') == 0
+
+
+def test_nobody_is_left_without_an_answer(node):
+    """agentd ends, or is killed, and stays away; or its worker does not come back."""
+    pod = start(node)
+    load = Load(pod)
     asked = pod.resolver.asked
-    counts = pod.pod.dir / 'lookups.json'
-    load = pod.start(sys.executable, HERE / 'lookups.py', 'load', MESH, counts, uid=0)
-
-    def seen():
-        return json.loads(counts.read_text())
-
-    def more(n):
-        goal = (seen()['ok'] if counts.exists() else 0) + n
-        wait_for('lookups', lambda: counts.exists() and seen()['ok'] >= goal)
-
-    def nobody_was_lost():
-        before = seen()['each']
-        wait_for('every lookup that was under way', lambda: all(map(int.__lt__, before, seen()['each'])))
-        assert seen()['lost'] == 0, 'whoever asked the one that went is told to ask again'
 
     def quiet():
         before = asked()
-        more(10)
+        load.more(10, 'load')
         return asked() == before
-    more(50)
-    assert asked() == 0 and seen()['seen'] == [BOTH]
-    for n in range(KILLS):
-        os.kill(node.agentd.worker_pid(), 9)
-        wait_for('the resolver to be asked', lambda before=asked(): asked() > before)
-        wait_for(f'worker {n}', lambda: serves(pod))
-        more(50)
-    nobody_was_lost()
+    load.more(50)
     for end in node.agentd.stop, node.agentd.kill:
         end()
         if end == node.agentd.stop:
-            nobody_was_lost()
+            load.nobody_was_lost()
         before = asked()
-        more(20)
+        load.more(20, 'load')
         assert asked() >= before + 20
         node.agentd.start()
         wait_for('DNS to be captured again', lambda: serves(pod))
         wait_for('nobody to ask the resolver', quiet)
-    load.kill()
-    assert seen()['failed'] == 0, seen()
+    before = asked()
+    wait_for('the resolver to be asked', lambda: kill_any_worker(node) or asked() > before + 20)
+    load.stop()
 
 
 def serves(pod):

@@ -29,6 +29,16 @@ def two_pods(node):
     return one, two
 
 
+def test_root_of_a_pod_is_not_root_of_the_node(node):
+    """It was given the path of admin.sock, and is uid 0."""
+    one, _ = two_pods(node)
+    admin = node.agentd.run / 'admin.sock'
+    assert clients.ask_admin(admin, '/healthz') == (200, 'ok\n')
+    for page in '/healthz', '/metrics', '/status', '/pods', '/logging':
+        status, text = one.call(clients.ask_admin, admin, page)
+        assert status == 403 and 'network namespace' in text and len(text) < 200
+
+
 def test_each_socket_gives_its_own_pods_secret(node):
     keys = set()
     for pod in two_pods(node):

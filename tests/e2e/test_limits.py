@@ -101,9 +101,10 @@ def attack(node, crowd, pod, name):
 
 
 # What each must have met; the rest ends in grpc core itself.
-MET = {'large_message': 'message', 'silent': 'silent_connection', 'byte_by_byte': 'silent_connection', 'message_flood': 'requests',
-       **dict.fromkeys(('reset_flood', 'stream_flood', 'header_bomb', 'endless_continuation', 'ping_flood',
-                        'ping_flood_unread', 'settings_flood', 'empty_data'), 'frames')}
+MET = {'large_message': 'message', 'silent': 'silent_connection', 'byte_by_byte': 'silent_connection',
+       'message_flood': 'requests', 'stream_flood': 'streams',
+       **dict.fromkeys(('header_bomb', 'endless_continuation', 'references', 'small_references'), 'headers'),
+       **dict.fromkeys(('reset_flood', 'ping_flood', 'ping_flood_unread', 'settings_flood', 'empty_data'), 'frames')}
 
 
 def test_one_pod_does_its_worst(town):

@@ -1,5 +1,6 @@
 """Files that run at the same time share no address and no port; who gets to a foreign control plane all the same is found."""
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +33,7 @@ def test_two_control_planes_on_one_port(make_node):
     with netns.own():
         there.istiod.start()
         there.agentd.start()
+    there.agentd.netns = SimpleNamespace(inside=lambda: netns.inside(f'/proc/{there.agentd.process.pid}/ns/net'))
     pods = [node.pod('one').wait_served() for node in (here, there)]
     assert here.istiod.address == there.istiod.address
     assert not serials(here, pods[0]) & serials(there, pods[1])

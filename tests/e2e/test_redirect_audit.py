@@ -1,9 +1,10 @@
 """What somebody does to our eBPF programs, links, pins and maps is undone; and all of it can be removed for good."""
 import ctypes
 import os
+import re
 import struct
 import subprocess
-import time
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,16 @@ SOAK = bool(os.environ.get('AGENTD_SOAK'))
 CONNECT4, SOCK_ADDR, OBJ_GET, PROG_LOAD, LINK_UPDATE = 10, 18, 7, 5, 29
 
 
+def is_still(pod):
+    """The broker has heard all that happened, for it takes its events in turn, and will not look again for a second."""
+    agentd = pod.node.agentd
+    for _ in range(2):
+        agentd.ctl('redirect', 'explain', '--pod', pod.uid, '--uid', '1000', '--gid', '1000', '192.0.2.1:80')
+    text = ''.join(f.read_text() for f in Path(f'/proc/{agentd.process.pid}/fdinfo').iterdir())
+    timers = re.findall(r'^it_value: \((\d+), (\d+)\)', text, re.M)  # until they are due; zero: they are not set
+    return timers and all(int(s) or not int(ns) for s, ns in timers)
+
+
 @pytest.fixture
 def pins(table):  # noqa: F811
     """The directory of pins, of a pod that is live."""
@@ -25,7 +36,7 @@ def pins(table):  # noqa: F811
     assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
     # For addresses that come it looks once more, 100 ms later, and mends things unsaid.
     wait_for('its addresses to stay', lambda: not sh(*pod.netns.command('ip', '-6', 'address', 'show', 'tentative')))
-    time.sleep(0.5)
+    wait_for('agentd to have looked', lambda: is_still(pod))
     return next((pod.node.dir / 'bpf' / 'agentd').iterdir())
 
 
@@ -76,7 +87,7 @@ def test_all_pins_are_removed(pins, table):  # noqa: F811
 def test_links_are_detached(pins, table):  # noqa: F811
     pod, peer = table
     for n, what in enumerate(('link_redirect_connect4', f'pods/{pod.uid}/redirect_lookup'), 1):
-        time.sleep(0.5)  # until the last nudge is over
+        wait_for('the last nudge to be over', lambda: is_still(pod))
         sh('bpftool', 'link', 'detach', 'pinned', pins / what)
         if what.startswith('link'):
             assert not redirects(pod, peer)

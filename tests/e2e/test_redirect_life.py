@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -244,6 +245,93 @@ def test_an_envoy_that_restarts_and_a_listener_that_changes(capturing):
     for _ in range(20):
         assert answers()
     assert peer.call(sockets.dial, server.ip, mesh.APP) != 'ConnectionRefusedError'
+
+
+def shown(node, pod):
+    return [x for x in node.agentd.ctl('redirect')['redirect'] if x['pod'] == pod.label]
+
+
+def problem(node, pod):
+    return ' '.join(x['why_not'] for x in shown(node, pod))
+
+
+def in_force(node, pod):
+    return [x['in_force'] for x in shown(node, pod)] == [True]
+
+
+def test_only_envoys_listener_is_given_what_arrives(scene):
+    """Another one of its user's, at another address, neither takes its place nor leaves a hole."""
+    node, pod, peer = scene
+    serve(pod, ENVOY, 15001, '::/15006')
+    live(pod)
+    envoy = peer.call(sockets.dial, pod.ip, 8080)['pid']
+    for address in '127.0.0.1', '::1', pod.ip:
+        other = serve(pod, ENVOY, f'{address}/15006')
+        assert peer.call(sockets.dial, pod.ip, 8080)['pid'] == envoy, address
+        other.kill()
+        assert peer.call(sockets.dial, pod.ip, 8080)['pid'] == envoy, address
+    assert not problem(node, pod)
+
+
+def test_a_listener_that_goes_is_missed_at_once(scene):
+    """One of several: another takes its place.  The last one: the pages say it, until there is one again."""
+    node, pod, peer = scene
+
+    def answers():
+        return peer.call(sockets.dial, pod.ip, 8080) != 'ConnectionRefusedError'
+    first = serve(pod, ENVOY, 15001, '::/15006')
+    live(pod)
+    assert answers()
+    second = serve(pod, ENVOY, '::/15006')
+    first.kill()
+    wait_for('the other one of the group', answers, 8)  # the audit would come after a minute
+    assert not problem(node, pod)
+    for _ in range(2):
+        second.kill()
+        # A client a second is enough.
+        wait_for('the pages to tell', lambda: not answers() and 'does not listen on port 15006' in problem(node, pod), 8)
+        assert node.agentd.ctl_text('redirect')[0] == node.agentd.ctl_text('status')[0] == 1
+        assert not answers()
+        second = serve(pod, ENVOY, '::/15006')
+        wait_for('the pages to be content', lambda: not problem(node, pod), 8)
+        assert answers()
+
+
+# --- another uid ---
+
+@pytest.mark.parametrize('first', ['the new one comes', 'the old one goes'])
+def test_a_pod_that_is_renamed_stays_captured(scene, first):
+    """The same cgroup under another uid, as tools that manage machines do it: no dial goes past the Envoy."""
+    node, pod, peer = scene
+    serve(pod, ENVOY, 15001, '::/15006')
+    serve(peer, 0, 80)
+    live(pod)
+    stop = pod.dir / 'stop'
+    future = pod.submit(dialers.probe, peer.ip, 80, stop)
+    wait_for('the first dials', stop.with_suffix('.dialled').exists)
+
+    def dials():
+        return stop.with_suffix('.dialled').stat().st_size
+
+    def more():
+        goal = dials() + 6
+        wait_for('more dials', lambda: dials() >= goal)
+    old = pod.manifest_file
+    if first == 'the old one goes':
+        old.unlink()
+    pod.uid = str(uuid.uuid4())
+    pod.write_token()
+    pod.write_manifest()
+    if first == 'the new one comes':
+        wait_for('the refusal', lambda: 'the cgroup is that of pod' in problem(node, pod))
+        more()
+        old.unlink()
+    wait_for('the new one to be captured', lambda: in_force(node, pod) and len(pinned_pods(node)) == 1, 40)
+    more()
+    stop.touch()
+    counts = future.result(60)
+    assert counts['answered'].get(80, 0) == 0 and counts['answered'][15001] > 100, counts
+    assert pinned_pods(node) == [pod.uid]
 
 
 # --- the end of a pod ---

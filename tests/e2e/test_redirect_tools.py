@@ -53,7 +53,7 @@ class Trace:
 def test_counters_and_metrics(table):  # noqa: F811
     pod, peer = table
     status, text = pod.node.agentd.ctl_text('redirect')
-    assert status == 0 and 'strict' in text and 'outbound' in text, text
+    assert status == 0 and 'strict' in text and 'unseen' in text, text
     assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
     live(pod)
     wait_for('inbound to be redirected', lambda: redirection_of(pod)['inbound'])
@@ -251,7 +251,8 @@ def test_a_permissive_pod_of_the_host(table):  # noqa: F811
     speak_from_the_host(pod)
     wait_for('it to be let go', lambda: pod.call(sockets.dial, peer.ip, 80, APP, APP)['port'] == 80)
     assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 8080
-    assert 'hostNetwork' in redirection_of(pod)['why_not']
+    assert 'hostNetwork' in redirection_of(pod)['why_not'] and not redirection_of(pod)['in_force']
+    assert pod.node.agentd.ctl_text('status')[0] == 1
 
 
 class WithHostNetwork:
@@ -265,7 +266,7 @@ def test_a_process_with_host_network_sees_no_change(capturing):
     """Out and in, under the rules of a strict pod; from Linux 6.15 on also what listened before them."""
     node = capturing()
     here, peer = Bystander(node, 'node'), Bystander(node)  # agentd's own network is one of the test's
-    node.agentd.around = here.netns.command()
+    node.agentd.around, node.agentd.netns = here.netns.command(), here.netns
     pod = node.pod('pod', manifest=False)
     node.pods += here, peer
     mistake = WithHostNetwork(pod, here.netns)

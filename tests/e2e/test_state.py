@@ -1,5 +1,4 @@
-"""What outlives the worker, and the broker: certificates on a tmpfs, or in memory; and what is wiped."""
-import base64
+"""What outlives the worker, and the broker: certificates on a tmpfs, or in memory."""
 import os
 import re
 import signal
@@ -8,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
 
 from . import clients
 from .run import sh, wait_for
@@ -269,50 +267,3 @@ def test_only_root_reaches_the_state(node):
     folder.chmod(0o755)
     with pytest.raises(RuntimeError, match='must be root.s alone'):
         node.agentd.start()
-
-
-def memory(pid):
-    """All that the process can read, piece by piece."""
-    with open(f'/proc/{pid}/mem', 'rb', buffering=0) as mem:
-        for line in Path(f'/proc/{pid}/maps').read_text().splitlines():
-            start, end = (int(x, 16) for x in line.split()[0].split('-'))
-            if line.split()[1].startswith('r') and not line.endswith(('[vvar]', '[vvar_vclock]', '[vsyscall]')):
-                mem.seek(start)
-                yield mem.read(end - start)
-
-
-def secrets_of(pem):
-    """The key as text (its private part), and as the number that it is, in both orders of bytes."""
-    key = serialization.load_pem_private_key(pem.encode(), None)
-    number = key.private_numbers().private_value.to_bytes(32, 'big')
-    text = ''.join(pem.split('\n')[1:-2])
-    der = base64.b64decode(text)
-    at = der.index(number)
-    return {'text': text[(at + 2) // 3 * 4:(at + 32) // 3 * 4][:24].encode(), 'number': number,
-            'limbs': number[::-1]}
-
-
-def found_in(pids, secrets):
-    return {(what, pid) for pid in pids for piece in memory(pid) for what, secret in secrets.items()
-            if secret in piece.replace(b'\n', b'')}
-
-
-@pytest.mark.timeout(240)
-def test_a_forgotten_key_is_nowhere(make_node):
-    """T30: after a pod's end and its certificate's linger the key is in no memory of ours, nor in the state."""
-    node = make_node(mode='release')  # a sanitizer keeps what was freed
-    node.agentd.settings['certificate_linger_s'] = 1
-    gone, other = node.pod('gone'), node.pod('other')
-    serve(node, gone, other)
-    certificate(other)
-    secrets = secrets_of(fetch(gone)['default']['key'])
-    wait_stored(node, 'gone', 'other')
-    assert ('text', node.agentd.worker_pid()) in found_in([node.agentd.worker_pid()], secrets)
-    gone.remove_manifest()
-    wait_stored(node, 'other')
-    wait_for('the certificate to be forgotten', lambda: len(node.agentd.ctl('certs')['certificates']) == 1)
-    assert not found_in(node.agentd.cgroup.pids(), secrets)
-    for file in state(node, '').rglob('*'):
-        assert not file.is_file() or secrets['text'] not in file.read_bytes().replace(b'\n', b'')
-    for pid in node.agentd.cgroup.pids():
-        assert re.search(r'^Max core file size +0 ', Path(f'/proc/{pid}/limits').read_text(), re.M)

@@ -159,7 +159,7 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 {
 	char *bearer = s->token ? bearer_of(s->token) : NULL;
 	struct rpc_header headers[] = {
-	    {"clusterid", i->options.cluster_id}, {"authorization", bearer}};
+	    {"clusterid", i->options.cluster_id, false}, {"authorization", bearer, true}};
 	struct rpc_call call = {.method = s->method,
 	    .headers = headers,
 	    .nheaders = s->token ? 2 : 1,

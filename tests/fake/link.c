@@ -46,6 +46,13 @@ struct record { /* a write, or a removal when data is NULL */
 	struct record *prev, *next;
 };
 
+struct pod_watch {
+	struct uuid pod;
+	link_pod_noted noted;
+	void *ctx;
+	struct pod_watch *prev, *next;
+};
+
 struct relisten {
 	struct uuid pod;
 	link_relisten again;
@@ -139,6 +146,8 @@ void fake_link_lose(struct link *p)
 
 /* --- calls --- */
 
+static void answer_writes(struct link *p, const struct uuid *pod);
+
 struct link_call *fake_link_call(
     struct link *p, struct link_call **slot, enum link_op op, const struct uuid *pod, void *ctx)
 {
@@ -156,9 +165,9 @@ struct link_call *fake_link_call(
 }
 
 void link_pod_add(
-    struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx)
+    struct link *p, struct link_call **slot, const struct uuid *pod, link_added done, void *ctx)
 {
-	fake_link_call(p, slot, LINK_POD_ADD, pod, ctx)->done = done;
+	fake_link_call(p, slot, LINK_POD_ADD, pod, ctx)->added = done;
 }
 
 void link_listen(struct link *p, struct link_call **slot, const struct uuid *pod,
@@ -247,12 +256,28 @@ void fake_link_added(struct link *p, const struct uuid *pod, const char *why)
 	auto_free struct link_call *c = fake_link_answer(p, LINK_POD_ADD, pod, -1);
 	struct err e;
 
-	c->done(c->ctx, fake_link_refusal(&e, why));
+	fake_link_refusal(&e, why);
+	if (p->refusal)
+		e.code = p->refusal;
+	c->added(c->ctx, why ? &e : NULL, 0);
+}
+
+void fake_link_refuse_with(struct link *p, int code)
+{
+	p->refusal = code;
+}
+
+void link_pod_holds(struct link *p, struct link_call **slot, const struct uuid *pod, int64_t bytes,
+    link_done done, void *ctx)
+{
+	(void)bytes;
+	fake_link_call(p, slot, LINK_HOLDS, pod, ctx)->done = done;
 }
 
 void fake_link_listening(
     struct link *p, const struct uuid *pod, enum link_listener kind, int fd, const char *why)
 {
+	answer_writes(p, pod);
 	auto_free struct link_call *c = fake_link_answer(p, LINK_LISTEN, pod, kind);
 	struct err e;
 
@@ -276,6 +301,20 @@ void fake_link_dialled(struct link *p, enum link_dial kind, int fd, const char *
 	struct err e;
 
 	c->listening(c->ctx, fake_link_refusal(&e, why), why ? -1 : fd);
+}
+
+void link_beat(struct link *p, struct link_call **slot, link_alive done, void *ctx)
+{
+	static const struct uuid none;
+
+	fake_link_call(p, slot, LINK_BEAT, &none, ctx)->alive = done;
+}
+
+void fake_link_beaten(struct link *p, uint32_t dropped, const char *problem)
+{
+	auto_free struct link_call *c = fake_link_answer(p, LINK_BEAT, NULL, -1);
+
+	c->alive(c->ctx, dropped, problem);
 }
 
 void link_require_attestation(struct link *p)
@@ -452,17 +491,47 @@ void link_pod_remove(struct link *p, const struct uuid *pod)
 	record(p, pod);
 }
 
-void link_write(
-    struct link *p, const struct uuid *pod, enum link_file file, const void *data, size_t size)
+void link_write(struct link *p, struct link_call **slot, const struct uuid *pod,
+    const struct link_written *w, link_done done, void *ctx)
 {
+	struct link_call *c = fake_link_call(p, slot, LINK_WRITE, pod, ctx);
 	struct record *r = record(p, pod);
 
-	assert_true(size <= LINK_FILE_SIZE_MAX);
-	r->file = file;
-	r->data = mem_zalloc(size + 1);
-	r->size = size;
-	if (size)
-		memcpy(r->data, data, size);
+	c->kind = (enum link_listener)w->file;
+	c->done = done;
+	assert_true(w->size <= LINK_FILE_SIZE_MAX);
+	r->file = w->file;
+	r->data = mem_zalloc(w->size + 1);
+	r->size = w->size;
+	if (w->size)
+		memcpy(r->data, w->data, w->size);
+}
+
+void fake_link_wrote(struct link *p, const struct uuid *pod, enum link_file file, const char *why)
+{
+	auto_free struct link_call *c = fake_link_answer(p, LINK_WRITE, pod, (int)file);
+	struct err e;
+
+	c->done(c->ctx, fake_link_refusal(&e, why));
+}
+
+static const struct link_call *find_write(const struct link *p, const struct uuid *pod)
+{
+	const struct link_call *c;
+
+	DL_FOREACH (p->calls, c)
+		if (c->op == LINK_WRITE && pod_matches(&c->pod, pod))
+			return c;
+	return NULL;
+}
+
+/* Those that were asked for before: the broker answers in order. */
+static void answer_writes(struct link *p, const struct uuid *pod)
+{
+	const struct link_call *c;
+
+	while ((c = find_write(p, pod)))
+		fake_link_wrote(p, pod, (enum link_file)c->kind, NULL);
 }
 
 int fake_link_removals(const struct link *p, const struct uuid *pod)
@@ -547,6 +616,42 @@ void fake_link_relisten(struct link *p, const struct uuid *pod, enum link_listen
 		if (pod_matches(&r->pod, pod))
 			return r->again(r->ctx, kind, fd);
 	fail_msg("nobody would listen anew");
+}
+
+void link_on_pod(struct link *p, const struct uuid *pod, link_pod_noted noted, void *ctx)
+{
+	struct pod_watch *w, *tmp;
+
+	DL_FOREACH_SAFE (p->pods, w, tmp) {
+		if (!uuid_equal(&w->pod, pod))
+			continue;
+		DL_DELETE(p->pods, w);
+		free(w);
+	}
+	if (!noted)
+		return;
+	w = mem_zalloc(sizeof *w);
+	w->pod = *pod;
+	w->noted = noted;
+	w->ctx = ctx;
+	DL_APPEND(p->pods, w);
+}
+
+void fake_link_note_pod(struct link *p, const struct uuid *pod, const struct link_pod_note *n)
+{
+	struct pod_watch *w;
+
+	DL_FOREACH (p->pods, w)
+		if (pod_matches(&w->pod, pod))
+			return w->noted(w->ctx, n);
+	fail_msg("nobody hears of the pod's directory");
+}
+
+unsigned link_insists(struct link *p, struct err *why)
+{
+	(void)p;
+	(void)why;
+	return 0;
 }
 
 /* --- follows --- */
@@ -654,8 +759,11 @@ int fake_link_live(const struct link *p)
 	const struct link_call *c;
 	const struct link_follow *f;
 	const struct relisten *r;
+	const struct pod_watch *w;
 	int n = 0;
 
+	DL_FOREACH (p->pods, w)
+		n++;
 	DL_FOREACH (p->relistens, r)
 		n++;
 	DL_FOREACH (p->calls, c)

@@ -16,6 +16,8 @@ void fake_link_lose(struct link *p); /* the broker is gone: runs `lost` of link_
 
 /* Waiting calls: `op` is LINK_POD_ADD, LINK_LISTEN or LINK_PEER_OF.  why NULL: success. */
 int fake_link_waiting(const struct link *p, enum link_op op);
+/* The code of refusals from now on; EPERM before. */
+void fake_link_refuse_with(struct link *p, int code);
 void fake_link_added(struct link *p, const struct uuid *pod, const char *why);
 void fake_link_listening(
     struct link *p, const struct uuid *pod, enum link_listener kind, int fd, const char *why);
@@ -28,6 +30,8 @@ void fake_link_peer(
 void fake_link_stranger(struct link *p, const struct uuid *pod, int code, const char *why);
 bool fake_link_attests(const struct link *p); /* link_require_attestation() was called */
 
+void fake_link_beaten(struct link *p, uint32_t dropped, const char *problem); /* LINK_BEAT */
+
 /* State.  A put is LINK_STATE_PUT, a list LINK_STATE_LIST, of waiting calls; what was put and
  * answered is kept until it is deleted or the link is freed. */
 void fake_link_put(struct link *p, const char *why); /* answers the oldest */
@@ -39,6 +43,8 @@ void fake_link_forget(struct link *p); /* all of it */
 
 /* What nobody waits for. */
 int fake_link_removals(const struct link *p, const struct uuid *pod);
+/* Answers the oldest write of it; one that was not is answered, well, before the pod listens. */
+void fake_link_wrote(struct link *p, const struct uuid *pod, enum link_file file, const char *why);
 int fake_link_writes(const struct link *p, const struct uuid *pod, enum link_file file);
 /* The last content, NUL-terminated; NULL: never written. */
 const char *fake_link_written(
@@ -59,5 +65,8 @@ int fake_link_ready(const struct link *p); /* how often it was said */
 int fake_link_logs(const struct link *p);  /* the same of link_log() */
 void fake_link_relisten(
     struct link *p, const struct uuid *pod, enum link_listener kind, int fd); /* takes fd */
+
+/* The broker notes something of a pod's directory. */
+void fake_link_note_pod(struct link *p, const struct uuid *pod, const struct link_pod_note *n);
 
 int fake_link_live(const struct link *p); /* waiting calls + follows: 0 when all was given back */

@@ -7,11 +7,14 @@
 struct entry;
 struct record;
 struct relisten;
+struct pod_watch;
 
 struct link {
 	struct link_call *calls;
 	struct relisten *relistens;
+	struct pod_watch *pods;
 	int ready, logs;
+	int refusal; /* the code of pods' refusals; 0: EPERM */
 	bool attests;
 	struct link_follow *follows;
 	struct record *records;
@@ -30,12 +33,14 @@ struct link_call {
 	struct uuid pod;
 	union {
 		link_done done;
+		link_added added;
 		link_listening listening;
 		link_peer_known peer_known;
 		link_kept_found kept_found;
 		link_redirected redirected;
 		link_explained explained;
 		link_volume_found volume_found;
+		link_alive alive;
 	};
 	void *ctx;
 	struct entry *entry; /* LINK_STATE_PUT */

@@ -39,11 +39,11 @@ void link_redirect_set(struct link *p, struct link_call **slot, const struct uui
 	fake_link_call(p, slot, LINK_REDIRECT_SET, pod, ctx)->redirected = done;
 }
 
-void link_redirect_del(struct link *p, const struct uuid *pod)
+void link_redirect_del(
+    struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx)
 {
-	(void)p;
-	(void)pod;
 	dels++;
+	fake_link_call(p, slot, LINK_REDIRECT_DEL, pod, ctx)->done = done;
 }
 
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
@@ -82,6 +82,14 @@ void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
 	struct err e;
 
 	c->redirected(c->ctx, fake_link_refusal(&e, why), why ? 0 : index, why ? NULL : baseline);
+}
+
+void fake_redirect_let_go(struct link *p, const struct uuid *pod, const char *why)
+{
+	auto_free struct link_call *c = fake_link_answer(p, LINK_REDIRECT_DEL, pod, -1);
+	struct err e;
+
+	c->done(c->ctx, fake_link_refusal(&e, why));
 }
 
 static void give(struct link *p, enum link_op op, int fd, const char *why)

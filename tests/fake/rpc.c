@@ -31,7 +31,7 @@ struct rpc_stream {
 	void *ctx;
 	struct rpc_stream **slot;
 	struct rpc_msg *in, *out; /* to the code; from the code */
-	size_t queued;
+	size_t queued, kept;
 	struct loop_timer deadline;
 	bool announced, accepted, armed, paused, stalled, untold_writable;
 	bool aborted, peer_half, told_half, peer_ended, at_once, code_half, ended;
@@ -369,6 +369,18 @@ void rpc_forward(struct rpc_stream *to, const struct rpc_msg *m)
 		at = mempcpy(at, m->iov[i].iov_len ? m->iov[i].iov_base : "", m->iov[i].iov_len);
 }
 
+void rpc_keeps(struct rpc_stream *s, size_t bytes)
+{
+	usable(s);
+	must(s->server, "rpc_keeps() for a stream to istiod");
+	s->kept = bytes;
+}
+
+size_t fake_rpc_kept(const struct rpc_stream *s)
+{
+	return s->kept;
+}
+
 size_t rpc_queued(const struct rpc_stream *s)
 {
 	usable(s);
@@ -449,7 +461,7 @@ unsigned rpc_server_connections(struct rpc_server *s)
 	return s->connections;
 }
 
-unsigned rpc_server_floods(struct rpc_server *s)
+int64_t rpc_server_bytes(struct rpc_server *s)
 {
 	(void)s;
 	return 0;

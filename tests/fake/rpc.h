@@ -51,6 +51,7 @@ void fake_rpc_take(struct rpc_stream *s, size_t bytes); /* only a part, while st
 unsigned fake_rpc_sent(
     const struct rpc_stream *s); /* messages, whether the peer took them or not */
 const void *fake_rpc_sent_bytes(const struct rpc_stream *s, unsigned i, size_t *len);
+size_t fake_rpc_kept(const struct rpc_stream *s); /* as rpc_keeps() said */
 bool fake_rpc_half_closed(const struct rpc_stream *s);
 bool fake_rpc_paused(const struct rpc_stream *s);
 bool fake_rpc_ended(const struct rpc_stream *s);   /* by either side, or because its server went */

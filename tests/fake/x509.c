@@ -2,6 +2,7 @@
 #include "x509.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "worker/crypto/identity.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ int x509_make_request(struct x509_request *out, const struct x509_key_params *k,
 		return err_set(e, ERR_INVALID, "%s", take(failure));
 	keys++;
 	snprintf(key, sizeof(key), "SECRET KEY %d", keys); /* stdio's own buffers are not wiped */
-	out->key_pem = mem_strdup(key);
+	out->key_pem = secret_dup(key);
 	out->csr_pem = mem_printf(
 	    "CSR %d %d%s %s", keys, k->type, k->pkcs8 ? "-pkcs8" : "", identity_uri(id, uri));
 	return 0;
@@ -27,7 +28,7 @@ int x509_make_request(struct x509_request *out, const struct x509_key_params *k,
 
 void x509_request_clear(struct x509_request *r)
 {
-	mem_wipe_free(r->key_pem);
+	secret_free(r->key_pem);
 	free(r->csr_pem);
 	*r = (struct x509_request){0};
 }

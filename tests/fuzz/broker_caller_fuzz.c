@@ -2,6 +2,7 @@
  * any name.
  *
  * Who is in a pod is never let in, and a refusal says why.
+ * SOAK: 10000000 runs
  */
 #include "broker/pods/kubelet_caller.c" /* its statics */
 

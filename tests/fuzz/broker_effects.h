@@ -11,6 +11,7 @@
 #include <ftw.h>
 #include <limits.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,7 @@ static bool effects_may_be(const char *path, const char *name, int level)
 	    "lock", "admin.sock", "csi.sock", "pods", "state", "handover", NULL};
 	static const char *const mount[] = {
 	    "socket", "XDS", "envoy-rev.json", "root-cert.pem", NULL};
-	static const char *const state[] = {"cert", "spec", "pod", NULL};
+	static const char *const state[] = {"cert", "spec", "pod", "names", NULL};
 	bool pods = strstr(path, "/pods/") != NULL;
 
 	switch (level) {
@@ -197,6 +198,9 @@ static inline bool effects_is_pods_socket(int fd, ino_t home)
 	if (netns < 0 || fstat(netns, &st) || st.st_ino == home ||
 	    !getpeername(fd, (struct sockaddr *)&peer, &size))
 		effects_fail("a socket", "of the node's own network");
+	if (getsockname(fd, (struct sockaddr *)&peer, &size) ||
+	    !((struct sockaddr_in *)&peer)->sin_port)
+		effects_fail("a socket", "that can be given a port");
 	close(netns);
 	return true;
 }

@@ -2,6 +2,7 @@
  * network namespace chooses names, addresses and routes there.
  *
  * First byte: which list.  The rest is the part, in memory of just its size.
+ * SOAK: 10000000 runs
  */
 #include "broker/netns/address.c"
 #include "broker/netns/netlink.c" /* its statics */

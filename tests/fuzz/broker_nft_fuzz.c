@@ -1,5 +1,6 @@
 /* broker_nft_fuzz.c - any bytes as a part of nftables' list of chains: a pod that is root in its
  * network namespace names its tables and chains.
+ * SOAK: 10000000 runs
  */
 #include "broker/netns/iptables.c" /* its statics */
 #include <stdint.h>

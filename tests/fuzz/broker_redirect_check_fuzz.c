@@ -1,7 +1,7 @@
 /* broker_redirect_check_fuzz.c - any bytes as a worker's rules: what is accepted can be written
  * into the maps as it is, and asks for no more than the node allows.
  *
- * First byte: the node's ceiling.  The rest lies over rules that are good, from the front.
+ * First byte: the pod's ceiling.  The rest lies over rules that are good, from the front.
  */
 #include "broker/redirect/check.h"
 #include "common/err.h"
@@ -16,6 +16,8 @@ static const struct redirect_rules good = {.version = REDIRECT_RULES_VERSION,
     .proxy_gid = 1337,
     .outbound_port = 15001,
     .inbound_port = 15006,
+    .tunnel_port = 15008,
+    .dns_port = 15053,
     .strict = 1};
 
 static void must(bool held)
@@ -44,12 +46,24 @@ static void check_ceiling(const struct redirect_rules *r, const struct redirect_
 	must(r->proxy_uid & 0xffff && r->proxy_gid & 0xffff);
 	must((r->proxy_uid & 0xffff) != c->worker_uid);
 	must(!(r->flags & REDIRECT_TRACE));
+	must(!(r->flags & REDIRECT_DNS) ||
+	     (r->dns_port && r->dns_port != r->outbound_port && r->dns_port != r->inbound_port &&
+		 r->dns_port != r->tunnel_port));
+	if (!c->exclusions || !c->is_manifests) {
+		must(r->proxy_uid == 1337 && r->proxy_gid == 1337);
+		must(!(r->flags & REDIRECT_DNS) || r->dns_port == 15053);
+	}
 	if (c->exclusions)
 		return;
+	must(r->outbound_port == 15001 && r->inbound_port == 15006 && r->tunnel_port == 15008);
+	must(r->flags & REDIRECT_INBOUND_ALL);
 	must((r->flags & REDIRECT_OUTBOUND_ALL) && !r->ninterfaces);
 	for (uint32_t i = 0; i < r->nrows; i++)
 		must(r->rows[i].kind != REDIRECT_PORT_OUTBOUND_EXCLUDE &&
-		     r->rows[i].kind != REDIRECT_PORT_GROUP);
+		     r->rows[i].kind != REDIRECT_PORT_GROUP &&
+		     (r->rows[i].kind != REDIRECT_PORT_INBOUND_EXCLUDE ||
+			 r->rows[i].number == 15020 || r->rows[i].number == 15021 ||
+			 r->rows[i].number == 15090));
 	for (uint32_t i = 0; i < r->ncidrs; i++)
 		must(!(r->cidrs[i].flags & REDIRECT_CIDR_EXCLUDE));
 }
@@ -62,8 +76,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
+	must(!redirect_ceiling_read("strict", &c, &e));
 	c.permissive = data[0] & 1;
 	c.exclusions = data[0] & 2;
+	c.is_manifests = data[0] & 4;
 	size = size - 1 < sizeof(r) ? size - 1 : sizeof(r);
 	for (size_t i = 0; i < size; i++)
 		((uint8_t *)&r)[i] ^= data[i + 1];

@@ -6,6 +6,8 @@
  * all in a directory of its own under /tmp.  After each input: the broker has closed every fd, is
  * in its own network namespace, has answered exactly what was asked, in order, and has done nothing
  * but what it may do (broker_effects.h).
+ *
+ * LINK: tests/fake/apart.c
  */
 #include "broker/base/fdstore.h"
 #include "broker/requests/broker.h"
@@ -352,7 +354,9 @@ static void touch_file(struct input *in)
 	    "pods.d/02000000-0000-0000-0000-000000000000", "certs/..data", "pods.d", "certs",
 	    "pods.d/01000000-0000-0000-0000-000000000000", "certs/..v1", "run/pods", CSI "/a",
 	    CSI "/a/mount", CSI "/a/vol_data.json", CSI "/b",
-	    "kubelet/plugins_registry/agentd.node.mesh-reg.sock", "kubelet/plugins_registry"};
+	    "kubelet/plugins_registry/agentd.node.mesh-reg.sock", "kubelet/plugins_registry",
+	    "pods.d/01000000-0000-0000-0000-000000000000.yaml",
+	    "pods.d/01000000-0000-0000-0000-000000000000/redirect-allow"};
 	uint8_t which = next(in), what = next(in);
 	const char *name = names[which % (sizeof(names) / sizeof(names[0]))];
 	const bool stays = !strncmp(name, "run", 3) || !strncmp(name, "kubelet", 7);

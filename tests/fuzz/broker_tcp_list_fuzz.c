@@ -1,5 +1,6 @@
 /* broker_tcp_list_fuzz.c - any bytes as a line of a pod's /proc/net/tcp: who listens there is the
  * pod's choice.
+ * SOAK: 10000000 runs
  */
 #include "broker/redirect/tcp_list.c" /* its statics */
 

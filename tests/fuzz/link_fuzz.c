@@ -48,6 +48,7 @@ struct session {
 	int sock; /* the broker's end */
 	struct asked slots[2 * SLOTS];
 	const struct asked *told; /* by the last packet */
+	struct link_call *writing;
 	int told_times, lost;
 };
 
@@ -120,8 +121,9 @@ static void call_told(struct asked *a, enum link_op op, const struct err *e)
 	a->op = 0;
 }
 
-static void on_done(void *ctx, const struct err *e)
+static void on_added(void *ctx, const struct err *e, unsigned wait_s)
 {
+	must(!e || wait_s == 0);
 	call_told(ctx, LINK_POD_ADD, e);
 }
 
@@ -198,7 +200,7 @@ static void call(struct session *s, struct asked *a, uint8_t op)
 	else if (a->op == LINK_PUBLISH)
 		link_publish(s->p, &a->call, &pod, "mesh", on_volume_done, a);
 	else if (a->op == LINK_POD_ADD)
-		link_pod_add(s->p, &a->call, &pod, on_done, a);
+		link_pod_add(s->p, &a->call, &pod, on_added, a);
 	else if (a->op == LINK_LISTEN)
 		link_listen(s->p, &a->call, &pod, LINK_LISTEN_XDS, on_listening, a);
 	else
@@ -217,6 +219,20 @@ static void follow(struct session *s, struct asked *a, uint8_t what)
 	a->id = heard(s);
 }
 
+static void on_written(void *ctx, const struct err *e)
+{
+	struct session *s = ctx;
+
+	must(!s->writing && (!e || e->code)); /* R3 */
+}
+
+static void write_file(struct session *s, const struct uuid *pod)
+{
+	link_call_cancel(&s->writing);
+	link_write(
+	    s->p, &s->writing, pod, &(struct link_written){LINK_FILE_ROOT, "x", 1}, on_written, s);
+}
+
 static void act(struct session *s, struct input *in)
 {
 	static const struct uuid pod;
@@ -225,7 +241,7 @@ static void act(struct session *s, struct input *in)
 	if (what % 8 == 0)
 		link_pod_remove(s->p, &pod);
 	else if (what % 8 == 1)
-		link_write(s->p, &pod, LINK_FILE_ROOT, "x", 1);
+		write_file(s, &pod);
 	else if (what % 8 < 5)
 		call(s, &s->slots[which], what / 8);
 	else

@@ -8,6 +8,7 @@
  */
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "worker/crypto/cert.h"
@@ -29,7 +30,7 @@ static void set_cert(struct sds_server *sds, unsigned serial)
 	c->refs = 1;
 	snprintf(c->leaf.serial, sizeof(c->leaf.serial), "%u", serial);
 	c->leaf.not_after = INT64_MAX;
-	c->key_pem = mem_strdup("key");
+	c->key_pem = secret_dup("key");
 	c->chain_pem = mem_strdup("chain");
 	c->root_pem = mem_printf("root %u", serial / 2);
 	sds_server_set_cert(sds, c, NULL);

@@ -1,5 +1,8 @@
 """What istiod's injector makes of a pod, at work: its volume published by a kubelet and the real agentd, its Envoy started
 by its own command line, ready, drained."""
+import json
+import re
+
 import pytest
 
 from tests.e2e.conftest import make_node, this_run  # noqa: F401  pylint: disable=unused-import
@@ -31,7 +34,10 @@ class InjectedPod(CsiPod):
 
     def envoy_argv(self, *more):
         argv = super().envoy_argv()
-        return [*argv[:argv.index(str(envoy_binary())) + 1], *self.proxy['args'], *more]
+        fields = {'metadata.name': self.name, 'metadata.namespace': self.ns, 'status.podIP': self.ip, 'status.podIPs': self.ip}
+        env = {e['name']: fields[e['valueFrom']['fieldRef']['fieldPath']] for e in self.proxy['env'] if 'valueFrom' in e}
+        args = [re.sub(r'\$\((\w+)\)', lambda m: env[m[1]], a) for a in self.proxy['args']]  # as the kubelet does
+        return [*argv[:argv.index(str(envoy_binary())) + 1], *args, *more]
 
 
 def test_agentd_takes_all_that_is_injected(node, istiod):
@@ -57,6 +63,10 @@ def test_its_envoy_starts_is_ready_and_drains(node, istiod):
     for probe in ('startupProbe', 'readinessProbe'):
         where = web.proxy[probe]['httpGet']
         wait_for(probe, lambda w=where: web.netns.http(w['port'], w['path'], host=web.ip)[0] == 200)
+    own = json.loads(web.netns.http(ADMIN, '/server_info')[1])['node']
+    assert own['id'] == f'sidecar~{web.ip}~{web.name}.{web.ns}~{web.ns}.svc.cluster.local' and own['metadata']['INSTANCE_IPS'] == web.ip
+    assert web.bootstrap()['node']['id'] == own['id']  # which the next Envoy finds there
+    assert own['metadata']['NAME'] == web.name  # the rest is the bootstrap's
     *program, method, path = web.proxy['lifecycle']['preStop']['exec']['command']
     assert program == ['/usr/local/bin/pilot-agent', 'request']  # it asks localhost:15000
     assert web.netns.http(ADMIN, f'/{path}', method=method)[0] == 200

@@ -160,6 +160,17 @@ def test_envoy_is_started_as_pilot_agent_does(istiod):
     assert all(isinstance(a, str) for a in proxy['args'])
 
 
+def test_envoy_knows_its_pods_address(istiod):
+    """As pilot-agent's does, which is started when the pod has one; agentd's bootstrap is written before."""
+    proxy = proxy_of(istiod.inject(pod()))
+    node = json.loads(proxy['args'][proxy['args'].index('--config-yaml') + 1])['node']
+    fields = {e['name']: e['valueFrom']['fieldRef']['fieldPath'] for e in proxy['env'] if 'valueFrom' in e}
+    assert set(re.findall(r'\$\((\w+)\)', json.dumps(node))) == set(fields)
+    assert fields['INSTANCE_IP'] == 'status.podIP' and fields['INSTANCE_IPS'] == 'status.podIPs'
+    assert node == {'id': 'sidecar~$(INSTANCE_IP)~$(POD_NAME).$(POD_NAMESPACE)~$(POD_NAMESPACE).svc.cluster.local',
+                    'metadata': {'INSTANCE_IPS': '$(INSTANCE_IPS)'}}
+
+
 @pytest.mark.parametrize('name,threads,drain', [('plain', '2', '45'), ('annotated', '3', '20'), ('hold', '2', '45')])
 def test_threads_and_drain_time(istiod, name, threads, drain):
     args = proxy_of(istiod.inject(PODS[name]))['args']

@@ -125,6 +125,42 @@ def test_the_driver_object_fits_the_server(version):
     assert spec['volumeLifecycleModes'] == ['Ephemeral'] and spec['fsGroupPolicy'] == 'None'
 
 
+def test_uninstall_leaves_what_meshed_pods_need():
+    """Nobody could unmount their volumes without agentd: they would stay in Terminating, their nodes undrainable."""
+    def kept(objects):
+        return {kind for (kind, _), o in objects.items() if o['metadata'].get('annotations', {}).get('helm.sh/resource-policy') == 'keep'}
+    assert kept(render()) == {'DaemonSet', 'ConfigMap', 'CSIDriver', 'ServiceAccount'}
+    assert kept(render(values=['openshift'])) == {'DaemonSet', 'ConfigMap', 'CSIDriver', 'ServiceAccount', 'RoleBinding'}
+    assert 'ResourceQuota' in kept(render('1.36', '--set=gke.resourceQuota=true'))
+    assert not kept(render(values=['everything']))
+    pods = [only(render('1.36', f'--set=keepOnUninstall={b}'), 'DaemonSet')['spec'] for b in ('true', 'false')]
+    assert pods[0] == pods[1]  # to change one's mind restarts no agentd
+
+
+def test_a_tokens_life():
+    spec = only(render(values=['everything']), 'CSIDriver')['spec']
+    assert spec['tokenRequests'] == [{'audience': 'istio-ca', 'expirationSeconds': 3600}]
+
+
+def test_helm_test_looks_at_a_node_and_starts_a_pod():
+    pods = {n: o for (k, n), o in render(values=['everything']).items() if k == 'Pod'}
+    assert set(pods) == {'mesh-agent-test-status', 'mesh-agent-test-volume'}
+    daemon = only(render(values=['everything']), 'DaemonSet')['spec']
+    for o in pods.values():
+        assert o['metadata']['annotations']['helm.sh/hook'] == 'test' and o['spec']['restartPolicy'] == 'Never'
+        assert 'hook-succeeded' in o['metadata']['annotations']['helm.sh/hook-delete-policy']  # it would look like a meshed pod
+        assert not daemon['selector']['matchLabels'].items() <= o['metadata']['labels'].items()  # it is no agentd
+        for key in ('nodeSelector', 'affinity', 'tolerations', 'imagePullSecrets'):
+            assert o['spec'][key] == daemon['template']['spec'][key]
+    looks, starts = (pods[f'mesh-agent-test-{n}']['spec'] for n in ('status', 'volume'))
+    assert looks['containers'][0]['command'] == ['/usr/local/bin/agentctl', 'status']
+    assert [v['hostPath']['path'] for v in looks['volumes']] == [looks['containers'][0]['volumeMounts'][0]['mountPath']] == ['/run/agentd']
+    assert [v['csi']['driver'] for v in starts['volumes']] == ['agentd.node.mesh']
+    program, *args = starts['containers'][0]['command']
+    assert subprocess.run([BUILD / 'release' / program.rsplit('/', 1)[1], *args], capture_output=True, check=False).returncode == 0
+    assert starts['containers'][0]['securityContext']['runAsNonRoot']
+
+
 def test_an_update_hands_over():
     update = only(render(), 'DaemonSet')['spec']['updateStrategy']
     assert update == {'type': 'RollingUpdate', 'rollingUpdate': {'maxSurge': 1, 'maxUnavailable': 0}}
@@ -244,7 +280,7 @@ REFUSED = [
     ('clusterId=', 'clusterId'), ('clusterId=a b', 'clusterId'), ('trustDomain=a/b', 'trustDomain'),
     ('istioNamespace=A', 'istioNamespace'), ('controlPlanes=null', 'controlPlanes'),
     ('image.digest=sha256:12', 'digest'), ('image.pullPolicy=Sometimes', 'pullPolicy'),
-    ('secretTtlMinSeconds=0', 'secretTtlMinSeconds'), ('terminationGracePeriodSeconds=0', 'terminationGracePeriod'),
+    ('secretTtlMinSeconds=0', 'secretTtlMinSeconds'), ('tokenExpirationSeconds=599', 'tokenExpirationSeconds'), ('keepOnUninstall=1', 'keepOnUninstall'), ('terminationGracePeriodSeconds=0', 'terminationGracePeriod'),
     ('settings.control_planes=x', 'control_planes'), ('settings.Log=x', 'Log'), ('extraArgs={no-flag}', 'extraArgs'),
     ('updateStrategy.type=Recreate', 'updateStrategy'), ('resources.claims=x', 'claims'),
     ('injection.templateName=A B', 'templateName'), ('injection.enabled=1', 'injection'),

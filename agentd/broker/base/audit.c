@@ -28,7 +28,17 @@ static void on_due(void *ctx)
 		;
 	broker_watch_want(a->epoll, &a->watch, EPOLLIN);
 	settled = a->due(a->ctx);
-	broker_timer_set(&a->timer, settled ? REGULARLY_MS : AGAIN_MS);
+	broker_timer_set(&a->timer, settled ? REGULARLY_MS : a->again_ms);
+	if (settled)
+		a->again_ms = AGAIN_MS;
+	else if (a->again_ms < a->again_max_ms)
+		a->again_ms *= 2;
+}
+
+void broker_audit_soon(struct broker_audit *a)
+{
+	if (a->watch.ready)
+		broker_timer_set(&a->timer, SOON_MS);
 }
 
 int broker_audit_open(struct broker_audit *a, struct err *e)
@@ -37,6 +47,7 @@ int broker_audit_open(struct broker_audit *a, struct err *e)
 
 	if (fd < 0)
 		return err_sys(e, "inotify");
+	a->again_ms = AGAIN_MS;
 	a->watch = (struct broker_watch){.fd = fd, .ready = on_notice, .ctx = a};
 	if (broker_timer_open(&a->timer, a->epoll, on_due, a)) {
 		close(fd);
@@ -54,10 +65,10 @@ int broker_audit_open(struct broker_audit *a, struct err *e)
 
 void broker_audit_directory(struct broker_audit *a, const char *path)
 {
+	const uint32_t all = IN_CREATE | IN_DELETE | IN_DELETE_SELF | IN_MOVED_FROM | IN_MOVED_TO;
+
 	if (a->watch.ready)
-		broker_notices_add(a->watch.fd, path,
-		    IN_CREATE | IN_DELETE | IN_DELETE_SELF | IN_MOVED_FROM | IN_MOVED_TO |
-			IN_ONLYDIR);
+		broker_notices_add(a->watch.fd, path, (a->events ? a->events : all) | IN_ONLYDIR);
 }
 
 void broker_audit_close(struct broker_audit *a)

@@ -5,6 +5,7 @@
  * nothing of the name any more: a found one that its taker refused is still there.
  */
 #include "fdstore.h"
+#include "apart.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include <fcntl.h>
@@ -112,7 +113,7 @@ size_t broker_fdstore_sweep(struct broker_fdstore *k)
 	size_t n = 0;
 
 	HASH_ITER (hh, k->sides[BROKER_FOUND], e, tmp) {
-		close(e->fd);
+		apart_close_listener(e->fd);
 		if (!find(k->sides[BROKER_FDSTORE], e->name))
 			broker_fdstore_drop(k, e->name);
 		HASH_DEL(k->sides[BROKER_FOUND], e); /* NOLINT(clang-analyzer-*): uthash */

@@ -128,6 +128,29 @@ void broker_file_read(const struct broker_place *at, struct broker_content *out)
 	out->digest = out->digest * 31 + out->state;
 }
 
+int broker_file_line(const struct broker_place *at, char *out, size_t size, struct err *e)
+{
+	struct broker_content content;
+	ssize_t n;
+
+	broker_file_read(at, &content);
+	auto_close int fd = content.fd;
+	if (content.state != LINK_FILE_CONTENT)
+		return err_set(
+		    e, content.state == LINK_FILE_REMOVED ? ENOENT : EINVAL, "%s", content.why.msg);
+	n = pread(fd, out, size, 0);
+	if (n > 0 && out[n - 1] == '\n')
+		n--;
+	if (n <= 0 || n == (ssize_t)size || memchr(out, '\n', (size_t)n) ||
+	    memchr(out, '\0', (size_t)n)) {
+		err_set(&content.why, EINVAL, "is not one line of fewer than %zu bytes", size);
+		name_it(at, &content.why);
+		return err_set(e, EINVAL, "%s", content.why.msg);
+	}
+	out[n] = '\0';
+	return 0;
+}
+
 /* What the worker hands over must not change under our hands, nor be something else than memory. */
 int broker_file_check_memfd(int memfd, struct err *e)
 {

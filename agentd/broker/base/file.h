@@ -17,6 +17,9 @@ struct broker_content {
 	struct err why;             /* unless CONTENT */
 };
 void broker_file_read(const struct broker_place *at, struct broker_content *out);
+/* A file of one line, without its line feed.  -1 with a code: ENOENT it is not there, EINVAL it may
+ * not be read, or is anything else. */
+int broker_file_line(const struct broker_place *at, char *out, size_t size, struct err *e);
 
 /* Is it memory that can no longer change, of at most 1 MiB? */
 int broker_file_check_memfd(int memfd, struct err *e);

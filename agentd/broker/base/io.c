@@ -1,8 +1,8 @@
 /* io.c - the packets that cross the socketpair. */
 #include "io.h"
+#include "apart.h"
 #include "common/err.h"
 #include "common/fdpass.h"
-#include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,6 +23,23 @@ static bool is_hung_up(int sock)
 	return poll(&p, 1, 0) == 1;
 }
 
+/* Only the first may be wanted. */
+static void keep_first(struct broker_request *req, const struct fdpass_got *got)
+{
+	req->fd = got->nfds ? got->fds[0] : -1;
+	req->nfds = (int)got->nfds;
+	req->lost_fd = got->lost;
+	req->hoards = false;
+	for (unsigned i = 1; i < got->nfds; i++)
+		req->hoards |= !apart_close(got->fds[i]);
+}
+
+static void drop_first(struct broker_request *req)
+{
+	req->hoards |= !apart_close(req->fd);
+	req->fd = -1;
+}
+
 enum broker_got broker_io_receive(int sock, struct broker_request *req, struct err *e)
 {
 	struct fdpass_got got;
@@ -31,14 +48,11 @@ enum broker_got broker_io_receive(int sock, struct broker_request *req, struct e
 	do
 		rc = fdpass_receive(sock, &req->r, sizeof(req->r), MSG_DONTWAIT, &got);
 	while (rc && errno == ECONNRESET); /* told once, before the rest */
-	req->fd = got.fd;
-	req->nfds = (int)got.nfds;
-	req->lost_fd = got.lost;
+	keep_first(req, &got);
 	if (rc)
 		return errno == EAGAIN ? BROKER_GOT_NOTHING : BROKER_GOT_EOF;
 	if (got.size == 0 && is_hung_up(sock)) {
-		mem_closep(&req->fd);
-		req->fd = -1;
+		drop_first(req);
 		return BROKER_GOT_EOF;
 	}
 	if (got.size == sizeof(req->r) && !got.cut)
@@ -48,8 +62,7 @@ enum broker_got broker_io_receive(int sock, struct broker_request *req, struct e
 	else
 		err_set(
 		    e, EPROTO, "a request of %zd bytes instead of %zu", got.size, sizeof(req->r));
-	mem_closep(&req->fd);
-	req->fd = -1;
+	drop_first(req);
 	return BROKER_GOT_GARBAGE;
 }
 

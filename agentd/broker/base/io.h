@@ -10,8 +10,9 @@ enum broker_got { BROKER_GOT_REQUEST, BROKER_GOT_NOTHING, BROKER_GOT_EOF, BROKER
 struct broker_request {
 	struct link_request r;
 	int nfds;
-	int fd;       /* the first one; the receiver's */
+	int fd;       /* the first one, the receiver's: for apart.h; -1 */
 	bool lost_fd; /* we had no room for it: not the worker's fault */
+	bool hoards;  /* it sends more than can be closed */
 };
 /* GARBAGE: not a packet of the right size. */
 enum broker_got broker_io_receive(int sock, struct broker_request *req, struct err *e);

@@ -10,6 +10,7 @@
  * connections and shows as RDHUP, not as HUP.
  */
 #include "listener.h"
+#include "apart.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -26,6 +27,10 @@
 #include <unistd.h>
 
 LOG_SCOPE("broker");
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
 
 /* Connections wait here while a worker is replaced; beyond it clients see EAGAIN. */
 enum { BACKLOG = 4096 };
@@ -123,6 +128,15 @@ static int make(const struct broker_listener_spec *s, struct err *e)
 	return take_fd(fd);
 }
 
+/* Who reads from a connection closes what came with the bytes, and its maker decides how long that
+ * takes.  From Linux 6.16 on the sender is refused (EPERM); a connection has it of its listener. */
+static void take_no_descriptors(int fd)
+{
+	const int none = 0;
+
+	setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &none, sizeof(none));
+}
+
 static void on_hang_up(void *ctx, uint32_t events)
 {
 	struct broker_listener *l = ctx;
@@ -165,6 +179,7 @@ int broker_listener_open(
 	int fd = take_kept(spec);
 	if (fd < 0 && (fd = make(spec, e)) < 0)
 		return -1;
+	take_no_descriptors(fd);
 	l->spec = spec;
 	l->watch = (struct broker_watch){.fd = fd, .ready = on_hang_up, .ctx = l};
 	if (broker_watch_start(spec->epoll, &l->watch, EPOLLRDHUP)) {
@@ -183,7 +198,7 @@ void broker_listener_release(struct broker_listener *l)
 	if (!l->watch.ready)
 		return;
 	broker_watch_end(l->spec->epoll, &l->watch);
-	close(l->watch.fd);
+	apart_close_listener(l->watch.fd);
 	l->watch.ready = NULL;
 }
 

@@ -216,7 +216,10 @@ static int parse_one(struct broker_options *o, char **argv, struct err *e)
 {
 	const char *value;
 	const struct flag *f = flags_of_argument(argv[0], &value);
+	const struct target *t = f ? target_of(f) : NULL;
 	int used = 1;
+
+	o->bare &= t && (t->kind == MODE || !strcmp(t->name, "run"));
 
 	if (!f && !strncmp(argv[0], "--", 2))
 		return flags_refuse_argument(argv[0], e);
@@ -253,7 +256,7 @@ int broker_options_parse(struct broker_options *o, int argc, char **argv, struct
 {
 	static char worker[] = "agentd-worker";
 
-	*o = (struct broker_options){.mode = BROKER_RUN};
+	*o = (struct broker_options){.mode = BROKER_RUN, .bare = true};
 	o->worker_argv = mem_zalloc(((size_t)argc + 2) * sizeof(char *));
 	o->worker_argv[o->worker_argc++] = worker;
 	if (set_defaults(o, e))

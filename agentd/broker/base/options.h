@@ -18,6 +18,7 @@ enum broker_mode {
 /* Strings are those of argv. */
 struct broker_options {
 	enum broker_mode mode;
+	bool bare; /* nothing was given but a mode and --run */
 	const char *run, *config, *cgroup_root, *worker_user;
 	const char *manifests, *kubelet_root; /* where pods come from; one may be NULL */
 	bool config_named;                    /* --config was given, so the file must exist */

@@ -24,13 +24,15 @@ LOG_SCOPE("broker");
 
 enum {
 	SPARE_ENTRIES = 64,
+	BYTES_MAX = 40 << 20,
+	NAMES_BYTES_MAX = 24 << 20, /* both together: BROKER_TMPFS_MIB */
 	ENTRIES_PER_POD = 4, /* itself, its namespace, its certificate, and one that lingers */
 	BOOT_ID_SIZE = 40,
 	TEXT_SIZE = 128,
 };
 
 struct broker_states {
-	struct broker_budget budget;
+	struct broker_budget budget, names;
 	struct broker_store worker[LINK_STATE_END], pods;
 	char boot_id[BOOT_ID_SIZE];
 	/* the list that is under way */
@@ -40,7 +42,8 @@ struct broker_states {
 
 static const char *const kinds[LINK_STATE_END] = {[LINK_STATE_CERT] = "cert",
     [LINK_STATE_CERT_IN_MEMORY] = "cert-memory",
-    [LINK_STATE_POD] = "spec"};
+    [LINK_STATE_POD] = "spec",
+    [LINK_STATE_NAMES] = "names"};
 
 /* --- life --- */
 
@@ -117,6 +120,7 @@ static int open_stores(
 	       broker_store_open(
 		   &s->worker[LINK_STATE_CERT_IN_MEMORY], NULL, kept, &s->budget, e) ||
 	       broker_store_open(&s->worker[LINK_STATE_POD], in, kept, &s->budget, e) ||
+	       broker_store_open(&s->worker[LINK_STATE_NAMES], in, kept, &s->names, e) ||
 	       broker_store_open(&s->pods, in, kept, &s->budget, e);
 }
 
@@ -125,7 +129,10 @@ struct broker_states *broker_state_new(
 {
 	struct broker_states *s = mem_zalloc(sizeof(*s));
 
-	s->budget.max = ENTRIES_PER_POD * o->max_pods + SPARE_ENTRIES;
+	s->budget = (struct broker_budget){
+	    .max = ENTRIES_PER_POD * o->max_pods + SPARE_ENTRIES, .bytes_max = BYTES_MAX};
+	s->names = (struct broker_budget){
+	    .max = o->max_pods + SPARE_ENTRIES, .bytes_max = NAMES_BYTES_MAX};
 	read_boot_id(s->boot_id);
 	if (open_stores(s, o->run, kept, e))
 		broker_state_free(&s);
@@ -262,23 +269,19 @@ static uint64_t number_of(const char *text, const char *key)
 	return value ? strtoull(value + strlen(key), NULL, 10) : 0;
 }
 
-void broker_state_netns_put(
-    struct broker_states *s, const struct uuid *pod, const struct broker_state_netns *n)
+int broker_state_netns_put(struct broker_states *s, const struct uuid *pod,
+    const struct broker_state_netns *n, struct err *e)
 {
 	char name[UUID_TEXT_SIZE], text[TEXT_SIZE];
 	size_t size = (size_t)text_of(s, n, text);
 	auto_close int fd = memfd_create("agentd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	struct err e = {.code = 0};
 
 	uuid_format(pod, name);
 	if (fd < 0 || write(fd, text, size) != (ssize_t)size)
-		err_sys(&e, "memfd");
-	else if (!broker_io_seal(fd, &e))
-		broker_store_put(&s->pods, name, fd, &e);
-	if (e.code)
-		log_warn(name,
-		    "agentd will learn the pod's network namespace again after a restart: %s",
-		    e.msg);
+		return err_sys(e, "memfd");
+	if (broker_io_seal(fd, e))
+		return -1;
+	return broker_store_put(&s->pods, name, fd, e);
 }
 
 bool broker_state_netns_get(
@@ -304,12 +307,10 @@ bool broker_state_netns_get(
 	return false;
 }
 
-void broker_state_netns_del(struct broker_states *s, const struct uuid *pod)
+int broker_state_netns_del(struct broker_states *s, const struct uuid *pod, struct err *e)
 {
 	char name[UUID_TEXT_SIZE];
-	struct err e;
 
 	uuid_format(pod, name);
-	if (broker_store_del(&s->pods, name, &e))
-		log_warn(name, "%s", e.msg);
+	return broker_store_del(&s->pods, name, e);
 }

@@ -3,14 +3,15 @@
  *   <run>/state/            a tmpfs of its own, root only
  *   <run>/state/cert/<hex>  the worker's certificates, as it wrote them
  *   <run>/state/spec/<hex>  the worker's pods, with their tokens, as it wrote them
+ *   <run>/state/names/<hex> name tables, and which pod has which, as the worker wrote them
  *   <run>/state/pod/<uid>   the broker's own: which network namespace a pod has
  *
  * An entry for memory only (LINK_STATE_CERT_IN_MEMORY) is a sealed memfd among the kept
  * descriptors.  It outlives the worker and an upgrade, not the last broker; systemd never gets one.
  * Where no tmpfs can be mounted all entries are kept so, and a log line says it.
  *
- * At most 1 MiB in one entry and 64 MiB in all.  No failure lasts: an entry that cannot be written
- * is refused, the old one stays, and the next try may succeed.
+ * At most 1 MiB in one entry, 24 MiB of names, 40 MiB of all else.  No failure lasts: an entry that
+ * cannot be written is refused, the old one stays, and the next try may succeed.
  */
 #pragma once
 #include "common/err.h"
@@ -49,8 +50,8 @@ bool broker_state_is_key(const char *kept_name);
 struct broker_state_netns {
 	uint64_t cookie, cgroup_id;
 };
-void broker_state_netns_put(
-    struct broker_states *s, const struct uuid *pod, const struct broker_state_netns *n);
+int broker_state_netns_put(struct broker_states *s, const struct uuid *pod,
+    const struct broker_state_netns *n, struct err *e);
 bool broker_state_netns_get(
     struct broker_states *s, const struct uuid *pod, struct broker_state_netns *out);
-void broker_state_netns_del(struct broker_states *s, const struct uuid *pod);
+int broker_state_netns_del(struct broker_states *s, const struct uuid *pod, struct err *e);

@@ -199,9 +199,8 @@ static int check_room(const struct broker_store *s, ssize_t before, size_t after
 
 	if (before < 0 && b->n >= b->max)
 		return err_set(e, ENOSPC, "there are %u entries of state already", b->n);
-	if (b->bytes - (before > 0 ? (size_t)before : 0) + after > BROKER_STORE_BYTES_MAX)
-		return err_set(
-		    e, ENOSPC, "there are %d MiB of state already", BROKER_STORE_BYTES_MAX >> 20);
+	if (b->bytes - (before > 0 ? (size_t)before : 0) + after > b->bytes_max)
+		return err_set(e, ENOSPC, "there are %zu MiB of state already", b->bytes_max >> 20);
 	return 0;
 }
 

@@ -11,12 +11,12 @@
 struct broker_fdstore;
 struct broker_held;
 
-enum { BROKER_STORE_NAME = 80, BROKER_STORE_BYTES_MAX = 64 << 20 };
+enum { BROKER_STORE_NAME = 80 };
 
 /* Shared by several stores. */
 struct broker_budget {
 	unsigned n, max; /* entries */
-	size_t bytes;    /* BROKER_STORE_BYTES_MAX at most */
+	size_t bytes, bytes_max;
 };
 
 /* Embed it; zeroed: not open. */

@@ -98,15 +98,21 @@ int kubelet_mount_detach(int mounted, struct err *e)
 
 /* --- look --- */
 
-/* 0: it cannot be known, which no mount is. */
+/* By what the kernel knows of the descriptor: a stat(2) asks the file system, whose server may
+ * never answer.  0: it cannot be known, which no mount is. */
 static uint64_t mount_of(int fd)
 {
-	struct statx x;
+	char path[SELF_SIZE + sizeof("info")], line[64];
+	uint64_t id = 0;
 
-	if (statx(fd, "", AT_EMPTY_PATH | AT_NO_AUTOMOUNT, STATX_MNT_ID, &x) ||
-	    !(x.stx_mask & STATX_MNT_ID))
-		return 0;
-	return x.stx_mnt_id;
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	FILE *f = fopen(path, "re");
+	while (f && !id && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "mnt_id:", 7))
+			id = strtoull(line + 7, NULL, 10);
+	if (f)
+		fclose(f);
+	return id;
 }
 
 bool kubelet_mount_begins(int above, int at)
@@ -114,12 +120,31 @@ bool kubelet_mount_begins(int above, int at)
 	return mount_of(above) != mount_of(at);
 }
 
+/* What is known already is enough. */
+static bool look_at(int fd, struct statx *x)
+{
+	return !statx(fd, "", AT_EMPTY_PATH | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_INO, x);
+}
+
+bool kubelet_mount_shows(int at, int dir)
+{
+	struct statx a, b;
+
+	return look_at(at, &a) && look_at(dir, &b) && a.stx_dev_major == b.stx_dev_major &&
+	       a.stx_dev_minor == b.stx_dev_minor && a.stx_ino == b.stx_ino;
+}
+
+bool kubelet_mount_is_of(int at, int dir)
+{
+	struct statx a, b;
+
+	return look_at(at, &a) && look_at(dir, &b) && a.stx_dev_major == b.stx_dev_major &&
+	       a.stx_dev_minor == b.stx_dev_minor;
+}
+
 bool kubelet_mount_same(int a, int b)
 {
-	struct stat sa, sb;
-
-	return mount_of(a) == mount_of(b) && !fstat(a, &sa) && !fstat(b, &sb) &&
-	       sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+	return mount_of(a) == mount_of(b) && kubelet_mount_shows(a, b);
 }
 
 /* Its line of mountinfo, the caller's; NULL: it cannot be found. */

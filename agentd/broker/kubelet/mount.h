@@ -1,6 +1,7 @@
 /* mount.h - bind mounts by descriptor: no path is looked up twice, and none by its name.
  *
- * Callers have opened both ends where nobody but root can change what they mean.
+ * Callers have opened both ends where nobody but root can change what they mean.  Looks ask the
+ * kernel, and never a file system whose server may not answer (FUSE, NFS).
  */
 #pragma once
 #include "common/err.h"
@@ -21,7 +22,9 @@ int kubelet_mount_detach(int mounted, struct err *e);
 
 /* Is the directory `at` of another mount than `above`, one that begins there? */
 bool kubelet_mount_begins(int above, int at);
-bool kubelet_mount_same(int a, int b); /* one directory, seen through one mount */
+bool kubelet_mount_same(int a, int b);     /* one directory, seen through one mount */
+bool kubelet_mount_shows(int at, int dir); /* one directory, through any mount */
+bool kubelet_mount_is_of(int at, int dir); /* one file system */
 /* Does the node see mounts below the directory?  It does if the directory is shared, or if we are
  * in the mount namespace of the node's first process (which only root with all capabilities can
  * see). */

@@ -17,7 +17,7 @@ bool pod_source_is_known(const struct broker_options *o)
 	return !access(pods, F_OK);
 }
 
-static bool has_manifest(const struct broker_options *o, const struct uuid *pod)
+bool pod_source_is_manifest(const struct broker_options *o, const struct uuid *pod)
 {
 	char uid[UUID_TEXT_SIZE], path[PATH_MAX];
 
@@ -30,7 +30,7 @@ static bool has_manifest(const struct broker_options *o, const struct uuid *pod)
 
 const char *pod_source_of(const struct broker_options *o, const struct uuid *pod)
 {
-	if (has_manifest(o, pod))
+	if (pod_source_is_manifest(o, pod))
 		return "a manifest";
 	return o->kubelet_root && kubelet_volume_is_there(o, pod) ? "a volume" : NULL;
 }

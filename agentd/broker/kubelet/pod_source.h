@@ -10,3 +10,4 @@ bool pod_source_is_known(const struct broker_options *o);
 /* "a manifest" or "a volume"; NULL: nothing does.  A source that cannot be looked at counts as one.
  */
 const char *pod_source_of(const struct broker_options *o, const struct uuid *pod);
+bool pod_source_is_manifest(const struct broker_options *o, const struct uuid *pod);

@@ -103,10 +103,8 @@ static bool was_of_pod(const struct broker_options *o, const struct uuid *pod, i
 {
 	char uid[UUID_TEXT_SIZE], root[PATH_MAX], own[80], gone[96];
 	auto_close int run = open(o->run, PATH_FLAGS);
-	struct stat here, there;
 
-	if (run < 0 || fstat(run, &here) || fstat(at, &there) || here.st_dev != there.st_dev ||
-	    !kubelet_mount_root(at, root))
+	if (run < 0 || !kubelet_mount_is_of(at, run) || !kubelet_mount_root(at, root))
 		return false;
 	uuid_format(pod, uid);
 	snprintf(own, sizeof(own), "/pods/%s/mount", uid);
@@ -118,14 +116,38 @@ static enum mounted what_is_on(
     const struct broker_options *o, const struct uuid *pod, int volume, int at)
 {
 	auto_close int source = open_source(o, pod);
-	struct stat ours, there;
 
 	if (!kubelet_mount_begins(volume, at))
 		return NOTHING;
-	if (source >= 0 && !fstat(source, &ours) && !fstat(at, &there) &&
-	    ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
+	if (source >= 0 && kubelet_mount_shows(at, source))
 		return OURS;
 	return was_of_pod(o, pod, at) ? OURS_OF_BEFORE : FOREIGN;
+}
+
+/* The kubelet's own file, which it writes before it calls a driver; the caller's `c->fd`. */
+static void read_data(int volume, struct broker_content *c)
+{
+	char dir[32];
+
+	snprintf(dir, sizeof(dir), "/proc/self/fd/%d", volume);
+	broker_file_read(&(struct broker_place){.dir = dir, .name = data}, c);
+}
+
+/* What another driver has mounted is not even opened: behind it may be a server, or a process of
+ * the pod's owner (FUSE), that never answers.  A file that the kubelet has emptied to write it anew
+ * names no driver: it may be of ours. */
+static bool is_of_another(int volume)
+{
+	struct broker_content c;
+	char text[4096] = "";
+
+	read_data(volume, &c);
+	if (c.fd < 0)
+		return false;
+	if (pread(c.fd, text, sizeof(text) - 1, 0) < 0)
+		*text = '\0';
+	close(c.fd);
+	return strstr(text, "\"driverName\"") && strchr(text, '}') && !strstr(text, driver);
 }
 
 static int foreign(struct err *e)
@@ -166,6 +188,8 @@ int kubelet_volume_unpublish(
 	auto_close int volume = open_volume(o, &r->uid, r->volume, PATH_FLAGS);
 	if (volume < 0)
 		return errno == ENOENT ? 0 : err_sys(e, "the kubelet's directory");
+	if (is_of_another(volume))
+		return foreign(e);
 	auto_close int at = uncover(o, &r->uid, volume, e);
 	if (at < 0)
 		return e->code == ENOENT ? 0 : -1;
@@ -212,6 +236,8 @@ int kubelet_volume_publish(
 	auto_close int volume = open_volume(o, &r->uid, r->volume, PATH_FLAGS);
 	if (volume < 0)
 		return err_sys(e, "the kubelet's directory of the volume");
+	if (is_of_another(volume))
+		return foreign(e);
 	if (mkdirat(volume, target, TARGET_MODE) && errno != EEXIST)
 		return err_sys(e, "mkdir for the volume");
 	auto_close int top = open_beneath(volume, target, PATH_FLAGS);
@@ -248,32 +274,6 @@ bool kubelet_volume_next(const struct broker_options *o, const struct uuid *pod,
 	closedir(*dir);
 	*dir = NULL;
 	return false;
-}
-
-/* The kubelet's own file, which it writes before it calls a driver; the caller's `c->fd`. */
-static void read_data(int volume, struct broker_content *c)
-{
-	char dir[32];
-
-	snprintf(dir, sizeof(dir), "/proc/self/fd/%d", volume);
-	broker_file_read(&(struct broker_place){.dir = dir, .name = data}, c);
-}
-
-/* What another driver has mounted is not looked at: behind it may be a server, or a process of the
- * pod's owner (FUSE), that never answers, and we would wait for it.  A file that the kubelet has
- * emptied to write it anew names no driver: it may be of ours. */
-static bool is_of_another(int volume)
-{
-	struct broker_content c;
-	char text[4096] = "";
-
-	read_data(volume, &c);
-	if (c.fd < 0)
-		return false;
-	if (pread(c.fd, text, sizeof(text) - 1, 0) < 0)
-		*text = '\0';
-	close(c.fd);
-	return strstr(text, "\"driverName\"") && strchr(text, '}') && !strstr(text, driver);
 }
 
 static bool is_published(const struct broker_options *o, const struct uuid *pod, const char *name)

@@ -20,11 +20,13 @@
 #include "common/protocol.h"
 #include "notify.h"
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -70,7 +72,7 @@ static int receive(int sock, struct packet *p, int *fd, struct err *e)
 
 	memset(p, 0, sizeof(*p));
 	int rc = fdpass_receive(sock, p, sizeof(*p), 0, &got);
-	*fd = got.fd;
+	*fd = fdpass_first(&got);
 	if (rc)
 		return err_sys(e, "the other agentd");
 	if (got.size == 0)
@@ -119,6 +121,16 @@ static size_t read_map(const char *pid, char *out, size_t size)
 	return n;
 }
 
+/* Root of a pod that was given the path is in the pod's.  Its socket says so, whoever has it. */
+static bool is_of_our_network(int conn)
+{
+	auto_close int netns = ioctl(conn, SIOCGSKNS);
+	struct stat ours, theirs;
+
+	return netns >= 0 && !fstat(netns, &theirs) && !stat("/proc/self/ns/net", &ours) &&
+	       ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
+
 /* Root of a user namespace of his own has uid 0 for us too if that is how it is mapped; but he has
  * other uids as well.  Its link in /proc is hidden from who has fewer capabilities. */
 static int check_peer(int conn, pid_t *pid, struct err *e)
@@ -131,6 +143,9 @@ static int check_peer(int conn, pid_t *pid, struct err *e)
 		return err_sys(e, "SO_PEERCRED");
 	if (peer.uid != 0)
 		return err_set(e, EPERM, "only root may take over, not uid %u", (unsigned)peer.uid);
+	if (!is_of_our_network(conn))
+		return err_set(
+		    e, EPERM, "only root in agentd's own network namespace may take over");
 	if (peer.pid <= 0)
 		return err_set(e, EPERM,
 		    "the agentd that takes over is in another pid namespace and cannot be examined "

@@ -3,7 +3,7 @@
  * <run>/handover, 0600, SOCK_SEQPACKET.  For a DaemonSet's surge: unlike an upgrade in place the
  * two live side by side for a moment, and the old one goes only when the new one's worker is ready.
  * The lock travels with the rest, so it is never free.  The asking agentd must be root, and not
- * just of its own user namespace (security-rules.md 7).
+ * just of its own user namespace, and in our network namespace (security-rules.md 7).
  */
 #pragma once
 #include "broker/base/fdstore.h"

@@ -2,8 +2,8 @@
  *
  * start -> a socketpair, its greeting, fork -> READY -> ... -> it dies, or breaks the protocol, or
  * is silent, and is killed -> reaped: its connection goes, pods and sockets stay -> the next one at
- * once; if that dies young, later and later.  Connections wait in the backlog meanwhile
- * (process-split.md 3).
+ * once; if that dies young and by itself, later and later.  Connections wait in the backlog
+ * meanwhile (process-split.md 3).
  *
  * A forbidden system call is an attack, or a call that the filter lacks: starting again cannot help
  * against either, so from the second in a row on there are minutes in between, and a line that says
@@ -14,6 +14,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "notify.h"
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -22,9 +23,11 @@
 LOG_SCOPE("broker");
 
 enum {
-	PATIENCE_MS = 10000, /* for an end in order */
+	HEED_MS = 4000,      /* to hang up when it is asked to end */
+	PATIENCE_MS = 10000, /* to exit after that */
 	DELAY_MIN_MS = 100,
 	DELAY_MAX_MS = 30000,
+	KILLED_MS = 1000, /* after each death but the first one */
 	GOOD_LIFE_MS = 60000,
 	FORBIDDEN_MIN_MS = 10000,
 	FORBIDDEN_MAX_MS = 600000,
@@ -42,7 +45,7 @@ struct keeper {
 	pid_t pid;                 /* 0: none runs */
 	struct broker_timer timer; /* a worker runs: kill it; none runs: the next step */
 	struct broker_timer pulse;
-	bool patient;
+	bool patient, left;           /* it hung up */
 	int64_t started_ms, ready_ms; /* of this one; ready 0: not yet */
 	struct broker_backoff backoff;
 	keeper_ended done; /* not NULL: ending */
@@ -51,6 +54,9 @@ struct keeper {
 	int64_t pulse_ms;
 	uint32_t last_ping;
 	unsigned unanswered; /* pings in a row */
+	bool killed;         /* by us */
+	bool outdated;       /* and through no fault of its own */
+	bool relieved;       /* what killed it has to wait */
 };
 
 /* --- how long to wait --- */
@@ -64,23 +70,46 @@ static int64_t doubled(int64_t min, unsigned times, int64_t max)
 	return ms < max ? ms : max;
 }
 
-struct broker_backoff broker_backoff_next(
-    struct broker_backoff previous, int status, int64_t lived_ms)
+static bool is_killed(const struct broker_death *d)
 {
-	bool forbidden = WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS;
+	if (d->by_us || d->lived_ms < 0 || !WIFSIGNALED(d->status))
+		return false;
+	switch (WTERMSIG(d->status)) {
+	case SIGKILL: /* by somebody, or by the kernel for memory */
+	case SIGTERM:
+	case SIGINT:
+	case SIGHUP:
+	case SIGQUIT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int64_t delay_of_own(const struct broker_backoff *b)
+{
+	if (b->forbidden > 1)
+		return doubled(FORBIDDEN_MIN_MS, b->forbidden - 2, FORBIDDEN_MAX_MS);
+	return b->in_a_row ? doubled(DELAY_MIN_MS, b->in_a_row - 1, DELAY_MAX_MS) : 0;
+}
+
+struct broker_backoff broker_backoff_next(
+    struct broker_backoff previous, const struct broker_death *d)
+{
+	bool forbidden = WIFSIGNALED(d->status) && WTERMSIG(d->status) == SIGSYS;
 	struct broker_backoff next = previous;
 
-	if (lived_ms >= GOOD_LIFE_MS)
-		next.in_a_row = 0;
-	if (!forbidden || lived_ms >= FORBIDDEN_FORGET_MS)
+	if (d->lived_ms >= GOOD_LIFE_MS)
+		next.in_a_row = next.killed = 0;
+	if (d->lived_ms >= FORBIDDEN_FORGET_MS)
 		next.forbidden = 0;
-	next.forbidden += forbidden;
-	if (next.forbidden > 1)
-		next.delay_ms = doubled(FORBIDDEN_MIN_MS, next.forbidden - 2, FORBIDDEN_MAX_MS);
-	else if (next.in_a_row == 0)
-		next.delay_ms = 0;
-	else
-		next.delay_ms = doubled(DELAY_MIN_MS, next.in_a_row - 1, DELAY_MAX_MS);
+	if (is_killed(d)) {
+		next.delay_ms = next.in_a_row || next.killed ? KILLED_MS : 0;
+		next.killed++;
+		return next;
+	}
+	next.forbidden = forbidden ? next.forbidden + 1 : 0;
+	next.delay_ms = delay_of_own(&next);
 	next.in_a_row++;
 	return next;
 }
@@ -113,6 +142,8 @@ static int start_worker(struct keeper *k, struct err *e)
 	k->started_ms = now_ms();
 	k->ready_ms = 0;
 	k->unanswered = 0;
+	k->left = false;
+	k->killed = k->outdated = false;
 	broker_timer_set(&k->timer, -1);
 	return 0;
 }
@@ -130,9 +161,16 @@ static void say_what_to_do(const struct keeper *k)
 
 static void plan_next(struct keeper *k)
 {
-	int64_t lived = k->ready_ms ? now_ms() - k->ready_ms : -1;
+	const struct broker_death d = {.status = k->status,
+	    .lived_ms = k->ready_ms ? now_ms() - k->ready_ms : -1,
+	    .by_us = k->killed && !k->outdated};
 
-	k->backoff = broker_backoff_next(k->backoff, k->status, lived);
+	/* Those who held the memory wait in our place: it cannot come back at once. */
+	if (k->relieved) {
+		broker_timer_set(&k->timer, 0);
+		return;
+	}
+	k->backoff = broker_backoff_next(k->backoff, &d);
 	if (k->backoff.forbidden > 1)
 		say_what_to_do(k);
 	else if (k->backoff.delay_ms)
@@ -145,6 +183,7 @@ static void try_later(struct keeper *k, const struct err *e)
 	log_release();
 	log_error(NULL, "the worker cannot be started: %s", e->msg);
 	k->status = NEVER_STARTED;
+	k->relieved = false;
 	k->ready_ms = 0;
 	plan_next(k);
 }
@@ -184,6 +223,8 @@ bool keeper_reaped(struct keeper *k, pid_t pid, int status)
 {
 	if (!pid || pid != k->pid)
 		return false;
+	k->relieved = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !k->killed &&
+		      broker_blame(k->broker);
 	broker_detach(k->broker); /* it may have become ready just before */
 	log_release();            /* it will not tell how to log */
 	k->pid = 0;
@@ -201,6 +242,7 @@ bool keeper_reaped(struct keeper *k, pid_t pid, int status)
 static void kill_worker(struct keeper *k, const char *why)
 {
 	log_warn(NULL, "the worker %s and is killed", why);
+	k->killed = true;
 	kill(k->pid, SIGKILL);
 }
 
@@ -230,7 +272,7 @@ void keeper_end(struct keeper *k, keeper_ended done, void *ctx)
 		k->status = 0; /* nothing is left to end badly */
 		broker_timer_set(&k->timer, 0);
 	} else if (!again && !kill(k->pid, SIGTERM)) {
-		broker_timer_set(&k->timer, PATIENCE_MS);
+		broker_timer_set(&k->timer, HEED_MS);
 	}
 }
 
@@ -262,6 +304,12 @@ static void on_pong(void *ctx, uint32_t ping)
 	k->ev.alive(k->ctx);
 }
 
+static const char *on_problem_asked(void *ctx)
+{
+	(void)ctx;
+	return notify_problem();
+}
+
 /* While a worker is being ended, or is not to be started yet, the broker's own turns count: a
  * service manager that killed us then would make the pause a loop.  Pings are counted, not time: if
  * it was us who stood still, the answer is there. */
@@ -289,17 +337,22 @@ int keeper_watchdog(struct keeper *k, int64_t period_ms, struct err *e)
 	return 0;
 }
 
-/* A worker that closes its end has time to exit; one that breaks the protocol has none. */
+/* A worker that closes its end has time to exit, also where that was all it had to heed; one that
+ * breaks the protocol has none. */
 void keeper_turn(struct keeper *k)
 {
 	enum broker_turned state = broker_turn(k->broker, -1);
 
 	if (!k->pid || state == BROKER_SERVING)
 		return;
-	if (state == BROKER_WORKER_BROKE)
+	if (state == BROKER_WORKER_BROKE || state == BROKER_WORKER_OUTDATED) {
+		k->killed = true;
+		k->outdated = state == BROKER_WORKER_OUTDATED;
 		kill(k->pid, SIGKILL);
-	else if (!broker_timer_is_set(&k->timer))
+	} else if (!k->left) {
 		broker_timer_set(&k->timer, PATIENCE_MS);
+	}
+	k->left = true;
 }
 
 /* --- life --- */
@@ -328,7 +381,7 @@ void keeper_observe(struct keeper *k, const struct keeper_events *ev, void *ctx)
 
 struct keeper *keeper_new(struct broker *b, const struct broker_options *o, struct life_worker *wk)
 {
-	static const struct broker_events of_broker = {on_ready, on_pong};
+	static const struct broker_events of_broker = {on_ready, on_pong, on_problem_asked};
 	struct keeper *k = mem_zalloc(sizeof(*k));
 
 	k->broker = b;

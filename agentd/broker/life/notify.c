@@ -6,10 +6,15 @@
  * an ICMP error on a UDP socket looks the same, so FDPOLL=0.  Storing needs
  * FileDescriptorStoreMax=; without it systemd drops what it gets, says so in its log, and a restart
  * costs what it costs.
+ *
+ * A burst may fill the manager's socket, so the first message that finds no room waits, for up to a
+ * second.  If that was in vain the manager stands still: from then on messages queue up without
+ * waiting, until one gets through.  WATCHDOG=1 does not: it would be old.
  */
 #include "notify.h"
 #include "broker/base/rundir.h"
 #include "broker/base/state.h"
+#include "broker/netns/pod_sockets.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
@@ -24,16 +29,27 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+#include <utlist.h>
 
 LOG_SCOPE("broker");
 
-enum { FIRST_FD = 3, FDS_MAX = 1 << 20, MESSAGE_SIZE = 512 };
+enum { FIRST_FD = 3, FDS_MAX = 1 << 20, MESSAGE_SIZE = 512, QUEUED_MAX = 8192 };
+
+/* It could not be said yet. */
+struct queued {
+	int fd; /* -1; ours */
+	struct queued *prev, *next;
+	char text[];
+};
 
 static struct {
 	int fd;
 	socklen_t size;
 	struct sockaddr_un to;
 	bool open, complained;
+	bool silent; /* it was waited for, in vain */
+	struct queued *queue;
+	unsigned nqueued;
 } manager;
 
 static bool read_address(const char *text)
@@ -50,7 +66,6 @@ static bool read_address(const char *text)
 	return true;
 }
 
-/* A manager that does not read must not stop us for ever. */
 void notify_open(void)
 {
 	const struct timeval patience = {.tv_sec = 1};
@@ -63,14 +78,24 @@ void notify_open(void)
 		setsockopt(manager.fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 }
 
+static void unqueue(struct queued *q)
+{
+	DL_DELETE(manager.queue, q);
+	manager.nqueued--;
+	mem_closep(&q->fd);
+	free(q);
+}
+
 void notify_close(void)
 {
+	while (manager.queue)
+		unqueue(manager.queue);
 	if (manager.open)
 		close(manager.fd);
 	memset(&manager, 0, sizeof(manager));
 }
 
-static void send_message(const char *text, int fd)
+static int transmit(const char *text, int fd)
 {
 	union {
 		struct cmsghdr align;
@@ -80,8 +105,6 @@ static void send_message(const char *text, int fd)
 	struct msghdr msg = {
 	    .msg_name = &manager.to, .msg_namelen = manager.size, .msg_iov = &iov, .msg_iovlen = 1};
 
-	if (!manager.open)
-		return;
 	if (fd >= 0) {
 		msg.msg_control = &control;
 		msg.msg_controllen = sizeof(control);
@@ -91,12 +114,56 @@ static void send_message(const char *text, int fd)
 		c->cmsg_len = CMSG_LEN(sizeof(int));
 		memcpy(CMSG_DATA(c), &fd, sizeof(int));
 	}
-	if (sendmsg(manager.fd, &msg, MSG_NOSIGNAL) >= 0)
+	return sendmsg(manager.fd, &msg, MSG_NOSIGNAL | (manager.silent ? MSG_DONTWAIT : 0)) < 0;
+}
+
+/* False: there is no room. */
+static bool say_now(const char *text, int fd)
+{
+	if (!transmit(text, fd)) {
 		manager.complained = false;
-	else if (!manager.complained) {
-		manager.complained = true;
-		log_warn(NULL, "the service manager cannot be notified: %m");
+		return true;
 	}
+	if (!manager.complained)
+		log_warn(NULL, "the service manager cannot be notified: %m");
+	manager.complained = true;
+	manager.silent = errno == EAGAIN;
+	return !manager.silent; /* what fails otherwise would fail again */
+}
+
+static void keep(const char *text, int fd)
+{
+	struct queued *q = mem_zalloc(sizeof(*q) + strlen(text) + 1);
+
+	if (manager.nqueued == QUEUED_MAX)
+		unqueue(manager.queue);
+	memcpy(q->text, text, strlen(text) + 1);
+	q->fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	DL_APPEND(manager.queue, q);
+	manager.nqueued++;
+}
+
+void notify_again(void)
+{
+	while (manager.queue && say_now(manager.queue->text, manager.queue->fd))
+		unqueue(manager.queue);
+	manager.silent = manager.queue;
+}
+
+const char *notify_problem(void)
+{
+	return manager.queue ? "the service manager does not read: it may take agentd for not "
+			       "started, or for hung"
+			     : NULL;
+}
+
+static void send_message(const char *text, int fd)
+{
+	if (!manager.open)
+		return;
+	notify_again();
+	if ((manager.queue || !say_now(text, fd)) && !strstr(text, "WATCHDOG=1"))
+		keep(text, fd);
 }
 
 void notify(const char *fmt, ...)
@@ -158,7 +225,8 @@ static void on_put(void *ctx, const char *name, int fd)
 	char text[MESSAGE_SIZE];
 
 	(void)ctx;
-	if (!strcmp(name, BROKER_RUNDIR_LOCK) || broker_state_is_key(name))
+	if (!strcmp(name, BROKER_RUNDIR_LOCK) || broker_state_is_key(name) ||
+	    pod_sockets_is_kept(name))
 		return;
 	snprintf(
 	    text, sizeof(text), "FDSTORE=1\nFDNAME=%s%s", name, is_stream(fd) ? "" : "\nFDPOLL=0");

@@ -14,6 +14,10 @@ void notify_close(void);
 
 /* Lines "KEY=VALUE", separated by '\n': "READY=1\nSTATUS=250 pods". */
 void notify(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Nothing waits: what a manager that does not read could not be told is kept, in order, and tried
+ * again with the next message and with this. */
+void notify_again(void);
+const char *notify_problem(void); /* NULL: it reads, or there is none */
 /* RELOADING=1, to be followed by READY=1. */
 void notify_reloading(void);
 

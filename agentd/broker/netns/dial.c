@@ -1,29 +1,72 @@
-/* dial.c - kind and family checked -> may it be had now? -> a visit, a socket.
+/* dial.c - kind and family checked -> may it be had now? -> a visit, a socket on a port of its own.
+ *
+ * The kernel chooses the port, by a socket that goes again.  A port that is asked for by its number
+ * stays the socket's for good: the worker cannot have another, on which the app would be asked.
  *
  * A leaky bucket in one number: each socket puts the time when all may be had again off by its
  * share of a second.
  */
 #include "dial.h"
 #include "common/err.h"
+#include "common/mem.h"
 #include <errno.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <time.h>
 
 enum {
 	SHARE_MS = 1000 / NETNS_DIAL_PER_SECOND,
 	ALL_MS = NETNS_DIAL_MAX * SHARE_MS,
+	TRIES = 4, /* somebody else may have the port meanwhile */
 };
 
 struct making {
 	int family, type, fd;
 };
 
+union address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+/* Of any address; -1: errno. */
+static int bind_to(const struct making *m, int fd, uint16_t port)
+{
+	union address a = {.v6.sin6_family = (sa_family_t)m->family}; /* v4 has it there, too */
+	const bool v6 = m->family == AF_INET6;
+
+	*(v6 ? &a.v6.sin6_port : &a.v4.sin_port) = port;
+	return bind(fd, &a.any, v6 ? sizeof(a.v6) : sizeof(a.v4));
+}
+
+/* In network order; 0: there is none. */
+static uint16_t find_port(const struct making *m)
+{
+	auto_close int fd = socket(m->family, m->type | SOCK_CLOEXEC, 0);
+	union address a = {.v6 = {0}};
+	socklen_t size = sizeof(a);
+
+	if (fd < 0 || bind_to(m, fd, 0) || getsockname(fd, &a.any, &size))
+		return 0;
+	return m->family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port;
+}
+
 static int make_there(void *ctx, struct err *e)
 {
 	struct making *m = ctx;
+	auto_close int fd = socket(m->family, m->type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-	m->fd = socket(m->family, m->type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	return m->fd < 0 ? err_sys(e, "a socket of the pod") : 0;
+	if (fd < 0)
+		return err_sys(e, "a socket of the pod");
+	for (int i = 0; i < TRIES; i++) {
+		uint16_t port = find_port(m);
+		if (port && !bind_to(m, fd, port)) {
+			m->fd = take_fd(fd);
+			return 0;
+		}
+	}
+	return err_sys(e, "a port of the pod");
 }
 
 static int64_t now_ms(void)
@@ -48,9 +91,8 @@ static int spend(struct netns_dial *d, struct err *e)
 int netns_dial(struct netns_dial *d, const struct netns_home *home, int netns,
     const struct link_request *r, struct err *e)
 {
-	struct making m = {.family = (int)r->arg,
-	    .type = r->kind == LINK_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM,
-	    .fd = -1};
+	struct making m = {
+	    .family = (int)r->arg, .type = r->kind == LINK_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM};
 
 	if (r->kind >= LINK_DIAL_END || (r->arg != AF_INET && r->arg != AF_INET6))
 		return err_set(

@@ -14,6 +14,7 @@ enum { NETNS_DIAL_MAX = 64, NETNS_DIAL_PER_SECOND = 50 };
 struct netns_dial {
 	int64_t full_ms; /* when all of them may be had again; on the monotonic clock */
 };
-/* Not connected, not blocking, the caller's.  `netns` -1: not known. */
+/* Not connected, on a port that cannot be changed, not blocking, the caller's.  `netns` -1: not
+ * known. */
 int netns_dial(struct netns_dial *d, const struct netns_home *home, int netns,
     const struct link_request *r, struct err *e);

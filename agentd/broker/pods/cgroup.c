@@ -62,23 +62,17 @@ static int read_name(
     const struct broker_options *o, const char *uid, char out[KUBEPODS_SIZE], struct err *e)
 {
 	const struct broker_place at = {.dir = o->manifests, .sub = uid, .name = "cgroup"};
-	struct broker_content content;
-	char text[NAME_SIZE + 1] = ""; /* with its line feed */
+	char text[NAME_SIZE];
+	size_t n;
 
 	if (!o->manifests)
 		return err_set(e, ENOENT, "there are no manifests");
-	broker_file_read(&at, &content);
-	auto_close int fd = content.fd;
-	if (content.state == LINK_FILE_REMOVED)
-		return err_set(e, ENOENT, "%s", content.why.msg);
-	if (content.state != LINK_FILE_CONTENT)
-		return err_set(e, EINVAL, "%s", content.why.msg);
-	ssize_t n = pread(fd, text, sizeof(text), 0);
-	if (n > 0 && text[n - 1] == '\n')
-		text[--n] = '\0';
-	if (n <= 0 || n >= NAME_SIZE || strlen(text) != (size_t)n || !is_name(text))
+	if (broker_file_line(&at, text, sizeof(text), e))
+		return -1;
+	if (!is_name(text))
 		return err_set(e, EINVAL, "%s/cgroup is no path below the cgroup root", uid);
-	memcpy(out, text, (size_t)n + 1);
+	n = strlen(text);
+	memcpy(out, text, n + 1);
 	out[n + 1] = '\0';
 	return 0;
 }
@@ -120,6 +114,10 @@ static int find_paths(const struct broker_options *o, int root, const char *uid,
 	kubepods_find(o, root, uid, out);
 	if (*out)
 		return 0;
+	if (!o->manifests)
+		return err_set(e, ENOENT,
+		    "there is no kubepods tree: name the kubelet's cgroup of all pods "
+		    "(--kubepods, the chart's value kubepods; agentd --check looks for it)");
 	return err_set(e, ENOENT,
 	    "no <uid>/cgroup beside the manifest names the pod's cgroup, and there is no kubepods "
 	    "tree (--kubepods)");
@@ -195,6 +193,13 @@ static int is_populated(int events)
 	if (strstr(text, "populated 1"))
 		return 1;
 	return strstr(text, "populated 0") ? 0 : -1;
+}
+
+bool pod_cgroup_is_populated(int dir)
+{
+	auto_close int fd = openat(dir, "cgroup.events", O_RDONLY | O_CLOEXEC);
+
+	return fd >= 0 && is_populated(fd) == 1;
 }
 
 static void stop(struct pod_cgroup *c)

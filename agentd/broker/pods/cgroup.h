@@ -49,6 +49,9 @@ int pod_cgroup_paths(
  * EINVAL the named path is odd. */
 int pod_cgroup_open(const struct broker_options *o, const char *uid, struct err *e);
 
+/* Does any process run in it, or below?  What cannot be read counts as none. */
+bool pod_cgroup_is_populated(int dir);
+
 /* Is it inside of a tree of the kubelet's?  `path` as in /proc/PID/cgroup, or any part of it. */
 bool pod_cgroup_is_pods(const char *path);
 

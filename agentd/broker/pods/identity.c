@@ -26,13 +26,27 @@ static bool is_known(const struct pod_identity *i)
 	return i->netns.cookie || i->netns.ino;
 }
 
-static void keep(const struct pod_identity *i)
+/* The record is what the next broker believes: none of a cgroup that was emptied. */
+static int keep(struct pod_identity *i)
 {
 	const bool watched = i->cgroup.state == POD_CGROUP_WATCHED;
 	const struct broker_state_netns n = {i->netns.cookie, watched ? i->cgroup.id : 0};
+	int rc = 0;
 
-	if (n.cookie)
-		broker_state_netns_put(i->all->states, &i->uid, &n);
+	i->unkept.code = 0;
+	if (i->cgroup.state == POD_CGROUP_EMPTIED)
+		rc = broker_state_netns_del(i->all->states, &i->uid, &i->unkept);
+	else if (n.cookie)
+		rc = broker_state_netns_put(i->all->states, &i->uid, &n, &i->unkept);
+	return rc ? err_wrap(&i->unkept, "its network namespace is not kept over a restart") : 0;
+}
+
+int pod_identity_mend(struct pod_identity *i, struct err *e)
+{
+	if (!i->unkept.code || !keep(i))
+		return 0;
+	*e = i->unkept;
+	return -1;
 }
 
 /* --- life --- */
@@ -47,7 +61,8 @@ void pod_identity_begin(struct pod_identity *i, bool gone)
 		return;
 	if (gone) {
 		log_info(i->name, "its network namespace is gone: the next one is learned");
-		broker_state_netns_del(i->all->states, &i->uid);
+		if (broker_state_netns_del(i->all->states, &i->uid, &e))
+			log_warn(i->name, "%s", e.msg);
 		return;
 	}
 	i->netns.cookie = n.cookie;
@@ -66,7 +81,7 @@ void pod_identity_end(struct pod_identity *i)
 
 void pod_identity_emptied(struct pod_identity *i)
 {
-	broker_state_netns_del(i->all->states, &i->uid);
+	keep(i);
 }
 
 int pod_identity_netns_in(const struct pod_identity *i, uint64_t cgroup)
@@ -145,9 +160,6 @@ static int check_cgroup(
 		return pod_peer_cgroup(i->all->way, conn, *dir, id, e);
 	if (e->code == ENODEV)
 		return err_set(e, EACCES, "the pod's cgroup does not exist");
-	if (e->code == ENOENT)
-		return err_set(
-		    e, ENODATA, "no <uid>/cgroup beside the manifest names the pod's cgroup");
 	e->code = ENODATA;
 	return -1;
 }

@@ -32,6 +32,7 @@ struct pod_identity {
 	struct netns_id netns;            /* zero: not known */
 	int netns_fd;             /* later sockets are made in it; -1: not seen by this broker */
 	struct pod_cgroup cgroup; /* * since the namespace was learned */
+	struct err unkept;        /* why what is kept of it is not so; code 0: it is */
 };
 
 /* Goes on with what an earlier broker knew, unless that namespace is no more (`gone`). */
@@ -39,6 +40,8 @@ void pod_identity_begin(struct pod_identity *i, bool gone);
 void pod_identity_end(struct pod_identity *i); /* what is kept stays */
 /* Its cgroup is empty: the kept namespace is dropped. */
 void pod_identity_emptied(struct pod_identity *i);
+/* Keeps what could not be kept before; -1: not yet. */
+int pod_identity_mend(struct pod_identity *i, struct err *e);
 /* The namespace, if it was learned in this cgroup, which was not empty since; or -1. */
 int pod_identity_netns_in(const struct pod_identity *i, uint64_t cgroup);
 

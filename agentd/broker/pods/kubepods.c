@@ -5,6 +5,7 @@
  */
 #include "kubepods.h"
 #include "common/mem.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <string.h>
@@ -103,4 +104,48 @@ bool kubepods_tree(const struct broker_options *o, int root, char out[PATH_MAX])
 		if (is_there(root, usual[i]) && !n++)
 			snprintf(out, PATH_MAX, "%s", usual[i]);
 	return n == 1;
+}
+
+/* --- for people --- */
+
+enum { DEPTH_MAX = 6 };
+
+static bool is_tree(const char *name)
+{
+	size_t n = strlen(name), end = strlen("-kubepods.slice");
+
+	return !strcmp(name, "kubepods") || !strcmp(name, "kubepods.slice") ||
+	       (n > end && !strcmp(name + n - end, "-kubepods.slice"));
+}
+
+/* `path`: of `dir`, below the root; grows, and is as it was when false is returned. */
+static bool look_in(int dir, unsigned depth, char path[PATH_MAX])
+{
+	const size_t used = strlen(path);
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *e;
+	bool found = false;
+
+	if (!d)
+		mem_closep(&fd);
+	while (d && !found && (e = readdir(d))) {
+		if (e->d_type != DT_DIR || *e->d_name == '.')
+			continue;
+		int n = snprintf(path + used, PATH_MAX - used, "%s%s", used ? "/" : "", e->d_name);
+		auto_close int below = openat(fd, e->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW);
+		found = (size_t)n < PATH_MAX - used &&
+			(is_tree(e->d_name) || (depth && look_in(below, depth - 1, path)));
+	}
+	if (!found)
+		path[used] = '\0';
+	if (d)
+		closedir(d);
+	return found;
+}
+
+bool kubepods_look(int root, char out[PATH_MAX])
+{
+	*out = '\0';
+	return look_in(root, DEPTH_MAX, out);
 }

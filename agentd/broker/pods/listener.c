@@ -2,8 +2,11 @@
  * told.
  */
 #include "listener.h"
+#include "common/log.h"
 #include <stdio.h>
 #include <stdlib.h>
+
+LOG_SCOPE("broker");
 
 /* Istio's names: its bootstrap finds them where the directory is mounted. */
 static const char *const files[LINK_LISTENER_END] = {
@@ -19,17 +22,15 @@ const char *pod_listener_file(enum link_listener kind)
 	return files[kind];
 }
 
-/* A worker that has no copy need not hear of it.  Where none could be made the next worker's
- * request tries again. */
+/* A worker that has no copy need not hear of it. */
 static void on_renewed(void *ctx, int fd)
 {
 	struct pod_listener *l = ctx;
 
 	if (l->state == POD_LISTENER_IDLE)
 		return;
-	l->state = fd < 0 ? POD_LISTENER_IDLE : POD_LISTENER_RENEWED;
-	if (fd >= 0)
-		l->renewed(l->ctx);
+	l->state = fd < 0 ? POD_LISTENER_LOST : POD_LISTENER_RENEWED;
+	l->renewed(l->ctx);
 }
 
 void pod_listener_describe(
@@ -50,6 +51,21 @@ int pod_listener_open(struct pod_listener *l, struct err *e)
 
 	l->state = fd >= 0 ? POD_LISTENER_SERVED : POD_LISTENER_IDLE; /* this is the new one */
 	return fd;
+}
+
+int pod_listener_mend(struct pod_listener *l, struct err *e)
+{
+	bool lost = l->state == POD_LISTENER_LOST;
+
+	if (l->state == POD_LISTENER_IDLE || (!lost && broker_listener_is_there(&l->listener)))
+		return 0;
+	if (!lost)
+		log_error(NULL, "%s was removed or replaced; making a new one", l->spec.path);
+	l->state = POD_LISTENER_LOST;
+	if (broker_listener_open(&l->listener, &l->spec, e) < 0)
+		return -1;
+	l->state = POD_LISTENER_RENEWED;
+	return 1;
 }
 
 int pod_listener_told(struct pod_listener *l)

@@ -6,14 +6,16 @@
  * pod sees are mounted read-only, so no path component can change under our hands.
  */
 #include "pod.h"
+#include "broker/base/audit.h"
 #include "broker/base/file.h"
 #include "broker/base/state.h"
+#include "broker/kubelet/volume.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 LOG_SCOPE("broker");
@@ -22,7 +24,12 @@ LOG_SCOPE("broker");
 static const char *const file_names[LINK_FILE_END] = {
     [LINK_FILE_BOOTSTRAP] = "envoy-rev.json", [LINK_FILE_ROOT] = "root-cert.pem"};
 
-enum { FILE_MODE = 0644, DIR_MODE = 0700, MOUNT_MODE = 0755 };
+enum { FILE_MODE = 0644 };
+
+const char *pod_file_name(enum link_file kind)
+{
+	return file_names[kind];
+}
 
 /* --- what must hold --- */
 
@@ -38,8 +45,8 @@ int pod_broken_rule(const struct broker_pod *pod)
 	    (served || pod_redirection_is_live(r)))
 		return 1;
 	if (r->rules == POD_RULES_NONE &&
-	    (r->inbound != POD_INBOUND_UNKNOWN || r->answer != POD_ANSWER_NOBODY ||
-		pod->dns.udp.state != POD_SOCKET_NONE || pod->dns.tcp.state != POD_SOCKET_NONE))
+	    (r->inbound != POD_INBOUND_UNKNOWN || r->answer != POD_ANSWER_NOBODY || served ||
+		pod->dns.udp.state == POD_SOCKET_REFUSES))
 		return 2;
 	if (reason != (r->inbound_why.code != 0))
 		return 3;
@@ -70,60 +77,98 @@ static void name_pod(struct broker_pod *pod, const struct pods_rig *rig, const s
 	snprintf(pod->dir, sizeof(pod->dir), "%s/pods/%s", rig->options->run, pod->name);
 }
 
-/* <dir>/mount/<name>, or the directory itself. */
-static void path_in(const struct broker_pod *pod, const char *name, char out[POD_PATH_SIZE])
+void pod_path_in(const struct broker_pod *pod, const char *name, char out[POD_PATH_SIZE])
 {
 	if (snprintf(out, POD_PATH_SIZE, "%s/mount%s%s", pod->dir, *name ? "/" : "", name) >=
 	    POD_PATH_SIZE)
 		abort();
 }
 
-/* The mode is set, not left to the umask, and mended when an earlier broker died in between. */
-static int make_directory(const char *path, mode_t mode, struct err *e)
+static void name_late(const struct broker_pod *pod, char out[POD_PATH_SIZE])
 {
-	if (mkdir(path, mode) && errno != EEXIST)
-		return err_sys(e, "mkdir %s", path);
-	if (chmod(path, mode))
-		return err_sys(e, "chmod %s", path);
-	return 0;
+	if (snprintf(out, POD_PATH_SIZE, "%s/late", pod->dir) >= POD_PATH_SIZE)
+		abort();
 }
 
-static int make_directories(const struct broker_pod *pod, struct err *e)
+/* The kubelet starts no process of a pod before its volumes are mounted (kubelet-csi.md 3a): who
+ * runs now began with another directory. */
+static void note_late(const struct broker_pod *pod)
+{
+	const struct broker_options *o = pod->rig->options;
+	char path[POD_PATH_SIZE];
+	struct err e;
+
+	if (!o->kubelet_root || !kubelet_volume_is_there(o, &pod->uid))
+		return;
+	auto_close int cgroup = pod_cgroup_open(o, pod->name, &e);
+	if (cgroup < 0 || !pod_cgroup_is_populated(cgroup))
+		return;
+	log_error(pod->name, "its directory is made anew, and its containers run already");
+	name_late(pod, path);
+	auto_close int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR);
+	if (fd < 0)
+		log_warn(pod->name, "%s: %m", path);
+}
+
+bool pod_is_late(const struct broker_pod *pod)
+{
+	char path[POD_PATH_SIZE];
+
+	name_late(pod, path);
+	return !access(path, F_OK);
+}
+
+void pod_came(const struct broker_pod *pod)
+{
+	char path[POD_PATH_SIZE];
+
+	name_late(pod, path);
+	unlink(path);
+}
+
+static int remove_file(const struct broker_pod *pod, const char *name, struct err *e)
+{
+	char path[POD_PATH_SIZE];
+
+	pod_path_in(pod, name, path);
+	return unlink(path) && errno != ENOENT ? err_sys(e, "unlink %s", path) : 0;
+}
+
+/* A name we give, and the temporary one that a death may have left. */
+static int remove_known(const struct broker_pod *pod, const char *name, struct err *e)
+{
+	char temp[32];
+
+	snprintf(temp, sizeof(temp), ".%s.new", name);
+	return remove_file(pod, name, e) || remove_file(pod, temp, e) ? -1 : 0;
+}
+
+static int remove_directories(const struct broker_pod *pod, struct err *e)
 {
 	char mount[POD_PATH_SIZE];
 
-	path_in(pod, "", mount);
-	return make_directory(pod->dir, DIR_MODE, e) || make_directory(mount, MOUNT_MODE, e) ? -1
-											     : 0;
+	pod_path_in(pod, "", mount);
+	if ((rmdir(mount) && errno != ENOENT) || (rmdir(pod->dir) && errno != ENOENT))
+		return err_sys(e, "rmdir %s", pod->dir);
+	return 0;
 }
 
-/* Names we give, and the temporary ones a death may have left. */
-static void unlink_known(const struct broker_pod *pod, const char *name)
-{
-	char path[POD_PATH_SIZE], temp[32];
-
-	path_in(pod, name, path);
-	unlink(path);
-	snprintf(temp, sizeof(temp), ".%s.new", name);
-	path_in(pod, temp, path);
-	unlink(path);
-}
-
+/* As much as can be; the first reason counts. */
 int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e)
 {
 	struct broker_pod stranger = {.claimed = false};
-	char mount[POD_PATH_SIZE];
+	struct err other;
+	int rc;
 
 	name_pod(&stranger, rig, uid);
-	broker_state_netns_del(rig->states, uid);
+	rc = broker_state_netns_del(rig->states, uid, e);
 	for (int i = 0; i < LINK_LISTENER_END; i++)
-		unlink_known(&stranger, pod_listener_file(i));
+		rc |= remove_known(
+		    &stranger, pod_listener_file((enum link_listener)i), rc ? &other : e);
 	for (int i = 0; i < LINK_FILE_END; i++)
-		unlink_known(&stranger, file_names[i]);
-	path_in(&stranger, "", mount);
-	if ((rmdir(mount) && errno != ENOENT) || (rmdir(stranger.dir) && errno != ENOENT))
-		return err_sys(e, "rmdir %s", stranger.dir);
-	return 0;
+		rc |= remove_known(&stranger, file_names[i], rc ? &other : e);
+	pod_came(&stranger);
+	return rc | remove_directories(&stranger, rc ? &other : e);
 }
 
 /* --- its parts --- */
@@ -134,6 +179,8 @@ static void on_emptied(void *ctx)
 	struct broker_pod *pod = ctx;
 
 	pod_identity_emptied(&pod->identity);
+	if (pod->identity.unkept.code)
+		broker_audit_soon(pod->rig->audit);
 	pod_sockets_end(&pod->dns);
 	if (pod->redirection.emptied)
 		pod->redirection.emptied(pod);
@@ -146,7 +193,7 @@ static void describe_listeners(struct broker_pod *pod)
 	char mount[POD_PATH_SIZE];
 	const struct pod_listener_place at = {rig->epoll, rig->kept, mount, pod->name};
 
-	path_in(pod, "", mount);
+	pod_path_in(pod, "", mount);
 	for (int i = 0; i < LINK_LISTENER_END; i++) {
 		pod->listeners[i] = (struct pod_listener){.renewed = rig->renewed, .ctx = rig->ctx};
 		pod_listener_describe(&pod->listeners[i], (enum link_listener)i, &at);
@@ -157,12 +204,15 @@ struct broker_pod *pod_new(const struct pods_rig *rig, const struct pod_identiti
     const struct uuid *uid, bool gone, struct err *e)
 {
 	struct broker_pod *pod = mem_zalloc(sizeof(*pod));
+	int made;
 
 	name_pod(pod, rig, uid);
-	if (make_directories(pod, e)) {
+	if ((made = pod_mend_directories(pod, e)) < 0) {
 		free(pod);
 		return NULL;
 	}
+	if (made)
+		note_late(pod);
 	describe_listeners(pod);
 	pod->identity.all = all;
 	pod->identity.uid = *uid;
@@ -170,6 +220,7 @@ struct broker_pod *pod_new(const struct pods_rig *rig, const struct pod_identiti
 	pod->identity.cgroup =
 	    (struct pod_cgroup){.epoll = rig->epoll, .on_emptied = on_emptied, .ctx = pod};
 	pod_identity_begin(&pod->identity, gone);
+	pod_sockets_begin(&pod->dns, uid, rig->kept);
 	return pod;
 }
 
@@ -187,16 +238,15 @@ void pod_free(struct broker_pod **slot)
 	free(pod);
 }
 
-bool pod_detach(struct broker_pod *pod)
+void pod_detach(struct broker_pod *pod)
 {
-	const bool left = pod_sockets_detach(&pod->dns);
-
+	pod_sockets_detach(&pod->dns);
 	pod->claimed = false;
+	pod->mending = (struct pod_mending){.noted = false};
 	for (int i = 0; i < LINK_LISTENER_END; i++)
 		pod->listeners[i].state = POD_LISTENER_IDLE;
 	pod_redirection_detach(&pod->redirection);
 	pod_check(pod);
-	return left;
 }
 
 /* --- what the worker asks for --- */
@@ -224,14 +274,17 @@ void pod_close_listeners(struct broker_pod *pod)
 		broker_listener_close(&pod->listeners[i].listener);
 }
 
-int pod_write(const struct broker_pod *pod, unsigned kind, int memfd, struct err *e)
+int pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct err *e)
 {
 	char path[POD_PATH_SIZE];
 
 	if (kind >= LINK_FILE_END)
 		return err_set(e, EINVAL, "there is no file of kind %u", kind);
-	path_in(pod, file_names[kind], path);
-	return broker_file_write(path, FILE_MODE, memfd, e);
+	pod_path_in(pod, file_names[kind], path);
+	if (broker_file_write(path, FILE_MODE, memfd, e))
+		return -1;
+	pod->mending.written |= 1U << kind;
+	return 0;
 }
 
 int pod_dial(struct broker_pod *pod, const struct link_request *r, struct err *e)

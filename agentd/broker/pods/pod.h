@@ -4,18 +4,20 @@
  *   claimed      no, yes                            pods.c: POD_ADD; the worker is gone
  *   listeners    idle, served, renewed              listener.c
  *   identity     cgroup: unknown, watched, emptied  identity.c
- *   dns          none, served, refuses              netns/pod_sockets.c
+ *   dns          none, served, waits, refuses       netns/pod_sockets.c
  *   redirection  rules, inbound, answer             redirect/requests.c, live.c, by redirection.h
  *   dial         a budget                           netns/dial.c
+ *   mending      files written, lost                mend.c
+ *   burden       what it holds, how long it waits   pods.c, by burden.h
  *
  * Each part checks its own steps.  These rules hold between them after each event, and each
  * excludes a race:
  *
  *   1. emptied => not live, no DNS socket served.  The pod's next sandbox has the same uid: what
  *      arrives there would go to the previous sandbox's Envoy, and its queries to a socket there.
- *   2. no rules => inbound unknown, nobody is owed an answer, no DNS socket.  A notice that was on
- *      its way when redirection ended would write a row, or leave a mark, for the pod that is given
- *      the index next.
+ *   2. no rules => inbound unknown, nobody is owed an answer, no DNS socket but an earlier broker's
+ *      that waits.  A notice that was on its way when redirection ended would write a row, or leave
+ *      a mark, for the pod that is given the index next.
  *   3. inbound twice, unseen or refused <=> there is a reason.  The worker tells people by it.
  *   4. rules are asked for <=> they are held.  A cgroup that comes back between question and answer
  *      would be written by the previous question's rules.
@@ -31,10 +33,12 @@
 #include "broker/netns/dial.h"
 #include "broker/netns/netns.h"
 #include "broker/netns/pod_sockets.h"
+#include "burden.h"
 #include "common/err.h"
 #include "common/protocol.h"
 #include "identity.h"
 #include "listener.h"
+#include "mend.h"
 #include "redirection.h"
 
 enum { POD_PATH_SIZE = 160 }; /* --run is bounded */
@@ -45,8 +49,10 @@ struct pods_rig {
 	const struct netns_home *home;
 	struct broker_fdstore *kept;
 	struct broker_states *states;
-	void (*renewed)(void *ctx); /* listener.h: the worker is to be told */
+	void (*renewed)(void *ctx); /* listener.h: the worker shut one down */
+	void (*changed)(void *ctx); /* the worker is to be told something */
 	void *ctx;
+	struct broker_audit *audit; /* pods.c's own: when to mend */
 };
 
 struct broker_pod {
@@ -60,6 +66,8 @@ struct broker_pod {
 	struct pod_sockets dns;
 	struct pod_redirection redirection;
 	struct netns_dial dial;
+	struct pod_mending mending;
+	struct pod_burden burden;
 	struct broker_pod *prev, *next; /* pods.c */
 };
 
@@ -72,13 +80,19 @@ void pod_free(struct broker_pod **pod); /* the directory stays, and so does what
  * there: fine. */
 int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e);
 void pod_close_listeners(struct broker_pod *pod); /* for ever: nothing of them is kept */
-/* The worker is gone.  False: no DNS socket is left. */
-bool pod_detach(struct broker_pod *pod);
+void pod_detach(struct broker_pod *pod);          /* the worker is gone */
 
 /* A listening socket; it stays the broker's. */
 int pod_listen(struct broker_pod *pod, unsigned kind, struct err *e);
 bool pod_next_renewed(const struct broker_pod *pod, enum link_listener *kind);
-int pod_write(const struct broker_pod *pod, unsigned kind, int memfd, struct err *e);
+int pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct err *e);
+/* <dir>/mount/<name>; "": the directory itself. */
+void pod_path_in(const struct broker_pod *pod, const char *name, char out[POD_PATH_SIZE]);
+const char *pod_file_name(enum link_file kind);
+/* Its volume's directory was made while its containers ran, and nobody of them has come since: they
+ * have the one of before.  Kept beyond this broker, as <dir>/late. */
+bool pod_is_late(const struct broker_pod *pod);
+void pod_came(const struct broker_pod *pod); /* one of its processes has connected */
 /* A socket in its network namespace, the caller's: netns_dial(). */
 int pod_dial(struct broker_pod *pod, const struct link_request *r, struct err *e);
 

@@ -11,17 +11,27 @@
 
 struct pods;
 
-struct pods *pods_new(const struct pods_rig *rig);
+struct pods *pods_new(const struct pods_rig *rig, struct err *e);
 /* Directories and sockets' files stay, and so does what is kept elsewhere. */
 void pods_free(struct pods **ps);
 
-/* Its worker is gone: nobody has copies, nobody waits, no query goes to it.  Pods that the next one
- * does not add are swept when it is ready. */
+/* Another broker has taken all over: what would end something for both does not happen. */
+void pods_leave(struct pods *ps);
+
+/* Its worker is gone: nobody has copies, and DNS queries wait for the next one, for
+ * POD_SOCKETS_WAIT_MS at most.  Pods that it does not add are swept when it is ready. */
 void pods_detach(struct pods *ps);
 /* Pods of earlier workers and brokers go, unless their manifest or their volume is still there: one
  * that is refused now belongs to a running pod all the same. */
 void pods_sweep(struct pods *ps);
-/* A listener the worker is to be told of. */
+/* The worker was killed: who held most has to wait for the next one.  How many these are: all that
+ * held half of the most, if that is enough to kill anybody. */
+unsigned pods_blame(struct pods *ps);
+void pods_hold_nothing(struct pods *ps); /* the next one has begun */
+/* What the worker says of its connections; how long the next worker's have to wait. */
+void pods_hold(struct broker_pod *pod, uint32_t kib);
+uint32_t pods_wait_s(const struct broker_pod *pod);
+/* A listener, or a note, of which the worker is to be told. */
 bool pods_pending(const struct pods *ps);
 void pods_next(struct pods *ps, struct link_packet *p, int *fd); /* not the caller's */
 
@@ -44,5 +54,5 @@ struct pods_connection {
 	int conn;
 	bool require; /* that somebody knows its cgroup */
 };
-enum pods_peer pods_peer(const struct pods *ps, struct broker_pod *pod, struct pods_connection c,
+enum pods_peer pods_peer(struct pods *ps, struct broker_pod *pod, struct pods_connection c,
     struct link_packet *out, struct err *e);

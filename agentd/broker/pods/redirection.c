@@ -57,10 +57,15 @@ void pod_redirection_detach(struct pod_redirection *r)
 
 /* --- arrivals --- */
 
+static bool is_live(enum pod_inbound i)
+{
+	return i == POD_INBOUND_LIVE || i == POD_INBOUND_TWICE || i == POD_INBOUND_UNSEEN ||
+	       i == POD_INBOUND_DEAF;
+}
+
 bool pod_redirection_is_live(const struct pod_redirection *r)
 {
-	return r->inbound == POD_INBOUND_LIVE || r->inbound == POD_INBOUND_TWICE ||
-	       r->inbound == POD_INBOUND_UNSEEN;
+	return is_live(r->inbound);
 }
 
 bool pod_redirection_may_turn(enum pod_inbound from, enum pod_inbound to)
@@ -71,9 +76,9 @@ bool pod_redirection_may_turn(enum pod_inbound from, enum pod_inbound to)
 	case POD_INBOUND_LIVE:
 		return from != POD_INBOUND_LIVE;
 	case POD_INBOUND_TWICE:
-		return from == POD_INBOUND_LIVE || from == POD_INBOUND_UNSEEN;
 	case POD_INBOUND_UNSEEN:
-		return from == POD_INBOUND_LIVE || from == POD_INBOUND_TWICE;
+	case POD_INBOUND_DEAF:
+		return from != to && is_live(from);
 	case POD_INBOUND_REFUSED:
 		return true; /* for another reason than before */
 	}

@@ -7,10 +7,10 @@
  *            WRITTEN -> WRITTEN: a cgroup came back under the name.
  *            Not NONE -> WRITTEN: rules that the ceiling has not seen are never written.
  *            ASKED keeps the rules written earlier in force: a refusal opens nothing.
- *   inbound  UNKNOWN -> LIVE <-> TWICE <-> UNSEEN <-> LIVE     any -> UNKNOWN
+ *   inbound  UNKNOWN -> LIVE <-> each of TWICE, UNSEEN, DEAF <-> the others     any -> UNKNOWN
  *            any -> REFUSED -> LIVE
  *            Not UNKNOWN or REFUSED -> TWICE: where others redirect already, we do not begin.
- *            Nor -> UNSEEN: nothing was to be seen yet.
+ *            Nor -> UNSEEN or DEAF: nothing was to be seen or heard yet.
  *   answer   NOBODY, any -> OWED -> READY -> GIVEN     any -> NOBODY
  *            Not NOBODY -> READY: the next worker may use the same number for another question.
  *            Not GIVEN -> READY: an answer is given once, however often a cgroup comes back.
@@ -36,6 +36,7 @@ enum pod_inbound {
 	POD_INBOUND_LIVE,    /* they go to its Envoy */
 	POD_INBOUND_TWICE,   /* so they do, but somebody else redirects them, too */
 	POD_INBOUND_UNSEEN,  /* so they would, but of its own dials the programs see none */
+	POD_INBOUND_DEAF,    /* so they did, but its Envoy does not listen any more */
 	POD_INBOUND_REFUSED, /* they could not be: `inbound_why` */
 };
 
@@ -56,7 +57,7 @@ struct pod_redirection {
 	uint32_t id;                  /* of the question; OWED and READY only */
 	struct redirect_rules *asked; /* ours; ASKED only */
 	struct err why;               /* the answer; code 0: written */
-	struct err inbound_why;       /* TWICE, UNSEEN, REFUSED; else code 0 */
+	struct err inbound_why;       /* TWICE, UNSEEN, DEAF, REFUSED; else code 0 */
 	struct cgroup_await await;    /* its cgroup, each that has its name */
 	struct netns_watch view;      /* its network namespace, when that is known */
 	struct redirect_requests *by; /* who takes the steps; NONE: NULL */
@@ -70,7 +71,8 @@ void pod_redirection_written(struct pod_redirection *r);
 /* `why` is the answer.  False: no worker asked, or it has the answer. */
 bool pod_redirection_answer(struct pod_redirection *r);
 void pod_redirection_told(struct pod_redirection *r);
-/* TWICE, UNSEEN, REFUSED: `why` with its code; else NULL.  The worker is to be told, if it asked.
+/* TWICE, UNSEEN, DEAF, REFUSED: `why` with its code; else NULL.  The worker is to be told, if it
+ * asked.
  */
 void pod_redirection_inbound(struct pod_redirection *r, enum pod_inbound to, const struct err *why);
 /* Seen in another namespace: not live there, which is said with what comes next. */
@@ -78,5 +80,5 @@ void pod_redirection_moved(struct pod_redirection *r);
 void pod_redirection_detach(struct pod_redirection *r); /* the worker is gone */
 void pod_redirection_end(struct pod_redirection *r);    /* as if it was never asked for */
 
-bool pod_redirection_is_live(const struct pod_redirection *r); /* LIVE, TWICE, UNSEEN */
+bool pod_redirection_is_live(const struct pod_redirection *r); /* or TWICE, UNSEEN, DEAF */
 bool pod_redirection_may_turn(enum pod_inbound from, enum pod_inbound to);

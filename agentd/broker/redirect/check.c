@@ -6,13 +6,23 @@
 #include "check.h"
 #include "common/err.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
 	ALL_FLAGS = REDIRECT_OUTBOUND_ALL | REDIRECT_INBOUND_ALL | REDIRECT_LOOPBACK_INCLUDED |
 		    REDIRECT_DNS | REDIRECT_DNS_ALL | REDIRECT_GROUPS_INCLUDE,
 	CIDR_FLAGS = REDIRECT_CIDR_EXCLUDE | REDIRECT_CIDR_INCLUDE | REDIRECT_CIDR_DNS,
+	ENVOY_READY = 15021,
+	ENVOY_METRICS = 15090,
 };
+
+/* Who answers DNS there would be given what Envoy is to have. */
+static bool is_envoys(const struct redirect_rules *r, uint16_t port)
+{
+	return !port || port == r->outbound_port || port == r->inbound_port ||
+	       port == r->tunnel_port;
+}
 
 static int check_shape(const struct redirect_rules *r, struct err *e)
 {
@@ -23,6 +33,8 @@ static int check_shape(const struct redirect_rules *r, struct err *e)
 		return err_set(e, EINVAL, "rules with unknown flags or too many rows");
 	if (!r->outbound_port || !r->inbound_port || r->outbound_port == r->inbound_port)
 		return err_set(e, EINVAL, "rules without two ports of Envoy");
+	if (r->flags & REDIRECT_DNS && is_envoys(r, r->dns_port))
+		return err_set(e, EINVAL, "rules without a dns_port of its own (%u)", r->dns_port);
 	for (uint32_t i = 0; i < r->nrows; i++)
 		if (r->rows[i].kind < REDIRECT_PORT_OUTBOUND_EXCLUDE ||
 		    r->rows[i].kind > REDIRECT_PORT_GROUP)
@@ -49,7 +61,43 @@ static int check_proxy(
 	return 0;
 }
 
-static bool has_exclusions(const struct redirect_rules *r)
+static int not_allowed(struct err *e, const char *what)
+{
+	return err_set(e, EPERM, "this node does not allow %s (--redirect-allow)", what);
+}
+
+static int check_number(uint32_t is, uint32_t allowed, const char *key, struct err *e)
+{
+	char what[64];
+
+	if (is == allowed)
+		return 0;
+	snprintf(what, sizeof(what), "%s %u, but %u", key, is, allowed);
+	return not_allowed(e, what);
+}
+
+/* Everything of this user goes past Envoy, and what is sent to this port is the worker's. */
+static int check_numbers(
+    const struct redirect_rules *r, const struct redirect_ceiling *c, struct err *e)
+{
+	if (c->exclusions && c->is_manifests)
+		return 0;
+	if (check_number(r->proxy_uid, c->proxy_uid, "proxy_uid", e) ||
+	    check_number(r->proxy_gid, c->proxy_gid, "proxy_gid", e))
+		return -1;
+	return r->flags & REDIRECT_DNS ? check_number(r->dns_port, c->dns_port, "dns_port", e) : 0;
+}
+
+static int check_ports(
+    const struct redirect_rules *r, const struct redirect_ceiling *c, struct err *e)
+{
+	if (check_number(r->outbound_port, c->envoy_port, "envoy_port", e) ||
+	    check_number(r->inbound_port, c->inbound_capture_port, "inbound_capture_port", e))
+		return -1;
+	return check_number(r->tunnel_port, c->inbound_tunnel_port, "inbound_tunnel_port", e);
+}
+
+static bool has_outbound_exclusions(const struct redirect_rules *r)
 {
 	if (!(r->flags & REDIRECT_OUTBOUND_ALL) || (r->flags & REDIRECT_GROUPS_INCLUDE) ||
 	    r->ninterfaces)
@@ -64,36 +112,31 @@ static bool has_exclusions(const struct redirect_rules *r)
 	return false;
 }
 
+/* Those of Envoy and of the status page, which every pod has (istio-agent.md 11.3). */
+static bool has_inbound_exclusions(const struct redirect_rules *r, const struct redirect_ceiling *c)
+{
+	if (!(r->flags & REDIRECT_INBOUND_ALL))
+		return true;
+	for (uint32_t i = 0; i < r->nrows; i++)
+		if (r->rows[i].kind == REDIRECT_PORT_INBOUND_EXCLUDE &&
+		    r->rows[i].number != ENVOY_METRICS && r->rows[i].number != ENVOY_READY &&
+		    r->rows[i].number != c->status_port)
+			return true;
+	return false;
+}
+
 int redirect_check(
     const struct redirect_rules *rules, const struct redirect_ceiling *c, struct err *e)
 {
-	if (check_shape(rules, e) || check_proxy(rules, c, e))
+	if (check_shape(rules, e) || check_proxy(rules, c, e) || check_numbers(rules, c, e))
 		return -1;
 	if (!rules->strict && !c->permissive)
-		return err_set(
-		    e, EPERM, "this node does not allow the policy permissive (--redirect-allow)");
-	if (has_exclusions(rules) && !c->exclusions)
-		return err_set(
-		    e, EPERM, "this node does not allow outbound exclusions (--redirect-allow)");
-	return 0;
-}
-
-int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct err *e)
-{
-	const char *at = allow ? allow : "strict";
-
-	while (*at) {
-		size_t n = strcspn(at, ",");
-		if (n == strlen("permissive") && !strncmp(at, "permissive", n))
-			c->permissive = true;
-		else if (n == strlen("exclusions") && !strncmp(at, "exclusions", n))
-			c->exclusions = true;
-		else if (n != strlen("strict") || strncmp(at, "strict", n) != 0)
-			return err_set(e, EINVAL,
-			    "--redirect-allow takes strict, permissive and exclusions, not "
-			    "\"%.*s\"",
-			    (int)n, at);
-		at += n + (at[n] == ',');
-	}
-	return 0;
+		return not_allowed(e, "the policy permissive");
+	if (c->exclusions)
+		return 0;
+	if (has_outbound_exclusions(rules))
+		return not_allowed(e, "outbound exclusions");
+	if (has_inbound_exclusions(rules, c))
+		return not_allowed(e, "inbound exclusions");
+	return check_ports(rules, c, e);
 }

@@ -193,6 +193,19 @@ void redirect_pins_remove(const struct redirect *r, const struct uuid *pod)
 	redirect_pins_take_down(path);
 }
 
+/* A rename within bpffs: the programs run all the time. */
+void redirect_pins_move(const struct redirect *r, const struct uuid *from, const struct uuid *to)
+{
+	static const char *const names[] = {gate_pin, create_pin, getsockopt_pin};
+	char old[REDIRECT_PATH_SIZE], now[REDIRECT_PATH_SIZE];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		pin_path(r, from, names[i], old);
+		pin_path(r, to, names[i], now);
+		rename(old, now);
+	}
+}
+
 static int take_down(const char *path, const struct stat *st, int type, struct FTW *at)
 {
 	(void)st;

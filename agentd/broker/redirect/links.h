@@ -30,6 +30,8 @@ bool redirect_link_is_right(const struct redirect_link *l, uint32_t program);
  * namespace. */
 int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct err *e);
 void redirect_pins_remove(const struct redirect *r, const struct uuid *pod);
+/* What hangs at a cgroup, when another pod has it. */
+void redirect_pins_move(const struct redirect *r, const struct uuid *from, const struct uuid *to);
 /* Of pods that are not in the table: a broker died while it set or removed one. */
 void redirect_pins_sweep(const struct redirect *r);
 /* One pin, or a directory with all below it: links are detached, whoever else holds them. */

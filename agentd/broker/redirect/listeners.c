@@ -14,6 +14,7 @@
 #include "common/mem.h"
 #include "tcp_list.h"
 #include <endian.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -92,6 +93,8 @@ static bool on_socket(void *ctx, const struct redirect_tcp_socket *l)
 
 	if (l->state != REDIRECT_TCP_LISTENS)
 		return false; /* those come first */
+	if (kind == REDIRECT_SOCKET_LISTENS_IN && redirect_tcp_is_loopback(&l->address))
+		return true; /* nobody arrives there */
 	if (kind && (uint16_t)l->uid == (uint16_t)s->entry->proxy_uid)
 		add(s, l, kind);
 	return true;
@@ -226,6 +229,15 @@ bool redirect_listeners_possible(int cgroup)
 	return fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && strstr(text, "populated 1");
 }
 
+bool redirect_listeners_known(const struct redirect *r, uint32_t index)
+{
+	const struct redirect_listener_key four = {index, AF_INET}, six = {index, AF_INET6};
+	int fd = bpf_map__fd(r->bpf->maps.listeners);
+	uint64_t cookie;
+
+	return !bpf_map_lookup_elem(fd, &four, &cookie) || !bpf_map_lookup_elem(fd, &six, &cookie);
+}
+
 void redirect_listeners_look(struct redirect *r, struct redirect_pod_state *p, int netns)
 {
 	int64_t now = now_ms();
@@ -245,4 +257,50 @@ void redirect_listeners_look(struct redirect *r, struct redirect_pod_state *p, i
 	if (p->pause_s > PAUSE_S_MAX)
 		p->pause_s = PAUSE_S_MAX;
 	p->look_ms = now + (int64_t)p->pause_s * 1000;
+}
+
+/* --- one that goes, and comes --- */
+
+static void came(struct redirect_pod_state *p)
+{
+	p->heard = true;
+	p->deaf = false;
+	p->pause_s = 0;
+	p->look_ms = 0; /* when it goes, another one is looked for at once */
+}
+
+void redirect_listeners_news(
+    struct redirect *r, const struct uuid *pod, int netns, enum redirect_news_kind kind)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	if (!p)
+		return;
+	if (kind == REDIRECT_NEWS_LISTENS)
+		came(p);
+	if (redirect_listeners_known(r, p->entry.index))
+		return;
+	p->late = true;
+	if (netns < 0)
+		return;
+	redirect_listeners_look(r, p, netns);
+	if (redirect_listeners_known(r, p->entry.index))
+		came(p);
+	else
+		p->deaf = p->heard;
+}
+
+int redirect_listeners_check(struct redirect *r, const struct uuid *pod, struct err *e)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	if (p && p->deaf && redirect_listeners_known(r, p->entry.index))
+		came(p); /* what it told found no room */
+	if (!p || !p->deaf)
+		return 0;
+	return err_set(e, ECONNREFUSED,
+	    "its Envoy does not listen on port %u any more, so clients are refused: look at the "
+	    "log "
+	    "of its container, and restart it",
+	    p->entry.inbound_port);
 }

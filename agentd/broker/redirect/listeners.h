@@ -5,6 +5,9 @@
  * sockets on its two ports.  It lists no gid: restart a proxy that is known by its group alone.
  * Connections that were accepted earlier go on as they were.
  *
+ * One that listened and does not any more is looked for at once, when a connection finds none:
+ * another one of its group may be there.  Until then, and without any, clients are refused.
+ *
  * A pod may listen as often as it likes, so lines, sockets and tries are bounded.
  */
 #pragma once
@@ -22,5 +25,12 @@ enum redirect_look redirect_listeners_find(
 
 /* Is a process in the cgroup that may listen already? */
 bool redirect_listeners_possible(int cgroup);
+/* The programs told it.  `netns`: where it is live; -1: it is not. */
+void redirect_listeners_news(
+    struct redirect *r, const struct uuid *pod, int netns, enum redirect_news_kind kind);
+/* -1: its Envoy listened, and does not any more. */
+int redirect_listeners_check(struct redirect *r, const struct uuid *pod, struct err *e);
+bool redirect_listeners_known(const struct redirect *r, uint32_t index); /* one of the pod's is */
+
 /* As long as the pod is `late`; in vain: after 10 s, then 20, up to some minutes. */
 void redirect_listeners_look(struct redirect *r, struct redirect_pod_state *p, int netns);

@@ -103,6 +103,20 @@ static int check_rivals(struct broker_pod *pod, int netns, struct err *e)
 	return -1;
 }
 
+/* From one kind of being live to another. */
+static void turn_live(struct broker_pod *pod, enum pod_inbound to, const struct err *why)
+{
+	if (to == pod->redirection.inbound)
+		return;
+	if (to == POD_INBOUND_TWICE)
+		log_error(pod->name, "redirected twice: %s", why->msg);
+	else if (to == POD_INBOUND_UNSEEN)
+		log_error(pod->name, "redirected in vain: %s", why->msg);
+	else if (to == POD_INBOUND_DEAF)
+		log_error(pod->name, "redirected to nobody: %s", why->msg);
+	turn(pod, to, to == POD_INBOUND_LIVE ? NULL : why);
+}
+
 /* A pod that lives is not touched: whoever put them there knows what for, or will. */
 static void look_for_rivals(struct broker_pod *pod)
 {
@@ -113,16 +127,39 @@ static void look_for_rivals(struct broker_pod *pod)
 	if (!pod_redirection_is_live(r) || !r->view.watch.ready)
 		return;
 	netns_visit(home_of(pod), r->view.netns, netns_iptables_check, NULL, &e);
-	if (e.code != EEXIST && !redirect_unseen(programs(pod), &pod->uid, r->view.netns, &e))
-		e.code = 0;
-	to = e.code == EEXIST ? POD_INBOUND_TWICE : e.code ? POD_INBOUND_UNSEEN : POD_INBOUND_LIVE;
-	if (to == r->inbound)
+	if (e.code == EEXIST)
+		to = POD_INBOUND_TWICE;
+	else if (redirect_unseen(programs(pod), &pod->uid, r->view.netns, &e))
+		to = POD_INBOUND_UNSEEN;
+	else if (redirect_listeners_check(programs(pod), &pod->uid, &e))
+		to = POD_INBOUND_DEAF;
+	else
+		to = POD_INBOUND_LIVE;
+	turn_live(pod, to, &e);
+}
+
+static int netns_if_live(const struct pod_redirection *r)
+{
+	return pod_redirection_is_live(r) && r->view.watch.ready ? r->view.netns : -1;
+}
+
+/* Of the two, at once; what else may be wrong is looked at in its time. */
+void requests_on_news(void *ctx, const struct uuid *uid, enum redirect_news_kind kind)
+{
+	struct redirect_requests *t = ctx;
+	struct broker_pod *pod = pods_known(t->rig.pods, uid);
+	const struct pod_redirection *r = pod ? &pod->redirection : NULL;
+	struct err e;
+
+	if (!r)
 		return;
-	if (to == POD_INBOUND_TWICE)
-		log_error(pod->name, "redirected twice: %s", e.msg);
-	else if (to == POD_INBOUND_UNSEEN)
-		log_error(pod->name, "redirected in vain: %s", e.msg);
-	turn(pod, to, e.code ? &e : NULL);
+	redirect_listeners_news(t->redirect, uid, netns_if_live(r), kind);
+	if (!pod_redirection_is_live(r))
+		return;
+	if (redirect_listeners_check(t->redirect, uid, &e))
+		turn_live(pod, POD_INBOUND_DEAF, &e);
+	else if (r->inbound == POD_INBOUND_DEAF)
+		turn_live(pod, POD_INBOUND_LIVE, NULL);
 }
 
 static int look(struct broker_pod *pod, int netns, struct netns_watch_seen *seen, struct err *e)
@@ -135,11 +172,20 @@ static int look(struct broker_pod *pod, int netns, struct netns_watch_seen *seen
 	return netns_watch_open(view, netns, seen, e);
 }
 
+unsigned requests_note_of(const struct broker_pod *pod)
+{
+	const struct pod_redirection *r = &pod->redirection;
+	const bool left = !requests_rules((void *)pod) || r->inbound_why.code == ENONET;
+
+	return (pod_redirection_is_live(r) ? LINK_REDIRECT_INBOUND : 0) |
+	       (left ? LINK_REDIRECT_LEFT : 0);
+}
+
 static void refuse_host(struct broker_pod *pod)
 {
 	struct err e;
 
-	err_set(&e, EPERM,
+	err_set(&e, ENONET,
 	    "its processes are in the node's own network namespace: a pod with hostNetwork is "
 	    "never redirected; give it mode none");
 	leave_alone(pod);

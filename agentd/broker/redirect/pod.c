@@ -121,12 +121,13 @@ static void take_rules(struct redirect_pod_state *p, const struct redirect_rules
 static void move_to(struct redirect *r, struct redirect_pod_state *p, uint64_t cgroup)
 {
 	if (p->cgroup && p->cgroup != cgroup) {
-		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup);
+		redirect_pod_take_out(r, p);
 		redirect_unlink_lookup(r, p);
-		p->live = false;
+		p->live = p->heard = p->deaf = false;
 		p->since_s = 0;
 	}
 	p->cgroup = cgroup;
+	p->leaves = false;
 }
 
 static int put_gate(struct redirect *r, struct redirect_pod_state *p, int cgroup, struct err *e)
@@ -141,12 +142,32 @@ static int put_gate(struct redirect *r, struct redirect_pod_state *p, int cgroup
 static int write_all(
     struct redirect *r, struct redirect_pod_state *p, struct redirect_where at, struct err *e)
 {
-	if (redirect_pins_make(r, &p->uid, e) || redirect_rows_put(r, p, e) ||
-	    put_gate(r, p, at.cgroup, e) || redirect_link_getsockopt(r, p, at.cgroup, e))
+	const struct redirect_pod_state *before = redirect_pod_before(r, p);
+
+	if (redirect_pins_make(r, &p->uid, e))
+		return -1;
+	if (before)
+		redirect_pins_move(r, &before->uid, &p->uid);
+	if (redirect_rows_put(r, p, e) || put_gate(r, p, at.cgroup, e) ||
+	    redirect_link_getsockopt(r, p, at.cgroup, e))
 		return -1;
 	if (p->late && at.netns >= 0)
 		redirect_listeners_find(r, &p->entry, at.netns);
 	return redirect_pod_put(r, p, e);
+}
+
+/* By one entry of the map the cgroup is another pod's; or all is as it was. */
+static int write_in_place(
+    struct redirect *r, struct redirect_pod_state *p, struct redirect_where at, struct err *e)
+{
+	struct redirect_pod_state *before = redirect_pod_before(r, p);
+	int rc = write_all(r, p, at, e);
+
+	if (before && rc)
+		redirect_pins_move(r, &p->uid, &before->uid);
+	else if (before)
+		before->cgroup = 0;
+	return rc;
 }
 
 static void take_out(struct redirect *r, struct redirect_pod_state *p);
@@ -174,7 +195,7 @@ int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_whe
 			now_late(p, redirect_listeners_possible(at.cgroup));
 		move_to(r, p, p->above[0]);
 		take_rules(p, rules);
-		rc = write_all(r, p, at, e);
+		rc = write_in_place(r, p, at, e);
 		if (new_proxy && !p->late) /* somebody may have come meanwhile */
 			p->late = redirect_listeners_possible(at.cgroup);
 		if (known)
@@ -233,6 +254,7 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
 		return 0; /* its traffic is not ours, or not yet */
 	take_seen(p, seen);
 	redirect_listeners_look(r, p, netns);
+	p->heard |= redirect_listeners_known(r, p->entry.index);
 	if (redirect_rows_put(r, p, e) || redirect_pod_put(r, p, e) ||
 	    redirect_link_lookup(r, p, netns, e))
 		return -1;
@@ -250,7 +272,7 @@ void redirect_close(struct redirect *r, const struct uuid *pod)
 
 	if (!p || !p->rules)
 		return;
-	p->live = false;
+	p->live = p->heard = p->deaf = false;
 	now_late(p, false); /* the next one begins under the rules */
 	redirect_unlink_lookup(r, p);
 }
@@ -271,14 +293,21 @@ static void take_out(struct redirect *r, struct redirect_pod_state *p)
 {
 	uint32_t index = p->entry.index;
 
-	if (p->cgroup)
-		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup);
+	redirect_pod_take_out(r, p);
 	redirect_pins_remove(r, &p->uid);
 	redirect_rows_clear(r, p);
 	drop_listeners(r, index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &index);
 	redirect_pod_forget(r, p);
+}
+
+void redirect_leave(struct redirect *r, const struct uuid *pod)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	if (p)
+		p->leaves = true;
 }
 
 void redirect_remove(struct redirect *r, const struct uuid *pod)
@@ -307,15 +336,6 @@ static void clear_strangers(const struct redirect *r, const struct bpf_map *m)
 	}
 }
 
-static bool listens(const struct redirect *r, uint32_t index)
-{
-	const struct redirect_listener_key four = {index, AF_INET}, six = {index, AF_INET6};
-	int fd = bpf_map__fd(r->bpf->maps.listeners);
-	uint64_t cookie;
-
-	return !bpf_map_lookup_elem(fd, &four, &cookie) || !bpf_map_lookup_elem(fd, &six, &cookie);
-}
-
 /* One that fails is no reason to leave the others to the previous programs. */
 static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod *entry)
 {
@@ -332,7 +352,8 @@ static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod
 	p->entry = *entry;
 	p->cgroup = cgroup;
 	p->adopted = true;
-	p->late = !listens(r, entry->index); /* it may have died before it looked */
+	p->heard = redirect_listeners_known(r, entry->index);
+	p->late = !p->heard; /* it may have died before it looked */
 	if (!redirect_links_renew(r, p, &e))
 		return;
 	uuid_format(&p->uid, uid);

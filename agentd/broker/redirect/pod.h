@@ -31,6 +31,8 @@ const struct redirect_rules *redirect_rules(const struct redirect *r, const stru
 /* The DNS proxy's socket: the pod's queries may go there, or not any more. */
 int redirect_answer(
     struct redirect *r, const struct uuid *pod, int socket, bool answered, struct err *e);
+/* Nothing names it any more: it is redirected until another pod has its cgroup, in one step. */
+void redirect_leave(struct redirect *r, const struct uuid *pod);
 /* Also of a pod that only an earlier broker knew; not there: nothing. */
 void redirect_remove(struct redirect *r, const struct uuid *pod);
 /* Calls `each` for every pod that has pins. */

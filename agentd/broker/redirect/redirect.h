@@ -9,6 +9,7 @@
 #include "audit.h"
 #include "common/err.h"
 #include "explain.h"
+#include "listeners.h"
 #include "pod.h"
 #include "probe.h"
 #include "unseen.h"

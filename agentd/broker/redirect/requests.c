@@ -5,13 +5,16 @@
  * restarted), and is then written again before anybody is told; so may what is seen in its network
  * namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
+#include "broker/base/file.h"
 #include "broker/kubelet/pod_source.h"
+#include "broker/pods/bound.h"
 #include "broker/pods/cgroup.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
 #include "requests_internal.h"
+#include "table.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -102,6 +105,9 @@ static int start(struct redirect_requests *t, struct err *e)
 	if (!t->redirect)
 		return -1;
 	t->traces = redirect_traces_new(t->rig.epoll, t->redirect);
+	t->news = redirect_news_new(t->rig.epoll, t->redirect, requests_on_news, t, e);
+	if (!t->news)
+		return -1;
 	t->audit = (struct broker_audit){.epoll = t->rig.epoll, .due = on_audit, .ctx = t};
 	return broker_audit_open(&t->audit, e);
 }
@@ -152,6 +158,7 @@ void redirect_requests_free(struct redirect_requests **tp)
 	cgroup_awaits_close(&t->awaits);
 	broker_audit_close(&t->audit);
 	redirect_traces_free(&t->traces);
+	redirect_news_free(&t->news);
 	redirect_free(&t->redirect);
 	mem_closep(&t->cgroups);
 	free(t);
@@ -188,16 +195,46 @@ static int write_rules(struct broker_pod *pod, int dir, struct err *e)
 	return 0;
 }
 
+struct leaving {
+	const struct redirect_requests *t;
+	const struct uuid *but;
+	bool any;
+};
+
+static void leave(void *ctx, const struct uuid *uid)
+{
+	struct leaving *l = ctx;
+
+	if (uuid_equal(uid, l->but) || pod_source_of(l->t->rig.options, uid))
+		return;
+	redirect_leave(l->t->redirect, uid);
+	l->any = true;
+}
+
+/* A pod that is given another uid is there before the worker says that the old one is gone. */
+static bool others_leave(const struct redirect_requests *t, const struct uuid *pod)
+{
+	struct leaving l = {.t = t, .but = pod};
+
+	if (pod_source_is_known(t->rig.options))
+		redirect_pods(t->redirect, leave, &l);
+	return l.any;
+}
+
 static void on_cgroup(void *ctx, int received)
 {
 	struct broker_pod *pod = ctx;
 	struct pod_redirection *r = &pod->redirection;
+	const struct err before = r->why;
 	auto_close int dir = received;
 
 	r->why = (struct err){.code = 0};
-	if (write_rules(pod, dir, &r->why)) {
+	if (write_rules(pod, dir, &r->why) &&
+	    (r->why.code != EEXIST || !others_leave(r->by, &pod->uid) ||
+		write_rules(pod, dir, &r->why))) {
 		r->why.code = r->why.code ? r->why.code : EIO;
-		log_error(pod->name, "traffic is not redirected: %s", r->why.msg);
+		if (!before.code || strcmp(before.msg, r->why.msg) != 0)
+			log_error(pod->name, "traffic is not redirected: %s", r->why.msg);
 	}
 	if (pod_redirection_answer(r))
 		requests_changed(pod);
@@ -208,7 +245,9 @@ static int read_exactly(int memfd, void *out, size_t size, struct err *e)
 {
 	struct stat st;
 
-	if (fstat(memfd, &st) || !S_ISREG(st.st_mode) || st.st_size != (off_t)size ||
+	if (broker_file_check_memfd(memfd, e))
+		return -1;
+	if (fstat(memfd, &st) || st.st_size != (off_t)size ||
 	    pread(memfd, out, size, 0) != (ssize_t)size)
 		return err_set(e, EINVAL, "a file of another size than asked for");
 	return 0;
@@ -246,8 +285,18 @@ static void begin(struct redirect_requests *t, struct broker_pod *pod)
 	    .ctx = pod};
 }
 
+static int check(const struct redirect_requests *t, const struct uuid *pod,
+    const struct redirect_rules *rules, struct err *e)
+{
+	struct redirect_ceiling c;
+
+	if (redirect_ceiling_of(t->rig.options, &t->ceiling, pod, &c, e))
+		return -1;
+	return redirect_check(rules, &c, e);
+}
+
 static struct redirect_rules *read_rules(
-    const struct redirect_requests *t, int memfd, struct err *e)
+    const struct redirect_requests *t, const struct uuid *pod, int memfd, struct err *e)
 {
 	auto_free struct redirect_rules *rules = mem_zalloc(sizeof(*rules));
 
@@ -255,7 +304,7 @@ static struct redirect_rules *read_rules(
 		refuse(t, e);
 		return NULL;
 	}
-	if (read_exactly(memfd, rules, sizeof(*rules), e) || redirect_check(rules, &t->ceiling, e))
+	if (read_exactly(memfd, rules, sizeof(*rules), e) || check(t, pod, rules, e))
 		return NULL;
 	return take(rules);
 }
@@ -267,8 +316,9 @@ int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
 	struct pod_redirection *r = &pod->redirection;
 	struct redirect_rules *rules;
 
-	pod_sockets_end(&pod->dns);
-	rules = read_rules(t, memfd, e);
+	rules = read_rules(t, &pod->uid, memfd, e);
+	if (!rules || !(rules->flags & REDIRECT_DNS) || !pod_sockets_wait(&pod->dns))
+		pod_sockets_end(&pod->dns);
 	if (!rules)
 		return -1;
 	begin(t, pod);
@@ -276,20 +326,65 @@ int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
 	pod_redirection_ask(r, rules, q->id);
 	if (!await_cgroup(pod, e))
 		return 0;
+	pod_sockets_end(&pod->dns);
 	pod_redirection_end(r);
 	return -1;
+}
+
+/* Who was refused for a pod that goes now has its cgroup before that one has lost it. */
+static void hand_over(struct redirect_requests *t, const struct uuid *goes)
+{
+	struct broker_pod *pod = NULL;
+
+	redirect_leave(t->redirect, goes);
+	DL_FOREACH (pods_first(t->rig.pods), pod) {
+		const struct pod_redirection *r = &pod->redirection;
+		int dir = r->rules == POD_RULES_ASKED && r->why.code == EEXIST
+			      ? cgroup_await_open(&r->await)
+			      : -1;
+		if (dir >= 0)
+			on_cgroup(pod, dir);
+	}
 }
 
 void redirect_requests_remove(struct redirect_requests *t, const struct uuid *uid)
 {
 	struct broker_pod *pod = pods_known(t->rig.pods, uid);
 
+	if (t->redirect && redirect_index(t->redirect, uid))
+		hand_over(t, uid);
 	if (pod) {
 		pod_sockets_end(&pod->dns);
 		pod_redirection_end(&pod->redirection);
 	}
 	if (t->redirect)
 		redirect_remove(t->redirect, uid);
+}
+
+static bool is_redirected(const struct redirect_requests *t, const struct uuid *uid)
+{
+	const struct broker_pod *pod = pods_known(t->rig.pods, uid);
+
+	return (pod && pod->redirection.rules != POD_RULES_NONE) ||
+	       redirect_index(t->redirect, uid);
+}
+
+int redirect_requests_end(struct redirect_requests *t, const struct uuid *uid, struct err *e)
+{
+	const char *bound = pod_bound_by(t->rig.options, uid);
+	struct redirect_ceiling c;
+
+	if (bound && t->redirect && is_redirected(t, uid)) {
+		if (redirect_ceiling_of(t->rig.options, &t->ceiling, uid, &c, e))
+			return -1;
+		if (!c.exclusions)
+			return err_set(e, EBUSY,
+			    "it stays redirected: %s, and this node allows no exclusions "
+			    "(--redirect-allow)",
+			    bound);
+	}
+	redirect_requests_remove(t, uid);
+	return 0;
 }
 
 static void sweep_one(void *ctx, const struct uuid *uid)
@@ -350,6 +445,8 @@ static int find_place(const struct redirect_requests *t, const struct broker_pod
 	rules = redirect_rules(t->redirect, &pod->uid);
 	if (!rules || !(rules->flags & REDIRECT_DNS))
 		return err_set(e, ENOENT, "this pod's DNS is not redirected");
+	if (check(t, &pod->uid, rules, e)) /* they may be of a broker that allowed more */
+		return -1;
 	*at = (struct pod_sockets_place){&pod->uid, netns_of_pod(pod), rules->dns_port};
 	if (at->netns < 0)
 		return err_set(e, ENOTCONN, "the pod's network namespace is not known");
@@ -430,10 +527,10 @@ static bool next_note(struct redirect_requests *t, struct link_packet *out)
 	*out = (struct link_packet){.what = LINK_REDIRECT_NOTE,
 	    .code = r->inbound_why.code,
 	    .uid = pod->uid,
-	    .arg = pod_redirection_is_live(r)};
+	    .arg = requests_note_of(pod)};
 	snprintf(out->why, sizeof(out->why), "%s", out->code ? r->inbound_why.msg : "");
 	r->noted = false;
-	if (!out->arg)
+	if (!(out->arg & LINK_REDIRECT_INBOUND))
 		pod_sockets_end(&pod->dns);
 	return true;
 }

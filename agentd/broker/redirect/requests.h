@@ -35,7 +35,9 @@ void redirect_requests_free(struct redirect_requests **t); /* redirection goes o
  * force. */
 int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
     const struct link_request *r, int memfd, struct err *e);
-/* Also of a pod that only an earlier broker knew; unknown: nothing. */
+/* LINK_REDIRECT_DEL.  EBUSY: the pod is there, and the ceiling lets nothing past Envoy. */
+int redirect_requests_end(struct redirect_requests *t, const struct uuid *pod, struct err *e);
+/* Whatever the ceiling is.  Also of a pod that only an earlier broker knew; unknown: nothing. */
 void redirect_requests_remove(struct redirect_requests *t, const struct uuid *pod);
 /* LINK_LISTEN of a DNS socket: pod_sockets_listen(). */
 int redirect_requests_listen(

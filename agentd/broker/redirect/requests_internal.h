@@ -5,6 +5,7 @@
 #include "broker/pods/pods.h"
 #include "check.h"
 #include "common/err.h"
+#include "news.h"
 #include "redirect.h"
 #include "requests.h"
 #include "trace.h"
@@ -16,6 +17,7 @@ struct redirect_requests {
 	struct redirect *redirect; /* NULL: without --redirect, or for `unable` */
 	struct err unable;
 	struct redirect_traces *traces;
+	struct redirect_news_ring *news;
 	struct redirect_ceiling ceiling;
 	struct cgroup_awaits awaits;
 	struct pod_sockets_rig dns;
@@ -33,6 +35,8 @@ void requests_on_seen(void *ctx, const struct netns_watch_seen *seen);
 void requests_leave(struct broker_pod *pod);
 void requests_on_emptied(struct broker_pod *pod);       /* of its cgroup */
 const struct redirect_rules *requests_rules(void *ctx); /* as they are now; NULL: none */
+void requests_on_news(void *ctx, const struct uuid *uid, enum redirect_news_kind kind);
+unsigned requests_note_of(const struct broker_pod *pod); /* link_redirect_note */
 /* Does somebody else redirect the traffic of a live pod, too?  Can a refused pod be live now?  At
  * most every few seconds. */
 void requests_look_again(struct redirect_requests *t);

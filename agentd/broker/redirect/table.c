@@ -131,7 +131,7 @@ static bool is_among(const uint64_t *ids, int n, uint64_t id)
 static const char *relation(
     const struct redirect_pod_state *p, const struct redirect_pod_state *other)
 {
-	if (other == p)
+	if (other == p || other->leaves)
 		return NULL;
 	if (other->cgroup == p->above[0])
 		return "the cgroup is that of pod";
@@ -179,6 +179,17 @@ int redirect_pod_put_level(struct redirect *r, const struct redirect_pod_state *
 	return bpf_map_update_elem(fd, &at, &levels, BPF_ANY) ? -1 : 1;
 }
 
+struct redirect_pod_state *redirect_pod_before(
+    const struct redirect *r, const struct redirect_pod_state *p)
+{
+	struct redirect_pod_state *other;
+
+	DL_FOREACH (r->pods, other)
+		if (other != p && other->leaves && other->cgroup == p->above[0])
+			return other;
+	return NULL;
+}
+
 int redirect_pod_put(struct redirect *r, const struct redirect_pod_state *p, struct err *e)
 {
 	if (redirect_pod_put_level(r, p) < 0 ||
@@ -187,6 +198,16 @@ int redirect_pod_put(struct redirect *r, const struct redirect_pod_state *p, str
 	    bpf_map_update_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup, &p->entry, BPF_ANY))
 		return err_sys(e, "eBPF maps of pods");
 	return 0;
+}
+
+void redirect_pod_take_out(struct redirect *r, const struct redirect_pod_state *p)
+{
+	int map = bpf_map__fd(r->bpf->maps.pods);
+	struct redirect_pod there;
+
+	if (p->cgroup && !bpf_map_lookup_elem(map, &p->cgroup, &there) &&
+	    there.index == p->entry.index)
+		bpf_map_delete_elem(map, &p->cgroup);
 }
 
 void redirect_pod_trace(struct redirect *r, const struct uuid *pod, bool on)

@@ -40,11 +40,14 @@ struct redirect_pod_state {
 	uint32_t lookup; /* id of its own sk_lookup program */
 	bool adopted, live;
 	bool answers_udp, answers_tcp; /* a socket of its DNS proxy is marked */
+	bool leaves;      /* another pod may have its cgroup: nothing names this one any more */
 	bool gone;        /* its network namespace, since an earlier broker attached there */
 	bool late;        /* its Envoy may have listened before the rules, and is not known */
 	uint32_t pause_s; /* between two looks for it */
 	int64_t look_ms;  /* when the next one is due; 0: now */
-	int64_t since_s;  /* nobody saw a dial of it: unseen.c; 0: not looked yet */
+	bool heard,
+	    deaf; /* its Envoy listened since it is live; and does not, so clients are refused */
+	int64_t since_s; /* nobody saw a dial of it: unseen.c; 0: not looked yet */
 	struct redirect_pod_state *prev, *next;
 };
 
@@ -63,12 +66,18 @@ void redirect_pods_free(struct redirect *r);
 uint32_t redirect_index(const struct redirect *r, const struct uuid *pod); /* 0: unknown */
 int redirect_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out);
 
-/* No two pods have the same cgroup, and no pod's lies in another's: by p->above. */
+/* No two pods have the same cgroup, and no pod's lies in another's: by p->above.  One that leaves
+ * is in nobody's way. */
 int redirect_pod_check_neighbours(
     const struct redirect *r, const struct redirect_pod_state *p, struct err *e);
 
+/* The pod that leaves and has the cgroup that this one is to have; NULL: none. */
+struct redirect_pod_state *redirect_pod_before(
+    const struct redirect *r, const struct redirect_pod_state *p);
+
 /* In the maps: the programs see it from now on, as it is. */
 int redirect_pod_put(struct redirect *r, const struct redirect_pod_state *p, struct err *e);
+void redirect_pod_take_out(struct redirect *r, const struct redirect_pod_state *p); /* or nothing */
 /* The programs look for pods at its level from now on.  1: they did not; -1: errno. */
 int redirect_pod_put_level(struct redirect *r, const struct redirect_pod_state *p);
 void redirect_pod_trace(struct redirect *r, const struct uuid *pod, bool on);

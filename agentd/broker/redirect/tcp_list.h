@@ -15,3 +15,4 @@ struct redirect_tcp_socket {
  * none. */
 void redirect_tcp_list(
     uint32_t family, bool (*each)(void *ctx, const struct redirect_tcp_socket *s), void *ctx);
+bool redirect_tcp_is_loopback(const struct redirect_address *a);

@@ -57,22 +57,13 @@ static bool on_listener(void *ctx, const struct redirect_tcp_socket *s)
 	return true;
 }
 
-static bool is_loopback(const struct redirect_address *a)
-{
-	if (a->word[0] | a->word[1])
-		return false;
-	if (a->word[2] == htobe32(0xffff))
-		return be32toh(a->word[3]) >> 24 == 127;
-	return !a->word[2] && a->word[3] == htobe32(1);
-}
-
 static bool on_connection(void *ctx, const struct redirect_tcp_socket *s)
 {
 	struct search *all = ctx;
 
-	all->found = s->state == REDIRECT_TCP_ESTABLISHED && !is_loopback(&s->remote) &&
-		     s->port >= all->first && s->port <= all->last &&
-		     !all->listens[s->port % PORTS];
+	all->found = s->state == REDIRECT_TCP_ESTABLISHED &&
+		     !redirect_tcp_is_loopback(&s->remote) && s->port >= all->first &&
+		     s->port <= all->last && !all->listens[s->port % PORTS];
 	return !all->found;
 }
 

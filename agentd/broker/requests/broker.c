@@ -7,6 +7,7 @@
  * back-pressure). A packet that no worker of ours would send ends it.
  */
 #include "broker.h"
+#include "broker/base/apart.h"
 #include "broker/base/fdstore.h"
 #include "broker/base/io.h"
 #include "broker/base/state.h"
@@ -23,6 +24,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <time.h>
 
 LOG_SCOPE("broker");
@@ -188,7 +190,8 @@ static bool take_request(struct broker *b)
 		broker_broke(b, why.msg);
 	else
 		requests_answer(b, &in);
-	mem_closep(&in.fd);
+	if ((!apart_close(in.fd) || in.hoards) && b->state == BROKER_SERVING)
+		broker_broke(b, "it sends more descriptors than can be closed");
 	return b->state == BROKER_SERVING;
 }
 
@@ -256,7 +259,7 @@ static void on_csi_renewed(void *ctx)
 	if (!b->attached || b->state != BROKER_SERVING)
 		return;
 	log_warn(NULL, "the worker's csi.sock is dead: another worker starts, with a new csi.sock");
-	b->state = BROKER_WORKER_BROKE;
+	b->state = BROKER_WORKER_OUTDATED;
 }
 
 /* --- life --- */
@@ -280,8 +283,17 @@ static int start(struct broker *b, struct err *e)
 		return -1;
 	if (!(b->states = broker_state_new(b->options, b->kept, e)))
 		return -1;
-	b->pods = pods_new(
-	    &(struct pods_rig){b->epoll, b->options, &b->home, b->kept, b->states, on_renewed, b});
+	b->pods = pods_new(&(struct pods_rig){.epoll = b->epoll,
+			       .options = b->options,
+			       .home = &b->home,
+			       .kept = b->kept,
+			       .states = b->states,
+			       .renewed = on_renewed,
+			       .changed = on_changed,
+			       .ctx = b},
+	    e);
+	if (!b->pods)
+		return -1;
 	b->follows = follows_new(b->epoll, b->options, on_changed, b, e);
 	b->traffic = b->follows
 			 ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll,
@@ -315,7 +327,8 @@ static void hang_up(struct broker *b)
 	if (!b->attached)
 		return;
 	broker_watch_end(b->epoll, &b->worker);
-	close(b->worker.fd);
+	shutdown(b->worker.fd, SHUT_RDWR); /* heard at once, whenever what it sent is closed */
+	(void)apart_close(b->worker.fd);
 	end_lists(b);
 	pods_detach(b->pods);
 	redirect_requests_detach(b->traffic);
@@ -333,6 +346,12 @@ static void hear_last_words(struct broker *b)
 		;
 }
 
+bool broker_blame(struct broker *b)
+{
+	hear_last_words(b);
+	return pods_blame(b->pods) > 0;
+}
+
 void broker_detach(struct broker *b)
 {
 	hear_last_words(b);
@@ -346,6 +365,11 @@ void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx)
 {
 	b->ev = *ev;
 	b->ctx = ctx;
+}
+
+void broker_leave(struct broker *b)
+{
+	pods_leave(b->pods);
 }
 
 void broker_free(struct broker **b)
@@ -368,6 +392,7 @@ void broker_free(struct broker **b)
 int broker_attach(struct broker *b, int fd, struct err *e)
 {
 	broker_detach(b);
+	pods_hold_nothing(b->pods);
 	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
 	b->state = BROKER_SERVING;
 	if (requests_node_greet(b->node, fd, e)) {

@@ -2,14 +2,16 @@
 #pragma once
 #include "broker/base/options.h"
 #include "common/err.h"
+#include <stdbool.h>
 
 struct broker;
 struct broker_fdstore;
 
 enum broker_turned {
 	BROKER_SERVING,
-	BROKER_WORKER_LEFT,  /* its end of the pair is closed */
-	BROKER_WORKER_BROKE, /* the protocol: kill it; the reason is logged */
+	BROKER_WORKER_LEFT,     /* its end of the pair is closed */
+	BROKER_WORKER_BROKE,    /* the protocol: kill it; the reason is logged */
+	BROKER_WORKER_OUTDATED, /* the same, through no fault of its own */
 };
 
 /* Takes over the run directory: makes it, locks it, listens on admin.sock.  `kept` must live
@@ -17,16 +19,21 @@ enum broker_turned {
 struct broker *broker_new(
     const struct broker_options *o, struct broker_fdstore *kept, struct err *e);
 void broker_free(struct broker **b);
+void broker_leave(struct broker *b);      /* before that: another one has taken all over */
 int broker_epoll(const struct broker *b); /* for further watches */
 
 struct broker_events {
 	void (*ready)(void *ctx); /* what the worker did not claim was swept */
 	void (*pong)(void *ctx, uint32_t ping);
+	const char *(*problem)(void *ctx); /* for people; NULL: there is none */
 };
 void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx);
 
 /* Greets the worker behind `fd` (taken) and serves it from then on. */
 int broker_attach(struct broker *b, int fd, struct err *e);
+/* The worker was killed, and nobody of ours did it; before the next one is attached.  True: for the
+ * memory of some pods, as it seems, and these wait. */
+bool broker_blame(struct broker *b);
 /* Its connection, follows and lists end; pods and sockets stay for the next one. */
 void broker_detach(struct broker *b);
 void broker_ping(struct broker *b, uint32_t ping); /* a worker that reads nothing gets none */

@@ -44,7 +44,8 @@ static const char suffix[] = ".yaml";
 /* One file of a follow. */
 struct file {
 	bool marked;
-	bool told; /* `digest` is of what the worker knows */
+	bool told;    /* `digest` is of what the worker knows */
+	bool ignored; /* there are too many: one of these is told, as refused */
 	uint64_t digest;
 	struct file *prev, *next;
 	char name[];
@@ -61,7 +62,7 @@ struct follow {
 	int wd;                   /* -1: none */
 	bool synced;              /* MANIFESTS: the worker was told that it knows all there was */
 	unsigned nfiles, max_files;
-	bool overfull; /* said once */
+	bool overfull; /* there is an ignored one */
 	struct file *files;
 	struct follow *prev, *next;
 };
@@ -169,16 +170,12 @@ static void mark(struct follow *f, const char *name)
 	DL_FOREACH (f->files, file)
 		if (!strcmp(file->name, name))
 			break;
-	if (!file && f->nfiles >= f->max_files) {
-		if (!f->overfull)
-			log_warn(NULL, "%s/%s is ignored: more than %u files (--max-pods)", f->path,
-			    name, f->max_files);
-		f->overfull = true;
-		return;
-	}
+	if (!file && f->nfiles >= f->max_files && f->overfull)
+		return; /* it is said of another one */
 	if (!file) {
-		f->nfiles++;
 		file = mem_zalloc(sizeof(*file) + strlen(name) + 1);
+		file->ignored = f->overfull = f->nfiles >= f->max_files;
+		f->nfiles += !file->ignored;
 		memcpy(file->name, name, strlen(name) + 1);
 		DL_APPEND(f->files, file);
 	}
@@ -321,6 +318,37 @@ bool follows_pending(const struct follows *fs)
 	return false;
 }
 
+/* Instead of its content, as long as there is no room. */
+static void ignore(const struct follow *f, const struct file *file, struct broker_content *now)
+{
+	mem_closep(&now->fd);
+	*now = (struct broker_content){.state = LINK_FILE_REFUSED, .fd = -1, .digest = 1};
+	err_set(&now->why, EUSERS,
+	    "%s/%s is ignored, and maybe others: there are %u files already (twice --max-pods)",
+	    f->path, file->name, f->max_files);
+}
+
+/* The one that is ignored is the next to be told; then another one may be ignored. */
+static void forget_file(struct follow *f, struct file *file)
+{
+	struct file *next;
+
+	f->nfiles -= !file->ignored;
+	DL_DELETE(f->files, file);
+	free(file);
+	if (!f->overfull)
+		return;
+	DL_FOREACH (f->files, next)
+		if (next->ignored)
+			break;
+	if (next) {
+		next->ignored = false;
+		f->nfiles++;
+	}
+	f->overfull = false;
+	mark_all(f);
+}
+
 /* True: the worker does not know it yet. */
 static bool tell(struct follow *f, struct file *file, struct link_packet *p, int *fd)
 {
@@ -332,6 +360,8 @@ static bool tell(struct follow *f, struct file *file, struct link_packet *p, int
 
 	file->marked = false;
 	broker_file_read(&at, &now);
+	if (file->ignored && now.state != LINK_FILE_REMOVED)
+		ignore(f, file, &now);
 	news =
 	    file->told ? now.digest != file->digest : !directory || now.state != LINK_FILE_REMOVED;
 	if (news) {
@@ -344,11 +374,8 @@ static bool tell(struct follow *f, struct file *file, struct link_packet *p, int
 		snprintf(p->why, sizeof(p->why), "%s", now.why.msg);
 	}
 	mem_closep(&now.fd);
-	if (directory && now.state == LINK_FILE_REMOVED) {
-		DL_DELETE(f->files, file);
-		f->nfiles--;
-		free(file);
-	}
+	if (directory && now.state == LINK_FILE_REMOVED)
+		forget_file(f, file);
 	return news;
 }
 
@@ -454,7 +481,8 @@ int follows_add(struct follows *fs, const struct link_request *r, struct err *e)
 	f->what = (enum link_followed)r->kind;
 	f->pod = r->uid;
 	f->wd = -1;
-	f->max_files = r->kind == LINK_FOLLOW_MANIFESTS ? fs->options->max_pods : 1;
+	/* Pods beyond the limit are refused one by one, each with its reason. */
+	f->max_files = r->kind == LINK_FOLLOW_MANIFESTS ? 2 * fs->options->max_pods : 1;
 	DL_APPEND(fs->list, f);
 	name = locate(fs, r, f, e);
 	if (name && asprintf(&f->path, "%s%s%s", f->top, *f->sub ? "/" : "", f->sub) < 0)

@@ -7,6 +7,7 @@
 #include "broker/base/fdstore.h"
 #include "broker/base/state.h"
 #include "broker/kubelet/volume.h"
+#include "broker/pods/bound.h"
 #include "broker/pods/kubelet_caller.h"
 #include "broker/pods/pods.h"
 #include "broker/redirect/requests.h"
@@ -17,7 +18,9 @@
 #include "follow.h"
 #include "node.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 LOG_SCOPE("broker");
 
@@ -36,14 +39,23 @@ static int do_pod_add(struct broker *b, struct request *q)
 {
 	const struct uuid *uid = &q->r->uid;
 
-	return pods_add(b->pods, uid, redirect_requests_gone(b->traffic, uid), q->why);
+	if (pods_add(b->pods, uid, redirect_requests_gone(b->traffic, uid), q->why))
+		return -1;
+	q->reply->arg = pods_wait_s(pods_known(b->pods, uid));
+	if (!pod_is_late(pods_known(b->pods, uid)))
+		return 0;
+	return err_set(q->why, ESTALE,
+	    "its volume was made anew while its containers ran, and its Envoy has not come since: "
+	    "it has the one of before; start the pod anew (kubectl delete pod)");
 }
 
 /* Also of a pod that only an earlier worker added: it may have died before it kept it. */
 static int do_pod_remove(struct broker *b, struct request *q)
 {
-	if (kubelet_volume_is_published(b->options, &q->r->uid))
-		return err_set(q->why, EBUSY, "its volume is mounted: unpublish it first");
+	const char *bound = pod_bound_by(b->options, &q->r->uid);
+
+	if (bound)
+		return err_set(q->why, EBUSY, "%s", bound);
 	follows_remove_pod(b->follows, &q->r->uid);
 	redirect_requests_remove(b->traffic, &q->r->uid);
 	return pods_remove(b->pods, &q->r->uid, q->why);
@@ -62,9 +74,11 @@ static int do_peer_of(struct broker *b, struct request *q)
 	const struct pods_connection c = {q->fd, q->r->arg == LINK_ATTEST_REQUIRE};
 	const enum pods_peer peer = pods_peer(b->pods, q->pod, c, q->reply, q->why);
 
-	if (peer == PODS_PEER_IS)
+	if (peer == PODS_PEER_IS) {
+		pod_came(q->pod);
 		redirect_requests_live(q->pod);
-	else if (peer == PODS_PEER_OF_HOST)
+	}
+	if (peer == PODS_PEER_OF_HOST)
 		redirect_requests_of_host(q->pod);
 	return peer == PODS_PEER_IS ? 0 : -1;
 }
@@ -112,8 +126,7 @@ static int do_redirect_set(struct broker *b, struct request *q)
 
 static int do_redirect_del(struct broker *b, struct request *q)
 {
-	redirect_requests_remove(b->traffic, &q->r->uid);
-	return 0;
+	return redirect_requests_end(b->traffic, &q->r->uid, q->why);
 }
 
 static int do_redirect_counters(struct broker *b, struct request *q)
@@ -207,6 +220,29 @@ static int do_log(struct broker *b, struct request *q)
 	return 0;
 }
 
+/* That it is answered is what the worker wants to know. */
+static int do_beat(struct broker *b, struct request *q)
+{
+	const char *problem = b->ev.problem ? b->ev.problem(b->ctx) : NULL;
+	const uint64_t unsaid = log_unsaid();
+
+	q->reply->arg = (uint32_t)log_dropped();
+	if (unsaid)
+		snprintf(q->reply->why, sizeof(q->reply->why),
+		    "nobody reads the log: %llu lines of the broker were dropped",
+		    (unsigned long long)unsaid);
+	else if (problem)
+		snprintf(q->reply->why, sizeof(q->reply->why), "%s", problem);
+	return 0;
+}
+
+static int do_holds(struct broker *b, struct request *q)
+{
+	(void)b;
+	pods_hold(q->pod, q->r->arg);
+	return 0;
+}
+
 static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_POD_ADD] = do_pod_add,
     [LINK_POD_REMOVE] = do_pod_remove,
@@ -232,6 +268,8 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_DIAL] = do_dial,
     [LINK_CSI_REGISTERED] = do_csi_registered,
     [LINK_LOG] = do_log,
+    [LINK_BEAT] = do_beat,
+    [LINK_HOLDS] = do_holds,
 };
 
 int requests_check(const struct broker_request *in, struct err *e)
@@ -247,10 +285,25 @@ int requests_check(const struct broker_request *in, struct err *e)
 	return 0;
 }
 
+/* Nothing else is looked at: the server of a file may never answer. */
+static bool is_harmless(int fd)
+{
+	int domain = -1, type = -1;
+	socklen_t len = sizeof(int);
+
+	if (fcntl(fd, F_GET_SEALS) >= 0)
+		return true;
+	return !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) && domain == AF_UNIX &&
+	       !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) && type == SOCK_STREAM;
+}
+
 static int act(struct broker *b, const struct broker_request *in, struct request *q)
 {
 	if (in->lost_fd)
 		return err_set(q->why, EMFILE, "the broker is out of file descriptors");
+	if (in->fd >= 0 && !is_harmless(in->fd))
+		return err_set(
+		    q->why, EINVAL, "the descriptor is no memfd, nor a stream of a unix socket");
 	if (ops_row(in->r.op)->whose == LINK_ADDED_POD &&
 	    !(q->pod = pods_find(b->pods, &in->r.uid, q->why)))
 		return -1;

@@ -1,7 +1,7 @@
 /* admin.c
  *
- * request -> who is it? (root only) -> a page of the table, or one of the three that are always
- * there: /healthz, /metrics, /logging -> answer, in the same callback.
+ * request -> who is it? (root of the node only) -> a page of the table, or one of the three that
+ * are always there: /healthz, /metrics, /logging -> answer, in the same callback.
  */
 #include "admin.h"
 #include "common/err.h"
@@ -152,11 +152,17 @@ static void on_request(void *ctx, struct http_request *req)
 	struct admin *a = ctx;
 	const char *path = http_path(req);
 
-	/* The socket is 0600 already; this holds also for an fd that was handed around. */
+	/* The socket is 0600 already; this holds also for an fd that was handed around.  Root of a
+	 * user namespace has another uid here. */
 	if (http_peer_uid(req) != 0) {
 		log_warn(NULL, "refused a peer with uid %d on the admin socket",
 		    (int)http_peer_uid(req));
 		return reply_text(req, 403, "only root may use this socket\n");
+	}
+	if (!http_peer_is_here(req)) {
+		log_warn(NULL, "refused a peer of another network namespace on the admin socket");
+		return reply_text(
+		    req, 403, "only root in agentd's own network namespace may use this socket\n");
 	}
 	if (!strcmp(path, "/logging"))
 		return serve_logging(a, req);

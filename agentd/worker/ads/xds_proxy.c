@@ -211,6 +211,13 @@ static void keep(struct xds_proxy *x, const struct rpc_msg *m)
 	ads_said_add(&x->said, m);
 }
 
+/* What waits for istiod is held for this pod (security-rules.md G7). */
+static void charge(const struct xds_proxy *x)
+{
+	if (x->pair.down)
+		rpc_keeps(x->pair.down, x->said.size + (x->pair.up ? rpc_queued(x->pair.up) : 0));
+}
+
 static void on_down_message(void *ctx, struct rpc_stream *down, struct rpc_msg *m)
 {
 	struct xds_proxy *x = ctx;
@@ -221,6 +228,7 @@ static void on_down_message(void *ctx, struct rpc_stream *down, struct rpc_msg *
 		keep(x, m);
 	if (x->pair.up && ads_relay_request(x->relay, m, &e))
 		end_malformed(x, e.msg);
+	charge(x);
 }
 
 static void on_up_writable(void *ctx, struct rpc_stream *up)
@@ -229,6 +237,7 @@ static void on_up_writable(void *ctx, struct rpc_stream *up)
 
 	(void)up;
 	ads_relay_up_writable(x->relay);
+	charge(x);
 }
 
 /* --- istiod to Envoy --- */
@@ -262,6 +271,7 @@ static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
 	if (!x->answered)
 		ads_said_clear(&x->said);
 	x->answered = true;
+	charge(x);
 	back_off_succeeded(&x->back_off);
 	set_why_not(x, "");
 	if (!ads_relay_response(x->relay, &r, m))

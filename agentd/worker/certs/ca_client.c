@@ -10,6 +10,7 @@
 #include "ca_answer.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "csr_pace.h"
 #include "istio/v1/auth/ca.pb-c.h"
 #include "worker/base/loop.h"
@@ -86,7 +87,7 @@ static void sign_free(struct ca_sign *s)
 	istiod_turn_cancel(&s->turn);
 	rpc_close(&s->stream, RPC_CANCELLED, "");
 	ca_answer_clear(&s->answer);
-	mem_wipe_free(s->token);
+	secret_free(s->token);
 	free(s->request);
 	free(s);
 }
@@ -261,7 +262,7 @@ void ca_sign(struct ca_client *c, struct ca_sign **slot, const struct ca_request
 	s->ctx = ctx;
 	s->pod = r->pod;
 	s->urgent = r->urgent;
-	s->token = mem_strdup(r->token);
+	s->token = secret_dup(r->token);
 	s->request = pack_request(r, &s->request_size);
 	s->begun_ms = loop_now_ms(c->loop);
 	*slot = s;

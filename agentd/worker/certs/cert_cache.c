@@ -598,7 +598,7 @@ void cert_cache_free(struct cert_cache **cache)
 
 	if (!c)
 		return;
-	loop_timer_stop(&c->store_again);
+	back_off_stop(&c->store_again);
 	HASH_ITER (hh, c->entries, e, next)
 		stop_waiting(e); /* no more keys: freeing one that is made would wait for it */
 	HASH_ITER (hh, c->entries, e, next) {

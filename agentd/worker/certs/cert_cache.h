@@ -58,6 +58,8 @@ struct cert_sub *cert_subscribe(
 void cert_unsubscribe(struct cert_sub **s);  /* allowed inside `changed` */
 void cert_token_changed(struct cert_sub *s); /* look again: deliver, or try now what waited */
 json_t *cert_cache_dump(const struct cert_cache *c); /* no key in it */
+/* Why not all of them outlive this process; NULL: they do. */
+const struct err *cert_cache_why_unstored(const struct cert_cache *c);
 
 /* Before the first subscriber: takes back a certificate that an earlier worker stored in `from`.
  * It must pass all checks of an answer of istiod.  Then it lingers, for a minute at least.  The

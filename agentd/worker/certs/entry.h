@@ -3,6 +3,7 @@
 #pragma once
 #include "cert_cache.h"
 #include "common/err.h"
+#include "worker/base/back_off.h"
 #include "worker/base/loop.h"
 #include <uthash.h>
 
@@ -74,8 +75,8 @@ struct cert_cache {
 	struct cert_entry *entries;
 	struct cert_entry *waiting, *maker; /* for the worker thread; the one it works for */
 	struct metric *cached, *hits;
-	struct loop_timer store_again;
-	int store_code; /* error of the last store; 0: none */
+	struct back_off store_again;
+	struct err store_why; /* error of the last store; code 0: none */
 };
 
 void cert_moment_stop(struct cert_moment *m);

@@ -1,7 +1,7 @@
 /* keep.c - certificates beyond this process.
  *
  * issued -> store -> (refused: said once, and all that is not stored is tried again, one by one,
- *                     after half a minute)
+ *                     after 0.5 s, doubling to 30 s)
  * forgotten -> delete.
  * At the start of the next worker: what was stored is believed as little as an answer of istiod.
  */
@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "entry.h"
 #include "store.h"
 #include "worker/istiod/istiod.h"
@@ -17,8 +18,6 @@
 #include <string.h>
 
 LOG_SCOPE("cert");
-
-enum { AGAIN_MS = 30 * 1000 };
 
 void cert_keep_origin(const struct cert_cache *c, struct cert_origin *o)
 {
@@ -50,13 +49,19 @@ static void on_again(void *ctx)
 {
 	struct cert_cache *c = ctx;
 	struct cert_entry *e = NULL, *next = NULL;
+	bool all = true;
 
 	HASH_ITER (hh, c->entries, e, next) {
-		if (e->cert && !e->stored && !e->storing) {
+		if (!e->cert || e->stored)
+			continue;
+		all = false;
+		if (!e->storing) {
 			cert_keep(e); /* the others when it is */
 			return;
 		}
 	}
+	if (all)
+		c->store_why.code = 0;
 }
 
 static void on_stored(void *ctx, const struct err *why)
@@ -66,17 +71,18 @@ static void on_stored(void *ctx, const struct err *why)
 
 	e->stored = !why;
 	if (why) {
-		if (c->store_code != why->code)
+		if (c->store_why.code != why->code)
 			log_warn(NULL,
 			    "certificates are not stored, so a restart requests each one again: %s",
 			    why->msg);
-		c->store_code = why->code;
-		loop_timer_in(c->loop, &c->store_again, AGAIN_MS, on_again, c);
+		c->store_why = *why;
+		back_off_start(c->loop, &c->store_again, on_again, c);
 		return;
 	}
-	if (c->store_code)
+	if (c->store_why.code)
 		log_info(NULL, "certificates are stored again");
-	c->store_code = 0;
+	c->store_why.code = 0;
+	back_off_succeeded(&c->store_again);
 	on_again(c);
 }
 
@@ -96,12 +102,20 @@ void cert_keep(struct cert_entry *e)
 	mem_wipe_free(text);
 }
 
+const struct err *cert_cache_why_unstored(const struct cert_cache *c)
+{
+	return c->store_why.code ? &c->store_why : NULL;
+}
+
 void cert_keep_forget(struct cert_entry *e)
 {
-	const struct cert_cache_options *o = &e->cache->options;
+	struct cert_cache *c = e->cache;
+	const struct cert_cache_options *o = &c->options;
 
 	if (o->link && e->kept)
 		link_state_del(o->link, o->keep, e->id);
+	if (c->store_why.code && !back_off_waits(&c->store_again)) /* this one was the try */
+		back_off_start(c->loop, &c->store_again, on_again, c);
 }
 
 /* Its elements, as istiod sent them. */
@@ -144,6 +158,6 @@ struct cert *cert_keep_believe(
 	for (size_t i = 0; i < n; i++)
 		free(elements[i]);
 	if (c)
-		c->key_pem = mem_strdup(s->key_pem);
+		c->key_pem = secret_dup(s->key_pem);
 	return c;
 }

@@ -6,6 +6,7 @@
 #include "store.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -305,8 +306,7 @@ static int read_body(struct cert_stored *s, const char *at, const char *end, str
 		sum += s->element_size[i];
 	if (key_size + sum != (size_t)(end - at))
 		return damaged(e, "sizes");
-	s->key_pem = mem_zalloc(key_size + 1);
-	memcpy(s->key_pem, at, key_size);
+	s->key_pem = secret_new(at, key_size);
 	s->chain_pem = mem_zalloc(sum + 1);
 	memcpy(s->chain_pem, at + key_size, sum);
 	return 0;
@@ -373,7 +373,7 @@ int cert_store_read(struct cert_stored *s, const char *text, size_t size, struct
 
 void cert_stored_clear(struct cert_stored *s)
 {
-	mem_wipe_free(s->key_pem);
+	secret_free(s->key_pem);
 	free(s->chain_pem);
 	s->key_pem = s->chain_pem = NULL;
 }

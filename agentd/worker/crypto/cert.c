@@ -2,6 +2,7 @@
 #include "cert.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "roots.h"
 #include <string.h>
 #include <time.h>
@@ -47,7 +48,7 @@ void cert_unref(struct cert **cert)
 
 	if (!c || --c->refs)
 		return;
-	mem_wipe_free(c->key_pem);
+	secret_free(c->key_pem);
 	free(c->chain_pem);
 	free(c->root_pem);
 	free(c);

@@ -9,6 +9,7 @@
 #include "token.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "identity.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -209,8 +210,7 @@ static int copy_jwt(struct token *t, const char *text, size_t len, struct err *e
 	if (len > TOKEN_SIZE_MAX)
 		return err_set(
 		    e, ERR_INVALID, "token: %zu bytes are more than %d", len, TOKEN_SIZE_MAX);
-	t->jwt = mem_zalloc(len + 1);
-	memcpy(t->jwt, text, len);
+	t->jwt = secret_new(text, len);
 
 	size_t header = part_length(t->jwt, '.');
 	size_t payload = header ? part_length(t->jwt + header + 1, '.') : 0;
@@ -234,7 +234,7 @@ int token_parse(struct token *t, const char *text, size_t len, struct err *e)
 
 void token_clear(struct token *t)
 {
-	mem_wipe_free(t->jwt);
+	secret_free(t->jwt);
 	*t = (struct token){0};
 }
 

@@ -11,6 +11,7 @@
 #include "x509.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "identity.h"
 #include <openssl/encoder.h>
 #include <openssl/err.h>
@@ -91,12 +92,19 @@ static EVP_PKEY *make_key(enum x509_key_type type)
 }
 
 /* A memory BIO wipes what it frees, so the copy is the only one left. */
+static char *secret_text(BIO *bio)
+{
+	char *data;
+	long size = BIO_get_mem_data(bio, &data);
+	return secret_new(data, (size_t)size);
+}
+
 static char *key_text(const EVP_PKEY *key, bool pkcs8)
 {
 	owned(bio) BIO *bio = BIO_new(BIO_s_mem());
 	owned(encoder) OSSL_ENCODER_CTX *enc = OSSL_ENCODER_CTX_new_for_pkey(
 	    key, EVP_PKEY_KEYPAIR, "PEM", pkcs8 ? "PrivateKeyInfo" : "type-specific", NULL);
-	return bio && enc && OSSL_ENCODER_to_bio(enc, bio) ? bio_text(bio) : NULL;
+	return bio && enc && OSSL_ENCODER_to_bio(enc, bio) ? secret_text(bio) : NULL;
 }
 
 /* Go writes O as a PrintableString, empty or not; the string types' own minimum of one character
@@ -155,7 +163,7 @@ int x509_make_request(struct x509_request *out, const struct x509_key_params *k,
 
 void x509_request_clear(struct x509_request *r)
 {
-	mem_wipe_free(r->key_pem);
+	secret_free(r->key_pem);
 	free(r->csr_pem);
 	*r = (struct x509_request){0};
 }

@@ -346,7 +346,7 @@ void dns_proxy_rest(struct dns_proxy *p)
 	DL_FOREACH_SAFE (p->connections, c, ctmp)
 		close_connection(c);
 	DL_FOREACH_SAFE (p->questions, q, qtmp)
-		drop(q);
+		dns_ask_refuse(q->ask);  /* who asked asks the next worker, at once */
 	p->counts = dns_proxy_counts(p); /* those of the resolvers go */
 	dns_upstream_free(&p->upstream);
 	close(take_fd(p->udp));

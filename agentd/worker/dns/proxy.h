@@ -3,7 +3,7 @@
  *
  * The broker makes the sockets.  A question to an address that is not loopback is dropped.  A pod
  * has 2,000 questions a second (more are read later), 1,024 under way, 32 connections.  Before the
- * first table all questions go to the resolvers, as they do while no worker lives.
+ * first table all questions go to the resolvers.
  */
 #pragma once
 #include "table.h"
@@ -19,7 +19,7 @@ struct dns_proxy *dns_proxy_new(const struct dns_upstream_options *o, const char
 void dns_proxy_free(struct dns_proxy **p);
 /* Takes both sockets: from now on their queries are answered. */
 void dns_proxy_serve(struct dns_proxy *p, int udp, int tcp);
-/* Closes the sockets and connections, and cancels the questions under way. */
+/* Closes the sockets and connections; questions under way end with "server failure". */
 void dns_proxy_rest(struct dns_proxy *p);
 void dns_proxy_set_table(struct dns_proxy *p, struct dns_table *t); /* takes it */
 const struct dns_table *dns_proxy_table(const struct dns_proxy *p); /* NULL: none came yet */

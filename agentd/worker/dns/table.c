@@ -339,6 +339,20 @@ static bool is_equal(const void *a, const void *b, size_t size)
 	return size == 0 || !memcmp(a, b, size);
 }
 
+/* The suffix of a pod's first search domain. */
+static void write_search(char out[SUFFIX_SIZE], const struct dns_zone *z)
+{
+	snprintf(out, SUFFIX_SIZE, ".%s.svc.%s.", z->ns, z->cluster_domain);
+}
+
+bool dns_table_is_of(const struct dns_table *t, const struct dns_zone *z)
+{
+	char search[SUFFIX_SIZE];
+
+	write_search(search, z);
+	return !strcmp(t->search, search);
+}
+
 static struct dns_table *find_equal(const struct dns_table *t)
 {
 	struct dns_table *o;
@@ -360,7 +374,7 @@ struct dns_table *dns_table_new(struct pbwire names, const struct dns_zone *z, s
 	struct reading r = {.table = t, .zone = z, .e = e};
 
 	snprintf(r.domain, sizeof(r.domain), "svc.%s", z->cluster_domain);
-	snprintf(t->search, sizeof(t->search), ".%s.svc.%s.", z->ns, z->cluster_domain);
+	write_search(t->search, z);
 	if (read_table(&r, names)) {
 		destroy(t);
 		return NULL;

@@ -32,4 +32,5 @@ struct dns_found {
 };
 /* `name` is in lower case, with its final dot.  False: istiod did not send this name. */
 bool dns_table_find(const struct dns_table *t, const char *name, struct dns_found *out);
+bool dns_table_is_of(const struct dns_table *t, const struct dns_zone *z);
 size_t dns_table_names(const struct dns_table *t);

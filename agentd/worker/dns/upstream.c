@@ -387,6 +387,11 @@ int dns_upstream_ask(struct dns_upstream *u, struct dns_ask **slot, const struct
 	return 0;
 }
 
+void dns_ask_refuse(struct dns_ask *a)
+{
+	give_up(a);
+}
+
 void dns_ask_cancel(struct dns_ask **a)
 {
 	if (*a)

@@ -39,6 +39,7 @@ typedef void (*dns_asked)(void *ctx, const uint8_t *data, size_t size);
 int dns_upstream_ask(struct dns_upstream *u, struct dns_ask **slot, const struct dns_query *q,
     bool tcp, dns_asked done, void *ctx);
 void dns_ask_cancel(struct dns_ask **a);
+void dns_ask_refuse(struct dns_ask *a); /* its answer is "server failure", now */
 
 struct dns_upstream_counts {
 	uint64_t asked, failed; /* questions; without an answer */

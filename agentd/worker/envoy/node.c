@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ADDRESSES_MAX = 64 };
@@ -188,6 +189,34 @@ static void set_text(json_t *m, const char *key, const char *value)
 		json_object_set_new(m, key, json_string(value));
 }
 
+static void set_map(json_t *m, const char *key, json_t *value)
+{
+	if (json_object_size(value))
+		json_object_set(m, key, value);
+}
+
+/* A number as Istio's own agent writes it; proxy_config keeps all numbers as text. */
+static void set_number(json_t *config, const char *field)
+{
+	const char *text = json_string_value(json_object_get(config, field));
+
+	if (text && *text && strlen(text) < 10 && !text[strspn(text, "0123456789")])
+		json_object_set_new(config, field, json_integer(strtol(text, NULL, 10)));
+}
+
+static json_t *effective_config(const struct node *n)
+{
+	json_t *config = json_copy(n->env.proxy_config);
+
+	set_number(config, "proxyAdminPort");
+	set_number(config, "statusPort");
+	set_number(config, "statNameLength");
+	if (n->env.settings.concurrency >= 0)
+		json_object_set_new(
+		    config, "concurrency", json_integer(n->env.settings.concurrency));
+	return config;
+}
+
 /* Types matter: a wrong one makes istiod refuse the stream (istio-agent.md 0.16). */
 static json_t *metadata(const struct node *n)
 {
@@ -204,18 +233,20 @@ static json_t *metadata(const struct node *n)
 	set_text(m, "ISTIO_VERSION", n->env.istio_version);
 	set_text(m, "AGENTD_VERSION", n->context.version);
 	json_object_set_new(m, "PILOT_SAN", json_pack("[s]", plane_of(n)->server_name));
-	json_object_set(m, "LABELS", n->env.labels);
-	if (n->env.static_labels)
-		json_object_set(m, "STATIC_LABELS", n->env.static_labels);
-	json_object_set(m, "ANNOTATIONS", n->env.annotations);
-	json_object_set(m, "PROXY_CONFIG", n->env.proxy_config);
+	set_map(m, "LABELS", n->env.labels);
+	set_map(m, "STATIC_LABELS", n->env.static_labels);
+	set_map(m, "ANNOTATIONS", n->env.annotations);
+	json_object_set_new(m, "PROXY_CONFIG", effective_config(n));
 	json_object_set_new(m, "ENVOY_STATUS_PORT", json_integer(s->status_port));
 	json_object_set_new(m, "ENVOY_PROMETHEUS_PORT", json_integer(s->prometheus_port));
 	/* The truth: what redirection really does; never "true" for
 	 * the extension that upstream Envoy lacks (istio-agent.md 8.9). */
 	set_text(m, "INTERCEPTION_MODE", n->captured ? "REDIRECT" : "NONE");
-	set_text(m, "DNS_CAPTURE", n->dns_captured ? "true" : "false");
+	set_text(m, "DNS_CAPTURE", n->dns_captured ? "true" : NULL);
 	set_text(m, "METADATA_DISCOVERY", "false");
+	/* What the pod's command line and bootstrap say. */
+	set_text(m, "ENVOY_SKIP_DEPRECATED_LOGS", "true");
+	set_text(m, "WORKLOAD_IDENTITY_SOCKET_FILE", "socket");
 	return m;
 }
 

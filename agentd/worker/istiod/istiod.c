@@ -227,8 +227,9 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 {
 	char *bearer = s->token ? bearer_of(s->token) : NULL;
 	const struct rpc_header headers[] = {
-	    {"clusterid", i->options.cluster_id}, /* also when empty (istio-agent.md 1.2) */
-	    {"authorization", bearer},
+	    /* Also when empty (istio-agent.md 1.2). */
+	    {"clusterid", i->options.cluster_id, .secret = false},
+	    {"authorization", bearer, .secret = true},
 	};
 	const struct rpc_call call = {
 	    .method = s->method,

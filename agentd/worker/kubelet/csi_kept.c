@@ -2,6 +2,7 @@
 #include "csi_kept.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "worker/crypto/identity.h"
 #include <errno.h>
 #include <stdio.h>
@@ -79,7 +80,7 @@ static int read_all(struct csi_publish *p, const json_t *o, struct err *e)
 	if (!uuid_parse(&spec->uid, uid) || !identity_valid_ns(p->target.volume) || !token)
 		return damaged(e, "not a published pod");
 	p->target.pod = spec->uid;
-	p->token = mem_strdup(token);
+	p->token = secret_dup(token);
 	return read_env(spec, json_object_get(o, "env"), e);
 }
 

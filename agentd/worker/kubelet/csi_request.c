@@ -8,6 +8,7 @@
 #include "csi_request.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "worker/base/pbwire.h"
 #include "worker/crypto/identity.h"
 #include "worker/crypto/token.h"
@@ -343,7 +344,7 @@ static void read_token(struct reader *r)
 	json_t *all = len && len <= TOKENS_MAX ? json_loadb(text, len, 0, NULL) : NULL;
 	const json_t *ours = json_object_get(all, AUDIENCE);
 
-	r->out->token = mem_strdup(json_string_value(json_object_get(ours, "token")));
+	r->out->token = secret_dup(json_string_value(json_object_get(ours, "token")));
 	json_decref(all);
 }
 
@@ -407,7 +408,7 @@ int csi_publish_read(struct csi_publish *out, const struct iovec *iov, size_t n,
 void csi_publish_clear(struct csi_publish *p)
 {
 	csi_spec_clear(&p->spec);
-	mem_wipe_free(take(p->token));
+	secret_free(take(p->token));
 }
 
 int csi_unpublish_read(struct csi_unpublish *out, const struct iovec *iov, size_t n, struct err *e)

@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "csi_request.h"
 #include "worker/base/metrics.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>
@@ -94,6 +95,8 @@ enum rpc_status csi_status_of(const struct err *e)
 		return RPC_FAILED_PRECONDITION;
 	case ERR_UNAVAILABLE:
 		return RPC_UNAVAILABLE;
+	case EUSERS: /* --max-pods */
+		return RPC_RESOURCE_EXHAUSTED;
 	default:
 		return RPC_INTERNAL;
 	}

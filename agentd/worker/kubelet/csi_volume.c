@@ -75,6 +75,7 @@ static void stop_work(struct csi_volume *v)
 	loop_timer_stop(&v->soon);
 	loop_timer_stop(&v->certificate);
 	loop_timer_stop(&v->abandoned);
+	back_off_stop(&v->keep_again);
 	link_call_cancel(&v->keeping);
 	link_call_cancel(&v->mounting);
 }
@@ -99,9 +100,21 @@ static void forget(struct csi_volume *v)
 	link_state_del(v->all->o.link, LINK_STATE_POD, id);
 }
 
+/* Once for each reason. */
+static void note_unkept(struct csi_volume *v, const struct err *e)
+{
+	struct err why = *e;
+
+	err_wrap(&why, "the pod is not kept over a restart of agentd");
+	if (strcmp(v->why_unkept.msg, why.msg) != 0)
+		log_warn(csi_volume_pod(v)->label, "%s", why.msg);
+	v->why_unkept = why;
+}
+
 /* One at a time; a newer token waits for its turn.  False: it will not be kept. */
 static bool keep(struct csi_volume *v)
 {
+	static const struct err too_large = {EFBIG, "its volumeAttributes are too large"};
 	const struct pod *p = csi_volume_pod(v);
 	struct csi_publish all = {.target = v->target, .spec = *p, .token = p->token};
 	uint8_t id[CSI_KEPT_ID_SIZE];
@@ -111,14 +124,14 @@ static bool keep(struct csi_volume *v)
 	v->unkept = v->keeping != NULL;
 	if (v->keeping)
 		return true;
+	back_off_stop(&v->keep_again);
 	memcpy(all.volume_id, v->volume_id, sizeof(all.volume_id));
 	csi_kept_id(&v->target.pod, id);
 	k.data = text = csi_kept_write(&all, &k.size);
 	if (k.size <= KEPT_MAX)
 		link_state_put(v->all->o.link, &v->keeping, &k, on_kept, v);
 	else
-		log_warn_limited(&v->all->log, p->label,
-		    "not kept over a restart of agentd: its volumeAttributes are too large");
+		note_unkept(v, &too_large);
 	mem_wipe_free(text);
 	return v->keeping != NULL;
 }
@@ -143,6 +156,9 @@ static void fail(struct csi_volume *v, enum rpc_status status, const char *why)
 	char text[ERR_MSG_SIZE];
 
 	snprintf(text, sizeof(text), "%s", why); /* it may be the pod's */
+	if (w->calls)
+		csi_refused_add(&v->all->refused, v->all->o.loop,
+		    &(struct csi_publish){.target = v->target, .spec = *csi_volume_pod(v)}, text);
 	remove_pod(v);
 	csi_refuse_all(w, status, text);
 	volume_free(v);
@@ -186,14 +202,23 @@ static void mount_if_wanted(struct csi_volume *v)
 	link_publish(v->all->o.link, &v->mounting, &v->target.pod, v->target.volume, on_mounted, v);
 }
 
+static void keep_again(void *ctx)
+{
+	keep(ctx);
+}
+
 /* Without it a next worker waits for the kubelet's next publish: no reason not to start a pod. */
 static void on_kept(void *ctx, const struct err *e)
 {
 	struct csi_volume *v = ctx;
 
-	if (e)
-		log_warn(csi_volume_pod(v)->label,
-		    "the pod is not kept over a restart of agentd: %s", e->msg);
+	if (e) {
+		note_unkept(v, e);
+		back_off_start(v->all->o.loop, &v->keep_again, keep_again, v);
+	} else {
+		v->why_unkept = (struct err){.code = 0};
+		back_off_succeeded(&v->keep_again);
+	}
 	if (v->unkept)
 		keep(v);
 	if (v->state == STORING)
@@ -387,6 +412,7 @@ static void publish_first(struct csi_volumes *all, struct csi_call *c, const str
 	struct err e;
 	int rc = csi_token_check(q, now_s(all), &e);
 
+	csi_refused_drop(&all->refused, &q->target.pod);
 	if (!rc && v) {
 		take_token(v, csi_volume_pod(v), q);
 	} else if (!rc) {
@@ -397,6 +423,7 @@ static void publish_first(struct csi_volumes *all, struct csi_call *c, const str
 			volume_free(v);
 	}
 	if (rc) {
+		csi_refused_add(&all->refused, all->o.loop, q, e.msg);
 		csi_refuse(c, csi_status_of(&e), e.msg);
 		return;
 	}
@@ -449,6 +476,7 @@ static void on_unmounted(void *ctx, const struct err *e)
 		log_error(
 		    p ? p->label : NULL, "volume %s not unmounted: %s", v->target.volume, e->msg);
 		csi_refuse_all(&v->unpublishing, RPC_INTERNAL, e->msg);
+		v->problem = *e;
 		v->state = v->mounted ? UNKNOWN : STARTING;
 		if (!p && !v->mounted)
 			volume_free(v);
@@ -484,6 +512,7 @@ void csi_volumes_unpublish(
 		    c, RPC_INVALID_ARGUMENT, "another volume_id is published at target_path");
 		return;
 	}
+	csi_refused_drop(&all->refused, &u->target.pod);
 	if (!v)
 		v = volume_new(all, &u->target, u->volume_id);
 	csi_wait(&v->unpublishing, c, HOLD_MS);
@@ -544,5 +573,6 @@ void csi_volumes_free(struct csi_volumes **volumes)
 	loop_timer_stop(&all->silence);
 	HASH_ITER (hh, all->volumes, v, next)
 		volume_free(v);
+	csi_refused_clear(&all->refused);
 	free(all);
 }

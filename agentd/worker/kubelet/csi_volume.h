@@ -40,5 +40,9 @@ void csi_volumes_synced(struct csi_volumes *v); /* that was all */
 /* Of a pod, for agentctl: name, id, state, published, last_publish_age_s, waiting_calls, problem;
  * NULL: it has none. */
 json_t *csi_volume_dump(const struct csi_volumes *v, const struct uuid *pod);
-json_t *csi_volumes_waiting(const struct csi_volumes *v); /* [{uid, volume}] without a pod */
-void csi_volumes_measure(const struct csi_volumes *v);
+/* Those without a pod that is served, [{uid, volume, problem}]: they wait for the kubelet, or were
+ * refused (then `pod`, too). */
+json_t *csi_volumes_waiting(struct csi_volumes *v);
+/* How many have a problem, of which `why` is one. */
+unsigned csi_volumes_troubled(const struct csi_volumes *v, struct err *why);
+void csi_volumes_measure(struct csi_volumes *v);

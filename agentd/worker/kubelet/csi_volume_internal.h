@@ -2,7 +2,9 @@
 #pragma once
 #include "common/err.h"
 #include "common/log.h"
+#include "csi_refused.h"
 #include "csi_volume.h"
+#include "worker/base/back_off.h"
 #include <uthash.h>
 
 enum csi_volume_state {
@@ -25,6 +27,8 @@ struct csi_volume {
 	struct csi_waiting publishing, unpublishing;
 	struct loop_timer soon, certificate, abandoned;
 	struct link_call *keeping, *mounting;
+	struct back_off keep_again;
+	struct err why_unkept;     /* the next worker will not know it; code 0: it will */
 	int64_t since_ms, last_ms; /* uptime: first and last publish; 0: none in our life */
 	struct err problem;        /* of the last publish */
 	UT_hash_handle hh;
@@ -34,6 +38,7 @@ struct csi_volumes {
 	struct csi_volumes_options o;
 	struct pod_source source;
 	struct csi_volume *volumes; /* by pod */
+	struct csi_refused *refused;
 	struct loop_timer silence;
 	bool silent;
 	struct log_budget log;

@@ -51,6 +51,30 @@ void csi_volumes_heard(struct csi_volumes *all)
 	loop_timer_in(all->o.loop, &all->silence, SILENCE_MS, on_silence, all);
 }
 
+/* NULL: it has none. */
+static const struct err *problem_of(const struct csi_volume *v)
+{
+	if (v->problem.code)
+		return &v->problem;
+	return v->why_unkept.code ? &v->why_unkept : NULL;
+}
+
+unsigned csi_volumes_troubled(const struct csi_volumes *all, struct err *why)
+{
+	unsigned n = 0;
+
+	for (const struct csi_volume *v = all->volumes; v; v = v->hh.next) {
+		const struct pod *p = csi_volume_pod(v);
+
+		if (!problem_of(v) || !p)
+			continue;
+		n++;
+		*why = *problem_of(v);
+		err_wrap(why, "volume %s of %s", v->target.volume, p->label);
+	}
+	return n;
+}
+
 json_t *csi_volume_dump(const struct csi_volumes *all, const struct uuid *pod)
 {
 	const struct csi_volume *v = csi_volume_find(all, pod);
@@ -62,14 +86,14 @@ json_t *csi_volume_dump(const struct csi_volumes *all, const struct uuid *pod)
 	o = json_pack("{s:s, s:s, s:s, s:b, s:i, s:s}", "name", v->target.volume, "id",
 	    v->volume_id, "state", state_of(v), "published", v->state == PUBLISHED, "waiting_calls",
 	    (int)(csi_waiting_count(&v->publishing) + csi_waiting_count(&v->unpublishing)),
-	    "problem", v->problem.code ? v->problem.msg : "");
+	    "problem", problem_of(v) ? problem_of(v)->msg : "");
 	if (v->last_ms)
 		json_object_set_new(
 		    o, "last_publish_age_s", json_integer((now - v->last_ms) / 1000));
 	return o;
 }
 
-json_t *csi_volumes_waiting(const struct csi_volumes *all)
+json_t *csi_volumes_waiting(struct csi_volumes *all)
 {
 	json_t *list = json_array();
 
@@ -83,11 +107,13 @@ json_t *csi_volumes_waiting(const struct csi_volumes *all)
 		    json_pack("{s:s, s:s, s:s}", "uid", uid, "volume", v->target.volume, "problem",
 			v->problem.code ? v->problem.msg : "waits for the kubelet's next publish"));
 	}
+	csi_refused_dump(&all->refused, all->o.loop, list);
 	return list;
 }
 
-void csi_volumes_measure(const struct csi_volumes *all)
+void csi_volumes_measure(struct csi_volumes *all)
 {
+	json_t *refused = json_array();
 	static const char *const states[] = {
 	    "starting", "published", "waiting", "unpublishing", "unknown"};
 
@@ -97,5 +123,8 @@ void csi_volumes_measure(const struct csi_volumes *all)
 		metric_labels(label, sizeof(label), "state", states[i], NULL);
 		metric_set(all->metrics.volumes, label, count_of(all, states[i]));
 	}
+	csi_refused_dump(&all->refused, all->o.loop, refused);
+	metric_set(all->metrics.volumes, "state=\"refused\"", (double)json_array_size(refused));
+	json_decref(refused);
 	metric_set(all->metrics.alarm, "alarm=\"no_republish\"", all->silent);
 }

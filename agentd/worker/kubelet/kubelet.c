@@ -115,6 +115,11 @@ json_t *kubelet_dump_waiting(const struct kubelet *c)
 	return c ? csi_volumes_waiting(c->volumes) : json_array();
 }
 
+unsigned kubelet_troubled(const struct kubelet *c, struct err *why)
+{
+	return c ? csi_volumes_troubled(c->volumes, why) : 0;
+}
+
 const char *kubelet_why_not(const struct kubelet *c)
 {
 	return !c || c->registered

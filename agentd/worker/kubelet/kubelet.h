@@ -1,5 +1,6 @@
 /* kubelet.h - the node's kubelet: its volumes restored, its calls served. */
 #pragma once
+#include "common/err.h"
 #include <jansson.h>
 #include <stdint.h>
 
@@ -28,5 +29,7 @@ void kubelet_stop_accepting(struct kubelet *c);
 const char *kubelet_why_not(const struct kubelet *c); /* NULL: registered, or there is none */
 json_t *kubelet_dump_volume(const struct kubelet *c, const struct uuid *pod); /* or NULL */
 json_t *kubelet_dump_waiting(const struct kubelet *c);
+/* Volumes with a problem, of which `why` is one. */
+unsigned kubelet_troubled(const struct kubelet *c, struct err *why);
 json_t *kubelet_dump(const struct kubelet *c); /* of the socket, for /status */
 void kubelet_measure(const struct kubelet *c);

@@ -28,6 +28,11 @@ static void take_done(const struct link_call *was, struct link_heard *h)
 		log_refusal(was, h->e);
 }
 
+static void take_added(const struct link_call *was, struct link_heard *h)
+{
+	was->added(was->ctx, h->e, h->e ? 0 : h->in->arg);
+}
+
 static void take_descriptor(const struct link_call *was, struct link_heard *h)
 {
 	was->listening(was->ctx, h->e, h->e ? -1 : take_fd(h->fd));
@@ -66,13 +71,18 @@ static void take_verdict(const struct link_call *was, struct link_heard *h)
 	was->explained(was->ctx, h->e, h->in->arg);
 }
 
+static void take_beat(const struct link_call *was, struct link_heard *h)
+{
+	was->alive(was->ctx, h->in->arg, h->in->why);
+}
+
 static void take_end_of_volumes(const struct link_call *was, struct link_heard *h)
 {
 	was->volume_found(was->ctx, &(struct link_volume){.e = h->e});
 }
 
 const link_answer_taker link_answers[LINK_OP_END] = {
-    [LINK_POD_ADD] = take_done,
+    [LINK_POD_ADD] = take_added,
     [LINK_POD_REMOVE] = take_done,
     [LINK_LISTEN] = take_descriptor,
     [LINK_PEER_OF] = take_peer,
@@ -96,4 +106,6 @@ const link_answer_taker link_answers[LINK_OP_END] = {
     [LINK_VOLUMES] = take_end_of_volumes,
     [LINK_CSI_REGISTERED] = take_done,
     [LINK_LOG] = take_done,
+    [LINK_BEAT] = take_beat,
+    [LINK_HOLDS] = take_done,
 };

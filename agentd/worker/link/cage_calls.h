@@ -1,6 +1,6 @@
 /* cage_calls.h - the system calls that the worker may make, and their arguments
- * (process-split.md 1.1).  Any other call ends the process with SIGSYS: it is an attack, or a
- * library that needs a look.  Calls by which libraries only probe the kernel get an error instead.
+ * (process-split.md 1.1).  A dangerous call ends the process with SIGSYS: it is an attack, or a
+ * library that needs a look.  A call by which libraries only probe the kernel gets an error.
  */
 #pragma once
 

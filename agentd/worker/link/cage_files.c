@@ -4,7 +4,9 @@
  * resolver that cannot read the new resolv.conf asks 127.0.0.1): the worker can read what everybody
  * can read there.  Nothing can be written, made, removed or executed anywhere.  From ABI 4 on TCP
  * leads to the control planes' ports and to DNS only: not to the kubelet, a metadata service or a
- * local database.  From ABI 6 on no abstract unix socket of others and no signal to others.
+ * local database.  No TCP port is taken but one that the kernel chooses (grpc asks so whether there
+ * is IPv6): a service of the node that restarts must find its own free.  From ABI 6 on no abstract
+ * unix socket of others and no signal to others.
  */
 #include "cage_files.h"
 #include "common/err.h"
@@ -28,6 +30,7 @@ struct port_rule {
 };
 enum {
 	RULE_PORT = 2,
+	BIND_TCP = 1 << 0,
 	CONNECT_TCP = 1 << 1,
 	SCOPE_ABSTRACT_UNIX_SOCKET = 1 << 0,
 	SCOPE_SIGNAL = 1 << 1,
@@ -37,6 +40,7 @@ enum {
 	FS_RIGHTS_5 = (1 << 16) - 1, /* and IOCTL_DEV */
 	ABI_PORTS = 4,
 	ABI_SCOPES = 6,
+	ANY_FREE_PORT = 0,
 	DNS = 53,
 	READ = LANDLOCK_ACCESS_FS_READ_FILE,
 	READ_ALL = READ | LANDLOCK_ACCESS_FS_READ_DIR,
@@ -56,7 +60,8 @@ static const struct {
     {"/usr/share/grpc", READ}, /* its roots, on systems that have them there */
     {"/usr/lib/ssl", READ}, {"/usr/share/zoneinfo", READ}, {"/sys/devices/system/cpu", READ},
     {"/dev/urandom", READ},
-    {"/proc/self", READ_ALL}, /* our own memory and descriptors, as metrics */
+    /* Our own descriptors and memory, as metrics.  No more of it: /proc/self/net is the node's. */
+    {"/proc/self/fd", READ_ALL}, {"/proc/self/statm", READ},
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
     {"/", READ_ALL}, /* what a stack of a report needs: everything that is loaded */
 #endif
@@ -74,8 +79,7 @@ static int add_path(int ruleset, const char *path, unsigned access, struct err *
 	if (!fstat(fd, &st) && !S_ISDIR(st.st_mode))
 		rule.allowed_access &= READ;
 	int rc = (int)syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
-	/* procfs makes a new inode for a directory that nobody holds, and the rule would be lost.
-	 */
+	/* procfs makes a new inode for what nobody holds, and the rule would be lost. */
 	if (rc || strncmp(path, "/proc/", 6) != 0)
 		close(fd);
 	return rc ? err_sys(e, "landlock: rule of %s", path) : 0;
@@ -109,9 +113,9 @@ static int add_files(int ruleset, struct err *e)
 	return 0;
 }
 
-static int add_port(int ruleset, uint16_t port, struct err *e)
+static int add_port(int ruleset, unsigned access, uint16_t port, struct err *e)
 {
-	struct port_rule rule = {.access = CONNECT_TCP, .port = port};
+	struct port_rule rule = {.access = access, .port = port};
 
 	if (syscall(SYS_landlock_add_rule, ruleset, RULE_PORT, &rule, 0))
 		return err_sys(e, "landlock: rule of port %u", port);
@@ -120,10 +124,10 @@ static int add_port(int ruleset, uint16_t port, struct err *e)
 
 static int add_ports(int ruleset, const uint16_t *ports, size_t n, struct err *e)
 {
-	if (add_port(ruleset, DNS, e))
+	if (add_port(ruleset, BIND_TCP, ANY_FREE_PORT, e) || add_port(ruleset, CONNECT_TCP, DNS, e))
 		return -1;
 	for (size_t i = 0; i < n; i++)
-		if (add_port(ruleset, ports[i], e))
+		if (add_port(ruleset, CONNECT_TCP, ports[i], e))
 			return -1;
 	return 0;
 }
@@ -136,7 +140,7 @@ static int make_ruleset(int abi)
 	enum { LEVELS = sizeof(fs) / sizeof(fs[0]) };
 	const struct ruleset r = {
 	    .fs = fs[abi < LEVELS ? abi : LEVELS - 1],
-	    .net = abi >= ABI_PORTS ? CONNECT_TCP : 0,
+	    .net = abi >= ABI_PORTS ? BIND_TCP | CONNECT_TCP : 0,
 	    .scoped = abi >= ABI_SCOPES ? SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL : 0,
 	};
 

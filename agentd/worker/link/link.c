@@ -31,6 +31,13 @@ struct relisten {
 	UT_hash_handle hh;
 };
 
+struct pod_watch {
+	struct uuid pod;
+	link_pod_noted noted;
+	void *ctx;
+	UT_hash_handle hh;
+};
+
 /* A request that found the socket full. */
 struct queued {
 	struct link_request req;
@@ -45,6 +52,8 @@ struct link {
 	struct queued *queue;
 	struct link_call *calls;    /* by id */
 	struct relisten *relistens; /* by pod */
+	struct pod_watch *pods;     /* the same */
+	struct link_insistence insistence;
 	link_redirect_noted redirect_noted;
 	void *redirect_ctx;
 	link_csi_noted csi_noted;
@@ -68,7 +77,7 @@ static enum received receive(int sock, struct link_packet *in, int *fd, struct e
 	struct fdpass_got got;
 	int rc = fdpass_receive(sock, in, sizeof(*in), 0, &got);
 
-	*fd = got.fd;
+	*fd = fdpass_first(&got);
 	if (rc && errno == EAGAIN)
 		return NOTHING;
 	if (rc && errno == ECONNRESET)
@@ -189,16 +198,31 @@ void link_ask(struct link *p, struct link_call **slot, const struct link_request
 	link_call_send(c, fd);
 }
 
+/* --- pods come and go --- */
+
 void link_pod_add(
-    struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx)
+    struct link *p, struct link_call **slot, const struct uuid *pod, link_added done, void *ctx)
 {
-	link_ask(p, slot, &(struct link_request){.op = LINK_POD_ADD, .uid = *pod}, -1, done, ctx);
+	link_insist_no_more(p, &(struct link_request){.op = LINK_POD_REMOVE, .uid = *pod});
+	struct link_call *c =
+	    link_call_new(p, slot, &(struct link_request){.op = LINK_POD_ADD, .uid = *pod}, ctx);
+
+	c->added = done;
+	link_call_send(c, -1);
+}
+
+void link_pod_holds(struct link *p, struct link_call **slot, const struct uuid *pod, int64_t bytes,
+    link_done done, void *ctx)
+{
+	const struct link_request q = {
+	    .op = LINK_HOLDS, .uid = *pod, .arg = (uint32_t)(bytes >> 10)};
+
+	link_ask(p, slot, &q, -1, done, ctx);
 }
 
 void link_pod_remove(struct link *p, const struct uuid *pod)
 {
-	link_ask(
-	    p, NULL, &(struct link_request){.op = LINK_POD_REMOVE, .uid = *pod}, -1, NULL, NULL);
+	link_insist(p, &(struct link_request){.op = LINK_POD_REMOVE, .uid = *pod});
 }
 
 void link_listen(struct link *p, struct link_call **slot, const struct uuid *pod,
@@ -226,25 +250,19 @@ void link_require_attestation(struct link *p)
 	p->attest = LINK_ATTEST_REQUIRE;
 }
 
-void link_write(
-    struct link *p, const struct uuid *pod, enum link_file file, const void *data, size_t size)
+void link_write(struct link *p, struct link_call **slot, const struct uuid *pod,
+    const struct link_written *w, link_done done, void *ctx)
 {
-	char uid[UUID_TEXT_SIZE];
+	struct link_call *c = link_call_new(p, slot,
+	    &(struct link_request){.op = LINK_WRITE, .kind = (uint16_t)w->file, .uid = *pod}, ctx);
 	struct err e;
-	auto_close int fd = -1;
+	auto_close int fd = link_memfd_sealed(w->data, w->size, &e);
 
-	uuid_format(pod, uid);
-	if (size > LINK_FILE_SIZE_MAX) {
-		log_error(uid, "a file of %zu bytes for the pod is too large: at most 1 MiB", size);
-		return;
-	}
-	if ((fd = link_memfd_sealed(data, size, &e)) < 0) {
-		log_error(uid, "a file for the pod: %s", e.msg);
-		return;
-	}
-	link_ask(p, NULL,
-	    &(struct link_request){.op = LINK_WRITE, .kind = (uint16_t)file, .uid = *pod}, fd, NULL,
-	    NULL);
+	c->done = done;
+	if (fd >= 0)
+		link_call_send(c, fd);
+	else
+		link_call_unsent(c);
 }
 
 /* --- what the broker says unasked --- */
@@ -252,6 +270,14 @@ void link_write(
 void link_ready(struct link *p)
 {
 	link_ask(p, NULL, &(struct link_request){.op = LINK_READY}, -1, NULL, NULL);
+}
+
+void link_beat(struct link *p, struct link_call **slot, link_alive done, void *ctx)
+{
+	struct link_call *c = link_call_new(p, slot, &(struct link_request){.op = LINK_BEAT}, ctx);
+
+	c->alive = done;
+	link_call_send(c, -1);
 }
 
 /* That it is answered from here, by a turn of the loop, is what the broker wants to know. */
@@ -290,6 +316,42 @@ static void take_listener(struct link *p, struct link_heard *h)
 	HASH_FIND(hh, p->relistens, &h->in->uid, sizeof(h->in->uid), r);
 	if (r && h->fd >= 0 && h->in->kind < LINK_LISTENER_END)
 		r->again(r->ctx, (enum link_listener)h->in->kind, take_fd(h->fd));
+}
+
+static void pod_watch_drop(struct link *p, struct pod_watch *w)
+{
+	HASH_DEL(p->pods, w); /* NOLINT(clang-analyzer-*): uthash */
+	free(w);
+}
+
+void link_on_pod(struct link *p, const struct uuid *pod, link_pod_noted noted, void *ctx)
+{
+	struct pod_watch *w;
+
+	HASH_FIND(hh, p->pods, pod, sizeof(*pod), w);
+	if (w)
+		pod_watch_drop(p, w);
+	if (!noted)
+		return;
+	w = mem_zalloc(sizeof(*w));
+	w->pod = *pod;
+	w->noted = noted;
+	w->ctx = ctx;
+	HASH_ADD(hh, p->pods, pod, sizeof(w->pod), w);
+}
+
+static void take_pod_note(struct link *p, struct link_heard *h)
+{
+	struct pod_watch *w;
+	struct err e;
+
+	HASH_FIND(hh, p->pods, &h->in->uid, sizeof(h->in->uid), w);
+	if (h->in->code)
+		err_set(&e, h->in->code, "%s", h->in->why);
+	if (w)
+		w->noted(w->ctx, &(struct link_pod_note){.lost = h->in->arg,
+				     .restored = h->in->state,
+				     .why = h->in->code ? &e : NULL});
 }
 
 void link_on_redirect(struct link *p, link_redirect_noted noted, void *ctx)
@@ -403,6 +465,7 @@ static const struct {
     [LINK_STATE] = {LINK_STATE_LIST, link_state_take, NULL},
     [LINK_VOLUME] = {LINK_VOLUMES, link_volume_take, NULL},
     [LINK_CSI_NOTE] = {.of_link = take_csi_note},
+    [LINK_POD_NOTE] = {.of_link = take_pod_note},
 };
 
 /* Nobody waits for it any more, or it is not for us: ignored. */
@@ -498,6 +561,7 @@ struct link *link_new(struct loop *l, int fd, void (*lost)(void *ctx), void *ctx
 	struct link *p = mem_zalloc(sizeof(*p));
 
 	p->loop = l;
+	p->insistence = (struct link_insistence){.loop = l, .link = p};
 	p->fd = fd;
 	p->lost = lost;
 	p->lost_ctx = ctx;
@@ -518,20 +582,29 @@ void link_free(struct link **pp)
 {
 	struct link_call *c, *ctmp;
 	struct relisten *r, *rtmp;
+	struct pod_watch *w, *wtmp;
 
 	if (!*pp)
 		return;
 	struct link *p = take(*pp);
 	go_silent(p);
 	loop_timer_stop(&p->csi_is_due);
+	link_insistence_end(&p->insistence);
 	HASH_ITER (hh, p->calls, c, ctmp)
 		link_call_drop(c);
 	HASH_ITER (hh, p->relistens, r, rtmp)
 		relisten_drop(p, r);
+	HASH_ITER (hh, p->pods, w, wtmp)
+		pod_watch_drop(p, w);
 	for (int i = 0; i < LINK_NODE_LISTENER_END; i++)
 		mem_closep(&p->listeners[i]);
 	close(p->fd);
 	free(p);
+}
+
+struct link_insistence *link_insistence(struct link *p)
+{
+	return &p->insistence;
 }
 
 int link_take_listener(struct link *p, enum link_node_listener kind)

@@ -14,8 +14,7 @@ struct link;
 struct link_call;   /* one request under way */
 struct link_follow; /* one followed file or directory */
 
-/* Reads the broker's greeting and its node listeners from `fd` (takes it); blocks, at start only.
- */
+/* Reads the broker's greeting and its node listeners from `fd` (takes it); blocks, at start. */
 struct link *link_new(struct loop *l, int fd, void (*lost)(void *ctx), void *ctx, struct err *e);
 void link_free(struct link **p);
 int link_take_listener(struct link *p, enum link_node_listener kind); /* -1: there is none */
@@ -26,12 +25,23 @@ typedef void (*link_done)(void *ctx, const struct err *e);
  * the caller's.  Without `slot` and `done` nobody waits; a refusal is logged. */
 void link_ask(struct link *p, struct link_call **slot, const struct link_request *req, int fd,
     link_done done, void *ctx);
+/* `wait_s`: its connections held much when a worker was killed, and are accepted so much later. */
+typedef void (*link_added)(void *ctx, const struct err *e, unsigned wait_s);
 void link_pod_add(
-    struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx);
-/* Nobody waits for these two; a failure is logged. */
+    struct link *p, struct link_call **slot, const struct uuid *pod, link_added done, void *ctx);
+/* For the broker's own account: what the pod's connections hold. */
+void link_pod_holds(struct link *p, struct link_call **slot, const struct uuid *pod, int64_t bytes,
+    link_done done, void *ctx);
+/* Nobody waits: it is repeated, also while the broker sees that the pod still runs. */
 void link_pod_remove(struct link *p, const struct uuid *pod);
-void link_write(
-    struct link *p, const struct uuid *pod, enum link_file file, const void *data, size_t size);
+/* A file of the pod's directory; `data` is copied. */
+struct link_written {
+	enum link_file file;
+	const void *data;
+	size_t size;
+};
+void link_write(struct link *p, struct link_call **slot, const struct uuid *pod,
+    const struct link_written *w, link_done done, void *ctx);
 
 typedef void (*link_listening)(void *ctx, const struct err *e, int fd); /* the callback owns fd */
 void link_listen(struct link *p, struct link_call **slot, const struct uuid *pod,
@@ -84,12 +94,27 @@ void link_state_list(struct link *p, struct link_call **slot, enum link_state ki
 /* Copied; replaces an earlier entry. */
 void link_state_put(
     struct link *p, struct link_call **slot, const struct link_kept *k, link_done done, void *ctx);
-/* Nobody waits; a failure is logged. */
+/* Nobody waits: it is repeated until it is done. */
 void link_state_del(struct link *p, enum link_state kind, const uint8_t *id);
+/* How many of those requests were refused and wait for their next turn; `why` is that of one. */
+unsigned link_insists(struct link *p, struct err *why);
 
 /* All pods that the node's sources name were added and are listened for, or refused. */
 void link_ready(struct link *p);
-/* A listener of `pod` was shut down and made again; the callback owns `fd`.  `pod` has at most one
- * such watch: the owner of its listeners.  `again` NULL: no more. */
+/* Runs when the broker answers, which shows that its loop turns (heartbeat.h).  `dropped`: lines
+ * that it could not log so far.  `problem`: what is wrong on its side, or "". */
+typedef void (*link_alive)(void *ctx, uint32_t dropped, const char *problem);
+void link_beat(struct link *p, struct link_call **slot, link_alive done, void *ctx);
+/* A listener of `pod` was made again; the callback owns `fd`.  A pod has one watch; NULL: none. */
 typedef void (*link_relisten)(void *ctx, enum link_listener kind, int fd);
 void link_on_relisten(struct link *p, const struct uuid *pod, link_relisten again, void *ctx);
+
+/* What the broker says unasked of a pod's directory. */
+struct link_pod_note {
+	unsigned lost;         /* bits, 1 << link_file: these files are gone, write them again */
+	unsigned restored;     /* how much was put back so far, of all pods */
+	const struct err *why; /* what could not be put back or kept; NULL: all is there */
+};
+typedef void (*link_pod_noted)(void *ctx, const struct link_pod_note *n);
+/* `pod` has at most one such watch: the owner of its directory.  `noted` NULL: no more. */
+void link_on_pod(struct link *p, const struct uuid *pod, link_pod_noted noted, void *ctx);

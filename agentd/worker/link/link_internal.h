@@ -1,4 +1,5 @@
-/* link_internal.h - a request under way, shared by the files of the link. */
+/* link_internal.h - a request under way, and those that are repeated, shared by the link's files.
+ */
 #pragma once
 #include "redirect.h"
 #include "volume.h"
@@ -11,6 +12,7 @@ struct link_call {
 	struct link_request req; /* with the id of the call */
 	union {                  /* NULL `done`: a refusal is logged */
 		link_done done;
+		link_added added;
 		link_listening listening;
 		link_peer_known peer_known;
 		link_kept_found kept_found;
@@ -18,6 +20,7 @@ struct link_call {
 		link_redirected redirected;
 		link_explained explained;
 		link_changed changed;
+		link_alive alive;
 	};
 	void *ctx;
 	struct loop_timer soon; /* it could not be sent */
@@ -42,6 +45,18 @@ struct link_heard {
 /* Takes the answer of an operation.  `was` is a copy of the call, which is gone. */
 typedef void (*link_answer_taker)(const struct link_call *was, struct link_heard *h);
 extern const link_answer_taker link_answers[LINK_OP_END];
+
+/* insist.c: asked until it is done.  The same request again changes nothing; _no_more(): something
+ * takes its place. */
+void link_insist(struct link *p, const struct link_request *req);
+void link_insist_no_more(struct link *p, const struct link_request *req);
+struct link_insistence {
+	struct loop *loop;
+	struct link *link;
+	struct link_insisted *list;
+};
+struct link_insistence *link_insistence(struct link *p);
+void link_insistence_end(struct link_insistence *all);
 
 /* Packets with the id of a call that are not its reply. */
 void link_follow_take(struct link_call *c, const struct link_heard *h);

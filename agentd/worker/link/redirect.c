@@ -34,10 +34,11 @@ void link_redirect_set(struct link *p, struct link_call **slot, const struct uui
 	send_with(c, rules, sizeof(*rules));
 }
 
-void link_redirect_del(struct link *p, const struct uuid *pod)
+void link_redirect_del(
+    struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx)
 {
 	link_ask(
-	    p, NULL, &(struct link_request){.op = LINK_REDIRECT_DEL, .uid = *pod}, -1, NULL, NULL);
+	    p, slot, &(struct link_request){.op = LINK_REDIRECT_DEL, .uid = *pod}, -1, done, ctx);
 }
 
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,

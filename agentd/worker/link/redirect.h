@@ -14,7 +14,9 @@ typedef void (*link_redirected)(
  * (its cgroup does not exist yet), or with the reason why they are not. */
 void link_redirect_set(struct link *p, struct link_call **slot, const struct uuid *pod,
     const struct redirect_rules *rules, link_redirected done, void *ctx);
-void link_redirect_del(struct link *p, const struct uuid *pod); /* nobody waits */
+/* It goes its own ways.  Refused: it stays redirected, and `done` says why. */
+void link_redirect_del(
+    struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx);
 typedef void (*link_explained)(void *ctx, const struct err *e, unsigned verdict);
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
     const struct redirect_question *q, link_explained done, void *ctx);
@@ -22,8 +24,7 @@ void link_redirect_explain(struct link *p, struct link_call **slot, const struct
 void link_redirect_trace(struct link *p, struct link_call **slot, const struct uuid *pod,
     link_listening done, void *ctx);
 /* Notes that the broker sends unasked, to one listener (NULL: no more).  `pod` NULL: `n` counts the
- * things that it has put back so far.  Else `n` says whether inbound traffic of the pod is
- * redirected too, and `e` why it cannot be. */
+ * things that it has put back so far.  Else `n` is link_redirect_note, and `e` what is wrong. */
 typedef void (*link_redirect_noted)(
     void *ctx, const struct uuid *pod, const struct err *e, unsigned n);
 void link_on_redirect(struct link *p, link_redirect_noted noted, void *ctx);

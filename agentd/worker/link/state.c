@@ -49,9 +49,11 @@ void link_state_put(
 {
 	const struct link_request req = request(LINK_STATE_PUT, k->kind, k->id);
 	struct link_call *c = link_call_new(p, slot, &req, ctx);
+	const struct link_request forgotten = request(LINK_STATE_DEL, k->kind, k->id);
 	struct err e;
 	auto_close int fd = link_memfd_sealed(k->data, k->size, &e);
 
+	link_insist_no_more(p, &forgotten);
 	c->done = done;
 	if (fd >= 0)
 		link_call_send(c, fd);
@@ -63,5 +65,5 @@ void link_state_del(struct link *p, enum link_state kind, const uint8_t *id)
 {
 	const struct link_request req = request(LINK_STATE_DEL, kind, id);
 
-	link_ask(p, NULL, &req, -1, NULL, NULL);
+	link_insist(p, &req);
 }

@@ -2,10 +2,12 @@
  * the table of services.
  */
 #include "worker/base/metrics.h"
+#include "common/log.h"
 #include "pages_internal.h"
 #include "worker/base/loop.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/cage.h"
+#include "worker/link/heartbeat.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
 #include <dirent.h>
@@ -65,6 +67,19 @@ static void measure_process(const struct agent_shared *s)
 	metric_set(rss, "", resident_bytes());
 }
 
+static void measure_broker(const struct heartbeat *broker)
+{
+	struct metric *silent = metric_gauge("agentd_broker_silent_seconds",
+	    "How long the broker has not answered; 0 when it answers.");
+	/* Sums of their own; nobody else adds to it. */
+	struct metric *dropped = metric_counter("agentd_log_dropped_total",
+	    "Lines of the log that were dropped, since nobody read it.");
+
+	metric_set(silent, "", (double)heartbeat_silent_s(broker));
+	metric_set(dropped, "program=\"agentd\"", heartbeat_dropped(broker));
+	metric_set(dropped, "program=\"agentd-worker\"", (double)log_dropped());
+}
+
 /* --- its pods --- */
 
 static void measure_row(struct pod *first, size_t row)
@@ -101,4 +116,5 @@ void pages_measure(const struct pages_of *of)
 	measure_pods(pod_first(of->pods));
 	measure_process(of->shared);
 	kubelet_measure(of->kubelet);
+	measure_broker(of->broker);
 }

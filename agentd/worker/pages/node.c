@@ -1,4 +1,5 @@
 /* node.c - pages of the node and its control planes: /status, /version, /certs. */
+#include "common/log.h"
 #include "pages_internal.h"
 #include "worker/base/library_versions.h"
 #include "worker/base/loop.h"
@@ -8,9 +9,13 @@
 #include "worker/istiod/istiod.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/cage.h"
+#include "worker/link/heartbeat.h"
+#include "worker/link/link.h"
 #include "worker/pod/shared.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
+#include <stdarg.h>
+#include <stdio.h>
 
 static json_t *dump_plane(const struct plane *p)
 {
@@ -30,6 +35,56 @@ static json_t *dump_kubelet(const struct kubelet *k)
 	return json_pack("{s:b, s:s?}", "registered", !why_not, "why_not", why_not);
 }
 
+/* Whether it answers. */
+static json_t *dump_broker(struct heartbeat *broker)
+{
+	const char *why_not = heartbeat_why_not(broker);
+
+	return json_pack("{s:b, s:s?}", "answers", !why_not, "why_not", why_not);
+}
+
+__attribute__((format(printf, 2, 3))) static void say(json_t *to, const char *fmt, ...)
+{
+	char text[2 * ERR_MSG_SIZE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	json_array_append_new(to, json_string(text));
+}
+
+/* What is wrong with the node, or was not done yet and is tried again, of no pod that could say it.
+ */
+static json_t *dump_problems(const struct pages_of *of)
+{
+	const struct agent_shared *s = of->shared;
+	json_t *all = json_array();
+	const unsigned long long unsaid = log_unsaid();
+	const char *of_broker = heartbeat_problem(of->broker);
+	struct err why;
+	unsigned n;
+
+	if (of_broker)
+		say(all, "%s", of_broker);
+	if (unsaid)
+		say(all, "nobody reads the log: %llu lines of the worker were dropped", unsaid);
+	if ((n = link_insists(s->link, &why)))
+		say(all, "%u request%s to the broker not done yet: %s", n, n == 1 ? "" : "s",
+		    why.msg);
+	if ((n = kubelet_troubled(of->kubelet, &why)))
+		say(all, "%u volume%s with a problem: %s", n, n == 1 ? "" : "s", why.msg);
+	for (size_t i = 0; i < s->node.nplanes; i++) {
+		const struct err *e = cert_cache_why_unstored(s->planes[i].certs);
+
+		if (e)
+			say(all,
+			    "certificates are not stored, so a restart requests each one again: %s",
+			    e->msg);
+	}
+	return all;
+}
+
 json_t *pages_status(const struct pages_of *of)
 {
 	const struct agent_shared *shared = of->shared;
@@ -40,13 +95,16 @@ json_t *pages_status(const struct pages_of *of)
 		json_array_append_new(planes, dump_plane(&shared->planes[i]));
 	for (struct pod *p = pod_first(of->pods); p; p = p->next, total++)
 		ready += p->ready;
-	return json_pack("{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o}", "version",
-	    AGENTD_VERSION, "cage", cage_describe(), "confined", cage_state().entered, "uptime_s",
-	    (json_int_t)((loop_now_ms(shared->loop) - of->started_ms) / 1000), "node_name",
-	    of->config->node_name, "pods", (int)total, "pods_ready", (int)ready, "settled",
-	    pod_registry_is_settled(of->pods), "control_planes", planes, "refused_manifests",
-	    manifest_dir_refused(of->manifests), "csi_socket", kubelet_dump(of->kubelet), "kubelet",
-	    dump_kubelet(of->kubelet));
+	return json_pack(
+	    "{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+	    "version", AGENTD_VERSION, "cage", cage_describe(), "confined", cage_state().entered,
+	    "uptime_s", (json_int_t)((loop_now_ms(shared->loop) - of->started_ms) / 1000),
+	    "node_name", of->config->node_name, "pods", (int)total, "pods_ready", (int)ready,
+	    "settled", pod_registry_is_settled(of->pods), "control_planes", planes,
+	    "refused_manifests", manifest_dir_refused(of->manifests), "waiting_volumes",
+	    kubelet_dump_waiting(of->kubelet), "csi_socket", kubelet_dump(of->kubelet), "kubelet",
+	    dump_kubelet(of->kubelet), "broker", dump_broker(of->broker), "problems",
+	    dump_problems(of));
 }
 
 static void add_version(void *ctx, const char *library, const char *version)

@@ -9,6 +9,7 @@
 #include "worker/admin/admin.h"
 #include "worker/admin/metrics_port.h"
 #include "worker/kubelet/kubelet.h"
+#include "worker/link/heartbeat.h"
 #include "worker/link/link.h"
 #include "worker/link/log.h"
 #include "worker/pod/shared.h"
@@ -67,6 +68,10 @@ static const char *on_health_asked(void *ctx)
 {
 	const struct pages *a = ctx;
 
+	const char *why_not = heartbeat_why_not(a->of.broker);
+
+	if (why_not)
+		return why_not;
 	return pod_registry_is_settled(a->of.pods)
 		   ? kubelet_why_not(a->of.kubelet)
 		   : "starting: some previous pods are not served yet";

@@ -2,6 +2,7 @@
 #pragma once
 #include <stdint.h>
 
+struct heartbeat;
 struct kubelet;
 struct pages;
 struct agent_shared;
@@ -17,6 +18,7 @@ struct pages_of {
 	struct pod_registry *pods;
 	const struct manifest_dir *manifests;
 	const struct kubelet *kubelet;
+	struct heartbeat *broker;
 	int64_t started_ms; /* of the loop's clock */
 };
 struct pages *pages_new(const struct pages_of *of);

@@ -18,7 +18,7 @@ static json_t *dump_pod(const struct pages_of *of, const struct pod *p)
 {
 	json_t *o = json_pack("{s:o, s:s, s:s, s:s, s:s, s:b, s:s}", "uid", uid_of(p), "namespace",
 	    p->ns, "name", p->name, "service_account", p->sa, "source", p->source->name, "ready",
-	    p->ready, "why_not", p->state.code ? p->state.msg : "");
+	    p->ready, "why_not", pod_why_not(p));
 	json_t *volume = kubelet_dump_volume(of->kubelet, &p->uid);
 
 	if (p->services)

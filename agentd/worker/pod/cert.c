@@ -6,6 +6,7 @@
  * expires -> the cache looks again.
  */
 #include "common/mem.h"
+#include "file.h"
 #include "rows.h"
 #include "token.h"
 #include "worker/ads/discovery.h"
@@ -15,7 +16,6 @@
 #include "worker/base/metrics.h"
 #include "worker/certs/cert_cache.h"
 #include "worker/crypto/roots.h"
-#include "worker/link/link.h"
 #include "worker/pods/pod.h"
 #include <string.h>
 
@@ -23,8 +23,9 @@ struct pod_cert {
 	struct pod_context *context;
 	struct cert_sub *subscription;
 	struct cert *cert;
-	char *anchors; /* of PCDS; NULL: not told yet */
-	char *bundle;  /* the certificate's roots and these; NULL: just those */
+	char *anchors;        /* of PCDS; NULL: not told yet */
+	char *bundle;         /* the certificate's roots and these; NULL: just those */
+	struct pod_file file; /* of what the pod trusts */
 };
 
 /* --- trust --- */
@@ -35,6 +36,14 @@ static const char *roots_of(const struct pod_cert *s)
 	if (s->bundle)
 		return s->bundle;
 	return s->cert ? s->cert->root_pem : NULL;
+}
+
+static char *content(void *ctx, size_t *size)
+{
+	const char *roots = roots_of(ctx);
+
+	*size = strlen(roots);
+	return mem_strdup(roots);
 }
 
 /* The roots of `c`, which may be the one that is there, and the anchors as they are now. */
@@ -49,8 +58,7 @@ static void set_trust(struct pod_cert *s, struct cert *c)
 	s->bundle = s->anchors && *s->anchors ? roots_union(c->root_pem, s->anchors) : NULL;
 	now = roots_of(s);
 	if (!old || strcmp(old, now) != 0)
-		link_write(
-		    context->shared->link, &context->pod->uid, LINK_FILE_ROOT, now, strlen(now));
+		pod_file_write(&s->file);
 	context->roots = s->bundle;
 	pod_tell_trust(context);
 	cert_unref(&old_cert);
@@ -138,10 +146,38 @@ static void on_token(void *ctx, bool expired)
 
 /* --- life --- */
 
+static void on_lost(void *ctx, unsigned files)
+{
+	if (files & 1U << LINK_FILE_ROOT)
+		pod_file_lost(&((struct pod_cert *)ctx)->file);
+}
+
+/* Envoy has its roots by SDS: the file is for others. */
+static enum pod_progress progress(void *ctx, const struct err **why)
+{
+	enum pod_progress p = pod_file_progress(&((const struct pod_cert *)ctx)->file, why);
+
+	return p == POD_FINE || p == POD_BEGINS ? POD_FINE : POD_DEGRADED;
+}
+
+static int start(void *ctx, struct err *e)
+{
+	struct pod_cert *s = ctx;
+
+	(void)e;
+	s->file = (struct pod_file){.context = s->context,
+	    .file = LINK_FILE_ROOT,
+	    .name = "its root-cert.pem",
+	    .content = content,
+	    .ctx = s};
+	return 0;
+}
+
 static void stop(void *ctx)
 {
 	struct pod_cert *s = ctx;
 
+	pod_file_stop(&s->file);
 	cert_unsubscribe(&s->subscription);
 	cert_unref(&s->cert);
 	free(s->bundle);
@@ -163,7 +199,10 @@ static void measure(void *ctx, const char *labels)
 const struct pod_service pod_cert_service = {
     .name = "cert",
     .size = sizeof(struct pod_cert),
+    .start = start,
     .stop = stop,
+    .progress = progress,
+    .lost = on_lost,
     .directory = on_directory,
     .token = on_token,
     .measure = measure,

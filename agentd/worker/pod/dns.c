@@ -1,7 +1,8 @@
 /* dns.c - the pod's DNS: when the proxy is asked, and what istiod tells it.
  *
  * start: asked for, and a resolver is known -> the network namespace is known: the broker is asked
- * for both sockets -> the proxy serves; it forwards everything until istiod's first name table.
+ * for both sockets -> the proxy serves.  It begins with the table that the pod had under an earlier
+ * worker, which is stale until istiod sends one; without any it forwards everything.
  * Another namespace: the same again.  None: the proxy rests.  A socket that cannot be had (somebody
  * in the pod has the port) is asked for again every 10 seconds; meanwhile the pod has its own
  * resolver.
@@ -15,6 +16,7 @@
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/dns/keep.h"
 #include "worker/dns/proxy.h"
 #include "worker/link/link.h"
 #include "worker/pods/pod.h"
@@ -30,6 +32,7 @@ enum { AGAIN_MS = 10000 };
 struct pod_dns {
 	struct pod_context *context;
 	bool captured, serving;
+	bool stale; /* the names: istiod sent them to an earlier worker */
 	struct dns_server servers[DNS_SERVERS_MAX];
 	struct dns_upstream_options upstream;
 	struct dns_proxy *proxy;
@@ -116,21 +119,29 @@ static void on_netns(void *s, bool known)
 
 /* --- the names --- */
 
+static struct dns_zone zone_of(const struct pod_dns *d)
+{
+	const struct pod_context *c = d->context;
+
+	return (struct dns_zone){c->pod->ns, c->shared->node.cluster_domain};
+}
+
 static int on_names(void *ctx, const struct rpc_msg *response, struct err *e)
 {
 	struct pod_dns *d = ctx;
-	const struct dns_zone zone = {d->context->pod->ns, d->context->shared->node.cluster_domain};
+	const struct dns_zone zone = zone_of(d);
 	struct pbwire names;
 	struct dns_table *t;
 
 	if (discovery_first_resource(discovery_reader(response), TYPE_NAME_TABLE, &names) < 0)
 		return err_set(e, ERR_PROTOCOL, "no NameTable in it");
-	t = dns_table_new(names, &zone, e);
+	t = dns_keep_put(d->context->shared->names, &d->context->pod->uid, &zone, names, e);
 	if (!t)
 		return -1;
-	if (!dns_proxy_table(d->proxy))
+	if (!dns_proxy_table(d->proxy) || d->stale)
 		log_info(d->context->pod->label, "istiod sent %zu names", dns_table_names(t));
 	dns_proxy_set_table(d->proxy, t);
+	d->stale = false;
 	return 0;
 }
 
@@ -143,6 +154,16 @@ static void on_directory(void *s)
 }
 
 /* --- life --- */
+
+static void remember(struct pod_dns *d)
+{
+	const struct dns_zone zone = zone_of(d);
+	const struct pod_context *c = d->context;
+	struct dns_table *t = dns_keep_get(c->shared->names, &c->pod->uid, &zone);
+
+	d->stale = t != NULL;
+	dns_proxy_set_table(d->proxy, t);
+}
 
 static int start(void *s, struct err *e)
 {
@@ -167,6 +188,8 @@ static int start(void *s, struct err *e)
 		err_set(&d->why, ERR_UNAVAILABLE, "the pod's network namespace is not known");
 	}
 	d->proxy = dns_proxy_new(&d->upstream, c->pod->label);
+	if (d->captured)
+		remember(d);
 	node_set_dns_captured(c->node, d->captured);
 	return 0;
 }
@@ -192,17 +215,17 @@ static json_t *dump_servers(const struct pod_dns *d)
 	return all;
 }
 
-/* captured, answers, why_not, servers, names (-1: not told yet), and the counts */
+/* captured, answers, why_not, servers, names (-1: not told yet), stale, and the counts */
 static json_t *dump_dns(const struct pod_dns *d)
 {
 	const struct dns_proxy_counts n = dns_proxy_counts(d->proxy);
 	const struct dns_table *t = dns_proxy_table(d->proxy);
 
-	return json_pack("{s:b, s:b, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
+	return json_pack("{s:b, s:b, s:s, s:o, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I,"
 			 " s:I}",
 	    "captured", d->captured, "answers", d->serving, "why_not",
 	    d->why.code ? d->why.msg : "", "servers", dump_servers(d), "names",
-	    (json_int_t)(t ? (json_int_t)dns_table_names(t) : -1), "requests",
+	    (json_int_t)(t ? (json_int_t)dns_table_names(t) : -1), "stale", d->stale, "requests",
 	    (json_int_t)n.requests, "local", (json_int_t)n.local, "forwarded",
 	    (json_int_t)n.forwarded, "failed", (json_int_t)n.upstream.failed, "malformed",
 	    (json_int_t)n.malformed, "dropped", (json_int_t)n.dropped, "delayed",
@@ -274,6 +297,13 @@ static void measure(void *s, const char *labels)
 	    labels, n.upstream.seconds);
 }
 
+static unsigned count_stale(void *s)
+{
+	const struct pod_dns *d = s;
+
+	return d->stale;
+}
+
 const struct pod_service pod_dns_service = {
     .name = "dns",
     .size = sizeof(struct pod_dns),
@@ -285,4 +315,7 @@ const struct pod_service pod_dns_service = {
     .page = "dns",
     .show = show,
     .measure = measure,
+    .gauge = "agentd_dns_stale_pods",
+    .gauge_help = "Pods whose names are those that istiod sent to an earlier worker.",
+    .count = count_stale,
 };

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "rows.h"
+#include "worker/base/metrics.h"
 #include "worker/pods/pod.h"
 #include <string.h>
 
@@ -14,6 +15,7 @@ LOG_SCOPE("pod");
 struct pod_services {
 	struct pod_context context; /* the first: the rows have this address */
 	size_t started;             /* rows */
+	unsigned measured;          /* bits: rows that had a problem when somebody scraped */
 	void *of[];                 /* each row's own struct */
 };
 
@@ -107,6 +109,11 @@ void pod_tell_directory(struct pod_context *c)
 	TELL(services_of(c), directory);
 }
 
+void pod_tell_lost(struct pod_context *c, unsigned files)
+{
+	TELL(services_of(c), lost, files);
+}
+
 void pod_tell_redirected(struct pod_context *c)
 {
 	TELL(services_of(c), redirected);
@@ -147,6 +154,34 @@ void pod_tell_certificate(struct pod_context *c, struct cert *cert, const char *
 	TELL(services_of(c), certificate, cert, why_not);
 }
 
+/* --- is it ready? --- */
+
+static enum pod_progress progress_of(
+    const struct pod_services *s, size_t row, const struct err **why)
+{
+	*why = NULL;
+	return pod_rows[row]->progress ? pod_rows[row]->progress(s->of[row], why) : POD_FINE;
+}
+
+void pod_tell_progress(struct pod_context *c)
+{
+	const struct pod_services *s = services_of(c);
+	const struct err *first[POD_HELD + 1] = {NULL}, *why;
+
+	for (size_t row = 0; row < s->started; row++) {
+		enum pod_progress p = progress_of(s, row, &why);
+
+		if (p == POD_BEGINS)
+			return;
+		if (!first[p])
+			first[p] = why;
+	}
+	if (first[POD_DEGRADED] && !first[POD_HELD])
+		pod_set_degraded(c->pod, first[POD_DEGRADED]);
+	else
+		pod_set_ready(c->pod, first[POD_HELD]);
+}
+
 /* --- questions --- */
 
 bool pod_ask_call(struct pod_context *c, struct rpc_stream *st, const char *method)
@@ -164,8 +199,21 @@ void pod_ask_uses(struct pod_context *c, int64_t in_use[LIMIT_END])
 	TELL(services_of(c), uses, in_use);
 }
 
+static json_t *dump_problems(const struct pod_services *s)
+{
+	json_t *all = json_object();
+	const struct err *why;
+
+	for (size_t row = 0; row < s->started; row++)
+		if (progress_of(s, row, &why) >= POD_DEGRADED)
+			json_object_set_new(all, pod_rows[row]->name, json_string(why->msg));
+	return all;
+}
+
+/* problems{service: why}, and what the rows say */
 void pod_services_dump(struct pod_services *s, json_t *o)
 {
+	json_object_set_new(o, "problems", dump_problems(s));
 	TELL(s, dump, o);
 }
 
@@ -176,8 +224,26 @@ void pod_services_show(struct pod_services *s, const char *page, json_t *o, cons
 			pod_rows[i]->show(s->of[i], o, name);
 }
 
+/* A service that never had a problem has no line. */
+static void measure_problem(struct pod_services *s, size_t row, const char *labels)
+{
+	struct metric *m = metric_gauge("agentd_pod_problem",
+	    "1: the service of agentd keeps the pod from being served in full.");
+	const struct err *why;
+	bool has = progress_of(s, row, &why) >= POD_DEGRADED;
+	auto_free char *text = NULL;
+
+	if (!has && !(s->measured & 1U << row))
+		return;
+	s->measured |= 1U << row;
+	text = mem_printf("%s,service=\"%s\"", labels, pod_rows[row]->name);
+	metric_set(m, text, has);
+}
+
 void pod_services_measure(struct pod_services *s, const char *labels)
 {
+	for (size_t row = 0; row < s->started; row++)
+		measure_problem(s, row, labels);
 	TELL(s, measure, labels);
 }
 

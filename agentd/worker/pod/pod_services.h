@@ -4,7 +4,9 @@
  *   start            each row's start(), from the first to the last.  One that fails refuses the
  *                    pod: those before it are stopped.
  *   directory        the broker has made the pod's directory.  Now files are written and the token
- *                    is read; the last row listens, and says that the pod is ready.
+ *                    is read; the last row listens.
+ *   progress         a row's progress() changed.  All rows are asked; when none is at its beginning
+ *                    the pod is ready, or it is not, for the first reason of the gravest kind.
  *   other events     see struct pod_service.  They come at any time, also before the directory and
  *                    inside another event.  A service that has not begun ignores them.
  *   stop accepting   maybe: connections wait for the next worker; open ones are still served.
@@ -31,6 +33,14 @@ struct redirect_plan;
 struct rpc_stream;
 struct xds_proxy;
 
+/* How far a service is with what the pod needs to start, the gravest last. */
+enum pod_progress {
+	POD_FINE,     /* also: nothing is to be done (yet) */
+	POD_BEGINS,   /* nothing can be said of the pod before this is known */
+	POD_DEGRADED, /* not served in full, and there is a reason: it may start all the same */
+	POD_HELD,     /* it must not start, and there is a reason */
+};
+
 /* One pod, as its services see it; outlives them. */
 struct pod_context {
 	const struct agent_shared *shared;
@@ -43,6 +53,7 @@ struct pod_context {
 	struct pod_token *token;             /* token.h */
 	struct pod_server *server;           /* server.h */
 	struct xds_proxy *ads;               /* from the directory on */
+	unsigned wait_s;   /* directory.c: so long its connections wait; 0 before */
 	const char *roots; /* cert.c: the trusted roots; NULL: the certificate's own */
 };
 
@@ -57,16 +68,19 @@ struct pod_service {
 	void (*stop_accepting)(void *s);
 
 	/* Events, and which row tells them. */
-	void (*directory)(void *s);         /* directory: it is there */
-	void (*redirected)(void *s);        /* redirect: pod_redirect_state() changed */
-	void (*netns)(void *s, bool known); /* redirect: the broker looked; maybe another one */
+	void (*directory)(void *s);            /* directory: it is there */
+	void (*lost)(void *s, unsigned files); /* directory: bits, 1 << link_file, are gone */
+	void (*redirected)(void *s);           /* redirect: pod_redirect_state() changed */
+	void (*netns)(void *s, bool known);    /* redirect: the broker looked; maybe another one */
 	void (*addresses)(void *s, const char *const *ips, size_t n); /* sockets: the pod's */
 	void (*token_given)(void *s);         /* agent.c: the pod's source has another token */
 	void (*token)(void *s, bool expired); /* token: read, or unreadable, or expired */
 	void (*trust)(void *s);               /* cert: roots; agent.c: a revocation list */
 	void (*certificate)(void *s, struct cert *cert, const char *why_not); /* cert */
 
-	/* Questions.  The first row that takes a call (rpc_accept()) has it. */
+	/* Questions.  `why` with DEGRADED and HELD only; it is the service's. */
+	enum pod_progress (*progress)(void *s, const struct err **why);
+	/* The first row that takes a call (rpc_accept()) has it. */
 	bool (*call)(void *s, struct rpc_stream *st, const char *method);
 	void (*uses)(void *s, int64_t in_use[LIMIT_END]);   /* sets what it knows */
 	void (*dump)(void *s, json_t *o);                   /* adds to the pod's object of /pods */
@@ -78,6 +92,8 @@ struct pod_service {
 };
 
 void pod_tell_directory(struct pod_context *c);
+void pod_tell_lost(struct pod_context *c, unsigned files);
+void pod_tell_progress(struct pod_context *c);
 void pod_tell_redirected(struct pod_context *c);
 void pod_tell_netns(struct pod_context *c, bool known);
 void pod_tell_addresses(struct pod_context *c, const char *const *ips, size_t n);

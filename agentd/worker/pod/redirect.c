@@ -1,16 +1,18 @@
 /* redirect.c
  *
- * start: eBPF is asked for -> the broker accepts -> the pod's cgroup is there -> in force, and the
- * pod's row of counters is known.  Another mode: the broker is told to let go of the pod, which
- * costs nothing when it never had it.  Later the broker looks into the pod's network namespace ->
- * that is told.  Redirection stays when the services stop: a restart is not its end.  The counters'
- * map is asked for once, with the first pod.
+ * directory: eBPF is asked for -> the broker accepts -> the pod's cgroup is there -> in force, and
+ * the pod's row of counters is known.  A refusal is asked again, ever more rarely.  Another mode:
+ * the broker is asked to let go of the pod, which costs nothing when it never had it; it refuses
+ * where the node's ceiling keeps it captured.  Later the broker looks into the pod's network
+ * namespace -> that is told.  Redirection stays when the services stop: a restart is not its end.
+ * The counters' map is asked for once, with the first pod.
  */
 #include "redirect.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "rows.h"
+#include "worker/base/back_off.h"
 #include "worker/base/metrics.h"
 #include "worker/link/redirect.h"
 #include "worker/pods/pod.h"
@@ -37,26 +39,37 @@ struct pod_redirect {
 	struct link_call *setting;
 	enum redirect_mode mode;
 	bool strict, in_force, inbound;
+	bool left;      /* in force for no process of the pod */
 	unsigned index; /* 0: not known */
 	struct redirect_counters baseline;
-	struct err why; /* code 0: none */
+	struct redirect_rules
+	    *rules;            /* until they are in force; NULL: they are, or never will be */
+	struct back_off again; /* a refusal's reason may go */
+	struct err why;        /* code 0: none */
 	struct pod_redirect *prev, *next;
 };
 
 /* --- what all share --- */
 
-/* The broker looked into the pod's network namespace: all is well, or there is a problem. */
-static void note(struct pod_redirect *r, const struct err *e, bool inbound)
+static void tell(const struct pod_redirect *r)
 {
-	bool was_well = r->in_force && !r->why.code;
+	pod_tell_redirected(r->context);
+	pod_tell_progress(r->context);
+}
+
+/* The broker looked into the pod's network namespace: all is well, or there is a problem. */
+static void note(struct pod_redirect *r, const struct err *e, unsigned bits)
+{
+	const bool was_well = r->in_force && !r->why.code, inbound = bits & LINK_REDIRECT_INBOUND;
 
 	r->inbound = inbound;
+	r->left = bits & LINK_REDIRECT_LEFT;
 	r->why = e ? *e : (struct err){.code = 0};
 	if (e)
 		log_error(r->context->pod->label, "traffic is %s: %s",
 		    inbound ? "redirected, but" : "not redirected", e->msg);
 	if (was_well != !e)
-		pod_tell_redirected(r->context);
+		tell(r);
 	pod_tell_netns(r->context, inbound);
 }
 
@@ -70,7 +83,8 @@ static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, uns
 		return;
 	}
 	DL_FOREACH (a->pods, r) {
-		if (!r->in_force || !uuid_equal(&r->context->pod->uid, pod))
+		if (r->mode != REDIRECT_MODE_EBPF || !r->in_force ||
+		    !uuid_equal(&r->context->pod->uid, pod))
 			continue;
 		note(r, e, n);
 		return;
@@ -120,26 +134,64 @@ void pod_redirects_free(struct pod_redirects **ap)
 
 /* --- one pod --- */
 
+static void ask(void *ctx);
+
 static void on_set(
     void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline)
 {
 	struct pod_redirect *r = ctx;
+	const struct err before = r->why;
 	const char *label = r->context->pod->label;
 	struct pod_redirects *a = r->context->shared->redirect;
 
 	r->in_force = !e;
+	r->left = false;
 	r->why = e ? *e : (struct err){.code = 0};
 	r->index = e || index > REDIRECT_PODS_MAX ? 0 : index;
 	if (baseline)
 		r->baseline = *baseline;
 	if (e) {
-		log_error(label, "traffic is not redirected: %s", e->msg);
+		if (strcmp(before.msg, e->msg) != 0)
+			log_error(label, "traffic is not redirected: %s", e->msg);
+		back_off_start(r->context->shared->loop, &r->again, ask, r);
 	} else {
+		free(take(r->rules));
 		log_info(label, "traffic is redirected by eBPF");
 		if (!a->counters && !a->asking)
 			link_redirect_counters(a->link, &a->asking, on_counters, a);
 	}
-	pod_tell_redirected(r->context);
+	tell(r);
+}
+
+static void ask(void *ctx)
+{
+	struct pod_redirect *r = ctx;
+	const struct pod_context *c = r->context;
+
+	link_redirect_set(c->shared->link, &r->setting, &c->pod->uid, r->rules, on_set, r);
+}
+
+static void on_let_go(void *ctx, const struct err *e)
+{
+	struct pod_redirect *r = ctx;
+
+	if (!e)
+		return;
+	log_error(r->context->pod->label, "traffic stays redirected: %s", e->msg);
+	r->in_force = true;
+	r->why = *e;
+	tell(r);
+}
+
+static void on_directory(void *s)
+{
+	struct pod_redirect *r = s;
+	const struct pod_context *c = r->context;
+
+	if (r->mode == REDIRECT_MODE_EBPF)
+		ask(r);
+	else
+		link_redirect_del(c->shared->link, &r->setting, &c->pod->uid, on_let_go, r);
 }
 
 static int start(void *s, struct err *e)
@@ -154,10 +206,7 @@ static int start(void *s, struct err *e)
 	DL_APPEND(c->shared->redirect->pods, r);
 	if (plan->mode == REDIRECT_MODE_EBPF) {
 		err_set(&r->why, ERR_UNAVAILABLE, "redirection waits for the pod's cgroup");
-		link_redirect_set(
-		    c->shared->link, &r->setting, &c->pod->uid, &plan->rules, on_set, r);
-	} else {
-		link_redirect_del(c->shared->link, &c->pod->uid);
+		r->rules = mem_dup(&plan->rules, sizeof(plan->rules));
 	}
 	c->redirect = r;
 	return 0;
@@ -168,6 +217,8 @@ static void stop(void *s)
 	struct pod_redirect *r = s;
 
 	link_call_cancel(&r->setting);
+	back_off_stop(&r->again);
+	free(take(r->rules));
 	DL_DELETE(r->context->shared->redirect->pods, r);
 }
 
@@ -181,6 +232,17 @@ const struct err *pod_redirect_state(const struct pod_redirect *r)
 bool pod_redirect_holds(const struct pod_redirect *r)
 {
 	return r->strict && !r->in_force;
+}
+
+/* Whose traffic is not redirected (yet) may start, unless it is strict. */
+static enum pod_progress progress(void *s, const struct err **why)
+{
+	const struct pod_redirect *r = s;
+
+	*why = pod_redirect_state(r);
+	if (!*why)
+		return POD_FINE;
+	return pod_redirect_holds(r) ? POD_HELD : POD_DEGRADED;
 }
 
 static uint64_t count_of(const struct pod_redirect *r, unsigned verdict)
@@ -213,8 +275,8 @@ static json_t *dump_redirect(const struct pod_redirect *r)
 {
 	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
 	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
-	    r->in_force, "inbound", r->inbound, "why_not", r->why.code ? r->why.msg : "",
-	    "redirected", 0, "passed", 0, "dropped", 0);
+	    r->in_force && !r->left, "inbound", r->inbound, "why_not",
+	    r->why.code ? r->why.msg : "", "redirected", 0, "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
 
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
@@ -258,13 +320,25 @@ static void measure(void *s, const char *labels)
 	}
 }
 
+static unsigned count_problem(void *s)
+{
+	const struct pod_redirect *r = s;
+
+	return r->why.code != 0;
+}
+
 const struct pod_service pod_redirect_service = {
     .name = "redirect",
     .size = sizeof(struct pod_redirect),
     .start = start,
     .stop = stop,
+    .progress = progress,
+    .directory = on_directory,
     .dump = dump,
     .page = "redirect",
     .show = show,
     .measure = measure,
+    .gauge = "agentd_redirect_problems",
+    .gauge_help = "Pods whose traffic does not go as asked: agentctl redirect says why.",
+    .count = count_problem,
 };

@@ -8,7 +8,9 @@
 #include "server.h"
 #include "common/log.h"
 #include "rows.h"
+#include "worker/base/metrics.h"
 #include "worker/base/rpc/server.h"
+#include "worker/link/link.h"
 #include "worker/pods/pod.h"
 
 LOG_SCOPE("pod");
@@ -19,7 +21,9 @@ enum { CONNECTION_STREAMS_MAX = 100 };
 struct pod_server {
 	struct pod_context *context;
 	struct limits *limits;
-	struct rpc_server *rpc; /* NULL until there is a directory */
+	struct rpc_server *rpc;    /* NULL until there is a directory */
+	struct link_call *telling; /* the broker what its connections hold */
+	int64_t held, told;
 	struct log_budget log;
 };
 
@@ -35,20 +39,26 @@ struct rpc_server *pod_server_rpc(const struct pod_server *s)
 
 /* --- connections --- */
 
-static void count_floods(struct pod_server *s)
+static void on_broken(void *ctx, enum rpc_rule what, unsigned connections)
 {
-	unsigned n = s->rpc ? rpc_server_floods(s->rpc) : 0;
+	static const enum limit limits[RPC_RULE_END] = {
+	    [RPC_RULE_FRAMES] = LIMIT_FRAMES,
+	    [RPC_RULE_BLOCK_SIZE] = LIMIT_HEADERS,
+	    [RPC_RULE_BLOCK_FIELDS] = LIMIT_HEADERS,
+	    [RPC_RULE_BLOCK_SHAPE] = LIMIT_HEADERS,
+	    [RPC_RULE_STREAMS] = LIMIT_STREAMS,
+	    [RPC_RULE_MEMORY] = LIMIT_NODE_MEMORY,
+	};
+	struct pod_server *s = ctx;
 
-	if (n > 0)
-		log_warn_limited(
-		    &s->log, s->context->pod->label, "a flood of frames: its connection ended");
-	while (n-- > 0)
-		limits_hit(s->limits, LIMIT_FRAMES);
+	log_warn_limited(&s->log, s->context->pod->label, "%u of its connections ended: %s",
+	    connections, rpc_rule_text(what));
+	while (connections-- > 0)
+		limits_hit(s->limits, limits[what]);
 }
 
 const char *pod_server_admit(struct pod_server *s, int fd, unsigned connections)
 {
-	count_floods(s);
 	if (!limits_admit_fd(s->limits, fd))
 		return "the node is short of file descriptors";
 	if (!limits_admit(s->limits, LIMIT_CONNECTIONS, connections))
@@ -56,6 +66,33 @@ const char *pod_server_admit(struct pod_server *s, int fd, unsigned connections)
 	if (limits_attempt(s->limits) != LIMITS_FINE)
 		return "the pod connects too often";
 	return NULL;
+}
+
+/* The broker keeps it, for the case that the kernel ends this worker.  One question at a time. */
+static void tell_held(struct pod_server *s);
+
+static void on_told(void *ctx, const struct err *e)
+{
+	(void)e;
+	tell_held(ctx);
+}
+
+static void tell_held(struct pod_server *s)
+{
+	const struct pod_context *c = s->context;
+
+	if (s->telling || s->held == s->told)
+		return;
+	s->told = s->held;
+	link_pod_holds(c->shared->link, &s->telling, &c->pod->uid, s->held, on_told, s);
+}
+
+static void on_held(void *ctx, int64_t bytes)
+{
+	struct pod_server *s = ctx;
+
+	s->held = bytes;
+	tell_held(s);
 }
 
 /* --- calls --- */
@@ -141,7 +178,9 @@ static void on_directory(void *ctx)
 	    .per_second = limits_value(s->limits, LIMIT_REQUESTS),
 	    .burst = limits_value(s->limits, LIMIT_BURST),
 	    .request = on_request,
-	    .breach = on_breach};
+	    .breach = on_breach,
+	    .broken = on_broken,
+	    .held = on_held};
 
 	s->rpc = rpc_server_new(s->context->shared->rpc, &options, on_call, s);
 }
@@ -150,6 +189,7 @@ static void stop(void *ctx)
 {
 	struct pod_server *s = ctx;
 
+	link_call_cancel(&s->telling);
 	rpc_server_free(&s->rpc);
 	limits_free(&s->limits);
 }
@@ -164,6 +204,17 @@ static void uses(void *ctx, int64_t in_use[LIMIT_END])
 		return;
 	in_use[LIMIT_CONNECTIONS] = rpc_server_connections(s->rpc);
 	in_use[LIMIT_STREAMS] = rpc_server_streams(s->rpc);
+	in_use[LIMIT_NODE_MEMORY] = rpc_server_bytes(s->rpc);
+}
+
+static void measure(void *ctx, const char *labels)
+{
+	const struct pod_server *s = ctx;
+
+	if (s->rpc)
+		metric_set(metric_gauge(
+			       "agentd_pod_held_bytes", "Memory that the pod's connections hold."),
+		    labels, (double)rpc_server_bytes(s->rpc));
 }
 
 static void dump(void *ctx, json_t *o)
@@ -171,17 +222,10 @@ static void dump(void *ctx, json_t *o)
 	struct pod_server *s = ctx;
 	int64_t in_use[LIMIT_END];
 
-	count_floods(s);
 	for (unsigned i = 0; i < LIMIT_END; i++)
 		in_use[i] = -1;
 	pod_ask_uses(s->context, in_use);
 	json_object_set_new(o, "limits", limits_dump(s->limits, in_use));
-}
-
-static void measure(void *s, const char *labels)
-{
-	(void)labels; /* limits.c has its own */
-	count_floods(s);
 }
 
 const struct pod_service pod_server_service = {

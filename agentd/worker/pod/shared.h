@@ -7,6 +7,7 @@
 struct ca_client;
 struct cert_cache;
 struct crl;
+struct dns_keep;
 struct istiod;
 struct link;
 struct loop;
@@ -27,6 +28,7 @@ struct agent_shared {
 	struct plane *planes; /* in the order of node.planes */
 	struct node_context node;
 	struct pod_redirects *redirect;
+	struct dns_keep *names;      /* of pods whose DNS is captured */
 	struct limits_values limits; /* of each pod */
 	const char *dns_upstream;    /* addresses, by commas: resolvers of pods that name none */
 	bool pcds;                   /* trust anchors come with the ADS streams, too */

@@ -25,6 +25,7 @@ static const struct {
     [LIMIT_STREAMS] = {"streams", ""},
     [LIMIT_MESSAGE] = {"message", "bytes"},
     [LIMIT_MEMORY] = {"memory", "bytes"},
+    [LIMIT_NODE_MEMORY] = {"node_memory", "bytes"},
     [LIMIT_HEADERS] = {"headers", "bytes"},
     [LIMIT_QUEUED] = {"queued", "bytes"},
     [LIMIT_REQUESTS] = {"requests", "per second"},

@@ -16,8 +16,10 @@ enum limit {
 	LIMIT_CONNECTIONS, /* at a time */
 	LIMIT_STREAMS,     /* at a time */
 	LIMIT_MESSAGE,     /* bytes, from Envoy */
-	LIMIT_MEMORY,      /* bytes that grpc has received and nobody has taken; uncounted, too */
-	LIMIT_HEADERS,     /* bytes of a call; grpc refuses larger ones, uncounted */
+	LIMIT_MEMORY,      /* bytes that grpc has received and nobody has taken; uncounted */
+	LIMIT_NODE_MEMORY, /* bytes that all pods' connections may hold beyond their shares; hits
+			    * are connections of the pod that held most */
+	LIMIT_HEADERS,     /* bytes of a block of them; hits are connections that were ended */
 	LIMIT_QUEUED,      /* bytes that Envoy has not read */
 	LIMIT_REQUESTS,    /* a second: messages, calls and connections */
 	LIMIT_BURST,       /* of these at once; hits are calls that were refused */
@@ -26,6 +28,9 @@ enum limit {
 	LIMIT_FDS,         /* of the node: per cent of RLIMIT_NOFILE */
 	LIMIT_END,
 };
+
+/* What the connections of a pod may hold, whatever the others hold. */
+enum { LIMITS_SHARE = 256 << 10 };
 
 struct limits_values {
 	int64_t of[LIMIT_END];

@@ -9,6 +9,7 @@
  */
 #include "pod.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "worker/crypto/identity.h"
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +45,7 @@ static void drop_json(struct pod *p)
 static void pod_free(struct pod *p)
 {
 	drop_json(p);
-	mem_wipe_free(p->token);
+	secret_free(p->token);
 	free(p);
 }
 
@@ -190,7 +191,7 @@ int pod_add(
 	memcpy(p->sa, spec->sa, sizeof(p->sa));
 	(void)snprintf(p->label, sizeof(p->label), "%s/%s", p->ns, p->name);
 	p->source = source;
-	p->token = mem_strdup(spec->token);
+	p->token = secret_dup(spec->token);
 	err_set(&p->state, ERR_UNAVAILABLE, "starting");
 	take_over(p, spec);
 	p->registry = r;
@@ -203,8 +204,8 @@ void pod_set_token(struct pod *p, const char *token)
 {
 	if (p->token && !strcmp(p->token, token))
 		return;
-	mem_wipe_free(p->token);
-	p->token = mem_strdup(token);
+	secret_free(p->token);
+	p->token = secret_dup(token);
 	p->registry->observer->token(p->registry->ctx, p);
 }
 
@@ -226,12 +227,24 @@ static void tell_source(struct pod *p)
 		p->source->progress(p->source->ctx, p);
 }
 
+static void judge(struct pod *p)
+{
+	p->ready = p->told && !p->state.code && !p->away.code;
+}
+
+const char *pod_why_not(const struct pod *p)
+{
+	if (p->state.code)
+		return p->state.msg;
+	return p->away.code ? p->away.msg : "";
+}
+
 static void set_state(struct pod *p, bool may_start, const struct err *why_not)
 {
-	p->ready = !why_not;
 	p->may_start = may_start;
 	p->state = why_not ? *why_not : (struct err){0};
 	p->told = true;
+	judge(p);
 	tell_source(p);
 	check_settled(p->registry);
 }
@@ -244,6 +257,12 @@ void pod_set_ready(struct pod *p, const struct err *why_not)
 void pod_set_degraded(struct pod *p, const struct err *why)
 {
 	set_state(p, true, why);
+}
+
+void pod_set_away(struct pod *p, const struct err *why)
+{
+	p->away = why ? *why : (struct err){0};
+	judge(p);
 }
 
 void pod_set_certified(struct pod *p)

@@ -38,10 +38,11 @@ struct pod {
 	char *token;                        /* secret, from the source; NULL: a file is followed */
 	struct pod_source *source;          /* who announced it */
 	struct err state; /* code 0: served in full; else why not; ERR_UNAVAILABLE: not yet */
-	bool ready;
-	bool told;      /* pod_set_ready() or pod_set_degraded() was called */
-	bool may_start; /* what its containers need is there, or will not come */
-	bool certified; /* there was a certificate */
+	struct err away;  /* why its Envoy cannot be served, whatever we do; code 0: it can */
+	bool ready;       /* neither */
+	bool told;        /* pod_set_ready() or pod_set_degraded() was called */
+	bool may_start;   /* what its containers need is there, or will not come */
+	bool certified;   /* there was a certificate */
 	struct pod_registry *registry;
 	struct pod_services *services;
 	struct pod *next;
@@ -80,6 +81,8 @@ bool pod_registry_is_settled(const struct pod_registry *r); /* observer.settled 
 void pod_set_ready(struct pod *p, const struct err *why_not); /* NULL: served; else not to start */
 void pod_set_degraded(struct pod *p, const struct err *why);  /* it may start all the same */
 void pod_set_certified(struct pod *p);
+void pod_set_away(struct pod *p, const struct err *why); /* NULL: it is served */
+const char *pod_why_not(const struct pod *p);            /* "": it is ready */
 
 struct pod *pod_find(const struct pod_registry *r, const struct uuid *uid);
 struct pod *pod_first(const struct pod_registry *r); /* then pod->next; ordered by label */

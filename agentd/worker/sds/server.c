@@ -26,8 +26,9 @@
 #include "worker/base/rpc/server.h"
 #include "worker/crypto/cert.h"
 
-#include <inttypes.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
@@ -63,8 +64,8 @@ struct sds_stream {
 	unsigned count;
 	unsigned verbs;         /* names in the request that is being read */
 	bool greeted;           /* the first request, with the node, was there */
-	char nonce[NONCE_SIZE]; /* of the last response; "": none yet */
-	bool settled;           /* it was ACKed or NACKed */
+	unsigned serial;        /* among the server's streams */
+	unsigned sent, settled; /* responses; the last one that was ACKed or NACKed, from 1 */
 	struct sds_stream *prev, *next;
 };
 
@@ -75,6 +76,7 @@ struct sds_server {
 	struct sds_material material;
 	char *why_not;
 	struct sds_stream *streams;
+	unsigned opened;
 	uint64_t pushes, acks, nacks;
 	bool refused; /* Envoy's last word was a NACK */
 	char last_nack[DISCOVERY_WHY_SIZE], last_refusal[ERR_MSG_SIZE];
@@ -93,11 +95,12 @@ static void stream_free(struct sds_stream *st);
 static void send_answer(struct sds_stream *st, const struct sds_item *items, size_t n)
 {
 	struct sds_server *server = st->server;
-	const struct sds_response response = {st->method->flavour, st->nonce, items, n};
+	char nonce[NONCE_SIZE];
+	const struct sds_response response = {st->method->flavour, nonce, items, n};
 	struct sds_packed packed;
 
-	snprintf(st->nonce, sizeof(st->nonce), "%" PRIu64, ++server->pushes);
-	st->settled = false;
+	server->pushes++;
+	snprintf(nonce, sizeof(nonce), "%u.%u", st->serial, ++st->sent);
 	packed = sds_pack(&response, &server->material);
 	rpc_send(st->call, packed.bytes, packed.len);
 	sds_pack_wipe(&packed);
@@ -188,18 +191,31 @@ static int on_name(void *ctx, const struct discovery_name *n, struct err *e)
 		return 0;
 	if (n->verb == DISCOVERY_UNSUBSCRIBE)
 		drop_subscription(st, at);
-	else if (!st->nonce[0] && strlen(n->version) < sizeof((*at)->sent))
+	else if (!st->sent && strlen(n->version) < sizeof((*at)->sent))
 		memcpy((*at)->sent, n->version, strlen(n->version) + 1);
 	return 0;
 }
 
-static void settle(struct sds_stream *st, const struct discovery_request *q)
+/* Which of the stream's responses has this nonce; 0: none of them. */
+static unsigned response_of(const struct sds_stream *st, const char *nonce)
+{
+	char *end;
+	unsigned long serial = strtoul(nonce, &end, 10), n;
+
+	if (*end != '.' || serial != st->serial)
+		return 0;
+	n = strtoul(end + 1, &end, 10);
+	return !*end && n <= st->sent ? (unsigned)n : 0;
+}
+
+static void settle(struct sds_stream *st, unsigned response, const struct discovery_request *q)
 {
 	struct sds_server *server = st->server;
 
-	if (st->settled)
-		return; /* a nonce comes again when the names change */
-	st->settled = true;
+	if (response <= st->settled)
+		return;                             /* a nonce comes again when the names change */
+	server->acks += response - st->settled - 1; /* Envoy may answer the last one only */
+	st->settled = response;
 	server->refused = q->nack;
 	if (!q->nack) {
 		server->acks++;
@@ -217,7 +233,7 @@ static void settle(struct sds_stream *st, const struct discovery_request *q)
 static int take_names_sotw(
     struct sds_stream *st, const struct discovery_request *q, struct pbwire msg, struct err *e)
 {
-	bool anew = !q->nonce[0] || !st->nonce[0]; /* an old nonce on a new stream is fine */
+	bool anew = !q->nonce[0] || !st->sent; /* an old nonce on a new stream is fine */
 	struct subscription *s, **at = &st->subscriptions;
 
 	LL_FOREACH (st->subscriptions, s) {
@@ -239,7 +255,7 @@ static int take_request(struct sds_stream *st, struct pbwire msg, struct err *e)
 {
 	enum discovery_flavour flavour = st->method->flavour;
 	struct discovery_request q;
-	bool current;
+	unsigned response;
 
 	if (discovery_read_request(&q, flavour, msg, e))
 		return -1;
@@ -249,12 +265,11 @@ static int take_request(struct sds_stream *st, struct pbwire msg, struct err *e)
 		return err_set(e, ERR_INVALID, "only secrets are served here");
 	st->greeted = true;
 	st->verbs = 0;
-	current = q.nonce[0] && strcmp(q.nonce, st->nonce) == 0;
-	if (current)
-		settle(st, &q);
+	response = response_of(st, q.nonce);
+	settle(st, response, &q);
 	if (flavour == DISCOVERY_DELTA)
 		return discovery_each_name(flavour, msg, on_name, st, e);
-	if (q.nonce[0] && st->nonce[0] && !current)
+	if (q.nonce[0] && response != st->sent)
 		return 0; /* stale: the client has not seen our last response yet */
 	return take_names_sotw(st, &q, msg, e);
 }
@@ -335,6 +350,7 @@ bool sds_server_incoming(struct sds_server *server, struct rpc_stream *call, con
 		st = mem_zalloc(sizeof(*st));
 		st->server = server;
 		st->method = &methods[i];
+		st->serial = ++server->opened;
 		DL_APPEND(server->streams, st);
 		rpc_accept(call, &st->call, &events, st);
 		return true;

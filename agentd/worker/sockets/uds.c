@@ -77,6 +77,7 @@ struct visitor {
 struct socket {
 	struct uds *uds;
 	struct link_call *asking;
+	int fd; /* listening, and nobody accepts yet; or -1 */
 	struct accept *accept;
 };
 
@@ -100,6 +101,7 @@ struct uds {
 	struct refused_netns refused_netns[REFUSED_MAX]; /* a ring */
 	unsigned nrefused_netns;
 	uint64_t netns_cookie; /* 0: not known */
+	bool wait;
 	char
 	    unproven[LINK_WHY_SIZE]; /* why the last one that was asked about could not be proven */
 	bool addressed;              /* the last look at it found an address */
@@ -139,6 +141,7 @@ static void serve(struct uds *u, int fd, struct attest_peer *peer)
 	u->accepted++;
 	attest_watch(u->attest, peer, rpc_server_adopt(u->to, fd));
 	attest_peer_clear(peer);
+	u->ev.came(u->ctx, NULL);
 }
 
 static unsigned connections_of(const struct uds *u)
@@ -189,6 +192,7 @@ static enum reason reason_of(const struct err *e)
 {
 	switch (e->code) {
 	case EPERM:
+	case ENONET:
 		return NETNS;
 	case EACCES:
 		return CGROUP;
@@ -239,6 +243,8 @@ static void on_peer_known(void *ctx, const struct err *e, const struct link_peer
 		if (reason_of(e) == NETNS)
 			remember_netns(u, v->peer.cookie, e->msg);
 		refuse(u, v->fd, &v->peer, reason_of(e), e->msg);
+		if (e->code == ENONET && !u->netns_cookie)
+			u->ev.came(u->ctx, e);
 		return;
 	}
 	if (!v->ours && !admit(u, v->fd, &v->peer))
@@ -311,7 +317,33 @@ void uds_stop(struct uds *u)
 	for (size_t i = 0; i < LINK_LISTENER_END; i++) {
 		link_call_cancel(&u->sockets[i].asking);
 		accept_free(&u->sockets[i].accept);
+		mem_closep(&u->sockets[i].fd);
 	}
+}
+
+static void listen_on(struct socket *s, int fd)
+{
+	struct uds *u = s->uds;
+
+	accept_free(&s->accept);
+	mem_closep(&s->fd);
+	if (u->wait)
+		s->fd = fd;
+	else
+		s->accept = accept_new(u->loop, fd, on_accepted, s);
+}
+
+void uds_accept(struct uds *u)
+{
+	u->wait = false;
+	for (size_t i = 0; i < LINK_LISTENER_END; i++)
+		if (u->sockets[i].fd >= 0)
+			listen_on(&u->sockets[i], take_fd(u->sockets[i].fd));
+}
+
+static bool is_there(const struct socket *s)
+{
+	return s->accept || s->fd >= 0;
 }
 
 static void on_listening(void *ctx, const struct err *e, int fd)
@@ -324,9 +356,9 @@ static void on_listening(void *ctx, const struct err *e, int fd)
 		u->ev.listening(u->ctx, e);
 		return;
 	}
-	s->accept = accept_new(u->loop, fd, on_accepted, s);
+	listen_on(s, fd);
 	for (size_t i = 0; i < LINK_LISTENER_END; i++)
-		if (!u->sockets[i].accept)
+		if (!is_there(&u->sockets[i]))
 			return;
 	u->ev.listening(u->ctx, NULL);
 }
@@ -337,12 +369,10 @@ static void on_relisten(void *ctx, enum link_listener kind, int fd)
 	struct uds *u = ctx;
 	struct socket *s = &u->sockets[kind];
 
-	if (!s->accept) {
+	if (is_there(s))
+		listen_on(s, fd);
+	else
 		close(fd);
-		return;
-	}
-	accept_free(&s->accept);
-	s->accept = accept_new(u->loop, fd, on_accepted, s);
 }
 
 struct uds *uds_new(
@@ -355,6 +385,7 @@ struct uds *uds_new(
 	u->pod = rig->pod;
 	u->subject = mem_strdup(rig->subject);
 	u->to = rig->to;
+	u->wait = rig->wait;
 	u->ev = *ev;
 	u->ctx = ctx;
 	u->attest = attest_new(l);
@@ -363,6 +394,7 @@ struct uds *uds_new(
 	link_on_relisten(u->link, &u->pod, on_relisten, u);
 	for (int i = 0; i < LINK_LISTENER_END; i++) {
 		u->sockets[i].uds = u;
+		u->sockets[i].fd = -1;
 		link_listen(u->link, &u->sockets[i].asking, &u->pod, (enum link_listener)i,
 		    on_listening, &u->sockets[i]);
 	}

@@ -8,6 +8,7 @@
 #pragma once
 #include "common/uuid.h"
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 struct err;
@@ -25,6 +26,9 @@ struct uds_events {
 	/* The addresses in the pod's netns, at least one, whenever they were read; before the
 	 * connection is served. */
 	void (*addresses)(void *ctx, const char *const *ips, size_t n);
+	/* A connection is served (`why` NULL); or it is the pod's, and never will be: its processes
+	 * are in the node's own network namespace. */
+	void (*came)(void *ctx, const struct err *why);
 };
 
 /* Whose sockets they are, and where their connections go. */
@@ -33,9 +37,11 @@ struct uds_rig {
 	struct uuid pod;
 	const char *subject; /* for the log; copied */
 	struct rpc_server *to;
+	bool wait; /* connections stay in the backlog until uds_accept() */
 };
 struct uds *uds_new(
     struct loop *l, const struct uds_rig *rig, const struct uds_events *ev, void *ctx);
+void uds_accept(struct uds *u); /* those that waited, and all others */
 /* No new connections; those that came are still let in or refused. */
 void uds_stop(struct uds *u);
 void uds_free(struct uds **u); /* the broker's copies go on listening */

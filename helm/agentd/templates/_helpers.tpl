@@ -27,6 +27,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* Of what meshed pods need: `helm uninstall` leaves it, and says so. */}}
+{{- define "agentd.kept" -}}
+{{- if .Values.keepOnUninstall -}}
+annotations:
+  helm.sh/resource-policy: keep
+{{- end }}
+{{- end }}
+
 {{- define "agentd.serviceAccount" -}}
 {{- default (include "agentd.fullname" .) .Values.serviceAccount.name }}
 {{- end }}

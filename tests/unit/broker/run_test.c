@@ -110,7 +110,7 @@ static void act_rows(void)
 	l = act_ask(LINK_LISTEN, 0);
 	struct pollfd p = {.fd = l, .events = POLLIN};
 	poll(&p, 1, 10000);
-	a = accept(l, NULL, NULL);
+	a = accept4(l, NULL, NULL, 0);
 	act_ask(LINK_PEER_OF, a);
 	act_ask(LINK_WRITE, memfd);
 	act_ask(LINK_FOLLOW, 0);
@@ -160,7 +160,7 @@ static int worker(int argc, char **argv)
 		raise(atoi(act + 6));
 	else if (!strcmp(act, "garbage")) {
 		if (send(LINK_FD, "?", 1, 0) == 1)
-			pause();
+			poll(NULL, 0, -1);
 	} else if (!strcmp(act, "leave")) {
 		close(LINK_FD); /* and end in order a moment later */
 		poll(NULL, 0, 50);
@@ -168,7 +168,7 @@ static int worker(int argc, char **argv)
 	} else if (!strcmp(act, "stay") || !strcmp(act, "die")) {
 		signal(SIGTERM, !strcmp(act, "stay") ? on_term : SIG_DFL);
 		speak(&p);
-		pause();
+		poll(NULL, 0, -1);
 	}
 	return 0;
 }

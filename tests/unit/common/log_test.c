@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -433,6 +434,166 @@ static void test_threads(void **state)
 		pthread_join(writers[i], NULL);
 }
 
+/* --- a reader that stands still --- */
+
+static int wait_for_ever(int pair[2])
+{
+	alarm(30); /* the test ends by SIGALRM, should a line wait */
+	dup2(pair[1], STDERR_FILENO);
+	close(pair[1]);
+	return pair[0];
+}
+
+/* Nothing more fits; what it was filled with is one line. */
+static void fill(int fd)
+{
+	char page[4096];
+	int flags = fcntl(fd, F_GETFL);
+
+	memset(page, '.', sizeof(page));
+	fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+	for (size_t n = sizeof(page); n; n /= 2)
+		while (write(fd, page, n) > 0)
+			;
+	fcntl(fd, F_SETFL, flags);
+}
+
+static char *drain(int fd)
+{
+	static char all[1 << 20];
+	size_t len = 0;
+	ssize_t n;
+
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	while ((n = read(fd, all + len, sizeof(all) - 1 - len)) > 0)
+		len += (size_t)n;
+	all[len] = '\0';
+	return all;
+}
+
+static void check_nobody_reads(int pair[2])
+{
+	const uint64_t before = log_dropped();
+	int reader = wait_for_ever(pair);
+
+	log_info(NULL, "there is room");
+	fill(STDERR_FILENO);
+	log_info(NULL, "lost");
+	log_error("demo/web-0", "lost, too");
+	assert_int_equal(log_dropped() - before, 2);
+	assert_null(strstr(drain(reader), "lost"));
+	fill(STDERR_FILENO);
+	assert_int_equal(log_unsaid(), 2);
+	drain(reader);
+	log_info(NULL, "there is room again");
+	assert_int_equal(log_unsaid(), 0);
+	assert_int_equal(log_dropped() - before, 2);
+	assert_true(matches(drain(reader),
+	    "^time=[^ ]+ level=warn scope=sds msg=\"2 lines were dropped: nobody read this log\"\n"
+	    "time=[^ ]+ level=info scope=sds msg=\"there is room again\"\n$"));
+	fill(STDERR_FILENO);
+	log_info(NULL, "lost");
+	drain(reader);
+	assert_int_equal(log_unsaid(), 0); /* said without another line */
+	assert_non_null(strstr(drain(reader), "scope=log msg=\"1 line was dropped"));
+	log_info(NULL, "said once");
+	assert_null(strstr(drain(reader), "dropped"));
+	close(reader);
+	alarm(0);
+}
+
+static void test_a_full_pipe_waits_for_nobody(void **state)
+{
+	int pair[2];
+
+	(void)state;
+	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+	check_nobody_reads(pair);
+}
+
+static void test_a_full_stream_waits_for_nobody(void **state)
+{
+	int pair[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	check_nobody_reads(pair);
+}
+
+/* The description that others write to as well stays as it was. */
+static void test_an_inherited_pipe_becomes_our_own(void **state)
+{
+	int pair[2];
+
+	(void)state;
+	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+	int theirs = dup(pair[1]);
+	int reader = wait_for_ever(pair);
+	log_detach();
+	assert_false(fcntl(theirs, F_GETFL) & O_NONBLOCK);
+	assert_true(fcntl(STDERR_FILENO, F_GETFL) & O_NONBLOCK);
+	assert_int_equal(fcntl(STDERR_FILENO, F_GETFD), 0);
+	log_info(NULL, "heard");
+	assert_non_null(strstr(drain(reader), "msg=heard"));
+	close(theirs);
+	close(reader);
+	alarm(0);
+}
+
+/* Its offset is shared: an own description would write over what is there. */
+static void test_a_file_stays_what_it_is(void **state)
+{
+	char text[256] = "";
+	int file = memfd_create("log", MFD_CLOEXEC);
+
+	(void)state;
+	assert_int_equal(write(file, "before\n", 7), 7);
+	dup2(file, STDERR_FILENO);
+	log_detach();
+	log_info(NULL, "after");
+	assert_true(pread(file, text, sizeof(text) - 1, 0) > 7);
+	assert_true(matches(text, "^before\ntime=.*msg=after\n$"));
+	close(file);
+}
+
+enum { WRITERS = 4, LINES_EACH = 500 };
+static const char whole[] = "msg=\"whole, or not there at all: the end\"\n";
+
+static void *write_whole_lines(void *unused)
+{
+	for (int i = 0; i < LINES_EACH; i++)
+		log_info(unused, "whole, or not there at all: the end");
+	return NULL;
+}
+
+/* Room that one of them saw may be taken by another one. */
+static void test_many_writers_and_little_room(void **state)
+{
+	const uint64_t before = log_dropped();
+	pthread_t writers[WRITERS];
+	unsigned heard = 0;
+	int pair[2];
+
+	(void)state;
+	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+	assert_true(fcntl(pair[1], F_SETPIPE_SZ, 4096) > 0);
+	int reader = wait_for_ever(pair);
+	log_detach();
+	for (int i = 0; i < WRITERS; i++)
+		pthread_create(&writers[i], NULL, write_whole_lines, NULL);
+	for (int i = 0; i < WRITERS; i++)
+		pthread_join(writers[i], NULL);
+	for (char *all = drain(reader), *end; *all; all = end, heard++) {
+		end = strchr(all, '\n') + 1;
+		assert_true(end - all > (long)sizeof(whole));
+		assert_memory_equal(end - strlen(whole), whole, strlen(whole));
+	}
+	assert_true(heard > 0);
+	assert_int_equal(heard + log_dropped() - before, WRITERS * LINES_EACH);
+	close(reader);
+	alarm(0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -452,6 +613,12 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_a_child_holds_nothing, capture, release),
 	    cmocka_unit_test_setup_teardown(test_budget, capture, release),
 	    cmocka_unit_test_setup_teardown(test_errno_survives, capture, release),
+	    cmocka_unit_test_setup_teardown(test_a_full_pipe_waits_for_nobody, capture, release),
+	    cmocka_unit_test_setup_teardown(test_a_full_stream_waits_for_nobody, capture, release),
+	    cmocka_unit_test_setup_teardown(
+		test_an_inherited_pipe_becomes_our_own, capture, release),
+	    cmocka_unit_test_setup_teardown(test_a_file_stays_what_it_is, capture, release),
+	    cmocka_unit_test_setup_teardown(test_many_writers_and_little_room, capture, release),
 	    cmocka_unit_test_setup_teardown(test_threads, capture, release),
 	};
 

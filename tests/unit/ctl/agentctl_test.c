@@ -292,7 +292,9 @@ static void a_server_that_hangs_up_is_3(void **state)
 	(void)state;
 	serve(0, "");
 	assert_int_equal(run("pods"), 3);
-	assert_string_equal(err, "agentctl: agentd did not answer\n");
+	assert_string_equal(err,
+	    "agentctl: agentd did not answer: is its worker stopped? A silent one is "
+	    "replaced soon\n");
 }
 
 /* ---- answers ---- */

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -38,12 +39,30 @@ static void all_pods_are_a_table(void **state)
 					"PASSED  DROPPED  PROBLEM");
 	assert_string_equal(line(p, 1), "demo/web-0  ebpf       strict      yes       12          "
 					"3       0        ");
-	assert_string_equal(line(p, 2), "demo/db-0   ebpf       permissive  outbound  0           "
+	assert_string_equal(line(p, 2), "demo/db-0   ebpf       permissive  unseen    0           "
 					"0       0        ");
 	assert_string_equal(line(p, 3), "prod/web-0  ebpf       strict      no        0           "
 					"0       0        no cgroup");
 	assert_string_equal(line(p, 4), "demo/cni    istio-cni  -           -         0           "
 					"0       0        ");
+}
+
+/* Before the first Envoy: a decision shows that the programs see the pod. */
+static void what_was_counted_is_seen(void **state)
+{
+	static const char *const counts[] = {"redirected", "passed", "dropped"};
+	char json[256];
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		snprintf(json, sizeof(json),
+		    "{\"redirect\":[{\"pod\":\"a/b\",\"mode\":\"ebpf\",\"in_force\":true,"
+		    "\"inbound\":false,\"%s\":1}]}",
+		    counts[i]);
+		canned_answer(json, 0);
+		assert_non_null(
+		    strstr(line(run_command(&ctl_redirect, NULL, false), 1), " outbound "));
+	}
 }
 
 static void the_exit_status_says_whether_all_is_well(void **state)
@@ -197,6 +216,7 @@ static void strange_answers_are_survived(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(all_pods_are_a_table),
+	    cmocka_unit_test(what_was_counted_is_seen),
 	    cmocka_unit_test(the_exit_status_says_whether_all_is_well),
 	    cmocka_unit_test(one_pod_shows_its_counters_by_rule),
 	    cmocka_unit_test(a_dial_is_explained), cmocka_unit_test(an_arrival_needs_no_user),

@@ -15,6 +15,7 @@
 	"{\"version\":\"0.1.0\",\"uptime_s\":61,\"node_name\":\"n1\",\"pods\":2,\"pods_"           \
 	"ready\":" ready ",\"control_planes\":[" planes "],\"refused_manifests\":[" refused        \
 	"]" CAGE "}"
+#define SILENT "the broker has not answered for 7 s"
 #define UNKNOWN "{\"registered\":false,\"why_not\":\"it has not registered\"}"
 #define PLANE(why)                                                                                 \
 	"{\"name\":\"main\",\"address\":\"istiod:15012\",\"connections\":[{\"state\":\"READY\"},"  \
@@ -44,10 +45,20 @@ static void every_problem_is_told(void **state)
 	    {STATUS("1", PLANE(""), ""), "2, 1 ready\n  problem: 1 not ready"},
 	    {"{\"pods\":0,\"pods_ready\":0,\"kubelet\":" UNKNOWN CAGE "}",
 		"kubelet        not registered\n  problem: it has not registered\n"},
+	    {"{\"pods\":0,\"pods_ready\":0,\"broker\":{\"answers\":false,\"why_not\":\"" SILENT
+	     "\"}" CAGE "}",
+		"broker         silent\n  problem: " SILENT "\n"},
+	    {"{\"pods\":0,\"pods_ready\":0,\"problems\":[\"nobody reads the log\"]" CAGE "}",
+		"  problem: nobody reads the log\n"},
 	    {STATUS("2", PLANE("no root"), ""), "  problem: no root\n"},
 	    {STATUS("2", PLANE("no root") "," PLANE(""), ""), "  problem: no root\n"},
 	    {STATUS("2", "", "{\"file\":\"a.yaml\",\"why\":\"line 1\"}"),
 		"refused        a.yaml: line 1\n"},
+	    {"{\"pods\":0,\"pods_ready\":0,\"problems\":[\"1 request to the broker\"]" CAGE "}",
+		"  problem: 1 request to the broker\n"},
+	    {"{\"pods\":0,\"pods_ready\":0,\"waiting_volumes\":[{\"uid\":\"u\",\"pod\":\"n/p\","
+	     "\"volume\":\"mesh\",\"problem\":\"too many\"}]" CAGE "}",
+		"refused        volume mesh of n/p: too many\n"},
 	    {"{\"pods\":0,\"pods_ready\":0,\"cage\":\"none\",\"confined\":false}",
 		"cage           none\n  problem: the worker is NOT confined"},
 	};

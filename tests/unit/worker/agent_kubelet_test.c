@@ -80,6 +80,7 @@ static void begin(struct world *w, const char *more)
 	fake_link_root(w->link, 0, "ROOT of istiod");
 	fake_link_listed(w->link, LINK_STATE_CERT, NULL);
 	fake_link_listed(w->link, LINK_STATE_CERT_IN_MEMORY, NULL);
+	fake_link_listed(w->link, LINK_STATE_NAMES, NULL);
 }
 
 /* Nothing was kept, nothing is mounted. */
@@ -226,6 +227,9 @@ static void a_strict_pod_is_held_for_its_cgroup(void **state)
 	fake_redirect_set(w.link, &w.uid, 1, NULL, NULL);
 	fake_loop_advance(w.loop, 0);
 	assert_int_equal(fake_link_writes(w.link, &w.uid, LINK_FILE_BOOTSTRAP), 1);
+	assert_int_equal(fake_link_waiting(w.link, LINK_PUBLISH), 0); /* not before it is there */
+	fake_link_wrote(w.link, &w.uid, LINK_FILE_BOOTSTRAP, NULL);
+	fake_loop_advance(w.loop, 0);
 	mount(&w);
 	assert_int_equal(fake_rpc_status(s), RPC_OK);
 	end(&w);

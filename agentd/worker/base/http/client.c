@@ -19,7 +19,7 @@
 #include "http.h"
 #include "worker/base/loop.h"
 
-enum { BODY_MAX = 16 * 1024 * 1024, HEAD_MAX = 8 * 1024, TIMEOUT_S = 10, UNTIL_CLOSE = -1 };
+enum { BODY_MAX = 16 * 1024 * 1024, HEAD_MAX = 8 * 1024, TIMEOUT_S = 8, UNTIL_CLOSE = -1 };
 
 struct http_get {
 	struct bufferevent *bev;
@@ -147,7 +147,7 @@ static void on_bytes(struct bufferevent *bev, void *ctx)
 		finish(g, 0);
 }
 
-/* The peer closed, an error, or no progress for 10 s. */
+/* The peer closed, an error, or no progress for 8 s. */
 static void on_end(struct bufferevent *bev, short what, void *ctx)
 {
 	struct http_get *g = ctx;

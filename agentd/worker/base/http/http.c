@@ -27,6 +27,10 @@
 
 LOG_SCOPE("http");
 
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
 enum {
 	BODY_MAX = 64 * 1024,
 	HEADERS_MAX = 8 * 1024,
@@ -191,10 +195,31 @@ const char *http_query(struct http_request *r, const char *key)
 	return evhttp_find_header(&r->query, key);
 }
 
-uid_t http_peer_uid(const struct http_request *r)
+static int socket_of(const struct http_request *r)
 {
 	struct evhttp_connection *c = evhttp_request_get_connection(r->ev);
-	int fd = bufferevent_getfd(evhttp_connection_get_bufferevent(c));
+
+	return bufferevent_getfd(evhttp_connection_get_bufferevent(c));
+}
+
+/* An accepted unix socket shows that of the connecting one (process-split.md 0.5). */
+static uint64_t netns_cookie(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) ? 0 : cookie;
+}
+
+bool http_peer_is_here(const struct http_request *r)
+{
+	return netns_cookie(socket_of(r)) ==
+	       netns_cookie(evconnlistener_get_fd(r->server->listener));
+}
+
+uid_t http_peer_uid(const struct http_request *r)
+{
+	int fd = socket_of(r);
 	struct ucred peer = {.uid = (uid_t)-1};
 	socklen_t len = sizeof(peer);
 

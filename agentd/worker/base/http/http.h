@@ -2,8 +2,8 @@
  * request over a connected fd.
  *
  * Limits: 64 KiB of a request's body, 16 MiB of an answer's, 8 KiB of headers, 10 s without
- * progress, 256 KiB of a stream that the peer has not read.  HTTP/1.1, never chunked: a stream
- * ends with its connection.
+ * progress (the client: 8 s), 256 KiB of a stream that the peer has not read.  HTTP/1.1, never
+ * chunked: a stream ends with its connection.
  */
 #pragma once
 #include <stdbool.h>
@@ -27,6 +27,9 @@ const char *http_path(const struct http_request *r); /* raw bytes up to '?', not
 /* Value of a query parameter, decoded; NULL if absent.  Valid until the handler returns. */
 const char *http_query(struct http_request *r, const char *key);
 uid_t http_peer_uid(const struct http_request *r); /* SO_PEERCRED; (uid_t)-1 if unknown */
+/* Was the peer's socket made in the network namespace of the listening one?  Linux before 5.14
+ * cannot tell: yes. */
+bool http_peer_is_here(const struct http_request *r);
 /* Empties `body`, which may be NULL. */
 void http_reply(struct http_request *r, int status, const char *type, struct evbuffer *body);
 

@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "rpc_internal.h"
 
 #include <grpc/compression.h>
@@ -262,18 +263,15 @@ static void on_status(struct rpc_tag *t, bool ok)
 	rpc_stream_unref(s);
 }
 
-static void wipe(void *value, size_t len)
+static void forget(void *value)
 {
-	explicit_bzero(value, len);
-	free(value);
+	secret_free(value);
 }
 
-/* grpc keeps a reference, not a copy; the last reference wipes it: it may be a token. */
-static grpc_slice wiped_slice(const char *value)
+/* grpc keeps a reference, not a copy, for as long as the call lives. */
+static grpc_slice secret_slice(const char *value)
 {
-	size_t len = strlen(value);
-
-	return grpc_slice_new_with_len(mem_dup(value, len), len, wipe);
+	return grpc_slice_new(secret_dup(value), strlen(value), forget);
 }
 
 /* What HTTP/2 and grpc_header_nonbin_value_is_legal() allow; that one leaves copies of an illegal
@@ -290,7 +288,7 @@ static bool legal_value(const char *value)
 static int put_header(grpc_metadata *m, const struct rpc_header *h, struct err *e)
 {
 	m->key = grpc_slice_from_copied_string(h->key);
-	m->value = wiped_slice(h->value);
+	m->value = h->secret ? secret_slice(h->value) : grpc_slice_from_copied_string(h->value);
 	if (!grpc_header_key_is_legal(m->key) || grpc_is_binary_header(m->key))
 		return err_set(e, ERR_INVALID, "a header has an illegal name");
 	if (!legal_value(h->value))

@@ -28,6 +28,7 @@ void rpc_channel_free(struct rpc_channel **c);
 struct rpc_header {
 	const char *key;   /* lower-case */
 	const char *value; /* an illegal one fails the open, and is not logged */
+	bool secret;       /* so is its copy: common/secret.h */
 };
 struct rpc_call {
 	const char *method;               /* "/package.Service/Method" */

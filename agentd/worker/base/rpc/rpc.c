@@ -116,6 +116,7 @@ static void on_wake(void *ctx)
 
 	r->wakes++;
 	run_tags(r);
+	rpc_server_tell_news(r);
 }
 
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done)
@@ -147,6 +148,7 @@ struct rpc *rpc_new(struct loop *l)
 	if (pthread_create(&r->drainer, NULL, drain, r) != 0)
 		abort();
 	pthread_setname_np(r->drainer, "rpc-drain");
+	rpc_guard_tell(r->wake_fd);
 	loop_fd_watch(l, &r->watch, r->wake_fd, LOOP_READ, on_wake, r);
 	return r;
 }
@@ -184,6 +186,7 @@ void rpc_free(struct rpc **rp)
 		return;
 	if (r->running)
 		abort(); /* inside an event of its own there is somebody to return to */
+	rpc_guard_tell(-1);
 	end_all(r);
 	loop_timer_stop(&r->quiet);
 	loop_fd_stop(&r->watch);

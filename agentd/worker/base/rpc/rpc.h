@@ -63,6 +63,9 @@ size_t rpc_queued(const struct rpc_stream *s); /* bytes accepted here but not ye
 /* Stop asking for messages: back-pressure.  One that was asked for already may still come.  A
  * paused client's stream hears of its end only when it reads again. */
 void rpc_pause(struct rpc_stream *s, bool paused);
+/* What the owner of a server's stream keeps for it: its pod holds that, too, until the stream is
+ * gone.  In place of what was said before. */
+void rpc_keeps(struct rpc_stream *s, size_t bytes);
 void rpc_half_close(struct rpc_stream *s); /* client side: nothing more to send */
 /* End it: no event follows.  A server's stream sends its queue, for at most 10 s, then the status;
  * a client's is cancelled. */

@@ -68,6 +68,7 @@ struct rpc_stream {
 	grpc_byte_buffer *in;
 	struct rpc_out *out, **out_end;
 	size_t queued, writing_len;
+	size_t taken, kept;      /* server: messages handed over; by the owner */
 	grpc_metadata *metadata; /* client: headers under way */
 	size_t nmetadata;
 	grpc_metadata_array initial, trailing; /* client: received, not looked at */
@@ -89,8 +90,12 @@ void rpc_stream_abandon(struct rpc_stream *s); /* its server or runtime goes: no
 struct rpc_msg *rpc_msg_new(grpc_byte_buffer *bytes); /* takes them */
 void rpc_msg_free(struct rpc_msg **m);
 grpc_byte_buffer *rpc_msg_bytes(const struct rpc_msg *m);
-void rpc_channel_put(struct rpc_channel *c); /* a stream of it is gone */
-void rpc_server_cut(struct rpc_stream *s);   /* its connection ends */
+void rpc_channel_put(struct rpc_channel *c);                /* a stream of it is gone */
+void rpc_server_cut(struct rpc_stream *s);                  /* its connection ends */
+void rpc_server_charge(struct rpc_server *s, int64_t more); /* bytes held for its pod */
+void rpc_server_push(struct rpc_server *s, int64_t more);   /* bytes on their way to it */
+void rpc_server_took(struct rpc_stream *s, int64_t bytes);
+void rpc_server_tell_news(struct rpc *r);
 bool rpc_server_is_held(const struct rpc_server *s);
 void rpc_server_request(struct rpc_server *s);
 void rpc_server_breach(struct rpc_server *s, enum rpc_breach what);

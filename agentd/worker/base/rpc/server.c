@@ -26,7 +26,7 @@ LOG_SCOPE("rpc");
 
 /* A connection without a stream is of no use to a pod; one that never said anything is an attack.
  */
-enum { CONNECTION_IDLE_MS = 5 * 60 * 1000, READ_CHUNK = 8 << 10 };
+enum { CONNECTION_IDLE_MS = 5 * 60 * 1000, READ_CHUNK = 8 << 10, CALM_MS = 200 };
 
 struct socket {
 	struct rpc_connection c;
@@ -48,6 +48,8 @@ struct rpc_server {
 	struct socket *sockets; /* that were adopted, the last of each fd */
 	size_t nsockets;
 	struct loop_timer silent; /* the next one's end */
+	struct loop_timer calm;   /* armed while the guard waits for it */
+	uint64_t announced, announced_then;
 	struct rpc_guard *guard;
 	unsigned nstreams;
 	bool held;
@@ -196,6 +198,7 @@ static void remember_connection(struct rpc_stream *s, const struct rpc_server *s
 	s->inode = found ? found->c.inode : 0;
 	if (found)
 		found->silent_until_ms = 0;
+	rpc_guard_heard(server->guard, s->fd, s->inode);
 	if (!rpc_guard_sees(server->guard, s->fd))
 		abort(); /* this grpc does not read with recvmsg(): nothing would bound a pod */
 }
@@ -219,8 +222,10 @@ static void on_call_ended(struct rpc_tag *t, bool ok)
 
 	(void)
 	    ok; /* "always succeeds"; whether it was cancelled does not matter: we did not end it */
-	if (s->server)
+	if (s->server) {
 		s->server->nstreams--;
+		rpc_guard_took(s->server->guard, s->fd, s->inode, -(int64_t)s->taken);
+	}
 	rpc_stream_ended(s);
 	rpc_stream_unref(s);
 }
@@ -263,9 +268,71 @@ unsigned rpc_server_streams(const struct rpc_server *s)
 	return s->nstreams;
 }
 
-unsigned rpc_server_floods(struct rpc_server *s)
+int64_t rpc_server_bytes(struct rpc_server *s)
 {
-	return rpc_guard_floods(s->guard);
+	return rpc_guard_held(s->guard);
+}
+
+void rpc_server_charge(struct rpc_server *s, int64_t more)
+{
+	rpc_guard_charge(s->guard, more);
+}
+
+void rpc_server_push(struct rpc_server *s, int64_t more)
+{
+	rpc_guard_push(s->guard, more);
+}
+
+/* What is handed over is its owner's from now on. */
+void rpc_server_took(struct rpc_stream *s, int64_t bytes)
+{
+	s->taken += (size_t)bytes;
+	rpc_guard_took(s->server->guard, s->fd, s->inode, bytes);
+}
+
+static void wait_for_calm(struct rpc_server *s);
+
+/* A request that waits for a call shows that grpc's queue of calls is empty. */
+static void on_calm(void *ctx)
+{
+	struct rpc_server *s = ctx;
+
+	if (s->requesting && s->announced == s->announced_then)
+		rpc_guard_calm(s->guard);
+	else
+		wait_for_calm(s);
+}
+
+static void wait_for_calm(struct rpc_server *s)
+{
+	s->announced_then = s->announced;
+	loop_timer_in(s->rpc->loop, &s->calm, CALM_MS, on_calm, s);
+}
+
+static void tell_news(struct rpc_server *s)
+{
+	struct rpc_guard_news n;
+
+	if (!rpc_guard_news(s->guard, &n) || s->freed)
+		return;
+	for (unsigned i = 0; i < RPC_RULE_END; i++)
+		if (n.broken[i] && s->options.broken)
+			s->options.broken(s->ctx, (enum rpc_rule)i, n.broken[i]);
+	if (s->options.held)
+		s->options.held(s->ctx, n.held);
+	if (n.left_behind && !s->calm.armed)
+		wait_for_calm(s);
+}
+
+/* From the loop; an owner does not free its server in these two. */
+void rpc_server_tell_news(struct rpc *r)
+{
+	struct rpc_server *s;
+
+	if (!rpc_guard_has_news())
+		return;
+	DL_FOREACH (r->servers, s)
+		tell_news(s);
 }
 
 bool rpc_server_is_held(const struct rpc_server *s)
@@ -303,6 +370,7 @@ static void announce(struct rpc_server *server, grpc_call *call, grpc_slice meth
 	struct rpc_stream *s = stream_new(server, call);
 	char *name = grpc_slice_to_c_string(method);
 
+	server->announced++;
 	s->refs++; /* the callback may end it, or free the server */
 	server->incoming(server->ctx, s, name);
 	gpr_free(name);
@@ -372,7 +440,8 @@ struct rpc_server *rpc_server_new(
 	s->options = *o;
 	s->incoming = incoming;
 	s->ctx = ctx;
-	s->guard = rpc_guard_new(o->per_second, o->burst);
+	s->guard = rpc_guard_new(&(struct rpc_guard_options){
+	    o->per_second, o->burst, (uint32_t)o->max_headers, o->max_streams});
 	/* Each pod has one of its own: at the end of a common one grpc ends anybody's streams
 	 * (measured: one pod's 1 GiB message cost the others theirs). */
 	if (o->memory)
@@ -421,6 +490,7 @@ static void drop(struct rpc_server *server)
 		return;
 	server->freed = true;
 	loop_timer_stop(&server->silent);
+	loop_timer_stop(&server->calm);
 	DL_FOREACH_SAFE (server->rpc->streams, s, next) {
 		if (s->server == server)
 			rpc_stream_abandon(s);

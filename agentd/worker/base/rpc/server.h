@@ -1,5 +1,6 @@
 /* server.h - the server side: one server per pod, without a port, fed with accepted fds. */
 #pragma once
+#include "guard.h"
 #include "rpc.h"
 #include <sys/types.h>
 
@@ -13,13 +14,16 @@ enum rpc_breach { RPC_BREACH_MESSAGE, RPC_BREACH_SILENT };
 struct rpc_server_options {
 	size_t max_message;   /* of a received message, bytes; larger: RESOURCE_EXHAUSTED */
 	unsigned max_streams; /* per connection */
-	size_t max_headers;   /* of a call, bytes; 0: as grpc has it */
+	size_t max_headers;   /* of a call, bytes; 0: as grpc has it, and unguarded */
 	size_t memory;      /* of what is being received; above it grpc ends streams; 0: no bound */
 	unsigned silent_ms; /* a connection without a call ends after it; 0: stays */
 	int64_t per_second, burst; /* requests, as guard.h counts them; 0: no bound */
 	/* Of all calls together; both may be NULL.  Called with the server's `ctx`. */
 	void (*request)(void *ctx); /* a message was handed to its owner */
 	void (*breach)(void *ctx, enum rpc_breach what);
+	/* guard.h; may be NULL: so many connections were ended for this; what its pod holds now. */
+	void (*broken)(void *ctx, enum rpc_rule what, unsigned connections);
+	void (*held)(void *ctx, int64_t bytes);
 };
 struct rpc_server *rpc_server_new(
     struct rpc *r, const struct rpc_server_options *o, rpc_incoming incoming, void *ctx);
@@ -36,8 +40,7 @@ void rpc_connection_cut(const struct rpc_connection *c); /* its streams end; clo
 /* Adopted ones that are still open, whoever forgets to close them. */
 unsigned rpc_server_connections(struct rpc_server *s);
 unsigned rpc_server_streams(const struct rpc_server *s); /* calls that have not ended */
-/* Connections that were ended for sending too much (guard.h), since the last time. */
-unsigned rpc_server_floods(struct rpc_server *s);
+int64_t rpc_server_bytes(struct rpc_server *s);          /* that its connections hold (guard.h) */
 /* Back-pressure to a pod as a whole: no further message is asked for, whatever its streams want. */
 void rpc_server_hold(struct rpc_server *s, bool held);
 void rpc_server_cut_all(struct rpc_server *s); /* its connections */

@@ -20,7 +20,7 @@
 
 LOG_SCOPE("rpc");
 
-enum { WHY_SIZE = 201, LINGER_MS = 10 * 1000 };
+enum { WHY_SIZE = 201, LINGER_MS = 10 * 1000, PREFIX_SIZE = 5 };
 
 struct rpc_stream *rpc_stream_new(struct rpc *r, grpc_call *call)
 {
@@ -35,6 +35,20 @@ struct rpc_stream *rpc_stream_new(struct rpc *r, grpc_call *call)
 	return s;
 }
 
+static void set_queued(struct rpc_stream *s, size_t bytes)
+{
+	if (s->server)
+		rpc_server_push(s->server, (int64_t)bytes - (int64_t)s->queued);
+	s->queued = bytes;
+}
+
+void rpc_keeps(struct rpc_stream *s, size_t bytes)
+{
+	if (s->server)
+		rpc_server_charge(s->server, (int64_t)bytes - (int64_t)s->kept);
+	s->kept = bytes;
+}
+
 static void drop_queue(struct rpc_stream *s)
 {
 	while (s->out) {
@@ -45,7 +59,7 @@ static void drop_queue(struct rpc_stream *s)
 		free(o);
 	}
 	s->out_end = &s->out;
-	s->queued = s->is_writing ? s->writing_len : 0;
+	set_queued(s, s->is_writing ? s->writing_len : 0);
 }
 
 void rpc_stream_unref(struct rpc_stream *s)
@@ -54,6 +68,7 @@ void rpc_stream_unref(struct rpc_stream *s)
 		return;
 	loop_timer_stop(&s->linger);
 	drop_queue(s);
+	rpc_keeps(s, 0);
 	for (size_t i = 0; i < s->nmetadata; i++) {
 		grpc_slice_unref(s->metadata[i].key);
 		grpc_slice_unref(s->metadata[i].value);
@@ -131,6 +146,8 @@ static void tell_message(struct rpc_stream *s, grpc_byte_buffer *bytes)
 {
 	struct rpc_msg *m = rpc_msg_new(bytes);
 
+	if (s->server)
+		rpc_server_took(s, (int64_t)(PREFIX_SIZE + rpc_msg_size(m)));
 	s->ev.message(s->ctx, s, m);
 	rpc_msg_free(&m);
 	if (s->server)
@@ -186,7 +203,7 @@ static void on_written(struct rpc_tag *t, bool ok)
 	struct rpc_stream *s = tag_owner(t, struct rpc_stream, writing);
 
 	s->is_writing = false;
-	s->queued -= s->writing_len;
+	set_queued(s, s->queued - s->writing_len);
 	if (!ok)
 		drop_queue(s); /* the call is over: its end is reported by itself */
 	write_more(s);
@@ -275,7 +292,7 @@ static void enqueue(struct rpc_stream *s, grpc_byte_buffer *bytes)
 	*o = (struct rpc_out){.bytes = bytes, .len = grpc_byte_buffer_length(bytes)};
 	*s->out_end = o;
 	s->out_end = &o->next;
-	s->queued += o->len;
+	set_queued(s, s->queued + o->len);
 	write_more(s);
 }
 

@@ -1,4 +1,5 @@
-/* fdstore_test.c - what is kept, what was found, and what systemd hears of it. */
+/* fdstore_test.c - what is kept, what was found, and what systemd hears of it.
+ * LINK: tests/fake/apart.c */
 #include "broker/base/fdstore.h"
 #include <fcntl.h>
 #include <setjmp.h>

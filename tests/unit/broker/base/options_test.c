@@ -43,6 +43,7 @@ static void test_defaults(void **state)
 	assert_string_equal(o.manifests, "/etc/agentd/pods.d");
 	assert_string_equal(o.config, "/etc/agentd/agentd.yaml");
 	assert_false(o.config_named);
+	assert_true(o.bare);
 	assert_string_equal(o.worker_user, "agentd");
 	assert_null(o.cgroup_root);
 	assert_null(o.kubelet_root);
@@ -52,6 +53,20 @@ static void test_defaults(void **state)
 	for (int i = 0; i < LINK_PLANES_MAX; i++)
 		assert_null(o.root_files[i]);
 	expect_passed_on("agentd-worker");
+}
+
+/* --check is then about the agentd that runs. */
+static void test_bare_is_a_mode_and_where(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("--check", "--run", "/run/other"), 0);
+	assert_true(o.bare);
+	assert_int_equal(PARSE("--check", "--redirect"), 0);
+	assert_false(o.bare);
+	assert_int_equal(PARSE("--check", "--cluster-domain=b"), 0); /* the worker's */
+	assert_false(o.bare);
+	assert_int_equal(PARSE("--check", "word"), 0);
+	assert_false(o.bare);
 }
 
 /* A directory of manifests that nobody asked for must not be waited for. */
@@ -259,6 +274,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_defaults),
+	    cmocka_unit_test(test_bare_is_a_mode_and_where),
 	    cmocka_unit_test(test_a_kubelet_takes_the_manifests_place),
 	    cmocka_unit_test(test_both_spellings),
 	    cmocka_unit_test(test_the_rest_is_the_workers),

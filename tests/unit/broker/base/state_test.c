@@ -304,7 +304,7 @@ static void without_a_tmpfs_it_is_memory(void **state)
 		open_state(w);
 		if (put(w, LINK_STATE_CERT, 1, "in memory"))
 			_exit(2);
-		broker_state_netns_put(w->s, &rig_pod, &n);
+		assert_int_equal(broker_state_netns_put(w->s, &rig_pod, &n, &w->why), 0);
 		if (access(state_at(w, "/cert"), F_OK) == 0)
 			_exit(3);
 		next_broker(w, true);
@@ -411,12 +411,17 @@ static void bytes_are_bounded(void **state)
 
 	while (n < 70 && !put_bytes(w, LINK_STATE_CERT_IN_MEMORY, n, large, sizeof(large)))
 		n++;
-	assert_int_equal(n, 64);
+	assert_int_equal(n, 40);
 	assert_int_equal(w->why.code, ENOSPC);
 	assert_int_equal(put_bytes(w, LINK_STATE_CERT_IN_MEMORY, 1, large, sizeof(large)), 0);
 	assert_int_equal(put(w, LINK_STATE_CERT, 1, "x"), -1);
+	/* Names have their own room: they keep no certificate out, and none keeps them. */
+	for (n = 0; n < 30 && !put_bytes(w, LINK_STATE_NAMES, n, large, sizeof(large)); n++)
+		;
+	assert_int_equal(n, 24);
 	assert_int_equal(del(w, LINK_STATE_CERT_IN_MEMORY, 1), 0);
 	assert_int_equal(put(w, LINK_STATE_CERT, 1, "x"), 0);
+	assert_int_equal(put(w, LINK_STATE_NAMES, 77, "x"), -1);
 }
 
 /* What somebody else put there is neither told nor in the way. */
@@ -496,12 +501,12 @@ static void a_namespace_is_remembered_until_it_is_deleted(void **state)
 	struct broker_state_netns n = {UINT64_MAX, UINT64_MAX}, got;
 
 	assert_false(broker_state_netns_get(w->s, &rig_pod, &got));
-	broker_state_netns_put(w->s, &rig_pod, &n);
+	assert_int_equal(broker_state_netns_put(w->s, &rig_pod, &n, &w->why), 0);
 	next_broker(w, false);
 	assert_true(broker_state_netns_get(w->s, &rig_pod, &got));
 	assert_memory_equal(&got, &n, sizeof(n));
 	assert_false(broker_state_netns_get(w->s, &rig_other, &got));
-	broker_state_netns_del(w->s, &rig_pod);
+	assert_int_equal(broker_state_netns_del(w->s, &rig_pod, &w->why), 0);
 	assert_false(broker_state_netns_get(w->s, &rig_pod, &got));
 }
 
@@ -516,7 +521,7 @@ static void another_namespace_record_is_none(void **state)
 	struct broker_state_netns n = {5, 6}, got;
 	char path[256], right[256] = "";
 
-	broker_state_netns_put(w->s, &rig_pod, &n);
+	assert_int_equal(broker_state_netns_put(w->s, &rig_pod, &n, &w->why), 0);
 	snprintf(path, sizeof(path), "%s/pod/%s", state_at(w, ""), rig_pod_text);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t size = read(fd, right, sizeof(right));

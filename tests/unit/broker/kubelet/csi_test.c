@@ -3,10 +3,36 @@
 #include "broker/base/rundir.h"
 #include "volume_rig.h"
 #include <dirent.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
 
 enum { SECONDS = 5 };
 
 static const char registry[] = "kubelet/plugins_registry";
+
+/* --- the clock --- */
+
+enum { PATIENCE_MS = 2000 }; /* at first; it doubles */
+
+static bool hurries;
+static int patience;                /* the timer; -1: not known yet */
+static int64_t waited_ms, waits_ms; /* when it hurries: all that is over, and what is next */
+
+/* Patience is over at once when the test hurries. */
+int timerfd_settime(int fd, int flags, const struct itimerspec *to, struct itimerspec *before)
+{
+	const int64_t ms = to->it_value.tv_sec * 1000 + to->it_value.tv_nsec / 1000000;
+	struct itimerspec at = *to;
+
+	if (hurries && patience < 0 && ms == PATIENCE_MS)
+		patience = fd;
+	if (hurries && patience == fd && ms) {
+		at = (struct itimerspec){.it_value.tv_nsec = 1};
+		waited_ms += waits_ms;
+		waits_ms = ms;
+	}
+	return (int)syscall(SYS_timerfd_settime, fd, flags, &at, before);
+}
 
 /* What is due comes within so many turns, each of which waits for something to happen. */
 static enum broker_turned turn(struct rig *r)
@@ -128,6 +154,51 @@ static void what_replaced_the_link_goes(void **state)
 	assert_int_equal(access(rig_at(r, "%s/x", name), F_OK), 0);
 }
 
+static bool has_said(FILE *log, const char *text)
+{
+	static char all[64 * 1024];
+
+	rewind(log);
+	all[fread(all, 1, sizeof(all) - 1, log)] = '\0';
+	return strstr(all, text);
+}
+
+/* After 2, 4, 8, 16 and 32 s: by then it is no back-off of the kubelet's. */
+static void a_kubelet_that_is_silent_for_a_minute_is_named(void **state)
+{
+	struct rig *r = *state;
+	FILE *log = tmpfile();
+	int real = dup(STDERR_FILENO);
+	int64_t said_ms = 0, said = 0;
+
+	rig_stop(r);
+	hurries = true;
+	patience = -1;
+	waited_ms = waits_ms = 0;
+	rig_start(r);
+	while (waited_ms < 300 * 1000) {
+		const int64_t before = waited_ms;
+
+		dup2(fileno(log), STDERR_FILENO);
+		assert_int_equal(turn(r), BROKER_SERVING);
+		dup2(real, STDERR_FILENO);
+		if (waited_ms == before)
+			continue;
+		if (has_said(log, "the kubelet has not registered agentd")) {
+			said_ms = waited_ms;
+			said++;
+		}
+		assert_int_equal(ftruncate(fileno(log), 0), 0);
+		rewind(log);
+	}
+	hurries = false;
+	assert_int_equal(said, 1);
+	assert_int_equal(said_ms, (2 + 4 + 8 + 16 + 32) * 1000);
+	assert_true(is_entered(r));
+	close(real);
+	fclose(log);
+}
+
 /* kubelet-csi.md 6: what it did not look at, or was refused by, it tries again only under a new
  * name. */
 static void another_name_until_the_kubelet_has_registered_us(void **state)
@@ -193,7 +264,7 @@ static unsigned expect_another(struct rig *r)
 
 	for (int i = 0; i < 8 && s == BROKER_SERVING; i++)
 		s = turn(r);
-	assert_int_equal(s, BROKER_WORKER_BROKE);
+	assert_int_equal(s, BROKER_WORKER_OUTDATED);
 	close(r->fd);
 	rig_attach(r);
 	assert_int_equal(rig_expect(r, LINK_HELLO, NULL).kind, 2);
@@ -324,6 +395,7 @@ int main(void)
 	    CSI_TEST(a_removed_link_is_put_back),
 	    CSI_TEST(what_replaced_the_link_goes),
 	    CSI_TEST(another_name_until_the_kubelet_has_registered_us),
+	    CSI_TEST(a_kubelet_that_is_silent_for_a_minute_is_named),
 	    CSI_TEST(a_broker_that_follows_none_takes_another_name),
 	    CSI_TEST(who_takes_over_leaves_the_link),
 	    CSI_TEST(a_refusal_ends_the_registration),

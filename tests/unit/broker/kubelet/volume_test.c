@@ -134,6 +134,48 @@ static void what_is_not_ours_stays(void **state)
 	rig_do(r, unpublish(&rig_pod));
 }
 
+/* Its process in the pod has stopped, or never meant to answer. */
+static void a_server_that_never_answers_is_not_asked(void **state)
+{
+	struct rig *r = *state;
+	char options[80];
+	int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fuse < 0 && (errno == ENOENT || errno == ENODEV))
+		skip(); /* a virtual machine's kernel without its modules */
+	assert_true(fuse >= 0);
+	alarm(60); /* who waits for it is ended */
+	rig_shell("mkdir %s", target_at(r));
+	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other",
+	    fuse);
+	assert_int_equal(mount("hung", target_at(r), "fuse", MS_NOSUID | MS_NODEV, options), 0);
+	/* The kubelet says whose it is, or not even that. */
+	for (int i = 0; i < 2; i++) {
+		rig_refused(r, publish(&rig_pod), EBUSY, "not agentd's");
+		rig_refused(r, unpublish(&rig_pod), EBUSY, "not agentd's");
+		unlink(volume_at(r, rig_pod_text, "mesh", "vol_data.json"));
+	}
+	rig_request(r, (struct rig_ask){.op = LINK_VOLUMES}); /* as the next worker asks */
+	assert_int_equal(rig_expect(r, LINK_VOLUME, NULL).state, LINK_VOLUME_DIRECTORY);
+	rig_expect(r, LINK_REPLY, NULL);
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
+	assert_int_equal(mounts_with(" hung "), 1);
+	assert_int_equal(umount2(target_at(r), MNT_DETACH), 0);
+	close(fuse);
+	alarm(0);
+}
+
+static void what_another_driver_has_is_not_opened(void **state)
+{
+	struct rig *r = *state;
+
+	rig_file(volume_at(r, rig_pod_text, "mesh", "vol_data.json"),
+	    "{\"driverName\":\"gcsfuse.csi.storage.gke.io\"}");
+	rig_refused(r, publish(&rig_pod), EBUSY, "not agentd's");
+	rig_refused(r, unpublish(&rig_pod), EBUSY, "not agentd's");
+	assert_false(is_directory(target_at(r)));
+}
+
 /* Something in the directory is somebody's, too. */
 static void a_directory_that_is_not_empty_stays(void **state)
 {
@@ -405,6 +447,8 @@ int main(void)
 	    VOLUME_TEST(a_crowd_leaves_one_mount_each),
 	    VOLUME_TEST(nothing_to_unpublish_is_fine),
 	    VOLUME_TEST(what_is_not_ours_stays),
+	    VOLUME_TEST(a_server_that_never_answers_is_not_asked),
+	    VOLUME_TEST(what_another_driver_has_is_not_opened),
 	    VOLUME_TEST(a_directory_that_is_not_empty_stays),
 	    VOLUME_TEST(a_pile_of_ours_goes_at_once),
 	    VOLUME_TEST(a_mount_of_a_directory_that_is_gone_is_replaced),

@@ -193,6 +193,12 @@ static bool root_of_its_own(void)
 	return write(map, "0 0 1", 5) == 5;
 }
 
+/* As root of a pod that was given the path. */
+static bool root_elsewhere(void)
+{
+	return !unshare(CLONE_NEWNET);
+}
+
 static bool root(void)
 {
 	return true;
@@ -231,6 +237,8 @@ static void test_who_is_not_the_nodes_root_may_not(void **state)
 	if (!has_threads)
 		assert_int_equal(
 		    stranger(o, root_of_its_own, "only root of the node's user namespace"), 0);
+	assert_int_equal(
+	    stranger(o, root_elsewhere, "only root in agentd's own network namespace"), 0);
 	assert_int_equal(o->asked, 0);
 	assert_int_equal(stranger(o, root, "but not now"), 0);
 	assert_int_equal(o->asked, 1);

@@ -2,7 +2,7 @@
  *
  * The test copies itself as `agentd-worker`; what the worker does is in its --do flag, one letter a
  * step.
- * LINK: tests/unit/broker/rig.c */
+ * LINK: tests/fake/apart.c tests/unit/broker/rig.c */
 #include "broker/base/loop.h"
 #include "broker/life/keeper.h"
 #include "common/err.h"
@@ -18,54 +18,85 @@ const char *__asan_default_options(void)
 	return "detect_leaks=0";
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
 /* --- the rule alone --- */
 
 static void test_how_long_to_wait(void **state)
 {
-	enum { EXIT2 = 2 << 8, KILLED = SIGKILL, FORBIDDEN = SIGSYS, HOUR = 3600000 };
+	enum { EXIT2 = 2 << 8, CRASHED = SIGSEGV, KILLED = SIGKILL, FORBIDDEN = SIGSYS };
+	enum { HOUR = 3600000 };
 	static const struct {
-		int status;
-		int64_t lived, delay;
+		struct broker_death d;
+		int64_t delay;
 	} story[] = {
-	    {KILLED, 500, 0}, /* the first one: at once */
-	    {KILLED, 500, 100},
-	    {EXIT2, -1, 200}, /* never ready */
-	    {0, 59999, 400},  /* an end nobody asked for is a death, too */
-	    {KILLED, 0, 800},
-	    {KILLED, 0, 1600},
-	    {KILLED, 0, 3200},
-	    {KILLED, 0, 6400},
-	    {KILLED, 0, 12800},
-	    {KILLED, 0, 25600},
-	    {KILLED, 0, 30000},
-	    {KILLED, 0, 30000},
-	    {KILLED, 60000, 0}, /* a minute of life is a good one */
-	    {KILLED, 0, 100},
-	    {FORBIDDEN, 0, 200}, /* one may be anything */
-	    {FORBIDDEN, 0, 10000},
-	    {FORBIDDEN, 60000, 20000}, /* a minute is not enough for that */
-	    {FORBIDDEN, 0, 40000},
-	    {FORBIDDEN, 0, 80000},
-	    {FORBIDDEN, 0, 160000},
-	    {FORBIDDEN, 0, 320000},
-	    {FORBIDDEN, 0, 600000},
-	    {FORBIDDEN, -1, 600000},
-	    {KILLED, 0, 6400}, /* not in a row any more; the deaths count on */
-	    {FORBIDDEN, 0, 12800},
-	    {FORBIDDEN, HOUR, 0}, /* an hour ago: no loop */
-	    {FORBIDDEN, 0, 10000},
+	    {{CRASHED, 500, false}, 0}, /* the first one: at once */
+	    {{SIGABRT, 500, false}, 100},
+	    {{EXIT2, -1, false}, 200}, /* never ready */
+	    {{0, 59999, false}, 400},  /* an end nobody asked for is a death, too */
+	    {{KILLED, -1, false},
+		800},                  /* whoever did it: never ready, again and again, is a loop */
+	    {{KILLED, 0, true}, 1600}, /* it broke a rule */
+	    {{SIGBUS, 0, false}, 3200},
+	    {{SIGILL, 0, false}, 6400},
+	    {{KILLED, 0, false}, 1000}, /* not by itself, and changes nothing */
+	    {{SIGFPE, 0, false}, 12800},
+	    {{CRASHED, 0, false}, 25600},
+	    {{CRASHED, 0, false}, 30000},
+	    {{CRASHED, 0, false}, 30000},
+	    {{CRASHED, 60000, false}, 0}, /* a minute of life is a good one */
+	    {{CRASHED, 0, false}, 100},
+	    {{FORBIDDEN, 0, false}, 200}, /* one may be anything */
+	    {{FORBIDDEN, 0, false}, 10000},
+	    {{KILLED, 0, false}, 1000},         /* and is forgotten at once */
+	    {{FORBIDDEN, 60000, false}, 20000}, /* a minute is not enough for that */
+	    {{FORBIDDEN, 0, false}, 40000},
+	    {{FORBIDDEN, 0, false}, 80000},
+	    {{FORBIDDEN, 0, false}, 160000},
+	    {{FORBIDDEN, 0, false}, 320000},
+	    {{FORBIDDEN, 0, false}, 600000},
+	    {{FORBIDDEN, -1, false}, 600000},
+	    {{CRASHED, 0, false}, 6400}, /* not in a row any more; the deaths count on */
+	    {{FORBIDDEN, 0, false}, 12800},
+	    {{FORBIDDEN, HOUR, false}, 0}, /* an hour ago: no loop */
+	    {{FORBIDDEN, 0, false}, 10000},
 	};
 	struct broker_backoff b = {0};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(story) / sizeof(story[0]); i++) {
-		b = broker_backoff_next(b, story[i].status, story[i].lived);
+		b = broker_backoff_next(b, &story[i].d);
 		if (b.delay_ms != story[i].delay)
 			fail_msg("step %zu: %d ms", i, (int)b.delay_ms);
 	}
 	for (int i = 0; i < 1000; i++)
-		b = broker_backoff_next(b, KILLED, -1);
+		b = broker_backoff_next(b, &(struct broker_death){CRASHED, -1, false});
 	assert_int_equal(b.delay_ms, 30000);
+}
+
+/* Who kills workers that are well must not take the node's service away for longer than it takes
+ * to kill; nor may it make the broker spin. */
+static void test_killed_from_outside_is_no_crash_loop(void **state)
+{
+	static const int by_others[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+	struct broker_backoff b = {0};
+
+	(void)state;
+	for (int i = 0; i < 80; i++) {
+		b = broker_backoff_next(b, &(struct broker_death){by_others[i % 5], 300, false});
+		assert_int_equal(b.delay_ms, i ? 1000 : 0);
+	}
+	/* Hours apart: each is the first one. */
+	for (int i = 0; i < 5; i++) {
+		b = broker_backoff_next(b, &(struct broker_death){SIGKILL, 7200000, false});
+		assert_int_equal(b.delay_ms, 0);
+	}
 }
 
 /* --- the worker --- */
@@ -74,6 +105,18 @@ static void worker_send(enum link_op op, uint32_t arg)
 {
 	struct link_request q = {.id = 1, .op = (uint16_t)op, .arg = arg};
 
+	if (send(LINK_FD, &q, sizeof(q), 0) != sizeof(q))
+		_exit(90);
+}
+
+/* A pod of this worker holds 50 MiB of its memory. */
+static void hold_much(void)
+{
+	struct link_request q = {.id = 1, .op = LINK_POD_ADD, .uid = rig_pod};
+
+	send(LINK_FD, &q, sizeof(q), 0);
+	q.op = LINK_HOLDS;
+	q.arg = 50 << 10;
 	if (send(LINK_FD, &q, sizeof(q), 0) != sizeof(q))
 		_exit(90);
 }
@@ -100,6 +143,11 @@ static void check_config(void)
 		_exit(91);
 }
 
+static void on_asked_to_end(int signal)
+{
+	(void)signal;
+}
+
 static int worker(const char *acts)
 {
 	for (; *acts; acts++)
@@ -123,8 +171,23 @@ static int worker(const char *acts)
 		case 's': /* silence, until SIGTERM */
 			for (;;)
 				pause();
+		case 'i': /* ignores all there is */
+			signal(SIGTERM, SIG_IGN);
+			break;
+		case 'h': /* hangs up when it is asked to, and takes its time to end */
+			signal(SIGTERM, on_asked_to_end);
+			pause();
+			close(LINK_FD);
+			poll(NULL, 0, 6000);
+			break;
 		case 'w': /* until what it said was read */
 			poll(NULL, 0, 50);
+			break;
+		case 'b': /* a burden */
+			hold_much();
+			break;
+		case 'k':
+			raise(SIGKILL);
 			break;
 		case 'y':
 			raise(SIGSYS);
@@ -309,6 +372,42 @@ static void test_an_end_in_order(void **state)
 	assert_int_equal(keeper_pid(t->k), 0);
 }
 
+/* It was stopped, say: nobody waits for it for long. */
+static void test_an_end_that_is_not_heeded(void **state)
+{
+	struct ads_said *t = *state;
+
+	start(t, "irs", false);
+	turn_until(t, &t->ready, 1);
+	const int64_t asked = now_ms();
+	keeper_end(t->k, on_done, t);
+	turn_until(t, &t->done, 1);
+	assert_int_equal(t->status, SIGKILL);
+	assert_true(now_ms() - asked < 10 * 1000); /* four, and not those that follow them */
+}
+
+static void test_an_end_that_takes_its_time(void **state)
+{
+	struct ads_said *t = *state;
+
+	start(t, "rh0", false);
+	turn_until(t, &t->ready, 1);
+	keeper_end(t->k, on_done, t);
+	turn_until(t, &t->done, 1);
+	assert_int_equal(t->status, 0);
+}
+
+/* The pod that held the memory has to wait, and not the node: ten deaths by themselves would take
+ * 25 s. */
+static void test_who_held_the_memory_waits(void **state)
+{
+	struct ads_said *t = *state;
+
+	start(t, "rbwk", false);
+	turn_until(t, &t->ready, 10);
+	assert_int_equal(t->failed, 0);
+}
+
 /* Half a period of silence; a worker that answers is left alone, and vouched for. */
 static void test_a_silent_worker_is_replaced(void **state)
 {
@@ -350,14 +449,6 @@ static void test_an_answer_counts_once(void **state)
 	assert_int_equal(t->alive, 3);
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 /* SIGSYS is no loop, and the watchdog does not make it one. */
 static void test_forbidden_calls_are_no_loop(void **state)
 {
@@ -382,10 +473,14 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	    cmocka_unit_test(test_how_long_to_wait),
+	    cmocka_unit_test(test_killed_from_outside_is_no_crash_loop),
 	    T(test_failing_before_ready_is_told),
 	    T(test_after_ready_there_is_always_a_next_one),
 	    T(test_held_sockets_make_patient),
 	    T(test_an_end_in_order),
+	    T(test_an_end_that_is_not_heeded),
+	    T(test_an_end_that_takes_its_time),
+	    T(test_who_held_the_memory_waits),
 	    T(test_a_silent_worker_is_replaced),
 	    T(test_who_stood_still_blames_nobody),
 	    T(test_an_answer_counts_once),

@@ -2,6 +2,7 @@
  * LINK: tests/unit/broker/rig.c */
 #include "broker/life/notify.h"
 #include "tests/unit/broker/rig.h"
+#include <time.h>
 
 struct manager {
 	char dir[32], path[64];
@@ -169,6 +170,52 @@ static void test_it_keeps_what_is_kept(void **state)
 	close(udp);
 }
 
+/* A manager that stands still is waited for once; what it should know it hears later, in order. */
+static void test_a_manager_that_stands_still(void **state)
+{
+	struct manager *m = *state;
+	struct broker_fdstore *k = broker_fdstore_new();
+	int fds[200], said = 0, fd;
+	char name[32], wanted[64];
+	struct timespec before, after;
+
+	notify_open();
+	notify_keep(k);
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	for (int i = 0; i < 200; i++) {
+		fds[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		snprintf(name, sizeof(name), "%d.sds", i);
+		broker_fdstore_put(k, name, fds[i]);
+		notify("WATCHDOG=1");
+	}
+	notify("READY=1");
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	assert_non_null(notify_problem());
+	assert_true(after.tv_sec - before.tv_sec < 60); /* 200 messages, a second for one */
+	for (int i = 0; i < 200; i++) {
+		snprintf(wanted, sizeof(wanted), "FDSTORE=1\nFDNAME=%d.sds", i);
+		for (;;) {
+			const bool fits = recv(m->fd, name, sizeof(name) - 1, MSG_PEEK) > 0;
+			assert_true(fits);
+			if (strncmp(name, "WATCHDOG=1", 10) != 0)
+				break;
+			assert_string_equal(heard(m->fd, NULL), "WATCHDOG=1");
+			said++;
+		}
+		assert_string_equal(heard(m->fd, &fd), wanted);
+		close(fd);
+		notify_again();
+	}
+	assert_true(said < 200); /* none is old */
+	assert_string_equal(heard(m->fd, NULL), "READY=1");
+	assert_null(notify_problem());
+	notify("STOPPING=1");
+	assert_string_equal(heard(m->fd, NULL), "STOPPING=1");
+	broker_fdstore_free(&k);
+	for (int i = 0; i < 200; i++)
+		close(fds[i]);
+}
+
 enum { NONE = 1, ALL = 2, ONE = 4, LOUD = 8 };
 
 /* In a child, where the fds from 3 on are ours to choose. */
@@ -230,6 +277,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_the_watchdog_is_ours_only, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_it_keeps_what_is_kept, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_it_gives_them_back, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_a_manager_that_stands_still, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,6 +82,31 @@ static void test_of_the_pods_network(void **state)
 		}
 }
 
+/* A taken-over worker would answer in the app's place. */
+static void test_its_port_is_its_own_for_good(void **state)
+{
+	static const sa_family_t families[] = {AF_INET, AF_INET6};
+	struct netns_dial d = {0};
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		for (unsigned kind = 0; kind < LINK_DIAL_END; kind++) {
+			const struct sockaddr none = {.sa_family = AF_UNSPEC};
+			struct sockaddr_in6 app = {
+			    .sin6_family = families[i], .sin6_port = htons(8080)};
+			const struct sockaddr *a = (const struct sockaddr *)&app;
+			int fd = dial(&d, netns, kind, families[i], 0);
+
+			assert_int_equal(bind(fd, a, sizeof(app)), -1);
+			assert_int_equal(errno, EINVAL);
+			connect(fd, a, sizeof(app));
+			connect(fd, &none, sizeof(none)); /* forgets a port of the kernel's */
+			assert_int_equal(bind(fd, a, sizeof(app)), -1);
+			assert_int_equal(errno, EINVAL);
+			close(fd);
+		}
+}
+
 /* What is refused is not counted either. */
 static void test_what_is_no_socket(void **state)
 {
@@ -117,6 +142,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(test_of_the_pods_network),
+	    TEST(test_its_port_is_its_own_for_good),
 	    TEST(test_what_is_no_socket),
 	    TEST(test_not_too_many_of_them),
 	};

@@ -272,12 +272,12 @@ static void test_only_unix_stream_connections(void **state)
 
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(socketpair(AF_UNIX, types[i] | SOCK_CLOEXEC, 0, pair), 0);
-		rig_refused(r, peer_of(&rig_pod, pair[0]), ENOTSOCK, "no unix stream connection");
+		rig_refused(r, peer_of(&rig_pod, pair[0]), EINVAL, "nor a stream of a unix socket");
 		close(pair[0]);
 		close(pair[1]);
 	}
-	rig_refused(r, peer_of(&rig_pod, tcp), ENOTSOCK, "no unix stream connection");
-	rig_refused(r, peer_of(&rig_pod, file), ENOTSOCK, "no unix stream connection");
+	rig_refused(r, peer_of(&rig_pod, tcp), EINVAL, "nor a stream of a unix socket");
+	rig_refused(r, peer_of(&rig_pod, file), EINVAL, "nor a stream of a unix socket");
 	rig_refused(
 	    r, peer_of(&rig_pod, l), ENOTSOCK, "no unix stream connection"); /* a listener */
 	close(tcp);

@@ -36,8 +36,14 @@ static int type_of(int fd)
 
 static int mark(void *ctx, const struct uuid *pod, int socket, bool answered, struct err *why)
 {
+	struct sockaddr_in6 at = {.sin6_port = 1};
+	socklen_t length = sizeof(at);
+
 	(void)ctx;
 	assert_true(uuid_equal(pod, &rig_pod));
+	assert_int_equal(getsockname(socket, (struct sockaddr *)&at, &length), 0);
+	if (answered)
+		assert_int_equal(at.sin6_port, 0); /* not bound yet: no query finds it without */
 	strcat(w.log, answered ? " +" : " -");
 	strcat(w.log, type_of(socket) == SOCK_DGRAM ? "udp" : "tcp");
 	return answered && w.unmarkable ? err_set(why, ENOENT, "no mark") : 0;
@@ -86,6 +92,7 @@ static int setup(void **state)
 	w.netns = new_netns();
 	w.empty = new_netns();
 	w.rig = (struct pod_sockets_rig){w.epoll, &w.home, mark, NULL};
+	pod_sockets_begin(&w.d, &rig_pod, w.kept);
 	return 0;
 }
 
@@ -217,7 +224,7 @@ static void a_port_that_is_taken(void **state)
 	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	enter(w.home.fd);
 	refused(LINK_LISTEN_DNS_UDP, EADDRINUSE);
-	logged("");
+	logged(" +udp"); /* it went with its socket */
 	make(LINK_LISTEN_DNS_TCP);
 	close(fd);
 	make(LINK_LISTEN_DNS_UDP);
@@ -237,7 +244,7 @@ static void one_without_the_other(void **state)
 	enter(w.home.fd);
 	worker = fcntl(make(LINK_LISTEN_DNS_UDP), F_DUPFD_CLOEXEC, 0);
 	refused(LINK_LISTEN_DNS_TCP, EADDRINUSE);
-	logged(" +udp -udp");
+	logged(" +udp +tcp -udp");
 	close(worker); /* as it does when it is told */
 	fd = dial(SOCK_DGRAM, "127.0.53.1");
 	ask(fd);
@@ -247,25 +254,93 @@ static void one_without_the_other(void **state)
 	close(taken);
 }
 
-static void when_the_worker_is_gone(void **state)
+/* All but one wait for the next worker, whose socket is a new one. */
+static void from_one_worker_to_the_next(void **state)
 {
-	int waiting, later, elsewhere, worker;
+	int first, second, fresh, elsewhere, stream, worker, old;
 
 	(void)state;
-	worker = fcntl(make(LINK_LISTEN_DNS_UDP), F_DUPFD_CLOEXEC, 0); /* its copy */
+	worker = fcntl(old = make(LINK_LISTEN_DNS_UDP), F_DUPFD_CLOEXEC, 0); /* its copy */
+	make(LINK_LISTEN_DNS_TCP);
+	first = dial(SOCK_DGRAM, "127.0.53.2");
+	second = dial(SOCK_DGRAM, "127.0.53.1");
+	fresh = dial(SOCK_DGRAM, "127.0.53.1");
+	elsewhere = dial(SOCK_DGRAM, "10.0.0.7");
+	ask(first);
+	*w.log = '\0';
+	assert_int_equal(recv(worker, w.in, 1, MSG_PEEK), 1); /* it died of this one */
+	pod_sockets_detach(&w.d);
+	logged("");
+	assert_true(refused_query(first)); /* from the address it asked, or it would not hear it */
+	ask(second);
+	ask(elsewhere);
+	turns();
+	assert_false(refused_query(second));
+	assert_true(pod_sockets_wait(&w.d));
+	assert_true((stream = dial(SOCK_STREAM, "127.0.53.1")) >= 0);
+	pod_sockets_detach(&w.d); /* again: nothing */
+	assert_false(refused_query(second));
+
+	int udp = make(LINK_LISTEN_DNS_UDP);
+	logged(" +udp -udp"); /* never is there none */
+	assert_true(refused_query(second));
+	assert_false(refused_query(elsewhere));
+	ask(first); /* through the socket it connected earlier */
+	ask(fresh);
+	assert_int_equal(recv(udp, w.in, sizeof(w.in), 0), QUESTION);
+	assert_int_equal(recv(udp, w.in, sizeof(w.in), 0), QUESTION);
+	assert_int_equal(recv(worker, w.in, sizeof(w.in), MSG_DONTWAIT), -1);
+	int tcp = make(LINK_LISTEN_DNS_TCP);
+	logged(" +tcp -tcp");
+	assert_int_equal(recv(stream, w.in, 1, 0), -1); /* to be dialled anew */
+	assert_int_equal(errno, ECONNRESET);
+	close(stream);
+	assert_true((stream = dial(SOCK_STREAM, "127.0.53.1")) >= 0);
+	close(accept(tcp, NULL, NULL));
+	close(worker);
+	close(first);
+	close(second);
+	close(fresh);
+	close(elsewhere);
+	close(stream);
+}
+
+/* The port is not for somebody in the pod to share. */
+static void nobody_else_may_have_the_port(void **state)
+{
+	const struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(PORT)};
+	int fd, one = 1;
+
+	(void)state;
+	make(LINK_LISTEN_DNS_UDP);
+	pod_sockets_detach(&w.d);
+	make(LINK_LISTEN_DNS_UDP);
+	enter(w.netns);
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
+	assert_int_equal(bind(fd, (const struct sockaddr *)&a, sizeof(a)), -1);
+	enter(w.home.fd);
+	close(fd);
+}
+
+static void when_no_worker_comes(void **state)
+{
+	int waiting, later, elsewhere;
+
+	(void)state;
+	make(LINK_LISTEN_DNS_UDP);
 	make(LINK_LISTEN_DNS_TCP);
 	waiting = dial(SOCK_DGRAM, "127.0.53.2");
 	later = dial(SOCK_DGRAM, "127.0.53.1");
 	elsewhere = dial(SOCK_DGRAM, "10.0.0.7");
-	ask(waiting);
 	*w.log = '\0';
-	assert_int_equal(recv(worker, w.in, 1, MSG_PEEK), 1); /* it was about to answer */
-	assert_true(pod_sockets_detach(&w.d));
-	close(worker);
+	pod_sockets_detach(&w.d);
+	ask(waiting);
+	assert_true(pod_sockets_give_up(&w.d));
 	logged(" -tcp -udp");
+	assert_false(pod_sockets_wait(&w.d));
 	turns();
-	assert_true(
-	    refused_query(waiting)); /* from the address it asked, or it would not hear it */
+	assert_true(refused_query(waiting));
 	ask(later);
 	ask(elsewhere);
 	assert_int_equal(send(later, "short", 5, 0), 5);
@@ -274,20 +349,70 @@ static void when_the_worker_is_gone(void **state)
 	assert_false(refused_query(later));
 	assert_false(refused_query(elsewhere));
 	assert_int_equal(dial(SOCK_STREAM, "127.0.53.1"), -1);
-	pod_sockets_detach(&w.d); /* again: nothing */
+	assert_true(pod_sockets_give_up(&w.d)); /* again: nothing */
 	logged("");
-	/* The next one: what an earlier one might have died of is not for it. */
-	ask(waiting);
+	/* One comes after all. */
 	int udp = make(LINK_LISTEN_DNS_UDP);
 	logged(" +udp");
-	assert_true(refused_query(waiting));
-	assert_int_equal(recv(udp, w.in, sizeof(w.in), MSG_DONTWAIT), -1);
 	ask(later);
 	turns();
 	assert_int_equal(recv(udp, w.in, sizeof(w.in), 0), QUESTION);
 	close(waiting);
 	close(later);
 	close(elsewhere);
+}
+
+/* The next broker has what this one kept, and knows nothing of marks. */
+static void from_one_broker_to_the_next(void **state)
+{
+	struct pod_sockets next = {.rig = NULL};
+	char udp[BROKER_FDSTORE_NAME], tcp[BROKER_FDSTORE_NAME], pod[UUID_TEXT_SIZE];
+	int waiting, worker;
+
+	(void)state;
+	uuid_format(&rig_pod, pod);
+	snprintf(udp, sizeof(udp), "%s.dns-udp", pod);
+	snprintf(tcp, sizeof(tcp), "%s.dns-tcp", pod);
+	worker = fcntl(make(LINK_LISTEN_DNS_UDP), F_DUPFD_CLOEXEC, 0);
+	pod_sockets_detach(&w.d);
+	waiting = dial(SOCK_DGRAM, "127.0.53.2");
+	ask(waiting);
+	close(take_fd(w.d.udp.watch.fd)); /* as execve() would leave it */
+	broker_fdstore_drop(w.kept, udp);
+	w.d.udp.state = POD_SOCKET_NONE;
+	broker_fdstore_found(w.kept, udp, worker);
+	broker_fdstore_found(w.kept, tcp, fcntl(worker, F_DUPFD_CLOEXEC, 0)); /* which it is not */
+	assert_true(pod_sockets_is_kept(udp) && pod_sockets_is_kept(tcp));
+	assert_false(pod_sockets_is_kept(pod) || pod_sockets_is_kept("lock"));
+
+	pod_sockets_begin(&next, &rig_pod, w.kept);
+	assert_true(pod_sockets_wait(&next));
+	assert_int_equal(next.tcp.state, POD_SOCKET_NONE);
+	assert_false(refused_query(waiting));
+	assert_false(pod_sockets_give_up(&next)); /* it cannot unmark, so it closes */
+	assert_true(refused_query(waiting));
+	close(waiting);
+}
+
+/* It has taken them over, and is about to ask for new ones: until then they must stay marked. */
+static void another_broker_has_them(void **state)
+{
+	int worker = fcntl(make(LINK_LISTEN_DNS_UDP), F_DUPFD_CLOEXEC, 0), fd;
+
+	(void)state;
+	make(LINK_LISTEN_DNS_TCP);
+	pod_sockets_detach(&w.d);
+	fd = dial(SOCK_DGRAM, "127.0.53.1");
+	ask(fd);
+	*w.log = '\0';
+	pod_sockets_leave(&w.d);
+	pod_sockets_give_up(&w.d);
+	pod_sockets_end(&w.d);
+	logged("");
+	assert_false(refused_query(fd));
+	assert_int_equal(recv(worker, w.in, sizeof(w.in), 0), QUESTION);
+	close(worker);
+	close(fd);
 }
 
 /* What answers an answer would do so for ever. */
@@ -300,6 +425,7 @@ static void no_answer_to_answers(void **state)
 	make(LINK_LISTEN_DNS_UDP);
 	fd = dial(SOCK_DGRAM, "127.0.53.2");
 	pod_sockets_detach(&w.d);
+	pod_sockets_give_up(&w.d);
 	memcpy(answer, question, QUESTION);
 	answer[2] |= 0x80;
 	assert_int_equal(send(fd, answer, QUESTION, 0), QUESTION);
@@ -317,7 +443,7 @@ static void asked_for_again(void **state)
 	shutdown(worker, SHUT_RDWR);
 	close(worker);
 	make(LINK_LISTEN_DNS_TCP);
-	logged(" +tcp -tcp +tcp");
+	logged(" +tcp +tcp -tcp");
 	assert_true((fd = dial(SOCK_STREAM, "127.0.53.1")) >= 0);
 	close(fd);
 }
@@ -341,15 +467,18 @@ static void given_up(void **state)
 	pod_sockets_end(&w.d);
 	pod_sockets_sweep(&w.d);
 	close(fd);
-	/* What the next worker did not ask for until it was ready. */
+	/* One that refuses, and a worker is ready that did not ask for it. */
 	make(LINK_LISTEN_DNS_UDP);
 	pod_sockets_sweep(&w.d);
 	*w.log = '\0';
 	pod_sockets_detach(&w.d);
+	pod_sockets_sweep(&w.d); /* it may ask yet */
+	logged("");
+	assert_true(pod_sockets_give_up(&w.d));
 	logged(" -udp");
 	pod_sockets_sweep(&w.d);
 	assert_int_equal(w.d.udp.state, POD_SOCKET_NONE);
-	assert_false(pod_sockets_detach(&w.d));
+	assert_false(pod_sockets_give_up(&w.d));
 	assert_int_equal(dial(SOCK_STREAM, "127.0.53.1"), -1);
 }
 
@@ -361,7 +490,11 @@ int main(void)
 	    TEST(one_that_cannot_be_marked),
 	    TEST(a_port_that_is_taken),
 	    TEST(one_without_the_other),
-	    TEST(when_the_worker_is_gone),
+	    TEST(from_one_worker_to_the_next),
+	    TEST(nobody_else_may_have_the_port),
+	    TEST(when_no_worker_comes),
+	    TEST(from_one_broker_to_the_next),
+	    TEST(another_broker_has_them),
 	    TEST(no_answer_to_answers),
 	    TEST(asked_for_again),
 	    TEST(given_up),

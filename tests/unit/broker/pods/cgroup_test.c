@@ -465,6 +465,66 @@ static void test_what_cannot_be_known_may_be_refused(void **state)
 	end(w);
 }
 
+/* --- a volume of a pod that runs --- */
+
+static void again(const struct world *w, enum link_op op)
+{
+	rig_do(w->rig, (struct rig_ask){.op = op, .pod = &rig_pod});
+}
+
+static void late(const struct world *w)
+{
+	rig_refused(w->rig, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod}, ESTALE,
+	    "its Envoy has not come since");
+}
+
+/* By somebody, and by us, while it runs. */
+static void removed_and_put_back(const struct world *w, const char *kubelet)
+{
+	char mount[RIG_PATH];
+
+	snprintf(mount, sizeof(mount), "%s/pods/%s/mount", w->rig->run, rig_pod_text);
+	w->rig->o.kubelet_root = kubelet;
+	rig_shell("rm -r %s", mount);
+	while (access(mount, F_OK))
+		broker_turn(w->rig->b, 1000);
+	w->rig->o.kubelet_root = NULL;
+	rig_expect(w->rig, LINK_POD_NOTE, NULL);
+}
+
+/* The kubelet starts no process before the volumes are mounted: who runs has an earlier one. */
+static void test_a_directory_that_is_made_under_a_running_pod(void **state)
+{
+	struct world *w = begin(state);
+	struct peer first = member(w);
+	static char kubelet[RIG_PATH];
+
+	again(w, LINK_POD_REMOVE);
+	again(w, LINK_POD_ADD); /* of a manifest, which may be written for who runs already */
+	snprintf(kubelet, sizeof(kubelet), "%s/kubelet", w->rig->top);
+	rig_shell("mkdir -p %s/pods/%s/volumes/kubernetes.io~csi/mesh", kubelet, rig_pod_text);
+	again(w, LINK_POD_REMOVE);
+	w->rig->o.kubelet_root = kubelet;
+	late(w);
+	late(w);
+	w->rig->o.kubelet_root = NULL; /* it is looked at when the directory is made, no more */
+	rig_stop(w->rig);
+	rig_start(w->rig);
+	late(w);
+	accepted(w, &first);
+	again(w, LINK_POD_ADD);
+	removed_and_put_back(w, kubelet);
+	again(w, LINK_POD_ADD);
+	again(w, LINK_POD_REMOVE); /* with a volume it would be refused */
+	w->rig->o.kubelet_root = kubelet;
+	late(w);
+	peer_end(&first);
+	again(w, LINK_POD_REMOVE);
+	again(w, LINK_POD_ADD); /* nobody runs */
+	w->rig->o.kubelet_root = NULL;
+	end(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -483,6 +543,7 @@ int main(void)
 	    T(test_a_namespace_that_no_cgroup_vouches_for_is_kept_too),
 	    T(test_a_restart_while_there_was_no_broker),
 	    T(test_what_cannot_be_known_may_be_refused),
+	    T(test_a_directory_that_is_made_under_a_running_pod),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -215,7 +215,8 @@ static void the_worker_is_told(void **state)
 	close(pair[0]);
 	close(pair[1]);
 	int tcp = socket(AF_INET, SOCK_STREAM, 0);
-	rig_refused(r, (struct rig_ask){.op = LINK_CALLER, .fd = tcp}, EINVAL, "unix stream");
+	rig_refused(r, (struct rig_ask){.op = LINK_CALLER, .fd = tcp}, EINVAL,
+	    "nor a stream of a unix socket");
 	close(tcp);
 }
 

@@ -115,6 +115,41 @@ static void test_a_tree_that_is_named(void **state)
 	assert_int_equal(n, 3);
 }
 
+/* What a refused pod's events say: on Kubernetes nobody writes manifests. */
+static void test_no_tree_is_said_in_words_of_the_node(void **state)
+{
+	struct world *w = *state;
+	struct err e;
+
+	assert_int_equal(pod_cgroup_paths(&w->o, uid, w->paths, &e), -1);
+	assert_int_equal(e.code, ENOENT);
+	assert_non_null(strstr(e.msg, "(--kubepods, the chart's value kubepods;"));
+	assert_null(strstr(e.msg, "manifest"));
+	w->o.manifests = "/etc/agentd/pods.d";
+	assert_int_equal(pod_cgroup_paths(&w->o, uid, w->paths, &e), -1);
+	assert_non_null(strstr(e.msg, "beside the manifest"));
+}
+
+/* With a --cgroup-root of the kubelet's own, and a pod with that name in a tree of its own. */
+static void test_a_tree_that_people_would_find(void **state)
+{
+	static const char *const trees[] = {
+	    "node-1/kubepods", "a.slice/a-b.slice/a-b-kubepods.slice", "x/y/z/kubepods.slice"};
+	struct world *w = *state;
+	char tree[PATH_MAX];
+
+	assert_false(kubepods_look(w->root, tree));
+	rig_shell("mkdir -p %s/system.slice/kubepods.service %s/node-1/pods", w->dir, w->dir);
+	assert_false(kubepods_look(w->root, tree));
+	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++) {
+		rig_shell("mkdir -p %s/%s/besteffort", w->dir, trees[i]);
+		assert_true(kubepods_look(w->root, tree));
+		assert_string_equal(tree, trees[i]);
+		expect_places(w, ""); /* nobody goes by it */
+		rig_shell("rm -r %s/%s", w->dir, trees[i]);
+	}
+}
+
 static void test_what_all_redirected_pods_are_below(void **state)
 {
 	struct world *w = *state;
@@ -184,6 +219,8 @@ int main(void)
 	    NAMES_TEST(test_each_usual_tree),
 	    NAMES_TEST(test_two_trees),
 	    NAMES_TEST(test_a_tree_that_is_named),
+	    NAMES_TEST(test_no_tree_is_said_in_words_of_the_node),
+	    NAMES_TEST(test_a_tree_that_people_would_find),
 	    NAMES_TEST(test_what_all_redirected_pods_are_below),
 	    NAMES_TEST(test_no_way_leads_out),
 	    cmocka_unit_test(test_is_it_a_pods),

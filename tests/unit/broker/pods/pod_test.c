@@ -158,7 +158,7 @@ static void a_worker_is_told_of_what_it_has(void **state)
 	assert_int_equal(l.state, POD_LISTENER_SERVED);
 	l.spec.renewed(l.spec.ctx, 77);
 	l.spec.renewed(l.spec.ctx, -1); /* again, and it could not be made */
-	assert_true(l.state == POD_LISTENER_IDLE && told == 2);
+	assert_true(l.state == POD_LISTENER_LOST && told == 3);
 }
 
 /* --- every way through the steps --- */

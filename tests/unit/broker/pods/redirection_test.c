@@ -115,17 +115,18 @@ static void the_next_worker_is_not_told(void **state)
 static void which_turns_there_are(void **state)
 {
 	static const char *const may[] = {
-	    /* to: UNKNOWN, LIVE, TWICE, UNSEEN, REFUSED */
-	    [POD_INBOUND_UNKNOWN] = ".y..y",
-	    [POD_INBOUND_LIVE] = "y.yyy",
-	    [POD_INBOUND_TWICE] = "yy.yy",
-	    [POD_INBOUND_UNSEEN] = "yyy.y",
-	    [POD_INBOUND_REFUSED] = "yy..y",
+	    /* to: UNKNOWN, LIVE, TWICE, UNSEEN, DEAF, REFUSED */
+	    [POD_INBOUND_UNKNOWN] = ".y...y",
+	    [POD_INBOUND_LIVE] = "y.yyyy",
+	    [POD_INBOUND_TWICE] = "yy.yyy",
+	    [POD_INBOUND_UNSEEN] = "yyy.yy",
+	    [POD_INBOUND_DEAF] = "yyyy.y",
+	    [POD_INBOUND_REFUSED] = "yy...y",
 	};
 
 	(void)state;
-	for (unsigned from = 0; from < 5; from++)
-		for (unsigned to = 0; to < 5; to++)
+	for (unsigned from = 0; from < 6; from++)
+		for (unsigned to = 0; to < 6; to++)
 			assert_int_equal(pod_redirection_may_turn(from, to), may[from][to] == 'y');
 }
 

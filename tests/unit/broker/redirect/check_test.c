@@ -13,8 +13,8 @@ static int setup(void **state)
 {
 	(void)state;
 	r = good_rules();
-	c = (struct redirect_ceiling){.permissive = true, .exclusions = true, .worker_uid = 1338};
-	return 0;
+	c.worker_uid = 1338;
+	return redirect_ceiling_read("permissive,exclusions", &c, &e);
 }
 
 static void accepted(void)
@@ -56,6 +56,19 @@ static void test_shape(void **state)
 	refused(EINVAL, "two ports");
 	r.inbound_port = r.outbound_port;
 	refused(EINVAL, "two ports");
+	/* What goes to Envoy would go to whoever answers DNS, which is the worker. */
+	r.flags |= REDIRECT_DNS;
+	r.dns_port = r.outbound_port;
+	refused(EINVAL, "dns_port");
+	r.flags |= REDIRECT_DNS;
+	r.dns_port = r.inbound_port;
+	refused(EINVAL, "dns_port");
+	r.flags |= REDIRECT_DNS;
+	r.dns_port = r.tunnel_port;
+	refused(EINVAL, "dns_port");
+	r.flags |= REDIRECT_DNS;
+	r.dns_port = 0; /* any that is free */
+	refused(EINVAL, "dns_port");
 }
 
 static void test_rows(void **state)
@@ -95,6 +108,29 @@ static void test_proxys_ids(void **state)
 	refused(EPERM, "agentd's worker");
 }
 
+/* Nobody but root has a word for these, so a worker that says another one is not ours. */
+static void test_numbers(void **state)
+{
+	(void)state;
+	r.proxy_uid = 1000;
+	refused(EPERM, "proxy_uid 1000, but 1337");
+	r.proxy_gid = 1000;
+	refused(EPERM, "proxy_gid 1000, but 1337");
+	r.flags |= REDIRECT_DNS;
+	r.dns_port = 8080;
+	refused(EPERM, "dns_port 8080, but 15053");
+	r.flags |= REDIRECT_DNS;
+	accepted();
+	r.proxy_uid = 1000;
+	c.proxy_uid = 1000;
+	accepted();
+	c.is_manifests = true;
+	r.proxy_gid = 1000;
+	accepted();
+	c.exclusions = false;
+	refused(EPERM, "proxy_gid 1000, but 1337");
+}
+
 static void test_policy(void **state)
 {
 	(void)state;
@@ -104,6 +140,14 @@ static void test_policy(void **state)
 	refused(EPERM, "permissive");
 	c.permissive = false;
 	accepted();
+}
+
+/* Under `strict`, by rules that let nothing past Envoy. */
+static void captured(void)
+{
+	c.exclusions = false;
+	r.nrows = 1;
+	r.ncidrs = 0;
 }
 
 static void forbid(void)
@@ -120,10 +164,10 @@ static void test_exclusions(void **state)
 	forbid(); /* the range */
 	r.ncidrs = 0;
 	forbid(); /* the port */
-	r.nrows = 1;
-	r.ncidrs = 0;
-	c.exclusions = false;
-	accepted(); /* inbound only */
+	setup(NULL);
+	captured();
+	accepted();
+	captured();
 	r.ninterfaces = 1;
 	strcpy(r.interfaces[0], "eth0");
 	forbid();
@@ -141,14 +185,89 @@ static void test_exclusions(void **state)
 	forbid();
 }
 
+/* Ports of the app that let their traffic past Envoy, or to the app in its place. */
+static void test_inbound(void **state)
+{
+	static const uint32_t reserved[] = {15020, 15021, 15090};
+	static const uint32_t others[] = {80, 8080, 15000, 15001, 15004, 15006, 15008, 15053};
+
+	(void)state;
+	for (size_t i = 0; i < 3; i++) {
+		captured();
+		r.rows[0].number = reserved[i];
+		accepted();
+		setup(NULL);
+	}
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		captured();
+		r.rows[0].number = others[i];
+		refused(EPERM, "inbound exclusions");
+	}
+	captured();
+	r.rows[0] = (struct redirect_row){REDIRECT_PORT_INBOUND_INCLUDE, 80};
+	r.flags &= ~(uint32_t)REDIRECT_INBOUND_ALL;
+	refused(EPERM, "inbound exclusions");
+	captured();
+	r.tunnel_port = 8080;
+	refused(EPERM, "inbound_tunnel_port 8080, but 15008");
+	captured();
+	r.outbound_port = 8080;
+	refused(EPERM, "envoy_port 8080, but 15001");
+	captured();
+	r.inbound_port = 8080;
+	refused(EPERM, "inbound_capture_port 8080, but 15006");
+	captured();
+	c.status_port = 15099;
+	refused(EPERM, "inbound exclusions");
+	captured();
+	c.status_port = r.rows[0].number = 15099;
+	accepted();
+}
+
+static void test_words(void **state)
+{
+	static const char *const bad[] = {"all", "strict;exclusions", "dns_port",
+	    "dns_port=", "dns_port=0", "dns_port=65536", "dns_port=53 ", "dns_port=-1",
+	    "dns_port=0x35", "proxy_uid=4294967295", "proxy_uid=99999999999", "proxy=1",
+	    "worker_uid=1"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		if (!redirect_ceiling_read(bad[i], &c, &e))
+			fail_msg("\"%s\" is a word", bad[i]);
+		assert_non_null(strstr(e.msg, "--redirect-allow takes"));
+	}
+	assert_int_equal(
+	    redirect_ceiling_read("strict,proxy_uid=1000650001,proxy_gid=4294967294,dns_port=53,"
+				  "envoy_port=65535,inbound_capture_port=2,"
+				  "inbound_tunnel_port=3,status_port=4",
+		&c, &e),
+	    0);
+	assert_true(!c.permissive && !c.exclusions);
+	assert_int_equal(c.proxy_uid, 1000650001);
+	assert_int_equal(c.proxy_gid, 4294967294u);
+	assert_int_equal(c.dns_port, 53);
+	assert_int_equal(c.envoy_port, 65535);
+	assert_int_equal(c.inbound_capture_port, 2);
+	assert_int_equal(c.inbound_tunnel_port, 3);
+	assert_int_equal(c.status_port, 4);
+	assert_int_equal(c.worker_uid, 1338);
+	assert_int_equal(redirect_ceiling_read("exclusions", &c, &e), 0);
+	assert_true(!c.permissive && c.exclusions);
+	assert_int_equal(c.dns_port, 15053); /* nothing of the last list is left */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(test_shape, setup),
 	    cmocka_unit_test_setup(test_rows, setup),
 	    cmocka_unit_test_setup(test_proxys_ids, setup),
+	    cmocka_unit_test_setup(test_numbers, setup),
 	    cmocka_unit_test_setup(test_policy, setup),
 	    cmocka_unit_test_setup(test_exclusions, setup),
+	    cmocka_unit_test_setup(test_inbound, setup),
+	    cmocka_unit_test_setup(test_words, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -197,8 +197,9 @@ static void test_addresses_and_families(void **state)
 		const char *address;
 		uint32_t family;
 		bool only6;
-	} rows[] = {{"127.0.0.1", AF_INET, false}, {"10.9.0.7", AF_INET, false},
-	    {"::", AF_INET6, false}, {"::", AF_INET6, true}, {"::1", AF_INET6, false},
+	} rows[] = {{"127.0.0.1", 0, false}, {"::1", 0, false},
+	    {"::ffff:127.0.0.1", 0, false}, /* where nobody arrives */
+	    {"10.9.0.7", AF_INET, false}, {"::", AF_INET6, false}, {"::", AF_INET6, true},
 	    {"fd00::7", AF_INET6, false}, {"::ffff:10.9.0.7", AF_INET6, false}};
 	struct place *p = *state;
 
@@ -211,8 +212,9 @@ static void test_addresses_and_families(void **state)
 		auto_close int fd = listens(netns, w);
 
 		find(p, netns);
-		assert_int_equal(mark(p, fd), REDIRECT_SOCKET_LISTENS_IN);
-		assert_true(is_listener(p, fd, rows[i].family));
+		assert_int_equal(mark(p, fd), rows[i].family ? REDIRECT_SOCKET_LISTENS_IN : 0);
+		if (rows[i].family)
+			assert_true(is_listener(p, fd, rows[i].family));
 	}
 }
 

@@ -215,7 +215,10 @@ static void test_hostile_requests(void **state)
 	rig_refused(w.rig, a, EINVAL, "another size");
 	close(a.fd);
 	a.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	rig_refused(w.rig, a, EINVAL, "another size");
+	rig_refused(w.rig, a, EINVAL, "no memfd");
+	close(a.fd);
+	a.fd = rig_memfd(&rules, sizeof(rules), F_SEAL_SHRINK | F_SEAL_GROW);
+	rig_refused(w.rig, a, EINVAL, "not sealed");
 	close(a.fd);
 	a = set_request(&rules);
 	a.pod = &rig_other;
@@ -271,6 +274,9 @@ static void test_explain(void **state)
 	assert_int_equal(p.code, 0);
 	assert_int_equal(p.arg & 0xffff, REDIRECT_TO_OUTBOUND);
 	close(a.fd);
+	a.fd = rig_memfd(&q, sizeof(q), F_SEAL_SHRINK | F_SEAL_GROW);
+	rig_refused(w.rig, a, EINVAL, "not sealed");
+	close(a.fd);
 }
 
 /* --- cgroups --- */
@@ -316,6 +322,7 @@ static void test_a_pod_that_goes_is_not_awaited(void **state)
 
 	(void)state;
 	ask(&rules);
+	unlink(rig_at(w.rig, "pods.d/%s.yaml", rig_pod_text));
 	rig_do(w.rig, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
 	close(place_cgroup(&w.place, "pod"));
 	nothing_told();
@@ -543,8 +550,9 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	assert_int_equal(netns_home_open(&home, kept, &why), 0);
 	struct broker_states *states = broker_state_new(&w.rig->o, kept, &why);
 	assert_non_null(states);
-	struct pods *pods =
-	    pods_new(&(struct pods_rig){epoll, &w.rig->o, &home, kept, states, nobody, NULL});
+	struct pods *pods = pods_new(
+	    &(struct pods_rig){epoll, &w.rig->o, &home, kept, states, nobody, nobody, NULL, NULL},
+	    &why);
 	struct redirect_requests *t = redirect_requests_new(
 	    &(struct redirect_requests_rig){epoll, &w.rig->o, &home, pods, nobody, NULL}, &why);
 	assert_non_null(t);
@@ -561,7 +569,7 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	redirect_requests_live(pod);
 	assert_true(redirect_requests_next(t, &p, &fd));
 	assert_int_equal(p.what, LINK_REDIRECT_NOTE);
-	assert_int_equal(p.arg, 0);
+	assert_int_equal(p.arg, LINK_REDIRECT_LEFT);
 	assert_non_null(strstr(p.why, "hostNetwork"));
 	assert_int_equal(pod->redirection.inbound, POD_INBOUND_REFUSED);
 	assert_int_equal(place_attached(here, BPF_SK_LOOKUP, NULL), lookups);
@@ -692,6 +700,97 @@ static void test_words_of_the_ceiling(void **state)
 	refused(&rules, EPERM, "permissive");
 }
 
+static void use_ceiling(const char *allow)
+{
+	rig_stop(w.rig);
+	w.rig->o.redirect_allow = allow;
+	rig_start(w.rig);
+	rig_add(w.rig);
+}
+
+static struct redirect_rules captured_rules(void)
+{
+	struct redirect_rules rules = good_rules();
+
+	rules.nrows = 1;
+	rules.ncidrs = 0;
+	return rules;
+}
+
+static void stays(void)
+{
+	const struct rig_ask del = {.op = LINK_REDIRECT_DEL, .pod = &rig_pod},
+			     remove = {.op = LINK_POD_REMOVE, .pod = &rig_pod};
+
+	rig_refused(w.rig, del, EBUSY, "it stays redirected: its manifest is there");
+	rig_refused(w.rig, remove, EBUSY, "its manifest is there");
+	assert_int_equal(place_rows(&w.place, "pods"), 1);
+}
+
+/* The worker's word is not the end of a pod, whoever wrote its rules and wherever they wait. */
+static void test_a_pod_that_is_there_stays_captured(void **state)
+{
+	const struct redirect_rules rules = captured_rules();
+	const struct rig_ask del = {.op = LINK_REDIRECT_DEL, .pod = &rig_pod};
+
+	(void)state;
+	use_ceiling("strict");
+	rig_do(w.rig, del); /* nothing is there */
+	ask(&rules);
+	rig_refused(w.rig, del, EBUSY, "stays redirected"); /* its cgroup comes later */
+	int pod = place_cgroup(&w.place, "pod");
+	in_force();
+	stays();
+	assert_true(is_closed(pod));
+	use_ceiling("permissive"); /* another broker, which was asked nothing yet */
+	stays();
+	unlink(rig_at(w.rig, "pods.d/%s.yaml", rig_pod_text));
+	rig_do(w.rig, del);
+	assert_int_equal(place_rows(&w.place, "pods"), 0);
+	rig_do(w.rig, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
+	close(pod);
+}
+
+static void allow(const char *text, mode_t mode)
+{
+	const char *path = rig_at(w.rig, "pods.d/%s/redirect-allow", rig_pod_text);
+
+	rig_file(path, text);
+	assert_int_equal(chmod(path, mode), 0);
+}
+
+/* For one pod, by a file that only root can write. */
+static void test_root_says_what_one_pod_may(void **state)
+{
+	struct redirect_rules rules = captured_rules();
+
+	(void)state;
+	use_ceiling("strict");
+	close(place_cgroup(&w.place, "pod"));
+	rules.proxy_uid = rules.proxy_gid = 2000;
+	refused(&rules, EPERM, "proxy_uid 2000, but 1337");
+	allow("strict,proxy_uid=2000,proxy_gid=2000\n", 0644);
+	ask(&rules);
+	in_force();
+	rules.flags |= REDIRECT_DNS;
+	rules.dns_port = 8080;
+	refused(&rules, EPERM, "dns_port 8080, but 15053");
+	allow("exclusions", 0666);
+	refused(&rules, EINVAL, "/redirect-allow is writable by others");
+	rig_refused(w.rig, (struct rig_ask){.op = LINK_REDIRECT_DEL, .pod = &rig_pod}, EINVAL,
+	    "/redirect-allow is writable by others");
+	allow("exclusions\nall\n", 0644);
+	refused(&rules, EINVAL, "/redirect-allow is not one line");
+	allow("everything", 0644);
+	refused(&rules, EINVAL, "/redirect-allow: --redirect-allow takes");
+	assert_int_equal(place_rows(&w.place, "pods"), 1);
+	allow("exclusions", 0644);
+	ask(&rules);
+	in_force();
+	rig_do(w.rig, (struct rig_ask){.op = LINK_REDIRECT_DEL, .pod = &rig_pod});
+	assert_int_equal(place_rows(&w.place, "pods"), 0);
+}
+
 #define TRAFFIC_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -719,6 +818,8 @@ int main(void)
 	    TRAFFIC_TEST(test_what_is_swept_is_not_awaited),
 	    TRAFFIC_TEST(test_the_next_broker_sweeps_what_an_earlier_one_knew),
 	    TRAFFIC_TEST(test_words_of_the_ceiling),
+	    TRAFFIC_TEST(test_a_pod_that_is_there_stays_captured),
+	    TRAFFIC_TEST(test_root_says_what_one_pod_may),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,8 +170,8 @@ static void test_the_worker_is_told(void **state)
 	rig_stop(rig); /* of it, only its directories are wanted */
 	const struct broker_options *o = &((struct rig *)rig)->o;
 	struct broker_states *states = broker_state_new(o, kept, &p->e);
-	struct pods *pods =
-	    pods_new(&(struct pods_rig){epoll, o, &home, kept, states, nobody, NULL});
+	struct pods *pods = pods_new(
+	    &(struct pods_rig){epoll, o, &home, kept, states, nobody, nobody, NULL, NULL}, &p->e);
 	struct redirect_requests t = {
 	    .rig = {.home = &home, .pods = pods, .changed = on_changed, .ctx = &told},
 	    .redirect = p->r};

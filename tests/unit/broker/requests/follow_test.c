@@ -585,18 +585,53 @@ static void test_manifests_directory_may_come_and_go(void **state)
 
 static void test_manifests_are_bounded(void **state)
 {
-	struct rig *r = *state; /* max_pods is 8 */
-	char text[64];
+	struct rig *r = *state; /* max_pods is 8, which makes 16 files */
+	struct link_packet p;
+	char text[64], ignored[LINK_NAME_SIZE] = "", some[LINK_NAME_SIZE] = "";
 	uint32_t id;
 
-	rig_shell("cd %s && mkdir pods.d && cd pods.d && for i in 1 2 3 4 5 6 7 8 9; do echo -n x "
-		  "> $i.yaml; "
-		  "done",
-	    r->top);
+	rig_shell(
+	    "mkdir %s/pods.d && cd %s/pods.d && for i in $(seq 20); do echo -n x > $i.yaml; done",
+	    r->top, r->top);
 	id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
-	for (int i = 0; i < 8; i++)
-		assert_int_equal(rig_next_file(r, id, text, sizeof(text)).state, LINK_FILE_CONTENT);
+	for (int i = 0; i < 17; i++) {
+		p = rig_next_file(r, id, text, sizeof(text));
+		if (p.state == LINK_FILE_CONTENT) {
+			strcpy(some, p.name);
+			continue;
+		}
+		assert_int_equal(
+		    p.state, LINK_FILE_REFUSED); /* in place of all that are too many */
+		assert_non_null(strstr(p.why, "--max-pods"));
+		assert_string_equal(ignored, "");
+		strcpy(ignored, p.name);
+	}
+	assert_string_not_equal(ignored, "");
 	rig_expect_state(r, id, "", LINK_FILE_SYNCED, "");
+	rig_quiet(r);
+
+	/* One goes: there is room for that one, and another one is ignored. */
+	rig_shell("rm %s/pods.d/%s", r->top, some);
+	rig_expect_state(r, id, some, LINK_FILE_REMOVED, "");
+	rig_expect_content(r, id, ignored, "x");
+	p = rig_next_file(r, id, text, sizeof(text));
+	assert_int_equal(p.state, LINK_FILE_REFUSED);
+	strcpy(ignored, p.name);
+
+	/* Who is ignored may go, too: the next one is. */
+	rig_shell("rm %s/pods.d/%s", r->top, ignored);
+	rig_expect_state(r, id, ignored, LINK_FILE_REMOVED, "");
+	p = rig_next_file(r, id, text, sizeof(text));
+	assert_int_equal(p.state, LINK_FILE_REFUSED);
+	assert_string_not_equal(p.name, ignored);
+	strcpy(ignored, p.name);
+
+	/* There is room for all: it is known. */
+	rig_shell("cd %s/pods.d && ls | grep -vFx %s | xargs rm", r->top, ignored);
+	do
+		p = rig_next_file(r, id, text, sizeof(text));
+	while (strcmp(p.name, ignored) != 0);
+	assert_int_equal(p.state, LINK_FILE_CONTENT);
 }
 
 /* --- the requests --- */

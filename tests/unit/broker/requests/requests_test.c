@@ -1,5 +1,5 @@
 /* requests_test.c - each row of the request table, and what is no request at all.
- * LINK: tests/unit/broker/rig.c */
+ * LINK: tests/fake/apart.c tests/unit/broker/rig.c */
 #include "common/err.h"
 #include "common/log.h"
 #include "tests/unit/broker/rig.h"
@@ -29,6 +29,120 @@ static void test_directories_have_their_modes(void **state)
 	assert_int_equal(mode_of(rig_at(r, "run/admin.sock")), 0600);
 }
 
+/* --- what somebody removed --- */
+
+static void put_file(struct rig *r, unsigned kind, const char *text)
+{
+	int fd = rig_memfd(text, strlen(text), RIG_SEALS);
+
+	rig_do(r, (struct rig_ask){.op = LINK_WRITE, .kind = kind, .pod = &rig_pod, .fd = fd});
+	close(fd);
+}
+
+/* The next thing that the broker says unasked; it looks a tenth of a second after a notice. */
+static struct link_packet said(struct rig *r, enum link_what what, int *fd)
+{
+	struct link_packet p = {.what = 0};
+
+	*fd = -1;
+	for (int i = 0; i < 300 && !rig_receive(r, MSG_DONTWAIT, &p, fd); i++)
+		assert_int_equal(broker_turn(r->b, 100), BROKER_SERVING);
+	assert_int_equal(p.what, what);
+	return p;
+}
+
+static void test_a_socket_that_was_removed_is_put_back(void **state)
+{
+	struct rig *r = *state;
+	struct link_packet p;
+	int fd;
+
+	rig_add(r);
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_XDS));
+	assert_int_equal(unlink(rig_mount(r, "XDS")), 0);
+	p = said(r, LINK_LISTENER, &fd);
+	assert_int_equal(p.kind, LINK_LISTEN_XDS);
+	assert_true(uuid_equal(&p.uid, &rig_pod));
+	close(rig_connect(rig_mount(r, "XDS")));
+	close(fd);
+	p = said(r, LINK_POD_NOTE, &fd);
+	assert_int_equal(p.arg, 0);
+	assert_int_equal(p.state, 1);
+	rig_quiet(r); /* once, and the other one is as it was */
+}
+
+static void test_files_that_were_removed_are_asked_for(void **state)
+{
+	struct rig *r = *state;
+	struct link_packet p;
+	int fd;
+
+	rig_add(r);
+	put_file(r, LINK_FILE_BOOTSTRAP, "{}");
+	assert_int_equal(unlink(rig_mount(r, "envoy-rev.json")), 0);
+	p = said(r, LINK_POD_NOTE, &fd);
+	assert_int_equal(p.arg, 1U << LINK_FILE_BOOTSTRAP); /* the other one was never written */
+	assert_int_equal(p.state, 1);
+	assert_int_equal(p.code, 0);
+	rig_quiet(r);
+	put_file(r, LINK_FILE_BOOTSTRAP, "{}");
+	put_file(r, LINK_FILE_ROOT, "root");
+	assert_int_equal(unlink(rig_mount(r, "root-cert.pem")), 0);
+	p = said(r, LINK_POD_NOTE, &fd);
+	assert_int_equal(p.arg, 1U << LINK_FILE_ROOT);
+	assert_int_equal(p.state, 2);
+}
+
+static void test_a_directory_that_was_removed_is_made_again(void **state)
+{
+	struct rig *r = *state;
+	struct link_packet p;
+	int fd;
+
+	rig_add(r);
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
+	put_file(r, LINK_FILE_BOOTSTRAP, "{}");
+	for (int i = 1; i <= 2; i++) { /* what was made again is watched again */
+		rig_shell("rm -rf %s",
+		    i == 1 ? rig_at(r, "run/pods/%s", rig_pod_text) : rig_at(r, "run/pods"));
+		p = said(r, LINK_LISTENER, &fd);
+		close(fd);
+		p = said(r, LINK_POD_NOTE, &fd);
+		assert_int_equal(p.arg, 1U << LINK_FILE_BOOTSTRAP);
+		assert_int_equal(p.state, 4 * i); /* two directories, a socket, a file */
+		assert_int_equal(mode_of(rig_at(r, "run/pods")), 0700);
+		assert_int_equal(mode_of(rig_at(r, "run/pods/%s", rig_pod_text)), 0700);
+		assert_int_equal(mode_of(rig_mount(r, "")), 0755);
+		close(rig_connect(rig_mount(r, "socket")));
+		put_file(r, LINK_FILE_BOOTSTRAP, "{}");
+	}
+}
+
+/* It is said why, once, until it can be. */
+static void test_what_cannot_be_put_back_is_said(void **state)
+{
+	struct rig *r = *state;
+	struct link_packet p;
+	int fd;
+
+	rig_shell("mount --bind %s/pods %s/pods", r->run, r->run);
+	rig_add(r);
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
+	assert_int_equal(unlink(rig_mount(r, "socket")), 0);
+	rig_shell("mount -o remount,bind,ro %s/pods", r->run);
+	p = said(r, LINK_POD_NOTE, &fd);
+	assert_int_equal(p.code, EROFS);
+	assert_non_null(strstr(p.why, "socket"));
+	rig_shell("mount -o remount,bind,rw %s/pods", r->run);
+	p = said(r, LINK_LISTENER, &fd);
+	close(fd);
+	p = said(r, LINK_POD_NOTE, &fd);
+	assert_int_equal(p.code, 0);
+	close(rig_connect(rig_mount(r, "socket")));
+	rig_shell("umount -l %s/pods", r->run);
+}
+
 /* The worker of a later broker adds again what is there already. */
 static void test_pod_add_twice_is_one_pod(void **state)
 {
@@ -50,7 +164,7 @@ static void test_max_pods_is_the_limit(void **state)
 		struct uuid u = {{i, 1}};
 		rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &u});
 	}
-	rig_refused(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod}, ENOSPC, "--max-pods");
+	rig_refused(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod}, EUSERS, "--max-pods");
 	struct uuid first = {{0, 1}};
 	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &first});
 	rig_add(r);
@@ -344,12 +458,71 @@ static void test_the_log_is_as_the_worker_says(void **state)
 	assert_string_equal(levels(), "broker:info ");
 }
 
+/* --- what pods hold --- */
+
+static unsigned wait_of(struct rig *r, const struct uuid *pod)
+{
+	return rig_ask(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = pod}, NULL).arg;
+}
+
+/* The broker's next worker, after the last one was killed. */
+static bool killed(struct rig *r)
+{
+	bool blamed;
+	int fd;
+
+	close(r->fd);
+	broker_turn(r->b, -1); /* it hears of the end before it knows why */
+	broker_turn(r->b, 0);
+	blamed = broker_blame(r->b);
+	rig_attach(r);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &fd);
+	close(fd);
+	return blamed;
+}
+
+static void test_who_held_most_waits(void **state)
+{
+	static const struct uuid third = {{3}};
+	const struct uuid *const pods[] = {&rig_pod, &rig_other, &third};
+	struct rig *r = *state;
+
+	rig_refused(
+	    r, (struct rig_ask){.op = LINK_HOLDS, .pod = &rig_pod, .arg = 1}, ENOENT, "not added");
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(wait_of(r, pods[i]), 0);
+	rig_do(r, (struct rig_ask){.op = LINK_HOLDS, .pod = &rig_pod, .arg = 1023});
+	assert_false(killed(r)); /* that killed nobody */
+	assert_int_equal(wait_of(r, &rig_pod), 0);
+	assert_false(killed(r));         /* and what a dead worker said is forgotten */
+	for (unsigned i = 0; i < 3; i++) /* 40, 20 and 19 MiB */
+		wait_of(r, pods[i]);
+	rig_do(r, (struct rig_ask){.op = LINK_HOLDS, .pod = &rig_pod, .arg = 40 << 10});
+	rig_do(r, (struct rig_ask){.op = LINK_HOLDS, .pod = &rig_other, .arg = 20 << 10});
+	rig_do(r, (struct rig_ask){.op = LINK_HOLDS, .pod = &third, .arg = 19 << 10});
+	assert_true(killed(r));
+	assert_in_range(wait_of(r, &rig_pod), 1, 10);
+	assert_in_range(wait_of(r, &rig_other), 1, 10);
+	assert_int_equal(wait_of(r, &third), 0);
+	rig_do(r, (struct rig_ask){.op = LINK_HOLDS, .pod = &rig_pod, .arg = 40 << 10});
+	assert_true(killed(r));
+	assert_in_range(wait_of(r, &rig_pod), 11, 20);
+	/* Who goes and comes is a new pod. */
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
+	assert_int_equal(wait_of(r, &rig_pod), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
 	    T(test_directories_have_their_modes),
 	    T(test_pod_add_twice_is_one_pod),
+	    T(test_a_socket_that_was_removed_is_put_back),
+	    T(test_files_that_were_removed_are_asked_for),
+	    T(test_a_directory_that_was_removed_is_made_again),
+	    T(test_what_cannot_be_put_back_is_said),
 	    T(test_max_pods_is_the_limit),
 	    T(test_a_token_is_of_a_pod_that_was_added),
 	    T(test_remove_takes_all_that_was_made),
@@ -363,6 +536,7 @@ int main(void)
 	    T(test_out_of_fds_is_a_refusal),
 	    T(test_copies_are_bounded),
 	    T(test_the_log_is_as_the_worker_says),
+	    T(test_who_held_most_waits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

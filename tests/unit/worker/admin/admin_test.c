@@ -4,6 +4,8 @@
 #include "worker/admin/admin.h"
 
 #include <event2/buffer.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -367,6 +369,34 @@ static int connect_as_nobody(void)
 	return fd;
 }
 
+/* Root of a pod that was given the path; its user namespace is the node's. */
+static int connect_from_elsewhere(void)
+{
+	int home, fd;
+
+	if (geteuid() != 0)
+		skip();
+	home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(unshare(CLONE_NEWNET), 0);
+	fd = connect_admin();
+	assert_int_equal(setns(home, CLONE_NEWNET), 0);
+	close(home);
+	return fd;
+}
+
+static void only_the_nodes_own_network_is_answered(void **state)
+{
+	(void)state;
+	admin_page(admin, "/one", dump_hostile, "x");
+	dumps = 0;
+	assert_int_equal(request_on(connect_from_elsewhere(), "GET", "/one"), 403);
+	assert_non_null(strstr(body, "in agentd's own network namespace"));
+	assert_int_equal(request_on(connect_from_elsewhere(), "POST", "/logging?level=debug"), 403);
+	assert_string_equal(level(), "info");
+	assert_int_equal(dumps, 0);
+	assert_int_equal(request("GET", "/one"), 200);
+}
+
 static void only_root_is_answered(void **state)
 {
 	static const char *const targets[] = {"/one", "/healthz", "/metrics", "/logging", "/none"};
@@ -486,6 +516,7 @@ int main(void)
 	    test(a_level_that_is_none_is_refused_and_named),
 	    test(a_post_without_a_level_changes_nothing),
 	    test(only_root_is_answered),
+	    test(only_the_nodes_own_network_is_answered),
 	    test(a_request_over_the_limits_is_refused),
 	    test(what_is_no_request_is_refused),
 	    test(an_open_connection_ends_with_the_server),

@@ -382,6 +382,25 @@ static void without_room_at_istiod_envoy_is_held(void **state)
 	assert_waits(w, 500);
 }
 
+/* security-rules.md G7: until istiod answers, and while it does not read. */
+static void what_waits_for_istiod_is_held_for_the_pod(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+
+	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+	assert_in_range(fake_rpc_kept(down), strlen(ENVOYS_NODE), 1000);
+	answer(w, up, TYPE_CLUSTER, "n", "r");
+	assert_int_equal(fake_rpc_kept(down), 0);
+	fake_rpc_stall(up, true);
+	SOTW(w, down, .type = TYPE_LISTENER);
+	assert_int_equal(fake_rpc_kept(down), rpc_queued(up));
+	assert_true(fake_rpc_kept(down) > 0);
+	fake_rpc_stall(up, false);
+	settle(w);
+	assert_int_equal(fake_rpc_kept(down), 0);
+}
+
 static void who_said_too_much_is_ended_not_held(void **state)
 {
 	struct world *w = *state;
@@ -721,6 +740,7 @@ int main(void)
 	    TEST(a_malformed_response_ends_both_sides),
 	    TEST(an_envoy_that_does_not_read_is_ended),
 	    TEST(without_room_at_istiod_envoy_is_held),
+	    TEST(what_waits_for_istiod_is_held_for_the_pod),
 	    TEST(who_said_too_much_is_ended_not_held),
 	    TEST(a_refusal_is_envoys_to_know_and_agentd_to_pace),
 	    TEST(after_a_refusal_nobody_asks_for_nobody),

@@ -320,6 +320,8 @@ static void rest_and_serve_again(void **state)
 	assert_int_equal(fake_loop_live(w.l), 0);
 	assert_int_equal(fake_link_live(w.link), 0);
 	assert_int_equal(dns_proxy_counts(w.p).upstream.asked, 2);
+	answered(1, DNS_SERVFAIL); /* to be asked anew, at once */
+	answered(2, DNS_SERVFAIL);
 	serve();
 	know("web.example", "240.0.0.1");
 	send(w.client, "", 0, 0); /* takes the refusal */

@@ -62,18 +62,43 @@ static void test_node_of_a_plain_pod(void **state)
 	assert_string_equal(meta_text(f, "MESH_ID"), "mesh1");
 	assert_string_equal(meta_text(f, "NODE_NAME"), "node-1");
 	assert_string_equal(meta_text(f, "INTERCEPTION_MODE"), "NONE");
-	assert_string_equal(meta_text(f, "DNS_CAPTURE"), "false");
+	assert_string_equal(meta_text(f, "ENVOY_SKIP_DEPRECATED_LOGS"), "true");
+	assert_string_equal(meta_text(f, "WORKLOAD_IDENTITY_SOCKET_FILE"), "socket");
 	assert_string_equal(meta_text(f, "METADATA_DISCOVERY"), "false");
 	assert_int_equal(node_settings(f->node)->dns_timeout_ms, 5000);
 	assert_string_equal(
 	    json_string_value(json_array_get(meta(f, "PILOT_SAN"), 0)), "istiod.istio-system.svc");
 	assert_int_equal(json_integer_value(meta(f, "ENVOY_STATUS_PORT")), 15021);
 	assert_int_equal(json_integer_value(meta(f, "ENVOY_PROMETHEUS_PORT")), 15090);
-	assert_true(json_is_object(meta(f, "LABELS")));
-	assert_true(json_is_object(meta(f, "ANNOTATIONS")));
 	assert_true(json_is_object(meta(f, "PROXY_CONFIG")));
+	/* What there is nothing of is left out. */
+	assert_null(meta(f, "LABELS"));
+	assert_null(meta(f, "ANNOTATIONS"));
 	assert_null(meta(f, "STATIC_LABELS"));
+	assert_null(meta(f, "DNS_CAPTURE"));
 	assert_null(meta(f, "ISTIO_VERSION")); /* absent: istiod takes it for a new one */
+}
+
+static const json_t *proxy_config(const struct fixture *f, const char *field)
+{
+	return json_object_get(meta(f, "PROXY_CONFIG"), field);
+}
+
+static void test_proxy_config_has_the_types_of_istio(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_non_null(make(f));
+	assert_int_equal(json_integer_value(proxy_config(f, "proxyAdminPort")), 15000);
+	assert_int_equal(json_integer_value(proxy_config(f, "statusPort")), 15020);
+	assert_int_equal(json_integer_value(proxy_config(f, "statNameLength")), 189);
+	assert_null(proxy_config(f, "concurrency"));
+	accepted(f, "ISTIO_CPU_LIMIT", "2"); /* then it is the concurrency */
+	assert_int_equal(json_integer_value(proxy_config(f, "concurrency")), 2);
+	accepted(f, "PROXY_CONFIG", "{concurrency: 0, statNameLength: long}");
+	assert_true(json_is_integer(proxy_config(f, "concurrency")));
+	assert_int_equal(json_integer_value(proxy_config(f, "concurrency")), 0);
+	assert_string_equal(json_string_value(proxy_config(f, "statNameLength")), "long");
 }
 
 static void test_addresses(void **state)
@@ -327,6 +352,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(defaults),
 	    TEST(node_of_a_plain_pod),
+	    TEST(proxy_config_has_the_types_of_istio),
 	    TEST(addresses),
 	    TEST(dual_stack_takes_the_first_family),
 	    TEST(many_addresses_are_cut),

@@ -315,6 +315,21 @@ static void test_refused(void **state)
 	publish_all(w);
 }
 
+/* Of who is no pod for us, or not yet; and counted. */
+static void test_a_refused_token_is_listed_and_counted(void **state)
+{
+	struct world *w = *state;
+
+	csi_ask_token(&w->ask, "web", 1);
+	publish(w);
+	csi_volumes_measure(w->volumes);
+	assert_true(metric_says("agentd_volumes{state=\"refused\"} 1\n"));
+	csi_ask_token(&w->ask, "web", 1900000000);
+	publish_all(w);
+	csi_volumes_measure(w->volumes);
+	assert_true(metric_says("agentd_volumes{state=\"refused\"} 0\n"));
+}
+
 static void test_refused_later(void **state)
 {
 	struct world *w = *state;
@@ -512,6 +527,78 @@ static void test_not_kept(void **state)
 	fake_link_put(w->link, "no space");
 	mounted(w);
 	answered(s, RPC_OK, "");
+}
+
+/* But it is said, and tried again, ever more rarely. */
+static void test_kept_when_there_is_room(void **state)
+{
+	struct world *w = *state;
+	struct err why;
+	json_t *o;
+
+	publish(w);
+	ready(w);
+	for (int i = 0; i < 10; i++) {
+		fake_link_put(w->link, "no space");
+		if (!i)
+			mounted(w);
+		assert_int_equal(csi_volumes_troubled(w->volumes, &why), 1);
+		assert_non_null(strstr(why.msg, "demo/web-0: the pod is not kept"));
+		fake_loop_advance(w->loop, 36 * 1000); /* 30 s and a fifth, at most */
+		assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 1);
+	}
+	o = csi_volume_dump(w->volumes, &w->uid);
+	assert_non_null(strstr(json_string_value(json_object_get(o, "problem")), "no space"));
+	json_decref(o);
+	kept(w);
+	assert_int_equal(csi_volumes_troubled(w->volumes, &why), 0);
+	fake_loop_advance(w->loop, 60 * 1000);
+	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
+}
+
+static json_t *listed(struct world *w)
+{
+	json_t *list = csi_volumes_waiting(w->volumes);
+	json_t *one = json_incref(json_array_get(list, 0));
+
+	json_decref(list);
+	return one;
+}
+
+static void refuse_for_room(struct world *w)
+{
+	struct err e;
+
+	err_set(&e, EUSERS, "there are 1 pods already (--max-pods)");
+	pod_set_ready(w->pod, &e);
+	fake_loop_advance(w->loop, 0);
+}
+
+/* The kubelet alone knows of a volume that was refused: for as long as it asks, it is listed. */
+static void test_refused_ones_are_listed(void **state)
+{
+	struct world *w = *state;
+	json_t *one;
+
+	for (int i = 0; i < 2; i++) {
+		struct rpc_stream *s = publish(w);
+
+		assert_null(listed(w)); /* it is a pod now, and says itself */
+		refuse_for_room(w);
+		answered(s, RPC_RESOURCE_EXHAUSTED, "--max-pods");
+		one = listed(w);
+		assert_string_equal(json_string_value(json_object_get(one, "problem")),
+		    "there are 1 pods already (--max-pods)");
+		assert_string_equal(json_string_value(json_object_get(one, "pod")), "demo/web-0");
+		json_decref(one);
+	}
+	fake_loop_advance(w->loop, 5 * 60 * 1000);
+	assert_null(listed(w)); /* nobody asks any more */
+	publish(w);
+	refuse_for_room(w);
+	unpublish(w);
+	assert_null(listed(w));
+	fake_link_unpublished(w->link, &w->uid, "mesh", 0, NULL);
 }
 
 /* The room for it is everybody's. */
@@ -851,6 +938,7 @@ int main(void)
 	    TEST(test_certificate),
 	    TEST(test_certificate_is_there),
 	    TEST(test_refused),
+	    TEST(test_a_refused_token_is_listed_and_counted),
 	    TEST(test_refused_later),
 	    TEST(test_held),
 	    TEST(test_degraded),
@@ -861,6 +949,8 @@ int main(void)
 	    TEST(test_given_up_too_late),
 	    TEST(test_not_mounted),
 	    TEST(test_not_kept),
+	    TEST(test_kept_when_there_is_room),
+	    TEST(test_refused_ones_are_listed),
 	    TEST(test_too_large_to_be_kept),
 	    TEST(test_republish_brings_a_token),
 	    TEST(test_republish_looks_at_the_mount),

@@ -20,6 +20,7 @@
 #include <linux/capability.h>
 #include <linux/landlock.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -136,6 +137,9 @@ TRY(do_ping, socket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP))
 TRY(do_mptcp, socket(AF_INET, SOCK_STREAM, MPTCP))
 TRY(do_sctp, socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP))
 TRY(do_netfilter, setsockopt(world.listener[0], SOL_RAW, 64, "", 0))
+TRY(do_linger, setsockopt(world.listener[0], SOL_SOCKET, SO_LINGER, &(struct linger){1, 9},
+		   sizeof(struct linger)))
+TRY(do_nodelay, setsockopt(world.listener[0], IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)))
 TRY(do_tiocsti, ioctl(0, TIOCSTI, "x"))
 TRY(do_open_passwd_for_writing, open("/etc/passwd", O_RDWR))
 TRY(do_open_shadow, open("/etc/shadow", O_RDONLY))
@@ -143,6 +147,7 @@ TRY(do_open_secret, open(world.secret, O_RDONLY))
 TRY(do_open_in_tmp, open(world.readable, O_RDONLY))
 TRY(do_open_program, open("/bin/true", O_RDONLY))
 TRY(do_list_etc, open("/etc", O_RDONLY | O_DIRECTORY))
+TRY(do_open_net, open("/proc/self/net/tcp", O_RDONLY))
 TRY(do_open_another, open("/proc/1/status", O_RDONLY))
 TRY(do_create, open("/tmp/cage_test.made", O_WRONLY | O_CREAT, 0600))
 TRY(do_tmpfile, open("/tmp", O_TMPFILE | O_RDWR, 0600))
@@ -186,6 +191,24 @@ static int do_connect_istiod(void)
 static int do_connect_elsewhere(void)
 {
 	return connect_tcp(world.port[1]);
+}
+
+static int do_bind(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(34567)};
+
+	return try_call(bind(socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&a, sizeof(a)));
+}
+
+/* Where Landlock would let it, too: the flag is what is refused. */
+static int do_fastopen(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET,
+	    .sin_port = htons(world.port[0]),
+	    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	return try_call(sendto(fd, "x", 1, MSG_FASTOPEN, (struct sockaddr *)&a, sizeof(a)));
 }
 
 static int do_dns(void)
@@ -372,6 +395,8 @@ static const struct trial trials[] = {
     {"MPTCP", do_mptcp, EAFNOSUPPORT, 0, false},
     {"SCTP", do_sctp, EAFNOSUPPORT, 0, false},
     {"setsockopt of netfilter", do_netfilter, ENOPROTOOPT, 0, false},
+    {"SO_LINGER", do_linger, ENOPROTOOPT, 0, false},
+    {"sendto(FASTOPEN)", do_fastopen, EOPNOTSUPP, 0, false},
     {"ioctl(TIOCSTI)", do_tiocsti, ENOTTY, 0, false},
     {"open for writing", do_open_passwd_for_writing, EACCES, 0, false},
     {"create", do_create, EACCES, 0, false},
@@ -385,10 +410,13 @@ static const struct trial trials[] = {
     {"a program", do_open_program, EACCES, 1, true},
     {"list /etc", do_list_etc, EACCES, 1, true},
     {"/proc of another", do_open_another, EACCES, 1, true},
+    {"the node's connections", do_open_net, EACCES, 1, true},
     {"connect elsewhere", do_connect_elsewhere, EACCES, 4, false},
+    {"bind to a port", do_bind, EACCES, 4, false},
     {"connect to an abstract socket", do_abstract, EPERM, 6, false},
 
     {"connect to istiod", do_connect_istiod, 0, 0, false},
+    {"TCP_NODELAY", do_nodelay, 0, 0, false},
     {"UDP", do_dns, 0, 0, false},
     {"getaddrinfo", do_resolve, 0, 0, false},
     {"replaced resolv.conf", do_replaced_resolv_conf, 0, 0, false},

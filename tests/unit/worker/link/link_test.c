@@ -77,7 +77,7 @@ static void test_done_runs_once_with_an_empty_slot(void **state)
 {
 	struct world *w = *state;
 
-	link_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_added, w);
 	assert_int_equal(w->done, 0); /* R2 */
 	assert_non_null(w->slot);
 	struct link_request q = heard(w, LINK_POD_ADD, NULL);
@@ -90,12 +90,36 @@ static void test_done_runs_once_with_an_empty_slot(void **state)
 	assert_false(w->failed);
 }
 
+/* The broker keeps what a pod holds, and says how long its connections have to wait for it. */
+static void test_what_pods_hold(void **state)
+{
+	struct world *w = *state;
+
+	link_pod_holds(w->p, &w->slot, &rig_pod, 3000 * 1024 + 1023, on_done, w);
+	struct link_request q = heard(w, LINK_HOLDS, NULL);
+	assert_true(uuid_equal(&q.uid, &rig_pod));
+	assert_int_equal(q.arg, 3000);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, -1);
+	turn(w);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_added, w);
+	q = heard(w, LINK_POD_ADD, NULL);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id, .arg = 20}, -1);
+	turn(w);
+	assert_int_equal(w->wait_s, 20);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_added, w);
+	q = heard(w, LINK_POD_ADD, NULL);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id, .arg = 20, .code = 1}, -1);
+	turn(w);
+	assert_true(w->failed);
+	assert_int_equal(w->wait_s, 0);
+}
+
 static void test_a_callback_may_use_the_slot_again(void **state)
 {
 	struct world *w = *state;
 
 	w->again = true;
-	link_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_added, w);
 	say(w, (struct link_packet){.what = LINK_REPLY, .id = heard(w, LINK_POD_ADD, NULL).id}, -1);
 	turn(w);
 	assert_int_equal(w->done, 1);
@@ -195,7 +219,7 @@ static void test_surplus_fds_are_closed(void **state)
 	struct world *w = *state;
 	struct probe a, b, c;
 
-	link_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_added, w);
 	uint32_t id = heard(w, LINK_POD_ADD, NULL).id;
 	send_probe(w, (struct link_packet){.what = 77}, &b);
 	send_probe(w, (struct link_packet){.what = LINK_FILE, .id = 4711}, &c);
@@ -264,28 +288,203 @@ static void test_netns_answer(void **state)
 	close(probe.read_end);
 }
 
+/* Nobody waits, and nobody repeats it. */
+static void ask_anything(struct world *w)
+{
+	const struct link_request q = {.op = LINK_POD_REMOVE, .uid = rig_pod};
+
+	link_ask(w->p, NULL, &q, -1, NULL, NULL);
+}
+
 static void test_write_sends_sealed_bytes(void **state)
 {
 	struct world *w = *state;
 	char got[16] = "";
 	int fd;
 
-	link_write(w->p, &rig_pod, LINK_FILE_ROOT, "a\0b", 3);
+	link_write(w->p, &w->slot, &rig_pod, &(struct link_written){LINK_FILE_ROOT, "a\0b", 3},
+	    on_done, w);
 	struct link_request q = heard(w, LINK_WRITE, &fd);
 	assert_int_equal(q.kind, LINK_FILE_ROOT);
 	assert_int_equal(pread(fd, got, sizeof(got), 0), 3);
 	assert_memory_equal(got, "a\0b", 3);
 	assert_int_equal(fcntl(fd, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
 	close(fd);
-	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id, .code = EIO, .why = "logged"},
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id, .code = EIO, .why = "broken"},
 	    -1);
-	link_write(w->p, &rig_pod, LINK_FILE_BOOTSTRAP, "", 0);
-	heard(w, LINK_WRITE, &fd);
-	close(fd);
-	link_write(w->p, &rig_pod, LINK_FILE_BOOTSTRAP, "", LINK_FILE_SIZE_MAX + 1);
-	link_pod_remove(w->p, &rig_pod);
-	heard(w, LINK_POD_REMOVE, NULL); /* the too large one was never sent */
 	turn(w);
+	assert_int_equal(w->done, 1);
+	assert_int_equal(w->e.code, EIO);
+	assert_string_equal(w->e.msg, "broken");
+	link_write(w->p, &w->slot, &rig_pod, &(struct link_written){LINK_FILE_BOOTSTRAP, "", 0},
+	    on_done, w);
+	q = heard(w, LINK_WRITE, &fd);
+	close(fd);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, -1);
+	turn(w);
+	assert_int_equal(w->done, 2);
+	assert_false(w->failed);
+}
+
+static void on_pod_noted(void *ctx, const struct link_pod_note *n)
+{
+	struct world *w = ctx;
+
+	w->changed++;
+	w->size = n->lost;
+	w->naddresses = n->restored;
+	note(w, n->why);
+}
+
+static void test_notes_of_a_pod_go_to_its_owner(void **state)
+{
+	struct world *w = *state;
+	struct link_packet p = {.what = LINK_POD_NOTE,
+	    .uid = rig_pod,
+	    .arg = 2,
+	    .state = 7,
+	    .code = EROFS,
+	    .why = "no"};
+
+	link_on_pod(w->p, &rig_pod, on_pod_noted, w);
+	say(w, p, -1);
+	turn(w);
+	assert_int_equal(w->changed, 1);
+	assert_int_equal(w->size, 2);
+	assert_int_equal(w->naddresses, 7);
+	assert_int_equal(w->e.code, EROFS);
+	p.code = 0;
+	say(w, p, -1);
+	turn(w);
+	assert_false(w->failed);
+	p.uid = rig_other;
+	say(w, p, -1);
+	link_on_pod(w->p, &rig_pod, NULL, NULL);
+	p.uid = rig_pod;
+	say(w, p, -1);
+	turn(w);
+	turn(w);
+	assert_int_equal(w->changed, 2);
+}
+
+/* --- until it is done --- */
+
+static void refuse(struct world *w, const struct link_request *q)
+{
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q->id, .code = EIO, .why = "broken"},
+	    -1);
+	turn(w);
+}
+
+static void test_nobody_waits_so_it_is_repeated(void **state)
+{
+	struct world *w = *state;
+	struct link_request q;
+	struct err why;
+
+	link_pod_remove(w->p, &rig_pod);
+	link_pod_remove(w->p, &rig_pod); /* the same */
+	for (int i = 0; i < 10; i++) {
+		q = heard(w, LINK_POD_REMOVE, NULL);
+		assert_int_equal(link_insists(w->p, &why), i > 0);
+		refuse(w, &q);
+		assert_int_equal(link_insists(w->p, &why), 1);
+		assert_string_equal(why.msg, "remove the pod's directory: broken");
+		assert_int_equal(recv(w->peer, &q, sizeof(q), MSG_DONTWAIT), -1);
+		fake_loop_advance(w->l, 36 * 1000); /* 30 s and a fifth, at most */
+	}
+	q = heard(w, LINK_POD_REMOVE, NULL);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, -1);
+	turn(w);
+	assert_int_equal(link_insists(w->p, &why), 0);
+	fake_loop_advance(w->l, 3600 * 1000);
+	assert_int_equal(recv(w->peer, &q, sizeof(q), MSG_DONTWAIT), -1);
+}
+
+/* A pod that is back must not lose its directory, nor an entry that was put its content. */
+static void test_what_takes_its_place_ends_it(void **state)
+{
+	static const uint8_t id[LINK_STATE_ID_SIZE] = {1}, another[LINK_STATE_ID_SIZE] = {2};
+	const struct link_kept k = {.kind = LINK_STATE_POD, .id = id, .data = "x", .size = 1};
+	struct world *w = *state;
+	struct link_request q;
+	struct err why;
+	int fd;
+
+	link_pod_remove(w->p, &rig_pod);
+	q = heard(w, LINK_POD_REMOVE, NULL);
+	refuse(w, &q);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_added, w);
+	heard(w, LINK_POD_ADD, NULL);
+	link_state_del(w->p, LINK_STATE_POD, id);
+	q = heard(w, LINK_STATE_DEL, NULL);
+	refuse(w, &q);
+	link_state_del(w->p, LINK_STATE_POD, another);
+	q = heard(w, LINK_STATE_DEL, NULL);
+	refuse(w, &q);
+	link_call_cancel(&w->slot);
+	link_state_put(w->p, &w->slot, &k, on_done, w);
+	heard(w, LINK_STATE_PUT, &fd);
+	close(fd);
+	assert_int_equal(link_insists(w->p, &why), 1); /* the other entry */
+	fake_loop_advance(w->l, 3600 * 1000);
+	q = heard(w, LINK_STATE_DEL, NULL);
+	assert_int_equal(q.state_id[0], 2);
+	assert_int_equal(recv(w->peer, &q, sizeof(q), MSG_DONTWAIT), -1);
+}
+
+static void removal_is(struct world *w, int code)
+{
+	struct link_request q = heard(w, LINK_POD_REMOVE, NULL);
+
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id, .code = code, .why = "it runs"},
+	    -1);
+	turn(w);
+}
+
+static bool is_asked(struct world *w)
+{
+	struct broker_request in;
+	struct err why;
+
+	return broker_io_receive(w->peer, &in, &why) == BROKER_GOT_REQUEST;
+}
+
+/* A kubelet may unpublish before the pod's last process is gone. */
+static void test_a_removal_is_asked_for_again(void **state)
+{
+	struct world *w = *state;
+	struct err why;
+
+	link_pod_remove(w->p, &rig_pod);
+	for (int i = 0; i < 3; i++) {
+		removal_is(w, EBUSY);
+		assert_false(is_asked(w));
+		fake_loop_advance(w->l, 36000);
+	}
+	removal_is(w, 0);
+	fake_loop_advance(w->l, 100000);
+	assert_false(is_asked(w));
+	link_pod_remove(w->p, &rig_pod);
+	removal_is(w, ENOTEMPTY); /* it would be the same again */
+	assert_int_equal(link_insists(w->p, &why), 0);
+	fake_loop_advance(w->l, 100000);
+	assert_false(is_asked(w));
+}
+
+/* What is asked for again must not end the pod's next life. */
+static void test_who_is_added_again_is_not_removed(void **state)
+{
+	struct world *w = *state;
+
+	link_pod_remove(w->p, &rig_pod);
+	removal_is(w, EBUSY);
+	fake_loop_advance(w->l, 36000);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_added, w);
+	removal_is(w, EBUSY); /* it was on its way */
+	heard(w, LINK_POD_ADD, NULL);
+	fake_loop_advance(w->l, 100000);
+	assert_false(is_asked(w));
 }
 
 /* --- the end --- */
@@ -294,14 +493,14 @@ static void test_lost_is_told_once(void **state)
 {
 	struct world *w = *state;
 
-	link_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_added, w);
 	shutdown(w->peer, SHUT_RDWR);
 	turn(w);
 	turn(w);
 	assert_int_equal(w->lost, 1);
 	assert_int_equal(w->done, 0);
 	struct link_call *more = NULL;
-	link_pod_add(w->p, &more, &rig_other, on_done, w); /* goes nowhere */
+	link_pod_add(w->p, &more, &rig_other, on_added, w); /* goes nowhere */
 	turn(w);
 	link_call_cancel(&more);
 	assert_int_equal(w->lost, 1);
@@ -347,12 +546,13 @@ static void test_requests_wait_while_the_socket_is_full(void **state)
 	struct err why;
 
 	for (int i = 0; i < 2000; i++)
-		link_pod_remove(w->p, &rig_pod);
+		ask_anything(w);
 	for (; n < 10; n++) /* there is room again, but others came first */
 		heard(w, LINK_POD_REMOVE, NULL);
 	link_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
 	close(fd);
-	link_write(w->p, &rig_pod, LINK_FILE_ROOT, "last", 4);
+	link_write(w->p, &w->slot, &rig_pod, &(struct link_written){LINK_FILE_ROOT, "last", 4},
+	    on_done, w);
 	while (n < 2000) {
 		while (broker_io_receive(w->peer, &in, &why) == BROKER_GOT_REQUEST &&
 		       in.r.op == LINK_POD_REMOVE)
@@ -378,7 +578,7 @@ static void test_full_and_out_of_descriptors_is_told(void **state)
 	int fd = probe_new(&probe);
 
 	for (int i = 0; i < 2000; i++)
-		link_pod_remove(w->p, &rig_pod);
+		ask_anything(w);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){3, files.rlim_max}), 0);
 	link_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
@@ -409,7 +609,7 @@ static void test_free_closes_what_still_waits(void **state)
 	int fd = probe_new(&probe);
 
 	for (int i = 0; i < 2000; i++)
-		link_pod_remove(w->p, &rig_pod);
+		ask_anything(w);
 	link_peer_of(w->p, &w->slot, &rig_pod, fd, on_netns, w);
 	close(fd);
 	link_free(&w->p);
@@ -526,7 +726,7 @@ static void test_the_story_of_a_pod(void **state)
 	link_listen(b.w.p, &b.w.slot, &rig_pod, LINK_LISTEN_SDS, on_listening, &b.w);
 	run_both(&b);
 	assert_true(b.w.failed && strstr(b.w.e.msg, "not added"));
-	link_pod_add(b.w.p, &b.w.slot, &rig_pod, on_done, &b.w);
+	link_pod_add(b.w.p, &b.w.slot, &rig_pod, on_added, &b.w);
 	run_both(&b);
 	assert_false(b.w.failed);
 	link_listen(b.w.p, &b.w.slot, &rig_pod, LINK_LISTEN_SDS, on_listening, &b.w);
@@ -536,7 +736,8 @@ static void test_the_story_of_a_pod(void **state)
 	link_peer_of(b.w.p, &b.w.slot, &rig_pod, a, on_netns, &b.w);
 	run_both(&b);
 	assert_true(b.w.failed && strstr(b.w.e.msg, "own network namespace"));
-	link_write(b.w.p, &rig_pod, LINK_FILE_BOOTSTRAP, "{}", 2);
+	link_write(b.w.p, &b.w.slot, &rig_pod, &(struct link_written){LINK_FILE_BOOTSTRAP, "{}", 2},
+	    on_done, &b.w);
 	b.w.follow = link_follow(b.w.p, LINK_FOLLOW_TOKEN, &rig_pod, 0, on_changed, &b.w);
 	run_both(&b);
 	assert_int_equal(access(rig_mount(b.rig, "envoy-rev.json"), R_OK), 0);
@@ -570,6 +771,7 @@ int main(void)
 	    T(test_a_listener_is_taken_once),
 	    T(test_done_runs_once_with_an_empty_slot),
 	    T(test_a_callback_may_use_the_slot_again),
+	    T(test_what_pods_hold),
 	    T(test_a_refusal_carries_the_brokers_words),
 	    T(test_listen_hands_the_socket_over),
 	    T(test_dial_hands_a_socket_over),
@@ -579,6 +781,11 @@ int main(void)
 	    T(test_netns_answer),
 	    T(test_attestation_may_be_required),
 	    T(test_write_sends_sealed_bytes),
+	    T(test_nobody_waits_so_it_is_repeated),
+	    T(test_what_takes_its_place_ends_it),
+	    T(test_notes_of_a_pod_go_to_its_owner),
+	    T(test_a_removal_is_asked_for_again),
+	    T(test_who_is_added_again_is_not_removed),
 	    T(test_lost_is_told_once),
 	    T(test_a_malformed_packet_is_the_end),
 	    T(test_a_packet_with_two_fds_is_the_end),

@@ -212,14 +212,24 @@ static void test_counters_and_traces_are_descriptors(void **state)
 	assert_int_equal(seen.fd, -1);
 }
 
-static void test_letting_go_waits_for_nobody(void **state)
+static void on_let_go(void *ctx, const struct err *e)
+{
+	const char **why = ctx;
+
+	*why = e ? e->msg : "";
+}
+
+static void test_letting_go(void **state)
 {
 	struct world *w = *state;
+	struct link_call *slot = NULL;
+	const char *why = NULL;
 
-	link_redirect_del(w->p, &rig_pod);
-	uint32_t id = heard(w, LINK_REDIRECT_DEL, NULL).id;
-	accept_call(w, id);
-	assert_int_equal(w->lost, 0);
+	link_redirect_del(w->p, &slot, &rig_pod, on_let_go, &why);
+	accept_call(w, heard(w, LINK_REDIRECT_DEL, NULL).id);
+	turn(w);
+	assert_string_equal(why, "");
+	assert_null(slot);
 }
 
 static void test_the_broker_says_by_itself(void **state)
@@ -255,7 +265,7 @@ int main(void)
 	    REDIRECT_TEST(test_a_baseline_that_is_none),
 	    REDIRECT_TEST(test_a_word_that_nobody_asked_for),
 	    REDIRECT_TEST(test_counters_and_traces_are_descriptors),
-	    REDIRECT_TEST(test_letting_go_waits_for_nobody),
+	    REDIRECT_TEST(test_letting_go),
 	    REDIRECT_TEST(test_the_broker_says_by_itself),
 	};
 

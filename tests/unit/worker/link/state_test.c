@@ -120,7 +120,7 @@ static void test_what_is_no_entry_is_ignored(void **state)
 	int before = open_fds();
 	struct probe probe;
 
-	link_pod_add(w->p, &w->slot, &rig_pod, on_done, w);
+	link_pod_add(w->p, &w->slot, &rig_pod, on_added, w);
 	uint32_t call = heard(w, LINK_POD_ADD, NULL).id;
 	tell_entry(w, call, "x");
 	assert_int_equal(w->done, 0);

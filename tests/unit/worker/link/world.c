@@ -120,6 +120,14 @@ void note(struct world *w, const struct err *e)
 		w->e = *e;
 }
 
+void on_added(void *ctx, const struct err *e, unsigned wait_s)
+{
+	struct world *w = ctx;
+
+	w->wait_s = wait_s;
+	on_done(ctx, e);
+}
+
 void on_done(void *ctx, const struct err *e)
 {
 	struct world *w = ctx;
@@ -127,7 +135,7 @@ void on_done(void *ctx, const struct err *e)
 	note(w, e);
 	if (w->again) { /* the slot is free for the next */
 		w->again = false;
-		link_pod_add(w->p, &w->slot, &rig_other, on_done, w);
+		link_pod_add(w->p, &w->slot, &rig_other, on_added, w);
 	}
 }
 

@@ -23,6 +23,7 @@ struct world {
 	struct link_follow *follow;
 	/* what came */
 	int done, changed, fd;
+	unsigned wait_s;
 	bool failed, synced, gone, again;
 	struct err e;
 	uint64_t cookie, cgroup_id;
@@ -58,6 +59,7 @@ int teardown(void **state);
 /* --- callbacks --- */
 
 void note(struct world *w, const struct err *e);
+void on_added(void *ctx, const struct err *e, unsigned wait_s);
 void on_done(void *ctx, const struct err *e);
 void on_listening(void *ctx, const struct err *e, int fd);
 void on_netns(void *ctx, const struct err *e, const struct link_peer *n);

@@ -74,6 +74,7 @@ static void restored(struct world *w)
 	fake_link_root(w->link, 0, "ROOT of istiod");
 	fake_link_listed(w->link, LINK_STATE_CERT, NULL);
 	fake_link_listed(w->link, LINK_STATE_CERT_IN_MEMORY, NULL);
+	fake_link_listed(w->link, LINK_STATE_NAMES, NULL);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -135,6 +136,14 @@ static void it_is_healthy_when_all_pods_of_before_are_told(void **state)
 	fake_link_added(w.link, &uid, "No space left on device"); /* not served, and told so */
 	fake_loop_advance(w.loop, 0);
 	expect(&w, "/healthz", "HTTP/1.1 200 ", "\nok\n");
+	fake_loop_advance(w.loop, 6000);
+	expect(&w, "/healthz", "HTTP/1.1 503 ", "\nthe broker has not answered for 6 s\n");
+	expect(&w, "/metrics", "HTTP/1.1 200 ", "\nagentd_broker_silent_seconds 6\n");
+	fake_link_beaten(w.link, 12, "");
+	fake_loop_advance(w.loop, 1000);
+	expect(&w, "/healthz", "HTTP/1.1 200 ", "\nok\n");
+	expect(
+	    &w, "/metrics", "HTTP/1.1 200 ", "\nagentd_log_dropped_total{program=\"agentd\"} 12\n");
 	end(&w);
 }
 

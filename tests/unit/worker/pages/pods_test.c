@@ -7,6 +7,7 @@
 #include "tests/fake/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/kubelet/kubelet.h"
+#include "worker/link/heartbeat.h"
 #include "worker/pages/pages_internal.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/manifest_dir.h"
@@ -24,6 +25,18 @@
 #define UID_B "02000000-0000-0000-0000-000000000000"
 
 /* --- in place of the neighbours --- */
+
+int64_t heartbeat_silent_s(const struct heartbeat *h)
+{
+	(void)h;
+	return 0;
+}
+
+uint32_t heartbeat_dropped(const struct heartbeat *h)
+{
+	(void)h;
+	return 3;
+}
 
 json_t *kubelet_dump_volume(const struct kubelet *k, const struct uuid *pod)
 {
@@ -174,15 +187,15 @@ static void a_page_has_what_its_services_show(void **state)
 static void pods_have_what_their_services_dump(void **state)
 {
 	(void)state;
-	is(pages_pods(&of),
-	    "{\"pods\":["
-	    "{\"name\":\"a\",\"namespace\":\"demo\",\"ready\":false,\"service\":\"dumped\","
-	    "\"service_account\":\"web\",\"source\":\"test\",\"uid\":\"" UID_A "\","
-	    "\"volume\":\"mounted\",\"why_not\":\"starting\"},"
-	    "{\"name\":\"b\",\"namespace\":\"demo\",\"ready\":false,"
-	    "\"service_account\":\"web\",\"source\":\"test\",\"uid\":\"" UID_B "\","
-	    "\"why_not\":\"refused\"}],"
-	    "\"refused_manifests\":[],\"waiting_volumes\":[]}");
+	is(pages_pods(&of), "{\"pods\":["
+			    "{\"name\":\"a\",\"namespace\":\"demo\",\"problems\":{},\"ready\":"
+			    "false,\"service\":\"dumped\","
+			    "\"service_account\":\"web\",\"source\":\"test\",\"uid\":\"" UID_A "\","
+			    "\"volume\":\"mounted\",\"why_not\":\"starting\"},"
+			    "{\"name\":\"b\",\"namespace\":\"demo\",\"ready\":false,"
+			    "\"service_account\":\"web\",\"source\":\"test\",\"uid\":\"" UID_B "\","
+			    "\"why_not\":\"refused\"}],"
+			    "\"refused_manifests\":[],\"waiting_volumes\":[]}");
 }
 
 static void has(const char *text, const char *line)

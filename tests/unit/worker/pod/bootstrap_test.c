@@ -1,12 +1,14 @@
 /* bootstrap_test.c - when Envoy's configuration is written, and when it must not be.
  *
- * LINK: tests/unit/worker/pod/row_rig.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/unit/worker/pod/row_rig.c
  */
+#include "common/err.h"
 #include "common/mem.h"
 #include "row_rig.h"
+#include "tests/fake/link.h"
+#include "tests/fake/loop.h"
 #include "worker/envoy/bootstrap.h"
 #include "worker/istiod/istiod.h"
-#include "worker/link/link.h"
 #include "worker/pod/redirect.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
@@ -20,7 +22,7 @@
 
 static struct {
 	bool holds, same_addresses;
-	int written;
+	int told;
 } world;
 
 /* --- in place of the neighbours --- */
@@ -38,14 +40,10 @@ char *bootstrap_render(const struct node *n, size_t *len)
 	return mem_strdup("{}");
 }
 
-void link_write(
-    struct link *p, const struct uuid *pod, enum link_file file, const void *data, size_t size)
+void pod_tell_progress(struct pod_context *c)
 {
-	(void)p;
-	assert_int_equal(pod->bytes[0], 1);
-	assert_int_equal(file, LINK_FILE_BOOTSTRAP);
-	assert_memory_equal(data, "{}", size);
-	world.written++;
+	(void)c;
+	world.told++;
 }
 
 bool node_set_addresses(struct node *n, const char *const *ips, size_t count)
@@ -80,7 +78,7 @@ const struct istiod_options *istiod_options(const struct istiod *i)
 
 /* --- the tests --- */
 
-static const struct agent_shared shared;
+static struct agent_shared shared;
 static const struct plane plane;
 static struct pod pod = {.uid = {{1}}};
 static struct pod_context context = {.shared = &shared, .plane = &plane, .pod = &pod};
@@ -92,6 +90,7 @@ static int setup(void **state)
 {
 	(void)state;
 	memset(&world, 0, sizeof(world));
+	shared = (struct agent_shared){.loop = fake_loop(), .link = fake_link()};
 	b = row_start(row, &context);
 	return 0;
 }
@@ -100,7 +99,29 @@ static int teardown(void **state)
 {
 	(void)state;
 	row_stop(row, &b);
+	link_free(&shared.link);
+	fake_loop_end(&shared.loop);
 	return 0;
+}
+
+static int written(void)
+{
+	return fake_link_writes(shared.link, &pod.uid, LINK_FILE_BOOTSTRAP);
+}
+
+static void answer(const char *why)
+{
+	fake_link_wrote(shared.link, &pod.uid, LINK_FILE_BOOTSTRAP, why);
+}
+
+/* "": there is no reason. */
+static enum pod_progress progress(const char *why)
+{
+	const struct err *e = NULL;
+	enum pod_progress p = row->progress(b, &e);
+
+	assert_true(e ? *why && strstr(e->msg, why) : !*why);
+	return p;
 }
 
 static void written_with_the_directory(void **state)
@@ -108,9 +129,9 @@ static void written_with_the_directory(void **state)
 	(void)state;
 	row->redirected(b); /* too early: there is nowhere to write */
 	row->addresses(b, ips, 1);
-	assert_int_equal(world.written, 0);
+	assert_int_equal(written(), 0);
 	row->directory(b);
-	assert_int_equal(world.written, 1);
+	assert_int_equal(written(), 1);
 }
 
 static void a_held_pod_waits_for_its_rules(void **state)
@@ -120,10 +141,10 @@ static void a_held_pod_waits_for_its_rules(void **state)
 	row->directory(b);
 	row->addresses(b, ips, 1);
 	row->redirected(b); /* refused: it stays held */
-	assert_int_equal(world.written, 0);
+	assert_int_equal(written(), 0);
 	world.holds = false;
 	row->redirected(b);
-	assert_int_equal(world.written, 1);
+	assert_int_equal(written(), 1);
 }
 
 static void written_again_for_other_addresses(void **state)
@@ -131,10 +152,62 @@ static void written_again_for_other_addresses(void **state)
 	(void)state;
 	row->directory(b);
 	row->addresses(b, ips, 1);
-	assert_int_equal(world.written, 2);
+	assert_int_equal(written(), 2);
 	world.same_addresses = true;
 	row->addresses(b, ips, 1);
-	assert_int_equal(world.written, 2);
+	assert_int_equal(written(), 2);
+}
+
+/* Never forgotten, ever more rarely, and with the content of then. */
+static void a_refused_write_is_repeated(void **state)
+{
+	(void)state;
+	assert_int_equal(progress(""), POD_FINE);
+	row->directory(b);
+	assert_int_equal(progress(""), POD_BEGINS);
+	for (int i = 1; i <= 10; i++) {
+		assert_int_equal(written(), i);
+		answer("no room");
+		assert_int_equal(world.told, i);
+		assert_int_equal(progress("no room"), POD_HELD);
+		fake_loop_advance(shared.loop, 36 * 1000); /* 30 s and a fifth, at most */
+		assert_int_equal(progress("no room"), POD_HELD);
+	}
+	answer(NULL);
+	assert_int_equal(progress(""), POD_FINE);
+	fake_loop_advance(shared.loop, 3600 * 1000);
+	assert_int_equal(written(), 11);
+}
+
+/* Who has an old one may start. */
+static void an_old_one_is_better_than_none(void **state)
+{
+	(void)state;
+	row->directory(b);
+	answer(NULL);
+	row->addresses(b, ips, 1);
+	assert_int_equal(progress(""), POD_FINE);
+	answer("no room");
+	assert_int_equal(progress("no room"), POD_DEGRADED);
+	row->addresses(b, ips, 1); /* the newest one is what is written, at once */
+	assert_int_equal(written(), 3);
+	answer(NULL);
+	assert_int_equal(progress(""), POD_FINE);
+	fake_loop_advance(shared.loop, 3600 * 1000);
+	assert_int_equal(written(), 3);
+}
+
+static void what_was_removed_is_written_again(void **state)
+{
+	(void)state;
+	row->lost(b, 1U << LINK_FILE_BOOTSTRAP); /* it never was */
+	assert_int_equal(written(), 0);
+	row->directory(b);
+	answer(NULL);
+	row->lost(b, 1U << LINK_FILE_ROOT);
+	assert_int_equal(written(), 1);
+	row->lost(b, 1U << LINK_FILE_BOOTSTRAP);
+	assert_int_equal(written(), 2);
 }
 
 static void dumped(void **state)
@@ -158,6 +231,9 @@ int main(void)
 	    TEST(written_with_the_directory),
 	    TEST(a_held_pod_waits_for_its_rules),
 	    TEST(written_again_for_other_addresses),
+	    TEST(a_refused_write_is_repeated),
+	    TEST(an_old_one_is_better_than_none),
+	    TEST(what_was_removed_is_written_again),
 	    TEST(dumped),
 	};
 

@@ -12,6 +12,7 @@
 #include "worker/ads/discovery.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/metrics.h"
+#include "worker/dns/keep.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"
@@ -67,6 +68,7 @@ static int setup(void **state)
 	    .link = fake_link(),
 	    .dns_upstream = "10.96.0.10,fd00::10",
 	    .node.cluster_domain = "cluster.local"};
+	shared.names = dns_keep_new(shared.loop, shared.link);
 	plan = (struct redirect_plan){
 	    .mode = REDIRECT_MODE_EBPF, .rules.flags = REDIRECT_DNS | REDIRECT_DNS_ALL};
 	told = NULL;
@@ -77,6 +79,7 @@ static int teardown(void **state)
 {
 	(void)state;
 	row_stop(row, &d);
+	dns_keep_free(&shared.names);
 	fake_loop_end(&shared.loop);
 	assert_int_equal(fake_link_live(shared.link), 0);
 	link_free(&shared.link);
@@ -332,6 +335,34 @@ static void names_come_by_the_stream(void **state)
 	    "\"alias\":\"web.example.\",\"addresses\":[\"240.0.0.1\"]}");
 }
 
+/* A worker begins with what the last one had. */
+static void stale_until_istiod_speaks(void **state)
+{
+	struct err e = {0};
+
+	(void)state;
+	start();
+	row->directory(d);
+	assert_true(says("stale", "no"));
+	assert_int_equal(row->count(d), 0);
+	assert_int_equal(tell(TYPE_NAME_TABLE, false, "web.example", &e), 0);
+	row_stop(row, &d);
+
+	start();
+	assert_true(says("stale", "yes"));
+	assert_int_equal(row->count(d), 1);
+	resolves("web.example", "{\"name\":\"web.example.\",\"found\":true,\"alias\":\"\","
+				"\"addresses\":[\"240.0.0.1\"]}");
+	row->directory(d);
+	assert_int_equal(tell(TYPE_NAME_TABLE, false, "web.example", &e), 0);
+	assert_true(says("stale", "no"));
+	row_stop(row, &d);
+	/* One that is not captured any more has none to be stale. */
+	plan.rules.flags = 0;
+	start();
+	assert_true(says("stale", "no"));
+}
+
 static void measured(void **state)
 {
 	struct evbuffer *out = evbuffer_new();
@@ -358,6 +389,7 @@ int main(void)
 	    TEST(refused_and_asked_for_again),
 	    TEST(stopped_at_any_time),
 	    TEST(names_come_by_the_stream),
+	    TEST(stale_until_istiod_speaks),
 	    TEST(measured),
 	};
 

@@ -4,6 +4,7 @@
  * LINK: tests/fake/loop.c
  */
 #include "common/err.h"
+#include "worker/base/metrics.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
 #include <setjmp.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <event2/buffer.h>
 
 static struct plane plane;
 static const struct agent_shared shared = {.planes = &plane};
@@ -25,7 +27,9 @@ static struct {
 	const struct redirect_plan *seen_plan; /* in start() */
 	bool takes;                            /* the second row takes calls */
 	bool node_freed;
-	struct err state; /* what the pod was told */
+	struct err state;              /* what the pod was told */
+	char told[64];                 /* "ready, held, degraded, " */
+	enum pod_progress progress[2]; /* of the first row, of the third */
 } world;
 
 /* --- in place of the neighbours --- */
@@ -47,7 +51,15 @@ void node_free(struct node **n)
 void pod_set_ready(struct pod *p, const struct err *why_not)
 {
 	assert_ptr_equal(p, &pod);
-	world.state = *why_not;
+	strcat(world.told, why_not ? "held, " : "ready, ");
+	world.state = why_not ? *why_not : (struct err){0};
+}
+
+void pod_set_degraded(struct pod *p, const struct err *why)
+{
+	assert_ptr_equal(p, &pod);
+	strcat(world.told, "degraded, ");
+	world.state = *why;
 }
 
 /* --- the rows --- */
@@ -101,6 +113,23 @@ NOTE(directory)
 NOTE(redirected)
 NOTE(token_given)
 NOTE(trust)
+
+static void lost(void *s, unsigned files)
+{
+	assert_int_equal(files, 2);
+	note(((struct its *)s)->name, "lost");
+}
+
+static enum pod_progress progress(void *s, const struct err **why)
+{
+	static struct err of_first = {.code = 1, .msg = "first's"}, of_third = {1, "third's"};
+	const bool first = !strcmp(((struct its *)s)->name, "first");
+	enum pod_progress p = world.progress[!first];
+
+	if (p >= POD_DEGRADED)
+		*why = first ? &of_first : &of_third;
+	return p;
+}
 
 static void netns(void *s, bool known)
 {
@@ -172,10 +201,15 @@ static unsigned count(void *s)
 	.size = sizeof(struct its), .stop = stop, .directory = directory,                          \
 	.redirected = redirected, .netns = netns, .addresses = addresses,                          \
 	.token_given = token_given, .token = token, .trust = trust, .certificate = certificate,    \
-	.dump = dump, .measure = measure
+	.dump = dump, .measure = measure, .lost = lost
 
-static const struct pod_service first = {
-    .name = "first", .start = start_first, OFTEN, .call = call_first, .page = "one", .show = show};
+static const struct pod_service first = {.name = "first",
+    .start = start_first,
+    OFTEN,
+    .call = call_first,
+    .page = "one",
+    .show = show,
+    .progress = progress};
 /* Says less. */
 static const struct pod_service nothing = {.name = "nothing", .size = sizeof(struct its)};
 static const struct pod_service second = {.name = "second",
@@ -190,6 +224,7 @@ static const struct pod_service third = {.name = "third",
     OFTEN,
     .call = call,
     .uses = uses,
+    .progress = progress,
     .page = "one",
     .show = show,
     .gauge = "numbers",
@@ -213,6 +248,7 @@ static int teardown(void **state)
 {
 	(void)state;
 	pod_services_stop(&s);
+	metrics_clear();
 	return 0;
 }
 
@@ -269,6 +305,8 @@ static void everybody_hears_an_event_in_this_order(void **state)
 	world.text[0] = '\0';
 	pod_tell_directory(world.context);
 	happened("first directory, second directory, third directory");
+	pod_tell_lost(world.context, 2);
+	happened("first lost, second lost, third lost");
 	pod_tell_redirected(world.context);
 	happened("first redirected, second redirected, third redirected");
 	pod_tell_netns(world.context, true);
@@ -310,6 +348,73 @@ static void the_first_that_takes_a_call_has_it(void **state)
 	happened("first x, second x");
 }
 
+/* The gravest word counts, of these the first; nothing is said while one is at its beginning. */
+static void the_rows_together_say_whether_it_is_ready(void **state)
+{
+	static const struct {
+		enum pod_progress first, third;
+		const char *told, *why;
+	} cases[] = {
+	    {POD_FINE, POD_FINE, "ready, ", ""},
+	    {POD_FINE, POD_BEGINS, "", ""},
+	    {POD_HELD, POD_BEGINS, "", ""},
+	    {POD_BEGINS, POD_DEGRADED, "", ""},
+	    {POD_DEGRADED, POD_FINE, "degraded, ", "first's"},
+	    {POD_FINE, POD_DEGRADED, "degraded, ", "third's"},
+	    {POD_DEGRADED, POD_DEGRADED, "degraded, ", "first's"},
+	    {POD_DEGRADED, POD_HELD, "held, ", "third's"},
+	    {POD_HELD, POD_DEGRADED, "held, ", "first's"},
+	    {POD_HELD, POD_HELD, "held, ", "first's"},
+	};
+
+	(void)state;
+	start();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		world.progress[0] = cases[i].first;
+		world.progress[1] = cases[i].third;
+		world.told[0] = world.state.msg[0] = '\0';
+		pod_tell_progress(world.context);
+		assert_string_equal(world.told, cases[i].told);
+		assert_string_equal(world.state.msg, cases[i].why);
+	}
+}
+
+static bool metrics_have(const char *line)
+{
+	struct evbuffer *out = evbuffer_new();
+	bool found;
+
+	metrics_render(out);
+	evbuffer_add(out, "", 1);
+	found = strstr((const char *)evbuffer_pullup(out, -1), line) != NULL;
+	evbuffer_free(out);
+	return found;
+}
+
+static void problems_are_shown_and_measured(void **state)
+{
+	json_t *o = json_object();
+	json_t *problems;
+
+	(void)state;
+	start();
+	world.progress[0] = POD_HELD;
+	world.progress[1] = POD_DEGRADED;
+	pod_services_dump(s, o);
+	problems = json_object_get(o, "problems");
+	assert_string_equal(json_string_value(json_object_get(problems, "first")), "first's");
+	assert_string_equal(json_string_value(json_object_get(problems, "third")), "third's");
+	json_decref(o);
+	pod_services_measure(s, "pod=\"a\"");
+	assert_true(metrics_have("agentd_pod_problem{pod=\"a\",service=\"first\"} 1"));
+	world.progress[0] = POD_FINE;
+	pod_services_measure(s, "pod=\"a\"");
+	assert_true(metrics_have("agentd_pod_problem{pod=\"a\",service=\"first\"} 0"));
+	assert_true(metrics_have("agentd_pod_problem{pod=\"a\",service=\"third\"} 1"));
+	assert_false(metrics_have("service=\"second\"")); /* it never had one */
+	metrics_clear();
+}
+
 static void looked_at(void **state)
 {
 	int64_t in_use[LIMIT_END] = {0};
@@ -321,7 +426,8 @@ static void looked_at(void **state)
 	pod_ask_uses(world.context, in_use);
 	assert_int_equal(in_use[LIMIT_STREAMS], 7);
 	pod_services_dump(s, o);
-	assert_int_equal(json_object_size(o), 3);
+	assert_int_equal(json_object_size(o), 4);
+	assert_int_equal(json_object_size(json_object_get(o, "problems")), 0);
 	json_object_clear(o);
 	pod_services_show(s, "one", o, "asked");
 	assert_int_equal(json_object_size(o), 2);
@@ -341,6 +447,8 @@ int main(void)
 	    TEST(everybody_hears_an_event_in_this_order),
 	    TEST(an_event_inside_another_is_heard_at_once),
 	    TEST(the_first_that_takes_a_call_has_it),
+	    TEST(the_rows_together_say_whether_it_is_ready),
+	    TEST(problems_are_shown_and_measured),
 	    TEST(looked_at),
 	};
 

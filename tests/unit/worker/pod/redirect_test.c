@@ -6,6 +6,7 @@
 #include "row_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
+#include "tests/fake/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/pod/redirect.h"
 #include "worker/pod/rows.h"
@@ -31,7 +32,7 @@ struct world {
 	struct agent_shared shared;
 	struct pod_context context;
 	void *r;
-	int settled;
+	int settled, progressed;
 	char noted[16]; /* "+" or "-" for each word of the broker */
 	size_t words;
 };
@@ -43,7 +44,8 @@ static int setup(void **state)
 	struct world *w = &world;
 
 	*w = (struct world){.link = fake_link()};
-	w->shared = (struct agent_shared){.link = w->link, .redirect = pod_redirects_new(w->link)};
+	w->shared = (struct agent_shared){
+	    .loop = fake_loop(), .link = w->link, .redirect = pod_redirects_new(w->link)};
 	w->context = (struct pod_context){.shared = &w->shared, .pod = &pod, .plan = &plan};
 	plan = (struct redirect_plan){.mode = REDIRECT_MODE_EBPF, .rules.strict = 1};
 	fake_redirect_reset();
@@ -59,6 +61,7 @@ static int teardown(void **state)
 	pod_redirects_free(&w->shared.redirect);
 	assert_false(fake_redirect_is_noted());
 	link_free(&w->link);
+	fake_loop_end(&w->shared.loop);
 	return 0;
 }
 
@@ -67,6 +70,12 @@ void pod_tell_redirected(struct pod_context *c)
 {
 	assert_ptr_equal(c, &world.context);
 	world.settled++;
+}
+
+void pod_tell_progress(struct pod_context *c)
+{
+	assert_ptr_equal(c, &world.context);
+	world.progressed++;
 }
 
 void pod_tell_netns(struct pod_context *c, bool known)
@@ -80,6 +89,9 @@ static void start(struct world *w)
 {
 	w->r = row_start(row, &w->context);
 	assert_ptr_equal(w->context.redirect, w->r);
+	assert_int_equal(
+	    fake_link_waiting(w->link, LINK_REDIRECT_SET), 0); /* the pod is not added */
+	row->directory(w->r);
 }
 
 static json_int_t dumped(const struct world *w, const char *key)
@@ -124,6 +136,17 @@ static void test_a_refused_strict_pod_stays_held(void **state)
 	assert_string_equal(pod_redirect_state(w->r)->msg, "not on this node");
 	assert_false(dumped(w, "in_force"));
 	assert_int_equal(fake_link_waiting(w->link, LINK_REDIRECT_COUNTERS), 0);
+	/* The reason may go. */
+	assert_int_equal(fake_link_waiting(w->link, LINK_REDIRECT_SET), 0);
+	fake_loop_advance(w->shared.loop, 1000);
+	fake_redirect_set(w->link, &pod.uid, 0, NULL, "not on this node");
+	fake_loop_advance(w->shared.loop, 2000);
+	assert_int_equal(fake_redirect_rules()->strict, 1);
+	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
+	assert_false(pod_redirect_holds(w->r));
+	fake_redirect_counters(w->link, -1, "none today");
+	fake_loop_advance(w->shared.loop, 60000);
+	assert_int_equal(fake_link_waiting(w->link, LINK_REDIRECT_SET), 0);
 }
 
 static void test_a_permissive_pod_is_not_held(void **state)
@@ -143,9 +166,29 @@ static void test_another_mode_lets_go(void **state)
 	plan = (struct redirect_plan){.mode = REDIRECT_MODE_ISTIO_CNI};
 	start(w);
 	assert_int_equal(fake_redirect_dels(), 1);
-	assert_int_equal(fake_link_live(w->link), 0);
 	assert_false(pod_redirect_holds(w->r));
 	assert_null(pod_redirect_state(w->r));
+	fake_redirect_let_go(w->link, &pod.uid, NULL);
+	assert_null(pod_redirect_state(w->r));
+	assert_int_equal(w->settled, 0);
+}
+
+/* The node's ceiling: it is captured in spite of its mode, which people must see. */
+static void test_what_stays_redirected_is_said(void **state)
+{
+	struct world *w = *state;
+	json_t *o;
+
+	plan = (struct redirect_plan){.mode = REDIRECT_MODE_NONE};
+	start(w);
+	fake_redirect_let_go(w->link, &pod.uid, "no exclusions");
+	assert_int_equal(w->settled, 1);
+	assert_false(pod_redirect_holds(w->r));
+	assert_string_equal(pod_redirect_state(w->r)->msg, "no exclusions");
+	o = row_show(row, w->r, NULL);
+	assert_true(json_is_true(json_object_get(o, "in_force")));
+	assert_string_equal(json_string_value(json_object_get(o, "why_not")), "no exclusions");
+	json_decref(o);
 }
 
 /* Stopping the services is not the end of redirection, and nothing arrives later. */
@@ -214,10 +257,10 @@ static void test_the_broker_says_more_later(void **state)
 	assert_int_equal(w->settled, 0);
 	fake_redirect_set(w->link, &pod.uid, 1, NULL, NULL);
 	fake_redirect_counters(w->link, -1, "none");
-	fake_redirect_note(&pod.uid, NULL, true);
+	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_INBOUND);
 	assert_true(dumped(w, "inbound"));
 	assert_int_equal(w->settled, 1);
-	fake_redirect_note(&pod.uid, NULL, false); /* its sandbox went */
+	fake_redirect_note(&pod.uid, NULL, 0); /* its sandbox went */
 	assert_false(dumped(w, "inbound"));
 	assert_int_equal(w->settled, 1);
 	assert_string_equal(w->noted, "+-");
@@ -227,10 +270,28 @@ static void test_the_broker_says_more_later(void **state)
 	assert_string_equal(pod_redirect_state(w->r)->msg, "istio's own rules are there");
 	assert_false(dumped(w, "inbound"));
 	assert_int_equal(w->settled, 2);
-	fake_redirect_note(&pod.uid, NULL, true);
+	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_INBOUND);
 	assert_int_equal(w->settled, 3);
 	fake_redirect_note(NULL, NULL, 5); /* what it put back; about no pod */
 	assert_int_equal(w->settled, 3);
+}
+
+/* hostNetwork, or somebody else's rules: ours are in force for nobody. */
+static void test_a_pod_that_was_left_alone_is_not_in_force(void **state)
+{
+	struct world *w = *state;
+
+	start(w);
+	assert_int_equal(row->count(w->r), 1); /* it waits for its cgroup */
+	fake_redirect_set(w->link, &pod.uid, 1, NULL, NULL);
+	fake_redirect_counters(w->link, -1, "none");
+	assert_int_equal(row->count(w->r), 0);
+	fake_redirect_note(&pod.uid, "hostNetwork", LINK_REDIRECT_LEFT);
+	assert_false(dumped(w, "in_force"));
+	assert_int_equal(row->count(w->r), 1);
+	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_INBOUND);
+	assert_true(dumped(w, "in_force") && dumped(w, "inbound"));
+	assert_int_equal(row->count(w->r), 0);
 }
 
 #define AGENT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -242,10 +303,12 @@ int main(void)
 	    AGENT_TEST(test_a_refused_strict_pod_stays_held),
 	    AGENT_TEST(test_a_permissive_pod_is_not_held),
 	    AGENT_TEST(test_another_mode_lets_go),
+	    AGENT_TEST(test_what_stays_redirected_is_said),
 	    AGENT_TEST(test_a_stop_asks_for_nothing),
 	    AGENT_TEST(test_what_is_counted_begins_at_the_baseline),
 	    AGENT_TEST(test_an_impossible_row_counts_nothing),
 	    AGENT_TEST(test_the_broker_says_more_later),
+	    AGENT_TEST(test_a_pod_that_was_left_alone_is_not_in_force),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include "tests/fake/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/server.h"
+#include "worker/link/link.h"
 #include "worker/pod/rows.h"
 #include "worker/pod/server.h"
 #include "worker/pods/pod.h"
@@ -29,7 +30,11 @@ static struct {
 	struct rpc_server_options options;
 	rpc_incoming incoming;
 	void *ctx;
-	unsigned connections, streams, floods;
+	unsigned connections, streams;
+	int64_t bytes, told; /* the broker; -1: nothing */
+	link_done told_done;
+	void *told_ctx;
+	struct link_call **slot;
 	bool held, cut, freed, refused_connection, taken;
 	const char *refused;
 } world;
@@ -66,13 +71,33 @@ unsigned rpc_server_streams(const struct rpc_server *server)
 	return world.streams;
 }
 
-unsigned rpc_server_floods(struct rpc_server *server)
+int64_t rpc_server_bytes(struct rpc_server *server)
 {
-	unsigned n = world.floods;
-
 	(void)server;
-	world.floods = 0;
-	return n;
+	return world.bytes;
+}
+
+void link_pod_holds(struct link *p, struct link_call **slot, const struct uuid *uid, int64_t bytes,
+    link_done done, void *ctx)
+{
+	(void)p;
+	assert_true(uuid_equal(uid, &pod.uid));
+	assert_null(*slot);
+	*slot = (struct link_call *)&world;
+	world.slot = slot;
+	world.told = bytes;
+	world.told_done = done;
+	world.told_ctx = ctx;
+}
+
+void link_call_cancel(struct link_call **c)
+{
+	*c = NULL;
+}
+
+const char *rpc_rule_text(enum rpc_rule r)
+{
+	return r == RPC_RULE_FRAMES ? "frames" : "another";
 }
 
 void rpc_server_hold(struct rpc_server *server, bool held)
@@ -235,20 +260,55 @@ static void too_many_messages_hold_the_server(void **state)
 	assert_false(world.held);
 }
 
-static void breaches_and_floods_are_counted(void **state)
+static void breaches_are_counted(void **state)
 {
 	(void)state;
-	row->measure(s, ""); /* too early for floods */
 	row->directory(s);
 	world.options.breach(world.ctx, RPC_BREACH_MESSAGE);
 	world.options.breach(world.ctx, RPC_BREACH_SILENT);
 	world.options.breach(world.ctx, RPC_BREACH_SILENT);
-	world.floods = 3;
-	row->measure(s, "");
-	assert_int_equal(world.floods, 0);
 	assert_int_equal(hits("message"), 1);
 	assert_int_equal(hits("silent_connection"), 2);
-	assert_int_equal(hits("frames"), 3);
+}
+
+/* Each rule of the guard is a limit that people see. */
+static void broken_rules_are_counted(void **state)
+{
+	static const char *const limits[RPC_RULE_END] = {
+	    [RPC_RULE_FRAMES] = "frames",
+	    [RPC_RULE_BLOCK_SIZE] = "headers",
+	    [RPC_RULE_BLOCK_FIELDS] = "headers",
+	    [RPC_RULE_BLOCK_SHAPE] = "headers",
+	    [RPC_RULE_STREAMS] = "streams",
+	    [RPC_RULE_MEMORY] = "node_memory",
+	};
+
+	(void)state;
+	row->directory(s);
+	for (unsigned i = 0; i < RPC_RULE_END; i++) {
+		json_int_t before = hits(limits[i]);
+
+		world.options.broken(world.ctx, (enum rpc_rule)i, 2);
+		assert_int_equal(hits(limits[i]), before + 2);
+	}
+}
+
+/* One question at a time, and the last word at its end. */
+static void the_broker_hears_what_is_held(void **state)
+{
+	(void)state;
+	row->directory(s);
+	world.told = -1;
+	world.options.held(world.ctx, 0);
+	assert_int_equal(world.told, -1); /* as it knows */
+	world.options.held(world.ctx, 5000);
+	assert_int_equal(world.told, 5000);
+	world.options.held(world.ctx, 6000);
+	world.options.held(world.ctx, 7000);
+	assert_int_equal(world.told, 5000);
+	*world.slot = NULL;
+	world.told_done(world.told_ctx, NULL);
+	assert_int_equal(world.told, 7000);
 }
 
 static void what_is_in_use_is_asked_of_all(void **state)
@@ -271,7 +331,9 @@ int main(void)
 	    TEST(too_many_connections),
 	    TEST(too_many_calls),
 	    TEST(too_many_messages_hold_the_server),
-	    TEST(breaches_and_floods_are_counted),
+	    TEST(breaches_are_counted),
+	    TEST(broken_rules_are_counted),
+	    TEST(the_broker_hears_what_is_held),
 	    TEST(what_is_in_use_is_asked_of_all),
 	};
 

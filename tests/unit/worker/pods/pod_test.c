@@ -126,6 +126,34 @@ static void test_ready(void **state)
 }
 
 /* A change is told once; the same announcement again is no change. */
+/* Served or not, and whether its Envoy can come: two things, of which one is said. */
+static void test_away(void **state)
+{
+	const struct err away = {.code = 1, .msg = "away"}, why = {.code = 1, .msg = "refused"};
+	const struct pod spec = spec_of(1, "web-0");
+	struct seen s;
+	struct err e;
+
+	(void)state;
+	setup(&s);
+	assert_int_equal(pod_add(s.registry, &s.csi, &spec, &e), 0);
+	pod_set_away(s.last, NULL);
+	assert_false(s.last->ready); /* it is starting */
+	pod_set_away(s.last, &away);
+	pod_set_ready(s.last, NULL);
+	assert_false(s.last->ready);
+	assert_true(s.last->may_start);
+	assert_string_equal(pod_why_not(s.last), "away");
+	pod_set_degraded(s.last, &why);
+	assert_string_equal(pod_why_not(s.last), "refused");
+	pod_set_away(s.last, NULL);
+	assert_false(s.last->ready);
+	pod_set_ready(s.last, NULL);
+	assert_true(s.last->ready);
+	assert_string_equal(pod_why_not(s.last), "");
+	pod_registry_free(&s.registry);
+}
+
 static void test_change(void **state)
 {
 	struct seen s;
@@ -358,6 +386,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_add_and_find),
 	    cmocka_unit_test(test_ready),
+	    cmocka_unit_test(test_away),
 	    cmocka_unit_test(test_change),
 	    cmocka_unit_test(test_identity_is_fixed),
 	    cmocka_unit_test(test_names_are_checked),

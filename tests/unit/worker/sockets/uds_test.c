@@ -111,10 +111,19 @@ static const char *admit(void *ctx, int fd, unsigned connections)
 	return connections < 32 ? NULL : "the pod has too many connections";
 }
 
-static int setup(void **state)
+static unsigned came, kept_away;
+
+static void on_came(void *ctx, const struct err *why)
+{
+	(void)ctx;
+	came += !why;
+	kept_away += why && strstr(why->msg, "refused");
+}
+
+static int setup_with(void **state, bool wait)
 {
 	static const struct rpc_server_options options = {.max_message = 1, .max_streams = 1};
-	static const struct uds_events events = {admit, on_listening, on_addresses};
+	static const struct uds_events events = {admit, on_listening, on_addresses, on_came};
 	struct world *w = mem_zalloc(sizeof(*w));
 
 	strcpy(w->dir, "/tmp/uds_test.XXXXXX");
@@ -127,9 +136,19 @@ static int setup(void **state)
 	w->link = fake_link();
 	uuid_parse(&w->pod, "11111111-1111-1111-1111-111111111111");
 	w->uds = uds_new(
-	    w->loop, &(struct uds_rig){w->link, w->pod, "demo/web-0", w->server}, &events, w);
+	    w->loop, &(struct uds_rig){w->link, w->pod, "demo/web-0", w->server, wait}, &events, w);
 	*state = w;
 	return 0;
+}
+
+static int setup(void **state)
+{
+	return setup_with(state, false);
+}
+
+static int setup_waiting(void **state)
+{
+	return setup_with(state, true);
 }
 
 static int teardown(void **state)
@@ -246,6 +265,51 @@ static void listening_is_told_when_both_sockets_are_there(void **state)
 	hand_over(w, LINK_LISTEN_SDS);
 	assert_int_equal(w->told, 1);
 	assert_string_equal(w->why, "");
+}
+
+static int again_at(struct world *w, int kind)
+{
+	struct sockaddr_un a = address_of(w, kind);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	unlink(a.sun_path);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(fd, 64), 0);
+	fake_link_relisten(w->link, &w->pod, (enum link_listener)kind, fd);
+	return fd;
+}
+
+/* They are in the backlog, and lose nothing but time. */
+static void connections_may_have_to_wait(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	int fd = visit(w);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 0);
+	assert_false(is_closed(fd));
+	uds_accept(w->uds);
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	assert_int_equal(fake_rpc_adopted(w->server), 1);
+	visit(w);
+	assert_int_equal(fake_rpc_adopted(w->server), 2);
+}
+
+/* A socket that was shut down meanwhile waits as well as the one before. */
+static void a_new_socket_has_to_wait_too(void **state)
+{
+	struct world *w = *state;
+
+	listen_on_both(w);
+	again_at(w, LINK_LISTEN_SDS);
+	visit(w);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 0);
+	uds_accept(w->uds);
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
 }
 
 static void one_socket_is_not_enough(void **state)
@@ -545,6 +609,26 @@ static void refusals_are_counted_by_reason(void **state)
 	evbuffer_free(out);
 }
 
+/* But a pod that is served has only a process that is lost. */
+static void a_pod_in_the_nodes_own_namespace_is_named(void **state)
+{
+	struct world *w = *state;
+
+	came = kept_away = 0;
+	listen_on_both(w);
+	visit(w);
+	fake_link_stranger(w->link, &w->pod, ENONET, "refused: hostNetwork");
+	assert_int_equal(kept_away, 1);
+	assert_dump_has(w, "\"netns\": 1");
+	fake_loop_advance(w->loop, 1000);
+	visit(w);
+	broker_says(w, w->cookie, NULL, NULL);
+	assert_int_equal(came, 1);
+	visit_at(w, LINK_LISTEN_XDS);
+	fake_link_stranger(w->link, &w->pod, ENONET, "refused: hostNetwork");
+	assert_int_equal(kept_away, 1);
+}
+
 /* --- as long as its process lives --- */
 
 struct child {
@@ -723,18 +807,6 @@ static void what_waits_is_closed_at_the_end(void **state)
 	assert_true(is_closed(b));
 }
 
-static int again_at(struct world *w, int kind)
-{
-	struct sockaddr_un a = address_of(w, kind);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	unlink(a.sun_path);
-	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-	assert_int_equal(listen(fd, 64), 0);
-	fake_link_relisten(w->link, &w->pod, (enum link_listener)kind, fd);
-	return fd;
-}
-
 static void a_new_socket_takes_the_place_of_a_dead_one(void **state)
 {
 	struct world *w = *state;
@@ -769,6 +841,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(listening_is_told_when_both_sockets_are_there),
+	    cmocka_unit_test_setup_teardown(connections_may_have_to_wait, setup_waiting, teardown),
+	    cmocka_unit_test_setup_teardown(a_new_socket_has_to_wait_too, setup_waiting, teardown),
 	    TEST(one_socket_is_not_enough),
 	    TEST(a_failure_cancels_the_other_request),
 	    TEST(the_owner_may_leave_when_told),
@@ -782,6 +856,7 @@ int main(void)
 	    TEST(a_new_namespace_forgets_the_cgroups),
 	    TEST(what_cannot_be_known_is_flagged_and_asked_about_again),
 	    TEST(refusals_are_counted_by_reason),
+	    TEST(a_pod_in_the_nodes_own_namespace_is_named),
 	    TEST(a_connection_ends_with_its_process),
 	    TEST(a_process_that_is_gone_is_not_served),
 	    TEST(closed_connections_hold_no_process),

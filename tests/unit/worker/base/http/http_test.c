@@ -545,7 +545,7 @@ static void test_silent_peer(void **state)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	start(pair[0], "GET", "/x");
 	run_ms(1);
-	fake_clock_pass_ms(9 * 1000);
+	fake_clock_pass_ms(7 * 1000);
 	run_ms(1);
 	assert_int_equal(dones, 0);
 	fake_clock_pass_ms(2 * 1000);

@@ -276,7 +276,7 @@ static void test_free_inside_changed(void **state)
 
 static int open_with(struct rig *r, const char *key, const char *value, struct err *e)
 {
-	struct rpc_header h[] = {{"clusterid", "Kubernetes"}, {key, value}};
+	struct rpc_header h[] = {{"clusterid", "Kubernetes", false}, {key, value, true}};
 	struct rpc_call call = {.method = "/x/Y", .headers = h, .nheaders = 2};
 
 	return rpc_open(r->channel, &r->client.stream, &call, &side_events, &r->client, e);

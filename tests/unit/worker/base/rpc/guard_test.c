@@ -17,22 +17,31 @@
 
 #include "tests/fake/clock.h"
 
-enum { LEAST = 50, DATA = 0, HEADERS = 1, PING = 6, WINDOW_UPDATE = 8 };
+enum { LEAST = 50, DATA = 0, HEADERS = 1, RST_STREAM = 3, PING = 6, WINDOW_UPDATE = 8 };
+enum { CONTINUATION = 9, END_STREAM = 1, END_HEADERS = 4, PADDED = 8, PRIORITY = 32 };
+enum { BLOCK_SIZE = 20000, STREAMS = 3, KIB = 1024 };
 
 static struct rpc_guard *guard;
 static int pair[2];
+static uint32_t stream; /* the last one */
 
 /* The bucket gets 10,000 costs a second: nothing, while the clock stands still. */
-static void begin(void)
+static void begin_with(const struct rpc_guard_options *o)
 {
 	struct stat st;
 
 	fake_clock_stop();
-	guard = rpc_guard_new(1, 1);
+	stream = 0;
+	guard = rpc_guard_new(o);
 	assert_int_equal(
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
 	assert_int_equal(fstat(pair[1], &st), 0);
 	rpc_guard_add(guard, pair[1], st.st_ino);
+}
+
+static void begin(void)
+{
+	begin_with(&(struct rpc_guard_options){1, 1, BLOCK_SIZE, 0});
 }
 
 static void end(void)
@@ -40,6 +49,18 @@ static void end(void)
 	rpc_guard_free(&guard);
 	close(pair[0]);
 	close(pair[1]);
+}
+
+static unsigned broken(struct rpc_guard *g, enum rpc_rule rule)
+{
+	struct rpc_guard_news n;
+	unsigned all = 0;
+
+	rpc_guard_news(g, &n);
+	for (unsigned i = 0; i < RPC_RULE_END; i++)
+		all += n.broken[i];
+	assert_int_equal(all, n.broken[rule]);
+	return n.broken[rule];
 }
 
 static ssize_t read_in(size_t n)
@@ -62,23 +83,52 @@ static void preface(void)
 	assert_int_equal(read_in(24), 24);
 }
 
+static size_t head(uint8_t *to, unsigned type, unsigned flags, uint32_t id, size_t size)
+{
+	const uint8_t bytes[9] = {(uint8_t)(size >> 16), (uint8_t)(size >> 8), (uint8_t)size,
+	    (uint8_t)type, (uint8_t)flags, (uint8_t)(id >> 24), (uint8_t)(id >> 16),
+	    (uint8_t)(id >> 8), (uint8_t)id};
+
+	memcpy(to, bytes, sizeof(bytes));
+	return sizeof(bytes);
+}
+
+/* One field; where that is too short as many as there are bytes. */
+static void block(uint8_t *to, size_t size)
+{
+	memset(to, 0x82, size);
+	if (size < 200)
+		return;
+	to[0] = 0x0f; /* a literal, its name's index is 15 */
+	to[1] = 0;
+	to[2] = 0x7f; /* the value's length: 127 and more */
+	size -= 6 + 127;
+	to[3] = (uint8_t)(size | 0x80);
+	to[4] = (uint8_t)(size >> 7 | 0x80);
+	to[5] = (uint8_t)(size >> 14);
+}
+
 static size_t frame(uint8_t *to, unsigned type, size_t size)
 {
-	const uint8_t head[9] = {
-	    (uint8_t)(size >> 16), (uint8_t)(size >> 8), (uint8_t)size, (uint8_t)type};
+	size_t n;
 
-	memcpy(to, head, sizeof(head));
-	memset(to + sizeof(head), 0, size);
-	return sizeof(head) + size;
+	if (type == HEADERS)
+		stream += 2;
+	n = head(to, type, type == HEADERS ? END_HEADERS : 0, stream - 1, size);
+	memset(to + n, 0, size);
+	if (type == HEADERS)
+		block(to + n, size);
+	return n + size;
 }
 
 /* How many of these until the end, `most` at most and `chunk` bytes at a time. */
 static unsigned frames(unsigned most, unsigned type, size_t size, size_t chunk)
 {
 	uint8_t bytes[17000];
-	size_t n = frame(bytes, type, size);
 
-	for (unsigned i = 0; i < most; i++)
+	for (unsigned i = 0; i < most; i++) {
+		size_t n = frame(bytes, type, size);
+
 		for (size_t at = 0; at < n; at += chunk) {
 			size_t part = n - at < chunk ? n - at : chunk;
 
@@ -86,6 +136,7 @@ static unsigned frames(unsigned most, unsigned type, size_t size, size_t chunk)
 			if (read_in(part) == 0)
 				return i;
 		}
+	}
 	return most;
 }
 
@@ -102,18 +153,19 @@ static void assert_costs(unsigned type, size_t size, size_t chunk, unsigned cost
 	begin();
 	n = frames_until_end(type, size, chunk);
 	assert_in_range(n, LEAST * 200 / cost - 2, LEAST * 200 / cost);
-	assert_int_equal(rpc_guard_floods(guard), 1);
-	assert_int_equal(rpc_guard_floods(guard), 0);
+	assert_int_equal(broken(guard, RPC_RULE_FRAMES), 1);
+	assert_int_equal(broken(guard, RPC_RULE_FRAMES), 0);
 	end();
 }
 
-/* Each read costs 1, each frame by its kind and size, also when it comes in pieces. */
+/* Each read costs 1, each frame by its kind and size, each field of headers 1, also when it comes
+ * in pieces. */
 static void test_costs(void **state)
 {
 	(void)state;
-	assert_costs(HEADERS, 32, 41, 1 + 102);
-	assert_costs(HEADERS, 32, 5, 9 + 102);
-	assert_costs(HEADERS, 16000, 16009, 1 + 1100);
+	assert_costs(HEADERS, 32, 41, 1 + 102 + 32);
+	assert_costs(HEADERS, 32, 5, 9 + 102 + 32);
+	assert_costs(HEADERS, 16000, 16009, 1 + 1100 + 1);
 	assert_costs(PING, 8, 17, 1 + 10);
 	assert_costs(PING, 8, 1, 17 + 10);
 	assert_costs(DATA, 0, 9, 1 + 10);
@@ -131,7 +183,7 @@ static void test_the_bucket_is_filled(void **state)
 	assert_int_equal(frames(900, PING, 8, 17), 900); /* 9,900 of 10,000 */
 	fake_clock_pass_ms(100);
 	assert_in_range(frames(900, PING, 8, 17), 95, 100);
-	assert_int_equal(rpc_guard_floods(guard), 1);
+	assert_int_equal(broken(guard, RPC_RULE_FRAMES), 1);
 	end();
 }
 
@@ -144,14 +196,14 @@ static void test_a_burst_in_one_read(void **state)
 	(void)state;
 	begin();
 	preface();
-	while (n < 18000)
-		n += frame(bytes + n, HEADERS, 1);
+	while (n < 19000)
+		n += frame(bytes + n, PING, 8);
 	put(bytes, n);
 	put(bytes, 10);
 	assert_int_equal(read_in(n), 0);
 	fake_clock_pass_ms(20); /* the bucket has enough for the rest */
 	assert_int_equal(read_in(10), 0);
-	assert_int_equal(rpc_guard_floods(guard), 1);
+	assert_int_equal(broken(guard, RPC_RULE_FRAMES), 1);
 	assert_int_equal(recv(pair[0], &more, 1, 0), 0);
 	assert_int_equal(send(pair[0], "x", 1, MSG_NOSIGNAL), -1);
 	end();
@@ -176,8 +228,8 @@ static void test_who_pays(void **state)
 	frame(bytes + 24, HEADERS, 16000);
 	put(bytes, sizeof(bytes));
 	assert_int_equal(read_in(sizeof(bytes)), 0);
-	assert_int_equal(rpc_guard_floods(first), 2);
-	assert_int_equal(rpc_guard_floods(guard), 0);
+	assert_int_equal(broken(first, RPC_RULE_FRAMES), 2);
+	assert_int_equal(broken(guard, RPC_RULE_FRAMES), 0);
 	end();
 	begin();
 	preface();
@@ -204,7 +256,7 @@ static void test_a_number_used_again(void **state)
 		put(bytes, sizeof(bytes));
 		assert_int_equal(read_in(sizeof(bytes)), sizeof(bytes));
 	}
-	assert_int_equal(rpc_guard_floods(guard), 0);
+	assert_int_equal(broken(guard, RPC_RULE_FRAMES), 0);
 	end();
 }
 
@@ -222,15 +274,299 @@ static void test_otherwise_untouched(void **state)
 	assert_true(rpc_guard_sees(guard, pair[1]));
 	shutdown(pair[0], SHUT_WR);
 	assert_int_equal(read_in(10), 0);
-	assert_int_equal(rpc_guard_floods(guard), 0);
+	assert_int_equal(broken(guard, RPC_RULE_FRAMES), 0);
 	end();
 	begin();
 	rpc_guard_free(&guard);
-	guard = rpc_guard_new(0, 0);
+	guard = rpc_guard_new(&(struct rpc_guard_options){0, 0, BLOCK_SIZE, 0});
 	fstat(pair[1], &st);
 	rpc_guard_add(guard, pair[1], st.st_ino);
 	assert_int_equal(frames_until_end(HEADERS, 16000, 16009), 100000);
 	assert_true(rpc_guard_sees(guard, pair[1]));
+	end();
+}
+
+/* --- header blocks --- */
+
+/* What the rule says of these frames, read as one or byte by byte: both must agree. */
+static enum rpc_rule rule_of(const uint8_t *bytes, size_t n)
+{
+	enum rpc_rule rules[2];
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct rpc_guard_news news;
+
+		begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS});
+		preface();
+		put(bytes, n);
+		for (size_t at = 0; at < n; at += i ? 1 : n)
+			if (!read_in(i ? 1 : n))
+				break;
+		rpc_guard_news(guard, &news);
+		rules[i] = 0;
+		while (rules[i] < RPC_RULE_END && !news.broken[rules[i]])
+			rules[i]++;
+		end();
+	}
+	assert_int_equal(rules[0], rules[1]);
+	return rules[0];
+}
+
+static enum rpc_rule rule_of_block(const void *payload, size_t n, unsigned flags)
+{
+	uint8_t bytes[512];
+	size_t at = head(bytes, HEADERS, flags, 1, n);
+
+	memcpy(bytes + at, payload, n);
+	return rule_of(bytes, at + n);
+}
+
+/* `first` bytes in HEADERS, the rest in CONTINUATIONs of a tenth. */
+static enum rpc_rule rule_of_size(size_t size, size_t first)
+{
+	static uint8_t payload[30000], bytes[31000];
+	size_t n = head(bytes, HEADERS, first == size ? END_HEADERS : 0, 1, first), at = first;
+
+	block(payload, size);
+	memcpy(bytes + n, payload, first);
+	n += first;
+	while (at < size) {
+		size_t part = size - at < size / 10 ? size - at : size / 10;
+
+		n += head(bytes + n, CONTINUATION, at + part == size ? END_HEADERS : 0, 1, part);
+		memcpy(bytes + n, payload + at, part);
+		n += part;
+		at += part;
+	}
+	return rule_of(bytes, n);
+}
+
+static void test_a_block_has_a_size(void **state)
+{
+	(void)state;
+	assert_int_equal(rule_of_size(BLOCK_SIZE, BLOCK_SIZE), RPC_RULE_END);
+	assert_int_equal(rule_of_size(BLOCK_SIZE, 1000), RPC_RULE_END);
+	assert_int_equal(rule_of_size(BLOCK_SIZE + 1, BLOCK_SIZE + 1), RPC_RULE_BLOCK_SIZE);
+	assert_int_equal(rule_of_size(BLOCK_SIZE + 1, 1000), RPC_RULE_BLOCK_SIZE);
+}
+
+static void test_a_block_has_so_many_fields(void **state)
+{
+	/* Each kind of field, 5 in all: indexed, indexed beyond 127, the table's size, a literal
+	 * with a name of the table, and one with a name of its own. */
+	static const uint8_t kinds[] = {0x82, 0xff, 0x80, 0x01, 0x3f, 0x05, 0x41, 0x03, 'a', 'b',
+	    'c', 0x00, 0x81, 0x12, 0x02, 'd', 'e'};
+	uint8_t payload[RPC_GUARD_FIELDS / 5 * sizeof(kinds) + 1];
+
+	(void)state;
+	for (size_t i = 0; i < RPC_GUARD_FIELDS / 5; i++)
+		memcpy(payload + i * sizeof(kinds), kinds, sizeof(kinds));
+	payload[sizeof(payload) - 1] = 0x82;
+	assert_int_equal(rule_of_block(payload, sizeof(payload) - 1, END_HEADERS), RPC_RULE_END);
+	assert_int_equal(
+	    rule_of_block(payload, sizeof(payload), END_HEADERS), RPC_RULE_BLOCK_FIELDS);
+}
+
+static enum rpc_rule rule_of_two(unsigned first, unsigned flags, unsigned then, uint32_t id)
+{
+	uint8_t bytes[64];
+	size_t n = head(bytes, first, flags, 1, 1);
+
+	bytes[n++] = 0x82;
+	n += head(bytes + n, then, END_HEADERS, id, 1);
+	bytes[n++] = 0x82;
+	return rule_of(bytes, n);
+}
+
+static void test_the_shape_of_a_block(void **state)
+{
+	(void)state;
+	assert_int_equal(rule_of_block("\x82\x83", 2, END_HEADERS), RPC_RULE_END);
+	assert_int_equal(rule_of_block("", 0, END_HEADERS), RPC_RULE_END);
+	assert_int_equal(
+	    rule_of_block("\0\0\0\0\xff\x82", 6, END_HEADERS | PRIORITY), RPC_RULE_END);
+	assert_int_equal(rule_of_block("\x82\x83", 2, END_HEADERS | PADDED), RPC_RULE_BLOCK_SHAPE);
+	assert_int_equal(rule_of_block("\0\0\0", 3, END_HEADERS | PRIORITY), RPC_RULE_BLOCK_SHAPE);
+	assert_int_equal(rule_of_block("\x41\x02z", 3, END_HEADERS), RPC_RULE_BLOCK_SHAPE);
+	assert_int_equal(rule_of_block("\x41", 1, END_HEADERS), RPC_RULE_BLOCK_SHAPE);
+	assert_int_equal(
+	    rule_of_block("\xff\x80\x80\x80\x80\x80\x80", 7, END_HEADERS), RPC_RULE_BLOCK_SHAPE);
+	assert_int_equal(rule_of_two(HEADERS, 0, CONTINUATION, 1), RPC_RULE_END);
+	assert_int_equal(rule_of_two(HEADERS, 0, CONTINUATION, 3), RPC_RULE_BLOCK_SHAPE);
+	assert_int_equal(rule_of_two(HEADERS, 0, HEADERS, 3), RPC_RULE_BLOCK_SHAPE);
+	assert_int_equal(rule_of_two(HEADERS, 0, DATA, 1), RPC_RULE_BLOCK_SHAPE);
+	assert_int_equal(rule_of_two(HEADERS, END_HEADERS, CONTINUATION, 1), RPC_RULE_BLOCK_SHAPE);
+	assert_int_equal(rule_of_two(PING, 0, CONTINUATION, 1), RPC_RULE_BLOCK_SHAPE);
+}
+
+/* --- memory --- */
+
+/* The server's answer, as grpc writes it. */
+static void answer(unsigned type, unsigned flags, uint32_t id)
+{
+	uint8_t bytes[32], read[32];
+	size_t n = head(bytes, type, flags, id, 4);
+	struct iovec iov = {bytes, n + 4};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	memset(bytes + n, 0, 4);
+	assert_int_equal(sendmsg(pair[1], &msg, 0), n + 4);
+	assert_int_equal(recv(pair[0], read, sizeof(read), 0), n + 4);
+}
+
+static ssize_t send_frame(unsigned type, unsigned flags, uint32_t id, size_t size)
+{
+	static uint8_t bytes[20000];
+	size_t n = head(bytes, type, flags, id, size);
+
+	memset(bytes + n, 0x82, size);
+	put(bytes, n + size);
+	return read_in(n + size);
+}
+
+/* Both ends may end a stream; then its number, and what it held, are free. */
+static void test_streams_are_counted(void **state)
+{
+	(void)state;
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS});
+	preface();
+	assert_true(send_frame(HEADERS, END_HEADERS, 1, 4) > 0);
+	assert_true(send_frame(HEADERS, END_HEADERS, 3, 4) > 0);
+	assert_true(send_frame(HEADERS, END_HEADERS, 5, 4) > 0);
+	assert_true(send_frame(HEADERS, END_HEADERS | END_STREAM, 5, 4) > 0); /* trailers */
+	answer(HEADERS, END_HEADERS, 1);
+	answer(DATA, 0, 1);
+	answer(HEADERS, END_HEADERS | END_STREAM, 1);
+	assert_true(send_frame(HEADERS, END_HEADERS, 7, 4) > 0);
+	answer(RST_STREAM, 0, 5);
+	assert_true(send_frame(HEADERS, END_HEADERS, 9, 4) > 0);
+	assert_true(send_frame(RST_STREAM, 0, 3, 4) > 0);
+	assert_true(send_frame(HEADERS, END_HEADERS, 11, 4) > 0);
+	assert_int_equal(send_frame(HEADERS, END_HEADERS, 13, 4), 0);
+	assert_int_equal(broken(guard, RPC_RULE_STREAMS), 1);
+	end();
+}
+
+/* A connection, a stream, a field, a byte of headers and of messages: each has its weight. */
+static void test_what_is_held(void **state)
+{
+	const int64_t idle = 16 * KIB, stream_is = 32 * KIB + 10 * (256 + 2);
+	struct stat st;
+
+	(void)state;
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS});
+	assert_int_equal(fstat(pair[1], &st), 0);
+	preface();
+	assert_int_equal(rpc_guard_held(guard), idle);
+	send_frame(HEADERS, END_HEADERS, 1, 10);
+	rpc_guard_heard(guard, pair[1], st.st_ino);
+	assert_int_equal(rpc_guard_held(guard), idle + stream_is);
+	send_frame(DATA, 0, 1, 10000);
+	send_frame(DATA, 0, 3, 10000); /* there is no such stream */
+	assert_int_equal(rpc_guard_held(guard), idle + stream_is + 10000);
+	rpc_guard_took(guard, pair[1], st.st_ino, 6000);
+	rpc_guard_took(guard, pair[1], st.st_ino + 1, 6000); /* another connection */
+	assert_int_equal(rpc_guard_held(guard), idle + stream_is + 4000);
+	rpc_guard_charge(guard, 500);
+	assert_int_equal(rpc_guard_held(guard), idle + stream_is + 4500);
+	answer(RST_STREAM, 0, 1);
+	rpc_guard_took(guard, pair[1], st.st_ino, -6000);
+	assert_int_equal(rpc_guard_held(guard), idle + 500);
+	rpc_guard_charge(guard, -500);
+	close(pair[0]);
+	assert_int_equal(read_in(10), 0);
+	assert_int_equal(rpc_guard_held(guard), 0);
+	rpc_guard_free(&guard);
+	close(pair[1]);
+}
+
+/* grpc keeps a call that was reset until it can tell somebody: so does the account.  One that was
+ * heard of leaves nothing. */
+static void test_what_clients_leave_behind(void **state)
+{
+	const int64_t idle = 16 * KIB, open = 32 * KIB + 10 * (256 + 2), left = 32 * KIB;
+	struct rpc_guard_news n;
+	struct stat st;
+
+	(void)state;
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, 9});
+	assert_int_equal(fstat(pair[1], &st), 0);
+	preface();
+	assert_false(rpc_guard_news(guard, &n));
+	send_frame(HEADERS, END_HEADERS, 1, 10);
+	rpc_guard_heard(guard, pair[1], st.st_ino);
+	send_frame(RST_STREAM, 0, 1, 4);
+	assert_int_equal(rpc_guard_held(guard), idle);
+	assert_false(rpc_guard_news(guard, &n));
+	send_frame(HEADERS, END_HEADERS, 3, 10);
+	send_frame(HEADERS, END_HEADERS, 5, 10);
+	send_frame(RST_STREAM, 0, 3, 4);
+	assert_int_equal(rpc_guard_held(guard), idle + left + open);
+	assert_true(rpc_guard_news(guard, &n));
+	assert_true(n.left_behind);
+	close(pair[0]);
+	assert_int_equal(read_in(10), 0);
+	assert_int_equal(rpc_guard_held(guard), 2 * left);
+	rpc_guard_calm(guard);
+	assert_int_equal(rpc_guard_held(guard), 0);
+	rpc_guard_free(&guard);
+	close(pair[1]);
+}
+
+/* Nobody resets what was just opened: ten times the cost of a call. */
+static void test_a_reset_costs(void **state)
+{
+	unsigned n = 0;
+
+	(void)state;
+	begin();
+	preface();
+	while (n < 1000 && send_frame(HEADERS, END_HEADERS, 2 * n + 1, 1) > 0 &&
+	       send_frame(RST_STREAM, 0, 2 * n + 1, 4) > 0)
+		n++;
+	assert_in_range(n, LEAST * 200 / 1113 - 1, LEAST * 200 / 1113);
+	assert_int_equal(broken(guard, RPC_RULE_FRAMES), 1);
+	end();
+}
+
+/* The one that holds most loses its connections and has to wait; nobody else notices. */
+static void test_the_edge_of_the_budget(void **state)
+{
+	struct rpc_guard *small;
+	struct stat st;
+	uint8_t bytes[64];
+	int other[2];
+
+	(void)state;
+	rpc_guard_budget(50 * KIB, 28 * KIB);
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS});
+	small = guard;
+	memcpy(other, pair, sizeof(pair));
+	preface();
+	send_frame(HEADERS, END_HEADERS, 1, 4);
+	begin_with(&(struct rpc_guard_options){1, 1, BLOCK_SIZE, STREAMS});
+	preface();
+	send_frame(HEADERS, END_HEADERS, 1, 4);
+	assert_true(send_frame(DATA, 0, 1, 16000) > 0);
+	assert_int_equal(broken(guard, RPC_RULE_MEMORY), 0);
+	assert_int_equal(send_frame(DATA, 0, 1, 16000), 0);
+	assert_int_equal(broken(guard, RPC_RULE_MEMORY), 1);
+	assert_int_equal(rpc_guard_held(guard), 0);
+	assert_int_equal(recv(pair[0], bytes, 1, 0), 0);
+	/* It comes again: it may not yet. */
+	assert_int_equal(
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(fstat(pair[1], &st), 0);
+	rpc_guard_add(guard, pair[1], st.st_ino);
+	put("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+	assert_int_equal(read_in(24), 0);
+	assert_int_equal(broken(guard, RPC_RULE_FRAMES), 1);
+	/* The other one is as it was. */
+	memcpy(pair, other, sizeof(pair));
+	assert_true(send_frame(DATA, 0, 1, 100) > 0);
+	assert_int_equal(broken(small, RPC_RULE_MEMORY), 0);
+	rpc_guard_budget(0, 0);
+	rpc_guard_free(&small);
 	end();
 }
 
@@ -243,6 +579,14 @@ int main(void)
 	    cmocka_unit_test(test_who_pays),
 	    cmocka_unit_test(test_a_number_used_again),
 	    cmocka_unit_test(test_otherwise_untouched),
+	    cmocka_unit_test(test_a_block_has_a_size),
+	    cmocka_unit_test(test_a_block_has_so_many_fields),
+	    cmocka_unit_test(test_the_shape_of_a_block),
+	    cmocka_unit_test(test_streams_are_counted),
+	    cmocka_unit_test(test_what_is_held),
+	    cmocka_unit_test(test_what_clients_leave_behind),
+	    cmocka_unit_test(test_a_reset_costs),
+	    cmocka_unit_test(test_the_edge_of_the_budget),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

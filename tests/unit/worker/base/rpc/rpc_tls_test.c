@@ -201,7 +201,8 @@ static void connect_tls(struct rig *r, int port, const char *roots, const char *
 /* One call's status, over a channel that believes `roots` and expects `name`. */
 static int call_status(struct rig *r, int port, const char *roots, const char *name)
 {
-	struct rpc_header h[] = {{"authorization", "Bearer abc"}, {"clusterid", "Kubernetes"}};
+	struct rpc_header h[] = {
+	    {"authorization", "Bearer abc", true}, {"clusterid", "Kubernetes", false}};
 	struct rpc_call call = {.method = "/x/Y", .headers = h, .nheaders = 2};
 
 	connect_tls(r, port, roots, name);

@@ -1,0 +1,78 @@
+/* apart.c - a child for each -> its end is waited for with all other children's.
+ *
+ * Not a copy of the table: what is closed must be gone for us as well, and a file's close is its
+ * flush, whoever else holds a copy.
+ */
+#include "apart.h"
+#include "common/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+LOG_SCOPE("broker");
+
+/* A burst of connections costs as many children for a moment; a worker of ours never has more. */
+enum { CHILDREN_MAX = 256, SECONDS = 1 };
+
+static pid_t children[CHILDREN_MAX]; /* 0: free */
+
+static pid_t *find(pid_t pid)
+{
+	for (size_t i = 0; i < CHILDREN_MAX; i++)
+		if (children[i] == pid)
+			return &children[i];
+	return NULL;
+}
+
+static pid_t start(int fd)
+{
+	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, NULL);
+
+	if (pid == 0) {
+		alarm(SECONDS);
+		close(fd);
+		_exit(0);
+	}
+	return pid;
+}
+
+bool apart_close(int fd)
+{
+	pid_t *child = find(0), pid;
+
+	if (fd < 0)
+		return true;
+	if (fcntl(fd, F_GET_SEALS) >= 0) {
+		close(fd);
+		return true;
+	}
+	if ((pid = start(fd)) < 0)
+		log_warn(NULL, "a descriptor stays open, since no child can close it: %m");
+	else if (child)
+		*child = pid;
+	return pid > 0 && child;
+}
+
+void apart_close_listener(int fd)
+{
+	struct pollfd waiting = {.fd = fd, .events = POLLIN};
+
+	if (poll(&waiting, 1, 0) == 1)
+		(void)apart_close(fd);
+	else
+		close(fd);
+}
+
+bool apart_reaped(pid_t pid)
+{
+	pid_t *child = pid > 0 ? find(pid) : NULL;
+
+	if (child)
+		*child = 0;
+	return child;
+}

@@ -1,0 +1,90 @@
+"""G7: what hostile pods send costs the node little memory, whoever acknowledged what, and however many they are."""
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from . import clients
+from .conftest import measured
+from .gang import Gang
+from .run import wait_for
+from .test_limits import SOAK, hits_of, memory_limit, memory_mib, pages
+
+# The release build: a sanitizer keeps what is freed, and makes each thing larger.
+MOST_MIB = 128
+HEADERS = 'references', 'small_references', 'header_bomb', 'endless_continuation', 'half_open'
+MESSAGES = 'huge_message', 'many_messages', 'whole_messages'  # pushes that are not read have limits of their own
+STREAMS = 'reset_flood', 'stream_flood'
+FOR_S = 10 if SOAK else 2
+
+
+def attack(node, good, count, name):
+    """Each attack has pods of its own, with full buckets; meanwhile somebody else is served."""
+    pid = node.agentd.worker_pid()
+    gang = Gang(node, count, name.replace('_', '-'))
+    wait_for('the pods to be served', gang.are_there)
+    Path(f'/proc/{pid}/clear_refs').write_text('5')  # the peak begins anew
+    going = gang.start(name, FOR_S)
+    served = 0
+    while going.running():
+        assert 'default' in good.call(clients.fetch_secrets, good.mount / 'socket', ['default'], 30)
+        served += 1
+        time.sleep(0.1)  # its own limits are not the matter
+    going.wait(60)
+    peak = memory_mib(pid, 'VmHWM')
+    hits = Counter()
+    for p in pages(node).values():
+        if p['uid'] in gang.uids:
+            hits.update(hits_of(p))
+    measured.append(f'{name}: {count} pods, {gang.counts()}; {served} served meanwhile; peak {peak} MiB, '
+                    f'then {memory_mib(pid, "VmRSS")} MiB; {dict(hits)}')
+    assert served
+    gang.remove()
+    return peak
+
+
+def waiting(node):
+    return {p['uid'] for p in pages(node).values() if p.get('sockets', {}).get('waits_until')}
+
+
+def test_a_killed_worker_is_no_lever(make_node):
+    """The kernel ends a worker for memory: who held it waits for the next one, and nobody else."""
+    node = make_node(mode='release')
+    node.agentd.settings.update(log_level='info', pods_memory_mib=4096)  # as if there were no budget
+    gang, good = Gang(node, 3), node.pod('good')
+    node.agentd.start()
+    good.wait_served()
+    wait_for('the pods to be served', gang.are_there)
+    first = node.agentd.worker_pid()
+    with memory_limit(node, 48):
+        going = gang.start('huge_message', 60)
+        wait_for('the worker to be killed', lambda: not Path(f'/proc/{first}').exists())
+        wait_for('the next one to say who waits', lambda: waiting(node))
+        assert waiting(node) <= gang.uids
+        assert node.agentd.metric('agentd_pods_waiting') == len(waiting(node))
+        assert 'its connections wait' in node.agentd.ctl_text('pods')[1]
+        wait_for('all of them to wait', lambda: waiting(node) == gang.uids)
+        last = node.agentd.worker_pid()
+        for _ in range(10):
+            assert 'default' in good.call(clients.fetch_secrets, good.mount / 'socket', ['default'], 30)
+        assert node.agentd.worker_pid() == last
+        going.stop()
+    deaths = node.agentd.log.read_text().count('the worker was killed while this pod')
+    measured.append(f'without a budget, in 48 MiB: three pods were blamed {deaths} times in all')
+    assert waiting(node) == gang.uids
+
+
+@pytest.mark.parametrize('count', (1, 10, 50) if SOAK else (1, 10))
+def test_hostile_pods(make_node, count):
+    node = make_node(mode='release')
+    node.agentd.settings.update(log_level='info')
+    good = node.pod('good')
+    node.agentd.start()
+    good.wait_served()
+    pid = node.agentd.worker_pid()
+    with memory_limit(node, 256):
+        peaks = {name: attack(node, good, count, name) for name in (*HEADERS, *MESSAGES, *STREAMS)}
+        assert node.agentd.worker_pid() == pid
+    assert {n: p for n, p in peaks.items() if p > MOST_MIB} == {}
+    assert hits_of(pages(node)[good.uid]) == {}

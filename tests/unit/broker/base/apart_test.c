@@ -1,0 +1,241 @@
+/* apart_test.c - descriptors whose close(2) lasts for an hour, wherever a worker or a pod can put
+ * them.  Who waits for one is ended by SIGALRM.
+ * LINK: tests/unit/broker/rig.c */
+#include "broker/base/apart.h"
+#include "tests/unit/broker/rig.h"
+#include <netinet/in.h>
+#include <signal.h>
+#include <time.h>
+
+enum { PATIENCE_S = 60, HOUR_S = 3600 };
+
+/* Bytes that nobody takes, and SO_LINGER.  `*peer` is the end that does not read. */
+static int lingering(int *peer)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	const struct linger hour = {1, HOUR_S};
+	socklen_t size = sizeof(at);
+	static char bytes[1 << 16];
+	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(l, (struct sockaddr *)&at, sizeof(at)) | listen(l, 1), 0);
+	getsockname(l, (struct sockaddr *)&at, &size);
+	assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	*peer = accept4(l, NULL, NULL, SOCK_CLOEXEC);
+	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		;
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hour, sizeof(hour)), 0);
+	close(l);
+	return fd;
+}
+
+/* -1 with errno. */
+static ssize_t give(int sock, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {.bytes = {0}};
+	struct iovec iov = {.iov_base = "x", .iov_len = 1};
+	struct msghdr msg = {.msg_iov = &iov,
+	    .msg_iovlen = 1,
+	    .msg_control = &control,
+	    .msg_controllen = sizeof(control)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	return sendmsg(sock, &msg, MSG_NOSIGNAL);
+}
+
+/* What the main program does on SIGCHLD: at the end no child is left. */
+static void children_end(void)
+{
+	pid_t pid;
+
+	while ((pid = waitpid(-1, NULL, 0)) > 0)
+		assert_true(apart_reaped(pid));
+}
+
+static int begin(void **state)
+{
+	alarm(PATIENCE_S);
+	return rig_setup(state);
+}
+
+static int end(void **state)
+{
+	int rc = rig_teardown(state);
+
+	children_end();
+	alarm(0);
+	return rc;
+}
+
+static void send_with(struct rig *r, enum link_op op, const int *fds, int n)
+{
+	const struct link_request q = {.id = 1, .op = (uint16_t)op, .uid = rig_pod};
+
+	rig_send(r, &q, sizeof(q), fds, n);
+	for (int i = 0; i < n; i++)
+		close(fds[i]);
+}
+
+static enum broker_turned turns(struct rig *r)
+{
+	enum broker_turned s = BROKER_SERVING;
+
+	for (int i = 0; i < 8 && s == BROKER_SERVING; i++)
+		s = broker_turn(r->b, 0);
+	return s;
+}
+
+static void test_where_memory_is_wanted(void **state)
+{
+	struct rig *r = *state;
+	int peer, fd = lingering(&peer);
+
+	rig_add(r);
+	rig_refused(r, (struct rig_ask){LINK_WRITE, LINK_FILE_BOOTSTRAP, 0, &rig_pod, fd}, EINVAL,
+	    "no memfd");
+	close(peer); /* this copy of ours is not to wait either */
+	close(fd);
+	fd = lingering(&peer);
+	send_with(r, LINK_WRITE, &fd, 1);
+	assert_int_equal(turns(r), BROKER_SERVING);
+	close(peer);
+}
+
+static void test_where_none_is_wanted(void **state)
+{
+	struct rig *r = *state;
+	int peers[64], fds[64];
+
+	for (int i = 0; i < 64; i++)
+		fds[i] = lingering(&peers[i]);
+	send_with(r, LINK_UNFOLLOW, fds, 64);
+	assert_int_equal(turns(r), BROKER_WORKER_BROKE);
+	for (int i = 0; i < 64; i++)
+		close(peers[i]);
+}
+
+/* It leaves before anybody reads what it sent. */
+static void test_in_the_workers_last_words(void **state)
+{
+	struct rig *r = *state;
+	int peer, fd = lingering(&peer);
+
+	rig_send(r, "x", 1, NULL, 0); /* breaks the protocol: nothing after it is read */
+	send_with(r, LINK_WRITE, &fd, 1);
+	assert_int_equal(turns(r), BROKER_WORKER_BROKE);
+	rig_stop(r);
+	rig_start(r);
+	close(peer);
+}
+
+static void test_inside_of_a_stream(void **state)
+{
+	struct rig *r = *state;
+	int peer, fd = lingering(&peer), pair[2];
+
+	rig_add(r);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(give(pair[0], fd), 1);
+	close(fd);
+	send_with(r, LINK_CALLER, &pair[1], 1);
+	assert_int_equal(turns(r), BROKER_SERVING);
+	close(pair[0]);
+	close(peer);
+}
+
+/* By a pod: nobody has accepted it yet when the pod goes.  From Linux 6.16 on it is refused. */
+static void test_in_a_backlog(void **state)
+{
+	struct rig *r = *state;
+	int peer, fd = lingering(&peer);
+
+	rig_add(r);
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
+	int c = rig_connect(rig_mount(r, "socket"));
+	ssize_t n = give(c, fd);
+	const int none = 0;
+	bool refused = !setsockopt(c, SOL_SOCKET, 83 /* SO_PASSRIGHTS */, &none, sizeof(none));
+	assert_int_equal(n, refused ? -1 : 1);
+	close(c);
+	if (n < 0)
+		close(peer);
+	close(fd);
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
+	if (n > 0)
+		close(peer);
+}
+
+/* An older agentd made the listener. */
+static void test_in_a_kept_backlog(void **state)
+{
+	struct broker_fdstore *k = broker_fdstore_new();
+	struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "\0apart_test"};
+	int peer, fd = lingering(&peer), l = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	(void)state;
+	alarm(PATIENCE_S);
+	assert_int_equal(bind(l, (struct sockaddr *)&at, sizeof(at)) | listen(l, 1), 0);
+	int c = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(c, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(give(c, fd), 1);
+	close(c);
+	close(fd);
+	broker_fdstore_found(k, "left.sds", l);
+	assert_int_equal(broker_fdstore_sweep(k), 1);
+	broker_fdstore_free(&k);
+	children_end(); /* the signal ends its sleep */
+	close(peer);
+	alarm(0);
+}
+
+/* More than can be closed is said to who serves the worker; what is memory needs nobody. */
+static void test_there_is_a_limit(void **state)
+{
+	int sent = 0, peers[400];
+
+	(void)state;
+	alarm(PATIENCE_S);
+	for (int i = 0; i < 1000; i++)
+		assert_true(apart_close(memfd_create("m", MFD_CLOEXEC)));
+	assert_true(apart_close(-1));
+	assert_int_equal(waitpid(-1, NULL, 0), -1);
+	while (sent < 400 && apart_close(lingering(&peers[sent++])))
+		;
+	assert_int_equal(sent, 257);
+	int unknown = 0;
+	for (pid_t pid; (pid = waitpid(-1, NULL, 0)) > 0;)
+		unknown += !apart_reaped(pid);
+	assert_int_equal(unknown, 1);
+	assert_false(apart_reaped(0));
+	while (sent)
+		close(peers[--sent]);
+	int last = dup(STDERR_FILENO);
+	assert_true(apart_close(last));
+	children_end();
+	assert_int_equal(fcntl(last, F_GETFD), -1); /* closed for us as well */
+	alarm(0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, begin, end)
+	    T(test_where_memory_is_wanted),
+	    T(test_where_none_is_wanted),
+	    T(test_in_the_workers_last_words),
+	    T(test_inside_of_a_stream),
+	    T(test_in_a_backlog),
+	    cmocka_unit_test(test_in_a_kept_backlog),
+	    cmocka_unit_test(test_there_is_a_limit),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,313 @@
+/* cert_test.c - when a pod subscribes, what it trusts, and what is written and told of that.
+ *
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/unit/worker/pod/row_rig.c
+ */
+#include "common/err.h"
+#include "common/mem.h"
+#include "row_rig.h"
+#include "tests/fake/link.h"
+#include "tests/fake/loop.h"
+#include "worker/ads/discovery.h"
+#include "worker/ads/pcds.h"
+#include "worker/ads/xds_proxy.h"
+#include "worker/base/metrics.h"
+#include "worker/certs/cert_cache.h"
+#include "worker/pod/rows.h"
+#include "worker/pod/token.h"
+#include "worker/pods/pod.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct {
+	char text[128]; /* "trust, certificate, " */
+	struct cert_subscriber by;
+	struct cert_spec spec;
+	int subscribed, unsubscribed, looks;
+	local_handler anchors;
+	void *anchors_ctx;
+	const char *anchors_now; /* NULL: the response is not usable */
+	int certified;
+} world;
+static struct node_settings settings;
+
+/* --- in place of the neighbours --- */
+
+static void say(const char *what)
+{
+	strcat(world.text, what);
+}
+
+void pod_tell_trust(struct pod_context *c)
+{
+	(void)c;
+	say("trust, ");
+}
+
+void pod_tell_certificate(struct pod_context *c, struct cert *cert, const char *why_not)
+{
+	(void)c;
+	say(cert ? "certificate, " : why_not);
+}
+
+void pod_tell_progress(struct pod_context *c)
+{
+	(void)c;
+}
+
+void pod_set_certified(struct pod *p)
+{
+	p->certified = true;
+	world.certified++;
+}
+
+const struct node_settings *node_settings(const struct node *n)
+{
+	(void)n;
+	return &settings;
+}
+
+const struct token *pod_token_valid(const struct pod_token *t, struct err *e)
+{
+	(void)t;
+	err_set(e, ERR_UNAVAILABLE, "no token");
+	return NULL;
+}
+
+struct cert_sub *cert_subscribe(
+    struct cert_cache *c, const struct cert_spec *spec, const struct cert_subscriber *by)
+{
+	(void)c;
+	world.subscribed++;
+	world.by = *by;
+	world.spec = *spec;
+	return (struct cert_sub *)&world;
+}
+
+void cert_unsubscribe(struct cert_sub **s)
+{
+	world.unsubscribed += *s != NULL;
+	*s = NULL;
+}
+
+void cert_token_changed(struct cert_sub *s)
+{
+	assert_ptr_equal(s, &world);
+	world.looks++;
+}
+
+void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler handler, void *ctx)
+{
+	(void)x;
+	assert_string_equal(type_url, TYPE_PROXY_CONFIG);
+	world.anchors = handler;
+	world.anchors_ctx = ctx;
+}
+
+char *pcds_read(const struct rpc_msg *response, struct err *e)
+{
+	(void)response;
+	if (!world.anchors_now)
+		err_set(e, ERR_PROTOCOL, "not usable");
+	return mem_strdup(world.anchors_now);
+}
+
+/* --- the tests --- */
+
+static struct agent_shared shared;
+static struct plane plane;
+static struct pod pod;
+static struct pod_context context = {.shared = &shared, .plane = &plane, .pod = &pod};
+static const struct pod_service *const row = &pod_cert_service;
+static void *s;
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&world, 0, sizeof(world));
+	settings = (struct node_settings){.ttl_s = 3600, .cert_signer = "a-signer"};
+	pod = (struct pod){.uid = {{1}}, .ns = "demo", .sa = "web", .label = "demo/web-0"};
+	shared = (struct agent_shared){.loop = fake_loop(), .link = fake_link(), .pcds = true};
+	s = row_start(row, &context);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	row_stop(row, &s);
+	assert_int_equal(world.unsubscribed, world.subscribed);
+	link_free(&shared.link);
+	metrics_clear();
+	fake_loop_end(&shared.loop);
+	return 0;
+}
+
+#define PEM(name) "-----BEGIN CERTIFICATE-----\n" name "\n-----END CERTIFICATE-----\n"
+
+static struct cert *make_cert(const char *root)
+{
+	struct cert *c = mem_zalloc(sizeof(*c));
+
+	c->refs = 1;
+	c->root_pem = mem_strdup(root);
+	return c;
+}
+
+/* The cache gives it, and keeps none. */
+static void give(const char *root)
+{
+	struct cert *c = make_cert(root);
+
+	world.by.changed(world.by.ctx, c, "");
+	cert_unref(&c);
+}
+
+static int push_anchors(const char *now)
+{
+	struct err e;
+
+	world.anchors_now = now;
+	return world.anchors(world.anchors_ctx, NULL, &e);
+}
+
+static void said(const char *what)
+{
+	assert_string_equal(world.text, what);
+	world.text[0] = '\0';
+}
+
+static const char *written(int times)
+{
+	assert_int_equal(fake_link_writes(shared.link, &pod.uid, LINK_FILE_ROOT), times);
+	return times ? fake_link_written(shared.link, &pod.uid, LINK_FILE_ROOT, NULL) : "";
+}
+
+static void the_first_word_about_the_token_subscribes(void **state)
+{
+	struct err e;
+
+	(void)state;
+	row->directory(s);
+	assert_int_equal(world.subscribed, 0);
+	row->token(s, false);
+	assert_int_equal(world.subscribed, 1);
+	assert_string_equal(world.spec.ns, "demo");
+	assert_string_equal(world.spec.sa, "web");
+	assert_string_equal(world.spec.cert_signer, "a-signer");
+	assert_int_equal(world.spec.ttl_s, 3600);
+	assert_int_equal(world.spec.pod.bytes[0], 0); /* all pods of the account */
+	assert_null(world.by.token(world.by.ctx, &e));
+	row->token(s, false);
+	row->token(s, true);
+	assert_int_equal(world.subscribed, 1);
+	assert_int_equal(world.looks, 2);
+}
+
+static void a_pod_may_have_its_own(void **state)
+{
+	(void)state;
+	settings.scope_pod = true;
+	row->token(s, false);
+	assert_int_equal(world.spec.pod.bytes[0], 1);
+}
+
+/* Roots first: the peers' certificates may be of the new one already. */
+static void trust_is_written_and_told_before_the_certificate(void **state)
+{
+	(void)state;
+	row->token(s, false);
+	written(0);
+	give("one\n");
+	said("trust, certificate, ");
+	assert_string_equal(written(1), "one\n");
+	assert_null(context.roots); /* the certificate's own */
+	assert_int_equal(world.certified, 1);
+	give("one\n"); /* another certificate of the same root */
+	said("trust, certificate, ");
+	written(1);
+	assert_int_equal(world.certified, 1); /* said once */
+	give("two\n");
+	assert_string_equal(written(2), "two\n");
+	world.text[0] = '\0';
+	world.by.changed(world.by.ctx, NULL, "why not");
+	said("why not");
+}
+
+/* No certificate of it; in the order of their text. */
+static void anchors_join_the_roots(void **state)
+{
+	(void)state;
+	row->directory(s);
+	row->token(s, false);
+	assert_int_equal(push_anchors(PEM("b")), 0); /* before there is a certificate: kept */
+	written(0);
+	said("");
+	give(PEM("a"));
+	assert_string_equal(written(1), PEM("a") PEM("b"));
+	assert_string_equal(context.roots, PEM("a") PEM("b"));
+	said("trust, certificate, ");
+	assert_int_equal(push_anchors(PEM("c")), 0);
+	said("trust, ");
+	assert_string_equal(written(2), PEM("a") PEM("c"));
+	assert_int_equal(push_anchors(NULL), -1); /* not usable: all stays */
+	said("");
+	written(2);
+	assert_int_equal(push_anchors(""), 0);
+	assert_string_equal(written(3), PEM("a"));
+	assert_null(context.roots);
+}
+
+static void without_pcds_nobody_subscribes(void **state)
+{
+	(void)state;
+	shared.pcds = false;
+	row->directory(s);
+	assert_null(world.anchors);
+}
+
+/* Envoy has its roots by SDS, so the pod may start; but it is said, and repeated. */
+static void a_root_that_is_not_written_is_a_problem(void **state)
+{
+	const struct err *why = NULL;
+
+	(void)state;
+	row->token(s, false);
+	assert_int_equal(row->progress(s, &why), POD_FINE);
+	give("one\n");
+	assert_int_equal(row->progress(s, &why), POD_FINE); /* nobody waits for it */
+	fake_link_wrote(shared.link, &pod.uid, LINK_FILE_ROOT, "no room");
+	assert_int_equal(row->progress(s, &why), POD_DEGRADED);
+	assert_non_null(strstr(why->msg, "root-cert.pem"));
+	give("two\n"); /* the newest one is written, not the one that failed */
+	fake_link_wrote(shared.link, &pod.uid, LINK_FILE_ROOT, "no room");
+	fake_loop_advance(shared.loop, 36 * 1000);
+	assert_string_equal(written(3), "two\n");
+	fake_link_wrote(shared.link, &pod.uid, LINK_FILE_ROOT, NULL);
+	why = NULL;
+	assert_int_equal(row->progress(s, &why), POD_FINE);
+	assert_null(why);
+	row->lost(s, 1U << LINK_FILE_BOOTSTRAP); /* another one's */
+	written(3);
+	row->lost(s, 1U << LINK_FILE_ROOT);
+	assert_string_equal(written(4), "two\n");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(the_first_word_about_the_token_subscribes),
+	    TEST(a_pod_may_have_its_own),
+	    TEST(trust_is_written_and_told_before_the_certificate),
+	    TEST(anchors_join_the_roots),
+	    TEST(without_pcds_nobody_subscribes),
+	    TEST(a_root_that_is_not_written_is_a_problem),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
