@@ -81,7 +81,7 @@ void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
 	auto_free struct link_call *c = fake_link_answer(p, LINK_REDIRECT_SET, pod, -1);
 	struct err e;
 
-	c->redirected(c->ctx, fake_link_refusal(&e, why), why ? 0 : index, why ? NULL : baseline);
+	c->redirected(c->ctx, fake_link_refusal(&e, why), index, why ? NULL : baseline);
 }
 
 void fake_redirect_let_go(struct link *p, const struct uuid *pod, const char *why)

@@ -26,6 +26,10 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
 void redirect_close(struct redirect *r, const struct uuid *pod);
 /* The network namespace where an earlier broker made it live is no more: nobody is left in it. */
 bool redirect_gone(const struct redirect *r, const struct uuid *pod);
+/* Its rules are the broker's own (shut.h), until redirect_set() with others. */
+bool redirect_is_shut(const struct redirect *r, const struct uuid *pod);
+/* Whoever listens in this cgroup hears nothing from outside but what was steered to an Envoy. */
+bool redirect_is_closed(const struct redirect *r, int cgroup);
 /* As they were set; valid as long as the pod is here.  NULL: not by this broker. */
 const struct redirect_rules *redirect_rules(const struct redirect *r, const struct uuid *pod);
 /* The DNS proxy's socket: the pod's queries may go there, or not any more. */

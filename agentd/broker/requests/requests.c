@@ -121,7 +121,10 @@ static int do_state_list(struct broker *b, struct request *q)
 
 static int do_redirect_set(struct broker *b, struct request *q)
 {
-	return redirect_requests_set(b->traffic, q->pod, q->r, q->fd, q->why);
+	if (!redirect_requests_set(b->traffic, q->pod, q->r, q->fd, q->why))
+		return 0;
+	q->reply->arg = redirect_requests_is_closed(b->traffic, q->pod);
+	return -1;
 }
 
 static int do_redirect_del(struct broker *b, struct request *q)
@@ -322,8 +325,10 @@ void requests_answer(struct broker *b, const struct broker_request *in)
 	    .why = &why};
 
 	if (act(b, in, &q)) {
-		reply = (struct link_packet){
-		    .id = in->r.id, .what = LINK_REPLY, .code = why.code ? why.code : EIO};
+		reply = (struct link_packet){.id = in->r.id,
+		    .what = LINK_REPLY,
+		    .arg = in->r.op == LINK_REDIRECT_SET ? reply.arg : 0,
+		    .code = why.code ? why.code : EIO};
 		snprintf(reply.why, sizeof(reply.why), "%s", why.msg);
 		q.reply_fd = -1;
 	} else if (ops_row(in->r.op)->answer == LINK_LISTED) {

@@ -91,7 +91,7 @@ void link_redirect_take(struct link_call *c, const struct link_heard *h)
 	baseline = read_baseline(h->fd);
 	if (h->in->code) {
 		err_set(&e, h->in->code, "%s", h->in->why);
-		was.redirected(was.ctx, &e, 0, NULL);
+		was.redirected(was.ctx, &e, h->in->arg, NULL);
 	} else {
 		was.redirected(was.ctx, NULL, h->in->arg, &baseline);
 	}

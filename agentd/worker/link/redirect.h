@@ -7,7 +7,7 @@ struct redirect_counters;
 struct redirect_question;
 struct redirect_rules;
 /* `index` - 1 is the pod's row of the counters, `baseline` its first values (valid during the
- * callback); 0 and NULL with an error. */
+ * callback).  With an error NULL, and `index` is 1 if the broker keeps the pod closed, else 0. */
 typedef void (*link_redirected)(
     void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline);
 /* Traffic of `pod` goes by these rules: `done` runs when they are in force, which may be long after
