@@ -365,7 +365,17 @@ static void test_who_awaits_is_told_by_the_programs_maps(void **state)
 	assert_int_equal(broker_gate_await(&w.rig->o), 0);
 	w.rig->o.await = "web";
 	assert_int_equal(broker_gate_await(&w.rig->o), 1);
+	close(pod);
+	/* What stands for a cgroup that was there says nothing of the next one. */
+	assert_int_equal(rmdir(place_path(&w.place, "pod")), 0);
+	pod = place_cgroup(&w.place, "pod");
+	assert_false(stands(pod));
 	rig_start(w.rig);
+	rig_add(w.rig);
+	assert_true(is_shut(pod));
+	assert_false(stands(pod));
+	assert_int_equal(set(&rules, &reply), 0);
+	assert_true(stands(pod));
 	close(pod);
 }
 
