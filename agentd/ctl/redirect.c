@@ -34,15 +34,6 @@ static const char *state_of(const json_t *x)
 	return has_counted(x) ? "outbound" : "unseen";
 }
 
-/* So that nobody overlooks it. */
-static char *problem_of(const json_t *x)
-{
-	const char *why = ctl_string(x, "why_not");
-
-	return json_is_true(json_object_get(x, "open")) ? mem_printf("strict, OPEN: %s", why)
-							: mem_strdup(why);
-}
-
 static void print_table(const json_t *answer)
 {
 	struct table *t = table_new(8);
@@ -55,11 +46,10 @@ static void print_table(const json_t *answer)
 		auto_free char *redirected = ctl_count(x, "redirected");
 		auto_free char *passed = ctl_count(x, "passed");
 		auto_free char *dropped = ctl_count(x, "dropped");
-		auto_free char *problem = problem_of(x);
 
 		table_row(t, ctl_string(x, "pod"), ctl_string(x, "mode"),
 		    is_ebpf(x) ? ctl_string(x, "policy") : "-", state_of(x), redirected, passed,
-		    dropped, problem, NULL);
+		    dropped, ctl_string(x, "why_not"), NULL);
 	}
 	table_print_free(&t);
 }

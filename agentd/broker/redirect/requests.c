@@ -341,6 +341,15 @@ int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
 	return -1;
 }
 
+int redirect_requests_shut(struct redirect_requests *t, const struct uuid *uid, struct err *e)
+{
+	if (!t->redirect)
+		return refuse(t, e);
+	if (pod_source_is_manifest(t->rig.options, uid)) /* a kubelet's does not start */
+		requests_shut(t, uid);
+	return 0;
+}
+
 /* Who was refused for a pod that goes now has its cgroup before that one has lost it. */
 static void hand_over(struct redirect_requests *t, const struct uuid *goes)
 {

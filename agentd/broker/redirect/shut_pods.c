@@ -121,7 +121,7 @@ static void again(struct redirect_requests *t, const struct uuid *uid, bool runn
 
 void requests_shut(struct redirect_requests *t, const struct uuid *uid)
 {
-	if (t->redirect)
+	if (!is_asked_for(t, uid))
 		again(t, uid, true);
 }
 

@@ -132,6 +132,11 @@ static int do_redirect_del(struct broker *b, struct request *q)
 	return redirect_requests_end(b->traffic, &q->r->uid, q->why);
 }
 
+static int do_redirect_shut(struct broker *b, struct request *q)
+{
+	return redirect_requests_shut(b->traffic, &q->r->uid, q->why);
+}
+
 static int do_redirect_counters(struct broker *b, struct request *q)
 {
 	q->reply_fd = redirect_requests_counters(b->traffic, q->why);
@@ -273,6 +278,7 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_LOG] = do_log,
     [LINK_BEAT] = do_beat,
     [LINK_HOLDS] = do_holds,
+    [LINK_REDIRECT_SHUT] = do_redirect_shut,
 };
 
 int requests_check(const struct broker_request *in, struct err *e)

@@ -41,6 +41,12 @@ void link_redirect_del(
 	    p, slot, &(struct link_request){.op = LINK_REDIRECT_DEL, .uid = *pod}, -1, done, ctx);
 }
 
+void link_redirect_shut(struct link *p, const struct uuid *pod)
+{
+	link_ask(p, NULL, &(struct link_request){.op = LINK_REDIRECT_SHUT, .uid = *pod}, -1, NULL,
+	    NULL);
+}
+
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
     const struct redirect_question *q, link_explained done, void *ctx)
 {

@@ -17,6 +17,8 @@ void link_redirect_set(struct link *p, struct link_call **slot, const struct uui
 /* It goes its own ways.  Refused: it stays redirected, and `done` says why. */
 void link_redirect_del(
     struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx);
+/* It is strict, and nobody can ask for its rules: nothing goes in or out.  A refusal is logged. */
+void link_redirect_shut(struct link *p, const struct uuid *pod);
 typedef void (*link_explained)(void *ctx, const struct err *e, unsigned verdict);
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
     const struct redirect_question *q, link_explained done, void *ctx);

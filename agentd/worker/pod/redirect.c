@@ -272,14 +272,21 @@ static void add_to(json_t *o, const char *key, uint64_t n)
 	json_object_set_new(o, key, json_integer(was + (json_int_t)n));
 }
 
+/* So that nobody overlooks it. */
+static char *problem_of(const struct pod_redirect *r)
+{
+	return mem_printf("%s%s", r->open ? "strict, OPEN: " : "", r->why.code ? r->why.msg : "");
+}
+
 /* mode, policy, in_force (the rules), inbound (redirected, too), open (though strict), why_not,
  * redirected, passed, dropped, counters{rule: n} without those that are 0 */
 static json_t *dump_redirect(const struct pod_redirect *r)
 {
+	auto_free char *problem = problem_of(r);
 	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
 	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
 	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "why_not",
-	    r->why.code ? r->why.msg : "", "redirected", 0, "passed", 0, "dropped", 0);
+	    problem, "redirected", 0, "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
 
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {

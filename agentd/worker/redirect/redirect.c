@@ -341,7 +341,7 @@ static const struct key {
     {"drop_invalid", NULL, "INVALID_DROP", "false", read_needless},
     {"dual_stack", NULL, "ISTIO_DUAL_STACK", "false", read_needless},
 };
-enum { NKEYS = sizeof(keys) / sizeof(keys[0]) };
+enum { NKEYS = sizeof(keys) / sizeof(keys[0]), NWHETHER = 3 /* mode to policy */ };
 
 /* --- reading --- */
 
@@ -410,6 +410,18 @@ int redirect_read(
 	}
 	cidr_flatten(&out->rules);
 	return 0;
+}
+
+bool redirect_is_strict(const struct pod *p, const struct redirect_node *n)
+{
+	struct redirect_plan plan = {.mode = n->mode, .rules.strict = n->strict};
+	struct reading r = {.out = &plan, .node = n};
+	const char *name;
+	struct err e;
+
+	for (int i = 0; i < NWHETHER; i++)
+		(void)keys[i].read(&r, name, value_of(p, &keys[i], &name), &e);
+	return plan.mode == REDIRECT_MODE_EBPF && plan.rules.strict;
 }
 
 void redirect_keys_each(void (*one)(void *ctx, const char *flag, const char *annotation,

@@ -275,6 +275,27 @@ static void test_a_refused_pod_is_shut(void **state)
 	close(pod);
 }
 
+/* Its manifest was refused: there are no rules to ask for. */
+static void test_by_the_workers_word(void **state)
+{
+	const struct rig_ask word = {.op = LINK_REDIRECT_SHUT, .pod = &rig_pod};
+	const struct redirect_rules rules = strict_rules();
+	int pod = place_cgroup(&w.place, "pod");
+	struct link_packet reply;
+
+	(void)state;
+	write_beside("redirect-allow", "permissive");
+	rig_do(w.rig, word);
+	assert_false(is_shut(pod)); /* nothing names it */
+	write_manifest();
+	rig_do(w.rig, word);
+	assert_true(is_shut(pod));
+	assert_int_equal(set(&rules, &reply), 0);
+	rig_do(w.rig, word);
+	assert_true(stands(pod));
+	close(pod);
+}
+
 /* What was in force before a refusal stays, and is closed. */
 static void test_a_refusal_takes_nothing_away(void **state)
 {
@@ -392,6 +413,7 @@ int main(void)
 	    SHUT_TEST(test_not_a_pod_that_runs),
 	    SHUT_TEST(test_what_is_set_takes_its_place),
 	    SHUT_TEST(test_a_refused_pod_is_shut),
+	    SHUT_TEST(test_by_the_workers_word),
 	    SHUT_TEST(test_a_refusal_takes_nothing_away),
 	    SHUT_TEST(test_a_pod_that_is_none_of_ours_is_let_go),
 	    SHUT_TEST(test_the_gate_of_a_boot),
