@@ -86,8 +86,8 @@ enum {
 
 /* Of a socket, for its life; accepted sockets inherit their listener's. */
 enum redirect_socket_kind {
-	REDIRECT_SOCKET_DIALLED =
-	    1,                    /* sent to a capture port: address and port are the real ones */
+	REDIRECT_SOCKET_NOTHING,
+	REDIRECT_SOCKET_DIALLED,  /* sent to a capture port: address and port are the real ones */
 	REDIRECT_SOCKET_DIRECT,   /* dialled a capture port itself */
 	REDIRECT_SOCKET_PROXY,    /* Envoy's own connection: may be a call of the pod to itself */
 	REDIRECT_SOCKET_ACCEPTED, /* by Envoy: address and port are what the client dialled */

@@ -58,6 +58,7 @@ enum link_node_listener {
 };
 enum link_redirect_note {          /* bits */
 	LINK_REDIRECT_INBOUND = 1, /* its inbound traffic is redirected, too */
+	LINK_REDIRECT_STEERED = 4, /* so it is, by what an earlier broker saw */
 	LINK_REDIRECT_LEFT = 2,    /* no rules are in force for its processes */
 };
 enum link_volume_state {           /* bits */

@@ -37,6 +37,13 @@ bool redirect_gone(const struct redirect *r, const struct uuid *pod)
 	return p && p->gone;
 }
 
+bool redirect_is_steered(const struct redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p && p->live && !p->gone;
+}
+
 bool redirect_is_shut(const struct redirect *r, const struct uuid *pod)
 {
 	const struct redirect_pod_state *p = redirect_pod_find(r, pod);

@@ -189,6 +189,7 @@ static int write_rules(struct broker_pod *pod, int dir, struct err *e)
 	if (redirect_set(t->redirect, &pod->uid, (struct redirect_where){dir, netns}, rules, e))
 		return -1;
 	pod_redirection_written(r);
+	r->noted |= r->answer != POD_ANSWER_NOBODY && redirect_is_steered(t->redirect, &pod->uid);
 	redirect_traces_apply(t->traces, &pod->uid);
 	if (netns >= 0)
 		requests_live(pod, netns);

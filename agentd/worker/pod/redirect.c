@@ -63,7 +63,7 @@ static void note(struct pod_redirect *r, const struct err *e, unsigned bits)
 {
 	const bool was_well = r->in_force && !r->why.code, inbound = bits & LINK_REDIRECT_INBOUND;
 
-	r->inbound = inbound;
+	r->inbound = bits & (LINK_REDIRECT_INBOUND | LINK_REDIRECT_STEERED);
 	r->left = bits & LINK_REDIRECT_LEFT;
 	r->open = r->left && r->strict;
 	r->why = e ? *e : (struct err){.code = 0};

@@ -227,8 +227,11 @@ static int read_interfaces(struct reading *r, const char *key, const char *value
 	for (const char *at = value; *at;) {
 		size_t n = strcspn(at, ",");
 
-		if (n >= REDIRECT_INTERFACE_SIZE || strspn(at, allowed) < n ||
-		    (n && rules->ninterfaces == REDIRECT_INTERFACES_MAX))
+		if (n >= REDIRECT_INTERFACE_SIZE || strspn(at, allowed) < n)
+			return bad(e, key, value,
+			    "names of interfaces, separated by commas: each of at most 15 characters, "
+			    "which are letters, digits and _ . @ -");
+		if (n && rules->ninterfaces == REDIRECT_INTERFACES_MAX)
 			return bad(e, key, value, "at most 16 names of interfaces");
 		if (n)
 			memcpy(rules->interfaces[rules->ninterfaces++], at, n);
