@@ -1,0 +1,220 @@
+"""The kubelet is let in to a pod's probe ports, and nobody else is (ebpf/probes.bpf.h).
+
+The node's own network namespace is this file's; its kubelet is any process of root's there, outside of `kubepods`.
+"""
+import contextlib
+import os
+import time
+
+import pytest
+
+from . import bpfmap, clients, probers, sockets
+from .run import sh, wait_for
+from .strangers import Place
+from .test_redirect import APP, ENVOY, EXCLUDED, Bystander, serve
+
+PROBE, OTHER, IN = 8080, 8081, 15006
+NODE, NODE6, POD6 = '10.77.200.1', 'fd77::200', 'fd77::1'
+SOAK = os.environ.get('AGENTD_SOAK')
+RULE = "the kubelet's probe"
+
+
+class Probed:
+    """A node with a kubelet, a pod with a probe port, and those who are not the kubelet."""
+
+    def __init__(self, node, stack, tree=True, allow='permissive,exclusions,probes'):
+        self.node, self._stack = node, stack
+        kubepods = f'{node.cgroup_name}/kubepods'
+        node.agentd.flags += ['--kubepods', kubepods, '--redirect-allow', allow]
+        self.tree = node.cgroup('kubepods') if tree else None
+        self._cable()
+        node.agentd.start()
+        self.kubelet = self.place('kubelet')
+        if tree:
+            self.host_pod = self.place('kubepods/pod1')
+
+    def place(self, cgroup, namespace=None):
+        return self._stack.enter_context(Place(self.node.cgroup(cgroup), namespace))
+
+    def _cable(self):
+        """Between the node and the pods' network."""
+        self.node.network.netns.ip('link', 'add', 'node0', 'type', 'veth', 'peer', 'name', 'node0', 'netns', str(os.getpid()))
+        self.node.network.netns.ip('link', 'set', 'node0', 'master', 'br0', 'up')
+        sh('ip', 'addr', 'add', f'{NODE}/16', 'dev', 'node0')
+        sh('ip', 'addr', 'add', f'{NODE6}/64', 'dev', 'node0', 'nodad')
+        sh('ip', 'link', 'set', 'node0', 'up')
+        self._stack.callback(sh, 'ip', 'link', 'del', 'node0')
+
+    def pod(self, policy='strict', ports=PROBE, **redirect):
+        pod = self.node.pod('pod', redirect={'policy': policy, 'probe_ports': str(ports), **redirect}).wait_served()
+        pod.netns.ip('addr', 'add', f'{POD6}/64', 'dev', 'eth0', 'nodad')
+        # The app is at the pod's addresses alone: what reaches it came as it was dialled.
+        serve(pod, APP, *(f'{address}/{port}' for address in (pod.ip, POD6) for port in (PROBE, OTHER)), EXCLUDED)
+        return pod
+
+    def noted(self):
+        with bpfmap.Map(f'{bpfmap.pins(self.node.bpffs)}/map_probes', 40) as m:
+            return len(list(m.items()))
+
+    def let_in(self, pod):
+        return next(p for p in self.node.agentd.ctl('redirect')['redirect'] if p['uid'] == pod.uid)['counters'].get(RULE, 0)
+
+
+def live(pod):
+    serve(pod, ENVOY, 15001, IN)
+    pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+
+
+@pytest.fixture
+def probed(capturing):
+    with contextlib.ExitStack() as stack:
+        yield lambda **kw: Probed(capturing(), stack, **kw)
+
+
+@pytest.mark.parametrize('policy', ['strict', 'permissive'])
+def test_the_kubelet_alone(probed, policy):
+    p = probed()
+    pod = p.pod(policy)
+    for address in pod.ip, POD6:  # no Envoy yet
+        assert p.kubelet.call(probers.dials, address, PROBE, 3) == {str(PROBE): 3}
+        stranger = p.host_pod.call(probers.dials, address, PROBE, 1, 0, None, 0.3)
+        assert stranger == ({'TimeoutError': 1} if policy == 'strict' else {str(PROBE): 1})
+    live(pod)
+    for address in pod.ip, POD6:
+        assert p.kubelet.call(probers.dials, address, PROBE, 50) == {str(PROBE): 50}
+        for name, dials in {'a port that is not in the list': (p.kubelet, OTHER, 0), 'another user': (p.kubelet, PROBE, 1000),
+                            'a pod with hostNetwork': (p.host_pod, PROBE, 0)}.items():
+            place, port, uid = dials
+            assert place.call(probers.dials, address, port, 50, uid) == {str(IN): 50}, (name, address)
+    assert p.kubelet.call(probers.alternate, pod.ip, PROBE, 20) == {str(PROBE): 20}
+    assert p.noted() == 0
+    assert p.let_in(pod) == 120
+    assert p.node.agentd.metric('agentd_redirect_connections_total', f'rule="{RULE}"', 'verdict="passed"') == 120
+
+
+def test_with_syn_cookies(probed):
+    p = probed()
+    pod = p.pod()
+    live(pod)
+    sh(*pod.netns.command('sysctl', '-qw', 'net.ipv4.tcp_syncookies=2'))
+    for address in pod.ip, POD6:
+        assert p.kubelet.call(probers.dials, address, PROBE, 100) == {str(PROBE): 100}
+        assert p.host_pod.call(probers.dials, address, PROBE, 100) == {str(IN): 100}
+    assert p.noted() == 0
+
+
+def test_a_port_that_the_kubelet_left(probed):
+    p = probed()
+    pod = p.pod()
+    live(pod)
+    for address in pod.ip, POD6:
+        left = p.kubelet.call(probers.ports_used, address, PROBE, 200)
+        assert None not in left
+        assert p.host_pod.call(probers.from_ports, address, PROBE, left) == {str(IN): 200}
+
+
+def test_forwarded_traffic_with_the_nodes_address(probed):
+    p = probed()
+    pod = p.pod()
+    live(pod)
+    client = Bystander(p.node, 'client')
+    p.node.pods.append(client)
+    # Its way to the pod leads over the node, which gives it the node's own address.
+    sh('ip', 'link', 'add', 'fwd0', 'type', 'veth', 'peer', 'name', 'fwd0', 'netns', client.netns.name)
+    sh('ip', 'addr', 'add', '10.99.0.1/24', 'dev', 'fwd0')
+    sh('ip', 'link', 'set', 'fwd0', 'up')
+    client.netns.ip('link', 'set', 'eth0', 'down')
+    client.netns.ip('addr', 'add', '10.99.0.2/24', 'dev', 'fwd0')
+    client.netns.ip('link', 'set', 'fwd0', 'up')
+    client.netns.ip('route', 'add', 'default', 'via', '10.99.0.1')
+    sh('sysctl', '-qw', 'net.ipv4.ip_forward=1')
+    sh('iptables', '-t', 'nat', '-A', 'POSTROUTING', '-o', 'node0', '-j', 'MASQUERADE')
+    try:
+        with Place(client.cgroup, client.netns.path) as place:
+            for _ in range(10):
+                assert place.call(probers.dials, pod.ip, PROBE, 10) == {str(IN): 10}
+                assert p.kubelet.call(probers.dials, pod.ip, PROBE, 10) == {str(PROBE): 10}
+    finally:
+        sh('iptables', '-t', 'nat', '-F')
+
+
+def test_nobody_of_agentd_is_needed(probed):
+    """Both are dead, and the kubelet is started anew meanwhile: its cgroup is another one."""
+    p = probed()
+    pod = p.pod()
+    live(pod)
+    p.node.agentd.kill()
+    end = time.monotonic() + (600 if SOAK else 0)
+    while True:
+        for place in p.kubelet, p.place(f'kubelet{time.monotonic_ns()}'):
+            assert place.call(probers.dials, pod.ip, PROBE, 300) == {str(PROBE): 300}
+        assert p.host_pod.call(probers.dials, pod.ip, PROBE, 300) == {str(IN): 300}
+        if time.monotonic() >= end:
+            break
+    assert p.noted() == 0
+    p.node.agentd.start()
+    assert p.kubelet.call(probers.dials, pod.ip, PROBE, 50) == {str(PROBE): 50}
+    assert p.host_pod.call(probers.dials, pod.ip, PROBE, 50) == {str(IN): 50}
+    assert p.let_in(pod) >= 650
+
+
+def test_without_a_tree_nobody_is(probed):
+    """Who is no pod cannot be told then; it can as soon as the tree is there and the pod is looked at."""
+    p = probed(tree=False)
+    pod = p.pod()
+    live(pod)
+    assert p.kubelet.call(probers.dials, pod.ip, PROBE, 20) == {str(IN): 20}
+    assert 'there is no kubepods tree' in p.node.agentd.log.read_text()
+    ask = ('redirect', 'explain', '--pod', pod.uid, '--probe', NODE, f'{pod.ip}:{PROBE}')
+    status, text = p.node.agentd.ctl_text(*ask)
+    assert status and 'there is no kubepods tree' in text
+    p.tree = p.node.cgroup('kubepods')
+    pod.write_manifest(annotations={'again': '1'})
+    wait_for('the kubelet to be let in', lambda: p.kubelet.call(probers.dials, pod.ip, PROBE) == {str(PROBE): 1})
+    assert p.node.agentd.ctl(*ask)['rule'] == RULE
+
+
+def test_ports_come_and_go(probed):
+    p = probed()
+    pod = p.pod(ports='')
+    live(pod)
+    assert p.kubelet.call(probers.dials, pod.ip, PROBE, 20) == {str(IN): 20}
+    assert not (p.node.bpffs / 'agentd/v2/link_redirect_probe_sockops').exists(), 'a node without probe ports pays nothing'
+    for ports, expected in ('8080,8081', PROBE), ('8081', IN), ('', IN):
+        pod.write_manifest(redirect={'probe_ports': ports}, annotations={'ports': ports})
+        wait_for('the ports', lambda e=expected: p.kubelet.call(probers.dials, pod.ip, PROBE) == {str(e): 1})
+        shown = p.node.agentd.ctl('redirect')['redirect'][0]['probe_ports']
+        assert shown == [int(x) for x in ports.split(',') if x]
+
+
+def test_explain(probed):
+    p = probed()
+    pod = p.pod()
+    live(pod)
+
+    def rule(*args):
+        return p.node.agentd.ctl('redirect', 'explain', '--pod', pod.uid, *args)['rule']
+    assert rule('--probe', NODE, f'{pod.ip}:{PROBE}') == RULE
+    assert rule('--probe', NODE, f'{pod.ip}:{OTHER}') == 'inbound'
+    assert rule(NODE, f'{pod.ip}:{PROBE}') == 'inbound'
+
+
+def test_the_node_may_not_allow_it(probed):
+    p = probed(allow='permissive,exclusions')
+    pod = p.node.pod('pod', redirect={'probe_ports': str(PROBE)})
+
+    def why():
+        return next(x for x in p.node.agentd.ctl('redirect')['redirect'] if x['uid'] == pod.uid)['why_not']
+    assert 'does not allow probe ports' in wait_for('a reason', lambda: 'probe' in why() and why())
+
+
+@pytest.mark.skipif(not SOAK, reason='100,000 dials')
+def test_nothing_is_left(probed):
+    p = probed()
+    pod = p.pod()
+    live(pod)
+    for address in (pod.ip, POD6) * 10:
+        assert p.kubelet.call(probers.dials, address, PROBE, 5000) == {str(PROBE): 5000}
+    assert p.noted() == 0
+    assert p.let_in(pod) == 100000
+    assert sockets  # the module that answers
