@@ -3,13 +3,15 @@
 The node's own network namespace is this file's; its kubelet is any process of root's there, outside of `kubepods`.
 """
 import contextlib
+import json
 import os
+import shutil
 import time
 
 import pytest
 
-from . import bpfmap, clients, probers, sockets
-from .run import sh, wait_for
+from . import bpfmap, clients, mesh, probers
+from .run import TOP, Process, sh, wait_for
 from .strangers import Place
 from .test_redirect import APP, ENVOY, EXCLUDED, Bystander, serve
 
@@ -17,15 +19,17 @@ PROBE, OTHER, IN = 8080, 8081, 15006
 NODE, NODE6, POD6 = '10.77.200.1', 'fd77::200', 'fd77::1'
 SOAK = os.environ.get('AGENTD_SOAK')
 RULE = "the kubelet's probe"
+PROBER, COUNT = TOP / 'build/real/prober/prober', 20
+KUBERNETES = PROBER.exists() or SOAK and shutil.which('go')
 
 
 class Probed:
     """A node with a kubelet, a pod with a probe port, and those who are not the kubelet."""
 
-    def __init__(self, node, stack, tree=True, allow='permissive,exclusions,probes'):
+    def __init__(self, node, stack, tree=True):
         self.node, self._stack = node, stack
         kubepods = f'{node.cgroup_name}/kubepods'
-        node.agentd.flags += ['--kubepods', kubepods, '--redirect-allow', allow]
+        node.agentd.flags += ['--kubepods', kubepods]
         self.tree = node.cgroup('kubepods') if tree else None
         self._cable()
         node.agentd.start()
@@ -88,38 +92,36 @@ def test_the_kubelet_alone(probed, policy):
             assert place.call(probers.dials, address, port, 50, uid) == {str(IN): 50}, (name, address)
     assert p.kubelet.call(probers.alternate, pod.ip, PROBE, 20) == {str(PROBE): 20}
     assert p.noted() == 0
+    # Each of the 120 when it was dialled, and of no other.
     assert p.let_in(pod) == 120
     assert p.node.agentd.metric('agentd_redirect_connections_total', f'rule="{RULE}"', 'verdict="passed"') == 120
+    for args, expected in (('--probe', NODE, PROBE), RULE), (('--probe', NODE, OTHER), 'inbound'), ((NODE, PROBE), 'inbound'):
+        *words, port = args
+        told = p.node.agentd.ctl('redirect', 'explain', '--pod', pod.uid, *words, f'{pod.ip}:{port}')
+        assert told['rule'] == expected, args
 
 
-def test_with_syn_cookies(probed):
-    p = probed()
-    pod = p.pod()
-    live(pod)
-    sh(*pod.netns.command('sysctl', '-qw', 'net.ipv4.tcp_syncookies=2'))
-    for address in pod.ip, POD6:
-        assert p.kubelet.call(probers.dials, address, PROBE, 100) == {str(PROBE): 100}
-        assert p.host_pod.call(probers.dials, address, PROBE, 100) == {str(IN): 100}
-    assert p.noted() == 0
-
-
-def test_a_port_that_the_kubelet_left(probed):
+def test_who_only_looks_like_it(probed):
+    """All in the node's network, by root: the app is for the kubelet's own connections."""
     p = probed()
     pod = p.pod()
     live(pod)
     for address in pod.ip, POD6:
         left = p.kubelet.call(probers.ports_used, address, PROBE, 200)
         assert None not in left
-        assert p.host_pod.call(probers.from_ports, address, PROBE, left) == {str(IN): 200}
+        assert p.host_pod.call(probers.from_ports, address, PROBE, left) == {str(IN): 200}, 'ports that it just closed'
+    forward(p, pod)
+    sh(*pod.netns.command('sysctl', '-qw', 'net.ipv4.tcp_syncookies=2'))
+    for address in pod.ip, POD6:
+        assert p.kubelet.call(probers.dials, address, PROBE, 100) == {str(PROBE): 100}
+        assert p.host_pod.call(probers.dials, address, PROBE, 1000) == {str(IN): 1000}
+    assert p.noted() == 0
 
 
-def test_forwarded_traffic_with_the_nodes_address(probed):
-    p = probed()
-    pod = p.pod()
-    live(pod)
+def forward(p, pod):
+    """Of a client whose way to the pod leads over the node, which gives it the node's own address."""
     client = Bystander(p.node, 'client')
     p.node.pods.append(client)
-    # Its way to the pod leads over the node, which gives it the node's own address.
     sh('ip', 'link', 'add', 'fwd0', 'type', 'veth', 'peer', 'name', 'fwd0', 'netns', client.netns.name)
     sh('ip', 'addr', 'add', '10.99.0.1/24', 'dev', 'fwd0')
     sh('ip', 'link', 'set', 'fwd0', 'up')
@@ -129,13 +131,11 @@ def test_forwarded_traffic_with_the_nodes_address(probed):
     client.netns.ip('route', 'add', 'default', 'via', '10.99.0.1')
     sh('sysctl', '-qw', 'net.ipv4.ip_forward=1')
     sh('iptables', '-t', 'nat', '-A', 'POSTROUTING', '-o', 'node0', '-j', 'MASQUERADE')
-    try:
-        with Place(client.cgroup, client.netns.path) as place:
-            for _ in range(10):
-                assert place.call(probers.dials, pod.ip, PROBE, 10) == {str(IN): 10}
-                assert p.kubelet.call(probers.dials, pod.ip, PROBE, 10) == {str(PROBE): 10}
-    finally:
-        sh('iptables', '-t', 'nat', '-F')
+    with Place(client.cgroup, client.netns.path) as place:
+        for _ in range(5):
+            assert place.call(probers.dials, pod.ip, PROBE, 20) == {str(IN): 20}
+            assert p.kubelet.call(probers.dials, pod.ip, PROBE, 20) == {str(PROBE): 20}
+    sh('iptables', '-t', 'nat', '-F')
 
 
 def test_nobody_of_agentd_is_needed(probed):
@@ -182,30 +182,36 @@ def test_ports_come_and_go(probed):
     assert not (p.node.bpffs / 'agentd/v2/link_redirect_probe_sockops').exists(), 'a node without probe ports pays nothing'
     for ports, expected in ('8080,8081', PROBE), ('8081', IN), ('', IN):
         pod.write_manifest(redirect={'probe_ports': ports}, annotations={'ports': ports})
+        shown = [int(x) for x in ports.split(',') if x]
+        wait_for('the list', lambda w=shown: p.node.agentd.ctl('redirect')['redirect'][0]['probe_ports'] == w)
         wait_for('the ports', lambda e=expected: p.kubelet.call(probers.dials, pod.ip, PROBE) == {str(e): 1})
-        shown = p.node.agentd.ctl('redirect')['redirect'][0]['probe_ports']
-        assert shown == [int(x) for x in ports.split(',') if x]
 
 
-def test_explain(probed):
+@pytest.mark.skipif(not KUBERNETES, reason='needs tests/real/parts/build prober: make soak')
+def test_kubernetes_own_probes(probed):
+    """Its packages ask apps at the pod's addresses alone, behind a real Envoy that lets in mTLS only."""
+    if not PROBER.exists():
+        sh(TOP / 'tests/real/parts/build', 'prober', timeout=600)
     p = probed()
-    pod = p.pod()
-    live(pod)
+    pod = p.node.pod('pod', redirect={'probe_ports': '8080,8443,8082'})
+    pod.netns.ip('addr', 'add', f'{POD6}/64', 'dev', 'eth0', 'nodad')
+    p.node.istiod.set(pod.id, **mesh.captured_server([]))
+    log = pod.dir / 'prober.log'
+    Process(pod.netns.command(PROBER, 'serve', pod.ip, POD6), log, pod.cgroup)
+    wait_for('the apps', lambda: 'serving' in log.read_text())
+    pod.wait_served().start_envoy()
+    pod.wait_ready()
 
-    def rule(*args):
-        return p.node.agentd.ctl('redirect', 'explain', '--pod', pod.uid, *args)['rule']
-    assert rule('--probe', NODE, f'{pod.ip}:{PROBE}') == RULE
-    assert rule('--probe', NODE, f'{pod.ip}:{OTHER}') == 'inbound'
-    assert rule(NODE, f'{pod.ip}:{PROBE}') == 'inbound'
-
-
-def test_the_node_may_not_allow_it(probed):
-    p = probed(allow='permissive,exclusions')
-    pod = p.node.pod('pod', redirect={'probe_ports': str(PROBE)})
-
-    def why():
-        return next(x for x in p.node.agentd.ctl('redirect')['redirect'] if x['uid'] == pod.uid)['why_not']
-    assert 'does not allow probe ports' in wait_for('a reason', lambda: 'probe' in why() and why())
+    def ask(place, kind, address, port, path='/ok'):
+        return json.loads(place.call(sh, PROBER, 'probe', str(COUNT), kind, address, str(port), path))
+    for address in pod.ip, POD6:
+        for kind, port in ('http', 8080), ('https', 8443), ('tcp', 8080), ('grpc', 8082):
+            assert ask(p.kubelet, kind, address, port) == {'success': COUNT}, (kind, address)
+        assert ask(p.kubelet, 'http', address, 8080, '/redirect') == {'success': COUNT}
+        assert ask(p.kubelet, 'http', address, 8080, '/down') == {'failure': COUNT}
+        for kind, port in ('http', 8080), ('https', 8443):
+            assert ask(p.host_pod, kind, address, port) == {'failure': COUNT}, 'Envoy wants a certificate'
+    assert p.noted() == 0
 
 
 @pytest.mark.skipif(not SOAK, reason='100,000 dials')
@@ -217,4 +223,3 @@ def test_nothing_is_left(probed):
         assert p.kubelet.call(probers.dials, address, PROBE, 5000) == {str(PROBE): 5000}
     assert p.noted() == 0
     assert p.let_in(pod) == 100000
-    assert sockets  # the module that answers
