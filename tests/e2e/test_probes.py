@@ -79,11 +79,14 @@ def probed(capturing):
 def test_the_kubelet_alone(probed, policy):
     p = probed()
     pod = p.pod(policy)
+    other = Bystander(p.node)
+    p.node.pods.append(other)
     for address in pod.ip, POD6:  # no Envoy yet
         assert p.kubelet.call(probers.dials, address, PROBE, 3) == {str(PROBE): 3}
         stranger = p.host_pod.call(probers.dials, address, PROBE, 1, 0, None, 0.3)
         assert stranger == ({'TimeoutError': 1} if policy == 'strict' else {str(PROBE): 1})
     live(pod)
+    assert other.call(probers.dials, pod.ip, PROBE, 50) == {str(IN): 50}, 'root of another network namespace'
     for address in pod.ip, POD6:
         assert p.kubelet.call(probers.dials, address, PROBE, 50) == {str(PROBE): 50}
         for name, dials in {'a port that is not in the list': (p.kubelet, OTHER, 0), 'another user': (p.kubelet, PROBE, 1000),

@@ -3,6 +3,7 @@
  * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c tests/unit/worker/pod/row_rig.c
  */
 #include "common/err.h"
+#include "common/mem.h"
 #include "row_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
@@ -123,6 +124,24 @@ static void test_a_strict_pod_is_held_until_it_is_in_force(void **state)
 	assert_true(dumped(w, "in_force"));
 	assert_false(dumped(w, "inbound"));
 	fake_redirect_counters(w->link, -1, "none today");
+}
+
+static void test_its_probe_ports_are_shown(void **state)
+{
+	struct world *w = *state;
+	json_t *o;
+
+	plan.rules.nrows = 3;
+	plan.rules.rows[0] = (struct redirect_row){REDIRECT_PORT_PROBE, 8080};
+	plan.rules.rows[1] = (struct redirect_row){REDIRECT_PORT_INBOUND_EXCLUDE, 9090};
+	plan.rules.rows[2] = (struct redirect_row){REDIRECT_PORT_PROBE, 8081};
+	start(w);
+	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL); /* and the rules are let go */
+	fake_redirect_counters(w->link, -1, "none today");
+	o = row_show(row, w->r, NULL);
+	auto_free char *text = json_dumps(json_object_get(o, "probe_ports"), JSON_COMPACT);
+	assert_string_equal(text, "[8080,8081]");
+	json_decref(o);
 }
 
 static void test_a_refused_strict_pod_stays_held(void **state)
@@ -300,6 +319,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    AGENT_TEST(test_a_strict_pod_is_held_until_it_is_in_force),
+	    AGENT_TEST(test_its_probe_ports_are_shown),
 	    AGENT_TEST(test_a_refused_strict_pod_stays_held),
 	    AGENT_TEST(test_a_permissive_pod_is_not_held),
 	    AGENT_TEST(test_another_mode_lets_go),
