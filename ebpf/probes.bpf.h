@@ -5,10 +5,10 @@
  * ports are noted -> the pod's sk_lookup and gate find them noted, and the port in the pod's own
  * list: the app's listener has it -> the dialler's socket closes: not noted any more.
  *
- * It stays noted until then: of the handshake's last packet the gate sees the listener, and with SYN
- * cookies sk_lookup is asked again (status-listener.md 4).  A source address would prove nothing,
- * since forwarded traffic can have the node's; nor would the kubelet's cgroup, which is another one
- * after each restart.
+ * It stays noted until then: of the handshake's last packet the gate sees the listener, and with
+ * SYN cookies sk_lookup is asked again (status-listener.md 4).  A source address would prove
+ * nothing, since forwarded traffic can have the node's; nor would the kubelet's cgroup, which is
+ * another one after each restart.
  *
  * Every dial of the node comes by: nobody's fails here, and what is not root's leaves at once.
  * What is not known, or cannot be parsed, is nobody's: it goes to Envoy.

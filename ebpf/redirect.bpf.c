@@ -1,9 +1,10 @@
 /* redirect.bpf.c - the programs: where they hang, and what each does, in the order of a connection.
  *
  * Attached once, at the cgroup above all pods: connect, sendmsg, recvmsg, getpeername, post_bind,
- * sockops.  At the root of the tree, where some pod has probe ports: probe_connect, probe_sockops.  At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of
- * a strict one the gate, with sock_create, which tells it the node's own sockets.  In each pod's
- * network namespace: its own copy of sk_lookup.  Nowhere, but run by the broker: redirect_seek.
+ * sockops.  At the root of the tree, where some pod has probe ports: probe_connect, probe_sockops.
+ * At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of a strict
+ * one the gate, with sock_create, which tells it the node's own sockets.  In each pod's network
+ * namespace: its own copy of sk_lookup.  Nowhere, but run by the broker: redirect_seek.
  *
  * A process outside of every pod leaves by the first line of each program.  sockops and getsockopt
  * know nothing but the socket's storage (kernels.md 3.2).

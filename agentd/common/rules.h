@@ -14,7 +14,7 @@ enum {
 	REDIRECT_RULES_VERSION = 2,
 	REDIRECT_ROWS_MAX = 6 * 64, /* 64 ports or groups a list (security-rules.md 3) */
 	REDIRECT_PROBES_MAX = 64,
-	REDIRECT_CIDRS_MAX = 512,   /* 256 each of includes and excludes, with resolvers */
+	REDIRECT_CIDRS_MAX = 512, /* 256 each of includes and excludes, with resolvers */
 	REDIRECT_INTERFACES_MAX = 16,
 	REDIRECT_INTERFACE_SIZE = 16,
 };

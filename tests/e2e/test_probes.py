@@ -31,7 +31,7 @@ class Probed:
         kubepods = f'{node.cgroup_name}/kubepods'
         node.agentd.flags += ['--kubepods', kubepods]
         self.tree = node.cgroup('kubepods') if tree else None
-        self._cable()
+        node.network.plug_node(f'{NODE}/16', f'{NODE6}/64')
         node.agentd.start()
         self.kubelet = self.place('kubelet')
         if tree:
@@ -39,15 +39,6 @@ class Probed:
 
     def place(self, cgroup, namespace=None):
         return self._stack.enter_context(Place(self.node.cgroup(cgroup), namespace))
-
-    def _cable(self):
-        """Between the node and the pods' network."""
-        self.node.network.netns.ip('link', 'add', 'node0', 'type', 'veth', 'peer', 'name', 'node0', 'netns', str(os.getpid()))
-        self.node.network.netns.ip('link', 'set', 'node0', 'master', 'br0', 'up')
-        sh('ip', 'addr', 'add', f'{NODE}/16', 'dev', 'node0')
-        sh('ip', 'addr', 'add', f'{NODE6}/64', 'dev', 'node0', 'nodad')
-        sh('ip', 'link', 'set', 'node0', 'up')
-        self._stack.callback(sh, 'ip', 'link', 'del', 'node0')
 
     def pod(self, policy='strict', ports=PROBE, **redirect):
         pod = self.node.pod('pod', redirect={'policy': policy, 'probe_ports': str(ports), **redirect}).wait_served()
@@ -57,6 +48,12 @@ class Probed:
         return pod
 
     def noted(self):
+        """How many are; the last one's other end closes a moment later."""
+        with contextlib.suppress(TimeoutError):
+            wait_for('the last one to close', lambda: not self._noted(), 5)
+        return self._noted()
+
+    def _noted(self):
         with bpfmap.Map(f'{bpfmap.pins(self.node.bpffs)}/map_probes', 40) as m:
             return len(list(m.items()))
 

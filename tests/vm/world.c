@@ -211,7 +211,8 @@ static void wire(struct world *w)
 	shell(&w->peer, command);
 	snprintf(command, sizeof(command),
 	    "/bin/ip link add node1 type veth peer name eth3 netns %d && "
-	    "/bin/ip addr add 10.91.0.2/24 dev node1 && /bin/ip addr add fd91::2/64 dev node1 nodad "
+	    "/bin/ip addr add 10.91.0.2/24 dev node1 && /bin/ip addr add fd91::2/64 dev node1 "
+	    "nodad "
 	    "&& /bin/ip link set node1 up",
 	    w->pod.holder);
 	shell(&w->host, command);

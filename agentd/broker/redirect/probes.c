@@ -43,7 +43,10 @@ static int open_root(struct redirect *r, struct err *e)
 int redirect_probes_begin(struct redirect *r, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
+	const uint32_t zero = 0;
 
+	if (bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.probing), &zero, &r->probes.said))
+		return err_sys(e, "eBPF map probing");
 	snprintf(path, sizeof(path), "%s/link_redirect_probe_sockops", r->pins);
 	return access(path, F_OK) ? 0 : open_root(r, e);
 }
@@ -129,8 +132,7 @@ int redirect_probes_tell(struct redirect *r, struct err *e)
 	read_trees(r, now->trees);
 	warn_lost(&r->probes, any && !now->trees[0].id);
 	if (memcmp(now, &r->probes.said, sizeof(*now)) != 0) {
-		if (bpf_map_update_elem(
-			bpf_map__fd(r->bpf->maps.probing), &zero, now, BPF_ANY))
+		if (bpf_map_update_elem(bpf_map__fd(r->bpf->maps.probing), &zero, now, BPF_ANY))
 			return err_sys(e, "eBPF map probing");
 		r->probes.said = *now;
 	}

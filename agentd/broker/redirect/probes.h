@@ -21,7 +21,7 @@ struct redirect_probes {
 	struct redirect_probing said;
 };
 
-/* Attached, if an earlier broker did. */
+/* As an earlier broker left it: attached or not, and what it told. */
 int redirect_probes_begin(struct redirect *r, struct err *e);
 void redirect_probes_end(struct redirect *r);
 bool redirect_probes_own(const struct redirect *r, const struct bpf_program *p);

@@ -58,6 +58,8 @@ struct redirect *redirect_new(const struct redirect_place *at, struct err *e)
 		return NULL;
 	}
 	redirect_pods_adopt(r);
+	if (redirect_probes_tell(r, e))
+		log_error(NULL, "the kubelet is let in as before: %s", e->msg);
 	redirect_supersede(r);
 	if (!r->can.late)
 		log_warn(NULL, "restart an Envoy that listened before its pod's redirection began: "

@@ -311,8 +311,8 @@ static int read_probe_ports(struct reading *r, const char *key, const char *valu
 			rules->rows[i].number == r->node->status_port))
 			return err_set(e, ERR_INVALID,
 			    "redirect: %s has %u, must be ports (1 to 65535) other than Envoy's "
-			    "and agentd's: " TEXT(REDIRECT_RESERVED_PORTS),
-			    key, rules->rows[i].number);
+			    "and agentd's: %s",
+			    key, rules->rows[i].number, TEXT(REDIRECT_RESERVED_PORTS));
 	return 0;
 }
 

@@ -138,8 +138,8 @@ static void an_arrival_needs_no_user(void **state)
 
 static void a_probe_is_explained(void **state)
 {
-	const struct ctl c = {.words = {"10.0.0.2", "10.0.0.7:80"},
-	    .options = GIVEN({"pod", "u-1"}, {"probe", ""})};
+	const struct ctl c = {
+	    .words = {"10.0.0.2", "10.0.0.7:80"}, .options = GIVEN({"pod", "u-1"}, {"probe", ""})};
 
 	(void)state;
 	canned_answer(ANSWERED, 0);
@@ -233,8 +233,7 @@ int main(void)
 	    cmocka_unit_test(the_exit_status_says_whether_all_is_well),
 	    cmocka_unit_test(one_pod_shows_its_counters_by_rule),
 	    cmocka_unit_test(a_dial_is_explained), cmocka_unit_test(an_arrival_needs_no_user),
-	    cmocka_unit_test(a_probe_is_explained),
-	    cmocka_unit_test(what_is_no_question_is_usage),
+	    cmocka_unit_test(a_probe_is_explained), cmocka_unit_test(what_is_no_question_is_usage),
 	    cmocka_unit_test(a_name_of_two_pods_is_no_answer),
 	    cmocka_unit_test(decisions_are_lines), cmocka_unit_test(strange_answers_are_survived)};
 

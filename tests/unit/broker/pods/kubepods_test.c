@@ -83,8 +83,9 @@ static void test_each_usual_tree(void **state)
 static void test_where_trees_can_be(void **state)
 {
 	struct world *w = *state;
-	static const char usual[] = "/cg/kubepods.slice\0/cg/kubepods\0"
-				    "/cg/kubelet.slice/kubelet-kubepods.slice\0/cg/kubelet/kubepods\0";
+	static const char usual[] =
+	    "/cg/kubepods.slice\0/cg/kubepods\0"
+	    "/cg/kubelet.slice/kubelet-kubepods.slice\0/cg/kubelet/kubepods\0";
 
 	kubepods_trees(&w->o, "/cg", w->paths);
 	assert_memory_equal(w->paths, usual, sizeof(usual));

@@ -226,8 +226,8 @@ static void test_inbound(void **state)
 
 static void test_probe_ports(void **state)
 {
-	static const uint32_t bad[] = {0, 65536, 65536 + 8080, 15000, 15001, 15004, 15006, 15008, 15020,
-	    15021, 15053, 15090, 4001, 4002};
+	static const uint32_t bad[] = {0, 65536, 65536 + 8080, 15000, 15001, 15004, 15006, 15008,
+	    15020, 15021, 15053, 15090, 4001, 4002};
 
 	(void)state;
 	r.rows[0] = (struct redirect_row){REDIRECT_PORT_PROBE, 8080};

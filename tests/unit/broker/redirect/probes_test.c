@@ -137,7 +137,7 @@ static void test_trees_are_looked_for_each_time(void **state)
 static void test_the_next_broker_goes_on(void **state)
 {
 	struct place *p = *state;
-	int pod = place_cgroup(p, "pod"), above = open_above();
+	int pod = place_cgroup(p, "pod"), above = open_above(), fd;
 	const struct redirect_rules rules = rules_with(8080);
 	uint32_t before[8] = {0}, after[8] = {0};
 
@@ -147,9 +147,15 @@ static void test_the_next_broker_goes_on(void **state)
 	assert_int_equal(attached(above), 3);
 	assert_int_equal(place_attached(above, BPF_CGROUP_SOCK_OPS, after), 1);
 	assert_int_not_equal(before[0], after[0]); /* its own program, in the same link */
-	assert_true(is_told(p, 8080));		   /* nobody has told it of the pod yet */
-	redirect_audit(p->r, &place_nowhere);
+	assert_true(is_told(p, 8080));             /* nobody has told it of the pod yet */
+	assert_int_equal(redirect_audit(p->r, &place_nowhere).repaired, 0);
 	assert_true(is_told(p, 8080));
+	fd = place_pin(p, "link_redirect_probe_sockops");
+	assert_int_equal(bpf_link_detach(fd), 0);
+	close(fd);
+	rig_shell("rm %s/agentd/v%d/link_redirect_probe_sockops", p->bpffs, REDIRECT_LAYOUT);
+	place_restart(p);
+	assert_int_equal(attached(above), 3); /* for the ports that are told of */
 	redirect_remove(p->r, &web);
 	assert_false(is_told(p, 8080));
 	close(pod);
