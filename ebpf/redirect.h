@@ -12,12 +12,13 @@ enum {
 	/* Of the maps; part of the pins' path.  A new one keeps the pins' names, and the key of
 	   map_pods: so a broker takes over pods that one with another layout left
 	   (redirect/supersede.h). */
-	REDIRECT_LAYOUT = 1,
+	REDIRECT_LAYOUT = 2,
 	REDIRECT_PODS_MAX = 1024,
 	REDIRECT_DEPTH = 8, /* cgroups between the attach point and a process that are looked at */
 	REDIRECT_TREE_DEPTH = 32, /* known levels below the host's root: bits of pod_levels */
 	REDIRECT_SPREAD = 64,     /* loopback addresses that outbound connections are spread over */
 	REDIRECT_DNS_SLOTS = 4,   /* resolvers one unconnected socket can ask and tell apart */
+	REDIRECT_TREES_MAX = 4,   /* cgroups that the kubelet has all pods in */
 	REDIRECT_ROW_BITS = 16,   /* of an index: its row among the counters, from 1 on */
 	REDIRECT_ROW_MASK = (1 << REDIRECT_ROW_BITS) - 1,
 };
@@ -58,6 +59,7 @@ enum redirect_port_kind {
 	REDIRECT_PORT_INBOUND_INCLUDE,
 	REDIRECT_PORT_GROUP,     /* `number` is a gid */
 	REDIRECT_PORT_INTERFACE, /* `number` is an ifindex: what arrives there is not touched */
+	REDIRECT_PORT_PROBE,     /* inbound: the kubelet is let in */
 };
 struct redirect_port_key {
 	__u32 index, kind, number;
@@ -114,11 +116,23 @@ struct redirect_tuple {
 	__u32 port, pad;
 };
 
-/* A connection of Envoy to its own pod, from its SYN to its close: to be steered to Envoy again. */
+/* A connection of Envoy to its own pod, from its SYN to its close: to be steered to Envoy again.
+ * And one of the kubelet to any pod, to be let in: index 0. */
 struct redirect_self_key {
 	__u32 index;
 	__u16 source_port, port;
 	struct redirect_address source, address;
+};
+
+/* Whose dials may be the kubelet's, and where to (probes.bpf.h); the broker writes it.  All zero:
+ * nobody's. */
+struct redirect_tree {
+	__u64 id; /* of a cgroup above pods; 0: none */
+	__u32 level, pad;
+};
+struct redirect_probing {
+	struct redirect_tree trees[REDIRECT_TREES_MAX];
+	__u64 ports[65536 / 64]; /* bits: some pod has it among its probe ports */
 };
 
 struct redirect_listener_key {
@@ -167,6 +181,7 @@ enum redirect_verdict {
 	REDIRECT_DROP_GATE,        /* inbound, where nothing steers: the pod is not live */
 	REDIRECT_LOST_DESTINATION, /* Envoy's accepted socket found no tuple: it will refuse it */
 	REDIRECT_DROP_NO_MEMORY,   /* no storage for a socket: the connect fails */
+	REDIRECT_PASS_PROBE,       /* inbound: the kubelet, at a probe port */
 	REDIRECT_VERDICTS
 };
 

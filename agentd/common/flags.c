@@ -55,9 +55,12 @@ const struct flag flags_list[] = {
     BROKER("redirect-cgroup", FLAG_TEXT, "NAME", NULL,
 	"the cgroup above all pods: a path below the cgroup root (the root; without manifests "
 	"--kubepods)"),
-    BROKER("redirect-allow", FLAG_TEXT, "LIST", "permissive,exclusions",
+    BROKER("redirect-allow", FLAG_TEXT, "LIST", "permissive,exclusions,probes",
 	"what pods may ask for beside strict capture; strict: nothing; KEY=NUMBER: such a port or "
 	"id in place of istio's"),
+    BROKER("probes-cgroup", FLAG_TEXT, "NAME", NULL,
+	"a cgroup above the kubelet, which is let in to pods' probe ports: a path below the cgroup "
+	"root (the root)"),
     BROKER("bpffs", FLAG_TEXT, "DIR", "/sys/fs/bpf", "where eBPF programs are pinned"),
     BROKER("metrics", FLAG_TEXT, "ADDR:PORT", NULL,
 	"serve /metrics and /healthz there, to anybody who can reach it"),

@@ -64,6 +64,7 @@ static const struct target targets[] = {
     {"linger", SWITCH, FIELD(linger), 0},
     {"no-privsep", SWITCH, FIELD(no_privsep), 0},
     {"redirect-cgroup", NAME, FIELD(redirect_cgroup), 0},
+    {"probes-cgroup", CGROUP, FIELD(probes_cgroup), 0},
     {"redirect-allow", NAME, FIELD(redirect_allow), 0},
     {"bpffs", PATH, FIELD(bpffs), 0},
     {"metrics", ADDRESS, FIELD(metrics), 0},

@@ -30,6 +30,7 @@ struct broker_options {
 	bool redirect;               /* traffic by eBPF: broker/redirect/requests.h */
 	const char *log_level;       /* until the worker has told its own */
 	const char *redirect_cgroup; /* NULL: broker/redirect/requests.h */
+	const char *probes_cgroup;   /* above the kubelet, below the root; NULL: the root */
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;
 	const char *await;   /* the pod's uid, as it was given; REDIRECT_AWAIT only */

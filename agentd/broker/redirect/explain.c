@@ -49,6 +49,18 @@ static bool is_own(const struct redirect_pod *p, const struct redirect_address *
 	       (rules_cidr(p->index, a) & REDIRECT_CIDR_LOCAL);
 }
 
+/* The kubelet's own is let in also before the pod is live. */
+static int explain_probe(
+    const struct redirect *r, const struct redirect_pod *p, uint16_t port, struct err *e)
+{
+	if (!rules_listed(p->index, REDIRECT_PORT_PROBE, port))
+		return REDIRECT_TO_INBOUND;
+	if (!r->probes.said.trees[0].id)
+		return err_set(e, EAGAIN,
+		    "nobody is let in to probe ports: there is no kubepods tree (--kubepods)");
+	return REDIRECT_PASS_PROBE;
+}
+
 /* Not live: nothing steers it. */
 static int explain_arrival(const struct redirect *r, const struct redirect_pod *p,
     const struct redirect_arrival *a, struct err *e)
@@ -93,6 +105,11 @@ int redirect_explain(
 		if (state->seen && !is_own(&entry, &q->arrival.address))
 			return err_set(e, EINVAL,
 			    "neither the source nor the destination is an address of the pod");
+		if (q->probe && rules_inbound(&entry, &q->arrival) == REDIRECT_TO_INBOUND) {
+			int v = explain_probe(r, &entry, q->arrival.port, e);
+			if (v != REDIRECT_TO_INBOUND)
+				return v;
+		}
 		return explain_arrival(r, &entry, &q->arrival, e);
 	}
 	if (q->inbound)

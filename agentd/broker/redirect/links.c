@@ -121,10 +121,14 @@ int redirect_link(const struct redirect_link *l, struct err *e)
 bool redirect_link_of_node(
     const struct redirect *r, const struct bpf_program *p, struct redirect_link *out)
 {
+	const bool probes = redirect_probes_own(r, p);
+
 	*out = (struct redirect_link){.program = bpf_program__fd(p),
-	    .target = r->top.fd,
+	    .target = probes ? r->probes.fd : r->top.fd,
 	    .type = bpf_program__expected_attach_type(p)};
 	snprintf(out->path, sizeof(out->path), "%s/link_%s", r->pins, bpf_program__name(p));
+	if (probes)
+		return r->probes.fd >= 0;
 	return p != r->bpf->progs.redirect_getsockopt && p != r->bpf->progs.redirect_lookup &&
 	       p != r->bpf->progs.redirect_gate && p != r->bpf->progs.redirect_sock_create &&
 	       p != r->bpf->progs.redirect_seek && p != r->bpf->progs.redirect_collect;

@@ -93,10 +93,16 @@ static int start(struct redirect_requests *t, struct err *e)
 	struct redirect_place at = {.bpffs = t->rig.options->bpffs,
 	    .cgroup = cgroup,
 	    .home = t->rig.home,
+	    .root = t->kubelet,
+	    .trees = t->trees,
 	    .stays = !t->rig.options->redirect_cgroup};
 
 	if (pod_cgroup_root(t->rig.options, root) || pod_cgroup_top(t->rig.options, cgroup))
 		return err_set(e, EINVAL, "--redirect needs cgroup v2, which is not mounted");
+	snprintf(t->kubelet, sizeof(t->kubelet), "%s%s%s", root,
+	    t->rig.options->probes_cgroup ? "/" : "",
+	    t->rig.options->probes_cgroup ? t->rig.options->probes_cgroup : "");
+	kubepods_trees(t->rig.options, root, t->trees);
 	t->cgroups = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (t->cgroups < 0)
 		return err_sys(e, "%s", root);

@@ -27,6 +27,7 @@ struct redirect_requests {
 	struct redirect_traces *traces;
 	struct redirect_news_ring *news;
 	struct redirect_ceiling ceiling;
+	char kubelet[POD_CGROUP_TOP_SIZE], trees[KUBEPODS_SIZE]; /* redirect_place's */
 	struct cgroup_awaits awaits;
 	struct pod_sockets_rig dns;
 	struct broker_audit audit;

@@ -228,22 +228,6 @@ static int do_log(struct broker *b, struct request *q)
 	return 0;
 }
 
-/* That it is answered is what the worker wants to know. */
-static int do_beat(struct broker *b, struct request *q)
-{
-	const char *problem = b->ev.problem ? b->ev.problem(b->ctx) : NULL;
-	const uint64_t unsaid = log_unsaid();
-
-	q->reply->arg = (uint32_t)log_dropped();
-	if (unsaid)
-		snprintf(q->reply->why, sizeof(q->reply->why),
-		    "nobody reads the log: %llu lines of the broker were dropped",
-		    (unsigned long long)unsaid);
-	else if (problem)
-		snprintf(q->reply->why, sizeof(q->reply->why), "%s", problem);
-	return 0;
-}
-
 static int do_holds(struct broker *b, struct request *q)
 {
 	(void)b;
@@ -276,7 +260,6 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_DIAL] = do_dial,
     [LINK_CSI_REGISTERED] = do_csi_registered,
     [LINK_LOG] = do_log,
-    [LINK_BEAT] = do_beat,
     [LINK_HOLDS] = do_holds,
     [LINK_REDIRECT_SHUT] = do_redirect_shut,
 };
@@ -339,6 +322,8 @@ void requests_answer(struct broker *b, const struct broker_request *in)
 		q.reply_fd = -1;
 	} else if (ops_row(in->r.op)->answer == LINK_LISTED) {
 		return; /* it ends the list */
+	} else if (ops_row(in->r.op)->answer == LINK_SILENT) {
+		return;
 	}
 	broker_reply(b, &reply, q.given_fd >= 0 ? q.given_fd : q.reply_fd);
 	mem_closep(&q.given_fd);

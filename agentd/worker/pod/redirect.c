@@ -43,6 +43,7 @@ struct pod_redirect {
 	bool open;      /* a strict one, to be reached and to dial without its Envoy */
 	unsigned index; /* 0: not known */
 	struct redirect_counters baseline;
+	json_t *probe_ports;
 	struct redirect_rules
 	    *rules;            /* until they are in force; NULL: they are, or never will be */
 	struct back_off again; /* a refusal's reason may go */
@@ -197,6 +198,16 @@ static void on_directory(void *s)
 		link_redirect_del(c->shared->link, &r->setting, &c->pod->uid, on_let_go, r);
 }
 
+static json_t *probe_ports_of(const struct redirect_rules *rules)
+{
+	json_t *out = json_array();
+
+	for (uint32_t i = 0; i < rules->nrows; i++)
+		if (rules->rows[i].kind == REDIRECT_PORT_PROBE)
+			json_array_append_new(out, json_integer(rules->rows[i].number));
+	return out;
+}
+
 static int start(void *s, struct err *e)
 {
 	struct pod_redirect *r = s;
@@ -206,6 +217,7 @@ static int start(void *s, struct err *e)
 	(void)e;
 	r->mode = plan->mode;
 	r->strict = plan->rules.strict;
+	r->probe_ports = probe_ports_of(&plan->rules);
 	DL_APPEND(c->shared->redirect->pods, r);
 	if (plan->mode == REDIRECT_MODE_EBPF) {
 		err_set(&r->why, ERR_UNAVAILABLE, "redirection waits for the pod's cgroup");
@@ -222,6 +234,7 @@ static void stop(void *s)
 	link_call_cancel(&r->setting);
 	back_off_stop(&r->again);
 	free(take(r->rules));
+	json_decref(take(r->probe_ports));
 	DL_DELETE(r->context->shared->redirect->pods, r);
 }
 
@@ -278,8 +291,8 @@ static char *problem_of(const struct pod_redirect *r)
 	return mem_printf("%s%s", r->open ? "strict, OPEN: " : "", r->why.code ? r->why.msg : "");
 }
 
-/* mode, policy, in_force (the rules), inbound (redirected, too), open (though strict), why_not,
- * redirected, passed, dropped, counters{rule: n} without those that are 0 */
+/* mode, policy, probe_ports, in_force (the rules), inbound (redirected, too), open (though strict),
+ * why_not, redirected, passed, dropped, counters{rule: n} without those that are 0 */
 static json_t *dump_redirect(const struct pod_redirect *r)
 {
 	auto_free char *problem = problem_of(r);
@@ -289,6 +302,7 @@ static json_t *dump_redirect(const struct pod_redirect *r)
 	    "redirected", 0, "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
 
+	json_object_set(o, "probe_ports", r->probe_ports);
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
 		if (!count_of(r, v))
 			continue;

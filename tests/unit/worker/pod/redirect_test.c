@@ -164,6 +164,24 @@ static void test_a_strict_pod_that_is_open_is_said_to_be(void **state)
 	fake_redirect_counters(w->link, -1, "none today");
 }
 
+static void test_its_probe_ports_are_shown(void **state)
+{
+	struct world *w = *state;
+	json_t *o;
+
+	plan.rules.nrows = 3;
+	plan.rules.rows[0] = (struct redirect_row){REDIRECT_PORT_PROBE, 8080};
+	plan.rules.rows[1] = (struct redirect_row){REDIRECT_PORT_INBOUND_EXCLUDE, 9090};
+	plan.rules.rows[2] = (struct redirect_row){REDIRECT_PORT_PROBE, 8081};
+	start(w);
+	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL); /* and the rules are let go */
+	fake_redirect_counters(w->link, -1, "none today");
+	o = row_show(row, w->r, NULL);
+	auto_free char *text = json_dumps(json_object_get(o, "probe_ports"), JSON_COMPACT);
+	assert_string_equal(text, "[8080,8081]");
+	json_decref(o);
+}
+
 static void test_a_refused_strict_pod_stays_held(void **state)
 {
 	struct world *w = *state;
@@ -340,6 +358,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    AGENT_TEST(test_a_strict_pod_is_held_until_it_is_in_force),
 	    AGENT_TEST(test_a_strict_pod_that_is_open_is_said_to_be),
+	    AGENT_TEST(test_its_probe_ports_are_shown),
 	    AGENT_TEST(test_a_refused_strict_pod_stays_held),
 	    AGENT_TEST(test_a_permissive_pod_is_not_held),
 	    AGENT_TEST(test_another_mode_lets_go),
