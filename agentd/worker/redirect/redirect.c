@@ -445,11 +445,13 @@ bool redirect_is_strict(const struct pod *p, const struct redirect_node *n)
 {
 	struct redirect_plan plan = {.mode = n->mode, .rules.strict = n->strict};
 	struct reading r = {.out = &plan, .node = n};
-	const char *name;
 	struct err e;
 
-	for (int i = 0; i < NWHETHER; i++)
-		(void)keys[i].read(&r, name, value_of(p, &keys[i], &name), &e);
+	for (int i = 0; i < NWHETHER; i++) {
+		const char *name, *value = value_of(p, &keys[i], &name);
+
+		(void)keys[i].read(&r, name, value, &e);
+	}
 	return plan.mode == REDIRECT_MODE_EBPF && plan.rules.strict;
 }
 
