@@ -14,7 +14,7 @@ from .cluster import Cluster
 from .node import Node
 
 FAILED = TOP / 'build' / 'failed' / 'real'
-KINDS = os.environ.get('KUBE_NODES', 'container whole').split()
+KINDS = os.environ.get('KUBE_NODES', 'container whole systemd').split()
 
 
 def pytest_configure(config):
@@ -36,7 +36,7 @@ def this_run():
 def cluster(this_run, request):
     """A node that is up, with Istio's charts and ours installed."""
     root, cgroup = this_run
-    node = Node(root, cgroup, whole_tree=request.param == 'whole')
+    node = Node(root, cgroup, request.param)
     made = Cluster(node)
     try:
         node.boot()
