@@ -90,9 +90,13 @@ class Cluster:
         return next(p['metadata']['name'] for p in self.get('pods', namespace=namespace)
                     if p['metadata']['labels'].get('app') == app and 'deletionTimestamp' not in p['metadata'])
 
+    def _daemons(self):
+        """agentd's pods, without those of `helm test`."""
+        return [p['metadata'] for p in self.get('pods', namespace=RELEASE)
+                if any(o['kind'] == 'DaemonSet' for o in p['metadata'].get('ownerReferences', []))]
+
     def agentd_pods(self):
-        return [p['metadata']['name'] for p in self.get('pods', namespace=RELEASE)
-                if 'deletionTimestamp' not in p['metadata']]
+        return [p['name'] for p in self._daemons() if 'deletionTimestamp' not in p]
 
     def agentd_pod(self):
         only, = self.agentd_pods()
@@ -168,8 +172,8 @@ class Cluster:
         patch = ['-n', RELEASE, 'patch', 'daemonset', 'agentd', '--type=merge', '-p']
         place = '{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":%s}}}}}'
         self.kubectl(*patch, place % '"yes"')
-        wait_for('agentd to be away', lambda: not self.get('pods', namespace=RELEASE))
         try:
+            wait_for('agentd to be away', lambda: not self._daemons())
             yield
         finally:
             self.kubectl(*patch, place % 'null')
