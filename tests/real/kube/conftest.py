@@ -72,7 +72,7 @@ def keep(cluster, name, why):
     (folder / 'why.txt').write_text(why)
     for log in cluster.node.logs():
         shutil.copy(log, folder)
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):  # a pod's log may go meanwhile
         shutil.copytree(cluster.node.disk / 'var/log/pods', folder / 'pods')
     for page, ask in {'pods': lambda: cluster.kubectl('describe', 'pods', '-A'),
                       'status': lambda: cluster.agentctl('status'), 'redirect': lambda: cluster.agentctl('redirect'),
