@@ -121,7 +121,7 @@ class Cluster:
     def left_of(self, uids):
         """Mounts, directories and cgroups of these pods."""
         text = self.node.run('sh', '-c', 'cut -d" " -f5 /proc/self/mountinfo; find /var/lib/kubelet/pods /run/agentd/pods '
-                             '/run/agentd/state -mindepth 1 -maxdepth 1; find /sys/fs/cgroup -type d || :')  # some go meanwhile
+                             f'/run/agentd/state -mindepth 1 -maxdepth 1; find /sys/fs/cgroup{self.node.below} -type d || :')  # some go meanwhile
         return [line for line in text.splitlines() if any(u in line or u.replace('-', '_') in line for u in uids)]
 
     def redirection(self, pod):
