@@ -121,8 +121,13 @@ $(GEN)/%.bpf.o: ebpf/%.bpf.c $(BPF_SRC) Makefile
 $(GEN)/%.skel.h: $(GEN)/%.bpf.o
 	@{ echo '// NOLINTBEGIN'; bpftool gen skeleton $< name $*_bpf; echo '// NOLINTEND'; } >$@
 
+# A script inside the worker: its text as a C string of its name.
+SCRIPTS    := $(GEN)/status.lua.h
+$(GEN)/%.lua.h: agentd/worker/envoy/%.lua Makefile
+	@mkdir -p $(GEN); { echo 'static const char $*_lua[] ='; sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $<; echo ';'; } >$@
+
 # Generated headers come before anything that may include them; flags and the version are in every object.
-$(OUT)/obj/%.o: %.c Makefile VERSION | $(PB_SRC) $(SKELETON) $(SYSROOT)
+$(OUT)/obj/%.o: %.c Makefile VERSION | $(PB_SRC) $(SKELETON) $(SCRIPTS) $(SYSROOT)
 	@mkdir -p $(@D); echo "  CC    $(MODE) $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(OUT)/obj/gen/%.o: $(GEN)/%.c Makefile VERSION | $(PB_SRC) $(SYSROOT)
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -w -MMD -MP -c -o $@ $<
