@@ -78,7 +78,9 @@ enum link_answer {
 	/* kind = link_log, arg = log_level: how the broker logs from now on. */ \
 	X(LOG, 0, NO_POD, REPLIED, "log as the worker does") \
 	/* arg = KiB that the pod's connections hold of the worker's memory, now. */ \
-	X(HOLDS, 0, ADDED_POD, REPLIED, "hear what the pod holds")
+	X(HOLDS, 0, ADDED_POD, REPLIED, "hear what the pod holds") \
+	/* Its manifest was refused, and it would be strict: it is shut until it is asked for. */ \
+	X(REDIRECT_SHUT, 0, ANY_POD, REPLIED, "shut the strict pod whose manifest was refused")
 /* clang-format on */
 
 #define LINK_OP_NUMBER(op, ...) LINK_##op,

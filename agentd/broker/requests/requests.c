@@ -121,12 +121,20 @@ static int do_state_list(struct broker *b, struct request *q)
 
 static int do_redirect_set(struct broker *b, struct request *q)
 {
-	return redirect_requests_set(b->traffic, q->pod, q->r, q->fd, q->why);
+	if (!redirect_requests_set(b->traffic, q->pod, q->r, q->fd, q->why))
+		return 0;
+	q->reply->arg = redirect_requests_is_closed(b->traffic, q->pod);
+	return -1;
 }
 
 static int do_redirect_del(struct broker *b, struct request *q)
 {
 	return redirect_requests_end(b->traffic, &q->r->uid, q->why);
+}
+
+static int do_redirect_shut(struct broker *b, struct request *q)
+{
+	return redirect_requests_shut(b->traffic, &q->r->uid, q->why);
 }
 
 static int do_redirect_counters(struct broker *b, struct request *q)
@@ -253,6 +261,7 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_CSI_REGISTERED] = do_csi_registered,
     [LINK_LOG] = do_log,
     [LINK_HOLDS] = do_holds,
+    [LINK_REDIRECT_SHUT] = do_redirect_shut,
 };
 
 int requests_check(const struct broker_request *in, struct err *e)
@@ -305,8 +314,10 @@ void requests_answer(struct broker *b, const struct broker_request *in)
 	    .why = &why};
 
 	if (act(b, in, &q)) {
-		reply = (struct link_packet){
-		    .id = in->r.id, .what = LINK_REPLY, .code = why.code ? why.code : EIO};
+		reply = (struct link_packet){.id = in->r.id,
+		    .what = LINK_REPLY,
+		    .arg = in->r.op == LINK_REDIRECT_SET ? reply.arg : 0,
+		    .code = why.code ? why.code : EIO};
 		snprintf(reply.why, sizeof(reply.why), "%s", why.msg);
 		q.reply_fd = -1;
 	} else if (ops_row(in->r.op)->answer == LINK_LISTED) {

@@ -63,7 +63,7 @@ static void take_end_of_state(const struct link_call *was, struct link_heard *h)
 
 static void take_no_redirection(const struct link_call *was, struct link_heard *h)
 {
-	was->redirected(was->ctx, h->e, 0, NULL);
+	was->redirected(was->ctx, h->e, h->in->arg, NULL);
 }
 
 static void take_verdict(const struct link_call *was, struct link_heard *h)
@@ -101,4 +101,5 @@ const link_answer_taker link_answers[LINK_OP_END] = {
     [LINK_CSI_REGISTERED] = take_done,
     [LINK_LOG] = take_done,
     [LINK_HOLDS] = take_done,
+    [LINK_REDIRECT_SHUT] = take_done,
 };
