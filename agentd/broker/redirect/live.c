@@ -180,8 +180,7 @@ unsigned requests_note_of(const struct broker_pod *pod)
 	    r->inbound == POD_INBOUND_UNKNOWN && redirect_is_steered(programs(pod), &pod->uid);
 
 	return (pod_redirection_is_live(r) ? LINK_REDIRECT_INBOUND : 0) |
-	       (steered ? LINK_REDIRECT_STEERED : 0) |
-	       (left ? LINK_REDIRECT_LEFT : 0);
+	       (steered ? LINK_REDIRECT_STEERED : 0) | (left ? LINK_REDIRECT_LEFT : 0);
 }
 
 static void refuse_host(struct broker_pod *pod)

@@ -235,7 +235,8 @@ static int read_interfaces(struct reading *r, const char *key, const char *value
 
 		if (n >= REDIRECT_INTERFACE_SIZE || strspn(at, allowed) < n)
 			return bad(e, key, value,
-			    "names of interfaces, separated by commas: each of at most 15 characters, "
+			    "names of interfaces, separated by commas: each of at most 15 "
+			    "characters, "
 			    "which are letters, digits and _ . @ -");
 		if (n && rules->ninterfaces == REDIRECT_INTERFACES_MAX)
 			return bad(e, key, value, "at most 16 names of interfaces");
