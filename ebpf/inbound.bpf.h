@@ -111,10 +111,10 @@ static __always_inline int take_arrival(struct bpf_sk_lookup *ctx)
 	struct redirect_self_key key =
 	    self_key(p, &a.source, bpf_ntohs(ctx->remote_port), &a.address, a.port);
 	v = bpf_map_lookup_elem(&self_calls, &key) ? REDIRECT_TO_SELF : rules_inbound(p, &a);
+	if (v == REDIRECT_PASS_INBOUND_LOCAL)
+		return SK_PASS; /* it was counted as a dial, or is the broker's look-up */
 	if (v == REDIRECT_TO_INBOUND && is_noted(p, &key))
 		v = REDIRECT_PASS_PROBE;
-	if (v == REDIRECT_PASS_INBOUND_LOCAL && sought.index == index)
-		return SK_PASS; /* the broker looks for the pod's listeners, maybe */
 	count(index, v);
 	trace_arrival(p, v, &a);
 	return v == REDIRECT_TO_SELF || v == REDIRECT_TO_INBOUND ? steer(ctx, index) : SK_PASS;

@@ -348,10 +348,19 @@ static __always_inline bool is_any(struct bpf_sock_ops *ctx)
 	return !(e.local.word[0] | e.local.word[1] | e.local.word[2] | e.local.word[3]);
 }
 
-static __always_inline void on_listen(struct bpf_sock_ops *ctx, const struct redirect_socket *s)
+/* It dialled once, and disconnected: whoever it accepts would inherit what it dialled. */
+static __always_inline bool was_dialler(const struct redirect_socket *s)
+{
+	return s->kind == REDIRECT_SOCKET_DIALLED || s->kind == REDIRECT_SOCKET_DIRECT ||
+	       s->kind == REDIRECT_SOCKET_PROXY || s->kind == REDIRECT_SOCKET_DNS;
+}
+
+static __always_inline void on_listen(struct bpf_sock_ops *ctx, struct redirect_socket *s)
 {
 	struct redirect_listener_key key = {.index = s->index, .family = ctx->family};
 
+	if (was_dialler(s))
+		s->kind = REDIRECT_SOCKET_NOTHING;
 	if (s->kind != REDIRECT_SOCKET_LISTENS_IN)
 		return;
 	/* The first one stays: of a group the kernel chooses, and another is no better.  One at a

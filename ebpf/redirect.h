@@ -37,6 +37,7 @@ enum redirect_flag {
 	REDIRECT_DNS_ALL = 1 << 4,           /* whatever the server; else those marked DNS */
 	REDIRECT_GROUPS_INCLUDE = 1 << 5, /* only listed groups are captured; else all but these */
 	REDIRECT_TRACE = 1 << 6,          /* decisions go to the trace ring */
+	REDIRECT_SHUT = 1 << 30,          /* by the broker alone: nobody's rules (redirect/shut.h) */
 };
 
 struct redirect_pod {
@@ -87,8 +88,8 @@ enum {
 
 /* Of a socket, for its life; accepted sockets inherit their listener's. */
 enum redirect_socket_kind {
-	REDIRECT_SOCKET_DIALLED =
-	    1,                    /* sent to a capture port: address and port are the real ones */
+	REDIRECT_SOCKET_NOTHING,
+	REDIRECT_SOCKET_DIALLED,  /* sent to a capture port: address and port are the real ones */
 	REDIRECT_SOCKET_DIRECT,   /* dialled a capture port itself */
 	REDIRECT_SOCKET_PROXY,    /* Envoy's own connection: may be a call of the pod to itself */
 	REDIRECT_SOCKET_ACCEPTED, /* by Envoy: address and port are what the client dialled */

@@ -25,7 +25,20 @@ enum {
 	RUN_SIZE_MAX = 47, /* <run>/pods/<uid>/mount/.socket.new is a unix socket's address */
 };
 
-enum kind { PATH, FILE_PATH, CGROUP, NAME, ADDRESS, NUMBER, PLANE, SWITCH, REDIRECT, MODE, SEEN };
+enum kind {
+	PATH,
+	FILE_PATH,
+	CGROUP,
+	NAME,
+	ADDRESS,
+	NUMBER,
+	PLANE,
+	SWITCH,
+	REDIRECT,
+	MODE,
+	MODE_OF, /* with a value */
+	SEEN
+};
 
 /* Where a flag of common/flags.h goes. */
 struct target {
@@ -60,6 +73,8 @@ static const struct target targets[] = {
     {"redirect", REDIRECT, FIELD(redirect), 0},
     {"check", MODE, 0, BROKER_CHECK},
     {"redirect-uninstall", MODE, 0, REDIRECT_UNINSTALL},
+    {"redirect-gate", MODE, 0, REDIRECT_GATE},
+    {"redirect-await", MODE_OF, FIELD(await), REDIRECT_AWAIT},
     {"check-state", MODE, 0, BROKER_CHECK_STATE},
     {"version", MODE, 0, BROKER_SHOW_VERSION},
     {"help", MODE, 0, BROKER_HELP},
@@ -176,6 +191,9 @@ static int set(struct broker_options *o, const struct target *f, const char *val
 		break;
 	case FILE_PATH:
 		o->config_named = true;
+		break;
+	case MODE_OF:
+		o->mode = f->mode;
 		break;
 	case NAME:
 		break;

@@ -3,6 +3,7 @@
 #include "explain.h"
 #include "common/err.h"
 #include "ebpf/rules.h"
+#include "listeners.h"
 #include "table.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -61,13 +62,16 @@ static int explain_probe(
 }
 
 /* Not live: nothing steers it. */
-static int explain_arrival(const struct redirect_pod_state *state, const struct redirect_pod *p,
+static int explain_arrival(const struct redirect *r, const struct redirect_pod *p,
     const struct redirect_arrival *a, struct err *e)
 {
+	const struct redirect_pod_state *state = redirect_pod_at(r, p->index);
 	enum redirect_verdict v = rules_inbound(p, a);
 
-	if (v != REDIRECT_TO_INBOUND || !state->rules || state->live)
+	if (v != REDIRECT_TO_INBOUND || !state->rules)
 		return (int)v;
+	if (state->live)
+		return redirect_listeners_known(r, p->index) ? (int)v : REDIRECT_DROP_NO_LISTENER;
 	if (state->rules->strict)
 		return REDIRECT_DROP_GATE;
 	return err_set(e, EAGAIN,
@@ -106,7 +110,7 @@ int redirect_explain(
 			if (v != REDIRECT_TO_INBOUND)
 				return v;
 		}
-		return explain_arrival(state, &entry, &q->arrival, e);
+		return explain_arrival(r, &entry, &q->arrival, e);
 	}
 	if (q->inbound)
 		q->flow.source = q->arrival.source;

@@ -275,6 +275,14 @@ int redirect_link_gate(
 	return link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
 }
 
+bool redirect_link_has_gate(const struct redirect *r, const struct redirect_pod_state *p)
+{
+	char path[REDIRECT_PATH_SIZE];
+
+	pin_path(r, &p->uid, gate_pin, path);
+	return redirect_link_cgroup(path) == p->cgroup;
+}
+
 void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p)
 {
 	unpin(r, &p->uid, gate_pin);

@@ -37,6 +37,35 @@ bool redirect_gone(const struct redirect *r, const struct uuid *pod)
 	return p && p->gone;
 }
 
+bool redirect_is_steered(const struct redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p && p->live && !p->gone;
+}
+
+bool redirect_is_shut(const struct redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p && p->cgroup && (p->entry.flags & REDIRECT_SHUT);
+}
+
+/* A pod whose cgroup holds another one's closes that, too. */
+bool redirect_is_closed(const struct redirect *r, int cgroup)
+{
+	const struct redirect_pod_state *p;
+	uint64_t above[REDIRECT_DEPTH];
+	struct err e;
+
+	if (redirect_place_check(&r->top, cgroup, above, &e))
+		return false;
+	DL_FOREACH (r->pods, p)
+		if (redirect_pod_holds(p, above) && redirect_link_has_gate(r, p))
+			return true;
+	return false;
+}
+
 void redirect_pods(struct redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx)
 {
 	struct redirect_pod_state *p, *tmp;

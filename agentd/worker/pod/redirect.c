@@ -40,6 +40,7 @@ struct pod_redirect {
 	enum redirect_mode mode;
 	bool strict, in_force, inbound;
 	bool left;      /* in force for no process of the pod */
+	bool open;      /* a strict one, to be reached and to dial without its Envoy */
 	unsigned index; /* 0: not known */
 	struct redirect_counters baseline;
 	json_t *probe_ports;
@@ -63,8 +64,9 @@ static void note(struct pod_redirect *r, const struct err *e, unsigned bits)
 {
 	const bool was_well = r->in_force && !r->why.code, inbound = bits & LINK_REDIRECT_INBOUND;
 
-	r->inbound = inbound;
+	r->inbound = bits & (LINK_REDIRECT_INBOUND | LINK_REDIRECT_STEERED);
 	r->left = bits & LINK_REDIRECT_LEFT;
+	r->open = r->left && r->strict;
 	r->why = e ? *e : (struct err){.code = 0};
 	if (e)
 		log_error(r->context->pod->label, "traffic is %s: %s",
@@ -147,6 +149,7 @@ static void on_set(
 
 	r->in_force = !e;
 	r->left = false;
+	r->open = e && r->strict && !index;
 	r->why = e ? *e : (struct err){.code = 0};
 	r->index = e || index > REDIRECT_PODS_MAX ? 0 : index;
 	if (baseline)
@@ -282,14 +285,21 @@ static void add_to(json_t *o, const char *key, uint64_t n)
 	json_object_set_new(o, key, json_integer(was + (json_int_t)n));
 }
 
-/* mode, policy, probe_ports, in_force (the rules), inbound (redirected, too), why_not, redirected,
- * passed, dropped, counters{rule: n} without those that are 0 */
+/* So that nobody overlooks it. */
+static char *problem_of(const struct pod_redirect *r)
+{
+	return mem_printf("%s%s", r->open ? "strict, OPEN: " : "", r->why.code ? r->why.msg : "");
+}
+
+/* mode, policy, probe_ports, in_force (the rules), inbound (redirected, too), open (though strict),
+ * why_not, redirected, passed, dropped, counters{rule: n} without those that are 0 */
 static json_t *dump_redirect(const struct pod_redirect *r)
 {
-	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
+	auto_free char *problem = problem_of(r);
+	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
 	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
-	    r->in_force && !r->left, "inbound", r->inbound, "why_not",
-	    r->why.code ? r->why.msg : "", "redirected", 0, "passed", 0, "dropped", 0);
+	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "why_not",
+	    problem, "redirected", 0, "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
 
 	json_object_set(o, "probe_ports", r->probe_ports);
@@ -320,9 +330,14 @@ static void show(void *s, json_t *o, const char *name)
 static void measure(void *s, const char *labels)
 {
 	const struct pod_redirect *r = s;
+	struct metric *open = metric_gauge("agentd_redirect_open",
+	    "1: the strict pod can be reached, and can dial, without its Envoy: agentctl redirect "
+	    "says why.");
 	struct metric *connections = metric_counter("agentd_redirect_connections_total",
 	    "Connections of a pod, by what the eBPF programs decided and by which rule.");
 
+	if (r->mode == REDIRECT_MODE_EBPF && r->strict)
+		metric_set(open, labels, r->open);
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
 		auto_free char *text = NULL;
 

@@ -233,8 +233,11 @@ static int read_interfaces(struct reading *r, const char *key, const char *value
 	for (const char *at = value; *at;) {
 		size_t n = strcspn(at, ",");
 
-		if (n >= REDIRECT_INTERFACE_SIZE || strspn(at, allowed) < n ||
-		    (n && rules->ninterfaces == REDIRECT_INTERFACES_MAX))
+		if (n >= REDIRECT_INTERFACE_SIZE || strspn(at, allowed) < n)
+			return bad(e, key, value,
+			    "names of interfaces, separated by commas: each of at most 15 characters, "
+			    "which are letters, digits and _ . @ -");
+		if (n && rules->ninterfaces == REDIRECT_INTERFACES_MAX)
 			return bad(e, key, value, "at most 16 names of interfaces");
 		if (n)
 			memcpy(rules->interfaces[rules->ninterfaces++], at, n);
@@ -366,7 +369,7 @@ static const struct key {
     {"drop_invalid", NULL, "INVALID_DROP", "false", read_needless},
     {"dual_stack", NULL, "ISTIO_DUAL_STACK", "false", read_needless},
 };
-enum { NKEYS = sizeof(keys) / sizeof(keys[0]) };
+enum { NKEYS = sizeof(keys) / sizeof(keys[0]), NWHETHER = 3 /* mode to policy */ };
 
 /* --- reading --- */
 
@@ -435,6 +438,18 @@ int redirect_read(
 	}
 	cidr_flatten(&out->rules);
 	return 0;
+}
+
+bool redirect_is_strict(const struct pod *p, const struct redirect_node *n)
+{
+	struct redirect_plan plan = {.mode = n->mode, .rules.strict = n->strict};
+	struct reading r = {.out = &plan, .node = n};
+	const char *name;
+	struct err e;
+
+	for (int i = 0; i < NWHETHER; i++)
+		(void)keys[i].read(&r, name, value_of(p, &keys[i], &name), &e);
+	return plan.mode == REDIRECT_MODE_EBPF && plan.rules.strict;
 }
 
 void redirect_keys_each(void (*one)(void *ctx, const char *flag, const char *annotation,

@@ -185,6 +185,13 @@ static void test_exclusions(void **state)
 	forbid();
 }
 
+static void refused_port(uint16_t *of_r, const char *why)
+{
+	captured();
+	*of_r = 8080;
+	refused(EPERM, why);
+}
+
 /* Ports of the app that let their traffic past Envoy, or to the app in its place. */
 static void test_inbound(void **state)
 {
@@ -207,15 +214,9 @@ static void test_inbound(void **state)
 	r.rows[0] = (struct redirect_row){REDIRECT_PORT_INBOUND_INCLUDE, 80};
 	r.flags &= ~(uint32_t)REDIRECT_INBOUND_ALL;
 	refused(EPERM, "inbound exclusions");
-	captured();
-	r.tunnel_port = 8080;
-	refused(EPERM, "inbound_tunnel_port 8080, but 15008");
-	captured();
-	r.outbound_port = 8080;
-	refused(EPERM, "envoy_port 8080, but 15001");
-	captured();
-	r.inbound_port = 8080;
-	refused(EPERM, "inbound_capture_port 8080, but 15006");
+	refused_port(&r.tunnel_port, "inbound_tunnel_port 8080, but 15008");
+	refused_port(&r.outbound_port, "envoy_port 8080, but 15001");
+	refused_port(&r.inbound_port, "inbound_capture_port 8080, but 15006");
 	captured();
 	c.status_port = 15099;
 	refused(EPERM, "inbound exclusions");

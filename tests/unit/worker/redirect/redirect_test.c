@@ -235,9 +235,10 @@ static void test_interfaces(void **state)
 	assert_string_equal(plan.rules.interfaces[0], "eth1");
 	assert_string_equal(plan.rules.interfaces[1], "net-1.2@x");
 	with("istio_exclude_interfaces", "abcdefghijklmno");
-	refused("istio_exclude_interfaces", "abcdefghijklmnop", "at most 16 names");
-	refused("istio_exclude_interfaces", "eth0/1", "at most 16 names");
-	refused("istio_exclude_interfaces", "eth+", "at most 16 names");
+	refused("istio_exclude_interfaces", "abcdefghijklmnop", "of at most 15 characters");
+	refused("istio_exclude_interfaces", "abcdefghijklmnopqrs", "of at most 15 characters");
+	refused("istio_exclude_interfaces", "eth0/1", "letters, digits");
+	refused("istio_exclude_interfaces", "eth+", "letters, digits");
 	with("istio_exclude_interfaces", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p");
 	refused(
 	    "istio_exclude_interfaces", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q", "at most 16 names");
