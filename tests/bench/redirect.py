@@ -300,41 +300,63 @@ def others(node, _ways):
 
 # --- the kubelet's probes, and who is below their programs without being it ---
 
-def probe_us(node, cgroup, to):
-    """Of one connection, with a request and an answer, from the node."""
+PROBE = PORT + 1  # of one pod only: dials of PORT are other processes'
+
+
+def from_node(node, cgroup, to, port):
+    """Connections, with a request and an answer each, one at a time."""
     log = node.dir / 'probes.log'
     log.unlink(missing_ok=True)
-    if Process([DIAL, 'short', to, PORT, 1, 64, SECONDS], log, cgroup).wait(60):
+    if Process([DIAL, 'short', to, port, 1, 64, SECONDS], log, cgroup).wait(60):
         raise ValueError(log.read_text())
-    found = json.loads(log.read_text())
-    return found['seconds'] / found['n'] * 1e6
+    return json.loads(log.read_text())
+
+
+def probes_own_time(node, dial):
+    """Of the programs that let the kubelet in: name -> runs and nanoseconds of each connection."""
+    with counted():
+        before = pinned_programs(node.bpffs)
+        n = dial()['n']
+        after = pinned_programs(node.bpffs)
+    return {p['name']: [(p.get(what, 0) - before[number].get(what, 0)) / n for what in ('run_cnt', 'run_time_ns')]
+            for number, p in after.items() if p['name'].startswith('redirect_probe')}
+
+
+def probed_pod(node):
+    pod = node.pod('probed', above='mesh/', redirect={'mode': 'ebpf', 'probe_ports': str(PROBE)})
+    Process(pod.netns.command(DIAL, 'serve', PROBE), pod.dir / 'dial.log', pod.cgroup)
+    node.istiod.set(pod.id, **mesh.captured_plain())
+    pod.start_envoy()
+    pod.wait_ready()
+    return pod
 
 
 def kubelet(node, ways):
     """Last of all: from the first pod with probe ports on, its programs are above every process of the node."""
-    free, below = Cgroup(f'{node.cgroup_name}-free'), node.cgroup('plain-below')
-    netns = Netns(f'{node.name}.other')
+    free, below, prober = Cgroup(f'{node.cgroup_name}-free'), node.cgroup('below'), node.cgroup('kubelet')
+    netns = Netns(f'{node.name}.calls')
     node.network.plug_node('10.77.200.1/16')
     e2e.sh('sysctl', '-qw', 'net.ipv4.tcp_tw_reuse=1', 'net.ipv4.ip_local_port_range=10000 60999')
     try:
-        pod = node.pod('probed', above='mesh/', redirect={'mode': 'ebpf', 'probe_ports': str(PORT)})
-        Process(pod.netns.command(DIAL, 'serve', PORT), pod.dir / 'dial.log', pod.cgroup)
-        node.istiod.set(pod.id, **mesh.captured_plain())
-        pod.start_envoy()
-        pod.wait_ready()
-        prober, found = node.cgroup('kubelet'), {pod.ip: [], ways[DIRECT].server.ip: []}
+        to = {'direct': (free, ways[DIRECT].server.ip, PORT), 'let in': (prober, probed_pod(node).ip, PROBE)}
+        found = {name: [] for name in to}
         for turn in range(ROUNDS * TURNS):
-            for to in list(found)[::1 if turn % 2 else -1]:
-                found[to].append(probe_us(node, prober, to))
-        ratios = [a / b for a, b in zip(*found.values())]
-        row("a kubelet's probe, one at a time", 'direct', 'let in', 'ratio', 'turns', 'goal')
-        row('  us', *(f'{statistics.median(us):,.1f}' for us in reversed(found.values())),
-            f'{statistics.median(ratios):.2f}', spread(ratios), '1.10')
+            for name in list(to)[::1 if turn % 2 else -1]:
+                found[name].append(from_node(node, *to[name])['p50'])
+        ratios = [a / b for a, b in zip(found['let in'], found['direct'])]
+        row("a kubelet's probe, one at a time", *to, 'ratio', 'turns', 'goal')
+        row('  p50 us', *(f'{statistics.median(us):,.0f}' for us in found.values()), f'{statistics.median(ratios):.2f}',
+            spread(ratios), '1.10')
+        row('its programs, a connection', 'runs', 'ns', 'ns a run')
+        for who, dialled in (('the kubelet', to['let in']), ('other root', (below, *to['direct'][1:]))):
+            for name, (runs, ns) in probes_own_time(node, lambda d=dialled: from_node(node, *d)).items():
+                if runs > 0.01:
+                    row(f'  {who}: {name}', f'{runs:.1f}', f'{ns:,.0f}', f'{ns / runs:.0f}')
         calls = json.loads(run(*netns.command(CALLS, free.path, below.path), timeout=120).stdout)
     finally:
         netns.remove()
-        free.remove()
-    row("root, below the probes' programs", 'outside, ns', 'below, ns', 'ratio', 'half of them', 'goal')
+        e2e.remove_cgroup(free.path)
+    row("other root, below the probes' programs", 'outside, ns', 'below, ns', 'ratio', 'half of them', 'goal')
     for call, f in calls.items():
         row(f'  {call}', *(f'{ns:,.0f}' for ns in f['ns']), f'{f["ratio"][0]:.3f}',
             '{1:.3f}-{2:.3f}'.format(*f['ratio']), '1.02' if call == 'TCP connect()' else '')

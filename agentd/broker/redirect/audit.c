@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "links.h"
 #include "listeners.h"
+#include "probes.h"
 #include "rows.h"
 #include "table.h"
 #include <bpf/libbpf.h>

@@ -16,6 +16,7 @@
 #include "links.h"
 #include "listeners.h"
 #include "place.h"
+#include "probes.h"
 #include "rows.h"
 #include "supersede.h"
 #include "table.h"
