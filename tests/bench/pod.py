@@ -107,7 +107,7 @@ def memory(pods):
 
 
 def main():
-    load_before, begun = os.getloadavg(), time.monotonic()
+    load_before, begun = os.getloadavg()[0], time.monotonic()
     prober = {'ISTIO_KUBE_APP_PROBERS': json.dumps({PROBER: {'httpGet': {'path': '/ok', 'port': APP}, 'timeoutSeconds': 1}}),
               'ISTIO_PROMETHEUS_ANNOTATIONS': json.dumps({'port': str(APP), 'path': '/current'})}
     with e2e.run() as made:
