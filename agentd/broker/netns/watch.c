@@ -72,6 +72,7 @@ static int look(void *ctx, struct err *e)
 {
 	struct visit *v = ctx;
 
+	v->seen->cookie = netns_cookie();
 	find_interfaces(v->view->rules(v->view->ctx), v->seen);
 	v->seen->nroutes =
 	    netns_route_list(v->seen->routes, v->seen->interfaces, v->seen->ninterfaces);
