@@ -295,6 +295,6 @@ static __always_inline bool envoy_is_home(const struct redirect_pod *p, __u32 fa
  */
 static __always_inline bool is_inside(const struct redirect_pod *p, __u64 netns)
 {
-	return p->home && p->home != netns &&
+	return p->home && p->home != netns && !(p->flags & REDIRECT_SHUT) &&
 	       (envoy_is_home(p, AF_INET) || envoy_is_home(p, AF_INET6));
 }

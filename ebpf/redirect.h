@@ -106,8 +106,8 @@ struct redirect_socket {
 	__u16 kind, port;
 	union {
 		struct redirect_address address;
-		struct {             /* of one that listens, or may */
-			__u64 netns; /* cookie of its network namespace; 0: not known */
+		struct {                 /* of one that listens, or may */
+			__u64 netns;     /* cookie of its network namespace; 0: not known */
 			__u32 look, pad; /* the last one that found it */
 		} made;
 	};

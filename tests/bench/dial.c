@@ -2,8 +2,8 @@
  *
  *   serve PORT COUNT         answers, at so many ports
  *   short|keep ADDRESS PORT PARALLEL SIZE SECONDS [MOST]
- *                            asks for SIZE bytes, PARALLEL at a time: each time on a new connection,
- *                            MOST of them, or on one for ever
+ *                            asks for SIZE bytes, PARALLEL at a time: each time on a new
+ * connection, MOST of them, or on one for ever
  *
  * A request is REQUEST bytes, the first four of them the size of the answer.  An operation of
  * `short` lasts from connect() to the answer's last byte.  One thread, so that what is measured is
@@ -104,8 +104,8 @@ static void listen_at(int epoll, const char *port, int offset)
 	struct served *l = mem_zalloc(sizeof(*l));
 
 	any.sin_port = htons((uint16_t)(ntohs(any.sin_port) + offset));
-	*l = (struct served){
-	    .fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), .listens = true};
+	*l =
+	    (struct served){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), .listens = true};
 	setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
 	if (bind(l->fd, (const struct sockaddr *)&any, sizeof(any)) || listen(l->fd, 4096))
 		die("the port is taken");

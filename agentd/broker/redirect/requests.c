@@ -74,6 +74,13 @@ static struct redirect_targets targets(struct redirect_requests *t)
 	return (struct redirect_targets){cgroup_of, on_netns_asked, on_directory, t};
 }
 
+void requests_hear(struct redirect_requests *t, const struct uuid *uid)
+{
+	const struct redirect_targets at = targets(t);
+
+	redirect_audit_pod(t->redirect, uid, &at);
+}
+
 static bool on_audit(void *ctx)
 {
 	struct redirect_requests *t = ctx;
@@ -190,13 +197,11 @@ static int set(struct broker_pod *pod, struct redirect_where at, const struct re
     struct err *e)
 {
 	struct redirect_requests *t = pod->redirection.by;
-	const struct redirect_targets all = targets(t);
 	int rc;
 
 	broker_audit_own_begins(&t->audit);
 	rc = redirect_set(t->redirect, &pod->uid, at, rules, e);
-	if (!rc)
-		redirect_audit_pod(t->redirect, &pod->uid, &all);
+	requests_hear(t, &pod->uid);
 	broker_audit_own_ends(&t->audit);
 	return rc;
 }
