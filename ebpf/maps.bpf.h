@@ -291,7 +291,7 @@ static __always_inline bool envoy_is_home(const struct redirect_pod *p, __u32 fa
  *
  * The pod's own is the one where its Envoy listens now: the kernel takes a socket that goes out of
  * `listeners`, whoever is there to notice.  An earlier sandbox's cookie alone would let the next
- * sandbox out.  Not for programs that can give no reference back: post_bind, sock_create, sockops.
+ * sandbox out.  Not for programs that can give no reference back (kernels.md 3.10).
  */
 static __always_inline bool is_inside(const struct redirect_pod *p, __u64 netns)
 {
