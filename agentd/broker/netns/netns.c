@@ -53,6 +53,13 @@ static uint64_t cookie_of(int socket)
 	return getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) ? 0 : cookie;
 }
 
+uint64_t netns_cookie(void)
+{
+	auto_close int here = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	return cookie_of(here);
+}
+
 static bool is_netns(int fd)
 {
 	return ioctl(fd, NS_GET_NSTYPE) == CLONE_NEWNET;
@@ -84,8 +91,7 @@ int netns_home_open(struct netns_home *h, struct broker_fdstore *k, struct err *
 	if (h->fd < 0 || fstat(h->fd, &st))
 		return err_sys(e, "/proc/self/ns/net");
 	h->own = h->init = id_of(&st);
-	auto_close int here = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	h->own.cookie = cookie_of(here);
+	h->own.cookie = netns_cookie();
 	h->init_fd = open_init(k);
 	if (h->init_fd < 0)
 		return 0;

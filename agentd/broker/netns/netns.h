@@ -31,6 +31,8 @@ void netns_home_close(struct netns_home *h); /* kept descriptors stay kept */
 bool netns_is_home(const struct netns_home *h, int netns);
 bool netns_is_own(const struct netns_home *h, int netns); /* the first one */
 
+uint64_t netns_cookie(void); /* of the one that we are in; 0: as above */
+
 /* An fd of the namespace in which the peer of the accepted unix stream `conn` made its socket;
  * refused for anything else than such a connection and for a namespace of `h`. */
 int netns_of(const struct netns_home *h, int conn, struct netns_id *id, struct err *e);

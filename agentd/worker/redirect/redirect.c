@@ -311,7 +311,7 @@ static int read_probe_ports(struct reading *r, const char *key, const char *valu
 		return -1;
 	for (uint32_t i = 0; i < rules->nrows; i++)
 		if (rules->rows[i].kind == REDIRECT_PORT_PROBE &&
-		    (!redirect_rules_can_probe(rules, rules->rows[i].number) ||
+		    (!rules_can_probe(rules, rules->rows[i].number) ||
 			rules->rows[i].number == r->node->status_port))
 			return err_set(e, ERR_INVALID,
 			    "redirect: %s has %u, must be ports (1 to 65535) other than Envoy's "
@@ -449,7 +449,6 @@ bool redirect_is_strict(const struct pod *p, const struct redirect_node *n)
 
 	for (int i = 0; i < NWHETHER; i++) {
 		const char *name, *value = value_of(p, &keys[i], &name);
-
 		(void)keys[i].read(&r, name, value, &e);
 	}
 	return plan.mode == REDIRECT_MODE_EBPF && plan.rules.strict;
