@@ -568,6 +568,7 @@ static const struct env_key rows[] = {
     ROW("INBOUND_CAPTURE_PORT", used),
     ROW("INBOUND_TUNNEL_PORT", used),
     ROW("ISTIO_INBOUND_PORTS", used),
+    ROW("AGENTD_PROBE_PORTS", used),
     ROW("ISTIO_LOCAL_EXCLUDE_PORTS", used),
     ROW("ISTIO_SERVICE_CIDR", used),
     ROW("ISTIO_SERVICE_EXCLUDE_CIDR", used),
