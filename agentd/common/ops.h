@@ -80,7 +80,9 @@ enum link_answer {
 	 * on its side, or "". */ \
 	X(BEAT, 0, NO_POD, REPLIED, "answer") \
 	/* arg = KiB that the pod's connections hold of the worker's memory, now. */ \
-	X(HOLDS, 0, ADDED_POD, REPLIED, "hear what the pod holds")
+	X(HOLDS, 0, ADDED_POD, REPLIED, "hear what the pod holds") \
+	/* A memfd of struct redirect_names: what istiod told the pods. */ \
+	X(REDIRECT_NAMES, 1, NO_POD, REPLIED, "know the names of the pods")
 /* clang-format on */
 
 #define LINK_OP_NUMBER(op, ...) LINK_##op,

@@ -1,8 +1,11 @@
-/* dns.c - the mark of a socket that answers a pod's DNS (ebpf/dns.bpf.h).
+/* dns.c - the mark of a socket that answers a pod's DNS (ebpf/dns.bpf.h), and the names that were
+ * answered: what is left of it when nobody answers (ebpf/names.bpf.h).
  *
- * It names the pod's index, so that a socket of a pod that is gone answers for nobody.
+ * The mark names the pod's index, so that a socket of a pod that is gone answers for nobody.  The
+ * first mark is noted with the pod: from then on a denial of its resolver is not believed.
  */
 #include "common/err.h"
+#include "ebpf/names.h"
 #include "pod.h"
 #include "table.h"
 #include <bpf/bpf.h>
@@ -18,6 +21,14 @@ static void note(struct redirect_pod_state *p, int socket, bool answered)
 
 	if (p && !getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size))
 		*(type == SOCK_STREAM ? &p->answers_tcp : &p->answers_udp) = answered;
+}
+
+static int now_known(struct redirect *r, struct redirect_pod_state *p, struct err *e)
+{
+	if (!p || (p->entry.flags & REDIRECT_DNS_KNOWN))
+		return 0;
+	p->entry.flags |= REDIRECT_DNS_KNOWN;
+	return redirect_pod_put(r, p, e);
 }
 
 int redirect_answer(
@@ -36,5 +47,14 @@ int redirect_answer(
 	if (bpf_map_update_elem(map, &socket, &mark, BPF_ANY))
 		return err_sys(e, "mark the DNS proxy's socket");
 	note(redirect_pod_find(r, pod), socket, true);
+	return now_known(r, redirect_pod_find(r, pod), e);
+}
+
+int redirect_names_put(struct redirect *r, const struct redirect_names *names, struct err *e)
+{
+	const uint32_t zero = 0;
+
+	if (bpf_map_update_elem(bpf_map__fd(r->bpf->maps.names), &zero, names, BPF_ANY))
+		return err_sys(e, "eBPF map of names");
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "requests_internal.h"
 #include "table.h"
@@ -433,6 +434,17 @@ int redirect_requests_trace(
 }
 
 /* --- its DNS --- */
+
+int redirect_requests_names(struct redirect_requests *t, int memfd, struct err *e)
+{
+	auto_free struct redirect_names *names = mem_zalloc(sizeof(*names));
+
+	if (!t->redirect)
+		return refuse(t, e);
+	if (read_exactly(memfd, names, sizeof(*names), e))
+		return -1;
+	return redirect_names_put(t->redirect, names, e);
+}
 
 /* Where its DNS proxy listens. */
 static int find_place(const struct redirect_requests *t, const struct broker_pod *pod,

@@ -146,6 +146,11 @@ static int do_redirect_trace(struct broker *b, struct request *q)
 	return q->given_fd < 0 ? -1 : 0;
 }
 
+static int do_redirect_names(struct broker *b, struct request *q)
+{
+	return redirect_requests_names(b->traffic, q->fd, q->why);
+}
+
 static int do_caller(struct broker *b, struct request *q)
 {
 	(void)b;
@@ -270,6 +275,7 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_LOG] = do_log,
     [LINK_BEAT] = do_beat,
     [LINK_HOLDS] = do_holds,
+    [LINK_REDIRECT_NAMES] = do_redirect_names,
 };
 
 int requests_check(const struct broker_request *in, struct err *e)

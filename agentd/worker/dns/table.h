@@ -34,3 +34,6 @@ struct dns_found {
 bool dns_table_find(const struct dns_table *t, const char *name, struct dns_found *out);
 bool dns_table_is_of(const struct dns_table *t, const struct dns_zone *z);
 size_t dns_table_names(const struct dns_table *t);
+/* Adds its names to what the eBPF programs know. */
+struct redirect_names;
+void dns_table_know(const struct dns_table *t, struct redirect_names *out);

@@ -108,4 +108,5 @@ const link_answer_taker link_answers[LINK_OP_END] = {
     [LINK_LOG] = take_done,
     [LINK_BEAT] = take_beat,
     [LINK_HOLDS] = take_done,
+    [LINK_REDIRECT_NAMES] = take_done,
 };
