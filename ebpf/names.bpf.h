@@ -83,16 +83,16 @@ static __always_inline __u32 message_of(struct __sk_buff *skb)
 /* The question's name, with dots for the lengths of its labels. */
 static __always_inline bool read_name(struct __sk_buff *skb, __u32 at, struct names_scratch *s)
 {
-	__u32 size = skb->len - at, i = 0;
+	__u32 more = skb->len - at - 1, i = 0;
 
 	if (skb->len <= at)
 		return false;
-	if (size > NAMES_TEXT_SIZE - 1)
-		size = NAMES_TEXT_SIZE - 1;
-	asm volatile("" : "+r"(size)); /* the verifier wants the mask */
-	size &= NAMES_TEXT_SIZE - 1;
+	if (more > NAMES_TEXT_SIZE - 2) /* the last byte stays 0 */
+		more = NAMES_TEXT_SIZE - 2;
+	asm volatile("" : "+r"(more)); /* 5.10 wants the mask, and a size that is never 0 */
+	more &= NAMES_TEXT_SIZE - 1;
 	__builtin_memset(s->text, 0, sizeof(s->text));
-	if (!size || bpf_skb_load_bytes(skb, at, s->text, size))
+	if (bpf_skb_load_bytes(skb, at, s->text, more + 1))
 		return false;
 	for (__u32 n = 0; n < DNS_LABELS_MAX; n++) {
 		__u8 length = s->text[i & (NAMES_TEXT_SIZE - 1)];

@@ -1,6 +1,6 @@
 /* keep_test.c - name tables from one worker to the next, through what the broker keeps.
  *
- * LINK: tests/fake/loop.c tests/fake/link.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c
  */
 #include "common/err.h"
 #include "common/mem.h"
