@@ -35,7 +35,7 @@ struct name {
 };
 
 static struct {
-	long long right, wrong, none, foreign_right, foreign_none, refused, longest_ms;
+	long long right, wrong, none, foreign_right, foreign_none, refused, in_a_row, longest_ms;
 } n;
 static struct sockaddr_in server = {.sin_family = AF_INET};
 static int patience_ms = 5000; /* PATIENCE_MS: of those that do not read it in /etc/resolv.conf */
@@ -282,8 +282,8 @@ static void say(int fd)
 	char text[512];
 	int size = snprintf(text, sizeof(text),
 	    "{\"right\": %lld, \"wrong\": %lld, \"none\": %lld, \"foreign_right\": %lld, \"foreign_none\": %lld, "
-	    "\"refused\": %lld, \"longest_ms\": %lld}",
-	    n.right, n.wrong, n.none, n.foreign_right, n.foreign_none, n.refused, n.longest_ms);
+	    "\"refused\": %lld, \"in_a_row\": %lld, \"longest_ms\": %lld}",
+	    n.right, n.wrong, n.none, n.foreign_right, n.foreign_none, n.refused, n.in_a_row, n.longest_ms);
 
 	memset(text + size, ' ', sizeof(text) - (size_t)size);
 	if (pwrite(fd, text, sizeof(text), 0) != sizeof(text))
@@ -296,6 +296,7 @@ static void count(const struct name *of, enum found f, long long took)
 		n.longest_ms = forget = 0;
 	if (took > n.longest_ms)
 		n.longest_ms = took;
+	n.in_a_row = f == RIGHT ? n.in_a_row + 1 : 0;
 	if (of->foreign)
 		*(f == RIGHT ? &n.foreign_right : &n.foreign_none) += 1;
 	else

@@ -33,7 +33,7 @@ func ask(name, address string) (right, wrong bool) {
 }
 
 func main() {
-	counts := map[string]int64{"right": 0, "wrong": 0, "none": 0, "foreign_right": 0, "foreign_none": 0, "refused": 0, "longest_ms": 0}
+	counts := map[string]int64{"right": 0, "wrong": 0, "none": 0, "foreign_right": 0, "foreign_none": 0, "refused": 0, "in_a_row": 0, "longest_ms": 0}
 	file, err := os.OpenFile(os.Args[1], os.O_WRONLY|os.O_CREATE, 0666)
 	if err != nil {
 		panic(err)
@@ -56,6 +56,10 @@ func main() {
 			counts["longest_ms"] = 0
 		}
 		counts["longest_ms"] = max(counts["longest_ms"], time.Since(began).Milliseconds())
+		counts["in_a_row"]++
+		if !right {
+			counts["in_a_row"] = 0
+		}
 		switch {
 		case foreign && right:
 			counts["foreign_right"]++
