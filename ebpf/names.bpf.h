@@ -37,6 +37,14 @@ struct {
 	__type(value, struct redirect_names);
 } names SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, REDIRECT_PODS_MAX);
+	__type(key, __u8[16]); /* a pod's uid */
+	__type(value, __u64);  /* the salt of its table */
+} names_of SEC(".maps");
+
 struct names_scratch {
 	__u8 text[NAMES_TEXT_SIZE];
 };
@@ -47,18 +55,26 @@ struct {
 	__type(value, struct names_scratch);
 } names_text SEC(".maps");
 
-static __always_inline bool asks_elsewhere(struct __sk_buff *skb)
+/* The index of the pod whose socket it is; 0: it asks nobody, or the DNS proxy. */
+static __always_inline __u32 asks_elsewhere(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct redirect_socket *s;
 
 	if (!sk)
-		return false;
+		return 0;
 	sk = bpf_sk_fullsock(sk);
 	if (!sk || sk->protocol != UDP_)
-		return false;
+		return 0;
 	s = bpf_sk_storage_get(&sockets, sk, NULL, 0);
-	return s && s->kind == REDIRECT_SOCKET_ASKS;
+	return s && s->kind == REDIRECT_SOCKET_ASKS ? s->index : 0;
+}
+
+static __always_inline const __u64 *salt_of(__u32 index)
+{
+	struct redirect_pod *p = bpf_map_lookup_elem(&pods_by_index, &index);
+
+	return p ? bpf_map_lookup_elem(&names_of, p->uid) : NULL;
 }
 
 /* Where a datagram from port 53 has its message; 0: it is none. */
@@ -121,16 +137,16 @@ static __always_inline void look_up_name(
 
 /* What follows the name in the message is forgotten where the name ends. */
 static __always_inline struct names_found find_name(
-    const struct redirect_names *sets, const struct names_scratch *s)
+    const struct redirect_names *sets, const struct names_scratch *s, __u64 salt)
 {
 	struct names_found f = {};
-	__u64 hash = NAMES_HASH_BEGIN;
+	__u64 hash = names_hash_begin(salt);
 
 	for (int i = NAMES_TEXT_SIZE - 1; i >= 0; i--) {
 		__u8 c = s->text[i];
 
 		if (!c) {
-			hash = NAMES_HASH_BEGIN;
+			hash = names_hash_begin(salt);
 			f.known = f.istiods = 0;
 			continue;
 		}
@@ -141,18 +157,19 @@ static __always_inline struct names_found find_name(
 	return f;
 }
 
-static __always_inline bool is_believed(struct __sk_buff *skb)
+static __always_inline bool is_believed(struct __sk_buff *skb, __u32 index)
 {
 	__u32 zero = 0, at = message_of(skb);
 	struct names_scratch *s = bpf_map_lookup_elem(&names_text, &zero);
 	const struct redirect_names *sets = bpf_map_lookup_elem(&names, &zero);
+	const __u64 *salt = salt_of(index);
 	struct dns_head head = {};
 	struct names_found f;
 
-	if (!at || !s || !sets || bpf_skb_load_bytes(skb, at, &head, sizeof(head)) ||
+	if (!at || !s || !sets || !salt || bpf_skb_load_bytes(skb, at, &head, sizeof(head)) ||
 	    !read_name(skb, at + DNS_HEADER, s))
 		return true;
-	f = find_name(sets, s);
+	f = find_name(sets, s, *salt);
 	head.code &= 15;
 	return !((head.code == DNS_NO_SUCH_NAME && f.known) ||
 		 ((head.code == DNS_NO_SUCH_NAME || head.code == DNS_NO_ERROR) && f.istiods));

@@ -1,13 +1,15 @@
-/* names.h - the names that istiod told any pod of the node, as bits of two sets: pure.
+/* names.h - the names that istiod told the pods of the node, as bits of two sets: pure.
  *
  * The worker writes them, the programs look them up while no DNS proxy answers (names.bpf.h).  A
  * name is one text from its last byte to its first, in lower case, with a dot before each label:
  * ".web.demo".  So one way through it has the hash of each of its ends, and "*.demo" is found.
+ * Each table of names has a salt of its own: a pod's names are nobody else's.
  *
- * Of 20,000 names one foreign name in 40,000 is taken for a known one, of 200,000 one in 65.
+ * With 20,000 names, of all tables, one foreign name in 40,000 is taken for a known one, with
+ * 200,000 one in 65.
  */
 #pragma once
-#include <linux/types.h>
+#include "redirect.h"
 
 enum {
 	NAMES_WORDS = 1 << 15,
@@ -22,9 +24,22 @@ struct redirect_names {
 	__u64 istiods[NAMES_WORDS]; /* those that no other resolver has: not the cluster's */
 };
 
-#define NAMES_HASH_BEGIN 0xcbf29ce484222325ull
+/* What the worker tells; pods without a row have no names. */
+struct redirect_names_told {
+	__u64 npods;
+	struct redirect_names_of {
+		__u8 pod[16]; /* its uid */
+		__u64 salt;
+	} pods[REDIRECT_PODS_MAX];
+	struct redirect_names names;
+};
 
 /* FNV-1a. */
+static inline __u64 names_hash_begin(__u64 salt)
+{
+	return salt ^ 0xcbf29ce484222325ull;
+}
+
 static inline __u64 names_hash_add(__u64 hash, __u8 c)
 {
 	return (hash ^ c) * 0x100000001b3ull;

@@ -500,5 +500,7 @@ int redirect_gate(struct __sk_buff *skb)
 SEC("cgroup_skb/ingress")
 int redirect_names(struct __sk_buff *skb)
 {
-	return !asks_elsewhere(skb) || is_believed(skb);
+	__u32 index = asks_elsewhere(skb);
+
+	return !index || is_believed(skb, index);
 }

@@ -81,7 +81,7 @@ enum link_answer {
 	X(BEAT, 0, NO_POD, REPLIED, "answer") \
 	/* arg = KiB that the pod's connections hold of the worker's memory, now. */ \
 	X(HOLDS, 0, ADDED_POD, REPLIED, "hear what the pod holds") \
-	/* A memfd of struct redirect_names: what istiod told the pods. */ \
+	/* A memfd of struct redirect_names_told: what istiod told the pods. */ \
 	X(REDIRECT_NAMES, 1, NO_POD, REPLIED, "know the names of the pods")
 /* clang-format on */
 

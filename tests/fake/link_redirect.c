@@ -7,7 +7,7 @@
 
 static const struct uuid nobody;
 static struct redirect_rules rules;
-static struct redirect_names names;
+static struct redirect_names_told names;
 static struct redirect_question question;
 static int dels;
 static link_redirect_noted noted;
@@ -18,7 +18,7 @@ const struct redirect_rules *fake_redirect_rules(void)
 	return &rules;
 }
 
-const struct redirect_names *fake_redirect_names(void)
+const struct redirect_names_told *fake_redirect_names(void)
 {
 	return &names;
 }
@@ -62,7 +62,7 @@ void link_redirect_del(
 }
 
 void link_redirect_names(struct link *p, struct link_call **slot,
-    const struct redirect_names *n, link_done done, void *ctx)
+    const struct redirect_names_told *n, link_done done, void *ctx)
 {
 	names = *n;
 	fake_link_call(p, slot, LINK_REDIRECT_NAMES, &nobody, ctx)->done = done;

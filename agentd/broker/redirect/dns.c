@@ -11,6 +11,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
 
 /* For `explain`, which cannot look for the socket as the programs do. */
@@ -50,11 +51,40 @@ int redirect_answer(
 	return now_known(r, redirect_pod_find(r, pod), e);
 }
 
-int redirect_names_put(struct redirect *r, const struct redirect_names *names, struct err *e)
+static bool is_told(const struct redirect_names_told *t, const uint8_t pod[16])
+{
+	for (uint64_t i = 0; i < t->npods; i++)
+		if (!memcmp(t->pods[i].pod, pod, sizeof(t->pods[i].pod)))
+			return true;
+	return false;
+}
+
+static void forget_others(int map, const struct redirect_names_told *t)
+{
+	uint8_t at[16], next[16];
+	bool more = bpf_map_get_next_key(map, NULL, next) == 0;
+
+	while (more) {
+		memcpy(at, next, sizeof(at));
+		more = bpf_map_get_next_key(map, at, next) == 0;
+		if (!is_told(t, at))
+			bpf_map_delete_elem(map, at);
+	}
+}
+
+/* The names first: a salt that is new means some of them. */
+int redirect_names_put(struct redirect *r, const struct redirect_names_told *t, struct err *e)
 {
 	const uint32_t zero = 0;
+	int of = bpf_map__fd(r->bpf->maps.names_of);
 
-	if (bpf_map_update_elem(bpf_map__fd(r->bpf->maps.names), &zero, names, BPF_ANY))
+	if (t->npods > REDIRECT_PODS_MAX)
+		return err_set(e, EINVAL, "names of more than %d pods", REDIRECT_PODS_MAX);
+	forget_others(of, t);
+	if (bpf_map_update_elem(bpf_map__fd(r->bpf->maps.names), &zero, &t->names, BPF_ANY))
 		return err_sys(e, "eBPF map of names");
+	for (uint64_t i = 0; i < t->npods; i++)
+		if (bpf_map_update_elem(of, t->pods[i].pod, &t->pods[i].salt, BPF_ANY))
+			return err_sys(e, "eBPF map of pods' names");
 	return 0;
 }

@@ -9,7 +9,7 @@
 #include "common/rules.h"
 
 struct redirect;
-struct redirect_names;
+struct redirect_names_told;
 
 struct redirect_where {
 	int cgroup; /* the pod's, an open directory */
@@ -34,7 +34,7 @@ int redirect_answer(
     struct redirect *r, const struct uuid *pod, int socket, bool answered, struct err *e);
 /* What istiod told any pod of the node: its denials by others are not believed while nobody answers
  * DNS. */
-int redirect_names_put(struct redirect *r, const struct redirect_names *names, struct err *e);
+int redirect_names_put(struct redirect *r, const struct redirect_names_told *names, struct err *e);
 /* Nothing names it any more: it is redirected until another pod has its cgroup, in one step. */
 void redirect_leave(struct redirect *r, const struct uuid *pod);
 /* Also of a pod that only an earlier broker knew; not there: nothing. */

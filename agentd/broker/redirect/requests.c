@@ -437,7 +437,7 @@ int redirect_requests_trace(
 
 int redirect_requests_names(struct redirect_requests *t, int memfd, struct err *e)
 {
-	auto_free struct redirect_names *names = mem_zalloc(sizeof(*names));
+	auto_free struct redirect_names_told *names = mem_zalloc(sizeof(*names));
 
 	if (!t->redirect)
 		return refuse(t, e);

@@ -240,24 +240,41 @@ static void write_index(struct dns_keep *k)
 
 /* --- told to the programs --- */
 
-static bool is_first_with(const struct dns_keep *k, const struct owner *o)
+/* The first one that has the same table. */
+static const struct owner *first_with(const struct dns_keep *k, const struct owner *o)
 {
-	const struct owner *at;
+	const struct owner *at = NULL;
 
 	DL_FOREACH (k->owners, at)
 		if (at->table == o->table)
-			return at == o;
-	return false;
+			break;
+	return at;
 }
 
-static struct redirect_names *names_of_all(const struct dns_keep *k)
+/* As long as the table is the same, so is its salt. */
+static uint64_t salt_of(const struct owner *o)
 {
-	struct redirect_names *all = mem_zalloc(sizeof(*all));
-	const struct owner *o;
+	uint64_t salt;
 
-	DL_FOREACH (k->owners, o)
-		if (o->table && is_first_with(k, o))
-			dns_table_know(o->table, all);
+	memcpy(&salt, o->has->id, sizeof(salt));
+	return dns_table_salt(o->table, salt);
+}
+
+static struct redirect_names_told *names_of_all(const struct dns_keep *k)
+{
+	struct redirect_names_told *all = mem_zalloc(sizeof(*all));
+	const struct owner *o, *first;
+
+	DL_FOREACH (k->owners, o) {
+		if (!o->table || all->npods == REDIRECT_PODS_MAX)
+			continue;
+		first = first_with(k, o);
+		struct redirect_names_of *row = &all->pods[all->npods++];
+		memcpy(row->pod, &o->pod, sizeof(row->pod));
+		row->salt = salt_of(first);
+		if (o == first)
+			dns_table_know(o->table, row->salt, &all->names);
+	}
 	return all;
 }
 
@@ -286,7 +303,7 @@ static void tell(struct dns_keep *k)
 
 	if (!k->settled || k->telling)
 		return;
-	auto_free struct redirect_names *all = names_of_all(k);
+	auto_free struct redirect_names_told *all = names_of_all(k);
 	x509_sha256(all, sizeof(*all), digest);
 	if (!memcmp(digest, k->told, sizeof(digest)))
 		return;

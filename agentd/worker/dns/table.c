@@ -479,19 +479,28 @@ static void put_bits(__u64 *set, __u64 ended)
 }
 
 /* But for its final dot, which is the first one of `name`'s text here. */
-static __u64 hash_backwards(const char *name)
+static __u64 hash_backwards(const char *name, __u64 salt)
 {
-	__u64 h = NAMES_HASH_BEGIN;
+	__u64 h = names_hash_begin(salt);
 
 	for (size_t n = strlen(name); n > 1; n--)
 		h = names_hash_add(h, (__u8)name[n - 2]);
 	return names_hash_end(names_hash_add(h, '.'));
 }
 
-void dns_table_know(const struct dns_table *t, struct redirect_names *out)
+uint64_t dns_table_salt(const struct dns_table *t, uint64_t of_bytes)
+{
+	__u64 h = names_hash_begin(of_bytes);
+
+	for (const char *c = t->search; *c; c++)
+		h = names_hash_add(h, (__u8)*c);
+	return names_hash_end(h);
+}
+
+void dns_table_know(const struct dns_table *t, uint64_t salt, struct redirect_names *out)
 {
 	for (uint32_t i = 0; i < t->nnames; i++) {
-		__u64 h = hash_backwards(text_of(t, &t->names[i]));
+		__u64 h = hash_backwards(text_of(t, &t->names[i]), salt);
 
 		put_bits(out->known, h);
 		if (!t->hosts[t->names[i].host].cluster)

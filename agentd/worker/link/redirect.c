@@ -43,7 +43,7 @@ void link_redirect_del(
 }
 
 void link_redirect_names(struct link *p, struct link_call **slot,
-    const struct redirect_names *names, link_done done, void *ctx)
+    const struct redirect_names_told *names, link_done done, void *ctx)
 {
 	struct link_call *c =
 	    link_call_new(p, slot, &(struct link_request){.op = LINK_REDIRECT_NAMES}, ctx);

@@ -4,7 +4,7 @@
 #include "link.h"
 
 struct redirect_counters;
-struct redirect_names;
+struct redirect_names_told;
 struct redirect_question;
 struct redirect_rules;
 /* `index` - 1 is the pod's row of the counters, `baseline` its first values (valid during the
@@ -20,7 +20,7 @@ void link_redirect_del(
     struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx);
 /* The names that istiod told all pods of the node, for when nobody answers their DNS. */
 void link_redirect_names(struct link *p, struct link_call **slot,
-    const struct redirect_names *names, link_done done, void *ctx);
+    const struct redirect_names_told *names, link_done done, void *ctx);
 typedef void (*link_explained)(void *ctx, const struct err *e, unsigned verdict);
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
     const struct redirect_question *q, link_explained done, void *ctx);
