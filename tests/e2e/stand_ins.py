@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 from .crowd import StandIn
+from .mesh import INBOUND_CAPTURE, OUTBOUND_CAPTURE
 from .run import Process
+from .scene import ENVOY
 
 _CLONE_NEWNET = 0x40000000
 
@@ -37,11 +39,22 @@ class Here:
         return made
 
 
+def _listen():
+    """Where Envoy does, and as its user: else the broker looks for what may have listened before it, of each pod."""
+    os.setresgid(ENVOY, ENVOY, 0)
+    os.setresuid(ENVOY, ENVOY, 0)
+    made = [socket.create_server(at, backlog=8) for at in (('127.0.0.1', OUTBOUND_CAPTURE), ('0.0.0.0', INBOUND_CAPTURE))]
+    os.setresuid(0, 0, 0)
+    os.setresgid(0, 0, 0)
+    return made
+
+
 def _be(pod):
     Path(pod['cgroup'], 'cgroup.procs').write_text('0')
     with open(pod['netns']) as ns:
         if ctypes.CDLL(None, use_errno=True).setns(ns.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), 'setns')
+    _sockets = _listen()
     asyncio.run(StandIn(pod, Here()).run())
 
 
