@@ -1,8 +1,8 @@
 /* dns.c - the mark of a socket that answers a pod's DNS (ebpf/dns.bpf.h), and the names that were
  * answered: what is left of it when nobody answers (ebpf/names.bpf.h).
  *
- * The mark names the pod's index, so that a socket of a pod that is gone answers for nobody.  The
- * first mark is noted with the pod: from then on a denial of its resolver is not believed.
+ * The mark names the pod's index, so that a socket of a pod that is gone answers for nobody.  That
+ * a pod was answered once is noted with it: from then on a denial of its resolver is not believed.
  */
 #include "common/err.h"
 #include "ebpf/names.h"
@@ -24,14 +24,6 @@ static void note(struct redirect_pod_state *p, int socket, bool answered)
 		*(type == SOCK_STREAM ? &p->answers_tcp : &p->answers_udp) = answered;
 }
 
-static int now_known(struct redirect *r, struct redirect_pod_state *p, struct err *e)
-{
-	if (!p || (p->entry.flags & REDIRECT_DNS_KNOWN))
-		return 0;
-	p->entry.flags |= REDIRECT_DNS_KNOWN;
-	return redirect_pod_put(r, p, e);
-}
-
 int redirect_answer(
     struct redirect *r, const struct uuid *pod, int socket, bool answered, struct err *e)
 {
@@ -48,7 +40,17 @@ int redirect_answer(
 	if (bpf_map_update_elem(map, &socket, &mark, BPF_ANY))
 		return err_sys(e, "mark the DNS proxy's socket");
 	note(redirect_pod_find(r, pod), socket, true);
-	return now_known(r, redirect_pod_find(r, pod), e);
+	return 0;
+}
+
+int redirect_answered(struct redirect *r, const struct uuid *pod, struct err *e)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	if (!p || (p->entry.flags & REDIRECT_DNS_KNOWN))
+		return 0;
+	p->entry.flags |= REDIRECT_DNS_KNOWN;
+	return redirect_pod_put(r, p, e);
 }
 
 static bool is_told(const struct redirect_names_told *t, const uint8_t pod[16])

@@ -478,6 +478,8 @@ int redirect_requests_listen(
 	}
 	fd = pod_sockets_listen(&pod->dns, &t->dns, &at, kind, e);
 	pod_check(pod);
+	if (fd >= 0 && kind == LINK_LISTEN_DNS_TCP && redirect_answered(t->redirect, &pod->uid, e))
+		log_warn(pod->name, "while agentd is away its names may be denied: %s", e->msg);
 	return fd;
 }
 

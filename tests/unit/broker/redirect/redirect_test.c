@@ -227,6 +227,7 @@ static void test_what_is_explained_is_what_the_maps_say(void **state)
 	assert_int_equal(explained(p, q), REDIRECT_TO_OUTBOUND); /* nobody answers it */
 	assert_int_equal(redirect_answer(p->r, &web, dns, true, &p->e), 0);
 	assert_int_equal(explained(p, q), REDIRECT_TO_DNS);
+	assert_int_equal(redirect_answered(p->r, &web, &p->e), 0);
 	/* Nobody answers any more: what comes by TCP could not be judged, so nobody else is asked. */
 	assert_int_equal(redirect_answer(p->r, &web, dns, false, &p->e), 0);
 	assert_int_equal(explained(p, q), REDIRECT_TO_DNS);
@@ -264,6 +265,9 @@ static void test_names_without_a_proxy(void **state)
 	assert_true(place_entry(p, cgroup, &entry));
 	assert_false(entry.flags & REDIRECT_DNS_KNOWN);
 	assert_int_equal(redirect_answer(p->r, &web, dns, true, &p->e), 0);
+	assert_true(place_entry(p, cgroup, &entry));
+	assert_false(entry.flags & REDIRECT_DNS_KNOWN); /* it may have no port yet */
+	assert_int_equal(redirect_answered(p->r, &web, &p->e), 0);
 	assert_true(place_entry(p, cgroup, &entry));
 	assert_true(entry.flags & REDIRECT_DNS_KNOWN);
 
