@@ -1,10 +1,11 @@
 /* redirect.bpf.c - the programs: where they hang, and what each does, in the order of a connection.
  *
  * Attached once, at the cgroup above all pods: connect, sendmsg, recvmsg, getpeername, post_bind,
- * sockops.  At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of
- * a strict one the gate, with sock_create, which tells it the node's own sockets; of one whose DNS
- * is captured `names`.  In each pod's
- * network namespace: its own copy of sk_lookup.  Nowhere, but run by the broker: redirect_seek.
+ * sockops.  At the root of the tree, where some pod has probe ports: probe_connect, probe_sockops.
+ * At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of a strict
+ * one the gate, with sock_create, which tells it the node's own sockets; of one whose DNS is
+ * captured `names`.  In each pod's network namespace: its own copy of sk_lookup.  Nowhere, but run
+ * by the broker: redirect_seek.
  *
  * A process outside of every pod leaves by the first line of each program.  sockops and getsockopt
  * know nothing but the socket's storage (kernels.md 3.2).
@@ -355,10 +356,19 @@ static __always_inline bool is_any(struct bpf_sock_ops *ctx)
 	return !(e.local.word[0] | e.local.word[1] | e.local.word[2] | e.local.word[3]);
 }
 
-static __always_inline void on_listen(struct bpf_sock_ops *ctx, const struct redirect_socket *s)
+/* It dialled once, and disconnected: whoever it accepts would inherit what it dialled. */
+static __always_inline bool was_dialler(const struct redirect_socket *s)
+{
+	return s->kind == REDIRECT_SOCKET_DIALLED || s->kind == REDIRECT_SOCKET_DIRECT ||
+	       s->kind == REDIRECT_SOCKET_PROXY || s->kind == REDIRECT_SOCKET_DNS;
+}
+
+static __always_inline void on_listen(struct bpf_sock_ops *ctx, struct redirect_socket *s)
 {
 	struct redirect_listener_key key = {.index = s->index, .family = ctx->family};
 
+	if (was_dialler(s))
+		s->kind = REDIRECT_SOCKET_NOTHING;
 	if (s->kind != REDIRECT_SOCKET_LISTENS_IN)
 		return;
 	/* The first one stays: of a group the kernel chooses, and another is no better.  One at a
@@ -394,6 +404,54 @@ int redirect_sockops(struct bpf_sock_ops *ctx)
 		on_state(ctx, s, &e);
 	else
 		on_accepted(s, &e);
+	return 1;
+}
+
+/* --- the kubelet's connections --- */
+
+SEC("cgroup/connect4")
+int redirect_probe_connect4(struct bpf_sock_addr *ctx)
+{
+	mark_prober(ctx);
+	return ALLOW;
+}
+
+SEC("cgroup/connect6")
+int redirect_probe_connect6(struct bpf_sock_addr *ctx)
+{
+	mark_prober(ctx);
+	return ALLOW;
+}
+
+static __always_inline struct redirect_self_key probe_key(struct bpf_sock_ops *ctx)
+{
+	const struct ends e = ends_of(ctx);
+
+	return (struct redirect_self_key){.source_port = e.local_port,
+	    .port = e.remote_port,
+	    .source = e.local,
+	    .address = e.remote};
+}
+
+SEC("sockops")
+int redirect_probe_sockops(struct bpf_sock_ops *ctx)
+{
+	struct redirect_self_key key;
+	__u32 op = ctx->op;
+	__u8 one = 1;
+
+	if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_STATE_CB)
+		return 1;
+	if (!ctx->sk || !bpf_sk_storage_get(&probers, ctx->sk, NULL, 0))
+		return 1;
+	key = probe_key(ctx);
+	if (op == BPF_SOCK_OPS_TCP_CONNECT_CB) {
+		bpf_map_update_elem(&probes, &key, &one, BPF_ANY);
+		bpf_sock_ops_cb_flags_set(
+		    ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+	} else if (ctx->args[1] == BPF_TCP_CLOSE) {
+		bpf_map_delete_elem(&probes, &key);
+	}
 	return 1;
 }
 

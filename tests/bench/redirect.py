@@ -1,7 +1,7 @@
 """What redirection costs: nothing, istio's iptables rules, and eBPF, in alternating rounds of one run.
 
     [ROUNDS=N] make bench-redirect, or python3 -m tests.bench.redirect [WHAT...]
-    WHAT: conntrack paths programs pods others (default: all)
+    WHAT: conntrack paths programs pods others kubelet (default: all)
 
     direct:           app ----------------------------> app
     iptables, eBPF:   app -> Envoy ------> Envoy -> app        all of it plain TCP, real Envoys, one worker each
@@ -21,9 +21,9 @@ import time
 
 from tests.e2e import iptables, mesh
 from tests.e2e import run as e2e
-from tests.e2e.netns import Netns
+from tests.e2e.netns import Netns, own
 from tests.e2e.node import Node
-from tests.e2e.run import Process
+from tests.e2e.run import Cgroup, Process
 
 from .table import attempt, machine
 from .tools import CALLS, DIAL, SETUP, build, row, run
@@ -108,6 +108,8 @@ def ways_of(made):
     node.agentd.settings.update(log_level='info')
     node.cgroup('mesh')
     node.capture('mesh')
+    node.cgroup('kubepods')
+    node.agentd.flags += ['--kubepods', f'{node.cgroup_name}/kubepods']
     try:
         node.agentd.start()
         ways = {name: Way(node, name) for name in WAYS}
@@ -296,7 +298,49 @@ def others(node, _ways):
             '{1:.3f}-{2:.3f}'.format(*f['ratio']), goal)
 
 
-PARTS = {f.__name__: f for f in (conntrack, paths, programs, pods, others)}
+# --- the kubelet's probes, and who is below their programs without being it ---
+
+def probe_us(node, cgroup, to):
+    """Of one connection, with a request and an answer, from the node."""
+    log = node.dir / 'probes.log'
+    log.unlink(missing_ok=True)
+    if Process([DIAL, 'short', to, PORT, 1, 64, SECONDS], log, cgroup).wait(60):
+        raise ValueError(log.read_text())
+    found = json.loads(log.read_text())
+    return found['seconds'] / found['n'] * 1e6
+
+
+def kubelet(node, ways):
+    """Last of all: from the first pod with probe ports on, its programs are above every process of the node."""
+    free, below = Cgroup(f'{node.cgroup_name}-free'), node.cgroup('plain-below')
+    netns = Netns(f'{node.name}.other')
+    node.network.plug_node('10.77.200.1/16')
+    e2e.sh('sysctl', '-qw', 'net.ipv4.tcp_tw_reuse=1', 'net.ipv4.ip_local_port_range=10000 60999')
+    try:
+        pod = node.pod('probed', above='mesh/', redirect={'mode': 'ebpf', 'probe_ports': str(PORT)})
+        Process(pod.netns.command(DIAL, 'serve', PORT), pod.dir / 'dial.log', pod.cgroup)
+        node.istiod.set(pod.id, **mesh.captured_plain())
+        pod.start_envoy()
+        pod.wait_ready()
+        prober, found = node.cgroup('kubelet'), {pod.ip: [], ways[DIRECT].server.ip: []}
+        for turn in range(ROUNDS * TURNS):
+            for to in list(found)[::1 if turn % 2 else -1]:
+                found[to].append(probe_us(node, prober, to))
+        ratios = [a / b for a, b in zip(*found.values())]
+        row("a kubelet's probe, one at a time", 'direct', 'let in', 'ratio', 'turns', 'goal')
+        row('  us', *(f'{statistics.median(us):,.1f}' for us in reversed(found.values())),
+            f'{statistics.median(ratios):.2f}', spread(ratios), '1.10')
+        calls = json.loads(run(*netns.command(CALLS, free.path, below.path), timeout=120).stdout)
+    finally:
+        netns.remove()
+        free.remove()
+    row("root, below the probes' programs", 'outside, ns', 'below, ns', 'ratio', 'half of them', 'goal')
+    for call, f in calls.items():
+        row(f'  {call}', *(f'{ns:,.0f}' for ns in f['ns']), f'{f["ratio"][0]:.3f}',
+            '{1:.3f}-{2:.3f}'.format(*f['ratio']), '1.02' if call == 'TCP connect()' else '')
+
+
+PARTS = {f.__name__: f for f in (conntrack, paths, programs, pods, others, kubelet)}
 
 
 def main():
@@ -307,7 +351,7 @@ def main():
         sys.exit('root is needed: network namespaces, cgroups, eBPF')
     load_before, start = os.getloadavg()[0], time.monotonic()
     build()
-    with e2e.run() as made, ways_of(made) as (node, ways):
+    with e2e.run() as made, own(), ways_of(made) as (node, ways):
         for name in what:
             attempt(name, PARTS[name], node, ways)
     machine(load_before, start)

@@ -303,18 +303,22 @@ void fake_link_dialled(struct link *p, enum link_dial kind, int fd, const char *
 	c->listening(c->ctx, fake_link_refusal(&e, why), why ? -1 : fd);
 }
 
-void link_beat(struct link *p, struct link_call **slot, link_alive done, void *ctx)
+void link_on_ping(struct link *p, link_pinged pinged, void *ctx)
 {
-	static const struct uuid none;
-
-	fake_link_call(p, slot, LINK_BEAT, &none, ctx)->alive = done;
+	p->pinged = pinged;
+	p->ping_ctx = ctx;
 }
 
-void fake_link_beaten(struct link *p, uint32_t dropped, const char *problem)
+void link_pong(struct link *p, uint32_t number)
 {
-	auto_free struct link_call *c = fake_link_answer(p, LINK_BEAT, NULL, -1);
+	p->pong = number;
+}
 
-	c->alive(c->ctx, dropped, problem);
+uint32_t fake_link_ping(struct link *p, const struct link_ping *g)
+{
+	p->pong = 0;
+	p->pinged(p->ping_ctx, g);
+	return p->pong;
 }
 
 void link_require_attestation(struct link *p)
@@ -656,12 +660,17 @@ unsigned link_insists(struct link *p, struct err *why)
 
 /* --- follows --- */
 
+static bool is_of_pod(enum link_followed what)
+{
+	return what == LINK_FOLLOW_TOKEN || what == LINK_FOLLOW_KUBELET_POD;
+}
+
 struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,
     unsigned plane, link_changed changed, void *ctx)
 {
 	struct link_follow *f = mem_zalloc(sizeof *f);
 
-	assert_true(pod || what != LINK_FOLLOW_TOKEN);
+	assert_true(pod || !is_of_pod(what));
 	f->p = p;
 	f->what = what;
 	if (pod)
@@ -688,7 +697,7 @@ static struct link_follow *follow_find(
 	struct link_follow *f;
 
 	DL_FOREACH (p->follows, f)
-		if (f->what == what && (what != LINK_FOLLOW_TOKEN || pod_matches(&f->pod, pod)) &&
+		if (f->what == what && (!is_of_pod(what) || pod_matches(&f->pod, pod)) &&
 		    ((what != LINK_FOLLOW_ROOT && what != LINK_FOLLOW_CRL) || f->plane == plane))
 			return f;
 	return NULL;

@@ -9,7 +9,7 @@ static const struct uuid nobody;
 static struct redirect_rules rules;
 static struct redirect_names_told names;
 static struct redirect_question question;
-static int dels;
+static int shuts, dels;
 static link_redirect_noted noted;
 static void *noted_ctx;
 
@@ -36,6 +36,11 @@ const struct redirect_question *fake_redirect_question(void)
 	return &question;
 }
 
+int fake_redirect_shuts(void)
+{
+	return shuts;
+}
+
 int fake_redirect_dels(void)
 {
 	return dels;
@@ -44,7 +49,7 @@ int fake_redirect_dels(void)
 void fake_redirect_reset(void)
 {
 	memset(&rules, 0, sizeof(rules));
-	dels = 0;
+	shuts = dels = 0;
 }
 
 void link_redirect_set(struct link *p, struct link_call **slot, const struct uuid *pod,
@@ -66,6 +71,13 @@ void link_redirect_names(struct link *p, struct link_call **slot,
 {
 	names = *n;
 	fake_link_call(p, slot, LINK_REDIRECT_NAMES, &nobody, ctx)->done = done;
+}
+
+void link_redirect_shut(struct link *p, const struct uuid *pod)
+{
+	(void)p;
+	(void)pod;
+	shuts++;
 }
 
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
@@ -101,7 +113,7 @@ void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
 	auto_free struct link_call *c = fake_link_answer(p, LINK_REDIRECT_SET, pod, -1);
 	struct err e;
 
-	c->redirected(c->ctx, fake_link_refusal(&e, why), why ? 0 : index, why ? NULL : baseline);
+	c->redirected(c->ctx, fake_link_refusal(&e, why), index, why ? NULL : baseline);
 }
 
 void fake_redirect_let_go(struct link *p, const struct uuid *pod, const char *why)

@@ -12,6 +12,7 @@ const struct redirect_question *fake_redirect_question(void); /* the last one */
 const struct redirect_names_told *fake_redirect_names(void);       /* the last ones */
 void fake_redirect_named(struct link *p, const char *why);    /* answers; why NULL: known */
 int fake_redirect_dels(void);
+int fake_redirect_shuts(void);
 void fake_redirect_reset(void);
 
 /* Answers; why NULL: in force, with that row and baseline. */

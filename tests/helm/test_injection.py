@@ -211,10 +211,30 @@ def test_the_environment_of_a_pod(istiod):
     assert json.loads(got.pop('ISTIO_META_POD_PORTS')) == [{'name': 'http', 'containerPort': 8080}, {'containerPort': 9090}]
     assert got == {
         'CA_ADDR': 'istiod.istio-system.svc:15012', 'TRUST_DOMAIN': 'cluster.local', 'ISTIO_META_MESH_ID': 'cluster.local',
-        'ISTIO_META_CLUSTER_ID': 'Kubernetes', 'ISTIO_META_APP_CONTAINERS': 'app', 'ISTIO_META_WORKLOAD_NAME': 'web',
+        'ISTIO_META_CLUSTER_ID': 'Kubernetes', 'ISTIO_META_APP_CONTAINERS': 'app', 'AGENTD_PROBE_PORTS': '8080', 'ISTIO_META_WORKLOAD_NAME': 'web',
         'ISTIO_META_OWNER': 'kubernetes://apis/apps/v1/namespaces/demo/deployments/web',
         'ISTIO_META_ISTIO_VERSION': '1.29.1', 'ISTIO_CPU_LIMIT': '2', 'ISTIO_META_DNS_CAPTURE': 'true', 'SECRET_TTL': '2h',
         'ISTIO_INBOUND_INTERCEPTION_MODE': 'REDIRECT', 'ISTIO_SERVICE_CIDR': '*', 'ISTIO_INBOUND_PORTS': '*'}
+
+
+def test_where_the_kubelet_asks(istiod):
+    """All kinds of probes and hooks, by number and by name, of all containers; not what is Envoy's, or at another host."""
+    def ports(containers=(), **spec):
+        return attributes_of(istiod.inject(pod(containers=containers, **spec))).get('AGENTD_PROBE_PORTS')
+    app = {'name': 'more', 'image': 'x', 'securityContext': RESTRICTED, 'ports': [{'containerPort': 7070, 'name': 'grpc'}],
+           'startupProbe': {'tcpSocket': {'port': 'grpc'}}, 'readinessProbe': {'grpc': {'port': 7071}},
+           'livenessProbe': {'httpGet': {'port': 8080, 'path': '/', 'scheme': 'HTTPS'}},
+           'lifecycle': {'postStart': {'httpGet': {'port': 7072, 'path': '/'}}, 'preStop': {'exec': {'command': ['x']}}}}
+    sidecar = {'name': 'side', 'image': 'x', 'securityContext': RESTRICTED, 'restartPolicy': 'Always',
+               'startupProbe': {'httpGet': {'port': 7073, 'path': '/'}}, 'livenessProbe': {'httpGet': {'port': 15021, 'path': '/'}},
+               'readinessProbe': {'tcpSocket': {'port': 'nobody'}},
+               'lifecycle': {'preStop': {'httpGet': {'host': 'elsewhere.example', 'port': 7074}}}}
+    assert set(ports([app], initContainers=[sidecar]).split(',')) == {'8080', '7070', '7071', '7072', '7073'}
+    custom = {'name': 'istio-proxy', 'image': 'auto', 'livenessProbe': {'tcpSocket': {'port': 7075}}}
+    assert ports([custom]) == '8080'
+    silent = pod()
+    del silent['spec']['containers'][0]['readinessProbe']
+    assert 'AGENTD_PROBE_PORTS' not in attributes_of(istiod.inject(silent))
 
 
 def test_networks(istiod, tmp_path):

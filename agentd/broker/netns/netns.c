@@ -97,7 +97,6 @@ void netns_home_close(struct netns_home *h)
 {
 	mem_closep(&h->fd);
 	mem_closep(&h->init_fd);
-	h->fd = h->init_fd = -1;
 }
 
 bool netns_is_home(const struct netns_home *h, int netns)

@@ -101,6 +101,17 @@ static void audit_links(struct audit *a)
 	}
 }
 
+static void audit_probes(struct audit *a)
+{
+	struct err e;
+	int n = redirect_probes_mend(a->r, &e);
+
+	if (n < 0)
+		failed(a, NULL, &e);
+	else
+		repaired(a, NULL, (unsigned)n, "the eBPF map of probe ports");
+}
+
 /* --- one pod's --- */
 
 static int mend_value(const struct bpf_map *m, const void *key, const struct redirect_pod *entry)
@@ -201,6 +212,7 @@ struct redirect_audited redirect_audit(struct redirect *r, const struct redirect
 
 	audit_maps(&a);
 	audit_links(&a);
+	audit_probes(&a);
 	DL_FOREACH (r->pods, p)
 		if (p->cgroup)
 			audit_pod(&a, p);

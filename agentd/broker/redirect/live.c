@@ -176,8 +176,11 @@ unsigned requests_note_of(const struct broker_pod *pod)
 {
 	const struct pod_redirection *r = &pod->redirection;
 	const bool left = !requests_rules((void *)pod) || r->inbound_why.code == ENONET;
+	const bool steered =
+	    r->inbound == POD_INBOUND_UNKNOWN && redirect_is_steered(programs(pod), &pod->uid);
 
 	return (pod_redirection_is_live(r) ? LINK_REDIRECT_INBOUND : 0) |
+	       (steered ? LINK_REDIRECT_STEERED : 0) |
 	       (left ? LINK_REDIRECT_LEFT : 0);
 }
 

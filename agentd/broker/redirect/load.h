@@ -7,6 +7,7 @@
 #include "common/err.h"
 #include "place.h"
 #include "probe.h"
+#include "probes.h"
 #include "redirect.skel.h"
 #include <bpf/bpf.h>
 
@@ -19,6 +20,7 @@ struct redirect {
 	char pins[128];                /* <bpffs>/agentd/v<layout> */
 	struct redirect_bpf *bpf;
 	struct redirect_can can;
+	struct redirect_probes probes;
 	bool collects;  /* redirect_collect is loaded */
 	uint32_t looks; /* for listeners, by all brokers: begins anywhere */
 	/* table.h */

@@ -410,8 +410,17 @@ int broker_attach(struct broker *b, int fd, struct err *e)
 
 void broker_ping(struct broker *b, uint32_t ping)
 {
-	struct link_packet p = {.what = LINK_PING, .arg = ping};
+	struct link_packet p = {
+	    .what = LINK_PING, .arg = ping, .state = (uint32_t)log_dropped()};
+	const char *problem = b->ev.problem ? b->ev.problem(b->ctx) : NULL;
+	const uint64_t unsaid = log_unsaid();
 
+	if (unsaid)
+		snprintf(p.why, sizeof(p.why),
+		    "nobody reads the log: %llu lines of the broker were dropped",
+		    (unsigned long long)unsaid);
+	else if (problem)
+		snprintf(p.why, sizeof(p.why), "%s", problem);
 	if (b->attached && b->state == BROKER_SERVING && broker_io_writable(b->worker.fd))
 		send_packet(b, &p, -1);
 }

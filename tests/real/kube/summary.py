@@ -9,9 +9,11 @@ import time
 from tests.e2e.run import TOP
 
 from . import images, load
+from .node import NEWER
 
 DOC = TOP / 'docs' / 'KUBE.md'
-KINDS = {'container': 'node in a cgroup namespace, dual stack', 'whole': 'node that sees the whole cgroup tree'}
+KINDS = {'container': 'node in a cgroup namespace, dual stack', 'whole': 'node that sees the whole cgroup tree',
+         'systemd': 'node in a cgroup namespace, dual stack, systemd as process 1 and cgroup driver'}
 BEGAN = time.monotonic()
 _results = {}  # {case: {kind: (outcome, seconds, properties)}}
 
@@ -54,8 +56,9 @@ def write():
         '# A real node', '',
         f'What `make test-kube` wrote on {datetime.date.today()} at commit {_commit()}: Linux {platform.release()}, '
         f'{os.cpu_count()} cores, {(time.monotonic() - BEGAN) / 60:.0f} min. Kubernetes 1.36.2 (kubelet, API server, '
-        f'controller manager, scheduler), containerd {_version("containerd", "--version")}, '
-        f'runc {_version("runc", "--version")}, istiod {images.ISTIO_VERSION} with its stock chart and webhook, '
+        f'controller manager, scheduler), containerd {_version("containerd", "--version")} and '
+        f'runc {_version("runc", "--version")} (on the node with systemd: containerd {_version(NEWER / "containerd", "--version")} '
+        f'and runc {_version(NEWER / "runc", "--version")}), istiod {images.ISTIO_VERSION} with its stock chart and webhook, '
         'Envoys of PyPI.', '',
         f'Requests during restarts, evictions and upgrades: {asked}, of which {failed} failed.', '',
         '| case | ' + ' | '.join(KINDS.values()) + ' |', '|---|' + '---|' * len(KINDS)]

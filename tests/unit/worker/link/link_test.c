@@ -636,6 +636,7 @@ static void test_ready_and_pong_are_said(void **state)
 	turn(w);
 	struct link_request pong = heard(w, LINK_PONG, NULL);
 	assert_int_equal(pong.arg, 77);
+	assert_int_not_equal(pong.id, 0);
 	say(w, (struct link_packet){.id = pong.id, .what = LINK_REPLY}, -1); /* nobody waits */
 	turn(w);
 	assert_int_equal(w->lost, 0);

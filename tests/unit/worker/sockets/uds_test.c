@@ -312,6 +312,23 @@ static void a_new_socket_has_to_wait_too(void **state)
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 }
 
+/* Those that wait are closed once: their numbers may be another pod's by then. */
+static void what_is_stopped_is_closed_once(void **state)
+{
+	struct world *w = *state;
+	int numbers[2] = {dup(0), dup(0)}; /* the lowest that are free */
+
+	close(numbers[0]);
+	close(numbers[1]);
+	listen_on_both(w);
+	uds_stop(w->uds);
+	assert_int_equal(dup(0), numbers[0]);
+	assert_int_equal(dup(0), numbers[1]);
+	uds_stop(w->uds);
+	assert_int_equal(close(numbers[0]), 0);
+	assert_int_equal(close(numbers[1]), 0);
+}
+
 static void one_socket_is_not_enough(void **state)
 {
 	struct world *w = *state;
@@ -843,6 +860,8 @@ int main(void)
 	    TEST(listening_is_told_when_both_sockets_are_there),
 	    cmocka_unit_test_setup_teardown(connections_may_have_to_wait, setup_waiting, teardown),
 	    cmocka_unit_test_setup_teardown(a_new_socket_has_to_wait_too, setup_waiting, teardown),
+	    cmocka_unit_test_setup_teardown(
+		what_is_stopped_is_closed_once, setup_waiting, teardown),
 	    TEST(one_socket_is_not_enough),
 	    TEST(a_failure_cancels_the_other_request),
 	    TEST(the_owner_may_leave_when_told),
