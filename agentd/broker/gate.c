@@ -135,7 +135,8 @@ int broker_gate_await(const struct broker_options *o)
 	}
 	if (stands(o, &uid, &e))
 		return 0;
-	log_info(o->await, "waits until its traffic is redirected: agentctl redirect says why not%s%s",
+	log_info(o->await,
+	    "waits until its traffic is redirected: agentctl redirect says why not%s%s",
 	    *e.msg ? ": " : "", e.msg);
 	while (!stands(o, &uid, &e))
 		nanosleep(&look_again, NULL);

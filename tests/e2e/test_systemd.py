@@ -18,7 +18,7 @@ from .test_redirect import APP, ENVOY, Bystander, serve
 
 KILLS = 20 if os.environ.get('AGENTD_SOAK') else 3
 UNIT = 'agentd.service'
-UNITS = (UNIT, 'agentd-state.service', 'agentd-envoy@.service')
+UNITS = (UNIT, 'agentd-state.service', 'agentd-gate.service', 'agentd-envoy@.service')
 
 
 def pod_in(node, cgroup=None):
