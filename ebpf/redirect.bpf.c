@@ -3,8 +3,9 @@
  * Attached once, at the cgroup above all pods: connect, sendmsg, recvmsg, getpeername, post_bind,
  * sockops.  At the root of the tree, where some pod has probe ports: probe_connect, probe_sockops.
  * At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of a strict
- * one the gate, with sock_create, which tells it whose a socket is.  In each pod's network
- * namespace: its own copy of sk_lookup.  Nowhere, but run by the broker: redirect_seek.
+ * one the gate, with sock_create, which tells it whose a socket is; of one whose DNS is captured
+ * `names`.  In each pod's network namespace: its own copy of sk_lookup.  Nowhere, but run by the
+ * broker: redirect_seek.
  *
  * A process outside of every pod leaves by the first line of each program.  sockops and getsockopt
  * know nothing but the socket's storage (kernels.md 3.2).
@@ -12,6 +13,7 @@
 #include "dns.bpf.h"
 #include "inbound.bpf.h"
 #include "listeners.bpf.h"
+#include "names.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -61,7 +63,9 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 	v = rules_outbound(p, &f);
 	if (v == REDIRECT_TO_DNS) {
 		to = slot_address(rules_is_v4(&f.address), 0);
-		if (!is_answered(ctx, p, &to, tcp)) {
+		/* Answers by TCP cannot be judged: who asks so is refused, as by any server that
+		 * is down. */
+		if (!is_answered(ctx, p, &to, tcp) && !(tcp && (p->flags & REDIRECT_DNS_KNOWN))) {
 			v = rules_beyond_dns(p, &f, rules_cidr(p->index, &f.address));
 			if (v != REDIRECT_TO_OUTBOUND && v != REDIRECT_TO_OUTBOUND_PORT)
 				v = REDIRECT_PASS_NO_DNS;
@@ -83,6 +87,8 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 	default:
 		if (is_direct(p, &f))
 			return remember(ctx, p, REDIRECT_SOCKET_DIRECT, &f) ? REFUSE : ALLOW;
+		if (v == REDIRECT_PASS_NO_DNS && (p->flags & REDIRECT_DNS_KNOWN))
+			return remember(ctx, p, REDIRECT_SOCKET_ASKS, &f) ? REFUSE : ALLOW;
 		forget(ctx);
 		return ALLOW;
 	}
@@ -147,6 +153,8 @@ static __always_inline int on_sendmsg(struct bpf_sock_addr *ctx, bool v6)
 		v = REDIRECT_PASS_NO_DNS;
 	count(p->index, v);
 	trace(p, v, &f, NULL);
+	if (v == REDIRECT_PASS_NO_DNS && (p->flags & REDIRECT_DNS_KNOWN))
+		return remember(ctx, p, REDIRECT_SOCKET_ASKS, &f) ? REFUSE : ALLOW;
 	if (v != REDIRECT_TO_DNS)
 		return ALLOW;
 	slot = slot_of(ctx, &f.address);
@@ -562,4 +570,14 @@ SEC("cgroup_skb/ingress")
 int redirect_gate(struct __sk_buff *skb)
 {
 	return guard(skb);
+}
+
+/* --- answers of the pod's own resolver --- */
+
+SEC("cgroup_skb/ingress")
+int redirect_names(struct __sk_buff *skb)
+{
+	__u32 index = asks_elsewhere(skb);
+
+	return !index || is_believed(skb, index);
 }

@@ -37,6 +37,7 @@ enum redirect_flag {
 	REDIRECT_DNS_ALL = 1 << 4,           /* whatever the server; else those marked DNS */
 	REDIRECT_GROUPS_INCLUDE = 1 << 5, /* only listed groups are captured; else all but these */
 	REDIRECT_TRACE = 1 << 6,          /* decisions go to the trace ring */
+	REDIRECT_DNS_KNOWN = 1 << 7,      /* the DNS proxy has answered: istiod's names are known */
 	REDIRECT_SHUT = 1 << 30, /* by the broker alone: nobody's rules (redirect/shut.h) */
 };
 
@@ -100,6 +101,7 @@ enum redirect_socket_kind {
 	REDIRECT_SOCKET_DNS,         /* connected to the DNS proxy in place of address and port */
 	REDIRECT_SOCKET_OF_NODE,     /* made in the node's own network namespace */
 	REDIRECT_SOCKET_MADE,        /* by a pod, in a namespace that was not known as its own */
+	REDIRECT_SOCKET_ASKS,        /* a name, of the pod's own resolver: nobody else answers */
 };
 struct redirect_socket {
 	__u32 index;

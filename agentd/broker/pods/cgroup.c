@@ -193,7 +193,7 @@ static int make_path(int root, const char *name, struct err *e)
 
 int pod_cgroup_make(const struct broker_options *o, const char *uid, struct err *e)
 {
-	char path[KUBEPODS_SIZE];
+	char path[KUBEPODS_SIZE] = "";
 	auto_close int root = open_root(o, e);
 
 	if (root < 0)

@@ -134,7 +134,11 @@ static bool is_other_proxy(const struct redirect_pod *entry, const struct redire
 
 static void take_rules(struct redirect_pod_state *p, const struct redirect_rules *rules)
 {
+	const uint32_t known = p->entry.flags & REDIRECT_DNS_KNOWN;
+
 	p->entry.flags = rules->flags | (p->entry.flags & REDIRECT_TRACE);
+	if (rules->flags & REDIRECT_DNS)
+		p->entry.flags |= known;
 	p->entry.proxy_uid = rules->proxy_uid;
 	p->entry.proxy_gid = rules->proxy_gid;
 	p->entry.outbound_port = rules->outbound_port;
@@ -180,7 +184,8 @@ static int write_all(
 	if (before)
 		redirect_pins_move(r, &before->uid, &p->uid);
 	if (redirect_rows_put(r, p, e) || redirect_probes_tell(r, e) ||
-	    put_gate(r, p, at.cgroup, e) || redirect_link_getsockopt(r, p, at.cgroup, e))
+	    put_gate(r, p, at.cgroup, e) || redirect_link_getsockopt(r, p, at.cgroup, e) ||
+	    redirect_link_names(r, p, at.cgroup, e))
 		return -1;
 	if (p->late && at.netns >= 0)
 		redirect_listeners_find(r, &p->entry, at.netns);

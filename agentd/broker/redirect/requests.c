@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "requests_internal.h"
 #include "table.h"
@@ -502,6 +503,17 @@ int redirect_requests_trace(
 
 /* --- its DNS --- */
 
+int redirect_requests_names(struct redirect_requests *t, int memfd, struct err *e)
+{
+	auto_free struct redirect_names_told *names = mem_zalloc(sizeof(*names));
+
+	if (!t->redirect)
+		return refuse(t, e);
+	if (read_exactly(memfd, names, sizeof(*names), e))
+		return -1;
+	return redirect_names_put(t->redirect, names, e);
+}
+
 /* Where its DNS proxy listens. */
 static int find_place(const struct redirect_requests *t, const struct broker_pod *pod,
     struct pod_sockets_place *at, struct err *e)
@@ -515,7 +527,8 @@ static int find_place(const struct redirect_requests *t, const struct broker_pod
 		return err_set(e, ENOENT, "this pod's DNS is not redirected");
 	if (check(t, &pod->uid, rules, e)) /* they may be of a broker that allowed more */
 		return -1;
-	*at = (struct pod_sockets_place){&pod->uid, netns_of_pod(pod), rules->dns_port};
+	*at = (struct pod_sockets_place){
+	    &pod->uid, netns_of_pod(pod), rules->dns_port, rules->proxy_uid};
 	if (at->netns < 0)
 		return err_set(e, ENOTCONN, "the pod's network namespace is not known");
 	return 0;
@@ -533,6 +546,8 @@ int redirect_requests_listen(
 	}
 	fd = pod_sockets_listen(&pod->dns, &t->dns, &at, kind, e);
 	pod_check(pod);
+	if (fd >= 0 && kind == LINK_LISTEN_DNS_TCP && redirect_answered(t->redirect, &pod->uid, e))
+		log_warn(pod->name, "while agentd is away its names may be denied: %s", e->msg);
 	return fd;
 }
 

@@ -31,7 +31,8 @@ bool redirect_shut_read_name(const char *name, struct uuid *out)
 	char uid[UUID_TEXT_SIZE];
 	size_t n = strlen(name);
 
-	if (n != UUID_TEXT_SIZE - 1 + strlen(".yaml") || strcmp(name + UUID_TEXT_SIZE - 1, ".yaml"))
+	if (n != UUID_TEXT_SIZE - 1 + strlen(".yaml") ||
+	    strcmp(name + UUID_TEXT_SIZE - 1, ".yaml") != 0)
 		return false;
 	snprintf(uid, sizeof(uid), "%.*s", UUID_TEXT_SIZE - 1, name);
 	return uuid_parse(out, uid);

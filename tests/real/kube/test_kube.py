@@ -48,7 +48,7 @@ def made(mesh):
     yield make
     uids = [p['metadata']['uid'] for p in mesh.get('pods') if p['metadata']['labels'].get('app') not in ('web', 'client')]
     mesh.delete(*objects)
-    wait_for('nothing to be left of the pods', lambda: not mesh.left_of(uids))
+    wait_for('nothing to be left of the pods', lambda: not mesh.left_of(uids), 60 + 3 * len(uids))
 
 
 def test_what_the_document_shows_after_the_installation(mesh):

@@ -7,6 +7,8 @@
 #include "broker/redirect/requests_internal.h"
 #include "broker/requests/broker_internal.h"
 #include "common/err.h"
+#include "common/mem.h"
+#include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "tests/unit/broker/bpf.h"
 #include "tests/unit/broker/pods/peer.h"
@@ -282,6 +284,27 @@ static void test_explain(void **state)
 }
 
 /* --- cgroups --- */
+
+static void test_names(void **state)
+{
+	auto_free struct redirect_names_told *t = mem_zalloc(sizeof(*t));
+	struct rig_ask a = {.op = LINK_REDIRECT_NAMES};
+
+	(void)state;
+	a.fd = rig_memfd(t, sizeof(*t), RIG_SEALS);
+	rig_do(w.rig, a);
+	close(a.fd);
+	a.fd = rig_memfd(t, sizeof(*t) - 1, RIG_SEALS);
+	rig_refused(w.rig, a, EINVAL, "another size");
+	close(a.fd);
+	a.fd = rig_memfd(t, sizeof(*t), 0);
+	rig_refused(w.rig, a, EINVAL, "not sealed");
+	close(a.fd);
+	t->npods = REDIRECT_PODS_MAX + 1;
+	a.fd = rig_memfd(t, sizeof(*t), RIG_SEALS);
+	rig_refused(w.rig, a, EINVAL, "more than");
+	close(a.fd);
+}
 
 static void test_a_cgroup_is_awaited(void **state)
 {
@@ -840,6 +863,7 @@ int main(void)
 	    TRAFFIC_TEST(test_a_pod_without_a_cgroup_named),
 	    TRAFFIC_TEST(test_a_cgroup_that_is_refused_is_said),
 	    TRAFFIC_TEST(test_explain),
+	    TRAFFIC_TEST(test_names),
 	    TRAFFIC_TEST(test_a_cgroup_is_awaited),
 	    TRAFFIC_TEST(test_the_last_word_counts),
 	    TRAFFIC_TEST(test_a_pod_that_goes_is_not_awaited),
