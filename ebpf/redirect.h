@@ -37,8 +37,8 @@ enum redirect_flag {
 	REDIRECT_DNS_ALL = 1 << 4,           /* whatever the server; else those marked DNS */
 	REDIRECT_GROUPS_INCLUDE = 1 << 5, /* only listed groups are captured; else all but these */
 	REDIRECT_TRACE = 1 << 6,          /* decisions go to the trace ring */
-	REDIRECT_DNS_KNOWN = 1 << 7, /* the DNS proxy has answered: istiod's names are known */
-	REDIRECT_SHUT = 1 << 30,          /* by the broker alone: nobody's rules (redirect/shut.h) */
+	REDIRECT_DNS_KNOWN = 1 << 7,      /* the DNS proxy has answered: istiod's names are known */
+	REDIRECT_SHUT = 1 << 30, /* by the broker alone: nobody's rules (redirect/shut.h) */
 };
 
 struct redirect_pod {

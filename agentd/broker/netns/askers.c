@@ -1,4 +1,5 @@
-/* askers.c - one dump for each family -> each socket with a peer at port 53 -> destroyed, by its id. */
+/* askers.c - one dump for each family -> each socket with a peer at port 53 -> destroyed, by its
+ * id. */
 #include "askers.h"
 #include "common/mem.h"
 #include "netlink.h"

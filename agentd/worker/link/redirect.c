@@ -54,8 +54,8 @@ void link_redirect_names(struct link *p, struct link_call **slot,
 
 void link_redirect_shut(struct link *p, const struct uuid *pod)
 {
-	link_ask(p, NULL, &(struct link_request){.op = LINK_REDIRECT_SHUT, .uid = *pod}, -1, NULL,
-	    NULL);
+	link_ask(
+	    p, NULL, &(struct link_request){.op = LINK_REDIRECT_SHUT, .uid = *pod}, -1, NULL, NULL);
 }
 
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,

@@ -283,7 +283,7 @@ static void from_one_worker_to_the_next(void **state)
 	assert_false(refused_query(second));
 
 	int udp = make(LINK_LISTEN_DNS_UDP);
-	logged(" +udp -udp"); /* never is there none */
+	logged(" +udp -udp");              /* never is there none */
 	assert_true(refused_query(first)); /* from the address it asked, or it would not hear it */
 	assert_false(refused_query(first));
 	assert_true(refused_query(second));
@@ -360,8 +360,7 @@ static void sockets_that_ask_elsewhere(void **state)
 	assert_int_equal(setfsuid(1337), 0); /* a socket's uid */
 	envoys = connect_to(53);
 	setfsuid(0);
-	assert_true(
-	    pod_sockets_listen(&w.d, &w.rig, &at, LINK_LISTEN_DNS_UDP, &why) >= 0);
+	assert_true(pod_sockets_listen(&w.d, &w.rig, &at, LINK_LISTEN_DNS_UDP, &why) >= 0);
 	assert_int_equal(error_of(asks), ECONNABORTED);
 	assert_int_equal(error_of(other), 0);
 	assert_int_equal(error_of(envoys), 0);
@@ -369,13 +368,11 @@ static void sockets_that_ask_elsewhere(void **state)
 	/* From one worker to the next somebody is there. */
 	asks = connect_to(53);
 	pod_sockets_detach(&w.d);
-	assert_true(
-	    pod_sockets_listen(&w.d, &w.rig, &at, LINK_LISTEN_DNS_UDP, &why) >= 0);
+	assert_true(pod_sockets_listen(&w.d, &w.rig, &at, LINK_LISTEN_DNS_UDP, &why) >= 0);
 	assert_int_equal(error_of(asks), 0);
 	pod_sockets_detach(&w.d);
 	pod_sockets_give_up(&w.d);
-	assert_true(
-	    pod_sockets_listen(&w.d, &w.rig, &at, LINK_LISTEN_DNS_UDP, &why) >= 0);
+	assert_true(pod_sockets_listen(&w.d, &w.rig, &at, LINK_LISTEN_DNS_UDP, &why) >= 0);
 	assert_int_equal(error_of(asks), ECONNABORTED);
 	close(asks);
 	close(other);
