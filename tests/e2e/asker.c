@@ -253,8 +253,7 @@ static enum found ask_ares(const struct name *of)
 	    .flags = ARES_FLAG_STAYOPEN, .timeout = patience_ms, .tries = ATTEMPTS};
 	struct asked a = {.of = of};
 
-	if (!channel &&
-	    ares_init_options(&channel, &o, ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES))
+	if (!channel && ares_init_options(&channel, &o, ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES))
 		abort();
 	ares_gethostbyname(channel, of->text, AF_INET, on_host, &a);
 	while (!a.done) {
