@@ -85,7 +85,7 @@ UNIT_BIN   := $(UNIT_SRC:%.c=$(OUT)/%)
 FUZZ_SRC   := $(wildcard tests/fuzz/*_fuzz.c)
 FUZZ_BIN   := $(FUZZ_SRC:%.c=$(OUT)/%)
 
-.PHONY: all help deps test unit e2e bench bench-redirect asan tsan fuzz fuzz-build soak lint format run install clean
+.PHONY: all help deps test unit e2e bench bench-redirect bench-pod asan tsan fuzz fuzz-build soak lint format run install clean
 .SECONDARY:
 
 all: deps ## build the release binaries into build/release/
@@ -218,6 +218,11 @@ bench-redirect: ## redirection by eBPF beside istio's iptables rules, as a table
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect
+
+bench-pod: ## what a pod's Envoy pays for the status port, as a table: ROUNDS=7
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.pod
 
 soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
 	@tests/tools/deps build test

@@ -44,7 +44,7 @@ struct redirect_rules {
 
 /* May the kubelet be let in there?  Not to what Envoy and agentd serve in a pod. */
 #define REDIRECT_RESERVED_PORTS 15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090
-static inline bool redirect_rules_can_probe(const struct redirect_rules *r, uint32_t port)
+static inline bool rules_can_probe(const struct redirect_rules *r, uint32_t port)
 {
 	static const uint16_t reserved[] = {REDIRECT_RESERVED_PORTS};
 

@@ -57,8 +57,11 @@ class Probed:
         with bpfmap.Map(f'{bpfmap.pins(self.node.bpffs)}/map_probes', 40) as m:
             return len(list(m.items()))
 
+    def shown(self, pod):
+        return next(p for p in self.node.agentd.ctl('redirect')['redirect'] if p['uid'] == pod.uid)
+
     def let_in(self, pod):
-        return next(p for p in self.node.agentd.ctl('redirect')['redirect'] if p['uid'] == pod.uid)['counters'].get(RULE, 0)
+        return self.shown(pod)['counters'].get(RULE, 0)
 
 
 def live(pod):
@@ -175,15 +178,17 @@ def test_without_a_tree_nobody_is(probed):
 
 
 def test_ports_come_and_go(probed):
+    """A pod's own list counts, whatever others have."""
     p = probed()
     pod = p.pod(ports='')
     live(pod)
     assert p.kubelet.call(probers.dials, pod.ip, PROBE, 20) == {str(IN): 20}
     assert not (p.node.bpffs / 'agentd/v2/link_redirect_probe_sockops').exists(), 'a node without probe ports pays nothing'
+    p.node.pod('other', redirect={'probe_ports': str(PROBE)}).wait_served()
     for ports, expected in ('8080,8081', PROBE), ('8081', IN), ('', IN):
         pod.write_manifest(redirect={'probe_ports': ports}, annotations={'ports': ports})
         shown = [int(x) for x in ports.split(',') if x]
-        wait_for('the list', lambda w=shown: p.node.agentd.ctl('redirect')['redirect'][0]['probe_ports'] == w)
+        wait_for('the list', lambda w=shown: p.shown(pod)['probe_ports'] == w)
         wait_for('the ports', lambda e=expected: p.kubelet.call(probers.dials, pod.ip, PROBE) == {str(e): 1})
 
 

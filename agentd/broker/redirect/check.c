@@ -143,7 +143,7 @@ static int check_probes(
 			continue;
 		if (!c->probes)
 			return not_allowed(e, "probe ports");
-		if (!redirect_rules_can_probe(r, port) || port == c->status_port ||
+		if (!rules_can_probe(r, port) || port == c->status_port ||
 		    ++n > REDIRECT_PROBES_MAX)
 			return err_set(e, EINVAL, "%u as one of at most %d probe ports", port,
 			    REDIRECT_PROBES_MAX);

@@ -119,10 +119,17 @@ int redirect_link(const struct redirect_link *l, struct err *e)
 	return 0;
 }
 
+static bool is_probes(const struct redirect *r, const struct bpf_program *p)
+{
+	return p == r->bpf->progs.redirect_probe_connect4 ||
+	       p == r->bpf->progs.redirect_probe_connect6 ||
+	       p == r->bpf->progs.redirect_probe_sockops;
+}
+
 bool redirect_link_of_node(
     const struct redirect *r, const struct bpf_program *p, struct redirect_link *out)
 {
-	const bool probes = redirect_probes_own(r, p);
+	const bool probes = is_probes(r, p);
 
 	*out = (struct redirect_link){.program = bpf_program__fd(p),
 	    .target = probes ? r->probes.fd : r->top.fd,

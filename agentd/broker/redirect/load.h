@@ -7,11 +7,19 @@
 #include "common/err.h"
 #include "place.h"
 #include "probe.h"
-#include "probes.h"
 #include "redirect.skel.h"
 #include <bpf/bpf.h>
 
 enum { REDIRECT_PATH_SIZE = 256 };
+
+/* probes.h */
+struct redirect_probes {
+	const char *root;  /* absolute: above the kubelet; NULL: where the others hang */
+	const char *trees; /* absolute, each with its NUL, an empty one ends them; NULL: none */
+	int fd;            /* of the root; -1: not attached */
+	bool lost;         /* no tree is there, so nobody is let in: it was said */
+	struct redirect_probing said;
+};
 
 struct redirect {
 	const char *bpffs;

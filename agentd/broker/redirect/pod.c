@@ -16,6 +16,7 @@
 #include "links.h"
 #include "listeners.h"
 #include "place.h"
+#include "probes.h"
 #include "rows.h"
 #include "supersede.h"
 #include "table.h"
@@ -157,6 +158,7 @@ static void move_to(struct redirect *r, struct redirect_pod_state *p, uint64_t c
 		redirect_pod_take_out(r, p);
 		redirect_unlink_lookup(r, p);
 		p->live = p->heard = p->deaf = false;
+		p->entry.home = 0;
 		p->since_s = 0;
 	}
 	p->cgroup = cgroup;
@@ -276,6 +278,7 @@ static void take_seen(struct redirect_pod_state *p, const struct netns_watch_see
 {
 	free(p->seen);
 	p->seen = copy_seen(seen);
+	p->entry.home = seen->cookie;
 	memset(&p->entry.source4, 0, sizeof(p->entry.source4));
 	memset(&p->entry.source6, 0, sizeof(p->entry.source6));
 	for (uint32_t i = 0; i < seen->addresses.naddresses; i++) {
@@ -312,12 +315,19 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
 void redirect_close(struct redirect *r, const struct uuid *pod)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	char uid[UUID_TEXT_SIZE];
+	struct err e;
 
 	if (!p || !p->rules)
 		return;
 	p->live = p->heard = p->deaf = false;
+	p->entry.home = 0;
 	now_late(p, false); /* the next one begins under the rules */
 	redirect_unlink_lookup(r, p);
+	if (p->cgroup && redirect_pod_put(r, p, &e)) {
+		uuid_format(&p->uid, uid);
+		log_warn(uid, "%s", e.msg); /* the audit puts it right */
+	}
 }
 
 /* --- remove --- */

@@ -22,13 +22,6 @@ LOG_SCOPE("broker");
 
 enum { WORD_BITS = 64 };
 
-bool redirect_probes_own(const struct redirect *r, const struct bpf_program *p)
-{
-	return p == r->bpf->progs.redirect_probe_connect4 ||
-	       p == r->bpf->progs.redirect_probe_connect6 ||
-	       p == r->bpf->progs.redirect_probe_sockops;
-}
-
 /* --- attached --- */
 
 static int open_root(struct redirect *r, struct err *e)

@@ -7,24 +7,12 @@
  */
 #pragma once
 #include "common/err.h"
-#include "ebpf/redirect.h"
-#include <stdbool.h>
 
 struct redirect;
-struct bpf_program;
-
-struct redirect_probes {
-	const char *root;  /* absolute: above the kubelet; NULL: where the others hang */
-	const char *trees; /* absolute, each with its NUL, an empty one ends them; NULL: none */
-	int fd;            /* of the root; -1: not attached */
-	bool lost;         /* no tree is there, so nobody is let in: it was said */
-	struct redirect_probing said;
-};
 
 /* As an earlier broker left it: attached or not, and what it told. */
 int redirect_probes_begin(struct redirect *r, struct err *e);
 void redirect_probes_end(struct redirect *r);
-bool redirect_probes_own(const struct redirect *r, const struct bpf_program *p);
 /* Tells the programs of trees and ports as they are now, and attaches them with the first port. */
 int redirect_probes_tell(struct redirect *r, struct err *e);
 /* The same; 1: somebody had changed what they were told. */

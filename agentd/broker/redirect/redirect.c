@@ -12,6 +12,7 @@
 #include "common/mem.h"
 #include "links.h"
 #include "load.h"
+#include "probes.h"
 #include "supersede.h"
 #include "table.h"
 #include <errno.h>

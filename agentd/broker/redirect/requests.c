@@ -70,10 +70,22 @@ static void on_directory(void *ctx, const char *path)
 	broker_audit_directory(&t->audit, path);
 }
 
+static struct redirect_targets targets(struct redirect_requests *t)
+{
+	return (struct redirect_targets){cgroup_of, on_netns_asked, on_directory, t};
+}
+
+void requests_hear(struct redirect_requests *t, const struct uuid *uid)
+{
+	const struct redirect_targets at = targets(t);
+
+	redirect_audit_pod(t->redirect, uid, &at);
+}
+
 static bool on_audit(void *ctx)
 {
 	struct redirect_requests *t = ctx;
-	const struct redirect_targets at = {cgroup_of, on_netns_asked, on_directory, t};
+	const struct redirect_targets at = targets(t);
 	struct redirect_audited was = redirect_audit(t->redirect, &at);
 
 	requests_look_again(t);
@@ -180,6 +192,21 @@ bool redirect_requests_gone(const struct redirect_requests *t, const struct uuid
 
 /* --- asked for --- */
 
+/* A look at all pods, and into each one's namespace, would cost a node with many of them more than
+ * the one that is set. */
+static int set(struct broker_pod *pod, struct redirect_where at, const struct redirect_rules *rules,
+    struct err *e)
+{
+	struct redirect_requests *t = pod->redirection.by;
+	int rc;
+
+	broker_audit_own_begins(&t->audit);
+	rc = redirect_set(t->redirect, &pod->uid, at, rules, e);
+	requests_hear(t, &pod->uid);
+	broker_audit_own_ends(&t->audit);
+	return rc;
+}
+
 /* What an Envoy taught about an earlier cgroup of this name says nothing about this one. */
 static int write_rules(struct broker_pod *pod, int dir, struct err *e)
 {
@@ -193,7 +220,7 @@ static int write_rules(struct broker_pod *pod, int dir, struct err *e)
 	if (!rules || fstat(dir, &st))
 		return err_sys(e, "the pod's cgroup");
 	netns = pod_identity_netns_in(&pod->identity, st.st_ino);
-	if (redirect_set(t->redirect, &pod->uid, (struct redirect_where){dir, netns}, rules, e))
+	if (set(pod, (struct redirect_where){dir, netns}, rules, e))
 		return -1;
 	pod_redirection_written(r);
 	r->noted |= r->answer != POD_ANSWER_NOBODY && redirect_is_steered(t->redirect, &pod->uid);
@@ -385,8 +412,11 @@ void redirect_requests_remove(struct redirect_requests *t, const struct uuid *ui
 		pod_sockets_end(&pod->dns);
 		pod_redirection_end(&pod->redirection);
 	}
-	if (t->redirect)
+	if (t->redirect) {
+		broker_audit_own_begins(&t->audit);
 		redirect_remove(t->redirect, uid);
+		broker_audit_own_ends(&t->audit);
+	}
 }
 
 static bool is_redirected(const struct redirect_requests *t, const struct uuid *uid)

@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "node.h"
 #include "pieces.h"
+#include "stats.h"
 #include "status.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,43 +21,6 @@ static const char sds_path[] = "./var/run/secrets/workload-spiffe-uds/socket";
 #define HTTP_OPTIONS "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 enum { LIMITLESS = 2147483647 };
-
-/* istio-agent.md 8.5; the order matters. */
-static const char *const stat_tags[][2] = {
-    {"cluster_name", "^cluster(\\.(.+);)"},
-    {"http_conn_manager_prefix",
-	"^http\\.(((?:[_.[:digit:]\\w]*|[_\\[\\]aAbBcCdDeEfF[:digit:]\\w\\:]*));\\.)"},
-    {"thread_name", "^server(\\.(.+))\\.watchdog"},
-    {"tcp_prefix", "^tcp\\.((.*?)\\.)\\w+?$"},
-    {"response_code", "_rq(_(\\d{3}))$"},
-    {"response_code_class", "_rq(_(\\dxx))$"},
-    {"http_conn_manager_listener_prefix",
-	"^listener(?=\\.).*?\\.http\\.(((?:[_.[:digit:]]*|[_\\[\\]aAbBcCdDeEfF[:digit:]]*))\\.)"},
-    {"listener_address", "^listener\\.(((?:[_.[:digit:]]*|[_\\[\\]aAbBcCdDeEfF[:digit:]]*))\\.)"},
-    {"mongo_prefix", "^mongo\\.(.+?)\\.(collection|cmd|cx_|op_|delays_|decoding_)(.*?)$"},
-    {"cache", "(cache\\.(.+?)\\.)"},
-    {"component", "(component\\.(.+?)\\.)"},
-    {"tag", "(tag\\.(.+?);\\.)"},
-    {"wasm_filter", "(wasm_filter\\.(.+?)\\.)"},
-    {"authz_enforce_result", "rbac(\\.(allowed|denied))"},
-    {"authz_dry_run_action", "(\\.istio_dry_run_(allow|deny)_)"},
-    {"authz_dry_run_result", "(\\.shadow_(allowed|denied))"},
-};
-
-static const char *const stat_inclusions[][2] = {
-    {"prefix", "reporter="},
-    {"prefix", "cluster_manager"},
-    {"prefix", "listener_manager"},
-    {"prefix", "server"},
-    {"prefix", "cluster.xds-grpc"},
-    {"prefix", "wasm"},
-    {"prefix", "component"},
-    {"prefix", "istio"},
-    {"suffix", "rbac.allowed"},
-    {"suffix", "rbac.denied"},
-    {"suffix", "shadow_allowed"},
-    {"suffix", "shadow_denied"},
-};
 
 static json_t *runtime(const struct node *n)
 {
@@ -71,23 +35,6 @@ static json_t *runtime(const struct node *n)
 	status_add_limits(n, layer);
 	return json_pack("{s:[{s:s, s:o}, {s:s, s:{}}]}", "layers", "name", "global config",
 	    "static_layer", layer, "name", "admin", "admin_layer");
-}
-
-static json_t *stats_config(const struct node *n)
-{
-	json_t *tags = json_array(), *patterns = json_array();
-
-	for (unsigned i = 0; i < sizeof(stat_tags) / sizeof(*stat_tags); i++)
-		json_array_append_new(tags,
-		    json_pack("{s:s, s:s}", "tag_name", stat_tags[i][0], "regex", stat_tags[i][1]));
-	for (unsigned i = 0; i < sizeof(stat_inclusions) / sizeof(*stat_inclusions); i++)
-		json_array_append_new(
-		    patterns, json_pack("{s:s}", stat_inclusions[i][0], stat_inclusions[i][1]));
-	json_array_append_new(
-	    patterns, json_pack("{s:{s:s}}", "safe_regex", "regex", "vhost\\..*\\.route\\..*"));
-	status_add_stats(n, patterns);
-	return json_pack("{s:b, s:o, s:{s:{s:o}}}", "use_all_default_tags", false, "stats_tags",
-	    tags, "stats_matcher", "inclusion_list", "patterns", patterns);
 }
 
 static json_t *admin(const struct node *n)
@@ -190,13 +137,15 @@ static json_t *overload_manager(void)
 
 char *bootstrap_render(const struct node *n, size_t *len)
 {
-	json_t *all = json_pack("{s:O, s:o, s:o, s:o, s:o, s:{s:o, s:o}, s:{s:b}, s:o}", "node",
-	    (json_t *)node_json(n), "layered_runtime", runtime(n), "stats_config", stats_config(n),
-	    "admin", admin(n), "dynamic_resources", dynamic_resources(n), "static_resources",
-	    "clusters", clusters(n), "listeners", listeners(n), "deferred_stat_options",
-	    "enable_deferred_creation_stats", true, "overload_manager", overload_manager());
-	char *text = json_dumps(all, JSON_INDENT(1));
+	json_t *all = json_pack("{s:O, s:o, s:o, s:o, s:{s:o, s:o}, s:{s:b}, s:o}", "node",
+	    (json_t *)node_json(n), "layered_runtime", runtime(n), "admin", admin(n),
+	    "dynamic_resources", dynamic_resources(n), "static_resources", "clusters", clusters(n),
+	    "listeners", listeners(n), "deferred_stat_options", "enable_deferred_creation_stats",
+	    true, "overload_manager", overload_manager());
+	char *text;
 
+	stats_add(n, all);
+	text = json_dumps(all, JSON_INDENT(1));
 	json_decref(all);
 	if (!text)
 		abort(); /* every part is valid JSON; else memory is gone */

@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "env_keys.h"
 #include "proxy_config.h"
+#include "stats_asked.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>
@@ -401,7 +402,9 @@ static int read_all(struct node_reader *r, struct err *e)
 		return -1;
 	n->proxy_config = proxy_config_read(
 	    json_string_value(json_object_get(env, "PROXY_CONFIG")), n->annotations, e);
-	if (!n->proxy_config || choose_plane(r, e) || !(env = effective_env(n, r->pod, e)))
+	if (!n->proxy_config || choose_plane(r, e) ||
+	    !(n->settings.stats = stats_asked_read(n->proxy_config, n->annotations, e)) ||
+	    !(env = effective_env(n, r->pod, e)))
 		return -1;
 	rc = read_named(r, "PROXY_CONFIG.", n->proxy_config, e) ||
 		     read_named(r, "annotation ", n->annotations, e) || read_env(r, env, e) ||
@@ -434,5 +437,6 @@ void env_clear(struct env *n)
 	json_decref(n->leftovers);
 	json_decref(n->settings.probers);
 	json_decref(n->settings.scrapes);
+	json_decref(n->settings.stats);
 	*n = (struct env){0};
 }

@@ -79,6 +79,18 @@ static int read_unsupported(struct node_reader *r, const struct env_key *row, co
 	return 0;
 }
 
+/* Read by stats_asked.c, but for one of its fields. */
+static int read_stats_matcher(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	const json_t *matcher = json_object_get(r->out->proxy_config, "proxyStatsMatcher");
+
+	(void)row, (void)key, (void)value, (void)e;
+	if (json_array_size(json_object_get(matcher, "inclusionRegexps")))
+		list(r->out->unsupported, "PROXY_CONFIG.proxyStatsMatcher.inclusionRegexps");
+	return 0;
+}
+
 static bool is_one_of(const char *value, const char *allowed)
 {
 	size_t n = strlen(value);
@@ -527,20 +539,23 @@ static const struct env_key rows[] = {
     ROW("PROXY_CONFIG.tracingServiceName", unsupported),
     ROW("PROXY_CONFIG.envoyAccessLogService", unsupported),
     ROW("PROXY_CONFIG.envoyMetricsService", unsupported),
-    ROW("PROXY_CONFIG.extraStatTags", unsupported),
-    ROW("PROXY_CONFIG.proxyStatsMatcher", unsupported),
     ROW("PROXY_CONFIG.readinessProbe", unsupported),
     ROW("PROXY_CONFIG.runtimeValues", unsupported),
     ROW("PROXY_CONFIG.fileFlushInterval", unsupported),
     ROW("PROXY_CONFIG.fileFlushMinSizeKb", unsupported),
     ROW("PROXY_CONFIG.connectionSettings", unsupported),
-    ROW("annotation sidecar.istio.io/statsInclusionPrefixes", unsupported),
-    ROW("annotation sidecar.istio.io/statsInclusionSuffixes", unsupported),
     ROW("annotation sidecar.istio.io/statsInclusionRegexps", unsupported),
-    ROW("annotation sidecar.istio.io/extraStatTags", unsupported),
-    ROW("annotation sidecar.istio.io/statsHistogramBuckets", unsupported),
-    ROW("annotation sidecar.istio.io/statsFlushInterval", unsupported),
-    ROW("annotation sidecar.istio.io/statsEvictionInterval", unsupported),
+
+    /* statistics: stats_asked.c reads and checks them */
+    ROW("PROXY_CONFIG.proxyStatsMatcher", stats_matcher),
+    ROW("PROXY_CONFIG.proxyStatsMatcher.inclusionRegexps", unsupported),
+    ROW("PROXY_CONFIG.extraStatTags", used),
+    ROW("annotation sidecar.istio.io/statsInclusionPrefixes", used),
+    ROW("annotation sidecar.istio.io/statsInclusionSuffixes", used),
+    ROW("annotation sidecar.istio.io/extraStatTags", used),
+    ROW("annotation sidecar.istio.io/statsHistogramBuckets", used),
+    ROW("annotation sidecar.istio.io/statsFlushInterval", used),
+    ROW("annotation sidecar.istio.io/statsEvictionInterval", used),
 
     /* traffic: redirect/ reads and checks them */
     ROW("annotation traffic.sidecar.istio.io/*", used),

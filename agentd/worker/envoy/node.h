@@ -48,6 +48,7 @@ struct node_settings {
 	bool merge_envoy_stats, metrics_local_only, stats_compression;
 	bool probe_loopback;       /* probers ask the loopback: the mesh is in mode LOCALHOST */
 	json_t *probers, *scrapes; /* as targets.h says; NULL: none were declared */
+	json_t *stats;             /* as stats_asked.h says */
 };
 
 /* Copies what it keeps of `p`; the strings of `c` and its planes outlive the node. */

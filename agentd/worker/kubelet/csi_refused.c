@@ -21,10 +21,10 @@ struct csi_refused {
 	struct csi_refused *prev, *next;
 };
 
-static void drop(struct csi_refused *r)
+static void drop(struct csi_refusals *all, struct csi_refused *r)
 {
 	link_unfollow(&r->directory);
-	DL_DELETE(r->all->list, r);
+	DL_DELETE(all->list, r);
 	free(r);
 }
 
@@ -34,7 +34,7 @@ void csi_refused_drop(struct csi_refusals *all, const struct uuid *pod)
 
 	DL_FOREACH_SAFE (all->list, r, tmp)
 		if (uuid_equal(&r->target.pod, pod))
-			drop(r);
+			drop(all, r);
 }
 
 /* A follow that is refused leaves the entry to its five minutes. */
@@ -43,7 +43,7 @@ static void on_directory(void *ctx, const struct link_content *c)
 	struct csi_refused *r = ctx;
 
 	if (c->e && c->e->code == ENOENT)
-		drop(r);
+		drop(r->all, r);
 }
 
 void csi_refused_add(struct csi_refusals *all, const struct csi_publish *p, const char *why)
@@ -54,7 +54,7 @@ void csi_refused_add(struct csi_refusals *all, const struct csi_publish *p, cons
 	csi_refused_drop(all, &p->target.pod);
 	DL_COUNT(all->list, r, n);
 	if (n >= REFUSED_MAX)
-		drop(all->list);
+		drop(all, all->list);
 	r = mem_zalloc(sizeof(*r));
 	r->all = all;
 	r->target = p->target;
@@ -73,7 +73,7 @@ void csi_refused_dump(struct csi_refusals *all, json_t *to)
 
 	DL_FOREACH_SAFE (all->list, r, tmp) {
 		if (loop_uptime_ms(all->loop) - r->at_ms >= FORGOTTEN_MS) {
-			drop(r);
+			drop(all, r);
 			continue;
 		}
 		uuid_format(&r->target.pod, uid);
@@ -85,5 +85,5 @@ void csi_refused_dump(struct csi_refusals *all, json_t *to)
 void csi_refused_clear(struct csi_refusals *all)
 {
 	while (all->list)
-		drop(all->list);
+		drop(all, all->list);
 }

@@ -3,8 +3,8 @@
  *
  * An entry goes when the volume is asked for again or unpublished; when the kubelet has removed the
  * pod's directory, which it does some seconds after the pod is gone, for it does not unpublish what
- * was refused for good; and when nobody asked for five minutes: a pod that has failed keeps its
- * directory, and is asked for no more.
+ * was refused for good (kubelet-csi.md 3a, 5); and when nobody asked for five minutes: a pod that
+ * has failed keeps its directory, and is asked for no more.
  */
 #pragma once
 #include "csi_request.h"

@@ -235,7 +235,8 @@ static int read_interfaces(struct reading *r, const char *key, const char *value
 
 		if (n >= REDIRECT_INTERFACE_SIZE || strspn(at, allowed) < n)
 			return bad(e, key, value,
-			    "names of interfaces, separated by commas: each of at most 15 characters, "
+			    "names of interfaces, separated by commas: each of at most 15 "
+			    "characters, "
 			    "which are letters, digits and _ . @ -");
 		if (n && rules->ninterfaces == REDIRECT_INTERFACES_MAX)
 			return bad(e, key, value, "at most 16 names of interfaces");
@@ -310,7 +311,7 @@ static int read_probe_ports(struct reading *r, const char *key, const char *valu
 		return -1;
 	for (uint32_t i = 0; i < rules->nrows; i++)
 		if (rules->rows[i].kind == REDIRECT_PORT_PROBE &&
-		    (!redirect_rules_can_probe(rules, rules->rows[i].number) ||
+		    (!rules_can_probe(rules, rules->rows[i].number) ||
 			rules->rows[i].number == r->node->status_port))
 			return err_set(e, ERR_INVALID,
 			    "redirect: %s has %u, must be ports (1 to 65535) other than Envoy's "
@@ -444,11 +445,12 @@ bool redirect_is_strict(const struct pod *p, const struct redirect_node *n)
 {
 	struct redirect_plan plan = {.mode = n->mode, .rules.strict = n->strict};
 	struct reading r = {.out = &plan, .node = n};
-	const char *name;
 	struct err e;
 
-	for (int i = 0; i < NWHETHER; i++)
-		(void)keys[i].read(&r, name, value_of(p, &keys[i], &name), &e);
+	for (int i = 0; i < NWHETHER; i++) {
+		const char *name, *value = value_of(p, &keys[i], &name);
+		(void)keys[i].read(&r, name, value, &e);
+	}
 	return plan.mode == REDIRECT_MODE_EBPF && plan.rules.strict;
 }
 

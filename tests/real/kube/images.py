@@ -1,5 +1,6 @@
 """The images of a node, made of files of this machine, with the module that makes agentd's own."""
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -64,10 +65,12 @@ def _archive(reference, entries, **settings):
     if not path.exists():
         KEPT.mkdir(parents=True, exist_ok=True)
         for old in KEPT.glob(f'{name}-*'):
-            old.unlink()
+            old.unlink(missing_ok=True)
         layout = Layout(EPOCH)
         image = layout.image('amd64', entries, settings, CREATED)
-        path.write_bytes(layout.archive([image], reference.rpartition(':')[2], {}))
+        new = path.with_name(f'.{path.name}.{os.getpid()}')  # another kind of node may be about it, too
+        new.write_bytes(layout.archive([image], reference.rpartition(':')[2], {}))
+        new.rename(path)
     return reference, path
 
 

@@ -48,7 +48,7 @@ def made(mesh):
     yield make
     uids = [p['metadata']['uid'] for p in mesh.get('pods') if p['metadata']['labels'].get('app') not in ('web', 'client')]
     mesh.delete(*objects)
-    wait_for('nothing to be left of the pods', lambda: not mesh.left_of(uids))
+    wait_for('nothing to be left of the pods', lambda: not mesh.left_of(uids), 60 + 3 * len(uids))
 
 
 def test_what_the_document_shows_after_the_installation(mesh):
@@ -317,7 +317,7 @@ def test_a_pod_with_a_user_namespace_is_served(mesh, made):
         wait_for('the event', lambda: any('user namespace' in e for e in mesh.events('mapped')))
         return
     mesh.ready('mapped')
-    first = mesh.exec('mapped', 'istio-proxy', 'cat', '/proc/self/uid_map').split()[1]
+    first = mesh.exec('mapped', 'app', 'cat', '/proc/self/uid_map').split()[1]
     assert int(first) >= 65536
     wait_for('an answer', lambda: mesh.ask('pod/mapped'))
     attested = json.loads(mesh.agentctl('pods', 'demo/mapped', '-o', 'json'))['pods'][0]['sockets']['attested']
