@@ -85,7 +85,7 @@ UNIT_BIN   := $(UNIT_SRC:%.c=$(OUT)/%)
 FUZZ_SRC   := $(wildcard tests/fuzz/*_fuzz.c)
 FUZZ_BIN   := $(FUZZ_SRC:%.c=$(OUT)/%)
 
-.PHONY: all help deps test unit e2e bench bench-redirect asan tsan fuzz fuzz-build soak lint format run install clean
+.PHONY: all help deps test unit e2e bench bench-redirect bench-pod asan tsan fuzz fuzz-build soak lint format run install clean
 .SECONDARY:
 
 all: deps ## build the release binaries into build/release/
@@ -121,8 +121,13 @@ $(GEN)/%.bpf.o: ebpf/%.bpf.c $(BPF_SRC) Makefile
 $(GEN)/%.skel.h: $(GEN)/%.bpf.o
 	@{ echo '// NOLINTBEGIN'; bpftool gen skeleton $< name $*_bpf; echo '// NOLINTEND'; } >$@
 
+# A script inside the worker: its text as a C string of its name.
+SCRIPTS    := $(GEN)/status.lua.h
+$(GEN)/%.lua.h: agentd/worker/envoy/%.lua Makefile
+	@mkdir -p $(GEN); { echo 'static const char $*_lua[] ='; sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $<; echo ';'; } >$@
+
 # Generated headers come before anything that may include them; flags and the version are in every object.
-$(OUT)/obj/%.o: %.c Makefile VERSION | $(PB_SRC) $(SKELETON) $(SYSROOT)
+$(OUT)/obj/%.o: %.c Makefile VERSION | $(PB_SRC) $(SKELETON) $(SCRIPTS) $(SYSROOT)
 	@mkdir -p $(@D); echo "  CC    $(MODE) $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(OUT)/obj/gen/%.o: $(GEN)/%.c Makefile VERSION | $(PB_SRC) $(SYSROOT)
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -w -MMD -MP -c -o $@ $<
@@ -214,6 +219,11 @@ bench-redirect: ## redirection by eBPF beside istio's iptables rules, as a table
 	@$(MAKE) -s binaries
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect
 
+bench-pod: ## what a pod's Envoy pays for the status port, as a table: ROUNDS=7
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.pod
+
 soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
 	@tests/tools/deps build test
 	@AGENTD_SOAK=1 tests/tools/run-soak
@@ -232,7 +242,8 @@ run: ## agentd, a development control plane and two real Envoys; traffic; what h
 	@tests/tools/demo
 
 # Units name absolute paths.
-units = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >"$(DESTDIR)$(PREFIX)/lib/systemd/system/$(1)"
+paths = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >"$(DESTDIR)$(PREFIX)/$(2)"
+units = $(call paths,$(1),lib/systemd/system/$(1))
 
 # Flags and keys are described where they are defined, in common/flags.c: agentd --help.  A flag: *--run* _DIR_; a key: *log_level*.
 man_flags  = $(OUT)/agentd --help | sed -nE '/^Flags only/,/^$$/{s/_/\\_/g; s/^  --([a-z-]+)( ([^ ]+))? +(.*)/*--\1* _\3_\n\t\4.\n/; T; s/ __\n/\n/; p}'
@@ -248,12 +259,15 @@ install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd in
 	install -D -m 755 $(OUT)/agentd "$(DESTDIR)$(PREFIX)/sbin/agentd"
 	install -D -m 755 $(OUT)/agentd-worker "$(DESTDIR)$(PREFIX)/sbin/agentd-worker"
 	install -D -m 755 $(OUT)/agentctl "$(DESTDIR)$(PREFIX)/bin/agentctl"
-	install -D -m 755 systemd/agentd-envoy "$(DESTDIR)$(PREFIX)/libexec/agentd-envoy"
+	install -d "$(DESTDIR)$(PREFIX)/libexec" "$(DESTDIR)$(PREFIX)/lib/systemd/system" "$(DESTDIR)$(PREFIX)/share/agentd"
+	$(call paths,agentd-envoy,libexec/agentd-envoy)
+	chmod 755 "$(DESTDIR)$(PREFIX)/libexec/agentd-envoy"
+	$(call paths,app.conf,share/agentd/app.conf)
 	install -D -m 755 systemd/agentd-state "$(DESTDIR)$(PREFIX)/libexec/agentd-state"
 	install -D -m 644 systemd/sysusers.conf "$(DESTDIR)$(PREFIX)/lib/sysusers.d/agentd.conf"
 	for page in $(MAN); do install -D -m 644 $$page "$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}" || exit; done
-	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/system"
 	$(call units,agentd.service)
+	$(call units,agentd-gate.service)
 	$(call units,agentd-state.service)
 	$(call units,agentd-envoy@.service)
 

@@ -8,10 +8,10 @@
  *
  * The gate, at the cgroup of a strict pod, lets nothing else through from outside.  A packet that
  * program did not steer, because it is not there yet or not any more, reaches no listening socket
- * of the app's.
+ * of the app's.  The kubelet alone is let in by both (probes.bpf.h).
  */
 #pragma once
-#include "maps.bpf.h"
+#include "probes.bpf.h"
 
 /* Replaced by the broker, instruction by instruction, in each pod's copy. */
 #define REDIRECT_INDEX_PLACE 0x7265646972656374ull
@@ -111,8 +111,10 @@ static __always_inline int take_arrival(struct bpf_sk_lookup *ctx)
 	struct redirect_self_key key =
 	    self_key(p, &a.source, bpf_ntohs(ctx->remote_port), &a.address, a.port);
 	v = bpf_map_lookup_elem(&self_calls, &key) ? REDIRECT_TO_SELF : rules_inbound(p, &a);
-	if (v == REDIRECT_PASS_INBOUND_LOCAL && sought.index == index)
-		return SK_PASS; /* the broker looks for the pod's listeners, maybe */
+	if (v == REDIRECT_PASS_INBOUND_LOCAL)
+		return SK_PASS; /* it was counted as a dial, or is the broker's look-up */
+	if (v == REDIRECT_TO_INBOUND && is_noted(p, &key))
+		v = REDIRECT_PASS_PROBE;
 	count(index, v);
 	trace_arrival(p, v, &a);
 	return v == REDIRECT_TO_SELF || v == REDIRECT_TO_INBOUND ? steer(ctx, index) : SK_PASS;
@@ -122,8 +124,9 @@ enum { LOOPBACK_IFINDEX = 1 };
 
 /* Whom the packet would reach: an open port in wait of a client?  Nothing of the packet itself is
  * believed: a SYN behind extension headers is one as well.  0: no, or Envoy's own, or the node's.
+ * `netns`: where that is; 0: in the pod's own namespace, or nobody knows.
  */
-static __always_inline __u16 port_reached(struct __sk_buff *skb)
+static __always_inline __u16 port_reached(struct __sk_buff *skb, __u64 *netns)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct redirect_socket *s;
@@ -136,6 +139,12 @@ static __always_inline __u16 port_reached(struct __sk_buff *skb)
 	s = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	if (s && (s->kind == REDIRECT_SOCKET_LISTENS_IN || s->kind == REDIRECT_SOCKET_OF_NODE))
 		return 0;
+	if (gate_knows_netns) {
+		*netns = bpf_get_netns_cookie(skb);
+		return is_of_node(*netns) ? 0 : sk->src_port;
+	}
+	if (s && s->kind == REDIRECT_SOCKET_MADE)
+		*netns = s->made.netns;
 	return sk->src_port;
 }
 
@@ -164,15 +173,17 @@ static __always_inline const struct redirect_pod *pod_of_packet(struct __sk_buff
 static __always_inline int guard(struct __sk_buff *skb)
 {
 	const struct redirect_pod *p;
+	__u64 netns = 0;
 	__u16 port;
 
 	if (skb->ifindex == LOOPBACK_IFINDEX)
 		return 1;
-	port = port_reached(skb);
-	if (!port || (gate_knows_netns && is_of_node(bpf_get_netns_cookie(skb))))
+	port = port_reached(skb, &netns);
+	if (!port)
 		return 1;
 	p = pod_of_packet(skb);
-	if (!p || rules_inbound_port(p, skb->ifindex, port) != REDIRECT_TO_INBOUND)
+	if (!p || rules_inbound_port(p, skb->ifindex, port) != REDIRECT_TO_INBOUND ||
+	    (netns && is_inside(p, netns)) || is_noted_packet(skb, p, port))
 		return 1;
 	const struct redirect_arrival a = {.port = port};
 	count(p->index, REDIRECT_DROP_GATE);

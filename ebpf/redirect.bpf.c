@@ -1,9 +1,10 @@
 /* redirect.bpf.c - the programs: where they hang, and what each does, in the order of a connection.
  *
  * Attached once, at the cgroup above all pods: connect, sendmsg, recvmsg, getpeername, post_bind,
- * sockops.  At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of
- * a strict one the gate, with sock_create, which tells it the node's own sockets.  In each pod's
- * network namespace: its own copy of sk_lookup.  Nowhere, but run by the broker: redirect_seek.
+ * sockops.  At the root of the tree, where some pod has probe ports: probe_connect, probe_sockops.
+ * At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of a strict
+ * one the gate, with sock_create, which tells it whose a socket is.  In each pod's network
+ * namespace: its own copy of sk_lookup.  Nowhere, but run by the broker: redirect_seek.
  *
  * A process outside of every pod leaves by the first line of each program.  sockops and getsockopt
  * know nothing but the socket's storage (kernels.md 3.2).
@@ -43,7 +44,7 @@ static __always_inline bool is_direct(const struct redirect_pod *p, const struct
 
 static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 {
-	const struct redirect_pod *p = current_pod(ctx);
+	const struct redirect_pod *p = pod_of_socket(ctx);
 	struct redirect_flow f;
 	struct redirect_address to;
 	enum redirect_verdict v;
@@ -51,6 +52,10 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 
 	if (!p)
 		return ALLOW;
+	if (is_inside(p, bpf_get_netns_cookie(ctx))) {
+		forget(ctx);
+		return ALLOW;
+	}
 	f = flow_of(ctx, v6);
 	tcp = f.protocol == RULES_TCP;
 	v = rules_outbound(p, &f);
@@ -131,8 +136,8 @@ static __always_inline int on_sendmsg(struct bpf_sock_addr *ctx, bool v6)
 
 	if (ctx->user_port != bpf_htons(RULES_DNS_PORT))
 		return ALLOW;
-	p = current_pod(ctx);
-	if (!p || !(p->flags & REDIRECT_DNS))
+	p = pod_of_socket(ctx);
+	if (!p || !(p->flags & REDIRECT_DNS) || is_inside(p, bpf_get_netns_cookie(ctx)))
 		return ALLOW;
 	f = flow_of(ctx, v6);
 	f.protocol = 17;
@@ -184,7 +189,7 @@ int redirect_recvmsg6(struct bpf_sock_addr *ctx)
 
 static __always_inline int on_bound(struct bpf_sock *ctx, const struct redirect_address *to)
 {
-	const struct redirect_pod *p = current_pod(ctx);
+	const struct redirect_pod *p = pod_of_socket(ctx);
 	__u64 ids;
 	__u16 kind = 0;
 
@@ -198,7 +203,10 @@ static __always_inline int on_bound(struct bpf_sock *ctx, const struct redirect_
 	if (!kind ||
 	    (!rules_same_id((__u32)ids, p->proxy_uid) && !rules_same_id(ids >> 32, p->proxy_gid)))
 		return ALLOW;
-	const struct redirect_sought as = {.index = p->index, .kind = kind, .port = ctx->src_port};
+	const struct redirect_sought as = {.index = p->index,
+	    .kind = kind,
+	    .port = ctx->src_port,
+	    .netns = bpf_get_netns_cookie(ctx)};
 	if (mark_listener(ctx, &as) < 0) {
 		count(p->index, REDIRECT_DROP_NO_MEMORY);
 		return REFUSE; /* an Envoy that nothing reaches had better say so */
@@ -347,16 +355,28 @@ static __always_inline bool is_any(struct bpf_sock_ops *ctx)
 	return !(e.local.word[0] | e.local.word[1] | e.local.word[2] | e.local.word[3]);
 }
 
-static __always_inline void on_listen(struct bpf_sock_ops *ctx, const struct redirect_socket *s)
+/* It dialled once, and disconnected: whoever it accepts would inherit what it dialled. */
+static __always_inline bool was_dialler(const struct redirect_socket *s)
+{
+	return s->kind == REDIRECT_SOCKET_DIALLED || s->kind == REDIRECT_SOCKET_DIRECT ||
+	       s->kind == REDIRECT_SOCKET_PROXY || s->kind == REDIRECT_SOCKET_DNS;
+}
+
+static __always_inline void on_listen(struct bpf_sock_ops *ctx, struct redirect_socket *s)
 {
 	struct redirect_listener_key key = {.index = s->index, .family = ctx->family};
+	const struct redirect_pod *p = bpf_map_lookup_elem(&pods_by_index, &key.index);
 
+	if (was_dialler(s))
+		s->kind = REDIRECT_SOCKET_NOTHING;
 	if (s->kind != REDIRECT_SOCKET_LISTENS_IN)
 		return;
-	/* The first one stays: of a group the kernel chooses, and another is no better.  One at a
-	 * single address is for the broker to look at, if it is the only one. */
+	/* The first one stays: of a group the kernel chooses, and another is no better.  But one
+	 * that listens inside the pod gives way to the pod's own.  One at a single address is for
+	 * the broker to look at, if it is the only one. */
+	const bool own = p && p->home && p->home == s->made.netns;
 	if (is_any(ctx))
-		bpf_sock_hash_update(ctx, &listeners, &key, BPF_NOEXIST);
+		bpf_sock_hash_update(ctx, &listeners, &key, own ? BPF_ANY : BPF_NOEXIST);
 	tell(s->index, REDIRECT_NEWS_LISTENS);
 }
 
@@ -386,6 +406,54 @@ int redirect_sockops(struct bpf_sock_ops *ctx)
 		on_state(ctx, s, &e);
 	else
 		on_accepted(s, &e);
+	return 1;
+}
+
+/* --- the kubelet's connections --- */
+
+SEC("cgroup/connect4")
+int redirect_probe_connect4(struct bpf_sock_addr *ctx)
+{
+	mark_prober(ctx);
+	return ALLOW;
+}
+
+SEC("cgroup/connect6")
+int redirect_probe_connect6(struct bpf_sock_addr *ctx)
+{
+	mark_prober(ctx);
+	return ALLOW;
+}
+
+static __always_inline struct redirect_self_key probe_key(struct bpf_sock_ops *ctx)
+{
+	const struct ends e = ends_of(ctx);
+
+	return (struct redirect_self_key){.source_port = e.local_port,
+	    .port = e.remote_port,
+	    .source = e.local,
+	    .address = e.remote};
+}
+
+SEC("sockops")
+int redirect_probe_sockops(struct bpf_sock_ops *ctx)
+{
+	struct redirect_self_key key;
+	__u32 op = ctx->op;
+	__u8 one = 1;
+
+	if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_STATE_CB)
+		return 1;
+	if (!ctx->sk || !bpf_sk_storage_get(&probers, ctx->sk, NULL, 0))
+		return 1;
+	key = probe_key(ctx);
+	if (op == BPF_SOCK_OPS_TCP_CONNECT_CB) {
+		bpf_map_update_elem(&probes, &key, &one, BPF_ANY);
+		bpf_sock_ops_cb_flags_set(
+		    ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+	} else if (ctx->args[1] == BPF_TCP_CLOSE) {
+		bpf_map_delete_elem(&probes, &key);
+	}
 	return 1;
 }
 
@@ -465,13 +533,22 @@ int redirect_getsockopt(struct bpf_sockopt *ctx)
 SEC("cgroup/sock_create")
 int redirect_sock_create(struct bpf_sock *ctx)
 {
+	const __u64 netns = bpf_get_netns_cookie(ctx);
+	const struct redirect_pod *p;
 	struct redirect_socket *s;
+	bool of_node;
 
-	if (gate_knows_netns || ctx->type != SOCK_STREAM_ || !is_of_node(bpf_get_netns_cookie(ctx)))
+	if (gate_knows_netns || ctx->type != SOCK_STREAM_)
+		return ALLOW;
+	of_node = is_of_node(netns);
+	p = of_node ? NULL : pod_of_task();
+	if (!of_node && (!p || p->home == netns))
 		return ALLOW;
 	s = bpf_sk_storage_get(&sockets, ctx, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (s)
-		s->kind = REDIRECT_SOCKET_OF_NODE;
+	if (!s)
+		return ALLOW;
+	s->kind = of_node ? REDIRECT_SOCKET_OF_NODE : REDIRECT_SOCKET_MADE;
+	s->made.netns = netns;
 	return ALLOW;
 }
 

@@ -12,12 +12,13 @@ enum {
 	/* Of the maps; part of the pins' path.  A new one keeps the pins' names, and the key of
 	   map_pods: so a broker takes over pods that one with another layout left
 	   (redirect/supersede.h). */
-	REDIRECT_LAYOUT = 1,
+	REDIRECT_LAYOUT = 3,
 	REDIRECT_PODS_MAX = 1024,
 	REDIRECT_DEPTH = 8, /* cgroups between the attach point and a process that are looked at */
 	REDIRECT_TREE_DEPTH = 32, /* known levels below the host's root: bits of pod_levels */
 	REDIRECT_SPREAD = 64,     /* loopback addresses that outbound connections are spread over */
 	REDIRECT_DNS_SLOTS = 4,   /* resolvers one unconnected socket can ask and tell apart */
+	REDIRECT_TREES_MAX = 4,   /* cgroups that the kubelet has all pods in */
 	REDIRECT_ROW_BITS = 16,   /* of an index: its row among the counters, from 1 on */
 	REDIRECT_ROW_MASK = (1 << REDIRECT_ROW_BITS) - 1,
 };
@@ -36,6 +37,7 @@ enum redirect_flag {
 	REDIRECT_DNS_ALL = 1 << 4,           /* whatever the server; else those marked DNS */
 	REDIRECT_GROUPS_INCLUDE = 1 << 5, /* only listed groups are captured; else all but these */
 	REDIRECT_TRACE = 1 << 6,          /* decisions go to the trace ring */
+	REDIRECT_SHUT = 1 << 30, /* by the broker alone: nobody's rules (redirect/shut.h) */
 };
 
 struct redirect_pod {
@@ -48,6 +50,7 @@ struct redirect_pod {
 	struct redirect_address source4,
 	    source6;  /* the pod's addresses to dial from; zero: not known */
 	__u8 uid[16]; /* of the pod: for a broker that finds the maps */
+	__u64 home;   /* cookie of the network namespace that its Envoy came from; 0: not known */
 };
 
 enum redirect_port_kind {
@@ -57,6 +60,7 @@ enum redirect_port_kind {
 	REDIRECT_PORT_INBOUND_INCLUDE,
 	REDIRECT_PORT_GROUP,     /* `number` is a gid */
 	REDIRECT_PORT_INTERFACE, /* `number` is an ifindex: what arrives there is not touched */
+	REDIRECT_PORT_PROBE,     /* inbound: the kubelet is let in */
 };
 struct redirect_port_key {
 	__u32 index, kind, number;
@@ -85,8 +89,8 @@ enum {
 
 /* Of a socket, for its life; accepted sockets inherit their listener's. */
 enum redirect_socket_kind {
-	REDIRECT_SOCKET_DIALLED =
-	    1,                    /* sent to a capture port: address and port are the real ones */
+	REDIRECT_SOCKET_NOTHING,
+	REDIRECT_SOCKET_DIALLED,  /* sent to a capture port: address and port are the real ones */
 	REDIRECT_SOCKET_DIRECT,   /* dialled a capture port itself */
 	REDIRECT_SOCKET_PROXY,    /* Envoy's own connection: may be a call of the pod to itself */
 	REDIRECT_SOCKET_ACCEPTED, /* by Envoy: address and port are what the client dialled */
@@ -95,11 +99,18 @@ enum redirect_socket_kind {
 	REDIRECT_SOCKET_LISTENS_DNS, /* the broker's mark: somebody answers here */
 	REDIRECT_SOCKET_DNS,         /* connected to the DNS proxy in place of address and port */
 	REDIRECT_SOCKET_OF_NODE,     /* made in the node's own network namespace */
+	REDIRECT_SOCKET_MADE,        /* by a pod, in a namespace that was not known as its own */
 };
 struct redirect_socket {
 	__u32 index;
 	__u16 kind, port;
-	struct redirect_address address;
+	union {
+		struct redirect_address address;
+		struct {                 /* of one that listens, or may */
+			__u64 netns;     /* cookie of its network namespace; 0: not known */
+			__u32 look, pad; /* the last one that found it */
+		} made;
+	};
 };
 
 /* From the dialler's SYN until Envoy's accepted socket has it: microseconds. */
@@ -113,11 +124,23 @@ struct redirect_tuple {
 	__u32 port, pad;
 };
 
-/* A connection of Envoy to its own pod, from its SYN to its close: to be steered to Envoy again. */
+/* A connection of Envoy to its own pod, from its SYN to its close: to be steered to Envoy again.
+ * And one of the kubelet to any pod, to be let in: index 0. */
 struct redirect_self_key {
 	__u32 index;
 	__u16 source_port, port;
 	struct redirect_address source, address;
+};
+
+/* Whose dials may be the kubelet's, and where to (probes.bpf.h); the broker writes it.  All zero:
+ * nobody's. */
+struct redirect_tree {
+	__u64 id; /* of a cgroup above pods; 0: none */
+	__u32 level, pad;
+};
+struct redirect_probing {
+	struct redirect_tree trees[REDIRECT_TREES_MAX];
+	__u64 ports[65536 / 64]; /* bits: some pod has it among its probe ports */
 };
 
 struct redirect_listener_key {
@@ -130,7 +153,8 @@ struct redirect_sought {
 	struct redirect_address address; /* which it is bound to; 0.0.0.0 or ::: any */
 	__u32 index, family;             /* index 0: nobody looks */
 	__u16 kind, port, from, publish; /* publish: into `listeners` */
-	__u32 look; /* each has a number of its own: a socket is counted once */
+	__u32 look;  /* each has a number of its own: a socket is counted once */
+	__u64 netns; /* cookie of the network namespace that is looked at; 0: not known */
 };
 enum redirect_found {
 	REDIRECT_FOUND_NONE,
@@ -166,6 +190,7 @@ enum redirect_verdict {
 	REDIRECT_DROP_GATE,        /* inbound, where nothing steers: the pod is not live */
 	REDIRECT_LOST_DESTINATION, /* Envoy's accepted socket found no tuple: it will refuse it */
 	REDIRECT_DROP_NO_MEMORY,   /* no storage for a socket: the connect fails */
+	REDIRECT_PASS_PROBE,       /* inbound: the kubelet, at a probe port */
 	REDIRECT_VERDICTS
 };
 

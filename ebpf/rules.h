@@ -96,8 +96,8 @@ static inline enum redirect_verdict rules_outbound(
 	int stays = local && !(p->flags & REDIRECT_LOOPBACK_INCLUDED) &&
 		    (!(p->flags & REDIRECT_DNS) || (tcp && !dns_port));
 
-	if (cidr & REDIRECT_CIDR_INTERFACE)
-		return REDIRECT_PASS_INTERFACE; /* before ISTIO_OUTPUT */
+	if ((cidr & REDIRECT_CIDR_INTERFACE) && !local)
+		return REDIRECT_PASS_INTERFACE; /* before ISTIO_OUTPUT; a default route covers lo */
 	if (rules_listed(p->index, REDIRECT_PORT_OUTBOUND_EXCLUDE, f->port))
 		return REDIRECT_PASS_PORT_EXCLUDED; /* 1 */
 	if (local && rules_from_passthrough(f))

@@ -21,6 +21,7 @@ enum { REDIRECT_ANSWER_INBOUND = 1 << 16 };
 /* `agentctl redirect explain`, from the worker to the broker. */
 struct redirect_question {
 	__u32 inbound;
+	__u32 probe; /* it is the kubelet's own */
 	struct redirect_flow flow;
 	struct redirect_arrival arrival;
 };

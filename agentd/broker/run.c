@@ -27,6 +27,7 @@
 #include "common/flags.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "gate.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -330,6 +331,10 @@ static int start(const struct broker_options *o, char **argv)
 		return upgrade_check(o);
 	if (o->mode == REDIRECT_UNINSTALL)
 		return uninstall(o);
+	if (o->mode == REDIRECT_GATE)
+		return broker_gate_shut(o);
+	if (o->mode == REDIRECT_AWAIT)
+		return broker_gate_await(o);
 	kept = broker_fdstore_new();
 	succession_inherit(&r.succession, kept, argv);
 	int code = open_and_run(&r, o);

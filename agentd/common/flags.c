@@ -55,9 +55,12 @@ const struct flag flags_list[] = {
     BROKER("redirect-cgroup", FLAG_TEXT, "NAME", NULL,
 	"the cgroup above all pods: a path below the cgroup root (the root; without manifests "
 	"--kubepods)"),
-    BROKER("redirect-allow", FLAG_TEXT, "LIST", "permissive,exclusions",
+    BROKER("redirect-allow", FLAG_TEXT, "LIST", "permissive,exclusions,probes",
 	"what pods may ask for beside strict capture; strict: nothing; KEY=NUMBER: such a port or "
 	"id in place of istio's"),
+    BROKER("probes-cgroup", FLAG_TEXT, "NAME", NULL,
+	"a cgroup above the kubelet, which is let in to pods' probe ports: a path below the cgroup "
+	"root (the root)"),
     BROKER("bpffs", FLAG_TEXT, "DIR", "/sys/fs/bpf", "where eBPF programs are pinned"),
     BROKER("metrics", FLAG_TEXT, "ADDR:PORT", NULL,
 	"serve /metrics and /healthz there, to anybody who can reach it"),
@@ -66,6 +69,10 @@ const struct flag flags_list[] = {
 	"the agentd that runs"),
     BROKER("redirect-uninstall", FLAG_SWITCH, NULL, NULL,
 	"detach and forget all eBPF programs of all agentds, end"),
+    BROKER("redirect-gate", FLAG_SWITCH, NULL, NULL,
+	"shut the pods of manifests that can only be strict until they are redirected, end"),
+    BROKER("redirect-await", FLAG_TEXT, "UID", NULL,
+	"end when this pod's traffic is redirected: for the unit of an app"),
     BROKER("check-state", FLAG_SWITCH, NULL, NULL, NULL),
     BROKER("version", FLAG_SWITCH, NULL, NULL, "say the version and end"),
     BROKER("help", FLAG_SWITCH, NULL, NULL, "this text"),

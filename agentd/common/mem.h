@@ -42,8 +42,10 @@ static inline void mem_freep(void *p)
 	free(*(void **)p);
 }
 
-static inline void mem_closep(const int *fd)
+/* -1: it is closed, or never was open. */
+static inline void mem_closep(int *fd)
 {
 	if (*fd >= 0)
 		close(*fd);
+	*fd = -1;
 }

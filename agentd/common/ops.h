@@ -19,6 +19,7 @@ enum link_answer {
 	LINK_GIVEN,   /* one reply, and a yes carries a descriptor */
 	LINK_LISTED,  /* packets under the id of the request, then the reply */
 	LINK_LATER,   /* a yes is no answer yet: packets under the id of the request follow */
+	LINK_SILENT,  /* none: it is an answer itself */
 };
 
 /* X(operation, descriptors of the request, whose pod, answer, "the broker refused to ...") */
@@ -44,8 +45,8 @@ enum link_answer {
 	/* Every pod of the node was added and is served: what an earlier worker had and nobody \
 	 * added again goes.  Once in a worker's life. */ \
 	X(READY, 0, NO_POD, REPLIED, "be told that all is ready") \
-	/* arg of the LINK_PING: the loop turns. */ \
-	X(PONG, 0, NO_POD, REPLIED, "take the answer to its ping") \
+	/* arg of the LINK_PING: the worker's threads turn. */ \
+	X(PONG, 0, NO_POD, SILENT, "take the answer to its ping") \
 	/* kind = link_state, state_id, a sealed memfd <= 1 MiB. */ \
 	X(STATE_PUT, 1, NO_POD, REPLIED, "keep what it was given") \
 	/* kind, state_id; not there: fine. */ \
@@ -76,11 +77,10 @@ enum link_answer {
 	X(CSI_REGISTERED, 0, NO_POD, REPLIED, "hear what the kubelet registered") \
 	/* kind = link_log, arg = log_level: how the broker logs from now on. */ \
 	X(LOG, 0, NO_POD, REPLIED, "log as the worker does") \
-	/* Its loop turns.  Reply: arg = lines that it could not log so far; `why`: what is wrong \
-	 * on its side, or "". */ \
-	X(BEAT, 0, NO_POD, REPLIED, "answer") \
 	/* arg = KiB that the pod's connections hold of the worker's memory, now. */ \
-	X(HOLDS, 0, ADDED_POD, REPLIED, "hear what the pod holds")
+	X(HOLDS, 0, ADDED_POD, REPLIED, "hear what the pod holds") \
+	/* Its manifest was refused, and it would be strict: it is shut until it is asked for. */ \
+	X(REDIRECT_SHUT, 0, ANY_POD, REPLIED, "shut the strict pod whose manifest was refused")
 /* clang-format on */
 
 #define LINK_OP_NUMBER(op, ...) LINK_##op,

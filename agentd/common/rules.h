@@ -7,12 +7,14 @@
 #pragma once
 #include "ebpf/redirect.h"
 #include "uuid.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
-	REDIRECT_RULES_VERSION = 1,
-	REDIRECT_ROWS_MAX = 5 * 64, /* 64 ports or groups a list (security-rules.md 3) */
-	REDIRECT_CIDRS_MAX = 512,   /* 256 each of includes and excludes, with resolvers */
+	REDIRECT_RULES_VERSION = 2,
+	REDIRECT_ROWS_MAX = 6 * 64, /* 64 ports or groups a list (security-rules.md 3) */
+	REDIRECT_PROBES_MAX = 64,
+	REDIRECT_CIDRS_MAX = 512, /* 256 each of includes and excludes, with resolvers */
 	REDIRECT_INTERFACES_MAX = 16,
 	REDIRECT_INTERFACE_SIZE = 16,
 };
@@ -39,6 +41,19 @@ struct redirect_rules {
 	    cidrs[REDIRECT_CIDRS_MAX]; /* last: what is kept ends behind those in use
 					*/
 };
+
+/* May the kubelet be let in there?  Not to what Envoy and agentd serve in a pod. */
+#define REDIRECT_RESERVED_PORTS 15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090
+static inline bool rules_can_probe(const struct redirect_rules *r, uint32_t port)
+{
+	static const uint16_t reserved[] = {REDIRECT_RESERVED_PORTS};
+
+	for (unsigned i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
+		if (port == reserved[i])
+			return false;
+	return port && port <= UINT16_MAX && port != r->outbound_port && port != r->inbound_port &&
+	       port != r->tunnel_port && port != r->dns_port;
+}
 
 /* From the broker to the worker, through the pipe of LINK_REDIRECT_TRACE. */
 struct link_trace {

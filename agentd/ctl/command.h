@@ -11,7 +11,7 @@
 
 enum { CTL_OK, CTL_PROBLEM, CTL_USAGE, CTL_UNREACHABLE };
 
-enum { CTL_WORDS_MAX = 2, CTL_OPTIONS_MAX = 4 };
+enum { CTL_WORDS_MAX = 2, CTL_OPTIONS_MAX = 5 };
 
 /* The options of the command line; borrowed from argv. */
 struct ctl_given {

@@ -119,14 +119,15 @@ static int explain(const struct ctl *c)
 	int status;
 
 	if (!name || !is_plain(source) || !is_plain(target) || !is_plain(uid) || !is_plain(gid) ||
-	    (!source && (!uid || !gid)))
+	    (!source && (!uid || !gid || ctl_option(c, "probe"))))
 		return ctl_command_usage(&ctl_redirect_explain, stderr);
 	auto_free char *pod = find_uid(c, name, &status);
 	if (!pod)
 		return status;
-	auto_free char *url = mem_printf("/redirect/explain?pod=%s&to=%s&protocol=%s%s%s%s%s%s%s",
+	auto_free char *url = mem_printf("/redirect/explain?pod=%s&to=%s&protocol=%s%s%s%s%s%s%s%s",
 	    pod, target, ctl_option(c, "udp") ? "udp" : "tcp", uid ? "&uid=" : "", uid ? uid : "",
-	    gid ? "&gid=" : "", gid ? gid : "", source ? "&from=" : "", source ? source : "");
+	    gid ? "&gid=" : "", gid ? gid : "", source ? "&from=" : "", source ? source : "",
+	    ctl_option(c, "probe") ? "&probe=1" : "");
 	json_t *answer = ctl_request(c, "GET", url, &status);
 	if (!answer)
 		return status;
@@ -142,7 +143,7 @@ static int explain(const struct ctl *c)
 const struct ctl_command ctl_redirect_explain = {
     .noun = "redirect",
     .verb = "explain",
-    .args = "--pod POD [--uid N --gid N] [--udp] [SRC] DST",
+    .args = "--pod POD [--uid N --gid N] [--udp] [--probe] [SRC] DST",
     .help = "the rule that decides over a connection",
     .more = "DST is ADDRESS:PORT or [ADDRESS]:PORT; with SRC, an address outside the pod, the "
 	    "connection is inbound",
@@ -150,7 +151,8 @@ const struct ctl_command ctl_redirect_explain = {
     .most = 2,
     .options = {{"pod", "POD", "the pod whose traffic it is"},
 	{"uid", "N", "of the dialling process in the pod"}, {"gid", "N", "of that process"},
-	{"udp", NULL, "instead of TCP"}},
+	{"udp", NULL, "instead of TCP"},
+	{"probe", NULL, "with SRC: the connection is the kubelet's own"}},
     .run = explain,
 };
 

@@ -25,6 +25,7 @@
 #include "worker/link/heartbeat.h"
 #include "worker/link/link.h"
 #include "worker/link/log.h"
+#include "worker/link/redirect.h"
 #include "worker/pages/pages.h"
 #include "worker/pod/pod_services.h"
 #include "worker/pod/redirect.h"
@@ -51,22 +52,39 @@ struct agent {
 	bool broker_lost;
 };
 
+static struct redirect_node redirect_defaults(const struct agent *a)
+{
+	struct redirect_node n = {.strict = !strcmp(a->config->redirect_policy, "strict")};
+
+	redirect_mode_parse(&n.mode, a->config->redirect); /* which was checked */
+	return n;
+}
+
 /* Both of a pod's readers; NULL: refused.  Nothing was started yet. */
 static struct node *read_pod(
     struct agent *a, struct pod *p, struct redirect_plan *plan, struct err *e)
 {
 	struct node *node = node_new(p, &a->shared.node, e);
-	struct redirect_node n = {.strict = !strcmp(a->config->redirect_policy, "strict")};
+	struct redirect_node n = redirect_defaults(a);
 
 	if (!node)
 		return NULL;
 	n.status_port = node_settings(node)->agent_port;
-	redirect_mode_parse(&n.mode, a->config->redirect); /* which was checked */
 	if (redirect_read(plan, p, &n, e))
 		node_free(&node);
 	else
 		node_set_captured(node, plan->mode != REDIRECT_MODE_NONE);
 	return node;
+}
+
+/* What runs of it goes on as it was; if nothing does, a strict one is closed. */
+static void refuse(struct agent *a, struct pod *p, const struct err *e)
+{
+	const struct redirect_node n = redirect_defaults(a);
+
+	if (!p->services && redirect_is_strict(p, &n))
+		link_redirect_shut(a->shared.link, &p->uid);
+	pod_set_ready(p, e);
 }
 
 static void on_pod_added(void *ctx, struct pod *p)
@@ -78,7 +96,7 @@ static void on_pod_added(void *ctx, struct pod *p)
 
 	if (!node) {
 		log_error(p->label, "pod refused: %s", e.msg);
-		return pod_set_ready(p, &e);
+		return refuse(a, p, &e);
 	}
 	p->services = pod_services_start(&a->shared, p, node, &plan);
 }
@@ -93,7 +111,7 @@ static void on_pod_changed(void *ctx, struct pod *p)
 	if (!node) {
 		err_wrap(&e, "change refused");
 		log_error(p->label, "%s", e.msg);
-		return pod_set_ready(p, &e);
+		return refuse(a, p, &e);
 	}
 	log_info(p->label, "pod changed");
 	pod_services_stop(&p->services);
@@ -245,6 +263,11 @@ static void on_restored(void *ctx)
 	dns_keep_restore(a->shared.names, on_names_restored, a);
 }
 
+static bool turns(void *ctx)
+{
+	return rpc_turns(ctx);
+}
+
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
 {
 	static const struct pod_observer observer = {
@@ -259,10 +282,10 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 		return NULL;
 	}
 	link_log(a->shared.link);
-	a->broker = heartbeat_new(l, a->shared.link);
 	if (!strcmp(c->attest, "require"))
 		link_require_attestation(a->shared.link);
 	a->shared.rpc = rpc_new(l);
+	a->broker = heartbeat_new(l, a->shared.link, turns, a->shared.rpc);
 	a->shared.redirect = pod_redirects_new(a->shared.link);
 	a->shared.names = dns_keep_new(l, a->shared.link);
 	set_limits(a);

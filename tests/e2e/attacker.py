@@ -182,23 +182,30 @@ def small_references(a):
     return a.again(once)
 
 
-def half_open(a):
-    """As many connections as there may be, each with a block of 12 KB that does not end."""
-    literal = (b'\0\x01b\x7e' + b'y' * 126) * 92
+def _hold(a, connect, most, pause_s):
+    """As many connections as there may be: the oldest goes for the newest."""
     held = []
     while a.on():
         try:
-            s = a.connect()
-            held.append(s)
-            a.send(s, _frame(HEADERS, 0, 1, _headers(SDS)) + _frame(CONTINUATION, 0, 1, literal), 2)
+            connect(held)
         except OSError:
             a.counts['cut'] += 1
-        if len(held) > 64:
+        if len(held) > most:
             held.pop(0).close()
-        time.sleep(0.005)
+        time.sleep(pause_s)
     for s in held:
         s.close()
     return a.counts
+
+
+def half_open(a):
+    """Each with a block of 12 KB that does not end."""
+    literal = (b'\0\x01b\x7e' + b'y' * 126) * 92
+
+    def connect(held):
+        held.append(a.connect())
+        a.send(held[-1], _frame(HEADERS, 0, 1, _headers(SDS)) + _frame(CONTINUATION, 0, 1, literal), 2)
+    return _hold(a, connect, 64, 0.005)
 
 
 def many_messages(a):
@@ -289,24 +296,14 @@ def garbage(a):
 
 
 def silent(a):
-    """As many connections as there may be, which say nothing, or a byte of the preface."""
-    held = []
-    while a.on():
-        try:
-            s = socket.socket(socket.AF_UNIX)
-            held.append(s)
-            s.connect(a.path)
-            a.counts['connections'] += 1
-            if len(held) % 2:
-                s.send(PREFACE[:1])
-        except OSError:
-            a.counts['cut'] += 1
-        if len(held) > 200:
-            held.pop(0).close()
-        time.sleep(0.02)
-    for s in held:
-        s.close()
-    return a.counts
+    """They say nothing, or a byte of the preface."""
+    def connect(held):
+        held.append(socket.socket(socket.AF_UNIX))
+        held[-1].connect(a.path)
+        a.counts['connections'] += 1
+        if len(held) % 2:
+            held[-1].send(PREFACE[:1])
+    return _hold(a, connect, 200, 0.02)
 
 
 def byte_by_byte(a):

@@ -90,6 +90,17 @@ def _again(first, then, same_name=True):
         return seen if same_name else [_without(one, 'sockname', 'peer') for one in seen]
 
 
+def _listens_after(to):
+    """A socket that dialled may listen: is its client who it is?"""
+    with socket.socket() as s:
+        s.settimeout(1)
+        s.connect((to, 80))
+        _disconnect(s)
+        s.listen()
+        with socket.create_connection((OWN, s.getsockname()[1]), 1) as client, s.accept()[0] as accepted:
+            return accepted.getpeername() == client.getsockname()
+
+
 def _connected_udp(port, to=PEER):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.settimeout(1)
@@ -187,6 +198,7 @@ BEHAVIOURS = {
     'another peer after AF_UNSPEC, IPv6': lambda: _again(PEER6, PEER6),
     'loopback after AF_UNSPEC': lambda: _again(PEER, '127.0.0.1', same_name=False),
     'away after loopback': lambda: _again('127.0.0.1', PEER),
+    'a listener after AF_UNSPEC': lambda: _listens_after(PEER),
     'connected UDP': lambda: _connected_udp(8080),
     'connected UDP, 53': lambda: _connected_udp(53),
     'connected UDP to itself': lambda: _connected_udp(53, OWN),
@@ -217,6 +229,14 @@ def original_of_the_dialler():
     """SO_ORIGINAL_DST asked by the one that knows it anyway."""
     with cast.user(APP, APP), socket.create_connection((FAR, 80), 1) as s:
         return sockets.original(s, '::ffff:')
+
+
+def dial_with_ids(real, effective):
+    """Where it ends; gid and the rest are the app's."""
+    with cast.user(APP, APP):
+        os.seteuid(0)
+        os.setresuid(real, effective, 0)
+        return _tcp()['port']
 
 
 def names_of_own_port():

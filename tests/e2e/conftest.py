@@ -164,6 +164,16 @@ def pair(node):
     return start_pair(node)
 
 
+def start_served(node, *names):
+    """Pods without Envoys that have been served once: their namespaces are known."""
+    pods = [node.pod(name) for name in names]
+    node.agentd.start()
+    for pod in pods:
+        pod.wait_served()
+        assert pod.is_served()
+    return pods
+
+
 def start_pair(node, api_type='GRPC', envoys=True, **pods):
     server, client = (node.pod(name, sa=f'{name}-sa', **pods) for name in ('server', 'client'))
     node.istiod.set(client.id, **mesh.client(server, api_type))

@@ -6,7 +6,6 @@ there it is a shared mount, and so is <run>, as a DaemonSet's Bidirectional moun
 """
 import contextlib
 import json
-import os
 import re
 import shutil
 import subprocess

@@ -116,7 +116,6 @@ class Session:
         self.socket.setblocking(True)
         self.socket.settimeout(30)
         self._id = 0
-        self._pongs = set()
         self.pushed = []  # (packet, fd) that were no reply
         hello, _ = self.receive()
         assert (hello.what, hello.arg) == (LINK['LINK_HELLO'], LINK['LINK_VERSION'])
@@ -138,14 +137,19 @@ class Session:
             raise Gone from e
         return self._id
 
+    def hear(self):
+        """(packet, fd or None), or None: a ping, which is answered, for a silent worker is killed."""
+        packet, fd = self._receive()
+        if packet.what != LINK['LINK_PING']:
+            return packet, fd
+        self.send('PONG', arg=packet.arg)
+        return None
+
     def receive(self):
-        """(packet, fd or None); a ping is answered, for a silent worker is killed."""
-        while True:
-            packet, fd = self._receive()
-            if packet.what == LINK['LINK_PING']:
-                self._pongs.add(self.send('PONG', arg=packet.arg))
-            elif packet.what != LINK['LINK_REPLY'] or packet.id not in self._pongs:
-                return packet, fd
+        """The next one that is no ping."""
+        while not (heard := self.hear()):
+            pass
+        return heard
 
     def _receive(self):
         try:

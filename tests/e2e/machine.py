@@ -1,6 +1,7 @@
 """A node of its own with a real systemd as process 1 and agentd installed by `make install`."""
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -19,9 +20,10 @@ STUBS = ('node', 'sysinit', 'basic', 'shutdown', 'network', 'network-online')
 class Machine:
     """The units are those that were installed.  Drop-ins only say where logs go, and shorten times.
 
-    `netns`: name there -> the network namespace of a pod.  `redirect`: its agentd redirects, below the node's cgroup."""
+    `netns`: name there -> the network namespace of a pod.  `redirect`: its agentd redirects, below the node's cgroup.
+    `boot`: name -> text of units that start with it, beside those that are enabled for basic.target."""
 
-    def __init__(self, node, netns=None, redirect=False):
+    def __init__(self, node, netns=None, redirect=False, boot=None):
         self._node, agentd = node, node.agentd
         self.dir = node.dir / 'machine'
         self._dest, self._units = self.dir / 'dest', self.dir / 'units'
@@ -34,10 +36,12 @@ class Machine:
         for name, ns in (netns or {}).items():
             (self.dir / 'netns' / name).symlink_to(ns.path)
         flags = ['--redirect', '--cgroup-root', '/run/cgroup', '--redirect-cgroup', node.cgroup_name] if redirect else []
-        self._configure(agentd, flags)
+        self.flags = ['--root-file', '0=/etc/agentd/root-cert.pem', *flags]
+        self._configure(agentd)
+        self._enable(boot or {})
         self._process = Process(
             ['unshare', '--pid', '--mount', '--cgroup', '--uts', '--ipc', '--fork', '--kill-child', HERE / 'machine.sh',
-             self.dir, node.dir, agentd.run, agentd.manifests, envoy_binary(), *([cgroup_root()] if redirect else [])], self.dir / 'machine.log', node._cgroup)
+             self.dir, node.dir, agentd.run, agentd.manifests, envoy_binary(), *([cgroup_root(), node.cgroup_name] if redirect else [])], self.dir / 'machine.log', node._cgroup)
         self.init = wait_for('systemd to start', self._find_init)
         wait_for('systemd to be up', lambda: self.systemctl('is-system-running').strip() == 'running')
 
@@ -48,32 +52,49 @@ class Machine:
         children = Path(f'/proc/{self._process.pid}/task/{self._process.pid}/children').read_text().split()
         return next((int(c) for c in children if Path(f'/proc/{c}/comm').read_text().strip() == 'systemd'), None)
 
-    def _configure(self, agentd, flags):
+    def _configure(self, agentd):
         for name in STUBS:
-            (self._units / f'{name}.target').write_text(f'[Unit]\nDescription={name}\nDefaultDependencies=no\n')
+            self.unit(f'{name}.target', f'[Unit]\nDescription={name}\nDefaultDependencies=no\n')
         folder = self.dir / 'etc/agentd'
         folder.mkdir()
         (folder / 'agentd.yaml').write_text(yaml.safe_dump({**agentd.settings, 'control_planes': [agentd.plane]}))
         (folder / 'root-cert.pem').write_bytes(agentd.root_file.read_bytes())
-        (folder / 'agentd.env').write_text(
-            f'AGENTD_FLAGS=--root-file 0=/etc/agentd/root-cert.pem {" ".join(flags)}\n')
+        (folder / 'agentd.env').write_text(f'AGENTD_FLAGS={" ".join(self.flags)}\n')
         agentd.log.touch()
         self.drop_in('agentd.service', 'log', f'StandardOutput=append:{agentd.log}\nStandardError=inherit\n')
         self.drop_in('agentd-envoy@.service', 'log',
                      f'StandardOutput=append:{self._node.dir}/envoy-%i.log\nStandardError=inherit\n')
+
+    def _enable(self, boot):
+        """As systemctl enable does for agentd-gate.service, and for these."""
+        self.unit('node.target', f'[Unit]\nDefaultDependencies=no\nWants=basic.target {" ".join(boot)}\n')
+        self.unit('basic.target', '[Unit]\nDefaultDependencies=no\nWants=agentd-gate.service\n')
+        for name, text in boot.items():
+            self.unit(name, text)
+
+    def unit(self, name, text):
+        (self._units / name).write_text(text)
 
     def drop_in(self, unit, name, text):
         folder = self._units / f'{unit}.d'
         folder.mkdir(exist_ok=True)
         (folder / f'{name}.conf').write_text(f'[Service]\n{text}')
 
+    def drop_in_of_app(self, unit, uid):
+        """The one that is installed for the unit of an app of that pod."""
+        self.drop_in(unit, 'pod', f'Environment=AGENTD_POD={uid}\n')
+        shutil.copy(self._dest / 'usr/local/share/agentd/app.conf', self._units / f'{unit}.d/agentd.conf')
+
     def inside(self, *argv):
         """argv that runs in the machine's pid namespace, where agentd can look at it."""
         return ['nsenter', f'--pid=/proc/{self.init}/ns/pid', *map(str, argv)]
 
+    def enter(self, *argv):
+        """argv that runs in the machine, as a command of its administrator."""
+        return ['nsenter', '-t', str(self.init), '--pid', '--mount', '--cgroup', *map(str, argv)]
+
     def _systemctl(self, *args):
-        return subprocess.run(['nsenter', '-t', str(self.init), '--pid', '--mount', '--cgroup', 'systemctl', *args],
-                              text=True, capture_output=True, timeout=120, check=False)
+        return subprocess.run(self.enter('systemctl', *args), text=True, capture_output=True, timeout=120, check=False)
 
     def systemctl(self, *args):
         """What it says; a RuntimeError if it fails, but for questions."""

@@ -1,5 +1,5 @@
 #!/bin/sh
-# machine.sh DIRECTORY NODE RUN MANIFESTS ENVOY [CGROUPS]   Becomes a systemd that is process 1 of a node of its own.
+# machine.sh DIRECTORY NODE RUN MANIFESTS ENVOY [CGROUPS OWN]   Becomes a systemd that is process 1 of a node of its own.
 #
 # Runs in new pid, mount, cgroup, uts and ipc namespaces (unshare).  NOTHING of the machine we are on may be within
 # reach: a systemd that starts clears /tmp, sets the host's name and more.  So its root is a read-only view of the
@@ -8,9 +8,9 @@
 # DIRECTORY/units and what `make install` put below DIRECTORY/dest.
 #
 # For redirection there is a bpffs of its own, as a systemd that is in no container mounts it, and, to look at, the
-# cgroups of all (CGROUPS) at /run/cgroup: programs count their levels from the real root.
+# cgroups of all (CGROUPS) at /run/cgroup: programs count their levels from the real root.  Only its OWN can be written.
 set -eu
-dir=$1 node=$2 run=$3 manifests=$4 envoy=$5 cgroups=${6:-}
+dir=$1 node=$2 run=$3 manifests=$4 envoy=$5 cgroups=${6:-} own=${7:-}
 mount --make-rprivate /
 root=$dir/root
 mkdir -p "$root" "$dir/etc" "$dir/work" "$dir/generators"
@@ -47,6 +47,7 @@ if [ -n "$cgroups" ]; then
 	mkdir "$root/run/cgroup"
 	mount --bind "$cgroups" "$root/run/cgroup"
 	mount -o remount,bind,ro "$root/run/cgroup"
+	mount --bind "$cgroups/$own" "$root/run/cgroup/$own"
 fi
 mount --bind "$run" "$root/run/agentd"
 mount --bind "$manifests" "$root/etc/agentd/pods.d"

@@ -123,5 +123,13 @@ class Network:
         netns.ip('link', 'set', 'eth0', 'up')
         return address
 
+    def plug_node(self, *addresses):
+        """A cable to the node's own namespace, which is this process's; it goes with the network."""
+        self.netns.ip('link', 'add', 'node0', 'type', 'veth', 'peer', 'name', 'node0', 'netns', str(os.getpid()))
+        self.netns.ip('link', 'set', 'node0', 'master', 'br0', 'up')
+        for address in addresses:
+            sh('ip', 'addr', 'add', address, 'dev', 'node0', *(['nodad'] if ':' in address else []))
+        sh('ip', 'link', 'set', 'node0', 'up')
+
     def remove(self):
         self.netns.remove()

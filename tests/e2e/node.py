@@ -223,7 +223,8 @@ class Node:
         Only of pods below that cgroup, which is there, if one is named."""
         self.bpffs.mkdir()
         sh('mount', '-t', 'bpf', 'bpf', self.bpffs)
-        self.agentd.flags += ['--redirect', '--redirect-cgroup', f'{self.cgroup_name}/{below}'.rstrip('/'), '--bpffs', self.bpffs]
+        self.agentd.flags += ['--redirect', '--redirect-cgroup', f'{self.cgroup_name}/{below}'.rstrip('/'),
+                              '--probes-cgroup', self.cgroup_name, '--bpffs', self.bpffs]
         self.agentd.settings['redirect'] = 'ebpf'
         return self
 

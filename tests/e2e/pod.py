@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from . import clients
 from .netns import Netns
 from .run import Process, kill_all, wait_for
 
@@ -119,6 +120,10 @@ class Pod:
         wait_for(f'the directory of {self.label}', lambda: all(
             (self.mount / f).exists() for f in ('envoy-rev.json', 'socket', 'XDS')))
         return self
+
+    def is_served(self):
+        """A process of the pod gets the pod's secret."""
+        return 'default' in self.call(clients.fetch_secrets, self.mount / 'socket', ['default'])
 
     def call(self, function, *args):
         """function(*args) by a process of this pod."""

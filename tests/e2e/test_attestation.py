@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from . import clients, strangers
+from .conftest import start_served
 from .netns import Netns
 from .run import Cgroup, wait_for
 from .strangers import Place
@@ -43,19 +44,10 @@ def metric(node, reason):
     return int(found[1]) if found else 0
 
 
-def secret_of(pod):
-    return 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
-
-
 def start(node, *names):
-    """Pods that have been served once: their namespaces are known.  Every try is judged, none is one too many."""
+    """Every try is judged, none is one too many."""
     node.agentd.settings.update(UNBOUNDED)
-    pods = [node.pod(name) for name in names]
-    node.agentd.start()
-    for pod in pods:
-        pod.wait_served()
-        assert secret_of(pod)
-    return pods
+    return start_served(node, *names)
 
 
 def test_another_pods_socket_gives_nothing(node):
@@ -67,8 +59,8 @@ def test_another_pods_socket_gives_nothing(node):
         assert refused_by(two) == {'netns': 2} and metric(node, 'netns') == 2
         assert a.call(strangers.refused, two.mount / 'socket', TRIES) == 0
     assert refused_by(two) == {'netns': TRIES + 2}
-    assert refused_by(one) == {} and secret_of(one)
-    wait_for('the pod itself', lambda: secret_of(two))
+    assert refused_by(one) == {} and one.is_served()
+    wait_for('the pod itself', lambda: two.is_served())
 
 
 def test_both_the_namespace_and_the_cgroup_must_be_the_pods(node):
@@ -139,7 +131,7 @@ def test_older_kernels_tell_as_much(node, kernel):
     one = node.pod('one')
     node.agentd.start()
     one.wait_served()
-    wait_for('a peer that is old enough', lambda: secret_of(one))
+    wait_for('a peer that is old enough', lambda: one.is_served())
     path, elsewhere = one.mount / 'socket', node.cgroup('elsewhere')
     worker, before = node.agentd.worker_pid(), refused_by(one).get('exited', 0)
     with Place(elsewhere, one.netns.path) as outside, Place(one.cgroup, one.netns.path) as inside:
@@ -202,7 +194,7 @@ def test_a_connection_ends_with_its_process(node):
             for _ in range(10):  # what the kernel still takes nobody answers
                 connection.sendall(PING)
         assert sockets(one)['attested']['watched'] == watched - 1
-    assert secret_of(one)
+    assert one.is_served()
 
 
 def test_a_restarted_agentd_learns_no_other_namespace(node):
@@ -215,12 +207,12 @@ def test_a_restarted_agentd_learns_no_other_namespace(node):
         one.wait_served()
         with Place(one.cgroup, other.path) as place:
             assert place.call(strangers.refused, one.mount / 'socket') == 0
-        assert refused_by(one) == {'netns': 1} and secret_of(one)
+        assert refused_by(one) == {'netns': 1} and one.is_served()
         # The sandbox is made anew: nobody is left in the cgroup, then it comes from elsewhere.
         one.netns.remove()
         one.netns = Netns(one.netns.name)
         one.ip = node.network.plug(one.netns)
-        wait_for('the pod in its new namespace', lambda: secret_of(one))
+        wait_for('the pod in its new namespace', lambda: one.is_served())
         with Place(one.cgroup, other.path) as place:
             assert place.call(strangers.refused, one.mount / 'socket') == 0
     finally:
@@ -236,9 +228,9 @@ def test_what_cannot_be_known_is_the_policys(node, policy):
     node.agentd.start()
     one.wait_served()
     two.wait_served()
-    assert secret_of(two) and sockets(two)['attested']['unproven'] == ''
+    assert two.is_served() and sockets(two)['attested']['unproven'] == ''
     if policy == 'prefer':
-        assert secret_of(one)
+        assert one.is_served()
         assert 'no <uid>/cgroup' in sockets(one)['attested']['unproven'] and not sockets(one)['attested']['cgroup_ids']
     else:
         with Place(one.cgroup, one.netns.path) as place:
@@ -250,7 +242,7 @@ def test_what_cannot_be_known_is_the_policys(node, policy):
     assert sockets(one)['refused'] == before + 1
     # As soon as it is named, it is known.
     (node.agentd.manifests / one.uid / 'cgroup').write_text(one.cgroup.below_root() + '\n')
-    assert secret_of(one) and sockets(one)['attested']['unproven'] == ''
+    assert one.is_served() and sockets(one)['attested']['unproven'] == ''
 
 
 @pytest.mark.parametrize('how', ['copy', 'symlink'])
@@ -266,7 +258,7 @@ def test_another_pods_token_opens_nothing(node, how):
     node.agentd.start()
     one.wait_served()
     two.wait_served()
-    assert secret_of(two)
+    assert two.is_served()
 
     def why():
         return next(p for p in node.agentd.ctl('pods')['pods'] if p['uid'] == one.uid)['token'].get('why_not')
@@ -288,7 +280,7 @@ def test_names_are_never_paths(node):
                 'uid': uid, 'name': 'p', 'namespace': 'demo', 'service_account': 'p', **{key: name}}))
     node.agentd.start()
     good.wait_served()
-    assert secret_of(good)
+    assert good.is_served()
     refused = {r['file'] for r in node.agentd.ctl('pods')['refused_manifests']}
     made = {p.name for p in (node.agentd.run / 'pods').iterdir()}
     assert made == uids - {f.removesuffix('.yaml') for f in refused} and len(refused) >= 3 * (len(names) - 1)

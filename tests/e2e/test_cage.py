@@ -33,7 +33,7 @@ def served(node):
     pod = node.pod('one')
     node.agentd.start()
     pod.wait_served()
-    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    assert pod.is_served()
     return pod
 
 

@@ -73,7 +73,7 @@ def test_only_its_own_containers_are_served(node):
     node.start()
     one, two = (node.csi_pod(name, qos=qos).sandbox() for name, qos in (('one', 'burstable'), ('two', 'guaranteed')))
     for pod, other in ((one, two), (two, one)):
-        assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+        assert pod.is_served()
         assert 'code' in other.call(clients.fetch_secrets, pod.mount / 'socket', ['default'], 10)
     assert {p['sockets']['attested']['unproven'] for p in node.agentd.ctl('pods')['pods']} == {''}
 
@@ -121,7 +121,7 @@ def test_tokens_come_with_publish_calls(make_node):
         node.istiod.set(pod.id, listeners=[])
         pod.sandbox()
         assert pod.call(clients.ads, pod.mount / 'XDS', [clients.listener_request([b''])]) == ['answered']
-        assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+        assert pod.is_served()
         assert not node.istiod.journal('refused')
         assert len(node.istiod.issued()) == 1
         assert {r['code'] for r in node.kubelet.journal('NodePublishVolume')} == {'OK'}
@@ -147,7 +147,7 @@ def test_a_volume_that_the_kubelet_took_down_under_a_running_pod(make_node):
     wait_for('it to be mounted again', lambda: node.mounts() == [str(pod.target)])
     wait_for('peace', lambda: node.agentd.ctl_text('status')[0] == 0)
     assert os.stat(pod.mount).st_ino == directory
-    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    assert pod.is_served()
 
 
 def test_a_volume_that_was_made_anew_under_a_running_pod(make_node):
@@ -170,7 +170,7 @@ def test_a_volume_that_was_made_anew_under_a_running_pod(make_node):
     node.agentd.kill()
     node.agentd.start()
     wait_for('the next agentd to say it, too', lambda: shown().get('why_not') == why)
-    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    assert pod.is_served()
     wait_for('peace', lambda: shown()['ready'] and node.agentd.ctl_text('status')[0] == 0)
     node.agentd.kill()
     node.agentd.start()
@@ -190,7 +190,7 @@ def test_a_pod_with_host_network_is_named(node):
     wait_for('it to be said', lambda: shown() == (False, "its processes are in the node's own network namespace: agentd "
                                                          'serves no pod with hostNetwork'))
     assert [node.agentd.ctl_text(page)[0] for page in ('status', 'pods')] == [1, 1]
-    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    assert pod.is_served()
     assert shown() == (True, '')
     speak_from_the_host(pod)  # one process that is lost: the pod is served
     assert shown() == (True, '')
@@ -206,7 +206,7 @@ def test_the_first_certificate_is_waited_for_but_not_for_ever(node):
     assert pod.bootstrap() and pod.mount.is_dir()
     node.istiod.order('resume', what='csr')
     pod.sandbox()
-    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    assert pod.is_served()
     other = node.csi_pod('quick', sa='web').wait_running()
     call, = node.kubelet.published(other)[:1]
     assert call['time'] - call['began'] < 2

@@ -9,7 +9,7 @@ import sys
 import jwt
 import pytest
 
-from . import clients, run
+from . import run
 from .conftest import measured
 from .csi import VOLUME, CsiNode, tokens
 from .run import Process, wait_for
@@ -77,6 +77,11 @@ def test_forged_requests(node, pod):
     found = {name: a['code'] for name, a in zip(cases, node.call(*cases.values()), strict=True)}
     assert found == {name: 'INVALID_ARGUMENT' for name in cases}
     assert node.mounts() == [str(pod.target)] and not (node.seen(node.agentd.run) / 'pods' / other.uid).exists()
+    for ports, why in ('8080,15021', 'has 15021, must be ports'), ('0', 'must be ports'), (','.join(map(str, range(1, 66))), 'more than 64'):
+        method, fields = other.publish()
+        fields['volume_context'].update({'AGENTD_PROBE_PORTS': ports, 'ISTIO_METAJSON_ANNOTATIONS': '{"agentd.node.mesh/redirect": "ebpf"}'})
+        answer, = node.call((method, fields))
+        assert answer['code'] == 'INVALID_ARGUMENT' and 'AGENTD_PROBE_PORTS' in str(answer) and why in str(answer), answer
     # Long names are names: the pod's own, with nothing wrong.
     long = ghost(node, 'x' * 253, sa='y' * 253)
     assert [a['code'] for a in node.call(long.publish())] == ['OK']
@@ -138,7 +143,7 @@ def test_a_bad_token_does_not_end_a_pod(node, pod):
     assert node.mounts() == [str(pod.target)]
     pod.node.kubelet.start()
     pod.sandbox()
-    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    assert pod.is_served()
 
 
 def test_a_second_volume_of_a_pod(node, pod):

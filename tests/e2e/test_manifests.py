@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from . import clients, mesh
+from . import mesh
 from .conftest import start_pair
 from .run import wait_for
 
@@ -23,10 +23,10 @@ def test_added_and_removed_live(node):
     for pod in (one, two):
         pod.wait_served()
     wait_for('both to be shown', lambda: set(shown(node)) == {one.uid, two.uid})
-    assert 'default' in one.call(clients.fetch_secrets, one.mount / 'socket', ['default'])
+    assert one.is_served()
     one.remove_manifest()
     wait_for('one to be gone', lambda: set(shown(node)) == {two.uid} and not one.mount.exists())
-    assert 'default' in two.call(clients.fetch_secrets, two.mount / 'socket', ['default'])
+    assert two.is_served()
     one.write_manifest()
     one.wait_served()
     wait_for('it to be back', lambda: set(shown(node)) == {one.uid, two.uid})
@@ -53,7 +53,7 @@ def test_an_editors_rename_keeps_the_mounted_directory(node):
     pod.write_manifest(labels={'app': 'edited'})
     wait_for('the change', lambda: pod.bootstrap()['node']['metadata'].get('LABELS') == {'app': 'edited'})
     assert pod.mount.stat().st_ino == before
-    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    assert pod.is_served()
 
 
 def test_a_token_of_istioctl_names_no_pod(node):
@@ -62,7 +62,7 @@ def test_a_token_of_istioctl_names_no_pod(node):
     pod.write_manifest()
     node.agentd.start()
     pod.wait_served()
-    assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    assert pod.is_served()
     pod.write_token(uid='00000000-0000-4000-8000-000000000000')
     why = wait_for('the refusal', lambda: shown(node)[pod.uid]['token'].get('why_not'))
     assert 'pod uid' in why

@@ -101,6 +101,8 @@ def test_an_envoy_that_is_absent(scene):
     ports = range(30000, 30050)
     assert pod.call(dialers.refused, peer.ip, 80, ports) == {'ConnectionRefusedError': 50}
     assert peer.call(sockets.dial, pod.ip, 8080) == 'ConnectionRefusedError'  # a reset, as with iptables
+    explained = node.agentd.ctl_text('redirect', 'explain', '--pod', pod.label, peer.ip, f'{pod.ip}:8080')
+    assert explained == (0, 'inbound: dropped: Envoy does not listen\n')
     assert rows(node, 'tuples') == {}
     serve(pod, ENVOY, 15001)
     told = pod.call(dialers.originals, '127.0.0.1', 15001, ports)
@@ -200,6 +202,22 @@ def test_a_strict_pod_stays_closed_while_agentd_is_away(scene):
     node.agentd.start()
     live(pod)
     assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+
+
+def test_what_is_steered_is_said_to_be_after_a_restart(scene):
+    """Its Envoy has no reason to say a word, but what arrives goes to it all the time."""
+    node, pod, peer = scene
+
+    def shown():
+        return node.agentd.ctl('redirect')['redirect'][0]
+    serve(pod, ENVOY, 15006)
+    live(pod)
+    wait_for('the pod to be live', lambda: shown()['inbound'])
+    node.agentd.kill()
+    node.agentd.start()
+    wait_for('the rules', lambda: shown()['in_force'])
+    assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
+    assert wait_for('the word of the broker', lambda: shown()['inbound'])
 
 
 def test_a_new_sandbox_stays_closed_while_agentd_is_away(scene):

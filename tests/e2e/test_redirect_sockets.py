@@ -43,6 +43,9 @@ def test_what_only_iptables_does(sides):
         side.configure({})
     # The programs keep the original destination for Envoy's end of the connection.
     assert on_both(sides, behaviours.original_of_the_dialler) == [None, f'{scene.FAR}:80']
+    # By whose real ids, not by whose effective ones: a set-uid program is its caller's.
+    for ids, ports in (((scene.APP, scene.ENVOY), [15001, 80]), ((scene.ENVOY, scene.APP), [80, 15001])):
+        assert on_both(sides, behaviours.dial_with_ids, *ids) == ports
     # The kernel lets no program give an address to a socket that has a port.
     assert on_both(sides, behaviours.names_of_own_port) == [
         [*2 * ['127.0.0.1'], f'{scene.PEER}:80'], [*2 * [scene.OWN], f'{scene.PEER}:80']]

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from . import clients
+from .conftest import start_served
 from .hostile import LINK, Broker, memfd
 from .run import wait_for
 from .test_metrics import Port
@@ -17,24 +17,11 @@ from .test_metrics import Port
 ENDS_S, SAYS_S = 10, 20
 
 
-def is_served(pod):
-    return 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
-
-
-def start(node, *names):
-    pods = [node.pod(name) for name in names]
-    node.agentd.start()
-    for pod in pods:
-        pod.wait_served()
-        assert is_served(pod)
-    return pods
-
-
 def serves(node):
     """Who is there, and who comes."""
     late = node.pod('late')
     late.wait_served()
-    assert all(is_served(pod) for pod in node.pods)
+    assert all(pod.is_served() for pod in node.pods)
 
 
 def ends(node):
@@ -61,16 +48,16 @@ def stopped(pid):
 
 def test_a_broker_that_hangs(node):
     port, silent = Port(node), 'the broker has not answered for '
-    one, = start(node, 'one')
+    one, = start_served(node, 'one')
     worker = node.agentd.worker_pid()
     with stopped(node.agentd.process.pid):
         says(node, silent)
-        assert is_served(one)
+        assert one.is_served()
         status, text = node.agentd.ctl_text('ready')
         assert status == 1 and silent in text
         status, _, text = port.ask('/healthz')
         assert status == 503 and silent in text
-        assert node.agentd.metric('agentd_broker_silent_seconds') >= 6
+        assert node.agentd.metric('agentd_broker_silent_seconds') >= 8
     wait_for('the broker to answer', lambda: node.agentd.ctl_text('status')[0] == 0)
     assert port.healthy() and node.agentd.ctl_text('ready')[0] == 0
     assert node.agentd.worker_pid() == worker  # it answered, and whom it could not hear is not blamed
@@ -82,7 +69,7 @@ def test_a_broker_that_hangs(node):
 
 def test_a_worker_that_hangs_is_replaced(node):
     """Without a service manager, too."""
-    start(node, 'one')
+    start_served(node, 'one')
     worker = node.agentd.worker_pid()
     with stopped(worker):
         status, text = node.agentd.ctl_text('status')
@@ -95,7 +82,7 @@ def test_a_worker_that_hangs_is_replaced(node):
 
 
 def test_a_worker_that_hangs_does_not_hold_the_end_up(node):
-    start(node, 'one')
+    start_served(node, 'one')
     with stopped(node.agentd.worker_pid()):
         assert ends(node) == 128 + signal.SIGKILL
     assert 'the worker did not end in time and is killed' in node.agentd.log.read_text()
@@ -128,7 +115,7 @@ class Unread:
 def test_a_log_that_nobody_reads(node):
     """A pipe to the container's runtime, full since before agentd began."""
     log = Unread(node)
-    start(node, 'one')
+    start_served(node, 'one')
     says(node, 'nobody reads the log')
     serves(node)
     for program in 'agentd', 'agentd-worker':
@@ -136,7 +123,7 @@ def test_a_log_that_nobody_reads(node):
     worker = node.agentd.worker_pid()
     os.kill(worker, signal.SIGKILL)  # which the broker wants to say
     wait_for('another worker', lambda: node.agentd.worker_pid() != worker)
-    assert all(wait_for('service', lambda p=pod: is_served(p)) for pod in node.pods)
+    assert all(wait_for('service', lambda p=pod: p.is_served()) for pod in node.pods)
     text = log.read().lstrip('.')
     assert not text
     heard = []
@@ -157,7 +144,7 @@ def test_a_service_manager_that_does_not_read(node):
             while True:
                 other.sendto(b'.', str(path))
         node.agentd.around = ['env', f'NOTIFY_SOCKET={path}']
-        start(node, 'one', 'two', 'three')
+        start_served(node, 'one', 'two', 'three')
         says(node, 'the service manager does not read')
         serves(node)
         manager.setblocking(False)
@@ -204,7 +191,7 @@ def test_a_descriptor_that_does_not_close(node, op):
                 request = session.send(op, pod.uid, fds=[fd])
                 os.close(fd)
             assert session.reply(request)[0].code
-        assert session.works('BEAT') is None
+        assert session.works('LOG', arg=2) is None
         good = memfd()
         session.works('WRITE', pod.uid, kind=LINK['LINK_FILE_BOOTSTRAP'], fds=[good])
         os.close(good)

@@ -303,18 +303,22 @@ void fake_link_dialled(struct link *p, enum link_dial kind, int fd, const char *
 	c->listening(c->ctx, fake_link_refusal(&e, why), why ? -1 : fd);
 }
 
-void link_beat(struct link *p, struct link_call **slot, link_alive done, void *ctx)
+void link_on_ping(struct link *p, link_pinged pinged, void *ctx)
 {
-	static const struct uuid none;
-
-	fake_link_call(p, slot, LINK_BEAT, &none, ctx)->alive = done;
+	p->pinged = pinged;
+	p->ping_ctx = ctx;
 }
 
-void fake_link_beaten(struct link *p, uint32_t dropped, const char *problem)
+void link_pong(struct link *p, uint32_t number)
 {
-	auto_free struct link_call *c = fake_link_answer(p, LINK_BEAT, NULL, -1);
+	p->pong = number;
+}
 
-	c->alive(c->ctx, dropped, problem);
+uint32_t fake_link_ping(struct link *p, const struct link_ping *g)
+{
+	p->pong = 0;
+	p->pinged(p->ping_ctx, g);
+	return p->pong;
 }
 
 void link_require_attestation(struct link *p)

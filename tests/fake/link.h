@@ -30,7 +30,8 @@ void fake_link_peer(
 void fake_link_stranger(struct link *p, const struct uuid *pod, int code, const char *why);
 bool fake_link_attests(const struct link *p); /* link_require_attestation() was called */
 
-void fake_link_beaten(struct link *p, uint32_t dropped, const char *problem); /* LINK_BEAT */
+/* What was answered; 0: nothing. */
+uint32_t fake_link_ping(struct link *p, const struct link_ping *g);
 
 /* State.  A put is LINK_STATE_PUT, a list LINK_STATE_LIST, of waiting calls; what was put and
  * answered is kept until it is deleted or the link is freed. */

@@ -22,6 +22,9 @@ struct link {
 	int listeners[LINK_NODE_LISTENER_END];
 	void (*lost)(void *ctx);
 	void *lost_ctx;
+	link_pinged pinged;
+	void *ping_ctx;
+	uint32_t pong;
 };
 
 struct link_call {
@@ -40,7 +43,6 @@ struct link_call {
 		link_redirected redirected;
 		link_explained explained;
 		link_volume_found volume_found;
-		link_alive alive;
 	};
 	void *ctx;
 	struct entry *entry; /* LINK_STATE_PUT */

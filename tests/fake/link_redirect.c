@@ -7,7 +7,7 @@
 
 static struct redirect_rules rules;
 static struct redirect_question question;
-static int dels;
+static int shuts, dels;
 static link_redirect_noted noted;
 static void *noted_ctx;
 
@@ -21,6 +21,11 @@ const struct redirect_question *fake_redirect_question(void)
 	return &question;
 }
 
+int fake_redirect_shuts(void)
+{
+	return shuts;
+}
+
 int fake_redirect_dels(void)
 {
 	return dels;
@@ -29,7 +34,7 @@ int fake_redirect_dels(void)
 void fake_redirect_reset(void)
 {
 	memset(&rules, 0, sizeof(rules));
-	dels = 0;
+	shuts = dels = 0;
 }
 
 void link_redirect_set(struct link *p, struct link_call **slot, const struct uuid *pod,
@@ -44,6 +49,13 @@ void link_redirect_del(
 {
 	dels++;
 	fake_link_call(p, slot, LINK_REDIRECT_DEL, pod, ctx)->done = done;
+}
+
+void link_redirect_shut(struct link *p, const struct uuid *pod)
+{
+	(void)p;
+	(void)pod;
+	shuts++;
 }
 
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
@@ -81,7 +93,7 @@ void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
 	auto_free struct link_call *c = fake_link_answer(p, LINK_REDIRECT_SET, pod, -1);
 	struct err e;
 
-	c->redirected(c->ctx, fake_link_refusal(&e, why), why ? 0 : index, why ? NULL : baseline);
+	c->redirected(c->ctx, fake_link_refusal(&e, why), index, why ? NULL : baseline);
 }
 
 void fake_redirect_let_go(struct link *p, const struct uuid *pod, const char *why)

@@ -9,6 +9,7 @@
 const struct redirect_rules *fake_redirect_rules(void);
 const struct redirect_question *fake_redirect_question(void); /* the last one */
 int fake_redirect_dels(void);
+int fake_redirect_shuts(void);
 void fake_redirect_reset(void);
 
 /* Answers; why NULL: in force, with that row and baseline. */

@@ -2,6 +2,7 @@
  *
  * Holds for every input: what is found does not depend on where the bytes are cut, no byte is taken
  * twice, and a block has as many fields as one who reads it in one go finds.
+ * SOAK: 10000000 runs
  */
 #include "worker/base/rpc/frames.h"
 

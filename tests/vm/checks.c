@@ -9,6 +9,7 @@
 #include "checks.h"
 #include "common/err.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,14 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum { EXCLUDED_OUT = 9999, EXCLUDED_IN = 15020, OUT = 15001, IN = 15006, DNS = 15053 };
+enum {
+	PROBE = 8080,
+	EXCLUDED_OUT = 9999,
+	EXCLUDED_IN = 15020,
+	OUT = 15001,
+	IN = 15006,
+	DNS = 15053
+};
 enum { NAME_ENVOY = 1, NAME_APP, NAME_PEER, NAME_PROXY };
 
 static const struct who app = {APP, APP}, envoy = {ENVOY, ENVOY}, root = {0, 0};
@@ -100,9 +108,9 @@ struct redirect_rules default_rules(void)
 	    .tunnel_port = 15008,
 	    .dns_port = DNS,
 	    .strict = 1,
-	    .nrows = 2,
+	    .nrows = 3,
 	    .rows = {{REDIRECT_PORT_OUTBOUND_EXCLUDE, EXCLUDED_OUT},
-		{REDIRECT_PORT_INBOUND_EXCLUDE, EXCLUDED_IN}}};
+		{REDIRECT_PORT_INBOUND_EXCLUDE, EXCLUDED_IN}, {REDIRECT_PORT_PROBE, PROBE}}};
 }
 
 /* --- the story --- */
@@ -189,6 +197,59 @@ static void check_host_network(const struct world *w)
 	must_end("hostNetwork: outbound is direct", &w->host, app, TO(host_peer_ip, 80), 80);
 	must_end("hostNetwork: so is DNS", &w->host, app, TO(host_peer_ip, 53), 53);
 	evict(&server);
+}
+
+static void allow_syn_cookies(void *ctx, void *out)
+{
+	int fd = open("/proc/sys/net/ipv4/tcp_syncookies", O_WRONLY | O_CLOEXEC);
+
+	*(int *)out = fd < 0 || write(fd, ctx, 1) != 1;
+	close(fd);
+}
+
+static void set_syn_cookies(const struct world *w, char *to)
+{
+	int rc = 1;
+
+	visit(&w->stranger, root, allow_syn_cookies, to, &rc, sizeof(rc));
+	check(rc == 0, "SYN cookies are switched", "they are not");
+}
+
+/* Before the pod is live, too: `port` is where strangers end then, 0: nowhere. */
+static void check_kubelet(const struct world *w, uint16_t port)
+{
+	for (int v6 = 0; v6 < 2; v6++) {
+		const struct dial to = {.to = pod_node_ip[v6], .port = PROBE, .again = 20},
+				  other = {.to = pod_node_ip[v6], .port = 4242};
+
+		must_end(of("the kubelet is let in", v6), &w->kubelet, root, &to, PROBE);
+		if (!port)
+			continue;
+		must_end(of("not to another port", v6), &w->kubelet, root, &other, port);
+		must_end(of("another user is not", v6), &w->kubelet, app, &to, port);
+		must_end(of("a pod with hostNetwork is not", v6), &w->host, root, &to, port);
+		must_end(of("nor one of no mesh", v6), &w->unmeshed, root, &to, port);
+	}
+	/* The last one's other end closes a moment later. */
+	for (int tries = 0; map_count(w, "probes") && tries < 500; tries++)
+		usleep(10000);
+	check(map_count(w, "probes") == 0, "no probe is noted any more", "%d",
+	    map_count(w, "probes"));
+}
+
+static void check_probes(const struct world *w)
+{
+	const struct dial mapped = {.to = pod_node_ip[0], .port = PROBE, .mapped = true};
+	char always[] = "2", usual[] = "1";
+
+	check_kubelet(w, IN);
+	must_end(
+	    "the kubelet is let in, IPv4 by an IPv6 socket", &w->kubelet, root, &mapped, PROBE);
+	set_syn_cookies(w, always);
+	check_kubelet(w, IN);
+	set_syn_cookies(w, usual);
+	check(counter(w, REDIRECT_PASS_PROBE) > 80, "each is counted", "%llu",
+	    (unsigned long long)counter(w, REDIRECT_PASS_PROBE));
 }
 
 static void check_no_envoy(const struct world *w)
@@ -459,6 +520,7 @@ static void check_all(const struct world *w, pid_t *fake)
 	check_host(&l);
 	part("gate");
 	check_gate(&l, w);
+	check_kubelet(w, 0);
 	check_host_network(w);
 	part("no Envoy");
 	did(loader_live(&l, &why), "live", &why);
@@ -466,6 +528,8 @@ static void check_all(const struct world *w, pid_t *fake)
 	*fake = serve(&w->pod, &envoy_there);
 	part("inbound");
 	check_inbound(w);
+	part("the kubelet's probes");
+	check_probes(w);
 	part("outbound");
 	check_outbound(w);
 	part("self calls");

@@ -19,6 +19,7 @@
 const char *const pod_ip[2] = {"10.88.0.1", "fd88::1"}, *const peer_ip[2] = {
 							    "10.88.0.2", "fd88::2"};
 const char pod_other_ip[] = "10.89.0.1";
+const char *const pod_node_ip[2] = {"10.91.0.1", "fd91::1"};
 const char host_ip[] = "10.90.0.1", host_peer_ip[] = "10.90.0.2";
 
 #ifndef SO_NETNS_COOKIE
@@ -208,6 +209,18 @@ static void wire(struct world *w)
 	snprintf(command, sizeof(command),
 	    "/bin/ip addr add %s/24 dev eth2 && /bin/ip link set eth2 up", host_peer_ip);
 	shell(&w->peer, command);
+	snprintf(command, sizeof(command),
+	    "/bin/ip link add node1 type veth peer name eth3 netns %d && "
+	    "/bin/ip addr add 10.91.0.2/24 dev node1 && /bin/ip addr add fd91::2/64 dev node1 "
+	    "nodad "
+	    "&& /bin/ip link set node1 up",
+	    w->pod.holder);
+	shell(&w->host, command);
+	snprintf(command, sizeof(command),
+	    "/bin/ip addr add %s/24 dev eth3 && /bin/ip addr add %s/64 dev eth3 nodad && "
+	    "/bin/ip link set eth3 up",
+	    pod_node_ip[0], pod_node_ip[1]);
+	shell(&w->pod, command);
 }
 
 /* The node's own namespace is one of ours, unless the kernel tells its cookie to nobody: then it
@@ -245,6 +258,9 @@ static void empty(const char *cgroup)
 		fclose(f);
 }
 
+static const char *const cgroups[] = {"pod", "peer", "kubelet", "kubepods"};
+enum { NCGROUPS = sizeof(cgroups) / sizeof(cgroups[0]) };
+
 static void world_end(void)
 {
 	const struct world *w = the_world;
@@ -252,8 +268,8 @@ static void world_end(void)
 
 	if (getpid() != owner)
 		return;
-	for (int i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%s", w->cgroup, i ? "pod" : "peer");
+	for (int i = 0; i < NCGROUPS; i++) {
+		snprintf(path, sizeof(path), "%s/%s", w->cgroup, cgroups[i]);
 		empty(path);
 		/* It is empty a moment after its last process. */
 		for (int tries = 0; rmdir(path) && errno == EBUSY && tries < 100; tries++)
@@ -279,5 +295,8 @@ void world_begin(struct world *w)
 	make_netns(&w->peer);
 	w->stranger = (struct place){.netns = w->pod.netns, .cgroup = -1};
 	w->host.cgroup = w->pod.cgroup;
+	w->kubelet = (struct place){w->host.netns, make_cgroup(w->cgroup, "kubelet"), 0};
+	w->unmeshed = (struct place){w->host.netns, make_cgroup(w->cgroup, "kubepods"), 0};
+	snprintf(w->trees, sizeof(w->trees) - 1, "%s/kubepods", w->cgroup);
 	wire(w);
 }

@@ -18,14 +18,19 @@ struct place {
 };
 struct world {
 	char dir[TEXT], bpffs[TEXT], cgroups[TEXT];
-	char cgroup[TEXT]; /* above all pods' */
+	char cgroup[TEXT];    /* above all pods' */
+	char trees[2 * TEXT]; /* the kubelet's tree of pods, as redirect_place has it */
 	struct place pod, peer;
 	struct place stranger; /* in the pod's network namespace, but not in its cgroup */
 	struct place host;     /* in the node's, but in the pod's cgroup: as with hostNetwork */
+	struct place kubelet;  /* in the node's, and in no pod's cgroup */
+	struct place
+	    unmeshed; /* in the node's, and in the tree of pods, as a pod that is not ours */
 };
 extern const char *const pod_ip[2], *const peer_ip[2]; /* IPv4, IPv6 */
 extern const char pod_other_ip[];                      /* on the interface that is excluded */
 extern const char host_ip[], host_peer_ip[];           /* of the cable from the node to the peer */
+extern const char *const pod_node_ip[2];               /* the pod's, on its cable to the node */
 
 void world_begin(struct world *w); /* ends with the program */
 /* Prints and ends the program: the world could not be made. */

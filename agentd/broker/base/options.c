@@ -25,7 +25,20 @@ enum {
 	RUN_SIZE_MAX = 47, /* <run>/pods/<uid>/mount/.socket.new is a unix socket's address */
 };
 
-enum kind { PATH, FILE_PATH, CGROUP, NAME, ADDRESS, NUMBER, PLANE, SWITCH, REDIRECT, MODE, SEEN };
+enum kind {
+	PATH,
+	FILE_PATH,
+	CGROUP,
+	NAME,
+	ADDRESS,
+	NUMBER,
+	PLANE,
+	SWITCH,
+	REDIRECT,
+	MODE,
+	MODE_OF, /* with a value */
+	SEEN
+};
 
 /* Where a flag of common/flags.h goes. */
 struct target {
@@ -51,6 +64,7 @@ static const struct target targets[] = {
     {"linger", SWITCH, FIELD(linger), 0},
     {"no-privsep", SWITCH, FIELD(no_privsep), 0},
     {"redirect-cgroup", NAME, FIELD(redirect_cgroup), 0},
+    {"probes-cgroup", CGROUP, FIELD(probes_cgroup), 0},
     {"redirect-allow", NAME, FIELD(redirect_allow), 0},
     {"bpffs", PATH, FIELD(bpffs), 0},
     {"metrics", ADDRESS, FIELD(metrics), 0},
@@ -59,6 +73,8 @@ static const struct target targets[] = {
     {"redirect", REDIRECT, FIELD(redirect), 0},
     {"check", MODE, 0, BROKER_CHECK},
     {"redirect-uninstall", MODE, 0, REDIRECT_UNINSTALL},
+    {"redirect-gate", MODE, 0, REDIRECT_GATE},
+    {"redirect-await", MODE_OF, FIELD(await), REDIRECT_AWAIT},
     {"check-state", MODE, 0, BROKER_CHECK_STATE},
     {"version", MODE, 0, BROKER_SHOW_VERSION},
     {"help", MODE, 0, BROKER_HELP},
@@ -175,6 +191,9 @@ static int set(struct broker_options *o, const struct target *f, const char *val
 		break;
 	case FILE_PATH:
 		o->config_named = true;
+		break;
+	case MODE_OF:
+		o->mode = f->mode;
 		break;
 	case NAME:
 		break;

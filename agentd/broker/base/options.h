@@ -11,6 +11,8 @@ enum broker_mode {
 	BROKER_CHECK,
 	BROKER_CHECK_STATE, /* a trial: upgrade.h */
 	REDIRECT_UNINSTALL,
+	REDIRECT_GATE,
+	REDIRECT_AWAIT,
 	BROKER_HELP,
 	BROKER_SHOW_VERSION
 };
@@ -28,8 +30,10 @@ struct broker_options {
 	bool redirect;               /* traffic by eBPF: broker/redirect/requests.h */
 	const char *log_level;       /* until the worker has told its own */
 	const char *redirect_cgroup; /* NULL: broker/redirect/requests.h */
+	const char *probes_cgroup;   /* above the kubelet, below the root; NULL: the root */
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;
+	const char *await;   /* the pod's uid, as it was given; REDIRECT_AWAIT only */
 	const char *metrics; /* ADDR:PORT, checked; NULL: none */
 	const char *root_files[LINK_PLANES_MAX], *crl_files[LINK_PLANES_MAX]; /* NULL: none */
 	unsigned max_pods;

@@ -116,5 +116,4 @@ void broker_rundir_close(struct broker_rundir *d)
 	if (d->lock >= 0)
 		broker_fdstore_drop(d->kept, BROKER_RUNDIR_LOCK);
 	mem_closep(&d->lock);
-	d->lock = -1;
 }

@@ -239,7 +239,6 @@ void handover_close(struct handover *h)
 	close(h->watch.fd);
 	mem_closep(&h->conn);
 	h->watch.ready = NULL;
-	h->conn = -1;
 }
 
 void handover_refuse(struct handover *h, const char *why)
@@ -247,7 +246,6 @@ void handover_refuse(struct handover *h, const char *why)
 	send_packet(h->conn, REFUSED, 0, why, -1);
 	log_warn(NULL, "nothing is handed over: %s", why);
 	mem_closep(&h->conn);
-	h->conn = -1;
 }
 
 /* --- the old one: giving --- */
@@ -311,7 +309,6 @@ enum broker_handed handover_give(struct handover *h, struct broker_fdstore *k)
 		log_error(NULL, "agentd %d has not taken over, this one goes on: %s", (int)h->peer,
 		    e.msg);
 	mem_closep(&h->conn);
-	h->conn = -1;
 	return over ? BROKER_HANDED_OVER : BROKER_HANDED_BACK;
 }
 

@@ -241,7 +241,7 @@ bool keeper_reaped(struct keeper *k, pid_t pid, int status)
 
 static void kill_worker(struct keeper *k, const char *why)
 {
-	log_warn(NULL, "the worker %s and is killed", why);
+	log_error(NULL, "the worker %s and is killed", why); /* at any level: LINK_LOG */
 	k->killed = true;
 	kill(k->pid, SIGKILL);
 }
@@ -318,14 +318,14 @@ static void on_pulse(void *ctx)
 	struct keeper *k = ctx;
 
 	broker_timer_set(&k->pulse, k->pulse_ms);
-	if (!k->pid || k->done) {
+	if (!k->pid || k->done)
 		k->ev.alive(k->ctx);
-	} else if (k->unanswered == UNANSWERED_MAX) {
+	else if (k->unanswered == UNANSWERED_MAX)
 		kill_worker(k, "does not answer");
-	} else {
+	else
 		k->unanswered++;
-		broker_ping(k->broker, ++k->last_ping);
-	}
+	if (k->pid && !k->killed)
+		broker_ping(k->broker, ++k->last_ping); /* also shows that we are here */
 }
 
 int keeper_watchdog(struct keeper *k, int64_t period_ms, struct err *e)

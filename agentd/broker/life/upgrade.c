@@ -124,7 +124,6 @@ int upgrade_exec(struct upgrade *u, struct broker_fdstore *k, struct err *e)
 void upgrade_drop(struct upgrade *u)
 {
 	mem_closep(&u->exe);
-	u->exe = -1;
 }
 
 void upgrade_close(struct upgrade *u)

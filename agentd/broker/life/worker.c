@@ -92,7 +92,6 @@ void life_worker_close(struct life_worker *wk)
 {
 	mem_closep(&wk->exe);
 	mem_closep(&wk->config);
-	wk->exe = wk->config = -1;
 }
 
 /* --- in the child --- */

@@ -40,11 +40,21 @@ static bool find_mount(char out[PATH_MAX])
 	return found;
 }
 
+static bool is_cgroup2(const char *path)
+{
+	struct statfs fs;
+
+	return *path && !statfs(path, &fs) && fs.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+/* The list of mounts is long, and this is asked for each connection: where it was, it stays. */
 int pod_cgroup_root(const struct broker_options *o, char out[PATH_MAX])
 {
-	if (!o->cgroup_root)
-		return find_mount(out) ? 0 : -1;
-	snprintf(out, PATH_MAX, "%s", o->cgroup_root);
+	static char known[PATH_MAX];
+
+	if (!o->cgroup_root && !is_cgroup2(known) && !find_mount(known))
+		return -1;
+	snprintf(out, PATH_MAX, "%s", o->cgroup_root ? o->cgroup_root : known);
 	return 0;
 }
 
@@ -159,6 +169,38 @@ int pod_cgroup_open(const struct broker_options *o, const char *uid, struct err 
 	for (const char *p = paths; *p && fd < 0 && e->code == ENODEV; p += strlen(p) + 1)
 		fd = open_below(root, p, e);
 	return fd;
+}
+
+/* From the top down, and never by a link. */
+static int make_path(int root, const char *name, struct err *e)
+{
+	auto_close int dir = fcntl(root, F_DUPFD_CLOEXEC, 0);
+	char part[NAME_SIZE];
+
+	for (size_t n; *name; name += n + (name[n] == '/')) {
+		n = strcspn(name, "/");
+		snprintf(part, sizeof(part), "%.*s", (int)n, name);
+		if (mkdirat(dir, part, 0755) && errno != EEXIST)
+			return err_sys(e, "make the cgroup %.80s", part);
+		int below = open_below(dir, part, e);
+		mem_closep(&dir);
+		dir = below;
+		if (dir < 0)
+			return -1;
+	}
+	return take_fd(dir);
+}
+
+int pod_cgroup_make(const struct broker_options *o, const char *uid, struct err *e)
+{
+	char path[KUBEPODS_SIZE];
+	auto_close int root = open_root(o, e);
+
+	if (root < 0)
+		return -1;
+	if (!read_name(o, uid, path, e))
+		return make_path(root, path, e);
+	return e->code == ENOENT ? pod_cgroup_open(o, uid, e) : -1;
 }
 
 /* kubepods, kubepods.slice, kubepods-burstable.slice; kubelet-kubepods.slice and those in it. */

@@ -49,6 +49,10 @@ int pod_cgroup_paths(
  * EINVAL the named path is odd. */
 int pod_cgroup_open(const struct broker_options *o, const char *uid, struct err *e);
 
+/* The same; one that root named and that is not there is made, as a service manager will do that
+ * comes later. */
+int pod_cgroup_make(const struct broker_options *o, const char *uid, struct err *e);
+
 /* Does any process run in it, or below?  What cannot be read counts as none. */
 bool pod_cgroup_is_populated(int dir);
 

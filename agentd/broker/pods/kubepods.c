@@ -92,6 +92,22 @@ void kubepods_find(
 			used += name_pod(out + used, KUBEPODS_SIZE - used, usual[i], uid);
 }
 
+void kubepods_trees(const struct broker_options *o, const char *root, char out[KUBEPODS_SIZE])
+{
+	size_t used = 0;
+
+	memset(out, 0, KUBEPODS_SIZE);
+	for (int i = 0; i < (o->kubepods ? 1 : USUAL); i++) {
+		int n = snprintf(out + used, KUBEPODS_SIZE - used - 1, "%s/%s", root,
+		    o->kubepods ? o->kubepods : usual[i]);
+		if (n < 0 || (size_t)n + 2 >= KUBEPODS_SIZE - used) {
+			out[used] = '\0';
+			return;
+		}
+		used += (size_t)n + 1;
+	}
+}
+
 bool kubepods_tree(const struct broker_options *o, int root, char out[PATH_MAX])
 {
 	int n = 0;

@@ -15,6 +15,8 @@ enum { KUBEPODS_SIZE = 4096 };
  * None: an empty list.  `root`: that of cgroup v2. */
 void kubepods_find(
     const struct broker_options *o, int root, const char *uid, char out[KUBEPODS_SIZE]);
+/* Where trees can be, there or not: --kubepods, or the usual ones, each below `root`. */
+void kubepods_trees(const struct broker_options *o, const char *root, char out[KUBEPODS_SIZE]);
 /* The tree, as a path below the root, if it is there, and if there is but one.  False: no. */
 bool kubepods_tree(const struct broker_options *o, int root, char out[PATH_MAX]);
 /* For people: a tree with a kubelet's name, wherever it is.  Nobody else goes by it, since others

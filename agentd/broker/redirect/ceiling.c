@@ -72,10 +72,12 @@ int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct 
 			c->permissive = true;
 		else if (is_word(at, n, "exclusions"))
 			c->exclusions = true;
+		else if (is_word(at, n, "probes"))
+			c->probes = true;
 		else if (!is_word(at, n, "strict") && !read_number(c, at, n))
 			return err_set(e, EINVAL,
-			    "--redirect-allow takes strict, permissive, exclusions and "
-			    "KEY=NUMBER, not \"%.*s\"",
+			    "--redirect-allow takes strict, permissive, exclusions, probes "
+			    "and KEY=NUMBER, not \"%.*s\"",
 			    (int)n, at);
 		at += n + (at[n] == ',');
 	}

@@ -7,6 +7,7 @@
  *   permissive   another policy than strict
  *   exclusions   traffic that goes past Envoy, in either direction; other ports than Envoy's usual
  *                ones; an end of redirection while the pod is there
+ *   probes       ports where the kubelet's own connections go past Envoy
  *   KEY=NUMBER   another number than istio's: proxy_uid, proxy_gid, envoy_port, ...
  */
 #pragma once
@@ -16,7 +17,7 @@
 #include <stdbool.h>
 
 struct redirect_ceiling {
-	bool permissive, exclusions;
+	bool permissive, exclusions, probes;
 	/* Root's manifest describes the pod, so with `exclusions` its numbers are the manifest's.
 	 * Whoever owns a kubelet's pod has no word for proxy_uid, proxy_gid and dns_port. */
 	bool is_manifests;

@@ -24,6 +24,12 @@ static bool is_envoys(const struct redirect_rules *r, uint16_t port)
 	       port == r->tunnel_port;
 }
 
+static bool is_kind(uint32_t kind)
+{
+	return (kind >= REDIRECT_PORT_OUTBOUND_EXCLUDE && kind <= REDIRECT_PORT_GROUP) ||
+	       kind == REDIRECT_PORT_PROBE;
+}
+
 static int check_shape(const struct redirect_rules *r, struct err *e)
 {
 	if (r->version != REDIRECT_RULES_VERSION)
@@ -36,8 +42,7 @@ static int check_shape(const struct redirect_rules *r, struct err *e)
 	if (r->flags & REDIRECT_DNS && is_envoys(r, r->dns_port))
 		return err_set(e, EINVAL, "rules without a dns_port of its own (%u)", r->dns_port);
 	for (uint32_t i = 0; i < r->nrows; i++)
-		if (r->rows[i].kind < REDIRECT_PORT_OUTBOUND_EXCLUDE ||
-		    r->rows[i].kind > REDIRECT_PORT_GROUP)
+		if (!is_kind(r->rows[i].kind))
 			return err_set(e, EINVAL, "a row of kind %u", r->rows[i].kind);
 	for (uint32_t i = 0; i < r->ncidrs; i++)
 		if (r->cidrs[i].bits > 128 || r->cidrs[i].flags & ~(uint32_t)CIDR_FLAGS)
@@ -125,10 +130,32 @@ static bool has_inbound_exclusions(const struct redirect_rules *r, const struct 
 	return false;
 }
 
+/* What Envoy and agentd serve there is no app's to be asked for. */
+static int check_probes(
+    const struct redirect_rules *r, const struct redirect_ceiling *c, struct err *e)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < r->nrows; i++) {
+		uint32_t port = r->rows[i].number;
+
+		if (r->rows[i].kind != REDIRECT_PORT_PROBE)
+			continue;
+		if (!c->probes)
+			return not_allowed(e, "probe ports");
+		if (!rules_can_probe(r, port) || port == c->status_port ||
+		    ++n > REDIRECT_PROBES_MAX)
+			return err_set(e, EINVAL, "%u as one of at most %d probe ports", port,
+			    REDIRECT_PROBES_MAX);
+	}
+	return 0;
+}
+
 int redirect_check(
     const struct redirect_rules *rules, const struct redirect_ceiling *c, struct err *e)
 {
-	if (check_shape(rules, e) || check_proxy(rules, c, e) || check_numbers(rules, c, e))
+	if (check_shape(rules, e) || check_proxy(rules, c, e) || check_numbers(rules, c, e) ||
+	    check_probes(rules, c, e))
 		return -1;
 	if (!rules->strict && !c->permissive)
 		return not_allowed(e, "the policy permissive");

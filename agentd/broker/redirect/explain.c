@@ -3,6 +3,7 @@
 #include "explain.h"
 #include "common/err.h"
 #include "ebpf/rules.h"
+#include "listeners.h"
 #include "table.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -48,14 +49,29 @@ static bool is_own(const struct redirect_pod *p, const struct redirect_address *
 	       (rules_cidr(p->index, a) & REDIRECT_CIDR_LOCAL);
 }
 
+/* The kubelet's own is let in also before the pod is live. */
+static int explain_probe(
+    const struct redirect *r, const struct redirect_pod *p, uint16_t port, struct err *e)
+{
+	if (!rules_listed(p->index, REDIRECT_PORT_PROBE, port))
+		return REDIRECT_TO_INBOUND;
+	if (!r->probes.said.trees[0].id)
+		return err_set(e, EAGAIN,
+		    "nobody is let in to probe ports: there is no kubepods tree (--kubepods)");
+	return REDIRECT_PASS_PROBE;
+}
+
 /* Not live: nothing steers it. */
-static int explain_arrival(const struct redirect_pod_state *state, const struct redirect_pod *p,
+static int explain_arrival(const struct redirect *r, const struct redirect_pod *p,
     const struct redirect_arrival *a, struct err *e)
 {
+	const struct redirect_pod_state *state = redirect_pod_at(r, p->index);
 	enum redirect_verdict v = rules_inbound(p, a);
 
-	if (v != REDIRECT_TO_INBOUND || !state->rules || state->live)
+	if (v != REDIRECT_TO_INBOUND || !state->rules)
 		return (int)v;
+	if (state->live)
+		return redirect_listeners_known(r, p->index) ? (int)v : REDIRECT_DROP_NO_LISTENER;
 	if (state->rules->strict)
 		return REDIRECT_DROP_GATE;
 	return err_set(e, EAGAIN,
@@ -89,7 +105,12 @@ int redirect_explain(
 		if (state->seen && !is_own(&entry, &q->arrival.address))
 			return err_set(e, EINVAL,
 			    "neither the source nor the destination is an address of the pod");
-		return explain_arrival(state, &entry, &q->arrival, e);
+		if (q->probe && rules_inbound(&entry, &q->arrival) == REDIRECT_TO_INBOUND) {
+			int v = explain_probe(r, &entry, q->arrival.port, e);
+			if (v != REDIRECT_TO_INBOUND)
+				return v;
+		}
+		return explain_arrival(r, &entry, &q->arrival, e);
 	}
 	if (q->inbound)
 		q->flow.source = q->arrival.source;

@@ -118,13 +118,24 @@ int redirect_link(const struct redirect_link *l, struct err *e)
 	return 0;
 }
 
+static bool is_probes(const struct redirect *r, const struct bpf_program *p)
+{
+	return p == r->bpf->progs.redirect_probe_connect4 ||
+	       p == r->bpf->progs.redirect_probe_connect6 ||
+	       p == r->bpf->progs.redirect_probe_sockops;
+}
+
 bool redirect_link_of_node(
     const struct redirect *r, const struct bpf_program *p, struct redirect_link *out)
 {
+	const bool probes = is_probes(r, p);
+
 	*out = (struct redirect_link){.program = bpf_program__fd(p),
-	    .target = r->top.fd,
+	    .target = probes ? r->probes.fd : r->top.fd,
 	    .type = bpf_program__expected_attach_type(p)};
 	snprintf(out->path, sizeof(out->path), "%s/link_%s", r->pins, bpf_program__name(p));
+	if (probes)
+		return r->probes.fd >= 0;
 	return p != r->bpf->progs.redirect_getsockopt && p != r->bpf->progs.redirect_lookup &&
 	       p != r->bpf->progs.redirect_gate && p != r->bpf->progs.redirect_sock_create &&
 	       p != r->bpf->progs.redirect_seek && p != r->bpf->progs.redirect_collect;
@@ -269,6 +280,14 @@ int redirect_link_gate(
 		log_warn(uid, "its gate is shut for processes with hostNetwork, too: %s", e->msg);
 	}
 	return link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
+}
+
+bool redirect_link_has_gate(const struct redirect *r, const struct redirect_pod_state *p)
+{
+	char path[REDIRECT_PATH_SIZE];
+
+	pin_path(r, &p->uid, gate_pin, path);
+	return redirect_link_cgroup(path) == p->cgroup;
 }
 
 void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p)

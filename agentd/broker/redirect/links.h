@@ -40,6 +40,7 @@ int redirect_pins_take_down(const char *path);
 /* With sock_create, which tells the gate what it cannot see itself before Linux 6.15. */
 int redirect_link_gate(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e);
+bool redirect_link_has_gate(const struct redirect *r, const struct redirect_pod_state *p);
 void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p);
 int redirect_link_getsockopt(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e);

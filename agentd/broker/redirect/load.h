@@ -12,6 +12,15 @@
 
 enum { REDIRECT_PATH_SIZE = 256 };
 
+/* probes.h */
+struct redirect_probes {
+	const char *root;  /* absolute: above the kubelet; NULL: where the others hang */
+	const char *trees; /* absolute, each with its NUL, an empty one ends them; NULL: none */
+	int fd;            /* of the root; -1: not attached */
+	bool lost;         /* no tree is there, so nobody is let in: it was said */
+	struct redirect_probing said;
+};
+
 struct redirect {
 	const char *bpffs;
 	const struct netns_home *home; /* nobody's network; NULL: we enter no pod's */
@@ -19,6 +28,7 @@ struct redirect {
 	char pins[128];                /* <bpffs>/agentd/v<layout> */
 	struct redirect_bpf *bpf;
 	struct redirect_can can;
+	struct redirect_probes probes;
 	bool collects;  /* redirect_collect is loaded */
 	uint32_t looks; /* for listeners, by all brokers: begins anywhere */
 	/* table.h */

@@ -191,6 +191,14 @@ int redirect_place_follow(struct redirect_top *t, struct err *e)
 	return 1;
 }
 
+int redirect_place_level(const struct redirect_top *t, int cgroup)
+{
+	uint64_t ids[REDIRECT_TREE_DEPTH];
+	int n = look_up(cgroup, ids), top = look_up(t->fd, ids);
+
+	return n && top ? t->level + n - top : -1;
+}
+
 /* --- a pod's --- */
 
 int redirect_place_check(

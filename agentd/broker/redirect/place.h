@@ -26,6 +26,9 @@ int redirect_place_climb(struct redirect_top *t, uint64_t id, struct err *e);
  * level. */
 int redirect_place_follow(struct redirect_top *t, struct err *e);
 
+/* How far below the host's root a cgroup of the same tree is; -1: it is none. */
+int redirect_place_level(const struct redirect_top *t, int cgroup);
+
 /* Below the cgroup where the programs hang, and near enough to be seen by them; neither agentd's
  * nor above it.  Fills in the ids of the cgroups from this one up, without the top's. */
 int redirect_place_check(

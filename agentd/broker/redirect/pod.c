@@ -16,6 +16,7 @@
 #include "links.h"
 #include "listeners.h"
 #include "place.h"
+#include "probes.h"
 #include "rows.h"
 #include "supersede.h"
 #include "table.h"
@@ -35,6 +36,35 @@ bool redirect_gone(const struct redirect *r, const struct uuid *pod)
 	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
 
 	return p && p->gone;
+}
+
+bool redirect_is_steered(const struct redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p && p->live && !p->gone;
+}
+
+bool redirect_is_shut(const struct redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p && p->cgroup && (p->entry.flags & REDIRECT_SHUT);
+}
+
+/* A pod whose cgroup holds another one's closes that, too. */
+bool redirect_is_closed(const struct redirect *r, int cgroup)
+{
+	const struct redirect_pod_state *p;
+	uint64_t above[REDIRECT_DEPTH];
+	struct err e;
+
+	if (redirect_place_check(&r->top, cgroup, above, &e))
+		return false;
+	DL_FOREACH (r->pods, p)
+		if (redirect_pod_holds(p, above) && redirect_link_has_gate(r, p))
+			return true;
+	return false;
 }
 
 void redirect_pods(struct redirect *r, void (*each)(void *ctx, const struct uuid *pod), void *ctx)
@@ -124,6 +154,7 @@ static void move_to(struct redirect *r, struct redirect_pod_state *p, uint64_t c
 		redirect_pod_take_out(r, p);
 		redirect_unlink_lookup(r, p);
 		p->live = p->heard = p->deaf = false;
+		p->entry.home = 0;
 		p->since_s = 0;
 	}
 	p->cgroup = cgroup;
@@ -148,8 +179,8 @@ static int write_all(
 		return -1;
 	if (before)
 		redirect_pins_move(r, &before->uid, &p->uid);
-	if (redirect_rows_put(r, p, e) || put_gate(r, p, at.cgroup, e) ||
-	    redirect_link_getsockopt(r, p, at.cgroup, e))
+	if (redirect_rows_put(r, p, e) || redirect_probes_tell(r, e) ||
+	    put_gate(r, p, at.cgroup, e) || redirect_link_getsockopt(r, p, at.cgroup, e))
 		return -1;
 	if (p->late && at.netns >= 0)
 		redirect_listeners_find(r, &p->entry, at.netns);
@@ -171,6 +202,15 @@ static int write_in_place(
 }
 
 static void take_out(struct redirect *r, struct redirect_pod_state *p);
+
+/* Ports that no pod has any more are told by the next audit, if not now. */
+static void sweep(struct redirect *r, struct redirect_pod_state *p)
+{
+	struct err ignored;
+
+	redirect_rows_sweep(r, p);
+	redirect_probes_tell(r, &ignored);
+}
 
 /* One that is new leaves nothing when it fails, but what another layout has of it; one that is
  * known goes on as far as it got. */
@@ -199,7 +239,7 @@ int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_whe
 		if (new_proxy && !p->late) /* somebody may have come meanwhile */
 			p->late = redirect_listeners_possible(at.cgroup);
 		if (known)
-			redirect_rows_sweep(r, p);
+			sweep(r, p);
 		if (!rc)
 			redirect_supersede_pod(r, p);
 	}
@@ -233,6 +273,7 @@ static void take_seen(struct redirect_pod_state *p, const struct netns_watch_see
 {
 	free(p->seen);
 	p->seen = copy_seen(seen);
+	p->entry.home = seen->cookie;
 	memset(&p->entry.source4, 0, sizeof(p->entry.source4));
 	memset(&p->entry.source6, 0, sizeof(p->entry.source6));
 	for (uint32_t i = 0; i < seen->addresses.naddresses; i++) {
@@ -269,12 +310,19 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
 void redirect_close(struct redirect *r, const struct uuid *pod)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	char uid[UUID_TEXT_SIZE];
+	struct err e;
 
 	if (!p || !p->rules)
 		return;
 	p->live = p->heard = p->deaf = false;
+	p->entry.home = 0;
 	now_late(p, false); /* the next one begins under the rules */
 	redirect_unlink_lookup(r, p);
+	if (p->cgroup && redirect_pod_put(r, p, &e)) {
+		uuid_format(&p->uid, uid);
+		log_warn(uid, "%s", e.msg); /* the audit puts it right */
+	}
 }
 
 /* --- remove --- */
@@ -292,6 +340,7 @@ static void drop_listeners(struct redirect *r, uint32_t index)
 static void take_out(struct redirect *r, struct redirect_pod_state *p)
 {
 	uint32_t index = p->entry.index;
+	struct err ignored;
 
 	redirect_pod_take_out(r, p);
 	redirect_pins_remove(r, &p->uid);
@@ -300,6 +349,7 @@ static void take_out(struct redirect *r, struct redirect_pod_state *p)
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &index);
 	redirect_pod_forget(r, p);
+	redirect_probes_tell(r, &ignored);
 }
 
 void redirect_leave(struct redirect *r, const struct uuid *pod)

@@ -24,8 +24,14 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
     const struct netns_watch_seen *seen, struct err *e);
 /* The pod's sandbox is gone: its network namespace is nobody's. */
 void redirect_close(struct redirect *r, const struct uuid *pod);
+/* What arrives goes to its Envoy, as this broker or an earlier one has seen to. */
+bool redirect_is_steered(const struct redirect *r, const struct uuid *pod);
 /* The network namespace where an earlier broker made it live is no more: nobody is left in it. */
 bool redirect_gone(const struct redirect *r, const struct uuid *pod);
+/* Its rules are the broker's own (shut.h), until redirect_set() with others. */
+bool redirect_is_shut(const struct redirect *r, const struct uuid *pod);
+/* Whoever listens in this cgroup hears nothing from outside but what was steered to an Envoy. */
+bool redirect_is_closed(const struct redirect *r, int cgroup);
 /* As they were set; valid as long as the pod is here.  NULL: not by this broker. */
 const struct redirect_rules *redirect_rules(const struct redirect *r, const struct uuid *pod);
 /* The DNS proxy's socket: the pod's queries may go there, or not any more. */

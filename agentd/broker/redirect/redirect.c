@@ -12,6 +12,7 @@
 #include "common/mem.h"
 #include "links.h"
 #include "load.h"
+#include "probes.h"
 #include "supersede.h"
 #include "table.h"
 #include <errno.h>
@@ -37,7 +38,8 @@ static int stay(struct redirect *r, struct err *e)
 static int start(struct redirect *r, const struct redirect_place *at, struct err *e)
 {
 	if (redirect_probe(e) || redirect_place_open(&r->top, at->cgroup, e) ||
-	    redirect_load_directories(r, e) || (at->stays && stay(r, e)) || redirect_load(r, e))
+	    redirect_load_directories(r, e) || (at->stays && stay(r, e)) || redirect_load(r, e) ||
+	    redirect_probes_begin(r, e))
 		return -1;
 	return redirect_links_attach(r, e);
 }
@@ -51,11 +53,14 @@ struct redirect *redirect_new(const struct redirect_place *at, struct err *e)
 	r->bpffs = at->bpffs;
 	r->home = at->home;
 	r->top.fd = -1;
+	r->probes = (struct redirect_probes){.root = at->root, .trees = at->trees, .fd = -1};
 	if (start(r, at, e)) {
 		redirect_free(&r);
 		return NULL;
 	}
 	redirect_pods_adopt(r);
+	if (redirect_probes_tell(r, e))
+		log_error(NULL, "the kubelet is let in as before: %s", e->msg);
 	redirect_supersede(r);
 	if (!r->can.late)
 		log_warn(NULL, "restart an Envoy that listened before its pod's redirection began: "
@@ -68,7 +73,7 @@ int redirect_try(struct redirect_can *can, struct err *e)
 	struct redirect *r = mem_zalloc(sizeof(*r));
 	int rc;
 
-	r->top.fd = -1;
+	r->top.fd = r->probes.fd = -1;
 	rc = redirect_probe(e) || redirect_load(r, e) ? -1 : 0;
 	*can = r->can;
 	redirect_free(&r);
@@ -89,6 +94,7 @@ void redirect_free(struct redirect **r)
 	if (!*r)
 		return;
 	redirect_pods_free(*r);
+	redirect_probes_end(*r);
 	redirect_bpf__destroy((*r)->bpf);
 	redirect_place_close(&(*r)->top);
 	free(*r);

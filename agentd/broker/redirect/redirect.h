@@ -19,6 +19,7 @@ struct redirect_place {
 	const char *cgroup;            /* absolute: all pods are below it */
 	bool stays;                    /* where an earlier broker attached, if that is above it */
 	const struct netns_home *home; /* nobody's network; NULL: we enter no pod's */
+	const char *root, *trees;      /* probes.h */
 };
 struct redirect *redirect_new(const struct redirect_place *at, struct err *e);
 /* Would it work here?  Loads, but attaches nothing. */

@@ -43,7 +43,7 @@ static int cgroup_of(void *ctx, const struct uuid *uid)
 
 	return pod && pod->redirection.rules != POD_RULES_NONE
 		   ? cgroup_await_open(&pod->redirection.await)
-		   : -1;
+		   : requests_shut_cgroup(t, uid);
 }
 
 /* Where it is live. */
@@ -69,13 +69,26 @@ static void on_directory(void *ctx, const char *path)
 	broker_audit_directory(&t->audit, path);
 }
 
+static struct redirect_targets targets(struct redirect_requests *t)
+{
+	return (struct redirect_targets){cgroup_of, on_netns_asked, on_directory, t};
+}
+
+void requests_hear(struct redirect_requests *t, const struct uuid *uid)
+{
+	const struct redirect_targets at = targets(t);
+
+	redirect_audit_pod(t->redirect, uid, &at);
+}
+
 static bool on_audit(void *ctx)
 {
 	struct redirect_requests *t = ctx;
-	const struct redirect_targets at = {cgroup_of, on_netns_asked, on_directory, t};
+	const struct redirect_targets at = targets(t);
 	struct redirect_audited was = redirect_audit(t->redirect, &at);
 
 	requests_look_again(t);
+	requests_shuts_look(t);
 	t->repaired += was.repaired;
 	if (was.repaired) {
 		t->repaired_noted = true;
@@ -92,10 +105,16 @@ static int start(struct redirect_requests *t, struct err *e)
 	struct redirect_place at = {.bpffs = t->rig.options->bpffs,
 	    .cgroup = cgroup,
 	    .home = t->rig.home,
+	    .root = t->kubelet,
+	    .trees = t->trees,
 	    .stays = !t->rig.options->redirect_cgroup};
 
 	if (pod_cgroup_root(t->rig.options, root) || pod_cgroup_top(t->rig.options, cgroup))
 		return err_set(e, EINVAL, "--redirect needs cgroup v2, which is not mounted");
+	snprintf(t->kubelet, sizeof(t->kubelet), "%s%s%s", root,
+	    t->rig.options->probes_cgroup ? "/" : "",
+	    t->rig.options->probes_cgroup ? t->rig.options->probes_cgroup : "");
+	kubepods_trees(t->rig.options, root, t->trees);
 	t->cgroups = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (t->cgroups < 0)
 		return err_sys(e, "%s", root);
@@ -109,7 +128,7 @@ static int start(struct redirect_requests *t, struct err *e)
 	if (!t->news)
 		return -1;
 	t->audit = (struct broker_audit){.epoll = t->rig.epoll, .due = on_audit, .ctx = t};
-	return broker_audit_open(&t->audit, e);
+	return broker_audit_open(&t->audit, e) ? -1 : requests_shuts_open(t, e);
 }
 
 /* Pods that ask for it are refused one by one; the others are served. */
@@ -155,6 +174,7 @@ void redirect_requests_free(struct redirect_requests **tp)
 
 	if (!t)
 		return;
+	requests_shuts_close(t);
 	cgroup_awaits_close(&t->awaits);
 	broker_audit_close(&t->audit);
 	redirect_traces_free(&t->traces);
@@ -171,6 +191,21 @@ bool redirect_requests_gone(const struct redirect_requests *t, const struct uuid
 
 /* --- asked for --- */
 
+/* A look at all pods, and into each one's namespace, would cost a node with many of them more than
+ * the one that is set. */
+static int set(struct broker_pod *pod, struct redirect_where at, const struct redirect_rules *rules,
+    struct err *e)
+{
+	struct redirect_requests *t = pod->redirection.by;
+	int rc;
+
+	broker_audit_own_begins(&t->audit);
+	rc = redirect_set(t->redirect, &pod->uid, at, rules, e);
+	requests_hear(t, &pod->uid);
+	broker_audit_own_ends(&t->audit);
+	return rc;
+}
+
 /* What an Envoy taught about an earlier cgroup of this name says nothing about this one. */
 static int write_rules(struct broker_pod *pod, int dir, struct err *e)
 {
@@ -184,9 +219,10 @@ static int write_rules(struct broker_pod *pod, int dir, struct err *e)
 	if (!rules || fstat(dir, &st))
 		return err_sys(e, "the pod's cgroup");
 	netns = pod_identity_netns_in(&pod->identity, st.st_ino);
-	if (redirect_set(t->redirect, &pod->uid, (struct redirect_where){dir, netns}, rules, e))
+	if (set(pod, (struct redirect_where){dir, netns}, rules, e))
 		return -1;
 	pod_redirection_written(r);
+	r->noted |= r->answer != POD_ANSWER_NOBODY && redirect_is_steered(t->redirect, &pod->uid);
 	redirect_traces_apply(t->traces, &pod->uid);
 	if (netns >= 0)
 		requests_live(pod, netns);
@@ -235,6 +271,8 @@ static void on_cgroup(void *ctx, int received)
 		r->why.code = r->why.code ? r->why.code : EIO;
 		if (!before.code || strcmp(before.msg, r->why.msg) != 0)
 			log_error(pod->name, "traffic is not redirected: %s", r->why.msg);
+		if (r->asked && r->asked->strict)
+			requests_shut_at(r->by, &pod->uid, dir);
 	}
 	if (pod_redirection_answer(r))
 		requests_changed(pod);
@@ -296,7 +334,7 @@ static int check(const struct redirect_requests *t, const struct uuid *pod,
 }
 
 static struct redirect_rules *read_rules(
-    const struct redirect_requests *t, const struct uuid *pod, int memfd, struct err *e)
+    struct redirect_requests *t, const struct uuid *pod, int memfd, struct err *e)
 {
 	auto_free struct redirect_rules *rules = mem_zalloc(sizeof(*rules));
 
@@ -304,12 +342,16 @@ static struct redirect_rules *read_rules(
 		refuse(t, e);
 		return NULL;
 	}
-	if (read_exactly(memfd, rules, sizeof(*rules), e) || check(t, pod, rules, e))
+	if (read_exactly(memfd, rules, sizeof(*rules), e))
 		return NULL;
-	return take(rules);
+	if (!check(t, pod, rules, e))
+		return take(rules);
+	if (rules->strict)
+		requests_shut(t, pod);
+	return NULL;
 }
 
-/* What is refused leaves what was in force as it was. */
+/* What is refused leaves what was in force as it was; a strict pod is shut, if nothing was. */
 int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
     const struct link_request *q, int memfd, struct err *e)
 {
@@ -324,11 +366,22 @@ int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
 	begin(t, pod);
 	cgroup_await_end(&r->await);
 	pod_redirection_ask(r, rules, q->id);
-	if (!await_cgroup(pod, e))
+	if (!await_cgroup(pod, e)) {
+		requests_shut_end(t, &pod->uid);
 		return 0;
+	}
 	pod_sockets_end(&pod->dns);
 	pod_redirection_end(r);
 	return -1;
+}
+
+int redirect_requests_shut(struct redirect_requests *t, const struct uuid *uid, struct err *e)
+{
+	if (!t->redirect)
+		return refuse(t, e);
+	if (pod_source_is_manifest(t->rig.options, uid)) /* a kubelet's does not start */
+		requests_shut(t, uid);
+	return 0;
 }
 
 /* Who was refused for a pod that goes now has its cgroup before that one has lost it. */
@@ -351,14 +404,18 @@ void redirect_requests_remove(struct redirect_requests *t, const struct uuid *ui
 {
 	struct broker_pod *pod = pods_known(t->rig.pods, uid);
 
+	requests_shut_end(t, uid);
 	if (t->redirect && redirect_index(t->redirect, uid))
 		hand_over(t, uid);
 	if (pod) {
 		pod_sockets_end(&pod->dns);
 		pod_redirection_end(&pod->redirection);
 	}
-	if (t->redirect)
+	if (t->redirect) {
+		broker_audit_own_begins(&t->audit);
 		redirect_remove(t->redirect, uid);
+		broker_audit_own_ends(&t->audit);
+	}
 }
 
 static bool is_redirected(const struct redirect_requests *t, const struct uuid *uid)
@@ -366,7 +423,18 @@ static bool is_redirected(const struct redirect_requests *t, const struct uuid *
 	const struct broker_pod *pod = pods_known(t->rig.pods, uid);
 
 	return (pod && pod->redirection.rules != POD_RULES_NONE) ||
-	       redirect_index(t->redirect, uid);
+	       (redirect_index(t->redirect, uid) && !redirect_is_shut(t->redirect, uid));
+}
+
+/* One whose cgroup is not there has no processes. */
+bool redirect_requests_is_closed(const struct redirect_requests *t, const struct broker_pod *pod)
+{
+	struct err e;
+
+	if (!t->redirect)
+		return false;
+	auto_close int dir = pod_cgroup_open(t->rig.options, pod->name, &e);
+	return dir < 0 ? e.code == ENODEV : redirect_is_closed(t->redirect, dir);
 }
 
 int redirect_requests_end(struct redirect_requests *t, const struct uuid *uid, struct err *e)
@@ -547,6 +615,8 @@ bool redirect_requests_next(struct redirect_requests *t, struct link_packet *out
 	    .id = r->id, .what = LINK_REDIRECTED, .code = r->why.code, .uid = pod->uid};
 	if (!out->code)
 		*fd = describe(t, &pod->uid, out);
+	else
+		out->arg = redirect_requests_is_closed(t, pod);
 	snprintf(out->why, sizeof(out->why), "%s", out->code ? r->why.msg : "");
 	pod_redirection_told(r);
 	return true;

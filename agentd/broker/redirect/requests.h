@@ -35,6 +35,10 @@ void redirect_requests_free(struct redirect_requests **t); /* redirection goes o
  * force. */
 int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
     const struct link_request *r, int memfd, struct err *e);
+/* What was refused is closed all the same to whoever is not its Envoy's. */
+bool redirect_requests_is_closed(const struct redirect_requests *t, const struct broker_pod *pod);
+/* LINK_REDIRECT_SHUT.  Rules that stand stay. */
+int redirect_requests_shut(struct redirect_requests *t, const struct uuid *pod, struct err *e);
 /* LINK_REDIRECT_DEL.  EBUSY: the pod is there, and the ceiling lets nothing past Envoy. */
 int redirect_requests_end(struct redirect_requests *t, const struct uuid *pod, struct err *e);
 /* Whatever the ceiling is.  Also of a pod that only an earlier broker knew; unknown: nothing. */

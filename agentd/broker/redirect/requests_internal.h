@@ -11,6 +11,14 @@
 #include "trace.h"
 #include <time.h>
 
+/* Pods that are shut, or will be as soon as their cgroup is there (shut.h): shut_pods.c. */
+struct requests_shut;
+struct requests_shuts {
+	struct broker_watch manifests; /* ready NULL: not open */
+	bool followed;                 /* their directory, which may come later */
+	struct requests_shut *list;
+};
+
 struct redirect_requests {
 	struct redirect_requests_rig rig;
 	int cgroups;
@@ -19,15 +27,30 @@ struct redirect_requests {
 	struct redirect_traces *traces;
 	struct redirect_news_ring *news;
 	struct redirect_ceiling ceiling;
+	char kubelet[POD_CGROUP_TOP_SIZE], trees[KUBEPODS_SIZE]; /* redirect_place's */
 	struct cgroup_awaits awaits;
 	struct pod_sockets_rig dns;
 	struct broker_audit audit;
+	struct requests_shuts shuts;
 	unsigned repaired;   /* since this broker began */
 	bool repaired_noted; /* the worker is to be told */
 	time_t looked_again;
 };
 
+/* Those of root's word, now and when a manifest comes, changes or goes. */
+int requests_shuts_open(struct redirect_requests *t, struct err *e);
+void requests_shuts_look(struct redirect_requests *t); /* is the directory there by now? */
+void requests_shuts_close(struct redirect_requests *t);
+/* A strict pod was refused.  Known already: looked at once more. */
+void requests_shut(struct redirect_requests *t, const struct uuid *uid);
+/* With its cgroup at hand. */
+void requests_shut_at(struct redirect_requests *t, const struct uuid *uid, int cgroup);
+void requests_shut_end(struct redirect_requests *t, const struct uuid *uid); /* its rules stay */
+int requests_shut_cgroup(const struct redirect_requests *t, const struct uuid *uid); /* or -1 */
+
 void requests_changed(struct broker_pod *pod); /* the worker may have to be told */
+/* What comes and goes among the pod's pins is heard of from now on. */
+void requests_hear(struct redirect_requests *t, const struct uuid *uid);
 
 /* Its network namespace is known; it changed; it is not known, or not any more. */
 void requests_live(struct broker_pod *pod, int netns);

@@ -127,6 +127,11 @@ static bool is_among(const uint64_t *ids, int n, uint64_t id)
 	return false;
 }
 
+bool redirect_pod_holds(const struct redirect_pod_state *p, const uint64_t above[REDIRECT_DEPTH])
+{
+	return p->cgroup && is_among(above, REDIRECT_DEPTH, p->cgroup);
+}
+
 /* NULL: they have nothing to do with each other. */
 static const char *relation(
     const struct redirect_pod_state *p, const struct redirect_pod_state *other)

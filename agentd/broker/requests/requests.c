@@ -121,12 +121,20 @@ static int do_state_list(struct broker *b, struct request *q)
 
 static int do_redirect_set(struct broker *b, struct request *q)
 {
-	return redirect_requests_set(b->traffic, q->pod, q->r, q->fd, q->why);
+	if (!redirect_requests_set(b->traffic, q->pod, q->r, q->fd, q->why))
+		return 0;
+	q->reply->arg = redirect_requests_is_closed(b->traffic, q->pod);
+	return -1;
 }
 
 static int do_redirect_del(struct broker *b, struct request *q)
 {
 	return redirect_requests_end(b->traffic, &q->r->uid, q->why);
+}
+
+static int do_redirect_shut(struct broker *b, struct request *q)
+{
+	return redirect_requests_shut(b->traffic, &q->r->uid, q->why);
 }
 
 static int do_redirect_counters(struct broker *b, struct request *q)
@@ -220,22 +228,6 @@ static int do_log(struct broker *b, struct request *q)
 	return 0;
 }
 
-/* That it is answered is what the worker wants to know. */
-static int do_beat(struct broker *b, struct request *q)
-{
-	const char *problem = b->ev.problem ? b->ev.problem(b->ctx) : NULL;
-	const uint64_t unsaid = log_unsaid();
-
-	q->reply->arg = (uint32_t)log_dropped();
-	if (unsaid)
-		snprintf(q->reply->why, sizeof(q->reply->why),
-		    "nobody reads the log: %llu lines of the broker were dropped",
-		    (unsigned long long)unsaid);
-	else if (problem)
-		snprintf(q->reply->why, sizeof(q->reply->why), "%s", problem);
-	return 0;
-}
-
 static int do_holds(struct broker *b, struct request *q)
 {
 	(void)b;
@@ -268,8 +260,8 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_DIAL] = do_dial,
     [LINK_CSI_REGISTERED] = do_csi_registered,
     [LINK_LOG] = do_log,
-    [LINK_BEAT] = do_beat,
     [LINK_HOLDS] = do_holds,
+    [LINK_REDIRECT_SHUT] = do_redirect_shut,
 };
 
 int requests_check(const struct broker_request *in, struct err *e)
@@ -322,12 +314,16 @@ void requests_answer(struct broker *b, const struct broker_request *in)
 	    .why = &why};
 
 	if (act(b, in, &q)) {
-		reply = (struct link_packet){
-		    .id = in->r.id, .what = LINK_REPLY, .code = why.code ? why.code : EIO};
+		reply = (struct link_packet){.id = in->r.id,
+		    .what = LINK_REPLY,
+		    .arg = in->r.op == LINK_REDIRECT_SET ? reply.arg : 0,
+		    .code = why.code ? why.code : EIO};
 		snprintf(reply.why, sizeof(reply.why), "%s", why.msg);
 		q.reply_fd = -1;
 	} else if (ops_row(in->r.op)->answer == LINK_LISTED) {
 		return; /* it ends the list */
+	} else if (ops_row(in->r.op)->answer == LINK_SILENT) {
+		return;
 	}
 	broker_reply(b, &reply, q.given_fd >= 0 ? q.given_fd : q.reply_fd);
 	mem_closep(&q.given_fd);

@@ -63,17 +63,12 @@ static void take_end_of_state(const struct link_call *was, struct link_heard *h)
 
 static void take_no_redirection(const struct link_call *was, struct link_heard *h)
 {
-	was->redirected(was->ctx, h->e, 0, NULL);
+	was->redirected(was->ctx, h->e, h->in->arg, NULL);
 }
 
 static void take_verdict(const struct link_call *was, struct link_heard *h)
 {
 	was->explained(was->ctx, h->e, h->in->arg);
-}
-
-static void take_beat(const struct link_call *was, struct link_heard *h)
-{
-	was->alive(was->ctx, h->in->arg, h->in->why);
 }
 
 static void take_end_of_volumes(const struct link_call *was, struct link_heard *h)
@@ -90,7 +85,6 @@ const link_answer_taker link_answers[LINK_OP_END] = {
     [LINK_FOLLOW] = take_no_follow,
     [LINK_UNFOLLOW] = take_done,
     [LINK_READY] = take_done,
-    [LINK_PONG] = take_done,
     [LINK_STATE_PUT] = take_done,
     [LINK_STATE_DEL] = take_done,
     [LINK_STATE_LIST] = take_end_of_state,
@@ -106,6 +100,6 @@ const link_answer_taker link_answers[LINK_OP_END] = {
     [LINK_VOLUMES] = take_end_of_volumes,
     [LINK_CSI_REGISTERED] = take_done,
     [LINK_LOG] = take_done,
-    [LINK_BEAT] = take_beat,
     [LINK_HOLDS] = take_done,
+    [LINK_REDIRECT_SHUT] = take_done,
 };

@@ -1,7 +1,8 @@
-/* heartbeat.c - ask -> tick: answered, ask again; not answered, count -> silent -> the answer.
+/* heartbeat.c - a ping -> the silence begins anew, and it is answered -> no ping for 8 s: a last
+ * look -> silent -> the next ping.
  *
- * Ticks are counted, and not time alone: if it was us who stood still, there was one tick, and the
- * answer lies in the socket.
+ * The last look is for a worker that stood still itself: then the pings lie in the socket, and are
+ * read first.
  */
 #include "heartbeat.h"
 #include "common/log.h"
@@ -12,29 +13,28 @@
 
 LOG_SCOPE("link");
 
-enum { TICK_MS = 2000, SILENT_TICKS = 3, WHY_SIZE = 64 };
+enum { SILENT_MS = 8000, LOOK_MS = 500, WHY_SIZE = 64 };
 
 struct heartbeat {
 	struct loop *loop;
 	struct link *link;
-	struct link_call *call; /* not answered yet */
-	struct loop_timer tick;
-	int64_t asked_ms;
-	unsigned unanswered; /* ticks */
+	heartbeat_turns turns;
+	void *ctx;
+	struct loop_timer silence;
+	int64_t heard_ms;
+	bool silent, stuck; /* the broker; one of our threads */
 	uint32_t dropped;
 	char why_not[WHY_SIZE], problem[LINK_WHY_SIZE];
 };
 
 int64_t heartbeat_silent_s(const struct heartbeat *h)
 {
-	if (h->unanswered < SILENT_TICKS)
-		return 0;
-	return (loop_uptime_ms(h->loop) - h->asked_ms) / 1000;
+	return h->silent ? (loop_uptime_ms(h->loop) - h->heard_ms) / 1000 : 0;
 }
 
 const char *heartbeat_why_not(struct heartbeat *h)
 {
-	if (h->unanswered < SILENT_TICKS)
+	if (!h->silent)
 		return NULL;
 	snprintf(h->why_not, sizeof(h->why_not), "the broker has not answered for %lld s",
 	    (long long)heartbeat_silent_s(h));
@@ -51,42 +51,63 @@ const char *heartbeat_problem(const struct heartbeat *h)
 	return *h->problem ? h->problem : NULL;
 }
 
-static void on_alive(void *ctx, uint32_t dropped, const char *problem)
+static void on_silent(void *ctx)
 {
 	struct heartbeat *h = ctx;
 
-	if (heartbeat_why_not(h))
+	h->silent = true;
+	log_error(NULL,
+	    "%s: no pod can come or go, and Envoys that connect wait; what it waits for is in "
+	    "/proc/<pid of agentd>/stack",
+	    heartbeat_why_not(h));
+}
+
+static void on_silence(void *ctx)
+{
+	struct heartbeat *h = ctx;
+
+	loop_timer_in(h->loop, &h->silence, LOOK_MS, on_silent, h);
+}
+
+static void answer(struct heartbeat *h, uint32_t ping)
+{
+	bool was_stuck = h->stuck;
+
+	h->stuck = !h->turns(h->ctx);
+	if (!h->stuck)
+		link_pong(h->link, ping);
+	else if (!was_stuck)
+		log_error(NULL, "the thread of grpc stands still: the broker is not answered, "
+				"and replaces this worker");
+}
+
+static void on_ping(void *ctx, const struct link_ping *g)
+{
+	struct heartbeat *h = ctx;
+
+	if (h->silent)
 		log_info(NULL, "the broker answers again, after %lld s",
 		    (long long)heartbeat_silent_s(h));
-	h->unanswered = 0;
-	h->dropped = dropped;
-	snprintf(h->problem, sizeof(h->problem), "%s", problem);
+	h->silent = false;
+	h->heard_ms = loop_uptime_ms(h->loop);
+	h->dropped = g->dropped;
+	snprintf(h->problem, sizeof(h->problem), "%s", g->problem);
+	loop_timer_in(h->loop, &h->silence, SILENT_MS, on_silence, h);
+	(void)log_unsaid(); /* as the broker does when it pings */
+	answer(h, g->number);
 }
 
-static void on_tick(void *ctx)
-{
-	struct heartbeat *h = ctx;
-
-	loop_timer_in(h->loop, &h->tick, TICK_MS, on_tick, h);
-	(void)log_unsaid(); /* as the broker does when it is asked */
-	if (!h->call) {
-		h->asked_ms = loop_uptime_ms(h->loop);
-		link_beat(h->link, &h->call, on_alive, h);
-	} else if (++h->unanswered == SILENT_TICKS) {
-		log_error(NULL,
-		    "%s: no pod can come or go, and Envoys that connect wait; what it waits for "
-		    "is in /proc/<pid of agentd>/stack",
-		    heartbeat_why_not(h));
-	}
-}
-
-struct heartbeat *heartbeat_new(struct loop *l, struct link *p)
+struct heartbeat *heartbeat_new(struct loop *l, struct link *p, heartbeat_turns turns, void *ctx)
 {
 	struct heartbeat *h = mem_zalloc(sizeof(*h));
 
 	h->loop = l;
 	h->link = p;
-	on_tick(h);
+	h->turns = turns;
+	h->ctx = ctx;
+	h->heard_ms = loop_uptime_ms(l);
+	loop_timer_in(l, &h->silence, SILENT_MS, on_silence, h);
+	link_on_ping(p, on_ping, h);
 	return h;
 }
 
@@ -96,7 +117,7 @@ void heartbeat_free(struct heartbeat **hp)
 
 	if (!h)
 		return;
-	loop_timer_stop(&h->tick);
-	link_call_cancel(&h->call);
+	link_on_ping(h->link, NULL, NULL);
+	loop_timer_stop(&h->silence);
 	free(h);
 }

@@ -65,6 +65,8 @@ struct link {
 	int listeners[LINK_NODE_LISTENER_END];
 	void (*lost)(void *ctx);
 	void *lost_ctx;
+	link_pinged pinged; /* NULL: nobody watches */
+	void *ping_ctx;
 };
 
 /* --- packets --- */
@@ -272,19 +274,26 @@ void link_ready(struct link *p)
 	link_ask(p, NULL, &(struct link_request){.op = LINK_READY}, -1, NULL, NULL);
 }
 
-void link_beat(struct link *p, struct link_call **slot, link_alive done, void *ctx)
+void link_on_ping(struct link *p, link_pinged pinged, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, &(struct link_request){.op = LINK_BEAT}, ctx);
-
-	c->alive = done;
-	link_call_send(c, -1);
+	p->pinged = pinged;
+	p->ping_ctx = ctx;
 }
 
-/* That it is answered from here, by a turn of the loop, is what the broker wants to know. */
+void link_pong(struct link *p, uint32_t number)
+{
+	const struct link_request q = {.id = next_id(p), .op = LINK_PONG, .arg = number};
+
+	(void)transmit(p, &q, -1); /* no descriptor: it cannot fail */
+}
+
 static void take_ping(struct link *p, struct link_heard *h)
 {
-	link_ask(
-	    p, NULL, &(struct link_request){.op = LINK_PONG, .arg = h->in->arg}, -1, NULL, NULL);
+	if (p->pinged)
+		p->pinged(p->ping_ctx,
+		    &(struct link_ping){h->in->arg, h->in->state, h->in->why});
+	else
+		link_pong(p, h->in->arg);
 }
 
 static void relisten_drop(struct link *p, struct relisten *r)

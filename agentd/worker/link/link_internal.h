@@ -20,7 +20,6 @@ struct link_call {
 		link_redirected redirected;
 		link_explained explained;
 		link_changed changed;
-		link_alive alive;
 	};
 	void *ctx;
 	struct loop_timer soon; /* it could not be sent */

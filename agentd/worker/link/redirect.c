@@ -41,6 +41,12 @@ void link_redirect_del(
 	    p, slot, &(struct link_request){.op = LINK_REDIRECT_DEL, .uid = *pod}, -1, done, ctx);
 }
 
+void link_redirect_shut(struct link *p, const struct uuid *pod)
+{
+	link_ask(
+	    p, NULL, &(struct link_request){.op = LINK_REDIRECT_SHUT, .uid = *pod}, -1, NULL, NULL);
+}
+
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
     const struct redirect_question *q, link_explained done, void *ctx)
 {
@@ -91,7 +97,7 @@ void link_redirect_take(struct link_call *c, const struct link_heard *h)
 	baseline = read_baseline(h->fd);
 	if (h->in->code) {
 		err_set(&e, h->in->code, "%s", h->in->why);
-		was.redirected(was.ctx, &e, 0, NULL);
+		was.redirected(was.ctx, &e, h->in->arg, NULL);
 	} else {
 		was.redirected(was.ctx, NULL, h->in->arg, &baseline);
 	}

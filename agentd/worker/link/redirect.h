@@ -7,7 +7,7 @@ struct redirect_counters;
 struct redirect_question;
 struct redirect_rules;
 /* `index` - 1 is the pod's row of the counters, `baseline` its first values (valid during the
- * callback); 0 and NULL with an error. */
+ * callback).  With an error NULL, and `index` is 1 if the broker keeps the pod closed, else 0. */
 typedef void (*link_redirected)(
     void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline);
 /* Traffic of `pod` goes by these rules: `done` runs when they are in force, which may be long after
@@ -17,6 +17,8 @@ void link_redirect_set(struct link *p, struct link_call **slot, const struct uui
 /* It goes its own ways.  Refused: it stays redirected, and `done` says why. */
 void link_redirect_del(
     struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx);
+/* It is strict, and nobody can ask for its rules: nothing goes in or out.  A refusal is logged. */
+void link_redirect_shut(struct link *p, const struct uuid *pod);
 typedef void (*link_explained)(void *ctx, const struct err *e, unsigned verdict);
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,
     const struct redirect_question *q, link_explained done, void *ctx);

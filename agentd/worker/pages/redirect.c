@@ -142,6 +142,7 @@ static const char *read_question(struct http_request *req, struct redirect_quest
 		return "the protocol must be tcp or udp";
 	q->flow.protocol = protocol && *protocol == 'u' ? UDP : TCP;
 	q->inbound = from != NULL;
+	q->probe = http_query(req, "probe") != NULL;
 	if (from && !read_address(from, &q->arrival.source))
 		return "the source must be an address";
 	q->arrival.address = q->flow.address;

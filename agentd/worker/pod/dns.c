@@ -57,7 +57,6 @@ static void rest(struct pod_dns *d)
 {
 	link_call_cancel(&d->listening);
 	mem_closep(&d->udp);
-	d->udp = -1;
 	loop_timer_stop(&d->again);
 	dns_proxy_rest(d->proxy);
 	d->serving = false;

@@ -40,8 +40,10 @@ struct pod_redirect {
 	enum redirect_mode mode;
 	bool strict, in_force, inbound;
 	bool left;      /* in force for no process of the pod */
+	bool open;      /* a strict one, to be reached and to dial without its Envoy */
 	unsigned index; /* 0: not known */
 	struct redirect_counters baseline;
+	json_t *probe_ports;
 	struct redirect_rules
 	    *rules;            /* until they are in force; NULL: they are, or never will be */
 	struct back_off again; /* a refusal's reason may go */
@@ -62,8 +64,9 @@ static void note(struct pod_redirect *r, const struct err *e, unsigned bits)
 {
 	const bool was_well = r->in_force && !r->why.code, inbound = bits & LINK_REDIRECT_INBOUND;
 
-	r->inbound = inbound;
+	r->inbound = bits & (LINK_REDIRECT_INBOUND | LINK_REDIRECT_STEERED);
 	r->left = bits & LINK_REDIRECT_LEFT;
+	r->open = r->left && r->strict;
 	r->why = e ? *e : (struct err){.code = 0};
 	if (e)
 		log_error(r->context->pod->label, "traffic is %s: %s",
@@ -146,6 +149,7 @@ static void on_set(
 
 	r->in_force = !e;
 	r->left = false;
+	r->open = e && r->strict && !index;
 	r->why = e ? *e : (struct err){.code = 0};
 	r->index = e || index > REDIRECT_PODS_MAX ? 0 : index;
 	if (baseline)
@@ -194,6 +198,16 @@ static void on_directory(void *s)
 		link_redirect_del(c->shared->link, &r->setting, &c->pod->uid, on_let_go, r);
 }
 
+static json_t *probe_ports_of(const struct redirect_rules *rules)
+{
+	json_t *out = json_array();
+
+	for (uint32_t i = 0; i < rules->nrows; i++)
+		if (rules->rows[i].kind == REDIRECT_PORT_PROBE)
+			json_array_append_new(out, json_integer(rules->rows[i].number));
+	return out;
+}
+
 static int start(void *s, struct err *e)
 {
 	struct pod_redirect *r = s;
@@ -203,6 +217,7 @@ static int start(void *s, struct err *e)
 	(void)e;
 	r->mode = plan->mode;
 	r->strict = plan->rules.strict;
+	r->probe_ports = probe_ports_of(&plan->rules);
 	DL_APPEND(c->shared->redirect->pods, r);
 	if (plan->mode == REDIRECT_MODE_EBPF) {
 		err_set(&r->why, ERR_UNAVAILABLE, "redirection waits for the pod's cgroup");
@@ -219,6 +234,7 @@ static void stop(void *s)
 	link_call_cancel(&r->setting);
 	back_off_stop(&r->again);
 	free(take(r->rules));
+	json_decref(take(r->probe_ports));
 	DL_DELETE(r->context->shared->redirect->pods, r);
 }
 
@@ -269,16 +285,24 @@ static void add_to(json_t *o, const char *key, uint64_t n)
 	json_object_set_new(o, key, json_integer(was + (json_int_t)n));
 }
 
-/* mode, policy, in_force (the rules), inbound (redirected, too), why_not, redirected, passed,
- * dropped, counters{rule: n} without those that are 0 */
+/* So that nobody overlooks it. */
+static char *problem_of(const struct pod_redirect *r)
+{
+	return mem_printf("%s%s", r->open ? "strict, OPEN: " : "", r->why.code ? r->why.msg : "");
+}
+
+/* mode, policy, probe_ports, in_force (the rules), inbound (redirected, too), open (though strict),
+ * why_not, redirected, passed, dropped, counters{rule: n} without those that are 0 */
 static json_t *dump_redirect(const struct pod_redirect *r)
 {
-	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
+	auto_free char *problem = problem_of(r);
+	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
 	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
-	    r->in_force && !r->left, "inbound", r->inbound, "why_not",
-	    r->why.code ? r->why.msg : "", "redirected", 0, "passed", 0, "dropped", 0);
+	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "why_not", problem,
+	    "redirected", 0, "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
 
+	json_object_set(o, "probe_ports", r->probe_ports);
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
 		if (!count_of(r, v))
 			continue;
@@ -306,9 +330,14 @@ static void show(void *s, json_t *o, const char *name)
 static void measure(void *s, const char *labels)
 {
 	const struct pod_redirect *r = s;
+	struct metric *open = metric_gauge("agentd_redirect_open",
+	    "1: the strict pod can be reached, and can dial, without its Envoy: agentctl redirect "
+	    "says why.");
 	struct metric *connections = metric_counter("agentd_redirect_connections_total",
 	    "Connections of a pod, by what the eBPF programs decided and by which rule.");
 
+	if (r->mode == REDIRECT_MODE_EBPF && r->strict)
+		metric_set(open, labels, r->open);
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
 		auto_free char *text = NULL;
 

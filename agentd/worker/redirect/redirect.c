@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TEXT_OF(...) #__VA_ARGS__
+#define TEXT(...) TEXT_OF(__VA_ARGS__)
+
 enum { LIST_MAX = 64, TUNNEL_PORT = 15008, ENVOY_METRICS = 15090, ENVOY_READY = 15021 };
 
 struct reading {
@@ -62,6 +65,7 @@ static int parse_bool(const char *key, const char *value, bool *out, struct err 
 	return 0;
 }
 
+/* 1: it was not there yet; -1: too many. */
 static int add_row(struct redirect_rules *rules, uint32_t kind, uint32_t number)
 {
 	for (uint32_t i = 0; i < rules->nrows; i++)
@@ -70,7 +74,7 @@ static int add_row(struct redirect_rules *rules, uint32_t kind, uint32_t number)
 	if (rules->nrows == REDIRECT_ROWS_MAX)
 		return -1;
 	rules->rows[rules->nrows++] = (struct redirect_row){kind, number};
-	return 0;
+	return 1;
 }
 
 struct list {
@@ -85,7 +89,7 @@ static const struct list group_list = {REDIRECT_PORT_GROUP, 0, UINT32_MAX - 1,
 static int read_list(
     struct reading *r, const struct list *l, const char *key, const char *value, struct err *e)
 {
-	unsigned count = 0;
+	int count = 0;
 
 	for (const char *at = value; *at;) {
 		size_t n = strcspn(at, ",");
@@ -93,7 +97,8 @@ static int read_list(
 
 		if (n && (parse_number(at, n, l->max, &number) || number < l->min))
 			return bad(e, key, value, l->wants);
-		if (n && (++count > LIST_MAX || add_row(&r->out->rules, l->kind, number)))
+		int added = n ? add_row(&r->out->rules, l->kind, number) : 0;
+		if (added < 0 || (count += added) > LIST_MAX)
 			return err_set(
 			    e, ERR_INVALID, "redirect: %s has more than %d entries", key, LIST_MAX);
 		at += n + (at[n] == ',');
@@ -181,7 +186,8 @@ static int read_inbound_excluded(
 	if (read_ports(r, REDIRECT_PORT_INBOUND_EXCLUDE, key, value, e))
 		return -1;
 	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
-		if (always[i] && add_row(&r->out->rules, REDIRECT_PORT_INBOUND_EXCLUDE, always[i]))
+		if (always[i] &&
+		    add_row(&r->out->rules, REDIRECT_PORT_INBOUND_EXCLUDE, always[i]) < 0)
 			return bad(e, key, value, "a shorter list");
 	return 0;
 }
@@ -227,8 +233,12 @@ static int read_interfaces(struct reading *r, const char *key, const char *value
 	for (const char *at = value; *at;) {
 		size_t n = strcspn(at, ",");
 
-		if (n >= REDIRECT_INTERFACE_SIZE || strspn(at, allowed) < n ||
-		    (n && rules->ninterfaces == REDIRECT_INTERFACES_MAX))
+		if (n >= REDIRECT_INTERFACE_SIZE || strspn(at, allowed) < n)
+			return bad(e, key, value,
+			    "names of interfaces, separated by commas: each of at most 15 "
+			    "characters, "
+			    "which are letters, digits and _ . @ -");
+		if (n && rules->ninterfaces == REDIRECT_INTERFACES_MAX)
 			return bad(e, key, value, "at most 16 names of interfaces");
 		if (n)
 			memcpy(rules->interfaces[rules->ninterfaces++], at, n);
@@ -292,6 +302,24 @@ static int read_dns_servers(struct reading *r, const char *key, const char *valu
 	return 0;
 }
 
+/* Where the kubelet is let in.  After the pod's own ports. */
+static int read_probe_ports(struct reading *r, const char *key, const char *value, struct err *e)
+{
+	const struct redirect_rules *rules = &r->out->rules;
+
+	if (read_ports(r, REDIRECT_PORT_PROBE, key, value, e))
+		return -1;
+	for (uint32_t i = 0; i < rules->nrows; i++)
+		if (rules->rows[i].kind == REDIRECT_PORT_PROBE &&
+		    (!rules_can_probe(rules, rules->rows[i].number) ||
+			rules->rows[i].number == r->node->status_port))
+			return err_set(e, ERR_INVALID,
+			    "redirect: %s has %u, must be ports (1 to 65535) other than Envoy's "
+			    "and agentd's: %s",
+			    key, rules->rows[i].number, TEXT(REDIRECT_RESERVED_PORTS));
+	return 0;
+}
+
 /* There is no connection tracking here that could find a packet invalid, and both families are
  * captured whatever this says. */
 static int read_needless(struct reading *r, const char *key, const char *value, struct err *e)
@@ -338,10 +366,11 @@ static const struct key {
     {"redirect_dns", NULL, "ISTIO_META_DNS_CAPTURE", "false", read_dns},
     {"dns_port", NULL, NULL, "15053", read_dns_port},
     {"dns_servers", NULL, NULL, "", read_dns_servers},
+    {"probe_ports", "agentd.node.mesh/probePorts", "AGENTD_PROBE_PORTS", "", read_probe_ports},
     {"drop_invalid", NULL, "INVALID_DROP", "false", read_needless},
     {"dual_stack", NULL, "ISTIO_DUAL_STACK", "false", read_needless},
 };
-enum { NKEYS = sizeof(keys) / sizeof(keys[0]) };
+enum { NKEYS = sizeof(keys) / sizeof(keys[0]), NWHETHER = 3 /* mode to policy */ };
 
 /* --- reading --- */
 
@@ -412,6 +441,19 @@ int redirect_read(
 	return 0;
 }
 
+bool redirect_is_strict(const struct pod *p, const struct redirect_node *n)
+{
+	struct redirect_plan plan = {.mode = n->mode, .rules.strict = n->strict};
+	struct reading r = {.out = &plan, .node = n};
+	struct err e;
+
+	for (int i = 0; i < NWHETHER; i++) {
+		const char *name, *value = value_of(p, &keys[i], &name);
+		(void)keys[i].read(&r, name, value, &e);
+	}
+	return plan.mode == REDIRECT_MODE_EBPF && plan.rules.strict;
+}
+
 void redirect_keys_each(void (*one)(void *ctx, const char *flag, const char *annotation,
 			    const char *variable, const char *otherwise),
     void *ctx)
@@ -472,6 +514,7 @@ static const struct {
     [REDIRECT_DROP_GATE] = {"the pod is not live yet", DROP},
     [REDIRECT_LOST_DESTINATION] = {"original destination lost", DROP},
     [REDIRECT_DROP_NO_MEMORY] = {"no memory for the socket", DROP},
+    [REDIRECT_PASS_PROBE] = {"the kubelet's probe", PASS},
 };
 
 const char *redirect_verdict_name(enum redirect_verdict v)

@@ -37,6 +37,10 @@ struct redirect_plan {
 int redirect_read(
     struct redirect_plan *out, const struct pod *p, const struct redirect_node *n, struct err *e);
 
+/* Of a pod that is refused, whatever for: would it be strict?  What cannot be read counts as the
+ * node's default. */
+bool redirect_is_strict(const struct pod *p, const struct redirect_node *n);
+
 /* "excluded outbound port", ...: the rule behind a verdict, for agentctl. */
 const char *redirect_verdict_name(enum redirect_verdict v);
 bool redirect_verdict_redirects(enum redirect_verdict v);

@@ -75,7 +75,6 @@ bool attest_look(struct attest_peer *p, int conn)
 void attest_peer_clear(struct attest_peer *p)
 {
 	mem_closep(&p->pidfd);
-	p->pidfd = -1;
 }
 
 /* --- what is known --- */

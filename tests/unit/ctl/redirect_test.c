@@ -136,6 +136,18 @@ static void an_arrival_needs_no_user(void **state)
 	    "GET /redirect/explain?pod=u-1&to=[fd00::2]:80&protocol=tcp&from=fd00::1");
 }
 
+static void a_probe_is_explained(void **state)
+{
+	const struct ctl c = {
+	    .words = {"10.0.0.2", "10.0.0.7:80"}, .options = GIVEN({"pod", "u-1"}, {"probe", ""})};
+
+	(void)state;
+	canned_answer(ANSWERED, 0);
+	assert_int_equal(run_asked(ctl_redirect_explain.run, c)->status, CTL_OK);
+	assert_string_equal(canned_request(),
+	    "GET /redirect/explain?pod=u-1&to=10.0.0.7:80&protocol=tcp&from=10.0.0.2&probe=1");
+}
+
 static void what_is_no_question_is_usage(void **state)
 {
 	const struct ctl cases[] = {
@@ -144,6 +156,7 @@ static void what_is_no_question_is_usage(void **state)
 	    {.words = {"1.2.3.4:5"}, .options = GIVEN({"pod", "web-0"}, {"uid", "1"})},
 	    {.words = {"1.2.3.4:5&pod=x"}, .options = GIVEN(WHO)},
 	    {.words = {"a&b", "1.2.3.4:5"}, .options = GIVEN(WHO)},
+	    {.words = {"1.2.3.4:5"}, .options = GIVEN(WHO, {"probe", ""})},
 	    {.words = {"1.2.3.4:5"},
 		.options = GIVEN({"pod", "web-0"}, {"uid", "1"}, {"gid", "1 2"})},
 	};
@@ -220,7 +233,7 @@ int main(void)
 	    cmocka_unit_test(the_exit_status_says_whether_all_is_well),
 	    cmocka_unit_test(one_pod_shows_its_counters_by_rule),
 	    cmocka_unit_test(a_dial_is_explained), cmocka_unit_test(an_arrival_needs_no_user),
-	    cmocka_unit_test(what_is_no_question_is_usage),
+	    cmocka_unit_test(a_probe_is_explained), cmocka_unit_test(what_is_no_question_is_usage),
 	    cmocka_unit_test(a_name_of_two_pods_is_no_answer),
 	    cmocka_unit_test(decisions_are_lines), cmocka_unit_test(strange_answers_are_survived)};
 

@@ -270,6 +270,22 @@ static void test_an_excluded_interface_is_before_all(void **state)
 	assert_int_equal(arrives("10.77.0.2", "10.77.0.2", 80), REDIRECT_PASS_INBOUND_LOCAL);
 }
 
+/* That of the default route, too: what stays on lo does not leave by it. */
+static void test_an_excluded_interface_is_not_lo(void **state)
+{
+	(void)state;
+	cidr("0.0.0.0", 0, REDIRECT_CIDR_INTERFACE);
+	cidr("::", 0, REDIRECT_CIDR_INTERFACE);
+	assert_int_equal(tcp(APP, APP, "10.88.1.1", 80), REDIRECT_PASS_INTERFACE);
+	assert_int_equal(tcp(APP, APP, "fd88::1", 80), REDIRECT_PASS_INTERFACE);
+	assert_int_equal(tcp(APP, APP, "127.0.0.9", 80), REDIRECT_PASS_LOCAL);
+	assert_int_equal(tcp(APP, APP, "::1", 80), REDIRECT_PASS_LOCAL);
+	assert_int_equal(tcp(ENVOY, ENVOY, "127.0.0.9", 80), REDIRECT_TO_SELF);
+	/* istio-validation's probe */
+	assert_int_equal(
+	    from("127.0.0.1", ENVOY, ENVOY, TCP, "127.0.0.6", 15002), REDIRECT_TO_SELF);
+}
+
 static void test_an_excluded_port_is_before_the_proxy_and_dns(void **state)
 {
 	(void)state;
@@ -417,6 +433,7 @@ int main(void)
 	    RULES_TEST(test_table_with_dns),
 	    RULES_TEST(test_table_of_arrivals),
 	    RULES_TEST(test_an_excluded_interface_is_before_all),
+	    RULES_TEST(test_an_excluded_interface_is_not_lo),
 	    RULES_TEST(test_an_excluded_port_is_before_the_proxy_and_dns),
 	    RULES_TEST(test_passthrough_is_of_the_pod_itself),
 	    RULES_TEST(test_the_proxy_is_known_by_its_lower_16_bits),

@@ -18,6 +18,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
+#include "tests/fake/link_redirect.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/x509.h"
@@ -679,6 +680,28 @@ static void a_refused_environment_starts_nothing(void **state)
 	end(&w);
 }
 
+/* Nobody can ask for its rules. */
+static void a_refused_strict_pod_is_shut(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	fake_redirect_reset();
+	manifest(&w, UID_A, "web-0", "redirect: {mode: ebpf, modes: x}\n");
+	assert_int_equal(fake_redirect_shuts(), 1);
+	manifest(
+	    &w, UID_A, "web-0", "redirect: {mode: ebpf, envoy_port: x}\nenv: {SECRET_TTL: 400h}\n");
+	assert_int_equal(fake_redirect_shuts(), 2);
+	manifest(&w, UID_B, "web-1", "redirect: {mode: ebpf, policy: permissive, modes: x}\n");
+	manifest(&w, UID_B, "web-1", "redirect: {mode: none}\nenv: {SECRET_TTL: 400h}\n");
+	assert_int_equal(fake_redirect_shuts(), 2);
+	manifest(&w, UID_A, "web-0", "redirect: {mode: ebpf}\n");
+	manifest(&w, UID_A, "web-0", "redirect: {mode: ebpf, modes: x}\n"); /* a change */
+	assert_int_equal(fake_redirect_shuts(), 2);
+	end(&w);
+}
+
 static void a_refused_change_leaves_the_pod_alone(void **state)
 {
 	struct world w;
@@ -808,6 +831,7 @@ int main(void)
 	    cmocka_unit_test(a_token_of_another_pod_or_account_opens_nothing),
 	    cmocka_unit_test(ready_is_said_once_when_each_pod_was_told),
 	    cmocka_unit_test(a_refused_environment_starts_nothing),
+	    cmocka_unit_test(a_refused_strict_pod_is_shut),
 	    cmocka_unit_test(a_refused_change_leaves_the_pod_alone),
 	    cmocka_unit_test(a_removed_pod_is_undone),
 	    cmocka_unit_test(metrics_go_with_the_last_pod_of_a_name),

@@ -39,6 +39,8 @@ struct rpc *rpc_new(struct loop *l);
 /* Ends what is left, without events (slots become NULL), and joins the thread.  Not inside an
  * event. */
 void rpc_free(struct rpc **r);
+/* Has the thread come by since the last question?  The first time: yes. */
+bool rpc_turns(struct rpc *r);
 
 /* The events of a stream.  No event arrives inside the call that caused it. */
 struct rpc_events {

@@ -10,6 +10,7 @@
 
 #include <grpc/grpc.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct rpc_tag;
 typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
@@ -25,6 +26,10 @@ struct rpc {
 	struct loop *loop;
 	grpc_completion_queue *cq;
 	pthread_t drainer;
+	grpc_channel *lame; /* leads nowhere: what a call that only echoes needs */
+	grpc_call *echo;
+	unsigned asked;       /* echoes */
+	atomic_uint answered; /* by the drainer */
 	int wake_fd; /* readable while `inbox` or `ready` may hold something */
 	struct loop_fd watch;
 	pthread_mutex_t lock;

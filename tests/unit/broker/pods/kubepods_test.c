@@ -79,6 +79,21 @@ static void test_each_usual_tree(void **state)
 	}
 }
 
+/* There or not. */
+static void test_where_trees_can_be(void **state)
+{
+	struct world *w = *state;
+	static const char usual[] =
+	    "/cg/kubepods.slice\0/cg/kubepods\0"
+	    "/cg/kubelet.slice/kubelet-kubepods.slice\0/cg/kubelet/kubepods\0";
+
+	kubepods_trees(&w->o, "/cg", w->paths);
+	assert_memory_equal(w->paths, usual, sizeof(usual));
+	w->o.kubepods = "a/kubepods";
+	kubepods_trees(&w->o, "/cg", w->paths);
+	assert_memory_equal(w->paths, "/cg/a/kubepods\0", sizeof("/cg/a/kubepods\0"));
+}
+
 /* The driver was changed, and nobody took the old tree away. */
 static void test_two_trees(void **state)
 {
@@ -217,6 +232,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    NAMES_TEST(test_each_usual_tree),
+	    NAMES_TEST(test_where_trees_can_be),
 	    NAMES_TEST(test_two_trees),
 	    NAMES_TEST(test_a_tree_that_is_named),
 	    NAMES_TEST(test_no_tree_is_said_in_words_of_the_node),

@@ -14,7 +14,7 @@ static int setup(void **state)
 	(void)state;
 	r = good_rules();
 	c.worker_uid = 1338;
-	return redirect_ceiling_read("permissive,exclusions", &c, &e);
+	return redirect_ceiling_read("permissive,exclusions,probes", &c, &e);
 }
 
 static void accepted(void)
@@ -37,7 +37,7 @@ static void test_shape(void **state)
 	(void)state;
 	accepted();
 	r.version++;
-	refused(EINVAL, "version 2");
+	refused(EINVAL, "rules of version");
 	r.flags |= REDIRECT_TRACE; /* the broker's own */
 	refused(EINVAL, "unknown flags");
 	r.flags |= 1u << 31;
@@ -185,6 +185,13 @@ static void test_exclusions(void **state)
 	forbid();
 }
 
+static void refused_port(uint16_t *of_r, const char *why)
+{
+	captured();
+	*of_r = 8080;
+	refused(EPERM, why);
+}
+
 /* Ports of the app that let their traffic past Envoy, or to the app in its place. */
 static void test_inbound(void **state)
 {
@@ -207,21 +214,38 @@ static void test_inbound(void **state)
 	r.rows[0] = (struct redirect_row){REDIRECT_PORT_INBOUND_INCLUDE, 80};
 	r.flags &= ~(uint32_t)REDIRECT_INBOUND_ALL;
 	refused(EPERM, "inbound exclusions");
-	captured();
-	r.tunnel_port = 8080;
-	refused(EPERM, "inbound_tunnel_port 8080, but 15008");
-	captured();
-	r.outbound_port = 8080;
-	refused(EPERM, "envoy_port 8080, but 15001");
-	captured();
-	r.inbound_port = 8080;
-	refused(EPERM, "inbound_capture_port 8080, but 15006");
+	refused_port(&r.tunnel_port, "inbound_tunnel_port 8080, but 15008");
+	refused_port(&r.outbound_port, "envoy_port 8080, but 15001");
+	refused_port(&r.inbound_port, "inbound_capture_port 8080, but 15006");
 	captured();
 	c.status_port = 15099;
 	refused(EPERM, "inbound exclusions");
 	captured();
 	c.status_port = r.rows[0].number = 15099;
 	accepted();
+}
+
+static void test_probe_ports(void **state)
+{
+	static const uint32_t bad[] = {0, 65536, 65536 + 8080, 15000, 15001, 15004, 15006, 15008,
+	    15020, 15021, 15053, 15090, 4001, 4002};
+
+	(void)state;
+	r.rows[0] = (struct redirect_row){REDIRECT_PORT_PROBE, 8080};
+	accepted();
+	c.probes = false;
+	refused(EPERM, "does not allow probe ports");
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		c.exclusions = c.is_manifests = true;
+		c.status_port = 4001;
+		r.dns_port = 4002;
+		r.rows[0] = (struct redirect_row){REDIRECT_PORT_PROBE, bad[i]};
+		refused(EINVAL, "probe ports");
+	}
+	r.nrows = 65;
+	for (uint32_t i = 0; i < r.nrows; i++)
+		r.rows[i] = (struct redirect_row){REDIRECT_PORT_PROBE, 1 + i};
+	refused(EINVAL, "at most 64 probe ports");
 }
 
 static void test_words(void **state)
@@ -253,7 +277,9 @@ static void test_words(void **state)
 	assert_int_equal(c.status_port, 4);
 	assert_int_equal(c.worker_uid, 1338);
 	assert_int_equal(redirect_ceiling_read("exclusions", &c, &e), 0);
-	assert_true(!c.permissive && c.exclusions);
+	assert_true(!c.permissive && c.exclusions && !c.probes);
+	assert_int_equal(redirect_ceiling_read("probes", &c, &e), 0);
+	assert_true(!c.permissive && !c.exclusions && c.probes);
 	assert_int_equal(c.dns_port, 15053); /* nothing of the last list is left */
 }
 
@@ -267,6 +293,7 @@ int main(void)
 	    cmocka_unit_test_setup(test_policy, setup),
 	    cmocka_unit_test_setup(test_exclusions, setup),
 	    cmocka_unit_test_setup(test_inbound, setup),
+	    cmocka_unit_test_setup(test_probe_ports, setup),
 	    cmocka_unit_test_setup(test_words, setup),
 	};
 

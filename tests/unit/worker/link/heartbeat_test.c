@@ -1,96 +1,182 @@
-/* heartbeat_test.c - a broker that answers, one that does not, and a worker that stood still.
+/* heartbeat_test.c - a broker that pings, one that does not, and a worker that stood still.
  *
  * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */
 #include "worker/link/heartbeat.h"
+#include "common/log.h"
 #include "world.h"
 
-static void answer(struct world *w, uint32_t dropped)
-{
-	const struct link_request q = heard(w, LINK_BEAT, NULL);
+static bool turning;
 
-	struct link_packet p = {.what = LINK_REPLY, .id = q.id, .arg = dropped};
+static bool turns(void *ctx)
+{
+	(void)ctx;
+	return turning;
+}
+
+static struct heartbeat *begin(struct world *w)
+{
+	turning = true;
+	return heartbeat_new(w->l, w->p, turns, NULL);
+}
+
+static void ping(struct world *w, uint32_t number, uint32_t dropped)
+{
+	struct link_packet p = {.what = LINK_PING, .arg = number, .state = dropped};
+
 	snprintf(p.why, sizeof(p.why), "%s", dropped == 5 ? "five" : "");
 	say(w, p, -1);
 	turn(w);
 }
 
-static void test_a_broker_that_answers(void **state)
+static void hears_nothing(struct world *w)
 {
-	struct world *w = *state;
-	struct heartbeat *h = heartbeat_new(w->l, w->p);
-
-	for (uint32_t i = 0; i < 20; i++) {
-		assert_null(heartbeat_why_not(h));
-		answer(w, i);
-		assert_int_equal(heartbeat_dropped(h), i);
-		assert_string_equal(
-		    heartbeat_problem(h) ? heartbeat_problem(h) : "", i == 5 ? "five" : "");
-		fake_loop_advance(w->l, 2000);
-	}
-	assert_int_equal(heartbeat_silent_s(h), 0);
-	heartbeat_free(&h);
-}
-
-/* One request is under way, however long that takes. */
-static void test_a_silent_broker_is_told_of(void **state)
-{
-	struct world *w = *state;
-	struct heartbeat *h = heartbeat_new(w->l, w->p);
 	struct broker_request more;
 	struct err e;
 
-	fake_loop_advance(w->l, 5999);
-	assert_null(heartbeat_why_not(h));
-	fake_loop_advance(w->l, 1);
-	assert_string_equal(heartbeat_why_not(h), "the broker has not answered for 6 s");
-	fake_loop_advance(w->l, 60 * 1000);
-	assert_string_equal(heartbeat_why_not(h), "the broker has not answered for 66 s");
-	assert_int_equal(heartbeat_silent_s(h), 66);
-	answer(w, 7);
-	assert_null(heartbeat_why_not(h));
-	assert_int_equal(heartbeat_silent_s(h), 0);
-	assert_int_equal(heartbeat_dropped(h), 7);
 	assert_int_equal(broker_io_receive(w->peer, &more, &e), BROKER_GOT_NOTHING);
-	fake_loop_advance(w->l, 2000);
-	answer(w, 7);
-	heartbeat_free(&h);
 }
 
-static void test_it_ends_while_it_waits(void **state)
+static void test_a_broker_that_pings(void **state)
 {
 	struct world *w = *state;
-	struct heartbeat *h = heartbeat_new(w->l, w->p);
+	struct heartbeat *h = begin(w);
 
-	fake_loop_advance(w->l, 3000);
-	heartbeat_free(&h);
-	answer(w, 1); /* nobody hears it */
+	for (uint32_t i = 0; i < 20; i++) {
+		assert_null(heartbeat_why_not(h));
+		ping(w, i + 70, i);
+		assert_int_equal(heard(w, LINK_PONG, NULL).arg, i + 70);
+		assert_int_equal(heartbeat_dropped(h), i);
+		assert_string_equal(
+		    heartbeat_problem(h) ? heartbeat_problem(h) : "", i == 5 ? "five" : "");
+		fake_loop_advance(w->l, 7999);
+	}
+	assert_int_equal(heartbeat_silent_s(h), 0);
 	heartbeat_free(&h);
 }
 
-static void test_the_real_broker_answers(void **state)
+/* Before its first ping, too. */
+static void test_a_silent_broker_is_told_of(void **state)
+{
+	struct world *w = *state;
+	struct heartbeat *h = begin(w);
+
+	for (uint32_t i = 1; i < 3; i++) {
+		fake_loop_advance(w->l, 8499);
+		assert_null(heartbeat_why_not(h));
+		fake_loop_advance(w->l, 1);
+		assert_string_equal(heartbeat_why_not(h), "the broker has not answered for 8 s");
+		fake_loop_advance(w->l, 60 * 1000);
+		assert_string_equal(heartbeat_why_not(h), "the broker has not answered for 68 s");
+		assert_int_equal(heartbeat_silent_s(h), 68);
+		hears_nothing(w);
+		ping(w, i, 7);
+		assert_int_equal(heard(w, LINK_PONG, NULL).arg, i);
+		assert_null(heartbeat_why_not(h));
+		assert_int_equal(heartbeat_silent_s(h), 0);
+		assert_int_equal(heartbeat_dropped(h), 7);
+	}
+	heartbeat_free(&h);
+}
+
+/* It was stopped: its timer comes first, and what the broker said meanwhile lies in the socket. */
+static void test_who_stood_still_blames_nobody(void **state)
+{
+	struct world *w = *state;
+	struct heartbeat *h = begin(w);
+
+	fake_loop_advance(w->l, 8000);
+	assert_null(heartbeat_why_not(h));
+	ping(w, 1, 0);
+	fake_loop_advance(w->l, 7999);
+	assert_null(heartbeat_why_not(h));
+	heartbeat_free(&h);
+}
+
+/* The broker takes that for what it is, and ends us. */
+static void test_no_answer_while_a_thread_stands_still(void **state)
+{
+	struct world *w = *state;
+	struct heartbeat *h = begin(w);
+
+	turning = false;
+	ping(w, 1, 0);
+	ping(w, 2, 0);
+	hears_nothing(w);
+	assert_null(heartbeat_why_not(h)); /* it is not the broker that is silent */
+	turning = true;
+	ping(w, 3, 0);
+	assert_int_equal(heard(w, LINK_PONG, NULL).arg, 3);
+	heartbeat_free(&h);
+}
+
+static void test_after_its_end_pings_are_answered(void **state)
+{
+	struct world *w = *state;
+	struct heartbeat *h = begin(w);
+
+	fake_loop_advance(w->l, 8100);
+	heartbeat_free(&h);
+	ping(w, 9, 0);
+	assert_int_equal(heard(w, LINK_PONG, NULL).arg, 9);
+	heartbeat_free(&h);
+}
+
+static void test_the_real_broker_pings(void **state)
 {
 	struct rig *r = *state;
 	struct link_packet p = {.id = 0};
-
-	rig_send(r, &(struct link_request){.id = 5, .op = LINK_BEAT}, sizeof(struct link_request),
-	    NULL, 0);
 	int fd;
-	while (p.what != LINK_REPLY) {
+
+	broker_ping(r->b, 5);
+	while (p.what != LINK_PING) {
 		assert_true(rig_next(r, &p, &fd));
 		mem_closep(&fd);
 	}
-	assert_int_equal(p.id, 5);
-	assert_int_equal(p.code, 0);
+	assert_int_equal(p.arg, 5);
+	assert_int_equal(p.state, log_dropped());
+	assert_string_equal(p.why, "");
+}
+
+/* A worker that is told much is not one that does not answer. */
+static void test_a_ping_waits_for_room(void **state)
+{
+	struct rig *r = *state;
+	const struct link_request q = {.id = 7, .op = LINK_STATE_DEL};
+	struct link_packet p = {.id = 0};
+	int fd;
+
+	rig_stop(r);
+	r->sndbuf = 1; /* the least there is */
+	rig_start(r);
+	for (int i = 0; i < 20; i++) {
+		rig_send(r, &q, sizeof(q), NULL, 0);
+		broker_turn(r->b, 0);
+	}
+	broker_ping(r->b, 8);
+	broker_ping(r->b, 9);
+	broker_turn(r->b, 0);
+	for (int replies = 0, pings = 0; replies < 20 || !pings;) {
+		assert_true(rig_next(r, &p, &fd));
+		mem_closep(&fd);
+		replies += p.what == LINK_REPLY;
+		pings += p.what == LINK_PING;
+	}
+	assert_int_equal(p.what == LINK_PING ? p.arg : 9, 9);
+	r->sndbuf = 0;
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_a_broker_that_answers, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_a_broker_that_pings, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_a_silent_broker_is_told_of, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_it_ends_while_it_waits, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_the_real_broker_answers, rig_setup, rig_teardown),
+	    cmocka_unit_test_setup_teardown(test_who_stood_still_blames_nobody, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_no_answer_while_a_thread_stands_still, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_after_its_end_pings_are_answered, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_the_real_broker_pings, rig_setup, rig_teardown),
+	    cmocka_unit_test_setup_teardown(test_a_ping_waits_for_room, rig_setup, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

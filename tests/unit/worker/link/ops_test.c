@@ -20,7 +20,7 @@ static void test_every_answer_is_taken(void **state)
 {
 	(void)state;
 	for (unsigned op = LINK_OP_NONE + 1; op < LINK_OP_END; op++)
-		if (!link_answers[op])
+		if (!link_answers[op] != (ops_row(op)->answer == LINK_SILENT))
 			fail_msg("nobody takes the answer of \"%s\"", ops_row(op)->refused);
 }
 
@@ -35,6 +35,8 @@ static void test_every_request_is_answered(void **state)
 		const struct link_request q = {.id = op, .op = (uint16_t)op, .uid = rig_other};
 		struct link_packet p = {.id = 0};
 		int got;
+		if (ops_row(op)->answer == LINK_SILENT)
+			continue;
 		rig_send(r, &q, sizeof(q), &fd, ops_row(op)->nfds);
 		while (p.what != LINK_REPLY) {
 			if (!rig_next(r, &p, &got))

@@ -3,6 +3,7 @@
  * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c tests/unit/worker/pod/row_rig.c
  */
 #include "common/err.h"
+#include "common/mem.h"
 #include "row_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
@@ -12,6 +13,7 @@
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"
+#include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,6 +125,61 @@ static void test_a_strict_pod_is_held_until_it_is_in_force(void **state)
 	assert_true(dumped(w, "in_force"));
 	assert_false(dumped(w, "inbound"));
 	fake_redirect_counters(w->link, -1, "none today");
+}
+
+static void expect_open(const struct world *w, bool open)
+{
+	json_t *o = row_show(row, w->r, NULL);
+	const char *why = json_string_value(json_object_get(o, "why_not"));
+	auto_free char *metrics = NULL;
+	struct evbuffer *page = evbuffer_new();
+
+	row->measure(w->r, "pod=\"web\"");
+	metrics_render(page);
+	metrics = mem_printf("%.*s", (int)evbuffer_get_length(page), evbuffer_pullup(page, -1));
+	evbuffer_free(page);
+	assert_int_equal(json_is_true(json_object_get(o, "open")), open);
+	assert_int_equal(strstr(why, "strict, OPEN: ") == why, open);
+	assert_int_equal(!strstr(metrics, "agentd_redirect_open{pod=\"web\"} 1"), !open);
+	json_decref(o);
+}
+
+static void test_a_strict_pod_that_is_open_is_said_to_be(void **state)
+{
+	struct world *w = *state;
+
+	start(w);
+	expect_open(w, false); /* nobody can be in a cgroup that is not there */
+	fake_redirect_set(w->link, &pod.uid, 0, NULL, "not on this node");
+	expect_open(w, true);
+	fake_loop_advance(w->shared.loop, 1000);
+	fake_redirect_set(w->link, &pod.uid, 1, NULL, "still not, but the broker shut it");
+	expect_open(w, false);
+	assert_true(pod_redirect_holds(w->r));
+	fake_loop_advance(w->shared.loop, 2000);
+	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
+	expect_open(w, false);
+	fake_redirect_note(&pod.uid, "its processes are the node's", LINK_REDIRECT_LEFT);
+	expect_open(w, true);
+	fake_redirect_counters(w->link, -1, "none today");
+}
+
+static void test_its_probe_ports_are_shown(void **state)
+{
+	struct world *w = *state;
+	json_t *o;
+
+	plan.rules.nrows = 3;
+	plan.rules.rows[0] = (struct redirect_row){REDIRECT_PORT_PROBE, 8080};
+	plan.rules.rows[1] = (struct redirect_row){REDIRECT_PORT_INBOUND_EXCLUDE, 9090};
+	plan.rules.rows[2] = (struct redirect_row){REDIRECT_PORT_PROBE, 8081};
+	start(w);
+	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL); /* and the rules are let go */
+	fake_redirect_counters(w->link, -1, "none today");
+	o = row_show(row, w->r, NULL);
+	auto_free char *text = json_dumps(json_object_get(o, "probe_ports"), JSON_COMPACT);
+	assert_string_equal(text, "[8080,8081]");
+	json_decref(o);
 }
 
 static void test_a_refused_strict_pod_stays_held(void **state)
@@ -300,6 +357,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    AGENT_TEST(test_a_strict_pod_is_held_until_it_is_in_force),
+	    AGENT_TEST(test_a_strict_pod_that_is_open_is_said_to_be),
+	    AGENT_TEST(test_its_probe_ports_are_shown),
 	    AGENT_TEST(test_a_refused_strict_pod_stays_held),
 	    AGENT_TEST(test_a_permissive_pod_is_not_held),
 	    AGENT_TEST(test_another_mode_lets_go),

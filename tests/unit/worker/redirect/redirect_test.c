@@ -235,9 +235,10 @@ static void test_interfaces(void **state)
 	assert_string_equal(plan.rules.interfaces[0], "eth1");
 	assert_string_equal(plan.rules.interfaces[1], "net-1.2@x");
 	with("istio_exclude_interfaces", "abcdefghijklmno");
-	refused("istio_exclude_interfaces", "abcdefghijklmnop", "at most 16 names");
-	refused("istio_exclude_interfaces", "eth0/1", "at most 16 names");
-	refused("istio_exclude_interfaces", "eth+", "at most 16 names");
+	refused("istio_exclude_interfaces", "abcdefghijklmnop", "of at most 15 characters");
+	refused("istio_exclude_interfaces", "abcdefghijklmnopqrs", "of at most 15 characters");
+	refused("istio_exclude_interfaces", "eth0/1", "letters, digits");
+	refused("istio_exclude_interfaces", "eth+", "letters, digits");
 	with("istio_exclude_interfaces", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p");
 	refused(
 	    "istio_exclude_interfaces", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q", "at most 16 names");
@@ -283,6 +284,35 @@ static void test_dns(void **state)
 	refused("dns_servers", "resolver", "not an address range");
 }
 
+static void test_probe_ports(void **state)
+{
+	static const char *const reserved[] = {"15000", "15001", "15004", "15006", "15008", "15020",
+	    "15021", "15053", "15090", "8080,15021"};
+
+	(void)state;
+	with("probe_ports", "8080,,443,8080");
+	expect_rows(REDIRECT_PORT_PROBE, "8080 443");
+	with("probe_ports", "");
+	expect_rows(REDIRECT_PORT_PROBE, "");
+	for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
+		refused("probe_ports", reserved[i],
+		    "other than Envoy's and agentd's: 15000, 15001, 15004, 15006, 15008, 15020, "
+		    "15021, 15053, 15090");
+	refused("probe_ports", "0", "ports (1 to 65535), separated by commas");
+	refused("probe_ports", "http", "ports (1 to 65535), separated by commas");
+	put(pod.redirect, "dns_port", "5353"); /* the pod's own */
+	put(pod.redirect, "probe_ports", "5353");
+	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
+	node.status_port = 4000;
+	refused("probe_ports", "4000", "other than Envoy's and agentd's");
+	put(pod.env, "AGENTD_PROBE_PORTS", "8080");
+	read_plan();
+	expect_rows(REDIRECT_PORT_PROBE, "8080");
+	put(pod.annotations, "agentd.node.mesh/probePorts", "8081");
+	read_plan();
+	expect_rows(REDIRECT_PORT_PROBE, "8081");
+}
+
 static void test_flags_that_mean_nothing_here(void **state)
 {
 	(void)state;
@@ -295,13 +325,15 @@ static void test_flags_that_mean_nothing_here(void **state)
 static void test_lists_have_an_end(void **state)
 {
 	static const char *const keys[] = {"istio_inbound_ports", "istio_local_exclude_ports",
-	    "istio_outbound_ports", "istio_local_outbound_ports_exclude", "outbound_owner_groups"};
+	    "istio_outbound_ports", "istio_local_outbound_ports_exclude", "outbound_owner_groups",
+	    "probe_ports"};
 
 	(void)state;
 	for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
 		char list[1024] = "";
 		for (int i = 1; i <= 64; i++)
 			sprintf(list + strlen(list), "%d,", i);
+		strcat(list, "64,1,"); /* said twice: it is one */
 		with(keys[k], list);
 		strcat(list, "65");
 		refused(keys[k], list, "more than 64");
@@ -322,8 +354,9 @@ static void test_all_lists_at_their_end(void **state)
 	put(pod.redirect, "istio_outbound_ports", ports);
 	put(pod.redirect, "istio_local_outbound_ports_exclude", ports);
 	put(pod.redirect, "outbound_owner_groups", ports);
+	put(pod.redirect, "probe_ports", ports);
 	put(pod.redirect, "istio_service_cidr", ranges);
-	assert_int_equal(read_plan()->nrows, 4 * 64 + 3);
+	assert_int_equal(read_plan()->nrows, 5 * 64 + 3);
 	assert_int_equal(plan.rules.ncidrs, 250);
 }
 
@@ -440,6 +473,7 @@ int main(void)
 	    READ_TEST(test_what_ebpf_does_not_cover_is_refused),
 	    READ_TEST(test_groups),
 	    READ_TEST(test_dns),
+	    READ_TEST(test_probe_ports),
 	    READ_TEST(test_flags_that_mean_nothing_here),
 	    READ_TEST(test_lists_have_an_end),
 	    READ_TEST(test_all_lists_at_their_end),

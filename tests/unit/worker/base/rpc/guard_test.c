@@ -341,6 +341,20 @@ static enum rpc_rule rule_of_size(size_t size, size_t first)
 	return rule_of(bytes, n);
 }
 
+/* grpc asks so for errors when the kernel tells of one; a unix socket has none. */
+static void test_a_look_for_errors_ends_nothing(void **state)
+{
+	struct msghdr none = {.msg_iovlen = 0};
+
+	(void)state;
+	begin();
+	preface();
+	put("\0\0\0\4\0\0\0\0\0", 9); /* SETTINGS */
+	assert_int_equal(recvmsg(pair[1], &none, MSG_ERRQUEUE), 0);
+	assert_int_equal(read_in(9), 9);
+	end();
+}
+
 static void test_a_block_has_a_size(void **state)
 {
 	(void)state;
@@ -579,6 +593,7 @@ int main(void)
 	    cmocka_unit_test(test_who_pays),
 	    cmocka_unit_test(test_a_number_used_again),
 	    cmocka_unit_test(test_otherwise_untouched),
+	    cmocka_unit_test(test_a_look_for_errors_ends_nothing),
 	    cmocka_unit_test(test_a_block_has_a_size),
 	    cmocka_unit_test(test_a_block_has_so_many_fields),
 	    cmocka_unit_test(test_the_shape_of_a_block),

@@ -1,0 +1,237 @@
+/* shut_pods.c - which pods are shut, while a broker runs.
+ *
+ * start, or a notice of the manifests' directory -> a pod that can only be strict, and that nobody
+ * asked rules for -> its cgroup is there, or awaited, each that has its name -> shut.
+ * The worker's rules are refused, or cannot be written -> the same.
+ * Rules are accepted, or the pod is let go -> it is off the list.
+ *
+ * A pod that runs already is left alone until its rules are asked for: it may be none of the mesh's
+ * (mode none), which the broker cannot tell.
+ */
+#include "broker/pods/cgroup.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "requests_internal.h"
+#include "shut.h"
+#include "table.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+#include <utlist.h>
+
+LOG_SCOPE("broker");
+
+struct requests_shut {
+	struct redirect_requests *by;
+	struct uuid uid;
+	struct cgroup_await await;
+	struct requests_shut *prev, *next;
+};
+
+static struct requests_shut *find(const struct redirect_requests *t, const struct uuid *uid)
+{
+	struct requests_shut *s;
+
+	DL_FOREACH (t->shuts.list, s)
+		if (uuid_equal(&s->uid, uid))
+			return s;
+	return NULL;
+}
+
+static bool is_asked_for(const struct redirect_requests *t, const struct uuid *uid)
+{
+	const struct broker_pod *pod = pods_known(t->rig.pods, uid);
+
+	return pod && pod->redirection.rules != POD_RULES_NONE;
+}
+
+/* --- shut --- */
+
+void requests_shut_at(struct redirect_requests *t, const struct uuid *uid, int cgroup)
+{
+	struct redirect_ceiling c;
+	char name[UUID_TEXT_SIZE];
+	struct err e;
+	int rc;
+
+	if (redirect_ceiling_of(t->rig.options, &t->ceiling, uid, &c, &e))
+		c = t->ceiling;
+	uuid_format(uid, name);
+	broker_audit_own_begins(&t->audit);
+	rc = redirect_shut(t->redirect, (struct redirect_shut_at){uid, cgroup}, &c, &e);
+	requests_hear(t, uid);
+	broker_audit_own_ends(&t->audit);
+	if (rc)
+		log_error(name, "the strict pod cannot be shut: %s", e.msg);
+	else if (redirect_is_shut(t->redirect, uid))
+		log_info(name, "the strict pod is shut until its rules are in force");
+}
+
+static void on_cgroup(void *ctx, int received)
+{
+	struct requests_shut *s = ctx;
+	auto_close int dir = received;
+
+	if (!is_asked_for(s->by, &s->uid))
+		requests_shut_at(s->by, &s->uid, dir);
+}
+
+static struct requests_shut *add(struct redirect_requests *t, const struct uuid *uid)
+{
+	struct requests_shut *s = mem_zalloc(sizeof(*s));
+
+	s->by = t;
+	s->uid = *uid;
+	s->await = (struct cgroup_await){.all = &t->awaits, .there = on_cgroup, .ctx = s};
+	DL_APPEND(t->shuts.list, s);
+	return s;
+}
+
+static void await(struct requests_shut *s, bool running)
+{
+	const struct broker_options *o = s->by->rig.options;
+	char name[UUID_TEXT_SIZE], paths[KUBEPODS_SIZE];
+	struct err e;
+
+	uuid_format(&s->uid, name);
+	if (pod_cgroup_paths(o, name, paths, &e)) {
+		log_error(name, "the strict pod cannot be shut: %s", e.msg);
+		return;
+	}
+	auto_close int dir = cgroup_await_start(&s->await, paths, &e);
+	if (dir >= 0 && (running || !pod_cgroup_is_populated(dir)))
+		requests_shut_at(s->by, &s->uid, dir);
+}
+
+static void forget(struct redirect_requests *t, struct requests_shut *s)
+{
+	cgroup_await_end(&s->await);
+	DL_DELETE(t->shuts.list, s);
+	free(s);
+}
+
+/* Root may have named another cgroup. */
+static void again(struct redirect_requests *t, const struct uuid *uid, bool running)
+{
+	struct requests_shut *s = find(t, uid);
+
+	if (s)
+		forget(t, s);
+	await(add(t, uid), running);
+}
+
+void requests_shut(struct redirect_requests *t, const struct uuid *uid)
+{
+	if (!is_asked_for(t, uid))
+		again(t, uid, true);
+}
+
+void requests_shut_end(struct redirect_requests *t, const struct uuid *uid)
+{
+	struct requests_shut *s = find(t, uid);
+
+	if (s)
+		forget(t, s);
+}
+
+int requests_shut_cgroup(const struct redirect_requests *t, const struct uuid *uid)
+{
+	const struct requests_shut *s = find(t, uid);
+
+	return s && redirect_is_shut(t->redirect, uid) ? cgroup_await_open(&s->await) : -1;
+}
+
+/* --- root's word --- */
+
+static void on_due(void *ctx, const struct uuid *uid)
+{
+	struct redirect_requests *t = ctx;
+
+	if (!is_asked_for(t, uid))
+		again(t, uid, false);
+}
+
+/* The worker, if it knows of the pod, says so itself when its manifest is gone. */
+static void on_manifest(struct redirect_requests *t, const char *file)
+{
+	struct uuid uid;
+
+	if (!redirect_shut_read_name(file, &uid))
+		return;
+	if (redirect_shut_is_due(t->rig.options, &t->ceiling, &uid))
+		on_due(t, &uid);
+	else if (find(t, &uid) && !pods_known(t->rig.pods, &uid))
+		redirect_requests_remove(t, &uid);
+}
+
+static void on_notice(void *ctx, uint32_t events)
+{
+	struct redirect_requests *t = ctx;
+	char buffer[4096] __attribute__((aligned(8)));
+	const struct inotify_event *ev;
+	ssize_t n = read(t->shuts.manifests.fd, buffer, sizeof(buffer));
+
+	(void)events;
+	for (ssize_t at = 0; at < n; at += (ssize_t)(sizeof(*ev) + ev->len)) {
+		ev = (const struct inotify_event *)(const void *)(buffer + at);
+		if (ev->mask & IN_IGNORED)
+			t->shuts.followed = false; /* the directory is gone */
+		else if (ev->mask & IN_Q_OVERFLOW)
+			redirect_shut_each(t->rig.options, &t->ceiling, on_due, t);
+		else if (ev->len)
+			on_manifest(t, ev->name);
+	}
+}
+
+static int watch(struct redirect_requests *t, struct err *e)
+{
+	auto_close int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+
+	if (fd < 0)
+		return err_sys(e, "inotify");
+	t->shuts.manifests = (struct broker_watch){.fd = fd, .ctx = t};
+	if (broker_watch_start(t->rig.epoll, &t->shuts.manifests, EPOLLIN))
+		return err_sys(e, "watch for manifests");
+	t->shuts.manifests.ready = on_notice;
+	take_fd(fd);
+	return 0;
+}
+
+void requests_shuts_look(struct redirect_requests *t)
+{
+	struct requests_shuts *all = &t->shuts;
+
+	if (!all->manifests.ready || all->followed)
+		return;
+	all->followed = broker_notices_add(all->manifests.fd, t->rig.options->manifests,
+			    IN_CREATE | IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE |
+				IN_ONLYDIR) >= 0;
+	redirect_shut_each(t->rig.options, &t->ceiling, on_due, t);
+}
+
+int requests_shuts_open(struct redirect_requests *t, struct err *e)
+{
+	if (!t->rig.options->manifests)
+		return 0;
+	if (watch(t, e))
+		return -1;
+	requests_shuts_look(t);
+	return 0;
+}
+
+void requests_shuts_close(struct redirect_requests *t)
+{
+	struct requests_shut *s, *tmp;
+
+	DL_FOREACH_SAFE (t->shuts.list, s, tmp)
+		forget(t, s);
+	if (!t->shuts.manifests.ready)
+		return;
+	broker_watch_end(t->rig.epoll, &t->shuts.manifests);
+	close(t->shuts.manifests.fd);
+	t->shuts.manifests.ready = NULL;
+}

@@ -1,0 +1,70 @@
+"""Who dials a pod from the node: the kubelet, and those who are not.  They run in a `strangers.Place`."""
+import collections
+import contextlib
+import json
+import os
+import socket
+
+
+def _read(s):
+    data = b''
+    while chunk := s.recv(4096):
+        data += chunk
+    return json.loads(data)
+
+
+def _dial(to, port, source_port, timeout_s):
+    with socket.socket(socket.AF_INET6 if ':' in to else socket.AF_INET) as s:
+        s.settimeout(timeout_s)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if source_port:
+            s.bind(('', source_port))
+        try:
+            s.connect((to, port))
+            return _read(s)['port'], s.getsockname()[1]
+        except (OSError, ValueError) as e:
+            return type(e).__name__, None
+
+
+def _many(to, port, count, source_port, timeout_s):
+    return dict(collections.Counter(str(_dial(to, port, source_port, timeout_s)[0]) for _ in range(count)))
+
+
+def dials(to, port, count=1, uid=0, source_port=None, timeout_s=2):
+    """Whose listeners answered how many: {'8080': 3}, or the errors; as that user."""
+    if not uid:
+        return _many(to, port, count, source_port, timeout_s)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        os.write(writer, json.dumps(_many(to, port, count, source_port, timeout_s)).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as f:
+        told = json.loads(f.read())
+    os.waitpid(pid, 0)
+    return told
+
+
+def ports_used(to, port, count):
+    """The source ports of dials that are over."""
+    return [_dial(to, port, None, 2)[1] for _ in range(count)]
+
+
+def from_ports(to, port, sources):
+    """Who answers dials from these ports."""
+    return dict(collections.Counter(str(_dial(to, port, source, 2)[0]) for source in sources))
+
+
+def alternate(to, port, count):
+    """A dial of each family of sockets: AF_INET, and AF_INET6 with the IPv4 address in it."""
+    told = collections.Counter()
+    for i in range(count):
+        with socket.socket(socket.AF_INET6 if i % 2 else socket.AF_INET) as s, contextlib.suppress(OSError):
+            s.settimeout(2)
+            s.connect((f'::ffff:{to}' if i % 2 else to, port))
+            told[str(_read(s)['port'])] += 1
+    return dict(told)
