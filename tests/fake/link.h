@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "worker/link/link.h"
+#include "worker/link/ping.h"
 
 /* One for modules that are given a `struct link`; link_new() makes one as well.  Free with
  * link_free(); calls and follows that are still there then fail the test. */

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "link.h"
+#include "ping.h"
 #include "worker/base/loop.h"
 #include <stdio.h>
 

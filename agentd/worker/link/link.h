@@ -101,16 +101,6 @@ unsigned link_insists(struct link *p, struct err *why);
 
 /* All pods that the node's sources name were added and are listened for, or refused. */
 void link_ready(struct link *p);
-/* The broker's loop turns, and it asks whether we do (heartbeat.h). */
-struct link_ping {
-	uint32_t number;
-	uint32_t dropped;    /* lines that the broker could not log so far */
-	const char *problem; /* what is wrong on its side, or ""; valid during the callback */
-};
-typedef void (*link_pinged)(void *ctx, const struct link_ping *g);
-/* There is one watcher; NULL: none, and each ping is answered as it comes. */
-void link_on_ping(struct link *p, link_pinged pinged, void *ctx);
-void link_pong(struct link *p, uint32_t number);
 /* A listener of `pod` was made again; the callback owns `fd`.  A pod has one watch; NULL: none. */
 typedef void (*link_relisten)(void *ctx, enum link_listener kind, int fd);
 void link_on_relisten(struct link *p, const struct uuid *pod, link_relisten again, void *ctx);

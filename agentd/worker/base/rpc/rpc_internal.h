@@ -30,7 +30,7 @@ struct rpc {
 	grpc_call *echo;
 	unsigned asked;       /* echoes */
 	atomic_uint answered; /* by the drainer */
-	int wake_fd; /* readable while `inbox` or `ready` may hold something */
+	int wake_fd;          /* readable while `inbox` or `ready` may hold something */
 	struct loop_fd watch;
 	pthread_mutex_t lock;
 	struct rpc_tag *inbox, **inbox_end; /* under `lock`: from the drainer to the loop */

@@ -813,8 +813,8 @@ static void few_connections_are_open_at_a_time(void **state)
 	assert_int_equal(fake_rpc_adopted(w->server), 4);
 }
 
-/* A refusal costs the worker as much as a connection: there are ten a second for each socket, however
- * many come.  The others wait in the backlog. */
+/* A refusal costs the worker as much as a connection: there are ten a second for each socket,
+ * however many come.  The others wait in the backlog. */
 static void who_comes_too_often_waits(void **state)
 {
 	struct world *w = *state;
