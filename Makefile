@@ -85,7 +85,7 @@ UNIT_BIN   := $(UNIT_SRC:%.c=$(OUT)/%)
 FUZZ_SRC   := $(wildcard tests/fuzz/*_fuzz.c)
 FUZZ_BIN   := $(FUZZ_SRC:%.c=$(OUT)/%)
 
-.PHONY: all help deps test unit e2e bench bench-redirect asan tsan fuzz fuzz-build soak lint format run install clean
+.PHONY: all help deps test unit e2e bench bench-redirect bench-pod asan tsan fuzz fuzz-build soak lint format run install clean
 .SECONDARY:
 
 all: deps ## build the release binaries into build/release/
@@ -121,8 +121,13 @@ $(GEN)/%.bpf.o: ebpf/%.bpf.c $(BPF_SRC) Makefile
 $(GEN)/%.skel.h: $(GEN)/%.bpf.o
 	@{ echo '// NOLINTBEGIN'; bpftool gen skeleton $< name $*_bpf; echo '// NOLINTEND'; } >$@
 
+# A script inside the worker: its text as a C string of its name.
+SCRIPTS    := $(GEN)/status.lua.h
+$(GEN)/%.lua.h: agentd/worker/envoy/%.lua Makefile
+	@mkdir -p $(GEN); { echo 'static const char $*_lua[] ='; sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $<; echo ';'; } >$@
+
 # Generated headers come before anything that may include them; flags and the version are in every object.
-$(OUT)/obj/%.o: %.c Makefile VERSION | $(PB_SRC) $(SKELETON) $(SYSROOT)
+$(OUT)/obj/%.o: %.c Makefile VERSION | $(PB_SRC) $(SKELETON) $(SCRIPTS) $(SYSROOT)
 	@mkdir -p $(@D); echo "  CC    $(MODE) $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(OUT)/obj/gen/%.o: $(GEN)/%.c Makefile VERSION | $(PB_SRC) $(SYSROOT)
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -w -MMD -MP -c -o $@ $<
@@ -213,6 +218,11 @@ bench-redirect: ## redirection by eBPF beside istio's iptables rules, as a table
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect
+
+bench-pod: ## what a pod's Envoy pays for the status port, as a table: ROUNDS=7
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.pod
 
 soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
 	@tests/tools/deps build test

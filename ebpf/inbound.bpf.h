@@ -124,8 +124,9 @@ enum { LOOPBACK_IFINDEX = 1 };
 
 /* Whom the packet would reach: an open port in wait of a client?  Nothing of the packet itself is
  * believed: a SYN behind extension headers is one as well.  0: no, or Envoy's own, or the node's.
+ * `netns`: where that is; 0: in the pod's own namespace, or nobody knows.
  */
-static __always_inline __u16 port_reached(struct __sk_buff *skb)
+static __always_inline __u16 port_reached(struct __sk_buff *skb, __u64 *netns)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct redirect_socket *s;
@@ -138,6 +139,12 @@ static __always_inline __u16 port_reached(struct __sk_buff *skb)
 	s = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	if (s && (s->kind == REDIRECT_SOCKET_LISTENS_IN || s->kind == REDIRECT_SOCKET_OF_NODE))
 		return 0;
+	if (gate_knows_netns) {
+		*netns = bpf_get_netns_cookie(skb);
+		return is_of_node(*netns) ? 0 : sk->src_port;
+	}
+	if (s && s->kind == REDIRECT_SOCKET_MADE)
+		*netns = s->made.netns;
 	return sk->src_port;
 }
 
@@ -166,16 +173,17 @@ static __always_inline const struct redirect_pod *pod_of_packet(struct __sk_buff
 static __always_inline int guard(struct __sk_buff *skb)
 {
 	const struct redirect_pod *p;
+	__u64 netns = 0;
 	__u16 port;
 
 	if (skb->ifindex == LOOPBACK_IFINDEX)
 		return 1;
-	port = port_reached(skb);
-	if (!port || (gate_knows_netns && is_of_node(bpf_get_netns_cookie(skb))))
+	port = port_reached(skb, &netns);
+	if (!port)
 		return 1;
 	p = pod_of_packet(skb);
 	if (!p || rules_inbound_port(p, skb->ifindex, port) != REDIRECT_TO_INBOUND ||
-	    is_noted_packet(skb, p, port))
+	    (netns && is_inside(p, netns)) || is_noted_packet(skb, p, port))
 		return 1;
 	const struct redirect_arrival a = {.port = port};
 	count(p->index, REDIRECT_DROP_GATE);

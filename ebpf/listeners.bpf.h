@@ -45,12 +45,14 @@ static __always_inline int mark_listener(void *sk, const struct redirect_sought 
 	if (!s)
 		return -1;
 	known = s->index == as->index && s->kind == as->kind && s->port == as->port;
-	if (known && s->address.word[0] == as->look)
+	if (as->netns)
+		s->made.netns = as->netns;
+	if (known && s->made.look == as->look)
 		return REDIRECT_FOUND_AGAIN;
 	s->index = as->index;
 	s->kind = as->kind;
 	s->port = as->port;
-	s->address.word[0] = as->look; /* a listener has no other */
+	s->made.look = as->look;
 	return known ? REDIRECT_FOUND_KNOWN : REDIRECT_FOUND_NEW;
 }
 

@@ -264,9 +264,37 @@ static __always_inline const struct redirect_pod *pod_of_task(void)
 
 /* Whose the socket of `ctx` is: a process with hostNetwork sees no change, whatever cgroup it is
  * in. */
-static __always_inline const struct redirect_pod *current_pod(void *ctx)
+static __always_inline const struct redirect_pod *pod_of_socket(void *ctx)
 {
 	const struct redirect_pod *p = pod_of_task();
 
 	return p && !is_of_node(bpf_get_netns_cookie(ctx)) ? p : NULL;
+}
+
+static __always_inline bool envoy_is_home(const struct redirect_pod *p, __u32 family)
+{
+	struct redirect_listener_key key = {.index = p->index, .family = family};
+	struct bpf_sock *sk = bpf_map_lookup_elem(&listeners, &key);
+	struct redirect_socket *s;
+	bool home;
+
+	if (!sk)
+		return false;
+	s = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	home = s && s->kind == REDIRECT_SOCKET_LISTENS_IN && s->made.netns == p->home;
+	bpf_sk_release(sk);
+	return home;
+}
+
+/* In a namespace that the pod made in itself?  What is there leaves only through the pod's own, as
+ * forwarded traffic.
+ *
+ * The pod's own is the one where its Envoy listens now: the kernel takes a socket that goes out of
+ * `listeners`, whoever is there to notice.  An earlier sandbox's cookie alone would let the next
+ * sandbox out.  Not for programs that can give no reference back (kernels.md 3.10).
+ */
+static __always_inline bool is_inside(const struct redirect_pod *p, __u64 netns)
+{
+	return p->home && p->home != netns && !(p->flags & REDIRECT_SHUT) &&
+	       (envoy_is_home(p, AF_INET) || envoy_is_home(p, AF_INET6));
 }

@@ -3,8 +3,9 @@
  * Attached once, at the cgroup above all pods: connect, sendmsg, recvmsg, getpeername, post_bind,
  * sockops.  At the root of the tree, where some pod has probe ports: probe_connect, probe_sockops.
  * At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of a strict
- * one the gate, with sock_create, which tells it the node's own sockets.  In each pod's network
- * namespace: its own copy of sk_lookup.  Nowhere, but run by the broker: redirect_seek.
+ * one the gate, with sock_create, which tells it whose a socket is; of one whose DNS is captured
+ * `names`.  In each pod's network namespace: its own copy of sk_lookup.  Nowhere, but run by the
+ * broker: redirect_seek.
  *
  * A process outside of every pod leaves by the first line of each program.  sockops and getsockopt
  * know nothing but the socket's storage (kernels.md 3.2).
@@ -12,6 +13,7 @@
 #include "dns.bpf.h"
 #include "inbound.bpf.h"
 #include "listeners.bpf.h"
+#include "names.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -44,7 +46,7 @@ static __always_inline bool is_direct(const struct redirect_pod *p, const struct
 
 static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 {
-	const struct redirect_pod *p = current_pod(ctx);
+	const struct redirect_pod *p = pod_of_socket(ctx);
 	struct redirect_flow f;
 	struct redirect_address to;
 	enum redirect_verdict v;
@@ -52,12 +54,18 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 
 	if (!p)
 		return ALLOW;
+	if (is_inside(p, bpf_get_netns_cookie(ctx))) {
+		forget(ctx);
+		return ALLOW;
+	}
 	f = flow_of(ctx, v6);
 	tcp = f.protocol == RULES_TCP;
 	v = rules_outbound(p, &f);
 	if (v == REDIRECT_TO_DNS) {
 		to = slot_address(rules_is_v4(&f.address), 0);
-		if (!is_answered(ctx, p, &to, tcp)) {
+		/* Answers by TCP cannot be judged: who asks so is refused, as by any server that
+		 * is down. */
+		if (!is_answered(ctx, p, &to, tcp) && !(tcp && (p->flags & REDIRECT_DNS_KNOWN))) {
 			v = rules_beyond_dns(p, &f, rules_cidr(p->index, &f.address));
 			if (v != REDIRECT_TO_OUTBOUND && v != REDIRECT_TO_OUTBOUND_PORT)
 				v = REDIRECT_PASS_NO_DNS;
@@ -79,6 +87,8 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 	default:
 		if (is_direct(p, &f))
 			return remember(ctx, p, REDIRECT_SOCKET_DIRECT, &f) ? REFUSE : ALLOW;
+		if (v == REDIRECT_PASS_NO_DNS && (p->flags & REDIRECT_DNS_KNOWN))
+			return remember(ctx, p, REDIRECT_SOCKET_ASKS, &f) ? REFUSE : ALLOW;
 		forget(ctx);
 		return ALLOW;
 	}
@@ -132,8 +142,8 @@ static __always_inline int on_sendmsg(struct bpf_sock_addr *ctx, bool v6)
 
 	if (ctx->user_port != bpf_htons(RULES_DNS_PORT))
 		return ALLOW;
-	p = current_pod(ctx);
-	if (!p || !(p->flags & REDIRECT_DNS))
+	p = pod_of_socket(ctx);
+	if (!p || !(p->flags & REDIRECT_DNS) || is_inside(p, bpf_get_netns_cookie(ctx)))
 		return ALLOW;
 	f = flow_of(ctx, v6);
 	f.protocol = 17;
@@ -143,6 +153,8 @@ static __always_inline int on_sendmsg(struct bpf_sock_addr *ctx, bool v6)
 		v = REDIRECT_PASS_NO_DNS;
 	count(p->index, v);
 	trace(p, v, &f, NULL);
+	if (v == REDIRECT_PASS_NO_DNS && (p->flags & REDIRECT_DNS_KNOWN))
+		return remember(ctx, p, REDIRECT_SOCKET_ASKS, &f) ? REFUSE : ALLOW;
 	if (v != REDIRECT_TO_DNS)
 		return ALLOW;
 	slot = slot_of(ctx, &f.address);
@@ -185,7 +197,7 @@ int redirect_recvmsg6(struct bpf_sock_addr *ctx)
 
 static __always_inline int on_bound(struct bpf_sock *ctx, const struct redirect_address *to)
 {
-	const struct redirect_pod *p = current_pod(ctx);
+	const struct redirect_pod *p = pod_of_socket(ctx);
 	__u64 ids;
 	__u16 kind = 0;
 
@@ -199,7 +211,10 @@ static __always_inline int on_bound(struct bpf_sock *ctx, const struct redirect_
 	if (!kind ||
 	    (!rules_same_id((__u32)ids, p->proxy_uid) && !rules_same_id(ids >> 32, p->proxy_gid)))
 		return ALLOW;
-	const struct redirect_sought as = {.index = p->index, .kind = kind, .port = ctx->src_port};
+	const struct redirect_sought as = {.index = p->index,
+	    .kind = kind,
+	    .port = ctx->src_port,
+	    .netns = bpf_get_netns_cookie(ctx)};
 	if (mark_listener(ctx, &as) < 0) {
 		count(p->index, REDIRECT_DROP_NO_MEMORY);
 		return REFUSE; /* an Envoy that nothing reaches had better say so */
@@ -358,15 +373,18 @@ static __always_inline bool was_dialler(const struct redirect_socket *s)
 static __always_inline void on_listen(struct bpf_sock_ops *ctx, struct redirect_socket *s)
 {
 	struct redirect_listener_key key = {.index = s->index, .family = ctx->family};
+	const struct redirect_pod *p = bpf_map_lookup_elem(&pods_by_index, &key.index);
 
 	if (was_dialler(s))
 		s->kind = REDIRECT_SOCKET_NOTHING;
 	if (s->kind != REDIRECT_SOCKET_LISTENS_IN)
 		return;
-	/* The first one stays: of a group the kernel chooses, and another is no better.  One at a
-	 * single address is for the broker to look at, if it is the only one. */
+	/* The first one stays: of a group the kernel chooses, and another is no better.  But one
+	 * that listens inside the pod gives way to the pod's own.  One at a single address is for
+	 * the broker to look at, if it is the only one. */
+	const bool own = p && p->home && p->home == s->made.netns;
 	if (is_any(ctx))
-		bpf_sock_hash_update(ctx, &listeners, &key, BPF_NOEXIST);
+		bpf_sock_hash_update(ctx, &listeners, &key, own ? BPF_ANY : BPF_NOEXIST);
 	tell(s->index, REDIRECT_NEWS_LISTENS);
 }
 
@@ -523,13 +541,22 @@ int redirect_getsockopt(struct bpf_sockopt *ctx)
 SEC("cgroup/sock_create")
 int redirect_sock_create(struct bpf_sock *ctx)
 {
+	const __u64 netns = bpf_get_netns_cookie(ctx);
+	const struct redirect_pod *p;
 	struct redirect_socket *s;
+	bool of_node;
 
-	if (gate_knows_netns || ctx->type != SOCK_STREAM_ || !is_of_node(bpf_get_netns_cookie(ctx)))
+	if (gate_knows_netns || ctx->type != SOCK_STREAM_)
+		return ALLOW;
+	of_node = is_of_node(netns);
+	p = of_node ? NULL : pod_of_task();
+	if (!of_node && (!p || p->home == netns))
 		return ALLOW;
 	s = bpf_sk_storage_get(&sockets, ctx, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (s)
-		s->kind = REDIRECT_SOCKET_OF_NODE;
+	if (!s)
+		return ALLOW;
+	s->kind = of_node ? REDIRECT_SOCKET_OF_NODE : REDIRECT_SOCKET_MADE;
+	s->made.netns = netns;
 	return ALLOW;
 }
 
@@ -543,4 +570,14 @@ SEC("cgroup_skb/ingress")
 int redirect_gate(struct __sk_buff *skb)
 {
 	return guard(skb);
+}
+
+/* --- answers of the pod's own resolver --- */
+
+SEC("cgroup_skb/ingress")
+int redirect_names(struct __sk_buff *skb)
+{
+	__u32 index = asks_elsewhere(skb);
+
+	return !index || is_believed(skb, index);
 }

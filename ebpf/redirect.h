@@ -12,7 +12,7 @@ enum {
 	/* Of the maps; part of the pins' path.  A new one keeps the pins' names, and the key of
 	   map_pods: so a broker takes over pods that one with another layout left
 	   (redirect/supersede.h). */
-	REDIRECT_LAYOUT = 2,
+	REDIRECT_LAYOUT = 3,
 	REDIRECT_PODS_MAX = 1024,
 	REDIRECT_DEPTH = 8, /* cgroups between the attach point and a process that are looked at */
 	REDIRECT_TREE_DEPTH = 32, /* known levels below the host's root: bits of pod_levels */
@@ -37,7 +37,8 @@ enum redirect_flag {
 	REDIRECT_DNS_ALL = 1 << 4,           /* whatever the server; else those marked DNS */
 	REDIRECT_GROUPS_INCLUDE = 1 << 5, /* only listed groups are captured; else all but these */
 	REDIRECT_TRACE = 1 << 6,          /* decisions go to the trace ring */
-	REDIRECT_SHUT = 1 << 30,          /* by the broker alone: nobody's rules (redirect/shut.h) */
+	REDIRECT_DNS_KNOWN = 1 << 7,      /* the DNS proxy has answered: istiod's names are known */
+	REDIRECT_SHUT = 1 << 30, /* by the broker alone: nobody's rules (redirect/shut.h) */
 };
 
 struct redirect_pod {
@@ -50,6 +51,7 @@ struct redirect_pod {
 	struct redirect_address source4,
 	    source6;  /* the pod's addresses to dial from; zero: not known */
 	__u8 uid[16]; /* of the pod: for a broker that finds the maps */
+	__u64 home;   /* cookie of the network namespace that its Envoy came from; 0: not known */
 };
 
 enum redirect_port_kind {
@@ -98,11 +100,19 @@ enum redirect_socket_kind {
 	REDIRECT_SOCKET_LISTENS_DNS, /* the broker's mark: somebody answers here */
 	REDIRECT_SOCKET_DNS,         /* connected to the DNS proxy in place of address and port */
 	REDIRECT_SOCKET_OF_NODE,     /* made in the node's own network namespace */
+	REDIRECT_SOCKET_MADE,        /* by a pod, in a namespace that was not known as its own */
+	REDIRECT_SOCKET_ASKS,        /* a name, of the pod's own resolver: nobody else answers */
 };
 struct redirect_socket {
 	__u32 index;
 	__u16 kind, port;
-	struct redirect_address address;
+	union {
+		struct redirect_address address;
+		struct {                 /* of one that listens, or may */
+			__u64 netns;     /* cookie of its network namespace; 0: not known */
+			__u32 look, pad; /* the last one that found it */
+		} made;
+	};
 };
 
 /* From the dialler's SYN until Envoy's accepted socket has it: microseconds. */
@@ -145,7 +155,8 @@ struct redirect_sought {
 	struct redirect_address address; /* which it is bound to; 0.0.0.0 or ::: any */
 	__u32 index, family;             /* index 0: nobody looks */
 	__u16 kind, port, from, publish; /* publish: into `listeners` */
-	__u32 look; /* each has a number of its own: a socket is counted once */
+	__u32 look;  /* each has a number of its own: a socket is counted once */
+	__u64 netns; /* cookie of the network namespace that is looked at; 0: not known */
 };
 enum redirect_found {
 	REDIRECT_FOUND_NONE,

@@ -112,7 +112,7 @@ int broker_gate_shut(const struct broker_options *o)
 
 /* --- --redirect-await --- */
 
-static const struct timespec look_again = {.tv_nsec = 200 * 1000 * 1000};
+static const struct timespec look_again = {.tv_nsec = 200L * 1000 * 1000};
 
 /* As it is now: after a restart a service has another cgroup of the same name. */
 static bool stands(const struct broker_options *o, const struct uuid *uid, struct err *e)
@@ -135,7 +135,8 @@ int broker_gate_await(const struct broker_options *o)
 	}
 	if (stands(o, &uid, &e))
 		return 0;
-	log_info(o->await, "waits until its traffic is redirected: agentctl redirect says why not%s%s",
+	log_info(o->await,
+	    "waits until its traffic is redirected: agentctl redirect says why not%s%s",
 	    *e.msg ? ": " : "", e.msg);
 	while (!stands(o, &uid, &e))
 		nanosleep(&look_again, NULL);

@@ -79,6 +79,8 @@ enum link_answer {
 	X(LOG, 0, NO_POD, REPLIED, "log as the worker does") \
 	/* arg = KiB that the pod's connections hold of the worker's memory, now. */ \
 	X(HOLDS, 0, ADDED_POD, REPLIED, "hear what the pod holds") \
+	/* A memfd of struct redirect_names_told: what istiod told the pods. */ \
+	X(REDIRECT_NAMES, 1, NO_POD, REPLIED, "know the names of the pods") \
 	/* Its manifest was refused, and it would be strict: it is shut until it is asked for. */ \
 	X(REDIRECT_SHUT, 0, ANY_POD, REPLIED, "shut the strict pod whose manifest was refused")
 /* clang-format on */

@@ -18,6 +18,7 @@ enum {
 	LINK_WHY_SIZE = 200,
 	LINK_ADDRESSES_MAX = 16,
 	LINK_FOLLOWS_PER_POD_MAX = 4,
+	LINK_FOLLOWS_KUBELET_MAX = 256, /* directories of the kubelet's */
 	LINK_PLANES_MAX = 16,
 };
 

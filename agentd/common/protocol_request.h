@@ -36,6 +36,9 @@ enum link_followed {
 	LINK_FOLLOW_TOKEN,     /* uid */
 	LINK_FOLLOW_CRL,       /* arg = index of the control plane: a PEM file */
 	LINK_FOLLOW_MANIFESTS, /* the directory: one LINK_FILE for each *.yaml, then one `synced` */
+	/* uid: the kubelet's directory of a pod, added or not.  It is refused for no regular file
+	 * while it is there, and removed when the kubelet has removed it. */
+	LINK_FOLLOW_KUBELET_POD,
 	LINK_FOLLOWED_END
 };
 

@@ -1,8 +1,9 @@
 /* dial.c - connections, requests and answers, as many as go; counted and timed.
  *
- *   serve PORT                                       answers
- *   short|keep ADDRESS PORT PARALLEL SIZE SECONDS    asks for SIZE bytes, PARALLEL at a time: each
- *                                                    time on a new connection, or on one for ever
+ *   serve PORT COUNT         answers, at so many ports
+ *   short|keep ADDRESS PORT PARALLEL SIZE SECONDS [MOST]
+ *                            asks for SIZE bytes, PARALLEL at a time: each time on a new
+ * connection, MOST of them, or on one for ever
  *
  * A request is REQUEST bytes, the first four of them the size of the answer.  An operation of
  * `short` lasts from connect() to the answer's last byte.  One thread, so that what is measured is
@@ -48,6 +49,7 @@ struct served {
 	char request[REQUEST];
 	size_t got, left; /* of the request; of the answer */
 	bool full;        /* the socket takes no more for now */
+	bool listens;
 };
 
 static bool receive(struct served *s)
@@ -96,23 +98,34 @@ static void take_one(int epoll, int listener)
 	watch(epoll, EPOLL_CTL_ADD, fd, EPOLLIN, s);
 }
 
-static void serve(const char *port)
+static void listen_at(int epoll, const char *port, int offset)
 {
-	const struct sockaddr_in any = address_of("0.0.0.0", port);
-	int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), epoll = epoll_create1(0);
+	struct sockaddr_in any = address_of("0.0.0.0", port);
+	struct served *l = mem_zalloc(sizeof(*l));
 
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-	if (bind(listener, (const struct sockaddr *)&any, sizeof(any)) || listen(listener, 4096))
+	any.sin_port = htons((uint16_t)(ntohs(any.sin_port) + offset));
+	*l =
+	    (struct served){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), .listens = true};
+	setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+	if (bind(l->fd, (const struct sockaddr *)&any, sizeof(any)) || listen(l->fd, 4096))
 		die("the port is taken");
-	watch(epoll, EPOLL_CTL_ADD, listener, EPOLLIN, NULL);
+	watch(epoll, EPOLL_CTL_ADD, l->fd, EPOLLIN, l);
+}
+
+static void serve(const char *port, int count)
+{
+	int epoll = epoll_create1(0);
+
+	for (int i = 0; i < count; i++)
+		listen_at(epoll, port, i);
 	for (;;) {
 		struct epoll_event e[EVENTS];
 		int n = epoll_wait(epoll, e, EVENTS, -1);
 
 		for (int i = 0; i < n; i++) {
 			struct served *s = e[i].data.ptr;
-			if (!s) {
-				take_one(epoll, listener);
+			if (s->listens) {
+				take_one(epoll, s->fd);
 			} else if ((!s->left && !receive(s)) || !answer(epoll, s)) {
 				close(s->fd);
 				free(s);
@@ -129,7 +142,7 @@ struct load {
 	bool keep;
 	int epoll;
 	int64_t end;
-	size_t active, failed;
+	size_t active, failed, dialled, most;
 	struct times times;
 };
 
@@ -145,6 +158,7 @@ static void dial(struct dial *d)
 	struct load *l = d->l;
 
 	d->left = 0;
+	l->dialled++;
 	d->start = now_ns(CLOCK_MONOTONIC);
 	d->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (connect(d->fd, (const struct sockaddr *)&l->to, sizeof(l->to)) && errno != EINPROGRESS)
@@ -164,7 +178,7 @@ static int ask(struct dial *d)
 static void finish(struct dial *d)
 {
 	close(d->fd);
-	if (now_ns(CLOCK_MONOTONIC) < d->l->end)
+	if (now_ns(CLOCK_MONOTONIC) < d->l->end && d->l->dialled < d->l->most)
 		dial(d);
 	else
 		d->l->active--;
@@ -232,16 +246,17 @@ static void ask_all(struct load *l, int parallel)
 
 int main(int argc, char **argv)
 {
-	if (argc == 3 && !strcmp(argv[1], "serve"))
-		serve(argv[2]);
-	if (argc != 7)
-		die("dial serve PORT | short|keep ADDRESS PORT PARALLEL SIZE SECONDS");
+	if (argc == 4 && !strcmp(argv[1], "serve"))
+		serve(argv[2], atoi(argv[3]));
+	if (argc != 7 && argc != 8)
+		die("dial serve PORT COUNT | short|keep ADDRESS PORT PARALLEL SIZE SECONDS [MOST]");
 
 	int64_t start = now_ns(CLOCK_MONOTONIC);
 	struct load l = {.to = address_of(argv[2], argv[3]),
 	    .size = (uint32_t)atoi(argv[5]),
 	    .keep = !strcmp(argv[1], "keep"),
 	    .epoll = epoll_create1(0),
+	    .most = argc > 7 ? (size_t)atoi(argv[7]) : SIZE_MAX,
 	    .end = start + (int64_t)(atof(argv[6]) * 1e9)};
 	ask_all(&l, atoi(argv[4]));
 	times_print(&l.times, (double)(now_ns(CLOCK_MONOTONIC) - start) / 1e9);

@@ -1,7 +1,9 @@
-"""What hostile pods cost the others: `python3 -m tests.bench.hostile [SECONDS]`, as root.
+"""What hostile pods cost the others: `python3 -m tests.bench.hostile [SECONDS [ROUNDS [ATTACK...]]]`, as root.
 
-Each attack of 1, 10 and 50 pods, and before it a control in which the same pods burn the same CPU elsewhere.  Four others
-ask for their root certificate on connections of their own, 20 times a second each: p50 and p99 of that, and the worker's peak.
+Each attack of 1, 10 and 50 pods.  A round is the attack and its control, in which the same pods burn the same CPU
+elsewhere, for SECONDS (default 3) each; every second round begins with the control.  Meanwhile others ask for their root
+certificate on connections of their own.  The ratio is that of the p99s of a round, and what is printed its median over
+ROUNDS (default 3), least and most: what else the machine does hits both halves of a round.
 """
 import statistics
 import sys
@@ -13,7 +15,7 @@ from tests.e2e.gang import Gang
 from tests.e2e.node import Node
 
 ATTACKS = 'small_references', 'half_open', 'huge_message', 'many_messages', 'reset_flood'
-COUNTS, OTHERS, PAUSE_S = (1, 10, 50), 4, 0.05
+COUNTS, OTHERS, PAUSE_S = (1, 10, 50), 6, 0.03
 
 
 def timed(path, seconds):
@@ -28,33 +30,56 @@ def timed(path, seconds):
     return found
 
 
+def p99(times):
+    return sorted(times)[len(times) * 99 // 100]
+
+
 def _measure(gang, others, what, seconds, share=1.0):
-    """(p50, p99, CPU of the gang in cores, how many questions)"""
+    """(times of the questions, CPU of the gang in cores)"""
     going = gang.start(what, seconds, share)
-    found = [p.submit(timed, p.mount / 'socket', seconds - 1) for p in others]
-    times = sorted(t for f in found for t in f.result(seconds + 60))
+    run.wait_for('all of them to have begun', lambda: gang.began() == len(gang.pods))
+    found = [p.submit(timed, p.mount / 'socket', seconds - 0.5) for p in others]
+    times = [t for f in found for t in f.result(seconds + 60)]
     going.wait(seconds + 60)
-    return statistics.median(times), times[len(times) * 99 // 100], gang.counts()['cpu_s'] / seconds, len(times)
+    return times, gang.counts()['cpu_s'] / seconds
 
 
-def _row(node, others, what, count, seconds):
+def _cpu_s(pid):
+    fields = Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def _row(node, others, what, count, seconds, rounds):
     gang = Gang(node, count, f'{what}-{count}'.replace('_', '-'))
     run.wait_for('the pods to be served', gang.are_there)
     pid = node.agentd.worker_pid()
     Path(f'/proc/{pid}/clear_refs').write_text('5')
-    p50, p99, cores, n = _measure(gang, others, what, seconds)
+    attacked, controls, ratios, cores, worker = [], [], [], None, 0
+    for n in range(rounds):
+        if n % 2:  # as much as in the round before
+            control, _ = _measure(gang, others, 'burn', seconds, cores / count)
+        used = _cpu_s(pid)
+        times, cores = _measure(gang, others, what, seconds)
+        worker += _cpu_s(pid) - used
+        if n % 2 == 0:
+            control, _ = _measure(gang, others, 'burn', seconds, cores / count)
+        attacked.append(times)
+        controls.append(control)
+        ratios.append(p99(times) / p99(control))
     peak = next(int(line.split()[1]) >> 10 for line in Path(f'/proc/{pid}/status').read_text().splitlines()
                 if line.startswith('VmHWM'))
-    of_control = _measure(gang, others, 'burn', seconds, cores / count)
-    print(f'| {what} | {count} | {peak} | {p50:.1f} / {p99:.1f} | {of_control[0]:.1f} / {of_control[1]:.1f} | '
-          f'{p99 / of_control[1]:.1f} | {cores:.2f} | {n} |', flush=True)
+    ours, theirs = ([t for times in some for t in times] for some in (attacked, controls))
+    print(f'| {what} | {count} | {peak} | {statistics.median(ours):.1f} / {p99(ours):.1f} | '
+          f'{statistics.median(theirs):.1f} / {p99(theirs):.1f} | {statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f}) | '
+          f'{cores:.2f} + {worker / rounds / seconds:.2f} | {len(ours)} |', flush=True)
     if node.agentd.worker_pid() != pid:
         raise RuntimeError('the worker was replaced')
     gang.remove()
+    return statistics.median(ratios)
 
 
-def main(seconds):
-    print('| attack | pods | worker\'s peak, MiB | ms, p50 / p99 | control | p99 ratio | cores | asked |')
+def main(seconds, rounds, attacks):
+    print('| attack | pods | worker\'s peak, MiB | ms, p50 / p99 | control | p99 ratio | cores: theirs + the worker\'s | asked |')
     print('|---|---|---|---|---|---|---|---|')
     with run.run() as made, netns.own():
         node = Node(*made, mode='release')
@@ -66,12 +91,12 @@ def main(seconds):
                 pod.wait_served()
             for pod in others:
                 pod.call(timed, pod.mount / 'socket', 1)  # its process is started
-            for what in ATTACKS:
-                for count in COUNTS:
-                    _row(node, others, what, count, seconds)
+            ratios = [_row(node, others, what, count, seconds, rounds) for what in attacks for count in COUNTS]
+            print(f'{sum(r <= 2 for r in ratios)} of {len(ratios)} rows are at 2 or below')
         finally:
             node.remove()
 
 
 if __name__ == '__main__':
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 6)
+    main(*(kind(given) for kind, given in zip((float, int), [*sys.argv[1:3], *'33'[len(sys.argv[1:3]):]])),
+         sys.argv[3:] or ATTACKS)

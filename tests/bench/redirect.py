@@ -1,7 +1,7 @@
 """What redirection costs: nothing, istio's iptables rules, and eBPF, in alternating rounds of one run.
 
     [ROUNDS=N] make bench-redirect, or python3 -m tests.bench.redirect [WHAT...]
-    WHAT: conntrack paths programs pods others kubelet (default: all)
+    WHAT: conntrack paths timewait programs pods broker others kubelet (default: all)
 
     direct:           app ----------------------------> app
     iptables, eBPF:   app -> Envoy ------> Envoy -> app        all of it plain TCP, real Envoys, one worker each
@@ -25,10 +25,11 @@ from tests.e2e.netns import Netns, own
 from tests.e2e.node import Node
 from tests.e2e.run import Cgroup, Process
 
+from .arrivals import arrivals
 from .table import attempt, machine
 from .tools import CALLS, DIAL, SETUP, build, row, run
 
-PORT, SECONDS, TURNS, ROUNDS = 9000, 0.5, 3, int(os.environ.get('ROUNDS', '7'))
+PORT, PORTS, SECONDS, TURNS, ROUNDS = 9000, 64, 0.5, 3, int(os.environ.get('ROUNDS', '7'))
 WAYS = DIRECT, IPTABLES, EBPF = 'direct', 'iptables', 'eBPF'
 # What it is called -> how dial.c is told, the goal for CPU, of iptables'.
 KINDS = {'short connections, 16 at a time': (('short', 16, 64), 0.90),
@@ -36,6 +37,8 @@ KINDS = {'short connections, 16 at a time': (('short', 16, 64), 0.90),
          'requests on 16 kept connections': (('keep', 16, 64), 0.92),
          'answers of 1 MiB on 4 kept connections': (('keep', 4, 1 << 20), None)}
 POD_COUNTS = 1, 50, 250
+EPHEMERAL = 32768, 60999  # as kernels come; connect() looks among every other port first
+USED_UP = 0, 7_500, 15_000  # connections
 
 
 # --- three ways from one program to another ---
@@ -49,15 +52,24 @@ class Way:
         fields = {'manifest': False} if name == DIRECT else {'redirect': {'mode': 'ebpf' if name == EBPF else 'none'}}
         above = 'mesh/' if name == EBPF else ''
         self.client, self.server = (node.pod(f'{label}-{side}', above=above, **fields) for side in ('client', 'server'))
-        self.pods = self.client, self.server
+        self.pods, self._turns = (self.client, self.server), 0
         for pod in self.pods:
-            # Ends of short connections wait for a minute: there must be enough ports, for every way.
-            e2e.sh(*pod.netns.command('sysctl', '-qw', 'net.ipv4.tcp_tw_reuse=1',
-                                      'net.ipv4.ip_local_port_range=10000 60999'))
             if name == IPTABLES:
                 iptables.apply(pod.netns, {})
-        self._listening = Process(self.server.netns.command(DIAL, 'serve', PORT), self.server.dir / 'dial.log',
+        self.ports(10000, 60999)
+        self._listening = Process(self.server.netns.command(DIAL, 'serve', PORT, PORTS), self.server.dir / 'dial.log',
                                   self.server.cgroup)
+
+    def ports(self, first, last):
+        """That both pods dial from."""
+        for pod in self.pods:
+            e2e.sh(*pod.netns.command('sysctl', '-qw', f'net.ipv4.ip_local_port_range={first} {last}'))
+
+    def next_port(self):
+        """Of the server: an end of a short connection waits for a minute, and a dial to the same place looks for a port
+        among them.  So nobody dials where somebody has dialled in the last minute."""
+        self._turns += 1
+        return PORT + self._turns % PORTS
 
     def start_envoys(self):
         for pod in self.pods:
@@ -70,11 +82,12 @@ class Way:
                 pod.wait_ready()
         e2e.wait_for('the first answer', lambda: self.dial(('short', 1, 64), 0.1)['n'] > 0)
 
-    def dial(self, how, seconds=SECONDS):
+    def dial(self, how, seconds=SECONDS, port=None, most=()):
         kind, parallel, size = how
         log = self.client.dir / 'asked.log'
         log.unlink(missing_ok=True)
-        process = Process(self.client.netns.command(DIAL, kind, self.server.ip, PORT, parallel, size, seconds), log,
+        process = Process(self.client.netns.command(DIAL, kind, self.server.ip, port or self.next_port(), parallel, size,
+                                                    seconds, *most), log,
                           self.client.cgroup)
         if process.wait(60):
             raise ValueError(f'{self.name}: {log.read_text()}')
@@ -84,9 +97,9 @@ class Way:
         lines = [(pod.cgroup.path / 'cpu.stat').read_text().split() for pod in self.pods]
         return sum(int(words[words.index('usage_usec') + 1]) for words in lines)
 
-    def measure(self, how):
+    def measure(self, how, **kw):
         before = self.cpu_us()
-        return {**self.dial(how), 'cpu': self.cpu_us() - before}
+        return {**self.dial(how, **kw), 'cpu': self.cpu_us() - before}
 
     def carried(self):
         """Connections that either Envoy made, to where the one that came in was meant to go."""
@@ -165,6 +178,32 @@ def paths(_node, ways):
                 f'{statistics.median(ratios):.2f}', spread(ratios), f'{goal:.2f}' if goal and what == 'cpu' else '')
         if failed := sum(f[w]['failed'] for w in WAYS for f in found[kind]):
             row('  operations that failed', failed)
+
+
+def timewait(_node, ways):
+    """One client, one server, one port, and the kernel's own settings: what a connection takes when there were thousands
+    within the minute."""
+    one, crowd, found = ('short', 1, 64), ('short', 16, 64), {name: [] for name in WAYS}
+    for name, way in ways.items():
+        way.ports(*EPHEMERAL)
+        port, before = way.next_port(), 0
+        for most in USED_UP:
+            if most > before:
+                before += way.dial(crowd, 25, port, [most - before])['n']
+            found[name].append({**way.measure(one, port=port), 'before': before})
+            before += found[name][-1]['n']
+        way.ports(10000, 60999)
+    row('short connections to one address and port', *WAYS, 'eBPF/iptables')
+    for i, most in enumerate(USED_UP):
+        f = {w: found[w][i] for w in WAYS}
+        cpu = {w: f[w]['cpu'] / f[w]['n'] for w in WAYS}
+        row(f'  after (of {most:,} within a minute)' if most else '  at first', *(f'{f[w]["before"]:,}' for w in WAYS))
+        row('    a second', *(f'{f[w]["n"] / f[w]["seconds"]:,.0f}' for w in WAYS))
+        row('    CPU us of each', *(f'{cpu[w]:,.0f}' for w in WAYS), f'{cpu[EBPF] / cpu[IPTABLES]:.2f}')
+
+
+def broker(node, _ways):
+    arrivals(node)
 
 
 # --- the programs' own time, and what is left behind ---
@@ -362,7 +401,7 @@ def kubelet(node, ways):
             '{1:.3f}-{2:.3f}'.format(*f['ratio']), '1.02' if call == 'TCP connect()' else '')
 
 
-PARTS = {f.__name__: f for f in (conntrack, paths, programs, pods, others, kubelet)}
+PARTS = {f.__name__: f for f in (conntrack, paths, timewait, programs, pods, broker, others, kubelet)}
 
 
 def main():

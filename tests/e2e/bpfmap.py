@@ -59,7 +59,7 @@ class Map:
 
 
 def pins(bpffs):
-    return f'{bpffs}/agentd/v2'
+    return f'{bpffs}/agentd/v3'
 
 
 def pod_index(bpffs, pod_uid):

@@ -1,4 +1,4 @@
-"""Many hostile pods: each a process in a network namespace of its own, which runs one attack of attacker.py.
+"""Many hostile pods: each a process in a network namespace and a cgroup of its own, which runs one attack of attacker.py.
 
 Gang is what a test has; `python3 -m tests.e2e.gang DIR ATTACK SECONDS [SHARE]` is what it runs.
 """
@@ -21,6 +21,11 @@ class Gang(Crowd):
 
     def __init__(self, node, count, name='gang'):
         super().__init__(node, count, count, name)
+        for n, pod in enumerate(self.pods):
+            cgroup = self._cgroup.path / str(n)
+            cgroup.mkdir()
+            pod['cgroup'] = str(cgroup / 'cgroup.procs')
+            (node.agentd.manifests / pod['uid'] / 'cgroup').write_text(f'{self._cgroup.below_root()}/{n}\n')
         (self._dir / 'pods.json').write_text(json.dumps(self.pods))
         self.uids = {p['uid'] for p in self.pods}
 
@@ -29,8 +34,14 @@ class Gang(Crowd):
 
     def start(self, attack, seconds, share=1):
         """All of them at once; the process, which ends with them.  `burn` takes its share of a core, and is no attack."""
+        for file in self._dir.glob('began.*'):
+            file.unlink()
         return Process([sys.executable, '-m', 'tests.e2e.gang', self._dir, attack, seconds, share],
                        self._dir / 'log', self._cgroup)
+
+    def began(self):
+        """How many of them."""
+        return len(list(self._dir.glob('began.*')))
 
     def remove(self):
         for pod in self.pods:
@@ -51,9 +62,12 @@ def burn(seconds, share):
     return {}
 
 
-def _one(directory, n, attack, mount, seconds, share):
+def _one(directory, n, attack, pod, seconds, share):
+    Path(pod['cgroup']).write_text('0')
+    mount = Path(pod['mount'])
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), 'unshare')
+    (directory / f'began.{n}').touch()
     socket = mount / ('XDS' if attack == 'no_window' else 'socket')
     used = time.process_time()
     counts = burn(seconds, share) if attack == 'burn' else attacker.attack(attack, socket, seconds)
@@ -66,7 +80,7 @@ def _main(directory, attack, seconds, share):
     for n, pod in enumerate(json.loads((directory / 'pods.json').read_text())):
         pid = os.fork()
         if pid == 0:
-            _one(directory, n, attack, Path(pod['mount']), seconds, share)
+            _one(directory, n, attack, pod, seconds, share)
             os._exit(0)
         children.append(pid)
     sys.exit(any(os.waitpid(pid, 0)[1] for pid in children))

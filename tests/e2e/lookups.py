@@ -1,6 +1,7 @@
 """Both ends of a pod's DNS.
 
 lookups.py resolver COUNT [ADDRESS ...]   a name server at port 53 with one answer (names.py: `peer`); counts in COUNT
+lookups.py cluster COUNT ADDRESS NAME=ADDRESS ...   one that has these names and denies all others
 lookups.py load NAME COUNTS    glibc looks NAME up without pause; counts in the file COUNTS, for ever: `lost` are
                                those that had no answer at first, and were asked again
 lookups.py connected NAME SERVER COUNTS   the same through one socket, connected for ever: `refused` are errors of that
@@ -60,6 +61,29 @@ def resolver(counted, *addresses):
         _write(counted, count)
         for key, _ in selector.select():
             key.data(key.fileobj, count)
+
+
+def cluster(counted, address, *known):
+    """Of one thread: many ask."""
+    known, count = dict(name.split('=') for name in known), {'udp': 0, 'denied': 0}
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    s.bind((address, 53))
+    listener = socket.create_server((address, 53), backlog=64)
+
+    def accept():
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=names.over_tcp, args=[connection, known, names.cluster_answer], daemon=True).start()
+    threading.Thread(target=accept, daemon=True).start()
+    for n in itertools.count():
+        if n % 100 == 0:
+            _write(counted, count)
+        query, client = s.recvfrom(4096)
+        reply = names.cluster_answer(query, known)
+        count['udp'] += 1
+        count['denied'] += reply[3] & 15 == 3
+        s.sendto(reply, client)
 
 
 def look_up(name):
@@ -123,4 +147,4 @@ if __name__ == '__main__':
     if what == 'one':
         print(json.dumps(look_up(*rest)))
     else:
-        {'resolver': resolver, 'load': load, 'connected': connected}[what](*rest)
+        {'resolver': resolver, 'cluster': cluster, 'load': load, 'connected': connected}[what](*rest)

@@ -135,3 +135,10 @@ def captured_plain():
     return {'clusters': [app, _original_dst('passthrough')], 'listeners': [
         _listener('virtualInbound', INBOUND_CAPTURE, [_tcp('app')], _ORIGINAL_DST),
         _listener('virtualOutbound', OUTBOUND_CAPTURE, [_tcp('passthrough')], _ORIGINAL_DST)]}
+
+
+# A server without mTLS.
+PLAIN_SERVER = {'clusters': [_cluster('app', '127.0.0.1', APP)], 'listeners': [_listener('plain', INBOUND, [_tcp('app')])]}
+
+# Refused by Envoy: two filter chains that mean the same connections.
+BROKEN_LISTENER = _listener('broken', 8444, [_tcp('app'), _tcp('app')])

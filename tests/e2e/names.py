@@ -25,12 +25,26 @@ def answer(query, who):
     return query[:2] + struct.pack('!5H', 0x8180, 1, bool(records), 0, 0) + query[12:end] + records
 
 
+def cluster_answer(query, known):
+    """Of a server that has these names, {name: address}, and denies all others."""
+    end, at, labels = query.index(b'\0', 12) + 5, 12, []
+    while query[at]:
+        labels.append(query[at + 1:at + 1 + query[at]].decode())
+        at += 1 + query[at]
+    address = known.get('.'.join(labels).lower())
+    kind = struct.unpack('!H', query[end - 4:end - 2])[0]
+    data = socket.inet_aton(address) if address and kind == _A else b''
+    records = struct.pack('!HHHIH', 0xc00c, kind, 1, 0, len(data)) + data if data else b''
+    code = 0x8180 if address else 0x8183
+    return query[:2] + struct.pack('!5H', code, 1, bool(data), 0, 0) + query[12:end] + records
+
+
 def address_in(reply):
     """Of an answer to question()."""
     return socket.inet_ntoa(reply[-4:])
 
 
-def over_tcp(connection, who):
+def over_tcp(connection, who, answer=answer):
     """One query after the other, as long as there are any."""
     while len(size := connection.recv(2, socket.MSG_WAITALL)) == 2:
         query = connection.recv(struct.unpack('!H', size)[0], socket.MSG_WAITALL)

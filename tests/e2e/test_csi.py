@@ -104,6 +104,7 @@ def test_the_user_reads_what_is_wrong(node):
     assert [node.agentd.ctl_text(page)[0] for page in ('status', 'pods')] == [1, 1]
     pod.delete()
     node.wait_gone([pod])
+    wait_for('nothing to be said of it', lambda: node.agentd.ctl_text('status')[0] == 0)
     assert node.clean() is True
 
 

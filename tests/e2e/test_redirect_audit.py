@@ -1,4 +1,5 @@
 """What somebody does to our eBPF programs, links, pins and maps is undone; and all of it can be removed for good."""
+import contextlib
 import ctypes
 import os
 import re
@@ -166,3 +167,32 @@ def test_uninstall(pins, table):  # noqa: F811
     live(pod)
     # The sockets of its Envoy listened before.
     wait_for('a new beginning', lambda: redirects(pod, peer))
+
+
+@contextlib.contextmanager
+def named(pod):
+    """As `ip netns add <uid>` names it."""
+    name = Path('/run/netns', pod.uid)
+    name.touch()
+    sh('mount', '--bind', pod.netns.path, name)
+    try:
+        yield
+    finally:
+        sh('umount', name)
+        name.unlink()
+
+
+def test_an_uninstall_in_between_costs_no_connection(pins, table):  # noqa: F811
+    """Its Envoy listens, and has no reason to say a word: it is found in the namespace that has the pod's name."""
+    pod, peer = table
+    agentd = pod.node.agentd
+    command = [BUILD / MODE / 'agentd', '--redirect-uninstall', '--run', agentd.run, '--bpffs', pod.node.dir / 'bpf']
+    with named(pod):
+        agentd.stop()
+        sh(*command, env=agentd.environment())
+        assert pod.call(sockets.dial, peer.ip, 80, APP, APP)['port'] == 80
+        agentd.start()
+        wait_for('the rules', lambda: agentd.ctl('redirect')['redirect'][0]['in_force'])
+        for _ in range(20):
+            assert pod.call(sockets.dial, peer.ip, 80, APP, APP)['original'] == f'{peer.ip}:80'
+            assert redirects(pod, peer)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from . import mesh, sockets
 from .conftest import measured
@@ -17,7 +18,7 @@ from .test_redirect import APP, ENVOY, Bystander, serve
 
 KILLS = 20 if os.environ.get('AGENTD_SOAK') else 3
 UNIT = 'agentd.service'
-UNITS = (UNIT, 'agentd-state.service', 'agentd-envoy@.service')
+UNITS = (UNIT, 'agentd-state.service', 'agentd-gate.service', 'agentd-envoy@.service')
 
 
 def pod_in(node, cgroup=None):
@@ -86,20 +87,23 @@ def connect(machine, pod, *who):
 
 
 def test_an_envoy_on_bare_metal(make_node):
-    """T40: others of the node do not reach its socket, not even as its user or in its network namespace."""
+    """T40: others of the node do not reach its socket, not even as its user or in its network namespace.
+    Its threads and its drain are those of the manifest."""
     node = make_node(mode='release')
     pod = pod_in(node)
+    pod.write_manifest(env={'PROXY_CONFIG': '{concurrency: 1, drainDuration: 1m2s, terminationDrainDuration: 1s}'})
     unit = f'agentd-envoy@{pod.uid}.service'
     (node.agentd.manifests / pod.uid / 'cgroup').write_text(f'agentd.slice/{unit}\n')
     node.istiod.set(pod.id, **mesh.server([pod]))
     machine = Machine(node, {pod.uid: pod.netns})
-    machine.drop_in('agentd-envoy@.service', 'short', 'Environment=DRAIN_SECONDS=1\n')
     machine.systemctl('daemon-reload')
     machine.systemctl('start', unit)  # and agentd with it; it returns when Envoy is ready
     assert machine.systemctl('is-active', UNIT, unit).split() == ['active', 'active']
     wait_for('the listener', lambda: 'inbound::' in pod.netns.http(ADMIN, '/listeners')[1])
     main = machine.show(unit, 'MainPID')
-    assert os.stat(f'/proc/{machine.ours(unit, main[0])}').st_uid == 1337
+    envoy = Path(f'/proc/{machine.ours(unit, main[0])}')
+    assert envoy.stat().st_uid == 1337
+    assert (envoy / 'cmdline').read_text().split('\0')[-5:-1] == ['--drain-time-s', '62', '--concurrency', '1']
     assert 'Permission denied' in connect(machine, pod, 'setpriv', '--reuid=1337', '--regid=1337', '--clear-groups')
     assert connect(machine, pod).startswith('reset')
     os.kill(machine.ours(unit, main[0]), signal.SIGKILL)

@@ -660,12 +660,17 @@ unsigned link_insists(struct link *p, struct err *why)
 
 /* --- follows --- */
 
+static bool is_of_pod(enum link_followed what)
+{
+	return what == LINK_FOLLOW_TOKEN || what == LINK_FOLLOW_KUBELET_POD;
+}
+
 struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,
     unsigned plane, link_changed changed, void *ctx)
 {
 	struct link_follow *f = mem_zalloc(sizeof *f);
 
-	assert_true(pod || what != LINK_FOLLOW_TOKEN);
+	assert_true(pod || !is_of_pod(what));
 	f->p = p;
 	f->what = what;
 	if (pod)
@@ -692,7 +697,7 @@ static struct link_follow *follow_find(
 	struct link_follow *f;
 
 	DL_FOREACH (p->follows, f)
-		if (f->what == what && (what != LINK_FOLLOW_TOKEN || pod_matches(&f->pod, pod)) &&
+		if (f->what == what && (!is_of_pod(what) || pod_matches(&f->pod, pod)) &&
 		    ((what != LINK_FOLLOW_ROOT && what != LINK_FOLLOW_CRL) || f->plane == plane))
 			return f;
 	return NULL;

@@ -5,7 +5,9 @@
 #include "link_calls.h"
 #include <string.h>
 
+static const struct uuid nobody;
 static struct redirect_rules rules;
+static struct redirect_names_told names;
 static struct redirect_question question;
 static int shuts, dels;
 static link_redirect_noted noted;
@@ -14,6 +16,19 @@ static void *noted_ctx;
 const struct redirect_rules *fake_redirect_rules(void)
 {
 	return &rules;
+}
+
+const struct redirect_names_told *fake_redirect_names(void)
+{
+	return &names;
+}
+
+void fake_redirect_named(struct link *p, const char *why)
+{
+	auto_free struct link_call *c = fake_link_answer(p, LINK_REDIRECT_NAMES, NULL, -1);
+	struct err e;
+
+	c->done(c->ctx, fake_link_refusal(&e, why));
 }
 
 const struct redirect_question *fake_redirect_question(void)
@@ -51,6 +66,13 @@ void link_redirect_del(
 	fake_link_call(p, slot, LINK_REDIRECT_DEL, pod, ctx)->done = done;
 }
 
+void link_redirect_names(struct link *p, struct link_call **slot,
+    const struct redirect_names_told *n, link_done done, void *ctx)
+{
+	names = *n;
+	fake_link_call(p, slot, LINK_REDIRECT_NAMES, &nobody, ctx)->done = done;
+}
+
 void link_redirect_shut(struct link *p, const struct uuid *pod)
 {
 	(void)p;
@@ -64,8 +86,6 @@ void link_redirect_explain(struct link *p, struct link_call **slot, const struct
 	question = *q;
 	fake_link_call(p, slot, LINK_REDIRECT_EXPLAIN, pod, ctx)->explained = done;
 }
-
-static const struct uuid nobody;
 
 void link_redirect_trace(
     struct link *p, struct link_call **slot, const struct uuid *pod, link_listening done, void *ctx)

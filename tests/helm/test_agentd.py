@@ -67,9 +67,9 @@ def test_its_envoy_starts_is_ready_and_drains(node, istiod):
     assert own['id'] == f'sidecar~{web.ip}~{web.name}.{web.ns}~{web.ns}.svc.cluster.local' and own['metadata']['INSTANCE_IPS'] == web.ip
     assert web.bootstrap()['node']['id'] == own['id']  # which the next Envoy finds there
     assert own['metadata']['NAME'] == web.name  # the rest is the bootstrap's
-    *program, method, path = web.proxy['lifecycle']['preStop']['exec']['command']
-    assert program == ['/usr/local/bin/pilot-agent', 'request']  # it asks localhost:15000
-    assert web.netns.http(ADMIN, f'/{path}', method=method)[0] == 200
+    *program, port, method, path = web.proxy['lifecycle']['preStop']['exec']['command']
+    assert program == ['/usr/local/bin/pilot-agent', 'request']  # it asks localhost
+    assert web.netns.http(int(port.removeprefix('--debug-port=')), f'/{path}', method=method) == (200, 'OK')
     assert web.netns.http(STATUS, '/healthz/ready', host=web.ip)[0] == 200  # to drain is not to be unready
     assert web.envoy.stop() == 0
 

@@ -106,7 +106,7 @@ PODS = {
 @pytest.mark.parametrize('name', PODS)
 def test_the_pod_is_valid_and_restricted(istiod, name, native):
     result = istiod.inject(PODS[name], native)
-    for version in KUBERNETES[1:] if native else KUBERNETES[2:]:  # classic: the sleep action of 1.30
+    for version in KUBERNETES[1:] if native else KUBERNETES:
         validate(result, version)
     proxy = proxy_of(result)
     assert (proxy in result['spec'].get('initContainers', ())) == native == (proxy.get('restartPolicy') == 'Always')
@@ -127,15 +127,78 @@ def test_a_pod_that_is_refused_by_pod_security_is_noticed(istiod, native):
     assert any('privileged' in f for f in r['forbidden'])
 
 
-def test_what_is_around_envoy_is_not_touched(istiod):
-    """Neither probes nor scrapes lead to 15020 until agentd serves it."""
-    before = pod({'prometheus.io/scrape': 'true', 'prometheus.io/port': '9090'})
-    for native in (True, False):
-        after = istiod.inject(before, native)
-        app = next(c for c in after['spec']['containers'] if c['name'] == 'app')
-        assert app['readinessProbe'] == before['spec']['containers'][0]['readinessProbe']
-        assert after['metadata']['annotations']['prometheus.io/port'] == '9090'
-        assert '15020' not in json.dumps(after)
+STATUS_PORT = 15020
+SCRAPED = {'prometheus.io/scrape': 'true', 'prometheus.io/port': '9090', 'prometheus_io_path': '/own'}
+
+
+def of_envoy(result, key):
+    """What the injector told pilot-agent by the environment; None: nothing."""
+    return next((json.loads(e['value']) for e in proxy_of(result).get('env', ()) if e['name'] == key), None)
+
+
+@pytest.mark.parametrize('native', [True, False], ids=['native', 'classic'])
+def test_metrics_are_merged_as_the_mesh_says(istiod, tmp_path, native):
+    """The volume has what the injector puts into an environment, also when the pod comes a second time."""
+    key = 'ISTIO_PROMETHEUS_ANNOTATIONS'
+    once = istiod.inject(pod(SCRAPED), native)
+    assert once['metadata']['annotations'] | {
+        'prometheus.io/scrape': 'true', 'prometheus.io/port': str(STATUS_PORT), 'prometheus.io/path': '/stats/prometheus'
+    } == once['metadata']['annotations']
+    told = json.loads(attributes_of(once)[key])
+    assert told == {'scrape': 'true', 'port': '9090', 'path': '/own'} == {k: v for k, v in of_envoy(once, key).items() if v}
+    assert attributes_of(istiod.inject(once, native))[key] == attributes_of(once)[key]
+    several = json.loads(attributes_of(istiod.inject(pod({'prometheus.istio.io/scrape-targets': '9090:/a, 9091'}), native))[key])
+    assert several == {'targets': [{'port': '9090', 'path': '/a'}, {'port': '9091', 'path': '/metrics'}]}
+    assert key not in attributes_of(istiod.inject(pod(), native))
+    for off in ({'prometheus.istio.io/merge-metrics': 'false'}, {'prometheus.io/scrape': 'false'}):
+        result = istiod.inject(pod({**SCRAPED, **off}), native)
+        assert key not in attributes_of(result) and result['metadata']['annotations']['prometheus.io/port'] == '9090'
+
+
+PROBED = {'name': 'probed', 'image': 'x', 'securityContext': RESTRICTED, 'ports': [{'containerPort': 7070, 'name': 'http'}],
+          'startupProbe': {'tcpSocket': {'port': 'http'}}, 'livenessProbe': {'grpc': {'port': 7071}, 'timeoutSeconds': 3},
+          'readinessProbe': {'httpGet': {'port': 'http', 'path': '/ready', 'scheme': 'HTTPS'}, 'timeoutSeconds': 90},
+          'lifecycle': {'preStop': {'httpGet': {'port': 7072, 'path': '/stop'}}, 'postStart': {'exec': {'command': ['x']}}}}
+
+
+def test_probes_are_rewritten_where_rules_of_istios_redirect(istiod, tmp_path):
+    key = 'ISTIO_KUBE_APP_PROBERS'
+    before = pod(containers=[PROBED])
+    left = istiod.inject(before)
+    assert key not in attributes_of(left) and of_envoy(left, key) is None
+    assert [c['readinessProbe'] for c in left['spec']['containers']] == [c['readinessProbe'] for c in before['spec']['containers']]
+    for i, result in ((istiod, istiod.inject(pod({'agentd.node.mesh/redirect': 'istio-init'}, containers=[PROBED]))),
+                      (cni := Istiod(tmp_path, values=['istio-cni']), cni.inject(before))):
+        probed = next(c for c in result['spec']['containers'] if c['name'] == 'probed')
+        assert probed['livenessProbe']['httpGet'] == {'path': '/app-health/probed/livez', 'port': STATUS_PORT}
+        told = json.loads(attributes_of(result)[key])
+        assert told['/app-health/probed/startupz'] == {'tcpSocket': {'port': 7070}}
+        assert told['/app-health/probed/livez']['grpc']['port'] == 7071 and told['/app-health/probed/livez']['timeoutSeconds'] == 3
+        assert told['/app-health/probed/readyz'] == {'httpGet': {'port': 7070, 'path': '/ready', 'scheme': 'HTTPS'}}  # 90 s: the kubelet's
+        assert told['/app-lifecycle/probed/prestopz'] == {'httpGet': {'port': 7072, 'path': '/stop'}}
+        assert told.keys() == of_envoy(result, key).keys()
+        again = i.inject(result)
+        assert json.loads(attributes_of(again)[key]) == told
+    off = istiod.inject(pod({'agentd.node.mesh/redirect': 'istio-init', 'sidecar.istio.io/rewriteAppHTTPProbers': 'false'}))
+    assert key not in attributes_of(off) and str(STATUS_PORT) not in json.dumps(off['spec']['containers'][0])
+
+
+def test_volumes_of_the_users(istiod):
+    result = istiod.inject(pod({'sidecar.istio.io/userVolume': '{"certs": {"secret": {"secretName": "own"}}}',
+                                'sidecar.istio.io/userVolumeMount': '{"certs": {"mountPath": "/etc/own", "readOnly": true}}'}))
+    validate(result, '1.36')
+    assert {'name': 'certs', 'secret': {'secretName': 'own'}} in result['spec']['volumes']
+    assert {'name': 'certs', 'mountPath': '/etc/own', 'readOnly': True} in proxy_of(result)['volumeMounts']
+
+
+def test_what_envoy_writes(istiod, tmp_path):
+    def args(i, **config):
+        given = proxy_of(i.inject(pod({'proxy.istio.io/config': json.dumps(config)})))['args']
+        return dict(zip(given, given[1:]))
+    assert args(istiod)['--file-flush-interval-msec'] == '1000' and '--log-format' not in args(istiod)
+    got = args(Istiod(tmp_path, more=['--set=global.logAsJson=true']), fileFlushInterval='2.5s', fileFlushMinSizeKb=64)
+    assert got['--file-flush-interval-msec'] == '2500' and got['--file-flush-min-size-kb'] == '64'
+    assert json.loads(got['--log-format'])['msg'] == '%j'
 
 
 def test_labels_and_status(istiod):
@@ -286,30 +349,25 @@ def test_readiness_is_envoys_own(istiod):
     assert proxy['readinessProbe']['periodSeconds'] == 3
 
 
-@pytest.mark.parametrize('grace,seconds', [(30, 5), (6, 5), (5, 4), (2, 1), (1, None), (0, None)])
-def test_a_classic_sidecar_sleeps_for_less_than_the_grace_period(istiod, grace, seconds):
-    """The API refuses the pod otherwise."""
-    proxy = proxy_of(istiod.inject(pod(terminationGracePeriodSeconds=grace), False))
-    assert proxy.get('lifecycle') == (seconds and {'preStop': {'sleep': {'seconds': seconds}}})
-
-
 def test_draining(istiod, tmp_path):
-    native = proxy_of(istiod.inject(pod(), True))['lifecycle']['preStop']['exec']['command']
-    assert native == ['/usr/local/bin/pilot-agent', 'request', 'POST', 'drain_listeners?inboundonly&graceful&skip_exit']
-    classic = proxy_of(istiod.inject(pod(), False))['lifecycle']
-    assert classic == {'preStop': {'sleep': {'seconds': 5}}}
-    longer = proxy_of(istiod.inject(pod({'proxy.istio.io/config': 'terminationDrainDuration: 20s'}), False))
-    assert longer['lifecycle'] == {'preStop': {'sleep': {'seconds': 20}}}
-    none = proxy_of(istiod.inject(pod({'proxy.istio.io/config': 'terminationDrainDuration: 0s'}), False))
-    assert 'lifecycle' not in none
+    """By the image's own client, on every Kubernetes."""
+    def lifecycle(native, i=istiod, annotations=(), **spec):
+        return proxy_of(i.inject(pod(annotations, **spec), native))['lifecycle']
+    pilot = '/usr/local/bin/pilot-agent'
+    assert lifecycle(True) == {'preStop': {'exec': {'command': [pilot, 'request', '--debug-port=15020', 'POST', 'drain']}}}
+
+    def wait(url, seconds):
+        return {'preStop': {'exec': {'command': [pilot, 'wait', '--url', url, '--timeoutSeconds', seconds, '--requestTimeoutMillis', '2000']}}}
+    assert lifecycle(False) == wait('http://127.0.0.1:15020/drain/wait', '30')
+    assert lifecycle(False, terminationGracePeriodSeconds=7) == wait('http://127.0.0.1:15020/drain/wait', '7')
+    other = {'status.sidecar.istio.io/port': '16020'}
+    assert lifecycle(False, annotations=other) == wait('http://127.0.0.1:16020/drain/wait', '30')
+    none = {'status.sidecar.istio.io/port': '0'}
+    assert 'drain_listeners?inboundonly&graceful&skip_exit' in lifecycle(True, annotations=none)['preStop']['exec']['command']
+    assert lifecycle(False, Istiod(tmp_path, values=['everything'])) == wait('http://[::1]:15020/drain/wait', '30')
     hold = proxy_of(istiod.inject(PODS['hold'], False))['lifecycle']
-    assert hold['postStart']['exec']['command'] == ['/usr/local/bin/pilot-agent', 'wait'] and 'sleep' in hold['preStop']
+    assert hold['postStart']['exec']['command'] == [pilot, 'wait'] and hold['preStop'] == lifecycle(False)['preStop']
     assert 'postStart' not in proxy_of(istiod.inject(PODS['hold'], True))['lifecycle']
-    old = Istiod(tmp_path, version='1.29')
-    result = old.inject(pod(), False)
-    assert 'lifecycle' not in proxy_of(result)  # no sleep action there
-    for version in KUBERNETES:
-        validate(result, version)
 
 
 def test_a_pod_may_choose_its_form(istiod):

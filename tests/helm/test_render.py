@@ -155,6 +155,7 @@ def test_helm_test_looks_at_a_node_and_starts_a_pod():
     looks, starts = (pods[f'mesh-agent-test-{n}']['spec'] for n in ('status', 'volume'))
     assert looks['containers'][0]['command'] == ['/usr/local/bin/agentctl', 'status']
     assert [v['hostPath']['path'] for v in looks['volumes']] == [looks['containers'][0]['volumeMounts'][0]['mountPath']] == ['/run/agentd']
+    assert looks['hostNetwork'] == daemon['template']['spec']['hostNetwork']  # else the admin socket refuses it
     assert [v['csi']['driver'] for v in starts['volumes']] == ['agentd.node.mesh']
     program, *args = starts['containers'][0]['command']
     assert subprocess.run([BUILD / 'release' / program.rsplit('/', 1)[1], *args], capture_output=True, check=False).returncode == 0

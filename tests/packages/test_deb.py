@@ -20,7 +20,7 @@ from .test_image import build, digest, epoch
 HERE = Path(__file__).parent
 ARCH = sh('dpkg', '--print-architecture').strip()
 DEB = BUILD / 'deb' / f'agentd_{VERSION}_{ARCH}.deb'
-UNITS = ('agentd.service', 'agentd-state.service', 'agentd-envoy@x.service')
+UNITS = ('agentd.service', 'agentd-state.service', 'agentd-gate.service', 'agentd-envoy@x.service')
 PLAIN = {'PATH': '/usr/sbin:/usr/bin:/sbin:/bin', 'LC_ALL': 'C.UTF-8', 'DEBIAN_FRONTEND': 'noninteractive',
          **{k: v for k, v in os.environ.items() if k.endswith('_proxy')}}
 

@@ -5,6 +5,7 @@
 #include "common/err.h"
 #include <sys/epoll.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { SOON_MS = 100, AGAIN_MS = 1000, REGULARLY_MS = 60000 };
@@ -18,14 +19,20 @@ static void on_notice(void *ctx, uint32_t events)
 	broker_timer_set(&a->timer, SOON_MS);
 }
 
-static void on_due(void *ctx)
+static void forget_notices(const struct broker_audit *a)
 {
-	struct broker_audit *a = ctx;
 	char drop[4096];
-	bool settled;
 
 	while (read(a->watch.fd, drop, sizeof(drop)) > 0)
 		;
+}
+
+static void on_due(void *ctx)
+{
+	struct broker_audit *a = ctx;
+	bool settled;
+
+	forget_notices(a);
 	broker_watch_want(a->epoll, &a->watch, EPOLLIN);
 	settled = a->due(a->ctx);
 	broker_timer_set(&a->timer, settled ? REGULARLY_MS : a->again_ms);
@@ -69,6 +76,20 @@ void broker_audit_directory(struct broker_audit *a, const char *path)
 
 	if (a->watch.ready)
 		broker_notices_add(a->watch.fd, path, (a->events ? a->events : all) | IN_ONLYDIR);
+}
+
+void broker_audit_own_begins(struct broker_audit *a)
+{
+	int pending = 0;
+
+	a->quiet = a->watch.ready && !ioctl(a->watch.fd, FIONREAD, &pending) && !pending;
+}
+
+void broker_audit_own_ends(struct broker_audit *a)
+{
+	if (a->quiet)
+		forget_notices(a);
+	a->quiet = false;
 }
 
 void broker_audit_close(struct broker_audit *a)

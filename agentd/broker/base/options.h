@@ -33,7 +33,7 @@ struct broker_options {
 	const char *probes_cgroup;   /* above the kubelet, below the root; NULL: the root */
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;
-	const char *await; /* the pod's uid, as it was given; REDIRECT_AWAIT only */
+	const char *await;   /* the pod's uid, as it was given; REDIRECT_AWAIT only */
 	const char *metrics; /* ADDR:PORT, checked; NULL: none */
 	const char *root_files[LINK_PLANES_MAX], *crl_files[LINK_PLANES_MAX]; /* NULL: none */
 	unsigned max_pods;

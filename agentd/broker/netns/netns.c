@@ -12,9 +12,11 @@
 #include "common/mem.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/nsfs.h>
 #include <linux/sockios.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -28,6 +30,7 @@ LOG_SCOPE("broker");
 #endif
 
 #define KEPT_NAME "host-netns"
+#define NAMES "/run/netns"
 
 bool netns_same(const struct netns_id *a, const struct netns_id *b)
 {
@@ -48,6 +51,13 @@ static uint64_t cookie_of(int socket)
 	socklen_t len = sizeof(cookie);
 
 	return getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) ? 0 : cookie;
+}
+
+uint64_t netns_cookie(void)
+{
+	auto_close int here = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	return cookie_of(here);
 }
 
 static bool is_netns(int fd)
@@ -81,8 +91,7 @@ int netns_home_open(struct netns_home *h, struct broker_fdstore *k, struct err *
 	if (h->fd < 0 || fstat(h->fd, &st))
 		return err_sys(e, "/proc/self/ns/net");
 	h->own = h->init = id_of(&st);
-	auto_close int here = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	h->own.cookie = cookie_of(here);
+	h->own.cookie = netns_cookie();
 	h->init_fd = open_init(k);
 	if (h->init_fd < 0)
 		return 0;
@@ -173,4 +182,35 @@ static int list_addresses(void *ctx, struct err *e)
 int netns_describe(const struct netns_home *h, int netns, struct link_packet *out, struct err *e)
 {
 	return netns_visit(h, netns, list_addresses, out, e);
+}
+
+struct named {
+	uint64_t cookie;
+	int fd;
+};
+
+/* Opened anew: an fd of the name would keep that from being taken away. */
+static int look_at_named(void *ctx, struct err *e)
+{
+	struct named *n = ctx;
+	auto_close int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (sock < 0 || cookie_of(sock) != n->cookie)
+		return -1;
+	n->fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	return n->fd < 0 ? err_sys(e, "/proc/self/ns/net") : 0;
+}
+
+int netns_named(const struct netns_home *h, const char *name, uint64_t cookie)
+{
+	struct named n = {.cookie = cookie, .fd = -1};
+	char path[PATH_MAX];
+	struct err e;
+
+	snprintf(path, sizeof(path), NAMES "/%s", name);
+	auto_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || !cookie || !is_netns(fd))
+		return -1;
+	netns_visit(h, fd, look_at_named, &n, &e);
+	return n.fd;
 }

@@ -31,9 +31,14 @@ void netns_home_close(struct netns_home *h); /* kept descriptors stay kept */
 bool netns_is_home(const struct netns_home *h, int netns);
 bool netns_is_own(const struct netns_home *h, int netns); /* the first one */
 
+uint64_t netns_cookie(void); /* of the one that we are in; 0: as above */
+
 /* An fd of the namespace in which the peer of the accepted unix stream `conn` made its socket;
  * refused for anything else than such a connection and for a namespace of `h`. */
 int netns_of(const struct netns_home *h, int conn, struct netns_id *id, struct err *e);
+/* An fd of the namespace that ip(8) knows by that name, if it has this cookie (from 5.14 on); or
+ * -1. */
+int netns_named(const struct netns_home *h, const char *name, uint64_t cookie);
 /* Runs `act` there; its result.  -1, with `e`, also if it cannot be entered. */
 typedef int (*netns_act)(void *ctx, struct err *e);
 int netns_visit(const struct netns_home *h, int netns, netns_act act, void *ctx, struct err *e);

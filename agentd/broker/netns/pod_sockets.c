@@ -265,10 +265,8 @@ void pod_sockets_leave(struct pod_sockets *s)
 
 void pod_sockets_detach(struct pod_sockets *s)
 {
-	if (s->udp.state == POD_SOCKET_SERVED) {
+	if (s->udp.state == POD_SOCKET_SERVED)
 		s->udp.state = POD_SOCKET_WAITS;
-		refuse_query(s->udp.watch.fd); /* it was looked at, and not removed */
-	}
 	if (s->tcp.state == POD_SOCKET_SERVED)
 		s->tcp.state = POD_SOCKET_WAITS;
 }

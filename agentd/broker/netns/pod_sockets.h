@@ -70,7 +70,8 @@ void pod_sockets_begin(struct pod_sockets *s, const struct uuid *pod, struct bro
 /* A new socket of the kind, marked; it stays ours.  -1: the pod has neither of the two any more. */
 int pod_sockets_listen(struct pod_sockets *s, const struct pod_sockets_rig *rig,
     const struct pod_sockets_place *at, unsigned kind, struct err *e);
-/* The worker is gone: queries wait.  The one it may have died of is refused. */
+/* The worker is gone: queries wait, the one it may have died of among them.  Nobody is told before
+ * there is somebody to ask: two refusals end a look-up of most resolvers. */
 void pod_sockets_detach(struct pod_sockets *s);
 /* No worker comes soon: no mark, and nobody waits.  False: no socket is left. */
 bool pod_sockets_give_up(struct pod_sockets *s);

@@ -72,6 +72,7 @@ static int look(void *ctx, struct err *e)
 {
 	struct visit *v = ctx;
 
+	v->seen->cookie = netns_cookie();
 	find_interfaces(v->view->rules(v->view->ctx), v->seen);
 	v->seen->nroutes =
 	    netns_route_list(v->seen->routes, v->seen->interfaces, v->seen->ninterfaces);
@@ -83,11 +84,11 @@ static int enter(void *ctx, struct err *e)
 {
 	struct visit *v = ctx;
 
+	add_passthrough_address();
 	v->view->watch.fd = open_netlink(RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_LINK |
 					 RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE);
 	if (v->view->watch.fd < 0)
 		return err_sys(e, "netlink of the pod");
-	add_passthrough_address();
 	return look(ctx, e);
 }
 

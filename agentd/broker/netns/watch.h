@@ -13,6 +13,7 @@
 #include "route.h"
 
 struct netns_watch_seen {
+	uint64_t cookie;              /* 0: the kernel has none (netns.h) */
 	struct link_packet addresses; /* naddresses, addresses: to dial from */
 	uint32_t ninterfaces, interfaces[REDIRECT_INTERFACES_MAX]; /* of those that exist */
 	uint32_t nroutes;

@@ -40,11 +40,21 @@ static bool find_mount(char out[PATH_MAX])
 	return found;
 }
 
+static bool is_cgroup2(const char *path)
+{
+	struct statfs fs;
+
+	return *path && !statfs(path, &fs) && fs.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+/* The list of mounts is long, and this is asked for each connection: where it was, it stays. */
 int pod_cgroup_root(const struct broker_options *o, char out[PATH_MAX])
 {
-	if (!o->cgroup_root)
-		return find_mount(out) ? 0 : -1;
-	snprintf(out, PATH_MAX, "%s", o->cgroup_root);
+	static char known[PATH_MAX];
+
+	if (!o->cgroup_root && !is_cgroup2(known) && !find_mount(known))
+		return -1;
+	snprintf(out, PATH_MAX, "%s", o->cgroup_root ? o->cgroup_root : known);
 	return 0;
 }
 
@@ -183,7 +193,7 @@ static int make_path(int root, const char *name, struct err *e)
 
 int pod_cgroup_make(const struct broker_options *o, const char *uid, struct err *e)
 {
-	char path[KUBEPODS_SIZE];
+	char path[KUBEPODS_SIZE] = "";
 	auto_close int root = open_root(o, e);
 
 	if (root < 0)

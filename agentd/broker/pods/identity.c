@@ -66,6 +66,7 @@ void pod_identity_begin(struct pod_identity *i, bool gone)
 		return;
 	}
 	i->netns.cookie = n.cookie;
+	i->netns_fd = netns_named(i->all->home, i->name, n.cookie);
 	if (!n.cgroup_id)
 		return;
 	auto_close int dir = pod_cgroup_open(i->all->options, i->name, &e);

@@ -35,7 +35,8 @@ struct pod_identity {
 	struct err unkept;        /* why what is kept of it is not so; code 0: it is */
 };
 
-/* Goes on with what an earlier broker knew, unless that namespace is no more (`gone`). */
+/* Goes on with what an earlier broker knew, unless that namespace is no more (`gone`).  One that
+ * has the pod's uid for a name is there at once, and not only with the next connection. */
 void pod_identity_begin(struct pod_identity *i, bool gone);
 void pod_identity_end(struct pod_identity *i); /* what is kept stays */
 /* Its cgroup is empty: the kept namespace is dropped. */

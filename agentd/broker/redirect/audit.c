@@ -190,19 +190,26 @@ static void sweep_entries(struct audit *a)
 	repaired(a, NULL, n, "the eBPF map of pods");
 }
 
+void redirect_audit_pod(
+    const struct redirect *r, const struct uuid *pod, const struct redirect_targets *at)
+{
+	char path[REDIRECT_PATH_SIZE], uid[UUID_TEXT_SIZE];
+
+	uuid_format(pod, uid);
+	snprintf(path, sizeof(path), "%s/pods/%s", r->pins, uid);
+	at->directory(at->ctx, path);
+}
+
 static void tell_directories(const struct audit *a)
 {
 	const struct redirect_pod_state *p;
-	char path[REDIRECT_PATH_SIZE], uid[UUID_TEXT_SIZE];
+	char path[REDIRECT_PATH_SIZE];
 
 	a->at->directory(a->at->ctx, a->r->pins);
 	snprintf(path, sizeof(path), "%s/pods", a->r->pins);
 	a->at->directory(a->at->ctx, path);
-	DL_FOREACH (a->r->pods, p) {
-		uuid_format(&p->uid, uid);
-		snprintf(path, sizeof(path), "%s/pods/%s", a->r->pins, uid);
-		a->at->directory(a->at->ctx, path);
-	}
+	DL_FOREACH (a->r->pods, p)
+		redirect_audit_pod(a->r, &p->uid, a->at);
 }
 
 struct redirect_audited redirect_audit(struct redirect *r, const struct redirect_targets *at)

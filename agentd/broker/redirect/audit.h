@@ -16,5 +16,8 @@ struct redirect_audited {
 	unsigned repaired; /* links, pins and entries */
 	bool unsettled;    /* something is still not as it should be */
 };
+/* The directory of a pod that was set since. */
+void redirect_audit_pod(
+    const struct redirect *r, const struct uuid *pod, const struct redirect_targets *at);
 /* Looks at links, pins, programs and entries of maps.  A change by others is undone and logged. */
 struct redirect_audited redirect_audit(struct redirect *r, const struct redirect_targets *at);

@@ -1,13 +1,17 @@
-/* dns.c - the mark of a socket that answers a pod's DNS (ebpf/dns.bpf.h).
+/* dns.c - the mark of a socket that answers a pod's DNS (ebpf/dns.bpf.h), and the names that were
+ * answered: what is left of it when nobody answers (ebpf/names.bpf.h).
  *
- * It names the pod's index, so that a socket of a pod that is gone answers for nobody.
+ * The mark names the pod's index, so that a socket of a pod that is gone answers for nobody.  That
+ * a pod was answered once is noted with it: from then on a denial of its resolver is not believed.
  */
 #include "common/err.h"
+#include "ebpf/names.h"
 #include "pod.h"
 #include "table.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
 
 /* For `explain`, which cannot look for the socket as the programs do. */
@@ -36,5 +40,53 @@ int redirect_answer(
 	if (bpf_map_update_elem(map, &socket, &mark, BPF_ANY))
 		return err_sys(e, "mark the DNS proxy's socket");
 	note(redirect_pod_find(r, pod), socket, true);
+	return 0;
+}
+
+int redirect_answered(struct redirect *r, const struct uuid *pod, struct err *e)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	if (!p || (p->entry.flags & REDIRECT_DNS_KNOWN))
+		return 0;
+	p->entry.flags |= REDIRECT_DNS_KNOWN;
+	return redirect_pod_put(r, p, e);
+}
+
+static bool is_told(const struct redirect_names_told *t, const uint8_t pod[16])
+{
+	for (uint64_t i = 0; i < t->npods; i++)
+		if (!memcmp(t->pods[i].pod, pod, sizeof(t->pods[i].pod)))
+			return true;
+	return false;
+}
+
+static void forget_others(int map, const struct redirect_names_told *t)
+{
+	uint8_t at[16], next[16];
+	bool more = bpf_map_get_next_key(map, NULL, next) == 0;
+
+	while (more) {
+		memcpy(at, next, sizeof(at));
+		more = bpf_map_get_next_key(map, at, next) == 0;
+		if (!is_told(t, at))
+			bpf_map_delete_elem(map, at);
+	}
+}
+
+/* The names first: a salt that is new means some of them. */
+int redirect_names_put(struct redirect *r, const struct redirect_names_told *t, struct err *e)
+{
+	const uint32_t zero = 0;
+	int of = bpf_map__fd(r->bpf->maps.names_of);
+
+	if (t->npods > REDIRECT_PODS_MAX)
+		return err_set(e, EINVAL, "names of more than %d pods", REDIRECT_PODS_MAX);
+	forget_others(of, t);
+	if (bpf_map_update_elem(bpf_map__fd(r->bpf->maps.names), &zero, &t->names, BPF_ANY))
+		return err_sys(e, "eBPF map of names");
+	for (uint64_t i = 0; i < t->npods; i++)
+		if (bpf_map_update_elem(of, t->pods[i].pod, &t->pods[i].salt, BPF_ANY))
+			return err_sys(e, "eBPF map of pods' names");
 	return 0;
 }

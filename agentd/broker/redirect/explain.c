@@ -79,14 +79,15 @@ static int explain_arrival(const struct redirect *r, const struct redirect_pod *
 	    "Envoy");
 }
 
-/* As the programs do: TCP to a resolver is as any other while nobody answers. */
+/* As the programs do: TCP to a resolver is as any other until somebody has answered. */
 static int explain_dial(const struct redirect_pod_state *state, const struct redirect_pod *p,
     const struct redirect_flow *f)
 {
 	enum redirect_verdict v = rules_outbound(p, f);
 
 	if (v != REDIRECT_TO_DNS ||
-	    (f->protocol == RULES_TCP ? state->answers_tcp : state->answers_udp))
+	    (f->protocol == RULES_TCP ? state->answers_tcp || (p->flags & REDIRECT_DNS_KNOWN)
+				      : state->answers_udp))
 		return (int)v;
 	v = rules_beyond_dns(p, f, rules_cidr(p->index, &f->address));
 	return v == REDIRECT_TO_OUTBOUND || v == REDIRECT_TO_OUTBOUND_PORT ? (int)v

@@ -22,7 +22,8 @@
 LOG_SCOPE("broker");
 
 static const char getsockopt_pin[] = "redirect_getsockopt", gate_pin[] = "redirect_gate",
-		  create_pin[] = "redirect_sock_create", lookup_pin[] = "redirect_lookup";
+		  create_pin[] = "redirect_sock_create", lookup_pin[] = "redirect_lookup",
+		  names_pin[] = "redirect_names";
 
 /* --- any link --- */
 
@@ -138,7 +139,8 @@ bool redirect_link_of_node(
 		return r->probes.fd >= 0;
 	return p != r->bpf->progs.redirect_getsockopt && p != r->bpf->progs.redirect_lookup &&
 	       p != r->bpf->progs.redirect_gate && p != r->bpf->progs.redirect_sock_create &&
-	       p != r->bpf->progs.redirect_seek && p != r->bpf->progs.redirect_collect;
+	       p != r->bpf->progs.redirect_names && p != r->bpf->progs.redirect_seek &&
+	       p != r->bpf->progs.redirect_collect;
 }
 
 int redirect_links_attach(const struct redirect *r, struct err *e)
@@ -207,7 +209,7 @@ void redirect_pins_remove(const struct redirect *r, const struct uuid *pod)
 /* A rename within bpffs: the programs run all the time. */
 void redirect_pins_move(const struct redirect *r, const struct uuid *from, const struct uuid *to)
 {
-	static const char *const names[] = {gate_pin, create_pin, getsockopt_pin};
+	static const char *const names[] = {gate_pin, create_pin, getsockopt_pin, names_pin};
 	char old[REDIRECT_PATH_SIZE], now[REDIRECT_PATH_SIZE];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -302,6 +304,20 @@ int redirect_link_getsockopt(
 	return link_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
 }
 
+static bool has_names(const struct redirect_pod_state *p)
+{
+	return p->rules && (p->rules->flags & REDIRECT_DNS);
+}
+
+int redirect_link_names(
+    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e)
+{
+	if (has_names(p))
+		return link_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
+	unpin(r, &p->uid, names_pin);
+	return 0;
+}
+
 /* --- sk_lookup, one for each pod --- */
 
 static bool is_place(const struct bpf_insn *i)
@@ -390,6 +406,7 @@ int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p,
 	    renew(r, p, getsockopt_pin, bpf_program__fd(bpf->progs.redirect_getsockopt), e) < 0;
 	failed |= renew(r, p, create_pin, bpf_program__fd(bpf->progs.redirect_sock_create), e) < 0;
 	failed |= renew(r, p, gate_pin, bpf_program__fd(bpf->progs.redirect_gate), e) < 0;
+	failed |= renew(r, p, names_pin, bpf_program__fd(bpf->progs.redirect_names), e) < 0;
 	live = renew(r, p, lookup_pin, lookup, lookup < 0 ? &known : e);
 	p->live = live != 0;
 	p->lookup = redirect_program_id(lookup);
@@ -425,7 +442,7 @@ int redirect_links_mend(
     const struct redirect *r, struct redirect_pod_state *p, int cgroup, int netns, struct err *e)
 {
 	bool gate = p->rules && p->rules->strict;
-	int n[4] = {0}, sum = 0;
+	int n[5] = {0}, sum = 0;
 
 	if (cgroup >= 0 && redirect_pins_make(r, &p->uid, e))
 		return -1;
@@ -436,9 +453,11 @@ int redirect_links_mend(
 	}
 	if (cgroup >= 0)
 		n[2] = mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
+	if (cgroup >= 0 && has_names(p))
+		n[4] = mend_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
 	if (netns >= 0 && p->live)
 		n[3] = mend_lookup(r, p, netns, e);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 5; i++)
 		sum = n[i] < 0 || sum < 0 ? -1 : sum + n[i];
 	return sum;
 }

@@ -26,7 +26,7 @@ uint64_t redirect_link_cgroup(const char *path); /* where it is attached; 0: now
 /* Where it should be, with that program. */
 bool redirect_link_is_right(const struct redirect_link *l, uint32_t program);
 
-/* One pod's: getsockopt, sock_create and the gate at its cgroup, sk_lookup in its network
+/* One pod's: getsockopt, sock_create, the gate and names at its cgroup, sk_lookup in its network
  * namespace. */
 int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct err *e);
 void redirect_pins_remove(const struct redirect *r, const struct uuid *pod);
@@ -43,6 +43,9 @@ int redirect_link_gate(
 bool redirect_link_has_gate(const struct redirect *r, const struct redirect_pod_state *p);
 void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p);
 int redirect_link_getsockopt(
+    const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e);
+/* What looks at answers of its resolver, while its DNS is captured; else none. */
+int redirect_link_names(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e);
 /* With the pod's own copy of the program.  There already: nothing. */
 int redirect_link_lookup(

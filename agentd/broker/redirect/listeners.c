@@ -49,6 +49,7 @@ struct search {
 	struct place places[PLACES_MAX];
 	uint32_t family; /* of the list that is read */
 	uint32_t nplaces, fresh, tries;
+	uint64_t netns; /* its cookie */
 	int64_t end_ms;
 	bool published;
 };
@@ -122,7 +123,8 @@ static enum redirect_found ask(struct search *s, const struct place *p, bool pub
 	    .port = inbound ? s->entry->inbound_port : s->entry->outbound_port,
 	    .from = (uint16_t)(FIRST_PORT + (s->r->looks * 7919 + s->tries++) % PORTS),
 	    .publish = publish,
-	    .look = s->r->looks};
+	    .look = s->r->looks,
+	    .netns = s->netns};
 	if (bpf_prog_test_run_opts(bpf_program__fd(s->r->bpf->progs.redirect_seek), &o))
 		return REDIRECT_FOUND_NONE;
 	return o.retval;
@@ -174,6 +176,7 @@ static int search(void *ctx, struct err *e)
 	struct search *s = ctx;
 
 	(void)e;
+	s->netns = netns_cookie();
 	list(s, AF_INET);
 	list(s, AF_INET6);
 	s->end_ms = now_ms() + LOOK_MS;

@@ -61,9 +61,14 @@ void requests_leave(struct broker_pod *pod)
 void requests_on_seen(void *ctx, const struct netns_watch_seen *seen)
 {
 	struct broker_pod *pod = ctx;
+	struct broker_audit *audit = &pod->redirection.by->audit;
 	struct err e;
+	int rc;
 
-	if (redirect_live(programs(pod), &pod->uid, pod->redirection.view.netns, seen, &e))
+	broker_audit_own_begins(audit);
+	rc = redirect_live(programs(pod), &pod->uid, pod->redirection.view.netns, seen, &e);
+	broker_audit_own_ends(audit);
+	if (rc)
 		not_live(pod, &e);
 	else
 		now_live(pod);
@@ -180,8 +185,7 @@ unsigned requests_note_of(const struct broker_pod *pod)
 	    r->inbound == POD_INBOUND_UNKNOWN && redirect_is_steered(programs(pod), &pod->uid);
 
 	return (pod_redirection_is_live(r) ? LINK_REDIRECT_INBOUND : 0) |
-	       (steered ? LINK_REDIRECT_STEERED : 0) |
-	       (left ? LINK_REDIRECT_LEFT : 0);
+	       (steered ? LINK_REDIRECT_STEERED : 0) | (left ? LINK_REDIRECT_LEFT : 0);
 }
 
 static void refuse_host(struct broker_pod *pod)
@@ -256,6 +260,10 @@ void redirect_requests_of_host(struct broker_pod *pod)
 
 void requests_on_emptied(struct broker_pod *pod)
 {
+	struct broker_audit *audit = &pod->redirection.by->audit;
+
 	requests_leave(pod);
+	broker_audit_own_begins(audit);
 	redirect_close(programs(pod), &pod->uid);
+	broker_audit_own_ends(audit);
 }

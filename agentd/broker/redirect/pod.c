@@ -134,7 +134,11 @@ static bool is_other_proxy(const struct redirect_pod *entry, const struct redire
 
 static void take_rules(struct redirect_pod_state *p, const struct redirect_rules *rules)
 {
+	const uint32_t known = p->entry.flags & REDIRECT_DNS_KNOWN;
+
 	p->entry.flags = rules->flags | (p->entry.flags & REDIRECT_TRACE);
+	if (rules->flags & REDIRECT_DNS)
+		p->entry.flags |= known;
 	p->entry.proxy_uid = rules->proxy_uid;
 	p->entry.proxy_gid = rules->proxy_gid;
 	p->entry.outbound_port = rules->outbound_port;
@@ -154,6 +158,7 @@ static void move_to(struct redirect *r, struct redirect_pod_state *p, uint64_t c
 		redirect_pod_take_out(r, p);
 		redirect_unlink_lookup(r, p);
 		p->live = p->heard = p->deaf = false;
+		p->entry.home = 0;
 		p->since_s = 0;
 	}
 	p->cgroup = cgroup;
@@ -179,7 +184,8 @@ static int write_all(
 	if (before)
 		redirect_pins_move(r, &before->uid, &p->uid);
 	if (redirect_rows_put(r, p, e) || redirect_probes_tell(r, e) ||
-	    put_gate(r, p, at.cgroup, e) || redirect_link_getsockopt(r, p, at.cgroup, e))
+	    put_gate(r, p, at.cgroup, e) || redirect_link_getsockopt(r, p, at.cgroup, e) ||
+	    redirect_link_names(r, p, at.cgroup, e))
 		return -1;
 	if (p->late && at.netns >= 0)
 		redirect_listeners_find(r, &p->entry, at.netns);
@@ -272,6 +278,7 @@ static void take_seen(struct redirect_pod_state *p, const struct netns_watch_see
 {
 	free(p->seen);
 	p->seen = copy_seen(seen);
+	p->entry.home = seen->cookie;
 	memset(&p->entry.source4, 0, sizeof(p->entry.source4));
 	memset(&p->entry.source6, 0, sizeof(p->entry.source6));
 	for (uint32_t i = 0; i < seen->addresses.naddresses; i++) {
@@ -308,12 +315,19 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
 void redirect_close(struct redirect *r, const struct uuid *pod)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	char uid[UUID_TEXT_SIZE];
+	struct err e;
 
 	if (!p || !p->rules)
 		return;
 	p->live = p->heard = p->deaf = false;
+	p->entry.home = 0;
 	now_late(p, false); /* the next one begins under the rules */
 	redirect_unlink_lookup(r, p);
+	if (p->cgroup && redirect_pod_put(r, p, &e)) {
+		uuid_format(&p->uid, uid);
+		log_warn(uid, "%s", e.msg); /* the audit puts it right */
+	}
 }
 
 /* --- remove --- */

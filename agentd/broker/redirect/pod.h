@@ -9,6 +9,7 @@
 #include "common/rules.h"
 
 struct redirect;
+struct redirect_names_told;
 
 struct redirect_where {
 	int cgroup; /* the pod's, an open directory */
@@ -37,6 +38,11 @@ const struct redirect_rules *redirect_rules(const struct redirect *r, const stru
 /* The DNS proxy's socket: the pod's queries may go there, or not any more. */
 int redirect_answer(
     struct redirect *r, const struct uuid *pod, int socket, bool answered, struct err *e);
+/* Both of its sockets are there: from now on its resolver is not believed all it says. */
+int redirect_answered(struct redirect *r, const struct uuid *pod, struct err *e);
+/* What istiod told any pod of the node: its denials by others are not believed while nobody answers
+ * DNS. */
+int redirect_names_put(struct redirect *r, const struct redirect_names_told *names, struct err *e);
 /* Nothing names it any more: it is redirected until another pod has its cgroup, in one step. */
 void redirect_leave(struct redirect *r, const struct uuid *pod);
 /* Also of a pod that only an earlier broker knew; not there: nothing. */

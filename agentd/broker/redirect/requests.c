@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "requests_internal.h"
 #include "table.h"
@@ -69,10 +70,22 @@ static void on_directory(void *ctx, const char *path)
 	broker_audit_directory(&t->audit, path);
 }
 
+static struct redirect_targets targets(struct redirect_requests *t)
+{
+	return (struct redirect_targets){cgroup_of, on_netns_asked, on_directory, t};
+}
+
+void requests_hear(struct redirect_requests *t, const struct uuid *uid)
+{
+	const struct redirect_targets at = targets(t);
+
+	redirect_audit_pod(t->redirect, uid, &at);
+}
+
 static bool on_audit(void *ctx)
 {
 	struct redirect_requests *t = ctx;
-	const struct redirect_targets at = {cgroup_of, on_netns_asked, on_directory, t};
+	const struct redirect_targets at = targets(t);
 	struct redirect_audited was = redirect_audit(t->redirect, &at);
 
 	requests_look_again(t);
@@ -179,6 +192,21 @@ bool redirect_requests_gone(const struct redirect_requests *t, const struct uuid
 
 /* --- asked for --- */
 
+/* A look at all pods, and into each one's namespace, would cost a node with many of them more than
+ * the one that is set. */
+static int set(struct broker_pod *pod, struct redirect_where at, const struct redirect_rules *rules,
+    struct err *e)
+{
+	struct redirect_requests *t = pod->redirection.by;
+	int rc;
+
+	broker_audit_own_begins(&t->audit);
+	rc = redirect_set(t->redirect, &pod->uid, at, rules, e);
+	requests_hear(t, &pod->uid);
+	broker_audit_own_ends(&t->audit);
+	return rc;
+}
+
 /* What an Envoy taught about an earlier cgroup of this name says nothing about this one. */
 static int write_rules(struct broker_pod *pod, int dir, struct err *e)
 {
@@ -192,7 +220,7 @@ static int write_rules(struct broker_pod *pod, int dir, struct err *e)
 	if (!rules || fstat(dir, &st))
 		return err_sys(e, "the pod's cgroup");
 	netns = pod_identity_netns_in(&pod->identity, st.st_ino);
-	if (redirect_set(t->redirect, &pod->uid, (struct redirect_where){dir, netns}, rules, e))
+	if (set(pod, (struct redirect_where){dir, netns}, rules, e))
 		return -1;
 	pod_redirection_written(r);
 	r->noted |= r->answer != POD_ANSWER_NOBODY && redirect_is_steered(t->redirect, &pod->uid);
@@ -384,8 +412,11 @@ void redirect_requests_remove(struct redirect_requests *t, const struct uuid *ui
 		pod_sockets_end(&pod->dns);
 		pod_redirection_end(&pod->redirection);
 	}
-	if (t->redirect)
+	if (t->redirect) {
+		broker_audit_own_begins(&t->audit);
 		redirect_remove(t->redirect, uid);
+		broker_audit_own_ends(&t->audit);
+	}
 }
 
 static bool is_redirected(const struct redirect_requests *t, const struct uuid *uid)
@@ -472,6 +503,17 @@ int redirect_requests_trace(
 
 /* --- its DNS --- */
 
+int redirect_requests_names(struct redirect_requests *t, int memfd, struct err *e)
+{
+	auto_free struct redirect_names_told *names = mem_zalloc(sizeof(*names));
+
+	if (!t->redirect)
+		return refuse(t, e);
+	if (read_exactly(memfd, names, sizeof(*names), e))
+		return -1;
+	return redirect_names_put(t->redirect, names, e);
+}
+
 /* Where its DNS proxy listens. */
 static int find_place(const struct redirect_requests *t, const struct broker_pod *pod,
     struct pod_sockets_place *at, struct err *e)
@@ -503,6 +545,8 @@ int redirect_requests_listen(
 	}
 	fd = pod_sockets_listen(&pod->dns, &t->dns, &at, kind, e);
 	pod_check(pod);
+	if (fd >= 0 && kind == LINK_LISTEN_DNS_TCP && redirect_answered(t->redirect, &pod->uid, e))
+		log_warn(pod->name, "while agentd is away its names may be denied: %s", e->msg);
 	return fd;
 }
 

@@ -46,6 +46,8 @@ void redirect_requests_remove(struct redirect_requests *t, const struct uuid *po
 /* LINK_LISTEN of a DNS socket: pod_sockets_listen(). */
 int redirect_requests_listen(
     struct redirect_requests *t, struct broker_pod *pod, unsigned kind, struct err *e);
+/* LINK_REDIRECT_NAMES and its memfd. */
+int redirect_requests_names(struct redirect_requests *t, int memfd, struct err *e);
 /* The pod's network namespace is known: its Envoy connected from there.  Not asked for: nothing. */
 void redirect_requests_live(struct broker_pod *pod);
 /* One of its processes is in the node's own: it is never redirected, and whoever looks is told. */

@@ -31,7 +31,8 @@ bool redirect_shut_read_name(const char *name, struct uuid *out)
 	char uid[UUID_TEXT_SIZE];
 	size_t n = strlen(name);
 
-	if (n != UUID_TEXT_SIZE - 1 + strlen(".yaml") || strcmp(name + UUID_TEXT_SIZE - 1, ".yaml"))
+	if (n != UUID_TEXT_SIZE - 1 + strlen(".yaml") ||
+	    strcmp(name + UUID_TEXT_SIZE - 1, ".yaml") != 0)
 		return false;
 	snprintf(uid, sizeof(uid), "%.*s", UUID_TEXT_SIZE - 1, name);
 	return uuid_parse(out, uid);
@@ -64,8 +65,8 @@ static void fill(struct redirect_rules *out, const struct redirect_ceiling *c)
 	    .strict = 1};
 }
 
-int redirect_shut(struct redirect *r, struct redirect_shut_at at, const struct redirect_ceiling *c,
-    struct err *e)
+int redirect_shut(
+    struct redirect *r, struct redirect_shut_at at, const struct redirect_ceiling *c, struct err *e)
 {
 	const struct redirect_pod_state *known = redirect_pod_find(r, at.pod);
 	auto_free struct redirect_rules *rules = mem_zalloc(sizeof(*rules));

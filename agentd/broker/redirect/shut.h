@@ -1,11 +1,11 @@
 /* shut.h - a strict pod that is not redirected (yet, or because its rules were refused) is shut.
  *
  * It gets rules of the broker's own: what its processes dial goes to its Envoy's port, and what
- * arrives reaches nobody.  So it is as closed as a strict pod whose Envoy is away.  They are written
- * like any others (pod.h): pinned, they outlive the broker, and the rules that are set later take
- * their place in one step.
+ * arrives reaches nobody.  So it is as closed as a strict pod whose Envoy is away.  They are
+ * written like any others (pod.h): pinned, they outlive the broker, and the rules that are set
+ * later take their place in one step.
  *
- * Root's word alone makes a pod strict: a manifest, and a list without `permissive` (ceiling.h).  So
+ * Root's word alone makes a pod strict: a manifest, and a list without `permissive` (ceiling.h). So
  * no worker, and no istiod, is needed to shut it; not even a broker that stays (broker/gate.h).
  */
 #pragma once

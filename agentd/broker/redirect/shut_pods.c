@@ -56,11 +56,16 @@ void requests_shut_at(struct redirect_requests *t, const struct uuid *uid, int c
 	struct redirect_ceiling c;
 	char name[UUID_TEXT_SIZE];
 	struct err e;
+	int rc;
 
 	if (redirect_ceiling_of(t->rig.options, &t->ceiling, uid, &c, &e))
 		c = t->ceiling;
 	uuid_format(uid, name);
-	if (redirect_shut(t->redirect, (struct redirect_shut_at){uid, cgroup}, &c, &e))
+	broker_audit_own_begins(&t->audit);
+	rc = redirect_shut(t->redirect, (struct redirect_shut_at){uid, cgroup}, &c, &e);
+	requests_hear(t, uid);
+	broker_audit_own_ends(&t->audit);
+	if (rc)
 		log_error(name, "the strict pod cannot be shut: %s", e.msg);
 	else if (redirect_is_shut(t->redirect, uid))
 		log_info(name, "the strict pod is shut until its rules are in force");

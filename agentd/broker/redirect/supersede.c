@@ -93,7 +93,7 @@ void redirect_supersede(const struct redirect *r)
 void redirect_supersede_pod(const struct redirect *r, const struct redirect_pod_state *p)
 {
 	static const char *const at_cgroup[] = {
-	    "/redirect_gate", "/redirect_sock_create", "/redirect_getsockopt"};
+	    "/redirect_gate", "/redirect_sock_create", "/redirect_getsockopt", "/redirect_names"};
 	char path[REDIRECT_PATH_SIZE];
 	struct layouts other;
 
@@ -103,7 +103,7 @@ void redirect_supersede_pod(const struct redirect *r, const struct redirect_pod_
 		if (access(path, F_OK))
 			continue;
 		delete_entry(other.path[i], p->cgroup);
-		for (int n = 0; n < 3; n++) {
+		for (size_t n = 0; n < sizeof(at_cgroup) / sizeof(*at_cgroup); n++) {
 			path_of(other.path[i], &p->uid, at_cgroup[n], path);
 			redirect_pins_take_down(path);
 		}

@@ -72,8 +72,7 @@ int redirect_pod_check_neighbours(
     const struct redirect *r, const struct redirect_pod_state *p, struct err *e);
 
 /* Its cgroup is the first of `above`, or one that holds it. */
-bool redirect_pod_holds(
-    const struct redirect_pod_state *p, const uint64_t above[REDIRECT_DEPTH]);
+bool redirect_pod_holds(const struct redirect_pod_state *p, const uint64_t above[REDIRECT_DEPTH]);
 
 /* The pod that leaves and has the cgroup that this one is to have; NULL: none. */
 struct redirect_pod_state *redirect_pod_before(

@@ -52,6 +52,29 @@ static void send_packet(struct broker *b, const struct link_packet *p, int fd)
 
 /* --- what the worker is told unasked --- */
 
+static bool ping_is_pending(const struct broker *b)
+{
+	return b->pings;
+}
+
+static bool next_ping(struct broker *b, struct link_packet *p, int *fd)
+{
+	const char *problem = b->ev.problem ? b->ev.problem(b->ctx) : NULL;
+	const uint64_t unsaid = log_unsaid();
+
+	*fd = -1;
+	*p = (struct link_packet){
+	    .what = LINK_PING, .arg = b->ping, .state = (uint32_t)log_dropped()};
+	if (unsaid)
+		snprintf(p->why, sizeof(p->why),
+		    "nobody reads the log: %llu lines of the broker were dropped",
+		    (unsigned long long)unsaid);
+	else if (problem)
+		snprintf(p->why, sizeof(p->why), "%s", problem);
+	b->pings = false;
+	return true;
+}
+
 static bool pods_are_pending(const struct broker *b)
 {
 	return pods_pending(b->pods);
@@ -125,6 +148,7 @@ struct source {
 };
 /* In the order in which they are heard.  The last row is empty. */
 static const struct source news[] = {
+    {ping_is_pending, next_ping, false},
     {pods_are_pending, next_of_pods, true},
     {node_is_pending, next_of_node, false},
     {traffic_is_pending, next_of_traffic, false},
@@ -395,6 +419,7 @@ int broker_attach(struct broker *b, int fd, struct err *e)
 	pods_hold_nothing(b->pods);
 	b->worker = (struct broker_watch){.fd = fd, .ready = on_worker, .ctx = b};
 	b->state = BROKER_SERVING;
+	b->pings = false;
 	if (requests_node_greet(b->node, fd, e)) {
 		close(fd);
 		return -1;
@@ -410,19 +435,11 @@ int broker_attach(struct broker *b, int fd, struct err *e)
 
 void broker_ping(struct broker *b, uint32_t ping)
 {
-	struct link_packet p = {
-	    .what = LINK_PING, .arg = ping, .state = (uint32_t)log_dropped()};
-	const char *problem = b->ev.problem ? b->ev.problem(b->ctx) : NULL;
-	const uint64_t unsaid = log_unsaid();
-
-	if (unsaid)
-		snprintf(p.why, sizeof(p.why),
-		    "nobody reads the log: %llu lines of the broker were dropped",
-		    (unsigned long long)unsaid);
-	else if (problem)
-		snprintf(p.why, sizeof(p.why), "%s", problem);
-	if (b->attached && b->state == BROKER_SERVING && broker_io_writable(b->worker.fd))
-		send_packet(b, &p, -1);
+	if (!b->attached)
+		return;
+	b->pings = true;
+	b->ping = ping;
+	want(b);
 }
 
 enum broker_turned broker_turn(struct broker *b, int timeout_ms)

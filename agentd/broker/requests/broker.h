@@ -36,6 +36,7 @@ int broker_attach(struct broker *b, int fd, struct err *e);
 bool broker_blame(struct broker *b);
 /* Its connection, follows and lists end; pods and sockets stay for the next one. */
 void broker_detach(struct broker *b);
-/* Says besides how the broker is.  A worker that reads nothing gets none. */
+/* As soon as there is room for it: a worker that is told much gets it, too.  Says besides how the
+ * broker is. */
 void broker_ping(struct broker *b, uint32_t ping);
 enum broker_turned broker_turn(struct broker *b, int timeout_ms); /* handles one event at most */

@@ -21,6 +21,8 @@ struct broker {
 	struct redirect_requests *traffic;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
+	bool pings;           /* it is to be sent `ping` */
+	uint32_t ping;
 	enum broker_turned state;
 	struct broker_events ev;
 	void *ctx;

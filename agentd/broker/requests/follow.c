@@ -415,63 +415,108 @@ static void follow_free(struct follows *fs, struct follow *f)
 	free(f);
 }
 
+/* Whose follows are counted together. */
+enum group { OF_A_POD, OF_THE_KUBELET, OF_THE_NODE };
+
+static enum group group_of(unsigned kind)
+{
+	if (kind == LINK_FOLLOW_TOKEN)
+		return OF_A_POD;
+	return kind == LINK_FOLLOW_KUBELET_POD ? OF_THE_KUBELET : OF_THE_NODE;
+}
+
 static int check_count(const struct follows *fs, const struct link_request *r, struct err *e)
 {
 	const struct follow *f;
-	bool of_pod = r->kind == LINK_FOLLOW_TOKEN;
-	int n = 0, max = of_pod ? LINK_FOLLOWS_PER_POD_MAX : NODE_FOLLOWS_MAX;
+	static const int max[] = {[OF_A_POD] = LINK_FOLLOWS_PER_POD_MAX,
+	    [OF_THE_KUBELET] = LINK_FOLLOWS_KUBELET_MAX,
+	    [OF_THE_NODE] = NODE_FOLLOWS_MAX};
+	enum group group = group_of(r->kind);
+	int n = 0;
 
 	DL_FOREACH (fs->list, f) {
 		if (f->id == r->id)
 			return err_set(e, EEXIST, "this id is followed already");
-		if (of_pod == (f->what == LINK_FOLLOW_TOKEN) &&
-		    (!of_pod || uuid_equal(&f->pod, &r->uid)))
+		if (group_of(f->what) == group &&
+		    (group != OF_A_POD || uuid_equal(&f->pod, &r->uid)))
 			n++;
 	}
-	return n < max ? 0 : err_set(e, ENOSPC, "%d files are followed already", n);
+	return n < max[group] ? 0 : err_set(e, ENOSPC, "%d files are followed already", n);
 }
 
-static char *owned(char *s)
-{
-	if (!s)
-		abort();
-	return s;
-}
-
-/* The directory of the follow; returns the name of its file, "" for all manifests. */
-static const char *locate(
-    struct follows *fs, const struct link_request *r, struct follow *f, struct err *e)
+/* A file whose path is a flag's. */
+static int locate_flag(
+    const struct broker_options *o, const struct link_request *r, struct follow *f, struct err *e)
 {
 	const bool crl = r->kind == LINK_FOLLOW_CRL;
-	const char *file, *slash;
+	const char *file = r->arg >= LINK_PLANES_MAX ? NULL
+			   : crl                     ? o->crl_files[r->arg]
+						     : o->root_files[r->arg];
+	const char *slash;
 
-	if (r->kind == LINK_FOLLOW_TOKEN)
-		uuid_format(&r->uid, f->sub);
-	if (r->kind == LINK_FOLLOW_TOKEN && !fs->options->manifests) {
-		err_set(e, ENOENT, "there are no manifests, and no token beside one");
-		return NULL;
-	}
-	if (r->kind != LINK_FOLLOW_ROOT && !crl) {
-		f->top = owned(strdup(fs->options->manifests ? fs->options->manifests : ""));
-		return r->kind == LINK_FOLLOW_TOKEN ? "token" : "";
-	}
-	file = r->arg >= LINK_PLANES_MAX ? NULL
-	       : crl                     ? fs->options->crl_files[r->arg]
-					 : fs->options->root_files[r->arg];
-	if (!file) {
-		err_set(e, ENOENT, "there is no --%s-file for control plane %u",
+	if (!file)
+		return err_set(e, ENOENT, "there is no --%s-file for control plane %u",
 		    crl ? "crl" : "root", (unsigned)r->arg);
-		return NULL;
-	}
 	slash = strrchr(file, '/');
-	f->top = owned(slash == file ? strdup("/") : strndup(file, (size_t)(slash - file)));
-	return slash + 1;
+	f->top = mem_printf("%.*s", slash == file ? 1 : (int)(slash - file), file);
+	mark(f, slash + 1);
+	return 0;
+}
+
+static int locate_token(
+    const struct broker_options *o, const struct link_request *r, struct follow *f, struct err *e)
+{
+	if (!o->manifests)
+		return err_set(e, ENOENT, "there are no manifests, and no token beside one");
+	f->top = mem_printf("%s", o->manifests);
+	uuid_format(&r->uid, f->sub);
+	mark(f, "token");
+	return 0;
+}
+
+static int locate_kubelet_pod(
+    const struct broker_options *o, const struct link_request *r, struct follow *f, struct err *e)
+{
+	char uid[UUID_TEXT_SIZE];
+
+	if (!o->kubelet_root)
+		return err_set(e, EOPNOTSUPP, "agentd runs without --kubelet-root");
+	f->top = mem_printf("%s/pods", o->kubelet_root);
+	uuid_format(&r->uid, uid);
+	mark(f, uid);
+	return 0;
+}
+
+/* The directory of the follow, and its file, marked; all manifests are found later. */
+static int locate(
+    const struct broker_options *o, const struct link_request *r, struct follow *f, struct err *e)
+{
+	switch (f->what) {
+	case LINK_FOLLOW_TOKEN:
+		return locate_token(o, r, f, e);
+	case LINK_FOLLOW_KUBELET_POD:
+		return locate_kubelet_pod(o, r, f, e);
+	case LINK_FOLLOW_MANIFESTS:
+		f->top = mem_printf("%s", o->manifests ? o->manifests : "");
+		return 0;
+	default:
+		return locate_flag(o, r, f, e);
+	}
+}
+
+static int begin(struct follows *fs, struct follow *f, const struct link_request *r, struct err *e)
+{
+	if (locate(fs->options, r, f, e))
+		return -1;
+	f->path = mem_printf("%s%s%s", f->top, *f->sub ? "/" : "", f->sub);
+	if (!is_nowhere(f) && arm(fs, f, e))
+		return -1;
+	mark_all(f);
+	return 0;
 }
 
 int follows_add(struct follows *fs, const struct link_request *r, struct err *e)
 {
-	const char *name;
-
 	if (r->kind >= LINK_FOLLOWED_END)
 		return err_set(e, EINVAL, "there is nothing of kind %u to follow", r->kind);
 	if (check_count(fs, r, e))
@@ -484,16 +529,10 @@ int follows_add(struct follows *fs, const struct link_request *r, struct err *e)
 	/* Pods beyond the limit are refused one by one, each with its reason. */
 	f->max_files = r->kind == LINK_FOLLOW_MANIFESTS ? 2 * fs->options->max_pods : 1;
 	DL_APPEND(fs->list, f);
-	name = locate(fs, r, f, e);
-	if (name && asprintf(&f->path, "%s%s%s", f->top, *f->sub ? "/" : "", f->sub) < 0)
-		abort();
-	if (!name || (!is_nowhere(f) && arm(fs, f, e))) {
+	if (begin(fs, f, r, e)) {
 		follow_free(fs, f);
 		return -1;
 	}
-	if (*name)
-		mark(f, name);
-	mark_all(f);
 	fs->changed(fs->ctx);
 	return 0;
 }

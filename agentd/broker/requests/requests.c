@@ -154,6 +154,11 @@ static int do_redirect_trace(struct broker *b, struct request *q)
 	return q->given_fd < 0 ? -1 : 0;
 }
 
+static int do_redirect_names(struct broker *b, struct request *q)
+{
+	return redirect_requests_names(b->traffic, q->fd, q->why);
+}
+
 static int do_caller(struct broker *b, struct request *q)
 {
 	(void)b;
@@ -261,6 +266,7 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_CSI_REGISTERED] = do_csi_registered,
     [LINK_LOG] = do_log,
     [LINK_HOLDS] = do_holds,
+    [LINK_REDIRECT_NAMES] = do_redirect_names,
     [LINK_REDIRECT_SHUT] = do_redirect_shut,
 };
 

@@ -50,6 +50,12 @@ static bool is_passing(int fd, int error)
 	return error == EINTR || error == ECONNABORTED || error == EPROTO;
 }
 
+void accept_pause(struct accept *a)
+{
+	loop_fd_stop(&a->readable);
+	loop_timer_in(a->loop, &a->pause, PAUSE_MS, on_pause_over, a);
+}
+
 static void on_readable(void *ctx)
 {
 	struct accept *a = ctx;
@@ -66,8 +72,7 @@ static void on_readable(void *ctx)
 	if (!a->failing)
 		log_warn(NULL, "accept: %s; trying again every %d ms", strerror(error), PAUSE_MS);
 	a->failing = true;
-	loop_fd_stop(&a->readable);
-	loop_timer_in(a->loop, &a->pause, PAUSE_MS, on_pause_over, a);
+	accept_pause(a);
 }
 
 struct accept *accept_new(struct loop *l, int listen_fd, accept_cb accepted, void *ctx)

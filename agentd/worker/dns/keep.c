@@ -1,5 +1,6 @@
 /* keep.c - put: a digest -> known: its table is shared, nothing is read -> else read, and stored
- * -> the index follows, then tables that it does not name go.
+ * -> the index follows, then tables that it does not name go.  Beside it the eBPF programs are told
+ * all names, if they are others.
  * restore: a list, tables and index in any order -> at its end each pod has its table's bytes; they
  * are read when the pod comes.
  */
@@ -8,8 +9,10 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/uuid.h"
+#include "ebpf/names.h"
 #include "worker/crypto/x509.h"
 #include "worker/link/link.h"
+#include "worker/link/redirect.h"
 #include <errno.h>
 #include <string.h>
 #include <utlist.h>
@@ -50,8 +53,9 @@ struct dns_keep {
 	struct owner *owners;
 	struct loop_timer due; /* the index is to be written */
 	int64_t not_before;    /* uptime in ms: two writes have a pause between them */
-	struct link_call *writing, *listing;
-	char *index; /* as found */
+	struct link_call *writing, *listing, *telling;
+	uint8_t told[X509_SHA256_SIZE]; /* the programs know these names; zeroes: never */
+	char *index;                    /* as found */
 	size_t index_size;
 	bool settled;
 	bool again; /* it changed while it was written */
@@ -234,6 +238,79 @@ static void write_index(struct dns_keep *k)
 	k->not_before = loop_uptime_ms(k->loop) + PAUSE_MS;
 }
 
+/* --- told to the programs --- */
+
+/* The first one that has the same table. */
+static const struct owner *first_with(const struct dns_keep *k, const struct owner *o)
+{
+	const struct owner *at = NULL;
+
+	DL_FOREACH (k->owners, at)
+		if (at->table == o->table)
+			break;
+	return at;
+}
+
+/* As long as the table is the same, so is its salt. */
+static uint64_t salt_of(const struct owner *o)
+{
+	uint64_t salt;
+
+	memcpy(&salt, o->has->id, sizeof(salt));
+	return dns_table_salt(o->table, salt);
+}
+
+static struct redirect_names_told *names_of_all(const struct dns_keep *k)
+{
+	struct redirect_names_told *all = mem_zalloc(sizeof(*all));
+	const struct owner *o, *first;
+
+	DL_FOREACH (k->owners, o) {
+		if (!o->table || all->npods == REDIRECT_PODS_MAX)
+			continue;
+		first = first_with(k, o);
+		struct redirect_names_of *row = &all->pods[all->npods++];
+		memcpy(row->pod, &o->pod, sizeof(row->pod));
+		row->salt = salt_of(first);
+		if (o == first)
+			dns_table_know(o->table, row->salt, &all->names);
+	}
+	return all;
+}
+
+static void tell(struct dns_keep *k);
+
+static void on_told(void *ctx, const struct err *e)
+{
+	struct dns_keep *k = ctx;
+
+	if (!e) {
+		tell(k); /* they may be others by now */
+		return;
+	}
+	memset(k->told, 0, sizeof(k->told));
+	log_warn(NULL,
+	    "the names that istiod told are not told to the eBPF programs, and are tried again: "
+	    "%s; while agentd is away its pods may hear that they do not exist",
+	    e->msg);
+	failed(k);
+}
+
+/* Not before all pods are here: until then the programs know what an earlier worker told. */
+static void tell(struct dns_keep *k)
+{
+	uint8_t digest[X509_SHA256_SIZE];
+
+	if (!k->settled || k->telling)
+		return;
+	auto_free struct redirect_names_told *all = names_of_all(k);
+	x509_sha256(all, sizeof(*all), digest);
+	if (!memcmp(digest, k->told, sizeof(digest)))
+		return;
+	memcpy(k->told, digest, sizeof(digest));
+	link_redirect_names(k->link, &k->telling, all, on_told, k);
+}
+
 static void on_due(void *ctx)
 {
 	struct dns_keep *k = ctx;
@@ -246,6 +323,7 @@ static void on_due(void *ctx)
 		write_index(k);
 	else
 		k->again = true;
+	tell(k);
 }
 
 /* --- read --- */
@@ -425,6 +503,8 @@ void dns_keep_settle(struct dns_keep *k)
 		if (!is_owned(c))
 			changed(k);
 	}
+	if (k->owners)
+		tell(k);
 }
 
 /* An index that is due is written now; nobody hears the answer. */
@@ -441,6 +521,7 @@ void dns_keep_free(struct dns_keep **slot)
 	loop_timer_stop(&k->due);
 	link_call_cancel(&k->writing);
 	link_call_cancel(&k->listing);
+	link_call_cancel(&k->telling);
 	DL_FOREACH_SAFE (k->owners, o, otmp)
 		drop_owner(k, o);
 	DL_FOREACH_SAFE (k->contents, c, ctmp)

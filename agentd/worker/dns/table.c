@@ -8,6 +8,7 @@
 #include "table.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "ebpf/names.h"
 #include "worker/base/hash.h"
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -24,6 +25,7 @@ enum { HOST_SIZE = 256, ADDRESS_SIZE = 64, SUFFIX_SIZE = 600 };
 
 struct host {
 	uint32_t first4, n4, first6, n6; /* in `addresses` */
+	uint32_t cluster;                /* the cluster's own DNS has it, too */
 };
 struct name {
 	uint32_t text, host; /* where it begins, whose it is */
@@ -223,6 +225,11 @@ static int add_addresses(struct reading *r, const struct info *i, int family)
 	return 0;
 }
 
+static bool is_of_cluster(const struct info *i)
+{
+	return !strcmp(i->registry, "Kubernetes");
+}
+
 static int add_host(struct reading *r, const struct info *i)
 {
 	struct dns_table *t = r->table;
@@ -230,7 +237,7 @@ static int add_host(struct reading *r, const struct info *i)
 
 	GROW(t->hosts, t->nhosts);
 	h = &t->hosts[t->nhosts++];
-	*h = (struct host){.first4 = t->naddresses};
+	*h = (struct host){.first4 = t->naddresses, .cluster = is_of_cluster(i)};
 	if (add_addresses(r, i, AF_INET))
 		return -1;
 	h->first6 = t->naddresses;
@@ -279,13 +286,11 @@ static int add_short_names(struct reading *r, const struct info *i)
 
 static int add_names(struct reading *r, const struct info *i)
 {
-	bool kubernetes = !strcmp(i->registry, "Kubernetes");
-
-	if (kubernetes && ends_with(i->host, "."))
+	if (is_of_cluster(i) && ends_with(i->host, "."))
 		return 0;
 	if (add_name(r, "%s.", i->host))
 		return -1;
-	return kubernetes ? add_short_names(r, i) : 0;
+	return is_of_cluster(i) ? add_short_names(r, i) : 0;
 }
 
 static int read_entry(struct reading *r, struct pbwire entry)
@@ -461,4 +466,44 @@ bool dns_table_find(const struct dns_table *t, const char *name, struct dns_foun
 			return true;
 	}
 	return false;
+}
+
+/* --- for when nobody answers --- */
+
+static void put_bits(__u64 *set, __u64 ended)
+{
+	for (__u32 i = 0; i < NAMES_PROBES; i++) {
+		__u32 bit = names_bit(ended, i);
+		set[bit / 64] |= 1ull << (bit % 64);
+	}
+}
+
+/* But for its final dot, which is the first one of `name`'s text here. */
+static __u64 hash_backwards(const char *name, __u64 salt)
+{
+	__u64 h = names_hash_begin(salt);
+
+	for (size_t n = strlen(name); n > 1; n--)
+		h = names_hash_add(h, (__u8)name[n - 2]);
+	return names_hash_end(names_hash_add(h, '.'));
+}
+
+uint64_t dns_table_salt(const struct dns_table *t, uint64_t of_bytes)
+{
+	__u64 h = names_hash_begin(of_bytes);
+
+	for (const char *c = t->search; *c; c++)
+		h = names_hash_add(h, (__u8)*c);
+	return names_hash_end(h);
+}
+
+void dns_table_know(const struct dns_table *t, uint64_t salt, struct redirect_names *out)
+{
+	for (uint32_t i = 0; i < t->nnames; i++) {
+		__u64 h = hash_backwards(text_of(t, &t->names[i]), salt);
+
+		put_bits(out->known, h);
+		if (!t->hosts[t->names[i].host].cluster)
+			put_bits(out->istiods, h);
+	}
 }

@@ -34,3 +34,9 @@ struct dns_found {
 bool dns_table_find(const struct dns_table *t, const char *name, struct dns_found *out);
 bool dns_table_is_of(const struct dns_table *t, const struct dns_zone *z);
 size_t dns_table_names(const struct dns_table *t);
+
+/* Adds its names, under its salt, to what the eBPF programs know (ebpf/names.h). */
+struct redirect_names;
+void dns_table_know(const struct dns_table *t, uint64_t salt, struct redirect_names *out);
+/* Of a table that was read from bytes with this digest, in its zone. */
+uint64_t dns_table_salt(const struct dns_table *t, uint64_t of_bytes);

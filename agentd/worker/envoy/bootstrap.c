@@ -7,6 +7,9 @@
 #include "bootstrap.h"
 #include "common/mem.h"
 #include "node.h"
+#include "pieces.h"
+#include "stats.h"
+#include "status.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,85 +17,24 @@
 static const char xds_path[] = "./etc/istio/proxy/XDS";
 static const char sds_path[] = "./var/run/secrets/workload-spiffe-uds/socket";
 
-#define TYPE(name) "type.googleapis.com/envoy." name
+#define TYPE PIECES_TYPE
 #define HTTP_OPTIONS "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
-enum { CONNECT_MS = 250, LIMITLESS = 2147483647 };
+enum { LIMITLESS = 2147483647 };
 
-/* istio-agent.md 8.5; the order matters. */
-static const char *const stat_tags[][2] = {
-    {"cluster_name", "^cluster(\\.(.+);)"},
-    {"http_conn_manager_prefix",
-	"^http\\.(((?:[_.[:digit:]\\w]*|[_\\[\\]aAbBcCdDeEfF[:digit:]\\w\\:]*));\\.)"},
-    {"thread_name", "^server(\\.(.+))\\.watchdog"},
-    {"tcp_prefix", "^tcp\\.((.*?)\\.)\\w+?$"},
-    {"response_code", "_rq(_(\\d{3}))$"},
-    {"response_code_class", "_rq(_(\\dxx))$"},
-    {"http_conn_manager_listener_prefix",
-	"^listener(?=\\.).*?\\.http\\.(((?:[_.[:digit:]]*|[_\\[\\]aAbBcCdDeEfF[:digit:]]*))\\.)"},
-    {"listener_address", "^listener\\.(((?:[_.[:digit:]]*|[_\\[\\]aAbBcCdDeEfF[:digit:]]*))\\.)"},
-    {"mongo_prefix", "^mongo\\.(.+?)\\.(collection|cmd|cx_|op_|delays_|decoding_)(.*?)$"},
-    {"cache", "(cache\\.(.+?)\\.)"},
-    {"component", "(component\\.(.+?)\\.)"},
-    {"tag", "(tag\\.(.+?);\\.)"},
-    {"wasm_filter", "(wasm_filter\\.(.+?)\\.)"},
-    {"authz_enforce_result", "rbac(\\.(allowed|denied))"},
-    {"authz_dry_run_action", "(\\.istio_dry_run_(allow|deny)_)"},
-    {"authz_dry_run_result", "(\\.shadow_(allowed|denied))"},
-};
-
-static const char *const stat_inclusions[][2] = {
-    {"prefix", "reporter="},
-    {"prefix", "cluster_manager"},
-    {"prefix", "listener_manager"},
-    {"prefix", "server"},
-    {"prefix", "cluster.xds-grpc"},
-    {"prefix", "wasm"},
-    {"prefix", "component"},
-    {"prefix", "istio"},
-    {"suffix", "rbac.allowed"},
-    {"suffix", "rbac.denied"},
-    {"suffix", "shadow_allowed"},
-    {"suffix", "shadow_denied"},
-};
-
-static const char *loopback(const struct node *n)
+static json_t *runtime(const struct node *n)
 {
-	return node_is_ipv6(n) ? "::1" : "127.0.0.1";
-}
-
-static json_t *address(const char *ip, unsigned port)
-{
-	return json_pack(
-	    "{s:{s:s, s:i}}", "socket_address", "address", ip, "port_value", (int)port);
-}
-
-static json_t *runtime(void)
-{
-	return json_pack("{s:[{s:s, s:{s:s, s:b, s:b, s:b, s:b}}, {s:s, s:{}}]}", "layers", "name",
-	    "global config", "static_layer", "re2.max_program_size.error_level", "32768",
+	json_t *layer = json_pack("{s:s, s:b, s:b, s:b, s:b}", "re2.max_program_size.error_level",
+	    "32768",
 	    "envoy.deprecated_features:envoy.config.listener.v3.Listener.hidden_envoy_deprecated_"
 	    "use_original_dst",
 	    true, "envoy.reloadable_features.http_reject_path_with_fragment", false,
 	    "envoy.reloadable_features.fixed_heap_use_allocated", true,
-	    "envoy.reloadable_features.coalesce_lb_rebuilds_on_batch_update", false, "name",
-	    "admin", "admin_layer");
-}
+	    "envoy.reloadable_features.coalesce_lb_rebuilds_on_batch_update", false);
 
-static json_t *stats_config(void)
-{
-	json_t *tags = json_array(), *patterns = json_array();
-
-	for (unsigned i = 0; i < sizeof(stat_tags) / sizeof(*stat_tags); i++)
-		json_array_append_new(tags,
-		    json_pack("{s:s, s:s}", "tag_name", stat_tags[i][0], "regex", stat_tags[i][1]));
-	for (unsigned i = 0; i < sizeof(stat_inclusions) / sizeof(*stat_inclusions); i++)
-		json_array_append_new(
-		    patterns, json_pack("{s:s}", stat_inclusions[i][0], stat_inclusions[i][1]));
-	json_array_append_new(
-	    patterns, json_pack("{s:{s:s}}", "safe_regex", "regex", "vhost\\..*\\.route\\..*"));
-	return json_pack("{s:b, s:o, s:{s:{s:o}}}", "use_all_default_tags", false, "stats_tags",
-	    tags, "stats_matcher", "inclusion_list", "patterns", patterns);
+	status_add_limits(n, layer);
+	return json_pack("{s:[{s:s, s:o}, {s:s, s:{}}]}", "layers", "name", "global config",
+	    "static_layer", layer, "name", "admin", "admin_layer");
 }
 
 static json_t *admin(const struct node *n)
@@ -101,7 +43,7 @@ static json_t *admin(const struct node *n)
 	    "envoy.access_loggers.file", "typed_config", "@type",
 	    TYPE("extensions.access_loggers.file.v3.FileAccessLog"), "path", "/dev/null",
 	    "profile_path", "/var/lib/istio/data/envoy.prof", "address",
-	    address(loopback(n), node_settings(n)->admin_port));
+	    pieces_address(pieces_loopback(n), node_settings(n)->admin_port));
 }
 
 static json_t *from_ads(void)
@@ -120,21 +62,10 @@ static json_t *dynamic_resources(const struct node *n)
 	    "envoy_grpc", "cluster_name", "xds-grpc");
 }
 
-static json_t *cluster(const char *name, int connect_ms, json_t *where)
-{
-	auto_free char *stat = mem_printf("%s;", name);
-	auto_free char *timeout = mem_printf("%d.%03ds", connect_ms / 1000, connect_ms % 1000);
-
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:{s:s, s:[{s:[{s:{s:o}}]}]}}", "name", name,
-	    "alt_stat_name", stat, "type", "STATIC", "connect_timeout", timeout, "lb_policy",
-	    "ROUND_ROBIN", "load_assignment", "cluster_name", name, "endpoints", "lb_endpoints",
-	    "endpoint", "address", where);
-}
-
 /* HTTP/2 over a unix socket to agentd.  `requests`: of one connection, 0: any. */
 static json_t *agentd_cluster(const char *name, const char *path, int requests)
 {
-	json_t *c = cluster(name, 1000, json_pack("{s:{s:s}}", "pipe", "path", path));
+	json_t *c = pieces_cluster(name, 1000, json_pack("{s:{s:s}}", "pipe", "path", path));
 	json_t *http = json_pack("{s:s, s:{s:{}}}", "@type",
 	    TYPE("extensions.upstreams.http.v3.HttpProtocolOptions"), "explicit_http_config",
 	    "http2_protocol_options");
@@ -166,46 +97,15 @@ static json_t *clusters(const struct node *n)
 	const struct node_settings *s = node_settings(n);
 	json_t *all = json_array();
 
-	json_array_append_new(
-	    all, cluster("prometheus_stats", CONNECT_MS, address(loopback(n), s->admin_port)));
+	json_array_append_new(all, pieces_cluster("prometheus_stats", PIECES_CONNECT_MS,
+				       pieces_address(pieces_loopback(n), s->admin_port)));
 	if (s->agent_port)
-		json_array_append_new(
-		    all, cluster("agent", CONNECT_MS, address(loopback(n), s->agent_port)));
+		json_array_append_new(all, pieces_cluster("agent", PIECES_CONNECT_MS,
+					       pieces_address(pieces_loopback(n), s->agent_port)));
 	json_array_append_new(all, agentd_cluster("sds-grpc", sds_path, 0));
 	json_array_append_new(all, xds_cluster());
+	status_add_clusters(n, all);
 	return all;
-}
-
-static json_t *filter_chain(const char *stat_prefix, json_t *route)
-{
-	json_t *router = json_pack("{s:s, s:{s:s}}", "name", "envoy.filters.http.router",
-	    "typed_config", "@type", TYPE("extensions.filters.http.router.v3.Router"));
-	json_t *routes = json_pack("{s:[{s:s, s:[s], s:[o]}]}", "virtual_hosts", "name", "backend",
-	    "domains", "*", "routes", route);
-	json_t *manager = json_pack("{s:s, s:s, s:s, s:o, s:[o]}", "@type",
-	    TYPE("extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"),
-	    "codec_type", "AUTO", "stat_prefix", stat_prefix, "route_config", routes,
-	    "http_filters", router);
-
-	return json_pack("{s:[{s:s, s:o}]}", "filters", "name",
-	    "envoy.filters.network.http_connection_manager", "typed_config", manager);
-}
-
-/* On all addresses; of the other family, too, when dual-stack is asked for and the pod has both.
- * An operator must reach it while the data plane is overloaded. */
-static json_t *listener(const struct node *n, unsigned port, json_t *chain)
-{
-	bool v6 = node_is_ipv6(n);
-	const char *wildcard = v6 ? "::" : "0.0.0.0", *other = v6 ? "0.0.0.0" : "::";
-	auto_free char *name = mem_printf("%s_%u", wildcard, port);
-	json_t *l = json_pack("{s:s, s:o, s:b, s:b, s:[o]}", "name", name, "address",
-	    address(wildcard, port), "ignore_global_conn_limit", true, "bypass_overload_manager",
-	    true, "filter_chains", chain);
-
-	if (node_settings(n)->dual_stack && node_has_family(n, !v6))
-		json_object_set_new(l, "additional_addresses",
-		    json_pack("[{s:o}]", "address", address(other, port)));
-	return l;
 }
 
 /* Everything else on these ports is Envoy's 404: its admin has pages that no one outside may see.
@@ -216,18 +116,13 @@ static json_t *listeners(const struct node *n)
 	json_t *all = json_array();
 
 	if (s->prometheus_port)
-		json_array_append_new(all,
-		    listener(n, s->prometheus_port,
-			filter_chain("stats",
-			    json_pack("{s:{s:s}, s:{s:s}}", "match", "path", "/stats/prometheus",
-				"route", "cluster", "prometheus_stats"))));
-	if (s->status_port)
 		json_array_append_new(
-		    all, listener(n, s->status_port,
-			     filter_chain(
-				 "agent", json_pack("{s:{s:s}, s:{s:s, s:s}}", "match", "path",
-					      "/healthz/ready", "route", "cluster",
-					      "prometheus_stats", "prefix_rewrite", "/ready"))));
+		    all, pieces_listener(n, s->prometheus_port,
+			     pieces_http("stats",
+				 json_pack("[{s:{s:s}, s:{s:s}}]", "match", "path",
+				     "/stats/prometheus", "route", "cluster", "prometheus_stats"),
+				 status_compressors(n))));
+	status_add_listeners(n, all);
 	return all;
 }
 
@@ -242,13 +137,15 @@ static json_t *overload_manager(void)
 
 char *bootstrap_render(const struct node *n, size_t *len)
 {
-	json_t *all = json_pack("{s:O, s:o, s:o, s:o, s:o, s:{s:o, s:o}, s:{s:b}, s:o}", "node",
-	    (json_t *)node_json(n), "layered_runtime", runtime(), "stats_config", stats_config(),
-	    "admin", admin(n), "dynamic_resources", dynamic_resources(n), "static_resources",
-	    "clusters", clusters(n), "listeners", listeners(n), "deferred_stat_options",
-	    "enable_deferred_creation_stats", true, "overload_manager", overload_manager());
-	char *text = json_dumps(all, JSON_INDENT(1));
+	json_t *all = json_pack("{s:O, s:o, s:o, s:o, s:{s:o, s:o}, s:{s:b}, s:o}", "node",
+	    (json_t *)node_json(n), "layered_runtime", runtime(n), "admin", admin(n),
+	    "dynamic_resources", dynamic_resources(n), "static_resources", "clusters", clusters(n),
+	    "listeners", listeners(n), "deferred_stat_options", "enable_deferred_creation_stats",
+	    true, "overload_manager", overload_manager());
+	char *text;
 
+	stats_add(n, all);
+	text = json_dumps(all, JSON_INDENT(1));
 	json_decref(all);
 	if (!text)
 		abort(); /* every part is valid JSON; else memory is gone */

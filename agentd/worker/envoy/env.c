@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "env_keys.h"
 #include "proxy_config.h"
+#include "stats_asked.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>
@@ -314,6 +315,55 @@ static int check_ports(const struct node_settings *s, struct err *e)
 	return 0;
 }
 
+/* Nothing of Envoy's own is asked as if it were the app's. */
+static int check_targets(
+    const char *key, json_t *targets, const struct node_settings *s, struct err *e)
+{
+	const json_int_t own[] = {s->admin_port, s->agent_port, s->status_port, s->prometheus_port};
+	json_t *target;
+	size_t i;
+
+	json_array_foreach (targets, i, target)
+		for (unsigned k = 0; k < 4; k++)
+			if (json_integer_value(json_object_get(target, "port")) == own[k])
+				return err_set(e, ERR_INVALID, "%s: port %lld is Envoy's own", key,
+				    (long long)own[k]);
+	return 0;
+}
+
+/* The app would be there first, or never. */
+static int check_status_port(const struct env *n, struct err *e)
+{
+	const char *text = json_string_value(json_object_get(n->metadata, "POD_PORTS"));
+	json_t *ports = text ? json_loads(text, 0, NULL) : NULL, *port;
+	int rc = 0;
+	size_t i;
+
+	json_array_foreach (ports, i, port) {
+		const char *protocol = json_string_value(json_object_get(port, "protocol"));
+
+		if (json_integer_value(json_object_get(port, "containerPort")) ==
+			n->settings.agent_port &&
+		    n->settings.agent_port && (!protocol || !strcmp(protocol, "TCP")))
+			rc = err_set(e, ERR_INVALID,
+			    "PROXY_CONFIG.statusPort: %u is a container's port, too, in "
+			    "ISTIO_META_POD_PORTS",
+			    n->settings.agent_port);
+	}
+	json_decref(ports);
+	return rc;
+}
+
+static int check_together(const struct env *n, struct err *e)
+{
+	const struct node_settings *s = &n->settings;
+
+	if (check_ports(s, e) || check_targets("ISTIO_KUBE_APP_PROBERS", s->probers, s, e) ||
+	    check_targets("ISTIO_PROMETHEUS_ANNOTATIONS", s->scrapes, s, e))
+		return -1;
+	return check_status_port(n, e);
+}
+
 static void set_defaults(struct env *n, const struct node_context *c)
 {
 	int64_t day = 24LL * 3600, ttl = day < c->ttl_max_s ? day : c->ttl_max_s;
@@ -329,8 +379,12 @@ static void set_defaults(struct env *n, const struct node_context *c)
 		.status_port = 15021,
 		.prometheus_port = 15090,
 		.concurrency = -1,
-		.drain_s = 45,
-		.dns_timeout_ms = 5000},
+		.drain_ms = 45000,
+		.dns_timeout_ms = 5000,
+		.termination_drain_ms = 5000,
+		.minimum_drain_ms = 5000,
+		.merge_envoy_stats = true,
+		.stats_compression = true},
 	    .metadata = json_object(),
 	    .leftovers = json_pack("{s:[], s:[]}", "ignored", "unsupported"),
 	};
@@ -348,11 +402,13 @@ static int read_all(struct node_reader *r, struct err *e)
 		return -1;
 	n->proxy_config = proxy_config_read(
 	    json_string_value(json_object_get(env, "PROXY_CONFIG")), n->annotations, e);
-	if (!n->proxy_config || choose_plane(r, e) || !(env = effective_env(n, r->pod, e)))
+	if (!n->proxy_config || choose_plane(r, e) ||
+	    !(n->settings.stats = stats_asked_read(n->proxy_config, n->annotations, e)) ||
+	    !(env = effective_env(n, r->pod, e)))
 		return -1;
 	rc = read_named(r, "PROXY_CONFIG.", n->proxy_config, e) ||
 		     read_named(r, "annotation ", n->annotations, e) || read_env(r, env, e) ||
-		     check_ports(&n->settings, e)
+		     check_together(n, e)
 		 ? -1
 		 : 0;
 	choose_key(n, env);
@@ -379,5 +435,8 @@ void env_clear(struct env *n)
 	json_decref(n->annotations);
 	json_decref(n->proxy_config);
 	json_decref(n->leftovers);
+	json_decref(n->settings.probers);
+	json_decref(n->settings.scrapes);
+	json_decref(n->settings.stats);
 	*n = (struct env){0};
 }

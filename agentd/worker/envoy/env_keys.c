@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "common/nearest.h"
 #include "duration.h"
+#include "targets.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>
@@ -75,6 +76,18 @@ static int read_unsupported(struct node_reader *r, const struct env_key *row, co
 	(void)e;
 	if (!row->allowed || strcmp(row->allowed, value) != 0)
 		list(r->out->unsupported, key);
+	return 0;
+}
+
+/* Read by stats_asked.c, but for one of its fields. */
+static int read_stats_matcher(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	const json_t *matcher = json_object_get(r->out->proxy_config, "proxyStatsMatcher");
+
+	(void)row, (void)key, (void)value, (void)e;
+	if (json_array_size(json_object_get(matcher, "inclusionRegexps")))
+		list(r->out->unsupported, "PROXY_CONFIG.proxyStatsMatcher.inclusionRegexps");
 	return 0;
 }
 
@@ -228,6 +241,7 @@ static int read_ttl(struct node_reader *r, const struct env_key *row, const char
 	return 0;
 }
 
+/* In milliseconds. */
 static int read_drain(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
@@ -235,8 +249,7 @@ static int read_drain(struct node_reader *r, const struct env_key *row, const ch
 
 	if (!duration_parse(value, &ms) || ms > DRAIN_MAX_S * 1000LL)
 		return env_refuse(key, value, "0s to 3600s", e);
-	if (row->at == NODE_DRAIN_S)
-		r->out->settings.drain_s = ms / 1000;
+	*(int64_t *)((char *)&r->out->settings + row->at) = ms;
 	return 0;
 }
 
@@ -366,6 +379,30 @@ json_t *env_parse_object(const char *key, const char *value, struct err *e)
 	return NULL;
 }
 
+static int read_probers(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	json_t *document = env_parse_object(key, value, e);
+
+	(void)row;
+	if (document)
+		r->out->settings.probers = targets_probers(key, document, e);
+	json_decref(document);
+	return r->out->settings.probers ? 0 : -1;
+}
+
+static int read_scrapes(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	json_t *document = env_parse_object(key, value, e);
+
+	(void)row;
+	if (document)
+		r->out->settings.scrapes = targets_scrapes(key, document, e);
+	json_decref(document);
+	return r->out->settings.scrapes ? 0 : -1;
+}
+
 static int read_metajson(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
@@ -455,8 +492,9 @@ static const struct env_key rows[] = {
     ROW("PKCS8_KEY", bool, .at = SETTING(key.pkcs8)),
     ROW("annotation agentd.node.mesh/scope", scope, .allowed = "service-account|pod"),
     ROW("DNS_FORWARD_TIMEOUT", dns_timeout),
-    ROW("PROXY_CONFIG.drainDuration", drain, .at = NODE_DRAIN_S),
-    ROW("PROXY_CONFIG.terminationDrainDuration", drain, .at = NODE_DRAIN_UNUSED),
+    ROW("PROXY_CONFIG.drainDuration", drain, .at = SETTING(drain_ms)),
+    ROW("PROXY_CONFIG.terminationDrainDuration", drain, .at = SETTING(termination_drain_ms)),
+    ROW("MINIMUM_DRAIN_DURATION", drain, .at = SETTING(minimum_drain_ms)),
     ROW("PROXY_CONFIG.concurrency", int, .at = SETTING(concurrency), .max = CONCURRENCY_MAX),
     ROW("ISTIO_CPU_LIMIT", cpu_limit, .max = 65535),
 
@@ -469,6 +507,15 @@ static const struct env_key rows[] = {
     /* switches */
     ROW("ISTIO_DELTA_XDS", bool, .at = SETTING(delta_xds)),
     ROW("ISTIO_DUAL_STACK", bool, .at = SETTING(dual_stack)),
+    ROW("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", bool, .at = SETTING(exit_on_zero)),
+    ROW("PILOT_AGENT_MERGE_ENVOY_STATS", bool, .at = SETTING(merge_envoy_stats)),
+    ROW("METRICS_LOCALHOST_ACCESS_ONLY", bool, .at = SETTING(metrics_local_only)),
+    ROW("REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", bool, .at = SETTING(probe_loopback)),
+    ROW("PROXY_CONFIG.statsCompression", bool, .at = SETTING(stats_compression)),
+
+    /* what of the pod is asked on its status port */
+    ROW("ISTIO_KUBE_APP_PROBERS", probers, .lines = true),
+    ROW("ISTIO_PROMETHEUS_ANNOTATIONS", scrapes, .lines = true),
 
     /* not yet supported, unless it is what happens anyway */
     ROW("PROV_CERT", unsupported, .allowed = ""),
@@ -481,37 +528,34 @@ static const struct env_key rows[] = {
     ROW("HOST_IP", unsupported),
     ROW("DNS_PROXY_ADDR", unsupported),
     ROW("DNS_FORWARD_PARALLEL", unsupported),
-    ROW("MINIMUM_DRAIN_DURATION", unsupported),
-    ROW("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", unsupported, .allowed = "false"),
     ROW("ENVOY_SECURE_METRICS_PORT", unsupported, .allowed = "0"),
     ROW("ENVOY_SECURE_MERGED_METRICS_PORT", unsupported, .allowed = "0"),
     ROW("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", unsupported, .allowed = "false"),
     ROW("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", unsupported, .allowed = "true"),
     ROW("PEER_METADATA_DISCOVERY", unsupported, .allowed = "false"),
-    ROW("METRICS_LOCALHOST_ACCESS_ONLY", unsupported, .allowed = "false"),
     ROW("LOAD_STATS_CONFIG_JSON", unsupported, .lines = true),
-    ROW("ISTIO_KUBE_APP_PROBERS", unsupported, .lines = true),
-    ROW("ISTIO_PROMETHEUS_ANNOTATIONS", unsupported, .lines = true),
     ROW("PROXY_CONFIG.statsdUdpAddress", unsupported),
     ROW("PROXY_CONFIG.tracing", unsupported),
     ROW("PROXY_CONFIG.tracingServiceName", unsupported),
     ROW("PROXY_CONFIG.envoyAccessLogService", unsupported),
     ROW("PROXY_CONFIG.envoyMetricsService", unsupported),
-    ROW("PROXY_CONFIG.extraStatTags", unsupported),
-    ROW("PROXY_CONFIG.proxyStatsMatcher", unsupported),
     ROW("PROXY_CONFIG.readinessProbe", unsupported),
     ROW("PROXY_CONFIG.runtimeValues", unsupported),
     ROW("PROXY_CONFIG.fileFlushInterval", unsupported),
     ROW("PROXY_CONFIG.fileFlushMinSizeKb", unsupported),
-    ROW("PROXY_CONFIG.statsCompression", unsupported),
     ROW("PROXY_CONFIG.connectionSettings", unsupported),
-    ROW("annotation sidecar.istio.io/statsInclusionPrefixes", unsupported),
-    ROW("annotation sidecar.istio.io/statsInclusionSuffixes", unsupported),
     ROW("annotation sidecar.istio.io/statsInclusionRegexps", unsupported),
-    ROW("annotation sidecar.istio.io/extraStatTags", unsupported),
-    ROW("annotation sidecar.istio.io/statsHistogramBuckets", unsupported),
-    ROW("annotation sidecar.istio.io/statsFlushInterval", unsupported),
-    ROW("annotation sidecar.istio.io/statsEvictionInterval", unsupported),
+
+    /* statistics: stats_asked.c reads and checks them */
+    ROW("PROXY_CONFIG.proxyStatsMatcher", stats_matcher),
+    ROW("PROXY_CONFIG.proxyStatsMatcher.inclusionRegexps", unsupported),
+    ROW("PROXY_CONFIG.extraStatTags", used),
+    ROW("annotation sidecar.istio.io/statsInclusionPrefixes", used),
+    ROW("annotation sidecar.istio.io/statsInclusionSuffixes", used),
+    ROW("annotation sidecar.istio.io/extraStatTags", used),
+    ROW("annotation sidecar.istio.io/statsHistogramBuckets", used),
+    ROW("annotation sidecar.istio.io/statsFlushInterval", used),
+    ROW("annotation sidecar.istio.io/statsEvictionInterval", used),
 
     /* traffic: redirect/ reads and checks them */
     ROW("annotation traffic.sidecar.istio.io/*", used),

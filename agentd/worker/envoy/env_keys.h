@@ -23,8 +23,6 @@ struct env_key {
 	bool lines; /* the value is JSON or YAML and may have line breaks */
 };
 
-enum { NODE_DRAIN_UNUSED, NODE_DRAIN_S }; /* `at` of a drain duration */
-
 /* Keys of the environment by their name, fields of ProxyConfig as "PROXY_CONFIG.field", annotations
  * as "annotation name".  NULL: unknown. */
 const struct env_key *env_key_find(const char *key);

@@ -245,6 +245,7 @@ static json_t *metadata(const struct node *n)
 	set_text(m, "DNS_CAPTURE", n->dns_captured ? "true" : NULL);
 	set_text(m, "METADATA_DISCOVERY", "false");
 	/* What the pod's command line and bootstrap say. */
+	set_text(m, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", s->exit_on_zero ? "true" : NULL);
 	set_text(m, "ENVOY_SKIP_DEPRECATED_LOGS", "true");
 	set_text(m, "WORKLOAD_IDENTITY_SOCKET_FILE", "socket");
 	return m;

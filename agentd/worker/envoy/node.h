@@ -40,8 +40,15 @@ struct node_settings {
 	/* 15000, 15020, 15021, 15090; 0 (not the admin's): there is none */
 	unsigned admin_port, agent_port, status_port, prometheus_port;
 	int concurrency;        /* -1: unset; 0: all cores */
-	int64_t drain_s;        /* drainDuration */
+	int64_t drain_ms;       /* drainDuration */
 	int64_t dns_timeout_ms; /* DNS_FORWARD_TIMEOUT */
+	/* terminationDrainDuration; MINIMUM_DRAIN_DURATION with EXIT_ON_ZERO_ACTIVE_CONNECTIONS */
+	int64_t termination_drain_ms, minimum_drain_ms;
+	bool exit_on_zero;
+	bool merge_envoy_stats, metrics_local_only, stats_compression;
+	bool probe_loopback;       /* probers ask the loopback: the mesh is in mode LOCALHOST */
+	json_t *probers, *scrapes; /* as targets.h says; NULL: none were declared */
+	json_t *stats;             /* as stats_asked.h says */
 };
 
 /* Copies what it keeps of `p`; the strings of `c` and its planes outlive the node. */

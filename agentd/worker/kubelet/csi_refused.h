@@ -1,19 +1,28 @@
 /* csi_refused.h - volumes that the kubelet was refused, with the reason: it alone knows of them,
  * and asks again, two minutes later at most.
  *
- * An entry goes when the volume is asked for again or unpublished, and when nobody asked for five
- * minutes: the kubelet forgets what was refused for good.
+ * An entry goes when the volume is asked for again or unpublished; when the kubelet has removed the
+ * pod's directory, which it does some seconds after the pod is gone, for it does not unpublish what
+ * was refused for good (kubelet-csi.md 3a, 5); and when nobody asked for five minutes: a pod that
+ * has failed keeps its directory, and is asked for no more.
  */
 #pragma once
 #include "csi_request.h"
 #include "worker/base/loop.h"
 
-struct csi_refused; /* a list; NULL: empty */
+struct link;
+struct csi_refused;
+
+/* Embed it zeroed, with `loop` and `link`. */
+struct csi_refusals {
+	struct loop *loop;
+	struct link *link;
+	struct csi_refused *list;
+};
 
 /* The oldest of too many goes. */
-void csi_refused_add(
-    struct csi_refused **list, struct loop *l, const struct csi_publish *p, const char *why);
-void csi_refused_drop(struct csi_refused **list, const struct uuid *pod);
+void csi_refused_add(struct csi_refusals *all, const struct csi_publish *p, const char *why);
+void csi_refused_drop(struct csi_refusals *all, const struct uuid *pod);
 /* Adds {uid, volume, pod, problem} for each. */
-void csi_refused_dump(struct csi_refused **list, struct loop *l, json_t *to);
-void csi_refused_clear(struct csi_refused **list);
+void csi_refused_dump(struct csi_refusals *all, json_t *to);
+void csi_refused_clear(struct csi_refusals *all);

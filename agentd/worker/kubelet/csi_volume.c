@@ -157,7 +157,7 @@ static void fail(struct csi_volume *v, enum rpc_status status, const char *why)
 
 	snprintf(text, sizeof(text), "%s", why); /* it may be the pod's */
 	if (w->calls)
-		csi_refused_add(&v->all->refused, v->all->o.loop,
+		csi_refused_add(&v->all->refused,
 		    &(struct csi_publish){.target = v->target, .spec = *csi_volume_pod(v)}, text);
 	remove_pod(v);
 	csi_refuse_all(w, status, text);
@@ -423,7 +423,7 @@ static void publish_first(struct csi_volumes *all, struct csi_call *c, const str
 			volume_free(v);
 	}
 	if (rc) {
-		csi_refused_add(&all->refused, all->o.loop, q, e.msg);
+		csi_refused_add(&all->refused, q, e.msg);
 		csi_refuse(c, csi_status_of(&e), e.msg);
 		return;
 	}
@@ -551,6 +551,7 @@ struct csi_volumes *csi_volumes_new(const struct csi_volumes_options *o)
 	struct csi_volumes *all = mem_zalloc(sizeof(*all));
 
 	all->o = *o;
+	all->refused = (struct csi_refusals){.loop = o->loop, .link = o->link};
 	all->source = (struct pod_source){.name = "csi", .progress = on_progress, .ctx = all};
 	all->metrics.volumes = metric_gauge("agentd_volumes", "CSI volumes of this node's pods.");
 	all->metrics.seconds = metric_counter("agentd_publish_seconds_sum",

@@ -38,7 +38,7 @@ struct csi_volumes {
 	struct csi_volumes_options o;
 	struct pod_source source;
 	struct csi_volume *volumes; /* by pod */
-	struct csi_refused *refused;
+	struct csi_refusals refused;
 	struct loop_timer silence;
 	bool silent;
 	struct log_budget log;

@@ -107,7 +107,7 @@ json_t *csi_volumes_waiting(struct csi_volumes *all)
 		    json_pack("{s:s, s:s, s:s}", "uid", uid, "volume", v->target.volume, "problem",
 			v->problem.code ? v->problem.msg : "waits for the kubelet's next publish"));
 	}
-	csi_refused_dump(&all->refused, all->o.loop, list);
+	csi_refused_dump(&all->refused, list);
 	return list;
 }
 
@@ -123,7 +123,7 @@ void csi_volumes_measure(struct csi_volumes *all)
 		metric_labels(label, sizeof(label), "state", states[i], NULL);
 		metric_set(all->metrics.volumes, label, count_of(all, states[i]));
 	}
-	csi_refused_dump(&all->refused, all->o.loop, refused);
+	csi_refused_dump(&all->refused, refused);
 	metric_set(all->metrics.volumes, "state=\"refused\"", (double)json_array_size(refused));
 	json_decref(refused);
 	metric_set(all->metrics.alarm, "alarm=\"no_republish\"", all->silent);

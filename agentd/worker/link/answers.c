@@ -101,5 +101,6 @@ const link_answer_taker link_answers[LINK_OP_END] = {
     [LINK_CSI_REGISTERED] = take_done,
     [LINK_LOG] = take_done,
     [LINK_HOLDS] = take_done,
+    [LINK_REDIRECT_NAMES] = take_done,
     [LINK_REDIRECT_SHUT] = take_done,
 };

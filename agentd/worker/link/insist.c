@@ -16,12 +16,15 @@
 
 LOG_SCOPE("link");
 
+enum { BUSY_MS = 10000 };
+
 struct link_insisted {
 	struct link_insistence *of;
 	struct link_request req;
 	struct link_call *call; /* NULL: it waits */
 	struct back_off again;
 	struct err why; /* code 0: not refused yet */
+	int64_t since_ms; /* of the first refusal */
 	struct link_insisted *prev, *next;
 };
 
@@ -45,6 +48,13 @@ static void drop(struct link_insisted *i)
 	free(i);
 }
 
+/* The pod's containers end, or its manifest has not gone yet: most of these are over at the next
+ * try. */
+static bool is_no_problem_yet(const struct link_insisted *i)
+{
+	return i->why.code == EBUSY && loop_uptime_ms(i->of->loop) - i->since_ms < BUSY_MS;
+}
+
 /* What stands in its way does not go by itself. */
 static bool is_final(const struct err *e)
 {
@@ -57,8 +67,10 @@ static void note(struct link_insisted *i, const struct err *e)
 	char uid[UUID_TEXT_SIZE];
 
 	uuid_format(&i->req.uid, uid);
+	if (!i->why.code)
+		i->since_ms = loop_uptime_ms(i->of->loop);
 	if (strcmp(i->why.msg, e->msg) != 0)
-		log_warn(row->whose == LINK_NO_POD ? NULL : uid,
+		log_at(e->code == EBUSY ? LOG_INFO : LOG_WARN, row->whose == LINK_NO_POD ? NULL : uid,
 		    is_final(e) ? "the broker refused to %s: %s"
 				: "the broker refused to %s: %s; tried again until it is done",
 		    row->refused, e->msg);
@@ -114,7 +126,7 @@ unsigned link_insists(struct link *p, struct err *why)
 	unsigned n = 0;
 
 	DL_FOREACH (link_insistence(p)->list, i) {
-		if (!i->why.code)
+		if (!i->why.code || is_no_problem_yet(i))
 			continue;
 		n++;
 		*why = i->why;

@@ -7,6 +7,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/rules.h"
+#include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "link_internal.h"
 #include "memfd.h"
@@ -41,10 +42,20 @@ void link_redirect_del(
 	    p, slot, &(struct link_request){.op = LINK_REDIRECT_DEL, .uid = *pod}, -1, done, ctx);
 }
 
+void link_redirect_names(struct link *p, struct link_call **slot,
+    const struct redirect_names_told *names, link_done done, void *ctx)
+{
+	struct link_call *c =
+	    link_call_new(p, slot, &(struct link_request){.op = LINK_REDIRECT_NAMES}, ctx);
+
+	c->done = done;
+	send_with(c, names, sizeof(*names));
+}
+
 void link_redirect_shut(struct link *p, const struct uuid *pod)
 {
-	link_ask(p, NULL, &(struct link_request){.op = LINK_REDIRECT_SHUT, .uid = *pod}, -1, NULL,
-	    NULL);
+	link_ask(
+	    p, NULL, &(struct link_request){.op = LINK_REDIRECT_SHUT, .uid = *pod}, -1, NULL, NULL);
 }
 
 void link_redirect_explain(struct link *p, struct link_call **slot, const struct uuid *pod,

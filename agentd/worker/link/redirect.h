@@ -4,6 +4,7 @@
 #include "link.h"
 
 struct redirect_counters;
+struct redirect_names_told;
 struct redirect_question;
 struct redirect_rules;
 /* `index` - 1 is the pod's row of the counters, `baseline` its first values (valid during the
@@ -17,6 +18,9 @@ void link_redirect_set(struct link *p, struct link_call **slot, const struct uui
 /* It goes its own ways.  Refused: it stays redirected, and `done` says why. */
 void link_redirect_del(
     struct link *p, struct link_call **slot, const struct uuid *pod, link_done done, void *ctx);
+/* The names that istiod told all pods of the node, for when nobody answers their DNS. */
+void link_redirect_names(struct link *p, struct link_call **slot,
+    const struct redirect_names_told *names, link_done done, void *ctx);
 /* It is strict, and nobody can ask for its rules: nothing goes in or out.  A refusal is logged. */
 void link_redirect_shut(struct link *p, const struct uuid *pod);
 typedef void (*link_explained)(void *ctx, const struct err *e, unsigned verdict);

@@ -298,8 +298,8 @@ static json_t *dump_redirect(const struct pod_redirect *r)
 	auto_free char *problem = problem_of(r);
 	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
 	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
-	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "why_not",
-	    problem, "redirected", 0, "passed", 0, "dropped", 0);
+	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "why_not", problem,
+	    "redirected", 0, "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
 
 	json_object_set(o, "probe_ports", r->probe_ports);

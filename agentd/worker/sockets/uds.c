@@ -305,7 +305,7 @@ static void on_accepted(void *ctx, int fd)
 	if (why_not)
 		refuse(u, fd, &peer, NETNS, why_not);
 	else if (ours && !admit(u, fd, &peer))
-		return;
+		accept_pause(s->accept); /* its next ones cost others nothing meanwhile */
 	else if (needs_no_look(s, &peer))
 		serve(u, fd, &peer);
 	else

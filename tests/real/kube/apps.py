@@ -44,6 +44,20 @@ def pod(name, script='exec sleep infinity', **more):
     return {'apiVersion': 'v1', 'kind': 'Pod', **made, 'metadata': {**_meta(name), **made['metadata']}}
 
 
+def light(name, replicas):
+    """Pods that agentd serves as any other, and in which no Envoy is: those cost 50 MB each."""
+    volume = {'name': 'agentd', 'csi': {'driver': 'agentd.node.mesh', 'readOnly': True}}
+    made = workload('Deployment', name, replicas=replicas, annotations={'sidecar.istio.io/inject': 'false'})
+    mounts = [{'name': 'agentd', 'mountPath': '/etc/istio/proxy', 'readOnly': True}]
+    made['spec']['template']['spec'].update(volumes=[volume], containers=[container(volumeMounts=mounts)])
+    return made
+
+
+def into(space, *objects):
+    """The same in another namespace."""
+    return [{**o, 'metadata': {**o['metadata'], 'namespace': space}} for o in objects]
+
+
 def workload(kind, name, script='exec sleep infinity', replicas=1, annotations=None, **more):
     return {'apiVersion': 'apps/v1', 'kind': kind, 'metadata': _meta(name), 'spec': {
         'replicas': replicas, 'selector': {'matchLabels': {'app': name}}, **more,

@@ -90,9 +90,13 @@ class Cluster:
         return next(p['metadata']['name'] for p in self.get('pods', namespace=namespace)
                     if p['metadata']['labels'].get('app') == app and 'deletionTimestamp' not in p['metadata'])
 
+    def _daemons(self):
+        """agentd's pods, without those of `helm test`."""
+        return [p['metadata'] for p in self.get('pods', namespace=RELEASE) or []
+                if any(o['kind'] == 'DaemonSet' for o in p['metadata'].get('ownerReferences', []))]
+
     def agentd_pods(self):
-        return [p['metadata']['name'] for p in self.get('pods', namespace=RELEASE)
-                if 'deletionTimestamp' not in p['metadata']]
+        return [p['name'] for p in self._daemons() if 'deletionTimestamp' not in p]
 
     def agentd_pod(self):
         only, = self.agentd_pods()
@@ -117,7 +121,7 @@ class Cluster:
     def left_of(self, uids):
         """Mounts, directories and cgroups of these pods."""
         text = self.node.run('sh', '-c', 'cut -d" " -f5 /proc/self/mountinfo; find /var/lib/kubelet/pods /run/agentd/pods '
-                             '/run/agentd/state -mindepth 1 -maxdepth 1; find /sys/fs/cgroup -type d')
+                             f'/run/agentd/state -mindepth 1 -maxdepth 1; find /sys/fs/cgroup{self.node.below} -type d || :')  # some go meanwhile
         return [line for line in text.splitlines() if any(u in line or u.replace('-', '_') in line for u in uids)]
 
     def redirection(self, pod):
@@ -137,10 +141,10 @@ class Cluster:
         return found
 
     # What is done
-    def ask(self, who='deploy/client', url='http://web.demo/', container='app'):
+    def ask(self, who='deploy/client', url='http://web.demo/', namespace='demo'):
         """The answer; None: there is none."""
         with contextlib.suppress(RuntimeError):
-            return self.exec(who, container, 'timeout', '5', 'wget', '-q', '-O-', url)
+            return self.exec(who, 'app', 'timeout', '5', 'wget', '-q', '-O-', url, namespace=namespace)
 
     def delete(self, *objects):
         for o in objects:
@@ -168,8 +172,8 @@ class Cluster:
         patch = ['-n', RELEASE, 'patch', 'daemonset', 'agentd', '--type=merge', '-p']
         place = '{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":%s}}}}}'
         self.kubectl(*patch, place % '"yes"')
-        wait_for('agentd to be away', lambda: not self.get('pods', namespace=RELEASE))
         try:
+            wait_for('agentd to be away', lambda: not self._daemons())
             yield
         finally:
             self.kubectl(*patch, place % 'null')
@@ -180,12 +184,31 @@ class Cluster:
         command, = commands('Upgrade')
         self.script(command.splitlines()[0].replace('--set image.tag=$(cat VERSION)', shlex.join(more)))
 
+    def tag(self, image, name):
+        self.node.run('ctr', '-n', 'k8s.io', 'images', 'tag', image, name)
+
     def next_tag(self):
         """The same image under another name, as a new release's would be."""
-        name = images.AGENTD.rpartition(':')[0]
         self._releases += 1
-        self.node.run('ctr', '-n', 'k8s.io', 'images', 'tag', images.AGENTD, f'{name}:next{self._releases}')
+        self.tag(images.AGENTD, f'{images.AGENTD.rpartition(":")[0]}:next{self._releases}')
         return f'next{self._releases}'
+
+    def install_before(self):
+        """The agentd of an earlier commit with its own chart; for some seconds there is none."""
+        self.helm('upgrade', 'agentd', images.BEFORE / 'chart', '-n', RELEASE, '--reset-then-reuse-values', '--set',
+                  'image.tag=before,updateStrategy.rollingUpdate.maxSurge=0,updateStrategy.rollingUpdate.maxUnavailable=1')
+        self.rolled_out('daemonset/agentd', RELEASE)
+
+    @contextlib.contextmanager
+    def upgraded(self, *values):
+        """agentd with other values for the block."""
+        self.helm_upgrade(*values)
+        self.rolled_out('daemonset/agentd', RELEASE)
+        try:
+            yield
+        finally:
+            self.helm('rollback', 'agentd', '-n', RELEASE)
+            self.rolled_out('daemonset/agentd', RELEASE)
 
     # Waiting
     def wait_up(self, patience_s=120):
@@ -232,6 +255,8 @@ class Cluster:
     def load_images(self):
         for reference, archive in images.make():
             self.node.run('ctr', '-n', 'k8s.io', 'images', 'import', '--base-name', reference.rpartition(':')[0], archive)
+            if reference == images.AGENTD_BEFORE:  # its version may be the same one
+                self.tag(f'{reference.rpartition(":")[0]}:{images.version_before()}', reference)
 
     def install_istio(self):
         self.values = self.node.dir / 'istiod.yaml'
@@ -241,6 +266,18 @@ class Cluster:
         self.helm('install', 'istio-base', f'{top}/base', '-n', 'istio-system')
         self.helm('install', 'istiod', f'{top}/istio-control/istio-discovery', '-n', 'istio-system', '-f', self.values)
         self.rolled_out('deployment/istiod', 'istio-system')
+
+    @contextlib.contextmanager
+    def second_istiod(self, revision):
+        """Of a revision of its own, with the template that the first one has."""
+        name = f'istiod-{revision}'
+        self.helm('install', name, f'{charts()}/istio-control/istio-discovery', '-n', 'istio-system', '-f', self.values,
+                  '-f', self.node.dir / 'agentd-injection.yaml', '--set', f'revision={revision}')
+        try:
+            self.rolled_out(f'deployment/{name}', 'istio-system')
+            yield f'{name}.istio-system.svc:15012'
+        finally:
+            self.helm('uninstall', name, '-n', 'istio-system', '--wait')
 
     def install_agentd(self):
         """Word for word, but for what is this cluster's: where Istio's chart lies, and a kubelet's --cgroup-root."""

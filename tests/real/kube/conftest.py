@@ -14,16 +14,12 @@ from .cluster import Cluster
 from .node import Node
 
 FAILED = TOP / 'build' / 'failed' / 'real'
-KINDS = os.environ.get('KUBE_NODES', 'container whole').split()
+KINDS = os.environ.get('KUBE_NODES', 'container whole systemd').split()
 
 
 def pytest_configure(config):
     if os.geteuid() != 0:
         pytest.exit('a node makes namespaces and cgroups: root is needed', 2)
-
-
-def _all_chosen(config):
-    return not config.option.keyword and set(KINDS) == set(summary.KINDS) and config.args == ['tests/real/kube']
 
 
 @pytest.fixture(scope='session')
@@ -36,7 +32,7 @@ def this_run():
 def cluster(this_run, request):
     """A node that is up, with Istio's charts and ours installed."""
     root, cgroup = this_run
-    node = Node(root, cgroup, whole_tree=request.param == 'whole')
+    node = Node(root, cgroup, request.param)
     made = Cluster(node)
     try:
         node.boot()
@@ -57,8 +53,8 @@ def cluster(this_run, request):
 def pytest_runtest_makereport(item, call):
     report = yield
     summary.add(report)
-    if report.when == 'teardown' and _all_chosen(item.config):
-        summary.write()  # after each case: a run that is cut off says so by what is missing
+    if report.when == 'teardown' and not item.config.option.keyword:
+        summary.keep()  # after each case: a run that is cut off says so by what is missing
     if report.failed and 'cluster' in getattr(item, 'funcargs', {}):
         keep(item.funcargs['cluster'], item.name, report.longreprtext)
     return report
@@ -72,7 +68,7 @@ def keep(cluster, name, why):
     (folder / 'why.txt').write_text(why)
     for log in cluster.node.logs():
         shutil.copy(log, folder)
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):  # a pod's log may go meanwhile
         shutil.copytree(cluster.node.disk / 'var/log/pods', folder / 'pods')
     for page, ask in {'pods': lambda: cluster.kubectl('describe', 'pods', '-A'),
                       'status': lambda: cluster.agentctl('status'), 'redirect': lambda: cluster.agentctl('redirect'),

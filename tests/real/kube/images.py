@@ -1,11 +1,14 @@
 """The images of a node, made of files of this machine, with the module that makes agentd's own."""
 import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import yaml
 
 from tests.e2e.pod import envoy_binary
 from tests.e2e.run import TOP, sh
@@ -19,9 +22,11 @@ HERE = Path(__file__).parent
 ISTIO = TOP / 'build' / 'real' / 'istio'
 KEPT = TOP / 'build' / 'real' / 'images'
 VERSION = (TOP / 'VERSION').read_text().strip()
+BEFORE = TOP / 'build' / 'real' / 'before'
 ISTIO_VERSION = '1.29.1'
 APP, PROXY, PILOT, AGENTD = ('registry.example/app:1', f'docker.io/istio/proxyv2:{ISTIO_VERSION}',
                              f'docker.io/istio/pilot:{ISTIO_VERSION}', f'registry.example/agentd:{VERSION}')
+AGENTD_BEFORE = 'registry.example/agentd:before'
 EPOCH = 1700000000
 CREATED = '2023-11-14T22:13:20Z'
 APPLETS = 'sh', 'wget', 'httpd', 'sleep', 'cat', 'nslookup', 'nc', 'id', 'ls', 'echo', 'env', 'rm', 'touch', 'timeout'
@@ -60,10 +65,12 @@ def _archive(reference, entries, **settings):
     if not path.exists():
         KEPT.mkdir(parents=True, exist_ok=True)
         for old in KEPT.glob(f'{name}-*'):
-            old.unlink()
+            old.unlink(missing_ok=True)
         layout = Layout(EPOCH)
         image = layout.image('amd64', entries, settings, CREATED)
-        path.write_bytes(layout.archive([image], reference.rpartition(':')[2], {}))
+        new = path.with_name(f'.{path.name}.{os.getpid()}')  # another kind of node may be about it, too
+        new.write_bytes(layout.archive([image], reference.rpartition(':')[2], {}))
+        new.rename(path)
     return reference, path
 
 
@@ -71,6 +78,10 @@ def _pause():
     with tempfile.TemporaryDirectory() as folder:
         sh('cc', '-O2', '-static', '-o', f'{folder}/pause', HERE / 'pause.c')
         return _files({'pause': f'{folder}/pause'})
+
+
+def version_before():
+    return yaml.safe_load((BEFORE / 'chart' / 'Chart.yaml').read_text())['appVersion']
 
 
 def make():
@@ -83,4 +94,5 @@ def make():
         Entrypoint=['/usr/local/bin/pilot-agent'], User='1337:1337')
     yield _archive(PILOT, [*_etc(), *_files({'usr/local/bin/pilot-discovery': ISTIO / 'pilot-discovery'})],
                    Entrypoint=['/usr/local/bin/pilot-discovery'], User='1337:1337')
+    yield AGENTD_BEFORE, BEFORE / 'image.oci.tar'
     yield AGENTD, TOP / 'build' / 'image' / f'agentd-{VERSION}.oci.tar'

@@ -1,11 +1,13 @@
 """A Kubernetes node in namespaces and cgroups of its own: etcd, the control plane, containerd, the kubelet.
 
-Its disk is a folder, so it can be booted again: whatever ran is gone then, the disk is as it was.  There are two kinds.
-One has a cgroup namespace, as kind's nodes have: its tree's root is far from the machine's; it is dual stack.
-The other sees the whole tree, its kubelet has a --cgroup-root, and all of it is IPv4.
+Its disk is a folder, so it can be booted again: whatever ran is gone then, the disk is as it was.  There are three kinds.
+'container' has a cgroup namespace, as kind's nodes have: its tree's root is far from the machine's; it is dual stack.
+'whole' sees the whole tree, its kubelet has a --cgroup-root, and all of it is IPv4.
+'systemd' is like the first one with a systemd as process 1, which makes the cgroups, and with a newer containerd.
 """
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -19,6 +21,7 @@ from .pki import Pki
 
 HERE = Path(__file__).parent
 PROGRAMS = TOP / 'build' / 'real' / 'kubernetes'
+NEWER = TOP / 'build' / 'real' / 'containerd'
 NAME = 'node'
 DNS, SERVER = '10.96.0.10', '10.96.0.1'
 ADDRESS, PODS, SERVICES = '172.20.0.2', '10.244.0.0/16', '10.96.0.0/16'
@@ -47,26 +50,36 @@ class Daemon(Process):
 
 
 class Node:
-    def __init__(self, root, cgroup, whole_tree=False):
-        self.dir, self.whole_tree = root / NAME, whole_tree
+    def __init__(self, root, cgroup, kind='container'):
+        self.dir, self.kind, self.whole_tree = root / NAME, kind, kind == 'whole'
+        self._by_systemd = kind == 'systemd'
         self.disk = self.dir / 'disk'
         self.disk.mkdir(parents=True)
         self.cgroup, self.system = cgroup.path / NAME, _Folder(cgroup.path / NAME / 'system')
-        self.dual_stack = not whole_tree
+        self.dual_stack = not self.whole_tree
         self._addresses, pods, self._services = ([first, *([second] if self.dual_stack else [])] for first, second in (
             (ADDRESS, ADDRESS6), (PODS, PODS6), (SERVICES, SERVICES6)))
         # As the node's processes see it.
-        self.below = '/' + str(self.cgroup.relative_to(cgroup_root())) if whole_tree else ''
+        self.below = '/' + str(self.cgroup.relative_to(cgroup_root())) if self.whole_tree else ''
         self.daemons, self.world = {}, None
         self.pki = Pki(self.dir / 'pki', API, [ADDRESS, SERVER, '127.0.0.1', 'kubernetes.default.svc'])
         self._write('kubelet.yaml', yaml.safe_dump(self._kubelet()))
-        self._write('containerd.toml', _containerd())
+        self._runtime()
         self._write('disk/etc/cni/net.d/10-pods.conflist', json.dumps(_network(pods)))
         self._write('disk/etc/resolv.conf', f'nameserver {DNS}\n')
 
     def _write(self, name, text):
         (self.dir / name).parent.mkdir(parents=True, exist_ok=True)
         (self.dir / name).write_text(text)
+
+    def _runtime(self):
+        """containerd, and the runc that it is to take."""
+        newer = self._by_systemd
+        self.containerd = NEWER / 'containerd' if newer else Path(shutil.which('containerd'))
+        self.runc = NEWER / 'runc' if newer else Path(shutil.which('runc'))
+        self._write('runc', f'#!/bin/sh\nexec env RUNC={self.runc} {HERE / "runc"} "$@"\n')
+        (self.dir / 'runc').chmod(0o755)
+        self._write('containerd.toml', _containerd(self.dir / 'runc', self._by_systemd))
 
     # Processes
     def boot(self, order=DAEMONS):
@@ -75,9 +88,9 @@ class Node:
         log = self.dir / 'world.log'
         log.unlink(missing_ok=True)
         self.world = Process(['setpriv', '--pdeathsig', 'KILL', 'unshare', *namespaces, '--fork', '--kill-child',
-                              HERE / 'world', self.disk, self.below, *(f'{a}/24' for a in self._addresses)], log,
+                              HERE / 'world', self.disk, self.below, 'systemd' if self._by_systemd else '', *(f'{a}/24' for a in self._addresses)], log,
                              _Folder(self.cgroup))
-        wait_for('the node', lambda: log.read_text().endswith('up\n') or self._dead())
+        wait_for('the node', lambda: 'up' in log.read_text().split('\n') or self._dead())
         for name in order:
             self.start(name)
         return self
@@ -146,7 +159,9 @@ class Node:
                 use_service_account_credentials='true')],
             'scheduler': lambda: [PROGRAMS / 'kube-scheduler', *own, *_flags(leader_elect='false')],
             'services': lambda: [sys.executable, '-B', '-m', 'tests.real.kube.services', pki('admin.conf'), DNS],
-            'containerd': lambda: ['containerd', '--config', self.dir / 'containerd.toml'],
+            # Its shim is the first of the path.
+            'containerd': lambda: ['env', f'PATH={self.containerd.parent}:{os.environ["PATH"]}', self.containerd,
+                                   '--config', self.dir / 'containerd.toml'],
             'kubelet': lambda: [PROGRAMS / 'kubelet', *own, *_flags(
                 config=self.dir / 'kubelet.yaml', hostname_override=NAME, 
                 node_ip=','.join(self._addresses))],
@@ -158,7 +173,7 @@ class Node:
             'authentication': {'x509': {'clientCAFile': str(self.pki.ca)}, 'webhook': {'enabled': True}},
             'containerRuntimeEndpoint': 'unix:///run/containerd/containerd.sock',
             'clusterDNS': [DNS], 'clusterDomain': 'cluster.local', 'resolvConf': '/etc/resolv.conf', 'maxPods': 300,
-            'cgroupDriver': 'cgroupfs', 'cgroupsPerQOS': True, 'enforceNodeAllocatable': ['none'],
+            'cgroupDriver': 'systemd' if self._by_systemd else 'cgroupfs', 'cgroupsPerQOS': True, 'enforceNodeAllocatable': ['none'],
             'cgroupRoot': self.below or '/',
             'failSwapOn': False, 'makeIPTablesUtilChains': False, 'protectKernelDefaults': True,
             'evictionHard': {'memory.available': '1%', 'nodefs.available': '1%', 'imagefs.available': '1%'},
@@ -173,7 +188,7 @@ class _Folder:
         self.path = path
 
 
-def _containerd():
+def _containerd(runc, systemd):
     return f'''version = 2
 disabled_plugins = [{", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name in ("aufs", "btrfs", "devmapper", "zfs"))}]
 [plugins."io.containerd.grpc.v1.cri"]
@@ -187,7 +202,8 @@ disabled_plugins = [{", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      BinaryName = "{HERE / 'runc'}"
+      BinaryName = "{runc}"
+      SystemdCgroup = {str(systemd).lower()}
 '''
 
 

@@ -1,5 +1,9 @@
-"""docs/KUBE.md: what a whole run found, written by the run."""
+"""docs/KUBE.md: what a whole run found.  Each kind of node is a run of pytest, which keeps its results in build/real/results/.
+
+python3 -m tests.real.kube.summary   puts them together.
+"""
 import datetime
+import json
 import os
 import platform
 import re
@@ -9,11 +13,14 @@ import time
 from tests.e2e.run import TOP
 
 from . import images, load
+from .node import NEWER
 
 DOC = TOP / 'docs' / 'KUBE.md'
-KINDS = {'container': 'node in a cgroup namespace, dual stack', 'whole': 'node that sees the whole cgroup tree'}
+KEPT = TOP / 'build' / 'real' / 'results'
+KINDS = {'container': 'node in a cgroup namespace, dual stack', 'whole': 'node that sees the whole cgroup tree',
+         'systemd': 'node in a cgroup namespace, dual stack, systemd as process 1 and cgroup driver'}
 BEGAN = time.monotonic()
-_results = {}  # {case: {kind: (outcome, seconds, properties)}}
+_results = {}  # {kind: {case: (outcome, seconds, properties)}}
 
 
 def add(report):
@@ -23,11 +30,18 @@ def add(report):
         return
     name, kind, parameter = found.groups()
     case = name.removeprefix('test_').replace('_', ' ') + (f' ({parameter})' if parameter else '')
-    row = _results.setdefault(case, {})
-    outcome, seconds, properties = row.get(kind, ('passed', 0, []))
+    rows = _results.setdefault(kind, {})
+    outcome, seconds, properties = rows.get(case, ('passed', 0, []))
     if report.outcome != 'passed':
         outcome = report.outcome
-    row[kind] = outcome, seconds + report.duration, properties or report.user_properties
+    rows[case] = outcome, seconds + report.duration, properties or report.user_properties
+
+
+def keep():
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for kind, cases in _results.items():
+        found = {'cases': cases, 'requests': load.totals, 'minutes': (time.monotonic() - BEGAN) / 60}
+        (KEPT / f'{kind}.json').write_text(json.dumps(found))
 
 
 def _commit():
@@ -49,16 +63,23 @@ def _cell(result):
 
 
 def write():
-    asked, failed = load.totals
+    found = {kind: json.loads((KEPT / f'{kind}.json').read_text()) for kind in KINDS if (KEPT / f'{kind}.json').exists()}
+    asked, failed = (sum(of['requests'][i] for of in found.values()) for i in (0, 1))
+    cases = dict.fromkeys(case for of in found.values() for case in of['cases'])
     lines = [
         '# A real node', '',
         f'What `make test-kube` wrote on {datetime.date.today()} at commit {_commit()}: Linux {platform.release()}, '
-        f'{os.cpu_count()} cores, {(time.monotonic() - BEGAN) / 60:.0f} min. Kubernetes 1.36.2 (kubelet, API server, '
-        f'controller manager, scheduler), containerd {_version("containerd", "--version")}, '
-        f'runc {_version("runc", "--version")}, istiod {images.ISTIO_VERSION} with its stock chart and webhook, '
+        f'{os.cpu_count()} cores, all nodes side by side, {max(of["minutes"] for of in found.values()):.0f} min. Kubernetes 1.36.2 '
+        f'(kubelet, API server, controller manager, scheduler), containerd {_version("containerd", "--version")} and '
+        f'runc {_version("runc", "--version")} (on the node with systemd: containerd {_version(NEWER / "containerd", "--version")} '
+        f'and runc {_version(NEWER / "runc", "--version")}), istiod {images.ISTIO_VERSION} with its stock chart and webhook, '
         'Envoys of PyPI.', '',
         f'Requests during restarts, evictions and upgrades: {asked}, of which {failed} failed.', '',
         '| case | ' + ' | '.join(KINDS.values()) + ' |', '|---|' + '---|' * len(KINDS)]
-    for case, row in _results.items():
-        lines.append(f'| {case} | ' + ' | '.join(_cell(row.get(kind)) for kind in KINDS) + ' |')
+    for case in cases:
+        lines.append(f'| {case} | ' + ' | '.join(_cell(found.get(kind, {'cases': {}})['cases'].get(case)) for kind in KINDS) + ' |')
     DOC.write_text('\n'.join([*lines, '']))
+
+
+if __name__ == '__main__':
+    write()

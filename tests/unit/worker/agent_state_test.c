@@ -1,7 +1,7 @@
 /* agent_state_test.c - which stored text goes where: to a cache, away, or nowhere.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
- * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/link.c tests/unit/worker/certs/cert_world.c
+ * LINK: tests/fake/x509.c tests/fake/secrets.c tests/fake/link.c tests/fake/link_redirect.c tests/unit/worker/certs/cert_world.c
  */
 #include "common/mem.h"
 #include "tests/fake/link.h"

@@ -690,8 +690,8 @@ static void a_refused_strict_pod_is_shut(void **state)
 	fake_redirect_reset();
 	manifest(&w, UID_A, "web-0", "redirect: {mode: ebpf, modes: x}\n");
 	assert_int_equal(fake_redirect_shuts(), 1);
-	manifest(&w, UID_A, "web-0",
-	    "redirect: {mode: ebpf, envoy_port: x}\nenv: {SECRET_TTL: 400h}\n");
+	manifest(
+	    &w, UID_A, "web-0", "redirect: {mode: ebpf, envoy_port: x}\nenv: {SECRET_TTL: 400h}\n");
 	assert_int_equal(fake_redirect_shuts(), 2);
 	manifest(&w, UID_B, "web-1", "redirect: {mode: ebpf, policy: permissive, modes: x}\n");
 	manifest(&w, UID_B, "web-1", "redirect: {mode: none}\nenv: {SECRET_TTL: 400h}\n");

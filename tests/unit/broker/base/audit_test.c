@@ -2,6 +2,7 @@
  * LINK: tests/unit/broker/rig.c */
 #include "broker/base/audit.h"
 #include "tests/unit/broker/rig.h"
+#include <poll.h>
 
 struct world {
 	struct broker_audit a;
@@ -48,6 +49,13 @@ static void until(const struct world *w, int looks)
 		broker_loop_turn(w->a.epoll, -1);
 }
 
+static bool is_noticed(const struct broker_audit *a)
+{
+	struct pollfd p = {.fd = a->watch.fd, .events = POLLIN};
+
+	return poll(&p, 1, 0) == 1;
+}
+
 /* What is there at the start is not known. */
 static void test_it_looks_soon_after_it_is_opened(void **state)
 {
@@ -72,6 +80,25 @@ static void test_what_comes_and_goes_is_looked_at(void **state)
 	until(w, 4);
 	rig_shell("rmdir %s", w->dir);
 	until(w, 5);
+}
+
+/* Else a change of ours would cost a look at all that there is. */
+static void test_what_we_do_ourselves_is_no_notice(void **state)
+{
+	struct world *w = *state;
+
+	broker_audit_directory(&w->a, w->dir);
+	until(w, 1);
+	broker_audit_own_begins(&w->a);
+	rig_shell("touch %s/ours", w->dir);
+	broker_audit_own_ends(&w->a);
+	assert_false(is_noticed(&w->a));
+	rig_shell("touch %s/theirs", w->dir);
+	assert_true(is_noticed(&w->a));
+	broker_audit_own_begins(&w->a);
+	rig_shell("rm %s/ours", w->dir);
+	broker_audit_own_ends(&w->a);
+	until(w, 2);
 }
 
 /* However many there are until it looks. */
@@ -120,6 +147,8 @@ static void test_one_that_is_not_open(void **state)
 
 	(void)state;
 	broker_audit_directory(&never, "/tmp");
+	broker_audit_own_begins(&never);
+	broker_audit_own_ends(&never);
 	broker_audit_close(&never);
 	assert_null(never.watch.ready);
 }
@@ -130,6 +159,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(test_it_looks_soon_after_it_is_opened),
 	    TEST(test_what_comes_and_goes_is_looked_at),
+	    TEST(test_what_we_do_ourselves_is_no_notice),
 	    TEST(test_many_notices_are_one_look),
 	    TEST(test_a_storm_does_not_wake_it),
 	    TEST(test_what_is_not_settled_is_looked_at_again),

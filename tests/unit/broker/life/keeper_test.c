@@ -6,6 +6,7 @@
 #include "broker/base/loop.h"
 #include "broker/life/keeper.h"
 #include "common/err.h"
+#include "common/fdpass.h"
 #include "tests/unit/broker/rig.h"
 #include <poll.h>
 #include <signal.h>
@@ -143,6 +144,20 @@ static void check_config(void)
 		_exit(91);
 }
 
+static void shut_csi_sock(void)
+{
+	struct link_packet p = {.what = 0};
+	struct fdpass_got got;
+	int fd = -1;
+
+	while (p.what != LINK_NODE_LISTENER || p.kind != LINK_NODE_CSI) {
+		if (fdpass_receive(LINK_FD, &p, sizeof(p), 0, &got))
+			_exit(92);
+		fd = fdpass_first(&got);
+	}
+	shutdown(fd, SHUT_RDWR);
+}
+
 static void on_asked_to_end(int signal)
 {
 	(void)signal;
@@ -188,6 +203,9 @@ static int worker(const char *acts)
 			break;
 		case 'k':
 			raise(SIGKILL);
+			break;
+		case 'o': /* csi.sock is dead: another worker has to take its successor */
+			shut_csi_sock();
 			break;
 		case 'y':
 			raise(SIGSYS);
@@ -244,7 +262,19 @@ static void on_tick(void *ctx)
 	broker_timer_set(&((struct ads_said *)ctx)->tick, 5);
 }
 
-static int setup(void **state)
+static void with_a_kubelet(struct rig *r)
+{
+	static char kubelet[RIG_PATH];
+
+	rig_stop(r);
+	snprintf(kubelet, sizeof(kubelet), "%s/kubelet", r->top);
+	rig_shell("mkdir -p %s/pods %s/plugins_registry", kubelet, kubelet);
+	r->o.kubelet_root = kubelet;
+	r->o.manifests = NULL;
+	rig_start(r);
+}
+
+static int begin(void **state, bool kubelet)
 {
 	static const struct keeper_events events = {on_ready, on_alive, on_failed};
 	static char config[RIG_PATH], user[] = "4711";
@@ -253,6 +283,8 @@ static int setup(void **state)
 
 	rig_setup(state);
 	t = (struct ads_said){.rig = *state};
+	if (kubelet)
+		with_a_kubelet(t.rig);
 	snprintf(config, sizeof(config), "%s/agentd.yaml", t.rig->top);
 	rig_file(config, "settings");
 	t.rig->o.config = config;
@@ -269,6 +301,16 @@ static int setup(void **state)
 	on_tick(&t);
 	*state = &t;
 	return 0;
+}
+
+static int setup(void **state)
+{
+	return begin(state, false);
+}
+
+static int setup_with_a_kubelet(void **state)
+{
+	return begin(state, true);
 }
 
 static int teardown(void **state)
@@ -408,6 +450,21 @@ static void test_who_held_the_memory_waits(void **state)
 	assert_int_equal(t->failed, 0);
 }
 
+/* A worker that we end through no fault of its own counts as one that somebody killed: the third
+ * comes a second after the second.  One that broke a rule would make the tenth wait for 25 s. */
+static void test_an_outdated_worker_is_no_crash_loop(void **state)
+{
+	struct ads_said *t = *state;
+	int64_t began;
+
+	start(t, "ros", false);
+	turn_until(t, &t->ready, 2);
+	began = now_ms();
+	turn_until(t, &t->ready, 4);
+	assert_in_range(now_ms() - began, 2000, 8000);
+	assert_int_equal(t->failed, 0);
+}
+
 /* Half a period of silence; a worker that answers is left alone, and vouched for. */
 static void test_a_silent_worker_is_replaced(void **state)
 {
@@ -481,6 +538,8 @@ int main(int argc, char **argv)
 	    T(test_an_end_that_is_not_heeded),
 	    T(test_an_end_that_takes_its_time),
 	    T(test_who_held_the_memory_waits),
+	    cmocka_unit_test_setup_teardown(
+		test_an_outdated_worker_is_no_crash_loop, setup_with_a_kubelet, teardown),
 	    T(test_a_silent_worker_is_replaced),
 	    T(test_who_stood_still_blames_nobody),
 	    T(test_an_answer_counts_once),

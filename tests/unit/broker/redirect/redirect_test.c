@@ -6,10 +6,11 @@
 #include "broker/redirect/table.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "tests/unit/broker/bpf.h"
 
-enum { OF_NODE = 11, MAPS = 17 };
+enum { OF_NODE = 11, MAPS = 20 };
 
 static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};
 static const char web_pins[] = "pods/01020300-0000-0000-0000-000000000000";
@@ -226,10 +227,74 @@ static void test_what_is_explained_is_what_the_maps_say(void **state)
 	assert_int_equal(explained(p, q), REDIRECT_TO_OUTBOUND); /* nobody answers it */
 	assert_int_equal(redirect_answer(p->r, &web, dns, true, &p->e), 0);
 	assert_int_equal(explained(p, q), REDIRECT_TO_DNS);
+	assert_int_equal(redirect_answered(p->r, &web, &p->e), 0);
+	/* Nobody answers any more: what comes by TCP could not be judged, so nobody else is asked.
+	 */
+	assert_int_equal(redirect_answer(p->r, &web, dns, false, &p->e), 0);
+	assert_int_equal(explained(p, q), REDIRECT_TO_DNS);
+	q.flow.protocol = IPPROTO_UDP;
+	assert_int_equal(explained(p, q), REDIRECT_PASS_NO_DNS);
 	in.arrival.port = 80;
 	rules.strict = 0;
 	place_set(p, &web, cgroup, &rules);
 	assert_int_equal(explained(p, in), -1); /* not live: Envoy does not see it */
+}
+
+static bool names_of(struct place *p, const struct uuid *pod, uint64_t *salt)
+{
+	auto_close int fd = place_pin(p, "map_names_of");
+
+	return bpf_map_lookup_elem(fd, pod, salt) == 0;
+}
+
+/* The program is where DNS is captured; that it was answered is remembered, also by the next
+ * broker. */
+static void test_names_without_a_proxy(void **state)
+{
+	struct place *p = *state;
+	auto_close int cgroup = place_cgroup(p, "pod"), dns = socket(AF_INET, SOCK_DGRAM, 0);
+	auto_free struct redirect_names_told *t = mem_zalloc(sizeof(*t));
+	struct redirect_rules rules = good_rules();
+	struct redirect_pod entry;
+	uint64_t salt = 0;
+
+	rules.strict = 0; /* whose gate would be there, too */
+	place_set(p, &web, cgroup, &rules);
+	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 0);
+	rules.flags |= REDIRECT_DNS | REDIRECT_DNS_ALL;
+	place_set(p, &web, cgroup, &rules);
+	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
+	assert_true(place_entry(p, cgroup, &entry));
+	assert_false(entry.flags & REDIRECT_DNS_KNOWN);
+	assert_int_equal(redirect_answer(p->r, &web, dns, true, &p->e), 0);
+	assert_true(place_entry(p, cgroup, &entry));
+	assert_false(entry.flags & REDIRECT_DNS_KNOWN); /* it may have no port yet */
+	assert_int_equal(redirect_answered(p->r, &web, &p->e), 0);
+	assert_true(place_entry(p, cgroup, &entry));
+	assert_true(entry.flags & REDIRECT_DNS_KNOWN);
+
+	t->npods = 1;
+	memcpy(t->pods[0].pod, &web, sizeof(web));
+	t->pods[0].salt = 5;
+	assert_int_equal(redirect_names_put(p->r, t, &p->e), 0);
+	assert_true(names_of(p, &web, &salt));
+	assert_int_equal(salt, 5);
+	place_restart(p);
+	place_set(p, &web, cgroup, &rules);
+	assert_true(place_entry(p, cgroup, &entry));
+	assert_true(entry.flags & REDIRECT_DNS_KNOWN);
+	assert_true(names_of(p, &web, &salt));
+	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
+	t->npods = REDIRECT_PODS_MAX + 1;
+	assert_int_equal(redirect_names_put(p->r, t, &p->e), -1);
+	t->npods = 0;
+	assert_int_equal(redirect_names_put(p->r, t, &p->e), 0);
+	assert_false(names_of(p, &web, &salt));
+	rules.flags &= ~(uint32_t)(REDIRECT_DNS | REDIRECT_DNS_ALL);
+	place_set(p, &web, cgroup, &rules);
+	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 0);
+	assert_true(place_entry(p, cgroup, &entry));
+	assert_false(entry.flags & REDIRECT_DNS_KNOWN);
 }
 
 /* --- another broker --- */
@@ -620,6 +685,7 @@ int main(void)
 	    BPF_TEST(test_a_level_that_was_taken_away_is_put_back),
 	    BPF_TEST(test_a_change_keeps_the_index),
 	    BPF_TEST(test_rows_repeat_what_covers_them),
+	    BPF_TEST(test_names_without_a_proxy),
 	    BPF_TEST(test_what_is_explained_is_what_the_maps_say),
 	    BPF_TEST(test_the_next_broker_goes_on),
 	    BPF_TEST(test_a_dead_namespace_is_not_live),

@@ -4,11 +4,15 @@
 #include "broker/base/loop.h"
 #include "broker/base/state.h"
 #include "broker/pods/pods.h"
-#include "broker/redirect/requests.h"
+#include "broker/redirect/requests_internal.h"
+#include "broker/requests/broker_internal.h"
 #include "common/err.h"
+#include "common/mem.h"
+#include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "tests/unit/broker/bpf.h"
 #include "tests/unit/broker/pods/peer.h"
+#include <poll.h>
 
 struct world {
 	struct rig *rig;
@@ -281,6 +285,27 @@ static void test_explain(void **state)
 
 /* --- cgroups --- */
 
+static void test_names(void **state)
+{
+	auto_free struct redirect_names_told *t = mem_zalloc(sizeof(*t));
+	struct rig_ask a = {.op = LINK_REDIRECT_NAMES};
+
+	(void)state;
+	a.fd = rig_memfd(t, sizeof(*t), RIG_SEALS);
+	rig_do(w.rig, a);
+	close(a.fd);
+	a.fd = rig_memfd(t, sizeof(*t) - 1, RIG_SEALS);
+	rig_refused(w.rig, a, EINVAL, "another size");
+	close(a.fd);
+	a.fd = rig_memfd(t, sizeof(*t), 0);
+	rig_refused(w.rig, a, EINVAL, "not sealed");
+	close(a.fd);
+	t->npods = REDIRECT_PODS_MAX + 1;
+	a.fd = rig_memfd(t, sizeof(*t), RIG_SEALS);
+	rig_refused(w.rig, a, EINVAL, "more than");
+	close(a.fd);
+}
+
 static void test_a_cgroup_is_awaited(void **state)
 {
 	const struct redirect_rules rules = good_rules();
@@ -362,6 +387,42 @@ static void test_an_envoys_first_word_makes_it_live(void **state)
 	assert_true(is_closed(pod) && !is_live());
 	greet(&p);
 	assert_true(is_closed(pod) && is_live());
+	peer_end(&p);
+	close(pod);
+}
+
+static bool is_noticed(const struct broker_audit *a)
+{
+	struct pollfd p = {.fd = a->watch.fd, .events = POLLIN};
+
+	return poll(&p, 1, 0) == 1;
+}
+
+/* On a node with many pods a look at all would cost more than the one that comes. */
+static void test_a_pod_makes_nobody_look_at_all_others(void **state)
+{
+	const struct redirect_rules rules = good_rules();
+	int pod = place_cgroup(&w.place, "pod");
+
+	(void)state;
+	struct broker_audit *a = &w.rig->b->traffic->audit;
+	a->due(a->ctx); /* from now on it hears of what comes and goes */
+	ask(&rules);
+	in_force();
+	assert_false(is_noticed(a));
+	struct peer p = envoy("ip link set lo up");
+	greet(&p);
+	assert_true(is_live());
+	assert_false(is_noticed(a));
+	rig_shell("rm %s/agentd/v%d/pods/%s/redirect_lookup", w.place.bpffs, REDIRECT_LAYOUT,
+	    rig_pod_text);
+	assert_true(is_noticed(a));
+	a->due(a->ctx);
+	while (is_noticed(a)) /* of that, and of what it put back */
+		broker_loop_turn(a->epoll, -1);
+	drain();
+	rig_do(w.rig, (struct rig_ask){.op = LINK_REDIRECT_DEL, .pod = &rig_pod});
+	assert_false(is_noticed(a));
 	peer_end(&p);
 	close(pod);
 }
@@ -802,11 +863,13 @@ int main(void)
 	    TRAFFIC_TEST(test_a_pod_without_a_cgroup_named),
 	    TRAFFIC_TEST(test_a_cgroup_that_is_refused_is_said),
 	    TRAFFIC_TEST(test_explain),
+	    TRAFFIC_TEST(test_names),
 	    TRAFFIC_TEST(test_a_cgroup_is_awaited),
 	    TRAFFIC_TEST(test_the_last_word_counts),
 	    TRAFFIC_TEST(test_a_pod_that_goes_is_not_awaited),
 	    TRAFFIC_TEST(test_a_cgroup_that_comes_back),
 	    TRAFFIC_TEST(test_an_envoys_first_word_makes_it_live),
+	    TRAFFIC_TEST(test_a_pod_makes_nobody_look_at_all_others),
 	    TRAFFIC_TEST(test_an_envoy_that_is_known_already),
 	    TRAFFIC_TEST(test_rules_that_fail_are_not_forgotten),
 	    TRAFFIC_TEST(test_a_pod_that_was_empty_is_not_live),

@@ -94,8 +94,8 @@ static bool is_shut(int cgroup)
 static int stands(int cgroup)
 {
 	struct err e = {.code = 0};
-	int rc = redirect_shut_is_over(
-	    w.place.bpffs, (struct redirect_shut_at){&rig_pod, cgroup}, &e);
+	int rc =
+	    redirect_shut_is_over(w.place.bpffs, (struct redirect_shut_at){&rig_pod, cgroup}, &e);
 
 	if (rc < 0)
 		fail_msg("%s", e.msg);

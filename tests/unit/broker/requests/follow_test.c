@@ -24,10 +24,13 @@ int inotify_add_watch(int fd, const char *path, uint32_t mask)
 	return (int)syscall(SYS_inotify_add_watch, fd, path, mask);
 }
 
+static const struct rig_ask kubelet_pod = {LINK_FOLLOW, LINK_FOLLOW_KUBELET_POD, 0, &rig_pod, 0};
+
 static uint32_t follow(struct rig *r, enum link_followed what, unsigned plane)
 {
-	rig_do(r, (struct rig_ask){
-		      LINK_FOLLOW, what, plane, what == LINK_FOLLOW_TOKEN ? &rig_pod : NULL, 0});
+	bool of_pod = what == LINK_FOLLOW_TOKEN || what == LINK_FOLLOW_KUBELET_POD;
+
+	rig_do(r, (struct rig_ask){LINK_FOLLOW, what, plane, of_pod ? &rig_pod : NULL, 0});
 	return r->id;
 }
 
@@ -413,6 +416,27 @@ static void test_pod_remove_ends_its_follows(void **state)
 	rig_do(r, (struct rig_ask){.op = LINK_UNFOLLOW, .arg = ended}); /* harmless */
 }
 
+/* --- the kubelet's directory of a pod --- */
+
+/* No byte of what is in it is told: it is there, which is no file, or it is not. */
+static void test_the_kubelets_directory_of_a_pod(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	rig_refused(r, kubelet_pod, EOPNOTSUPP, "--kubelet-root");
+	r->o.kubelet_root = rig_at(r, "kubelet");
+	id = follow(r, LINK_FOLLOW_KUBELET_POD, 0);
+	rig_expect_state(r, id, "", LINK_FILE_REMOVED, "is not there");
+	rig_shell("mkdir -p %s", rig_at(r, "kubelet/pods/%s/volumes", rig_pod_text));
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "not a regular file");
+	rig_shell("mkdir -p %s", rig_at(r, "kubelet/pods/09080700-0000-0000-0000-000000000000"));
+	rig_shell("rmdir %s", rig_at(r, "kubelet/pods/%s/volumes", rig_pod_text));
+	rig_quiet(r);
+	rig_shell("rmdir %s", rig_at(r, "kubelet/pods/%s", rig_pod_text));
+	rig_expect_state(r, id, "", LINK_FILE_REMOVED, "is not there");
+}
+
 /* --- manifests --- */
 
 /* Order within the directory is the file system's. */
@@ -672,6 +696,12 @@ static void test_follows_are_bounded(void **state)
 	for (int i = 0; i < 3 * LINK_PLANES_MAX; i++)
 		rig_expect_state(r, follow(r, LINK_FOLLOW_MANIFESTS, 0), "", LINK_FILE_SYNCED, "");
 	rig_refused(r, manifests, ENOSPC, "followed already");
+
+	r->o.kubelet_root = rig_at(r, "kubelet");
+	for (int i = 0; i < LINK_FOLLOWS_KUBELET_MAX; i++)
+		rig_expect_state(
+		    r, follow(r, LINK_FOLLOW_KUBELET_POD, 0), "", LINK_FILE_REMOVED, "");
+	rig_refused(r, kubelet_pod, ENOSPC, "followed already");
 }
 
 /* Two follows of one directory share its watch; the first to end must not end it for the other. */
@@ -719,6 +749,7 @@ int main(void)
 	    T(test_token_of_a_pod),
 	    T(test_token_directory_is_no_link),
 	    T(test_pod_remove_ends_its_follows),
+	    T(test_the_kubelets_directory_of_a_pod),
 	    T(test_manifests_then_synced_then_changes),
 	    T(test_a_half_written_manifest_waits),
 	    T(test_no_follow_starves),

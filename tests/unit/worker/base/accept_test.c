@@ -155,6 +155,24 @@ static void test_pause_without_fds(void **state)
 	close(client);
 }
 
+/* Whoever floods is let in later; nobody is refused. */
+static void test_a_pause_that_is_asked_for(void **state)
+{
+	int first = connect_one(), second = connect_one();
+
+	(void)state;
+	accept_pause(a);
+	fake_loop_advance(l, 50);
+	accept_pause(a);
+	fake_loop_advance(l, 99);
+	assert_int_equal(naccepted, 0);
+	fake_loop_advance(l, 1);
+	assert_int_equal(naccepted, 2);
+	accept_pause(a); /* and an end during it, by the teardown */
+	close(first);
+	close(second);
+}
+
 static struct loop_fd thief_watch;
 static int stolen = -1;
 
@@ -219,6 +237,7 @@ int main(void)
 	    ACCEPT_TEST(test_many_at_once),
 	    ACCEPT_TEST(test_free_inside_the_callback),
 	    ACCEPT_TEST(test_pause_without_fds),
+	    ACCEPT_TEST(test_a_pause_that_is_asked_for),
 	    ACCEPT_TEST(test_somebody_else_was_faster),
 	    ACCEPT_TEST(test_shut_down_listener_does_not_spin),
 	    ACCEPT_TEST(test_free_during_a_pause),

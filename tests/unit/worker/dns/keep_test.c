@@ -1,11 +1,12 @@
 /* keep_test.c - name tables from one worker to the next, through what the broker keeps.
  *
- * LINK: tests/fake/loop.c tests/fake/link.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c
  */
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/uuid.h"
 #include "tests/fake/link.h"
+#include "tests/fake/link_redirect.h"
 #include "tests/fake/loop.h"
 #include "worker/dns/keep.h"
 #include <event2/buffer.h>
@@ -278,6 +279,60 @@ static void not_usable(void **state)
 	assert_int_equal(fake_link_kept(w.link, LINK_STATE_NAMES), 2);
 }
 
+static int untold(void)
+{
+	return fake_link_waiting(w.link, LINK_REDIRECT_NAMES);
+}
+
+static bool is_told(const struct uuid *pod)
+{
+	const struct redirect_names_told *t = fake_redirect_names();
+
+	for (uint64_t i = 0; i < t->npods; i++)
+		if (!memcmp(t->pods[i].pod, pod, sizeof(*pod)))
+			return t->pods[i].salt;
+	return false;
+}
+
+/* Until all pods are here the programs know what an earlier worker told. */
+static void the_programs_are_told(void **state)
+{
+	const struct redirect_names_told *t = fake_redirect_names();
+
+	(void)state;
+	put(&web, &demo, "web.example");
+	put(&shop, &demo, "web.example");
+	put(&gone, &other, "web.example");
+	store_all();
+	assert_int_equal(untold(), 0);
+	dns_keep_settle(w.keep);
+	assert_int_equal(untold(), 1);
+	assert_int_equal(t->npods, 3);
+	assert_true(is_told(&web) && is_told(&shop) && is_told(&gone));
+	assert_int_equal(t->pods[0].salt, t->pods[1].salt);
+	assert_int_not_equal(t->pods[0].salt, t->pods[2].salt); /* other short names */
+	dns_keep_forget(w.keep, &gone);
+	store_all();
+	assert_int_equal(untold(), 1); /* one at a time */
+	fake_redirect_named(w.link, NULL);
+	assert_int_equal(untold(), 1);
+	assert_int_equal(t->npods, 2);
+	fake_redirect_named(w.link, NULL);
+	assert_int_equal(untold(), 0);
+	put(&web, &demo, "web.example"); /* nothing new */
+	store_all();
+	assert_int_equal(untold(), 0);
+	put(&web, &demo, "new.example");
+	store_all();
+	assert_int_equal(untold(), 1);
+	fake_redirect_named(w.link, "no");
+	assert_int_equal(untold(), 0);
+	fake_loop_advance(w.loop, 10000);
+	store_all();
+	assert_int_equal(untold(), 1); /* tried again */
+	fake_redirect_named(w.link, NULL);
+}
+
 /* What somebody else wrote there. */
 static void damaged(void **state)
 {
@@ -322,6 +377,7 @@ int main(void)
 	    TEST(not_stored_and_tried_again),
 	    TEST(too_large),
 	    TEST(not_usable),
+	    TEST(the_programs_are_told),
 	    TEST(damaged),
 	};
 

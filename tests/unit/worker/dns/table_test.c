@@ -2,6 +2,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "ebpf/names.h"
 #include "worker/dns/table.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
@@ -336,6 +337,49 @@ static void equal_tables_are_one(void **state)
 	dns_table_unref(&none);
 }
 
+/* As names.bpf.h walks: from the end, looking at each dot. */
+static int known(const struct redirect_names *n, uint64_t salt, const char *text)
+{
+	__u64 h = names_hash_begin(salt), ended;
+	int found = 0;
+
+	for (size_t i = strlen(text); i-- > 0;) {
+		h = names_hash_add(h, (__u8)text[i]);
+		if (text[i] != '.')
+			continue;
+		ended = names_hash_end(i ? names_hash_wildcard(h) : h);
+		found |= (int)(names_has(n->known, ended) | names_has(n->istiods, ended) << 1);
+	}
+	return found;
+}
+
+/* What the programs believe of nobody else while no proxy answers. */
+static void names_without_a_proxy(void **state)
+{
+	static const struct entry some[] = {E("Api.Partner.example", "1.2.3.4"),
+	    E("*.shop.example", "1.2.3.4"),
+	    K("web.ns1.svc.cluster.local", "web", "ns1", "1.2.3.4")};
+	enum { NOT = 0, CLUSTERS = 1, ISTIODS = 3 };
+	auto_free struct redirect_names *n = mem_zalloc(sizeof(*n));
+	struct dns_table *some_names = table_of(some, 3), *other = table_of(some, 1);
+
+	(void)state;
+	dns_table_know(some_names, 7, n);
+	assert_int_equal(known(n, 7, ".api.partner.example"), ISTIODS);
+	assert_int_equal(known(n, 7, ".any.shop.example"), ISTIODS);
+	assert_int_equal(known(n, 7, ".and.any.shop.example"), ISTIODS);
+	assert_int_equal(known(n, 7, ".web.ns1.svc.cluster.local"), CLUSTERS);
+	assert_int_equal(known(n, 7, ".web"), CLUSTERS);
+	assert_int_equal(known(n, 7, ".shop.example"), NOT);
+	assert_int_equal(known(n, 7, ".x.api.partner.example"), NOT);
+	assert_int_equal(known(n, 7, ".partner.example"), NOT);
+	assert_int_equal(known(n, 8, ".api.partner.example"), NOT); /* another table's */
+	assert_int_equal(dns_table_salt(some_names, 1), dns_table_salt(other, 1));
+	assert_int_not_equal(dns_table_salt(some_names, 1), dns_table_salt(some_names, 2));
+	dns_table_unref(&some_names);
+	dns_table_unref(&other);
+}
+
 static void broken_ones(void **state)
 {
 	static const char *const broken[] = {"\x0a\x05\x0a", "\x0a\x02\x0a\x05",
@@ -384,6 +428,7 @@ int main(void)
 	    cmocka_unit_test(many_names),
 	    cmocka_unit_test(names_that_want_one_place),
 	    cmocka_unit_test_setup_teardown(equal_tables_are_one, setup, teardown),
+	    cmocka_unit_test(names_without_a_proxy),
 	    cmocka_unit_test(broken_ones),
 	    cmocka_unit_test(odd_texts),
 	};

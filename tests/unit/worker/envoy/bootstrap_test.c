@@ -148,34 +148,183 @@ static void test_dynamic_resources(void **state)
 	json_decref(b);
 }
 
-/* Steady readiness needs no agentd: Envoy asks its own admin, by exact paths only. */
+static json_t *routes_of(json_t *b, const char *name)
+{
+	return at(listener(b, name), MANAGER "route_config.virtual_hosts.0.routes");
+}
+
+static json_t *route(json_t *b, const char *path)
+{
+	json_t *r;
+	size_t i;
+
+	json_array_foreach (routes_of(b, "0.0.0.0_15020"), i, r) {
+		const char *exact = json_string_value(at(r, "match.path"));
+
+		if (exact ? !strcmp(exact, path) : !strcmp(path, "metrics"))
+			return r;
+	}
+	return NULL;
+}
+
+/* A value that status.lua reads. */
+static json_t *told(json_t *r, const char *key)
+{
+	json_t *all = at(r, "metadata.filter_metadata");
+
+	return at(json_object_get(all, "envoy.filters.http.lua"), key);
+}
+
+static json_t *guard(json_t *r, const char *filter)
+{
+	return json_object_get(at(r, "typed_per_filter_config"), filter);
+}
+
+/* Everything is matched by its exact path; what the script alone answers has no cluster behind it.
+ */
 static void test_listeners(void **state)
 {
 	struct fixture *f = *state;
-	json_t *b, *status, *stats, *route;
+	json_t *b, *status, *stats, *r;
 
 	assert_non_null(make(f));
 	b = render(f);
 	status = listener(b, "0.0.0.0_15021");
 	stats = listener(b, "0.0.0.0_15090");
-	assert_int_equal(json_array_size(at(b, "static_resources.listeners")), 2);
+	assert_int_equal(json_array_size(at(b, "static_resources.listeners")), 3);
 	text_at(status, "address.socket_address.address", "0.0.0.0");
 	number_at(status, "address.socket_address.port_value", 15021);
-	route = at(status, MANAGER "route_config.virtual_hosts.0.routes");
-	assert_int_equal(json_array_size(route), 1);
-	text_at(route, "0.match.path", "/healthz/ready");
-	assert_int_equal(json_object_size(at(route, "0.match")), 1);
-	text_at(route, "0.route.cluster", "prometheus_stats");
-	text_at(route, "0.route.prefix_rewrite", "/ready");
+	r = routes_of(b, "0.0.0.0_15021");
+	assert_int_equal(json_array_size(r), 1);
+	text_at(r, "0.match.path", "/healthz/ready");
+	assert_int_equal(json_object_size(at(r, "0.match")), 1);
+	number_at(r, "0.direct_response.status", 503);
+	text_at(told(at(r, "0"), "serve"), "", "ready");
 	text_at(status, MANAGER "stat_prefix", "agent");
-	route = at(stats, MANAGER "route_config.virtual_hosts.0.routes");
-	assert_int_equal(json_array_size(route), 1);
-	text_at(route, "0.match.path", "/stats/prometheus");
-	assert_int_equal(json_object_size(at(route, "0.match")), 1);
-	text_at(route, "0.route.cluster", "prometheus_stats");
-	assert_null(at(route, "0.route.prefix_rewrite"));
+	r = routes_of(b, "0.0.0.0_15090");
+	assert_int_equal(json_array_size(r), 1);
+	text_at(r, "0.match.path", "/stats/prometheus");
+	assert_int_equal(json_object_size(at(r, "0.match")), 1);
+	text_at(r, "0.route.cluster", "prometheus_stats");
+	assert_null(at(r, "0.route.prefix_rewrite"));
 	assert_true(json_is_true(at(status, "ignore_global_conn_limit")));
 	assert_true(json_is_true(at(stats, "bypass_overload_manager")));
+	json_decref(b);
+}
+
+static void test_status_port(void **state)
+{
+	static const char *const commands[] = {"/quitquitquit", "/drain", "/drain/wait"};
+	struct fixture *f = *state;
+	json_t *b, *layer, *manager;
+
+	assert_non_null(make(f));
+	b = render(f);
+	manager = at(listener(b, "0.0.0.0_15020"), "filter_chains.0.filters.0.typed_config");
+	text_at(manager, "codec_type", "HTTP1");
+	assert_null(at(manager, "normalize_path")); /* raw paths */
+	assert_int_equal(json_array_size(routes_of(b, "0.0.0.0_15020")), 5);
+	for (unsigned i = 0; i < 3; i++) {
+		json_t *r = route(b, commands[i]);
+		json_t *who = at(
+		    guard(r, "envoy.filters.http.rbac"), "rbac.rules.policies.loopback.principals");
+
+		number_at(r, "direct_response.status", 503);
+		assert_int_equal(json_array_size(who), 2);
+		text_at(who, "0.direct_remote_ip.address_prefix", "127.0.0.1");
+		number_at(who, "0.direct_remote_ip.prefix_len", 32);
+		text_at(who, "1.direct_remote_ip.address_prefix", "::1");
+		number_at(who, "1.direct_remote_ip.prefix_len", 128);
+	}
+	number_at(guard(route(b, "metrics"), "envoy.filters.http.local_ratelimit"),
+	    "token_bucket.max_tokens", 20);
+	assert_null(guard(route(b, "metrics"), "envoy.filters.http.rbac"));
+	layer = at(b, "layered_runtime.layers.0.static_layer");
+	assert_int_equal(json_integer_value(json_object_get(layer,
+			     "envoy.resource_limits.listener.0.0.0.0_15020.connection_limit")),
+	    64);
+	json_decref(b);
+	b = rendered_with(f, "METRICS_LOCALHOST_ACCESS_ONLY", "true");
+	assert_non_null(guard(route(b, "metrics"), "envoy.filters.http.rbac"));
+	json_decref(b);
+}
+
+static void test_drain_values(void **state)
+{
+	struct fixture *f = *state;
+	json_t *b = rendered_with(f, "PROXY_CONFIG", "terminationDrainDuration: 1500ms");
+
+	assert_int_equal(json_integer_value(told(route(b, "/drain/wait"), "after_ms")), 1500);
+	assert_null(told(route(b, "/drain/wait"), "own"));
+	json_decref(b);
+	put(f->pod.env, "MINIMUM_DRAIN_DURATION", "7s");
+	b = rendered_with(f, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true");
+	assert_int_equal(json_integer_value(told(route(b, "/drain/wait"), "after_ms")), 7000);
+	assert_int_equal(json_array_size(told(route(b, "/drain/wait"), "own")), 4);
+	text_at(b, "stats_config.stats_matcher.inclusion_list.patterns.13.suffix",
+	    "downstream_cx_active");
+	assert_string_equal(meta_text(f, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"), "true");
+	json_decref(b);
+}
+
+static void test_scrape_targets(void **state)
+{
+	struct fixture *f = *state;
+	json_t *b, *r;
+
+	assert_non_null(make(f));
+	b = render(f);
+	text_at(route(b, "metrics"), "route.cluster", "prometheus_stats");
+	assert_int_equal(json_array_size(told(route(b, "metrics"), "targets")), 0);
+	json_decref(b);
+	b = rendered_with(f, "ISTIO_PROMETHEUS_ANNOTATIONS",
+	    "{\"targets\": [{\"port\": \"9090\"}, {\"port\": \"9091\", \"path\": \"/x\"}]}");
+	r = route(b, "metrics");
+	text_at(r, "route.cluster", "agentd_scrape_1"); /* the last is streamed */
+	text_at(told(r, "targets.0"), "cluster", "agentd_scrape_0");
+	text_at(told(r, "targets.1"), "path", "/x");
+	text_at(told(r, "targets.1"), "host", "localhost:9091");
+	number_at(cluster(b, "agentd_scrape_1"), ENDPOINT "socket_address.port_value", 9091);
+	text_at(cluster(b, "agentd_scrape_1"), ENDPOINT "socket_address.address", "127.0.0.1");
+	json_decref(b);
+}
+
+static void test_probers(void **state)
+{
+	struct fixture *f = *state;
+	json_t *b = rendered_with(f, "ISTIO_KUBE_APP_PROBERS",
+	    "{\"/app-health/a/livez\": {\"httpGet\": {\"port\": 80, \"path\": \"/\\\"]]}\"}, "
+	    "\"timeoutSeconds\": 3},"
+	    "\"/app-health/b/livez\": {\"httpGet\": {\"port\": 443, \"scheme\": \"HTTPS\"}},"
+	    "\"/app-health/c/livez\": {\"grpc\": {\"port\": 9, \"service\": \"s\"}},"
+	    "\"/app-health/d/livez\": {\"tcpSocket\": {\"port\": 7}},"
+	    "\"/app-health/e/livez\": {\"tcpSocket\": {\"port\": 7}}}");
+	json_t *r = route(b, "/app-health/a/livez"), *tcp = cluster(b, "agentd_probe_tcp_7_0");
+
+	text_at(r, "route.cluster", "agentd_probe_http");
+	text_at(r, "route.timeout", "3s");
+	text_at(told(r, "path"), "", "/\"]]}"); /* metadata, never a part of a program */
+	r = route(b, "/app-health/b/livez");
+	text_at(r, "route.cluster", "agentd_probe_https");
+	text_at(r, "route.timeout", "0s");
+	text_at(cluster(b, "agentd_probe_https"), "transport_socket.name",
+	    "envoy.transport_sockets.tls");
+	r = route(b, "/app-health/c/livez");
+	number_at(r, "direct_response.status", 503);
+	assert_int_equal(json_integer_value(told(r, "timeout_ms")), 1000);
+	text_at(cluster(b, "agentd_probe_grpc"), "upstream_bind_config.source_address.address",
+	    "127.0.0.6");
+	assert_null(route(b, "/app-health/d/livez")); /* a filter answers */
+	text_at(tcp, "health_checks.0.no_traffic_interval", "1s");
+	assert_int_equal(
+	    json_array_size(at(b, "static_resources.clusters")), 8); /* one for d and e */
+	assert_int_equal(
+	    json_array_size(at(b, "stats_config.stats_matcher.inclusion_list.patterns")), 14);
+	json_decref(b);
+	put(f->pod.env, "REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", "true");
+	b = rendered_with(
+	    f, "ISTIO_KUBE_APP_PROBERS", "{\"/app-health/a/livez\": {\"grpc\": {\"port\": 80}}}");
+	text_at(told(route(b, "/app-health/a/livez"), "host"), "", "127.0.0.1");
 	json_decref(b);
 }
 
@@ -286,6 +435,10 @@ int main(void)
 	    TEST(sockets),
 	    TEST(dynamic_resources),
 	    TEST(listeners),
+	    TEST(status_port),
+	    TEST(drain_values),
+	    TEST(scrape_targets),
+	    TEST(probers),
 	    TEST(ports),
 	    TEST(families),
 	    TEST(stats),

@@ -274,7 +274,7 @@ static void test_values_arrive(void **state)
 	accepted(f, "ISTIO_DELTA_XDS", "false");
 	assert_false(settings(f)->delta_xds);
 	accepted(f, "PROXY_CONFIG", "{drainDuration: 1m30s, concurrency: 3, statusPort: 0}");
-	assert_int_equal(settings(f)->drain_s, 90);
+	assert_int_equal(settings(f)->drain_ms, 90000);
 	assert_int_equal(settings(f)->concurrency, 3);
 	assert_int_equal(settings(f)->agent_port, 0);
 	put(f->pod.annotations, "status.sidecar.istio.io/port", "15099");
@@ -412,8 +412,8 @@ static void test_ignored_and_unsupported(void **state)
 	    "PROXY_CONFIG_XDS_AGENT", "CLOUD_PLATFORM", "GCP_METADATA", "WASM_MODULE_EXPIRY",
 	    "KUBERNETES_SERVICE_HOST", "FILE_DEBOUNCE_DURATION", "LD_PRELOAD", "PROXY_CONFIG_X"};
 	static const char *const unsupported[] = {"PROV_CERT", "OUTPUT_CERTS", "DNS_PROXY_ADDR",
-	    "DISABLE_ENVOY", "HOST_IP", "ISTIO_KUBE_APP_PROBERS", "ENVOY_SECURE_METRICS_PORT",
-	    "FILE_MOUNTED_CERTS", "WORKLOAD_IDENTITY_SOCKET_FILE", "MINIMUM_DRAIN_DURATION"};
+	    "DISABLE_ENVOY", "HOST_IP", "ENVOY_SECURE_METRICS_PORT", "FILE_MOUNTED_CERTS",
+	    "WORKLOAD_IDENTITY_SOCKET_FILE"};
 	struct fixture *f = *state;
 
 	for (unsigned i = 0; i < sizeof(ignored) / sizeof(*ignored); i++) {

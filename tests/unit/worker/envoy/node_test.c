@@ -36,7 +36,7 @@ static void test_defaults(void **state)
 	assert_int_equal(s->status_port, 15021);
 	assert_int_equal(s->prometheus_port, 15090);
 	assert_int_equal(s->concurrency, -1);
-	assert_int_equal(s->drain_s, 45);
+	assert_int_equal(s->drain_ms, 45000);
 	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 0);
 	assert_int_equal(
 	    json_array_size(json_object_get(node_leftovers(f->node), "unsupported")), 0);

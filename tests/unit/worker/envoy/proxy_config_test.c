@@ -48,7 +48,7 @@ static void test_proxy_config_precedence(void **state)
 	put(f->pod.annotations, "status.sidecar.istio.io/port", "15031");
 	assert_non_null(make(f));
 	assert_int_equal(settings(f)->concurrency, 2);
-	assert_int_equal(settings(f)->drain_s, 10);
+	assert_int_equal(settings(f)->drain_ms, 10000);
 	assert_int_equal(settings(f)->agent_port, 15031);
 	assert_string_equal(
 	    json_string_value(json_object_get(config_field(f, "proxyMetadata"), "A")), "1");

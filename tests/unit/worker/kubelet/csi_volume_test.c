@@ -601,6 +601,28 @@ static void test_refused_ones_are_listed(void **state)
 	fake_link_unpublished(w->link, &w->uid, "mesh", 0, NULL);
 }
 
+/* Whose directory is gone is no pod any more; a follow that is refused says nothing of that. */
+static void test_a_refused_one_goes_with_its_directory(void **state)
+{
+	struct world *w = *state;
+	struct link_content there = {.name = ""};
+	struct err e;
+
+	there.e = &e;
+	publish(w);
+	refuse_for_room(w);
+	for (int i = 0; i < 2; i++) {
+		err_set(&e, i ? ENOSPC : EACCES, "/kubelet/pods/x is not a regular file");
+		fake_link_push(w->link, LINK_FOLLOW_KUBELET_POD, &w->uid, 0, &there);
+		json_decref(listed(w));
+		assert_true(fake_link_follows(w->link, LINK_FOLLOW_KUBELET_POD, &w->uid, 0));
+	}
+	err_set(&e, ENOENT, "/kubelet/pods/x is not there");
+	fake_link_push(w->link, LINK_FOLLOW_KUBELET_POD, &w->uid, 0, &there);
+	assert_null(listed(w));
+	assert_false(fake_link_follows(w->link, LINK_FOLLOW_KUBELET_POD, &w->uid, 0));
+}
+
 /* The room for it is everybody's. */
 static void test_too_large_to_be_kept(void **state)
 {
@@ -951,6 +973,7 @@ int main(void)
 	    TEST(test_not_kept),
 	    TEST(test_kept_when_there_is_room),
 	    TEST(test_refused_ones_are_listed),
+	    TEST(test_a_refused_one_goes_with_its_directory),
 	    TEST(test_too_large_to_be_kept),
 	    TEST(test_republish_brings_a_token),
 	    TEST(test_republish_looks_at_the_mount),

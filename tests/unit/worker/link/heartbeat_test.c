@@ -138,6 +138,34 @@ static void test_the_real_broker_pings(void **state)
 	assert_string_equal(p.why, "");
 }
 
+/* A worker that is told much is not one that does not answer. */
+static void test_a_ping_waits_for_room(void **state)
+{
+	struct rig *r = *state;
+	const struct link_request q = {.id = 7, .op = LINK_STATE_DEL};
+	struct link_packet p = {.id = 0};
+	int fd;
+
+	rig_stop(r);
+	r->sndbuf = 1; /* the least there is */
+	rig_start(r);
+	for (int i = 0; i < 20; i++) {
+		rig_send(r, &q, sizeof(q), NULL, 0);
+		broker_turn(r->b, 0);
+	}
+	broker_ping(r->b, 8);
+	broker_ping(r->b, 9);
+	broker_turn(r->b, 0);
+	for (int replies = 0, pings = 0; replies < 20 || !pings;) {
+		assert_true(rig_next(r, &p, &fd));
+		mem_closep(&fd);
+		replies += p.what == LINK_REPLY;
+		pings += p.what == LINK_PING;
+	}
+	assert_int_equal(p.what == LINK_PING ? p.arg : 9, 9);
+	r->sndbuf = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -148,6 +176,7 @@ int main(void)
 		test_no_answer_while_a_thread_stands_still, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_after_its_end_pings_are_answered, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_the_real_broker_pings, rig_setup, rig_teardown),
+	    cmocka_unit_test_setup_teardown(test_a_ping_waits_for_room, rig_setup, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -369,11 +369,44 @@ static void test_notes_of_a_pod_go_to_its_owner(void **state)
 
 /* --- until it is done --- */
 
+static void refuse_with(struct world *w, const struct link_request *q, int code, const char *why)
+{
+	struct link_packet p = {.what = LINK_REPLY, .id = q->id, .code = code};
+
+	snprintf(p.why, sizeof(p.why), "%s", why);
+	say(w, p, -1);
+	turn(w);
+}
+
 static void refuse(struct world *w, const struct link_request *q)
 {
-	say(w, (struct link_packet){.what = LINK_REPLY, .id = q->id, .code = EIO, .why = "broken"},
-	    -1);
+	refuse_with(w, q, EIO, "broken");
+}
+
+/* The pod is still there: it mends itself, and is a problem only if it does not. */
+static void test_what_will_be_over_soon_is_no_problem(void **state)
+{
+	struct world *w = *state;
+	struct link_request q;
+	struct err why;
+
+	link_pod_remove(w->p, &rig_pod);
+	q = heard(w, LINK_POD_REMOVE, NULL);
+	refuse_with(w, &q, EBUSY, "its manifest is there");
+	assert_int_equal(link_insists(w->p, &why), 0);
+	fake_loop_advance(w->l, 9999);
+	assert_int_equal(link_insists(w->p, &why), 0);
+	fake_loop_advance(w->l, 1);
+	assert_int_equal(link_insists(w->p, &why), 1);
+	assert_string_equal(why.msg, "remove the pod's directory: its manifest is there");
+	q = heard(w, LINK_POD_REMOVE, NULL); /* asked again meanwhile */
+	refuse_with(w, &q, EIO, "broken");
+	assert_int_equal(link_insists(w->p, &why), 1);
+	fake_loop_advance(w->l, 5000);
+	q = heard(w, LINK_POD_REMOVE, NULL);
+	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, -1);
 	turn(w);
+	assert_int_equal(link_insists(w->p, &why), 0);
 }
 
 static void test_nobody_waits_so_it_is_repeated(void **state)
@@ -783,6 +816,7 @@ int main(void)
 	    T(test_attestation_may_be_required),
 	    T(test_write_sends_sealed_bytes),
 	    T(test_nobody_waits_so_it_is_repeated),
+	    T(test_what_will_be_over_soon_is_no_problem),
 	    T(test_what_takes_its_place_ends_it),
 	    T(test_notes_of_a_pod_go_to_its_owner),
 	    T(test_a_removal_is_asked_for_again),

@@ -4,6 +4,7 @@
  * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */
 #include "common/rules.h"
+#include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "worker/link/redirect.h"
 #include "world.h"
@@ -188,6 +189,33 @@ static void test_a_word_that_nobody_asked_for(void **state)
 	assert_int_equal(seen.verdict, REDIRECT_TO_OUTBOUND);
 }
 
+static void on_named(void *ctx, const struct err *e)
+{
+	(void)ctx;
+	seen.told++;
+	seen.failed = e;
+}
+
+static void test_names_are_told(void **state)
+{
+	struct world *w = *state;
+	auto_free struct redirect_names_told *t = mem_zalloc(sizeof(*t)),
+					     *got = mem_zalloc(sizeof(*got));
+	int fd;
+
+	t->npods = 1;
+	t->names.known[7] = 9;
+	link_redirect_names(w->p, &w->slot, t, on_named, w);
+	uint32_t id = heard(w, LINK_REDIRECT_NAMES, &fd).id;
+	assert_int_equal(pread(fd, got, sizeof(*got), 0), sizeof(*got));
+	assert_memory_equal(got, t, sizeof(*got));
+	assert_int_equal(fcntl(fd, F_GET_SEALS) & RIG_SEALS, RIG_SEALS);
+	close(fd);
+	accept_call(w, id);
+	assert_int_equal(seen.told, 1);
+	assert_null(seen.failed);
+}
+
 static void test_counters_and_traces_are_descriptors(void **state)
 {
 	struct world *w = *state;
@@ -264,6 +292,7 @@ int main(void)
 	    REDIRECT_TEST(test_a_cancelled_call_is_nobodys),
 	    REDIRECT_TEST(test_a_baseline_that_is_none),
 	    REDIRECT_TEST(test_a_word_that_nobody_asked_for),
+	    REDIRECT_TEST(test_names_are_told),
 	    REDIRECT_TEST(test_counters_and_traces_are_descriptors),
 	    REDIRECT_TEST(test_letting_go),
 	    REDIRECT_TEST(test_the_broker_says_by_itself),

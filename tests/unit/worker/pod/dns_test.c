@@ -1,7 +1,7 @@
 /* dns_test.c - one pod's DNS in the worker: which resolvers, the sockets from the broker,
  * names from istiod.
  *
- * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/rpc.c tests/unit/worker/pod/row_rig.c
+ * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/rpc.c tests/unit/worker/pod/row_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"

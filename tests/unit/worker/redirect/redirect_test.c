@@ -244,6 +244,32 @@ static void test_interfaces(void **state)
 	    "istio_exclude_interfaces", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q", "at most 16 names");
 }
 
+/* Of a pod that is refused, for this or for another reason. */
+static void test_is_it_strict(void **state)
+{
+	static const struct {
+		const char *key, *value;
+		bool strict;
+	} rows[] = {{"mode", "ebpf", true}, {"mode", "none", false}, {"mode", "epbf", false},
+	    {"policy", "permissive", false}, {"policy", "permisive", true},
+	    {"envoy_port", "x", true}, {"nonsense", "1", true},
+	    {"istio_inbound_interception_mode", "TPROXY", true},
+	    {"istio_inbound_interception_mode", "NONE", false}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct redirect_node of_node = {.mode = REDIRECT_MODE_EBPF, .strict = true};
+
+		if (!strcmp(rows[i].key, "mode"))
+			of_node.mode = REDIRECT_MODE_NONE;
+		json_object_clear(pod.redirect);
+		put(pod.redirect, rows[i].key, rows[i].value);
+		if (redirect_is_strict(&pod, &of_node) != rows[i].strict)
+			fail_msg("%s: %s", rows[i].key, rows[i].value);
+	}
+	json_object_clear(pod.redirect);
+}
+
 static void test_what_ebpf_does_not_cover_is_refused(void **state)
 {
 	(void)state;
@@ -470,6 +496,7 @@ int main(void)
 	    READ_TEST(test_outbound_ports),
 	    READ_TEST(test_ranges),
 	    READ_TEST(test_interfaces),
+	    READ_TEST(test_is_it_strict),
 	    READ_TEST(test_what_ebpf_does_not_cover_is_refused),
 	    READ_TEST(test_groups),
 	    READ_TEST(test_dns),

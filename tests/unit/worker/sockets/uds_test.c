@@ -801,14 +801,44 @@ static void few_connections_are_open_at_a_time(void **state)
 	assert_true(is_closed(visit(w)));
 	assert_true(is_closed(visit_at(w, LINK_LISTEN_XDS)));
 	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 0);
+	fake_loop_advance(w->loop, 100);
 	fake_rpc_connections(w->server, 31);
 	visit_at(w, LINK_LISTEN_XDS);
 	assert_int_equal(fake_link_waiting(w->link, LINK_PEER_OF), 1);
 	assert_true(is_closed(visit(w)));
 	assert_int_equal(fake_rpc_adopted(w->server), 2);
+	fake_loop_advance(w->loop, 100);
 	broker_says(w, w->cookie, "10.0.0.7", NULL);
 	visit(w); /* the fake counts none of these */
 	assert_int_equal(fake_rpc_adopted(w->server), 4);
+}
+
+/* A refusal costs the worker as much as a connection: there are ten a second for each socket, however
+ * many come.  The others wait in the backlog. */
+static void who_comes_too_often_waits(void **state)
+{
+	struct world *w = *state;
+	int next;
+	unsigned admitted;
+
+	listen_on_both(w);
+	visit(w);
+	broker_says(w, w->cookie, "10.0.0.7", NULL);
+	fake_rpc_connections(w->server, 32);
+	assert_true(is_closed(visit(w)));
+	admitted = admits;
+	next = visit(w);
+	for (int i = 0; i < 20; i++)
+		visit(w);
+	assert_int_equal(admits, admitted);
+	assert_false(is_closed(next));
+	fake_loop_advance(w->loop, 100);
+	assert_int_equal(admits, admitted + 1);
+	assert_true(is_closed(next));
+	fake_rpc_connections(w->server, 2);
+	fake_loop_advance(w->loop, 100);
+	assert_int_equal(admits, admitted + 21);
+	assert_int_equal(fake_rpc_adopted(w->server), 21);
 }
 
 static void what_waits_is_closed_at_the_end(void **state)
@@ -882,6 +912,7 @@ int main(void)
 	    TEST(few_connections_wait_for_the_broker),
 	    TEST(strangers_use_up_nothing_of_the_pods),
 	    TEST(few_connections_are_open_at_a_time),
+	    TEST(who_comes_too_often_waits),
 	    TEST(what_waits_is_closed_at_the_end),
 	    TEST(a_new_socket_takes_the_place_of_a_dead_one),
 	    TEST(a_new_socket_before_the_first_is_not_needed),

@@ -1,0 +1,265 @@
+"""The status port, as the kubelet, Prometheus, operators and strangers see it: answered by the pod's Envoy, agentd or not."""
+import contextlib
+import gzip
+import http.client
+import json
+import socket
+import sys
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from . import mesh, probed
+from .pod import ADMIN, HERE, STATUS
+from .run import Process, wait_for
+
+AGENT = 15020
+READY, SCRAPE = '/healthz/ready', '/stats/prometheus'
+TEXT = 'text/plain; version=0.0.4; charset=utf-8'
+
+
+def probers(**routes):
+    return json.dumps({f'/app-health/app-{name.replace("_", "-")}/livez': {'timeoutSeconds': 1, **kind} for name, kind in routes.items()})
+
+
+def http_get(path, port=probed.HTTP, **more):
+    return {'httpGet': {'path': path, 'port': port, **more}}
+
+
+PROBERS = probers(
+    ok=http_get('/ok?a=b'), no=http_get('/no'), moved=http_get('/moved'), slow=http_get('/slow'), long=http_get('/long'),
+    down=http_get('/', 8099), https=http_get('/ok', probed.TLS, scheme='HTTPS'), no_tls=http_get('/ok', scheme='HTTPS'),
+    grpc={'grpc': {'port': probed.GRPC}}, grpc_good={'grpc': {'port': probed.GRPC, 'service': 'good'}},
+    grpc_bad={'grpc': {'port': probed.GRPC, 'service': 'x' * 200}}, grpc_down={'grpc': {'port': 8099}},
+    tcp={'tcpSocket': {'port': probed.HTTP}}, tcp_down={'tcpSocket': {'port': 8099}})
+
+
+class Asked:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+
+def ask(pod, path, method='GET', port=AGENT, host=None, source=None, **headers):
+    """From inside the pod, or from `source`: an address there, or another pod."""
+    other = source if hasattr(source, 'netns') else None
+    host = host or (pod.ip if other else '127.0.0.1')
+    with (other or pod).netns.inside():
+        sock = socket.create_connection((host, port), 20, (source, 0) if source and not other else None)
+    connection = http.client.HTTPConnection(host, port)
+    connection.sock = sock
+    with contextlib.closing(connection):
+        connection.putrequest(method, path, skip_host='Host' in headers, skip_accept_encoding=True)
+        for key, value in headers.items():
+            connection.putheader(key.replace('_', '-'), value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return Asked(answer.status, answer.headers, answer.read())
+
+
+def statuses(pod, paths, **kw):
+    return {path: ask(pod, path, **kw).status for path in paths}
+
+
+def start(node, resources=None, **env):
+    pod = node.pod('web', env=env)
+    node.istiod.set(pod.id, **(resources or {'clusters': [], 'listeners': []}))
+    if not node.agentd.process:
+        node.agentd.start()
+    pod.app = Process(pod.netns.command(sys.executable, HERE / 'probed.py', pod.dir), pod.dir / 'app.log', pod.cgroup)
+    pod.start_envoy()
+    wait_for('the app', lambda: pod.netns.http(probed.HTTP, '/text')[0] == 200)
+    return pod
+
+
+def gone(node):
+    """Broker and worker, as if for ever."""
+    node.agentd.process.kill()
+
+
+def scrape(*pages):
+    """One target is an annotation of its own, more are a list."""
+    listed = [{'port': str(port), 'path': path} for port, path in pages]
+    return json.dumps({'scrape': 'true', **(listed[0] if len(listed) == 1 else {'targets': listed})})
+
+
+def app(name, kind='livez'):
+    return f'/app-health/app-{name}/{kind}'
+
+
+@pytest.mark.parametrize('killed', [False, True], ids=['with', 'without'])
+def test_everything_is_answered_with_agentd_and_without(node, killed):
+    pod = start(node, ISTIO_KUBE_APP_PROBERS=PROBERS,
+                ISTIO_PROMETHEUS_ANNOTATIONS=scrape((probed.HTTP, '/text'))).wait_ready()
+    stranger = node.pod('stranger')
+    wait_for('the first dial', lambda: ask(pod, app('tcp')).status == 200)
+    if killed:
+        gone(node)
+    assert statuses(pod, (READY, SCRAPE, '/metrics'), source=stranger) == {READY: 200, SCRAPE: 200, '/metrics': 200}
+    assert ask(pod, READY).body == b'' and ask(pod, READY, port=STATUS).status == 200
+    found = {name: ask(pod, app(name), source=stranger).status for name in (
+        'ok', 'no', 'moved', 'slow', 'long', 'down', 'https', 'no-tls', 'grpc', 'grpc-good', 'grpc-bad', 'grpc-down', 'tcp', 'tcp-down')}
+    assert found == {'ok': 200, 'no': 503, 'moved': 200, 'slow': 500, 'long': 200, 'down': 500, 'https': 200, 'no-tls': 500,
+                     'grpc': 200, 'grpc-good': 200, 'grpc-bad': 500, 'grpc-down': 500, 'tcp': 200, 'tcp-down': 503}
+    assert ask(pod, app('moved')).body == b'' and ask(pod, app('no')).body == b'not yet'
+    assert ask(pod, app('long')).body == b'x' * 10240
+    nowhere = ('/', '//healthz/ready', '/healthz/ready/', '/healthz/ready/../../quitquitquit', '/healthz/./ready', '/healthz%2fready',
+               '/stats', '/stats/prometheus/', '/config_dump', '/certs', app('ok') + '/', app('ok').replace('/app-', '//app-', 1),
+               app('ok', 'readyz'), app('other'), '/app-health/%61pp-ok/livez', '/quitquitquit/', '//quitquitquit', '/drain%2fwait')
+    assert statuses(pod, nowhere) == dict.fromkeys(nowhere, 404)
+    assert ask(pod, f'http://127.0.0.1:15000{READY}').status == 200  # absolute form: the path is what counts
+    assert ask(pod, 'http://127.0.0.1:15000/config_dump').status == 404
+
+
+def test_what_the_app_sees_of_a_probe(node):
+    pod = start(node, ISTIO_KUBE_APP_PROBERS=PROBERS).wait_ready()
+    stranger = node.pod('stranger')
+
+    def seen(**headers):
+        return json.loads(ask(pod, app('ok') + '?injected=1', source=stranger, **headers).body[2:])
+    assert seen(User_Agent='kube-probe/1.36') == {
+        'peer': '127.0.0.6', 'method': 'GET', 'path': '/ok?a=b', 'host': f'{pod.ip}:{probed.HTTP}', 'user-agent': 'kube-probe/1.36'}
+    assert seen(Host='foo:15020')['host'] == 'foo:8080' and seen(Host='foo')['host'] == 'foo' and seen(Host='foo:80')['host'] == 'foo:80'
+    # No header moves the probe elsewhere, or shows what is Envoy's.
+    hostile = seen(X='y', X_Envoy_Original_Dst_Host='127.0.0.1:15000', X_Envoy_Upstream_Rq_Timeout_Ms='1')
+    assert hostile.keys() == {'peer', 'method', 'path', 'host', 'x'}
+    assert ask(pod, app('ok'), 'POST').status == 200
+
+
+def test_who_may_command(node):
+    pod = start(node).wait_ready()
+    stranger = node.pod('stranger')
+    commands = ('/quitquitquit', '/drain', '/drain/wait')
+    for who in ({'source': stranger}, {'host': pod.ip}, {'source': '127.0.0.6'}, {'source': '127.0.0.2'},
+                {'source': stranger, 'X_Forwarded_For': '127.0.0.1'}):
+        for method in ('GET', 'POST'):
+            assert statuses(pod, commands, method=method, **who) == dict.fromkeys(commands, 403), (who, method)
+    assert [ask(pod, c, 'GET').status for c in commands[:2]] == [405, 405] and ask(pod, '/drain/wait', 'POST').status == 405
+    assert ask(pod, '/drain', 'POST').body == b'OK' and ask(pod, READY).status == 200 and pod.envoy.running()
+    quitted = ask(pod, '/quitquitquit', 'POST')
+    assert (quitted.status, quitted.body) == (200, b'OK') and pod.envoy.wait(20) == 0
+
+
+def test_not_ready_until_both_came_and_why(node):
+    """Envoy itself says LIVE when the first listeners were all refused; the pod is not ready, and says so."""
+    pod = start(node, {'clusters': [], 'listeners': [mesh.BROKEN_LISTENER]})
+    wait_for('the refusal', lambda: pod.netns.http(ADMIN, '/ready')[0] == 200)
+    for port in (AGENT, STATUS):
+        answer = ask(pod, READY, port=port)
+        assert answer.status == 503 and b'rejected: cds updates: 1 successful, 0 rejected; lds updates: 0 successful' in answer.body
+    node.istiod.set(pod.id, listeners=[])
+    pod.wait_ready()
+
+
+ASKS_BOTH = 'application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5'
+
+
+def families(body):
+    return {f.name.removesuffix('_total') for f in text_string_to_metric_families(body.decode())}
+
+
+def of_app(answer):
+    """As Prometheus' Python parser reads the page, Envoy's part of it being there."""
+    found = families(answer.body)
+    assert answer.status == 200 and any(f.startswith('envoy_') for f in found), answer.body[-300:]
+    return sorted(f for f in found if f.startswith('app_'))
+
+
+def use(pod, page):
+    assert pod.netns.http(probed.HTTP, f'/use?{page}')[0] == 200
+
+
+def test_a_page_of_every_kind(node):
+    pod = start(node, ISTIO_PROMETHEUS_ANNOTATIONS=scrape((probed.HTTP, '/current'))).wait_ready()
+    pages = {'/text': ['app_x'], '/gzip': ['app_gzip'], '/brotli': [], '/500': [], '/204': [], '/empty': [], '/empty-chunks': [],
+             '/openmetrics': ['app_o'], '/nothing': []}
+    for page, expected in pages.items():
+        use(pod, page)
+        answer = ask(pod, SCRAPE, Accept=ASKS_BOTH)
+        assert of_app(answer) == expected, page
+        assert answer.headers['content-type'] == (probed.OPENMETRICS if page == '/openmetrics' else TEXT), page
+        assert answer.body.endswith(b'# EOF\n') == (page == '/openmetrics')
+    head = ask(pod, SCRAPE, 'HEAD')
+    assert head.status == 200 and head.body == b'' and ask(pod, SCRAPE, 'POST').status == 405
+    zipped = ask(pod, SCRAPE, Accept_Encoding='gzip')
+    assert zipped.headers['content-encoding'] == 'gzip' and b'envoy_' in gzip.decompress(zipped.body)
+    use(pod, '/reset')
+    with pytest.raises(http.client.IncompleteRead) as e:  # cut off, and seen to be
+        ask(pod, SCRAPE)
+    assert b'envoy_' in e.value.partial
+    use(pod, '/big?mb=14')
+    assert ask(pod, SCRAPE).body.count(probed.BLOCK) == 14 * 2**20 // len(probed.BLOCK)
+    use(pod, '/slow')
+    assert of_app(ask(pod, SCRAPE, X_Prometheus_Scrape_Timeout_Seconds='0.2')) == []
+    pod.app.kill()
+    assert of_app(ask(pod, SCRAPE)) == []
+
+
+def test_what_an_app_is_asked_by_a_scrape(node):
+    pod = start(node, ISTIO_PROMETHEUS_ANNOTATIONS=scrape((probed.HTTP, '/ok'))).wait_ready()
+
+    def seen(accept=None):
+        page = ask(pod, SCRAPE, Authorization='secret', Cookie='c', X_Envoy_Upstream_Rq_Timeout_Ms='1', User_Agent='Prometheus/3',
+                   X_Prometheus_Scrape_Timeout_Seconds='10.0', **({'Accept': accept} if accept else {})).body.decode()
+        return json.loads(page[page.rindex('# {') + 2:])
+    plain = 'text/plain;version=0.0.4'
+    assert seen() == {'peer': '127.0.0.1', 'method': 'GET', 'path': '/ok', 'host': f'localhost:{probed.HTTP}', 'accept': plain,
+                      'user-agent': 'Prometheus/3', 'x-prometheus-scrape-timeout-seconds': '10.0'}
+    accepts = {
+        'application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.3':
+            plain + ';q=0.1',
+        ASKS_BOTH: 'application/openmetrics-text;version=1.0.0;q=0.2,' + plain + ';q=0.1', '*/*': plain + ';q=0.1',
+        'application/json': plain, ',;,': plain}
+    assert {a: seen(a)['accept'] for a in accepts} == accepts
+
+
+def test_several_targets(node):
+    pod = start(node, ISTIO_PROMETHEUS_ANNOTATIONS=scrape(
+        (probed.HTTP, '/current'), (8099, '/'), (probed.SECOND, '/openmetrics2'))).wait_ready()
+    use(pod, '/openmetrics')
+    both = ask(pod, SCRAPE)
+    assert of_app(both) == ['app_o', 'app_p'] and both.headers['content-type'] == probed.OPENMETRICS
+    assert both.body.count(b'# EOF') == 1 and both.body.endswith(b'# EOF\n')
+    use(pod, '/second')  # which has no line's end
+    mixed = ask(pod, SCRAPE)
+    assert of_app(mixed) == ['app_p', 'app_second'] and mixed.headers['content-type'] == TEXT
+    use(pod, '/big?mb=11')  # more than is held
+    assert of_app(ask(pod, SCRAPE)) == ['app_p']
+
+
+def test_pace_and_connections(node):
+    pod = start(node).wait_ready()
+    assert {ask(pod, SCRAPE + '?usedonly&filter=server.state').status for _ in range(60)} == {200, 429}
+    assert ask(pod, READY).status == 200
+    with contextlib.ExitStack() as held, pod.netns.inside():
+        socks = [held.enter_context(socket.create_connection((pod.ip, AGENT), 20)) for _ in range(100)]
+        for s in socks:
+            s.sendall(f'GET {READY} HTTP/1.1\r\nHost: a\r\n\r\n'.encode())
+        answered = 0
+        for s in socks:
+            with contextlib.suppress(ConnectionError):
+                answered += s.recv(12) == b'HTTP/1.1 200'
+        assert 60 <= answered <= 64  # those of before may be counted yet
+
+
+def test_a_drain_waits_for_the_last_connection(node):
+    """A request that came through Envoy is not broken; the drain is over when its connection is."""
+    pod = start(node, mesh.PLAIN_SERVER, EXIT_ON_ZERO_ACTIVE_CONNECTIONS='true', MINIMUM_DRAIN_DURATION='0s').wait_ready()
+    with pod.netns.inside():
+        client = http.client.HTTPConnection('127.0.0.1', mesh.INBOUND, timeout=60)
+        client.connect()
+    with contextlib.closing(client):
+        client.request('GET', '/held')
+        wait_for('Envoy to count it', lambda: f'0.0.0.0_{mesh.INBOUND}.downstream_cx_active: 1' in pod.netns.http(
+            ADMIN, '/stats?filter=downstream_cx_active')[1])
+        answers = [ask(pod, '/drain/wait') for _ in range(5)]
+        assert {(a.status, a.body) for a in answers} == {(503, b'draining')}
+        assert ask(pod, READY).status == 200 and pod.netns.http(probed.HTTP, '/release')[0] == 200
+        assert client.getresponse().read() == b'held'
+    wait_for('the end of the drain', lambda: ask(pod, '/drain/wait').status == 200)
+    assert pod.envoy.running()
+
+
+def test_a_drain_takes_its_time(node):
+    pod = start(node, PROXY_CONFIG='terminationDrainDuration: 1s').wait_ready()
+    assert ask(pod, '/drain/wait').status == 503
+    wait_for('the end of the drain', lambda: ask(pod, '/drain/wait').status == 200)
