@@ -1,9 +1,11 @@
-/* asker.c - HOW COUNTS PAUSE_MS NAME=ADDRESS... : asks these names for ever, as resolvers do; counts in COUNTS.
+/* asker.c - HOW COUNTS PAUSE_MS NAME=ADDRESS... : asks these names for ever, as resolvers do;
+ * counts in COUNTS.
  *
- * HOW: libc (this one's), connected and unconnected (one datagram socket for ever, to the first server of
- * /etc/resolv.conf), tcp (a connection for each name), ares (c-ares, which keeps its sockets).  A name with `-`
- * before it is no name of istiod's.  `wrong`: it does not exist, has no address, or another one.  `none`: no answer
- * in the resolver's own patience.  SIGUSR1 forgets the longest wait.
+ * HOW: libc (this one's), connected and unconnected (one datagram socket for ever, to the first
+ * server of /etc/resolv.conf), tcp (a connection for each name), ares (c-ares, which keeps its
+ * sockets).  A name with `-` before it is no name of istiod's.  `wrong`: it does not exist, has no
+ * address, or another one.  `none`: no answer in the resolver's own patience.  SIGUSR1 forgets the
+ * longest wait.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -112,7 +114,8 @@ static bool read_answer(const struct name *of, const uint8_t *in, ssize_t size, 
 {
 	struct in_addr got;
 
-	if (size < 12 || in[0] != (uint8_t)(number >> 8) || in[1] != (uint8_t)number || (in[3] & 15) == SERVER_FAILURE)
+	if (size < 12 || in[0] != (uint8_t)(number >> 8) || in[1] != (uint8_t)number ||
+	    (in[3] & 15) == SERVER_FAILURE)
 		return false;
 	if ((in[3] & 15) || !in[7]) {
 		snprintf(why, sizeof(why), "code %d, %d answers", in[3] & 15, in[7]);
@@ -158,7 +161,8 @@ static enum found ask_datagram(const struct name *of, bool connected)
 	for (int i = 0; i < ATTEMPTS; i++) {
 		size_t size = write_question(out, of->text);
 		ssize_t sent = connected ? send(fd, out, size, 0)
-					 : sendto(fd, out, size, 0, (struct sockaddr *)&server, sizeof(server));
+					 : sendto(fd, out, size, 0, (struct sockaddr *)&server,
+					       sizeof(server));
 		if (sent < 0) {
 			n.refused++;
 			continue;
@@ -179,9 +183,11 @@ static bool ask_one_stream(const struct name *of, enum found *f)
 
 	out[0] = (uint8_t)(size >> 8);
 	out[1] = (uint8_t)size;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)); /* of connect(), too */
+	setsockopt(
+	    fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)); /* of connect(), too */
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (connect(fd, (struct sockaddr *)&server, sizeof(server)) || send(fd, out, size + 2, MSG_NOSIGNAL) < 0) {
+	if (connect(fd, (struct sockaddr *)&server, sizeof(server)) ||
+	    send(fd, out, size + 2, MSG_NOSIGNAL) < 0) {
 		n.refused++;
 		snprintf(why, sizeof(why), "%s", strerror(errno));
 	} else if (recv(fd, in, 2, MSG_WAITALL) == 2) {
@@ -243,10 +249,11 @@ static void on_host(void *ctx, int status, int timeouts, struct hostent *host)
 static enum found ask_ares(const struct name *of)
 {
 	static ares_channel channel;
-	struct ares_options o = {.flags = ARES_FLAG_STAYOPEN, .timeout = patience_ms, .tries = ATTEMPTS};
+	struct ares_options o = {
+	    .flags = ARES_FLAG_STAYOPEN, .timeout = patience_ms, .tries = ATTEMPTS};
 	struct asked a = {.of = of};
 
-	if (!channel && ares_init_options(&channel, &o, ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES))
+	if (!channel && ares_init_options(&channel, &o, ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES))
 		abort();
 	ares_gethostbyname(channel, of->text, AF_INET, on_host, &a);
 	while (!a.done) {
@@ -270,7 +277,8 @@ static void read_server(void)
 	FILE *f = fopen("/etc/resolv.conf", "re");
 
 	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "nameserver %63s", text) == 1 && inet_pton(AF_INET, text, &server.sin_addr) == 1)
+		if (sscanf(line, "nameserver %63s", text) == 1 &&
+		    inet_pton(AF_INET, text, &server.sin_addr) == 1)
 			break;
 	if (f)
 		fclose(f);
@@ -281,9 +289,11 @@ static void say(int fd)
 {
 	char text[512];
 	int size = snprintf(text, sizeof(text),
-	    "{\"right\": %lld, \"wrong\": %lld, \"none\": %lld, \"foreign_right\": %lld, \"foreign_none\": %lld, "
+	    "{\"right\": %lld, \"wrong\": %lld, \"none\": %lld, \"foreign_right\": %lld, "
+	    "\"foreign_none\": %lld, "
 	    "\"refused\": %lld, \"in_a_row\": %lld, \"longest_ms\": %lld}",
-	    n.right, n.wrong, n.none, n.foreign_right, n.foreign_none, n.refused, n.in_a_row, n.longest_ms);
+	    n.right, n.wrong, n.none, n.foreign_right, n.foreign_none, n.refused, n.in_a_row,
+	    n.longest_ms);
 
 	memset(text + size, ' ', sizeof(text) - (size_t)size);
 	if (pwrite(fd, text, sizeof(text), 0) != sizeof(text))
@@ -310,7 +320,11 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *how;
 		enum found (*ask)(const struct name *of);
-	} all[] = {{"libc", ask_libc}, {"connected", ask_connected}, {"unconnected", ask_unconnected}, {"tcp", ask_stream},
+	} all[] = {
+	    {"libc", ask_libc},
+	    {"connected", ask_connected},
+	    {"unconnected", ask_unconnected},
+	    {"tcp", ask_stream},
 #ifdef WITH_ARES
 	    {"ares", ask_ares},
 #endif
@@ -328,7 +342,8 @@ int main(int argc, char **argv)
 		char *text = argv[i] + names[total].foreign, *is = strchr(text, '=');
 		if (!is || inet_pton(AF_INET, is + 1, &names[total].address) != 1)
 			return 2;
-		snprintf(names[total].text, sizeof(names[total].text), "%.*s", (int)(is - text), text);
+		snprintf(
+		    names[total].text, sizeof(names[total].text), "%.*s", (int)(is - text), text);
 	}
 	if (fd < 0 || !total)
 		return 2;

@@ -9,7 +9,7 @@
 /* What was asked for last, of any pod; and how often a pod was let go. */
 const struct redirect_rules *fake_redirect_rules(void);
 const struct redirect_question *fake_redirect_question(void); /* the last one */
-const struct redirect_names_told *fake_redirect_names(void);       /* the last ones */
+const struct redirect_names_told *fake_redirect_names(void);  /* the last ones */
 void fake_redirect_named(struct link *p, const char *why);    /* answers; why NULL: known */
 int fake_redirect_dels(void);
 int fake_redirect_shuts(void);

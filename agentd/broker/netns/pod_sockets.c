@@ -7,7 +7,6 @@
  * the worker.  One bit of a message is read: the answer is the question with two bytes changed.
  */
 #include "pod_sockets.h"
-#include "askers.h"
 #include "broker/base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -62,7 +61,6 @@ struct making {
 	int type;
 	uint16_t port;
 	bool beside; /* another one of ours has the port, too */
-	bool first;  /* nobody answered before it: whoever asked elsewhere is to ask here */
 	int fd;      /* -1 until it is there */
 };
 
@@ -124,8 +122,6 @@ static int make_there(void *ctx, struct err *e)
 	if (m->type == SOCK_STREAM && listen(m->fd, BACKLOG))
 		return err_sys(e, "listen");
 	set(m->fd, SOL_SOCKET, SO_REUSEPORT, 0); /* the pod is not to share it */
-	if (m->first)
-		netns_askers_end(m->at->proxy_uid);
 	return 0;
 }
 
@@ -358,8 +354,6 @@ int pod_sockets_listen(struct pod_sockets *s, const struct pod_sockets_rig *rig,
 	    .at = at,
 	    .type = kind == LINK_LISTEN_DNS_UDP ? SOCK_DGRAM : SOCK_STREAM,
 	    .port = at->port,
-	    .first = one == &s->udp &&
-		     (one->state == POD_SOCKET_NONE || one->state == POD_SOCKET_REFUSES),
 	    .fd = -1};
 	char name[BROKER_FDSTORE_NAME];
 

@@ -59,7 +59,6 @@ struct pod_sockets_place {
 	const struct uuid *pod;
 	int netns; /* the caller's */
 	uint16_t port;
-	uint32_t proxy_uid; /* Envoy's, which asks for itself */
 };
 
 bool pod_sockets_is_kind(unsigned kind); /* of LINK_LISTEN */

@@ -139,8 +139,8 @@ bool redirect_link_of_node(
 		return r->probes.fd >= 0;
 	return p != r->bpf->progs.redirect_getsockopt && p != r->bpf->progs.redirect_lookup &&
 	       p != r->bpf->progs.redirect_gate && p != r->bpf->progs.redirect_sock_create &&
-	       p != r->bpf->progs.redirect_names &&
-	       p != r->bpf->progs.redirect_seek && p != r->bpf->progs.redirect_collect;
+	       p != r->bpf->progs.redirect_names && p != r->bpf->progs.redirect_seek &&
+	       p != r->bpf->progs.redirect_collect;
 }
 
 int redirect_links_attach(const struct redirect *r, struct err *e)

@@ -527,8 +527,7 @@ static int find_place(const struct redirect_requests *t, const struct broker_pod
 		return err_set(e, ENOENT, "this pod's DNS is not redirected");
 	if (check(t, &pod->uid, rules, e)) /* they may be of a broker that allowed more */
 		return -1;
-	*at = (struct pod_sockets_place){
-	    &pod->uid, netns_of_pod(pod), rules->dns_port, rules->proxy_uid};
+	*at = (struct pod_sockets_place){&pod->uid, netns_of_pod(pod), rules->dns_port};
 	if (at->netns < 0)
 		return err_set(e, ENOTCONN, "the pod's network namespace is not known");
 	return 0;

@@ -55,7 +55,7 @@ struct dns_keep {
 	int64_t not_before;    /* uptime in ms: two writes have a pause between them */
 	struct link_call *writing, *listing, *telling;
 	uint8_t told[X509_SHA256_SIZE]; /* the programs know these names; zeroes: never */
-	char *index; /* as found */
+	char *index;                    /* as found */
 	size_t index_size;
 	bool settled;
 	bool again; /* it changed while it was written */

@@ -9,7 +9,6 @@
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 
 enum { PORT = 15053 };
@@ -111,7 +110,7 @@ static int teardown(void **state)
 
 static int listen_at(unsigned kind, struct err *why)
 {
-	const struct pod_sockets_place at = {&rig_pod, w.netns, PORT, 0};
+	const struct pod_sockets_place at = {&rig_pod, w.netns, PORT};
 
 	return pod_sockets_listen(&w.d, &w.rig, &at, kind, why);
 }
@@ -283,7 +282,7 @@ static void from_one_worker_to_the_next(void **state)
 	assert_false(refused_query(second));
 
 	int udp = make(LINK_LISTEN_DNS_UDP);
-	logged(" +udp -udp"); /* never is there none */
+	logged(" +udp -udp");              /* never is there none */
 	assert_true(refused_query(first)); /* from the address it asked, or it would not hear it */
 	assert_false(refused_query(first));
 	assert_true(refused_query(second));
@@ -324,62 +323,6 @@ static void nobody_else_may_have_the_port(void **state)
 	assert_int_equal(bind(fd, (const struct sockaddr *)&a, sizeof(a)), -1);
 	enter(w.home.fd);
 	close(fd);
-}
-
-static int connect_to(uint16_t port)
-{
-	const struct sockaddr_in a = {.sin_family = AF_INET,
-	    .sin_port = htons(port),
-	    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int fd;
-
-	enter(w.netns);
-	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(connect(fd, (const struct sockaddr *)&a, sizeof(a)), 0);
-	enter(w.home.fd);
-	return fd;
-}
-
-static int error_of(int fd)
-{
-	int error;
-	socklen_t size = sizeof(error);
-
-	assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size), 0);
-	return error;
-}
-
-/* Connected to a resolver while nobody answered: they would never hear of istiod's names. */
-static void sockets_that_ask_elsewhere(void **state)
-{
-	const struct pod_sockets_place at = {&rig_pod, w.netns, PORT, 1337};
-	int asks = connect_to(53), other = connect_to(54), envoys;
-	struct err why;
-
-	(void)state;
-	assert_int_equal(setfsuid(1337), 0); /* a socket's uid */
-	envoys = connect_to(53);
-	setfsuid(0);
-	assert_true(
-	    pod_sockets_listen(&w.d, &w.rig, &at, LINK_LISTEN_DNS_UDP, &why) >= 0);
-	assert_int_equal(error_of(asks), ECONNABORTED);
-	assert_int_equal(error_of(other), 0);
-	assert_int_equal(error_of(envoys), 0);
-	close(asks);
-	/* From one worker to the next somebody is there. */
-	asks = connect_to(53);
-	pod_sockets_detach(&w.d);
-	assert_true(
-	    pod_sockets_listen(&w.d, &w.rig, &at, LINK_LISTEN_DNS_UDP, &why) >= 0);
-	assert_int_equal(error_of(asks), 0);
-	pod_sockets_detach(&w.d);
-	pod_sockets_give_up(&w.d);
-	assert_true(
-	    pod_sockets_listen(&w.d, &w.rig, &at, LINK_LISTEN_DNS_UDP, &why) >= 0);
-	assert_int_equal(error_of(asks), ECONNABORTED);
-	close(asks);
-	close(other);
-	close(envoys);
 }
 
 static void when_no_worker_comes(void **state)
@@ -551,7 +494,6 @@ int main(void)
 	    TEST(one_without_the_other),
 	    TEST(from_one_worker_to_the_next),
 	    TEST(nobody_else_may_have_the_port),
-	    TEST(sockets_that_ask_elsewhere),
 	    TEST(when_no_worker_comes),
 	    TEST(from_one_broker_to_the_next),
 	    TEST(another_broker_has_them),

@@ -6,11 +6,11 @@
 #include "broker/redirect/table.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "ebpf/rules_types.h"
 #include "ebpf/names.h"
+#include "ebpf/rules_types.h"
 #include "tests/unit/broker/bpf.h"
 
-enum { OF_NODE = 11, MAPS = 17 };
+enum { OF_NODE = 11, MAPS = 20 };
 
 static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};
 static const char web_pins[] = "pods/01020300-0000-0000-0000-000000000000";
@@ -228,7 +228,8 @@ static void test_what_is_explained_is_what_the_maps_say(void **state)
 	assert_int_equal(redirect_answer(p->r, &web, dns, true, &p->e), 0);
 	assert_int_equal(explained(p, q), REDIRECT_TO_DNS);
 	assert_int_equal(redirect_answered(p->r, &web, &p->e), 0);
-	/* Nobody answers any more: what comes by TCP could not be judged, so nobody else is asked. */
+	/* Nobody answers any more: what comes by TCP could not be judged, so nobody else is asked.
+	 */
 	assert_int_equal(redirect_answer(p->r, &web, dns, false, &p->e), 0);
 	assert_int_equal(explained(p, q), REDIRECT_TO_DNS);
 	q.flow.protocol = IPPROTO_UDP;
@@ -246,7 +247,8 @@ static bool names_of(struct place *p, const struct uuid *pod, uint64_t *salt)
 	return bpf_map_lookup_elem(fd, pod, salt) == 0;
 }
 
-/* The program is where DNS is captured; that it was answered is remembered, also by the next broker. */
+/* The program is where DNS is captured; that it was answered is remembered, also by the next
+ * broker. */
 static void test_names_without_a_proxy(void **state)
 {
 	struct place *p = *state;

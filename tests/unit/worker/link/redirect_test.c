@@ -4,8 +4,8 @@
  * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */
 #include "common/rules.h"
-#include "ebpf/rules_types.h"
 #include "ebpf/names.h"
+#include "ebpf/rules_types.h"
 #include "worker/link/redirect.h"
 #include "world.h"
 
