@@ -31,7 +31,7 @@ void fake_link_stranger(struct link *p, const struct uuid *pod, int code, const 
 bool fake_link_attests(const struct link *p); /* link_require_attestation() was called */
 
 /* What was answered; 0: nothing. */
-uint32_t fake_link_ping(struct link *p, const struct link_ping *g);
+uint32_t fake_link_ping(struct link *p, const struct link_packet *g);
 
 /* State.  A put is LINK_STATE_PUT, a list LINK_STATE_LIST, of waiting calls; what was put and
  * answered is kept until it is deleted or the link is freed. */

@@ -23,7 +23,7 @@ struct link_insisted {
 	struct link_request req;
 	struct link_call *call; /* NULL: it waits */
 	struct back_off again;
-	struct err why; /* code 0: not refused yet */
+	struct err why;   /* code 0: not refused yet */
 	int64_t since_ms; /* of the first refusal */
 	struct link_insisted *prev, *next;
 };
@@ -70,7 +70,8 @@ static void note(struct link_insisted *i, const struct err *e)
 	if (!i->why.code)
 		i->since_ms = loop_uptime_ms(i->of->loop);
 	if (strcmp(i->why.msg, e->msg) != 0)
-		log_at(e->code == EBUSY ? LOG_INFO : LOG_WARN, row->whose == LINK_NO_POD ? NULL : uid,
+		log_at(e->code == EBUSY ? LOG_INFO : LOG_WARN,
+		    row->whose == LINK_NO_POD ? NULL : uid,
 		    is_final(e) ? "the broker refused to %s: %s"
 				: "the broker refused to %s: %s; tried again until it is done",
 		    row->refused, e->msg);

@@ -101,14 +101,8 @@ unsigned link_insists(struct link *p, struct err *why);
 
 /* All pods that the node's sources name were added and are listened for, or refused. */
 void link_ready(struct link *p);
-/* The broker's loop turns, and it asks whether we do (heartbeat.h). */
-struct link_ping {
-	uint32_t number;
-	uint32_t dropped;    /* lines that the broker could not log so far */
-	const char *problem; /* what is wrong on its side, or ""; valid during the callback */
-};
-typedef void (*link_pinged)(void *ctx, const struct link_ping *g);
-/* There is one watcher; NULL: none, and each ping is answered as it comes. */
+/* The broker asks whether we turn (heartbeat.h).  NULL: each LINK_PING is answered as it comes. */
+typedef void (*link_pinged)(void *ctx, const struct link_packet *ping);
 void link_on_ping(struct link *p, link_pinged pinged, void *ctx);
 void link_pong(struct link *p, uint32_t number);
 /* A listener of `pod` was made again; the callback owns `fd`.  A pod has one watch; NULL: none. */

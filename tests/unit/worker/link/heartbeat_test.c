@@ -2,8 +2,8 @@
  *
  * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */
-#include "worker/link/heartbeat.h"
 #include "common/log.h"
+#include "worker/link/heartbeat.h"
 #include "world.h"
 
 static bool turning;
