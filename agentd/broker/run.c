@@ -211,6 +211,17 @@ static int run(struct run *r, const struct broker_options *o, struct life_worker
 	return r->code;
 }
 
+/* A runtime may give as little as 64 KiB.  Where we may not raise the hard limit the worker says
+ * so, once it comes to it. */
+static void raise_locked(rlim_t hard)
+{
+	const struct rlimit all = {SECRETS_MAX, hard < SECRETS_MAX ? SECRETS_MAX : hard};
+	const struct rlimit most = {hard, hard};
+
+	if (setrlimit(RLIMIT_MEMLOCK, &all))
+		setrlimit(RLIMIT_MEMLOCK, &most);
+}
+
 /* 0, 1 and 2 must not be given to something else; files get the modes we name; a socket and its
  * kin for each pod need many fds, and their keys and tokens locked memory. */
 static int prepare_process(struct err *e)
@@ -232,12 +243,8 @@ static int prepare_process(struct err *e)
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
-	/* A runtime may give as little as 64 KiB.  Where we may not raise it the worker says so. */
-	if (!getrlimit(RLIMIT_MEMLOCK, &locked) && locked.rlim_cur < SECRETS_MAX) {
-		locked.rlim_cur = SECRETS_MAX;
-		locked.rlim_max = locked.rlim_max < SECRETS_MAX ? SECRETS_MAX : locked.rlim_max;
-		setrlimit(RLIMIT_MEMLOCK, &locked);
-	}
+	if (!getrlimit(RLIMIT_MEMLOCK, &locked) && locked.rlim_cur < SECRETS_MAX)
+		raise_locked(locked.rlim_max);
 	return 0;
 }
 

@@ -97,3 +97,13 @@ def test_what_cannot_be_locked_is_said_once(make_node, around, lines):
         pod.wait_served()
         assert key_of(pod)
     assert len(re.findall(r'level=warn .*may be swapped out', node.agentd.log.read_text())) == lines
+
+
+def test_the_limit_is_raised(node):
+    """A container's runtime may give 64 KiB: sixteen secrets.  Without CAP_SYS_RESOURCE there is the hard limit."""
+    node.agentd.around = ['prlimit', '--memlock=65536:1048576']
+    pod = node.pod('one')
+    node.agentd.start()
+    pod.wait_served()
+    limits = Path(f'/proc/{node.agentd.worker_pid()}/limits').read_text()
+    assert re.search(r'^Max locked memory +(67108864 +67108864|1048576 +1048576) ', limits, re.M), limits

@@ -314,7 +314,7 @@ void link_pong(struct link *p, uint32_t number)
 	p->pong = number;
 }
 
-uint32_t fake_link_ping(struct link *p, const struct link_ping *g)
+uint32_t fake_link_ping(struct link *p, const struct link_packet *g)
 {
 	p->pong = 0;
 	p->pinged(p->ping_ctx, g);

@@ -5,7 +5,6 @@
  */
 #pragma once
 #include "worker/link/link.h"
-#include "worker/link/ping.h"
 
 /* One for modules that are given a `struct link`; link_new() makes one as well.  Free with
  * link_free(); calls and follows that are still there then fail the test. */
@@ -32,7 +31,7 @@ void fake_link_stranger(struct link *p, const struct uuid *pod, int code, const 
 bool fake_link_attests(const struct link *p); /* link_require_attestation() was called */
 
 /* What was answered; 0: nothing. */
-uint32_t fake_link_ping(struct link *p, const struct link_ping *g);
+uint32_t fake_link_ping(struct link *p, const struct link_packet *g);
 
 /* State.  A put is LINK_STATE_PUT, a list LINK_STATE_LIST, of waiting calls; what was put and
  * answered is kept until it is deleted or the link is freed. */

@@ -8,7 +8,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "link.h"
-#include "ping.h"
 #include "worker/base/loop.h"
 #include <stdio.h>
 
@@ -82,7 +81,7 @@ static void answer(struct heartbeat *h, uint32_t ping)
 				"and replaces this worker");
 }
 
-static void on_ping(void *ctx, const struct link_ping *g)
+static void on_ping(void *ctx, const struct link_packet *ping)
 {
 	struct heartbeat *h = ctx;
 
@@ -91,11 +90,11 @@ static void on_ping(void *ctx, const struct link_ping *g)
 		    (long long)heartbeat_silent_s(h));
 	h->silent = false;
 	h->heard_ms = loop_uptime_ms(h->loop);
-	h->dropped = g->dropped;
-	snprintf(h->problem, sizeof(h->problem), "%s", g->problem);
+	h->dropped = ping->state;
+	snprintf(h->problem, sizeof(h->problem), "%s", ping->why);
 	loop_timer_in(h->loop, &h->silence, SILENT_MS, on_silence, h);
 	(void)log_unsaid(); /* as the broker does when it pings */
-	answer(h, g->number);
+	answer(h, ping->arg);
 }
 
 struct heartbeat *heartbeat_new(struct loop *l, struct link *p, heartbeat_turns turns, void *ctx)

@@ -14,7 +14,6 @@
 #include "common/mem.h"
 #include "link_internal.h"
 #include "memfd.h"
-#include "ping.h"
 #include "worker/base/loop.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -291,7 +290,7 @@ void link_pong(struct link *p, uint32_t number)
 static void take_ping(struct link *p, struct link_heard *h)
 {
 	if (p->pinged)
-		p->pinged(p->ping_ctx, &(struct link_ping){h->in->arg, h->in->state, h->in->why});
+		p->pinged(p->ping_ctx, h->in);
 	else
 		link_pong(p, h->in->arg);
 }

@@ -101,6 +101,10 @@ unsigned link_insists(struct link *p, struct err *why);
 
 /* All pods that the node's sources name were added and are listened for, or refused. */
 void link_ready(struct link *p);
+/* The broker asks whether we turn (heartbeat.h).  NULL: each LINK_PING is answered as it comes. */
+typedef void (*link_pinged)(void *ctx, const struct link_packet *ping);
+void link_on_ping(struct link *p, link_pinged pinged, void *ctx);
+void link_pong(struct link *p, uint32_t number);
 /* A listener of `pod` was made again; the callback owns `fd`.  A pod has one watch; NULL: none. */
 typedef void (*link_relisten)(void *ctx, enum link_listener kind, int fd);
 void link_on_relisten(struct link *p, const struct uuid *pod, link_relisten again, void *ctx);

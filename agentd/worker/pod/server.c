@@ -48,6 +48,7 @@ static void on_broken(void *ctx, enum rpc_rule what, unsigned connections)
 	    [RPC_RULE_BLOCK_SHAPE] = LIMIT_HEADERS,
 	    [RPC_RULE_STREAMS] = LIMIT_STREAMS,
 	    [RPC_RULE_MEMORY] = LIMIT_NODE_MEMORY,
+	    [RPC_RULE_RIGHTS] = LIMIT_FRAMES,
 	};
 	struct pod_server *s = ctx;
 

@@ -29,6 +29,7 @@
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/server.h"
+#include "worker/base/sink.h"
 #include "worker/link/link.h"
 
 #include <arpa/inet.h>
@@ -133,7 +134,7 @@ static void refuse(
 {
 	note_refusal(u, reason, why);
 	attest_peer_clear(peer);
-	close(fd);
+	sink_close(fd);
 }
 
 static void serve(struct uds *u, int fd, struct attest_peer *peer)
@@ -414,7 +415,7 @@ void uds_free(struct uds **uds)
 			continue;
 		link_call_cancel(&u->visitors[i].asking);
 		attest_peer_clear(&u->visitors[i].peer);
-		close(u->visitors[i].fd);
+		sink_close(u->visitors[i].fd);
 	}
 	attest_free(&u->attest);
 	free(u->subject);

@@ -7,7 +7,6 @@
  * the bucket and is charged to its stream -> a rule is broken: the whole read is thrown away, the
  * socket shut down, the answer is 0, now and later.  sendmsg() is ours, too: by a reset or the end
  * of an answer a stream is over, and what was charged to it is given back.
- *
  * The costs follow from the work of grpc: a stream is 12 KB and a turn of the loop, a field of
  * headers some 250 bytes, content is bounded by windows.
  */
@@ -15,6 +14,7 @@
 #include "budget.h"
 #include "common/mem.h"
 #include "frames.h"
+#include "worker/base/sink.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -76,7 +76,7 @@ struct connection {
 	unsigned unheard, left; /* calls that the server has not heard of; were reset before */
 	int64_t charged, taken; /* to all streams; of it handed over by calls that live */
 	int64_t held;           /* so much of it the guard knows */
-	bool seen, over;
+	bool seen, over, sinks; /* sinks: descriptors may come along it */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -94,6 +94,7 @@ const char *rpc_rule_text(enum rpc_rule r)
 	    [RPC_RULE_BLOCK_SHAPE] = "a header block that no client sends",
 	    [RPC_RULE_STREAMS] = "more streams than a connection may have",
 	    [RPC_RULE_MEMORY] = "the memory for all pods is used up, and this pod holds most",
+	    [RPC_RULE_RIGHTS] = "file descriptors, which no client sends",
 	};
 
 	return texts[r];
@@ -395,11 +396,11 @@ static void cut(int fd, struct connection *c)
 	if (copy >= 0 && is_still(copy, c)) {
 		end_connection(c, RPC_RULE_MEMORY);
 		shutdown(copy, SHUT_RDWR);
+		sink_close(copy);
 	} else {
 		forget(c);
+		syscall(SYS_close, copy); /* not ours, or -1 */
 	}
-	if (copy >= 0)
-		close(copy);
 }
 
 /* Its connections, and time: the next one has to wait until a whole burst is paid for. */
@@ -434,6 +435,10 @@ static bool judge(int fd, const struct msghdr *msg, ssize_t n, int why)
 		return true;
 	if (n < 0 && (why == EAGAIN || why == EINTR))
 		return true;
+	if (n < 0 && why == EBADMSG && !c->over)
+		end_connection(c, RPC_RULE_RIGHTS);
+	if (n < 0 && why == EBADMSG)
+		return false;
 	if (n <= 0) {
 		retire(c);
 		return true;
@@ -451,9 +456,36 @@ static bool judge(int fd, const struct msghdr *msg, ssize_t n, int why)
 	return false;
 }
 
+static bool sinks(int fd)
+{
+	pthread_mutex_lock(&lock);
+	bool is = fd >= 0 && fd < nconnections && connections[fd].sinks;
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
+/* grpc's own; what it closes is forgotten at once. */
+__attribute__((visibility("default"))) int close(int fd)
+{
+	bool is = false;
+
+	pthread_mutex_lock(&lock);
+	if (fd >= 0 && fd < nconnections) {
+		is = connections[fd].sinks && is_still(fd, &connections[fd]);
+		forget(&connections[fd]);
+		connections[fd].sinks = false;
+	}
+	pthread_mutex_unlock(&lock);
+	if (!is)
+		return (int)syscall(SYS_close, fd);
+	sink_close(fd);
+	return 0;
+}
+
 __attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
-	ssize_t n = syscall(SYS_recvmsg, fd, msg, flags);
+	bool looks = !(flags & (MSG_ERRQUEUE | MSG_PEEK)) && sinks(fd);
+	ssize_t n = looks ? sink_recvmsg(fd, msg, flags) : syscall(SYS_recvmsg, fd, msg, flags);
 	int why = errno;
 
 	if (n == 0 && flags & MSG_ERRQUEUE)
@@ -514,8 +546,12 @@ void rpc_guard_free(struct rpc_guard **guard)
 		return;
 	pthread_mutex_lock(&lock);
 	for (int i = 0; i < nconnections; i++)
-		if (connections[i].guard == g)
-			forget(&connections[i]);
+		if (connections[i].guard == g) {
+			const struct connection was = connections[i];
+			forget(&connections[i]); /* and grpc may close it later */
+			connections[i] =
+			    (struct connection){.inode = was.inode, .sinks = was.sinks};
+		}
 	rpc_budget_leave(&g->account);
 	pthread_mutex_unlock(&lock);
 	free(g);
@@ -541,8 +577,8 @@ void rpc_guard_add(struct rpc_guard *g, int fd, ino_t inode)
 	pthread_mutex_lock(&lock);
 	make_room(fd);
 	forget(&connections[fd]);
-	connections[fd] =
-	    (struct connection){.guard = g, .inode = inode, .in.left = RPC_FRAMES_PREFACE};
+	connections[fd] = (struct connection){
+	    .guard = g, .inode = inode, .in.left = RPC_FRAMES_PREFACE, .sinks = sink_is_needed(fd)};
 	settle(&connections[fd]);
 	pthread_mutex_unlock(&lock);
 }

@@ -10,7 +10,8 @@
  *            are gone.  What all servers hold has one budget (budget.h).
  *
  * A connection that breaks a rule, or cannot pay, ends: grpc reads an end of file instead of its
- * bytes.  Who holds most at the edge of the budget loses all its connections.  Any thread.
+ * bytes.  Who holds most at the edge of the budget loses all its connections.  A
+ * connection along which descriptors may come is looked at before it is read.  Any thread.
  */
 #pragma once
 #include <stdbool.h>
@@ -28,6 +29,7 @@ enum rpc_rule {
 	RPC_RULE_BLOCK_SHAPE, /* frames.h */
 	RPC_RULE_STREAMS,     /* more than it may have open */
 	RPC_RULE_MEMORY,      /* the budget is used up, and this pod holds most */
+	RPC_RULE_RIGHTS,      /* descriptors (base/sink.h) */
 	RPC_RULE_END
 };
 const char *rpc_rule_text(enum rpc_rule r); /* "a header block ...", for the log */

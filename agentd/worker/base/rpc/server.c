@@ -10,6 +10,7 @@
 #include "common/mem.h"
 #include "guard.h"
 #include "rpc_internal.h"
+#include "worker/base/sink.h"
 
 #include <fcntl.h>
 #include <grpc/compression.h>
@@ -106,10 +107,12 @@ void rpc_connection_cut(const struct rpc_connection *c)
 	int fd = c->fd < 0 ? -1 : fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
 
 	/* Looked at and shut down is the copy, which nobody can close and open as another. */
-	if (is_open(fd, c->inode))
+	if (is_open(fd, c->inode)) {
 		shutdown(fd, SHUT_RDWR);
-	if (fd >= 0)
+		sink_close(fd); /* grpc may have closed its own meanwhile */
+	} else if (fd >= 0) {
 		close(fd);
+	}
 }
 
 unsigned rpc_server_connections(struct rpc_server *s)

@@ -139,7 +139,7 @@ static void it_is_healthy_when_all_pods_of_before_are_told(void **state)
 	fake_loop_advance(w.loop, 8500);
 	expect(&w, "/healthz", "HTTP/1.1 503 ", "\nthe broker has not answered for 8 s\n");
 	expect(&w, "/metrics", "HTTP/1.1 200 ", "\nagentd_broker_silent_seconds 8\n");
-	fake_link_ping(w.link, &(struct link_ping){.dropped = 12, .problem = ""});
+	fake_link_ping(w.link, &(struct link_packet){.state = 12});
 	fake_loop_advance(w.loop, 1000);
 	expect(&w, "/healthz", "HTTP/1.1 200 ", "\nok\n");
 	expect(

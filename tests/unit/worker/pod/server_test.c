@@ -281,6 +281,7 @@ static void broken_rules_are_counted(void **state)
 	    [RPC_RULE_BLOCK_SHAPE] = "headers",
 	    [RPC_RULE_STREAMS] = "streams",
 	    [RPC_RULE_MEMORY] = "node_memory",
+	    [RPC_RULE_RIGHTS] = "frames",
 	};
 
 	(void)state;

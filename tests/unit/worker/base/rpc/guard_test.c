@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "tests/fake/clock.h"
+#include "tests/unit/worker/base/lingering.h"
 
 enum { LEAST = 50, DATA = 0, HEADERS = 1, RST_STREAM = 3, PING = 6, WINDOW_UPDATE = 8 };
 enum { CONTINUATION = 9, END_STREAM = 1, END_HEADERS = 4, PADDED = 8, PRIORITY = 32 };
@@ -355,6 +356,58 @@ static void test_a_look_for_errors_ends_nothing(void **state)
 	end();
 }
 
+/* Neither the read, nor the end that grpc then makes of it, waits for what came along: an hour. */
+static void test_descriptors_end_a_connection(void **state)
+{
+	int peer;
+
+	(void)state;
+	alarm(60);
+	begin();
+	preface();
+	put("\0\0\0\4\0\0\0\0\0", 9); /* SETTINGS: behind it is the descriptor */
+	lingering_give(pair[0], &peer);
+	assert_int_equal(read_in(100), 0);
+	assert_int_equal(broken(guard, RPC_RULE_RIGHTS), 1);
+	assert_int_equal(read_in(100), 0);
+	assert_int_equal(send(pair[0], "x", 1, MSG_NOSIGNAL), -1);
+	assert_int_equal(broken(guard, RPC_RULE_RIGHTS), 0);
+	end();
+	close(peer);
+	alarm(0);
+}
+
+/* Nobody has read: the pod came and went. */
+static void test_descriptors_that_nobody_read(void **state)
+{
+	int peer;
+
+	(void)state;
+	alarm(60);
+	begin();
+	lingering_give(pair[0], &peer);
+	end();
+	close(peer);
+	alarm(0);
+}
+
+/* In whatever pieces it comes, and is taken. */
+static void test_a_look_takes_nothing(void **state)
+{
+	(void)state;
+	begin();
+	preface();
+	for (size_t n = 1; n < 60; n++) {
+		uint8_t bytes[100] = {0, 0, 60, 4};
+
+		put(bytes, 9);
+		put(bytes + 9, 60);
+		assert_int_equal(read_in(9 + n), 9 + n);
+		assert_int_equal(read_in(1000), 60 - n);
+	}
+	end();
+}
+
 static void test_a_block_has_a_size(void **state)
 {
 	(void)state;
@@ -594,6 +647,9 @@ int main(void)
 	    cmocka_unit_test(test_a_number_used_again),
 	    cmocka_unit_test(test_otherwise_untouched),
 	    cmocka_unit_test(test_a_look_for_errors_ends_nothing),
+	    cmocka_unit_test(test_descriptors_end_a_connection),
+	    cmocka_unit_test(test_descriptors_that_nobody_read),
+	    cmocka_unit_test(test_a_look_takes_nothing),
 	    cmocka_unit_test(test_a_block_has_a_size),
 	    cmocka_unit_test(test_a_block_has_so_many_fields),
 	    cmocka_unit_test(test_the_shape_of_a_block),
