@@ -10,7 +10,7 @@
 #include "ebpf/rules_types.h"
 #include "tests/unit/broker/bpf.h"
 
-enum { OF_NODE = 11, MAPS = 17 };
+enum { OF_NODE = 11, MAPS = 20 };
 
 static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};
 static const char web_pins[] = "pods/01020300-0000-0000-0000-000000000000";
