@@ -229,10 +229,11 @@ static void close_socket(struct pod_socket *s)
 
 	if (s->state == POD_SOCKET_NONE)
 		return;
-	unmark(s);
 	if (s->state == POD_SOCKET_REFUSES)
 		broker_watch_end(s->of->rig->epoll, &s->watch);
-	hush(s);
+	hush(s); /* first: a look-up may find this one of the two, and it must not be without a mark
+		  */
+	unmark(s);
 	refuse_queries(s->watch.fd);
 	kept_name(s, name);
 	broker_fdstore_drop(s->of->kept, name);

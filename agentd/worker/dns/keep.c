@@ -518,6 +518,8 @@ void dns_keep_free(struct dns_keep **slot)
 		return;
 	if (k->due.armed && !k->writing)
 		write_index(k);
+	if (k->due.armed)
+		tell(k);
 	loop_timer_stop(&k->due);
 	link_call_cancel(&k->writing);
 	link_call_cancel(&k->listing);

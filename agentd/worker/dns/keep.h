@@ -5,7 +5,8 @@
  *
  * Tables are kept as istiod sent them, equal ones once, each under its digest.  The index says
  * which pod has which.  It is written once a second at most, and
- * before a table goes.
+ * before a table goes.  Beside it the eBPF programs are told all names, for the time without any
+ * agentd (ebpf/names.h): when all pods are here, and then at each change.
  */
 #pragma once
 #include "table.h"
