@@ -115,7 +115,7 @@ $(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libworker.a $(OUT)/libcommon.a
 
 # The eBPF programs, as a header with their bytes and their names.
 BPF_SRC    := $(wildcard ebpf/*.h ebpf/*.c)
-SKELETON   := $(GEN)/redirect.skel.h $(GEN)/level.skel.h
+SKELETON   := $(GEN)/redirect.skel.h $(GEN)/accelerate.skel.h $(GEN)/level.skel.h
 $(GEN)/%.bpf.o: ebpf/%.bpf.c $(BPF_SRC) Makefile
 	@mkdir -p $(GEN); echo "  BPF   $<"; clang -target bpf -O2 -g -Wall -Wextra -Werror -Wno-unused-function $(SAME) -I/usr/include/$(shell gcc -dumpmachine) -c $< -o $@
 $(GEN)/%.skel.h: $(GEN)/%.bpf.o

@@ -4,21 +4,9 @@
  * Everything a socket needs to know lies in the socket's own storage, which dies with it.
  */
 #pragma once
-#include <linux/bpf.h>
-/* bpf_helpers.h wants the types first. */
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-#include <stdbool.h>
-
+#include "words.bpf.h"
+/* The rules are plain C, with the kernel's types. */
 #include "rules.h"
-
-/* One load, at an offset that the compiler cannot merge with another (kernels.md 3.9). */
-#define LOAD_WORD(to, from, type, field)                                                           \
-	asm volatile("%0 = *(u32 *)(%1 + %2)"                                                      \
-		     : "=r"(to)                                                                    \
-		     : "r"(from), "i"(__builtin_offsetof(type, field)))
-
-enum { AF_INET = 2, AF_INET6 = 10 };
 
 enum {
 	PORTS_MAX = REDIRECT_PODS_MAX * 64,
@@ -214,11 +202,6 @@ static __always_inline void trace(const struct redirect_pod *p, enum redirect_ve
 		t->inbound = 1;
 	}
 	bpf_ringbuf_submit(t, 0);
-}
-
-static __always_inline struct redirect_address v4_mapped(__u32 address)
-{
-	return (struct redirect_address){{0, 0, bpf_htonl(0xffff), address}};
 }
 
 /* Each level costs every process on the node a look-up: only levels with pods are asked.  Bit 0 is

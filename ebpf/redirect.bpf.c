@@ -244,35 +244,6 @@ int redirect_post_bind6(struct bpf_sock *ctx)
 
 /* --- the life of a TCP connection --- */
 
-struct ends {
-	struct redirect_address local, remote;
-	__u32 local_word, remote_word; /* the last word of either form (kernels.md 2) */
-	__u16 local_port, remote_port;
-};
-
-static __always_inline struct ends ends_of(struct bpf_sock_ops *ctx)
-{
-	struct ends e = {.local_port = ctx->local_port, .remote_port = bpf_ntohl(ctx->remote_port)};
-	__u32 a, b;
-
-	if (ctx->family == AF_INET6) {
-		LOAD_WORD(e.local.word[0], ctx, struct bpf_sock_ops, local_ip6[0]);
-		LOAD_WORD(e.local.word[1], ctx, struct bpf_sock_ops, local_ip6[1]);
-		LOAD_WORD(e.local.word[2], ctx, struct bpf_sock_ops, local_ip6[2]);
-		LOAD_WORD(e.local.word[3], ctx, struct bpf_sock_ops, local_ip6[3]);
-		LOAD_WORD(e.remote.word[0], ctx, struct bpf_sock_ops, remote_ip6[0]);
-		LOAD_WORD(e.remote.word[1], ctx, struct bpf_sock_ops, remote_ip6[1]);
-		LOAD_WORD(e.remote.word[2], ctx, struct bpf_sock_ops, remote_ip6[2]);
-		LOAD_WORD(e.remote.word[3], ctx, struct bpf_sock_ops, remote_ip6[3]);
-	} else {
-		LOAD_WORD(a, ctx, struct bpf_sock_ops, local_ip4);
-		LOAD_WORD(b, ctx, struct bpf_sock_ops, remote_ip4);
-		e.local = v4_mapped(a);
-		e.remote = v4_mapped(b);
-	}
-	return e;
-}
-
 /* As the dialler's end shows it (accepted = false), or the accepted socket's. */
 static __always_inline struct redirect_tuple_key tuple_key(
     __u32 index, const struct ends *e, bool accepted)

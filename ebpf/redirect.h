@@ -38,6 +38,7 @@ enum redirect_flag {
 	REDIRECT_GROUPS_INCLUDE = 1 << 5, /* only listed groups are captured; else all but these */
 	REDIRECT_TRACE = 1 << 6,          /* decisions go to the trace ring */
 	REDIRECT_DNS_KNOWN = 1 << 7,      /* the DNS proxy has answered: istiod's names are known */
+	REDIRECT_ACCELERATE = 1 << 8,     /* for the broker: accelerate.h */
 	REDIRECT_SHUT = 1 << 30, /* by the broker alone: nobody's rules (redirect/shut.h) */
 };
 

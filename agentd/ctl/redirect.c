@@ -34,22 +34,29 @@ static const char *state_of(const json_t *x)
 	return has_counted(x) ? "outbound" : "unseen";
 }
 
+static const char *accelerated(const json_t *x)
+{
+	if (!is_ebpf(x) || strcmp(ctl_string(x, "accelerate"), "loopback") != 0)
+		return "-";
+	return json_is_true(json_object_get(x, "accelerated")) ? "yes" : "no";
+}
+
 static void print_table(const json_t *answer)
 {
-	struct table *t = table_new(8);
+	struct table *t = table_new(9);
 	const json_t *x;
 	size_t i;
 
-	table_row(t, "POD", "MODE", "POLICY", "IN FORCE", "REDIRECTED", "PASSED", "DROPPED",
-	    "PROBLEM", NULL);
+	table_row(t, "POD", "MODE", "POLICY", "IN FORCE", "ACCELERATED", "REDIRECTED", "PASSED",
+	    "DROPPED", "PROBLEM", NULL);
 	json_array_foreach (json_object_get(answer, "redirect"), i, x) {
 		auto_free char *redirected = ctl_count(x, "redirected");
 		auto_free char *passed = ctl_count(x, "passed");
 		auto_free char *dropped = ctl_count(x, "dropped");
 
 		table_row(t, ctl_string(x, "pod"), ctl_string(x, "mode"),
-		    is_ebpf(x) ? ctl_string(x, "policy") : "-", state_of(x), redirected, passed,
-		    dropped, ctl_string(x, "why_not"), NULL);
+		    is_ebpf(x) ? ctl_string(x, "policy") : "-", state_of(x), accelerated(x),
+		    redirected, passed, dropped, ctl_string(x, "why_not"), NULL);
 	}
 	table_print_free(&t);
 }

@@ -54,7 +54,8 @@ struct agent {
 
 static struct redirect_node redirect_defaults(const struct agent *a)
 {
-	struct redirect_node n = {.strict = !strcmp(a->config->redirect_policy, "strict")};
+	struct redirect_node n = {.strict = !strcmp(a->config->redirect_policy, "strict"),
+	    .accelerate = !strcmp(a->config->redirect_accelerate, "loopback")};
 
 	redirect_mode_parse(&n.mode, a->config->redirect); /* which was checked */
 	return n;

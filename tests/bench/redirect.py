@@ -5,6 +5,7 @@
 
     direct:           app ----------------------------> app
     iptables, eBPF:   app -> Envoy ------> Envoy -> app        all of it plain TCP, real Envoys, one worker each
+    accelerated:      eBPF, with redirect_accelerate: loopback
 
 Each way has two pods of its own: network namespaces, cgroups.  CPU is what the kernel counts for the cgroups of
 both (apps and Envoys), for each operation.  Nothing passes or fails here; goals stand beside what was found.
@@ -30,11 +31,13 @@ from .table import attempt, machine
 from .tools import CALLS, DIAL, SETUP, build, row, run
 
 PORT, PORTS, SECONDS, TURNS, ROUNDS = 9000, 64, 0.5, 3, int(os.environ.get('ROUNDS', '7'))
-WAYS = DIRECT, IPTABLES, EBPF = 'direct', 'iptables', 'eBPF'
+WAYS = DIRECT, IPTABLES, EBPF, FAST = 'direct', 'iptables', 'eBPF', 'accelerated'
+CAPTURED = EBPF, FAST
 # What it is called -> how dial.c is told, the goal for CPU, of iptables'.
 KINDS = {'short connections, 16 at a time': (('short', 16, 64), 0.90),
          'short connections, one at a time': (('short', 1, 64), 0.90),
          'requests on 16 kept connections': (('keep', 16, 64), 0.92),
+         'answers of 16 KiB on 16 kept connections': (('keep', 16, 1 << 14), None),
          'answers of 1 MiB on 4 kept connections': (('keep', 4, 1 << 20), None)}
 POD_COUNTS = 1, 50, 250
 EPHEMERAL = 32768, 60999  # as kernels come; connect() looks among every other port first
@@ -49,8 +52,9 @@ class Way:
     def __init__(self, node, name):
         self.name, self.node = name, node
         label = name.lower()
-        fields = {'manifest': False} if name == DIRECT else {'redirect': {'mode': 'ebpf' if name == EBPF else 'none'}}
-        above = 'mesh/' if name == EBPF else ''
+        redirect = {'mode': 'ebpf' if name in CAPTURED else 'none', 'accelerate': 'loopback' if name == FAST else 'off'}
+        fields = {'manifest': False} if name == DIRECT else {'redirect': redirect}
+        above = 'mesh/' if name in CAPTURED else ''
         self.client, self.server = (node.pod(f'{label}-{side}', above=above, **fields) for side in ('client', 'server'))
         self.pods, self._turns = (self.client, self.server), 0
         for pod in self.pods:
@@ -119,6 +123,7 @@ class Way:
 def ways_of(made):
     node = Node(*made, mode='release')
     node.agentd.settings.update(log_level='info')
+    node.agentd.flags += ['--redirect-allow', 'permissive,exclusions,accelerate-no-fionread']
     node.cgroup('mesh')
     node.capture('mesh')
     node.cgroup('kubepods')
@@ -126,7 +131,7 @@ def ways_of(made):
     try:
         node.agentd.start()
         ways = {name: Way(node, name) for name in WAYS}
-        for name in IPTABLES, EBPF:
+        for name in IPTABLES, *CAPTURED:
             ways[name].start_envoys()
         for way in ways.values():
             way.wait()
@@ -137,7 +142,7 @@ def ways_of(made):
 
 def prove(ways):
     """Both Envoys carry every connection, or the figures are of something else."""
-    for name in IPTABLES, EBPF:
+    for name in IPTABLES, *CAPTURED:
         before = ways[name].carried()
         n = ways[name].dial(('short', 4, 64), 0.2)['n']
         gained = [a - b for a, b in zip(ways[name].carried(), before)]
@@ -171,11 +176,12 @@ def paths(_node, ways):
         for kind, (how, _) in KINDS.items():
             found[kind].append(one_round(ways, how))
     for kind, (_, goal) in KINDS.items():
-        row(kind, *WAYS, 'eBPF/iptables', 'rounds', 'goal')
+        row(kind, *WAYS, 'eBPF/ipt.', 'rounds', 'accel./ipt.', 'rounds', 'goal')
         for what, label in (('rate', 'a second'), ('cpu', 'CPU us of each'), ('p50', 'p50 us'), ('p99', 'p99 us')):
-            ratios = [f[EBPF][what] / f[IPTABLES][what] for f in found[kind]]
+            ratios = [[f[way][what] / f[IPTABLES][what] for f in found[kind]] for way in CAPTURED]
             row(f'  {label}', *(f'{statistics.median(f[w][what] for f in found[kind]):,.0f}' for w in WAYS),
-                f'{statistics.median(ratios):.2f}', spread(ratios), f'{goal:.2f}' if goal and what == 'cpu' else '')
+                *(text for r in ratios for text in (f'{statistics.median(r):.2f}', spread(r))),
+                f'{goal:.2f}' if goal and what == 'cpu' else '')
         if failed := sum(f[w]['failed'] for w in WAYS for f in found[kind]):
             row('  operations that failed', failed)
 

@@ -107,13 +107,24 @@ void link_on_redirect(struct link *p, link_redirect_noted told, void *ctx)
 
 /* --- answers --- */
 
+static bool accelerates;
+
+void fake_redirect_accelerates(bool on)
+{
+	accelerates = on;
+}
+
 void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
     const struct redirect_counters *baseline, const char *why)
 {
 	auto_free struct link_call *c = fake_link_answer(p, LINK_REDIRECT_SET, pod, -1);
 	struct err e;
 
-	c->redirected(c->ctx, fake_link_refusal(&e, why), index, why ? NULL : baseline);
+	const struct link_redirection is = {.closed = why && index,
+	    .index = why ? 0 : index,
+	    .accelerated = !why && accelerates,
+	    .baseline = why ? NULL : baseline};
+	c->redirected(c->ctx, fake_link_refusal(&e, why), &is);
 }
 
 void fake_redirect_let_go(struct link *p, const struct uuid *pod, const char *why)

@@ -551,6 +551,7 @@ static void check_all(const struct world *w, pid_t *fake)
 	must_end("a new Envoy: outbound", &w->pod, app, TO(peer_ip[0], 80), OUT);
 	must_end("a new Envoy: inbound", &w->peer, root, TO(pod_ip[0], 8080), IN);
 	evict(fake);
+	check_acceleration(&l, w);
 	part("removal");
 	check_removal(&l, w);
 	loader_end(&l);

@@ -74,8 +74,11 @@ static struct redirect *begin(const struct world *w, uint64_t caps, size_t memlo
 {
 	static struct netns_home home;
 	const struct rlimit limit = {memlock, memlock};
-	const struct redirect_place at = {
-	    .bpffs = w->bpffs, .cgroup = w->cgroup, .home = &home, .trees = w->trees};
+	const struct redirect_place at = {.bpffs = w->bpffs,
+	    .cgroup = w->cgroup,
+	    .home = &home,
+	    .trees = w->trees,
+	    .accelerate = true};
 
 	/* More than is allowed here: only 5.10 would mind. */
 	if (setrlimit(RLIMIT_MEMLOCK, &limit) && errno != EPERM)

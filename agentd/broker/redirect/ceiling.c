@@ -72,12 +72,16 @@ int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct 
 			c->permissive = true;
 		else if (is_word(at, n, "exclusions"))
 			c->exclusions = true;
+		else if (is_word(at, n, "accelerate"))
+			c->accelerate = true;
+		else if (is_word(at, n, "accelerate-no-fionread"))
+			c->accelerate = c->blind = true;
 		else if (is_word(at, n, "probes"))
 			c->probes = true;
 		else if (!is_word(at, n, "strict") && !read_number(c, at, n))
 			return err_set(e, EINVAL,
-			    "--redirect-allow takes strict, permissive, exclusions, probes "
-			    "and KEY=NUMBER, not \"%.*s\"",
+			    "--redirect-allow takes strict, permissive, exclusions, probes, "
+			    "accelerate and KEY=NUMBER, not \"%.*s\"",
 			    (int)n, at);
 		at += n + (at[n] == ',');
 	}

@@ -3,11 +3,13 @@
  * --redirect-allow sets them, and for one pod root's file <manifests>/<uid>/redirect-allow instead.
  * Both are a list of words, separated by commas:
  *
- *   strict       none of the next two, as without a word
+ *   strict       none of the next three, as without a word
  *   permissive   another policy than strict
  *   exclusions   traffic that goes past Envoy, in either direction; other ports than Envoy's usual
  *                ones; an end of redirection while the pod is there
  *   probes       ports where the kubelet's own connections go past Envoy
+ *   accelerate   bytes that go past what looks at packets, between a pod and its own Envoy
+ *   accelerate-no-fionread  the same, on a kernel that then tells apps nothing of what waits
  *   KEY=NUMBER   another number than istio's: proxy_uid, proxy_gid, envoy_port, ...
  */
 #pragma once
@@ -17,7 +19,8 @@
 #include <stdbool.h>
 
 struct redirect_ceiling {
-	bool permissive, exclusions, probes;
+	bool permissive, exclusions, probes, accelerate;
+	bool blind; /* sockmap.h; of the node only */
 	/* Root's manifest describes the pod, so with `exclusions` its numbers are the manifest's.
 	 * Whoever owns a kubelet's pod has no word for proxy_uid, proxy_gid and dns_port. */
 	bool is_manifests;

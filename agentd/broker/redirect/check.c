@@ -11,7 +11,7 @@
 
 enum {
 	ALL_FLAGS = REDIRECT_OUTBOUND_ALL | REDIRECT_INBOUND_ALL | REDIRECT_LOOPBACK_INCLUDED |
-		    REDIRECT_DNS | REDIRECT_DNS_ALL | REDIRECT_GROUPS_INCLUDE,
+		    REDIRECT_DNS | REDIRECT_DNS_ALL | REDIRECT_GROUPS_INCLUDE | REDIRECT_ACCELERATE,
 	CIDR_FLAGS = REDIRECT_CIDR_EXCLUDE | REDIRECT_CIDR_INCLUDE | REDIRECT_CIDR_DNS,
 	ENVOY_READY = 15021,
 	ENVOY_METRICS = 15090,
@@ -159,6 +159,8 @@ int redirect_check(
 		return -1;
 	if (!rules->strict && !c->permissive)
 		return not_allowed(e, "the policy permissive");
+	if (rules->flags & REDIRECT_ACCELERATE && !c->accelerate)
+		return not_allowed(e, "acceleration");
 	if (c->exclusions)
 		return 0;
 	if (has_outbound_exclusions(rules))

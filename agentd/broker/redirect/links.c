@@ -185,7 +185,7 @@ int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct 
 	return 0;
 }
 
-static void unpin(const struct redirect *r, const struct uuid *pod, const char *name)
+void redirect_unlink_pin(const struct redirect *r, const struct uuid *pod, const char *name)
 {
 	char path[REDIRECT_PATH_SIZE];
 
@@ -200,8 +200,8 @@ void redirect_pins_remove(const struct redirect *r, const struct uuid *pod)
 {
 	char path[REDIRECT_PATH_SIZE];
 
-	unpin(r, pod, lookup_pin);
-	unpin(r, pod, getsockopt_pin);
+	redirect_unlink_pin(r, pod, lookup_pin);
+	redirect_unlink_pin(r, pod, getsockopt_pin);
 	pin_path(r, pod, "", path);
 	redirect_pins_take_down(path);
 }
@@ -209,7 +209,8 @@ void redirect_pins_remove(const struct redirect *r, const struct uuid *pod)
 /* A rename within bpffs: the programs run all the time. */
 void redirect_pins_move(const struct redirect *r, const struct uuid *from, const struct uuid *to)
 {
-	static const char *const names[] = {gate_pin, create_pin, getsockopt_pin, names_pin};
+	static const char *const names[] = {gate_pin, create_pin, getsockopt_pin, names_pin,
+	    "redirect_setsockopt", "redirect_meet"};
 	char old[REDIRECT_PATH_SIZE], now[REDIRECT_PATH_SIZE];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -258,7 +259,7 @@ static bool needs_create(const struct redirect *r)
 	return !r->bpf->rodata->gate_knows_netns;
 }
 
-static int link_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
+int redirect_link_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
     const struct bpf_program *program, int cgroup, struct err *e)
 {
 	struct redirect_link l = {.program = bpf_program__fd(program),
@@ -277,11 +278,11 @@ int redirect_link_gate(
 	char uid[UUID_TEXT_SIZE];
 
 	if (needs_create(r) &&
-	    link_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, e)) {
+	    redirect_link_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, e)) {
 		uuid_format(&p->uid, uid);
 		log_warn(uid, "its gate is shut for processes with hostNetwork, too: %s", e->msg);
 	}
-	return link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
+	return redirect_link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
 }
 
 bool redirect_link_has_gate(const struct redirect *r, const struct redirect_pod_state *p)
@@ -294,14 +295,14 @@ bool redirect_link_has_gate(const struct redirect *r, const struct redirect_pod_
 
 void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p)
 {
-	unpin(r, &p->uid, gate_pin);
-	unpin(r, &p->uid, create_pin);
+	redirect_unlink_pin(r, &p->uid, gate_pin);
+	redirect_unlink_pin(r, &p->uid, create_pin);
 }
 
 int redirect_link_getsockopt(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e)
 {
-	return link_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
+	return redirect_link_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
 }
 
 static bool has_names(const struct redirect_pod_state *p)
@@ -313,8 +314,8 @@ int redirect_link_names(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e)
 {
 	if (has_names(p))
-		return link_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
-	unpin(r, &p->uid, names_pin);
+		return redirect_link_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
+	redirect_unlink_pin(r, &p->uid, names_pin);
 	return 0;
 }
 
@@ -371,7 +372,7 @@ int redirect_link_lookup(
 
 void redirect_unlink_lookup(const struct redirect *r, const struct redirect_pod_state *p)
 {
-	unpin(r, &p->uid, lookup_pin);
+	redirect_unlink_pin(r, &p->uid, lookup_pin);
 }
 
 /* 1: it has the program now; 0: there is no such link, or not any more: `gone`. */
@@ -392,6 +393,15 @@ static int renew(const struct redirect *r, struct redirect_pod_state *p, const c
 	unlink(path); /* its cgroup or namespace is gone */
 	p->gone = true;
 	return 0;
+}
+
+/* A link that is not there, or whose cgroup is gone, needs none. */
+int redirect_link_renew(const struct redirect *r, const struct redirect_pod_state *p,
+    const char *name, int program, struct err *e)
+{
+	struct redirect_pod_state copy = *p;
+
+	return renew(r, &copy, name, program, e) < 0 ? -1 : 0;
 }
 
 int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p, struct err *e)
@@ -415,7 +425,7 @@ int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p,
 
 /* --- is it all there? --- */
 
-static int mend_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
+int redirect_mend_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
     const struct bpf_program *program, int cgroup, struct err *e)
 {
 	struct redirect_link l = {.program = bpf_program__fd(program),
@@ -448,13 +458,14 @@ int redirect_links_mend(
 		return -1;
 	if (cgroup >= 0 && gate) {
 		if (needs_create(r))
-			n[0] = mend_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, e);
-		n[1] = mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
+			n[0] = redirect_mend_at_cgroup(
+			    r, p, r->bpf->progs.redirect_sock_create, cgroup, e);
+		n[1] = redirect_mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
 	}
 	if (cgroup >= 0)
-		n[2] = mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
+		n[2] = redirect_mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
 	if (cgroup >= 0 && has_names(p))
-		n[4] = mend_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
+		n[4] = redirect_mend_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
 	if (netns >= 0 && p->live)
 		n[3] = mend_lookup(r, p, netns, e);
 	for (int i = 0; i < 5; i++)

@@ -51,6 +51,14 @@ int redirect_link_names(
 int redirect_link_lookup(
     const struct redirect *r, struct redirect_pod_state *p, int netns, struct err *e);
 void redirect_unlink_lookup(const struct redirect *r, const struct redirect_pod_state *p);
+/* A program that hangs at a pod's cgroup, pinned under its name.  _mend_: 1 put back, 0 right. */
+int redirect_link_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
+    const struct bpf_program *program, int cgroup, struct err *e);
+int redirect_mend_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
+    const struct bpf_program *program, int cgroup, struct err *e);
+int redirect_link_renew(const struct redirect *r, const struct redirect_pod_state *p,
+    const char *name, int program, struct err *e);
+void redirect_unlink_pin(const struct redirect *r, const struct uuid *pod, const char *name);
 /* Repairs wrong links and returns how many; -1: one could not be repaired (EBUSY as above).  An fd
  * of -1: that place is not known. */
 int redirect_links_mend(

@@ -10,6 +10,8 @@
 #include "redirect.skel.h"
 #include <bpf/bpf.h>
 
+struct redirect_accelerate;
+
 enum { REDIRECT_PATH_SIZE = 256 };
 
 /* probes.h */
@@ -29,8 +31,9 @@ struct redirect {
 	struct redirect_bpf *bpf;
 	struct redirect_can can;
 	struct redirect_probes probes;
-	bool collects;  /* redirect_collect is loaded */
-	uint32_t looks; /* for listeners, by all brokers: begins anywhere */
+	bool collects;                          /* redirect_collect is loaded */
+	uint32_t looks;                         /* for listeners, by all brokers: begins anywhere */
+	struct redirect_accelerate *accelerate; /* NULL: not allowed here, or not possible */
 	/* table.h */
 	struct redirect_pod_state *pods;
 	struct redirect_pod_state *rows[REDIRECT_PODS_MAX + 1]; /* the pod that has it */

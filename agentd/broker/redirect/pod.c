@@ -10,6 +10,7 @@
  * same index.  remove is the reverse of set.
  */
 #include "pod.h"
+#include "accelerate.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -74,6 +75,13 @@ void redirect_pods(struct redirect *r, void (*each)(void *ctx, const struct uuid
 	DL_FOREACH_SAFE (r->pods, p, tmp)
 		each(ctx, &p->uid);
 	redirect_supersede_pods(r, each, ctx);
+}
+
+bool redirect_is_accelerated(const struct redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p && p->accelerated;
 }
 
 const struct redirect_rules *redirect_rules(const struct redirect *r, const struct uuid *pod)
@@ -173,6 +181,20 @@ static int put_gate(struct redirect *r, struct redirect_pod_state *p, int cgroup
 	return 0;
 }
 
+/* Without it all is as right, and slower. */
+static void accelerate(struct redirect *r, struct redirect_pod_state *p, int cgroup)
+{
+	char uid[UUID_TEXT_SIZE];
+	struct err e;
+
+	p->accelerated = r->accelerate && p->entry.flags & REDIRECT_ACCELERATE;
+	if (!redirect_accelerate_pod(r, p, cgroup, &e))
+		return;
+	p->accelerated = false;
+	uuid_format(&p->uid, uid);
+	log_error(uid, "its traffic is not accelerated: %s", e.msg);
+}
+
 /* An Envoy that runs must be able to ask what was dialled, from the first dial on. */
 static int write_all(
     struct redirect *r, struct redirect_pod_state *p, struct redirect_where at, struct err *e)
@@ -187,6 +209,7 @@ static int write_all(
 	    put_gate(r, p, at.cgroup, e) || redirect_link_getsockopt(r, p, at.cgroup, e) ||
 	    redirect_link_names(r, p, at.cgroup, e))
 		return -1;
+	accelerate(r, p, at.cgroup);
 	if (p->late && at.netns >= 0)
 		redirect_listeners_find(r, &p->entry, at.netns);
 	return redirect_pod_put(r, p, e);
@@ -409,7 +432,7 @@ static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod
 	p->adopted = true;
 	p->heard = redirect_listeners_known(r, entry->index);
 	p->late = !p->heard; /* it may have died before it looked */
-	if (!redirect_links_renew(r, p, &e))
+	if (!redirect_links_renew(r, p, &e) && !redirect_accelerate_renew(r, p, &e))
 		return;
 	uuid_format(&p->uid, uid);
 	log_error(uid,

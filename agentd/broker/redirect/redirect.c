@@ -58,6 +58,8 @@ struct redirect *redirect_new(const struct redirect_place *at, struct err *e)
 		redirect_free(&r);
 		return NULL;
 	}
+	if (at->accelerate && !(r->accelerate = redirect_accelerate_new(r, at->blind, e)))
+		log_error(NULL, "no pod's traffic is accelerated: %s", e->msg);
 	redirect_pods_adopt(r);
 	if (redirect_probes_tell(r, e))
 		log_error(NULL, "the kubelet is let in as before: %s", e->msg);
@@ -95,6 +97,7 @@ void redirect_free(struct redirect **r)
 		return;
 	redirect_pods_free(*r);
 	redirect_probes_end(*r);
+	redirect_accelerate_free(&(*r)->accelerate);
 	redirect_bpf__destroy((*r)->bpf);
 	redirect_place_close(&(*r)->top);
 	free(*r);

@@ -106,6 +106,8 @@ static int start(struct redirect_requests *t, struct err *e)
 	struct redirect_place at = {.bpffs = t->rig.options->bpffs,
 	    .cgroup = cgroup,
 	    .home = t->rig.home,
+	    .accelerate = t->ceiling.accelerate,
+	    .blind = t->ceiling.blind,
 	    .root = t->kubelet,
 	    .trees = t->trees,
 	    .stays = !t->rig.options->redirect_cgroup};
@@ -627,10 +629,12 @@ bool redirect_requests_next(struct redirect_requests *t, struct link_packet *out
 	struct pod_redirection *r = &pod->redirection;
 	*out = (struct link_packet){
 	    .id = r->id, .what = LINK_REDIRECTED, .code = r->why.code, .uid = pod->uid};
-	if (!out->code)
+	if (!out->code) {
+		out->kind = redirect_is_accelerated(t->redirect, &pod->uid);
 		*fd = describe(t, &pod->uid, out);
-	else
+	} else {
 		out->arg = redirect_requests_is_closed(t, pod);
+	}
 	snprintf(out->why, sizeof(out->why), "%s", out->code ? r->why.msg : "");
 	pod_redirection_told(r);
 	return true;

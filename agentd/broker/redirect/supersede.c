@@ -92,8 +92,8 @@ void redirect_supersede(const struct redirect *r)
 /* Before it is live, what steers in its network namespace is still theirs. */
 void redirect_supersede_pod(const struct redirect *r, const struct redirect_pod_state *p)
 {
-	static const char *const at_cgroup[] = {
-	    "/redirect_gate", "/redirect_sock_create", "/redirect_getsockopt", "/redirect_names"};
+	static const char *const at_cgroup[] = {"/redirect_gate", "/redirect_sock_create",
+	    "/redirect_getsockopt", "/redirect_names", "/redirect_setsockopt", "/redirect_meet"};
 	char path[REDIRECT_PATH_SIZE];
 	struct layouts other;
 

@@ -39,6 +39,7 @@ struct redirect_pod_state {
 	struct redirect_written written;
 	uint32_t lookup; /* id of its own sk_lookup program */
 	bool adopted, live;
+	bool accelerated;              /* its new connections, and it asked for it */
 	bool answers_udp, answers_tcp; /* a socket of its DNS proxy is marked */
 	bool leaves;      /* another pod may have its cgroup: nothing names this one any more */
 	bool gone;        /* its network namespace, since an earlier broker attached there */

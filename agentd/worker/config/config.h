@@ -14,7 +14,8 @@ struct err;
 struct config {
 	/* flat keys; strings owned */
 	char *log_level, *node_name, *istio_namespace, *cluster_domain, *ip_family,
-	    *certificate_scope, *attest, *state_keys, *redirect, *redirect_policy, *dns_upstream;
+	    *certificate_scope, *attest, *state_keys, *redirect, *redirect_policy,
+	    *redirect_accelerate, *dns_upstream;
 	bool log_json, pcds;
 	int64_t secret_ttl_min_s, secret_ttl_max_s, certificate_reissue_min_s, certificate_linger_s,
 	    csr_per_second, publish_wait_ms;

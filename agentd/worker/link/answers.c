@@ -63,7 +63,7 @@ static void take_end_of_state(const struct link_call *was, struct link_heard *h)
 
 static void take_no_redirection(const struct link_call *was, struct link_heard *h)
 {
-	was->redirected(was->ctx, h->e, h->in->arg, NULL);
+	was->redirected(was->ctx, h->e, &(struct link_redirection){.closed = h->in->arg});
 }
 
 static void take_verdict(const struct link_call *was, struct link_heard *h)

@@ -108,8 +108,11 @@ void link_redirect_take(struct link_call *c, const struct link_heard *h)
 	baseline = read_baseline(h->fd);
 	if (h->in->code) {
 		err_set(&e, h->in->code, "%s", h->in->why);
-		was.redirected(was.ctx, &e, h->in->arg, NULL);
+		was.redirected(was.ctx, &e, &(struct link_redirection){.closed = h->in->arg});
 	} else {
-		was.redirected(was.ctx, NULL, h->in->arg, &baseline);
+		was.redirected(was.ctx, NULL,
+		    &(struct link_redirection){.index = h->in->arg,
+			.accelerated = h->in->kind == 1,
+			.baseline = &baseline});
 	}
 }

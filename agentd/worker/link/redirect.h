@@ -7,10 +7,14 @@ struct redirect_counters;
 struct redirect_names_told;
 struct redirect_question;
 struct redirect_rules;
-/* `index` - 1 is the pod's row of the counters, `baseline` its first values (valid during the
- * callback).  With an error NULL, and `index` is 1 if the broker keeps the pod closed, else 0. */
-typedef void (*link_redirected)(
-    void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline);
+struct link_redirection {
+	bool closed;      /* with an error: the broker keeps the pod closed */
+	unsigned index;   /* without: - 1 is the pod's row of the counters */
+	bool accelerated; /* its new connections are, as it asked */
+	const struct redirect_counters *baseline; /* its first values; NULL: zeroes */
+};
+/* `is`: valid during the callback. */
+typedef void (*link_redirected)(void *ctx, const struct err *e, const struct link_redirection *is);
 /* Traffic of `pod` goes by these rules: `done` runs when they are in force, which may be long after
  * (its cgroup does not exist yet), or with the reason why they are not. */
 void link_redirect_set(struct link *p, struct link_call **slot, const struct uuid *pod,

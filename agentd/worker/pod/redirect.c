@@ -39,6 +39,7 @@ struct pod_redirect {
 	struct link_call *setting;
 	enum redirect_mode mode;
 	bool strict, in_force, inbound;
+	bool wants_acceleration, accelerated;
 	bool left;      /* in force for no process of the pod */
 	bool open;      /* a strict one, to be reached and to dial without its Envoy */
 	unsigned index; /* 0: not known */
@@ -139,8 +140,7 @@ void pod_redirects_free(struct pod_redirects **ap)
 
 static void ask(void *ctx);
 
-static void on_set(
-    void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline)
+static void on_set(void *ctx, const struct err *e, const struct link_redirection *is)
 {
 	struct pod_redirect *r = ctx;
 	const struct err before = r->why;
@@ -149,11 +149,12 @@ static void on_set(
 
 	r->in_force = !e;
 	r->left = false;
-	r->open = e && r->strict && !index;
+	r->open = e && r->strict && !is->closed;
 	r->why = e ? *e : (struct err){.code = 0};
-	r->index = e || index > REDIRECT_PODS_MAX ? 0 : index;
-	if (baseline)
-		r->baseline = *baseline;
+	r->index = e || is->index > REDIRECT_PODS_MAX ? 0 : is->index;
+	r->accelerated = !e && is->accelerated;
+	if (!e && is->baseline)
+		r->baseline = *is->baseline;
 	if (e) {
 		if (strcmp(before.msg, e->msg) != 0)
 			log_error(label, "traffic is not redirected: %s", e->msg);
@@ -161,6 +162,8 @@ static void on_set(
 	} else {
 		free(take(r->rules));
 		log_info(label, "traffic is redirected by eBPF");
+		if (r->wants_acceleration && !r->accelerated)
+			log_error(label, "traffic is not accelerated: agentd --check says why");
 		if (!a->counters && !a->asking)
 			link_redirect_counters(a->link, &a->asking, on_counters, a);
 	}
@@ -217,6 +220,7 @@ static int start(void *s, struct err *e)
 	(void)e;
 	r->mode = plan->mode;
 	r->strict = plan->rules.strict;
+	r->wants_acceleration = plan->rules.flags & REDIRECT_ACCELERATE;
 	r->probe_ports = probe_ports_of(&plan->rules);
 	DL_APPEND(c->shared->redirect->pods, r);
 	if (plan->mode == REDIRECT_MODE_EBPF) {
@@ -285,6 +289,11 @@ static void add_to(json_t *o, const char *key, uint64_t n)
 	json_object_set_new(o, key, json_integer(was + (json_int_t)n));
 }
 
+static bool is_accelerated(const struct pod_redirect *r)
+{
+	return r->accelerated && r->in_force && !r->left;
+}
+
 /* So that nobody overlooks it. */
 static char *problem_of(const struct pod_redirect *r)
 {
@@ -292,14 +301,16 @@ static char *problem_of(const struct pod_redirect *r)
 }
 
 /* mode, policy, probe_ports, in_force (the rules), inbound (redirected, too), open (though strict),
- * why_not, redirected, passed, dropped, counters{rule: n} without those that are 0 */
+ * accelerate (asked for), accelerated (its new connections), why_not, redirected, passed, dropped,
+ * counters{rule: n} without those that are 0 */
 static json_t *dump_redirect(const struct pod_redirect *r)
 {
 	auto_free char *problem = problem_of(r);
-	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
+	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:b, s:s, s:i, s:i, s:i}", "mode",
 	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
-	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "why_not", problem,
-	    "redirected", 0, "passed", 0, "dropped", 0);
+	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "accelerate",
+	    r->wants_acceleration ? "loopback" : "off", "accelerated", is_accelerated(r), "why_not",
+	    problem, "redirected", 0, "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
 
 	json_object_set(o, "probe_ports", r->probe_ports);
@@ -336,6 +347,11 @@ static void measure(void *s, const char *labels)
 	struct metric *connections = metric_counter("agentd_redirect_connections_total",
 	    "Connections of a pod, by what the eBPF programs decided and by which rule.");
 
+	if (r->wants_acceleration)
+		metric_set(metric_gauge("agentd_redirect_accelerated",
+			       "1: new connections between the pod and its Envoy are accelerated, "
+			       "as asked; 0: they are not."),
+		    labels, is_accelerated(r));
 	if (r->mode == REDIRECT_MODE_EBPF && r->strict)
 		metric_set(open, labels, r->open);
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {

@@ -147,6 +147,19 @@ static int read_policy(struct reading *r, const char *key, const char *value, st
 	return 0;
 }
 
+static int read_accelerate(struct reading *r, const char *key, const char *value, struct err *e)
+{
+	if (!strcmp(value, "node"))
+		return bad(e, key, value,
+		    "off or loopback: this agentd passes nothing from Envoy to Envoy past the "
+		    "node's network");
+	if (*value && strcmp(value, "off") != 0 && strcmp(value, "loopback") != 0)
+		return bad(e, key, value, "off or loopback");
+	if (*value ? !strcmp(value, "loopback") : r->node->accelerate)
+		r->out->rules.flags |= REDIRECT_ACCELERATE;
+	return 0;
+}
+
 static int read_envoy_port(struct reading *r, const char *key, const char *value, struct err *e)
 {
 	return parse_port(key, value, &r->out->rules.outbound_port, e);
@@ -339,6 +352,7 @@ static const struct key {
     {"istio_inbound_interception_mode", "sidecar.istio.io/interceptionMode",
 	"ISTIO_INBOUND_INTERCEPTION_MODE", "", read_interception},
     {"policy", "agentd.node.mesh/redirectPolicy", NULL, "", read_policy},
+    {"accelerate", "agentd.node.mesh/redirectAccelerate", NULL, "", read_accelerate},
     {"envoy_port", NULL, "ENVOY_PORT", "15001", read_envoy_port},
     {"inbound_capture_port", NULL, "INBOUND_CAPTURE_PORT", "15006", read_capture_port},
     {"inbound_tunnel_port", NULL, "INBOUND_TUNNEL_PORT", "15008", read_tunnel_port},

@@ -26,6 +26,7 @@ const char *redirect_mode_name(enum redirect_mode m);
 struct redirect_node {
 	enum redirect_mode mode;
 	bool strict;
+	bool accelerate;
 	unsigned status_port; /* of the pod: never captured; 0: it has none */
 };
 

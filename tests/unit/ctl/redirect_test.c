@@ -35,16 +35,20 @@ static void all_pods_are_a_table(void **state)
 	p = run_command(&ctl_redirect, NULL, false);
 	assert_string_equal(canned_request(), "GET /redirect");
 	assert_int_equal(p->status, CTL_PROBLEM);
-	assert_string_equal(line(p, 0), "POD         MODE       POLICY      IN FORCE  REDIRECTED  "
-					"PASSED  DROPPED  PROBLEM");
-	assert_string_equal(line(p, 1), "demo/web-0  ebpf       strict      yes       12          "
-					"3       0        ");
-	assert_string_equal(line(p, 2), "demo/db-0   ebpf       permissive  unseen    0           "
-					"0       0        ");
-	assert_string_equal(line(p, 3), "prod/web-0  ebpf       strict      no        0           "
-					"0       0        no cgroup");
-	assert_string_equal(line(p, 4), "demo/cni    istio-cni  -           -         0           "
-					"0       0        ");
+	assert_string_equal(line(p, 0), "POD         MODE       POLICY      IN FORCE  ACCELERATED  "
+					"REDIRECTED  PASSED  DROPPED  PROBLEM");
+	assert_string_equal(line(p, 1),
+	    "demo/web-0  ebpf       strict      yes       -            12          "
+	    "3       0        ");
+	assert_string_equal(line(p, 2),
+	    "demo/db-0   ebpf       permissive  unseen    -            0           "
+	    "0       0        ");
+	assert_string_equal(line(p, 3),
+	    "prod/web-0  ebpf       strict      no        -            0           "
+	    "0       0        no cgroup");
+	assert_string_equal(line(p, 4),
+	    "demo/cni    istio-cni  -           -         -            0           "
+	    "0       0        ");
 }
 
 /* Before the first Envoy: a decision shows that the programs see the pod. */
@@ -62,6 +66,23 @@ static void what_was_counted_is_seen(void **state)
 		canned_answer(json, 0);
 		assert_non_null(
 		    strstr(line(run_command(&ctl_redirect, NULL, false), 1), " outbound "));
+	}
+}
+
+static void accelerated_is_what_was_asked_and_made(void **state)
+{
+	static const char *const made[] = {"false", "true"}, *const shown[] = {" no ", " yes "};
+	char json[256];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		snprintf(json, sizeof(json),
+		    "{\"redirect\":[{\"pod\":\"a/b\",\"mode\":\"ebpf\",\"policy\":\"strict\","
+		    "\"accelerate\":\"loopback\",\"accelerated\":%s}]}",
+		    made[i]);
+		canned_answer(json, 0);
+		const char *row = line(run_command(&ctl_redirect, NULL, false), 1);
+		assert_non_null(strstr(row + strlen("a/b  ebpf  strict  no "), shown[i]));
 	}
 }
 
@@ -230,6 +251,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(all_pods_are_a_table),
 	    cmocka_unit_test(what_was_counted_is_seen),
+	    cmocka_unit_test(accelerated_is_what_was_asked_and_made),
 	    cmocka_unit_test(the_exit_status_says_whether_all_is_well),
 	    cmocka_unit_test(one_pod_shows_its_counters_by_rule),
 	    cmocka_unit_test(a_dial_is_explained), cmocka_unit_test(an_arrival_needs_no_user),

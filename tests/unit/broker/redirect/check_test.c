@@ -142,6 +142,21 @@ static void test_policy(void **state)
 	accepted();
 }
 
+static void test_acceleration(void **state)
+{
+	(void)state;
+	r.flags |= REDIRECT_ACCELERATE;
+	refused(EPERM, "acceleration");
+	r.flags |= REDIRECT_ACCELERATE;
+	assert_int_equal(redirect_ceiling_read("permissive,exclusions,accelerate", &c, &e), 0);
+	assert_false(c.blind);
+	accepted();
+	assert_int_equal(
+	    redirect_ceiling_read("permissive,exclusions,accelerate-no-fionread", &c, &e), 0);
+	assert_true(c.blind);
+	accepted();
+}
+
 /* Under `strict`, by rules that let nothing past Envoy. */
 static void captured(void)
 {
@@ -250,7 +265,7 @@ static void test_probe_ports(void **state)
 
 static void test_words(void **state)
 {
-	static const char *const bad[] = {"all", "strict;exclusions", "dns_port",
+	static const char *const bad[] = {"all", "accelerated", "strict;exclusions", "dns_port",
 	    "dns_port=", "dns_port=0", "dns_port=65536", "dns_port=53 ", "dns_port=-1",
 	    "dns_port=0x35", "proxy_uid=4294967295", "proxy_uid=99999999999", "proxy=1",
 	    "worker_uid=1"};
@@ -291,6 +306,7 @@ int main(void)
 	    cmocka_unit_test_setup(test_proxys_ids, setup),
 	    cmocka_unit_test_setup(test_numbers, setup),
 	    cmocka_unit_test_setup(test_policy, setup),
+	    cmocka_unit_test_setup(test_acceleration, setup),
 	    cmocka_unit_test_setup(test_exclusions, setup),
 	    cmocka_unit_test_setup(test_inbound, setup),
 	    cmocka_unit_test_setup(test_probe_ports, setup),

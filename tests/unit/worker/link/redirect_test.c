@@ -13,6 +13,7 @@ static struct {
 	unsigned told, index, verdict, noted, repaired;
 	bool failed, of_pod;
 	char why[64];
+	bool accelerated;
 	struct redirect_counters baseline;
 	int fd;
 } seen;
@@ -31,17 +32,18 @@ static void take_error(const struct err *e)
 	snprintf(seen.why, sizeof(seen.why), "%s", e ? e->msg : "");
 }
 
-static void on_redirected(
-    void *ctx, const struct err *e, unsigned index, const struct redirect_counters *baseline)
+static void on_redirected(void *ctx, const struct err *e, const struct link_redirection *is)
 {
 	struct world *w = ctx;
 
 	assert_null(w->slot); /* R3 */
 	take_error(e);
-	assert_int_equal(!baseline, !!e);
-	seen.index = index;
-	if (baseline)
-		seen.baseline = *baseline;
+	assert_int_equal(!is->baseline, !!e);
+	if (e)
+		return;
+	seen.index = is->index;
+	seen.accelerated = is->accelerated;
+	seen.baseline = *is->baseline;
 }
 
 static void on_explained(void *ctx, const struct err *e, unsigned verdict)
@@ -113,11 +115,22 @@ static void test_accepted_is_not_in_force_yet(void **state)
 	tell(w, id, (struct link_packet){.arg = 7}, fd);
 	assert_int_equal(seen.told, 1);
 	assert_int_equal(seen.index, 7);
+	assert_false(seen.accelerated);
 	assert_int_equal(seen.baseline.n[2], 3);
 	assert_int_equal(open_fds(), before);
 	tell(w, id, (struct link_packet){.arg = 8}, -1); /* again: nobody waits */
 	assert_int_equal(seen.told, 1);
 	close(fd);
+}
+
+static void test_accelerated(void **state)
+{
+	struct world *w = *state;
+	uint32_t id = ask(w);
+
+	accept_call(w, id);
+	tell(w, id, (struct link_packet){.arg = 7, .kind = 1}, -1);
+	assert_true(seen.accelerated);
 }
 
 static void test_refused_at_once_and_refused_later(void **state)
@@ -288,6 +301,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    REDIRECT_TEST(test_accepted_is_not_in_force_yet),
+	    REDIRECT_TEST(test_accelerated),
 	    REDIRECT_TEST(test_refused_at_once_and_refused_later),
 	    REDIRECT_TEST(test_a_cancelled_call_is_nobodys),
 	    REDIRECT_TEST(test_a_baseline_that_is_none),

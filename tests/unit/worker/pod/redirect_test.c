@@ -289,6 +289,27 @@ static void test_what_is_counted_begins_at_the_baseline(void **state)
 	munmap(rows, size);
 }
 
+/* Asked for, and not had: what is asked for is shown beside what is. */
+static void test_accelerated_is_what_the_broker_saw(void **state)
+{
+	struct world *w = *state;
+
+	plan.rules.flags |= REDIRECT_ACCELERATE;
+	start(w);
+	assert_false(dumped(w, "accelerated"));
+	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
+	assert_false(dumped(w, "accelerated"));
+	assert_true(dumped(w, "in_force"));
+	row_stop(row, &w->r);
+	start(w);
+	fake_redirect_accelerates(true);
+	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
+	fake_redirect_accelerates(false);
+	assert_true(dumped(w, "accelerated"));
+	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_LEFT);
+	assert_false(dumped(w, "accelerated"));
+}
+
 /* A row that cannot be: a broker that is broken must not make the worker read elsewhere. */
 static void test_an_impossible_row_counts_nothing(void **state)
 {
@@ -365,6 +386,7 @@ int main(void)
 	    AGENT_TEST(test_what_stays_redirected_is_said),
 	    AGENT_TEST(test_a_stop_asks_for_nothing),
 	    AGENT_TEST(test_what_is_counted_begins_at_the_baseline),
+	    AGENT_TEST(test_accelerated_is_what_the_broker_saw),
 	    AGENT_TEST(test_an_impossible_row_counts_nothing),
 	    AGENT_TEST(test_the_broker_says_more_later),
 	    AGENT_TEST(test_a_pod_that_was_left_alone_is_not_in_force),

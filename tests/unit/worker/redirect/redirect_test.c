@@ -423,6 +423,31 @@ static void test_annotations(void **state)
 	assert_non_null(strstr(e.msg, TRAFFIC "excludeOutboundPorts")); /* what its owner wrote */
 }
 
+/* The node's word, unless the pod has one. */
+static void test_acceleration(void **state)
+{
+	(void)state;
+	read_plan();
+	assert_false(plan.rules.flags & REDIRECT_ACCELERATE);
+	put(pod.annotations, "agentd.node.mesh/redirectAccelerate", "loopback");
+	read_plan();
+	assert_true(plan.rules.flags & REDIRECT_ACCELERATE);
+	node.accelerate = true;
+	put(pod.annotations, "agentd.node.mesh/redirectAccelerate", "off");
+	read_plan();
+	assert_false(plan.rules.flags & REDIRECT_ACCELERATE);
+	put(pod.annotations, "agentd.node.mesh/redirectAccelerate", "");
+	read_plan();
+	assert_true(plan.rules.flags & REDIRECT_ACCELERATE);
+	node.accelerate = false;
+	put(pod.redirect, "accelerate", "node");
+	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
+	assert_non_null(strstr(e.msg, "passes nothing from Envoy to Envoy"));
+	put(pod.redirect, "accelerate", "yes");
+	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
+	assert_non_null(strstr(e.msg, "accelerate is \"yes\", must be off or loopback"));
+}
+
 static void test_a_flag_wins_over_an_annotation_over_a_variable(void **state)
 {
 	(void)state;
@@ -506,6 +531,7 @@ int main(void)
 	    READ_TEST(test_all_lists_at_their_end),
 	    READ_TEST(test_unknown_keys_and_types),
 	    READ_TEST(test_annotations),
+	    READ_TEST(test_acceleration),
 	    READ_TEST(test_a_flag_wins_over_an_annotation_over_a_variable),
 	    READ_TEST(test_defaults_can_be_said),
 	    READ_TEST(test_verdicts_have_names_and_one_fate),
