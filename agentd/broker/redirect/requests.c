@@ -614,8 +614,8 @@ static bool next_note(struct redirect_requests *t, struct link_packet *out)
 	    .arg = requests_note_of(pod)};
 	snprintf(out->why, sizeof(out->why), "%s", out->code ? r->inbound_why.msg : "");
 	r->noted = false;
-	if (!(out->arg & LINK_REDIRECT_INBOUND))
-		pod_sockets_end(&pod->dns);
+	if (!(out->arg & (LINK_REDIRECT_INBOUND | LINK_REDIRECT_STEERED)))
+		pod_sockets_end(&pod->dns); /* steered: by an earlier broker, so they wait */
 	return true;
 }
 

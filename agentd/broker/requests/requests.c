@@ -326,10 +326,9 @@ void requests_answer(struct broker *b, const struct broker_request *in)
 		    .code = why.code ? why.code : EIO};
 		snprintf(reply.why, sizeof(reply.why), "%s", why.msg);
 		q.reply_fd = -1;
-	} else if (ops_row(in->r.op)->answer == LINK_LISTED) {
-		return; /* it ends the list */
-	} else if (ops_row(in->r.op)->answer == LINK_SILENT) {
-		return;
+	} else if (ops_row(in->r.op)->answer == LINK_LISTED ||
+		   ops_row(in->r.op)->answer == LINK_SILENT) {
+		return; /* the list's end answers, or nothing does */
 	}
 	broker_reply(b, &reply, q.given_fd >= 0 ? q.given_fd : q.reply_fd);
 	mem_closep(&q.given_fd);

@@ -1,10 +1,15 @@
 /* lingering.h - a descriptor whose close(2) lasts for an hour, and its way into a unix stream. */
 #pragma once
 #include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 /* Bytes that nobody takes, and SO_LINGER.  `*peer` is the end that does not read. */
 static int lingering_new(int *peer)
