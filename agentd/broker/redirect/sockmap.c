@@ -163,7 +163,8 @@ static int try_reset(const struct joint *j, struct err *e)
 	    setsockopt(j->giver, SOL_SOCKET, SO_LINGER, &now, sizeof(now)))
 		return err_sys(e, "a socket to try acceleration with");
 	shutdown(j->giver, SHUT_RD);
-	(void)connect(j->giver, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr));
+	(void)connect(
+	    j->giver, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr));
 	if (!reads_word(j->taker, 0))
 		return err_set(e, EOPNOTSUPP, "the kernel loses what waits at a reset");
 	return 0;
