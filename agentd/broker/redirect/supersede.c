@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 LOG_SCOPE("broker");
@@ -89,28 +90,66 @@ void redirect_supersede(const struct redirect *r)
 		take_down_empty(other.path[i]);
 }
 
-/* Before it is live, what steers in its network namespace is still theirs. */
-void redirect_supersede_pod(const struct redirect *r, const struct redirect_pod_state *p)
+static int64_t now_ms(void)
 {
-	static const char *const at_cgroup[] = {"/redirect_gate", "/redirect_sock_create",
-	    "/redirect_getsockopt", "/redirect_names", "/redirect_setsockopt", "/redirect_meet"};
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void take_down(const char *layout, const struct redirect_pod_state *p, const char *name)
+{
+	char path[REDIRECT_PATH_SIZE];
+
+	path_of(layout, &p->uid, name, path);
+	redirect_pins_take_down(path);
+}
+
+/* Before it is live, what steers in its network namespace is still theirs. */
+static void end_decisions(const char *layout, const struct redirect_pod_state *p)
+{
+	static const char *const names[] = {"/redirect_gate", "/redirect_sock_create",
+	    "/redirect_names", "/redirect_setsockopt", "/redirect_meet"};
+
+	delete_entry(layout, p->cgroup);
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		take_down(layout, p, names[i]);
+	if (p->live)
+		take_down(layout, p, "/redirect_lookup");
+}
+
+static void end_answers(const char *layout, const struct redirect_pod_state *p)
+{
+	char path[REDIRECT_PATH_SIZE];
+
+	take_down(layout, p, "/redirect_getsockopt");
+	path_of(layout, &p->uid, "", path);
+	if (p->live ? !redirect_pins_take_down(path) : !rmdir(path))
+		take_down_empty(layout);
+}
+
+void redirect_supersede_pod(const struct redirect *r, struct redirect_pod_state *p)
+{
+	bool over = p->superseded_ms && now_ms() - p->superseded_ms >= REDIRECT_LAST_ANSWERS_MS;
 	char path[REDIRECT_PATH_SIZE];
 	struct layouts other;
+	bool there = false;
 
 	find(r, &other);
 	for (int i = 0; i < other.n; i++) {
 		path_of(other.path[i], &p->uid, "", path);
 		if (access(path, F_OK))
 			continue;
-		delete_entry(other.path[i], p->cgroup);
-		for (size_t n = 0; n < sizeof(at_cgroup) / sizeof(*at_cgroup); n++) {
-			path_of(other.path[i], &p->uid, at_cgroup[n], path);
-			redirect_pins_take_down(path);
-		}
-		path_of(other.path[i], &p->uid, "", path);
-		if (p->live ? !redirect_pins_take_down(path) : !rmdir(path))
-			take_down_empty(other.path[i]);
+		there = true;
+		end_decisions(other.path[i], p);
+		if (over)
+			end_answers(other.path[i], p);
 	}
+	if (!there)
+		p->superseded_ms = 0;
+	else if (!p->superseded_ms)
+		p->superseded_ms = now_ms();
 }
 
 void redirect_supersede_remove(const struct redirect *r, const struct uuid *pod)

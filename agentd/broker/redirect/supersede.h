@@ -2,18 +2,20 @@
  *
  * Its maps cannot be read, but its pins have the same names, and its map_pods the same key.  For
  * each pod it stays in force until ours is; then its entry and its links at the pod's cgroup go,
- * and with a pod that is live its sk_lookup.  With the last pod go its links above all pods, and
- * the directory.  Until then both run, but never for the same pod.  The one exception is the moment
- * between our entry and the end of its own: a dial in that moment may fail, and none goes past
- * Envoy.
+ * and with a pod that is live its sk_lookup.  What was dialled a moment ago is accepted by its
+ * sockops, and Envoy asks its getsockopt for the address: these stay for some seconds.  With the
+ * last pod go its links above all pods, and the directory.  Until then both run, but never for the
+ * same dial.  The one exception is the moment between our entry and the end of its own: a dial in
+ * that moment may fail, and none goes past Envoy.
  */
 #pragma once
 #include "table.h"
 
 /* Ours are attached: a layout that has no pods goes. */
 void redirect_supersede(const struct redirect *r);
-/* Ours is in force for the pod, or is now also live. */
-void redirect_supersede_pod(const struct redirect *r, const struct redirect_pod_state *p);
+enum { REDIRECT_LAST_ANSWERS_MS = 5000 };
+/* Ours is in force for the pod, or is now also live; and again while p->superseded_ms is set. */
+void redirect_supersede_pod(const struct redirect *r, struct redirect_pod_state *p);
 /* Nothing of it stays. */
 void redirect_supersede_remove(const struct redirect *r, const struct uuid *pod);
 /* Calls `each` for every pod that only another layout has. */

@@ -48,7 +48,8 @@ struct redirect_pod_state {
 	int64_t look_ms;  /* when the next one is due; 0: now */
 	bool heard,
 	    deaf; /* its Envoy listened since it is live; and does not, so clients are refused */
-	int64_t since_s; /* nobody saw a dial of it: unseen.c; 0: not looked yet */
+	int64_t since_s;       /* nobody saw a dial of it: unseen.c; 0: not looked yet */
+	int64_t superseded_ms; /* since then something of another layout answers; 0: nothing */
 	struct redirect_pod_state *prev, *next;
 };
 

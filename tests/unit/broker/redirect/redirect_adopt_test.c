@@ -1,8 +1,10 @@
 /* redirect_adopt_test.c - what a broker finds that is not as the one before should have left
  * it.
- * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
+ * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c tests/fake/clock.c */
 #include "broker/redirect/links.h"
+#include "broker/redirect/supersede.h"
 #include "common/mem.h"
+#include "tests/fake/clock.h"
 #include "tests/unit/broker/bpf.h"
 
 static const struct uuid web = {{1, 2, 3}}, db = {{4, 5, 6}};
@@ -159,6 +161,13 @@ static int dials(const struct two *t)
 	return place_attached(t->top, BPF_CGROUP_INET4_CONNECT, NULL);
 }
 
+/* A minute later, at the next audit. */
+static void last_answers_were_given(const struct place *p, const struct uuid *pod)
+{
+	fake_clock_pass_ms(REDIRECT_LAST_ANSWERS_MS);
+	redirect_supersede_pod(p->r, redirect_pod_find(p->r, pod));
+}
+
 static void test_another_layout_goes_pod_by_pod(void **state)
 {
 	struct place *p = *state;
@@ -172,7 +181,8 @@ static void test_another_layout_goes_pod_by_pod(void **state)
 	assert_int_equal(gates(t.web), 1);
 	assert_true(
 	    is_ours(program_at(p, web_pins, "redirect_gate"), p->r->bpf->progs.redirect_gate));
-	assert_int_equal(place_attached(t.web, BPF_CGROUP_GETSOCKOPT, NULL), 1);
+	/* Theirs, too, for what they sent to Envoy. */
+	assert_int_equal(place_attached(t.web, BPF_CGROUP_GETSOCKOPT, NULL), 2);
 	/* Ours, where the gate needs it. */
 	assert_int_equal(place_attached(t.web, BPF_CGROUP_INET_SOCK_CREATE, NULL),
 	    !p->r->bpf->rodata->gate_knows_netns);
@@ -180,11 +190,17 @@ static void test_another_layout_goes_pod_by_pod(void **state)
 	place_live(p, &web, t.netns, 7);
 	assert_int_equal(place_attached(t.netns, BPF_SK_LOOKUP, NULL), 1);
 	assert_int_not_equal(program_at(p, web_pins, "redirect_lookup"), 0);
+	assert_int_equal(place_attached(t.web, BPF_CGROUP_GETSOCKOPT, NULL), 2);
+	assert_true(is_other(p, web_pins));
+	last_answers_were_given(p, &web);
+	assert_int_equal(place_attached(t.web, BPF_CGROUP_GETSOCKOPT, NULL), 1);
 	assert_false(is_other(p, web_pins));
 	assert_int_equal(gates(t.db), 1);
 	assert_true(is_other(p, db_pins));
 	place_set(p, &db, t.db, &t.rules);
 	assert_int_equal(gates(t.db), 1);
+	assert_int_equal(dials(&t), 2); /* their sockops accepts what they sent */
+	last_answers_were_given(p, &db);
 	assert_int_equal(dials(&t), 1);
 	assert_false(is_other(p, ""));
 	close_two(&t);
@@ -253,6 +269,8 @@ static void test_a_broker_between_two_layouts_may_die(void **state)
 	place_live(p, &web, t.netns, 7);
 	place_set(p, &db, t.db, &t.rules);
 	assert_int_equal(place_attached(t.netns, BPF_SK_LOOKUP, NULL), 1);
+	last_answers_were_given(p, &web);
+	last_answers_were_given(p, &db);
 	assert_int_equal(dials(&t), 1);
 	assert_false(is_other(p, ""));
 	close_two(&t);
