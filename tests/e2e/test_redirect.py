@@ -81,7 +81,7 @@ def table(capturing):
 
 def live(pod):
     """The first word of an Envoy: from it the broker knows the pod's network namespace."""
-    pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
+    wait_for('its secret', pod.is_served)
 
 
 def outbound(pod, peer, v6):

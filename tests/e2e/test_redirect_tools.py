@@ -231,7 +231,7 @@ def test_a_process_of_the_host(table):  # noqa: F811
         assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
     refused()
     agentd.process.send(signal.SIGUSR2)  # an upgrade knows the node's namespace by what the first one kept
-    wait_for('another agentd', lambda: agentd.ctl('status') and not redirection_of(pod)['why_not'])
+    wait_for('another agentd', lambda: [p['why_not'] for p in agentd.ctl('redirect')['redirect']] == [''])
     refused()
     agentd.kill()
     agentd.start()

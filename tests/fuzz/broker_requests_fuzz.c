@@ -32,6 +32,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { RECORDS_MAX = 64, NFDS = 10, TURNS = 3, FDS_MAX = 256 };
+enum { SILENT }; /* the id of a request without an answer */
 
 #define CSI "kubelet/pods/01000000-0000-0000-0000-000000000000/volumes/kubernetes.io~csi"
 static const char volume[] = CSI "/a";
@@ -223,7 +224,7 @@ static void check_packet(struct session *s, const struct link_packet *p, bool wi
 	if (memchr(p->why, 0, sizeof(p->why)) == NULL ||
 	    memchr(p->name, 0, sizeof(p->name)) == NULL || p->naddresses > LINK_ADDRESSES_MAX)
 		abort();
-	if (p->what == LINK_REPLY && p->id != ++s->answered)
+	if (p->what == LINK_REPLY && p->id != SILENT && p->id != ++s->answered)
 		abort();
 	if (p->what == LINK_REPLY && with_fd && p->code)
 		abort();
@@ -275,6 +276,14 @@ static void turn(struct session *s)
 /* --- what the worker sends -----------------------------------------------------------------------
  */
 
+/* Its id counts only if an answer has to come. */
+static uint32_t next_id(struct session *s, unsigned op)
+{
+	bool known = op > 0 && op < LINK_OP_END;
+
+	return known && ops_row(op)->answer == LINK_SILENT ? SILENT : ++s->asked;
+}
+
 static void send_bytes(struct session *s, const void *bytes, size_t size, int nfds, unsigned which)
 {
 	union {
@@ -296,7 +305,8 @@ static void send_bytes(struct session *s, const void *bytes, size_t size, int nf
 		c->cmsg_len = CMSG_LEN((size_t)nfds * sizeof(int));
 		memcpy(CMSG_DATA(c), fds, (size_t)nfds * sizeof(int));
 	}
-	if (sendmsg(s->sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EAGAIN)
+	if (sendmsg(s->sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EAGAIN &&
+	    memcmp(bytes, &(uint32_t){SILENT}, sizeof(uint32_t)) != 0)
 		s->asked--; /* it was not sent after all */
 }
 
@@ -311,10 +321,11 @@ static void name_volume(struct link_request *q, uint8_t which)
 
 static void send_request(struct session *s, struct input *in)
 {
-	struct link_request q = {.id = ++s->asked};
+	struct link_request q = {.id = 0};
 	uint8_t op = next(in), arg = next(in);
 
 	q.op = 1 + op % (LINK_OP_END - 1);
+	q.id = next_id(s, q.op);
 	q.kind = next(in) % (LINK_LISTEN_KINDS + 1);
 	q.arg = arg < 0xf0 ? arg % 40 : 0xffffff00u + arg;
 	q.uid.bytes[0] = q.state_id[0] = next(in) % 5;
@@ -325,13 +336,16 @@ static void send_request(struct session *s, struct input *in)
 
 static void send_raw(struct session *s, struct input *in)
 {
-	uint8_t bytes[128], size = next(in) % sizeof(bytes), fds = next(in);
+	uint8_t bytes[128] = {0}, size = next(in) % sizeof(bytes), fds = next(in);
+	struct link_request q;
+	uint32_t id;
 
 	for (uint8_t i = 0; i < size; i++)
 		bytes[i] = next(in);
-	s->asked++; /* if it happens to be well-formed; its id then is not: see below */
-	if (size == sizeof(struct link_request))
-		memcpy(bytes, &s->asked, sizeof(s->asked));
+	memcpy(&q, bytes, sizeof(q));
+	id = next_id(s, size == sizeof(q) ? q.op : 0);
+	if (size == sizeof(q)) /* it may happen to be well-formed */
+		memcpy(bytes, &id, sizeof(id));
 	send_bytes(s, bytes, size, fds % 9 < 8 ? fds % 9 : 0, fds / 9);
 }
 
