@@ -6,6 +6,7 @@ import datetime
 import re
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cryptography import x509
@@ -288,6 +289,12 @@ def test_how_the_port_greets(istiod):
             old = ssl.TLSVersion.MINIMUM_SUPPORTED
             assert handshake(istiod, minimum_version=old) == 'TLSv1.1'
     assert ask(istiod, (False, NODE, good(istiod))) == ['OK']
+
+
+def test_many_are_greeted_at_once(istiod):
+    """grpc frees its certificate under a handshake that uses it, if another one brings it a new one."""
+    with ThreadPoolExecutor(8) as pool:
+        assert {v for v in pool.map(handshake, [istiod] * 1000)} == {'TLSv1.3'}
 
 
 @pytest.mark.parametrize('how', [{'do': 'goaway', 'grace': 30}, {'do': 'listen', 'on': 'grpc', 'age': 1, 'grace': 30}],

@@ -113,10 +113,17 @@ class Listener:
         self._end = end
 
     def _credentials(self):
-        """Read anew at each handshake, so that the server follows the CA's rotation."""
-        def configuration():
-            return grpc.ssl_server_certificate_configuration([(self._ca.server_key, self._ca.server_chain)])
-        return grpc.dynamic_ssl_server_credentials(configuration(), configuration)
+        """Follows the CA's rotation.  Two handshakes at once that both bring grpc a pair break it: only a new one is told."""
+        def pair():
+            return self._ca.server_key, self._ca.server_chain
+        told = [pair()]
+
+        def changed():
+            if pair() == told[0]:
+                return None
+            told[0] = pair()
+            return grpc.ssl_server_certificate_configuration([told[0]])
+        return grpc.dynamic_ssl_server_credentials(grpc.ssl_server_certificate_configuration([told[0]]), changed)
 
     async def _grpc(self, age=0, grace=10, streams=0, **certificate):
         self._ca.make_server_certificate(**certificate)
