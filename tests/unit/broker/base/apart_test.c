@@ -3,53 +3,11 @@
  * LINK: tests/unit/broker/rig.c */
 #include "broker/base/apart.h"
 #include "tests/unit/broker/rig.h"
-#include <netinet/in.h>
+#include "tests/unit/lingering.h"
 #include <signal.h>
 #include <time.h>
 
-enum { PATIENCE_S = 60, HOUR_S = 3600 };
-
-/* Bytes that nobody takes, and SO_LINGER.  `*peer` is the end that does not read. */
-static int lingering(int *peer)
-{
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	const struct linger hour = {1, HOUR_S};
-	socklen_t size = sizeof(at);
-	static char bytes[1 << 16];
-	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	assert_int_equal(bind(l, (struct sockaddr *)&at, sizeof(at)) | listen(l, 1), 0);
-	getsockname(l, (struct sockaddr *)&at, &size);
-	assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-	*peer = accept4(l, NULL, NULL, SOCK_CLOEXEC);
-	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
-		;
-	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hour, sizeof(hour)), 0);
-	close(l);
-	return fd;
-}
-
-/* -1 with errno. */
-static ssize_t give(int sock, int fd)
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = {.bytes = {0}};
-	struct iovec iov = {.iov_base = "x", .iov_len = 1};
-	struct msghdr msg = {.msg_iov = &iov,
-	    .msg_iovlen = 1,
-	    .msg_control = &control,
-	    .msg_controllen = sizeof(control)};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	return sendmsg(sock, &msg, MSG_NOSIGNAL);
-}
+enum { PATIENCE_S = 60 };
 
 /* What the main program does on SIGCHLD: at the end no child is left. */
 static void children_end(void)
@@ -96,14 +54,14 @@ static enum broker_turned turns(struct rig *r)
 static void test_where_memory_is_wanted(void **state)
 {
 	struct rig *r = *state;
-	int peer, fd = lingering(&peer);
+	int peer, fd = lingering_new(&peer);
 
 	rig_add(r);
 	rig_refused(r, (struct rig_ask){LINK_WRITE, LINK_FILE_BOOTSTRAP, 0, &rig_pod, fd}, EINVAL,
 	    "no memfd");
 	close(peer); /* this copy of ours is not to wait either */
 	close(fd);
-	fd = lingering(&peer);
+	fd = lingering_new(&peer);
 	send_with(r, LINK_WRITE, &fd, 1);
 	assert_int_equal(turns(r), BROKER_SERVING);
 	close(peer);
@@ -115,7 +73,7 @@ static void test_where_none_is_wanted(void **state)
 	int peers[64], fds[64];
 
 	for (int i = 0; i < 64; i++)
-		fds[i] = lingering(&peers[i]);
+		fds[i] = lingering_new(&peers[i]);
 	send_with(r, LINK_UNFOLLOW, fds, 64);
 	assert_int_equal(turns(r), BROKER_WORKER_BROKE);
 	for (int i = 0; i < 64; i++)
@@ -126,7 +84,7 @@ static void test_where_none_is_wanted(void **state)
 static void test_in_the_workers_last_words(void **state)
 {
 	struct rig *r = *state;
-	int peer, fd = lingering(&peer);
+	int peer, fd = lingering_new(&peer);
 
 	rig_send(r, "x", 1, NULL, 0); /* breaks the protocol: nothing after it is read */
 	send_with(r, LINK_WRITE, &fd, 1);
@@ -139,11 +97,11 @@ static void test_in_the_workers_last_words(void **state)
 static void test_inside_of_a_stream(void **state)
 {
 	struct rig *r = *state;
-	int peer, fd = lingering(&peer), pair[2];
+	int peer, fd = lingering_new(&peer), pair[2];
 
 	rig_add(r);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	assert_int_equal(give(pair[0], fd), 1);
+	assert_int_equal(lingering_send(pair[0], fd), 1);
 	close(fd);
 	send_with(r, LINK_CALLER, &pair[1], 1);
 	assert_int_equal(turns(r), BROKER_SERVING);
@@ -155,12 +113,12 @@ static void test_inside_of_a_stream(void **state)
 static void test_in_a_backlog(void **state)
 {
 	struct rig *r = *state;
-	int peer, fd = lingering(&peer);
+	int peer, fd = lingering_new(&peer);
 
 	rig_add(r);
 	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
 	int c = rig_connect(rig_mount(r, "socket"));
-	ssize_t n = give(c, fd);
+	ssize_t n = lingering_send(c, fd);
 	const int none = 0;
 	bool refused = !setsockopt(c, SOL_SOCKET, 83 /* SO_PASSRIGHTS */, &none, sizeof(none));
 	assert_int_equal(n, refused ? -1 : 1);
@@ -178,14 +136,14 @@ static void test_in_a_kept_backlog(void **state)
 {
 	struct broker_fdstore *k = broker_fdstore_new();
 	struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "\0apart_test"};
-	int peer, fd = lingering(&peer), l = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int peer, fd = lingering_new(&peer), l = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	(void)state;
 	alarm(PATIENCE_S);
 	assert_int_equal(bind(l, (struct sockaddr *)&at, sizeof(at)) | listen(l, 1), 0);
 	int c = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(c, (struct sockaddr *)&at, sizeof(at)), 0);
-	assert_int_equal(give(c, fd), 1);
+	assert_int_equal(lingering_send(c, fd), 1);
 	close(c);
 	close(fd);
 	broker_fdstore_found(k, "left.sds", l);
@@ -207,7 +165,7 @@ static void test_there_is_a_limit(void **state)
 		assert_true(apart_close(memfd_create("m", MFD_CLOEXEC)));
 	assert_true(apart_close(-1));
 	assert_int_equal(waitpid(-1, NULL, 0), -1);
-	while (sent < 400 && apart_close(lingering(&peers[sent++])))
+	while (sent < 400 && apart_close(lingering_new(&peers[sent++])))
 		;
 	assert_int_equal(sent, 257);
 	int unknown = 0;

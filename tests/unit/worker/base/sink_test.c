@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "tests/unit/worker/base/lingering.h"
+#include "tests/unit/lingering.h"
 
 enum { PATIENCE_S = 60, MANY = 100 };
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "tests/fake/clock.h"
-#include "tests/unit/worker/base/lingering.h"
+#include "tests/unit/lingering.h"
 
 enum { LEAST = 50, DATA = 0, HEADERS = 1, RST_STREAM = 3, PING = 6, WINDOW_UPDATE = 8 };
 enum { CONTINUATION = 9, END_STREAM = 1, END_HEADERS = 4, PADDED = 8, PRIORITY = 32 };

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 /* Bytes that nobody takes, and SO_LINGER.  `*peer` is the end that does not read. */
-static int lingering_new(int *peer)
+static inline int lingering_new(int *peer)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	const struct linger hour = {1, 3600};
@@ -32,10 +32,9 @@ static int lingering_new(int *peer)
 	return fd;
 }
 
-/* With the one byte 'x': along `sock`, and nowhere else from then on. */
-static void lingering_give(int sock, int *peer)
+/* Along `sock`, with the one byte 'x'.  -1 with errno. */
+static inline ssize_t lingering_send(int sock, int fd)
 {
-	int fd = lingering_new(peer);
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(sizeof(int))];
@@ -51,6 +50,14 @@ static void lingering_give(int sock, int *peer)
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	assert_int_equal(sendmsg(sock, &msg, MSG_NOSIGNAL), 1);
+	return sendmsg(sock, &msg, MSG_NOSIGNAL);
+}
+
+/* A new one, which is nowhere else from then on. */
+static inline void lingering_give(int sock, int *peer)
+{
+	int fd = lingering_new(peer);
+
+	assert_int_equal(lingering_send(sock, fd), 1);
 	close(fd);
 }
