@@ -31,7 +31,8 @@ static void check_rows(const struct redirect_rules *r)
 	must(r->nrows <= REDIRECT_ROWS_MAX && r->ncidrs <= REDIRECT_CIDRS_MAX);
 	must(r->ninterfaces <= REDIRECT_INTERFACES_MAX);
 	for (uint32_t i = 0; i < r->nrows; i++)
-		must(r->rows[i].kind && r->rows[i].kind < REDIRECT_PORT_INTERFACE);
+		must(r->rows[i].kind && r->rows[i].kind != REDIRECT_PORT_INTERFACE &&
+		     r->rows[i].kind <= REDIRECT_PORT_PROBE);
 	for (uint32_t i = 0; i < r->ncidrs; i++)
 		must(r->cidrs[i].bits <= 128 &&
 		     !(r->cidrs[i].flags & (REDIRECT_CIDR_LOCAL | REDIRECT_CIDR_INTERFACE)));
@@ -46,6 +47,10 @@ static void check_ceiling(const struct redirect_rules *r, const struct redirect_
 	must(r->proxy_uid & 0xffff && r->proxy_gid & 0xffff);
 	must((r->proxy_uid & 0xffff) != c->worker_uid);
 	must(!(r->flags & REDIRECT_TRACE));
+	must(c->accelerate || !(r->flags & REDIRECT_ACCELERATE));
+	for (uint32_t i = 0; i < r->nrows; i++)
+		must(r->rows[i].kind != REDIRECT_PORT_PROBE ||
+		     (c->probes && rules_can_probe(r, r->rows[i].number)));
 	must(!(r->flags & REDIRECT_DNS) ||
 	     (r->dns_port && r->dns_port != r->outbound_port && r->dns_port != r->inbound_port &&
 		 r->dns_port != r->tunnel_port));
@@ -80,6 +85,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	c.permissive = data[0] & 1;
 	c.exclusions = data[0] & 2;
 	c.is_manifests = data[0] & 4;
+	c.probes = data[0] & 8;
+	c.accelerate = data[0] & 16;
 	size = size - 1 < sizeof(r) ? size - 1 : sizeof(r);
 	for (size_t i = 0; i < size; i++)
 		((uint8_t *)&r)[i] ^= data[i + 1];

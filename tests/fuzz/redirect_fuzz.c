@@ -44,8 +44,11 @@ static void check(const struct redirect_plan *plan)
 	must(r->outbound_port && r->inbound_port && r->outbound_port != r->inbound_port);
 	must(r->nrows <= REDIRECT_ROWS_MAX && r->ncidrs <= REDIRECT_CIDRS_MAX);
 	for (uint32_t i = 0; i < r->nrows; i++) {
-		must(r->rows[i].kind && r->rows[i].kind < REDIRECT_PORT_INTERFACE);
+		must(r->rows[i].kind && r->rows[i].kind != REDIRECT_PORT_INTERFACE &&
+		     r->rows[i].kind <= REDIRECT_PORT_PROBE);
 		must(r->rows[i].kind == REDIRECT_PORT_GROUP || r->rows[i].number <= 65535);
+		must(r->rows[i].kind != REDIRECT_PORT_PROBE ||
+		     rules_can_probe(r, r->rows[i].number));
 	}
 	for (uint32_t i = 0; i < r->ninterfaces; i++)
 		must(r->interfaces[i][0] && memchr(r->interfaces[i], 0, REDIRECT_INTERFACE_SIZE));
