@@ -12,6 +12,7 @@
 	X(redirect_explain)                                                                        \
 	X(redirect_trace)                                                                          \
 	X(dns)                                                                                     \
+	X(manifest)                                                                                \
 	X(log)                                                                                     \
 	X(version)
 
