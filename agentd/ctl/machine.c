@@ -322,6 +322,7 @@ static char *manifest_text(const struct reader *r)
 	put_text(out, "name", r->name);
 	put_text(out, "namespace", r->ns);
 	put_text(out, "service_account", r->sa);
+	put_text(out, "identity", "certificate"); /* nobody renews the token of Istio's tool */
 	put_map(out, "labels", r->labels);
 	put_env(out, r);
 	put_map(out, "redirect", r->redirect);

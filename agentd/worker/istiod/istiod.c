@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "istiod_internal.h"
 #include "pool.h"
 #include "turnstile.h"
 #include "worker/base/loop.h"
@@ -29,17 +30,6 @@ struct istiod_turn {
 	struct uuid pod;
 	istiod_granted granted;
 	void *ctx;
-};
-
-struct istiod {
-	struct loop *loop;
-	struct istiod_options options;
-	struct link_follow *root;
-	char *roots_pem;    /* NULL: the system's, or none yet */
-	struct err why_not; /* of the root; code 0: fine */
-	char trust_domain[256];
-	struct pool *pool;
-	struct turnstile *turnstile;
 };
 
 /* --- roots --- */
@@ -77,6 +67,7 @@ static void on_root(void *ctx, const struct link_content *c)
 	free(i->roots_pem);
 	i->roots_pem = take(pem);
 	pool_connect(i->pool, i->roots_pem);
+	istiod_own_roots(i);
 }
 
 /* --- turns --- */
@@ -85,7 +76,7 @@ static bool on_ready_asked(void *ctx, const struct uuid *pod)
 {
 	const struct istiod *i = ctx;
 
-	return pool_channel(i->pool, pod) != NULL;
+	return pool_channel(istiod_own_pool(i, pod), pod) != NULL;
 }
 
 static void on_granted(void *ctx, struct turn *turn)
@@ -94,7 +85,7 @@ static void on_granted(void *ctx, struct turn *turn)
 	struct istiod_turn *t = (struct istiod_turn *)turn;
 
 	*t->slot = NULL;
-	t->granted(t->ctx, pool_channel(i->pool, &t->pod));
+	t->granted(t->ctx, pool_channel(istiod_own_pool(i, &t->pod), &t->pod));
 	free(t);
 }
 
@@ -102,7 +93,8 @@ static void on_hasty(void *ctx, const struct uuid *pod)
 {
 	struct istiod *i = ctx;
 
-	pool_quarantine(i->pool, pod, "it keeps opening streams");
+	if (istiod_own_pool(i, pod) == i->pool) /* else it harms itself alone */
+		pool_quarantine(i->pool, pod, "it keeps opening streams");
 }
 
 static void on_pool_changed(void *ctx)
@@ -161,6 +153,7 @@ struct istiod *istiod_new(
 	    o->opens_per_second, o->opens_burst, o->pod_opens_per_second, o->pod_opens_burst};
 
 	i->loop = l;
+	i->rpc = r;
 	i->options = *o;
 	snprintf(i->trust_domain, sizeof(i->trust_domain), "%s", o->trust_domain);
 	i->turnstile = turnstile_new(l, &pace, &events, i);
@@ -247,7 +240,7 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 void istiod_lease(struct istiod *i, struct istiod_lease **slot, const struct rpc_channel *c,
     istiod_move move, void *ctx)
 {
-	pool_lease(i->pool, slot, c, move, ctx);
+	pool_lease(istiod_own_pool_with(i, c), slot, c, move, ctx);
 }
 
 void istiod_lease_end(struct istiod_lease **l)
@@ -257,7 +250,8 @@ void istiod_lease_end(struct istiod_lease **l)
 
 void istiod_blame(struct istiod *i, const struct uuid *pod, const char *why)
 {
-	pool_blame(i->pool, pod, why);
+	if (istiod_own_pool(i, pod) == i->pool)
+		pool_blame(i->pool, pod, why);
 }
 
 /* --- what is known --- */
@@ -270,9 +264,12 @@ const char *istiod_why_not(const struct istiod *i)
 json_t *istiod_dump(const struct istiod *i)
 {
 	const struct istiod_options *o = &i->options;
+	json_t *connections = pool_dump(i->pool), *owned = istiod_own_dump(i);
 
+	json_array_extend(connections, owned);
+	json_decref(owned);
 	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:i, s:s}", "name", o->name, "address",
 	    o->address, "root", o->root, "trust_domain", i->trust_domain, "connections",
-	    pool_dump(i->pool), "waiting", (int)turnstile_waiting(i->turnstile), "why_not",
+	    connections, "waiting", (int)turnstile_waiting(i->turnstile), "why_not",
 	    istiod_why_not(i));
 }

@@ -75,6 +75,7 @@ static void each_key_has_its_place(void **state)
 	assert_string_equal(text(NULL, "name"), "vm-1");
 	assert_string_equal(text(NULL, "namespace"), "vm");
 	assert_string_equal(text(NULL, "service_account"), "web-sa");
+	assert_string_equal(text(NULL, "identity"), "certificate");
 	assert_string_equal(text("labels", "version"), "v1");
 	assert_string_equal(text("redirect", "istio_inbound_ports"), "*");
 	assert_string_equal(text("redirect", "istio_local_exclude_ports"), "22,15090,15021,15020");
