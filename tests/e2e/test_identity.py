@@ -6,14 +6,17 @@ import datetime
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.istiod.ca import CA, key_pem, pem
 
 from . import mesh
+from .conftest import measured
 from .run import sh, wait_for
 
 SOAK = os.environ.get('AGENTD_SOAK')
@@ -57,6 +60,12 @@ class Machine:
     def wait_credential(self, name):
         wait_for(f'{self.pod.label} to show its {name}', lambda: (self.shown() or {}).get('credential') == name)
 
+    def gaps(self):
+        """From the end of each stream to the beginning of the next."""
+        ends = {r['stream']: r['time'] for r in self.node.istiod.journal('close')}
+        opens = self.streams()
+        return [later['time'] - ends[one['stream']] for one, later in zip(opens, opens[1:]) if one['stream'] in ends]
+
     def streams(self):
         return self.node.istiod.journal('open', identity=self.identity)
 
@@ -93,13 +102,49 @@ def test_the_first_one_by_token_the_others_without(node):
     machine = Machine(node, 'vm')
     node.agentd.start()
     machine.pod.wait_served()
-    assert machine.pod.is_served()
+    machine.pod.start_envoy()
+    wait_for('its stream', machine.streams)
     machine.wait_credential('issued certificate')
     machine.pod.remove_token()
     renewals = 20 if SOAK else 2
     wait_for('renewals', lambda: len(machine.issued('certificate')) >= renewals)
+    wait_for('the stream to follow each', lambda: len(machine.streams()) > renewals)
+    measured.append(f'identity: a stream that moves to a renewed certificate was away for {max(machine.gaps()) * 1000:.0f} ms at most')
     assert len(machine.issued('token')) == 1
     assert machine.kept.stat().st_mode & 0o777 == 0o600 and key_and_certificate_match(machine.kept)
+
+
+def istioctls_files(node, folder, pod):
+    """As `istioctl x workload entry configure` writes them (bare-metal-identity.md 6), for this control plane."""
+    folder.mkdir()
+    labels = '{"app":"web","service.istio.io/canonical-name":"web"}'
+    env = {'CANONICAL_SERVICE': 'web', 'ISTIO_INBOUND_PORTS': '*', 'ISTIO_LOCAL_EXCLUDE_PORTS': '22,15090,15021,15020',
+           'ISTIO_METAJSON_LABELS': labels, 'ISTIO_META_CLUSTER_ID': 'Kubernetes', 'ISTIO_META_NETWORK': 'net1',
+           'ISTIO_META_WORKLOAD_NAME': 'web', 'ISTIO_NAMESPACE': pod.ns, 'ISTIO_SERVICE': f'web.{pod.ns}',
+           'ISTIO_SERVICE_CIDR': '*', 'POD_NAMESPACE': pod.ns, 'SERVICE_ACCOUNT': pod.sa, 'TRUST_DOMAIN': mesh.TRUST_DOMAIN}
+    (folder / 'cluster.env').write_text(''.join(f"{k}='{v}'\n" for k, v in sorted(env.items())))
+    (folder / 'mesh.yaml').write_text(yaml.safe_dump({'defaultConfig': {
+        'discoveryAddress': node.istiod.address, 'concurrency': 2, 'proxyMetadata': {k: env[k] for k in (
+            'CANONICAL_SERVICE', 'POD_NAMESPACE', 'SERVICE_ACCOUNT', 'ISTIO_META_NETWORK', 'ISTIO_METAJSON_LABELS')}}}))
+    (folder / 'istio-token').write_text(pod.token(uid=None))
+    shutil.copy(node.istiod.root_file, folder / 'root-cert.pem')
+    (folder / 'hosts').write_text(f'127.0.0.1 {node.istiod.server_name}\n')
+
+
+def test_the_files_of_istios_tool_become_a_machine(node):
+    pod = node.pod('vm', manifest=False)
+    istioctls_files(node, node.dir / 'vm', pod)
+    node.agentd.start()
+    made = node.agentd.ctl('manifest', '--from', node.dir / 'vm', '--to', node.agentd.manifests, '--name', 'vm')
+    pod.uid = Path(made['manifest']).stem
+    pod.wait_served()
+    assert pod.is_served()
+    assert pod.bootstrap()['node']['metadata']['LABELS']['app'] == 'web'
+    assert pod.bootstrap()['node']['metadata']['NETWORK'] == 'net1'
+    wait_for('its certificate to be shown', lambda: node.istiod.journal('certificate'))
+    assert node.istiod.address in made['control_plane'] and 'CANONICAL_SERVICE' in made['not_taken_over']
+    status, said = node.agentd.ctl_text('manifest', '--from', node.dir / 'vm', '--to', node.agentd.manifests, '--name', 'vm')
+    assert status == 1 and 'is there already' in said
 
 
 def test_after_a_reboot_the_kept_one_goes_on(node):
@@ -154,7 +199,7 @@ def test_a_bad_pair_is_refused_by_name_and_never_shown(node):
 
 def test_each_machine_has_its_own_connection(node):
     machines = [Machine(node, f'vm{n}') for n in range(2)]
-    pods = [node.pod(f'web{n}', sa='vm0') for n in range(3)]  # of a machine's account, by token
+    pods = [node.pod(f'web{n}', sa='vm0') for n in range(10)]  # of a machine's account, by token
     node.agentd.start()
     for machine in machines:
         machine.wait_credential('issued certificate')
@@ -168,8 +213,8 @@ def test_each_machine_has_its_own_connection(node):
         live = [s for s in node.istiod.journal('open') if s['stream'] not in closed]
         for s in live:
             by_peer.setdefault(s['peer'], []).append((s['identity'], s['by'], s['token_pod'] and s['token_pod']['uid']))
-        return sorted(by for of in by_peer.values() for _, by, _ in of) == ['certificate'] * 2 + ['token'] * 3
-    wait_for('five streams', all_there)
+        return sorted(by for of in by_peer.values() for _, by, _ in of) == ['certificate'] * 2 + ['token'] * 10
+    wait_for('a stream for each', all_there)
     for machine in machines:
         assert [of for of in by_peer.values() if (machine.identity, 'certificate', None) in of] == [
             [(machine.identity, 'certificate', None)]]
@@ -189,6 +234,21 @@ def test_a_refused_one_falls_back_to_the_token_once(node):
     machine.wait_credential('issued certificate')
     assert node.istiod.journal('certificate')[-1]['serial'] == machine.issued('token')[-1]['serial']
     assert not machine.shown()['why_not']
+
+
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
+def test_a_new_root_and_a_new_certificate_of_it(node):
+    node.istiod.order('ttl', seconds=TTL)
+    machine = Machine(node, 'vm')
+    node.agentd.start()
+    machine.wait_credential('issued certificate')
+    machine.pod.remove_token()
+    node.istiod.order('ca', issuer='b', roots=['a', 'b'])
+    wait_for('one of the new root', lambda: node.istiod.issued(by='certificate', issuer='b'))
+    node.istiod.order('ca', issuer='b', roots=['b'])
+    so_far = len(machine.issued('certificate'))
+    wait_for('another one', lambda: len(machine.issued('certificate')) > so_far)
+    machine.wait_credential('issued certificate')
 
 
 def test_a_disk_that_takes_nothing_is_said(node):

@@ -39,6 +39,8 @@ class Control:
         match do:
             case 'ca':
                 self._server.ca.use(**order)
+                if self._server.doorman:
+                    self._server.doorman.follow()
                 self._server.journal.write('ca', **order)
             case 'ttl':
                 self.ttl_s = int(order['seconds'])

@@ -34,18 +34,22 @@ class Doorman:
     def __init__(self, ca, journal):
         self._ca, self._journal = ca, journal
         self._to = None  # grpc's port
-        self._server = None
+        self._server, self._tls = None, None
         self._known = {}  # address of our connection to grpc: (the client's address, its identity or None)
         self._open = set()
         self.revoked = set()  # serial numbers, in hex
 
+    def follow(self):
+        """What the CA has now, for the handshakes to come."""
+        self._ca.load_server_pair(self._tls)
+        self._tls.load_verify_locations(cadata=self._ca.roots_pem)
+
     def _context(self):
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.set_alpn_protocols(['h2'])
-        self._ca.load_server_pair(context)
-        context.verify_mode = ssl.CERT_OPTIONAL
-        context.load_verify_locations(cadata=self._ca.roots_pem)
-        return context
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.set_alpn_protocols(['h2'])
+        self._tls.verify_mode = ssl.CERT_OPTIONAL
+        self.follow()
+        return self._tls
 
     async def lead_to(self, port, address):
         """From now on new connections go to this port; returns where they come in."""

@@ -101,8 +101,7 @@ char *pair_write_file(const char *key_pem, const char *chain_pem)
 	size_t key = strlen(key_pem), chain = strlen(chain_pem);
 	char *both = mem_zalloc(key + chain + 1), *text;
 
-	memcpy(both, key_pem, key);
-	memcpy(both + key, chain_pem, chain);
+	mempcpy(mempcpy(both, key_pem, key), chain_pem, chain);
 	text = secret_new(both, key + chain);
 	mem_wipe_free(both);
 	return text;

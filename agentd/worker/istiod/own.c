@@ -133,7 +133,7 @@ struct pool *istiod_own_pool_with(const struct istiod *i, const struct rpc_chann
 
 void istiod_own_roots(struct istiod *i)
 {
-	struct istiod_own *o;
+	struct istiod_own *o = NULL;
 
 	DL_FOREACH (i->owns, o) {
 		end_suspicion(o);
@@ -147,7 +147,7 @@ void istiod_own_roots(struct istiod *i)
 json_t *istiod_own_dump(const struct istiod *i)
 {
 	json_t *all = json_array();
-	const struct istiod_own *o;
+	const struct istiod_own *o = NULL;
 
 	DL_FOREACH (i->owns, o) {
 		json_t *some = pool_dump(o->pool);

@@ -107,9 +107,9 @@ const struct token *pod_identity_credential(const struct pod_identity *i, struct
 		err_set(e, ERR_UNAVAILABLE, "identity: its certificate is not read yet");
 		return NULL;
 	}
-	if (i->shown != NOTHING)
-		return &none_needed;
 	token = pod_token_valid(i->context->token, &why);
+	if (!token && i->shown != NOTHING)
+		return &none_needed;
 	if (!token)
 		err_set(e, ERR_DENIED,
 		    "locked out: no certificate of this identity is valid (agentctl certs), and no "
@@ -274,7 +274,10 @@ static void on_file(void *ctx, const struct link_content *c)
 
 	if (!c->data && c->e->code != ENOENT && strcmp(c->e->msg, f->why.msg) != 0)
 		log_warn(i->context->pod->label, "%s refused: %s", names[which], c->e->msg);
-	f->why = c->data ? (struct err){0} : *c->e;
+	if (c->data)
+		f->why = (struct err){0};
+	else
+		f->why = *c->e;
 	f->told = true;
 	hold(i, which, what == CHAIN ? &h->chain : &h->key, c->data, c->size);
 	if (!pod_identity_is_known(i))

@@ -17,6 +17,8 @@ struct token;
 bool pod_identity_is_known(const struct pod_identity *i);
 /* istiod refused its certificate: it wants another one now. */
 bool pod_identity_wants_new(const struct pod_identity *i);
-/* What opens a stream now: the token; without a jwt: none is needed, the connection shows who it
- * is. NULL: nothing does, and `e` says why. */
+/* What opens a stream now: the token, also beside a certificate, since somebody on the way to
+ * istiod may not ask for one; without a jwt: the certificate alone.  NULL: nothing does, and `e`
+ * says why.
+ */
 const struct token *pod_identity_credential(const struct pod_identity *i, struct err *e);

@@ -153,6 +153,22 @@ static void turns_are_granted_on_it_and_on_no_other(void **state)
 	assert_ptr_equal(granted(&machine), mine);
 }
 
+static void no_other_pod_ever_gets_it(void **state)
+{
+	struct rpc_channel *mine;
+	struct uuid stranger = {{0}};
+
+	(void)state;
+	push_root("ROOT a");
+	istiod_own_present(w.own, "KEY", "CHAIN");
+	mine = granted(&machine);
+	for (unsigned i = 0; i < 1000; i++) {
+		memcpy(&stranger.bytes[12], &i, sizeof(i));
+		assert_ptr_not_equal(granted(&stranger), mine);
+	}
+	assert_ptr_equal(granted(&machine), mine);
+}
+
 /* Also while nothing is presented, and while the shared one is ready. */
 static void without_a_certificate_it_is_its_own_all_the_same(void **state)
 {
@@ -283,6 +299,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(turns_are_granted_on_it_and_on_no_other),
+	    TEST(no_other_pod_ever_gets_it),
 	    TEST(without_a_certificate_it_is_its_own_all_the_same),
 	    TEST(streams_move_when_the_new_one_is_ready),
 	    TEST(nothing_to_present_ends_nothing),
