@@ -120,6 +120,7 @@ const struct flag flags_list[] = {
     NUMBER("pod-queued-mib", "8", "bytes that wait for a pod's Envoy to read"),
     NUMBER("pod-requests-per-second", "100", "requests of one pod; above it they are read later"),
     NUMBER("pod-requests-burst", "200", "and so many of them at once"),
+    NUMBER("pods-requests-per-second", "500", "of all pods, beyond ten of each"),
     NUMBER("pod-silent-s", "60", "how long a connection may have no stream"),
     NUMBER("pod-header-kib", "16", "headers of one stream"),
     {"control-planes", FLAG_WORKER, FLAG_LIST, NULL, NULL,

@@ -15,6 +15,7 @@
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/guard.h"
+#include "worker/base/share.h"
 #include "worker/certs/ca_client.h"
 #include "worker/certs/cert_cache.h"
 #include "worker/certs/crl.h"
@@ -234,6 +235,7 @@ static void set_limits(struct agent *a)
 		[LIMIT_HEADERS] = c->pod_header_kib << 10,
 		[LIMIT_QUEUED] = c->pod_queued_mib << 20,
 		[LIMIT_REQUESTS] = c->pod_requests_per_second,
+		[LIMIT_NODE_REQUESTS] = c->pods_requests_per_second,
 		[LIMIT_BURST] = c->pod_requests_burst,
 		[LIMIT_FRAMES] = c->pod_requests_per_second * RPC_GUARD_FRAMES,
 		[LIMIT_SILENT] = c->pod_silent_s,
@@ -242,6 +244,7 @@ static void set_limits(struct agent *a)
 
 	a->shared.limits = v;
 	rpc_guard_budget(LIMITS_SHARE, v.of[LIMIT_NODE_MEMORY]);
+	share_set(v.of[LIMIT_NODE_REQUESTS]);
 }
 
 /* Not before: a pod that comes earlier would cost a certificate that is there. */
