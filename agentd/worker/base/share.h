@@ -1,4 +1,4 @@
-/* share.h - what all pods may ask for together (security-rules.md G7).
+/* share.h - what all pods may ask for together (decisions.md 11).
  *
  * A pod's own limits bound that pod alone: fifty pods that keep to theirs would take the whole
  * worker.  So a request is paid for by the pod's share, whatever the others take.  What a pod asks
