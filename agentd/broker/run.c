@@ -27,6 +27,7 @@
 #include "common/flags.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/version.h"
 #include "gate.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -170,7 +171,7 @@ static int serve(
 	    succession_open(&r->succession, r->keeper, epoll, o->run, e) ||
 	    keeper_start(r->keeper, patient, e))
 		return -1;
-	log_info(NULL, "agentd %s: run directory %s, worker %d as uid %u", AGENTD_VERSION, o->run,
+	log_info(NULL, "agentd %s: run directory %s, worker %d as uid %u", version_text, o->run,
 	    (int)keeper_pid(r->keeper), (unsigned)wk->user.uid);
 	while (!r->ended && !r->succession.is_over)
 		keeper_turn(r->keeper);
@@ -327,7 +328,7 @@ static int start(const struct broker_options *o, char **argv)
 		return 0;
 	}
 	if (o->mode == BROKER_SHOW_VERSION) {
-		printf("agentd %s\n", AGENTD_VERSION);
+		printf("agentd %s\n", version_text);
 		return 0;
 	}
 	if (prepare_process(&e) || bound_calls(&e))

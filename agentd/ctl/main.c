@@ -4,6 +4,7 @@
  * words, and those options? -> it runs, once or every 2 seconds.
  */
 #include "commands.h"
+#include "common/version.h"
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +119,7 @@ static int parse_options(int argc, char **argv, struct line *l)
 		else if (opt == 'h')
 			l->help = true;
 		else if (opt == 'v')
-			return puts("agentctl " AGENTD_VERSION), CTL_OK;
+			return printf("agentctl %s\n", version_text), CTL_OK;
 		else {
 			if (opt == 'o')
 				fprintf(stderr, "agentctl: -o takes json, not %s\n", optarg);

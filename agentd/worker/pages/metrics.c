@@ -3,6 +3,7 @@
  */
 #include "worker/base/metrics.h"
 #include "common/log.h"
+#include "common/version.h"
 #include "pages_internal.h"
 #include "worker/base/loop.h"
 #include "worker/kubelet/kubelet.h"
@@ -58,9 +59,10 @@ static void measure_process(const struct agent_shared *s)
 	    metric_gauge("process_open_fds", "Open file descriptors of the worker.");
 	struct metric *rss =
 	    metric_gauge("process_resident_memory_bytes", "Resident memory of the worker.");
+	char labels[100];
 
 	metric_set(lag, "", (double)loop_stall_ms(s->loop) / 1000);
-	metric_set(build, "version=\"" AGENTD_VERSION "\"", 1);
+	metric_set(build, metric_labels(labels, sizeof(labels), "version", version_text, NULL), 1);
 	metric_set(cage, "protection=\"seccomp\"", cage_state().seccomp);
 	metric_set(cage, "protection=\"landlock\"", cage_state().landlock);
 	metric_set(fds, "", count_fds());
