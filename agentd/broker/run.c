@@ -141,10 +141,11 @@ static void on_unheard(void *ctx)
 	log_release();
 }
 
+/* What somebody has to write otherwise is not tried again: the units look at the status. */
 static int fail(const struct err *e)
 {
 	log_error(NULL, "%s", e->msg);
-	return 1;
+	return e->code == ERR_INVALID ? USAGE : 1;
 }
 
 static int serve(
@@ -308,6 +309,7 @@ static int check(const struct broker_options *asked)
 		code = fail(&e);
 		broker_options_clear(&its);
 	} else {
+		its.connect = asked->connect;
 		printf(
 		    "ok       %-22s pid %d: with its flags\n", "running agentd", (int)running.pid);
 		code = broker_check(&its);
