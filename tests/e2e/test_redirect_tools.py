@@ -68,9 +68,9 @@ def test_counters_and_metrics(table):  # noqa: F811
     assert counters['the app calls its own pod'] == 1 and counters['inbound'] == 1
     assert counters['the pod is not live yet'] >= 1
     assert (seen['redirected'], seen['passed']) == (4, 3) and seen['dropped'] >= 1, counters  # each once
-    assert metric(pod, 'redirected') == {'included range': 3, 'inbound': 1}
-    assert metric(pod, 'passed')['excluded outbound port'] == 2
-    assert metric(pod, 'dropped')['the pod is not live yet'] >= 1
+    assert metric(pod, 'redirected') == {'included_range': 3, 'inbound': 1}
+    assert metric(pod, 'passed')['excluded_outbound_port'] == 2
+    assert metric(pod, 'dropped')['not_live'] >= 1 and metric(pod, 'dropped')['no_memory'] == 0  # known before the first
     pod.manifest_file.unlink()
     wait_for('its samples to go', lambda: not metric(pod, 'redirected'))
 
