@@ -20,7 +20,7 @@ static int show_version(const struct ctl *c)
 		json_object_del(answer, "libraries");
 	if (c->json) {
 		json_object_set_new(answer, "agentctl", json_string(version_text));
-		ctl_print_json(answer);
+		ctl_print_answer(c, answer);
 	} else {
 		t = table_new(2);
 		table_row(t, "PROGRAM", "VERSION", NULL);

@@ -97,7 +97,7 @@ def test_explain_is_what_happens(table):  # noqa: F811
                          ((*app, f'{peer.ip}:80&pod=x'), 2), ((peer.ip, f'{peer.ip}:80'), 1)):
         assert explain(pod, *args)[0] == status, args
     status, text = pod.node.agentd.ctl_text('redirect', 'explain', '--pod', 'nobody', '--uid', '1', '--gid', '1', '1.2.3.4:5')
-    assert status == 1 and 'no such name' in text
+    assert status == 4 and 'no such name' in text
 
 
 def test_trace(table):  # noqa: F811
