@@ -183,7 +183,7 @@ static void a_name_that_is_not_there_is_a_problem(void **state)
 	assert_string_equal(p->out, "");
 	assert_string_equal(p->err, "agentctl: web-1: no such name (agentctl pods lists them)\n");
 	assert_int_equal(status_of(PODS(READY), "demo/"), CTL_NOT_FOUND);
-	assert_int_equal(status_of(PODS(READY), ""), CTL_PROBLEM);
+	assert_int_equal(status_of(PODS(READY), ""), CTL_NOT_FOUND);
 }
 
 static void json_is_what_agentd_said(void **state)
