@@ -67,6 +67,8 @@ const struct flag flags_list[] = {
     BROKER("check", FLAG_SWITCH, NULL, NULL,
 	"say what kernel and node offer, check the configuration, end; alone: with the flags of "
 	"the agentd that runs"),
+    BROKER("connect", FLAG_SWITCH, NULL, NULL,
+	"with --check: look up, dial and greet each control plane, and look at its certificate"),
     BROKER("redirect-uninstall", FLAG_SWITCH, NULL, NULL,
 	"detach and forget all eBPF programs of all agentds, end"),
     BROKER("redirect-gate", FLAG_SWITCH, NULL, NULL,

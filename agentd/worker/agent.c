@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/version.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/guard.h"
@@ -215,7 +216,7 @@ static void make_planes(struct agent *a)
 	    .istio_namespace = c->istio_namespace,
 	    .cluster_domain = c->cluster_domain,
 	    .ipv6 = !strcmp(c->ip_family, "ipv6"),
-	    .version = AGENTD_VERSION,
+	    .version = version_text,
 	    .ttl_min_s = c->secret_ttl_min_s,
 	    .ttl_max_s = c->secret_ttl_max_s,
 	    .scope_pod = !strcmp(c->certificate_scope, "pod"),
@@ -296,7 +297,7 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
 	a->state = agent_state_restore(&a->shared, place_of_keys(c), on_restored, a);
-	log_info(NULL, "agentd-worker %s started, %zu control plane%s", AGENTD_VERSION, c->nplanes,
+	log_info(NULL, "agentd-worker %s started, %zu control plane%s", version_text, c->nplanes,
 	    c->nplanes == 1 ? "" : "s");
 	return a;
 }

@@ -24,7 +24,8 @@ struct config {
 	    pod_header_kib, pod_memory_mib, pods_memory_mib; /* worker/pods/limits.h */
 	struct istiod_options *planes;                       /* at least one, names unique */
 	size_t nplanes;
-	bool check; /* --check: read everything, say so, end */
+	bool check;   /* --check: read everything, try everything, say so, end */
+	bool connect; /* the same, the control planes included */
 };
 
 struct config_file {

@@ -53,6 +53,14 @@ struct limits {
 	struct metric *metric;
 };
 
+static void count(const struct limits *l, enum limit what, unsigned n)
+{
+	char label[64];
+
+	metric_labels(label, sizeof(label), "limit", rows[what].name, NULL);
+	metric_add(l->metric, label, n);
+}
+
 struct limits *limits_new(
     struct loop *l, const struct limits_values *v, void (*refilled)(void *ctx), void *ctx)
 {
@@ -66,6 +74,8 @@ struct limits *limits_new(
 	    .filled_ms = loop_uptime_ms(l),
 	    .metric = metric_counter(
 		"agentd_limit_hits_total", "Times that a pod reached one of its limits.")};
+	for (unsigned i = 0; i < LIMIT_END; i++)
+		count(lim, (enum limit)i, 0);
 	return lim;
 }
 
@@ -86,11 +96,8 @@ int64_t limits_value(const struct limits *l, enum limit what)
 
 void limits_hit(struct limits *l, enum limit what)
 {
-	char label[64];
-
 	l->hits[what]++;
-	metric_labels(label, sizeof(label), "limit", rows[what].name, NULL);
-	metric_add(l->metric, label, 1);
+	count(l, what, 1);
 }
 
 bool limits_admit(struct limits *l, enum limit what, int64_t in_use)
