@@ -114,8 +114,14 @@ static json_t *metrics_route(const struct node *n)
 /* Connections to these ports end no sooner than Envoy; nobody waits for them. */
 static json_t *own_ports(const struct node_settings *s)
 {
-	return json_pack("[i, i, i, i]", (int)s->admin_port, (int)s->agent_port,
-	    (int)s->status_port, (int)s->prometheus_port);
+	unsigned ports[NODE_PORTS];
+	json_t *all = json_array();
+
+	node_own_ports(s, ports);
+	for (unsigned i = 0; i < NODE_PORTS; i++)
+		if (ports[i])
+			json_array_append_new(all, json_integer(ports[i]));
+	return all;
 }
 
 static json_t *drain_wait_route(const struct node *n)
@@ -314,15 +320,28 @@ static json_t *status_http(const struct node *n)
 	return http;
 }
 
+/* Load balancers that ask for it may say for whom they ask. */
+static json_t *ready_listener(const struct node *n)
+{
+	const struct node_settings *s = node_settings(n);
+	json_t *l = pieces_listener(n, s->status_port,
+	    pieces_http("agent", json_pack("[o]", ready_route()), json_pack("[o]", script())));
+
+	if (s->proxy_protocol)
+		json_object_set_new(l, "listener_filters",
+		    json_pack("[o]",
+			pieces_extension("envoy.filters.listener.proxy_protocol",
+			    "extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
+			    json_pack("{s:b}", "allow_requests_without_proxy_protocol", true))));
+	return l;
+}
+
 void status_add_listeners(const struct node *n, json_t *listeners)
 {
 	const struct node_settings *s = node_settings(n);
 
 	if (s->status_port)
-		json_array_append_new(
-		    listeners, pieces_listener(n, s->status_port,
-				   pieces_http("agent", json_pack("[o]", ready_route()),
-				       json_pack("[o]", script()))));
+		json_array_append_new(listeners, ready_listener(n));
 	if (s->agent_port)
 		json_array_append_new(listeners, pieces_listener(n, s->agent_port, status_http(n)));
 }
