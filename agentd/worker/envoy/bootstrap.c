@@ -186,8 +186,9 @@ static json_t *document(const struct node *n)
 	stats_add(n, all);
 	collectors_add(n, all);
 	if (s->load_stats)
-		json_object_set_new(
-		    all, "cluster_manager", json_pack("{s:O}", "load_stats_config", s->load_stats));
+		json_object_set_new(all, "cluster_manager",
+		    json_pack("{s:b, s:O}", "enable_deferred_cluster_creation", true,
+			"load_stats_config", s->load_stats));
 	if (s->override)
 		override_merge(all, s->override);
 	return all;

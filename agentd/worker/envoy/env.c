@@ -275,7 +275,8 @@ static int read_named(struct node_reader *r, const char *prefix, json_t *map, st
 	json_object_foreach (sorted, key, v) {
 		auto_free char *name = mem_printf("%s%s", prefix, key);
 		const struct env_key *row = env_key_find(name);
-		const char *text = json_string_value(v);
+		const char *text =
+		    json_is_boolean(v) ? json_is_true(v) ? "true" : "false" : json_string_value(v);
 
 		if (!rc && row)
 			rc = row->read(r, row, name, text ? text : "(not one value)", e);

@@ -41,11 +41,14 @@ void pieces_speak_http2(json_t *cluster, int requests)
 
 json_t *pieces_secret(const char *name)
 {
-	return json_pack("{s:s, s:{s:s, s:s, s:{s:s, s:s, s:b, s:[{s:{s:s}}]}}}", "name", name,
-	    "sds_config", "resource_api_version", "V3", "initial_fetch_timeout", "0s",
-	    "api_config_source", "api_type", "GRPC", "transport_api_version", "V3",
+	json_t *from = json_pack("{s:s, s:{s:s, s:s, s:b, s:[{s:{s:s}}]}}", "resource_api_version",
+	    "V3", "api_config_source", "api_type", "GRPC", "transport_api_version", "V3",
 	    "set_node_on_first_message_only", true, "grpc_services", "envoy_grpc", "cluster_name",
 	    "sds-grpc");
+
+	if (!strchr(name, ':'))
+		json_object_set_new(from, "initial_fetch_timeout", json_string("0s"));
+	return json_pack("{s:s, s:o}", "name", name, "sds_config", from);
 }
 
 json_t *pieces_route(const char *path, const char *cluster)

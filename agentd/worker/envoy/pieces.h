@@ -20,7 +20,8 @@ json_t *pieces_named(json_t *list, const char *name); /* borrowed; NULL: there i
 
 /* It speaks HTTP/2; `requests`: of one connection, 0: any. */
 void pieces_speak_http2(json_t *cluster, int requests);
-/* The secret of this name, which agentd is asked for. */
+/* The secret of this name, which agentd is asked for.  Envoy waits for a certificate of the mesh as
+ * long as it takes; for one in files ("file-root:PATH"), 15 s. */
 json_t *pieces_secret(const char *name);
 /* An exact path and the cluster that it goes to. */
 json_t *pieces_route(const char *path, const char *cluster);

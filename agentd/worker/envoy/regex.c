@@ -118,7 +118,7 @@ static bool read_atom(struct reader *r, struct part *out)
 		return read_class(r);
 	if (*r->at == '\\')
 		return read_escape(r, false, &set);
-	if (*r->at < ' ' || *r->at > '~' || strchr("*+?{}])", *r->at))
+	if (!*r->at || strchr("*+?{}])", *r->at))
 		return false;
 	r->at++;
 	return true;
@@ -193,5 +193,8 @@ bool regex_is_safe(const char *pattern)
 	struct reader r = {.at = pattern};
 	struct part all;
 
+	for (const char *at = pattern; *at; at++)
+		if (*at < ' ' || *at > '~')
+			return false;
 	return read_alternatives(&r, &all) && !*r.at;
 }

@@ -140,6 +140,14 @@ static bool are_buckets(const json_t *list)
 	return json_array_size(list) >= 1 && json_array_size(list) <= STATS_ASKED_BUCKETS_MAX;
 }
 
+/* Of several prefixes that fit, Envoy takes the first. */
+static json_t *sorted(const json_t *object)
+{
+	auto_free char *text = json_dumps(object, JSON_SORT_KEYS);
+
+	return json_loads(text, 0, NULL);
+}
+
 static int read_buckets(json_t *out, const json_t *annotations, struct err *e)
 {
 	static const char key[] = "sidecar.istio.io/statsHistogramBuckets";
@@ -151,7 +159,7 @@ static int read_buckets(json_t *out, const json_t *annotations, struct err *e)
 	json_object_foreach (buckets, prefix, list)
 		good = good && is_part_of_a_name(prefix) && are_buckets(list);
 	if (good && buckets)
-		json_object_set(out, "buckets", buckets);
+		json_object_set_new(out, "buckets", sorted(buckets));
 	json_decref(buckets);
 	return good ? 0
 		    : refusal("annotation sidecar.istio.io/statsHistogramBuckets", text,

@@ -245,14 +245,17 @@ json_t *status_compressors(const struct node *n)
 		const char *name = libraries[i][0];
 		auto_free char *type =
 		    mem_printf("extensions.compression.%s.compressor.v3.%s", name, libraries[i][1]);
-		json_t *library = pieces_extension(name, type, json_object());
-		json_t *config = json_pack("{s:o, s:{s:{s:[s, s]}}}", "compressor_library", library,
-		    "response_direction_config", "common_config", "content_type", "text/plain",
-		    "application/openmetrics-text");
+		auto_free char *filter = mem_printf("envoy.filters.http.compressor.%s", name);
+		auto_free char *stats = mem_printf("stats_%s", name);
+		json_t *config = json_pack("{s:o, s:{s:{s:[s, s, s, s]}}}", "compressor_library",
+		    pieces_extension(stats, type, json_object()), "response_direction_config",
+		    "common_config", "content_type", "text/plain",
+		    "application/vnd.google.protobuf", "application/openmetrics-text",
+		    "application/openmetrics-protobuf");
 
 		json_array_append_new(
-		    all, pieces_extension("envoy.filters.http.compressor",
-			     "extensions.filters.http.compressor.v3.Compressor", config));
+		    all, pieces_extension(
+			     filter, "extensions.filters.http.compressor.v3.Compressor", config));
 	}
 	return all;
 }

@@ -405,6 +405,21 @@ static void test_local_metrics(void **state)
 	json_decref(b);
 }
 
+/* A field that is no text. */
+static void test_compression(void **state)
+{
+	struct fixture *f = *state;
+	json_t *b = rendered_with(f, "PROXY_CONFIG", "{\"statsCompression\": true}");
+
+	assert_int_equal(
+	    json_array_size(at(listener(b, "0.0.0.0_15090"), MANAGER "http_filters")), 4);
+	json_decref(b);
+	b = rendered_with(f, "PROXY_CONFIG", "{\"statsCompression\": false}");
+	assert_int_equal(
+	    json_array_size(at(listener(b, "0.0.0.0_15090"), MANAGER "http_filters")), 1);
+	json_decref(b);
+}
+
 static void test_proxy_protocol(void **state)
 {
 	struct fixture *f = *state;
@@ -528,6 +543,7 @@ int main(void)
 	    TEST(secure_ports),
 	    TEST(own_ports),
 	    TEST(local_metrics),
+	    TEST(compression),
 	    TEST(proxy_protocol),
 	    TEST(runtime),
 	    TEST(connections),

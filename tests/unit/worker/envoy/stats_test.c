@@ -126,13 +126,14 @@ static void test_buckets_and_intervals(void **state)
 	struct fixture *f = *state;
 	json_t *b, *setting;
 
-	annotated(f, "statsHistogramBuckets", "{\"istio\": [1, 2.5, 10]}");
+	annotated(
+	    f, "statsHistogramBuckets", "{\"ist\": [7], \"istio\": [1], \"is\": [1, 2.5, 10]}");
 	annotated(f, "statsFlushInterval", "1500ms");
 	annotated(f, "statsEvictionInterval", "1m");
 	assert_non_null(make(f));
 	b = added(f);
 	setting = json_array_get(at(at(b, "stats_config"), "histogram_bucket_settings"), 0);
-	assert_string_equal(json_string_value(at(at(setting, "match"), "prefix")), "istio");
+	assert_string_equal(json_string_value(at(at(setting, "match"), "prefix")), "is");
 	assert_int_equal(json_array_size(at(setting, "buckets")), 3);
 	assert_string_equal(json_string_value(at(b, "stats_flush_interval")), "1.500s");
 	assert_string_equal(json_string_value(at(b, "stats_eviction_interval")), "60.000s");
