@@ -380,6 +380,14 @@ static const char *declared(const struct node_reader *r, const char *key)
 	return text && *text ? text : NULL;
 }
 
+/* The pod's own word, else the node's; NULL: nobody knows. */
+static const char *host_ip(const struct node_reader *r)
+{
+	const char *own = declared(r, "HOST_IP"), *of_node = r->context->host_ip;
+
+	return own ? own : of_node && *of_node ? of_node : NULL;
+}
+
 static int read_override(struct node_reader *r, struct err *e)
 {
 	static const char key[] = "ISTIO_BOOTSTRAP_OVERRIDE";
@@ -390,7 +398,7 @@ static int read_override(struct node_reader *r, struct err *e)
 
 	if (!declared_text)
 		return 0;
-	auto_free char *text = override_text(declared_text, declared(r, "HOST_IP"));
+	auto_free char *text = override_text(declared_text, host_ip(r));
 	document = env_parse_object(key, text, e);
 	node_own_ports(s, ports);
 	if (document)
@@ -408,7 +416,7 @@ static int read_documents(struct node_reader *r, struct err *e)
 	s->stats = stats_asked_read(n->proxy_config, n->annotations, e);
 	if (!s->stats)
 		return -1;
-	s->collectors = collectors_asked_read(n->proxy_config, declared(r, "HOST_IP"), e);
+	s->collectors = collectors_asked_read(n->proxy_config, host_ip(r), e);
 	if (!s->collectors)
 		return -1;
 	s->runtime_values = runtime_asked_values(n->proxy_config, e);

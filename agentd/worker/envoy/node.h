@@ -23,6 +23,7 @@ struct node_context {
 	const struct node_plane *planes;
 	size_t nplanes;
 	const char *node_name;
+	const char *host_ip;                          /* of the node; "" or NULL: not known */
 	const char *istio_namespace, *cluster_domain; /* "istio-system", "cluster.local" */
 	bool ipv6;                    /* family of the placeholder address while none is known */
 	const char *version;          /* agentd's, shown as AGENTD_VERSION; never ISTIO_VERSION */

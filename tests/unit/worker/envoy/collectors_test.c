@@ -54,14 +54,20 @@ static void test_zipkin(void **state)
 static void test_datadog(void **state)
 {
 	struct fixture *f = *state;
+	struct node_context known = node_rig_context;
 	json_t *b;
 
+	known.host_ip = "10.0.0.9"; /* the node's */
 	put(f->pod.labels, "app", "web");
 	put(f->pod.env, "PROXY_CONFIG", "tracing: {datadog: {address: '$(HOST_IP):8126'}}");
 	b = rendered_with(f, "HOST_IP", "fd00::1");
 	text_at(cluster(b, "datadog_agent"), ENDPOINT "address", "fd00::1");
 	text_at(b, "tracing.http.typed_config.service_name", "web.demo");
 	text_at(b, "tracing.http.typed_config.collector_cluster", "datadog_agent");
+	json_decref(b);
+	assert_non_null(make_in(f, &known));
+	b = render(f);
+	text_at(cluster(b, "datadog_agent"), ENDPOINT "address", "10.0.0.9");
 	json_decref(b);
 	assert_non_null(make(f)); /* nobody knows it: the pod does without */
 	b = render(f);
