@@ -171,6 +171,9 @@ $(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $$(call fak
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+# Our bootstraps beside Istio's.
+$(OUT)/tests/bootstrap/ours: $(OUT)/obj/tests/bootstrap/ours.o $(OUT)/libworker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # The real kernel's test, here and in VMs: static, for there it has nothing beside it.
 VM_SRC     := $(wildcard tests/vm/*.c)
 $(OUT)/checks: $(call obj,$(VM_SRC)) $(OUT)/libbroker.a $(OUT)/libcommon.a
@@ -320,6 +323,12 @@ test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's inj
 	@$(MAKE) -s binaries
 	@tests/tools/run-helm
 .PHONY: test-helm
+
+test-bootstrap: ## our bootstraps beside those of Istio's own package, and in the oldest and newest Envoy (go)
+	@tests/tools/deps build test
+	@$(MAKE) -s MODE=asan $(BUILD)/asan/tests/bootstrap/ours
+	@tests/tools/run-bootstrap
+.PHONY: test-bootstrap
 
 test-istiod: ## stock istiods, real Envoys, pilot-agent's pods beside ours; writes docs/SUPPORT.md (root, go): ISTIODS, ENVOYS choose
 	@tests/tools/deps build test

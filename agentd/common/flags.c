@@ -86,6 +86,7 @@ const struct flag flags_list[] = {
 	"alone: ebpf for the pods that name it"),
 
     TEXT("node-name", "", "name of this node; empty: the host's name"),
+    TEXT("host-ip", "", "address of this node, for pods whose settings say $(HOST_IP)"),
     TEXT("istio-namespace", "istio-system", "namespace istiod runs in"),
     TEXT("cluster-domain", "cluster.local", "DNS domain of the cluster"),
     TEXT("ip-family", "ipv4", "ipv4 or ipv6: for a pod whose addresses are not known yet"),

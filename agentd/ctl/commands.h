@@ -8,6 +8,7 @@
 	X(pods)                                                                                    \
 	X(certs)                                                                                   \
 	X(xds)                                                                                     \
+	X(bootstrap)                                                                               \
 	X(redirect)                                                                                \
 	X(redirect_explain)                                                                        \
 	X(redirect_trace)                                                                          \

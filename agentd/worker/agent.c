@@ -213,6 +213,7 @@ static void make_planes(struct agent *a)
 	    .planes = a->node_planes,
 	    .nplanes = c->nplanes,
 	    .node_name = c->node_name,
+	    .host_ip = c->host_ip,
 	    .istio_namespace = c->istio_namespace,
 	    .cluster_domain = c->cluster_domain,
 	    .ipv6 = !strcmp(c->ip_family, "ipv6"),

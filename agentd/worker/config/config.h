@@ -13,7 +13,7 @@ struct err;
 
 struct config {
 	/* flat keys; strings owned */
-	char *log_level, *node_name, *istio_namespace, *cluster_domain, *ip_family,
+	char *log_level, *node_name, *host_ip, *istio_namespace, *cluster_domain, *ip_family,
 	    *certificate_scope, *attest, *state_keys, *redirect, *redirect_policy,
 	    *redirect_accelerate, *dns_upstream;
 	bool log_json, pcds;
