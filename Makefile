@@ -219,9 +219,10 @@ bench-redirect: ## redirection by eBPF beside istio's iptables rules, as a table
 	@$(MAKE) -s binaries
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect
 
-bench-pod: ## what a pod's Envoy pays for the status port, as a table: ROUNDS=7
+bench-pod: ## what a kubelet's probe costs that is let in, and what a pod's Envoy pays for the status port, as tables: ROUNDS=7
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect kubelet
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.pod
 
 soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
@@ -298,6 +299,12 @@ test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's inj
 	@$(MAKE) -s binaries
 	@tests/tools/run-helm
 .PHONY: test-helm
+
+test-pod: ## a pod's probes, status port and metrics beside the kubelet's, Istio's and Prometheus' own packages (root, go)
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@tests/tools/run-pod
+.PHONY: test-pod
 
 test-istiod: ## stock istiods, real Envoys, pilot-agent's pods beside ours; writes docs/SUPPORT.md (root, go): ISTIODS, ENVOYS choose
 	@tests/tools/deps build test

@@ -161,13 +161,18 @@ PROBED = {'name': 'probed', 'image': 'x', 'securityContext': RESTRICTED, 'ports'
           'lifecycle': {'preStop': {'httpGet': {'port': 7072, 'path': '/stop'}}, 'postStart': {'exec': {'command': ['x']}}}}
 
 
+LOST = {'name': 'lost', 'image': 'x', 'securityContext': RESTRICTED, 'ports': [{'containerPort': 7073, 'name': 'http'}],
+        'startupProbe': {'tcpSocket': {'port': 'nobody'}}, 'livenessProbe': {'httpGet': {'port': 'http'}},
+        'readinessProbe': {'httpGet': {'port': STATUS_PORT, 'path': '/app-health/lost/readyz'}}}
+
+
 def test_probes_are_rewritten_where_rules_of_istios_redirect(istiod, tmp_path):
     key = 'ISTIO_KUBE_APP_PROBERS'
-    before = pod(containers=[PROBED])
+    before = pod(containers=[PROBED, LOST])
     left = istiod.inject(before)
     assert key not in attributes_of(left) and of_envoy(left, key) is None
     assert [c['readinessProbe'] for c in left['spec']['containers']] == [c['readinessProbe'] for c in before['spec']['containers']]
-    for i, result in ((istiod, istiod.inject(pod({'agentd.node.mesh/redirect': 'istio-init'}, containers=[PROBED]))),
+    for i, result in ((istiod, istiod.inject(pod({'agentd.node.mesh/redirect': 'istio-init'}, containers=[PROBED, LOST]))),
                       (cni := Istiod(tmp_path, values=['istio-cni']), cni.inject(before))):
         probed = next(c for c in result['spec']['containers'] if c['name'] == 'probed')
         assert probed['livenessProbe']['httpGet'] == {'path': '/app-health/probed/livez', 'port': STATUS_PORT}
@@ -176,6 +181,7 @@ def test_probes_are_rewritten_where_rules_of_istios_redirect(istiod, tmp_path):
         assert told['/app-health/probed/livez']['grpc']['port'] == 7071 and told['/app-health/probed/livez']['timeoutSeconds'] == 3
         assert told['/app-health/probed/readyz'] == {'httpGet': {'port': 7070, 'path': '/ready', 'scheme': 'HTTPS'}}  # 90 s: the kubelet's
         assert told['/app-lifecycle/probed/prestopz'] == {'httpGet': {'port': 7072, 'path': '/stop'}}
+        assert [k for k in told if '/lost/' in k] == ['/app-health/lost/livez']  # a port that is none, and one that is Envoy's
         assert told.keys() == of_envoy(result, key).keys()
         again = i.inject(result)
         assert json.loads(attributes_of(again)[key]) == told
