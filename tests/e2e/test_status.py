@@ -103,7 +103,7 @@ def test_everything_is_answered_with_agentd_and_without(node, killed):
     found = {name: ask(pod, app(name), source=stranger).status for name in (
         'ok', 'no', 'moved', 'slow', 'long', 'down', 'https', 'no-tls', 'grpc', 'grpc-good', 'grpc-bad', 'grpc-down', 'tcp', 'tcp-down')}
     assert found == {'ok': 200, 'no': 503, 'moved': 200, 'slow': 500, 'long': 200, 'down': 500, 'https': 200, 'no-tls': 500,
-                     'grpc': 200, 'grpc-good': 200, 'grpc-bad': 500, 'grpc-down': 500, 'tcp': 200, 'tcp-down': 503}
+                     'grpc': 200, 'grpc-good': 200, 'grpc-bad': 500, 'grpc-down': 500, 'tcp': 200, 'tcp-down': 500}
     assert ask(pod, app('moved')).body == b'' and ask(pod, app('no')).body == b'not yet'
     assert ask(pod, app('long')).body == b'x' * 10240
     nowhere = ('/', '//healthz/ready', '/healthz/ready/', '/healthz/ready/../../quitquitquit', '/healthz/./ready', '/healthz%2fready',
