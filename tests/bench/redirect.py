@@ -124,7 +124,7 @@ class Way:
 def ways_of(made):
     node = Node(*made, mode='release')
     node.agentd.settings.update(log_level='info')
-    node.agentd.flags += ['--redirect-allow', 'permissive,exclusions,accelerate-no-fionread']
+    node.agentd.flags += ['--redirect-allow', 'permissive,exclusions,probes,accelerate-no-fionread']
     node.cgroup('mesh')
     node.capture('mesh')
     node.cgroup('kubepods')
@@ -370,7 +370,7 @@ def probes_own_time(node, dial):
 
 def probed_pod(node):
     pod = node.pod('probed', above='mesh/', redirect={'mode': 'ebpf', 'probe_ports': str(PROBE)})
-    Process(pod.netns.command(DIAL, 'serve', PROBE), pod.dir / 'dial.log', pod.cgroup)
+    Process(pod.netns.command(DIAL, 'serve', PROBE, 1), pod.dir / 'dial.log', pod.cgroup)
     node.istiod.set(pod.id, **mesh.captured_plain())
     pod.start_envoy()
     pod.wait_ready()
