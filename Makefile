@@ -238,9 +238,10 @@ bench-redirect: ## redirection by eBPF beside istio's iptables rules, as a table
 	@$(MAKE) -s binaries
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect
 
-bench-pod: ## what a pod's Envoy pays for the status port, as a table: ROUNDS=7
+bench-pod: ## what a kubelet's probe costs that is let in, and what a pod's Envoy pays for the status port, as tables: ROUNDS=7
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect kubelet
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.pod
 
 soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
@@ -329,6 +330,12 @@ test-bootstrap: ## our bootstraps beside those of Istio's own package, and in th
 	@$(MAKE) -s MODE=asan $(BUILD)/asan/tests/bootstrap/ours
 	@tests/tools/run-bootstrap
 .PHONY: test-bootstrap
+
+test-pod: ## a pod's probes, status port and metrics beside the kubelet's, Istio's and Prometheus' own packages (root, go)
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@tests/tools/run-pod
+.PHONY: test-pod
 
 test-istiod: ## stock istiods, real Envoys, pilot-agent's pods beside ours; writes docs/SUPPORT.md (root, go): ISTIODS, ENVOYS choose
 	@tests/tools/deps build test
