@@ -13,6 +13,8 @@
 	X(redirect_trace)                                                                          \
 	X(dns)                                                                                     \
 	X(log)                                                                                     \
+	X(inject)                                                                                  \
+	X(uninject)                                                                                \
 	X(version)
 
 #define CTL_DECLARE(name) extern const struct ctl_command ctl_##name;
