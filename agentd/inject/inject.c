@@ -122,7 +122,22 @@ static int check_map(const json_t *metadata, const char *key, struct err *e)
 	return 0;
 }
 
-static int check_list(const json_t *spec, const char *key, struct err *e)
+/* `names`: those that were met. */
+static int check_named(json_t *names, const char *key, const json_t *thing, struct err *e)
+{
+	const char *name = inject_name_of(thing);
+	char shown[64];
+
+	if (!*name)
+		return err_set(e, ERR_INVALID, "spec.%s: each must have a name", key);
+	if (json_object_get(names, name))
+		return err_set(e, ERR_INVALID, "spec.%s: two are named \"%s\"", key,
+		    err_printable(shown, sizeof(shown), name, (unsigned)strlen(name)));
+	json_object_set_new(names, name, json_true());
+	return 0;
+}
+
+static int check_list(const json_t *spec, const char *key, json_t *names, struct err *e)
 {
 	json_t *list = json_object_get(spec, key), *v;
 	size_t i;
@@ -130,15 +145,30 @@ static int check_list(const json_t *spec, const char *key, struct err *e)
 	if (list && !json_is_null(list) && !json_is_array(list))
 		return err_set(e, ERR_INVALID, "spec.%s: must be a list", key);
 	json_array_foreach (list, i, v)
-		if (!*inject_name_of(v))
-			return err_set(e, ERR_INVALID, "spec.%s[%zu]: has no name", key, i);
+		if (check_named(names, key, v, e))
+			return -1;
 	return 0;
+}
+
+/* Names of containers are unique in both lists together. */
+static int check_lists(const json_t *spec, struct err *e)
+{
+	json_t *containers = json_object(), *volumes = json_object(), *secrets = json_object();
+	int rc = check_list(spec, "containers", containers, e) ||
+		 check_list(spec, "initContainers", containers, e) ||
+		 check_list(spec, "volumes", volumes, e) ||
+		 check_list(spec, "imagePullSecrets", secrets, e);
+
+	json_decref(containers);
+	json_decref(volumes);
+	json_decref(secrets);
+	if (!rc && !json_array_size(json_object_get(spec, "containers")))
+		return err_set(e, ERR_INVALID, "spec.containers: must have a container");
+	return rc ? -1 : 0;
 }
 
 static int check_shape(const json_t *pod, struct err *e)
 {
-	static const char *const listed[] = {
-	    "containers", "initContainers", "volumes", "imagePullSecrets"};
 	const json_t *metadata = json_object_get(pod, "metadata");
 	const json_t *spec = json_object_get(pod, "spec");
 
@@ -148,12 +178,7 @@ static int check_shape(const json_t *pod, struct err *e)
 		return err_set(e, ERR_INVALID, "spec: must be a map");
 	if (check_map(metadata, "labels", e) || check_map(metadata, "annotations", e))
 		return -1;
-	for (unsigned i = 0; i < sizeof(listed) / sizeof(*listed); i++)
-		if (check_list(spec, listed[i], e))
-			return -1;
-	if (!json_array_size(json_object_get(spec, "containers")))
-		return err_set(e, ERR_INVALID, "spec.containers: must have a container");
-	return 0;
+	return check_lists(spec, e);
 }
 
 /* A map or list to add to; what was null or missing becomes an empty one. */
@@ -383,6 +408,17 @@ static json_t *labels_added(const struct inject_job *j)
 	    revision ? revision : "latest");
 }
 
+/* istiod reads there in which network an endpoint is; of our own default no injector says it. */
+static void put_labels(struct inject_job *j, const json_t *added)
+{
+	json_t *labels = part(j->metadata, "labels", json_object());
+	auto_free char *network = inject_text(j->config->values, "global.network");
+
+	json_object_update(labels, (json_t *)added);
+	if (network && !json_object_get(labels, "topology.istio.io/network"))
+		json_object_set_new(labels, "topology.istio.io/network", json_string(network));
+}
+
 /* Ours, and the pod's own words over it; kept for a second injection, as Istio keeps them. */
 static void put_container(struct inject_job *j, json_t *annotations)
 {
@@ -477,7 +513,7 @@ static void write_pod(
 	json_t *probes = json_object(), *status;
 	char *text;
 
-	json_object_update(part(j->metadata, "labels", json_object()), (json_t *)labels);
+	put_labels(j, labels);
 	take_own_proxy(j);
 	put_annotations(j, annotations);
 	put_container(j, annotations);

@@ -49,6 +49,8 @@ json_t *inject_overlay(const json_t *under, const json_t *over)
 
 		if (json_is_null(v))
 			json_object_del(out, key);
+		else if (json_is_array(v) && !json_array_size(v))
+			continue; /* the API knows no empty list */
 		else if (json_is_object(v) && json_is_object(old))
 			json_object_set_new(out, key, inject_overlay(old, v));
 		else if (by && json_is_array(v) && json_is_array(old))

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "worker/base/yaml_tree.h"
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 struct out {
@@ -192,6 +193,20 @@ static size_t count_lines(const char *text, size_t len)
 	return n;
 }
 
+/* An error of the reader counts lines from where it began; users count those of the file. */
+static void locate(struct err *e, const char *text, size_t body, size_t line)
+{
+	struct err relative = *e;
+	size_t at;
+	int n = 0;
+
+	if (sscanf(relative.msg, "line %zu: %n", &at, &n) == 1 && n)
+		err_set(e, relative.code, "line %zu: %s", line + count_lines(text, body) + at - 1,
+		    relative.msg + n);
+	else
+		err_wrap(e, "document at line %zu", line + count_lines(text, body));
+}
+
 char *inject_stream(
     const struct inject_work *w, const char *text, size_t len, size_t *out_len, struct err *e)
 {
@@ -203,7 +218,7 @@ char *inject_stream(
 		size_t n = document_len(text + at, len - at);
 
 		if (do_document(&o, text + at, n, e)) {
-			err_wrap(e, "document at line %zu", line);
+			locate(e, text + at, header_len(text + at, n), line);
 			free(o.bytes);
 			return NULL;
 		}

@@ -113,6 +113,15 @@ static json_t *volume_names(const struct inject_job *j)
 	return names;
 }
 
+/* The same pod has the same status, in whatever order its annotations came. */
+static json_t *sorted(json_t *o)
+{
+	auto_free char *text = json_dumps(o, JSON_SORT_KEYS | JSON_COMPACT);
+
+	json_decref(o);
+	return json_loads(text, 0, NULL);
+}
+
 json_t *inject_status(const json_t *before, const struct inject_job *j, json_t *probes)
 {
 	json_t *proxy = json_pack("[s]", INJECT_PROXY), *secrets, *undo = json_object(), *part;
@@ -128,7 +137,7 @@ json_t *inject_status(const json_t *before, const struct inject_job *j, json_t *
 	    j->native ? proxy : json_null(), "containers", j->native ? json_null() : proxy,
 	    "volumes", volume_names(j), "imagePullSecrets",
 	    json_array_size(secrets) ? json_incref(secrets) : json_null(), "revision", "default",
-	    "undo", undo);
+	    "undo", sorted(undo));
 }
 
 /* --- taking back --- */
