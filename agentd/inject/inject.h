@@ -9,7 +9,8 @@
  *   its own istio-proxy.
  *
  * A pod is a JSON object {metadata, spec} as the Kubernetes API knows it.  It is hostile: each
- * member's type is looked at before it is used.  Nothing of the pod that goes in is changed.
+ * member's type is looked at before it is used.  Its texts hold no NUL (jansson reads none).
+ * Nothing of the pod that goes in is changed.
  */
 #pragma once
 #include <jansson.h>

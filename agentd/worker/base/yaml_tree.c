@@ -453,16 +453,17 @@ static void change_sequence(yaml_document_t *d, int id, const json_t *old, const
 		append_item(d, id, change_item(d, items, old, v));
 }
 
-/* The node of `now`, made of that of `old`. */
+/* The node of `now`, made of that of `old`; not of an empty one, for that is written as {} or [].
+ */
 static int change(yaml_document_t *d, int id, const json_t *old, const json_t *now)
 {
 	if (json_equal(old, now))
 		return id;
-	if (json_is_object(old) && json_is_object(now) && json_object_size(now)) {
+	if (json_object_size(old) && json_object_size(now)) {
 		change_mapping(d, id, old, now);
 		return id;
 	}
-	if (json_is_array(old) && json_is_array(now) && json_array_size(now)) {
+	if (json_array_size(old) && json_array_size(now)) {
 		change_sequence(d, id, old, now);
 		return id;
 	}

@@ -103,10 +103,10 @@ static void only_what_changes_is_written_anew(void **state)
 	becomes("a: 1\nb: 2\n", "{'b':2}", "b: 2\n");
 	becomes("a: 1\r\nb: 2\r\n", "{'a':1,'b':3}", "a: 1\r\nb: 3\r\n");
 	becomes("l:\n- name: a\n  v: 010\n- name: b\n",
-	    "{'l':[{'name':'n'},{'name':'b','w':1},{'name':'a','v':8}]}",
-	    "l:\n- name: n\n- name: b\n  w: 1\n- name: a\n  v: 010\n");
+	    "{'l':[{'name':'c'},{'name':'b','w':1},{'name':'a','v':8}]}",
+	    "l:\n- name: c\n- name: b\n  w: 1\n- name: a\n  v: 010\n");
 	becomes("l: [1, 1]\n", "{'l':[1,1,1]}", "l: [1, 1, 1]\n");
-	becomes("a: {}\n", "{'a':{'x':{},'y':[]}}", "a:\n  x: {}\n  y: []\n");
+	becomes("a: {}\n", "{'a':{'x':{},'z':[]}}", "a:\n  x: {}\n  z: []\n");
 	becomes("a: {b: 1}\n", "{'a':null}", "a: null\n");
 	becomes("a: \xc3\xa9\n", "{'a':'\xc3\xa9','b':'\xe2\x82\xac'}",
 	    "a: \xc3\xa9\nb: \xe2\x82\xac\n");
