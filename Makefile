@@ -68,8 +68,8 @@ LINKS      ?= static
 OTHER_LIBS := $(filter-out -lgrpc -lgpr,$(LIBS)) -lz
 LIBS_SHARED = -Wl,-Bstatic -Wl,--start-group $(filter-out $(OTHER_LIBS) -ldl -lrt,$(filter -l%,$(LIBS_STATIC))) -Wl,--end-group \
 	-Wl,-Bdynamic $(OTHER_LIBS) -static-libgcc
-CTL_LIBS_shared := -levent -ljansson -lpthread
-CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -Wl,-Bdynamic -lpthread
+CTL_LIBS_shared := -levent -ljansson -lyaml -lpthread -lm
+CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -Wl,-Bdynamic -lpthread -lm
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
 WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS),$(LIBS))
 CTL_LIBS    = $(CTL_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
