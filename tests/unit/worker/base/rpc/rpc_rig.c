@@ -66,7 +66,8 @@ static void on_closed(void *ctx, int status, const char *why)
 		s->on_closed(s);
 }
 
-const struct rpc_events side_events = {on_message, on_writable, on_half_closed, on_closed};
+const struct rpc_events side_events = {
+    on_message, on_writable, on_half_closed, on_closed, NULL};
 
 void side_reset(struct side *s)
 {
