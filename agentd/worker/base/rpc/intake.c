@@ -65,10 +65,11 @@ char *rpc_intake_begin(struct rpc_stream *s)
 
 bool rpc_intake_may_read(struct rpc_stream *s)
 {
+	if (s->over)
+		return true;
 	if (!s->knocks)
 		return false;
-	if (s->knocks->what == RPC_ARRIVAL_END ||
-	    rpc_ledger_ask(&s->rpc->ledger, &s->entry, s->knocks->size))
+	if (rpc_ledger_ask(&s->rpc->ledger, &s->entry, s->knocks->size))
 		return true;
 	watch(s->rpc);
 	return false;
@@ -82,27 +83,27 @@ static void leave(struct rpc_stream *s)
 
 void rpc_intake_was_read(struct rpc_stream *s)
 {
-	struct rpc_tap_news *n = s->knocks;
+	struct rpc_knock *k = s->knocks;
 
 	if (!s->in_turn)
 		return;
 	leave(s);
-	if (!n || n->what == RPC_ARRIVAL_END)
+	if (!k)
 		return;
-	LL_DELETE(s->knocks, n);
-	free(n);
+	LL_DELETE(s->knocks, k);
+	free(k);
 }
 
 void rpc_intake_end(struct rpc_stream *s)
 {
-	struct rpc_tap_news *n, *next;
+	struct rpc_knock *k, *next;
 
 	if (!s->mark)
 		return;
 	HASH_DELETE(hh, s->rpc->in_turn, s);
 	leave(s);
-	LL_FOREACH_SAFE (s->knocks, n, next)
-		free(n);
+	LL_FOREACH_SAFE (s->knocks, k, next)
+		free(k);
 }
 
 /* grpc would judge it when it is whole; the words are its own. */
@@ -115,22 +116,40 @@ static void refuse(struct rpc_stream *s, uint32_t size)
 	grpc_call_cancel_with_status(s->call, GRPC_STATUS_RESOURCE_EXHAUSTED, why, NULL);
 }
 
-static void on_news(struct rpc *r, struct rpc_tap_news *n)
+static void on_message(struct rpc_stream *s, uint32_t size)
+{
+	struct rpc_knock *k = mem_zalloc(sizeof(*k));
+
+	k->size = size;
+	LL_APPEND(s->knocks, k);
+	if (size > RPC_RECEIVE_MAX)
+		refuse(s, size);
+	else
+		rpc_stream_read(s);
+}
+
+/* One that waits is not whole: it would not fit into the window.  So there is nothing to wait for.
+ */
+static void on_end(struct rpc_stream *s)
+{
+	s->over = true;
+	if (s->entry.waits)
+		leave(s);
+	rpc_stream_read(s);
+}
+
+static void on_news(struct rpc *r, const struct rpc_tap_news *n)
 {
 	struct rpc_stream *s;
 
 	HASH_FIND(hh, r->in_turn, &n->mark, sizeof(n->mark), s);
-	if (!s || n->what == RPC_ARRIVAL_OPENED) {
-		if (s)
-			s->seen = true;
-		free(n);
+	if (!s)
 		return;
-	}
-	LL_APPEND(s->knocks, n);
-	if (n->size > RPC_RECEIVE_MAX)
-		refuse(s, n->size);
-	else
-		rpc_stream_read(s);
+	s->seen = true;
+	if (n->what == RPC_ARRIVAL_MESSAGE)
+		on_message(s, n->size);
+	else if (n->what == RPC_ARRIVAL_END)
+		on_end(s);
 }
 
 void rpc_intake_hear(struct rpc *r)
@@ -139,8 +158,8 @@ void rpc_intake_hear(struct rpc *r)
 
 	for (n = rpc_tap_take(); n; n = next) {
 		next = n->next;
-		n->next = NULL;
 		on_news(r, n);
+		free(n);
 	}
 }
 

@@ -64,6 +64,11 @@ struct rpc_out { /* one outgoing message */
 	struct rpc_out *next;
 };
 
+struct rpc_knock { /* a message that has begun to come */
+	uint32_t size;
+	struct rpc_knock *next;
+};
+
 struct rpc_stream {
 	struct rpc *rpc;
 	struct rpc_server *server;   /* NULL on the client side and when the server went */
@@ -86,9 +91,9 @@ struct rpc_stream {
 	int64_t writing_since_ms;
 	size_t taken, kept;      /* server: messages handed over; by the owner */
 	/* Client, intake.c: */
-	bool in_turn, seen;
-	uint64_t mark;               /* 0: none */
-	struct rpc_tap_news *knocks; /* messages that have begun, and the end */
+	bool in_turn, seen, over;
+	uint64_t mark;            /* 0: none */
+	struct rpc_knock *knocks; /* messages that have begun, oldest first */
 	struct rpc_ledger_entry entry;
 	UT_hash_handle hh;
 	grpc_metadata *metadata; /* client: headers under way */
