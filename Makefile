@@ -62,6 +62,8 @@ BROKER_LIBS := -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
 LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell $(PKG_CONFIG) --libs-only-l --static grpc) -levent -lprotobuf-c \
 	-ljansson -lyaml -lldns -lssl -lcrypto -lre2 -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
+# libssl inside the worker has SSL_read() and SSL_write() itself: ours take their place (agentd/worker/base/rpc/tap.h).
+TAP        := -Wl,--wrap=SSL_read,--wrap=SSL_write,--defsym=__wrap_SSL_read=rpc_tap_read,--defsym=__wrap_SSL_write=rpc_tap_write
 # LINKS=shared (the .deb): a library that has security updates of its own comes from the system; grpc and
 # what only it needs stay inside.
 LINKS      ?= static
@@ -71,7 +73,7 @@ LIBS_SHARED = -Wl,-Bstatic -Wl,--start-group $(filter-out $(OTHER_LIBS) -ldl -lr
 CTL_LIBS_shared := -levent -ljansson -lyaml -lpthread -lm
 CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -Wl,-Bdynamic -lpthread -lm
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
-WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS),$(LIBS))
+WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
 CTL_LIBS    = $(CTL_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
 # What the linker took, for the SBOM.
 TAKEN       = -Wl,-t,-t >$@.inputs
