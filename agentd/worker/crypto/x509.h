@@ -60,5 +60,12 @@ char *x509_normalise_crl(const char *pem, size_t len, struct err *e);
  * asked; one that is neither RSA of 2048 bits or more nor an elliptic curve of 256 or more. */
 char *x509_normalise_key(const char *pem, size_t len, struct err *e);
 
+/* Of the certificates of one text; Unix seconds. */
+struct x509_life {
+	unsigned n;
+	int64_t first_end, last_end; /* not_after of the one that ends first, and last */
+};
+void x509_pem_life(const char *pem, struct x509_life *life); /* of x509_normalise_pem() */
+
 enum { X509_SHA256_SIZE = 32 };
 void x509_sha256(const void *data, size_t size, uint8_t out[X509_SHA256_SIZE]);

@@ -131,6 +131,26 @@ struct pool *istiod_own_pool_with(const struct istiod *i, const struct rpc_chann
 	return i->pool;
 }
 
+bool istiod_own_any(const struct istiod *i, bool (*is_so)(const struct pool *p))
+{
+	const struct istiod_own *o;
+
+	DL_FOREACH (i->owns, o)
+		if (is_so(o->pool))
+			return true;
+	return false;
+}
+
+const char *istiod_own_why_not(const struct istiod *i)
+{
+	const struct istiod_own *o;
+
+	DL_FOREACH (i->owns, o)
+		if (*pool_why_not(o->pool))
+			return pool_why_not(o->pool);
+	return "";
+}
+
 void istiod_own_roots(struct istiod *i)
 {
 	struct istiod_own *o = NULL;
