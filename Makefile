@@ -9,6 +9,13 @@ MAKEFLAGS  += --no-builtin-rules
 .DELETE_ON_ERROR:
 
 VERSION    := $(shell cat VERSION)
+# Of a copy of the sources without a repository, as a package is built from, it is told: AGENTD_COMMIT=...
+ifeq ($(origin AGENTD_COMMIT),undefined)
+AGENTD_COMMIT := $(shell c=$$(git rev-parse --short=12 HEAD 2>/dev/null) && \
+	echo "$$c$$(git --no-optional-locks diff --quiet HEAD -- . || echo .dirty)")
+endif
+export AGENTD_COMMIT
+VERSION_TEXT := $(VERSION)$(addprefix +,$(AGENTD_COMMIT))
 PREFIX     ?= /usr/local
 BUILD      ?= build
 # release | asan | tsan | fuzz: each has a tree of its own
@@ -43,7 +50,7 @@ MODE_release := -O2 -g -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clas
 MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 MODE_tsan  := -O1 -g -fsanitize=thread
 MODE_fuzz  := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -DAGENTD_VERSION='"$(VERSION)"' -I$(GEN) -iquote agentd -iquote .
+CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -I$(GEN) -iquote agentd -iquote .
 LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections
 LINK_asan  := -fsanitize=address,undefined
 LINK_tsan  := -fsanitize=thread
@@ -85,7 +92,7 @@ UNIT_BIN   := $(UNIT_SRC:%.c=$(OUT)/%)
 FUZZ_SRC   := $(wildcard tests/fuzz/*_fuzz.c)
 FUZZ_BIN   := $(FUZZ_SRC:%.c=$(OUT)/%)
 
-.PHONY: all help deps test unit e2e bench bench-redirect bench-pod asan tsan fuzz fuzz-build soak lint format run install clean
+.PHONY: uninstall all help deps test unit e2e bench bench-redirect bench-pod asan tsan fuzz fuzz-build soak lint format run install clean
 .SECONDARY:
 
 all: deps ## build the release binaries into build/release/
@@ -126,10 +133,19 @@ SCRIPTS    := $(GEN)/status.lua.h
 $(GEN)/%.lua.h: agentd/worker/envoy/%.lua Makefile
 	@mkdir -p $(GEN); { echo 'static const char $*_lua[] ='; sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $<; echo ';'; } >$@
 
-# Generated headers come before anything that may include them; flags and the version are in every object.
-$(OUT)/obj/%.o: %.c Makefile VERSION | $(PB_SRC) $(SKELETON) $(SCRIPTS) $(SYSROOT)
+# One object has the version, so that a commit is no reason to build the others anew.
+$(GEN)/version: same-version
+	@mkdir -p $(GEN); echo '$(VERSION_TEXT)' | cmp -s - $@ || echo '$(VERSION_TEXT)' >$@
+.PHONY: same-version version
+$(OUT)/obj/agentd/common/version.o: $(GEN)/version
+$(OUT)/obj/agentd/common/version.o: CFLAGS += -DAGENTD_VERSION='"$(VERSION_TEXT)"'
+version: ## what the programs built here call themselves
+	@echo '$(VERSION_TEXT)'
+
+# Generated headers come before anything that may include them; flags are in every object.
+$(OUT)/obj/%.o: %.c Makefile | $(PB_SRC) $(SKELETON) $(SCRIPTS) $(SYSROOT)
 	@mkdir -p $(@D); echo "  CC    $(MODE) $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(OUT)/obj/gen/%.o: $(GEN)/%.c Makefile VERSION | $(PB_SRC) $(SYSROOT)
+$(OUT)/obj/gen/%.o: $(GEN)/%.c Makefile | $(PB_SRC) $(SYSROOT)
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -w -MMD -MP -c -o $@ $<
 $(GEN)/%.pb-c.c: proto/%.proto
 	@mkdir -p $(GEN); protoc-c -I proto --c_out=$(GEN) $<
@@ -274,6 +290,12 @@ install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd in
 	$(call units,agentd-state.service)
 	$(call units,agentd-envoy@.service)
 
+INSTALLED  := sbin/agentd sbin/agentd-worker bin/agentctl libexec/agentd-envoy libexec/agentd-state share/agentd/app.conf \
+	lib/sysusers.d/agentd.conf $(foreach unit,agentd agentd-gate agentd-state agentd-envoy@,lib/systemd/system/$(unit).service) \
+	$(foreach page,$(MAN),share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
+uninstall: ## remove from $(DESTDIR)$(PREFIX) what install put there; settings and users stay
+	cd "$(DESTDIR)$(PREFIX)" && rm -f $(INSTALLED) && { rmdir share/agentd 2>/dev/null || true; }
+
 # The time that is in what is shipped: the last commit's.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y VERSION)
 IMAGE_ARCHES ?= amd64 arm64
@@ -282,7 +304,7 @@ tree       = $(BUILD)/release$(if $(filter-out $(HOST_ARCH),$(1)),-$(1):$(BUILD)
 image: ## an OCI archive for amd64 and arm64 without a container engine, and its SBOMs, in build/image/
 	@tests/tools/deps build package
 	@for arch in $(IMAGE_ARCHES); do $(MAKE) -s MODE=release ARCH=$$arch binaries || exit; done
-	@python3 -B helm/image/build.py --version $(VERSION) --epoch $(SOURCE_DATE_EPOCH) --out $(BUILD)/image \
+	@python3 -B helm/image/build.py --version $(VERSION) --text '$(VERSION_TEXT)' --epoch $(SOURCE_DATE_EPOCH) --out $(BUILD)/image \
 		$(foreach a,$(IMAGE_ARCHES),$(a)=$(call tree,$(a)))
 	@ls -sh1 $(BUILD)/image
 
@@ -319,6 +341,10 @@ test-kube: ## a real kubelet, containerd, API server and istiod (root; Go builds
 	@$(MAKE) -s image IMAGE_ARCHES=$(HOST_ARCH)
 	@tests/tools/run-kube $(KUBE)
 .PHONY: test-kube
+
+release-check: ## all that a release has passed, in hours; what it lacks is said first (root)
+	@tests/tools/release-check
+.PHONY: release-check
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)

@@ -14,6 +14,8 @@
 	X(redirect_trace)                                                                          \
 	X(dns)                                                                                     \
 	X(log)                                                                                     \
+	X(bug_report)                                                                              \
+	X(completion)                                                                              \
 	X(version)
 
 #define CTL_DECLARE(name) extern const struct ctl_command ctl_##name;

@@ -103,7 +103,7 @@ static int show_status(const struct ctl *c)
 		return status;
 	status = has_problem(s) ? CTL_PROBLEM : CTL_OK;
 	if (c->json)
-		ctl_print_json(s);
+		ctl_print_answer(c, s);
 	else
 		print_status(s);
 	json_decref(s);
@@ -132,7 +132,7 @@ static int show_ready(const struct ctl *c)
 		return status;
 	status = *why_not ? CTL_PROBLEM : CTL_OK;
 	if (c->json)
-		ctl_print_json(s);
+		ctl_print_answer(c, s);
 	else
 		printf("%s%s\n", *why_not ? "not ready: " : "ready", why_not);
 	json_decref(s);

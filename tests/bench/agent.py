@@ -27,7 +27,8 @@ def node_of(made):
     """Its log as in production, and the pace as high as it goes: what waits for its turn costs nothing."""
     node = Node(*made, mode='release')
     node.agentd.settings.update(log_level='info', csr_per_second=100, pod_connections=1024,
-                                pod_requests_per_second=1000000, pod_requests_burst=1000000)
+                                pod_requests_per_second=1000000, pod_requests_burst=1000000,
+                                pods_requests_per_second=10000000)
     node.agentd.plane.update(opens_per_second=1000, opens_burst=1000)
     try:
         yield node
@@ -170,7 +171,8 @@ def _greeted(path, count):
 def attest(made):
     """SDS: the worker knows the pair.  XDS: the broker is asked each time, for the addresses, too."""
     with node_of(made) as node:
-        node.agentd.settings.update(pod_connections=1024, pod_requests_per_second=10000, pod_requests_burst=100000)
+        node.agentd.settings.update(pod_connections=1024, pod_requests_per_second=10000, pod_requests_burst=100000,
+                                    pods_requests_per_second=1000000)
         pod = node.pod('one')
         node.agentd.start()
         pod.wait_served()

@@ -276,6 +276,11 @@ void ads_relay_take(struct ads_relay *r, const char *type_url, local_handler han
 	ads_local_add(&r->locals, type_url, handler, ctx);
 }
 
+unsigned ads_relay_refused(const struct ads_relay *r)
+{
+	return ads_account_refused(&r->account);
+}
+
 json_t *ads_relay_dump(const struct ads_relay *r)
 {
 	return ads_account_dump(&r->account);

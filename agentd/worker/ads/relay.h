@@ -65,5 +65,6 @@ void ads_relay_up_ended(struct ads_relay *r);
 void ads_relay_down_ended(struct ads_relay *r);
 
 /* {url: {version, nonce, acked, nacked, refused, last_nack}} */
+unsigned ads_relay_refused(const struct ads_relay *r); /* account.h */
 json_t *ads_relay_dump(const struct ads_relay *r);
 const char *ads_relay_why_held(const struct ads_relay *r); /* a push; "": none is */

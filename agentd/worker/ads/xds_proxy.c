@@ -447,6 +447,11 @@ bool xds_proxy_connected(const struct xds_proxy *x)
 	return x->answered;
 }
 
+unsigned xds_proxy_refused(const struct xds_proxy *x)
+{
+	return ads_relay_refused(x->relay);
+}
+
 json_t *xds_proxy_dump(const struct xds_proxy *x)
 {
 	char why[ERR_MSG_SIZE + 40];

@@ -20,11 +20,12 @@ struct config {
 	int64_t secret_ttl_min_s, secret_ttl_max_s, certificate_reissue_min_s, certificate_linger_s,
 	    csr_per_second, publish_wait_ms;
 	int64_t pod_connections, pod_streams, pod_message_mib, pod_queued_mib,
-	    pod_requests_per_second, pod_requests_burst, pod_silent_s, pod_header_kib,
-	    pod_memory_mib, pods_memory_mib; /* worker/pods/limits.h */
-	struct istiod_options *planes;       /* at least one, names unique */
+	    pod_requests_per_second, pod_requests_burst, pods_requests_per_second, pod_silent_s,
+	    pod_header_kib, pod_memory_mib, pods_memory_mib; /* worker/pods/limits.h */
+	struct istiod_options *planes;                       /* at least one, names unique */
 	size_t nplanes;
-	bool check; /* --check: read everything, say so, end */
+	bool check;   /* --check: read everything, try everything, say so, end */
+	bool connect; /* the same, the control planes included */
 };
 
 struct config_file {

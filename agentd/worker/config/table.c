@@ -107,8 +107,10 @@ const struct config_row config_rows[] = {
     NUMBER_ROW(pod_queued_mib, 1, 64),
     NUMBER_ROW(pod_requests_per_second, 1, 1000000),
     NUMBER_ROW(pod_requests_burst, 1, 1000000),
+    NUMBER_ROW(pods_requests_per_second, 10, 10000000),
     NUMBER_ROW(pod_silent_s, 1, 3600),
     NUMBER_ROW(pod_header_kib, 4, 1024),
     {"check", BOOLEAN, offsetof(struct config, check), NULL, NULL, NULL, 0, 0, true},
+    {"connect", BOOLEAN, offsetof(struct config, connect), NULL, NULL, NULL, 0, 0, true},
 };
 const unsigned config_nrows = sizeof(config_rows) / sizeof(*config_rows);

@@ -1,5 +1,6 @@
 /* node.c - pages of the node and its control planes: /status, /version, /certs. */
 #include "common/log.h"
+#include "common/version.h"
 #include "pages_internal.h"
 #include "worker/base/library_versions.h"
 #include "worker/base/loop.h"
@@ -97,7 +98,7 @@ json_t *pages_status(const struct pages_of *of)
 		ready += p->ready;
 	return json_pack(
 	    "{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-	    "version", AGENTD_VERSION, "cage", cage_describe(), "confined", cage_state().entered,
+	    "version", version_text, "cage", cage_describe(), "confined", cage_state().entered,
 	    "uptime_s", (json_int_t)((loop_now_ms(shared->loop) - of->started_ms) / 1000),
 	    "node_name", of->config->node_name, "pods", (int)total, "pods_ready", (int)ready,
 	    "settled", pod_registry_is_settled(of->pods), "control_planes", planes,
@@ -118,7 +119,7 @@ json_t *pages_version(const struct pages_of *of)
 
 	(void)of;
 	library_versions_each(add_version, libraries);
-	return json_pack("{s:s, s:o}", "agentd", AGENTD_VERSION, "libraries", libraries);
+	return json_pack("{s:s, s:o}", "agentd", version_text, "libraries", libraries);
 }
 
 json_t *pages_certs(const struct pages_of *of)
