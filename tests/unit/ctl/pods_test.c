@@ -128,7 +128,8 @@ static void one_pod_fits_a_screen(void **state)
 	    "{\"uid\": \"33567a4b-2a94-441a-a70c-54cb23f25e0a\", \"namespace\": \"demo\", \""
 	    "name\": \"web\", \"service_account\": \"web\", \"source\": \"kubelet\", \"ready"
 	    "\": false, \"why_not\": \"\", \"problems\": {\"dns\": \"no resolver\"}, \"redir"
-	    "ect\": {\"mode\": \"ebpf\", \"policy\": \"strict\", \"in_force\": true, \"inbou"
+	    "ect\": {\"mode\": \"ebpf\", \"policy\": \"strict\", \"in_force\": true, "
+	    "\"probe_ports\": [80, 81], \"inbou"
 	    "nd\": false, \"open\": true, \"redirected\": 3, \"passed\": 2, \"dropped\": 1, "
 	    "\"counters\": {}}, \"node_id\": \"sidecar~10.0.0.7~web.demo~demo.svc.cluster.lo"
 	    "cal\", \"control_plane\": \"istiod\", \"ignored\": [\"A\"], \"unsupported\": [\""
@@ -138,7 +139,10 @@ static void one_pod_fits_a_screen(void **state)
 	    "88608, \"hits\": 4}], \"dns\": {\"captured\": true, \"answers\": false, \"names"
 	    "\": 7, \"stale\": true, \"requests\": 9, \"failed\": 1}, \"sockets\": {\"accept"
 	    "ed\": 5, \"refused\": 2, \"waiting\": 1, \"attested\": {\"unproven\": \"no cgro"
-	    "up\"}, \"refused_by\": {\"netns\": 2}, \"refusals\": []}, \"volume\": {\"state\""
+	    "up\"}, \"refused_by\": {\"netns\": 2}, \"refusals\": []}, \"status_port\": "
+	    "{\"scrapes\": [\"9090/metrics\", \"9091/x\"], "
+	    "\"rewritten_probes\": [\"a\", \"b\"]}, \"sends_to\": {\"zipkin\": \"z:9411\"}, "
+	    "\"volume\": {\"state\""
 	    ": \"published\", \"problem\": \"\"}}";
 	auto_free char *answer = mem_printf("{\"pods\":[%s]}", pod);
 	const struct printed *p;
@@ -159,6 +163,10 @@ static void one_pod_fits_a_screen(void **state)
 	    "                 not proven: no cgroup\n"
 	    "  redirection    ebpf, strict: in force, OPEN\n"
 	    "                 3 redirected, 2 passed, 1 dropped\n"
+	    "  scraped        9090/metrics 9091/x\n"
+	    "  probes         2 rewritten\n"
+	    "  probes let in  80 81\n"
+	    "  sends to       zipkin z:9411\n"
 	    "  dns            NOT answered, 7 names (stale); 9 requests, 1 failed\n"
 	    "  limit          queued: reached 4 times (8388608 bytes)\n"
 	    "  unsupported    B C\n"
