@@ -120,6 +120,8 @@ const struct flag flags_list[] = {
     NUMBER("pod-memory-mib", "32", "memory for what a pod's Envoy is sending"),
     NUMBER(
 	"pods-memory-mib", "48", "memory for what all pods' connections hold beyond their shares"),
+    NUMBER("push-memory-mib", "64",
+	"memory for all pods' pushes that come from the control planes or wait for Envoys"),
     NUMBER("pod-queued-mib", "8", "bytes that wait for a pod's Envoy to read"),
     NUMBER("pod-requests-per-second", "100", "requests of one pod; above it they are read later"),
     NUMBER("pod-requests-burst", "200", "and so many of them at once"),

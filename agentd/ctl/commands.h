@@ -16,6 +16,8 @@
 	X(log)                                                                                     \
 	X(bug_report)                                                                              \
 	X(completion)                                                                              \
+	X(inject)                                                                                  \
+	X(uninject)                                                                                \
 	X(version)
 
 #define CTL_DECLARE(name) extern const struct ctl_command ctl_##name;

@@ -247,6 +247,7 @@ static void set_limits(struct agent *a)
 	a->shared.limits = v;
 	rpc_guard_budget(LIMITS_SHARE, v.of[LIMIT_NODE_MEMORY]);
 	share_set(v.of[LIMIT_NODE_REQUESTS]);
+	rpc_bound(a->shared.rpc, c->push_memory_mib << 20);
 }
 
 /* Not before: a pod that comes earlier would cost a certificate that is there. */

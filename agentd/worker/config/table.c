@@ -104,6 +104,7 @@ const struct config_row config_rows[] = {
     NUMBER_ROW(pod_message_mib, 1, 64),
     NUMBER_ROW(pod_memory_mib, 8, 1024),
     NUMBER_ROW(pods_memory_mib, 8, 65536),
+    NUMBER_ROW(push_memory_mib, 8, 65536),
     NUMBER_ROW(pod_queued_mib, 1, 64),
     NUMBER_ROW(pod_requests_per_second, 1, 1000000),
     NUMBER_ROW(pod_requests_burst, 1, 1000000),

@@ -317,9 +317,9 @@ static json_t *status_http(const struct node *n)
 	json_object_set_new(
 	    http, "common_http_protocol_options", json_pack("{s:s}", "idle_timeout", "90s"));
 	json_object_set_new(http, "local_reply_config",
-	    json_pack("{s:[{s:{s:{s:[s, s, s, s, s, s, s, s]}}, s:i}]}", "mappers", "filter",
+	    json_pack("{s:[{s:{s:{s:[s, s, s, s, s, s, s, s, s]}}, s:i}]}", "mappers", "filter",
 		"response_flag_filter", "flags", "UF", "UH", "UO", "UT", "LR", "UR", "UC", "UPE",
-		"status_code", 500));
+		"LH", "status_code", 500));
 	return http;
 }
 
