@@ -175,6 +175,7 @@ void ctl_pod_summary(const json_t *pod)
 		show_sockets(json_object_get(pod, "sockets"));
 	show_redirect(json_object_get(pod, "redirect"));
 	show_asked(pod);
+	show_list("remote wasm", json_object_get(pod, "remote_wasm"));
 	show_collectors(json_object_get(pod, "sends_to"));
 	show_dns(json_object_get(pod, "dns"));
 	show_limits(json_object_get(pod, "limits"));

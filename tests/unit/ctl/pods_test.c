@@ -141,7 +141,8 @@ static void one_pod_fits_a_screen(void **state)
 	    "ed\": 5, \"refused\": 2, \"waiting\": 1, \"attested\": {\"unproven\": \"no cgro"
 	    "up\"}, \"refused_by\": {\"netns\": 2}, \"refusals\": []}, \"status_port\": "
 	    "{\"scrapes\": [\"9090/metrics\", \"9091/x\"], "
-	    "\"rewritten_probes\": [\"a\", \"b\"]}, \"sends_to\": {\"zipkin\": \"z:9411\"}, "
+	    "\"rewritten_probes\": [\"a\", \"b\"]}, \"remote_wasm\": [\"demo.auth\"], "
+	    "\"sends_to\": {\"zipkin\": \"z:9411\"}, "
 	    "\"volume\": {\"state\""
 	    ": \"published\", \"problem\": \"\"}}";
 	auto_free char *answer = mem_printf("{\"pods\":[%s]}", pod);
@@ -166,6 +167,7 @@ static void one_pod_fits_a_screen(void **state)
 	    "  scraped        9090/metrics 9091/x\n"
 	    "  probes         2 rewritten\n"
 	    "  probes let in  80 81\n"
+	    "  remote wasm    demo.auth\n"
 	    "  sends to       zipkin z:9411\n"
 	    "  dns            NOT answered, 7 names (stale); 9 requests, 1 failed\n"
 	    "  limit          queued: reached 4 times (8388608 bytes)\n"
