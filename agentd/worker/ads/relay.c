@@ -18,6 +18,7 @@
 #include "hold.h"
 #include "metrics.h"
 #include "said.h"
+#include "wasm.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/rpc.h"
 #include "worker/envoy/node.h"
@@ -39,6 +40,7 @@ struct ads_relay {
 	struct limits *limits;
 	struct ads_local locals;
 	struct ads_account account;
+	struct ads_wasm wasm;
 	struct ads_hold *hold;
 	bool asked, subscribed; /* a request, and ours, went up on this stream */
 	struct loop_timer full;
@@ -210,6 +212,8 @@ static bool to_envoy(
     struct ads_relay *r, const struct discovery_response *d, const struct rpc_msg *m)
 {
 	ads_account_response(&r->account, d);
+	if (!strcmp(d->type_url, TYPE_EXTENSION))
+		ads_wasm_response(&r->wasm, r->o.pair->flavour, discovery_reader(m));
 	switch (ads_hold_response(r->hold, r->o.pair->flavour, d, m)) {
 	case ADS_HOLD_PASS:
 		rpc_forward(r->o.pair->down, m);
@@ -275,6 +279,7 @@ void ads_relay_free(struct ads_relay **relay)
 	ads_local_clear(&r->locals);
 	ads_hold_free(&r->hold);
 	ads_account_clear(&r->account);
+	ads_wasm_clear(&r->wasm);
 	free(r);
 }
 
@@ -291,6 +296,11 @@ void ads_relay_take(struct ads_relay *r, const char *type_url, local_handler han
 unsigned ads_relay_refused(const struct ads_relay *r)
 {
 	return ads_account_refused(&r->account);
+}
+
+const struct ads_wasm *ads_relay_wasm(const struct ads_relay *r)
+{
+	return &r->wasm;
 }
 
 json_t *ads_relay_dump(const struct ads_relay *r)
