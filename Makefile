@@ -62,16 +62,18 @@ BROKER_LIBS := -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
 LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell $(PKG_CONFIG) --libs-only-l --static grpc) -levent -lprotobuf-c \
 	-ljansson -lyaml -lldns -lssl -lcrypto -lre2 -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
+# libssl inside the worker has SSL_read() and SSL_write() itself: ours take their place (agentd/worker/base/rpc/tap.h).
+TAP        := -Wl,--wrap=SSL_read,--wrap=SSL_write,--defsym=__wrap_SSL_read=rpc_tap_read,--defsym=__wrap_SSL_write=rpc_tap_write
 # LINKS=shared (the .deb): a library that has security updates of its own comes from the system; grpc and
 # what only it needs stay inside.
 LINKS      ?= static
 OTHER_LIBS := $(filter-out -lgrpc -lgpr,$(LIBS)) -lz
 LIBS_SHARED = -Wl,-Bstatic -Wl,--start-group $(filter-out $(OTHER_LIBS) -ldl -lrt,$(filter -l%,$(LIBS_STATIC))) -Wl,--end-group \
 	-Wl,-Bdynamic $(OTHER_LIBS) -static-libgcc
-CTL_LIBS_shared := -levent -ljansson -lpthread
-CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -Wl,-Bdynamic -lpthread
+CTL_LIBS_shared := -levent -ljansson -lyaml -lpthread -lm
+CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -Wl,-Bdynamic -lpthread -lm
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
-WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS),$(LIBS))
+WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
 CTL_LIBS    = $(CTL_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
 # What the linker took, for the SBOM.
 TAKEN       = -Wl,-t,-t >$@.inputs
@@ -171,6 +173,9 @@ $(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $$(call fak
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+# Our bootstraps beside Istio's.
+$(OUT)/tests/bootstrap/ours: $(OUT)/obj/tests/bootstrap/ours.o $(OUT)/libworker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # The real kernel's test, here and in VMs: static, for there it has nothing beside it.
 VM_SRC     := $(wildcard tests/vm/*.c)
 $(OUT)/checks: $(call obj,$(VM_SRC)) $(OUT)/libbroker.a $(OUT)/libcommon.a
@@ -235,9 +240,10 @@ bench-redirect: ## redirection by eBPF beside istio's iptables rules, as a table
 	@$(MAKE) -s binaries
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect
 
-bench-pod: ## what a pod's Envoy pays for the status port, as a table: ROUNDS=7
+bench-pod: ## what a kubelet's probe costs that is let in, and what a pod's Envoy pays for the status port, as tables: ROUNDS=7
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect kubelet
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.pod
 
 soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
@@ -320,6 +326,18 @@ test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's inj
 	@$(MAKE) -s binaries
 	@tests/tools/run-helm
 .PHONY: test-helm
+
+test-bootstrap: ## our bootstraps beside those of Istio's own package, and in the oldest and newest Envoy (go)
+	@tests/tools/deps build test
+	@$(MAKE) -s MODE=asan $(BUILD)/asan/tests/bootstrap/ours
+	@tests/tools/run-bootstrap
+.PHONY: test-bootstrap
+
+test-pod: ## a pod's probes, status port and metrics beside the kubelet's, Istio's and Prometheus' own packages (root, go)
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@tests/tools/run-pod
+.PHONY: test-pod
 
 test-istiod: ## stock istiods, real Envoys, pilot-agent's pods beside ours; writes docs/SUPPORT.md (root, go): ISTIODS, ENVOYS choose
 	@tests/tools/deps build test

@@ -112,26 +112,26 @@ static int parse_options(int argc, char **argv, struct line *l)
 	int opt;
 
 	list_options(options);
-	while ((opt = getopt_long(argc, argv, "o:wh", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "o:f:wh", options, NULL)) != -1) {
 		if (opt >= OWN)
 			give(l, options[opt - OWN].name, optarg);
 		else if (opt == 'r')
 			l->ctl.run = optarg;
-		else if (opt == 'o' && (!strcmp(optarg, "json") || !strcmp(optarg, "yaml")))
-			l->ctl.json = true, l->ctl.yaml = *optarg == 'y';
+		else if (opt == 'o')
+			l->ctl.output = optarg;
+		else if (opt == 'f')
+			give(l, "file", optarg);
 		else if (opt == 'w')
 			l->watch = true;
 		else if (opt == 'h')
 			l->help = true;
 		else if (opt == 'v')
 			return printf("agentctl %s\n", version_text), CTL_OK;
-		else {
-			if (opt == 'o')
-				fprintf(
-				    stderr, "agentctl: -o takes json or yaml, not %s\n", optarg);
-			return CTL_USAGE; /* getopt has said it of others */
-		}
+		else
+			return CTL_USAGE; /* getopt has said it */
 	}
+	l->ctl.yaml = l->ctl.output && !strcmp(l->ctl.output, "yaml");
+	l->ctl.json = l->ctl.yaml || (l->ctl.output && !strcmp(l->ctl.output, "json"));
 	return -1;
 }
 
@@ -166,6 +166,14 @@ static const struct ctl_command *owner_of(const char *option)
 /* Options that it does not have; the exit status. */
 static int check_options(const struct ctl_command *command, const struct line *l)
 {
+	if (l->ctl.output && !l->ctl.json && !command->writes) {
+		fprintf(stderr, "agentctl: -o takes json or yaml, not %s\n", l->ctl.output);
+		return CTL_USAGE;
+	}
+	if (l->watch && command->writes) {
+		fprintf(stderr, "agentctl: %s runs once: no -w\n", command->noun);
+		return ctl_command_usage(command, stderr);
+	}
 	for (const struct ctl_given *g = l->given; g->name; g++) {
 		const struct ctl_command *owner = owner_of(g->name);
 

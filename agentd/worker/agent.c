@@ -16,6 +16,7 @@
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/guard.h"
+#include "worker/base/share.h"
 #include "worker/certs/ca_client.h"
 #include "worker/certs/cert_cache.h"
 #include "worker/certs/crl.h"
@@ -212,6 +213,7 @@ static void make_planes(struct agent *a)
 	    .planes = a->node_planes,
 	    .nplanes = c->nplanes,
 	    .node_name = c->node_name,
+	    .host_ip = c->host_ip,
 	    .istio_namespace = c->istio_namespace,
 	    .cluster_domain = c->cluster_domain,
 	    .ipv6 = !strcmp(c->ip_family, "ipv6"),
@@ -235,6 +237,7 @@ static void set_limits(struct agent *a)
 		[LIMIT_HEADERS] = c->pod_header_kib << 10,
 		[LIMIT_QUEUED] = c->pod_queued_mib << 20,
 		[LIMIT_REQUESTS] = c->pod_requests_per_second,
+		[LIMIT_NODE_REQUESTS] = c->pods_requests_per_second,
 		[LIMIT_BURST] = c->pod_requests_burst,
 		[LIMIT_FRAMES] = c->pod_requests_per_second * RPC_GUARD_FRAMES,
 		[LIMIT_SILENT] = c->pod_silent_s,
@@ -243,6 +246,8 @@ static void set_limits(struct agent *a)
 
 	a->shared.limits = v;
 	rpc_guard_budget(LIMITS_SHARE, v.of[LIMIT_NODE_MEMORY]);
+	share_set(v.of[LIMIT_NODE_REQUESTS]);
+	rpc_bound(a->shared.rpc, c->push_memory_mib << 20);
 }
 
 /* Not before: a pod that comes earlier would cost a certificate that is there. */

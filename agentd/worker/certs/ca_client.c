@@ -244,7 +244,7 @@ static void on_turn(void *ctx, struct rpc_channel *channel)
 
 	s->attempts++;
 	if (istiod_open(s->client->istiod, channel, &s->stream,
-		&(struct istiod_stream){METHOD, s->token, DEADLINE_MS, &events, s}, &e))
+		&(struct istiod_stream){METHOD, s->token, DEADLINE_MS, &events, s, false}, &e))
 		return finish(s, &e, "not_sent");
 	rpc_send(s->stream, s->request, s->request_size);
 	rpc_half_close(s->stream);

@@ -252,6 +252,7 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 	    .nheaders = bearer ? 2 : 1,
 	    .deadline_ms = s->deadline_ms,
 	    .wait_for_ready = s->deadline_ms > 0,
+	    .in_turn = s->in_turn,
 	};
 	int failed = rpc_open(c, slot, &call, s->events, s->ctx, e);
 

@@ -62,6 +62,7 @@ struct istiod_stream {
 	    deadline_ms; /* 0: none, and it fails at once if the connection broke since the turn */
 	const struct rpc_events *events;
 	void *ctx;
+	bool in_turn; /* what comes is read when there is room for it (base/rpc/channel.h) */
 };
 /* rpc_open() with what every stream to istiod carries: clusterid and the token. */
 int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slot,

@@ -6,6 +6,7 @@
 #include "common/version.h"
 #include "pages_internal.h"
 #include "worker/base/loop.h"
+#include "worker/base/rpc/rpc.h"
 #include "worker/istiod/istiod.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/cage.h"
@@ -92,6 +93,23 @@ static void measure_planes(const struct agent_shared *s)
 	}
 }
 
+static void measure_pushes(const struct rpc *r)
+{
+	struct metric *bytes = metric_gauge("agentd_push_memory_bytes",
+	    "Pushes of all pods: on their way, waiting to be received, and what may be on its way.");
+	struct metric *streams = metric_gauge("agentd_push_waiting_streams",
+	    "Streams whose next push waits to be received.");
+	struct metric *unbound = metric_counter("agentd_push_unbounded_streams_total",
+	    "Streams whose pushes push_memory_mib does not bound.");
+	const struct rpc_flow f = rpc_flow(r);
+
+	metric_set(bytes, "state=\"held\"", (double)f.held);
+	metric_set(bytes, "state=\"waiting\"", (double)f.waiting);
+	metric_set(bytes, "state=\"bound\"", (double)f.bound);
+	metric_set(streams, "", f.streams);
+	metric_set(unbound, "", f.unseen);
+}
+
 static void measure_broker(const struct heartbeat *broker)
 {
 	struct metric *silent = metric_gauge("agentd_broker_silent_seconds",
@@ -149,6 +167,7 @@ void pages_measure(const struct pages_of *of)
 	measure_pods(pod_first(of->pods));
 	measure_process(of->shared);
 	measure_planes(of->shared);
+	measure_pushes(of->shared->rpc);
 	kubelet_measure(of->kubelet);
 	measure_broker(of->broker);
 }

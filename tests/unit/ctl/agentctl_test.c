@@ -433,6 +433,72 @@ static void an_output_that_fails_is_1(void **state)
 
 #define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* ---- a pod's bootstrap: its file, whether or not agentd runs ---- */
+
+#define POD_UID "12345678-1234-1234-1234-123456789abc"
+
+static const char *const folders[] = {"pods", "pods/" POD_UID, "pods/" POD_UID "/mount"};
+
+static void write_bootstrap(const char *text)
+{
+	auto_free char *path = mem_printf("%s/%s/envoy-rev.json", dir, folders[2]);
+	FILE *f;
+
+	for (unsigned i = 0; i < 3; i++) {
+		auto_free char *folder = mem_printf("%s/%s", dir, folders[i]);
+
+		(void)mkdir(folder, 0700);
+	}
+	f = fopen(path, "we");
+	assert_non_null(f);
+	(void)fputs(text, f);
+	(void)fclose(f);
+}
+
+static void remove_bootstrap(void)
+{
+	auto_free char *path = mem_printf("%s/%s/envoy-rev.json", dir, folders[2]);
+
+	(void)unlink(path);
+	for (unsigned i = 3; i-- > 0;) {
+		auto_free char *folder = mem_printf("%s/%s", dir, folders[i]);
+
+		(void)rmdir(folder);
+	}
+}
+
+static void a_bootstrap_is_what_the_file_says(void **state)
+{
+	(void)state;
+	write_bootstrap("{\"node\": {\"id\": \"\\u001b[2J\xc2\x9b\"}}");
+	assert_int_equal(run("bootstrap", POD_UID), 0); /* agentd is not asked */
+	assert_non_null(strstr(out, "\"id\": \"\\u001B[2J\\u009B\""));
+	remove_bootstrap();
+	assert_int_equal(run("bootstrap", POD_UID), 1);
+	assert_non_null(strstr(err, "agentctl pods says why"));
+	assert_int_equal(run("bootstrap", "web"), 3);
+}
+
+static void a_bootstrap_is_found_by_name(void **state)
+{
+	(void)state;
+	serve(200, "{\"pods\":[{\"namespace\":\"demo\",\"name\":\"web\",\"uid\":\"" POD_UID "\"},"
+		   "{\"namespace\":\"demo\",\"name\":\"two\",\"uid\":\"a\"},"
+		   "{\"namespace\":\"demo\",\"name\":\"two\",\"uid\":\"b\"}]}");
+	write_bootstrap("{\"admin\": 1}");
+	assert_int_equal(run("bootstrap", "demo/web"), 0);
+	assert_string_equal(out, "{\n  \"admin\": 1\n}\n");
+	assert_int_equal(run("bootstrap", "web", "-o", "json"), 0);
+	assert_int_equal(run("bootstrap", "two"), 1);
+	assert_non_null(strstr(err, "2 pods have this name"));
+	assert_int_equal(run("bootstrap", "three"), 1);
+	assert_int_equal(run("bootstrap"), 2);
+	write_bootstrap("no JSON");
+	assert_int_equal(run("bootstrap", "web"), 1);
+	assert_non_null(strstr(err, "not a bootstrap"));
+	remove_bootstrap();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -450,6 +516,8 @@ int main(void)
 	    test(json_escapes_what_steers_a_terminal),
 	    test(a_volume_that_waits_is_a_problem),
 	    test(an_output_that_fails_is_1),
+	    test(a_bootstrap_is_what_the_file_says),
+	    test(a_bootstrap_is_found_by_name),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

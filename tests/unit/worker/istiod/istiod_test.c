@@ -397,7 +397,7 @@ static struct rpc_stream *open_with(const char *token)
 	ask(w.askers);
 	later(0);
 	assert_int_equal(istiod_open(w.istiod, w.askers->got, &slot,
-			     &(struct istiod_stream){"/a.b.C/D", token, 7000, &none, NULL}, &e),
+			     &(struct istiod_stream){"/a.b.C/D", token, 7000, &none, NULL, true}, &e),
 	    0);
 	rpc_close(&slot, RPC_CANCELLED, "");
 	return fake_rpc_stream(w.rpc, n);
@@ -447,7 +447,7 @@ static void an_illegal_token_is_refused_without_quoting_it(void **state)
 	ask(w.askers);
 	later(0);
 	assert_int_equal(istiod_open(w.istiod, w.askers->got, &slot,
-			     &(struct istiod_stream){"/x", "SECRET\n", 0, &none, NULL}, &e),
+			     &(struct istiod_stream){"/x", "SECRET\n", 0, &none, NULL, false}, &e),
 	    -1);
 	assert_null(slot);
 	assert_memory_equal(e.msg, "istiod: ", 8);
