@@ -82,6 +82,12 @@ bool xds_proxy_connected(const struct xds_proxy *x)
 	return world.connected;
 }
 
+unsigned xds_proxy_refused(const struct xds_proxy *x)
+{
+	assert_ptr_equal(x, proxy);
+	return 3;
+}
+
 json_t *xds_proxy_dump(const struct xds_proxy *x)
 {
 	assert_ptr_equal(x, proxy);
