@@ -6,8 +6,8 @@
  * loop takes the whole inbox at a time and runs a bounded number of tags per turn, so that timers
  * and other fds get theirs (R6).
  *
- * A burst (pods that come, large pushes) leaves freed memory that malloc would keep: once it is
- * quiet again, that goes back to the kernel, once for each burst.
+ * A burst (pods that come, many messages or large ones) leaves freed memory that malloc would keep:
+ * once it is quiet again, that goes back to the kernel, once for each burst.
  *
  * The end: everything is cancelled, the loop's thread runs tags here until none is under way, then
  * the queue is shut down and the drainer leaves (the order is that of grpc-core.md 7).
