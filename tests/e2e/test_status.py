@@ -108,7 +108,7 @@ def test_everything_is_answered_with_agentd_and_without(node, killed):
     assert ask(pod, app('long')).body == b'x' * 10240
     nowhere = ('/', '//healthz/ready', '/healthz/ready/', '/healthz/ready/../../quitquitquit', '/healthz/./ready', '/healthz%2fready',
                '/stats', '/stats/prometheus/', '/config_dump', '/certs', app('ok') + '/', app('ok').replace('/app-', '//app-', 1),
-               app('ok', 'readyz'), app('other'), '/app-health/%61pp-ok/livez', '/quitquitquit/', '//quitquitquit', '/drain%2fwait')
+               app('ok', 'readyz'), app('other'), '/app-health/%61pp-ok/livez', app('ok').replace('-ok', '%2dok'), '/%68ealthz/ready', '/healthz/ready;x', '/quitquitquit/', '//quitquitquit', '/drain%2fwait')
     assert statuses(pod, nowhere) == dict.fromkeys(nowhere, 404)
     assert ask(pod, f'http://127.0.0.1:15000{READY}').status == 200  # absolute form: the path is what counts
     assert ask(pod, 'http://127.0.0.1:15000/config_dump').status == 404
@@ -124,7 +124,7 @@ def test_what_the_app_sees_of_a_probe(node):
         'peer': '127.0.0.6', 'method': 'GET', 'path': '/ok?a=b', 'host': f'{pod.ip}:{probed.HTTP}', 'user-agent': 'kube-probe/1.36'}
     assert seen(Host='foo:15020')['host'] == 'foo:8080' and seen(Host='foo')['host'] == 'foo' and seen(Host='foo:80')['host'] == 'foo:80'
     # No header moves the probe elsewhere, or shows what is Envoy's.
-    hostile = seen(X='y', X_Envoy_Original_Dst_Host='127.0.0.1:15000', X_Envoy_Upstream_Rq_Timeout_Ms='1')
+    hostile = seen(X='y', X_Envoy_Original_Dst_Host='127.0.0.1:15000', X_Envoy_Upstream_Rq_Timeout_Ms='1', X_Forwarded_Proto='z')
     assert hostile.keys() == {'peer', 'method', 'path', 'host', 'x'}
     assert ask(pod, app('ok'), 'POST').status == 200
 
