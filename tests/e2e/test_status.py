@@ -64,8 +64,9 @@ def statuses(pod, paths, **kw):
     return {path: ask(pod, path, **kw).status for path in paths}
 
 
-def start(node, resources=None, redirect=None, **env):
+def start(node, resources=None, redirect=None, prepare=lambda pod: None, **env):
     pod = node.pod('web', env=env, **({'redirect': redirect} if redirect else {}))
+    prepare(pod)
     node.istiod.set(pod.id, **(resources or {'clusters': [], 'listeners': []}))
     if not node.agentd.process:
         node.agentd.start()
@@ -141,6 +142,33 @@ def test_who_may_command(node):
     assert ask(pod, '/drain', 'POST').body == b'OK' and ask(pod, READY).status == 200 and pod.envoy.running()
     quitted = ask(pod, '/quitquitquit', 'POST')
     assert (quitted.status, quitted.body) == (200, b'OK') and pod.envoy.wait(20) == 0
+
+
+OWN6 = 'fd77::1'
+
+
+def test_a_pod_of_ipv6(node):
+    """The app is asked at the address that was asked here, from ::6; commands are for ::1."""
+    def prepare(pod):
+        pod.ip_version = 'v6'
+        for address, device in (f'{OWN6}/64', 'eth0'), ('::6/128', 'lo'):  # the second one: as Istio's rules do
+            pod.netns.ip('addr', 'add', address, 'dev', device, 'nodad')
+    node.agentd.settings['ip_family'] = 'ipv6'
+    pod = start(node, prepare=prepare, ISTIO_KUBE_APP_PROBERS=PROBERS, ISTIO_PROMETHEUS_ANNOTATIONS=scrape((probed.HTTP, '/text')))
+    wait_for('Envoy', lambda: ask(pod, READY, host=OWN6).status == 200)
+    wait_for('the first dial', lambda: ask(pod, app('tcp'), host='::1').status == 200)
+    stranger = node.pod('stranger')
+    stranger.netns.ip('addr', 'add', 'fd77::2/64', 'dev', 'eth0', 'nodad')
+    from_outside = {'source': stranger, 'host': OWN6}
+    assert of_app(ask(pod, SCRAPE, **from_outside)) == ['app_x']
+    assert json.loads(ask(pod, app('ok'), **from_outside).body[2:]) == {
+        'peer': '::6', 'method': 'GET', 'path': '/ok?a=b', 'host': f'[{OWN6}]:{probed.HTTP}'}
+    found = statuses(pod, map(app, ('no', 'down', 'https', 'grpc-good', 'grpc-down', 'tcp-down')), **from_outside)
+    assert list(found.values()) == [503, 500, 200, 200, 500, 500]
+    for who in from_outside, {'host': '::1', 'source': '::6'}, {'host': OWN6}:
+        assert ask(pod, '/quitquitquit', 'POST', **who).status == 403
+    assert ask(pod, '/drain', 'POST', host='::1').body == b'OK'
+    assert ask(pod, '/quitquitquit', 'POST', host='::1').body == b'OK' and pod.envoy.wait(20) == 0
 
 
 def test_not_ready_until_both_came_and_why(node):
