@@ -8,11 +8,16 @@
 	X(pods)                                                                                    \
 	X(certs)                                                                                   \
 	X(xds)                                                                                     \
+	X(bootstrap)                                                                               \
 	X(redirect)                                                                                \
 	X(redirect_explain)                                                                        \
 	X(redirect_trace)                                                                          \
 	X(dns)                                                                                     \
 	X(log)                                                                                     \
+	X(bug_report)                                                                              \
+	X(completion)                                                                              \
+	X(inject)                                                                                  \
+	X(uninject)                                                                                \
 	X(version)
 
 #define CTL_DECLARE(name) extern const struct ctl_command ctl_##name;

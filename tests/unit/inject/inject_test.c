@@ -1,0 +1,346 @@
+/* inject_test.c - one pod: shapes, wishes, refusals by name, warnings, and the way back.
+ *
+ * That the result is istiod's is tested beside istiod's own injector (tests/helm/test_engine.py).
+ */
+#include "common/err.h"
+#include "common/mem.h"
+#include "inject/config.h"
+#include "inject/inject.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct inject_config *config;
+static json_t *warnings;
+static struct err e;
+static const struct inject_owner owner = {"apps/v1", "Deployment", "web", "demo"};
+
+/* JSON with ' for ". */
+static json_t *json(const char *text)
+{
+	auto_free char *copy = mem_strdup(text);
+	json_t *v;
+
+	for (char *at = copy; *at; at++)
+		if (*at == '\'')
+			*at = '"';
+	v = json_loads(copy, JSON_DECODE_ANY, NULL);
+	assert_non_null(v);
+	return v;
+}
+
+static void configure(const char *values, const char *mesh, const char *own)
+{
+	json_t *v = json(values), *m = json(mesh), *o = json(own);
+
+	inject_config_free(&config);
+	config = inject_config_new(v, m, o, &e);
+	json_decref(v);
+	json_decref(m);
+	json_decref(o);
+}
+
+#define VALUES "{'global':{'hub':'r.io/i','tag':'1.29.1'}}"
+
+static int setup(void **state)
+{
+	(void)state;
+	e = (struct err){0};
+	configure(VALUES, "{}", "{}");
+	warnings = json_array();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	inject_config_free(&config);
+	json_decref(warnings);
+	return 0;
+}
+
+static json_t *inject(const json_t *pod)
+{
+	return inject_pod(config, &owner, pod, warnings, &e);
+}
+
+static json_t *must_inject(const char *pod)
+{
+	json_t *p = json(pod), *out = inject(p);
+
+	if (!out)
+		fail_msg("%s", e.msg);
+	json_decref(p);
+	return out;
+}
+
+static void refused(const char *pod, const char *why)
+{
+	json_t *p = json(pod), *out = inject(p);
+
+	if (out || !strstr(e.msg, why))
+		fail_msg("%s: %s", pod, out ? "was taken" : e.msg);
+	json_decref(p);
+}
+
+#define POD(annotations, spec)                                                                     \
+	"{'metadata':{'annotations':{" annotations "}},'spec':{'containers':[{'name':'app'}]" spec \
+	"}}"
+
+/* --- what comes in --- */
+
+static void a_pod_of_the_wrong_shape_is_refused(void **state)
+{
+	(void)state;
+	refused("[]", "spec: must be a map");
+	refused("{'spec':[]}", "spec: must be a map");
+	refused("{'metadata':1,'spec':{}}", "metadata: must be a map");
+	refused("{'metadata':{'labels':[]},'spec':{}}", "metadata.labels: must be a map");
+	refused("{'metadata':{'labels':{'v':true}},'spec':{}}", "v must be text: quote it");
+	refused("{'spec':{}}", "must have a container");
+	refused("{'spec':{'containers':{}}}", "spec.containers: must be a list");
+	refused("{'spec':{'containers':[{}]}}", "each must have a name");
+	refused("{'spec':{'containers':[1]}}", "each must have a name");
+	refused("{'spec':{'containers':[{'name':'a'},{'name':'a'}]}}", "two are named \"a\"");
+	refused("{'spec':{'containers':[{'name':'a'}],'initContainers':[{'name':'a'}]}}",
+	    "spec.initContainers: two are named \"a\"");
+	refused("{'spec':{'containers':[{'name':'a'}],'volumes':'x'}}", "spec.volumes: must be");
+}
+
+static void null_is_as_good_as_nothing(void **state)
+{
+	json_t *pod = must_inject("{'metadata':null,'spec':{'containers':[{'name':'a'}],"
+				  "'volumes':null,'initContainers':null}}");
+	json_t *back = inject_take_back(pod, &e);
+	json_t *plain = json("{'spec':{'containers':[{'name':'a'}]}}");
+
+	(void)state;
+	assert_true(json_equal(back, plain));
+	json_decref(back);
+	json_decref(plain);
+	json_decref(pod);
+}
+
+static void refused_by_name(void **state)
+{
+	(void)state;
+	refused(POD("", ",'hostNetwork':true"), "hostNetwork has no network of its own");
+	refused(POD("", ",'runtimeClassName':'gvisor'"), "gvisor is a sandbox");
+	refused(
+	    POD("'inject.istio.io/templates':'gateway'", ""), "\"gateway\" not found; have agentd");
+	refused(POD("", ",'volumes':[{'name':'agentd'}]"), "a volume \"agentd\" already");
+	refused(POD("'sidecar.istio.io/userVolume':'{\\'v\\':{}}'", ",'volumes':[{'name':'v'}]"),
+	    "a volume \"v\" already");
+	refused(POD("'sidecar.istio.io/status':'{}'", ""), "injected by another injector");
+	refused(POD("'sidecar.istio.io/interceptionMode':'TPROXY'", ""), "TPROXY needs iptables");
+	refused(POD("'proxy.istio.io/config':'discoveryAddress: a.b:1'", ""), "a.b:1");
+	refused(POD("'sidecar.istio.io/proxyCPU':'1x'", ""), "must be a quantity");
+	configure("{}", "{}", "{}");
+	refused(POD("", ""), "global.hub and global.tag");
+}
+
+static void a_further_control_plane_may_be_named(void **state)
+{
+	static const char pod[] = POD("'proxy.istio.io/config':'discoveryAddress: a.b:1'", "");
+
+	(void)state;
+	refused(pod, "PROXY_CONFIG.discoveryAddress");
+	configure("{'global':{'hub':'h','tag':'1','caAddress':'a.b:1'}}", "{}",
+	    "{'controlPlanes':['c.d:2']}");
+	json_decref(must_inject(pod));
+}
+
+static void configuration_is_checked(void **state)
+{
+	static const char *const bad[][2] = {{"{'nativ':true}", "no such key \"nativ\""},
+	    {"{'native':'yes'}", "agentd.native: must be true or false"},
+	    {"{'network':1}", "agentd.network: must be text"},
+	    {"{'sandboxedRuntimeClasses':[1]}", "must be a list of texts"},
+	    {"{'ipFamily':'v4'}", "allowed: ipv4, ipv6"},
+	    {"{'redirectMode':'x'}", "allowed: ebpf, istio-cni, istio-init, none"},
+	    {"[]", "agentd: must be a map"}};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		configure(VALUES, "{}", bad[i][0]);
+		assert_null(config);
+		assert_non_null(strstr(e.msg, bad[i][1]));
+	}
+	configure("[]", "{}", "{}");
+	assert_non_null(strstr(e.msg, "values: must be a map"));
+}
+
+static void its_own_wish_decides(void **state)
+{
+	static const struct {
+		const char *pod, *ns;
+		bool yes;
+		const char *why;
+	} rows[] = {
+	    {"{}", "demo", true, "by default"},
+	    {"{'spec':{'hostNetwork':true}}", "demo", false, "hostNetwork"},
+	    {"{}", "kube-system", false, "a namespace of Kubernetes' own"},
+	    {"{'metadata':{'labels':{'sidecar.istio.io/inject':'false'}}}", "", false, "label"},
+	    {"{'metadata':{'annotations':{'sidecar.istio.io/inject':'false'}}}", "", false,
+		"annotation"},
+	    {"{'metadata':{'labels':{'sidecar.istio.io/inject':'true'},"
+	     "'annotations':{'sidecar.istio.io/inject':'false'}}}",
+		"", true, "\"true\""},
+	    {"{'metadata':{'labels':{'sidecar.istio.io/inject':''},"
+	     "'annotations':{'sidecar.istio.io/inject':'false'}}}",
+		"", false, "annotation"},
+	};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		json_t *pod = json(rows[i].pod);
+		struct inject_rule r = inject_rule_of(pod, rows[i].ns);
+
+		assert_int_equal(r.yes, rows[i].yes);
+		assert_non_null(strstr(r.why, rows[i].why));
+		assert_int_equal(!r.skip, rows[i].yes);
+		json_decref(pod);
+	}
+}
+
+static void what_has_no_effect_is_said(void **state)
+{
+	static const char *const said[] = {"annotation sidecar.istio.io/capNetBindService has no",
+	    "annotation agentd.node.mesh/redirct (nearest",
+	    "PROXY_CONFIG.tracing has no effect yet"};
+	json_t *pod = must_inject(POD("'sidecar.istio.io/capNetBindService':'true',"
+				      "'agentd.node.mesh/redirct':'none',"
+				      "'proxy.istio.io/config':'tracing: {}'",
+	    ""));
+
+	(void)state;
+	assert_int_equal(json_array_size(warnings), 3);
+	for (unsigned i = 0; i < 3; i++)
+		assert_non_null(strstr(json_string_value(json_array_get(warnings, i)), said[i]));
+	json_decref(pod);
+	json_array_clear(warnings);
+	pod = must_inject(POD("'proxy.istio.io/config':'proxyMetadata: {ISTIO_META_DNS_CAPTURE: "
+			      "true, SECRET_TTL: 2h}'",
+	    ""));
+	assert_int_equal(json_array_size(warnings), 0);
+	json_decref(pod);
+}
+
+/* --- and back --- */
+
+static void comes_back(const char *text)
+{
+	json_t *before = json(text), *once = inject(before), *twice, *back;
+
+	if (!once)
+		fail_msg("%s", e.msg);
+	twice = inject(once);
+	back = inject_take_back(once, &e);
+	assert_true(json_equal(once, twice));
+	assert_true(json_equal(back, before));
+	assert_true(inject_is_injected(once) && !inject_is_injected(back));
+	json_decref(before);
+	json_decref(once);
+	json_decref(twice);
+	json_decref(back);
+}
+
+#define OWN                                                                                        \
+	",{'name':'istio-proxy','image':'auto','resources':{'requests':{'cpu':'7m'}}},{'name':'b'" \
+	"}"
+
+static void all_of_it_is_taken_back(void **state)
+{
+	(void)state;
+	for (int native = 0; native < 2; native++) {
+		configure("{'global':{'hub':'r.io/i','tag':'1','imagePullSecrets':['s','t']}}",
+		    "{}",
+		    native ? "{'redirectMode':'istio-init'}"
+			   : "{'redirectMode':'istio-init','native':false}");
+		comes_back("{'spec':{'containers':[{'name':'app'}]}}");
+		comes_back("{'metadata':{},'spec':{'containers':[{'name':'app'}]}}");
+		comes_back("{'metadata':{'labels':{}},'spec':{'containers':[{'name':'app'}],"
+			   "'volumes':[],'initContainers':[]}}");
+		comes_back("{'spec':{'containers':[{'name':'app'}" OWN "]}}");
+		comes_back(
+		    "{'spec':{'containers':[{'name':'app'}],'initContainers':[{'name':'x'}" OWN
+		    "]}}");
+		comes_back(
+		    "{'spec':{'containers':[{'name':'app'}],'imagePullSecrets':[{'name':'t'},"
+		    "{'name':'u'}]}}");
+		comes_back(
+		    "{'metadata':{'annotations':{'prometheus.io/port':'9090','istio.io/rev':'x',"
+		    "'prometheus_io_scrape':'true'}},'spec':{'containers':[{'name':'app',"
+		    "'ports':[{'name':'http','containerPort':80}],"
+		    "'livenessProbe':{'httpGet':{'port':'http','scheme':'HTTPS'}},"
+		    "'startupProbe':{'grpc':{'port':7}},"
+		    "'lifecycle':{'preStop':{'tcpSocket':{'port':9}}}}]}}");
+	}
+}
+
+/* What a pod's owner writes there is his: it is read, and reaches nothing else. */
+static void a_hostile_status_is_refused_or_harmless(void **state)
+{
+	static const char *const bad[] = {"''", "'['", "'[]'", "'{\"undo\":[]}'",
+	    "'{\"undo\":{\"at\":1}}'", "'{\"undo\":{\"at\":[\"spec\",0]}}'",
+	    "'{\"undo\":{\"at\":[\"containers\",-1]}}'", "'{\"undo\":{},\"containers\":[\"app\"]}'",
+	    "'{\"undo\":{\"metadata\":{\"labels\":{\"x\":1}}}}'"};
+	static const char *const harmless[] = {"{\"undo\":{\"spec\":{\"containers\":null}}}",
+	    "{\"undo\":{\"spec\":{\"hostNetwork\":true,\"volumes\":[1]}}}",
+	    "{\"undo\":{\"metadata\":{\"name\":null}}}",
+	    "{\"undo\":{\"probes\":{\"app\":{\"image\":\"evil\"}}}}"};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		json_t *pod =
+		    json("{'metadata':{'labels':{},'annotations':{}},'spec':{'containers':["
+			 "{'name':'app'}]}}");
+		auto_free char *text = mem_strdup(bad[i] + 1);
+
+		text[strlen(text) - 1] = '\0';
+		json_object_set_new(
+		    json_object_get(json_object_get(pod, "metadata"), "annotations"),
+		    "sidecar.istio.io/status", json_string(text));
+		assert_null(inject(pod));
+		json_decref(pod);
+	}
+	for (unsigned i = 0; i < sizeof(harmless) / sizeof(*harmless); i++) {
+		json_t *pod =
+		    json("{'metadata':{'name':'n','annotations':{}},'spec':{'containers':["
+			 "{'name':'app','image':'good'}]}}");
+		json_t *back, *spec = json_deep_copy(json_object_get(pod, "spec"));
+
+		json_object_set_new(
+		    json_object_get(json_object_get(pod, "metadata"), "annotations"),
+		    "sidecar.istio.io/status", json_string(harmless[i]));
+		back = inject_take_back(pod, &e);
+		assert_true(json_equal(json_object_get(back, "spec"), spec));
+		assert_non_null(json_object_get(json_object_get(back, "metadata"), "name"));
+		json_decref(back);
+		json_decref(spec);
+		json_decref(pod);
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(a_pod_of_the_wrong_shape_is_refused),
+	    TEST(null_is_as_good_as_nothing),
+	    TEST(refused_by_name),
+	    TEST(a_further_control_plane_may_be_named),
+	    TEST(configuration_is_checked),
+	    TEST(its_own_wish_decides),
+	    TEST(what_has_no_effect_is_said),
+	    TEST(all_of_it_is_taken_back),
+	    TEST(a_hostile_status_is_refused_or_harmless),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

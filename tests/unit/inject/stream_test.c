@@ -1,0 +1,179 @@
+/* stream_test.c - files of manifests: which documents are done, and that all others stay as they
+ * are. */
+#include "common/err.h"
+#include "common/mem.h"
+#include "inject/config.h"
+#include "inject/stream.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct inject_work work;
+static struct inject_config *config;
+static struct err e;
+
+static int setup(void **state)
+{
+	json_t *values = json_loads("{\"global\":{\"hub\":\"h\",\"tag\":\"1.2.3\"}}", 0, NULL);
+
+	(void)state;
+	e = (struct err){0};
+	config = inject_config_new(values, NULL, NULL, &e);
+	json_decref(values);
+	work = (struct inject_work){config, INJECT_ADD, json_array()};
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	json_decref(work.said);
+	inject_config_free(&config);
+	return 0;
+}
+
+static char *stream(enum inject_action action, const char *text)
+{
+	size_t n;
+
+	work.action = action;
+	return inject_stream(&work, text, strlen(text), &n, &e);
+}
+
+static void stays(const char *text)
+{
+	auto_free char *out = stream(INJECT_ADD, text);
+
+	if (!out)
+		fail_msg("%s", e.msg);
+	assert_string_equal(out, text);
+}
+
+#define POD "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - name: a\n"
+#define OTHER "apiVersion: v1\nkind: ConfigMap\ndata: {a: &x 1, b: *x, c: 0777 } # so\n"
+
+static void what_has_no_pods_stays_byte_for_byte(void **state)
+{
+	(void)state;
+	stays("");
+	stays("\n\n# only\n");
+	stays(OTHER);
+	stays("%YAML 1.1\n---\n" OTHER "...\n");
+	stays("\xef\xbb\xbf---\n" OTHER "---\n---\n# x\n---\r\n" OTHER);
+	stays("--- {a: b}\n--- # c\na: b");
+	stays("{\"kind\": \"Pod\",   \"apiVersion\": \"v2\"}");
+	stays("[1, 2]\n");
+	stays("kind: Deployment\napiVersion: other.example/v1\n");
+	stays("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, data: {a: "
+	      "0777}}\n");
+	assert_int_equal(json_array_size(work.said), 0);
+}
+
+static void a_pod_that_is_not_wanted_stays(void **state)
+{
+	(void)state;
+	stays(POD "  hostNetwork: yes # so\n");
+	assert_int_equal(json_array_size(work.said), 1);
+	assert_non_null(json_object_get(json_array_get(work.said, 0), "skipped"));
+}
+
+/* What is around it stays, and what is not added to. */
+static void a_pod_is_done_and_taken_back(void **state)
+{
+	static const char text[] = "# one\n" OTHER "--- # two\n# three\n" POD
+				   "    command: ['0777', \"yes\", 0x1F]\n---\n" OTHER;
+	auto_free char *out = stream(INJECT_ADD, text), *again, *back;
+	const char *start = "# one\n" OTHER "--- # two\n# three\napiVersion: v1\nkind: Pod\n"
+			    "metadata: {name: p, ",
+		   *end = "---\n" OTHER;
+
+	(void)state;
+	if (!out)
+		fail_msg("%s", e.msg);
+	assert_memory_equal(out, start, strlen(start));
+	assert_string_equal(out + strlen(out) - strlen(end), end);
+	assert_non_null(strstr(out, "    command: ['0777', \"yes\", 0x1F]\n"));
+	again = stream(INJECT_ADD, out);
+	assert_string_equal(again, out);
+	back = stream(INJECT_TAKE_BACK, out);
+	assert_string_equal(back, text);
+}
+
+static void what_stands_beside_a_separator_gets_its_line(void **state)
+{
+	auto_free char *out = stream(
+	    INJECT_ADD, "--- {apiVersion: v1, kind: Pod, spec: {containers: [{name: a}]}}\n");
+
+	(void)state;
+	assert_non_null(out);
+	assert_memory_equal(out, "---\n{apiVersion: v1", 19);
+}
+
+static void json_stays_json(void **state)
+{
+	auto_free char *out = stream(INJECT_ADD,
+	    "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"\\ud83d\\ude00\"},"
+	    "\"spec\":{\"containers\":[{\"name\":\"a\"}]}}");
+	json_t *v;
+
+	(void)state;
+	assert_non_null(out);
+	v = json_loads(out, JSON_REJECT_DUPLICATES, NULL);
+	assert_non_null(v);
+	assert_int_equal(strcspn(out, "\n"), strlen(out) - 1);
+	json_decref(v);
+}
+
+static void refused(const char *text, const char *why)
+{
+	if (stream(INJECT_ADD, text))
+		fail_msg("%s was taken", text);
+	if (!strstr(e.msg, why))
+		fail_msg("%s: %s", text, e.msg);
+}
+
+static void an_error_says_where(void **state)
+{
+	(void)state;
+	refused(OTHER "---\na: [\n", "line 6: did not find");
+	refused(OTHER "---\n" POD "  x: &a 1\n", "line 11: anchors and aliases");
+	refused(POD "  x: !!str 1\n", "tags are not supported");
+	refused("kind: Pod\napiVersion: v1\n", "document at line 1: Pod \"\": spec: must be a map");
+	refused("kind: Job\napiVersion: batch/v1\n", "spec.template: must be a map");
+	refused("{\"kind\":\"Pod\",\"kind\":\"Pod\",\"apiVersion\":\"v1\"}", "duplicate key");
+}
+
+static void a_check_changes_nothing_and_goes_on(void **state)
+{
+	static const char text[] = POD "  runtimeClassName: kata\n---\n" POD;
+	auto_free char *out = stream(INJECT_CHECK, text);
+	json_t *first = json_array_get(work.said, 0);
+
+	(void)state;
+	assert_string_equal(out, text);
+	assert_int_equal(json_array_size(work.said), 2);
+	assert_non_null(
+	    strstr(json_string_value(json_object_get(first, "refused")), "kata is a sandbox"));
+	assert_null(json_object_get(json_array_get(work.said, 1), "refused"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(what_has_no_pods_stays_byte_for_byte),
+	    TEST(a_pod_that_is_not_wanted_stays),
+	    TEST(a_pod_is_done_and_taken_back),
+	    TEST(what_stands_beside_a_separator_gets_its_line),
+	    TEST(json_stays_json),
+	    TEST(an_error_says_where),
+	    TEST(a_check_changes_nothing_and_goes_on),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
