@@ -9,6 +9,13 @@ MAKEFLAGS  += --no-builtin-rules
 .DELETE_ON_ERROR:
 
 VERSION    := $(shell cat VERSION)
+# Of a copy of the sources without a repository, as a package is built from, it is told: AGENTD_COMMIT=...
+ifeq ($(origin AGENTD_COMMIT),undefined)
+AGENTD_COMMIT := $(shell c=$$(git rev-parse --short=12 HEAD 2>/dev/null) && \
+	echo "$$c$$(git --no-optional-locks diff --quiet HEAD -- . || echo .dirty)")
+endif
+export AGENTD_COMMIT
+VERSION_TEXT := $(VERSION)$(addprefix +,$(AGENTD_COMMIT))
 PREFIX     ?= /usr/local
 BUILD      ?= build
 # release | asan | tsan | fuzz: each has a tree of its own
@@ -43,7 +50,7 @@ MODE_release := -O2 -g -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clas
 MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 MODE_tsan  := -O1 -g -fsanitize=thread
 MODE_fuzz  := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -DAGENTD_VERSION='"$(VERSION)"' -I$(GEN) -iquote agentd -iquote .
+CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -I$(GEN) -iquote agentd -iquote .
 LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections
 LINK_asan  := -fsanitize=address,undefined
 LINK_tsan  := -fsanitize=thread
@@ -55,6 +62,8 @@ BROKER_LIBS := -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
 LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell $(PKG_CONFIG) --libs-only-l --static grpc) -levent -lprotobuf-c \
 	-ljansson -lyaml -lldns -lssl -lcrypto -lre2 -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
+# libssl inside the worker has SSL_read() and SSL_write() itself: ours take their place (agentd/worker/base/rpc/tap.h).
+TAP        := -Wl,--wrap=SSL_read,--wrap=SSL_write,--defsym=__wrap_SSL_read=rpc_tap_read,--defsym=__wrap_SSL_write=rpc_tap_write
 # LINKS=shared (the .deb): a library that has security updates of its own comes from the system; grpc and
 # what only it needs stay inside.
 LINKS      ?= static
@@ -64,7 +73,7 @@ LIBS_SHARED = -Wl,-Bstatic -Wl,--start-group $(filter-out $(OTHER_LIBS) -ldl -lr
 CTL_LIBS_shared := -levent -ljansson -lyaml -lpthread -lm
 CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -Wl,-Bdynamic -lpthread -lm
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
-WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS),$(LIBS))
+WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
 CTL_LIBS    = $(CTL_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
 # What the linker took, for the SBOM.
 TAKEN       = -Wl,-t,-t >$@.inputs
@@ -85,7 +94,7 @@ UNIT_BIN   := $(UNIT_SRC:%.c=$(OUT)/%)
 FUZZ_SRC   := $(wildcard tests/fuzz/*_fuzz.c)
 FUZZ_BIN   := $(FUZZ_SRC:%.c=$(OUT)/%)
 
-.PHONY: all help deps test unit e2e bench bench-redirect bench-pod asan tsan fuzz fuzz-build soak lint format run install clean
+.PHONY: uninstall all help deps test unit e2e bench bench-redirect bench-pod asan tsan fuzz fuzz-build soak lint format run install clean
 .SECONDARY:
 
 all: deps ## build the release binaries into build/release/
@@ -126,10 +135,19 @@ SCRIPTS    := $(GEN)/status.lua.h
 $(GEN)/%.lua.h: agentd/worker/envoy/%.lua Makefile
 	@mkdir -p $(GEN); { echo 'static const char $*_lua[] ='; sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $<; echo ';'; } >$@
 
-# Generated headers come before anything that may include them; flags and the version are in every object.
-$(OUT)/obj/%.o: %.c Makefile VERSION | $(PB_SRC) $(SKELETON) $(SCRIPTS) $(SYSROOT)
+# One object has the version, so that a commit is no reason to build the others anew.
+$(GEN)/version: same-version
+	@mkdir -p $(GEN); echo '$(VERSION_TEXT)' | cmp -s - $@ || echo '$(VERSION_TEXT)' >$@
+.PHONY: same-version version
+$(OUT)/obj/agentd/common/version.o: $(GEN)/version
+$(OUT)/obj/agentd/common/version.o: CFLAGS += -DAGENTD_VERSION='"$(VERSION_TEXT)"'
+version: ## what the programs built here call themselves
+	@echo '$(VERSION_TEXT)'
+
+# Generated headers come before anything that may include them; flags are in every object.
+$(OUT)/obj/%.o: %.c Makefile | $(PB_SRC) $(SKELETON) $(SCRIPTS) $(SYSROOT)
 	@mkdir -p $(@D); echo "  CC    $(MODE) $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(OUT)/obj/gen/%.o: $(GEN)/%.c Makefile VERSION | $(PB_SRC) $(SYSROOT)
+$(OUT)/obj/gen/%.o: $(GEN)/%.c Makefile | $(PB_SRC) $(SYSROOT)
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -w -MMD -MP -c -o $@ $<
 $(GEN)/%.pb-c.c: proto/%.proto
 	@mkdir -p $(GEN); protoc-c -I proto --c_out=$(GEN) $<
@@ -154,6 +172,9 @@ $(OUT)/tests/unit/ctl/agentctl_test: | $(OUT)/agentctl
 $(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $$(call fakes,tests/fuzz/broker%_fuzz.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+# Our bootstraps beside Istio's.
+$(OUT)/tests/bootstrap/ours: $(OUT)/obj/tests/bootstrap/ours.o $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # The real kernel's test, here and in VMs: static, for there it has nothing beside it.
 VM_SRC     := $(wildcard tests/vm/*.c)
@@ -219,9 +240,10 @@ bench-redirect: ## redirection by eBPF beside istio's iptables rules, as a table
 	@$(MAKE) -s binaries
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect
 
-bench-pod: ## what a pod's Envoy pays for the status port, as a table: ROUNDS=7
+bench-pod: ## what a kubelet's probe costs that is let in, and what a pod's Envoy pays for the status port, as tables: ROUNDS=7
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect kubelet
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.pod
 
 soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
@@ -271,6 +293,12 @@ install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd in
 	$(call units,agentd-state.service)
 	$(call units,agentd-envoy@.service)
 
+INSTALLED  := sbin/agentd sbin/agentd-worker bin/agentctl libexec/agentd-envoy libexec/agentd-state share/agentd/app.conf \
+	lib/sysusers.d/agentd.conf $(foreach unit,agentd agentd-gate agentd-state agentd-envoy@,lib/systemd/system/$(unit).service) \
+	$(foreach page,$(MAN),share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
+uninstall: ## remove from $(DESTDIR)$(PREFIX) what install put there; settings and users stay
+	cd "$(DESTDIR)$(PREFIX)" && rm -f $(INSTALLED) && { rmdir share/agentd 2>/dev/null || true; }
+
 # The time that is in what is shipped: the last commit's.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y VERSION)
 IMAGE_ARCHES ?= amd64 arm64
@@ -279,7 +307,7 @@ tree       = $(BUILD)/release$(if $(filter-out $(HOST_ARCH),$(1)),-$(1):$(BUILD)
 image: ## an OCI archive for amd64 and arm64 without a container engine, and its SBOMs, in build/image/
 	@tests/tools/deps build package
 	@for arch in $(IMAGE_ARCHES); do $(MAKE) -s MODE=release ARCH=$$arch binaries || exit; done
-	@python3 -B helm/image/build.py --version $(VERSION) --epoch $(SOURCE_DATE_EPOCH) --out $(BUILD)/image \
+	@python3 -B helm/image/build.py --version $(VERSION) --text '$(VERSION_TEXT)' --epoch $(SOURCE_DATE_EPOCH) --out $(BUILD)/image \
 		$(foreach a,$(IMAGE_ARCHES),$(a)=$(call tree,$(a)))
 	@ls -sh1 $(BUILD)/image
 
@@ -299,6 +327,18 @@ test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's inj
 	@tests/tools/run-helm
 .PHONY: test-helm
 
+test-bootstrap: ## our bootstraps beside those of Istio's own package, and in the oldest and newest Envoy (go)
+	@tests/tools/deps build test
+	@$(MAKE) -s MODE=asan $(BUILD)/asan/tests/bootstrap/ours
+	@tests/tools/run-bootstrap
+.PHONY: test-bootstrap
+
+test-pod: ## a pod's probes, status port and metrics beside the kubelet's, Istio's and Prometheus' own packages (root, go)
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@tests/tools/run-pod
+.PHONY: test-pod
+
 test-istiod: ## stock istiods, real Envoys, pilot-agent's pods beside ours; writes docs/SUPPORT.md (root, go): ISTIODS, ENVOYS choose
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries
@@ -310,6 +350,10 @@ test-kube: ## a real kubelet, containerd, API server and istiod (root; Go builds
 	@$(MAKE) -s image IMAGE_ARCHES=$(HOST_ARCH)
 	@tests/tools/run-kube $(KUBE)
 .PHONY: test-kube
+
+release-check: ## all that a release has passed, in hours; what it lacks is said first (root)
+	@tests/tools/release-check
+.PHONY: release-check
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)

@@ -380,13 +380,11 @@ static void check_plane_files(struct table *t, const char *const *files, const c
 	for (unsigned i = 0; i < LINK_PLANES_MAX; i++) {
 		const char *file = files[i];
 		struct broker_content c;
-		char dir[PATH_MAX], what[32];
+		char what[32];
 		if (!file)
 			continue;
 		snprintf(what, sizeof(what), "%s file %u", kind, i);
-		snprintf(dir, sizeof(dir), "%.*s/", (int)(strrchr(file, '/') - file), file);
-		broker_file_read(
-		    &(struct broker_place){.dir = dir, .name = strrchr(file, '/') + 1}, &c);
+		broker_file_read_path(file, &c);
 		mem_closep(&c.fd);
 		if (c.state == LINK_FILE_CONTENT)
 			row(t, OK, what, "%s", file);
@@ -420,7 +418,8 @@ static void check_worker(struct table *t)
 	if (life_worker_check(t->o, &e))
 		row(t, PROBLEM, "worker", "%s", e.msg);
 	else
-		row(t, OK, "worker", "starts, and its configuration is right");
+		row(t, OK, "worker", "starts, and its configuration is right%s",
+		    t->o->connect ? "" : "; --connect asks the control planes, too");
 }
 
 int broker_check(const struct broker_options *o)

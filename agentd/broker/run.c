@@ -27,6 +27,7 @@
 #include "common/flags.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/version.h"
 #include "gate.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -140,10 +141,11 @@ static void on_unheard(void *ctx)
 	log_release();
 }
 
+/* What somebody has to write otherwise is not tried again: the units look at the status. */
 static int fail(const struct err *e)
 {
 	log_error(NULL, "%s", e->msg);
-	return 1;
+	return e->code == ERR_INVALID ? USAGE : 1;
 }
 
 static int serve(
@@ -170,7 +172,7 @@ static int serve(
 	    succession_open(&r->succession, r->keeper, epoll, o->run, e) ||
 	    keeper_start(r->keeper, patient, e))
 		return -1;
-	log_info(NULL, "agentd %s: run directory %s, worker %d as uid %u", AGENTD_VERSION, o->run,
+	log_info(NULL, "agentd %s: run directory %s, worker %d as uid %u", version_text, o->run,
 	    (int)keeper_pid(r->keeper), (unsigned)wk->user.uid);
 	while (!r->ended && !r->succession.is_over)
 		keeper_turn(r->keeper);
@@ -307,6 +309,7 @@ static int check(const struct broker_options *asked)
 		code = fail(&e);
 		broker_options_clear(&its);
 	} else {
+		its.connect = asked->connect;
 		printf(
 		    "ok       %-22s pid %d: with its flags\n", "running agentd", (int)running.pid);
 		code = broker_check(&its);
@@ -327,7 +330,7 @@ static int start(const struct broker_options *o, char **argv)
 		return 0;
 	}
 	if (o->mode == BROKER_SHOW_VERSION) {
-		printf("agentd %s\n", AGENTD_VERSION);
+		printf("agentd %s\n", version_text);
 		return 0;
 	}
 	if (prepare_process(&e) || bound_calls(&e))

@@ -67,6 +67,8 @@ const struct flag flags_list[] = {
     BROKER("check", FLAG_SWITCH, NULL, NULL,
 	"say what kernel and node offer, check the configuration, end; alone: with the flags of "
 	"the agentd that runs"),
+    BROKER("connect", FLAG_SWITCH, NULL, NULL,
+	"with --check: look up, dial and greet each control plane, and look at its certificate"),
     BROKER("redirect-uninstall", FLAG_SWITCH, NULL, NULL,
 	"detach and forget all eBPF programs of all agentds, end"),
     BROKER("redirect-gate", FLAG_SWITCH, NULL, NULL,
@@ -84,6 +86,7 @@ const struct flag flags_list[] = {
 	"alone: ebpf for the pods that name it"),
 
     TEXT("node-name", "", "name of this node; empty: the host's name"),
+    TEXT("host-ip", "", "address of this node, for pods whose settings say $(HOST_IP)"),
     TEXT("istio-namespace", "istio-system", "namespace istiod runs in"),
     TEXT("cluster-domain", "cluster.local", "DNS domain of the cluster"),
     TEXT("ip-family", "ipv4", "ipv4 or ipv6: for a pod whose addresses are not known yet"),
@@ -117,9 +120,12 @@ const struct flag flags_list[] = {
     NUMBER("pod-memory-mib", "32", "memory for what a pod's Envoy is sending"),
     NUMBER(
 	"pods-memory-mib", "48", "memory for what all pods' connections hold beyond their shares"),
+    NUMBER("push-memory-mib", "64",
+	"memory for all pods' pushes that come from the control planes or wait for Envoys"),
     NUMBER("pod-queued-mib", "8", "bytes that wait for a pod's Envoy to read"),
     NUMBER("pod-requests-per-second", "100", "requests of one pod; above it they are read later"),
     NUMBER("pod-requests-burst", "200", "and so many of them at once"),
+    NUMBER("pods-requests-per-second", "500", "of all pods, beyond ten of each"),
     NUMBER("pod-silent-s", "60", "how long a connection may have no stream"),
     NUMBER("pod-header-kib", "16", "headers of one stream"),
     {"control-planes", FLAG_WORKER, FLAG_LIST, NULL, NULL,

@@ -35,7 +35,8 @@ enum link_what {
 	LINK_REPLY,         /* id of the request; code 0 or errno, `why`; 1 fd if its row says so */
 	LINK_FILE, /* id of the LINK_FOLLOW; name; state; LINK_FILE_CONTENT carries a sealed memfd
 		    */
-	LINK_PING, /* arg: to be echoed; state: lines that the broker could not log so far; `why`:
+	LINK_PING, /* arg: to be echoed; state: lines that the broker could not log so far; id: its
+		      resident memory in KiB; kind: workers that it had before this one; `why`:
 		      what is wrong on its side, or "" */
 	LINK_LISTENER, /* uid, kind = link_listener, 1 fd: takes the place of one that was shut down
 			*/

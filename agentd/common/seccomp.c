@@ -88,19 +88,29 @@ static void add_call(struct program *p, const struct seccomp_call *c)
 		load(p, offsetof(struct seccomp_data, nr)); /* an argument took its place */
 }
 
+static void add_killed(struct program *p, int nr)
+{
+	add(p, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)nr, 0, 1);
+	answer(p, SECCOMP_KILL);
+}
+
 static void build(struct program *p, const struct seccomp_rules *r)
 {
 	p->n = 0;
 	load(p, offsetof(struct seccomp_data, arch));
 	add(p, BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0);
-	answer(p, r->otherwise);
+	answer(p, r->foreign);
 	load(p, offsetof(struct seccomp_data, nr));
 	for (size_t i = 0; i < r->ncalls; i++)
 		add_call(p, &r->calls[i]);
 	for (size_t i = 0; i < r->nallowed; i++)
 		if (r->allowed[i] >= 0)
 			add_call(p, &(struct seccomp_call){.nr = r->allowed[i]});
-	add(p, BPF_JMP | BPF_JGE | BPF_K, X32, 2, 0);
+	for (size_t i = 0; i < r->nkilled; i++)
+		if (r->killed[i] >= 0)
+			add_killed(p, r->killed[i]);
+	add(p, BPF_JMP | BPF_JGE | BPF_K, X32, 0, 1);
+	answer(p, r->foreign);
 	add(p, BPF_JMP | BPF_JGT | BPF_K, SECCOMP_NEWEST, 0, 1);
 	answer(p, SECCOMP_ERRNO(ENOSYS));
 	answer(p, r->otherwise);

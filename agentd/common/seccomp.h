@@ -1,8 +1,9 @@
 /* seccomp.h - a table of system calls, as a filter of the kernel's (process-split.md 1.1).
  *
- * A call of `calls` is allowed if all its conditions hold, one of `allowed` always; any other gets
- * `otherwise`, as does one of another architecture.  One that is newer than this code is ENOSYS:
- * for libraries the kernel does not have it.
+ * A call of `calls` is allowed if all its conditions hold, one of `allowed` always; one of `killed`
+ * ends the process, any other gets `otherwise`.  A call of another architecture gets `foreign`: its
+ * number means something else.  One that is newer than this code is ENOSYS: for libraries the
+ * kernel does not have it.
  */
 #pragma once
 #include <linux/seccomp.h>
@@ -65,7 +66,9 @@ struct seccomp_rules {
 	size_t ncalls;
 	const int *allowed; /* negative: this architecture has none of that name */
 	size_t nallowed;
-	uint32_t otherwise;
+	const int *killed; /* the same */
+	size_t nkilled;
+	uint32_t otherwise, foreign;
 };
 
 /* For this process, all its threads, and all that it executes; needs no_new_privs or SYS_ADMIN.

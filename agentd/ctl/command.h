@@ -3,13 +3,13 @@
  * A command is one file that defines its `struct ctl_command`, and a line in commands.h.
  *
  * Exit status of every command: 0 fine, 1 a problem was found (and printed), 2 usage, 3 the agent
- * cannot be reached.
+ * cannot be reached, 4 nothing has the name that was given.
  */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { CTL_OK, CTL_PROBLEM, CTL_USAGE, CTL_UNREACHABLE };
+enum { CTL_OK, CTL_PROBLEM, CTL_USAGE, CTL_UNREACHABLE, CTL_NOT_FOUND };
 
 enum { CTL_WORDS_MAX = 2, CTL_OPTIONS_MAX = 7 };
 
@@ -19,9 +19,10 @@ struct ctl_given {
 	const char *value; /* "": it takes none */
 };
 struct ctl {
-	const char *run;                      /* directory of admin.sock */
-	bool json;                            /* -o json */
-	const char *output;                   /* of -o; NULL: it was not given */
+	const char *run;    /* directory of admin.sock */
+	const char *output; /* of -o; NULL: it was not given */
+	bool json;          /* -o json or yaml */
+	bool yaml;
 	const char *words[CTL_WORDS_MAX + 1]; /* after noun and verb; then NULL */
 	const struct ctl_given *options;      /* of the command; NULL: none */
 };

@@ -8,11 +8,14 @@
 	X(pods)                                                                                    \
 	X(certs)                                                                                   \
 	X(xds)                                                                                     \
+	X(bootstrap)                                                                               \
 	X(redirect)                                                                                \
 	X(redirect_explain)                                                                        \
 	X(redirect_trace)                                                                          \
 	X(dns)                                                                                     \
 	X(log)                                                                                     \
+	X(bug_report)                                                                              \
+	X(completion)                                                                              \
 	X(inject)                                                                                  \
 	X(uninject)                                                                                \
 	X(version)

@@ -103,7 +103,7 @@ static int resolve(const struct ctl *c, const char *pod, const char *name)
 	if (!answer)
 		return status;
 	if (c->json)
-		ctl_print_json(answer);
+		ctl_print_answer(c, answer);
 	else if (!print_name(json_object_get(answer, "dns")))
 		status = CTL_PROBLEM;
 	json_decref(answer);

@@ -191,7 +191,7 @@ static int print_check(const struct ctl *c, json_t *said)
 		return status;
 	}
 	answer = json_pack("{s:O}", "pods", said);
-	ctl_print_json(answer);
+	ctl_print_answer(c, answer);
 	json_decref(answer);
 	return status;
 }

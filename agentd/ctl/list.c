@@ -36,7 +36,7 @@ static int narrow(json_t *list, const struct ctl_list *l, const char *name)
 	if (json_array_size(list))
 		return CTL_OK;
 	fprintf(stderr, "agentctl: %s: no such name (agentctl %s lists them)\n", name, l->noun);
-	return CTL_PROBLEM;
+	return CTL_NOT_FOUND;
 }
 
 json_t *ctl_list_fetch(const struct ctl *c, const struct ctl_list *l, const char *name, int *status)
@@ -59,7 +59,7 @@ static bool has_problem(const struct ctl_list *l, const json_t *answer, const ch
 	return !name && l->answer_has_problem && l->answer_has_problem(answer);
 }
 
-static void print_trees(const json_t *list)
+static void print_each(const struct ctl_list *l, const json_t *list)
 {
 	const json_t *thing;
 	size_t i;
@@ -67,7 +67,7 @@ static void print_trees(const json_t *list)
 	json_array_foreach (list, i, thing) {
 		if (i)
 			putchar('\n');
-		ctl_print_tree(thing, 0);
+		l->print_one(thing);
 	}
 }
 
@@ -82,10 +82,10 @@ int ctl_list(const struct ctl *c, const struct ctl_list *l)
 	if (has_problem(l, answer, name))
 		status = CTL_PROBLEM;
 	if (c->json)
-		ctl_print_json(answer);
-	else if (name && l->tree)
-		print_trees(json_object_get(answer, l->key));
-	else
+		ctl_print_answer(c, answer);
+	else if (name && l->print_one)
+		print_each(l, json_object_get(answer, l->key));
+	else if (status != CTL_NOT_FOUND)
 		l->print(answer);
 	json_decref(answer);
 	return status;

@@ -1,7 +1,7 @@
 /* list.h - the commands that list things of one kind: all of them, or those of one name.
  *
  * The answer of a page holds the things in an array.  The exit status is CTL_PROBLEM if a thing has
- * a problem, or if nothing has the name.
+ * a problem, CTL_NOT_FOUND if nothing has the name.
  */
 #pragma once
 #include "command.h"
@@ -14,8 +14,8 @@ struct ctl_list {
 	bool (*is_named)(const json_t *thing, const char *name);
 	bool (*has_problem)(const json_t *thing);
 	bool (*answer_has_problem)(const json_t *answer); /* beside the list; NULL: never */
-	void (*print)(const json_t *answer); /* as a table, of the things that it lists */
-	bool tree;                           /* a named thing is shown as a tree instead */
+	void (*print)(const json_t *answer);    /* as a table, of the things that it lists */
+	void (*print_one)(const json_t *thing); /* a named one, instead; NULL: as the others */
 };
 
 /* The whole command; the name is the first word. */

@@ -35,7 +35,7 @@ static int show_log(const struct ctl *c)
 	if (!levels)
 		return status;
 	if (c->json) {
-		ctl_print_json(levels);
+		ctl_print_answer(c, levels);
 	} else {
 		t = table_new(2);
 		table_row(t, "SCOPE", "LEVEL", NULL);

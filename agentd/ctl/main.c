@@ -1,9 +1,12 @@
-/* main.c - agentctl NOUN [NAME] [-o json] [-w]: what agentd knows, and why something is not.
+/* main.c - agentctl NOUN [NAME] [-o json|yaml] [-w]: what agentd knows, and why something is not.
  *
  * Options are read, wherever they stand -> the command that the words name -> has it that many
  * words, and those options? -> it runs, once or every 2 seconds.
  */
 #include "commands.h"
+#include "common/err.h"
+#include "common/nearest.h"
+#include "common/version.h"
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +15,8 @@
 #define ROW(name) &ctl_##name,
 static const struct ctl_command *const commands[] = {CTL_COMMANDS(ROW) NULL};
 #undef ROW
+
+#define CLEAR "\033[H\033[2J" /* home, and nothing on the screen */
 
 enum { COLUMN = 14, OPTIONS_MAX = 32, OWN = 256 };
 
@@ -33,16 +38,17 @@ static void print_row(const struct ctl_command *command, FILE *out)
 
 static int usage(FILE *out)
 {
-	fprintf(out, "usage: agentctl [--run DIR] NOUN [NAME] [-o json] [-w]\n\n");
+	fprintf(out, "usage: agentctl [--run DIR] NOUN [NAME] [-o json|yaml] [-w]\n\n");
 	for (const struct ctl_command *const *at = commands; *at; at++)
 		print_row(*at, out);
-	fprintf(out,
-	    "\n"
-	    "  --run DIR      agentd's directory (default /run/agentd)\n"
-	    "  -o json        JSON instead of a table\n"
-	    "  -w, --watch    repeat every 2 seconds\n"
-	    "  --version      version of agentctl\n\n"
-	    "exit status: 0 fine, 1 a problem was found, 2 usage, 3 agentd not reachable\n");
+	fprintf(out, "\n"
+		     "  --run DIR      agentd's directory (default /run/agentd)\n"
+		     "  -o json|yaml   all of the answer instead of a table\n"
+		     "  -w, --watch    repeat every 2 seconds, on a terminal in the same place\n"
+		     "  --version      version of agentctl\n\n"
+		     "exit status: 0 fine, 1 a problem was found, 2 usage, 3 agentd not reachable, "
+		     "4 no such "
+		     "name\n");
 	return CTL_USAGE;
 }
 
@@ -120,11 +126,12 @@ static int parse_options(int argc, char **argv, struct line *l)
 		else if (opt == 'h')
 			l->help = true;
 		else if (opt == 'v')
-			return puts("agentctl " AGENTD_VERSION), CTL_OK;
+			return printf("agentctl %s\n", version_text), CTL_OK;
 		else
-			return usage(stderr);
+			return CTL_USAGE; /* getopt has said it */
 	}
-	l->ctl.json = l->ctl.output && !strcmp(l->ctl.output, "json");
+	l->ctl.yaml = l->ctl.output && !strcmp(l->ctl.output, "yaml");
+	l->ctl.json = l->ctl.yaml || (l->ctl.output && !strcmp(l->ctl.output, "json"));
 	return -1;
 }
 
@@ -160,8 +167,8 @@ static const struct ctl_command *owner_of(const char *option)
 static int check_options(const struct ctl_command *command, const struct line *l)
 {
 	if (l->ctl.output && !l->ctl.json && !command->writes) {
-		fprintf(stderr, "agentctl: -o takes json, not %s\n", l->ctl.output);
-		return ctl_command_usage(command, stderr);
+		fprintf(stderr, "agentctl: -o takes json or yaml, not %s\n", l->ctl.output);
+		return CTL_USAGE;
 	}
 	if (l->watch && command->writes) {
 		fprintf(stderr, "agentctl: %s runs once: no -w\n", command->noun);
@@ -193,12 +200,30 @@ static int check_words(const struct ctl_command *command, int argc, char **argv,
 	return CTL_OK;
 }
 
+/* A slip costs one line. */
+static int no_such_noun(const char *noun)
+{
+	struct nearest n = {.wanted = noun};
+	char shown[80];
+
+	for (const struct ctl_command *const *at = commands; *at; at++)
+		nearest_consider(&n, (*at)->noun);
+	err_printable(shown, sizeof(shown), noun, (unsigned)strlen(noun));
+	fprintf(stderr, "agentctl: no such noun: %s; nearest: %s (agentctl --help lists all)\n",
+	    shown, n.name);
+	return CTL_USAGE;
+}
+
 /* --- running --- */
 
 /* Until it makes no sense: agentd is gone, or nobody reads (SIGPIPE is off). */
 static int run(const struct ctl_command *command, const struct line *l)
 {
+	const bool redraw = l->watch && isatty(STDOUT_FILENO);
+
 	for (;;) {
+		if (redraw)
+			fputs(CLEAR, stdout);
 		int status = command->run(&l->ctl);
 
 		if (fflush(stdout) || ferror(stdout)) {
@@ -208,7 +233,8 @@ static int run(const struct ctl_command *command, const struct line *l)
 		if (!l->watch || status == CTL_USAGE || status == CTL_UNREACHABLE)
 			return status;
 		sleep(2);
-		printf("\n");
+		if (!redraw)
+			printf("\n");
 	}
 }
 
@@ -222,7 +248,7 @@ static int run_words(int argc, char **argv, struct line *l)
 		return CTL_OK;
 	}
 	if (argc > 0 && !command)
-		fprintf(stderr, "agentctl: no such noun: %s\n", argv[0]);
+		return no_such_noun(argv[0]);
 	if (!command)
 		return usage(stderr);
 	status = check_words(command, argc, argv, l);

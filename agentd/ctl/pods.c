@@ -1,6 +1,8 @@
 /* pods.c - agentctl pods [POD]; a pod and the one that replaces it can have the same name. */
 #include "commands.h"
+#include "common/mem.h"
 #include "list.h"
+#include "pod_summary.h"
 #include "show.h"
 #include "table.h"
 #include <stdio.h>
@@ -54,16 +56,18 @@ static bool answer_has_problem(const json_t *answer)
 
 static void print_table(const json_t *answer)
 {
-	struct table *t = table_new(6);
+	struct table *t = table_new(7);
 	char label[400];
 	const json_t *p;
 	size_t i;
 
-	table_row(t, "POD", "SERVICE ACCOUNT", "READY", "PROVEN", "UID", "PROBLEM", NULL);
+	table_row(t, "POD", "SERVICE ACCOUNT", "READY", "PROVEN", "KEYS", "UID", "PROBLEM", NULL);
 	json_array_foreach (json_object_get(answer, "pods"), i, p) {
+		auto_free char *keys = ctl_pod_unused_keys(p);
+
 		label_of(p, label, sizeof(label));
 		table_row(t, label, ctl_string(p, "service_account"),
-		    json_is_true(json_object_get(p, "ready")) ? "yes" : "no", proven(p),
+		    json_is_true(json_object_get(p, "ready")) ? "yes" : "no", proven(p), keys,
 		    ctl_string(p, "uid"), problem_of(p), NULL);
 	}
 	table_print_free(&t);
@@ -84,7 +88,7 @@ static int pods(const struct ctl *c)
 	    .has_problem = has_problem,
 	    .answer_has_problem = answer_has_problem,
 	    .print = print_table,
-	    .tree = true,
+	    .print_one = ctl_pod_summary,
 	};
 
 	return ctl_list(c, &list);
@@ -93,7 +97,7 @@ static int pods(const struct ctl *c)
 const struct ctl_command ctl_pods = {
     .noun = "pods",
     .args = "[POD]",
-    .help = "the pods of this node, or all about one (ns/name or uid)",
+    .help = "the pods of this node, or one on a screen (ns/name or uid; -o yaml: all of it)",
     .most = 1,
     .run = pods,
 };

@@ -68,7 +68,7 @@ static const struct ctl_list list = {
     .is_named = ctl_list_is_pod,
     .has_problem = ctl_list_says_why_not,
     .print = print_table,
-    .tree = true,
+    .print_one = ctl_print_yaml,
 };
 
 static int redirect(const struct ctl *c)
@@ -139,7 +139,7 @@ static int explain(const struct ctl *c)
 	if (!answer)
 		return status;
 	if (c->json)
-		ctl_print_json(answer);
+		ctl_print_answer(c, answer);
 	else
 		printf("%s: %s: %s\n", ctl_string(answer, "direction"),
 		    ctl_string(answer, "verdict"), ctl_string(answer, "rule"));

@@ -151,7 +151,7 @@ static json_t *parse(const struct ctl *c, const struct answer *a, int *status)
 		json_decref(value);
 		return NULL;
 	}
-	if (c->json)
+	if (c->json && !c->yaml)
 		return value; /* JSON escapes what is not printable */
 	safe = printable(value);
 	json_decref(value);

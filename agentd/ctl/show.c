@@ -1,8 +1,11 @@
-/* show.c - find things in an answer, print them as JSON or as a tree. */
+/* show.c - find things in an answer, print them as JSON or YAML. */
 #include "show.h"
 #include "common/mem.h"
+#include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
+#include <strings.h>
 
 const char *ctl_string(const json_t *object, const char *key)
 {
@@ -16,17 +19,10 @@ char *ctl_count(const json_t *object, const char *key)
 	return mem_printf("%lld", (long long)json_integer_value(json_object_get(object, key)));
 }
 
-void ctl_print_json(const json_t *value)
+static void print_json(const json_t *value)
 {
 	json_dumpf(value, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
 	putchar('\n');
-}
-
-static void print_scalar(const json_t *v)
-{
-	auto_free char *text = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY);
-
-	printf("%s\n", text ? text : json_string_value(v));
 }
 
 static bool is_leaf(const json_t *v)
@@ -35,28 +31,77 @@ static bool is_leaf(const json_t *v)
 	       !(json_is_array(v) && json_array_size(v));
 }
 
-static void print_value(const json_t *v, int indent)
+/* What YAML 1.1 and 1.2 read as this text, and as nothing else. */
+static bool is_plain(const char *s)
 {
-	if (is_leaf(v)) {
-		print_scalar(v);
-		return;
-	}
-	putchar('\n');
-	ctl_print_tree(v, indent + 2);
+	static const char *const words[] = {
+	    "true", "false", "null", "yes", "no", "on", "off", "y", "n", NULL};
+	static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				   " _.-/@,;()=+";
+	const size_t n = strlen(s);
+
+	for (const char *const *w = words; *w; w++)
+		if (!strcasecmp(*w, s))
+			return false;
+	return n && (isalpha((unsigned char)*s) || *s == '/') && s[n - 1] != ' ' &&
+	       strspn(s, safe) == n;
 }
 
-void ctl_print_tree(const json_t *value, int indent)
+/* JSON's other scalars, its quoted strings, {} and [] are YAML's. */
+static void print_leaf(const json_t *v)
+{
+	if (json_is_string(v) && is_plain(json_string_value(v)))
+		fputs(json_string_value(v), stdout);
+	else
+		json_dumpf(v, stdout, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+}
+
+static void print_key(const char *key)
+{
+	json_t *text = json_string(key);
+
+	print_leaf(text);
+	json_decref(text);
+	putchar(':');
+}
+
+static void print_yaml(const json_t *value, int indent);
+
+static void print_value(const json_t *v, int indent)
+{
+	putchar(is_leaf(v) ? ' ' : '\n');
+	if (!is_leaf(v))
+		return print_yaml(v, indent + 2);
+	print_leaf(v);
+	putchar('\n');
+}
+
+static void print_yaml(const json_t *value, int indent)
 {
 	const char *key;
 	json_t *v;
 	size_t i;
 
 	json_array_foreach (value, i, v) {
-		printf("%*s- ", indent, "");
+		printf("%*s-", indent, "");
 		print_value(v, indent);
 	}
 	json_object_foreach ((json_t *)value, key, v) {
-		printf("%*s%s: ", indent, "", key);
+		printf("%*s", indent, "");
+		print_key(key);
 		print_value(v, indent);
 	}
+}
+
+void ctl_print_yaml(const json_t *value)
+{
+	print_yaml(value, 0);
+}
+
+void ctl_print_answer(const struct ctl *c, const json_t *value)
+{
+	if (c->yaml)
+		ctl_print_yaml(value);
+	else
+		print_json(value);
 }

@@ -1,10 +1,11 @@
-/* show.h - things in an answer: found, and printed as JSON or as a tree. */
+/* show.h - things in an answer: found, and printed as JSON or YAML. */
 #pragma once
+#include "command.h"
 #include <jansson.h>
 
 /* The string at `key`, or "". */
 const char *ctl_string(const json_t *object, const char *key);
 char *ctl_count(const json_t *object, const char *key); /* as text, the caller's */
-void ctl_print_json(const json_t *value);
-/* An object or array, indented, "key: value" a line: for the detail of one thing. */
-void ctl_print_tree(const json_t *value, int indent);
+void ctl_print_yaml(const json_t *value); /* an object or an array, its strings printable ASCII */
+/* As -o asks. */
+void ctl_print_answer(const struct ctl *c, const json_t *value);

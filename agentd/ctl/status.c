@@ -4,6 +4,8 @@
 #include "show.h"
 #include <stdio.h>
 
+enum { MIB = 1 << 20 };
+
 /* "": it knows us, or this node has none. */
 static const char *kubelet_problem(const json_t *s)
 {
@@ -63,6 +65,19 @@ static void print_kubelet(const json_t *s)
 		printf("  problem: %s\n", why);
 }
 
+/* Only while there are some. */
+static void print_pushes(const json_t *p)
+{
+	json_int_t held = json_integer_value(json_object_get(p, "held")),
+		   streams = json_integer_value(json_object_get(p, "streams"));
+
+	if (held >= MIB || streams)
+		printf("pushes         %lld of %lld MiB on their way to Envoys, %lld wait\n",
+		    (long long)(held / MIB),
+		    (long long)(json_integer_value(json_object_get(p, "bound")) / MIB),
+		    (long long)streams);
+}
+
 static void print_status(const json_t *s)
 {
 	json_int_t pods = json_integer_value(json_object_get(s, "pods"));
@@ -87,6 +102,7 @@ static void print_status(const json_t *s)
 		    (long long)(pods - ready));
 	json_array_foreach (json_object_get(s, "control_planes"), i, v)
 		print_plane(v);
+	print_pushes(json_object_get(s, "pushes"));
 	json_array_foreach (json_object_get(s, "refused_manifests"), i, v)
 		printf("refused        %s: %s\n", ctl_string(v, "file"), ctl_string(v, "why"));
 	json_array_foreach (json_object_get(s, "waiting_volumes"), i, v)
@@ -103,7 +119,7 @@ static int show_status(const struct ctl *c)
 		return status;
 	status = has_problem(s) ? CTL_PROBLEM : CTL_OK;
 	if (c->json)
-		ctl_print_json(s);
+		ctl_print_answer(c, s);
 	else
 		print_status(s);
 	json_decref(s);
@@ -132,7 +148,7 @@ static int show_ready(const struct ctl *c)
 		return status;
 	status = *why_not ? CTL_PROBLEM : CTL_OK;
 	if (c->json)
-		ctl_print_json(s);
+		ctl_print_answer(c, s);
 	else
 		printf("%s%s\n", *why_not ? "not ready: " : "ready", why_not);
 	json_decref(s);

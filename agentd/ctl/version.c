@@ -1,4 +1,5 @@
 /* version.c - agentctl version [--deps] */
+#include "common/version.h"
 #include "commands.h"
 #include "request.h"
 #include "show.h"
@@ -18,12 +19,12 @@ static int show_version(const struct ctl *c)
 	if (!ctl_option(c, "deps"))
 		json_object_del(answer, "libraries");
 	if (c->json) {
-		json_object_set_new(answer, "agentctl", json_string(AGENTD_VERSION));
-		ctl_print_json(answer);
+		json_object_set_new(answer, "agentctl", json_string(version_text));
+		ctl_print_answer(c, answer);
 	} else {
 		t = table_new(2);
 		table_row(t, "PROGRAM", "VERSION", NULL);
-		table_row(t, "agentctl", AGENTD_VERSION, NULL);
+		table_row(t, "agentctl", version_text, NULL);
 		table_row(t, "agentd", ctl_string(answer, "agentd"), NULL);
 		json_object_foreach (json_object_get(answer, "libraries"), library, version)
 			table_row(t, library,

@@ -6,6 +6,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/version.h"
 #include "inject_internal.h"
 #include "worker/envoy/node.h"
 #include "worker/pods/pod.h"
@@ -102,7 +103,7 @@ int inject_check_node(
 	    .istio_namespace = ns ? ns : "istio-system",
 	    .cluster_domain = j->config->cluster_domain,
 	    .ipv6 = j->config->ipv6,
-	    .version = AGENTD_VERSION,
+	    .version = version_text,
 	    .ttl_min_s = DAY_S / 24,
 	    .ttl_max_s = DAY_S};
 	struct pod p = {.env = (json_t *)attributes,

@@ -12,9 +12,11 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/version.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/guard.h"
+#include "worker/base/share.h"
 #include "worker/certs/ca_client.h"
 #include "worker/certs/cert_cache.h"
 #include "worker/certs/crl.h"
@@ -211,10 +213,11 @@ static void make_planes(struct agent *a)
 	    .planes = a->node_planes,
 	    .nplanes = c->nplanes,
 	    .node_name = c->node_name,
+	    .host_ip = c->host_ip,
 	    .istio_namespace = c->istio_namespace,
 	    .cluster_domain = c->cluster_domain,
 	    .ipv6 = !strcmp(c->ip_family, "ipv6"),
-	    .version = AGENTD_VERSION,
+	    .version = version_text,
 	    .ttl_min_s = c->secret_ttl_min_s,
 	    .ttl_max_s = c->secret_ttl_max_s,
 	    .scope_pod = !strcmp(c->certificate_scope, "pod"),
@@ -234,6 +237,7 @@ static void set_limits(struct agent *a)
 		[LIMIT_HEADERS] = c->pod_header_kib << 10,
 		[LIMIT_QUEUED] = c->pod_queued_mib << 20,
 		[LIMIT_REQUESTS] = c->pod_requests_per_second,
+		[LIMIT_NODE_REQUESTS] = c->pods_requests_per_second,
 		[LIMIT_BURST] = c->pod_requests_burst,
 		[LIMIT_FRAMES] = c->pod_requests_per_second * RPC_GUARD_FRAMES,
 		[LIMIT_SILENT] = c->pod_silent_s,
@@ -242,6 +246,8 @@ static void set_limits(struct agent *a)
 
 	a->shared.limits = v;
 	rpc_guard_budget(LIMITS_SHARE, v.of[LIMIT_NODE_MEMORY]);
+	share_set(v.of[LIMIT_NODE_REQUESTS]);
+	rpc_bound(a->shared.rpc, c->push_memory_mib << 20);
 }
 
 /* Not before: a pod that comes earlier would cost a certificate that is there. */
@@ -293,7 +299,7 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
 	a->state = agent_state_restore(&a->shared, place_of_keys(c), on_restored, a);
-	log_info(NULL, "agentd-worker %s started, %zu control plane%s", AGENTD_VERSION, c->nplanes,
+	log_info(NULL, "agentd-worker %s started, %zu control plane%s", version_text, c->nplanes,
 	    c->nplanes == 1 ? "" : "s");
 	return a;
 }

@@ -5,6 +5,7 @@
  * broker, so there is nothing to save here.
  */
 #include "agent.h"
+#include "check.h"
 #include "common/err.h"
 #include "common/flags.h"
 #include "common/log.h"
@@ -167,17 +168,16 @@ static int enter_cage(const struct config *c, struct err *e)
 	return cage_enter(ports, c->nplanes, e);
 }
 
+/* The exit status; `e` is filled if a line of the log is to say why. */
 static int run(const struct config *c, bool confined, struct err *e)
 {
 	if (!confined)
 		cage_stay_out();
 	else if (enter_cage(c, e))
-		return -1;
-	if (!c->check)
-		return serve(c, e);
-	printf("configuration  ok: %zu control plane%s; cage: %s\n", c->nplanes,
-	    c->nplanes == 1 ? "" : "s", cage_describe());
-	return 0;
+		return 1;
+	if (c->check || c->connect)
+		return worker_check(c, LINK_FD);
+	return serve(c, e) ? 1 : 0;
 }
 
 #ifdef __SANITIZE_ADDRESS__
@@ -214,10 +214,9 @@ int main(int argc, char **argv)
 		status = 2;
 	} else {
 		log_init(config.log_json);
-		if (run(&config, confined, &e))
-			status = 1;
+		status = run(&config, confined, &e);
 	}
-	if (status)
+	if (status && *e.msg)
 		log_error(NULL, "%s", e.msg);
 	config_clear(&config);
 	usleep(FREEING_US);

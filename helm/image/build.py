@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""build.py --version V --epoch SECONDS --out DIRECTORY ARCH=BINARIES:ROOT...
+"""build.py --version V --text V+COMMIT --epoch SECONDS --out DIRECTORY ARCH=BINARIES:ROOT...
 
 The image holds agentd's three programs, stripped, their C library, root certificates and users.  It has no
 shell and no package manager.  ROOT is the system they were linked against: / or a sysroot.  Since 2.34 the C
@@ -95,12 +95,14 @@ class Image:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag, kind in {'--version': str, '--epoch': int, '--out': Path}.items():
+    for flag, kind in {'--version': str, '--text': str, '--epoch': int, '--out': Path}.items():
         parser.add_argument(flag, type=kind, required=True)
     parser.add_argument('trees', nargs='+', metavar='ARCH=BINARIES:ROOT')
     args = parser.parse_args()
     created = datetime.datetime.fromtimestamp(args.epoch, datetime.timezone.utc).strftime('%Y-%m-%dT%H:%M:%SZ')
-    labels = {**LABELS, 'org.opencontainers.image.version': args.version, 'org.opencontainers.image.created': created}
+    labels = {**LABELS, 'org.opencontainers.image.version': args.text, 'org.opencontainers.image.created': created}
+    if '+' in args.text:
+        labels['org.opencontainers.image.revision'] = args.text.partition('+')[2]
     settings = {'Entrypoint': ['/usr/local/sbin/agentd'], 'Env': ['PATH=/usr/local/sbin:/usr/local/bin'],
                 'User': '0:0', 'WorkingDir': '/', 'Labels': labels}
     args.out.mkdir(parents=True, exist_ok=True)

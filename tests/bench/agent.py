@@ -11,14 +11,18 @@ from pathlib import Path
 from tests.e2e import attacker, run as e2e
 from tests.e2e.crowd import Crowd
 from tests.e2e.node import Node
+from tests.e2e.test_limits import memory_limit
 
 from . import traffic
 from .tools import Held, Plane, Processes, load, row
 
 POD_COUNTS = (0, 10, 50, 250)
 IDLE_S, FIRST_PODS, KILLS = 20, 10, 5
-SETTLE_S = 4  # freed memory goes back within 2 s of a burst
+SETTLE_S = 8  # freed memory goes back within 2 s of a burst
 GREETINGS, ROUNDS = 300, 5
+PUSHES = [tuple(map(int, p.split('x'))) for p in os.environ.get('PUSHES', '20x3000000 250x3000000 50x20000000').split()]
+LIMIT_MIB = int(os.environ.get('LIMIT_MIB', 256))  # the chart's
+PUSH_SETTINGS = {k: int(v) for k, v in [s.split('=') for s in os.environ.get('SETTINGS', '').split()]}
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + b'\0\0\0\x04\0\0\0\0\0'
 
 
@@ -27,7 +31,8 @@ def node_of(made):
     """Its log as in production, and the pace as high as it goes: what waits for its turn costs nothing."""
     node = Node(*made, mode='release')
     node.agentd.settings.update(log_level='info', csr_per_second=100, pod_connections=1024,
-                                pod_requests_per_second=1000000, pod_requests_burst=1000000)
+                                pod_requests_per_second=1000000, pod_requests_burst=1000000,
+                                pods_requests_per_second=10000000)
     node.agentd.plane.update(opens_per_second=1000, opens_burst=1000)
     try:
         yield node
@@ -170,7 +175,8 @@ def _greeted(path, count):
 def attest(made):
     """SDS: the worker knows the pair.  XDS: the broker is asked each time, for the addresses, too."""
     with node_of(made) as node:
-        node.agentd.settings.update(pod_connections=1024, pod_requests_per_second=10000, pod_requests_burst=100000)
+        node.agentd.settings.update(pod_connections=1024, pod_requests_per_second=10000, pod_requests_burst=100000,
+                                    pods_requests_per_second=1000000)
         pod = node.pod('one')
         node.agentd.start()
         pod.wait_served()
@@ -193,6 +199,51 @@ def relay(made):
         pod.write_manifest()
         pod.wait_served()
         traffic.relay(pod.mount / 'XDS', f'tls:{plane.address}', both(node), pod.netns.path)
+
+
+def push(made):
+    """A mesh-wide change: each pod is pushed its configuration at once; plane.c has no limit of its own."""
+    found = [_pushed(made, count, size) for count, size in PUSHES]
+    row('pods, pushed at once', *(f'{c} x {s // 10**6} MB' for c, s in PUSHES))
+    for i, what in enumerate(('PSS of the worker before, KiB', 'peak RSS of the worker, KiB', 'RSS 4 s after, KiB',
+                              'seconds until all had it', 'most held (agentd_push_memory_bytes), KiB',
+                              f'most in the cgroup of {LIMIT_MIB} MiB, with what is in sockets, KiB')):
+        row(f'  {what}', *(f'{f[i]:,.{1 if i == 3 else 0}f}' for f in found))
+
+
+def _cgroup_peak_kib(node):
+    files = node.agentd.cgroup.path / 'memory.peak', Path(f'/sys/fs/cgroup/memory/{node.name}.memory/memory.max_usage_in_bytes')
+    return next((int(f.read_text()) for f in files if f.exists()), 0) / 1024
+
+
+def _pushed(made, count, size):
+    with node_of(made) as node, contextlib.ExitStack() as stack:
+        plane = Plane(node.dir / 'plane')
+        stack.callback(plane.stop)
+        node.agentd.settings.update(PUSH_SETTINGS)
+        node.agentd.root_file = plane.root
+        node.agentd.plane.update(address=plane.address, server_name='istiod.istio-system.svc')
+        node.agentd.start()
+        stack.enter_context(memory_limit(node, LIMIT_MIB))
+        held = Held('nosds')
+        stack.callback(held.stop)
+        pairs = [(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in Crowd(node, count, count).pods]
+        e2e.wait_for('the sockets', lambda: all(s.exists() for p in pairs for s in p))
+        held.add(pairs)
+        time.sleep(SETTLE_S)
+        worker = Processes([node.agentd.worker_pid()])
+        before, start, most = worker.memory_kib(), time.monotonic(), [0]
+        worker.forget_peak()
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(held.push, size)
+            while not going.done():
+                most.append(node.agentd.metric('agentd_push_memory_bytes', 'state="held"'))
+                time.sleep(0.05)
+            going.result()
+        took, peak = time.monotonic() - start, worker.peak_kib()
+        time.sleep(SETTLE_S)
+        assert [node.agentd.worker_pid()] == worker.pids
+        return before, peak, worker.rss_kib(), took, max(most) / 1024, _cgroup_peak_kib(node)
 
 
 def attacked(made):

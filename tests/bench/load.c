@@ -3,10 +3,11 @@
  *   sds TARGET STREAMS SECONDS   fetches of `default`, each on a stream of its own, STREAMS at a
  * time, on one connection ads TARGET SIZE COUNT        COUNT pushes of SIZE bytes one after
  * another; the other side must be plane.c, or an agent in front of it first SOCKET COUNT COUNT
- * times connect, ask, be answered; SOCKET need not be there yet hold [deaf|back] for each line
+ * times connect, ask, be answered; SOCKET need not be there yet hold [deaf|back|nosds] for each line
  * "SDS-SOCKET ADS-SOCKET" of the input a pod of its own network namespace: 2 SDS streams, 1 ADS
  * stream with CDS and LDS, the first request of each as large as Envoy's.  A line is printed
- * whenever all of them have everything.  deaf: what ADS sends is never read.  back: who loses a
+ * whenever all of them have everything.  A line "push SIZE": each is pushed so much at once, by
+ * plane.c.  nosds: secrets are not waited for.  deaf: what ADS sends is never read.  back: who loses a
  * connection or a stream connects both again at once, where the others die.
  *
  * Results are lines of JSON; times are microseconds.  Every answer is ACKed.  Enter a pod's network
@@ -214,7 +215,15 @@ static void run_first(const char *target, size_t count)
 
 /* --- hold: many pods that do nothing --- */
 
-enum { HAS_CERT = 1, HAS_ROOT = 2, HAS_CDS = 4, HAS_LDS = 8, HAS_SDS = 3, HAS_ALL = 15 };
+enum {
+	HAS_CERT = 1,
+	HAS_ROOT = 2,
+	HAS_CDS = 4,
+	HAS_LDS = 8,
+	HAS_PUSH = 16,
+	HAS_SDS = 3,
+	HAS_ALL = 15
+};
 
 struct pod {
 	char at[2][LINE]; /* SDS and ADS sockets */
@@ -229,6 +238,7 @@ static struct pod *pods[PODS_MAX];
 static size_t npods;
 static unsigned wanted = HAS_ALL;
 static size_t told; /* so many had everything */
+static size_t push_size;
 static bool may_come_back;
 
 static void lose(struct pod *p, const char *what)
@@ -265,14 +275,25 @@ static void on_discovery(void *ctx, size_t size)
 {
 	struct pod *p = ctx;
 
-	(void)size;
-	p->has |= !strcmp(p->discovery.type, TYPE_LDS) ? HAS_LDS : HAS_CDS;
+	if (strcmp(p->discovery.type, TYPE_EDS) != 0)
+		p->has |= !strcmp(p->discovery.type, TYPE_LDS) ? HAS_LDS : HAS_CDS;
+	else if (size >= push_size)
+		p->has |= HAS_PUSH;
 	ack(&p->discovery, NULL);
 }
 
 static void on_pod_closed(void *ctx)
 {
 	lose(ctx, "a stream was ended");
+}
+
+static void ask_for_push(struct pod *p)
+{
+	char name[80];
+
+	p->has &= ~(unsigned)HAS_PUSH;
+	snprintf(name, sizeof(name), "bytes:%zu:", push_size);
+	xds_ask(&p->discovery, &(struct xds_ask){TYPE_EDS, name, 0, false, false});
 }
 
 static void connect_pod(struct pod *p)
@@ -290,6 +311,8 @@ static void connect_pod(struct pod *p)
 	xds_ask(&p->root, &(struct xds_ask){TYPE_SDS, "ROOTCA", ENVOY_NODE, false, false});
 	xds_ask(&p->discovery, &(struct xds_ask){TYPE_CDS, NULL, ENVOY_NODE, false, false});
 	xds_ask(&p->discovery, &(struct xds_ask){TYPE_LDS, NULL, 0, false, false});
+	if (push_size)
+		ask_for_push(p);
 	if (!h2_flush(p->sds) || !h2_flush(p->ads))
 		lose(p, "a connection ended");
 }
@@ -341,6 +364,18 @@ static void take_turn(struct pod *p, struct h2 *h, short events)
 		lose(p, "a connection ended");
 }
 
+static void push_all(size_t size)
+{
+	push_size = size;
+	wanted |= HAS_PUSH;
+	told = 0;
+	for (size_t i = 0; i < npods; i++) {
+		ask_for_push(pods[i]);
+		if (!h2_flush(pods[i]->ads))
+			lose(pods[i], "a connection ended");
+	}
+}
+
 static bool read_line(void)
 {
 	char line[LINE], sds[LINE], ads[LINE];
@@ -349,7 +384,10 @@ static bool read_line(void)
 		return false;
 	if (sscanf(line, "%s %s", sds, ads) != 2)
 		die("a line must be SDS-SOCKET ADS-SOCKET");
-	add_pod(sds, ads);
+	if (!strcmp(sds, "push"))
+		push_all(strtoul(ads, NULL, 10));
+	else
+		add_pod(sds, ads);
 	return true;
 }
 
@@ -359,7 +397,7 @@ static void run_hold(const char *how)
 	struct pollfd *fds = mem_zalloc((2 * PODS_MAX + 1) * sizeof(*fds));
 
 	may_come_back = !strcmp(how, "back");
-	wanted = deaf ? HAS_SDS : HAS_ALL;
+	wanted = deaf ? HAS_SDS : !strcmp(how, "nosds") ? HAS_ALL & ~HAS_SDS : HAS_ALL;
 	setvbuf(stdin, NULL, _IONBF, 0); /* poll() must see the next line */
 	for (;;) {
 		size_t n = npods;

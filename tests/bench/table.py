@@ -1,6 +1,6 @@
 """Prints what things cost.  Nothing passes or fails here; a thing that cannot be measured says why.
 
-    tests/bench/run [WHAT...]                 agentd; WHAT: costs memory secrets attest relay attacked restart csi (default: all)
+    tests/bench/run [WHAT...]                 agentd; WHAT: costs memory secrets attest relay push attacked restart csi (default: all)
     tests/bench/run --socket PATH [--netns PATH] [--pid PID...] [--ads PATH --direct tls:HOST:PORT]
 
 The second form measures the agent behind PATH, whatever it is.  Its processes are PID..., or the one that
@@ -21,7 +21,7 @@ from . import agent, costs, csi, traffic
 from .tools import TOP, Processes, build, row
 
 
-ALL = ('costs', 'memory', 'secrets', 'attest', 'relay', 'attacked', 'restart', 'csi')
+ALL = ('costs', 'memory', 'secrets', 'attest', 'relay', 'push', 'attacked', 'restart', 'csi')
 
 
 def attempt(name, measure, *args):

@@ -84,6 +84,11 @@ class Held:
             self._popen.stdin.write(f'{sds} {ads}\n')
         self.wait()
 
+    def push(self, size):
+        """To all of them at once; returns when each has it."""
+        self._popen.stdin.write(f'push {size}\n')
+        self.wait()
+
     def wait(self):
         """Until all have everything (again)."""
         for line in self._popen.stdout:

@@ -219,9 +219,11 @@ static void try_bits(const char *what, long (*act)(long, long))
 
 static void try_prctls(void)
 {
-	for (long option = 0; option < OPTIONS; option++)
-		if (fate((struct attempt){do_prctl, option, 0}) != KILLED)
+	for (long option = 0; option < OPTIONS; option++) {
+		int f = fate((struct attempt){do_prctl, option, 0});
+		if (f != KILLED && f != ENOSYS)
 			printf("prctl %ld\n", option);
+	}
 }
 
 /* --- deeds --- */

@@ -3,7 +3,7 @@
 Crowd is what a test has; `python3 -m tests.e2e.crowd DIR` is what it runs.  A stand-in speaks as Envoy does:
 one ADS stream (clusters, listeners), two SDS streams (default, ROOTCA), an ACK for each answer, the node in
 the first request, and back-off between streams.  DIR/pods.json says who they are, DIR/orders.json which of
-them stop reading, DIR/counts.json what they have got.
+them stop reading, read slowly or go again and again, DIR/counts.json what they have got.
 """
 import asyncio
 import collections
@@ -31,6 +31,7 @@ SECRET = f'{_TYPE}extensions.transport_sockets.tls.v3.Secret'
 ADS = '/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources'
 SDS = '/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets'
 BACKOFF_S, BACKOFF_MAX_S, REPORT_S = 0.5, 30, 0.1
+SLOW_S = 0.005  # after each frame: 3 MB take a second
 
 
 def _write(path, what):
@@ -67,9 +68,9 @@ class Crowd:
                                 self._cgroup)
         return self
 
-    def stuck(self, *names):
-        """From now on these do not read what comes on their ADS stream."""
-        _write(self._dir / 'orders.json', {'stuck': names})
+    def stuck(self, *names, slow=(), dying=()):
+        """From now on these do not read what comes on their ADS stream; or read it slowly; or hang up every 0.1 s."""
+        _write(self._dir / 'orders.json', {'stuck': names, 'slow': slow, 'dying': dying})
 
     def counts(self):
         """Pod name -> {opened, ended, ads: {type: answers}, versions: {type: last}, sds: {name: answers}}."""
@@ -130,17 +131,22 @@ class StandIn:
         self.name, self.mount = pod['name'], Path(pod['mount'])
         self._node = base_pb2.Node(id=f'sidecar~~{pod["name"]}.demo~demo.svc.cluster.local')
         self._namespaces, self._ns = namespaces, namespaces.new()
-        self.stuck, self._ads = False, None
+        self.stuck, self.slow, self._ads = False, False, None
         self.counts = {'opened': 0, 'ended': 0, 'ads': collections.Counter(), 'versions': {},
                        'sds': collections.Counter()}
 
     async def run(self):
         await asyncio.gather(self._for_ever('socket', self._start_sds), self._for_ever('XDS', self._start_ads))
 
-    def hold(self, stuck):
-        self.stuck = stuck
+    def hold(self, stuck, slow=False):
+        self.stuck, self.slow = stuck, slow
         if self._ads:
             (self._ads.reading.clear if stuck else self._ads.reading.set)()
+            self._ads.pause_s = SLOW_S if slow else 0
+
+    def die(self):
+        if self._ads:
+            self._ads.close()
 
     async def _for_ever(self, socket_name, start):
         failures = 0
@@ -161,7 +167,7 @@ class StandIn:
 
     def _start_ads(self, talk):
         self._ads = talk.connection
-        self.hold(self.stuck)
+        self.hold(self.stuck, self.slow)
         self.counts['opened'] += 1
         stream = talk.open()
         talk.ask(stream, CLUSTER, node=self._node)
@@ -207,10 +213,13 @@ class Talk:
 
 async def _report(directory, stand_ins):
     while True:
-        stuck = json.loads((directory / 'orders.json').read_text())['stuck']
+        orders = json.loads((directory / 'orders.json').read_text())
         for s in stand_ins:
-            if s.stuck != (s.name in stuck):
-                s.hold(s.name in stuck)
+            how = s.name in orders['stuck'], s.name in orders['slow']
+            if how != (s.stuck, s.slow):
+                s.hold(*how)
+            if s.name in orders['dying']:
+                s.die()
         _write(directory / 'counts.json', {s.name: s.counts for s in stand_ins})
         await asyncio.sleep(REPORT_S)
 

@@ -37,6 +37,7 @@ class Connection:
         self._next, self._parts = 1, {}
         self.reading = asyncio.Event()
         self.reading.set()
+        self.pause_s = 0  # after each frame
 
     @classmethod
     async def over(cls, sock, message, ended):
@@ -49,7 +50,7 @@ class Connection:
 
     def open(self, method):
         stream, self._next = self._next, self._next + 2
-        self._parts[stream] = b''
+        self._parts[stream] = bytearray()
         self._writer.write(_frame(_HEADERS, _END_HEADERS, stream, _headers(method)))
         return stream
 
@@ -68,6 +69,8 @@ class Connection:
                 size, = struct.unpack('>I', b'\0' + head[:3])
                 kind, flags, stream = struct.unpack('>BBI', head[3:])
                 self._take(kind, flags, stream & 0x7fffffff, await self._reader.readexactly(size))
+                if self.pause_s:
+                    await asyncio.sleep(self.pause_s)
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -93,8 +96,5 @@ class Connection:
             return
         parts += payload
         while len(parts) >= 5 and len(parts) >= 5 + (size := struct.unpack('>I', parts[1:5])[0]):
-            self._message(stream, parts[5:5 + size])
-            parts = parts[5 + size:]
-            if stream not in self._parts:
-                return
-        self._parts[stream] = parts
+            self._message(stream, bytes(parts[5:5 + size]))
+            del parts[:5 + size]

@@ -19,6 +19,7 @@ import grpc
 HTTP, SECOND, TLS, GRPC = 8080, 8081, 9443, 9000
 OPENMETRICS = 'application/openmetrics-text; version=1.0.0; charset=utf-8'
 BLOCK = b''.join(b'app_big{n="%05d"} 1\n' % n for n in range(3000))
+PARTS, PART = 20, BLOCK * 12
 SERVING, NOT_SERVING, SERVED = b'\x08\x01', b'\x08\x02', {b'', b'\x0a\x04good'}
 
 
@@ -35,16 +36,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body if self.command != 'HEAD' else b'')
 
-    def chunks(self, *blocks):
+    def chunks(self, blocks, end=True):
         self.send_response(200)
         self.send_header('transfer-encoding', 'chunked')
         self.send_header('content-type', 'text/plain')
         self.end_headers()
-        for b in (*blocks, b''):
+        for b in blocks:
             self.wfile.write(b'%x\r\n%s\r\n' % (len(b), b))
+        self.wfile.write(b'0\r\n\r\n' if end else b'')
 
     def big(self):
-        self.chunks(*[BLOCK] * (int(self.path.partition('=')[2]) * 2**20 // len(BLOCK)))
+        self.chunks([BLOCK] * (int(self.path.partition('=')[2]) * 2**20 // len(BLOCK)))
 
     def reset(self):
         self.send_response(200)
@@ -54,6 +56,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.flush()
         self.connection.shutdown(socket.SHUT_RDWR)
         self.close_connection = True
+
+    def endless(self):
+        """After a first MiB slowly; it ends when nobody listens."""
+        self.chunks([BLOCK] * 20, end=False)
+        while True:
+            self.wfile.write(b'e\r\napp_endless 1\n\r\n')
+            time.sleep(0.1)
+
+    def parts(self):
+        """14 MB, a part for each /permit."""
+        def permitted():
+            for _ in range(PARTS):
+                permits.acquire(timeout=60)
+                yield PART
+        self.chunks(permitted())
+
+    def hold(self):
+        holding.append(self)
+        held.wait(600)
+        self.send(200, b'held')
 
     def seen(self):
         """What the app was asked, as a comment that is a valid page, too."""
@@ -84,7 +106,9 @@ PAGES = {
     '/moved': lambda h: h.send(302, b'elsewhere', location='http://elsewhere/'),
     '/slow': lambda h: (time.sleep(1.5), h.send(200)),
     '/long': lambda h: h.send(200, b'x' * 20000),
-    '/held': lambda h: (held.wait(60), h.send(200, b'held')),
+    '/held': Handler.hold,
+    '/holding': lambda h: h.send(200, b'%d' % len(holding)),
+    '/permit': lambda h: (permits.release(), h.send(200)),
     '/release': lambda h: (held.set(), h.send(200)),
     '/text': lambda h: h.send(200, b'# TYPE app_x counter\napp_x 1\n', content_type='text/plain; version=0.0.4'),
     '/second': lambda h: h.send(200, b'app_second 2', content_type='text/plain'),
@@ -95,11 +119,14 @@ PAGES = {
     '/500': lambda h: h.send(500, b'app_broken 1\n', content_type='text/plain'),
     '/204': lambda h: h.send(204),
     '/empty': lambda h: h.send(200, content_type='text/plain'),
-    '/empty-chunks': Handler.chunks,
+    '/empty-chunks': lambda h: h.chunks([]),
+    '/endless': Handler.endless,
+    '/parts': Handler.parts,
     '/reset': Handler.reset,
     '/big': Handler.big,
 }
-held = threading.Event()
+held, holding = threading.Event(), []
+permits = threading.Semaphore(0)
 current = ['/text']
 
 

@@ -1,6 +1,7 @@
 """Who dials a pod from the node: the kubelet, and those who are not.  They run in a `strangers.Place`."""
 import collections
 import contextlib
+import http.client
 import json
 import os
 import socket
@@ -68,3 +69,18 @@ def alternate(to, port, count):
             s.connect((f'::ffff:{to}' if i % 2 else to, port))
             told[str(_read(s)['port'])] += 1
     return dict(told)
+
+
+def peers(to, port, count):
+    """Whom the app of probed.py saw, by each of these requests: {'10.77.200.1': 3}, or the errors."""
+    def ask():
+        with contextlib.closing(http.client.HTTPConnection(to, port, timeout=5)) as connection:
+            connection.request('GET', '/ok')
+            return json.loads(connection.getresponse().read()[2:])['peer']
+
+    def told():
+        try:
+            return ask()
+        except (OSError, ValueError, http.client.HTTPException) as e:
+            return type(e).__name__
+    return dict(collections.Counter(told() for _ in range(count)))

@@ -114,7 +114,12 @@ def test_tokens_come_with_publish_calls(make_node):
              for on in (True, False)]
     pods = [node.csi_pod('web').wait_running() for node in nodes]
     environments = [pod.bootstrap() for pod in pods]
-    time.sleep(7)  # the first ones are over
+
+    def over():
+        return [node.agentd.ctl('pods')['pods'][0]['token']['expires'] for node in nodes]
+    first = max(over())
+    wait_for('tokens that live longer', lambda: min(over()) > first)
+    wait_for('the first ones to be over', lambda: time.time() > first)
     assert [pod.bootstrap() for pod in pods] == environments
     for node, pod in zip(nodes, pods, strict=True):
         assert node.mounts() == [str(pod.target)]

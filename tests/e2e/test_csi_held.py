@@ -2,7 +2,6 @@
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def test_a_publish_is_held_for_the_cgroup(capturing):
     pod = node.csi_pod('late')
     free = node.csi_pod('free', attributes={ANNOTATIONS: json.dumps({MODE: 'none'})})
     wait_for('the other pod not to wait', lambda: node.kubelet.published(free))
-    time.sleep(2.5)  # longer than for a certificate
+    wait_for('both certificates', lambda: len(node.istiod.issued()) == 2)
     assert held(node, pod) and node.mounts() == [str(free.target)]
     node.kubelet.network(True)
     pod.wait_running()
@@ -66,7 +65,7 @@ def test_a_call_that_was_given_up_mounts_nothing(capturing):
     node.kubelet.process.kill()
     cgroup.mkdir(parents=True)
     wait_for('its traffic to be redirected', lambda: 'traffic is redirected' in node.agentd.log.read_text())
-    time.sleep(0.5)
+    node.agentd.ctl('redirect')  # broker and worker answer after it
     assert not node.mounts()
     node.kubelet.network(True)
     node.kubelet.start()
@@ -106,7 +105,7 @@ def test_a_pod_goes_while_its_publish_is_held(capturing, force):
     node.wait_gone([pod])
     assert node.kubelet.journal('NodeUnpublishVolume', uid=pod.uid, code='OK')
     node.kubelet.network(True)
-    time.sleep(0.5)
+    node.agentd.ctl('redirect')  # broker and worker answer after it
     assert node.clean() is True
 
 

@@ -3,6 +3,7 @@
 Nothing of it leaves a mount, a directory or a secret in a log; and a pod that is there is not disturbed.
 """
 import collections
+import json
 import os
 import sys
 
@@ -85,6 +86,35 @@ def test_forged_requests(node, pod):
     # Long names are names: the pod's own, with nothing wrong.
     long = ghost(node, 'x' * 253, sa='y' * 253)
     assert [a['code'] for a in node.call(long.publish())] == ['OK']
+
+
+TCP, READY = {'tcpSocket': {'port': 8080}}, '/app-health/app/readyz'
+PORTS = '1 to 65535 but 15000 15001 15004 15006 15008 15020 15021 15053 15090'
+PROBERS = {json.dumps(probers): words for probers, words in (
+    ({'/app-health/app/ready': TCP}, '/app-health/NAME/{livez,readyz,startupz}'), ({'/quitquitquit': TCP}, '/app-health/NAME/{livez,readyz,startupz}'),
+    ({READY: {**TCP, 'grpc': {'port': 8080}}}, 'exactly one of httpGet, tcpSocket, grpc'), ({READY: {}}, 'exactly one of httpGet, tcpSocket, grpc'),
+    *(({READY: {'tcpSocket': {'port': port}}}, PORTS) for port in (0, 65536, 'http', *map(int, PORTS.split(' but ')[1].split()))),
+    ({READY: {'tcpSocket': {'port': 16021}}}, "Envoy's own"),
+    ({READY: {'httpGet': {'port': 80, 'path': '/a\r\nHost: b'}}}, 'printable ASCII without spaces'),
+    ({f'/app-health/app{i}/readyz': TCP for i in range(65)}, 'more than 64'))}
+SCRAPES = {json.dumps(scrape): words for scrape, words in (
+    ({'port': '9090', 'targets': [{'port': '9090'}] * 9}, 'more than 8'), ({'port': '15020'}, PORTS), ({'port': '16021'}, "Envoy's own"),
+    ({'port': '9090', 'path': 'metrics'}, 'a path that begins with /'), ({'targets': [{'port': '1', 'path': '/a\nb'}]}, 'printable ASCII'),
+    ({'port': 'http'}, PORTS), ({'port': 9090}, PORTS))}
+
+
+def test_probes_and_metrics_that_are_refused(node, pod):
+    """With their key, and what would be allowed."""
+    other = ghost(node, 'other')
+    app = json.dumps([{'containerPort': 8080}, {'containerPort': 15020}])
+    cases = [*(('ISTIO_KUBE_APP_PROBERS', *row) for row in PROBERS.items()), *(('ISTIO_PROMETHEUS_ANNOTATIONS', *row) for row in SCRAPES.items()),
+             ('ISTIO_META_POD_PORTS', app, 'PROXY_CONFIG.statusPort')]
+    calls = [other.publish() for _ in cases]
+    for (key, value, _), (_, fields) in zip(cases, calls, strict=True):
+        fields['volume_context'].update({key: value, 'ENVOY_STATUS_PORT': '16021'})
+    for (key, value, words), answer in zip(cases, node.call(*calls), strict=True):
+        assert answer['code'] == 'INVALID_ARGUMENT' and key in str(answer) and words in str(answer), (key, value, answer)
+    assert node.mounts() == [str(pod.target)]
 
 
 FOREIGN = 'of another pod', 'of another account', 'of another namespace', 'expired', 'for somebody else'

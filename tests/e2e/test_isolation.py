@@ -161,7 +161,7 @@ class Mutation:
 
 def test_istiod_sees_the_node_that_agentd_rendered(node, count=1000):
     node.agentd.plane.update(opens_per_second=1000, pod_opens_per_second=1000, pod_opens_burst=1000)
-    node.agentd.settings.update(pod_requests_per_second=10000, pod_requests_burst=100000)
+    node.agentd.settings.update(pod_requests_per_second=10000, pod_requests_burst=100000, pods_requests_per_second=1000000)
     one, two = two_pods(node)
     assert one.call(clients.ads, one.mount / 'XDS', [clients.listener_request([b''])]) == ['answered']
     assert two.call(clients.ads, two.mount / 'XDS', [clients.listener_request([b''])]) == ['answered']

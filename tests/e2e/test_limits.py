@@ -285,7 +285,8 @@ def test_nothing_piles_up(make_node):
 
     The release build: a sanitizer keeps what was freed."""
     node = make_node(mode='release')
-    node.agentd.settings.update(log_level='info', pod_requests_per_second=10_000, pod_requests_burst=100_000)
+    node.agentd.settings.update(log_level='info', pod_requests_per_second=10_000, pod_requests_burst=100_000,
+                                pods_requests_per_second=1_000_000)
     steady = node.pod('steady')
     node.agentd.start()
     steady.wait_served()

@@ -30,7 +30,7 @@ def attack(node, good, count, name):
     while going.running():
         assert 'default' in good.call(clients.fetch_secrets, good.mount / 'socket', ['default'], 30)
         served += 1
-        time.sleep(0.1)  # its own limits are not the matter
+        time.sleep(0.35)  # three requests each time: within its share
     going.wait(60)
     peak = memory_mib(pid, 'VmHWM')
     hits = Counter()
@@ -42,6 +42,27 @@ def attack(node, good, count, name):
     assert served
     gang.remove()
     return peak
+
+
+def test_what_all_pods_ask_for_is_bounded(make_node):
+    """Each keeps to its own limits, and all of them together would take the worker: the others have their share."""
+    node = make_node(mode='release')
+    node.agentd.settings.update(log_level='info', pods_requests_per_second=10)
+    gang, good = Gang(node, 5), node.pod('good')
+    node.agentd.start()
+    good.wait_served()
+    wait_for('the pods to be served', gang.are_there)
+    begun = time.monotonic()
+    going = gang.start('half_open', 2)
+    wait_for('all of them to have begun', lambda: gang.began() == len(gang.pods))
+    for _ in range(5):
+        assert 'default' in good.call(clients.fetch_secrets, good.mount / 'socket', ['default'], 30)
+    going.wait(60)
+    found, seconds = pages(node), time.monotonic() - begun
+    assert 'node_requests' not in hits_of(found.pop(good.uid))
+    assert all(hits_of(p).get('node_requests') for p in found.values())
+    # A share is 40 at once and 10 a second; one more each 0.1 s finds that there is nothing left.
+    assert sum(p['sockets']['accepted'] for p in found.values()) <= 10 + 10 * seconds + 5 * (40 + 20 * (seconds + 1))
 
 
 def waiting(node):

@@ -2,6 +2,7 @@
 import contextlib
 import errno
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from . import mesh
 from .conftest import start_pair
-from .run import wait_for
+from .run import TOP, wait_for
 from .test_upgrade import beside, hanging, launch, upgraded
 
 # ecosystem.md 5: of the node, and with pilot-agent's names of each pod.
@@ -41,7 +42,10 @@ class Port:
             s.sendall(f'{method} {path} HTTP/{version}\r\nHost: a\r\nUser-Agent: Prometheus/3.7.0\r\n\r\n'.encode())
             answer = b''.join(iter(lambda: s.recv(1 << 16), b'')).decode()
         head, _, body = answer.partition('\r\n\r\n')
-        assert f'\r\nContent-Length: {len(body.encode())}\r\n' in f'{head}\r\n'
+        if method == 'HEAD':
+            assert not body and re.search('\r\nContent-Length: [1-9]', head)
+        else:
+            assert f'\r\nContent-Length: {len(body.encode())}\r\n' in f'{head}\r\n'
         return int(head.split()[1]), head, body
 
     def healthy(self):
@@ -93,6 +97,18 @@ def test_a_page_with_pods_in_every_state(node, port):
         assert values(page, name, pod='served', namespace='demo'), name
     assert values(page, 'istio_agent_cert_expiry_seconds', pod='served', resource_name='default')[0] > 0
     assert values(page, 'agentd_csr_requests', result='OK') == [1]
+    # METRICS.md has them all, with their labels; what never happened is 0 and not missing.
+    rows = dict(re.findall(r'^\| `(\w+)` \| \w+ \| (.*?) \|', (TOP / 'docs/METRICS.md').read_text(), re.M))
+    for family in page.values():
+        documented = rows[family.name if family.name in rows else f'{family.name}_total']
+        assert {', '.join(k for k in s.labels if k != 'le') for s in family.samples} == {documented}, family.name
+    assert values(page, 'agentd_csr_requests', result='UNAVAILABLE') == values(page, 'agentd_connections_refused', reason='cgroup') == [0]
+    assert values(page, 'agentd_limit_hits', limit='frames') == [0]
+    assert values(page, 'istio_agent_istiod_connection_failures', pod='served') == [0]
+    assert values(page, 'agentd_control_plane_connected', control_plane='istiod') == [1]
+    for name in ('agentd_csr_seconds', 'agentd_stream_open_seconds'):
+        assert [s.value for s in page[name].samples if s.name.endswith('_count')][0] >= 1, name
+    assert not [s for f in page.values() for s in f.samples for v in s.labels.values() if ' ' in v], 'a label is a word'
     assert not [s for f in page.values() for s in f.samples if 'eyJ' in str(s.labels) or 'BEGIN' in str(s.labels)]
 
 
@@ -105,9 +121,10 @@ def test_a_stranger_finds_nothing_else(node, port):
     for page in ('', 'status', 'pods', 'certs', 'xds', 'version', 'logging', 'logging?level=debug', 'redirect', 'dns',
                  'metrics/', 'healthz/ready', './metrics', '/metrics', '%6detrics', 'quitquitquit'):
         assert port.ask(f'/{page}')[0] == 404, page
-    for method in ('POST', 'PUT', 'DELETE', 'HEAD', 'OPTIONS'):
+    for method in ('POST', 'PUT', 'DELETE', 'OPTIONS'):
         status, head, _ = port.ask('/logging?level=error', method)
         assert status == 405 and '\r\nAllow: GET' in head
+    assert [port.ask(f'/{page}', 'HEAD')[0] for page in ('metrics', 'healthz', 'status')] == [200, 200, 404]
     assert port.ask('/metrics', version='2.0')[0] == 400
     assert port.ask('/metrics', version='1.0')[0] == 200
     assert node.agentd.ctl('log') == before
@@ -166,7 +183,7 @@ def test_it_stays_through_a_worker_and_an_upgrade(node, port):
     for act in (worker_killed, worker_killed, lambda: upgraded(node.agentd), worker_killed):
         act()
         wait_for('both pods', lambda: values(port.scrape(), 'agentd_pods', state='ready') == [2])
-        assert 'agentd_csr_requests' not in port.scrape()  # their certificates were kept
+        assert not any(s.value for s in port.scrape()['agentd_csr_requests'].samples)  # their certificates were kept
         assert listener() == before
     load.more(10)
     assert load.stop()['failed'] == 0

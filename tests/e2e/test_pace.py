@@ -135,7 +135,10 @@ def test_a_wrong_answer_is_not_asked_for_again_at_once(wide):
     late = Crowd(node, 1, 1, 'late')
     late.start()
     late.wait_for('its configuration', lambda c: c['ads'])
-    time.sleep(3)
-    assert len(node.istiod.journal('csr-asked')) == 1
-    for some in (crowd, late):
+    wait_for('it to ask for its certificate', lambda: len(node.agentd.ctl('certs')['certificates'][0]['subscribers']) == 3)
+    other = Crowd(node, 2, 2, 'other')  # the second one is of another account, which may ask
+    other.start()
+    asked = wait_for('the other account to be asked for', lambda: node.istiod.journal('csr-asked')[1:])
+    assert [r['identity'].rpartition('/')[2] for r in asked] == ['sa-1']
+    for some in (crowd, late, other):
         some.stop()

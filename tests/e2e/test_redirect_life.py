@@ -405,7 +405,7 @@ def test_a_cgroup_that_appears_late_goes_and_comes_back(capturing):
     (node.agentd.manifests / pod.uid / 'cgroup').write_text(name + '\n')
     pod.write_manifest()
     wait_for('the sockets', lambda: (pod.mount / 'XDS').exists() and (pod.mount / 'socket').exists())
-    time.sleep(0.3)
+    wait_for('the pod to say what is missing', lambda: 'cgroup' in json.dumps(node.agentd.ctl('redirect')))
     assert not (pod.mount / 'envoy-rev.json').exists(), 'who starts a strict pod waits for this file'
     late = Cgroup(name)
     pod.wait_served()

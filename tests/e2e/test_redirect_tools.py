@@ -68,9 +68,9 @@ def test_counters_and_metrics(table):  # noqa: F811
     assert counters['the app calls its own pod'] == 1 and counters['inbound'] == 1
     assert counters['the pod is not live yet'] >= 1
     assert (seen['redirected'], seen['passed']) == (4, 3) and seen['dropped'] >= 1, counters  # each once
-    assert metric(pod, 'redirected') == {'included range': 3, 'inbound': 1}
-    assert metric(pod, 'passed')['excluded outbound port'] == 2
-    assert metric(pod, 'dropped')['the pod is not live yet'] >= 1
+    assert metric(pod, 'redirected') == {'included_range': 3, 'inbound': 1}
+    assert metric(pod, 'passed')['excluded_outbound_port'] == 2
+    assert metric(pod, 'dropped')['not_live'] >= 1 and metric(pod, 'dropped')['no_memory'] == 0  # known before the first
     pod.manifest_file.unlink()
     wait_for('its samples to go', lambda: not metric(pod, 'redirected'))
 
@@ -97,7 +97,7 @@ def test_explain_is_what_happens(table):  # noqa: F811
                          ((*app, f'{peer.ip}:80&pod=x'), 2), ((peer.ip, f'{peer.ip}:80'), 1)):
         assert explain(pod, *args)[0] == status, args
     status, text = pod.node.agentd.ctl_text('redirect', 'explain', '--pod', 'nobody', '--uid', '1', '--gid', '1', '1.2.3.4:5')
-    assert status == 1 and 'no such name' in text
+    assert status == 4 and 'no such name' in text
 
 
 def test_trace(table):  # noqa: F811

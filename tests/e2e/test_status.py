@@ -3,8 +3,10 @@ import contextlib
 import gzip
 import http.client
 import json
+import os
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,6 +15,8 @@ from . import mesh, probed
 from .pod import ADMIN, HERE, STATUS
 from .run import Process, wait_for
 
+SOAK = os.environ.get('AGENTD_SOAK')
+PAGE_MB, KILLS = (100, 20) if SOAK else (14, 4)
 AGENT = 15020
 READY, SCRAPE = '/healthz/ready', '/stats/prometheus'
 TEXT = 'text/plain; version=0.0.4; charset=utf-8'
@@ -60,8 +64,8 @@ def statuses(pod, paths, **kw):
     return {path: ask(pod, path, **kw).status for path in paths}
 
 
-def start(node, resources=None, **env):
-    pod = node.pod('web', env=env)
+def start(node, resources=None, redirect=None, **env):
+    pod = node.pod('web', env=env, **({'redirect': redirect} if redirect else {}))
     node.istiod.set(pod.id, **(resources or {'clusters': [], 'listeners': []}))
     if not node.agentd.process:
         node.agentd.start()
@@ -99,7 +103,7 @@ def test_everything_is_answered_with_agentd_and_without(node, killed):
     found = {name: ask(pod, app(name), source=stranger).status for name in (
         'ok', 'no', 'moved', 'slow', 'long', 'down', 'https', 'no-tls', 'grpc', 'grpc-good', 'grpc-bad', 'grpc-down', 'tcp', 'tcp-down')}
     assert found == {'ok': 200, 'no': 503, 'moved': 200, 'slow': 500, 'long': 200, 'down': 500, 'https': 200, 'no-tls': 500,
-                     'grpc': 200, 'grpc-good': 200, 'grpc-bad': 500, 'grpc-down': 500, 'tcp': 200, 'tcp-down': 503}
+                     'grpc': 200, 'grpc-good': 200, 'grpc-bad': 500, 'grpc-down': 500, 'tcp': 200, 'tcp-down': 500}
     assert ask(pod, app('moved')).body == b'' and ask(pod, app('no')).body == b'not yet'
     assert ask(pod, app('long')).body == b'x' * 10240
     nowhere = ('/', '//healthz/ready', '/healthz/ready/', '/healthz/ready/../../quitquitquit', '/healthz/./ready', '/healthz%2fready',
@@ -186,12 +190,39 @@ def test_a_page_of_every_kind(node):
     with pytest.raises(http.client.IncompleteRead) as e:  # cut off, and seen to be
         ask(pod, SCRAPE)
     assert b'envoy_' in e.value.partial
-    use(pod, '/big?mb=14')
-    assert ask(pod, SCRAPE).body.count(probed.BLOCK) == 14 * 2**20 // len(probed.BLOCK)
+    use(pod, '/endless')
+    with pytest.raises(http.client.IncompleteRead) as e:  # so is what does not end in time
+        ask(pod, SCRAPE, X_Prometheus_Scrape_Timeout_Seconds='0.5')
+    assert probed.BLOCK in e.value.partial
+    use(pod, f'/big?mb={PAGE_MB}')
+    big = ask(pod, SCRAPE).body
+    assert big.count(probed.BLOCK) == PAGE_MB * 2**20 // len(probed.BLOCK) and big.endswith(probed.BLOCK)
     use(pod, '/slow')
     assert of_app(ask(pod, SCRAPE, X_Prometheus_Scrape_Timeout_Seconds='0.2')) == []
     pod.app.kill()
     assert of_app(ask(pod, SCRAPE)) == []
+
+
+def test_a_scrape_outlives_workers(node):
+    """Nothing of a page passes through agentd."""
+    pod = start(node, ISTIO_PROMETHEUS_ANNOTATIONS=scrape((probed.HTTP, '/parts'))).wait_ready()
+    killed = []
+
+    def kill_worker():
+        killed.append(wait_for('another worker', lambda: (pid := node.agentd.worker_pid()) not in killed and pid))
+        os.kill(killed[-1], 9)
+        if len(killed) % 4 == 0:  # a broker lets each next one wait longer
+            node.agentd.kill()
+            node.agentd.start()
+    with ThreadPoolExecutor(1) as thread:
+        page = thread.submit(ask, pod, SCRAPE)
+        for part in range(probed.PARTS):
+            if part * KILLS % probed.PARTS < KILLS:
+                kill_worker()
+            assert not page.done() and pod.netns.http(probed.HTTP, '/permit')[0] == 200
+        assert page.result().body.endswith(probed.PART * probed.PARTS)
+    assert len(killed) == KILLS
+    wait_for('a worker', lambda: node.agentd.ctl('status'))
 
 
 def test_what_an_app_is_asked_by_a_scrape(node):

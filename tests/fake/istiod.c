@@ -164,7 +164,8 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 	    .headers = headers,
 	    .nheaders = s->token ? 2 : 1,
 	    .deadline_ms = s->deadline_ms,
-	    .wait_for_ready = s->deadline_ms > 0};
+	    .wait_for_ready = s->deadline_ms > 0,
+	    .in_turn = s->in_turn};
 
 	i->opened++;
 	mem_wipe_free(i->token);

@@ -68,6 +68,7 @@ struct rpc {
 	struct rpc_stream *streams;
 	struct rpc_channel *channels;
 	struct rpc_server *servers;
+	struct rpc_flow flow;
 	bool posted, freed;
 	struct rpc *next; /* among `leaving` */
 };
@@ -639,6 +640,7 @@ int rpc_open(struct rpc_channel *c, struct rpc_stream **slot, const struct rpc_c
 	s->call.nheaders = call->nheaders;
 	s->call.deadline_ms = call->deadline_ms;
 	s->call.wait_for_ready = call->wait_for_ready;
+	s->call.in_turn = call->in_turn;
 	s->channel = c;
 	s->announced = s->armed = true;
 	s->ev = *ev;
@@ -650,7 +652,28 @@ int rpc_open(struct rpc_channel *c, struct rpc_stream **slot, const struct rpc_c
 	return 0;
 }
 
+void rpc_bound(struct rpc *r, int64_t bytes)
+{
+	r->flow.bound = bytes;
+}
+
+struct rpc_flow rpc_flow(const struct rpc *r)
+{
+	return r->flow;
+}
+
 /* --- what the test does and sees --- */
+
+void fake_rpc_crowd(struct rpc_stream *s, int64_t unread_ms)
+{
+	if (s->slot && s->ev.crowded)
+		s->ev.crowded(s->ctx, s, unread_ms);
+}
+
+void fake_rpc_flow(struct rpc *r, const struct rpc_flow *f)
+{
+	r->flow = *f;
+}
 
 struct rpc_stream *fake_rpc_call(struct rpc_server *server, const char *method)
 {

@@ -47,6 +47,10 @@ void fake_rpc_end(struct rpc_stream *s, int status, const char *why);
 void fake_rpc_stall(struct rpc_stream *s, bool stalled);
 void fake_rpc_take(struct rpc_stream *s, size_t bytes); /* only a part, while stalled */
 
+/* Others wait for memory, and the peer has read nothing for so long: the event comes now. */
+void fake_rpc_crowd(struct rpc_stream *s, int64_t unread_ms);
+void fake_rpc_flow(struct rpc *r, const struct rpc_flow *f); /* what rpc_flow() says */
+
 /* --- either side: what the code did --- */
 unsigned fake_rpc_sent(
     const struct rpc_stream *s); /* messages, whether the peer took them or not */

@@ -79,6 +79,7 @@ static void check(const struct config *c)
 	in_range(c->certificate_linger_s, 0, 24 * 3600);
 	in_range(c->csr_per_second, 1, 100);
 	in_range(c->publish_wait_ms, 0, 60000);
+	in_range(c->push_memory_mib, 8, 65536);
 	in_range((int64_t)c->nplanes, 1, 16);
 	for (size_t i = 0; i < c->nplanes; i++)
 		check_plane(c, i);

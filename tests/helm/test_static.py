@@ -89,3 +89,25 @@ def test_agentd_knows_the_attributes():
 def test_the_chart_is_of_this_release():
     chart = yaml.safe_load((CHART / 'Chart.yaml').read_text())
     assert chart['appVersion'] == (TOP / 'VERSION').read_text().strip()
+
+
+def expressions():
+    """Of the alerts and of the dashboard."""
+    for rule in yaml.safe_load((CHART / 'files' / 'rules.yaml').read_text())['groups'][0]['rules']:
+        yield rule['expr']
+    for panel in json.loads((CHART / 'files' / 'dashboard.json').read_text())['panels']:
+        yield from (t['expr'] for t in panel['targets'])
+
+
+def test_alerts_and_the_dashboard_ask_for_what_there_is():
+    """Each metric and each label is one of METRICS.md; instance and job are Prometheus' own."""
+    labels = dict(re.findall(r'^\| `(\w+)` \| \w+ \| (.*?) \|', (TOP / 'docs/METRICS.md').read_text(), re.M))
+    seen = set()
+    for expr in expressions():
+        for name, matchers in re.findall(r'\b((?:agentd|istio_agent|process)_\w+)(\{[^}]*\})?', expr):
+            known = name if name in labels else re.sub('_(bucket|sum|count)$', '', name)
+            seen.add(known)
+            allowed = {*labels[known].split(', '), 'instance', 'job', 'le'}
+            asked = set(re.findall(r'(\w+)[!=]~?"', matchers)) | set(re.findall(r'\w+', ' '.join(re.findall(r'by \((.*?)\)', expr))))
+            assert asked <= allowed, (expr, asked - allowed)
+    assert len(seen) > 20

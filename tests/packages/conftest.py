@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import *  # noqa: F403
-from tests.e2e.run import TOP
+from tests.e2e.run import TOP, sh
 
 from .oci import Archive
 
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
 VERSION = (TOP / 'VERSION').read_text().strip()
+VERSION_TEXT = sh('make', '-s', '-C', TOP, 'version').strip()  # and the commit
 
 
 @pytest.fixture(scope='session')

@@ -13,13 +13,14 @@ import pytest
 from tests.e2e.conftest import measured
 from tests.e2e.machine import STUBS
 from tests.e2e.run import Cgroup, Process, sh, wait_for
+from tests.e2e.test_check import root_of
 
-from .conftest import BUILD, VERSION
+from .conftest import BUILD, VERSION, VERSION_TEXT
 from .test_image import build, digest, epoch
 
 HERE = Path(__file__).parent
 ARCH = sh('dpkg', '--print-architecture').strip()
-DEB = BUILD / 'deb' / f'agentd_{VERSION}_{ARCH}.deb'
+DEB = next((BUILD / 'deb').glob(f'agentd_{VERSION}+*.{VERSION_TEXT.partition("+")[2]}_{ARCH}.deb'), BUILD)  # the day is between
 UNITS = ('agentd.service', 'agentd-state.service', 'agentd-gate.service', 'agentd-envoy@x.service')
 PLAIN = {'PATH': '/usr/sbin:/usr/bin:/sbin:/bin', 'LC_ALL': 'C.UTF-8', 'DEBIAN_FRONTEND': 'noninteractive',
          **{k: v for k, v in os.environ.items() if k.endswith('_proxy')}}
@@ -94,7 +95,9 @@ def newer(tmp_path):
     tree = tmp_path / 'newer'
     sh('dpkg-deb', '-R', DEB, tree)
     control = tree / 'DEBIAN/control'
-    control.write_text(control.read_text().replace(f'Version: {VERSION}\n', f'Version: {VERSION}+1\n'))
+    text, n = re.subn('^(Version: .*)$', r'\1+1', control.read_text(), flags=re.M)
+    assert n == 1
+    control.write_text(text)
     sh('dpkg-deb', '--root-owner-group', '-b', tree, tmp_path / 'newer.deb')
     return tmp_path / 'newer.deb'
 
@@ -155,9 +158,11 @@ def files(root):
 def is_installed(root):
     passwd = {line.split(':')[0]: line.split(':') for line in (root / 'etc/passwd').read_text().splitlines()}
     assert passwd['agentd-envoy'][2] == '1337' and int(passwd['agentd'][2]) < 1000
-    text = inside(root, 'agentd', '--check')
+    (root / 'etc/agentd/root-cert.pem').write_text(root_of(1))
+    text = inside(root, 'agentd', '--check', '--root-file', '0=/etc/agentd/root-cert.pem')
+    (root / 'etc/agentd/root-cert.pem').unlink()
     assert re.search(r'^ok +worker +starts', text, re.M) and 'PROBLEM' not in text, text
-    assert inside(root, 'agentctl', '--version') == f'agentctl {VERSION}\n'
+    assert inside(root, 'agentctl', '--version') == f'agentctl {VERSION_TEXT}\n'
     assert (root / 'etc/agentd/pods.d').is_dir()
     assert inside(root, 'dpkg-query', '-W', '-f', '${Conffiles}', 'agentd').split()[0] == '/etc/agentd/agentd.env'
     for page in ('man8/agentd.8', 'man8/agentd-worker.8', 'man1/agentctl.1', 'man5/agentd.yaml.5'):

@@ -15,7 +15,7 @@ from tests.e2e import demo
 from tests.e2e.conftest import measured
 from tests.e2e.run import TOP, sh
 
-from .conftest import BUILD, VERSION
+from .conftest import BUILD, VERSION, VERSION_TEXT
 
 HERE = Path(__file__).parent
 ARCHITECTURES = ('amd64', 'arm64')
@@ -43,7 +43,8 @@ def test_it_holds_two_architectures_and_is_small(archive):
         assert archive.size(arch) <= 15 * MIB
         config = archive.config(arch)['config']
         assert config['Entrypoint'] == ['/usr/local/sbin/agentd']
-        assert config['Labels']['org.opencontainers.image.version'] == VERSION
+        assert config['Labels']['org.opencontainers.image.version'] == VERSION_TEXT
+        assert config['Labels']['org.opencontainers.image.revision'] == VERSION_TEXT.partition('+')[2]
 
 
 @pytest.mark.parametrize('root', ARCHITECTURES, indirect=True)
@@ -109,7 +110,8 @@ def test_real_envoys_are_served_from_it(make_node, root, sboms):
 
 def test_it_checks_a_node(make_node, root):
     node = make_node(mode='release')
-    out = sh(*in_container(root, node, '/usr/local/sbin/agentd', '--redirect', '--run', node.dir / 'run', '--check'))
+    out = sh(*in_container(root, node, '/usr/local/sbin/agentd', '--redirect', '--run', node.dir / 'run', '--root-file',
+                          f'0={node.istiod.root_file}', '--check'))
     assert 'ok       worker ' in out and 'ok       eBPF redirection ' in out and 'PROBLEM' not in out, out
 
 
@@ -125,8 +127,8 @@ def test_the_other_architecture_starts(root):
         r = subprocess.run([HERE / 'container', root, '--', '/qemu', program, *args],
                            text=True, capture_output=True, timeout=60, check=False)
         return r.returncode, r.stdout + r.stderr
-    assert run('/usr/local/sbin/agentd', '--version') == (0, f'agentd {VERSION}\n')
-    assert run('/usr/local/bin/agentctl', '--version') == (0, f'agentctl {VERSION}\n')
+    assert run('/usr/local/sbin/agentd', '--version') == (0, f'agentd {VERSION_TEXT}\n')
+    assert run('/usr/local/bin/agentctl', '--version') == (0, f'agentctl {VERSION_TEXT}\n')
     assert run('/usr/local/bin/agentctl', 'status')[0] == 3  # nobody is there
     status, text = run('/usr/local/sbin/agentd-worker', '--help')
     assert status == 0 and '--node-name' in text

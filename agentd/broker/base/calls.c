@@ -117,6 +117,7 @@ int broker_calls_bound(struct err *e)
 				   .ncalls = COUNT(bounded),
 				   .allowed = allowed,
 				   .nallowed = n,
-				   .otherwise = EPERM_IF_NOT},
+				   .otherwise = EPERM_IF_NOT,
+				   .foreign = EPERM_IF_NOT},
 	    e);
 }

@@ -128,6 +128,15 @@ void broker_file_read(const struct broker_place *at, struct broker_content *out)
 	out->digest = out->digest * 31 + out->state;
 }
 
+void broker_file_read_path(const char *path, struct broker_content *out)
+{
+	const char *slash = strrchr(path, '/'); /* it is absolute */
+	char dir[PATH_MAX];
+
+	snprintf(dir, sizeof(dir), "%.*s/", (int)(slash - path), path);
+	broker_file_read(&(struct broker_place){.dir = dir, .name = slash + 1}, out);
+}
+
 int broker_file_line(const struct broker_place *at, char *out, size_t size, struct err *e)
 {
 	struct broker_content content;

@@ -17,6 +17,8 @@ struct broker_content {
 	struct err why;             /* unless CONTENT */
 };
 void broker_file_read(const struct broker_place *at, struct broker_content *out);
+/* The same of a file that the command line names. */
+void broker_file_read_path(const char *path, struct broker_content *out);
 /* A file of one line, without its line feed.  -1 with a code: ENOENT it is not there, EINVAL it may
  * not be read, or is anything else. */
 int broker_file_line(const struct broker_place *at, char *out, size_t size, struct err *e);

@@ -72,6 +72,7 @@ static const struct target targets[] = {
     {"log-json", SEEN, 0, 0}, /* flags_log_json() */
     {"redirect", REDIRECT, FIELD(redirect), 0},
     {"check", MODE, 0, BROKER_CHECK},
+    {"connect", SWITCH, FIELD(connect), 0},
     {"redirect-uninstall", MODE, 0, REDIRECT_UNINSTALL},
     {"redirect-gate", MODE, 0, REDIRECT_GATE},
     {"redirect-await", MODE_OF, FIELD(await), REDIRECT_AWAIT},
@@ -238,7 +239,7 @@ static int parse_one(struct broker_options *o, char **argv, struct err *e)
 	const struct target *t = f ? target_of(f) : NULL;
 	int used = 1;
 
-	o->bare &= t && (t->kind == MODE || !strcmp(t->name, "run"));
+	o->bare &= t && (t->kind == MODE || !strcmp(t->name, "run") || !strcmp(t->name, "connect"));
 
 	if (!f && !strncmp(argv[0], "--", 2))
 		return flags_refuse_argument(argv[0], e);
@@ -283,6 +284,8 @@ int broker_options_parse(struct broker_options *o, int argc, char **argv, struct
 	for (int i = 1, used; i < argc; i += used)
 		if ((used = parse_one(o, argv + i, e)) < 0)
 			return -1;
+	if (o->connect && o->mode != BROKER_CHECK)
+		return err_set(e, EINVAL, "--connect belongs to --check");
 	/* A source that is not there would stop every sweep. */
 	if (!o->manifests && !o->kubelet_root)
 		o->manifests = "/etc/agentd/pods.d";
@@ -312,9 +315,9 @@ int broker_options_user(const struct broker_options *o, struct broker_user *u, s
 		u->gid = pw->pw_gid;
 	}
 	if (u->uid == 0 || u->gid == 0)
-		return err_set(e, EINVAL, "--worker-user: the worker must not be root");
+		return err_set(e, ERR_INVALID, "--worker-user: the worker must not be root");
 	if (u->uid == ENVOY_ID || u->gid == ENVOY_ID)
-		return err_set(e, EINVAL,
+		return err_set(e, ERR_INVALID,
 		    "--worker-user: %d is Envoy's: redirection would take the worker for an Envoy",
 		    ENVOY_ID);
 	return 0;

@@ -20,7 +20,8 @@ enum broker_mode {
 /* Strings are those of argv. */
 struct broker_options {
 	enum broker_mode mode;
-	bool bare; /* nothing was given but a mode and --run */
+	bool bare;    /* nothing was given but a mode, --connect and --run */
+	bool connect; /* BROKER_CHECK: to the control planes, too */
 	const char *run, *config, *cgroup_root, *worker_user;
 	const char *manifests, *kubelet_root; /* where pods come from; one may be NULL */
 	bool config_named;                    /* --config was given, so the file must exist */

@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/version.h"
 #include "notify.h"
 #include <signal.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static void on_trial_too_long(void *ctx)
 
 static void refuse(const struct err *e)
 {
-	log_error(NULL, "no upgrade, agentd %s goes on: %s", AGENTD_VERSION, e->msg);
+	log_error(NULL, "no upgrade, agentd %s goes on: %s", version_text, e->msg);
 }
 
 void succession_upgrade(struct succession *s)

@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/version.h"
 #include "upgrade_table.h"
 #include "worker.h"
 #include <errno.h>
@@ -238,6 +239,6 @@ int upgrade_check(const struct broker_options *o)
 	else if (!upgrade_table_check(table, &e) && !broker_state_check(o, &e) &&
 		 !life_worker_check(o, &e))
 		return 0;
-	log_error(NULL, "trial of agentd %s: %s", AGENTD_VERSION, e.msg);
+	log_error(NULL, "trial of agentd %s: %s", version_text, e.msg);
 	return 1;
 }

@@ -7,8 +7,10 @@
  */
 #include "worker.h"
 #include "broker/base/caps.h"
+#include "broker/base/file.h"
 #include "broker/base/io.h"
 #include "common/err.h"
+#include "common/fdpass.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include <errno.h>
@@ -67,11 +69,16 @@ static int open_config(const struct broker_options *o, struct err *e)
 	auto_close int file = open(o->config, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	struct broker_copy done;
 
-	if (copy < 0 || (file < 0 && (errno != ENOENT || o->config_named)))
-		return err_sys(e, "%s", o->config);
+	if (copy < 0)
+		return err_sys(e, "memfd");
+	if (file < 0 && (errno != ENOENT || o->config_named)) {
+		err_sys(e, "%s", o->config);
+		e->code = ERR_INVALID;
+		return -1;
+	}
 	if (file >= 0 && broker_io_copy(file, copy, LINK_FILE_SIZE_MAX, &done, e)) {
 		struct err why = *e;
-		return err_set(e, why.code, "%s %s", o->config, why.msg);
+		return err_set(e, ERR_INVALID, "%s %s", o->config, why.msg);
 	}
 	return broker_io_seal(copy, e) ? -1 : take_fd(copy);
 }
@@ -226,6 +233,23 @@ int life_worker_exit_code(int wait_status)
 	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
+/* All that it will be told waits for it: the roots that there are, each with its number. */
+static void tell_roots(const struct broker_options *o, int sock)
+{
+	for (unsigned i = 0; i < LINK_PLANES_MAX; i++) {
+		struct link_packet p = {.what = LINK_FILE, .id = i};
+		struct broker_content c;
+
+		if (!o->root_files[i])
+			continue;
+		broker_file_read_path(o->root_files[i], &c);
+		p.state = c.state;
+		(void)fdpass_send(sock, &p, sizeof(p), c.fd);
+		mem_closep(&c.fd);
+	}
+	(void)shutdown(sock, SHUT_WR);
+}
+
 int life_worker_check(const struct broker_options *o, struct err *e)
 {
 	struct life_worker wk;
@@ -234,12 +258,12 @@ int life_worker_check(const struct broker_options *o, struct err *e)
 
 	if (life_worker_open(&wk, o, e))
 		return -1;
-	/* An end nobody serves: it is there so that fd 3 is what the worker expects. */
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
 		life_worker_close(&wk);
 		return err_sys(e, "socketpair");
 	}
-	pid_t pid = life_worker_start(&wk, o, pair[1], "--check", e);
+	tell_roots(o, pair[0]);
+	pid_t pid = life_worker_start(&wk, o, pair[1], o->connect ? "--connect" : "--check", e);
 	life_worker_close(&wk);
 	close(pair[1]);
 	int rc = pid < 0 ? -1 : 0;

@@ -79,7 +79,7 @@ int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct 
 		else if (is_word(at, n, "probes"))
 			c->probes = true;
 		else if (!is_word(at, n, "strict") && !read_number(c, at, n))
-			return err_set(e, EINVAL,
+			return err_set(e, ERR_INVALID,
 			    "--redirect-allow takes strict, permissive, exclusions, probes, "
 			    "accelerate and KEY=NUMBER, not \"%.*s\"",
 			    (int)n, at);

@@ -22,10 +22,13 @@
 #include "node.h"
 #include "requests.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 LOG_SCOPE("broker");
 
@@ -57,14 +60,29 @@ static bool ping_is_pending(const struct broker *b)
 	return b->pings;
 }
 
+static uint32_t resident_kib(void)
+{
+	char text[64] = "";
+	auto_close int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	unsigned long pages = 0;
+
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 || !strchr(text, ' '))
+		return 0;
+	pages = strtoul(strchr(text, ' '), NULL, 10);
+	return (uint32_t)(pages * ((unsigned long)sysconf(_SC_PAGESIZE) / 1024));
+}
+
 static bool next_ping(struct broker *b, struct link_packet *p, int *fd)
 {
 	const char *problem = b->ev.problem ? b->ev.problem(b->ctx) : NULL;
 	const uint64_t unsaid = log_unsaid();
 
 	*fd = -1;
-	*p = (struct link_packet){
-	    .what = LINK_PING, .arg = b->ping, .state = (uint32_t)log_dropped()};
+	*p = (struct link_packet){.what = LINK_PING,
+	    .arg = b->ping,
+	    .id = resident_kib(),
+	    .kind = (uint16_t)(b->earlier < UINT16_MAX ? b->earlier : UINT16_MAX),
+	    .state = (uint32_t)log_dropped()};
 	if (unsaid)
 		snprintf(p->why, sizeof(p->why),
 		    "nobody reads the log: %llu lines of the broker were dropped",
@@ -429,6 +447,7 @@ int broker_attach(struct broker *b, int fd, struct err *e)
 		return err_sys(e, "serve the worker");
 	}
 	b->attached = true;
+	b->earlier = b->attachments++;
 	want(b); /* something may be there to be told */
 	return 0;
 }

@@ -23,6 +23,7 @@ struct broker {
 	bool attached, ready; /* the worker */
 	bool pings;           /* it is to be sent `ping` */
 	uint32_t ping;
+	unsigned attachments, earlier; /* workers so far; before this one */
 	enum broker_turned state;
 	struct broker_events ev;
 	void *ctx;

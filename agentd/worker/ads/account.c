@@ -82,6 +82,16 @@ void ads_account_stream_ended(struct ads_account *a)
 		t->nonce[0] = '\0';
 }
 
+unsigned ads_account_refused(const struct ads_account *a)
+{
+	const struct account_type *t;
+	unsigned n = 0;
+
+	LL_FOREACH (a->types, t)
+		n += t->refused;
+	return n;
+}
+
 json_t *ads_account_dump(const struct ads_account *a)
 {
 	json_t *types = json_object();

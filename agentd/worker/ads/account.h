@@ -22,5 +22,6 @@ void ads_account_request(struct ads_account *a, const struct discovery_request *
 /* Accepted, or refused if there is a `nack`.  `t` may be NULL. */
 void ads_account_settle(const struct ads_account *a, struct account_type *t, const char *nack);
 void ads_account_stream_ended(struct ads_account *a);
+unsigned ads_account_refused(const struct ads_account *a); /* types whose last push Envoy refused */
 json_t *ads_account_dump(const struct ads_account *a);
 void ads_account_clear(struct ads_account *a);

@@ -5,6 +5,27 @@
 #include "worker/istiod/stream_end.h"
 #include "worker/pods/pod.h"
 
+static void begin_end(const struct ads_metrics *m, struct metric *ends, const char *type)
+{
+	auto_free char *labels = mem_printf("%s,type=\"%s\"", m->labels, type);
+
+	metric_add(ends, labels, 0);
+}
+
+/* increase() is to see the first one. */
+static void begin_at_0(const struct ads_metrics *m)
+{
+	struct metric *const plain[] = {
+	    m->requests, m->responses, m->failures, m->unread_ends, m->held_pushes};
+
+	for (unsigned i = 0; i < sizeof(plain) / sizeof(*plain); i++)
+		metric_add(plain[i], m->labels, 0);
+	begin_end(m, m->istiod_ends, "cancelled");
+	begin_end(m, m->istiod_ends, "error");
+	begin_end(m, m->envoy_ends, "cancelled");
+	begin_end(m, m->envoy_ends, "error");
+}
+
 void ads_metrics_init(struct ads_metrics *m, const struct pod *p)
 {
 	metric_labels(m->labels, sizeof(m->labels), "pod", p->name, "namespace", p->ns, NULL);
@@ -22,6 +43,7 @@ void ads_metrics_init(struct ads_metrics *m, const struct pod *p)
 	    "Streams that agentd ended because Envoy did not read.");
 	m->held_pushes = metric_counter("agentd_xds_empty_pushes_held_total",
 	    "Responses that would have removed everything and were held back.");
+	begin_at_0(m);
 }
 
 void ads_metrics_count(const struct ads_metrics *m, struct metric *one)

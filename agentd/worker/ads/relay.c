@@ -156,6 +156,18 @@ static void on_look(void *ctx)
 	r->o.unread(r->o.ctx, why);
 }
 
+void ads_relay_crowded(struct ads_relay *r, int64_t unread_ms)
+{
+	auto_free char *why = NULL;
+
+	if (unread_ms < (int64_t)r->o.plane->unread_stream_s * 1000)
+		return;
+	why = mem_printf("Envoy left %zu bytes unread for %lld s, and other pods' pushes waited for the "
+			 "memory: its stream was ended",
+	    rpc_queued(r->o.pair->down), (long long)(unread_ms / 1000));
+	r->o.unread(r->o.ctx, why);
+}
+
 static void look_at_queue(struct ads_relay *r)
 {
 	if (!is_full(r))
@@ -274,6 +286,11 @@ void ads_relay_limit(struct ads_relay *r, struct limits *l)
 void ads_relay_take(struct ads_relay *r, const char *type_url, local_handler handler, void *ctx)
 {
 	ads_local_add(&r->locals, type_url, handler, ctx);
+}
+
+unsigned ads_relay_refused(const struct ads_relay *r)
+{
+	return ads_account_refused(&r->account);
 }
 
 json_t *ads_relay_dump(const struct ads_relay *r)

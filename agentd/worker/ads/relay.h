@@ -7,7 +7,8 @@
  * all clusters or listeners is held for 30 s (hold.h).
  *
  * Pushes queue for a slow Envoy up to 8 MiB (LIMIT_QUEUED).  Then istiod is not read until there is
- * room.  An Envoy that makes no room for 15 s (unread_stream_s) loses its stream.
+ * room.  An Envoy that makes no room for 15 s (unread_stream_s) loses its stream; so does one that
+ * reads nothing for so long while other pods' pushes wait for memory (base/rpc/ledger.h).
  *
  * The relay neither opens nor ends streams.  Its owner does (xds_proxy.h), and tells the relay.
  */
@@ -60,10 +61,13 @@ bool ads_relay_response(
 /* The queue towards one side is empty again: the other side is read again. */
 void ads_relay_up_writable(const struct ads_relay *r);
 void ads_relay_down_writable(struct ads_relay *r);
+/* Others wait for what Envoy has not read for so long: an Envoy that makes no room is ended. */
+void ads_relay_crowded(struct ads_relay *r, int64_t unread_ms);
 /* The stream to istiod is over; so is Envoy's. */
 void ads_relay_up_ended(struct ads_relay *r);
 void ads_relay_down_ended(struct ads_relay *r);
 
 /* {url: {version, nonce, acked, nacked, refused, last_nack}} */
+unsigned ads_relay_refused(const struct ads_relay *r); /* account.h */
 json_t *ads_relay_dump(const struct ads_relay *r);
 const char *ads_relay_why_held(const struct ads_relay *r); /* a push; "": none is */

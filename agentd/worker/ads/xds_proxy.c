@@ -287,6 +287,15 @@ static void on_down_writable(void *ctx, struct rpc_stream *down)
 	ads_relay_down_writable(x->relay);
 }
 
+/* Other pods' pushes wait for memory that this Envoy does not give back. */
+static void on_down_crowded(void *ctx, struct rpc_stream *down, int64_t unread_ms)
+{
+	struct xds_proxy *x = ctx;
+
+	(void)down;
+	ads_relay_crowded(x->relay, unread_ms);
+}
+
 /* --- the beginning --- */
 
 static int open_up(struct xds_proxy *x, struct rpc_channel *c, int *status, struct err *e)
@@ -300,7 +309,7 @@ static int open_up(struct xds_proxy *x, struct rpc_channel *c, int *status, stru
 		return -1;
 	*status = RPC_UNAVAILABLE;
 	return istiod_open(x->istiod, c, &x->pair.up,
-	    &(struct istiod_stream){methods[x->pair.flavour], token->jwt, 0, &events, x}, e);
+	    &(struct istiod_stream){methods[x->pair.flavour], token->jwt, 0, &events, x, true}, e);
 }
 
 /* Forwards Envoy's messages from the time it was held; it may end the stream. */
@@ -346,7 +355,7 @@ static void displace(struct xds_proxy *x)
 static void begin(struct xds_proxy *x, struct rpc_stream *st, enum discovery_flavour flavour)
 {
 	static const struct rpc_events events = {
-	    on_down_message, on_down_writable, on_down_half_closed, on_down_closed};
+	    on_down_message, on_down_writable, on_down_half_closed, on_down_closed, on_down_crowded};
 
 	if (x->pair.down)
 		displace(x);
@@ -445,6 +454,11 @@ static void tell_why_not(const struct xds_proxy *x, char *out, size_t size)
 bool xds_proxy_connected(const struct xds_proxy *x)
 {
 	return x->answered;
+}
+
+unsigned xds_proxy_refused(const struct xds_proxy *x)
+{
+	return ads_relay_refused(x->relay);
 }
 
 json_t *xds_proxy_dump(const struct xds_proxy *x)

@@ -38,7 +38,8 @@ void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler han
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method);
 /* The pod's token changed: the next try need not wait. */
 void xds_proxy_token_changed(struct xds_proxy *x);
-bool xds_proxy_connected(const struct xds_proxy *x); /* istiod answered on the present stream */
+bool xds_proxy_connected(const struct xds_proxy *x);   /* istiod answered on the present stream */
+unsigned xds_proxy_refused(const struct xds_proxy *x); /* types whose last push Envoy refused */
 /* connected (istiod answered on the present stream), held (Envoy is here, istiod is not), flavour,
  * node_id, opened, displaced, unread, types{url: {version, nonce, acked, nacked, refused,
  * last_nack}}, why_not, retry_at (Unix seconds, 0: no back-off) */

@@ -16,22 +16,31 @@
 
 #include "common/mem.h"
 
+static const char *const bounds[] = {
+    "0.005", "0.025", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "30"};
+enum { BOUNDS = sizeof(bounds) / sizeof(*bounds) };
+
 struct sample {
 	char *labels;
-	double value;
+	double value; /* a histogram's sum */
+	uint64_t
+	    *counts; /* a histogram's, not cumulated, the last one is beyond all bounds; or NULL */
 	UT_hash_handle hh;
 };
 
+enum kind { COUNTER, GAUGE, HISTOGRAM };
+static const char *const kinds[] = {"counter", "gauge", "histogram"};
+
 struct metric {
 	const char *name, *help;
-	bool counter;
+	enum kind kind;
 	struct sample *samples;
 	struct metric *next;
 };
 
 static struct metric *metrics;
 
-static struct metric *make(const char *name, const char *help, bool counter)
+static struct metric *make(const char *name, const char *help, enum kind kind)
 {
 	struct metric *m;
 
@@ -42,19 +51,24 @@ static struct metric *make(const char *name, const char *help, bool counter)
 	m = mem_zalloc(sizeof(*m));
 	m->name = name;
 	m->help = help;
-	m->counter = counter;
+	m->kind = kind;
 	LL_APPEND(metrics, m);
 	return m;
 }
 
 struct metric *metric_counter(const char *name, const char *help)
 {
-	return make(name, help, true);
+	return make(name, help, COUNTER);
 }
 
 struct metric *metric_gauge(const char *name, const char *help)
 {
-	return make(name, help, false);
+	return make(name, help, GAUGE);
+}
+
+struct metric *metric_histogram(const char *name, const char *help)
+{
+	return make(name, help, HISTOGRAM);
 }
 
 static struct sample *sample_of(struct metric *m, const char *labels)
@@ -66,6 +80,8 @@ static struct sample *sample_of(struct metric *m, const char *labels)
 		return s;
 	s = mem_zalloc(sizeof(*s));
 	s->labels = mem_strdup(labels);
+	if (m->kind == HISTOGRAM)
+		s->counts = mem_zalloc((BOUNDS + 1) * sizeof(*s->counts));
 	HASH_ADD_KEYPTR(hh, m->samples, s->labels, strlen(s->labels), s);
 	return s;
 }
@@ -80,6 +96,17 @@ void metric_set(struct metric *m, const char *labels, double v)
 	sample_of(m, labels)->value = v;
 }
 
+void metric_observe(struct metric *m, const char *labels, double seconds)
+{
+	struct sample *s = sample_of(m, labels);
+	unsigned i = 0;
+
+	while (i < BOUNDS && seconds > strtod(bounds[i], NULL))
+		i++;
+	s->counts[i]++;
+	s->value += seconds;
+}
+
 static void drop_samples(struct metric *m, const char *prefix)
 {
 	struct sample *s, *next;
@@ -91,6 +118,7 @@ static void drop_samples(struct metric *m, const char *prefix)
 		 */
 		HASH_DEL(m->samples, s); /* NOLINT(clang-analyzer-unix.Malloc) */
 		free(s->labels);
+		free(s->counts);
 		free(s);
 	}
 }
@@ -194,6 +222,28 @@ static void render_value(struct evbuffer *out, double v)
 	}
 }
 
+static void render_line(
+    struct evbuffer *out, const struct metric *m, const char *suffix, const char *labels, double v)
+{
+	evbuffer_add_printf(out, *labels ? "%s%s{%s} " : "%s%s ", m->name, suffix, labels);
+	render_value(out, v);
+}
+
+static void render_histogram(struct evbuffer *out, const struct metric *m, const struct sample *s)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i <= BOUNDS; i++) {
+		auto_free char *labels = mem_printf("%s%sle=\"%s\"", s->labels,
+		    *s->labels ? "," : "", i < BOUNDS ? bounds[i] : "+Inf");
+
+		n += s->counts[i];
+		render_line(out, m, "_bucket", labels, (double)n);
+	}
+	render_line(out, m, "_sum", s->labels, s->value);
+	render_line(out, m, "_count", s->labels, (double)n);
+}
+
 void metrics_render(struct evbuffer *out)
 {
 	struct metric *m;
@@ -203,12 +253,12 @@ void metrics_render(struct evbuffer *out)
 		if (!m->samples)
 			continue;
 		HASH_SORT(m->samples, by_labels);
-		evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s %s\n", m->name, m->help, m->name,
-		    m->counter ? "counter" : "gauge");
-		HASH_ITER (hh, m->samples, s, next) {
-			evbuffer_add_printf(
-			    out, s->labels[0] ? "%s{%s} " : "%s ", m->name, s->labels);
-			render_value(out, s->value);
-		}
+		evbuffer_add_printf(
+		    out, "# HELP %s %s\n# TYPE %s %s\n", m->name, m->help, m->name, kinds[m->kind]);
+		HASH_ITER (hh, m->samples, s, next)
+			if (m->kind == HISTOGRAM)
+				render_histogram(out, m, s);
+			else
+				render_line(out, m, "", s->labels, s->value);
 	}
 }

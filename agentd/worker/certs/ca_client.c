@@ -27,7 +27,7 @@ struct ca_client {
 	struct loop *loop;
 	struct istiod *istiod;
 	struct csr_pace *pace;
-	struct metric *requests, *failed, *retries, *latency, *results;
+	struct metric *requests, *failed, *retries, *latency, *results, *seconds;
 };
 
 struct ca_sign {
@@ -50,6 +50,28 @@ struct ca_sign {
 	struct err bad; /* what was wrong with the answer; code 0: nothing */
 };
 
+static void count_result(const struct ca_client *c, const char *result, unsigned n)
+{
+	char labels[64];
+
+	metric_labels(labels, sizeof(labels), "result", result, NULL);
+	metric_add(c->results, labels, n);
+}
+
+/* All results that there are: increase() is to see the first one. */
+static void count_none(const struct ca_client *c)
+{
+	struct metric *const plain[] = {c->requests, c->failed, c->retries, c->latency};
+
+	for (unsigned i = 0; i < sizeof(plain) / sizeof(*plain); i++)
+		metric_add(plain[i], CSR_LABEL, 0);
+	for (int status = RPC_OK; status <= RPC_UNAUTHENTICATED; status++)
+		count_result(c, rpc_status_name(status), 0);
+	count_result(c, "not_sent", 0);
+	count_result(c, "malformed", 0);
+	metric_add(c->seconds, "", 0);
+}
+
 struct ca_client *ca_client_new(struct loop *l, struct istiod *i, unsigned per_second)
 {
 	struct ca_client *c = mem_zalloc(sizeof(*c));
@@ -67,6 +89,9 @@ struct ca_client *ca_client_new(struct loop *l, struct istiod *i, unsigned per_s
 	    "istio_agent_outgoing_latency", "Total duration of all CSRs in milliseconds.");
 	c->results = metric_counter(
 	    "agentd_csr_requests_total", "CSRs by result: a gRPC status, not_sent or malformed.");
+	c->seconds = metric_histogram(
+	    "agentd_csr_seconds", "From the wish for a certificate to its end, retries included.");
+	count_none(c);
 	return c;
 }
 
@@ -96,14 +121,14 @@ static void measure(const struct ca_sign *s, bool failed, const char *result)
 {
 	const struct ca_client *c = s->client;
 	int64_t took_ms = loop_now_ms(c->loop) - s->begun_ms;
-	char labels[64];
 
-	metric_labels(labels, sizeof(labels), "result", result, NULL);
-	metric_add(c->results, labels, 1);
+	count_result(c, result, 1);
 	if (failed)
 		metric_add(c->failed, CSR_LABEL, 1);
-	if (took_ms > 0) /* the wall clock may have been set back meanwhile */
-		metric_add(c->latency, CSR_LABEL, (double)took_ms);
+	if (took_ms < 0) /* the wall clock was set back meanwhile */
+		took_ms = 0;
+	metric_add(c->latency, CSR_LABEL, (double)took_ms);
+	metric_observe(c->seconds, "", (double)took_ms / 1000);
 }
 
 /* `why` NULL: the answer is good. */
@@ -219,7 +244,7 @@ static void on_turn(void *ctx, struct rpc_channel *channel)
 
 	s->attempts++;
 	if (istiod_open(s->client->istiod, channel, &s->stream,
-		&(struct istiod_stream){METHOD, s->token, DEADLINE_MS, &events, s}, &e))
+		&(struct istiod_stream){METHOD, s->token, DEADLINE_MS, &events, s, false}, &e))
 		return finish(s, &e, "not_sent");
 	rpc_send(s->stream, s->request, s->request_size);
 	rpc_half_close(s->stream);

@@ -13,18 +13,20 @@ struct err;
 
 struct config {
 	/* flat keys; strings owned */
-	char *log_level, *node_name, *istio_namespace, *cluster_domain, *ip_family,
+	char *log_level, *node_name, *host_ip, *istio_namespace, *cluster_domain, *ip_family,
 	    *certificate_scope, *attest, *state_keys, *redirect, *redirect_policy,
 	    *redirect_accelerate, *dns_upstream;
 	bool log_json, pcds;
 	int64_t secret_ttl_min_s, secret_ttl_max_s, certificate_reissue_min_s, certificate_linger_s,
 	    csr_per_second, publish_wait_ms;
 	int64_t pod_connections, pod_streams, pod_message_mib, pod_queued_mib,
-	    pod_requests_per_second, pod_requests_burst, pod_silent_s, pod_header_kib,
-	    pod_memory_mib, pods_memory_mib; /* worker/pods/limits.h */
-	struct istiod_options *planes;       /* at least one, names unique */
+	    pod_requests_per_second, pod_requests_burst, pods_requests_per_second, pod_silent_s,
+	    pod_header_kib, pod_memory_mib, pods_memory_mib; /* worker/pods/limits.h */
+	int64_t push_memory_mib;                             /* worker/base/rpc/ledger.h */
+	struct istiod_options *planes;                       /* at least one, names unique */
 	size_t nplanes;
-	bool check; /* --check: read everything, say so, end */
+	bool check;   /* --check: read everything, try everything, say so, end */
+	bool connect; /* the same, the control planes included */
 };
 
 struct config_file {

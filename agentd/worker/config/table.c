@@ -66,6 +66,11 @@ static bool is_addresses(const char *s)
 	return true;
 }
 
+static bool is_address(const char *s)
+{
+	return is_addresses(s) && !strchr(s, ',');
+}
+
 #define TEXT_ROW(field, valid, must) CONFIG_TEXT(struct config, field, NULL, valid, must)
 #define BOOLEAN_ROW(field) CONFIG_BOOLEAN(struct config, field)
 #define NUMBER_ROW(field, min, max) CONFIG_NUMBER(struct config, field, NULL, min, max)
@@ -75,6 +80,7 @@ const struct config_row config_rows[] = {
     TEXT_ROW(log_level, is_name, "levels such as info or default:warn,xds:debug"),
     BOOLEAN_ROW(log_json),
     TEXT_ROW(node_name, config_is_word, "one word"),
+    TEXT_ROW(host_ip, is_address, "an IP address"),
     TEXT_ROW(istio_namespace, identity_valid_ns, "a DNS label"),
     TEXT_ROW(cluster_domain, identity_valid_sa, "a DNS name"),
     TEXT_ROW(ip_family, is_family, "ipv4 or ipv6"),
@@ -98,11 +104,14 @@ const struct config_row config_rows[] = {
     NUMBER_ROW(pod_message_mib, 1, 64),
     NUMBER_ROW(pod_memory_mib, 8, 1024),
     NUMBER_ROW(pods_memory_mib, 8, 65536),
+    NUMBER_ROW(push_memory_mib, 8, 65536),
     NUMBER_ROW(pod_queued_mib, 1, 64),
     NUMBER_ROW(pod_requests_per_second, 1, 1000000),
     NUMBER_ROW(pod_requests_burst, 1, 1000000),
+    NUMBER_ROW(pods_requests_per_second, 10, 10000000),
     NUMBER_ROW(pod_silent_s, 1, 3600),
     NUMBER_ROW(pod_header_kib, 4, 1024),
     {"check", BOOLEAN, offsetof(struct config, check), NULL, NULL, NULL, 0, 0, true},
+    {"connect", BOOLEAN, offsetof(struct config, connect), NULL, NULL, NULL, 0, 0, true},
 };
 const unsigned config_nrows = sizeof(config_rows) / sizeof(*config_rows);

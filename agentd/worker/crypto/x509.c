@@ -387,6 +387,25 @@ static int read_leaf(X509 *cert, struct x509_leaf *leaf, struct err *e)
 	return read_time(&leaf->not_after, X509_get0_notAfter(cert), e);
 }
 
+void x509_pem_life(const char *pem, struct x509_life *life)
+{
+	owned(certs) struct stack_st_X509 *certs = new_certs();
+	struct err ignored;
+	int64_t end = 0;
+
+	*life = (struct x509_life){.n = 0};
+	if (!read_certs(certs, pem, strlen(pem), CERTS_MAX, &ignored))
+		for (int i = 0; i < sk_X509_num(certs); i++) {
+			if (read_time(&end, X509_get0_notAfter(sk_X509_value(certs, i)), &ignored))
+				continue;
+			if (!life->n || end < life->first_end)
+				life->first_end = end;
+			if (!life->n++ || end > life->last_end)
+				life->last_end = end;
+		}
+	ERR_clear_error();
+}
+
 /* The wall clocks of CA and node may differ a little, in both directions. */
 static int check_life(const struct x509_leaf *leaf, int64_t now_s, int64_t ttl_max_s, struct err *e)
 {

@@ -54,5 +54,12 @@ char *x509_normalise_pem(const char *pem, size_t len, struct err *e);
 /* The same of revocation lists ("X509 CRL"), in at most 1 MiB. */
 char *x509_normalise_crl(const char *pem, size_t len, struct err *e);
 
+/* Of the certificates of one text; Unix seconds. */
+struct x509_life {
+	unsigned n;
+	int64_t first_end, last_end; /* not_after of the one that ends first, and last */
+};
+void x509_pem_life(const char *pem, struct x509_life *life); /* of x509_normalise_pem() */
+
 enum { X509_SHA256_SIZE = 32 };
 void x509_sha256(const void *data, size_t size, uint8_t out[X509_SHA256_SIZE]);

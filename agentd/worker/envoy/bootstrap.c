@@ -5,9 +5,12 @@
  * at both of Istio's places.  Settings that are not listed have Envoy's defaults.
  */
 #include "bootstrap.h"
+#include "collectors.h"
 #include "common/mem.h"
 #include "node.h"
+#include "override.h"
 #include "pieces.h"
+#include "runtime.h"
 #include "stats.h"
 #include "status.h"
 #include <stdbool.h>
@@ -18,24 +21,6 @@ static const char xds_path[] = "./etc/istio/proxy/XDS";
 static const char sds_path[] = "./var/run/secrets/workload-spiffe-uds/socket";
 
 #define TYPE PIECES_TYPE
-#define HTTP_OPTIONS "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-
-enum { LIMITLESS = 2147483647 };
-
-static json_t *runtime(const struct node *n)
-{
-	json_t *layer = json_pack("{s:s, s:b, s:b, s:b, s:b}", "re2.max_program_size.error_level",
-	    "32768",
-	    "envoy.deprecated_features:envoy.config.listener.v3.Listener.hidden_envoy_deprecated_"
-	    "use_original_dst",
-	    true, "envoy.reloadable_features.http_reject_path_with_fragment", false,
-	    "envoy.reloadable_features.fixed_heap_use_allocated", true,
-	    "envoy.reloadable_features.coalesce_lb_rebuilds_on_batch_update", false);
-
-	status_add_limits(n, layer);
-	return json_pack("{s:[{s:s, s:o}, {s:s, s:{}}]}", "layers", "name", "global config",
-	    "static_layer", layer, "name", "admin", "admin_layer");
-}
 
 static json_t *admin(const struct node *n)
 {
@@ -66,15 +51,8 @@ static json_t *dynamic_resources(const struct node *n)
 static json_t *agentd_cluster(const char *name, const char *path, int requests)
 {
 	json_t *c = pieces_cluster(name, 1000, json_pack("{s:{s:s}}", "pipe", "path", path));
-	json_t *http = json_pack("{s:s, s:{s:{}}}", "@type",
-	    TYPE("extensions.upstreams.http.v3.HttpProtocolOptions"), "explicit_http_config",
-	    "http2_protocol_options");
 
-	if (requests)
-		json_object_set_new(http, "common_http_protocol_options",
-		    json_pack("{s:i}", "max_requests_per_connection", requests));
-	json_object_set_new(
-	    c, "typed_extension_protocol_options", json_pack("{s:o}", HTTP_OPTIONS, http));
+	pieces_speak_http2(c, requests);
 	return c;
 }
 
@@ -108,6 +86,58 @@ static json_t *clusters(const struct node *n)
 	return all;
 }
 
+/* Of the pod itself, where its owner wants nobody else to see it. */
+static json_t *only_local(const struct node *n, json_t *listener, unsigned port)
+{
+	const char *other = node_is_ipv6(n) ? "127.0.0.1" : "::1";
+
+	json_object_set_new(listener, "name", json_sprintf("%s_%u", pieces_loopback(n), port));
+	json_object_set_new(listener, "address", pieces_address(pieces_loopback(n), port));
+	if (json_object_get(listener, "additional_addresses"))
+		json_object_set_new(listener, "additional_addresses",
+		    json_pack("[{s:o}]", "address", pieces_address(other, port)));
+	return listener;
+}
+
+static json_t *metrics_listener(const struct node *n, unsigned port)
+{
+	json_t *routes = json_pack("[o]", pieces_route("/stats/prometheus", "prometheus_stats"));
+	json_t *l = pieces_listener(n, port, pieces_http("stats", routes, status_compressors(n)));
+
+	return node_settings(n)->metrics_local_only ? only_local(n, l, port) : l;
+}
+
+/* For clients with a certificate of the mesh. */
+static json_t *with_mutual_tls(json_t *listener)
+{
+	json_t *chain = json_array_get(json_object_get(listener, "filter_chains"), 0);
+	json_t *tls = json_pack("{s:b, s:{s:[o], s:o}}", "require_client_certificate", true,
+	    "common_tls_context", "tls_certificate_sds_secret_configs", pieces_secret("default"),
+	    "validation_context_sds_secret_config", pieces_secret("ROOTCA"));
+
+	json_object_set_new(listener, "listener_filters",
+	    json_pack("[o]",
+		pieces_extension("envoy.filters.listener.tls_inspector",
+		    "extensions.filters.listener.tls_inspector.v3.TlsInspector", json_object())));
+	json_object_set_new(
+	    chain, "filter_chain_match", json_pack("{s:s}", "transport_protocol", "tls"));
+	json_object_set_new(chain, "transport_socket",
+	    pieces_extension("envoy.transport_sockets.tls",
+		"extensions.transport_sockets.tls.v3.DownstreamTlsContext", tls));
+	return listener;
+}
+
+/* `merged`: with the app's metrics, which the status port puts together. */
+static json_t *secure_listener(const struct node *n, unsigned port, bool merged)
+{
+	json_t *routes = json_pack("[o]", pieces_route("/stats/prometheus", "prometheus_stats"));
+
+	if (merged)
+		json_array_append_new(routes, pieces_route("/metrics", "agent"));
+	return with_mutual_tls(
+	    pieces_listener(n, port, pieces_http("stats", routes, status_compressors(n))));
+}
+
 /* Everything else on these ports is Envoy's 404: its admin has pages that no one outside may see.
  */
 static json_t *listeners(const struct node *n)
@@ -116,36 +146,59 @@ static json_t *listeners(const struct node *n)
 	json_t *all = json_array();
 
 	if (s->prometheus_port)
+		json_array_append_new(all, metrics_listener(n, s->prometheus_port));
+	if (s->secure_port)
+		json_array_append_new(all, secure_listener(n, s->secure_port, false));
+	if (s->secure_merged_port)
 		json_array_append_new(
-		    all, pieces_listener(n, s->prometheus_port,
-			     pieces_http("stats",
-				 json_pack("[{s:{s:s}, s:{s:s}}]", "match", "path",
-				     "/stats/prometheus", "route", "cluster", "prometheus_stats"),
-				 status_compressors(n))));
+		    all, secure_listener(n, s->secure_merged_port, s->agent_port));
 	status_add_listeners(n, all);
 	return all;
 }
 
-static json_t *overload_manager(void)
+static json_t *overload_manager(const struct node *n)
 {
-	return json_pack("{s:[{s:s, s:{s:s, s:i}}]}", "resource_monitors", "name",
+	return json_pack("{s:[{s:s, s:{s:s, s:I}}]}", "resource_monitors", "name",
 	    "envoy.resource_monitors.global_downstream_max_connections", "typed_config", "@type",
 	    TYPE("extensions.resource_monitors.downstream_connections.v3."
 		 "DownstreamConnectionsConfig"),
-	    "max_active_downstream_connections", LIMITLESS);
+	    "max_active_downstream_connections", (json_int_t)node_settings(n)->connections_max);
+}
+
+/* Listeners inside Envoy, which istiod may send. */
+static json_t *extensions(void)
+{
+	return json_pack("[o]", pieces_extension("envoy.bootstrap.internal_listener",
+				    "extensions.bootstrap.internal_listener.v3.InternalListener",
+				    json_pack("{s:i}", "buffer_size_kb", 64)));
+}
+
+static json_t *document(const struct node *n)
+{
+	const struct node_settings *s = node_settings(n);
+	json_t *all = json_pack("{s:O, s:o, s:o, s:o, s:o, s:{s:o, s:o}, s:{s:b}, s:o}", "node",
+	    (json_t *)node_json(n), "layered_runtime", runtime_layers(n), "bootstrap_extensions",
+	    extensions(), "admin", admin(n), "dynamic_resources", dynamic_resources(n),
+	    "static_resources", "clusters", clusters(n), "listeners", listeners(n),
+	    "deferred_stat_options", "enable_deferred_creation_stats", true, "overload_manager",
+	    overload_manager(n));
+
+	stats_add(n, all);
+	collectors_add(n, all);
+	if (s->load_stats)
+		json_object_set_new(all, "cluster_manager",
+		    json_pack("{s:b, s:O}", "enable_deferred_cluster_creation", true,
+			"load_stats_config", s->load_stats));
+	if (s->override)
+		override_merge(all, s->override);
+	return all;
 }
 
 char *bootstrap_render(const struct node *n, size_t *len)
 {
-	json_t *all = json_pack("{s:O, s:o, s:o, s:o, s:{s:o, s:o}, s:{s:b}, s:o}", "node",
-	    (json_t *)node_json(n), "layered_runtime", runtime(n), "admin", admin(n),
-	    "dynamic_resources", dynamic_resources(n), "static_resources", "clusters", clusters(n),
-	    "listeners", listeners(n), "deferred_stat_options", "enable_deferred_creation_stats",
-	    true, "overload_manager", overload_manager());
-	char *text;
+	json_t *all = document(n);
+	char *text = json_dumps(all, JSON_INDENT(1));
 
-	stats_add(n, all);
-	text = json_dumps(all, JSON_INDENT(1));
 	json_decref(all);
 	if (!text)
 		abort(); /* every part is valid JSON; else memory is gone */

@@ -5,10 +5,14 @@
  * what must hold between keys.  The first thing out of bounds refuses the pod.
  */
 #include "env.h"
+#include "collectors_asked.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "env_keys.h"
+#include "override.h"
 #include "proxy_config.h"
+#include "refusal.h"
+#include "runtime_asked.h"
 #include "stats_asked.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
@@ -178,7 +182,7 @@ static int refuse_plane(
 	for (size_t i = 0; i < c->nplanes && n < sizeof(allowed); i++)
 		n += (size_t)snprintf(
 		    allowed + n, sizeof(allowed) - n, "%s%s", i ? ", " : "", c->planes[i].address);
-	return env_refuse(key, address, allowed, e);
+	return refusal(key, address, allowed, e);
 }
 
 static int plane_at(const struct node_context *c, const char *key, const char *address,
@@ -271,7 +275,8 @@ static int read_named(struct node_reader *r, const char *prefix, json_t *map, st
 	json_object_foreach (sorted, key, v) {
 		auto_free char *name = mem_printf("%s%s", prefix, key);
 		const struct env_key *row = env_key_find(name);
-		const char *text = json_string_value(v);
+		const char *text =
+		    json_is_boolean(v) ? json_is_true(v) ? "true" : "false" : json_string_value(v);
 
 		if (!rc && row)
 			rc = row->read(r, row, name, text ? text : "(not one value)", e);
@@ -301,13 +306,15 @@ static void choose_key(struct env *n, const json_t *env)
 
 static int check_ports(const struct node_settings *s, struct err *e)
 {
-	static const char *const names[] = {"PROXY_CONFIG.proxyAdminPort",
-	    "PROXY_CONFIG.statusPort", "ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"};
-	const unsigned ports[] = {s->admin_port, s->agent_port, s->status_port, s->prometheus_port};
+	static const char *const names[NODE_PORTS] = {"PROXY_CONFIG.proxyAdminPort",
+	    "PROXY_CONFIG.statusPort", "ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT",
+	    "ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"};
+	unsigned ports[NODE_PORTS];
 
+	node_own_ports(s, ports);
 	if (!s->admin_port)
-		return env_refuse(names[0], "0", "1024 to 65535", e);
-	for (unsigned i = 1; i < 4; i++)
+		return refusal(names[0], "0", "1024 to 65535", e);
+	for (unsigned i = 1; i < NODE_PORTS; i++)
 		for (unsigned j = 0; j < i; j++)
 			if (ports[i] && ports[i] == ports[j])
 				return err_set(e, ERR_INVALID, "%s and %s are both %u", names[j],
@@ -319,12 +326,13 @@ static int check_ports(const struct node_settings *s, struct err *e)
 static int check_targets(
     const char *key, json_t *targets, const struct node_settings *s, struct err *e)
 {
-	const json_int_t own[] = {s->admin_port, s->agent_port, s->status_port, s->prometheus_port};
+	unsigned own[NODE_PORTS];
 	json_t *target;
 	size_t i;
 
+	node_own_ports(s, own);
 	json_array_foreach (targets, i, target)
-		for (unsigned k = 0; k < 4; k++)
+		for (unsigned k = 0; k < NODE_PORTS; k++)
 			if (json_integer_value(json_object_get(target, "port")) == own[k])
 				return err_set(e, ERR_INVALID, "%s: port %lld is Envoy's own", key,
 				    (long long)own[k]);
@@ -362,6 +370,68 @@ static int check_together(const struct env *n, struct err *e)
 	    check_targets("ISTIO_PROMETHEUS_ANNOTATIONS", s->scrapes, s, e))
 		return -1;
 	return check_status_port(n, e);
+}
+
+/* A text that the pod's environment may hold; NULL: it does not. */
+static const char *declared(const struct node_reader *r, const char *key)
+{
+	const char *text = json_string_value(json_object_get(r->pod->env, key));
+
+	return text && *text ? text : NULL;
+}
+
+/* The pod's own word, else the node's; NULL: nobody knows. */
+static const char *host_ip(const struct node_reader *r)
+{
+	const char *own = declared(r, "HOST_IP"), *of_node = r->context->host_ip;
+
+	return own ? own : of_node && *of_node ? of_node : NULL;
+}
+
+static int read_override(struct node_reader *r, struct err *e)
+{
+	static const char key[] = "ISTIO_BOOTSTRAP_OVERRIDE";
+	struct node_settings *s = &r->out->settings;
+	const char *declared_text = declared(r, key);
+	unsigned ports[NODE_PORTS];
+	json_t *document;
+
+	if (!declared_text)
+		return 0;
+	auto_free char *text = override_text(declared_text, host_ip(r));
+	document = env_parse_object(key, text, e);
+	node_own_ports(s, ports);
+	if (document)
+		s->override = override_read(key, document, ports, NODE_PORTS, e);
+	json_decref(document);
+	return s->override ? 0 : -1;
+}
+
+/* What Envoy is asked for in whole documents, before the single keys. */
+static int read_documents(struct node_reader *r, struct err *e)
+{
+	struct env *n = r->out;
+	struct node_settings *s = &n->settings;
+
+	s->stats = stats_asked_read(n->proxy_config, n->annotations, e);
+	if (!s->stats)
+		return -1;
+	s->collectors = collectors_asked_read(n->proxy_config, host_ip(r), e);
+	if (!s->collectors)
+		return -1;
+	s->runtime_values = runtime_asked_values(n->proxy_config, e);
+	return s->runtime_values ? 0 : -1;
+}
+
+/* And what depends on these. */
+static int read_dependents(struct node_reader *r, struct err *e)
+{
+	struct env *n = r->out;
+
+	n->settings.connections_max = runtime_asked_connections(n->proxy_config, n->metadata, e);
+	if (n->settings.connections_max < 0 || check_together(n, e))
+		return -1;
+	return read_override(r, e);
 }
 
 static void set_defaults(struct env *n, const struct node_context *c)
@@ -402,13 +472,12 @@ static int read_all(struct node_reader *r, struct err *e)
 		return -1;
 	n->proxy_config = proxy_config_read(
 	    json_string_value(json_object_get(env, "PROXY_CONFIG")), n->annotations, e);
-	if (!n->proxy_config || choose_plane(r, e) ||
-	    !(n->settings.stats = stats_asked_read(n->proxy_config, n->annotations, e)) ||
+	if (!n->proxy_config || choose_plane(r, e) || read_documents(r, e) ||
 	    !(env = effective_env(n, r->pod, e)))
 		return -1;
 	rc = read_named(r, "PROXY_CONFIG.", n->proxy_config, e) ||
 		     read_named(r, "annotation ", n->annotations, e) || read_env(r, env, e) ||
-		     check_together(n, e)
+		     read_dependents(r, e)
 		 ? -1
 		 : 0;
 	choose_key(n, env);
@@ -438,5 +507,9 @@ void env_clear(struct env *n)
 	json_decref(n->settings.probers);
 	json_decref(n->settings.scrapes);
 	json_decref(n->settings.stats);
+	json_decref(n->settings.collectors);
+	json_decref(n->settings.runtime_values);
+	json_decref(n->settings.load_stats);
+	json_decref(n->settings.override);
 	*n = (struct env){0};
 }

@@ -9,8 +9,10 @@
 #include "common/mem.h"
 #include "common/nearest.h"
 #include "duration.h"
+#include "refusal.h"
 #include "targets.h"
 #include "worker/pods/pod.h"
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -37,15 +39,6 @@ static const char *const reserved[] = {"NAME", "NAMESPACE", "SERVICE_ACCOUNT", "
     "ENVOY_PROMETHEUS_PORT", "ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT",
     "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "ENVOY_SKIP_DEPRECATED_LOGS", "DNS_PROXY_ADDR",
     "OUTLIER_LOG_PATH", "AGENTD_VERSION"};
-
-int env_refuse(const char *key, const char *value, const char *allowed, struct err *e)
-{
-	char k[130], v[50];
-
-	err_printable(k, sizeof(k), key, (unsigned)strlen(key));
-	err_printable(v, sizeof(v), value, (unsigned)strlen(value));
-	return err_set(e, ERR_INVALID, "%s: \"%s\" refused; allowed: %s", k, v, allowed);
-}
 
 static void list(json_t *names, const char *name)
 {
@@ -79,18 +72,6 @@ static int read_unsupported(struct node_reader *r, const struct env_key *row, co
 	return 0;
 }
 
-/* Read by stats_asked.c, but for one of its fields. */
-static int read_stats_matcher(struct node_reader *r, const struct env_key *row, const char *key,
-    const char *value, struct err *e)
-{
-	const json_t *matcher = json_object_get(r->out->proxy_config, "proxyStatsMatcher");
-
-	(void)row, (void)key, (void)value, (void)e;
-	if (json_array_size(json_object_get(matcher, "inclusionRegexps")))
-		list(r->out->unsupported, "PROXY_CONFIG.proxyStatsMatcher.inclusionRegexps");
-	return 0;
-}
-
 static bool is_one_of(const char *value, const char *allowed)
 {
 	size_t n = strlen(value);
@@ -112,7 +93,7 @@ static int read_one_of(struct node_reader *r, const struct env_key *row, const c
 	(void)r;
 	if (is_one_of(value, row->allowed))
 		return 0;
-	return env_refuse(key, value, *row->allowed ? row->allowed : "only empty", e);
+	return refusal(key, value, *row->allowed ? row->allowed : "only empty", e);
 }
 
 /* A claim that disagrees with the source is an error, never a preference (G4). */
@@ -121,7 +102,7 @@ static int read_own(struct node_reader *r, const struct env_key *row, const char
 {
 	const char *own = (const char *)r->pod + row->at;
 
-	return strcmp(own, value) != 0 ? env_refuse(key, value, own, e) : 0;
+	return strcmp(own, value) != 0 ? refusal(key, value, own, e) : 0;
 }
 
 /* What the node does not know (a trust domain not learned yet) cannot be compared, nor is it used.
@@ -133,7 +114,7 @@ static int read_plane_value(struct node_reader *r, const struct env_key *row, co
 
 	if (!*own)
 		return read_ignored(r, row, key, value, e);
-	return strcmp(own, value) != 0 ? env_refuse(key, value, own, e) : 0;
+	return strcmp(own, value) != 0 ? refusal(key, value, own, e) : 0;
 }
 
 /* Go's spellings. */
@@ -143,7 +124,7 @@ static int read_bool(struct node_reader *r, const struct env_key *row, const cha
 	bool yes = is_one_of(value, "1|t|T|TRUE|true|True");
 
 	if (!yes && !is_one_of(value, "0|f|F|FALSE|false|False"))
-		return env_refuse(key, value, "true, false", e);
+		return refusal(key, value, "true, false", e);
 	*(bool *)((char *)&r->out->settings + row->at) = yes;
 	return 0;
 }
@@ -154,7 +135,7 @@ static int refuse_range(
 	char allowed[64];
 
 	(void)snprintf(allowed, sizeof(allowed), "%g to %g", row->min, row->max);
-	return env_refuse(key, value, allowed, e);
+	return refusal(key, value, allowed, e);
 }
 
 /* Digits and at most one dot: no sign, exponent, "inf" or hex. */
@@ -220,7 +201,7 @@ static int read_port(struct node_reader *r, const struct env_key *row, const cha
 
 	if (!parse_int(value, &bounds, &port) || (port && port < 1024) || port == 15001 ||
 	    port == 15006 || port == 15008 || port == 15053)
-		return env_refuse(key, value, "0, 1024 to 65535 but 15001 15006 15008 15053", e);
+		return refusal(key, value, "0, 1024 to 65535 but 15001 15006 15008 15053", e);
 	*(unsigned *)((char *)&r->out->settings + row->at) = (unsigned)port;
 	return 0;
 }
@@ -236,7 +217,7 @@ static int read_ttl(struct node_reader *r, const struct env_key *row, const char
 	(void)snprintf(allowed, sizeof(allowed), "%llds to %llds (as 24h or 1h30m)",
 	    (long long)c->ttl_min_s, (long long)c->ttl_max_s);
 	if (!duration_parse(value, &ms) || ms < c->ttl_min_s * 1000 || ms > c->ttl_max_s * 1000)
-		return env_refuse(key, value, allowed, e);
+		return refusal(key, value, allowed, e);
 	r->out->settings.ttl_s = ms / 1000;
 	return 0;
 }
@@ -248,9 +229,58 @@ static int read_drain(struct node_reader *r, const struct env_key *row, const ch
 	int64_t ms;
 
 	if (!duration_parse(value, &ms) || ms > DRAIN_MAX_S * 1000LL)
-		return env_refuse(key, value, "0s to 3600s", e);
+		return refusal(key, value, "0s to 3600s", e);
 	*(int64_t *)((char *)&r->out->settings + row->at) = ms;
 	return 0;
+}
+
+/* As Envoy's command line takes it. */
+static int read_flush(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	int64_t ms;
+
+	(void)r, (void)row;
+	if (!duration_parse(value, &ms) || ms < 1 || ms > DRAIN_MAX_S * 1000LL)
+		return refusal(key, value, "1ms to 3600s", e);
+	return 0;
+}
+
+static int read_flush_size(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	int size;
+
+	(void)r;
+	return parse_int(value, row, &size) ? 0 : refuse_range(row, key, value, e);
+}
+
+static int read_address(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	unsigned char bytes[16];
+
+	(void)r, (void)row;
+	if (inet_pton(AF_INET, value, bytes) != 1 && inet_pton(AF_INET6, value, bytes) != 1)
+		return refusal(key, value, "an IP address", e);
+	return 0;
+}
+
+/* In the order of `enum node_cluster`. */
+static int read_cluster_name(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	static const char *const names[] = {
+	    "APP_LABEL_AND_NAMESPACE", "CANONICAL_NAME_ONLY", "CANONICAL_NAME_AND_NAMESPACE"};
+
+	(void)row;
+	for (unsigned i = 0; i < 3; i++)
+		if (!strcmp(value, names[i])) {
+			r->out->settings.cluster = (enum node_cluster)i;
+			return 0;
+		}
+	return refusal(key, value,
+	    "APP_LABEL_AND_NAMESPACE, CANONICAL_NAME_ONLY, CANONICAL_NAME_AND_NAMESPACE", e);
 }
 
 static int read_dns_timeout(struct node_reader *r, const struct env_key *row, const char *key,
@@ -260,7 +290,7 @@ static int read_dns_timeout(struct node_reader *r, const struct env_key *row, co
 
 	(void)row;
 	if (!duration_parse(value, &ms) || ms < 100 || ms > 10000)
-		return env_refuse(key, value, "0.1s to 10s", e);
+		return refusal(key, value, "0.1s to 10s", e);
 	r->out->settings.dns_timeout_ms = ms;
 	return 0;
 }
@@ -270,7 +300,7 @@ static int read_scope(struct node_reader *r, const struct env_key *row, const ch
     const char *value, struct err *e)
 {
 	if (r->context->scope_pod)
-		return strcmp(value, "pod") != 0 ? env_refuse(key, value, "pod", e) : 0;
+		return strcmp(value, "pod") != 0 ? refusal(key, value, "pod", e) : 0;
 	r->out->settings.scope_pod = !strcmp(value, "pod");
 	return read_one_of(r, row, key, value, e);
 }
@@ -315,7 +345,7 @@ static int count_echo(struct node_reader *r, const char *key, const char *value,
 	r->echo_keys++;
 	r->echo_bytes += strlen(key) + strlen(value);
 	if (r->echo_keys > ECHO_KEYS_MAX || r->echo_bytes > ECHO_BYTES_MAX)
-		return env_refuse(
+		return refusal(
 		    key, value, "at most 128 keys and 128 KiB of ISTIO_META_* in all", e);
 	return 0;
 }
@@ -375,8 +405,21 @@ json_t *env_parse_object(const char *key, const char *value, struct err *e)
 	if (json_is_object(o) && json_depth(o) <= JSON_DEPTH_MAX)
 		return o;
 	json_decref(o);
-	env_refuse(key, value, "a JSON object, 32 deep", e);
+	refusal(key, value, "a JSON object, 32 deep", e);
 	return NULL;
+}
+
+/* It is of the metadata, too: istiod passes on what it says. */
+static int read_load_stats(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	struct node_settings *s = &r->out->settings;
+
+	(void)row;
+	if (count_echo(r, key, value, e) || !(s->load_stats = env_parse_object(key, value, e)))
+		return -1;
+	json_object_set_new(r->out->metadata, key + strlen("ISTIO_META_"), json_string(value));
+	return 0;
 }
 
 static int read_probers(struct node_reader *r, const struct env_key *row, const char *key,
@@ -503,6 +546,8 @@ static const struct env_key rows[] = {
     ROW("PROXY_CONFIG.statusPort", port, .at = SETTING(agent_port)),
     ROW("ENVOY_STATUS_PORT", port, .at = SETTING(status_port)),
     ROW("ENVOY_PROMETHEUS_PORT", port, .at = SETTING(prometheus_port)),
+    ROW("ENVOY_SECURE_METRICS_PORT", port, .at = SETTING(secure_port)),
+    ROW("ENVOY_SECURE_MERGED_METRICS_PORT", port, .at = SETTING(secure_merged_port)),
 
     /* switches */
     ROW("ISTIO_DELTA_XDS", bool, .at = SETTING(delta_xds)),
@@ -512,6 +557,23 @@ static const struct env_key rows[] = {
     ROW("METRICS_LOCALHOST_ACCESS_ONLY", bool, .at = SETTING(metrics_local_only)),
     ROW("REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", bool, .at = SETTING(probe_loopback)),
     ROW("PROXY_CONFIG.statsCompression", bool, .at = SETTING(stats_compression)),
+    ROW("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", bool, .at = SETTING(proxy_protocol)),
+    ROW("PROXY_CONFIG.tracingServiceName", cluster_name),
+
+    /* of Envoy's command line: who starts it reads them */
+    ROW("PROXY_CONFIG.fileFlushInterval", flush),
+    ROW("PROXY_CONFIG.fileFlushMinSizeKb", flush_size, .max = 65535),
+
+    /* documents: collectors_asked.c, runtime.c and override.c read and check them */
+    ROW("PROXY_CONFIG.tracing", used),
+    ROW("PROXY_CONFIG.statsdUdpAddress", used),
+    ROW("PROXY_CONFIG.envoyMetricsService", used),
+    ROW("PROXY_CONFIG.envoyAccessLogService", used),
+    ROW("HOST_IP", address),
+    ROW("PROXY_CONFIG.runtimeValues", used),
+    ROW("PROXY_CONFIG.connectionSettings", used),
+    ROW("ISTIO_META_LOAD_STATS_CONFIG_JSON", load_stats, .lines = true),
+    ROW("ISTIO_BOOTSTRAP_OVERRIDE", used, .lines = true),
 
     /* what of the pod is asked on its status port */
     ROW("ISTIO_KUBE_APP_PROBERS", probers, .lines = true),
@@ -522,36 +584,23 @@ static const struct env_key rows[] = {
     ROW("FILE_MOUNTED_CERTS", unsupported, .allowed = "false"),
     ROW("OUTPUT_CERTS", unsupported, .allowed = ""),
     ROW("GRPC_XDS_BOOTSTRAP", unsupported, .allowed = ""),
-    ROW("ISTIO_BOOTSTRAP_OVERRIDE", unsupported, .allowed = "", .lines = true),
     ROW("WORKLOAD_IDENTITY_SOCKET_FILE", unsupported, .allowed = "socket"),
     ROW("DISABLE_ENVOY", unsupported, .allowed = "false"),
-    ROW("HOST_IP", unsupported),
     ROW("DNS_PROXY_ADDR", unsupported),
+    ROW("ISTIO_META_ENABLE_SELF_DISCOVERY", unsupported, .allowed = "false"),
+    ROW("annotation sidecar.istio.io/bootstrapOverride", unsupported),
     ROW("DNS_FORWARD_PARALLEL", unsupported),
-    ROW("ENVOY_SECURE_METRICS_PORT", unsupported, .allowed = "0"),
-    ROW("ENVOY_SECURE_MERGED_METRICS_PORT", unsupported, .allowed = "0"),
-    ROW("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", unsupported, .allowed = "false"),
+    /* Envoy has no such flag any more */
     ROW("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", unsupported, .allowed = "true"),
     ROW("PEER_METADATA_DISCOVERY", unsupported, .allowed = "false"),
-    ROW("LOAD_STATS_CONFIG_JSON", unsupported, .lines = true),
-    ROW("PROXY_CONFIG.statsdUdpAddress", unsupported),
-    ROW("PROXY_CONFIG.tracing", unsupported),
-    ROW("PROXY_CONFIG.tracingServiceName", unsupported),
-    ROW("PROXY_CONFIG.envoyAccessLogService", unsupported),
-    ROW("PROXY_CONFIG.envoyMetricsService", unsupported),
     ROW("PROXY_CONFIG.readinessProbe", unsupported),
-    ROW("PROXY_CONFIG.runtimeValues", unsupported),
-    ROW("PROXY_CONFIG.fileFlushInterval", unsupported),
-    ROW("PROXY_CONFIG.fileFlushMinSizeKb", unsupported),
-    ROW("PROXY_CONFIG.connectionSettings", unsupported),
-    ROW("annotation sidecar.istio.io/statsInclusionRegexps", unsupported),
 
     /* statistics: stats_asked.c reads and checks them */
-    ROW("PROXY_CONFIG.proxyStatsMatcher", stats_matcher),
-    ROW("PROXY_CONFIG.proxyStatsMatcher.inclusionRegexps", unsupported),
+    ROW("PROXY_CONFIG.proxyStatsMatcher", used),
     ROW("PROXY_CONFIG.extraStatTags", used),
     ROW("annotation sidecar.istio.io/statsInclusionPrefixes", used),
     ROW("annotation sidecar.istio.io/statsInclusionSuffixes", used),
+    ROW("annotation sidecar.istio.io/statsInclusionRegexps", used),
     ROW("annotation sidecar.istio.io/extraStatTags", used),
     ROW("annotation sidecar.istio.io/statsHistogramBuckets", used),
     ROW("annotation sidecar.istio.io/statsFlushInterval", used),

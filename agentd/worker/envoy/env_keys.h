@@ -29,7 +29,5 @@ const struct env_key *env_key_find(const char *key);
 /* The annotation of ours that `name` is a misspelling of; NULL: it is not in our name space. */
 const char *env_key_nearest_annotation(const char *name);
 
-/* "KEY: \"value\" refused; allowed: ...": the form of every refusal. */
-int env_refuse(const char *key, const char *value, const char *allowed, struct err *e);
 /* A JSON object without duplicate keys, at most 32 deep; NULL: refused. */
 json_t *env_parse_object(const char *key, const char *value, struct err *e);

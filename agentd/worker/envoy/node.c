@@ -134,20 +134,35 @@ static const char *label(const struct node *n, const char *name)
 	return v && *v ? v : NULL;
 }
 
+/* The first of these labels that is set, or else the workload's name; NULL: neither is. */
+static const char *first_label(const struct node *n, const char *const labels[3])
+{
+	const char *found = NULL;
+
+	for (unsigned i = 0; i < 3 && !found; i++)
+		found = label(n, labels[i]);
+	if (!found)
+		found = json_string_value(json_object_get(n->env.metadata, "WORKLOAD_NAME"));
+	return found && *found ? found : NULL;
+}
+
+/* PROXY_CONFIG.serviceCluster or tracingServiceName. */
 static char *cluster_name(const struct node *n)
 {
-	static const char *const labels[] = {
-	    "app", "app.kubernetes.io/name", "service.istio.io/canonical-name"};
+	static const char canonical[] = "service.istio.io/canonical-name";
+	static const char *const by_app[] = {"app", "app.kubernetes.io/name", canonical};
+	static const char *const by_name[] = {canonical, "app.kubernetes.io/name", "app"};
 	const char *set = json_string_value(json_object_get(n->env.proxy_config, "serviceCluster"));
-	const char *app = NULL;
+	enum node_cluster kind = n->env.settings.cluster;
+	const char *app = first_label(n, by_app), *name = first_label(n, by_name);
 
+	if (kind == NODE_CLUSTER_NAME_AND_NS)
+		return mem_printf("%s.%s", name ? name : "istio-proxy", n->ns);
+	if (kind == NODE_CLUSTER_NAME && name && strcmp(name, "istio-proxy") != 0)
+		return mem_strdup(name);
 	if (set && strcmp(set, "istio-proxy") != 0)
 		return mem_strdup(set);
-	for (unsigned i = 0; i < 3 && !app; i++)
-		app = label(n, labels[i]);
-	if (!app)
-		app = json_string_value(json_object_get(n->env.metadata, "WORKLOAD_NAME"));
-	return mem_printf("%s.%s", app && *app ? app : "istio-proxy", n->ns);
+	return mem_printf("%s.%s", app ? app : "istio-proxy", n->ns);
 }
 
 /* Region, zone and sub-zone, divided by '/', or by '.' in a label value. */
@@ -239,6 +254,11 @@ static json_t *metadata(const struct node *n)
 	json_object_set_new(m, "PROXY_CONFIG", effective_config(n));
 	json_object_set_new(m, "ENVOY_STATUS_PORT", json_integer(s->status_port));
 	json_object_set_new(m, "ENVOY_PROMETHEUS_PORT", json_integer(s->prometheus_port));
+	if (s->secure_port)
+		json_object_set_new(m, "ENVOY_SECURE_METRICS_PORT", json_integer(s->secure_port));
+	if (s->secure_merged_port)
+		json_object_set_new(
+		    m, "ENVOY_SECURE_MERGED_METRICS_PORT", json_integer(s->secure_merged_port));
 	/* The truth: what redirection really does; never "true" for
 	 * the extension that upstream Envoy lacks (istio-agent.md 8.9). */
 	set_text(m, "INTERCEPTION_MODE", n->captured ? "REDIRECT" : "NONE");

@@ -23,6 +23,7 @@ struct node_context {
 	const struct node_plane *planes;
 	size_t nplanes;
 	const char *node_name;
+	const char *host_ip;                          /* of the node; "" or NULL: not known */
 	const char *istio_namespace, *cluster_domain; /* "istio-system", "cluster.local" */
 	bool ipv6;                    /* family of the placeholder address while none is known */
 	const char *version;          /* agentd's, shown as AGENTD_VERSION; never ISTIO_VERSION */
@@ -37,8 +38,10 @@ struct node_settings {
 	int64_t ttl_s;
 	double ratio, jitter;
 	bool delta_xds, dual_stack, scope_pod;
-	/* 15000, 15020, 15021, 15090; 0 (not the admin's): there is none */
+	/* 15000, 15020, 15021, 15090, two with TLS; 0 (not the admin's): there is none */
 	unsigned admin_port, agent_port, status_port, prometheus_port;
+	unsigned secure_port, secure_merged_port;
+	bool proxy_protocol;    /* on status_port, if the client wants it */
 	int concurrency;        /* -1: unset; 0: all cores */
 	int64_t drain_ms;       /* drainDuration */
 	int64_t dns_timeout_ms; /* DNS_FORWARD_TIMEOUT */
@@ -49,7 +52,25 @@ struct node_settings {
 	bool probe_loopback;       /* probers ask the loopback: the mesh is in mode LOCALHOST */
 	json_t *probers, *scrapes; /* as targets.h says; NULL: none were declared */
 	json_t *stats;             /* as stats_asked.h says */
+	json_t *collectors;        /* as collectors_asked.h says */
+	json_t *runtime_values;    /* as runtime_asked.h says */
+	int64_t connections_max;
+	json_t *load_stats; /* where Envoy reports its load; NULL: nowhere */
+	json_t *override;   /* as override.h says; NULL: none */
+	enum node_cluster { NODE_CLUSTER_APP, NODE_CLUSTER_NAME, NODE_CLUSTER_NAME_AND_NS } cluster;
 };
+
+enum { NODE_PORTS = 6 };
+/* Envoy's own, 0: there is none. */
+static inline void node_own_ports(const struct node_settings *s, unsigned ports[NODE_PORTS])
+{
+	ports[0] = s->admin_port;
+	ports[1] = s->agent_port;
+	ports[2] = s->status_port;
+	ports[3] = s->prometheus_port;
+	ports[4] = s->secure_port;
+	ports[5] = s->secure_merged_port;
+}
 
 /* Copies what it keeps of `p`; the strings of `c` and its planes outlive the node. */
 struct node *node_new(const struct pod *p, const struct node_context *c, struct err *e);

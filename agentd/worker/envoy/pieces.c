@@ -26,6 +26,36 @@ json_t *pieces_cluster(const char *name, int connect_ms, json_t *address)
 	    "endpoint", "address", address);
 }
 
+void pieces_speak_http2(json_t *cluster, int requests)
+{
+	json_t *options = json_pack("{s:s, s:{s:{}}}", "@type",
+	    PIECES_TYPE("extensions.upstreams.http.v3.HttpProtocolOptions"), "explicit_http_config",
+	    "http2_protocol_options");
+
+	if (requests)
+		json_object_set_new(options, "common_http_protocol_options",
+		    json_pack("{s:i}", "max_requests_per_connection", requests));
+	json_object_set_new(cluster, "typed_extension_protocol_options",
+	    json_pack("{s:o}", "envoy.extensions.upstreams.http.v3.HttpProtocolOptions", options));
+}
+
+json_t *pieces_secret(const char *name)
+{
+	json_t *from = json_pack("{s:s, s:{s:s, s:s, s:b, s:[{s:{s:s}}]}}", "resource_api_version",
+	    "V3", "api_config_source", "api_type", "GRPC", "transport_api_version", "V3",
+	    "set_node_on_first_message_only", true, "grpc_services", "envoy_grpc", "cluster_name",
+	    "sds-grpc");
+
+	if (!strchr(name, ':'))
+		json_object_set_new(from, "initial_fetch_timeout", json_string("0s"));
+	return json_pack("{s:s, s:o}", "name", name, "sds_config", from);
+}
+
+json_t *pieces_route(const char *path, const char *cluster)
+{
+	return json_pack("{s:{s:s}, s:{s:s}}", "match", "path", path, "route", "cluster", cluster);
+}
+
 json_t *pieces_named(json_t *list, const char *name)
 {
 	size_t i;

@@ -18,6 +18,14 @@ json_t *pieces_address(const char *ip, unsigned port);
 json_t *pieces_cluster(const char *name, int connect_ms, json_t *address);
 json_t *pieces_named(json_t *list, const char *name); /* borrowed; NULL: there is none */
 
+/* It speaks HTTP/2; `requests`: of one connection, 0: any. */
+void pieces_speak_http2(json_t *cluster, int requests);
+/* The secret of this name, which agentd is asked for.  Envoy waits for a certificate of the mesh as
+ * long as it takes; for one in files ("file-root:PATH"), 15 s. */
+json_t *pieces_secret(const char *name);
+/* An exact path and the cluster that it goes to. */
+json_t *pieces_route(const char *path, const char *cluster);
+
 /* {"name": .., "typed_config": config with its @type}: the form of every extension. */
 json_t *pieces_extension(const char *name, const char *type, json_t *config);
 

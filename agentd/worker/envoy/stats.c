@@ -2,6 +2,7 @@
 #include "stats.h"
 #include "common/mem.h"
 #include "node.h"
+#include "stats_asked.h"
 #include "status.h"
 #include <string.h>
 
@@ -59,7 +60,7 @@ static json_t *tags(const json_t *extra)
 			continue;
 		json_array_foreach (extra, k, name) {
 			auto_free char *regex =
-			    mem_printf("(%s=\\.=(.*?);\\.)", json_string_value(name));
+			    mem_printf("(%s=\\.=(.*?);\\.;)", json_string_value(name));
 
 			add_tag(all, json_string_value(name), regex);
 		}
@@ -67,29 +68,35 @@ static json_t *tags(const json_t *extra)
 	return all;
 }
 
+static json_t *pattern(const char *kind, const char *text)
+{
+	if (!strcmp(kind, "regex"))
+		return json_pack("{s:{s:s}}", "safe_regex", "regex", text);
+	return json_pack("{s:s}", kind, text);
+}
+
 /* With the pod's addresses in the place of {pod_ip}, once for each. */
 static void add_pattern(const struct node *n, json_t *patterns, const char *kind, const char *text)
 {
-	static const char variable[] = "{pod_ip}";
-	const char *at = strstr(text, variable);
 	const json_t *metadata = json_object_get(node_json(n), "metadata");
 	const char *ips = json_string_value(json_object_get(metadata, "INSTANCE_IPS"));
 
-	if (!at) {
-		json_array_append_new(patterns, json_pack("{s:s}", kind, text));
+	if (!strstr(text, "{pod_ip}")) {
+		json_array_append_new(patterns, pattern(kind, text));
 		return;
 	}
 	for (size_t len; *ips; ips += len + (ips[len] == ',')) {
 		len = strcspn(ips, ",");
-		json_array_append_new(
-		    patterns, json_pack("{s:o}", kind,
-				  json_sprintf("%.*s%.*s%s", (int)(at - text), text, (int)len, ips,
-				      at + strlen(variable))));
+		auto_free char *ip = mem_printf("%.*s", (int)len, ips);
+		auto_free char *with_ip = stats_asked_with(text, ip);
+
+		json_array_append_new(patterns, pattern(kind, with_ip));
 	}
 }
 
 static json_t *patterns(const struct node *n, const json_t *asked)
 {
+	static const char *const kinds[] = {"prefix", "suffix", "regex"};
 	json_t *all = json_array(), *v;
 	size_t i;
 
@@ -99,10 +106,9 @@ static json_t *patterns(const struct node *n, const json_t *asked)
 	json_array_append_new(
 	    all, json_pack("{s:{s:s}}", "safe_regex", "regex", "vhost\\..*\\.route\\..*"));
 	status_add_stats(n, all);
-	json_array_foreach (json_object_get(asked, "prefix"), i, v)
-		add_pattern(n, all, "prefix", json_string_value(v));
-	json_array_foreach (json_object_get(asked, "suffix"), i, v)
-		add_pattern(n, all, "suffix", json_string_value(v));
+	for (unsigned k = 0; k < 3; k++)
+		json_array_foreach (json_object_get(asked, kinds[k]), i, v)
+			add_pattern(n, all, kinds[k], json_string_value(v));
 	return all;
 }
 

@@ -3,18 +3,13 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "duration.h"
+#include "refusal.h"
+#include "regex.h"
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { FLUSH_DEFAULT_MS = 5000, FLUSH_MAX_MS = 299999, EVICTION_MAX_MS = 24 * 3600 * 1000 };
-
-static int refuse(const char *key, const char *value, const char *allowed, struct err *e)
-{
-	char printable[50];
-
-	err_printable(printable, sizeof(printable), value, (unsigned)strlen(value));
-	return err_set(e, ERR_INVALID, "%s: \"%s\" refused; allowed: %s", key, printable, allowed);
-}
 
 /* A name goes into a regular expression. */
 static bool is_tag(const char *s)
@@ -35,6 +30,27 @@ static bool is_part_of_a_name(const char *s)
 	return n >= 1 && n <= STATS_ASKED_TEXT_MAX;
 }
 
+char *stats_asked_with(const char *text, const char *ip)
+{
+	static const char variable[] = "{pod_ip}";
+	char *out = NULL;
+	size_t size;
+	FILE *f = open_memstream(&out, &size);
+
+	for (const char *at; (at = strstr(text, variable)); text = at + strlen(variable))
+		(void)fprintf(f, "%.*s%s", (int)(at - text), text, ip);
+	(void)fputs(text, f);
+	(void)fclose(f);
+	return out;
+}
+
+static bool is_regex(const char *s)
+{
+	auto_free char *with_ip = stats_asked_with(s, "0");
+
+	return *s && strlen(s) <= STATS_ASKED_TEXT_MAX && regex_is_safe(with_ip);
+}
+
 struct list_key {
 	const char *name, *annotation, *matcher_field; /* NULL: the field is ProxyConfig's own */
 	bool (*valid)(const char *s);
@@ -46,8 +62,21 @@ static const struct list_key lists[] = {
 	"up to 64 prefixes of printable ASCII, 256 bytes each"},
     {"suffix", "sidecar.istio.io/statsInclusionSuffixes", "inclusionSuffixes", is_part_of_a_name,
 	"up to 64 suffixes of printable ASCII, 256 bytes each"},
+    {"regex", "sidecar.istio.io/statsInclusionRegexps", "inclusionRegexps", is_regex,
+	"up to 64 expressions as RE2 takes them, 256 bytes each"},
     {"tags", "sidecar.istio.io/extraStatTags", NULL, is_tag, "up to 64 names of A-Z a-z 0-9 _"},
 };
+
+static bool has(const json_t *list, const char *text)
+{
+	json_t *v;
+	size_t i;
+
+	json_array_foreach (list, i, v)
+		if (!strcmp(json_string_value(v), text))
+			return true;
+	return false;
+}
 
 static int add_entry(json_t *out, const struct list_key *k, const char *entry, struct err *e)
 {
@@ -56,8 +85,9 @@ static int add_entry(json_t *out, const struct list_key *k, const char *entry, s
 	    k->annotation);
 
 	if (!entry || !k->valid(entry) || json_array_size(out) >= STATS_ASKED_ENTRIES_MAX)
-		return refuse(key, entry ? entry : "(no text)", k->allowed, e);
-	json_array_append_new(out, json_string(entry));
+		return refusal(key, entry ? entry : "(no text)", k->allowed, e);
+	if (!has(out, entry))
+		json_array_append_new(out, json_string(entry));
 	return 0;
 }
 
@@ -86,13 +116,14 @@ static int read_list(json_t *out, const struct list_key *k, const json_t *config
 	json_t *entries = json_array(), *entry;
 	size_t i;
 
+	bool wins = annotation && *annotation && k->matcher_field;
+
 	json_object_set_new(out, k->name, entries);
-	if (annotation)
-		return add_entries(entries, k, annotation, e);
-	json_array_foreach (field, i, entry)
-		if (add_entry(entries, k, json_string_value(entry), e))
-			return -1;
-	return 0;
+	if (!wins)
+		json_array_foreach (field, i, entry)
+			if (add_entry(entries, k, json_string_value(entry), e))
+				return -1;
+	return annotation ? add_entries(entries, k, annotation, e) : 0;
 }
 
 static bool are_buckets(const json_t *list)
@@ -109,6 +140,14 @@ static bool are_buckets(const json_t *list)
 	return json_array_size(list) >= 1 && json_array_size(list) <= STATS_ASKED_BUCKETS_MAX;
 }
 
+/* Of several prefixes that fit, Envoy takes the first. */
+static json_t *sorted(const json_t *object)
+{
+	auto_free char *text = json_dumps(object, JSON_SORT_KEYS);
+
+	return json_loads(text, 0, NULL);
+}
+
 static int read_buckets(json_t *out, const json_t *annotations, struct err *e)
 {
 	static const char key[] = "sidecar.istio.io/statsHistogramBuckets";
@@ -120,10 +159,10 @@ static int read_buckets(json_t *out, const json_t *annotations, struct err *e)
 	json_object_foreach (buckets, prefix, list)
 		good = good && is_part_of_a_name(prefix) && are_buckets(list);
 	if (good && buckets)
-		json_object_set(out, "buckets", buckets);
+		json_object_set_new(out, "buckets", sorted(buckets));
 	json_decref(buckets);
 	return good ? 0
-		    : refuse("annotation sidecar.istio.io/statsHistogramBuckets", text,
+		    : refusal("annotation sidecar.istio.io/statsHistogramBuckets", text,
 			  "JSON {\"PREFIX\": [rising numbers above 0]}", e);
 }
 
@@ -141,7 +180,7 @@ static int read_interval(
 		unit = FLUSH_DEFAULT_MS;
 	if (!duration_parse(text, &ms) || ms < 1 || ms > (flush ? FLUSH_MAX_MS : EVICTION_MAX_MS) ||
 	    (!flush && ms % unit))
-		return refuse(shown, text,
+		return refusal(shown, text,
 		    flush ? "1ms to 299s" : "a multiple of statsFlushInterval (5s), 24h at most",
 		    e);
 	json_object_set_new(out, name, json_integer(ms));

@@ -114,8 +114,14 @@ static json_t *metrics_route(const struct node *n)
 /* Connections to these ports end no sooner than Envoy; nobody waits for them. */
 static json_t *own_ports(const struct node_settings *s)
 {
-	return json_pack("[i, i, i, i]", (int)s->admin_port, (int)s->agent_port,
-	    (int)s->status_port, (int)s->prometheus_port);
+	unsigned ports[NODE_PORTS];
+	json_t *all = json_array();
+
+	node_own_ports(s, ports);
+	for (unsigned i = 0; i < NODE_PORTS; i++)
+		if (ports[i])
+			json_array_append_new(all, json_integer(ports[i]));
+	return all;
 }
 
 static json_t *drain_wait_route(const struct node *n)
@@ -239,14 +245,17 @@ json_t *status_compressors(const struct node *n)
 		const char *name = libraries[i][0];
 		auto_free char *type =
 		    mem_printf("extensions.compression.%s.compressor.v3.%s", name, libraries[i][1]);
-		json_t *library = pieces_extension(name, type, json_object());
-		json_t *config = json_pack("{s:o, s:{s:{s:[s, s]}}}", "compressor_library", library,
-		    "response_direction_config", "common_config", "content_type", "text/plain",
-		    "application/openmetrics-text");
+		auto_free char *filter = mem_printf("envoy.filters.http.compressor.%s", name);
+		auto_free char *stats = mem_printf("stats_%s", name);
+		json_t *config = json_pack("{s:o, s:{s:{s:[s, s, s, s]}}}", "compressor_library",
+		    pieces_extension(stats, type, json_object()), "response_direction_config",
+		    "common_config", "content_type", "text/plain",
+		    "application/vnd.google.protobuf", "application/openmetrics-text",
+		    "application/openmetrics-protobuf");
 
 		json_array_append_new(
-		    all, pieces_extension("envoy.filters.http.compressor",
-			     "extensions.filters.http.compressor.v3.Compressor", config));
+		    all, pieces_extension(
+			     filter, "extensions.filters.http.compressor.v3.Compressor", config));
 	}
 	return all;
 }
@@ -308,10 +317,26 @@ static json_t *status_http(const struct node *n)
 	json_object_set_new(
 	    http, "common_http_protocol_options", json_pack("{s:s}", "idle_timeout", "90s"));
 	json_object_set_new(http, "local_reply_config",
-	    json_pack("{s:[{s:{s:{s:[s, s, s, s, s, s, s, s]}}, s:i}]}", "mappers", "filter",
+	    json_pack("{s:[{s:{s:{s:[s, s, s, s, s, s, s, s, s]}}, s:i}]}", "mappers", "filter",
 		"response_flag_filter", "flags", "UF", "UH", "UO", "UT", "LR", "UR", "UC", "UPE",
-		"status_code", 500));
+		"LH", "status_code", 500));
 	return http;
+}
+
+/* Load balancers that ask for it may say for whom they ask. */
+static json_t *ready_listener(const struct node *n)
+{
+	const struct node_settings *s = node_settings(n);
+	json_t *l = pieces_listener(n, s->status_port,
+	    pieces_http("agent", json_pack("[o]", ready_route()), json_pack("[o]", script())));
+
+	if (s->proxy_protocol)
+		json_object_set_new(l, "listener_filters",
+		    json_pack("[o]",
+			pieces_extension("envoy.filters.listener.proxy_protocol",
+			    "extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
+			    json_pack("{s:b}", "allow_requests_without_proxy_protocol", true))));
+	return l;
 }
 
 void status_add_listeners(const struct node *n, json_t *listeners)
@@ -319,10 +344,7 @@ void status_add_listeners(const struct node *n, json_t *listeners)
 	const struct node_settings *s = node_settings(n);
 
 	if (s->status_port)
-		json_array_append_new(
-		    listeners, pieces_listener(n, s->status_port,
-				   pieces_http("agent", json_pack("[o]", ready_route()),
-				       json_pack("[o]", script()))));
+		json_array_append_new(listeners, ready_listener(n));
 	if (s->agent_port)
 		json_array_append_new(listeners, pieces_listener(n, s->agent_port, status_http(n)));
 }

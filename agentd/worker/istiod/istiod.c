@@ -14,6 +14,7 @@
 #include "pool.h"
 #include "turnstile.h"
 #include "worker/base/loop.h"
+#include "worker/base/metrics.h"
 #include "worker/crypto/x509.h"
 #include "worker/link/link.h"
 #include <stddef.h>
@@ -22,6 +23,9 @@
 
 LOG_SCOPE("istiod");
 
+#define OF_CSR "stream=\"csr\""
+#define OF_STREAM "stream=\"xds\""
+
 struct istiod_turn {
 	struct turn turn; /* first: on_granted() gets it back */
 	struct istiod *istiod;
@@ -29,17 +33,20 @@ struct istiod_turn {
 	struct uuid pod;
 	istiod_granted granted;
 	void *ctx;
+	int64_t since_ms; /* of the loop's uptime */
 };
 
 struct istiod {
 	struct loop *loop;
 	struct istiod_options options;
 	struct link_follow *root;
-	char *roots_pem;    /* NULL: the system's, or none yet */
+	char *roots_pem; /* NULL: the system's, or none yet */
+	struct x509_life roots_life;
 	struct err why_not; /* of the root; code 0: fine */
 	char trust_domain[256];
 	struct pool *pool;
 	struct turnstile *turnstile;
+	struct metric *waits;
 };
 
 /* --- roots --- */
@@ -76,6 +83,7 @@ static void on_root(void *ctx, const struct link_content *c)
 		log_info(i->options.name, "root certificate changed: new connections");
 	free(i->roots_pem);
 	i->roots_pem = take(pem);
+	x509_pem_life(i->roots_pem, &i->roots_life);
 	pool_connect(i->pool, i->roots_pem);
 }
 
@@ -94,6 +102,8 @@ static void on_granted(void *ctx, struct turn *turn)
 	struct istiod_turn *t = (struct istiod_turn *)turn;
 
 	*t->slot = NULL;
+	metric_observe(i->waits, turn->kind == TURN_CSR ? OF_CSR : OF_STREAM,
+	    (double)(loop_uptime_ms(i->loop) - t->since_ms) / 1000);
 	t->granted(t->ctx, pool_channel(i->pool, &t->pod));
 	free(t);
 }
@@ -120,6 +130,7 @@ static void ask(struct istiod *i, struct istiod_turn **slot, const struct istiod
 	t->istiod = i;
 	t->slot = slot;
 	t->pod = *pod;
+	t->since_ms = loop_uptime_ms(i->loop);
 	*slot = t;
 	turnstile_ask(i->turnstile, &t->turn, pod, kind);
 }
@@ -164,6 +175,10 @@ struct istiod *istiod_new(
 	i->options = *o;
 	snprintf(i->trust_domain, sizeof(i->trust_domain), "%s", o->trust_domain);
 	i->turnstile = turnstile_new(l, &pace, &events, i);
+	i->waits = metric_histogram("agentd_stream_open_seconds",
+	    "How long a stream to a control plane waited for its connection and its turn.");
+	metric_add(i->waits, OF_CSR, 0);
+	metric_add(i->waits, OF_STREAM, 0);
 	i->pool = pool_new(l, r, &i->options, on_pool_changed, i);
 	if (!strcmp(o->root, "SYSTEM")) {
 		pool_connect(i->pool, NULL);
@@ -237,6 +252,7 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 	    .nheaders = bearer ? 2 : 1,
 	    .deadline_ms = s->deadline_ms,
 	    .wait_for_ready = s->deadline_ms > 0,
+	    .in_turn = s->in_turn,
 	};
 	int failed = rpc_open(c, slot, &call, s->events, s->ctx, e);
 
@@ -267,12 +283,34 @@ const char *istiod_why_not(const struct istiod *i)
 	return i->why_not.code ? i->why_not.msg : pool_why_not(i->pool);
 }
 
+bool istiod_connected(const struct istiod *i)
+{
+	return pool_connected(i->pool);
+}
+
+int64_t istiod_root_expires(const struct istiod *i)
+{
+	return i->roots_life.first_end;
+}
+
+/* A plane that nobody asked yet is not well for that. */
+static char *whole_why_not(const struct istiod *i)
+{
+	const char *why = istiod_why_not(i);
+
+	if (pool_ever_connected(i->pool))
+		return mem_strdup(why);
+	return mem_printf("never connected: %s", *why ? why : "the first attempt is not over");
+}
+
 json_t *istiod_dump(const struct istiod *i)
 {
 	const struct istiod_options *o = &i->options;
+	auto_free char *why_not = whole_why_not(i);
 
-	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:i, s:s}", "name", o->name, "address",
-	    o->address, "root", o->root, "trust_domain", i->trust_domain, "connections",
-	    pool_dump(i->pool), "waiting", (int)turnstile_waiting(i->turnstile), "why_not",
-	    istiod_why_not(i));
+	return json_pack("{s:s, s:s, s:s, s:I, s:s, s:b, s:o, s:i, s:s}", "name", o->name,
+	    "address", o->address, "root", o->root, "root_expires",
+	    (json_int_t)istiod_root_expires(i), "trust_domain", i->trust_domain, "connected",
+	    istiod_connected(i), "connections", pool_dump(i->pool), "waiting",
+	    (int)turnstile_waiting(i->turnstile), "why_not", why_not);
 }

@@ -62,6 +62,7 @@ struct istiod_stream {
 	    deadline_ms; /* 0: none, and it fails at once if the connection broke since the turn */
 	const struct rpc_events *events;
 	void *ctx;
+	bool in_turn; /* what comes is read when there is room for it (base/rpc/channel.h) */
 };
 /* rpc_open() with what every stream to istiod carries: clusterid and the token. */
 int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slot,
@@ -78,5 +79,9 @@ void istiod_blame(struct istiod *i, const struct uuid *pod, const char *why);
 
 /* Why no stream can be opened; "" if one can.  Valid until something changes. */
 const char *istiod_why_not(const struct istiod *i);
-/* name, address, root, trust_domain, connections[{state, streams, quarantine}], waiting, why_not */
+bool istiod_connected(const struct istiod *i); /* by one of its connections, now */
+/* When the first of its root certificates expires, Unix s; 0: the system's, or none yet. */
+int64_t istiod_root_expires(const struct istiod *i);
+/* name, address, root, root_expires, trust_domain, connected, connections[{state, streams,
+ * quarantine}], waiting, why_not: until the first connection it is there, too */
 json_t *istiod_dump(const struct istiod *i);

@@ -1,8 +1,9 @@
 /* pool.c
  *
- * pool_connect -> connections, not yet connected -> somebody wants one -> connecting -> READY.
- * READY -> anything else: its generation is over.  A connection that broke ends its streams by
- * itself; one that istiod wants gone (GOAWAY) lets them live for 11 s, so the leases of that
+ * pool_connect -> connections, the first is connecting; the others when somebody wants one ->
+ * READY. The first one is kept: it connects again a second after it ended, at once if there are
+ * leases. READY -> anything else: its generation is over.  A connection that broke ends its streams
+ * by itself; one that istiod wants gone (GOAWAY) lets them live for 11 s, so the leases of that
  * generation are moved one by one, as soon as there is a new connection to go to and at the latest
  * when 10 s are over.
  * A connection that was replaced (new root, end of a quarantine) is retired: it gets no new stream,
@@ -33,6 +34,7 @@ enum {
 	QUARANTINES_MAX = 8, /* connections are what istiod has few of */
 	BLAMED_MAX = 2,
 	PROBE_MS = 5 * 1000,
+	KEEP_MS = 1000, /* a server that hangs up at once is not dialled as fast as it does */
 };
 
 struct connection {
@@ -42,7 +44,7 @@ struct connection {
 	bool ready, failed, retired, quarantine;
 	unsigned generation;
 	struct istiod_lease *leases; /* oldest first */
-	struct loop_timer move;
+	struct loop_timer move, again;
 	int64_t grace_ms;
 	struct connection *prev, *next;
 };
@@ -73,7 +75,7 @@ struct pool {
 	pool_changed changed;
 	void *ctx;
 	char *roots_pem;
-	bool connectable;
+	bool connectable, ever_connected;
 	unsigned shards, quarantines;
 	struct connection *all, *shared[CONNECTIONS_MAX];
 	struct suspect *suspects;
@@ -86,6 +88,7 @@ static void connection_free(struct connection *c)
 {
 	assert(!c->leases);
 	loop_timer_stop(&c->move);
+	loop_timer_stop(&c->again);
 	rpc_close(&c->probe, RPC_CANCELLED, "");
 	rpc_channel_free(&c->channel);
 	DL_DELETE(c->pool->all, c);
@@ -187,6 +190,7 @@ static void on_probe_closed(void *ctx, int status, const char *why)
 	if (!c->failed)
 		log_warn(o->name, "%s", p->why_not);
 	c->failed = true;
+	p->changed(p->ctx);
 }
 
 static void ask_why(struct connection *c)
@@ -205,8 +209,22 @@ static void on_ready(struct connection *c)
 	struct pool *p = c->pool;
 
 	c->failed = false;
+	p->ever_connected = true;
 	p->why_not[0] = '\0';
 	log_info(p->options->name, "connected to %s", p->options->address);
+}
+
+static bool is_kept(const struct connection *c)
+{
+	return c == c->pool->shared[0];
+}
+
+static void on_again(void *ctx)
+{
+	struct connection *c = ctx;
+
+	if (is_kept(c))
+		rpc_channel_connect(c->channel);
 }
 
 static void on_channel_changed(void *ctx, enum rpc_channel_state state)
@@ -226,6 +244,8 @@ static void on_channel_changed(void *ctx, enum rpc_channel_state state)
 	} else if (state == RPC_IDLE && c->leases) {
 		log_info(c->pool->options->name, "a connection ends: its streams move to another");
 		rpc_channel_connect(c->channel); /* where they will go */
+	} else if (state == RPC_IDLE && is_kept(c)) {
+		loop_timer_in(c->pool->loop, &c->again, KEEP_MS, on_again, c);
 	}
 	c->pool->changed(c->pool->ctx);
 }
@@ -290,12 +310,26 @@ void pool_connect(struct pool *p, const char *roots_pem)
 		if (s->own)
 			replace(&s->own);
 	p->connectable = true;
+	rpc_channel_connect(p->shared[0]->channel);
 	p->changed(p->ctx);
 }
 
 bool pool_connectable(const struct pool *p)
 {
 	return p->connectable;
+}
+
+bool pool_connected(const struct pool *p)
+{
+	for (unsigned i = 0; p->connectable && i < p->options->connections; i++)
+		if (p->shared[i]->ready)
+			return true;
+	return false;
+}
+
+bool pool_ever_connected(const struct pool *p)
+{
+	return p->ever_connected;
 }
 
 struct rpc_channel *pool_channel(struct pool *p, const struct uuid *pod)

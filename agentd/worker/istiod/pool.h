@@ -1,5 +1,8 @@
 /* pool.h - the few connections to one control plane, and the streams on them.
  *
+ * The first connection is kept up from the start, pods or not: so it is known whether the control
+ * plane can be reached at all.  The others are made when a pod wants them.
+ *
  * A pod's streams share a connection (its uid chooses).  A pod that misbehaves has its own for 10
  * minutes (security-rules.md 8).  A stream that is to outlive its opening holds a lease.  When
  * istiod wants a connection gone (GOAWAY: READY -> IDLE is all one sees of it), new streams go to a
@@ -16,8 +19,9 @@ struct istiod_options;
 struct loop;
 struct pool;
 
-typedef void (*pool_changed)(void *ctx); /* a connection became ready, or was replaced */
-typedef void (*pool_move)(void *ctx);    /* the lease is over, its slot NULL */
+/* A connection became ready, was replaced, or told why it fails. */
+typedef void (*pool_changed)(void *ctx);
+typedef void (*pool_move)(void *ctx); /* the lease is over, its slot NULL */
 
 /* `o` outlives the pool. */
 struct pool *pool_new(
@@ -27,6 +31,8 @@ void pool_free(struct pool **p); /* all leases are gone */
 /* Connections for the streams to come; those there are live as long as they are leased. */
 void pool_connect(struct pool *p, const char *roots_pem);
 bool pool_connectable(const struct pool *p); /* pool_connect() was called */
+bool pool_connected(const struct pool *p);   /* one of them is there now */
+bool pool_ever_connected(const struct pool *p);
 /* The channel for this pod's next stream; NULL: not ready, but told to connect. */
 struct rpc_channel *pool_channel(struct pool *p, const struct uuid *pod);
 

@@ -7,6 +7,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/version.h"
 #include "csi/v1/csi.pb-c.h"
 #include "pluginregistration/api.pb-c.h"
 #include "worker/base/metrics.h"
@@ -72,7 +73,7 @@ static void on_get_plugin_info(void *ctx, struct csi_call *c, const struct rpc_m
 
 	(void)ctx, (void)m;
 	info.name = CSI_DRIVER_NAME;
-	info.vendor_version = AGENTD_VERSION;
+	info.vendor_version = (char *)version_text;
 	answer(c, &info.base);
 }
 
@@ -148,6 +149,7 @@ struct csi_driver *csi_driver_new(struct loop *l, struct rpc *r, const struct cs
 	d->ctx = rig->ctx;
 	d->alarm = metric_gauge(
 	    "agentd_csi_alarm", "1: the kubelet does not do what it should, see the log.");
+	metric_set(d->alarm, "alarm=\"registration\"", 0);
 	d->server = csi_server_new(l, r, methods, d);
 	return d;
 }

@@ -57,14 +57,31 @@ static void call_free(struct csi_call *c)
 	free(c);
 }
 
-static void count(const struct csi_call *c, int status)
+static void count_status(
+    const struct csi_server *s, const struct csi_method *m, int status, unsigned n)
 {
-	const char *name = strrchr(c->method->path, '/') + 1;
 	char labels[128];
 
-	metric_labels(
-	    labels, sizeof(labels), "method", name, "code", rpc_status_name(status), NULL);
-	metric_add(c->server->ended, labels, 1);
+	metric_labels(labels, sizeof(labels), "method", strrchr(m->path, '/') + 1, "code",
+	    rpc_status_name(status), NULL);
+	metric_add(s->ended, labels, n);
+}
+
+static void count(const struct csi_call *c, int status)
+{
+	count_status(c->server, c->method, status, 1);
+}
+
+/* What a call of any method can end with: increase() is to see the first one. */
+static void count_none(const struct csi_server *s)
+{
+	static const int ends[] = {RPC_OK, RPC_CANCELLED, RPC_INVALID_ARGUMENT,
+	    RPC_PERMISSION_DENIED, RPC_RESOURCE_EXHAUSTED, RPC_FAILED_PRECONDITION, RPC_ABORTED,
+	    RPC_INTERNAL, RPC_UNAVAILABLE};
+
+	for (const struct csi_method *m = s->methods; m->path; m++)
+		for (unsigned i = 0; i < sizeof(ends) / sizeof(*ends); i++)
+			count_status(s, m, ends[i], 0);
 }
 
 /* --- the end of a call --- */
@@ -203,6 +220,7 @@ struct csi_server *csi_server_new(
 	s->methods = methods;
 	s->ctx = ctx;
 	s->ended = metric_counter("agentd_csi_calls_total", "Finished calls of the kubelet.");
+	count_none(s);
 	s->rpc = rpc_server_new(r, &options, on_incoming, s);
 	return s;
 }

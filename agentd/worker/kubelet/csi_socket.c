@@ -54,16 +54,21 @@ static const char *reason_of(const struct err *e)
 	}
 }
 
-static void refuse(struct csi_socket *s, int fd, const char *reason, const char *why)
+static void count(const struct csi_socket *s, const char *reason, unsigned n)
 {
 	char label[48];
 
+	metric_labels(label, sizeof(label), "reason", reason, NULL);
+	metric_add(s->metric, label, n);
+}
+
+static void refuse(struct csi_socket *s, int fd, const char *reason, const char *why)
+{
 	if (strcmp(s->last_why, why) != 0)
 		log_warn_limited(&s->log, NULL, "connection to the CSI socket refused: %s", why);
 	snprintf(s->last_why, sizeof(s->last_why), "%s", why);
 	s->refused++;
-	metric_labels(label, sizeof(label), "reason", reason, NULL);
-	metric_add(s->metric, label, 1);
+	count(s, reason, 1);
 	close(fd);
 }
 
@@ -113,12 +118,15 @@ static void on_accepted(void *ctx, int fd)
 struct csi_socket *csi_socket_new(
     struct loop *l, struct link *p, int listen_fd, struct rpc_server *to)
 {
+	static const char *const reasons[] = {"caller", "not_root", "exited", "broker", "limit"};
 	struct csi_socket *s = mem_zalloc(sizeof(*s));
 
 	s->link = p;
 	s->to = to;
 	s->metric = metric_counter("agentd_csi_connections_refused_total",
 	    "Connections to the CSI socket that are not the kubelet's.");
+	for (unsigned i = 0; i < sizeof(reasons) / sizeof(*reasons); i++)
+		count(s, reasons[i], 0);
 	s->accept = accept_new(l, listen_fd, on_accepted, s);
 	return s;
 }

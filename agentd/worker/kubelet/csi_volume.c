@@ -169,8 +169,7 @@ static void count_published(struct csi_volume *v)
 	struct csi_volumes *all = v->all;
 	int64_t ms = loop_uptime_ms(all->o.loop) - v->since_ms;
 
-	metric_add(all->metrics.seconds, "", (double)ms / 1000);
-	metric_add(all->metrics.count, "", 1);
+	metric_observe(all->metrics.seconds, "", (double)ms / 1000);
 }
 
 static void on_mounted(void *ctx, const struct err *e)
@@ -554,10 +553,9 @@ struct csi_volumes *csi_volumes_new(const struct csi_volumes_options *o)
 	all->refused = (struct csi_refusals){.loop = o->loop, .link = o->link};
 	all->source = (struct pod_source){.name = "csi", .progress = on_progress, .ctx = all};
 	all->metrics.volumes = metric_gauge("agentd_volumes", "CSI volumes of this node's pods.");
-	all->metrics.seconds = metric_counter("agentd_publish_seconds_sum",
-	    "From a volume's first publish until it was mounted, in all.");
-	all->metrics.count =
-	    metric_counter("agentd_publish_seconds_count", "Volumes that were mounted.");
+	all->metrics.seconds = metric_histogram(
+	    "agentd_publish_seconds", "From a volume's first publish until it was mounted.");
+	metric_add(all->metrics.seconds, "", 0);
 	all->metrics.alarm = metric_gauge(
 	    "agentd_csi_alarm", "1: the kubelet does not do what it should, see the log.");
 	pod_source_add(o->pods, &all->source);

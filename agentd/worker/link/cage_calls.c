@@ -1,7 +1,8 @@
 /* cage_calls.c - the worker's table of system calls; common/seccomp.c makes a filter of it.
  *
- * What is dangerous ends the process.  A call that only finds something out, or that is newer than
- * this list, gets an errno: an update of a library must not end a fleet (security-rules.md G8).
+ * A call that is on no list gets ENOSYS: a library that asks or names something, or is newer than
+ * this code, goes on without, for an update must not end a fleet (security-rules.md G8).  Only what
+ * no library of ours has a use for and an intruder has ends the process; each has its reason below.
  *
  * Names without an #ifdef exist on x86-64 and arm64.
  */
@@ -57,6 +58,39 @@ static const int allowed[] = {
 #endif
 #endif
 };
+
+#ifdef __NR_fork
+#define OLD(name) __NR_##name /* newer architectures have its successor alone */
+#else
+#define OLD(name) -1
+#endif
+
+static const int dangerous[] = {
+	/* another program, another process: the worker is one program and its threads */
+	__NR_execve, __NR_execveat, OLD(fork), OLD(vfork),
+	/* other processes: their memory, their descriptors, signals to them */
+	__NR_kcmp, __NR_kill, __NR_pidfd_getfd, __NR_pidfd_send_signal, __NR_process_madvise,
+	__NR_process_vm_readv, __NR_process_vm_writev, __NR_ptrace, __NR_rt_sigqueueinfo,
+	__NR_rt_tgsigqueueinfo, __NR_tgkill, __NR_tkill,
+	/* rights that were given away */
+	__NR_capset, __NR_setfsgid, __NR_setfsuid, __NR_setgid, __NR_setgroups, __NR_setregid,
+	__NR_setresgid, __NR_setresuid, __NR_setreuid, __NR_setuid,
+	/* another view of the machine: a user namespace has all rights in it */
+	__NR_chroot, __NR_fsconfig, __NR_fsmount, __NR_fsopen, __NR_fspick, __NR_mount,
+	__NR_mount_setattr, __NR_move_mount, __NR_open_tree, __NR_pivot_root, __NR_setns,
+	__NR_umount2, __NR_unshare,
+	/* files by another way than their paths, which Landlock looks at */
+	__NR_name_to_handle_at, __NR_open_by_handle_at,
+	/* parts of the kernel by which processes became root before, and calls that no filter sees */
+	__NR_add_key, __NR_bpf, __NR_delete_module, __NR_finit_module, __NR_init_module,
+	__NR_io_uring_enter, __NR_io_uring_register, __NR_io_uring_setup, __NR_kexec_file_load,
+	__NR_kexec_load, __NR_keyctl, __NR_perf_event_open, __NR_request_key, __NR_userfaultfd,
+	OLD(ioperm), OLD(iopl), OLD(modify_ldt),
+	/* code that was not there at the start */
+	__NR_pkey_mprotect, __NR_remap_file_pages,
+	/* a door to strangers: listeners come from the broker */
+	__NR_listen,
+};
 /* clang-format on */
 
 #define KILL SECCOMP_KILL
@@ -65,14 +99,6 @@ static const int allowed[] = {
 #define IS_ONE_OF SECCOMP_IS_ONE_OF
 #define IS_WITHOUT SECCOMP_IS_WITHOUT
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
-
-#define UNKNOWN(name)                                                                              \
-	{                                                                                          \
-		__NR_##name, ERRNO(ENOSYS),                                                        \
-		{                                                                                  \
-			SECCOMP_NEVER                                                              \
-		}                                                                                  \
-	}
 
 /* linux/pidfd.h of 6.13: Debian 12 has older headers.  The first size of the structure. */
 #define PIDFD_GET_INFO_SIZE_0 _IOC(_IOC_READ | _IOC_WRITE, 0xFF, 11, 64)
@@ -104,7 +130,7 @@ static const struct seccomp_call conditional[] = {
 	    IS_ONE_OF(2, 0, IPPROTO_TCP, IPPROTO_UDP)}},
     /* Our own limits may be read.  (A pointer whose lower half is 0 would set one; up to its hard
      * limit, which is nothing won.) */
-    {__NR_prlimit64, KILL, {IS_ONE_OF(0, 0), IS_ONE_OF(2, 0)}},
+    {__NR_prlimit64, ERRNO(ENOSYS), {IS_ONE_OF(0, 0), IS_ONE_OF(2, 0)}},
     /* What grpc, c-ares, libc's resolver and we set.  SO_LINGER is not among them: the socket may
      * be the broker's, too, and its close() would wait. */
     {__NR_setsockopt, NEXT,
@@ -117,46 +143,9 @@ static const struct seccomp_call conditional[] = {
 	{IS_ONE_OF(1, IPPROTO_IPV6), IS_ONE_OF(2, IPV6_V6ONLY, IPV6_RECVERR)}},
 #ifndef SECCOMP_SANITIZED
     {__NR_clone, KILL, {IS_ONE_OF(0, THREAD)}},
-    /* libc names memory, and asks. */
-    {__NR_prctl, KILL, {IS_ONE_OF(0, PR_SET_NAME, PR_SET_VMA, PR_GET_DUMPABLE, PR_GET_NAME)}},
-#endif
-    /* Who asks only, perhaps a library's next release, hears that the kernel cannot say. */
-    UNKNOWN(getcpu),
-    UNKNOWN(getrusage),
-    UNKNOWN(times),
-    UNKNOWN(getcwd),
-    UNKNOWN(getgroups),
-    UNKNOWN(getresuid),
-    UNKNOWN(getresgid),
-    UNKNOWN(getpgid),
-    UNKNOWN(getsid),
-    UNKNOWN(getpriority),
-    UNKNOWN(sched_getattr),
-    UNKNOWN(sched_get_priority_max),
-    UNKNOWN(sched_get_priority_min),
-    UNKNOWN(membarrier),
-    UNKNOWN(mincore),
-    UNKNOWN(statx),
-    UNKNOWN(statfs),
-    UNKNOWN(fstatfs),
-    UNKNOWN(faccessat),
-    UNKNOWN(faccessat2),
-    UNKNOWN(capget),
-    UNKNOWN(timerfd_gettime),
-#ifndef SECCOMP_SANITIZED
-    UNKNOWN(getppid),
-    UNKNOWN(getrlimit),
-    UNKNOWN(readlinkat),
-#endif
-#ifdef __NR_access
-    UNKNOWN(access),
-    UNKNOWN(getpgrp),
-    UNKNOWN(lstat),
-    UNKNOWN(time),
-#ifndef SECCOMP_SANITIZED
-    UNKNOWN(readlink),
-    UNKNOWN(stat),
-#endif
+    /* libc and abseil name memory, and ask. */
+    {__NR_prctl, ERRNO(ENOSYS),
+	{IS_ONE_OF(0, PR_SET_NAME, PR_SET_VMA, PR_GET_DUMPABLE, PR_GET_NAME)}},
 #endif
 };
 
@@ -174,6 +163,9 @@ int cage_calls_lock(struct err *e)
 				   .ncalls = n,
 				   .allowed = allowed,
 				   .nallowed = COUNT(allowed),
-				   .otherwise = KILL},
+				   .killed = dangerous,
+				   .nkilled = COUNT(dangerous),
+				   .otherwise = ERRNO(ENOSYS),
+				   .foreign = KILL},
 	    e);
 }

@@ -23,7 +23,8 @@ struct heartbeat {
 	struct loop_timer silence;
 	int64_t heard_ms;
 	bool silent, stuck; /* the broker; one of our threads */
-	uint32_t dropped;
+	uint32_t dropped, kib;
+	unsigned restarts;
 	char why_not[WHY_SIZE], problem[LINK_WHY_SIZE];
 };
 
@@ -44,6 +45,16 @@ const char *heartbeat_why_not(struct heartbeat *h)
 uint32_t heartbeat_dropped(const struct heartbeat *h)
 {
 	return h->dropped;
+}
+
+uint64_t heartbeat_memory(const struct heartbeat *h)
+{
+	return (uint64_t)h->kib * 1024;
+}
+
+unsigned heartbeat_restarts(const struct heartbeat *h)
+{
+	return h->restarts;
 }
 
 const char *heartbeat_problem(const struct heartbeat *h)
@@ -91,6 +102,8 @@ static void on_ping(void *ctx, const struct link_packet *ping)
 	h->silent = false;
 	h->heard_ms = loop_uptime_ms(h->loop);
 	h->dropped = ping->state;
+	h->kib = ping->id;
+	h->restarts = ping->kind;
 	snprintf(h->problem, sizeof(h->problem), "%s", ping->why);
 	loop_timer_in(h->loop, &h->silence, SILENT_MS, on_silence, h);
 	(void)log_unsaid(); /* as the broker does when it pings */

@@ -26,3 +26,5 @@ int64_t heartbeat_silent_s(const struct heartbeat *h); /* 0: it answers */
 const char *heartbeat_problem(const struct heartbeat *h);
 /* Lines of the log that the broker had to drop, as of its last ping. */
 uint32_t heartbeat_dropped(const struct heartbeat *h);
+uint64_t heartbeat_memory(const struct heartbeat *h);   /* the broker's, bytes; 0: not told yet */
+unsigned heartbeat_restarts(const struct heartbeat *h); /* workers that it had before this one */

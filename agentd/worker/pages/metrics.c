@@ -3,12 +3,16 @@
  */
 #include "worker/base/metrics.h"
 #include "common/log.h"
+#include "common/version.h"
 #include "pages_internal.h"
 #include "worker/base/loop.h"
+#include "worker/base/rpc/rpc.h"
+#include "worker/istiod/istiod.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/cage.h"
 #include "worker/link/heartbeat.h"
 #include "worker/pod/rows.h"
+#include "worker/pod/shared.h"
 #include "worker/pods/pod.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -58,13 +62,52 @@ static void measure_process(const struct agent_shared *s)
 	    metric_gauge("process_open_fds", "Open file descriptors of the worker.");
 	struct metric *rss =
 	    metric_gauge("process_resident_memory_bytes", "Resident memory of the worker.");
+	char labels[100];
 
 	metric_set(lag, "", (double)loop_stall_ms(s->loop) / 1000);
-	metric_set(build, "version=\"" AGENTD_VERSION "\"", 1);
+	metric_set(build, metric_labels(labels, sizeof(labels), "version", version_text, NULL), 1);
 	metric_set(cage, "protection=\"seccomp\"", cage_state().seccomp);
 	metric_set(cage, "protection=\"landlock\"", cage_state().landlock);
 	metric_set(fds, "", count_fds());
 	metric_set(rss, "", resident_bytes());
+}
+
+static void measure_planes(const struct agent_shared *s)
+{
+	struct metric *connected = metric_gauge("agentd_control_plane_connected",
+	    "1: a connection to the control plane is there; 0: agentctl status says why not.");
+	struct metric *expiry = metric_gauge("agentd_root_expiry_seconds",
+	    "Seconds until the first of the control plane's root certificates expires.");
+	const double now_s = (double)loop_now_ms(s->loop) / 1000;
+	char labels[400];
+
+	for (size_t i = 0; i < s->node.nplanes; i++) {
+		const struct istiod *istiod = s->planes[i].istiod;
+		const int64_t expires = istiod_root_expires(istiod);
+
+		metric_labels(
+		    labels, sizeof(labels), "control_plane", istiod_options(istiod)->name, NULL);
+		metric_set(connected, labels, istiod_connected(istiod));
+		if (expires)
+			metric_set(expiry, labels, (double)expires - now_s);
+	}
+}
+
+static void measure_pushes(const struct rpc *r)
+{
+	struct metric *bytes = metric_gauge("agentd_push_memory_bytes",
+	    "Pushes of all pods: on their way, waiting to be received, and what may be on its way.");
+	struct metric *streams = metric_gauge("agentd_push_waiting_streams",
+	    "Streams whose next push waits to be received.");
+	struct metric *unbound = metric_counter("agentd_push_unbounded_streams_total",
+	    "Streams whose pushes push_memory_mib does not bound.");
+	const struct rpc_flow f = rpc_flow(r);
+
+	metric_set(bytes, "state=\"held\"", (double)f.held);
+	metric_set(bytes, "state=\"waiting\"", (double)f.waiting);
+	metric_set(bytes, "state=\"bound\"", (double)f.bound);
+	metric_set(streams, "", f.streams);
+	metric_set(unbound, "", f.unseen);
 }
 
 static void measure_broker(const struct heartbeat *broker)
@@ -75,7 +118,15 @@ static void measure_broker(const struct heartbeat *broker)
 	struct metric *dropped = metric_counter("agentd_log_dropped_total",
 	    "Lines of the log that were dropped, since nobody read it.");
 
+	struct metric *restarts = metric_counter("agentd_worker_restarts_total",
+	    "Workers that the broker had to replace since it started.");
+	struct metric *memory =
+	    metric_gauge("agentd_broker_resident_memory_bytes", "Resident memory of the broker.");
+
 	metric_set(silent, "", (double)heartbeat_silent_s(broker));
+	metric_set(restarts, "", heartbeat_restarts(broker));
+	if (heartbeat_memory(broker))
+		metric_set(memory, "", (double)heartbeat_memory(broker));
 	metric_set(dropped, "program=\"agentd\"", heartbeat_dropped(broker));
 	metric_set(dropped, "program=\"agentd-worker\"", (double)log_dropped());
 }
@@ -115,6 +166,8 @@ void pages_measure(const struct pages_of *of)
 {
 	measure_pods(pod_first(of->pods));
 	measure_process(of->shared);
+	measure_planes(of->shared);
+	measure_pushes(of->shared->rpc);
 	kubelet_measure(of->kubelet);
 	measure_broker(of->broker);
 }

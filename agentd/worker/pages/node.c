@@ -1,8 +1,10 @@
 /* node.c - pages of the node and its control planes: /status, /version, /certs. */
 #include "common/log.h"
+#include "common/version.h"
 #include "pages_internal.h"
 #include "worker/base/library_versions.h"
 #include "worker/base/loop.h"
+#include "worker/base/rpc/rpc.h"
 #include "worker/certs/cert_cache.h"
 #include "worker/certs/crl.h"
 #include "worker/config/config.h"
@@ -43,6 +45,15 @@ static json_t *dump_broker(struct heartbeat *broker)
 	return json_pack("{s:b, s:s?}", "answers", !why_not, "why_not", why_not);
 }
 
+/* What is on its way from control planes to Envoys, all pods' (bytes), and the streams that wait. */
+static json_t *dump_pushes(const struct rpc *r)
+{
+	const struct rpc_flow f = rpc_flow(r);
+
+	return json_pack("{s:I, s:I, s:I, s:i}", "bound", (json_int_t)f.bound, "held",
+	    (json_int_t)f.held, "waiting", (json_int_t)f.waiting, "streams", (int)f.streams);
+}
+
 __attribute__((format(printf, 2, 3))) static void say(json_t *to, const char *fmt, ...)
 {
 	char text[2 * ERR_MSG_SIZE];
@@ -72,6 +83,11 @@ static json_t *dump_problems(const struct pages_of *of)
 	if ((n = link_insists(s->link, &why)))
 		say(all, "%u request%s to the broker not done yet: %s", n, n == 1 ? "" : "s",
 		    why.msg);
+	if ((n = rpc_flow(s->rpc).unseen))
+		say(all,
+		    "the pushes of %u stream%s are not bounded by push_memory_mib: this grpc decrypts "
+		    "them elsewhere",
+		    n, n == 1 ? "" : "s");
 	if ((n = kubelet_troubled(of->kubelet, &why)))
 		say(all, "%u volume%s with a problem: %s", n, n == 1 ? "" : "s", why.msg);
 	for (size_t i = 0; i < s->node.nplanes; i++) {
@@ -96,15 +112,15 @@ json_t *pages_status(const struct pages_of *of)
 	for (struct pod *p = pod_first(of->pods); p; p = p->next, total++)
 		ready += p->ready;
 	return json_pack(
-	    "{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-	    "version", AGENTD_VERSION, "cage", cage_describe(), "confined", cage_state().entered,
+	    "{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+	    "version", version_text, "cage", cage_describe(), "confined", cage_state().entered,
 	    "uptime_s", (json_int_t)((loop_now_ms(shared->loop) - of->started_ms) / 1000),
 	    "node_name", of->config->node_name, "pods", (int)total, "pods_ready", (int)ready,
 	    "settled", pod_registry_is_settled(of->pods), "control_planes", planes,
 	    "refused_manifests", manifest_dir_refused(of->manifests), "waiting_volumes",
 	    kubelet_dump_waiting(of->kubelet), "csi_socket", kubelet_dump(of->kubelet), "kubelet",
-	    dump_kubelet(of->kubelet), "broker", dump_broker(of->broker), "problems",
-	    dump_problems(of));
+	    dump_kubelet(of->kubelet), "broker", dump_broker(of->broker), "pushes",
+	    dump_pushes(shared->rpc), "problems", dump_problems(of));
 }
 
 static void add_version(void *ctx, const char *library, const char *version)
@@ -118,7 +134,7 @@ json_t *pages_version(const struct pages_of *of)
 
 	(void)of;
 	library_versions_each(add_version, libraries);
-	return json_pack("{s:s, s:o}", "agentd", AGENTD_VERSION, "libraries", libraries);
+	return json_pack("{s:s, s:o}", "agentd", version_text, "libraries", libraries);
 }
 
 json_t *pages_certs(const struct pages_of *of)

@@ -7,6 +7,7 @@
 #include "server.h"
 #include "token.h"
 #include "worker/ads/xds_proxy.h"
+#include "worker/base/metrics.h"
 
 struct pod_ads {
 	struct pod_context *context;
@@ -70,6 +71,16 @@ static void show(void *s, json_t *o, const char *name)
 		json_object_set_new(o, "ads", xds_proxy_dump(a->proxy));
 }
 
+static void measure(void *s, const char *labels)
+{
+	const struct pod_ads *a = s;
+
+	if (a->proxy)
+		metric_set(metric_gauge("agentd_xds_refused_types",
+			       "Types of configuration whose last push the pod's Envoy refused."),
+		    labels, xds_proxy_refused(a->proxy));
+}
+
 static unsigned count(void *s)
 {
 	const struct pod_ads *a = s;
@@ -87,6 +98,7 @@ const struct pod_service pod_ads_service = {
     .uses = uses,
     .page = "xds",
     .show = show,
+    .measure = measure,
     .gauge = "agentd_xds_streams",
     .gauge_help = "Configuration streams of Envoys that istiod answers.",
     .count = count,

@@ -79,13 +79,70 @@ static void stop(void *s)
 	pod_file_stop(&((struct pod_bootstrap *)s)->file);
 }
 
+static const char *text_of(const json_t *o, const char *field)
+{
+	const char *text = json_string_value(json_object_get(o, field));
+
+	return text ? text : "";
+}
+
+static long long number_of(const json_t *o, const char *field)
+{
+	return json_integer_value(json_object_get(o, field));
+}
+
+/* "9090/metrics" */
+static json_t *dump_scrapes(const json_t *scrapes)
+{
+	json_t *all = json_array(), *v;
+	size_t i;
+
+	json_array_foreach (scrapes, i, v)
+		json_array_append_new(
+		    all, json_sprintf("%lld%s", number_of(v, "port"), text_of(v, "path")));
+	return all;
+}
+
+/* "/app-health/web/livez: http 8080/alive" */
+static json_t *dump_probers(const json_t *probers)
+{
+	json_t *all = json_array(), *v;
+	size_t i;
+
+	json_array_foreach (probers, i, v)
+		json_array_append_new(
+		    all, json_sprintf("%s: %s %lld%s", text_of(v, "route"), text_of(v, "kind"),
+			     number_of(v, "port"), text_of(v, "path")));
+	return all;
+}
+
+/* "zipkin": "zipkin.istio-system:9411" */
+static json_t *dump_collectors(const json_t *collectors)
+{
+	json_t *all = json_object(), *v;
+	const char *name;
+
+	json_object_foreach ((json_t *)collectors, name, v)
+		json_object_set_new(
+		    all, name, json_sprintf("%s:%lld", text_of(v, "host"), number_of(v, "port")));
+	return all;
+}
+
+/* status_port{port, scrapes, rewritten_probes}: what Envoy asks of the app for others; sends_to:
+ * where Envoy sends what it saw; ignored, unsupported: keys of the environment. */
 static void dump(void *s, json_t *o)
 {
 	const struct pod_context *c = ((const struct pod_bootstrap *)s)->context;
+	const struct node_settings *settings = node_settings(c->node);
 
 	json_object_set_new(o, "node_id", json_string(node_id(c->node)));
 	json_object_set_new(
 	    o, "control_plane", json_string(istiod_options(c->plane->istiod)->name));
+	json_object_set_new(o, "status_port",
+	    json_pack("{s:i, s:o, s:o}", "port", (int)settings->agent_port, "scrapes",
+		dump_scrapes(settings->scrapes), "rewritten_probes",
+		dump_probers(settings->probers)));
+	json_object_set_new(o, "sends_to", dump_collectors(settings->collectors));
 	json_object_update(o, (json_t *)node_leftovers(c->node));
 }
 

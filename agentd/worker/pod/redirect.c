@@ -357,10 +357,12 @@ static void measure(void *s, const char *labels)
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
 		auto_free char *text = NULL;
 
-		if (!count_of(r, v))
+		/* What is dropped begins at 0: increase() sees the first one. */
+		if (!count_of(r, v) &&
+		    !(redirect_verdict_drops(v) && r->mode == REDIRECT_MODE_EBPF))
 			continue;
 		text = mem_printf(
-		    "%s,verdict=\"%s\",rule=\"%s\"", labels, fate(v), redirect_verdict_name(v));
+		    "%s,verdict=\"%s\",rule=\"%s\"", labels, fate(v), redirect_verdict_word(v));
 		metric_set(connections, text, (double)count_of(r, v));
 	}
 }

@@ -43,6 +43,7 @@ static void on_broken(void *ctx, enum rpc_rule what, unsigned connections)
 {
 	static const enum limit limits[RPC_RULE_END] = {
 	    [RPC_RULE_FRAMES] = LIMIT_FRAMES,
+	    [RPC_RULE_SHARE] = LIMIT_NODE_REQUESTS,
 	    [RPC_RULE_BLOCK_SIZE] = LIMIT_HEADERS,
 	    [RPC_RULE_BLOCK_FIELDS] = LIMIT_HEADERS,
 	    [RPC_RULE_BLOCK_SHAPE] = LIMIT_HEADERS,

@@ -14,6 +14,7 @@
 #include "common/mem.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/base/share.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -29,6 +30,7 @@ static const struct {
     [LIMIT_HEADERS] = {"headers", "bytes"},
     [LIMIT_QUEUED] = {"queued", "bytes"},
     [LIMIT_REQUESTS] = {"requests", "per second"},
+    [LIMIT_NODE_REQUESTS] = {"node_requests", "per second"},
     [LIMIT_BURST] = {"requests_burst", ""},
     [LIMIT_FRAMES] = {"frames", "per second"},
     [LIMIT_SILENT] = {"silent_connection", "seconds"},
@@ -44,11 +46,20 @@ struct limits {
 	void *ctx;
 	int64_t left_m; /* in the bucket: thousandths of a request */
 	int64_t filled_ms;
+	struct share share;
 	int64_t refused; /* since the bucket was last refilled */
 	struct loop_timer refill;
 	uint64_t hits[LIMIT_END];
 	struct metric *metric;
 };
+
+static void count(const struct limits *l, enum limit what, unsigned n)
+{
+	char label[64];
+
+	metric_labels(label, sizeof(label), "limit", rows[what].name, NULL);
+	metric_add(l->metric, label, n);
+}
 
 struct limits *limits_new(
     struct loop *l, const struct limits_values *v, void (*refilled)(void *ctx), void *ctx)
@@ -63,6 +74,8 @@ struct limits *limits_new(
 	    .filled_ms = loop_uptime_ms(l),
 	    .metric = metric_counter(
 		"agentd_limit_hits_total", "Times that a pod reached one of its limits.")};
+	for (unsigned i = 0; i < LIMIT_END; i++)
+		count(lim, (enum limit)i, 0);
 	return lim;
 }
 
@@ -83,11 +96,8 @@ int64_t limits_value(const struct limits *l, enum limit what)
 
 void limits_hit(struct limits *l, enum limit what)
 {
-	char label[64];
-
 	l->hits[what]++;
-	metric_labels(label, sizeof(label), "limit", rows[what].name, NULL);
-	metric_add(l->metric, label, 1);
+	count(l, what, 1);
 }
 
 bool limits_admit(struct limits *l, enum limit what, int64_t in_use)
@@ -148,10 +158,21 @@ static void wait_for_room(struct limits *l)
 	loop_timer_in(l->loop, &l->refill, ms, on_refill, l);
 }
 
-enum limits_verdict limits_request(struct limits *l)
+/* One of the pod's own; without one of the node's the bucket counts as empty. */
+static void take_one(struct limits *l)
 {
 	fill(l);
 	l->left_m -= 1000;
+	if (share_pay(&l->share, SHARE_REQUEST, l->filled_ms))
+		return;
+	limits_hit(l, LIMIT_NODE_REQUESTS);
+	if (l->left_m > 0)
+		l->left_m = 0;
+}
+
+enum limits_verdict limits_request(struct limits *l)
+{
+	take_one(l);
 	if (l->left_m >= 1000)
 		return LIMITS_FINE;
 	if (!l->refill.armed) {

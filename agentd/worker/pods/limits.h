@@ -13,19 +13,21 @@ struct limits;
 struct loop;
 
 enum limit {
-	LIMIT_CONNECTIONS, /* at a time */
-	LIMIT_STREAMS,     /* at a time */
-	LIMIT_MESSAGE,     /* bytes, from Envoy */
-	LIMIT_MEMORY,      /* bytes that grpc has received and nobody has taken; uncounted */
-	LIMIT_NODE_MEMORY, /* bytes that all pods' connections may hold beyond their shares; hits
-			    * are connections of the pod that held most */
-	LIMIT_HEADERS,     /* bytes of a block of them; hits are connections that were ended */
-	LIMIT_QUEUED,      /* bytes that Envoy has not read */
-	LIMIT_REQUESTS,    /* a second: messages, calls and connections */
-	LIMIT_BURST,       /* of these at once; hits are calls that were refused */
-	LIMIT_FRAMES,      /* of HTTP/2, a second: hits are connections that were ended for it */
-	LIMIT_SILENT,      /* seconds that a connection may make no call */
-	LIMIT_FDS,         /* of the node: per cent of RLIMIT_NOFILE */
+	LIMIT_CONNECTIONS,   /* at a time */
+	LIMIT_STREAMS,       /* at a time */
+	LIMIT_MESSAGE,       /* bytes, from Envoy */
+	LIMIT_MEMORY,        /* bytes that grpc has received and nobody has taken; uncounted */
+	LIMIT_NODE_MEMORY,   /* bytes that all pods' connections may hold beyond their shares; hits
+			      * are connections of the pod that held most */
+	LIMIT_HEADERS,       /* bytes of a block of them; hits are connections that were ended */
+	LIMIT_QUEUED,        /* bytes that Envoy has not read */
+	LIMIT_REQUESTS,      /* a second: messages, calls and connections */
+	LIMIT_NODE_REQUESTS, /* a second of all pods, beyond their shares (base/share.h); hits are
+			      * those that this one could not pay for */
+	LIMIT_BURST,         /* of these at once; hits are calls that were refused */
+	LIMIT_FRAMES,        /* of HTTP/2, a second: hits are connections that were ended for it */
+	LIMIT_SILENT,        /* seconds that a connection may make no call */
+	LIMIT_FDS,           /* of the node: per cent of RLIMIT_NOFILE */
 	LIMIT_END,
 };
 

@@ -500,40 +500,46 @@ const char *redirect_mode_name(enum redirect_mode m)
 
 enum fate { PASS, REDIRECT, DROP };
 static const struct {
-	const char *name;
+	const char *name, *word;
 	enum fate fate;
 } verdicts[REDIRECT_VERDICTS] = {
-    [REDIRECT_PASS_NOT_TCP] = {"not TCP", PASS},
-    [REDIRECT_PASS_PORT_EXCLUDED] = {"excluded outbound port", PASS},
-    [REDIRECT_PASS_PROXY_PASSTHROUGH] = {"from 127.0.0.6 or ::6", PASS},
-    [REDIRECT_TO_SELF] = {"the proxy calls its own pod", REDIRECT},
-    [REDIRECT_PASS_LOCAL] = {"the app calls its own pod", PASS},
-    [REDIRECT_PASS_PROXY_UID] = {"the proxy's uid", PASS},
-    [REDIRECT_PASS_PROXY_GID] = {"the proxy's gid", PASS},
-    [REDIRECT_PASS_GROUP] = {"owner group", PASS},
-    [REDIRECT_TO_DNS] = {"DNS", REDIRECT},
-    [REDIRECT_PASS_NO_DNS] = {"DNS, but the proxy does not listen", PASS},
-    [REDIRECT_PASS_LOOPBACK] = {"loopback", PASS},
-    [REDIRECT_PASS_CIDR_EXCLUDED] = {"excluded range", PASS},
-    [REDIRECT_TO_OUTBOUND_PORT] = {"included outbound port", REDIRECT},
-    [REDIRECT_TO_OUTBOUND] = {"included range", REDIRECT},
-    [REDIRECT_PASS_NOT_INCLUDED] = {"in no included range", PASS},
-    [REDIRECT_PASS_INTERFACE] = {"excluded interface", PASS},
-    [REDIRECT_PASS_TUNNEL] = {"tunnel port", PASS},
-    [REDIRECT_PASS_INBOUND_EXCLUDED] = {"excluded inbound port", PASS},
-    [REDIRECT_PASS_INBOUND_NOT_INCLUDED] = {"no included inbound port", PASS},
-    [REDIRECT_PASS_INBOUND_LOCAL] = {"from the pod itself", PASS},
-    [REDIRECT_TO_INBOUND] = {"inbound", REDIRECT},
-    [REDIRECT_DROP_NO_LISTENER] = {"Envoy does not listen", DROP},
-    [REDIRECT_DROP_GATE] = {"the pod is not live yet", DROP},
-    [REDIRECT_LOST_DESTINATION] = {"original destination lost", DROP},
-    [REDIRECT_DROP_NO_MEMORY] = {"no memory for the socket", DROP},
-    [REDIRECT_PASS_PROBE] = {"the kubelet's probe", PASS},
+    [REDIRECT_PASS_NOT_TCP] = {"not TCP", "not_tcp", PASS},
+    [REDIRECT_PASS_PORT_EXCLUDED] = {"excluded outbound port", "excluded_outbound_port", PASS},
+    [REDIRECT_PASS_PROXY_PASSTHROUGH] = {"from 127.0.0.6 or ::6", "proxy_passthrough", PASS},
+    [REDIRECT_TO_SELF] = {"the proxy calls its own pod", "proxy_to_own_pod", REDIRECT},
+    [REDIRECT_PASS_LOCAL] = {"the app calls its own pod", "app_to_own_pod", PASS},
+    [REDIRECT_PASS_PROXY_UID] = {"the proxy's uid", "proxy_uid", PASS},
+    [REDIRECT_PASS_PROXY_GID] = {"the proxy's gid", "proxy_gid", PASS},
+    [REDIRECT_PASS_GROUP] = {"owner group", "owner_group", PASS},
+    [REDIRECT_TO_DNS] = {"DNS", "dns", REDIRECT},
+    [REDIRECT_PASS_NO_DNS] = {"DNS, but the proxy does not listen", "dns_not_served", PASS},
+    [REDIRECT_PASS_LOOPBACK] = {"loopback", "loopback", PASS},
+    [REDIRECT_PASS_CIDR_EXCLUDED] = {"excluded range", "excluded_range", PASS},
+    [REDIRECT_TO_OUTBOUND_PORT] = {"included outbound port", "included_outbound_port", REDIRECT},
+    [REDIRECT_TO_OUTBOUND] = {"included range", "included_range", REDIRECT},
+    [REDIRECT_PASS_NOT_INCLUDED] = {"in no included range", "not_included", PASS},
+    [REDIRECT_PASS_INTERFACE] = {"excluded interface", "excluded_interface", PASS},
+    [REDIRECT_PASS_TUNNEL] = {"tunnel port", "tunnel_port", PASS},
+    [REDIRECT_PASS_INBOUND_EXCLUDED] = {"excluded inbound port", "excluded_inbound_port", PASS},
+    [REDIRECT_PASS_INBOUND_NOT_INCLUDED] = {"no included inbound port", "not_included_inbound_port",
+	PASS},
+    [REDIRECT_PASS_INBOUND_LOCAL] = {"from the pod itself", "from_own_pod", PASS},
+    [REDIRECT_TO_INBOUND] = {"inbound", "inbound", REDIRECT},
+    [REDIRECT_DROP_NO_LISTENER] = {"Envoy does not listen", "no_listener", DROP},
+    [REDIRECT_DROP_GATE] = {"the pod is not live yet", "not_live", DROP},
+    [REDIRECT_LOST_DESTINATION] = {"original destination lost", "destination_lost", DROP},
+    [REDIRECT_DROP_NO_MEMORY] = {"no memory for the socket", "no_memory", DROP},
+    [REDIRECT_PASS_PROBE] = {"the kubelet's probe", "probe", PASS},
 };
 
 const char *redirect_verdict_name(enum redirect_verdict v)
 {
 	return verdicts[v].name;
+}
+
+const char *redirect_verdict_word(enum redirect_verdict v)
+{
+	return verdicts[v].word;
 }
 
 bool redirect_verdict_redirects(enum redirect_verdict v)

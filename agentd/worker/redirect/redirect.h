@@ -43,7 +43,8 @@ int redirect_read(
 bool redirect_is_strict(const struct pod *p, const struct redirect_node *n);
 
 /* "excluded outbound port", ...: the rule behind a verdict, for agentctl. */
-const char *redirect_verdict_name(enum redirect_verdict v);
+const char *redirect_verdict_name(enum redirect_verdict v); /* for people */
+const char *redirect_verdict_word(enum redirect_verdict v); /* for labels: [a-z_] */
 bool redirect_verdict_redirects(enum redirect_verdict v);
 bool redirect_verdict_drops(enum redirect_verdict v);
 /* The keys of `redirect:` and their sources, for documentation: one line each. */

@@ -339,7 +339,7 @@ static void on_closed(void *ctx, int status, const char *why)
 bool sds_server_incoming(struct sds_server *server, struct rpc_stream *call, const char *method)
 {
 	static const struct rpc_events events = {
-	    on_message, on_writable, on_half_closed, on_closed};
+	    on_message, on_writable, on_half_closed, on_closed, NULL};
 	struct sds_stream *st;
 
 	if (strncmp(method, SERVICE, strlen(SERVICE)) != 0)

@@ -113,20 +113,26 @@ struct uds {
 	struct log_budget log;
 };
 
+static void count_refused(const struct uds *u, enum reason reason, unsigned n)
+{
+	char label[32];
+
+	metric_labels(label, sizeof(label), "reason", reasons[reason], NULL);
+	metric_add(u->metric, label, n);
+}
+
 /* One line for each new reason, not for each connection: a pod can make as many as it likes. */
 static void note_refusal(struct uds *u, enum reason reason, const char *why)
 {
 	const struct refusal *last = &u->shown[(u->nshown + SHOWN_MAX - 1) % SHOWN_MAX];
 	struct refusal *r = &u->shown[u->nshown++ % SHOWN_MAX];
-	char label[32];
 
 	if (strcmp(last->why, why) != 0)
 		log_warn_limited(&u->log, u->subject, "connection refused: %s", why);
 	*r = (struct refusal){.at_s = loop_now_ms(u->loop) / 1000, .reason = reason};
 	snprintf(r->why, sizeof(r->why), "%s", why);
 	u->refused[reason]++;
-	metric_labels(label, sizeof(label), "reason", reasons[reason], NULL);
-	metric_add(u->metric, label, 1);
+	count_refused(u, reason, 1);
 }
 
 static void refuse(
@@ -392,6 +398,8 @@ struct uds *uds_new(
 	u->attest = attest_new(l);
 	u->metric = metric_counter(
 	    "agentd_connections_refused_total", "Connections to pods' sockets that were refused.");
+	for (unsigned i = 0; i < REASONS; i++)
+		count_refused(u, (enum reason)i, 0);
 	link_on_relisten(u->link, &u->pod, on_relisten, u);
 	for (int i = 0; i < LINK_LISTENER_END; i++) {
 		u->sockets[i].uds = u;

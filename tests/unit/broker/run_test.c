@@ -4,6 +4,7 @@
  * it is the broker, by the second a small worker that does what its --node-name says.
  * LINK: tests/unit/broker/rig.c */
 #include "broker/run.h"
+#include "common/version.h"
 #include "rig.h"
 #include <grp.h>
 #include <poll.h>
@@ -488,10 +489,16 @@ static void test_what_keeps_it_from_starting(void **state)
 
 	START(n, "--config", "/nonexistent.yaml");
 	r = finish(n);
-	expect_exit(&r, 1, "/nonexistent.yaml: No such file");
+	expect_exit(&r, 2, "/nonexistent.yaml: No such file");
 	START(n, "--worker-user=root");
 	r = finish(n);
-	expect_exit(&r, 1, "must not be root");
+	expect_exit(&r, 2, "must not be root");
+	START(n, "--redirect", "--redirect-allow=everything");
+	r = finish(n);
+	expect_exit(&r, 2, "--redirect-allow takes");
+	START(n, "--connect");
+	r = finish(n);
+	expect_exit(&r, 2, "--connect belongs to --check");
 	START(n, "--max-pods=none");
 	r = finish(n);
 	expect_exit(&r, 2, "--max-pods needs a number");
@@ -567,6 +574,7 @@ static void test_help_and_version_need_nothing(void **state)
 {
 	struct node *n = *state;
 	struct result r;
+	char own[100];
 
 	START(n, "--help");
 	r = finish(n);
@@ -575,7 +583,8 @@ static void test_help_and_version_need_nothing(void **state)
 	START(n, "--version");
 	r = finish(n);
 	expect_exit(&r, 0, "");
-	assert_string_equal(r.out, "agentd " AGENTD_VERSION "\n");
+	snprintf(own, sizeof(own), "agentd %s\n", version_text);
+	assert_string_equal(r.out, own);
 }
 
 static void test_check_says_what_to_do(void **state)

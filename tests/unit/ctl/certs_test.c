@@ -71,7 +71,7 @@ static unsigned lines_for(const char *name)
 
 	while (*line(p, n))
 		n++;
-	return n - 1; /* without the head */
+	return n ? n - 1 : 0; /* without the head */
 }
 
 static void a_service_account_has_three_names(void **state)

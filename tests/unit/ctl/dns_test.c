@@ -48,7 +48,7 @@ static void all_pods_are_a_table(void **state)
 	    "0       ");
 	assert_int_equal(run_command(&ctl_dns, "demo/web-0", false)->status, CTL_OK);
 	assert_int_equal(run_command(&ctl_dns, "u-2", true)->status, CTL_PROBLEM);
-	assert_int_equal(run_command(&ctl_dns, "nobody", false)->status, CTL_PROBLEM);
+	assert_int_equal(run_command(&ctl_dns, "nobody", false)->status, CTL_NOT_FOUND);
 }
 
 static void a_name_in_a_pod(void **state)

@@ -79,7 +79,7 @@ static void a_name_selects_all_that_have_it(void **state)
 	}
 }
 
-static void a_name_that_nothing_has_is_a_problem(void **state)
+static void a_name_that_nothing_has_has_its_own_status(void **state)
 {
 	static const char *const names[] = {"c", "", "x", "x/", "/a"};
 
@@ -87,7 +87,8 @@ static void a_name_that_nothing_has_is_a_problem(void **state)
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		const struct printed *p = run_list(THINGS(A ",{\"pod\":\"p\"}"), names[i]);
 
-		assert_int_equal(p->status, CTL_PROBLEM);
+		assert_int_equal(p->status, CTL_NOT_FOUND);
+		assert_string_equal(p->out, "");
 		assert_non_null(strstr(p->err, ": no such name (agentctl pods lists them)\n"));
 	}
 }
@@ -101,14 +102,14 @@ static void what_stands_beside_the_list_counts_without_a_name(void **state)
 	assert_int_equal(run_list(answer, "a")->status, CTL_OK);
 }
 
-static void what_is_named_may_be_a_tree(void **state)
+static void what_is_named_may_be_shown_otherwise(void **state)
 {
 	(void)state;
-	list.tree = true;
+	list.print_one = ctl_print_yaml;
 	assert_string_equal(run_list(THINGS(A "," B), NULL)->out, "2: x/a x/b\n");
 	assert_string_equal(run_list(THINGS(B "," B2), "b")->out,
-	    "pod: x/b\nuid: 2\n\npod: y/b\nuid: 3\nwhy_not: broken\n");
-	list.tree = false;
+	    "pod: x/b\nuid: \"2\"\n\npod: y/b\nuid: \"3\"\nwhy_not: broken\n");
+	list.print_one = NULL;
 }
 
 static void an_empty_list_needs_no_word(void **state)
@@ -136,9 +137,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_name_selects_all_that_have_it),
-	    cmocka_unit_test(a_name_that_nothing_has_is_a_problem),
+	    cmocka_unit_test(a_name_that_nothing_has_has_its_own_status),
 	    cmocka_unit_test(what_stands_beside_the_list_counts_without_a_name),
-	    cmocka_unit_test(what_is_named_may_be_a_tree),
+	    cmocka_unit_test(what_is_named_may_be_shown_otherwise),
 	    cmocka_unit_test(an_empty_list_needs_no_word),
 	    cmocka_unit_test(a_list_that_is_none_is_a_problem),
 	};

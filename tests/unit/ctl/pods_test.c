@@ -1,5 +1,5 @@
 /* pods_test.c - the table, one pod, several of one name, what is a problem.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/pods.c
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/pods.c agentd/ctl/pod_summary.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "canned.h"
+#include "common/mem.h"
 
 #define READY                                                                                      \
 	"{\"uid\":\"u-1\",\"namespace\":\"demo\",\"name\":\"web-0\",\"service_account\":\"web\","  \
@@ -35,11 +36,14 @@ static void all_pods_are_a_table(void **state)
 	p = run_command(&ctl_pods, NULL, false);
 	assert_string_equal(canned_request(), "GET /pods");
 	assert_int_equal(p->status, CTL_PROBLEM);
-	assert_string_equal(line(p, 0), "POD         SERVICE ACCOUNT  READY  PROVEN  UID  PROBLEM");
-	assert_string_equal(line(p, 1), "demo/web-0  web              yes    yes     u-1  ");
-	assert_string_equal(line(p, 2), "demo/db-0   db               no     -       u-2  ");
-	assert_string_equal(line(p, 3), "prod/web-0  web              no     -       u-3  bad key");
-	assert_string_equal(line(p, 4), "demo/app    app              yes    no      u-4  expired");
+	assert_string_equal(
+	    line(p, 0), "POD         SERVICE ACCOUNT  READY  PROVEN  KEYS  UID  PROBLEM");
+	assert_string_equal(line(p, 1), "demo/web-0  web              yes    yes     -     u-1  ");
+	assert_string_equal(line(p, 2), "demo/db-0   db               no     -       -     u-2  ");
+	assert_string_equal(
+	    line(p, 3), "prod/web-0  web              no     -       -     u-3  bad key");
+	assert_string_equal(
+	    line(p, 4), "demo/app    app              yes    no      -     u-4  expired");
 	assert_string_equal(line(p, 5), "");
 }
 
@@ -89,7 +93,8 @@ static void one_pod_is_named_in_three_ways(void **state)
 	for (size_t i = 0; i < 3; i++) {
 		const struct printed *p = run_command(&ctl_pods, names[i], false);
 
-		assert_string_equal(line(p, 0), "uid: u-2");
+		assert_string_equal(line(p, 0), "demo/db-0  NOT ready");
+		assert_string_equal(line(p, 1), "  uid            u-2");
 		assert_null(strstr(p->out, "u-1"));
 		assert_null(strstr(p->out, "u-3"));
 		assert_int_equal(p->status, CTL_PROBLEM); /* not ready */
@@ -105,8 +110,8 @@ static void pods_of_one_name_are_all_shown(void **state)
 	(void)state;
 	canned_answer(PODS(READY "," STARTING "," REFUSED), 0);
 	p = run_command(&ctl_pods, "web-0", false);
-	assert_string_equal(line(p, 0), "uid: u-1");
-	assert_non_null(strstr(p->out, "\n\nuid: u-3\n"));
+	assert_string_equal(line(p, 0), "demo/web-0  ready");
+	assert_non_null(strstr(p->out, "\n\nprod/web-0  NOT ready\n  problem        bad key\n"));
 	assert_null(strstr(p->out, "u-2"));
 	assert_int_equal(p->status, CTL_PROBLEM); /* of the second one */
 
@@ -116,6 +121,57 @@ static void pods_of_one_name_are_all_shown(void **state)
 	json_decref(v);
 }
 
+/* All that a person asks first, in fewer lines than a screen has. */
+static void one_pod_fits_a_screen(void **state)
+{
+	static const char pod[] =
+	    "{\"uid\": \"33567a4b-2a94-441a-a70c-54cb23f25e0a\", \"namespace\": \"demo\", \""
+	    "name\": \"web\", \"service_account\": \"web\", \"source\": \"kubelet\", \"ready"
+	    "\": false, \"why_not\": \"\", \"problems\": {\"dns\": \"no resolver\"}, \"redir"
+	    "ect\": {\"mode\": \"ebpf\", \"policy\": \"strict\", \"in_force\": true, \"inbou"
+	    "nd\": false, \"open\": true, \"redirected\": 3, \"passed\": 2, \"dropped\": 1, "
+	    "\"counters\": {}}, \"node_id\": \"sidecar~10.0.0.7~web.demo~demo.svc.cluster.lo"
+	    "cal\", \"control_plane\": \"istiod\", \"ignored\": [\"A\"], \"unsupported\": [\""
+	    "B\", \"C\"], \"token\": {\"valid\": false, \"expires\": 0, \"why_not\": \"expir"
+	    "ed 3 s ago\"}, \"limits\": [{\"name\": \"connections\", \"unit\": \"\", \"limit"
+	    "\": 32, \"hits\": 0}, {\"name\": \"queued\", \"unit\": \"bytes\", \"limit\": 83"
+	    "88608, \"hits\": 4}], \"dns\": {\"captured\": true, \"answers\": false, \"names"
+	    "\": 7, \"stale\": true, \"requests\": 9, \"failed\": 1}, \"sockets\": {\"accept"
+	    "ed\": 5, \"refused\": 2, \"waiting\": 1, \"attested\": {\"unproven\": \"no cgro"
+	    "up\"}, \"refused_by\": {\"netns\": 2}, \"refusals\": []}, \"volume\": {\"state\""
+	    ": \"published\", \"problem\": \"\"}}";
+	auto_free char *answer = mem_printf("{\"pods\":[%s]}", pod);
+	const struct printed *p;
+
+	(void)state;
+	canned_answer(answer, 0);
+	p = run_command(&ctl_pods, "web", false);
+	assert_string_equal(p->out,
+	    "demo/web  NOT ready\n"
+	    "  problem        dns: no resolver\n"
+	    "  uid            33567a4b-2a94-441a-a70c-54cb23f25e0a\n"
+	    "  account        web, told by the kubelet\n"
+	    "  volume         published\n"
+	    "  control plane  istiod, as sidecar~10.0.0.7~web.demo~demo.svc.cluster.local\n"
+	    "  token          expired 3 s ago\n"
+	    "  connections    5 accepted, 2 refused, 1 wait\n"
+	    "                 refused: netns (2)\n"
+	    "                 not proven: no cgroup\n"
+	    "  redirection    ebpf, strict: in force, OPEN\n"
+	    "                 3 redirected, 2 passed, 1 dropped\n"
+	    "  dns            NOT answered, 7 names (stale); 9 requests, 1 failed\n"
+	    "  limit          queued: reached 4 times (8388608 bytes)\n"
+	    "  unsupported    B C\n"
+	    "  ignored        A\n");
+	for (unsigned i = 0; *line(p, i); i++)
+		assert_true(strlen(line(p, i)) <= 80 && i < 24);
+	assert_int_equal(p->status, CTL_PROBLEM);
+	p = run_command(&ctl_pods, NULL, false);
+	assert_non_null(strstr(line(p, 1), "  2 unsupported, 1 ignored  "));
+	p = run_asked(ctl_pods.run, (struct ctl){.words = {"web"}, .json = true, .yaml = true});
+	assert_non_null(strstr(p->out, "    node_id: \"sidecar~10.0.0.7~web.demo"));
+}
+
 static void a_name_that_is_not_there_is_a_problem(void **state)
 {
 	const struct printed *p;
@@ -123,11 +179,11 @@ static void a_name_that_is_not_there_is_a_problem(void **state)
 	(void)state;
 	canned_answer(PODS(READY), 0);
 	p = run_command(&ctl_pods, "web-1", false);
-	assert_int_equal(p->status, CTL_PROBLEM);
+	assert_int_equal(p->status, CTL_NOT_FOUND);
 	assert_string_equal(p->out, "");
 	assert_string_equal(p->err, "agentctl: web-1: no such name (agentctl pods lists them)\n");
-	assert_int_equal(status_of(PODS(READY), "demo/"), CTL_PROBLEM);
-	assert_int_equal(status_of(PODS(READY), ""), CTL_PROBLEM);
+	assert_int_equal(status_of(PODS(READY), "demo/"), CTL_NOT_FOUND);
+	assert_int_equal(status_of(PODS(READY), ""), CTL_NOT_FOUND);
 }
 
 static void json_is_what_agentd_said(void **state)
@@ -168,6 +224,7 @@ int main(void)
 	    cmocka_unit_test(all_pods_are_a_table),
 	    cmocka_unit_test(the_exit_status_says_whether_all_is_well),
 	    cmocka_unit_test(a_refused_manifest_is_told_with_its_reason),
+	    cmocka_unit_test(one_pod_fits_a_screen),
 	    cmocka_unit_test(one_pod_is_named_in_three_ways),
 	    cmocka_unit_test(pods_of_one_name_are_all_shown),
 	    cmocka_unit_test(a_name_that_is_not_there_is_a_problem),

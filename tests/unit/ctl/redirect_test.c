@@ -95,7 +95,7 @@ static void the_exit_status_says_whether_all_is_well(void **state)
 	canned_answer(PODS(WEB "," REFUSED), 0);
 	assert_int_equal(run_command(&ctl_redirect, NULL, true)->status, CTL_PROBLEM);
 	assert_int_equal(run_command(&ctl_redirect, "u-1", false)->status, CTL_OK);
-	assert_int_equal(run_command(&ctl_redirect, "nobody", false)->status, CTL_PROBLEM);
+	assert_int_equal(run_command(&ctl_redirect, "nobody", false)->status, CTL_NOT_FOUND);
 	canned_answer(NULL, CTL_UNREACHABLE);
 	assert_int_equal(run_command(&ctl_redirect, NULL, false)->status, CTL_UNREACHABLE);
 }

@@ -1,4 +1,4 @@
-/* show_test.c - the tree.
+/* show_test.c - YAML.
  * LINK: tests/unit/ctl/canned.c agentd/ctl/show.c
  */
 #include <setjmp.h>
@@ -9,14 +9,15 @@
 #include <cmocka.h>
 
 #include "canned.h"
+#include "common/mem.h"
 #include "ctl/show.h"
 
-static int print_tree(const struct ctl *c)
+static int print_it(const struct ctl *c)
 {
 	json_t *v = json_loads(c->words[0], 0, NULL);
 
 	assert_non_null(v);
-	ctl_print_tree(v, 0);
+	ctl_print_yaml(v);
 	json_decref(v);
 	return CTL_OK;
 }
@@ -26,28 +27,51 @@ static void a_tree_shows_every_kind_of_value(void **state)
 	static const char json[] =
 	    "{\"s\": \"text\", \"n\": 3, \"b\": true, \"z\": null, \"none\": [], \"nobody\": {},"
 	    " \"o\": {\"k\": \"v\"}, \"l\": [1, {\"k\": \"w\"}, [2]]}";
-	const struct printed *p = run_asked(print_tree, (struct ctl){.words = {json}});
+	const struct printed *p = run_asked(print_it, (struct ctl){.words = {json}});
 
 	(void)state;
 	assert_string_equal(p->out, "s: text\n"
-				    "n: 3\n"
+				    "\"n\": 3\n"
 				    "b: true\n"
 				    "z: null\n"
 				    "none: []\n"
 				    "nobody: {}\n"
-				    "o: \n"
+				    "o:\n"
 				    "  k: v\n"
-				    "l: \n"
+				    "l:\n"
 				    "  - 1\n"
-				    "  - \n"
+				    "  -\n"
 				    "    k: w\n"
-				    "  - \n"
+				    "  -\n"
 				    "    - 2\n");
+}
+
+/* Whatever could be read as something else is quoted. */
+static void yaml_says_what_the_answer_says(void **state)
+{
+	static const char *const quoted[] = {"", "yes", "NULL", "12", "1e3", "-x", "a: b", "a #b",
+	    "a ", "{", "*a", "2026-11-23", "a\\\"b", "a:", "~"};
+	static const char *const plain[] = {"text", "not ready, yet", "/run/agentd", "a.b-c/d@e"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(quoted) / sizeof(*quoted); i++) {
+		auto_free char *json = mem_printf("{\"k\": \"%s\"}", quoted[i]);
+		auto_free char *yaml = mem_printf("k: \"%s\"\n", quoted[i]);
+
+		assert_string_equal(run_asked(print_it, (struct ctl){.words = {json}})->out, yaml);
+	}
+	for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++) {
+		auto_free char *json = mem_printf("{\"%s\": \"%s\"}", plain[i], plain[i]);
+		auto_free char *yaml = mem_printf("%s: %s\n", plain[i], plain[i]);
+
+		assert_string_equal(run_asked(print_it, (struct ctl){.words = {json}})->out, yaml);
+	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(yaml_says_what_the_answer_says),
 	    cmocka_unit_test(a_tree_shows_every_kind_of_value),
 	};
 

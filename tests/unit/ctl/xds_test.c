@@ -79,7 +79,7 @@ static void a_name_leaves_only_its_pod(void **state)
 	assert_non_null(strstr(p->out, "prod/web-0"));
 	assert_null(strstr(p->out, "demo/db"));
 	p = run_command(&ctl_xds, "web", true);
-	assert_int_equal(p->status, CTL_PROBLEM);
+	assert_int_equal(p->status, CTL_NOT_FOUND);
 	assert_string_equal(p->err, "agentctl: web: no such name (agentctl xds lists them)\n");
 }
 

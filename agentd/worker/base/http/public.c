@@ -27,6 +27,7 @@ struct connection {
 	struct evbuffer *out; /* NULL: still reading */
 	struct connection *prev, *next;
 	size_t got, behind;
+	bool head; /* asked for the head alone */
 	char request[PAGE_REQUEST_MAX];
 };
 
@@ -110,8 +111,10 @@ static void answer(struct connection *c, const struct page *page)
 	    "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: "
 	    "close\r\n%s\r\n",
 	    page->status, text, page->type, size ? size : strlen(text) + 1,
-	    page->status == 405 ? "Allow: GET\r\n" : "");
-	if (size)
+	    page->status == 405 ? "Allow: GET, HEAD\r\n" : "");
+	if (c->head)
+		; /* the length is that of a GET's body */
+	else if (size)
 		evbuffer_add_buffer(c->out, page->body);
 	else
 		evbuffer_add_printf(c->out, "%s\n", text);
@@ -125,7 +128,7 @@ static void refuse(struct connection *c, int status)
 
 /* ---- the request ---- */
 
-/* "GET /path?query HTTP/1.x"; the rest of the head says nothing that matters here. */
+/* "GET /path?query HTTP/1.x", or HEAD; the rest of the head says nothing that matters here. */
 static void serve(struct connection *c, char *line)
 {
 	struct page page = {.status = 404, .type = "text/plain"};
@@ -135,7 +138,8 @@ static void serve(struct connection *c, char *line)
 		return refuse(c, 400);
 	*path++ = *version = '\0';
 	path[strcspn(path, "?")] = '\0';
-	if (strcmp(line, "GET") != 0)
+	c->head = !strcmp(line, "HEAD");
+	if (!c->head && strcmp(line, "GET") != 0)
 		return refuse(c, 405);
 	page.body = evbuffer_new();
 	c->server->make(c->server->ctx, path, &page);

@@ -1,4 +1,4 @@
-/* public.h - pages for anybody on the network: a GET, an answer, the end of the connection.
+/* public.h - pages for anybody on the network: a GET or HEAD, an answer, the end of the connection.
  *
  * Whoever asks is a stranger, so nothing is parsed but the first line, and everything has its end:
  * 32 connections (one more costs the oldest), 8 KiB of a request and 1 MiB behind it, 10 s from the

@@ -21,7 +21,6 @@
 LOG_SCOPE("rpc");
 
 enum {
-	RECEIVE_MAX = 64 << 20,
 	READ_CHUNK = 1 << 20,     /* 256 KiB is slower, 4 MiB (grpc's own) no faster */
 	KEEPALIVE_MS = 30 * 1000, /* Istio's own; istiod answers faster ones with GOAWAY */
 	KEEPALIVE_TIMEOUT_MS = 10 * 1000,
@@ -38,7 +37,7 @@ struct rpc_channel {
 	rpc_channel_changed changed; /* NULL: freed by the owner */
 	void *ctx;
 	struct rpc_tag watch;
-	bool watching, freed;
+	bool watching, freed, plaintext;
 	size_t nstreams;
 	struct rpc_channel *prev, *next;
 };
@@ -180,7 +179,7 @@ static void add_args(struct args *a, const struct rpc_channel_options *o)
 {
 	add_int(
 	    a, "agentd.shard", (int)o->shard); /* a distinct argument is a distinct connection */
-	add_int(a, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RECEIVE_MAX);
+	add_int(a, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RPC_RECEIVE_MAX);
 	add_int(a, GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, READ_CHUNK);
 	add_int(a, GRPC_ARG_HTTP2_BDP_PROBE, 0);
 	add_int(a, GRPC_ARG_ENABLE_RETRIES, 0);
@@ -228,7 +227,11 @@ struct rpc_channel *rpc_channel_new(
 {
 	struct rpc_channel *c = mem_zalloc(sizeof(*c));
 
-	*c = (struct rpc_channel){.rpc = r, .changed = changed, .ctx = ctx, .grpc = connect_to(o)};
+	*c = (struct rpc_channel){.rpc = r,
+	    .changed = changed,
+	    .ctx = ctx,
+	    .grpc = connect_to(o),
+	    .plaintext = o->plaintext};
 	DL_APPEND(r->channels, c);
 	grpc_connectivity_state now = grpc_channel_check_connectivity_state(c->grpc, 0);
 
@@ -250,8 +253,11 @@ static void on_headers_sent(struct rpc_tag *t, bool ok)
 
 static void on_headers_received(struct rpc_tag *t, bool ok)
 {
-	(void)ok;
-	rpc_stream_unref(tag_owner(t, struct rpc_stream, headers_in));
+	struct rpc_stream *s = tag_owner(t, struct rpc_stream, headers_in);
+
+	if (ok)
+		rpc_intake_answered(s);
+	rpc_stream_unref(s);
 }
 
 static void on_status(struct rpc_tag *t, bool ok)
@@ -298,13 +304,25 @@ static int put_header(grpc_metadata *m, const struct rpc_header *h, struct err *
 
 static int put_headers(struct rpc_stream *s, const struct rpc_call *call, struct err *e)
 {
-	s->metadata = mem_zalloc(call->nheaders * sizeof(*s->metadata));
+	s->metadata = mem_zalloc((call->nheaders + 1) * sizeof(*s->metadata));
 	for (size_t i = 0; i < call->nheaders; i++) {
 		s->nmetadata++;
 		if (put_header(&s->metadata[i], &call->headers[i], e))
 			return -1;
 	}
 	return 0;
+}
+
+/* Without TLS the tap sees nothing. */
+static void put_mark(struct rpc_stream *s)
+{
+	if (s->channel->plaintext || !s->rpc->ledger.bound)
+		return;
+	auto_free char *mark = rpc_intake_begin(s);
+
+	s->metadata[s->nmetadata++] =
+	    (grpc_metadata){.key = grpc_slice_from_static_string(RPC_ARRIVALS_HEADER),
+		.value = grpc_slice_from_copied_string(mark)};
 }
 
 static grpc_call *create_call(struct rpc_channel *c, const struct rpc_call *call)
@@ -350,6 +368,8 @@ int rpc_open(struct rpc_channel *c, struct rpc_stream **slot, const struct rpc_c
 		rpc_stream_unref(s);
 		return err_wrap(e, "%s", call->method);
 	}
+	if (call->in_turn)
+		put_mark(s);
 	rpc_stream_own(s, slot, ev, ctx);
 	start(s, call->wait_for_ready);
 	return 0;

@@ -36,6 +36,7 @@ struct rpc_call {
 	size_t nheaders;
 	unsigned deadline_ms; /* 0: none */
 	bool wait_for_ready;  /* wait for the connection instead of failing at once */
+	bool in_turn;         /* messages are read when there is room for them: rpc_bound() */
 };
 /* *slot is set now, and NULL when `closed` runs. */
 int rpc_open(struct rpc_channel *c, struct rpc_stream **slot, const struct rpc_call *call,

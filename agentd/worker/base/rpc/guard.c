@@ -14,6 +14,7 @@
 #include "budget.h"
 #include "common/mem.h"
 #include "frames.h"
+#include "worker/base/share.h"
 #include "worker/base/sink.h"
 
 #include <errno.h>
@@ -37,7 +38,8 @@ enum {
 	FIELD_COST = 1,
 	HEADER_BYTES = 16, /* that cost 1 */
 	SMALL_DATA = 1024,
-	DATA_BYTES = 4096,
+	MESSAGE_COST = 32 * REQUEST_COST, /* of the largest, below what a share pays at once */
+	MESSAGE_LEAST = 4 << 20,
 };
 
 /* What grpc 1.51 takes for each (grpc-core.md 1), measured again with one-byte fields. */
@@ -52,6 +54,8 @@ struct rpc_guard {
 	struct rpc_budget_account account; /* first: the budget's worst is its guard */
 	struct rpc_guard_options options;
 	int64_t per_second, burst, left; /* in costs */
+	int64_t data_bytes;              /* that cost 1 */
+	struct share share;
 	int64_t filled_us;
 	int64_t left_behind; /* of `account`: by streams that their client reset, or left */
 	int64_t pushed;      /* on its way to the client: no part of the budget */
@@ -89,6 +93,8 @@ const char *rpc_rule_text(enum rpc_rule r)
 {
 	static const char *const texts[RPC_RULE_END] = {
 	    [RPC_RULE_FRAMES] = "a flood of frames",
+	    [RPC_RULE_SHARE] = "pods ask for more than the node has for them, this one for more "
+			       "than its share",
 	    [RPC_RULE_BLOCK_SIZE] = "a header block that is too large",
 	    [RPC_RULE_BLOCK_FIELDS] = "a header block of too many fields",
 	    [RPC_RULE_BLOCK_SHAPE] = "a header block that no client sends",
@@ -244,11 +250,11 @@ static void fill(struct rpc_guard *g)
 		g->left = g->burst;
 }
 
-static int64_t cost(const struct rpc_frame *f)
+static int64_t cost(const struct rpc_guard *g, const struct rpc_frame *f)
 {
 	switch (f->type) {
 	case RPC_FRAME_DATA:
-		return f->size < SMALL_DATA ? FRAME_COST : 1 + f->size / DATA_BYTES;
+		return f->size < SMALL_DATA ? FRAME_COST : 1 + f->size / g->data_bytes;
 	case RPC_FRAME_HEADERS:
 	case RPC_FRAME_CONTINUATION:
 		return CALL_COST + f->size / HEADER_BYTES;
@@ -266,7 +272,7 @@ static enum rpc_rule on_frame(struct connection *c)
 	const struct rpc_frame *f = &c->in.frame;
 	uint32_t most = c->guard->options.block_size;
 
-	c->guard->left -= cost(f);
+	c->guard->left -= cost(c->guard, f);
 	if (!rpc_block_frame(&c->block, f))
 		return RPC_RULE_BLOCK_SHAPE;
 	if (c->block.stream && most && c->block.bytes + f->size > most)
@@ -316,12 +322,18 @@ static enum rpc_rule follow(struct connection *c, const uint8_t *bytes, size_t n
 	return broken;
 }
 
+static bool is_in_share(struct rpc_guard *g, int64_t cost)
+{
+	return share_pay(&g->share, cost * SHARE_REQUEST / REQUEST_COST, g->filled_us / 1000);
+}
+
 static enum rpc_rule pay(struct connection *c, const struct msghdr *msg, size_t n)
 {
 	enum rpc_rule broken = RPC_RULE_END;
 
 	c->seen = true;
 	fill(c->guard);
+	int64_t before = c->guard->left;
 	c->guard->left -= READ_COST;
 	for (size_t i = 0; i < msg->msg_iovlen && n > 0; i++) {
 		size_t part = msg->msg_iov[i].iov_len < n ? msg->msg_iov[i].iov_len : n;
@@ -330,10 +342,13 @@ static enum rpc_rule pay(struct connection *c, const struct msghdr *msg, size_t 
 			broken = follow(c, msg->msg_iov[i].iov_base, part);
 		n -= part;
 	}
-	if (c->guard->left < 0) {
+	bool shared = is_in_share(c->guard, before - c->guard->left);
+	if (broken == RPC_RULE_END && c->guard->left < 0)
+		broken = RPC_RULE_FRAMES;
+	else if (broken == RPC_RULE_END && !shared)
+		broken = RPC_RULE_SHARE;
+	if (c->guard->left < 0)
 		c->guard->left = 0;
-		broken = broken == RPC_RULE_END ? RPC_RULE_FRAMES : broken;
-	}
 	return broken;
 }
 
@@ -522,15 +537,19 @@ struct rpc_guard *rpc_guard_new(const struct rpc_guard_options *o)
 {
 	struct rpc_guard *g = mem_zalloc(sizeof(*g));
 	int64_t per_second = o->per_second, burst = o->burst;
+	int64_t message_size = (int64_t)o->message_size;
 
 	if (per_second && per_second < LEAST)
 		per_second = LEAST;
 	if (burst < LEAST)
 		burst = LEAST;
+	if (message_size < MESSAGE_LEAST)
+		message_size = MESSAGE_LEAST;
 	*g = (struct rpc_guard){.options = *o,
 	    .per_second = per_second * REQUEST_COST,
 	    .burst = burst * REQUEST_COST,
 	    .left = burst * REQUEST_COST,
+	    .data_bytes = message_size / MESSAGE_COST,
 	    .filled_us = now_us()};
 	pthread_mutex_lock(&lock);
 	rpc_budget_join(&g->account);

@@ -5,7 +5,8 @@
  * It stays with a connection as long as bytes come.  So the guard sees both directions:
  *
  *   rules    a header block has a size and a number of fields, a connection a number of streams;
- *   a bucket each HTTP/2 frame and field costs, and all connections of a server pay from one;
+ *   a bucket each HTTP/2 frame and field costs, and all connections of a server pay from one,
+ *            and from the pod's share of the node's (share.h);
  *   memory   streams, headers and messages are charged when they come, and given back when they
  *            are gone.  What all servers hold has one budget (budget.h).
  *
@@ -24,6 +25,7 @@ enum { RPC_GUARD_FIELDS = 100 }; /* of a header block; Envoy sends ten */
 
 enum rpc_rule {
 	RPC_RULE_FRAMES,     /* the bucket is empty */
+	RPC_RULE_SHARE,      /* so is the bucket of all pods, and this one is beyond its share */
 	RPC_RULE_BLOCK_SIZE, /* of headers */
 	RPC_RULE_BLOCK_FIELDS,
 	RPC_RULE_BLOCK_SHAPE, /* frames.h */
@@ -36,10 +38,11 @@ const char *rpc_rule_text(enum rpc_rule r); /* "a header block ...", for the log
 
 struct rpc_guard_options {
 	/* In requests, at least 50: one pays for two calls, RPC_GUARD_FRAMES, 200 window updates,
-	 * or some hundred KiB; 0 a second: all is free. */
+	 * or a 32nd of `message_size`; 0 a second: all is free. */
 	int64_t per_second, burst;
 	uint32_t block_size; /* bytes of a header block; 0: no bound */
 	unsigned streams;    /* of a connection; 0: no bound */
+	size_t message_size; /* bytes of the largest one; less than 4 MiB count as these */
 };
 struct rpc_guard *rpc_guard_new(const struct rpc_guard_options *o);
 /* Its connections are closed, or free from now on. */

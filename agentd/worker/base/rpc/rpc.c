@@ -27,12 +27,19 @@ enum {
 	TAGS_PER_TURN = 64,
 	STUCK_MS = 2000,
 	BURST_TAGS = 200, /* some ten new pods */
+	BURST_BYTES = 4 << 20,
 	QUIET_MS = 1000,
 };
 
 static void wake(struct rpc *r)
 {
 	eventfd_write(r->wake_fd, 1);
+}
+
+void rpc_intake_made_room(struct rpc *r)
+{
+	if (r->ledger.nwaiting && !r->ending)
+		wake(r);
 }
 
 static void *drain(void *arg)
@@ -75,12 +82,23 @@ static void take_inbox(struct rpc *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
+static bool is_burst(const struct rpc *r)
+{
+	return r->tags - r->burst_tags >= BURST_TAGS || r->bytes - r->burst_bytes >= BURST_BYTES;
+}
+
+static void note_burst(struct rpc *r)
+{
+	r->burst_tags = r->tags;
+	r->burst_bytes = r->bytes;
+}
+
 static void on_quiet(void *ctx)
 {
 	struct rpc *r = ctx;
-	bool goes_on = r->tags - r->burst_tags >= BURST_TAGS;
+	bool goes_on = is_burst(r);
 
-	r->burst_tags = r->tags;
+	note_burst(r);
 	if (goes_on)
 		loop_timer_in(r->loop, &r->quiet, QUIET_MS, on_quiet, r);
 	else
@@ -89,9 +107,9 @@ static void on_quiet(void *ctx)
 
 static void watch_burst(struct rpc *r)
 {
-	if (r->quiet.armed || r->ending || r->tags - r->burst_tags < BURST_TAGS)
+	if (r->quiet.armed || r->ending || !is_burst(r))
 		return;
-	r->burst_tags = r->tags;
+	note_burst(r);
 	loop_timer_in(r->loop, &r->quiet, QUIET_MS, on_quiet, r);
 }
 
@@ -119,7 +137,9 @@ static void on_wake(void *ctx)
 	struct rpc *r = ctx;
 
 	r->wakes++;
+	rpc_intake_hear(r);
 	run_tags(r);
+	rpc_intake_serve(r);
 	rpc_server_tell_news(r);
 }
 
@@ -182,6 +202,7 @@ struct rpc *rpc_new(struct loop *l)
 		abort();
 	pthread_setname_np(r->drainer, "rpc-drain");
 	rpc_guard_tell(r->wake_fd);
+	rpc_tap_tell(r->wake_fd);
 	loop_fd_watch(l, &r->watch, r->wake_fd, LOOP_READ, on_wake, r);
 	return r;
 }
@@ -220,8 +241,11 @@ void rpc_free(struct rpc **rp)
 	if (r->running)
 		abort(); /* inside an event of its own there is somebody to return to */
 	rpc_guard_tell(-1);
+	rpc_tap_tell(-1);
 	end_all(r);
+	rpc_intake_hear(r);
 	loop_timer_stop(&r->quiet);
+	loop_timer_stop(&r->crowded);
 	loop_fd_stop(&r->watch);
 	if (!wait_for_tags(r)) {
 		log_error(NULL, "%zu grpc operations did not end and were left behind", r->pending);

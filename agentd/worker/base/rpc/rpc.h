@@ -42,6 +42,16 @@ void rpc_free(struct rpc **r);
 /* Has the thread come by since the last question?  The first time: yes. */
 bool rpc_turns(struct rpc *r);
 
+/* How much of what streams in turn (channel.h) bring may be on its way at a time, from its first
+ * byte until a server's client has read it; 0, the default: no bound.  One message may be larger. */
+void rpc_bound(struct rpc *r, int64_t bytes);
+struct rpc_flow {
+	int64_t bound, held, waiting; /* bytes; waiting: of messages that have begun */
+	unsigned streams;             /* that wait */
+	unsigned unseen;              /* streams that are not bound, since the start */
+};
+struct rpc_flow rpc_flow(const struct rpc *r);
+
 /* The events of a stream.  No event arrives inside the call that caused it. */
 struct rpc_events {
 	/* `m` is valid during the callback; its bytes can be sent on with rpc_forward(). */
@@ -53,6 +63,9 @@ struct rpc_events {
 	void (*half_closed)(void *ctx, struct rpc_stream *s);
 	/* Last event; the owner's slot is already NULL.  `why` is cut to 200 printable bytes. */
 	void (*closed)(void *ctx, int status, const char *why);
+	/* Streams that are read in turn (channel.h) wait for memory, and messages of this one hold
+	 * some: the first of them was not read for `unread_ms`.  Once a second.  May be NULL. */
+	void (*crowded)(void *ctx, struct rpc_stream *s, int64_t unread_ms);
 };
 
 /* The bytes of a message in order; valid as long as the message. */

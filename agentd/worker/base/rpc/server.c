@@ -443,8 +443,11 @@ struct rpc_server *rpc_server_new(
 	s->options = *o;
 	s->incoming = incoming;
 	s->ctx = ctx;
-	s->guard = rpc_guard_new(&(struct rpc_guard_options){
-	    o->per_second, o->burst, (uint32_t)o->max_headers, o->max_streams});
+	s->guard = rpc_guard_new(&(struct rpc_guard_options){.per_second = o->per_second,
+	    .burst = o->burst,
+	    .block_size = (uint32_t)o->max_headers,
+	    .streams = o->max_streams,
+	    .message_size = o->max_message});
 	/* Each pod has one of its own: at the end of a common one grpc ends anybody's streams
 	 * (measured: one pod's 1 GiB message cost the others theirs). */
 	if (o->memory)

@@ -37,8 +37,14 @@ struct rpc_stream *rpc_stream_new(struct rpc *r, grpc_call *call)
 
 static void set_queued(struct rpc_stream *s, size_t bytes)
 {
+	const int64_t more = (int64_t)bytes - (int64_t)s->queued;
+
 	if (s->server)
-		rpc_server_push(s->server, (int64_t)bytes - (int64_t)s->queued);
+		rpc_server_push(s->server, more);
+	if (!s->channel)
+		rpc_ledger_charge(&s->rpc->ledger, more);
+	if (!s->channel && more < 0)
+		rpc_intake_made_room(s->rpc);
 	s->queued = bytes;
 }
 
@@ -68,6 +74,7 @@ void rpc_stream_unref(struct rpc_stream *s)
 		return;
 	loop_timer_stop(&s->linger);
 	drop_queue(s);
+	rpc_intake_end(s);
 	rpc_keeps(s, 0);
 	for (size_t i = 0; i < s->nmetadata; i++) {
 		grpc_slice_unref(s->metadata[i].key);
@@ -150,6 +157,7 @@ static void tell_message(struct rpc_stream *s, grpc_byte_buffer *bytes)
 		rpc_server_took(s, (int64_t)(PREFIX_SIZE + rpc_msg_size(m)));
 	s->ev.message(s->ctx, s, m);
 	rpc_msg_free(&m);
+	rpc_intake_was_read(s);
 	if (s->server)
 		rpc_server_request(s->server);
 	rpc_stream_read(s);
@@ -161,6 +169,8 @@ static void on_read(struct rpc_tag *t, bool ok)
 	grpc_byte_buffer *bytes = take(s->in);
 
 	s->is_reading = false;
+	if (bytes)
+		s->rpc->bytes += grpc_byte_buffer_length(bytes);
 	if (!ok || !bytes)
 		s->read_end = true;
 	if (!ok && s->slot && s->server) /* a peer that only goes is no error of the read */
@@ -183,6 +193,8 @@ void rpc_stream_read(struct rpc_stream *s)
 	if (!s->slot || s->paused || s->is_reading || s->read_end)
 		return;
 	if (s->server && rpc_server_is_held(s->server))
+		return;
+	if (s->in_turn && !rpc_intake_may_read(s))
 		return;
 	s->is_reading = true;
 	rpc_stream_start(s, &op, 1, &s->reading, on_read);
@@ -245,6 +257,7 @@ static void write_message(struct rpc_stream *s)
 		s->out_end = &s->out;
 	s->is_writing = true;
 	s->writing_len = o->len;
+	s->writing_since_ms = loop_now_ms(s->rpc->loop);
 	ops[n++] =
 	    (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = o->bytes};
 	rpc_stream_start(s, ops, n, &s->writing, on_written);

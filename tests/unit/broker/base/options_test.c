@@ -59,7 +59,7 @@ static void test_defaults(void **state)
 static void test_bare_is_a_mode_and_where(void **state)
 {
 	(void)state;
-	assert_int_equal(PARSE("--check", "--run", "/run/other"), 0);
+	assert_int_equal(PARSE("--check", "--connect", "--run", "/run/other"), 0);
 	assert_true(o.bare);
 	assert_int_equal(PARSE("--check", "--redirect"), 0);
 	assert_false(o.bare);
@@ -160,7 +160,7 @@ static void test_every_flag_has_its_place(void **state)
 	for (unsigned i = 0; i < flags_count; i++) {
 		const struct flag *f = &flags_list[i];
 		const char *const *v = values;
-		if (f->kind == FLAG_LIST)
+		if (f->kind == FLAG_LIST || !strcmp(f->name, "connect")) /* which needs --check */
 			continue;
 		snprintf(arg, sizeof(arg), "--%s", f->name);
 		while (*v && PARSE(arg))
@@ -185,6 +185,10 @@ static void test_modes(void **state)
 	assert_int_equal(o.mode, BROKER_CHECK_STATE);
 	assert_false(o.take_over || o.no_privsep);
 	expect_refused(PARSE("--check=yes"), "--check takes no value");
+	assert_int_equal(PARSE("--connect", "--check"), 0);
+	assert_true(o.connect && o.mode == BROKER_CHECK);
+	assert_int_equal(o.worker_argc, 1);
+	expect_refused(PARSE("--connect"), "--connect belongs to --check");
 }
 
 static void test_switches(void **state)

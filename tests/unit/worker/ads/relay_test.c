@@ -113,7 +113,7 @@ static void on_turn(void *ctx, struct rpc_channel *c)
 	struct err e;
 
 	assert_int_equal(istiod_open(w->istiod, c, &w->pair.up,
-			     &(struct istiod_stream){"method", "token", 0, &events, w}, &e),
+			     &(struct istiod_stream){"method", "token", 0, &events, w, true}, &e),
 	    0);
 }
 

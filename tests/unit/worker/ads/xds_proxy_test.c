@@ -316,6 +316,28 @@ static void an_envoy_that_does_not_read_is_ended(void **state)
 	assert_dump(w, "why_not", "\"\"");
 }
 
+/* What it leaves unread is memory that other pods' pushes wait for: the queue need not be full. */
+static void an_envoy_that_others_wait_for_is_ended(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, DELTA_METHOD, &up);
+
+	assert_true(fake_rpc_how(up)->in_turn);
+	fake_rpc_stall(down, true);
+	push_mib(w, up, 2);
+	fake_loop_advance(w->loop, 0);
+	fake_rpc_crowd(down, 14999);
+	assert_false(fake_rpc_ended(down));
+	fake_rpc_crowd(down, 15000);
+	assert_true(fake_rpc_aborted(down));
+	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
+	json_t *why = dump_at(w, "why_not");
+	assert_non_null(strstr(json_string_value(why), "unread for 15 s, and other pods' pushes"));
+	json_decref(why);
+	assert_true(
+	    metric_is("agentd_xds_unread_streams_total{pod=\"web-0\",namespace=\"demo\"} 1\n"));
+}
+
 /* ---- refusals ---- */
 
 static void assert_waits(struct world *w, int64_t about_ms)
@@ -739,6 +761,7 @@ int main(void)
 	    TEST(a_malformed_request_ends_both_sides),
 	    TEST(a_malformed_response_ends_both_sides),
 	    TEST(an_envoy_that_does_not_read_is_ended),
+	    TEST(an_envoy_that_others_wait_for_is_ended),
 	    TEST(without_room_at_istiod_envoy_is_held),
 	    TEST(what_waits_for_istiod_is_held_for_the_pod),
 	    TEST(who_said_too_much_is_ended_not_held),

@@ -68,14 +68,15 @@ static void check_page(const char *text)
 			    metric, sizeof(metric), "%.*s", (int)strcspn(line + 7, " "), line + 7);
 			char *type = strsep(&rest, "\n");
 			char wanted[160];
-			snprintf(wanted, sizeof(wanted), "^# TYPE %s (counter|gauge)$", metric);
+			snprintf(wanted, sizeof(wanted), "^# TYPE %s (counter|gauge|histogram)$",
+			    metric);
 			assert_true(matches(type, wanted));
 			continue;
 		}
 		if (!matches(line, sample))
 			fail_msg("not a sample: %s", line);
 		assert_int_equal(strncmp(line, metric, strlen(metric)), 0);
-		assert_non_null(strchr("{ ", line[strlen(metric)]));
+		assert_non_null(strchr("{ _", line[strlen(metric)]));
 		size_t key = (size_t)(strrchr(line, ' ') - line) + 1;
 		const char *first = strstr(text, line);
 		for (const char *p = first + 1; (p = strstr(p, "\n")) && *++p;)
@@ -106,6 +107,38 @@ static void test_page(void **state)
 				      "# TYPE agentd_pods gauge\n"
 				      "agentd_pods 2\n");
 	check_page(page);
+}
+
+/* Buckets are cumulated; a duration on a bound belongs to it. */
+static void test_histogram(void **state)
+{
+	struct metric *h = metric_histogram("agentd_x_seconds", "X.");
+
+	(void)state;
+	metric_add(h, "", 0); /* there before the first event */
+	assert_non_null(strstr(render(), "agentd_x_seconds_count 0\n"));
+	metric_observe(h, "", 0.005);
+	metric_observe(h, "", 0.2);
+	metric_observe(h, "", 31);
+	metric_observe(h, "a=\"b\"", 1);
+	check_page(render());
+	assert_memory_equal(page,
+	    "# HELP agentd_x_seconds X.\n"
+	    "# TYPE agentd_x_seconds histogram\n"
+	    "agentd_x_seconds_bucket{le=\"0.005\"} 1\n"
+	    "agentd_x_seconds_bucket{le=\"0.025\"} 1\n"
+	    "agentd_x_seconds_bucket{le=\"0.1\"} 1\n"
+	    "agentd_x_seconds_bucket{le=\"0.25\"} 2\n",
+	    60);
+	assert_non_null(strstr(page, "agentd_x_seconds_bucket{le=\"0.25\"} 2\n"));
+	assert_non_null(strstr(page, "agentd_x_seconds_bucket{le=\"30\"} 2\n"
+				     "agentd_x_seconds_bucket{le=\"+Inf\"} 3\n"
+				     "agentd_x_seconds_sum 31.205\n"
+				     "agentd_x_seconds_count 3\n"
+				     "agentd_x_seconds_bucket{a=\"b\",le=\"0.005\"} 0\n"));
+	assert_non_null(strstr(page, "agentd_x_seconds_sum{a=\"b\"} 1\n"));
+	metrics_drop("a=\"b\"");
+	assert_null(strstr(render(), "a=\"b\""));
 }
 
 /* Two objects of a module name the same metric: HELP comes once. */
@@ -223,6 +256,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(test_page, clear),
+	    cmocka_unit_test_teardown(test_histogram, clear),
 	    cmocka_unit_test_teardown(test_same_name_is_same_metric, clear),
 	    cmocka_unit_test_teardown(test_values, clear),
 	    cmocka_unit_test_teardown(test_labels_are_escaped, clear),

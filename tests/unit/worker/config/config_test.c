@@ -117,6 +117,7 @@ static void test_file(void **state)
 	(void)state;
 	assert_int_equal(load(&c,
 			     "# comment\nlog_level: sds:debug\nlog_json: true\nnode_name: n1\n"
+			     "host_ip: fd00::1\n"
 			     "ip_family: ipv6\nsecret_ttl_min_s: 1\nsecret_ttl_max_s: 31536000\n"
 			     "certificate_reissue_min_s: 1\ncertificate_linger_s: 0\n"
 			     "istio_namespace: mesh\ncluster_domain: a.b\n",
@@ -125,6 +126,7 @@ static void test_file(void **state)
 	assert_string_equal(c.log_level, "sds:debug");
 	assert_true(c.log_json);
 	assert_string_equal(c.node_name, "n1");
+	assert_string_equal(c.host_ip, "fd00::1");
 	assert_string_equal(c.ip_family, "ipv6");
 	assert_int_equal(c.secret_ttl_min_s, 1);
 	assert_int_equal(c.secret_ttl_max_s, 31536000);
@@ -196,6 +198,8 @@ static void test_bad_files(void **state)
 	file_fails("log_json: yes\n", "line 1: log_json: \"yes\" must be true or false");
 	file_fails("node_name: a b\n", "one word");
 	file_fails("node_name: [a]\n", "one value");
+	file_fails("host_ip: node-1\n", "an IP address");
+	file_fails("host_ip: 10.0.0.1,10.0.0.2\n", "an IP address");
 	file_fails("ip_family: 4\n", "ipv4 or ipv6");
 	file_fails("istio_namespace: a.b\n", "a DNS label");
 	file_fails("secret_ttl_min_s: 1h\n", "a number from 1");

@@ -756,6 +756,29 @@ static void test_normalise_limits(void **state)
 	assert_int_equal(ERR_peek_error(), 0);
 }
 
+/* What agentctl and --check say of roots: when the first ends, and the last. */
+static void test_life_of_a_text(void **state)
+{
+	struct answer a = make_answer();
+	auto_free char *both = mem_printf("%s%s", a.leaf, a.root);
+	struct x509_life one, life;
+
+	(void)state;
+	x509_pem_life(a.leaf, &one);
+	x509_pem_life(both, &life);
+	assert_int_equal(one.n, 1);
+	assert_int_equal(life.n, 2);
+	assert_true(one.first_end > NOW && one.first_end == one.last_end);
+	assert_int_equal(life.first_end, one.first_end);
+	x509_pem_life(a.root, &one);
+	assert_true(one.first_end > life.first_end);
+	assert_int_equal(life.last_end, one.last_end);
+	x509_pem_life("garbage", &life);
+	assert_int_equal(life.n + life.first_end + life.last_end, 0);
+	assert_int_equal(ERR_peek_error(), 0);
+	drop_answer(&a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -763,6 +786,7 @@ int main(void)
 	    cmocka_unit_test(test_no_such_type),
 	    cmocka_unit_test(test_each_request_has_its_own_key),
 	    cmocka_unit_test(test_good),
+	    cmocka_unit_test(test_life_of_a_text),
 	    cmocka_unit_test(test_other_identity),
 	    cmocka_unit_test(test_hidden_names),
 	    cmocka_unit_test(test_ca_is_no_leaf),

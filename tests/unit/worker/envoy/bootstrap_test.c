@@ -13,72 +13,6 @@
 
 #include <cmocka.h>
 
-static json_t *render(const struct fixture *f)
-{
-	size_t len;
-	auto_free char *text = bootstrap_render(f->node, &len);
-	json_t *b = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-
-	assert_int_equal(strlen(text), len);
-	assert_non_null(b);
-	return b;
-}
-
-static json_t *rendered_with(struct fixture *f, const char *key, const char *value)
-{
-	accepted(f, key, value);
-	return render(f);
-}
-
-/* "a.b.0.c" inside a document; NULL if it is not there. */
-static json_t *at(json_t *v, const char *path)
-{
-	while (*path) {
-		size_t n = strcspn(path, ".");
-		auto_free char *key = mem_printf("%.*s", (int)n, path);
-
-		v = json_is_array(v) ? json_array_get(v, strtoul(key, NULL, 10))
-				     : json_object_get(v, key);
-		path += path[n] ? n + 1 : n;
-	}
-	return v;
-}
-
-static void text_at(json_t *v, const char *path, const char *expected)
-{
-	const char *text = json_string_value(at(v, path));
-
-	if (!text || strcmp(text, expected) != 0)
-		fail_msg("%s is %s, not %s", path, text ? text : "no text", expected);
-}
-
-static void number_at(json_t *v, const char *path, json_int_t expected)
-{
-	if (!json_is_integer(at(v, path)) || json_integer_value(at(v, path)) != expected)
-		fail_msg("%s is not %lld", path, (long long)expected);
-}
-
-static json_t *named(json_t *list, const char *name)
-{
-	size_t i;
-	json_t *v;
-
-	json_array_foreach (list, i, v)
-		if (!strcmp(json_string_value(json_object_get(v, "name")), name))
-			return v;
-	return NULL;
-}
-
-static json_t *cluster(json_t *b, const char *name)
-{
-	return named(at(b, "static_resources.clusters"), name);
-}
-
-static json_t *listener(json_t *b, const char *name)
-{
-	return named(at(b, "static_resources.listeners"), name);
-}
-
 #define ENDPOINT "load_assignment.endpoints.0.lb_endpoints.0.endpoint.address."
 #define MANAGER "filter_chains.0.filters.0.typed_config."
 
@@ -413,6 +347,170 @@ static void test_same_bytes(void **state)
 	assert_string_equal(first, second);
 }
 
+/* istio-agent.md 8.4: who scrapes them has a certificate of the mesh. */
+static void test_secure_ports(void **state)
+{
+	struct fixture *f = *state;
+	json_t *b, *l, *tls;
+
+	put(f->pod.env, "ENVOY_SECURE_METRICS_PORT", "15091");
+	b = rendered_with(f, "ENVOY_SECURE_MERGED_METRICS_PORT", "15092");
+	l = listener(b, "0.0.0.0_15091");
+	tls = at(l, "filter_chains.0.transport_socket.typed_config");
+	text_at(l, "filter_chains.0.filter_chain_match.transport_protocol", "tls");
+	text_at(l, "listener_filters.0.name", "envoy.filters.listener.tls_inspector");
+	assert_true(json_is_true(at(tls, "require_client_certificate")));
+	text_at(tls, "common_tls_context.tls_certificate_sds_secret_configs.0.name", "default");
+	text_at(tls, "common_tls_context.validation_context_sds_secret_config.name", "ROOTCA");
+	text_at(tls,
+	    "common_tls_context.validation_context_sds_secret_config.sds_config.api_config_source."
+	    "grpc_services.0.envoy_grpc.cluster_name",
+	    "sds-grpc");
+	assert_int_equal(json_array_size(routes_of(b, "0.0.0.0_15091")), 1);
+	text_at(routes_of(b, "0.0.0.0_15092"), "1.match.path", "/metrics");
+	text_at(routes_of(b, "0.0.0.0_15092"), "1.route.cluster", "agent");
+	number_at(b, "node.metadata.ENVOY_SECURE_METRICS_PORT", 15091);
+	number_at(b, "node.metadata.ENVOY_SECURE_MERGED_METRICS_PORT", 15092);
+	json_decref(b);
+	refused(f, "ENVOY_SECURE_MERGED_METRICS_PORT", "15021", "are both 15021");
+}
+
+/* What Envoy itself listens on does not hold a drain up. */
+static void test_own_ports(void **state)
+{
+	struct fixture *f = *state;
+	json_t *b;
+
+	put(f->pod.env, "ENVOY_SECURE_METRICS_PORT", "15091");
+	b = rendered_with(f, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true");
+	number_at(told(route(b, "/drain/wait"), "own"), "4", 15091);
+	json_decref(b);
+}
+
+static void test_local_metrics(void **state)
+{
+	static const char *const both[] = {"10.0.0.7", "fd00::7"};
+	struct fixture *f = *state;
+	json_t *b;
+
+	put(f->pod.env, "ISTIO_DUAL_STACK", "true");
+	b = rendered_with(f, "METRICS_LOCALHOST_ACCESS_ONLY", "true");
+	text_at(listener(b, "127.0.0.1_15090"), "address.socket_address.address", "127.0.0.1");
+	assert_null(listener(b, "0.0.0.0_15090"));
+	json_decref(b);
+	node_set_addresses(f->node, both, 2);
+	b = render(f);
+	text_at(listener(b, "127.0.0.1_15090"),
+	    "additional_addresses.0.address.socket_address.address", "::1");
+	json_decref(b);
+}
+
+/* A field that is no text. */
+static void test_compression(void **state)
+{
+	struct fixture *f = *state;
+	json_t *b = rendered_with(f, "PROXY_CONFIG", "{\"statsCompression\": true}");
+
+	assert_int_equal(
+	    json_array_size(at(listener(b, "0.0.0.0_15090"), MANAGER "http_filters")), 4);
+	json_decref(b);
+	b = rendered_with(f, "PROXY_CONFIG", "{\"statsCompression\": false}");
+	assert_int_equal(
+	    json_array_size(at(listener(b, "0.0.0.0_15090"), MANAGER "http_filters")), 1);
+	json_decref(b);
+}
+
+static void test_proxy_protocol(void **state)
+{
+	struct fixture *f = *state;
+	json_t *b = rendered_with(f, "ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", "true");
+	json_t *filter = at(listener(b, "0.0.0.0_15021"), "listener_filters.0");
+
+	text_at(filter, "name", "envoy.filters.listener.proxy_protocol");
+	assert_true(json_is_true(at(filter, "typed_config.allow_requests_without_proxy_protocol")));
+	assert_null(at(listener(b, "0.0.0.0_15020"), "listener_filters"));
+	json_decref(b);
+}
+
+static json_t *flag(json_t *b, const char *key)
+{
+	return json_object_get(at(b, "layered_runtime.layers.0.static_layer"), key);
+}
+
+/* "" takes a flag of Istio's away; "true" and "false" are switches. */
+static void test_runtime(void **state)
+{
+	static const char path[] = "envoy.reloadable_features.http_reject_path_with_fragment";
+	struct fixture *f = *state;
+	json_t *b = rendered_with(f, "PROXY_CONFIG",
+	    "runtimeValues: {envoy.reloadable_features.http_reject_path_with_fragment: '', "
+	    "a.b: 'true', c: '7', re2.max_program_size.error_level: '9'}");
+
+	assert_null(flag(b, path));
+	assert_true(json_is_true(flag(b, "a.b")));
+	assert_string_equal(json_string_value(flag(b, "c")), "7");
+	assert_string_equal(json_string_value(flag(b, "re2.max_program_size.error_level")), "9");
+	json_decref(b);
+	refused(f, "PROXY_CONFIG", "runtimeValues: [a]", "at most 64 keys");
+	refused(f, "PROXY_CONFIG", "runtimeValues: {a: \xc3\xa9}", "printable ASCII");
+}
+
+static void expect_limit(struct fixture *f, json_int_t limit)
+{
+	json_t *b;
+
+	assert_non_null(make(f));
+	b = render(f);
+	number_at(b,
+	    "overload_manager.resource_monitors.0.typed_config.max_active_downstream_connections",
+	    limit);
+	json_decref(b);
+}
+
+/* istio-agent.md 8.4: three places, in this order. */
+static void test_connections(void **state)
+{
+	struct fixture *f = *state;
+
+	expect_limit(f, 2147483647);
+	put(f->pod.env, "PROXY_CONFIG",
+	    "runtimeValues: {overload.global_downstream_max_connections: '100'}");
+	expect_limit(f, 100);
+	put(f->pod.env, "ISTIO_META_GLOBAL_DOWNSTREAM_MAX_CONNECTIONS", "200");
+	expect_limit(f, 200);
+	put(f->pod.env, "PROXY_CONFIG",
+	    "connectionSettings: {globalDownstreamConnectionLimit: 300}");
+	expect_limit(f, 300);
+	refused(f, "PROXY_CONFIG", "connectionSettings: {globalDownstreamConnectionLimit: 0}",
+	    "1 to 2147483647");
+	refused(f, "ISTIO_META_GLOBAL_DOWNSTREAM_MAX_CONNECTIONS", "-1", "1 to 2147483647");
+}
+
+static void test_load_stats(void **state)
+{
+	struct fixture *f = *state;
+	json_t *b = rendered_with(f, "ISTIO_META_LOAD_STATS_CONFIG_JSON",
+	    "{\"api_type\": \"GRPC\", \"transport_api_version\": \"V3\"}");
+
+	text_at(b, "cluster_manager.load_stats_config.api_type", "GRPC");
+	assert_string_equal(meta_text(f, "LOAD_STATS_CONFIG_JSON"),
+	    "{\"api_type\": \"GRPC\", \"transport_api_version\": \"V3\"}");
+	json_decref(b);
+	refused(f, "ISTIO_META_LOAD_STATS_CONFIG_JSON", "{}, \"node\": {}", "a JSON object");
+}
+
+static void test_internal_listeners(void **state)
+{
+	struct fixture *f = *state;
+	json_t *b;
+
+	assert_non_null(make(f));
+	b = render(f);
+	text_at(b, "bootstrap_extensions.0.name", "envoy.bootstrap.internal_listener");
+	number_at(b, "bootstrap_extensions.0.typed_config.buffer_size_kb", 64);
+	json_decref(b);
+}
+
 /* A label is text wherever it goes: nothing of it becomes structure. */
 static void test_hostile_text(void **state)
 {
@@ -442,6 +540,15 @@ int main(void)
 	    TEST(ports),
 	    TEST(families),
 	    TEST(stats),
+	    TEST(secure_ports),
+	    TEST(own_ports),
+	    TEST(local_metrics),
+	    TEST(compression),
+	    TEST(proxy_protocol),
+	    TEST(runtime),
+	    TEST(connections),
+	    TEST(load_stats),
+	    TEST(internal_listeners),
 	    TEST(same_bytes),
 	    TEST(hostile_text),
 	};

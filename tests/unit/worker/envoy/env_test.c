@@ -405,6 +405,17 @@ static void test_ports(void **state)
 
 /* --- classes: node only, not yet supported, unknown --- */
 
+static void test_command_line(void **state)
+{
+	struct fixture *f = *state;
+
+	accepted(f, "PROXY_CONFIG", "{fileFlushInterval: 250ms, fileFlushMinSizeKb: 64}");
+	refused(f, "PROXY_CONFIG", "fileFlushInterval: 0s", "1ms to 3600s");
+	refused(f, "PROXY_CONFIG", "fileFlushMinSizeKb: -1", "0 to 65535");
+	refused(f, "HOST_IP", "node-1", "an IP address");
+	accepted(f, "HOST_IP", "fd00::1");
+}
+
 static void test_ignored_and_unsupported(void **state)
 {
 	static const char *const ignored[] = {"GRPC_KEEPALIVE_INTERVAL", "ISTIO_GPRC_MAXSTREAMS",
@@ -412,8 +423,8 @@ static void test_ignored_and_unsupported(void **state)
 	    "PROXY_CONFIG_XDS_AGENT", "CLOUD_PLATFORM", "GCP_METADATA", "WASM_MODULE_EXPIRY",
 	    "KUBERNETES_SERVICE_HOST", "FILE_DEBOUNCE_DURATION", "LD_PRELOAD", "PROXY_CONFIG_X"};
 	static const char *const unsupported[] = {"PROV_CERT", "OUTPUT_CERTS", "DNS_PROXY_ADDR",
-	    "DISABLE_ENVOY", "HOST_IP", "ENVOY_SECURE_METRICS_PORT", "FILE_MOUNTED_CERTS",
-	    "WORKLOAD_IDENTITY_SOCKET_FILE"};
+	    "DISABLE_ENVOY", "ISTIO_META_ENABLE_SELF_DISCOVERY", "PEER_METADATA_DISCOVERY",
+	    "FILE_MOUNTED_CERTS", "WORKLOAD_IDENTITY_SOCKET_FILE"};
 	struct fixture *f = *state;
 
 	for (unsigned i = 0; i < sizeof(ignored) / sizeof(*ignored); i++) {
@@ -427,8 +438,8 @@ static void test_ignored_and_unsupported(void **state)
 	}
 	accepted(f, "WORKLOAD_IDENTITY_SOCKET_FILE", "socket"); /* what happens anyway */
 	assert_false(lists(f, "unsupported", "WORKLOAD_IDENTITY_SOCKET_FILE"));
-	accepted(f, "PROXY_CONFIG", "tracing: {zipkin: {address: 'zipkin:9411'}}");
-	assert_true(lists(f, "unsupported", "PROXY_CONFIG.tracing"));
+	accepted(f, "PROXY_CONFIG", "readinessProbe: {tcpSocket: {port: 80}}");
+	assert_true(lists(f, "unsupported", "PROXY_CONFIG.readinessProbe"));
 	put(f->pod.annotations, "traffic.sidecar.istio.io/excludeInboundPorts", "1");
 	put(f->pod.annotations, "kubernetes.io/unrelated", "1");
 	assert_non_null(make(f));
@@ -676,6 +687,7 @@ int main(void)
 	    TEST(scope),
 	    TEST(scope_of_the_node),
 	    TEST(ports),
+	    TEST(command_line),
 	    TEST(ignored_and_unsupported),
 	    TEST(misspelt_annotations),
 	    TEST(empty_is_unset),

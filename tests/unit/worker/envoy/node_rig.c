@@ -1,6 +1,7 @@
 /* node_rig.c - two control planes, one pod. */
 #include "node_rig.h"
 #include "common/mem.h"
+#include "worker/envoy/bootstrap.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,4 +123,72 @@ bool lists(const struct fixture *f, const char *list, const char *key)
 const struct node_settings *settings(const struct fixture *f)
 {
 	return node_settings(f->node);
+}
+
+/* --- the bootstrap that comes of it --- */
+
+json_t *render(const struct fixture *f)
+{
+	size_t len;
+	auto_free char *text = bootstrap_render(f->node, &len);
+	json_t *b = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+
+	assert_int_equal(strlen(text), len);
+	assert_non_null(b);
+	return b;
+}
+
+json_t *rendered_with(struct fixture *f, const char *key, const char *value)
+{
+	accepted(f, key, value);
+	return render(f);
+}
+
+/* "a.b.0.c" inside a document; NULL if it is not there. */
+json_t *at(json_t *v, const char *path)
+{
+	while (*path) {
+		size_t n = strcspn(path, ".");
+		auto_free char *key = mem_printf("%.*s", (int)n, path);
+
+		v = json_is_array(v) ? json_array_get(v, strtoul(key, NULL, 10))
+				     : json_object_get(v, key);
+		path += path[n] ? n + 1 : n;
+	}
+	return v;
+}
+
+void text_at(json_t *v, const char *path, const char *expected)
+{
+	const char *text = json_string_value(at(v, path));
+
+	if (!text || strcmp(text, expected) != 0)
+		fail_msg("%s is %s, not %s", path, text ? text : "no text", expected);
+}
+
+void number_at(json_t *v, const char *path, json_int_t expected)
+{
+	if (!json_is_integer(at(v, path)) || json_integer_value(at(v, path)) != expected)
+		fail_msg("%s is not %lld", path, (long long)expected);
+}
+
+json_t *named(json_t *list, const char *name)
+{
+	size_t i;
+	json_t *v;
+
+	json_array_foreach (list, i, v)
+		if (!strcmp(json_string_value(json_object_get(v, "name")), name))
+			return v;
+	return NULL;
+}
+
+json_t *cluster(json_t *b, const char *name)
+{
+	return named(at(b, "static_resources.clusters"), name);
+}
+
+json_t *listener(json_t *b, const char *name)
+{
+	return named(at(b, "static_resources.listeners"), name);
 }

@@ -35,4 +35,14 @@ const char *meta_text(const struct fixture *f, const char *key); /* "(none)" if 
 bool lists(const struct fixture *f, const char *list, const char *key);
 const struct node_settings *settings(const struct fixture *f);
 
+/* The bootstrap; the caller's. */
+json_t *render(const struct fixture *f);
+json_t *rendered_with(struct fixture *f, const char *key, const char *value);
+json_t *at(json_t *v, const char *path); /* "a.b.0.c" of a document; NULL: it is not there */
+void text_at(json_t *v, const char *path, const char *expected);
+void number_at(json_t *v, const char *path, json_int_t expected);
+json_t *named(json_t *list, const char *name);
+json_t *cluster(json_t *b, const char *name);
+json_t *listener(json_t *b, const char *name);
+
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, node_rig_setup, node_rig_teardown)

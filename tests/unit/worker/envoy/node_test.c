@@ -160,7 +160,7 @@ static void test_many_addresses_are_cut(void **state)
 	assert_null(strstr(meta_text(f, "INSTANCE_IPS"), ",10.0.0.64"));
 }
 
-static const char *cluster(const struct fixture *f)
+static const char *cluster_of(const struct fixture *f)
 {
 	return json_string_value(json_object_get(node_json(f->node), "cluster"));
 }
@@ -170,20 +170,40 @@ static void test_cluster_name(void **state)
 	struct fixture *f = *state;
 
 	accepted(f, "ISTIO_META_WORKLOAD_NAME", "wl");
-	assert_string_equal(cluster(f), "wl.demo");
+	assert_string_equal(cluster_of(f), "wl.demo");
 	put(f->pod.labels, "service.istio.io/canonical-name", "canon");
 	accepted(f, "ISTIO_META_WORKLOAD_NAME", "wl");
-	assert_string_equal(cluster(f), "canon.demo");
+	assert_string_equal(cluster_of(f), "canon.demo");
 	put(f->pod.labels, "app.kubernetes.io/name", "named");
 	assert_non_null(make(f));
-	assert_string_equal(cluster(f), "named.demo");
+	assert_string_equal(cluster_of(f), "named.demo");
 	put(f->pod.labels, "app", "shop");
 	assert_non_null(make(f));
-	assert_string_equal(cluster(f), "shop.demo");
+	assert_string_equal(cluster_of(f), "shop.demo");
 	accepted(f, "PROXY_CONFIG", "serviceCluster: istio-proxy");
-	assert_string_equal(cluster(f), "shop.demo");
+	assert_string_equal(cluster_of(f), "shop.demo");
 	accepted(f, "PROXY_CONFIG", "serviceCluster: own");
-	assert_string_equal(cluster(f), "own");
+	assert_string_equal(cluster_of(f), "own");
+}
+
+/* istio-agent.md 8.2: ProxyConfig has one of the two. */
+static void test_tracing_name(void **state)
+{
+	struct fixture *f = *state;
+
+	accepted(f, "PROXY_CONFIG", "tracingServiceName: CANONICAL_NAME_ONLY");
+	assert_string_equal(cluster_of(f), "istio-proxy.demo");
+	accepted(f, "PROXY_CONFIG", "tracingServiceName: CANONICAL_NAME_AND_NAMESPACE");
+	assert_string_equal(cluster_of(f), "istio-proxy.demo");
+	put(f->pod.labels, "app", "shop");
+	put(f->pod.labels, "service.istio.io/canonical-name", "canon");
+	accepted(f, "PROXY_CONFIG", "tracingServiceName: APP_LABEL_AND_NAMESPACE");
+	assert_string_equal(cluster_of(f), "shop.demo");
+	accepted(f, "PROXY_CONFIG", "tracingServiceName: CANONICAL_NAME_ONLY");
+	assert_string_equal(cluster_of(f), "canon");
+	accepted(f, "PROXY_CONFIG", "tracingServiceName: CANONICAL_NAME_AND_NAMESPACE");
+	assert_string_equal(cluster_of(f), "canon.demo");
+	refused(f, "PROXY_CONFIG", "tracingServiceName: OTHER", "CANONICAL_NAME_ONLY");
 }
 
 static void assert_locality(
@@ -357,6 +377,7 @@ int main(void)
 	    TEST(dual_stack_takes_the_first_family),
 	    TEST(many_addresses_are_cut),
 	    TEST(cluster_name),
+	    TEST(tracing_name),
 	    TEST(locality),
 	    TEST(deterministic),
 	    TEST(struct_equals_json),

@@ -25,11 +25,6 @@ static json_t *added(const struct fixture *f)
 	return b;
 }
 
-static json_t *at(json_t *v, const char *key)
-{
-	return json_object_get(v, key);
-}
-
 static json_t *patterns(json_t *b)
 {
 	return at(at(at(at(b, "stats_config"), "stats_matcher"), "inclusion_list"), "patterns");
@@ -76,12 +71,17 @@ static void test_an_annotation_wins(void **state)
 	json_decref(b);
 	annotated(f, "statsInclusionPrefixes", "cluster.outbound, http.");
 	accepted(f, "PROXY_CONFIG",
-	    "{proxyStatsMatcher: {inclusionPrefixes: [a], inclusionRegexps: [x]}}");
+	    "{proxyStatsMatcher: {inclusionPrefixes: [a], inclusionRegexps: ['x.*']}}");
 	b = added(f);
-	assert_int_equal(json_array_size(patterns(b)), PATTERNS_ALWAYS + 2);
+	assert_int_equal(json_array_size(patterns(b)), PATTERNS_ALWAYS + 3);
 	pattern_is(b, 0, "prefix", "cluster.outbound");
 	pattern_is(b, 1, "prefix", "http.");
-	assert_true(lists(f, "unsupported", "PROXY_CONFIG.proxyStatsMatcher.inclusionRegexps"));
+	text_at(patterns(b), "15.safe_regex.regex", "x.*");
+	json_decref(b);
+	annotated(f, "statsInclusionPrefixes", ""); /* as if it were not there */
+	accepted(f, "PROXY_CONFIG", "{proxyStatsMatcher: {inclusionPrefixes: [a]}}");
+	b = added(f);
+	pattern_is(b, 0, "prefix", "a");
 	json_decref(b);
 }
 
@@ -92,29 +92,32 @@ static void test_each_address(void **state)
 	json_t *b;
 
 	annotated(f, "statsInclusionSuffixes", "{pod_ip}_8080");
+	annotated(f, "statsInclusionRegexps", "http\\.{pod_ip}_.*{pod_ip}");
 	assert_non_null(make(f));
 	node_set_addresses(f->node, ips, 2);
 	b = added(f);
-	assert_int_equal(json_array_size(patterns(b)), PATTERNS_ALWAYS + 2);
+	assert_int_equal(json_array_size(patterns(b)), PATTERNS_ALWAYS + 4);
+	text_at(patterns(b), "15.safe_regex.regex", "http\\.10.0.0.7_.*10.0.0.7");
 	pattern_is(b, 0, "suffix", "10.0.0.7_8080");
 	pattern_is(b, 1, "suffix", "fd00::7_8080");
 	json_decref(b);
 }
 
-/* The order of tags matters: those of the pod come behind Istio's mongo_prefix. */
+/* The order of tags matters: those of the pod come behind Istio's mongo_prefix; each once. */
 static void test_extra_tags(void **state)
 {
 	struct fixture *f = *state;
 	json_t *b, *tags;
 
+	annotated(f, "extraStatTags", "two,three");
 	accepted(f, "PROXY_CONFIG", "extraStatTags: [one, two]");
 	b = added(f);
 	tags = at(at(b, "stats_config"), "stats_tags");
-	assert_int_equal(json_array_size(tags), TAGS_ALWAYS + 2);
+	assert_int_equal(json_array_size(tags), TAGS_ALWAYS + 3);
 	assert_string_equal(
 	    json_string_value(at(json_array_get(tags, MONGO + 1), "tag_name")), "one");
-	assert_string_equal(
-	    json_string_value(at(json_array_get(tags, MONGO + 2), "regex")), "(two=\\.=(.*?);\\.)");
+	assert_string_equal(json_string_value(at(json_array_get(tags, MONGO + 2), "regex")),
+	    "(two=\\.=(.*?);\\.;)");
 	json_decref(b);
 }
 
@@ -123,13 +126,14 @@ static void test_buckets_and_intervals(void **state)
 	struct fixture *f = *state;
 	json_t *b, *setting;
 
-	annotated(f, "statsHistogramBuckets", "{\"istio\": [1, 2.5, 10]}");
+	annotated(
+	    f, "statsHistogramBuckets", "{\"ist\": [7], \"istio\": [1], \"is\": [1, 2.5, 10]}");
 	annotated(f, "statsFlushInterval", "1500ms");
 	annotated(f, "statsEvictionInterval", "1m");
 	assert_non_null(make(f));
 	b = added(f);
 	setting = json_array_get(at(at(b, "stats_config"), "histogram_bucket_settings"), 0);
-	assert_string_equal(json_string_value(at(at(setting, "match"), "prefix")), "istio");
+	assert_string_equal(json_string_value(at(at(setting, "match"), "prefix")), "is");
 	assert_int_equal(json_array_size(at(setting, "buckets")), 3);
 	assert_string_equal(json_string_value(at(b, "stats_flush_interval")), "1.500s");
 	assert_string_equal(json_string_value(at(b, "stats_eviction_interval")), "60.000s");
@@ -143,6 +147,8 @@ static void test_what_is_refused(void **state)
 	} bad[] = {
 	    {"statsInclusionPrefixes", "a\x01", "up to 64 prefixes"},
 	    {"statsInclusionPrefixes", "a\"b", "up to 64 prefixes"},
+	    {"statsInclusionRegexps", "(", "as RE2 takes them"},
+	    {"statsInclusionRegexps", "a\"\x01", "as RE2 takes them"},
 	    {"extraStatTags", "ta\"g", "A-Z a-z"},
 	    {"extraStatTags", "tag(.*)", "A-Z a-z"},
 	    {"statsHistogramBuckets", "{\"a\": [5, 1]}", "rising numbers"},

@@ -124,9 +124,17 @@ static void later(int64_t ms)
 
 static void assert_why_not(const char *expected)
 {
+	assert_string_equal(istiod_why_not(w.istiod), expected);
+}
+
+/* As agentctl and Prometheus see it. */
+static void assert_dumped(bool connected, const char *why_not)
+{
 	json_t *d = istiod_dump(w.istiod);
 
-	assert_string_equal(json_string_value(json_object_get(d, "why_not")), expected);
+	assert_int_equal(json_is_true(json_object_get(d, "connected")), connected);
+	assert_string_equal(json_string_value(json_object_get(d, "why_not")), why_not);
+	assert_int_equal(istiod_connected(w.istiod), connected);
 	json_decref(d);
 }
 
@@ -236,10 +244,7 @@ static void a_bad_root_keeps_the_old_one(void **state)
 	root("garbage");
 	assert_why_not("root certificate: not PEM");
 	root(NULL);
-	json_t *d = istiod_dump(w.istiod);
-	assert_memory_equal(
-	    json_string_value(json_object_get(d, "why_not")), "root certificate: ", 18);
-	json_decref(d);
+	assert_memory_equal(istiod_why_not(w.istiod), "root certificate: ", 18);
 	ask(a);
 	later(0);
 	assert_int_equal(a->granted, 1);
@@ -309,16 +314,16 @@ static void trouble_is_logged_once(void **state)
 static void turns_are_granted_in_order(void **state)
 {
 	(void)state;
+	root("ROOT one");
+	for (unsigned i = 0; i < 2; i++)
+		fake_rpc_channel_set(fake_rpc_channel(w.rpc, i), RPC_READY);
+	later(0);
 	for (unsigned i = 0; i < 5; i++)
 		ask(&w.askers[i]);
-	root("ROOT one");
+	assert_int_equal(w.askers[0].granted, 0); /* R2, also when nothing is missing */
 	later(0);
 	for (unsigned i = 0; i < 5; i++)
 		assert_int_equal(w.askers[i].order, i + 1);
-	ask(&w.askers[0]);
-	assert_int_equal(w.askers[0].granted, 1); /* R2, also when nothing is missing */
-	later(0);
-	assert_int_equal(w.askers[0].granted, 2);
 }
 
 static void a_pods_streams_share_a_connection(void **state)
@@ -392,7 +397,7 @@ static struct rpc_stream *open_with(const char *token)
 	ask(w.askers);
 	later(0);
 	assert_int_equal(istiod_open(w.istiod, w.askers->got, &slot,
-			     &(struct istiod_stream){"/a.b.C/D", token, 7000, &none, NULL}, &e),
+			     &(struct istiod_stream){"/a.b.C/D", token, 7000, &none, NULL, true}, &e),
 	    0);
 	rpc_close(&slot, RPC_CANCELLED, "");
 	return fake_rpc_stream(w.rpc, n);
@@ -442,7 +447,7 @@ static void an_illegal_token_is_refused_without_quoting_it(void **state)
 	ask(w.askers);
 	later(0);
 	assert_int_equal(istiod_open(w.istiod, w.askers->got, &slot,
-			     &(struct istiod_stream){"/x", "SECRET\n", 0, &none, NULL}, &e),
+			     &(struct istiod_stream){"/x", "SECRET\n", 0, &none, NULL, false}, &e),
 	    -1);
 	assert_null(slot);
 	assert_memory_equal(e.msg, "istiod: ", 8);
@@ -557,6 +562,41 @@ static void two_control_planes_share_nothing(void **state)
 
 /* --- what is known --- */
 
+/* No pod asks for it, and silence is not health. */
+static void nobody_needs_a_pod_to_know_whether_it_is_there(void **state)
+{
+	struct rpc_channel *first;
+
+	(void)state;
+	assert_dumped(false, "never connected: root certificate: not read yet");
+	assert_int_equal(istiod_root_expires(w.istiod), 0);
+	root("garbage");
+	later(0);
+	assert_dumped(false, "never connected: root certificate: not PEM");
+	root("ROOT one");
+	assert_dumped(false, "never connected: the first attempt is not over");
+	assert_int_equal(istiod_root_expires(w.istiod), 1000);
+	first = fake_rpc_channel(w.rpc, 0);
+	assert_int_equal(fake_rpc_connects(first), 1);
+	assert_int_equal(fake_rpc_connects(fake_rpc_channel(w.rpc, 1)), 0);
+	fails(0, "refused");
+	assert_dumped(false,
+	    "never connected: cannot connect to istiod.test:15012 as istiod.istio-system.svc: "
+	    "refused");
+	fake_rpc_channel_set(first, RPC_READY);
+	later(0);
+	assert_dumped(true, "");
+	fake_rpc_channel_set(first, RPC_IDLE); /* its time was over */
+	later(999);
+	assert_dumped(false, "");
+	assert_int_equal(fake_rpc_connects(first), 1);
+	later(1);
+	assert_int_equal(fake_rpc_connects(first), 2);
+	fails(0, "gone");
+	assert_dumped(
+	    false, "cannot connect to istiod.test:15012 as istiod.istio-system.svc: gone");
+}
+
 static void the_first_trust_domain_counts(void **state)
 {
 	(void)state;
@@ -578,7 +618,6 @@ static void the_dump_shows_the_connections(void **state)
 
 	(void)state;
 	root("ROOT one");
-	fake_rpc_channel_set(fake_rpc_channel(w.rpc, 1), RPC_READY);
 	later(0);
 	d = istiod_dump(w.istiod);
 	assert_string_equal(json_string_value(json_object_get(d, "name")), "istiod");
@@ -586,10 +625,10 @@ static void the_dump_shows_the_connections(void **state)
 	assert_string_equal(json_string_value(json_object_get(d, "root")), "/var/run/root.pem");
 	json_t *c = json_object_get(d, "connections");
 	assert_int_equal(json_array_size(c), 2);
+	assert_string_equal(/* which is kept */
+	    json_string_value(json_object_get(json_array_get(c, 0), "state")), "READY");
 	assert_string_equal(
-	    json_string_value(json_object_get(json_array_get(c, 0), "state")), "IDLE");
-	assert_string_equal(
-	    json_string_value(json_object_get(json_array_get(c, 1), "state")), "READY");
+	    json_string_value(json_object_get(json_array_get(c, 1), "state")), "IDLE");
 	json_decref(d);
 	assert_why_not("");
 	fails(0, "certificate verify failed");
@@ -622,6 +661,7 @@ int main(void)
 	    TEST(a_leased_stream_is_told_to_move),
 	    TEST(a_pod_that_opens_again_and_again_is_alone),
 	    TEST(two_control_planes_share_nothing),
+	    TEST(nobody_needs_a_pod_to_know_whether_it_is_there),
 	    TEST(the_first_trust_domain_counts),
 	    TEST(the_dump_shows_the_connections),
 	};

@@ -128,21 +128,50 @@ static json_t *dumped(unsigned connection)
 
 /* --- connecting --- */
 
-static void connects_when_somebody_wants_it(void **state)
+static void the_first_connects_at_once_the_others_when_somebody_wants_them(void **state)
 {
-	struct uuid u = pod(0);
+	struct uuid u = pod(0), other = pod(1);
 
 	(void)state;
+	w.plane.connections = 2;
 	assert_null(pool_channel(w.pool, &u));
 	pool_connect(w.pool, "roots");
-	later(1000);
-	assert_int_equal(fake_rpc_connects(fake_rpc_channel(w.rpc, 0)), 0);
-	assert_null(pool_channel(w.pool, &u));
+	assert_false(pool_connected(w.pool) || pool_ever_connected(w.pool));
 	w.changed = 0;
-	later(0);
+	later(1000);
 	assert_int_equal(w.changed, 1);
-	assert_ptr_equal(pool_channel(w.pool, &u), fake_rpc_channel(w.rpc, 0));
+	assert_true(pool_connected(w.pool) && pool_ever_connected(w.pool));
 	assert_int_equal(fake_rpc_connects(fake_rpc_channel(w.rpc, 0)), 1);
+	assert_int_equal(fake_rpc_connects(fake_rpc_channel(w.rpc, 1)), 0);
+	for (unsigned i = 2; channel_of(i) != fake_rpc_channel(w.rpc, 1); i++)
+		other = pod(i + 1);
+	assert_non_null(pool_channel(w.pool, &other));
+	assert_int_equal(fake_rpc_connects(fake_rpc_channel(w.rpc, 1)), 1);
+}
+
+/* Whoever hangs up is dialled once a second, and not as fast as he does. */
+static void the_first_is_kept(void **state)
+{
+	struct rpc_channel *c;
+
+	(void)state;
+	pool_connect(w.pool, "roots");
+	later(0);
+	c = fake_rpc_channel(w.rpc, 0);
+	for (unsigned i = 1; i < 5; i++) {
+		set(c, RPC_IDLE);
+		assert_false(pool_connected(w.pool));
+		later(999);
+		assert_int_equal(fake_rpc_connects(c), i);
+		later(1);
+		assert_int_equal(fake_rpc_connects(c), i + 1);
+		set(c, RPC_READY);
+		assert_true(pool_connected(w.pool));
+	}
+	set(c, RPC_IDLE);
+	pool_connect(w.pool, "others"); /* replaced: nobody dials the old one any more */
+	later(10 * 1000);
+	assert_true(fake_rpc_channel_freed(c));
 }
 
 static void who_is_back_says_why_it_was_away_no_more(void **state)
@@ -178,7 +207,7 @@ static void goaway_moves_the_oldest_first_at_the_pace(void **state)
 	for (unsigned i = 0; i < 25; i++)
 		c = lease(i);
 	set(c, RPC_IDLE);
-	assert_int_equal(fake_rpc_connects(c), 2); /* at once */
+	assert_int_equal(fake_rpc_connects(c), 3); /* at once */
 	set(c, RPC_READY);
 	lease(25); /* a new stream: on the new connection */
 	for (unsigned i = 0; i < 25; i++) {
@@ -295,7 +324,7 @@ static void a_replaced_connection_hears_goaway_too(void **state)
 	old = lease(0);
 	pool_connect(w.pool, "two");
 	set(old, RPC_IDLE);
-	assert_int_equal(fake_rpc_connects(old), 1); /* it is not wanted back */
+	assert_int_equal(fake_rpc_connects(old), 2); /* it is not wanted back */
 	later(50);
 	assert_int_equal(w.moved, 1);
 	assert_true(fake_rpc_channel_freed(old));
@@ -387,7 +416,8 @@ static void a_new_root_is_for_quarantines_too(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(connects_when_somebody_wants_it),
+	    TEST(the_first_connects_at_once_the_others_when_somebody_wants_them),
+	    TEST(the_first_is_kept),
 	    TEST(who_is_back_says_why_it_was_away_no_more),
 	    TEST(goaway_moves_the_oldest_first_at_the_pace),
 	    TEST(all_are_moved_within_the_grace),

@@ -4,6 +4,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/version.h"
 #include "csi/v1/csi.pb-c.h"
 #include "csi_rig.h"
 #include "pluginregistration/api.pb-c.h"
@@ -152,7 +153,7 @@ static void test_identity(void **state)
 
 	(void)state;
 	assert_string_equal(i->name, "agentd.node.mesh");
-	assert_string_equal(i->vendor_version, AGENTD_VERSION);
+	assert_string_equal(i->vendor_version, version_text);
 	csi__v1__get_plugin_info_response__free_unpacked(i, NULL);
 	answer_of("/csi.v1.Identity/GetPluginCapabilities", &size);
 	assert_int_equal(size, 0);

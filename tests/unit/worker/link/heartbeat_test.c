@@ -22,7 +22,8 @@ static struct heartbeat *begin(struct world *w)
 
 static void ping(struct world *w, uint32_t number, uint32_t dropped)
 {
-	struct link_packet p = {.what = LINK_PING, .arg = number, .state = dropped};
+	struct link_packet p = {
+	    .what = LINK_PING, .arg = number, .state = dropped, .id = 3000 + dropped, .kind = 2};
 
 	snprintf(p.why, sizeof(p.why), "%s", dropped == 5 ? "five" : "");
 	say(w, p, -1);
@@ -47,6 +48,8 @@ static void test_a_broker_that_pings(void **state)
 		ping(w, i + 70, i);
 		assert_int_equal(heard(w, LINK_PONG, NULL).arg, i + 70);
 		assert_int_equal(heartbeat_dropped(h), i);
+		assert_int_equal(heartbeat_memory(h), (3000 + i) * 1024);
+		assert_int_equal(heartbeat_restarts(h), 2);
 		assert_string_equal(
 		    heartbeat_problem(h) ? heartbeat_problem(h) : "", i == 5 ? "five" : "");
 		fake_loop_advance(w->l, 7999);

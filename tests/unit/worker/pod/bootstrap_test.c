@@ -68,6 +68,21 @@ const json_t *node_leftovers(const struct node *n)
 	return o = json_pack("{s:[s]}", "ignored", "X");
 }
 
+const struct node_settings *node_settings(const struct node *n)
+{
+	static struct node_settings s = {.agent_port = 15020};
+
+	(void)n;
+	json_decref(s.scrapes);
+	json_decref(s.probers);
+	json_decref(s.collectors);
+	s.scrapes = json_pack("[{s:i, s:s}]", "port", 9090, "path", "/metrics");
+	s.probers = json_pack("[{s:s, s:s, s:i, s:s}]", "route", "/app-health/a/livez", "kind",
+	    "http", "port", 80, "path", "/x");
+	s.collectors = json_pack("{s:{s:s, s:i}}", "zipkin", "host", "zipkin", "port", 9411);
+	return &s;
+}
+
 const struct istiod_options *istiod_options(const struct istiod *i)
 {
 	static const struct istiod_options options = {.name = "istiod"};
@@ -219,7 +234,9 @@ static void dumped(void **state)
 	row->dump(b, o);
 	text = json_dumps(o, JSON_COMPACT);
 	assert_string_equal(text, "{\"node_id\":\"sidecar~10.0.0.1\",\"control_plane\":\"istiod\","
-				  "\"ignored\":[\"X\"]}");
+				  "\"status_port\":{\"port\":15020,\"scrapes\":[\"9090/metrics\"],"
+				  "\"rewritten_probes\":[\"/app-health/a/livez: http 80/x\"]},"
+				  "\"sends_to\":{\"zipkin\":\"zipkin:9411\"},\"ignored\":[\"X\"]}");
 	json_decref(o);
 	json_decref((json_t *)node_leftovers(NULL));
 }

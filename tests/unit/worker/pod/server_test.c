@@ -276,6 +276,7 @@ static void broken_rules_are_counted(void **state)
 {
 	static const char *const limits[RPC_RULE_END] = {
 	    [RPC_RULE_FRAMES] = "frames",
+	    [RPC_RULE_SHARE] = "node_requests",
 	    [RPC_RULE_BLOCK_SIZE] = "headers",
 	    [RPC_RULE_BLOCK_FIELDS] = "headers",
 	    [RPC_RULE_BLOCK_SHAPE] = "headers",

@@ -3,6 +3,7 @@
 #include "tests/fake/loop.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/base/share.h"
 #include "worker/pods/limits.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
@@ -126,6 +127,28 @@ static void test_calls_are_refused(void **state)
 	assert_int_equal(limits_attempt(limits), LIMITS_FINE);
 }
 
+/* The node's bucket is empty, and so is the pod's share: what it asks for waits, a little at a
+ * time. */
+static void test_beyond_the_share(void **state)
+{
+	unsigned fine = 0;
+
+	(void)state;
+	limits_free(&limits);
+	limits = limits_new(loop,
+	    &(struct limits_values){.of = {[LIMIT_REQUESTS] = 100, [LIMIT_BURST] = 200}},
+	    on_refilled, &refills);
+	share_set(10);
+	while (limits_attempt(limits) == LIMITS_FINE)
+		fine++;
+	assert_int_equal(fine, SHARE_BURST + 10 + 1); /* the last one found nothing left */
+	assert_int_equal(hits("node_requests"), 1);
+	fake_loop_advance(loop, 110);
+	assert_int_equal(refills, 1);
+	assert_int_equal(limits_attempt(limits), LIMITS_FINE);
+	share_set(0);
+}
+
 static void test_levels(void **state)
 {
 	(void)state;
@@ -189,6 +212,7 @@ int main(void)
 	    TEST(test_requests_wait),
 	    TEST(test_wall_clock_does_not_matter),
 	    TEST(test_calls_are_refused),
+	    TEST(test_beyond_the_share),
 	    TEST(test_levels),
 	    TEST(test_fd_reserve),
 	    TEST(test_metric_is_the_nodes),

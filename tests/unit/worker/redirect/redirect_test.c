@@ -495,6 +495,9 @@ static void test_verdicts_have_names_and_one_fate(void **state)
 	for (int v = 0; v < REDIRECT_VERDICTS; v++) {
 		assert_non_null(redirect_verdict_name(v));
 		assert_true(*redirect_verdict_name(v));
+		assert_non_null(redirect_verdict_word(v));
+		assert_int_equal(strspn(redirect_verdict_word(v), "abcdefghijklmnopqrstuvwxyz_"),
+		    strlen(redirect_verdict_word(v)));
 		assert_false(redirect_verdict_redirects(v) && redirect_verdict_drops(v));
 	}
 	assert_true(redirect_verdict_redirects(REDIRECT_TO_SELF));

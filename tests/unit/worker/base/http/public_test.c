@@ -219,7 +219,7 @@ static void test_what_is_no_get_is_refused(void **state)
 	static const struct {
 		const char *text, *answer;
 	} rows[] = {{"POST /page HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed\r\n"},
-	    {"HEAD /page HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
+	    {"PUT /page HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
 	    {"get /page HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
 	    {" /page HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
 	    {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"},
@@ -236,9 +236,28 @@ static void test_what_is_no_get_is_refused(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		if (!begins(ask(rows[i].text), rows[i].answer))
 			fail_msg("%s: %s", rows[i].text, client.answer);
-	assert_non_null(strstr(ask(rows[0].text), "\r\nAllow: GET\r\n"));
+	assert_non_null(strstr(ask(rows[0].text), "\r\nAllow: GET, HEAD\r\n"));
 	assert_true(begins(ask_bytes(nul, sizeof(nul) - 1), "HTTP/1.1 400 "));
 	assert_string_equal(seen, "");
+	expect_no_connection();
+}
+
+/* As a GET is answered, without its body. */
+static void test_the_head_alone(void **state)
+{
+	char *get, *end;
+
+	(void)state;
+	get = strdup(ask("GET /page HTTP/1.1\r\n\r\n"));
+	end = strstr(get, "\r\n\r\n");
+	assert_non_null(end);
+	assert_true(strlen(end) > 4);
+	end[4] = '\0';
+	assert_string_equal(ask("HEAD /page HTTP/1.1\r\n\r\n"), get);
+	assert_true(begins(ask("HEAD /none HTTP/1.1\r\n\r\n"), "HTTP/1.1 404 "));
+	assert_true(begins(ask("HEAD /page HTTP/2.0\r\n\r\n"), "HTTP/1.1 400 "));
+	assert_string_equal(seen, "/page;/page;/none;");
+	free(get);
 	expect_no_connection();
 }
 
@@ -469,6 +488,7 @@ int main(void)
 	    T(test_path_is_raw),
 	    T(test_byte_by_byte),
 	    T(test_what_is_no_get_is_refused),
+	    T(test_the_head_alone),
 	    T(test_head_has_a_limit),
 	    T(test_what_comes_behind_is_read_and_forgotten),
 	    T(test_what_comes_behind_has_a_limit),

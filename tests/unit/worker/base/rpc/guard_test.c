@@ -17,6 +17,7 @@
 
 #include "tests/fake/clock.h"
 #include "tests/unit/lingering.h"
+#include "worker/base/share.h"
 
 enum { LEAST = 50, DATA = 0, HEADERS = 1, RST_STREAM = 3, PING = 6, WINDOW_UPDATE = 8 };
 enum { CONTINUATION = 9, END_STREAM = 1, END_HEADERS = 4, PADDED = 8, PRIORITY = 32 };
@@ -42,7 +43,7 @@ static void begin_with(const struct rpc_guard_options *o)
 
 static void begin(void)
 {
-	begin_with(&(struct rpc_guard_options){1, 1, BLOCK_SIZE, 0});
+	begin_with(&(struct rpc_guard_options){1, 1, BLOCK_SIZE, 0, 0});
 }
 
 static void end(void)
@@ -170,7 +171,7 @@ static void test_costs(void **state)
 	assert_costs(PING, 8, 17, 1 + 10);
 	assert_costs(PING, 8, 1, 17 + 10);
 	assert_costs(DATA, 0, 9, 1 + 10);
-	assert_costs(DATA, 16384, 16393, 1 + 5);
+	assert_costs(DATA, 16384, 16393, 1 + 26);
 	assert_costs(WINDOW_UPDATE, 4, 13, 1 + 1);
 }
 
@@ -185,6 +186,45 @@ static void test_the_bucket_is_filled(void **state)
 	fake_clock_pass_ms(100);
 	assert_in_range(frames(900, PING, 8, 17), 95, 100);
 	assert_int_equal(broken(guard, RPC_RULE_FRAMES), 1);
+	end();
+}
+
+/* Beyond its share a pod pays from what all pods have; another one's share is its own. */
+static void test_the_share(void **state)
+{
+	struct rpc_guard *greedy;
+
+	(void)state;
+	share_set(20);
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, 0, 0});
+	assert_in_range(frames_until_end(PING, 8, 17), (SHARE_BURST + 20) * 200 / 11 - 2,
+	    (SHARE_BURST + 20) * 200 / 11);
+	assert_int_equal(broken(guard, RPC_RULE_SHARE), 1);
+	greedy = guard;
+	close(pair[0]);
+	close(pair[1]);
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, 0, 0});
+	assert_in_range(frames_until_end(PING, 8, 17), SHARE_BURST * 200 / 11 - 2,
+	    (SHARE_BURST + 1) * 200 / 11);
+	assert_int_equal(broken(guard, RPC_RULE_SHARE), 1);
+	rpc_guard_free(&greedy);
+	end();
+	share_set(0);
+}
+
+/* A share pays for the largest message; where messages may be larger, bytes cost less. */
+static void test_the_largest_message(void **state)
+{
+	(void)state;
+	share_set(1);
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, 0, 0});
+	preface();
+	assert_int_equal(frames(4 * 64, DATA, 16384, 16393), 4 * 64);
+	assert_int_equal(broken(guard, RPC_RULE_SHARE), 0);
+	end();
+	share_set(0);
+	begin_with(&(struct rpc_guard_options){1, 1, BLOCK_SIZE, 0, 64 * KIB * KIB});
+	assert_in_range(frames_until_end(DATA, 16384, 16393), LEAST * 200 / 3 - 2, LEAST * 200 / 3);
 	end();
 }
 
@@ -279,7 +319,7 @@ static void test_otherwise_untouched(void **state)
 	end();
 	begin();
 	rpc_guard_free(&guard);
-	guard = rpc_guard_new(&(struct rpc_guard_options){0, 0, BLOCK_SIZE, 0});
+	guard = rpc_guard_new(&(struct rpc_guard_options){0, 0, BLOCK_SIZE, 0, 0});
 	fstat(pair[1], &st);
 	rpc_guard_add(guard, pair[1], st.st_ino);
 	assert_int_equal(frames_until_end(HEADERS, 16000, 16009), 100000);
@@ -297,7 +337,7 @@ static enum rpc_rule rule_of(const uint8_t *bytes, size_t n)
 	for (unsigned i = 0; i < 2; i++) {
 		struct rpc_guard_news news;
 
-		begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS});
+		begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS, 0});
 		preface();
 		put(bytes, n);
 		for (size_t at = 0; at < n; at += i ? 1 : n)
@@ -495,7 +535,7 @@ static ssize_t send_frame(unsigned type, unsigned flags, uint32_t id, size_t siz
 static void test_streams_are_counted(void **state)
 {
 	(void)state;
-	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS});
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS, 0});
 	preface();
 	assert_true(send_frame(HEADERS, END_HEADERS, 1, 4) > 0);
 	assert_true(send_frame(HEADERS, END_HEADERS, 3, 4) > 0);
@@ -521,7 +561,7 @@ static void test_what_is_held(void **state)
 	struct stat st;
 
 	(void)state;
-	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS});
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS, 0});
 	assert_int_equal(fstat(pair[1], &st), 0);
 	preface();
 	assert_int_equal(rpc_guard_held(guard), idle);
@@ -556,7 +596,7 @@ static void test_what_clients_leave_behind(void **state)
 	struct stat st;
 
 	(void)state;
-	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, 9});
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, 9, 0});
 	assert_int_equal(fstat(pair[1], &st), 0);
 	preface();
 	assert_false(rpc_guard_news(guard, &n));
@@ -606,12 +646,12 @@ static void test_the_edge_of_the_budget(void **state)
 
 	(void)state;
 	rpc_guard_budget(50 * KIB, 28 * KIB);
-	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS});
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS, 0});
 	small = guard;
 	memcpy(other, pair, sizeof(pair));
 	preface();
 	send_frame(HEADERS, END_HEADERS, 1, 4);
-	begin_with(&(struct rpc_guard_options){1, 1, BLOCK_SIZE, STREAMS});
+	begin_with(&(struct rpc_guard_options){1, 1, BLOCK_SIZE, STREAMS, 0});
 	preface();
 	send_frame(HEADERS, END_HEADERS, 1, 4);
 	assert_true(send_frame(DATA, 0, 1, 16000) > 0);
@@ -642,6 +682,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_costs),
 	    cmocka_unit_test(test_the_bucket_is_filled),
+	    cmocka_unit_test(test_the_share),
+	    cmocka_unit_test(test_the_largest_message),
 	    cmocka_unit_test(test_a_burst_in_one_read),
 	    cmocka_unit_test(test_who_pays),
 	    cmocka_unit_test(test_a_number_used_again),

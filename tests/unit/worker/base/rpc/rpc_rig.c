@@ -66,7 +66,17 @@ static void on_closed(void *ctx, int status, const char *why)
 		s->on_closed(s);
 }
 
-const struct rpc_events side_events = {on_message, on_writable, on_half_closed, on_closed};
+static void on_crowded(void *ctx, struct rpc_stream *st, int64_t unread_ms)
+{
+	struct side *s = ctx;
+
+	assert_ptr_equal(st, s->stream);
+	assert_true(unread_ms >= 0);
+	s->crowds++;
+}
+
+const struct rpc_events side_events = {
+    on_message, on_writable, on_half_closed, on_closed, on_crowded};
 
 void side_reset(struct side *s)
 {

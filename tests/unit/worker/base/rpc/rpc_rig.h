@@ -23,7 +23,7 @@ struct side {
 	struct rig *rig;
 	char method[64];
 	struct evbuffer *got; /* all messages, one after the other; NULL: only counted */
-	unsigned messages, writables, half_closes, closes;
+	unsigned messages, writables, half_closes, closes, crowds;
 	size_t bytes;
 	int status;
 	char why[256];

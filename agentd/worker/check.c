@@ -1,0 +1,260 @@
+/* check.c
+ *
+ * What the broker sent is read -> the settings -> the roots -> a call to where nobody is: that it
+ * comes back is what is asked, for its threads, its connection and its clock are those of every
+ * later one -> with --connect: each control plane is dialled as agentd does it (istiod/pool.h).
+ */
+#include "check.h"
+#include "common/err.h"
+#include "common/fdpass.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/protocol.h"
+#include "worker/base/loop.h"
+#include "worker/base/rpc/channel.h"
+#include "worker/config/config.h"
+#include "worker/crypto/x509.h"
+#include "worker/istiod/pool.h"
+#include "worker/link/cage.h"
+#include "worker/link/memfd.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { CALL_MS = 5000, ALL_MS = 15000 };
+
+struct plane {
+	struct check *check;
+	const struct istiod_options *options;
+	struct link_packet told; /* what == 0: nothing about its root file */
+	char *roots_pem;         /* NULL: the system's, or none */
+	bool lost;               /* no roots: it cannot be dialled */
+	struct pool *pool;
+	bool said;
+};
+
+struct check {
+	const struct config *config;
+	struct loop *loop;
+	struct rpc *rpc;
+	struct rpc_channel *nobody;
+	struct rpc_stream *call;
+	struct loop_timer late;
+	struct plane planes[LINK_PLANES_MAX];
+	unsigned waiting; /* for so many answers */
+	bool called;
+	int problems;
+};
+
+static void row(struct check *k, const char *outcome, const char *what, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void row(struct check *k, const char *outcome, const char *what, const char *fmt, ...)
+{
+	va_list ap;
+
+	printf("%-8s %-22.22s ", outcome, what);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+	(void)fflush(stdout); /* before a call that may be the last */
+	k->problems += !strcmp(outcome, "PROBLEM");
+}
+
+/* --- roots --- */
+
+static void take_roots(struct plane *p, int fd, struct err *e)
+{
+	size_t size = 0;
+	auto_free char *text = link_memfd_read(fd, &size, e);
+
+	p->roots_pem = text ? x509_normalise_pem(text, size, e) : NULL;
+}
+
+static void hear_roots(struct check *k, int broker_fd)
+{
+	struct fdpass_got got;
+	struct link_packet p;
+
+	while (fdpass_receive(broker_fd, &p, sizeof(p), 0, &got) >= 0 && got.size == sizeof(p)) {
+		auto_close int fd = fdpass_first(&got);
+		struct err e = {.msg = ""};
+
+		if (p.id >= k->config->nplanes)
+			continue;
+		k->planes[p.id].told = p;
+		if (p.state == LINK_FILE_CONTENT)
+			take_roots(&k->planes[p.id], fd, &e);
+		snprintf(k->planes[p.id].told.why, LINK_WHY_SIZE, "%s", e.msg);
+	}
+}
+
+static char *date_of(int64_t unix_s, char out[32])
+{
+	const time_t at = (time_t)unix_s;
+	struct tm tm;
+
+	if (!gmtime_r(&at, &tm) || !strftime(out, 32, "%Y-%m-%d %H:%M UTC", &tm))
+		*out = '\0';
+	return out;
+}
+
+static void show_life(struct check *k, const struct plane *p, const char *what)
+{
+	struct x509_life life;
+	char date[32];
+
+	x509_pem_life(p->roots_pem, &life);
+	if (life.last_end <= time(NULL))
+		row(k, "PROBLEM", what, "expired at %s: fetch the control plane's own",
+		    date_of(life.last_end, date));
+	else
+		row(k, life.first_end <= time(NULL) ? "note" : "ok", what,
+		    "%u certificate%s, the first expires at %s", life.n, life.n == 1 ? "" : "s",
+		    date_of(life.first_end, date));
+}
+
+/* What cannot be read at all has a row of the broker's already. */
+static void check_roots(struct check *k, struct plane *p)
+{
+	auto_free char *what = mem_printf("roots of %s", p->options->name);
+	const long index = p - k->planes;
+
+	p->lost = !p->roots_pem && strcmp(p->options->root, "SYSTEM") != 0;
+	if (p->roots_pem)
+		show_life(k, p, what);
+	else if (!p->lost)
+		row(k, "ok", what, "the system's");
+	else if (*p->told.why)
+		row(k, "PROBLEM", what, "--root-file %ld: %s", index, p->told.why);
+	else if (p->told.what)
+		k->problems++;
+	else
+		row(k, "PROBLEM", what,
+		    "none: name the control plane's by --root-file %ld=FILE, or \"root: SYSTEM\"",
+		    index);
+}
+
+/* --- a first call --- */
+
+static void answered(struct check *k)
+{
+	if (!--k->waiting)
+		loop_stop(k->loop);
+}
+
+static void on_message(void *ctx, struct rpc_stream *s, struct rpc_msg *m)
+{
+	(void)ctx, (void)s, (void)m;
+}
+
+static void on_called(void *ctx, int status, const char *why)
+{
+	struct check *k = ctx;
+
+	(void)status, (void)why;
+	k->called = true;
+	row(k, "ok", "a first call", "grpc works in the cage");
+	answered(k);
+}
+
+static void call_nobody(struct check *k)
+{
+	static const struct rpc_events events = {.message = on_message, .closed = on_called};
+	static const struct rpc_channel_options nobody = {
+	    .target = "127.0.0.1:1", .server_name = "localhost"};
+	static const struct rpc_call call = {.method = "/agentd/Check", .deadline_ms = CALL_MS};
+	struct err e;
+
+	k->nobody = rpc_channel_new(k->rpc, &nobody, NULL, NULL);
+	k->waiting++;
+	if (rpc_open(k->nobody, &k->call, &call, &events, k, &e))
+		abort(); /* it has no header that could be refused */
+}
+
+/* --- control planes --- */
+
+static void on_changed(void *ctx)
+{
+	struct plane *p = ctx;
+	auto_free char *what = mem_printf("control plane %s", p->options->name);
+	const char *why = pool_why_not(p->pool);
+
+	if (p->said)
+		return;
+	if (pool_connected(p->pool))
+		row(p->check, "ok", what, "%s is %s", p->options->address, p->options->server_name);
+	else if (*why)
+		row(p->check, "PROBLEM", what, "%s", why);
+	else
+		return;
+	p->said = true;
+	answered(p->check);
+}
+
+static void dial(struct check *k, struct plane *p)
+{
+	p->pool = pool_new(k->loop, k->rpc, p->options, on_changed, p);
+	k->waiting++;
+	pool_connect(p->pool, p->roots_pem);
+}
+
+static void on_late(void *ctx)
+{
+	struct check *k = ctx;
+
+	if (!k->called)
+		row(k, "PROBLEM", "a first call", "it did not end in %d s", ALL_MS / 1000);
+	for (size_t i = 0; i < k->config->nplanes; i++)
+		if (k->planes[i].pool && !k->planes[i].said)
+			row(k, "PROBLEM", k->planes[i].options->name, "%s: no answer in %d s",
+			    k->planes[i].options->address, ALL_MS / 1000);
+	loop_stop(k->loop);
+}
+
+/* --- all of it --- */
+
+static void run(struct check *k)
+{
+	k->rpc = rpc_new(k->loop);
+	call_nobody(k);
+	for (size_t i = 0; k->config->connect && i < k->config->nplanes; i++)
+		if (!k->planes[i].lost)
+			dial(k, &k->planes[i]);
+	loop_timer_in(k->loop, &k->late, ALL_MS, on_late, k);
+	loop_run(k->loop);
+	loop_timer_stop(&k->late);
+	for (size_t i = 0; i < k->config->nplanes; i++)
+		pool_free(&k->planes[i].pool);
+	rpc_close(&k->call, RPC_CANCELLED, "");
+	rpc_channel_free(&k->nobody);
+	rpc_free(&k->rpc);
+}
+
+int worker_check(const struct config *c, int broker_fd)
+{
+	struct check k = {.config = c};
+	struct err e;
+
+	(void)log_set_levels("error", &e); /* rows say it */
+	row(&k, "ok", "configuration", "%zu control plane%s; cage: %s", c->nplanes,
+	    c->nplanes == 1 ? "" : "s", cage_describe());
+	for (size_t i = 0; i < c->nplanes; i++) {
+		k.planes[i].check = &k;
+		k.planes[i].options = &c->planes[i];
+	}
+	hear_roots(&k, broker_fd);
+	for (size_t i = 0; i < c->nplanes; i++)
+		check_roots(&k, &k.planes[i]);
+	k.loop = loop_new(&e);
+	if (k.loop)
+		run(&k);
+	else
+		row(&k, "PROBLEM", "a first call", "%s", e.msg);
+	loop_free(&k.loop);
+	for (size_t i = 0; i < c->nplanes; i++)
+		free(k.planes[i].roots_pem);
+	return k.problems > 0;
+}

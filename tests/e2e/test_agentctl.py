@@ -1,0 +1,70 @@
+"""agentctl as people use it: completion in a real bash, a report without secrets, a screen that is drawn anew."""
+import json
+import os
+import pty
+import subprocess
+import tarfile
+
+import pytest
+import yaml
+
+@pytest.fixture(name='node')
+def fixture_node(make_node):
+    node = make_node(mode='release')
+    node.agentd.start()
+    return node
+
+
+def test_a_report_has_every_page_and_no_secret(node, tmp_path):
+    pods = [node.pod(name).wait_served() for name in ('web', 'db')]
+    file = tmp_path / 'report.tar'
+    code, said = node.agentd.ctl_text('bug-report', file)
+    assert code == 0 and 'tokens and keys are not' in said and file.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(file) as tar:
+        assert {m.name for m in tar} == {'agentd/machine.txt'} | {f'agentd/{page}.json' for page in (
+            'status', 'pods', 'certs', 'xds', 'redirect', 'dns', 'logging', 'version')}
+        reported = json.loads(tar.extractfile('agentd/pods.json').read())['pods']
+        assert {p['uid'] for p in reported} == {p.uid for p in pods}
+    everything = file.read_bytes()
+    for secret in (*pods[0].tokens, *pods[1].tokens, 'PRIVATE KEY', 'eyJ'):
+        assert secret.encode() not in everything, secret
+    assert node.agentd.ctl_text('bug-report', file)[0] == 2  # nothing is overwritten
+    node.agentd.kill()
+    other = tmp_path / 'other.tar'
+    assert node.agentd.ctl_text('bug-report', other)[0] == 3 and not other.exists()
+
+
+def completed(node, *words):
+    """What bash offers for the last of the words."""
+    script = 'eval "$(agentctl completion)"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _agentctl; printf "%s\\n" "${COMPREPLY[@]}"'
+    r = subprocess.run(['bash', '-c', script, 'bash', 'agentctl', *words], text=True, capture_output=True, check=True, timeout=60,
+                       env={**os.environ, 'PATH': f'{node.agentd.program("agentctl")[0].parent}:{os.environ["PATH"]}'})
+    assert not r.stderr
+    return r.stdout.split()
+
+
+def test_bash_completes_words_and_yaml_is_the_same_answer(node):
+    assert completed(node, 'st') == ['status']
+    assert {'pods', 'certs', 'redirect', 'bug-report', '--version'} <= set(completed(node, ''))
+    assert completed(node, 'redirect', 'ex') == ['explain'] and '--uid' in completed(node, 'redirect', '--')
+    assert completed(node, 'version', '--d') == ['--deps']
+    node.pod('web').wait_served()
+    for page in ('pods', 'version', 'log', 'redirect'):
+        code, text = node.agentd.ctl_text(page, '-o', 'yaml')
+        assert yaml.safe_load(text) == node.agentd.ctl(page), text
+
+
+def test_watch_draws_anew(node):
+    """On a terminal; a file or a pipe gets one after the other."""
+    program = [*map(str, node.agentd.program('agentctl')), '--run', str(node.agentd.run), 'version', '-w']
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(program, stdout=theirs, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        seen = b''
+        while seen.count(b'\x1b[H\x1b[2J') < 2:
+            seen += os.read(ours, 4096)
+        process.kill()
+    os.close(ours)
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as process:
+        assert b'\x1b' not in process.stdout.read(20)
+        process.kill()

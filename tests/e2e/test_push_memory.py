@@ -1,0 +1,73 @@
+"""A push to every pod at once takes no more memory than it may (push_memory_mib), whoever reads it and whoever does
+not.  Full counts when AGENTD_SOAK=1."""
+from pathlib import Path
+
+import pytest
+
+from . import mesh
+from .conftest import measured
+from .crowd import CLUSTER, Crowd
+from .run import wait_for
+from .test_limits import SOAK, memory_limit, memory_mib
+
+# Pods, MB for each, push_memory_mib.
+PUSHES = ((250, 3, 64), (50, 20, 64)) if SOAK else ((40, 3, 8),)
+LIMIT_MIB = 256  # the chart's (helm/agentd/values.yaml)
+# Beside the bound: the first window of each stream, and what malloc keeps between the pieces.
+WINDOW_MIB, MORE_MIB = 1 / 16, 16
+STUCK = 6
+
+
+def clusters(word, mb):
+    """100 kB each; names are short, for the journal's sake."""
+    return [mesh._cluster(f'{word}-{n}', '127.0.0.1', 1, alt_stat_name='-' * (10_000 * mb)) for n in range(100)]
+
+
+def pushes(node):
+    return node.agentd.ctl('status')['pushes']
+
+
+def forget_peak(pid):
+    Path(f'/proc/{pid}/clear_refs').write_text('5')
+    return memory_mib(pid, 'VmRSS')
+
+
+def versions(crowd):
+    return {name: c['versions'].get(CLUSTER) for name, c in crowd.counts().items()}
+
+
+@pytest.mark.parametrize(('count', 'mb', 'bound_mib'), PUSHES)
+def test_a_push_to_all(make_node, count, mb, bound_mib):
+    node = make_node(mode='release')
+    node.agentd.settings.update(log_level='info', push_memory_mib=bound_mib)
+    node.agentd.plane.update(unread_stream_s=1, opens_per_second=200, opens_burst=200)
+    node.istiod.set('all', clusters=clusters('push', 0), listeners=[])
+    crowd, calm = Crowd(node, count, 5), Crowd(node, 2, 1, 'calm')
+    for pod in calm.pods:
+        node.istiod.set(f'demo.{pod["name"]}', clusters=clusters('push', 0))
+    node.agentd.start()
+    crowd.start().wait_served()
+    calm.start().wait_served()
+    names = [p['name'] for p in crowd.pods]
+    stuck, slow, dying, good = names[:STUCK], names[STUCK:8], names[8:10], names[10:]
+    pid, before, had = node.agentd.worker_pid(), 0, versions(crowd)
+    with memory_limit(node, LIMIT_MIB):
+        before = forget_peak(pid)
+        crowd.stuck(*stuck, slow=slow, dying=dying)
+        node.istiod.set('all', clusters=clusters('push', mb))
+        # Those who do not read hold all there is, until they are ended; then others of them do.
+        wait_for('pushes to wait', lambda: pushes(node)['streams'])
+        quiet = versions(calm)
+        for pod in calm.pods:
+            node.istiod.set(f'demo.{pod["name"]}', clusters=clusters('small', 0) + clusters('push', 0))
+        calm.wait_for('what is small', lambda c: c['versions'][CLUSTER] != next(iter(quiet.values())))
+        assert pushes(node)['streams'], 'nothing waits any more'
+        crowd.wait_for('those who read', lambda c: c['versions'][CLUSTER] not in had.values(), [*good, *slow])
+        crowd.stuck()
+        crowd.wait_for('everybody', lambda c: c['versions'][CLUSTER] not in had.values())
+        peak = memory_mib(pid, 'VmHWM') - before
+        measured.append(f'{count} x {mb} MB within {bound_mib} MiB: {peak} MiB more than {before} at the peak')
+        assert node.agentd.worker_pid() == pid
+    assert peak < bound_mib + count * WINDOW_MIB + MORE_MIB
+    assert node.agentd.metric('agentd_xds_unread_streams_total')
+    wait_for('nothing to be on its way', lambda: not pushes(node)['held'] and not pushes(node)['streams'])
