@@ -77,7 +77,7 @@ static int bootstrap(const struct ctl *c)
 	document = load(path);
 	if (!document)
 		return CTL_PROBLEM;
-	ctl_print_json(document);
+	ctl_print_answer(c, document);
 	json_decref(document);
 	return CTL_OK;
 }

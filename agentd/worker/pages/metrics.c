@@ -95,10 +95,11 @@ static void measure_planes(const struct agent_shared *s)
 
 static void measure_pushes(const struct rpc *r)
 {
-	struct metric *bytes = metric_gauge("agentd_push_memory_bytes",
-	    "Pushes of all pods: on their way, waiting to be received, and what may be on its way.");
-	struct metric *streams = metric_gauge("agentd_push_waiting_streams",
-	    "Streams whose next push waits to be received.");
+	struct metric *bytes =
+	    metric_gauge("agentd_push_memory_bytes", "Pushes of all pods: on their way, waiting to "
+						     "be received, and what may be on its way.");
+	struct metric *streams = metric_gauge(
+	    "agentd_push_waiting_streams", "Streams whose next push waits to be received.");
 	struct metric *unbound = metric_counter("agentd_push_unbounded_streams_total",
 	    "Streams whose pushes push_memory_mib does not bound.");
 	const struct rpc_flow f = rpc_flow(r);
