@@ -148,5 +148,5 @@ json_t *pages_certs(const struct pages_of *of)
 		json_array_extend(all, some);
 		json_decref(some);
 	}
-	return json_pack("{s:o}", "certificates", all);
+	return json_pack("{s:o, s:o}", "certificates", all, "identities", pages_identities(of));
 }
