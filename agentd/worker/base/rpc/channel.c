@@ -7,6 +7,7 @@
  * with servers that send theirs with the first message, process-split.md 7.11), the status, a read.
  */
 #include "channel.h"
+#include "arrivals.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -323,7 +324,7 @@ static int put_headers(struct rpc_stream *s, const struct rpc_call *call, struct
 /* Without TLS the tap sees nothing. */
 static void put_mark(struct rpc_stream *s)
 {
-	if (s->channel->plaintext || !s->rpc->ledger.bound)
+	if (s->channel->plaintext || !s->rpc->intake.ledger.bound)
 		return;
 	auto_free char *mark = rpc_intake_begin(s);
 
