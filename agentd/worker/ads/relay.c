@@ -164,8 +164,9 @@ void ads_relay_crowded(struct ads_relay *r, int64_t unread_ms)
 
 	if (unread_ms < (int64_t)r->o.plane->unread_stream_s * 1000)
 		return;
-	why = mem_printf("Envoy left %zu bytes unread for %lld s, and other pods' pushes waited for the "
-			 "memory: its stream was ended",
+	why = mem_printf(
+	    "Envoy left %zu bytes unread for %lld s, and other pods' pushes waited for the "
+	    "memory: its stream was ended",
 	    rpc_queued(r->o.pair->down), (long long)(unread_ms / 1000));
 	r->o.unread(r->o.ctx, why);
 }

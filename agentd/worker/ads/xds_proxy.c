@@ -355,8 +355,8 @@ static void displace(struct xds_proxy *x)
 
 static void begin(struct xds_proxy *x, struct rpc_stream *st, enum discovery_flavour flavour)
 {
-	static const struct rpc_events events = {
-	    on_down_message, on_down_writable, on_down_half_closed, on_down_closed, on_down_crowded};
+	static const struct rpc_events events = {on_down_message, on_down_writable,
+	    on_down_half_closed, on_down_closed, on_down_crowded};
 
 	if (x->pair.down)
 		displace(x);

@@ -1,11 +1,11 @@
-/* ads.c - the pod's ADS stream: carried to istiod with the pod's own token (xds_proxy.h).
+/* ads.c - the pod's ADS stream: carried to istiod with the pod's own credential (xds_proxy.h).
  *
  * directory -> the proxy is there, and services below take types of it -> a call comes -> it is the
  * proxy's.  Another token -> its next try need not wait.
  */
+#include "identity.h"
 #include "rows.h"
 #include "server.h"
-#include "token.h"
 #include "worker/ads/wasm.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/metrics.h"
@@ -19,7 +19,7 @@ static const struct token *valid_token(void *ctx, struct err *e)
 {
 	const struct pod_ads *a = ctx;
 
-	return pod_token_valid(a->context->token, e);
+	return pod_identity_credential(a->context->identity, e);
 }
 
 static void on_directory(void *s)

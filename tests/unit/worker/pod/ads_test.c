@@ -6,9 +6,9 @@
 #include "worker/ads/wasm.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/metrics.h"
+#include "worker/pod/identity.h"
 #include "worker/pod/rows.h"
 #include "worker/pod/server.h"
-#include "worker/pod/token.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -110,10 +110,10 @@ struct limits *pod_server_limits(const struct pod_server *server)
 	return limits;
 }
 
-const struct token *pod_token_valid(const struct pod_token *t, struct err *e)
+const struct token *pod_identity_credential(const struct pod_identity *i, struct err *e)
 {
 	(void)e;
-	assert_ptr_equal(t, context.token);
+	assert_ptr_equal(i, context.identity);
 	return valid;
 }
 
@@ -157,7 +157,7 @@ static void made_with_token_and_limits_and_offered(void **state)
 	row->directory(s);
 	assert_ptr_equal(context.ads, proxy);
 	assert_ptr_equal(world.limits, limits);
-	context.token = (struct pod_token *)&world.tokens;
+	context.identity = (struct pod_identity *)&world.tokens;
 	assert_ptr_equal(world.token(world.ctx, NULL), valid);
 }
 
