@@ -45,7 +45,8 @@ static json_t *dump_broker(struct heartbeat *broker)
 	return json_pack("{s:b, s:s?}", "answers", !why_not, "why_not", why_not);
 }
 
-/* What is on its way from control planes to Envoys, all pods' (bytes), and the streams that wait. */
+/* What is on its way from control planes to Envoys, all pods' (bytes), and the streams that wait.
+ */
 static json_t *dump_pushes(const struct rpc *r)
 {
 	const struct rpc_flow f = rpc_flow(r);
@@ -85,7 +86,8 @@ static json_t *dump_problems(const struct pages_of *of)
 		    why.msg);
 	if ((n = rpc_flow(s->rpc).unseen))
 		say(all,
-		    "the pushes of %u stream%s are not bounded by push_memory_mib: this grpc decrypts "
+		    "the pushes of %u stream%s are not bounded by push_memory_mib: this grpc "
+		    "decrypts "
 		    "them elsewhere",
 		    n, n == 1 ? "" : "s");
 	if ((n = kubelet_troubled(of->kubelet, &why)))

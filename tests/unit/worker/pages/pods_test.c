@@ -32,22 +32,22 @@ int64_t heartbeat_silent_s(const struct heartbeat *h)
 	return 0;
 }
 
-uint32_t heartbeat_dropped(const struct heartbeat *h)
-{
-	(void)h;
-	return 3;
-}
-
 uint64_t heartbeat_memory(const struct heartbeat *h)
 {
 	(void)h;
-	return 4096;
+	return 0;
 }
 
 unsigned heartbeat_restarts(const struct heartbeat *h)
 {
 	(void)h;
-	return 2;
+	return 0;
+}
+
+uint32_t heartbeat_dropped(const struct heartbeat *h)
+{
+	(void)h;
+	return 3;
 }
 
 json_t *kubelet_dump_volume(const struct kubelet *k, const struct uuid *pod)

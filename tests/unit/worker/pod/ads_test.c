@@ -4,9 +4,11 @@
  */
 #include "row_rig.h"
 #include "worker/ads/xds_proxy.h"
+#include "worker/base/metrics.h"
 #include "worker/pod/rows.h"
 #include "worker/pod/server.h"
 #include "worker/pod/token.h"
+#include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,7 +87,7 @@ bool xds_proxy_connected(const struct xds_proxy *x)
 unsigned xds_proxy_refused(const struct xds_proxy *x)
 {
 	assert_ptr_equal(x, proxy);
-	return 3;
+	return 2;
 }
 
 json_t *xds_proxy_dump(const struct xds_proxy *x)
@@ -183,6 +185,23 @@ static void asked_and_looked_at(void **state)
 	assert_true(world.freed);
 }
 
+static void what_envoy_refuses_is_a_gauge(void **state)
+{
+	struct evbuffer *out = evbuffer_new();
+
+	(void)state;
+	row->measure(s, "pod=\"web\""); /* nothing is known before the directory */
+	row->directory(s);
+	row->measure(s, "pod=\"db\"");
+	metrics_render(out);
+	evbuffer_add(out, "", 1);
+	assert_non_null(
+	    strstr((char *)evbuffer_pullup(out, -1), "agentd_xds_refused_types{pod=\"db\"} 2\n"));
+	assert_null(strstr((char *)evbuffer_pullup(out, -1), "web"));
+	evbuffer_free(out);
+	metrics_clear();
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -191,6 +210,7 @@ int main(void)
 	    TEST(made_with_token_and_limits_and_offered),
 	    TEST(an_expired_token_is_no_news),
 	    TEST(asked_and_looked_at),
+	    TEST(what_envoy_refuses_is_a_gauge),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
