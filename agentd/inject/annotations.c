@@ -105,8 +105,7 @@ int inject_check_annotations(const json_t *annotations, struct err *e)
 void inject_warn_annotations(const json_t *annotations, json_t *warnings)
 {
 	static const char *const idle[] = {"sidecar.istio.io/agentLogLevel",
-	    "sidecar.istio.io/bootstrapOverride", "sidecar.istio.io/capNetBindService",
-	    "sidecar.istio.io/enableCoreDump"};
+	    "sidecar.istio.io/capNetBindService", "sidecar.istio.io/enableCoreDump"};
 
 	for (unsigned i = 0; i < sizeof(idle) / sizeof(*idle); i++)
 		if (json_object_get(annotations, idle[i]))

@@ -116,7 +116,7 @@ static int check_map(const json_t *metadata, const char *key, struct err *e)
 	if (map && !json_is_null(map) && !json_is_object(map))
 		return err_set(e, ERR_INVALID, "metadata.%s: must be a map", key);
 	json_object_foreach (map, name, v)
-		if (!json_is_string(v))
+		if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
 			return err_set(e, ERR_INVALID, "metadata.%s: %s must be text: quote it",
 			    key, err_printable(shown, sizeof(shown), name, (unsigned)strlen(name)));
 	return 0;

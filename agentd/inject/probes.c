@@ -1,5 +1,4 @@
-/* probes.c - what the kubelet and Prometheus ask of the app, and by which way (injection.md 4, 5;
- * istio-agent.md 12.2).
+/* probes.c - what the kubelet and Prometheus ask of the app, and by which way (injection.md 4, 5).
  *
  * The kubelet's ports are let in by agentd.  Where istio's own rules redirect, its probes go to
  * Envoy instead, which asks the app: they are rewritten, and the originals become an attribute.

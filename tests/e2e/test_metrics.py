@@ -19,7 +19,8 @@ from .test_upgrade import beside, hanging, launch, upgraded
 # ecosystem.md 5: of the node, and with pilot-agent's names of each pod.
 OF_NODE = {'agentd_pods', 'agentd_certificates_cached', 'agentd_certificate_cache_hits', 'agentd_csr_requests',
            'agentd_sds_streams', 'agentd_xds_streams', 'agentd_redirect_problems', 'agentd_event_loop_lag_seconds', 'agentd_build_info',
-           'process_resident_memory_bytes', 'process_open_fds', 'agentd_broker_silent_seconds', 'agentd_log_dropped'}
+           'process_resident_memory_bytes', 'process_open_fds', 'agentd_broker_silent_seconds', 'agentd_log_dropped',
+           'agentd_push_memory_bytes', 'agentd_push_waiting_streams', 'agentd_push_unbounded_streams'}
 OF_POD = {'istio_agent_cert_expiry_seconds', 'istio_agent_xds_proxy_requests', 'istio_agent_xds_proxy_responses'}
 ISTIOS = {'istio_agent_num_outgoing_requests'}
 

@@ -16,11 +16,11 @@ SERVERS = [v for v in KUBERNETES if v >= '1.30']
 
 class Policy:
     def __init__(self, directory, version, **render_args):
-        self._version, self._file = version, directory / f'policy-{version}.json'
+        self.version, self._file = version, directory / f'policy-{version}.json'
         self._file.write_text(json.dumps(only(render(version, **render_args), 'ValidatingAdmissionPolicy')))
 
     def ask(self, *pods):
-        r = subprocess.run([POLICY, '-policy', self._file, '-version', self._version], input='\n'.join(map(json.dumps, pods)), text=True,
+        r = subprocess.run([POLICY, '-policy', self._file, '-version', self.version], input='\n'.join(map(json.dumps, pods)), text=True,
                            capture_output=True, timeout=60, check=False)
         assert r.returncode == 0, r.stderr
         return [json.loads(line) for line in r.stdout.splitlines()]
@@ -110,7 +110,8 @@ def test_the_node_agrees(policy, meshed):
             r = engine.call(json.dumps(bare), '--check', check=False)
             assert r.returncode == 1 or 'hostNetwork' in r.stdout, (name, r.stdout)
     told = {n for n, p in REFUSED.items() if policy.denied({**p, 'spec': {**p['spec'], 'volumes': by_hand()['spec']['volumes']}})}
-    assert told == {'TPROXY', 'mode', 'range', 'port', 'out', 'virt', 'sandbox'}
+    ranges = {'range'} if policy.version != '1.30' else set()  # which has no isCIDR() for a new policy
+    assert told == {'TPROXY', 'mode', 'port', 'out', 'virt', 'sandbox'} | ranges
 
 
 def test_the_nodes_own_mode_counts(tmp_path):

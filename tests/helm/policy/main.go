@@ -60,7 +60,7 @@ func compile(p *v1.ValidatingAdmissionPolicy, v *version.Version) validating.Val
 		"policy", "validate", p.Name)
 	return validating.NewValidator(compiler.CompileCondition(validations, with, environment.NewExpressions), matcher,
 		compiler.CompileCondition(nil, with, environment.NewExpressions),
-		compiler.CompileCondition(messages, cel.OptionalVariableDeclarations{}, environment.NewExpressions), p.Spec.FailurePolicy)
+		compiler.CompileCondition(messages, cel.OptionalVariableDeclarations{}, environment.NewExpressions), p.Spec.FailurePolicy, nil)
 }
 
 func ask(v validating.Validator, text []byte) (r result) {

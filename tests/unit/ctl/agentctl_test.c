@@ -256,6 +256,14 @@ static void wrong_usage_is_2_and_says_what(void **state)
 	    {{"redirect", "--uid", "1"}, "usage: agentctl redirect explain"},
 	    {{"pods", "--uid", "1"}, "--uid belongs to redirect explain"},
 	    {{"status", "--deps"}, "--deps belongs to version"},
+	    {{"status", "-f", "x"}, "--file belongs to inject"},
+	    {{"inject"}, "inject needs -f FILE"},
+	    {{"uninject"}, "uninject needs -f FILE"},
+	    {{"uninject", "-f", "x", "--check"}, "--check belongs to inject"},
+	    {{"inject", "-f", "x", "-w"}, "inject runs once"},
+	    {{"inject", "-f", "x", "--native", "1"}, "--native takes true or false, not 1"},
+	    {{"inject", "-f", "x", "--config", "c", "--mesh=m"},
+		"--config, or --values and --mesh"},
 	};
 
 	(void)state;
@@ -268,6 +276,100 @@ static void wrong_usage_is_2_and_says_what(void **state)
 		if (strcmp(cases[i].args[0], "-w") != 0)
 			assert_true(lines_of(err) <= 4);
 	}
+}
+
+/* ---- manifests ---- */
+
+static char *write_temporary(const char *name, const char *text)
+{
+	char *path = mem_printf("%s/%s", dir, name);
+	FILE *f = fopen(path, "w");
+
+	assert_non_null(f);
+	assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+	fclose(f);
+	return path;
+}
+
+#define A_POD                                                                                      \
+	"apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n  containers:\n  - name: a\n"     \
+	"    command: ['0777', yes]\n"
+
+/* The configuration is whole or in two parts; the way there and back. */
+static void manifests_are_injected(void **state)
+{
+	auto_free char *pod = write_temporary("pod", A_POD);
+	auto_free char *whole = write_temporary("whole",
+	    "values: {global: {hub: h, tag: 1.2.3}}\nagentd: {redirectMode: none, native: true}\n");
+	auto_free char *values =
+	    write_temporary("values", "{\"global\":{\"hub\":\"h\",\"tag\":1}}");
+	auto_free char *mesh = write_temporary("mesh", "trustDomain: td\n");
+	auto_free char *to = mem_printf("%s/to", dir);
+
+	(void)state;
+	assert_int_equal(run("inject", "-f", pod, "--config", whole, "-o", to), 0);
+	assert_string_equal(out, "");
+	assert_int_equal(run("inject", "-f", to, "--config", whole), 0);
+	assert_non_null(
+	    strstr(out, "  initContainers:\n  - name: istio-proxy\n    image: h/proxyv2:1.2.3\n"));
+	assert_non_null(strstr(out, "command: ['0777', yes]\n"));
+	assert_int_equal(run("uninject", "-f", to), 0);
+	assert_string_equal(out, A_POD);
+	assert_int_equal(
+	    run("inject", "-f", pod, "--values", values, "--mesh", mesh, "--native", "false"), 0);
+	assert_non_null(strstr(out, "  - name: istio-proxy\n    image: h/proxyv2:1\n"));
+	assert_non_null(strstr(out, "TRUST_DOMAIN: td\n"));
+	assert_null(strstr(out, "initContainers:\n"));
+	assert_int_equal(run("inject", "--check", "-f", pod, "--config", whole), 0);
+	assert_non_null(strstr(out, "Pod \"p\"  yes       by default"));
+	unlink(to);
+	unlink(pod);
+	unlink(whole);
+	unlink(values);
+	unlink(mesh);
+}
+
+static void what_is_refused_writes_nothing(void **state)
+{
+	auto_free char *bad = write_temporary("bad",
+	    A_POD "---\n" A_POD "  hostNetwork: true\n---\n" A_POD "  runtimeClassName: kata\n");
+	auto_free char *config =
+	    write_temporary("config", "{values: {global: {hub: h, tag: 't'}}}\n");
+	auto_free char *wrong = write_temporary("wrong", "valus: {}\n");
+	auto_free char *to = mem_printf("%s/to", dir);
+
+	(void)state;
+	assert_int_equal(run("inject", "-f", bad, "--config", config, "-o", to), 1);
+	assert_non_null(strstr(err, "document at line 20: Pod \"p\": runtimeClassName kata"));
+	assert_int_equal(access(to, F_OK), -1);
+	assert_int_equal(run("inject", "--check", "-f", bad, "--config", config), 1);
+	assert_non_null(strstr(out, "refused"));
+	assert_non_null(strstr(out, "Pod \"p\"  no        hostNetwork"));
+	assert_int_equal(run("inject", "--check", "-f", bad, "--config", config, "-o", "json"), 1);
+	assert_non_null(strstr(out, "\"refused\": \"runtimeClassName kata"));
+	assert_int_equal(run("inject", "-f", bad, "--config", wrong), 1);
+	assert_non_null(strstr(err, "no such key \"valus\""));
+	assert_int_equal(run("inject", "-f", to), 1);
+	assert_non_null(strstr(err, "No such file"));
+	assert_int_equal(run("inject", "-f", bad), 1);
+	assert_non_null(strstr(err, "global.hub and global.tag"));
+	assert_int_equal(run("inject", "-f", bad, "--values", dir), 1);
+	assert_non_null(strstr(err, "Is a directory"));
+	unlink(bad);
+	unlink(config);
+	unlink(wrong);
+}
+
+static void what_is_passed_over_is_said(void **state)
+{
+	auto_free char *pod = write_temporary("pod", A_POD "  hostNetwork: true # so\n");
+
+	(void)state;
+	assert_int_equal(run("inject", "-f", pod), 0);
+	assert_string_equal(out, A_POD "  hostNetwork: true # so\n");
+	assert_string_equal(
+	    err, "===> Skipping injection because Pod \"p\" has host networking enabled\n");
+	unlink(pod);
 }
 
 /* ---- agentd cannot be reached ---- */
@@ -506,6 +608,9 @@ int main(void)
 	    test(each_command_has_its_help),
 	    test(options_reach_their_command),
 	    test(wrong_usage_is_2_and_says_what),
+	    test(manifests_are_injected),
+	    test(what_is_refused_writes_nothing),
+	    test(what_is_passed_over_is_said),
 	    test(no_socket_is_3_with_a_hint),
 	    test(a_socket_nobody_listens_on_is_3),
 	    test(a_path_too_long_for_a_socket_is_3),

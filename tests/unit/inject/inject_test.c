@@ -212,10 +212,10 @@ static void what_has_no_effect_is_said(void **state)
 {
 	static const char *const said[] = {"annotation sidecar.istio.io/capNetBindService has no",
 	    "annotation agentd.node.mesh/redirct (nearest",
-	    "PROXY_CONFIG.tracing has no effect yet"};
+	    "PROXY_CONFIG.readinessProbe has no effect yet"};
 	json_t *pod = must_inject(POD("'sidecar.istio.io/capNetBindService':'true',"
 				      "'agentd.node.mesh/redirct':'none',"
-				      "'proxy.istio.io/config':'tracing: {}'",
+				      "'proxy.istio.io/config':'readinessProbe: {}'",
 	    ""));
 
 	(void)state;
