@@ -33,6 +33,8 @@ const struct flag flags_list[] = {
     BROKER("run", FLAG_TEXT, "DIR", "/run/agentd", "pods' directories, admin.sock"),
     BROKER("manifests", FLAG_TEXT, "DIR", NULL,
 	"<uid>.yaml and <uid>/token of each pod (/etc/agentd/pods.d; none with --kubelet-root)"),
+    BROKER("identity-dir", FLAG_TEXT, "DIR", "/var/lib/agentd/identity",
+	"keys and certificates of manifests with identity: certificate, for after a reboot"),
     BROKER("kubelet-root", FLAG_TEXT, "DIR", NULL,
 	"serve pods' CSI volumes of the kubelet of this directory"),
     BROKER("config", FLAG_TEXT, "FILE", "/etc/agentd/agentd.yaml", "the settings"),

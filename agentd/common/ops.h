@@ -82,7 +82,10 @@ enum link_answer {
 	/* A memfd of struct redirect_names_told: what istiod told the pods. */ \
 	X(REDIRECT_NAMES, 1, NO_POD, REPLIED, "know the names of the pods") \
 	/* Its manifest was refused, and it would be strict: it is shut until it is asked for. */ \
-	X(REDIRECT_SHUT, 0, ANY_POD, REPLIED, "shut the strict pod whose manifest was refused")
+	X(REDIRECT_SHUT, 0, ANY_POD, REPLIED, "shut the strict pod whose manifest was refused") \
+	/* A sealed memfd <= 64 KiB: the pod's file in --identity-dir, for LINK_FOLLOW_KEPT.  Of a \
+	 * manifest's pod only.  EAGAIN: too many at once. */ \
+	X(IDENTITY_PUT, 1, ADDED_POD, REPLIED, "keep the pod's certificate on disk")
 /* clang-format on */
 
 #define LINK_OP_NUMBER(op, ...) LINK_##op,

@@ -39,6 +39,10 @@ enum link_followed {
 	/* uid: the kubelet's directory of a pod, added or not.  It is refused for no regular file
 	 * while it is there, and removed when the kubelet has removed it. */
 	LINK_FOLLOW_KUBELET_POD,
+	/* uid: a key and its certificates, beside the token: what root provisioned. */
+	LINK_FOLLOW_KEY,
+	LINK_FOLLOW_CHAIN,
+	LINK_FOLLOW_KEPT, /* uid: what LINK_IDENTITY_PUT wrote */
 	LINK_FOLLOWED_END
 };
 

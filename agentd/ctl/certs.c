@@ -1,5 +1,6 @@
 /* certs.c - agentctl certs [SA] */
 #include "commands.h"
+#include "common/mem.h"
 #include "list.h"
 #include "show.h"
 #include "table.h"
@@ -40,6 +41,44 @@ static void join(const json_t *strings, char *out, size_t size)
 	}
 }
 
+/* "kept certificate: expired; ..." */
+static char *refused_of(const json_t *identity)
+{
+	char *all = mem_strdup("");
+	const char *what;
+	json_t *why;
+
+	json_object_foreach (json_object_get(identity, "refused"), what, why) {
+		auto_free char *before = all;
+		const char *text = json_string_value(why);
+
+		all = mem_printf("%s%s%s: %s", before, *before ? "; " : "", what, text ? text : "");
+	}
+	return all;
+}
+
+/* Of machines: by what they prove who they are. */
+static void print_identities(const json_t *list)
+{
+	struct table *t;
+	const json_t *identity;
+	size_t i;
+
+	if (!json_array_size(list))
+		return;
+	t = table_new(5);
+	table_row(t, "IDENTITY", "CREDENTIAL", "MAY BE OFF UNTIL", "PROBLEM", "REFUSED", NULL);
+	json_array_foreach (list, i, identity) {
+		auto_free char *refused = refused_of(identity);
+		const char *until = ctl_string(identity, "off_until");
+
+		table_row(t, ctl_string(identity, "pod"), ctl_string(identity, "credential"),
+		    *until ? until : "-", ctl_string(identity, "why_not"), refused, NULL);
+	}
+	putchar('\n');
+	table_print_free(&t);
+}
+
 static void print_table(const json_t *answer)
 {
 	struct table *t = table_new(7);
@@ -55,6 +94,19 @@ static void print_table(const json_t *answer)
 		    pods, ctl_string(c, "why_not"), NULL);
 	}
 	table_print_free(&t);
+	print_identities(json_object_get(answer, "identities"));
+}
+
+/* Of the node: with a name the certificates of that account alone are asked for. */
+static bool has_problem(const json_t *answer)
+{
+	const json_t *identity;
+	size_t i;
+
+	json_array_foreach (json_object_get(answer, "identities"), i, identity)
+		if (ctl_list_says_why_not(identity))
+			return true;
+	return false;
 }
 
 static int certs(const struct ctl *c)
@@ -65,6 +117,7 @@ static int certs(const struct ctl *c)
 	    .key = "certificates",
 	    .is_named = is_named,
 	    .has_problem = ctl_list_says_why_not,
+	    .answer_has_problem = has_problem,
 	    .print = print_table,
 	};
 

@@ -13,6 +13,7 @@
 	X(redirect_explain)                                                                        \
 	X(redirect_trace)                                                                          \
 	X(dns)                                                                                     \
+	X(manifest)                                                                                \
 	X(log)                                                                                     \
 	X(bug_report)                                                                              \
 	X(completion)                                                                              \

@@ -52,7 +52,7 @@ static int completion(const struct ctl *c)
 			print_words_of(*at);
 	printf("\tesac\n"
 	       "\tcase $noun in\n"
-	       "\tpods | xds | redirect | dns)\n"
+	       "\tpods | xds | bootstrap | redirect | dns)\n"
 	       "\t\twords+=\" $(agentctl pods 2>/dev/null | awk 'NR > 1 { print $1 }')\" ;;\n"
 	       "\tesac\n"
 	       "\tCOMPREPLY=($(compgen -W \"$words -o -w --help\" -- \"$word\"))\n"

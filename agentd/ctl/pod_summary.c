@@ -44,16 +44,19 @@ char *ctl_pod_unused_keys(const json_t *pod)
 	return mem_strdup("-");
 }
 
-static void show_keys(const json_t *pod, const char *which)
+static void show_list(const char *what, const json_t *list)
 {
-	const json_t *keys = json_object_get(pod, which), *key;
+	const json_t *one;
 	size_t i;
 
-	if (!json_array_size(keys))
+	if (!json_array_size(list))
 		return;
-	printf("  %-14s", which);
-	json_array_foreach (keys, i, key)
-		printf(" %s", json_is_string(key) ? json_string_value(key) : "?");
+	printf("  %-14s", what);
+	json_array_foreach (list, i, one)
+		if (json_is_string(one))
+			printf(" %s", json_string_value(one));
+		else
+			printf(" %lld", (long long)json_integer_value(one));
 	putchar('\n');
 }
 
@@ -93,6 +96,29 @@ static void show_redirect(const json_t *r)
 	    is_true(r, "inbound") ? ", inbound too" : "", is_true(r, "open") ? ", OPEN" : "");
 	row("", "%lld redirected, %lld passed, %lld dropped", number(r, "redirected"),
 	    number(r, "passed"), number(r, "dropped"));
+}
+
+/* What Envoy asks of the app for others, and where the kubelet asks past Envoy. */
+static void show_asked(const json_t *pod)
+{
+	const json_t *status = json_object_get(pod, "status_port");
+	const size_t rewritten = json_array_size(json_object_get(status, "rewritten_probes"));
+
+	show_list("scraped", json_object_get(status, "scrapes"));
+	if (rewritten)
+		row("probes", "%zu rewritten", rewritten);
+	show_list(
+	    "probes let in", json_object_get(json_object_get(pod, "redirect"), "probe_ports"));
+}
+
+static void show_collectors(const json_t *collectors)
+{
+	const char *name;
+	json_t *address;
+
+	json_object_foreach ((json_t *)collectors, name, address)
+		row("sends to", "%s %s", name,
+		    json_is_string(address) ? json_string_value(address) : "?");
 }
 
 static void show_dns(const json_t *dns)
@@ -148,8 +174,11 @@ void ctl_pod_summary(const json_t *pod)
 	if (json_is_object(json_object_get(pod, "sockets")))
 		show_sockets(json_object_get(pod, "sockets"));
 	show_redirect(json_object_get(pod, "redirect"));
+	show_asked(pod);
+	show_list("remote wasm", json_object_get(pod, "remote_wasm"));
+	show_collectors(json_object_get(pod, "sends_to"));
 	show_dns(json_object_get(pod, "dns"));
 	show_limits(json_object_get(pod, "limits"));
-	show_keys(pod, "unsupported");
-	show_keys(pod, "ignored");
+	show_list("unsupported", json_object_get(pod, "unsupported"));
+	show_list("ignored", json_object_get(pod, "ignored"));
 }

@@ -34,6 +34,8 @@ static bool has_problem(const json_t *x)
 	const char *url;
 	json_t *type;
 
+	if (json_array_size(json_object_get(ads, "remote_wasm")))
+		return true;
 	json_object_foreach (json_object_get(ads, "types"), url, type)
 		if (*refusal_of(type))
 			return true;
@@ -51,6 +53,20 @@ static void add_types(struct table *t, const char *pod, const json_t *ads)
 
 		table_row(t, pod, short_type(url), ctl_string(type, "version"), acked, nacked,
 		    refusal_of(type), NULL);
+	}
+}
+
+/* Of pilot-agent it would have had a file. */
+static void add_wasm(struct table *t, const char *pod, const json_t *ads)
+{
+	const json_t *name;
+	size_t i;
+
+	json_array_foreach (json_object_get(ads, "remote_wasm"), i, name) {
+		auto_free char *why = mem_printf("%s: Envoy cannot fetch its remote module",
+		    json_is_string(name) ? json_string_value(name) : "?");
+
+		table_row(t, pod, "Wasm", "", "", "", why, NULL);
 	}
 }
 
@@ -78,6 +94,7 @@ static void add_pod(struct table *t, const json_t *x)
 	table_row(t, pod, "(stream)", connected ? ctl_string(ads, "flavour") : "not connected", "",
 	    "", why, NULL);
 	add_types(t, pod, ads);
+	add_wasm(t, pod, ads);
 	table_row(t, pod, "Secret (SDS)", pushes, acked, nacked, secret_problem(sds), NULL);
 }
 

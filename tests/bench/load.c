@@ -3,12 +3,12 @@
  *   sds TARGET STREAMS SECONDS   fetches of `default`, each on a stream of its own, STREAMS at a
  * time, on one connection ads TARGET SIZE COUNT        COUNT pushes of SIZE bytes one after
  * another; the other side must be plane.c, or an agent in front of it first SOCKET COUNT COUNT
- * times connect, ask, be answered; SOCKET need not be there yet hold [deaf|back|nosds] for each line
- * "SDS-SOCKET ADS-SOCKET" of the input a pod of its own network namespace: 2 SDS streams, 1 ADS
- * stream with CDS and LDS, the first request of each as large as Envoy's.  A line is printed
+ * times connect, ask, be answered; SOCKET need not be there yet hold [deaf|back|nosds] for each
+ * line "SDS-SOCKET ADS-SOCKET" of the input a pod of its own network namespace: 2 SDS streams, 1
+ * ADS stream with CDS and LDS, the first request of each as large as Envoy's.  A line is printed
  * whenever all of them have everything.  A line "push SIZE": each is pushed so much at once, by
- * plane.c.  nosds: secrets are not waited for.  deaf: what ADS sends is never read.  back: who loses a
- * connection or a stream connects both again at once, where the others die.
+ * plane.c.  nosds: secrets are not waited for.  deaf: what ADS sends is never read.  back: who
+ * loses a connection or a stream connects both again at once, where the others die.
  *
  * Results are lines of JSON; times are microseconds.  Every answer is ACKed.  Enter a pod's network
  * namespace before the start (nsenter): agents that look at it refuse the host's.

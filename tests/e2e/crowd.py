@@ -73,7 +73,7 @@ class Crowd:
         _write(self._dir / 'orders.json', {'stuck': names, 'slow': slow, 'dying': dying})
 
     def counts(self):
-        """Pod name -> {opened, ended, ads: {type: answers}, versions: {type: last}, sds: {name: answers}}."""
+        """Pod name -> {stuck, opened, ended, ads: {type: answers}, versions: {type: last}, sds: {name: answers}}."""
         if not self._process.running():
             raise RuntimeError(f'the stand-ins ended:\n{self._process.tail()}')
         return json.loads((self._dir / 'counts.json').read_text())
@@ -132,7 +132,7 @@ class StandIn:
         self._node = base_pb2.Node(id=f'sidecar~~{pod["name"]}.demo~demo.svc.cluster.local')
         self._namespaces, self._ns = namespaces, namespaces.new()
         self.stuck, self.slow, self._ads = False, False, None
-        self.counts = {'opened': 0, 'ended': 0, 'ads': collections.Counter(), 'versions': {},
+        self.counts = {'stuck': False, 'opened': 0, 'ended': 0, 'ads': collections.Counter(), 'versions': {},
                        'sds': collections.Counter()}
 
     async def run(self):
@@ -140,6 +140,7 @@ class StandIn:
 
     def hold(self, stuck, slow=False):
         self.stuck, self.slow = stuck, slow
+        self.counts['stuck'] = stuck
         if self._ads:
             (self._ads.reading.clear if stuck else self._ads.reading.set)()
             self._ads.pause_s = SLOW_S if slow else 0

@@ -51,6 +51,8 @@ class Load:
 
 
 class Pod:
+    ip_version = 'v4'  # that Envoy is started with
+
     def __init__(self, node, name, sa=None, ns='demo', manifest=True, above='', **manifest_fields):
         self.node, self.name, self.ns, self.sa = node, name, ns, sa or name
         self.uid = str(uuid.uuid4())
@@ -149,7 +151,7 @@ class Pod:
         return self.netns.command(
             'unshare', '--mount', '--propagation', 'unchanged', HERE / 'container', root, self.mount,
             self.certs, envoy_binary(), '-c', './etc/istio/proxy/envoy-rev.json', '--drain-time-s', 45,
-            '--drain-strategy', 'immediate', '--local-address-ip-version', 'v4',
+            '--drain-strategy', 'immediate', '--local-address-ip-version', self.ip_version,
             '--file-flush-interval-msec', 1000, '--disable-hot-restart', '--allow-unknown-static-fields',
             '-l', 'warning', '--skip-deprecated-logs', '--concurrency', 1, *more)
 

@@ -1,6 +1,6 @@
 """An app with something to probe and to scrape: probed.py DIRECTORY.
 
-HTTP on 8080 and 8081, TLS on 9443 (its certificate is made in DIRECTORY), gRPC's health service on 9000; on all addresses.
+HTTP on 8080 and 8081, TLS on 9443 (its certificate is made in DIRECTORY), gRPC's health service on 9000; on all addresses of both families.
 Each path is a way to answer, see PAGES.
 """
 import gzip
@@ -79,7 +79,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def seen(self):
         """What the app was asked, as a comment that is a valid page, too."""
-        self.send(200, ('# %s\n' % json.dumps({'peer': self.client_address[0], 'method': self.command, 'path': self.path,
+        self.send(200, ('# %s\n' % json.dumps({'peer': self.client_address[0].removeprefix('::ffff:'), 'method': self.command, 'path': self.path,
                                                **{k.lower(): v for k, v in self.headers.items()}})).encode(), content_type='text/plain')
 
     def use(self):
@@ -131,12 +131,13 @@ current = ['/text']
 
 
 class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6
     daemon_threads = True
     request_queue_size = 128
 
 
 def serve(port, context=None):
-    server = Server(('0.0.0.0', port), Handler)
+    server = Server(('::', port), Handler)
     if context:
         server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -157,7 +158,7 @@ def serve_grpc():
     server = grpc.server(ThreadPoolExecutor(4))
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(
         'grpc.health.v1.Health', {'Check': grpc.unary_unary_rpc_method_handler(check)})])
-    server.add_insecure_port(f'0.0.0.0:{GRPC}')
+    server.add_insecure_port(f'[::]:{GRPC}')
     server.start()
     return server
 

@@ -12,7 +12,7 @@ ANYBODY, POD, BOTH = '0.0.0.0', '127.0.0.1', '*'  # BOTH: agentd answers the loo
 DNS = 15053
 OURS = {(ADMIN, POD), (AGENT, ANYBODY), (STATUS, ANYBODY), (STATS, ANYBODY), (DNS, BOTH)}
 ISTIODS = {(mesh.OUTBOUND_CAPTURE, ANYBODY), (mesh.INBOUND_CAPTURE, ANYBODY)}
-APPS = {(port, ANYBODY) for port in (probed.HTTP, probed.SECOND, probed.TLS)} | {(probed.GRPC, BOTH)}
+APPS = {(port, BOTH) for port in (probed.HTTP, probed.SECOND, probed.TLS, probed.GRPC)}
 
 
 def listening(pod, kind):

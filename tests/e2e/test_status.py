@@ -64,8 +64,9 @@ def statuses(pod, paths, **kw):
     return {path: ask(pod, path, **kw).status for path in paths}
 
 
-def start(node, resources=None, redirect=None, **env):
+def start(node, resources=None, redirect=None, prepare=lambda pod: None, **env):
     pod = node.pod('web', env=env, **({'redirect': redirect} if redirect else {}))
+    prepare(pod)
     node.istiod.set(pod.id, **(resources or {'clusters': [], 'listeners': []}))
     if not node.agentd.process:
         node.agentd.start()
@@ -108,7 +109,7 @@ def test_everything_is_answered_with_agentd_and_without(node, killed):
     assert ask(pod, app('long')).body == b'x' * 10240
     nowhere = ('/', '//healthz/ready', '/healthz/ready/', '/healthz/ready/../../quitquitquit', '/healthz/./ready', '/healthz%2fready',
                '/stats', '/stats/prometheus/', '/config_dump', '/certs', app('ok') + '/', app('ok').replace('/app-', '//app-', 1),
-               app('ok', 'readyz'), app('other'), '/app-health/%61pp-ok/livez', '/quitquitquit/', '//quitquitquit', '/drain%2fwait')
+               app('ok', 'readyz'), app('other'), '/app-health/%61pp-ok/livez', app('ok').replace('-ok', '%2dok'), '/%68ealthz/ready', '/healthz/ready;x', '/quitquitquit/', '//quitquitquit', '/drain%2fwait')
     assert statuses(pod, nowhere) == dict.fromkeys(nowhere, 404)
     assert ask(pod, f'http://127.0.0.1:15000{READY}').status == 200  # absolute form: the path is what counts
     assert ask(pod, 'http://127.0.0.1:15000/config_dump').status == 404
@@ -124,7 +125,7 @@ def test_what_the_app_sees_of_a_probe(node):
         'peer': '127.0.0.6', 'method': 'GET', 'path': '/ok?a=b', 'host': f'{pod.ip}:{probed.HTTP}', 'user-agent': 'kube-probe/1.36'}
     assert seen(Host='foo:15020')['host'] == 'foo:8080' and seen(Host='foo')['host'] == 'foo' and seen(Host='foo:80')['host'] == 'foo:80'
     # No header moves the probe elsewhere, or shows what is Envoy's.
-    hostile = seen(X='y', X_Envoy_Original_Dst_Host='127.0.0.1:15000', X_Envoy_Upstream_Rq_Timeout_Ms='1')
+    hostile = seen(X='y', X_Envoy_Original_Dst_Host='127.0.0.1:15000', X_Envoy_Upstream_Rq_Timeout_Ms='1', X_Forwarded_Proto='z')
     assert hostile.keys() == {'peer', 'method', 'path', 'host', 'x'}
     assert ask(pod, app('ok'), 'POST').status == 200
 
@@ -141,6 +142,33 @@ def test_who_may_command(node):
     assert ask(pod, '/drain', 'POST').body == b'OK' and ask(pod, READY).status == 200 and pod.envoy.running()
     quitted = ask(pod, '/quitquitquit', 'POST')
     assert (quitted.status, quitted.body) == (200, b'OK') and pod.envoy.wait(20) == 0
+
+
+OWN6 = 'fd77::1'
+
+
+def test_a_pod_of_ipv6(node):
+    """The app is asked at the address that was asked here, from ::6; commands are for ::1."""
+    def prepare(pod):
+        pod.ip_version = 'v6'
+        for address, device in (f'{OWN6}/64', 'eth0'), ('::6/128', 'lo'):  # the second one: as Istio's rules do
+            pod.netns.ip('addr', 'add', address, 'dev', device, 'nodad')
+    node.agentd.settings['ip_family'] = 'ipv6'
+    pod = start(node, prepare=prepare, ISTIO_KUBE_APP_PROBERS=PROBERS, ISTIO_PROMETHEUS_ANNOTATIONS=scrape((probed.HTTP, '/text')))
+    wait_for('Envoy', lambda: ask(pod, READY, host=OWN6).status == 200)
+    wait_for('the first dial', lambda: ask(pod, app('tcp'), host='::1').status == 200)
+    stranger = node.pod('stranger')
+    stranger.netns.ip('addr', 'add', 'fd77::2/64', 'dev', 'eth0', 'nodad')
+    from_outside = {'source': stranger, 'host': OWN6}
+    assert of_app(ask(pod, SCRAPE, **from_outside)) == ['app_x']
+    assert json.loads(ask(pod, app('ok'), **from_outside).body[2:]) == {
+        'peer': '::6', 'method': 'GET', 'path': '/ok?a=b', 'host': f'[{OWN6}]:{probed.HTTP}'}
+    found = statuses(pod, map(app, ('no', 'down', 'https', 'grpc-good', 'grpc-down', 'tcp-down')), **from_outside)
+    assert list(found.values()) == [503, 500, 200, 200, 500, 500]
+    for who in from_outside, {'host': '::1', 'source': '::6'}, {'host': OWN6}:
+        assert ask(pod, '/quitquitquit', 'POST', **who).status == 403
+    assert ask(pod, '/drain', 'POST', host='::1').body == b'OK'
+    assert ask(pod, '/quitquitquit', 'POST', host='::1').body == b'OK' and pod.envoy.wait(20) == 0
 
 
 def test_not_ready_until_both_came_and_why(node):

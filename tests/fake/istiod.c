@@ -3,6 +3,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/base/loop.h"
+#include "worker/istiod/own.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +33,9 @@ struct istiod {
 	struct istiod_turn *turns;
 	struct loop_timer grant;
 	char trust_domain[256];
-	const char *refusal, *why_not;
+	const char *refusal, *why_not, *roots;
+	struct istiod_own *own;
+	unsigned presents;
 	char *token;
 	struct istiod_lease *leases;
 	int opened, blamed;
@@ -268,6 +271,77 @@ void fake_istiod_move(struct istiod *i)
 
 	istiod_lease_end(l->slot);
 	move(ctx);
+}
+
+/* --- a connection of its own: one at a time --- */
+
+struct istiod_own {
+	struct istiod *istiod;
+	const struct istiod_own_events *ev;
+	void *ctx;
+	char *chain;
+};
+
+struct istiod_own *istiod_own_new(
+    struct istiod *i, const struct uuid *pod, const struct istiod_own_events *ev, void *ctx)
+{
+	struct istiod_own *o = mem_zalloc(sizeof(*o));
+
+	(void)pod;
+	assert(!i->own);
+	*o = (struct istiod_own){i, ev, ctx, mem_strdup("")};
+	return i->own = o;
+}
+
+void istiod_own_free(struct istiod_own **own)
+{
+	struct istiod_own *o = take(*own);
+
+	if (!o)
+		return;
+	o->istiod->own = NULL;
+	free(o->chain);
+	free(o);
+}
+
+void istiod_own_present(struct istiod_own *o, const char *key_pem, const char *chain_pem)
+{
+	assert(!key_pem == !chain_pem);
+	free(o->chain);
+	o->chain = mem_strdup(chain_pem ? chain_pem : "");
+	o->istiod->presents++;
+}
+
+bool istiod_own_is_ready(const struct istiod_own *o)
+{
+	return *o->chain;
+}
+
+const char *istiod_roots(const struct istiod *i)
+{
+	return i->roots;
+}
+
+const char *fake_istiod_presented(const struct istiod *i)
+{
+	return i->own ? i->own->chain : NULL;
+}
+
+unsigned fake_istiod_presents(const struct istiod *i)
+{
+	return i->presents;
+}
+
+void fake_istiod_refuse_certificate(struct istiod *i)
+{
+	i->own->ev->refused(i->own->ctx);
+}
+
+void fake_istiod_new_roots(struct istiod *i, const char *pem)
+{
+	i->roots = pem;
+	if (i->own)
+		i->own->ev->roots(i->own->ctx);
 }
 
 int fake_istiod_blamed(const struct istiod *i)

@@ -22,5 +22,11 @@ void fake_istiod_refuse(struct istiod *i, const char *why);
 /* Streams that hold a lease, and the end of the oldest one's: its connection goes. */
 int fake_istiod_leases(const struct istiod *i);
 void fake_istiod_move(struct istiod *i);
+/* The pod's own connection: what it presents ("" nothing, NULL: it has none), and what istiod says.
+ */
+const char *fake_istiod_presented(const struct istiod *i);
+unsigned fake_istiod_presents(const struct istiod *i); /* how often, ever */
+void fake_istiod_refuse_certificate(struct istiod *i);
+void fake_istiod_new_roots(struct istiod *i, const char *pem);
 int fake_istiod_blamed(const struct istiod *i);              /* calls of istiod_blame() */
 void fake_istiod_why_not(struct istiod *i, const char *why); /* what istiod_why_not() says */

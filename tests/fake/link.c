@@ -8,11 +8,13 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/link/dial.h"
+#include "worker/link/identity.h"
 #include "worker/link/log.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <utlist.h>
 
@@ -511,6 +513,30 @@ void link_write(struct link *p, struct link_call **slot, const struct uuid *pod,
 		memcpy(r->data, w->data, w->size);
 }
 
+void link_identity_put(struct link *p, struct link_call **slot, const struct uuid *pod,
+    const char *text, link_done done, void *ctx)
+{
+	struct link_call *c = fake_link_call(p, slot, LINK_IDENTITY_PUT, pod, ctx);
+
+	c->done = done;
+	snprintf(p->identity, sizeof(p->identity), "%s", text);
+}
+
+const char *fake_link_identity(const struct link *p)
+{
+	return p->identity;
+}
+
+void fake_link_identity_done(struct link *p, const struct uuid *pod, int code, const char *why)
+{
+	auto_free struct link_call *c = fake_link_answer(p, LINK_IDENTITY_PUT, pod, -1);
+	struct err e;
+
+	if (why)
+		err_set(&e, code, "%s", why);
+	c->done(c->ctx, why ? &e : NULL);
+}
+
 void fake_link_wrote(struct link *p, const struct uuid *pod, enum link_file file, const char *why)
 {
 	auto_free struct link_call *c = fake_link_answer(p, LINK_WRITE, pod, (int)file);
@@ -662,7 +688,7 @@ unsigned link_insists(struct link *p, struct err *why)
 
 static bool is_of_pod(enum link_followed what)
 {
-	return what == LINK_FOLLOW_TOKEN || what == LINK_FOLLOW_KUBELET_POD;
+	return what != LINK_FOLLOW_ROOT && what != LINK_FOLLOW_CRL && what != LINK_FOLLOW_MANIFESTS;
 }
 
 struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,

@@ -51,6 +51,10 @@ int fake_link_writes(const struct link *p, const struct uuid *pod, enum link_fil
 const char *fake_link_written(
     const struct link *p, const struct uuid *pod, enum link_file file, size_t *size);
 
+/* The last text of link_identity_put(), and its answer; `why` NULL: done. */
+const char *fake_link_identity(const struct link *p);
+void fake_link_identity_done(struct link *p, const struct uuid *pod, int code, const char *why);
+
 /* Follows.  `pod` and `plane` as given to link_follow(); both unused for the manifests. */
 bool fake_link_follows(
     const struct link *p, enum link_followed what, const struct uuid *pod, unsigned plane);

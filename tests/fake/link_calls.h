@@ -16,6 +16,7 @@ struct link {
 	int ready, logs;
 	int refusal; /* the code of pods' refusals; 0: EPERM */
 	bool attests;
+	char identity[1024]; /* of link_identity_put() */
 	struct link_follow *follows;
 	struct record *records;
 	struct entry *state;

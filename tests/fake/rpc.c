@@ -64,6 +64,7 @@ struct rpc_server {
 };
 
 struct rpc {
+	bool scripted;
 	struct loop *loop;
 	struct rpc_stream *streams;
 	struct rpc_channel *channels;
@@ -292,6 +293,9 @@ static void destroy(struct rpc *r)
 		free((char *)c->options.target);
 		free((char *)c->options.roots_pem);
 		free((char *)c->options.server_name);
+		free((char *)c->options.owner);
+		free((char *)c->options.key_pem);
+		free((char *)c->options.chain_pem);
 		free(c);
 	}
 	DL_FOREACH_SAFE (r->servers, v, v_next)
@@ -550,10 +554,14 @@ struct rpc_channel *rpc_channel_new(
 {
 	struct rpc_channel *c = mem_zalloc(sizeof(*c));
 
-	*c = (struct rpc_channel){.rpc = r, .options = *o, .changed = changed, .ctx = ctx};
+	*c = (struct rpc_channel){
+	    .rpc = r, .options = *o, .changed = changed, .ctx = ctx, .scripted = r->scripted};
 	c->options.target = mem_strdup(o->target);
 	c->options.roots_pem = mem_strdup(o->roots_pem);
 	c->options.server_name = mem_strdup(o->server_name);
+	c->options.owner = mem_strdup(o->owner);
+	c->options.key_pem = mem_strdup(o->key_pem);
+	c->options.chain_pem = mem_strdup(o->chain_pem);
 	DL_APPEND(r->channels, c);
 	return c;
 }
@@ -776,6 +784,11 @@ const struct rpc_channel_options *fake_rpc_channel_options(const struct rpc_chan
 bool fake_rpc_channel_freed(const struct rpc_channel *c)
 {
 	return c->freed;
+}
+
+void fake_rpc_script(struct rpc *r)
+{
+	r->scripted = true;
 }
 
 void fake_rpc_channel_set(struct rpc_channel *c, enum rpc_channel_state s)

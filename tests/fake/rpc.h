@@ -36,6 +36,7 @@ const struct rpc_channel_options *fake_rpc_channel_options(const struct rpc_chan
 bool fake_rpc_channel_freed(const struct rpc_channel *c);
 /* `changed` follows.  A channel without it is READY as soon as rpc_channel_connect() was called. */
 void fake_rpc_channel_set(struct rpc_channel *c, enum rpc_channel_state s);
+void fake_rpc_script(struct rpc *r); /* channels to come become what is set, and nothing else */
 unsigned fake_rpc_connects(const struct rpc_channel *c); /* calls of rpc_channel_connect() */
 
 /* --- either side: what the peer does --- */

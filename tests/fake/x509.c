@@ -78,6 +78,24 @@ char *x509_normalise_pem(const char *pem, size_t len, struct err *e)
 	return mem_printf("%.*s\n", (int)len, pem);
 }
 
+char *x509_normalise_key(const char *pem, size_t len, struct err *e)
+{
+	if (strncmp(pem, "SECRET KEY", 10) != 0) {
+		err_set(e, ERR_INVALID, "not a key");
+		return NULL;
+	}
+	return secret_new(pem, len);
+}
+
+int x509_read_leaf(const char *pem, size_t len, struct x509_leaf *leaf, struct err *e)
+{
+	struct identity id;
+	int key;
+
+	(void)len;
+	return read_leaf(pem, &key, &id, leaf, e);
+}
+
 char *x509_normalise_crl(const char *pem, size_t len, struct err *e)
 {
 	if (strncmp(pem, "CRL", 3) != 0) {

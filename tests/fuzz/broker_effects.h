@@ -137,6 +137,30 @@ static inline void effects_check(const char *run)
 		nftw(run, effects_check_one, 8, FTW_PHYS);
 }
 
+/* Files of uids, of root, and nobody else's to read. */
+static int effects_check_identity(
+    const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	const char *name = path + ftw->base;
+	char uid[UUID_TEXT_SIZE];
+
+	(void)flag;
+	if (ftw->level == 0)
+		return 0;
+	snprintf(uid, sizeof(uid), "%s", name);
+	if (!effects_hex(uid, UUID_TEXT_SIZE - 1) || strcmp(name + UUID_TEXT_SIZE - 1, ".pem") != 0)
+		effects_fail("a name of its own", path);
+	if (!S_ISREG(st->st_mode) || st->st_nlink != 1 || st->st_uid != 0 ||
+	    (st->st_mode & 07777) != 0600 || st->st_size > 64 << 10)
+		effects_fail("made in a way it should not be", path);
+	return 0;
+}
+
+static inline void effects_check_identities(const char *dir)
+{
+	nftw(dir, effects_check_identity, 4, FTW_PHYS);
+}
+
 /* "<id> <parent> <dev> <root> <point> <options> ...", of a directory in /tmp that is ours. */
 static void effects_check_mount(const char *line, const char *kubelet)
 {

@@ -36,12 +36,13 @@ enum { SILENT }; /* the id of a request without an answer */
 
 #define CSI "kubelet/pods/01000000-0000-0000-0000-000000000000/volumes/kubernetes.io~csi"
 static const char volume[] = CSI "/a";
-static char top[32], run[64], manifests[64], root[64], kubelet[64];
+static char top[32], run[64], manifests[64], root[64], kubelet[64], identities[64];
 static struct broker_options options = {.worker_user = "1338",
     .redirect_allow = "",
     .redirect_cgroup = "",
     .run = run,
     .manifests = manifests,
+    .identity_dir = identities,
     .kubelet_root = kubelet,
     .max_pods = 3,
     .root_files = {[1] = root}};
@@ -202,6 +203,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	snprintf(manifests, sizeof(manifests), "%s/pods.d", top);
 	snprintf(root, sizeof(root), "%s/certs/root.pem", top);
 	snprintf(kubelet, sizeof(kubelet), "%s/kubelet", top);
+	snprintf(identities, sizeof(identities), "%s/identity", top);
 	given[0] = memory(seals, 10);
 	given[1] = memory(0, 10);
 	given[2] = memory(seals, LINK_FILE_SIZE_MAX + 1);
@@ -326,7 +328,7 @@ static void send_request(struct session *s, struct input *in)
 
 	q.op = 1 + op % (LINK_OP_END - 1);
 	q.id = next_id(s, q.op);
-	q.kind = next(in) % (LINK_LISTEN_KINDS + 1);
+	q.kind = next(in) % (LINK_FOLLOWED_END + 1); /* the longest list of them */
 	q.arg = arg < 0xf0 ? arg % 40 : 0xffffff00u + arg;
 	q.uid.bytes[0] = q.state_id[0] = next(in) % 5;
 	if (q.op >= LINK_PUBLISH)
@@ -454,6 +456,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (s.state == BROKER_SERVING && s.answered != s.asked)
 		abort();
 	effects_check(roots_own ? NULL : run);
+	effects_check_identities(identities);
 	effects_check_mounts(kubelet);
 	close(s.sock);
 	broker_free(&s.b);

@@ -70,6 +70,7 @@ static void check(const struct config *c)
 	must(*c->log_level);
 	is_word(c->log_level);
 	is_word(c->node_name);
+	must(strspn(c->host_ip, "0123456789abcdefABCDEF.:") == strlen(c->host_ip));
 	must(identity_valid_ns(c->istio_namespace) && identity_valid_sa(c->cluster_domain));
 	is_one_of(c->ip_family, "ipv4", "ipv6");
 	is_one_of(c->certificate_scope, "service-account", "pod");
@@ -124,6 +125,7 @@ static struct evbuffer *written(const struct config *c)
 	put_text(out, "log_level", c->log_level);
 	put_text(out, "log_json", c->log_json ? "true" : "false");
 	put_text(out, "node_name", c->node_name);
+	put_text(out, "host_ip", c->host_ip);
 	put_text(out, "istio_namespace", c->istio_namespace);
 	put_text(out, "cluster_domain", c->cluster_domain);
 	put_text(out, "ip_family", c->ip_family);

@@ -186,8 +186,9 @@ def test_probes_are_rewritten_where_rules_of_istios_redirect(istiod, tmp_path):
         assert theirs['/app-health/probed/readyz'].pop('timeoutSeconds') == 90 and told == theirs
         again = i.inject(result)
         assert json.loads(attributes_of(again)[key]) == told
-    off = istiod.inject(pod({'agentd.node.mesh/redirect': 'istio-init', 'sidecar.istio.io/rewriteAppHTTPProbers': 'false'}))
-    assert key not in attributes_of(off) and str(STATUS_PORT) not in json.dumps(off['spec']['containers'][0])
+    for mode, wanted in ('istio-init', 'false'), ('none', 'true'), ('ebpf', 'true'):
+        off = istiod.inject(pod({'agentd.node.mesh/redirect': mode, 'sidecar.istio.io/rewriteAppHTTPProbers': wanted}))
+        assert key not in attributes_of(off) and str(STATUS_PORT) not in json.dumps(off['spec']['containers'][0]), mode
 
 
 def test_volumes_of_the_users(istiod):

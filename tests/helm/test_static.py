@@ -111,3 +111,10 @@ def test_alerts_and_the_dashboard_ask_for_what_there_is():
             asked = set(re.findall(r'(\w+)[!=]~?"', matchers)) | set(re.findall(r'\w+', ' '.join(re.findall(r'by \((.*?)\)', expr))))
             assert asked <= allowed, (expr, asked - allowed)
     assert len(seen) > 20
+
+
+def test_no_command_upgrades_istiod_by_the_way():
+    """`helm upgrade istiod` without --version takes the newest."""
+    for file in (CHART / 'templates/NOTES.txt', *(TOP / 'docs').glob('*.md')):
+        for line in file.read_text().splitlines():
+            assert not re.search(r'upgrade istiod', line) or '--version' in line, (file, line)

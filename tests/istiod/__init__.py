@@ -6,6 +6,7 @@ and texts it follows are those measured on the real istiod (istio-agent.md 4.5, 
     __main__.py   command line: serve | token | ctl
     server.py     puts the parts together
     listener.py   the port: TLS, how connections are greeted and ended
+    doorman.py    client certificates, verified if given (serve --client-certificates)
     gate.py       pauses, delays, failures, istiod's limits: what each call passes
     control.py    the control socket: all of it can be switched while it runs
     ads.py        AggregatedDiscoveryService, state of the world and delta

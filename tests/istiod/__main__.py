@@ -16,6 +16,7 @@ def parse(argv=None):
     serve.add_argument('--cluster-id', default='Kubernetes')
     serve.add_argument('--trust-domain', default='cluster.local')
     serve.add_argument('--intermediate', action='store_true', help='issue from an intermediate CA')
+    serve.add_argument('--client-certificates', action='store_true', help='verify one if it is given')
     token = verbs.add_parser('token', help='print a service-account token')
     for name in ('--ns', '--sa', '--pod', '--uid'):
         token.add_argument(name, required=True)
@@ -32,7 +33,8 @@ def main():
     a = parse()
     if a.verb == 'serve':
         from .server import Server  # what it imports takes a while
-        server = Server(a.dir, a.cluster_id, a.intermediate, a.trust_domain, a.name)
+        server = Server(a.dir, a.cluster_id, a.intermediate, a.trust_domain, a.name,
+                        a.client_certificates)
         asyncio.run(server.run(a.listen))
     elif a.verb == 'token':
         print(Tokens(a.dir).issue(a.ns, a.sa, a.pod, a.uid, a.ttl, a.aud))

@@ -47,13 +47,14 @@ class Stream:
         await self.context.abort(code, text)
 
     async def run(self, requests):
-        seen = {'peer': self.context.peer(), 'method': type(self).__name__}
-        gate, who, why = self.server.gate, None, ''
-        try:
-            who = self.server.tokens.check(self.context.invocation_metadata(), self.server.cluster_id)
-            seen.update(identity=f'ns/{who["namespace"]}/sa/{who["serviceaccount"]["name"]}', token_pod=who.get('pod'))
-        except Refused as e:
-            why = str(e)
+        peer, who = self.server.who(self.context)
+        seen = {'peer': peer, 'method': type(self).__name__}
+        gate, why = self.server.gate, ''
+        if isinstance(who, Refused):
+            who, why = None, str(who)
+        else:
+            seen.update(identity=f'ns/{who["namespace"]}/sa/{who["serviceaccount"]["name"]}', token_pod=who.get('pod'),
+                        by=who.get('by', 'token'))
         self.note('open', **seen)
         try:
             await gate.admit(isinstance(self, Delta))

@@ -11,6 +11,7 @@
     {"do": "slots", "count": 4}                        pushes at a time, as PILOT_PUSH_THROTTLE (0: any number)
     {"do": "empty", "on": true}                        push nothing of what the files say
     {"do": "goaway", "grace": 10}                      to all connections; their streams last so long
+    {"do": "revoke", "serials": ["1f"]}                client certificates that are refused (--client-certificates)
     {"do": "listen", "on": "nothing"}                  listener.py: who has the port, and how it greets
 """
 import asyncio
@@ -38,6 +39,8 @@ class Control:
         match do:
             case 'ca':
                 self._server.ca.use(**order)
+                if self._server.doorman:
+                    self._server.doorman.follow()
                 self._server.journal.write('ca', **order)
             case 'ttl':
                 self.ttl_s = int(order['seconds'])
@@ -48,6 +51,8 @@ class Control:
                 self._server.push()
             case 'goaway':
                 await self._server.listener.goaway(float(order['grace']))
+            case 'revoke':
+                self._server.doorman.revoked = set(order['serials'])
             case 'listen':
                 await self._server.listener.be(**order)
             case _:

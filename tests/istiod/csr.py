@@ -67,19 +67,18 @@ class CertificateService:
 
     async def create(self, request, context):
         control, journal, ca = self._server.control, self._server.journal, self._server.ca
-        seen = {'peer': context.peer(), 'asked_ttl': request.validity_duration,
+        peer, who = self._server.who(context)
+        seen = {'peer': peer, 'asked_ttl': request.validity_duration,
                 'metadata': MessageToDict(request.metadata)}
 
         async def refuse(code, text, why):
             journal.write('csr', **seen, code=code.name, why=why)
             await context.abort(code, text)
 
-        try:
-            who = self._server.tokens.check(context.invocation_metadata(), self._server.cluster_id)
-        except Refused as e:
-            await refuse(grpc.StatusCode.UNAUTHENTICATED, 'request authenticate failure', str(e))
+        if isinstance(who, Refused):
+            await refuse(grpc.StatusCode.UNAUTHENTICATED, 'request authenticate failure', str(who))
         identity = f'ns/{who["namespace"]}/sa/{who["serviceaccount"]["name"]}'
-        seen.update(identity=identity, pod=who.get('pod'))
+        seen.update(identity=identity, pod=who.get('pod'), by=who.get('by', 'token'))
         journal.write('csr-asked', **seen)
         try:
             await self._server.gate.pass_('csr')

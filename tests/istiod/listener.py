@@ -34,8 +34,9 @@ async def _greet(listening, context, journal):
 
 
 class Listener:
-    def __init__(self, ca, handlers, journal):
-        self._ca, self._handlers, self._journal = ca, handlers, journal
+    def __init__(self, ca, handlers, journal, doorman=None):
+        """`doorman`: who asks for client certificates; None: nobody does."""
+        self._ca, self._handlers, self._journal, self._doorman = ca, handlers, journal, doorman
         self._server = None
         self._end = None
         self.address = None
@@ -136,10 +137,17 @@ class Listener:
             options += [('grpc.max_concurrent_streams', streams)]
         server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers(self._handlers)
-        port = server.add_secure_port(self.address, self._credentials())
-        await server.start()
-        self.address = f'{self.address.rpartition(":")[0]}:{port}'
+        if self._doorman:
+            port = server.add_insecure_port('127.0.0.1:0')
+            await server.start()
+            self.address = await self._doorman.lead_to(port, self.address)
+        else:
+            port = server.add_secure_port(self.address, self._credentials())
+            await server.start()
+            self.address = f'{self.address.rpartition(":")[0]}:{port}'
 
         async def end():
+            if self._doorman:
+                await self._doorman.close()
             await server.stop(0)
         self._server, self._end = server, end

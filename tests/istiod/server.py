@@ -8,17 +8,19 @@ from .ads import DiscoveryService
 from .ca import CA
 from .control import Control
 from .csr import CertificateService
+from .doorman import Doorman
 from .gate import Gate
 from .journal import Journal
 from .listener import Listener
 from .resources import Resources
-from .tokens import Tokens
+from .tokens import Refused, Tokens
 
 POLL_S = 0.1
 
 
 class Server:
-    def __init__(self, directory, cluster_id='Kubernetes', intermediate=False, trust_domain='cluster.local', name=None):
+    def __init__(self, directory, cluster_id='Kubernetes', intermediate=False, trust_domain='cluster.local', name=None,
+                 client_certificates=False):
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.cluster_id = cluster_id
@@ -29,9 +31,21 @@ class Server:
         self.resources_version = 1
         self.gate = Gate()
         self.control = Control(self)
+        self.doorman = Doorman(self.ca, self.journal) if client_certificates else None
         self.listener = Listener(self.ca, (DiscoveryService(self).handler(), CertificateService(self).handler()),
-                                 self.journal)
+                                 self.journal, self.doorman)
         self.streams = set()
+
+    def who(self, context):
+        """(address, claims) of a call: the certificate comes before the token.  Claims: those of a token, or tokens.Refused."""
+        peer, identity = self.doorman.client(context.peer()) if self.doorman else (context.peer(), None)
+        if identity:
+            _, ns, _, sa = identity.split('/')
+            return peer, {'namespace': ns, 'serviceaccount': {'name': sa}, 'by': 'certificate'}
+        try:
+            return peer, self.tokens.check(context.invocation_metadata(), self.cluster_id)
+        except Refused as e:
+            return peer, e
 
     async def _poll(self):
         while True:

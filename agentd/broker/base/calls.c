@@ -37,7 +37,7 @@ static const struct broker_call list[] = {
 	OLD(mkdir) CALL(mkdirat) OLD(open) CALL(openat) CALL(openat2) CALL(open_by_handle_at)
 	CALL(name_to_handle_at) OLD(readlink) CALL(readlinkat) OLD(rename) CALL(renameat)
 	CALL(renameat2) OLD(rmdir) OLD(symlink) CALL(symlinkat) OLD(unlink) CALL(unlinkat)
-	CALL(ftruncate) CALL(umask) OLD(getdents) CALL(getdents64) CALL(getcwd) OLD(stat) OLD(lstat)
+	CALL(ftruncate) CALL(fsync) CALL(umask) OLD(getdents) CALL(getdents64) CALL(getcwd) OLD(stat) OLD(lstat)
 	CALL(fstat) CALL(newfstatat) CALL(statx) CALL(statfs) CALL(fstatfs)
 	/* mounts, namespaces, eBPF */
 	CALL(fsopen) CALL(fsconfig) CALL(fsmount) CALL(move_mount) CALL(open_tree)

@@ -52,7 +52,7 @@ static int find_file(const struct broker_place *at)
 	return openat(dir, at->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static int check_file(const struct stat *st, struct err *e)
+static int check_file(const struct stat *st, bool secret, struct err *e)
 {
 	if (S_ISLNK(st->st_mode))
 		return err_set(e, ELOOP, "is a symbolic link");
@@ -63,6 +63,9 @@ static int check_file(const struct stat *st, struct err *e)
 		    e, EPERM, "belongs to uid %u; it must be root's", (unsigned)st->st_uid);
 	if (st->st_mode & (S_IWGRP | S_IWOTH))
 		return err_set(e, EPERM, "is writable by others than root (chmod go-w)");
+	if (secret && st->st_mode & (S_IRWXG | S_IRWXO))
+		return err_set(e, EPERM,
+		    "is a key that others than root can read (chmod 600, and make a new one)");
 	if (st->st_size > LINK_FILE_SIZE_MAX)
 		return err_set(e, EFBIG, "is larger than %d KiB", LINK_FILE_SIZE_MAX / 1024);
 	return 0;
@@ -117,7 +120,7 @@ void broker_file_read(const struct broker_place *at, struct broker_content *out)
 		err_set(&out->why, ENOENT, "is not there");
 	} else if (handle < 0 || fstat(handle, &st)) {
 		err_sys(&out->why, "cannot be opened");
-	} else if (!check_file(&st, &out->why)) {
+	} else if (!check_file(&st, at->secret, &out->why)) {
 		out->fd = copy_file(handle, &out->digest, &out->why);
 		out->state = out->fd >= 0 ? LINK_FILE_CONTENT : LINK_FILE_REFUSED;
 	}

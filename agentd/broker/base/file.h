@@ -2,12 +2,14 @@
 #pragma once
 #include "common/err.h"
 #include "common/protocol.h"
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Where a followed file is.  `dir` is from the command line and may lead through symlinks; `sub`
  * (or NULL) and `name` may not, but for the `..data` of a Kubernetes volume. */
 struct broker_place {
 	const char *dir, *sub, *name;
+	bool secret; /* nobody but root may be able to read it */
 };
 
 struct broker_content {

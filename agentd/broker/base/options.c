@@ -52,6 +52,7 @@ struct target {
 static const struct target targets[] = {
     {"run", PATH, FIELD(run), 0},
     {"manifests", PATH, FIELD(manifests), 0},
+    {"identity-dir", PATH, FIELD(identity_dir), 0},
     {"kubelet-root", PATH, FIELD(kubelet_root), 0},
     {"config", FILE_PATH, FIELD(config), 0},
     {"root-file", PLANE, FIELD(root_files), 0},

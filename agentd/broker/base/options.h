@@ -24,6 +24,7 @@ struct broker_options {
 	bool connect; /* BROKER_CHECK: to the control planes, too */
 	const char *run, *config, *cgroup_root, *worker_user;
 	const char *manifests, *kubelet_root; /* where pods come from; one may be NULL */
+	const char *identity_dir;             /* of keys that outlive a reboot */
 	bool config_named;                    /* --config was given, so the file must exist */
 	bool take_over;              /* from the agentd that holds the run directory: handover.h */
 	bool linger;                 /* having handed over, wait for SIGTERM */

@@ -5,6 +5,7 @@
 #include "broker/base/rundir.h"
 #include "broker/kubelet/volume_list.h"
 #include "broker/netns/netns.h"
+#include "identity.h"
 #include <time.h>
 
 struct broker {
@@ -15,6 +16,7 @@ struct broker {
 	struct broker_fdstore *kept;
 	struct requests_node *node;
 	struct volume_list volumes;
+	struct requests_identity identities;
 	struct pods *pods;
 	struct follows *follows;
 	struct broker_states *states;

@@ -16,6 +16,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "identity.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -54,7 +55,7 @@ struct file {
 struct follow {
 	uint32_t id;
 	enum link_followed what;
-	struct uuid pod;          /* TOKEN */
+	struct uuid pod;          /* of a file of one pod */
 	char *top;                /* from the command line */
 	char sub[UUID_TEXT_SIZE]; /* "" for none */
 	char *path;               /* top/sub, the directory itself */
@@ -353,8 +354,10 @@ static void forget_file(struct follow *f, struct file *file)
 static bool tell(struct follow *f, struct file *file, struct link_packet *p, int *fd)
 {
 	bool directory = f->what == LINK_FOLLOW_MANIFESTS;
-	struct broker_place at = {
-	    .dir = f->top, .sub = *f->sub ? f->sub : NULL, .name = file->name};
+	struct broker_place at = {.dir = f->top,
+	    .sub = *f->sub ? f->sub : NULL,
+	    .name = file->name,
+	    .secret = f->what == LINK_FOLLOW_KEY || f->what == LINK_FOLLOW_KEPT};
 	struct broker_content now;
 	bool news;
 
@@ -420,9 +423,15 @@ enum group { OF_A_POD, OF_THE_KUBELET, OF_THE_NODE };
 
 static enum group group_of(unsigned kind)
 {
-	if (kind == LINK_FOLLOW_TOKEN)
+	if (follows_is_of_pod(kind))
 		return OF_A_POD;
 	return kind == LINK_FOLLOW_KUBELET_POD ? OF_THE_KUBELET : OF_THE_NODE;
+}
+
+bool follows_is_of_pod(unsigned kind)
+{
+	return kind == LINK_FOLLOW_TOKEN || kind == LINK_FOLLOW_KEY || kind == LINK_FOLLOW_CHAIN ||
+	       kind == LINK_FOLLOW_KEPT;
 }
 
 static int check_count(const struct follows *fs, const struct link_request *r, struct err *e)
@@ -463,14 +472,28 @@ static int locate_flag(
 	return 0;
 }
 
-static int locate_token(
-    const struct broker_options *o, const struct link_request *r, struct follow *f, struct err *e)
+/* Beside its manifest, in a directory of its own. */
+static int locate_beside(const struct broker_options *o, const struct link_request *r,
+    struct follow *f, const char *name, struct err *e)
 {
 	if (!o->manifests)
-		return err_set(e, ENOENT, "there are no manifests, and no token beside one");
+		return err_set(e, ENOENT, "there are no manifests, and no %s beside one", name);
 	f->top = mem_printf("%s", o->manifests);
 	uuid_format(&r->uid, f->sub);
-	mark(f, "token");
+	mark(f, name);
+	return 0;
+}
+
+static int locate_kept(
+    const struct broker_options *o, const struct link_request *r, struct follow *f, struct err *e)
+{
+	char name[REQUESTS_IDENTITY_NAME];
+
+	if (!o->manifests)
+		return err_set(e, ENOENT, "there are no manifests, and no certificates of one");
+	f->top = mem_printf("%s", o->identity_dir);
+	requests_identity_name(&r->uid, name);
+	mark(f, name);
 	return 0;
 }
 
@@ -493,7 +516,13 @@ static int locate(
 {
 	switch (f->what) {
 	case LINK_FOLLOW_TOKEN:
-		return locate_token(o, r, f, e);
+		return locate_beside(o, r, f, "token", e);
+	case LINK_FOLLOW_KEY:
+		return locate_beside(o, r, f, "key.pem", e);
+	case LINK_FOLLOW_CHAIN:
+		return locate_beside(o, r, f, "cert-chain.pem", e);
+	case LINK_FOLLOW_KEPT:
+		return locate_kept(o, r, f, e);
 	case LINK_FOLLOW_KUBELET_POD:
 		return locate_kubelet_pod(o, r, f, e);
 	case LINK_FOLLOW_MANIFESTS:

@@ -91,7 +91,7 @@ static int do_write(struct broker *b, struct request *q)
 
 static int do_follow(struct broker *b, struct request *q)
 {
-	if (q->r->kind == LINK_FOLLOW_TOKEN && !pods_find(b->pods, &q->r->uid, q->why))
+	if (follows_is_of_pod(q->r->kind) && !pods_find(b->pods, &q->r->uid, q->why))
 		return -1;
 	return follows_add(b->follows, q->r, q->why);
 }
@@ -233,6 +233,11 @@ static int do_log(struct broker *b, struct request *q)
 	return 0;
 }
 
+static int do_identity_put(struct broker *b, struct request *q)
+{
+	return requests_identity_put(&b->identities, b->options, &q->r->uid, q->fd, q->why);
+}
+
 static int do_holds(struct broker *b, struct request *q)
 {
 	(void)b;
@@ -268,6 +273,7 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_HOLDS] = do_holds,
     [LINK_REDIRECT_NAMES] = do_redirect_names,
     [LINK_REDIRECT_SHUT] = do_redirect_shut,
+    [LINK_IDENTITY_PUT] = do_identity_put,
 };
 
 int requests_check(const struct broker_request *in, struct err *e)

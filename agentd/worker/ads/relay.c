@@ -18,6 +18,7 @@
 #include "hold.h"
 #include "metrics.h"
 #include "said.h"
+#include "wasm.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/rpc.h"
 #include "worker/envoy/node.h"
@@ -39,6 +40,7 @@ struct ads_relay {
 	struct limits *limits;
 	struct ads_local locals;
 	struct ads_account account;
+	struct ads_wasm wasm;
 	struct ads_hold *hold;
 	bool asked, subscribed; /* a request, and ours, went up on this stream */
 	struct loop_timer full;
@@ -162,8 +164,9 @@ void ads_relay_crowded(struct ads_relay *r, int64_t unread_ms)
 
 	if (unread_ms < (int64_t)r->o.plane->unread_stream_s * 1000)
 		return;
-	why = mem_printf("Envoy left %zu bytes unread for %lld s, and other pods' pushes waited for the "
-			 "memory: its stream was ended",
+	why = mem_printf(
+	    "Envoy left %zu bytes unread for %lld s, and other pods' pushes waited for the "
+	    "memory: its stream was ended",
 	    rpc_queued(r->o.pair->down), (long long)(unread_ms / 1000));
 	r->o.unread(r->o.ctx, why);
 }
@@ -210,6 +213,8 @@ static bool to_envoy(
     struct ads_relay *r, const struct discovery_response *d, const struct rpc_msg *m)
 {
 	ads_account_response(&r->account, d);
+	if (!strcmp(d->type_url, TYPE_EXTENSION))
+		ads_wasm_response(&r->wasm, r->o.pair->flavour, discovery_reader(m));
 	switch (ads_hold_response(r->hold, r->o.pair->flavour, d, m)) {
 	case ADS_HOLD_PASS:
 		rpc_forward(r->o.pair->down, m);
@@ -275,6 +280,7 @@ void ads_relay_free(struct ads_relay **relay)
 	ads_local_clear(&r->locals);
 	ads_hold_free(&r->hold);
 	ads_account_clear(&r->account);
+	ads_wasm_clear(&r->wasm);
 	free(r);
 }
 
@@ -291,6 +297,11 @@ void ads_relay_take(struct ads_relay *r, const char *type_url, local_handler han
 unsigned ads_relay_refused(const struct ads_relay *r)
 {
 	return ads_account_refused(&r->account);
+}
+
+const struct ads_wasm *ads_relay_wasm(const struct ads_relay *r)
+{
+	return &r->wasm;
 }
 
 json_t *ads_relay_dump(const struct ads_relay *r)

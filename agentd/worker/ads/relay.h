@@ -19,6 +19,7 @@
 struct ads_metrics;
 struct ads_relay;
 struct ads_said_msg;
+struct ads_wasm;
 struct istiod_options;
 struct limits;
 struct log_budget;
@@ -68,6 +69,7 @@ void ads_relay_up_ended(struct ads_relay *r);
 void ads_relay_down_ended(struct ads_relay *r);
 
 /* {url: {version, nonce, acked, nacked, refused, last_nack}} */
-unsigned ads_relay_refused(const struct ads_relay *r); /* account.h */
+unsigned ads_relay_refused(const struct ads_relay *r);            /* account.h */
+const struct ads_wasm *ads_relay_wasm(const struct ads_relay *r); /* wasm.h */
 json_t *ads_relay_dump(const struct ads_relay *r);
 const char *ads_relay_why_held(const struct ads_relay *r); /* a push; "": none is */

@@ -22,6 +22,7 @@
 #include "metrics.h"
 #include "relay.h"
 #include "said.h"
+#include "wasm.h"
 #include "worker/base/back_off.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
@@ -354,8 +355,8 @@ static void displace(struct xds_proxy *x)
 
 static void begin(struct xds_proxy *x, struct rpc_stream *st, enum discovery_flavour flavour)
 {
-	static const struct rpc_events events = {
-	    on_down_message, on_down_writable, on_down_half_closed, on_down_closed, on_down_crowded};
+	static const struct rpc_events events = {on_down_message, on_down_writable,
+	    on_down_half_closed, on_down_closed, on_down_crowded};
 
 	if (x->pair.down)
 		displace(x);
@@ -461,14 +462,20 @@ unsigned xds_proxy_refused(const struct xds_proxy *x)
 	return ads_relay_refused(x->relay);
 }
 
+const struct ads_wasm *xds_proxy_wasm(const struct xds_proxy *x)
+{
+	return ads_relay_wasm(x->relay);
+}
+
 json_t *xds_proxy_dump(const struct xds_proxy *x)
 {
 	char why[ERR_MSG_SIZE + 40];
 	json_int_t retry_at = back_off_waits(&x->back_off) ? x->back_off.until_ms / 1000 : 0;
 
 	tell_why_not(x, why, sizeof(why));
-	return json_pack("{s:b, s:b, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:I}", "connected",
+	return json_pack("{s:b, s:b, s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:s, s:I}", "connected",
 	    x->answered, "held", x->pair.down && !x->pair.up, "flavour", flavours[x->pair.flavour],
 	    "node_id", node_id(x->node), "opened", x->opened, "displaced", x->displaced, "unread",
-	    x->unread, "types", ads_relay_dump(x->relay), "why_not", why, "retry_at", retry_at);
+	    x->unread, "types", ads_relay_dump(x->relay), "remote_wasm",
+	    ads_wasm_dump(ads_relay_wasm(x->relay)), "why_not", why, "retry_at", retry_at);
 }

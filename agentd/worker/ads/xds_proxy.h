@@ -40,7 +40,8 @@ bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *
 void xds_proxy_token_changed(struct xds_proxy *x);
 bool xds_proxy_connected(const struct xds_proxy *x);   /* istiod answered on the present stream */
 unsigned xds_proxy_refused(const struct xds_proxy *x); /* types whose last push Envoy refused */
+const struct ads_wasm *xds_proxy_wasm(const struct xds_proxy *x); /* wasm.h */
 /* connected (istiod answered on the present stream), held (Envoy is here, istiod is not), flavour,
  * node_id, opened, displaced, unread, types{url: {version, nonce, acked, nacked, refused,
- * last_nack}}, why_not, retry_at (Unix seconds, 0: no back-off) */
+ * last_nack}}, remote_wasm (names), why_not, retry_at (Unix seconds, 0: no back-off) */
 json_t *xds_proxy_dump(const struct xds_proxy *x);

@@ -520,6 +520,12 @@ void cert_token_changed(struct cert_sub *s)
 	start_soon(e);
 }
 
+void cert_renew(struct cert_sub *s)
+{
+	s->entry->due = true;
+	start_soon(s->entry);
+}
+
 /* --- what an earlier worker had --- */
 
 /* How long ago it was issued, by the monotonic clock; after a reboot, by the other one. */

@@ -57,6 +57,7 @@ struct cert_sub *cert_subscribe(
     struct cert_cache *c, const struct cert_spec *spec, const struct cert_subscriber *by);
 void cert_unsubscribe(struct cert_sub **s);  /* allowed inside `changed` */
 void cert_token_changed(struct cert_sub *s); /* look again: deliver, or try now what waited */
+void cert_renew(struct cert_sub *s); /* now, though it is still valid; not before the floor */
 json_t *cert_cache_dump(const struct cert_cache *c); /* no key in it */
 /* Why not all of them outlive this process; NULL: they do. */
 const struct err *cert_cache_why_unstored(const struct cert_cache *c);

@@ -15,7 +15,8 @@ struct err;
 enum { TOKEN_SIZE_MAX = 16 * 1024 };
 
 struct token {
-	char *jwt;       /* secret; trimmed, only characters legal in a header */
+	char *jwt; /* secret; trimmed, only characters legal in a header; NULL: none is there, or
+		    * none is needed */
 	int64_t expires; /* Unix seconds */
 	char ns[64], sa[254];
 	char pod_uid[UUID_TEXT_SIZE]; /* "": it names no pod */

@@ -28,6 +28,9 @@ enum {
 	CRL_SIZE_MAX = 1 << 20,
 	SERIAL_SIZE_MAX = 20, /* RFC 5280 4.1.2.2 */
 	CLOCK_SLACK_S = 60,
+	KEY_SIZE_MAX = 64 * 1024,
+	RSA_BITS_MIN = 2048,
+	EC_BITS_MIN = 256,
 };
 
 /* An owning local of an OpenSSL type, as auto_free is for plain memory. */
@@ -303,6 +306,69 @@ char *x509_normalise_crl(const char *pem, size_t len, struct err *e)
 	return text;
 }
 
+/* --- a key --- */
+
+/* How many blocks of a private key, of whatever kind, begin in the text. */
+static unsigned count_keys(const char *pem)
+{
+	unsigned n = 0;
+	while ((pem = strstr(pem, "PRIVATE KEY-----"))) {
+		n++;
+		pem++;
+	}
+	return n / 2; /* each has an end */
+}
+
+static int check_strength(const EVP_PKEY *key, struct err *e)
+{
+	int kind = EVP_PKEY_get_base_id(key), bits = EVP_PKEY_get_bits(key);
+	int least = kind == EVP_PKEY_RSA ? RSA_BITS_MIN : EC_BITS_MIN;
+	if (kind != EVP_PKEY_RSA && kind != EVP_PKEY_EC)
+		return err_set(e, ERR_INVALID, "neither an RSA key nor one of an elliptic curve");
+	if (bits < least)
+		return err_set(e, ERR_INVALID, "%d bits are fewer than %d", bits, least);
+	return 0;
+}
+
+static char *normal_key(const char *pem, struct err *e)
+{
+	owned(bio) BIO *bio = BIO_new_mem_buf(pem, -1);
+	if (strstr(pem, "ENCRYPTED")) {
+		err_set(e, ERR_INVALID, "it has a passphrase, and agentd has nobody to ask for it");
+		return NULL;
+	}
+	if (count_keys(pem) != 1) {
+		err_set(e, ERR_INVALID, "not one PEM private key");
+		return NULL;
+	}
+	owned(pkey) EVP_PKEY *key =
+	    bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)"") : NULL;
+	if (!key) {
+		fail(e, "not a PEM private key");
+		return NULL;
+	}
+	if (check_strength(key, e))
+		return NULL;
+	char *text = key_text(key, true);
+	if (!text)
+		fail(e, "cannot write the key");
+	return text;
+}
+
+char *x509_normalise_key(const char *pem, size_t len, struct err *e)
+{
+	char *text = NULL, *copy;
+	if (len > KEY_SIZE_MAX || memchr(pem, '\0', len)) {
+		err_set(e, ERR_INVALID, "not the PEM text of a private key");
+		return NULL;
+	}
+	copy = secret_new(pem, len);
+	text = normal_key(copy, e);
+	secret_free(copy);
+	ERR_clear_error();
+	return text;
+}
+
 /* --- is the leaf ours? --- */
 
 static int check_key(X509 *leaf, const char *key_pem, struct err *e)
@@ -499,6 +565,16 @@ int x509_check_chain(
 	*id = found;
 	*leaf = life;
 	return 0;
+}
+
+int x509_read_leaf(const char *pem, size_t len, struct x509_leaf *leaf, struct err *e)
+{
+	owned(certs) struct stack_st_X509 *certs = new_certs();
+	int rc = read_certs(certs, pem, len, CERTS_MAX, e);
+	if (!rc)
+		rc = read_leaf(sk_X509_value(certs, 0), leaf, e);
+	ERR_clear_error();
+	return rc;
 }
 
 void x509_sha256(const void *data, size_t size, uint8_t out[X509_SHA256_SIZE])

@@ -48,11 +48,17 @@ struct x509_answer {
 int x509_check_chain(
     const struct x509_answer *from, struct identity *id, struct x509_leaf *leaf, struct err *e);
 
+/* When the first certificate of a text lives, whatever else is to be said of it. */
+int x509_read_leaf(const char *pem, size_t len, struct x509_leaf *leaf, struct err *e);
+
 /* One to 64 certificates and nothing else; the text around the PEM blocks is cut.
  */
 char *x509_normalise_pem(const char *pem, size_t len, struct err *e);
 /* The same of revocation lists ("X509 CRL"), in at most 1 MiB. */
 char *x509_normalise_crl(const char *pem, size_t len, struct err *e);
+/* One private key, as PKCS#8: a secret.  Refused: one with a passphrase, for nobody is there to be
+ * asked; one that is neither RSA of 2048 bits or more nor an elliptic curve of 256 or more. */
+char *x509_normalise_key(const char *pem, size_t len, struct err *e);
 
 /* Of the certificates of one text; Unix seconds. */
 struct x509_life {

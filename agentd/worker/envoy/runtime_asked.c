@@ -45,7 +45,8 @@ json_t *runtime_asked_values(const json_t *proxy_config, struct err *e)
 static int64_t read_limit(const char *key, const char *text, struct err *e)
 {
 	size_t n = strlen(text);
-	long long limit = n && n <= 10 && strspn(text, "0123456789") == n ? atoll(text) : 0;
+	long long limit =
+	    n && n <= 10 && strspn(text, "0123456789") == n ? strtoll(text, NULL, 10) : 0;
 
 	if (limit < 1 || limit > RUNTIME_ASKED_NO_LIMIT)
 		return refusal(key, text, "1 to 2147483647", e);

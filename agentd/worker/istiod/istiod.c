@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "istiod_internal.h"
 #include "pool.h"
 #include "turnstile.h"
 #include "worker/base/loop.h"
@@ -34,19 +35,6 @@ struct istiod_turn {
 	istiod_granted granted;
 	void *ctx;
 	int64_t since_ms; /* of the loop's uptime */
-};
-
-struct istiod {
-	struct loop *loop;
-	struct istiod_options options;
-	struct link_follow *root;
-	char *roots_pem; /* NULL: the system's, or none yet */
-	struct x509_life roots_life;
-	struct err why_not; /* of the root; code 0: fine */
-	char trust_domain[256];
-	struct pool *pool;
-	struct turnstile *turnstile;
-	struct metric *waits;
 };
 
 /* --- roots --- */
@@ -85,6 +73,7 @@ static void on_root(void *ctx, const struct link_content *c)
 	i->roots_pem = take(pem);
 	x509_pem_life(i->roots_pem, &i->roots_life);
 	pool_connect(i->pool, i->roots_pem);
+	istiod_own_roots(i);
 }
 
 /* --- turns --- */
@@ -93,7 +82,7 @@ static bool on_ready_asked(void *ctx, const struct uuid *pod)
 {
 	const struct istiod *i = ctx;
 
-	return pool_channel(i->pool, pod) != NULL;
+	return pool_channel(istiod_own_pool(i, pod), pod) != NULL;
 }
 
 static void on_granted(void *ctx, struct turn *turn)
@@ -104,7 +93,7 @@ static void on_granted(void *ctx, struct turn *turn)
 	*t->slot = NULL;
 	metric_observe(i->waits, turn->kind == TURN_CSR ? OF_CSR : OF_STREAM,
 	    (double)(loop_uptime_ms(i->loop) - t->since_ms) / 1000);
-	t->granted(t->ctx, pool_channel(i->pool, &t->pod));
+	t->granted(t->ctx, pool_channel(istiod_own_pool(i, &t->pod), &t->pod));
 	free(t);
 }
 
@@ -112,7 +101,8 @@ static void on_hasty(void *ctx, const struct uuid *pod)
 {
 	struct istiod *i = ctx;
 
-	pool_quarantine(i->pool, pod, "it keeps opening streams");
+	if (istiod_own_pool(i, pod) == i->pool) /* else it harms itself alone */
+		pool_quarantine(i->pool, pod, "it keeps opening streams");
 }
 
 static void on_pool_changed(void *ctx)
@@ -172,6 +162,7 @@ struct istiod *istiod_new(
 	    o->opens_per_second, o->opens_burst, o->pod_opens_per_second, o->pod_opens_burst};
 
 	i->loop = l;
+	i->rpc = r;
 	i->options = *o;
 	snprintf(i->trust_domain, sizeof(i->trust_domain), "%s", o->trust_domain);
 	i->turnstile = turnstile_new(l, &pace, &events, i);
@@ -263,7 +254,7 @@ int istiod_open(struct istiod *i, struct rpc_channel *c, struct rpc_stream **slo
 void istiod_lease(struct istiod *i, struct istiod_lease **slot, const struct rpc_channel *c,
     istiod_move move, void *ctx)
 {
-	pool_lease(i->pool, slot, c, move, ctx);
+	pool_lease(istiod_own_pool_with(i, c), slot, c, move, ctx);
 }
 
 void istiod_lease_end(struct istiod_lease **l)
@@ -273,19 +264,24 @@ void istiod_lease_end(struct istiod_lease **l)
 
 void istiod_blame(struct istiod *i, const struct uuid *pod, const char *why)
 {
-	pool_blame(i->pool, pod, why);
+	if (istiod_own_pool(i, pod) == i->pool)
+		pool_blame(i->pool, pod, why);
 }
 
 /* --- what is known --- */
 
 const char *istiod_why_not(const struct istiod *i)
 {
-	return i->why_not.code ? i->why_not.msg : pool_why_not(i->pool);
+	const char *shared = pool_why_not(i->pool);
+
+	if (i->why_not.code)
+		return i->why_not.msg;
+	return *shared ? shared : istiod_own_why_not(i);
 }
 
 bool istiod_connected(const struct istiod *i)
 {
-	return pool_connected(i->pool);
+	return pool_connected(i->pool) || istiod_own_any(i, pool_connected);
 }
 
 int64_t istiod_root_expires(const struct istiod *i)
@@ -298,7 +294,7 @@ static char *whole_why_not(const struct istiod *i)
 {
 	const char *why = istiod_why_not(i);
 
-	if (pool_ever_connected(i->pool))
+	if (pool_ever_connected(i->pool) || istiod_own_any(i, pool_ever_connected))
 		return mem_strdup(why);
 	return mem_printf("never connected: %s", *why ? why : "the first attempt is not over");
 }
@@ -306,11 +302,14 @@ static char *whole_why_not(const struct istiod *i)
 json_t *istiod_dump(const struct istiod *i)
 {
 	const struct istiod_options *o = &i->options;
+	json_t *connections = pool_dump(i->pool), *owned = istiod_own_dump(i);
 	auto_free char *why_not = whole_why_not(i);
 
+	json_array_extend(connections, owned);
+	json_decref(owned);
 	return json_pack("{s:s, s:s, s:s, s:I, s:s, s:b, s:o, s:i, s:s}", "name", o->name,
 	    "address", o->address, "root", o->root, "root_expires",
 	    (json_int_t)istiod_root_expires(i), "trust_domain", i->trust_domain, "connected",
-	    istiod_connected(i), "connections", pool_dump(i->pool), "waiting",
+	    istiod_connected(i), "connections", connections, "waiting",
 	    (int)turnstile_waiting(i->turnstile), "why_not", why_not);
 }

@@ -4,8 +4,8 @@
  * streams live on with theirs.  Streams are opened by turns: there they wait for the root, for the
  * connection and for their place in the queue (turnstile.h).  A stream that stays holds a lease and
  * is told to move when istiod wants its connection gone (pool.h).  Two control planes share
- * nothing.  No client certificate is ever presented: it would win over the pod's token
- * (istio-agent.md 13.2).
+ * nothing.  On a shared connection no client certificate is presented: it would win over the pod's
+ * token (istio-agent.md 13.2); a pod that has one has a connection of its own (own.h).
  */
 #pragma once
 #include "common/uuid.h"

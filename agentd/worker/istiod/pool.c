@@ -17,6 +17,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/secret.h"
 #include "istiod.h"
 #include "worker/base/loop.h"
 #include <assert.h>
@@ -75,6 +76,8 @@ struct pool {
 	pool_changed changed;
 	void *ctx;
 	char *roots_pem;
+	char *key_pem, *chain_pem;  /* secret, and not; NULL: nothing is shown */
+	char owner[UUID_TEXT_SIZE]; /* "": all pods share it */
 	bool connectable, ever_connected;
 	unsigned shards, quarantines;
 	struct connection *all, *shared[CONNECTIONS_MAX];
@@ -204,9 +207,23 @@ static void ask_why(struct connection *c)
 		log_warn(c->pool->options->name, "%s", e.msg);
 }
 
+/* Those that it takes the place of: their streams have where to go now. */
+static void call_streams(struct connection *c)
+{
+	struct connection *old;
+
+	if (!*c->pool->owner || c->retired)
+		return;
+	DL_FOREACH (c->pool->all, old)
+		if (old->retired && old->leases)
+			generation_over(old);
+}
+
 static void on_ready(struct connection *c)
 {
 	struct pool *p = c->pool;
+
+	call_streams(c);
 
 	c->failed = false;
 	p->ever_connected = true;
@@ -258,6 +275,9 @@ static struct connection *connection_new(struct pool *p, bool quarantine)
 	    .roots_pem = p->roots_pem,
 	    .server_name = p->options->server_name,
 	    .shard = p->shards++,
+	    .owner = *p->owner ? p->owner : NULL,
+	    .key_pem = p->key_pem,
+	    .chain_pem = p->chain_pem,
 	};
 
 	c->pool = p;
@@ -312,6 +332,47 @@ void pool_connect(struct pool *p, const char *roots_pem)
 	p->connectable = true;
 	rpc_channel_connect(p->shared[0]->channel);
 	p->changed(p->ctx);
+}
+
+void pool_own(struct pool *p, const struct uuid *pod)
+{
+	uuid_format(pod, p->owner);
+}
+
+void pool_present(struct pool *p, const char *key_pem, const char *chain_pem)
+{
+	char *key = secret_dup(key_pem), *chain = mem_strdup(chain_pem);
+
+	secret_free(p->key_pem);
+	free(p->chain_pem);
+	p->key_pem = key;
+	p->chain_pem = chain;
+}
+
+void pool_connect_now(struct pool *p)
+{
+	if (p->connectable && rpc_channel_state(p->shared[0]->channel) == RPC_IDLE)
+		rpc_channel_connect(p->shared[0]->channel);
+}
+
+bool pool_is_ready(const struct pool *p)
+{
+	return p->connectable && p->shared[0]->ready;
+}
+
+bool pool_fails(const struct pool *p)
+{
+	return p->connectable && rpc_channel_state(p->shared[0]->channel) == RPC_TRANSIENT_FAILURE;
+}
+
+bool pool_has(const struct pool *p, const struct rpc_channel *channel)
+{
+	const struct connection *c;
+
+	DL_FOREACH (p->all, c)
+		if (c->channel == channel)
+			return true;
+	return false;
 }
 
 bool pool_connectable(const struct pool *p)
@@ -458,6 +519,8 @@ void pool_free(struct pool **pool)
 	DL_FOREACH_SAFE (p->all, c, next)
 		connection_free(c);
 	free(p->roots_pem);
+	secret_free(p->key_pem);
+	free(p->chain_pem);
 	free(p);
 }
 

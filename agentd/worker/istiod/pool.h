@@ -28,11 +28,21 @@ struct pool *pool_new(
     struct loop *l, struct rpc *r, const struct istiod_options *o, pool_changed changed, void *ctx);
 void pool_free(struct pool **p); /* all leases are gone */
 
+/* Before the first connection: it is this pod's alone, and its streams move to a connection that
+ * takes the place of theirs, as soon as that is ready. */
+void pool_own(struct pool *p, const struct uuid *pod);
+/* What connections to come show of their client; NULL: nothing.  Copied. */
+void pool_present(struct pool *p, const char *key_pem, const char *chain_pem);
 /* Connections for the streams to come; those there are live as long as they are leased. */
 void pool_connect(struct pool *p, const char *roots_pem);
 bool pool_connectable(const struct pool *p); /* pool_connect() was called */
 bool pool_connected(const struct pool *p);   /* one of them is there now */
 bool pool_ever_connected(const struct pool *p);
+/* The connections to come, of one that was told pool_own(). */
+void pool_connect_now(struct pool *p);
+bool pool_is_ready(const struct pool *p), pool_fails(const struct pool *p);
+/* Is this one of its connections, or was it? */
+bool pool_has(const struct pool *p, const struct rpc_channel *c);
 /* The channel for this pod's next stream; NULL: not ready, but told to connect. */
 struct rpc_channel *pool_channel(struct pool *p, const struct uuid *pod);
 

@@ -78,7 +78,6 @@ static void measure_planes(const struct agent_shared *s)
 	    "1: a connection to the control plane is there; 0: agentctl status says why not.");
 	struct metric *expiry = metric_gauge("agentd_root_expiry_seconds",
 	    "Seconds until the first of the control plane's root certificates expires.");
-	const double now_s = (double)loop_now_ms(s->loop) / 1000;
 	char labels[400];
 
 	for (size_t i = 0; i < s->node.nplanes; i++) {
@@ -89,7 +88,7 @@ static void measure_planes(const struct agent_shared *s)
 		    labels, sizeof(labels), "control_plane", istiod_options(istiod)->name, NULL);
 		metric_set(connected, labels, istiod_connected(istiod));
 		if (expires)
-			metric_set(expiry, labels, (double)expires - now_s);
+			metric_set(expiry, labels, (double)(expires - loop_now_ms(s->loop) / 1000));
 	}
 }
 
@@ -118,7 +117,6 @@ static void measure_broker(const struct heartbeat *broker)
 	/* Sums of their own; nobody else adds to it. */
 	struct metric *dropped = metric_counter("agentd_log_dropped_total",
 	    "Lines of the log that were dropped, since nobody read it.");
-
 	struct metric *restarts = metric_counter("agentd_worker_restarts_total",
 	    "Workers that the broker had to replace since it started.");
 	struct metric *memory =

@@ -86,10 +86,9 @@ static json_t *dump_problems(const struct pages_of *of)
 		    why.msg);
 	if ((n = rpc_flow(s->rpc).unseen))
 		say(all,
-		    "the pushes of %u stream%s are not bounded by push_memory_mib: this grpc "
-		    "decrypts "
-		    "them elsewhere",
-		    n, n == 1 ? "" : "s");
+		    "%u streams whose pushes push_memory_mib does not bound: this grpc decrypts "
+		    "elsewhere",
+		    n);
 	if ((n = kubelet_troubled(of->kubelet, &why)))
 		say(all, "%u volume%s with a problem: %s", n, n == 1 ? "" : "s", why.msg);
 	for (size_t i = 0; i < s->node.nplanes; i++) {
@@ -149,5 +148,5 @@ json_t *pages_certs(const struct pages_of *of)
 		json_array_extend(all, some);
 		json_decref(some);
 	}
-	return json_pack("{s:o}", "certificates", all);
+	return json_pack("{s:o, s:o}", "certificates", all, "identities", pages_identities(of));
 }

@@ -54,6 +54,22 @@ static json_t *show_pod(const struct pod *p, const char *page, const char *name)
 	return o;
 }
 
+json_t *pages_identities(const struct pages_of *of)
+{
+	json_t *all = json_array();
+
+	for (struct pod *p = pod_first(of->pods); p; p = p->next) {
+		json_t *o = json_object();
+
+		if (p->services)
+			pod_services_show(p->services, "certs", o, NULL);
+		if (json_object_size(o))
+			json_array_append(all, json_object_get(o, "identity"));
+		json_decref(o);
+	}
+	return all;
+}
+
 json_t *pages_services(const struct pages_of *of, const char *page, const char *name)
 {
 	json_t *all = json_array();

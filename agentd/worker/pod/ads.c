@@ -1,11 +1,12 @@
-/* ads.c - the pod's ADS stream: carried to istiod with the pod's own token (xds_proxy.h).
+/* ads.c - the pod's ADS stream: carried to istiod with the pod's own credential (xds_proxy.h).
  *
  * directory -> the proxy is there, and services below take types of it -> a call comes -> it is the
  * proxy's.  Another token -> its next try need not wait.
  */
+#include "identity.h"
 #include "rows.h"
 #include "server.h"
-#include "token.h"
+#include "worker/ads/wasm.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/metrics.h"
 
@@ -18,7 +19,7 @@ static const struct token *valid_token(void *ctx, struct err *e)
 {
 	const struct pod_ads *a = ctx;
 
-	return pod_token_valid(a->context->token, e);
+	return pod_identity_credential(a->context->identity, e);
 }
 
 static void on_directory(void *s)
@@ -71,14 +72,26 @@ static void show(void *s, json_t *o, const char *name)
 		json_object_set_new(o, "ads", xds_proxy_dump(a->proxy));
 }
 
+static void dump(void *s, json_t *o)
+{
+	const struct pod_ads *a = s;
+
+	if (a->proxy && ads_wasm_count(xds_proxy_wasm(a->proxy)))
+		json_object_set_new(o, "remote_wasm", ads_wasm_dump(xds_proxy_wasm(a->proxy)));
+}
+
 static void measure(void *s, const char *labels)
 {
 	const struct pod_ads *a = s;
 
-	if (a->proxy)
-		metric_set(metric_gauge("agentd_xds_refused_types",
-			       "Types of configuration whose last push the pod's Envoy refused."),
-		    labels, xds_proxy_refused(a->proxy));
+	if (!a->proxy)
+		return;
+	metric_set(metric_gauge("agentd_xds_refused_types",
+		       "Types of configuration whose last push the pod's Envoy refused."),
+	    labels, xds_proxy_refused(a->proxy));
+	metric_set(metric_gauge("agentd_xds_remote_wasm",
+		       "Extensions of the pod's Envoy whose Wasm module it cannot fetch."),
+	    labels, ads_wasm_count(xds_proxy_wasm(a->proxy)));
 }
 
 static unsigned count(void *s)
@@ -96,6 +109,7 @@ const struct pod_service pod_ads_service = {
     .token = on_token,
     .call = on_call,
     .uses = uses,
+    .dump = dump,
     .page = "xds",
     .show = show,
     .measure = measure,

@@ -5,10 +5,17 @@
  * removed it -> written again.
  */
 #include "worker/envoy/bootstrap.h"
+#include "common/err.h"
+#include "common/log.h"
 #include "file.h"
 #include "redirect.h"
 #include "rows.h"
+#include "worker/base/metrics.h"
 #include "worker/istiod/istiod.h"
+#include "worker/pods/pod.h"
+#include <stdio.h>
+
+LOG_SCOPE("pod");
 
 struct pod_bootstrap {
 	struct pod_context *context;
@@ -61,11 +68,32 @@ static enum pod_progress progress(void *s, const struct err **why)
 	return pod_file_progress(&((const struct pod_bootstrap *)s)->file, why);
 }
 
+static const json_t *unsupported(const struct pod_bootstrap *b)
+{
+	return json_object_get(node_leftovers(b->context->node), "unsupported");
+}
+
+/* Once for each pod: it is served all the same, and nobody looks. */
+static void say_unsupported(const struct pod_bootstrap *b)
+{
+	char text[ERR_MSG_SIZE] = "";
+	const json_t *key;
+	size_t i, at = 0;
+
+	json_array_foreach (unsupported(b), i, key)
+		if (at < sizeof(text))
+			at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
+			    json_string_value(key));
+	if (at)
+		log_warn(b->context->pod->label, "unsupported keys of its environment: %s", text);
+}
+
 static int start(void *s, struct err *e)
 {
 	struct pod_bootstrap *b = s;
 
 	(void)e;
+	say_unsupported(b);
 	b->file = (struct pod_file){.context = b->context,
 	    .file = LINK_FILE_BOOTSTRAP,
 	    .name = "its bootstrap",
@@ -146,6 +174,13 @@ static void dump(void *s, json_t *o)
 	json_object_update(o, (json_t *)node_leftovers(c->node));
 }
 
+static void measure(void *s, const char *labels)
+{
+	metric_set(metric_gauge("agentd_pod_unsupported_keys",
+		       "Keys of the pod's environment that agentd has no answer to."),
+	    labels, (double)json_array_size(unsupported(s)));
+}
+
 const struct pod_service pod_bootstrap_service = {
     .name = "bootstrap",
     .size = sizeof(struct pod_bootstrap),
@@ -157,4 +192,5 @@ const struct pod_service pod_bootstrap_service = {
     .redirected = on_redirected,
     .addresses = on_addresses,
     .dump = dump,
+    .measure = measure,
 };

@@ -7,8 +7,8 @@
  */
 #include "common/mem.h"
 #include "file.h"
+#include "identity.h"
 #include "rows.h"
-#include "token.h"
 #include "worker/ads/discovery.h"
 #include "worker/ads/pcds.h"
 #include "worker/ads/xds_proxy.h"
@@ -104,7 +104,7 @@ static struct cert_spec spec_of(const struct pod_context *c)
 	spec.ttl_s = n->ttl_s;
 	spec.ratio = n->ratio;
 	spec.jitter = n->jitter;
-	if (n->scope_pod)
+	if (n->scope_pod || c->pod->by_certificate) /* what it shows is not for others to use */
 		spec.pod = c->pod->uid;
 	return spec;
 }
@@ -126,10 +126,10 @@ static const struct token *valid_token(void *ctx, struct err *e)
 {
 	const struct pod_cert *s = ctx;
 
-	return pod_token_valid(s->context->token, e);
+	return pod_identity_credential(s->context->identity, e);
 }
 
-/* Before the first word about the token there is nothing to say about a certificate. */
+/* Before it is known what there is to show istiod, there is nothing to say about a certificate. */
 static void on_token(void *ctx, bool expired)
 {
 	struct pod_cert *s = ctx;
@@ -137,6 +137,10 @@ static void on_token(void *ctx, bool expired)
 	struct cert_spec spec;
 
 	(void)expired;
+	if (!pod_identity_is_known(c->identity))
+		return;
+	if (s->subscription && pod_identity_wants_new(c->identity))
+		cert_renew(s->subscription);
 	if (s->subscription)
 		return cert_token_changed(s->subscription);
 	spec = spec_of(c);

@@ -13,9 +13,8 @@
  *   stop             each row's stop(), from the last to the first.  The directory and its sockets
  *                    stay for the next start or for link_pod_remove().
  *
- * The order of the rows (rows.h) is the order of dependency.  A row uses what the rows above it
- * offer in struct pod_context, and never reaches into one below.  It tells those by events: every
- * row hears each event, in the order of the rows, before pod_tell_*() returns.
+ * The order of the rows (rows.h) is that of dependency.  A row uses what those above it offer in
+ * struct pod_context, and tells those below by events, which all rows hear, in order.
  */
 #pragma once
 #include "shared.h"
@@ -25,6 +24,7 @@
 struct cert;
 struct err;
 struct pod;
+struct pod_identity;
 struct pod_redirect;
 struct pod_server;
 struct pod_services;
@@ -51,6 +51,7 @@ struct pod_context {
 	/* Offered by a row to the rows below. */
 	const struct pod_redirect *redirect; /* redirect.h */
 	struct pod_token *token;             /* token.h */
+	struct pod_identity *identity;       /* identity.h */
 	struct pod_server *server;           /* server.h */
 	struct xds_proxy *ads;               /* from the directory on */
 	unsigned wait_s;   /* directory.c: so long its connections wait; 0 before */
@@ -74,7 +75,7 @@ struct pod_service {
 	void (*netns)(void *s, bool known);    /* redirect: the broker looked; maybe another one */
 	void (*addresses)(void *s, const char *const *ips, size_t n); /* sockets: the pod's */
 	void (*token_given)(void *s);         /* agent.c: the pod's source has another token */
-	void (*token)(void *s, bool expired); /* token: read, or unreadable, or expired */
+	void (*token)(void *s, bool expired); /* token: read or not, expired; identity: another */
 	void (*trust)(void *s);               /* cert: roots; agent.c: a revocation list */
 	void (*certificate)(void *s, struct cert *cert, const char *why_not); /* cert */
 

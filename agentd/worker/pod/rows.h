@@ -11,7 +11,8 @@
 	row(directory) /* asked for before anything else is asked of the broker */ \
 	row(redirect)  /* offers: may the pod start without its rules? */ \
 	row(bootstrap) /* is written when it may */ \
-	row(token)     /* offers the token, which opens ADS and admits to a certificate */ \
+	row(token)     /* offers the token */ \
+	row(identity)  /* offers the credential, which opens ADS and admits to a certificate */ \
 	row(server)    /* offers limits and a server; ends after those that its calls go to */ \
 	row(ads)       /* offers the stream, by which names and trust anchors come */ \
 	row(dns)       /* subscribes to the names, */ \

@@ -173,6 +173,16 @@ static int read_proxy_gid(struct reader *r, const char *key, json_t *v, struct e
 	return read_id(&r->out->proxy_gid, key, v, e);
 }
 
+static int read_identity(struct reader *r, const char *key, json_t *v, struct err *e)
+{
+	const char *how = json_is_string(v) ? json_string_value(v) : "";
+
+	if (strcmp(how, "token") != 0 && strcmp(how, "certificate") != 0)
+		return bad(e, key, "must be token or certificate");
+	r->out->by_certificate = !strcmp(how, "certificate");
+	return 0;
+}
+
 /* redirect/ reads it. */
 static int read_redirect(struct reader *r, const char *key, json_t *v, struct err *e)
 {
@@ -188,6 +198,7 @@ static const struct key {
     {"name", read_pod_name, true},
     {"namespace", read_namespace, true},
     {"service_account", read_account, true},
+    {"identity", read_identity, false},
     {"env", read_env, false},
     {"labels", read_labels, false},
     {"annotations", read_annotations, false},

@@ -3,8 +3,8 @@
  * Followed live: a file that appears adds a pod, one that changes changes it, one that goes removes
  * it two seconds later, unless the file is back by then: an editor's rename is no removal.  A bad
  * manifest is refused with file, line and reason; its previous pod, and all others, are not
- * touched.  Keys: uid name namespace service_account env{} labels{} annotations{} proxy_uid
- * proxy_gid.  The uid must be the file's name.
+ * touched.  Keys: uid name namespace service_account identity env{} labels{} annotations{}
+ * proxy_uid proxy_gid redirect{}.  The uid must be the file's name.
  */
 #pragma once
 #include <jansson.h>

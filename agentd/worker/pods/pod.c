@@ -143,13 +143,15 @@ static void take_over(struct pod *p, const struct pod *spec)
 	p->redirect = object_or_empty(spec->redirect);
 	p->proxy_uid = spec->proxy_uid ? spec->proxy_uid : PROXY_ID_DEFAULT;
 	p->proxy_gid = spec->proxy_gid ? spec->proxy_gid : PROXY_ID_DEFAULT;
+	p->by_certificate = spec->by_certificate;
 }
 
 static bool same_content(const struct pod *a, const struct pod *b)
 {
 	return a->proxy_uid == b->proxy_uid && a->proxy_gid == b->proxy_gid &&
-	       json_equal(a->env, b->env) && json_equal(a->labels, b->labels) &&
-	       json_equal(a->annotations, b->annotations) && json_equal(a->redirect, b->redirect);
+	       a->by_certificate == b->by_certificate && json_equal(a->env, b->env) &&
+	       json_equal(a->labels, b->labels) && json_equal(a->annotations, b->annotations) &&
+	       json_equal(a->redirect, b->redirect);
 }
 
 static int change(struct pod_registry *r, struct pod *p, const struct pod *spec, struct err *e)

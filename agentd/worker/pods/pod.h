@@ -35,8 +35,10 @@ struct pod {
 	json_t *env, *labels, *annotations; /* objects of strings, never NULL in the registry */
 	json_t *redirect;                   /* the same: what the source says of its traffic */
 	unsigned proxy_uid, proxy_gid;      /* of Envoy, default 1337 */
-	char *token;                        /* secret, from the source; NULL: a file is followed */
-	struct pod_source *source;          /* who announced it */
+	bool
+	    by_certificate; /* to istiod it shows its certificate; its token is for the first one */
+	char *token;        /* secret, from the source; NULL: a file is followed */
+	struct pod_source *source; /* who announced it */
 	struct err state; /* code 0: served in full; else why not; ERR_UNAVAILABLE: not yet */
 	struct err away;  /* why its Envoy cannot be served, whatever we do; code 0: it can */
 	bool ready;       /* neither */

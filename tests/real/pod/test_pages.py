@@ -48,6 +48,15 @@ def test_every_page_is_read(pod):
     assert is_read(ask(pod, SCRAPE, Accept=PROMETHEUS)) >= envoys
 
 
+def test_pages_of_several_targets_are_read(node):
+    pod = start(node, ISTIO_PROMETHEUS_ANNOTATIONS=scrape(
+        (probed.HTTP, '/current'), (8099, '/'), (probed.SECOND, '/openmetrics2'))).wait_ready()
+    for page, families in (('/openmetrics', ['app_o', 'app_p']), ('/second', ['app_p', 'app_second']), ('/204', ['app_p']), ('/500', ['app_p'])):
+        use(pod, page)
+        told = ask(pod, SCRAPE, Accept=PROMETHEUS)
+        assert of_app(told) == families and is_read(told), page
+
+
 def test_a_large_page_is_read(pod):
     use(pod, f'/big?mb={BIG_MB}')
     assert series(ask(pod, SCRAPE, Accept=PROMETHEUS)) > BIG_MB * 2**20 // len(probed.BLOCK) * 3000

@@ -302,7 +302,9 @@ int rig_setup(void **state)
 	snprintf(r.run, sizeof(r.run), "%s/run", r.top);
 	snprintf(r.manifests, sizeof(r.manifests), "%s/pods.d", r.top);
 	snprintf(r.root, sizeof(r.root), "%s/certs/root.pem", r.top);
+	snprintf(r.identities, sizeof(r.identities), "%s/lib/identity", r.top);
 	r.o = (struct broker_options){.run = r.run,
+	    .identity_dir = r.identities,
 	    .manifests = r.manifests,
 	    .max_pods = 8,
 	    .worker_user = "agentd",

@@ -33,7 +33,7 @@
 enum { RIG_TURNS = 64, RIG_PATH = 128 };
 
 struct rig {
-	char top[32], run[RIG_PATH], manifests[RIG_PATH], root[RIG_PATH];
+	char top[32], run[RIG_PATH], manifests[RIG_PATH], root[RIG_PATH], identities[RIG_PATH];
 	struct broker_options o;
 	struct broker_fdstore *kept;
 	struct broker *b;

@@ -593,7 +593,7 @@ static void a_bootstrap_is_found_by_name(void **state)
 	assert_int_equal(run("bootstrap", "web", "-o", "json"), 0);
 	assert_int_equal(run("bootstrap", "two"), 1);
 	assert_non_null(strstr(err, "2 pods have this name"));
-	assert_int_equal(run("bootstrap", "three"), 1);
+	assert_int_equal(run("bootstrap", "three"), 4);
 	assert_int_equal(run("bootstrap"), 2);
 	write_bootstrap("no JSON");
 	assert_int_equal(run("bootstrap", "web"), 1);

@@ -74,6 +74,25 @@ static void every_problem_is_told(void **state)
 	}
 }
 
+/* No problem, and no line when nothing is on its way. */
+static void pushes_that_are_under_way_are_shown(void **state)
+{
+	static const char under_way[] =
+	    "pushes         20 of 64 MiB on their way to Envoys, 3 wait\n";
+#define PUSHES(held, streams)                                                                      \
+	"{\"pods\":0,\"pods_ready\":0,\"pushes\":{\"bound\":67108864,\"held\":" held               \
+	",\"waiting\":0,\"streams\":" streams "}" CAGE "}"
+	const struct printed *p;
+
+	(void)state;
+	canned_answer(PUSHES("20971520", "3"), 0);
+	p = run_command(&ctl_status, NULL, false);
+	assert_int_equal(p->status, CTL_OK);
+	assert_non_null(strstr(p->out, under_way));
+	canned_answer(PUSHES("1000", "0"), 0);
+	assert_null(strstr(run_command(&ctl_status, NULL, false)->out, "pushes"));
+}
+
 static void json_is_what_agentd_said(void **state)
 {
 	json_t *v, *w = json_loads(STATUS("2", PLANE(""), ""), 0, NULL);
@@ -133,6 +152,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(status_is_text),
 	    cmocka_unit_test(every_problem_is_told),
+	    cmocka_unit_test(pushes_that_are_under_way_are_shown),
 	    cmocka_unit_test(json_is_what_agentd_said),
 	    cmocka_unit_test(strange_answers_are_survived),
 	    cmocka_unit_test(no_answer_is_passed_on),

@@ -16,8 +16,7 @@ enum rpc_arrival {
 	RPC_ARRIVAL_MESSAGE, /* one of `size` bytes begins */
 	RPC_ARRIVAL_END,     /* the server is at the end of the stream, or reset it; the last */
 };
-typedef void (*rpc_arrival_tell)(
-    void *ctx, uint64_t mark, enum rpc_arrival what, uint32_t size);
+typedef void (*rpc_arrival_tell)(void *ctx, uint64_t mark, enum rpc_arrival what, uint32_t size);
 
 struct rpc_arrivals; /* of one connection */
 struct rpc_arrivals *rpc_arrivals_new(rpc_arrival_tell tell, void *ctx);

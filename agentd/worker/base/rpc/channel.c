@@ -7,6 +7,7 @@
  * with servers that send theirs with the first message, process-split.md 7.11), the status, a read.
  */
 #include "channel.h"
+#include "arrivals.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -175,6 +176,12 @@ static void add_int(struct args *a, const char *key, int value)
 	    (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
+static void add_text(struct args *a, const char *key, const char *value)
+{
+	a->list[a->n++] =
+	    (grpc_arg){.type = GRPC_ARG_STRING, .key = (char *)key, .value.string = (char *)value};
+}
+
 static void add_args(struct args *a, const struct rpc_channel_options *o)
 {
 	add_int(
@@ -199,17 +206,18 @@ static void add_args(struct args *a, const struct rpc_channel_options *o)
 	add_int(
 	    a, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_TIMEOUT_MS); /* that is what it means */
 	if (o->server_name && !o->plaintext)
-		a->list[a->n++] = (grpc_arg){.type = GRPC_ARG_STRING,
-		    .key = (char *)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
-		    .value.string = (char *)o->server_name};
+		add_text(a, GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, o->server_name);
+	if (o->owner)
+		add_text(a, "agentd.owner", o->owner);
 }
 
 static grpc_channel *connect_to(const struct rpc_channel_options *o)
 {
 	/* TLS 1.2 and up, the server's name checked: defaults of grpc, shown by the test. */
-	grpc_channel_credentials *creds =
-	    o->plaintext ? grpc_insecure_credentials_create()
-			 : grpc_ssl_credentials_create(o->roots_pem, NULL, NULL, NULL);
+	grpc_ssl_pem_key_cert_pair pair = {o->key_pem, o->chain_pem};
+	grpc_channel_credentials *creds = o->plaintext ? grpc_insecure_credentials_create()
+						       : grpc_ssl_credentials_create(o->roots_pem,
+							     o->key_pem ? &pair : NULL, NULL, NULL);
 	auto_free char *target = mem_printf("%s%s", o->target[0] == '/' ? "unix:" : "", o->target);
 	struct args a = {.n = 0};
 
@@ -316,7 +324,7 @@ static int put_headers(struct rpc_stream *s, const struct rpc_call *call, struct
 /* Without TLS the tap sees nothing. */
 static void put_mark(struct rpc_stream *s)
 {
-	if (s->channel->plaintext || !s->rpc->ledger.bound)
+	if (s->channel->plaintext || !s->rpc->intake.ledger.bound)
 		return;
 	auto_free char *mark = rpc_intake_begin(s);
 

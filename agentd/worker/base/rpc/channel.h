@@ -9,7 +9,10 @@ struct rpc_channel_options {
 	const char *roots_pem;   /* NULL: the system's */
 	const char *server_name; /* that the certificate must name */
 	unsigned shard;          /* channels of different shards never share a connection */
-	bool plaintext;          /* tests only: target is a unix path or loopback */
+	const char *owner;       /* nor do those of different owners; NULL: nobody's alone */
+	/* What the client shows of itself: a secret and its chain, PEM; both NULL: nothing. */
+	const char *key_pem, *chain_pem;
+	bool plaintext; /* tests only: target is a unix path or loopback */
 };
 enum rpc_channel_state { RPC_IDLE, RPC_CONNECTING, RPC_READY, RPC_TRANSIENT_FAILURE };
 const char *rpc_channel_state_name(enum rpc_channel_state s);

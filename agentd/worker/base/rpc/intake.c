@@ -2,9 +2,9 @@
  * they bring is on its way to the pods at a time (ledger.h).
  *
  * A read is not asked for: grpc would take all of the next message -> the tap tells that one has
- * begun, and its size -> it fits: it is read; else it waits, within grpc's first window -> something
- * was handed on, or ended -> whose turn it is.
- * While somebody waits the owners of what is held hear of it, once a second.
+ * begun, and its size -> it fits: it is read; else it waits, within grpc's first window ->
+ * something was handed on, or ended -> whose turn it is. While somebody waits the owners of what is
+ * held hear of it, once a second.
  *
  * A stream that the tap did not see, whose server answered, is read as any other: then nothing
  * bounds it, and rpc_flow() says so.
@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "rpc_internal.h"
+#include "tap.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,10 +29,10 @@ static void on_crowded(void *ctx);
 
 static void watch(struct rpc *r)
 {
-	if (!r->ledger.nwaiting)
-		loop_timer_stop(&r->crowded);
-	else if (!r->crowded.armed && !r->ending)
-		loop_timer_in(r->loop, &r->crowded, CROWDED_MS, on_crowded, r);
+	if (!r->intake.ledger.nwaiting)
+		loop_timer_stop(&r->intake.crowded);
+	else if (!r->intake.crowded.armed && !r->ending)
+		loop_timer_in(r->loop, &r->intake.crowded, CROWDED_MS, on_crowded, r);
 }
 
 static void tell_crowded(struct rpc_stream *s)
@@ -53,23 +54,38 @@ static void on_crowded(void *ctx)
 
 /* --- a stream --- */
 
+static void made_room(struct rpc *r)
+{
+	if (r->intake.ledger.nwaiting && !r->ending)
+		rpc_wake(r);
+}
+
+void rpc_intake_charge(struct rpc *r, int64_t more)
+{
+	rpc_ledger_charge(&r->intake.ledger, more);
+	if (more < 0)
+		made_room(r);
+}
+
 char *rpc_intake_begin(struct rpc_stream *s)
 {
 	static uint64_t last;
 
-	s->in_turn = true;
-	s->mark = ++last;
-	HASH_ADD(hh, s->rpc->in_turn, mark, sizeof(s->mark), s);
-	return mem_printf("%0*" PRIx64, RPC_ARRIVALS_DIGITS, s->mark);
+	struct rpc_intake_stream *t = &s->turn;
+
+	t->on = true;
+	t->mark = ++last;
+	HASH_ADD(hh, s->rpc->intake.streams, mark, sizeof(t->mark), t);
+	return mem_printf("%0*" PRIx64, RPC_ARRIVALS_DIGITS, t->mark);
 }
 
 bool rpc_intake_may_read(struct rpc_stream *s)
 {
-	if (s->over)
+	if (s->turn.over)
 		return true;
-	if (!s->knocks)
+	if (!s->turn.knocks)
 		return false;
-	if (rpc_ledger_ask(&s->rpc->ledger, &s->entry, s->knocks->size))
+	if (rpc_ledger_ask(&s->rpc->intake.ledger, &s->turn.entry, s->turn.knocks->size))
 		return true;
 	watch(s->rpc);
 	return false;
@@ -77,20 +93,20 @@ bool rpc_intake_may_read(struct rpc_stream *s)
 
 static void leave(struct rpc_stream *s)
 {
-	rpc_ledger_leave(&s->rpc->ledger, &s->entry);
-	rpc_intake_made_room(s->rpc);
+	rpc_ledger_leave(&s->rpc->intake.ledger, &s->turn.entry);
+	made_room(s->rpc);
 }
 
 void rpc_intake_was_read(struct rpc_stream *s)
 {
-	struct rpc_knock *k = s->knocks;
+	struct rpc_knock *k = s->turn.knocks;
 
-	if (!s->in_turn)
+	if (!s->turn.on)
 		return;
 	leave(s);
 	if (!k)
 		return;
-	LL_DELETE(s->knocks, k);
+	LL_DELETE(s->turn.knocks, k);
 	free(k);
 }
 
@@ -98,11 +114,11 @@ void rpc_intake_end(struct rpc_stream *s)
 {
 	struct rpc_knock *k, *next;
 
-	if (!s->mark)
+	if (!s->turn.mark)
 		return;
-	HASH_DELETE(hh, s->rpc->in_turn, s);
+	HASH_DELETE(hh, s->rpc->intake.streams, &s->turn);
 	leave(s);
-	LL_FOREACH_SAFE (s->knocks, k, next)
+	LL_FOREACH_SAFE (s->turn.knocks, k, next)
 		free(k);
 }
 
@@ -121,7 +137,7 @@ static void on_message(struct rpc_stream *s, uint32_t size)
 	struct rpc_knock *k = mem_zalloc(sizeof(*k));
 
 	k->size = size;
-	LL_APPEND(s->knocks, k);
+	LL_APPEND(s->turn.knocks, k);
 	if (size > RPC_RECEIVE_MAX)
 		refuse(s, size);
 	else
@@ -132,27 +148,29 @@ static void on_message(struct rpc_stream *s, uint32_t size)
  */
 static void on_end(struct rpc_stream *s)
 {
-	s->over = true;
-	if (s->entry.waits)
+	s->turn.over = true;
+	if (s->turn.entry.waits)
 		leave(s);
 	rpc_stream_read(s);
 }
 
 static void on_news(struct rpc *r, const struct rpc_tap_news *n)
 {
-	struct rpc_stream *s;
+	struct rpc_intake_stream *t;
 
-	HASH_FIND(hh, r->in_turn, &n->mark, sizeof(n->mark), s);
-	if (!s)
+	HASH_FIND(hh, r->intake.streams, &n->mark, sizeof(n->mark), t);
+	if (!t)
 		return;
-	s->seen = true;
+	struct rpc_stream *s = tag_owner(t, struct rpc_stream, turn);
+
+	t->seen = true;
 	if (n->what == RPC_ARRIVAL_MESSAGE)
 		on_message(s, n->size);
 	else if (n->what == RPC_ARRIVAL_END)
 		on_end(s);
 }
 
-void rpc_intake_hear(struct rpc *r)
+static void hear(struct rpc *r)
 {
 	struct rpc_tap_news *n, *next;
 
@@ -165,42 +183,43 @@ void rpc_intake_hear(struct rpc *r)
 
 void rpc_intake_answered(struct rpc_stream *s)
 {
-	if (!s->in_turn || s->seen)
+	if (!s->turn.on || s->turn.seen)
 		return;
-	rpc_intake_hear(s->rpc);
-	if (s->seen || !s->slot)
+	hear(s->rpc);
+	if (s->turn.seen || !s->slot)
 		return;
-	if (!s->rpc->unseen++)
-		log_error(NULL,
-		    "this grpc does not decrypt where agentd looks: nothing bounds what a push takes");
-	s->in_turn = false;
+	if (!s->rpc->intake.unseen++)
+		log_error(NULL, "this grpc does not decrypt where agentd looks: nothing bounds "
+				"what a push takes");
+	s->turn.on = false;
 	rpc_stream_read(s);
 }
 
 /* --- all of them --- */
 
-void rpc_intake_serve(struct rpc *r)
+void rpc_intake_run(struct rpc *r)
 {
 	struct rpc_ledger_entry *e;
 
-	while ((e = rpc_ledger_next(&r->ledger))) {
-		struct rpc_stream *s = tag_owner(e, struct rpc_stream, entry);
+	hear(r);
+	while ((e = rpc_ledger_next(&r->intake.ledger))) {
+		struct rpc_stream *s = tag_owner(e, struct rpc_stream, turn.entry);
 
 		rpc_stream_read(s);
 		if (!s->is_reading) /* it was paused, or let go of */
-			rpc_ledger_leave(&r->ledger, e);
+			rpc_ledger_leave(&r->intake.ledger, e);
 	}
 	watch(r);
 }
 
 void rpc_bound(struct rpc *r, int64_t bytes)
 {
-	r->ledger.bound = bytes;
+	r->intake.ledger.bound = bytes;
 }
 
 struct rpc_flow rpc_flow(const struct rpc *r)
 {
-	const struct rpc_ledger *l = &r->ledger;
+	const struct rpc_ledger *l = &r->intake.ledger;
 
-	return (struct rpc_flow){l->bound, l->held, l->waiting, l->nwaiting, r->unseen};
+	return (struct rpc_flow){l->bound, l->held, l->waiting, l->nwaiting, r->intake.unseen};
 }

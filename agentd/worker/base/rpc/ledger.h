@@ -1,9 +1,9 @@
 /* ledger.h - how much may be on its way from control planes to the pods' Envoys at a time.
  *
  * Counted are messages that come, each with its whole size from when it may come on, and bytes that
- * wait for a pod to read.  Up to `bound` bytes: a message that does not fit waits, first come, first
- * served, and each stream waits with one.  One larger than 7/8 of the bound comes when no more than
- * 1/8 is held.  Small ones do not wait, since most of them is here already.  Pure.
+ * wait for a pod to read.  Up to `bound` bytes: a message that does not fit waits, first come,
+ * first served, and each stream waits with one.  One larger than 7/8 of the bound comes when no
+ * more than 1/8 is held.  Small ones do not wait, since most of them is here already.  Pure.
  */
 #pragma once
 #include <stdbool.h>
@@ -18,10 +18,10 @@ struct rpc_ledger_entry { /* embed it zeroed; the ledger's own */
 	struct rpc_ledger_entry *prev, *next;
 };
 
-struct rpc_ledger { /* embed it zeroed */
-	int64_t bound;      /* 0: none */
-	int64_t held;       /* bytes */
-	int64_t waiting;    /* bytes of messages that may not come yet */
+struct rpc_ledger {      /* embed it zeroed */
+	int64_t bound;   /* 0: none */
+	int64_t held;    /* bytes */
+	int64_t waiting; /* bytes of messages that may not come yet */
 	unsigned nwaiting;
 	struct rpc_ledger_entry *first;
 };

@@ -6,8 +6,8 @@
  * loop takes the whole inbox at a time and runs a bounded number of tags per turn, so that timers
  * and other fds get theirs (R6).
  *
- * A burst (pods that come, large pushes) leaves freed memory that malloc would keep: once it is
- * quiet again, that goes back to the kernel, once for each burst.
+ * A burst (pods that come, many messages or large ones) leaves freed memory that malloc would keep:
+ * once it is quiet again, that goes back to the kernel, once for each burst.
  *
  * The end: everything is cancelled, the loop's thread runs tags here until none is under way, then
  * the queue is shut down and the drainer leaves (the order is that of grpc-core.md 7).
@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "rpc_internal.h"
+#include "tap.h"
 
 #include <malloc.h>
 #include <poll.h>
@@ -31,15 +32,9 @@ enum {
 	QUIET_MS = 1000,
 };
 
-static void wake(struct rpc *r)
+void rpc_wake(struct rpc *r)
 {
 	eventfd_write(r->wake_fd, 1);
-}
-
-void rpc_intake_made_room(struct rpc *r)
-{
-	if (r->ledger.nwaiting && !r->ending)
-		wake(r);
 }
 
 static void *drain(void *arg)
@@ -65,7 +60,7 @@ static void *drain(void *arg)
 		r->inbox_end = &t->next;
 		pthread_mutex_unlock(&r->lock);
 		if (was_empty)
-			wake(r);
+			rpc_wake(r);
 	}
 }
 
@@ -129,7 +124,7 @@ static void run_tags(struct rpc *r)
 	r->running = false;
 	watch_burst(r);
 	if (r->ready)
-		wake(r);
+		rpc_wake(r);
 }
 
 static void on_wake(void *ctx)
@@ -137,9 +132,8 @@ static void on_wake(void *ctx)
 	struct rpc *r = ctx;
 
 	r->wakes++;
-	rpc_intake_hear(r);
 	run_tags(r);
-	rpc_intake_serve(r);
+	rpc_intake_run(r);
 	rpc_server_tell_news(r);
 }
 
@@ -243,9 +237,9 @@ void rpc_free(struct rpc **rp)
 	rpc_guard_tell(-1);
 	rpc_tap_tell(-1);
 	end_all(r);
-	rpc_intake_hear(r);
 	loop_timer_stop(&r->quiet);
-	loop_timer_stop(&r->crowded);
+	rpc_intake_run(r);
+	loop_timer_stop(&r->intake.crowded);
 	loop_fd_stop(&r->watch);
 	if (!wait_for_tags(r)) {
 		log_error(NULL, "%zu grpc operations did not end and were left behind", r->pending);

@@ -43,7 +43,8 @@ void rpc_free(struct rpc **r);
 bool rpc_turns(struct rpc *r);
 
 /* How much of what streams in turn (channel.h) bring may be on its way at a time, from its first
- * byte until a server's client has read it; 0, the default: no bound.  One message may be larger. */
+ * byte until a server's client has read it; 0, the default: no bound.  One message may be larger.
+ */
 void rpc_bound(struct rpc *r, int64_t bytes);
 struct rpc_flow {
 	int64_t bound, held, waiting; /* bytes; waiting: of messages that have begun */

@@ -5,17 +5,12 @@
  */
 #pragma once
 #include "channel.h"
-#include "ledger.h"
 #include "server.h"
-#include "tap.h"
-#include "worker/base/loop.h"
+#include "turn.h"
 
 #include <grpc/grpc.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <uthash.h>
-
-enum { RPC_RECEIVE_MAX = 64 << 20 }; /* of a message to a channel */
 
 struct rpc_tag;
 typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
@@ -42,13 +37,10 @@ struct rpc {
 	struct rpc_tag *ready;              /* the loop's own: taken from the inbox */
 	size_t pending;                     /* tags that grpc or the lists hold */
 	bool running, ending;               /* inside a tag's `done`; rpc_free() is at work */
-	uint64_t wakes, tags, burst_tags;   /* for tests; how many; when `quiet` was armed last */
+	uint64_t wakes, tags, bytes;        /* for tests; how many; of messages that came */
+	uint64_t burst_tags, burst_bytes;   /* when `quiet` was armed last */
 	struct loop_timer quiet;            /* armed during a burst */
-	uint64_t bytes, burst_bytes;        /* read; the same */
-	struct rpc_ledger ledger;
-	struct rpc_stream *in_turn; /* by mark */
-	struct loop_timer crowded;
-	unsigned unseen; /* streams in turn that the tap did not see */
+	struct rpc_intake intake;
 	struct rpc_stream *streams;
 	struct rpc_server *servers;
 	struct rpc_channel *channels;
@@ -56,17 +48,13 @@ struct rpc {
 
 /* A tag is about to be given to grpc; `done` will run exactly once. */
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done);
+void rpc_wake(struct rpc *r); /* the loop, soon */
 void rpc_log_init(void);
 
 struct rpc_out { /* one outgoing message */
 	grpc_byte_buffer *bytes;
 	size_t len;
 	struct rpc_out *next;
-};
-
-struct rpc_knock { /* a message that has begun to come */
-	uint32_t size;
-	struct rpc_knock *next;
 };
 
 struct rpc_stream {
@@ -79,24 +67,19 @@ struct rpc_stream {
 	struct rpc_events ev;
 	void *ctx;
 	struct rpc_tag reading, writing, headers_out, headers_in, half_out, status_out, ending;
-	bool is_reading, is_writing, paused, read_end;
+	bool is_reading, is_writing, paused, read_end,
+	    ended;                                         /* grpc reported the end of the call */
 	bool half_wanted, half_sent;                       /* client */
 	bool accepted, closing, headers_sent, status_sent; /* server */
-	bool ended;                                        /* grpc reported the end of the call */
 	int fd; /* server: the connection's; another's by now, unless `inode` is its own */
 	ino_t inode;
 	grpc_byte_buffer *in;
 	struct rpc_out *out, **out_end;
 	size_t queued, writing_len;
 	int64_t writing_since_ms;
-	size_t taken, kept;      /* server: messages handed over; by the owner */
-	/* Client, intake.c: */
-	bool in_turn, seen, over;
-	uint64_t mark;            /* 0: none */
-	struct rpc_knock *knocks; /* messages that have begun, oldest first */
-	struct rpc_ledger_entry entry;
-	UT_hash_handle hh;
-	grpc_metadata *metadata; /* client: headers under way */
+	size_t taken, kept;            /* server: messages handed over; by the owner */
+	struct rpc_intake_stream turn; /* client */
+	grpc_metadata *metadata;       /* client: headers under way */
 	size_t nmetadata;
 	grpc_metadata_array initial, trailing; /* client: received, not looked at */
 	grpc_status_code status;
@@ -117,15 +100,13 @@ void rpc_stream_abandon(struct rpc_stream *s); /* its server or runtime goes: no
 struct rpc_msg *rpc_msg_new(grpc_byte_buffer *bytes); /* takes them */
 void rpc_msg_free(struct rpc_msg **m);
 grpc_byte_buffer *rpc_msg_bytes(const struct rpc_msg *m);
-/* intake.c.  begin: the value of RPC_ARRIVALS_HEADER, to be freed. */
-char *rpc_intake_begin(struct rpc_stream *s);
+char *rpc_intake_begin(struct rpc_stream *s); /* RPC_ARRIVALS_HEADER's value, to be freed */
 bool rpc_intake_may_read(struct rpc_stream *s);
 void rpc_intake_was_read(struct rpc_stream *s);
 void rpc_intake_answered(struct rpc_stream *s); /* its headers came */
 void rpc_intake_end(struct rpc_stream *s);
-void rpc_intake_hear(struct rpc *r);
-void rpc_intake_serve(struct rpc *r);
-void rpc_intake_made_room(struct rpc *r); /* soon: rpc_intake_serve() */
+void rpc_intake_charge(struct rpc *r, int64_t more);        /* waits for a server's client */
+void rpc_intake_run(struct rpc *r);                         /* what came, and whose turn it is */
 void rpc_channel_put(struct rpc_channel *c);                /* a stream of it is gone */
 void rpc_server_cut(struct rpc_stream *s);                  /* its connection ends */
 void rpc_server_charge(struct rpc_server *s, int64_t more); /* bytes held for its pod */

@@ -42,9 +42,7 @@ static void set_queued(struct rpc_stream *s, size_t bytes)
 	if (s->server)
 		rpc_server_push(s->server, more);
 	if (!s->channel)
-		rpc_ledger_charge(&s->rpc->ledger, more);
-	if (!s->channel && more < 0)
-		rpc_intake_made_room(s->rpc);
+		rpc_intake_charge(s->rpc, more);
 	s->queued = bytes;
 }
 
@@ -194,7 +192,7 @@ void rpc_stream_read(struct rpc_stream *s)
 		return;
 	if (s->server && rpc_server_is_held(s->server))
 		return;
-	if (s->in_turn && !rpc_intake_may_read(s))
+	if (s->turn.on && !rpc_intake_may_read(s))
 		return;
 	s->is_reading = true;
 	rpc_stream_start(s, &op, 1, &s->reading, on_read);

@@ -38,11 +38,11 @@ static void on_arrival(void *ctx, uint64_t mark, enum rpc_arrival what, uint32_t
 }
 
 static void on_ssl_freed(
-    void *ssl, void *connection, CRYPTO_EX_DATA *data, int index, long argl, void *argp)
+    void *ssl, void *connection, CRYPTO_EX_DATA *data, int index, long argl, void *ctx)
 {
 	struct rpc_arrivals *a = connection;
 
-	(void)ssl, (void)data, (void)index, (void)argl, (void)argp;
+	(void)ssl, (void)data, (void)index, (void)argl, (void)ctx;
 	rpc_arrivals_free(&a);
 }
 

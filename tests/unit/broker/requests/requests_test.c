@@ -174,9 +174,13 @@ static void test_a_token_is_of_a_pod_that_was_added(void **state)
 {
 	struct rig *r = *state;
 
-	rig_refused(r,
-	    (struct rig_ask){.op = LINK_FOLLOW, .kind = LINK_FOLLOW_TOKEN, .pod = &rig_pod}, ENOENT,
-	    "not added");
+	static const enum link_followed kinds[] = {
+	    LINK_FOLLOW_TOKEN, LINK_FOLLOW_KEY, LINK_FOLLOW_CHAIN, LINK_FOLLOW_KEPT};
+
+	for (unsigned i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		rig_refused(r,
+		    (struct rig_ask){.op = LINK_FOLLOW, .kind = kinds[i], .pod = &rig_pod}, ENOENT,
+		    "not added");
 }
 
 static void test_remove_takes_all_that_was_made(void **state)

@@ -18,6 +18,7 @@
 #include "tests/fake/loop.h"
 #include "worker/ads/metrics.h"
 #include "worker/ads/relay.h"
+#include "worker/ads/wasm.h"
 #include "worker/base/metrics.h"
 #include "worker/pods/limits.h"
 #include "worker/pods/pod.h"
@@ -282,6 +283,30 @@ static void responses_reach_envoy_as_they_came(void **state)
 	assert_int_equal(fake_rpc_sent(down), 2);
 }
 
+/* One extension, demo.auth, with a Wasm module that is somewhere else; it goes on all the same. */
+static void remote_wasm_is_seen(void **state)
+{
+	static const char resource[] =
+	    "\022\230\001\012=type.googleapis.com/"
+	    "envoy.config.core.v3.TypedExtensionConfig\022W\012\011demo.auth\022J\012>type."
+	    "googleapis.com/"
+	    "envoy.extensions.filters.http.wasm.v3.Wasm\022\010\012\006\032\004\032\002\022\000";
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+	struct evbuffer *b = evbuffer_new();
+
+	assert_int_equal(ads_wasm_count(ads_relay_wasm(w->relay)), 0);
+	say_text(b, 4, TYPE_EXTENSION);
+	evbuffer_add(b, resource, sizeof(resource) - 1);
+	fake_rpc_push(up, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	fake_loop_advance(w->loop, 0);
+	assert_int_equal(ads_wasm_count(ads_relay_wasm(w->relay)), 1);
+	carried_assert_sent(down, 0, evbuffer_pullup(b, -1), evbuffer_get_length(b));
+	evbuffer_free(b);
+	end_pair(w); /* Envoy keeps what it was given */
+	assert_int_equal(ads_wasm_count(ads_relay_wasm(w->relay)), 1);
+}
+
 static void foreign_types_are_dropped_without_an_ack(void **state)
 {
 	static const char *const foreign[] = {TYPE_PREFIX "istio.workload.Address",
@@ -521,6 +546,7 @@ int main(void)
 	    TEST(a_first_request_without_a_node_gets_ours),
 	    TEST(a_malformed_request_is_not_carried),
 	    TEST(responses_reach_envoy_as_they_came),
+	    TEST(remote_wasm_is_seen),
 	    TEST(foreign_types_are_dropped_without_an_ack),
 	    TEST(acks_and_nacks_are_kept_account_of),
 	    TEST(the_account_is_bounded),

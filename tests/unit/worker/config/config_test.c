@@ -87,6 +87,7 @@ static void test_defaults(void **state)
 	assert_int_equal(c.certificate_linger_s, 300);
 	assert_string_equal(c.certificate_scope, "service-account");
 	assert_int_equal(c.csr_per_second, 10);
+	assert_int_equal(c.push_memory_mib, 64);
 	assert_string_equal(c.attest, "prefer");
 	assert_string_equal(c.state_keys, "tmpfs");
 	assert_int_equal(c.nplanes, 1);

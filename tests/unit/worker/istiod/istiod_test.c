@@ -396,8 +396,9 @@ static struct rpc_stream *open_with(const char *token)
 
 	ask(w.askers);
 	later(0);
-	assert_int_equal(istiod_open(w.istiod, w.askers->got, &slot,
-			     &(struct istiod_stream){"/a.b.C/D", token, 7000, &none, NULL, true}, &e),
+	assert_int_equal(
+	    istiod_open(w.istiod, w.askers->got, &slot,
+		&(struct istiod_stream){"/a.b.C/D", token, 7000, &none, NULL, true}, &e),
 	    0);
 	rpc_close(&slot, RPC_CANCELLED, "");
 	return fake_rpc_stream(w.rpc, n);

@@ -18,6 +18,7 @@
 #include "common/mem.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
+#include "tests/fake/rpc.h"
 #include "worker/agent.h"
 #include "worker/config/config.h"
 
@@ -147,6 +148,28 @@ static void it_is_healthy_when_all_pods_of_before_are_told(void **state)
 	end(&w);
 }
 
+static void pushes_are_told_as_they_are(void **state)
+{
+	const struct rpc_flow f = {.held = 5, .waiting = 7, .streams = 2, .unseen = 3};
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	restored(&w);
+	expect(&w, "/metrics", "HTTP/1.1 200 ",
+	    "\nagentd_push_memory_bytes{state=\"bound\"} 67108864\n");
+	expect(&w, "/metrics", "HTTP/1.1 200 ", "\nagentd_push_waiting_streams 0\n");
+	expect(&w, "/metrics", "HTTP/1.1 200 ", "\nagentd_push_unbounded_streams_total 0\n");
+	fake_rpc_flow(fake_rpc_last(), &f);
+	fake_loop_advance(w.loop, 1000);
+	expect(&w, "/metrics", "HTTP/1.1 200 ", "\nagentd_push_memory_bytes{state=\"held\"} 5\n");
+	expect(
+	    &w, "/metrics", "HTTP/1.1 200 ", "\nagentd_push_memory_bytes{state=\"waiting\"} 7\n");
+	expect(&w, "/metrics", "HTTP/1.1 200 ", "\nagentd_push_waiting_streams 2\n");
+	expect(&w, "/metrics", "HTTP/1.1 200 ", "\nagentd_push_unbounded_streams_total 3\n");
+	end(&w);
+}
+
 static void an_ending_worker_leaves_scrapes_to_the_next(void **state)
 {
 	struct world w;
@@ -183,6 +206,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(it_is_healthy_when_all_pods_of_before_are_told),
+	    cmocka_unit_test(pushes_are_told_as_they_are),
 	    cmocka_unit_test(an_ending_worker_leaves_scrapes_to_the_next),
 	    cmocka_unit_test(one_that_ends_before_it_has_pages),
 	};

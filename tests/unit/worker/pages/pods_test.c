@@ -32,6 +32,18 @@ int64_t heartbeat_silent_s(const struct heartbeat *h)
 	return 0;
 }
 
+uint64_t heartbeat_memory(const struct heartbeat *h)
+{
+	(void)h;
+	return 0;
+}
+
+unsigned heartbeat_restarts(const struct heartbeat *h)
+{
+	(void)h;
+	return 0;
+}
+
 uint32_t heartbeat_dropped(const struct heartbeat *h)
 {
 	(void)h;

@@ -3,10 +3,13 @@
  * LINK: tests/unit/worker/pod/row_rig.c
  */
 #include "row_rig.h"
+#include "worker/ads/wasm.h"
 #include "worker/ads/xds_proxy.h"
+#include "worker/base/metrics.h"
+#include "worker/pod/identity.h"
 #include "worker/pod/rows.h"
 #include "worker/pod/server.h"
-#include "worker/pod/token.h"
+#include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,6 +29,7 @@ static struct {
 	struct limits *limits;
 	unsigned tokens;
 	bool freed, connected;
+	struct ads_wasm wasm;
 } world;
 
 /* --- in place of the neighbours --- */
@@ -82,10 +86,22 @@ bool xds_proxy_connected(const struct xds_proxy *x)
 	return world.connected;
 }
 
+unsigned xds_proxy_refused(const struct xds_proxy *x)
+{
+	assert_ptr_equal(x, proxy);
+	return 2;
+}
+
 json_t *xds_proxy_dump(const struct xds_proxy *x)
 {
 	assert_ptr_equal(x, proxy);
 	return json_string("dumped");
+}
+
+const struct ads_wasm *xds_proxy_wasm(const struct xds_proxy *x)
+{
+	assert_ptr_equal(x, proxy);
+	return &world.wasm;
 }
 
 struct limits *pod_server_limits(const struct pod_server *server)
@@ -94,10 +110,10 @@ struct limits *pod_server_limits(const struct pod_server *server)
 	return limits;
 }
 
-const struct token *pod_token_valid(const struct pod_token *t, struct err *e)
+const struct token *pod_identity_credential(const struct pod_identity *i, struct err *e)
 {
 	(void)e;
-	assert_ptr_equal(t, context.token);
+	assert_ptr_equal(i, context.identity);
 	return valid;
 }
 
@@ -141,7 +157,7 @@ static void made_with_token_and_limits_and_offered(void **state)
 	row->directory(s);
 	assert_ptr_equal(context.ads, proxy);
 	assert_ptr_equal(world.limits, limits);
-	context.token = (struct pod_token *)&world.tokens;
+	context.identity = (struct pod_identity *)&world.tokens;
 	assert_ptr_equal(world.token(world.ctx, NULL), valid);
 }
 
@@ -154,6 +170,24 @@ static void an_expired_token_is_no_news(void **state)
 	assert_int_equal(world.tokens, 0);
 	row->token(s, false);
 	assert_int_equal(world.tokens, 1);
+}
+
+/* Nothing is said where all is well. */
+static void remote_modules_are_named(void **state)
+{
+	json_t *o = json_object(), *expected = json_pack("{s:[s]}", "remote_wasm", "demo.auth");
+
+	(void)state;
+	row->dump(s, o);
+	row->directory(s);
+	row->dump(s, o);
+	assert_int_equal(json_object_size(o), 0);
+	world.wasm.names = json_pack("{s:b}", "demo.auth", 1);
+	row->dump(s, o);
+	assert_true(json_equal(o, expected));
+	json_decref(o);
+	json_decref(expected);
+	ads_wasm_clear(&world.wasm);
 }
 
 static void asked_and_looked_at(void **state)
@@ -177,6 +211,27 @@ static void asked_and_looked_at(void **state)
 	assert_true(world.freed);
 }
 
+static void what_envoy_refuses_is_a_gauge(void **state)
+{
+	struct evbuffer *out = evbuffer_new();
+
+	(void)state;
+	row->measure(s, "pod=\"web\""); /* nothing is known before the directory */
+	row->directory(s);
+	world.wasm.names = json_pack("{s:b}", "demo.auth", 1);
+	row->measure(s, "pod=\"db\"");
+	metrics_render(out);
+	evbuffer_add(out, "", 1);
+	assert_non_null(
+	    strstr((char *)evbuffer_pullup(out, -1), "agentd_xds_refused_types{pod=\"db\"} 2\n"));
+	assert_non_null(
+	    strstr((char *)evbuffer_pullup(out, -1), "agentd_xds_remote_wasm{pod=\"db\"} 1\n"));
+	assert_null(strstr((char *)evbuffer_pullup(out, -1), "web"));
+	evbuffer_free(out);
+	metrics_clear();
+	ads_wasm_clear(&world.wasm);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -184,7 +239,9 @@ int main(void)
 	    TEST(nothing_before_the_directory),
 	    TEST(made_with_token_and_limits_and_offered),
 	    TEST(an_expired_token_is_no_news),
+	    TEST(remote_modules_are_named),
 	    TEST(asked_and_looked_at),
+	    TEST(what_envoy_refuses_is_a_gauge),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,8 +12,8 @@
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/metrics.h"
 #include "worker/certs/cert_cache.h"
+#include "worker/pod/identity.h"
 #include "worker/pod/rows.h"
-#include "worker/pod/token.h"
 #include "worker/pods/pod.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,8 @@ static struct {
 	char text[128]; /* "trust, certificate, " */
 	struct cert_subscriber by;
 	struct cert_spec spec;
-	int subscribed, unsubscribed, looks;
+	int subscribed, unsubscribed, looks, renewed;
+	bool unknown, wants_new; /* of identity.h */
 	local_handler anchors;
 	void *anchors_ctx;
 	const char *anchors_now; /* NULL: the response is not usable */
@@ -71,9 +72,27 @@ const struct node_settings *node_settings(const struct node *n)
 	return &settings;
 }
 
-const struct token *pod_token_valid(const struct pod_token *t, struct err *e)
+bool pod_identity_is_known(const struct pod_identity *i)
 {
-	(void)t;
+	(void)i;
+	return !world.unknown;
+}
+
+bool pod_identity_wants_new(const struct pod_identity *i)
+{
+	(void)i;
+	return world.wants_new;
+}
+
+void cert_renew(struct cert_sub *s)
+{
+	assert_ptr_equal(s, &world);
+	world.renewed++;
+}
+
+const struct token *pod_identity_credential(const struct pod_identity *i, struct err *e)
+{
+	(void)i;
 	err_set(e, ERR_UNAVAILABLE, "no token");
 	return NULL;
 }
@@ -216,6 +235,24 @@ static void a_pod_may_have_its_own(void **state)
 	assert_int_equal(world.spec.pod.bytes[0], 1);
 }
 
+static void what_it_shows_istiod_is_its_own(void **state)
+{
+	(void)state;
+	pod.by_certificate = true;
+	world.unknown = true; /* what there is to show */
+	row->token(s, false);
+	assert_int_equal(world.subscribed, 0);
+	world.unknown = false;
+	row->token(s, false);
+	assert_int_equal(world.subscribed, 1);
+	assert_int_equal(world.spec.pod.bytes[0], 1);
+	row->token(s, false);
+	assert_int_equal(world.renewed, 0);
+	world.wants_new = true;
+	row->token(s, false);
+	assert_int_equal(world.renewed, 1);
+}
+
 /* Roots first: the peers' certificates may be of the new one already. */
 static void trust_is_written_and_told_before_the_certificate(void **state)
 {
@@ -303,6 +340,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(the_first_word_about_the_token_subscribes),
 	    TEST(a_pod_may_have_its_own),
+	    TEST(what_it_shows_istiod_is_its_own),
 	    TEST(trust_is_written_and_told_before_the_certificate),
 	    TEST(anchors_join_the_roots),
 	    TEST(without_pcds_nobody_subscribes),

@@ -46,7 +46,8 @@ static void put(struct wire *w, const void *bytes, size_t n)
 
 static void frame(struct wire *w, uint8_t type, uint8_t flags, uint8_t stream, size_t size)
 {
-	const uint8_t head[] = {0, (uint8_t)(size >> 8), (uint8_t)size, type, flags, 0, 0, 0, stream};
+	const uint8_t head[] = {
+	    0, (uint8_t)(size >> 8), (uint8_t)size, type, flags, 0, 0, 0, stream};
 
 	put(w, head, sizeof(head));
 }
@@ -218,13 +219,15 @@ static void what_has_no_mark_is_left_alone(void **state)
 static void a_mark_may_go_on_in_another_frame(void **state)
 {
 	struct talk *t = *state;
-	static const char field[] = "\0\x0f" RPC_ARRIVALS_HEADER "\x10" "00000000000000ff";
+	static const char field[] = "\0\x0f" RPC_ARRIVALS_HEADER "\x10"
+				    "00000000000000ff";
 
 	frame(&t->out, RPC_FRAME_HEADERS, 0, 1, 12);
 	put(&t->out, field, 12);
 	frame(&t->out, RPC_FRAME_CONTINUATION, RPC_FLAG_END_HEADERS, 1, sizeof(field) - 1 - 12);
 	put(&t->out, field + 12, sizeof(field) - 1 - 12);
-	frame(&t->out, RPC_FRAME_HEADERS, PRIORITY, 1, 3); /* trailers; its end below is another's */
+	frame(
+	    &t->out, RPC_FRAME_HEADERS, PRIORITY, 1, 3); /* trailers; its end below is another's */
 	put(&t->out, field, 3);
 	message(t, 1, 0, 5);
 	assert_told(t, "off mff:5 ");

@@ -301,7 +301,8 @@ static void what_does_not_fit_waits_for_the_envoy(void **state)
 	stop_reading(&w);
 	for (unsigned i = 0; i < 4; i++)
 		open_up(&w, i, "/push/3000000");
-	WAIT(&w.rig, w.up[0].messages + w.up[1].messages + w.up[2].messages + w.up[3].messages == 2);
+	WAIT(
+	    &w.rig, w.up[0].messages + w.up[1].messages + w.up[2].messages + w.up[3].messages == 2);
 	WAIT(&w.rig, flow(&w).streams == 2);
 	assert_in_range(flow(&w).held, 6 * MB, 8 * MIB);
 	assert_int_equal(flow(&w).waiting, 6 * MB);

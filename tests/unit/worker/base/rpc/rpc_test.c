@@ -150,6 +150,30 @@ static void test_a_burst_is_tidied_up_once(void **state)
 	rig_end(&r);
 }
 
+/* A push to one pod is few messages, and leaves as much. */
+static void test_few_large_messages_are_a_burst(void **state)
+{
+	(void)state;
+	enum { SIZE = 900 << 10 };
+	char *bytes = calloc(1, SIZE);
+	struct rig r;
+
+	trims = 0;
+	rig_begin(&r);
+	r.s.prepare = prepare_echo;
+	rig_open(&r, &r.client);
+	exchange(&r, 3);
+	assert_false(r.rpc->quiet.armed);
+	for (unsigned i = 0; i < 4; i++)
+		rpc_send(r.client.stream, bytes, SIZE);
+	WAIT(&r, r.client.messages == 7);
+	assert_true(r.rpc->quiet.armed);
+	WAIT(&r, trims == 1);
+	assert_false(r.rpc->quiet.armed);
+	free(bytes);
+	rig_end(&r);
+}
+
 /* --- a server that stops reading its socket --- */
 
 static int listen_at(const char *path)
@@ -265,6 +289,7 @@ int main(void)
 	    cmocka_unit_test(test_runtime_leaves_nothing),
 	    cmocka_unit_test(test_null_is_accepted),
 	    cmocka_unit_test(test_a_burst_is_tidied_up_once),
+	    cmocka_unit_test(test_few_large_messages_are_a_burst),
 	    cmocka_unit_test(test_a_thread_that_stands_still),
 	    cmocka_unit_test(test_end_while_a_server_hangs),
 	};

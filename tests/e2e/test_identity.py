@@ -1,0 +1,264 @@
+"""Machines that live by their certificate: the first one, renewal without a token, reboots, refusals.
+
+The control plane takes a client certificate before a token, as istiod does, and knows a connection by it.
+"""
+import datetime
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.istiod.ca import CA, key_pem, pem
+
+from . import mesh
+from .conftest import measured
+from .run import sh, wait_for
+
+SOAK = os.environ.get('AGENTD_SOAK')
+TTL = 3  # seconds: renewed after half of it
+
+
+class Machine:
+    """A pod with `identity: certificate`."""
+
+    def __init__(self, node, name, token=True):
+        self.node, self.pod = node, node.pod(name, manifest=False)
+        self.pod.write_token()
+        if not token:
+            self.pod.remove_token()
+        self.pod.write_manifest(identity='certificate')
+        self.kept = node.identities / f'{self.pod.uid}.pem'
+        self.identity = f'ns/{self.pod.ns}/sa/{self.pod.sa}'
+
+    def provision(self, authority='a', uris=None, days=1, mode=0o600):
+        """A pair as an operator's own CA makes it, beside the token."""
+        ca = self.node.operators_ca
+        key = ec.generate_private_key(ec.SECP256R1())
+        uris = uris or [f'spiffe://{mesh.TRUST_DOMAIN}/{self.identity}']
+        leaf = ca._authority(authority).sign(
+            key.public_key(), [x509.UniformResourceIdentifier(u) for u in uris], datetime.timedelta(days=days))
+        folder = self.node.agentd.manifests / self.pod.uid
+        for name, text, bits in (('cert-chain.pem', pem(leaf), 0o644), ('key.pem', key_pem(key), mode)):
+            new = folder / f'{name}.new'
+            new.write_text(text)
+            new.chmod(bits)
+            new.rename(folder / name)
+        return f'{leaf.serial_number:x}'
+
+    def issued(self, by):
+        return self.node.istiod.issued(identity=self.identity, by=by)
+
+    def shown(self):
+        """What agentctl certs says of it."""
+        return next((i for i in self.node.agentd.ctl('certs').get('identities', ()) if i['pod'] == self.pod.label), None)
+
+    def wait_credential(self, name):
+        wait_for(f'{self.pod.label} to show its {name}', lambda: (self.shown() or {}).get('credential') == name)
+
+    def gaps(self):
+        """From the end of each stream to the beginning of the next."""
+        ends = {r['stream']: r['time'] for r in self.node.istiod.journal('close')}
+        opens = self.streams()
+        return [later['time'] - ends[one['stream']] for one, later in zip(opens, opens[1:]) if one['stream'] in ends]
+
+    def streams(self):
+        return self.node.istiod.journal('open', identity=self.identity)
+
+
+@pytest.fixture
+def node(make_node):
+    node = make_node(istiod_options=('--client-certificates',))
+    node.identities = node.dir / 'identity'
+    node.agentd.flags += ['--identity-dir', node.identities]
+    node.agentd.plane['trust_domain'] = mesh.TRUST_DOMAIN
+    node.operators_ca = CA(node.istiod.dir)
+    return node
+
+
+def key_and_certificate_match(file):
+    text = file.read_bytes()
+    modulus = [subprocess.run(['openssl', *how], input=text, capture_output=True, check=True).stdout
+               for how in (('pkey', '-pubout'), ('x509', '-noout', '-pubkey'))]
+    return modulus[0] == modulus[1]
+
+
+def reboot(node):
+    """All that is not on disk is lost."""
+    node.agentd.kill()
+    state = node.agentd.run / 'state'
+    if os.path.ismount(state):
+        sh('umount', '--lazy', state)
+    shutil.rmtree(node.agentd.run)
+    node.agentd.start()
+
+
+def test_the_first_one_by_token_the_others_without(node):
+    node.istiod.order('ttl', seconds=TTL)
+    machine = Machine(node, 'vm')
+    node.agentd.start()
+    machine.pod.wait_served()
+    machine.pod.start_envoy()
+    wait_for('its stream', machine.streams)
+    machine.wait_credential('issued certificate')
+    machine.pod.remove_token()
+    renewals = 20 if SOAK else 2
+    wait_for('renewals', lambda: len(machine.issued('certificate')) >= renewals)
+    wait_for('the stream to follow each', lambda: len(machine.streams()) > renewals)
+    measured.append(f'identity: a stream that moves to a renewed certificate was away for {max(machine.gaps()) * 1000:.0f} ms at most')
+    assert len(machine.issued('token')) == 1
+    assert machine.kept.stat().st_mode & 0o777 == 0o600 and key_and_certificate_match(machine.kept)
+
+
+def istioctls_files(node, folder, pod):
+    """As `istioctl x workload entry configure` writes them (bare-metal-identity.md 6), for this control plane."""
+    folder.mkdir()
+    labels = '{"app":"web","service.istio.io/canonical-name":"web"}'
+    env = {'CANONICAL_SERVICE': 'web', 'ISTIO_INBOUND_PORTS': '*', 'ISTIO_LOCAL_EXCLUDE_PORTS': '22,15090,15021,15020',
+           'ISTIO_METAJSON_LABELS': labels, 'ISTIO_META_CLUSTER_ID': 'Kubernetes', 'ISTIO_META_NETWORK': 'net1',
+           'ISTIO_META_WORKLOAD_NAME': 'web', 'ISTIO_NAMESPACE': pod.ns, 'ISTIO_SERVICE': f'web.{pod.ns}',
+           'ISTIO_SERVICE_CIDR': '*', 'POD_NAMESPACE': pod.ns, 'SERVICE_ACCOUNT': pod.sa, 'TRUST_DOMAIN': mesh.TRUST_DOMAIN}
+    (folder / 'cluster.env').write_text(''.join(f"{k}='{v}'\n" for k, v in sorted(env.items())))
+    (folder / 'mesh.yaml').write_text(yaml.safe_dump({'defaultConfig': {
+        'discoveryAddress': node.istiod.address, 'concurrency': 2, 'proxyMetadata': {k: env[k] for k in (
+            'CANONICAL_SERVICE', 'POD_NAMESPACE', 'SERVICE_ACCOUNT', 'ISTIO_META_NETWORK', 'ISTIO_METAJSON_LABELS')}}}))
+    (folder / 'istio-token').write_text(pod.token(uid=None))
+    shutil.copy(node.istiod.root_file, folder / 'root-cert.pem')
+    (folder / 'hosts').write_text(f'127.0.0.1 {node.istiod.server_name}\n')
+
+
+def test_the_files_of_istios_tool_become_a_machine(node):
+    pod = node.pod('vm', manifest=False)
+    istioctls_files(node, node.dir / 'vm', pod)
+    node.agentd.start()
+    made = node.agentd.ctl('manifest', '--from', node.dir / 'vm', '--to', node.agentd.manifests, '--name', 'vm')
+    pod.uid = Path(made['manifest']).stem
+    pod.wait_served()
+    assert pod.is_served()
+    assert pod.bootstrap()['node']['metadata']['LABELS']['app'] == 'web'
+    assert pod.bootstrap()['node']['metadata']['NETWORK'] == 'net1'
+    wait_for('its certificate to be shown', lambda: node.istiod.journal('certificate'))
+    assert node.istiod.address in made['control_plane'] and 'CANONICAL_SERVICE' in made['not_taken_over']
+    status, said = node.agentd.ctl_text('manifest', '--from', node.dir / 'vm', '--to', node.agentd.manifests, '--name', 'vm')
+    assert status == 1 and 'is there already' in said
+
+
+def test_after_a_reboot_the_kept_one_goes_on(node):
+    machine = Machine(node, 'vm')
+    node.agentd.start()
+    wait_for('the kept one', machine.kept.exists)
+    machine.wait_credential('issued certificate')
+    machine.pod.remove_token()
+    reboot(node)
+    wait_for('a new one', lambda: machine.issued('certificate'))
+    assert len(machine.issued('token')) == 1
+    assert machine.pod.wait_served().is_served()
+
+
+def test_a_provisioned_pair_needs_no_token(node):
+    machine = Machine(node, 'vm', token=False)
+    serial = machine.provision()
+    node.agentd.start()
+    wait_for('a certificate', lambda: machine.issued('certificate'))
+    assert not machine.issued('token')
+    assert node.istiod.journal('certificate')[0]['serial'] == serial
+    machine.wait_credential('issued certificate')
+    newer = machine.provision()  # two minutes newer than what istiod issues
+    wait_for('the newer one to be shown', lambda: node.istiod.journal('certificate', serial=newer))
+    machine.wait_credential('provisioned certificate')
+
+
+BAD = {
+    'another account': ({'uris': ['spiffe://cluster.local/ns/demo/sa/other']}, 'not for our identity'),
+    'foreign trust domain': ({'uris': ['spiffe://other.td/ns/demo/sa/vm']}, 'its trust domain is'),
+    'two names': ({'uris': ['spiffe://cluster.local/ns/demo/sa/vm', 'spiffe://cluster.local/ns/demo/sa/x']},
+                  'exactly one subject alternative name'),
+    'another root': ({'authority': 'b'}, 'does not lead to its roots'),
+    'expired': ({'days': -1}, 'expired'),
+    'world-readable': ({'mode': 0o644}, 'others than root can read'),
+}
+
+
+def test_a_bad_pair_is_refused_by_name_and_never_shown(node):
+    machine = Machine(node, 'vm', token=False)
+    node.agentd.start()
+    for how, why in BAD.values():
+        machine.provision(**how)
+        wait_for(why, lambda why=why: why in str((machine.shown() or {}).get('refused')))
+        assert 'locked out' in machine.shown()['why_not']
+    assert not node.istiod.journal('certificate') and not node.istiod.issued()
+    status, text = node.agentd.ctl_text('certs')
+    assert status == 1 and 'locked out' in text
+    machine.pod.write_token()
+    wait_for('a certificate', lambda: machine.issued('token'))
+
+
+def test_each_machine_has_its_own_connection(node):
+    machines = [Machine(node, f'vm{n}') for n in range(2)]
+    pods = [node.pod(f'web{n}', sa='vm0') for n in range(10)]  # of a machine's account, by token
+    node.agentd.start()
+    for machine in machines:
+        machine.wait_credential('issued certificate')
+    for pod in [*(m.pod for m in machines), *pods]:
+        pod.start_envoy()
+    by_peer = {}
+
+    def all_there():
+        by_peer.clear()
+        closed = {r['stream'] for r in node.istiod.journal('close')}
+        live = [s for s in node.istiod.journal('open') if s['stream'] not in closed]
+        for s in live:
+            by_peer.setdefault(s['peer'], []).append((s['identity'], s['by'], s['token_pod'] and s['token_pod']['uid']))
+        return sorted(by for of in by_peer.values() for _, by, _ in of) == ['certificate'] * 2 + ['token'] * 10
+    wait_for('a stream for each', all_there)
+    for machine in machines:
+        assert [of for of in by_peer.values() if (machine.identity, 'certificate', None) in of] == [
+            [(machine.identity, 'certificate', None)]]
+    assert {uid for of in by_peer.values() for _, by, uid in of if by == 'token'} == {p.uid for p in pods}
+
+
+def test_a_refused_one_falls_back_to_the_token_once(node):
+    machine = Machine(node, 'vm')
+    node.agentd.start()
+    machine.wait_credential('issued certificate')
+    machine.pod.start_envoy()
+    wait_for('its stream', lambda: machine.streams())
+    node.istiod.order('revoke', serials=[r['serial'] for r in machine.issued('token')])
+    node.istiod.order('listen', on='nothing')
+    node.istiod.order('listen', on='grpc')
+    wait_for('a second by token', lambda: len(machine.issued('token')) == 2)
+    machine.wait_credential('issued certificate')
+    assert node.istiod.journal('certificate')[-1]['serial'] == machine.issued('token')[-1]['serial']
+    assert not machine.shown()['why_not']
+
+
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
+def test_a_new_root_and_a_new_certificate_of_it(node):
+    node.istiod.order('ttl', seconds=TTL)
+    machine = Machine(node, 'vm')
+    node.agentd.start()
+    machine.wait_credential('issued certificate')
+    machine.pod.remove_token()
+    node.istiod.order('ca', issuer='b', roots=['a', 'b'])
+    wait_for('one of the new root', lambda: node.istiod.issued(by='certificate', issuer='b'))
+    node.istiod.order('ca', issuer='b', roots=['b'])
+    so_far = len(machine.issued('certificate'))
+    wait_for('another one', lambda: len(machine.issued('certificate')) > so_far)
+    machine.wait_credential('issued certificate')
+
+
+def test_a_disk_that_takes_nothing_is_said(node):
+    node.identities.mkdir()
+    node.identities.chmod(0o777)
+    machine = Machine(node, 'vm')
+    node.agentd.start()
+    machine.wait_credential('issued certificate')
+    wait_for('the reason', lambda: "not root's alone" in (machine.shown() or {}).get('why_not', ''))
+    assert machine.pod.wait_served().is_served()
+    node.identities.chmod(0o700)
+    wait_for('it to be kept', machine.kept.exists)
+    wait_for('no problem', lambda: not machine.shown()['why_not'])
