@@ -193,12 +193,12 @@ static void print_text(
 	print_left(m);
 }
 
-static void print_json(const struct machine *m, const struct output *o)
+static void print_answer(const struct ctl *c, const struct machine *m, const struct output *o)
 {
 	json_t *answer = json_pack("{s:s, s:s, s:s, s:O}", "manifest", o->manifest, "token",
 	    o->token, "control_plane", m->plane, "not_taken_over", m->left);
 
-	ctl_print_json(answer);
+	ctl_print_answer(c, answer);
 	json_decref(answer);
 }
 
@@ -231,7 +231,7 @@ static int make(const struct ctl *c, const char *from, const struct input *in, s
 		return -1;
 	rc = place(&o, to ? to : to_default, &m, e) || write_all(&o, in, &m, e) ? -1 : 0;
 	if (!rc && c->json)
-		print_json(&m, &o);
+		print_answer(c, &m, &o);
 	else if (!rc)
 		print_text(from, in, &m, &o);
 	machine_clear(&m);
