@@ -6,6 +6,7 @@ import datetime
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -249,6 +250,23 @@ def test_a_new_root_and_a_new_certificate_of_it(node):
     so_far = len(machine.issued('certificate'))
     wait_for('another one', lambda: len(machine.issued('certificate')) > so_far)
     machine.wait_credential('issued certificate')
+
+
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
+def test_killed_at_each_renewal(node):
+    """The pair that is kept matches, whenever both were killed, and leads back in without a token."""
+    node.istiod.order('ttl', seconds=20)
+    machine = Machine(node, 'vm')
+    node.agentd.start()
+    machine.wait_credential('issued certificate')
+    machine.pod.remove_token()
+    for kill in range(20):
+        so_far = len(machine.issued('certificate'))
+        reboot(node)
+        wait_for('a certificate by the kept one', lambda so_far=so_far: len(machine.issued('certificate')) > so_far)
+        time.sleep(kill / 1000)  # on, through what is done with it
+        assert key_and_certificate_match(machine.kept)
+    assert len(machine.issued('token')) == 1
 
 
 def test_a_disk_that_takes_nothing_is_said(node):
