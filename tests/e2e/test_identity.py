@@ -232,8 +232,9 @@ def test_a_refused_one_falls_back_to_the_token_once(node):
     node.istiod.order('listen', on='nothing')
     node.istiod.order('listen', on='grpc')
     wait_for('a second by token', lambda: len(machine.issued('token')) == 2)
-    machine.wait_credential('issued certificate')
-    assert node.istiod.journal('certificate')[-1]['serial'] == machine.issued('token')[-1]['serial']
+    new = machine.issued('token')[-1]['serial']
+    wait_for('the new one to be shown', lambda: node.istiod.journal('certificate', serial=new))
+    wait_for('it to be taken', lambda: machine.streams()[-1]['by'] == 'certificate')
     assert not machine.shown()['why_not']
 
 
