@@ -93,8 +93,8 @@ const char *rpc_rule_text(enum rpc_rule r)
 {
 	static const char *const texts[RPC_RULE_END] = {
 	    [RPC_RULE_FRAMES] = "a flood of frames",
-	    [RPC_RULE_SHARE] = "pods ask for more than the node has for them, this one for more "
-			       "than its share",
+	    [RPC_RULE_SHARE] = ("pods ask for more than the node has for them, this one for more "
+				"than its share"),
 	    [RPC_RULE_BLOCK_SIZE] = "a header block that is too large",
 	    [RPC_RULE_BLOCK_FIELDS] = "a header block of too many fields",
 	    [RPC_RULE_BLOCK_SHAPE] = "a header block that no client sends",
