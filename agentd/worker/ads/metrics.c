@@ -15,11 +15,11 @@ static void begin_end(const struct ads_metrics *m, struct metric *ends, const ch
 /* increase() is to see the first one. */
 static void begin_at_0(const struct ads_metrics *m)
 {
-	struct metric *const plain[] = {
-	    m->requests, m->responses, m->failures, m->unread_ends, m->held_pushes};
-
-	for (unsigned i = 0; i < sizeof(plain) / sizeof(*plain); i++)
-		metric_add(plain[i], m->labels, 0);
+	metric_add(m->requests, m->labels, 0);
+	metric_add(m->responses, m->labels, 0);
+	metric_add(m->failures, m->labels, 0);
+	metric_add(m->unread_ends, m->labels, 0);
+	metric_add(m->held_pushes, m->labels, 0);
 	begin_end(m, m->istiod_ends, "cancelled");
 	begin_end(m, m->istiod_ends, "error");
 	begin_end(m, m->envoy_ends, "cancelled");

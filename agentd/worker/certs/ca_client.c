@@ -61,10 +61,10 @@ static void count_result(const struct ca_client *c, const char *result, unsigned
 /* All results that there are: increase() is to see the first one. */
 static void count_none(const struct ca_client *c)
 {
-	struct metric *const plain[] = {c->requests, c->failed, c->retries, c->latency};
-
-	for (unsigned i = 0; i < sizeof(plain) / sizeof(*plain); i++)
-		metric_add(plain[i], CSR_LABEL, 0);
+	metric_add(c->requests, CSR_LABEL, 0);
+	metric_add(c->failed, CSR_LABEL, 0);
+	metric_add(c->retries, CSR_LABEL, 0);
+	metric_add(c->latency, CSR_LABEL, 0);
 	for (int status = RPC_OK; status <= RPC_UNAUTHENTICATED; status++)
 		count_result(c, rpc_status_name(status), 0);
 	count_result(c, "not_sent", 0);

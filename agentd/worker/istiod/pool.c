@@ -233,7 +233,7 @@ static void on_ready(struct connection *c)
 
 static bool is_kept(const struct connection *c)
 {
-	return c == c->pool->shared[0];
+	return c == c->pool->shared[0] && !*c->pool->owner;
 }
 
 static void on_again(void *ctx)
@@ -330,7 +330,8 @@ void pool_connect(struct pool *p, const char *roots_pem)
 		if (s->own)
 			replace(&s->own);
 	p->connectable = true;
-	rpc_channel_connect(p->shared[0]->channel);
+	if (!*p->owner) /* that one says when */
+		rpc_channel_connect(p->shared[0]->channel);
 	p->changed(p->ctx);
 }
 

@@ -88,7 +88,8 @@ static void measure_planes(const struct agent_shared *s)
 		    labels, sizeof(labels), "control_plane", istiod_options(istiod)->name, NULL);
 		metric_set(connected, labels, istiod_connected(istiod));
 		if (expires)
-			metric_set(expiry, labels, (double)(expires - loop_now_ms(s->loop) / 1000));
+			metric_set(
+			    expiry, labels, (double)expires - (double)loop_now_ms(s->loop) / 1000);
 	}
 }
 

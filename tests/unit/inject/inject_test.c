@@ -161,6 +161,17 @@ static void only_control_planes_of_the_mesh_may_be_named(void **state)
 	json_decref(must_inject(POD("", "")));
 }
 
+/* $(HOST_IP) is known where the pod will be. */
+static void an_address_of_the_node_may_be_named(void **state)
+{
+	(void)state;
+	json_decref(
+	    must_inject(POD("'proxy.istio.io/config':'statsdUdpAddress: $(HOST_IP):8125'", "")));
+	refused(POD("'proxy.istio.io/config':'statsdUdpAddress: statsd:8125'", ""), "IP:PORT");
+	refused(
+	    POD("'proxy.istio.io/config':'tracing: {lightstep: {address: a:1}}'", ""), "lightstep");
+}
+
 static void configuration_is_checked(void **state)
 {
 	static const char *const bad[][2] = {{"{'nativ':true}", "no such key \"nativ\""},
@@ -340,6 +351,7 @@ int main(void)
 	    TEST(a_pod_of_the_wrong_shape_is_refused),
 	    TEST(null_is_as_good_as_nothing),
 	    TEST(refused_by_name),
+	    TEST(an_address_of_the_node_may_be_named),
 	    TEST(only_control_planes_of_the_mesh_may_be_named),
 	    TEST(configuration_is_checked),
 	    TEST(its_own_wish_decides),
