@@ -231,9 +231,10 @@ static void on_ready(struct connection *c)
 	log_info(p->options->name, "connected to %s", p->options->address);
 }
 
+/* A pod's own pool is asked when that pod wants a stream. */
 static bool is_kept(const struct connection *c)
 {
-	return c == c->pool->shared[0];
+	return c == c->pool->shared[0] && !*c->pool->owner;
 }
 
 static void on_again(void *ctx)
@@ -330,7 +331,8 @@ void pool_connect(struct pool *p, const char *roots_pem)
 		if (s->own)
 			replace(&s->own);
 	p->connectable = true;
-	rpc_channel_connect(p->shared[0]->channel);
+	if (is_kept(p->shared[0]))
+		rpc_channel_connect(p->shared[0]->channel);
 	p->changed(p->ctx);
 }
 
