@@ -61,7 +61,10 @@ static const char *value_of(const struct reader *r, const char *key)
 
 static void leave(struct reader *r, const char *what, const char *why)
 {
-	json_object_set_new(r->out->left, what, json_string(why));
+	char printable[80];
+
+	err_printable(printable, sizeof(printable), what, (unsigned)strlen(what));
+	json_object_set_new(r->out->left, printable, json_string(why));
 }
 
 static bool has_long_key(const json_t *v)
@@ -338,7 +341,7 @@ static void put_pair(FILE *out, const char *key, const char *value)
 	if (!text)
 		return;
 	fprintf(out, ", %s: ", key);
-	put_json(out, text, 0, "");
+	put_json(out, text, JSON_ENSURE_ASCII, "");
 	json_decref(text);
 }
 

@@ -21,7 +21,7 @@ struct machine {
 	struct uuid uid;
 	char *manifest; /* the text of <uid>.yaml */
 	char *plane;    /* one entry of control_planes:, in one line */
-	json_t *left;   /* {what: why} of what was not taken over */
+	json_t *left;   /* {what: why} of what was not taken over; printable */
 };
 
 /* -1: `e` names the file; nothing is left to clear. */

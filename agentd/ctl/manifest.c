@@ -169,14 +169,11 @@ static void print_left(const struct machine *m)
 {
 	const char *what;
 	json_t *why;
-	char printable[80];
 
 	if (json_object_size(m->left))
 		printf("not taken over:\n");
 	json_object_foreach (m->left, what, why)
-		printf("  %s: %s\n",
-		    err_printable(printable, sizeof(printable), what, (unsigned)strlen(what)),
-		    json_string_value(why));
+		printf("  %s: %s\n", what, json_string_value(why));
 }
 
 static void print_text(

@@ -100,6 +100,7 @@ int inject_check_node(
 	struct redirect_node defaults = {.strict = true};
 	struct node_context context = {.planes = planes,
 	    .node_name = "",
+	    .host_ip = "192.0.2.1", /* whichever it will be */
 	    .istio_namespace = ns ? ns : "istio-system",
 	    .cluster_domain = j->config->cluster_domain,
 	    .ipv6 = j->config->ipv6,

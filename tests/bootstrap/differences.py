@@ -5,7 +5,7 @@ HTTP = '/filter_chains/0/filters/envoy.filters.network.http_connection_manager/t
 ROUTES = f'{HTTP}/route_config/virtual_hosts/backend/routes'
 TRUST = '.*/transport_socket/typed_config/common_tls_context/combined_validation_context/default_validation_context'
 DIFFERENCES = {
-    '/application_log_config/.*': 'Envoy\'s command line has it, which the injection template writes; both would be an error',
+    '/application_log_config/.*': 'the injection template asks for JSON on Envoy\'s command line; both would be an error',
     '/bootstrap_extensions/envoy.bootstrap.internal_listener/typed_config/.*': 'the same message, not wrapped in a TypedStruct',
     '/layered_runtime/.*/envoy.reloadable_features.coalesce_lb_rebuilds_on_batch_update': 'of a newer Istio (istio-agent.md 8.4)',
     '/layered_runtime/.*/envoy.resource_limits.listener.*_(15020|16020).connection_limit': STATUS,

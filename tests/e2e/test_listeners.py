@@ -2,6 +2,8 @@
 import contextlib
 import http.client
 
+import pytest
+
 from . import mesh, probed
 from .pod import ADMIN, STATS, STATUS
 from .run import sh
@@ -31,17 +33,20 @@ def pages(place, pod, port):
     return told
 
 
-def test_what_listens_and_who_reaches_it(capturing):
+@pytest.mark.parametrize('local', [False, True], ids=['metrics for all', 'metrics for the pod'])
+def test_what_listens_and_who_reaches_it(capturing, local):
     """Each listener is counted, so that one more is noticed; by Envoy's passing on, nobody reaches what is the pod's own."""
     node = capturing()
     node.agentd.settings['dns_upstream'] = '127.0.0.1'
-    pod = start(node, mesh.captured_plain(), ISTIO_META_DNS_CAPTURE='true').wait_ready()
+    pod = start(node, mesh.captured_plain(), ISTIO_META_DNS_CAPTURE='true', METRICS_LOCALHOST_ACCESS_ONLY=str(local).lower()).wait_ready()
     stranger = Bystander(node)
     node.pods.append(stranger)
-    assert listening(pod, '-t') == OURS | ISTIODS | APPS
+    ours = OURS - {(STATS, ANYBODY)} | {(STATS, POD)} if local else OURS
+    assert listening(pod, '-t') == ours | ISTIODS | APPS
     assert listening(pod, '-u') == {(DNS, BOTH)}
-    ready, page = {'/server_info': 404, SCRAPE: 404, '/quitquitquit': 404}, {'/server_info': 404, READY: 404, '/quitquitquit': 404}
+    nothing = {'/server_info': 404, READY: 404, SCRAPE: 404, '/quitquitquit': 404}
+    metrics = 403 if local else 200
     assert {port: pages(stranger, pod, port) for port, _ in OURS} == {
-        ADMIN: {}, DNS: {}, STATUS: {**ready, READY: 200}, STATS: {**page, SCRAPE: 200},
-        AGENT: {'/server_info': 404, READY: 200, SCRAPE: 200, '/quitquitquit': 403}}
-    assert pod.envoy.running()
+        ADMIN: {}, DNS: {}, STATUS: {**nothing, READY: 200}, STATS: {} if local else {**nothing, SCRAPE: 200},
+        AGENT: {**nothing, READY: 200, SCRAPE: metrics, '/quitquitquit': 403}}
+    assert pod.netns.http(STATS, SCRAPE)[0] == 200 and pod.envoy.running()

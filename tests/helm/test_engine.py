@@ -16,10 +16,10 @@ AGENTCTL = BUILD / 'release' / 'agentctl'
 class Engine:
     """agentctl, told what istiod is told."""
 
-    def __init__(self, directory, **agentd):
+    def __init__(self, directory, mesh=None, **agentd):
         values = json.loads((directory / 'values').read_text())
         self._config = directory / 'engine.json'
-        self._config.write_text(json.dumps({'values': values, 'agentd': agentd}))
+        self._config.write_text(json.dumps({'values': values, 'meshConfig': mesh, 'agentd': agentd}))
 
     def call(self, text, *args, verb='inject', check=True):
         config = [] if verb == 'uninject' else ['--config', self._config]
@@ -104,6 +104,26 @@ def test_the_same_pod_of_other_meshes(tmp_path, setup, native):
     ours = Engine(tmp_path, **agentd).run(CASES.values(), native)
     for name, mine, theirs in zip(CASES, ours, istiod.run(*CASES.values(), native=native)):
         assert not differences(normal(mine), normal(theirs['pod'])), name
+
+
+MESH = {'trustDomain': 'td.example', 'enablePrometheusMerge': False, 'inboundTrafficPolicy': {'mode': 'LOCALHOST'},
+        'defaultConfig': {'discoveryAddress': 'istiod.istio-system.svc:15012', 'statusPort': 16021, 'drainDuration': '7s', 'concurrency': 4,
+                          'holdApplicationUntilProxyStarts': True, 'image': {'imageType': 'distroless'}, 'interceptionMode': 'REDIRECT',
+                          'proxyMetadata': {'ISTIO_META_MESH': 'a', 'ISTIO_META_X': 'b'}}}
+
+
+@pytest.mark.parametrize('native', [True, False], ids=['native', 'classic'])
+@pytest.mark.parametrize('merge', [False, True], ids=['apart', 'merged'])
+def test_the_same_pod_by_the_mesh_configuration(tmp_path, native, merge):
+    mesh = {**MESH, 'enablePrometheusMerge': merge}
+    file = tmp_path / 'mesh.yaml'
+    file.write_text(json.dumps(mesh))
+    istiod, engine = Istiod(tmp_path), Engine(tmp_path, mesh)
+    taken = {n: p for n, p in CASES.items() if engine.call(json.dumps(p), check=False).returncode == 0}
+    assert len(taken) > 75
+    theirs = istiod.run(*taken.values(), native=native, flags=['-mesh', file])
+    for name, mine, other in zip(taken, engine.run(taken.values(), native), theirs):
+        assert not differences(normal(mine), normal(other['pod'])), name
 
 
 def test_istiod_may_take_over(both, results):

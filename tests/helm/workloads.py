@@ -149,7 +149,9 @@ def attributes(a):
                 'ISTIO_PROMETHEUS_ANNOTATIONS'):
         if key in a:
             a[key] = json.loads(a[key])
-    a['PROXY_CONFIG'] = texts(json.loads(a['PROXY_CONFIG']))
+    # What is default anyway may be said.
+    a['PROXY_CONFIG'] = {k: v for k, v in texts(json.loads(a['PROXY_CONFIG'])).items() if (k, v) not in (
+        ('discoveryAddress', 'istiod.istio-system.svc:15012'), ('interceptionMode', 'REDIRECT'))}
     a['AGENTD_PROBE_PORTS'] = sorted(a.get('AGENTD_PROBE_PORTS', '').split(','))
     return a
 

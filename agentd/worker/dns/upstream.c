@@ -2,6 +2,9 @@
  * random id -> an answer: id, question and socket fit -> done.  An error, "server failure" or a
  * second of silence: the next server.  By TCP each question has a connection of its own.
  *
+ * In parallel: asked by UDP -> one question of each server, with a parent that asks nobody -> the
+ * first answer that is none of "server failure", or the last one, is the parent's.
+ *
  * A lane is a socket connected to one server.  It is used for a number of questions, then another
  * one, with another port, takes its place.
  */
@@ -44,8 +47,11 @@ struct dns_ask {
 	uint16_t client_id, id;
 	bool tcp;
 	uint8_t order[DNS_SERVERS_MAX];
-	unsigned tries;    /* servers that were asked */
-	struct lane *lane; /* the last one asked; it may not be open yet */
+	unsigned servers;       /* how many of these there are */
+	unsigned tries;         /* that were asked */
+	struct dns_ask *parent; /* of several at once; NULL: it stands alone */
+	unsigned children;      /* that are still asked */
+	struct lane *lane;      /* the last one asked; it may not be open yet */
 	struct link_call *dialling;
 	struct dns_stream *stream;
 	struct loop_timer silence;
@@ -90,7 +96,7 @@ static int dial(const struct dns_server *s, int fd)
 
 /* --- the end of a question --- */
 
-static void drop(struct dns_ask *a)
+static void release(struct dns_ask *a)
 {
 	if (a->slot)
 		*a->slot = NULL;
@@ -102,6 +108,17 @@ static void drop(struct dns_ask *a)
 	a->up->ntcp -= a->tcp;
 	free(a->data);
 	free(a);
+}
+
+/* With its children. */
+static void drop(struct dns_ask *parent)
+{
+	struct dns_ask *a, *tmp;
+
+	DL_FOREACH_SAFE (parent->children ? parent->up->asks : NULL, a, tmp)
+		if (a->parent == parent)
+			release(a);
+	release(parent);
 }
 
 static void finish(struct dns_ask *a, uint8_t *data, size_t size)
@@ -116,13 +133,28 @@ static void finish(struct dns_ask *a, uint8_t *data, size_t size)
 	done(ctx, data, size);
 }
 
+/* A child has no answer of its own; its parent has the first good one, or the last. */
+static void settle(struct dns_ask *a, uint8_t *data, size_t size)
+{
+	struct dns_ask *parent = a->parent;
+
+	if (!parent) {
+		finish(a, data, size);
+		return;
+	}
+	release(a);
+	if (--parent->children == 0 || !dns_is_failure(data, size))
+		finish(parent, data, size);
+}
+
 static void give_up(struct dns_ask *a)
 {
 	auto_free uint8_t *data = mem_zalloc(a->query.size);
 	size_t size = dns_refusal_write(data, a->data, a->query.size, DNS_SERVFAIL);
 
-	a->up->counts.failed++;
-	finish(a, data, size);
+	if (!a->parent || a->parent->children == 1)
+		a->up->counts.failed++;
+	settle(a, data, size);
 }
 
 /* What it failed with is better than nothing, when there is nobody else. */
@@ -130,12 +162,13 @@ static void take_answer(struct dns_ask *a, uint8_t *data, size_t size)
 {
 	struct dns_upstream *u = a->up;
 
-	if (dns_is_failure(data, size) && a->tries < u->o.nservers) {
+	if (dns_is_failure(data, size) && a->tries < a->servers) {
 		ask_next(a);
 		return;
 	}
-	u->counts.seconds += (double)(loop_uptime_ms(u->o.loop) - a->since_ms) / 1000;
-	finish(a, data, size);
+	if (!a->parent || a->parent->children == 1 || !dns_is_failure(data, size))
+		u->counts.seconds += (double)(loop_uptime_ms(u->o.loop) - a->since_ms) / 1000;
+	settle(a, data, size);
 }
 
 /* --- lanes --- */
@@ -325,7 +358,7 @@ static int64_t patience_ms(const struct dns_ask *a)
 {
 	int64_t left = a->since_ms + a->up->o.timeout_ms - loop_uptime_ms(a->up->o.loop);
 
-	if (a->tries < a->up->o.nservers && left > SILENCE_MS)
+	if (a->tries < a->servers && left > SILENCE_MS)
 		return SILENCE_MS;
 	return left > 0 ? left : 0;
 }
@@ -337,8 +370,7 @@ static void ask_next(struct dns_ask *a)
 	link_call_cancel(&a->dialling);
 	dns_stream_free(&a->stream);
 	a->lane = NULL;
-	if (a->tries == u->o.nservers ||
-	    loop_uptime_ms(u->o.loop) - a->since_ms >= u->o.timeout_ms) {
+	if (a->tries == a->servers || loop_uptime_ms(u->o.loop) - a->since_ms >= u->o.timeout_ms) {
 		give_up(a);
 		return;
 	}
@@ -352,6 +384,7 @@ static void ask_next(struct dns_ask *a)
 
 static void shuffle(struct dns_ask *a)
 {
+	a->servers = a->up->o.nservers;
 	for (unsigned i = 0; i < a->up->o.nservers; i++) {
 		unsigned j = random_number() % (i + 1);
 
@@ -360,30 +393,58 @@ static void shuffle(struct dns_ask *a)
 	}
 }
 
-int dns_upstream_ask(struct dns_upstream *u, struct dns_ask **slot, const struct dns_query *q,
-    bool tcp, dns_asked done, void *ctx)
+static struct dns_ask *new_ask(struct dns_upstream *u, const struct dns_query *q, bool tcp)
 {
-	struct dns_ask *a;
+	struct dns_ask *a = mem_zalloc(sizeof(*a));
 
-	if (u->nasks == DNS_ASKS_MAX || (tcp && u->ntcp == DNS_TCP_ASKS_MAX))
-		return -1;
-	a = mem_zalloc(sizeof(*a));
 	a->up = u;
-	a->slot = slot;
 	a->query = *q;
 	a->query.data = a->data = mem_dup(q->data, q->size);
 	a->client_id = dns_id(a->data);
 	a->tcp = tcp;
 	a->since_ms = loop_uptime_ms(u->o.loop);
-	a->done = done;
-	a->ctx = ctx;
-	shuffle(a);
 	DL_APPEND(u->asks, a);
 	u->nasks++;
 	u->ntcp += tcp;
+	return a;
+}
+
+static void ask_all(struct dns_ask *parent)
+{
+	struct dns_upstream *u = parent->up;
+
+	parent->children = u->o.nservers;
+	for (unsigned i = 0; i < u->o.nservers; i++) {
+		struct dns_ask *a = new_ask(u, &parent->query, false);
+
+		a->parent = parent;
+		a->order[0] = (uint8_t)i;
+		a->servers = 1;
+		ask_next(a);
+	}
+}
+
+int dns_upstream_ask(struct dns_upstream *u, struct dns_ask **slot, const struct dns_query *q,
+    bool tcp, dns_asked done, void *ctx)
+{
+	bool all = u->o.parallel && !tcp && u->o.nservers > 1;
+	struct dns_ask *a;
+
+	if (u->nasks + (all ? u->o.nservers : 0) >= DNS_ASKS_MAX ||
+	    (tcp && u->ntcp == DNS_TCP_ASKS_MAX))
+		return -1;
+	a = new_ask(u, q, tcp);
+	a->slot = slot;
+	a->done = done;
+	a->ctx = ctx;
 	u->counts.asked++;
 	*slot = a;
-	ask_next(a); /* which calls nobody back before a turn of the loop */
+	if (all) { /* nobody is called back before a turn of the loop */
+		ask_all(a);
+	} else {
+		shuffle(a);
+		ask_next(a);
+	}
 	return 0;
 }
 
@@ -422,7 +483,7 @@ void dns_upstream_free(struct dns_upstream **up)
 	if (!u)
 		return;
 	DL_FOREACH_SAFE (u->asks, a, tmp)
-		drop(a);
+		release(a);
 	for (unsigned i = 0; i < DNS_SERVERS_MAX; i++)
 		for (unsigned j = 0; j < LANES; j++) {
 			link_call_cancel(&u->lanes[i][j].opening);

@@ -28,6 +28,8 @@ struct dns_upstream_options {
 	const struct dns_server *servers; /* copied */
 	size_t nservers;                  /* 1 and more */
 	int64_t timeout_ms;               /* of a question in all */
+	bool
+	    parallel; /* questions by UDP go to all servers at once; the first good answer counts */
 };
 struct dns_upstream *dns_upstream_new(const struct dns_upstream_options *o);
 void dns_upstream_free(struct dns_upstream **u);

@@ -535,6 +535,7 @@ static const struct env_key rows[] = {
     ROW("PKCS8_KEY", bool, .at = SETTING(key.pkcs8)),
     ROW("annotation agentd.node.mesh/scope", scope, .allowed = "service-account|pod"),
     ROW("DNS_FORWARD_TIMEOUT", dns_timeout),
+    ROW("DNS_FORWARD_PARALLEL", bool, .at = SETTING(dns_parallel)),
     ROW("PROXY_CONFIG.drainDuration", drain, .at = SETTING(drain_ms)),
     ROW("PROXY_CONFIG.terminationDrainDuration", drain, .at = SETTING(termination_drain_ms)),
     ROW("MINIMUM_DRAIN_DURATION", drain, .at = SETTING(minimum_drain_ms)),
@@ -589,7 +590,6 @@ static const struct env_key rows[] = {
     ROW("DNS_PROXY_ADDR", unsupported),
     ROW("ISTIO_META_ENABLE_SELF_DISCOVERY", unsupported, .allowed = "false"),
     ROW("annotation sidecar.istio.io/bootstrapOverride", unsupported),
-    ROW("DNS_FORWARD_PARALLEL", unsupported),
     /* Envoy has no such flag any more */
     ROW("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", unsupported, .allowed = "true"),
     ROW("PEER_METADATA_DISCOVERY", unsupported, .allowed = "false"),

@@ -45,6 +45,7 @@ struct node_settings {
 	int concurrency;        /* -1: unset; 0: all cores */
 	int64_t drain_ms;       /* drainDuration */
 	int64_t dns_timeout_ms; /* DNS_FORWARD_TIMEOUT */
+	bool dns_parallel;      /* DNS_FORWARD_PARALLEL */
 	/* terminationDrainDuration; MINIMUM_DRAIN_DURATION with EXIT_ON_ZERO_ACTIVE_CONNECTIONS */
 	int64_t termination_drain_ms, minimum_drain_ms;
 	bool exit_on_zero;

@@ -175,7 +175,8 @@ static int start(void *s, struct err *e)
 	    .link = c->shared->link,
 	    .pod = &c->pod->uid,
 	    .servers = d->servers,
-	    .timeout_ms = node_settings(c->node)->dns_timeout_ms};
+	    .timeout_ms = node_settings(c->node)->dns_timeout_ms,
+	    .parallel = node_settings(c->node)->dns_parallel};
 	d->captured =
 	    pod_dns_servers(c->plan, c->shared->dns_upstream, d->servers, &d->upstream.nservers);
 	if (!d->captured && (c->plan->rules.flags & REDIRECT_DNS)) {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
 
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	"istio.io/istio/pkg/config/mesh"
 	"istio.io/istio/pkg/kube/inject"
 	istiolog "istio.io/istio/pkg/log"
@@ -33,6 +34,7 @@ type result struct {
 
 type injector struct {
 	config    inject.Config
+	mesh      *meshconfig.MeshConfig
 	values    inject.ValuesConfig
 	evaluator policy.Evaluator
 }
@@ -53,7 +55,7 @@ func read(file string) []byte {
 func (i *injector) run(pod []byte) (r result) {
 	var out bytes.Buffer
 	warn := func(s string) { r.Warnings = append(r.Warnings, strings.TrimSpace(s)) }
-	if err := inject.IntoResourceFile(nil, i.config.Templates, i.values, "default", mesh.DefaultMeshConfig(),
+	if err := inject.IntoResourceFile(nil, i.config.Templates, i.values, "default", i.mesh,
 		bytes.NewReader(pod), &out, warn); err != nil {
 		return result{Error: err.Error()}
 	}
@@ -94,6 +96,7 @@ func (i *injector) raw(name string, pod []byte) result {
 func main() {
 	config := flag.String("config", "", "injector's configuration")
 	values := flag.String("values", "", "values of istiod's chart")
+	meshFile := flag.String("mesh", "", "mesh configuration; none: the defaults")
 	raw := flag.String("raw", "", "run this template alone")
 	flag.Parse()
 
@@ -106,6 +109,11 @@ func main() {
 	must(err)
 	i.values, err = inject.NewValuesConfig(string(read(*values)))
 	must(err)
+	i.mesh = mesh.DefaultMeshConfig()
+	if *meshFile != "" {
+		i.mesh, err = mesh.ApplyMeshConfigDefaults(string(read(*meshFile)))
+		must(err)
+	}
 	i.evaluator, err = policy.NewEvaluator(policy.DefaultChecks(), nil)
 	must(err)
 	in := bufio.NewScanner(os.Stdin)

@@ -144,15 +144,32 @@ static void refused_by_name(void **state)
 	refused(POD("", ""), "global.hub and global.tag");
 }
 
-static void a_further_control_plane_may_be_named(void **state)
+static void only_control_planes_of_the_mesh_may_be_named(void **state)
 {
-	static const char pod[] = POD("'proxy.istio.io/config':'discoveryAddress: a.b:1'", "");
+	static const char further[] = POD("'proxy.istio.io/config':'{discoveryAddress: c.d:2, "
+					  "proxyMetadata: {CA_ADDR: \\'c.d:2\\'}}'",
+	    "");
 
 	(void)state;
-	refused(pod, "PROXY_CONFIG.discoveryAddress");
-	configure("{'global':{'hub':'h','tag':'1','caAddress':'a.b:1'}}", "{}",
-	    "{'controlPlanes':['c.d:2']}");
-	json_decref(must_inject(pod));
+	refused(POD("'proxy.istio.io/config':'discoveryAddress: a.b:1'", ""),
+	    "PROXY_CONFIG.discoveryAddress");
+	refused(further, "\"c.d:2\" refused");
+	configure(VALUES, "{}", "{'controlPlanes':['c.d:2']}");
+	json_decref(must_inject(further));
+	configure("{'global':{'hub':'h','tag':'1','caAddress':'a.b:1'}}",
+	    "{'defaultConfig':{'discoveryAddress':'a.b:1'}}", "{}");
+	json_decref(must_inject(POD("", "")));
+}
+
+/* $(HOST_IP) is known where the pod will be. */
+static void an_address_of_the_node_may_be_named(void **state)
+{
+	(void)state;
+	json_decref(
+	    must_inject(POD("'proxy.istio.io/config':'statsdUdpAddress: $(HOST_IP):8125'", "")));
+	refused(POD("'proxy.istio.io/config':'statsdUdpAddress: statsd:8125'", ""), "IP:PORT");
+	refused(
+	    POD("'proxy.istio.io/config':'tracing: {lightstep: {address: a:1}}'", ""), "lightstep");
 }
 
 static void configuration_is_checked(void **state)
@@ -334,7 +351,8 @@ int main(void)
 	    TEST(a_pod_of_the_wrong_shape_is_refused),
 	    TEST(null_is_as_good_as_nothing),
 	    TEST(refused_by_name),
-	    TEST(a_further_control_plane_may_be_named),
+	    TEST(an_address_of_the_node_may_be_named),
+	    TEST(only_control_planes_of_the_mesh_may_be_named),
 	    TEST(configuration_is_checked),
 	    TEST(its_own_wish_decides),
 	    TEST(what_has_no_effect_is_said),

@@ -136,6 +136,64 @@ static void the_next_resolver_is_asked(void **state)
 	assert_true(first[0] && first[1]);
 }
 
+static void serve_two_at_once(void)
+{
+	dns_proxy_rest(w.p);
+	w.o.nservers = 2;
+	w.o.parallel = true;
+	serve();
+}
+
+/* DNS_FORWARD_PARALLEL: both at once; the first that does not fail answers. */
+static void all_resolvers_are_asked_at_once(void **state)
+{
+	struct sockaddr_in from;
+	uint8_t first[SIZE];
+	size_t size;
+
+	(void)state;
+	serve_two_at_once();
+	for (int i = 0; i < 2; i++) {
+		ask(7, "other.example", DNS_A);
+		give_lanes();
+		assert_true(asked(0));
+		memcpy(first, w.in, size = w.size);
+		from = w.from;
+		assert_true(asked(1));
+		answer(1, i ? DNS_SERVFAIL : DNS_NOERROR);
+		if (!i)
+			answered(7, DNS_NOERROR);
+		assert_false(receive(w.client));
+		memcpy(w.in, first, w.size = size);
+		w.from = from;
+		answer(0, DNS_NOERROR); /* the second answer of the first question is too late */
+		if (i)
+			answered(7, DNS_NOERROR);
+		assert_false(receive(w.client));
+	}
+	assert_int_equal(dns_proxy_counts(w.p).upstream.asked, 2);
+	assert_int_equal(dns_proxy_counts(w.p).upstream.failed, 0);
+}
+
+static void all_fail_at_once(void **state)
+{
+	(void)state;
+	serve_two_at_once();
+	ask(8, "other.example", DNS_A);
+	give_lanes();
+	assert_true(asked(0));
+	answer(0, DNS_SERVFAIL);
+	assert_false(receive(w.client));
+	assert_true(asked(1));
+	fake_loop_advance(w.l, 4999);
+	assert_false(receive(w.client));
+	fake_loop_advance(w.l, 1);
+	answered(8, DNS_SERVFAIL);
+	assert_int_equal(dns_proxy_counts(w.p).upstream.failed, 1);
+	ask(9, "other.example", DNS_A); /* the proxy goes with questions under way */
+	give_lanes();
+}
+
 static void a_long_answer_by_udp_is_cut(void **state)
 {
 	(void)state;
@@ -160,6 +218,8 @@ int main(void)
 	    TEST(a_resolver_that_says_nothing),
 	    TEST(a_resolver_that_is_not_there),
 	    TEST(the_next_resolver_is_asked),
+	    TEST(all_resolvers_are_asked_at_once),
+	    TEST(all_fail_at_once),
 	    TEST(a_long_answer_by_udp_is_cut),
 	};
 

@@ -1,11 +1,12 @@
 /* pods_test.c - pages and metrics of every pod, over a table of services of this test's: which
  * service is shown where, and what is said of a pod that has none.
  *
- * LINK: tests/fake/loop.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c
  */
 #include "common/mem.h"
 #include "tests/fake/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/base/rpc/rpc.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/heartbeat.h"
 #include "worker/pages/pages_internal.h"
@@ -223,6 +224,7 @@ static void metrics_have_each_pods_own_and_sums(void **state)
 
 	(void)state;
 	shared.loop = fake_loop();
+	shared.rpc = rpc_new(shared.loop);
 	refused_one->services = pod_services_start(&shared, refused_one, NULL, NULL);
 	pages_measure(&of);
 	metrics_render(out);
@@ -236,6 +238,7 @@ static void metrics_have_each_pods_own_and_sums(void **state)
 	has(text, "\nsum 6\n");
 	evbuffer_free(out);
 	metrics_clear();
+	rpc_free(&shared.rpc);
 	fake_loop_end(&shared.loop);
 }
 
