@@ -6,6 +6,7 @@ import datetime
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -231,8 +232,9 @@ def test_a_refused_one_falls_back_to_the_token_once(node):
     node.istiod.order('listen', on='nothing')
     node.istiod.order('listen', on='grpc')
     wait_for('a second by token', lambda: len(machine.issued('token')) == 2)
-    machine.wait_credential('issued certificate')
-    assert node.istiod.journal('certificate')[-1]['serial'] == machine.issued('token')[-1]['serial']
+    new = machine.issued('token')[-1]['serial']
+    wait_for('the new one to be shown', lambda: node.istiod.journal('certificate', serial=new))
+    wait_for('it to be taken', lambda: machine.streams()[-1]['by'] == 'certificate')
     assert not machine.shown()['why_not']
 
 
@@ -249,6 +251,23 @@ def test_a_new_root_and_a_new_certificate_of_it(node):
     so_far = len(machine.issued('certificate'))
     wait_for('another one', lambda: len(machine.issued('certificate')) > so_far)
     machine.wait_credential('issued certificate')
+
+
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
+def test_killed_at_each_renewal(node):
+    """The pair that is kept matches, whenever both were killed, and leads back in without a token."""
+    node.istiod.order('ttl', seconds=20)
+    machine = Machine(node, 'vm')
+    node.agentd.start()
+    machine.wait_credential('issued certificate')
+    machine.pod.remove_token()
+    for kill in range(20):
+        so_far = len(machine.issued('certificate'))
+        reboot(node)
+        wait_for('a certificate by the kept one', lambda so_far=so_far: len(machine.issued('certificate')) > so_far)
+        time.sleep(kill / 1000)  # on, through what is done with it
+        assert key_and_certificate_match(machine.kept)
+    assert len(machine.issued('token')) == 1
 
 
 def test_a_disk_that_takes_nothing_is_said(node):
