@@ -6,6 +6,7 @@
 #include "table.h"
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* "web" and "demo/web" name spiffe://td/ns/demo/sa/web. */
 static bool is_named(const json_t *cert, const char *name)
@@ -20,25 +21,6 @@ static bool is_named(const json_t *cert, const char *name)
 		return false;
 	snprintf(label, sizeof(label), "%.*s/%s", (int)(sa - ns - 4), ns + 4, sa + 4);
 	return !strcmp(label, name) || !strcmp(sa + 4, name);
-}
-
-/* "a,b,c", or "a,b..." if it is too long. */
-static void join(const json_t *strings, char *out, size_t size)
-{
-	const json_t *s;
-	size_t i, at = 0;
-
-	*out = '\0';
-	json_array_foreach (strings, i, s) {
-		if (!json_is_string(s))
-			continue;
-		at += (size_t)snprintf(
-		    out + at, size - at, "%s%s", at ? "," : "", json_string_value(s));
-		if (at >= size) {
-			snprintf(out + size - 4, 4, "...");
-			return;
-		}
-	}
 }
 
 /* "kept certificate: expired; ..." */
@@ -79,19 +61,55 @@ static void print_identities(const json_t *list)
 	table_print_free(&t);
 }
 
+/* "demo/web" of its id: the rest is the same for all of a mesh. */
+static void account_of(const json_t *cert, char *out, size_t size)
+{
+	const char *id = ctl_string(cert, "spiffe_id"), *ns = strstr(id, "/ns/"),
+		   *sa = strstr(id, "/sa/");
+
+	if (ns && sa && sa > ns)
+		snprintf(
+		    out, size, "%.*s/%s", (int)(sa - ns - 4 > 0 ? sa - ns - 4 : 0), ns + 4, sa + 4);
+	else
+		snprintf(out, size, "%s", id);
+}
+
+/* How long it is until then: "23h", "-" if nobody knows. */
+static const char *until(const json_t *cert, const char *key, char out[16])
+{
+	struct tm tm = {.tm_sec = 0};
+	const char *text = ctl_string(cert, key), *end = strptime(text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+	const long long s = end && !*end ? (long long)timegm(&tm) - (long long)time(NULL) : 0;
+
+	if (!end || *end)
+		return *text ? text : "-";
+	if (s <= 0)
+		return "over";
+	if (s < 7200)
+		snprintf(out, 16, "%lldmin", s / 60);
+	else if (s < 2 * 86400)
+		snprintf(out, 16, "%lldh", s / 3600);
+	else
+		snprintf(out, 16, "%lldd", s / 86400);
+	return out;
+}
+
 static void print_table(const json_t *answer)
 {
 	struct table *t = table_new(7);
-	char pods[200];
+	char account[400], leaf[16], renewal[16], chain[16], root[16];
 	const json_t *c;
 	size_t i;
 
-	table_row(t, "SPIFFE ID", "KEY", "SERIAL", "EXPIRES", "RENEWAL", "PODS", "PROBLEM", NULL);
+	table_row(t, "ACCOUNT", "EXPIRES", "RENEWAL", "CHAIN", "ROOT", "PODS", "PROBLEM", NULL);
 	json_array_foreach (json_object_get(answer, "certificates"), i, c) {
-		join(json_object_get(c, "subscribers"), pods, sizeof(pods));
-		table_row(t, ctl_string(c, "spiffe_id"), ctl_string(c, "key_type"),
-		    ctl_string(c, "serial"), ctl_string(c, "not_after"), ctl_string(c, "renew_at"),
-		    pods, ctl_string(c, "why_not"), NULL);
+		auto_free char *pods =
+		    mem_printf("%zu", json_array_size(json_object_get(c, "subscribers")));
+
+		account_of(c, account, sizeof(account));
+		table_row(t, account, until(c, "not_after", leaf), until(c, "renew_at", renewal),
+		    until(c, "chain_not_after", chain), until(c, "root_not_after", root), pods,
+		    ctl_string(c, "why_not"), NULL);
 	}
 	table_print_free(&t);
 	print_identities(json_object_get(answer, "identities"));
@@ -119,6 +137,7 @@ static int certs(const struct ctl *c)
 	    .has_problem = ctl_list_says_why_not,
 	    .answer_has_problem = has_problem,
 	    .print = print_table,
+	    .print_one = ctl_print_yaml,
 	};
 
 	return ctl_list(c, &list);
@@ -127,7 +146,7 @@ static int certs(const struct ctl *c)
 const struct ctl_command ctl_certs = {
     .noun = "certs",
     .args = "[SA]",
-    .help = "certificates: SPIFFE id, serial, expiry, users",
+    .help = "certificates: expiry, renewal, pods; of one account all: id, serial, chain, root",
     .most = 1,
     .run = certs,
 };

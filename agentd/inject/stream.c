@@ -6,7 +6,7 @@
 #include "common/mem.h"
 #include "worker/base/yaml_tree.h"
 #include <ctype.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct out {
@@ -196,15 +196,18 @@ static size_t count_lines(const char *text, size_t len)
 /* An error of the reader counts lines from where it began; users count those of the file. */
 static void locate(struct err *e, const char *text, size_t body, size_t line)
 {
+	static const char word[] = "line ";
 	struct err relative = *e;
-	size_t at;
-	int n = 0;
+	size_t at = 0;
+	char *end = relative.msg;
 
-	if (sscanf(relative.msg, "line %zu: %n", &at, &n) == 1 && n)
-		err_set(e, relative.code, "line %zu: %s", line + count_lines(text, body) + at - 1,
-		    relative.msg + n);
+	line += count_lines(text, body);
+	if (!strncmp(relative.msg, word, strlen(word)))
+		at = strtoul(relative.msg + strlen(word), &end, 10);
+	if (at)
+		err_set(e, relative.code, "line %zu%s", line + at - 1, end);
 	else
-		err_wrap(e, "document at line %zu", line + count_lines(text, body));
+		err_wrap(e, "document at line %zu", line);
 }
 
 char *inject_stream(

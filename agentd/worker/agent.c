@@ -16,6 +16,7 @@
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/guard.h"
+#include "worker/base/rpc/toll.h"
 #include "worker/base/share.h"
 #include "worker/certs/ca_client.h"
 #include "worker/certs/cert_cache.h"
@@ -239,7 +240,7 @@ static void set_limits(struct agent *a)
 		[LIMIT_REQUESTS] = c->pod_requests_per_second,
 		[LIMIT_NODE_REQUESTS] = c->pods_requests_per_second,
 		[LIMIT_BURST] = c->pod_requests_burst,
-		[LIMIT_FRAMES] = c->pod_requests_per_second * RPC_GUARD_FRAMES,
+		[LIMIT_FRAMES] = c->pod_requests_per_second * RPC_TOLL_FRAMES,
 		[LIMIT_SILENT] = c->pod_silent_s,
 		[LIMIT_FDS] = FDS_PERCENT,
 	    }};

@@ -2,11 +2,15 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import tarfile
 
 import pytest
 import yaml
+
+from .run import wait_for
+
 
 @pytest.fixture(name='node')
 def fixture_node(make_node):
@@ -49,6 +53,10 @@ def test_bash_completes_words_and_yaml_is_the_same_answer(node):
     assert completed(node, 'redirect', 'ex') == ['explain'] and '--uid' in completed(node, 'redirect', '--')
     assert completed(node, 'version', '--d') == ['--deps']
     node.pod('web').wait_served()
+    cert = wait_for('the certificate', lambda: next((c for c in node.agentd.ctl('certs')['certificates'] if c['serial']), None))
+    assert cert['root_not_after'] > cert['not_after'] and cert['chain_not_after'] == ''  # the development CA has no intermediate
+    code, text = node.agentd.ctl_text('certs')
+    assert code == 0 and max(map(len, text.splitlines())) <= 80 and re.search(r'^demo/web +\d+h +\d+h +- +\d+d +1 ', text, re.M), text
     for page in ('pods', 'version', 'log', 'redirect'):
         code, text = node.agentd.ctl_text(page, '-o', 'yaml')
         assert yaml.safe_load(text) == node.agentd.ctl(page), text

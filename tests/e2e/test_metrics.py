@@ -74,7 +74,7 @@ def fixture_port(node):
 
 def test_a_page_with_pods_in_every_state(node, port):
     """Served, refused, without a token, with one that has expired."""
-    envoy = node.pod('served', env={'PROXY_CONFIG': '{}', 'DNS_FORWARD_PARALLEL': 'true', 'DNS_PROXY_ADDR': '127.0.0.1:5'})
+    envoy = node.pod('served', env={'PROXY_CONFIG': '{}', 'DNS_PROXY_ADDR': '127.0.0.1:5'})
     node.istiod.set(envoy.id, **mesh.server([envoy]))
     tokenless = node.pod('tokenless')
     tokenless.remove_token()
@@ -105,9 +105,9 @@ def test_a_page_with_pods_in_every_state(node, port):
         assert {', '.join(k for k in s.labels if k != 'le') for s in family.samples} == {documented}, family.name
     assert values(page, 'agentd_csr_requests', result='UNAVAILABLE') == values(page, 'agentd_connections_refused', reason='cgroup') == [0]
     assert values(page, 'agentd_limit_hits', limit='frames') == [0]
-    assert [s.value for s in page['agentd_pod_unsupported_keys'].samples if s.value] == [2]
-    assert '2 unsupported' in node.agentd.ctl_text('pods')[1]
-    assert len(re.findall('demo/served.*unsupported keys of its environment: DNS_(FORWARD|PROXY)', node.agentd.log.read_text())) == 1
+    assert [s.value for s in page['agentd_pod_unsupported_keys'].samples if s.value] == [1]
+    assert '1 unsupported' in node.agentd.ctl_text('pods')[1]
+    assert len(re.findall('demo/served.*unsupported keys of its environment: DNS_PROXY_ADDR', node.agentd.log.read_text())) == 1
     assert values(page, 'istio_agent_istiod_connection_failures', pod='served') == [0]
     assert values(page, 'agentd_control_plane_connected', control_plane='istiod') == [1]
     for name in ('agentd_csr_seconds', 'agentd_stream_open_seconds'):

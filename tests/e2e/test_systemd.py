@@ -91,7 +91,8 @@ def test_an_envoy_on_bare_metal(make_node):
     Its threads, its drain and how it writes files are those of the manifest."""
     node = make_node(mode='release')
     pod = pod_in(node)
-    pod.write_manifest(env={'PROXY_CONFIG': '{concurrency: 1, drainDuration: 1m2s, terminationDrainDuration: 1s, fileFlushInterval: 1.25s}'})
+    pod.write_manifest(env={
+        'PROXY_CONFIG': '{concurrency: 1, drainDuration: 1m2s, terminationDrainDuration: 1s, fileFlushInterval: 1.25s}'})
     unit = f'agentd-envoy@{pod.uid}.service'
     (node.agentd.manifests / pod.uid / 'cgroup').write_text(f'agentd.slice/{unit}\n')
     node.istiod.set(pod.id, **mesh.server([pod]))
@@ -103,7 +104,8 @@ def test_an_envoy_on_bare_metal(make_node):
     main = machine.show(unit, 'MainPID')
     envoy = Path(f'/proc/{machine.ours(unit, main[0])}')
     assert envoy.stat().st_uid == 1337
-    assert (envoy / 'cmdline').read_text().split('\0')[-7:-1] == ['--file-flush-interval-msec', '1250', '--drain-time-s', '62', '--concurrency', '1']
+    assert (envoy / 'cmdline').read_text().split('\0')[-7:-1] == [
+        '--file-flush-interval-msec', '1250', '--drain-time-s', '62', '--concurrency', '1']
     assert 'Permission denied' in connect(machine, pod, 'setpriv', '--reuid=1337', '--regid=1337', '--clear-groups')
     assert connect(machine, pod).startswith('reset')
     os.kill(machine.ours(unit, main[0]), signal.SIGKILL)

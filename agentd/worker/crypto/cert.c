@@ -7,6 +7,19 @@
 #include <string.h>
 #include <time.h>
 
+/* Of element `i`. */
+static void note_end(struct cert *c, size_t i, const char *pem)
+{
+	int64_t *ends = i == c->n - 1 ? &c->root_ends : &c->chain_ends;
+	struct x509_life life;
+
+	if (i == 0)
+		return;
+	x509_pem_life(pem, &life);
+	if (life.n && (!*ends || life.first_end < *ends))
+		*ends = life.first_end;
+}
+
 /* Envoy gets every element, the roots too; root = the last one (istio-agent.md 0.13). */
 struct cert *cert_new(const char *const *chain, size_t n, struct err *e)
 {
@@ -29,6 +42,7 @@ struct cert *cert_new(const char *const *chain, size_t n, struct err *e)
 			return NULL;
 		}
 		c->chain_pem = mem_printf("%s%s", before ? before : "", pem);
+		note_end(c, i, pem);
 		c->element_size[i] = strlen(pem);
 		if (i == n - 1)
 			c->root_pem = roots_union(pem, NULL);
@@ -66,12 +80,18 @@ char *cert_time(int64_t unix_s, char out[CERT_TIME_SIZE])
 
 json_t *cert_dump(const struct cert *c)
 {
-	char from[CERT_TIME_SIZE] = "", until[CERT_TIME_SIZE] = "";
+	char from[CERT_TIME_SIZE] = "", until[CERT_TIME_SIZE] = "", chain[CERT_TIME_SIZE] = "",
+	     root[CERT_TIME_SIZE] = "";
 
 	if (c) {
 		cert_time(c->leaf.not_before, from);
 		cert_time(c->leaf.not_after, until);
 	}
-	return json_pack("{s:s, s:s, s:s}", "serial", c ? c->leaf.serial : "", "not_before", from,
-	    "not_after", until);
+	if (c && c->chain_ends)
+		cert_time(c->chain_ends, chain);
+	if (c && c->root_ends)
+		cert_time(c->root_ends, root);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s}", "serial", c ? c->leaf.serial : "",
+	    "not_before", from, "not_after", until, "chain_not_after", chain, "root_not_after",
+	    root);
 }

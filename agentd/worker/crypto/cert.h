@@ -13,6 +13,10 @@ struct cert {
 	char *key_pem, *chain_pem; /* the chain: every element of the answer, roots too */
 	size_t n, element_size[CERT_ELEMENTS_MAX]; /* of the chain's text, in bytes */
 	char *root_pem; /* the answer's last element, as roots_union() has it */
+	/* When the first certificate between leaf and roots ends, and the first root; 0: there is
+	 * none.
+	 */
+	int64_t chain_ends, root_ends;
 };
 
 /* Returns one reference, with chain and root from the elements of an answer.  The caller fills in
@@ -24,5 +28,6 @@ void cert_unref(struct cert **c);
 /* "2026-11-21T10:00:00Z" */
 enum { CERT_TIME_SIZE = 24 };
 char *cert_time(int64_t unix_s, char out[CERT_TIME_SIZE]);
-/* serial, not_before, not_after; empty strings of a NULL certificate. */
+/* serial, not_before, not_after, chain_not_after, root_not_after; empty strings of a NULL
+ * certificate. */
 json_t *cert_dump(const struct cert *c);

@@ -231,6 +231,7 @@ static void on_ready(struct connection *c)
 	log_info(p->options->name, "connected to %s", p->options->address);
 }
 
+/* A pod's own pool is asked when that pod wants a stream. */
 static bool is_kept(const struct connection *c)
 {
 	return c == c->pool->shared[0] && !*c->pool->owner;
@@ -330,7 +331,7 @@ void pool_connect(struct pool *p, const char *roots_pem)
 		if (s->own)
 			replace(&s->own);
 	p->connectable = true;
-	if (!*p->owner) /* that one says when */
+	if (is_kept(p->shared[0]))
 		rpc_channel_connect(p->shared[0]->channel);
 	p->changed(p->ctx);
 }

@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "canned.h"
+#include "common/mem.h"
+#include <time.h>
 
 #define CERT(ns, sa, subscribers, why)                                                             \
 	"{\"spiffe_id\":\"spiffe://td/ns/" ns "/sa/" sa "\",\"key_type\":\"P-256\",\"serial\":"    \
@@ -26,12 +28,10 @@ static void certificates_are_a_table(void **state)
 	    0);
 	p = run_command(&ctl_certs, NULL, false);
 	assert_string_equal(canned_request(), "GET /certs");
-	assert_string_equal(line(p, 0), "SPIFFE ID                   KEY    SERIAL  EXPIRES  "
-					"RENEWAL  PODS           PROBLEM");
-	assert_string_equal(line(p, 1), "spiffe://td/ns/demo/sa/web  P-256  0a1b    T1       "
-					"T0       demo/a,demo/b  ");
-	assert_string_equal(line(p, 2), "spiffe://td/ns/demo/sa/db   P-256  0a1b    T1       "
-					"T0                      CSR refused");
+	assert_string_equal(line(p, 0), "ACCOUNT   EXPIRES  RENEWAL  CHAIN  ROOT  PODS  PROBLEM");
+	assert_string_equal(line(p, 1), "demo/web  T1       T0       -      -     2     ");
+	assert_string_equal(
+	    line(p, 2), "demo/db   T1       T0       -      -     0     CSR refused");
 	assert_int_equal(p->status, CTL_PROBLEM);
 }
 
@@ -64,14 +64,16 @@ static void the_exit_status_says_whether_all_is_well(void **state)
 	    CTL_OK);
 }
 
-static unsigned lines_for(const char *name)
+static unsigned shown(const char *name)
 {
+	const char *at = run_command(&ctl_certs, name, false)->out;
 	unsigned n = 0;
-	const struct printed *p = run_command(&ctl_certs, name, false);
 
-	while (*line(p, n))
+	while ((at = strstr(at, "spiffe_id:"))) {
 		n++;
-	return n ? n - 1 : 0; /* without the head */
+		at++;
+	}
+	return n;
 }
 
 static void a_service_account_has_three_names(void **state)
@@ -80,32 +82,51 @@ static void a_service_account_has_three_names(void **state)
 	canned_answer(CERTS(CERT("demo", "web", "", "") "," CERT("demo", "web-2", "", "") "," CERT(
 			  "prod", "web", "", "")),
 	    0);
-	assert_int_equal(lines_for(NULL), 3);
-	assert_int_equal(lines_for("web"), 2);
-	assert_int_equal(lines_for("prod/web"), 1);
-	assert_int_equal(lines_for("spiffe://td/ns/demo/sa/web"), 1);
-	assert_int_equal(lines_for("emo/web"), 0);
-	assert_int_equal(lines_for("eb"), 0);
+	assert_int_equal(shown("web"), 2);
+	assert_int_equal(shown("prod/web"), 1);
+	assert_int_equal(shown("spiffe://td/ns/demo/sa/web"), 1);
+	assert_int_equal(shown("emo/web"), 0);
+	assert_int_equal(shown("eb"), 0);
 	assert_non_null(strstr(run_command(&ctl_certs, "no", false)->err, "no: no such name"));
 }
 
-/* 100 pods of a service account do not make a line of 3000 characters, and the cut is visible. */
-static void a_long_list_of_pods_is_cut(void **state)
+static void write_time(char out[32], time_t in)
 {
+	const time_t at = time(NULL) + in;
+	struct tm tm;
+
+	assert_int_not_equal(strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm)), 0);
+}
+
+/* A hundred pods of an account with a long name: 80 columns all the same, and the exact times for
+ * who names it. */
+static void a_certificate_needs_80_columns(void **state)
+{
+	char leaf[32], renewal[32], chain[32], root[32];
 	json_t *pods = json_array(), *all;
-	char *text, *cut;
+	auto_free char *text = NULL;
+	const struct printed *p;
 
 	(void)state;
 	for (int i = 0; i < 100; i++)
 		json_array_append_new(pods, json_sprintf("demo/web-%03d", i));
-	all = json_pack("{s:[{s:s, s:o}]}", "certificates", "spiffe_id", "x", "subscribers", pods);
+	write_time(leaf, 23 * 3600 + 60);
+	write_time(renewal, 90 * 60 + 30);
+	write_time(chain, 89 * 86400 + 60);
+	write_time(root, -5);
+	all = json_pack("{s:[{s:s, s:s, s:s, s:s, s:s, s:s, s:o}]}", "certificates", "spiffe_id",
+	    "spiffe://cluster.local/ns/bookinfo/sa/bookinfo-productpage", "key_type", "EC P-256",
+	    "not_after", leaf, "renew_at", renewal, "chain_not_after", chain, "root_not_after",
+	    root, "subscribers", pods);
 	text = json_dumps(all, 0);
 	canned_answer(text, 0);
-	cut = strstr(run_command(&ctl_certs, NULL, false)->out, "demo/web-000,demo/web-001");
-	assert_non_null(cut);
-	assert_int_equal(strcspn(cut, " "), 199);
-	assert_memory_equal(cut + 196, "...", 3);
-	free(text);
+	p = run_command(&ctl_certs, NULL, false);
+	assert_string_equal(line(p, 1), "bookinfo/bookinfo-productpage  23h      90min    89d "
+					"   over  100   ");
+	assert_true(strlen(line(p, 0)) <= 80 && strlen(line(p, 1)) <= 80);
+	p = run_command(&ctl_certs, "bookinfo-productpage", false);
+	assert_non_null(strstr(p->out, leaf));
+	assert_non_null(strstr(p->out, "demo/web-099"));
 	json_decref(all);
 }
 
@@ -128,7 +149,7 @@ int main(void)
 	    cmocka_unit_test(certificates_are_a_table),
 	    cmocka_unit_test(the_exit_status_says_whether_all_is_well),
 	    cmocka_unit_test(a_service_account_has_three_names),
-	    cmocka_unit_test(a_long_list_of_pods_is_cut),
+	    cmocka_unit_test(a_certificate_needs_80_columns),
 	    cmocka_unit_test(strange_answers_are_survived),
 	};
 

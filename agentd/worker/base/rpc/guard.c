@@ -7,14 +7,12 @@
  * the bucket and is charged to its stream -> a rule is broken: the whole read is thrown away, the
  * socket shut down, the answer is 0, now and later.  sendmsg() is ours, too: by a reset or the end
  * of an answer a stream is over, and what was charged to it is given back.
- * The costs follow from the work of grpc: a stream is 12 KB and a turn of the loop, a field of
- * headers some 250 bytes, content is bounded by windows.
  */
 #include "guard.h"
 #include "budget.h"
 #include "common/mem.h"
 #include "frames.h"
-#include "worker/base/share.h"
+#include "toll.h"
 #include "worker/base/sink.h"
 
 #include <errno.h>
@@ -25,22 +23,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
-
-enum {
-	REQUEST_COST = 200,
-	LEAST = 50, /* requests: what a connection needs to begin */
-	READ_COST = 1,
-	CALL_COST = 100,
-	FRAME_COST = REQUEST_COST / RPC_GUARD_FRAMES,
-	RESET_COST = 10 * CALL_COST, /* of one that nobody had heard of yet */
-	FIELD_COST = 1,
-	HEADER_BYTES = 16, /* that cost 1 */
-	SMALL_DATA = 1024,
-	MESSAGE_COST = 32 * REQUEST_COST, /* of the largest, below what a share pays at once */
-	MESSAGE_LEAST = 4 << 20,
-};
 
 /* What grpc 1.51 takes for each (grpc-core.md 1), measured again with one-byte fields. */
 enum {
@@ -53,10 +36,7 @@ enum {
 struct rpc_guard {
 	struct rpc_budget_account account; /* first: the budget's worst is its guard */
 	struct rpc_guard_options options;
-	int64_t per_second, burst, left; /* in costs */
-	int64_t data_bytes;              /* that cost 1 */
-	struct share share;
-	int64_t filled_us;
+	struct rpc_toll toll;
 	int64_t left_behind; /* of `account`: by streams that their client reset, or left */
 	int64_t pushed;      /* on its way to the client: no part of the budget */
 	unsigned broken[RPC_RULE_END];
@@ -104,14 +84,6 @@ const char *rpc_rule_text(enum rpc_rule r)
 	};
 
 	return texts[r];
-}
-
-static int64_t now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
 /* --- what it holds --- */
@@ -167,7 +139,7 @@ static void leave_behind(struct connection *c, unsigned n)
 		tell(g);
 	c->left += n;
 	g->left_behind += (int64_t)n * STREAM_BYTES;
-	g->left -= (int64_t)n * RESET_COST;
+	rpc_toll_resets(&g->toll, n);
 	rpc_budget_charge(&g->account, (int64_t)n * STREAM_BYTES);
 }
 
@@ -236,35 +208,6 @@ static void charge_stream(struct connection *c, uint32_t id, int64_t bytes)
 	c->charged += bytes;
 }
 
-/* --- what it costs --- */
-
-static void fill(struct rpc_guard *g)
-{
-	int64_t now = now_us(), more = (now - g->filled_us) * g->per_second / 1000000;
-
-	if (more == 0)
-		return;
-	g->left += more;
-	g->filled_us = now;
-	if (g->left > g->burst)
-		g->left = g->burst;
-}
-
-static int64_t cost(const struct rpc_guard *g, const struct rpc_frame *f)
-{
-	switch (f->type) {
-	case RPC_FRAME_DATA:
-		return f->size < SMALL_DATA ? FRAME_COST : 1 + f->size / g->data_bytes;
-	case RPC_FRAME_HEADERS:
-	case RPC_FRAME_CONTINUATION:
-		return CALL_COST + f->size / HEADER_BYTES;
-	case RPC_FRAME_WINDOW_UPDATE:
-		return 1;
-	default:
-		return FRAME_COST + f->size / HEADER_BYTES;
-	}
-}
-
 /* --- the rules: each returns the one that is broken, RPC_RULE_END: none --- */
 
 static enum rpc_rule on_frame(struct connection *c)
@@ -272,7 +215,7 @@ static enum rpc_rule on_frame(struct connection *c)
 	const struct rpc_frame *f = &c->in.frame;
 	uint32_t most = c->guard->options.block_size;
 
-	c->guard->left -= cost(c->guard, f);
+	rpc_toll_frame(&c->guard->toll, f);
 	if (!rpc_block_frame(&c->block, f))
 		return RPC_RULE_BLOCK_SHAPE;
 	if (c->block.stream && most && c->block.bytes + f->size > most)
@@ -300,7 +243,7 @@ static enum rpc_rule on_block_bytes(struct connection *c, const uint8_t *bytes, 
 
 	if (c->guard->options.block_size && c->block.fields > RPC_GUARD_FIELDS)
 		return RPC_RULE_BLOCK_FIELDS;
-	c->guard->left -= (int64_t)fields * FIELD_COST;
+	rpc_toll_fields(&c->guard->toll, fields);
 	charge_stream(c, stream, (int64_t)n * HEADER_BYTE_BYTES + (int64_t)fields * FIELD_BYTES);
 	if (c->in.left == 0 && !rpc_block_frame_end(&c->block, &c->in.frame))
 		return RPC_RULE_BLOCK_SHAPE;
@@ -322,34 +265,25 @@ static enum rpc_rule follow(struct connection *c, const uint8_t *bytes, size_t n
 	return broken;
 }
 
-static bool is_in_share(struct rpc_guard *g, int64_t cost)
-{
-	return share_pay(&g->share, cost * SHARE_REQUEST / REQUEST_COST, g->filled_us / 1000);
-}
-
 static enum rpc_rule pay(struct connection *c, const struct msghdr *msg, size_t n)
 {
+	static const enum rpc_rule unpaid[] = {[RPC_TOLL_PAID] = RPC_RULE_END,
+	    [RPC_TOLL_EMPTY] = RPC_RULE_FRAMES,
+	    [RPC_TOLL_BEYOND_SHARE] = RPC_RULE_SHARE};
 	enum rpc_rule broken = RPC_RULE_END;
 
 	c->seen = true;
-	fill(c->guard);
-	int64_t before = c->guard->left;
-	c->guard->left -= READ_COST;
+	rpc_toll_read(&c->guard->toll);
 	for (size_t i = 0; i < msg->msg_iovlen && n > 0; i++) {
 		size_t part = msg->msg_iov[i].iov_len < n ? msg->msg_iov[i].iov_len : n;
 
-		if (broken == RPC_RULE_END && c->guard->left >= 0)
+		if (broken == RPC_RULE_END && rpc_toll_is_paid(&c->guard->toll))
 			broken = follow(c, msg->msg_iov[i].iov_base, part);
 		n -= part;
 	}
-	bool shared = is_in_share(c->guard, before - c->guard->left);
-	if (broken == RPC_RULE_END && c->guard->left < 0)
-		broken = RPC_RULE_FRAMES;
-	else if (broken == RPC_RULE_END && !shared)
-		broken = RPC_RULE_SHARE;
-	if (c->guard->left < 0)
-		c->guard->left = 0;
-	return broken;
+	enum rpc_toll_end end = rpc_toll_end(&c->guard->toll);
+
+	return broken == RPC_RULE_END ? unpaid[end] : broken;
 }
 
 static void follow_out(struct connection *c, const struct msghdr *msg, size_t n)
@@ -425,7 +359,7 @@ static void cut_all(struct rpc_guard *g)
 		if (connections[fd].guard == g && !connections[fd].over)
 			cut(fd, &connections[fd]);
 	rpc_budget_empty(&g->account);
-	g->left = -g->burst;
+	rpc_toll_fine(&g->toll);
 	tell(g);
 }
 
@@ -536,21 +470,9 @@ __attribute__((visibility("default"))) ssize_t sendmsg(int fd, const struct msgh
 struct rpc_guard *rpc_guard_new(const struct rpc_guard_options *o)
 {
 	struct rpc_guard *g = mem_zalloc(sizeof(*g));
-	int64_t per_second = o->per_second, burst = o->burst;
-	int64_t message_size = (int64_t)o->message_size;
 
-	if (per_second && per_second < LEAST)
-		per_second = LEAST;
-	if (burst < LEAST)
-		burst = LEAST;
-	if (message_size < MESSAGE_LEAST)
-		message_size = MESSAGE_LEAST;
-	*g = (struct rpc_guard){.options = *o,
-	    .per_second = per_second * REQUEST_COST,
-	    .burst = burst * REQUEST_COST,
-	    .left = burst * REQUEST_COST,
-	    .data_bytes = message_size / MESSAGE_COST,
-	    .filled_us = now_us()};
+	g->options = *o;
+	rpc_toll_set(&g->toll, o->per_second, o->burst, o->message_size);
 	pthread_mutex_lock(&lock);
 	rpc_budget_join(&g->account);
 	pthread_mutex_unlock(&lock);
@@ -591,7 +513,7 @@ static void make_room(int fd)
 
 void rpc_guard_add(struct rpc_guard *g, int fd, ino_t inode)
 {
-	if (!g->per_second)
+	if (!g->toll.per_second)
 		return;
 	pthread_mutex_lock(&lock);
 	make_room(fd);
@@ -629,7 +551,7 @@ void rpc_guard_heard(struct rpc_guard *g, int fd, ino_t inode)
 
 void rpc_guard_charge(struct rpc_guard *g, int64_t more)
 {
-	if (!g->per_second)
+	if (!g->toll.per_second)
 		return;
 	pthread_mutex_lock(&lock);
 	rpc_budget_charge(&g->account, more);
@@ -640,7 +562,7 @@ void rpc_guard_charge(struct rpc_guard *g, int64_t more)
 
 void rpc_guard_push(struct rpc_guard *g, int64_t more)
 {
-	if (!g->per_second)
+	if (!g->toll.per_second)
 		return;
 	pthread_mutex_lock(&lock);
 	g->pushed += more;
@@ -712,8 +634,8 @@ void rpc_guard_budget(int64_t share, int64_t all)
 bool rpc_guard_sees(const struct rpc_guard *g, int fd)
 {
 	pthread_mutex_lock(&lock);
-	bool seen = !g->per_second || fd < 0 || fd >= nconnections || connections[fd].guard != g ||
-		    connections[fd].seen;
+	bool seen = !g->toll.per_second || fd < 0 || fd >= nconnections ||
+		    connections[fd].guard != g || connections[fd].seen;
 	pthread_mutex_unlock(&lock);
 	return seen;
 }

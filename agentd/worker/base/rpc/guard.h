@@ -20,7 +20,6 @@
 #include <sys/types.h>
 
 struct rpc_guard;                /* of one server */
-enum { RPC_GUARD_FRAMES = 20 };  /* that say little, for one request */
 enum { RPC_GUARD_FIELDS = 100 }; /* of a header block; Envoy sends ten */
 
 enum rpc_rule {
@@ -37,12 +36,10 @@ enum rpc_rule {
 const char *rpc_rule_text(enum rpc_rule r); /* "a header block ...", for the log */
 
 struct rpc_guard_options {
-	/* In requests, at least 50: one pays for two calls, RPC_GUARD_FRAMES, 200 window updates,
-	 * or a 32nd of `message_size`; 0 a second: all is free. */
-	int64_t per_second, burst;
-	uint32_t block_size; /* bytes of a header block; 0: no bound */
-	unsigned streams;    /* of a connection; 0: no bound */
-	size_t message_size; /* bytes of the largest one; less than 4 MiB count as these */
+	int64_t per_second, burst; /* requests (toll.h); 0 a second: all is free */
+	uint32_t block_size;       /* bytes of a header block; 0: no bound */
+	unsigned streams;          /* of a connection; 0: no bound */
+	size_t message_size;       /* bytes of the largest one */
 };
 struct rpc_guard *rpc_guard_new(const struct rpc_guard_options *o);
 /* Its connections are closed, or free from now on. */

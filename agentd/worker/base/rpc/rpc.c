@@ -186,6 +186,11 @@ struct rpc *rpc_new(struct loop *l)
 	if (r->wake_fd < 0)
 		abort();
 	rpc_log_init();
+	/* The loop's, and one for grpc, which reads on whichever of its threads is awake: what one
+	 * of them freed would be no use to the next, and a push would take its bound more than
+	 * once.
+	 */
+	mallopt(M_ARENA_MAX, 2);
 	/* A connection keeps the block it reads into.  By default that is 64 KiB once a message was
 	 * larger than 12 KiB; without this it is what the server's arguments say. */
 	setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", 0);
