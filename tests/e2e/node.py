@@ -114,6 +114,7 @@ class Agentd:
         self.process = Process(
             [*self.around, *self.program('agentd'), '--run', self.run,
              *(['--manifests', self.manifests] if self.manifests else []), '--config', config,
+             '--identity-dir', self.dir.parent / 'identity',
              '--root-file', f'0={self.root_file}', *self.flags], self.log, self.cgroup,
             env=self.environment())
 

@@ -75,7 +75,6 @@ class Machine:
 def node(make_node):
     node = make_node(istiod_options=('--client-certificates',))
     node.identities = node.dir / 'identity'
-    node.agentd.flags += ['--identity-dir', node.identities]
     node.agentd.plane['trust_domain'] = mesh.TRUST_DOMAIN
     node.operators_ca = CA(node.istiod.dir)
     return node
