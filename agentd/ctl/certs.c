@@ -87,7 +87,7 @@ static const char *until(const json_t *cert, const char *key, char out[16])
 		return "over";
 	if (s < 7200)
 		snprintf(out, 16, "%lldmin", s / 60);
-	else if (s < 2 * 86400)
+	else if (s / 86400 < 2)
 		snprintf(out, 16, "%lldh", s / 3600);
 	else
 		snprintf(out, 16, "%lldd", s / 86400);
