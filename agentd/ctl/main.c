@@ -31,9 +31,9 @@ static void print_row(const struct ctl_command *command, FILE *out)
 
 	if (len > COLUMN)
 		fprintf(
-		    out, "  %-8s %-*s %s: %s\n", command->noun, COLUMN, verb, args, command->help);
+		    out, "  %-10s %-*s %s: %s\n", command->noun, COLUMN, verb, args, command->help);
 	else
-		fprintf(out, "  %-8s %-*s %s\n", command->noun, COLUMN, words, command->help);
+		fprintf(out, "  %-10s %-*s %s\n", command->noun, COLUMN, words, command->help);
 }
 
 static int usage(FILE *out)
