@@ -3,39 +3,12 @@
  * Whatever was accepted: the identity in the metadata is the manifest's, under one spelling only,
  * and the control plane is one of the node's.
  */
-#include "common/err.h"
-#include "worker/envoy/bootstrap.h"
-#include "worker/envoy/node.h"
+#include "node_rig.h"
 #include "worker/pods/manifest_dir.h"
-#include "worker/pods/pod.h"
-#include <stdlib.h>
-#include <string.h>
+#include <stdint.h>
 #include <strings.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static const struct node_plane planes[] = {
-    {"istiod.istio-system.svc:15012", "istiod.istio-system.svc", "cluster.local", "Kubernetes",
-	"m"},
-    {"other.example:15012", "other.example", "", "east", ""},
-};
-
-static const struct node_context context = {
-    .planes = planes,
-    .nplanes = 2,
-    .node_name = "node-1",
-    .istio_namespace = "istio-system",
-    .cluster_domain = "cluster.local",
-    .version = "0.1.0",
-    .ttl_min_s = 3600,
-    .ttl_max_s = 86400,
-};
-
-static void must(bool held)
-{
-	if (!held)
-		abort();
-}
 
 /* istiod matches names without regard to case: another spelling would overwrite ours. */
 static void check_one_spelling(json_t *metadata, const char *key, const char *value)
@@ -64,7 +37,7 @@ static void check_node(const struct pod *p, struct node *n)
 	check_one_spelling(metadata, "SERVICE_ACCOUNT", p->sa);
 	check_one_spelling(metadata, "NAME", p->name);
 	check_one_spelling(metadata, "INSTANCE_IPS", "10.0.0.7,fd00::7");
-	check_one_spelling(metadata, "CLUSTER_ID", planes[s->plane].cluster_id);
+	check_one_spelling(metadata, "CLUSTER_ID", node_context.planes[s->plane].cluster_id);
 	text = bootstrap_render(n, &len);
 	must(strlen(text) == len);
 	free(text);
@@ -82,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	p.env = p.env ? p.env : json_object();
 	p.labels = p.labels ? p.labels : json_object();
 	p.annotations = p.annotations ? p.annotations : json_object();
-	if ((n = node_new(&p, &context, &e)))
+	if ((n = node_new(&p, &node_context, &e)))
 		check_node(&p, n);
 	else
 		must(*e.msg);

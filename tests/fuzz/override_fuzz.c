@@ -4,54 +4,21 @@
  * without it; all clusters and listeners of such a pod are there, unchanged, in their places, and
  * no other one has a name of theirs.
  */
-#include "common/err.h"
-#include "worker/envoy/bootstrap.h"
-#include "worker/envoy/node.h"
-#include "worker/pods/pod.h"
-#include <stdlib.h>
-#include <string.h>
+#include "node_rig.h"
+#include <stdint.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static const struct node_plane plane = {
-    "istiod.istio-system.svc:15012", "istiod.istio-system.svc", "cluster.local", "Kubernetes", "m"};
-static const struct node_context context = {
-    .planes = &plane,
-    .nplanes = 1,
-    .node_name = "node-1",
-    .istio_namespace = "istio-system",
-    .cluster_domain = "cluster.local",
-    .version = "0.1.0",
-    .ttl_min_s = 3600,
-    .ttl_max_s = 86400,
-};
-
-static void must(bool held)
-{
-	if (!held)
-		abort();
-}
-
-static json_t *at(json_t *v, const char *key)
-{
-	return json_object_get(v, key);
-}
 
 /* NULL: refused. */
 static json_t *rendered(json_t *override)
 {
-	struct pod p = {.ns = "demo", .name = "web", .sa = "web"};
+	json_t *env = json_pack("{s:s}", "HOST_IP", "fd00::1"), *b = NULL;
 	struct err e = {0};
-	json_t *b = NULL;
 	struct node *n;
 
-	p.env = json_object();
-	p.labels = json_object();
-	p.annotations = json_object();
-	json_object_set_new(p.env, "HOST_IP", json_string("fd00::1"));
 	if (override)
-		json_object_set(p.env, "ISTIO_BOOTSTRAP_OVERRIDE", override);
-	n = node_new(&p, &context, &e);
+		json_object_set(env, "ISTIO_BOOTSTRAP_OVERRIDE", override);
+	n = rig_node(env, &e);
 	if (n) {
 		size_t len;
 		char *text = bootstrap_render(n, &len);
@@ -63,9 +30,7 @@ static json_t *rendered(json_t *override)
 		must(e.code == ERR_INVALID && *e.msg);
 	}
 	node_free(&n);
-	json_decref(p.env);
-	json_decref(p.labels);
-	json_decref(p.annotations);
+	json_decref(env);
 	return b;
 }
 

@@ -5,42 +5,15 @@
  * the status port has the routes that were declared and no more, all commands are guarded, and the
  * script is the same for every pod.
  */
-#include "common/err.h"
-#include "worker/envoy/bootstrap.h"
-#include "worker/envoy/node.h"
+#include "node_rig.h"
 #include "worker/envoy/targets.h"
-#include "worker/pods/pod.h"
-#include <stdlib.h>
-#include <string.h>
+#include <stdint.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { ROUTES_ALWAYS = 5, LISTENER = 2 };
 
-static const struct node_plane plane = {
-    "istiod.istio-system.svc:15012", "istiod.istio-system.svc", "cluster.local", "Kubernetes", "m"};
-static const struct node_context context = {
-    .planes = &plane,
-    .nplanes = 1,
-    .node_name = "node-1",
-    .istio_namespace = "istio-system",
-    .cluster_domain = "cluster.local",
-    .version = "0.1.0",
-    .ttl_min_s = 3600,
-    .ttl_max_s = 86400,
-};
 static char *script; /* of the first pod */
-
-static void must(bool held)
-{
-	if (!held)
-		abort();
-}
-
-static json_t *at(json_t *v, const char *key)
-{
-	return json_object_get(v, key);
-}
 
 static void check_text(const json_t *v)
 {
@@ -116,15 +89,10 @@ static void check_bootstrap(const struct node *n, size_t routes)
 
 static void try(const char *key, json_t *text)
 {
-	struct pod p = {.ns = "demo", .name = "web", .sa = "web"};
+	json_t *env = json_pack("{s:O}", key, text);
 	struct err e = {0};
-	struct node *n;
+	struct node *n = rig_node(env, &e);
 
-	p.env = json_object();
-	p.labels = json_object();
-	p.annotations = json_object();
-	json_object_set(p.env, key, text);
-	n = node_new(&p, &context, &e);
 	if (n) {
 		const struct node_settings *s = node_settings(n);
 		size_t dialled = check_targets(s->probers) + check_targets(s->scrapes);
@@ -132,9 +100,7 @@ static void try(const char *key, json_t *text)
 		check_bootstrap(n, ROUTES_ALWAYS + json_array_size(s->probers) - dialled);
 	}
 	node_free(&n);
-	json_decref(p.env);
-	json_decref(p.labels);
-	json_decref(p.annotations);
+	json_decref(env);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from tests.e2e.conftest import make_node, this_run  # noqa: F401  pylint: disable=unused-import
-from tests.e2e.csi import CsiNode, CsiPod
+from tests.e2e.csi import CsiPod
 from tests.e2e.pod import ADMIN, STATUS, envoy_binary
 from tests.e2e.run import wait_for
 
@@ -14,11 +13,6 @@ from .test_injection import PODS, Istiod, attributes_of, pod, proxy_of
 
 # Of proxyMetadata the template makes keys of their own; what redirection reads is no metadata.
 IN_VAIN = {'PROXY_CONFIG.proxyMetadata.SECRET_TTL', 'ISTIO_META_DNS_CAPTURE'}
-
-
-@pytest.fixture(name='node')
-def fixture_node(make_node):  # noqa: F811  pylint: disable=redefined-outer-name
-    return make_node(kind=CsiNode)
 
 
 @pytest.fixture(name='istiod')
@@ -39,14 +33,26 @@ class InjectedPod(CsiPod):
         args = [re.sub(r'\$\((\w+)\)', lambda m: env[m[1]], a) for a in self.proxy['args']]  # as the kubelet does
         return [*argv[:argv.index(str(envoy_binary())) + 1], *args, *more]
 
+    def start_ready(self):
+        self.sandbox()
+        self.start_envoy()
+        for probe in ('startupProbe', 'readinessProbe'):
+            where = self.proxy[probe]['httpGet']
+            wait_for(probe, lambda w=where: self.netns.http(w['port'], w['path'], host=self.ip)[0] == 200)
+
+    def said_when_running(self):
+        """By agentctl: ready."""
+        self.wait_running()
+        [said] = self.node.agentd.ctl('pods', self.name)['pods']
+        assert said['ready'], said
+        return said
+
 
 def test_agentd_takes_all_that_is_injected(node, istiod):
     pods = [InjectedPod(node, name, istiod.inject(spec)) for name, spec in PODS.items()]
     node.start()
     for p in pods:
-        p.wait_running()
-        [said] = node.agentd.ctl('pods', p.name)['pods']
-        assert said['ready'], said
+        said = p.said_when_running()
         assert (set(said.get('ignored', ())) - IN_VAIN - {'TRUST_DOMAIN', 'ISTIO_META_MESH_ID'}, said.get('unsupported', [])) == (set(), [])
     metadata = pods[list(PODS).index('annotated')].bootstrap()['node']['metadata']
     assert metadata['WORKLOAD_NAME'] == 'web' and metadata['ISTIO_VERSION'] == '1.29.1'
@@ -58,11 +64,7 @@ def test_its_envoy_starts_is_ready_and_drains(node, istiod):
     web = InjectedPod(node, 'web', istiod.inject(pod()))
     node.istiod.set(web.id, clusters=[], listeners=[])
     node.start()
-    web.sandbox()
-    web.start_envoy()
-    for probe in ('startupProbe', 'readinessProbe'):
-        where = web.proxy[probe]['httpGet']
-        wait_for(probe, lambda w=where: web.netns.http(w['port'], w['path'], host=web.ip)[0] == 200)
+    web.start_ready()
     own = json.loads(web.netns.http(ADMIN, '/server_info')[1])['node']
     assert own['id'] == f'sidecar~{web.ip}~{web.name}.{web.ns}~{web.ns}.svc.cluster.local' and own['metadata']['INSTANCE_IPS'] == web.ip
     assert web.bootstrap()['node']['id'] == own['id']  # which the next Envoy finds there

@@ -1,19 +1,10 @@
 """What agentctl makes of pods, at work: the real agentd takes each volume, an Envoy starts by the container's own command line."""
 import pytest
 
-from tests.e2e.conftest import make_node, this_run  # noqa: F401  pylint: disable=unused-import
-from tests.e2e.csi import CsiNode
-from tests.e2e.run import wait_for
-
 from .test_agentd import IN_VAIN, InjectedPod
 from .test_engine import Engine
 from .test_injection import Istiod, pod
 from .workloads import CASES
-
-
-@pytest.fixture(name='node')
-def fixture_node(make_node):  # noqa: F811  pylint: disable=redefined-outer-name
-    return make_node(kind=CsiNode)
 
 
 @pytest.fixture(name='engine')
@@ -29,9 +20,7 @@ def test_agentd_takes_all_that_is_made(node, engine):
     pods = [InjectedPod(node, name.lower(), r) for name, r in results.items()]
     node.start()
     for p in pods:
-        p.wait_running()
-        [said] = node.agentd.ctl('pods', p.name)['pods']
-        assert said['ready'], said
+        said = p.said_when_running()
         assert not [i for i in set(said.get('ignored', ())) - IN_VAIN - {'TRUST_DOMAIN', 'ISTIO_META_MESH_ID'} if 'proxyMetadata' not in i], said
         assert not said.get('unsupported'), said
 
@@ -40,8 +29,4 @@ def test_its_envoy_starts_and_is_ready(node, engine):
     web = InjectedPod(node, 'web', engine.run([pod()])[0])
     node.istiod.set(web.id, clusters=[], listeners=[])
     node.start()
-    web.sandbox()
-    web.start_envoy()
-    for probe in ('startupProbe', 'readinessProbe'):
-        where = web.proxy[probe]['httpGet']
-        wait_for(probe, lambda w=where: web.netns.http(w['port'], w['path'], host=web.ip)[0] == 200)
+    web.start_ready()

@@ -1,9 +1,11 @@
 /* stream_test.c - files of manifests: which documents are done, and that all others stay as they
- * are. */
-#include "common/err.h"
+ * are.
+ *
+ * LINK: tests/unit/inject/work_rig.c
+ */
 #include "common/mem.h"
-#include "inject/config.h"
 #include "inject/stream.h"
+#include "work_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,30 +14,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static struct inject_work work;
-static struct inject_config *config;
-static struct err e;
-
-static int setup(void **state)
-{
-	json_t *values = json_loads("{\"global\":{\"hub\":\"h\",\"tag\":\"1.2.3\"}}", 0, NULL);
-
-	(void)state;
-	e = (struct err){0};
-	config = inject_config_new(values, NULL, NULL, &e);
-	json_decref(values);
-	work = (struct inject_work){config, INJECT_ADD, json_array()};
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	json_decref(work.said);
-	inject_config_free(&config);
-	return 0;
-}
 
 static char *stream(enum inject_action action, const char *text)
 {
@@ -163,7 +141,6 @@ static void a_check_changes_nothing_and_goes_on(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(what_has_no_pods_stays_byte_for_byte),
 	    TEST(a_pod_that_is_not_wanted_stays),

@@ -1,8 +1,9 @@
-/* workload_test.c - where the pods of each kind are, and who owns them. */
-#include "common/err.h"
+/* workload_test.c - where the pods of each kind are, and who owns them.
+ *
+ * LINK: tests/unit/inject/work_rig.c
+ */
 #include "common/mem.h"
-#include "inject/config.h"
-#include "inject/workload.h"
+#include "work_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,29 +12,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static struct inject_work work;
-static struct inject_config *config;
-static struct err e;
-
-static int setup(void **state)
-{
-	json_t *values = json_loads("{\"global\":{\"hub\":\"h\",\"tag\":\"1.2.3\"}}", 0, NULL);
-
-	(void)state;
-	config = inject_config_new(values, NULL, NULL, &e);
-	json_decref(values);
-	work = (struct inject_work){config, INJECT_ADD, json_array()};
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	json_decref(work.said);
-	inject_config_free(&config);
-	return 0;
-}
 
 /* JSON with ' for "; done. */
 static json_t *done(const char *text)
@@ -67,6 +45,16 @@ static char *owner_of(const char *text)
 		return mem_strdup("none");
 	at += strlen("\"ISTIO_META_OWNER\": \"kubernetes://apis/");
 	return mem_printf("%.*s", (int)strcspn(at, "\""), at);
+}
+
+/* Of {text, owner}. */
+static void each_has_owner(const char *const rows[][2], size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		auto_free char *owner = owner_of(rows[i][0]);
+
+		assert_string_equal(owner, rows[i][1]);
+	}
 }
 
 #define WORKLOAD(api, kind, spec)                                                                  \
@@ -104,11 +92,7 @@ static void each_kind_has_its_place(void **state)
 	};
 
 	(void)state;
-	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		auto_free char *owner = owner_of(rows[i][0]);
-
-		assert_string_equal(owner, rows[i][1]);
-	}
+	each_has_owner(rows, sizeof(rows) / sizeof(*rows));
 }
 
 static void a_pods_owner_is_climbed_to(void **state)
@@ -137,11 +121,7 @@ static void a_pods_owner_is_climbed_to(void **state)
 	};
 
 	(void)state;
-	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		auto_free char *owner = owner_of(rows[i][0]);
-
-		assert_string_equal(owner, rows[i][1]);
-	}
+	each_has_owner(rows, sizeof(rows) / sizeof(*rows));
 }
 
 static void of_a_cronjob_the_pod_template_counts(void **state)
@@ -183,7 +163,6 @@ static void lists_hold_any_kind(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(each_kind_has_its_place),
 	    TEST(a_pods_owner_is_climbed_to),

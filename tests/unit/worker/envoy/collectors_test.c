@@ -54,7 +54,7 @@ static void test_zipkin(void **state)
 static void test_datadog(void **state)
 {
 	struct fixture *f = *state;
-	struct node_context known = node_rig_context;
+	struct node_context known = node_context;
 	json_t *b;
 
 	known.host_ip = "10.0.0.9"; /* the node's */

@@ -370,7 +370,7 @@ static void test_scope(void **state)
 static void test_scope_of_the_node(void **state)
 {
 	struct fixture *f = *state;
-	struct node_context c = node_rig_context;
+	struct node_context c = node_context;
 
 	c.scope_pod = true;
 	assert_non_null(make_in(f, &c));

@@ -1,4 +1,4 @@
-/* node_rig.c - two control planes, one pod. */
+/* node_rig.c - one pod. */
 #include "node_rig.h"
 #include "common/mem.h"
 #include "worker/envoy/bootstrap.h"
@@ -9,23 +9,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static const struct node_plane planes[] = {
-    {"istiod.istio-system.svc:15012", "istiod.istio-system.svc", "cluster.local", "Kubernetes",
-	"mesh1"},
-    {"other.example:15012", "other.example", "", "east", ""},
-};
-
-const struct node_context node_rig_context = {
-    .planes = planes,
-    .nplanes = 2,
-    .node_name = "node-1",
-    .istio_namespace = "istio-system",
-    .cluster_domain = "cluster.local",
-    .version = "0.1.0",
-    .ttl_min_s = 3600,
-    .ttl_max_s = 86400,
-};
 
 int node_rig_setup(void **state)
 {
@@ -68,7 +51,7 @@ struct node *make_in(struct fixture *f, const struct node_context *c)
 
 struct node *make(struct fixture *f)
 {
-	return make_in(f, &node_rig_context);
+	return make_in(f, &node_context);
 }
 
 /* A fresh node of the fixture with one more key; the key is taken away again. */

@@ -1,16 +1,12 @@
 /* node_rig.h - a pod whose environment a test changes key by key, and what comes out of it.
- *
- * Plane 0 is istiod.istio-system.svc:15012 (all values known), plane 1 other.example:15012 (trust
- * domain and mesh id not).
  */
 #pragma once
 #include "common/err.h"
+#include "node_context.h"
 #include "worker/envoy/node.h"
 #include "worker/pods/pod.h"
 #include <jansson.h>
 #include <stdbool.h>
-
-extern const struct node_context node_rig_context;
 
 struct fixture {
 	struct pod pod; /* demo/web-0, service account web */

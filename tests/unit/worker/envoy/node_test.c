@@ -107,7 +107,7 @@ static void test_addresses(void **state)
 	    "10.0.0.300", "fe80::1%eth0", "::ffff:10.0.0.9"};
 	static const char *const v6[] = {"fd00::7"};
 	struct fixture *f = *state;
-	struct node_context six = node_rig_context;
+	struct node_context six = node_context;
 
 	assert_non_null(make(f));
 	assert_false(node_has_addresses(f->node));

@@ -1,15 +1,15 @@
 /* istiod_test.c - roots, connections, turns, and what every stream carries.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/x509.c
- * LINK: tests/fake/secrets.c
+ * LINK: tests/fake/secrets.c tests/unit/worker/istiod/istiod_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "istiod_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/secrets.h"
-#include "worker/istiod/istiod.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,39 +31,20 @@ struct asker {
 };
 
 static struct {
-	struct loop *loop;
-	struct rpc *rpc;
-	struct link *link;
-	struct istiod_options plane;
-	struct istiod *istiod;
 	struct asker askers[ASKERS];
 	unsigned order;
 } w;
 
 static void make(void)
 {
-	w.istiod = istiod_new(w.loop, w.rpc, w.link, &w.plane, INDEX);
+	rig.istiod = istiod_new(rig.loop, rig.rpc, rig.link, &rig.plane, INDEX);
 }
 
 static int setup(void **state)
 {
 	(void)state;
 	memset(&w, 0, sizeof(w));
-	w.loop = fake_loop();
-	w.rpc = rpc_new(w.loop);
-	w.link = fake_link();
-	w.plane = (struct istiod_options){.name = "istiod",
-	    .address = "istiod.test:15012",
-	    .root = "/var/run/root.pem",
-	    .server_name = "istiod.istio-system.svc",
-	    .trust_domain = "",
-	    .cluster_id = "Kubernetes",
-	    .mesh_id = "mesh",
-	    .connections = 2,
-	    .opens_per_second = 1000,
-	    .opens_burst = 1000,
-	    .pod_opens_per_second = 1,
-	    .pod_opens_burst = 3};
+	istiod_rig_begin();
 	for (unsigned i = 0; i < ASKERS; i++) /* as different as version 4 uids are */
 		snprintf((char *)w.askers[i].pod.bytes, 16, "%x-%x", i * 2654435761u, i);
 	secrets_watch();
@@ -76,16 +57,7 @@ static int teardown(void **state)
 	(void)state;
 	for (unsigned i = 0; i < ASKERS; i++)
 		istiod_turn_cancel(&w.askers[i].turn);
-	istiod_free(&w.istiod);
-	istiod_free(&w.istiod); /* NULL is fine */
-	assert_int_equal(fake_link_live(w.link), 0);
-	for (unsigned i = 0; i < fake_rpc_channels(w.rpc); i++)
-		assert_true(fake_rpc_channel_freed(fake_rpc_channel(w.rpc, i)));
-	rpc_free(&w.rpc);
-	link_free(&w.link);
-	fake_loop_advance(w.loop, 0); /* the fake's own pump */
-	assert_int_equal(fake_loop_live(w.loop), 0);
-	fake_loop_end(&w.loop);
+	istiod_rig_end();
 	assert_int_equal(secrets_freed(), 0);
 	return 0;
 }
@@ -108,52 +80,52 @@ static void on_granted(void *ctx, struct rpc_channel *c)
 
 static void ask(struct asker *a)
 {
-	istiod_turn(w.istiod, &a->turn, &a->pod, on_granted, a);
+	istiod_turn(rig.istiod, &a->turn, &a->pod, on_granted, a);
 	assert_non_null(a->turn);
 }
 
 static void root(const char *pem)
 {
-	fake_link_root(w.link, INDEX, pem);
+	fake_link_root(rig.link, INDEX, pem);
 }
 
 static void later(int64_t ms)
 {
-	fake_loop_advance(w.loop, ms);
+	fake_loop_advance(rig.loop, ms);
 }
 
 static void assert_why_not(const char *expected)
 {
-	assert_string_equal(istiod_why_not(w.istiod), expected);
+	assert_string_equal(istiod_why_not(rig.istiod), expected);
 }
 
 /* As agentctl and Prometheus see it. */
 static void assert_dumped(bool connected, const char *why_not)
 {
-	json_t *d = istiod_dump(w.istiod);
+	json_t *d = istiod_dump(rig.istiod);
 
 	assert_int_equal(json_is_true(json_object_get(d, "connected")), connected);
 	assert_string_equal(json_string_value(json_object_get(d, "why_not")), why_not);
-	assert_int_equal(istiod_connected(w.istiod), connected);
+	assert_int_equal(istiod_connected(rig.istiod), connected);
 	json_decref(d);
 }
 
 static const struct rpc_channel_options *channel(unsigned i)
 {
-	return fake_rpc_channel_options(fake_rpc_channel(w.rpc, i));
+	return fake_rpc_channel_options(fake_rpc_channel(rig.rpc, i));
 }
 
 /* A connection fails; why, grpc says only to a call that does not wait. */
 static void fails(unsigned connection, const char *why)
 {
-	unsigned n = fake_rpc_opened(w.rpc);
+	unsigned n = fake_rpc_opened(rig.rpc);
 
-	fake_rpc_channel_set(fake_rpc_channel(w.rpc, connection), RPC_TRANSIENT_FAILURE);
+	fake_rpc_channel_set(fake_rpc_channel(rig.rpc, connection), RPC_TRANSIENT_FAILURE);
 	later(0);
-	assert_int_equal(fake_rpc_opened(w.rpc), n + 1);
-	assert_false(fake_rpc_how(fake_rpc_stream(w.rpc, n))->wait_for_ready);
-	assert_int_equal(fake_rpc_how(fake_rpc_stream(w.rpc, n))->nheaders, 0); /* no token */
-	fake_rpc_end(fake_rpc_stream(w.rpc, n), RPC_UNAVAILABLE, why);
+	assert_int_equal(fake_rpc_opened(rig.rpc), n + 1);
+	assert_false(fake_rpc_how(fake_rpc_stream(rig.rpc, n))->wait_for_ready);
+	assert_int_equal(fake_rpc_how(fake_rpc_stream(rig.rpc, n))->nheaders, 0); /* no token */
+	fake_rpc_end(fake_rpc_stream(rig.rpc, n), RPC_UNAVAILABLE, why);
 	later(0);
 }
 
@@ -164,17 +136,17 @@ static void connects_once_the_root_is_known(void **state)
 	struct asker *a = w.askers;
 
 	(void)state;
-	assert_true(fake_link_follows(w.link, LINK_FOLLOW_ROOT, NULL, INDEX));
+	assert_true(fake_link_follows(rig.link, LINK_FOLLOW_ROOT, NULL, INDEX));
 	ask(a);
 	later(3600 * 1000);
-	assert_int_equal(a->granted + fake_rpc_channels(w.rpc), 0);
+	assert_int_equal(a->granted + fake_rpc_channels(rig.rpc), 0);
 	assert_why_not("root certificate: not read yet");
 	root("ROOT one");
 	assert_int_equal(a->granted, 0); /* R2 */
 	later(0);
 	assert_int_equal(a->granted, 1);
 	assert_why_not("");
-	assert_int_equal(fake_rpc_channels(w.rpc), 2);
+	assert_int_equal(fake_rpc_channels(rig.rpc), 2);
 	for (unsigned i = 0; i < 2; i++) {
 		assert_string_equal(channel(i)->target, "istiod.test:15012");
 		assert_string_equal(channel(i)->server_name, "istiod.istio-system.svc");
@@ -189,12 +161,12 @@ static void the_systems_roots_need_no_file(void **state)
 	struct asker *a = w.askers;
 
 	(void)state;
-	istiod_free(&w.istiod);
-	w.plane.root = "SYSTEM";
-	w.plane.connections = 16;
+	istiod_free(&rig.istiod);
+	rig.plane.root = "SYSTEM";
+	rig.plane.connections = 16;
 	make();
-	assert_int_equal(fake_link_live(w.link), 0);
-	assert_int_equal(fake_rpc_channels(w.rpc), 16);
+	assert_int_equal(fake_link_live(rig.link), 0);
+	assert_int_equal(fake_rpc_channels(rig.rpc), 16);
 	assert_null(channel(15)->roots_pem);
 	ask(a);
 	later(0);
@@ -213,14 +185,14 @@ static void a_changed_root_is_for_new_turns(void **state)
 	root("ROOT one");
 	ask(a);
 	later(0);
-	assert_int_equal(
-	    istiod_open(w.istiod, a->got, &old, &(struct istiod_stream){"/x", .events = &none}, &e),
+	assert_int_equal(istiod_open(rig.istiod, a->got, &old,
+			     &(struct istiod_stream){"/x", .events = &none}, &e),
 	    0);
 	ask(a + 1);
 	root("ROOT two"); /* while a turn waits: it gets the new one */
-	assert_int_equal(fake_rpc_channels(w.rpc), 4);
-	assert_true(fake_rpc_channel_freed(fake_rpc_channel(w.rpc, 0)));
-	assert_true(fake_rpc_channel_freed(fake_rpc_channel(w.rpc, 1)));
+	assert_int_equal(fake_rpc_channels(rig.rpc), 4);
+	assert_true(fake_rpc_channel_freed(fake_rpc_channel(rig.rpc, 0)));
+	assert_true(fake_rpc_channel_freed(fake_rpc_channel(rig.rpc, 1)));
 	later(0);
 	assert_string_equal(fake_rpc_channel_options(a[1].got)->roots_pem, "ROOT two\n");
 	assert_false(fake_rpc_ended(old));
@@ -232,7 +204,7 @@ static void the_same_root_changes_nothing(void **state)
 	(void)state;
 	root("ROOT one");
 	root("ROOT one");
-	assert_int_equal(fake_rpc_channels(w.rpc), 2);
+	assert_int_equal(fake_rpc_channels(rig.rpc), 2);
 }
 
 static void a_bad_root_keeps_the_old_one(void **state)
@@ -244,14 +216,14 @@ static void a_bad_root_keeps_the_old_one(void **state)
 	root("garbage");
 	assert_why_not("root certificate: not PEM");
 	root(NULL);
-	assert_memory_equal(istiod_why_not(w.istiod), "root certificate: ", 18);
+	assert_memory_equal(istiod_why_not(rig.istiod), "root certificate: ", 18);
 	ask(a);
 	later(0);
 	assert_int_equal(a->granted, 1);
-	assert_int_equal(fake_rpc_channels(w.rpc), 2);
+	assert_int_equal(fake_rpc_channels(rig.rpc), 2);
 	root("ROOT one"); /* repaired, and still the same */
 	assert_why_not("");
-	assert_int_equal(fake_rpc_channels(w.rpc), 2);
+	assert_int_equal(fake_rpc_channels(rig.rpc), 2);
 }
 
 static void without_any_good_root_turns_wait(void **state)
@@ -296,7 +268,7 @@ static void trouble_is_logged_once(void **state)
 	root("garbage"); /* new trouble */
 	lines[1] = lines_logged(log);
 	for (int i = 0; i < 3; i++) {
-		fake_rpc_channel_set(fake_rpc_channel(w.rpc, 0), RPC_CONNECTING);
+		fake_rpc_channel_set(fake_rpc_channel(rig.rpc, 0), RPC_CONNECTING);
 		later(0);
 		fails(0, "refused");
 	}
@@ -316,7 +288,7 @@ static void turns_are_granted_in_order(void **state)
 	(void)state;
 	root("ROOT one");
 	for (unsigned i = 0; i < 2; i++)
-		fake_rpc_channel_set(fake_rpc_channel(w.rpc, i), RPC_READY);
+		fake_rpc_channel_set(fake_rpc_channel(rig.rpc, i), RPC_READY);
 	later(0);
 	for (unsigned i = 0; i < 5; i++)
 		ask(&w.askers[i]);
@@ -339,7 +311,7 @@ static void a_pods_streams_share_a_connection(void **state)
 		struct asker *a = &w.askers[i];
 		struct rpc_channel *before = a->got;
 
-		first += before == fake_rpc_channel(w.rpc, 0);
+		first += before == fake_rpc_channel(rig.rpc, 0);
 		ask(a);
 		later(0);
 		assert_ptr_equal(a->got, before);
@@ -368,7 +340,7 @@ static void a_cancelled_turn_is_not_granted(void **state)
 	istiod_turn_cancel(&a->turn); /* granted is what its timer would do next */
 	later(5000);
 	assert_int_equal(a->granted, 0);
-	assert_int_equal(fake_loop_live(w.loop), 0);
+	assert_int_equal(fake_loop_live(rig.loop), 0);
 }
 
 static void may_ask_again_inside_the_callback(void **state)
@@ -392,16 +364,16 @@ static struct rpc_stream *open_with(const char *token)
 	static const struct rpc_events none = {0};
 	static struct rpc_stream *slot;
 	struct err e;
-	unsigned n = fake_rpc_opened(w.rpc);
+	unsigned n = fake_rpc_opened(rig.rpc);
 
 	ask(w.askers);
 	later(0);
 	assert_int_equal(
-	    istiod_open(w.istiod, w.askers->got, &slot,
+	    istiod_open(rig.istiod, w.askers->got, &slot,
 		&(struct istiod_stream){"/a.b.C/D", token, 7000, &none, NULL, true}, &e),
 	    0);
 	rpc_close(&slot, RPC_CANCELLED, "");
-	return fake_rpc_stream(w.rpc, n);
+	return fake_rpc_stream(rig.rpc, n);
 }
 
 static void a_stream_carries_cluster_and_token(void **state)
@@ -428,8 +400,8 @@ static void without_a_token_only_the_cluster(void **state)
 	struct rpc_stream *s;
 
 	(void)state;
-	istiod_free(&w.istiod);
-	w.plane.cluster_id = "";
+	istiod_free(&rig.istiod);
+	rig.plane.cluster_id = "";
 	make();
 	root("ROOT one");
 	s = open_with(NULL);
@@ -447,7 +419,7 @@ static void an_illegal_token_is_refused_without_quoting_it(void **state)
 	root("ROOT one");
 	ask(w.askers);
 	later(0);
-	assert_int_equal(istiod_open(w.istiod, w.askers->got, &slot,
+	assert_int_equal(istiod_open(rig.istiod, w.askers->got, &slot,
 			     &(struct istiod_stream){"/x", "SECRET\n", 0, &none, NULL, false}, &e),
 	    -1);
 	assert_null(slot);
@@ -481,11 +453,11 @@ static void a_leased_stream_is_told_to_move(void **state)
 	root("ROOT one");
 	ask(a);
 	later(0);
-	istiod_lease(w.istiod, &lease, a->got, on_never, NULL);
+	istiod_lease(rig.istiod, &lease, a->got, on_never, NULL);
 	istiod_lease_end(&lease);
 	assert_null(lease);
 	istiod_lease_end(&lease);
-	istiod_lease(w.istiod, &lease, c = a->got, on_moved, a);
+	istiod_lease(rig.istiod, &lease, c = a->got, on_moved, a);
 	fake_rpc_channel_set(c, RPC_IDLE);
 	later(0);
 	ask(a); /* waits until the new connection is there */
@@ -516,10 +488,10 @@ static void a_pod_that_opens_again_and_again_is_alone(void **state)
 	ask(a);
 	later(3000);
 	assert_ptr_not_equal(a->got, shared);
-	assert_int_equal(fake_rpc_channels(w.rpc), 3);
-	istiod_blame(w.istiod, &a[1].pod, "GOAWAY");
-	istiod_blame(w.istiod, &a[1].pod, "GOAWAY");
-	assert_int_equal(fake_rpc_channels(w.rpc), 4);
+	assert_int_equal(fake_rpc_channels(rig.rpc), 3);
+	istiod_blame(rig.istiod, &a[1].pod, "GOAWAY");
+	istiod_blame(rig.istiod, &a[1].pod, "GOAWAY");
+	assert_int_equal(fake_rpc_channels(rig.rpc), 4);
 }
 
 /* Neither connections nor pace nor trouble: one that is full or away takes nothing from another. */
@@ -528,14 +500,14 @@ static void two_control_planes_share_nothing(void **state)
 	struct istiod *first;
 
 	(void)state;
-	istiod_free(&w.istiod);
-	w.plane.root = "SYSTEM";
-	w.plane.opens_per_second = 1;
-	w.plane.opens_burst = 1;
+	istiod_free(&rig.istiod);
+	rig.plane.root = "SYSTEM";
+	rig.plane.opens_per_second = 1;
+	rig.plane.opens_burst = 1;
 	make();
-	first = take(w.istiod);
-	w.plane.name = "other";
-	w.plane.address = "other.test:15012";
+	first = take(rig.istiod);
+	rig.plane.name = "other";
+	rig.plane.address = "other.test:15012";
 	make();
 	for (unsigned i = 0; i < 2; i++) /* the first one's connections */
 		fails(i, "refused");
@@ -554,7 +526,7 @@ static void two_control_planes_share_nothing(void **state)
 		assert_string_equal(
 		    fake_rpc_channel_options(w.askers[i].got)->target, "other.test:15012");
 	for (unsigned i = 0; i < 2; i++)
-		fake_rpc_channel_set(fake_rpc_channel(w.rpc, i), RPC_READY);
+		fake_rpc_channel_set(fake_rpc_channel(rig.rpc, i), RPC_READY);
 	later(0);
 	assert_int_equal(w.askers[9].granted, 1);
 	assert_string_equal(fake_rpc_channel_options(w.askers[9].got)->target, "istiod.test:15012");
@@ -570,16 +542,16 @@ static void nobody_needs_a_pod_to_know_whether_it_is_there(void **state)
 
 	(void)state;
 	assert_dumped(false, "never connected: root certificate: not read yet");
-	assert_int_equal(istiod_root_expires(w.istiod), 0);
+	assert_int_equal(istiod_root_expires(rig.istiod), 0);
 	root("garbage");
 	later(0);
 	assert_dumped(false, "never connected: root certificate: not PEM");
 	root("ROOT one");
 	assert_dumped(false, "never connected: the first attempt is not over");
-	assert_int_equal(istiod_root_expires(w.istiod), 1000);
-	first = fake_rpc_channel(w.rpc, 0);
+	assert_int_equal(istiod_root_expires(rig.istiod), 1000);
+	first = fake_rpc_channel(rig.rpc, 0);
 	assert_int_equal(fake_rpc_connects(first), 1);
-	assert_int_equal(fake_rpc_connects(fake_rpc_channel(w.rpc, 1)), 0);
+	assert_int_equal(fake_rpc_connects(fake_rpc_channel(rig.rpc, 1)), 0);
 	fails(0, "refused");
 	assert_dumped(false,
 	    "never connected: cannot connect to istiod.test:15012 as istiod.istio-system.svc: "
@@ -601,16 +573,16 @@ static void nobody_needs_a_pod_to_know_whether_it_is_there(void **state)
 static void the_first_trust_domain_counts(void **state)
 {
 	(void)state;
-	assert_string_equal(istiod_trust_domain(w.istiod), "");
-	istiod_learn_trust_domain(w.istiod, "first");
-	istiod_learn_trust_domain(w.istiod, "second");
-	assert_string_equal(istiod_trust_domain(w.istiod), "first");
-	istiod_free(&w.istiod);
-	w.plane.trust_domain = "configured";
+	assert_string_equal(istiod_trust_domain(rig.istiod), "");
+	istiod_learn_trust_domain(rig.istiod, "first");
+	istiod_learn_trust_domain(rig.istiod, "second");
+	assert_string_equal(istiod_trust_domain(rig.istiod), "first");
+	istiod_free(&rig.istiod);
+	rig.plane.trust_domain = "configured";
 	make();
-	istiod_learn_trust_domain(w.istiod, "first");
-	assert_string_equal(istiod_trust_domain(w.istiod), "configured");
-	assert_string_equal(istiod_options(w.istiod)->mesh_id, "mesh");
+	istiod_learn_trust_domain(rig.istiod, "first");
+	assert_string_equal(istiod_trust_domain(rig.istiod), "configured");
+	assert_string_equal(istiod_options(rig.istiod)->mesh_id, "mesh");
 }
 
 static void the_dump_shows_the_connections(void **state)
@@ -620,7 +592,7 @@ static void the_dump_shows_the_connections(void **state)
 	(void)state;
 	root("ROOT one");
 	later(0);
-	d = istiod_dump(w.istiod);
+	d = istiod_dump(rig.istiod);
 	assert_string_equal(json_string_value(json_object_get(d, "name")), "istiod");
 	assert_string_equal(json_string_value(json_object_get(d, "address")), "istiod.test:15012");
 	assert_string_equal(json_string_value(json_object_get(d, "root")), "/var/run/root.pem");
@@ -635,7 +607,7 @@ static void the_dump_shows_the_connections(void **state)
 	fails(0, "certificate verify failed");
 	assert_why_not("cannot connect to istiod.test:15012 as istiod.istio-system.svc: "
 		       "certificate verify failed");
-	fake_rpc_channel_set(fake_rpc_channel(w.rpc, 0), RPC_READY);
+	fake_rpc_channel_set(fake_rpc_channel(rig.rpc, 0), RPC_READY);
 	later(0);
 	assert_why_not("");
 }

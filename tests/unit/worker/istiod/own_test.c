@@ -2,11 +2,12 @@
  * certificate counts as refused.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/x509.c
+ * LINK: tests/unit/worker/istiod/istiod_rig.c
  */
+#include "istiod_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
-#include "worker/istiod/istiod.h"
 #include "worker/istiod/own.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,11 +19,6 @@
 static const struct uuid machine = {{1}}, other = {{2}};
 
 static struct {
-	struct loop *loop;
-	struct rpc *rpc;
-	struct link *link;
-	struct istiod_options plane;
-	struct istiod *istiod;
 	struct istiod_own *own;
 	struct istiod_turn *turn;
 	struct istiod_lease *lease;
@@ -46,7 +42,7 @@ static void push_root(const char *pem)
 {
 	const struct link_content c = {.name = "", .data = pem, .size = strlen(pem)};
 
-	fake_link_push(w.link, LINK_FOLLOW_ROOT, NULL, 0, &c);
+	fake_link_push(rig.link, LINK_FOLLOW_ROOT, NULL, 0, &c);
 }
 
 static int setup(void **state)
@@ -55,23 +51,13 @@ static int setup(void **state)
 
 	(void)state;
 	memset(&w, 0, sizeof(w));
-	w.loop = fake_loop();
-	w.rpc = rpc_new(w.loop);
-	fake_rpc_script(w.rpc);
-	w.link = fake_link();
-	w.plane = (struct istiod_options){.name = "istiod",
-	    .address = "istiod.test:15012",
-	    .root = "",
-	    .server_name = "istiod",
-	    .trust_domain = "",
-	    .cluster_id = "Kubernetes",
-	    .connections = 1,
-	    .opens_per_second = 1000,
-	    .opens_burst = 1000,
-	    .pod_opens_per_second = 1000,
-	    .pod_opens_burst = 1000};
-	w.istiod = istiod_new(w.loop, w.rpc, w.link, &w.plane, 0);
-	w.own = istiod_own_new(w.istiod, &machine, &events, NULL);
+	istiod_rig_begin();
+	fake_rpc_script(rig.rpc);
+	rig.plane.root = "";
+	rig.plane.connections = 1;
+	rig.plane.pod_opens_per_second = rig.plane.pod_opens_burst = 1000;
+	rig.istiod = istiod_new(rig.loop, rig.rpc, rig.link, &rig.plane, 0);
+	w.own = istiod_own_new(rig.istiod, &machine, &events, NULL);
 	return 0;
 }
 
@@ -82,14 +68,7 @@ static int teardown(void **state)
 	istiod_lease_end(&w.lease);
 	istiod_own_free(&w.own);
 	istiod_own_free(&w.own);
-	istiod_free(&w.istiod);
-	for (unsigned i = 0; i < fake_rpc_channels(w.rpc); i++)
-		assert_true(fake_rpc_channel_freed(fake_rpc_channel(w.rpc, i)));
-	rpc_free(&w.rpc);
-	link_free(&w.link);
-	fake_loop_advance(w.loop, 0);
-	assert_int_equal(fake_loop_live(w.loop), 0);
-	fake_loop_end(&w.loop);
+	istiod_rig_end();
 	return 0;
 }
 
@@ -101,12 +80,12 @@ static void on_granted(void *ctx, struct rpc_channel *c)
 
 static void later(void)
 {
-	fake_loop_advance(w.loop, 10);
+	fake_loop_advance(rig.loop, 10);
 }
 
 static struct rpc_channel *last(void)
 {
-	return fake_rpc_channel(w.rpc, fake_rpc_channels(w.rpc) - 1);
+	return fake_rpc_channel(rig.rpc, fake_rpc_channels(rig.rpc) - 1);
 }
 
 static void become(struct rpc_channel *c, enum rpc_channel_state s)
@@ -126,14 +105,20 @@ static const char *key_of(const struct rpc_channel *c)
 static struct rpc_channel *granted(const struct uuid *pod)
 {
 	w.got = NULL;
-	istiod_turn(w.istiod, &w.turn, pod, on_granted, NULL);
+	istiod_turn(rig.istiod, &w.turn, pod, on_granted, NULL);
 	later();
-	for (unsigned i = 0; !w.got && i < fake_rpc_channels(w.rpc); i++)
-		if (!fake_rpc_channel_freed(fake_rpc_channel(w.rpc, i)) &&
-		    fake_rpc_connects(fake_rpc_channel(w.rpc, i)))
-			become(fake_rpc_channel(w.rpc, i), RPC_READY);
+	for (unsigned i = 0; !w.got && i < fake_rpc_channels(rig.rpc); i++)
+		if (!fake_rpc_channel_freed(fake_rpc_channel(rig.rpc, i)) &&
+		    fake_rpc_connects(fake_rpc_channel(rig.rpc, i)))
+			become(fake_rpc_channel(rig.rpc, i), RPC_READY);
 	assert_non_null(w.got);
 	return w.got;
+}
+
+static void present(void)
+{
+	push_root("ROOT a");
+	istiod_own_present(w.own, "KEY", "CHAIN");
 }
 
 static void turns_are_granted_on_it_and_on_no_other(void **state)
@@ -141,8 +126,7 @@ static void turns_are_granted_on_it_and_on_no_other(void **state)
 	struct rpc_channel *mine;
 
 	(void)state;
-	push_root("ROOT a");
-	istiod_own_present(w.own, "KEY", "CHAIN");
+	present();
 	mine = granted(&machine);
 	assert_string_equal(key_of(mine), "KEY");
 	assert_string_equal(fake_rpc_channel_options(mine)->chain_pem, "CHAIN");
@@ -159,8 +143,7 @@ static void no_other_pod_ever_gets_it(void **state)
 	struct uuid stranger = {{0}};
 
 	(void)state;
-	push_root("ROOT a");
-	istiod_own_present(w.own, "KEY", "CHAIN");
+	present();
 	mine = granted(&machine);
 	for (unsigned i = 0; i < 1000; i++) {
 		memcpy(&stranger.bytes[12], &i, sizeof(i));
@@ -192,15 +175,15 @@ static void streams_move_when_the_new_one_is_ready(void **state)
 	push_root("ROOT a");
 	istiod_own_present(w.own, "KEY 1", "CHAIN");
 	first = granted(&machine);
-	istiod_lease(w.istiod, &w.lease, first, on_move, NULL);
+	istiod_lease(rig.istiod, &w.lease, first, on_move, NULL);
 	istiod_own_present(w.own, "KEY 2", "CHAIN");
 	second = last();
 	assert_int_equal(fake_rpc_connects(second), 1); /* without being asked */
-	fake_loop_advance(w.loop, 60 * 1000);
+	fake_loop_advance(rig.loop, 60 * 1000);
 	assert_int_equal(w.moved, 0);
 	assert_false(fake_rpc_channel_freed(first));
 	fake_rpc_channel_set(second, RPC_READY);
-	fake_loop_advance(w.loop, 1000);
+	fake_loop_advance(rig.loop, 1000);
 	assert_int_equal(w.moved, 1);
 	assert_true(fake_rpc_channel_freed(first));
 	assert_ptr_equal(granted(&machine), second);
@@ -212,12 +195,11 @@ static void nothing_to_present_ends_nothing(void **state)
 	struct rpc_channel *first;
 
 	(void)state;
-	push_root("ROOT a");
-	istiod_own_present(w.own, "KEY", "CHAIN");
+	present();
 	first = granted(&machine);
-	istiod_lease(w.istiod, &w.lease, first, on_move, NULL);
+	istiod_lease(rig.istiod, &w.lease, first, on_move, NULL);
 	istiod_own_present(w.own, NULL, NULL);
-	fake_loop_advance(w.loop, 60 * 1000);
+	fake_loop_advance(rig.loop, 60 * 1000);
 	assert_int_equal(fake_rpc_connects(last()), 0);
 	assert_int_equal(w.moved, 0);
 	assert_false(fake_rpc_channel_freed(first));
@@ -228,15 +210,14 @@ static void istiod_that_is_away_refuses_nothing(void **state)
 	struct rpc_channel *with, *bare;
 
 	(void)state;
-	push_root("ROOT a");
-	istiod_own_present(w.own, "KEY", "CHAIN");
+	present();
 	with = last();
 	become(with, RPC_TRANSIENT_FAILURE);
 	bare = last();
 	assert_ptr_not_equal(bare, with);
 	assert_string_equal(key_of(bare), "");
 	become(bare, RPC_TRANSIENT_FAILURE);
-	fake_loop_advance(w.loop, 3600 * 1000);
+	fake_loop_advance(rig.loop, 3600 * 1000);
 	assert_int_equal(w.refused, 0);
 	become(with, RPC_READY); /* it is back */
 	assert_true(fake_rpc_channel_freed(bare));
@@ -249,8 +230,7 @@ static void the_certificate_is_tried_again_before_it_is_refused(void **state)
 	struct rpc_channel *with, *bare, *again;
 
 	(void)state;
-	push_root("ROOT a");
-	istiod_own_present(w.own, "KEY", "CHAIN");
+	present();
 	with = last();
 	become(with, RPC_TRANSIENT_FAILURE);
 	bare = last();
@@ -269,29 +249,28 @@ static void what_fails_where_another_is_ready_is_refused(void **state)
 	struct rpc_channel *bare;
 
 	(void)state;
-	push_root("ROOT a");
-	istiod_own_present(w.own, "KEY", "CHAIN");
+	present();
 	become(last(), RPC_TRANSIENT_FAILURE);
 	bare = last();
 	become(bare, RPC_READY);
 	become(last(), RPC_TRANSIENT_FAILURE);
 	assert_int_equal(w.refused, 1);
 	assert_true(fake_rpc_channel_freed(bare));
-	fake_loop_advance(w.loop, 3600 * 1000);
+	fake_loop_advance(rig.loop, 3600 * 1000);
 	assert_int_equal(w.refused, 1); /* once */
 }
 
 static void new_roots_are_told_and_used(void **state)
 {
 	(void)state;
-	assert_null(istiod_roots(w.istiod));
+	assert_null(istiod_roots(rig.istiod));
 	istiod_own_present(w.own, "KEY", "CHAIN");
 	push_root("ROOT a");
 	assert_int_equal(w.roots, 1);
 	assert_string_equal(key_of(last()), "KEY");
 	push_root("ROOT b");
 	assert_int_equal(w.roots, 2);
-	assert_string_equal(fake_rpc_channel_options(last())->roots_pem, istiod_roots(w.istiod));
+	assert_string_equal(fake_rpc_channel_options(last())->roots_pem, istiod_roots(rig.istiod));
 }
 
 int main(void)

@@ -1,62 +1,38 @@
 /* intake_test.c - messages that come in turn, over real TLS: what may come, what waits, and that
- * nothing is lost by it.  The server is plain grpc core with a thread of its own.
+ * nothing is lost by it.
  *
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
+ * LINK: tests/unit/worker/base/rpc/rpc_rig.c tests/unit/worker/base/rpc/tls_rig.c */
 #include "rpc_rig.h"
+#include "tls_rig.h"
 
 #include "common/mem.h"
 #include "worker/base/rpc/tap.h"
 
-#include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-
-#define NAME "istiod.istio-system.svc"
 
 enum { MB = 1000 * 1000, MIB = 1 << 20, SIZES = 8, CALLS = 64 };
 
-static char dir[] = "/tmp/intake.XXXXXX";
 static char *cert_pem, *key_pem;
-
-static char *slurp(const char *name)
-{
-	auto_free char *path = mem_printf("%s/%s", dir, name);
-	char *text = mem_zalloc(16 << 10);
-	FILE *f = fopen(path, "re");
-
-	assert_non_null(f);
-	assert_true(fread(text, 1, (16 << 10) - 1, f) > 100);
-	fclose(f);
-	return text;
-}
 
 static int make_certificate(void **state)
 {
 	(void)state;
-	assert_non_null(mkdtemp(dir));
-	auto_free char *command = mem_printf(
-	    "cd %s && exec 2>log && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 "
-	    "-nodes -days 2 -subj /CN=server -addext subjectAltName=DNS:" NAME
-	    " -keyout key.pem -out cert.pem",
-	    dir);
-
-	assert_int_equal(system(command), 0);
-	cert_pem = slurp("cert.pem");
-	key_pem = slurp("key.pem");
+	tls_rig_folder();
+	tls_rig_run(
+	    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+	    "-subj /CN=server -addext subjectAltName=DNS:" NAME " -keyout key.pem -out cert.pem");
+	cert_pem = tls_rig_read("cert.pem");
+	key_pem = tls_rig_read("key.pem");
 	return 0;
 }
 
 static int remove_certificate(void **state)
 {
 	(void)state;
-	auto_free char *command = mem_printf("rm -rf %s", dir);
-
 	free(cert_pem);
 	free(key_pem);
-	return system(command);
+	return tls_rig_remove_folder();
 }
 
 /* --- the server: "/push/5,3000000" sends messages of these sizes, "/end/5" ends after them --- */
@@ -74,10 +50,7 @@ struct pushing {
 };
 
 struct plane {
-	grpc_server *grpc;
-	grpc_completion_queue *cq;
-	pthread_t thread;
-	int port;
+	struct tls_rig tls;
 	struct pushing calls[CALLS];
 	unsigned ncalls; /* that were asked for; the last one is not there yet */
 	atomic_uint written;
@@ -91,7 +64,8 @@ static void ask_for_call(struct plane *p)
 	c->plane = p;
 	grpc_call_details_init(&c->details);
 	grpc_metadata_array_init(&c->metadata);
-	grpc_server_request_call(p->grpc, &c->call, &c->details, &c->metadata, p->cq, p->cq, c);
+	grpc_server_request_call(
+	    p->tls.grpc, &c->call, &c->details, &c->metadata, p->tls.cq, p->tls.cq, c);
 }
 
 static void read_method(struct pushing *c)
@@ -136,8 +110,10 @@ static void begin_call(struct pushing *c)
 	grpc_call_start_batch(c->call, &greet, 1, c, NULL);
 }
 
-static void on_event(struct plane *p, const grpc_event *ev)
+static void on_event(void *ctx, const grpc_event *ev)
 {
+	struct plane *p = ctx;
+
 	for (unsigned i = 0; i < p->ncalls; i++) {
 		struct pushing *c = &p->calls[i];
 
@@ -151,53 +127,23 @@ static void on_event(struct plane *p, const grpc_event *ev)
 	}
 }
 
-static void *serve(void *arg)
-{
-	struct plane *p = arg;
-
-	for (;;) {
-		grpc_event ev =
-		    grpc_completion_queue_next(p->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
-
-		if (ev.type == GRPC_QUEUE_SHUTDOWN)
-			return NULL;
-		if (ev.tag == &p->port)
-			grpc_completion_queue_shutdown(p->cq);
-		else
-			on_event(p, &ev);
-	}
-}
-
 static void plane_begin(struct plane *p)
 {
-	grpc_ssl_pem_key_cert_pair pair = {.private_key = key_pem, .cert_chain = cert_pem};
-	grpc_server_credentials *creds = grpc_ssl_server_credentials_create_ex(
-	    NULL, &pair, 1, GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE, NULL);
-
-	*p = (struct plane){.cq = grpc_completion_queue_create_for_next(NULL)};
-	p->grpc = grpc_server_create(NULL, NULL);
-	grpc_server_register_completion_queue(p->grpc, p->cq, NULL);
-	p->port = grpc_server_add_http2_port(p->grpc, "127.0.0.1:0", creds);
-	assert_true(p->port > 0);
-	grpc_server_credentials_release(creds);
-	grpc_server_start(p->grpc);
+	tls_rig_listen(&p->tls, cert_pem, key_pem);
 	ask_for_call(p);
-	pthread_create(&p->thread, NULL, serve, p);
+	tls_rig_serve(&p->tls, on_event, p);
 }
 
 static void plane_end(struct plane *p)
 {
-	grpc_server_shutdown_and_notify(p->grpc, p->cq, &p->port);
-	grpc_server_cancel_all_calls(p->grpc);
-	pthread_join(p->thread, NULL);
+	tls_rig_stop(&p->tls);
 	for (unsigned i = 0; i < p->ncalls; i++) {
 		grpc_call_details_destroy(&p->calls[i].details);
 		grpc_metadata_array_destroy(&p->calls[i].metadata);
 		if (p->calls[i].call)
 			grpc_call_unref(p->calls[i].call);
 	}
-	grpc_server_destroy(p->grpc);
-	grpc_completion_queue_destroy(p->cq);
+	tls_rig_free(&p->tls);
 }
 
 /* --- an Envoy at a unix socket, and streams to the server that are its --- */
@@ -216,7 +162,7 @@ static void begin(struct world *w, int64_t bound)
 	rig_begin(&w->rig);
 	plane_begin(&w->plane);
 	rpc_bound(w->rig.rpc, bound);
-	auto_free char *target = mem_printf("127.0.0.1:%d", w->plane.port);
+	auto_free char *target = mem_printf("127.0.0.1:%d", w->plane.tls.port);
 	struct rpc_channel_options o = {
 	    .target = target, .roots_pem = cert_pem, .server_name = NAME};
 
@@ -267,6 +213,15 @@ static struct side *open_up(struct world *w, unsigned i, const char *method)
 	return s;
 }
 
+/* An Envoy that does not read, and `n` messages for it, of which two fit. */
+static void begin_crowded(struct world *w, unsigned n)
+{
+	begin(w, 8 * MIB);
+	stop_reading(w);
+	for (unsigned i = 0; i < n; i++)
+		open_up(w, i, "/push/3000000");
+}
+
 static struct rpc_flow flow(const struct world *w)
 {
 	return rpc_flow(w->rig.rpc);
@@ -297,10 +252,7 @@ static void what_does_not_fit_waits_for_the_envoy(void **state)
 	(void)state;
 	struct world w;
 
-	begin(&w, 8 * MIB);
-	stop_reading(&w);
-	for (unsigned i = 0; i < 4; i++)
-		open_up(&w, i, "/push/3000000");
+	begin_crowded(&w, 4);
 	WAIT(
 	    &w.rig, w.up[0].messages + w.up[1].messages + w.up[2].messages + w.up[3].messages == 2);
 	WAIT(&w.rig, flow(&w).streams == 2);
@@ -323,10 +275,7 @@ static void an_envoy_that_goes_makes_room(void **state)
 	(void)state;
 	struct world w;
 
-	begin(&w, 8 * MIB);
-	stop_reading(&w);
-	for (unsigned i = 0; i < 3; i++)
-		open_up(&w, i, "/push/3000000");
+	begin_crowded(&w, 3);
 	WAIT(&w.rig, flow(&w).streams == 1);
 	rpc_abort(&w.rig.s.calls[0].stream);
 	WAIT(&w.rig, w.up[0].messages + w.up[1].messages + w.up[2].messages == 3);
@@ -339,10 +288,7 @@ static void who_waits_may_be_closed_by_its_owner(void **state)
 	(void)state;
 	struct world w;
 
-	begin(&w, 8 * MIB);
-	stop_reading(&w);
-	for (unsigned i = 0; i < 4; i++)
-		open_up(&w, i, "/push/3000000");
+	begin_crowded(&w, 4);
 	WAIT(&w.rig, flow(&w).streams == 2);
 	for (unsigned i = 0; i < 4; i++)
 		if (!w.up[i].messages)
@@ -375,10 +321,7 @@ static void a_connection_that_ends_is_heard_by_who_waits(void **state)
 	(void)state;
 	struct world w;
 
-	begin(&w, 8 * MIB);
-	stop_reading(&w);
-	for (unsigned i = 0; i < 4; i++)
-		open_up(&w, i, "/push/3000000");
+	begin_crowded(&w, 4);
 	struct side *idle = open_up(&w, 4, "/push/1");
 
 	WAIT(&w.rig, flow(&w).streams == 2 && idle->messages == 1);

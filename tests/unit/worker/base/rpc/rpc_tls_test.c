@@ -1,67 +1,41 @@
-/* rpc_tls_test.c - the TLS side of a channel: whom it believes.  The server is plain grpc core with
- * a queue and a thread of its own; certificates are made by the openssl command.
+/* rpc_tls_test.c - the TLS side of a channel: whom it believes.
  *
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
+ * LINK: tests/unit/worker/base/rpc/rpc_rig.c tests/unit/worker/base/rpc/tls_rig.c */
 #include "rpc_rig.h"
+#include "tls_rig.h"
 
 #include "common/mem.h"
 
-#include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <netinet/in.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <sys/socket.h>
 
-#define NAME "istiod.istio-system.svc"
-
-static char dir[] = "/tmp/rpc_tls.XXXXXX";
 static char *ca_pem, *other_ca_pem, *cert_pem, *key_pem;
 
-static char *slurp(const char *name)
-{
-	auto_free char *path = mem_printf("%s/%s", dir, name);
-	char *text = mem_zalloc(16 << 10);
-	FILE *f = fopen(path, "re");
-
-	assert_non_null(f);
-	assert_true(fread(text, 1, (16 << 10) - 1, f) > 100);
-	fclose(f);
-	return text;
-}
-
-static void run(const char *fmt, const char *a)
-{
-	auto_free char *tail = mem_printf(fmt, a);
-	auto_free char *command = mem_printf("cd %s && exec 2>log && %s", dir, tail);
-
-	assert_int_equal(system(command), 0);
-}
+#define CA(name)                                                                                   \
+	"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "            \
+	"-subj /CN=test -keyout " name ".key -out " name ".pem"
 
 static int make_certificates(void **state)
 {
 	(void)state;
-	static const char *const ca =
-	    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
-	    "-subj /CN=test -keyout %1$s.key -out %1$s.pem";
-
-	assert_non_null(mkdtemp(dir));
-	run(ca, "ca");
-	run(ca, "other");
-	run("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=server "
-	    "-keyout key.pem -out csr && printf 'subjectAltName=DNS:%s' >ext && "
-	    "openssl x509 -req -in csr -CA ca.pem -CAkey ca.key -days 2 -extfile ext -out cert.pem",
-	    NAME);
-	ca_pem = slurp("ca.pem");
-	other_ca_pem = slurp("other.pem");
-	cert_pem = slurp("cert.pem");
-	key_pem = slurp("key.pem");
+	tls_rig_folder();
+	tls_rig_run(CA("ca"));
+	tls_rig_run(CA("other"));
+	tls_rig_run("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+		    "-subj /CN=server -keyout key.pem -out csr && "
+		    "printf 'subjectAltName=DNS:" NAME "' >ext && openssl x509 -req -in csr "
+		    "-CA ca.pem -CAkey ca.key -days 2 -extfile ext -out cert.pem");
+	ca_pem = tls_rig_read("ca.pem");
+	other_ca_pem = tls_rig_read("other.pem");
+	cert_pem = tls_rig_read("cert.pem");
+	key_pem = tls_rig_read("key.pem");
 	/* What the system trusts, for the channel that is given no roots; read once, at first use.
 	 */
-	auto_free char *path = mem_printf("%s/ca.pem", dir);
+	auto_free char *path = tls_rig_path("ca.pem");
 
 	setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", path, 1);
 	return 0;
@@ -70,22 +44,17 @@ static int make_certificates(void **state)
 static int remove_certificates(void **state)
 {
 	(void)state;
-	auto_free char *command = mem_printf("rm -rf %s", dir);
-
 	free(ca_pem);
 	free(other_ca_pem);
 	free(cert_pem);
 	free(key_pem);
-	return system(command);
+	return tls_rig_remove_folder();
 }
 
 /* --- the server --- */
 
 struct tls_server {
-	grpc_server *grpc;
-	grpc_completion_queue *cq;
-	pthread_t thread;
-	int port;
+	struct tls_rig tls;
 	grpc_call *call;
 	grpc_call_details details;
 	grpc_metadata_array metadata;
@@ -97,7 +66,7 @@ static void request_next(struct tls_server *s)
 	grpc_call_details_init(&s->details);
 	grpc_metadata_array_init(&s->metadata);
 	grpc_server_request_call(
-	    s->grpc, &s->call, &s->details, &s->metadata, s->cq, s->cq, &s->call);
+	    s->tls.grpc, &s->call, &s->details, &s->metadata, s->tls.cq, s->tls.cq, &s->call);
 }
 
 static void note_headers(struct tls_server *s)
@@ -125,56 +94,34 @@ static void answer(struct tls_server *s)
 	grpc_call_start_batch(s->call, ops, 2, s, NULL);
 }
 
-static void *serve(void *arg)
+static void on_event(void *ctx, const grpc_event *ev)
 {
-	struct tls_server *s = arg;
-	grpc_event ev;
+	struct tls_server *s = ctx;
 
-	for (;;) {
-		ev = grpc_completion_queue_next(s->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
-		if (ev.type == GRPC_QUEUE_SHUTDOWN)
-			return NULL;
-		if (ev.tag == &s->call && ev.success) {
-			answer(s);
-			continue;
-		}
-		if (ev.tag == s)
-			grpc_call_unref(s->call);
-		if (ev.tag == s || ev.tag == &s->call) {
-			grpc_call_details_destroy(&s->details);
-			grpc_metadata_array_destroy(&s->metadata);
-		}
-		if (ev.tag == s)
-			request_next(s);
-		if (ev.tag == &s->port) /* shut down: its requests came back before */
-			grpc_completion_queue_shutdown(s->cq);
+	if (ev->tag == &s->call && ev->success) {
+		answer(s);
+		return;
 	}
+	if (ev->tag == s)
+		grpc_call_unref(s->call);
+	grpc_call_details_destroy(&s->details);
+	grpc_metadata_array_destroy(&s->metadata);
+	if (ev->tag == s)
+		request_next(s);
 }
 
 static void tls_begin(struct tls_server *s)
 {
-	grpc_ssl_pem_key_cert_pair pair = {.private_key = key_pem, .cert_chain = cert_pem};
-	grpc_server_credentials *creds = grpc_ssl_server_credentials_create_ex(
-	    NULL, &pair, 1, GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE, NULL);
-
-	*s = (struct tls_server){.cq = grpc_completion_queue_create_for_next(NULL)};
-	s->grpc = grpc_server_create(NULL, NULL);
-	grpc_server_register_completion_queue(s->grpc, s->cq, NULL);
-	s->port = grpc_server_add_http2_port(s->grpc, "127.0.0.1:0", creds);
-	assert_true(s->port > 0);
-	grpc_server_credentials_release(creds);
-	grpc_server_start(s->grpc);
+	*s = (struct tls_server){0};
+	tls_rig_listen(&s->tls, cert_pem, key_pem);
 	request_next(s);
-	pthread_create(&s->thread, NULL, serve, s);
+	tls_rig_serve(&s->tls, on_event, s);
 }
 
 static void tls_end(struct tls_server *s)
 {
-	grpc_server_shutdown_and_notify(s->grpc, s->cq, &s->port);
-	grpc_server_cancel_all_calls(s->grpc);
-	pthread_join(s->thread, NULL);
-	grpc_server_destroy(s->grpc);
-	grpc_completion_queue_destroy(s->cq);
+	tls_rig_stop(&s->tls);
+	tls_rig_free(&s->tls);
 }
 
 /* --- the channel --- */
@@ -220,7 +167,7 @@ static void test_right_root_and_name(void **state)
 
 	rig_begin(&r);
 	tls_begin(&s);
-	assert_int_equal(call_status(&r, s.port, ca_pem, NAME), RPC_OK);
+	assert_int_equal(call_status(&r, s.tls.port, ca_pem, NAME), RPC_OK);
 	assert_non_null(strstr(s.seen, "authorization=Bearer abc;"));
 	assert_non_null(strstr(s.seen, "clusterid=Kubernetes;"));
 	WAIT(&r, r.nchanges > 0 && r.changes[r.nchanges - 1] == RPC_READY);
@@ -236,7 +183,7 @@ static void test_wrong_root(void **state)
 
 	rig_begin(&r);
 	tls_begin(&s);
-	assert_int_equal(call_status(&r, s.port, other_ca_pem, NAME), RPC_UNAVAILABLE);
+	assert_int_equal(call_status(&r, s.tls.port, other_ca_pem, NAME), RPC_UNAVAILABLE);
 	print_message("%s\n", r.client.why);
 	assert_string_equal(s.seen, ""); /* the token did not get there */
 	WAIT(&r, r.nchanges > 0 && r.changes[r.nchanges - 1] == RPC_TRANSIENT_FAILURE);
@@ -252,9 +199,10 @@ static void test_wrong_name(void **state)
 
 	rig_begin(&r);
 	tls_begin(&s);
-	assert_int_equal(call_status(&r, s.port, ca_pem, "istiod.evil.svc"), RPC_UNAVAILABLE);
+	assert_int_equal(call_status(&r, s.tls.port, ca_pem, "istiod.evil.svc"), RPC_UNAVAILABLE);
 	print_message("%s\n", r.client.why);
-	assert_int_equal(call_status(&r, s.port, ca_pem, NULL), RPC_UNAVAILABLE); /* 127.0.0.1 */
+	assert_int_equal(
+	    call_status(&r, s.tls.port, ca_pem, NULL), RPC_UNAVAILABLE); /* 127.0.0.1 */
 	assert_string_equal(s.seen, "");
 	tls_end(&s);
 	rig_end(&r);
@@ -269,7 +217,7 @@ static void test_system_roots(void **state)
 
 	rig_begin(&r);
 	tls_begin(&s);
-	assert_int_equal(call_status(&r, s.port, NULL, NAME), RPC_OK);
+	assert_int_equal(call_status(&r, s.tls.port, NULL, NAME), RPC_OK);
 	tls_end(&s);
 	rig_end(&r);
 }
@@ -326,8 +274,8 @@ static void listen_tls(struct old_server *s)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(a);
-	auto_free char *cert = mem_printf("%s/cert.pem", dir);
-	auto_free char *key = mem_printf("%s/key.pem", dir);
+	auto_free char *cert = tls_rig_path("cert.pem");
+	auto_free char *key = tls_rig_path("key.pem");
 
 	s->ctx = SSL_CTX_new(TLS_server_method());
 	SSL_CTX_set_cipher_list(s->ctx, "ALL:@SECLEVEL=0");
