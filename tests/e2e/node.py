@@ -170,7 +170,9 @@ class Agentd:
 
     def worker_pid(self):
         def is_worker(pid):  # a child of the broker's has its name: it closes a descriptor, or becomes the worker
-            return pid != self.process.pid and Path(f'/proc/{pid}/comm').read_text() != 'agentd\n'
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+                return pid != self.process.pid and Path(f'/proc/{pid}/comm').read_text() != 'agentd\n'
+            return False
         pids = [pid for pid in self.cgroup.pids() if is_worker(pid)]
         return pids[0]  # LookupError: it is being replaced
 
