@@ -15,7 +15,7 @@ from tests.e2e.gang import Gang
 from tests.e2e.node import Node
 
 ATTACKS = 'small_references', 'half_open', 'huge_message', 'many_messages', 'reset_flood'
-COUNTS, OTHERS, PAUSE_S = (1, 10, 50), 20, 0.35  # three requests each time: within a pod's share
+COUNTS, OTHERS, PAUSE_S = (1, 10, 50), 20, 0.7  # six requests each time: within a pod's share
 
 
 def timed(path, seconds):

@@ -30,7 +30,7 @@ def attack(node, good, count, name):
     while going.running():
         assert 'default' in good.call(clients.fetch_secrets, good.mount / 'socket', ['default'], 30)
         served += 1
-        time.sleep(0.35)  # three requests each time: within its share
+        time.sleep(0.7)  # six requests each time: within its share
     going.wait(60)
     peak = memory_mib(pid, 'VmHWM')
     hits = Counter()

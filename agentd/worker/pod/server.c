@@ -65,7 +65,7 @@ const char *pod_server_admit(struct pod_server *s, int fd, unsigned connections)
 		return "the node is short of file descriptors";
 	if (!limits_admit(s->limits, LIMIT_CONNECTIONS, connections))
 		return "the pod has too many connections";
-	if (limits_attempt(s->limits) != LIMITS_FINE)
+	if (limits_connect(s->limits) != LIMITS_FINE)
 		return "the pod connects too often";
 	return NULL;
 }

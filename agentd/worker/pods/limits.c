@@ -39,6 +39,9 @@ static const struct {
 
 enum { FLOOD_CALLS = 50 };
 
+/* Requests of its share: who it is has to be found out (attest.h), and grpc sets much up. */
+enum { CONNECTION_COST = 4 };
+
 struct limits {
 	struct loop *loop;
 	struct limits_values values;
@@ -159,20 +162,20 @@ static void wait_for_room(struct limits *l)
 }
 
 /* One of the pod's own; without one of the node's the bucket counts as empty. */
-static void take_one(struct limits *l)
+static void take_one(struct limits *l, int64_t of_share)
 {
 	fill(l);
 	l->left_m -= 1000;
-	if (share_pay(&l->share, SHARE_REQUEST, l->filled_ms))
+	if (share_pay(&l->share, of_share * SHARE_REQUEST, l->filled_ms))
 		return;
 	limits_hit(l, LIMIT_NODE_REQUESTS);
 	if (l->left_m > 0)
 		l->left_m = 0;
 }
 
-enum limits_verdict limits_request(struct limits *l)
+static enum limits_verdict request(struct limits *l, int64_t of_share)
 {
-	take_one(l);
+	take_one(l, of_share);
 	if (l->left_m >= 1000)
 		return LIMITS_FINE;
 	if (!l->refill.armed) {
@@ -182,10 +185,15 @@ enum limits_verdict limits_request(struct limits *l)
 	return LIMITS_WAIT;
 }
 
-enum limits_verdict limits_attempt(struct limits *l)
+enum limits_verdict limits_request(struct limits *l)
+{
+	return request(l, 1);
+}
+
+static enum limits_verdict attempt(struct limits *l, int64_t of_share)
 {
 	if (!l->refill.armed) {
-		limits_request(l);
+		request(l, of_share);
 		return LIMITS_FINE;
 	}
 	limits_hit(l, LIMIT_BURST);
@@ -195,6 +203,16 @@ enum limits_verdict limits_attempt(struct limits *l)
 	l->left_m = -l->values.of[LIMIT_BURST] * 1000;
 	wait_for_room(l);
 	return LIMITS_FLOOD;
+}
+
+enum limits_verdict limits_attempt(struct limits *l)
+{
+	return attempt(l, 1);
+}
+
+enum limits_verdict limits_connect(struct limits *l)
+{
+	return attempt(l, CONNECTION_COST);
 }
 
 json_t *limits_dump(const struct limits *l, const int64_t *in_use)

@@ -58,5 +58,7 @@ bool limits_admit_fd(struct limits *l, int fd);
 /* A message, which is there already; or a call or a connection, to be refused unless FINE. */
 enum limits_verdict limits_request(struct limits *l);
 enum limits_verdict limits_attempt(struct limits *l);
+/* The same for a connection, which costs the node's share of the pod as much as four calls. */
+enum limits_verdict limits_connect(struct limits *l);
 /* [{name, unit, limit, in_use (where it is a level), hits}]; `in_use` has LIMIT_END, -1: none. */
 json_t *limits_dump(const struct limits *l, const int64_t *in_use);

@@ -146,6 +146,10 @@ static void test_beyond_the_share(void **state)
 	fake_loop_advance(loop, 110);
 	assert_int_equal(refills, 1);
 	assert_int_equal(limits_attempt(limits), LIMITS_FINE);
+	fake_loop_advance(loop, 60 * 1000);
+	for (fine = 0; limits_connect(limits) == LIMITS_FINE;)
+		fine++;
+	assert_int_equal(fine, (SHARE_BURST + 10) / 4 + 1);
 	share_set(0);
 }
 
