@@ -23,6 +23,7 @@ struct inject_job {
 	bool native, hold, rewrite, merge;
 };
 
+/* job.c: what of it is asked for in several places. */
 /* An annotation's text; NULL: it is not there.  "" counts as there. */
 const char *inject_annotation(const struct inject_job *j, const char *name);
 /* The same, else a value's text, else `otherwise`; the caller frees it. */

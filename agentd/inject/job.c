@@ -1,0 +1,53 @@
+/* job.c - what the files of this room ask of a pod on its way (inject_internal.h). */
+#include "common/mem.h"
+#include "inject_internal.h"
+#include <string.h>
+
+const char *inject_name_of(const json_t *thing)
+{
+	const char *name = json_string_value(json_object_get(thing, "name"));
+
+	return name ? name : "";
+}
+
+json_t *inject_named(const json_t *list, const char *name)
+{
+	json_t *v;
+	size_t i;
+
+	json_array_foreach (list, i, v)
+		if (*name && !strcmp(inject_name_of(v), name))
+			return v;
+	return NULL;
+}
+
+bool inject_is_false(const char *text)
+{
+	static const char *const words[] = {"false", "False", "FALSE", "f", "F", "0"};
+
+	for (unsigned i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (!strcmp(words[i], text))
+			return true;
+	return false;
+}
+
+const char *inject_annotation(const struct inject_job *j, const char *name)
+{
+	return json_string_value(json_object_get(j->annotations, name));
+}
+
+char *inject_annotation_or(
+    const struct inject_job *j, const char *name, const char *value_path, const char *otherwise)
+{
+	const char *own = inject_annotation(j, name);
+	char *text = own ? mem_strdup(own) : inject_text(j->config->values, value_path);
+
+	return text ? text : mem_strdup(otherwise);
+}
+
+char *inject_proxy_field(const struct inject_job *j, const char *path, const char *otherwise)
+{
+	char *text = inject_text(j->proxy_config, path);
+
+	return text ? text : mem_strdup(otherwise);
+}
