@@ -41,14 +41,14 @@ static int usage(FILE *out)
 	fprintf(out, "usage: agentctl [--run DIR] NOUN [NAME] [-o json|yaml] [-w]\n\n");
 	for (const struct ctl_command *const *at = commands; *at; at++)
 		print_row(*at, out);
-	fprintf(out, "\n"
-		     "  --run DIR      agentd's directory (default /run/agentd)\n"
-		     "  -o json|yaml   all of the answer instead of a table\n"
-		     "  -w, --watch    repeat every 2 seconds, on a terminal in the same place\n"
-		     "  --version      version of agentctl\n\n"
-		     "exit status: 0 fine, 1 a problem was found, 2 usage, 3 agentd not reachable, "
-		     "4 no such "
-		     "name\n");
+	fprintf(out,
+	    "\n"
+	    "  --run DIR      agentd's directory (default /run/agentd)\n"
+	    "  -o json|yaml   all of the answer instead of a table\n"
+	    "  -w, --watch    repeat every 2 seconds, on a terminal in the same place\n"
+	    "  --version      version of agentctl\n\n"
+	    "exit status: 0 fine, 1 a problem was found, 2 usage, 3 agentd not reachable,\n"
+	    "4 no such name\n");
 	return CTL_USAGE;
 }
 

@@ -225,24 +225,3 @@ int redirect_accelerate_mend_maps(const struct redirect *r, struct err *e)
 	sweep_places(r->accelerate);
 	return pin_maps(r, r->accelerate, e);
 }
-
-/* --- what they did --- */
-
-struct accelerate_counts redirect_accelerate_counts(const struct redirect *r)
-{
-	int n = libbpf_num_possible_cpus();
-	struct accelerate_counts sum = {0};
-	const uint32_t at = 0;
-
-	if (!r->accelerate || n <= 0)
-		return sum;
-	auto_free struct accelerate_counts *each = mem_zalloc((size_t)n * sizeof(*each));
-	if (bpf_map_lookup_elem(bpf_map__fd(r->accelerate->bpf->maps.lane_counts), &at, each))
-		return sum;
-	for (int i = 0; i < n; i++) {
-		sum.lanes += each[i].lanes;
-		sum.given += each[i].given;
-		sum.passed += each[i].passed;
-	}
-	return sum;
-}

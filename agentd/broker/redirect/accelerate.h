@@ -28,6 +28,3 @@ int redirect_accelerate_renew(
 int redirect_accelerate_mend(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e);
 int redirect_accelerate_mend_maps(const struct redirect *r, struct err *e);
-
-/* Since the maps were made; zeros without them. */
-struct accelerate_counts redirect_accelerate_counts(const struct redirect *r);

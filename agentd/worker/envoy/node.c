@@ -381,11 +381,6 @@ bool node_set_addresses(struct node *n, const char *const *ips, size_t count)
 	return true;
 }
 
-bool node_has_addresses(const struct node *n)
-{
-	return !n->placeholder;
-}
-
 const char *node_id(const struct node *n)
 {
 	return n->id;

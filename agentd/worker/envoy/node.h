@@ -87,7 +87,6 @@ void node_set_dns_captured(struct node *n, bool captured); /* likewise */
 /* The pod's addresses, once they are known; literal, v4 or v6.  False: nothing changed; else
  * everything is rendered again. */
 bool node_set_addresses(struct node *n, const char *const *ips, size_t count);
-bool node_has_addresses(const struct node *n);
 
 /* For Envoy and istiod; valid until the next node_set_addresses(). */
 const char *node_id(const struct node *n);

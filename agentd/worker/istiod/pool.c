@@ -224,7 +224,6 @@ static void on_ready(struct connection *c)
 	struct pool *p = c->pool;
 
 	call_streams(c);
-
 	c->failed = false;
 	p->ever_connected = true;
 	p->why_not[0] = '\0';
