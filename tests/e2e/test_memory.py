@@ -72,7 +72,7 @@ def waiting(node):
 def test_a_killed_worker_is_no_lever(make_node):
     """The kernel ends a worker for memory: who held it waits for the next one, and nobody else."""
     node = make_node(mode='release')
-    node.agentd.settings.update(log_level='info', pods_memory_mib=4096)  # as if there were no budget
+    node.agentd.settings.update(log_level='info', pods_memory_mib=4096, pods_requests_per_second=1_000_000)  # no bounds for all
     gang, good = Gang(node, 3), node.pod('good')
     node.agentd.start()
     good.wait_served()
