@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct connections_limits;
 struct err;
 struct evbuffer;
 struct server;
@@ -21,11 +22,14 @@ enum { SERVER_BODY_MAX = 6 << 20, SERVER_HEADERS_MAX = 16 << 10 };
 /* From SIGTERM to the end: until each API server has learned that the endpoint is gone. */
 enum { SERVER_STOP_MS = 15 * 1000 };
 
-/* `body` is NUL-terminated; `out` is JSON with status 200, plain text with any other one. */
+/* `body` is NUL-terminated, and not empty; `out` is JSON with status 200, plain text with any other
+ * one. */
 typedef int (*server_handler)(void *ctx, const char *body, size_t len, struct evbuffer *out);
 
-/* Takes the fd, a listening one.  It is not ready, and has no certificate: every handshake fails. */
-struct server *server_new(struct loop *l, int listen_fd, server_handler h, void *ctx);
+/* Takes the fd, a listening one.  It is not ready, and has no certificate: every handshake fails.
+ * `limits`: &connections_usual. */
+struct server *server_new(struct loop *l, int listen_fd, const struct connections_limits *limits,
+    server_handler h, void *ctx);
 /* Ends all connections at once; stopped() does not come any more. */
 void server_free(struct server **s);
 
@@ -39,12 +43,13 @@ int server_certificate_set(
 int64_t server_certificate_expires(const struct server *s);
 
 /* NULL: ready, as far as the caller knows; else why not, copied.  Having no certificate that is
- * valid, and the end, are the server's own reasons and come on top.  The start: "it is starting". */
+ * valid, and the end, are the server's own reasons and come on top.  The start: "it is starting".
+ */
 void server_ready_set(struct server *s, const char *why);
 /* NULL: it is ready, and /readyz says so. */
 const char *server_unready(const struct server *s);
 
-/* The end: unready at once; SERVER_STOP_MS long every request is still answered, with "Connection:
- * close"; then what is under way gets its answer, within its time (connections.h); then `stopped`
- * runs, never inside this call. */
-void server_stop(struct server *s, loop_cb stopped, void *ctx);
+/* The end: unready at once; for `ms` (SERVER_STOP_MS) every request is still answered, with
+ * "Connection: close"; then nobody is accepted, and what is under way gets its answer, within its
+ * time (connections.h); then `stopped` runs, never inside this call. */
+void server_stop(struct server *s, int64_t ms, loop_cb stopped, void *ctx);
