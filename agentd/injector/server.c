@@ -75,7 +75,7 @@ static void say_ready(struct server *s)
 	const char *why = server_unready(s);
 
 	metric_set(s->ready, "", !why);
-	if (!strcmp(why ? why : "", s->last_said))
+	if (s->stopping || !strcmp(why ? why : "", s->last_said))
 		return;
 	free(s->last_said);
 	s->last_said = mem_strdup(why ? why : "");
@@ -311,7 +311,7 @@ struct server *server_new(struct loop *l, int listen_fd, const struct connection
 	s->ctx = ctx;
 	s->tls = tls_context_empty();
 	s->why = mem_strdup("it is starting");
-	s->last_said = mem_strdup("");
+	s->last_said = mem_strdup(s->why);
 	s->ready =
 	    metric_gauge("agentd_injector_ready", "1: pods are injected; 0: /readyz says why not");
 	s->expiry_s = metric_gauge("agentd_injector_certificate_expiry_seconds",
