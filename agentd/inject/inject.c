@@ -21,7 +21,7 @@ static const char *wish_of(const json_t *metadata, const char **from)
 
 	for (unsigned i = 0; i < 2; i++) {
 		const char *v = json_string_value(
-		    json_object_get(json_object_get(metadata, maps[i]), "sidecar.istio.io/inject"));
+		    json_object_get(json_object_get(metadata, maps[i]), INJECT_WISH));
 
 		*from = names[i];
 		if (v && *v)
@@ -38,19 +38,20 @@ struct inject_rule inject_rule_of(const json_t *pod, const char *ns)
 	const char *from, *wish = wish_of(json_object_get(pod, "metadata"), &from);
 
 	if (inject_true(pod, "spec.hostNetwork"))
-		return (struct inject_rule){false, "hostNetwork", "has host networking enabled"};
+		return (struct inject_rule){
+		    false, "hostNetwork", "has host networking enabled", false};
 	for (unsigned i = 0; i < sizeof(never) / sizeof(*never); i++)
 		if (!strcmp(never[i], ns))
 			return (struct inject_rule){
-			    false, "a namespace of Kubernetes' own", disabled};
+			    false, "a namespace of Kubernetes' own", disabled, false};
 	if (wish && !strcmp(wish, "false"))
 		return (struct inject_rule){false,
 		    *from == 'l' ? "label sidecar.istio.io/inject is \"false\""
 				 : "annotation sidecar.istio.io/inject is \"false\"",
-		    disabled};
+		    disabled, false};
 	return (struct inject_rule){true,
 	    wish && !strcmp(wish, "true") ? "sidecar.istio.io/inject is \"true\"" : "by default",
-	    NULL};
+	    NULL, !wish || strcmp(wish, "true") != 0};
 }
 
 /* --- shape --- */
@@ -179,6 +180,16 @@ static int refuse_volume(const struct inject_job *j, const char *name, struct er
 	return err_set(e, ERR_INVALID, "the pod has a volume \"%.64s\" already: rename it", name);
 }
 
+/* A label that is there is never changed: a ReplicaSet would lose its pods. */
+static int refuse_wish(const struct inject_job *j, struct err *e)
+{
+	if (!j->config->hide_from_istiod || !json_object_get(j->labels, INJECT_WISH))
+		return 0;
+	return err_set(e, ERR_INVALID,
+	    "label %s: istiod's injector would inject this pod, too: remove the label",
+	    INJECT_WISH);
+}
+
 static int refuse(const struct inject_job *j, struct err *e)
 {
 	json_t *v;
@@ -187,7 +198,8 @@ static int refuse(const struct inject_job *j, struct err *e)
 	if (inject_true(j->spec, "hostNetwork"))
 		return err_set(e, ERR_INVALID,
 		    "a pod with hostNetwork has no network of its own to be meshed");
-	if (refuse_sandbox(j, e) || refuse_template(j, e) || refuse_volume(j, INJECT_VOLUME, e))
+	if (refuse_sandbox(j, e) || refuse_template(j, e) || refuse_volume(j, INJECT_VOLUME, e) ||
+	    refuse_wish(j, e))
 		return -1;
 	json_array_foreach (j->user_volumes, i, v)
 		if (refuse_volume(j, inject_name_of(v), e))
@@ -366,6 +378,8 @@ static void put_labels(struct inject_job *j, const json_t *added)
 	json_object_update(labels, (json_t *)added);
 	if (network && !json_object_get(labels, "topology.istio.io/network"))
 		json_object_set_new(labels, "topology.istio.io/network", json_string(network));
+	if (j->config->hide_from_istiod)
+		json_object_set_new(labels, INJECT_WISH, json_string("false"));
 }
 
 /* Ours, and the pod's own words over it; kept for a second injection, as Istio keeps them. */
@@ -433,6 +447,7 @@ static void put_annotations(struct inject_job *j, json_t *annotations)
 	if (!j->rewrite)
 		json_object_set_new(annotations, INJECT_REWRITE, json_string("false"));
 	inject_merge_metrics(j, annotations);
+	json_object_update(annotations, j->config->annotations);
 }
 
 /* The pod's own one leaves its list; ours comes, with its words. */
