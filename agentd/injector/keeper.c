@@ -223,8 +223,10 @@ static void decide(struct keeper *k, char *const *bundles, unsigned n)
 		data.text[i] = kube_secret_text(k->secret, rotation_names[i]);
 	rotation_look(k->rotation, &seen, &k->plan);
 	rotation_data_clear(&data);
-	if (*k->plan.wrong)
+	if (*k->plan.wrong) {
 		fail(k, "the Secret makes no sense", k->plan.wrong);
+		say(k); /* a write that mends it is followed by a look that finds nothing */
+	}
 	show_leaf(k);
 	if (n > 0)
 		k->trusted = k->plan.trusted;

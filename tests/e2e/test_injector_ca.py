@@ -119,9 +119,11 @@ class Admissions:
         except (OSError, http.client.HTTPException, AssertionError) as e:
             self.failed.append(f'{turn}: {e!r}')
 
-    def serve(self, *replicas):
-        """These are the Service's endpoints now."""
+    def serve(self, *replicas, kill=()):
+        """These are the Service's endpoints now.  An admission that is under way when a replica is killed fails, whatever we do."""
         with self._lock:
+            for r in kill:
+                r.kill()
             self.endpoints = list(replicas)
             for c in self._connections.values():
                 c.close()
@@ -176,7 +178,7 @@ def test_admissions_go_on(api, make):
 
         def step(what, until, **change):
             api.edit({k.replace('_', '.'): v for k, v in change.items()})
-            wait_for(what, lambda: until(api.data()))
+            wait_for(what, lambda: until(api.data()), 20)
             for r in replicas:
                 r.look()
             load.some()
@@ -195,8 +197,7 @@ def test_admissions_go_on(api, make):
         api.empty_secret()
         wait_for('what was there', lambda: api.data().get('old.crt') == first)
         load.some()
-        replicas[1].kill()
-        load.serve(replicas[0])
+        load.serve(replicas[0], kill=[replicas[1]])
         load.some()
         replicas[1] = make().start()
         load.serve(*replicas)
