@@ -95,7 +95,7 @@ static void look_for_the_last(struct connections *all)
 }
 
 /* OpenSSL frees the SSL: nothing of the connection is left. */
-static void on_freed(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long argl, void *argp)
+static void on_freed(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long argl, void *ctx)
 {
 	struct connection *c = ptr;
 
@@ -103,7 +103,7 @@ static void on_freed(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long 
 	(void)ad;
 	(void)idx;
 	(void)argl;
-	(void)argp;
+	(void)ctx;
 	if (!c)
 		return;
 	if (c->all) {
