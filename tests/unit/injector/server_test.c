@@ -99,8 +99,10 @@ static struct {
 static int on_body(void *ctx, const char *body, size_t len, struct evbuffer *out)
 {
 	(void)ctx;
-	if (body[len] || !strcmp(body, "refuse"))
+	if (body[len] || !strcmp(body, "refuse")) {
+		evbuffer_add_printf(out, "a \"reason\"");
 		return 400;
+	}
 	for (unsigned i = 0; i < (strcmp(body, "much") ? 0 : 64); i++)
 		evbuffer_add_printf(out, "%01024d", 0);
 	evbuffer_add_printf(out, "{\"len\":%zu}", len);
@@ -374,6 +376,7 @@ static void a_connection_serves_many(void **state)
 	assert_int_equal(post(c, "{}"), 200);
 	assert_true(has(c, "\r\n\r\n{\"len\":2}") && has(c, "application/json"));
 	assert_int_equal(post(c, "refuse"), 400);
+	assert_true(has(c, "\"message\":\"a \\\"reason\\\"\"") && has(c, "\"kind\":\"Status\""));
 	assert_int_equal(post(c, "much"), 200);
 	assert_int_equal(get(c, "/healthz"), 200);
 	assert_int_equal(get(c, "/readyz"), 200);
@@ -434,7 +437,7 @@ static void what_is_not_ready_says_so_and_may_be_asked_again(void **state)
 	assert_int_equal(post(c, "{}"), 200);
 	order('u');
 	assert_int_equal(post(c, "{}"), 503);
-	assert_true(has(c, "\r\n\r\nthe moon is wrong\n"));
+	assert_true(has(c, "\"message\":\"the moon is wrong\""));
 	assert_int_equal(get(c, "/metrics"), 200);
 	assert_true(has(c, "\nagentd_injector_ready 0\n"));
 	client_free(c);
