@@ -5,7 +5,7 @@
 
 struct err;
 
-/* Values and keys together.  The largest pod that etcd takes has fewer (1.5 MiB). */
+/* Values and keys together.  A pod of 15 containers with 1,000 variables each has fewer. */
 enum { BOUNDS_DEPTH_MAX = 64, BOUNDS_VALUES_MAX = 100000 };
 
 /* -1: deeper, or more.  Whether it is JSON at all is the reader's matter. */

@@ -22,10 +22,10 @@
 const struct connections_limits connections_usual = {
     .connections = 1000,
     .bytes = 32 << 20,
-    .handshake_ms = 10 * 1000,
-    .request_ms = 10 * 1000,
-    .answer_ms = 10 * 1000,
-    .idle_ms = 180 * 1000,
+    .handshake_ms = 10000,
+    .request_ms = 10000,
+    .answer_ms = 10000,
+    .idle_ms = 180000,
 };
 
 enum step { HANDSHAKE, IDLE, REQUEST, ANSWER, ENDING };
@@ -95,7 +95,7 @@ static void look_for_the_last(struct connections *all)
 }
 
 /* OpenSSL frees the SSL: nothing of the connection is left. */
-static void on_freed(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long argl, void *argp)
+static void on_freed(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long argl, void *ctx)
 {
 	struct connection *c = ptr;
 
@@ -103,7 +103,7 @@ static void on_freed(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long 
 	(void)ad;
 	(void)idx;
 	(void)argl;
-	(void)argp;
+	(void)ctx;
 	if (!c)
 		return;
 	if (c->all) {
@@ -150,7 +150,7 @@ static void enter_idle(struct connection *c)
 static bool has_more(
     const struct connections *all, const struct connection *a, const struct connection *b)
 {
-	const struct connection *c;
+	const struct connection *c = NULL;
 	unsigned of_a = 0, of_b = 0;
 
 	if (!b || IN6_ARE_ADDR_EQUAL(&a->peer, &b->peer))
@@ -232,7 +232,7 @@ static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *info,
 
 static void learn_peer(struct connection *c)
 {
-	struct sockaddr_in6 a;
+	struct sockaddr_in6 a = {0};
 	socklen_t len = sizeof(a);
 
 	if (getpeername(bufferevent_getfd(c->bev), (struct sockaddr *)&a, &len))

@@ -239,7 +239,7 @@ void review_answer(struct review *out, const struct inject_config *c, const char
 	*out = (struct review){.result = REVIEW_MALFORMED, .status = 400};
 	if (!(review = parse(out, body, len, &e))) {
 		snprintf(out->why, sizeof(out->why), "%s", e.msg);
-		out->text = mem_printf("%s\n", e.msg);
+		out->text = mem_strdup(e.msg);
 		return;
 	}
 	out->status = 200;

@@ -23,7 +23,7 @@ extern const char *const review_words[REVIEW_RESULTS]; /* "injected" */
 struct review {
 	enum review_result result;
 	int status;        /* HTTP: 200, 400 or 413 */
-	char *text;        /* JSON, or one line of plain text; the caller frees it */
+	char *text;        /* JSON, or a line of ASCII without its end; the caller frees it */
 	size_t patch_size; /* of the JSON patch, 0: there is none */
 	char pod[160];     /* "demo/web-": printable; "" of a malformed one */
 	char why[256];     /* the rule, or what is wrong */

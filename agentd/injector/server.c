@@ -12,6 +12,7 @@
 #include <event2/http.h>
 #include <event2/listener.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
@@ -151,6 +152,19 @@ static void answer_text(struct server *s, struct evhttp_request *r, int status, 
 	evbuffer_free(body);
 }
 
+/* An API server shows its user the message of a Status, and of another text nothing (injection.md
+ * 1). */
+static void answer_status(struct server *s, struct evhttp_request *r, int status, const char *why)
+{
+	json_t *o = json_pack("{s:s, s:s, s:{}, s:s, s:s, s:i}", "kind", "Status", "apiVersion",
+	    "v1", "metadata", "status", "Failure", "message", why, "code", status);
+	auto_free char *text = json_dumps(o, JSON_COMPACT);
+
+	json_decref(o);
+	evhttp_add_header(evhttp_request_get_output_headers(r), "Content-Type", "application/json");
+	answer_text(s, r, status, text);
+}
+
 /* --- pages --- */
 
 static void on_healthz(struct server *s, struct evhttp_request *r)
@@ -198,21 +212,25 @@ static void on_inject(struct server *s, struct evhttp_request *r)
 	/* What comes while the endpoint goes is still served. */
 	if (why && !s->stopping) {
 		evhttp_add_header(evhttp_request_get_output_headers(r), "Retry-After", "1");
-		answer_text(s, r, 503, why);
+		answer_status(s, r, 503, why);
 		return;
 	}
 	if (!len || !is_json(r)) {
-		answer_text(s, r, len ? 415 : 400, len ? "not application/json" : "no body");
+		answer_status(s, r, len ? 415 : 400, len ? "not application/json" : "no body");
 		return;
 	}
 	evbuffer_add(in, "", 1);
 	out = evbuffer_new();
 	status = s->handler(s->ctx, (const char *)evbuffer_pullup(in, -1), len, out);
 	evbuffer_drain(in, len + 1);
-	if (status == 200)
+	if (status == 200) {
 		evhttp_add_header(
 		    evhttp_request_get_output_headers(r), "Content-Type", "application/json");
-	answer(s, r, status, out);
+		answer(s, r, 200, out);
+	} else {
+		evbuffer_add(out, "", 1);
+		answer_status(s, r, status, (const char *)evbuffer_pullup(out, -1));
+	}
 	evbuffer_free(out);
 }
 

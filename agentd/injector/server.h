@@ -22,8 +22,8 @@ enum { SERVER_BODY_MAX = 6 << 20, SERVER_HEADERS_MAX = 16 << 10 };
 /* From SIGTERM to the end: until each API server has learned that the endpoint is gone. */
 enum { SERVER_STOP_MS = 15 * 1000 };
 
-/* `body` is NUL-terminated, and not empty; `out` is JSON with status 200, plain text with any other
- * one. */
+/* `body` is NUL-terminated, and not empty.  With status 200 `out` is JSON; with any other one a
+ * line of ASCII, which is sent as Kubernetes' Status. */
 typedef int (*server_handler)(void *ctx, const char *body, size_t len, struct evbuffer *out);
 
 /* Takes the fd, a listening one.  It is not ready, and has no certificate: every handshake fails.
