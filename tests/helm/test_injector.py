@@ -1,4 +1,5 @@
 """The chart's webhook: which pods it selects, what its replicas may do, and whether the program takes what it is given."""
+import functools
 import itertools
 import json
 import subprocess
@@ -16,9 +17,14 @@ PEM = '-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n'
 PROVIDED = '--set-json=injector.certificate=' + json.dumps({'source': 'provided', 'secretName': 'own', 'caBundle': PEM})
 
 
-def of(kind, *args, **kw):
+@functools.cache
+def rendered(*args, values=()):
+    return render('1.36', *args, values=values)
+
+
+def of(kind, *args, values=()):
     """The webhook's object of a kind."""
-    found = [o for (k, _), o in render('1.36', *args, **kw).items() if k == kind and 'injector' in o['metadata']['name']]
+    found = [o for (k, _), o in rendered(*args, values=tuple(values)).items() if k == kind and 'injector' in o['metadata']['name']]
     assert len(found) == 1, kind
     return found[0]
 
@@ -42,7 +48,7 @@ def test_each_object_is_valid(args):
 
 
 def test_rights_by_name():
-    objects = render(values=['injector'])
+    objects = rendered(values=('injector',))
     rules = {k: o['rules'] for (k, _), o in objects.items() if k in ('Role', 'ClusterRole')}
     secret, webhook = of('Secret', values=['injector']), of('MutatingWebhookConfiguration', values=['injector'])
     assert rules == {
@@ -59,7 +65,7 @@ def test_rights_by_name():
     assert spec['automountServiceAccountToken'] is True
     assert f'--secret={secret["metadata"]["name"]}' in c['args'] and f'--webhook={webhook["metadata"]["name"]}' in c['args']
     for way in (CERT_MANAGER, PROVIDED):  # files: nothing is asked of the API
-        assert not {'Role', 'ClusterRole', 'Secret'} & {k for k, _ in render('1.36', WEBHOOK, way)}
+        assert not {'Role', 'ClusterRole', 'Secret'} & {k for k, _ in rendered(WEBHOOK, way)}
         assert container(WEBHOOK, way)[0]['automountServiceAccountToken'] is False
 
 
@@ -122,7 +128,7 @@ def test_pods_are_selected_once_or_not():
 
 
 def test_istios_selectors():
-    """The table of istiod's own configuration (contract istio-agent.md 12.1), its default revision."""
+    """The table of istiod's own configuration (contract injection.md 7), its default revision."""
     webhooks = of('MutatingWebhookConfiguration', ISTIO)['webhooks']
     inject = 'sidecar.istio.io/inject'
     for ns in every(**{'kubernetes.io/metadata.name': ['demo', 'kube-system'], 'istio-injection': [None, 'enabled', 'disabled'],
@@ -139,8 +145,8 @@ def test_istios_selectors():
 
 @pytest.mark.parametrize('mode,selectors,hidden', [('ebpf', 'own', True), ('istio-init', 'own', True), ('istio-cni', 'own', False), ('ebpf', 'istio', False)])
 def test_when_istiod_is_kept_away(mode, selectors, hidden):
-    config = json.loads(of('ConfigMap', WEBHOOK, f'--set=redirect.mode={mode},injector.selectors={selectors}')['data']['config.yaml']) \
-        if selectors == 'istio' else json.loads(render('1.36', WEBHOOK, f'--set=redirect.mode={mode}')['ConfigMap', 'agentd-injector']['data']['config.yaml'])
+    objects = rendered(WEBHOOK, f'--set=redirect.mode={mode},injector.selectors={selectors}')
+    config = json.loads(objects['ConfigMap', 'agentd-injector']['data']['config.yaml'])
     assert config['agentd']['hideFromIstiod'] is hidden and config['agentd']['redirectMode'] == mode
 
 
@@ -163,12 +169,12 @@ def test_one_is_always_there():
     for selector in (*(s['labelSelector']['matchLabels'] for s in spread), deployment['selector']['matchLabels'],
                      of('Service', values=['injector'])['spec']['selector']):
         assert selector.items() <= pods.items()
-    daemon = only(render(values=['injector']), 'DaemonSet')['spec']
+    daemon = only(rendered(values=('injector',)), 'DaemonSet')['spec']
     assert not daemon['selector']['matchLabels'].items() <= pods.items()
     assert not deployment['selector']['matchLabels'].items() <= daemon['template']['metadata']['labels'].items()
     assert pods['sidecar.istio.io/inject'] == 'false' and pods['istio.io/dataplane-mode'] == 'none'
     assert deployment['template']['spec']['terminationGracePeriodSeconds'] > 15 + 10
-    assert 'PodDisruptionBudget' not in {k for k, _ in render('1.36', WEBHOOK, '--set=injector.replicas=1')}
+    assert 'PodDisruptionBudget' not in {k for k, _ in rendered(WEBHOOK, '--set=injector.replicas=1')}
 
 
 def test_certificates_of_others():
@@ -191,7 +197,7 @@ def test_the_program_takes_its_flags_and_its_configuration(tmp_path):
     for way in ((WEBHOOK,), (ISTIO,), (WEBHOOK, CERT_MANAGER), (WEBHOOK, PROVIDED, '--set=logJson=true')):
         for flag in container(*way)[1]['args']:
             assert f'  {flag.partition("=")[0]}' in text, flag
-    config = render(values=['injector'])['ConfigMap', 'agentd-injector']['data']['config.yaml']
+    config = rendered(values=('injector',))['ConfigMap', 'agentd-injector']['data']['config.yaml']
     injector = Injector(tmp_path / 'i', mode='release', config=json.loads(config)).start()
     try:
         assert injector.image() == 'docker.io/istio/proxyv2:1.29.1'
