@@ -25,6 +25,7 @@ LOG_SCOPE("keeper");
 
 enum {
 	LOOK_MS = 10 * 1000,
+	HURRY_MS = 1000,
 	AGAIN_MAX = 8,
 	CLOCKS_S = 6 * 3600,
 	WHY_SIZE = 384,
@@ -46,6 +47,7 @@ struct keeper {
 	char why[WHY_SIZE]; /* of what could not be read or written; "": nothing */
 	struct rotation_plan plan;
 	/* All of them. */
+	int64_t rested_at;   /* on the monotonic clock */
 	bool trusted;        /* as it was seen last */
 	char said[WHY_SIZE]; /* what the log said last */
 	struct metric *looks, *writes, *conflicts, *is_trusted, *state;
@@ -130,6 +132,7 @@ static void rest(struct keeper *k)
 	look_clear(k);
 	kube_hang_up(k->kube);
 	k->again = 0;
+	k->rested_at = loop_uptime_ms(k->loop);
 	loop_timer_in(k->loop, &k->next, k->look_ms, look, k);
 }
 
@@ -297,6 +300,15 @@ static void look(void *ctx)
 	kube_ask(k->kube, &(struct kube_ask){"GET", k->secret_path, NULL}, on_secret, k);
 }
 
+/* Its caBundle is empty, perhaps.  Anybody may say so: hence the pause. */
+static void on_distrust(void *ctx)
+{
+	struct keeper *k = ctx;
+
+	if (k->next.armed && loop_uptime_ms(k->loop) - k->rested_at >= HURRY_MS)
+		loop_timer_in(k->loop, &k->next, 0, look, k);
+}
+
 /* --- its life --- */
 
 /* Names go into paths. */
@@ -324,7 +336,7 @@ struct keeper *keeper_new(
 		keeper_free(&k);
 		return NULL;
 	}
-	k->look_ms = o->look_ms && atoi(o->look_ms) > 0 ? atoi(o->look_ms) : LOOK_MS;
+	k->look_ms = o->look_ms ? strtol(o->look_ms, NULL, 10) : LOOK_MS;
 	k->rotation = rotation_new(o->server_name);
 	k->secret_path =
 	    mem_printf("/api/v1/namespaces/%s/secrets/%s", kube_namespace(k->kube), o->secret);
@@ -332,6 +344,7 @@ struct keeper *keeper_new(
 				     "mutatingwebhookconfigurations/%s",
 	    o->webhook);
 	make_metrics(k);
+	server_on_distrust(s, on_distrust, k);
 	loop_timer_in(l, &k->next, 0, look, k);
 	return k;
 }
@@ -342,6 +355,7 @@ void keeper_free(struct keeper **keeper)
 
 	if (!k)
 		return;
+	server_on_distrust(k->server, NULL, NULL);
 	loop_timer_stop(&k->next);
 	kube_client_free(&k->kube);
 	rotation_free(&k->rotation);

@@ -3,6 +3,7 @@
  *
  * Every 10 s it reads both objects, writes what ca/rotation.h says is to be written, and tells the
  * server the leaf, and whether it may be ready: when it has seen the leaf's CA in each caBundle.
+ * It looks at once, but once a second at most, when a client does not trust the certificate.
  * While the API server cannot be asked, what was seen last holds, and the leaf is renewed.
  * A node whose clock is hours away from the API server's changes nothing, and says so.
  */

@@ -27,14 +27,15 @@ HOUR = 3600
 class Replica(Injector):
     """Its certificate is of the CA in the API server's Secret."""
 
-    def __init__(self, directory, api, **kw):
+    def __init__(self, directory, api, look_ms=100, **kw):
         super().__init__(directory, **kw)
+        self._look_ms = look_ms
         self.api, self.kube_dir, self.env = api, api.dir, {'KUBERNETES_SERVICE_HOST': '127.0.0.1', 'KUBERNETES_SERVICE_PORT': str(api.port)}
 
     def argv(self):
         plain = super().argv()
         at = plain.index('--tls-cert')
-        return [*plain[:at], '--server-name', NAME, '--secret', SECRET, '--webhook', WEBHOOK, '--kube-dir', self.kube_dir, '--look-ms', '100',
+        return [*plain[:at], '--server-name', NAME, '--secret', SECRET, '--webhook', WEBHOOK, '--kube-dir', self.kube_dir, '--look-ms', str(self._look_ms),
                 *self._flags]
 
     def launch(self):
@@ -247,6 +248,27 @@ def test_emptied_bundles_are_put_back(api, make):
     for r in replicas:
         r.look()
         assert r.metrics()['agentd_injector_ca_trusted'] == 1
+
+
+def test_who_does_not_trust_it_is_heard(api, make):
+    """An API server whose caBundle is empty tries, and fails, once: the injector need not wait for its next look."""
+    r = make(look_ms=10 ** 6).start()
+    ca = api.data()['ca.crt']
+    asked = len(api.asked)
+
+    def try_in_vain():
+        with contextlib.suppress(ssl.SSLError), contextlib.closing(r.connect(certificate('127.0.0.1')[0])):
+            raise AssertionError('it was trusted')
+        return api.bundles() == [ca, ca]
+    for _ in range(5):
+        r.page('/readyz')  # this one asks nothing
+    assert len(api.asked) == asked
+    api.set_bundle(1, '')
+    wait_for('it', try_in_vain)
+    began, asked = time.monotonic(), len(api.asked)
+    for _ in range(50):
+        try_in_vain()
+    assert len(api.asked) <= asked + 8 * (1 + time.monotonic() - began), 'at most one look a second'
 
 
 def test_ready_is_what_was_seen(api, make):
