@@ -85,6 +85,10 @@ class Cluster:
     def events(self, pod, namespace='demo'):
         return [e['message'] for e in self.get('events', namespace=namespace) if e['involvedObject'].get('name') == pod]
 
+    def pods(self, app, namespace='demo'):
+        """The names of all pods of this workload."""
+        return [p['metadata']['name'] for p in self.get('pods', namespace=namespace) if p['metadata']['labels'].get('app') == app]
+
     def pod(self, app, namespace='demo'):
         """The name of a pod of this workload that is not on its way out."""
         return next(p['metadata']['name'] for p in self.get('pods', namespace=namespace)
@@ -165,6 +169,16 @@ class Cluster:
     def evict(self, pod, namespace):
         self.kubectl('create', '--raw', f'/api/v1/namespaces/{namespace}/pods/{pod}/eviction', '-f', '-', input=json.dumps(
             {'apiVersion': 'policy/v1', 'kind': 'Eviction', 'metadata': {'name': pod, 'namespace': namespace}}))
+
+    @contextlib.contextmanager
+    def any_pod(self):
+        """The API server takes any pod in `demo` for the block."""
+        label = ['label', 'namespace', 'demo', '--overwrite']
+        self.kubectl(*label, 'pod-security.kubernetes.io/enforce=privileged')
+        try:
+            yield
+        finally:
+            self.kubectl(*label, 'pod-security.kubernetes.io/enforce=restricted')
 
     @contextlib.contextmanager
     def agentd_away(self):

@@ -1,4 +1,7 @@
-"""The images of a node, made of files of this machine, with the module that makes agentd's own."""
+"""The images of a node, made of files of this machine, with the module that makes agentd's own.
+
+python3 -m tests.real.kube.images   makes them, for whoever needs them later.
+"""
 import hashlib
 import os
 import re
@@ -74,6 +77,14 @@ def _archive(reference, entries, **settings):
     return reference, path
 
 
+def _iptables():
+    """What istio-init calls: one program under six names, and its modules, which it looks for beside its libraries."""
+    program = os.path.realpath(shutil.which('iptables-nft'))
+    modules = [str(m) for of in ('xt', 'ipt', 'ip6t') for m in Path('/usr/lib').glob(f'*-linux-gnu/xtables/lib{of}_*.so')]
+    names = (f'{family}-nft{what}' for family in ('iptables', 'ip6tables') for what in ('', '-save', '-restore'))
+    return {**{f'usr/bin/{name}': program for name in names}, **{module: module for module in modules}}
+
+
 def _pause():
     with tempfile.TemporaryDirectory() as folder:
         sh('cc', '-O2', '-static', '-o', f'{folder}/pause', HERE / 'pause.c')
@@ -90,9 +101,15 @@ def make():
     yield _archive(APP, [*_etc(), *_files({f'bin/{a}': shutil.which('busybox') for a in APPLETS})],
                    Cmd=['/bin/sleep', 'infinity'])
     yield _archive(PROXY, [*_etc(), Entry('etc/istio/proxy', 0o755), *_files(
-        {'usr/local/bin/envoy': envoy_binary(), 'usr/local/bin/pilot-agent': ISTIO / 'pilot-agent'})],
+        {'usr/local/bin/envoy': envoy_binary(), 'usr/local/bin/pilot-agent': ISTIO / 'pilot-agent',
+         'var/lib/istio/envoy/envoy_bootstrap_tmpl.json': ISTIO / 'envoy_bootstrap.json', **_iptables()})],
         Entrypoint=['/usr/local/bin/pilot-agent'], User='1337:1337')
     yield _archive(PILOT, [*_etc(), *_files({'usr/local/bin/pilot-discovery': ISTIO / 'pilot-discovery'})],
                    Entrypoint=['/usr/local/bin/pilot-discovery'], User='1337:1337')
     yield AGENTD_BEFORE, BEFORE / 'image.oci.tar'
     yield AGENTD, TOP / 'build' / 'image' / f'agentd-{VERSION}.oci.tar'
+
+
+if __name__ == '__main__':
+    for _ in make():
+        pass
