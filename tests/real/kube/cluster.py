@@ -293,11 +293,18 @@ class Cluster:
         finally:
             self.helm('uninstall', name, '-n', 'istio-system', '--wait')
 
+    def _install(self):
+        own = f' --set kubepods={self.node.below[1:]}/kubepods' if self.node.whole_tree else ''
+        return re.sub(r'^(helm install .*)$', rf'\1{own}', commands('Install')[0], flags=re.M)
+
+    def helm_install_again(self):
+        """The chart alone."""
+        self.script(next(line for line in self._install().splitlines() if line.startswith('helm install')))
+
     def install_agentd(self):
         """Word for word, but for what is this cluster's: where Istio's chart lies, and a kubelet's --cgroup-root."""
-        ours, _, template = commands('Install')
-        own = f' --set kubepods={self.node.below[1:]}/kubepods' if self.node.whole_tree else ''
-        self.script(re.sub(r'^(helm install .*)$', rf'\1{own}', ours, flags=re.M))
+        _, _, template = commands('Install')
+        self.script(self._install())
         chart = f'{charts()}/istio-control/istio-discovery'
         self.script(f'cd {self.node.dir}\n' + re.sub(r'istio/istiod (.*)--version \S+', rf'{chart} \1', template))
 

@@ -58,7 +58,7 @@ def _etc():
 
 
 def _archive(reference, entries, **settings):
-    """Kept by what is in it: packing a proxy takes a minute."""
+    """Kept by what is in it."""
     settings = {'Env': ['PATH=/usr/local/bin:/usr/bin:/bin'], 'WorkingDir': '/', **settings}
     name = reference.rpartition('/')[2].partition(':')[0]
     digest = hashlib.sha256(repr((reference, settings)).encode())
@@ -69,7 +69,7 @@ def _archive(reference, entries, **settings):
         KEPT.mkdir(parents=True, exist_ok=True)
         for old in KEPT.glob(f'{name}-*'):
             old.unlink(missing_ok=True)
-        layout = Layout(EPOCH)
+        layout = Layout(EPOCH, effort=1)
         image = layout.image('amd64', entries, settings, CREATED)
         new = path.with_name(f'.{path.name}.{os.getpid()}')  # another kind of node may be about it, too
         new.write_bytes(layout.archive([image], reference.rpartition(':')[2], {}))

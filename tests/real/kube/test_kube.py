@@ -369,6 +369,19 @@ def test_a_roll_out_without_a_surge_is_not_noticed(mesh):
     assert load.failed == 0
 
 
+def test_an_uninstall_by_mistake_is_not_noticed(mesh):
+    """Helm's record goes, agentd stays; the same chart takes it over."""
+    with Load(mesh) as load:
+        assert 'DaemonSet] agentd' in mesh.helm('uninstall', 'agentd', '-n', RELEASE)
+        assert mesh.well()
+        load.more(20)
+        mesh.helm_install_again()
+        mesh.rolled_out('daemonset/agentd', RELEASE)
+        mesh.wait_registered()
+        load.more(20)
+    assert load.failed == 0
+
+
 def test_a_workload_moves_to_pilot_agent_and_back(mesh, made):
     """By the commands of the document, the way back first.  What it asks, and who asks it, is agentd's all the time."""
     over, back = commands('Move one workload over')
