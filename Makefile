@@ -29,9 +29,11 @@ SYSROOT    := $(if $(CROSS),$(BUILD)/sysroot-$(ARCH))
 OUT        := $(BUILD)/$(MODE)$(if $(CROSS),-$(ARCH))
 GEN        := $(BUILD)/gen
 
-# Nothing of what this machine may have for crossing but the compiler.
-GCC_CROSS  := $(TRIPLET)-gcc --sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -B$(SYSROOT)/usr/lib/gcc/$(TRIPLET)/12/ \
-	-nostdinc $(addprefix -isystem $(SYSROOT)/usr/,lib/gcc/$(TRIPLET)/12/include include/$(TRIPLET) include)
+# Nothing of what this machine may have for crossing but the compiler, which is of its release as all packages are.
+GCC_MAJOR  = $(shell gcc -dumpversion | cut -d. -f1)
+GCC_DIR    = $(SYSROOT)/usr/lib/gcc/$(TRIPLET)/$(GCC_MAJOR)
+GCC_CROSS  = $(TRIPLET)-gcc --sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -B$(GCC_DIR)/ \
+	-nostdinc $(addprefix -isystem ,$(GCC_DIR)/include $(addprefix $(SYSROOT)/usr/include,/$(TRIPLET) /))
 CC_release := $(if $(CROSS),$(GCC_CROSS),gcc)
 CC_asan    := gcc
 CC_tsan    := clang
@@ -57,11 +59,16 @@ LINK_tsan  := -fsanitize=thread
 LINK_fuzz  := -fsanitize=fuzzer,address,undefined
 LDFLAGS    := $(LINK_$(MODE))
 
+# Debian 13's libelf.a lacks a part of itself: what cannot be linked statically is shared.
+ELF_MAIN   := void *elf_begin(int, int, void *); int main(void) { return !elf_begin(-1, 0, 0); }
+ELF_STATIC  = $(filter -l%,$(shell $(PKG_CONFIG) --libs-only-l --static libelf))
+ELF_LIBS    = $(shell echo '$(ELF_MAIN)' | $(CC) -x c - -o /dev/null -Wl,-Bstatic $(ELF_STATIC) -Wl,-Bdynamic 2>/dev/null \
+	&& echo $(ELF_STATIC) -Wl,-Bdynamic || echo -lz -Wl,-Bdynamic -lelf)
 # grpc goes into the released worker statically: it starts in 2 ms instead of 10 (process-split.md 0.4).
-BROKER_LIBS := -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
+BROKER_LIBS = -Wl,-Bstatic -lbpf $(ELF_LIBS)
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
-LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell $(PKG_CONFIG) --libs-only-l --static grpc) -levent -lprotobuf-c \
-	-ljansson -lyaml -lldns -lssl -lcrypto -lre2 -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
+LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(sort $(shell $(PKG_CONFIG) --libs-only-l --static grpc re2)) -levent -lprotobuf-c \
+	-ljansson -lyaml -lldns -lssl -lcrypto -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
 # libssl inside the worker has SSL_read() and SSL_write() itself: ours take their place (agentd/worker/base/rpc/tap.h).
 TAP        := -Wl,--wrap=SSL_read,--wrap=SSL_write,--defsym=__wrap_SSL_read=rpc_tap_read,--defsym=__wrap_SSL_write=rpc_tap_write
 # LINKS=shared (the .deb): a library that has security updates of its own comes from the system; grpc and
@@ -170,7 +177,7 @@ $(GEN)/%.pb-c.c: proto/%.proto
 # What this machine has as packages; removed, it is made anew with what Debian then has.
 .PHONY: same-packages
 $(BUILD)/sysroot-%: same-packages
-	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-12-dev
+	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-$(GCC_MAJOR)-dev
 
 # What a test is linked with, from its "LINK:" line; it wins over the library's module.
 linked = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
@@ -186,7 +193,7 @@ $(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call linked,tests/un
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 # A test that runs the program.
 $(OUT)/tests/unit/ctl/agentctl_test: | $(OUT)/agentctl
-$(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $$(call fakes,tests/fuzz/broker%_fuzz.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
+$(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $$(call linked,tests/fuzz/broker%_fuzz.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
 $(OUT)/tests/fuzz/injector%_fuzz: $(OUT)/obj/tests/fuzz/injector%_fuzz.o $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link)

@@ -3,6 +3,7 @@
  * The configuration is read -> the whole input is read -> it is done in memory -> what was passed
  * over and what has no effect goes to stderr -> the output is written, whole or not at all.
  */
+#include "inject.h"
 #include "commands.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -87,7 +88,7 @@ static json_t *read_parts(const struct ctl *c, struct err *e)
 	return all;
 }
 
-static struct inject_config *read_config(const struct ctl *c, struct err *e)
+struct inject_config *ctl_inject_config(const struct ctl *c, struct err *e)
 {
 	const char *native = ctl_option(c, "native"), *file = ctl_option(c, "config");
 	json_t *all = file ? read_document(file, e) : read_parts(c, e), *own;
@@ -210,7 +211,7 @@ static int run(const struct ctl *c, struct inject_config *config, enum inject_ac
 	return status;
 }
 
-static int check_usage(const struct ctl *c, const struct ctl_command *command)
+int ctl_inject_check_usage(const struct ctl *c, const struct ctl_command *command)
 {
 	const char *native = ctl_option(c, "native");
 
@@ -230,11 +231,11 @@ static int inject(const struct ctl *c)
 {
 	struct inject_config *config;
 	struct err e;
-	int status = check_usage(c, &ctl_inject);
+	int status = ctl_inject_check_usage(c, &ctl_inject);
 
 	if (status)
 		return status;
-	if (!(config = read_config(c, &e)))
+	if (!(config = ctl_inject_config(c, &e)))
 		return fail(&e);
 	status = run(c, config, ctl_option(c, "check") ? INJECT_CHECK : INJECT_ADD);
 	inject_config_free(&config);
@@ -243,7 +244,7 @@ static int inject(const struct ctl *c)
 
 static int uninject(const struct ctl *c)
 {
-	int status = check_usage(c, &ctl_uninject);
+	int status = ctl_inject_check_usage(c, &ctl_uninject);
 
 	return status ? status : run(c, NULL, INJECT_TAKE_BACK);
 }

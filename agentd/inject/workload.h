@@ -13,10 +13,10 @@ struct inject_config;
 
 enum inject_action { INJECT_ADD, INJECT_TAKE_BACK, INJECT_CHECK };
 
-/* `said` gets an object for each pod template: {"object": "Deployment \"demo/web\"", "injected":
- * true, "rule": "by default", "skipped": "has host networking enabled", "warnings": [..],
- * "refused": ".."}; `skipped` and `refused` are there where they apply.  `injected`: it is to be,
- * or was. */
+/* `said` gets an object for each pod template: {"object": "Deployment \"demo/web\"", "owner":
+ * {"kind", "namespace", "name"}, "injected": true, "rule": "by default", "skipped": "has host
+ * networking enabled", "warnings": [..], "refused": ".."}; `skipped` and `refused` are there where
+ * they apply.  `injected`: it is to be, or was. */
 struct inject_work {
 	const struct inject_config *config;
 	enum inject_action action;
