@@ -132,7 +132,7 @@ class Admissions:
 
     def some(self, n=PER_STEP):
         before = self.done
-        wait_for('admissions', lambda: self.failed or self.done >= before + n, 120)
+        wait_for('admissions', lambda: self.failed or self.done >= before + n, 600 if SOAK else 120)
         assert not self.failed, self.failed
 
     def __enter__(self):

@@ -334,7 +334,7 @@ static void test_clocks_differ(void **state)
 		b.ahead = pairs[i][1];
 		wait_for_period();
 		cluster.now -= 12 * HOUR;
-		run(3 * DAY);
+		run(2 * DAY);
 		assert_int_equal(a.plan.state, ROTATION_STEADY);
 	}
 }
@@ -357,7 +357,7 @@ static void test_a_replica_that_starts_in_each_state(void **state)
 {
 	(void)state;
 	wait_for_period();
-	for (int64_t end = cluster.now + 3 * DAY; cluster.now < end; cluster.now += HOUR / 2) {
+	for (int64_t end = cluster.now + 2 * DAY; cluster.now < end; cluster.now += HOUR) {
 		rest(&a);
 		again(&b);
 		rest(&b);
@@ -393,7 +393,7 @@ static void test_emptied_bundles(void **state)
 {
 	(void)state;
 	wait_for_period();
-	for (int64_t end = cluster.now + 3 * DAY; cluster.now < end; cluster.now += HOUR / 2) {
+	for (int64_t end = cluster.now + 2 * DAY; cluster.now < end; cluster.now += HOUR) {
 		set_bundle((unsigned)(cluster.now / HOUR) % BUNDLES, "");
 		look(&a);
 		assert_false(a.plan.trusted);
@@ -479,6 +479,9 @@ static void test_another_ca_all_of_a_sudden(void **state)
 	rest(&a);
 	check(&a);
 	check(&b);
+	set_bundle(0, ""); /* what is in use is not in the Secret */
+	rest(&a);
+	check(&a);
 	assert_false(admits(authority_crt(other),
 	    rotation_leaf(a.r)->crt)); /* not before it was told an hour ago */
 	run(2 * HOUR);
@@ -498,8 +501,8 @@ static void test_broken_secrets(void **state)
 
 	(void)state;
 	wait_for_period();
-	for (int64_t end = cluster.now + 2 * DAY; cluster.now < end; cluster.now += HOUR / 2) {
-		unsigned pick = (unsigned)(cluster.now / (HOUR / 2));
+	for (int64_t end = cluster.now + 2 * DAY; cluster.now < end; cluster.now += HOUR) {
+		unsigned pick = (unsigned)(cluster.now / HOUR);
 
 		set(pick % ROTATION_KEYS, bad[pick / ROTATION_KEYS % 8]);
 		rest(&a);
@@ -523,6 +526,7 @@ static void test_what_is_wrong_is_said(void **state)
 	    {ROTATION_CA_KEY, authority_key(other), "ca.crt: the key is another one's"},
 	    {ROTATION_CA_CRT, rotation_leaf(a.r)->crt, "ca.crt: no certificate"},
 	    {ROTATION_CA_SINCE, "soon", "ca.since: is no time in the past (Unix seconds)"},
+	    {ROTATION_CA_SINCE, "4000000000", "ca.since: is no time in the past (Unix seconds)"},
 	    {ROTATION_NEXT_CRT, authority_crt(other), "next.crt: no private key"},
 	    {ROTATION_OLD_CRT, "x", "old.crt: no certificate"},
 	};
@@ -562,6 +566,43 @@ static void test_only_a_ca_of_its_own_is_taken(void **state)
 	assert_string_equal(b.plan.wrong, "ca.crt: the certificate is no CA's");
 }
 
+/* `form` with the certificate for each '@'. */
+static char *with(const char *form, const char *crt)
+{
+	char *out = mem_strdup("");
+
+	for (; *form; form++) {
+		char *longer =
+		    *form == '@' ? mem_printf("%s%s", out, crt) : mem_printf("%s%c", out, *form);
+
+		free(out);
+		out = longer;
+	}
+	return out;
+}
+
+/* What another reader may see otherwise is not what it should be, and is put right. */
+static void test_a_bundle_is_its_certificates(void **state)
+{
+	static const char *const forms[] = {"a comment\n@", "@@", "@\n",
+	    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n@",
+	    "-----BEGIN CERTIFICATE-----\n@", "-----BEGIN X-----\nMAA=\n-----END X-----\n@"};
+	const char *ca;
+
+	(void)state;
+	begin();
+	ca = get(ROTATION_CA_CRT);
+	for (unsigned i = 0; i < sizeof(forms) / sizeof(*forms); i++) {
+		auto_free char *text = with(forms[i], ca);
+
+		set_bundle(1, text);
+		look(&a);
+		assert_false(a.plan.trusted);
+		rest(&a);
+		assert_string_equal(cluster.bundle[1], ca);
+	}
+}
+
 static void test_a_leaf_lives_for_a_day(void **state)
 {
 	const struct authority_leaf *leaf;
@@ -598,6 +639,7 @@ int main(void)
 	    TEST(test_broken_secrets),
 	    TEST(test_what_is_wrong_is_said),
 	    TEST(test_only_a_ca_of_its_own_is_taken),
+	    TEST(test_a_bundle_is_its_certificates),
 	    TEST(test_a_leaf_lives_for_a_day),
 	};
 
