@@ -265,9 +265,10 @@ lint: ## formatting, static analysis, layers, sizes, what the broker links
 format: ## clang-format everything
 	@clang-format -i $(shell git ls-files '*.c' '*.h')
 
-run: ## agentd, a development control plane and two real Envoys; traffic; what happened; clean up
+run: ## agentd, a development control plane and three real Envoys; traffic, kills; what happened; clean up
+	@tests/tools/demo needs
 	@tests/tools/deps build test
-	@$(MAKE) -s binaries
+	@set -o pipefail; $(MAKE) -s -j$(shell nproc) binaries 2>&1 | tests/tools/progress $(words $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC) $(WORKER_SRC) $(SKELETON) 1 2 3)
 	@tests/tools/demo
 
 # Units name absolute paths.
