@@ -79,21 +79,32 @@ LIBS_SHARED = -Wl,-Bstatic -Wl,--start-group $(filter-out $(OTHER_LIBS) -ldl -lr
 	-Wl,-Bdynamic $(OTHER_LIBS) -static-libgcc
 CTL_LIBS_shared := -levent -ljansson -lyaml -lpthread -lm
 CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -Wl,-Bdynamic -lpthread -lm
+# Before libworker.a, whose tap has an SSL_read() of its own.
+INJECTOR_TLS_shared := -levent_openssl -lssl
+INJECTOR_TLS_static := -Wl,-Bstatic -levent_openssl -lssl -Wl,-Bdynamic
+INJECTOR_LIBS_shared := -levent -ljansson -lyaml -lcrypto -lpthread -lm
+INJECTOR_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -lssl -lcrypto -Wl,-Bdynamic -lpthread -lm -ldl
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
 WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
 CTL_LIBS    = $(CTL_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
+INJECTOR_TLS = $(INJECTOR_TLS_$(if $(filter release,$(MODE)),$(LINKS),shared))
+INJECTOR_LIBS = $(INJECTOR_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
+# All of $^, with the TLS libraries in their place.
+injector_link = $(filter-out %/libworker.a %/libcommon.a,$^) $(INJECTOR_TLS) $(filter %/libworker.a %/libcommon.a,$^) $(INJECTOR_LIBS)
 # What the linker took, for the SBOM.
 TAKEN       = -Wl,-t,-t >$@.inputs
 
 PROTOS     := $(sort $(shell find proto -name '*.proto'))
 PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
-# A program is a folder with a main.c; common/ is in all three, and so libc and nothing else (lint looks at `ldd`).
+# A program is a folder with a main.c; common/ is in all of them, and so libc and nothing else (lint looks at `ldd`).
 BROKER_SRC := $(sort $(shell find agentd/broker -name '*.c'))
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
+INJECTOR_SRC := $(sort $(shell find agentd/injector -name '*.c'))
 COMMON_SRC := $(wildcard agentd/common/*.c)
 BROKER_MAIN := agentd/broker/main.c
 WORKER_MAIN := agentd/worker/main.c
-WORKER_SRC := $(filter-out $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC),$(sort $(shell find agentd -name '*.c')))
+INJECTOR_MAIN := agentd/injector/main.c
+WORKER_SRC := $(filter-out $(BROKER_SRC) $(CTL_SRC) $(INJECTOR_SRC) $(COMMON_SRC),$(sort $(shell find agentd -name '*.c')))
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
 
 UNIT_SRC   := $(sort $(shell find tests/unit -name '*_test.c'))
@@ -108,7 +119,7 @@ all: deps ## build the release binaries into build/release/
 	@$(MAKE) -s binaries
 
 .PHONY: binaries
-binaries: $(OUT)/agentd $(OUT)/agentd-worker $(OUT)/agentctl
+binaries: $(OUT)/agentd $(OUT)/agentd-worker $(OUT)/agentctl $(OUT)/agentd-injector
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -126,6 +137,10 @@ $(OUT)/agentd: $(call obj,$(BROKER_MAIN)) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS) $(TAKEN)
 $(OUT)/agentd-worker: $(call obj,$(WORKER_MAIN)) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS) $(TAKEN)
+$(OUT)/libinjector.a: $(call obj,$(filter-out $(INJECTOR_MAIN),$(INJECTOR_SRC)))
+	@rm -f $@ && ar rcs $@ $^
+$(OUT)/agentd-injector: $(call obj,$(INJECTOR_MAIN)) $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link) $(TAKEN)
 $(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(CTL_LIBS) $(TAKEN)
 
@@ -172,12 +187,16 @@ $(OUT)/tests/unit/broker/%_test: $(OUT)/obj/tests/unit/broker/%_test.o $$(call l
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS)
 $(OUT)/tests/unit/worker/link/%_test: $(OUT)/obj/tests/unit/worker/link/%_test.o $$(call linked,tests/unit/worker/link/%_test.c) $(OUT)/libworker.a $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS) $(LIBS)
+$(OUT)/tests/unit/injector/%_test: $(OUT)/obj/tests/unit/injector/%_test.o $$(call linked,tests/unit/injector/%_test.c) $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link) -lcmocka
 $(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call linked,tests/unit/%_test.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 # A test that runs the program.
 $(OUT)/tests/unit/ctl/agentctl_test: | $(OUT)/agentctl
-$(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $$(call fakes,tests/fuzz/broker%_fuzz.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
+$(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $$(call linked,tests/fuzz/broker%_fuzz.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
+$(OUT)/tests/fuzz/injector%_fuzz: $(OUT)/obj/tests/fuzz/injector%_fuzz.o $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link)
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # Our bootstraps beside Istio's.

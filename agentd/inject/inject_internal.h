@@ -8,6 +8,7 @@
 #define INJECT_DRIVER "agentd.node.mesh"
 #define INJECT_STATUS "sidecar.istio.io/status"
 #define INJECT_OVERRIDES "proxy.istio.io/overrides"
+#define INJECT_WISH "sidecar.istio.io/inject"
 #define INJECT_REWRITE "sidecar.istio.io/rewriteAppHTTPProbers"
 
 struct inject_job {

@@ -130,6 +130,19 @@ static void read_owner(struct owned *o, const json_t *object, bool is_pod)
 	o->owner.name = o->name;
 }
 
+json_t *inject_owned_pod(const struct inject_config *c, const json_t *pod, const char *ns,
+    json_t *warnings, struct err *e)
+{
+	struct owned o;
+	json_t *out;
+
+	read_owner(&o, pod, true);
+	o.owner.ns = ns;
+	out = inject_pod(c, &o.owner, pod, warnings, e);
+	free(o.name);
+	return out;
+}
+
 /* --- one pod template --- */
 
 static json_t *note(const struct inject_work *w, const json_t *object)

@@ -23,6 +23,11 @@ struct inject_work {
 	json_t *said; /* array */
 };
 
+/* inject_pod() of a pod as an API server shows it, whose owner is read of it (injection.md 3); it
+ * is to be in `ns`. */
+json_t *inject_owned_pod(const struct inject_config *c, const json_t *pod, const char *ns,
+    json_t *warnings, struct err *e);
+
 bool inject_has_pods(const char *api_version, const char *kind); /* NULL is no */
 
 /* A new object with its pods done; INJECT_CHECK changes nothing, and a refusal is only noted. NULL:
