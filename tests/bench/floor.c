@@ -1,7 +1,7 @@
 /* floor.c - what grpc core costs a relay that does nothing else: `floor SOCKET HOST:PORT ROOTS`.
  *
- * One thread: ADS streams of a unix socket are opened again over TLS, and each message goes on as it
- * came.  A read is armed all the time, on both sides; nothing is looked at, counted or bounded.
+ * One thread: ADS streams of a unix socket are opened again over TLS, and each message goes on as
+ * it came.  A read is armed all the time, on both sides; nothing is looked at, counted or bounded.
  * An agent cannot cost less on this grpc.  It ends when its input does.
  */
 #include "common/mem.h"
@@ -73,8 +73,7 @@ static void on_written(struct half *to, bool ok)
 
 static void on_message(struct half *h, bool ok)
 {
-	grpc_op op = {
-	    .op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = h->message};
+	grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = h->message};
 
 	if (!ok || !h->message)
 		return;
@@ -101,12 +100,11 @@ static void open_up(struct pair *p)
 	p->up.call = grpc_channel_create_call(channel, NULL, 0, cq,
 	    grpc_slice_from_static_string(ADS), NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 	start_alone(&p->up, &(grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA});
-	start_alone(&p->up,
-	    &(grpc_op){.op = GRPC_OP_RECV_INITIAL_METADATA,
-		.data.recv_initial_metadata.recv_initial_metadata = &p->headers});
-	start_alone(&p->up,
-	    &(grpc_op){.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
-		.data.recv_status_on_client = {&p->trailers, &p->status, &p->why, NULL}});
+	start_alone(&p->up, &(grpc_op){.op = GRPC_OP_RECV_INITIAL_METADATA,
+				.data.recv_initial_metadata.recv_initial_metadata = &p->headers});
+	start_alone(
+	    &p->up, &(grpc_op){.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
+			.data.recv_status_on_client = {&p->trailers, &p->status, &p->why, NULL}});
 }
 
 static void on_call(struct half *down, bool ok);
@@ -134,9 +132,8 @@ static void on_call(struct half *down, bool ok)
 		return;
 	wait_for_call();
 	open_up(p);
-	start_alone(down,
-	    &(grpc_op){.op = GRPC_OP_RECV_CLOSE_ON_SERVER,
-		.data.recv_close_on_server.cancelled = &p->cancelled});
+	start_alone(down, &(grpc_op){.op = GRPC_OP_RECV_CLOSE_ON_SERVER,
+			      .data.recv_close_on_server.cancelled = &p->cancelled});
 	start_alone(down, &(grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA});
 	read_next(&p->down);
 	read_next(&p->up);

@@ -6,8 +6,8 @@
  * be plane.c, or an agent in front of it.
  *   each TARGET SIZE COUNT       COUNT changes of the mesh, each of four pushes of SIZE bytes.
  *   first SOCKET COUNT           COUNT times connect, ask, be answered; SOCKET need not be there.
- *   hold [deaf|back|nosds]       For each line "SDS-SOCKET ADS-SOCKET" of the input a pod of its own
- * network namespace: 2 SDS streams, 1 ADS stream with CDS and LDS, the first request of each as
+ *   hold [deaf|back|nosds]       For each line "SDS-SOCKET ADS-SOCKET" of the input a pod of its
+ * own network namespace: 2 SDS streams, 1 ADS stream with CDS and LDS, the first request of each as
  * large as Envoy's.  A line is printed whenever all of them have everything.  A line "push SIZE":
  * each is pushed so much at once, by plane.c.  nosds: secrets are not waited for.  deaf: what ADS
  * sends is never read.  back: who loses a connection or a stream connects both again at once, where
@@ -159,7 +159,8 @@ static void run_ads(const char *target, size_t each, size_t size, size_t count)
 {
 	static const struct xds_events events = {on_push, on_ads_closed};
 	struct h2 *h = must_connect(target);
-	struct ads a = {.what = each > 1 ? "each" : "bytes", .each = each, .size = size, .left = count};
+	struct ads a = {
+	    .what = each > 1 ? "each" : "bytes", .each = each, .size = size, .left = count};
 	double sum = 0;
 
 	xds_open_ads(&a.x, h, &events, &a);
@@ -444,8 +445,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "ads"))
 		run_ads(target, 1, strtoul(a, NULL, 10), strtoul(b, NULL, 10));
 	else if (!strcmp(what, "each"))
-		run_ads(
-		    target, PUSHES_OF_A_CHANGE, strtoul(a, NULL, 10), strtoul(b, NULL, 10));
+		run_ads(target, PUSHES_OF_A_CHANGE, strtoul(a, NULL, 10), strtoul(b, NULL, 10));
 	else if (!strcmp(what, "first"))
 		run_first(target, strtoul(a, NULL, 10));
 	else if (!strcmp(what, "hold"))

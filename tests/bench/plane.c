@@ -3,8 +3,8 @@
  * tests/istiod is Python, which would be most of what is measured.  This one prints its port and,
  * on every ADS stream: a request -> a name "bytes:SIZE:..." is answered by a response of SIZE bytes
  * (the resources of one size are made once and never copied), "each:SIZE:..." by one of each type
- * that a change of the mesh brings, CDS and LDS by an empty one, the rest and every ACK by nothing.  Other methods are UNIMPLEMENTED.  One thread; it ends when its input
- * does.
+ * that a change of the mesh brings, CDS and LDS by an empty one, the rest and every ACK by nothing.
+ * Other methods are UNIMPLEMENTED.  One thread; it ends when its input does.
  */
 #include "common/mem.h"
 #include "worker/base/pbwire.h"

@@ -189,8 +189,7 @@ static void is_ready(struct rpc *r, struct rpc_tag *t, bool ok)
 }
 
 /* grpc keeps the first tag that is finished meanwhile for us; others go to the drainer. */
-void rpc_batch_start(
-    struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t, rpc_tag_done done)
+void rpc_batch_start(struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t, rpc_tag_done done)
 {
 	void *finished;
 	int ok;

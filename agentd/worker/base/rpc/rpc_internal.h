@@ -34,7 +34,7 @@ struct rpc {
 	grpc_call *echo;
 	unsigned asked;       /* echoes */
 	atomic_uint answered; /* by the drainer */
-	int wake_fd;          /* readable while `inbox` holds something; outside a turn `ready`, too */
+	int wake_fd; /* readable while `inbox` holds something; outside a turn `ready`, too */
 	struct loop_fd watch;
 	pthread_mutex_t lock;
 	struct rpc_tags inbox;            /* under `lock`: from the drainer to the loop */
@@ -50,7 +50,8 @@ struct rpc {
 	struct rpc_channel *channels;
 };
 
-/* A tag is about to be given to grpc; `done` will run exactly once, on the loop, and not in here. */
+/* A tag is about to be given to grpc; `done` will run exactly once, on the loop, and not in here.
+ */
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done);
 /* The same, for a tag of operations of a call.  An error of grpc's is one of ours: it aborts. */
 struct rpc_batch {
