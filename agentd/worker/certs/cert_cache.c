@@ -538,16 +538,6 @@ void cert_renew(struct cert_sub *s)
 
 /* --- what an earlier worker had --- */
 
-/* How long ago it was issued, by the monotonic clock; after a reboot, by the other one. */
-static int64_t age_of(const struct cert_cache *c, const struct cert_stored *s)
-{
-	int64_t age_ms = loop_uptime_ms(c->loop) - s->issued_uptime_ms;
-
-	if (age_ms < 0)
-		age_ms = loop_now_ms(c->loop) - s->issued_ms;
-	return age_ms > 0 ? age_ms : 0;
-}
-
 static struct cert_entry **list_of(struct cert_entry *e)
 {
 	return e->wanted ? &e->cache->wanted : &e->cache->unread;
@@ -581,7 +571,7 @@ static void look_at(struct cert_entry *e)
 	char name[IDENTITY_URI_SIZE];
 	struct err why;
 	struct cert *cert = cert_keep_believe(e, e->restored, &why);
-	int64_t age_ms = age_of(e->cache, e->restored);
+	int64_t age_ms = cert_keep_age(e->cache, e->restored);
 
 	forget_restored(e);
 	if (cert) {
@@ -626,22 +616,12 @@ void cert_wanted(struct cert_sub *s)
 	look_soon(e->cache);
 }
 
-/* The texts are the entry's now. */
-static struct cert_stored *take_stored(struct cert_stored *s)
-{
-	struct cert_stored *own = mem_zalloc(sizeof(*own));
-
-	*own = *s;
-	s->key_pem = s->chain_pem = NULL;
-	return own;
-}
-
 int cert_cache_restore(
     struct cert_cache *c, struct cert_stored *s, enum link_state from, struct err *e)
 {
 	struct cert_origin here;
 	struct cert_entry *entry;
-	int64_t pause_ms = c->options.reissue_min_ms - age_of(c, s);
+	int64_t pause_ms = c->options.reissue_min_ms - cert_keep_age(c, s);
 
 	cert_keep_origin(c, &here);
 	if (memcmp(&here, &s->origin, sizeof(here)) != 0)
@@ -659,7 +639,7 @@ int cert_cache_restore(
 	    entry);
 	if (pause_ms > 0)
 		cert_moment_in(c->loop, &entry->floor, pause_ms, on_floor, entry);
-	entry->restored = take_stored(s);
+	entry->restored = cert_stored_take(s);
 	DL_APPEND(c->unread, entry);
 	/* Its old place is cleared now; and the first one shows the trust domain. */
 	if (!entry->kept || !*cert_entry_trust_domain(entry))

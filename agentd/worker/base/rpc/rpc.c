@@ -39,36 +39,6 @@ void rpc_wake(struct rpc *r)
 	eventfd_write(r->wake_fd, 1);
 }
 
-static void tags_init(struct rpc_tags *l)
-{
-	*l = (struct rpc_tags){.end = &l->first};
-}
-
-static void tags_add(struct rpc_tags *l, struct rpc_tag *t)
-{
-	t->next = NULL;
-	*l->end = t;
-	l->end = &t->next;
-}
-
-static void tags_move(struct rpc_tags *to, struct rpc_tags *from)
-{
-	if (!from->first)
-		return;
-	*to->end = from->first;
-	to->end = from->end;
-	tags_init(from);
-}
-
-static struct rpc_tag *tags_take(struct rpc_tags *l)
-{
-	struct rpc_tag *t = l->first;
-
-	if (t && !(l->first = t->next))
-		l->end = &l->first;
-	return t;
-}
-
 static void *drain(void *arg)
 {
 	struct rpc *r = arg;
@@ -87,7 +57,7 @@ static void *drain(void *arg)
 		pthread_mutex_lock(&r->lock);
 		t->ok = ev.success;
 		bool was_empty = !r->inbox.first;
-		tags_add(&r->inbox, t);
+		rpc_tags_add(&r->inbox, t);
 		pthread_mutex_unlock(&r->lock);
 		if (was_empty)
 			rpc_wake(r);
@@ -102,7 +72,7 @@ static void take_inbox(struct rpc *r)
 	 * little. */
 	eventfd_read(r->wake_fd, &ignored);
 	pthread_mutex_lock(&r->lock);
-	tags_move(&r->ready, &r->inbox);
+	rpc_tags_move(&r->ready, &r->inbox);
 	pthread_mutex_unlock(&r->lock);
 }
 
@@ -141,7 +111,7 @@ static void run_tags(struct rpc *r)
 {
 	struct rpc_tag *t;
 
-	for (unsigned n = 0; n < TAGS_PER_TURN && (t = tags_take(&r->ready)); n++) {
+	for (unsigned n = 0; n < TAGS_PER_TURN && (t = rpc_tags_take(&r->ready)); n++) {
 		r->pending--;
 		r->tags++;
 		t->done(t, t->ok);
@@ -183,7 +153,7 @@ void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done)
 static void is_ready(struct rpc *r, struct rpc_tag *t, bool ok)
 {
 	t->ok = ok;
-	tags_add(&r->ready, t);
+	rpc_tags_add(&r->ready, t);
 	if (!r->running)
 		rpc_wake(r);
 }
@@ -238,8 +208,8 @@ struct rpc *rpc_new(struct loop *l)
 	struct rpc *r = mem_zalloc(sizeof(*r));
 
 	r->loop = l;
-	tags_init(&r->inbox);
-	tags_init(&r->ready);
+	rpc_tags_init(&r->inbox);
+	rpc_tags_init(&r->ready);
 	pthread_mutex_init(&r->lock, NULL);
 	r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (r->wake_fd < 0)

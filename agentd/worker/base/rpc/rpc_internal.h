@@ -1,30 +1,14 @@
 /* rpc_internal.h - shared by the files of worker/base/rpc only.
- *
- * Everything that grpc will report on is a tag embedded in the object it is about; the object lives
- * until all its tags came back (grpc-core.md 8), also long after its owner let go of it.
  */
 #pragma once
 #include "channel.h"
 #include "server.h"
+#include "tag.h"
 #include "turn.h"
 
 #include <grpc/grpc.h>
 #include <pthread.h>
 #include <stdatomic.h>
-
-struct rpc_tag;
-typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
-struct rpc_tag {
-	rpc_tag_done done;
-	bool ok;
-	struct rpc_tag *next;
-};
-
-struct rpc_tags { /* oldest first */
-	struct rpc_tag *first, **end;
-};
-
-#define tag_owner(t, type, member) ((type *)((char *)(t)-offsetof(type, member)))
 
 struct rpc {
 	struct loop *loop;
