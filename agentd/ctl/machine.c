@@ -37,8 +37,6 @@ static const struct rule {
     {"PROXY_CONFIG", LEFT, "mesh.yaml has it"},
     {"CANONICAL_SERVICE", LEFT, "istiod takes it from the labels"},
     {"CANONICAL_REVISION", LEFT, "istiod takes it from the labels"},
-    {"ISTIO_META_AUTO_REGISTER_GROUP", LEFT,
-	"agentd does not register machines yet: make a WorkloadEntry with this address"},
 };
 
 struct reader {

@@ -49,6 +49,7 @@ struct node_settings {
 	/* terminationDrainDuration; MINIMUM_DRAIN_DURATION with EXIT_ON_ZERO_ACTIVE_CONNECTIONS */
 	int64_t termination_drain_ms, minimum_drain_ms;
 	bool exit_on_zero;
+	bool registers; /* istiod shall make, or find, its WorkloadEntry */
 	bool merge_envoy_stats, metrics_local_only, stats_compression;
 	bool probe_loopback;       /* probers ask the loopback: the mesh is in mode LOCALHOST */
 	json_t *probers, *scrapes; /* as targets.h says; NULL: none were declared */

@@ -123,9 +123,8 @@ static void what_is_left_out_is_said(void **state)
 	made_of(CLUSTER_ENV "ISTIO_SVC_IP='10.0.0.9'\n", MESH_YAML "extensionProviders: []\n");
 	assert_non_null(strstr(left("ISTIO_SVC_IP"), "network namespace"));
 	assert_non_null(strstr(left("readinessProbe"), "unhealthy"));
-	assert_non_null(strstr(left("ISTIO_META_AUTO_REGISTER_GROUP"), "WorkloadEntry"));
 	assert_non_null(strstr(left("extensionProviders"), "defaultConfig"));
-	assert_string_equal(text("env", "ISTIO_META_AUTO_REGISTER_GROUP"), "(nothing)");
+	assert_string_equal(text("env", "ISTIO_META_AUTO_REGISTER_GROUP"), "web");
 }
 
 static void a_workload_has_one_uid(void **state)

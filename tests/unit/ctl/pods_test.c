@@ -143,6 +143,8 @@ static void one_pod_fits_a_screen(void **state)
 	    "{\"scrapes\": [\"9090/metrics\", \"9091/x\"], "
 	    "\"rewritten_probes\": [\"a\", \"b\"]}, \"remote_wasm\": [\"demo.auth\"], "
 	    "\"sends_to\": {\"zipkin\": \"z:9411\"}, "
+	    "\"registration\": {\"group\": \"vm\", \"entry\": \"vm-1.2.3.4\", \"registered\": "
+	    "false}, "
 	    "\"volume\": {\"state\""
 	    ": \"published\", \"problem\": \"\"}}";
 	auto_free char *answer = mem_printf("{\"pods\":[%s]}", pod);
@@ -162,6 +164,7 @@ static void one_pod_fits_a_screen(void **state)
 	    "  connections    5 accepted, 2 refused, 1 wait\n"
 	    "                 refused: netns (2)\n"
 	    "                 not proven: no cgroup\n"
+	    "  registration   group vm, entry vm-1.2.3.4: NOT registered\n"
 	    "  redirection    ebpf, strict: in force, OPEN\n"
 	    "                 3 redirected, 2 passed, 1 dropped\n"
 	    "  scraped        9090/metrics 9091/x\n"

@@ -405,6 +405,45 @@ static void own_subscriptions_follow_the_first_lds_request(void **state)
 	}
 }
 
+/* No node, names or nonce; `why` NULL: healthy. */
+static void told_health(
+    const struct rpc_stream *up, unsigned i, enum discovery_flavour f, const char *why)
+{
+	struct evbuffer *expected = evbuffer_new();
+
+	discovery_put_health(expected, f, why);
+	carried_assert_sent(up, i, evbuffer_pullup(expected, -1), evbuffer_get_length(expected));
+	evbuffer_free(expected);
+}
+
+/* istio-agent.md 0.3, 1.7: stored before, told after the subscriptions, once more on each stream. */
+static void the_health_is_told_on_change_and_on_each_stream(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down;
+
+	take_locals(w);
+	for (int i = 0; i < 4; i++) {
+		enum discovery_flavour f = i % 2;
+
+		down = connect_envoy(w, f ? DELTA_METHOD : SOTW_METHOD, &up);
+		ads_relay_health(w->relay, "connection refused");
+		ASK(w, down, f, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+		assert_int_equal(fake_rpc_sent(up), 1); /* not before the listeners */
+		ASK(w, down, f, .type = TYPE_LISTENER);
+		assert_int_equal(fake_rpc_sent(up), 5);
+		told_health(up, 4, f, "connection refused");
+		ads_relay_health(w->relay, NULL);
+		assert_int_equal(fake_rpc_sent(up), 6);
+		told_health(up, 5, f, NULL);
+	}
+	end_pair(w);
+	ads_relay_health(w->relay, "gone"); /* without a stream: kept for the next */
+	down = connect_envoy(w, SOTW_METHOD, &up);
+	ASK(w, down, DISCOVERY_SOTW, .type = TYPE_LISTENER);
+	told_health(up, 3, DISCOVERY_SOTW, "gone");
+}
+
 static void a_local_type_is_handled_and_acked(void **state)
 {
 	struct world *w = *state;
@@ -551,6 +590,7 @@ int main(void)
 	    TEST(acks_and_nacks_are_kept_account_of),
 	    TEST(the_account_is_bounded),
 	    TEST(own_subscriptions_follow_the_first_lds_request),
+	    TEST(the_health_is_told_on_change_and_on_each_stream),
 	    TEST(a_local_type_is_handled_and_acked),
 	    TEST(a_local_type_without_resources_is_passed_over),
 	    TEST(istiod_is_read_until_8_mib_wait_for_envoy),
