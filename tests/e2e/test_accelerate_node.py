@@ -58,8 +58,8 @@ def acquaint(one, other, envoy=True):
     one.call(lanes.meet, other.ip, folder)
 
 
-def two(node, mode, name, **redirect):
-    pods = [furnished(node, f'{name}-{n}', mode, **redirect) for n in range(2)]
+def two(node, mode, name):
+    pods = [furnished(node, f'{name}-{n}', mode) for n in range(2)]
     acquaint(*pods)
     if mode == 'node':
         wait_for('both', lambda: all(between(node, p) for p in pods))
@@ -118,7 +118,10 @@ def test_both_pods_must_ask(make):
 def test_only_envoys(make):
     """An app that goes past its Envoy may read as it likes: its connection is as without."""
     node = make()
-    one, _ = two(node, 'node', 'pod', istio_local_outbound_ports_exclude=str(lanes.APP_PORT))
+    other = furnished(node, 'other', 'node')
+    one = furnished(node, 'one', 'node', istio_service_exclude_cidr=f'{other.ip}/32')
+    acquaint(one, other)
+    wait_for('both', lambda: all(between(node, p) for p in (one, other)))
     assert met(node, one) == 1
     before = counts(node)
     assert one.call(lanes.tell, 'apps_habits', 'past') == (7, b'spliced', False, b'6', b'12345')
