@@ -115,7 +115,8 @@ static void ask(struct client *c, const char *target, bool follow)
 
 	*c = (struct client){.status = -1};
 	assert_int_equal(connect(fd, (struct sockaddr *)&address, address_len), 0);
-	http_get(l, &c->get, (struct http_ask){fd, "GET", target}, on_answer, c);
+	http_get(l, &c->get, (struct http_ask){.fd = fd, .method = "GET", .target = target},
+	    on_answer, c);
 	if (follow)
 		http_follow(c->get, on_part);
 }
