@@ -34,8 +34,8 @@ def _with_parents(entries):
 
 
 class Layout:
-    def __init__(self, epoch):
-        self._epoch, self._blobs = epoch, {}
+    def __init__(self, epoch, effort=9):
+        self._epoch, self._effort, self._blobs = epoch, effort, {}
 
     def _add(self, media_type, data, **more):
         """A blob, and the descriptor that names it."""
@@ -54,7 +54,7 @@ class Layout:
         return self._add('manifest.v1+json', {
             'schemaVersion': 2, 'mediaType': TYPE + 'manifest.v1+json',
             'config': self._add('config.v1+json', config),
-            'layers': [self._add('layer.v1.tar+gzip', gzip.compress(layer, 9, mtime=0))]},
+            'layers': [self._add('layer.v1.tar+gzip', gzip.compress(layer, self._effort, mtime=0))]},
             platform={'architecture': arch, 'os': 'linux'})
 
     def archive(self, images, name, annotations):

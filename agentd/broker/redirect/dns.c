@@ -50,7 +50,7 @@ int redirect_answered(struct redirect *r, const struct uuid *pod, struct err *e)
 	if (!p || (p->entry.flags & REDIRECT_DNS_KNOWN))
 		return 0;
 	p->entry.flags |= REDIRECT_DNS_KNOWN;
-	return redirect_pod_put(r, p, e);
+	return p->cgroup ? redirect_pod_put(r, p, e) : 0;
 }
 
 static bool is_told(const struct redirect_names_told *t, const uint8_t pod[16])

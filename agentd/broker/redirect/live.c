@@ -240,7 +240,11 @@ static void try_again(struct broker_pod *pod)
 	const struct pod_redirection *r = &pod->redirection;
 	int netns = pod_identity_netns_in(&pod->identity, r->await.ino);
 
-	if (r->inbound == POD_INBOUND_REFUSED && r->rules == POD_RULES_WRITTEN && netns >= 0)
+	if (r->rules != POD_RULES_WRITTEN)
+		return;
+	if (redirect_waits(programs(pod), &pod->uid))
+		requests_write_again(pod);
+	else if (r->inbound == POD_INBOUND_REFUSED && netns >= 0)
 		requests_live(pod, netns);
 }
 
@@ -263,7 +267,11 @@ void requests_look_again(struct redirect_requests *t)
 
 void redirect_requests_live(struct broker_pod *pod)
 {
-	if (pod->redirection.rules == POD_RULES_WRITTEN)
+	if (pod->redirection.rules != POD_RULES_WRITTEN)
+		return;
+	if (redirect_waits(programs(pod), &pod->uid))
+		requests_write_again(pod); /* and live with that */
+	else
 		requests_live(pod, pod->identity.netns_fd);
 }
 

@@ -47,6 +47,13 @@ bool redirect_is_steered(const struct redirect *r, const struct uuid *pod)
 	return p && p->live && !p->gone;
 }
 
+bool redirect_waits(const struct redirect *r, const struct uuid *pod)
+{
+	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+
+	return p && p->waits_ms;
+}
+
 bool redirect_is_shut(const struct redirect *r, const struct uuid *pod)
 {
 	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
@@ -241,6 +248,28 @@ static void sweep(struct redirect *r, struct redirect_pod_state *p)
 	redirect_probes_tell(r, &ignored);
 }
 
+static int set_at(struct redirect *r, struct redirect_pod_state *p, struct redirect_where at,
+    const struct redirect_rules *rules, struct err *e)
+{
+	const bool known = p->cgroup,
+		   new_proxy = p->cgroup != p->above[0] || is_other_proxy(&p->entry, rules);
+	int rc;
+
+	p->waits_ms = 0;
+	if (new_proxy)
+		now_late(p, redirect_listeners_possible(at.cgroup));
+	move_to(r, p, p->above[0]);
+	take_rules(p, rules);
+	rc = write_in_place(r, p, at, e);
+	if (new_proxy && !p->late) /* somebody may have come meanwhile */
+		p->late = redirect_listeners_possible(at.cgroup);
+	if (known)
+		sweep(r, p);
+	if (!rc)
+		redirect_supersede_pod(r, p);
+	return rc;
+}
+
 /* One that is new leaves nothing when it fails, but what another layout has of it; one that is
  * known goes on as far as it got. */
 int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_where at,
@@ -259,18 +288,11 @@ int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_whe
 	known = p->cgroup;
 	if (!redirect_place_check(&r->top, at.cgroup, p->above, e) &&
 	    !redirect_pod_check_neighbours(r, p, e)) {
-		bool new_proxy = p->cgroup != p->above[0] || is_other_proxy(&p->entry, rules);
-		if (new_proxy)
-			now_late(p, redirect_listeners_possible(at.cgroup));
-		move_to(r, p, p->above[0]);
-		take_rules(p, rules);
-		rc = write_in_place(r, p, at, e);
-		if (new_proxy && !p->late) /* somebody may have come meanwhile */
-			p->late = redirect_listeners_possible(at.cgroup);
-		if (known)
-			sweep(r, p);
-		if (!rc)
-			redirect_supersede_pod(r, p);
+		if (!(rules->flags & REDIRECT_SHUT) && redirect_supersede_waits(r, p, &at)) {
+			take_rules(p, rules);
+			return 0;
+		}
+		rc = set_at(r, p, at, rules, e);
 	}
 	if (rc && !known)
 		take_out(r, p);

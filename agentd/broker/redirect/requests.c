@@ -283,6 +283,14 @@ static void on_cgroup(void *ctx, int received)
 	pod_check(pod);
 }
 
+void requests_write_again(struct broker_pod *pod)
+{
+	int dir = cgroup_await_open(&pod->redirection.await);
+
+	if (dir >= 0)
+		on_cgroup(pod, dir);
+}
+
 static int read_exactly(int memfd, void *out, size_t size, struct err *e)
 {
 	struct stat st;
@@ -396,11 +404,8 @@ static void hand_over(struct redirect_requests *t, const struct uuid *goes)
 	redirect_leave(t->redirect, goes);
 	DL_FOREACH (pods_first(t->rig.pods), pod) {
 		const struct pod_redirection *r = &pod->redirection;
-		int dir = r->rules == POD_RULES_ASKED && r->why.code == EEXIST
-			      ? cgroup_await_open(&r->await)
-			      : -1;
-		if (dir >= 0)
-			on_cgroup(pod, dir);
+		if (r->rules == POD_RULES_ASKED && r->why.code == EEXIST)
+			requests_write_again(pod);
 	}
 }
 

@@ -57,6 +57,7 @@ void requests_live(struct broker_pod *pod, int netns);
 void requests_on_seen(void *ctx, const struct netns_watch_seen *seen);
 void requests_leave(struct broker_pod *pod);
 void requests_on_emptied(struct broker_pod *pod);       /* of its cgroup */
+void requests_write_again(struct broker_pod *pod);      /* its rules, where its cgroup is there */
 const struct redirect_rules *requests_rules(void *ctx); /* as they are now; NULL: none */
 void requests_on_news(void *ctx, const struct uuid *uid, enum redirect_news_kind kind);
 unsigned requests_note_of(const struct broker_pod *pod); /* link_redirect_note */

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "links.h"
+#include "listeners.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -96,6 +97,31 @@ static int64_t now_ms(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static bool is_live_there(const struct redirect *r, const struct uuid *pod)
+{
+	char path[REDIRECT_PATH_SIZE];
+	struct layouts other;
+	bool is = false;
+
+	find(r, &other);
+	for (int i = 0; i < other.n; i++) {
+		path_of(other.path[i], pod, "/redirect_lookup", path);
+		is |= !access(path, F_OK);
+	}
+	return is;
+}
+
+bool redirect_supersede_waits(
+    const struct redirect *r, struct redirect_pod_state *p, const struct redirect_where *at)
+{
+	if (p->cgroup || at->netns >= 0 || !r->can.late ||
+	    !redirect_listeners_possible(at->cgroup) || !is_live_there(r, &p->uid))
+		return false;
+	if (!p->waits_ms)
+		p->waits_ms = now_ms();
+	return now_ms() - p->waits_ms < REDIRECT_SUPERSEDE_WAIT_MS;
 }
 
 static void take_down(const char *layout, const struct redirect_pod_state *p, const char *name)

@@ -49,6 +49,7 @@ struct redirect_pod_state {
 	bool heard,
 	    deaf; /* its Envoy listened since it is live; and does not, so clients are refused */
 	int64_t since_s;       /* nobody saw a dial of it: unseen.c; 0: not looked yet */
+	int64_t waits_ms;      /* since then it is another layout's, until its Envoy is seen */
 	int64_t superseded_ms; /* since then something of another layout answers; 0: nothing */
 	struct redirect_pod_state *prev, *next;
 };

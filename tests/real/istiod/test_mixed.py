@@ -24,6 +24,7 @@ def test_mtls_both_ways(world):
     for pod in ours, other:
         assert world.agentd.ctl_text('pods', pod.label)[0] == 0
     assert world.agentd.ctl_text('status')[0] == 0
+    assert world.agentd.metric('agentd_push_unbounded_streams_total') == 0  # istiod passed over the header that marks a stream
     for of in world.agentd.ctl('xds')['xds']:
         for kind, counts in of['ads']['types'].items():
             assert counts['nacked'] == 0, (of['pod'], kind, counts)

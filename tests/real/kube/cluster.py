@@ -85,6 +85,10 @@ class Cluster:
     def events(self, pod, namespace='demo'):
         return [e['message'] for e in self.get('events', namespace=namespace) if e['involvedObject'].get('name') == pod]
 
+    def pods(self, app, namespace='demo'):
+        """The names of all pods of this workload."""
+        return [p['metadata']['name'] for p in self.get('pods', namespace=namespace) if p['metadata']['labels'].get('app') == app]
+
     def pod(self, app, namespace='demo'):
         """The name of a pod of this workload that is not on its way out."""
         return next(p['metadata']['name'] for p in self.get('pods', namespace=namespace)
@@ -165,6 +169,16 @@ class Cluster:
     def evict(self, pod, namespace):
         self.kubectl('create', '--raw', f'/api/v1/namespaces/{namespace}/pods/{pod}/eviction', '-f', '-', input=json.dumps(
             {'apiVersion': 'policy/v1', 'kind': 'Eviction', 'metadata': {'name': pod, 'namespace': namespace}}))
+
+    @contextlib.contextmanager
+    def any_pod(self):
+        """The API server takes any pod in `demo` for the block."""
+        label = ['label', 'namespace', 'demo', '--overwrite']
+        self.kubectl(*label, 'pod-security.kubernetes.io/enforce=privileged')
+        try:
+            yield
+        finally:
+            self.kubectl(*label, 'pod-security.kubernetes.io/enforce=restricted')
 
     @contextlib.contextmanager
     def agentd_away(self):
@@ -279,11 +293,18 @@ class Cluster:
         finally:
             self.helm('uninstall', name, '-n', 'istio-system', '--wait')
 
+    def _install(self):
+        own = f' --set kubepods={self.node.below[1:]}/kubepods' if self.node.whole_tree else ''
+        return re.sub(r'^(helm install .*)$', rf'\1{own}', commands('Install')[0], flags=re.M)
+
+    def helm_install_again(self):
+        """The chart alone."""
+        self.script(next(line for line in self._install().splitlines() if line.startswith('helm install')))
+
     def install_agentd(self):
         """Word for word, but for what is this cluster's: where Istio's chart lies, and a kubelet's --cgroup-root."""
-        ours, _, template = commands('Install')
-        own = f' --set kubepods={self.node.below[1:]}/kubepods' if self.node.whole_tree else ''
-        self.script(re.sub(r'^(helm install .*)$', rf'\1{own}', ours, flags=re.M))
+        _, _, template = commands('Install')
+        self.script(self._install())
         chart = f'{charts()}/istio-control/istio-discovery'
         self.script(f'cd {self.node.dir}\n' + re.sub(r'istio/istiod (.*)--version \S+', rf'{chart} \1', template))
 

@@ -53,7 +53,7 @@ def cluster(this_run, request):
 def pytest_runtest_makereport(item, call):
     report = yield
     summary.add(report)
-    if report.when == 'teardown' and not item.config.option.keyword:
+    if report.when == 'teardown':
         summary.keep()  # after each case: a run that is cut off says so by what is missing
     if report.failed and 'cluster' in getattr(item, 'funcargs', {}):
         keep(item.funcargs['cluster'], item.name, report.longreprtext)

@@ -1,4 +1,7 @@
-"""The images of a node, made of files of this machine, with the module that makes agentd's own."""
+"""The images of a node, made of files of this machine, with the module that makes agentd's own.
+
+python3 -m tests.real.kube.images   makes them, for whoever needs them later.
+"""
 import hashlib
 import os
 import re
@@ -55,7 +58,7 @@ def _etc():
 
 
 def _archive(reference, entries, **settings):
-    """Kept by what is in it: packing a proxy takes a minute."""
+    """Kept by what is in it."""
     settings = {'Env': ['PATH=/usr/local/bin:/usr/bin:/bin'], 'WorkingDir': '/', **settings}
     name = reference.rpartition('/')[2].partition(':')[0]
     digest = hashlib.sha256(repr((reference, settings)).encode())
@@ -66,12 +69,20 @@ def _archive(reference, entries, **settings):
         KEPT.mkdir(parents=True, exist_ok=True)
         for old in KEPT.glob(f'{name}-*'):
             old.unlink(missing_ok=True)
-        layout = Layout(EPOCH)
+        layout = Layout(EPOCH, effort=1)
         image = layout.image('amd64', entries, settings, CREATED)
         new = path.with_name(f'.{path.name}.{os.getpid()}')  # another kind of node may be about it, too
         new.write_bytes(layout.archive([image], reference.rpartition(':')[2], {}))
         new.rename(path)
     return reference, path
+
+
+def _iptables():
+    """What istio-init calls: one program under six names, and its modules, which it looks for beside its libraries."""
+    program = os.path.realpath(shutil.which('iptables-nft'))
+    modules = [str(m) for of in ('xt', 'ipt', 'ip6t') for m in Path('/usr/lib').glob(f'*-linux-gnu/xtables/lib{of}_*.so')]
+    names = (f'{family}-nft{what}' for family in ('iptables', 'ip6tables') for what in ('', '-save', '-restore'))
+    return {**{f'usr/bin/{name}': program for name in names}, **{module: module for module in modules}}
 
 
 def _pause():
@@ -90,9 +101,15 @@ def make():
     yield _archive(APP, [*_etc(), *_files({f'bin/{a}': shutil.which('busybox') for a in APPLETS})],
                    Cmd=['/bin/sleep', 'infinity'])
     yield _archive(PROXY, [*_etc(), Entry('etc/istio/proxy', 0o755), *_files(
-        {'usr/local/bin/envoy': envoy_binary(), 'usr/local/bin/pilot-agent': ISTIO / 'pilot-agent'})],
+        {'usr/local/bin/envoy': envoy_binary(), 'usr/local/bin/pilot-agent': ISTIO / 'pilot-agent',
+         'var/lib/istio/envoy/envoy_bootstrap_tmpl.json': ISTIO / 'envoy_bootstrap.json', **_iptables()})],
         Entrypoint=['/usr/local/bin/pilot-agent'], User='1337:1337')
     yield _archive(PILOT, [*_etc(), *_files({'usr/local/bin/pilot-discovery': ISTIO / 'pilot-discovery'})],
                    Entrypoint=['/usr/local/bin/pilot-discovery'], User='1337:1337')
     yield AGENTD_BEFORE, BEFORE / 'image.oci.tar'
     yield AGENTD, TOP / 'build' / 'image' / f'agentd-{VERSION}.oci.tar'
+
+
+if __name__ == '__main__':
+    for _ in make():
+        pass

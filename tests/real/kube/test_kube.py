@@ -18,6 +18,7 @@ REBOOTS = int(os.environ.get('KUBE_REBOOTS', 20 if SOAK else 3))
 PODS = int(os.environ.get('KUBE_PODS', 250 if SOAK else 60))
 ENVOYS = 30  # of these pods; the others have none
 SERVES_WITHIN_S = 60
+ABSENT_S = 300 if SOAK else 20
 
 
 @pytest.fixture(scope='module')
@@ -89,19 +90,21 @@ def test_ipv6_passes_both_envoys_too(mesh, made):
 
 
 def test_a_pod_in_the_nodes_own_network_is_served_by_nobody(mesh, made):
-    """istiod does not inject it; of one that brings the volume itself agentd says that it saw nothing."""
+    """istiod does not inject it; one that brings the volume itself the API server refuses.  Without the chart's policy it starts, and
+    agentd says that it saw nothing."""
     volume = {'name': 'agentd', 'csi': {'driver': DRIVER, 'readOnly': True}}
-    mesh.kubectl('label', 'namespace', 'demo', 'pod-security.kubernetes.io/enforce=privileged', '--overwrite')
-    try:
-        made(apps.pod('of-the-node', hostNetwork=True, volumes=[volume], containers=[apps.container(
-            'while sleep 1; do nc -w 1 127.0.0.1 1; done',
-            volumeMounts=[{'name': 'agentd', 'mountPath': '/etc/istio/proxy', 'readOnly': True}])]))
-        mesh.ready('of-the-node')
-        wait_for('it to have dialled', lambda: 'refused' in mesh.kubectl('-n', 'demo', 'logs', 'of-the-node'))
-        line, = (line for line in mesh.agentctl('redirect').splitlines() if 'of-the-node' in line)
-        assert 'unseen' in line and not mesh.redirection('of-the-node')['inbound']
-    finally:
-        mesh.kubectl('label', 'namespace', 'demo', 'pod-security.kubernetes.io/enforce=restricted', '--overwrite')
+    thing = apps.pod('of-the-node', hostNetwork=True, volumes=[volume], containers=[apps.container(
+        'while sleep 1; do nc -w 1 127.0.0.1 1; done',
+        volumeMounts=[{'name': 'agentd', 'mountPath': '/etc/istio/proxy', 'readOnly': True}])])
+    with mesh.any_pod():
+        assert 'a pod with hostNetwork has no network of its own' in mesh.refused(thing)
+        with mesh.upgraded('--set', 'admissionPolicy.enabled=false'):
+            wait_for('the API server to take it', lambda: not mesh.refused(thing))
+            made(thing)
+            mesh.ready('of-the-node')
+            wait_for('it to have dialled', lambda: 'refused' in mesh.kubectl('-n', 'demo', 'logs', 'of-the-node'))
+            line, = (line for line in mesh.agentctl('redirect').splitlines() if 'of-the-node' in line)
+            assert 'unseen' in line and not mesh.redirection('of-the-node')['inbound']
 
 
 def test_who_is_not_in_the_mesh_is_refused(mesh, made):
@@ -152,6 +155,18 @@ def test_a_kubelet_that_restarts_while_agentd_is_away_finds_it_later(mesh, made)
         mesh.ready('late')
         load.more(10)
     assert load.failed == 0 and mesh.ask('pod/late')
+
+
+def test_agentd_absent_for_long_is_not_missed(mesh):
+    serials = mesh.serials()
+    with Load(mesh) as load:
+        with mesh.agentd_away():
+            back = time.monotonic() + ABSENT_S
+            while time.monotonic() < back:
+                load.more(10)
+        mesh.wait_registered()
+        load.more(30)
+    assert load.failed == 0 and mesh.serials() == serials
 
 
 def test_agentd_evicted_comes_back_to_its_pods(mesh):
@@ -340,6 +355,55 @@ def test_a_broken_upgrade_and_the_way_back_and_a_good_one(mesh):
         assert mesh.agentd_pod() != before
         load.more(20)
     assert load.failed == 0
+
+
+def test_a_roll_out_without_a_surge_is_not_noticed(mesh):
+    """The old agentd ends before the new one starts; back again with a surge."""
+    with Load(mesh) as load:
+        with mesh.upgraded('--set', f'image.tag={mesh.next_tag()}', '--set',
+                           'updateStrategy.rollingUpdate.maxSurge=0,updateStrategy.rollingUpdate.maxUnavailable=1'):
+            mesh.wait_registered()
+            load.more(20)
+        mesh.wait_registered()
+        load.more(20)
+    assert load.failed == 0
+
+
+def test_an_uninstall_by_mistake_is_not_noticed(mesh):
+    """Helm's record goes, agentd stays; the same chart takes it over."""
+    with Load(mesh) as load:
+        assert 'DaemonSet] agentd' in mesh.helm('uninstall', 'agentd', '-n', RELEASE)
+        assert mesh.well()
+        load.more(20)
+        mesh.helm_install_again()
+        mesh.rolled_out('daemonset/agentd', RELEASE)
+        mesh.wait_registered()
+        load.more(20)
+    assert load.failed == 0
+
+
+def test_a_workload_moves_to_pilot_agent_and_back(mesh, made):
+    """By the commands of the document, the way back first.  What it asks, and who asks it, is agentd's all the time."""
+    over, back = commands('Move one workload over')
+    made(apps.pod('peer', apps.SERVE), apps.service('peer'))
+    mesh.ready('peer')
+    with mesh.any_pod():  # istio-init
+        try:
+            with Load(mesh) as load:
+                mesh.script(back)
+                mesh.rolled_out('deployment/web')
+                wait_for('one server', lambda: len(mesh.pods('web')) == 1)
+                load.more(20)
+                web = mesh.pod('web')
+                assert 'istio-init' in str(mesh.get('pod', web)['spec']) and not mesh.redirection(web)
+                wait_for('an answer to it', lambda: mesh.ask('deploy/web', 'http://peer.demo/') == 'peer\n')
+                mesh.script(over)
+                wait_for('one server', lambda: len(mesh.pods('web')) == 1)
+                load.more(20)
+            assert load.failed == 0 and mesh.redirection(mesh.pod('web'))['redirected'] > 0
+        finally:
+            mesh.script(over)
+            mesh.rolled_out('deployment/web')
 
 
 def test_an_upgrade_from_an_earlier_release_is_not_noticed(mesh):

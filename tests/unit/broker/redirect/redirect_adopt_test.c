@@ -93,14 +93,6 @@ static void test_a_lookup_that_fails_is_tried_again(void **state)
 
 /* --- another layout --- */
 
-/* What is there becomes that of another one, whose maps nobody can read. */
-static void make_other(struct place *p)
-{
-	redirect_free(&p->r);
-	rig_shell("mv %s/agentd/v%d %s/agentd/v0", p->bpffs, REDIRECT_LAYOUT, p->bpffs);
-	place_start(p);
-}
-
 static bool is_other(const struct place *p, const char *below)
 {
 	char path[256];
@@ -139,7 +131,7 @@ static struct two set_two(struct place *p)
 	place_set(p, &web, t.web, &t.rules);
 	place_live(p, &web, t.netns, 7);
 	place_set(p, &db, t.db, &t.rules);
-	make_other(p);
+	place_make_other(p);
 	return t;
 }
 
@@ -211,7 +203,7 @@ static void test_another_layout_without_pods_goes_at_once(void **state)
 	struct place *p = *state;
 	auto_close int top = place_cgroup(p, ".");
 
-	make_other(p);
+	place_make_other(p);
 	assert_int_equal(place_attached(top, BPF_CGROUP_INET4_CONNECT, NULL), 1);
 	assert_false(is_other(p, ""));
 }
