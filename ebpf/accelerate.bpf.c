@@ -9,8 +9,8 @@
  * that came by TCP is unread; and only while the queue is short, for the kernel does not bound it.
  * A giver never waits here: what does not go to the queue goes by TCP, which makes it wait.
  *
- * The way to an app stays with TCP: splice(2), SO_RCVLOWAT and urgent data do not see the queue, and
- * an app may use them.  Envoy does not (ebpf-redirect.md 12), so each of two gives and takes.
+ * The way to an app stays with TCP: splice(2), SO_RCVLOWAT and urgent data do not see the queue,
+ * and an app may use them.  Envoy does not (ebpf-redirect.md 12), so each of two gives and takes.
  *
  * Two Envoys are known by marks of redirect.bpf.c, and by `homes`: each end's own address is its
  * pod's and nobody else's, and the other end's is that of another such pod.
@@ -147,8 +147,8 @@ static __always_inline enum accelerate_role role_of(
 		return 0;
 	if (dialled && s->kind == REDIRECT_SOCKET_DIALLED)
 		return ACCELERATE_GIVER;
-	if (!dialled && (s->kind == REDIRECT_SOCKET_LISTENS_OUT ||
-			    s->kind == REDIRECT_SOCKET_ACCEPTED))
+	if (!dialled &&
+	    (s->kind == REDIRECT_SOCKET_LISTENS_OUT || s->kind == REDIRECT_SOCKET_ACCEPTED))
 		return ACCELERATE_TAKER;
 	return accepted_by(s, e, dialled) ? ACCELERATE_EITHER : 0;
 }

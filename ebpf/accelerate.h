@@ -46,7 +46,7 @@ struct accelerate_fields {
 
 /* What all lanes of the node did, on one processor; kept by the map. */
 struct accelerate_counts {
-	__u64 lanes;  /* connections whose two ends met; of two Envoys: the dialler found the other */
+	__u64 lanes;  /* connections whose two ends met; of two Envoys: and the dialler wrote */
 	__u64 given;  /* bytes that went socket to socket */
 	__u64 passed; /* bytes of these connections that went by TCP */
 };

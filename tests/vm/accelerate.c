@@ -1,5 +1,5 @@
-/* accelerate.c - an app and its Envoy, accelerated, and two Envoys: what is written is read, once and
- * in order.
+/* accelerate.c - an app and its Envoy, accelerated, and two Envoys: what is written is read, once
+ * and in order.
  *
  * A kernel that cannot says why, and everything goes as without.
  */
@@ -331,9 +331,11 @@ static void check_between(
 	must_tell_between(w, false, "an Envoy writes to another");
 	must_tell_between(w, true, "and that one to the first");
 	c = counted(w, "between_counts");
-	check(c.lanes >= 2 * CONNECTIONS && c.given > 2 * PIECE, "bytes from Envoy to Envoy",
-	    "%llu connections, %llu bytes", (unsigned long long)c.lanes,
-	    (unsigned long long)c.given);
+	/* It is the dialler's words that count, and in some stories it has none. */
+	check(
+	    c.lanes >= 2 * CONNECTIONS - sizeof(stories) / sizeof(*stories) && c.given > 2 * PIECE,
+	    "bytes from Envoy to Envoy", "%llu connections, %llu bytes",
+	    (unsigned long long)c.lanes, (unsigned long long)c.given);
 	check_nothing_stays(w);
 	if (loader_remove_peer(l, &why))
 		check(false, "the other pod goes", "%s", why.msg);

@@ -4,10 +4,10 @@
  */
 #include "audit.h"
 #include "accelerate.h"
-#include "homes.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "homes.h"
 #include "links.h"
 #include "listeners.h"
 #include "probes.h"

@@ -11,8 +11,8 @@
 
 enum {
 	ALL_FLAGS = REDIRECT_OUTBOUND_ALL | REDIRECT_INBOUND_ALL | REDIRECT_LOOPBACK_INCLUDED |
-		    REDIRECT_DNS | REDIRECT_DNS_ALL | REDIRECT_GROUPS_INCLUDE | REDIRECT_ACCELERATE |
-		    REDIRECT_ACCELERATE_NODE,
+		    REDIRECT_DNS | REDIRECT_DNS_ALL | REDIRECT_GROUPS_INCLUDE |
+		    REDIRECT_ACCELERATE | REDIRECT_ACCELERATE_NODE,
 	CIDR_FLAGS = REDIRECT_CIDR_EXCLUDE | REDIRECT_CIDR_INCLUDE | REDIRECT_CIDR_DNS,
 	ENVOY_READY = 15021,
 	ENVOY_METRICS = 15090,
@@ -41,8 +41,9 @@ static int check_shape(const struct redirect_rules *r, struct err *e)
 {
 	if (r->version != REDIRECT_RULES_VERSION)
 		return err_set(e, EINVAL, "rules of version %u", r->version);
-	if (r->flags & ~(uint32_t)ALL_FLAGS || is_half_accelerated(r) || r->strict > 1 || r->nrows > REDIRECT_ROWS_MAX ||
-	    r->ncidrs > REDIRECT_CIDRS_MAX || r->ninterfaces > REDIRECT_INTERFACES_MAX)
+	if (r->flags & ~(uint32_t)ALL_FLAGS || is_half_accelerated(r) || r->strict > 1 ||
+	    r->nrows > REDIRECT_ROWS_MAX || r->ncidrs > REDIRECT_CIDRS_MAX ||
+	    r->ninterfaces > REDIRECT_INTERFACES_MAX)
 		return err_set(e, EINVAL, "rules with unknown flags or too many rows");
 	if (!r->outbound_port || !r->inbound_port || r->outbound_port == r->inbound_port)
 		return err_set(e, EINVAL, "rules without two ports of Envoy");

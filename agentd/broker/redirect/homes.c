@@ -1,5 +1,5 @@
-/* homes.c - an address -> the pods of the table that have it -> one, which asked for it and is live:
- * its row; else none.
+/* homes.c - an address -> the pods of the table that have it -> one, which asked for it and is
+ * live: its row; else none.
  */
 #include "homes.h"
 #include "accelerate.h"

@@ -64,7 +64,8 @@ static void look_for_homes(struct broker_pod *pod)
 {
 	struct pod_redirection *r = &pod->redirection;
 
-	if (!pod_redirection_is_live(r) || r->note == requests_note_of(pod))
+	if (!pod_redirection_is_live(r) ||
+	    !((r->note ^ requests_note_of(pod)) & LINK_REDIRECT_BETWEEN))
 		return;
 	pod_redirection_note(r);
 	requests_changed(pod);

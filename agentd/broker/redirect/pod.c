@@ -11,10 +11,10 @@
  */
 #include "pod.h"
 #include "accelerate.h"
-#include "homes.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "homes.h"
 #include "links.h"
 #include "listeners.h"
 #include "place.h"

@@ -314,11 +314,12 @@ static char *problem_of(const struct pod_redirect *r)
 static json_t *dump_redirect(const struct pod_redirect *r)
 {
 	auto_free char *problem = problem_of(r);
-	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
-	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
-	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "accelerate",
-	    redirect_acceleration_name(r->accelerate), "accelerated", is_accelerated(r), "between",
-	    is_between(r), "why_not", problem, "redirected", 0, "passed", 0, "dropped", 0);
+	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:b, s:b, s:s, s:i, s:i, s:i}",
+	    "mode", redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive",
+	    "in_force", r->in_force && !r->left, "inbound", r->inbound, "open", r->open,
+	    "accelerate", redirect_acceleration_name(r->accelerate), "accelerated",
+	    is_accelerated(r), "between", is_between(r), "why_not", problem, "redirected", 0,
+	    "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
 
 	json_object_set(o, "probe_ports", r->probe_ports);
@@ -359,7 +360,8 @@ static void measure(void *s, const char *labels)
 		metric_set(metric_gauge("agentd_redirect_accelerated",
 			       "1: new connections of the pod are accelerated, as asked; 0: they "
 			       "are not, or not all."),
-		    labels, r->accelerate & REDIRECT_ACCELERATE_NODE ? is_between(r) : is_accelerated(r));
+		    labels,
+		    r->accelerate & REDIRECT_ACCELERATE_NODE ? is_between(r) : is_accelerated(r));
 	if (r->mode == REDIRECT_MODE_EBPF && r->strict)
 		metric_set(open, labels, r->open);
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {

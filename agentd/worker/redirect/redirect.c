@@ -513,8 +513,7 @@ int redirect_acceleration_parse(uint32_t *flags, const char *text)
 
 const char *redirect_acceleration_name(uint32_t flags)
 {
-	return accelerations[!!(flags & REDIRECT_ACCELERATE) +
-			     !!(flags & REDIRECT_ACCELERATE_NODE)]
+	return accelerations[!!(flags & REDIRECT_ACCELERATE) + !!(flags & REDIRECT_ACCELERATE_NODE)]
 	    .name;
 }
 

@@ -26,7 +26,7 @@ const char *redirect_mode_name(enum redirect_mode m);
 struct redirect_node {
 	enum redirect_mode mode;
 	bool strict;
-	uint32_t accelerate; /* REDIRECT_ACCELERATE and _NODE; 0: off */
+	uint32_t accelerate;  /* REDIRECT_ACCELERATE and _NODE; 0: off */
 	unsigned status_port; /* of the pod: never captured; 0: it has none */
 };
 
