@@ -331,9 +331,17 @@ def test_no_api_server_that_answers(api, make):
 def test_who_the_api_server_is(api, make, tmp_path):
     """Its name and its CA are checked, the token is read anew."""
     r = make().start()
-    (api.dir / 'token').write_text('another')
+    api.tokens.add('another')
+    (api.dir / 'new').write_text('another')
+    (api.dir / 'new').rename(api.dir / 'token')
+    r.look()
+    api.tokens = {'another'}
     r.look()
     assert r.is_ready() and '401' not in r.said()
+    api.tokens = set()
+    wait_for('the reason', lambda: "401: it does not take the pod's token" in r.said())
+    api.tokens = {'another'}
+    wait_for('better days', lambda: r.said().rstrip().endswith('as they should be"'))
     cert, _ = certificate('127.0.0.1')
     ca = (api.dir / 'ca.crt').read_text()
     seen = len(r.said())
