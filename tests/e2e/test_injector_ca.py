@@ -79,6 +79,14 @@ class Replica(Injector):
         before = self.looks()
         wait_for('two looks', lambda: self.looks() >= before + 2)
 
+    def end(self):
+        try:
+            assert 'PRIVATE' not in self.said() and 'a-token-of' not in self.said()
+            self.remove()
+        finally:
+            if self._popen:
+                self.kill()
+
     def kill(self):
         self._popen.send_signal(signal.SIGKILL)
         self._popen.wait(20)
@@ -155,15 +163,13 @@ def fixture_api(this_run, request):
 
 @pytest.fixture(name='make')
 def fixture_make(this_run, api, request):
-    made = []
-
-    def make(**kw):
-        made.append(Replica(this_run[0] / f'{request.node.name}{len(made)}', api, **kw))
-        return made[-1]
-    yield make
-    for injector in made:
-        assert 'PRIVATE' not in injector.said() and 'a-token-of' not in injector.said()
-        injector.remove()
+    numbers = itertools.count()
+    with contextlib.ExitStack() as at_the_end:  # the others go, too, when one has something to complain of
+        def make(**kw):
+            r = Replica(this_run[0] / f'{request.node.name}{next(numbers)}', api, **kw)
+            at_the_end.callback(r.end)
+            return r
+        yield make
 
 
 def now():
