@@ -57,11 +57,11 @@ static void look(void *ctx);
 
 /* --- what people see --- */
 
-static void count(struct metric *m, const char *key, const char *value)
+static void count(struct metric *m, const char *key, const char *value, unsigned n)
 {
 	char labels[64];
 
-	metric_add(m, metric_labels(labels, sizeof(labels), key, value, NULL), 1);
+	metric_add(m, metric_labels(labels, sizeof(labels), key, value, NULL), n);
 }
 
 static void make_metrics(struct keeper *k)
@@ -75,6 +75,10 @@ static void make_metrics(struct keeper *k)
 	k->is_trusted = metric_gauge("agentd_injector_ca_trusted",
 	    "1: each caBundle, as it was seen last, holds the CA of this replica's certificate");
 	k->state = metric_gauge("agentd_injector_ca_state", "1: the state the webhook's CA is in");
+	count(k->looks, "result", "ok", 0);
+	count(k->looks, "result", "failed", 0);
+	count(k->writes, "object", "secret", 0);
+	count(k->writes, "object", "caBundle", 0);
 	metric_add(k->conflicts, "", 0);
 	metric_set(k->is_trusted, "", 0);
 }
@@ -126,7 +130,7 @@ static void look_clear(struct keeper *k)
 
 static void rest(struct keeper *k)
 {
-	count(k->looks, "result", *k->why ? "failed" : "ok");
+	count(k->looks, "result", *k->why ? "failed" : "ok", 1);
 	say(k);
 	tell_server(k);
 	look_clear(k);
@@ -155,7 +159,7 @@ static void on_written(void *ctx, const struct kube_answer *a)
 	const char *object = k->plan.put ? "secret" : "caBundle";
 
 	if (a->status == 200) {
-		count(k->writes, "object", object);
+		count(k->writes, "object", object, 1);
 		look_again(k);
 		return;
 	}

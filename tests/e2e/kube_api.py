@@ -104,6 +104,7 @@ class Server(http.server.ThreadingHTTPServer):
 class KubeApi:
     def __init__(self, directory, webhooks=2):
         self.dir, self.lock, self.asked, self.rights, self.fault, self.ahead_s = directory, threading.RLock(), [], set(RIGHTS), None, 0
+        self.tokens = {TOKEN}
         self._version = 100
         self.secret = self._made('v1', 'Secret', SECRET, {'type': 'Opaque'})
         self.webhook = self._made('admissionregistration.k8s.io/v1', 'MutatingWebhookConfiguration', WEBHOOK, {
@@ -166,7 +167,7 @@ class KubeApi:
 
     def do(self, verb, path, headers, body):
         self.asked.append((verb, path))
-        if headers.get('Authorization') != f'Bearer {(self.dir / "token").read_text()}':
+        if headers.get('Authorization') not in {f'Bearer {token}' for token in self.tokens}:
             raise Answer(401, 'Unauthorized')
         if (verb, path) not in self.rights:
             raise Answer(403, f'User "agentd-injector" cannot {verb} {path}')

@@ -159,6 +159,12 @@ def test_restricted():
     assert {next(iter(set(v) - {'name'})) for v in spec['volumes']} == {'configMap'}
 
 
+def test_gke_admits_it():
+    """Its priority is critical, and outside kube-system that wants a quota."""
+    [scope] = rendered(WEBHOOK, '--set=gke.resourceQuota=true')['ResourceQuota', 'agentd']['spec']['scopeSelector']['matchExpressions']
+    assert container(WEBHOOK)[0]['priorityClassName'] in scope['values'] == ['system-node-critical', 'system-cluster-critical']
+
+
 def test_one_is_always_there():
     deployment = of('Deployment', values=['injector'])['spec']
     pods = deployment['template']['metadata']['labels']

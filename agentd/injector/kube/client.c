@@ -142,8 +142,8 @@ static int dial(struct kube_client *c, struct err *e)
 		secret_free(token);
 		return roots ? err_set(e, ERR_INVALID, "%s/ca.crt: no certificate", c->dir) : -1;
 	}
-	bev = bufferevent_openssl_socket_new(loop_base(c->loop), -1, ssl,
-	    BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+	bev = bufferevent_openssl_socket_new(
+	    loop_base(c->loop), -1, ssl, BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
 	bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
 	c->connection = evhttp_connection_base_bufferevent_new(
 	    loop_base(c->loop), c->dns, bev, c->host, c->port);
