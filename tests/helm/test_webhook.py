@@ -57,7 +57,8 @@ class Api:
     def __init__(self, directory, injector, *configurations, **istios):
         self._world = directory / 'world.json'
         self._world.write_text(json.dumps({'configurations': configurations, 'namespaces': NAMESPACES,
-                                           'services': {'agentd-system/agentd-injector': f'127.0.0.1:{injector.port}',
+                                           'services': {'agentd-system/agentd-injector': injector if isinstance(injector, str)
+                                                        else f'127.0.0.1:{injector.port}',
                                                         **{f'istio-system/{k}': f'127.0.0.1:{v.port}' for k, v in istios.items()}}}))
 
     def argv(self, *args):
@@ -196,6 +197,54 @@ def test_none_fails_while_files_change(make, tmp_path):
 def test_none_fails_after_a_pause(made, tmp_path, pause):
     """Whoever closes an idle connection first: the API server does so after 90 s."""
     [result] = Api(tmp_path, made[1], ours(made[1])).ask({}, args=['-times', 24, '-parallel', 8, '-pause', pause])
+    assert result['failed'] == 0, result
+
+
+class Endpoints:
+    """As an endpoint controller: who is ready has connections, a moment after it said so."""
+
+    def __init__(self, path, *injectors):
+        self.path, self._there = path, list(injectors)
+        self._write()
+
+    def _write(self):
+        new = self.path.with_suffix('.new')
+        new.write_text(''.join(f'127.0.0.1:{i.port}\n' for i in self._there))
+        new.rename(self.path)
+
+    def add(self, injector):
+        self._there.append(injector)
+        self._write()
+
+    def remove(self, injector):
+        self._there.remove(injector)
+        self._write()
+
+
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK=1: each of them ends in 15 s')
+@pytest.mark.timeout(600)
+def test_none_fails_while_replicas_are_replaced(make, tmp_path):
+    old = make('a'), make('b')
+    pair = {name: (old[0].tls.path / name).read_bytes() for name in ('tls.crt', 'tls.key')}
+    old[1].tls.put(pair)
+    wait_for('the same certificate', lambda: old[1].get('/readyz', old[1].connect(old[0].bundle()))[0] == 200)
+    endpoints = Endpoints(tmp_path / 'endpoints', *old)
+    api = Api(tmp_path, f'@{endpoints.path}', ours(old[0]))
+    with subprocess.Popen(api.argv('-times', 10000, '-parallel', 8, '-pause', '35ms'), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True) as asking:
+        asking.stdin.write(json.dumps({'namespace': 'demo', 'pod': POD}) + '\n')
+        asking.stdin.close()
+        for n, leaving in enumerate(old):
+            new = make(f'new{n}')
+            new.tls.put(pair)
+            wait_for('the same certificate', lambda c=new: c.get('/readyz', c.connect(old[0].bundle()))[0] == 200)
+            endpoints.add(new)
+            leaving.send(signal.SIGTERM)
+            wait_for('it to be unready', lambda c=leaving: c.get('/readyz')[0] == 503)
+            endpoints.remove(leaving)
+            assert leaving.wait() == 0
+        assert asking.poll() is None, 'they were asked for as long as it took'
+        result = json.loads(asking.stdout.read())
     assert result['failed'] == 0, result
 
 

@@ -1,7 +1,7 @@
 // dispatch: pods through MutatingWebhookConfigurations, by kube-apiserver's own dispatcher, without a cluster.
 //
-// Input: a file {"configurations": [...], "namespaces": {name: labels}, "services": {"ns/name": "host:port"}} and questions, one a
-// line: {"pod", "namespace", "dryRun", "update"}.  Output: a line each: {"pod", "error", "code", "warnings"}.  -times N: each question
+// Input: a file {"configurations": [...], "namespaces": {name: labels}, "services": {"ns/name": "host:port"}} (or "@FILE", with an
+// address a line: the endpoints, of which each new connection takes another one) and questions, one a line: {"pod", "namespace", "dryRun", "update"}.  Output: a line each: {"pod", "error", "code", "warnings"}.  -times N: each question
 // N times, by -parallel goroutines; then {"failed", "errors", "p50_ms", "p99_ms"} instead.
 // -pause D: so long between two of a goroutine.  A line {"configurations": [...]} takes the place of those that were.
 package main
@@ -17,7 +17,9 @@ import (
 	"net/url"
 	"os"
 	"sort"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/admissionregistration/v1"
@@ -63,9 +65,18 @@ type many struct {
 
 func (a *answer) AddWarning(_, text string) { a.Warnings = append(a.Warnings, text) }
 
+var connections atomic.Uint64
+
+// ResolveEndpoint is asked for each new connection.
 func (w *world) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
-	address, ok := w.Services[namespace+"/"+name]
-	if !ok {
+	address := w.Services[namespace+"/"+name]
+	if file, ok := strings.CutPrefix(address, "@"); ok {
+		text, err := os.ReadFile(file)
+		must(err)
+		all := strings.Fields(string(text))
+		address = all[connections.Add(1)%uint64(len(all))]
+	}
+	if address == "" {
 		return nil, fmt.Errorf("no service %s/%s", namespace, name)
 	}
 	return &url.URL{Scheme: "https", Host: address}, nil
