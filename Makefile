@@ -83,7 +83,7 @@ CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -Wl,-Bdynamic -lpthread
 INJECTOR_TLS_shared := -levent_openssl -lssl
 INJECTOR_TLS_static := -Wl,-Bstatic -levent_openssl -lssl -Wl,-Bdynamic
 INJECTOR_LIBS_shared := -levent -ljansson -lyaml -lcrypto -lpthread -lm
-INJECTOR_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -lssl -lcrypto -Wl,-Bdynamic -lpthread -lm -ldl
+INJECTOR_LIBS_static = -Wl,-Bstatic -levent -ljansson -lyaml $(shell $(PKG_CONFIG) --libs-only-l --static libssl) -Wl,-Bdynamic -lpthread -lm -ldl
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
 WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
 CTL_LIBS    = $(CTL_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
@@ -284,9 +284,10 @@ lint: ## formatting, static analysis, layers, sizes, what the broker links
 format: ## clang-format everything
 	@clang-format -i $(shell git ls-files '*.c' '*.h')
 
-run: ## agentd, a development control plane and two real Envoys; traffic; what happened; clean up
+run: ## agentd, a development control plane and three real Envoys; traffic, kills; what happened; clean up
+	@tests/tools/demo needs
 	@tests/tools/deps build test
-	@$(MAKE) -s binaries
+	@set -o pipefail; $(MAKE) -s -j$(shell nproc) binaries 2>&1 | tests/tools/progress $(words $(BROKER_SRC) $(CTL_SRC) $(INJECTOR_SRC) $(COMMON_SRC) $(WORKER_SRC) $(SKELETON) 1 2 3 4)
 	@tests/tools/demo
 
 # Units name absolute paths.

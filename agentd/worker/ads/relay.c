@@ -288,6 +288,7 @@ struct ads_relay *ads_relay_new(const struct ads_relay_options *o)
 	r->o = *o;
 	r->account.label = o->label;
 	r->account.log = o->log;
+	r->account.loop = o->loop;
 	r->hold = ads_hold_new(&hold);
 	return r;
 }

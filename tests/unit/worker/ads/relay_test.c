@@ -330,7 +330,8 @@ static void acks_and_nacks_are_kept_account_of(void **state)
 	answer(w, up, TYPE_CLUSTER, "n1", "r");
 	assert_type(w, TYPE_CLUSTER,
 	    "{\"acked\": 0, \"last_nack\": \"\", \"nacked\": 0, "
-	    "\"nonce\": \"n1\", \"refused\": false, \"version\": \"v1\"}");
+	    "\"nonce\": \"n1\", \"pushed_at\": 1700000000, \"refused\": false, "
+	    "\"resources\": 1, \"state\": \"stale\", \"version\": \"v1\"}");
 	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "stale");
 	SOTW(w, down, .type = TYPE_LISTENER, .nonce = "n1");
 	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "n1");
@@ -339,20 +340,23 @@ static void acks_and_nacks_are_kept_account_of(void **state)
 	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "n2", .nack = "no such \x01 cluster");
 	assert_type(w, TYPE_CLUSTER,
 	    "{\"acked\": 1, \"last_nack\": \"no such ? cluster\", \"nacked\": 1, "
-	    "\"nonce\": \"n2\", \"refused\": true, \"version\": \"v1\"}");
+	    "\"nonce\": \"n2\", \"pushed_at\": 1700000000, \"refused\": true, "
+	    "\"resources\": 1, \"state\": \"refused\", \"version\": \"v1\"}");
 	assert_int_equal(fake_rpc_sent(up), 6); /* and all of them went on */
 	/* A nonce belongs to its stream. */
 	down = connect_envoy(w, SOTW_METHOD, &up);
 	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .nonce = "n2");
 	assert_type(w, TYPE_CLUSTER,
 	    "{\"acked\": 1, \"last_nack\": \"no such ? cluster\", \"nacked\": 1, "
-	    "\"nonce\": \"\", \"refused\": true, \"version\": \"v1\"}");
+	    "\"nonce\": \"\", \"pushed_at\": 1700000000, \"refused\": true, "
+	    "\"resources\": 1, \"state\": \"refused\", \"version\": \"v1\"}");
 	/* What was refused once is history when the next is taken. */
 	answer(w, up, TYPE_CLUSTER, "n3", "r");
 	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "n3");
 	assert_type(w, TYPE_CLUSTER,
 	    "{\"acked\": 2, \"last_nack\": \"no such ? cluster\", \"nacked\": 1, "
-	    "\"nonce\": \"n3\", \"refused\": false, \"version\": \"v1\"}");
+	    "\"nonce\": \"n3\", \"pushed_at\": 1700000000, \"refused\": false, "
+	    "\"resources\": 1, \"state\": \"synced\", \"version\": \"v1\"}");
 }
 
 static void the_account_is_bounded(void **state)
@@ -466,7 +470,8 @@ static void a_local_type_is_handled_and_acked(void **state)
 	}
 	assert_type(w, TYPE_NAME_TABLE,
 	    "{\"acked\": 2, \"last_nack\": \"not a name table\", \"nacked\": 2, "
-	    "\"nonce\": \"n2\", \"refused\": true, \"version\": \"v1\"}");
+	    "\"nonce\": \"n2\", \"pushed_at\": 1700000000, \"refused\": true, "
+	    "\"resources\": 1, \"state\": \"refused\", \"version\": \"v1\"}");
 }
 
 static void a_local_type_without_resources_is_passed_over(void **state)
