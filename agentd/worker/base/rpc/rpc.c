@@ -4,9 +4,9 @@
  * (grpc-core.md 2).  It does nothing but move each finished tag to `inbox`, and writes the eventfd
  * when the inbox was empty: one wake-up of the loop serves all tags that came since the last.  What
  * is finished while it is started (a message that is here is read, a socket with room written to)
- * does not go there: grpc hands its tag to the thread that started it (grpc-core.md 2).  The loop takes the whole
- * inbox at a time and runs a bounded number of tags per turn, so that timers and other fds get
- * theirs (R6).
+ * does not go there: grpc hands its tag to the thread that started it (grpc-core.md 2).  The loop
+ * takes the whole inbox at a time and runs a bounded number of tags per turn, so that timers and
+ * other fds get theirs (R6).
  *
  * A burst (pods that come, many messages or large ones) leaves freed memory that malloc would keep:
  * once it is quiet again, that goes back to the kernel, once for each burst.
