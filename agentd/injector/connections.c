@@ -52,6 +52,8 @@ struct connections {
 	void *ctx;
 	struct loop_timer none_left;
 	struct metric *open, *ended;
+	loop_cb distrusted; /* NULL: nobody wants to know */
+	void *distrusted_ctx;
 };
 
 static int own_index = -1; /* of SSL's ex data */
@@ -245,13 +247,19 @@ static void learn_peer(struct connection *c)
 	memcpy(&c->peer.s6_addr[12], &((struct sockaddr_in *)(void *)&a)->sin_addr, 4);
 }
 
+static bool is_distrust(int alert)
+{
+	return alert == SSL_AD_UNKNOWN_CA || alert == SSL_AD_BAD_CERTIFICATE;
+}
+
 static void on_tls(const SSL *ssl, int where, int ret)
 {
 	struct connection *c = SSL_get_ex_data(ssl, own_index);
 
-	(void)ret;
 	if (!c || !c->all || c->step != HANDSHAKE)
 		return;
+	if (where == SSL_CB_READ_ALERT && is_distrust(ret & 0xff) && c->all->distrusted)
+		c->all->distrusted(c->all->distrusted_ctx);
 	if (where & SSL_CB_HANDSHAKE_START)
 		learn_peer(c);
 	else if (where & SSL_CB_HANDSHAKE_DONE)
@@ -321,6 +329,12 @@ void connections_free(struct connections **connections)
 	}
 	loop_timer_stop(&all->none_left);
 	free(all);
+}
+
+void connections_on_distrust(struct connections *all, loop_cb told, void *ctx)
+{
+	all->distrusted = told;
+	all->distrusted_ctx = ctx;
 }
 
 unsigned connections_count(const struct connections *c)

@@ -39,6 +39,10 @@ struct bufferevent *connections_open(struct connections *c, SSL_CTX *tls);
 void connections_answer(struct connections *c, struct bufferevent *bev);
 unsigned connections_count(const struct connections *c);
 
+/* `told` runs, inside a callback of OpenSSL, when a client ends a handshake because it does not
+ * trust the certificate, or says so. */
+void connections_on_distrust(struct connections *c, loop_cb told, void *ctx);
+
 /* Those between requests end now, the others with their answer; then `done` runs, never inside this
  * call. */
 void connections_end(struct connections *c, loop_cb done, void *ctx);

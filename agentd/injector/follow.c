@@ -1,8 +1,8 @@
 /* follow.c - an event of any kind -> 100 ms later `changed`, which reads what it needs.
  *
  * What the events say is not looked at: a reader compares contents anyway, and an overflow of the
- * queue is an event, too.  A directory that is removed is looked for again at its parent's next
- * event only if that one is watched, so it is said.
+ * queue is an event, too.  A directory that is removed cannot be followed any more, and that is
+ * said.
  */
 #include "follow.h"
 

@@ -4,6 +4,7 @@
 #include "injector.h"
 
 #include <event2/buffer.h>
+#include <openssl/evp.h>
 #include <stdbool.h>
 #include <string.h>
 #include <time.h>
@@ -11,7 +12,6 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/secret.h"
 #include "common/version.h"
 #include "connections.h"
 #include "follow.h"
@@ -33,7 +33,8 @@ struct injector {
 	struct server *server;
 	struct inject_config *config;
 	json_t *config_said; /* what the files said last, right or wrong */
-	char *pair_said;     /* the same of the certificate: secret */
+	/* The same of the certificate and its key: SHA-256 */
+	unsigned char pair_said[EVP_MAX_MD_SIZE];
 	struct metric *admissions, *seconds, *patch_bytes, *current;
 	struct log_budget refused, malformed;
 };
@@ -162,24 +163,32 @@ static int take_pair(struct injector *i, const char *chain, const char *key, str
 	return 0;
 }
 
+/* Is it another pair than the last one, right or wrong? */
+static bool is_new_pair(struct injector *i, const char *chain, const char *key)
+{
+	char *both = mem_printf("%s\n%s", chain, key);
+	unsigned char digest[EVP_MAX_MD_SIZE] = {0};
+	bool is_new = true;
+
+	if (EVP_Q_digest(NULL, "SHA256", NULL, both, strlen(both), digest, NULL))
+		is_new = memcmp(digest, i->pair_said, sizeof(digest)) != 0;
+	memcpy(i->pair_said, digest, sizeof(digest));
+	mem_wipe_free(both);
+	return is_new;
+}
+
 static int load_pair(struct injector *i, struct err *e)
 {
 	size_t len;
-	char *chain = follow_read(i->options->tls_cert, &len, e), *key = NULL, *both = NULL;
-	int rc = chain && (key = follow_read(i->options->tls_key, &len, e)) ? 0 : -1;
+	auto_free char *chain = follow_read(i->options->tls_cert, &len, e);
+	char *key = chain ? follow_read(i->options->tls_key, &len, e) : NULL;
+	int rc = 0;
 
-	if (!rc)
-		both = mem_printf("%s\n%s", chain, key);
-	if (rc) {
-		note(i, "certificate", -1, e);
-	} else if (!i->pair_said || strcmp(both, i->pair_said) != 0) {
+	if (!key)
+		rc = note(i, "certificate", -1, e);
+	else if (is_new_pair(i, chain, key))
 		rc = note(i, "certificate", take_pair(i, chain, key, e), e);
-		mem_wipe_free(i->pair_said);
-		i->pair_said = take(both);
-	}
-	mem_wipe_free(both);
 	mem_wipe_free(key);
-	free(chain);
 	return rc;
 }
 
@@ -255,6 +264,5 @@ void injector_free(struct injector **injector)
 	server_free(&i->server);
 	inject_config_free(&i->config);
 	json_decref(i->config_said);
-	mem_wipe_free(i->pair_said);
 	free(i);
 }

@@ -10,6 +10,7 @@
 #include "common/version.h"
 #include "connections.h"
 #include "injector.h"
+#include "keeper.h"
 #include "listen.h"
 #include "options.h"
 #include "server.h"
@@ -29,6 +30,7 @@ enum { USAGE = 2, OWN_FDS = 64 };
 struct program {
 	struct loop *loop;
 	struct injector *injector;
+	struct keeper *keeper; /* NULL: the certificate comes from files */
 	struct loop_fd signals;
 	int signal_fd;
 	bool stopping;
@@ -87,15 +89,26 @@ static int make_room_for_fds(struct err *e)
 		   : 0;
 }
 
+static int find_certificate(struct program *p, const struct options *o, struct err *e)
+{
+	const struct keeper_objects objects = {
+	    o->secret, o->webhook, o->server_name, o->kube_dir, o->look_ms};
+	struct server *s = injector_server(p->injector);
+
+	if (o->tls_cert)
+		server_ready_set(s, NULL);
+	else
+		p->keeper = keeper_new(p->loop, s, &objects, e);
+	return o->tls_cert || p->keeper ? 0 : -1;
+}
+
 static int run(struct program *p, const struct options *o, struct err *e)
 {
 	int fd = listen_on(o->listen, e);
 
 	if (fd < 0 || !(p->injector = injector_new(p->loop, o, fd, e)) || watch_signals(p, e) ||
-	    cage_close(e))
+	    find_certificate(p, o, e) || cage_close(e))
 		return -1;
-	if (o->tls_cert)
-		server_ready_set(injector_server(p->injector), NULL);
 	log_info(NULL, "agentd-injector %s listens at %s", version_text, o->listen);
 	loop_run(p->loop);
 	return 0;
@@ -114,6 +127,7 @@ static int start(const struct options *o)
 		rc = 0;
 	loop_fd_stop(&p.signals);
 	mem_closep(&p.signal_fd);
+	keeper_free(&p.keeper);
 	injector_free(&p.injector);
 	loop_free(&p.loop);
 	metrics_clear();

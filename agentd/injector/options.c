@@ -1,6 +1,7 @@
 /* options.c - see options.h. */
 #include "options.h"
 #include "common/err.h"
+#include "kube/client.h"
 #include <getopt.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 static const struct row {
 	const char *name, *value;
 	size_t offset;
-	const char *help;
+	const char *help; /* NULL: for tests alone */
 } rows[] = {
     {"listen", "ADDR:PORT", offsetof(struct options, listen),
 	"where API servers ask (default [::]:15017)"},
@@ -22,6 +23,13 @@ static const struct row {
     {"tls-key", "FILE", offsetof(struct options, tls_key), "its private key in PEM; followed"},
     {"server-name", "NAME", offsetof(struct options, server_name),
 	"SERVICE.NAMESPACE.svc: a certificate that is not for it is refused"},
+    {"secret", "NAME", offsetof(struct options, secret),
+	"instead of the files: certificates of a CA that is kept in this Secret"},
+    {"webhook", "NAME", offsetof(struct options, webhook),
+	"MutatingWebhookConfiguration whose caBundles get that CA"},
+    {"kube-dir", "DIR", offsetof(struct options, kube_dir),
+	"where token, ca.crt and namespace are (default " KUBE_DIR ")"},
+    {"look-ms", "N", offsetof(struct options, look_ms), NULL},
     {"log-level", "SPEC", offsetof(struct options, log_level),
 	"info, or server:debug,review:debug (default info)"},
 };
@@ -34,6 +42,8 @@ void options_help(FILE *out)
 	fprintf(out,
 	    "usage: agentd-injector --config FILE --tls-cert FILE --tls-key FILE [FLAG...]\n\n");
 	for (unsigned i = 0; i < ROWS; i++) {
+		if (!rows[i].help)
+			continue;
 		snprintf(left, sizeof(left), "--%s %s", rows[i].name, rows[i].value);
 		fprintf(out, "  %-20s %s\n", left, rows[i].help);
 	}
@@ -46,6 +56,13 @@ static int check(const struct options *o, struct err *e)
 {
 	if (!o->tls_cert != !o->tls_key)
 		return err_set(e, ERR_INVALID, "--tls-cert and --tls-key: both or neither");
+	if (!o->secret != !o->webhook || (o->secret && !o->server_name))
+		return err_set(
+		    e, ERR_INVALID, "--secret, --webhook and --server-name: all of them or none");
+	if (!o->secret == !o->tls_cert)
+		return err_set(e, ERR_INVALID,
+		    "--tls-cert and --tls-key, or --secret, --webhook and --server-name: one way "
+		    "to a certificate");
 	if (!o->config && !o->values)
 		return err_set(
 		    e, ERR_INVALID, "--config or --values: one says where Envoy's image is");
@@ -57,7 +74,7 @@ int options_read(struct options *o, int argc, char **argv, struct err *e)
 	struct option all[ALL + 1] = {0};
 	int at;
 
-	*o = (struct options){.listen = "[::]:15017", .log_level = "info"};
+	*o = (struct options){.listen = "[::]:15017", .log_level = "info", .kube_dir = KUBE_DIR};
 	for (int i = 0; i < ROWS; i++)
 		all[i] = (struct option){rows[i].name, required_argument, NULL, i};
 	all[JSON] = (struct option){"log-json", no_argument, NULL, JSON};

@@ -298,6 +298,11 @@ static void on_accept_failed(struct evconnlistener *listener, void *evhttp)
 	loop_timer_in(s->loop, &s->pause, PAUSE_MS, on_pause_over, s);
 }
 
+void server_on_distrust(struct server *s, loop_cb told, void *ctx)
+{
+	connections_on_distrust(s->connections, told, ctx);
+}
+
 static void start_evhttp(struct server *s, int listen_fd, int64_t idle_ms)
 {
 	const struct timeval idle = {idle_ms / 1000, idle_ms % 1000 * 1000};

@@ -46,6 +46,8 @@ int64_t server_certificate_expires(const struct server *s);
  * valid, and the end, are the server's own reasons and come on top.  The start: "it is starting".
  */
 void server_ready_set(struct server *s, const char *why);
+/* When a client does not trust the certificate: connections_on_distrust().  NULL: not any more. */
+void server_on_distrust(struct server *s, loop_cb told, void *ctx);
 /* NULL: it is ready, and /readyz says so. */
 const char *server_unready(const struct server *s);
 

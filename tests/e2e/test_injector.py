@@ -2,15 +2,17 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import ssl
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from .injector import NAME, POD, VALUES, Injector, make_certificate, review
-from .run import wait_for
+from .run import TOP, wait_for
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 
@@ -139,17 +141,14 @@ def test_a_thousand_strangers(make):
     injector = make(mode='release').start()
     server = injector.connect()
     assert injector.admit(connection=server)['allowed']
-    context = ssl.create_default_context(cadata=injector.bundle())
-    strangers = []
+    ended = ('slow_handshake', 'connections')
     with contextlib.ExitStack() as all_of_them:
         for n in range(1200):
             s = all_of_them.enter_context(socket.socket())
-            s.settimeout(30)
             s.bind((f'127.0.0.{2 + n % 2}', 0))
             s.connect(('127.0.0.1', injector.port))
-            if n % 4 == 0:
-                strangers.append(all_of_them.enter_context(context.wrap_socket(s, server_hostname=NAME)))
-        wait_for('them all', lambda: injector.metrics()['agentd_injector_connections_ended_total{reason="connections"}'] >= 200)
+        # On a slow machine those of the beginning are too slow before the last ones come.
+        wait_for('some to go', lambda: sum(injector.metrics()[f'agentd_injector_connections_ended_total{{reason="{r}"}}'] for r in ended) >= 200)
         m = injector.metrics()
         assert m['agentd_injector_connections'] <= 1000
         for _ in range(10):
@@ -173,6 +172,17 @@ def test_the_end_serves_who_still_comes(injector):
     if SOAK:
         assert idle.sock.recv(1) == b'', '15 s later'
         assert injector.wait() == 0
+
+
+def test_every_metric_is_documented(injector):
+    rows = dict(re.findall(r'^\| `(agentd_injector_\w+)` \| \w+ \| (.*?) \|', (TOP / 'docs/METRICS.md').read_text(), re.M))
+    injector.admit()
+    seen = set()
+    for family in text_string_to_metric_families(injector.get('/metrics')[1]):
+        name = family.name if family.name in rows else f'{family.name}_total'
+        seen.add(name)
+        assert {', '.join(k for k in s.labels if k != 'le') for s in family.samples} == {rows[name]}, name
+    assert len(seen) >= 9
 
 
 def test_it_is_quiet(make):

@@ -190,6 +190,15 @@ def test_none_fails_while_files_change(make, tmp_path):
     assert 'certificate signed by unknown authority' in only_old.ask({})[0]['error']
 
 
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK=1: it takes five minutes')
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize('pause', ['1s', '30s', '60s', '89s', '91s', '95s'])
+def test_none_fails_after_a_pause(made, tmp_path, pause):
+    """Whoever closes an idle connection first: the API server does so after 90 s."""
+    [result] = Api(tmp_path, made[1], ours(made[1])).ask({}, args=['-times', 24, '-parallel', 8, '-pause', pause])
+    assert result['failed'] == 0, result
+
+
 def test_none_fails_while_it_ends(make, tmp_path):
     """SIGTERM under load: who is still sent here is answered, on connections old and new."""
     injector = make('ending')

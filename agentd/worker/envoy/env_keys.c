@@ -450,6 +450,15 @@ static int read_probers(struct node_reader *r, const struct env_key *row, const 
 	return r->out->settings.probers ? 0 : -1;
 }
 
+/* The kubelet asks its own pods. */
+static int read_machine_probe(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	if (!r->pod->machine)
+		return read_unsupported(r, row, key, value, e);
+	return 0; /* env.c reads it */
+}
+
 static int read_scrapes(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
@@ -609,7 +618,7 @@ static const struct env_key rows[] = {
     /* Envoy has no such flag any more */
     ROW("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", unsupported, .allowed = "true"),
     ROW("PEER_METADATA_DISCOVERY", unsupported, .allowed = "false"),
-    ROW("PROXY_CONFIG.readinessProbe", unsupported),
+    ROW("PROXY_CONFIG.readinessProbe", machine_probe),
 
     /* statistics: stats_asked.c reads and checks them */
     ROW("PROXY_CONFIG.proxyStatsMatcher", used),

@@ -3,7 +3,7 @@
 // Input: a file {"configurations": [...], "namespaces": {name: labels}, "services": {"ns/name": "host:port"}} and questions, one a
 // line: {"pod", "namespace", "dryRun", "update"}.  Output: a line each: {"pod", "error", "code", "warnings"}.  -times N: each question
 // N times, by -parallel goroutines; then {"failed", "errors", "p50_ms", "p99_ms"} instead.
-// A line {"configurations": [...]} takes the place of those that were.
+// -pause D: so long between two of a goroutine.  A line {"configurations": [...]} takes the place of those that were.
 package main
 
 import (
@@ -128,7 +128,7 @@ func ask(plugin *mutating.Plugin, o admission.ObjectInterfaces, q *question) (a 
 	return a
 }
 
-func askMany(plugin *mutating.Plugin, o admission.ObjectInterfaces, q *question, times, parallel int) (m many) {
+func askMany(plugin *mutating.Plugin, o admission.ObjectInterfaces, q *question, times, parallel int, pause time.Duration) (m many) {
 	var lock sync.Mutex
 	var all sync.WaitGroup
 	var took []float64
@@ -138,6 +138,9 @@ func askMany(plugin *mutating.Plugin, o admission.ObjectInterfaces, q *question,
 		go func() {
 			defer all.Done()
 			for i := p; i < times; i += parallel {
+				if i != p {
+					time.Sleep(pause)
+				}
 				start := time.Now()
 				a := ask(plugin, o, q)
 				lock.Lock()
@@ -168,6 +171,7 @@ func main() {
 	file := flag.String("world", "", "what there is, as JSON")
 	times := flag.Int("times", 0, "ask each question so often")
 	parallel := flag.Int("parallel", 1, "at a time")
+	pause := flag.Duration("pause", 0, "between two of them")
 	flag.Parse()
 
 	var w world
@@ -189,7 +193,7 @@ func main() {
 			replace(client, q.Configurations)
 			must(out.Encode(answer{}))
 		case *times > 0:
-			must(out.Encode(askMany(plugin, o, &q, *times, *parallel)))
+			must(out.Encode(askMany(plugin, o, &q, *times, *parallel, *pause)))
 		default:
 			must(out.Encode(ask(plugin, o, &q)))
 		}

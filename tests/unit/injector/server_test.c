@@ -485,6 +485,31 @@ static void a_body_has_a_limit(void **state)
 	client_free(c);
 }
 
+/* curl sends large bodies so; an API server does not. */
+static void a_body_in_pieces_is_one(void **state)
+{
+	static const char head[] =
+	    "POST /inject HTTP/1.1\r\nHost: h\r\n" JSON "Transfer-Encoding: chunked\r\n\r\n";
+	struct client *c;
+
+	(void)state;
+	start_ready(&connections_usual);
+	c = client();
+	assert_true(say(c, head) && say(c, "1\r\n{\r\n") && say(c, "1\r\n}\r\n0\r\n\r\n"));
+	assert_int_equal(hear(c), 200);
+	assert_true(has(c, "{\"len\":2}"));
+	assert_true(say(c, "POST /inject HTTP/1.1\r\nHost: h\r\n" JSON
+			   "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n"));
+	assert_true(SSL_read(c->ssl, c->answer, 20) > 0 && has(c, "HTTP/1.1 100"));
+	assert_true(say(c, "{}"));
+	while (!has(c, "{\"len\":2}"))
+		assert_true(hear(c) != 0);
+	assert_true(say(c, head));
+	say(c, "fffffff\r\n");
+	assert_true(hear(c) != 200);
+	client_free(c);
+}
+
 static const struct connections_limits quick = {.connections = 100,
     .bytes = 32 << 20,
     .handshake_ms = 1000,
@@ -714,6 +739,7 @@ int main(void)
 	    ROW(what_is_not_ready_says_so_and_may_be_asked_again),
 	    ROW(old_tls_is_refused),
 	    ROW(a_body_has_a_limit),
+	    ROW(a_body_in_pieces_is_one),
 	    ROW(each_step_has_its_time),
 	    ROW(a_peer_that_does_not_read_goes),
 	    ROW(an_idle_connection_has_its_time_too),
