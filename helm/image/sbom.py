@@ -2,11 +2,29 @@
 import datetime
 import hashlib
 import json
+import platform
 import re
+import urllib.parse
+
+# Packages of another architecture are of this machine's release, too (helm/image/sysroot).
+DISTRIBUTION = '{ID}-{VERSION_ID}'.format(**platform.freedesktop_os_release())
 
 
 def _id(text):
     return 'SPDXRef-' + re.sub(r'[^A-Za-z0-9.-]', '-', text)
+
+
+def _purl(p):
+    """With the source, by which scanners find what is known of it."""
+    name, version, source = (urllib.parse.quote(text, safe='') for text in (p.name, p.version, f'{p.source}@{p.source_version}'))
+    return f'pkg:deb/debian/{name}@{version}?arch={p.arch}&distro={DISTRIBUTION}&upstream={source}'
+
+
+def _licence(p):
+    names = ', '.join(p.licences)
+    return {'licenseDeclared': 'NOASSERTION', 'copyrightText': 'NOASSERTION',
+            'licenseComments': f'names in Debian\'s copyright file of {p.name}: {names}' if names else
+            f'see Debian\'s copyright file of {p.name}'}
 
 
 def _package(p):
@@ -16,7 +34,7 @@ def _package(p):
         'sourceInfo': f'built from Debian source package {p.source} {p.source_version}',
         'externalRefs': [{
             'referenceCategory': 'PACKAGE-MANAGER', 'referenceType': 'purl',
-            'referenceLocator': f'pkg:deb/debian/{p.name}@{p.version.replace(":", "%3A")}?arch={p.arch}&distro=debian-12'}]}
+            'referenceLocator': _purl(p)}], **_licence(p)}
 
 
 def document(version, arch, epoch, packages):
@@ -34,7 +52,8 @@ def document(version, arch, epoch, packages):
             'creators': ['Tool: agentd-helm-image']},
         'packages': [{
             'SPDXID': 'SPDXRef-agentd', 'name': 'agentd', 'versionInfo': version, 'downloadLocation': 'NOASSERTION',
-            'filesAnalyzed': False, 'licenseDeclared': 'Apache-2.0', 'primaryPackagePurpose': 'CONTAINER'},
+            'filesAnalyzed': False, 'licenseDeclared': 'Apache-2.0',
+            'licenseComments': 'the eBPF programs inside (ebpf/) are dual BSD/GPL', 'primaryPackagePurpose': 'CONTAINER'},
             *map(_package, all_packages)],
         'relationships': [
             {'spdxElementId': 'SPDXRef-DOCUMENT', 'relationshipType': 'DESCRIBES', 'relatedSpdxElement': 'SPDXRef-agentd'},

@@ -2,11 +2,13 @@
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import stat
 import subprocess
 import sys
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -182,5 +184,11 @@ def test_the_bill_of_materials_is_valid_and_names_what_is_inside(sboms, arch, ar
     assert found['openssl'].split('-')[0].encode() in worker
     # Licences come with what they are of.
     assert (tmp_path / 'usr/share/doc/agentd/LICENSE').read_text().strip().startswith('Apache License')
+    release = '{ID}-{VERSION_ID}'.format(**platform.freedesktop_os_release())
     for p in json.loads(sboms[arch].read_text())['packages'][1:]:
+        # By its source a scanner finds what is known of a package.
+        source, version = re.search(r'source package (\S+) (\S+)', p['sourceInfo']).groups()
+        purl = p['externalRefs'][0]['referenceLocator']
+        assert f'distro={release}&upstream={urllib.parse.quote(f"{source}@{version}", safe="")}' in purl
+        assert p['name'] in p['licenseComments']
         assert (tmp_path / 'usr/share/doc' / p['name'] / 'copyright').stat().st_size > 0
