@@ -1,7 +1,7 @@
 /* annotations.c - each annotation that istiod's injector checks, by its rule (injection.md 6).
  *
  * Lists of ports, ranges and interfaces are not here: a node reads them itself, and more strictly
- * (refusal.c).  What remains is what no node is told: it only shapes the container.
+ * (node.c).  What remains is what no node is told: it only shapes the container.
  */
 #include "common/err.h"
 #include "inject_internal.h"

@@ -35,6 +35,17 @@ const char *inject_name_of(const json_t *thing); /* "" has none */
 json_t *inject_named(const json_t *list, const char *name);
 /* Go's boolean: is it one, and false? */
 bool inject_is_false(const char *text);
+/* A map or list to add to, borrowed; what was null or missing becomes `empty`, which is taken. */
+json_t *inject_part(json_t *o, const char *key, json_t *empty);
+
+/* shape.c: after it each member that is read has the type that the API says. */
+int inject_check_shape(const json_t *pod, struct err *e);
+
+/* refusal.c: host network, sandbox, template, volumes, annotations. */
+int inject_check_names(const struct inject_job *j, struct err *e);
+
+/* wishes.c: fills the job's last members from annotations, mesh and values; refuses by name. */
+int inject_read_wishes(struct inject_job *j, struct err *e);
 
 /* annotations.c: what istiod's injector checks (injection.md 6). */
 int inject_check_annotations(const json_t *annotations, struct err *e);
@@ -44,6 +55,9 @@ void inject_warn_annotations(const json_t *annotations, json_t *warnings); /* wi
 json_t *inject_proxy_container(const struct inject_job *j);
 json_t *inject_resources(const struct inject_job *j);
 long inject_cores(const json_t *resources); /* of the CPU limit, rounded up; 0: none */
+
+/* labels.c: those that are added; the caller frees it. */
+json_t *inject_labels(const struct inject_job *j);
 
 /* attributes.c: those of the volume. */
 json_t *inject_attributes(const struct inject_job *j, const json_t *labels_added);
@@ -64,6 +78,10 @@ void inject_rewrite_probes(struct inject_job *j, json_t *was);
 char *inject_scrape(const struct inject_job *j); /* JSON; NULL: none */
 void inject_merge_metrics(struct inject_job *j, json_t *annotations);
 
-/* refusal.c: what a node would refuse at mount, and what it would ignore. */
+/* node.c: what a node would refuse at mount, and what it would ignore. */
 int inject_check_node(
     const struct inject_job *j, const json_t *attributes, json_t *warnings, struct err *e);
+
+/* write.c: the job's pod becomes the result; `before` is the pod as it came. */
+void inject_write(
+    struct inject_job *j, const json_t *before, const json_t *labels_added, json_t *attributes);

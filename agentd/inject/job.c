@@ -51,3 +51,15 @@ char *inject_proxy_field(const struct inject_job *j, const char *path, const cha
 
 	return text ? text : mem_strdup(otherwise);
 }
+
+json_t *inject_part(json_t *o, const char *key, json_t *empty)
+{
+	json_t *v = json_object_get(o, key);
+
+	if (v && !json_is_null(v)) {
+		json_decref(empty);
+		return v;
+	}
+	json_object_set_new(o, key, empty);
+	return empty;
+}

@@ -13,6 +13,7 @@
 #include "common/protocol.h"
 #include "worker/base/loop.h"
 #include "worker/config/config.h"
+#include "worker/crypto/library.h"
 #include "worker/link/cage.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -199,6 +200,7 @@ int main(int argc, char **argv)
 
 	if (confined)
 		cage_hide_memory();
+	library_stays();
 	json_set_alloc_funcs(malloc, mem_wipe_free_block); /* tokens come as JSON */
 	if (argc == 2 && !strcmp(argv[1], "--help")) {
 		flags_help(stdout, FLAG_WORKER);

@@ -2,7 +2,9 @@
 
 The control plane takes a client certificate before a token, as istiod does, and knows a connection by it.
 """
+import contextlib
 import datetime
+import fcntl
 import os
 import shutil
 import subprocess
@@ -280,3 +282,35 @@ def test_a_disk_that_takes_nothing_is_said(node):
     node.identities.chmod(0o700)
     wait_for('it to be kept', machine.kept.exists)
     wait_for('no problem', lambda: not machine.shown()['why_not'])
+
+
+@contextlib.contextmanager
+def hanging(directory):
+    """Whoever writes there waits."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def test_a_disk_that_hangs_holds_nobody_up(node):
+    """Nor does the process that waits for it keep anything of an agentd that has ended."""
+    node.identities.mkdir(mode=0o700)
+    machine, says = Machine(node, 'vm'), f'the disk of {node.identities} has not answered for '
+    with hanging(node.identities):
+        for run in 'first', 'second':
+            node.agentd.start()
+            machine.wait_credential('issued certificate')
+            wait_for('status to say it', lambda: says in node.agentd.ctl_text('status')[1])
+            assert node.agentd.ctl_text('status')[0] == 1
+            node.pod(run).wait_served()
+            assert machine.pod.is_served()
+            assert node.agentd.process.stop(60) == 0  # but for the one that waits
+        assert not machine.kept.exists()
+        node.agentd.start()
+        machine.wait_credential('issued certificate')
+    wait_for('it to be kept', machine.kept.exists)
+    assert key_and_certificate_match(machine.kept)
+    wait_for('no problem', lambda: node.agentd.ctl_text('status')[0] == 0)

@@ -7,7 +7,7 @@
  * in its own network namespace, has answered exactly what was asked, in order, and has done nothing
  * but what it may do (broker_effects.h).
  *
- * LINK: tests/fake/apart.c
+ * LINK: tests/fake/apart.c tests/fake/writer.c
  */
 #include "broker/base/fdstore.h"
 #include "broker/requests/broker.h"
@@ -61,6 +61,8 @@ struct session {
 	int sock;
 	enum broker_turned state;
 	uint32_t asked, answered; /* ids of well-formed requests count up */
+	bool told[RECORDS_MAX + 1];
+	bool late[RECORDS_MAX + 1]; /* its answer may come after those of later ones */
 };
 
 static uint8_t next(struct input *in)
@@ -233,13 +235,25 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 /* --- what the broker says ------------------------------------------------------------------------
  */
 
+/* Each is answered once, and after all before it but the late ones. */
+static void check_answer(struct session *s, uint32_t id)
+{
+	if (id > s->asked || s->told[id])
+		abort();
+	s->told[id] = true;
+	s->answered++;
+	for (uint32_t i = 1; i < id && !s->late[id]; i++)
+		if (!s->told[i] && !s->late[i])
+			abort();
+}
+
 static void check_packet(struct session *s, const struct link_packet *p, bool with_fd)
 {
 	if (memchr(p->why, 0, sizeof(p->why)) == NULL ||
 	    memchr(p->name, 0, sizeof(p->name)) == NULL || p->naddresses > LINK_ADDRESSES_MAX)
 		abort();
-	if (p->what == LINK_REPLY && p->id != SILENT && p->id != ++s->answered)
-		abort();
+	if (p->what == LINK_REPLY && p->id != SILENT)
+		check_answer(s, p->id);
 	if (p->what == LINK_REPLY && with_fd && p->code)
 		abort();
 	if (p->what == LINK_FILE && with_fd != (p->state == LINK_FILE_CONTENT))
@@ -295,7 +309,10 @@ static uint32_t next_id(struct session *s, unsigned op)
 {
 	bool known = op > 0 && op < LINK_OP_END;
 
-	return known && ops_row(op)->answer == LINK_SILENT ? SILENT : ++s->asked;
+	if (known && ops_row(op)->answer == LINK_SILENT)
+		return SILENT;
+	s->late[++s->asked] = op == LINK_IDENTITY_PUT;
+	return s->asked;
 }
 
 static void send_bytes(struct session *s, const void *bytes, size_t size, int nfds, unsigned which)

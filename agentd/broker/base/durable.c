@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 /* Each directory of the path that is not there. */
@@ -43,6 +44,8 @@ static int open_directory(const char *path, struct err *e)
 	if (st.st_uid != 0 || st.st_mode & (S_IWGRP | S_IWOTH))
 		return err_set(
 		    e, EPERM, "%s is not root's alone to write (chown root, chmod 700)", path);
+	if (flock(dir, LOCK_EX)) /* a writer of a broker before us may still be at it */
+		return err_sys(e, "lock %s", path);
 	return take_fd(dir);
 }
 

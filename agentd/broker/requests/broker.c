@@ -89,6 +89,8 @@ static bool next_ping(struct broker *b, struct link_packet *p, int *fd)
 		    (unsigned long long)unsaid);
 	else if (problem)
 		snprintf(p->why, sizeof(p->why), "%s", problem);
+	else
+		(void)requests_identity_problem(b->identities, p->why, sizeof(p->why));
 	b->pings = false;
 	return true;
 }
@@ -124,6 +126,18 @@ static bool traffic_is_pending(const struct broker *b)
 static bool next_of_traffic(struct broker *b, struct link_packet *p, int *fd)
 {
 	return redirect_requests_next(b->traffic, p, fd);
+}
+
+static bool identities_are_pending(const struct broker *b)
+{
+	return requests_identity_pending(b->identities);
+}
+
+static bool next_of_identities(struct broker *b, struct link_packet *p, int *fd)
+{
+	*fd = -1;
+	requests_identity_next(b->identities, p);
+	return true;
 }
 
 static bool follows_are_pending(const struct broker *b)
@@ -170,6 +184,7 @@ static const struct source news[] = {
     {pods_are_pending, next_of_pods, true},
     {node_is_pending, next_of_node, false},
     {traffic_is_pending, next_of_traffic, false},
+    {identities_are_pending, next_of_identities, false},
     {follows_are_pending, next_of_follows, false},
     {NULL, NULL, false},
 };
@@ -336,6 +351,7 @@ static int start(struct broker *b, struct err *e)
 	    e);
 	if (!b->pods)
 		return -1;
+	b->identities = requests_identity_new(b->epoll, b->options, on_changed, b);
 	b->follows = follows_new(b->epoll, b->options, on_changed, b, e);
 	b->traffic = b->follows
 			 ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll,
@@ -372,6 +388,7 @@ static void hang_up(struct broker *b)
 	shutdown(b->worker.fd, SHUT_RDWR); /* heard at once, whenever what it sent is closed */
 	(void)apart_close(b->worker.fd);
 	end_lists(b);
+	requests_identity_detach(b->identities);
 	pods_detach(b->pods);
 	redirect_requests_detach(b->traffic);
 	b->attached = false;
@@ -422,6 +439,7 @@ void broker_free(struct broker **b)
 	pods_free(&(*b)->pods);
 	redirect_requests_free(&(*b)->traffic);
 	follows_free(&(*b)->follows);
+	requests_identity_free(&(*b)->identities);
 	broker_state_free(&(*b)->states);
 	requests_node_free(&(*b)->node);
 	netns_home_close(&(*b)->home);

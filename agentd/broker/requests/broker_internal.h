@@ -16,7 +16,7 @@ struct broker {
 	struct broker_fdstore *kept;
 	struct requests_node *node;
 	struct volume_list volumes;
-	struct requests_identity identities;
+	struct requests_identity *identities;
 	struct pods *pods;
 	struct follows *follows;
 	struct broker_states *states;

@@ -1,13 +1,44 @@
-/* identity.c - is it a manifest's pod, small, and not one of many? -> written durably. */
+/* identity.c - is it a manifest's pod, small, the only one of its pod, and not one of many? -> a
+ * child writes it -> its word is the answer.
+ */
 #include "identity.h"
-#include "broker/base/durable.h"
-#include "broker/base/file.h"
+#include "broker/base/loop.h"
+#include "broker/base/writer.h"
 #include "broker/kubelet/pod_source.h"
 #include "common/err.h"
+#include "common/mem.h"
 #include <errno.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
-enum { SIZE_MAX_KIB = 64, A_SECOND_MAX = 4 };
+/* A disk that is well takes milliseconds. */
+enum { SIZE_MAX_KIB = 64, A_SECOND_MAX = 4, AT_ONCE_MAX = 4, SLOW_S = 3 };
+
+struct writing {
+	struct requests_identity *all;
+	struct broker_watch watch; /* the child's pipe; fd -1: free, or done */
+	struct uuid pod;
+	time_t since;
+	uint32_t request; /* 0: nobody waits for the answer */
+	bool done;        /* `how` is to be told */
+	struct err how;
+};
+
+struct requests_identity {
+	int epoll;
+	const struct broker_options *options;
+	void (*changed)(void *ctx);
+	void *ctx;
+	time_t second; /* in which so many were */
+	unsigned begun;
+	struct writing writings[AT_ONCE_MAX];
+};
+
+#define EACH(r, w) for (struct writing *w = (r)->writings; w < (r)->writings + AT_ONCE_MAX; w++)
+#define EACH_OF_CONST(r, w)                                                                        \
+	for (const struct writing *w = (r)->writings; w < (r)->writings + AT_ONCE_MAX; w++)
 
 void requests_identity_name(const struct uuid *pod, char out[REQUESTS_IDENTITY_NAME])
 {
@@ -17,36 +48,181 @@ void requests_identity_name(const struct uuid *pod, char out[REQUESTS_IDENTITY_N
 	snprintf(out, REQUESTS_IDENTITY_NAME, "%s.pem", uid);
 }
 
-/* The broker waits for the disk each time (security-rules.md G5). */
-static int take_turn(struct requests_identity *r, struct err *e)
+static time_t now_s(void)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (now.tv_sec != r->second)
-		*r = (struct requests_identity){.second = now.tv_sec};
-	if (r->written == A_SECOND_MAX)
+	return now.tv_sec;
+}
+
+/* --- what a child says --- */
+
+static void hang_up(struct writing *w)
+{
+	broker_watch_end(w->all->epoll, &w->watch);
+	mem_closep(&w->watch.fd);
+}
+
+static void on_child(void *ctx, uint32_t events)
+{
+	struct writing *w = ctx;
+
+	(void)events;
+	if (read(w->watch.fd, &w->how, sizeof(w->how)) != sizeof(w->how))
+		err_set(&w->how, EIO, "the process that wrote it was killed");
+	hang_up(w);
+	w->done = w->request;
+	if (w->done)
+		w->all->changed(w->all->ctx);
+}
+
+bool requests_identity_pending(const struct requests_identity *r)
+{
+	EACH_OF_CONST(r, w)
+	if (w->done)
+		return true;
+	return false;
+}
+
+void requests_identity_next(struct requests_identity *r, struct link_packet *p)
+{
+	EACH(r, w)
+	{
+		if (!w->done)
+			continue;
+		*p =
+		    (struct link_packet){.id = w->request, .what = LINK_REPLY, .code = w->how.code};
+		if (p->code)
+			snprintf(p->why, sizeof(p->why), "%s", w->how.msg);
+		w->done = false;
+		return;
+	}
+}
+
+bool requests_identity_problem(const struct requests_identity *r, char *out, size_t size)
+{
+	const time_t now = now_s();
+
+	EACH_OF_CONST(r, w)
+	if (w->watch.fd >= 0 && now - w->since >= SLOW_S) {
+		snprintf(out, size, "the disk of %s has not answered for %lld s",
+		    r->options->identity_dir, (long long)(now - w->since));
+		return true;
+	}
+	return false;
+}
+
+/* --- what the worker asks --- */
+
+/* A child costs more than its request (security-rules.md G5). */
+static int take_turn(struct requests_identity *r, struct err *e)
+{
+	const time_t now = now_s();
+
+	if (now != r->second)
+		r->begun = 0;
+	r->second = now;
+	if (r->begun == A_SECOND_MAX)
 		return err_set(
 		    e, EAGAIN, "%d certificates were written in this second", A_SECOND_MAX);
-	r->written++;
+	r->begun++;
 	return 0;
 }
 
-int requests_identity_put(struct requests_identity *r, const struct broker_options *o,
-    const struct uuid *pod, int memfd, struct err *e)
+/* NULL: later.  Two of one pod could overtake each other. */
+static struct writing *find_room(struct requests_identity *r, const struct uuid *pod, struct err *e)
+{
+	struct writing *room = NULL;
+
+	EACH(r, w)
+	{
+		const bool busy = w->watch.fd >= 0 || w->done;
+
+		if (busy && uuid_equal(&w->pod, pod)) {
+			err_set(e, EAGAIN, "its certificate is being written");
+			return NULL;
+		}
+		if (!busy)
+			room = w;
+	}
+	if (!room)
+		err_set(e, EAGAIN, "%d certificates are being written", AT_ONCE_MAX);
+	return room;
+}
+
+static int start(struct writing *w, int memfd, struct err *e)
 {
 	char name[REQUESTS_IDENTITY_NAME];
+
+	requests_identity_name(&w->pod, name);
+	w->watch.fd = writer_start(
+	    &(struct broker_place){.dir = w->all->options->identity_dir, .name = name}, memfd, e);
+	if (w->watch.fd < 0)
+		return -1;
+	if (!broker_watch_start(w->all->epoll, &w->watch, EPOLLIN))
+		return 0;
+	err_sys(e, "epoll");
+	mem_closep(&w->watch.fd);
+	return -1;
+}
+
+int requests_identity_put(
+    struct requests_identity *r, const struct link_request *q, int memfd, struct err *e)
+{
+	struct writing *w;
 	struct stat st;
 
-	if (!pod_source_is_manifest(o, pod))
+	if (!pod_source_is_manifest(r->options, &q->uid))
 		return err_set(e, EPERM, "the pod has no manifest");
 	if (broker_file_check_memfd(memfd, e))
 		return -1;
 	if (fstat(memfd, &st) || st.st_size == 0 || st.st_size > SIZE_MAX_KIB << 10)
 		return err_set(e, EFBIG, "it is empty, or larger than %d KiB", SIZE_MAX_KIB);
-	if (take_turn(r, e))
+	if (!(w = find_room(r, &q->uid, e)) || take_turn(r, e))
 		return -1;
-	requests_identity_name(pod, name);
-	return broker_durable_write(
-	    &(struct broker_place){.dir = o->identity_dir, .name = name}, memfd, e);
+	w->pod = q->uid;
+	w->request = q->id;
+	w->since = now_s();
+	return start(w, memfd, e);
+}
+
+/* --- life --- */
+
+struct requests_identity *requests_identity_new(
+    int epoll, const struct broker_options *o, void (*changed)(void *ctx), void *ctx)
+{
+	struct requests_identity *r = mem_zalloc(sizeof(*r));
+
+	r->epoll = epoll;
+	r->options = o;
+	r->changed = changed;
+	r->ctx = ctx;
+	EACH(r, w)
+	{
+		w->all = r;
+		w->watch = (struct broker_watch){.fd = -1, .ready = on_child, .ctx = w};
+	}
+	return r;
+}
+
+void requests_identity_detach(struct requests_identity *r)
+{
+	EACH(r, w)
+	{
+		w->request = 0;
+		w->done = false;
+	}
+}
+
+void requests_identity_free(struct requests_identity **rp)
+{
+	struct requests_identity *r = take(*rp);
+
+	if (!r)
+		return;
+	EACH(r, w)
+	if (w->watch.fd >= 0)
+		hang_up(w);
+	free(r);
 }

@@ -1,23 +1,37 @@
 /* identity.h - keys and certificates of machines, as files that outlive a reboot.
  *
  * <identity-dir>/<uid>.pem, of root, 0600: a key and its chain in one file, so that one never is
- * there without the other.  The broker does not read it.  The worker writes one for a pod of a
- * manifest only, of 64 KiB at most, and not many at once: each waits for the disk.  A file stays
- * when the manifest goes; it is root's to remove.
+ * there without the other.  The broker does not read it, and a child writes it (writer.h).  The
+ * worker has one written for a pod of a manifest only, of 64 KiB at most, and not many at once.  A
+ * file stays when the manifest goes; it is root's to remove.
+ *
+ * Answers are kept until the worker has room for them, as follow.h keeps changes.
  */
 #pragma once
 #include "broker/base/options.h"
-#include <time.h>
+#include "common/err.h"
+#include "common/protocol.h"
 
 enum { REQUESTS_IDENTITY_NAME = UUID_TEXT_SIZE + sizeof(".pem") };
-
-/* What was written in this second; embed it zeroed. */
-struct requests_identity {
-	time_t second;
-	unsigned written;
-};
-
 void requests_identity_name(const struct uuid *pod, char out[REQUESTS_IDENTITY_NAME]);
-/* All of `memfd` is in place and on disk, or -1 and what was there still is.  EAGAIN: later. */
-int requests_identity_put(struct requests_identity *r, const struct broker_options *o,
-    const struct uuid *pod, int memfd, struct err *e);
+
+struct requests_identity;
+
+/* `changed` runs when there is an answer. */
+struct requests_identity *requests_identity_new(
+    int epoll, const struct broker_options *o, void (*changed)(void *ctx), void *ctx);
+/* What was begun is finished, and nobody hears of it; so it is when the worker that asked has gone.
+ */
+void requests_identity_detach(struct requests_identity *r);
+void requests_identity_free(struct requests_identity **r);
+
+/* 0: begun; its answer says whether all of `memfd` is in place and on disk, or what was there still
+ * is.  -1: neither.  EAGAIN: later. */
+int requests_identity_put(
+    struct requests_identity *r, const struct link_request *q, int memfd, struct err *e);
+
+bool requests_identity_pending(const struct requests_identity *r);
+void requests_identity_next(struct requests_identity *r, struct link_packet *p);
+
+/* False: the disk answers; else `out`, for people. */
+bool requests_identity_problem(const struct requests_identity *r, char *out, size_t size);

@@ -32,6 +32,7 @@ struct request {
 	struct link_packet *reply;
 	int reply_fd; /* the broker's */
 	int given_fd; /* the same, but ours no longer */
+	bool begun;   /* the answer comes when it is done */
 	struct err *why;
 };
 
@@ -235,7 +236,8 @@ static int do_log(struct broker *b, struct request *q)
 
 static int do_identity_put(struct broker *b, struct request *q)
 {
-	return requests_identity_put(&b->identities, b->options, &q->r->uid, q->fd, q->why);
+	q->begun = true;
+	return requests_identity_put(b->identities, q->r, q->fd, q->why);
 }
 
 static int do_holds(struct broker *b, struct request *q)
@@ -332,9 +334,9 @@ void requests_answer(struct broker *b, const struct broker_request *in)
 		    .code = why.code ? why.code : EIO};
 		snprintf(reply.why, sizeof(reply.why), "%s", why.msg);
 		q.reply_fd = -1;
-	} else if (ops_row(in->r.op)->answer == LINK_LISTED ||
+	} else if (q.begun || ops_row(in->r.op)->answer == LINK_LISTED ||
 		   ops_row(in->r.op)->answer == LINK_SILENT) {
-		return; /* the list's end answers, or nothing does */
+		return; /* its end answers, or nothing does */
 	}
 	broker_reply(b, &reply, q.given_fd >= 0 ? q.given_fd : q.reply_fd);
 	mem_closep(&q.given_fd);

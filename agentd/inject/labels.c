@@ -1,0 +1,38 @@
+/* labels.c - what telemetry and istiod read of an injected pod (injection.md 4). */
+#include "inject_internal.h"
+#include <string.h>
+
+static const char *label_of(const struct inject_job *j, const char *const *names)
+{
+	for (; *names; names++) {
+		const char *v = json_string_value(json_object_get(j->labels, *names));
+
+		if (v && *v)
+			return v;
+	}
+	return NULL;
+}
+
+/* A label holds 63 characters. */
+static json_t *canonical_name(const char *name)
+{
+	size_t n = strlen(name);
+
+	n = n > 63 ? 63 : n;
+	return json_stringn(name, n && name[n - 1] == '-' ? n - 1 : n);
+}
+
+json_t *inject_labels(const struct inject_job *j)
+{
+	static const char *const modes[] = {"security.istio.io/tlsMode", NULL};
+	static const char *const names[] = {
+	    "service.istio.io/canonical-name", "app.kubernetes.io/name", "app", NULL};
+	static const char *const revisions[] = {
+	    "service.istio.io/canonical-revision", "app.kubernetes.io/version", "version", NULL};
+	const char *mode = label_of(j, modes), *name = label_of(j, names);
+	const char *revision = label_of(j, revisions);
+
+	return json_pack("{s:s, s:o, s:s}", modes[0], mode ? mode : "istio", names[0],
+	    canonical_name(name ? name : j->owner->name), revisions[0],
+	    revision ? revision : "latest");
+}
