@@ -29,9 +29,11 @@ SYSROOT    := $(if $(CROSS),$(BUILD)/sysroot-$(ARCH))
 OUT        := $(BUILD)/$(MODE)$(if $(CROSS),-$(ARCH))
 GEN        := $(BUILD)/gen
 
-# Nothing of what this machine may have for crossing but the compiler.
-GCC_CROSS  := $(TRIPLET)-gcc --sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -B$(SYSROOT)/usr/lib/gcc/$(TRIPLET)/12/ \
-	-nostdinc $(addprefix -isystem $(SYSROOT)/usr/,lib/gcc/$(TRIPLET)/12/include include/$(TRIPLET) include)
+# Nothing of what this machine may have for crossing but the compiler, which is of its release as all packages are.
+GCC_MAJOR  = $(shell gcc -dumpversion | cut -d. -f1)
+GCC_DIR    = $(SYSROOT)/usr/lib/gcc/$(TRIPLET)/$(GCC_MAJOR)
+GCC_CROSS  = $(TRIPLET)-gcc --sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -B$(GCC_DIR)/ \
+	-nostdinc $(addprefix -isystem ,$(GCC_DIR)/include $(addprefix $(SYSROOT)/usr/include,/$(TRIPLET) /))
 CC_release := $(if $(CROSS),$(GCC_CROSS),gcc)
 CC_asan    := gcc
 CC_tsan    := clang
@@ -57,11 +59,16 @@ LINK_tsan  := -fsanitize=thread
 LINK_fuzz  := -fsanitize=fuzzer,address,undefined
 LDFLAGS    := $(LINK_$(MODE))
 
+# Debian 13's libelf.a lacks a part of itself: what cannot be linked statically is shared.
+ELF_MAIN   := void *elf_begin(int, int, void *); int main(void) { return !elf_begin(-1, 0, 0); }
+ELF_STATIC  = $(filter -l%,$(shell $(PKG_CONFIG) --libs-only-l --static libelf))
+ELF_LIBS    = $(shell echo '$(ELF_MAIN)' | $(CC) -x c - -o /dev/null -Wl,-Bstatic $(ELF_STATIC) -Wl,-Bdynamic 2>/dev/null \
+	&& echo $(ELF_STATIC) -Wl,-Bdynamic || echo -lz -Wl,-Bdynamic -lelf)
 # grpc goes into the released worker statically: it starts in 2 ms instead of 10 (process-split.md 0.4).
-BROKER_LIBS := -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
+BROKER_LIBS = -Wl,-Bstatic -lbpf $(ELF_LIBS)
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
-LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(shell $(PKG_CONFIG) --libs-only-l --static grpc) -levent -lprotobuf-c \
-	-ljansson -lyaml -lldns -lssl -lcrypto -lre2 -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
+LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(sort $(shell $(PKG_CONFIG) --libs-only-l --static grpc re2)) -levent -lprotobuf-c \
+	-ljansson -lyaml -lldns -lssl -lcrypto -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
 # libssl inside the worker has SSL_read() and SSL_write() itself: ours take their place (agentd/worker/base/rpc/tap.h).
 TAP        := -Wl,--wrap=SSL_read,--wrap=SSL_write,--defsym=__wrap_SSL_read=rpc_tap_read,--defsym=__wrap_SSL_write=rpc_tap_write
 # LINKS=shared (the .deb): a library that has security updates of its own comes from the system; grpc and
@@ -72,21 +79,32 @@ LIBS_SHARED = -Wl,-Bstatic -Wl,--start-group $(filter-out $(OTHER_LIBS) -ldl -lr
 	-Wl,-Bdynamic $(OTHER_LIBS) -static-libgcc
 CTL_LIBS_shared := -levent -ljansson -lyaml -lpthread -lm
 CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -Wl,-Bdynamic -lpthread -lm
+# Before libworker.a, whose tap has an SSL_read() of its own.
+INJECTOR_TLS_shared := -levent_openssl -lssl
+INJECTOR_TLS_static := -Wl,-Bstatic -levent_openssl -lssl -Wl,-Bdynamic
+INJECTOR_LIBS_shared := -levent -ljansson -lyaml -lcrypto -lpthread -lm
+INJECTOR_LIBS_static = -Wl,-Bstatic -levent -ljansson -lyaml $(shell $(PKG_CONFIG) --libs-only-l --static libssl) -Wl,-Bdynamic -lpthread -lm -ldl
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
 WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
 CTL_LIBS    = $(CTL_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
+INJECTOR_TLS = $(INJECTOR_TLS_$(if $(filter release,$(MODE)),$(LINKS),shared))
+INJECTOR_LIBS = $(INJECTOR_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
+# All of $^, with the TLS libraries in their place.
+injector_link = $(filter-out %/libworker.a %/libcommon.a,$^) $(INJECTOR_TLS) $(filter %/libworker.a %/libcommon.a,$^) $(INJECTOR_LIBS)
 # What the linker took, for the SBOM.
 TAKEN       = -Wl,-t,-t >$@.inputs
 
 PROTOS     := $(sort $(shell find proto -name '*.proto'))
 PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
-# A program is a folder with a main.c; common/ is in all three, and so libc and nothing else (lint looks at `ldd`).
+# A program is a folder with a main.c; common/ is in all of them, and so libc and nothing else (lint looks at `ldd`).
 BROKER_SRC := $(sort $(shell find agentd/broker -name '*.c'))
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
+INJECTOR_SRC := $(sort $(shell find agentd/injector -name '*.c'))
 COMMON_SRC := $(wildcard agentd/common/*.c)
 BROKER_MAIN := agentd/broker/main.c
 WORKER_MAIN := agentd/worker/main.c
-WORKER_SRC := $(filter-out $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC),$(sort $(shell find agentd -name '*.c')))
+INJECTOR_MAIN := agentd/injector/main.c
+WORKER_SRC := $(filter-out $(BROKER_SRC) $(CTL_SRC) $(INJECTOR_SRC) $(COMMON_SRC),$(sort $(shell find agentd -name '*.c')))
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
 
 UNIT_SRC   := $(sort $(shell find tests/unit -name '*_test.c'))
@@ -101,7 +119,7 @@ all: deps ## build the release binaries into build/release/
 	@$(MAKE) -s binaries
 
 .PHONY: binaries
-binaries: $(OUT)/agentd $(OUT)/agentd-worker $(OUT)/agentctl
+binaries: $(OUT)/agentd $(OUT)/agentd-worker $(OUT)/agentctl $(OUT)/agentd-injector
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -119,6 +137,10 @@ $(OUT)/agentd: $(call obj,$(BROKER_MAIN)) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS) $(TAKEN)
 $(OUT)/agentd-worker: $(call obj,$(WORKER_MAIN)) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS) $(TAKEN)
+$(OUT)/libinjector.a: $(call obj,$(filter-out $(INJECTOR_MAIN),$(INJECTOR_SRC)))
+	@rm -f $@ && ar rcs $@ $^
+$(OUT)/agentd-injector: $(call obj,$(INJECTOR_MAIN)) $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link) $(TAKEN)
 $(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(CTL_LIBS) $(TAKEN)
 
@@ -155,7 +177,7 @@ $(GEN)/%.pb-c.c: proto/%.proto
 # What this machine has as packages; removed, it is made anew with what Debian then has.
 .PHONY: same-packages
 $(BUILD)/sysroot-%: same-packages
-	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-12-dev
+	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-$(GCC_MAJOR)-dev
 
 # What a test is linked with, from its "LINK:" line; it wins over the library's module.
 linked = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
@@ -165,12 +187,16 @@ $(OUT)/tests/unit/broker/%_test: $(OUT)/obj/tests/unit/broker/%_test.o $$(call l
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS)
 $(OUT)/tests/unit/worker/link/%_test: $(OUT)/obj/tests/unit/worker/link/%_test.o $$(call linked,tests/unit/worker/link/%_test.c) $(OUT)/libworker.a $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS) $(LIBS)
+$(OUT)/tests/unit/injector/%_test: $(OUT)/obj/tests/unit/injector/%_test.o $$(call linked,tests/unit/injector/%_test.c) $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link) -lcmocka
 $(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call linked,tests/unit/%_test.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 # A test that runs the program.
 $(OUT)/tests/unit/ctl/agentctl_test: | $(OUT)/agentctl
 $(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $$(call linked,tests/fuzz/broker%_fuzz.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
+$(OUT)/tests/fuzz/injector%_fuzz: $(OUT)/obj/tests/fuzz/injector%_fuzz.o $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link)
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # Our bootstraps beside Istio's.
@@ -258,9 +284,10 @@ lint: ## formatting, static analysis, layers, sizes, what the broker links
 format: ## clang-format everything
 	@clang-format -i $(shell git ls-files '*.c' '*.h')
 
-run: ## agentd, a development control plane and two real Envoys; traffic; what happened; clean up
+run: ## agentd, a development control plane and three real Envoys; traffic, kills; what happened; clean up
+	@tests/tools/demo needs
 	@tests/tools/deps build test
-	@$(MAKE) -s binaries
+	@set -o pipefail; $(MAKE) -s -j$(shell nproc) binaries 2>&1 | tests/tools/progress $(words $(BROKER_SRC) $(CTL_SRC) $(INJECTOR_SRC) $(COMMON_SRC) $(WORKER_SRC) $(SKELETON) 1 2 3 4)
 	@tests/tools/demo
 
 # Units name absolute paths.

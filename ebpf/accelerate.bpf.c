@@ -1,4 +1,5 @@
-/* accelerate.bpf.c - what an app writes to its own Envoy goes from socket to socket.
+/* accelerate.bpf.c - what an app writes to its own Envoy goes from socket to socket, and what two
+ * Envoys of the node write to each other.
  *
  * A connection between the two is established -> the app's end, the giver, is put into `givers`,
  * Envoy's end, the taker, into `takers`, both under the same key -> the app sends:
@@ -8,8 +9,11 @@
  * that came by TCP is unread; and only while the queue is short, for the kernel does not bound it.
  * A giver never waits here: what does not go to the queue goes by TCP, which makes it wait.
  *
- * The other way stays with TCP: splice(2), SO_RCVLOWAT and urgent data do not see the queue, and an
- * app may use them.  Envoy does not (ebpf-redirect.md 12).
+ * The way to an app stays with TCP: splice(2), SO_RCVLOWAT and urgent data do not see the queue, and
+ * an app may use them.  Envoy does not (ebpf-redirect.md 12), so each of two gives and takes.
+ *
+ * Two Envoys are known by marks of redirect.bpf.c, and by `homes`: each end's own address is its
+ * pod's and nobody else's, and the other end's is that of another such pod.
  *
  * redirect_meet and redirect_setsockopt hang at the cgroup of each pod that asked for it,
  * redirect_give at the map of givers.  A socket keeps the program it began with.
@@ -71,12 +75,23 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct accelerate_counts);
-} lane_counts SEC(".maps");
+} lane_counts SEC(".maps"), between_counts SEC(".maps");
 
-static __always_inline struct accelerate_counts *counts(void)
+/* The address of a pod that asked for it -> its index; the broker's (redirect/homes.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, ACCELERATE_HOMES_MAX);
+	__type(key, struct redirect_address);
+	__type(value, __u32);
+} homes SEC(".maps");
+
+static __always_inline struct accelerate_counts *counts_of(const struct accelerate_lane *lane)
 {
 	__u32 zero = 0;
 
+	if (lane->role == ACCELERATE_EITHER)
+		return bpf_map_lookup_elem(&between_counts, &zero);
 	return bpf_map_lookup_elem(&lane_counts, &zero);
 }
 
@@ -99,23 +114,43 @@ static __always_inline bool is_envoys(const struct redirect_address *a)
 			  : a->word[3] == bpf_htonl(6);
 }
 
-/* Dialled by the app, and accepted by Envoy (outbound); or by Envoy, from 127.0.0.6 or ::6, and
- * accepted by the app (inbound). */
-static __always_inline enum accelerate_role role_of(
-    struct bpf_sock *sk, const struct ends *e, bool dialled)
+static __always_inline __u32 pod_at(const struct redirect_address *a)
 {
-	const struct redirect_socket *s;
+	const __u32 *index = bpf_map_lookup_elem(&homes, a);
 
+	return index ? *index : 0;
+}
+
+/* An Envoy's end of a connection to an Envoy of another pod: the index of the one that accepted. */
+static __always_inline __u32 accepted_by(
+    const struct redirect_socket *s, const struct ends *e, bool dialled)
+{
+	__u32 other;
+
+	if (s->kind != (dialled ? REDIRECT_SOCKET_ENVOYS : REDIRECT_SOCKET_LISTENS_IN) ||
+	    !s->index || pod_at(&e->local) != s->index)
+		return 0;
+	other = pod_at(&e->remote);
+	if (!other || other == s->index)
+		return 0;
+	return dialled ? other : s->index;
+}
+
+/* Dialled by the app, and accepted by Envoy (outbound); or by Envoy, from 127.0.0.6 or ::6, and
+ * accepted by the app (inbound); or by an Envoy, and accepted by another. */
+static __always_inline enum accelerate_role role_of(
+    const struct redirect_socket *s, const struct ends *e, bool dialled)
+{
 	if (is_envoys(dialled ? &e->local : &e->remote))
 		return dialled ? ACCELERATE_TAKER : ACCELERATE_GIVER;
-	s = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	if (!s)
 		return 0;
-	if (dialled)
-		return s->kind == REDIRECT_SOCKET_DIALLED ? ACCELERATE_GIVER : 0;
-	return s->kind == REDIRECT_SOCKET_LISTENS_OUT || s->kind == REDIRECT_SOCKET_ACCEPTED
-		   ? ACCELERATE_TAKER
-		   : 0;
+	if (dialled && s->kind == REDIRECT_SOCKET_DIALLED)
+		return ACCELERATE_GIVER;
+	if (!dialled && (s->kind == REDIRECT_SOCKET_LISTENS_OUT ||
+			    s->kind == REDIRECT_SOCKET_ACCEPTED))
+		return ACCELERATE_TAKER;
+	return accepted_by(s, e, dialled) ? ACCELERATE_EITHER : 0;
 }
 
 static __always_inline struct accelerate_lane_key key_of(
@@ -128,6 +163,23 @@ static __always_inline struct accelerate_lane_key key_of(
 	k.server = dialled ? e->remote.word[3] : e->local.word[3];
 	k.server_port = dialled ? e->remote_port : e->local_port;
 	return k;
+}
+
+/* Both of two Envoys see each other's network namespace as little as we do, but the same pods. */
+static __always_inline __u64 between_of(
+    const struct redirect_socket *s, const struct ends *e, bool dialled)
+{
+	return ACCELERATE_BETWEEN | (dialled ? ACCELERATE_DIALLED : 0) | accepted_by(s, e, dialled);
+}
+
+/* The key of the socket that takes what this one gives. */
+static __always_inline struct accelerate_lane_key other_end(const struct accelerate_lane *lane)
+{
+	struct accelerate_lane_key key = lane->key;
+
+	if (lane->role == ACCELERATE_EITHER)
+		key.netns ^= ACCELERATE_DIALLED;
+	return key;
 }
 
 /* The verifier lets nobody calculate with a socket, but with what a map says. */
@@ -144,14 +196,14 @@ static __always_inline bool is_mptcp(const struct accelerate_lane *lane)
 static __always_inline void take_place(struct bpf_sock_ops *ctx, const struct accelerate_lane *lane)
 {
 	struct accelerate_lane_key key = lane->key;
-	struct accelerate_counts *c = counts();
+	struct accelerate_counts *c = counts_of(lane);
 	__u64 place = place_of(lane);
 
 	if (bpf_sock_hash_update(ctx, &takers, &key, BPF_ANY))
 		return; /* no room: the giver will find nobody */
 	bpf_map_update_elem(&taker_places, &key, &place, BPF_ANY);
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
-	if (c)
+	if (c && lane->role == ACCELERATE_TAKER)
 		c->lanes++;
 }
 
@@ -162,7 +214,8 @@ static __always_inline void become_giver(struct bpf_sock_ops *ctx, struct accele
 	int on = 1;
 
 	if (bpf_sock_hash_update(ctx, &givers, &lane->key, BPF_ANY))
-		lane->role = 0; /* no room: as without */
+		/* no room: it gives as without */
+		lane->role = lane->role == ACCELERATE_EITHER ? ACCELERATE_TAKER : 0;
 	else
 		bpf_setsockopt(ctx, SOL_TCP_, TCP_NODELAY_, &on, sizeof(on));
 }
@@ -171,7 +224,8 @@ static __always_inline void on_established(
     struct bpf_sock_ops *ctx, struct bpf_sock *sk, bool dialled)
 {
 	const struct ends e = ends_of(ctx);
-	enum accelerate_role role = role_of(sk, &e, dialled);
+	const struct redirect_socket *s = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	enum accelerate_role role = role_of(s, &e, dialled);
 	struct accelerate_lane *lane =
 	    bpf_sk_storage_get(&lanes, sk, NULL, role ? BPF_SK_STORAGE_GET_F_CREATE : 0);
 
@@ -186,9 +240,11 @@ static __always_inline void on_established(
 		return;
 	lane->role = role;
 	lane->key = key_of(ctx, &e, dialled);
-	if (role == ACCELERATE_TAKER)
+	if (role == ACCELERATE_EITHER && s)
+		lane->key.netns = between_of(s, &e, dialled);
+	if (role != ACCELERATE_GIVER)
 		take_place(ctx, lane);
-	else
+	if (role != ACCELERATE_TAKER)
 		become_giver(ctx, lane);
 }
 
@@ -199,7 +255,7 @@ static __always_inline void on_state(struct bpf_sock_ops *ctx, struct bpf_sock *
 	if (ctx->args[1] != BPF_TCP_CLOSE)
 		return;
 	lane = bpf_sk_storage_get(&lanes, sk, NULL, 0);
-	if (lane && lane->role == ACCELERATE_TAKER)
+	if (lane && (lane->role == ACCELERATE_TAKER || lane->role == ACCELERATE_EITHER))
 		bpf_map_delete_elem(&taker_places, &lane->key);
 }
 
@@ -229,16 +285,24 @@ static __always_inline bool may_send(struct bpf_sock *sk)
 	return sk->state == BPF_TCP_ESTABLISHED || sk->state == BPF_TCP_CLOSE_WAIT;
 }
 
+static __always_inline bool is_giver(const struct accelerate_lane *lane)
+{
+	return lane->role == ACCELERATE_GIVER || lane->role == ACCELERATE_EITHER;
+}
+
 /* Once: what stands there is looked at only to decide, and goes nowhere if the taker is not in the
  * map any more. */
-static __always_inline void find_taker(struct accelerate_lane *lane)
+static __always_inline void find_taker(struct accelerate_lane *lane,
+    const struct accelerate_lane_key *key, struct accelerate_counts *c)
 {
-	const __u64 *taker = bpf_map_lookup_elem(&taker_places, &lane->key);
+	const __u64 *taker = bpf_map_lookup_elem(&taker_places, key);
 
 	if (!taker)
 		return;
 	lane->taker = *taker;
-	bpf_map_delete_elem(&taker_places, &lane->key);
+	bpf_map_delete_elem(&taker_places, key);
+	if (c && lane->role == ACCELERATE_EITHER && lane->key.netns & ACCELERATE_DIALLED)
+		c->lanes++;
 }
 
 /* How much more the taker's queue takes; nothing while it has something to read from TCP. */
@@ -257,22 +321,25 @@ SEC("sk_msg")
 int redirect_give(struct sk_msg_md *msg)
 {
 	struct bpf_sock *sk = msg->sk;
-	struct accelerate_counts *c = counts();
+	struct accelerate_lane_key key;
+	struct accelerate_counts *c;
 	struct accelerate_lane *lane;
 	__u32 room = 0, size = msg->size;
 
 	lane = sk ? bpf_sk_storage_get(&lanes, sk, NULL, 0) : NULL;
-	if (!lane || lane->role != ACCELERATE_GIVER)
+	if (!lane || !is_giver(lane))
 		return SK_PASS;
+	key = other_end(lane);
+	c = counts_of(lane);
 	if (!lane->taker)
-		find_taker(lane);
+		find_taker(lane, &key, c);
 	if (lane->taker && may_send(sk))
 		room = room_of(lane->taker, place_of(lane));
 	if (room && size > room) {
 		bpf_msg_apply_bytes(msg, room);
 		size = room;
 	}
-	if (room && bpf_msg_redirect_hash(msg, &takers, &lane->key, BPF_F_INGRESS) != SK_PASS)
+	if (room && bpf_msg_redirect_hash(msg, &takers, &key, BPF_F_INGRESS) != SK_PASS)
 		room = 0;
 	if (c && room)
 		c->given += size;
@@ -301,7 +368,7 @@ int redirect_setsockopt(struct bpf_sockopt *ctx)
 	lane = bpf_sk_storage_get(&lanes, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!lane)
 		return 1;
-	if (lane->role == ACCELERATE_GIVER || lane->role == ACCELERATE_TAKER) {
+	if (lane->role && lane->role != ACCELERATE_NEVER) {
 		bpf_set_retval(zerocopy ? -EOPNOTSUPP_ : -ENOENT_);
 		return 0;
 	}

@@ -8,21 +8,28 @@
 enum {
 	ACCELERATE_LANES_MAX = 16384, /* of a node, at a time; more go as without */
 	ACCELERATE_ULP_SIZE = 4,
+	ACCELERATE_HOMES_MAX = 2 * REDIRECT_PODS_MAX,
 };
 
-/* One connection between an app and its own Envoy: both ends make the same one of what they see. */
+/* One connection, as both of its ends see it: of an app and its own Envoy, or of two Envoys.  Each
+ * Envoy of two has a key of its own, which differs in ACCELERATE_DIALLED. */
 struct accelerate_lane_key {
-	__u64 netns; /* its cookie */
+	__u64 netns; /* its cookie; of two Envoys: the index of the pod that accepted, and marks */
 	struct redirect_address client;
 	__u32 server; /* the last word of either form (kernels.md 2) */
 	__u16 client_port, server_port;
 };
+
+/* Marks of `netns`, which no cookie has: cookies are counted from 1 on. */
+#define ACCELERATE_BETWEEN (1ULL << 63)
+#define ACCELERATE_DIALLED (1ULL << 62)
 
 /* Of a socket, for its life. */
 enum accelerate_role {
 	ACCELERATE_GIVER = 1, /* the app's end */
 	ACCELERATE_TAKER,     /* Envoy's end */
 	ACCELERATE_NEVER,     /* it asked for something that does not go with it */
+	ACCELERATE_EITHER,    /* one of two Envoys: it gives, and it takes */
 };
 struct accelerate_lane {
 	struct accelerate_lane_key key;
@@ -39,7 +46,7 @@ struct accelerate_fields {
 
 /* What all lanes of the node did, on one processor; kept by the map. */
 struct accelerate_counts {
-	__u64 lanes;  /* connections whose two ends met */
+	__u64 lanes;  /* connections whose two ends met; of two Envoys: the dialler found the other */
 	__u64 given;  /* bytes that went socket to socket */
 	__u64 passed; /* bytes of these connections that went by TCP */
 };

@@ -63,7 +63,7 @@ enum link_answer {
 	X(REDIRECT_EXPLAIN, 1, ADDED_POD, REPLIED, "explain a verdict") \
 	/* uid, or zeroes for all: a pipe of struct link_trace; closing it ends the trace. */ \
 	X(REDIRECT_TRACE, 0, ANY_POD, GIVEN, "trace traffic") \
-	/* kind = link_dial, arg = AF_INET*: a socket of the pod's. */ \
+	/* kind = link_dial, arg = AF_INET* | port << 16: a socket of the pod's. */ \
 	X(DIAL, 0, ADDED_POD, GIVEN, "make a socket of the pod's") \
 	/* A stream accepted on csi.sock: is the node's kubelet at its other end? */ \
 	X(CALLER, 1, NO_POD, REPLIED, "know its caller") \

@@ -64,6 +64,7 @@ enum link_redirect_note {          /* bits */
 	LINK_REDIRECT_INBOUND = 1, /* its inbound traffic is redirected, too */
 	LINK_REDIRECT_STEERED = 4, /* so it is, by what an earlier broker saw */
 	LINK_REDIRECT_LEFT = 2,    /* no rules are in force for its processes */
+	LINK_REDIRECT_BETWEEN = 8, /* connections to other Envoys of the node are accelerated */
 };
 enum link_volume_state {           /* bits */
 	LINK_VOLUME_MOUNTED = 1,   /* our directory is on it */

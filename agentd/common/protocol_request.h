@@ -29,7 +29,13 @@ enum link_listener {
 	LINK_LISTEN_DNS_TCP,
 	LINK_LISTEN_KINDS
 };
-enum link_dial { LINK_DIAL_UDP, LINK_DIAL_TCP, LINK_DIAL_END };
+enum link_dial {
+	LINK_DIAL_UDP,
+	LINK_DIAL_TCP,
+	LINK_DIAL_LOOPBACK, /* by TCP, and on its way there: arg has the port, too */
+	LINK_DIAL_END
+};
+enum { LINK_DIAL_PORT_SHIFT = 16 }; /* of the port in arg, above the family */
 enum link_file { LINK_FILE_BOOTSTRAP, LINK_FILE_ROOT, LINK_FILE_END };
 enum link_followed {
 	LINK_FOLLOW_ROOT,      /* arg = index of the control plane: a PEM file */

@@ -19,6 +19,7 @@
 	X(completion)                                                                              \
 	X(inject)                                                                                  \
 	X(uninject)                                                                                \
+	X(preflight)                                                                               \
 	X(version)
 
 #define CTL_DECLARE(name) extern const struct ctl_command ctl_##name;

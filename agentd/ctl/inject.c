@@ -3,6 +3,7 @@
  * The configuration is read -> the whole input is read -> it is done in memory -> what was passed
  * over and what has no effect goes to stderr -> the output is written, whole or not at all.
  */
+#include "inject.h"
 #include "commands.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -68,29 +69,6 @@ static json_t *read_document(const char *name, struct err *e)
 	return v;
 }
 
-/* {values, meshConfig, agentd}. */
-static json_t *read_whole(const struct ctl *c, struct err *e)
-{
-	static const char *const known[] = {"values", "meshConfig", "agentd"};
-	json_t *all = read_document(ctl_option(c, "config"), e), *v;
-	char shown[64];
-	const char *key;
-
-	if (!all || json_is_null(all))
-		return all;
-	json_object_foreach (all, key, v)
-		if (strcmp(key, known[0]) != 0 && strcmp(key, known[1]) != 0 &&
-		    strcmp(key, known[2]) != 0) {
-			err_set(e, ERR_INVALID,
-			    "%s: no such key \"%s\"; it has values, meshConfig, agentd",
-			    ctl_option(c, "config"),
-			    err_printable(shown, sizeof(shown), key, (unsigned)strlen(key)));
-			json_decref(all);
-			return NULL;
-		}
-	return all;
-}
-
 static json_t *read_parts(const struct ctl *c, struct err *e)
 {
 	static const char *const parts[][2] = {{"values", "values"}, {"mesh", "meshConfig"}};
@@ -110,22 +88,27 @@ static json_t *read_parts(const struct ctl *c, struct err *e)
 	return all;
 }
 
-static struct inject_config *read_config(const struct ctl *c, struct err *e)
+struct inject_config *ctl_inject_config(const struct ctl *c, struct err *e)
 {
-	const char *native = ctl_option(c, "native");
-	json_t *all = ctl_option(c, "config") ? read_whole(c, e) : read_parts(c, e), *own;
+	const char *native = ctl_option(c, "native"), *file = ctl_option(c, "config");
+	json_t *all = file ? read_document(file, e) : read_parts(c, e), *own;
 	struct inject_config *config;
 
 	if (!all)
 		return NULL;
-	own = json_deep_copy(json_object_get(all, "agentd"));
-	if (!own || json_is_null(own))
-		own = json_object();
-	if (native)
+	if (json_is_null(all)) {
+		json_decref(all);
+		all = json_object();
+	}
+	if (native && json_is_object(all)) {
+		own = json_object_get(all, "agentd");
+		own = !own || json_is_null(own) ? json_object() : json_incref(own);
 		json_object_set_new(own, "native", json_boolean(!strcmp(native, "true")));
-	config = inject_config_new(
-	    json_object_get(all, "values"), json_object_get(all, "meshConfig"), own, e);
-	json_decref(own);
+		json_object_set_new(all, "agentd", own);
+	}
+	config = inject_config_of(all, e);
+	if (!config && file)
+		err_wrap(e, "%s", file);
 	json_decref(all);
 	return config;
 }
@@ -228,7 +211,7 @@ static int run(const struct ctl *c, struct inject_config *config, enum inject_ac
 	return status;
 }
 
-static int check_usage(const struct ctl *c, const struct ctl_command *command)
+int ctl_inject_check_usage(const struct ctl *c, const struct ctl_command *command)
 {
 	const char *native = ctl_option(c, "native");
 
@@ -248,11 +231,11 @@ static int inject(const struct ctl *c)
 {
 	struct inject_config *config;
 	struct err e;
-	int status = check_usage(c, &ctl_inject);
+	int status = ctl_inject_check_usage(c, &ctl_inject);
 
 	if (status)
 		return status;
-	if (!(config = read_config(c, &e)))
+	if (!(config = ctl_inject_config(c, &e)))
 		return fail(&e);
 	status = run(c, config, ctl_option(c, "check") ? INJECT_CHECK : INJECT_ADD);
 	inject_config_free(&config);
@@ -261,7 +244,7 @@ static int inject(const struct ctl *c)
 
 static int uninject(const struct ctl *c)
 {
-	int status = check_usage(c, &ctl_uninject);
+	int status = ctl_inject_check_usage(c, &ctl_uninject);
 
 	return status ? status : run(c, NULL, INJECT_TAKE_BACK);
 }

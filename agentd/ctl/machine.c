@@ -37,8 +37,6 @@ static const struct rule {
     {"PROXY_CONFIG", LEFT, "mesh.yaml has it"},
     {"CANONICAL_SERVICE", LEFT, "istiod takes it from the labels"},
     {"CANONICAL_REVISION", LEFT, "istiod takes it from the labels"},
-    {"ISTIO_META_AUTO_REGISTER_GROUP", LEFT,
-	"agentd does not register machines yet: make a WorkloadEntry with this address"},
 };
 
 struct reader {
@@ -115,12 +113,10 @@ static int take_config(struct reader *r, json_t *root, struct err *e)
 	if (merge_metadata(r, json_object_get(config, "proxyMetadata"), e))
 		return -1;
 	json_object_del(r->config, "proxyMetadata");
-	if (!json_object_get(r->config, "readinessProbe"))
-		return 0;
-	json_object_del(r->config, "readinessProbe");
-	leave(r, "readinessProbe",
-	    "agentd does not probe apps for istiod yet, which would take the machine for "
-	    "unhealthy");
+	if (json_object_get(json_object_get(r->config, "readinessProbe"), "exec")) {
+		json_object_del(r->config, "readinessProbe");
+		leave(r, "readinessProbe", "agentd runs no program: let the app answer httpGet");
+	}
 	return 0;
 }
 

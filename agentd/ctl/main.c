@@ -18,7 +18,7 @@ static const struct ctl_command *const commands[] = {CTL_COMMANDS(ROW) NULL};
 
 #define CLEAR "\033[H\033[2J" /* home, and nothing on the screen */
 
-enum { COLUMN = 14, OPTIONS_MAX = 32, OWN = 256 };
+enum { COLUMN = 14, OPTIONS_MAX = 48, OWN = 256 };
 
 /* --- help --- */
 
@@ -170,7 +170,7 @@ static int check_options(const struct ctl_command *command, const struct line *l
 		fprintf(stderr, "agentctl: -o takes json or yaml, not %s\n", l->ctl.output);
 		return CTL_USAGE;
 	}
-	if (l->watch && command->writes) {
+	if (l->watch && (command->writes || ctl_command_has_option(command, "file"))) {
 		fprintf(stderr, "agentctl: %s runs once: no -w\n", command->noun);
 		return ctl_command_usage(command, stderr);
 	}

@@ -111,6 +111,26 @@ static void show_asked(const json_t *pod)
 	    "probes let in", json_object_get(json_object_get(pod, "redirect"), "probe_ports"));
 }
 
+/* How istiod takes a machine. */
+static void show_registration(const json_t *r)
+{
+	const bool grouped = *ctl_string(r, "group");
+
+	if (json_is_object(r))
+		row("registration", "%s%s%s%s: %s", grouped ? "group " : "",
+		    ctl_string(r, "group"), grouped ? ", entry " : "entry ",
+		    ctl_string(r, "entry"), is_true(r, "registered") ? "registered" : "NOT registered");
+}
+
+static void show_health(const json_t *h)
+{
+	const char *why = ctl_string(h, "why");
+
+	if (json_is_object(h))
+		row("health", "%s%s%s; asked %lld times, %lld in vain", ctl_string(h, "state"),
+		    *why ? ": " : "", why, number(h, "asked"), number(h, "failed"));
+}
+
 static void show_collectors(const json_t *collectors)
 {
 	const char *name;
@@ -173,6 +193,8 @@ void ctl_pod_summary(const json_t *pod)
 		show_token(json_object_get(pod, "token"));
 	if (json_is_object(json_object_get(pod, "sockets")))
 		show_sockets(json_object_get(pod, "sockets"));
+	show_registration(json_object_get(pod, "registration"));
+	show_health(json_object_get(pod, "health"));
 	show_redirect(json_object_get(pod, "redirect"));
 	show_asked(pod);
 	show_list("remote wasm", json_object_get(pod, "remote_wasm"));

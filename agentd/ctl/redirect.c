@@ -36,9 +36,15 @@ static const char *state_of(const json_t *x)
 
 static const char *accelerated(const json_t *x)
 {
-	if (!is_ebpf(x) || strcmp(ctl_string(x, "accelerate"), "loopback") != 0)
+	const char *asked = ctl_string(x, "accelerate");
+
+	if (!is_ebpf(x) || (strcmp(asked, "loopback") != 0 && strcmp(asked, "node") != 0))
 		return "-";
-	return json_is_true(json_object_get(x, "accelerated")) ? "yes" : "no";
+	if (!json_is_true(json_object_get(x, "accelerated")))
+		return "no";
+	if (!strcmp(asked, "node") && !json_is_true(json_object_get(x, "between")))
+		return "loopback";
+	return "yes";
 }
 
 static void print_table(const json_t *answer)

@@ -42,6 +42,32 @@ static bool has_problem(const json_t *x)
 	return *ctl_string(ads, "why_not") || *secret_problem(json_object_get(x, "sds"));
 }
 
+/* In the words of istioctl. */
+static const char *state_of(const json_t *type)
+{
+	static const char *const words[][2] = {
+	    {"synced", "SYNCED"}, {"stale", "STALE"}, {"refused", "REFUSED"}};
+	const char *state = ctl_string(type, "state");
+
+	for (unsigned i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (!strcmp(words[i][0], state))
+			return words[i][1];
+	return "-";
+}
+
+/* How long ago: "12s", "3h"; "-": never. */
+static char *pushed_of(const json_t *type)
+{
+	const long long at = json_integer_value(json_object_get(type, "pushed_at"));
+	const long long s = (long long)time(NULL) - at;
+
+	if (!at)
+		return mem_strdup("-");
+	if (s < 120)
+		return mem_printf("%llds", s > 0 ? s : 0);
+	return s < 7200 ? mem_printf("%lldmin", s / 60) : mem_printf("%lldh", s / 3600);
+}
+
 static void add_types(struct table *t, const char *pod, const json_t *ads)
 {
 	const char *url;
@@ -50,9 +76,11 @@ static void add_types(struct table *t, const char *pod, const json_t *ads)
 	json_object_foreach (json_object_get(ads, "types"), url, type) {
 		auto_free char *acked = ctl_count(type, "acked");
 		auto_free char *nacked = ctl_count(type, "nacked");
+		auto_free char *items = ctl_count(type, "resources");
+		auto_free char *pushed = pushed_of(type);
 
-		table_row(t, pod, short_type(url), ctl_string(type, "version"), acked, nacked,
-		    refusal_of(type), NULL);
+		table_row(t, pod, short_type(url), state_of(type), pushed, items,
+		    ctl_string(type, "version"), acked, nacked, refusal_of(type), NULL);
 	}
 }
 
@@ -66,7 +94,7 @@ static void add_wasm(struct table *t, const char *pod, const json_t *ads)
 		auto_free char *why = mem_printf("%s: Envoy cannot fetch its remote module",
 		    json_is_string(name) ? json_string_value(name) : "?");
 
-		table_row(t, pod, "Wasm", "", "", "", why, NULL);
+		table_row(t, pod, "Wasm", "", "", "", "", "", "", why, NULL);
 	}
 }
 
@@ -88,23 +116,24 @@ static void add_pod(struct table *t, const json_t *x)
 	auto_free char *why = stream_problem(ads);
 	auto_free char *acked = ctl_count(sds, "acks");
 	auto_free char *nacked = ctl_count(sds, "nacks");
-	auto_free char *pushes = mem_printf(
-	    "%lld pushes", (long long)json_integer_value(json_object_get(sds, "pushes")));
+	auto_free char *pushes = ctl_count(sds, "pushes");
 
 	table_row(t, pod, "(stream)", connected ? ctl_string(ads, "flavour") : "not connected", "",
-	    "", why, NULL);
+	    "", "", "", "", why, NULL);
 	add_types(t, pod, ads);
 	add_wasm(t, pod, ads);
-	table_row(t, pod, "Secret (SDS)", pushes, acked, nacked, secret_problem(sds), NULL);
+	table_row(
+	    t, pod, "Secret (SDS)", "", "", pushes, "", acked, nacked, secret_problem(sds), NULL);
 }
 
 static void print_table(const json_t *answer)
 {
-	struct table *t = table_new(6);
+	struct table *t = table_new(9);
 	const json_t *x;
 	size_t i;
 
-	table_row(t, "POD", "TYPE", "VERSION", "ACKED", "NACKED", "PROBLEM", NULL);
+	table_row(t, "POD", "TYPE", "STATE", "PUSHED", "ITEMS", "VERSION", "ACKED", "NACKED",
+	    "PROBLEM", NULL);
 	json_array_foreach (json_object_get(answer, "xds"), i, x)
 		add_pod(t, x);
 	table_print_free(&t);
@@ -127,7 +156,7 @@ static int xds(const struct ctl *c)
 const struct ctl_command ctl_xds = {
     .noun = "xds",
     .args = "[POD]",
-    .help = "configuration streams: types, versions, ACKs and NACKs",
+    .help = "configuration streams: types, SYNCED or STALE, last push, versions, ACKs and NACKs",
     .most = 1,
     .run = xds,
 };

@@ -16,6 +16,7 @@ static const char chart_proxy[] =
 static const char defaults[] =
     "{\"network\":\"\",\"clusterDomain\":\"cluster.local\",\"ipFamily\":\"ipv4\","
     "\"redirectMode\":\"ebpf\",\"templateName\":\"agentd\",\"native\":true,\"controlPlanes\":[],"
+    "\"hideFromIstiod\":false,"
     "\"sandboxedRuntimeClasses\":[\"gvisor\",\"kata\",\"kata-clh\",\"kata-fc\",\"kata-qemu\","
     "\"kata-qemu-snp\",\"kata-qemu-tdx\"]}";
 
@@ -129,6 +130,7 @@ static int read_own(struct inject_config *c, struct err *e)
 	c->sandboxes = json_object_get(c->own, "sandboxedRuntimeClasses");
 	c->planes = json_object_get(c->own, "controlPlanes");
 	c->native = json_is_true(json_object_get(c->own, "native"));
+	c->hide_from_istiod = json_is_true(json_object_get(c->own, "hideFromIstiod"));
 	if (one_of("ipFamily", own_text(c, "ipFamily"), families, e) ||
 	    one_of("redirectMode", c->redirect_mode, modes, e))
 		return -1;
@@ -172,6 +174,29 @@ struct inject_config *inject_config_new(json_t *values, json_t *mesh, json_t *ow
 	}
 	inject_config_free(&c);
 	return NULL;
+}
+
+struct inject_config *inject_config_of(json_t *all, struct err *e)
+{
+	static const char *const known[] = {"values", "meshConfig", "agentd"};
+	char shown[64];
+	const char *key;
+	json_t *v;
+
+	if (!json_is_object(all) && !json_is_null(all)) {
+		err_set(e, ERR_INVALID, "must be a map of values, meshConfig, agentd");
+		return NULL;
+	}
+	json_object_foreach (all, key, v)
+		if (strcmp(key, known[0]) != 0 && strcmp(key, known[1]) != 0 &&
+		    strcmp(key, known[2]) != 0) {
+			err_set(e, ERR_INVALID,
+			    "no such key \"%s\"; it has values, meshConfig, agentd",
+			    err_printable(shown, sizeof(shown), key, (unsigned)strlen(key)));
+			return NULL;
+		}
+	return inject_config_new(json_object_get(all, known[0]), json_object_get(all, known[1]),
+	    json_object_get(all, known[2]), e);
 }
 
 void inject_config_free(struct inject_config **config)

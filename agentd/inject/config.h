@@ -19,11 +19,15 @@ struct inject_config {
 	bool ipv6;   /* Envoy's own address has this family */
 	bool native; /* the container is a sidecar of initContainers, unless a pod says no */
 	bool istio_cni;
-	json_t *own; /* holds the texts */
+	bool hide_from_istiod; /* a label tells istiod's injector to pass the pod over */
+	json_t *annotations;   /* a webhook's: each pod gets them; of `values`, or NULL */
+	json_t *own;           /* holds the texts */
 };
 
 /* Each may be NULL: {values, meshConfig, agentd}.  NULL: refused. */
 struct inject_config *inject_config_new(json_t *values, json_t *mesh, json_t *own, struct err *e);
+/* Of one map with these three; another key is refused.  A null is an empty one. */
+struct inject_config *inject_config_of(json_t *all, struct err *e);
 void inject_config_free(struct inject_config **c);
 
 /* A member by its path, "global.proxy.image"; NULL: there is none, or it is null. */

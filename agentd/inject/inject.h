@@ -29,6 +29,7 @@ struct inject_rule {
 	bool yes;
 	const char *why;  /* "label sidecar.istio.io/inject is \"false\"" */
 	const char *skip; /* Istio's words for it: "has host networking enabled"; NULL: yes */
+	bool by_default;  /* yes, but the pod says nothing of it */
 };
 struct inject_rule inject_rule_of(const json_t *pod, const char *ns);
 

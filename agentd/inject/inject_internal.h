@@ -8,6 +8,7 @@
 #define INJECT_DRIVER "agentd.node.mesh"
 #define INJECT_STATUS "sidecar.istio.io/status"
 #define INJECT_OVERRIDES "proxy.istio.io/overrides"
+#define INJECT_WISH "sidecar.istio.io/inject"
 #define INJECT_REWRITE "sidecar.istio.io/rewriteAppHTTPProbers"
 
 struct inject_job {
@@ -75,6 +76,8 @@ char *inject_probers(const struct inject_job *j);     /* JSON; NULL: none */
 enum { INJECT_PROBED = 4 };
 extern const char *const inject_probed[INJECT_PROBED]; /* members that may be rewritten */
 void inject_rewrite_probes(struct inject_job *j, json_t *was);
+/* As inject_probers() says; how many it were. */
+unsigned inject_restore_probes(json_t *spec, const json_t *probers);
 char *inject_scrape(const struct inject_job *j); /* JSON; NULL: none */
 void inject_merge_metrics(struct inject_job *j, json_t *annotations);
 

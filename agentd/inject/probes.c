@@ -254,6 +254,40 @@ void inject_rewrite_probes(struct inject_job *j, json_t *was)
 	each_container(j, rewrite_container, was);
 }
 
+static bool restore(json_t *handler, const json_t *prober)
+{
+	static const char *const all[] = {"httpGet", "tcpSocket", "grpc"};
+	bool found = false;
+
+	for (unsigned i = 0; json_is_object(handler) && i < 3; i++) {
+		json_t *action = json_object_get(prober, all[i]);
+
+		if (!json_is_object(action))
+			continue;
+		json_object_del(handler, "httpGet");
+		json_object_set(handler, all[i], action);
+		found = true;
+	}
+	return found;
+}
+
+unsigned inject_restore_probes(json_t *spec, const json_t *probers)
+{
+	static const char *const lists[] = {"containers", "initContainers"};
+	unsigned n = 0;
+	json_t *c;
+	size_t k;
+
+	for (unsigned i = 0; i < 2 * NPLACES; i++)
+		json_array_foreach (json_object_get(spec, lists[i % 2]), k, c) {
+			const struct place *p = &places[i / 2];
+			auto_free char *path = path_of(c, p);
+
+			n += restore(handler_at(c, p), json_object_get(probers, path));
+		}
+	return n;
+}
+
 /* --- metrics --- */
 
 /* "prometheus.io/port", "prometheus_io_port", ... are one key; NULL: it is none of them. */

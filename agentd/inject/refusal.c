@@ -37,6 +37,16 @@ static int refuse_volume(const struct inject_job *j, const char *name, struct er
 	return err_set(e, ERR_INVALID, "the pod has a volume \"%.64s\" already: rename it", name);
 }
 
+/* A label that is there is never changed: a ReplicaSet would lose its pods. */
+static int refuse_wish(const struct inject_job *j, struct err *e)
+{
+	if (!j->config->hide_from_istiod || !json_object_get(j->labels, INJECT_WISH))
+		return 0;
+	return err_set(e, ERR_INVALID,
+	    "label %s: istiod's injector would inject this pod, too: remove the label",
+	    INJECT_WISH);
+}
+
 int inject_check_names(const struct inject_job *j, struct err *e)
 {
 	json_t *v;
@@ -45,7 +55,8 @@ int inject_check_names(const struct inject_job *j, struct err *e)
 	if (inject_true(j->spec, "hostNetwork"))
 		return err_set(e, ERR_INVALID,
 		    "a pod with hostNetwork has no network of its own to be meshed");
-	if (refuse_sandbox(j, e) || refuse_template(j, e) || refuse_volume(j, INJECT_VOLUME, e))
+	if (refuse_sandbox(j, e) || refuse_template(j, e) || refuse_volume(j, INJECT_VOLUME, e) ||
+	    refuse_wish(j, e))
 		return -1;
 	json_array_foreach (j->user_volumes, i, v)
 		if (refuse_volume(j, inject_name_of(v), e))

@@ -10,7 +10,7 @@ static const char *wish_of(const json_t *metadata, const char **from)
 
 	for (unsigned i = 0; i < 2; i++) {
 		const char *v = json_string_value(
-		    json_object_get(json_object_get(metadata, maps[i]), "sidecar.istio.io/inject"));
+		    json_object_get(json_object_get(metadata, maps[i]), INJECT_WISH));
 
 		*from = names[i];
 		if (v && *v)
@@ -27,17 +27,18 @@ struct inject_rule inject_rule_of(const json_t *pod, const char *ns)
 	const char *from, *wish = wish_of(json_object_get(pod, "metadata"), &from);
 
 	if (inject_true(pod, "spec.hostNetwork"))
-		return (struct inject_rule){false, "hostNetwork", "has host networking enabled"};
+		return (struct inject_rule){
+		    false, "hostNetwork", "has host networking enabled", false};
 	for (unsigned i = 0; i < sizeof(never) / sizeof(*never); i++)
 		if (!strcmp(never[i], ns))
 			return (struct inject_rule){
-			    false, "a namespace of Kubernetes' own", disabled};
+			    false, "a namespace of Kubernetes' own", disabled, false};
 	if (wish && !strcmp(wish, "false"))
 		return (struct inject_rule){false,
 		    *from == 'l' ? "label sidecar.istio.io/inject is \"false\""
 				 : "annotation sidecar.istio.io/inject is \"false\"",
-		    disabled};
+		    disabled, false};
 	return (struct inject_rule){true,
 	    wish && !strcmp(wish, "true") ? "sidecar.istio.io/inject is \"true\"" : "by default",
-	    NULL};
+	    NULL, !wish || strcmp(wish, "true") != 0};
 }

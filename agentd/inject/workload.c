@@ -130,6 +130,19 @@ static void read_owner(struct owned *o, const json_t *object, bool is_pod)
 	o->owner.name = o->name;
 }
 
+json_t *inject_owned_pod(const struct inject_config *c, const json_t *pod, const char *ns,
+    json_t *warnings, struct err *e)
+{
+	struct owned o;
+	json_t *out;
+
+	read_owner(&o, pod, true);
+	o.owner.ns = ns;
+	out = inject_pod(c, &o.owner, pod, warnings, e);
+	free(o.name);
+	return out;
+}
+
 /* --- one pod template --- */
 
 static json_t *note(const struct inject_work *w, const json_t *object)
@@ -189,12 +202,15 @@ static int do_template(
 		return err_set(e, ERR_INVALID, "%s: %s: must be a map",
 		    json_string_value(json_object_get(said, "object")), k->path);
 	read_owner(&o, object, !*k->path);
+	json_object_set_new(said, "owner",
+	    json_pack("{s:s, s:s, s:s}", "kind", o.owner.kind, "namespace", o.owner.ns, "name",
+		o.owner.name));
 	pod = do_pod(w, &o, holder, said, e);
 	free(o.name);
-	if (!pod && w->action == INJECT_CHECK) {
+	if (!pod)
 		json_object_set_new(said, "refused", json_string(e->msg));
+	if (!pod && w->action == INJECT_CHECK)
 		return 0;
-	}
 	if (!pod)
 		return err_wrap(e, "%s", json_string_value(json_object_get(said, "object")));
 	if (w->action != INJECT_CHECK)

@@ -13,15 +13,20 @@ struct inject_config;
 
 enum inject_action { INJECT_ADD, INJECT_TAKE_BACK, INJECT_CHECK };
 
-/* `said` gets an object for each pod template: {"object": "Deployment \"demo/web\"", "injected":
- * true, "rule": "by default", "skipped": "has host networking enabled", "warnings": [..],
- * "refused": ".."}; `skipped` and `refused` are there where they apply.  `injected`: it is to be,
- * or was. */
+/* `said` gets an object for each pod template: {"object": "Deployment \"demo/web\"", "owner":
+ * {"kind", "namespace", "name"}, "injected": true, "rule": "by default", "skipped": "has host
+ * networking enabled", "warnings": [..], "refused": ".."}; `skipped` and `refused` are there where
+ * they apply.  `injected`: it is to be, or was. */
 struct inject_work {
 	const struct inject_config *config;
 	enum inject_action action;
 	json_t *said; /* array */
 };
+
+/* inject_pod() of a pod as an API server shows it, whose owner is read of it (injection.md 3); it
+ * is to be in `ns`. */
+json_t *inject_owned_pod(const struct inject_config *c, const json_t *pod, const char *ns,
+    json_t *warnings, struct err *e);
 
 bool inject_has_pods(const char *api_version, const char *kind); /* NULL is no */
 

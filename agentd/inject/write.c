@@ -12,6 +12,8 @@ static void put_labels(struct inject_job *j, const json_t *added)
 	json_object_update(labels, (json_t *)added);
 	if (network && !json_object_get(labels, "topology.istio.io/network"))
 		json_object_set_new(labels, "topology.istio.io/network", json_string(network));
+	if (j->config->hide_from_istiod)
+		json_object_set_new(labels, INJECT_WISH, json_string("false"));
 }
 
 /* Ours, and the pod's own words over it; kept for a second injection, as Istio keeps them. */
@@ -80,6 +82,7 @@ static void put_annotations(struct inject_job *j, json_t *annotations)
 	if (!j->rewrite)
 		json_object_set_new(annotations, INJECT_REWRITE, json_string("false"));
 	inject_merge_metrics(j, annotations);
+	json_object_update(annotations, j->config->annotations);
 }
 
 /* The pod's own one leaves its list; ours comes, with its words. */

@@ -35,7 +35,7 @@ static struct cert_cache *cache_of(const struct agent_shared *s, const char *pla
 }
 
 static int restore(
-    struct agent_state *a, const struct link_kept *k, const struct cert_stored *s, struct err *e)
+    struct agent_state *a, const struct link_kept *k, struct cert_stored *s, struct err *e)
 {
 	struct cert_cache *cache = cache_of(a->shared, s->origin.name);
 	uint8_t id[X509_SHA256_SIZE];

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """build.py --version V --text V+COMMIT --epoch SECONDS --out DIRECTORY ARCH=BINARIES:ROOT...
 
-The image holds agentd's three programs, stripped, their C library, root certificates and users.  It has no
+The image holds agentd's four programs, stripped, their C library, root certificates and users.  It has no
 shell and no package manager.  ROOT is the system they were linked against: / or a sysroot.  Since 2.34 the C
 library itself looks up names (files, dns).  The linker writes BINARIES/*.inputs, which say what is in the
 programs: for the SBOM beside the archive.
@@ -17,7 +17,7 @@ import sbom
 from debian import System
 from oci import Entry, Layout
 
-PLACES = {'agentd': 'usr/local/sbin', 'agentd-worker': 'usr/local/sbin', 'agentctl': 'usr/local/bin'}
+PLACES = {'agentd': 'usr/local/sbin', 'agentd-worker': 'usr/local/sbin', 'agentctl': 'usr/local/bin', 'agentd-injector': 'usr/local/sbin'}
 TRIPLETS = {'amd64': 'x86_64-linux-gnu', 'arm64': 'aarch64-linux-gnu'}
 # A line of *.inputs: "(archive)member", or an object.
 TAKEN = re.compile(r'^(?:\((.+)\).+|(.+\.o))$', re.M)

@@ -14,7 +14,7 @@ from tests.e2e.node import Node
 from tests.e2e.test_limits import memory_limit
 
 from . import traffic
-from .tools import Held, Plane, Processes, load, row
+from .tools import FLOOR, Held, Piped, Plane, Processes, load, row
 
 POD_COUNTS = (0, 10, 50, 250)
 IDLE_S, FIRST_PODS, KILLS = 20, 10, 5
@@ -198,7 +198,12 @@ def relay(made):
         pod = _pod(node, 'web')
         pod.write_manifest()
         pod.wait_served()
-        traffic.relay(pod.mount / 'XDS', f'tls:{plane.address}', both(node), pod.netns.path)
+        direct, worker = f'tls:{plane.address}', Processes([node.agentd.worker_pid()])
+        traffic.relay(pod.mount / 'XDS', direct, both(node), pod.netns.path)
+        floor = Piped(FLOOR, node.dir / 'floor', plane.address, plane.root)
+        stack.callback(floor.stop)
+        traffic.changes({'grpc alone': (node.dir / 'floor', Processes([floor.pid]), None),
+                         'agentd': (pod.mount / 'XDS', worker, pod.netns.path)}, direct)
 
 
 def push(made):

@@ -1,14 +1,17 @@
 /* load.c - speaks SDS and ADS to an agent's unix socket, or ADS to a control plane, and measures.
  *
  *   sds TARGET STREAMS SECONDS   fetches of `default`, each on a stream of its own, STREAMS at a
- * time, on one connection ads TARGET SIZE COUNT        COUNT pushes of SIZE bytes one after
- * another; the other side must be plane.c, or an agent in front of it first SOCKET COUNT COUNT
- * times connect, ask, be answered; SOCKET need not be there yet hold [deaf|back|nosds] for each
- * line "SDS-SOCKET ADS-SOCKET" of the input a pod of its own network namespace: 2 SDS streams, 1
- * ADS stream with CDS and LDS, the first request of each as large as Envoy's.  A line is printed
- * whenever all of them have everything.  A line "push SIZE": each is pushed so much at once, by
- * plane.c.  nosds: secrets are not waited for.  deaf: what ADS sends is never read.  back: who
- * loses a connection or a stream connects both again at once, where the others die.
+ * time, on one connection.
+ *   ads TARGET SIZE COUNT        COUNT pushes of SIZE bytes one after another; the other side must
+ * be plane.c, or an agent in front of it.
+ *   each TARGET SIZE COUNT       COUNT changes of the mesh, each of four pushes of SIZE bytes.
+ *   first SOCKET COUNT           COUNT times connect, ask, be answered; SOCKET need not be there.
+ *   hold [deaf|back|nosds]       For each line "SDS-SOCKET ADS-SOCKET" of the input a pod of its
+ * own network namespace: 2 SDS streams, 1 ADS stream with CDS and LDS, the first request of each as
+ * large as Envoy's.  A line is printed whenever all of them have everything.  A line "push SIZE":
+ * each is pushed so much at once, by plane.c.  nosds: secrets are not waited for.  deaf: what ADS
+ * sends is never read.  back: who loses a connection or a stream connects both again at once, where
+ * the others die.
  *
  * Results are lines of JSON; times are microseconds.  Every answer is ACKed.  Enter a pod's network
  * namespace before the start (nsenter): agents that look at it refuse the host's.
@@ -109,10 +112,14 @@ static void run_sds(const char *target, size_t streams, double seconds)
 
 /* --- ads: pushes one after another --- */
 
+enum { PUSHES_OF_A_CHANGE = 4 };
+
 struct ads {
 	struct xds x;
 	struct times times;
-	size_t size, left, sequence;
+	const char *what; /* plane.c's word */
+	size_t each;      /* pushes that answer one request */
+	size_t size, left, sequence, came;
 	int64_t start;
 };
 
@@ -120,7 +127,8 @@ static void ask_push(struct ads *a, bool first)
 {
 	char name[80];
 
-	snprintf(name, sizeof(name), "bytes:%zu:%zu", a->size, a->sequence++);
+	snprintf(name, sizeof(name), "%s:%zu:%zu", a->what, a->size, a->sequence++);
+	a->came = 0;
 	a->start = now_ns(CLOCK_MONOTONIC);
 	xds_ask(&a->x, &(struct xds_ask){TYPE_EDS, name, first ? SMALL_NODE : 0, !first, false});
 }
@@ -131,6 +139,10 @@ static void on_push(void *ctx, size_t size)
 
 	if (size < a->size)
 		die("a push is too short");
+	if (++a->came < a->each) {
+		xds_ask(&a->x, &(struct xds_ask){a->x.type, NULL, .ack = true});
+		return;
+	}
 	if (a->sequence > 1) /* the first also opens the stream to the control plane */
 		times_note(&a->times, now_ns(CLOCK_MONOTONIC) - a->start);
 	if (a->left-- > 0)
@@ -143,11 +155,12 @@ static void on_ads_closed(void *ctx)
 	die("the ADS stream was ended");
 }
 
-static void run_ads(const char *target, size_t size, size_t count)
+static void run_ads(const char *target, size_t each, size_t size, size_t count)
 {
 	static const struct xds_events events = {on_push, on_ads_closed};
 	struct h2 *h = must_connect(target);
-	struct ads a = {.size = size, .left = count};
+	struct ads a = {
+	    .what = each > 1 ? "each" : "bytes", .each = each, .size = size, .left = count};
 	double sum = 0;
 
 	xds_open_ads(&a.x, h, &events, &a);
@@ -430,7 +443,9 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "sds"))
 		run_sds(target, strtoul(a, NULL, 10), strtod(b, NULL));
 	else if (!strcmp(what, "ads"))
-		run_ads(target, strtoul(a, NULL, 10), strtoul(b, NULL, 10));
+		run_ads(target, 1, strtoul(a, NULL, 10), strtoul(b, NULL, 10));
+	else if (!strcmp(what, "each"))
+		run_ads(target, PUSHES_OF_A_CHANGE, strtoul(a, NULL, 10), strtoul(b, NULL, 10));
 	else if (!strcmp(what, "first"))
 		run_first(target, strtoul(a, NULL, 10));
 	else if (!strcmp(what, "hold"))

@@ -2,9 +2,9 @@
  *
  * tests/istiod is Python, which would be most of what is measured.  This one prints its port and,
  * on every ADS stream: a request -> a name "bytes:SIZE:..." is answered by a response of SIZE bytes
- * (the resources of one size are made once and never copied), CDS and LDS by an empty one, the rest
- * and every ACK by nothing.  Other methods are UNIMPLEMENTED.  One thread; it ends when its input
- * does.
+ * (the resources of one size are made once and never copied), "each:SIZE:..." by one of each type
+ * that a change of the mesh brings, CDS and LDS by an empty one, the rest and every ACK by nothing.
+ * Other methods are UNIMPLEMENTED.  One thread; it ends when its input does.
  */
 #include "common/mem.h"
 #include "worker/base/pbwire.h"
@@ -22,7 +22,10 @@
 #define TYPE_CDS "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 #define TYPE_LDS "type.googleapis.com/envoy.config.listener.v3.Listener"
 
-enum { RESOURCE = 1000, TEXT = 256, FIXED = 200 };
+#define TYPE_EDS "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+#define TYPE_RDS "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+
+enum { RESOURCE = 1000, TEXT = 256, WAITING_MAX = 8 };
 enum { NAMES = 3, TYPE = 4, NONCE = 5 };
 
 static grpc_completion_queue *cq;
@@ -42,9 +45,12 @@ struct stream {
 	grpc_byte_buffer *in, *out;
 	int cancelled;
 	unsigned nonce;
-	char next_type[TEXT]; /* asked for before the last one was known to be written; "": nothing
-			       */
-	size_t next_size;
+	/* Asked for before the last one was known to be written. */
+	struct {
+		char type[TEXT];
+		size_t size;
+	} next[WAITING_MAX];
+	size_t nnext;
 };
 
 static void start(
@@ -93,13 +99,11 @@ static void push(struct stream *s, const char *type, size_t size);
 
 static void on_written(struct stream *s, bool ok)
 {
-	char type[TEXT];
-
 	grpc_byte_buffer_destroy(take(s->out));
-	memcpy(type, s->next_type, sizeof(type));
-	s->next_type[0] = '\0';
-	if (ok && *type)
-		push(s, type, s->next_size);
+	if (!ok || !s->nnext)
+		return;
+	push(s, s->next[0].type, s->next[0].size);
+	memmove(&s->next[0], &s->next[1], --s->nnext * sizeof(s->next[0]));
 }
 
 static void push(struct stream *s, const char *type, size_t size)
@@ -108,8 +112,10 @@ static void push(struct stream *s, const char *type, size_t size)
 	static size_t made;
 
 	if (s->out) { /* the client may have read it and asked again before we hear of it */
-		snprintf(s->next_type, sizeof(s->next_type), "%s", type);
-		s->next_size = size;
+		if (s->nnext == WAITING_MAX)
+			abort();
+		snprintf(s->next[s->nnext].type, TEXT, "%s", type);
+		s->next[s->nnext++].size = size;
 		return;
 	}
 	if (size && size != made) {
@@ -145,6 +151,15 @@ static void read_request(struct request *r, const grpc_slice *bytes)
 	}
 }
 
+/* In istiod's order. */
+static void push_each(struct stream *s, size_t size)
+{
+	static const char *const types[] = {TYPE_CDS, TYPE_EDS, TYPE_LDS, TYPE_RDS};
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		push(s, types[i], size);
+}
+
 static void answer(struct stream *s, const grpc_slice *bytes)
 {
 	struct request r = {"", "", ""};
@@ -152,6 +167,8 @@ static void answer(struct stream *s, const grpc_slice *bytes)
 	read_request(&r, bytes);
 	if (!strncmp(r.name, "bytes:", 6))
 		push(s, r.type, strtoul(r.name + 6, NULL, 10));
+	else if (!strncmp(r.name, "each:", 5))
+		push_each(s, strtoul(r.name + 5, NULL, 10));
 	else if (!*r.nonce && (!strcmp(r.type, TYPE_CDS) || !strcmp(r.type, TYPE_LDS)))
 		push(s, r.type, 0);
 }

@@ -4,13 +4,14 @@ import os
 import re
 import statistics
 import subprocess
+import tempfile
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
 BIN = BUILD / 'release/tests/bench'
 COSTS, LOAD, PLANE, BROKER = BIN / 'costs', BIN / 'load', BIN / 'plane', BIN / 'broker'
-DIAL, CALLS, SETUP, PUBLISH = BIN / 'dial', BIN / 'calls', BIN / 'setup', BIN / 'publish'
+DIAL, CALLS, SETUP, PUBLISH, FLOOR = (BIN / name for name in ('dial', 'calls', 'setup', 'publish', 'floor'))
 SIZES = {'1 KiB': 1 << 10, '100 KiB': 100 << 10, '3 MB': 3_000_000, '20 MB': 20_000_000}
 
 
@@ -36,7 +37,8 @@ def build():
     for program in DIAL, CALLS:
         run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', 'tests/bench/times.c', *lib)
     run('gcc', *flags, '-o', SETUP, 'tests/bench/setup.c', 'tests/bench/times.c', *broker, '-lbpf')
-    run('gcc', *flags, '-o', PLANE, 'tests/bench/plane.c', *lib, '-levent', '-lgrpc', '-lgpr', '-lpthread')
+    for program in PLANE, FLOOR:
+        run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', *lib, '-levent', '-lgrpc', '-lgpr', '-lpthread')
 
 
 def load(*what, netns=None):
@@ -45,12 +47,33 @@ def load(*what, netns=None):
     return json.loads(run(*enter, LOAD, *what, timeout=120).stdout)
 
 
+def calls_during(pids, *what, netns=None):
+    """The same, and the system calls of some processes meanwhile."""
+    enter = ('nsenter', f'--net={netns}') if netns else ()
+    with tempfile.NamedTemporaryFile('r') as counts:
+        found = json.loads(run('perf', 'stat', '-x,', '-o', counts.name, '-e', 'raw_syscalls:sys_enter', '-p',
+                               ','.join(map(str, pids)), *enter, LOAD, *what, timeout=120).stdout)
+        return {**found, 'calls': int(re.search(r'^(\d+),', counts.read(), re.M)[1])}
+
+
 def row(label, *cells):
     print(f'{label:<46}' + ''.join(f'{c:>14}' for c in cells), flush=True)
 
 
 def median(found, key):
     return statistics.median(f[key] for f in found)
+
+
+class Piped:
+    """One of the bench's programs that serves until its input ends; `said` is its first line."""
+
+    def __init__(self, *argv):
+        self._popen = subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.pid, self.said = self._popen.pid, json.loads(self._popen.stdout.readline())
+
+    def stop(self):
+        self._popen.stdin.close()
+        self._popen.wait(10)
 
 
 class Plane:
@@ -62,12 +85,9 @@ class Plane:
         run('openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2',
             '-subj', '/CN=istiod', '-addext', 'subjectAltName=DNS:istiod.istio-system.svc', '-keyout', key,
             '-out', self.root)
-        self._popen = subprocess.Popen([PLANE, self.root, key], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.address = f'127.0.0.1:{json.loads(self._popen.stdout.readline())["port"]}'
-
-    def stop(self):
-        self._popen.stdin.close()
-        self._popen.wait(10)
+        self._program = Piped(PLANE, self.root, key)
+        self.address = f'127.0.0.1:{self._program.said["port"]}'
+        self.stop = self._program.stop
 
 
 class Held:

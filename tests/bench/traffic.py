@@ -1,7 +1,8 @@
 """What an agent does with requests and pushes, whoever it is: a socket and its processes are all that is known."""
-from .tools import SIZES, load, median, row
+from .tools import SIZES, calls_during, load, median, row
 
 ROUNDS, SECONDS, STREAMS = 3, 2, (1, 10, 100)
+CHANGE, CHANGES = 10 << 10, 1000
 PUSHES = {'1 KiB': 2000, '100 KiB': 500, '3 MB': 40, '20 MB': 8}
 
 
@@ -58,3 +59,21 @@ def relay(socket, direct, processes, netns):
     grown = {s: max(t['grown'] for t in through[s]) for s in SIZES}
     row('  growth of RSS, most in any round, KiB', *(f'{grown[s] / 1024:,.0f}' for s in SIZES))
     row('  the same / size', *(f'{grown[s] / size:.2f}' if size > 1e6 else '' for s, size in SIZES.items()))
+
+
+def changes(ways, direct):
+    """A change of the mesh is four pushes at once, each ACKed.  `ways`: name -> (socket, processes, network namespace).
+    Beside the times are counts, which do not depend on what else the machine does."""
+    found = {name: [] for name in ('direct', *ways)}
+    for _ in range(ROUNDS):
+        found['direct'].append(load('each', direct, CHANGE, CHANGES))
+        for name, (socket, processes, netns) in ways.items():
+            before = processes.switches()
+            one = calls_during(processes.pids, 'each', socket, CHANGE, CHANGES, netns=netns)
+            found[name].append({**one, 'wakes': processes.switches() - before})
+    row(f'changes of the mesh, four pushes of {CHANGE >> 10} KiB', *found)
+    for what in ('p50', 'p99'):
+        row(f'  until all came: {what} ms', *(f'{median(f, what) / 1e3:.2f}' for f in found.values()))
+    row('  p50 beside direct, ms', '', *(f'{(median(found[n], "p50") - median(found["direct"], "p50")) / 1e3:+.2f}' for n in ways))
+    for what, of in (('calls', 'system calls'), ('wakes', 'threads woken')):
+        row(f'  {of}, for a change', '', *(f'{median(found[n], what) / (CHANGES + 1):.1f}' for n in ways))

@@ -2,12 +2,15 @@
 
     app of client -> Envoy -> mTLS -> Envoy -> app of server
 
-The apps know nothing of it: the client dials the server's address, eBPF brings what they say to the Envoys.
+The apps know nothing of it: the client dials the server's address, eBPF brings what they say to the Envoys.  Two pods
+have one account, and one certificate; agentd is killed while they talk.
 """
 import os
+import shlex
 import signal
 import sys
 import time
+from pathlib import Path
 
 from . import clients, mesh, run
 from .node import Node
@@ -31,15 +34,17 @@ def start(node):
     node.capture()
     node.agentd.start()
     say(f'agentd: broker {node.agentd.process.pid} as root, worker {node.agentd.worker_pid()} unprivileged')
-    server, client = (node.pod(name, sa=f'{name}-sa') for name in ('server', 'client'))
-    node.istiod.set(client.id, **mesh.captured_client(server))
+    server, client, twin = (node.pod(name, sa=sa) for name, sa in (('server', 'server-sa'), ('client', 'client-sa'), ('twin', 'client-sa')))
+    for pod in (client, twin):
+        node.istiod.set(pod.id, **mesh.captured_client(server))
     node.istiod.set(server.id, **mesh.captured_server([client]))
     server.start_app(mesh.APP, '0.0.0.0')
-    for pod in (server, client):
+    for pod in (server, client, twin):
         pod.start_envoy()
         say(f'pod {pod.label}: service account {pod.sa}, {pod.ip}, netns {pod.netns.name}, Envoy {pod.envoy.pid}')
-    for pod in (server, client):
+    for pod in (server, client, twin):
         pod.wait_ready()
+    say(f'{len(node.pods)} pods, {len({pod.sa for pod in node.pods})} service accounts: {len(node.istiod.issued())} certificates were asked for')
     return client, server
 
 
@@ -61,16 +66,59 @@ def send(client, server, requests=20):
     return answer
 
 
+def memory_mib(pid):
+    """What would be free without it (PSS)."""
+    lines = Path(f'/proc/{pid}/smaps_rollup').read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith('Pss:')) / 1024
+
+
+def show_memory(node):
+    worker = node.agentd.worker_pid()
+    say(f'memory: broker {memory_mib(node.agentd.process.pid):.0f} MiB, worker {memory_mib(worker):.0f} MiB for {len(node.pods)} pods '
+        '(the pilot-agents of 250 pods: 2,902 MiB, docs/WHY.md)')
+
+
+def kill_under_load(node, client, server):
+    """The worker, then all of agentd, while requests go on; no app notices."""
+    load = client.load(mesh.APP, server.ip)
+    load.more(20)
+    worker = node.agentd.worker_pid()
+    os.kill(worker, signal.SIGKILL)
+    run.wait_for('another worker', lambda: node.agentd.worker_pid() != worker)
+    load.more(50)
+    say('the worker was killed, the broker started another one')
+    node.agentd.kill()
+    load.more(50)
+    node.agentd.start()
+    load.more(50)
+    counts = load.stop()
+    say(f'agentd was killed, stayed away, was started again: {counts["ok"]} requests answered meanwhile, {counts["failed"]} failed')
+    if counts['failed']:
+        raise RuntimeError(f'{counts["failed"]} requests failed')
+
+
+def print_keep(node, client, server):
+    """Commands that can be pasted: a process is of a pod by its cgroup and its network namespace."""
+    ask = f'import urllib.request as u; print(u.urlopen("http://{server.ip}:{mesh.APP}/hello").read().decode())'
+    inner = f'echo 0 >{client.cgroup.path}/cgroup.procs && exec {shlex.join(client.netns.command("python3", "-c", ask))}'
+    print(f'\nrunning until Ctrl-C; as root, elsewhere:\n\n  {Path.cwd()}/build/release/agentctl --run {node.agentd.run} pods'
+          f'\n  sh -c {shlex.quote(inner)}\n', flush=True)
+
+
 def demo(node):
     client, server = start(node)
     answer = send(client, server)
-    for command in ('status', 'pods', 'certs', 'xds'):
+    show_memory(node)
+    for command in ('pods', 'certs', 'xds'):
+        show(node.agentd, command)
+    print()
+    kill_under_load(node, client, server)
+    for command in ('redirect', 'status'):
         show(node.agentd, command)
     print(f'\napp of {client.label} -> Envoy -> mTLS -> Envoy -> app of {server.label}:'
           f'\n  path  {answer["path"]}\n  peer  {answer["xfcc"]}\n', flush=True)
     if os.environ.get('KEEP'):
-        say(f'running until Ctrl-C:  build/release/agentctl --run {node.agentd.run} pods'
-            f'\n          {" ".join(client.netns.command())} curl -s http://{server.ip}:{mesh.APP}/   (from the cgroup {client.cgroup.below_root()})')
+        print_keep(node, client, server)
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
 
 

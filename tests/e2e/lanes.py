@@ -19,10 +19,13 @@ import threading
 from . import cast
 from .scene import APP, ENVOY, FAR, FAR6
 
-OUT, APP_PORT, MANY = 15001, 8080, 60
+OUT, IN, APP_PORT, MANY = 15001, 15006, 8080, 60
 _LINGER_NOW = struct.pack('=ii', 1, 0)
 _ZEROCOPY, _MSG_ZEROCOPY, _ULP, _MEMINFO = 60, 0x4000000, 31, 55
 WAYS = 'outbound', 'outbound6', 'mapped', 'inbound'
+# An Envoy and another pod's, as the one's app and the other's: the dialler first, or the one who accepted; and from
+# app to app, through both Envoys; and from an app to the other Envoy, past its own.
+BETWEEN = 'there', 'back', 'through', 'past'
 
 
 def _listener(uid, port):
@@ -32,12 +35,69 @@ def _listener(uid, port):
     return s
 
 
+# --- the other pod of a connection between two: it hands over what it accepts ---
+_other = {}
+
+
+def _hand_over(uid, port, path):
+    listener, asked = _listener(uid, port), socket.socket(socket.AF_UNIX)
+    asked.bind(path)
+    asked.listen(64)
+
+    def run():
+        while True:
+            asker, _ = asked.accept()
+            accepted, _ = listener.accept()
+            socket.send_fds(asker, [b'.'], [accepted.fileno()])
+            accepted.close()
+            asker.sendall(b'.')  # from now on it is the asker's alone
+            asker.close()
+    threading.Thread(target=run, daemon=True).start()
+
+
+def hand_over(folder, envoy):
+    """In the other pod.  `envoy`: also in its Envoy's place."""
+    _hand_over(APP, APP_PORT, f'{folder}/app')
+    if envoy:
+        _hand_over(ENVOY, IN, f'{folder}/envoy')
+
+
+def meet(ip, folder):
+    _other.update(ip=ip, folder=str(folder))
+
+
+def _from_other(way, prepare, early):
+    uid = APP if way in ('through', 'past') else ENVOY
+    with cast.user(uid, uid):
+        dialled = socket.socket()
+    if prepare:
+        prepare(dialled)
+    with socket.socket(socket.AF_UNIX) as asker:
+        asker.connect(f'{_other["folder"]}/{"app" if way == "through" else "envoy"}')
+        with cast.user(uid, uid):
+            if early:
+                dialled.sendto(early, socket.MSG_FASTOPEN, (_other['ip'], APP_PORT))
+            else:
+                dialled.connect((_other['ip'], APP_PORT))
+        _, (fd,), _, _ = socket.recv_fds(asker, 1, 1)
+        asker.recv(1)
+    accepted = socket.socket(fileno=fd)
+    return (accepted, dialled) if way == 'back' else (dialled, accepted)
+
+
 class Pair:
     """A connection: its `app` and its `envoy`, which never wait longer than they are told to."""
 
     listeners = {}
 
     def __init__(self, way='outbound', prepare=None, early=b''):
+        make = _from_other if way in BETWEEN else self._at_home
+        self.app, self.envoy = make(way, prepare, early)
+        self.app.settimeout(60)
+        self.envoy.settimeout(60)
+
+    @staticmethod
+    def _at_home(way, prepare, early):
         inbound = way == 'inbound'
         port, user = (APP_PORT, APP) if inbound else (OUT, ENVOY)
         listener = Pair.listeners.get(port) or Pair.listeners.setdefault(port, _listener(user, port))
@@ -54,9 +114,7 @@ class Pair:
             else:
                 dialled.connect(to)
         accepted, _ = listener.accept()
-        self.app, self.envoy = (accepted, dialled) if inbound else (dialled, accepted)
-        self.app.settimeout(60)
-        self.envoy.settimeout(60)
+        return (accepted, dialled) if inbound else (dialled, accepted)
 
     def __enter__(self):
         return self
@@ -353,6 +411,10 @@ STORIES = {f.__name__[1:]: f for f in (
     _apps_habits, _shut_writer, _zerocopy_first, _again, _many)}
 
 
+_OF_APPS = {'early', 'zerocopy_first', 'apps_habits', 'again'}  # whose way to be asked has a meaning for an app alone
+STORIES_BETWEEN = {'there': STORIES.keys() - {'apps_habits', 'again'}, 'back': STORIES.keys() - _OF_APPS}
+
+
 def tell(name, way):
     return _said(STORIES[name], way)
 
@@ -370,18 +432,18 @@ def waiting(way='outbound'):
 _SOAKED = (_early, _unread_before_more, _edge, _stuck, _half_closed, _reset, _files, _shut_writer, _many)
 
 
-def soak(seed, size, connections):
+def soak(seed, size, connections, ways=WAYS):
     """Every kind again and again, until so many bytes went over it both ways in so many connections: what was wrong,
     and how much it was."""
     chosen, first, done, met = random.Random(seed), {}, 0, 0
     while done < size or met < connections:
-        way = chosen.choice(WAYS)
+        way = chosen.choice(ways)
         if done < size:
             n = chosen.randint(1, min(64 << 20, size))
             if _said(_streams, way, n) != [True, True]:
                 return f'{way}: a stream of {n}', done, met
             done, met = done + 2 * n, met + 1
-        story = chosen.choice(_SOAKED)
+        story = chosen.choice([s for s in _SOAKED if way not in BETWEEN or s is not _early])
         told = _said(story, way)
         if story is _stuck:
             told = told[1:]  # what it took is the kernel's choice
@@ -396,6 +458,23 @@ def refused():
     with Pair() as p:
         return (p.app.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), _said(p.app.setsockopt, socket.SOL_SOCKET, _ZEROCOPY, 1),
                 _said(p.app.setsockopt, socket.IPPROTO_TCP, _ULP, b'tls'))
+
+
+def cut(way):
+    """A stream that somebody ends: did what arrived begin as what was sent, how much was it, and what heard the writer?"""
+    with Pair(way) as p:
+        piece, said = _bytes(11, 1 << 16), []
+
+        def write():
+            n = 0
+            while not isinstance(n, str):
+                n = _said(p.app.sendall, piece)
+            said.append(n)
+        t = threading.Thread(target=write)
+        t.start()
+        data, _ = _all(p.envoy)
+        t.join()
+        return data == (piece * (len(data) // len(piece) + 1))[:len(data)], len(data), said[0]
 
 
 def urgent(way='outbound'):
@@ -422,8 +501,8 @@ _WORD = b'the same words again and again. '
 WORDS = len(_WORD)
 
 
-def keep(name):
-    _kept[name] = Pair()
+def keep(name, way='outbound'):
+    _kept[name] = Pair(way)
     return talk_on(name)
 
 

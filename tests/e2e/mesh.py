@@ -54,14 +54,18 @@ def _cluster(name, address, port, **more):
         'endpoints': [{'lb_endpoints': [{'endpoint': {'address': _socket(address, port)}}]}]}, **more}
 
 
-def client(server, api_type='GRPC', requests_per_connection=10, eds=False, **tls):
-    """What the client gets.  Connections are short, so that there are handshakes all the time."""
-    options = {'typed_extension_protocol_options': {
+def _short(requests):
+    return {'typed_extension_protocol_options': {
         'envoy.extensions.upstreams.http.v3.HttpProtocolOptions': {
             '@type': f'{_TYPE}upstreams.http.v3.HttpProtocolOptions',
-            'common_http_protocol_options': {'max_requests_per_connection': requests_per_connection},
-            'explicit_http_config': {'http_protocol_options': {}}}},
-        'transport_socket': _tls('Upstream', [spiffe(server.ns, server.sa)], api_type, **tls)}
+            'common_http_protocol_options': {'max_requests_per_connection': requests},
+            'explicit_http_config': {'http_protocol_options': {}}}}}
+
+
+def client(server, api_type='GRPC', requests_per_connection=10, eds=False, **tls):
+    """What the client gets.  Connections are short, so that there are handshakes all the time."""
+    options = {**_short(requests_per_connection),
+               'transport_socket': _tls('Upstream', [spiffe(server.ns, server.sa)], api_type, **tls)}
     cluster = _cluster(server.name, server.ip, INBOUND, **options)
     resources = {'clusters': [cluster], 'listeners': [
         {'name': 'outbound', 'address': _socket('127.0.0.1', OUTBOUND),
@@ -107,9 +111,10 @@ def _tcp(cluster):
         '@type': f'{_TYPE}filters.network.tcp_proxy.v3.TcpProxy', 'stat_prefix': cluster, 'cluster': cluster}}]}
 
 
-def captured_client(server):
-    """Whatever the pod dials at the server goes there over mTLS; the rest passes as it is."""
-    mtls = _original_dst('mtls', transport_socket=_tls('Upstream', [spiffe(server.ns, server.sa)], 'GRPC'))
+def captured_client(server, requests_per_connection=0):
+    """Whatever the pod dials at the server goes there over mTLS; the rest passes as it is.  0: as many as there are."""
+    options = _short(requests_per_connection) if requests_per_connection else {}
+    mtls = _original_dst('mtls', transport_socket=_tls('Upstream', [spiffe(server.ns, server.sa)], 'GRPC'), **options)
     inside = {**_hcm('outbound', 'mtls'), 'filter_chain_match': {
         'prefix_ranges': [{'address_prefix': server.ip, 'prefix_len': 32}]}}
     return {'clusters': [mtls, _original_dst('passthrough')], 'listeners': [

@@ -1,16 +1,14 @@
 """A pod's DNS: names of istiod's are answered by agentd, all others by the pod's own resolver, whether agentd lives or not."""
-import contextlib
 import json
 import os
 import shutil
-import signal
 import sys
 
 import pytest
 
 from . import cast, mesh, names
-from .node import Agentd
 from .pod import HERE
+from .replacing import hand_over, kill_any_worker, kill_worker, upgrade
 from .run import Process, wait_for
 from .scene import APP, ENVOY
 from .test_redirect import Bystander
@@ -157,39 +155,6 @@ class Load:
         for run in self._runs:
             run.kill()
         assert self.seen()['failed'] == 0, self.seen()
-
-
-def upgrade(node):
-    was = node.agentd.log.read_text().count(' is ready after ')
-    node.agentd.process.send(signal.SIGUSR2)
-    wait_for('the next agentd', lambda: node.agentd.log.read_text().count(' is ready after ') > was)
-
-
-def hand_over(node):
-    old, name = node.agentd, f'agentd{len(node.agentd.dir.name)}'
-    node.agentd = new = Agentd(node.dir / name, node.cgroup(name), node.istiod)
-    new.run, new.manifests, new.settings = old.run, old.manifests, old.settings
-    new.flags = [*(flag for flag in old.flags if flag != '--take-over'), '--take-over']
-    new.start()
-    assert old.process.wait() == 0
-
-
-def kill_worker(node):
-    pid = node.agentd.worker_pid()
-    os.kill(pid, 9)
-    wait_for('the next worker', lambda: other_than(node, pid))
-
-
-def kill_any_worker(node):
-    with contextlib.suppress(LookupError, ProcessLookupError):
-        os.kill(node.agentd.worker_pid(), 9)
-
-
-def other_than(node, pid):
-    try:
-        return node.agentd.worker_pid() != pid
-    except LookupError:
-        return False
 
 
 def test_a_name_of_istiods_outlives_the_worker(node):

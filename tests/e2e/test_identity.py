@@ -3,7 +3,6 @@
 The control plane takes a client certificate before a token, as istiod does, and knows a connection by it.
 """
 import contextlib
-import datetime
 import fcntl
 import os
 import shutil
@@ -13,73 +12,19 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-
-from tests.istiod.ca import CA, key_pem, pem
 
 from . import mesh
 from .conftest import measured
-from .run import sh, wait_for
+from .identity import Identity, prepared, reboot
+from .run import wait_for
 
 SOAK = os.environ.get('AGENTD_SOAK')
 TTL = 3  # seconds: renewed after half of it
 
 
-class Machine:
-    """A pod with `identity: certificate`."""
-
-    def __init__(self, node, name, token=True):
-        self.node, self.pod = node, node.pod(name, manifest=False)
-        self.pod.write_token()
-        if not token:
-            self.pod.remove_token()
-        self.pod.write_manifest(identity='certificate')
-        self.kept = node.identities / f'{self.pod.uid}.pem'
-        self.identity = f'ns/{self.pod.ns}/sa/{self.pod.sa}'
-
-    def provision(self, authority='a', uris=None, days=1, mode=0o600):
-        """A pair as an operator's own CA makes it, beside the token."""
-        ca = self.node.operators_ca
-        key = ec.generate_private_key(ec.SECP256R1())
-        uris = uris or [f'spiffe://{mesh.TRUST_DOMAIN}/{self.identity}']
-        leaf = ca._authority(authority).sign(
-            key.public_key(), [x509.UniformResourceIdentifier(u) for u in uris], datetime.timedelta(days=days))
-        folder = self.node.agentd.manifests / self.pod.uid
-        for name, text, bits in (('cert-chain.pem', pem(leaf), 0o644), ('key.pem', key_pem(key), mode)):
-            new = folder / f'{name}.new'
-            new.write_text(text)
-            new.chmod(bits)
-            new.rename(folder / name)
-        return f'{leaf.serial_number:x}'
-
-    def issued(self, by):
-        return self.node.istiod.issued(identity=self.identity, by=by)
-
-    def shown(self):
-        """What agentctl certs says of it."""
-        return next((i for i in self.node.agentd.ctl('certs').get('identities', ()) if i['pod'] == self.pod.label), None)
-
-    def wait_credential(self, name):
-        wait_for(f'{self.pod.label} to show its {name}', lambda: (self.shown() or {}).get('credential') == name)
-
-    def gaps(self):
-        """From the end of each stream to the beginning of the next."""
-        ends = {r['stream']: r['time'] for r in self.node.istiod.journal('close')}
-        opens = self.streams()
-        return [later['time'] - ends[one['stream']] for one, later in zip(opens, opens[1:]) if one['stream'] in ends]
-
-    def streams(self):
-        return self.node.istiod.journal('open', identity=self.identity)
-
-
 @pytest.fixture
 def node(make_node):
-    node = make_node(istiod_options=('--client-certificates',))
-    node.identities = node.dir / 'identity'
-    node.agentd.plane['trust_domain'] = mesh.TRUST_DOMAIN
-    node.operators_ca = CA(node.istiod.dir)
-    return node
+    return prepared(make_node(istiod_options=('--client-certificates',)))
 
 
 def key_and_certificate_match(file):
@@ -89,19 +34,9 @@ def key_and_certificate_match(file):
     return modulus[0] == modulus[1]
 
 
-def reboot(node):
-    """All that is not on disk is lost."""
-    node.agentd.kill()
-    state = node.agentd.run / 'state'
-    if os.path.ismount(state):
-        sh('umount', '--lazy', state)
-    shutil.rmtree(node.agentd.run)
-    node.agentd.start()
-
-
 def test_the_first_one_by_token_the_others_without(node):
     node.istiod.order('ttl', seconds=TTL)
-    machine = Machine(node, 'vm')
+    machine = Identity(node, 'vm')
     node.agentd.start()
     machine.pod.wait_served()
     machine.pod.start_envoy()
@@ -150,7 +85,7 @@ def test_the_files_of_istios_tool_become_a_machine(node):
 
 
 def test_after_a_reboot_the_kept_one_goes_on(node):
-    machine = Machine(node, 'vm')
+    machine = Identity(node, 'vm')
     node.agentd.start()
     wait_for('the kept one', machine.kept.exists)
     machine.wait_credential('issued certificate')
@@ -162,7 +97,7 @@ def test_after_a_reboot_the_kept_one_goes_on(node):
 
 
 def test_a_provisioned_pair_needs_no_token(node):
-    machine = Machine(node, 'vm', token=False)
+    machine = Identity(node, 'vm', token=False)
     serial = machine.provision()
     node.agentd.start()
     wait_for('a certificate', lambda: machine.issued('certificate'))
@@ -186,7 +121,7 @@ BAD = {
 
 
 def test_a_bad_pair_is_refused_by_name_and_never_shown(node):
-    machine = Machine(node, 'vm', token=False)
+    machine = Identity(node, 'vm', token=False)
     node.agentd.start()
     for how, why in BAD.values():
         machine.provision(**how)
@@ -200,7 +135,7 @@ def test_a_bad_pair_is_refused_by_name_and_never_shown(node):
 
 
 def test_each_machine_has_its_own_connection(node):
-    machines = [Machine(node, f'vm{n}') for n in range(2)]
+    machines = [Identity(node, f'vm{n}') for n in range(2)]
     pods = [node.pod(f'web{n}', sa='vm0') for n in range(10)]  # of a machine's account, by token
     node.agentd.start()
     for machine in machines:
@@ -224,7 +159,7 @@ def test_each_machine_has_its_own_connection(node):
 
 
 def test_a_refused_one_falls_back_to_the_token_once(node):
-    machine = Machine(node, 'vm')
+    machine = Identity(node, 'vm')
     node.agentd.start()
     machine.wait_credential('issued certificate')
     machine.pod.start_envoy()
@@ -242,7 +177,7 @@ def test_a_refused_one_falls_back_to_the_token_once(node):
 @pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
 def test_a_new_root_and_a_new_certificate_of_it(node):
     node.istiod.order('ttl', seconds=TTL)
-    machine = Machine(node, 'vm')
+    machine = Identity(node, 'vm')
     node.agentd.start()
     machine.wait_credential('issued certificate')
     machine.pod.remove_token()
@@ -258,7 +193,7 @@ def test_a_new_root_and_a_new_certificate_of_it(node):
 def test_killed_at_each_renewal(node):
     """The pair that is kept matches, whenever both were killed, and leads back in without a token."""
     node.istiod.order('ttl', seconds=20)
-    machine = Machine(node, 'vm')
+    machine = Identity(node, 'vm')
     node.agentd.start()
     machine.wait_credential('issued certificate')
     machine.pod.remove_token()
@@ -274,7 +209,7 @@ def test_killed_at_each_renewal(node):
 def test_a_disk_that_takes_nothing_is_said(node):
     node.identities.mkdir()
     node.identities.chmod(0o777)
-    machine = Machine(node, 'vm')
+    machine = Identity(node, 'vm')
     node.agentd.start()
     machine.wait_credential('issued certificate')
     wait_for('the reason', lambda: "not root's alone" in (machine.shown() or {}).get('why_not', ''))
@@ -298,7 +233,7 @@ def hanging(directory):
 def test_a_disk_that_hangs_holds_nobody_up(node):
     """Nor does the process that waits for it keep anything of an agentd that has ended."""
     node.identities.mkdir(mode=0o700)
-    machine, says = Machine(node, 'vm'), f'the disk of {node.identities} has not answered for '
+    machine, says = Identity(node, 'vm'), f'the disk of {node.identities} has not answered for '
     with hanging(node.identities):
         for run in 'first', 'second':
             node.agentd.start()

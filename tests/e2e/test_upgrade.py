@@ -185,7 +185,7 @@ def test_a_bad_release_is_refused_and_all_goes_on(node):
 
 def beside(node, name):
     """Another agentd of the same node, which can be started with --take-over."""
-    other = Agentd(node.dir / name, node.cgroup(name), node.istiod)
+    other = Agentd(node.dir / name, node.cgroup(name), node.istiod, node.agentd.mode)
     other.run, other.manifests = node.agentd.run, node.agentd.manifests
     other.flags = ['--take-over']
     return other

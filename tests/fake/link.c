@@ -188,6 +188,7 @@ void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod,
 
 	c->kind = (enum link_listener)what.kind;
 	c->family = what.family;
+	c->port = what.port;
 	c->listening = done;
 }
 
@@ -295,6 +296,16 @@ int fake_link_dials(const struct link *p, enum link_dial kind)
 		if (c->op == LINK_DIAL && c->kind == (enum link_listener)kind && !family)
 			family = c->family;
 	return family;
+}
+
+unsigned fake_link_dials_port(const struct link *p)
+{
+	const struct link_call *c = NULL;
+
+	DL_FOREACH (p->calls, c)
+		if (c->op == LINK_DIAL && c->kind == (enum link_listener)LINK_DIAL_LOOPBACK)
+			return c->port;
+	return 0;
 }
 
 void fake_link_dialled(struct link *p, enum link_dial kind, int fd, const char *why)

@@ -23,6 +23,7 @@ void fake_link_listening(
     struct link *p, const struct uuid *pod, enum link_listener kind, int fd, const char *why);
 /* The family of the oldest call for such a socket; 0: there is none. */
 int fake_link_dials(const struct link *p, enum link_dial kind);
+unsigned fake_link_dials_port(const struct link *p); /* of the oldest for a loopback; 0: none */
 void fake_link_dialled(
     struct link *p, enum link_dial kind, int fd, const char *why); /* the oldest */
 void fake_link_peer(

@@ -34,6 +34,7 @@ struct link_call {
 	enum link_op op;
 	enum link_listener kind; /* or link_dial */
 	int family;
+	uint16_t port; /* of LINK_DIAL_LOOPBACK */
 	struct uuid pod;
 	union {
 		link_done done;

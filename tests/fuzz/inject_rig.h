@@ -15,7 +15,8 @@ static void must(bool held)
 		abort();
 }
 
-/* Where everything is rewritten, or where little is. */
+/* Where everything is rewritten, and istiod is kept away; or where little is, by a webhook that has
+ * annotations of its own. */
 static inline struct inject_config *rig_config(bool native)
 {
 	static struct inject_config *made[2];
@@ -25,9 +26,11 @@ static inline struct inject_config *rig_config(bool native)
 		return made[native];
 	values = json_pack("{s:{s:s, s:s, s:[s]}}", "global", "hub", "r.io/i", "tag", "1.29.1",
 	    "imagePullSecrets", "s");
-	own = json_pack(
-	    "{s:b, s:s}", "native", native, "redirectMode", native ? "ebpf" : "istio-init");
+	own = json_pack("{s:b, s:s, s:b}", "native", native, "redirectMode",
+	    native ? "ebpf" : "istio-init", "hideFromIstiod", !native);
 	made[native] = inject_config_new(values, NULL, own, NULL);
+	if (native)
+		made[native]->annotations = json_pack("{s:s}", "prometheus.io/port", "1");
 	json_decref(values);
 	json_decref(own);
 	return made[native];

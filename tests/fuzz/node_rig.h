@@ -22,9 +22,9 @@ static inline json_t *at(json_t *v, const char *key)
 }
 
 /* The node of a pod with these keys alone in its environment; NULL: refused. */
-static inline struct node *rig_node(json_t *env, struct err *e)
+static inline struct node *rig_node_of(json_t *env, bool machine, struct err *e)
 {
-	struct pod p = {.ns = "demo", .name = "web", .sa = "web", .env = env};
+	struct pod p = {.ns = "demo", .name = "web", .sa = "web", .env = env, .machine = machine};
 	struct node *n;
 
 	p.labels = json_object();
@@ -33,4 +33,14 @@ static inline struct node *rig_node(json_t *env, struct err *e)
 	json_decref(p.labels);
 	json_decref(p.annotations);
 	return n;
+}
+
+static inline struct node *rig_node(json_t *env, struct err *e)
+{
+	return rig_node_of(env, false, e);
+}
+
+static inline struct node *rig_machine(json_t *env, struct err *e)
+{
+	return rig_node_of(env, true, e);
 }

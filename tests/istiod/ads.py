@@ -11,10 +11,12 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from . import nodes
 from .gate import Refusal
+from .registration import Failed
 from .resources import BY_URL, KINDS
 from .tokens import Refused
 
 SERVICE = 'envoy.service.discovery.v3.AggregatedDiscoveryService'
+HEALTH = 'type.googleapis.com/istio.v1.HealthInformation'
 _CHANGED, _END = object(), object()
 
 
@@ -36,6 +38,7 @@ class Stream:
         self.server, self.context = server, context
         self.id = server.journal.new_stream()
         self.subscriptions = {}
+        self.registered = None  # the entry of its node
         self.events = asyncio.Queue()
         self._pushes = itertools.count(1)
 
@@ -70,6 +73,7 @@ class Stream:
             await self._serve(who)
         finally:
             self.server.streams.discard(self)
+            self.server.registration.disconnect(self)
             reader.cancel()
             self.note('close')
 
@@ -86,9 +90,14 @@ class Stream:
             if event is _CHANGED:
                 await self._push_all(pod)
                 continue
+            request = self.REQUEST.FromString(event)
+            if request.type_url == HEALTH:
+                if pod:  # as the first request it is ignored
+                    self._note_request(request)
+                    self.server.registration.health(self, request.error_detail.message if request.HasField('error_detail') else None)
+                continue
             if pod is None:
                 pod = await self._first(event, who)
-            request = self.REQUEST.FromString(event)
             kind = BY_URL.get(request.type_url)
             self._note_request(request)
             if kind:
@@ -104,6 +113,10 @@ class Stream:
             await self.refuse(grpc.StatusCode.INVALID_ARGUMENT, str(e), str(e))
         except nodes.NotYours as e:
             await self.refuse(grpc.StatusCode.PERMISSION_DENIED, str(e), str(e))
+        try:
+            self.server.registration.connect(self, node, who)
+        except Failed as e:
+            await self.refuse(e.code, e.text, e.text)
         name, _, ns = node['id'].split('~')[2].rpartition('.')
         return f'{ns}.{name}'
 

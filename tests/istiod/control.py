@@ -12,6 +12,10 @@
     {"do": "empty", "on": true}                        push nothing of what the files say
     {"do": "goaway", "grace": 10}                      to all connections; their streams last so long
     {"do": "revoke", "serials": ["1f"]}                client certificates that are refused (--client-certificates)
+    {"do": "group", "namespace": "demo", "name": "web", "template": {...}}   a WorkloadGroup (registration.py)
+    {"do": "group-gone", "namespace": "demo", "name": "web"}                 and its entries
+    {"do": "entry", "namespace": "demo", "name": "db", "annotations": {...}} a WorkloadEntry of an operator's
+    {"do": "grace", "seconds": 10}                     from a node's last stream to the end of its entry
     {"do": "listen", "on": "nothing"}                  listener.py: who has the port, and how it greets
 """
 import asyncio
@@ -53,6 +57,14 @@ class Control:
                 await self._server.listener.goaway(float(order['grace']))
             case 'revoke':
                 self._server.doorman.revoked = set(order['serials'])
+            case 'group':
+                self._server.registration.group(**order)
+            case 'group-gone':
+                self._server.registration.group_gone(**order)
+            case 'entry':
+                self._server.registration.entry(**order)
+            case 'grace':
+                self._server.registration.grace_s = float(order['seconds'])
             case 'listen':
                 await self._server.listener.be(**order)
             case _:

@@ -10,7 +10,7 @@ TYPES = ('sidecar', 'router', 'waypoint', 'ztunnel')
 # Types that istiod decodes metadata into (istio-agent.md 0.16, 8.3); others may be anything.
 STRINGS = ('NAME', 'NAMESPACE', 'SERVICE_ACCOUNT', 'CLUSTER_ID', 'MESH_ID', 'NODE_NAME', 'INSTANCE_IPS',
            'ISTIO_VERSION', 'WORKLOAD_NAME', 'NETWORK', 'INTERCEPTION_MODE', 'POD_PORTS', 'DNS_CAPTURE',
-           'DNS_AUTO_ALLOCATE', 'GENERATOR', 'ENABLE_HBONE')
+           'DNS_AUTO_ALLOCATE', 'GENERATOR', 'ENABLE_HBONE', 'AUTO_REGISTER_GROUP', 'WORKLOAD_ENTRY')
 NUMBERS = ('ENVOY_STATUS_PORT', 'ENVOY_PROMETHEUS_PORT')
 OBJECTS = ('LABELS', 'STATIC_LABELS', 'ANNOTATIONS', 'PROXY_CONFIG', 'PLATFORM_METADATA')
 
@@ -56,7 +56,8 @@ def describe(raw):
         else:
             rest += whole
     node = base_pb2.Node.FromString(raw)
-    return {'id': node.id, 'metadata': MessageToDict(node.metadata),
+    locality = '/'.join(p for p in (node.locality.region, node.locality.zone, node.locality.sub_zone) if p)
+    return {'id': node.id, 'metadata': MessageToDict(node.metadata), 'locality': locality,
             'id_hex': [v.hex() for v in ids], 'metadata_hex': [v.hex() for v in metadata],
             'rest_sha256': hashlib.sha256(rest).hexdigest(), 'rest_size': len(rest)}
 

@@ -12,6 +12,7 @@ from .doorman import Doorman
 from .gate import Gate
 from .journal import Journal
 from .listener import Listener
+from .registration import Registration
 from .resources import Resources
 from .tokens import Refused, Tokens
 
@@ -29,6 +30,7 @@ class Server:
         self.ca = CA(directory, intermediate, trust_domain, name)
         self.resources = Resources(directory, self.journal)
         self.resources_version = 1
+        self.registration = Registration(directory, self.journal)
         self.gate = Gate()
         self.control = Control(self)
         self.doorman = Doorman(self.ca, self.journal) if client_certificates else None

@@ -51,7 +51,7 @@ def test_it_holds_two_architectures_and_is_small(archive):
 def test_nothing_is_in_it_that_is_not_needed(root):
     files = [f for f in root.rglob('*') if f.is_file()]
     programs = {f.relative_to(root).as_posix() for f in files if f.stat().st_mode & 0o111 and '.so' not in f.name}
-    assert programs == {'usr/local/sbin/agentd', 'usr/local/sbin/agentd-worker', 'usr/local/bin/agentctl'}
+    assert programs == {'usr/local/sbin/agentd', 'usr/local/sbin/agentd-worker', 'usr/local/bin/agentctl', 'usr/local/sbin/agentd-injector'}
     assert {f.name for f in files if '.so' in f.name} <= {
         'libc.so.6', 'libm.so.6', 'ld-linux-x86-64.so.2', 'ld-linux-aarch64.so.1'}
     for f in root.rglob('*'):
@@ -130,6 +130,7 @@ def test_the_other_architecture_starts(root):
     assert run('/usr/local/sbin/agentd', '--version') == (0, f'agentd {VERSION_TEXT}\n')
     assert run('/usr/local/bin/agentctl', '--version') == (0, f'agentctl {VERSION_TEXT}\n')
     assert run('/usr/local/bin/agentctl', 'status')[0] == 3  # nobody is there
+    assert run('/usr/local/sbin/agentd-injector', '--version') == (0, f'agentd-injector {VERSION_TEXT}\n')
     status, text = run('/usr/local/sbin/agentd-worker', '--help')
     assert status == 0 and '--node-name' in text
     status, text = run('/usr/local/sbin/agentd', '--check')

@@ -1,4 +1,5 @@
-/* accelerate.c - an app and its Envoy, accelerated: what is written is read, once and in order.
+/* accelerate.c - an app and its Envoy, accelerated, and two Envoys: what is written is read, once and
+ * in order.
  *
  * A kernel that cannot says why, and everything goes as without.
  */
@@ -8,6 +9,7 @@
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@
 
 enum {
 	OUT = 15001,
+	IN = 15006,
 	APP_PORT = 8081,
 	BULK = 4 << 20,
 	PIECE = 1 << 17,
@@ -26,6 +29,11 @@ enum {
 
 struct pair {
 	int app, envoy;
+};
+/* Where an Envoy dials from, while its child listens as another. */
+struct story {
+	bool back; /* the one that accepted writes */
+	const struct place *from;
 };
 struct outcome {
 	char wrong[96];
@@ -196,10 +204,58 @@ static const char *tell_edges(const struct pair *p)
 	return out == BULK ? NULL : "a reader was not told";
 }
 
+/* Of the first connections; the others say some words. */
+static const char *(*const stories[])(const struct pair *) = {
+    tell_words, tell_half_closed, tell_reset, tell_stuck, tell_edges};
+
+static void move_to(const struct place *p)
+{
+	int procs;
+
+	become(0);
+	procs = openat(p->cgroup, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+	if (setns(p->netns, CLONE_NEWNET) || write(procs, "0", 1) != 1)
+		broken("a place of another pod");
+	close(procs);
+}
+
+static struct pair join_between(int listener, bool back)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(APP_PORT)};
+	const struct timeval limit = {.tv_sec = WAIT_MS / 1000};
+	int dialled, accepted;
+
+	inet_pton(AF_INET, peer_ip[0], &to.sin_addr);
+	dialled = socket(AF_INET, SOCK_STREAM, 0);
+	if (connect(dialled, (struct sockaddr *)&to, sizeof(to)))
+		broken("a dial to another Envoy");
+	accepted = accept(listener, NULL, NULL);
+	setsockopt(dialled, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	setsockopt(accepted, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	return back ? (struct pair){accepted, dialled} : (struct pair){dialled, accepted};
+}
+
+static void tell_between(void *ctx, void *result)
+{
+	const struct story *s = ctx;
+	struct outcome *out = result;
+	int listener = listen_at(ENVOY, IN);
+
+	move_to(s->from);
+	become(ENVOY);
+	for (size_t i = 0; i < CONNECTIONS && !*out->wrong; i++) {
+		struct pair p = join_between(listener, s->back);
+		const char *wrong =
+		    i < sizeof(stories) / sizeof(*stories) ? stories[i](&p) : tell_words(&p);
+		part_from(&p);
+		if (wrong)
+			snprintf(out->wrong, sizeof(out->wrong), "%s", wrong);
+	}
+	close(listener);
+}
+
 static void tell_all(void *ctx, void *result)
 {
-	static const char *(*const stories[])(const struct pair *) = {
-	    tell_words, tell_half_closed, tell_reset, tell_stuck, tell_edges};
 	bool inbound = *(const bool *)ctx;
 	struct outcome *out = result;
 	int listener = inbound ? listen_at(APP, APP_PORT) : listen_at(ENVOY, OUT);
@@ -227,11 +283,20 @@ static void must_tell(const struct world *w, bool inbound, const char *name)
 	check(!rc && !*out.wrong, name, "%s", rc ? "it died" : out.wrong);
 }
 
-static struct accelerate_counts counted(const struct world *w)
+static void must_tell_between(const struct world *w, bool back, const char *name)
+{
+	struct story s = {.back = back, .from = &w->pod};
+	struct outcome out = {""};
+	int rc = visit(&w->peer, (struct who){0, 0}, tell_between, &s, &out, sizeof(out));
+
+	check(!rc && !*out.wrong, name, "%s", rc ? "it died" : out.wrong);
+}
+
+static struct accelerate_counts counted(const struct world *w, const char *map)
 {
 	struct accelerate_counts each[256] = {{0}}, sum = {0};
 	const uint32_t at = 0;
-	int fd = pinned_map(w, "lane_counts");
+	int fd = pinned_map(w, map);
 
 	if (fd >= 0)
 		bpf_map_lookup_elem(fd, &at, each);
@@ -243,6 +308,37 @@ static struct accelerate_counts counted(const struct world *w)
 	return sum;
 }
 
+static void check_nothing_stays(const struct world *w)
+{
+	int givers = map_count(w, "givers"), takers = map_count(w, "takers"),
+	    places = map_count(w, "taker_places");
+
+	check(!givers && !takers && !places, "nothing stays in the maps", "%d %d %d", givers,
+	    takers, places);
+}
+
+/* The peer's programs are those of a pod for the while. */
+static void check_between(
+    struct loader *l, const struct world *w, const struct redirect_rules *rules)
+{
+	struct accelerate_counts c;
+	struct err why;
+
+	if (loader_set_peer(l, rules, &why))
+		check(false, "another pod that accelerates", "%s", why.msg);
+	check(map_count(w, "homes") >= 2, "two pods' addresses are theirs", "%d",
+	    map_count(w, "homes"));
+	must_tell_between(w, false, "an Envoy writes to another");
+	must_tell_between(w, true, "and that one to the first");
+	c = counted(w, "between_counts");
+	check(c.lanes >= 2 * CONNECTIONS && c.given > 2 * PIECE, "bytes from Envoy to Envoy",
+	    "%llu connections, %llu bytes", (unsigned long long)c.lanes,
+	    (unsigned long long)c.given);
+	check_nothing_stays(w);
+	if (loader_remove_peer(l, &why))
+		check(false, "the other pod goes", "%s", why.msg);
+}
+
 void check_acceleration(struct loader *l, const struct world *w)
 {
 	struct redirect_rules rules = default_rules();
@@ -250,7 +346,7 @@ void check_acceleration(struct loader *l, const struct world *w)
 	struct err why;
 
 	part("acceleration");
-	rules.flags |= REDIRECT_ACCELERATE;
+	rules.flags |= REDIRECT_ACCELERATE | REDIRECT_ACCELERATE_NODE;
 	if (loader_set(l, &rules, &why) || loader_live(l, &why))
 		check(false, "rules that accelerate", "%s", why.msg);
 	must_tell(w, false, "an app writes to its Envoy, outbound");
@@ -262,11 +358,10 @@ void check_acceleration(struct loader *l, const struct world *w)
 		printf("     not accelerated: %s\n", rc ? why.msg : "");
 		return;
 	}
-	struct accelerate_counts c = counted(w);
+	struct accelerate_counts c = counted(w, "lane_counts");
 	check(c.lanes >= 2 * CONNECTIONS && c.given > PIECE, "bytes from socket to socket",
 	    "%llu connections, %llu bytes", (unsigned long long)c.lanes,
 	    (unsigned long long)c.given);
-	check(!map_count(w, "givers") && !map_count(w, "takers") && !map_count(w, "taker_places"),
-	    "nothing stays in the maps", "%d %d %d", map_count(w, "givers"), map_count(w, "takers"),
-	    map_count(w, "taker_places"));
+	check_nothing_stays(w);
+	check_between(l, w, &rules);
 }

@@ -19,10 +19,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static const struct uuid pod_uid = {.bytes = {0xa6, 1}};
+static const struct uuid pod_uid = {.bytes = {0xa6, 1}}, peer_uid = {.bytes = {0xa6, 2}};
 
 struct order {
 	enum { SET, LIVE, REMOVE, MISTAKE } act;
+	bool of_peer; /* the peer as a pod, too */
 	struct redirect_rules rules;
 	struct netns_watch_seen seen;
 };
@@ -56,14 +57,17 @@ static int mistake(struct err *why)
 
 static int obey(struct redirect *r, const struct world *w, const struct order *o, struct err *why)
 {
+	const struct uuid *uid = o->of_peer ? &peer_uid : &pod_uid;
+	const struct place *at = o->of_peer ? &w->peer : &w->pod;
+
 	switch (o->act) {
 	case SET:
 		return redirect_set(
-		    r, &pod_uid, (struct redirect_where){w->pod.cgroup, -1}, &o->rules, why);
+		    r, uid, (struct redirect_where){at->cgroup, -1}, &o->rules, why);
 	case LIVE:
-		return redirect_live(r, &pod_uid, w->pod.netns, &o->seen, why);
+		return redirect_live(r, uid, at->netns, &o->seen, why);
 	case REMOVE:
-		redirect_remove(r, &pod_uid);
+		redirect_remove(r, uid);
 		return 0;
 	default:
 		return mistake(why);
@@ -78,7 +82,8 @@ static struct redirect *begin(const struct world *w, uint64_t caps, size_t memlo
 	    .cgroup = w->cgroup,
 	    .home = &home,
 	    .trees = w->trees,
-	    .accelerate = true};
+	    .accelerate = true,
+	    .between = true};
 
 	/* More than is allowed here: only 5.10 would mind. */
 	if (setrlimit(RLIMIT_MEMLOCK, &limit) && errno != EPERM)
@@ -165,7 +170,7 @@ static const struct redirect_rules *rules_of(void *ctx)
 }
 
 /* The pod's addresses and routes, as the broker sees them; that may go there, the loader not. */
-static int look(const struct world *w, const struct redirect_rules *rules,
+static int look(const struct place *p, const struct redirect_rules *rules,
     struct netns_watch_seen *seen, struct err *why)
 {
 	struct netns_home home;
@@ -177,7 +182,7 @@ static int look(const struct world *w, const struct redirect_rules *rules,
 
 	if (netns_home_open(&home, kept(), why))
 		return -1;
-	rc = netns_watch_open(&view, w->pod.netns, seen, why);
+	rc = netns_watch_open(&view, p->netns, seen, why);
 	netns_watch_close(&view);
 	close(view.epoll);
 	netns_home_close(&home);
@@ -196,7 +201,29 @@ int loader_set(struct loader *l, const struct redirect_rules *rules, struct err 
 int loader_live(struct loader *l, struct err *why)
 {
 	work.act = LIVE;
-	return look(l->world, &work.rules, &work.seen, why) ? -1 : order(l, &work, why);
+	return look(&l->world->pod, &work.rules, &work.seen, why) ? -1 : order(l, &work, why);
+}
+
+int loader_set_peer(struct loader *l, const struct redirect_rules *rules, struct err *why)
+{
+	int rc;
+
+	work.of_peer = true;
+	rc = loader_set(l, rules, why) || look(&l->world->peer, rules, &work.seen, why);
+	work.act = LIVE;
+	rc = rc || order(l, &work, why);
+	work.of_peer = false;
+	return rc ? -1 : 0;
+}
+
+int loader_remove_peer(struct loader *l, struct err *why)
+{
+	int rc;
+
+	work.of_peer = true;
+	rc = loader_remove(l, why);
+	work.of_peer = false;
+	return rc;
 }
 
 int loader_remove(struct loader *l, struct err *why)

@@ -25,6 +25,9 @@ void loader_end(struct loader *l);
 int loader_set(struct loader *l, const struct redirect_rules *rules, struct err *why);
 int loader_live(struct loader *l, struct err *why);
 int loader_remove(struct loader *l, struct err *why);
+/* The peer as another pod, live; and not any more. */
+int loader_set_peer(struct loader *l, const struct redirect_rules *rules, struct err *why);
+int loader_remove_peer(struct loader *l, struct err *why);
 /* Takes the node's own namespace for the pod's: must be refused (kernels.md 3.6). */
 int loader_mistake(struct loader *l, struct err *why);
 

@@ -3,6 +3,8 @@
  * The kernel chooses the port, by a socket that goes again.  A port that is asked for by its number
  * stays the socket's for good: the worker cannot have another, on which the app would be asked.
  *
+ * A socket for the loopback is connected here: Landlock lets the worker dial istiod's ports only.
+ *
  * A leaky bucket in one number: each socket puts the time when all may be had again off by its
  * share of a second.
  */
@@ -18,10 +20,14 @@ enum {
 	SHARE_MS = 1000 / NETNS_DIAL_PER_SECOND,
 	ALL_MS = NETNS_DIAL_MAX * SHARE_MS,
 	TRIES = 4, /* somebody else may have the port meanwhile */
+	FREE_PORTS = 1024,
+	ADMIN_PORT = 15000,
+	FAMILY_MASK = (1 << LINK_DIAL_PORT_SHIFT) - 1,
 };
 
 struct making {
 	int family, type, fd;
+	uint16_t to; /* port of the loopback; 0: it is not connected */
 };
 
 union address {
@@ -52,6 +58,31 @@ static uint16_t find_port(const struct making *m)
 	return m->family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port;
 }
 
+static int bind_somewhere(const struct making *m, int fd)
+{
+	for (int i = 0; i < TRIES; i++) {
+		uint16_t port = find_port(m);
+
+		if (port && !bind_to(m, fd, port))
+			return 0;
+	}
+	return -1;
+}
+
+static int connect_there(const struct making *m, int fd)
+{
+	const bool v6 = m->family == AF_INET6;
+	union address a = {.v6.sin6_family = (sa_family_t)m->family};
+
+	*(v6 ? &a.v6.sin6_port : &a.v4.sin_port) = htons(m->to);
+	if (v6)
+		a.v6.sin6_addr = in6addr_loopback;
+	else
+		a.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	return connect(fd, &a.any, v6 ? sizeof(a.v6) : sizeof(a.v4)) && errno != EINPROGRESS ? -1
+											     : 0;
+}
+
 static int make_there(void *ctx, struct err *e)
 {
 	struct making *m = ctx;
@@ -59,14 +90,12 @@ static int make_there(void *ctx, struct err *e)
 
 	if (fd < 0)
 		return err_sys(e, "a socket of the pod");
-	for (int i = 0; i < TRIES; i++) {
-		uint16_t port = find_port(m);
-		if (port && !bind_to(m, fd, port)) {
-			m->fd = take_fd(fd);
-			return 0;
-		}
-	}
-	return err_sys(e, "a port of the pod");
+	if (bind_somewhere(m, fd))
+		return err_sys(e, "a port of the pod");
+	if (m->to && connect_there(m, fd))
+		return err_sys(e, "port %u of the pod's loopback", m->to);
+	m->fd = take_fd(fd);
+	return 0;
 }
 
 static int64_t now_ms(void)
@@ -91,12 +120,17 @@ static int spend(struct netns_dial *d, struct err *e)
 int netns_dial(struct netns_dial *d, const struct netns_home *home, int netns,
     const struct link_request *r, struct err *e)
 {
-	struct making m = {
-	    .family = (int)r->arg, .type = r->kind == LINK_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM};
+	struct making m = {.family = (int)(r->arg & FAMILY_MASK),
+	    .type = r->kind == LINK_DIAL_UDP ? SOCK_DGRAM : SOCK_STREAM,
+	    .to = (uint16_t)(r->arg >> LINK_DIAL_PORT_SHIFT)};
+	const bool connected = r->kind == LINK_DIAL_LOOPBACK;
 
-	if (r->kind >= LINK_DIAL_END || (r->arg != AF_INET && r->arg != AF_INET6))
+	if (r->kind >= LINK_DIAL_END || (m.family != AF_INET && m.family != AF_INET6) ||
+	    (!connected && m.to))
 		return err_set(
 		    e, EINVAL, "there is no socket of kind %u and family %u", r->kind, r->arg);
+	if (connected && (m.to < FREE_PORTS || m.to == ADMIN_PORT))
+		return err_set(e, EACCES, "port %u of a pod's loopback is not dialled", m.to);
 	if (netns < 0)
 		return err_set(e, ENOTCONN, "the pod's network namespace is not known");
 	if (spend(d, e) || netns_visit(home, netns, make_there, &m, e))

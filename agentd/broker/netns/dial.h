@@ -14,7 +14,8 @@ enum { NETNS_DIAL_MAX = 64, NETNS_DIAL_PER_SECOND = 50 };
 struct netns_dial {
 	int64_t full_ms; /* when all of them may be had again; on the monotonic clock */
 };
-/* Not connected, on a port that cannot be changed, not blocking, the caller's.  `netns` -1: not
- * known. */
+/* Not blocking, the caller's.  Not connected, on a port that cannot be changed; or, of
+ * LINK_DIAL_LOOPBACK, on its way to the pod's own loopback: a port from 1024 on, but Envoy's admin
+ * (15000).  `netns` -1: not known. */
 int netns_dial(struct netns_dial *d, const struct netns_home *home, int netns,
     const struct link_request *r, struct err *e);

@@ -99,6 +99,11 @@ void pod_redirection_inbound(struct pod_redirection *r, enum pod_inbound to, con
 	r->noted = r->answer != POD_ANSWER_NOBODY;
 }
 
+void pod_redirection_note(struct pod_redirection *r)
+{
+	r->noted = r->answer != POD_ANSWER_NOBODY;
+}
+
 void pod_redirection_moved(struct pod_redirection *r)
 {
 	if (r->inbound == POD_INBOUND_LIVE)

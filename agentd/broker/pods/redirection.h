@@ -54,6 +54,7 @@ struct pod_redirection {
 	enum pod_inbound inbound;
 	enum pod_answer answer;
 	bool noted;                   /* the worker is to be told of `inbound` */
+	unsigned note;                /* link_redirect_note, as it was told last */
 	uint32_t id;                  /* of the question; OWED and READY only */
 	struct redirect_rules *asked; /* ours; ASKED only */
 	struct err why;               /* the answer; code 0: written */
@@ -75,6 +76,8 @@ void pod_redirection_told(struct pod_redirection *r);
  * asked.
  */
 void pod_redirection_inbound(struct pod_redirection *r, enum pod_inbound to, const struct err *why);
+/* Something else of what it is told changed. */
+void pod_redirection_note(struct pod_redirection *r);
 /* Seen in another namespace: not live there, which is said with what comes next. */
 void pod_redirection_moved(struct pod_redirection *r);
 void pod_redirection_detach(struct pod_redirection *r); /* the worker is gone */

@@ -158,6 +158,11 @@ int redirect_accelerate_try(bool blind, struct err *e)
 	return rc;
 }
 
+int redirect_accelerate_homes(const struct redirect *r)
+{
+	return r->accelerate ? bpf_map__fd(r->accelerate->bpf->maps.homes) : -1;
+}
+
 /* --- one pod --- */
 
 /* Where refusals are first: no connection begins before them. */

@@ -17,6 +17,9 @@ void redirect_accelerate_free(struct redirect_accelerate **a);
 /* Would it work here?  Leaves nothing behind. */
 int redirect_accelerate_try(bool blind, struct err *e);
 
+/* The map of whose address is whose: homes.h.  -1: nobody is accelerated. */
+int redirect_accelerate_homes(const struct redirect *r);
+
 /* As its rules say: from now on its new connections are accelerated, or are not any more.  Without
  * `r->accelerate` they are not. */
 int redirect_accelerate_pod(

@@ -4,6 +4,7 @@
  */
 #include "audit.h"
 #include "accelerate.h"
+#include "homes.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -76,6 +77,7 @@ static void audit_maps(struct audit *a)
 	else
 		repaired(a, NULL, n, "pins of eBPF maps");
 	int more = redirect_accelerate_mend_maps(a->r, &e);
+	redirect_homes_sweep(a->r);
 	if (more < 0)
 		failed(a, NULL, &e);
 	else

@@ -74,6 +74,8 @@ int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct 
 			c->exclusions = true;
 		else if (is_word(at, n, "accelerate"))
 			c->accelerate = true;
+		else if (is_word(at, n, "accelerate-node"))
+			c->accelerate = c->between = true;
 		else if (is_word(at, n, "accelerate-no-fionread"))
 			c->accelerate = c->blind = true;
 		else if (is_word(at, n, "probes"))
@@ -81,7 +83,7 @@ int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct 
 		else if (!is_word(at, n, "strict") && !read_number(c, at, n))
 			return err_set(e, ERR_INVALID,
 			    "--redirect-allow takes strict, permissive, exclusions, probes, "
-			    "accelerate and KEY=NUMBER, not \"%.*s\"",
+			    "accelerate, accelerate-node and KEY=NUMBER, not \"%.*s\"",
 			    (int)n, at);
 		at += n + (at[n] == ',');
 	}

@@ -9,7 +9,9 @@
  *                ones; an end of redirection while the pod is there
  *   probes       ports where the kubelet's own connections go past Envoy
  *   accelerate   bytes that go past what looks at packets, between a pod and its own Envoy
- *   accelerate-no-fionread  the same, on a kernel that then tells apps nothing of what waits
+ *   accelerate-node  that, and bytes between two Envoys of this node, which network policies do not
+ *                see
+ *   accelerate-no-fionread  the first, on a kernel that then tells apps nothing of what waits
  *   KEY=NUMBER   another number than istio's: proxy_uid, proxy_gid, envoy_port, ...
  */
 #pragma once
@@ -20,7 +22,8 @@
 
 struct redirect_ceiling {
 	bool permissive, exclusions, probes, accelerate;
-	bool blind; /* sockmap.h; of the node only */
+	bool between; /* accelerate-node */
+	bool blind;   /* sockmap.h; of the node only */
 	/* Root's manifest describes the pod, so with `exclusions` its numbers are the manifest's.
 	 * Whoever owns a kubelet's pod has no word for proxy_uid, proxy_gid and dns_port. */
 	bool is_manifests;

@@ -34,6 +34,7 @@ struct redirect {
 	bool collects;                          /* redirect_collect is loaded */
 	uint32_t looks;                         /* for listeners, by all brokers: begins anywhere */
 	struct redirect_accelerate *accelerate; /* NULL: not allowed here, or not possible */
+	bool between; /* it is, and also between two Envoys of the node */
 	/* table.h */
 	struct redirect_pod_state *pods;
 	struct redirect_pod_state *rows[REDIRECT_PODS_MAX + 1]; /* the pod that has it */

@@ -11,6 +11,7 @@
  */
 #include "pod.h"
 #include "accelerate.h"
+#include "homes.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -295,6 +296,8 @@ int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_whe
 	}
 	if (rc && !known)
 		take_out(r, p);
+	else
+		redirect_homes_changed(r, p, NULL);
 	return rc;
 }
 
@@ -318,6 +321,12 @@ static bool is_zero(const struct redirect_address *a)
 	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
 }
 
+static void addresses_of(const struct redirect_pod_state *p, struct redirect_address out[2])
+{
+	out[0] = p->entry.source4;
+	out[1] = p->entry.source6;
+}
+
 /* The first of each family is what the pod's processes dial from. */
 static void take_seen(struct redirect_pod_state *p, const struct netns_watch_seen *seen)
 {
@@ -335,14 +344,11 @@ static void take_seen(struct redirect_pod_state *p, const struct netns_watch_see
 	}
 }
 
-int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
+static int make_live(struct redirect *r, struct redirect_pod_state *p, int netns,
     const struct netns_watch_seen *seen, struct err *e)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
-	bool again = p && (p->seen || p->adopted);
+	bool again = p->seen || p->adopted;
 
-	if (!p || !p->rules)
-		return 0; /* its traffic is not ours, or not yet */
 	take_seen(p, seen);
 	redirect_listeners_look(r, p, netns);
 	p->heard |= redirect_listeners_known(r, p->entry.index);
@@ -357,6 +363,21 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
 	return 0;
 }
 
+int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
+    const struct netns_watch_seen *seen, struct err *e)
+{
+	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct redirect_address was[2];
+	int rc;
+
+	if (!p || !p->rules)
+		return 0; /* its traffic is not ours, or not yet */
+	addresses_of(p, was);
+	rc = make_live(r, p, netns, seen, e);
+	redirect_homes_changed(r, p, was);
+	return rc;
+}
+
 void redirect_close(struct redirect *r, const struct uuid *pod)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
@@ -369,6 +390,7 @@ void redirect_close(struct redirect *r, const struct uuid *pod)
 	p->entry.home = 0;
 	now_late(p, false); /* the next one begins under the rules */
 	redirect_unlink_lookup(r, p);
+	redirect_homes_changed(r, p, NULL);
 	if (p->cgroup && redirect_pod_put(r, p, &e)) {
 		uuid_format(&p->uid, uid);
 		log_warn(uid, "%s", e.msg); /* the audit puts it right */
@@ -390,8 +412,10 @@ static void drop_listeners(struct redirect *r, uint32_t index)
 static void take_out(struct redirect *r, struct redirect_pod_state *p)
 {
 	uint32_t index = p->entry.index;
+	struct redirect_address was[2];
 	struct err ignored;
 
+	addresses_of(p, was);
 	redirect_pod_take_out(r, p);
 	redirect_pins_remove(r, &p->uid);
 	redirect_rows_clear(r, p);
@@ -399,6 +423,7 @@ static void take_out(struct redirect *r, struct redirect_pod_state *p)
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &index);
 	redirect_pod_forget(r, p);
+	redirect_homes_left(r, was);
 	redirect_probes_tell(r, &ignored);
 }
 

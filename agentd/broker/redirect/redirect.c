@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "homes.h"
 #include "links.h"
 #include "load.h"
 #include "probes.h"
@@ -60,7 +61,9 @@ struct redirect *redirect_new(const struct redirect_place *at, struct err *e)
 	}
 	if (at->accelerate && !(r->accelerate = redirect_accelerate_new(r, at->blind, e)))
 		log_error(NULL, "no pod's traffic is accelerated: %s", e->msg);
+	r->between = r->accelerate && at->between;
 	redirect_pods_adopt(r);
+	redirect_homes_sweep(r);
 	if (redirect_probes_tell(r, e))
 		log_error(NULL, "the kubelet is let in as before: %s", e->msg);
 	redirect_supersede(r);

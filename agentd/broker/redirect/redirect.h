@@ -19,7 +19,8 @@ struct redirect_place {
 	const char *bpffs;             /* mounted there if it is not */
 	const char *cgroup;            /* absolute: all pods are below it */
 	bool stays;                    /* where an earlier broker attached, if that is above it */
-	bool accelerate, blind;        /* pods may ask for it; sockmap.h */
+	bool accelerate, between;      /* pods may ask for it; and for its mode `node` */
+	bool blind;                    /* sockmap.h */
 	const struct netns_home *home; /* nobody's network; NULL: we enter no pod's */
 	const char *root, *trees;      /* probes.h */
 };

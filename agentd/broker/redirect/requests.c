@@ -107,6 +107,7 @@ static int start(struct redirect_requests *t, struct err *e)
 	    .cgroup = cgroup,
 	    .home = t->rig.home,
 	    .accelerate = t->ceiling.accelerate,
+	    .between = t->ceiling.between,
 	    .blind = t->ceiling.blind,
 	    .root = t->kubelet,
 	    .trees = t->trees,
@@ -617,6 +618,7 @@ static bool next_note(struct redirect_requests *t, struct link_packet *out)
 	    .code = r->inbound_why.code,
 	    .uid = pod->uid,
 	    .arg = requests_note_of(pod)};
+	r->note = (unsigned)out->arg;
 	snprintf(out->why, sizeof(out->why), "%s", out->code ? r->inbound_why.msg : "");
 	r->noted = false;
 	if (!(out->arg & (LINK_REDIRECT_INBOUND | LINK_REDIRECT_STEERED)))

@@ -155,6 +155,24 @@ static int try_end(const struct joint *j, struct err *e)
 	return 0;
 }
 
+/* Each gives and takes, and has something to read from both. */
+static int try_both(const struct joint *j, struct err *e)
+{
+	auto_close int givers = make_map(), takers = make_map();
+	auto_close int program = takers < 0 ? -1 : load_program(takers);
+
+	if (givers < 0 || program < 0 || bpf_prog_attach(program, givers, BPF_SK_MSG_VERDICT, 0) ||
+	    put(takers, j->giver) || put(givers, j->taker))
+		return err_sys(e, "the kernel takes no socket into two maps");
+	if (send(j->giver, word, WORD, MSG_NOSIGNAL) != WORD ||
+	    send(j->taker, word, WORD, MSG_NOSIGNAL) != WORD || waiting(j->giver) != WORD ||
+	    waiting(j->taker) != WORD)
+		return err_set(e, EOPNOTSUPP, "two sockets cannot give to each other");
+	if (!reads_word(j->giver, 0) || !reads_word(j->taker, 0))
+		return err_set(e, EOPNOTSUPP, "what two sockets give to each other is lost");
+	return 0;
+}
+
 static int try_reset(const struct joint *j, struct err *e)
 {
 	const struct linger now = {.l_onoff = 1};
@@ -188,7 +206,7 @@ static int try_counting(const struct joint *j, struct err *e)
 int redirect_sockmap_try(bool blind, struct err *e)
 {
 	static int (*const tries[])(const struct joint *, struct err *) = {
-	    try_giving, try_end, try_reset, try_counting};
+	    try_giving, try_end, try_reset, try_both, try_counting};
 	size_t n = sizeof(tries) / sizeof(*tries) - blind;
 	int rc = 0;
 

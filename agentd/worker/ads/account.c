@@ -4,6 +4,7 @@
 #include "account.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "worker/base/loop.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,8 @@ struct account_type {
 	bool settled; /* the response with this nonce was ACKed or NACKed */
 	bool refused; /* the last one that was settled: NACKed */
 	json_int_t acked, nacked;
+	json_int_t pushed_at; /* Unix seconds; of the last response */
+	unsigned resources;   /* in it: all of them, or with delta those that are new */
 	char last_nack[DISCOVERY_WHY_SIZE];
 	struct account_type *next;
 };
@@ -63,6 +66,8 @@ struct account_type *ads_account_response(struct ads_account *a, const struct di
 	memcpy(t->version, r->version, sizeof(t->version));
 	memcpy(t->nonce, r->nonce, sizeof(t->nonce));
 	t->settled = false;
+	t->pushed_at = loop_now_ms(a->loop) / 1000;
+	t->resources = r->resources;
 	return t;
 }
 
@@ -92,6 +97,13 @@ unsigned ads_account_refused(const struct ads_account *a)
 	return n;
 }
 
+static const char *state_of(const struct account_type *t)
+{
+	if (!t->settled)
+		return "stale";
+	return t->refused ? "refused" : "synced";
+}
+
 json_t *ads_account_dump(const struct ads_account *a)
 {
 	json_t *types = json_object();
@@ -99,9 +111,10 @@ json_t *ads_account_dump(const struct ads_account *a)
 
 	LL_FOREACH (a->types, t)
 		json_object_set_new(types, t->url,
-		    json_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "version", t->version, "nonce",
-			t->nonce, "acked", t->acked, "nacked", t->nacked, "refused", t->refused,
-			"last_nack", t->last_nack));
+		    json_pack("{s:s, s:s, s:s, s:I, s:i, s:I, s:I, s:b, s:s}", "version",
+			t->version, "nonce", t->nonce, "state", state_of(t), "pushed_at",
+			t->pushed_at, "resources", (int)t->resources, "acked", t->acked, "nacked",
+			t->nacked, "refused", t->refused, "last_nack", t->last_nack));
 	return types;
 }
 

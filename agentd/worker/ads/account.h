@@ -1,6 +1,8 @@
 /* account.h - for agentctl: the last push of each type, and whether Envoy accepted it.
  *
- * Counters and the last NACK outlive a stream, its nonces do not.  At most 16 types are kept.
+ * Counters and the last NACK outlive a stream, its nonces do not.  At most 16 types are kept.  What
+ * Envoy says of the last push is its `state`: "stale" until it has answered, then "synced" or
+ * "refused".
  */
 #pragma once
 #include "discovery.h"
@@ -8,11 +10,13 @@
 
 struct account_type;
 struct log_budget;
+struct loop;
 struct ads_account { /* embed it zeroed */
 	struct account_type *types;
 	unsigned ntypes;
-	const char *label;      /* whose, for the log; borrowed */
-	struct log_budget *log; /* of that pod; borrowed */
+	const char *label;       /* whose, for the log; borrowed */
+	struct log_budget *log;  /* of that pod; borrowed */
+	const struct loop *loop; /* its wall clock; borrowed */
 };
 
 /* NULL: no account is kept of this type. */

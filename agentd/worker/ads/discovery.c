@@ -287,31 +287,41 @@ static void put_string(struct evbuffer *out, uint32_t number, const char *s)
 		pbwire_put_bytes(out, number, s, strlen(s));
 }
 
+static void put_error(struct evbuffer *out, uint32_t field, const char *why)
+{
+	struct evbuffer *status = evbuffer_new();
+
+	pbwire_put_varint(status, STATUS_CODE, RPC_CODE_OF_NACK);
+	put_string(status, STATUS_MESSAGE, why);
+	pbwire_put_bytes(out, field, evbuffer_pullup(status, -1), evbuffer_get_length(status));
+	evbuffer_free(status);
+}
+
 void discovery_put_ack(struct evbuffer *out, enum discovery_flavour flavour,
     const struct discovery_response *r, const char *why)
 {
 	const struct request_fields *at = &request_fields[flavour];
-	struct evbuffer *status;
 
 	/* The version of the response also in a NACK: pilot-agent's habit (istio-agent.md 0.4). */
 	if (flavour == DISCOVERY_SOTW)
 		put_string(out, REQUEST_VERSION_SOTW, r->version);
 	put_string(out, at->type_url, r->type_url);
 	put_string(out, at->nonce, r->nonce);
-	if (!why)
-		return;
-	status = evbuffer_new();
-	pbwire_put_varint(status, STATUS_CODE, RPC_CODE_OF_NACK);
-	put_string(status, STATUS_MESSAGE, why);
-	pbwire_put_bytes(
-	    out, at->error_detail, evbuffer_pullup(status, -1), evbuffer_get_length(status));
-	evbuffer_free(status);
+	if (why)
+		put_error(out, at->error_detail, why);
 }
 
 void discovery_put_subscribe(
     struct evbuffer *out, enum discovery_flavour flavour, const char *type_url)
 {
 	put_string(out, request_fields[flavour].type_url, type_url);
+}
+
+void discovery_put_health(struct evbuffer *out, enum discovery_flavour flavour, const char *why)
+{
+	put_string(out, request_fields[flavour].type_url, TYPE_HEALTH);
+	if (why)
+		put_error(out, request_fields[flavour].error_detail, why);
 }
 
 /* --- a resource --- */

@@ -17,6 +17,7 @@ struct rpc_msg;
 #define TYPE_SECRET TYPE_PREFIX "envoy.extensions.transport_sockets.tls.v3.Secret"
 #define TYPE_NAME_TABLE TYPE_PREFIX "istio.networking.nds.v1.NameTable"
 #define TYPE_PROXY_CONFIG TYPE_PREFIX "istio.mesh.v1alpha1.ProxyConfig"
+#define TYPE_HEALTH TYPE_PREFIX "istio.v1.HealthInformation"
 
 enum {
 	DISCOVERY_TYPE_SIZE = 160,
@@ -86,3 +87,6 @@ void discovery_put_ack(struct evbuffer *out, enum discovery_flavour f,
     const struct discovery_response *r, const char *why);
 /* A subscription of agentd's own: the type and nothing else. */
 void discovery_put_subscribe(struct evbuffer *out, enum discovery_flavour f, const char *type_url);
+/* A report of the workload's health, which has no answer; `why` NULL: it is healthy
+ * (istio-agent.md 0.6). */
+void discovery_put_health(struct evbuffer *out, enum discovery_flavour f, const char *why);

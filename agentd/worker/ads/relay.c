@@ -1,7 +1,7 @@
 /* relay.c - see relay.h.
  *
  * Envoy's request -> the first, and each that has a node, gets our node; others go on as they came
- *   -> after the first for listeners: the subscriptions of agentd's own.
+ *   -> after the first for listeners: the subscriptions of agentd's own, and the health.
  * istiod's response -> a local type: its handler, and an ACK or NACK; an Envoy type: on as it came,
  *   but one that takes everything away right after a reconnect waits (hold.h); others: dropped
  *   without an ACK.
@@ -13,6 +13,7 @@
  */
 #include "relay.h"
 #include "account.h"
+#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "hold.h"
@@ -26,6 +27,7 @@
 #include "worker/pods/limits.h"
 
 #include <event2/buffer.h>
+#include <stdio.h>
 #include <string.h>
 
 LOG_SCOPE("xds");
@@ -43,6 +45,8 @@ struct ads_relay {
 	struct ads_wasm wasm;
 	struct ads_hold *hold;
 	bool asked, subscribed; /* a request, and ours, went up on this stream */
+	bool probed;            /* `sick` is true */
+	char sick[ERR_MSG_SIZE]; /* why the workload is not healthy; "": it is */
 	struct loop_timer full;
 	unsigned full_s; /* how long Envoy's queue is full */
 };
@@ -72,6 +76,22 @@ static int send_with_our_node(const struct ads_relay *r, struct pbwire msg, stru
 	return 0;
 }
 
+static void say_health(const struct ads_relay *r)
+{
+	struct evbuffer *out = evbuffer_new();
+
+	discovery_put_health(out, r->o.pair->flavour, *r->sick ? r->sick : NULL);
+	send_buffer(r->o.pair->up, out);
+}
+
+void ads_relay_health(struct ads_relay *r, const char *why)
+{
+	r->probed = true;
+	(void)snprintf(r->sick, sizeof(r->sick), "%s", why ? why : "");
+	if (r->subscribed)
+		say_health(r);
+}
+
 /* 1: it went up with our node; 0: it can go up as it is. */
 static int read_request(
     struct ads_relay *r, struct discovery_request *q, struct pbwire msg, struct err *e)
@@ -94,6 +114,8 @@ static void request_went_up(struct ads_relay *r, const struct discovery_request 
 	if (!r->subscribed && strcmp(q->type_url, TYPE_LISTENER) == 0) {
 		r->subscribed = true;
 		ads_local_subscribe(&r->locals, pair->flavour, pair->up);
+		if (r->probed)
+			say_health(r);
 	}
 	if (rpc_queued(pair->up) > TO_ISTIOD_MAX)
 		rpc_pause(pair->down, true);
@@ -266,6 +288,7 @@ struct ads_relay *ads_relay_new(const struct ads_relay_options *o)
 	r->o = *o;
 	r->account.label = o->label;
 	r->account.log = o->log;
+	r->account.loop = o->loop;
 	r->hold = ads_hold_new(&hold);
 	return r;
 }

@@ -53,6 +53,7 @@ struct xds_proxy {
 	struct istiod *istiod;
 	xds_token token;
 	void *token_ctx;
+	struct xds_listener listener;
 	struct ads_relay *relay;
 
 	struct ads_pair pair; /* the present streams */
@@ -138,6 +139,7 @@ static void hold(struct xds_proxy *x)
 static void on_up_closed(void *ctx, int status, const char *why)
 {
 	struct xds_proxy *x = ctx;
+	const bool refused = !x->answered && status != RPC_OK;
 	struct err e = {0};
 
 	if (status == RPC_UNAVAILABLE && !x->answered)
@@ -155,6 +157,8 @@ static void on_up_closed(void *ctx, int status, const char *why)
 		hold(x);
 	else
 		end_stream(x, status, why);
+	if (refused && x->listener.refused)
+		x->listener.refused(x->listener.ctx, x->why_not);
 }
 
 /* GOAWAY: back on another connection, unseen by Envoy if nothing was answered yet. */
@@ -254,6 +258,14 @@ static void on_unread(void *ctx, const char *why)
 	end_stream(x, RPC_UNAVAILABLE, why);
 }
 
+static void begin_answers(struct xds_proxy *x)
+{
+	ads_said_clear(&x->said);
+	x->answered = true;
+	if (x->listener.answered)
+		x->listener.answered(x->listener.ctx);
+}
+
 static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
 {
 	struct xds_proxy *x = ctx;
@@ -270,8 +282,7 @@ static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
 		return;
 	}
 	if (!x->answered)
-		ads_said_clear(&x->said);
-	x->answered = true;
+		begin_answers(x);
 	charge(x);
 	back_off_succeeded(&x->back_off);
 	set_why_not(x, "");
@@ -434,6 +445,16 @@ void xds_proxy_free(struct xds_proxy **proxy)
 void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler handler, void *ctx)
 {
 	ads_relay_take(x->relay, type_url, handler, ctx);
+}
+
+void xds_proxy_listen(struct xds_proxy *x, const struct xds_listener *l)
+{
+	x->listener = *l;
+}
+
+void xds_proxy_health(struct xds_proxy *x, const char *why)
+{
+	ads_relay_health(x->relay, why);
 }
 
 /* What it waits for now goes before what went wrong last. */

@@ -34,6 +34,16 @@ size_t xds_proxy_queued(const struct xds_proxy *x); /* bytes that wait for Envoy
 void xds_proxy_free(struct xds_proxy **x);
 /* Before the first stream; not NULL: the order of these calls is the order of the subscriptions. */
 void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler handler, void *ctx);
+/* Whoever wants to hear of it; may be NULL.  Before the first stream. */
+struct xds_listener {
+	void (*answered)(void *ctx); /* the first response of a stream */
+	/* A stream ended before that; `why` as xds_proxy_dump() has it. */
+	void (*refused)(void *ctx, const char *why);
+	void *ctx;
+};
+void xds_proxy_listen(struct xds_proxy *x, const struct xds_listener *l);
+/* As ads_relay_health() says. */
+void xds_proxy_health(struct xds_proxy *x, const char *why);
 /* Takes the stream if the method is one of ADS's. */
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method);
 /* The pod's token changed: the next try need not wait. */

@@ -7,7 +7,8 @@
  * unsubscribe -> (its token was under way) that CSR is given up, retry
  *             -> (last one) linger, floor and retry over -> forgotten, key wiped, deleted from the
  *                kept state.
- * restore -> what an earlier worker stored lingers until a subscriber comes.
+ * restore -> what an earlier worker stored lingers until a subscriber comes, and is looked at in
+ * its turn: with all of them looked at first, nobody would be served meanwhile.
  *
  * Three things keep a CSR from being sent: `due` is off (the certificate is young), `retry` runs
  * (the last attempt failed), `floor` runs (istiod issued one just now, good or not).
@@ -46,8 +47,13 @@ enum { RETRY_FIRST_MS = 500, RETRY_MAX_MS = 60 * 1000 };
 /* A pod that was here before the restart is here again by then. */
 enum { RESTORED_MS = 60 * 1000 };
 
+/* A check takes a millisecond or two.  Those that nobody waits for come at this pace, so that other
+ * work, which is what pods wait for then, has nearly all of the time. */
+enum { LOOK_MS = 10 };
+
 static void start(struct cert_entry *e);
 static void make_next(struct cert_cache *c);
+static void forget_restored(struct cert_entry *e);
 
 static void stop_waiting(struct cert_entry *e)
 {
@@ -74,6 +80,7 @@ static void entry_free(struct cert_entry *e)
 	}
 	ca_sign_cancel(&e->sign);
 	x509_request_clear(&e->making.request);
+	forget_restored(e);
 	if (e->cert)
 		metric_add(c->cached, "", -1);
 	cert_unref(&e->cert);
@@ -159,6 +166,8 @@ static void on_soon(void *ctx)
 	struct cert_sub *s = ctx;
 	struct cert_entry *e = s->entry;
 
+	if (e->restored)
+		return; /* when that was looked at */
 	e->telling = true;
 	tell(s);
 	e->telling = false;
@@ -429,7 +438,8 @@ static void start(struct cert_entry *e)
 	const struct token *token;
 	struct err why;
 
-	if (!e->due || e->floor.age.armed || e->waits || e->keygen || e->sign || !e->subs)
+	if (!e->due || e->restored || e->floor.age.armed || e->waits || e->keygen || e->sign ||
+	    !e->subs)
 		return;
 	if (!find_signer(e, &token, &why))
 		return no_token(e, &why);
@@ -528,32 +538,97 @@ void cert_renew(struct cert_sub *s)
 
 /* --- what an earlier worker had --- */
 
-/* How long ago it was issued, by the monotonic clock; after a reboot, by the other one. */
-static int64_t age_of(const struct cert_cache *c, const struct cert_stored *s)
+static struct cert_entry **list_of(struct cert_entry *e)
 {
-	int64_t age_ms = loop_uptime_ms(c->loop) - s->issued_uptime_ms;
+	return e->wanted ? &e->cache->wanted : &e->cache->unread;
+}
 
-	if (age_ms < 0)
-		age_ms = loop_now_ms(c->loop) - s->issued_ms;
-	return age_ms > 0 ? age_ms : 0;
+static void forget_restored(struct cert_entry *e)
+{
+	if (!e->restored)
+		return;
+	DL_DELETE(*list_of(e), e);
+	cert_stored_clear(e->restored);
+	free(take(e->restored));
+}
+
+/* Who came meanwhile hears of it. */
+static void tell_soon(struct cert_entry *e)
+{
+	struct cert_sub *s;
+
+	DL_FOREACH (e->subs, s) {
+		loop_timer_in(e->cache->loop, &s->soon, 0, on_soon, s);
+		if (cert_entry_valid(e))
+			metric_add(e->cache->hits, "", 1);
+	}
+	if (e->subs)
+		start_soon(e);
+}
+
+static void look_at(struct cert_entry *e)
+{
+	char name[IDENTITY_URI_SIZE];
+	struct err why;
+	struct cert *cert = cert_keep_believe(e, e->restored, &why);
+	int64_t age_ms = cert_keep_age(e->cache, e->restored);
+
+	forget_restored(e);
+	if (cert) {
+		e->stored = e->kept;
+		adopt(e, cert, age_ms);
+		if (!e->stored)
+			cert_keep(e);
+		log_debug(
+		    cert_entry_name(e, name), "certificate %s is restored", cert->leaf.serial);
+	} else {
+		log_warn(cert_entry_name(e, name), "stored certificate: %s", why.msg);
+	}
+	tell_soon(e);
+}
+
+static void on_look(void *ctx);
+
+static void look_soon(struct cert_cache *c)
+{
+	if (c->wanted || c->unread)
+		loop_timer_in(c->loop, &c->look, c->wanted ? 0 : LOOK_MS, on_look, c);
+}
+
+static void on_look(void *ctx)
+{
+	struct cert_cache *c = ctx;
+
+	if (c->wanted || c->unread)
+		look_at(c->wanted ? c->wanted : c->unread);
+	look_soon(c);
+}
+
+void cert_wanted(struct cert_sub *s)
+{
+	struct cert_entry *e = s->entry;
+
+	if (!e->restored || e->wanted)
+		return;
+	DL_DELETE(e->cache->unread, e);
+	e->wanted = true;
+	DL_APPEND(e->cache->wanted, e);
+	look_soon(e->cache);
 }
 
 int cert_cache_restore(
-    struct cert_cache *c, const struct cert_stored *s, enum link_state from, struct err *e)
+    struct cert_cache *c, struct cert_stored *s, enum link_state from, struct err *e)
 {
 	struct cert_origin here;
 	struct cert_entry *entry;
-	int64_t age_ms = age_of(c, s), pause_ms = c->options.reissue_min_ms - age_ms;
-	char name[IDENTITY_URI_SIZE];
-	struct cert *cert;
-	struct err why;
+	int64_t pause_ms = c->options.reissue_min_ms - cert_keep_age(c, s);
 
 	cert_keep_origin(c, &here);
 	if (memcmp(&here, &s->origin, sizeof(here)) != 0)
 		return err_set(
 		    e, ERR_INVALID, "control plane %s is now configured differently", here.name);
 	entry = entry_of(c, &s->spec);
-	if (entry->cert || entry->subs)
+	if (entry->cert || entry->restored || entry->subs)
 		return err_set(e, ERR_INVALID, "a newer certificate exists");
 	entry->kept = from == c->options.keep;
 	entry->issued_ms = s->issued_ms;
@@ -564,16 +639,13 @@ int cert_cache_restore(
 	    entry);
 	if (pause_ms > 0)
 		cert_moment_in(c->loop, &entry->floor, pause_ms, on_floor, entry);
-	cert = cert_keep_believe(entry, s, &why);
-	if (!cert) {
-		log_warn(cert_entry_name(entry, name), "stored certificate: %s", why.msg);
-		return 0;
-	}
-	entry->stored = entry->kept;
-	adopt(entry, cert, age_ms);
-	if (!entry->stored)
-		cert_keep(entry);
-	log_debug(cert_entry_name(entry, name), "certificate %s is restored", cert->leaf.serial);
+	entry->restored = cert_stored_take(s);
+	DL_APPEND(c->unread, entry);
+	/* Its old place is cleared now; and the first one shows the trust domain. */
+	if (!entry->kept || !*cert_entry_trust_domain(entry))
+		look_at(entry);
+	if (!c->look.armed)
+		look_soon(c);
 	return 0;
 }
 
@@ -605,6 +677,7 @@ void cert_cache_free(struct cert_cache **cache)
 	if (!c)
 		return;
 	back_off_stop(&c->store_again);
+	loop_timer_stop(&c->look);
 	HASH_ITER (hh, c->entries, e, next)
 		stop_waiting(e); /* no more keys: freeing one that is made would wait for it */
 	HASH_ITER (hh, c->entries, e, next) {

@@ -57,14 +57,16 @@ struct cert_sub *cert_subscribe(
     struct cert_cache *c, const struct cert_spec *spec, const struct cert_subscriber *by);
 void cert_unsubscribe(struct cert_sub **s);  /* allowed inside `changed` */
 void cert_token_changed(struct cert_sub *s); /* look again: deliver, or try now what waited */
-void cert_renew(struct cert_sub *s); /* now, though it is still valid; not before the floor */
+void cert_wanted(struct cert_sub *s); /* somebody waits for it: a restored one is looked at first */
+void cert_renew(struct cert_sub *s);  /* now, though it is still valid; not before the floor */
 json_t *cert_cache_dump(const struct cert_cache *c); /* no key in it */
 /* Why not all of them outlive this process; NULL: they do. */
 const struct err *cert_cache_why_unstored(const struct cert_cache *c);
 
-/* Before the first subscriber: takes back a certificate that an earlier worker stored in `from`.
- * It must pass all checks of an answer of istiod.  Then it lingers, for a minute at least.  The
+/* Before the first subscriber: takes back a certificate that an earlier worker stored in `from`,
+ * and its texts.  It lingers, for a minute at least.  Before anybody has it, it must pass all
+ * checks of an answer of istiod: one for each turn of the loop, cert_wanted() ones first.  The
  * pauses between two certificates go on whether or not it is still good. -1: refused: it is of
- * another configuration, or fails a check. */
+ * another configuration. */
 int cert_cache_restore(
-    struct cert_cache *c, const struct cert_stored *s, enum link_state from, struct err *e);
+    struct cert_cache *c, struct cert_stored *s, enum link_state from, struct err *e);

@@ -72,7 +72,9 @@ static json_t *dump_entry(const struct cert_entry *e)
 		json_array_append_new(subjects, json_string(s->subject));
 	if (e->renew.age.armed)
 		cert_time(e->renew_at_ms / 1000, renew);
-	if ((e->sign && *away) || (!*why && !e->cert))
+	if (e->restored)
+		why = "it was stored by an earlier worker and is looked at soon";
+	else if ((e->sign && *away) || (!*why && !e->cert))
 		why = waiting; /* this attempt, or the first, has not ended */
 	o = json_pack("{s:s, s:s, s:s, s:s, s:o, s:i, s:s}", "spiffe_id", cert_entry_name(e, name),
 	    "control_plane", istiod, "key_type", key_type_name(e->spec.key.type), "renew_at", renew,

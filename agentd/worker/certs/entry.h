@@ -44,7 +44,9 @@ struct cert_entry {
 	struct cert_sub *subs;
 	struct cert *cert;
 	struct cert_making making;
-	struct cert_entry *prev, *next; /* among those that wait for their key */
+	struct cert_stored *restored;   /* of an earlier worker, and not looked at yet */
+	bool wanted;                    /* it is to be looked at before others */
+	struct cert_entry *prev, *next; /* in a list of the cache */
 	struct loop_work *keygen;
 	struct ca_sign *sign;
 	struct cert_sub *signer; /* whose token is under way */
@@ -74,6 +76,8 @@ struct cert_cache {
 	struct cert_cache_options options;
 	struct cert_entry *entries;
 	struct cert_entry *waiting, *maker; /* for the worker thread; the one it works for */
+	struct cert_entry *wanted, *unread; /* restored */
+	struct loop_timer look;             /* at one of them */
 	struct metric *cached, *hits;
 	struct back_off store_again;
 	struct err store_why; /* error of the last store; code 0: none */

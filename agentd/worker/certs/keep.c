@@ -161,3 +161,12 @@ struct cert *cert_keep_believe(
 		c->key_pem = secret_dup(s->key_pem);
 	return c;
 }
+
+int64_t cert_keep_age(const struct cert_cache *c, const struct cert_stored *s)
+{
+	int64_t age_ms = loop_uptime_ms(c->loop) - s->issued_uptime_ms;
+
+	if (age_ms < 0)
+		age_ms = loop_now_ms(c->loop) - s->issued_ms;
+	return age_ms > 0 ? age_ms : 0;
+}

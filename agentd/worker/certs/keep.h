@@ -1,5 +1,6 @@
 /* keep.h - the certificates of a cache beyond this process; cert_cache.c's own. */
 #pragma once
+#include <stdint.h>
 
 struct cert;
 struct cert_cache;
@@ -16,3 +17,5 @@ void cert_keep_origin(const struct cert_cache *c, struct cert_origin *o);
 /* The stored certificate, if an answer with it would be accepted; NULL: `why`. */
 struct cert *cert_keep_believe(
     const struct cert_entry *e, const struct cert_stored *s, struct err *why);
+/* Milliseconds since it was issued, by the monotonic clock; after a reboot, by the other one. */
+int64_t cert_keep_age(const struct cert_cache *c, const struct cert_stored *s);

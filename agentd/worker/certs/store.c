@@ -377,3 +377,12 @@ void cert_stored_clear(struct cert_stored *s)
 	free(s->chain_pem);
 	s->key_pem = s->chain_pem = NULL;
 }
+
+struct cert_stored *cert_stored_take(struct cert_stored *s)
+{
+	struct cert_stored *own = mem_zalloc(sizeof(*own));
+
+	*own = *s;
+	s->key_pem = s->chain_pem = NULL;
+	return own;
+}

@@ -38,7 +38,8 @@ char *cert_store_write(const struct cert_stored *s, size_t *size);
 /* EPROTONOSUPPORT: another release wrote it, and may want it back; else: damaged.  Free `s` with
  * cert_stored_clear(). */
 int cert_store_read(struct cert_stored *s, const char *text, size_t size, struct err *e);
-void cert_stored_clear(struct cert_stored *s); /* wipes the key */
+void cert_stored_clear(struct cert_stored *s);               /* wipes the key */
+struct cert_stored *cert_stored_take(struct cert_stored *s); /* a copy, which has its texts now */
 
 /* The name of an entry: the digest of origin and spec. */
 void cert_store_id(

@@ -42,7 +42,7 @@ static bool is_redirect(const char *s)
 
 static bool is_acceleration(const char *s)
 {
-	return !strcmp(s, "off") || !strcmp(s, "loopback");
+	return !strcmp(s, "off") || !strcmp(s, "loopback") || !strcmp(s, "node");
 }
 
 static bool is_strictness(const char *s)
@@ -95,8 +95,7 @@ const struct config_row config_rows[] = {
     TEXT_ROW(state_keys, is_place, "tmpfs or memory"),
     TEXT_ROW(redirect, is_redirect, "ebpf, istio-cni, istio-init or none"),
     TEXT_ROW(redirect_policy, is_strictness, "strict or permissive"),
-    TEXT_ROW(redirect_accelerate, is_acceleration,
-	"off or loopback; node, from Envoy to Envoy past the node's network, is not to be had"),
+    TEXT_ROW(redirect_accelerate, is_acceleration, "off, loopback or node"),
     NUMBER_ROW(publish_wait_ms, 0, 60000),
     TEXT_ROW(dns_upstream, is_addresses, "IP addresses, separated by commas"),
     NUMBER_ROW(pod_connections, 2, 1024),

@@ -300,7 +300,8 @@ static void use_lane(struct lane *l, struct dns_ask *a)
 	a->lane = l;
 	if (!l->opening)
 		link_dial(u->o.link, &l->opening, u->o.pod,
-		    (struct link_socket){LINK_DIAL_UDP, u->servers[l->server].family}, on_lane, l);
+		    (struct link_socket){.kind = LINK_DIAL_UDP, .family = u->servers[l->server].family},
+		    on_lane, l);
 }
 
 /* --- by TCP --- */
@@ -342,8 +343,8 @@ static void use_stream(struct dns_ask *a, unsigned server)
 	a->id = random_number();
 	dns_set_id(a->data, a->id);
 	link_dial(o->link, &a->dialling, o->pod,
-	    (struct link_socket){LINK_DIAL_TCP, a->up->servers[server].family}, on_stream_socket,
-	    a);
+	    (struct link_socket){.kind = LINK_DIAL_TCP, .family = a->up->servers[server].family},
+	    on_stream_socket, a);
 }
 
 /* --- a question --- */

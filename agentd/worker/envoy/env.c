@@ -423,13 +423,35 @@ static int read_documents(struct node_reader *r, struct err *e)
 	return s->runtime_values ? 0 : -1;
 }
 
+/* One more prober of Envoy's status port. */
+static int read_machine_probe(struct node_reader *r, struct err *e)
+{
+	static const char key[] = "PROXY_CONFIG.readinessProbe";
+	const json_t *probe = json_object_get(r->out->proxy_config, "readinessProbe");
+	struct node_settings *s = &r->out->settings;
+	json_t *probers;
+
+	if (!r->pod->machine || !probe)
+		return 0;
+	if (!s->agent_port)
+		return err_set(e, ERR_INVALID, "%s: it needs PROXY_CONFIG.statusPort", key);
+	probers = probe_asked_read(key, probe, &s->probe, e);
+	if (!probers)
+		return -1;
+	if (!s->probers)
+		s->probers = json_array();
+	json_array_extend(s->probers, probers);
+	json_decref(probers);
+	return check_targets(key, s->probers, s, e);
+}
+
 /* And what depends on these. */
 static int read_dependents(struct node_reader *r, struct err *e)
 {
 	struct env *n = r->out;
 
 	n->settings.connections_max = runtime_asked_connections(n->proxy_config, n->metadata, e);
-	if (n->settings.connections_max < 0 || check_together(n, e))
+	if (n->settings.connections_max < 0 || check_together(n, e) || read_machine_probe(r, e))
 		return -1;
 	return read_override(r, e);
 }

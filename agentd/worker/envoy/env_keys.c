@@ -11,6 +11,7 @@
 #include "duration.h"
 #include "refusal.h"
 #include "targets.h"
+#include "worker/crypto/identity.h"
 #include "worker/pods/pod.h"
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -409,6 +410,21 @@ json_t *env_parse_object(const char *key, const char *value, struct err *e)
 	return NULL;
 }
 
+/* Only root may: istiod makes an endpoint of the mesh of it (bare-metal-identity.md 4). */
+static int read_registration(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	if (!r->pod->machine)
+		return read_ignored(r, row, key, value, e);
+	if (!*value)
+		return 0;
+	if (!identity_valid_sa(value))
+		return refusal(key, value, "a DNS subdomain (lower case, at most 253)", e);
+	json_object_set_new(r->out->metadata, key + strlen("ISTIO_META_"), json_string(value));
+	r->out->settings.registers = true;
+	return 0;
+}
+
 /* It is of the metadata, too: istiod passes on what it says. */
 static int read_load_stats(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
@@ -432,6 +448,15 @@ static int read_probers(struct node_reader *r, const struct env_key *row, const 
 		r->out->settings.probers = targets_probers(key, document, e);
 	json_decref(document);
 	return r->out->settings.probers ? 0 : -1;
+}
+
+/* The kubelet asks its own pods. */
+static int read_machine_probe(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	if (!r->pod->machine)
+		return read_unsupported(r, row, key, value, e);
+	return 0; /* env.c reads it */
 }
 
 static int read_scrapes(struct node_reader *r, const struct env_key *row, const char *key,
@@ -593,7 +618,7 @@ static const struct env_key rows[] = {
     /* Envoy has no such flag any more */
     ROW("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", unsupported, .allowed = "true"),
     ROW("PEER_METADATA_DISCOVERY", unsupported, .allowed = "false"),
-    ROW("PROXY_CONFIG.readinessProbe", unsupported),
+    ROW("PROXY_CONFIG.readinessProbe", machine_probe),
 
     /* statistics: stats_asked.c reads and checks them */
     ROW("PROXY_CONFIG.proxyStatsMatcher", used),
@@ -632,6 +657,8 @@ static const struct env_key rows[] = {
 
     /* into the node metadata */
     ROW("ISTIO_META_ISTIO_VERSION", version),
+    ROW("ISTIO_META_AUTO_REGISTER_GROUP", registration),
+    ROW("ISTIO_META_WORKLOAD_ENTRY", registration),
     ROW("ISTIO_METAJSON_*", metajson, .lines = true),
     ROW("ISTIO_META_*", meta),
 };

@@ -21,7 +21,7 @@ enum { ADDRESSES_MAX = 64 };
 struct node {
 	struct env env;
 	struct node_context context;
-	char ns[64], name[254], sa[254];
+	char ns[64], name[254], sa[254], locality[POD_LOCALITY_SIZE];
 	char ips[ADDRESSES_MAX][INET6_ADDRSTRLEN];
 	size_t nips;
 	bool placeholder; /* of the one in `ips` */
@@ -165,11 +165,12 @@ static char *cluster_name(const struct node *n)
 	return mem_printf("%s.%s", app ? app : "istio-proxy", n->ns);
 }
 
-/* Region, zone and sub-zone, divided by '/', or by '.' in a label value. */
+/* Region, zone and sub-zone: the manifest's word, else a label's; divided by '/', or by '.' in a
+ * label value. */
 static json_t *locality(const struct node *n)
 {
 	static const char *const parts[] = {"region", "zone", "sub_zone"};
-	const char *text = label(n, "topology.istio.io/locality");
+	const char *text = *n->locality ? n->locality : label(n, "topology.istio.io/locality");
 	const char *divider = "/";
 	json_t *out;
 
@@ -319,6 +320,7 @@ struct node *node_new(const struct pod *p, const struct node_context *c, struct 
 	memcpy(n->ns, p->ns, sizeof(n->ns));
 	memcpy(n->name, p->name, sizeof(n->name));
 	memcpy(n->sa, p->sa, sizeof(n->sa));
+	memcpy(n->locality, p->locality, sizeof(n->locality));
 	node_set_addresses(n, NULL, 0);
 	return n;
 }

@@ -5,6 +5,7 @@
  * unknown here are ignored and listed.  The node's id and metadata follow istio-agent.md 8.2-8.3.
  */
 #pragma once
+#include "probe_asked.h"
 #include "worker/crypto/x509.h"
 #include <jansson.h>
 #include <stdbool.h>
@@ -49,9 +50,11 @@ struct node_settings {
 	/* terminationDrainDuration; MINIMUM_DRAIN_DURATION with EXIT_ON_ZERO_ACTIVE_CONNECTIONS */
 	int64_t termination_drain_ms, minimum_drain_ms;
 	bool exit_on_zero;
+	bool registers; /* istiod shall make, or find, its WorkloadEntry */
 	bool merge_envoy_stats, metrics_local_only, stats_compression;
 	bool probe_loopback;       /* probers ask the loopback: the mesh is in mode LOCALHOST */
 	json_t *probers, *scrapes; /* as targets.h says; NULL: none were declared */
+	struct probe_asked probe;  /* one of `probers` */
 	json_t *stats;             /* as stats_asked.h says */
 	json_t *collectors;        /* as collectors_asked.h says */
 	json_t *runtime_values;    /* as runtime_asked.h says */

@@ -6,7 +6,8 @@
  * ENOTCONN: nobody has connected from there yet. */
 struct link_socket {
 	enum link_dial kind;
-	int family; /* AF_INET, AF_INET6 */
+	int family;    /* AF_INET, AF_INET6 */
+	uint16_t port; /* LINK_DIAL_LOOPBACK: where it is being connected to; ECONNREFUSED */
 };
 void link_dial(struct link *p, struct link_call **slot, const struct uuid *pod,
     struct link_socket what, link_listening done, void *ctx);

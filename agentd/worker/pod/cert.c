@@ -3,7 +3,8 @@
  * The first word about the token -> subscribed at the cache of the control plane -> a certificate
  * comes -> a new root is written beside the bootstrap, trust is told, then the certificate.  Trust
  * anchors come by the ADS stream (PCDS) -> the same, without a certificate.  The token changes or
- * expires -> the cache looks again.
+ * expires -> the cache looks again.  Envoy calls for secrets -> the cache hears that it is waited
+ * for.
  */
 #include "common/mem.h"
 #include "file.h"
@@ -148,6 +149,17 @@ static void on_token(void *ctx, bool expired)
 	    &(struct cert_subscriber){c->pod->uid, c->pod->label, valid_token, on_cert, s});
 }
 
+/* It is for the rows below to take. */
+static bool on_call(void *ctx, struct rpc_stream *st, const char *method)
+{
+	const struct pod_cert *s = ctx;
+
+	(void)st, (void)method;
+	if (s->subscription)
+		cert_wanted(s->subscription);
+	return false;
+}
+
 /* --- life --- */
 
 static void on_lost(void *ctx, unsigned files)
@@ -209,5 +221,6 @@ const struct pod_service pod_cert_service = {
     .lost = on_lost,
     .directory = on_directory,
     .token = on_token,
+    .call = on_call,
     .measure = measure,
 };

@@ -39,7 +39,8 @@ struct pod_redirect {
 	struct link_call *setting;
 	enum redirect_mode mode;
 	bool strict, in_force, inbound;
-	bool wants_acceleration, accelerated;
+	uint32_t accelerate; /* flags of the rules: it asks for it */
+	bool accelerated, between;
 	bool left;      /* in force for no process of the pod */
 	bool open;      /* a strict one, to be reached and to dial without its Envoy */
 	unsigned index; /* 0: not known */
@@ -67,6 +68,7 @@ static void note(struct pod_redirect *r, const struct err *e, unsigned bits)
 
 	r->inbound = bits & (LINK_REDIRECT_INBOUND | LINK_REDIRECT_STEERED);
 	r->left = bits & LINK_REDIRECT_LEFT;
+	r->between = bits & LINK_REDIRECT_BETWEEN;
 	r->open = r->left && r->strict;
 	r->why = e ? *e : (struct err){.code = 0};
 	if (e)
@@ -162,7 +164,7 @@ static void on_set(void *ctx, const struct err *e, const struct link_redirection
 	} else {
 		free(take(r->rules));
 		log_info(label, "traffic is redirected by eBPF");
-		if (r->wants_acceleration && !r->accelerated)
+		if (r->accelerate && !r->accelerated)
 			log_error(label, "traffic is not accelerated: agentd --check says why");
 		if (!a->counters && !a->asking)
 			link_redirect_counters(a->link, &a->asking, on_counters, a);
@@ -220,7 +222,7 @@ static int start(void *s, struct err *e)
 	(void)e;
 	r->mode = plan->mode;
 	r->strict = plan->rules.strict;
-	r->wants_acceleration = plan->rules.flags & REDIRECT_ACCELERATE;
+	r->accelerate = plan->rules.flags & (REDIRECT_ACCELERATE | REDIRECT_ACCELERATE_NODE);
 	r->probe_ports = probe_ports_of(&plan->rules);
 	DL_APPEND(c->shared->redirect->pods, r);
 	if (plan->mode == REDIRECT_MODE_EBPF) {
@@ -294,6 +296,11 @@ static bool is_accelerated(const struct pod_redirect *r)
 	return r->accelerated && r->in_force && !r->left;
 }
 
+static bool is_between(const struct pod_redirect *r)
+{
+	return r->between && is_accelerated(r);
+}
+
 /* So that nobody overlooks it. */
 static char *problem_of(const struct pod_redirect *r)
 {
@@ -301,16 +308,17 @@ static char *problem_of(const struct pod_redirect *r)
 }
 
 /* mode, policy, probe_ports, in_force (the rules), inbound (redirected, too), open (though strict),
- * accelerate (asked for), accelerated (its new connections), why_not, redirected, passed, dropped,
+ * accelerate (asked for), accelerated (its new connections to its Envoy), between (those to other
+ * Envoys of the node, too), why_not, redirected, passed, dropped,
  * counters{rule: n} without those that are 0 */
 static json_t *dump_redirect(const struct pod_redirect *r)
 {
 	auto_free char *problem = problem_of(r);
-	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:b, s:s, s:i, s:i, s:i}", "mode",
+	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
 	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
 	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "accelerate",
-	    r->wants_acceleration ? "loopback" : "off", "accelerated", is_accelerated(r), "why_not",
-	    problem, "redirected", 0, "passed", 0, "dropped", 0);
+	    redirect_acceleration_name(r->accelerate), "accelerated", is_accelerated(r), "between",
+	    is_between(r), "why_not", problem, "redirected", 0, "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
 
 	json_object_set(o, "probe_ports", r->probe_ports);
@@ -347,11 +355,11 @@ static void measure(void *s, const char *labels)
 	struct metric *connections = metric_counter("agentd_redirect_connections_total",
 	    "Connections of a pod, by what the eBPF programs decided and by which rule.");
 
-	if (r->wants_acceleration)
+	if (r->accelerate)
 		metric_set(metric_gauge("agentd_redirect_accelerated",
-			       "1: new connections between the pod and its Envoy are accelerated, "
-			       "as asked; 0: they are not."),
-		    labels, is_accelerated(r));
+			       "1: new connections of the pod are accelerated, as asked; 0: they "
+			       "are not, or not all."),
+		    labels, r->accelerate & REDIRECT_ACCELERATE_NODE ? is_between(r) : is_accelerated(r));
 	if (r->mode == REDIRECT_MODE_EBPF && r->strict)
 		metric_set(open, labels, r->open);
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {

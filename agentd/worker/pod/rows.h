@@ -15,6 +15,8 @@
 	row(identity)  /* offers the credential, which opens ADS and admits to a certificate */ \
 	row(server)    /* offers limits and a server; ends after those that its calls go to */ \
 	row(ads)       /* offers the stream, by which names and trust anchors come */ \
+	row(registration) /* says how istiod takes a machine */ \
+	row(health)    /* tells istiod how it is */ \
 	row(dns)       /* subscribes to the names, */ \
 	row(cert)      /* and then to the anchors; offers the roots */ \
 	row(sds)       /* shows roots and certificate to Envoy */ \

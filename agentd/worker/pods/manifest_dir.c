@@ -183,6 +183,36 @@ static int read_identity(struct reader *r, const char *key, json_t *v, struct er
 	return 0;
 }
 
+/* One to three parts, of the characters of label values. */
+static bool is_locality(const char *text)
+{
+	static const char characters[] =
+	    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
+
+	if (strlen(text) >= POD_LOCALITY_SIZE)
+		return false;
+	for (unsigned parts = 1; parts <= 3; parts++) {
+		size_t n = strspn(text, characters);
+
+		if (!n || !text[n])
+			return n;
+		if (text[n] != '/')
+			return false;
+		text += n + 1;
+	}
+	return false;
+}
+
+static int read_locality(struct reader *r, const char *key, json_t *v, struct err *e)
+{
+	if (!is_valid(v, is_locality))
+		return bad(e, key,
+		    "must be REGION, REGION/ZONE or REGION/ZONE/SUBZONE, each of letters, digits, "
+		    "'-', '_' and '.', at most 253 in all");
+	(void)snprintf(r->out->locality, sizeof(r->out->locality), "%s", json_string_value(v));
+	return 0;
+}
+
 /* redirect/ reads it. */
 static int read_redirect(struct reader *r, const char *key, json_t *v, struct err *e)
 {
@@ -199,6 +229,7 @@ static const struct key {
     {"namespace", read_namespace, true},
     {"service_account", read_account, true},
     {"identity", read_identity, false},
+    {"locality", read_locality, false},
     {"env", read_env, false},
     {"labels", read_labels, false},
     {"annotations", read_annotations, false},
@@ -242,7 +273,7 @@ int manifest_parse(struct pod *out, const char *file, const char *text, size_t l
 	struct reader r = {out, file, y};
 	int rc;
 
-	*out = (struct pod){.proxy_uid = 1337, .proxy_gid = 1337};
+	*out = (struct pod){.proxy_uid = 1337, .proxy_gid = 1337, .machine = true};
 	if (!y)
 		return wrap_at(&r, 0, e);
 	rc = read_manifest(&r, yaml_doc_root(y), e);

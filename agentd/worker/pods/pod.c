@@ -144,12 +144,15 @@ static void take_over(struct pod *p, const struct pod *spec)
 	p->proxy_uid = spec->proxy_uid ? spec->proxy_uid : PROXY_ID_DEFAULT;
 	p->proxy_gid = spec->proxy_gid ? spec->proxy_gid : PROXY_ID_DEFAULT;
 	p->by_certificate = spec->by_certificate;
+	p->machine = spec->machine;
+	memcpy(p->locality, spec->locality, sizeof(p->locality));
 }
 
 static bool same_content(const struct pod *a, const struct pod *b)
 {
 	return a->proxy_uid == b->proxy_uid && a->proxy_gid == b->proxy_gid &&
-	       a->by_certificate == b->by_certificate && json_equal(a->env, b->env) &&
+	       a->by_certificate == b->by_certificate && a->machine == b->machine &&
+	       !strcmp(a->locality, b->locality) && json_equal(a->env, b->env) &&
 	       json_equal(a->labels, b->labels) && json_equal(a->annotations, b->annotations) &&
 	       json_equal(a->redirect, b->redirect);
 }

@@ -15,7 +15,7 @@ struct pod;
 struct pod_registry;
 struct pod_services; /* the observer's own */
 
-enum { POD_LABEL_SIZE = 64 + 254 };
+enum { POD_LABEL_SIZE = 64 + 254, POD_LOCALITY_SIZE = 254 };
 
 /* Who announces pods.  Outlives them; embed it with the rest zeroed. */
 struct pod_source {
@@ -35,6 +35,9 @@ struct pod {
 	json_t *env, *labels, *annotations; /* objects of strings, never NULL in the registry */
 	json_t *redirect;                   /* the same: what the source says of its traffic */
 	unsigned proxy_uid, proxy_gid;      /* of Envoy, default 1337 */
+	bool machine; /* root wrote its manifest: it may register, and is probed (security-rules.md
+			 3) */
+	char locality[POD_LOCALITY_SIZE]; /* "REGION/ZONE/SUBZONE"; "": its labels say */
 	bool
 	    by_certificate; /* to istiod it shows its certificate; its token is for the first one */
 	char *token;        /* secret, from the source; NULL: a file is followed */

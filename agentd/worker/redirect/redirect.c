@@ -149,14 +149,11 @@ static int read_policy(struct reading *r, const char *key, const char *value, st
 
 static int read_accelerate(struct reading *r, const char *key, const char *value, struct err *e)
 {
-	if (!strcmp(value, "node"))
-		return bad(e, key, value,
-		    "off or loopback: this agentd passes nothing from Envoy to Envoy past the "
-		    "node's network");
-	if (*value && strcmp(value, "off") != 0 && strcmp(value, "loopback") != 0)
-		return bad(e, key, value, "off or loopback");
-	if (*value ? !strcmp(value, "loopback") : r->node->accelerate)
-		r->out->rules.flags |= REDIRECT_ACCELERATE;
+	uint32_t flags = r->node->accelerate;
+
+	if (*value && redirect_acceleration_parse(&flags, value))
+		return bad(e, key, value, "off, loopback or node");
+	r->out->rules.flags |= flags;
 	return 0;
 }
 
@@ -496,6 +493,29 @@ int redirect_mode_parse(enum redirect_mode *out, const char *text)
 const char *redirect_mode_name(enum redirect_mode m)
 {
 	return modes[m];
+}
+
+static const struct {
+	const char *name;
+	uint32_t flags;
+} accelerations[] = {{"off", 0}, {"loopback", REDIRECT_ACCELERATE},
+    {"node", REDIRECT_ACCELERATE | REDIRECT_ACCELERATE_NODE}};
+
+int redirect_acceleration_parse(uint32_t *flags, const char *text)
+{
+	for (size_t i = 0; i < sizeof(accelerations) / sizeof(accelerations[0]); i++)
+		if (!strcmp(accelerations[i].name, text)) {
+			*flags = accelerations[i].flags;
+			return 0;
+		}
+	return -1;
+}
+
+const char *redirect_acceleration_name(uint32_t flags)
+{
+	return accelerations[!!(flags & REDIRECT_ACCELERATE) +
+			     !!(flags & REDIRECT_ACCELERATE_NODE)]
+	    .name;
 }
 
 enum fate { PASS, REDIRECT, DROP };

@@ -35,6 +35,21 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* The webhook's own objects: no selector of agentd's matches them. */}}
+{{- define "agentd.injector" -}}
+{{- printf "%s-injector" (include "agentd.fullname" . | trunc 54 | trimSuffix "-") }}
+{{- end }}
+
+{{- define "agentd.injectorSelector" -}}
+app.kubernetes.io/name: {{ include "agentd.name" . | trunc 54 | trimSuffix "-" }}-injector
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "agentd.injectorLabels" -}}
+{{ omit (include "agentd.labels" . | fromYaml) "app.kubernetes.io/name" "app.kubernetes.io/instance" | toYaml }}
+{{ include "agentd.injectorSelector" . }}
+{{- end }}
+
 {{- define "agentd.serviceAccount" -}}
 {{- default (include "agentd.fullname" .) .Values.serviceAccount.name }}
 {{- end }}

@@ -3,6 +3,7 @@
 // Input: what istiod's chart renders (the keys `config` and `values` of its ConfigMap) and pods as JSON, one a line.
 // Output: one JSON object a line: {"pod", "warnings"} or {"error"}, and what Pod Security forbids.
 // Native sidecars are ENABLE_NATIVE_SIDECARS, as for istiod.
+// -serve ADDRESS: istiod's webhook at /inject instead, with -cert and -key, for tests/bench/webhook.py.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"encoding/json"
 	"flag"
 	"log"
+	"net/http"
 	"os"
 	"strings"
 
@@ -20,8 +22,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
+	"istio.io/istio/pilot/pkg/model"
 	"istio.io/istio/pkg/config/mesh"
+	"istio.io/istio/pkg/config/mesh/meshwatcher"
 	"istio.io/istio/pkg/kube/inject"
+	"istio.io/istio/pkg/kube/multicluster"
 	istiolog "istio.io/istio/pkg/log"
 )
 
@@ -93,7 +98,25 @@ func (i *injector) raw(name string, pod []byte) result {
 	return result{}
 }
 
+// serve is what istiod does with /inject, without the rest of istiod.
+func serve(address, config, values, cert, key string, m *meshconfig.MeshConfig) {
+	store := model.NewFakeStore()
+	env := model.Environment{ConfigStore: store, Watcher: meshwatcher.NewTestWatcher(m)}
+	env.SetPushContext(model.NewPushContext())
+	env.Init()
+	watcher, err := inject.NewFileWatcher(config, values)
+	must(err)
+	mux := http.NewServeMux()
+	_, err = inject.NewWebhook(inject.WebhookParameters{Watcher: watcher, Env: &env, Mux: mux,
+		MultiCluster: multicluster.NewFakeController()})
+	must(err)
+	must(http.ListenAndServeTLS(address, cert, key, mux))
+}
+
 func main() {
+	address := flag.String("serve", "", "serve istiod's webhook there")
+	cert := flag.String("cert", "", "certificate of it")
+	key := flag.String("key", "", "key of it")
 	config := flag.String("config", "", "injector's configuration")
 	values := flag.String("values", "", "values of istiod's chart")
 	meshFile := flag.String("mesh", "", "mesh configuration; none: the defaults")
@@ -113,6 +136,9 @@ func main() {
 	if *meshFile != "" {
 		i.mesh, err = mesh.ApplyMeshConfigDefaults(string(read(*meshFile)))
 		must(err)
+	}
+	if *address != "" {
+		serve(*address, *config, *values, *cert, *key, i.mesh)
 	}
 	i.evaluator, err = policy.NewEvaluator(policy.DefaultChecks(), nil)
 	must(err)

@@ -261,6 +261,9 @@ static void wrong_usage_is_2_and_says_what(void **state)
 	    {{"uninject"}, "uninject needs -f FILE"},
 	    {{"uninject", "-f", "x", "--check"}, "--check belongs to inject"},
 	    {{"inject", "-f", "x", "-w"}, "inject runs once"},
+	    {{"preflight"}, "preflight needs -f FILE"},
+	    {{"preflight", "-f", "x", "-w"}, "preflight runs once"},
+	    {{"preflight", "-f", "x", "--check"}, "--check belongs to inject"},
 	    {{"inject", "-f", "x", "--native", "1"}, "--native takes true or false, not 1"},
 	    {{"inject", "-f", "x", "--config", "c", "--mesh=m"},
 		"--config, or --values and --mesh"},
@@ -289,6 +292,36 @@ static char *write_temporary(const char *name, const char *text)
 	assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
 	fclose(f);
 	return path;
+}
+
+#define PILOT_POD(more)                                                                            \
+	"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"p\",\"namespace\":"      \
+	"\"d\",\"annotations\":{\"sidecar.istio.io/status\":"                                      \
+	"\"{\\\"containers\\\":[\\\"istio-proxy\\\"]}\"}},\"spec\":{" more                         \
+	"\"containers\":[{\"name\":\"a\"},{\"name\":\"istio-proxy\"}]}}"
+
+/* A table or JSON; the exit status says whether one cannot move. */
+static void pods_are_looked_at(void **state)
+{
+	auto_free char *one = write_temporary("good", PILOT_POD(""));
+	auto_free char *other = write_temporary("bad", PILOT_POD("\"runtimeClassName\":\"kata\","));
+	auto_free char *cut = write_temporary("cut", "{\"items\":[");
+
+	(void)state;
+	assert_int_equal(run("preflight", "-f", one), 0);
+	assert_non_null(strstr(out, "Pod d/p   1     moves"));
+	assert_non_null(strstr(out, "\n0 cannot move, 0 change, 1 move as they are, 0 moved"));
+	assert_int_equal(run("preflight", "-f", other), 1);
+	assert_non_null(strstr(out, "Pod d/p   1     cannot   runtimeClassName kata"));
+	assert_int_equal(run("preflight", "-f", other, "-o", "json"), 1);
+	assert_non_null(strstr(out, "\"verdict\": \"cannot\""));
+	assert_int_equal(run("preflight", "-f", cut), 1);
+	assert_non_null(strstr(err, "cut: object 1: the input ends inside of it"));
+	assert_int_equal(run("preflight", "-f", "/nowhere"), 1);
+	assert_non_null(strstr(err, "/nowhere: No such file"));
+	unlink(one);
+	unlink(other);
+	unlink(cut);
 }
 
 #define A_POD                                                                                      \
@@ -609,6 +642,7 @@ int main(void)
 	    test(options_reach_their_command),
 	    test(wrong_usage_is_2_and_says_what),
 	    test(manifests_are_injected),
+	    test(pods_are_looked_at),
 	    test(what_is_refused_writes_nothing),
 	    test(what_is_passed_over_is_said),
 	    test(no_socket_is_3_with_a_hint),

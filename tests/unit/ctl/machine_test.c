@@ -110,7 +110,7 @@ static void the_rest_of_default_config_is_proxy_config(void **state)
 	assert_string_equal(
 	    json_string_value(json_object_get(yaml_doc_root(y), "concurrency")), "2");
 	assert_null(json_object_get(yaml_doc_root(y), "proxyMetadata"));
-	assert_null(json_object_get(yaml_doc_root(y), "readinessProbe"));
+	assert_non_null(json_object_get(yaml_doc_root(y), "readinessProbe"));
 	yaml_doc_free(&y);
 	made_of(CLUSTER_ENV, "defaultConfig: {}\n");
 	assert_string_equal(text("env", "PROXY_CONFIG"), "(nothing)");
@@ -120,12 +120,14 @@ static void the_rest_of_default_config_is_proxy_config(void **state)
 static void what_is_left_out_is_said(void **state)
 {
 	(void)state;
+	made_of(CLUSTER_ENV,
+	    "defaultConfig: {readinessProbe: {exec: {command: [x]}}, concurrency: 1}\n");
+	assert_non_null(strstr(left("readinessProbe"), "httpGet"));
+	assert_null(strstr(text("env", "PROXY_CONFIG"), "exec"));
 	made_of(CLUSTER_ENV "ISTIO_SVC_IP='10.0.0.9'\n", MESH_YAML "extensionProviders: []\n");
 	assert_non_null(strstr(left("ISTIO_SVC_IP"), "network namespace"));
-	assert_non_null(strstr(left("readinessProbe"), "unhealthy"));
-	assert_non_null(strstr(left("ISTIO_META_AUTO_REGISTER_GROUP"), "WorkloadEntry"));
 	assert_non_null(strstr(left("extensionProviders"), "defaultConfig"));
-	assert_string_equal(text("env", "ISTIO_META_AUTO_REGISTER_GROUP"), "(nothing)");
+	assert_string_equal(text("env", "ISTIO_META_AUTO_REGISTER_GROUP"), "web");
 }
 
 static void a_workload_has_one_uid(void **state)

@@ -143,6 +143,10 @@ static void one_pod_fits_a_screen(void **state)
 	    "{\"scrapes\": [\"9090/metrics\", \"9091/x\"], "
 	    "\"rewritten_probes\": [\"a\", \"b\"]}, \"remote_wasm\": [\"demo.auth\"], "
 	    "\"sends_to\": {\"zipkin\": \"z:9411\"}, "
+	    "\"health\": {\"state\": \"unhealthy\", \"why\": \"status 500\", \"asked\": 9, "
+	    "\"failed\": 4}, "
+	    "\"registration\": {\"group\": \"vm\", \"entry\": \"vm-1.2.3.4\", \"registered\": "
+	    "false}, "
 	    "\"volume\": {\"state\""
 	    ": \"published\", \"problem\": \"\"}}";
 	auto_free char *answer = mem_printf("{\"pods\":[%s]}", pod);
@@ -162,6 +166,8 @@ static void one_pod_fits_a_screen(void **state)
 	    "  connections    5 accepted, 2 refused, 1 wait\n"
 	    "                 refused: netns (2)\n"
 	    "                 not proven: no cgroup\n"
+	    "  registration   group vm, entry vm-1.2.3.4: NOT registered\n"
+	    "  health         unhealthy: status 500; asked 9 times, 4 in vain\n"
 	    "  redirection    ebpf, strict: in force, OPEN\n"
 	    "                 3 redirected, 2 passed, 1 dropped\n"
 	    "  scraped        9090/metrics 9091/x\n"
@@ -174,7 +180,7 @@ static void one_pod_fits_a_screen(void **state)
 	    "  unsupported    B C\n"
 	    "  ignored        A\n");
 	for (unsigned i = 0; *line(p, i); i++)
-		assert_true(strlen(line(p, i)) <= 80 && i < 24);
+		assert_true(strlen(line(p, i)) <= 80 && i < 25);
 	assert_int_equal(p->status, CTL_PROBLEM);
 	p = run_command(&ctl_pods, NULL, false);
 	assert_non_null(strstr(line(p, 1), "  2 unsupported, 1 ignored  "));

@@ -71,18 +71,27 @@ static void what_was_counted_is_seen(void **state)
 
 static void accelerated_is_what_was_asked_and_made(void **state)
 {
-	static const char *const made[] = {"false", "true"}, *const shown[] = {" no ", " yes "};
+	static const struct {
+		const char *asked, *made, *between, *shown;
+	} rows[] = {
+	    {"off", "false", "false", " - "},
+	    {"loopback", "false", "false", " no "},
+	    {"loopback", "true", "false", " yes "},
+	    {"node", "false", "true", " no "},
+	    {"node", "true", "false", " loopback "},
+	    {"node", "true", "true", " yes "},
+	};
 	char json[256];
 
 	(void)state;
-	for (int i = 0; i < 2; i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		snprintf(json, sizeof(json),
 		    "{\"redirect\":[{\"pod\":\"a/b\",\"mode\":\"ebpf\",\"policy\":\"strict\","
-		    "\"accelerate\":\"loopback\",\"accelerated\":%s}]}",
-		    made[i]);
+		    "\"accelerate\":\"%s\",\"accelerated\":%s,\"between\":%s}]}",
+		    rows[i].asked, rows[i].made, rows[i].between);
 		canned_answer(json, 0);
 		const char *row = line(run_command(&ctl_redirect, NULL, false), 1);
-		assert_non_null(strstr(row + strlen("a/b  ebpf  strict  no "), shown[i]));
+		assert_non_null(strstr(row + strlen("a/b  ebpf  strict  no "), rows[i].shown));
 	}
 }
 

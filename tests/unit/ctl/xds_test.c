@@ -4,7 +4,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -14,7 +16,8 @@
 #define POD(label, why, refused, secret)                                                           \
 	"{\"pod\":\"" label                                                                        \
 	"\",\"ads\":{\"connected\":true,\"flavour\":\"delta\",\"why_not\":\"" why                  \
-	"\",\"types\":{\"" TYPE "\":{\"version\":\"v1\",\"acked\":3,\"nacked\":1,"                 \
+	"\",\"types\":{\"" TYPE                                                                    \
+	"\":{\"version\":\"v1\",\"state\":\"synced\",\"resources\":7,\"acked\":3,\"nacked\":1,"    \
 	"\"refused\":" refused ",\"last_nack\":\"bad cluster\"}}},"                                \
 	"\"sds\":{\"pushes\":2,\"acks\":2,\"nacks\":0," secret "}}"
 #define FINE(label) POD(label, "", "false", "\"refused\":false,\"last_nack\":\"\"")
@@ -28,12 +31,45 @@ static void streams_are_a_table(void **state)
 	canned_answer(XDS(FINE("demo/web-0")), 0);
 	p = run_command(&ctl_xds, NULL, false);
 	assert_string_equal(canned_request(), "GET /xds");
-	assert_string_equal(
-	    line(p, 0), "POD         TYPE          VERSION   ACKED  NACKED  PROBLEM");
-	assert_string_equal(line(p, 1), "demo/web-0  (stream)      delta                    ");
-	assert_string_equal(line(p, 2), "demo/web-0  Cluster       v1        3      1       ");
-	assert_string_equal(line(p, 3), "demo/web-0  Secret (SDS)  2 pushes  2      0       ");
+	assert_string_equal(line(p, 0),
+	    "POD         TYPE          STATE   PUSHED  ITEMS  VERSION  ACKED  NACKED  PROBLEM");
+	assert_string_equal(line(p, 1),
+	    "demo/web-0  (stream)      delta                                          ");
+	assert_string_equal(line(p, 2),
+	    "demo/web-0  Cluster       SYNCED  -       7      v1       3      1       ");
+	assert_string_equal(line(p, 3),
+	    "demo/web-0  Secret (SDS)                  2               2      0       ");
 	assert_int_equal(p->status, CTL_OK); /* what was refused once and is mended */
+}
+
+/* What Envoy has not answered yet is not in sync, and no problem; the time of the push is an age.
+ */
+static void a_push_has_a_state_and_an_age(void **state)
+{
+	static const struct {
+		const char *state, *shown;
+		int ago;
+		const char *age;
+	} cases[] = {{"stale", "STALE", 30, "30s"}, {"synced", "SYNCED", 600, "10min"},
+	    {"refused", "REFUSED", 36000, "10h"}, {"x", "-", -50, "0s"}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char answer[400], wanted[80];
+
+		snprintf(answer, sizeof(answer),
+		    XDS("{\"pod\":\"a/b\",\"ads\":{\"connected\":true,\"types\":{\"" TYPE
+			"\":{\"state\":\"%s\",\"pushed_at\":%lld}}}}"),
+		    cases[i].state, (long long)time(NULL) - cases[i].ago);
+		canned_answer(answer, 0);
+		const struct printed *p = run_command(&ctl_xds, NULL, false);
+
+		snprintf(wanted, sizeof(wanted), "Cluster       %-*s", (int)strlen(cases[i].shown),
+		    cases[i].shown);
+		assert_non_null(strstr(line(p, 2), wanted));
+		assert_non_null(strstr(line(p, 2), cases[i].age));
+		assert_int_equal(p->status, CTL_OK);
+	}
 }
 
 /* Each is a problem, told with these words. */
@@ -93,8 +129,10 @@ static void a_pod_that_just_came_has_no_streams(void **state)
 	canned_answer(XDS("{\"pod\":\"demo/new\"}"), 0);
 	p = run_command(&ctl_xds, NULL, false);
 	assert_int_equal(p->status, CTL_OK);
-	assert_string_equal(line(p, 1), "demo/new  (stream)      not connected                 ");
-	assert_string_equal(line(p, 2), "demo/new  Secret (SDS)  0 pushes       0      0       ");
+	assert_string_equal(line(p, 1),
+	    "demo/new  (stream)      not connected                                         ");
+	assert_string_equal(line(p, 2),
+	    "demo/new  Secret (SDS)                         0               0      0       ");
 }
 
 static void strange_answers_are_survived(void **state)
@@ -114,6 +152,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(streams_are_a_table),
+	    cmocka_unit_test(a_push_has_a_state_and_an_age),
 	    cmocka_unit_test(every_problem_is_told),
 	    cmocka_unit_test(a_name_leaves_only_its_pod),
 	    cmocka_unit_test(a_pod_that_just_came_has_no_streams),

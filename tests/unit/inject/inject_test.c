@@ -271,6 +271,59 @@ static void comes_back(const char *text)
 	",{'name':'istio-proxy','image':'auto','resources':{'requests':{'cpu':'7m'}}},{'name':'b'" \
 	"}"
 
+static const char *label_of(const json_t *pod, const char *map, const char *name)
+{
+	const json_t *metadata = json_object_get(pod, "metadata");
+
+	return json_string_value(json_object_get(json_object_get(metadata, map), name));
+}
+
+/* Where istiod injects others, a label keeps it away; one that is there is never changed. */
+static void istiod_is_kept_away(void **state)
+{
+	static const char wish[] = "sidecar.istio.io/inject";
+	json_t *pod, *again, *back;
+
+	(void)state;
+	pod = must_inject(POD("", ""));
+	assert_null(label_of(pod, "labels", wish));
+	json_decref(pod);
+	configure(VALUES, "{}", "{'hideFromIstiod':true}");
+	pod = must_inject(POD("", ""));
+	assert_string_equal(label_of(pod, "labels", wish), "false");
+	again = inject(pod);
+	assert_true(json_equal(pod, again));
+	back = inject_take_back(pod, &e);
+	assert_null(label_of(back, "labels", wish));
+	json_decref(pod);
+	json_decref(again);
+	json_decref(back);
+	refused("{'metadata':{'labels':{'sidecar.istio.io/inject':'true'}},"
+		"'spec':{'containers':[{'name':'a'}]}}",
+	    "istiod's injector would inject this pod, too");
+}
+
+static void a_webhooks_annotations_win_and_are_taken_back(void **state)
+{
+	json_t *pod, *again, *back, *plain = json(POD("'own':'1'", ""));
+
+	(void)state;
+	config->annotations = json("{'own':'2','kubectl.kubernetes.io/default-container':'x'}");
+	pod = inject(plain);
+	assert_string_equal(label_of(pod, "annotations", "own"), "2");
+	assert_string_equal(
+	    label_of(pod, "annotations", "kubectl.kubernetes.io/default-container"), "x");
+	again = inject(pod);
+	assert_true(json_equal(pod, again));
+	back = inject_take_back(pod, &e);
+	assert_true(json_equal(back, plain));
+	json_decref(config->annotations);
+	json_decref(plain);
+	json_decref(pod);
+	json_decref(again);
+	json_decref(back);
+}
+
 static void all_of_it_is_taken_back(void **state)
 {
 	(void)state;
@@ -356,6 +409,8 @@ int main(void)
 	    TEST(configuration_is_checked),
 	    TEST(its_own_wish_decides),
 	    TEST(what_has_no_effect_is_said),
+	    TEST(istiod_is_kept_away),
+	    TEST(a_webhooks_annotations_win_and_are_taken_back),
 	    TEST(all_of_it_is_taken_back),
 	    TEST(a_hostile_status_is_refused_or_harmless),
 	};

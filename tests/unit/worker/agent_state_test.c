@@ -109,6 +109,7 @@ static bool has(const char *sa)
 	bool there;
 
 	join(p);
+	cert_wanted(p->sub);
 	later(0);
 	there = p->has;
 	if (there)

@@ -29,7 +29,7 @@ struct http_get {
 	void *ctx;
 	int status;        /* 0 until the status line was read */
 	size_t head_bytes; /* read so far */
-	bool in_body;
+	bool in_body, status_only;
 	long body_len; /* or UNTIL_CLOSE */
 };
 
@@ -85,7 +85,7 @@ static int parse_header(struct http_get *g, const char *line)
 	static const char length[] = "Content-Length:";
 
 	if (strncasecmp(line, "Transfer-Encoding:", 18) == 0)
-		return -1;
+		return g->status_only ? 0 : -1;
 	if (strncasecmp(line, length, sizeof(length) - 1) != 0)
 		return strchr(line, ':') ? 0 : -1;
 	line += sizeof(length) - 1;
@@ -136,6 +136,11 @@ static void on_bytes(struct bufferevent *bev, void *ctx)
 	}
 	if (!g->in_body)
 		return;
+	if (g->status_only) {
+		evbuffer_drain(in, evbuffer_get_length(in));
+		finish(g, g->status);
+		return;
+	}
 	if (g->part && g->status == 200) {
 		bufferevent_set_timeouts(bev, NULL, NULL);
 		g->part(g->ctx, in);
@@ -181,6 +186,7 @@ void http_get(
 	g->done = done;
 	g->ctx = ctx;
 	g->body_len = UNTIL_CLOSE;
+	g->status_only = ask.status_only;
 	*slot = g;
 	bufferevent_setcb(g->bev, on_bytes, NULL, on_end, g);
 	bufferevent_set_timeouts(g->bev, &timeout, &timeout);
@@ -191,8 +197,8 @@ void http_get(
 		return;
 	}
 	evbuffer_add_printf(bufferevent_get_output(g->bev),
-	    "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n", ask.method,
-	    ask.target, strcmp(ask.method, "GET") == 0 ? "" : "Content-Length: 0\r\n");
+	    "%s %s HTTP/1.1\r\n%sConnection: close\r\n%s\r\n", ask.method, ask.target,
+	    ask.headers ? ask.headers : "Host: localhost\r\n", strcmp(ask.method, "GET") == 0 ? "" : "Content-Length: 0\r\n");
 	bufferevent_enable(g->bev, EV_READ | EV_WRITE);
 }
 

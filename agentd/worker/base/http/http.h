@@ -50,6 +50,9 @@ typedef void (*http_done)(void *ctx, int status, struct evbuffer *body);
 struct http_ask {
 	int fd; /* connected; taken */
 	const char *method, *target;
+	/* Of the client's own in place of "Host: localhost": lines, each with its CRLF; NULL. */
+	const char *headers;
+	bool status_only; /* the body is not waited for, nor read */
 };
 void http_get(
     struct loop *l, struct http_get **slot, struct http_ask ask, http_done done, void *ctx);

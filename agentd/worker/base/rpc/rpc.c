@@ -2,9 +2,11 @@
  *
  * grpc polls its sockets only inside grpc_completion_queue_next(), so a thread has to sit there
  * (grpc-core.md 2).  It does nothing but move each finished tag to `inbox`, and writes the eventfd
- * when the inbox was empty: one wake-up of the loop serves all tags that came since the last.  The
- * loop takes the whole inbox at a time and runs a bounded number of tags per turn, so that timers
- * and other fds get theirs (R6).
+ * when the inbox was empty: one wake-up of the loop serves all tags that came since the last.  What
+ * is finished while it is started (a message that is here is read, a socket with room written to)
+ * does not go there: grpc hands its tag to the thread that started it (grpc-core.md 2).  The loop takes the whole
+ * inbox at a time and runs a bounded number of tags per turn, so that timers and other fds get
+ * theirs (R6).
  *
  * A burst (pods that come, many messages or large ones) leaves freed memory that malloc would keep:
  * once it is quiet again, that goes back to the kernel, once for each burst.
@@ -54,10 +56,8 @@ static void *drain(void *arg)
 		}
 		pthread_mutex_lock(&r->lock);
 		t->ok = ev.success;
-		t->next = NULL;
-		bool was_empty = !r->inbox;
-		*r->inbox_end = t;
-		r->inbox_end = &t->next;
+		bool was_empty = !r->inbox.first;
+		rpc_tags_add(&r->inbox, t);
 		pthread_mutex_unlock(&r->lock);
 		if (was_empty)
 			rpc_wake(r);
@@ -72,8 +72,7 @@ static void take_inbox(struct rpc *r)
 	 * little. */
 	eventfd_read(r->wake_fd, &ignored);
 	pthread_mutex_lock(&r->lock);
-	r->ready = take(r->inbox);
-	r->inbox_end = &r->inbox;
+	rpc_tags_move(&r->ready, &r->inbox);
 	pthread_mutex_unlock(&r->lock);
 }
 
@@ -110,20 +109,25 @@ static void watch_burst(struct rpc *r)
 
 static void run_tags(struct rpc *r)
 {
-	if (!r->ready)
-		take_inbox(r);
-	r->running = true;
-	for (unsigned n = 0; r->ready && n < TAGS_PER_TURN; n++) {
-		struct rpc_tag *t = r->ready;
+	struct rpc_tag *t;
 
-		r->ready = t->next;
+	for (unsigned n = 0; n < TAGS_PER_TURN && (t = rpc_tags_take(&r->ready)); n++) {
 		r->pending--;
 		r->tags++;
 		t->done(t, t->ok);
 	}
+}
+
+static void take_turn(struct rpc *r)
+{
+	r->running = true;
+	take_inbox(r);
+	rpc_intake_run(r); /* first: it may make tags ready */
+	run_tags(r);
+	rpc_server_tell_news(r);
 	r->running = false;
 	watch_burst(r);
-	if (r->ready)
+	if (r->ready.first)
 		rpc_wake(r);
 }
 
@@ -132,9 +136,7 @@ static void on_wake(void *ctx)
 	struct rpc *r = ctx;
 
 	r->wakes++;
-	run_tags(r);
-	rpc_intake_run(r);
-	rpc_server_tell_news(r);
+	take_turn(r);
 }
 
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done)
@@ -146,6 +148,31 @@ void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done)
 	pthread_mutex_unlock(&r->lock);
 	r->pending++;
 	return t;
+}
+
+static void is_ready(struct rpc *r, struct rpc_tag *t, bool ok)
+{
+	t->ok = ok;
+	rpc_tags_add(&r->ready, t);
+	if (!r->running)
+		rpc_wake(r);
+}
+
+/* grpc keeps the first tag that is finished meanwhile for us; others go to the drainer. */
+void rpc_batch_start(struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t, rpc_tag_done done)
+{
+	void *finished;
+	int ok;
+
+	grpc_completion_queue_thread_local_cache_init(r->cq);
+	grpc_call_error why =
+	    grpc_call_start_batch(b->call, b->ops, b->n, rpc_tag_start(r, t, done), NULL);
+	if (grpc_completion_queue_thread_local_cache_flush(r->cq, &finished, &ok))
+		is_ready(r, finished, ok);
+	if (why != GRPC_CALL_OK) {
+		log_error(NULL, "grpc refused operation %d: error %d", (int)b->ops->op, (int)why);
+		abort();
+	}
 }
 
 /* --- does the drainer turn? --- */
@@ -180,7 +207,9 @@ struct rpc *rpc_new(struct loop *l)
 {
 	struct rpc *r = mem_zalloc(sizeof(*r));
 
-	*r = (struct rpc){.loop = l, .inbox_end = &r->inbox};
+	r->loop = l;
+	rpc_tags_init(&r->inbox);
+	rpc_tags_init(&r->ready);
 	pthread_mutex_init(&r->lock, NULL);
 	r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (r->wake_fd < 0)
@@ -215,7 +244,7 @@ static bool wait_for_tags(struct rpc *r)
 	while (r->pending > 0) {
 		if (poll(&p, 1, STUCK_MS) == 0)
 			return false;
-		run_tags(r);
+		take_turn(r);
 	}
 	return true;
 }

@@ -1,26 +1,14 @@
 /* rpc_internal.h - shared by the files of worker/base/rpc only.
- *
- * Everything that grpc will report on is a tag embedded in the object it is about; the object lives
- * until all its tags came back (grpc-core.md 8), also long after its owner let go of it.
  */
 #pragma once
 #include "channel.h"
 #include "server.h"
+#include "tag.h"
 #include "turn.h"
 
 #include <grpc/grpc.h>
 #include <pthread.h>
 #include <stdatomic.h>
-
-struct rpc_tag;
-typedef void (*rpc_tag_done)(struct rpc_tag *t, bool ok); /* on the loop */
-struct rpc_tag {
-	rpc_tag_done done;
-	bool ok;
-	struct rpc_tag *next;
-};
-
-#define tag_owner(t, type, member) ((type *)((char *)(t)-offsetof(type, member)))
 
 struct rpc {
 	struct loop *loop;
@@ -30,24 +18,33 @@ struct rpc {
 	grpc_call *echo;
 	unsigned asked;       /* echoes */
 	atomic_uint answered; /* by the drainer */
-	int wake_fd;          /* readable while `inbox` or `ready` may hold something */
+	int wake_fd; /* readable while `inbox` holds something; outside a turn `ready`, too */
 	struct loop_fd watch;
 	pthread_mutex_t lock;
-	struct rpc_tag *inbox, **inbox_end; /* under `lock`: from the drainer to the loop */
-	struct rpc_tag *ready;              /* the loop's own: taken from the inbox */
-	size_t pending;                     /* tags that grpc or the lists hold */
-	bool running, ending;               /* inside a tag's `done`; rpc_free() is at work */
-	uint64_t wakes, tags, bytes;        /* for tests; how many; of messages that came */
-	uint64_t burst_tags, burst_bytes;   /* when `quiet` was armed last */
-	struct loop_timer quiet;            /* armed during a burst */
+	struct rpc_tags inbox;            /* under `lock`: from the drainer to the loop */
+	struct rpc_tags ready;            /* the loop's own: their turn is next */
+	size_t pending;                   /* tags that grpc or the lists hold */
+	bool running, ending;             /* inside a turn; rpc_free() is at work */
+	uint64_t wakes, tags, bytes;      /* for tests; how many; of messages that came */
+	uint64_t burst_tags, burst_bytes; /* when `quiet` was armed last */
+	struct loop_timer quiet;          /* armed during a burst */
 	struct rpc_intake intake;
 	struct rpc_stream *streams;
 	struct rpc_server *servers;
 	struct rpc_channel *channels;
 };
 
-/* A tag is about to be given to grpc; `done` will run exactly once. */
+/* A tag is about to be given to grpc; `done` will run exactly once, on the loop, and not in here.
+ */
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done);
+/* The same, for a tag of operations of a call.  An error of grpc's is one of ours: it aborts. */
+struct rpc_batch {
+	grpc_call *call;
+	const grpc_op *ops;
+	size_t n;
+};
+void rpc_batch_start(
+    struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t, rpc_tag_done done);
 void rpc_wake(struct rpc *r); /* the loop, soon */
 void rpc_log_init(void);
 

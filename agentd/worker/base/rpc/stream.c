@@ -93,14 +93,7 @@ void rpc_stream_start(
     struct rpc_stream *s, const grpc_op *op, size_t n, struct rpc_tag *t, rpc_tag_done done)
 {
 	s->refs++;
-	grpc_call_error why =
-	    grpc_call_start_batch(s->call, op, n, rpc_tag_start(s->rpc, t, done), NULL);
-
-	/* Headers are checked before they get here, so this is an error of this file. */
-	if (why != GRPC_CALL_OK) {
-		log_error(NULL, "grpc refused operation %d: error %d", (int)op->op, (int)why);
-		abort();
-	}
+	rpc_batch_start(s->rpc, &(struct rpc_batch){s->call, op, n}, t, done);
 }
 
 /* --- the owner --- */

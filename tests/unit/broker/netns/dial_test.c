@@ -17,7 +17,7 @@ static int setup(void **state)
 	(void)state;
 	fake_clock_stop();
 	kept = broker_fdstore_new();
-	netns = place_netns("");
+	netns = place_netns("ip link set lo up");
 	return netns_home_open(&home, kept, &e);
 }
 
@@ -69,7 +69,7 @@ static void test_of_the_pods_network(void **state)
 	(void)state;
 	assert_int_equal(fstat(netns, &pods), 0);
 	for (int i = 0; i < 2; i++)
-		for (unsigned kind = 0; kind < LINK_DIAL_END; kind++) {
+		for (unsigned kind = 0; kind <= LINK_DIAL_TCP; kind++) {
 			int fd = dial(&d, netns, kind, families[i], 0);
 
 			assert_int_equal(option(fd, SO_DOMAIN), families[i]);
@@ -90,7 +90,7 @@ static void test_its_port_is_its_own_for_good(void **state)
 
 	(void)state;
 	for (int i = 0; i < 2; i++)
-		for (unsigned kind = 0; kind < LINK_DIAL_END; kind++) {
+		for (unsigned kind = 0; kind <= LINK_DIAL_TCP; kind++) {
 			const struct sockaddr none = {.sa_family = AF_UNSPEC};
 			struct sockaddr_in6 app = {
 			    .sin6_family = families[i], .sin6_port = htons(8080)};
@@ -107,6 +107,51 @@ static void test_its_port_is_its_own_for_good(void **state)
 		}
 }
 
+static unsigned at_port(unsigned family, unsigned port)
+{
+	return family | port << LINK_DIAL_PORT_SHIFT;
+}
+
+/* A listener on the loopback of that namespace; its port. */
+static int listen_there(unsigned family, unsigned *port)
+{
+	struct sockaddr_in6 a = {.sin6_family = (sa_family_t)family};
+	socklen_t size = sizeof(a);
+	struct netns_dial d = {0};
+	int fd = dial(&d, netns, LINK_DIAL_TCP, family, 0);
+
+	assert_int_equal(listen(fd, 8), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &size), 0);
+	*port = ntohs(a.sin6_port);
+	return fd;
+}
+
+/* It is connected to the pod's own loopback, and its port is its own for good. */
+static void test_of_the_loopback(void **state)
+{
+	static const unsigned families[] = {AF_INET, AF_INET6};
+	struct netns_dial d = {0};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		const struct sockaddr none = {.sa_family = AF_UNSPEC};
+		struct sockaddr_in6 app = {.sin6_family = (sa_family_t)families[i]};
+		unsigned port;
+		int there = listen_there(families[i], &port), in;
+		int fd = dial(&d, netns, LINK_DIAL_LOOPBACK, at_port(families[i], port), 0);
+
+		in = accept(there, NULL, NULL);
+		assert_true(in >= 0);
+		assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+		assert_int_equal(write(fd, "x", 1), 1);
+		connect(fd, &none, sizeof(none));
+		assert_int_equal(bind(fd, (const struct sockaddr *)&app, sizeof(app)), -1);
+		close(in);
+		close(fd);
+		close(there);
+	}
+}
+
 /* What is refused is not counted either. */
 static void test_what_is_no_socket(void **state)
 {
@@ -116,6 +161,11 @@ static void test_what_is_no_socket(void **state)
 	dial(&d, -1, LINK_DIAL_UDP, AF_INET, ENOTCONN);
 	dial(&d, netns, LINK_DIAL_END, AF_INET, EINVAL);
 	dial(&d, netns, LINK_DIAL_UDP, AF_UNIX, EINVAL);
+	dial(&d, netns, LINK_DIAL_TCP, at_port(AF_INET, 15020), EINVAL);
+	dial(&d, netns, LINK_DIAL_LOOPBACK, at_port(AF_UNIX, 15020), EINVAL);
+	dial(&d, netns, LINK_DIAL_LOOPBACK, AF_INET, EACCES);
+	dial(&d, netns, LINK_DIAL_LOOPBACK, at_port(AF_INET, 1023), EACCES);
+	dial(&d, netns, LINK_DIAL_LOOPBACK, at_port(AF_INET6, 15000), EACCES); /* Envoy's admin */
 	dial(&d, netns, LINK_DIAL_UDP, AF_PACKET, EINVAL);
 	dial(&d, netns, LINK_DIAL_UDP, 0xffffffff, EINVAL);
 	assert_int_equal(d.full_ms, 0);
@@ -143,6 +193,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(test_of_the_pods_network),
 	    TEST(test_its_port_is_its_own_for_good),
+	    TEST(test_of_the_loopback),
 	    TEST(test_what_is_no_socket),
 	    TEST(test_not_too_many_of_them),
 	};

@@ -155,6 +155,14 @@ static void test_acceleration(void **state)
 	    redirect_ceiling_read("permissive,exclusions,accelerate-no-fionread", &c, &e), 0);
 	assert_true(c.blind);
 	accepted();
+	r.flags |= REDIRECT_ACCELERATE_NODE;
+	refused(EPERM, "accelerate-node");
+	assert_int_equal(redirect_ceiling_read("permissive,exclusions,accelerate-node", &c, &e), 0);
+	assert_true(c.accelerate && c.between && !c.blind);
+	r.flags |= REDIRECT_ACCELERATE | REDIRECT_ACCELERATE_NODE;
+	accepted();
+	r.flags &= ~(uint32_t)REDIRECT_ACCELERATE;
+	refused(EINVAL, "unknown flags");
 }
 
 /* Under `strict`, by rules that let nothing past Envoy. */

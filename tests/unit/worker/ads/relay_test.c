@@ -330,7 +330,8 @@ static void acks_and_nacks_are_kept_account_of(void **state)
 	answer(w, up, TYPE_CLUSTER, "n1", "r");
 	assert_type(w, TYPE_CLUSTER,
 	    "{\"acked\": 0, \"last_nack\": \"\", \"nacked\": 0, "
-	    "\"nonce\": \"n1\", \"refused\": false, \"version\": \"v1\"}");
+	    "\"nonce\": \"n1\", \"pushed_at\": 1700000000, \"refused\": false, "
+	    "\"resources\": 1, \"state\": \"stale\", \"version\": \"v1\"}");
 	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "stale");
 	SOTW(w, down, .type = TYPE_LISTENER, .nonce = "n1");
 	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "n1");
@@ -339,20 +340,23 @@ static void acks_and_nacks_are_kept_account_of(void **state)
 	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "n2", .nack = "no such \x01 cluster");
 	assert_type(w, TYPE_CLUSTER,
 	    "{\"acked\": 1, \"last_nack\": \"no such ? cluster\", \"nacked\": 1, "
-	    "\"nonce\": \"n2\", \"refused\": true, \"version\": \"v1\"}");
+	    "\"nonce\": \"n2\", \"pushed_at\": 1700000000, \"refused\": true, "
+	    "\"resources\": 1, \"state\": \"refused\", \"version\": \"v1\"}");
 	assert_int_equal(fake_rpc_sent(up), 6); /* and all of them went on */
 	/* A nonce belongs to its stream. */
 	down = connect_envoy(w, SOTW_METHOD, &up);
 	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER, .nonce = "n2");
 	assert_type(w, TYPE_CLUSTER,
 	    "{\"acked\": 1, \"last_nack\": \"no such ? cluster\", \"nacked\": 1, "
-	    "\"nonce\": \"\", \"refused\": true, \"version\": \"v1\"}");
+	    "\"nonce\": \"\", \"pushed_at\": 1700000000, \"refused\": true, "
+	    "\"resources\": 1, \"state\": \"refused\", \"version\": \"v1\"}");
 	/* What was refused once is history when the next is taken. */
 	answer(w, up, TYPE_CLUSTER, "n3", "r");
 	SOTW(w, down, .type = TYPE_CLUSTER, .nonce = "n3");
 	assert_type(w, TYPE_CLUSTER,
 	    "{\"acked\": 2, \"last_nack\": \"no such ? cluster\", \"nacked\": 1, "
-	    "\"nonce\": \"n3\", \"refused\": false, \"version\": \"v1\"}");
+	    "\"nonce\": \"n3\", \"pushed_at\": 1700000000, \"refused\": false, "
+	    "\"resources\": 1, \"state\": \"synced\", \"version\": \"v1\"}");
 }
 
 static void the_account_is_bounded(void **state)
@@ -405,6 +409,45 @@ static void own_subscriptions_follow_the_first_lds_request(void **state)
 	}
 }
 
+/* No node, names or nonce; `why` NULL: healthy. */
+static void told_health(
+    const struct rpc_stream *up, unsigned i, enum discovery_flavour f, const char *why)
+{
+	struct evbuffer *expected = evbuffer_new();
+
+	discovery_put_health(expected, f, why);
+	carried_assert_sent(up, i, evbuffer_pullup(expected, -1), evbuffer_get_length(expected));
+	evbuffer_free(expected);
+}
+
+/* istio-agent.md 0.3, 1.7: stored before, told after the subscriptions, once more on each stream. */
+static void the_health_is_told_on_change_and_on_each_stream(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down;
+
+	take_locals(w);
+	for (int i = 0; i < 4; i++) {
+		enum discovery_flavour f = i % 2;
+
+		down = connect_envoy(w, f ? DELTA_METHOD : SOTW_METHOD, &up);
+		ads_relay_health(w->relay, "connection refused");
+		ASK(w, down, f, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+		assert_int_equal(fake_rpc_sent(up), 1); /* not before the listeners */
+		ASK(w, down, f, .type = TYPE_LISTENER);
+		assert_int_equal(fake_rpc_sent(up), 5);
+		told_health(up, 4, f, "connection refused");
+		ads_relay_health(w->relay, NULL);
+		assert_int_equal(fake_rpc_sent(up), 6);
+		told_health(up, 5, f, NULL);
+	}
+	end_pair(w);
+	ads_relay_health(w->relay, "gone"); /* without a stream: kept for the next */
+	down = connect_envoy(w, SOTW_METHOD, &up);
+	ASK(w, down, DISCOVERY_SOTW, .type = TYPE_LISTENER);
+	told_health(up, 3, DISCOVERY_SOTW, "gone");
+}
+
 static void a_local_type_is_handled_and_acked(void **state)
 {
 	struct world *w = *state;
@@ -427,7 +470,8 @@ static void a_local_type_is_handled_and_acked(void **state)
 	}
 	assert_type(w, TYPE_NAME_TABLE,
 	    "{\"acked\": 2, \"last_nack\": \"not a name table\", \"nacked\": 2, "
-	    "\"nonce\": \"n2\", \"refused\": true, \"version\": \"v1\"}");
+	    "\"nonce\": \"n2\", \"pushed_at\": 1700000000, \"refused\": true, "
+	    "\"resources\": 1, \"state\": \"refused\", \"version\": \"v1\"}");
 }
 
 static void a_local_type_without_resources_is_passed_over(void **state)
@@ -551,6 +595,7 @@ int main(void)
 	    TEST(acks_and_nacks_are_kept_account_of),
 	    TEST(the_account_is_bounded),
 	    TEST(own_subscriptions_follow_the_first_lds_request),
+	    TEST(the_health_is_told_on_change_and_on_each_stream),
 	    TEST(a_local_type_is_handled_and_acked),
 	    TEST(a_local_type_without_resources_is_passed_over),
 	    TEST(istiod_is_read_until_8_mib_wait_for_envoy),

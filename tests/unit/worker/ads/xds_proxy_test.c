@@ -597,6 +597,38 @@ static void istiods_status_reaches_envoy(void **state)
 	assert_dump(w, "held", "true");
 }
 
+static void on_refused(void *ctx, const char *why)
+{
+	snprintf(ctx, 200, "%s", why);
+}
+
+static void on_answered(void *ctx)
+{
+	snprintf(ctx, 200, "answered");
+}
+
+/* What a registration needs to know. */
+static void refusals_and_answers_are_told(void **state)
+{
+	struct world *w = *state;
+	char heard[200] = "";
+	struct rpc_stream *up, *down;
+
+	xds_proxy_listen(w->xds, &(struct xds_listener){on_answered, on_refused, heard});
+	down = connect_envoy(w, SOTW_METHOD, &up);
+	fake_rpc_end(up, RPC_FAILED_PRECONDITION, "no group");
+	fake_loop_advance(w->loop, 0);
+	assert_string_equal(heard, "istiod: FAILED_PRECONDITION: no group");
+	fake_loop_advance(w->loop, 60000);
+	down = connect_envoy(w, SOTW_METHOD, &up);
+	SOTW(w, down, .node_id = "n", .type = TYPE_CLUSTER);
+	answer(w, up, TYPE_CLUSTER, "n1", "r");
+	assert_string_equal(heard, "answered");
+	fake_rpc_end(up, RPC_UNAVAILABLE, "later"); /* it was served */
+	fake_loop_advance(w->loop, 0);
+	assert_string_equal(heard, "answered");
+}
+
 static void istiods_ok_is_ok_for_envoy(void **state)
 {
 	struct world *w = *state;
@@ -774,6 +806,7 @@ int main(void)
 	    TEST(a_second_stream_displaces_the_first),
 	    TEST(a_stream_that_waits_can_be_displaced_too),
 	    TEST(istiods_status_reaches_envoy),
+	    TEST(refusals_and_answers_are_told),
 	    TEST(istiods_ok_is_ok_for_envoy),
 	    TEST(envoys_end_cancels_the_upstream),
 	    TEST(ends_are_counted_by_kind),

@@ -199,7 +199,7 @@ static void check_request(const struct x509_request *r, const struct identity *i
 	const ASN1_STRING *uri = GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names, 0), &type);
 	char expected[IDENTITY_URI_SIZE];
 	assert_int_equal(type, GEN_URI);
-	assert_string_equal(ASN1_STRING_get0_data(uri), identity_uri(id, expected));
+	assert_string_equal((const char *)ASN1_STRING_get0_data(uri), identity_uri(id, expected));
 
 	GENERAL_NAMES_free(names);
 	sk_X509_EXTENSION_pop_free(exts, X509_EXTENSION_free);

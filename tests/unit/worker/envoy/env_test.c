@@ -15,6 +15,37 @@
 
 /* --- limits of the whole --- */
 
+/* bare-metal-identity.md 4: root's word only, and by these two keys. */
+static void test_a_machine_may_register(void **state)
+{
+	static const char *const keys[] = {"AUTO_REGISTER_GROUP", "WORKLOAD_ENTRY"};
+	struct fixture *f = *state;
+	char longest[301];
+
+	f->pod.machine = true;
+	memset(longest, 'a', 300);
+	longest[300] = '\0';
+	for (unsigned i = 0; i < 2; i++) {
+		auto_free char *key = mem_printf("ISTIO_META_%s", keys[i]);
+		auto_free char *config = mem_printf("proxyMetadata: {%s: other}", key);
+
+		accepted(f, key, "web.v2");
+		assert_string_equal(meta_text(f, keys[i]), "web.v2");
+		assert_true(settings(f)->registers);
+		accepted(f, "PROXY_CONFIG", config);
+		assert_string_equal(meta_text(f, keys[i]), "other");
+		accepted(f, key, "");
+		assert_false(settings(f)->registers);
+		refused(f, key, longest, "at most 253");
+		refused(f, key, "Web", "lower case");
+		refused(f, key, "a/b", "DNS subdomain");
+	}
+	accepted(f, "ISTIO_META_auto_register_group", "web");
+	assert_null(meta(f, "auto_register_group"));
+	accepted(f, "ISTIO_METAJSON_X", "{\"AUTO_REGISTER_GROUP\": \"web\"}");
+	assert_null(meta(f, "AUTO_REGISTER_GROUP"));
+}
+
 static void test_limits_of_the_environment(void **state)
 {
 	struct fixture *f = *state;
@@ -438,6 +469,10 @@ static void test_ignored_and_unsupported(void **state)
 	}
 	accepted(f, "WORKLOAD_IDENTITY_SOCKET_FILE", "socket"); /* what happens anyway */
 	assert_false(lists(f, "unsupported", "WORKLOAD_IDENTITY_SOCKET_FILE"));
+	accepted(f, "ISTIO_META_AUTO_REGISTER_GROUP", "web"); /* no machine */
+	assert_true(lists(f, "ignored", "ISTIO_META_AUTO_REGISTER_GROUP"));
+	assert_null(meta(f, "AUTO_REGISTER_GROUP"));
+	assert_false(settings(f)->registers);
 	accepted(f, "PROXY_CONFIG", "readinessProbe: {tcpSocket: {port: 80}}");
 	assert_true(lists(f, "unsupported", "PROXY_CONFIG.readinessProbe"));
 	put(f->pod.annotations, "traffic.sidecar.istio.io/excludeInboundPorts", "1");
@@ -697,6 +732,7 @@ int main(void)
 	    TEST(reserved_by_ISTIO_META),
 	    TEST(reserved_by_ISTIO_METAJSON),
 	    TEST(reserved_by_other_ways),
+	    TEST(a_machine_may_register),
 	    TEST(version),
 	};
 

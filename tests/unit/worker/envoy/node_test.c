@@ -227,6 +227,9 @@ static void test_locality(void **state)
 	assert_locality(f, "topology.istio.io/locality", "eu/a/1/more",
 	    "{\"region\":\"eu\",\"sub_zone\":\"1\",\"zone\":\"a\"}");
 	assert_locality(f, "topology.istio.io/locality", "eu", "{\"region\":\"eu\"}");
+	strcpy(f->pod.locality, "us/b"); /* of a manifest */
+	assert_locality(
+	    f, "topology.istio.io/locality", "eu", "{\"region\":\"us\",\"zone\":\"b\"}");
 }
 
 /* --- bytes --- */

@@ -27,7 +27,7 @@ static struct {
 	char text[128]; /* "trust, certificate, " */
 	struct cert_subscriber by;
 	struct cert_spec spec;
-	int subscribed, unsubscribed, looks, renewed;
+	int subscribed, unsubscribed, looks, renewed, wanted;
 	bool unknown, wants_new; /* of identity.h */
 	local_handler anchors;
 	void *anchors_ctx;
@@ -88,6 +88,12 @@ void cert_renew(struct cert_sub *s)
 {
 	assert_ptr_equal(s, &world);
 	world.renewed++;
+}
+
+void cert_wanted(struct cert_sub *s)
+{
+	assert_ptr_equal(s, &world);
+	world.wanted++;
 }
 
 const struct token *pod_identity_credential(const struct pod_identity *i, struct err *e)
@@ -227,6 +233,17 @@ static void the_first_word_about_the_token_subscribes(void **state)
 	assert_int_equal(world.looks, 2);
 }
 
+/* The call itself is for another row. */
+static void who_calls_is_served_first(void **state)
+{
+	(void)state;
+	assert_false(row->call(s, NULL, "/a/b"));
+	row->token(s, false);
+	assert_int_equal(world.wanted, 0);
+	assert_false(row->call(s, NULL, "/a/b"));
+	assert_int_equal(world.wanted, 1);
+}
+
 static void a_pod_may_have_its_own(void **state)
 {
 	(void)state;
@@ -339,6 +356,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(the_first_word_about_the_token_subscribes),
+	    TEST(who_calls_is_served_first),
 	    TEST(a_pod_may_have_its_own),
 	    TEST(what_it_shows_istiod_is_its_own),
 	    TEST(trust_is_written_and_told_before_the_certificate),

@@ -306,8 +306,11 @@ static void test_accelerated_is_what_the_broker_saw(void **state)
 	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
 	fake_redirect_accelerates(false);
 	assert_true(dumped(w, "accelerated"));
-	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_LEFT);
-	assert_false(dumped(w, "accelerated"));
+	assert_false(dumped(w, "between"));
+	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_INBOUND | LINK_REDIRECT_BETWEEN);
+	assert_true(dumped(w, "between"));
+	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_LEFT | LINK_REDIRECT_BETWEEN);
+	assert_false(dumped(w, "accelerated") || dumped(w, "between"));
 }
 
 /* A row that cannot be: a broker that is broken must not make the worker read elsewhere. */

@@ -340,6 +340,36 @@ static void test_parser_refuses(void **state)
 	parse_fails(POD1 "env: {A: b}\nlabels: {A: b}\nannotations: {A: b}\nbad: 1\n", "bad");
 }
 
+/* bare-metal-identity.md 4; five parts, and what is no name, are refused. */
+static void test_locality(void **state)
+{
+	static const char *const good[] = {"eu", "eu/a", "eu-1/a.b/c_d"};
+	static const char *const bad[] = {"a/b/c/d", "a/b/c/d/e", "/", "a/", "/a", "a//b", "a b", "''",
+	    "[a]", "a~b"};
+	struct pod spec;
+	struct err e;
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		char text[200];
+
+		(void)snprintf(text, sizeof(text), POD1 "locality: %s\n", good[i]);
+		assert_int_equal(manifest_parse(&spec, FILE1, text, strlen(text), &e), 0);
+		assert_string_equal(spec.locality, good[i]);
+		assert_true(spec.machine);
+		manifest_clear(&spec);
+	}
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		char text[200];
+
+		(void)snprintf(text, sizeof(text), POD1 "locality: %s\n", bad[i]);
+		parse_fails(text, "locality: must be REGION");
+	}
+	char text[600] = POD1 "locality: ";
+	memset(text + strlen(text), 'a', 300);
+	parse_fails(text, "at most 253");
+}
+
 static void test_parser_bounds(void **state)
 {
 	char text[8192] = POD1 "env:\n";
@@ -375,6 +405,7 @@ int main(void)
 	    TEST(bad_change_keeps_the_pod),
 	    TEST(refused_are_listed_by_file),
 	    cmocka_unit_test(test_parser_refuses),
+	    cmocka_unit_test(test_locality),
 	    cmocka_unit_test(test_parser_bounds),
 	};
 

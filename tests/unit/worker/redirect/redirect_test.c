@@ -432,20 +432,25 @@ static void test_acceleration(void **state)
 	put(pod.annotations, "agentd.node.mesh/redirectAccelerate", "loopback");
 	read_plan();
 	assert_true(plan.rules.flags & REDIRECT_ACCELERATE);
-	node.accelerate = true;
+	node.accelerate = REDIRECT_ACCELERATE;
 	put(pod.annotations, "agentd.node.mesh/redirectAccelerate", "off");
 	read_plan();
 	assert_false(plan.rules.flags & REDIRECT_ACCELERATE);
 	put(pod.annotations, "agentd.node.mesh/redirectAccelerate", "");
 	read_plan();
 	assert_true(plan.rules.flags & REDIRECT_ACCELERATE);
-	node.accelerate = false;
+	assert_false(plan.rules.flags & REDIRECT_ACCELERATE_NODE);
 	put(pod.redirect, "accelerate", "node");
-	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
-	assert_non_null(strstr(e.msg, "passes nothing from Envoy to Envoy"));
+	read_plan();
+	assert_true(plan.rules.flags & REDIRECT_ACCELERATE);
+	assert_true(plan.rules.flags & REDIRECT_ACCELERATE_NODE);
+	node.accelerate |= REDIRECT_ACCELERATE_NODE;
+	put(pod.redirect, "accelerate", "loopback");
+	read_plan();
+	assert_false(plan.rules.flags & REDIRECT_ACCELERATE_NODE);
 	put(pod.redirect, "accelerate", "yes");
 	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
-	assert_non_null(strstr(e.msg, "accelerate is \"yes\", must be off or loopback"));
+	assert_non_null(strstr(e.msg, "accelerate is \"yes\", must be off, loopback or node"));
 }
 
 static void test_a_flag_wins_over_an_annotation_over_a_variable(void **state)

@@ -148,7 +148,9 @@ static unsigned waiting_tags(struct rpc *r)
 	unsigned n = 0;
 
 	pthread_mutex_lock(&r->lock);
-	for (const struct rpc_tag *t = r->inbox; t; t = t->next)
+	for (const struct rpc_tag *t = r->inbox.first; t; t = t->next)
+		n++;
+	for (const struct rpc_tag *t = r->ready.first; t; t = t->next)
 		n++;
 	pthread_mutex_unlock(&r->lock);
 	return n;
@@ -182,6 +184,28 @@ static void test_wakeups_are_shared(void **state)
 		WAIT(&r, c[i].closes == 1);
 	print_message(
 	    "%lu tags, %lu wake-ups\n", (unsigned long)r.rpc->tags, (unsigned long)r.rpc->wakes);
+	rig_end(&r);
+}
+
+/* A message that goes out at once, or is here when it is asked for, costs no wake-up of its own:
+ * the messages of a push do not wait for each other. */
+static void test_what_is_done_at_once_wakes_nobody(void **state)
+{
+	(void)state;
+	enum { COUNT = 50 };
+	struct rig r;
+
+	rig_begin(&r);
+	r.s.prepare = prepare_echo;
+	rig_open(&r, &r.client);
+	rpc_send(r.client.stream, "one", 3);
+	WAIT(&r, r.client.messages == 1);
+	uint64_t wakes = r.rpc->wakes;
+
+	for (unsigned i = 0; i < COUNT; i++)
+		rpc_send(r.s.calls[0].stream, "x", 1);
+	WAIT(&r, r.client.messages == 1 + COUNT);
+	assert_true(r.rpc->wakes - wakes < COUNT / 2);
 	rig_end(&r);
 }
 
@@ -492,6 +516,7 @@ int main(void)
 	    cmocka_unit_test(test_unary),
 	    cmocka_unit_test(test_many_messages_in_order),
 	    cmocka_unit_test(test_wakeups_are_shared),
+	    cmocka_unit_test(test_what_is_done_at_once_wakes_nobody),
 	    cmocka_unit_test(test_events_come_by_the_loop_only),
 	    cmocka_unit_test(test_closing_inside_an_event),
 	    cmocka_unit_test(test_forwarding_20_mib),

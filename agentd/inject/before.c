@@ -1,0 +1,96 @@
+/* before.c - the status is read -> what it lists goes -> what the pod had of its own comes back. */
+#include "before.h"
+#include "inject_internal.h"
+#include <string.h>
+
+static const char *const lists[] = {"initContainers", "containers", "volumes"};
+enum { NLISTS = sizeof(lists) / sizeof(*lists), NCONTAINERS = 2 };
+
+/* JSON in an annotation, or in a variable. */
+static json_t *inner(const char *text)
+{
+	json_t *o = text ? json_loads(text, 0, NULL) : NULL;
+
+	if (json_is_object(o))
+		return o;
+	json_decref(o);
+	return json_object();
+}
+
+static bool is_listed(const json_t *names, const char *name)
+{
+	json_t *v;
+	size_t i;
+
+	json_array_foreach (names, i, v)
+		if (json_is_string(v) && !strcmp(json_string_value(v), name))
+			return true;
+	return false;
+}
+
+static void take_out(struct inject_before *b, json_t *list, const json_t *names)
+{
+	for (size_t i = json_array_size(list); i-- > 0;) {
+		json_t *thing = json_array_get(list, i);
+
+		if (!is_listed(names, inject_name_of(thing)))
+			continue;
+		if (!strcmp(inject_name_of(thing), INJECT_PROXY) && !b->proxy)
+			b->proxy = json_incref(thing);
+		json_array_remove(list, i);
+	}
+}
+
+/* NULL: it is not set, or not as text. */
+static const char *variable(const json_t *container, const char *name)
+{
+	return json_string_value(
+	    json_object_get(inject_named(json_object_get(container, "env"), name), "value"));
+}
+
+/* The pod's own words for istio-proxy, where they stood as a container. */
+static void put_back_own(json_t *spec, const char *overrides)
+{
+	json_t *all = inner(overrides), *c;
+	size_t i;
+
+	for (unsigned k = 0; k < NCONTAINERS; k++)
+		json_array_foreach (json_object_get(all, lists[k]), i, c)
+			json_array_append(inject_part(spec, lists[k], json_array()), c);
+	json_decref(all);
+}
+
+static void put_back(struct inject_before *b, json_t *spec, json_t *annotations)
+{
+	static const char *const written[] = {INJECT_STATUS, INJECT_OVERRIDES, "istio.io/rev"};
+	json_t *probers = inner(variable(b->proxy, "ISTIO_KUBE_APP_PROBERS"));
+
+	put_back_own(spec, json_string_value(json_object_get(annotations, INJECT_OVERRIDES)));
+	b->probes = inject_restore_probes(spec, probers);
+	b->proxy_config = inner(variable(b->proxy, "PROXY_CONFIG"));
+	for (unsigned i = 0; i < sizeof(written) / sizeof(*written); i++)
+		json_object_del(annotations, written[i]);
+	json_decref(probers);
+}
+
+void inject_before(struct inject_before *b, const json_t *pod)
+{
+	json_t *out = json_deep_copy(pod), *spec = json_object_get(out, "spec");
+	json_t *annotations = inject_at(out, "metadata.annotations");
+	json_t *status = inner(json_string_value(json_object_get(annotations, INJECT_STATUS)));
+
+	*b = (struct inject_before){.pod = out};
+	for (unsigned i = 0; i < NLISTS; i++)
+		take_out(b, json_object_get(spec, lists[i]), json_object_get(status, lists[i]));
+	if (json_is_object(spec) && json_is_object(annotations))
+		put_back(b, spec, annotations);
+	json_decref(status);
+}
+
+void inject_before_clear(struct inject_before *b)
+{
+	json_decref(b->pod);
+	json_decref(b->proxy);
+	json_decref(b->proxy_config);
+	*b = (struct inject_before){0};
+}

@@ -1,0 +1,355 @@
+/* connections.c - opened -> the handshake starts, so the peer is known -> done -> bytes come -> the
+ * answer -> it is written -> freed.
+ *
+ * OpenSSL tells of the handshake (info callback) and of the end (ex data), libevent of bytes that
+ * come and go (evbuffer callbacks).  A step that takes too long is ended as evhttp itself ends one:
+ * by the event of a timeout.
+ */
+#include "connections.h"
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <utlist.h>
+
+#include "common/mem.h"
+#include "worker/base/metrics.h"
+
+const struct connections_limits connections_usual = {
+    .connections = 1000,
+    .bytes = 32 << 20,
+    .handshake_ms = 10000,
+    .request_ms = 10000,
+    .answer_ms = 10000,
+    .idle_ms = 180000,
+};
+
+enum step { HANDSHAKE, IDLE, REQUEST, ANSWER, ENDING };
+
+struct connection {
+	struct connections *all; /* NULL: forgotten */
+	struct bufferevent *bev;
+	enum step step;
+	struct loop_timer end;
+	size_t bytes; /* of the request */
+	uint64_t nth;
+	struct in6_addr peer; /* unspecified: it has not begun its handshake */
+	struct connection *prev, *next;
+};
+
+struct connections {
+	struct loop *loop;
+	struct connections_limits limits;
+	struct connection *list; /* the one that was busy last is last */
+	unsigned n;              /* but those that are ending */
+	unsigned there;          /* with them */
+	size_t bytes;
+	loop_cb done;
+	void *ctx;
+	struct loop_timer none_left;
+	struct metric *open, *ended;
+	loop_cb distrusted; /* NULL: nobody wants to know */
+	void *distrusted_ctx;
+};
+
+static int own_index = -1; /* of SSL's ex data */
+
+/* --- the end of one --- */
+
+static void let_go(struct connection *c)
+{
+	struct connections *all = c->all;
+
+	all->bytes -= c->bytes;
+	c->bytes = 0;
+	if (c->step != ENDING)
+		all->n--;
+	c->step = ENDING;
+	loop_timer_stop(&c->end);
+	metric_set(all->open, "", all->n);
+}
+
+static void end(struct connection *c, const char *why)
+{
+	char labels[64];
+
+	let_go(c);
+	metric_add(c->all->ended, metric_labels(labels, sizeof(labels), "reason", why, NULL), 1);
+	bufferevent_trigger_event(
+	    c->bev, BEV_EVENT_READING | BEV_EVENT_TIMEOUT, BEV_TRIG_DEFER_CALLBACKS);
+}
+
+static void on_none_left(void *ctx)
+{
+	struct connections *all = ctx;
+
+	all->done(all->ctx);
+}
+
+static void look_for_the_last(struct connections *all)
+{
+	if (all->done && !all->there)
+		loop_timer_in(all->loop, &all->none_left, 0, on_none_left, all);
+}
+
+/* OpenSSL frees the SSL: nothing of the connection is left. */
+static void on_freed(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long argl, void *ctx)
+{
+	struct connection *c = ptr;
+
+	(void)parent;
+	(void)ad;
+	(void)idx;
+	(void)argl;
+	(void)ctx;
+	if (!c)
+		return;
+	if (c->all) {
+		let_go(c);
+		DL_DELETE(c->all->list, c);
+		c->all->there--;
+		look_for_the_last(c->all);
+	}
+	free(c);
+}
+
+/* --- its steps --- */
+
+static void on_time_over(void *ctx)
+{
+	static const char *const reasons[] = {
+	    [HANDSHAKE] = "slow_handshake", [REQUEST] = "slow_request", [ANSWER] = "slow_reader"};
+	struct connection *c = ctx;
+
+	end(c, reasons[c->step]);
+}
+
+static void enter(struct connection *c, enum step step, int64_t ms)
+{
+	c->step = step;
+	loop_timer_stop(&c->end);
+	if (ms)
+		loop_timer_in(c->all->loop, &c->end, ms, on_time_over, c);
+	DL_DELETE(c->all->list, c);
+	DL_APPEND(c->all->list, c);
+}
+
+/* evhttp's own timeout ends it when nothing comes. */
+static void enter_idle(struct connection *c)
+{
+	if (c->all->done)
+		end(c, "stop");
+	else if (c->bytes)
+		enter(c, REQUEST, c->all->limits.request_ms);
+	else
+		enter(c, IDLE, 0);
+}
+
+static bool has_more(
+    const struct connections *all, const struct connection *a, const struct connection *b)
+{
+	const struct connection *c = NULL;
+	unsigned of_a = 0, of_b = 0;
+
+	if (!b || IN6_ARE_ADDR_EQUAL(&a->peer, &b->peer))
+		return !b;
+	DL_FOREACH (all->list, c) {
+		of_a += c->step != ENDING && IN6_ARE_ADDR_EQUAL(&c->peer, &a->peer);
+		of_b += c->step != ENDING && IN6_ARE_ADDR_EQUAL(&c->peer, &b->peer);
+	}
+	return of_a > of_b;
+}
+
+/* Of the peer that has the most: one that has not said anything yet, else the one that has been
+ * quiet for the longest time. */
+static struct connection *one_too_many(const struct connections *all)
+{
+	struct connection *c = NULL, *peers = NULL, *found = NULL;
+
+	DL_FOREACH (all->list, c)
+		if (c->step != ENDING && has_more(all, c, peers))
+			peers = c;
+	DL_FOREACH (all->list, c) {
+		if (c->step == ENDING || !IN6_ARE_ADDR_EQUAL(&c->peer, &peers->peer))
+			continue;
+		if (!found || (c->step == HANDSHAKE && found->step != HANDSHAKE) ||
+		    (c->step == IDLE && found->step > IDLE))
+			found = c;
+	}
+	return found;
+}
+
+static void shed_bytes(const struct connections *all)
+{
+	struct connection *c = NULL, *most = NULL;
+
+	DL_FOREACH (all->list, c)
+		if (!most || c->bytes > most->bytes)
+			most = c;
+	if (most)
+		end(most, "bytes");
+}
+
+static void on_input(struct evbuffer *in, const struct evbuffer_cb_info *info, void *ctx)
+{
+	struct connection *c = ctx;
+
+	(void)in;
+	if (!c->all || !info->n_added || c->step == ENDING)
+		return;
+	c->bytes += info->n_added;
+	c->all->bytes += info->n_added;
+	if (c->step == HANDSHAKE || c->step == IDLE)
+		enter(c, REQUEST, c->all->limits.request_ms);
+	if (c->all->bytes > c->all->limits.bytes)
+		shed_bytes(c->all);
+}
+
+void connections_answer(struct connections *all, struct bufferevent *bev)
+{
+	struct connection *c = SSL_get_ex_data(bufferevent_openssl_get_ssl(bev), own_index);
+	size_t next = evbuffer_get_length(bufferevent_get_input(bev));
+
+	if (c->step == ENDING)
+		return;
+	all->bytes += next;
+	all->bytes -= c->bytes;
+	c->bytes = next; /* of a request that came behind it */
+	enter(c, ANSWER, all->limits.answer_ms);
+}
+
+static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *info, void *ctx)
+{
+	struct connection *c = ctx;
+
+	if (c->all && c->step == ANSWER && info->n_deleted && !evbuffer_get_length(out))
+		enter_idle(c);
+}
+
+/* --- its beginning --- */
+
+static void learn_peer(struct connection *c)
+{
+	struct sockaddr_in6 a = {0};
+	socklen_t len = sizeof(a);
+
+	if (getpeername(bufferevent_getfd(c->bev), (struct sockaddr *)&a, &len))
+		return;
+	if (a.sin6_family == AF_INET6) {
+		c->peer = a.sin6_addr;
+		return;
+	}
+	c->peer = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
+	memcpy(&c->peer.s6_addr[12], &((struct sockaddr_in *)(void *)&a)->sin_addr, 4);
+}
+
+static bool is_distrust(int alert)
+{
+	return alert == SSL_AD_UNKNOWN_CA || alert == SSL_AD_BAD_CERTIFICATE;
+}
+
+static void on_tls(const SSL *ssl, int where, int ret)
+{
+	struct connection *c = SSL_get_ex_data(ssl, own_index);
+
+	if (!c || !c->all || c->step != HANDSHAKE)
+		return;
+	if (where == SSL_CB_READ_ALERT && is_distrust(ret & 0xff) && c->all->distrusted)
+		c->all->distrusted(c->all->distrusted_ctx);
+	if (where & SSL_CB_HANDSHAKE_START)
+		learn_peer(c);
+	else if (where & SSL_CB_HANDSHAKE_DONE)
+		enter_idle(c);
+}
+
+struct bufferevent *connections_open(struct connections *all, SSL_CTX *tls)
+{
+	struct connection *c = mem_zalloc(sizeof(*c)), *victim;
+	SSL *ssl = SSL_new(tls);
+
+	if (!ssl || !SSL_set_ex_data(ssl, own_index, c))
+		abort(); /* memory */
+	if (all->n >= all->limits.connections && (victim = one_too_many(all)))
+		end(victim, "connections");
+	*c = (struct connection){.all = all, .step = HANDSHAKE};
+	SSL_set_info_callback(ssl, on_tls);
+	c->bev = bufferevent_openssl_socket_new(
+	    loop_base(all->loop), -1, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
+	if (!c->bev)
+		abort();
+	bufferevent_openssl_set_allow_dirty_shutdown(c->bev, 1);
+	evbuffer_add_cb(bufferevent_get_input(c->bev), on_input, c);
+	evbuffer_add_cb(bufferevent_get_output(c->bev), on_output, c);
+	DL_APPEND(all->list, c);
+	all->n++;
+	all->there++;
+	enter(c, HANDSHAKE, all->limits.handshake_ms);
+	metric_set(all->open, "", all->n);
+	return c->bev;
+}
+
+/* --- all of them --- */
+
+struct connections *connections_new(struct loop *l, const struct connections_limits *limits)
+{
+	static const char *const reasons[] = {
+	    "slow_handshake", "slow_request", "slow_reader", "connections", "bytes", "stop"};
+	struct connections *all = mem_zalloc(sizeof(*all));
+	char labels[64];
+
+	if (own_index < 0)
+		own_index = SSL_get_ex_new_index(0, NULL, NULL, NULL, on_freed);
+	all->loop = l;
+	all->limits = *limits;
+	all->open =
+	    metric_gauge("agentd_injector_connections", "Connections of API servers and others");
+	all->ended = metric_counter("agentd_injector_connections_ended_total",
+	    "Connections that the injector ended itself");
+	for (unsigned i = 0; i < sizeof(reasons) / sizeof(*reasons); i++)
+		metric_add(all->ended,
+		    metric_labels(labels, sizeof(labels), "reason", reasons[i], NULL), 0);
+	metric_set(all->open, "", 0);
+	return all;
+}
+
+void connections_free(struct connections **connections)
+{
+	struct connections *all = take(*connections);
+	struct connection *c, *next;
+
+	if (!all)
+		return;
+	DL_FOREACH_SAFE (all->list, c, next) {
+		loop_timer_stop(&c->end);
+		c->all = NULL;
+	}
+	loop_timer_stop(&all->none_left);
+	free(all);
+}
+
+void connections_on_distrust(struct connections *all, loop_cb told, void *ctx)
+{
+	all->distrusted = told;
+	all->distrusted_ctx = ctx;
+}
+
+unsigned connections_count(const struct connections *c)
+{
+	return c->n;
+}
+
+void connections_end(struct connections *all, loop_cb done, void *ctx)
+{
+	struct connection *c = NULL, *next;
+
+	all->done = done;
+	all->ctx = ctx;
+	DL_FOREACH_SAFE (all->list, c, next)
+		if (c->step == IDLE || c->step == HANDSHAKE)
+			end(c, "stop");
+	look_for_the_last(all);
+}

@@ -1,0 +1,48 @@
+/* connections.h - the TLS connections of a server, and the limits that evhttp has not: how many,
+ * how long each step takes as a whole, how many bytes wait in all of them together.
+ *
+ * evhttp counts no connections and gives its timeout to each byte, so a client that sends a byte a
+ * minute would stay for ever.  Here each step has its end:
+ *
+ *   handshake -> between requests -> request, from its first byte to its last -> answer, until it
+ * is written -> between requests
+ *
+ * One connection too many, or too many bytes, ends one of the peer address that has the most: an
+ * API server has few, and a stranger that takes all takes them from itself.
+ * evhttp owns a connection, and frees it; here it is only known, from connections_open() to the
+ * moment that OpenSSL frees its SSL.
+ */
+#pragma once
+#include "worker/base/loop.h"
+#include <openssl/ssl.h>
+#include <stddef.h>
+
+struct bufferevent;
+struct connections;
+
+struct connections_limits {
+	unsigned connections;
+	size_t bytes; /* of requests that are not answered yet, all together */
+	int64_t handshake_ms, request_ms, answer_ms, idle_ms;
+};
+/* 1,000; 32 MiB; 10 s each; 180 s: API servers keep an idle connection for 90 s, and what closes
+ * under their request fails (injection.md 1). */
+extern const struct connections_limits connections_usual;
+
+struct connections *connections_new(struct loop *l, const struct connections_limits *limits);
+/* Those that are there are forgotten, not ended: evhttp_free() first. */
+void connections_free(struct connections **c);
+
+/* For evhttp_set_bevcb(): a connection whose descriptor comes later. */
+struct bufferevent *connections_open(struct connections *c, SSL_CTX *tls);
+/* Right before the answer is handed to evhttp. */
+void connections_answer(struct connections *c, struct bufferevent *bev);
+unsigned connections_count(const struct connections *c);
+
+/* `told` runs, inside a callback of OpenSSL, when a client ends a handshake because it does not
+ * trust the certificate, or says so. */
+void connections_on_distrust(struct connections *c, loop_cb told, void *ctx);
+
+/* Those between requests end now, the others with their answer; then `done` runs, never inside this
+ * call. */
+void connections_end(struct connections *c, loop_cb done, void *ctx);

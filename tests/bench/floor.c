@@ -1,0 +1,199 @@
+/* floor.c - what grpc core costs a relay that does nothing else: `floor SOCKET HOST:PORT ROOTS`.
+ *
+ * One thread: ADS streams of a unix socket are opened again over TLS, and each message goes on as
+ * it came.  A read is armed all the time, on both sides; nothing is looked at, counted or bounded.
+ * An agent cannot cost less on this grpc.  It ends when its input does.
+ */
+#include "common/mem.h"
+
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ADS "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+
+enum { MAX_MESSAGE = 64 << 20, ROOTS_MAX = 1 << 16 };
+
+struct half;
+struct tag {
+	void (*done)(struct half *h, bool ok);
+	struct half *half;
+};
+struct half { /* of a relayed stream */
+	struct half *other;
+	grpc_call *call;
+	grpc_byte_buffer *message;
+	struct tag read, written, rest;
+};
+struct pair {
+	struct half down, up;
+	grpc_call_details details;
+	grpc_metadata_array asked, headers, trailers;
+	grpc_status_code status;
+	grpc_slice why;
+	int cancelled;
+};
+
+static grpc_completion_queue *cq;
+static grpc_server *server;
+static grpc_channel *channel;
+
+static void start(
+    struct half *h, struct tag *t, const grpc_op *op, void (*done)(struct half *, bool))
+{
+	*t = (struct tag){done, h};
+	if (grpc_call_start_batch(h->call, op, 1, t, NULL) != GRPC_CALL_OK)
+		abort();
+}
+
+static void on_done(struct half *h, bool ok)
+{
+	(void)h, (void)ok;
+}
+
+static void on_message(struct half *h, bool ok);
+
+static void read_next(struct half *h)
+{
+	grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &h->message};
+
+	start(h, &h->read, &op, on_message);
+}
+
+static void on_written(struct half *to, bool ok)
+{
+	if (ok)
+		read_next(to->other);
+}
+
+static void on_message(struct half *h, bool ok)
+{
+	grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = h->message};
+
+	if (!ok || !h->message)
+		return;
+	start(h->other, &h->other->written, &op, on_written);
+	grpc_byte_buffer_destroy(take(h->message));
+}
+
+static void *tag_of(struct half *h, void (*done)(struct half *, bool))
+{
+	struct tag *t = mem_zalloc(sizeof(*t));
+
+	*t = (struct tag){done, h};
+	return t;
+}
+
+static void start_alone(struct half *h, const grpc_op *op)
+{
+	if (grpc_call_start_batch(h->call, op, 1, tag_of(h, on_done), NULL) != GRPC_CALL_OK)
+		abort();
+}
+
+static void open_up(struct pair *p)
+{
+	p->up.call = grpc_channel_create_call(channel, NULL, 0, cq,
+	    grpc_slice_from_static_string(ADS), NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+	start_alone(&p->up, &(grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA});
+	start_alone(&p->up, &(grpc_op){.op = GRPC_OP_RECV_INITIAL_METADATA,
+				.data.recv_initial_metadata.recv_initial_metadata = &p->headers});
+	start_alone(
+	    &p->up, &(grpc_op){.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
+			.data.recv_status_on_client = {&p->trailers, &p->status, &p->why, NULL}});
+}
+
+static void on_call(struct half *down, bool ok);
+
+/* A stream's few bytes are left to the end of the process. */
+static void wait_for_call(void)
+{
+	struct pair *p = mem_zalloc(sizeof(*p));
+
+	p->down.other = &p->up;
+	p->up.other = &p->down;
+	grpc_call_details_init(&p->details);
+	grpc_metadata_array_init(&p->asked);
+	grpc_metadata_array_init(&p->headers);
+	grpc_metadata_array_init(&p->trailers);
+	grpc_server_request_call(
+	    server, &p->down.call, &p->details, &p->asked, cq, cq, tag_of(&p->down, on_call));
+}
+
+static void on_call(struct half *down, bool ok)
+{
+	struct pair *p = (struct pair *)down;
+
+	if (!ok)
+		return;
+	wait_for_call();
+	open_up(p);
+	start_alone(down, &(grpc_op){.op = GRPC_OP_RECV_CLOSE_ON_SERVER,
+			      .data.recv_close_on_server.cancelled = &p->cancelled});
+	start_alone(down, &(grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA});
+	read_next(&p->down);
+	read_next(&p->up);
+}
+
+static void *exit_with_input(void *unused)
+{
+	while (getchar() != EOF)
+		;
+	_exit(0);
+	return unused;
+}
+
+static grpc_channel_args *args(void)
+{
+	static grpc_arg list[] = {
+	    {GRPC_ARG_INTEGER, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, {.integer = MAX_MESSAGE}},
+	    {GRPC_ARG_INTEGER, GRPC_ARG_HTTP2_BDP_PROBE, {.integer = 0}},
+	    {GRPC_ARG_STRING, GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
+		{.string = "istiod.istio-system.svc"}},
+	};
+	static grpc_channel_args all = {sizeof(list) / sizeof(list[0]), list};
+
+	return &all;
+}
+
+static void serve(const char *path)
+{
+	auto_free char *at = mem_printf("unix:%s", path);
+
+	server = grpc_server_create(args(), NULL);
+	grpc_server_register_completion_queue(server, cq, NULL);
+	if (!grpc_server_add_http2_port(server, at, grpc_insecure_server_credentials_create()))
+		exit(1);
+	grpc_server_start(server);
+	wait_for_call();
+	puts("{}");
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	char roots[ROOTS_MAX] = "";
+	FILE *f = argc == 4 ? fopen(argv[3], "r") : NULL;
+	pthread_t end;
+
+	if (!f || !fread(roots, 1, sizeof(roots) - 1, f))
+		return 2;
+	grpc_init();
+	cq = grpc_completion_queue_create_for_next(NULL);
+	channel = grpc_channel_create(
+	    argv[2], grpc_ssl_credentials_create(roots, NULL, NULL, NULL), args());
+	serve(argv[1]);
+	pthread_create(&end, NULL, exit_with_input, NULL);
+	for (;;) {
+		grpc_event e =
+		    grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+		struct tag *t = e.tag;
+
+		if (e.type == GRPC_OP_COMPLETE)
+			t->done(t->half, e.success);
+	}
+}

@@ -1,0 +1,40 @@
+"""What takes the place of an agentd, or of its worker, while pods go on."""
+import contextlib
+import os
+import signal
+
+from .node import Agentd
+from .run import wait_for
+
+
+def upgrade(node):
+    was = node.agentd.log.read_text().count(' is ready after ')
+    node.agentd.process.send(signal.SIGUSR2)
+    wait_for('the next agentd', lambda: node.agentd.log.read_text().count(' is ready after ') > was)
+
+
+def hand_over(node):
+    old, name = node.agentd, f'agentd{len(node.agentd.dir.name)}'
+    node.agentd = new = Agentd(node.dir / name, node.cgroup(name), node.istiod)
+    new.run, new.manifests, new.settings, new.plane = old.run, old.manifests, old.settings, old.plane
+    new.flags = [*(flag for flag in old.flags if flag != '--take-over'), '--take-over']
+    new.start()
+    assert old.process.wait() == 0
+
+
+def kill_worker(node):
+    pid = node.agentd.worker_pid()
+    os.kill(pid, 9)
+    wait_for('the next worker', lambda: other_than(node, pid))
+
+
+def kill_any_worker(node):
+    with contextlib.suppress(LookupError, ProcessLookupError):
+        os.kill(node.agentd.worker_pid(), 9)
+
+
+def other_than(node, pid):
+    try:
+        return node.agentd.worker_pid() != pid
+    except LookupError:
+        return False
