@@ -108,7 +108,8 @@ def test_an_envoy_that_is_not_ready(node):
     pod.start_app(HTTP, '0.0.0.0')
     node.istiod.set(pod.id, listeners=[mesh.BROKEN_LISTENER], clusters=mesh.PLAIN_SERVER['clusters'])
     pod.start_envoy()
-    wait_told(pod, 'unhealthy', why='Envoy is not ready: status 503')
+    wait_for('the reason', lambda: 'Envoy is not ready: status 503' in shown(pod)['why'])
+    assert shown(pod)['state'] == 'unhealthy' and not told(pod, 'healthy')
     node.istiod.set(pod.id, listeners=[])
     wait_told(pod, 'healthy')
 
