@@ -88,5 +88,5 @@ void discovery_put_ack(struct evbuffer *out, enum discovery_flavour f,
 /* A subscription of agentd's own: the type and nothing else. */
 void discovery_put_subscribe(struct evbuffer *out, enum discovery_flavour f, const char *type_url);
 /* A report of the workload's health, which has no answer; `why` NULL: it is healthy
- * (istio-agent.md 0.6). */
+ * (bare-metal-identity.md 5). */
 void discovery_put_health(struct evbuffer *out, enum discovery_flavour f, const char *why);

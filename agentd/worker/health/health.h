@@ -3,7 +3,7 @@
  * begin -> due -> asked -> its result, and so on.  The first question comes after the delay, each
  * other a period after the one before, or at once if that took longer.  So many successes in a row
  * make it healthy, so many failures not; until either it is not known, and nothing is told
- * (istio-agent.md 1.7, bare-metal-identity.md 5).
+ * (bare-metal-identity.md 5).
  */
 #pragma once
 #include "common/err.h"

@@ -370,7 +370,7 @@ static void acks_and_subscriptions_are_exactly_these_bytes(void **state)
 	ASSERT_OUT("\x12\x01T");
 	discovery_put_health(out, DISCOVERY_SOTW, NULL);
 	ASSERT_OUT("\x22\x2e" TYPE_HEALTH);
-	discovery_put_health(out, DISCOVERY_DELTA, "why"); /* istio-agent.md 0.6 */
+	discovery_put_health(out, DISCOVERY_DELTA, "why"); /* bare-metal-identity.md 5 */
 	ASSERT_OUT("\x12\x2e" TYPE_HEALTH "\x3a\x07\x08\x0d\x12\x03why");
 }
 
