@@ -173,7 +173,8 @@ static bool ask(const struct ctl *c, const char *method, const char *target, str
 		close(fd);
 		return false;
 	}
-	http_get(a->loop, &get, (struct http_ask){.fd = fd, .method = method, .target = target}, on_answer, a);
+	http_get(a->loop, &get, (struct http_ask){.fd = fd, .method = method, .target = target},
+	    on_answer, a);
 	if (a->print)
 		http_follow(get, on_lines);
 	loop_run(a->loop);

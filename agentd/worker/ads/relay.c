@@ -44,8 +44,8 @@ struct ads_relay {
 	struct ads_account account;
 	struct ads_wasm wasm;
 	struct ads_hold *hold;
-	bool asked, subscribed; /* a request, and ours, went up on this stream */
-	bool probed;            /* `sick` is true */
+	bool asked, subscribed;  /* a request, and ours, went up on this stream */
+	bool probed;             /* `sick` is true */
 	char sick[ERR_MSG_SIZE]; /* why the workload is not healthy; "": it is */
 	struct loop_timer full;
 	unsigned full_s; /* how long Envoy's queue is full */

@@ -53,7 +53,8 @@ void ads_relay_limit(struct ads_relay *r, struct limits *l);
 void ads_relay_take(struct ads_relay *r, const char *type_url, local_handler handler, void *ctx);
 
 /* The workload's health, from now on; `why` NULL: it is healthy.  istiod is told now, if Envoy has
- * asked for listeners, and on each new stream when it has (istio-agent.md 0.3, bare-metal-identity.md 5). */
+ * asked for listeners, and on each new stream when it has (istio-agent.md 0.3,
+ * bare-metal-identity.md 5). */
 void ads_relay_health(struct ads_relay *r, const char *why);
 
 /* Both streams are there.  Forwards a request as it comes, or one that had to wait. -1: it is

@@ -300,7 +300,8 @@ static void use_lane(struct lane *l, struct dns_ask *a)
 	a->lane = l;
 	if (!l->opening)
 		link_dial(u->o.link, &l->opening, u->o.pod,
-		    (struct link_socket){.kind = LINK_DIAL_UDP, .family = u->servers[l->server].family},
+		    (struct link_socket){
+			.kind = LINK_DIAL_UDP, .family = u->servers[l->server].family},
 		    on_lane, l);
 }
 

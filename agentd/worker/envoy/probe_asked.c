@@ -26,8 +26,7 @@ static int refuse(
 	return refusal(name, text ? text : v ? json_string_value(v) : "", allowed, e);
 }
 
-static int check_fields(
-    const char *key, const json_t *o, const char *const known[], struct err *e)
+static int check_fields(const char *key, const json_t *o, const char *const known[], struct err *e)
 {
 	const char *name;
 	json_t *v;
@@ -192,8 +191,7 @@ static const char *const fields_of_grpc[] = {"port", "service", NULL};
 static const struct {
 	const char *name;
 	const char *const *fields;
-} kinds[] = {
-    {"httpGet", fields_of_http}, {"tcpSocket", fields_of_tcp}, {"grpc", fields_of_grpc}};
+} kinds[] = {{"httpGet", fields_of_http}, {"tcpSocket", fields_of_tcp}, {"grpc", fields_of_grpc}};
 
 /* -1: none, or several. */
 static int kind_of(const json_t *probe)
@@ -210,8 +208,8 @@ static int kind_of(const json_t *probe)
 	return found;
 }
 
-static json_t *prober(const char *key, const char *kind, const json_t *way, unsigned timeout_s,
-    struct err *e)
+static json_t *prober(
+    const char *key, const char *kind, const json_t *way, unsigned timeout_s, struct err *e)
 {
 	json_t *document = json_pack("{s:{s:o, s:i}}", PROBE_ASKED_ROUTE, kind, as_injected(way),
 	    "timeoutSeconds", (int)timeout_s);

@@ -17,8 +17,8 @@ enum { PROBE_ASKED_HEADERS_SIZE = 2048 };
 
 struct probe_asked {
 	bool given;
-	unsigned delay_s, timeout_s, period_s; /* 0..3600, 1..60, 1..3600 */
-	unsigned successes, failures;          /* in a row, 1..100 */
+	unsigned delay_s, timeout_s, period_s;  /* 0..3600, 1..60, 1..3600 */
+	unsigned successes, failures;           /* in a row, 1..100 */
 	char headers[PROBE_ASKED_HEADERS_SIZE]; /* lines for Envoy's status port, each with CRLF */
 };
 

@@ -102,16 +102,14 @@ static void on_socket(void *ctx, const struct err *e, int fd)
 
 static void dial(struct health_ask *a)
 {
-	loop_timer_in(
-	    a->o.loop, &a->patience, (int64_t)a->o.timeout_s * 1000, on_silence, a);
+	loop_timer_in(a->o.loop, &a->patience, (int64_t)a->o.timeout_s * 1000, on_silence, a);
 	link_dial(a->o.link, &a->dialling, a->o.pod,
-	    (struct link_socket){
-		LINK_DIAL_LOOPBACK, a->o.ipv6 ? AF_INET6 : AF_INET, a->o.port},
+	    (struct link_socket){LINK_DIAL_LOOPBACK, a->o.ipv6 ? AF_INET6 : AF_INET, a->o.port},
 	    on_socket, a);
 }
 
-void health_ask(struct health_ask **slot, const struct health_ask_options *o, health_answered done,
-    void *ctx)
+void health_ask(
+    struct health_ask **slot, const struct health_ask_options *o, health_answered done, void *ctx)
 {
 	struct health_ask *a = mem_zalloc(sizeof(*a));
 

@@ -26,6 +26,6 @@ struct health_ask_options {
 
 /* `why` NULL: Envoy is ready and the app is well. */
 typedef void (*health_answered)(void *ctx, const char *why);
-void health_ask(struct health_ask **slot, const struct health_ask_options *o, health_answered done,
-    void *ctx);
+void health_ask(
+    struct health_ask **slot, const struct health_ask_options *o, health_answered done, void *ctx);
 void health_ask_cancel(struct health_ask **slot);

@@ -32,8 +32,7 @@ bool health_result(struct health *h, const char *why)
 	if (h->in_a_row < UINT32_MAX)
 		h->in_a_row++;
 	(void)snprintf(h->why, sizeof(h->why), "%s", failed ? *why ? why : "no reason" : "");
-	if (h->state == wanted ||
-	    h->in_a_row < (failed ? h->rules.failures : h->rules.successes))
+	if (h->state == wanted || h->in_a_row < (failed ? h->rules.failures : h->rules.successes))
 		return false;
 	h->state = wanted;
 	return true;

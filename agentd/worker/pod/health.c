@@ -4,13 +4,13 @@
  * that changed is told to istiod, now and on each new stream (worker/ads/relay.h), and logged.
  * A pod without a probe has no timer.
  */
+#include "worker/health/health.h"
 #include "common/log.h"
 #include "rows.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
 #include "worker/health/ask.h"
-#include "worker/health/health.h"
 #include "worker/pods/pod.h"
 
 LOG_SCOPE("health");

@@ -100,8 +100,8 @@ static char *entry_name(const struct pod_registration *r)
 
 	if (!*group)
 		return mem_strdup(metadata(r, entry_key));
-	name = mem_printf("%s-%.*s%s%s", group, (int)strcspn(ips, ","), ips, *network ? "-" : "",
-	    network);
+	name = mem_printf(
+	    "%s-%.*s%s%s", group, (int)strcspn(ips, ","), ips, *network ? "-" : "", network);
 	for (char *c = name + strlen(group); *c; c++)
 		if (*c == ':')
 			*c = '-';

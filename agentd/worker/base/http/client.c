@@ -198,7 +198,8 @@ void http_get(
 	}
 	evbuffer_add_printf(bufferevent_get_output(g->bev),
 	    "%s %s HTTP/1.1\r\n%sConnection: close\r\n%s\r\n", ask.method, ask.target,
-	    ask.headers ? ask.headers : "Host: localhost\r\n", strcmp(ask.method, "GET") == 0 ? "" : "Content-Length: 0\r\n");
+	    ask.headers ? ask.headers : "Host: localhost\r\n",
+	    strcmp(ask.method, "GET") == 0 ? "" : "Content-Length: 0\r\n");
 	bufferevent_enable(g->bev, EV_READ | EV_WRITE);
 }
 

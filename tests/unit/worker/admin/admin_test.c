@@ -97,7 +97,8 @@ static int request_on(int fd, const char *method, const char *target)
 
 	free(take(body));
 	status = -1;
-	http_get(l, &get, (struct http_ask){.fd = fd, .method = method, .target = target}, on_answer, &status);
+	http_get(l, &get, (struct http_ask){.fd = fd, .method = method, .target = target},
+	    on_answer, &status);
 	loop_run(l);
 	return status;
 }

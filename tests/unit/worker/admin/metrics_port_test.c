@@ -103,7 +103,8 @@ static int ask(const char *method, const char *target)
 {
 	struct http_get *get = NULL;
 
-	http_get(l, &get, (struct http_ask){.fd = dial(), .method = method, .target = target}, on_answer, NULL);
+	http_get(l, &get, (struct http_ask){.fd = dial(), .method = method, .target = target},
+	    on_answer, NULL);
 	loop_run(l);
 	return status;
 }

@@ -420,7 +420,8 @@ static void told_health(
 	evbuffer_free(expected);
 }
 
-/* istio-agent.md 0.3, bare-metal-identity.md 5: stored before, told after the subscriptions, once more on each stream. */
+/* istio-agent.md 0.3, bare-metal-identity.md 5: stored before, told after the subscriptions, once
+ * more on each stream. */
 static void the_health_is_told_on_change_and_on_each_stream(void **state)
 {
 	struct world *w = *state;

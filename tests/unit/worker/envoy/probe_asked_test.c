@@ -25,8 +25,8 @@ static const struct probe_asked *probe(struct fixture *f, const char *text)
 
 static void prober_is(const struct fixture *f, const char *expected)
 {
-	auto_free char *text = json_dumps(
-	    json_array_get(settings(f)->probers, 0), JSON_COMPACT | JSON_SORT_KEYS);
+	auto_free char *text =
+	    json_dumps(json_array_get(settings(f)->probers, 0), JSON_COMPACT | JSON_SORT_KEYS);
 
 	assert_int_equal(json_array_size(settings(f)->probers), 1);
 	assert_string_equal(text, expected);
@@ -56,18 +56,17 @@ static void test_defaults(void **state)
 static void test_every_way(void **state)
 {
 	struct fixture *f = *state;
-	const struct probe_asked *p =
-	    probe(f, "{initialDelaySeconds: 5, timeoutSeconds: 3, periodSeconds: 7, "
-		     "successThreshold: 2, failureThreshold: 4, httpGet: {path: /x, port: 8443, scheme: "
-		     "https, httpHeaders: [{name: host, value: a.b}, {name: X-A, value: 'b c'}]}}");
+	const struct probe_asked *p = probe(f,
+	    "{initialDelaySeconds: 5, timeoutSeconds: 3, periodSeconds: 7, "
+	    "successThreshold: 2, failureThreshold: 4, httpGet: {path: /x, port: 8443, scheme: "
+	    "https, httpHeaders: [{name: host, value: a.b}, {name: X-A, value: 'b c'}]}}");
 
 	assert_int_equal(p->delay_s, 5);
 	assert_int_equal(p->timeout_s, 3);
 	assert_int_equal(p->period_s, 7);
 	assert_int_equal(p->successes, 2);
 	assert_int_equal(p->failures, 4);
-	assert_string_equal(
-	    p->headers, "User-Agent: istio-probe/1.0\r\nhost: a.b\r\nX-A: b c\r\n");
+	assert_string_equal(p->headers, "User-Agent: istio-probe/1.0\r\nhost: a.b\r\nX-A: b c\r\n");
 	prober_is(f, "{\"kind\":\"https\",\"path\":\"/x\",\"port\":8443,"
 		     "\"route\":\"/app-health/machine/readyz\",\"timeout_s\":3}");
 	probe(f, "{tcpSocket: {port: 3306}}");
@@ -130,8 +129,8 @@ static void test_what_is_refused(void **state)
 	}
 	refused(f, "PROXY_CONFIG", "{statusPort: 0, readinessProbe: {httpGet: {port: 80}}}",
 	    "statusPort");
-	refused(f, "PROXY_CONFIG",
-	    "{statusPort: 8080, readinessProbe: {httpGet: {port: 8080}}}", "Envoy's own");
+	refused(f, "PROXY_CONFIG", "{statusPort: 8080, readinessProbe: {httpGet: {port: 8080}}}",
+	    "Envoy's own");
 }
 
 static void test_too_many_headers(void **state)

@@ -172,8 +172,8 @@ static void test_dial_hands_a_socket_over(void **state)
 	struct world *w = *state;
 	struct probe probe;
 
-	link_dial(w->p, &w->slot, &rig_pod, (struct link_socket){.kind = LINK_DIAL_TCP, .family = AF_INET6},
-	    on_listening, w);
+	link_dial(w->p, &w->slot, &rig_pod,
+	    (struct link_socket){.kind = LINK_DIAL_TCP, .family = AF_INET6}, on_listening, w);
 	struct link_request q = heard(w, LINK_DIAL, NULL);
 	assert_int_equal(q.kind, LINK_DIAL_TCP);
 	assert_int_equal(q.arg, AF_INET6);

@@ -56,8 +56,8 @@ bool node_is_ipv6(const struct node *n)
 	return true;
 }
 
-void health_ask(struct health_ask **slot, const struct health_ask_options *o, health_answered done,
-    void *ctx)
+void health_ask(
+    struct health_ask **slot, const struct health_ask_options *o, health_answered done, void *ctx)
 {
 	assert_null(*slot);
 	assert_true(o->ipv6);

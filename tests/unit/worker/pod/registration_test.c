@@ -61,8 +61,8 @@ static int setup(void **state)
 {
 	(void)state;
 	settings = (struct node_settings){.registers = true};
-	metadata = json_pack("{s:s, s:s}", "AUTO_REGISTER_GROUP", "web", "INSTANCE_IPS",
-	    "10.0.0.9,fd00::9");
+	metadata = json_pack(
+	    "{s:s, s:s}", "AUTO_REGISTER_GROUP", "web", "INSTANCE_IPS", "10.0.0.9,fd00::9");
 	node = json_pack("{s:o}", "metadata", metadata);
 	istiod = (struct xds_listener){0};
 	told = 0;
@@ -101,7 +101,8 @@ static void entry_is(const char *expected)
 static void test_refusals_are_told_in_istiods_words(void **state)
 {
 	static const char *const texts[][2] = {
-	    {"istiod: FAILED_PRECONDITION: auto-registration WorkloadEntry of vm.demo failed: cannot "
+	    {"istiod: FAILED_PRECONDITION: auto-registration WorkloadEntry of vm.demo failed: "
+	     "cannot "
 	     "find WorkloadGroup demo/web",
 		": create the group in this namespace"},
 	    {"istiod: UNKNOWN: proxy metadata indicates that it must correspond to an existing "
@@ -109,7 +110,8 @@ static void test_refusals_are_told_in_istiods_words(void **state)
 		"create the entry, or"},
 	    {"istiod: UNKNOWN: registration of WorkloadEntry namespace mismatch: \"a\" vs \"b\"",
 		"the group's namespace"},
-	    {"istiod: UNKNOWN: registration of WorkloadEntry service account mismatch: \"a\" vs \"b\"",
+	    {"istiod: UNKNOWN: registration of WorkloadEntry service account mismatch: \"a\" vs "
+	     "\"b\"",
 		"the group's template"},
 	    {"istiod: UNKNOWN: registration of WorkloadEntry requires a verified identity",
 		"agentctl certs"},

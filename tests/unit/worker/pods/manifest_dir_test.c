@@ -344,8 +344,8 @@ static void test_parser_refuses(void **state)
 static void test_locality(void **state)
 {
 	static const char *const good[] = {"eu", "eu/a", "eu-1/a.b/c_d"};
-	static const char *const bad[] = {"a/b/c/d", "a/b/c/d/e", "/", "a/", "/a", "a//b", "a b", "''",
-	    "[a]", "a~b"};
+	static const char *const bad[] = {
+	    "a/b/c/d", "a/b/c/d/e", "/", "a/", "/a", "a//b", "a b", "''", "[a]", "a~b"};
 	struct pod spec;
 	struct err e;
 

@@ -98,7 +98,8 @@ static void on_part(void *ctx, struct evbuffer *in)
 /* Asked; the server has it. */
 static void ask(bool follow)
 {
-	http_get(l, &get, (struct http_ask){.fd = dial(), .method = "GET", .target = "/x"}, on_done, NULL);
+	http_get(l, &get, (struct http_ask){.fd = dial(), .method = "GET", .target = "/x"}, on_done,
+	    NULL);
 	if (follow)
 		http_follow(get, on_part);
 	loop_run(l);

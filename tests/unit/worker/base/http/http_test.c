@@ -414,7 +414,8 @@ static void start(int fd, const char *method, const char *target)
 {
 	dones = 0;
 	status = -1;
-	http_get(l, &get, (struct http_ask){.fd = fd, .method = method, .target = target}, on_done, &dones);
+	http_get(l, &get, (struct http_ask){.fd = fd, .method = method, .target = target}, on_done,
+	    &dones);
 	assert_int_equal(dones, 0); /* R2 */
 	assert_non_null(get);
 }
