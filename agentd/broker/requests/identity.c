@@ -36,10 +36,6 @@ struct requests_identity {
 	struct writing writings[AT_ONCE_MAX];
 };
 
-#define EACH(r, w) for (struct writing *w = (r)->writings; w < (r)->writings + AT_ONCE_MAX; w++)
-#define EACH_OF_CONST(r, w)                                                                        \
-	for (const struct writing *w = (r)->writings; w < (r)->writings + AT_ONCE_MAX; w++)
-
 void requests_identity_name(const struct uuid *pod, char out[REQUESTS_IDENTITY_NAME])
 {
 	char uid[UUID_TEXT_SIZE];
@@ -79,16 +75,15 @@ static void on_child(void *ctx, uint32_t events)
 
 bool requests_identity_pending(const struct requests_identity *r)
 {
-	EACH_OF_CONST(r, w)
-	if (w->done)
-		return true;
+	for (const struct writing *w = r->writings; w < r->writings + AT_ONCE_MAX; w++)
+		if (w->done)
+			return true;
 	return false;
 }
 
 void requests_identity_next(struct requests_identity *r, struct link_packet *p)
 {
-	EACH(r, w)
-	{
+	for (struct writing *w = r->writings; w < r->writings + AT_ONCE_MAX; w++) {
 		if (!w->done)
 			continue;
 		*p =
@@ -104,12 +99,12 @@ bool requests_identity_problem(const struct requests_identity *r, char *out, siz
 {
 	const time_t now = now_s();
 
-	EACH_OF_CONST(r, w)
-	if (w->watch.fd >= 0 && now - w->since >= SLOW_S) {
-		snprintf(out, size, "the disk of %s has not answered for %lld s",
-		    r->options->identity_dir, (long long)(now - w->since));
-		return true;
-	}
+	for (const struct writing *w = r->writings; w < r->writings + AT_ONCE_MAX; w++)
+		if (w->watch.fd >= 0 && now - w->since >= SLOW_S) {
+			snprintf(out, size, "the disk of %s has not answered for %lld s",
+			    r->options->identity_dir, (long long)(now - w->since));
+			return true;
+		}
 	return false;
 }
 
@@ -135,8 +130,7 @@ static struct writing *find_room(struct requests_identity *r, const struct uuid 
 {
 	struct writing *room = NULL;
 
-	EACH(r, w)
-	{
+	for (struct writing *w = r->writings; w < r->writings + AT_ONCE_MAX; w++) {
 		const bool busy = w->watch.fd >= 0 || w->done;
 
 		if (busy && uuid_equal(&w->pod, pod)) {
@@ -198,8 +192,7 @@ struct requests_identity *requests_identity_new(
 	r->options = o;
 	r->changed = changed;
 	r->ctx = ctx;
-	EACH(r, w)
-	{
+	for (struct writing *w = r->writings; w < r->writings + AT_ONCE_MAX; w++) {
 		w->all = r;
 		w->watch = (struct broker_watch){.fd = -1, .ready = on_child, .ctx = w};
 	}
@@ -208,8 +201,7 @@ struct requests_identity *requests_identity_new(
 
 void requests_identity_detach(struct requests_identity *r)
 {
-	EACH(r, w)
-	{
+	for (struct writing *w = r->writings; w < r->writings + AT_ONCE_MAX; w++) {
 		w->request = 0;
 		w->done = false;
 	}
@@ -221,8 +213,8 @@ void requests_identity_free(struct requests_identity **rp)
 
 	if (!r)
 		return;
-	EACH(r, w)
-	if (w->watch.fd >= 0)
-		hang_up(w);
+	for (struct writing *w = r->writings; w < r->writings + AT_ONCE_MAX; w++)
+		if (w->watch.fd >= 0)
+			hang_up(w);
 	free(r);
 }

@@ -1,7 +1,7 @@
 /* identity.h - keys and certificates of machines, as files that outlive a reboot.
  *
  * <identity-dir>/<uid>.pem, of root, 0600: a key and its chain in one file, so that one never is
- * there without the other.  The broker does not read it, and a child writes it (writer.h).  The
+ * there without the other.  A child writes it (writer.h).  The
  * worker has one written for a pod of a manifest only, of 64 KiB at most, and not many at once.  A
  * file stays when the manifest goes; it is root's to remove.
  *
