@@ -6,6 +6,7 @@
 #include "requests.h"
 #include "broker/base/fdstore.h"
 #include "broker/base/state.h"
+#include "broker/kubelet/pod_source.h"
 #include "broker/kubelet/volume.h"
 #include "broker/pods/bound.h"
 #include "broker/pods/kubelet_caller.h"
@@ -187,9 +188,11 @@ static int do_csi_registered(struct broker *b, struct request *q)
 	return requests_node_registered(b->node, q->r->arg, q->why);
 }
 
+/* Health is asked of machines alone. */
 static int do_dial(struct broker *b, struct request *q)
 {
-	(void)b;
+	if (q->r->kind == LINK_DIAL_LOOPBACK && !pod_source_is_manifest(b->options, &q->r->uid))
+		return err_set(q->why, EPERM, "the pod has no manifest");
 	q->given_fd = pod_dial(q->pod, q->r, q->why);
 	return q->given_fd < 0 ? -1 : 0;
 }

@@ -517,6 +517,22 @@ static void test_who_held_most_waits(void **state)
 	assert_int_equal(wait_of(r, &rig_pod), 0);
 }
 
+/* An app's own ports are nobody's business but the pod's. */
+static void test_a_loopback_is_dialled_of_machines_alone(void **state)
+{
+	struct rig *r = *state;
+	const struct rig_ask dial = {.op = LINK_DIAL,
+	    .kind = LINK_DIAL_LOOPBACK,
+	    .arg = AF_INET | 15020u << LINK_DIAL_PORT_SHIFT,
+	    .pod = &rig_pod};
+
+	rig_add(r);
+	rig_refused(r, dial, EPERM, "no manifest");
+	rig_shell("mkdir -p %s", r->manifests);
+	rig_file(rig_at(r, "pods.d/%s.yaml", rig_pod_text), "uid: x\n");
+	rig_refused(r, dial, ENOTCONN, "network namespace is not known");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -541,6 +557,7 @@ int main(void)
 	    T(test_copies_are_bounded),
 	    T(test_the_log_is_as_the_worker_says),
 	    T(test_who_held_most_waits),
+	    T(test_a_loopback_is_dialled_of_machines_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
