@@ -116,14 +116,14 @@ class Process:
     def kill(self):
         self._end(signal.SIGKILL)
 
-    def stop(self, patience_s=20):
+    def stop(self, patience_s=PATIENCE_S):
         """SIGTERM, then patience; the exit status (negative: of a signal)."""
         return self._end(signal.SIGTERM, patience_s)
 
-    def wait(self, patience_s=20):
+    def wait(self, patience_s=PATIENCE_S):
         return self._popen.wait(patience_s)
 
-    def _end(self, number, patience_s=20):
+    def _end(self, number, patience_s=PATIENCE_S):
         if self.running():
             self._popen.send_signal(number)
         try:
