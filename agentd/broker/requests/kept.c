@@ -80,7 +80,7 @@ static void set_unread(struct requests_kept *k, struct file *f, const struct err
 
 bool requests_kept_pending(const struct requests_kept *k)
 {
-	const struct file *f;
+	const struct file *f = NULL;
 
 	DL_FOREACH (k->files, f)
 		if (f->news)
@@ -137,7 +137,7 @@ static int start(struct reading *r, struct file *f, struct err *e)
 
 static void read_marked(struct requests_kept *k)
 {
-	struct file *f;
+	struct file *f = NULL;
 	struct reading *r;
 	struct err why;
 
@@ -181,7 +181,7 @@ static void on_late(void *ctx)
 	struct requests_kept *k = ctx;
 	const time_t now = now_s();
 	struct err why;
-	struct file *f;
+	struct file *f = NULL;
 
 	DL_FOREACH (k->files, f) {
 		if (f->told)
@@ -220,7 +220,7 @@ long requests_kept_waits_s(const struct requests_kept *k)
 
 static struct file *find(struct requests_kept *k, const struct uuid *pod)
 {
-	struct file *f;
+	struct file *f = NULL;
 
 	DL_FOREACH (k->files, f)
 		if (uuid_equal(&f->pod, pod))
@@ -230,7 +230,7 @@ static struct file *find(struct requests_kept *k, const struct uuid *pod)
 
 int requests_kept_add(struct requests_kept *k, const struct link_request *r, struct err *e)
 {
-	struct file *f;
+	struct file *f = NULL;
 
 	if (!k->options->manifests)
 		return err_set(e, ENOENT, "there are no manifests, and no certificates of one");
