@@ -101,9 +101,9 @@ def node(ip='10.1.2.3', **metadata):
 
 PLACE = {'region': 'r1', 'zone': 'z1'}
 TEMPLATE = {'serviceAccount': 'cli', 'labels': {'of': 'template', 'app': 'template'}, 'ports': {'http': 80}, 'weight': 7}
-# (spec of the group, node)
+# (spec of the group, node); without a template istiod ends by a nil pointer, which Kubernetes' admission keeps from it.
 REGISTERED = [
-    ({}, node()),
+    ({'template': {}}, node()),
     ({'template': {}}, node('fd00::1:2')),
     ({'template': TEMPLATE}, node('10.1.2.4,10.1.2.5', NETWORK='net1')),
     ({'template': TEMPLATE, 'metadata': {'labels': {'app': 'group', 'tier': 'group'}, 'annotations': {'note': 'x'}}}, node('10.1.2.6')),
@@ -117,7 +117,7 @@ REGISTERED = [
 NO_GROUP = ('FAILED_PRECONDITION', 'cannot find WorkloadGroup demo/vm')
 REFUSED = [
     (None, node(), NO_GROUP),
-    ({'template': {'serviceAccount': 'other'}}, node(), ('UNKNOWN', 'service account mismatch: "other" vs "cli"')),
+    ({'template': {'serviceAccount': 'other'}}, node(), ('UNKNOWN', 'service account mismatch: "cli" vs "other"')),
     ({}, test_istiod_itself.node(WORKLOAD_ENTRY='db'), ('UNKNOWN', 'however WorkloadEntry demo/db is not found')),
 ]
 
@@ -135,8 +135,9 @@ def flat(asked):
 
 
 def test_entries_as_the_stand_in_makes_them(mesh):
-    for spec, asked in REGISTERED:
-        group = mesh.group('vm', **spec)
+    for n, (spec, of) in enumerate(REGISTERED):
+        group = mesh.group(f'vm{n}', **spec)
+        asked = {**of, 'metadata': {**of['metadata'], 'AUTO_REGISTER_GROUP': group['name']}}
         wait_for('istiod to know the group', lambda a=asked: ask(mesh, a) == 'OK')
         expected = made_of(group, flat(asked))
 
