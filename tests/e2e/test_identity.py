@@ -4,6 +4,7 @@ The control plane takes a client certificate before a token, as istiod does, and
 """
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -11,11 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
-from . import mesh
 from .conftest import measured
 from .identity import Identity, prepared, reboot
+from .pod import HERE
 from .run import wait_for
 
 SOAK = os.environ.get('AGENTD_SOAK')
@@ -52,35 +52,31 @@ def test_the_first_one_by_token_the_others_without(node):
 
 
 def istioctls_files(node, folder, pod):
-    """As `istioctl x workload entry configure` writes them (bare-metal-identity.md 6), for this control plane."""
-    folder.mkdir()
-    labels = '{"app":"web","service.istio.io/canonical-name":"web"}'
-    env = {'CANONICAL_SERVICE': 'web', 'ISTIO_INBOUND_PORTS': '*', 'ISTIO_LOCAL_EXCLUDE_PORTS': '22,15090,15021,15020',
-           'ISTIO_METAJSON_LABELS': labels, 'ISTIO_META_CLUSTER_ID': 'Kubernetes', 'ISTIO_META_NETWORK': 'net1',
-           'ISTIO_META_WORKLOAD_NAME': 'web', 'ISTIO_NAMESPACE': pod.ns, 'ISTIO_SERVICE': f'web.{pod.ns}',
-           'ISTIO_SERVICE_CIDR': '*', 'POD_NAMESPACE': pod.ns, 'SERVICE_ACCOUNT': pod.sa, 'TRUST_DOMAIN': mesh.TRUST_DOMAIN}
-    (folder / 'cluster.env').write_text(''.join(f"{k}='{v}'\n" for k, v in sorted(env.items())))
-    (folder / 'mesh.yaml').write_text(yaml.safe_dump({'defaultConfig': {
-        'discoveryAddress': node.istiod.address, 'concurrency': 2, 'proxyMetadata': {k: env[k] for k in (
-            'CANONICAL_SERVICE', 'POD_NAMESPACE', 'SERVICE_ACCOUNT', 'ISTIO_META_NETWORK', 'ISTIO_METAJSON_LABELS')}}}))
+    """Those of a real run (tests/real/istiod/test_machines.py keeps them true), for this control plane."""
+    shutil.copytree(HERE / 'istioctl', folder)
+    mesh_yaml = folder / 'mesh.yaml'
+    mesh_yaml.write_text(mesh_yaml.read_text().replace('istiod.istio-system.svc:15012', node.istiod.address))
     (folder / 'istio-token').write_text(pod.token(uid=None))
     shutil.copy(node.istiod.root_file, folder / 'root-cert.pem')
     (folder / 'hosts').write_text(f'127.0.0.1 {node.istiod.server_name}\n')
+    return folder
 
 
 def test_the_files_of_istios_tool_become_a_machine(node):
     pod = node.pod('vm', manifest=False)
-    istioctls_files(node, node.dir / 'vm', pod)
+    files = istioctls_files(node, node.dir / 'vm', pod)
     node.agentd.start()
-    made = node.agentd.ctl('manifest', '--from', node.dir / 'vm', '--to', node.agentd.manifests, '--name', 'vm')
+    made = node.agentd.ctl('manifest', '--from', files, '--to', node.agentd.manifests, '--name', 'vm')
     pod.uid = Path(made['manifest']).stem
     pod.wait_served()
     assert pod.is_served()
-    assert pod.bootstrap()['node']['metadata']['LABELS']['app'] == 'web'
-    assert pod.bootstrap()['node']['metadata']['NETWORK'] == 'net1'
+    metadata = pod.bootstrap()['node']['metadata']
+    assert metadata['LABELS']['tier'] == 'group' and metadata['AUTO_REGISTER_GROUP'] == 'vm'
+    assert json.loads(metadata['POD_PORTS'])[0]['containerPort'] == 8080
+    assert metadata['PROXY_CONFIG']['readinessProbe']['httpGet'] == {'port': '8090'}
     wait_for('its certificate to be shown', lambda: node.istiod.journal('certificate'))
     assert node.istiod.address in made['control_plane'] and 'CANONICAL_SERVICE' in made['not_taken_over']
-    status, said = node.agentd.ctl_text('manifest', '--from', node.dir / 'vm', '--to', node.agentd.manifests, '--name', 'vm')
+    status, said = node.agentd.ctl_text('manifest', '--from', files, '--to', node.agentd.manifests, '--name', 'vm')
     assert status == 1 and 'is there already' in said
 
 
