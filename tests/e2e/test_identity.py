@@ -2,21 +2,27 @@
 
 The control plane takes a client certificate before a token, as istiod does, and knows a connection by it.
 """
+import collections
 import contextlib
 import fcntl
 import json
 import os
+import random
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from envoy.config.core.v3 import base_pb2
+from google.protobuf import json_format
 
+from . import clients
 from .conftest import measured
 from .identity import Identity, prepared, reboot
 from .pod import HERE
-from .run import wait_for
+from .run import TOP, wait_for
 
 SOAK = os.environ.get('AGENTD_SOAK')
 TTL = 3  # seconds: renewed after half of it
@@ -200,6 +206,84 @@ def test_killed_at_each_renewal(node):
         time.sleep(kill / 1000)  # on, through what is done with it
         assert key_and_certificate_match(machine.kept)
     assert len(machine.issued('token')) == 1
+
+
+def killed_at(node, pid, n):
+    """A renewal during which the process dies at its n-th step; False: it made fewer."""
+    with subprocess.Popen([sys.executable, '-m', 'tests.e2e.killer', str(pid), str(n)], stdout=subprocess.PIPE, text=True, cwd=TOP) as killer:
+        assert killer.stdout.readline() == 'ready\n'
+        issued = len(node.istiod.issued())
+        node.istiod.order('resume', what='csr')
+        wait_for('the answer', lambda: len(node.istiod.issued()) > issued or killer.poll() is not None)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            killer.wait(STEPS_S)
+        killed = killer.poll() is not None
+        killer.kill()
+    return killed
+
+
+STEPS_S = 2  # beyond the answer, for all that is done with it
+
+
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
+@pytest.mark.parametrize('who', ['broker', 'worker'])
+def test_killed_at_every_step_of_a_renewal(node, who):
+    """What is kept matches, whenever one of the two died, and leads back in without a token."""
+    machine = Identity(node, 'vm')
+    node.agentd.start()
+    wait_for('the kept one', machine.kept.exists)
+    machine.wait_credential('issued certificate')
+    machine.pod.remove_token()
+    kept, steps = set(), 0
+    for steps in range(1, 2000):
+        node.istiod.order('pause', what='csr')
+        asked = len(node.istiod.journal('csr-asked'))
+        reboot(node)
+        wait_for('a CSR', lambda n=asked: len(node.istiod.journal('csr-asked')) > n)
+        if not killed_at(node, node.agentd.process.pid if who == 'broker' else node.agentd.worker_pid(), steps):
+            break
+        assert key_and_certificate_match(machine.kept)
+        kept.add(machine.kept.read_bytes())
+    measured.append(f'identity: the {who} was killed at each of {steps} steps of a renewal; {len(kept)} different pairs were kept')
+    machine.wait_credential('issued certificate')
+    assert steps > 20 and len(machine.issued('token')) == 1
+
+
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
+def test_nobody_reaches_anothers_channel(node, tries=1000):
+    """By its own socket or by the machine's, with the machine's node; of its account, or of another; or by a manifest that claims as much."""
+    node.agentd.plane.update(opens_per_second=1000, opens_burst=1000, pod_opens_per_second=1000, pod_opens_burst=1000)
+    machine, evil, other = Identity(node, 'vm'), node.pod('evil', sa='vm'), node.pod('other')
+    liar = node.pod('liar', sa='vm', manifest=False)
+    liar.write_token()
+    liar.remove_token()
+    liar.write_manifest(identity='certificate')
+    node.istiod.set('all', clusters=[], listeners=[])
+    node.agentd.start()
+    machine.wait_credential('issued certificate')
+    machine.pod.start_envoy()
+    wait_for('its stream', machine.streams)
+    claimed = json_format.ParseDict({k: machine.pod.bootstrap()['node'][k] for k in ('id', 'metadata')}, base_pb2.Node())
+    request = clients.listener_request([claimed.SerializeToString()])
+    for pod in evil, other, liar:
+        pod.wait_served()
+    waiting = [liar.submit(clients.ads, liar.mount / 'XDS', [request]) for _ in range(3)]
+    ends = collections.Counter()
+    for n in range(tries):
+        pod, path = random.choice((evil, other)), random.choice((evil, other, machine.pod)).mount / 'XDS'
+        ends.update(e if e == 'answered' else 'ended' for e in pod.call(clients.ads, path, [request]))
+        if n % 100 == 0:
+            liar.write_manifest(env={'ISTIO_META_TRY': str(n)})
+    assert ends['answered'] and ends['ended'] and sum(ends.values()) == tries
+    nodes = {r['stream']: r['id'] for r in node.istiod.journal('node')}
+    opens = node.istiod.journal('open')
+    own = {r['peer'] for r in opens if r['by'] == 'certificate'}
+    assert {nodes.get(r['stream']) for r in opens if r['peer'] in own} <= {claimed.id, None}
+    assert all(r['by'] == 'certificate' and r['identity'] == machine.identity for r in opens if r['peer'] in own)
+    assert not any('liar' in i for i in nodes.values())
+    node.agentd.kill()  # so that the liar's clients end
+    assert all(w.result(60) for w in waiting)
+    measured.append(f'identity: {tries} tries to reach another channel: {dict(ends)}, 0 there')
 
 
 def test_a_disk_that_takes_nothing_is_said(node):
