@@ -104,7 +104,7 @@ def _probed(made):
 
 def machines(made):
     (token, shared), (own, alone) = _held(made), _held(made, identity='certificate')
-    row('an identity, with 1 ADS and 2 SDS streams', 'by token', 'by certificate')
+    row('an identity, with 1 ADS and 2 SDS streams', 'by token', ' by certificate')
     row('  PSS, KiB for each', f'{token:.0f}', f'{own:.0f}')
     row(f'  connections at istiod of {IDENTITIES + 1}', shared, alone)
     firsts = _firsts(made)
