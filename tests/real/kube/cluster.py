@@ -7,10 +7,11 @@ import re
 import shlex
 import subprocess
 
-from tests.e2e.run import TOP, wait_for
+from tests.e2e.run import TOP
 
 from . import images
 from .node import PROGRAMS
+from .waiting import wait_for
 
 DOC = TOP / 'docs' / 'KUBERNETES.md'
 PARTS = TOP / 'tests' / 'real' / 'parts'
@@ -114,6 +115,15 @@ class Cluster:
         """Whether the kubelet told the API server of the driver."""
         found = self.get('csinode', 'node', namespace=None)
         return any(d['name'] == DRIVER for d in (found or {}).get('spec', {}).get('drivers') or [])
+
+    def registration(self, since=None):
+        """By agentd's log: seconds from its start, or from `since`, to its registration, and how many names of its link that took."""
+        said = [json.loads(line) for line in self.kubectl('-n', RELEASE, 'logs', self.agentd_pod()).splitlines()]
+        said = [(datetime.datetime.fromisoformat(line['time']), line['msg']) for line in said]
+        since = since or said[0][0]
+        said = [(at, message) for at, message in said if at >= since]
+        n = next((i for i, (_, message) in enumerate(said) if message == 'registered with the kubelet'), None)
+        return n is not None and ((said[n][0] - since).total_seconds(), sum('finds agentd by' in message for _, message in said[:n]))
 
     def well(self):
         with contextlib.suppress(RuntimeError):
@@ -244,7 +254,9 @@ class Cluster:
                       for c in p['status'].get(kind, []) if 'running' in c['state'])
             return [c for c in all_of if now - datetime.datetime.fromisoformat(c['state']['running']['startedAt']) < SETTLED]
         wait_for('all containers to be older', lambda: not young())
+        began = datetime.datetime.now(datetime.timezone.utc)
         self.node.restart('kubelet')
+        return began
 
     def ready(self, pod):
         self.kubectl('-n', 'demo', 'wait', '--for=condition=Ready', f'pod/{pod}', '--timeout=120s', patience_s=130)
@@ -274,7 +286,7 @@ class Cluster:
 
     def install_istio(self):
         self.values = self.node.dir / 'istiod.yaml'
-        self.values.write_text(json.dumps(_istiod(self.node.dual_stack)))
+        self.values.write_text(json.dumps(_istiod(len(self.node.families) == 2)))
         top = charts()
         self.kubectl('create', 'namespace', 'istio-system')
         self.helm('install', 'istio-base', f'{top}/base', '-n', 'istio-system')
