@@ -10,7 +10,7 @@ import subprocess
 from tests.e2e.run import TOP
 
 from . import images
-from .node import PROGRAMS
+from .node import PROGRAMS, V6
 from .waiting import wait_for
 
 DOC = TOP / 'docs' / 'KUBERNETES.md'
@@ -74,7 +74,7 @@ class Cluster:
         return found if name or not found else found['items']
 
     def apply(self, *objects):
-        self.kubectl('apply', '-f', '-', input=json.dumps({'apiVersion': 'v1', 'kind': 'List', 'items': objects}))
+        self.kubectl('apply', '-f', '-', input=_list(objects))
 
     def exec(self, pod, container, *argv, namespace='demo'):
         return self.kubectl('exec', '-n', namespace, pod, '-c', container, '--', *argv)
@@ -161,8 +161,8 @@ class Cluster:
             return self.exec(who, 'app', 'timeout', '5', 'wget', '-q', '-O-', url, namespace=namespace)
 
     def delete(self, *objects):
-        for o in objects:
-            self.kubectl('-n', 'demo', 'delete', o['kind'], o['metadata']['name'], '--ignore-not-found', '--wait')
+        if objects:
+            self.kubectl('delete', '-f', '-', '--ignore-not-found', '--wait', input=_list(objects), patience_s=300)
 
     def refused(self, thing):
         """What the API server says against an object; None: it would take it."""
@@ -306,19 +306,26 @@ class Cluster:
             self.helm('uninstall', name, '-n', 'istio-system', '--wait')
 
     def _install(self):
-        own = f' --set kubepods={self.node.below[1:]}/kubepods' if self.node.whole_tree else ''
-        return re.sub(r'^(helm install .*)$', rf'\1{own}', commands('Install')[0], flags=re.M)
+        own = {'kubepods': f'{self.node.below[1:]}/kubepods'} if self.node.whole_tree else {}
+        if self.node.families == [V6]:
+            own['ipFamily'] = 'ipv6'
+        more = ''.join(f' --set {name}={value}' for name, value in own.items())
+        return re.sub(r'^(helm install .*)$', rf'\1{more}', commands('Install')[0], flags=re.M)
 
     def helm_install_again(self):
         """The chart alone."""
         self.script(next(line for line in self._install().splitlines() if line.startswith('helm install')))
 
     def install_agentd(self):
-        """Word for word, but for what is this cluster's: where Istio's chart lies, and a kubelet's --cgroup-root."""
+        """Word for word, but for what is this cluster's: where Istio's chart lies, a kubelet's --cgroup-root, IPv6 alone."""
         _, _, template = commands('Install')
         self.script(self._install())
         chart = f'{charts()}/istio-control/istio-discovery'
         self.script(f'cd {self.node.dir}\n' + re.sub(r'istio/istiod (.*)--version \S+', rf'{chart} \1', template))
+
+
+def _list(objects):
+    return json.dumps({'apiVersion': 'v1', 'kind': 'List', 'items': objects})
 
 
 def conditions(thing):

@@ -1,4 +1,5 @@
 """A cluster as users have it.  Each case begins with a node on which all is well, and leaves it so."""
+import contextlib
 import json
 import os
 import random
@@ -38,9 +39,9 @@ def well(mesh):
     wait_for('agentctl to say that all is well', mesh.well)
 
 
-@pytest.fixture
-def made(mesh):
-    """Applies objects that go with the test, and leave nothing on the node."""
+@contextlib.contextmanager
+def applied(mesh):
+    """Applies objects that go with the block, and leave nothing on the node."""
     objects = []
 
     def make(*more):
@@ -50,6 +51,12 @@ def made(mesh):
     uids = [p['metadata']['uid'] for p in mesh.get('pods') if p['metadata']['labels'].get('app') not in ('web', 'client')]
     mesh.delete(*objects)
     wait_for('nothing to be left of the pods', lambda: not mesh.left_of(uids), 60 + 3 * len(uids))
+
+
+@pytest.fixture
+def made(mesh):
+    with applied(mesh) as make:
+        yield make
 
 
 def test_what_the_document_shows_after_the_installation(mesh):
@@ -106,12 +113,6 @@ def test_a_pod_in_the_nodes_own_network_is_served_by_nobody(mesh, made):
             wait_for('it to have dialled', lambda: 'refused' in mesh.kubectl('-n', 'demo', 'logs', 'of-the-node'))
             line, = (line for line in mesh.agentctl('redirect').splitlines() if 'of-the-node' in line)
             assert 'unseen' in line and not mesh.redirection('of-the-node')['inbound']
-
-
-def test_who_is_not_in_the_mesh_is_refused(mesh, made):
-    made(apps.pod('stranger', annotations={'sidecar.istio.io/inject': 'false'}))
-    mesh.ready('stranger')
-    assert mesh.ask() and not mesh.ask('pod/stranger')
 
 
 def reboot_orders():
@@ -211,15 +212,6 @@ def test_a_drained_node_has_nothing_left_of_its_pods(mesh):
     wait_for('an answer', lambda: mesh.ask())
 
 
-def test_a_pod_deleted_by_force_leaves_nothing(mesh, made):
-    made(apps.pod('forced'))
-    mesh.ready('forced')
-    uid = mesh.get('pod', 'forced')['metadata']['uid']
-    assert mesh.left_of([uid])
-    mesh.kubectl('delete', 'pod', '-n', 'demo', 'forced', '--force', '--grace-period=0')
-    wait_for('nothing to be left', lambda: not mesh.left_of([uid]))
-
-
 @pytest.mark.parametrize('key, value', [
     ('traffic.sidecar.istio.io/excludeInboundPorts', '8080,x'),
     ('sidecar.istio.io/interceptionMode', 'TPROXY'),
@@ -249,33 +241,82 @@ def test_tokens_are_renewed(mesh):
     wait_for('a younger token', lambda: expires() > before)
 
 
-def test_a_job_ends_and_a_cron_job_makes_one(mesh, made):
+# Asks a pod as long as there is one, while it goes and comes.
+STRANGER = '''cd /tmp; echo 0 >answered; echo 0 >refused; (while [ ! -e stop ]; do
+  if timeout 2 wget -q -O /dev/null http://db.demo:8080/; then to=answered; else to=refused; fi; echo $(($(cat $to) + 1)) >$to; sleep 0.05
+done; touch stopped) >/dev/null 2>&1 </dev/null &'''
+STRANGERS_COUNT = 'cd /tmp; touch stop; while [ ! -e stopped ]; do sleep 0.1; done; cat refused answered'
+
+
+@pytest.fixture(scope='class')
+def workloads(mesh):
+    """Of every kind, and all at once, so that each case waits for what the others wait for, too."""
     script = 'until timeout 5 wget -q -O- http://web.demo/; do sleep 1; done'
-    made(apps.job('once', script),
-         {'apiVersion': 'batch/v1', 'kind': 'CronJob', 'metadata': {'name': 'often', 'namespace': 'demo'},
-          'spec': {'schedule': '* * * * *', 'jobTemplate': {'spec': apps.job('often', script)['spec']}}})
-    mesh.kubectl('-n', 'demo', 'wait', '--for=condition=complete', 'job/once', '--timeout=120s', patience_s=130)
-    wait_for('a job of the CronJob to end', lambda: any(
-        j['status'].get('succeeded') for j in mesh.get('jobs') if j['metadata']['name'].startswith('often')), 150)
-
-
-def test_a_stateful_set_comes_back_with_the_same_name(mesh, made):
-    made(apps.service('db', clusterIP='None', ports=[{'name': 'http', 'port': apps.PORT}]),
-         apps.workload('StatefulSet', 'db', apps.SERVE, serviceName='db'))
-    mesh.rolled_out('statefulset/db')
-    first = mesh.get('pod', 'db-0')['metadata']['uid']
-    mesh.kubectl('-n', 'demo', 'delete', 'pod', 'db-0')
-    wait_for('another db-0', lambda: (mesh.get('pod', 'db-0') or {'metadata': {'uid': first}})['metadata']['uid'] != first)
-    mesh.rolled_out('statefulset/db')
-    wait_for('nothing to be left of the first', lambda: not mesh.left_of([first]))
-    wait_for('the second to answer', lambda: mesh.ask(url='http://db.demo:8080/') == 'db-0\n')
-
-
-def test_an_init_container_is_in_the_mesh(mesh, made):
     init = apps.container('timeout 5 wget -q -O- http://web.demo/', name='first')
-    made(apps.pod('with-init', initContainers=[init]))
-    mesh.ready('with-init')
-    assert mesh.kubectl('-n', 'demo', 'logs', 'with-init', '-c', 'first').startswith('web-')
+    objects = [
+        apps.job('once', script),
+        {'apiVersion': 'batch/v1', 'kind': 'CronJob', 'metadata': {'name': 'often', 'namespace': 'demo'},
+         'spec': {'schedule': '* * * * *', 'jobTemplate': {'spec': apps.job('often', script)['spec']}}},
+        apps.service('db', clusterIP='None', publishNotReadyAddresses=True, ports=[{'name': 'http', 'port': apps.PORT}]),
+        apps.workload('StatefulSet', 'db', apps.SERVE, serviceName='db'),
+        apps.pod('with-init', initContainers=[init]),
+        apps.pod('stranger', annotations={'sidecar.istio.io/inject': 'false'}),
+        apps.pod('forced'), apps.pod('mapped', hostUsers=False)]
+    with applied(mesh) as make:
+        make(*objects)
+        yield mesh
+
+
+class TestWorkloads:
+    def test_a_job_ends(self, workloads):
+        workloads.kubectl('-n', 'demo', 'wait', '--for=condition=complete', 'job/once', '--timeout=120s', patience_s=130)
+
+    def test_an_init_container_is_in_the_mesh(self, workloads):
+        workloads.ready('with-init')
+        assert workloads.kubectl('-n', 'demo', 'logs', 'with-init', '-c', 'first').startswith('web-')
+
+    def test_who_is_not_in_the_mesh_is_refused(self, workloads):
+        workloads.ready('stranger')
+        assert workloads.ask() and not workloads.ask('pod/stranger')
+
+    def test_a_stateful_set_comes_back_with_the_same_name(self, workloads):
+        mesh = workloads
+        mesh.rolled_out('statefulset/db')
+        wait_for('an answer', lambda: mesh.ask(url='http://db.demo:8080/') == 'db-0\n')
+        mesh.exec('stranger', 'app', 'sh', '-c', STRANGER)
+        first = mesh.get('pod', 'db-0')['metadata']['uid']
+        mesh.kubectl('-n', 'demo', 'delete', 'pod', 'db-0')
+        wait_for('another db-0', lambda: (mesh.get('pod', 'db-0') or {'metadata': {'uid': first}})['metadata']['uid'] != first)
+        mesh.rolled_out('statefulset/db')
+        wait_for('nothing to be left of the first', lambda: not mesh.left_of([first]))
+        wait_for('the second to answer', lambda: mesh.ask(url='http://db.demo:8080/') == 'db-0\n')
+        refused, answered = (int(n) for n in mesh.exec('stranger', 'app', 'sh', '-c', STRANGERS_COUNT).split())
+        assert refused > 10 and not answered  # also before its Envoy was there
+
+    def test_a_pod_deleted_by_force_leaves_nothing(self, workloads):
+        workloads.ready('forced')
+        uid = workloads.get('pod', 'forced')['metadata']['uid']
+        assert workloads.left_of([uid])
+        workloads.kubectl('delete', 'pod', '-n', 'demo', 'forced', '--force', '--grace-period=0')
+        wait_for('nothing to be left', lambda: not workloads.left_of([uid]))
+
+    def test_a_pod_with_a_user_namespace_is_served(self, workloads):
+        """Envoy's uid is another one on the node.  A runtime that cannot do it says so (containerd 1.6)."""
+        mesh = workloads
+        if mesh.node.kind != 'systemd':
+            wait_for('the event', lambda: any('user namespace' in e for e in mesh.events('mapped')))
+            return
+        mesh.ready('mapped')
+        first = mesh.exec('mapped', 'app', 'cat', '/proc/self/uid_map').split()[1]
+        assert int(first) >= 65536
+        wait_for('an answer', lambda: mesh.ask('pod/mapped'))
+        attested = json.loads(mesh.agentctl('pods', 'demo/mapped', '-o', 'json'))['pods'][0]['sockets']['attested']
+        assert attested['cgroup_ids'] and not attested['unproven']
+        assert mesh.redirection('mapped')['redirected'] > 0
+
+    def test_a_cron_job_makes_one(self, workloads):
+        wait_for('a job of the CronJob to end', lambda: any(
+            j['status'].get('succeeded') for j in workloads.get('jobs') if j['metadata']['name'].startswith('often')), 150)
 
 
 def test_many_pods_at_once(mesh, made, record_property):
@@ -335,21 +376,6 @@ def test_a_second_istiod_of_a_revision_serves_its_own_pods(mesh, made):
             assert mesh.pod('web') in served['istiod'] and mesh.pod('web') not in served['istiod-canary']
         finally:
             mesh.delete(space)
-
-
-def test_a_pod_with_a_user_namespace_is_served(mesh, made):
-    """Envoy's uid is another one on the node.  A runtime that cannot do it says so (containerd 1.6)."""
-    made(apps.pod('mapped', hostUsers=False))
-    if mesh.node.kind != 'systemd':
-        wait_for('the event', lambda: any('user namespace' in e for e in mesh.events('mapped')))
-        return
-    mesh.ready('mapped')
-    first = mesh.exec('mapped', 'app', 'cat', '/proc/self/uid_map').split()[1]
-    assert int(first) >= 65536
-    wait_for('an answer', lambda: mesh.ask('pod/mapped'))
-    attested = json.loads(mesh.agentctl('pods', 'demo/mapped', '-o', 'json'))['pods'][0]['sockets']['attested']
-    assert attested['cgroup_ids'] and not attested['unproven']
-    assert mesh.redirection('mapped')['redirected'] > 0
 
 
 def test_a_broken_upgrade_and_the_way_back_and_a_good_one(mesh):
