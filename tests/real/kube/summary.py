@@ -32,7 +32,7 @@ Chosen cases, each with the numbers that a soak has: 20 reboots, 250 pods, 5 min
 BEGAN = time.monotonic()
 _results = {}  # {kind: {case: (outcome, seconds, properties)}}
 cgroup = None  # of all of a run's nodes
-_nodes_us = [0]
+_cpu_us = {'computed': 0, 'stalled': 0}
 
 
 def add(report):
@@ -49,18 +49,18 @@ def add(report):
     rows[case] = outcome, seconds + report.duration, properties or report.user_properties
 
 
-def _cpu_s():
-    """What the nodes' processes, those that ended too, and this one have computed."""
-    stat = cgroup / 'cpu.stat' if cgroup else None
-    if stat and stat.exists():  # it goes before the last case has its result
-        _nodes_us[0] = int(stat.read_text().split()[1])
-    return _nodes_us[0] / 1e6 + time.process_time()
+def _cpu():
+    """Minutes: what the node's processes, those that ended too, computed; how long all that could have had to wait for a core."""
+    if cgroup and cgroup.exists():  # it goes before the last case has its result
+        _cpu_us['computed'] = int((cgroup / 'cpu.stat').read_text().split()[1])
+        _cpu_us['stalled'] = int((cgroup / 'cpu.pressure').read_text().rpartition('total=')[2])
+    return {name: us / 6e7 for name, us in _cpu_us.items()}
 
 
 def keep():
     KEPT.mkdir(parents=True, exist_ok=True)
     for kind, cases in _results.items():
-        found = {'cases': cases, 'requests': load.totals, 'minutes': (time.monotonic() - BEGAN) / 60, 'cpu_s': _cpu_s()}
+        found = {'cases': cases, 'requests': load.totals, 'minutes': (time.monotonic() - BEGAN) / 60, **_cpu()}
         (KEPT / f'{kind}.json').write_text(json.dumps(found))
 
 
@@ -111,18 +111,19 @@ def add_soak(words):
 def write():
     found, added = _found(), _added()
     asked, failed = (sum(of['requests'][i] for of in found.values()) for i in (0, 1))
-    cpu = sum(of['cpu_s'] for of in found.values())
+    slowest = max(found.values(), key=lambda of: of['minutes'])
+    computed = sum(of['computed'] for of in found.values())
     cases = dict.fromkeys(case for of in found.values() for case in of['cases'])
     lines = [
         '# A real node', '',
         f'What `make test-kube` wrote on {datetime.date.today()} at commit {_commit()}: Linux {platform.release()}, '
-        f'{os.cpu_count()} cores, all nodes side by side, {max(of["minutes"] for of in found.values()):.0f} min. Kubernetes 1.36.2 '
+        f'{os.cpu_count()} cores, all nodes side by side, {slowest["minutes"]:.0f} min. Kubernetes 1.36.2 '
         f'(kubelet, API server, controller manager, scheduler), containerd {_version("containerd", "--version")} and '
         f'runc {_version("runc", "--version")} (on the node with systemd: containerd {_version(NEWER / "containerd", "--version")} '
         f'and runc {_version(NEWER / "runc", "--version")}), istiod {images.ISTIO_VERSION} with its stock chart and webhook, '
         'Envoys of PyPI.', '',
-        f'Requests during restarts, evictions and upgrades: {asked}, of which {failed} failed. The nodes computed for {cpu / 60:.0f} min, '
-        f'so {os.cpu_count()} cores that nobody else uses need no less than {cpu / 60 / os.cpu_count():.0f} min.', '',
+        f'Requests during restarts, evictions and upgrades: {asked}, of which {failed} failed. The nodes computed for {computed:.0f} min '
+        f'in all. For {slowest["stalled"]:.0f} min the slowest one had work and no core, which other nodes and the machine\'s other users had.', '',
         '| case | ' + ' | '.join(KINDS.values()) + ' |', '|---|' + '---|' * len(KINDS)]
     for case in cases:
         lines.append(f'| {case} | ' + ' | '.join(_cell(found.get(kind, {'cases': {}})['cases'].get(case)) for kind in KINDS) + ' |')
