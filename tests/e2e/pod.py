@@ -140,6 +140,7 @@ class Pod:
         self.app = Process(self.netns.command(sys.executable, HERE / 'app.py', 'serve', host, port),
                            self.dir / 'app.log', self.cgroup)
         wait_for(f'the app of {self.label}', lambda: self.netns.http(port)[0] == 200)
+        return self.app
 
     def load(self, port, host='127.0.0.1'):
         return Load(self, f'http://{host}:{port}/')
