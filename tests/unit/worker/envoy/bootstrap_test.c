@@ -189,7 +189,7 @@ static void test_the_script_reaches_nothing(void **state)
 	static const char *const doors[] = {"io.", "os.", "ffi", "require", "package", "debug.",
 	    "dofile", "loadfile", "loadstring", "load(", "getfenv", "setfenv", "jit.", "_G"};
 	struct fixture *f = *state;
-	const char *script = NULL;
+	const char *script = "";
 	json_t *b, *filter;
 	size_t i;
 
@@ -199,7 +199,6 @@ static void test_the_script_reaches_nothing(void **state)
 		if (!strcmp(json_string_value(at(filter, "name")), "envoy.filters.http.lua"))
 			script = json_string_value(
 			    at(filter, "typed_config.default_source_code.inline_string"));
-	assert_non_null(script);
 	assert_non_null(strstr(script, "function serve.ready("));
 	for (i = 0; i < sizeof(doors) / sizeof(*doors); i++)
 		assert_null(strstr(script, doors[i]));
