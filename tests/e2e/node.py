@@ -187,7 +187,7 @@ class Agentd:
 
     def stop(self):
         """Orderly; the exit status."""
-        status = self.process.stop(60)
+        status = self.process.stop()
         wait_for('the worker to be gone', lambda: not self.cgroup.pids())
         return status
 

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -355,3 +356,29 @@ def test_a_disk_that_hangs_holds_nobody_up(node):
     wait_for('it to be kept', machine.kept.exists)
     assert key_and_certificate_match(machine.kept)
     wait_for('no problem', lambda: node.agentd.ctl_text('status')[0] == 0)
+
+
+@contextlib.contextmanager
+def unread(file):
+    """Whoever opens it waits, until its lease is given back (fcntl(2))."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    fd = os.open(file, os.O_RDWR)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        yield
+    finally:
+        os.close(fd)
+        signal.signal(signal.SIGIO, before)
+
+
+def test_a_disk_that_gives_nothing_holds_nobody_up(node):
+    machine = Identity(node, 'vm')
+    node.agentd.start()
+    wait_for('it to be kept', machine.kept.exists)
+    with unread(machine.kept):
+        reboot(node)
+        node.pod('other').wait_served()
+        wait_for('status to say it', lambda: f'the disk of {node.identities} has not' in node.agentd.ctl_text('status')[1])
+        assert machine.pod.wait_served().is_served()  # by its token
+        wait_for('another one', lambda: len(machine.issued('token')) == 2)
+        assert node.agentd.process.stop(60) == 0

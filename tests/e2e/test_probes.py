@@ -47,7 +47,7 @@ class Probed:
     def noted(self):
         """How many are; the last one's other end closes a moment later."""
         with contextlib.suppress(TimeoutError):
-            wait_for('the last one to close', lambda: not self._noted(), 5)
+            wait_for('the last one to close', lambda: not self._noted())
         return self._noted()
 
     def _noted(self):
