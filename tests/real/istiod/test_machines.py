@@ -156,3 +156,6 @@ def test_refusals_as_the_stand_in_says_them(mesh):
         verdict = wait_for(f'{expected}', lambda a=asked, e=expected: (v := ask(mesh, a)) and test_istiod_itself.agrees(v, e) and v)
         assert verdict[0] == expected[0]
     assert not mesh.entries()
+    mesh.group('vm', template={'serviceAccount': 'cli'})  # better late
+    wait_for('a stream that is taken', lambda: ask(mesh, node()) == 'OK')
+    wait_for('its entry', mesh.entries)
