@@ -249,10 +249,9 @@ def killed_at(node, pid, n):
 STEPS_S = 2  # beyond the answer, for all that is done with it
 
 
-# The worker makes many more, and writes no file.
 @pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
-@pytest.mark.parametrize('who, stride', [('broker', 1), ('worker', 7)], ids=['broker', 'worker'])
-def test_killed_at_every_step_of_a_renewal(node, who, stride):
+@pytest.mark.parametrize('who', ['broker', 'worker'])
+def test_killed_at_every_step_of_a_renewal(node, who):
     """What is kept matches, whenever one of the two died, and leads back in without a token."""
     machine = Identity(node, 'vm')
     node.agentd.start()
@@ -260,7 +259,7 @@ def test_killed_at_every_step_of_a_renewal(node, who, stride):
     machine.wait_credential('issued certificate')
     machine.pod.remove_token()
     kept, steps = set(), 0
-    for steps in range(1, 10_000, stride):
+    for steps in range(1, 2000):
         node.istiod.order('pause', what='csr')
         asked = len(node.istiod.journal('csr-asked'))
         reboot(node)
@@ -269,7 +268,7 @@ def test_killed_at_every_step_of_a_renewal(node, who, stride):
             break
         assert key_and_certificate_match(machine.kept)
         kept.add(machine.kept.read_bytes())
-    measured.append(f'identity: the {who} was killed at 1 of {stride} of {steps} steps of a renewal; {len(kept)} different pairs were kept')
+    measured.append(f'identity: the {who} was killed at each of {steps} steps of a renewal; {len(kept)} different pairs were kept')
     machine.wait_credential('issued certificate')
     assert steps > 20 and len(machine.issued('token')) == 1
 
