@@ -46,7 +46,7 @@ def sh(*argv, timeout=60, **kw):
     return r.stdout
 
 
-def wait_for(what, condition, patience_s=None):
+def wait_for(what, condition, patience_s=None, pause_s=0.05):
     """The first true result of `condition`; TimeoutError names what did not come."""
     end, error = time.monotonic() + (patience_s or PATIENCE_S), None
     while True:
@@ -57,7 +57,7 @@ def wait_for(what, condition, patience_s=None):
             error = e
         if time.monotonic() > end:
             raise TimeoutError(f'waited in vain for {what}' + (f' (last error: {error})' if error else ''))
-        time.sleep(0.05)
+        time.sleep(pause_s)
 
 
 class Cgroup:

@@ -216,10 +216,16 @@ def memory_limit(node, mib):
         (made / 'memory.limit_in_bytes').write_text(str(mib << 20))
         for pid in node.agentd.cgroup.pids():
             (made / 'cgroup.procs').write_text(str(pid))
-        yield True
-        for pid in node.agentd.cgroup.pids():
-            (v1 / 'cgroup.procs').write_text(str(pid))
-        made.rmdir()
+
+        def left():  # a worker may be born meanwhile
+            for pid in (made / 'cgroup.procs').read_text().split():
+                (v1 / 'cgroup.procs').write_text(pid)
+            made.rmdir()
+            return True
+        try:
+            yield True
+        finally:
+            wait_for('the limit to hold nobody', left)
     else:
         yield False
 

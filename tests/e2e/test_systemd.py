@@ -12,7 +12,7 @@ from . import mesh, sockets
 from .conftest import measured
 from .hammer import Hammer
 from .machine import HERE, Machine, install
-from .pod import ADMIN
+from .pod import ADMIN, LOG_FORMAT
 from .run import TOP, Process, sh, wait_for
 from .test_redirect import APP, ENVOY, Bystander, serve
 
@@ -104,7 +104,9 @@ def test_an_envoy_on_bare_metal(make_node):
     main = machine.show(unit, 'MainPID')
     envoy = Path(f'/proc/{machine.ours(unit, main[0])}')
     assert envoy.stat().st_uid == 1337
-    assert (envoy / 'cmdline').read_text().split('\0')[-7:-1] == [
+    argv = (envoy / 'cmdline').read_text().split('\0')
+    assert argv[argv.index('--log-format') + 1] == LOG_FORMAT
+    assert argv[-7:-1] == [
         '--file-flush-interval-msec', '1250', '--drain-time-s', '62', '--concurrency', '1']
     assert 'Permission denied' in connect(machine, pod, 'setpriv', '--reuid=1337', '--regid=1337', '--clear-groups')
     assert connect(machine, pod).startswith('reset')
