@@ -110,7 +110,7 @@ def test_who_only_looks_like_it(probed):
         left = p.kubelet.call(probers.ports_used, address, PROBE, MANY)
         assert None not in left
         assert p.host_pod.call(probers.from_ports, address, PROBE, left) == {str(IN): MANY}, 'ports that it just closed'
-        assert p.kubelet.call(probers.dialled_again, address, PROBE, MANY, 1000) == {str(IN): MANY}, 'a socket of its'
+        assert p.kubelet.call(probers.dialled_again, address, PROBE, FEW, 1000) == {str(IN): FEW}, 'a socket of its'
     forward(p, pod)
     sh(*pod.netns.command('sysctl', '-qw', 'net.ipv4.tcp_syncookies=2'))
     for address in pod.ip, POD6:
