@@ -17,7 +17,7 @@ from .run import sh
 _CLONE_NEWNET = 0x40000000
 # Processes of pods are forked from one that has imported what they need: by themselves that takes each of them 0.3 s of a core.
 FORKS = multiprocessing.get_context('forkserver')
-FORKS.set_forkserver_preload(['tests.e2e.clients'])
+FORKS.set_forkserver_preload(['tests.e2e.clients', 'tests.istiod.server'])
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -99,6 +99,29 @@ def test_after_a_reboot_the_kept_one_goes_on(node):
     assert machine.pod.wait_served().is_served()
 
 
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
+def test_off_for_longer_than_the_certificate_lives(node):
+    """It says that it is locked out, and why; a token heals it as it runs."""
+    node.istiod.order('ttl', seconds=TTL)
+    machine = Identity(node, 'vm')
+    node.agentd.start()
+    machine.wait_credential('issued certificate')
+    wait_for('the kept one', machine.kept.exists)
+    node.agentd.kill()
+    machine.pod.remove_token()
+    wait_for('its end', lambda: time.time() > node.istiod.issued()[-1]['not_after'])
+    so_far = len(node.istiod.journal())
+    reboot(node)
+    wait_for('the reason', lambda: 'expired' in (machine.shown() or {}).get('refused', {}).get('kept certificate', ''))
+    assert 'locked out' in machine.shown()['why_not'] and node.agentd.ctl_text('certs')[0] == 1
+    assert not [r for r in node.istiod.journal()[so_far:] if r['event'] in ('certificate', 'csr-asked')]
+    began = time.time()
+    machine.pod.write_token()
+    healed = wait_for('a certificate', lambda: machine.issued('token')[1:])[0]['time'] - began
+    machine.wait_credential('issued certificate')
+    measured.append(f'identity: a token healed a machine that was off for too long in {healed:.2f} s')
+
+
 def test_a_provisioned_pair_needs_no_token(node):
     machine = Identity(node, 'vm', token=False)
     serial = machine.provision()
@@ -260,6 +283,7 @@ def test_nobody_reaches_anothers_channel(node, tries=1000):
     liar.remove_token()
     liar.write_manifest(identity='certificate')
     node.istiod.set('all', clusters=[], listeners=[])
+    node.istiod.order('ttl', seconds=30)  # it renews meanwhile
     node.agentd.start()
     machine.wait_credential('issued certificate')
     machine.pod.start_envoy()
@@ -277,10 +301,11 @@ def test_nobody_reaches_anothers_channel(node, tries=1000):
             liar.write_manifest(env={'ISTIO_META_TRY': str(n)})
     assert ends['answered'] and ends['ended'] and sum(ends.values()) == tries
     nodes = {r['stream']: r['id'] for r in node.istiod.journal('node')}
-    opens = node.istiod.journal('open')
+    opens, csrs = node.istiod.journal('open'), node.istiod.journal('csr-asked')
     own = {r['peer'] for r in opens if r['by'] == 'certificate'}
     assert {nodes.get(r['stream']) for r in opens if r['peer'] in own} <= {claimed.id, None}
-    assert all(r['by'] == 'certificate' and r['identity'] == machine.identity for r in opens if r['peer'] in own)
+    assert all(r['by'] == 'certificate' and r['identity'] == machine.identity for r in (*opens, *csrs) if r['peer'] in own)
+    assert {r['peer'] for r in csrs if r['by'] == 'certificate'} & own
     assert not any('liar' in i for i in nodes.values())
     node.agentd.kill()  # so that the liar's clients end
     assert all(w.result(60) for w in waiting)

@@ -15,7 +15,7 @@
 #include <utlist.h>
 
 /* A disk that is well takes milliseconds. */
-enum { AT_ONCE_MAX = 4, SLOW_S = 3, LOOK_AGAIN_MS = 1000 };
+enum { AT_ONCE_MAX = 4, SLOW_S = 3, SLOW_MS = 3000, LOOK_AGAIN_MS = 1000 };
 
 struct file;
 
@@ -201,7 +201,7 @@ static void mark(struct requests_kept *k, struct file *f)
 	f->marked = true;
 	f->since = now_s();
 	if (!f->told && !broker_timer_is_set(&k->late))
-		broker_timer_set(&k->late, SLOW_S * 1000);
+		broker_timer_set(&k->late, SLOW_MS);
 	read_marked(k);
 }
 

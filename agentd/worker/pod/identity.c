@@ -484,6 +484,20 @@ static json_t *dump_refused(const struct pod_identity *i)
 	return all;
 }
 
+/* A renewal is due when a fifth of its life is left, at the latest (security-rules.md 3). */
+enum { LATE = 8 };
+
+/* Seconds until nothing is valid any more, where no renewal came; -1: that is far. */
+static int64_t lock_out_in(const struct pod_identity *i, const struct token *token)
+{
+	const struct x509_leaf *leaf = i->shown == NOTHING ? NULL : &i->of[i->shown].pair.leaf;
+	const int64_t left = leaf ? leaf->not_after - now_s(i) : 0;
+
+	if (!leaf || token || left * LATE >= leaf->not_after - leaf->not_before)
+		return -1;
+	return left;
+}
+
 static void why_not(const struct pod_identity *i, const struct token *token, char why[ERR_MSG_SIZE])
 {
 	struct err e = {0};
@@ -497,6 +511,10 @@ static void why_not(const struct pod_identity *i, const struct token *token, cha
 	else if (i->shown == NOTHING && newest(i, true) != NOTHING)
 		err_set(
 		    &e, ERR_DENIED, "istiod refuses the certificate: by token until it expires");
+	else if (lock_out_in(i, token) >= 0)
+		err_set(&e, ERR_UNAVAILABLE,
+		    "locked out in %lld min, unless it is renewed or gets a token",
+		    (long long)lock_out_in(i, token) / 60);
 	else if (i->keep_why.code)
 		err_set(&e, ERR_UNAVAILABLE,
 		    "the newest certificate is not kept on disk, a reboot will need a token: "

@@ -54,7 +54,8 @@ def test_a_machine_from_istioctl_to_its_traffic(mesh):
         return wait_health(mesh, name, status)[2]
 
     told('False')
-    assert seen(mesh.entries()[name]) == made_of(group, {**machine.bootstrap()['node'], 'locality': ''})
+    expected = made_of(group, {**machine.bootstrap()['node'], 'locality': ''})
+    assert wait_for('its entry', lambda: (e := mesh.entries().get(name)) and seen(e)) == expected
     answer(503)
     probed = machine.start_app(PROBED, '0.0.0.0')
     told('True')
@@ -66,8 +67,8 @@ def test_a_machine_from_istioctl_to_its_traffic(mesh):
     assert served.running()
     mesh.agentd.kill()
     mesh.agentd.start()
-    wait_for('the state to be told again', lambda: healthy(mesh.entries()[name])[2] > before)
-    assert told('False')
+    wait_for('the state to be told again', lambda: (h := healthy(mesh.entries().get(name))) and h[2] > before)
+    told('False')
     answer(503)
 
     mesh.agentd.kill()  # for longer than the grace
@@ -155,3 +156,6 @@ def test_refusals_as_the_stand_in_says_them(mesh):
         verdict = wait_for(f'{expected}', lambda a=asked, e=expected: (v := ask(mesh, a)) and test_istiod_itself.agrees(v, e) and v)
         assert verdict[0] == expected[0]
     assert not mesh.entries()
+    mesh.group('vm', template={'serviceAccount': 'cli'})  # better late
+    wait_for('a stream that is taken', lambda: ask(mesh, node()) == 'OK')
+    wait_for('its entry', mesh.entries)

@@ -53,7 +53,8 @@ def _cpu():
     """Minutes: what the node's processes, those that ended too, computed; how long all that could have had to wait for a core."""
     if cgroup and cgroup.exists():  # it goes before the last case has its result
         _cpu_us['computed'] = int((cgroup / 'cpu.stat').read_text().split()[1])
-        _cpu_us['stalled'] = int((cgroup / 'cpu.pressure').read_text().rpartition('total=')[2])
+        if (cgroup / 'cpu.pressure').exists():  # a kernel may be without
+            _cpu_us['stalled'] = int((cgroup / 'cpu.pressure').read_text().rpartition('total=')[2])
     return {name: us / 6e7 for name, us in _cpu_us.items()}
 
 

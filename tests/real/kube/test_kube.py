@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from tests.e2e.run import TOP
+
 from . import apps, images
 from .cluster import DRIVER, RELEASE, commands
 from .load import Load
@@ -72,6 +74,14 @@ def test_the_document_shows_at_which_level_a_node_that_is_a_container_begins(mes
     else:
         said = mesh.script(commands('A node that is a container')[0])
         assert 'begins at level 2' in said and "of the host's tree" in said
+
+
+def test_a_check_without_the_kubelets_cgroup_names_it(mesh):
+    """As on a node whose kubelet has a --cgroup-root that nobody told agentd of."""
+    said = mesh.node.run('sh', '-c', f'{TOP}/build/release/agentd --check --kubelet-root /var/lib/kubelet 2>&1 || :')
+    line, = (line for line in said.splitlines() if "the kubelet's cgroup" in line)
+    elsewhere = f'{mesh.node.below[1:]}/kubepods: agentd does not look there; name it'
+    assert line.startswith('PROBLEM') and elsewhere in line if mesh.node.whole_tree else line.startswith('ok')
 
 
 def test_a_request_passes_both_envoys_and_the_programs_saw_it(mesh):
