@@ -80,7 +80,7 @@ def one_agentd(node):
     """Nothing of it is started again."""
     before = node.agentd.process.pid, node.agentd.worker_pid()
     yield
-    assert (node.agentd.process.pid, node.agentd.worker_pid()) == before and node.agentd.process.running()
+    assert node.agentd.process.running() and (node.agentd.process.pid, node.agentd.worker_pid()) == before
 
 
 def test_a_pod_comes(node, faults):
