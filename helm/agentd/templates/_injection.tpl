@@ -56,6 +56,10 @@
 {{- printf "agentd-injector.%s" (include "agentd.fullname" .) }}
 {{- end }}
 
+{{- define "agentd.statusPort" -}}
+{{- include "agentd.text" (list (default dict .Values.injector.meshConfig.defaultConfig).statusPort "15020") }}
+{{- end }}
+
 {{/* Shall it be injected (agentd/inject/rule.c). */}}
 {{- define "agentd.policyMatch" -}}
 failurePolicy: {{ .Values.injector.failurePolicy }}
@@ -137,6 +141,15 @@ spec:
     .map(h, [?h.?grpc, ?h.?httpGet, ?h.?tcpSocket].filter(a, a.?host.orValue('') == '')
     .map(a, (c.?ports.orValue([]).filter(p, p.?name.orValue('') == string(a.port)).map(p, string(p.containerPort)) + [string(a.port)])[0]))).flatten(2)
     .filter(x, x.matches('^[0-9]{1,5}$') && !(x in ['0', '15000', '15001', '15004', '15006', '15008', '15020', '15021', '15053', '15090'])).distinct()
+# What Prometheus asks (agentd/inject/probes.c), and whether Envoy asks it in its place.
+- name: scrape
+  expression: "['prometheus.io/path', 'prometheus.io/port', 'prometheus.io/scrape'].filter(k, k in variables.annotations)"
+- name: merged
+  expression: >-
+    !(variables.annotations[?'prometheus.istio.io/merge-metrics'].orValue('{{ include "agentd.text" (list .Values.injector.meshConfig.enablePrometheusMerge "true") }}')
+    in ['0', 'f', 'F', 'FALSE', 'false', 'False'])
+    && variables.annotations[?'prometheus.io/port'].orValue('') != '{{ include "agentd.statusPort" . }}'
+    && !(variables.annotations[?'prometheus.io/scrape'].orValue('') in ['0', 'f', 'F', 'FALSE', 'false', 'False'])
 - name: beyond
   expression: >-
     [{{ range $i, $k := $beyond }}{{ if $i }}, {{ end }}'{{ $k }}'{{ end }}].filter(k, k in variables.annotations)
@@ -167,6 +180,12 @@ spec:
     : variables.beyond.size() > 0 ? 'a policy cannot do annotation ' + variables.beyond[0]
     : variables.annotations.exists(k, k.matches('^prometheus[^A-Za-z0-9]io[^A-Za-z0-9](scrape|path|port)$') && !k.startsWith('prometheus.io/'))
     ? 'a policy reads prometheus.io/scrape, path and port in this spelling alone'
+    : variables.merged && variables.scrape.size() > 0 && !(variables.annotations[?'prometheus.io/path'].orValue('').matches('^(/[!-~]{0,1000})?$'))
+    ? 'prometheus.io/path: must begin with / and be up to 1000 printable characters'
+    : variables.merged && variables.scrape.size() > 0 && !(variables.annotations[?'prometheus.io/port'].orValue('80').matches('^[0-9]{1,5}$')
+    && !(int(variables.annotations[?'prometheus.io/port'].orValue('80')) in [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090])
+    && int(variables.annotations[?'prometheus.io/port'].orValue('80')) >= 1 && int(variables.annotations[?'prometheus.io/port'].orValue('80')) <= 65535)
+    ? 'prometheus.io/port: must be 1 to 65535, none of Envoy\'s and agentd\'s'
     : variables.annotations.exists(k, variables.annotations[k].matches('[\\x00-\\x07\\x0b\\x0e-\\x1f]')) ? 'a policy cannot do control characters in annotations'
     : variables.probePorts.exists(p, int(p) == int(variables.annotations[?'status.sidecar.istio.io/port'].orValue('0')))
     ? 'status.sidecar.istio.io/port is a port that the app is probed at'
