@@ -159,6 +159,14 @@ def test_restricted():
     assert {next(iter(set(v) - {'name'})) for v in spec['volumes']} == {'configMap'}
 
 
+def test_clients_have_certificates_if_wanted():
+    assert '--client-ca=/etc/agentd/clients/ca.crt' not in container(WEBHOOK)[1]['args']
+    spec, c = container(WEBHOOK, '--set=injector.clientCaConfigMap=front-proxy')
+    assert '--client-ca=/etc/agentd/clients/ca.crt' in c['args']
+    assert {'name': 'clients', 'mountPath': '/etc/agentd/clients', 'readOnly': True} in c['volumeMounts']
+    assert {'name': 'clients', 'configMap': {'name': 'front-proxy'}} in spec['volumes']
+
+
 def test_gke_admits_it():
     """Its priority is critical, and outside kube-system that wants a quota."""
     [scope] = rendered(WEBHOOK, '--set=gke.resourceQuota=true')['ResourceQuota', 'agentd']['spec']['scopeSelector']['matchExpressions']
