@@ -10,7 +10,8 @@
  * nothing, since forwarded traffic can have the node's; nor would the kubelet's cgroup, which is
  * another one after each restart.
  *
- * Every dial of the node comes by: nobody's fails here, and what is not root's leaves at once.
+ * Every dial of the node comes by: nobody's fails here, and one to a port that is in no list
+ * leaves at once, here and in sockops, without a question to the kernel.
  * What is not known, or cannot be parsed, is nobody's: it goes to Envoy.
  */
 #pragma once
@@ -64,22 +65,20 @@ static __always_inline bool is_of_pods(const struct redirect_probing *p)
 }
 
 /* The cheapest question first. */
-static __always_inline bool is_kubelet(struct bpf_sock_addr *ctx)
+static __always_inline bool is_kubelet(struct bpf_sock_addr *ctx, const struct redirect_probing *p)
 {
-	const struct redirect_probing *p;
-
-	if ((__u32)bpf_get_current_uid_gid() || ctx->protocol != RULES_TCP)
-		return false;
-	p = probed(bpf_ntohs(ctx->user_port));
-	return p && is_of_node(bpf_get_netns_cookie(ctx)) && !is_of_pods(p);
+	return !(__u32)bpf_get_current_uid_gid() && ctx->protocol == RULES_TCP &&
+	       is_of_node(bpf_get_netns_cookie(ctx)) && !is_of_pods(p);
 }
 
 /* A socket that is dialled again, by somebody else, is not the kubelet's any more. */
 static __always_inline void mark_prober(struct bpf_sock_addr *ctx)
 {
-	if (!ctx->sk)
+	const struct redirect_probing *p = probed(bpf_ntohs(ctx->user_port));
+
+	if (!p || !ctx->sk)
 		return;
-	if (is_kubelet(ctx))
+	if (is_kubelet(ctx, p))
 		bpf_sk_storage_get(&probers, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	else
 		bpf_sk_storage_delete(&probers, ctx->sk);

@@ -432,6 +432,8 @@ int redirect_probe_sockops(struct bpf_sock_ops *ctx)
 
 	if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_STATE_CB)
 		return 1;
+	if (op == BPF_SOCK_OPS_TCP_CONNECT_CB && !probed(bpf_ntohl(ctx->remote_port)))
+		return 1;
 	if (!ctx->sk || !bpf_sk_storage_get(&probers, ctx->sk, NULL, 0))
 		return 1;
 	key = probe_key(ctx);

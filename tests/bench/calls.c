@@ -1,9 +1,10 @@
-/* calls.c - what system calls cost in one cgroup, and in another: calls CGROUP OTHER
+/* calls.c - what system calls cost in one cgroup, and in another: calls CGROUP OTHER [CALL]
  *
  * Both are directories of cgroup v2.  The program moves between them every few milliseconds, so
  * that whatever else the machine does meets both; each batch makes its sockets anew, as a socket
  * belongs to the cgroup it was made in.  Prints JSON: call -> nanoseconds in either, and the ratio
- * other / first of neighbouring batches: median, lowest and highest quarter.
+ * other / first of neighbouring batches: median, lowest and highest quarter.  A batch of connect()
+ * counts by its median: on a busy machine the mean is of who else ran.
  */
 #include "times.h"
 
@@ -15,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PAIRS = 200, PARTS = 1000000 };
+enum { PAIRS = 200, CONNECT_PAIRS = 1000, PARTS = 1000000 };
 
 static struct sockaddr_in here = {.sin_family = AF_INET};
 static const struct sockaddr *to = (const struct sockaddr *)&here;
@@ -128,32 +129,40 @@ static void open_sockets(void)
 	check(bind(datagram, to, sizeof(here)), "bind"); /* what is sent there comes back */
 }
 
+/* Picoseconds, as below. */
+static int64_t connects(int times)
+{
+	struct times took = {0};
+	int64_t median;
+
+	for (int i = 0; i < times; i++)
+		times_note(&took, connect_tcp());
+	median = times_part(&took, 0.5);
+	free(took.ns);
+	return median * 1000;
+}
+
 /* Picoseconds of one call. */
 static int64_t batch(const struct call *c, const char *cgroup)
 {
-	int64_t sum = 0, start;
+	int64_t start, ps;
 
 	enter(cgroup);
 	open_sockets();
 	start = now_ns(CLOCK_MONOTONIC);
-	for (int i = 0; i < c->times; i++) {
-		if (c->act)
-			c->act();
-		else
-			sum += connect_tcp();
-	}
-	if (c->act)
-		sum = now_ns(CLOCK_MONOTONIC) - start;
+	for (int i = 0; c->act && i < c->times; i++)
+		c->act();
+	ps = c->act ? (now_ns(CLOCK_MONOTONIC) - start) * 1000 / c->times : connects(c->times);
 	close(stream);
 	close(datagram);
-	return sum * 1000 / c->times;
+	return ps;
 }
 
-static void compare_places(const struct call *c, const char *const place[2], const char *end)
+static void compare_places(const struct call *c, const char *const place[2], const char *before)
 {
 	struct times took[2] = {{0}}, ratios = {0}; /* ratios in millionths */
 
-	for (int i = 0; i < PAIRS; i++) {
+	for (int i = 0; i < (c->act ? PAIRS : CONNECT_PAIRS); i++) {
 		int64_t ps[2];
 
 		for (int k = 0; k < 2; k++) {
@@ -163,10 +172,10 @@ static void compare_places(const struct call *c, const char *const place[2], con
 		}
 		times_note(&ratios, ps[1] * PARTS / ps[0]);
 	}
-	printf("\"%s\": {\"ns\": [%.1f, %.1f], \"ratio\": [%.4f, %.4f, %.4f]}%s", c->name,
+	printf("%s\"%s\": {\"ns\": [%.1f, %.1f], \"ratio\": [%.4f, %.4f, %.4f]}", before, c->name,
 	    (double)times_part(&took[0], 0.5) / 1e3, (double)times_part(&took[1], 0.5) / 1e3,
 	    (double)times_part(&ratios, 0.5) / PARTS, (double)times_part(&ratios, 0.25) / PARTS,
-	    (double)times_part(&ratios, 0.75) / PARTS, end);
+	    (double)times_part(&ratios, 0.75) / PARTS);
 	free(took[0].ns);
 	free(took[1].ns);
 	free(ratios.ns);
@@ -175,18 +184,23 @@ static void compare_places(const struct call *c, const char *const place[2], con
 int main(int argc, char **argv)
 {
 	const size_t n = sizeof(calls) / sizeof(*calls);
+	const char *before = "";
 
-	if (argc != 3)
-		die("calls CGROUP OTHER");
+	if (argc != 3 && argc != 4)
+		die("calls CGROUP OTHER [CALL]");
 	here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	listener = socket(AF_INET, SOCK_STREAM, 0);
 	check(bind(listener, to, sizeof(here)), "bind");
 	check(listen(listener, 128), "listen");
 	check(getsockname(listener, (struct sockaddr *)&here, &(socklen_t){sizeof(here)}), "port");
 	printf("{");
-	for (size_t i = 0; i < n; i++)
-		compare_places(
-		    &calls[i], (const char *const[]){argv[1], argv[2]}, i + 1 < n ? ", " : "}\n");
+	for (size_t i = 0; i < n; i++) {
+		if (argc == 4 && strcmp(argv[3], calls[i].name) != 0)
+			continue;
+		compare_places(&calls[i], (const char *const[]){argv[1], argv[2]}, before);
+		before = ", ";
+	}
+	printf("}\n");
 	close(listener);
 	return 0;
 }

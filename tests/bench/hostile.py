@@ -1,10 +1,11 @@
 """What hostile pods cost the others: `python3 -m tests.bench.hostile [SECONDS [ROUNDS [ATTACK...]]]`, as root.
 
 Each attack of 1, 10 and 50 pods.  A round is the attack and its control, in which the same pods burn the same CPU
-elsewhere, for SECONDS (default 3) each; every second round begins with the control.  Meanwhile others ask for their root
-certificate on connections of their own.  The ratio is that of the p99s of a round, and what is printed its median over
-ROUNDS (default 3), least and most: what else the machine does hits both halves of a round.
+elsewhere, for SECONDS (default 5) each; every second round begins with the control.  Meanwhile others ask for their root
+certificate on connections of their own.  The ratio is that of the p99s over ROUNDS (default 10), and in brackets where it
+lies in 90 % of as many rounds that are drawn from them anew: what else the machine does hits both halves of a round.
 """
+import random
 import statistics
 import sys
 import time
@@ -34,6 +35,22 @@ def p99(times):
     return sorted(times)[len(times) * 99 // 100]
 
 
+def pooled(rounds):
+    return [t for times in rounds for t in times]
+
+
+def ratio(rounds):
+    """Of (attacked, control)s."""
+    attacked, control = zip(*rounds)
+    return p99(pooled(attacked)) / p99(pooled(control))
+
+
+def spread(rounds):
+    draws = random.Random(1)
+    found = sorted(ratio(draws.choices(rounds, k=len(rounds))) for _ in range(1000))
+    return found[50], found[949]
+
+
 def _measure(gang, others, what, seconds, share=1.0):
     """(times of the questions, CPU of the gang in cores)"""
     going = gang.start(what, seconds, share)
@@ -54,7 +71,7 @@ def _row(node, others, what, count, seconds, rounds):
     run.wait_for('the pods to be served', gang.are_there)
     pid = node.agentd.worker_pid()
     Path(f'/proc/{pid}/clear_refs').write_text('5')
-    attacked, controls, ratios, cores, worker = [], [], [], None, 0
+    found, cores, worker = [], None, 0
     for n in range(rounds):
         if n % 2:  # as much as in the round before
             control, _ = _measure(gang, others, 'burn', seconds, cores / count)
@@ -63,19 +80,18 @@ def _row(node, others, what, count, seconds, rounds):
         worker += _cpu_s(pid) - used
         if n % 2 == 0:
             control, _ = _measure(gang, others, 'burn', seconds, cores / count)
-        attacked.append(times)
-        controls.append(control)
-        ratios.append(p99(times) / p99(control))
+        found.append((times, control))
     peak = next(int(line.split()[1]) >> 10 for line in Path(f'/proc/{pid}/status').read_text().splitlines()
                 if line.startswith('VmHWM'))
-    ours, theirs = ([t for times in some for t in times] for some in (attacked, controls))
+    ours, theirs = (pooled(half) for half in zip(*found))
+    low, high = spread(found)
     print(f'| {what} | {count} | {peak} | {statistics.median(ours):.1f} / {p99(ours):.1f} | '
-          f'{statistics.median(theirs):.1f} / {p99(theirs):.1f} | {statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f}) | '
+          f'{statistics.median(theirs):.1f} / {p99(theirs):.1f} | {ratio(found):.1f} ({low:.1f} to {high:.1f}) | '
           f'{cores:.2f} + {worker / rounds / seconds:.2f} | {len(ours)} |', flush=True)
     if node.agentd.worker_pid() != pid:
         raise RuntimeError('the worker was replaced')
     gang.remove()
-    return statistics.median(ratios)
+    return ratio(found)
 
 
 def main(seconds, rounds, attacks):
@@ -98,5 +114,5 @@ def main(seconds, rounds, attacks):
 
 
 if __name__ == '__main__':
-    main(*(kind(given) for kind, given in zip((float, int), [*sys.argv[1:3], *'33'[len(sys.argv[1:3]):]])),
+    main(*(kind(given) for kind, given in zip((float, int), (*sys.argv[1:3], *('5', '10')[len(sys.argv[1:3]):]))),
          sys.argv[3:] or ATTACKS)

@@ -21,7 +21,7 @@ from tests.e2e.run import Process, wait_for
 from .table import attempt, machine
 from .tools import Processes, row
 
-ROUNDS, PROBES, MB, PODS = int(os.environ.get('ROUNDS', '7')), 200, 14, 100
+ROUNDS, PROBES, MB, PODS = int(os.environ.get('ROUNDS', '7')), 200, 14, 250
 AGENT, ISTIOS, APP = 15020, 15920, probed.HTTP
 PACE_S = 0.06  # 20 scrapes a second are answered
 STATUS = e2e.TOP / 'build/real/status/status'

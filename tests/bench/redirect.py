@@ -29,7 +29,7 @@ from tests.e2e.run import Cgroup, Process
 from .arrivals import arrivals
 from .pod import Envoy
 from .table import attempt, machine
-from .tools import CALLS, DIAL, SETUP, Processes, build, row, run
+from .tools import CALLS, DIAL, NOTHING, SETUP, Piped, Processes, build, row, run
 
 PORT, PORTS, SECONDS, TURNS, ROUNDS = 9000, 64, 0.5, 3, int(os.environ.get('ROUNDS', '7'))
 WAYS = DIRECT, IPTABLES, EBPF, LOOPBACK, BETWEEN = 'direct', 'iptables', 'eBPF', 'loopback', 'node'
@@ -379,7 +379,8 @@ def probed_pod(node):
 
 def kubelet(node, ways):
     """Last of all: from the first pod with probe ports on, its programs are above every process of the node."""
-    free, below, prober = Cgroup(f'{node.cgroup_name}-free'), node.cgroup('below'), node.cgroup('kubelet')
+    free, idle = (Cgroup(f'{node.cgroup_name}-{name}') for name in ('free', 'nothing'))
+    below, prober = node.cgroup('below'), node.cgroup('kubelet')
     netns = Netns(f'{node.name}.calls')
     node.network.plug_node('10.77.200.1/16')
     e2e.sh('sysctl', '-qw', 'net.ipv4.tcp_tw_reuse=1', 'net.ipv4.ip_local_port_range=10000 60999')
@@ -405,11 +406,16 @@ def kubelet(node, ways):
             for name, (runs, ns) in probes_own_time(node, lambda d=dialled: from_node(node, *d)).items():
                 if runs > 0.01:
                     row(f'  {who}: {name}', f'{runs:.1f}', f'{ns:,.0f}', f'{ns / runs:.0f}')
-        calls = json.loads(run(*netns.command(CALLS, free.path, below.path), timeout=120).stdout)
+        calls = json.loads(run(*netns.command(CALLS, free.path, below.path), timeout=300).stdout)
+        nothing = Piped(NOTHING, idle.path)
+        floor = json.loads(run(*netns.command(CALLS, free.path, idle.path, 'TCP connect()'), timeout=300).stdout)
+        nothing.stop()
     finally:
         netns.remove()
-        e2e.remove_cgroup(free.path)
+        for cgroup in free, idle:
+            e2e.remove_cgroup(cgroup.path)
     row("other root, below the probes' programs", 'outside, ns', 'below, ns', 'ratio', 'half of them', 'goal')
+    calls['TCP connect(), programs that do nothing'] = floor['TCP connect()']
     for call, f in calls.items():
         row(f'  {call}', *(f'{ns:,.0f}' for ns in f['ns']), f'{f["ratio"][0]:.3f}',
             '{1:.3f}-{2:.3f}'.format(*f['ratio']), '1.02' if call == 'TCP connect()' else '')

@@ -1,6 +1,7 @@
 """Prints what things cost.  Nothing passes or fails here; a thing that cannot be measured says why.
 
-    tests/bench/run [WHAT...]                 agentd; WHAT: costs memory secrets attest relay push attacked restart csi (default: these), thousand
+    tests/bench/run [WHAT...]                 agentd; WHAT: costs memory secrets attest relay push attacked restart csi (default: these),
+                                              thousand machines
     tests/bench/run --socket PATH [--netns PATH] [--pid PID...] [--ads PATH --direct tls:HOST:PORT]
 
 The second form measures the agent behind PATH, whatever it is.  Its processes are PID..., or the one that
@@ -17,12 +18,13 @@ import subprocess
 import time
 from pathlib import Path
 
-from . import agent, costs, csi, thousand, traffic
+from . import agent, costs, csi, machines, thousand, traffic
 from .tools import TOP, Processes, build, row
 
 
 ALL = ('costs', 'memory', 'secrets', 'attest', 'relay', 'push', 'attacked', 'restart', 'csi')
-ASKED = {'csi': csi.csi, 'thousand': thousand.thousand}  # the rest is agent.py's
+ASKED = {'csi': csi.csi, 'thousand': thousand.thousand, 'machines': machines.machines}  # the rest is agent.py's
+MORE = 'thousand', 'machines'
 
 
 def attempt(name, measure, *args):
@@ -36,7 +38,7 @@ def of_agentd(what):
     if 'costs' in what:
         for measure in (costs.discovery, costs.secret, costs.keys, costs.attest, costs.broker):
             attempt(measure.__name__, measure)
-    live = [w for w in (*ALL[1:], 'thousand') if w in what]
+    live = [w for w in (*ALL[1:], *MORE) if w in what]
     if live and os.geteuid() != 0:
         row(f'{", ".join(live)}: not measured: needs root')
     elif live:
@@ -73,7 +75,7 @@ def machine(load_before, start):
 def main():
     p = argparse.ArgumentParser(prog='tests/bench/run', description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('what', nargs='*', metavar='WHAT', choices=[*ALL, 'thousand', []])
+    p.add_argument('what', nargs='*', metavar='WHAT', choices=[*ALL, *MORE, []])
     p.add_argument('--socket')
     p.add_argument('--netns')
     p.add_argument('--pid', type=int, nargs='+')

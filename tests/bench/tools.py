@@ -11,7 +11,7 @@ TOP = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
 BIN = BUILD / 'release/tests/bench'
 COSTS, LOAD, PLANE, BROKER = BIN / 'costs', BIN / 'load', BIN / 'plane', BIN / 'broker'
-DIAL, CALLS, SETUP, PUBLISH, FLOOR = (BIN / name for name in ('dial', 'calls', 'setup', 'publish', 'floor'))
+DIAL, CALLS, SETUP, PUBLISH, FLOOR, NOTHING = (BIN / name for name in ('dial', 'calls', 'setup', 'publish', 'floor', 'nothing'))
 SIZES = {'1 KiB': 1 << 10, '100 KiB': 100 << 10, '3 MB': 3_000_000, '20 MB': 20_000_000}
 
 
@@ -36,7 +36,8 @@ def build():
     run('gcc', *flags, '-o', BROKER, 'tests/bench/broker.c', *broker, '-lbpf')
     for program in DIAL, CALLS:
         run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', 'tests/bench/times.c', *lib)
-    run('gcc', *flags, '-o', SETUP, 'tests/bench/setup.c', 'tests/bench/times.c', *broker, '-lbpf')
+    for program in SETUP, NOTHING:
+        run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', 'tests/bench/times.c', *broker, '-lbpf')
     for program in PLANE, FLOOR:
         run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', *lib, '-levent', '-lgrpc', '-lgpr', '-lpthread')
 

@@ -35,6 +35,8 @@ CHOICES = (
         ('ENVOY_PROMETHEUS_PORT', ['16090']),
         ('ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL', ['true']),
         ('EXIT_ON_ZERO_ACTIVE_CONNECTIONS', ['true']),
+        ('HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED', ['false']),
+        ('ISTIO_META_ENABLE_SELF_DISCOVERY', ['true']),
         ('ISTIO_DUAL_STACK', ['true']),
         ('ISTIO_META_WORKLOAD_NAME', ['wl']),
         ('ISTIO_META_LOAD_STATS_CONFIG_JSON', ['{"api_type": "GRPC", "transport_api_version": "V3"}']),

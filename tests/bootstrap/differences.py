@@ -5,11 +5,13 @@ HTTP = '/filter_chains/0/filters/envoy.filters.network.http_connection_manager/t
 ROUTES = f'{HTTP}/route_config/virtual_hosts/backend/routes'
 TRUST = '.*/transport_socket/typed_config/common_tls_context/combined_validation_context/default_validation_context'
 DIFFERENCES = {
-    '/application_log_config/.*': 'the injection template asks for JSON on Envoy\'s command line; both would be an error',
+    '/application_log_config/.*': 'the same format is on Envoy\'s command line (tests/helm/test_injection.py); both would be an error',
     '/bootstrap_extensions/envoy.bootstrap.internal_listener/typed_config/.*': 'the same message, not wrapped in a TypedStruct',
     '/layered_runtime/.*/envoy.reloadable_features.coalesce_lb_rebuilds_on_batch_update': 'of a newer Istio (istio-agent.md 8.4)',
+    '/layered_runtime/.*/envoy.reloadable_features.http_strip_fragment_from_path_unsafe_if_disabled': 'no Envoy here has this flag any more',
     '/layered_runtime/.*/envoy.resource_limits.listener.*_(15020|16020).connection_limit': STATUS,
     '/node/locality': 'an empty one is none',
+    '/node/metadata/ENABLE_SELF_DISCOVERY': 'of a newer Istio: no bootstrap here has the local_cluster that it means, so istiod is not told',
     '/node/metadata/INTERCEPTION_MODE': 'what redirection really does, not what was asked for',
     '/node/metadata/ISTIO_VERSION': 'Istio\'s is the version of the test\'s program',
     '/static_resources/clusters/xds-grpc/.*max_requests_per_connection': 'the field that is not deprecated',

@@ -80,6 +80,7 @@ def test_all_is_as_istio_has_it(made):
 @pytest.mark.parametrize('version', os.environ.get('ENVOYS', '').split())
 def test_envoys_take_them(made, version, tmp_path):
     envoy = TOP / f'build/real/envoy-{version}/envoy/_bin/envoy'
+    assert b'http_strip_fragment_from_path' not in envoy.read_bytes(), 'the flag that differences.py says nobody has'
 
     def validate(i):
         file = tmp_path / f'{i}.json'

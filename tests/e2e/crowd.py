@@ -41,10 +41,10 @@ def _write(path, what):
 
 
 class Crowd:
-    """`count` pods of `accounts` service accounts, manifests and tokens; their stand-ins run from start() on."""
+    """`count` pods of `accounts` service accounts, manifests (with these fields) and tokens; their stand-ins run from start() on."""
 
-    def __init__(self, node, count, accounts, name='crowd'):
-        self._node, self._dir = node, node.dir / name
+    def __init__(self, node, count, accounts, name='crowd', **fields):
+        self._node, self._dir, self._fields = node, node.dir / name, fields
         self._dir.mkdir()
         self._cgroup = node.cgroup(name)
         self.pods = [self._pod(f'{name}-{n}', f'sa-{n % accounts}') for n in range(count)]
@@ -57,7 +57,7 @@ class Crowd:
         (folder / 'token').write_text(self._node.istiod.tokens.issue('demo', sa, name, uid) + '\n')
         manifest = folder.with_suffix('.yaml.new')
         manifest.write_text(yaml.safe_dump(
-            {'uid': uid, 'name': name, 'namespace': 'demo', 'service_account': sa}))
+            {'uid': uid, 'name': name, 'namespace': 'demo', 'service_account': sa, **self._fields}))
         manifest.rename(folder.with_suffix('.yaml'))
         return {'uid': uid, 'name': name, 'sa': sa, 'mount': str(self._node.agentd.run / 'pods' / uid / 'mount')}
 

@@ -145,5 +145,36 @@ def captured_plain():
 # A server without mTLS.
 PLAIN_SERVER = {'clusters': [_cluster('app', '127.0.0.1', APP)], 'listeners': [_listener('plain', INBOUND, [_tcp('app')])]}
 
+
+# --- a filter that istiod sends by itself ---
+PLUGIN = 'extensions.istio.io/wasmplugin/demo.remote'
+_FILTERS = f'{_TYPE}filters.http.'
+
+
+def plugged():
+    """A server without mTLS whose requests go through PLUGIN."""
+    chain = _hcm('plain', 'app')
+    chain['filters'][0]['typed_config']['http_filters'].insert(0, {'name': PLUGIN, 'config_discovery': {
+        'config_source': {'ads': {}, 'resource_api_version': 'V3', 'initial_fetch_timeout': '0s'},
+        'type_urls': [f'{_FILTERS}wasm.v3.Wasm', f'{_FILTERS}rbac.v3.RBAC']}})
+    return {'clusters': [_cluster('app', '127.0.0.1', APP)], 'listeners': [_listener('plain', INBOUND, [chain])]}
+
+
+# As istiod sends a WasmPlugin's (status-listener.md 5); as a plugin that asks for nothing.
+REMOTE_PLUGIN = {'name': PLUGIN, 'typed_config': {'@type': f'{_FILTERS}wasm.v3.Wasm', 'config': {'name': 'demo.remote', 'vm_config': {
+    'runtime': 'envoy.wasm.runtime.v8', 'code': {'remote': {
+        'sha256': 'nil', 'http_uri': {'uri': 'oci://registry.example/plugin:1', 'cluster': '_', 'timeout': '30s'}}}}}}}
+OPEN_PLUGIN = {'name': PLUGIN, 'typed_config': {'@type': f'{_FILTERS}rbac.v3.RBAC'}}
+
+
+def watched():
+    """A server without mTLS whose requests are traced, and told to the access log service."""
+    chain = _hcm('plain', 'app', tracing={}, access_log=[{'name': 'als', 'typed_config': {
+        '@type': f'{_TYPE}access_loggers.grpc.v3.HttpGrpcAccessLogConfig', 'common_config': {
+            'log_name': 'requests', 'transport_api_version': 'V3', 'buffer_flush_interval': '0.1s',
+            'grpc_service': {'envoy_grpc': {'cluster_name': 'envoy_accesslog_service'}}}}}])
+    return {'clusters': [_cluster('app', '127.0.0.1', APP)], 'listeners': [_listener('plain', INBOUND, [chain])]}
+
+
 # Refused by Envoy: two filter chains that mean the same connections.
 BROKEN_LISTENER = _listener('broken', 8444, [_tcp('app'), _tcp('app')])

@@ -5,14 +5,15 @@ import os
 import re
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import yaml
 
 from tests.istiod import control, journal
+from tests.istiod.__main__ import main as run_istiod
 from tests.istiod.tokens import Tokens
 
+from .forked import Forked
 from .netns import Network
 from .pod import Pod
 from .run import RUN, TOP, Cgroup, Process, sh, wait_for
@@ -38,11 +39,10 @@ class Istiod:
         self.start()
 
     def start(self, netns=None):
-        argv = [sys.executable, '-m', 'tests.istiod', 'serve', '--dir', self.dir, '--listen', self.address,
-                '--name', self.server_name, *self._options]
+        argv = ['serve', '--dir', str(self.dir), '--listen', self.address, '--name', self.server_name, *self._options]
         log = self.dir / 'log'
         skip = log.stat().st_size if log.exists() else 0
-        self.process = Process(netns.command(*argv) if netns else argv, log, self._cgroup)
+        self.process = Forked(run_istiod, [argv], log, self._cgroup, netns and netns.path)
 
         def listening():
             if not self.process.running():
@@ -187,7 +187,7 @@ class Agentd:
 
     def stop(self):
         """Orderly; the exit status."""
-        status = self.process.stop(60)
+        status = self.process.stop()
         wait_for('the worker to be gone', lambda: not self.cgroup.pids())
         return status
 

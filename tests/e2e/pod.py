@@ -13,6 +13,7 @@ from .netns import Netns
 from .run import Process, kill_all, wait_for
 
 ADMIN, STATUS, STATS = 15000, 15021, 15090
+LOG_FORMAT = '%Y-%m-%dT%T.%fZ\t%l\tenvoy %n %g:%#\t%v\tthread=%t'
 HERE = Path(__file__).parent
 
 
@@ -139,6 +140,7 @@ class Pod:
         self.app = Process(self.netns.command(sys.executable, HERE / 'app.py', 'serve', host, port),
                            self.dir / 'app.log', self.cgroup)
         wait_for(f'the app of {self.label}', lambda: self.netns.http(port)[0] == 200)
+        return self.app
 
     def load(self, port, host='127.0.0.1'):
         return Load(self, f'http://{host}:{port}/')
@@ -153,7 +155,7 @@ class Pod:
             self.certs, envoy_binary(), '-c', './etc/istio/proxy/envoy-rev.json', '--drain-time-s', 45,
             '--drain-strategy', 'immediate', '--local-address-ip-version', self.ip_version,
             '--file-flush-interval-msec', 1000, '--disable-hot-restart', '--allow-unknown-static-fields',
-            '-l', 'warning', '--skip-deprecated-logs', '--concurrency', 1, *more)
+            '-l', 'warning', '--skip-deprecated-logs', '--log-format', LOG_FORMAT, '--concurrency', 1, *more)
 
     def renew_sandbox(self):
         """All its processes are gone, then there is another network namespace; the cgroup is the same."""
@@ -162,9 +164,9 @@ class Pod:
         self.netns = Netns(self.netns.name)
         self.ip = self.node.network.plug(self.netns)
 
-    def start_envoy(self):
+    def start_envoy(self, *more):
         self.wait_served()
-        self.envoy = Process(self.envoy_argv(), self.dir / 'envoy.log', self.cgroup, env={'PATH': os.environ['PATH']})
+        self.envoy = Process(self.envoy_argv(*more), self.dir / 'envoy.log', self.cgroup, env={'PATH': os.environ['PATH']})
         return self
 
     def wait_ready(self):

@@ -14,7 +14,8 @@ def upgrade(node):
 
 
 def hand_over(node):
-    old, name = node.agentd, f'agentd{len(node.agentd.dir.name)}'
+    old = node.agentd
+    name = f'agentd{int(old.dir.name.removeprefix("agentd") or 1) + 1}'
     node.agentd = new = Agentd(node.dir / name, node.cgroup(name), node.istiod)
     new.run, new.manifests, new.settings, new.plane = old.run, old.manifests, old.settings, old.plane
     new.flags = [*(flag for flag in old.flags if flag != '--take-over'), '--take-over']

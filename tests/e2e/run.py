@@ -46,7 +46,7 @@ def sh(*argv, timeout=60, **kw):
     return r.stdout
 
 
-def wait_for(what, condition, patience_s=None):
+def wait_for(what, condition, patience_s=None, pause_s=0.05):
     """The first true result of `condition`; TimeoutError names what did not come."""
     end, error = time.monotonic() + (patience_s or PATIENCE_S), None
     while True:
@@ -57,7 +57,7 @@ def wait_for(what, condition, patience_s=None):
             error = e
         if time.monotonic() > end:
             raise TimeoutError(f'waited in vain for {what}' + (f' (last error: {error})' if error else ''))
-        time.sleep(0.05)
+        time.sleep(pause_s)
 
 
 class Cgroup:
@@ -116,14 +116,14 @@ class Process:
     def kill(self):
         self._end(signal.SIGKILL)
 
-    def stop(self, patience_s=20):
+    def stop(self, patience_s=PATIENCE_S):
         """SIGTERM, then patience; the exit status (negative: of a signal)."""
         return self._end(signal.SIGTERM, patience_s)
 
-    def wait(self, patience_s=20):
+    def wait(self, patience_s=PATIENCE_S):
         return self._popen.wait(patience_s)
 
-    def _end(self, number, patience_s=20):
+    def _end(self, number, patience_s=PATIENCE_S):
         if self.running():
             self._popen.send_signal(number)
         try:

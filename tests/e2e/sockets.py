@@ -77,7 +77,7 @@ def _dial(to, port, source, timeout):
         return {**_read(s), 'peername': plain(s.getpeername()[0]), 'sockname': plain(s.getsockname()[0])}
 
 
-def dial(to, port, uid=1000, gid=1000, source=None, timeout=2):
+def dial(to, port, uid=1000, gid=1000, source=None, timeout=20):
     """One connection of such a user; what was accepted, or the name of the error.  Needs root, forks."""
     reader, writer = os.pipe()
     pid = os.fork()
@@ -96,6 +96,11 @@ def dial(to, port, uid=1000, gid=1000, source=None, timeout=2):
         result = json.loads(f.read() or '"died"')
     os.waitpid(pid, 0)
     return result
+
+
+def dropped(to, port, timeout=1):
+    """Nobody answers, and nobody refuses."""
+    return dial(to, port, timeout=timeout) == 'TimeoutError'
 
 
 if __name__ == '__main__':

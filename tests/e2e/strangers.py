@@ -24,7 +24,7 @@ class Place:
     """A process in a cgroup, in a network namespace (a path; None: the host's), kept for several calls."""
 
     def __init__(self, cgroup, namespace=None):
-        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context('spawn'), netns._enter,
+        self._pool = ProcessPoolExecutor(1, netns.FORKS, netns._enter,
                                          (namespace or '/proc/self/ns/net', cgroup.path / 'cgroup.procs'))
 
     def call(self, function, *args):

@@ -1,4 +1,5 @@
 """What an app writes to its own Envoy goes from socket to socket, and as TCP would carry it (ebpf-redirect.md 12)."""
+import json
 import os
 import struct
 from pathlib import Path
@@ -174,16 +175,29 @@ def test_somebody_takes_links_away(make):
     assert counts(node)[1] > 0
 
 
+def ids(folder, *names):
+    return {json.loads(sh('bpftool', '-j', 'map', 'show', 'pinned', folder / f'map_{name}'))['id'] for name in names}
+
+
 def test_uninstalled_under_way(make):
-    """What is on its way arrives; connections end as they began."""
+    """What is on its way arrives, however late it is read; connections end as they began, and then nothing is left."""
     node = make()
     pod = fast_pod(node)
     pod.call(lanes.keep, 'one')
     pod.call(lanes.leave_unread, 'one')
+    folder = Path(bpfmap.pins(node.dir / 'bpf'))
+    lanes_maps, others = ids(folder, 'givers', 'takers'), ids(folder, 'homes', 'pods', 'ports')
     node.agentd.stop()
     sh(*node.agentd.program('agentd'), '--redirect-uninstall', '--bpffs', node.dir / 'bpf')
+
+    def there(some):
+        return some & {m['id'] for m in json.loads(sh('bpftool', '-j', 'map', 'show'))}
+    wait_for('the kernel to forget what nobody uses', lambda: not there(others))
+    assert there(lanes_maps) == lanes_maps
     assert pod.call(lanes.read_unread, 'one')
     assert pod.call(lanes.talk_on, 'one')
+    pod.call(lanes.let_go, 'one')
+    wait_for('the kernel to forget the rest', lambda: not there(lanes_maps))
 
 
 def test_real_envoys(make):

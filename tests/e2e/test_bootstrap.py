@@ -1,16 +1,23 @@
 """What a pod asks of its Envoy's bootstrap, with a real Envoy: it takes all of it, and does it."""
+import concurrent.futures
+import contextlib
+import http.server
 import json
+import queue
 import re
 import socket
 import ssl
+import threading
 from pathlib import Path
 
+import grpc
 import pytest
 
-from . import clients
+from . import clients, mesh
 from .pod import ADMIN, STATUS, run_validate
 
 SECURE, MERGED = 15091, 15092
+ZIPKIN, SERVICES = 9411, 9000
 REGEXES = Path(__file__).parents[1] / 'unit/worker/envoy/regex_test.c'
 CONFIG = {
     'envoyMetricsService': {'address': 'metrics.example:15000', 'tlsSettings': {'mode': 'ISTIO_MUTUAL', 'subjectAltNames': ['a']},
@@ -107,3 +114,62 @@ def test_envoy_does_it(node, tmp_path):
     # 15021 may be told for whom a balancer asks
     assert said_to(pod, STATUS, first=b'PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n') == 404
     assert said_to(pod, STATUS) == 404
+
+
+class Zipkin(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = b''
+        while size := int(self.rfile.readline(), 16):  # chunked, as Envoy sends it
+            body += self.rfile.read(size + len('\r\n'))
+        self.rfile.readline()
+        self.server.spans.put((self.path, json.loads(body)))
+        self.send_response(202)
+        self.send_header('content-length', '0')
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def collectors(pod):
+    """In the pod: what a tracer is sent, and the first message of each stream to a service, by the service's name."""
+    told, handlers = {}, {}
+    for service, method in (('metrics.v3.MetricsService', 'StreamMetrics'), ('accesslog.v3.AccessLogService', 'StreamAccessLogs')):
+        first = told[service] = queue.Queue()
+        take = grpc.stream_unary_rpc_method_handler(lambda stream, _, to=first: [to.put(m) for m in stream] and b'')
+        handlers[service] = grpc.method_handlers_generic_handler(f'envoy.service.{service}', {method: take})
+    services = grpc.server(concurrent.futures.ThreadPoolExecutor(4), tuple(handlers.values()))
+    with pod.netns.inside():
+        zipkin = http.server.ThreadingHTTPServer(('127.0.0.1', ZIPKIN), Zipkin)
+        services.add_insecure_port(f'127.0.0.1:{SERVICES}')
+    zipkin.spans = told['zipkin'] = queue.Queue()
+    threading.Thread(target=zipkin.serve_forever, daemon=True).start()
+    services.start()
+    try:
+        yield told
+    finally:
+        services.stop(None)
+        zipkin.shutdown()
+        zipkin.server_close()
+
+
+def test_collectors_are_told_by_whom(node):
+    """Spans, statistics and access logs arrive, with the pod's own cluster and the node id that the injection template adds."""
+    services = {'address': f'$(HOST_IP):{SERVICES}'}
+    asked = {'tracing': {'zipkin': {'address': f'$(HOST_IP):{ZIPKIN}'}}, 'envoyMetricsService': services, 'envoyAccessLogService': services}
+    pod = node.pod('web', env={'HOST_IP': '127.0.0.1', 'PROXY_CONFIG': json.dumps(asked)},
+                   annotations={'sidecar.istio.io/statsFlushInterval': '100ms'})
+    node.istiod.set(pod.id, **mesh.watched())
+    node.agentd.start()
+    pod.start_app()
+    with collectors(pod) as told:
+        node_id = f'sidecar~{pod.ip}~web.demo~demo.svc.cluster.local'
+        pod.start_envoy('--config-yaml', json.dumps({'node': {'id': node_id, 'metadata': {'INSTANCE_IPS': pod.ip}}})).wait_ready()
+        for _ in range(5):  # Envoy sends as many spans at once
+            assert pod.netns.http(mesh.INBOUND, '/hello')[0] == 200
+        path, spans = told['zipkin'].get(timeout=30)
+        assert path == '/api/v2/spans' and {s['localEndpoint']['serviceName'] for s in spans} == {pod.bootstrap()['node']['cluster']}
+        assert {(len(s['traceId']), s['tags']['http.status_code']) for s in spans} == {(32, '200')}
+        for service in 'metrics.v3.MetricsService', 'accesslog.v3.AccessLogService':
+            assert node_id.encode() in told[service].get(timeout=30), service

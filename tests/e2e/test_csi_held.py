@@ -19,10 +19,10 @@ def capturing(make_node):
 
 
 def held(node, pod):
-    """Asked, heard by agentd, and not answered."""
+    """Asked, heard by agentd, and not answered by it; the kubelet may have given the first call up."""
     wait_for('the publish call', lambda: node.kubelet.journal('NodePublishVolume-asked', uid=pod.uid))
     wait_for('agentd to know the pod', lambda: pod.uid in {p['uid'] for p in node.agentd.ctl('pods')['pods']})
-    return not node.kubelet.journal('NodePublishVolume', uid=pod.uid)
+    return not [r for r in node.kubelet.journal('NodePublishVolume', uid=pod.uid) if r['code'] != 'DEADLINE_EXCEEDED']
 
 
 def test_a_publish_is_held_for_the_cgroup(capturing):
@@ -126,7 +126,7 @@ def test_a_pod_goes_before_its_publish_is_asked_again(capturing, who):
     pod.delete()
     node.wait_gone([pod])
     assert not node.kubelet.published(pod, 'OK')
-    wait_for('nothing to be left', lambda: node.clean() is True, 20)
+    wait_for('nothing to be left', lambda: node.clean() is True)
 
 
 if os.environ.get('AGENTD_SOAK'):

@@ -87,7 +87,7 @@ def fds(node):
 def settle(node, before):
     """But for what is opened once: a second connection to istiod, say."""
     try:
-        wait_for('as few descriptors as before', lambda: all(n <= before[name] + ONCE for name, n in fds(node).items()), 20)
+        wait_for('as few descriptors as before', lambda: all(n <= before[name] + ONCE for name, n in fds(node).items()))
     except TimeoutError as e:
         raise AssertionError(f'{before} became {fds(node)}') from e
 

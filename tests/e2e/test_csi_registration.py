@@ -22,7 +22,9 @@ def node(make_node):
 def wait_known(node, registrations=1):
     """By the kubelet, and said so by agentd."""
     node.kubelet.wait_registered()
-    wait_for('the registration', lambda: len(node.kubelet.journal('registered', driver=DRIVER)) >= registrations)
+    known = wait_for('the registration', lambda: node.kubelet.journal('registered', driver=DRIVER)[registrations - 1:])
+    refused = [r['entry'] for what in ('registry', 'not-registered') for r in node.kubelet.journal(what)]
+    assert known[-1]['entry'] not in refused, 'it came of the first look at a new name, whatever the back-off of another'
     wait_for('agentd to say so', lambda: node.agentd.ctl_text('ready')[0] == 0)
     assert node.agentd.ctl('status')['kubelet']['registered'] is True
     assert node.agentd.metric('agentd_csi_registered') == 1

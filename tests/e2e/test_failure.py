@@ -78,9 +78,9 @@ def has_all(pod):
 @contextlib.contextmanager
 def one_agentd(node):
     """Nothing of it is started again."""
-    before = sorted(node.agentd.cgroup.pids())
+    before = node.agentd.process.pid, node.agentd.worker_pid()
     yield
-    assert sorted(node.agentd.cgroup.pids()) == before
+    assert node.agentd.process.running() and (node.agentd.process.pid, node.agentd.worker_pid()) == before
 
 
 def test_a_pod_comes(node, faults):

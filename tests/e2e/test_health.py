@@ -12,7 +12,7 @@ from .replacing import kill_worker
 from .run import Process, wait_for
 
 HTTP, TLS, GRPC = 8080, 9443, 9000
-QUICK = {'periodSeconds': 1}
+QUICK = {'periodSeconds': 1, 'timeoutSeconds': 20}
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_every_way_to_ask(node):
             'endless': {'httpGet': {'port': HTTP, 'path': '/endless'}}, 'https': {'httpGet': {'port': TLS, 'path': '/ok', 'scheme': 'HTTPS'}},
             'tcp': {'tcpSocket': {'port': HTTP}}, 'grpc': {'grpc': {'port': GRPC}}}
     bad = {
-           'http-slow': ({'httpGet': {'port': HTTP, 'path': '/slow'}}, ''),
+           'http-slow': ({'httpGet': {'port': HTTP, 'path': '/slow'}, 'timeoutSeconds': 1}, ''),
            'tcp-nobody': ({'tcpSocket': {'port': 4}}, ''),
            'grpc-bad': ({'grpc': {'port': GRPC, 'service': 'sick'}}, '')}
     good = {name: machine(node, name, way) for name, way in ways.items()}

@@ -2,21 +2,28 @@
 
 The control plane takes a client certificate before a token, as istiod does, and knows a connection by it.
 """
+import collections
 import contextlib
 import fcntl
+import json
 import os
+import random
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-import yaml
+from envoy.config.core.v3 import base_pb2
+from google.protobuf import json_format
 
-from . import mesh
+from . import clients
 from .conftest import measured
 from .identity import Identity, prepared, reboot
-from .run import wait_for
+from .pod import HERE
+from .run import TOP, wait_for
 
 SOAK = os.environ.get('AGENTD_SOAK')
 TTL = 3  # seconds: renewed after half of it
@@ -52,35 +59,31 @@ def test_the_first_one_by_token_the_others_without(node):
 
 
 def istioctls_files(node, folder, pod):
-    """As `istioctl x workload entry configure` writes them (bare-metal-identity.md 6), for this control plane."""
-    folder.mkdir()
-    labels = '{"app":"web","service.istio.io/canonical-name":"web"}'
-    env = {'CANONICAL_SERVICE': 'web', 'ISTIO_INBOUND_PORTS': '*', 'ISTIO_LOCAL_EXCLUDE_PORTS': '22,15090,15021,15020',
-           'ISTIO_METAJSON_LABELS': labels, 'ISTIO_META_CLUSTER_ID': 'Kubernetes', 'ISTIO_META_NETWORK': 'net1',
-           'ISTIO_META_WORKLOAD_NAME': 'web', 'ISTIO_NAMESPACE': pod.ns, 'ISTIO_SERVICE': f'web.{pod.ns}',
-           'ISTIO_SERVICE_CIDR': '*', 'POD_NAMESPACE': pod.ns, 'SERVICE_ACCOUNT': pod.sa, 'TRUST_DOMAIN': mesh.TRUST_DOMAIN}
-    (folder / 'cluster.env').write_text(''.join(f"{k}='{v}'\n" for k, v in sorted(env.items())))
-    (folder / 'mesh.yaml').write_text(yaml.safe_dump({'defaultConfig': {
-        'discoveryAddress': node.istiod.address, 'concurrency': 2, 'proxyMetadata': {k: env[k] for k in (
-            'CANONICAL_SERVICE', 'POD_NAMESPACE', 'SERVICE_ACCOUNT', 'ISTIO_META_NETWORK', 'ISTIO_METAJSON_LABELS')}}}))
+    """Those of a real run (tests/real/istiod/test_machines.py keeps them true), for this control plane."""
+    shutil.copytree(HERE / 'istioctl', folder)
+    mesh_yaml = folder / 'mesh.yaml'
+    mesh_yaml.write_text(mesh_yaml.read_text().replace('istiod.istio-system.svc:15012', node.istiod.address))
     (folder / 'istio-token').write_text(pod.token(uid=None))
     shutil.copy(node.istiod.root_file, folder / 'root-cert.pem')
     (folder / 'hosts').write_text(f'127.0.0.1 {node.istiod.server_name}\n')
+    return folder
 
 
 def test_the_files_of_istios_tool_become_a_machine(node):
     pod = node.pod('vm', manifest=False)
-    istioctls_files(node, node.dir / 'vm', pod)
+    files = istioctls_files(node, node.dir / 'vm', pod)
     node.agentd.start()
-    made = node.agentd.ctl('manifest', '--from', node.dir / 'vm', '--to', node.agentd.manifests, '--name', 'vm')
+    made = node.agentd.ctl('manifest', '--from', files, '--to', node.agentd.manifests, '--name', 'vm')
     pod.uid = Path(made['manifest']).stem
     pod.wait_served()
     assert pod.is_served()
-    assert pod.bootstrap()['node']['metadata']['LABELS']['app'] == 'web'
-    assert pod.bootstrap()['node']['metadata']['NETWORK'] == 'net1'
+    metadata = pod.bootstrap()['node']['metadata']
+    assert metadata['LABELS']['tier'] == 'group' and metadata['AUTO_REGISTER_GROUP'] == 'vm'
+    assert json.loads(metadata['POD_PORTS'])[0]['containerPort'] == 8080
+    assert metadata['PROXY_CONFIG']['readinessProbe']['httpGet'] == {'port': '8090'}
     wait_for('its certificate to be shown', lambda: node.istiod.journal('certificate'))
     assert node.istiod.address in made['control_plane'] and 'CANONICAL_SERVICE' in made['not_taken_over']
-    status, said = node.agentd.ctl_text('manifest', '--from', node.dir / 'vm', '--to', node.agentd.manifests, '--name', 'vm')
+    status, said = node.agentd.ctl_text('manifest', '--from', files, '--to', node.agentd.manifests, '--name', 'vm')
     assert status == 1 and 'is there already' in said
 
 
@@ -94,6 +97,29 @@ def test_after_a_reboot_the_kept_one_goes_on(node):
     wait_for('a new one', lambda: machine.issued('certificate'))
     assert len(machine.issued('token')) == 1
     assert machine.pod.wait_served().is_served()
+
+
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
+def test_off_for_longer_than_the_certificate_lives(node):
+    """It says that it is locked out, and why; a token heals it as it runs."""
+    node.istiod.order('ttl', seconds=TTL)
+    machine = Identity(node, 'vm')
+    node.agentd.start()
+    machine.wait_credential('issued certificate')
+    wait_for('the kept one', machine.kept.exists)
+    node.agentd.kill()
+    machine.pod.remove_token()
+    wait_for('its end', lambda: time.time() > node.istiod.issued()[-1]['not_after'])
+    so_far = len(node.istiod.journal())
+    reboot(node)
+    wait_for('the reason', lambda: 'expired' in (machine.shown() or {}).get('refused', {}).get('kept certificate', ''))
+    assert 'locked out' in machine.shown()['why_not'] and node.agentd.ctl_text('certs')[0] == 1
+    assert not [r for r in node.istiod.journal()[so_far:] if r['event'] in ('certificate', 'csr-asked')]
+    began = time.time()
+    machine.pod.write_token()
+    healed = wait_for('a certificate', lambda: machine.issued('token')[1:])[0]['time'] - began
+    machine.wait_credential('issued certificate')
+    measured.append(f'identity: a token healed a machine that was off for too long in {healed:.2f} s')
 
 
 def test_a_provisioned_pair_needs_no_token(node):
@@ -206,6 +232,86 @@ def test_killed_at_each_renewal(node):
     assert len(machine.issued('token')) == 1
 
 
+def killed_at(node, pid, n):
+    """A renewal during which the process dies at its n-th step; False: it made fewer."""
+    with subprocess.Popen([sys.executable, '-m', 'tests.e2e.killer', str(pid), str(n)], stdout=subprocess.PIPE, text=True, cwd=TOP) as killer:
+        assert killer.stdout.readline() == 'ready\n'
+        issued = len(node.istiod.issued())
+        node.istiod.order('resume', what='csr')
+        wait_for('the answer', lambda: len(node.istiod.issued()) > issued or killer.poll() is not None)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            killer.wait(STEPS_S)
+        killed = killer.poll() is not None
+        killer.kill()
+    return killed
+
+
+STEPS_S = 2  # beyond the answer, for all that is done with it
+
+
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
+@pytest.mark.parametrize('who', ['broker', 'worker'])
+def test_killed_at_every_step_of_a_renewal(node, who):
+    """What is kept matches, whenever one of the two died, and leads back in without a token."""
+    machine = Identity(node, 'vm')
+    node.agentd.start()
+    wait_for('the kept one', machine.kept.exists)
+    machine.wait_credential('issued certificate')
+    machine.pod.remove_token()
+    kept, steps = set(), 0
+    for steps in range(1, 2000):
+        node.istiod.order('pause', what='csr')
+        asked = len(node.istiod.journal('csr-asked'))
+        reboot(node)
+        wait_for('a CSR', lambda n=asked: len(node.istiod.journal('csr-asked')) > n)
+        if not killed_at(node, node.agentd.process.pid if who == 'broker' else node.agentd.worker_pid(), steps):
+            break
+        assert key_and_certificate_match(machine.kept)
+        kept.add(machine.kept.read_bytes())
+    measured.append(f'identity: the {who} was killed at each of {steps} steps of a renewal; {len(kept)} different pairs were kept')
+    machine.wait_credential('issued certificate')
+    assert steps > 20 and len(machine.issued('token')) == 1
+
+
+@pytest.mark.skipif(not SOAK, reason='AGENTD_SOAK')
+def test_nobody_reaches_anothers_channel(node, tries=1000):
+    """By its own socket or by the machine's, with the machine's node; of its account, or of another; or by a manifest that claims as much."""
+    node.agentd.plane.update(opens_per_second=1000, opens_burst=1000, pod_opens_per_second=1000, pod_opens_burst=1000)
+    machine, evil, other = Identity(node, 'vm'), node.pod('evil', sa='vm'), node.pod('other')
+    liar = node.pod('liar', sa='vm', manifest=False)
+    liar.write_token()
+    liar.remove_token()
+    liar.write_manifest(identity='certificate')
+    node.istiod.set('all', clusters=[], listeners=[])
+    node.istiod.order('ttl', seconds=30)  # it renews meanwhile
+    node.agentd.start()
+    machine.wait_credential('issued certificate')
+    machine.pod.start_envoy()
+    wait_for('its stream', machine.streams)
+    claimed = json_format.ParseDict({k: machine.pod.bootstrap()['node'][k] for k in ('id', 'metadata')}, base_pb2.Node())
+    request = clients.listener_request([claimed.SerializeToString()])
+    for pod in evil, other, liar:
+        pod.wait_served()
+    waiting = [liar.submit(clients.ads, liar.mount / 'XDS', [request]) for _ in range(3)]
+    ends = collections.Counter()
+    for n in range(tries):
+        pod, path = random.choice((evil, other)), random.choice((evil, other, machine.pod)).mount / 'XDS'
+        ends.update(e if e == 'answered' else 'ended' for e in pod.call(clients.ads, path, [request]))
+        if n % 100 == 0:
+            liar.write_manifest(env={'ISTIO_META_TRY': str(n)})
+    assert ends['answered'] and ends['ended'] and sum(ends.values()) == tries
+    nodes = {r['stream']: r['id'] for r in node.istiod.journal('node')}
+    opens, csrs = node.istiod.journal('open'), node.istiod.journal('csr-asked')
+    own = {r['peer'] for r in opens if r['by'] == 'certificate'}
+    assert {nodes.get(r['stream']) for r in opens if r['peer'] in own} <= {claimed.id, None}
+    assert all(r['by'] == 'certificate' and r['identity'] == machine.identity for r in (*opens, *csrs) if r['peer'] in own)
+    assert {r['peer'] for r in csrs if r['by'] == 'certificate'} & own
+    assert not any('liar' in i for i in nodes.values())
+    node.agentd.kill()  # so that the liar's clients end
+    assert all(w.result(60) for w in waiting)
+    measured.append(f'identity: {tries} tries to reach another channel: {dict(ends)}, 0 there')
+
+
 def test_a_disk_that_takes_nothing_is_said(node):
     node.identities.mkdir()
     node.identities.chmod(0o777)
@@ -249,3 +355,29 @@ def test_a_disk_that_hangs_holds_nobody_up(node):
     wait_for('it to be kept', machine.kept.exists)
     assert key_and_certificate_match(machine.kept)
     wait_for('no problem', lambda: node.agentd.ctl_text('status')[0] == 0)
+
+
+@contextlib.contextmanager
+def unread(file):
+    """Whoever opens it waits, until its lease is given back (fcntl(2))."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    fd = os.open(file, os.O_RDWR)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        yield
+    finally:
+        os.close(fd)
+        signal.signal(signal.SIGIO, before)
+
+
+def test_a_disk_that_gives_nothing_holds_nobody_up(node):
+    machine = Identity(node, 'vm')
+    node.agentd.start()
+    wait_for('it to be kept', machine.kept.exists)
+    with unread(machine.kept):
+        reboot(node)
+        node.pod('other').wait_served()
+        wait_for('status to say it', lambda: f'the disk of {node.identities} has not' in node.agentd.ctl_text('status')[1])
+        assert machine.pod.wait_served().is_served()  # by its token
+        wait_for('another one', lambda: len(machine.issued('token')) == 2)
+        assert node.agentd.process.stop(60) == 0

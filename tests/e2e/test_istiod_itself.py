@@ -249,17 +249,17 @@ def test_refused_streams(istiod, order, sotw, delta):
 
 
 def test_the_limiter_lets_a_second_wait(istiod):
-    istiod.order('limiter', per_second=10)
+    istiod.order('limiter', per_second=1)
     verdicts = ask(istiod, *[(False, NODE, good(istiod))] * 40)
     refused = [v for v in verdicts if v != 'OK']
-    # One place at once and ten within the second; the more of them the longer the opening itself took.
-    assert 11 <= verdicts.count('OK') < 40
+    # One place at once and one within the second; the more of them the longer the opening itself took.
+    assert 2 <= verdicts.count('OK') < 40
     assert {v[0] for v in refused} == {'RESOURCE_EXHAUSTED'} and 'rate limit exceeded' in refused[0][1]
     istiod.order('limiter', per_second=0)
     assert set(ask(istiod, *[(False, NODE, good(istiod))] * 40)) == {'OK'}
 
 
-def handshake(istiod, **versions):
+def handshake(istiod, timeout_s=20, **versions):
     """What a TLS client that trusts the announced roots meets: the version, or the failure's words."""
     context = ssl.create_default_context(cafile=istiod.root_file)
     context.set_ciphers('DEFAULT:@SECLEVEL=0')
@@ -269,7 +269,7 @@ def handshake(istiod, **versions):
         setattr(context, name, value)
     host, _, port = istiod.address.rpartition(':')
     try:
-        with socket.create_connection((host, int(port)), 2) as s, \
+        with socket.create_connection((host, int(port)), timeout_s) as s, \
                 context.wrap_socket(s, server_hostname=SERVER_NAME) as tls:
             return tls.version()
     except OSError as e:
@@ -284,7 +284,7 @@ def test_how_the_port_greets(istiod):
             ({'on': 'grpc', 'name': 'elsewhere.example'}, 'Hostname mismatch'),
             ({'on': 'grpc', 'days': -1}, 'expired'), ({'on': 'grpc'}, '^TLSv1')):
         istiod.order('listen', **how)
-        assert re.search(meets, said := handshake(istiod)), (how, said)
+        assert re.search(meets, said := handshake(istiod, 1 if how['on'] == 'silence' else 20)), (how, said)
         if how['on'] == 'tls1.1':
             old = ssl.TLSVersion.MINIMUM_SUPPORTED
             assert handshake(istiod, minimum_version=old) == 'TLSv1.1'

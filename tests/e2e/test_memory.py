@@ -69,6 +69,12 @@ def waiting(node):
     return {p['uid'] for p in pages(node).values() if p.get('sockets', {}).get('waits_until')}
 
 
+def answers_of_one_worker(node, good, count):
+    pid = node.agentd.worker_pid()
+    return all('default' in good.call(clients.fetch_secrets, good.mount / 'socket', ['default'], 30)
+               for _ in range(count)) and node.agentd.worker_pid() == pid
+
+
 def test_a_killed_worker_is_no_lever(make_node):
     """The kernel ends a worker for memory: who held it waits for the next one, and nobody else."""
     node = make_node(mode='release')
@@ -81,19 +87,16 @@ def test_a_killed_worker_is_no_lever(make_node):
     with memory_limit(node, 48):
         going = gang.start('huge_message', 60)
         wait_for('the worker to be killed', lambda: not Path(f'/proc/{first}').exists())
-        wait_for('the next one to say who waits', lambda: waiting(node))
-        assert waiting(node) <= gang.uids
-        assert node.agentd.metric('agentd_pods_waiting') == len(waiting(node))
-        assert 'its connections wait' in node.agentd.ctl_text('pods')[1]
-        wait_for('all of them to wait', lambda: waiting(node) == gang.uids)
-        last = node.agentd.worker_pid()
-        for _ in range(10):
-            assert 'default' in good.call(clients.fetch_secrets, good.mount / 'socket', ['default'], 30)
-        assert node.agentd.worker_pid() == last
+        waits = wait_for('the next one to say who waits', lambda: waiting(node))
+        assert waits <= gang.uids
+        wait_for('a metric to count them', lambda: node.agentd.metric('agentd_pods_waiting') == len(waiting(node)) > 0)
+        wait_for('the list to name them', lambda: 'its connections wait' in node.agentd.ctl_text('pods')[1])
+        # Each death takes at least one of the three away; who cannot fill it alone is not blamed.
+        wait_for('one worker to answer ten times', lambda: answers_of_one_worker(node, good, 10))
         going.stop()
+    assert good.uid not in waiting(node)
     deaths = node.agentd.log.read_text().count('the worker was killed while this pod')
     measured.append(f'without a budget, in 48 MiB: three pods were blamed {deaths} times in all')
-    assert waiting(node) == gang.uids
 
 
 @pytest.mark.parametrize('count', (1, 10, 50) if SOAK else (1, 10))

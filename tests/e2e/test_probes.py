@@ -17,7 +17,7 @@ PROBE, OTHER, IN = 8080, 8081, 15006
 NODE, NODE6, POD6 = '10.77.200.1', 'fd77::200', 'fd77::1'
 SOAK = os.environ.get('AGENTD_SOAK')
 RULE = "the kubelet's probe"
-DIALS = 100000 if SOAK else 1000
+DIALS, MANY, FEW = (100000, 1000, 1000) if SOAK else (1000, 200, 50)
 
 
 class Probed:
@@ -47,7 +47,7 @@ class Probed:
     def noted(self):
         """How many are; the last one's other end closes a moment later."""
         with contextlib.suppress(TimeoutError):
-            wait_for('the last one to close', lambda: not self._noted(), 5)
+            wait_for('the last one to close', lambda: not self._noted())
         return self._noted()
 
     def _noted(self):
@@ -83,13 +83,13 @@ def test_the_kubelet_alone(probed, policy):
         stranger = p.host_pod.call(probers.dials, address, PROBE, 1, 0, None, 0.3)
         assert stranger == ({'TimeoutError': 1} if policy == 'strict' else {str(PROBE): 1})
     live(pod)
-    assert other.call(probers.dials, pod.ip, PROBE, 50) == {str(IN): 50}, 'root of another network namespace'
+    assert other.call(probers.dials, pod.ip, PROBE, FEW) == {str(IN): FEW}, 'root of another network namespace'
     for address in pod.ip, POD6:
         assert p.kubelet.call(probers.dials, address, PROBE, 50) == {str(PROBE): 50}
         for name, dials in {'a port that is not in the list': (p.kubelet, OTHER, 0), 'another user': (p.kubelet, PROBE, 1000),
                             'a pod with hostNetwork': (p.host_pod, PROBE, 0)}.items():
             place, port, uid = dials
-            assert place.call(probers.dials, address, port, 50, uid) == {str(IN): 50}, (name, address)
+            assert place.call(probers.dials, address, port, FEW, uid) == {str(IN): FEW}, (name, address)
     assert p.kubelet.call(probers.alternate, pod.ip, PROBE, 20) == {str(PROBE): 20}
     assert p.noted() == 0
     # Each of the 120 when it was dialled, and of no other.
@@ -107,9 +107,10 @@ def test_who_only_looks_like_it(probed):
     pod = p.pod()
     live(pod)
     for address in pod.ip, POD6:
-        left = p.kubelet.call(probers.ports_used, address, PROBE, 200)
+        left = p.kubelet.call(probers.ports_used, address, PROBE, MANY)
         assert None not in left
-        assert p.host_pod.call(probers.from_ports, address, PROBE, left) == {str(IN): 200}, 'ports that it just closed'
+        assert p.host_pod.call(probers.from_ports, address, PROBE, left) == {str(IN): MANY}, 'ports that it just closed'
+        assert p.kubelet.call(probers.dialled_again, address, PROBE, MANY, 1000) == {str(IN): MANY}, 'a socket of its'
     forward(p, pod)
     sh(*pod.netns.command('sysctl', '-qw', 'net.ipv4.tcp_syncookies=2'))
     for address in pod.ip, POD6:
@@ -131,9 +132,9 @@ def forward(p, pod):
     client.netns.ip('route', 'add', 'default', 'via', '10.99.0.1')
     sh('sysctl', '-qw', 'net.ipv4.ip_forward=1')
     sh('iptables', '-t', 'nat', '-A', 'POSTROUTING', '-o', 'node0', '-j', 'MASQUERADE')
-    theirs, own = range(20000, 20100), range(40000, 40100)
+    theirs, own = range(20000, 20000 + FEW * 2), range(40000, 40000 + FEW * 2)
     with Place(client.cgroup, client.netns.path) as place:
-        for i in range(0, 100, 20):
+        for i in range(0, FEW * 2, 20):
             assert place.call(probers.from_ports, pod.ip, PROBE, theirs[i:i + 20]) == {str(IN): 20}
             assert p.kubelet.call(probers.from_ports, pod.ip, PROBE, own[i:i + 20]) == {str(PROBE): 20}
     # The node's NAT gives it another port where somebody else's connection has this one: it is not known then (LIMITS.md).

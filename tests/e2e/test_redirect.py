@@ -105,7 +105,7 @@ def outbound(pod, peer, v6):
 def test_verdicts(table, v6):
     pod, peer = table
     own, other = (pod.ip6, peer.ip6) if v6 else (pod.ip, peer.ip)
-    assert peer.call(sockets.dial, own, 8080) == 'TimeoutError', 'strict: closed until the Envoy is there'
+    assert peer.call(sockets.dropped, own, 8080), 'strict: closed until the Envoy is there'
     assert peer.call(sockets.dial, own, 15020)['port'] == 15020
     live(pod)
     for uid, gid, to, port, source, expected in outbound(pod, peer, v6):

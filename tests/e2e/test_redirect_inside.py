@@ -70,7 +70,7 @@ def port(place, to, at=80):
 
 def is_closed(peer, to, at):
     """Behind the gate nobody answers, neither yes nor no."""
-    return peer.call(sockets.dial, to, at, APP, APP, None, 0.4) == 'TimeoutError'
+    return peer.call(sockets.dropped, to, at, 0.4)
 
 
 def test_what_is_inside_goes_its_own_way(scene):

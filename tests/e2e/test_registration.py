@@ -116,7 +116,7 @@ def test_what_istiod_refuses_is_told_in_its_words(node):
     refused(pod, 'cannot find WorkloadGroup demo/late', 'create the group')
     refused(db, 'however WorkloadEntry demo/db-1 is not found', 'create the entry')
     node.istiod.order('group', namespace='demo', name='late', template={'serviceAccount': 'other'})
-    refused(pod, 'service account mismatch: "other" vs "vm"', 'manifest\'s service_account')
+    refused(pod, 'service account mismatch: "vm" vs "other"', 'manifest\'s service_account')
     node.istiod.order('group', namespace='demo', name='late')
     node.istiod.order('entry', namespace='demo', name='db-1')
     for p in (pod, db):

@@ -25,7 +25,13 @@ def certificate(pod):
 
 
 def wait_ready(node):
-    wait_for('all pods to be served', lambda: all(p['ready'] for p in node.agentd.ctl('pods')['pods']))
+    """Every pod of a manifest: an agentd that has just begun knows of none."""
+    expected = len(list(node.agentd.manifests.glob('*.yaml')))
+
+    def served():
+        pods = node.agentd.ctl('pods')['pods']
+        return len(pods) == expected and all(p['ready'] for p in pods)
+    wait_for('all pods to be served', served)
 
 
 def start(node):

@@ -1,9 +1,11 @@
 """The status port, as the kubelet, Prometheus, operators and strangers see it: answered by the pod's Envoy, agentd or not."""
+import collections
 import contextlib
 import gzip
 import http.client
 import json
 import os
+import re
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +25,7 @@ TEXT = 'text/plain; version=0.0.4; charset=utf-8'
 
 
 def probers(**routes):
-    return json.dumps({f'/app-health/app-{name.replace("_", "-")}/livez': {'timeoutSeconds': 1, **kind} for name, kind in routes.items()})
+    return json.dumps({f'/app-health/app-{name.replace("_", "-")}/livez': {'timeoutSeconds': 20, **kind} for name, kind in routes.items()})
 
 
 def http_get(path, port=probed.HTTP, **more):
@@ -31,7 +33,7 @@ def http_get(path, port=probed.HTTP, **more):
 
 
 PROBERS = probers(
-    ok=http_get('/ok?a=b'), no=http_get('/no'), moved=http_get('/moved'), slow=http_get('/slow'), long=http_get('/long'),
+    ok=http_get('/ok?a=b'), no=http_get('/no'), moved=http_get('/moved'), slow={**http_get('/slow'), 'timeoutSeconds': 1}, long=http_get('/long'),
     down=http_get('/', 8099), https=http_get('/ok', probed.TLS, scheme='HTTPS'), no_tls=http_get('/ok', scheme='HTTPS'),
     grpc={'grpc': {'port': probed.GRPC}}, grpc_good={'grpc': {'port': probed.GRPC, 'service': 'good'}},
     grpc_bad={'grpc': {'port': probed.GRPC, 'service': 'x' * 200}}, grpc_down={'grpc': {'port': 8099}},
@@ -141,7 +143,7 @@ def test_who_may_command(node):
     assert [ask(pod, c, 'GET').status for c in commands[:2]] == [405, 405] and ask(pod, '/drain/wait', 'POST').status == 405
     assert ask(pod, '/drain', 'POST').body == b'OK' and ask(pod, READY).status == 200 and pod.envoy.running()
     quitted = ask(pod, '/quitquitquit', 'POST')
-    assert (quitted.status, quitted.body) == (200, b'OK') and pod.envoy.wait(20) == 0
+    assert (quitted.status, quitted.body) == (200, b'OK') and pod.envoy.wait() == 0
 
 
 OWN6 = 'fd77::1'
@@ -168,7 +170,7 @@ def test_a_pod_of_ipv6(node):
     for who in from_outside, {'host': '::1', 'source': '::6'}, {'host': OWN6}:
         assert ask(pod, '/quitquitquit', 'POST', **who).status == 403
     assert ask(pod, '/drain', 'POST', host='::1').body == b'OK'
-    assert ask(pod, '/quitquitquit', 'POST', host='::1').body == b'OK' and pod.envoy.wait(20) == 0
+    assert ask(pod, '/quitquitquit', 'POST', host='::1').body == b'OK' and pod.envoy.wait() == 0
 
 
 def test_not_ready_until_both_came_and_why(node):
@@ -220,7 +222,7 @@ def test_a_page_of_every_kind(node):
     assert b'envoy_' in e.value.partial
     use(pod, '/endless')
     with pytest.raises(http.client.IncompleteRead) as e:  # so is what does not end in time
-        ask(pod, SCRAPE, X_Prometheus_Scrape_Timeout_Seconds='0.5')
+        ask(pod, SCRAPE, X_Prometheus_Scrape_Timeout_Seconds='2')
     assert probed.BLOCK in e.value.partial
     use(pod, f'/big?mb={PAGE_MB}')
     big = ask(pod, SCRAPE).body
@@ -241,7 +243,9 @@ def test_a_scrape_outlives_workers(node):
         os.kill(killed[-1], 9)
         if len(killed) % 4 == 0:  # a broker lets each next one wait longer
             node.agentd.kill()
+            said = len(node.agentd.log.read_text())
             node.agentd.start()
+            wait_for('its first worker', lambda: ' is ready after ' in node.agentd.log.read_text()[said:])  # without it, it would end
     with ThreadPoolExecutor(1) as thread:
         page = thread.submit(ask, pod, SCRAPE)
         for part in range(probed.PARTS):
@@ -285,19 +289,26 @@ def test_several_targets(node):
     assert of_app(ask(pod, SCRAPE)) == ['app_p']
 
 
-def test_pace_and_connections(node):
-    pod = start(node).wait_ready()
-    assert {ask(pod, SCRAPE + '?usedonly&filter=server.state').status for _ in range(60)} == {200, 429}
-    assert ask(pod, READY).status == 200
+def at_once(pod, count, path):
+    """Statuses of requests that all came before the first was answered; None: of a connection that was ended."""
     with contextlib.ExitStack() as held, pod.netns.inside():
-        socks = [held.enter_context(socket.create_connection((pod.ip, AGENT), 20)) for _ in range(100)]
+        socks = [held.enter_context(socket.create_connection((pod.ip, AGENT), 20)) for _ in range(count)]
         for s in socks:
-            s.sendall(f'GET {READY} HTTP/1.1\r\nHost: a\r\n\r\n'.encode())
-        answered = 0
+            s.sendall(f'GET {path} HTTP/1.1\r\nHost: a\r\n\r\n'.encode())
+        answers = []
         for s in socks:
             with contextlib.suppress(ConnectionError):
-                answered += s.recv(12) == b'HTTP/1.1 200'
-        assert 60 <= answered <= 64  # those of before may be counted yet
+                answers.append(s.recv(12).removeprefix(b'HTTP/1.1 ').decode() or None)
+        return collections.Counter(answers)
+
+
+def test_pace_and_connections(node):
+    pod = start(node).wait_ready()
+    assert 60 <= at_once(pod, 100, READY)['200'] <= 64  # those of before may be counted yet
+    wait_for('them to be over', lambda: re.search(rf'_{AGENT}[.]downstream_cx_active: 0$', pod.netns.http(
+        ADMIN, '/stats?filter=downstream_cx_active')[1], re.M))
+    assert at_once(pod, 60, SCRAPE + '?usedonly&filter=server.state').keys() == {'200', '429'}
+    assert ask(pod, READY).status == 200
 
 
 def test_a_drain_waits_for_the_last_connection(node):

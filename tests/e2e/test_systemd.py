@@ -12,7 +12,7 @@ from . import mesh, sockets
 from .conftest import measured
 from .hammer import Hammer
 from .machine import HERE, Machine, install
-from .pod import ADMIN
+from .pod import ADMIN, LOG_FORMAT
 from .run import TOP, Process, sh, wait_for
 from .test_redirect import APP, ENVOY, Bystander, serve
 
@@ -104,7 +104,9 @@ def test_an_envoy_on_bare_metal(make_node):
     main = machine.show(unit, 'MainPID')
     envoy = Path(f'/proc/{machine.ours(unit, main[0])}')
     assert envoy.stat().st_uid == 1337
-    assert (envoy / 'cmdline').read_text().split('\0')[-7:-1] == [
+    argv = (envoy / 'cmdline').read_text().split('\0')
+    assert argv[argv.index('--log-format') + 1] == LOG_FORMAT
+    assert argv[-7:-1] == [
         '--file-flush-interval-msec', '1250', '--drain-time-s', '62', '--concurrency', '1']
     assert 'Permission denied' in connect(machine, pod, 'setpriv', '--reuid=1337', '--regid=1337', '--clear-groups')
     assert connect(machine, pod).startswith('reset')
@@ -133,14 +135,14 @@ def test_redirection_goes_on(make_node):
     pod.wait_served()
     serve(pod, APP, 8080)
     serve(pod, ENVOY, 15001, 15006)
-    assert peer.call(sockets.dial, pod.ip, 8080) == 'TimeoutError'
+    assert peer.call(sockets.dropped, pod.ip, 8080)
     hammer = Hammer(pod, prefix=machine.inside())  # its first word makes the pod live
     stop = pod.dir / 'stop'
 
     def redirected():
         assert pod.call(sockets.dial, peer.ip, 80, APP, APP)['original'] == f'{peer.ip}:80'
         assert peer.call(sockets.dial, pod.ip, 8080)['original'] == f'{pod.ip}:8080'
-    wait_for('the first word of its Envoy', lambda: peer.call(sockets.dial, pod.ip, 8080) != 'TimeoutError')
+    wait_for('the first word of its Envoy', lambda: not peer.call(sockets.dropped, pod.ip, 8080))
     redirected()
     host = Process(peer.netns.command(sys.executable, '-c', PROBE, pod.ip, stop), node.dir / 'probe.log', peer.cgroup)
     machine.systemctl('kill', '--signal=KILL', UNIT)

@@ -41,6 +41,8 @@ struct loop_work {
 struct loop {
 	int64_t wall_ms, mono_ms;
 	struct loop_timer *wall, *relative; /* each sorted by due, on its own clock */
+	struct loop_clock *clocks;
+	unsigned steps;
 	struct post *posts;
 	struct watch *watches;
 	struct loop_work *works;
@@ -77,19 +79,22 @@ static int count(struct loop *l, bool with_posts)
 	struct post *p;
 	struct watch *w;
 	struct loop_work *k;
-	int n = 0;
+	struct loop_clock *c;
+	int n = 0, clocks;
 	int posts = 0;
 
 	DL_FOREACH (l->wall, t)
 		n++;
 	DL_FOREACH (l->relative, t)
 		n++;
+	DL_COUNT(l->clocks, c, clocks);
 	LL_FOREACH (l->watches, w)
 		n++;
 	LL_FOREACH (l->works, k)
 		n++;
 	LL_FOREACH (l->posts, p)
 		posts++;
+	n += clocks;
 	return with_posts ? n + posts : n;
 }
 
@@ -392,10 +397,37 @@ void fake_loop_advance(struct loop *l, int64_t ms)
 	l->mono_ms = end;
 }
 
+static struct loop_clock *untold(struct loop *l)
+{
+	struct loop_clock *c = l->clocks;
+
+	while (c && c->told == l->steps)
+		c = c->next;
+	return c;
+}
+
 void fake_loop_wall_step(struct loop *l, int64_t ms)
 {
 	l->wall_ms += ms;
+	l->steps++;
 	fake_loop_advance(l, 0);
+	for (struct loop_clock *c; (c = untold(l)); c->set(c->ctx))
+		c->told = l->steps;
+	fake_loop_advance(l, 0);
+}
+
+void loop_clock_watch(struct loop *l, struct loop_clock *c, loop_cb set, void *ctx)
+{
+	*c = (struct loop_clock){.loop = l, .set = set, .ctx = ctx, .told = l->steps};
+	DL_APPEND(l->clocks, c);
+}
+
+void loop_clock_stop(struct loop_clock *c)
+{
+	struct loop *l = take(c->loop);
+
+	if (l)
+		DL_DELETE(l->clocks, c);
 }
 
 /* For code that runs the loop itself: time jumps from timer to timer until loop_stop(). */

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,10 +15,15 @@ RESTRICTED = {'runAsNonRoot': True, 'runAsUser': 1000, 'allowPrivilegeEscalation
               'capabilities': {'drop': ['ALL']}, 'seccompProfile': {'type': 'RuntimeDefault'}}
 
 
-def istiod_chart():
+def istio():
+    """Its sources."""
     r = subprocess.run(['go', 'list', '-m', '-f', '{{.Dir}}', 'istio.io/istio'], text=True, capture_output=True,
                        check=True, cwd=TOP / 'tests' / 'helm' / 'inject', env={**os.environ, 'GOFLAGS': '-mod=readonly'})
-    return f'{r.stdout.strip()}/manifests/charts/istio-control/istio-discovery'
+    return Path(r.stdout.strip())
+
+
+def istiod_chart():
+    return str(istio() / 'manifests/charts/istio-control/istio-discovery')
 
 
 class Istiod:
@@ -203,10 +209,12 @@ def test_what_envoy_writes(istiod, tmp_path):
     def args(i, **config):
         given = proxy_of(i.inject(pod({'proxy.istio.io/config': json.dumps(config)})))['args']
         return dict(zip(given, given[1:]))
-    assert args(istiod)['--file-flush-interval-msec'] == '1000' and '--log-format' not in args(istiod)
+    assert args(istiod)['--file-flush-interval-msec'] == '1000'
+    bootstrap = (istio() / 'tools/packaging/common/envoy_bootstrap.json').read_text()
+    assert args(istiod)['--log-format'] == json.loads(re.search(r'"text_format": (".*")', bootstrap)[1])
     got = args(Istiod(tmp_path, more=['--set=global.logAsJson=true']), fileFlushInterval='2.5s', fileFlushMinSizeKb=64)
     assert got['--file-flush-interval-msec'] == '2500' and got['--file-flush-min-size-kb'] == '64'
-    assert json.loads(got['--log-format'])['msg'] == '%j'
+    assert json.loads(got['--log-format']) == json.loads(re.search(r'"json_format": ({.*?})', bootstrap, re.DOTALL)[1])
 
 
 def test_labels_and_status(istiod):

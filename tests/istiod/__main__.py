@@ -29,8 +29,8 @@ def parse(argv=None):
     return parser.parse_args(argv)
 
 
-def main():
-    a = parse()
+def main(argv=None):
+    a = parse(argv)
     if a.verb == 'serve':
         from .server import Server  # what it imports takes a while
         server = Server(a.dir, a.cluster_id, a.intermediate, a.trust_domain, a.name,
@@ -42,4 +42,5 @@ def main():
         order(a.dir, **json.loads(a.order))
 
 
-main()
+if __name__ == '__main__':
+    main()

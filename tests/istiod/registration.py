@@ -46,8 +46,7 @@ def make_entry(group, node):
     metadata, template = node['metadata'], group.get('template', {})
     labels = {**template.get('labels', {}), **group.get('labels', {}), **metadata.get('LABELS', {})}
     labels.pop('istio-locality', None)
-    spec = {'address': _address(node), 'labels': labels,
-            **{k: template[k] for k in ('ports', 'serviceAccount', 'weight') if k in template}}
+    spec = {**template, 'address': _address(node), 'labels': labels}
     if network := metadata.get('NETWORK'):
         spec['network'] = network
     if locality := node.get('locality'):
@@ -144,7 +143,7 @@ class Registration:
                          f'"{who["namespace"]}" vs "{entry["namespace"]}"')
         if wanted and wanted != account:
             raise Failed(grpc.StatusCode.UNKNOWN,
-                         f'registration of WorkloadEntry service account mismatch: "{wanted}" vs "{account}"')
+                         f'registration of WorkloadEntry service account mismatch: "{account}" vs "{wanted}"')
 
     def _find(self, name, node):
         at = node['metadata'].get('NAMESPACE', ''), name

@@ -1,4 +1,4 @@
-"""DIR/resources/{all,NAMESPACE.POD}/{clusters,endpoints,listeners,routes,names,anchors}.{json,yaml}, watched.
+"""DIR/resources/{all,NAMESPACE.POD}/{clusters,endpoints,listeners,routes,extensions,names,anchors}.{json,yaml}, watched.
 
 Each file is a list of Envoy resources in protobuf's JSON form, but `names`, which is an object
 {host name: [address, ...]} or {host name: {ips, registry, shortname, namespace}}, and `anchors` (PCDS), a
@@ -14,6 +14,7 @@ from google.protobuf import any_pb2
 from google.protobuf.json_format import ParseDict, ParseError
 
 from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.core.v3 import extension_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import route_pb2
@@ -29,7 +30,10 @@ for _module in ('config.bootstrap.v3.bootstrap', 'extensions.filters.http.router
                 'extensions.filters.listener.tls_inspector.v3.tls_inspector',
                 'extensions.transport_sockets.tls.v3.tls',
                 'extensions.upstreams.http.v3.http_protocol_options',
-                'extensions.access_loggers.stream.v3.stream'):
+                'extensions.access_loggers.stream.v3.stream',
+                'extensions.access_loggers.grpc.v3.als',
+                'extensions.filters.http.rbac.v3.rbac',
+                'extensions.filters.http.wasm.v3.wasm'):
     importlib.import_module(f'envoy.{_module}_pb2')
 
 
@@ -45,6 +49,7 @@ KINDS = (
     Kind('endpoints', endpoint_pb2.ClusterLoadAssignment, 'cluster_name', False),
     Kind('listeners', listener_pb2.Listener, 'name', True),
     Kind('routes', route_pb2.RouteConfiguration, 'name', False),
+    Kind('extensions', extension_pb2.TypedExtensionConfig, 'name', False),
     Kind('names', NameTable, None, True),
     Kind('anchors', ProxyConfig, None, True),
 )

@@ -226,7 +226,9 @@ static void on_unheard(void *ctx)
 	c->patience_ms =
 	    c->patience_ms * 2 > PATIENCE_MAX_MS ? PATIENCE_MAX_MS : c->patience_ms * 2;
 	if (registry < 0 || !put(c, registry))
-		broker_timer_set(&c->unheard, c->patience_ms);
+		return broker_timer_set(&c->unheard, c->patience_ms);
+	log_info(NULL, "not registered yet: the kubelet finds agentd by %s/%s now", c->registry,
+	    c->entry);
 }
 
 /* What the agentd knew that is followed: the link's name, and that it is the one the kubelet knows.
@@ -281,6 +283,8 @@ static void settle_socket(struct kubelet_csi *c)
 int kubelet_csi_listener(struct kubelet_csi *c, struct err *e)
 {
 	c->noted = c->restored > 0 || c->registered;
+	if (broker_timer_is_set(&c->unheard)) /* from now on somebody answers */
+		broker_timer_set(&c->unheard, c->patience_ms);
 	return broker_listener_open(&c->listener, &c->spec, e);
 }
 

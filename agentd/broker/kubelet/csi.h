@@ -12,7 +12,7 @@
  * So the link stays when agentd ends, and while one agentd takes over from another.  It gets the
  * next number (24 to 58 ms without a driver) in three cases: an agentd starts and follows no other;
  * somebody removed or replaced the link (security-rules.md 5); the kubelet has not registered it,
- * after 2 s, then ever more rarely, up to once a minute.
+ * 2 s after a worker got the socket, then ever more rarely, up to once a minute.
  *
  * "Registered" is the kubelet's own word (NotifyRegistrationStatus, which the worker hears) about
  * the link as it is named now.  <run>/registered, a link to that name, keeps it for the next

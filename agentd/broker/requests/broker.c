@@ -72,6 +72,17 @@ static uint32_t resident_kib(void)
 	return (uint32_t)(pages * ((unsigned long)sysconf(_SC_PAGESIZE) / 1024));
 }
 
+/* It is the same one that is written and read. */
+static void say_disk(const struct broker *b, struct link_packet *p)
+{
+	long writes = requests_identity_waits_s(b->identities);
+	long reads = requests_kept_waits_s(b->certificates);
+
+	if (writes || reads)
+		snprintf(p->why, sizeof(p->why), "the disk of %s has not answered for %ld s",
+		    b->options->identity_dir, writes > reads ? writes : reads);
+}
+
 static bool next_ping(struct broker *b, struct link_packet *p, int *fd)
 {
 	const char *problem = b->ev.problem ? b->ev.problem(b->ctx) : NULL;
@@ -90,7 +101,7 @@ static bool next_ping(struct broker *b, struct link_packet *p, int *fd)
 	else if (problem)
 		snprintf(p->why, sizeof(p->why), "%s", problem);
 	else
-		(void)requests_identity_problem(b->identities, p->why, sizeof(p->why));
+		say_disk(b, p);
 	b->pings = false;
 	return true;
 }
@@ -140,6 +151,17 @@ static bool next_of_identities(struct broker *b, struct link_packet *p, int *fd)
 	return true;
 }
 
+static bool certificates_are_pending(const struct broker *b)
+{
+	return requests_kept_pending(b->certificates);
+}
+
+static bool next_of_certificates(struct broker *b, struct link_packet *p, int *fd)
+{
+	requests_kept_next(b->certificates, p, fd);
+	return true;
+}
+
 static bool follows_are_pending(const struct broker *b)
 {
 	return follows_pending(b->follows);
@@ -185,6 +207,7 @@ static const struct source news[] = {
     {node_is_pending, next_of_node, false},
     {traffic_is_pending, next_of_traffic, false},
     {identities_are_pending, next_of_identities, false},
+    {certificates_are_pending, next_of_certificates, false},
     {follows_are_pending, next_of_follows, false},
     {NULL, NULL, false},
 };
@@ -285,6 +308,13 @@ static void on_changed(void *ctx)
 	want(ctx);
 }
 
+static void on_written(void *ctx, const struct uuid *pod)
+{
+	struct broker *b = ctx;
+
+	requests_kept_written(b->certificates, pod);
+}
+
 /* Only the worker can do that, and no worker of ours does. */
 static void on_renewed(void *ctx)
 {
@@ -351,7 +381,11 @@ static int start(struct broker *b, struct err *e)
 	    e);
 	if (!b->pods)
 		return -1;
-	b->identities = requests_identity_new(b->epoll, b->options, on_changed, b);
+	b->certificates = requests_kept_new(b->epoll, b->options, on_changed, b);
+	if (!b->certificates)
+		return err_sys(e, "timerfd");
+	b->identities = requests_identity_new(
+	    b->epoll, b->options, &(struct requests_identity_events){on_changed, on_written}, b);
 	b->follows = follows_new(b->epoll, b->options, on_changed, b, e);
 	b->traffic = b->follows
 			 ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll,
@@ -416,6 +450,7 @@ void broker_detach(struct broker *b)
 	hear_last_words(b);
 	hang_up(b);
 	follows_clear(b->follows);
+	requests_kept_clear(b->certificates);
 	b->ready = false;
 	b->renewed = 0;
 }
@@ -440,6 +475,7 @@ void broker_free(struct broker **b)
 	redirect_requests_free(&(*b)->traffic);
 	follows_free(&(*b)->follows);
 	requests_identity_free(&(*b)->identities);
+	requests_kept_free(&(*b)->certificates);
 	broker_state_free(&(*b)->states);
 	requests_node_free(&(*b)->node);
 	netns_home_close(&(*b)->home);

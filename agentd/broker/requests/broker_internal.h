@@ -6,6 +6,7 @@
 #include "broker/kubelet/volume_list.h"
 #include "broker/netns/netns.h"
 #include "identity.h"
+#include "kept.h"
 #include <time.h>
 
 struct broker {
@@ -17,6 +18,7 @@ struct broker {
 	struct requests_node *node;
 	struct volume_list volumes;
 	struct requests_identity *identities;
+	struct requests_kept *certificates;
 	struct pods *pods;
 	struct follows *follows;
 	struct broker_states *states;

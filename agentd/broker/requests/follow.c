@@ -16,7 +16,6 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "identity.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -357,7 +356,7 @@ static bool tell(struct follow *f, struct file *file, struct link_packet *p, int
 	struct broker_place at = {.dir = f->top,
 	    .sub = *f->sub ? f->sub : NULL,
 	    .name = file->name,
-	    .secret = f->what == LINK_FOLLOW_KEY || f->what == LINK_FOLLOW_KEPT};
+	    .secret = f->what == LINK_FOLLOW_KEY};
 	struct broker_content now;
 	bool news;
 
@@ -430,8 +429,7 @@ static enum group group_of(unsigned kind)
 
 bool follows_is_of_pod(unsigned kind)
 {
-	return kind == LINK_FOLLOW_TOKEN || kind == LINK_FOLLOW_KEY || kind == LINK_FOLLOW_CHAIN ||
-	       kind == LINK_FOLLOW_KEPT;
+	return kind == LINK_FOLLOW_TOKEN || kind == LINK_FOLLOW_KEY || kind == LINK_FOLLOW_CHAIN;
 }
 
 static int check_count(const struct follows *fs, const struct link_request *r, struct err *e)
@@ -484,19 +482,6 @@ static int locate_beside(const struct broker_options *o, const struct link_reque
 	return 0;
 }
 
-static int locate_kept(
-    const struct broker_options *o, const struct link_request *r, struct follow *f, struct err *e)
-{
-	char name[REQUESTS_IDENTITY_NAME];
-
-	if (!o->manifests)
-		return err_set(e, ENOENT, "there are no manifests, and no certificates of one");
-	f->top = mem_printf("%s", o->identity_dir);
-	requests_identity_name(&r->uid, name);
-	mark(f, name);
-	return 0;
-}
-
 static int locate_kubelet_pod(
     const struct broker_options *o, const struct link_request *r, struct follow *f, struct err *e)
 {
@@ -521,8 +506,6 @@ static int locate(
 		return locate_beside(o, r, f, "key.pem", e);
 	case LINK_FOLLOW_CHAIN:
 		return locate_beside(o, r, f, "cert-chain.pem", e);
-	case LINK_FOLLOW_KEPT:
-		return locate_kept(o, r, f, e);
 	case LINK_FOLLOW_KUBELET_POD:
 		return locate_kubelet_pod(o, r, f, e);
 	case LINK_FOLLOW_MANIFESTS:
@@ -580,7 +563,7 @@ void follows_remove_pod(struct follows *fs, const struct uuid *pod)
 	struct follow *f, *tmp;
 
 	DL_FOREACH_SAFE (fs->list, f, tmp)
-		if (f->what == LINK_FOLLOW_TOKEN && uuid_equal(&f->pod, pod))
+		if (follows_is_of_pod(f->what) && uuid_equal(&f->pod, pod))
 			follow_free(fs, f);
 }
 

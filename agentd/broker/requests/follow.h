@@ -16,7 +16,7 @@ struct follows *follows_new(int epoll, const struct broker_options *o, void (*ch
     void *ctx, struct err *e);
 void follows_free(struct follows **fs);
 
-/* Files that one pod has, beside its manifest or kept for it. */
+/* Files that one pod has beside its manifest; the kept one is kept.h's. */
 bool follows_is_of_pod(unsigned kind);
 int follows_add(struct follows *fs, const struct link_request *r, struct err *e);
 void follows_remove(struct follows *fs, uint32_t id); /* unknown: nothing */

@@ -2,8 +2,8 @@
  * child writes it -> its word is the answer.
  */
 #include "identity.h"
+#include "broker/base/disk.h"
 #include "broker/base/loop.h"
-#include "broker/base/writer.h"
 #include "broker/kubelet/pod_source.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -29,7 +29,7 @@ struct writing {
 struct requests_identity {
 	int epoll;
 	const struct broker_options *options;
-	void (*changed)(void *ctx);
+	struct requests_identity_events ev;
 	void *ctx;
 	time_t second; /* in which so many were */
 	unsigned begun;
@@ -70,7 +70,9 @@ static void on_child(void *ctx, uint32_t events)
 	hang_up(w);
 	w->done = w->request;
 	if (w->done)
-		w->all->changed(w->all->ctx);
+		w->all->ev.changed(w->all->ctx);
+	if (!w->how.code)
+		w->all->ev.written(w->all->ctx, &w->pod);
 }
 
 bool requests_identity_pending(const struct requests_identity *r)
@@ -95,17 +97,15 @@ void requests_identity_next(struct requests_identity *r, struct link_packet *p)
 	}
 }
 
-bool requests_identity_problem(const struct requests_identity *r, char *out, size_t size)
+long requests_identity_waits_s(const struct requests_identity *r)
 {
 	const time_t now = now_s();
+	time_t longest = 0;
 
 	for (const struct writing *w = r->writings; w < r->writings + AT_ONCE_MAX; w++)
-		if (w->watch.fd >= 0 && now - w->since >= SLOW_S) {
-			snprintf(out, size, "the disk of %s has not answered for %lld s",
-			    r->options->identity_dir, (long long)(now - w->since));
-			return true;
-		}
-	return false;
+		if (w->watch.fd >= 0 && now - w->since > longest)
+			longest = now - w->since;
+	return longest >= SLOW_S ? longest : 0;
 }
 
 /* --- what the worker asks --- */
@@ -150,7 +150,7 @@ static int start(struct writing *w, int memfd, struct err *e)
 	char name[REQUESTS_IDENTITY_NAME];
 
 	requests_identity_name(&w->pod, name);
-	w->watch.fd = writer_start(
+	w->watch.fd = disk_write(
 	    &(struct broker_place){.dir = w->all->options->identity_dir, .name = name}, memfd, e);
 	if (w->watch.fd < 0)
 		return -1;
@@ -184,13 +184,13 @@ int requests_identity_put(
 /* --- life --- */
 
 struct requests_identity *requests_identity_new(
-    int epoll, const struct broker_options *o, void (*changed)(void *ctx), void *ctx)
+    int epoll, const struct broker_options *o, const struct requests_identity_events *ev, void *ctx)
 {
 	struct requests_identity *r = mem_zalloc(sizeof(*r));
 
 	r->epoll = epoll;
 	r->options = o;
-	r->changed = changed;
+	r->ev = *ev;
 	r->ctx = ctx;
 	for (struct writing *w = r->writings; w < r->writings + AT_ONCE_MAX; w++) {
 		w->all = r;

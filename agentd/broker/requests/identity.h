@@ -1,9 +1,10 @@
 /* identity.h - keys and certificates of machines, as files that outlive a reboot.
  *
  * <identity-dir>/<uid>.pem, of root, 0600: a key and its chain in one file, so that one never is
- * there without the other.  A child writes it (writer.h).  The
- * worker has one written for a pod of a manifest only, of 64 KiB at most, and not many at once.  A
- * file stays when the manifest goes; it is root's to remove.
+ * there without the other.  Children write it
+ * and read it (base/disk.h, kept.h).  The worker has one written for a pod of a manifest only, of
+ * 64 KiB at most, and not many at once.  A file stays when the manifest goes; it is root's to
+ * remove.
  *
  * Answers are kept until the worker has room for them, as follow.h keeps changes.
  */
@@ -17,9 +18,13 @@ void requests_identity_name(const struct uuid *pod, char out[REQUESTS_IDENTITY_N
 
 struct requests_identity;
 
-/* `changed` runs when there is an answer. */
-struct requests_identity *requests_identity_new(
-    int epoll, const struct broker_options *o, void (*changed)(void *ctx), void *ctx);
+/* `changed` runs when there is an answer, `written` when a pod's file is another one. */
+struct requests_identity_events {
+	void (*changed)(void *ctx);
+	void (*written)(void *ctx, const struct uuid *pod);
+};
+struct requests_identity *requests_identity_new(int epoll, const struct broker_options *o,
+    const struct requests_identity_events *ev, void *ctx);
 /* What was begun is finished, and nobody hears of it; so it is when the worker that asked has gone.
  */
 void requests_identity_detach(struct requests_identity *r);
@@ -33,5 +38,5 @@ int requests_identity_put(
 bool requests_identity_pending(const struct requests_identity *r);
 void requests_identity_next(struct requests_identity *r, struct link_packet *p);
 
-/* False: the disk answers; else `out`, for people. */
-bool requests_identity_problem(const struct requests_identity *r, char *out, size_t size);
+/* For how many seconds a child has waited for the disk, once that is too long; else 0. */
+long requests_identity_waits_s(const struct requests_identity *r);

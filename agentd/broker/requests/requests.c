@@ -59,6 +59,7 @@ static int do_pod_remove(struct broker *b, struct request *q)
 	if (bound)
 		return err_set(q->why, EBUSY, "%s", bound);
 	follows_remove_pod(b->follows, &q->r->uid);
+	requests_kept_remove_pod(b->certificates, &q->r->uid);
 	redirect_requests_remove(b->traffic, &q->r->uid);
 	return pods_remove(b->pods, &q->r->uid, q->why);
 }
@@ -93,8 +94,12 @@ static int do_write(struct broker *b, struct request *q)
 
 static int do_follow(struct broker *b, struct request *q)
 {
-	if (follows_is_of_pod(q->r->kind) && !pods_find(b->pods, &q->r->uid, q->why))
+	const bool kept = q->r->kind == LINK_FOLLOW_KEPT;
+
+	if ((kept || follows_is_of_pod(q->r->kind)) && !pods_find(b->pods, &q->r->uid, q->why))
 		return -1;
+	if (kept)
+		return requests_kept_add(b->certificates, q->r, q->why);
 	return follows_add(b->follows, q->r, q->why);
 }
 
@@ -102,6 +107,7 @@ static int do_follow(struct broker *b, struct request *q)
 static int do_unfollow(struct broker *b, struct request *q)
 {
 	follows_remove(b->follows, q->r->arg);
+	requests_kept_remove(b->certificates, q->r->arg);
 	return 0;
 }
 

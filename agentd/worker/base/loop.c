@@ -5,6 +5,7 @@
  * The kernel wakes us when that time comes and also when the clock is set or the machine resumes
  * (TFD_TIMER_CANCEL_ON_SET); either way the head is compared with the clock again, so no
  * certificate sleeps past its end (threats-and-faults.md 0.5).
+ * Who wants to hear of such a step is told one after the other, each in a round of its own.
  * Posts and finished work come from other threads: they append to a list under the lock, and write
  * the eventfd only if that list was empty, so a burst is one wake-up.
  * Work: one thread, started by the first job; loop_free() joins it.
@@ -55,6 +56,9 @@ struct loop {
 	int wall_fd;
 	int64_t wall_armed; /* what the timerfd is set to, 0 for nothing */
 	struct event *wall_event;
+	int64_t wall_offset_ms; /* of the wall clock to the monotonic one, when it was looked at */
+	struct loop_clock *clocks;
+	unsigned steps; /* of the wall clock */
 
 	int wake_fd;
 	struct event *wake_event;
@@ -127,6 +131,7 @@ struct loop *loop_new(struct err *e)
 	l->base = base;
 	l->wall_fd = take_fd(wall_fd);
 	l->wake_fd = take_fd(wake_fd);
+	l->wall_offset_ms = loop_now_ms(l) - loop_uptime_ms(l);
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_cond_init(&l->jobs_changed, NULL);
 	l->wall_event = event_new(base, l->wall_fd, EV_READ | EV_PERSIST, on_wall, l);
@@ -257,9 +262,13 @@ static int by_due(const struct loop_timer *a, const struct loop_timer *b)
 	return a->due > b->due ? 1 : -1; /* never 0: the new one goes behind its equals */
 }
 
+enum { STEP_MS = 1000 };
+/* Beyond what a clock can be set to: for its steps alone. */
+static const int64_t never_ms = INT64_C(9000000000000);
+
 static void arm_wall(struct loop *l)
 {
-	int64_t due = l->wall ? l->wall->due : 0;
+	int64_t due = l->wall ? l->wall->due : l->clocks ? never_ms : 0;
 	struct itimerspec at = {0};
 
 	if (due == l->wall_armed)
@@ -276,6 +285,28 @@ static void arm_wall(struct loop *l)
 	}
 }
 
+static void look_at_clock(struct loop *l)
+{
+	const int64_t offset = loop_now_ms(l) - loop_uptime_ms(l);
+
+	if (llabs(offset - l->wall_offset_ms) > STEP_MS)
+		l->steps++;
+	l->wall_offset_ms = offset;
+}
+
+static void tell_clocks(struct loop *l)
+{
+	for (struct loop_clock *c = l->clocks; c;) {
+		if (c->told == l->steps) {
+			c = c->next;
+			continue;
+		}
+		c->told = l->steps;
+		dispatch(l, c->set, c->ctx);
+		c = l->clocks; /* any of them may be gone */
+	}
+}
+
 static void on_wall(evutil_socket_t fd, short what, void *ctx)
 {
 	struct loop *l = ctx;
@@ -287,6 +318,7 @@ static void on_wall(evutil_socket_t fd, short what, void *ctx)
 	if (read(fd, &expirations, sizeof(expirations)) < 0 && errno == EAGAIN)
 		return;
 	l->wall_armed = 0;
+	look_at_clock(l);
 	bool due = t && t->due <= loop_now_ms(l);
 	if (due)
 		loop_timer_stop(t);
@@ -295,6 +327,24 @@ static void on_wall(evutil_socket_t fd, short what, void *ctx)
 	arm_wall(l);
 	if (due)
 		dispatch(l, t->fired, t->ctx);
+	tell_clocks(l);
+}
+
+void loop_clock_watch(struct loop *l, struct loop_clock *c, loop_cb set, void *ctx)
+{
+	*c = (struct loop_clock){.loop = l, .set = set, .ctx = ctx, .told = l->steps};
+	DL_APPEND(l->clocks, c);
+	arm_wall(l);
+}
+
+void loop_clock_stop(struct loop_clock *c)
+{
+	struct loop *l = take(c->loop);
+
+	if (!l)
+		return;
+	DL_DELETE(l->clocks, c);
+	arm_wall(l);
 }
 
 static void on_relative(evutil_socket_t fd, short what, void *ctx)

@@ -53,6 +53,18 @@ void loop_timer_at(struct loop *l, struct loop_timer *t, int64_t unix_ms, loop_c
 void loop_timer_in(struct loop *l, struct loop_timer *t, int64_t ms, loop_cb fired, void *ctx);
 void loop_timer_stop(struct loop_timer *t);
 
+/* Embed it zeroed.  `set` runs once after the wall clock was set by more than a second, or the
+ * machine slept: what was over by that clock may not be. */
+struct loop_clock {
+	struct loop *loop;
+	loop_cb set;
+	void *ctx;
+	unsigned told; /* loop.c's own: of which step */
+	struct loop_clock *prev, *next;
+};
+void loop_clock_watch(struct loop *l, struct loop_clock *c, loop_cb set, void *ctx);
+void loop_clock_stop(struct loop_clock *c);
+
 /* Embed it zeroed.  Level-triggered; `ready` runs as long as the fd stays so. */
 struct loop_fd {
 	struct loop *loop;

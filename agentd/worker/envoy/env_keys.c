@@ -619,6 +619,7 @@ static const struct env_key rows[] = {
     ROW("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", unsupported, .allowed = "true"),
     ROW("PEER_METADATA_DISCOVERY", unsupported, .allowed = "false"),
     ROW("PROXY_CONFIG.readinessProbe", machine_probe),
+    ROW("PROXY_CONFIG.privateKeyProvider", unsupported),
 
     /* statistics: stats_asked.c reads and checks them */
     ROW("PROXY_CONFIG.proxyStatsMatcher", used),

@@ -3,11 +3,11 @@
  * directory -> three files are followed: the provisioned key and chain, the kept pair -> all are
  * told
  * -> each pair is read, or refused by name -> the newest valid one is presented -> the rows below
- * look again.  The same when a file, the control plane's roots or the token change, and when the
- * presented one ends. A certificate is issued -> a pair like the others, the newest -> kept:
- * written by the broker, again until it is -> told as a file, like any other change. istiod refuses
- * the presented one -> it counts as refused, until it or the roots change; a new one is asked for,
- * once.
+ * look again.  The same when a file, the control plane's roots or the token change, when the
+ * presented one ends, and when the clock is set. A certificate is issued -> a pair like the others,
+ * the newest -> kept: written by the broker, again until it is -> told as a file, like any other
+ * change. istiod refuses the presented one -> it counts as refused, until it or the roots change; a
+ * new one is asked for, once.
  *
  * A pod by token has none of this: its credential is its token.
  */
@@ -69,6 +69,7 @@ struct pod_identity {
 	char *shown_chain;          /* what of it is presented; NULL: nothing is */
 	bool wants_new, asked_anew; /* after a refusal: once, until one is taken */
 	struct loop_timer next;     /* a pair begins or ends */
+	struct loop_clock clock;    /* one that ended may not have */
 	struct link_call *keeping;
 	struct back_off keep_again;
 	struct err keep_why; /* why it is not kept; code 0: it is */
@@ -202,6 +203,17 @@ static void on_next(void *ctx)
 
 	for (unsigned w = 0; w < PAIRS; w++)
 		read_pair(i, w);
+	choose(i);
+}
+
+/* One that was over by the old clock may not be; one that was good stays so until it ends. */
+static void on_clock(void *ctx)
+{
+	struct pod_identity *i = ctx;
+
+	for (unsigned w = 0; w < PAIRS; w++)
+		if (!i->of[w].pair.key_pem)
+			read_pair(i, w);
 	choose(i);
 }
 
@@ -417,6 +429,8 @@ static int start(void *s, struct err *e)
 	c->identity = i;
 	if (c->pod->by_certificate)
 		i->own = istiod_own_new(c->plane->istiod, &c->pod->uid, &events, i);
+	if (i->own)
+		loop_clock_watch(c->shared->loop, &i->clock, on_clock, i);
 	return 0;
 }
 
@@ -429,6 +443,7 @@ static void stop(void *s)
 	link_call_cancel(&i->keeping);
 	back_off_stop(&i->keep_again);
 	loop_timer_stop(&i->next);
+	loop_clock_stop(&i->clock);
 	for (unsigned w = 0; w < PAIRS; w++) {
 		secret_free(i->of[w].key);
 		secret_free(i->of[w].chain);
@@ -469,6 +484,20 @@ static json_t *dump_refused(const struct pod_identity *i)
 	return all;
 }
 
+/* A renewal is due when a fifth of its life is left, at the latest (security-rules.md 3). */
+enum { LATE = 8 };
+
+/* Seconds until nothing is valid any more, where no renewal came; -1: that is far. */
+static int64_t lock_out_in(const struct pod_identity *i, const struct token *token)
+{
+	const struct x509_leaf *leaf = i->shown == NOTHING ? NULL : &i->of[i->shown].pair.leaf;
+	const int64_t left = leaf ? leaf->not_after - now_s(i) : 0;
+
+	if (!leaf || token || left * LATE >= leaf->not_after - leaf->not_before)
+		return -1;
+	return left;
+}
+
 static void why_not(const struct pod_identity *i, const struct token *token, char why[ERR_MSG_SIZE])
 {
 	struct err e = {0};
@@ -482,6 +511,10 @@ static void why_not(const struct pod_identity *i, const struct token *token, cha
 	else if (i->shown == NOTHING && newest(i, true) != NOTHING)
 		err_set(
 		    &e, ERR_DENIED, "istiod refuses the certificate: by token until it expires");
+	else if (lock_out_in(i, token) >= 0)
+		err_set(&e, ERR_UNAVAILABLE,
+		    "locked out in %lld min, unless it is renewed or gets a token",
+		    (long long)lock_out_in(i, token) / 60);
 	else if (i->keep_why.code)
 		err_set(&e, ERR_UNAVAILABLE,
 		    "the newest certificate is not kept on disk, a reboot will need a token: "

@@ -80,6 +80,7 @@ func (p *pod) agent(template string) ([]byte, error) {
 	features.DeltaXds = yes("ISTIO_DELTA_XDS", true)
 	features.EnableDualStack = yes("ISTIO_DUAL_STACK", false)
 	features.EnvoyStatusPortEnableProxyProtocol = yes("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", false)
+	bootstrap.StripFragment = yes("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", true)
 	proxy, err := config.ConstructProxyConfig("./none", "istio-proxy", os.Getenv("PROXY_CONFIG"), 0)
 	if err != nil {
 		return nil, err

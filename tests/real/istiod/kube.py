@@ -104,6 +104,14 @@ def _merge(into, patch):
     return into
 
 
+def _replacing(request, body, old):
+    """What a PUT makes of an object: its status is written by itself, and by nothing else."""
+    if request.sub == 'status':
+        version = body['metadata'].get('resourceVersion')
+        return {**old, 'status': body.get('status', {}), 'metadata': {**old['metadata'], 'resourceVersion': version}}
+    return {**body, 'status': old['status']} if 'status' in old else body
+
+
 class Store:
     """The objects and all that happened to them; a version is a place in that history."""
 
@@ -251,7 +259,7 @@ class Handler(BaseHTTPRequestHandler):
         self._do(self._post)
 
     def do_PUT(self):
-        self._do(self._stall if self.path == '/stall' else lambda r, body: (200, self._put(r, lambda old: self._as(r, body, old), 'old')))
+        self._do(self._stall if self.path == '/stall' else lambda r, body: (200, self._put(r, lambda old: self._as(r, _replacing(r, body, old), old), 'old')))
 
     def do_PATCH(self):
         must = None if 'apply' in self.headers['content-type'] else 'old'

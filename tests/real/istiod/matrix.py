@@ -14,7 +14,8 @@ from pathlib import Path
 from tests.e2e.run import TOP
 
 FILE = TOP / 'docs' / 'SUPPORT.md'
-TOPICS = {'test_mixed': 'mesh', 'test_twins': 'twins', 'test_life': 'life', 'test_refusals': 'refusals', 'test_tools': 'istioctl'}
+TOPICS = {'test_mixed': 'mesh', 'test_twins': 'twins', 'test_life': 'life', 'test_refusals': 'refusals', 'test_tools': 'istioctl',
+          'test_machines': 'machines'}
 HEAD = '''# What agentd works with
 
 `make test-istiod` wrote this table: stock istiods of Istio's releases, built from their sources, with agentd, upstream's Envoys
@@ -27,6 +28,7 @@ of PyPI and pods with the same release's pilot-agent beside ours. A cell says ho
 | life | under traffic, without a failed request: outage, half-ready start, connections that grow old, root rotation, restart |
 | refusals | tokens that istiod refuses, nodes that claim to be others, Envoys that do not read |
 | istioctl | proxy-status, proxy-config, describe, analyze, bug-report with a pod of agentd's |
+| machines | from the files of istioctl to traffic that follows the probe; WorkloadEntries and refusals as the development istiod has them |
 
 What differs between the twins stands in `tests/real/istiod/test_twins.py`, each with its reason. Each release is tried with
 everything on the newest Envoy, with the mesh and the twins on the oldest. What is not listed was not tried; of `bug-report` only

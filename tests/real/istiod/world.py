@@ -46,7 +46,11 @@ class World(Node):
 
     def control_plane(self, _):
         self.address = self.network.plug(Host)
-        return Istiod(self.dir / 'istiod', self.cgroup('istiod'), address=self.address, **self._how).start()
+        return self.prepared(Istiod(self.dir / 'istiod', self.cgroup('istiod'), address=self.address, **self._how)).start()
+
+    def prepared(self, istiod):
+        """Before it starts."""
+        return istiod
 
     def start(self):
         self.istiod.wait_ready()
@@ -71,16 +75,20 @@ class World(Node):
         return self._known(Pod(self, name, manifest=False))
 
     def _known(self, pod):
+        self._plugged(pod)
+        self._tell(pod)
+        return pod
+
+    def _plugged(self, pod):
         self.pods.append(pod)
         pod.netns.ip('route', 'add', 'default', 'via', self.address)
         pod.vip = f'10.96.0.{len(self.pods)}'
-        self._tell(pod)
         return pod
 
     def _tell(self, pod):
         """The API, of the pod, its account and its Service."""
         api, ns, labels = self.istiod.api, f'namespaces/{pod.ns}', getattr(pod, 'labels', {'app': pod.name})
-        api.apply(f'api/v1/{ns}/serviceaccounts', pod.sa, {})
+        self._tell_service(pod)
         api.apply(f'api/v1/{ns}/pods', pod.name, {
             'metadata': {'labels': labels, 'annotations': {NETNS: pod.netns.path}, 'uid': pod.uid},
             'spec': {'nodeName': 'node-1', 'serviceAccountName': pod.sa, 'containers': [
@@ -89,14 +97,19 @@ class World(Node):
                        'conditions': [{'type': 'Ready', 'status': 'True'}],
                        'containerStatuses': [{'name': c, 'ready': True, 'image': c, 'imageID': c, 'restartCount': 0, 'state': {'running': {}}}
                                              for c in ('app', 'istio-proxy')]}})
-        api.apply(f'api/v1/{ns}/services', pod.name, {'spec': {
-            'clusterIP': pod.vip, 'clusterIPs': [pod.vip], 'type': 'ClusterIP', 'selector': {'app': pod.name},
-            'ports': [{'name': 'http', 'port': SERVICE, 'targetPort': APP, 'protocol': 'TCP'}]}})
         api.apply(f'apis/discovery.k8s.io/v1/{ns}/endpointslices', pod.name, {
             'metadata': {'labels': {'kubernetes.io/service-name': pod.name}}, 'addressType': 'IPv4',
             'ports': [{'name': 'http', 'port': APP, 'protocol': 'TCP'}], 'endpoints': [
                 {'addresses': [pod.ip], 'conditions': {'ready': True}, 'nodeName': 'node-1',
                  'targetRef': {'kind': 'Pod', 'name': pod.name, 'namespace': pod.ns}}]})
+
+    def _tell_service(self, pod):
+        """The account and the Service of its name."""
+        api, ns = self.istiod.api, f'namespaces/{pod.ns}'
+        api.apply(f'api/v1/{ns}/serviceaccounts', pod.sa, {})
+        api.apply(f'api/v1/{ns}/services', pod.name, {'spec': {
+            'clusterIP': pod.vip, 'clusterIPs': [pod.vip], 'type': 'ClusterIP', 'selector': {'app': pod.name},
+            'ports': [{'name': 'http', 'port': SERVICE, 'targetPort': APP, 'protocol': 'TCP'}]}})
 
 
 def injected(pod, **more):

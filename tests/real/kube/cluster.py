@@ -7,10 +7,11 @@ import re
 import shlex
 import subprocess
 
-from tests.e2e.run import TOP, wait_for
+from tests.e2e.run import TOP
 
 from . import images
-from .node import PROGRAMS
+from .node import PROGRAMS, V6
+from .waiting import wait_for
 
 DOC = TOP / 'docs' / 'KUBERNETES.md'
 PARTS = TOP / 'tests' / 'real' / 'parts'
@@ -73,7 +74,7 @@ class Cluster:
         return found if name or not found else found['items']
 
     def apply(self, *objects):
-        self.kubectl('apply', '-f', '-', input=json.dumps({'apiVersion': 'v1', 'kind': 'List', 'items': objects}))
+        self.kubectl('apply', '-f', '-', input=_list(objects))
 
     def exec(self, pod, container, *argv, namespace='demo'):
         return self.kubectl('exec', '-n', namespace, pod, '-c', container, '--', *argv)
@@ -115,6 +116,15 @@ class Cluster:
         found = self.get('csinode', 'node', namespace=None)
         return any(d['name'] == DRIVER for d in (found or {}).get('spec', {}).get('drivers') or [])
 
+    def registration(self, since=None):
+        """By agentd's log: seconds from its start, or from `since`, to its registration, and how many names of its link that took."""
+        said = [json.loads(line) for line in self.kubectl('-n', RELEASE, 'logs', self.agentd_pod()).splitlines()]
+        said = [(datetime.datetime.fromisoformat(line['time']), line['msg']) for line in said]
+        since = since or said[0][0]
+        said = [(at, message) for at, message in said if at >= since]
+        n = next((i for i, (_, message) in enumerate(said) if message == 'registered with the kubelet'), None)
+        return n is not None and ((said[n][0] - since).total_seconds(), sum('finds agentd by' in message for _, message in said[:n]))
+
     def well(self):
         with contextlib.suppress(RuntimeError):
             return self.agentctl('status')
@@ -151,8 +161,8 @@ class Cluster:
             return self.exec(who, 'app', 'timeout', '5', 'wget', '-q', '-O-', url, namespace=namespace)
 
     def delete(self, *objects):
-        for o in objects:
-            self.kubectl('-n', 'demo', 'delete', o['kind'], o['metadata']['name'], '--ignore-not-found', '--wait')
+        if objects:
+            self.kubectl('delete', '-f', '-', '--ignore-not-found', '--wait', input=_list(objects), patience_s=300)
 
     def refused(self, thing):
         """What the API server says against an object; None: it would take it."""
@@ -244,7 +254,9 @@ class Cluster:
                       for c in p['status'].get(kind, []) if 'running' in c['state'])
             return [c for c in all_of if now - datetime.datetime.fromisoformat(c['state']['running']['startedAt']) < SETTLED]
         wait_for('all containers to be older', lambda: not young())
+        began = datetime.datetime.now(datetime.timezone.utc)
         self.node.restart('kubelet')
+        return began
 
     def ready(self, pod):
         self.kubectl('-n', 'demo', 'wait', '--for=condition=Ready', f'pod/{pod}', '--timeout=120s', patience_s=130)
@@ -274,7 +286,7 @@ class Cluster:
 
     def install_istio(self):
         self.values = self.node.dir / 'istiod.yaml'
-        self.values.write_text(json.dumps(_istiod(self.node.dual_stack)))
+        self.values.write_text(json.dumps(_istiod(len(self.node.families) == 2)))
         top = charts()
         self.kubectl('create', 'namespace', 'istio-system')
         self.helm('install', 'istio-base', f'{top}/base', '-n', 'istio-system')
@@ -294,19 +306,26 @@ class Cluster:
             self.helm('uninstall', name, '-n', 'istio-system', '--wait')
 
     def _install(self):
-        own = f' --set kubepods={self.node.below[1:]}/kubepods' if self.node.whole_tree else ''
-        return re.sub(r'^(helm install .*)$', rf'\1{own}', commands('Install')[0], flags=re.M)
+        own = {'kubepods': f'{self.node.below[1:]}/kubepods'} if self.node.whole_tree else {}
+        if self.node.families == [V6]:
+            own['ipFamily'] = 'ipv6'
+        more = ''.join(f' --set {name}={value}' for name, value in own.items())
+        return re.sub(r'^(helm install .*)$', rf'\1{more}', commands('Install')[0], flags=re.M)
 
     def helm_install_again(self):
         """The chart alone."""
         self.script(next(line for line in self._install().splitlines() if line.startswith('helm install')))
 
     def install_agentd(self):
-        """Word for word, but for what is this cluster's: where Istio's chart lies, and a kubelet's --cgroup-root."""
+        """Word for word, but for what is this cluster's: where Istio's chart lies, a kubelet's --cgroup-root, IPv6 alone."""
         _, _, template = commands('Install')
         self.script(self._install())
         chart = f'{charts()}/istio-control/istio-discovery'
         self.script(f'cd {self.node.dir}\n' + re.sub(r'istio/istiod (.*)--version \S+', rf'{chart} \1', template))
+
+
+def _list(objects):
+    return json.dumps({'apiVersion': 'v1', 'kind': 'List', 'items': objects})
 
 
 def conditions(thing):

@@ -25,6 +25,7 @@ def pytest_configure(config):
 @pytest.fixture(scope='session')
 def this_run():
     with run.run() as made:
+        summary.cgroup = made[1].path
         yield made
 
 

@@ -1,10 +1,10 @@
-"""Requests of the client to the server without pause, counted."""
-from tests.e2e.run import wait_for
+"""Requests of the client to the server, one after the other, counted."""
+from .waiting import wait_for
 
 totals = [0, 0]  # of a whole run: asked, failed
 _LOOP = '''rm -f /tmp/load.*; (while [ ! -e /tmp/load.stop ]; do
   if timeout 5 wget -q -O /dev/null http://web.demo/ 2>/tmp/load.error; then echo ok
-  else echo failed; cat /tmp/load.error >>/tmp/load.why; fi
+  else echo failed; cat /tmp/load.error >>/tmp/load.why; fi; sleep 0.05
 done >/tmp/load.n; touch /tmp/load.end) >/dev/null 2>&1 </dev/null &'''
 
 

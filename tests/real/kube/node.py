@@ -3,8 +3,9 @@
 Its disk is a folder, so it can be booted again: whatever ran is gone then, the disk is as it was.  There are three kinds.
 'container' has a cgroup namespace, as kind's nodes have: its tree's root is far from the machine's; it is dual stack.
 'whole' sees the whole tree, its kubelet has a --cgroup-root, and all of it is IPv4.
-'systemd' is like the first one with a systemd as process 1, which makes the cgroups, and with a newer containerd.
+'systemd' is like the first one with a systemd as process 1, which makes the cgroups, with a newer containerd, and all of it is IPv6.
 """
+import collections
 import json
 import os
 import shutil
@@ -23,10 +24,10 @@ HERE = Path(__file__).parent
 PROGRAMS = TOP / 'build' / 'real' / 'kubernetes'
 NEWER = TOP / 'build' / 'real' / 'containerd'
 NAME = 'node'
-DNS, SERVER = '10.96.0.10', '10.96.0.1'
-ADDRESS, PODS, SERVICES = '172.20.0.2', '10.244.0.0/16', '10.96.0.0/16'
-ADDRESS6, PODS6, SERVICES6 = 'fd00:20::2', 'fd00:244::/64', 'fd00:96::/112'
-API = f'https://{ADDRESS}:6443'
+Family = collections.namedtuple('Family', 'address pods services server dns')
+V4 = Family('172.20.0.2', '10.244.0.0/16', '10.96.0.0/16', '10.96.0.1', '10.96.0.10')
+V6 = Family('fd00:20::2', 'fd00:244::/64', 'fd00:96::/112', 'fd00:96::1', 'fd00:96::a')
+FAMILIES = {'container': [V4, V6], 'whole': [V4], 'systemd': [V6]}
 # In the order in which a boot starts them, unless another is asked for.
 DAEMONS = 'etcd', 'apiserver', 'controller-manager', 'scheduler', 'services', 'containerd', 'kubelet'
 PAUSE = 'registry.example/pause:1'
@@ -56,17 +57,18 @@ class Node:
         self.disk = self.dir / 'disk'
         self.disk.mkdir(parents=True)
         self.cgroup, self.system = cgroup.path / NAME, _Folder(cgroup.path / NAME / 'system')
-        self.dual_stack = not self.whole_tree
-        self._addresses, pods, self._services = ([first, *([second] if self.dual_stack else [])] for first, second in (
-            (ADDRESS, ADDRESS6), (PODS, PODS6), (SERVICES, SERVICES6)))
+        self.families = FAMILIES[kind]
+        first = self.families[0]
+        self.dns, self._address = first.dns, first.address
         # As the node's processes see it.
         self.below = '/' + str(self.cgroup.relative_to(cgroup_root())) if self.whole_tree else ''
         self.daemons, self.world = {}, None
-        self.pki = Pki(self.dir / 'pki', API, [ADDRESS, SERVER, '127.0.0.1', 'kubernetes.default.svc'])
+        api = f'https://[{first.address}]:6443' if first is V6 else f'https://{first.address}:6443'
+        self.pki = Pki(self.dir / 'pki', api, [first.address, first.server, '127.0.0.1', 'kubernetes.default.svc'])
         self._write('kubelet.yaml', yaml.safe_dump(self._kubelet()))
         self._runtime()
-        self._write('disk/etc/cni/net.d/10-pods.conflist', json.dumps(_network(pods)))
-        self._write('disk/etc/resolv.conf', f'nameserver {DNS}\n')
+        self._write('disk/etc/cni/net.d/10-pods.conflist', json.dumps(_network([f.pods for f in self.families])))
+        self._write('disk/etc/resolv.conf', f'nameserver {first.dns}\n')
 
     def _write(self, name, text):
         (self.dir / name).parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +90,7 @@ class Node:
         log = self.dir / 'world.log'
         log.unlink(missing_ok=True)
         self.world = Process(['setpriv', '--pdeathsig', 'KILL', 'unshare', *namespaces, '--fork', '--kill-child',
-                              HERE / 'world', self.disk, self.below, 'systemd' if self._by_systemd else '', *(f'{a}/24' for a in self._addresses)], log,
+                              HERE / 'world', self.disk, self.below, 'systemd' if self._by_systemd else '', *(f'{f.address}/24' for f in self.families)], log,
                              _Folder(self.cgroup))
         wait_for('the node', lambda: 'up' in log.read_text().split('\n') or self._dead())
         for name in order:
@@ -146,10 +148,10 @@ class Node:
                 data_dir=self.disk / 'etcd', unsafe_no_fsync='true', listen_client_urls='http://127.0.0.1:2379',
                 advertise_client_urls='http://127.0.0.1:2379', listen_peer_urls='http://127.0.0.1:2380')],
             'apiserver': lambda: [PROGRAMS / 'kube-apiserver', *_flags(
-                etcd_servers='http://127.0.0.1:2379', advertise_address=ADDRESS, allow_privileged='true',
+                etcd_servers='http://127.0.0.1:2379', advertise_address=self._address, allow_privileged='true',
                 kubelet_preferred_address_types='InternalIP',
                 authorization_mode='Node,RBAC', client_ca_file=self.pki.ca, 
-                service_cluster_ip_range=','.join(self._services),
+                service_cluster_ip_range=','.join(f.services for f in self.families),
                 tls_cert_file=pki('apiserver.crt'), tls_private_key_file=pki('apiserver.key'),
                 kubelet_client_certificate=pki('admin.crt'), kubelet_client_key=pki('admin.key'),
                 service_account_issuer='https://kubernetes.default.svc.cluster.local',
@@ -158,13 +160,13 @@ class Node:
                 service_account_private_key_file=accounts, root_ca_file=self.pki.ca, leader_elect='false',
                 use_service_account_credentials='true')],
             'scheduler': lambda: [PROGRAMS / 'kube-scheduler', *own, *_flags(leader_elect='false')],
-            'services': lambda: [sys.executable, '-B', '-m', 'tests.real.kube.services', pki('admin.conf'), DNS],
+            'services': lambda: [sys.executable, '-B', '-m', 'tests.real.kube.services', pki('admin.conf'), self.dns],
             # Its shim is the first of the path.
             'containerd': lambda: ['env', f'PATH={self.containerd.parent}:{os.environ["PATH"]}', self.containerd,
                                    '--config', self.dir / 'containerd.toml'],
             'kubelet': lambda: [PROGRAMS / 'kubelet', *own, *_flags(
                 config=self.dir / 'kubelet.yaml', hostname_override=NAME, 
-                node_ip=','.join(self._addresses))],
+                node_ip=','.join(f.address for f in self.families))],
         }[name]()
 
     def _kubelet(self):
@@ -172,7 +174,7 @@ class Node:
             'apiVersion': 'kubelet.config.k8s.io/v1beta1', 'kind': 'KubeletConfiguration',
             'authentication': {'x509': {'clientCAFile': str(self.pki.ca)}, 'webhook': {'enabled': True}},
             'containerRuntimeEndpoint': 'unix:///run/containerd/containerd.sock',
-            'clusterDNS': [DNS], 'clusterDomain': 'cluster.local', 'resolvConf': '/etc/resolv.conf', 'maxPods': 300,
+            'clusterDNS': [self.dns], 'clusterDomain': 'cluster.local', 'resolvConf': '/etc/resolv.conf', 'maxPods': 300,
             'cgroupDriver': 'systemd' if self._by_systemd else 'cgroupfs', 'cgroupsPerQOS': True, 'enforceNodeAllocatable': ['none'],
             'cgroupRoot': self.below or '/',
             'failSwapOn': False, 'makeIPTablesUtilChains': False, 'protectKernelDefaults': True,

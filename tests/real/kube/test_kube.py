@@ -1,4 +1,5 @@
 """A cluster as users have it.  Each case begins with a node on which all is well, and leaves it so."""
+import contextlib
 import json
 import os
 import random
@@ -6,18 +7,20 @@ import time
 
 import pytest
 
-from tests.e2e.run import wait_for
+from tests.e2e.run import TOP
 
 from . import apps, images
 from .cluster import DRIVER, RELEASE, commands
 from .load import Load
-from .node import DAEMONS, DNS
+from .node import DAEMONS, V4, V6
+from .waiting import wait_for
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 REBOOTS = int(os.environ.get('KUBE_REBOOTS', 20 if SOAK else 3))
-PODS = int(os.environ.get('KUBE_PODS', 250 if SOAK else 60))
-ENVOYS = 30  # of these pods; the others have none
+PODS = int(os.environ.get('KUBE_PODS', 250 if SOAK else 50))
+ENVOYS = 30 if SOAK else 10  # of these pods; the others have none
 SERVES_WITHIN_S = 60
+NAMES_IN_10_S = 3  # at 0, 2 and 6 s
 ABSENT_S = 300 if SOAK else 20
 
 
@@ -38,9 +41,9 @@ def well(mesh):
     wait_for('agentctl to say that all is well', mesh.well)
 
 
-@pytest.fixture
-def made(mesh):
-    """Applies objects that go with the test, and leave nothing on the node."""
+@contextlib.contextmanager
+def applied(mesh):
+    """Applies objects that go with the block, and leave nothing on the node."""
     objects = []
 
     def make(*more):
@@ -50,6 +53,12 @@ def made(mesh):
     uids = [p['metadata']['uid'] for p in mesh.get('pods') if p['metadata']['labels'].get('app') not in ('web', 'client')]
     mesh.delete(*objects)
     wait_for('nothing to be left of the pods', lambda: not mesh.left_of(uids), 60 + 3 * len(uids))
+
+
+@pytest.fixture
+def made(mesh):
+    with applied(mesh) as make:
+        yield make
 
 
 def test_what_the_document_shows_after_the_installation(mesh):
@@ -67,6 +76,14 @@ def test_the_document_shows_at_which_level_a_node_that_is_a_container_begins(mes
         assert 'begins at level 2' in said and "of the host's tree" in said
 
 
+def test_a_check_without_the_kubelets_cgroup_names_it(mesh):
+    """As on a node whose kubelet has a --cgroup-root that nobody told agentd of."""
+    said = mesh.node.run('sh', '-c', f'{TOP}/build/release/agentd --check --kubelet-root /var/lib/kubelet 2>&1 || :')
+    line, = (line for line in said.splitlines() if "the kubelet's cgroup" in line)
+    elsewhere = f'{mesh.node.below[1:]}/kubepods: agentd does not look there; name it'
+    assert line.startswith('PROBLEM') and elsewhere in line if mesh.node.whole_tree else line.startswith('ok')
+
+
 def test_a_request_passes_both_envoys_and_the_programs_saw_it(mesh):
     before = mesh.counters()
     assert mesh.ask()
@@ -77,8 +94,9 @@ def test_a_request_passes_both_envoys_and_the_programs_saw_it(mesh):
 
 
 def test_ipv6_passes_both_envoys_too(mesh, made):
-    if not mesh.node.dual_stack:
-        assert all(':' not in at['ip'] for at in mesh.get('pod', mesh.pod('web'))['status']['podIPs'])
+    own = [V6 if ':' in at['ip'] else V4 for at in mesh.get('pod', mesh.pod('web'))['status']['podIPs']]
+    assert own == mesh.node.families
+    if V6 not in own:
         return
     made(apps.service('web6', selector={'app': 'web'}, ipFamilies=['IPv6'], ipFamilyPolicy='SingleStack'))
     address = mesh.get('service', 'web6')['spec']['clusterIP']
@@ -107,12 +125,6 @@ def test_a_pod_in_the_nodes_own_network_is_served_by_nobody(mesh, made):
             assert 'unseen' in line and not mesh.redirection('of-the-node')['inbound']
 
 
-def test_who_is_not_in_the_mesh_is_refused(mesh, made):
-    made(apps.pod('stranger', annotations={'sidecar.istio.io/inject': 'false'}))
-    mesh.ready('stranger')
-    assert mesh.ask() and not mesh.ask('pod/stranger')
-
-
 def reboot_orders():
     """All at once as a boot does, the kubelet first and last, and others by chance, which a seed repeats."""
     others = [d for d in DAEMONS if d != 'kubelet']
@@ -135,15 +147,25 @@ def test_after_a_reboot_all_serve(mesh, order, record_property):
     assert {p['metadata']['name']: p['metadata']['uid'] for p in mesh.get('pods')} == pods
 
 
-def test_a_kubelet_that_restarts_changes_nothing(mesh):
-    with Load(mesh) as load:
-        mesh.restart_kubelet()
+@pytest.fixture
+def known(mesh, record_property):
+    """The kubelet registers agentd: under one of the names that agentd tries within 10 s (agentd/broker/kubelet/csi.h)."""
+    def wait(since=None):
         mesh.wait_registered()
+        seconds, names = wait_for('the kubelet to say so', lambda: mesh.registration(since))
+        record_property('registered after', f'{seconds:.0f} s')
+        assert names <= NAMES_IN_10_S
+    return wait
+
+
+def test_a_kubelet_that_restarts_changes_nothing(mesh, known):
+    with Load(mesh) as load:
+        known(mesh.restart_kubelet())
         load.more(30)
     assert load.failed == 0
 
 
-def test_a_kubelet_that_restarts_while_agentd_is_away_finds_it_later(mesh, made):
+def test_a_kubelet_that_restarts_while_agentd_is_away_finds_it_later(mesh, made, known):
     with Load(mesh) as load:
         with mesh.agentd_away():
             mesh.restart_kubelet()
@@ -151,40 +173,40 @@ def test_a_kubelet_that_restarts_while_agentd_is_away_finds_it_later(mesh, made)
             wait_for('the event', lambda: any(
                 'not found in the list of registered CSI drivers' in e for e in mesh.events('late')))
             load.more(10)
-        mesh.wait_registered()
+        known()
         mesh.ready('late')
         load.more(10)
     assert load.failed == 0 and mesh.ask('pod/late')
 
 
-def test_agentd_absent_for_long_is_not_missed(mesh):
+def test_agentd_absent_for_long_is_not_missed(mesh, known):
     serials = mesh.serials()
     with Load(mesh) as load:
         with mesh.agentd_away():
             back = time.monotonic() + ABSENT_S
             while time.monotonic() < back:
                 load.more(10)
-        mesh.wait_registered()
+        known()
         load.more(30)
     assert load.failed == 0 and mesh.serials() == serials
 
 
-def test_agentd_evicted_comes_back_to_its_pods(mesh):
+def test_agentd_evicted_comes_back_to_its_pods(mesh, known):
     serials = mesh.serials()
     with Load(mesh) as load:
         old = mesh.agentd_pod()
         mesh.evict(old, RELEASE)
         mesh.rolled_out('daemonset/agentd', RELEASE)
-        mesh.wait_registered()
+        known()
         load.more(30)
     assert load.failed == 0 and mesh.agentd_pod() != old and mesh.serials() == serials
 
 
-def test_agentd_killed_comes_back_to_its_pods(mesh):
+def test_agentd_killed_comes_back_to_its_pods(mesh, known):
     with Load(mesh) as load:
         mesh.kill('agentd')
         wait_for('the container to be started again', lambda: mesh.restarts(RELEASE, mesh.agentd_pod()) > 0)
-        mesh.wait_registered()
+        known()
         load.more(30)
     assert load.failed == 0
 
@@ -198,15 +220,6 @@ def test_a_drained_node_has_nothing_left_of_its_pods(mesh):
     for name in ('web', 'client'):
         mesh.rolled_out(f'deployment/{name}')
     wait_for('an answer', lambda: mesh.ask())
-
-
-def test_a_pod_deleted_by_force_leaves_nothing(mesh, made):
-    made(apps.pod('forced'))
-    mesh.ready('forced')
-    uid = mesh.get('pod', 'forced')['metadata']['uid']
-    assert mesh.left_of([uid])
-    mesh.kubectl('delete', 'pod', '-n', 'demo', 'forced', '--force', '--grace-period=0')
-    wait_for('nothing to be left', lambda: not mesh.left_of([uid]))
 
 
 @pytest.mark.parametrize('key, value', [
@@ -238,33 +251,82 @@ def test_tokens_are_renewed(mesh):
     wait_for('a younger token', lambda: expires() > before)
 
 
-def test_a_job_ends_and_a_cron_job_makes_one(mesh, made):
+# Asks a pod as long as there is one, while it goes and comes.
+STRANGER = '''cd /tmp; echo 0 >answered; echo 0 >refused; (while [ ! -e stop ]; do
+  if timeout 2 wget -q -O /dev/null http://db.demo:8080/; then to=answered; else to=refused; fi; echo $(($(cat $to) + 1)) >$to; sleep 0.05
+done; touch stopped) >/dev/null 2>&1 </dev/null &'''
+STRANGERS_COUNT = 'cd /tmp; touch stop; while [ ! -e stopped ]; do sleep 0.1; done; cat refused answered'
+
+
+@pytest.fixture(scope='class')
+def workloads(mesh):
+    """Of every kind, and all at once, so that each case waits for what the others wait for, too."""
     script = 'until timeout 5 wget -q -O- http://web.demo/; do sleep 1; done'
-    made(apps.job('once', script),
-         {'apiVersion': 'batch/v1', 'kind': 'CronJob', 'metadata': {'name': 'often', 'namespace': 'demo'},
-          'spec': {'schedule': '* * * * *', 'jobTemplate': {'spec': apps.job('often', script)['spec']}}})
-    mesh.kubectl('-n', 'demo', 'wait', '--for=condition=complete', 'job/once', '--timeout=120s', patience_s=130)
-    wait_for('a job of the CronJob to end', lambda: any(
-        j['status'].get('succeeded') for j in mesh.get('jobs') if j['metadata']['name'].startswith('often')), 150)
-
-
-def test_a_stateful_set_comes_back_with_the_same_name(mesh, made):
-    made(apps.service('db', clusterIP='None', ports=[{'name': 'http', 'port': apps.PORT}]),
-         apps.workload('StatefulSet', 'db', apps.SERVE, serviceName='db'))
-    mesh.rolled_out('statefulset/db')
-    first = mesh.get('pod', 'db-0')['metadata']['uid']
-    mesh.kubectl('-n', 'demo', 'delete', 'pod', 'db-0')
-    wait_for('another db-0', lambda: (mesh.get('pod', 'db-0') or {'metadata': {'uid': first}})['metadata']['uid'] != first)
-    mesh.rolled_out('statefulset/db')
-    wait_for('nothing to be left of the first', lambda: not mesh.left_of([first]))
-    wait_for('the second to answer', lambda: mesh.ask(url='http://db.demo:8080/') == 'db-0\n')
-
-
-def test_an_init_container_is_in_the_mesh(mesh, made):
     init = apps.container('timeout 5 wget -q -O- http://web.demo/', name='first')
-    made(apps.pod('with-init', initContainers=[init]))
-    mesh.ready('with-init')
-    assert mesh.kubectl('-n', 'demo', 'logs', 'with-init', '-c', 'first').startswith('web-')
+    objects = [
+        apps.job('once', script),
+        {'apiVersion': 'batch/v1', 'kind': 'CronJob', 'metadata': {'name': 'often', 'namespace': 'demo'},
+         'spec': {'schedule': '* * * * *', 'jobTemplate': {'spec': apps.job('often', script)['spec']}}},
+        apps.service('db', clusterIP='None', publishNotReadyAddresses=True, ports=[{'name': 'http', 'port': apps.PORT}]),
+        apps.workload('StatefulSet', 'db', apps.SERVE, serviceName='db'),
+        apps.pod('with-init', initContainers=[init]),
+        apps.pod('stranger', annotations={'sidecar.istio.io/inject': 'false'}),
+        apps.pod('forced'), apps.pod('mapped', hostUsers=False)]
+    with applied(mesh) as make:
+        make(*objects)
+        yield mesh
+
+
+class TestWorkloads:
+    def test_a_job_ends(self, workloads):
+        workloads.kubectl('-n', 'demo', 'wait', '--for=condition=complete', 'job/once', '--timeout=120s', patience_s=130)
+
+    def test_an_init_container_is_in_the_mesh(self, workloads):
+        workloads.ready('with-init')
+        assert workloads.kubectl('-n', 'demo', 'logs', 'with-init', '-c', 'first').startswith('web-')
+
+    def test_who_is_not_in_the_mesh_is_refused(self, workloads):
+        workloads.ready('stranger')
+        assert workloads.ask() and not workloads.ask('pod/stranger')
+
+    def test_a_stateful_set_comes_back_with_the_same_name(self, workloads):
+        mesh = workloads
+        mesh.rolled_out('statefulset/db')
+        wait_for('an answer', lambda: mesh.ask(url='http://db.demo:8080/') == 'db-0\n')
+        mesh.exec('stranger', 'app', 'sh', '-c', STRANGER)
+        first = mesh.get('pod', 'db-0')['metadata']['uid']
+        mesh.kubectl('-n', 'demo', 'delete', 'pod', 'db-0')
+        wait_for('another db-0', lambda: (mesh.get('pod', 'db-0') or {'metadata': {'uid': first}})['metadata']['uid'] != first)
+        mesh.rolled_out('statefulset/db')
+        wait_for('nothing to be left of the first', lambda: not mesh.left_of([first]))
+        wait_for('the second to answer', lambda: mesh.ask(url='http://db.demo:8080/') == 'db-0\n')
+        refused, answered = (int(n) for n in mesh.exec('stranger', 'app', 'sh', '-c', STRANGERS_COUNT).split())
+        assert refused > 10 and not answered  # also before its Envoy was there
+
+    def test_a_pod_deleted_by_force_leaves_nothing(self, workloads):
+        workloads.ready('forced')
+        uid = workloads.get('pod', 'forced')['metadata']['uid']
+        assert workloads.left_of([uid])
+        workloads.kubectl('delete', 'pod', '-n', 'demo', 'forced', '--force', '--grace-period=0')
+        wait_for('nothing to be left', lambda: not workloads.left_of([uid]))
+
+    def test_a_pod_with_a_user_namespace_is_served(self, workloads):
+        """Envoy's uid is another one on the node.  A runtime that cannot do it says so (containerd 1.6)."""
+        mesh = workloads
+        if mesh.node.kind != 'systemd':
+            wait_for('the event', lambda: any('user namespace' in e for e in mesh.events('mapped')))
+            return
+        mesh.ready('mapped')
+        first = mesh.exec('mapped', 'app', 'cat', '/proc/self/uid_map').split()[1]
+        assert int(first) >= 65536
+        wait_for('an answer', lambda: mesh.ask('pod/mapped'))
+        attested = json.loads(mesh.agentctl('pods', 'demo/mapped', '-o', 'json'))['pods'][0]['sockets']['attested']
+        assert attested['cgroup_ids'] and not attested['unproven']
+        assert mesh.redirection('mapped')['redirected'] > 0
+
+    def test_a_cron_job_makes_one(self, workloads):
+        wait_for('a job of the CronJob to end', lambda: any(
+            j['status'].get('succeeded') for j in workloads.get('jobs') if j['metadata']['name'].startswith('often')), 150)
 
 
 def test_many_pods_at_once(mesh, made, record_property):
@@ -284,16 +346,17 @@ def test_many_pods_at_once(mesh, made, record_property):
 
 def test_names_that_istiod_alone_knows_are_answered(mesh, made):
     """DNS capture, as a pod asks for it; what istiod does not know the cluster's DNS answers."""
+    address, record = ('240.0.0.77', 'a') if V4 in mesh.node.families else ('2001:2::77', 'aaaa')
     entry = {'apiVersion': 'networking.istio.io/v1', 'kind': 'ServiceEntry', 'metadata': {'name': 'shop', 'namespace': 'demo'},
-             'spec': {'hosts': ['shop.example'], 'addresses': ['240.0.0.77'], 'location': 'MESH_INTERNAL',
+             'spec': {'hosts': ['shop.example'], 'addresses': [address], 'location': 'MESH_INTERNAL',
                       'resolution': 'STATIC', 'ports': [{'number': 80, 'name': 'http', 'protocol': 'HTTP', 'targetPort': 8080}],
                       'workloadSelector': {'labels': {'app': 'web'}}}}
     captured = {**apps.MESHED, 'proxy.istio.io/config': '{"proxyMetadata": {"ISTIO_META_DNS_CAPTURE": "true"}}'}
-    with mesh.upgraded('--set', f'redirect.dnsUpstream={{{DNS}}}'):
+    with mesh.upgraded('--set', f'redirect.dnsUpstream={{{mesh.node.dns}}}'):
         made(entry, apps.pod('names', annotations=captured))
         mesh.ready('names')
         wait_for('an answer by that name', lambda: mesh.ask('pod/names', 'http://shop.example/'))
-        assert '240.0.0.77' in mesh.exec('names', 'app', 'nslookup', '-type=a', 'shop.example')
+        assert address in mesh.exec('names', 'app', 'nslookup', f'-type={record}', 'shop.example')
         assert not mesh.ask(url='http://shop.example/')  # who did not ask for it
         # No Service, but a name of the cluster: of one pod behind the API server's.
         assert 'NXDOMAIN' in mesh.exec('names', 'app', 'sh', '-c', 'nslookup nobody.demo.svc.cluster.local 2>&1 || :')
@@ -323,21 +386,6 @@ def test_a_second_istiod_of_a_revision_serves_its_own_pods(mesh, made):
             assert mesh.pod('web') in served['istiod'] and mesh.pod('web') not in served['istiod-canary']
         finally:
             mesh.delete(space)
-
-
-def test_a_pod_with_a_user_namespace_is_served(mesh, made):
-    """Envoy's uid is another one on the node.  A runtime that cannot do it says so (containerd 1.6)."""
-    made(apps.pod('mapped', hostUsers=False))
-    if mesh.node.kind != 'systemd':
-        wait_for('the event', lambda: any('user namespace' in e for e in mesh.events('mapped')))
-        return
-    mesh.ready('mapped')
-    first = mesh.exec('mapped', 'app', 'cat', '/proc/self/uid_map').split()[1]
-    assert int(first) >= 65536
-    wait_for('an answer', lambda: mesh.ask('pod/mapped'))
-    attested = json.loads(mesh.agentctl('pods', 'demo/mapped', '-o', 'json'))['pods'][0]['sockets']['attested']
-    assert attested['cgroup_ids'] and not attested['unproven']
-    assert mesh.redirection('mapped')['redirected'] > 0
 
 
 def test_a_broken_upgrade_and_the_way_back_and_a_good_one(mesh):

@@ -15,6 +15,7 @@ static const char registry[] = "kubelet/plugins_registry";
 enum { PATIENCE_MS = 2000 }; /* at first; it doubles */
 
 static bool hurries;
+static int begun;                   /* how often patience was set to its beginning */
 static int patience;                /* the timer; -1: not known yet */
 static int64_t waited_ms, waits_ms; /* when it hurries: all that is over, and what is next */
 
@@ -24,11 +25,12 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *to, struct itime
 	const int64_t ms = to->it_value.tv_sec * 1000 + to->it_value.tv_nsec / 1000000;
 	struct itimerspec at = *to;
 
+	begun += ms == PATIENCE_MS;
 	if (hurries && patience < 0 && ms == PATIENCE_MS)
 		patience = fd;
 	if (hurries && patience == fd && ms) {
 		at = (struct itimerspec){.it_value.tv_nsec = 1};
-		waited_ms += waits_ms;
+		waited_ms += ms == PATIENCE_MS ? 0 : waits_ms; /* it begins anew */
 		waits_ms = ms;
 	}
 	return (int)syscall(SYS_timerfd_settime, fd, flags, &at, before);
@@ -222,6 +224,20 @@ static void another_name_until_the_kubelet_has_registered_us(void **state)
 	expect_greeting(r, 1, false);
 }
 
+/* Until one is there nobody can answer: a name that goes meanwhile is an error that the kubelet
+ * logs. */
+static void the_kubelets_time_begins_with_a_worker(void **state)
+{
+	struct rig *r = *state;
+	int before = begun;
+
+	expect_greeting(r, 0, false);
+	assert_int_equal(begun, before + 1);
+	registered(r);
+	expect_greeting(r, 0, true);
+	assert_int_equal(begun, before + 1);
+}
+
 /* A reboot leaves the link on disk; the kubelet may have looked before we came. */
 static void a_broker_that_follows_none_takes_another_name(void **state)
 {
@@ -399,6 +415,7 @@ int main(void)
 	    CSI_TEST(a_broker_that_follows_none_takes_another_name),
 	    CSI_TEST(who_takes_over_leaves_the_link),
 	    CSI_TEST(a_refusal_ends_the_registration),
+	    CSI_TEST(the_kubelets_time_begins_with_a_worker),
 	    CSI_TEST(a_registry_may_come_later_and_again),
 	    CSI_TEST(a_socket_that_is_gone_is_made_anew),
 	    CSI_TEST(a_worker_that_shuts_it_down_is_another),

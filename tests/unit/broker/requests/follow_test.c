@@ -28,7 +28,8 @@ static const struct rig_ask kubelet_pod = {LINK_FOLLOW, LINK_FOLLOW_KUBELET_POD,
 
 static uint32_t follow(struct rig *r, enum link_followed what, unsigned plane)
 {
-	bool of_pod = what == LINK_FOLLOW_TOKEN || what == LINK_FOLLOW_KUBELET_POD;
+	bool of_pod =
+	    what == LINK_FOLLOW_TOKEN || what == LINK_FOLLOW_KEY || what == LINK_FOLLOW_KUBELET_POD;
 
 	rig_do(r, (struct rig_ask){LINK_FOLLOW, what, plane, of_pod ? &rig_pod : NULL, 0});
 	return r->id;
@@ -407,11 +408,13 @@ static void test_pod_remove_ends_its_follows(void **state)
 	struct rig *r = *state;
 
 	rig_add(r);
+	rig_expect_state(r, follow(r, LINK_FOLLOW_KEY, 0), "", LINK_FILE_REMOVED, "");
 	rig_expect_state(r, follow(r, LINK_FOLLOW_TOKEN, 0), "", LINK_FILE_REMOVED, "");
 	uint32_t ended = r->id;
 	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
 	rig_shell("mkdir -p %s", rig_at(r, "pods.d/%s", rig_pod_text));
 	rig_file(rig_at(r, "pods.d/%s/token", rig_pod_text), "jwt");
+	rig_file(rig_at(r, "pods.d/%s/key.pem", rig_pod_text), "key");
 	rig_quiet(r);
 	rig_do(r, (struct rig_ask){.op = LINK_UNFOLLOW, .arg = ended}); /* harmless */
 }

@@ -266,6 +266,37 @@ static void test_clock_set_back(void **state)
 	assert_string_equal(order, "rws");
 }
 
+static struct loop_clock clocks[3];
+
+static void stop_two(void *ctx)
+{
+	note(ctx);
+	loop_clock_stop(&clocks[1]);
+	loop_clock_stop(&clocks[0]);
+}
+
+static void test_clock_steps_are_told(void **state)
+{
+	(void)state;
+	order[0] = '\0';
+	loop_clock_watch(l, &clocks[0], stop_two, "a");
+	loop_clock_watch(l, &clocks[1], note, "b");
+	loop_clock_watch(l, &clocks[2], note, "c");
+	run_ms(20);
+	set_clock(500); /* no step, but a clock that is kept right */
+	run_ms(20);
+	assert_string_equal(order, "");
+	set_clock(-3600 * 1000);
+	run_ms(20);
+	assert_string_equal(order, "ac");
+	set_clock(3600 * 1000);
+	run_ms(20);
+	assert_string_equal(order, "acc");
+	loop_clock_stop(&clocks[2]);
+	loop_clock_stop(&clocks[2]);
+	assert_int_equal(alarm_ms, 0); /* nobody wants to know */
+}
+
 static struct loop_timer other;
 
 static void stop_other(void *ctx)
@@ -719,6 +750,7 @@ int main(void)
 	    LOOP_TEST(test_odd_times),
 	    LOOP_TEST(test_clock_set_forward),
 	    LOOP_TEST(test_clock_set_back),
+	    LOOP_TEST(test_clock_steps_are_told),
 	    LOOP_TEST(test_timers_within_callbacks),
 	    LOOP_TEST(test_due_timers_do_not_starve_the_rest),
 	    LOOP_TEST(test_idle_means_asleep),

@@ -183,6 +183,28 @@ static void test_status_port(void **state)
 	json_decref(b);
 }
 
+/* It has what Lua itself has of texts, tables and numbers, and nothing of the machine. */
+static void test_the_script_reaches_nothing(void **state)
+{
+	static const char *const doors[] = {"io.", "os.", "ffi", "require", "package", "debug.",
+	    "dofile", "loadfile", "loadstring", "load(", "getfenv", "setfenv", "jit.", "_G"};
+	struct fixture *f = *state;
+	const char *script = "";
+	json_t *b, *filter;
+	size_t i;
+
+	assert_non_null(make(f));
+	b = render(f);
+	json_array_foreach (at(listener(b, "0.0.0.0_15020"), MANAGER "http_filters"), i, filter)
+		if (!strcmp(json_string_value(at(filter, "name")), "envoy.filters.http.lua"))
+			script = json_string_value(
+			    at(filter, "typed_config.default_source_code.inline_string"));
+	assert_non_null(strstr(script, "function serve.ready("));
+	for (i = 0; i < sizeof(doors) / sizeof(*doors); i++)
+		assert_null(strstr(script, doors[i]));
+	json_decref(b);
+}
+
 static void test_drain_values(void **state)
 {
 	struct fixture *f = *state;
@@ -534,6 +556,7 @@ int main(void)
 	    TEST(dynamic_resources),
 	    TEST(listeners),
 	    TEST(status_port),
+	    TEST(the_script_reaches_nothing),
 	    TEST(drain_values),
 	    TEST(scrape_targets),
 	    TEST(probers),

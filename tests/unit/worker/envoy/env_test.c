@@ -475,6 +475,8 @@ static void test_ignored_and_unsupported(void **state)
 	assert_false(settings(f)->registers);
 	accepted(f, "PROXY_CONFIG", "readinessProbe: {tcpSocket: {port: 80}}");
 	assert_true(lists(f, "unsupported", "PROXY_CONFIG.readinessProbe"));
+	accepted(f, "PROXY_CONFIG", "privateKeyProvider: {cryptomb: {pollDelay: 10ms}}");
+	assert_true(lists(f, "unsupported", "PROXY_CONFIG.privateKeyProvider"));
 	put(f->pod.annotations, "traffic.sidecar.istio.io/excludeInboundPorts", "1");
 	put(f->pod.annotations, "kubernetes.io/unrelated", "1");
 	assert_non_null(make(f));

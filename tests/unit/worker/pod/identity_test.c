@@ -313,6 +313,47 @@ static void an_expired_one_is_never_shown(void **state)
 	assert_string_equal(said("why_not"), "");
 }
 
+/* Whoever looks in time brings a token. */
+static void the_end_is_told_before(void **state)
+{
+	(void)state;
+	begin(true);
+	files("KEY 1", "CERT 1 0 4800", NULL);
+	later(4200);
+	assert_string_equal(said("why_not"), "");
+	later(1);
+	assert_string_equal(
+	    said("why_not"), "locked out in 9 min, unless it is renewed or gets a token");
+	shows("CERT 1 0 4800");
+	world.token = true;
+	assert_string_equal(said("why_not"), "");
+}
+
+enum { AN_HOUR = 3600, A_DAY = 24 * AN_HOUR };
+
+/* Back an hour, forward 25: what is over by the clock is never shown, and not lost either. */
+static void the_clock_is_set(void **state)
+{
+	unsigned told;
+
+	(void)state;
+	begin(true);
+	files("KEY 1", "CERT 1 -60 86340", "KEY 2CERT 2 -43200 43200");
+	shows("CERT 1 -60 86340");
+	fake_loop_wall_step(shared.loop, -AN_HOUR * 1000LL);
+	shows("CERT 1 -60 86340"); /* it was good, and istiod's clock decides */
+	told = world.told;
+	fake_loop_wall_step(shared.loop, (A_DAY + 2 * AN_HOUR) * 1000LL); /* 25 h ahead */
+	shows("");
+	opens_by("locked out");
+	later(A_DAY); /* no loop */
+	assert_int_equal(world.told, told + 1);
+	fake_loop_wall_step(shared.loop, -(2 * A_DAY + AN_HOUR) * 1000LL); /* right again */
+	shows("CERT 1 -60 86340");
+	opens_by("certificate");
+	assert_string_equal(said("why_not"), "");
+}
+
 static void what_is_issued_is_kept(void **state)
 {
 	(void)state;
@@ -411,6 +452,8 @@ int main(void)
 	    TEST(of_two_that_begin_at_once_the_later_is_newer),
 	    TEST(one_of_tomorrow_is_shown_tomorrow),
 	    TEST(an_expired_one_is_never_shown),
+	    TEST(the_end_is_told_before),
+	    TEST(the_clock_is_set),
 	    TEST(what_is_issued_is_kept),
 	    TEST(a_refused_one_comes_after_the_token),
 	    TEST(a_new_one_is_asked_for_once),
