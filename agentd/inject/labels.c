@@ -42,6 +42,5 @@ json_t *inject_labels(const struct inject_job *j)
 	const char *revision = label_of(j, revisions);
 
 	return json_pack("{s:s, s:o, s:s}", modes[0], mode ? mode : "istio", names[0],
-	    canonical_name(name ? name : name_of(j)), revisions[0],
-	    revision ? revision : "latest");
+	    canonical_name(name ? name : name_of(j)), revisions[0], revision ? revision : "latest");
 }

@@ -217,7 +217,8 @@ static void on_changed(void *ctx)
 static int follow_all(struct injector *i, struct err *e)
 {
 	const struct options *o = i->options;
-	const char *const files[] = {o->config, o->values, o->mesh, o->tls_cert, o->tls_key, o->client_ca};
+	const char *const files[] = {
+	    o->config, o->values, o->mesh, o->tls_cert, o->tls_key, o->client_ca};
 
 	if (!(i->follow = follow_new(i->loop, on_changed, i, e)))
 		return -1;

@@ -46,7 +46,7 @@ struct server {
 
 	SSL_CTX *tls;
 	X509_STORE *clients; /* NULL: everybody may ask */
-	int64_t expires_s; /* 0: no certificate */
+	int64_t expires_s;   /* 0: no certificate */
 	struct loop_timer expiry;
 	bool expired;
 	char *why;       /* of server_ready_set() */

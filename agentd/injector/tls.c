@@ -141,8 +141,8 @@ X509_STORE *tls_clients_new(const char *cas_pem, struct err *e)
 
 	if (!bio || !store)
 		abort(); /* no memory */
-	while (n <= TLS_CLIENT_CAS_MAX &&
-	       (ca = PEM_read_bio_X509(bio, NULL, NULL, no_passphrase))) {
+	while (
+	    n <= TLS_CLIENT_CAS_MAX && (ca = PEM_read_bio_X509(bio, NULL, NULL, no_passphrase))) {
 		n += X509_STORE_add_cert(store, ca) == 1;
 		X509_free(ca);
 	}

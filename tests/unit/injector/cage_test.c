@@ -1,7 +1,7 @@
 /* cage_test.c - what is left to who takes the injector over: each call is tried by a child in the
  * cage. */
-#include "injector/cage.h"
 #include "common/err.h"
+#include "injector/cage.h"
 #include <asm/unistd.h>
 #include <errno.h>
 #include <fcntl.h>
