@@ -232,7 +232,7 @@ static void test_end_while_a_server_hangs(void **state)
 
 	rpc_free(&r.rpc);
 	print_message("rpc_free() took %d ms\n", (int)(now_ms() - start));
-	assert_true(now_ms() - start < 3000);
+	assert_true(now_ms() - start < 30 * 1000); /* or for ever */
 	r.s.server = NULL;
 	rig_end(&r);
 	close(peer);
