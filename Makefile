@@ -296,17 +296,19 @@ units = $(call paths,$(1),lib/systemd/system/$(1))
 
 # Flags and keys are described where they are defined, in common/flags.c: agentd --help.  A flag: *--run* _DIR_; a key: *log_level*.
 man_flags  = $(OUT)/agentd --help | sed -nE '/^Flags only/,/^$$/{s/_/\\_/g; s/^  --([a-z-]+)( ([^ ]+))? +(.*)/*--\1* _\3_\n\t\4.\n/; T; s/ __\n/\n/; p}'
+man_inject = $(OUT)/agentd-injector --help | sed -nE 's/_/\\_/g; s/^  --([a-z-]+)( [A-Z:]+)? +(.*)/*--\1* _\2_\n\t\3.\n/; T; s/ __\n/\n/; s/_ /_/; p'
 man_keys   = $(OUT)/agentd-worker --help | sed -nE 's/_/\\_/g; s/^  --([a-z-]+)(\[[^ ]*| [^ ]+)? +(.*)/*\1*\n\t\3.\n/; T; h; s/\n.*//; s/-/_/g; G; s/\n[^\n]*//; p'
 MAN        := $(patsubst docs/man/%.scd,$(BUILD)/man/%,$(wildcard docs/man/*.scd))
 man: $(MAN)
-$(BUILD)/man/%: docs/man/%.scd $(OUT)/agentd $(OUT)/agentd-worker
-	@mkdir -p $(@D); { $(man_flags); } >$@.flags; { $(man_keys); } >$@.keys
+$(BUILD)/man/%: docs/man/%.scd $(OUT)/agentd $(OUT)/agentd-worker $(OUT)/agentd-injector
+	@mkdir -p $(@D); { $(if $(findstring injector,$*),$(man_inject),$(man_flags)); } >$@.flags; { $(man_keys); } >$@.keys
 	@sed -e '/^@FLAGS@$$/{r $@.flags' -e 'd}' -e '/^@KEYS@$$/{r $@.keys' -e 'd}' $< | scdoc >$@; rm $@.flags $@.keys
 .PHONY: man
 
 install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd included
 	install -D -m 755 $(OUT)/agentd "$(DESTDIR)$(PREFIX)/sbin/agentd"
 	install -D -m 755 $(OUT)/agentd-worker "$(DESTDIR)$(PREFIX)/sbin/agentd-worker"
+	install -D -m 755 $(OUT)/agentd-injector "$(DESTDIR)$(PREFIX)/sbin/agentd-injector"
 	install -D -m 755 $(OUT)/agentctl "$(DESTDIR)$(PREFIX)/bin/agentctl"
 	install -d "$(DESTDIR)$(PREFIX)/libexec" "$(DESTDIR)$(PREFIX)/lib/systemd/system" "$(DESTDIR)$(PREFIX)/share/agentd"
 	$(call paths,agentd-envoy,libexec/agentd-envoy)
@@ -320,7 +322,7 @@ install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd in
 	$(call units,agentd-state.service)
 	$(call units,agentd-envoy@.service)
 
-INSTALLED  := sbin/agentd sbin/agentd-worker bin/agentctl libexec/agentd-envoy libexec/agentd-state share/agentd/app.conf \
+INSTALLED  := sbin/agentd sbin/agentd-worker sbin/agentd-injector bin/agentctl libexec/agentd-envoy libexec/agentd-state share/agentd/app.conf \
 	lib/sysusers.d/agentd.conf $(foreach unit,agentd agentd-gate agentd-state agentd-envoy@,lib/systemd/system/$(unit).service) \
 	$(foreach page,$(MAN),share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 uninstall: ## remove from $(DESTDIR)$(PREFIX) what install put there; settings and users stay

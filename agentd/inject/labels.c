@@ -13,6 +13,15 @@ static const char *label_of(const struct inject_job *j, const char *const *names
 	return NULL;
 }
 
+/* A pod without an owner that the API server has yet to name is known by what its name begins with;
+ * Istio's label is empty then. */
+static const char *name_of(const struct inject_job *j)
+{
+	const char *begin = json_string_value(json_object_get(j->metadata, "generateName"));
+
+	return *j->owner->name || !begin ? j->owner->name : begin;
+}
+
 /* A label holds 63 characters. */
 static json_t *canonical_name(const char *name)
 {
@@ -33,6 +42,5 @@ json_t *inject_labels(const struct inject_job *j)
 	const char *revision = label_of(j, revisions);
 
 	return json_pack("{s:s, s:o, s:s}", modes[0], mode ? mode : "istio", names[0],
-	    canonical_name(name ? name : j->owner->name), revisions[0],
-	    revision ? revision : "latest");
+	    canonical_name(name ? name : name_of(j)), revisions[0], revision ? revision : "latest");
 }

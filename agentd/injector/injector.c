@@ -192,6 +192,16 @@ static int load_pair(struct injector *i, struct err *e)
 	return rc;
 }
 
+/* Set again even if it is the same: whoever was asked keeps his connection. */
+static int load_clients(struct injector *i, struct err *e)
+{
+	size_t len;
+	auto_free char *cas = follow_read(i->options->client_ca, &len, e);
+	int rc = cas && !server_clients_set(i->server, cas, e) ? 0 : -1;
+
+	return rc ? note(i, "client CA", err_wrap(e, "%s", i->options->client_ca), e) : 0;
+}
+
 static void on_changed(void *ctx)
 {
 	struct injector *i = ctx;
@@ -200,12 +210,15 @@ static void on_changed(void *ctx)
 	load_config(i, &e);
 	if (i->options->tls_cert)
 		load_pair(i, &e);
+	if (i->options->client_ca)
+		load_clients(i, &e);
 }
 
 static int follow_all(struct injector *i, struct err *e)
 {
 	const struct options *o = i->options;
-	const char *const files[] = {o->config, o->values, o->mesh, o->tls_cert, o->tls_key};
+	const char *const files[] = {
+	    o->config, o->values, o->mesh, o->tls_cert, o->tls_key, o->client_ca};
 
 	if (!(i->follow = follow_new(i->loop, on_changed, i, e)))
 		return -1;
@@ -244,7 +257,8 @@ struct injector *injector_new(struct loop *l, const struct options *o, int liste
 	i->options = o;
 	make_metrics(i);
 	i->server = server_new(l, listen_fd, &connections_usual, on_review, i);
-	if (follow_all(i, e) || load_config(i, e) || (o->tls_cert && load_pair(i, e)))
+	if (follow_all(i, e) || load_config(i, e) || (o->tls_cert && load_pair(i, e)) ||
+	    (o->client_ca && load_clients(i, e)))
 		injector_free(&i);
 	return i;
 }

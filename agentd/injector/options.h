@@ -6,11 +6,11 @@
 struct err;
 
 struct options {
-	const char *listen;             /* ADDR:PORT */
-	const char *config;             /* {values, meshConfig, agentd}; NULL: none */
-	const char *values, *mesh;      /* one part each, and wins over the same of `config` */
-	const char *tls_cert, *tls_key; /* certificates from files: both or neither */
-	const char *server_name;        /* that API servers ask for; NULL: not known */
+	const char *listen;        /* ADDR:PORT */
+	const char *config;        /* {values, meshConfig, agentd}; NULL: none */
+	const char *values, *mesh; /* one part each, and wins over the same of `config` */
+	const char *tls_cert, *tls_key, *client_ca; /* certificates from files: both or neither */
+	const char *server_name;                    /* that API servers ask for; NULL: not known */
 	/* The certificate is made here, of a CA in a Secret (keeper.h); all or none, and not with
 	 * the files above. */
 	const char *secret, *webhook;

@@ -8,6 +8,7 @@
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
 #include <event2/http.h>
 #include <event2/listener.h>
@@ -44,7 +45,8 @@ struct server {
 	void *ctx;
 
 	SSL_CTX *tls;
-	int64_t expires_s; /* 0: no certificate */
+	X509_STORE *clients; /* NULL: everybody may ask */
+	int64_t expires_s;   /* 0: no certificate */
 	struct loop_timer expiry;
 	bool expired;
 	char *why;       /* of server_ready_set() */
@@ -114,12 +116,26 @@ int server_certificate_set(
 
 	if (tls_context_new(&tls, &expires_s, &pair, e))
 		return -1;
+	if (s->clients)
+		tls_clients_ask(tls, s->clients);
 	SSL_CTX_free(s->tls); /* connections hold it */
 	s->tls = tls;
 	s->expires_s = expires_s;
 	s->expired = false;
 	loop_timer_at(s->loop, &s->expiry, expires_s * 1000, on_expired, s);
 	say_ready(s);
+	return 0;
+}
+
+int server_clients_set(struct server *s, const char *cas_pem, struct err *e)
+{
+	X509_STORE *clients = tls_clients_new(cas_pem, e);
+
+	if (!clients)
+		return -1;
+	X509_STORE_free(s->clients);
+	s->clients = clients;
+	tls_clients_ask(s->tls, clients);
 	return 0;
 }
 
@@ -202,6 +218,14 @@ static bool is_json(struct evhttp_request *r)
 	       (!type[strlen(json)] || strchr("; \t", type[strlen(json)]));
 }
 
+static bool may_ask(const struct server *s, struct evhttp_request *r)
+{
+	struct evhttp_connection *c = evhttp_request_get_connection(r);
+
+	return !s->clients || tls_client_is_known(bufferevent_openssl_get_ssl(
+				  evhttp_connection_get_bufferevent(c)));
+}
+
 static void on_inject(struct server *s, struct evhttp_request *r)
 {
 	struct evbuffer *in = evhttp_request_get_input_buffer(r), *out;
@@ -209,6 +233,10 @@ static void on_inject(struct server *s, struct evhttp_request *r)
 	size_t len = evbuffer_get_length(in);
 	int status;
 
+	if (!may_ask(s, r)) {
+		answer_status(s, r, 403, "a client certificate is wanted (--client-ca)");
+		return;
+	}
 	/* What comes while the endpoint goes is still served. */
 	if (why && !s->stopping) {
 		evhttp_add_header(evhttp_request_get_output_headers(r), "Retry-After", "1");
@@ -359,6 +387,7 @@ void server_free(struct server **server)
 	evhttp_free(s->evhttp); /* with its listener and connections */
 	connections_free(&s->connections);
 	SSL_CTX_free(s->tls);
+	X509_STORE_free(s->clients);
 	free(s->why);
 	free(s->last_said);
 	free(s);

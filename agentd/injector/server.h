@@ -39,6 +39,10 @@ void server_free(struct server **s);
  * A pair whose leaf expires makes the server unready at that second, until the next one is set. */
 int server_certificate_set(
     struct server *s, const char *chain_pem, const char *key_pem, struct err *e);
+/* From now on POST /inject is for clients whose certificate is of one of these CAs (PEM, copied);
+ * others get 403.  Connections that are there keep their client.  -1: there is no CA in it, and
+ * what was there stays in force. */
+int server_clients_set(struct server *s, const char *cas_pem, struct err *e);
 /* Unix seconds; 0: there is none. */
 int64_t server_certificate_expires(const struct server *s);
 

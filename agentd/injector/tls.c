@@ -130,6 +130,44 @@ int tls_context_new(SSL_CTX **out, int64_t *expires_s, const struct tls_pair *p,
 	return 0;
 }
 
+/* --- clients --- */
+
+X509_STORE *tls_clients_new(const char *cas_pem, struct err *e)
+{
+	BIO *bio = BIO_new_mem_buf(cas_pem, -1);
+	X509_STORE *store = X509_STORE_new();
+	X509 *ca;
+	int n = 0;
+
+	if (!bio || !store)
+		abort(); /* no memory */
+	while (
+	    n <= TLS_CLIENT_CAS_MAX && (ca = PEM_read_bio_X509(bio, NULL, NULL, no_passphrase))) {
+		n += X509_STORE_add_cert(store, ca) == 1;
+		X509_free(ca);
+	}
+	BIO_free(bio);
+	ERR_clear_error(); /* the end of the file is one to PEM_read */
+	if (n && n <= TLS_CLIENT_CAS_MAX)
+		return store;
+	X509_STORE_free(store);
+	err_set(e, ERR_INVALID, "%s %d certificates of CAs in PEM",
+	    n ? "more than" : "not one of up to", TLS_CLIENT_CAS_MAX);
+	return NULL;
+}
+
+void tls_clients_ask(SSL_CTX *tls, X509_STORE *clients)
+{
+	if (SSL_CTX_set1_verify_cert_store(tls, clients) != 1)
+		abort();
+	SSL_CTX_set_verify(tls, SSL_VERIFY_PEER, NULL);
+}
+
+bool tls_client_is_known(const SSL *ssl)
+{
+	return SSL_get0_peer_certificate(ssl) && SSL_get_verify_result(ssl) == X509_V_OK;
+}
+
 int tls_check_name(const char *chain_pem, const char *name, struct err *e)
 {
 	BIO *bio = BIO_new_mem_buf(chain_pem, -1);

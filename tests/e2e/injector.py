@@ -121,10 +121,12 @@ class Injector:
     def bundle(self):
         return (self.tls.path / 'tls.crt').read_text()
 
-    def connect(self, bundle=None):
-        """As an API server does: HTTP/1.1, the service's name, its bundle."""
+    def connect(self, bundle=None, client=None):
+        """As an API server does: HTTP/1.1, the service's name, its bundle; `client`: a file with its certificate and key."""
         context = ssl.create_default_context(cadata=bundle or self.bundle())
         context.set_alpn_protocols(['http/1.1'])
+        if client:
+            context.load_cert_chain(client)
         c = http.client.HTTPSConnection('127.0.0.1', self.port, timeout=30, context=context)
         c.sock = context.wrap_socket(socket.create_connection(('127.0.0.1', self.port), 30), server_hostname=NAME)
         return c

@@ -79,7 +79,7 @@ def dialled_again(to, port, count, uid):
     libc, told = ctypes.CDLL(None, use_errno=True), collections.Counter()
     for _ in range(count):
         with socket.socket(socket.AF_INET6 if ':' in to else socket.AF_INET) as s:
-            s.settimeout(2)
+            s.settimeout(PATIENCE_S)
             s.connect((to, port))
             _read(s)
             if libc.connect(s.fileno(), bytes(16), 16):  # AF_UNSPEC: a new socket again

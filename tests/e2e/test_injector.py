@@ -136,6 +136,37 @@ def test_the_cage(make, mode):
     wait_for('a file that is read in the cage', lambda: injector.image() == 'h.io/istio/proxyv2:2')
 
 
+def is_lost(injector, client):
+    """The handshake, by TLS 1.3 seen when something is read."""
+    try:
+        return not injector.post(review(), injector.connect(client=client))
+    except (ssl.SSLError, ConnectionError):
+        return True
+
+
+def test_who_may_ask(make, tmp_path):
+    """T17: with --client-ca only those whom it made; everybody is answered that he is alive and ready."""
+    mine, other, next_one = (tmp_path / name for name in ('mine', 'other', 'next'))
+    for file in (mine, other, next_one):
+        file.write_bytes(b''.join(make_certificate()))
+    (cas := tmp_path / 'ca.crt').write_bytes(mine.read_bytes())
+    injector = make(flags=['--client-ca', cas]).start()
+    status, text, _ = injector.post(review())
+    assert status == 403 and 'a client certificate is wanted' in json.loads(text)['message'] and injector.is_ready()
+    kept = injector.connect(client=mine)
+    assert injector.admit(connection=kept)['allowed']
+    assert is_lost(injector, other)
+    cas.write_bytes(b'none')
+    wait_for('the log', lambda: 'client CA: nothing is changed' in injector.said())
+    assert injector.admit(connection=injector.connect(client=mine))['allowed'] and injector.post(review())[0] == 403
+    cas.write_bytes(next_one.read_bytes())
+    wait_for('the next one', lambda: is_lost(injector, mine))
+    assert injector.admit(connection=injector.connect(client=next_one))['allowed'] and injector.admit(connection=kept)['allowed']
+    wrong = make(flags=['--client-ca', tmp_path / 'nowhere'])
+    wrong.launch()
+    assert wrong.wait() == 1 and 'nowhere' in wrong.said()
+
+
 def test_a_thousand_strangers(make):
     """They take connections from each other; who asks is served."""
     injector = make(mode='release').start()

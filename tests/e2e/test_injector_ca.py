@@ -21,14 +21,14 @@ from .kube_api import SECRET, SECRET_PATH, WEBHOOK, WEBHOOK_PATH, Answer, KubeAp
 from .run import wait_for
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
-PER_STEP = 900 if SOAK else 25
+PER_STEP = 900 if SOAK else 10
 HOUR = 3600
 
 
 class Replica(Injector):
     """Its certificate is of the CA in the API server's Secret."""
 
-    def __init__(self, directory, api, look_ms=100, **kw):
+    def __init__(self, directory, api, look_ms=100 if SOAK else 30, **kw):
         super().__init__(directory, **kw)
         self._look_ms = look_ms
         self.api, self.kube_dir, self.env = api, api.dir, {'KUBERNETES_SERVICE_HOST': '127.0.0.1', 'KUBERNETES_SERVICE_PORT': str(api.port)}

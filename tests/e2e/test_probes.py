@@ -12,6 +12,7 @@ from . import bpfmap, clients, probers
 from .run import sh, wait_for
 from .strangers import Place
 from .test_redirect import APP, ENVOY, EXCLUDED, Bystander, serve
+from .test_redirect_tools import Trace
 
 PROBE, OTHER, IN = 8080, 8081, 15006
 NODE, NODE6, POD6 = '10.77.200.1', 'fd77::200', 'fd77::1'
@@ -99,6 +100,11 @@ def test_the_kubelet_alone(probed, policy):
         *words, port = args
         told = p.node.agentd.ctl('redirect', 'explain', '--pod', pod.uid, *words, f'{pod.ip}:{port}')
         assert told['rule'] == expected, args
+    with Trace(pod, pod.label) as trace:
+        def traced():
+            p.kubelet.call(probers.dials, pod.ip, PROBE)
+            return f'-> tcp {pod.ip}:{PROBE}  passed: {RULE}' in trace.text()
+        wait_for('a decision', traced)
 
 
 def test_who_only_looks_like_it(probed):
@@ -110,7 +116,7 @@ def test_who_only_looks_like_it(probed):
         left = p.kubelet.call(probers.ports_used, address, PROBE, MANY)
         assert None not in left
         assert p.host_pod.call(probers.from_ports, address, PROBE, left) == {str(IN): MANY}, 'ports that it just closed'
-        assert p.kubelet.call(probers.dialled_again, address, PROBE, MANY, 1000) == {str(IN): MANY}, 'a socket of its'
+        assert p.kubelet.call(probers.dialled_again, address, PROBE, FEW, 1000) == {str(IN): FEW}, 'a socket of its'
     forward(p, pod)
     sh(*pod.netns.command('sysctl', '-qw', 'net.ipv4.tcp_syncookies=2'))
     for address in pod.ip, POD6:

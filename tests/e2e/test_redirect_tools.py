@@ -49,6 +49,12 @@ class Trace:
         self.process.terminate()
         self.process.wait(20)
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
 
 def test_counters_and_metrics(table):  # noqa: F811
     pod, peer = table

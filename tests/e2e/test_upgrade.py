@@ -327,7 +327,7 @@ class Caller:
         self._thread.start()
 
     def _run(self):
-        while not self._end.wait(0.001):
+        while not self._end.wait(0.05):
             with socket.socket(socket.AF_UNIX) as s:
                 try:
                     s.connect(self._entry)
@@ -335,7 +335,7 @@ class Caller:
                     self.refused += 1
                 self.calls += 1
 
-    def more(self, n=20):
+    def more(self, n=5):
         goal = self.calls + n
         wait_for(f'{n} more calls', lambda: self.calls >= goal)
 

@@ -159,6 +159,14 @@ def test_restricted():
     assert {next(iter(set(v) - {'name'})) for v in spec['volumes']} == {'configMap'}
 
 
+def test_clients_have_certificates_if_wanted():
+    assert '--client-ca=/etc/agentd/clients/ca.crt' not in container(WEBHOOK)[1]['args']
+    spec, c = container(WEBHOOK, '--set=injector.clientCaConfigMap=front-proxy')
+    assert '--client-ca=/etc/agentd/clients/ca.crt' in c['args']
+    assert {'name': 'clients', 'mountPath': '/etc/agentd/clients', 'readOnly': True} in c['volumeMounts']
+    assert {'name': 'clients', 'configMap': {'name': 'front-proxy'}} in spec['volumes']
+
+
 def test_gke_admits_it():
     """Its priority is critical, and outside kube-system that wants a quota."""
     [scope] = rendered(WEBHOOK, '--set=gke.resourceQuota=true')['ResourceQuota', 'agentd']['spec']['scopeSelector']['matchExpressions']
@@ -213,7 +221,7 @@ def test_the_program_takes_its_flags_and_its_configuration(tmp_path):
 
 
 REFUSED = [
-    ('injector.mode=webhook', 'global'), ('injector.mode=policy', 'mode'), ('injector.mode=on', 'mode'), ('injector.selectors=all', 'selectors'),
+    ('injector.mode=webhook', 'global'), ('injector.mode=policy', 'tag'), ('injector.mode=mutate', 'mode'), ('injector.mode=on', 'mode'), ('injector.selectors=all', 'selectors'),
     ('injector.mode=webhook,injector.fromIstiod=true,injector.values.global.tag=1', 'values'), ('injector.replicas=0', 'replicas'),
     ('injector.mode=webhook,injector.values.global.hub=x', 'tag'), ('injector.failurePolicy=fail', 'failurePolicy'),
     ('injector.certificate.source=files', 'source'), ('injector.certificate.source=certManager', 'name'),

@@ -165,10 +165,10 @@ def is_installed(root):
     assert inside(root, 'agentctl', '--version') == f'agentctl {VERSION_TEXT}\n'
     assert (root / 'etc/agentd/pods.d').is_dir()
     assert inside(root, 'dpkg-query', '-W', '-f', '${Conffiles}', 'agentd').split()[0] == '/etc/agentd/agentd.env'
-    for page in ('man8/agentd.8', 'man8/agentd-worker.8', 'man1/agentctl.1', 'man5/agentd.yaml.5'):
+    for page in ('man8/agentd.8', 'man8/agentd-worker.8', 'man8/agentd-injector.8', 'man1/agentctl.1', 'man5/agentd.yaml.5'):
         assert (root / f'usr/share/man/{page}.gz').is_file()
     for name, (program, end) in {'agentctl.1': ('agentctl', 'exit status'), 'agentd.8': ('agentd', 'Flags that are keys'),
-                                 'agentd.yaml.5': ('agentd-worker', '\n\n')}.items():
+                                 'agentd.yaml.5': ('agentd-worker', '\n\n'), 'agentd-injector.8': ('agentd-injector', '--help')}.items():
         page = gzip.decompress((root / f'usr/share/man/man{name[-1]}/{name}.gz').read_bytes()).decode()
         for word in re.findall(r'^  (?:--)?([a-z][\w-]*) ', inside(root, program, '--help').partition(end)[0], re.M):
             assert word in page or word.replace('-', '_') in page, f'{name}: {word}'

@@ -82,18 +82,31 @@ func ask(v validating.Validator, text []byte) (r result) {
 func main() {
 	file := flag.String("policy", "", "a ValidatingAdmissionPolicy as JSON")
 	server := flag.String("version", "1.36", "of the API server")
+	chained := flag.String("chain", "", "policies and bindings for the plug-ins, as JSON (plugins.go)")
 	flag.Parse()
 
+	if *chained != "" {
+		stop := make(chan struct{})
+		defer close(stop)
+		c := newChain(*chained, stop)
+		answer(func(text []byte) any { return c.ask(text) })
+		return
+	}
 	var policy v1.ValidatingAdmissionPolicy
 	text, err := os.ReadFile(*file)
 	must(err)
 	must(json.Unmarshal(text, &policy))
 	v := compile(&policy, version.MustParseGeneric(*server).SubtractMinor(1))
+	answer(func(text []byte) any { return ask(v, text) })
+}
+
+// answer writes a line for each that comes.
+func answer(one func([]byte) any) {
 	in := bufio.NewScanner(os.Stdin)
-	in.Buffer(nil, 1<<20)
+	in.Buffer(nil, 8<<20)
 	out := json.NewEncoder(os.Stdout)
 	for in.Scan() {
-		must(out.Encode(ask(v, in.Bytes())))
+		must(out.Encode(one(in.Bytes())))
 	}
 	must(in.Err())
 }

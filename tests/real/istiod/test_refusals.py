@@ -53,7 +53,7 @@ def test_a_node_that_claims_to_be_another(world):
 
 def test_a_token_that_ends(world):
     ours, theirs = world.pod('ours'), world.sidecar('theirs').redirect()
-    ours.write_token(ttl=8)
+    ours.write_token(ttl=25)  # it must see its Envoy's start
     start(ours, theirs)
     load = ours.load(SERVICE, theirs.vip)
 
@@ -87,7 +87,7 @@ def test_a_stuck_reader_at_the_only_push_slot(make_node):
     os.kill(stuck.envoy.pid, signal.SIGSTOP)
     for n in range(PUSHES):
         world.istiod.configure('many', *(outside(f'{n}-{i}') for i in range(MANY)))
-        wait_for(f'push {n} at the other', lambda n=n: f'{n}-{MANY - 1}.example' in theirs.netns.http(ADMIN, '/clusters')[1])
+        wait_for(f'push {n} at the other', lambda n=n: f'{n}-{MANY - 1}.example' in theirs.netns.http(ADMIN, '/clusters')[1], 150)
     wait_for('the stream to end', lambda: ads(world, stuck)['unread'] > 0)
     os.kill(stuck.envoy.pid, signal.SIGCONT)
     wait_for('the newest', lambda: f'{PUSHES - 1}-{MANY - 1}.example' in stuck.netns.http(ADMIN, '/clusters')[1])

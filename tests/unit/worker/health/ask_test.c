@@ -3,10 +3,10 @@
  *
  * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/link_volume.c
  */
-#include "worker/health/ask.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "worker/base/http/http.h"
+#include "worker/health/ask.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,20 +68,14 @@ static void on_answered(void *ctx, const char *why)
 
 static int setup(void **state)
 {
-	const struct health_ask_options o = {.pod = &pod,
-	    .port = 15020,
-	    .route = "/app",
-	    .headers = "X: y\r\n",
-	    .timeout_s = 3};
-	struct health_ask_options with = o;
+	struct health_ask_options o = {
+	    .pod = &pod, .port = 15020, .route = "/app", .headers = "X: y\r\n", .timeout_s = 3};
 
 	(void)state;
 	memset(&seen, 0, sizeof(seen));
-	loop = fake_loop();
-	link_ = fake_link();
-	with.loop = loop;
-	with.link = link_;
-	health_ask(&asking, &with, on_answered, &seen);
+	o.loop = loop = fake_loop();
+	o.link = link_ = fake_link();
+	health_ask(&asking, &o, on_answered, &seen);
 	return 0;
 }
 
