@@ -397,10 +397,28 @@ static void a_hostile_status_is_refused_or_harmless(void **state)
 	}
 }
 
+/* The API server has yet to name it, and nobody owns it. */
+static void a_name_to_come_is_known_by_its_beginning(void **state)
+{
+	const struct inject_owner none = {"v1", "Pod", "", "demo"};
+	json_t *pod =
+	    json("{'metadata':{'generateName':'web-'},'spec':{'containers':[{'name':'a'}]}}");
+	json_t *out = inject_pod(config, &none, pod, warnings, &e), *labels;
+
+	(void)state;
+	assert_non_null(out);
+	labels = json_object_get(json_object_get(out, "metadata"), "labels");
+	assert_string_equal(
+	    json_string_value(json_object_get(labels, "service.istio.io/canonical-name")), "web");
+	json_decref(out);
+	json_decref(pod);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
+	    TEST(a_name_to_come_is_known_by_its_beginning),
 	    TEST(a_pod_of_the_wrong_shape_is_refused),
 	    TEST(null_is_as_good_as_nothing),
 	    TEST(refused_by_name),
