@@ -94,6 +94,7 @@ static void reap(struct run *r)
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		if (!apart_reaped(pid) && !succession_reaped(&r->succession, pid, status))
 			keeper_reaped(r->keeper, pid, status);
+	broker_reaped(r->broker);
 }
 
 static void on_signal(void *ctx, uint32_t events)

@@ -16,7 +16,7 @@
 
 LOG_SCOPE("broker");
 
-/* A burst of connections costs as many children for a moment; a worker of ours never has more. */
+/* A burst of connections costs as many children for a moment.  One packet can bring as many. */
 enum { CHILDREN_MAX = 256, SECONDS = 1 };
 
 static pid_t children[CHILDREN_MAX]; /* 0: free */
@@ -66,6 +66,15 @@ void apart_close_listener(int fd)
 		(void)apart_close(fd);
 	else
 		close(fd);
+}
+
+bool apart_is_busy(void)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < CHILDREN_MAX; i++)
+		n += children[i] != 0;
+	return n >= CHILDREN_MAX / 2;
 }
 
 bool apart_reaped(pid_t pid)

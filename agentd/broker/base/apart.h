@@ -15,5 +15,7 @@ bool apart_close(int fd);
 /* The same of a listening unix socket, of which holders of a copy may live on: a child is needed
  * only if somebody waits in its backlog. */
 void apart_close_listener(int fd);
+/* Half of what can be closed at once: read nothing more of a stranger until a child has ended. */
+bool apart_is_busy(void);
 /* True: the child was one of these.  To be called for each child that was waited for. */
 bool apart_reaped(pid_t pid);

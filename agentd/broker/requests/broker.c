@@ -281,21 +281,33 @@ static void want(struct broker *b)
 {
 	if (b->state != BROKER_SERVING || !b->attached)
 		return;
+	const uint32_t in = apart_is_busy() ? 0 : EPOLLIN;
+
 	if (!broker_io_writable(b->worker.fd))
 		broker_watch_want(b->epoll, &b->worker, EPOLLOUT);
 	else if (is_pending(b, news) || is_pending(b, lists))
-		broker_watch_want(b->epoll, &b->worker, EPOLLIN | EPOLLOUT);
+		broker_watch_want(b->epoll, &b->worker, in | EPOLLOUT);
 	else
-		broker_watch_want(b->epoll, &b->worker, EPOLLIN);
+		broker_watch_want(b->epoll, &b->worker, in);
+}
+
+void broker_reaped(struct broker *b)
+{
+	want(b);
+}
+
+/* What is left of a worker that has gone is bounded, and read at once. */
+static bool may_read(uint32_t events)
+{
+	return !apart_is_busy() || events & EPOLLHUP;
 }
 
 static void on_worker(void *ctx, uint32_t events)
 {
 	struct broker *b = ctx;
 
-	(void)events;
 	for (int i = 0; i < PER_TURN && broker_io_writable(b->worker.fd); i++)
-		if (!(is_pending(b, lists) ? push(b, lists) : take_request(b)))
+		if (!(is_pending(b, lists) ? push(b, lists) : may_read(events) && take_request(b)))
 			break;
 	for (int i = 0; i < PER_TURN && b->state == BROKER_SERVING; i++)
 		if (!broker_io_writable(b->worker.fd) || !push(b, news))

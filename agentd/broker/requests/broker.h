@@ -36,6 +36,8 @@ int broker_attach(struct broker *b, int fd, struct err *e);
 bool broker_blame(struct broker *b);
 /* Its connection, follows and lists end; pods and sockets stay for the next one. */
 void broker_detach(struct broker *b);
+/* A child has ended: a worker that was not read while too many closed its descriptors is again. */
+void broker_reaped(struct broker *b);
 /* As soon as there is room for it: a worker that is told much gets it, too.  Says besides how the
  * broker is. */
 void broker_ping(struct broker *b, uint32_t ping);

@@ -182,6 +182,26 @@ static void test_there_is_a_limit(void **state)
 	alarm(0);
 }
 
+/* On a starved machine children end late: a worker that sends descriptors is read later, too. */
+static void test_who_is_ahead_of_it_waits(void **state)
+{
+	struct rig *r = *state;
+	int n = 0, fd = dup(STDERR_FILENO);
+
+	rig_add(r);
+	for (; !apart_is_busy(); n++)
+		rig_refused(r, (struct rig_ask){LINK_WRITE, LINK_FILE_BOOTSTRAP, 0, &rig_pod, fd},
+		    EINVAL, "no memfd");
+	assert_int_equal(n, 128);
+	rig_request(r, (struct rig_ask){LINK_WRITE, LINK_FILE_BOOTSTRAP, 0, &rig_pod, fd});
+	close(fd);
+	rig_quiet(r);
+	children_end();
+	broker_reaped(r->b);
+	struct link_packet p = rig_expect(r, LINK_REPLY, NULL);
+	assert_non_null(strstr(p.why, "no memfd"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -192,6 +212,7 @@ int main(void)
 	    T(test_inside_of_a_stream),
 	    T(test_in_a_backlog),
 	    cmocka_unit_test(test_in_a_kept_backlog),
+	    T(test_who_is_ahead_of_it_waits),
 	    cmocka_unit_test(test_there_is_a_limit),
 	};
 
