@@ -1,6 +1,10 @@
 """What one pod can learn or pretend through its sockets: nothing that is not its own."""
+import ctypes
 import hashlib
+import json
+import os
 import random
+from pathlib import Path
 
 from cryptography import x509
 from envoy.config.core.v3 import base_pb2
@@ -10,6 +14,8 @@ from . import clients, mesh
 from .conftest import start_pair
 from .netns import Netns
 from .run import wait_for
+
+PR_SET_DUMPABLE, CLONE_NEWUSER = 4, 0x10000000
 
 
 def sans(chain):
@@ -37,6 +43,36 @@ def test_root_of_a_pod_is_not_root_of_the_node(node):
     for page in '/healthz', '/metrics', '/status', '/pods', '/logging':
         status, text = one.call(clients.ask_admin, admin, page)
         assert status == 403 and 'network namespace' in text and len(text) < 200
+
+
+def _as_root_of_its_own(fd, out):
+    os.setgroups([])
+    os.setresgid(1000, 1000, 1000)
+    os.setresuid(1000, 1000, 1000)
+    libc = ctypes.CDLL(None)
+    if libc.prctl(PR_SET_DUMPABLE, 1) or libc.unshare(CLONE_NEWUSER):
+        os._exit(1)
+    Path('/proc/self/uid_map').write_text('0 1000 1')
+    os.write(out, json.dumps([os.getuid(), *clients.ask_admin(f'/proc/self/fd/{fd}', '/status')]).encode())
+
+
+def test_root_of_a_user_namespace_is_not_root_of_the_node(node):
+    """It has the node's network namespace, and a socket that everybody may connect to."""
+    node.agentd.start()
+    admin = node.agentd.run / 'admin.sock'
+    admin.chmod(0o666)
+    fd, (reader, writer) = os.open(admin, os.O_PATH), os.pipe()
+    if not (pid := os.fork()):
+        try:
+            _as_root_of_its_own(fd, writer)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, encoding='utf-8') as told:
+        uid, status, text = json.loads(told.read())
+    os.close(fd)
+    os.waitpid(pid, 0)
+    assert (uid, status) == (0, 403) and text == 'only root may use this socket\n'
 
 
 def test_each_socket_gives_its_own_pods_secret(node):
