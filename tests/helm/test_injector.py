@@ -221,7 +221,7 @@ def test_the_program_takes_its_flags_and_its_configuration(tmp_path):
 
 
 REFUSED = [
-    ('injector.mode=webhook', 'global'), ('injector.mode=policy', 'tag'), ('injector.mode=mutate', 'mode'), ('injector.mode=on', 'mode'), ('injector.selectors=all', 'selectors'),
+    ('injector.mode=webhook', 'global'), ('injector.mode=policy', 'global'), ('injector.mode=mutate', 'mode'), ('injector.mode=on', 'mode'), ('injector.selectors=all', 'selectors'),
     ('injector.mode=webhook,injector.fromIstiod=true,injector.values.global.tag=1', 'values'), ('injector.replicas=0', 'replicas'),
     ('injector.mode=webhook,injector.values.global.hub=x', 'tag'), ('injector.failurePolicy=fail', 'failurePolicy'),
     ('injector.certificate.source=files', 'source'), ('injector.certificate.source=certManager', 'name'),
