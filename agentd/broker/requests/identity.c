@@ -13,8 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A disk that is well takes milliseconds. */
-enum { SIZE_MAX_KIB = 64, A_SECOND_MAX = 4, AT_ONCE_MAX = 4, SLOW_S = 3 };
+enum { SIZE_MAX_KIB = 64, A_SECOND_MAX = 4, AT_ONCE_MAX = 4 };
 
 struct writing {
 	struct requests_identity *all;
@@ -105,7 +104,7 @@ long requests_identity_waits_s(const struct requests_identity *r)
 	for (const struct writing *w = r->writings; w < r->writings + AT_ONCE_MAX; w++)
 		if (w->watch.fd >= 0 && now - w->since > longest)
 			longest = now - w->since;
-	return longest >= SLOW_S ? longest : 0;
+	return longest >= DISK_SLOW_S ? longest : 0;
 }
 
 /* --- what the worker asks --- */

@@ -14,8 +14,7 @@
 #include <time.h>
 #include <utlist.h>
 
-/* A disk that is well takes milliseconds. */
-enum { AT_ONCE_MAX = 4, SLOW_S = 3, SLOW_MS = 3000, LOOK_AGAIN_MS = 1000 };
+enum { AT_ONCE_MAX = 4, LOOK_AGAIN_MS = 1000 };
 
 struct file;
 
@@ -186,7 +185,7 @@ static void on_late(void *ctx)
 	DL_FOREACH (k->files, f) {
 		if (f->told)
 			continue;
-		if (now - f->since < SLOW_S) {
+		if (now - f->since < DISK_SLOW_S) {
 			broker_timer_set(&k->late, LOOK_AGAIN_MS);
 			continue;
 		}
@@ -201,7 +200,7 @@ static void mark(struct requests_kept *k, struct file *f)
 	f->marked = true;
 	f->since = now_s();
 	if (!f->told && !broker_timer_is_set(&k->late))
-		broker_timer_set(&k->late, SLOW_MS);
+		broker_timer_set(&k->late, DISK_SLOW_S * 1000);
 	read_marked(k);
 }
 
@@ -213,7 +212,7 @@ long requests_kept_waits_s(const struct requests_kept *k)
 	for (const struct reading *r = k->readings; r < k->readings + AT_ONCE_MAX; r++)
 		if (r->watch.fd >= 0 && now - r->since > longest)
 			longest = now - r->since;
-	return longest >= SLOW_S ? longest : 0;
+	return longest >= DISK_SLOW_S ? longest : 0;
 }
 
 /* --- what the worker asks --- */
