@@ -200,7 +200,7 @@ static void mark(struct requests_kept *k, struct file *f)
 	f->marked = true;
 	f->since = now_s();
 	if (!f->told && !broker_timer_is_set(&k->late))
-		broker_timer_set(&k->late, DISK_SLOW_S * 1000);
+		broker_timer_set(&k->late, DISK_SLOW_MS);
 	read_marked(k);
 }
 
