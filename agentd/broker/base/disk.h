@@ -8,10 +8,8 @@
 #pragma once
 #include "file.h"
 
-enum {
-	DISK_SLOW_S = 3,
-	DISK_SLOW_MS = DISK_SLOW_S * 1000
-}; /* one that is well takes milliseconds: from then on it is named */
+/* One that is well takes milliseconds; from then on it is named. */
+enum { DISK_SLOW_S = 3, DISK_SLOW_MS = DISK_SLOW_S * 1000 };
 
 /* One struct err can be read from it, in one piece; its code 0: all of it is on disk.  An end
  * without it: the child was killed.  The child outlives us: what was begun is finished.  -1: there
