@@ -106,7 +106,7 @@ class Injector:
         self._popen.send_signal(number)
 
     def wait(self):
-        return self._popen.wait(40)
+        return self._popen.wait(60)
 
     def remove(self):
         """The second signal does not wait; no sanitizer has complained."""
@@ -127,8 +127,8 @@ class Injector:
         context.set_alpn_protocols(['http/1.1'])
         if client:
             context.load_cert_chain(client)
-        c = http.client.HTTPSConnection('127.0.0.1', self.port, timeout=30, context=context)
-        c.sock = context.wrap_socket(socket.create_connection(('127.0.0.1', self.port), 30), server_hostname=NAME)
+        c = http.client.HTTPSConnection('127.0.0.1', self.port, timeout=60, context=context)
+        c.sock = context.wrap_socket(socket.create_connection(('127.0.0.1', self.port), 60), server_hostname=NAME)
         return c
 
     def get(self, path, connection=None):

@@ -76,7 +76,7 @@ class Netns:
     def inside(self):
         return inside(self.path)
 
-    def http(self, port, path='/', method='GET', host='127.0.0.1', timeout=10):
+    def http(self, port, path='/', method='GET', host='127.0.0.1', timeout=60):
         """(status, body text) of one request made from inside."""
         connection = http.client.HTTPConnection(host, port, timeout=timeout)
         with self.inside():

@@ -35,7 +35,7 @@ class Port:
         node.agentd.flags += ['--metrics', '{}:{}'.format(*self.address)]
 
     def dial(self):
-        return socket.create_connection(self.address, 20)
+        return socket.create_connection(self.address, 60)
 
     def ask(self, path, method='GET', version='1.1'):
         """(status, head, body); the server ends the connection."""
