@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from .netns import free_port
 from .run import TOP, wait_for
 
 MODE = os.environ.get('AGENTD_MODE', 'asan')
@@ -72,9 +73,7 @@ class Injector:
         directory.mkdir()
         self.config = Mounted(directory / 'config', {'config': config or {'values': VALUES}})
         self.tls = Mounted(directory / 'tls', dict(zip(('tls.crt', 'tls.key'), make_certificate())))
-        with socket.socket() as s:
-            s.bind(('127.0.0.1', 0))
-            self.port = s.getsockname()[1]
+        self.port = free_port()
         self.log = directory / 'log'
         self._popen = None
 
