@@ -1,4 +1,5 @@
 """One pod of a real kubelet: its sidecar, its pages, and its volume in other hands than the kubelet's."""
+import datetime
 import json
 import sys
 
@@ -26,10 +27,14 @@ def small(mesh):
     mesh.delete(thing)
 
 
+def ask_here(mesh, words):
+    """agentctl on the node: where a pod is not ready its exit status is 1, and kubectl would not show what it says."""
+    return mesh.node.run('sh', '-c', f'{TOP}/build/release/agentctl --run /run/agentd {words} || echo "exit status $?"')
+
+
 def page(mesh):
-    """Asked on the node: agentctl's status is 1 where a pod is not ready, and kubectl would not show what it says."""
-    ask = f'{TOP}/build/release/agentctl --run /run/agentd pods demo/{POD} -o json || :'
-    found, = json.loads(mesh.node.run('sh', '-c', ask))['pods']
+    said = ask_here(mesh, f'pods demo/{POD} -o json').removesuffix('exit status 1\n')
+    found, = json.loads(said)['pods']
     return found
 
 
@@ -62,6 +67,18 @@ def test_a_check_takes_the_running_agentds_own_flags(small):
     assert "the kubelet's cgroup" in said and 'PROBLEM' not in said
 
 
+def test_a_tokens_life_is_the_charts_value(small):
+    """The kubelet asks for what the CSIDriver says, and the token says until when it is valid."""
+    request, = small.get('csidriver', DRIVER, None)['spec']['tokenRequests']
+    began = datetime.datetime.fromisoformat(small.get('pod', POD)['metadata']['creationTimestamp']).timestamp()
+    assert abs(page(small)['token']['expires'] - began - request['expirationSeconds']) < 60
+
+
+def test_the_registration_is_a_metric(small):
+    said = small.node.run('curl', '-s', '--unix-socket', '/run/agentd/admin.sock', 'http://agentd/metrics')
+    assert 'agentd_csi_registered 1' in said.splitlines()
+
+
 def test_what_is_not_the_published_pair_is_refused(small):
     """Root of the node calls the driver as the kubelet does.  The volume stays, and so does its directory."""
     mount, own = target(small), page(small)
@@ -83,7 +100,9 @@ def test_a_volume_that_was_made_anew_is_named_until_the_pod_is(small):
         small.node.run('umount', mount)
         small.node.run('rm', '-r', f'/run/agentd/pods/{uid}')
     why = wait_for('it to be said', lambda: page(small)['why_not'])
-    assert why.startswith('its volume was made anew') and 'kubectl delete pod' in why and not small.well()
+    assert why.startswith('its volume was made anew') and 'kubectl delete pod' in why
+    said = ask_here(small, 'status')
+    assert 'not ready; agentctl pods shows why' in said and said.endswith('exit status 1\n')
     small.delete(apps.pod(POD))
     assert wait_for('all to be well', small.well)
     small.apply(apps.pod(POD, apps.SERVE, annotations=ANNOTATIONS))
