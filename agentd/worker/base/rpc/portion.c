@@ -1,5 +1,5 @@
-/* portion.c - reads -> a portion is taken -> EPOLL_CTL_MOD with the same event: of a descriptor that
- * is ready, edge-triggered or not, that makes another report, at the end of the list.
+/* portion.c - a portion was taken -> EPOLL_CTL_MOD with the same event: of a descriptor that is
+ * ready that makes another report, at the end of the list.
  */
 #include "portion.h"
 
