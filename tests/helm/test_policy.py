@@ -5,10 +5,11 @@ import subprocess
 import pytest
 
 from .chart import helm, render, validate
+from .same import defaults, differences, probe_ports, scalars, texts
 from .test_engine import Engine
 from .test_admission import POLICY
 from .test_injection import pod
-from .workloads import CASES, REFUSED, S, attributes, differences, owned
+from .workloads import CASES, REFUSED, S, owned
 
 VALUES = {'global': {'hub': 'registry.istio.io/release', 'tag': '1.29.1'}}
 NAMESPACES = {'demo': {'kubernetes.io/metadata.name': 'demo', 'agentd.node.mesh/injection': 'enabled'},
@@ -58,9 +59,8 @@ def in_namespace(p, ns):
 def plainly(p):
     """All of it; JSON in texts by what it says."""
     p = json.loads(json.dumps(p))
-    for v in p['spec'].get('volumes', ()):
-        if 'csi' in v:
-            v['csi']['volumeAttributes'] = attributes(v['csi']['volumeAttributes'])
+    for rule in defaults, probe_ports, texts, scalars:
+        rule(p)
     return {'metadata': p['metadata'], 'spec': p['spec']}
 
 
