@@ -20,11 +20,12 @@ PREFIX     ?= /usr/local
 BUILD      ?= build
 # release | asan | tsan | fuzz: each has a tree of its own
 MODE       ?= release
-# amd64 | arm64: not this machine's is built with Debian's cross compiler against packages in a sysroot
+# amd64 | arm64: not this machine's is built with Debian's cross compiler against packages in a sysroot; so is an image (FRESH=1)
+# for both, or one would have what this machine was last updated to
 HOST_ARCH  := $(if $(filter aarch64,$(shell uname -m)),arm64,amd64)
 ARCH       ?= $(HOST_ARCH)
 TRIPLET    := $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-linux-gnu
-CROSS      := $(filter-out $(HOST_ARCH),$(ARCH))
+CROSS      := $(if $(FRESH),$(ARCH),$(filter-out $(HOST_ARCH),$(ARCH)))
 SYSROOT    := $(if $(CROSS),$(BUILD)/sysroot-$(ARCH))
 OUT        := $(BUILD)/$(MODE)$(if $(CROSS),-$(ARCH))
 GEN        := $(BUILD)/gen
@@ -177,7 +178,7 @@ $(GEN)/%.pb-c.c: proto/%.proto
 # What this machine has as packages; removed, it is made anew with what Debian then has.
 .PHONY: same-packages
 $(BUILD)/sysroot-%: same-packages
-	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-$(GCC_MAJOR)-dev
+	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-$(GCC_MAJOR)-dev ca-certificates
 
 # What a test is linked with, from its "LINK:" line; it wins over the library's module.
 linked = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
@@ -331,11 +332,11 @@ uninstall: ## remove from $(DESTDIR)$(PREFIX) what install put there; settings a
 # The time that is in what is shipped: the last commit's.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y VERSION)
 IMAGE_ARCHES ?= amd64 arm64
-tree       = $(BUILD)/release$(if $(filter-out $(HOST_ARCH),$(1)),-$(1):$(BUILD)/sysroot-$(1),:/)
+tree       = $(BUILD)/release-$(1):$(BUILD)/sysroot-$(1)
 
 image: ## an OCI archive for amd64 and arm64 without a container engine, and its SBOMs, in build/image/
 	@tests/tools/deps build package
-	@for arch in $(IMAGE_ARCHES); do $(MAKE) -s MODE=release ARCH=$$arch binaries || exit; done
+	@for arch in $(IMAGE_ARCHES); do $(MAKE) -s MODE=release FRESH=1 ARCH=$$arch binaries || exit; done
 	@python3 -B helm/image/build.py --version $(VERSION) --text '$(VERSION_TEXT)' --epoch $(SOURCE_DATE_EPOCH) --out $(BUILD)/image \
 		$(foreach a,$(IMAGE_ARCHES),$(a)=$(call tree,$(a)))
 	@ls -sh1 $(BUILD)/image
