@@ -351,6 +351,10 @@ image: ## an OCI archive for amd64 and arm64 without a container engine, and its
 		$(foreach a,$(IMAGE_ARCHES),$(a)=$(call tree,$(a)))
 	@ls -sh1 $(BUILD)/image
 
+site: ## the documents as a static site, in build/site/ (mkdocs of PyPI)
+	@tests/tools/site
+.PHONY: site
+
 sign: ## SHA256SUMS of image, SBOMs, VEX and package, signed with an SSH key: KEY=~/.ssh/id_ed25519
 	@helm/image/sign "$(KEY)"
 .PHONY: sign
