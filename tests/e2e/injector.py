@@ -107,13 +107,17 @@ class Injector:
     def wait(self):
         return self._popen.wait(60)
 
+    def end_at_once(self):
+        """The second signal does not wait."""
+        self.send(signal.SIGTERM)
+        wait_for('the first signal', lambda: 'ending in' in self.said())
+        self.send(signal.SIGTERM)
+        assert self.wait() == 0, self.said()
+
     def remove(self):
-        """The second signal does not wait; no sanitizer has complained."""
+        """No sanitizer has complained."""
         if self._popen and self._popen.poll() is None:
-            self._popen.send_signal(signal.SIGTERM)
-            wait_for('the first signal', lambda: 'ending in' in self.said())
-            self._popen.send_signal(signal.SIGTERM)
-            assert self.wait() == 0, self.said()
+            self.end_at_once()
         assert 'Sanitizer' not in self.said() and 'runtime error' not in self.said(), self.said()
         shutil.rmtree(self.dir)
 

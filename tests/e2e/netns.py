@@ -9,6 +9,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import signal
 import socket
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -52,6 +53,7 @@ def own():
 
 
 def _enter(path, procs):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that ends this one
     Path(procs).write_text('0')
     with open(path) as ns:
         _setns(ns.fileno())

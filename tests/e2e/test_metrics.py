@@ -109,7 +109,7 @@ def test_a_page_with_pods_in_every_state(node, port):
     assert len(re.findall('demo/served.*unsupported keys of its environment: DNS_PROXY_ADDR', node.agentd.log.read_text())) == 1
     assert values(page, 'istio_agent_istiod_connection_failures', pod='served') == [0]
     assert values(page, 'agentd_control_plane_connected', control_plane='istiod') == [1]
-    for name in ('agentd_csr_seconds', 'agentd_stream_open_seconds'):
+    for name in ('agentd_csr_seconds', 'agentd_stream_open_seconds', 'agentd_push_seconds'):
         assert [s.value for s in page[name].samples if s.name.endswith('_count')][0] >= 1, name
     assert not [s for f in page.values() for s in f.samples for v in s.labels.values() if ' ' in v], 'a label is a word'
     assert not [s for f in page.values() for s in f.samples if 'eyJ' in str(s.labels) or 'BEGIN' in str(s.labels)]
