@@ -30,14 +30,14 @@ class Policies:
         self.objects = render('1.36', f'--values={file}', *more)
         kinds = {'mutating': 'MutatingAdmissionPolicy', 'mutatingBindings': 'MutatingAdmissionPolicyBinding',
                  'validating': 'ValidatingAdmissionPolicy', 'validatingBindings': 'ValidatingAdmissionPolicyBinding'}
-        self._chain = directory / 'chain.json'
-        self._chain.write_text(json.dumps({'namespaces': NAMESPACES, **{
+        self.chain = directory / 'chain.json'
+        self.chain.write_text(json.dumps({'namespaces': NAMESPACES, **{
             k: [o for (kind, _), o in self.objects.items() if kind == v and kind not in leave_out] for k, v in kinds.items()}}))
         (directory / 'values').write_text(json.dumps(values))
         self.engine = Engine(directory, mesh, **{'hideFromIstiod': True, **agentd})
 
     def ask(self, *pods):
-        r = subprocess.run([POLICY, '-chain', self._chain], input='\n'.join(map(json.dumps, pods)), text=True, capture_output=True, timeout=120, check=False)
+        r = subprocess.run([POLICY, '-chain', self.chain], input='\n'.join(map(json.dumps, pods)), text=True, capture_output=True, timeout=120, check=False)
         assert r.returncode == 0, r.stderr
         return [json.loads(line) for line in r.stdout.splitlines()]
 
