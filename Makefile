@@ -20,11 +20,12 @@ PREFIX     ?= /usr/local
 BUILD      ?= build
 # release | asan | tsan | fuzz: each has a tree of its own
 MODE       ?= release
-# amd64 | arm64: not this machine's is built with Debian's cross compiler against packages in a sysroot
+# amd64 | arm64: not this machine's is built with Debian's cross compiler against packages in a sysroot; so is an image (FRESH=1)
+# for both, or one would have what this machine was last updated to
 HOST_ARCH  := $(if $(filter aarch64,$(shell uname -m)),arm64,amd64)
 ARCH       ?= $(HOST_ARCH)
 TRIPLET    := $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-linux-gnu
-CROSS      := $(filter-out $(HOST_ARCH),$(ARCH))
+CROSS      := $(if $(FRESH),$(ARCH),$(filter-out $(HOST_ARCH),$(ARCH)))
 SYSROOT    := $(if $(CROSS),$(BUILD)/sysroot-$(ARCH))
 OUT        := $(BUILD)/$(MODE)$(if $(CROSS),-$(ARCH))
 GEN        := $(BUILD)/gen
@@ -166,6 +167,10 @@ $(OUT)/obj/agentd/common/version.o: CFLAGS += -DAGENTD_VERSION='"$(VERSION_TEXT)
 version: ## what the programs built here call themselves
 	@echo '$(VERSION_TEXT)'
 
+# grpc's own word at run time is a version of its core's; its release is in what its package says to cmake.
+GRPC_CMAKE  = $(SYSROOT)/usr/lib/$(TRIPLET)/cmake/grpc/gRPCConfigVersion.cmake
+$(OUT)/obj/agentd/worker/base/library_versions.o: CFLAGS += -DAGENTD_GRPC_VERSION='"$(shell sed -nE 's/^set\(PACKAGE_VERSION "(.*)"\)/\1/p' $(GRPC_CMAKE))"'
+
 # Generated headers come before anything that may include them; flags are in every object.
 $(OUT)/obj/%.o: %.c Makefile | $(PB_SRC) $(SKELETON) $(SCRIPTS) $(SYSROOT)
 	@mkdir -p $(@D); echo "  CC    $(MODE) $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -177,7 +182,7 @@ $(GEN)/%.pb-c.c: proto/%.proto
 # What this machine has as packages; removed, it is made anew with what Debian then has.
 .PHONY: same-packages
 $(BUILD)/sysroot-%: same-packages
-	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-$(GCC_MAJOR)-dev
+	@helm/image/sysroot $* $@ $$(LIST=1 tests/tools/deps build | grep -E '^(lib|uthash|zlib).*-dev$$') libstdc++-$(GCC_MAJOR)-dev ca-certificates
 
 # What a test is linked with, from its "LINK:" line; it wins over the library's module.
 linked = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK: *\([^*]*\).*/\1/p' $(1))))
@@ -294,6 +299,9 @@ run: ## agentd, a development control plane, three pods by agentctl inject, real
 paths = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >"$(DESTDIR)$(PREFIX)/$(2)"
 units = $(call paths,$(1),lib/systemd/system/$(1))
 
+# What a page quotes of the sources: the keys of a pod's traffic, an example.
+man_redirect = sed -nE '/^} keys\[\] = \{/,/^};/s/^    \{"([a-z_]+)",.*/\1/p' agentd/worker/redirect/redirect.c | sed 's/.*/*&*/; s/_/\\_/g' | paste -sd, | sed 's/,/, /g; s/^/\t/'
+EXAMPLE    := $(wildcard systemd/examples/*-*.yaml)
 # Flags and keys are described where they are defined, in common/flags.c: agentd --help.  A flag: *--run* _DIR_; a key: *log_level*.
 man_flags  = $(OUT)/agentd --help | sed -nE '/^Flags only/,/^$$/{s/_/\\_/g; s/^  --([a-z-]+)( ([^ ]+))? +(.*)/*--\1* _\3_\n\t\4.\n/; T; s/ __\n/\n/; p}'
 man_inject = $(OUT)/agentd-injector --help | sed -nE 's/_/\\_/g; s/^  --([a-z-]+)( [A-Z:]+)? +(.*)/*--\1* _\2_\n\t\3.\n/; T; s/ __\n/\n/; s/_ /_/; p'
@@ -302,7 +310,9 @@ MAN        := $(patsubst docs/man/%.scd,$(BUILD)/man/%,$(wildcard docs/man/*.scd
 man: $(MAN)
 $(BUILD)/man/%: docs/man/%.scd $(OUT)/agentd $(OUT)/agentd-worker $(OUT)/agentd-injector
 	@mkdir -p $(@D); { $(if $(findstring injector,$*),$(man_inject),$(man_flags)); } >$@.flags; { $(man_keys); } >$@.keys
-	@sed -e '/^@FLAGS@$$/{r $@.flags' -e 'd}' -e '/^@KEYS@$$/{r $@.keys' -e 'd}' $< | scdoc >$@; rm $@.flags $@.keys
+	@$(man_redirect) >$@.redirect
+	@sed -e '/^@FLAGS@$$/{r $@.flags' -e 'd}' -e '/^@KEYS@$$/{r $@.keys' -e 'd}' -e '/^\t@REDIRECT@$$/{r $@.redirect' -e 'd}' \
+		-e '/^@EXAMPLE@$$/{r $(EXAMPLE)' -e 'd}' $< | scdoc >$@; rm $@.flags $@.keys $@.redirect
 .PHONY: man
 
 install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd included
@@ -316,6 +326,7 @@ install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd in
 	$(call paths,app.conf,share/agentd/app.conf)
 	install -D -m 755 systemd/agentd-state "$(DESTDIR)$(PREFIX)/libexec/agentd-state"
 	install -D -m 644 systemd/sysusers.conf "$(DESTDIR)$(PREFIX)/lib/sysusers.d/agentd.conf"
+	install -d "$(DESTDIR)$(PREFIX)/share/doc/agentd/examples" && install -m 644 systemd/examples/* "$(DESTDIR)$(PREFIX)/share/doc/agentd/examples"
 	for page in $(MAN); do install -D -m 644 $$page "$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}" || exit; done
 	$(call units,agentd.service)
 	$(call units,agentd-gate.service)
@@ -324,21 +335,29 @@ install: binaries man ## into $(DESTDIR)$(PREFIX), units and users of systemd in
 
 INSTALLED  := sbin/agentd sbin/agentd-worker sbin/agentd-injector bin/agentctl libexec/agentd-envoy libexec/agentd-state share/agentd/app.conf \
 	lib/sysusers.d/agentd.conf $(foreach unit,agentd agentd-gate agentd-state agentd-envoy@,lib/systemd/system/$(unit).service) \
-	$(foreach page,$(MAN),share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
+	$(patsubst systemd/%,share/doc/agentd/%,$(wildcard systemd/examples/*)) $(foreach page,$(MAN),share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 uninstall: ## remove from $(DESTDIR)$(PREFIX) what install put there; settings and users stay
-	cd "$(DESTDIR)$(PREFIX)" && rm -f $(INSTALLED) && { rmdir share/agentd 2>/dev/null || true; }
+	cd "$(DESTDIR)$(PREFIX)" && rm -f $(INSTALLED) && { rmdir share/agentd share/doc/agentd/examples share/doc/agentd 2>/dev/null || true; }
 
 # The time that is in what is shipped: the last commit's.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y VERSION)
 IMAGE_ARCHES ?= amd64 arm64
-tree       = $(BUILD)/release$(if $(filter-out $(HOST_ARCH),$(1)),-$(1):$(BUILD)/sysroot-$(1),:/)
+tree       = $(BUILD)/release-$(1):$(BUILD)/sysroot-$(1)
 
 image: ## an OCI archive for amd64 and arm64 without a container engine, and its SBOMs, in build/image/
 	@tests/tools/deps build package
-	@for arch in $(IMAGE_ARCHES); do $(MAKE) -s MODE=release ARCH=$$arch binaries || exit; done
+	@for arch in $(IMAGE_ARCHES); do $(MAKE) -s MODE=release FRESH=1 ARCH=$$arch binaries || exit; done
 	@python3 -B helm/image/build.py --version $(VERSION) --text '$(VERSION_TEXT)' --epoch $(SOURCE_DATE_EPOCH) --out $(BUILD)/image \
 		$(foreach a,$(IMAGE_ARCHES),$(a)=$(call tree,$(a)))
 	@ls -sh1 $(BUILD)/image
+
+site: ## the documents as a static site, in build/site/ (mkdocs of PyPI)
+	@tests/tools/site
+.PHONY: site
+
+sign: ## SHA256SUMS of image, SBOMs, VEX and package, signed with an SSH key: KEY=~/.ssh/id_ed25519
+	@helm/image/sign "$(KEY)"
+.PHONY: sign
 
 # What dpkg-buildpackage builds from: the sources, without tests, and debian/ where it looks for it.
 deb: ## the Debian package of this machine's architecture, in build/deb/

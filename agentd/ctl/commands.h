@@ -9,6 +9,7 @@
 	X(certs)                                                                                   \
 	X(xds)                                                                                     \
 	X(bootstrap)                                                                               \
+	X(config_dump)                                                                             \
 	X(redirect)                                                                                \
 	X(redirect_explain)                                                                        \
 	X(redirect_trace)                                                                          \

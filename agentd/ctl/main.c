@@ -7,6 +7,7 @@
 #include "common/err.h"
 #include "common/nearest.h"
 #include "common/version.h"
+#include "watch.h"
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,6 @@
 #define ROW(name) &ctl_##name,
 static const struct ctl_command *const commands[] = {CTL_COMMANDS(ROW) NULL};
 #undef ROW
-
-#define CLEAR "\033[H\033[2J" /* home, and nothing on the screen */
 
 enum { COLUMN = 14, OPTIONS_MAX = 48, OWN = 256 };
 
@@ -45,7 +44,7 @@ static int usage(FILE *out)
 	    "\n"
 	    "  --run DIR      agentd's directory (default /run/agentd)\n"
 	    "  -o json|yaml   all of the answer instead of a table\n"
-	    "  -w, --watch    repeat every 2 seconds, on a terminal in the same place\n"
+	    "  -w, --watch    repeat every 2 seconds; a terminal shows what changed\n"
 	    "  --version      version of agentctl\n\n"
 	    "exit status: 0 fine, 1 a problem was found, 2 usage, 3 agentd not reachable,\n"
 	    "4 no such name\n");
@@ -216,26 +215,56 @@ static int no_such_noun(const char *noun)
 
 /* --- running --- */
 
+/* What it prints goes into `*text`, the caller's; the exit status. */
+static int run_into(const struct ctl_command *command, const struct ctl *c, char **text)
+{
+	size_t size = 0;
+	FILE *screen = stdout;
+	int status;
+
+	stdout = open_memstream(text, &size);
+	if (!stdout)
+		abort();
+	status = command->run(c);
+	fclose(stdout);
+	stdout = screen;
+	return status;
+}
+
+/* On a terminal, with what is not as it was marked; `*before` becomes what is there now. */
+static int run_drawn(const struct ctl_command *command, const struct ctl *c, char **before)
+{
+	char *now = NULL;
+	const int status = run_into(command, c, &now);
+
+	ctl_watch_draw(stdout, *before, now);
+	free(*before);
+	*before = now;
+	return status;
+}
+
 /* Until it makes no sense: agentd is gone, or nobody reads (SIGPIPE is off). */
 static int run(const struct ctl_command *command, const struct line *l)
 {
-	const bool redraw = l->watch && isatty(STDOUT_FILENO);
+	const bool redraw = l->watch && isatty(STDOUT_FILENO) && command != &ctl_redirect_trace;
+	char *before = NULL;
+	int status;
 
 	for (;;) {
-		if (redraw)
-			fputs(CLEAR, stdout);
-		int status = command->run(&l->ctl);
-
+		status = redraw ? run_drawn(command, &l->ctl, &before) : command->run(&l->ctl);
 		if (fflush(stdout) || ferror(stdout)) {
 			fprintf(stderr, "agentctl: cannot write the answer: %m\n");
-			return CTL_PROBLEM;
+			status = CTL_PROBLEM;
+			break;
 		}
 		if (!l->watch || status == CTL_USAGE || status == CTL_UNREACHABLE)
-			return status;
+			break;
 		sleep(2);
 		if (!redraw)
 			printf("\n");
 	}
+	free(before);
+	return status;
 }
 
 static int run_words(int argc, char **argv, struct line *l)

@@ -4,6 +4,7 @@
 #include "request.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "show.h"
 #include "worker/base/http/http.h"
 #include "worker/base/loop.h"
 #include <errno.h>
@@ -57,45 +58,13 @@ static int connect_admin(const struct ctl *c)
 	return take_fd(fd);
 }
 
-/* Everything a string may hold is text of pods and peers in the end; none of it steers a terminal.
- */
-static json_t *printable_string(const char *s)
-{
-	size_t size = strlen(s) + 1;
-	auto_free char *copy = mem_zalloc(size);
-
-	return json_string(err_printable(copy, (unsigned)size, s, (unsigned)size - 1));
-}
-
-static json_t *printable(json_t *v)
-{
-	json_t *copy, *inner;
-	const char *key;
-	size_t i;
-
-	if (json_is_string(v))
-		return printable_string(json_string_value(v));
-	if (!json_is_array(v) && !json_is_object(v))
-		return json_incref(v);
-	copy = json_is_array(v) ? json_array() : json_object();
-	json_array_foreach (v, i, inner)
-		json_array_append_new(copy, printable(inner));
-	json_object_foreach (v, key, inner) {
-		json_t *name = printable_string(key);
-
-		json_object_set_new(copy, json_string_value(name), printable(inner));
-		json_decref(name);
-	}
-	return copy;
-}
-
 /* An answer that is not 200 says the reason in one line of text. */
 static void print_refusal(const struct answer *a)
 {
 	json_t *line;
 
 	a->body[strcspn(a->body, "\n")] = '\0';
-	line = printable_string(a->body);
+	line = ctl_printable_string(a->body);
 	if (!a->status)
 		fprintf(stderr,
 		    "agentctl: agentd did not answer: is its worker stopped? A silent one is "
@@ -110,7 +79,7 @@ static void print_refusal(const struct answer *a)
 static void print_line(const struct answer *a, const char *text)
 {
 	json_t *value = json_loads(text, 0, NULL);
-	json_t *safe = printable(value ? value : json_null());
+	json_t *safe = ctl_printable(value ? value : json_null());
 
 	if (json_is_object(safe))
 		a->print(a->ctl, safe);
@@ -153,7 +122,7 @@ static json_t *parse(const struct ctl *c, const struct answer *a, int *status)
 	}
 	if (c->json && !c->yaml)
 		return value; /* JSON escapes what is not printable */
-	safe = printable(value);
+	safe = ctl_printable(value);
 	json_decref(value);
 	return safe;
 }

@@ -1,5 +1,6 @@
 /* show.c - find things in an answer, print them as JSON or YAML. */
 #include "show.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <ctype.h>
 #include <stdbool.h>
@@ -65,6 +66,38 @@ static void print_key(const char *key)
 	putchar(':');
 }
 
+/* Everything a string may hold is text of pods and peers in the end; none of it steers a terminal.
+ */
+json_t *ctl_printable_string(const char *s)
+{
+	size_t size = strlen(s) + 1;
+	auto_free char *copy = mem_zalloc(size);
+
+	return json_string(err_printable(copy, (unsigned)size, s, (unsigned)size - 1));
+}
+
+json_t *ctl_printable(json_t *v)
+{
+	json_t *copy, *inner;
+	const char *key;
+	size_t i;
+
+	if (json_is_string(v))
+		return ctl_printable_string(json_string_value(v));
+	if (!json_is_array(v) && !json_is_object(v))
+		return json_incref(v);
+	copy = json_is_array(v) ? json_array() : json_object();
+	json_array_foreach (v, i, inner)
+		json_array_append_new(copy, ctl_printable(inner));
+	json_object_foreach (v, key, inner) {
+		json_t *name = ctl_printable_string(key);
+
+		json_object_set_new(copy, json_string_value(name), ctl_printable(inner));
+		json_decref(name);
+	}
+	return copy;
+}
+
 static void print_yaml(const json_t *value, int indent);
 
 static void print_value(const json_t *v, int indent)
@@ -100,8 +133,11 @@ void ctl_print_yaml(const json_t *value)
 
 void ctl_print_answer(const struct ctl *c, const json_t *value)
 {
-	if (c->yaml)
-		ctl_print_yaml(value);
+	json_t *safe = c->yaml ? ctl_printable((json_t *)value) : NULL;
+
+	if (safe)
+		ctl_print_yaml(safe);
 	else
-		print_json(value);
+		print_json(value); /* which escapes them itself */
+	json_decref(safe);
 }

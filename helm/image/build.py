@@ -14,6 +14,7 @@ from pathlib import Path
 
 import elf
 import sbom
+import vex
 from debian import System
 from oci import Entry, Layout
 
@@ -23,7 +24,8 @@ TRIPLETS = {'amd64': 'x86_64-linux-gnu', 'arm64': 'aarch64-linux-gnu'}
 TAKEN = re.compile(r'^(?:\((.+)\).+|(.+\.o))$', re.M)
 # Libraries that are headers only: the linker does not know them.
 HEADERS = ('/usr/include/uthash.h',)
-LICENCE = Path(__file__).resolve().parents[2] / 'LICENSE'
+TOP = Path(__file__).resolve().parents[2]
+LICENCES = ('LICENSE', 'ebpf/LICENSE', 'proto/NOTICE')
 ROOTS = '/usr/share/ca-certificates/mozilla'
 TEXTS = {
     'etc/passwd': 'root:x:0:0:root:/:/nonexistent\nagentd:x:1338:1338:agentd\'s worker:/:/nonexistent\n',
@@ -51,9 +53,7 @@ class Image:
         self._interpreter, self._libraries = elf.libraries(
             self._programs.values(), lambda name: self._system.find(name, self._folders))
         self._strip = f'{triplet}-strip'
-        # The package's own: this machine's bundle may have more.
-        self._roots = sorted(Path(ROOTS).iterdir())
-        self._ours = System('/')
+        self._roots = sorted(self._system.path(ROOTS).iterdir())
 
     def entries(self):
         for name, file in self._programs.items():
@@ -67,9 +67,10 @@ class Image:
             yield Entry(name, 0o644, text.encode())
         for name, mode in DIRECTORIES.items():
             yield Entry(name, mode)
-        yield Entry('usr/share/doc/agentd/LICENSE', 0o644, LICENCE.read_bytes())
-        for package, text in self._licences():
-            yield Entry(f'usr/share/doc/{package}/copyright', 0o644, text)
+        for name in LICENCES:
+            yield Entry(f'usr/share/doc/agentd/{name.replace("/", "-")}', 0o644, (TOP / name).read_bytes())
+        for p in set().union(*self.packages().values()):
+            yield Entry(f'usr/share/doc/{p.name}/copyright', 0o644, p.copyright.encode())
 
     def _stripped(self, file):
         out = file.with_name(file.name + '.stripped')
@@ -84,13 +85,17 @@ class Image:
         static |= {self._system.path(f) for f in HEADERS}
         return {'STATIC_LINK': set(self._system.owners(static).values()),
                 'DYNAMIC_LINK': set(self._system.owners(self._libraries.values()).values()),
-                'CONTAINS': set(self._ours.owners(self._roots[:1]).values())}
+                'CONTAINS': set(self._system.owners(self._roots[:1]).values())}
 
-    def _licences(self):
-        for how, packages in self.packages().items():
-            for p in packages:
-                system = self._ours if how == 'CONTAINS' else self._system
-                yield p.name, system.path(f'usr/share/doc/{p.name}/copyright').read_bytes()
+
+def differences(images):
+    """What one architecture has of another source version than the others; a rebuild by Debian (+b1) is none."""
+    versions = {}
+    for image in images:
+        for p in set().union(*image.packages().values()):
+            versions.setdefault(p.source, {}).setdefault(p.source_version, []).append(image.arch)
+    return [f'{source}: ' + ', '.join(f'{v} ({" ".join(arches)})' for v, arches in sorted(found.items()))
+            for source, found in sorted(versions.items()) if len(found) > 1]
 
 
 def main():
@@ -106,13 +111,17 @@ def main():
     settings = {'Entrypoint': ['/usr/local/sbin/agentd'], 'Env': ['PATH=/usr/local/sbin:/usr/local/bin'],
                 'User': '0:0', 'WorkingDir': '/', 'Labels': labels}
     args.out.mkdir(parents=True, exist_ok=True)
-    layout, images = Layout(args.epoch), []
-    for arch, _, rest in (tree.partition('=') for tree in args.trees):
-        image = Image(arch, *rest.split(':'))
-        images.append(layout.image(arch, list(image.entries()), settings, created))
-        (args.out / f'agentd-{args.version}-{arch}.spdx.json').write_bytes(
-            sbom.document(args.version, arch, args.epoch, image.packages()))
-    (args.out / f'agentd-{args.version}.oci.tar').write_bytes(layout.archive(images, args.version, labels))
+    layout, made = Layout(args.epoch), []
+    images = [Image(arch, *rest.split(':')) for arch, _, rest in (tree.partition('=') for tree in args.trees)]
+    if differences(images):
+        raise SystemExit('image: the architectures differ; rm -r build/sysroot-* fetches both anew:\n  ' + '\n  '.join(differences(images)))
+    for image in images:
+        made.append(layout.image(image.arch, list(image.entries()), settings, created))
+        (args.out / f'agentd-{args.version}-{image.arch}.spdx.json').write_bytes(sbom.document(
+            sbom.Subject(args.version, args.text, image.arch, made[-1]['digest']), args.epoch, image.packages()))
+    (args.out / f'agentd-{args.version}.oci.tar').write_bytes(layout.archive(made, args.version, labels))
+    (args.out / f'agentd-{args.version}.openvex.json').write_bytes(vex.document(
+        args.epoch, [(m['digest'], i.packages()) for m, i in zip(made, images)]))
 
 
 if __name__ == '__main__':

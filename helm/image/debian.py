@@ -1,12 +1,12 @@
 """Which Debian package has a file, on this machine or in a sysroot (helm/image/sysroot)."""
 import collections
 import os
-import re
 import subprocess
 from pathlib import Path
 
-Package = collections.namedtuple('Package', 'name version arch source source_version licences')
-FIELDS = '${binary:Package}\t${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\n'
+# `sha256` is of the .deb, "" where it is not known; `copyright` is the text of Debian's file.
+Package = collections.namedtuple('Package', 'name version arch source source_version sha256 copyright')
+FIELDS = '${binary:Package}\t${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\t${SHA256}\n'
 
 
 class System:
@@ -16,20 +16,16 @@ class System:
         self.root = Path(root).resolve()
         self._query = ['dpkg-query', f'--admindir={self.root}/var/lib/dpkg']
         rows = (line.split('\t') for line in self._run('-W', '-f', FIELDS).splitlines())
-        self._packages = {row[0]: Package(*row[1:], self._licences(row[1])) for row in rows}
+        self._packages = {row[0]: Package(*row[1:], self._copyright(row[1])) for row in rows}
 
     def _run(self, *args):
         return subprocess.run([*self._query, *args], check=True, capture_output=True, text=True).stdout
 
-    def _licences(self, package):
-        """The short names in its copyright file; () where it has none that a machine can read."""
+    def _copyright(self, package):
         try:
-            text = (self.root / 'usr/share/doc' / package / 'copyright').read_text(errors='replace')
+            return (self.root / 'usr/share/doc' / package / 'copyright').read_text(errors='replace')
         except OSError:
-            return ()
-        if not text.startswith('Format:'):
-            return ()
-        return tuple(sorted(set(re.findall(r'^License: *(\S[^\n]*?) *$', text, re.M))))
+            return ''
 
     def path(self, name):
         return self.root / str(name).lstrip('/')

@@ -38,6 +38,25 @@ def test_a_report_has_every_page_and_no_secret(node, tmp_path):
     assert node.agentd.ctl_text('bug-report', other)[0] == 3 and not other.exists()
 
 
+def test_a_dump_is_what_envoy_has_and_no_key(node):
+    pod = node.pod('web')
+    code, said = node.agentd.ctl_text('config-dump', 'demo/web')
+    assert code in (1, 4) and said, said  # agentd may not have seen its manifest yet
+    pod.start_envoy().wait_ready()
+    dump = node.agentd.ctl('config-dump', 'demo/web')
+    kinds = {c['@type'].rpartition('.')[2] for c in dump['configs']}
+    assert {'BootstrapConfigDump', 'ClustersConfigDump', 'SecretsConfigDump'} <= kinds
+    booted = next(c for c in dump['configs'] if c['@type'].endswith('.BootstrapConfigDump'))
+    assert '~web.demo~' in booted['bootstrap']['node']['id']
+    assert 'BEGIN CERTIFICATE' not in json.dumps(dump) and 'PRIVATE KEY' not in json.dumps(dump)
+    code, text = node.agentd.ctl_text('config-dump', pod.uid, '-o', 'yaml')
+    assert code == 0 and yaml.safe_load(text).keys() == dump.keys()
+    assert node.agentd.ctl_text('config-dump', 'demo/nobody')[0] == 4
+    pod.envoy.stop()
+    code, said = node.agentd.ctl_text('config-dump', 'demo/web')
+    assert code == 1 and re.search('does its Envoy run|has it ended', said), said
+
+
 def completed(node, *words):
     """What bash offers for the last of the words."""
     script = 'eval "$(agentctl completion)"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _agentctl; printf "%s\\n" "${COMPREPLY[@]}"'

@@ -56,7 +56,7 @@ class Replica(Injector):
         """As the kubelet asks: whoever it is."""
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with contextlib.closing(http.client.HTTPSConnection('127.0.0.1', self.port, timeout=10, context=context)) as c:
+        with contextlib.closing(http.client.HTTPSConnection('127.0.0.1', self.port, timeout=60, context=context)) as c:
             c.request('GET', path)
             r = c.getresponse()
             return r.status, r.read().decode()
@@ -89,7 +89,7 @@ class Replica(Injector):
 
     def kill(self):
         self._popen.send_signal(signal.SIGKILL)
-        self._popen.wait(20)
+        self._popen.wait(60)
 
 
 class Admissions:

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from . import mesh
 from .conftest import start_pair
+from .netns import free_port
 from .run import TOP, wait_for
 from .test_upgrade import beside, hanging, launch, upgraded
 
@@ -29,13 +30,11 @@ class Port:
     """agentd's, on 127.0.0.1."""
 
     def __init__(self, node):
-        with socket.socket() as s:
-            s.bind(('127.0.0.1', 0))
-            self.address = s.getsockname()
+        self.address = '127.0.0.1', free_port()
         node.agentd.flags += ['--metrics', '{}:{}'.format(*self.address)]
 
     def dial(self):
-        return socket.create_connection(self.address, 20)
+        return socket.create_connection(self.address, 60)
 
     def ask(self, path, method='GET', version='1.1'):
         """(status, head, body); the server ends the connection."""
@@ -110,7 +109,7 @@ def test_a_page_with_pods_in_every_state(node, port):
     assert len(re.findall('demo/served.*unsupported keys of its environment: DNS_PROXY_ADDR', node.agentd.log.read_text())) == 1
     assert values(page, 'istio_agent_istiod_connection_failures', pod='served') == [0]
     assert values(page, 'agentd_control_plane_connected', control_plane='istiod') == [1]
-    for name in ('agentd_csr_seconds', 'agentd_stream_open_seconds'):
+    for name in ('agentd_csr_seconds', 'agentd_stream_open_seconds', 'agentd_push_seconds'):
         assert [s.value for s in page[name].samples if s.name.endswith('_count')][0] >= 1, name
     assert not [s for f in page.values() for s in f.samples for v in s.labels.values() if ' ' in v], 'a label is a word'
     assert not [s for f in page.values() for s in f.samples if 'eyJ' in str(s.labels) or 'BEGIN' in str(s.labels)]

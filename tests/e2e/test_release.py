@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from .run import TOP, sh
+from .run import TOP, sh, wait_for
 
 CLEAN = {k: v for k, v in os.environ.items() if k not in ('AGENTD_COMMIT', 'MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')}
 
@@ -89,3 +89,52 @@ def test_what_is_installed_can_be_removed(tmp_path):
             'share/other'} < installed
     assert make('uninstall') == {'share/other'}
     assert not (tmp_path / 'usr/local/share/agentd').exists()
+
+
+def test_what_is_signed_can_be_checked(tmp_path):
+    """By the commands of SECURITY.md, and no more if a byte of it is another one."""
+    key, image = tmp_path / 'key', tmp_path / 'build/image'
+    image.mkdir(parents=True)
+    (image / 'agentd.oci.tar').write_text('the image')
+    subprocess.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', key], check=True)
+
+    def sign():
+        return subprocess.run([TOP / 'helm/image/sign', key], cwd=tmp_path, text=True, capture_output=True, check=False)
+    assert sign().returncode == 0
+    (tmp_path / 'signers').write_text(f'agentd {key.with_suffix(".pub").read_text()}')
+    sums = tmp_path / 'build/SHA256SUMS'
+
+    def verify():
+        return subprocess.run(['ssh-keygen', '-Y', 'verify', '-f', tmp_path / 'signers', '-I', 'agentd', '-n', 'agentd',
+                               '-s', f'{sums}.sig'], stdin=sums.open(), capture_output=True, check=False).returncode
+    assert verify() == 0
+    sh('sha256sum', '--check', sums, cwd=image)
+    sums.write_text(sums.read_text().replace('agentd.oci', 'other.oci'))
+    assert verify() != 0
+    (image / 'agentd.oci.tar').unlink()
+    assert sign().returncode == 1
+
+
+def test_the_examples_are_taken(make_node):
+    """Those of /usr/share/doc, and of the man page: manifest and settings."""
+    node, examples = make_node(mode='release'), TOP / 'systemd/examples'
+    manifest = next(examples.glob('*-*.yaml'))
+    shutil.copy(manifest, node.agentd.manifests)
+    node.agentd.start()
+    wait_for('the pod', lambda: [p['uid'] for p in node.agentd.ctl('pods')['pods']] == [manifest.stem])
+    answer = node.agentd.ctl('pods')
+    assert answer['refused_manifests'] == [] and answer['pods'][0]['unsupported'] == answer['pods'][0]['ignored'] == []
+    said = subprocess.run([*node.agentd.program('agentd'), '--check', '--redirect', '--run', node.dir / 'other', '--config', examples / 'agentd.yaml',
+                           '--root-file', f'0={node.istiod.root_file}'], text=True, capture_output=True, timeout=60, check=False,
+                          env=node.agentd.environment())
+    assert said.returncode == 0 and 'roots of istiod' in said.stdout, said
+
+
+def test_the_man_page_has_every_key_of_a_manifest():
+    sources = {name: (TOP / 'agentd/worker' / name).read_text() for name in ('pods/manifest_dir.c', 'redirect/redirect.c')}
+    keys = set(re.findall(r'^    \{"(\w+)", read_', sources['pods/manifest_dir.c'], re.M))
+    traffic = set(re.findall(r'^    \{"(\w+)",', sources['redirect/redirect.c'].partition('keys[] = {')[2].partition('\n};')[0], re.M))
+    sh('make', '-s', '-C', TOP, 'build/man/agentd-manifest.5', env=CLEAN)
+    page = (TOP / 'build/man/agentd-manifest.5').read_text().replace('\\', '')
+    assert len(keys) >= 12 and len(traffic) >= 15
+    assert [k for k in keys | traffic if not re.search(rf'fB{k}fR', page)] == []

@@ -54,9 +54,9 @@ def test_agentd_takes_its_configuration(values, tmp_path):
 
 
 def test_a_key_that_agentd_does_not_have_is_not_taken(tmp_path):
-    objects = render('1.36', '--set=settings.pod_conections=3')
+    """Neither by helm nor by agentd."""
     config = tmp_path / 'agentd.yaml'
-    config.write_text(objects['ConfigMap', 'agentd']['data']['agentd.yaml'])
+    config.write_text(render()['ConfigMap', 'agentd']['data']['agentd.yaml'] + '\npod_conections: 3\n')
     r = subprocess.run([BUILD / 'release' / 'agentd', '--config', config, '--check'],
                        capture_output=True, text=True, timeout=60, check=False)
     assert r.returncode and 'pod_conections' in r.stdout + r.stderr
@@ -284,7 +284,8 @@ REFUSED = [
     ('istioNamespace=A', 'istioNamespace'), ('controlPlanes=null', 'controlPlanes'),
     ('image.digest=sha256:12', 'digest'), ('image.pullPolicy=Sometimes', 'pullPolicy'),
     ('secretTtlMinSeconds=0', 'secretTtlMinSeconds'), ('tokenExpirationSeconds=599', 'tokenExpirationSeconds'), ('keepOnUninstall=1', 'keepOnUninstall'), ('terminationGracePeriodSeconds=0', 'terminationGracePeriod'),
-    ('settings.control_planes=x', 'control_planes'), ('settings.Log=x', 'Log'), ('extraArgs={no-flag}', 'extraArgs'),
+    ('settings.control_planes=x', 'control_planes'), ('settings.Log=x', 'Log'), ('settings.pod_conections=3', 'pod_conections'),
+    ('settings.csr_per_second=many', 'csr_per_second'), ('settings.csr_per_second=101', 'csr_per_second'), ('extraArgs={no-flag}', 'extraArgs'),
     ('updateStrategy.type=Recreate', 'updateStrategy'), ('resources.claims=x', 'claims'),
     ('injection.templateName=A B', 'templateName'), ('injection.enabled=1', 'injection'),
     ('gke.pods=0', 'gke'), ('openshift.enabled=maybe', 'openshift'), ('serviceAccount.create=1', 'serviceAccount'),

@@ -31,6 +31,8 @@ def keys(schema):
     """Every key that a user may write, and what is below it."""
     for name, sub in schema.get('properties', {}).items():
         yield name
+        if name == 'settings':
+            continue  # agentd.yaml's own keys: agentd.yaml(5) has them
         yield from keys(sub)
         yield from keys(sub.get('items', {}))
 
@@ -66,6 +68,17 @@ def test_settings_exist():
     assert set(words[1::2]) == rows, set(words[1::2]) ^ rows
     ours = set(SCHEMA['properties']['controlPlanes']['items']['properties'])
     assert ours == set(words[::2]) | {'rootConfigMap', 'crlConfigMap'}
+
+
+def test_each_setting_is_in_the_schema():
+    """agentd's rows with their types and bounds, but for those that the chart alone knows."""
+    table = source('worker/config/table.c')
+    numbers = {'YEAR': 365 * 86400, 'DAY': 86400}
+    rows = {name: {'type': 'string'} for name in re.findall(r'^ +TEXT_ROW\((\w+)', table, re.M)}
+    rows |= {name: {'type': 'boolean'} for name in re.findall(r'^ +BOOLEAN_ROW\((\w+)', table, re.M)}
+    rows |= {name: {'type': 'integer', 'minimum': int(least), 'maximum': numbers.get(most) or int(most)}
+             for name, least, most in re.findall(r'^ +NUMBER_ROW\((\w+), (\d+), (\w+)\)', table, re.M)}
+    assert SCHEMA['properties']['settings']['properties'] == {k: v for k, v in rows.items() if k not in ('node_name', 'host_ip')}
 
 
 def test_flags_exist():

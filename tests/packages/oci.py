@@ -16,6 +16,7 @@ class Archive:
         assert top['schemaVersion'] == 2 and len(top['manifests']) == 1
         self.name = top['manifests'][0]['annotations']['org.opencontainers.image.ref.name']
         index = self._json(top['manifests'][0], 'index.v1+json')
+        self._digests = {d['platform']['architecture']: d['digest'] for d in index['manifests']}
         self._manifests = {d['platform']['architecture']: self._json(d, 'manifest.v1+json') for d in index['manifests']}
         assert all(d['platform']['os'] == 'linux' for d in index['manifests'])
 
@@ -33,6 +34,10 @@ class Archive:
 
     def architectures(self):
         return sorted(self._manifests)
+
+    def digest(self, arch):
+        """Of its manifest, by which it is pulled."""
+        return self._digests[arch]
 
     def size(self, arch):
         """What a node downloads."""

@@ -21,6 +21,7 @@ struct account_type {
 	bool refused; /* the last one that was settled: NACKed */
 	json_int_t acked, nacked;
 	json_int_t pushed_at; /* Unix seconds; of the last response */
+	int64_t pushed_ms;    /* the same on the monotonic clock */
 	unsigned resources;   /* in it: all of them, or with delta those that are new */
 	char last_nack[DISCOVERY_WHY_SIZE];
 	struct account_type *next;
@@ -67,16 +68,19 @@ struct account_type *ads_account_response(struct ads_account *a, const struct di
 	memcpy(t->nonce, r->nonce, sizeof(t->nonce));
 	t->settled = false;
 	t->pushed_at = loop_now_ms(a->loop) / 1000;
+	t->pushed_ms = loop_uptime_ms(a->loop);
 	t->resources = r->resources;
 	return t;
 }
 
-void ads_account_request(struct ads_account *a, const struct discovery_request *q)
+int64_t ads_account_request(struct ads_account *a, const struct discovery_request *q)
 {
 	struct account_type *t = find_type(a, q->type_url);
 
-	if (t && q->nonce[0] && strcmp(q->nonce, t->nonce) == 0 && !t->settled)
-		ads_account_settle(a, t, q->nack ? q->nack_why : NULL);
+	if (!t || !q->nonce[0] || strcmp(q->nonce, t->nonce) != 0 || t->settled)
+		return -1;
+	ads_account_settle(a, t, q->nack ? q->nack_why : NULL);
+	return loop_uptime_ms(a->loop) - t->pushed_ms;
 }
 
 void ads_account_stream_ended(struct ads_account *a)

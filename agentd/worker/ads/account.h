@@ -22,7 +22,8 @@ struct ads_account { /* embed it zeroed */
 /* NULL: no account is kept of this type. */
 struct account_type *ads_account_response(
     struct ads_account *a, const struct discovery_response *r);
-void ads_account_request(struct ads_account *a, const struct discovery_request *q);
+/* How long ago the push came that this answers, in milliseconds; -1: it answers none. */
+int64_t ads_account_request(struct ads_account *a, const struct discovery_request *q);
 /* Accepted, or refused if there is a `nack`.  `t` may be NULL. */
 void ads_account_settle(const struct ads_account *a, struct account_type *t, const char *nack);
 void ads_account_stream_ended(struct ads_account *a);

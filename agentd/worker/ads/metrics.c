@@ -29,6 +29,8 @@ static void begin_at_0(const struct ads_metrics *m)
 void ads_metrics_init(struct ads_metrics *m, const struct pod *p)
 {
 	metric_labels(m->labels, sizeof(m->labels), "pod", p->name, "namespace", p->ns, NULL);
+	m->pushes = metric_histogram("agentd_push_seconds",
+	    "From a push of a control plane to its answer by Envoy, ACK or NACK.");
 	m->requests = metric_counter(
 	    "istio_agent_xds_proxy_requests", "Envoy's requests that were forwarded to istiod.");
 	m->responses =
@@ -44,6 +46,12 @@ void ads_metrics_init(struct ads_metrics *m, const struct pod *p)
 	m->held_pushes = metric_counter("agentd_xds_empty_pushes_held_total",
 	    "Responses that would have removed everything and were held back.");
 	begin_at_0(m);
+}
+
+void ads_metrics_answered(const struct ads_metrics *m, int64_t ms)
+{
+	if (ms >= 0)
+		metric_observe(m->pushes, "", (double)ms / 1000);
 }
 
 void ads_metrics_count(const struct ads_metrics *m, struct metric *one)

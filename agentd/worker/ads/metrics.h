@@ -2,19 +2,23 @@
  * (istio-agent.md 1.8).
  */
 #pragma once
+#include <stdint.h>
 
 struct metric;
 struct pod;
 
 enum { XDS_LABELS_SIZE = 1024 };
 
-struct ads_metrics { /* embed it */
+struct ads_metrics {           /* embed it */
+	struct metric *pushes; /* of all pods */
 	struct metric *requests, *responses, *failures, *istiod_ends, *envoy_ends, *unread_ends,
 	    *held_pushes;
 	char labels[XDS_LABELS_SIZE]; /* of this pod */
 };
 
 void ads_metrics_init(struct ads_metrics *m, const struct pod *p);
+/* Envoy has answered a push that came so long ago; -1: none. */
+void ads_metrics_answered(const struct ads_metrics *m, int64_t ms);
 void ads_metrics_count(const struct ads_metrics *m, struct metric *one);
 /* istiod_ends or envoy_ends, by how the stream ended. */
 void ads_metrics_count_end(

@@ -99,7 +99,7 @@ static int read_request(
 	if (discovery_read_request(q, r->o.pair->flavour, msg, e))
 		return -1;
 	ads_metrics_count(r->o.metrics, r->o.metrics->requests);
-	ads_account_request(&r->account, q);
+	ads_metrics_answered(r->o.metrics, ads_account_request(&r->account, q));
 	ads_hold_request(r->hold, q);
 	if (r->asked && !q->has_node)
 		return 0;

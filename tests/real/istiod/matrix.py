@@ -18,6 +18,23 @@ TOPICS = {'test_mixed': 'mesh', 'test_twins': 'twins', 'test_life': 'life', 'tes
           'test_machines': 'machines'}
 HEAD = '''# What agentd works with
 
+## Nodes, kernels, distributions
+
+| what | what was run there |
+|---|---|
+| Kubernetes 1.36 (kubelet, API server, scheduler), containerd 1.6 and 2.2 | everything of [KUBE.md](KUBE.md), on one node of each of three kinds |
+| Kubernetes 1.28 to 1.37 | the chart, rendered and checked against the schemas; nothing ran |
+| Linux 6.18 | everything |
+| Linux 5.10, 6.1, 6.12, 7.3 (Debian's) | the redirection's checks in a VM (`make test-vm`), with a real Envoy on 5.10: [what older ones lack](BARE_METAL.md#older-kernels) |
+| Debian 12 | `make test`, lint, the image, the package, in a bare system (`tests/tools/clean-room`) |
+| Debian 13 | build, demo and tests in a bare system (`tests/tools/clean-room trixie`) |
+| Ubuntu 24.04 | its package names are known (`tests/tools/deps`); nothing was built there |
+| amd64 | everything |
+| arm64 | cross-built; its programs start under qemu |
+| CRI-O, a second node, a managed cluster | nothing |
+
+## istiod and Envoy
+
 `make test-istiod` wrote this table: stock istiods of Istio's releases, built from their sources, with agentd, upstream's Envoys
 of PyPI and pods with the same release's pilot-agent beside ours. A cell says how many tests were run and passed.
 

@@ -134,7 +134,7 @@ static int temporary(void)
 	return fd;
 }
 
-/* Exit status of agentctl --run <dir> ARGS; -1: it did not end by itself within 20 s. */
+/* Exit status of agentctl --run <dir> ARGS; -1: it did not end by itself within 60 s. */
 static int run_to(int stdout_fd, const char *const *args)
 {
 	const char *argv[16] = {program, "--run", dir};
@@ -145,7 +145,7 @@ static int run_to(int stdout_fd, const char *const *args)
 		argv[3 + i] = args[i];
 	pid = fork();
 	if (pid == 0) {
-		alarm(20);
+		alarm(60);
 		dup2(stdout_fd, STDOUT_FILENO);
 		dup2(said, STDERR_FILENO);
 		execv(program, (char **)argv);
@@ -608,6 +608,8 @@ static void a_bootstrap_is_what_the_file_says(void **state)
 	write_bootstrap("{\"node\": {\"id\": \"\\u001b[2J\xc2\x9b\"}}");
 	assert_int_equal(run("bootstrap", POD_UID), 0); /* agentd is not asked */
 	assert_non_null(strstr(out, "\"id\": \"\\u001B[2J\\u009B\""));
+	assert_int_equal(run("bootstrap", POD_UID, "-o", "yaml"), 0);
+	assert_null(strchr(out, '\033'));
 	remove_bootstrap();
 	assert_int_equal(run("bootstrap", POD_UID), 1);
 	assert_non_null(strstr(err, "agentctl pods says why"));
@@ -634,6 +636,28 @@ static void a_bootstrap_is_found_by_name(void **state)
 	remove_bootstrap();
 }
 
+/* ---- what its Envoy has: with a real one in tests/e2e/test_agentctl.py ---- */
+
+static void a_config_dump_needs_an_envoy_that_was_proven(void **state)
+{
+	(void)state;
+	serve(200, "{\"pods\":[{\"namespace\":\"demo\",\"name\":\"web\",\"uid\":\"" POD_UID
+		   "\",\"sockets\":{\"attested\":{\"netns_cookie\":\"\"}}}]}");
+	assert_int_equal(run("config-dump", "other"), 4);
+	assert_int_equal(run("config-dump", "web"), 1);
+	assert_non_null(strstr(err, "agentctl pods says why"));
+	write_bootstrap("{\"admin\": 1}");
+	assert_int_equal(run("config-dump", POD_UID), 1);
+	assert_non_null(strstr(err, "no Envoy of web has connected yet"));
+	remove_bootstrap();
+	serve(200, "{\"pods\":[{\"namespace\":\"demo\",\"name\":\"web\",\"uid\":\"" POD_UID
+		   "\",\"sockets\":{\"attested\":{\"netns_cookie\":\"18446744073709551615\"}}}]}");
+	write_bootstrap("{\"admin\": 1}");
+	assert_int_equal(run("config-dump", "web"), 1);
+	assert_non_null(strstr(err, "no process of this node is in the network of web"));
+	remove_bootstrap();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -657,6 +681,7 @@ int main(void)
 	    test(an_output_that_fails_is_1),
 	    test(a_bootstrap_is_what_the_file_says),
 	    test(a_bootstrap_is_found_by_name),
+	    test(a_config_dump_needs_an_envoy_that_was_proven),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
