@@ -129,7 +129,7 @@ def test_pods_are_selected_once_or_not():
 
 @pytest.mark.parametrize('revision', ['', 'default', 'canary'])
 def test_istios_selectors(revision):
-    """The table of istiod's own configuration (contract istio-agent.md 12.1): of another revision than the default one its two rows alone."""
+    """The table of istiod's own configuration (contract injection.md 7): of another revision than the default one its two rows alone."""
     webhooks = of('MutatingWebhookConfiguration', ISTIO, f'--set=injector.revision={revision}')['webhooks']
     mine, default = revision or 'default', revision != 'canary'
     inject = 'sidecar.istio.io/inject'
