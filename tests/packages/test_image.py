@@ -229,6 +229,23 @@ def test_a_build_with_different_sources_fails():
         'openssl: 3.0.19-1 (arm64), 3.0.22-1 (amd64)']
 
 
+def test_a_newer_package_of_the_mirror_is_said(tmp_path):
+    """Of a sysroot that was made before: one that is not the newest is named, and stays.  The network is not that of the tests."""
+    old, status = tmp_path / 'sysroot', tmp_path / 'sysroot/var/lib/dpkg/status'
+    status.parent.mkdir(parents=True)
+    made = BUILD / f'sysroot-{NATIVE}'
+    wanted = (made / 'asked-for').read_text()
+    (old / 'asked-for').write_text(wanted)
+    status.write_text(re.sub(r'(?ms)^(Package: libssl-dev$.*?^Version: )\S+', r'\g<1>3.0.1-1', (made / 'var/lib/dpkg/status').read_text()))
+    clean = {k: v for k, v in os.environ.items() if k != 'NO_INSTALL'}
+
+    def ask(**env):
+        return subprocess.run(['nsenter', f'--net=/proc/{os.getppid()}/ns/net', TOP / 'helm/image/sysroot', NATIVE, old, *wanted.split()], text=True, capture_output=True, check=True,
+                              timeout=600, env={**clean, **env}).stderr
+    assert re.search(rf'^sysroot: newer for {NATIVE}: libssl-dev 3\S+ \(here: 3.0.1-1\)', ask(), re.M)
+    assert 'libssl-dev' not in ask(NO_INSTALL='1') and '3.0.1-1' in status.read_text()
+
+
 VEX_GO = HERE / 'vex'
 
 
