@@ -289,7 +289,7 @@ lint: ## formatting, static analysis, layers, sizes, what the broker links
 format: ## clang-format everything
 	@clang-format -i $(shell git ls-files '*.c' '*.h')
 
-run: ## agentd, a development control plane and three real Envoys; traffic, kills; what happened; clean up
+run: ## agentd, a development control plane, three pods by agentctl inject, real Envoys; traffic, kills; what happened; clean up
 	@tests/tools/demo needs
 	@tests/tools/deps build test
 	@set -o pipefail; $(MAKE) -s -j$(shell nproc) binaries 2>&1 | tests/tools/progress $(words $(BROKER_SRC) $(CTL_SRC) $(INJECTOR_SRC) $(COMMON_SRC) $(WORKER_SRC) $(SKELETON) 1 2 3 4)

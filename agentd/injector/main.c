@@ -16,7 +16,6 @@
 #include "server.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
-#include <openssl/crypto.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -150,8 +149,6 @@ int main(int argc, char **argv)
 		printf("agentd-injector %s\n", version_text);
 	if (o.help || o.version)
 		return 0;
-	/* A process that ends with connections under way frees nothing that they still use. */
-	OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
 	log_init(o.log_json);
 	log_detach();
 	return start(&o);

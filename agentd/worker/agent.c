@@ -30,8 +30,8 @@
 #include "worker/link/log.h"
 #include "worker/link/redirect.h"
 #include "worker/pages/pages.h"
-#include "worker/pod/pod_services.h"
 #include "worker/pod/redirect.h"
+#include "worker/pod/rows.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"
@@ -102,7 +102,7 @@ static void on_pod_added(void *ctx, struct pod *p)
 		log_error(p->label, "pod refused: %s", e.msg);
 		return refuse(a, p, &e);
 	}
-	p->services = pod_services_start(&a->shared, p, node, &plan);
+	p->services = pod_services_start(&a->shared, pod_rows, p, node, &plan);
 }
 
 static void on_pod_changed(void *ctx, struct pod *p)
@@ -119,7 +119,7 @@ static void on_pod_changed(void *ctx, struct pod *p)
 	}
 	log_info(p->label, "pod changed");
 	pod_services_stop(&p->services);
-	p->services = pod_services_start(&a->shared, p, node, &plan);
+	p->services = pod_services_start(&a->shared, pod_rows, p, node, &plan);
 }
 
 static void on_pod_token(void *ctx, struct pod *p)

@@ -4,7 +4,12 @@ Each attack of 1, 10 and 50 pods.  A round is the attack and its control, in whi
 elsewhere, for SECONDS (default 5) each; every second round begins with the control.  Meanwhile others ask for their root
 certificate on connections of their own.  The ratio is that of the p99s over ROUNDS (default 10), and in brackets where it
 lies in 90 % of as many rounds that are drawn from them anew: what else the machine does hits both halves of a round.
+
+With CPU_CGROUP=DIR, a directory of the cpu controller, agentd, the attackers and the rest have a group of DIR's each, of the
+same weight, as on a node.  What else runs on a busy machine is kept away when DIR weighs much more.
 """
+import contextlib
+import os
 import random
 import statistics
 import sys
@@ -17,6 +22,23 @@ from tests.e2e.node import Node
 
 ATTACKS = 'small_references', 'half_open', 'huge_message', 'many_messages', 'reset_flood'
 COUNTS, OTHERS, PAUSE_S = (1, 10, 50), 20, 0.7  # six requests each time: within a pod's share
+
+
+def _join(top, name):
+    if top:
+        (Path(top) / name).mkdir(exist_ok=True)
+        (Path(top) / name / 'cgroup.procs').write_text(str(os.getpid()))
+
+
+@contextlib.contextmanager
+def group(name):
+    """What is started in it is in that group."""
+    top = os.environ.get('CPU_CGROUP')
+    _join(top, name)
+    try:
+        yield
+    finally:
+        _join(top, 'rest')
 
 
 def timed(path, seconds):
@@ -53,7 +75,8 @@ def spread(rounds):
 
 def _measure(gang, others, what, seconds, share=1.0):
     """(times of the questions, CPU of the gang in cores)"""
-    going = gang.start(what, seconds, share)
+    with group('attackers'):
+        going = gang.start(what, seconds, share)
     run.wait_for('all of them to have begun', lambda: gang.began() == len(gang.pods))
     found = [p.submit(timed, p.mount / 'socket', seconds - 0.5) for p in others]
     times = [t for f in found for t in f.result(seconds + 60)]
@@ -97,12 +120,13 @@ def _row(node, others, what, count, seconds, rounds):
 def main(seconds, rounds, attacks):
     print('| attack | pods | worker\'s peak, MiB | ms, p50 / p99 | control | p99 ratio | cores: theirs + the worker\'s | asked |')
     print('|---|---|---|---|---|---|---|---|')
-    with run.run() as made, netns.own():
+    with group('rest'), run.run() as made, netns.own():
         node = Node(*made, mode='release')
         node.agentd.settings.update(log_level='info')
         try:
             others = [node.pod(f'other-{n}') for n in range(OTHERS)]
-            node.agentd.start()
+            with group('agentd'):
+                node.agentd.start()
             for pod in others:
                 pod.wait_served()
             for pod in others:

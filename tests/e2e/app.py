@@ -40,7 +40,7 @@ def load(url, counts_file):
     connection = None
     while True:
         try:
-            connection = connection or http.client.HTTPConnection(at.hostname, at.port, timeout=30)
+            connection = connection or http.client.HTTPConnection(at.hostname, at.port, timeout=60)
             connection.request('GET', at.path or '/')
             response = connection.getresponse()
             body = response.read()

@@ -329,7 +329,7 @@ def reconnects(path, n):
     hello = PREFACE + _frame(SETTINGS, 0, 0) + _frame(HEADERS, END_HEADERS, 1, _headers(SDS)) + _frame(DATA, 0, 1, ask)
     for _ in range(n):
         with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(10)
+            s.settimeout(60)
             s.connect(str(path))
             s.sendall(hello)
             heard = b''

@@ -8,6 +8,7 @@ import socket
 import struct
 
 from . import cast, sockets
+from .run import PATIENCE_S
 from .scene import APP, FAR, OWN, OWN6, PEER, PEER6, SERVICE
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -15,9 +16,9 @@ _FASTOPEN_CONNECT, _NO_PORT, _FREEBIND, _MPTCP = 30, 24, 15, 262
 _CLOSED = 4242
 
 
-def _tcp(to=PEER, port=80, bound=None, options=(), protocol=0):
+def _tcp(to=PEER, port=80, bound=None, options=(), protocol=0, patience_s=PATIENCE_S):
     with socket.socket(cast.family_of(to), socket.SOCK_STREAM, protocol) as s:
-        s.settimeout(0.7)
+        s.settimeout(patience_s)
         for option in options:
             s.setsockopt(*option)
         if bound:
@@ -40,14 +41,14 @@ def _fast_open_message():
     for _ in range(2):
         with socket.socket() as s:
             s.sendto(b'early', socket.MSG_FASTOPEN, (PEER, 80))
-            s.settimeout(1)
+            s.settimeout(PATIENCE_S)
             seen.append(cast.finish(s))
     return seen
 
 
 def _fast_open_connect():
     with socket.socket() as s:
-        s.settimeout(1)
+        s.settimeout(PATIENCE_S)
         s.setsockopt(socket.IPPROTO_TCP, _FASTOPEN_CONNECT, 1)
         s.connect((PEER, 80))
         s.send(b'early')
@@ -58,15 +59,15 @@ def _not_blocking(to=PEER):
     with socket.socket() as s:
         s.setblocking(False)
         code = s.connect_ex((to, _CLOSED))
-        _, writable, _ = select.select([], [s], [], 2)
+        _, writable, _ = select.select([], [s], [], PATIENCE_S)
         error = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        s.settimeout(1)
+        s.settimeout(PATIENCE_S)
         return code, bool(writable), error, error == 0 and cast.finish(s)
 
 
 def _mapped(to=PEER):
     with socket.socket(socket.AF_INET6) as s:
-        s.settimeout(1)
+        s.settimeout(PATIENCE_S)
         s.connect((f'::ffff:{to}', 80))
         return cast.finish(s)
 
@@ -79,7 +80,7 @@ def _disconnect(s):
 def _again(first, then, same_name=True):
     """One socket for two peers.  Where eBPF bound the first dial it stays bound: no `sockname` then."""
     with socket.socket(cast.family_of(first)) as s:
-        s.settimeout(1)
+        s.settimeout(PATIENCE_S)
         seen = []
         for to in first, then:
             s.connect((to, 80))
@@ -93,17 +94,17 @@ def _again(first, then, same_name=True):
 def _listens_after(to):
     """A socket that dialled may listen: is its client who it is?"""
     with socket.socket() as s:
-        s.settimeout(1)
+        s.settimeout(PATIENCE_S)
         s.connect((to, 80))
         _disconnect(s)
         s.listen()
-        with socket.create_connection((OWN, s.getsockname()[1]), 1) as client, s.accept()[0] as accepted:
+        with socket.create_connection((OWN, s.getsockname()[1]), PATIENCE_S) as client, s.accept()[0] as accepted:
             return accepted.getpeername() == client.getsockname()
 
 
 def _connected_udp(port, to=PEER):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.settimeout(1)
+        s.settimeout(PATIENCE_S)
         s.connect((to, port))
         s.send(b'?')
         return s.recv(2048), cast.ends(s)
@@ -111,7 +112,7 @@ def _connected_udp(port, to=PEER):
 
 def _twice():
     with socket.socket() as s:
-        s.settimeout(1)
+        s.settimeout(PATIENCE_S)
         s.connect((PEER, 80))
         return s.connect_ex((PEER, 80)), s.connect_ex((SERVICE, 80)), cast.finish(s)
 
@@ -119,7 +120,7 @@ def _twice():
 def _tcp_info():
     """Longer than a page: the kernel's own answer."""
     with socket.socket() as s:
-        s.settimeout(1)
+        s.settimeout(PATIENCE_S)
         s.connect((PEER, 80))
         buffer, length = ctypes.create_string_buffer(65536), ctypes.c_uint(65536)
         result = _libc.getsockopt(s.fileno(), socket.IPPROTO_TCP, socket.TCP_INFO, buffer, ctypes.byref(length))
@@ -129,7 +130,7 @@ def _tcp_info():
 def _mptcp():
     """getpeername() would show the address of Envoy's listener: the programs know the subflow, not this socket."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, _MPTCP) as s:
-        s.settimeout(1)
+        s.settimeout(PATIENCE_S)
         s.connect((PEER, 80))
         return _without(cast.finish(s), 'peername', 'peerport')
 
@@ -139,7 +140,7 @@ def _many(n=40):
     with_ports = [(socket.socket(), port) for port in (80, 8080, 9999, _CLOSED) * (n // 4)]
     try:
         for s, port in with_ports:
-            s.settimeout(2)
+            s.settimeout(PATIENCE_S)
             s.connect((SERVICE, port))
         return sorted(cast.finish(s)['original'] for s, _ in with_ports)
     finally:
@@ -174,7 +175,7 @@ def _ring_connect(flags):
         head = struct.unpack_from('=I', rings, cq_head)[0] & struct.unpack_from('=I', rings, cq_mask)[0]
         code = struct.unpack_from('=Qi', rings, cqes + 16 * head)[1]
         os.close(ring)
-        s.settimeout(1)
+        s.settimeout(PATIENCE_S)
         return code, cast.finish(s)
 
 
@@ -185,7 +186,8 @@ BEHAVIOURS = {
     'bound to the own address, IPv6': lambda: _tcp(PEER6, bound=(OWN6, 0)),
     'bound to a port': lambda: _without(own_port(), 'sockname', 'peer'),
     'bound, port later': lambda: _tcp(bound=(OWN, 0), options=[(socket.IPPROTO_IP, _NO_PORT, 1)]),
-    'SO_BINDTODEVICE': lambda: _tcp(options=[(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'eth0')]),
+    # Where it is redirected nobody answers.
+    'SO_BINDTODEVICE': lambda: _tcp(options=[(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'eth0')], patience_s=3),
     'IP_FREEBIND': lambda: _tcp(options=[(socket.IPPROTO_IP, _FREEBIND, 1)]),
     'IP_FREEBIND, bound': lambda: _tcp(bound=(OWN, 0), options=[(socket.IPPROTO_IP, _FREEBIND, 1)]),
     'MSG_FASTOPEN': _fast_open_message,
@@ -227,7 +229,7 @@ def all_of():
 
 def original_of_the_dialler():
     """SO_ORIGINAL_DST asked by the one that knows it anyway."""
-    with cast.user(APP, APP), socket.create_connection((FAR, 80), 1) as s:
+    with cast.user(APP, APP), socket.create_connection((FAR, 80), PATIENCE_S) as s:
         return sockets.original(s, '::ffff:')
 
 

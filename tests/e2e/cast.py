@@ -14,6 +14,7 @@ import struct
 import time
 
 from . import bpfmap, names, sockets
+from .run import PATIENCE_S
 
 'user'.encode('idna')  # connect() wants it, and who is no root here may not read Python's own files
 _PKTINFO, _RECVPKTINFO = socket.IPV6_PKTINFO, socket.IPV6_RECVPKTINFO
@@ -60,7 +61,7 @@ def _listen(kind, port):
 def _greet(listener, told):
     connection, peer = listener.accept()
     with connection:
-        connection.settimeout(1)
+        connection.settimeout(PATIENCE_S)
         said = b''
         while chunk := connection.recv(4096):
             said += chunk
@@ -80,7 +81,7 @@ def _answer(s, told):
 def _resolve(listener, told):
     connection, _ = listener.accept()
     with connection:
-        connection.settimeout(1)
+        connection.settimeout(PATIENCE_S)
         names.over_tcp(connection, told['who'])
 
 
@@ -198,13 +199,13 @@ def error_name(e):
     return errno.errorcode.get(e.errno, 'timeout') if isinstance(e, OSError) else repr(e)
 
 
-def _one(how, to, port, source):
+def _one(how, to, port, source, patience_s):
     kind, dial = _HOW[how.removeprefix('mapped ')]
     if how.startswith('mapped '):
         to, source = f'::ffff:{to}', source and f'::ffff:{source}'
     try:
         with socket.socket(family_of(to), kind) as s:
-            s.settimeout(1)
+            s.settimeout(patience_s)
             if source:
                 s.bind((source, 0))
             return dial(s, to, port)
@@ -224,11 +225,11 @@ def dial_on(name, row, told):
     _children[name] = pid
 
 
-def dial(rows):
+def dial(rows, patience_s=PATIENCE_S):
     """For each (how, uid, gid, to, port, source): what was seen, or the name of the error.  `mapped`: IPv4 by an IPv6
     socket."""
     results = []
     for how, uid, gid, to, port, source in rows:
         with user(uid, gid):
-            results.append(_one(how, to, port, source))
+            results.append(_one(how, to, port, source, patience_s))
     return results

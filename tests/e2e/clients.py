@@ -175,7 +175,7 @@ def displaced(path, request):
 def get_json(url):
     """(status, content) of one request as an ordinary program makes it."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as e:
         return e.code, e.read().decode(errors='replace')
@@ -183,7 +183,7 @@ def get_json(url):
 
 def ask_admin(path, target):
     """The same, of the admin socket."""
-    connection = http.client.HTTPConnection('admin', timeout=10)
+    connection = http.client.HTTPConnection('admin', timeout=60)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(str(path))
     with contextlib.closing(connection):

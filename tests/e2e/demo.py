@@ -1,4 +1,4 @@
-"""What `make run` shows: agentd gives two real Envoys their certificates and configuration.
+"""What `make run` shows: `agentctl inject` makes three pods, a kubelet starts them, agentd gives their Envoys certificates and configuration.
 
     app of client -> Envoy -> mTLS -> Envoy -> app of server
 
@@ -12,8 +12,11 @@ import sys
 import time
 from pathlib import Path
 
+import yaml
+
 from . import clients, mesh, run
-from .node import Node
+from .csi import CsiNode
+from .injected import InjectedPod
 
 _started = time.monotonic()
 
@@ -28,20 +31,43 @@ def show(agentd, *command):
     print(f'\n$ agentctl {" ".join(command)}\n{text.rstrip()}', flush=True)
 
 
+def manifest(name, account):
+    """A pod as its owner writes it."""
+    return {'apiVersion': 'v1', 'kind': 'Pod', 'metadata': {'name': name, 'namespace': 'demo', 'labels': {'app': name}},
+            'spec': {'serviceAccountName': account, 'containers': [{'name': 'app', 'image': f'example/{name}'}]}}
+
+
+def inject(node):
+    """The pods that agentctl makes of what their owners wrote."""
+    before, values, after = (node.dir / name for name in ('pods.yaml', 'values.yaml', 'injected.yaml'))
+    before.write_text(yaml.safe_dump_all(manifest(*p) for p in (('server', 'server-sa'), ('client', 'client-sa'), ('twin', 'client-sa'))))
+    values.write_text(yaml.safe_dump({'global': {'hub': 'docker.io/istio', 'tag': '1.29.1', 'caAddress': node.istiod.address}}))
+    given = ['-f', str(before), '--values', str(values)]
+    status, said = node.agentd.ctl_text('inject', *given, '-o', str(after))
+    if status:
+        raise RuntimeError(f'agentctl inject: {said}')
+    say(f'agentctl inject: {before.stat().st_size} bytes of manifests became {after.stat().st_size}')
+    show(node.agentd, 'inject', '--check', *given)
+    print()
+    return [InjectedPod(node, p['metadata']['name'], p) for p in yaml.safe_load_all(after.read_text())]
+
+
 def start(node):
     say(f'control plane: 127.0.0.1:{node.istiod.address.rpartition(":")[2]} (CA, ADS, token check)')
-    node.agentd.settings = {'node_name': 'demo-node'}
+    node.agentd.settings['node_name'] = 'demo-node'
     node.capture()
-    node.agentd.start()
-    say(f'agentd: broker {node.agentd.process.pid} as root, worker {node.agentd.worker_pid()} unprivileged')
-    server, client, twin = (node.pod(name, sa=sa) for name, sa in (('server', 'server-sa'), ('client', 'client-sa'), ('twin', 'client-sa')))
+    node.start()
+    say(f'agentd: broker {node.agentd.process.pid} as root, worker {node.agentd.worker_pid()} unprivileged; a kubelet knows it')
+    server, client, twin = inject(node)
+    for pod in (server, client, twin):
+        pod.sandbox()
     for pod in (client, twin):
         node.istiod.set(pod.id, **mesh.captured_client(server))
     node.istiod.set(server.id, **mesh.captured_server([client]))
     server.start_app(mesh.APP, '0.0.0.0')
     for pod in (server, client, twin):
         pod.start_envoy()
-        say(f'pod {pod.label}: service account {pod.sa}, {pod.ip}, netns {pod.netns.name}, Envoy {pod.envoy.pid}')
+        say(f'pod {pod.label}: service account {pod.sa}, {pod.ip}, its volume by CSI, Envoy {pod.envoy.pid}')
     for pod in (server, client, twin):
         pod.wait_ready()
     say(f'{len(node.pods)} pods, {len({pod.sa for pod in node.pods})} service accounts: {len(node.istiod.issued())} certificates were asked for')
@@ -137,7 +163,7 @@ def main():
         with run.run() as made:
             node = None
             try:
-                node = Node(*made, mode='release')
+                node = CsiNode(*made, mode='release')
                 demo(node)
                 status = 0
             except (RuntimeError, OSError, ValueError) as e:

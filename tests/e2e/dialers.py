@@ -63,7 +63,7 @@ class _Many:
         self._selector.register(s, selectors.EVENT_READ, (_name(to, port), bytearray()))
         self.open += 1
 
-    def turn(self, patience_s=10):
+    def turn(self, patience_s=60):
         ready = self._selector.select(patience_s)
         if not ready:
             raise TimeoutError(f'{self.open} connections hear nothing')
@@ -119,7 +119,7 @@ def refused(to, port, sources):
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             s.bind(('0.0.0.0', source))
-            s.settimeout(2)
+            s.settimeout(60)
             try:
                 s.connect((to, port))
                 errors['connected'] += 1
@@ -135,7 +135,7 @@ def originals(to, port, sources):
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             s.bind(('0.0.0.0', source))
-            s.settimeout(2)
+            s.settimeout(60)
             s.connect((to, port))
             data = b''
             while chunk := s.recv(4096):

@@ -100,7 +100,7 @@ def goaway_and_after(address, root_file, node, headers, again):
         left = threading.Event()
         made.subscribe(lambda state: state == grpc.ChannelConnectivity.READY or left.set())
         again()
-        left.wait(20)  # a call of before that may be cancelled with the connection
+        left.wait(60)  # a call of before that may be cancelled with the connection
         first.ask(kind=clients.LISTENER.replace('listener.v3.Listener', 'cluster.v3.Cluster'))
         second = Stream(made, headers)
         second.ask(node)

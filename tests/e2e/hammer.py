@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 # Together they stay below what a pod may ask in a second (pod_requests_per_second, 100).
-CLIENTS, PATIENCE_S, PAUSE_S = 3, 30, float(os.environ.get('HAMMER_PAUSE_S', '0.04'))
+CLIENTS, PATIENCE_S, PAUSE_S = 3, 60, float(os.environ.get('HAMMER_PAUSE_S', '0.04'))
 _PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + b'\0\0\0\x04\0\0\0\0\0'
 _SETTINGS = 4
 

@@ -12,8 +12,9 @@ import subprocess
 import uuid
 from pathlib import Path
 
+from . import rest
 from .node import BUILD, MODE
-from .run import TOP, Process, wait_for
+from .run import PATIENCE_S, TOP, Process, wait_for
 
 PROTOCOL = ''.join((TOP / 'agentd/common' / name).read_text() for name in ('ops.h', 'protocol_request.h', 'protocol.h'))
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -114,7 +115,7 @@ class Session:
         assert list(array.array('I', data)) == [ctypes.sizeof(Request), ctypes.sizeof(Packet)]
         self.socket = socket.socket(fileno=fds[0])
         self.socket.setblocking(True)
-        self.socket.settimeout(30)
+        self.socket.settimeout(PATIENCE_S)
         self._id = 0
         self.pushed = []  # (packet, fd) that were no reply
         hello, _ = self.receive()
@@ -200,7 +201,7 @@ class Session:
                     os.close(fd)
         except Gone:
             pass
-        self._stand_in.settimeout(30)
+        self._stand_in.settimeout(PATIENCE_S)
         try:
             return self._stand_in.recv(1) == b''
         except ConnectionResetError:
@@ -228,7 +229,7 @@ class Broker:
         self._listener.bind(str(self._bin / 's'))
         os.chmod(self._bin / 's', 0o666)
         self._listener.listen()
-        self._listener.settimeout(60)
+        self._listener.settimeout(PATIENCE_S)
         self.config = self._bin / 'agentd.yaml'
         self.config.write_text(str(self._bin / 's'))
         self.process = None
@@ -256,10 +257,13 @@ class Broker:
             self.node.agentd.kill()
 
     def stat(self):
-        """Ticks of CPU, resident kB, descriptors."""
+        """Ticks of CPU, resident kB."""
         fields = Path(f'/proc/{self.process.pid}/stat').read_text().rpartition(')')[2].split()
-        return (int(fields[11]) + int(fields[12]), int(fields[21]) * os.sysconf('SC_PAGESIZE') // 1024,
-                len(os.listdir(f'/proc/{self.process.pid}/fd')))
+        return int(fields[11]) + int(fields[12]), int(fields[21]) * os.sysconf('SC_PAGESIZE') // 1024
+
+    def descriptors(self):
+        """How many it keeps, once it has done all that it was asked."""
+        return len(wait_for('the broker to sleep', lambda: rest.fds_of_broker(self.process.pid)))
 
     def log(self):
         return self.node.agentd.log.read_text(errors='replace')

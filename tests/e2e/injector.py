@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from .netns import free_port
 from .run import TOP, wait_for
 
 MODE = os.environ.get('AGENTD_MODE', 'asan')
@@ -72,9 +73,7 @@ class Injector:
         directory.mkdir()
         self.config = Mounted(directory / 'config', {'config': config or {'values': VALUES}})
         self.tls = Mounted(directory / 'tls', dict(zip(('tls.crt', 'tls.key'), make_certificate())))
-        with socket.socket() as s:
-            s.bind(('127.0.0.1', 0))
-            self.port = s.getsockname()[1]
+        self.port = free_port()
         self.log = directory / 'log'
         self._popen = None
 
@@ -106,15 +105,19 @@ class Injector:
         self._popen.send_signal(number)
 
     def wait(self):
-        return self._popen.wait(40)
+        return self._popen.wait(60)
+
+    def end_at_once(self):
+        """The second signal does not wait."""
+        self.send(signal.SIGTERM)
+        wait_for('the first signal', lambda: 'ending in' in self.said())
+        self.send(signal.SIGTERM)
+        assert self.wait() == 0, self.said()
 
     def remove(self):
-        """The second signal does not wait; no sanitizer has complained."""
+        """No sanitizer has complained."""
         if self._popen and self._popen.poll() is None:
-            self._popen.send_signal(signal.SIGTERM)
-            wait_for('the first signal', lambda: 'ending in' in self.said())
-            self._popen.send_signal(signal.SIGTERM)
-            assert self.wait() == 0, self.said()
+            self.end_at_once()
         assert 'Sanitizer' not in self.said() and 'runtime error' not in self.said(), self.said()
         shutil.rmtree(self.dir)
 
@@ -127,8 +130,8 @@ class Injector:
         context.set_alpn_protocols(['http/1.1'])
         if client:
             context.load_cert_chain(client)
-        c = http.client.HTTPSConnection('127.0.0.1', self.port, timeout=30, context=context)
-        c.sock = context.wrap_socket(socket.create_connection(('127.0.0.1', self.port), 30), server_hostname=NAME)
+        c = http.client.HTTPSConnection('127.0.0.1', self.port, timeout=60, context=context)
+        c.sock = context.wrap_socket(socket.create_connection(('127.0.0.1', self.port), 60), server_hostname=NAME)
         return c
 
     def get(self, path, connection=None):

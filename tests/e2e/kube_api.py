@@ -93,7 +93,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(('127.0.0.1', 0), Handler)
 
     def finish_request(self, request, client_address):
-        request.settimeout(20)
+        request.settimeout(60)
         with self._context.wrap_socket(request, server_side=True) as s:
             super().finish_request(s, client_address)
 

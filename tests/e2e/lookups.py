@@ -34,7 +34,7 @@ def _over_tcp(listener, count):
 
     def serve():
         with connection:
-            connection.settimeout(5)
+            connection.settimeout(60)
             names.over_tcp(connection, 'peer')
     count['tcp'] += 1
     threading.Thread(target=serve, daemon=True).start()

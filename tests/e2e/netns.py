@@ -5,9 +5,11 @@ A test file has a namespace of its own, too (own()): its control planes and agen
 import contextlib
 import ctypes
 import http.client
+import itertools
 import json
 import multiprocessing
 import os
+import signal
 import socket
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -19,11 +21,20 @@ _CLONE_NEWNET = 0x40000000
 FORKS = multiprocessing.get_context('forkserver')
 FORKS.set_forkserver_preload(['tests.e2e.clients', 'tests.istiod.server'])
 _libc = ctypes.CDLL(None, use_errno=True)
+_ports = itertools.count(20000)
 
 
 def _setns(fd):
     if _libc.setns(fd, _CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), 'setns')
+
+
+def free_port():
+    """Of 127.0.0.1, for who listens there later: below those that the kernel gives to clients meanwhile."""
+    for port in _ports:
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(('127.0.0.1', port))
+            return port
 
 
 @contextlib.contextmanager
@@ -42,6 +53,7 @@ def own():
 
 
 def _enter(path, procs):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that ends this one
     Path(procs).write_text('0')
     with open(path) as ns:
         _setns(ns.fileno())
@@ -76,7 +88,7 @@ class Netns:
     def inside(self):
         return inside(self.path)
 
-    def http(self, port, path='/', method='GET', host='127.0.0.1', timeout=10):
+    def http(self, port, path='/', method='GET', host='127.0.0.1', timeout=60):
         """(status, body text) of one request made from inside."""
         connection = http.client.HTTPConnection(host, port, timeout=timeout)
         with self.inside():

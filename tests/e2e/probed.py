@@ -104,7 +104,7 @@ PAGES = {
     '/ok': Handler.seen,
     '/no': lambda h: h.send(503, b'not yet'),
     '/moved': lambda h: h.send(302, b'elsewhere', location='http://elsewhere/'),
-    '/slow': lambda h: (time.sleep(1.5), h.send(200)),
+    '/slow': lambda h: (time.sleep(30), h.send(200)),
     '/long': lambda h: h.send(200, b'x' * 20000),
     '/held': Handler.hold,
     '/holding': lambda h: h.send(200, b'%d' % len(holding)),

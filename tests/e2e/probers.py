@@ -7,7 +7,7 @@ import json
 import os
 import socket
 
-PATIENCE_S = 20  # of who will be answered, on however slow a machine
+PATIENCE_S = 60  # of who will be answered, on however slow a machine
 
 
 def _read(s):

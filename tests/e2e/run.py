@@ -17,7 +17,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 PREFIX = 'agentd-e2e'
 # Pytest's limit ends a test that waits for ever; this one only names what did not come.
-PATIENCE_S = float(os.environ.get('E2E_PATIENCE', '60'))
+PATIENCE_S = float(os.environ.get('E2E_PATIENCE', '120'))
 
 
 def _start_time(pid):
@@ -38,7 +38,7 @@ def cgroup_root():
     raise RuntimeError('no cgroup2 mount in /proc/self/mountinfo')
 
 
-def sh(*argv, timeout=60, **kw):
+def sh(*argv, timeout=PATIENCE_S, **kw):
     """Run a command to its end; what it said is in the error if it failed."""
     r = subprocess.run([str(a) for a in argv], text=True, capture_output=True, timeout=timeout, check=False, **kw)
     if r.returncode:

@@ -97,7 +97,7 @@ class Side:
         _second_cable(pod, peer)
         # A host of IPv6 cannot look for its neighbours before it knows its own address to be free.
         rows = [('udp', ENVOY, ENVOY, to, 9999, None) for to in (SERVICE, SERVICE6, PEER_B, PEER_B6)]
-        wait_for('the cables', lambda: not any(isinstance(seen, str) for seen in pod.call(cast.dial, rows)))
+        wait_for('the cables', lambda: not any(isinstance(seen, str) for seen in pod.call(cast.dial, rows, 1)))
 
     def answer_names(self):
         """The DNS proxy of such a pod, for good: agentd's own, which wants these ports too, then leaves the pod alone."""

@@ -77,7 +77,7 @@ def _dial(to, port, source, timeout):
         return {**_read(s), 'peername': plain(s.getpeername()[0]), 'sockname': plain(s.getsockname()[0])}
 
 
-def dial(to, port, uid=1000, gid=1000, source=None, timeout=20):
+def dial(to, port, uid=1000, gid=1000, source=None, timeout=60):
     """One connection of such a user; what was accepted, or the name of the error.  Needs root, forks."""
     reader, writer = os.pipe()
     pid = os.fork()

@@ -15,7 +15,7 @@ from pathlib import Path
 from . import netns
 
 HELLO = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + bytes(3) + b'\4' + bytes(5)  # preface, empty SETTINGS
-PATIENCE_S = 30
+PATIENCE_S = 60
 _CLONE3 = 435
 _kept = []
 

@@ -76,7 +76,7 @@ def test_envoy_takes_everything(node):
 def said_to(pod, port, tls=None, first=b''):
     """The status of /metrics there, as another host would see it."""
     with pod.netns.inside():
-        sock = socket.create_connection((pod.ip, port), 10)
+        sock = socket.create_connection((pod.ip, port), 60)
     with (tls.wrap_socket(sock) if tls else sock) as s:
         s.sendall(first + b'GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')
         return int(s.recv(4096).split()[1])
@@ -89,7 +89,7 @@ def test_envoy_does_it(node, tmp_path):
     with pod.netns.inside():
         statsd = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     statsd.bind(('127.0.0.1', 8125))
-    statsd.settimeout(30)
+    statsd.settimeout(60)
     pod.start_envoy().wait_ready()
     assert b'envoy.' in statsd.recv(65536)
     statsd.close()
@@ -168,8 +168,8 @@ def test_collectors_are_told_by_whom(node):
         pod.start_envoy('--config-yaml', json.dumps({'node': {'id': node_id, 'metadata': {'INSTANCE_IPS': pod.ip}}})).wait_ready()
         for _ in range(5):  # Envoy sends as many spans at once
             assert pod.netns.http(mesh.INBOUND, '/hello')[0] == 200
-        path, spans = told['zipkin'].get(timeout=30)
+        path, spans = told['zipkin'].get(timeout=60)
         assert path == '/api/v2/spans' and {s['localEndpoint']['serviceName'] for s in spans} == {pod.bootstrap()['node']['cluster']}
         assert {(len(s['traceId']), s['tags']['http.status_code']) for s in spans} == {(32, '200')}
         for service in 'metrics.v3.MetricsService', 'accesslog.v3.AccessLogService':
-            assert node_id.encode() in told[service].get(timeout=30), service
+            assert node_id.encode() in told[service].get(timeout=60), service

@@ -122,7 +122,7 @@ def test_a_refusal_is_shown(node):
 def test_names_with_a_scheme_end_the_stream(node, name):
     pod = node.pod('one')
     serve(node, pod)
-    for got in (stream(pod, name), fetch(pod, name, timeout=10)):
+    for got in (stream(pod, name), fetch(pod, name, timeout=clients.TIMEOUT_S)):
         assert got['code'] not in ('OK', 'DEADLINE_EXCEEDED') and name.split(':')[0] in got['details'], got
 
 
@@ -135,7 +135,7 @@ def test_files_are_named_not_read(node):
     assert got[root]['root_file'] == '/etc/certs/root.pem'
     assert not any(got[n][k] for n in got for k in ('chain', 'key', 'root'))
     for bad in ('file-cert:~', 'file-cert:/a~/b~/c', 'file-cert:/etc/certs/../key~/b', 'file-root:etc/certs/root.pem'):
-        assert 'code' in fetch(pod, bad, timeout=10), bad
+        assert 'code' in fetch(pod, bad, timeout=clients.TIMEOUT_S), bad
 
 
 @pytest.mark.parametrize(('change', 'why'), [

@@ -95,7 +95,7 @@ def spread(calls, n):
     return [call for at in range(step) for call in calls[at::step]]
 
 
-@pytest.mark.timeout(3600 if SOAK else 240)
+@pytest.mark.timeout(3600 if SOAK else 600)
 @pytest.mark.parametrize('at', ['publish', 'unpublish'])
 @pytest.mark.parametrize('who', ['broker', 'worker'])
 def test_a_death_at_any_call(make_node, who, at):

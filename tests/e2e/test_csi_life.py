@@ -21,7 +21,7 @@ PODS, ACCOUNTS, KILLS, ROLLOUTS = (250, 20, 20, 10) if SOAK else (25, 5, 2, 2)
 PUBLISHES, ONCE, PAUSE_S = (10000, 6, 3) if SOAK else (200, 6, 0.5)
 # The steady state republishes at sync_s..1.5 sync_s; a token is renewed with a fifth of its life left.
 KUBELET = {'sync_s': 10, 'token_ttl_s': 90, 'scale': 0.2} if SOAK else {'sync_s': 0.8, 'token_ttl_s': 12}
-LONG = pytest.mark.timeout(3600 if SOAK else 240)
+LONG = pytest.mark.timeout(3600 if SOAK else 600)
 
 
 class Story:

@@ -73,7 +73,7 @@ class Pod:
             self.pod.dir / f'run{self._runs}.log', self.pod.cgroup)
 
     def run(self, *argv, **kw):
-        self.start(*argv, **kw).wait(30)
+        self.start(*argv, **kw).wait()
         return (self.pod.dir / f'run{self._runs}.log').read_text()
 
     def look_up(self, name, **kw):
@@ -82,7 +82,7 @@ class Pod:
         return json.loads(self.run(sys.executable, self.pod.dir / 'lookups.py', 'one', name, **kw))
 
     def dig(self, *argv, **kw):
-        return self.run('dig', '+short', '+tries=1', '+time=3', *argv, **kw).split()
+        return self.run('dig', '+short', '+tries=1', '+time=20', *argv, **kw).split()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 
 from . import cast
 from .hostile import LINK, NFDS, REDIRECT, SEALS, Broker, Rules, memfd
-from .run import kill_all
+from .run import kill_all, wait_for
 from .test_hostile_worker import kubelet, mounts, volume_of  # noqa: F401
 from .test_redirect import APP, ENVOY, Bystander
 
@@ -108,11 +108,14 @@ class Captured:
 
     def check_all(self):
         """Of what was dialled meanwhile."""
-        for name, place in ('out', self.pod), ('in', self.peer):
-            place.call(cast.stop, name)
+        def who_answered(name):
             with open(self.told(name), encoding='ascii') as f:
-                who = collections.Counter(f.read().split())
-            assert who['envoy'] > 10 and not who['peer'] + who['app'], (name, who)
+                return collections.Counter(f.read().split())
+        for name, place in ('out', self.pod), ('in', self.peer):
+            wait_for('enough dials', lambda n=name: who_answered(n)['envoy'] > 10)
+            place.call(cast.stop, name)
+            who = who_answered(name)
+            assert not who['peer'] + who['app'], (name, who)
 
 
 def strict(node, *flags):

@@ -205,6 +205,25 @@ def test_the_end_serves_who_still_comes(injector):
         assert injector.wait() == 0
 
 
+@pytest.mark.parametrize('rounds', [40 if SOAK else 1])
+def test_the_end_leaves_nothing(make, rounds):
+    """Connections in each state when it ends at once: LeakSanitizer finds nothing (`make` looks)."""
+    question = json.dumps(review()).encode()
+    head = b'POST /inject HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n'
+    for _ in range(rounds):
+        injector = make().start()
+        with contextlib.ExitStack() as all_of_them:
+            for sent in b'', b'\x16\x03\x01\x02\x00\x01':  # no handshake, half a one
+                s = all_of_them.enter_context(socket.create_connection(('127.0.0.1', injector.port)))
+                s.sendall(sent)
+            for sent in b'', b'POST /inj', head % 100000 + b'x' * 5000, head % len(question) + question:
+                all_of_them.enter_context(contextlib.closing(injector.connect())).sock.sendall(sent)
+            kept = all_of_them.enter_context(contextlib.closing(injector.connect()))
+            assert injector.admit(connection=kept)['allowed']
+            injector.config.put({'config': values(tag='2')})
+            injector.end_at_once()
+
+
 def test_every_metric_is_documented(injector):
     rows = dict(re.findall(r'^\| `(agentd_injector_\w+)` \| \w+ \| (.*?) \|', (TOP / 'docs/METRICS.md').read_text(), re.M))
     injector.admit()

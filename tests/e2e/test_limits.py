@@ -14,13 +14,13 @@ from . import attacker, clients, mesh, strangers
 from .conftest import measured, start_pair
 from .crowd import CLUSTER, Crowd
 from .node import MODE
-from .run import wait_for
+from .run import PATIENCE_S, wait_for
 from .strangers import Place
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 PODS, ATTACK_S = (247, 10) if SOAK else (30, 1)
 CYCLES, ATTACKERS, XDS_MIB = (10_000, 50, 200) if SOAK else (300, 10, 0)
-SILENT_S = 1
+SILENT_S = 2
 # 32 MiB (pod_memory_mib), 16 MiB of streams (pod_requests_burst), and what malloc keeps between them.
 # AddressSanitizer keeps what is freed (256 MiB), and makes each thing larger.
 GROWTH_MIB = 64 if MODE == 'release' else 1024
@@ -82,22 +82,28 @@ def town(node):
 
 
 def attack(node, crowd, pod, name):
-    """Meanwhile everybody is asked; what the attacker met."""
-    pid = node.agentd.worker_pid()
+    """Until its limit is met everybody is asked; what the attacker met."""
+    pid, stop = node.agentd.worker_pid(), node.dir / f'{name}.stop'
     path = pod.mount / ('XDS' if name == 'no_window' else 'socket')
     pod.call(attacker.attack, 'garbage', path, 0)  # its process is started
     quiet_s = ask_everybody(node, crowd, f'{name}-before')
+
+    def met():
+        hits = hits_of(pages(node)[pod.uid])
+        return MET[name] in hits and hits
     with ThreadPoolExecutor(1) as pool:
-        # Who is silent must be so for longer than it may.
-        for_s = max(ATTACK_S, 3 * SILENT_S) if MET.get(name) == 'silent_connection' else ATTACK_S
-        going = pool.submit(pod.call, attacker.attack, name, path, for_s)
-        time.sleep(ATTACK_S / 4)
-        took_s = ask_everybody(node, crowd, name)
-        counts = going.result(120)
-    hits = hits_of(pages(node)[pod.uid])
+        end = time.monotonic() + ATTACK_S
+        going = pool.submit(pod.call, attacker.attack, name, path, 2 * PATIENCE_S if name in MET else ATTACK_S, stop)
+        try:
+            time.sleep(ATTACK_S / 4)
+            took_s = ask_everybody(node, crowd, name)
+            hits = wait_for(f'{name} to meet {MET[name]}', met) if name in MET else {}
+            time.sleep(max(0, end - time.monotonic()))
+        finally:
+            stop.touch()
+        counts = going.result(2 * PATIENCE_S)
     measured.append(f'{name}: {counts}; others told in {took_s:.2f} s ({quiet_s:.2f} s before); '
                     f'RSS {memory_mib(pid, "VmRSS")} MiB; {hits}')
-    return hits
 
 
 # What each must have met; the rest ends in grpc core itself.
@@ -112,10 +118,10 @@ def test_one_pod_does_its_worst(town):
     load = client.load(mesh.OUTBOUND)
     pid = node.agentd.worker_pid()
     before_fds, before_mib = fds(pid), memory_mib(pid, 'VmRSS')
+    before_hits = {uid: hits_of(p) for uid, p in pages(node).items()}
     ended = {name: c['ended'] for name, c in crowd.counts().items()}
     for name, pod in bad.items():
-        hits = attack(node, crowd, pod, name)
-        assert MET.get(name, 'nothing') in {'nothing', *hits}, (name, hits)
+        attack(node, crowd, pod, name)
         # It is served like anybody as soon as it behaves.
         wait_for(f'{name} to be forgiven', lambda p=pod: 'default' in p.call(
             clients.fetch_secrets, p.mount / 'socket', ['default'], 10))
@@ -126,11 +132,12 @@ def test_one_pod_does_its_worst(town):
     answered = load.stop()
     assert answered['ok'] and not answered['failed'], answered
     attackers = {p.uid for p in bad.values()}
-    assert {uid: hits_of(p) for uid, p in pages(node).items() if uid not in attackers and hits_of(p)} == {}
+    assert {uid: h for uid, p in pages(node).items() if uid not in attackers and (h := hits_of(p)) != before_hits[uid]} == {}
     # Besides the channel that a client, back to good manners, may keep, and the pidfd of its process.
     wait_for('the fds to be closed', lambda: fds(pid) <= before_fds + 3 * len(bad))
-    assert not [p['name'] for p in pages(node).values() if p['uid'] in attackers
-                and in_use(p, 'streams') + max(0, in_use(p, 'connections') - 1)]
+    wait_for('the streams to be gone', lambda: not [
+        p['name'] for p in pages(node).values() if p['uid'] in attackers
+        and in_use(p, 'streams') + max(0, in_use(p, 'connections') - 1)])
 
 
 def test_few_fds(node):
@@ -145,7 +152,7 @@ def test_few_fds(node):
     greedy.call(attacker.attack, 'garbage', greedy.mount / 'socket', 0)
     enough = node.dir / 'enough'
     with ThreadPoolExecutor(1) as pool:
-        going = pool.submit(greedy.call, attacker.attack, 'hoard', greedy.mount / 'socket', 120, enough)
+        going = pool.submit(greedy.call, attacker.attack, 'hoard', greedy.mount / 'socket', 3 * PATIENCE_S, enough)
         wait_for('the fds to be short', lambda: hits_of(pages(node)[greedy.uid]).get('node_fds'))
 
         def rests():
@@ -156,8 +163,8 @@ def test_few_fds(node):
         assert fds(pid) < 512
         assert node.agentd.ctl('status')
         enough.touch()
-        going.result(60)
-    assert 'default' in other.call(clients.fetch_secrets, other.mount / 'socket', ['default'], 30)
+        going.result(PATIENCE_S)
+    assert 'default' in other.call(clients.fetch_secrets, other.mount / 'socket', ['default'])
 
 
 def test_many_do_their_worst(node):
@@ -174,7 +181,7 @@ def test_many_do_their_worst(node):
     before_mib = memory_mib(pid, 'VmRSS')
     going = [p.submit(attacker.attack, names[n % len(names)], p.mount / 'socket', 3) for n, p in enumerate(bad)]
     for _ in range(5):
-        assert 'default' in good.call(clients.fetch_secrets, good.mount / 'socket', ['default'], 30)
+        assert 'default' in good.call(clients.fetch_secrets, good.mount / 'socket', ['default'])
     for g in going:
         g.result(120)
     grown = memory_mib(pid, 'VmHWM') - before_mib
@@ -196,7 +203,7 @@ def test_strangers_use_up_nothing_of_the_pods(node):
         going = [pool.submit(places.enter_context(Place(other.cgroup, other.netns.path)).call,
                              strangers.refused, path, 500) for _ in range(3)]
         while not all(g.done() for g in going):
-            assert 'default' in victim.call(clients.fetch_secrets, path, ['default'], 10)
+            assert 'default' in victim.call(clients.fetch_secrets, path, ['default'])
         assert [g.result() for g in going] == [0, 0, 0]
     page = pages(node)[victim.uid]
     assert hits_of(page) == {}
@@ -250,7 +257,7 @@ if SOAK:  # the control plane of the tests takes a minute for it
             wait_for('istiod to be refused', lambda: 'larger than max' in json.dumps(node.agentd.ctl('xds')))
             assert other.call(clients.ads, other.mount / 'XDS', [ask]) == ['answered']
             for pod in (other, large):
-                assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'], 10)
+                assert 'default' in pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default'])
             peak_mib = memory_mib(pid, 'VmHWM') - before_mib
             large.remove_manifest()
             assert going.result(120) != ['answered']
@@ -264,7 +271,7 @@ class Ledger:
     """What agentd's two processes hold."""
 
     def __init__(self, node):
-        self.pids = node.agentd.cgroup.pids()
+        self.pids = [node.agentd.process.pid, node.agentd.worker_pid()]  # not those that the broker has for a moment
         self.mib = {p: memory_mib(p, 'VmRSS') for p in self.pids}
         self.fds = {p: fds(p) for p in self.pids}
         self.threads = {p: len(os.listdir(f'/proc/{p}/task')) for p in self.pids}
@@ -290,7 +297,7 @@ def come_and_go(node, n, of=75):
 
 
 def test_nothing_piles_up(make_node):
-    """R18: pods come and go, connections come and go; the second half takes no more than the first.
+    """R18: pods come and go, connections come and go; in the end they take no more than before.
 
     The release build: a sanitizer keeps what was freed."""
     node = make_node(mode='release')
@@ -306,15 +313,20 @@ def test_nothing_piles_up(make_node):
         assert steady.call(attacker.reconnects, path, n) == n
         wait_for('the connections to be closed', lambda: in_use(pages(node)[steady.uid], 'connections') == 0)
     half(75)  # what is made once is there
-    ledgers = [Ledger(node)]
-    for _ in range(2):
-        half(CYCLES // 2)
-        ledgers.append(Ledger(node))
-    _first, middle, last = ledgers
-    # grpc's pool takes another thread when all of them are busy, up to some number.
-    assert all(last.threads[p] <= middle.threads[p] + 4 for p in last.pids), (middle.threads, last.threads)
-    # The pidfd of the last connection stays until the next one comes.
-    assert all(last.fds[p] <= middle.fds[p] + 1 for p in last.pids), (middle.fds, last.fds)
+    first = Ledger(node)
+    half(CYCLES // 2)
+    middle = Ledger(node)
+    half(CYCLES // 2)
+
+    def as_few():
+        """grpc's pool takes another thread when all of them are busy, up to some number; the pidfd of the last
+        connection stays until the next one comes."""
+        now = Ledger(node)
+        return now if all(now.threads[p] <= middle.threads[p] + 4 and now.fds[p] <= middle.fds[p] + 1
+                          for p in now.pids) else None
+    last = wait_for(f'no more threads and descriptors than {middle.threads}, {middle.fds}', as_few)
+    ledgers = first, middle, last
     measured.append(f'{CYCLES} pods, {CYCLES} reconnects: RSS {[sum(l.mib.values()) for l in ledgers]} MiB, '
                     f'fds {[sum(l.fds.values()) for l in ledgers]}')
-    assert all(last.mib[p] - middle.mib[p] <= 2 for p in last.pids)
+    # Freed memory goes back when it is quiet for long enough, which may be before any of the three looks.
+    assert all(last.mib[p] - max(first.mib[p], middle.mib[p]) <= 2 for p in last.pids)

@@ -6,7 +6,7 @@ import pytest
 
 from . import mesh, probed
 from .pod import ADMIN, STATS, STATUS
-from .run import sh
+from .run import sh, wait_for
 from .test_redirect import Bystander
 from .test_status import AGENT, READY, SCRAPE, ask, start
 
@@ -42,8 +42,9 @@ def test_what_listens_and_who_reaches_it(capturing, local):
     stranger = Bystander(node)
     node.pods.append(stranger)
     ours = OURS - {(STATS, ANYBODY)} | {(STATS, POD)} if local else OURS
-    assert listening(pod, '-t') == ours | ISTIODS | APPS
-    assert listening(pod, '-u') == {(DNS, BOTH)}
+    for kind, expected in ('-t', ours | ISTIODS | APPS), ('-u', {(DNS, BOTH)}):
+        wait_for('each to listen', lambda k=kind, e=expected: e <= listening(pod, k))
+        assert listening(pod, kind) == expected
     nothing = {'/server_info': 404, READY: 404, SCRAPE: 404, '/quitquitquit': 404}
     metrics = 403 if local else 200
     assert {port: pages(stranger, pod, port) for port, _ in OURS} == {

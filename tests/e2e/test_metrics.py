@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from . import mesh
 from .conftest import start_pair
+from .netns import free_port
 from .run import TOP, wait_for
 from .test_upgrade import beside, hanging, launch, upgraded
 
@@ -29,13 +30,11 @@ class Port:
     """agentd's, on 127.0.0.1."""
 
     def __init__(self, node):
-        with socket.socket() as s:
-            s.bind(('127.0.0.1', 0))
-            self.address = s.getsockname()
+        self.address = '127.0.0.1', free_port()
         node.agentd.flags += ['--metrics', '{}:{}'.format(*self.address)]
 
     def dial(self):
-        return socket.create_connection(self.address, 20)
+        return socket.create_connection(self.address, 60)
 
     def ask(self, path, method='GET', version='1.1'):
         """(status, head, body); the server ends the connection."""

@@ -25,7 +25,7 @@ from .test_redirect import Bystander
 SOAK = os.environ.get('AGENTD_SOAK')
 PODS, UPGRADES, DEATHS, HAND_OVERS, PAUSE_MS = (150, 50, 50, 20, 500) if SOAK else (7, 1, 1, 1, 50)
 ABSENT_S, PATIENCE_MS = (600, 5000) if SOAK else (0, 300)
-LONG = pytest.mark.timeout(3600 if SOAK else 240)
+LONG = pytest.mark.timeout(3600 if SOAK else 600)
 GO = shutil.which('go') or shutil.which('/usr/local/go/bin/go')
 
 OURS, CLUSTER, WILD = 'api.partner.example', 'web.demo.svc.cluster.local', 'any.shop.example'

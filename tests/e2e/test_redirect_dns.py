@@ -11,7 +11,7 @@ import pytest
 
 from . import cast, names, scene
 from .pod import HERE
-from .run import Process, sh
+from .run import PATIENCE_S, Process, sh
 from .scene import APP, ENVOY, FAR, OWN, PEER, PEER6, SERVICE, SERVICE6
 
 PROXY, SERVER, ITSELF = (names.ANSWERS[who][0] for who in ('dns', 'peer', 'app'))
@@ -43,17 +43,17 @@ def run(side, *argv, uid=APP, servers=(PEER,)):
     """What a program of the pod says that has such a resolv.conf."""
     number = next(_log)
     conf = side.pod.dir / f'resolv{number}.conf'
-    conf.write_text(''.join(f'nameserver {s}\n' for s in servers) + 'options timeout:1 attempts:2\n')
+    conf.write_text(''.join(f'nameserver {s}\n' for s in servers) + 'options timeout:20 attempts:2\n')
     process = Process(side.pod.netns.command(
         'unshare', '--mount', '--propagation', 'private', 'sh', '-c', 'mount --bind "$0" /etc/resolv.conf && exec "$@"',
         conf, 'setpriv', f'--reuid={uid}', f'--regid={uid}', '--clear-groups', *argv),
         side.pod.dir / f'run{number}.log', side.pod.cgroup)
-    process.wait(20)
+    process.wait()
     return process.tail()
 
 
 def dig(side, *argv, **kw):
-    return run(side, 'dig', '+short', '+tries=1', '+time=2', *argv, NAME, 'A', **kw)
+    return run(side, 'dig', '+short', '+tries=1', '+time=20', *argv, NAME, 'A', **kw)
 
 
 def test_dig(side):
@@ -106,7 +106,7 @@ def _take(s):
 def ask_many(servers):
     """One socket, all questions first."""
     with cast.user(APP, APP), socket.socket(cast.family_of(servers[0]), socket.SOCK_DGRAM) as s:
-        s.settimeout(2)
+        s.settimeout(PATIENCE_S)
         for number, to in enumerate(servers):
             _ask(s, to, number)
         return sorted(_take(s) for _ in servers)
@@ -116,7 +116,7 @@ def connect_again(first, second):
     """A connected socket finds another server, then one that is none."""
     seen = []
     with cast.user(APP, APP), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.settimeout(2)
+        s.settimeout(PATIENCE_S)
         for to in first, second:
             s.connect((to, 53))
             s.send(names.question(NAME))
@@ -127,7 +127,7 @@ def connect_again(first, second):
 
 def ask_bound(source):
     with cast.user(APP, APP), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.settimeout(2)
+        s.settimeout(PATIENCE_S)
         s.bind((source, 0))
         _ask(s, PEER, 1)
         return _take(s)
@@ -136,7 +136,7 @@ def ask_bound(source):
 def ask_elsewhere():
     """A port that is not DNS, from the socket that just asked a name."""
     with cast.user(APP, APP), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.settimeout(2)
+        s.settimeout(PATIENCE_S)
         _ask(s, PEER, 1)
         first = _take(s)
         _ask(s, PEER, 2, 5353)

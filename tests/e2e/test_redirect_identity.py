@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from . import cast, scene
-from .run import Cgroup
+from .run import PATIENCE_S, Cgroup
 from .scene import APP, ENVOY, OWN, PEER, PEER6
 
 _CLONE_NEWUSER = 0x10000000
@@ -82,7 +82,7 @@ def in_user_namespace(base, uid, gid, to, port):
             os.read(ready, 1)  # this namespace has ids now
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
-            with socket.create_connection((to, port), 2) as s:
+            with socket.create_connection((to, port), PATIENCE_S) as s:
                 os.write(result, json.dumps(cast.finish(s)['port']).encode())
         finally:
             os._exit(0)

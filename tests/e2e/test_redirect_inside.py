@@ -12,7 +12,7 @@ import pytest
 
 from . import sockets
 from .netns import Netns
-from .run import sh
+from .run import PATIENCE_S, sh
 from .test_redirect import APP, ENVOY, Bystander, live, serve
 
 'user'.encode('idna')  # connect() wants it, and who is no root here may not read Python's own files
@@ -121,7 +121,7 @@ def _dial_in_user_namespace(to):
             Path('/proc/self/gid_map').write_text(f'0 {APP} 1')
             for what in (['link', 'set', 'lo', 'up'], ['addr', 'add', f'{to}/32', 'dev', 'lo']):
                 subprocess.run(['ip', *what], check=True)
-            with socket.create_server((to, 80)), socket.create_connection((to, 80), 2) as s:
+            with socket.create_server((to, 80)), socket.create_connection((to, 80), PATIENCE_S) as s:
                 os.write(writer, json.dumps(s.getpeername()).encode())
         except OSError as e:
             os.write(writer, json.dumps(type(e).__name__).encode())

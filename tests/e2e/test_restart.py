@@ -25,7 +25,7 @@ KILLS = (3, 2, 2) if not SOAK else (200, 200, 200)
 HAMMERED_KILLS = 200 if SOAK else 6
 ABSENT_S = 600 if SOAK else 10
 READY = ' is ready after '
-LONG = pytest.mark.timeout(3600 if SOAK else 240)
+LONG = pytest.mark.timeout(3600 if SOAK else 600)
 
 
 class Mortal:

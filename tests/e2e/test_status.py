@@ -49,7 +49,7 @@ def ask(pod, path, method='GET', port=AGENT, host=None, source=None, **headers):
     other = source if hasattr(source, 'netns') else None
     host = host or (pod.ip if other else '127.0.0.1')
     with (other or pod).netns.inside():
-        sock = socket.create_connection((host, port), 20, (source, 0) if source and not other else None)
+        sock = socket.create_connection((host, port), 60, (source, 0) if source and not other else None)
     connection = http.client.HTTPConnection(host, port)
     connection.sock = sock
     with contextlib.closing(connection):
@@ -221,7 +221,7 @@ def test_a_page_of_every_kind(node):
     assert b'envoy_' in e.value.partial
     use(pod, '/endless')
     with pytest.raises(http.client.IncompleteRead) as e:  # so is what does not end in time
-        ask(pod, SCRAPE, X_Prometheus_Scrape_Timeout_Seconds='2')
+        ask(pod, SCRAPE, X_Prometheus_Scrape_Timeout_Seconds='6')
     assert probed.BLOCK in e.value.partial
     use(pod, f'/big?mb={PAGE_MB}')
     big = ask(pod, SCRAPE).body
@@ -291,7 +291,7 @@ def test_several_targets(node):
 def at_once(pod, count, path):
     """Statuses of requests that all came before the first was answered; None: of a connection that was ended."""
     with contextlib.ExitStack() as held, pod.netns.inside():
-        socks = [held.enter_context(socket.create_connection((pod.ip, AGENT), 20)) for _ in range(count)]
+        socks = [held.enter_context(socket.create_connection((pod.ip, AGENT), 60)) for _ in range(count)]
         for s in socks:
             s.sendall(f'GET {path} HTTP/1.1\r\nHost: a\r\n\r\n'.encode())
         return collections.Counter(map(status_of, socks))

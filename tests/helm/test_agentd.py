@@ -1,15 +1,14 @@
 """What istiod's injector makes of a pod, at work: its volume published by a kubelet and the real agentd, its Envoy started
 by its own command line, ready, drained."""
 import json
-import re
 
 import pytest
 
-from tests.e2e.csi import CsiPod
-from tests.e2e.pod import ADMIN, STATUS, envoy_binary
+from tests.e2e.injected import InjectedPod
+from tests.e2e.pod import ADMIN, STATUS
 from tests.e2e.run import wait_for
 
-from .test_injection import PODS, Istiod, attributes_of, pod, proxy_of
+from .test_injection import PODS, Istiod, pod
 
 # Of proxyMetadata the template makes keys of their own; what redirection reads is no metadata.
 IN_VAIN = {'PROXY_CONFIG.proxyMetadata.SECRET_TTL', 'ISTIO_META_DNS_CAPTURE'}
@@ -18,34 +17,6 @@ IN_VAIN = {'PROXY_CONFIG.proxyMetadata.SECRET_TTL', 'ISTIO_META_DNS_CAPTURE'}
 @pytest.fixture(name='istiod')
 def fixture_istiod(node, tmp_path):
     return Istiod(tmp_path, more=[f'--set=global.caAddress={node.istiod.address}'])
-
-
-class InjectedPod(CsiPod):
-    def __init__(self, node, name, result):
-        super().__init__(node, name, sa='web', attributes=attributes_of(result))
-        self.proxy = proxy_of(result)
-        node.pods.append(self)
-
-    def envoy_argv(self, *more):
-        argv = super().envoy_argv()
-        fields = {'metadata.name': self.name, 'metadata.namespace': self.ns, 'status.podIP': self.ip, 'status.podIPs': self.ip}
-        env = {e['name']: fields[e['valueFrom']['fieldRef']['fieldPath']] for e in self.proxy['env'] if 'valueFrom' in e}
-        args = [re.sub(r'\$\((\w+)\)', lambda m: env[m[1]], a) for a in self.proxy['args']]  # as the kubelet does
-        return [*argv[:argv.index(str(envoy_binary())) + 1], *args, *more]
-
-    def start_ready(self):
-        self.sandbox()
-        self.start_envoy()
-        for probe in ('startupProbe', 'readinessProbe'):
-            where = self.proxy[probe]['httpGet']
-            wait_for(probe, lambda w=where: self.netns.http(w['port'], w['path'], host=self.ip)[0] == 200)
-
-    def said_when_running(self):
-        """By agentctl: ready."""
-        self.wait_running()
-        [said] = self.node.agentd.ctl('pods', self.name)['pods']
-        assert said['ready'], said
-        return said
 
 
 def test_agentd_takes_all_that_is_injected(node, istiod):

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from .chart import BUILD, KUBERNETES, validate
+from .same import BY_INTENT, OF_OTHERS, SPELLING, differences, documented, normal
 from .test_injection import Istiod, pod
-from .workloads import CASES, REFUSED, differences, normal
+from .workloads import CASES, REFUSED, workload
 
 AGENTCTL = BUILD / 'release' / 'agentctl'
 
@@ -59,6 +60,73 @@ def test_there_are_enough():
     assert len(CASES) >= 50
 
 
+MESH = {'trustDomain': 'td.example', 'enablePrometheusMerge': False, 'inboundTrafficPolicy': {'mode': 'LOCALHOST'},
+        'defaultConfig': {'discoveryAddress': 'istiod.istio-system.svc:15012', 'statusPort': 16021, 'drainDuration': '7s', 'concurrency': 4,
+                          'holdApplicationUntilProxyStarts': True, 'image': {'imageType': 'distroless'}, 'interceptionMode': 'REDIRECT',
+                          'proxyMetadata': {'ISTIO_META_MESH': 'a', 'ISTIO_META_X': 'b'}}}
+
+
+def mesh_file(directory, mesh):
+    file = directory / 'mesh.yaml'
+    file.write_text(json.dumps(mesh))
+    return file
+
+
+def test_each_rule_is_needed(both, tmp_path):
+    """Without it some pod differs: nothing stands in the list that is not so any more."""
+    istiod, engine = both
+    pairs = [(mine, theirs['pod']) for native in (True, False)
+             for mine, theirs in zip(engine.run(CASES.values(), native), istiod.run(*CASES.values(), native=native))]
+    of_mesh, flags = Istiod(tmp_path), ['-mesh', mesh_file(tmp_path, MESH)]
+    pairs.append((Engine(tmp_path, MESH).run([pod()])[0], of_mesh.run(pod(), flags=flags)[0]['pod']))
+    idle = [rule for rule in BY_INTENT | SPELLING if not any(differences(normal(a, rule), normal(b, rule)) for a, b in pairs)]
+    assert not idle
+    assert documented() == set(BY_INTENT) | OF_OTHERS
+
+
+NAME = 'service.istio.io/canonical-name'
+
+
+def test_a_pod_without_name_and_owner(both):
+    istiod, engine = both
+    nobody = {**pod(), 'metadata': {'generateName': 'bare-', 'namespace': 'demo', 'annotations': pod()['metadata']['annotations']}}
+    [mine], theirs = engine.run([nobody]), istiod.inject(nobody)
+    assert mine['metadata']['labels'][NAME] == 'bare' and not theirs['metadata']['labels'].get(NAME)
+    differ = [d.partition(':')[0] for d in differences(normal(mine), normal(theirs))]
+    assert differ == [f'.metadata.labels.{NAME}', f'.spec.volumes[0].csi.volumeAttributes.ISTIO_METAJSON_LABELS.{NAME}']
+
+
+def test_a_cron_job(both):
+    """Its pods are what the pod template says: there we look, and write."""
+    istiod, engine = both
+    job = workload('Job', 'batch/v1')
+    cron = {'apiVersion': 'batch/v1', 'kind': 'CronJob', 'metadata': job['metadata'],
+            'spec': {'schedule': '* * * * *', 'jobTemplate': {'metadata': {'annotations': {'a': 'b'}}, 'spec': job['spec']}}}
+    [mine], theirs = engine.run([cron]), istiod.inject(cron)
+    mine, theirs = (c['spec']['jobTemplate'] for c in (mine, theirs))
+    assert mine['metadata'] == {'annotations': {'a': 'b'}} and 'sidecar.istio.io/status' in theirs['metadata']['annotations']
+    written = mine['spec']['template']['metadata']
+    assert written['labels']['security.istio.io/tlsMode'] == 'istio' and 'sidecar.istio.io/status' in written['annotations']
+    assert 'security.istio.io/tlsMode' not in theirs['spec']['template']['metadata']['labels']
+
+
+def test_asked_again(both):
+    """A pod's changes to its own istio-proxy: istiod forgets them."""
+    istiod, engine = both
+    [once], theirs = engine.run([CASES['own-resources']]), istiod.inject(CASES['own-resources'])
+    assert engine.run([once]) == [once]
+    assert differences(normal(istiod.inject(theirs)), normal(theirs)) and differences(normal(istiod.inject(once)), normal(once))
+
+
+# Of what the engine refuses; `template` is one that istiod's chart has, and agentd has not.
+TAKEN_BY_ISTIOD = {'TPROXY', 'out', 'plane', 'template', 'threads', 'user', 'virt', 'volume'}
+
+
+def test_refused_here_alone(both):
+    istiod, _ = both
+    assert {name for name, theirs in zip(REFUSED, istiod.run(*REFUSED.values())) if 'error' not in theirs} == TAKEN_BY_ISTIOD
+
+
 @pytest.mark.parametrize('name', CASES)
 def test_the_result_is_valid(results, name):
     native, _, ours = results
@@ -106,18 +174,11 @@ def test_the_same_pod_of_other_meshes(tmp_path, setup, native):
         assert not differences(normal(mine), normal(theirs['pod'])), name
 
 
-MESH = {'trustDomain': 'td.example', 'enablePrometheusMerge': False, 'inboundTrafficPolicy': {'mode': 'LOCALHOST'},
-        'defaultConfig': {'discoveryAddress': 'istiod.istio-system.svc:15012', 'statusPort': 16021, 'drainDuration': '7s', 'concurrency': 4,
-                          'holdApplicationUntilProxyStarts': True, 'image': {'imageType': 'distroless'}, 'interceptionMode': 'REDIRECT',
-                          'proxyMetadata': {'ISTIO_META_MESH': 'a', 'ISTIO_META_X': 'b'}}}
-
-
 @pytest.mark.parametrize('native', [True, False], ids=['native', 'classic'])
 @pytest.mark.parametrize('merge', [False, True], ids=['apart', 'merged'])
 def test_the_same_pod_by_the_mesh_configuration(tmp_path, native, merge):
     mesh = {**MESH, 'enablePrometheusMerge': merge}
-    file = tmp_path / 'mesh.yaml'
-    file.write_text(json.dumps(mesh))
+    file = mesh_file(tmp_path, mesh)
     istiod, engine = Istiod(tmp_path), Engine(tmp_path, mesh)
     taken = {n: p for n, p in CASES.items() if engine.call(json.dumps(p), check=False).returncode == 0}
     assert len(taken) > 75
@@ -167,10 +228,10 @@ OWN = st.fixed_dictionaries({'name': st.just('istio-proxy'), 'image': st.sampled
 
 
 @st.composite
-def some_pod(draw):
+def some_pod(draw, own=True):
     containers = draw(st.lists(CONTAINER, min_size=1, max_size=4, unique_by=lambda c: c['name']))
     cut = draw(st.integers(1, len(containers)))
-    if draw(st.integers(0, 3)) == 0:
+    if own and draw(st.integers(0, 3)) == 0:
         containers.insert(draw(st.integers(0, cut)), draw(OWN))
         cut += 1
     p = pod(draw(st.fixed_dictionaries({}, optional=ANNOTATIONS)), draw(st.fixed_dictionaries({}, optional=LABELS)), initContainers=containers[cut:])

@@ -1,7 +1,9 @@
 """What agentctl makes of pods, at work: the real agentd takes each volume, an Envoy starts by the container's own command line."""
 import pytest
 
-from .test_agentd import IN_VAIN, InjectedPod
+from tests.e2e.injected import InjectedPod
+
+from .test_agentd import IN_VAIN
 from .test_engine import Engine
 from .test_injection import Istiod, pod
 from .workloads import CASES

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.e2e.injected import attributes_of, proxy_of
+
 from .chart import KUBERNETES, TOP, helm, only, render, validate
 
 INJECT = TOP / 'build' / 'gobin' / 'inject'
@@ -73,20 +75,6 @@ def pod(annotations=(), labels=(), containers=(), **spec):
                          'ownerReferences': [{'apiVersion': 'apps/v1', 'kind': 'ReplicaSet', 'name': 'web-5d4f8b9c7d',
                                               'uid': '1', 'controller': True}]},
             'spec': {'serviceAccountName': 'web', 'containers': [app, *containers], **spec}}
-
-
-def proxy_of(result):
-    containers = [c for k in ('initContainers', 'containers') for c in result['spec'].get(k, ()) if c['name'] == 'istio-proxy']
-    assert len(containers) == 1
-    return containers[0]
-
-
-def attributes_of(result):
-    volumes = [v for v in result['spec']['volumes'] if 'csi' in v]
-    assert len(volumes) == 1 and volumes[0]['csi']['driver'] == 'agentd.node.mesh' and volumes[0]['csi']['readOnly']
-    attributes = volumes[0]['csi']['volumeAttributes']
-    assert all(isinstance(v, str) for v in attributes.values())
-    return attributes
 
 
 PODS = {

@@ -1,14 +1,17 @@
 """injector.mode policy by the API server's own plug-ins: the engine's result, or a refusal by name."""
 import json
+import os
 import subprocess
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from .chart import helm, render, validate
-from .test_engine import Engine
+from .same import defaults, differences, probe_ports, scalars, texts
+from .test_engine import Engine, some_pod
 from .test_admission import POLICY
 from .test_injection import pod
-from .workloads import CASES, REFUSED, S, attributes, differences, owned
+from .workloads import CASES, REFUSED, S, owned
 
 VALUES = {'global': {'hub': 'registry.istio.io/release', 'tag': '1.29.1'}}
 NAMESPACES = {'demo': {'kubernetes.io/metadata.name': 'demo', 'agentd.node.mesh/injection': 'enabled'},
@@ -58,9 +61,8 @@ def in_namespace(p, ns):
 def plainly(p):
     """All of it; JSON in texts by what it says."""
     p = json.loads(json.dumps(p))
-    for v in p['spec'].get('volumes', ()):
-        if 'csi' in v:
-            v['csi']['volumeAttributes'] = attributes(v['csi']['volumeAttributes'])
+    for rule in defaults, probe_ports, texts, scalars:
+        rule(p)
     return {'metadata': p['metadata'], 'spec': p['spec']}
 
 
@@ -173,6 +175,16 @@ def test_other_meshes(tmp_path, mesh):
 def test_injected_annotations_win(tmp_path):
     [a] = Policies(tmp_path, {**VALUES, 'sidecarInjectorWebhook': {'injectedAnnotations': {'a': 'b "c"', 'istio.io/rev': 'x'}}}).ask(pod())
     assert {'a': 'b "c"', 'istio.io/rev': 'x', 'prometheus.io/scrape': 'true'}.items() <= a['pod']['metadata']['annotations'].items()
+
+
+@settings(max_examples=20 if os.environ.get('AGENTD_SOAK') else 2, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
+          suppress_health_check=list(HealthCheck))
+@given(pods=st.lists(some_pod(own=False), min_size=30, max_size=40))
+def test_any_pod(policies, pods):
+    """Taken as the engine makes it, or refused in words."""
+    taken, refused = policies.compare(dict(enumerate(pods)))
+    assert len(taken) > len(pods) // 20
+    assert all('denied request: ' in e and 'resulted in error' not in e for e in refused.values()), refused
 
 
 @pytest.mark.parametrize('value,said', [

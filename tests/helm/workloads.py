@@ -1,8 +1,5 @@
-"""Workloads for two injectors, and what is no difference between their results."""
-import copy
+"""Workloads for two injectors; same.py has what is no difference between their results."""
 import json
-import re
-from decimal import Decimal
 
 from .test_injection import PODS, PROBED, RESTRICTED, SCRAPED, pod
 
@@ -106,87 +103,3 @@ REFUSED = {
     'template': pod({'inject.istio.io/templates': 'gateway'}), 'sandbox': pod(runtimeClassName='kata-qemu'),
     'volume': pod(volumes=[{'name': 'agentd', 'emptyDir': {}}]), 'user': pod({S + 'userVolume': '[]'}),
 }
-
-# What istiod's injector adds to the environment for pilot-agent, which is not there.
-OF_PILOT_AGENT = {'ISTIO_META_CLUSTER_ID', 'ISTIO_META_NETWORK', 'ISTIO_KUBE_APP_PROBERS', 'ISTIO_PROMETHEUS_ANNOTATIONS'}
-SUFFIXES = {'m': Decimal('0.001'), 'Ki': 2**10, 'Mi': 2**20, 'Gi': 2**30, 'k': 10**3, 'M': 10**6, 'G': 10**9}
-
-
-def quantity(text):
-    text = str(text)
-    suffix = next((s for s in SUFFIXES if text.endswith(s)), '')
-    return float(Decimal(text.removesuffix(suffix)) * SUFFIXES.get(suffix, 1))
-
-
-def texts(v):
-    if isinstance(v, dict):
-        return {k: texts(x) for k, x in v.items()}
-    if isinstance(v, list):
-        return [texts(x) for x in v]
-    text = str(v).lower() if isinstance(v, bool) else str(v)
-    return f'{float(text[:-1]):g}s' if re.fullmatch(r'[0-9.]+s', text) else text
-
-
-def without_zeros(v):
-    if isinstance(v, dict):
-        return {k: w for k, x in v.items() if (w := without_zeros(x)) not in (None, {}, [], '') and not (w == 0 and k != 'value')}
-    return [without_zeros(x) for x in v] if isinstance(v, list) else v
-
-
-def container(c):
-    c = copy.deepcopy(c)
-    for kind in ('limits', 'requests'):
-        if kind in c.get('resources', {}):
-            c['resources'][kind] = {k: quantity(v) for k, v in c['resources'][kind].items()}
-    for key, by in (('env', 'name'), ('ports', 'containerPort'), ('volumeMounts', 'mountPath')):
-        c[key] = sorted((x for x in c.get(key) or () if x.get('name') not in OF_PILOT_AGENT), key=lambda x, by=by: str(x[by]))
-    return c
-
-
-def attributes(a):
-    a = dict(a)
-    for key in ('ISTIO_META_POD_PORTS', 'ISTIO_METAJSON_LABELS', 'ISTIO_METAJSON_ANNOTATIONS', 'ISTIO_KUBE_APP_PROBERS',
-                'ISTIO_PROMETHEUS_ANNOTATIONS'):
-        if key in a:
-            a[key] = json.loads(a[key])
-    # What is default anyway may be said.
-    a['PROXY_CONFIG'] = {k: v for k, v in texts(json.loads(a['PROXY_CONFIG'])).items() if (k, v) not in (
-        ('discoveryAddress', 'istiod.istio-system.svc:15012'), ('interceptionMode', 'REDIRECT'))}
-    a['AGENTD_PROBE_PORTS'] = sorted(a.get('AGENTD_PROBE_PORTS', '').split(','))
-    return a
-
-
-def pod_of(o):
-    return o if o['kind'] == 'Pod' else o['spec']['template']
-
-
-def normal(o):
-    """The pod of an object, without what makes no difference to Kubernetes, Envoy or agentd."""
-    p = copy.deepcopy(pod_of(o))
-    spec, annotations = p['spec'], p['metadata'].get('annotations') or {}
-    for key in ('containers', 'initContainers'):
-        spec[key] = [container(c) for c in spec.get(key) or ()]
-    spec['volumes'] = sorted(spec.get('volumes') or (), key=lambda v: v['name'])
-    for v in spec['volumes']:
-        if 'csi' in v:
-            v['csi']['volumeAttributes'] = attributes(v['csi']['volumeAttributes'])
-    if 'sidecar.istio.io/status' in annotations:
-        status = json.loads(annotations['sidecar.istio.io/status'])
-        annotations['sidecar.istio.io/status'] = {k: sorted(v) if isinstance(v, list) else v for k, v in status.items() if k != 'undo'}
-    if 'proxy.istio.io/overrides' in annotations:
-        overrides = annotations['proxy.istio.io/overrides'] = json.loads(annotations['proxy.istio.io/overrides'])
-        for c in sum(overrides.values(), []):
-            if c.get('image') == 'auto':  # istiod drops it; without it nothing could be taken back
-                del c['image']
-    p.pop('status', None)
-    p['metadata'].pop('creationTimestamp', None)
-    return without_zeros({'metadata': {k: p['metadata'].get(k) for k in ('labels', 'annotations')}, 'spec': spec})
-
-
-def differences(ours, theirs, path=''):
-    """Paths at which two values differ, with both."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return [d for k in sorted(ours.keys() | theirs.keys()) for d in differences(ours.get(k), theirs.get(k), f'{path}.{k}')]
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        return [d for n, (a, b) in enumerate(zip(ours, theirs)) for d in differences(a, b, f'{path}[{n}]')]
-    return [] if ours == theirs else [f'{path}: ours {ours!r}, theirs {theirs!r}']

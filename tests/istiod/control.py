@@ -113,7 +113,7 @@ class Control:
 def order(directory, **what):
     """Send one order and wait until it is carried out."""
     with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(20)
+        s.settimeout(60)
         s.connect(str(Path(directory) / 'control.sock'))
         s.sendall(json.dumps(what).encode() + b'\n')
         answer = json.loads(s.makefile().readline() or '{"why": "no answer"}')

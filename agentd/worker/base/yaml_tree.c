@@ -12,7 +12,7 @@
 #include <strings.h>
 #include <yaml.h>
 
-enum { DEPTH_MAX = 64, NODES_MAX = 1000000 };
+enum { DEPTH_MAX = 64, PEEK_DEPTH_MAX = 1000, NODES_MAX = 1000000 };
 
 struct yaml_tree {
 	yaml_document_t document;
@@ -27,10 +27,15 @@ static int refuse(const yaml_mark_t *at, const char *why, struct err *e)
 	return err_set(e, ERR_INVALID, "line %zu: %s", at->line + 1, why);
 }
 
-static int refuse_syntax(const yaml_parser_t *p, struct err *e)
+/* Of bytes that are no text libyaml says an offset alone. */
+static int refuse_syntax(const yaml_parser_t *p, const char *text, struct err *e)
 {
-	return err_set(e, ERR_INVALID, "line %zu: %s", p->problem_mark.line + 1,
-	    p->problem ? p->problem : "malformed");
+	size_t line = p->problem_mark.line;
+
+	for (size_t i = 0; p->error == YAML_READER_ERROR && i < p->problem_offset; i++)
+		line += text[i] == '\n';
+	return err_set(
+	    e, ERR_INVALID, "line %zu: %s", line + 1, p->problem ? p->problem : "malformed");
 }
 
 static bool starts_plain_merge(const yaml_event_t *ev)
@@ -106,7 +111,7 @@ static int each_event(const char *text, size_t len,
 	start(&p, text, len);
 	while (!ended && !rc) {
 		if (!yaml_parser_parse(&p, &ev)) {
-			rc = refuse_syntax(&p, e);
+			rc = refuse_syntax(&p, text, e);
 			break;
 		}
 		ended = ev.type == YAML_STREAM_END_EVENT;
@@ -547,14 +552,17 @@ struct peek {
 	char *text;
 };
 
+/* 1: it was found. */
 static int peek_scalar(struct peek *p, const yaml_event_t *ev)
 {
 	const char *text = (const char *)ev->data.scalar.value;
 
 	if (p->depth != 1)
 		return 0;
-	if (p->is_value && p->found && !p->text)
+	if (p->is_value && p->found) {
 		p->text = mem_strdup(text);
+		return 1;
+	}
 	if (!p->is_value)
 		p->found = !strcmp(text, p->key);
 	p->is_value = !p->is_value;
@@ -566,7 +574,6 @@ static int on_peek(void *ctx, const yaml_event_t *ev, struct err *e)
 {
 	struct peek *p = ctx;
 
-	(void)e;
 	switch (ev->type) {
 	case YAML_SCALAR_EVENT:
 		return peek_scalar(p, ev);
@@ -577,7 +584,9 @@ static int on_peek(void *ctx, const yaml_event_t *ev, struct err *e)
 	case YAML_MAPPING_START_EVENT:
 		p->is_value ^= p->depth == 1;
 		p->depth += p->depth || ev->type == YAML_MAPPING_START_EVENT ? 1 : 2;
-		return 0;
+		/* What libyaml does for each token grows with the depth. */
+		return p->depth > PEEK_DEPTH_MAX ? refuse(&ev->start_mark, "nested too deeply", e)
+						 : 0;
 	case YAML_SEQUENCE_END_EVENT:
 	case YAML_MAPPING_END_EVENT:
 		p->depth--;
@@ -591,9 +600,6 @@ char *yaml_tree_peek(const char *text, size_t len, const char *key, struct err *
 {
 	struct peek p = {.key = key};
 
-	if (each_event(text, len, on_peek, &p, e)) {
-		free(p.text);
-		return NULL;
-	}
+	each_event(text, len, on_peek, &p, e);
 	return p.text;
 }

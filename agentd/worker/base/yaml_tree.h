@@ -21,7 +21,7 @@ json_t *yaml_tree_value(const struct yaml_tree *t); /* borrowed; null: an empty 
  * cannot hold it.  The caller frees `*out`.  After it, the tree can only be freed. */
 int yaml_tree_write(struct yaml_tree *t, json_t *value, char **out, size_t *out_len, struct err *e);
 
-/* The text of a member of a document's outermost map, found without reading the rest: also where
- * the document would be refused.  NULL: there is none; `e` is filled if it is no YAML.  The caller
- * frees it. */
+/* The text of a member of a document's outermost map, read up to there and no further: also where
+ * the document would be refused.  NULL: there is none; `e` is filled if what was read is no YAML,
+ * or deeper than 1,000.  The caller frees it. */
 char *yaml_tree_peek(const char *text, size_t len, const char *key, struct err *e);

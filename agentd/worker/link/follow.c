@@ -14,20 +14,7 @@ struct link_follow {
 	struct link_call *call; /* NULL: refused, or the link is gone */
 };
 
-struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,
-    unsigned plane, link_changed changed, void *ctx)
-{
-	struct link_follow *f = mem_zalloc(sizeof(*f));
-	struct link_request req = {.op = LINK_FOLLOW, .kind = (uint16_t)what, .arg = plane};
-
-	if (pod)
-		req.uid = *pod;
-	link_call_new(p, &f->call, &req, ctx)->changed = changed;
-	link_call_send(f->call, -1);
-	return f;
-}
-
-void link_follow_take(struct link_call *c, const struct link_heard *h)
+static void on_heard(struct link_call *c, const struct link_heard *h)
 {
 	struct link_content content = {.name = h->in->name};
 	char *data = NULL;
@@ -45,6 +32,21 @@ void link_follow_take(struct link_call *c, const struct link_heard *h)
 	if (data)
 		explicit_bzero(data, content.size); /* it may have been a token */
 	free(data);
+}
+
+struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,
+    unsigned plane, link_changed changed, void *ctx)
+{
+	struct link_follow *f = mem_zalloc(sizeof(*f));
+	struct link_request req = {.op = LINK_FOLLOW, .kind = (uint16_t)what, .arg = plane};
+
+	if (pod)
+		req.uid = *pod;
+	link_call_new(p, &f->call, &req, ctx);
+	f->call->changed = changed;
+	f->call->heard = on_heard;
+	link_call_send(f->call, -1);
+	return f;
 }
 
 void link_unfollow(struct link_follow **f)

@@ -460,18 +460,17 @@ static void take_reply(struct link *p, struct link_heard *h)
 
 /* Each kind comes under the id of a call, or to us.  A descriptor that nobody takes is closed. */
 static const struct {
-	enum link_op op; /* of the call */
-	void (*of_call)(struct link_call *c, const struct link_heard *h);
+	enum link_op op; /* of the call that hears it */
 	void (*of_link)(struct link *p, struct link_heard *h);
 } kinds[LINK_WHAT_END] = {
     [LINK_REPLY] = {.of_link = take_reply},
-    [LINK_FILE] = {LINK_FOLLOW, link_follow_take, NULL},
+    [LINK_FILE] = {.op = LINK_FOLLOW},
     [LINK_PING] = {.of_link = take_ping},
     [LINK_LISTENER] = {.of_link = take_listener},
-    [LINK_REDIRECTED] = {LINK_REDIRECT_SET, link_redirect_take, NULL},
+    [LINK_REDIRECTED] = {.op = LINK_REDIRECT_SET},
     [LINK_REDIRECT_NOTE] = {.of_link = take_redirect_note},
-    [LINK_STATE] = {LINK_STATE_LIST, link_state_take, NULL},
-    [LINK_VOLUME] = {LINK_VOLUMES, link_volume_take, NULL},
+    [LINK_STATE] = {.op = LINK_STATE_LIST},
+    [LINK_VOLUME] = {.op = LINK_VOLUMES},
     [LINK_CSI_NOTE] = {.of_link = take_csi_note},
     [LINK_POD_NOTE] = {.of_link = take_pod_note},
 };
@@ -485,8 +484,8 @@ static void take_packet(struct link *p, const struct link_packet *in, int fd)
 	HASH_FIND(hh, p->calls, &in->id, sizeof(in->id), c);
 	if (in->what < LINK_WHAT_END && kinds[in->what].of_link)
 		kinds[in->what].of_link(p, &h);
-	else if (in->what < LINK_WHAT_END && c && c->req.op == kinds[in->what].op)
-		kinds[in->what].of_call(c, &h);
+	else if (in->what < LINK_WHAT_END && c && c->heard && c->req.op == kinds[in->what].op)
+		c->heard(c, &h);
 	mem_closep(&h.fd);
 }
 

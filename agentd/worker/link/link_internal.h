@@ -6,6 +6,13 @@
 #include "worker/base/loop.h"
 #include <uthash.h>
 
+/* One packet of the broker's. */
+struct link_heard {
+	const struct link_packet *in;
+	const struct err *e; /* of a reply: NULL, or why not */
+	int fd;              /* or -1; closed unless it is taken */
+};
+
 struct link_call {
 	struct link *p;
 	struct link_call **slot; /* NULL: nobody waits */
@@ -22,6 +29,8 @@ struct link_call {
 		link_changed changed;
 	};
 	void *ctx;
+	/* A packet with the id of the call that is not its reply; NULL: there is none. */
+	void (*heard)(struct link_call *c, const struct link_heard *h);
 	struct loop_timer soon; /* it could not be sent */
 	UT_hash_handle hh;
 };
@@ -35,12 +44,6 @@ void link_call_drop(struct link_call *c);
 void link_call_send(struct link_call *c, int fd);
 void link_call_unsent(struct link_call *c); /* it could not be prepared: the same answer */
 
-/* One packet of the broker's. */
-struct link_heard {
-	const struct link_packet *in;
-	const struct err *e; /* of a reply: NULL, or why not */
-	int fd;              /* or -1; closed unless it is taken */
-};
 /* Takes the answer of an operation.  `was` is a copy of the call, which is gone. */
 typedef void (*link_answer_taker)(const struct link_call *was, struct link_heard *h);
 extern const link_answer_taker link_answers[LINK_OP_END];
@@ -56,9 +59,3 @@ struct link_insistence {
 };
 struct link_insistence *link_insistence(struct link *p);
 void link_insistence_end(struct link_insistence *all);
-
-/* Packets with the id of a call that are not its reply. */
-void link_follow_take(struct link_call *c, const struct link_heard *h);
-void link_redirect_take(struct link_call *c, const struct link_heard *h);
-void link_state_take(struct link_call *c, const struct link_heard *h);
-void link_volume_take(struct link_call *c, const struct link_heard *h);

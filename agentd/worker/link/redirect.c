@@ -25,6 +25,35 @@ static void send_with(struct link_call *c, const void *data, size_t size)
 		link_call_unsent(c);
 }
 
+/* An old broker's counters are no reason to refuse what is in force: then they begin at 0. */
+static struct redirect_counters read_baseline(int fd)
+{
+	struct redirect_counters c;
+
+	if (fd < 0 || pread(fd, &c, sizeof(c), 0) != sizeof(c))
+		memset(&c, 0, sizeof(c));
+	return c;
+}
+
+static void on_heard(struct link_call *c, const struct link_heard *h)
+{
+	struct redirect_counters baseline;
+	struct link_call was = *c;
+	struct err e;
+
+	link_call_drop(c);
+	baseline = read_baseline(h->fd);
+	if (h->in->code) {
+		err_set(&e, h->in->code, "%s", h->in->why);
+		was.redirected(was.ctx, &e, &(struct link_redirection){.closed = h->in->arg});
+	} else {
+		was.redirected(was.ctx, NULL,
+		    &(struct link_redirection){.index = h->in->arg,
+			.accelerated = h->in->kind == 1,
+			.baseline = &baseline});
+	}
+}
+
 void link_redirect_set(struct link *p, struct link_call **slot, const struct uuid *pod,
     const struct redirect_rules *rules, link_redirected done, void *ctx)
 {
@@ -32,6 +61,7 @@ void link_redirect_set(struct link *p, struct link_call **slot, const struct uui
 	    p, slot, &(struct link_request){.op = LINK_REDIRECT_SET, .uid = *pod}, ctx);
 
 	c->redirected = done;
+	c->heard = on_heard;
 	send_with(c, rules, sizeof(*rules));
 }
 
@@ -86,33 +116,4 @@ void link_redirect_trace(
 
 	c->listening = done;
 	link_call_send(c, -1);
-}
-
-/* An old broker's counters are no reason to refuse what is in force: then they begin at 0. */
-static struct redirect_counters read_baseline(int fd)
-{
-	struct redirect_counters c;
-
-	if (fd < 0 || pread(fd, &c, sizeof(c), 0) != sizeof(c))
-		memset(&c, 0, sizeof(c));
-	return c;
-}
-
-void link_redirect_take(struct link_call *c, const struct link_heard *h)
-{
-	struct redirect_counters baseline;
-	struct link_call was = *c;
-	struct err e;
-
-	link_call_drop(c);
-	baseline = read_baseline(h->fd);
-	if (h->in->code) {
-		err_set(&e, h->in->code, "%s", h->in->why);
-		was.redirected(was.ctx, &e, &(struct link_redirection){.closed = h->in->arg});
-	} else {
-		was.redirected(was.ctx, NULL,
-		    &(struct link_redirection){.index = h->in->arg,
-			.accelerated = h->in->kind == 1,
-			.baseline = &baseline});
-	}
 }

@@ -18,17 +18,7 @@ static struct link_request request(enum link_op op, enum link_state kind, const 
 	return req;
 }
 
-void link_state_list(
-    struct link *p, struct link_call **slot, enum link_state kind, link_kept_found found, void *ctx)
-{
-	const struct link_request req = {.op = LINK_STATE_LIST, .kind = (uint16_t)kind};
-	struct link_call *c = link_call_new(p, slot, &req, ctx);
-
-	c->kept_found = found;
-	link_call_send(c, -1);
-}
-
-void link_state_take(struct link_call *c, const struct link_heard *h)
+static void on_heard(struct link_call *c, const struct link_heard *h)
 {
 	struct link_kept k = {.kind = h->in->kind, .id = h->in->state_id};
 	char *data;
@@ -42,6 +32,17 @@ void link_state_take(struct link_call *c, const struct link_heard *h)
 	c->kept_found(c->ctx, &k); /* may cancel, may free us */
 	explicit_bzero(data, k.size);
 	free(data);
+}
+
+void link_state_list(
+    struct link *p, struct link_call **slot, enum link_state kind, link_kept_found found, void *ctx)
+{
+	const struct link_request req = {.op = LINK_STATE_LIST, .kind = (uint16_t)kind};
+	struct link_call *c = link_call_new(p, slot, &req, ctx);
+
+	c->kept_found = found;
+	c->heard = on_heard;
+	link_call_send(c, -1);
 }
 
 void link_state_put(

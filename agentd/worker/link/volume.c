@@ -42,16 +42,7 @@ void link_unpublish(struct link *p, struct link_call **slot, const struct uuid *
 	link_ask(p, slot, &req, -1, done, ctx);
 }
 
-void link_volume_list(struct link *p, struct link_call **slot, link_volume_found found, void *ctx)
-{
-	struct link_call *c =
-	    link_call_new(p, slot, &(struct link_request){.op = LINK_VOLUMES}, ctx);
-
-	c->volume_found = found;
-	link_call_send(c, -1);
-}
-
-void link_volume_take(struct link_call *c, const struct link_heard *h)
+static void on_heard(struct link_call *c, const struct link_heard *h)
 {
 	char *data = NULL;
 	struct link_volume v = {.pod = h->in->uid,
@@ -68,6 +59,16 @@ void link_volume_take(struct link_call *c, const struct link_heard *h)
 		v.e = &e;
 	c->volume_found(c->ctx, &v); /* may cancel, may free us */
 	free(data);
+}
+
+void link_volume_list(struct link *p, struct link_call **slot, link_volume_found found, void *ctx)
+{
+	struct link_call *c =
+	    link_call_new(p, slot, &(struct link_request){.op = LINK_VOLUMES}, ctx);
+
+	c->volume_found = found;
+	c->heard = on_heard;
+	link_call_send(c, -1);
 }
 
 void link_csi_registered(struct link *p, bool yes)

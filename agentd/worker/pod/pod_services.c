@@ -2,10 +2,10 @@
  *
  * It knows no service.  Only rows that have started hear events, and only they are stopped.
  */
+#include "pod_services.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "rows.h"
 #include "worker/base/metrics.h"
 #include "worker/pods/pod.h"
 #include <string.h>
@@ -14,17 +14,18 @@ LOG_SCOPE("pod");
 
 struct pod_services {
 	struct pod_context context; /* the first: the rows have this address */
-	size_t started;             /* rows */
-	unsigned measured;          /* bits: rows that had a problem when somebody scraped */
-	void *of[];                 /* each row's own struct */
+	const struct pod_service *const *rows;
+	size_t started;    /* rows */
+	unsigned measured; /* bits: rows that had a problem when somebody scraped */
+	void *of[];        /* each row's own struct */
 };
 
 /* Calls this function of each started row that has it. */
 #define TELL(s, function, ...)                                                                     \
 	do {                                                                                       \
 		for (size_t row = 0; row < (s)->started; row++)                                    \
-			if (pod_rows[row]->function)                                               \
-				pod_rows[row]->function((s)->of[row], ##__VA_ARGS__);              \
+			if ((s)->rows[row]->function)                                              \
+				(s)->rows[row]->function((s)->of[row], ##__VA_ARGS__);             \
 	} while (0)
 
 static struct pod_services *services_of(struct pod_context *c)
@@ -34,19 +35,19 @@ static struct pod_services *services_of(struct pod_context *c)
 
 /* --- life --- */
 
-static size_t count_rows(void)
+static size_t count_rows(const struct pod_service *const *rows)
 {
 	size_t n = 0;
 
-	while (pod_rows[n])
+	while (rows[n])
 		n++;
 	return n;
 }
 
 static int start_rows(struct pod_services *s, struct err *e)
 {
-	for (; pod_rows[s->started]; s->started++) {
-		const struct pod_service *row = pod_rows[s->started];
+	for (; s->rows[s->started]; s->started++) {
+		const struct pod_service *row = s->rows[s->started];
 		struct pod_context **its = mem_zalloc(row->size);
 
 		*its = &s->context;
@@ -59,12 +60,14 @@ static int start_rows(struct pod_services *s, struct err *e)
 	return 0;
 }
 
-struct pod_services *pod_services_start(const struct agent_shared *a, struct pod *p,
-    struct node *node, const struct redirect_plan *plan)
+struct pod_services *pod_services_start(const struct agent_shared *a,
+    const struct pod_service *const *rows, struct pod *p, struct node *node,
+    const struct redirect_plan *plan)
 {
-	struct pod_services *s = mem_zalloc(sizeof(*s) + count_rows() * sizeof(*s->of));
+	struct pod_services *s = mem_zalloc(sizeof(*s) + count_rows(rows) * sizeof(*s->of));
 	struct err e;
 
+	s->rows = rows;
 	s->context = (struct pod_context){.shared = a,
 	    .plane = &a->planes[node_settings(node)->plane],
 	    .pod = p,
@@ -92,7 +95,7 @@ void pod_services_stop(struct pod_services **services)
 	if (!s)
 		return;
 	while (s->started > 0) {
-		const struct pod_service *row = pod_rows[--s->started];
+		const struct pod_service *row = s->rows[--s->started];
 
 		if (row->stop)
 			row->stop(s->of[s->started]);
@@ -160,7 +163,7 @@ static enum pod_progress progress_of(
     const struct pod_services *s, size_t row, const struct err **why)
 {
 	*why = NULL;
-	return pod_rows[row]->progress ? pod_rows[row]->progress(s->of[row], why) : POD_FINE;
+	return s->rows[row]->progress ? s->rows[row]->progress(s->of[row], why) : POD_FINE;
 }
 
 void pod_tell_progress(struct pod_context *c)
@@ -189,7 +192,7 @@ bool pod_ask_call(struct pod_context *c, struct rpc_stream *st, const char *meth
 	struct pod_services *s = services_of(c);
 
 	for (size_t i = 0; i < s->started; i++)
-		if (pod_rows[i]->call && pod_rows[i]->call(s->of[i], st, method))
+		if (s->rows[i]->call && s->rows[i]->call(s->of[i], st, method))
 			return true;
 	return false;
 }
@@ -206,7 +209,7 @@ static json_t *dump_problems(const struct pod_services *s)
 
 	for (size_t row = 0; row < s->started; row++)
 		if (progress_of(s, row, &why) >= POD_DEGRADED)
-			json_object_set_new(all, pod_rows[row]->name, json_string(why->msg));
+			json_object_set_new(all, s->rows[row]->name, json_string(why->msg));
 	return all;
 }
 
@@ -220,8 +223,8 @@ void pod_services_dump(struct pod_services *s, json_t *o)
 void pod_services_show(struct pod_services *s, const char *page, json_t *o, const char *name)
 {
 	for (size_t i = 0; i < s->started; i++)
-		if (pod_rows[i]->page && !strcmp(pod_rows[i]->page, page))
-			pod_rows[i]->show(s->of[i], o, name);
+		if (s->rows[i]->page && !strcmp(s->rows[i]->page, page))
+			s->rows[i]->show(s->of[i], o, name);
 }
 
 /* A service that never had a problem has no line. */
@@ -236,7 +239,7 @@ static void measure_problem(struct pod_services *s, size_t row, const char *labe
 	if (!has && !(s->measured & 1U << row))
 		return;
 	s->measured |= 1U << row;
-	text = mem_printf("%s,service=\"%s\"", labels, pod_rows[row]->name);
+	text = mem_printf("%s,service=\"%s\"", labels, s->rows[row]->name);
 	metric_set(m, text, has);
 }
 
@@ -249,5 +252,5 @@ void pod_services_measure(struct pod_services *s, const char *labels)
 
 unsigned pod_services_count(struct pod_services *s, size_t row)
 {
-	return pod_rows[row]->count(s->of[row]);
+	return s->rows[row]->count(s->of[row]);
 }

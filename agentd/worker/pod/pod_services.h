@@ -104,10 +104,10 @@ void pod_tell_certificate(struct pod_context *c, struct cert *cert, const char *
 bool pod_ask_call(struct pod_context *c, struct rpc_stream *st, const char *method);
 void pod_ask_uses(struct pod_context *c, int64_t in_use[LIMIT_END]);
 
-/* Starts all rows for `p`, whose environment was accepted as `node` (taken).  Ends in
- * pod_set_ready().  NULL: it has ended there, the pod is refused. */
-struct pod_services *pod_services_start(const struct agent_shared *a, struct pod *p,
-    struct node *node, const struct redirect_plan *plan);
+/* Starts all `rows`, up to NULL; takes `node`.  Ends in pod_set_ready().  NULL: the pod is out. */
+struct pod_services *pod_services_start(const struct agent_shared *a,
+    const struct pod_service *const *rows, struct pod *p, struct node *node,
+    const struct redirect_plan *plan);
 void pod_services_stop(struct pod_services **s);
 void pod_services_stop_accepting(struct pod_services *s);
 void pod_services_token_changed(struct pod_services *s); /* the source's */
@@ -117,4 +117,4 @@ void pod_services_trust_changed(struct pod_services *s); /* a revocation list */
 void pod_services_dump(struct pod_services *s, json_t *o);
 void pod_services_show(struct pod_services *s, const char *page, json_t *o, const char *name);
 void pod_services_measure(struct pod_services *s, const char *labels);
-unsigned pod_services_count(struct pod_services *s, size_t row); /* of pod_rows */
+unsigned pod_services_count(struct pod_services *s, size_t row); /* of its rows */

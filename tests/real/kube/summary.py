@@ -77,7 +77,7 @@ def _version(*argv):
 
 def _cell(result):
     if not result:
-        return 'not run'
+        return '-'
     outcome, seconds, properties = result
     more = ''.join(f', {name} {value}' for name, value in properties)
     return f'{"" if outcome == "passed" else f"**{outcome}**, "}{seconds:.0f} s{more}'
@@ -124,7 +124,8 @@ def write():
         f'and runc {_version(NEWER / "runc", "--version")}), istiod {images.ISTIO_VERSION} with its stock chart and webhook, '
         'Envoys of PyPI.', '',
         f'Requests during restarts, evictions and upgrades: {asked}, of which {failed} failed. The nodes computed for {computed:.0f} min '
-        f'in all. For {slowest["stalled"]:.0f} min the slowest one had work and no core, which other nodes and the machine\'s other users had.', '',
+        f'in all. For {slowest["stalled"]:.0f} min the slowest one had work and no core, which other nodes and the machine\'s other users had. '
+        'A case that has nothing to do with the kind of node runs on one of them (`AGENTD_SOAK=1`: on all).', '',
         '| case | ' + ' | '.join(KINDS.values()) + ' |', '|---|' + '---|' * len(KINDS)]
     for case in cases:
         lines.append(f'| {case} | ' + ' | '.join(_cell(found.get(kind, {'cases': {}})['cases'].get(case)) for kind in KINDS) + ' |')

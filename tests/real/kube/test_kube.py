@@ -1,5 +1,4 @@
 """A cluster as users have it.  Each case begins with a node on which all is well, and leaves it so."""
-import contextlib
 import json
 import os
 import random
@@ -11,6 +10,7 @@ from tests.e2e.run import TOP
 
 from . import apps, images
 from .cluster import DRIVER, RELEASE, commands
+from .conftest import applied
 from .load import Load
 from .node import DAEMONS, V4, V6
 from .waiting import wait_for
@@ -23,42 +23,7 @@ SERVES_WITHIN_S = 60
 NAMES_IN_10_S = 3  # at 0, 2 and 6 s
 ABSENT_S = 300 if SOAK else 20
 
-
-@pytest.fixture(scope='module')
-def mesh(cluster):
-    """Two clients and two servers, all of the mesh, which takes mTLS only."""
-    cluster.apply(apps.namespace())
-    cluster.apply(apps.strict(), *apps.pair())
-    for name in ('web', 'client'):
-        cluster.rolled_out(f'deployment/{name}')
-    wait_for('the first answer', lambda: cluster.ask())
-    return cluster
-
-
-@pytest.fixture(autouse=True)
-def well(mesh):
-    yield
-    wait_for('agentctl to say that all is well', mesh.well)
-
-
-@contextlib.contextmanager
-def applied(mesh):
-    """Applies objects that go with the block, and leave nothing on the node."""
-    objects = []
-
-    def make(*more):
-        objects.extend(more)
-        mesh.apply(*more)
-    yield make
-    uids = [p['metadata']['uid'] for p in mesh.get('pods') if p['metadata']['labels'].get('app') not in ('web', 'client')]
-    mesh.delete(*objects)
-    wait_for('nothing to be left of the pods', lambda: not mesh.left_of(uids), 60 + 3 * len(uids))
-
-
-@pytest.fixture
-def made(mesh):
-    with applied(mesh) as make:
-        yield make
+pytestmark = pytest.mark.usefixtures('well')
 
 
 def test_what_the_document_shows_after_the_installation(mesh):
@@ -224,6 +189,7 @@ def test_a_drained_node_has_nothing_left_of_its_pods(mesh):
     wait_for('an answer', lambda: mesh.ask())
 
 
+@pytest.mark.on('container')
 @pytest.mark.parametrize('key, value', [
     ('traffic.sidecar.istio.io/excludeInboundPorts', '8080,x'),
     ('sidecar.istio.io/interceptionMode', 'TPROXY'),
@@ -241,6 +207,7 @@ def test_a_wrong_annotation_is_said_in_words(mesh, made, key, value):
     assert name in said and value in said
 
 
+@pytest.mark.on('container')
 def test_tokens_are_renewed(mesh):
     """A kubelet that starts has no tokens in its cache, so the next call for each volume brings a new one."""
     pod = mesh.pod('web')
@@ -331,6 +298,7 @@ class TestWorkloads:
             j['status'].get('succeeded') for j in workloads.get('jobs') if j['metadata']['name'].startswith('often')), 150)
 
 
+@pytest.mark.on('whole')
 def test_many_pods_at_once(mesh, made, record_property):
     envoys = min(ENVOYS, PODS)
     made(apps.service('crowd'), apps.workload('Deployment', 'crowd', apps.SERVE, replicas=envoys),
@@ -365,6 +333,7 @@ def test_names_that_istiod_alone_knows_are_answered(mesh, made):
         mesh.delete(apps.pod('names'))
 
 
+@pytest.mark.on('container')
 def test_a_second_istiod_of_a_revision_serves_its_own_pods(mesh, made):
     """Two control planes on one node; their pods talk mTLS with each other."""
     space = apps.namespace('canary')
@@ -390,6 +359,7 @@ def test_a_second_istiod_of_a_revision_serves_its_own_pods(mesh, made):
             mesh.delete(space)
 
 
+@pytest.mark.on('systemd')
 def test_a_broken_upgrade_and_the_way_back_and_a_good_one(mesh):
     with Load(mesh) as load:
         mesh.helm_upgrade('--set', 'extraArgs={--no-such-flag}')
@@ -407,6 +377,7 @@ def test_a_broken_upgrade_and_the_way_back_and_a_good_one(mesh):
     assert load.failed == 0
 
 
+@pytest.mark.on('systemd')
 def test_a_roll_out_without_a_surge_is_not_noticed(mesh):
     """The old agentd ends before the new one starts; back again with a surge."""
     with Load(mesh) as load:
@@ -419,6 +390,7 @@ def test_a_roll_out_without_a_surge_is_not_noticed(mesh):
     assert load.failed == 0
 
 
+@pytest.mark.on('systemd')
 def test_an_uninstall_by_mistake_is_not_noticed(mesh):
     """Helm's record goes, agentd stays; the same chart takes it over."""
     with Load(mesh) as load:
@@ -432,6 +404,7 @@ def test_an_uninstall_by_mistake_is_not_noticed(mesh):
     assert load.failed == 0
 
 
+@pytest.mark.on('container')
 def test_a_workload_moves_to_pilot_agent_and_back(mesh, made):
     """By the commands of the document, the way back first.  What it asks, and who asks it, is agentd's all the time."""
     over, back = commands('Move one workload over')

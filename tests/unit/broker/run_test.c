@@ -110,7 +110,7 @@ static void act_rows(void)
 	act_ask(LINK_POD_ADD, 0);
 	l = act_ask(LINK_LISTEN, 0);
 	struct pollfd p = {.fd = l, .events = POLLIN};
-	poll(&p, 1, 10000);
+	poll(&p, 1, 60 * 1000);
 	a = accept4(l, NULL, NULL, 0);
 	act_ask(LINK_PEER_OF, a);
 	act_ask(LINK_WRITE, memfd);

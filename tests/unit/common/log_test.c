@@ -438,7 +438,7 @@ static void test_threads(void **state)
 
 static int wait_for_ever(int pair[2])
 {
-	alarm(30); /* the test ends by SIGALRM, should a line wait */
+	alarm(60); /* the test ends by SIGALRM, should a line wait */
 	dup2(pair[1], STDERR_FILENO);
 	close(pair[1]);
 	return pair[0];

@@ -134,7 +134,7 @@ static int temporary(void)
 	return fd;
 }
 
-/* Exit status of agentctl --run <dir> ARGS; -1: it did not end by itself within 20 s. */
+/* Exit status of agentctl --run <dir> ARGS; -1: it did not end by itself within 60 s. */
 static int run_to(int stdout_fd, const char *const *args)
 {
 	const char *argv[16] = {program, "--run", dir};
@@ -145,7 +145,7 @@ static int run_to(int stdout_fd, const char *const *args)
 		argv[3 + i] = args[i];
 	pid = fork();
 	if (pid == 0) {
-		alarm(20);
+		alarm(60);
 		dup2(stdout_fd, STDOUT_FILENO);
 		dup2(said, STDERR_FILENO);
 		execv(program, (char **)argv);

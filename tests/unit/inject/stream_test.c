@@ -125,6 +125,86 @@ static void an_error_says_where(void **state)
 	refused("{\"kind\":\"Pod\",\"kind\":\"Pod\",\"apiVersion\":\"v1\"}", "duplicate key");
 }
 
+static char *repeated(const char *head, const char *what, size_t n, const char *tail)
+{
+	size_t one = strlen(what), at = strlen(head);
+	char *text = mem_zalloc(at + n * one + strlen(tail) + 1);
+
+	memcpy(text, head, at);
+	for (; n; n--, at += one)
+		memcpy(text + at, what, one);
+	memcpy(text + at, tail, strlen(tail) + 1);
+	return text;
+}
+
+/* libyaml's work for a token grows with the depth: none of these is read to its end. */
+static void what_is_too_deep_is_refused_at_once(void **state)
+{
+	static const char *const heads[] = {"", "a: ", "{\"apiVersion\": \"v1\", \"x\": ",
+	    "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"spec\": ", POD "  x: "};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
+		auto_free char *lists = repeated(heads[i], "[", 1000000, "");
+		auto_free char *maps = repeated(heads[i], "{\"a\":", 1000000, "");
+
+		refused(lists, "nested too deeply");
+		refused(maps, "nested too deeply");
+	}
+}
+
+static void what_is_no_text_is_refused_with_its_line(void **state)
+{
+	size_t n;
+
+	(void)state;
+	refused(POD "  x: \"\xff\"\n", "line 7: invalid leading UTF-8 octet");
+	refused(POD "  x: \x01\n", "line 7: control characters are not allowed");
+	refused(POD "  x: \"\\ud83d\"\n", "line 7: found invalid Unicode character");
+	refused(POD "  x: \"\\0\"\n", "line 7: control character");
+	refused("{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"x\":\"\\ud83d\"}", "invalid Unicode");
+	refused("{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"x\":\"\\u0000\"}", "control character");
+	refused("{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"spec\":{", "did not find expected node");
+	refused(POD "  x: [1", "line 8: did not find");
+	refused(POD "  x: 1\n  x: 2\n", "line 8: duplicate key");
+	assert_null(inject_stream(&work, POD "\0", sizeof(POD), &n, &e));
+	assert_non_null(strstr(e.msg, "line 7: control characters"));
+}
+
+#define NUMBERS                                                                                    \
+	"  a: 9223372036854775807\n  b: -9223372036854775808\n  c: 18446744073709551615\n"         \
+	"  d: 0x7fffffffffffffff\n  e: 1.0\n  f: 1e3\n  g: 0.1\n"
+
+static void numbers_stay_as_they_are_written(void **state)
+{
+	auto_free char *out = stream(INJECT_ADD, POD NUMBERS), *json;
+
+	(void)state;
+	assert_non_null(out);
+	assert_non_null(strstr(out, NUMBERS));
+	json = stream(INJECT_ADD, "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"spec\": {\"a\": "
+				  "9223372036854775807, \"containers\": [{\"name\": \"a\"}]}}");
+	assert_non_null(strstr(json, "\"a\":9223372036854775807"));
+	free(json);
+	json = stream(INJECT_ADD, "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"spec\": {\"a\": "
+				  "18446744073709551615, \"containers\": [{\"name\": \"a\"}]}}");
+	assert_non_null(strstr(json, "\"a\": 18446744073709551615"));
+}
+
+static void a_million_documents(void **state)
+{
+	size_t n = getenv("AGENTD_SOAK") ? 1000000 : 20000;
+	auto_free char *text = repeated("", "a: b\n---\n", n, POD "---\n" OTHER);
+	auto_free char *out = stream(INJECT_ADD, text), *back;
+
+	(void)state;
+	assert_non_null(out);
+	assert_memory_equal(out, text, 9 * n);
+	assert_int_equal(json_array_size(work.said), 1);
+	back = stream(INJECT_TAKE_BACK, out);
+	assert_string_equal(back, text);
+}
+
 static void a_check_changes_nothing_and_goes_on(void **state)
 {
 	static const char text[] = POD "  runtimeClassName: kata\n---\n" POD;
@@ -148,6 +228,10 @@ int main(void)
 	    TEST(what_stands_beside_a_separator_gets_its_line),
 	    TEST(json_stays_json),
 	    TEST(an_error_says_where),
+	    TEST(what_is_too_deep_is_refused_at_once),
+	    TEST(what_is_no_text_is_refused_with_its_line),
+	    TEST(numbers_stay_as_they_are_written),
+	    TEST(a_million_documents),
 	    TEST(a_check_changes_nothing_and_goes_on),
 	};
 

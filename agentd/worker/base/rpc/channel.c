@@ -80,7 +80,7 @@ static void end_if_unused(struct rpc_channel *c)
 	free(c);
 }
 
-void rpc_channel_put(struct rpc_channel *c)
+static void stream_gone(struct rpc_channel *c)
 {
 	c->nstreams--;
 	end_if_unused(c);
@@ -371,6 +371,7 @@ int rpc_open(struct rpc_channel *c, struct rpc_stream **slot, const struct rpc_c
 	struct rpc_stream *s = rpc_stream_new(c->rpc, create_call(c, call));
 
 	s->channel = c;
+	s->gone = stream_gone;
 	c->nstreams++;
 	if (put_headers(s, call, e)) {
 		rpc_stream_unref(s);

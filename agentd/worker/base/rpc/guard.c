@@ -6,12 +6,14 @@
  * answer -> not a guarded connection: as it is -> its frames are followed, each takes its cost from
  * the bucket and is charged to its stream -> a rule is broken: the whole read is thrown away, the
  * socket shut down, the answer is 0, now and later.  sendmsg() is ours, too: by a reset or the end
- * of an answer a stream is over, and what was charged to it is given back.
+ * of an answer a stream is over, and what was charged to it is given back.  So is epoll_ctl(): a
+ * connection that had its portion is read again when the others were.
  */
 #include "guard.h"
 #include "budget.h"
 #include "common/mem.h"
 #include "frames.h"
+#include "portion.h"
 #include "toll.h"
 #include "worker/base/sink.h"
 
@@ -54,6 +56,7 @@ struct connection {
 	ino_t inode;
 	struct rpc_frames in, out;
 	struct rpc_block block;
+	struct rpc_portion portion;
 	struct stream *streams;
 	unsigned nstreams, room;
 	uint32_t last;          /* stream that was opened */
@@ -382,6 +385,7 @@ static bool judge(int fd, const struct msghdr *msg, ssize_t n, int why)
 
 	if (!c)
 		return true;
+	rpc_portion_read(&c->portion, n);
 	if (n < 0 && (why == EAGAIN || why == EINTR))
 		return true;
 	if (n < 0 && why == EBADMSG && !c->over)
@@ -405,12 +409,23 @@ static bool judge(int fd, const struct msghdr *msg, ssize_t n, int why)
 	return false;
 }
 
-static bool sinks(int fd)
+/* It had its portion, and comes again.  Another descriptor with this number did not. */
+static bool has_to_wait(int fd)
+{
+	return rpc_portion_is_over(&connections[fd].portion) && find(fd) &&
+	       rpc_portion_next(&connections[fd].portion, fd);
+}
+
+/* sinks: may descriptors come along it? */
+static bool may_read(int fd, bool *sinks)
 {
 	pthread_mutex_lock(&lock);
-	bool is = fd >= 0 && fd < nconnections && connections[fd].sinks;
+	bool known = fd >= 0 && fd < nconnections;
+	bool waits = known && has_to_wait(fd);
+
+	*sinks = known && connections[fd].sinks;
 	pthread_mutex_unlock(&lock);
-	return is;
+	return !waits;
 }
 
 /* grpc's own; what it closes is forgotten at once. */
@@ -433,7 +448,12 @@ __attribute__((visibility("default"))) int close(int fd)
 
 __attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
-	bool looks = !(flags & (MSG_ERRQUEUE | MSG_PEEK)) && sinks(fd);
+	bool looks = false;
+
+	if (!(flags & (MSG_ERRQUEUE | MSG_PEEK)) && !may_read(fd, &looks)) {
+		errno = EAGAIN;
+		return -1;
+	}
 	ssize_t n = looks ? sink_recvmsg(fd, msg, flags) : syscall(SYS_recvmsg, fd, msg, flags);
 	int why = errno;
 
@@ -463,6 +483,22 @@ __attribute__((visibility("default"))) ssize_t sendmsg(int fd, const struct msgh
 	}
 	errno = why;
 	return n;
+}
+
+__attribute__((visibility("default"))) int epoll_ctl(
+    int epoll, int op, int fd, struct epoll_event *event)
+{
+	int failed = (int)syscall(SYS_epoll_ctl, epoll, op, fd, event);
+
+	if (!failed && op == EPOLL_CTL_ADD) {
+		pthread_mutex_lock(&lock);
+		struct connection *c = find(fd);
+
+		if (c)
+			rpc_portion_polled(&c->portion, epoll, event);
+		pthread_mutex_unlock(&lock);
+	}
+	return failed;
 }
 
 /* --- the server's side --- */
@@ -635,7 +671,8 @@ bool rpc_guard_sees(const struct rpc_guard *g, int fd)
 {
 	pthread_mutex_lock(&lock);
 	bool seen = !g->toll.per_second || fd < 0 || fd >= nconnections ||
-		    connections[fd].guard != g || connections[fd].seen;
+		    connections[fd].guard != g ||
+		    (connections[fd].seen && connections[fd].portion.polled);
 	pthread_mutex_unlock(&lock);
 	return seen;
 }

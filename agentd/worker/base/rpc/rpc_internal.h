@@ -46,6 +46,10 @@ struct rpc_batch {
 void rpc_batch_start(
     struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t, rpc_tag_done done);
 void rpc_wake(struct rpc *r); /* the loop, soon */
+void rpc_queue_begin(struct rpc *r);
+void rpc_queue_take(struct rpc *r); /* the inbox */
+void rpc_queue_run(struct rpc *r);  /* some of what is ready */
+void rpc_queue_end(struct rpc *r);
 void rpc_log_init(void);
 
 struct rpc_out { /* one outgoing message */
@@ -58,6 +62,7 @@ struct rpc_stream {
 	struct rpc *rpc;
 	struct rpc_server *server;   /* NULL on the client side and when the server went */
 	struct rpc_channel *channel; /* NULL on the server side */
+	void (*gone)(struct rpc_channel *c);
 	grpc_call *call;
 	unsigned refs;            /* one per tag under way, one of the owner, one of a callback */
 	struct rpc_stream **slot; /* the owner's; NULL: no owner (any more), no events */
@@ -102,16 +107,8 @@ bool rpc_intake_may_read(struct rpc_stream *s);
 void rpc_intake_was_read(struct rpc_stream *s);
 void rpc_intake_answered(struct rpc_stream *s); /* its headers came */
 void rpc_intake_end(struct rpc_stream *s);
-void rpc_intake_charge(struct rpc *r, int64_t more);        /* waits for a server's client */
-void rpc_intake_run(struct rpc *r);                         /* what came, and whose turn it is */
-void rpc_channel_put(struct rpc_channel *c);                /* a stream of it is gone */
-void rpc_server_cut(struct rpc_stream *s);                  /* its connection ends */
-void rpc_server_charge(struct rpc_server *s, int64_t more); /* bytes held for its pod */
-void rpc_server_push(struct rpc_server *s, int64_t more);   /* bytes on their way to it */
-void rpc_server_took(struct rpc_stream *s, int64_t bytes);
-void rpc_server_tell_news(struct rpc *r);
-bool rpc_server_is_held(const struct rpc_server *s);
-void rpc_server_request(struct rpc_server *s);
-void rpc_server_breach(struct rpc_server *s, enum rpc_breach what);
-void rpc_server_drop_all(struct rpc *r); /* what the owners did not free themselves */
+void rpc_intake_charge(struct rpc *r, int64_t more); /* waits for a server's client */
+void rpc_intake_leave(struct rpc_stream *s);         /* it has what it asked for, or gives it up */
+void rpc_intake_watch(struct rpc *r);                /* somebody waits, or nobody any more */
+void rpc_intake_run(struct rpc *r);                  /* what came, and whose turn it is */
 void rpc_channel_drop_all(struct rpc *r);

@@ -8,9 +8,8 @@
 #include "server.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "guard.h"
 #include "rpc_internal.h"
-#include "worker/base/sink.h"
+#include "server_internal.h"
 
 #include <fcntl.h>
 #include <grpc/compression.h>
@@ -28,34 +27,6 @@ LOG_SCOPE("rpc");
 /* A connection without a stream is of no use to a pod; one that never said anything is an attack.
  */
 enum { CONNECTION_IDLE_MS = 5 * 60 * 1000, READ_CHUNK = 8 << 10, CALM_MS = 200 };
-
-struct socket {
-	struct rpc_connection c;
-	int64_t silent_until_ms; /* uptime; 0: it made a call */
-};
-
-struct rpc_server {
-	struct rpc *rpc;
-	struct rpc_server_options options;
-	grpc_server *grpc;
-	rpc_incoming incoming;
-	void *ctx;
-	struct rpc_tag request, shutdown;
-	bool freed, requesting, shut_down;
-	/* The call that `request` will bring. */
-	grpc_call *call;
-	grpc_call_details details;
-	grpc_metadata_array metadata;
-	struct socket *sockets; /* that were adopted, the last of each fd */
-	size_t nsockets;
-	struct loop_timer silent; /* the next one's end */
-	struct loop_timer calm;   /* armed while the guard waits for it */
-	uint64_t announced, announced_then;
-	struct rpc_guard *guard;
-	unsigned nstreams;
-	bool held;
-	struct rpc_server *prev, *next;
-};
 
 static void on_request(struct rpc_tag *t, bool ok);
 
@@ -87,32 +58,6 @@ static struct socket *find_socket(const struct rpc_server *s, int fd)
 		if (s->sockets[i].c.fd == fd)
 			return &s->sockets[i];
 	return NULL;
-}
-
-/* The number may be another's by now: grpc closes a connection when its peer goes. */
-static bool is_open(int fd, ino_t inode)
-{
-	struct stat st;
-
-	return fd >= 0 && !fstat(fd, &st) && S_ISSOCK(st.st_mode) && st.st_ino == inode;
-}
-
-bool rpc_connection_is_open(const struct rpc_connection *c)
-{
-	return is_open(c->fd, c->inode);
-}
-
-void rpc_connection_cut(const struct rpc_connection *c)
-{
-	int fd = c->fd < 0 ? -1 : fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
-
-	/* Looked at and shut down is the copy, which nobody can close and open as another. */
-	if (is_open(fd, c->inode)) {
-		shutdown(fd, SHUT_RDWR);
-		sink_close(fd); /* grpc may have closed its own meanwhile */
-	} else if (fd >= 0) {
-		close(fd);
-	}
 }
 
 unsigned rpc_server_connections(struct rpc_server *s)
@@ -206,11 +151,6 @@ static void remember_connection(struct rpc_stream *s, const struct rpc_server *s
 		abort(); /* this grpc does not read with recvmsg(): nothing would bound a pod */
 }
 
-void rpc_server_cut(struct rpc_stream *s)
-{
-	rpc_connection_cut(&(struct rpc_connection){s->fd, s->inode});
-}
-
 void rpc_server_cut_all(struct rpc_server *s)
 {
 	for (size_t i = 0; i < s->nsockets; i++)
@@ -276,23 +216,6 @@ int64_t rpc_server_bytes(struct rpc_server *s)
 	return rpc_guard_held(s->guard);
 }
 
-void rpc_server_charge(struct rpc_server *s, int64_t more)
-{
-	rpc_guard_charge(s->guard, more);
-}
-
-void rpc_server_push(struct rpc_server *s, int64_t more)
-{
-	rpc_guard_push(s->guard, more);
-}
-
-/* What is handed over is its owner's from now on. */
-void rpc_server_took(struct rpc_stream *s, int64_t bytes)
-{
-	s->taken += (size_t)bytes;
-	rpc_guard_took(s->server->guard, s->fd, s->inode, bytes);
-}
-
 static void wait_for_calm(struct rpc_server *s);
 
 /* A request that waits for a call shows that grpc's queue of calls is empty. */
@@ -338,11 +261,6 @@ void rpc_server_tell_news(struct rpc *r)
 		tell_news(s);
 }
 
-bool rpc_server_is_held(const struct rpc_server *s)
-{
-	return s->held;
-}
-
 void rpc_server_hold(struct rpc_server *server, bool held)
 {
 	struct rpc_stream *s;
@@ -353,19 +271,6 @@ void rpc_server_hold(struct rpc_server *server, bool held)
 	DL_FOREACH (server->rpc->streams, s)
 		if (s->server == server && s->accepted)
 			rpc_stream_read(s);
-}
-
-/* After its owner's callback, in which the server may have been freed. */
-void rpc_server_request(struct rpc_server *s)
-{
-	if (s->options.request && !s->freed)
-		s->options.request(s->ctx);
-}
-
-void rpc_server_breach(struct rpc_server *s, enum rpc_breach what)
-{
-	if (s->options.breach && !s->freed)
-		s->options.breach(s->ctx, what);
 }
 
 static void announce(struct rpc_server *server, grpc_call *call, grpc_slice method)

@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "rpc_internal.h"
+#include "server_internal.h"
 
 #include <string.h>
 #include <utlist.h>
@@ -85,7 +86,7 @@ void rpc_stream_unref(struct rpc_stream *s)
 	grpc_call_unref(s->call);
 	DL_DELETE(s->rpc->streams, s);
 	if (s->channel)
-		rpc_channel_put(s->channel);
+		s->gone(s->channel);
 	free(s);
 }
 
@@ -381,7 +382,7 @@ void rpc_abort(struct rpc_stream **slot)
 	if (!s->ended)
 		cancel(s);
 	if (!s->channel)
-		rpc_server_cut(s);
+		rpc_connection_cut(&(struct rpc_connection){s->fd, s->inode});
 	rpc_stream_unref(s);
 }
 

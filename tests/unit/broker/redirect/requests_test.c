@@ -496,7 +496,7 @@ static void test_rules_that_fail_are_not_forgotten(void **state)
 	assert_int_equal(told(LINK_REDIRECTED).code, EBUSY);
 	int before = place_rows(&w.place, "cidrs");
 	rig_shell("nsenter --net=/proc/%d/ns/net ip addr add 10.9.0.8/24 dev lo", p.pid);
-	for (int i = 0; i < 100 && place_rows(&w.place, "cidrs") == before; i++) {
+	for (int i = 0; i < 3000 && place_rows(&w.place, "cidrs") == before; i++) {
 		usleep(20000);
 		drain();
 	}

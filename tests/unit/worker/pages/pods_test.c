@@ -157,7 +157,7 @@ static int setup(void **state)
 	assert_int_equal(pod_add(of.pods, &source, &refused, &e), 0);
 	served_one = pod_first(of.pods);
 	refused_one = served_one->next;
-	served_one->services = pod_services_start(&shared, served_one, NULL, NULL);
+	served_one->services = pod_services_start(&shared, pod_rows, served_one, NULL, NULL);
 	err_set(&e, ERR_INVALID, "refused");
 	pod_set_ready(refused_one, &e);
 	return 0;
@@ -225,7 +225,7 @@ static void metrics_have_each_pods_own_and_sums(void **state)
 	(void)state;
 	shared.loop = fake_loop();
 	shared.rpc = rpc_new(shared.loop);
-	refused_one->services = pod_services_start(&shared, refused_one, NULL, NULL);
+	refused_one->services = pod_services_start(&shared, pod_rows, refused_one, NULL, NULL);
 	pages_measure(&of);
 	metrics_render(out);
 	evbuffer_add(out, "", 1);

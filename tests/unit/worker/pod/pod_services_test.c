@@ -256,7 +256,7 @@ static struct pod_services *start(void)
 {
 	static const struct redirect_plan *const plan = (const void *)&world;
 
-	s = pod_services_start(&shared, &pod, (struct node *)&world, plan);
+	s = pod_services_start(&shared, pod_rows, &pod, (struct node *)&world, plan);
 	assert_ptr_equal(world.seen_plan, plan);
 	return s;
 }

@@ -75,17 +75,20 @@ static void test_a_quick_reconnect_is_not_missed(void **state)
 	unsigned before = r.nchanges;
 
 	rpc_server_free(&r.s.server);
-	usleep(100 * 1000); /* grpc's threads notice; our loop does not run */
 	r.s.server = rpc_server_new(r.rpc, &o, on_ignored_call, NULL);
-	rig_open_call(&r, &again, &call);
 	p.fd = r.s.listen_fd;
-	assert_int_equal(poll(&p, 1, 5000), 1);
+	/* grpc's threads notice, soon; our loop does not run.  A call before that dies. */
+	for (int tries = 0; tries < 600 && !p.revents; tries++) {
+		side_reset(&again);
+		rig_open_call(&r, &again, &call);
+		poll(&p, 1, 100);
+	}
+	assert_true(p.revents & POLLIN);
 	rpc_server_adopt(r.s.server, accept4(p.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
-	usleep(100 * 1000);
+	usleep(100 * 1000); /* mostly it is READY then; else CONNECTING is seen, too */
 	assert_int_equal(r.nchanges, before);
-	WAIT(&r, r.nchanges == before + 2);
+	WAIT(&r, r.nchanges > before && saw(&r, RPC_READY));
 	assert_int_equal(r.changes[before], RPC_IDLE);
-	assert_int_equal(r.changes[before + 1], RPC_READY);
 	side_reset(&again);
 	rig_end(&r);
 }

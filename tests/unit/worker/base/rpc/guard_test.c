@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 
 #include "tests/fake/clock.h"
 #include "tests/unit/lingering.h"
+#include "worker/base/rpc/portion.h"
 #include "worker/base/share.h"
 
 enum { LEAST = 50, DATA = 0, HEADERS = 1, RST_STREAM = 3, PING = 6, WINDOW_UPDATE = 8 };
@@ -51,6 +53,17 @@ static void end(void)
 	rpc_guard_free(&guard);
 	close(pair[0]);
 	close(pair[1]);
+}
+
+/* As grpc has it polled. */
+static int poller_new(void)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.fd = pair[1]};
+	int poller = epoll_create1(EPOLL_CLOEXEC);
+
+	assert_true(poller >= 0);
+	assert_int_equal(epoll_ctl(poller, EPOLL_CTL_ADD, pair[1], &event), 0);
+	return poller;
 }
 
 static unsigned broken(struct rpc_guard *g, enum rpc_rule rule)
@@ -312,6 +325,8 @@ static void test_otherwise_untouched(void **state)
 	assert_int_equal(errno, EAGAIN);
 	assert_false(rpc_guard_sees(guard, pair[1]));
 	preface();
+	assert_false(rpc_guard_sees(guard, pair[1]));
+	close(poller_new());
 	assert_true(rpc_guard_sees(guard, pair[1]));
 	shutdown(pair[0], SHUT_WR);
 	assert_int_equal(read_in(10), 0);
@@ -324,6 +339,75 @@ static void test_otherwise_untouched(void **state)
 	rpc_guard_add(guard, pair[1], st.st_ino);
 	assert_int_equal(frames_until_end(HEADERS, 16000, 16009), 100000);
 	assert_true(rpc_guard_sees(guard, pair[1]));
+	end();
+}
+
+/* --- portions --- */
+
+static int first_reported(int poller)
+{
+	struct epoll_event event = {.data.fd = -1};
+
+	return epoll_wait(poller, &event, 1, 0) > 0 ? event.data.fd : -1;
+}
+
+static size_t read_until_nothing(void)
+{
+	size_t all = 0;
+	ssize_t n;
+
+	while ((n = read_in(8 * KIB)) > 0)
+		all += (size_t)n;
+	assert_int_equal(n, -1);
+	assert_int_equal(errno, EAGAIN);
+	return all;
+}
+
+static void put_data(size_t size)
+{
+	static uint8_t bytes[100 * KIB];
+
+	put(bytes, head(bytes, DATA, 0, 1, size) + size);
+}
+
+/* Who sends more than a portion is reported again, behind who came meanwhile. */
+static void test_a_portion_at_a_time(void **state)
+{
+	(void)state;
+	begin_with(&(struct rpc_guard_options){1, 1000, BLOCK_SIZE, 0, 0});
+	int poller = poller_new();
+	struct epoll_event other = {.events = EPOLLIN, .data.fd = pair[0]};
+
+	preface();
+	assert_int_equal(epoll_ctl(poller, EPOLL_CTL_ADD, pair[0], &other), 0);
+	put_data(80 * KIB - 9);
+	assert_int_equal(first_reported(poller), pair[1]);
+	assert_int_equal(send(pair[1], "", 1, 0), 1); /* something for the other end, too */
+	assert_int_equal(read_until_nothing(), RPC_PORTION);
+	assert_int_equal(first_reported(poller), pair[0]);
+	assert_int_equal(first_reported(poller), pair[1]);
+	assert_int_equal(read_until_nothing(), RPC_PORTION);
+	read_until_nothing();
+	assert_int_equal(read_until_nothing(), 0);
+	put_data(8 * KIB - 9);
+	assert_int_equal(read_until_nothing(), 8 * KIB);
+	put_data(RPC_PORTION - 9); /* a portion begins where nothing was left */
+	assert_int_equal(read_until_nothing(), RPC_PORTION);
+	close(poller);
+	end();
+}
+
+/* Nobody would report it again. */
+static void test_without_a_poller_all_at_once(void **state)
+{
+	(void)state;
+	begin_with(&(struct rpc_guard_options){1, 1000, BLOCK_SIZE, 0, 0});
+	preface();
+	put_data(80 * KIB - 9);
+	assert_int_equal(read_until_nothing(), 80 * KIB);
+	close(poller_new());
+	put_data(80 * KIB - 9);
+	assert_int_equal(read_until_nothing(), 80 * KIB);
 	end();
 }
 
@@ -692,6 +776,8 @@ int main(void)
 	    cmocka_unit_test(test_descriptors_end_a_connection),
 	    cmocka_unit_test(test_descriptors_that_nobody_read),
 	    cmocka_unit_test(test_a_look_takes_nothing),
+	    cmocka_unit_test(test_a_portion_at_a_time),
+	    cmocka_unit_test(test_without_a_poller_all_at_once),
 	    cmocka_unit_test(test_a_block_has_a_size),
 	    cmocka_unit_test(test_a_block_has_so_many_fields),
 	    cmocka_unit_test(test_the_shape_of_a_block),

@@ -180,6 +180,38 @@ static void test_refusals(void **state)
 	rig_end(&r);
 }
 
+/* Whoever is guarded is read a portion at a time (portion.h), and all of it comes. */
+static void test_portions_of_a_message(void **state)
+{
+	enum { SIZE = 3 << 20 };
+	const struct rpc_server_options o = {.max_message = SIZE,
+	    .max_streams = 10,
+	    .max_headers = 4096,
+	    .per_second = 1000,
+	    .burst = 1000};
+	char *message = calloc(1, SIZE);
+	struct rig r;
+	struct served s;
+	struct side c = {.stream = NULL};
+
+	(void)state;
+	rig_begin(&r);
+	served_begin(&s, &r, &o);
+	served_listen(&s);
+	rpc_channel_free(&r.channel);
+	r.channel = rig_channel(&r, s.path, 0);
+	rig_open(&r, &c);
+	for (unsigned i = 1; i <= 4; i++) {
+		rpc_send(c.stream, message, SIZE);
+		WAIT(&r, s.ncalls == 1 && s.calls[0].messages == i);
+	}
+	assert_int_equal(s.calls[0].bytes, 4 * SIZE);
+	side_reset(&c);
+	served_end(&s);
+	rig_end(&r);
+	free(message);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -187,6 +219,7 @@ int main(void)
 	    cmocka_unit_test(test_only_large_messages_are_a_breach),
 	    cmocka_unit_test(test_hold),
 	    cmocka_unit_test(test_refusals),
+	    cmocka_unit_test(test_portions_of_a_message),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

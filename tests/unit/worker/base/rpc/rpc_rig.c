@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { GUARD_S = 20 };
+enum { GUARD_S = 60 };
 
 /* --- recorders --- */
 
