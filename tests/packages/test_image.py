@@ -106,7 +106,7 @@ def test_real_envoys_are_served_from_it(make_node, root, sboms):
         assert exe.stat() == (root / 'usr/local/sbin' / name).stat()
         assert not (Path(f'/proc/{pid}/root') / 'bin').exists()
     assert Path(f'/proc/{worker}').stat().st_uid == 1338
-    assert {row['name'] for row in agentd.ctl('pods')['pods']} == {'client', 'server'}
+    assert {row['name'] for row in agentd.ctl('pods')['pods']} == {'client', 'server', 'twin'}
     sbom = versions(sboms[NATIVE])
     for library, version in agentd.ctl('version', '--deps')['libraries'].items():
         assert sbom[library.replace('libc', 'glibc')].startswith(version), library
