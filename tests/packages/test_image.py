@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import demo
+from tests.e2e import demo, mesh
 from tests.e2e.conftest import measured
 from tests.e2e.run import TOP, sh
 
@@ -82,6 +82,21 @@ def versions(sbom):
             for p in json.loads(sbom.read_text())['packages'] if 'sourceInfo' in p}
 
 
+def two_pods(node):
+    """A client and a server with real Envoys."""
+    node.capture()
+    node.agentd.start()
+    client, server = (node.pod(name, sa=f'{name}-sa') for name in ('client', 'server'))
+    node.istiod.set(client.id, **mesh.captured_client(server))
+    node.istiod.set(server.id, **mesh.captured_server([client]))
+    server.start_app(mesh.APP, '0.0.0.0')
+    for pod in (client, server):
+        pod.start_envoy()
+    for pod in (client, server):
+        pod.wait_ready()
+    return client, server
+
+
 def test_real_envoys_are_served_from_it(make_node, root, sboms):
     """The image's programs as they would run in the DaemonSet: the host's network, its own root."""
     node = make_node(mode='release')
@@ -97,7 +112,7 @@ def test_real_envoys_are_served_from_it(make_node, root, sboms):
     (root / 'etc/resolv.conf').write_text('nameserver 127.0.0.1\n')
     port = agentd.plane['address'].rpartition(':')[2]
     agentd.plane['address'] = f'istiod.from-hosts:{port}'
-    client, server = demo.start(node)  # traffic is brought to the Envoys by eBPF
+    client, server = two_pods(node)  # traffic is brought to the Envoys by eBPF
     demo.send(client, server, 3)  # sees to it that mTLS is between them
     assert len(node.istiod.issued()) == 2
     worker = agentd.worker_pid()
@@ -106,7 +121,7 @@ def test_real_envoys_are_served_from_it(make_node, root, sboms):
         assert exe.stat() == (root / 'usr/local/sbin' / name).stat()
         assert not (Path(f'/proc/{pid}/root') / 'bin').exists()
     assert Path(f'/proc/{worker}').stat().st_uid == 1338
-    assert {row['name'] for row in agentd.ctl('pods')['pods']} == {'client', 'server', 'twin'}
+    assert {row['name'] for row in agentd.ctl('pods')['pods']} == {'client', 'server'}
     sbom = versions(sboms[NATIVE])
     for library, version in agentd.ctl('version', '--deps')['libraries'].items():
         assert sbom[library.replace('libc', 'glibc')].startswith(version), library
