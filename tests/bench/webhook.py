@@ -1,8 +1,10 @@
-"""What an admission costs: agentd-injector beside istiod's own injector, asked by kube-apiserver's own dispatcher.
+"""What injection costs: agentd-injector beside istiod's own injector, asked by kube-apiserver's own dispatcher; agentctl; the policy.
 
     build/venv/bin/python3 -m tests.bench.webhook [ROUNDS]     (after make test-helm, which builds its programs)
 
 The same pod, classic form, the same values.  istiod's is its webhook alone, without the rest of istiod, and without TLS sessions of others.
+agentctl reads 1,000 manifests at once, and beside it istiod's own code as istioctl calls it (kube-inject).  The policies' cost is that of
+the API server's own plug-ins for a pod that they select, less that for one that they do not.
 """
 import json
 import os
@@ -12,9 +14,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import yaml
+
 from tests.e2e.injector import Injector
 from tests.e2e.run import wait_for
-from tests.helm.test_injection import INJECT, Istiod
+from tests.helm.test_engine import AGENTCTL
+from tests.helm.test_injection import INJECT, Istiod, pod
+from tests.helm.test_policy import POLICY, Policies, in_namespace
 from tests.helm.test_webhook import POD, Api, ours
 
 TICKS = os.sysconf('SC_CLK_TCK')
@@ -49,6 +55,42 @@ def measure(directory, server, parallel):
     return {'p50': r['p50_ms'], 'p99': r['p99_ms'], 'cpu': (cpu_s(server.pid) - before) * 1000 / TIMES}
 
 
+def of_a_run(argv, text, directory):
+    """CPU in ms, and the most memory in MiB, of a program that reads this."""
+    (file := directory / 'stdin').write_text(text)
+    with open(file, 'rb') as given:
+        p = subprocess.Popen([str(a) for a in argv], stdin=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, used = os.wait4(p.pid, 0)
+    p.returncode = os.waitstatus_to_exitcode(status)
+    assert p.returncode == 0, argv
+    return (used.ru_utime + used.ru_stime) * 1000, used.ru_maxrss / 1024
+
+
+def median_of(rounds, argv, text, directory):
+    return [statistics.median(x) for x in zip(*(of_a_run(argv, text, directory) for _ in range(rounds)))]
+
+
+DOCUMENTS, ADMISSIONS = 1000, 300
+
+
+def programs(directory, rounds):
+    """agentctl and istiod's code over manifests; the policies."""
+    manifests = [json.dumps(pod()) for _ in range(DOCUMENTS)]
+    config = directory / 'engine.json'
+    config.write_text(json.dumps({'values': json.loads((directory / 'values').read_text())}))
+    mine = median_of(rounds, [AGENTCTL, 'inject', '-f', '-', '--config', config], '\n---\n'.join(manifests), directory)
+    lines = yaml.safe_dump_all([pod() for _ in range(DOCUMENTS)])
+    in_yaml = median_of(rounds, [AGENTCTL, 'inject', '-f', '-', '--config', config], lines, directory)
+    theirs = median_of(rounds, [INJECT, '-config', directory / 'config', '-values', directory / 'values'], '\n'.join(manifests), directory)
+    for name, (cpu, mib) in (('agentctl, JSON', mine), ('agentctl, YAML', in_yaml), ("istiod's code, JSON", theirs)):
+        print(f'{DOCUMENTS} manifests: {name:22}{cpu:9.0f} ms of CPU, {mib:6.1f} MiB at most')
+    (directory / 'policies').mkdir()
+    policies = Policies(directory / 'policies')
+    asked, passed = (median_of(rounds, [POLICY, '-chain', policies.chain], '\n'.join(json.dumps(in_namespace(pod(), ns)) for _ in range(ADMISSIONS)),
+                               directory)[0] for ns in ('demo', 'plain'))
+    print(f'policies: {(asked - passed) / ADMISSIONS:.2f} ms of CPU for each pod, in the API server')
+
+
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     os.environ['ENABLE_NATIVE_SIDECARS'] = 'false'
@@ -73,6 +115,7 @@ def main():
                 m = {k: statistics.median(r[k] for r in all_of[name]) for k in ('p50', 'p99', 'cpu')}
                 size = len(json.dumps(s.patch(POD), separators=(',', ':')))
                 print(f'{name:18}{parallel:10}{m["p50"]:9.2f}{m["p99"]:9.2f}{m["cpu"]:13.3f}{idle[name]:16.1f}{s.memory_kib() / 1024:8.1f}{size:9}')
+        programs(directory, rounds)
         servers['agentd-injector'].remove()
         servers['istiod'].send(9)
         servers['istiod'].wait()

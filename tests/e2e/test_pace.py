@@ -11,7 +11,7 @@ import pytest
 
 from . import mesh
 from .crowd import Crowd
-from .run import wait_for
+from .run import PATIENCE_S, wait_for
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 WATCH_S, SLACK_S = 60 if SOAK else 6, 2
@@ -59,7 +59,7 @@ def watch(node, event, whose, among):
         records = node.istiod.journal(event)
         each = collections.Counter(map(whose, records)).values()
         return len(each) == among and min(each) >= 3 and time.time() - records[0]['time'] > WATCH_S and records
-    return wait_for(f'{event} of {among}', enough, WATCH_S + 60)
+    return wait_for(f'{event} of {among}', enough, WATCH_S + PATIENCE_S)
 
 
 def account(record):

@@ -64,7 +64,7 @@ def defaults(p):
 BY_INTENT = {'environment of `istio-proxy`': environment, 'annotation `sidecar.istio.io/status`': undo,
              'annotation `proxy.istio.io/overrides`': image_auto, 'attribute `PROXY_CONFIG`': defaults}
 # Those that need pods of their own: test_same.py.
-OF_OTHERS = {'CronJob', 'pod without name and owner', 'asked again', 'refused here alone'}
+OF_OTHERS = {'control characters', 'CronJob', 'pod without name and owner', 'asked again', 'refused here alone'}
 
 
 # --- the same in other words ---

@@ -6,6 +6,8 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
+from tests.e2e.injected import attributes_of
+
 from .chart import BUILD, KUBERNETES, validate
 from .same import BY_INTENT, OF_OTHERS, SPELLING, differences, documented, normal
 from .test_injection import Istiod, pod
@@ -94,6 +96,18 @@ def test_a_pod_without_name_and_owner(both):
     assert mine['metadata']['labels'][NAME] == 'bare' and not theirs['metadata']['labels'].get(NAME)
     differ = [d.partition(':')[0] for d in differences(normal(mine), normal(theirs))]
     assert differ == [f'.metadata.labels.{NAME}', f'.spec.volumes[0].csi.volumeAttributes.ISTIO_METAJSON_LABELS.{NAME}']
+
+
+def test_control_characters(both):
+    """In an annotation that a pod shows to its Envoy; others are no matter."""
+    istiod, engine = both
+    said = {'istio.io/x': 'a\x07\x01\x1b"\n{{ .Values }}\x7f\u2028', 'note': '\x01'}
+    [theirs], [mine] = istiod.run(pod(said)), engine.run([pod(said)])
+    assert 'invalid JSON document' in theirs['error']
+    assert json.loads(attributes_of(mine)['ISTIO_METAJSON_ANNOTATIONS'])['istio.io/x'] == said['istio.io/x']
+    assert engine.run([mine]) == [mine] and engine.run([mine], verb='uninject') == [pod(said)]
+    quoted = pod({'istio.io/x': '"\n\t\\{{ .Values }}', '{{ a }}/b': '{{ fail "x" }}'})
+    assert not differences(normal(engine.run([quoted])[0]), normal(istiod.inject(quoted)))
 
 
 def test_a_cron_job(both):

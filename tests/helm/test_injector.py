@@ -127,20 +127,29 @@ def test_pods_are_selected_once_or_not():
             assert selected(webhooks, ns, pod) == wanted, (ns, pod)
 
 
-def test_istios_selectors():
-    """The table of istiod's own configuration (contract injection.md 7), its default revision."""
-    webhooks = of('MutatingWebhookConfiguration', ISTIO)['webhooks']
+@pytest.mark.parametrize('revision', ['', 'default', 'canary'])
+def test_istios_selectors(revision):
+    """The table of istiod's own configuration (contract injection.md 7): of another revision than the default one its two rows alone."""
+    webhooks = of('MutatingWebhookConfiguration', ISTIO, f'--set=injector.revision={revision}')['webhooks']
+    mine, default = revision or 'default', revision != 'canary'
     inject = 'sidecar.istio.io/inject'
     for ns in every(**{'kubernetes.io/metadata.name': ['demo', 'kube-system'], 'istio-injection': [None, 'enabled', 'disabled'],
                        'istio.io/rev': [None, 'default', 'canary']}):
         for pod in every(**{inject: [None, 'true', 'false'], 'istio.io/rev': [None, 'default', 'canary']}):
             injection, rev = ns.get('istio-injection'), ns.get('istio.io/rev')
             wanted = pod.get(inject) != 'false' and (
-                injection == 'enabled' or
-                (injection is None and rev == 'default') or
-                (injection is None and rev is None and pod.get('istio.io/rev') == 'default') or
-                (injection is None and rev is None and pod.get('istio.io/rev') is None and pod.get(inject) == 'true'))
+                (default and injection == 'enabled') or
+                (injection is None and rev == mine) or
+                (injection is None and rev is None and pod.get('istio.io/rev') == mine) or
+                (default and injection is None and rev is None and pod.get('istio.io/rev') is None and pod.get(inject) == 'true'))
             assert selected(webhooks, ns, pod) == (wanted and ns['kubernetes.io/metadata.name'] == 'demo'), (ns, pod)
+
+
+@pytest.mark.parametrize('revision,suffix', [('', ''), ('default', ''), ('canary', '-canary')])
+def test_the_files_of_a_revision(revision, suffix):
+    spec, _ = container(ISTIO, f'--set=injector.revision={revision}')
+    volumes = {v['name']: v['configMap']['name'] for v in spec['volumes'] if 'configMap' in v}
+    assert volumes.items() >= {'istiod': f'istio-sidecar-injector{suffix}', 'istiod-mesh': f'istio{suffix}'}.items()
 
 
 @pytest.mark.parametrize('mode,selectors,hidden', [('ebpf', 'own', True), ('istio-init', 'own', True), ('istio-cni', 'own', False), ('ebpf', 'istio', False)])

@@ -30,14 +30,14 @@ class Policies:
         self.objects = render('1.36', f'--values={file}', *more)
         kinds = {'mutating': 'MutatingAdmissionPolicy', 'mutatingBindings': 'MutatingAdmissionPolicyBinding',
                  'validating': 'ValidatingAdmissionPolicy', 'validatingBindings': 'ValidatingAdmissionPolicyBinding'}
-        self._chain = directory / 'chain.json'
-        self._chain.write_text(json.dumps({'namespaces': NAMESPACES, **{
+        self.chain = directory / 'chain.json'
+        self.chain.write_text(json.dumps({'namespaces': NAMESPACES, **{
             k: [o for (kind, _), o in self.objects.items() if kind == v and kind not in leave_out] for k, v in kinds.items()}}))
         (directory / 'values').write_text(json.dumps(values))
         self.engine = Engine(directory, mesh, **{'hideFromIstiod': True, **agentd})
 
     def ask(self, *pods):
-        r = subprocess.run([POLICY, '-chain', self._chain], input='\n'.join(map(json.dumps, pods)), text=True, capture_output=True, timeout=120, check=False)
+        r = subprocess.run([POLICY, '-chain', self.chain], input='\n'.join(map(json.dumps, pods)), text=True, capture_output=True, timeout=120, check=False)
         assert r.returncode == 0, r.stderr
         return [json.loads(line) for line in r.stdout.splitlines()]
 
@@ -179,11 +179,11 @@ def test_injected_annotations_win(tmp_path):
 
 @settings(max_examples=20 if os.environ.get('AGENTD_SOAK') else 2, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
           suppress_health_check=list(HealthCheck))
-@given(pods=st.lists(some_pod(own=False), min_size=30, max_size=40))
+@given(pods=st.lists(some_pod(own=False), min_size=15, max_size=25))
 def test_any_pod(policies, pods):
     """Taken as the engine makes it, or refused in words."""
     taken, refused = policies.compare(dict(enumerate(pods)))
-    assert len(taken) > len(pods) // 20
+    assert len(taken) > len(pods) // 25
     assert all('denied request: ' in e and 'resulted in error' not in e for e in refused.values()), refused
 
 

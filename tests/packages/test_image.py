@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import demo
+from tests.e2e import demo, mesh
 from tests.e2e.conftest import measured
 from tests.e2e.run import TOP, sh
 
@@ -82,6 +82,21 @@ def versions(sbom):
             for p in json.loads(sbom.read_text())['packages'] if 'sourceInfo' in p}
 
 
+def two_pods(node):
+    """A client and a server with real Envoys."""
+    node.capture()
+    node.agentd.start()
+    client, server = (node.pod(name, sa=f'{name}-sa') for name in ('client', 'server'))
+    node.istiod.set(client.id, **mesh.captured_client(server))
+    node.istiod.set(server.id, **mesh.captured_server([client]))
+    server.start_app(mesh.APP, '0.0.0.0')
+    for pod in (client, server):
+        pod.start_envoy()
+    for pod in (client, server):
+        pod.wait_ready()
+    return client, server
+
+
 def test_real_envoys_are_served_from_it(make_node, root, sboms):
     """The image's programs as they would run in the DaemonSet: the host's network, its own root."""
     node = make_node(mode='release')
@@ -97,7 +112,7 @@ def test_real_envoys_are_served_from_it(make_node, root, sboms):
     (root / 'etc/resolv.conf').write_text('nameserver 127.0.0.1\n')
     port = agentd.plane['address'].rpartition(':')[2]
     agentd.plane['address'] = f'istiod.from-hosts:{port}'
-    client, server = demo.start(node)  # traffic is brought to the Envoys by eBPF
+    client, server = two_pods(node)  # traffic is brought to the Envoys by eBPF
     demo.send(client, server, 3)  # sees to it that mTLS is between them
     assert len(node.istiod.issued()) == 2
     worker = agentd.worker_pid()
@@ -227,6 +242,23 @@ def test_a_build_with_different_sources_fails():
     assert differences([Half('amd64', '3.0.22-1', ''), Half('arm64', '3.0.22-1', '+b1')]) == []
     assert differences([Half('amd64', '3.0.22-1', ''), Half('arm64', '3.0.19-1', '')]) == [
         'openssl: 3.0.19-1 (arm64), 3.0.22-1 (amd64)']
+
+
+def test_a_newer_package_of_the_mirror_is_said(tmp_path):
+    """Of a sysroot that was made before: one that is not the newest is named, and stays.  The network is not that of the tests."""
+    old, status = tmp_path / 'sysroot', tmp_path / 'sysroot/var/lib/dpkg/status'
+    status.parent.mkdir(parents=True)
+    made = BUILD / f'sysroot-{NATIVE}'
+    wanted = (made / 'asked-for').read_text()
+    (old / 'asked-for').write_text(wanted)
+    status.write_text(re.sub(r'(?ms)^(Package: libssl-dev$.*?^Version: )\S+', r'\g<1>3.0.1-1', (made / 'var/lib/dpkg/status').read_text()))
+    clean = {k: v for k, v in os.environ.items() if k != 'NO_INSTALL'}
+
+    def ask(**env):
+        return subprocess.run(['nsenter', f'--net=/proc/{os.getppid()}/ns/net', TOP / 'helm/image/sysroot', NATIVE, old, *wanted.split()], text=True, capture_output=True, check=True,
+                              timeout=600, env={**clean, **env}).stderr
+    assert re.search(rf'^sysroot: newer for {NATIVE}: libssl-dev 3\S+ \(here: 3.0.1-1\)', ask(), re.M)
+    assert 'libssl-dev' not in ask(NO_INSTALL='1') and '3.0.1-1' in status.read_text()
 
 
 VEX_GO = HERE / 'vex'

@@ -9,23 +9,35 @@
 	(dict "name" "pod" "ns" (list $system (dict "key" "agentd.node.mesh/injection" "operator" "NotIn" "values" (list "enabled")))
 		"pod" (list $no (dict "key" "agentd.node.mesh/inject" "operator" "In" "values" (list "true")))) }}
 {{- if eq .Values.injector.selectors "istio" }}
+{{- $rev := list (default "default" .Values.injector.revision) }}
 {{- $hooks = list
-	(dict "name" "rev.namespace" "ns" (list $system (dict "key" "istio.io/rev" "operator" "In" "values" (list "default")) (dict "key" "istio-injection" "operator" "DoesNotExist"))
+	(dict "name" "rev.namespace" "ns" (list $system (dict "key" "istio.io/rev" "operator" "In" "values" $rev) (dict "key" "istio-injection" "operator" "DoesNotExist"))
 		"pod" (list $no))
 	(dict "name" "rev.pod" "ns" (append $absent $system)
-		"pod" (list $no (dict "key" "istio.io/rev" "operator" "In" "values" (list "default"))))
+		"pod" (list $no (dict "key" "istio.io/rev" "operator" "In" "values" $rev))) }}
+{{- /* Who names no revision is the default one's. */}}
+{{- if eq (first $rev) "default" }}
+{{- $hooks = concat $hooks (list
 	(dict "name" "namespace" "ns" (list $system (dict "key" "istio-injection" "operator" "In" "values" (list "enabled")))
 		"pod" (list $no))
 	(dict "name" "pod" "ns" (append $absent $system)
-		"pod" (list (dict "key" "sidecar.istio.io/inject" "operator" "In" "values" (list "true")) (dict "key" "istio.io/rev" "operator" "DoesNotExist"))) }}
+		"pod" (list (dict "key" "sidecar.istio.io/inject" "operator" "In" "values" (list "true")) (dict "key" "istio.io/rev" "operator" "DoesNotExist")))) }}
+{{- end }}
 {{- end }}
 {{- dict "hooks" $hooks | toJson }}
 {{- end }}
 
+{{/* As Istio calls what is one revision's. (list ROOT NAME) */}}
+{{- define "agentd.ofRevision" -}}
+{{- $rev := (first .).Values.injector.revision }}
+{{- ternary (last .) (printf "%s-%s" (last .) $rev) (has $rev (list "" "default")) }}
+{{- end }}
+
 {{/* Istio's own injector has the same selectors. */}}
 {{- define "agentd.injectorAlone" -}}
-{{- if and (eq .Values.injector.selectors "istio") (lookup "admissionregistration.k8s.io/v1" "MutatingWebhookConfiguration" "" "istio-sidecar-injector") }}
-{{- fail "injector.selectors istio: MutatingWebhookConfiguration istio-sidecar-injector has the same selectors; pods would be injected twice. Use selectors own, or remove it." }}
+{{- $its := include "agentd.ofRevision" (list . "istio-sidecar-injector") }}
+{{- if and (eq .Values.injector.selectors "istio") (lookup "admissionregistration.k8s.io/v1" "MutatingWebhookConfiguration" "" $its) }}
+{{- fail (printf "injector.selectors istio: MutatingWebhookConfiguration %s has the same selectors; pods would be injected twice. Use selectors own, or remove it." $its) }}
 {{- end }}
 {{- end }}
 

@@ -26,8 +26,8 @@ HEAD = '''# What agentd works with
 | Kubernetes 1.28 to 1.37 | the chart, rendered and checked against the schemas; nothing ran |
 | Linux 6.18 | everything |
 | Linux 5.10, 6.1, 6.12, 7.3 (Debian's) | the redirection's checks in a VM (`make test-vm`), with a real Envoy on 5.10: [what older ones lack](BARE_METAL.md#older-kernels) |
-| Debian 12 | `make test`, lint, the image, the package, in a bare system (`tests/tools/clean-room`) |
-| Debian 13 | build, demo and tests in a bare system (`tests/tools/clean-room trixie`) |
+| Debian 12 | `make test`, lint, the image, the package |
+| Debian 13 | build and `make run` in a bare system (`tests/tools/clean-room trixie run`, 2026-11-23); of the tests none yet: `make soak` would |
 | Ubuntu 24.04 | its package names are known (`tests/tools/deps`); nothing was built there |
 | amd64 | everything |
 | arm64 | cross-built; its programs start under qemu |

@@ -58,6 +58,7 @@ static void test_silent_connections_end(void **state)
 	assert_false(is_at_end(mute));
 	WAIT(&r, breaches[RPC_BREACH_SILENT] == 2);
 	WAIT(&r, is_at_end(mute) && is_at_end(polite));
+	rig_wait_connections(&r, s.server, 1);
 	rig_settle(&r, 300);
 	assert_int_equal(rpc_server_connections(s.server), 1);
 	assert_int_equal(c.closes, 0);
@@ -162,8 +163,7 @@ static void test_refusals(void **state)
 	WAIT(&r, c.closes == 1);
 	assert_int_equal(c.status, RPC_RESOURCE_EXHAUSTED);
 	assert_string_equal(c.why, "too many");
-	rig_settle(&r, 50);
-	assert_int_equal(rpc_server_streams(s.server), 0);
+	WAIT(&r, rpc_server_streams(s.server) == 0);
 	assert_int_equal(rpc_server_connections(s.server), 1);
 	mute = served_dial(&s);
 	WAIT(&r, s.connections == 2);
@@ -171,8 +171,7 @@ static void test_refusals(void **state)
 	whole = true;
 	rig_open(&r, &c);
 	WAIT(&r, c.closes == 1);
-	rig_settle(&r, 50);
-	assert_int_equal(rpc_server_connections(s.server), 1);
+	rig_wait_connections(&r, s.server, 1);
 	assert_false(is_at_end(mute)); /* another one of the same pod */
 	side_reset(&c);
 	close(mute);

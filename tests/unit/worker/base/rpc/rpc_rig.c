@@ -282,6 +282,14 @@ void rig_settle(struct rig *r, int ms)
 		rig_turn(r);
 }
 
+void rig_wait_connections(struct rig *r, struct rpc_server *s, unsigned n)
+{
+	rig_guard(r, "connections are closed");
+	while (rpc_server_connections(s) != n)
+		rig_settle(r, 5);
+	rig_unguard();
+}
+
 unsigned open_fds(void)
 {
 	DIR *d = opendir("/proc/self/fd");

@@ -86,6 +86,8 @@ void rig_spin(struct rig *r, unsigned turns); /* turns without waiting */
 void rig_settle(struct rig *r, int ms); /* runs the loop for a while: to see that nothing comes */
 void rig_guard(struct rig *r, const char *what);
 void rig_unguard(void);
+/* Until the server has so many: nothing tells the loop that one is closed. */
+void rig_wait_connections(struct rig *r, struct rpc_server *s, unsigned n);
 
 #define WAIT(rig_, cond)                                                                           \
 	do {                                                                                       \
