@@ -36,11 +36,12 @@ _cpu_us = {'computed': 0, 'stalled': 0}
 
 
 def add(report):
-    """The outcome of a case is its worst one of setup, call and teardown."""
-    found = re.fullmatch(r'.*::(\w+)\[(\w+)-?(.*)\]', report.nodeid)
-    if not found:
-        return
+    """The outcome of a case is its worst one of setup, call and teardown.  One that makes its own node is of this run's kind."""
+    found = re.fullmatch(r'.*::(\w+)(?:\[(\w+)-?(.*)\])?', report.nodeid)
     name, kind, parameter = found.groups()
+    kind = kind or os.environ.get('KUBE_NODES')
+    if kind not in KINDS or report.skipped:
+        return
     case = name.removeprefix('test_').replace('_', ' ') + (f' ({parameter})' if parameter else '')
     rows = _results.setdefault(kind, {})
     outcome, seconds, properties = rows.get(case, ('passed', 0, []))
