@@ -96,3 +96,15 @@ def test_what_is_refused_is_said(api):
 def test_without_the_label_it_stays_as_it_was(api):
     api.kubectl('label', 'namespace', 'demo', 'agentd.node.mesh/injection-')
     wait_for('the label to be seen', lambda: 'volumes' not in api.show(pod(), 'demo')['spec'])
+
+
+def test_istiods_selectors_are_refused_beside_its_own_injector(api):
+    """helm asks the API server whether there is one; of another revision it is somebody else's."""
+    theirs = {'apiVersion': 'admissionregistration.k8s.io/v1', 'kind': 'MutatingWebhookConfiguration', 'webhooks': [],
+              'metadata': {'name': 'istio-sidecar-injector'}}
+    upgrade = ['upgrade', 'agentd', 'helm/agentd', '-n', RELEASE, '--reuse-values', '--dry-run=server', '--set', 'injector.selectors=istio']
+    api.helm(*upgrade)
+    api.kubectl('apply', '-f', '-', input=json.dumps(theirs))
+    with pytest.raises(RuntimeError, match='MutatingWebhookConfiguration istio-sidecar-injector has the same selectors'):
+        api.helm(*upgrade)
+    api.helm(*upgrade, '--set', 'injector.revision=canary')
