@@ -1,6 +1,6 @@
 """What hostile pods cost the others: `python3 -m tests.bench.hostile [SECONDS [ROUNDS [ATTACK...]]]`, as root.
 
-Each attack of 1, 10 and 50 pods.  A round is the attack and its control, in which the same pods burn the same CPU
+Each attack of 1, 10 and 50 pods, or of PODS='10 50'.  A round is the attack and its control, in which the same pods burn the same CPU
 elsewhere, for SECONDS (default 5) each; every second round begins with the control.  Meanwhile others ask for their root
 certificate on connections of their own.  The ratio is that of the p99s over ROUNDS (default 10), and in brackets where it
 lies in 90 % of as many rounds that are drawn from them anew: what else the machine does hits both halves of a round.
@@ -21,7 +21,8 @@ from tests.e2e.gang import Gang
 from tests.e2e.node import Node
 
 ATTACKS = 'small_references', 'half_open', 'huge_message', 'many_messages', 'reset_flood'
-COUNTS, OTHERS, PAUSE_S = (1, 10, 50), 20, 0.7  # six requests each time: within a pod's share
+COUNTS = tuple(map(int, os.environ.get('PODS', '1 10 50').split()))
+OTHERS, PAUSE_S = 20, 0.7  # six requests each time: within a pod's share
 
 
 def _join(top, name):
