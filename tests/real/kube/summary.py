@@ -40,7 +40,7 @@ def add(report):
     found = re.fullmatch(r'.*::(\w+)(?:\[(\w+)-?(.*)\])?', report.nodeid)
     name, kind, parameter = found.groups()
     kind = kind or os.environ.get('KUBE_NODES')
-    if kind not in KINDS or report.skipped:
+    if kind not in KINDS:
         return
     case = name.removeprefix('test_').replace('_', ' ') + (f' ({parameter})' if parameter else '')
     rows = _results.setdefault(kind, {})

@@ -20,7 +20,7 @@ from .conftest import KINDS
 from .node import Node
 from .waiting import wait_for
 
-pytestmark = pytest.mark.skipif('container' not in KINDS, reason='one kind of node is enough')
+pytestmark = pytest.mark.on('container')
 NATIVE = 'plain', 'sidecars', 'side', 'image', 'level', 'memory', 'ports', 'ranges', 'tls-off', 'quoted', 'rollout', 'cron-owner', 'host-network', 'grpc'
 TAKEN = {**{n: CASES[n] for n in NATIVE}, 'set': owned('StatefulSet', 'db')}
 OTHERS = {'config': (CASES['hold'], 'a policy cannot do annotation proxy.istio.io/config: use injector.mode webhook, or agentctl inject'),
@@ -47,7 +47,7 @@ def bare(p):
 
 @pytest.fixture(name='api', scope='module')
 def fixture_api(this_run):
-    node = Node(*this_run, 'container')
+    node = Node(*this_run, KINDS[0])
     made = Api(node)
     try:
         node.boot(order=('etcd', 'apiserver'))
