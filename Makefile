@@ -395,6 +395,7 @@ test-istiod: ## stock istiods, real Envoys, pilot-agent's pods beside ours; writ
 
 test-kube: ## a real kubelet, containerd, API server and istiod (root; Go builds them once): KUBE='-k reboot' chooses
 	@tests/tools/deps build test kube
+	@$(MAKE) -s binaries
 	@$(MAKE) -s image IMAGE_ARCHES=$(HOST_ARCH)
 	@tests/tools/run-kube $(KUBE)
 .PHONY: test-kube
