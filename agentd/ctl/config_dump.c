@@ -5,6 +5,8 @@
  * Envoy's admin port, as the bootstrap has it.  Neither broker nor worker takes part: they get no
  * way to that port (SECURITY.md).  An app may listen there instead of Envoy: what it says is
  * bounded, and is only printed.
+ *
+ * By evhttp itself: Envoy answers in chunks, and with more than base/http's client takes (16 MiB).
  */
 #include "commands.h"
 #include "common/mem.h"
