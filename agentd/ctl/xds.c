@@ -1,9 +1,11 @@
-/* xds.c - agentctl xds [POD] */
+/* xds.c - agentctl xds [POD], or with --names what of it the pod's Envoy has. */
 #include "commands.h"
 #include "common/mem.h"
+#include "envoy_admin.h"
 #include "list.h"
 #include "show.h"
 #include "table.h"
+#include "xds_names.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -139,6 +141,31 @@ static void print_table(const json_t *answer)
 	table_print_free(&t);
 }
 
+static int show_names(const struct ctl *c)
+{
+	int status = CTL_USAGE;
+	json_t *dump, *names, *shown;
+
+	if (!c->words[0]) {
+		fprintf(stderr, "agentctl: xds --names: of which pod?\n");
+		return status;
+	}
+	dump = ctl_envoy_admin(c, "/config_dump?include_eds", &status);
+	if (!dump)
+		return status;
+	names = xds_names_of(dump);
+	shown = json_pack("{s:o}", "names", ctl_printable(names));
+	if (c->json)
+		ctl_print_answer(c, shown);
+	else
+		xds_names_print(json_object_get(shown, "names"));
+	status = xds_names_refused(names) ? CTL_PROBLEM : CTL_OK;
+	json_decref(shown);
+	json_decref(names);
+	json_decref(dump);
+	return status;
+}
+
 static int xds(const struct ctl *c)
 {
 	static const struct ctl_list list = {
@@ -150,7 +177,7 @@ static int xds(const struct ctl *c)
 	    .print = print_table,
 	};
 
-	return ctl_list(c, &list);
+	return ctl_option(c, "names") ? show_names(c) : ctl_list(c, &list);
 }
 
 const struct ctl_command ctl_xds = {
@@ -158,5 +185,6 @@ const struct ctl_command ctl_xds = {
     .args = "[POD]",
     .help = "configuration streams: types, SYNCED or STALE, last push, versions, ACKs and NACKs",
     .most = 1,
+    .options = {{"names", NULL, "each resource that the pod's Envoy has been pushed, as it says"}},
     .run = xds,
 };

@@ -52,6 +52,10 @@ def test_a_dump_is_what_envoy_has_and_no_key(node):
     code, text = node.agentd.ctl_text('config-dump', pod.uid, '-o', 'yaml')
     assert code == 0 and yaml.safe_load(text).keys() == dump.keys()
     assert node.agentd.ctl_text('config-dump', 'demo/nobody')[0] == 4
+    names = {(n['type'], n['name']): n for n in node.agentd.ctl('xds', 'demo/web', '--names')['names']}
+    assert ('Secret', 'default') in names and not any(name == 'xds-grpc' for _, name in names)  # of the bootstrap
+    pushed = {('Cluster', c['cluster']['name']) for part in dump['configs'] for c in part.get('dynamic_active_clusters', ())}
+    assert pushed and pushed <= names.keys() and {names[p]['state'] for p in pushed} == {'active'}
     pod.envoy.stop()
     code, said = node.agentd.ctl_text('config-dump', 'demo/web')
     assert code == 1 and re.search('does its Envoy run|has it ended', said), said

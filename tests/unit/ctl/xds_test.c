@@ -1,5 +1,5 @@
 /* xds_test.c - streams, types, refusals, and names of pods.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/xds.c
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/command.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/xds.c agentd/ctl/xds_names.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +11,8 @@
 #include <cmocka.h>
 
 #include "canned.h"
+#include "ctl/envoy_admin.h"
+#include "ctl/request.h"
 
 #define TYPE "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 #define POD(label, why, refused, secret)                                                           \
@@ -148,6 +150,94 @@ static void strange_answers_are_survived(void **state)
 	survive_strange_answers(&ctl_xds, answers);
 }
 
+/* ---- --names: what Envoy says that it has ---- */
+
+json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status)
+{
+	return ctl_request(c, "ENVOY", page, status);
+}
+
+static const struct printed *names_of(const char *pod, bool json)
+{
+	static const struct ctl_given names[] = {{"names", ""}, {NULL, NULL}};
+
+	return run_asked(ctl_xds.run, (struct ctl){
+		.words = {pod}, .options = names, .json = json,
+		.output = json ? "json" : NULL});
+}
+
+#define DUMP(parts) "{\"configs\":[" parts "]}"
+#define CLUSTERS                                                                                   \
+	"{\"static_clusters\":[{\"cluster\":{\"name\":\"xds-grpc\"}}],"                            \
+	"\"dynamic_active_clusters\":[{\"version_info\":\"v7\",\"cluster\":{\"name\":\"a\"}}]," \
+	"\"dynamic_warming_clusters\":[{\"version_info\":\"v8\",\"cluster\":{\"name\":\"b\"}}]}"
+#define LISTENERS                                                                                  \
+	"{\"dynamic_listeners\":[{\"name\":\"l\",\"active_state\":{\"version_info\":\"v1\"}},"     \
+	"{\"name\":\"m\",\"warming_state\":{\"version_info\":\"v2\"}}]}"
+
+static void names_are_those_that_envoy_was_pushed(void **state)
+{
+	const struct printed *p;
+
+	(void)state;
+	canned_answer(DUMP(CLUSTERS "," LISTENERS), 0);
+	p = names_of("demo/web-0", false);
+	assert_string_equal(canned_request(), "ENVOY /config_dump?include_eds");
+	assert_string_equal(line(p, 0), "TYPE      STATE    NAME  VERSION  PROBLEM");
+	assert_string_equal(line(p, 1), "Cluster   active   a     v7       ");
+	assert_string_equal(line(p, 2), "Cluster   warming  b     v8       ");
+	assert_string_equal(line(p, 3), "Listener  active   l     v1       ");
+	assert_string_equal(line(p, 4), "Listener  warming  m     v2       ");
+	assert_null(strstr(p->out, "xds-grpc")); /* of the bootstrap */
+	assert_int_equal(p->status, CTL_OK);
+	p = names_of("demo/web-0", true);
+	assert_non_null(strstr(p->out, "\"name\": \"a\""));
+	assert_int_equal(p->status, CTL_OK);
+}
+
+static void a_refused_resource_is_a_problem(void **state)
+{
+	const struct printed *p;
+
+	(void)state;
+	canned_answer(DUMP("{\"dynamic_listeners\":[{\"name\":\"l\\u001b[2J\",\"error_state\":"
+			   "{\"details\":\"no filter x\"}}]}"),
+	    0);
+	p = names_of("demo/web-0", false);
+	assert_non_null(strstr(line(p, 1), "Listener  refused  l"));
+	assert_non_null(strstr(line(p, 1), "no filter x"));
+	assert_null(strchr(p->out, '\033')); /* it may be an app's answer */
+	assert_int_equal(p->status, CTL_PROBLEM);
+	assert_int_equal(names_of("demo/web-0", true)->status, CTL_PROBLEM);
+}
+
+static void names_are_of_one_pod_that_answers(void **state)
+{
+	(void)state;
+	canned_answer("{}", 0);
+	assert_int_equal(names_of(NULL, false)->status, CTL_USAGE);
+	canned_answer(NULL, CTL_NOT_FOUND);
+	assert_int_equal(names_of("demo/nobody", false)->status, CTL_NOT_FOUND);
+}
+
+/* An app may listen at Envoy's port. */
+static void a_dump_of_any_shape_is_survived(void **state)
+{
+	static const char *const dumps[] = {"{}", "{\"configs\":7}", DUMP("null,1,[],\"x\""),
+	    DUMP("{\"dynamic_active_clusters\":{\"a\":1}}"),
+	    DUMP("{\"dynamic_active_clusters\":[null,[],1,\"x\"]}"),
+	    DUMP("{\"dynamic_active_clusters\":[{\"cluster\":[],\"version_info\":1}]}"),
+	    DUMP("{\"dynamic_listeners\":[{\"name\":{},\"active_state\":[]},{}]}"),
+	    DUMP("{\"dynamic_listeners\":[{\"error_state\":{\"details\":[]}}]}")};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(dumps) / sizeof(*dumps); i++) {
+		canned_answer(dumps[i], 0);
+		assert_in_range(names_of("a", false)->status, CTL_OK, CTL_PROBLEM);
+		assert_in_range(names_of("a", true)->status, CTL_OK, CTL_PROBLEM);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -157,6 +247,10 @@ int main(void)
 	    cmocka_unit_test(a_name_leaves_only_its_pod),
 	    cmocka_unit_test(a_pod_that_just_came_has_no_streams),
 	    cmocka_unit_test(strange_answers_are_survived),
+	    cmocka_unit_test(names_are_those_that_envoy_was_pushed),
+	    cmocka_unit_test(a_refused_resource_is_a_problem),
+	    cmocka_unit_test(names_are_of_one_pod_that_answers),
+	    cmocka_unit_test(a_dump_of_any_shape_is_survived),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

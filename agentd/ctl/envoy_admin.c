@@ -1,0 +1,179 @@
+/* envoy_admin.c - agentd knows the cookie of the pod's network namespace, which the broker has proven
+ * -> the process on this node that lives in it -> agentctl enters it, with its caller's right alone
+ * -> Envoy's admin port, as the bootstrap has it.
+ *
+ * By evhttp itself: Envoy answers in chunks, and with more than base/http's client takes (16 MiB).
+ */
+#include "envoy_admin.h"
+#include "common/mem.h"
+#include "one_pod.h"
+#include "show.h"
+#include <dirent.h>
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
+enum { ANSWER_SIZE_MAX = 256 << 20, SILENT_S = 20, SPACES_MAX = 4096, ADMIN_PORT = 15000 };
+
+/* --- the namespace --- */
+
+/* Those that were looked at, by inode: most processes share theirs with another one. */
+struct seen {
+	ino_t inodes[SPACES_MAX];
+	unsigned n;
+};
+
+static bool is_new(struct seen *seen, ino_t inode)
+{
+	for (unsigned i = 0; i < seen->n; i++)
+		if (seen->inodes[i] == inode)
+			return false;
+	if (seen->n < SPACES_MAX)
+		seen->inodes[seen->n++] = inode;
+	return true;
+}
+
+/* Of the namespace that we are in; 0: this kernel has none. */
+static uint64_t cookie_here(void)
+{
+	auto_close int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	uint64_t cookie = 0;
+	socklen_t size = sizeof(cookie);
+
+	return fd < 0 || getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) ? 0 : cookie;
+}
+
+/* True: we are in it.  A process that has gone meanwhile has none. */
+static bool enter_of(const char *pid, uint64_t cookie, struct seen *seen)
+{
+	auto_free char *path = mem_printf("/proc/%s/ns/net", pid);
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) || !is_new(seen, st.st_ino))
+		return false;
+	return !setns(fd, CLONE_NEWNET) && cookie_here() == cookie;
+}
+
+static bool enter(uint64_t cookie)
+{
+	auto_free struct seen *seen = mem_zalloc(sizeof(*seen));
+	DIR *proc = opendir("/proc");
+	const struct dirent *at;
+	bool found = false;
+
+	while (proc && !found && (at = readdir(proc)))
+		if (at->d_name[0] >= '1' && at->d_name[0] <= '9')
+			found = enter_of(at->d_name, cookie, seen);
+	if (proc)
+		closedir(proc);
+	return found;
+}
+
+/* False: it was said why. */
+static bool enter_pod(const json_t *pod)
+{
+	const json_t *attested = json_object_get(json_object_get(pod, "sockets"), "attested");
+	const uint64_t cookie = strtoull(ctl_string(attested, "netns_cookie"), NULL, 10);
+
+	if (cookie && enter(cookie))
+		return true;
+	if (!cookie_here())
+		fprintf(stderr, "agentctl: this kernel does not say which network is the pod's "
+				"(Linux 5.14 does)\n");
+	else if (!cookie)
+		fprintf(stderr, "agentctl: no Envoy of %s has connected yet\n",
+		    ctl_string(pod, "name"));
+	else
+		fprintf(stderr,
+		    "agentctl: no process of this node is in the network of %s: has it ended? "
+		    "In a container this needs the node's pids (hostPID) and CAP_SYS_ADMIN\n",
+		    ctl_string(pod, "name"));
+	return false;
+}
+
+/* --- the question --- */
+
+struct question {
+	struct event_base *base;
+	int status; /* 0: none */
+	json_t *answer;
+};
+
+static void on_answer(struct evhttp_request *r, void *ctx)
+{
+	struct question *q = ctx;
+	struct evbuffer *body = r ? evhttp_request_get_input_buffer(r) : NULL;
+	const size_t len = body ? evbuffer_get_length(body) : 0;
+
+	q->status = r ? evhttp_request_get_response_code(r) : 0;
+	if (len)
+		q->answer = json_loadb((const char *)evbuffer_pullup(body, -1), len, 0, NULL);
+	event_base_loopbreak(q->base);
+}
+
+static void ask(struct question *q, const char *page, const char *host, uint16_t port)
+{
+	struct evhttp_connection *c = evhttp_connection_base_new(q->base, NULL, host, port);
+	struct evhttp_request *r = evhttp_request_new(on_answer, q);
+
+	evhttp_connection_set_timeout(c, SILENT_S);
+	evhttp_connection_set_max_body_size(c, ANSWER_SIZE_MAX);
+	evhttp_add_header(evhttp_request_get_output_headers(r), "Host", "localhost");
+	evhttp_add_header(evhttp_request_get_output_headers(r), "Connection", "close");
+	if (!evhttp_make_request(c, r, EVHTTP_REQ_GET, page))
+		event_base_dispatch(q->base);
+	evhttp_connection_free(c);
+}
+
+/* The caller's; NULL: it was said why. */
+static json_t *ask_envoy(const json_t *bootstrap, const char *page)
+{
+	const json_t *at = json_object_get(
+	    json_object_get(json_object_get(bootstrap, "admin"), "address"), "socket_address");
+	const char *host = ctl_string(at, "address");
+	const json_int_t said = json_integer_value(json_object_get(at, "port_value"));
+	const uint16_t port = said > 0 && said <= UINT16_MAX ? (uint16_t)said : ADMIN_PORT;
+	struct question q = {.base = event_base_new()};
+
+	ask(&q, page, *host ? host : "127.0.0.1", port);
+	event_base_free(q.base);
+	if (!q.status)
+		fprintf(stderr,
+		    "agentctl: port %u of the pod: no whole answer: does its Envoy run?\n", port);
+	else if (q.status != 200 || !json_is_object(q.answer))
+		fprintf(stderr, "agentctl: port %u of the pod: status %d, and not Envoy's answer\n",
+		    port, q.status);
+	if (q.status == 200 && json_is_object(q.answer))
+		return q.answer;
+	json_decref(q.answer);
+	return NULL;
+}
+
+json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status)
+{
+	json_t *pod = ctl_one_pod(c, c->words[0], status), *bootstrap = NULL, *answer = NULL;
+
+	if (!pod)
+		return NULL;
+	bootstrap = ctl_bootstrap_of(c, ctl_string(pod, "uid"));
+	if (bootstrap && enter_pod(pod))
+		answer = ask_envoy(bootstrap, page);
+	*status = answer ? CTL_OK : CTL_PROBLEM;
+	json_decref(bootstrap);
+	json_decref(pod);
+	return answer;
+}

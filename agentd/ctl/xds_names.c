@@ -1,0 +1,99 @@
+/* xds_names.c - each list of each part of the dump that holds what was pushed -> its entries.
+ *
+ * A listener's entry has the listener's states in it; of all others the state is the list's.
+ */
+#include "xds_names.h"
+#include "show.h"
+#include "table.h"
+#include <string.h>
+
+struct list {
+	const char *key, *type, *state;
+	const char *inner; /* the resource in an entry; NULL: the entry has the name itself */
+	const char *name;
+};
+
+static const struct list lists[] = {
+    {"dynamic_active_clusters", "Cluster", "active", "cluster", "name"},
+    {"dynamic_warming_clusters", "Cluster", "warming", "cluster", "name"},
+    {"dynamic_endpoint_configs", "ClusterLoadAssignment", "active", "endpoint_config",
+	"cluster_name"},
+    {"dynamic_listeners", "Listener", "", NULL, "name"},
+    {"dynamic_route_configs", "RouteConfiguration", "active", "route_config", "name"},
+    {"dynamic_scoped_route_configs", "ScopedRouteConfiguration", "active", NULL, "name"},
+    {"dynamic_active_secrets", "Secret", "active", NULL, "name"},
+    {"dynamic_warming_secrets", "Secret", "warming", NULL, "name"},
+    {"ecds_filters", "TypedExtensionConfig", "active", "ecds_filter", "name"},
+};
+
+/* Of a listener: the first of its states that is there. */
+static const json_t *state_of_listener(const json_t *entry, const char **state)
+{
+	static const char *const states[][2] = {
+	    {"active_state", "active"}, {"warming_state", "warming"}, {"draining_state", "draining"}};
+
+	for (unsigned i = 0; i < sizeof(states) / sizeof(*states); i++) {
+		const json_t *found = json_object_get(entry, states[i][0]);
+
+		*state = states[i][1];
+		if (found)
+			return found;
+	}
+	*state = "";
+	return NULL;
+}
+
+static void add(json_t *names, const struct list *l, const json_t *entry)
+{
+	const json_t *named = l->inner ? json_object_get(entry, l->inner) : entry;
+	const json_t *error = json_object_get(entry, "error_state"), *versioned = entry;
+	const char *state = l->state;
+
+	if (!json_is_object(entry))
+		return;
+	if (!*state)
+		versioned = state_of_listener(entry, &state);
+	json_array_append_new(names,
+	    json_pack("{s:s, s:s, s:s, s:s, s:s}", "type", l->type, "name",
+		ctl_string(named, l->name), "state", json_is_object(error) ? "refused" : state,
+		"version", ctl_string(versioned, "version_info"), "why",
+		ctl_string(error, "details")));
+}
+
+json_t *xds_names_of(const json_t *dump)
+{
+	json_t *names = json_array();
+	const json_t *part, *entry;
+	size_t i, k;
+
+	json_array_foreach (json_object_get(dump, "configs"), i, part)
+		for (unsigned n = 0; n < sizeof(lists) / sizeof(*lists); n++)
+			json_array_foreach (json_object_get(part, lists[n].key), k, entry)
+				add(names, &lists[n], entry);
+	return names;
+}
+
+bool xds_names_refused(const json_t *names)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach (names, i, one)
+		if (!strcmp(ctl_string(one, "state"), "refused"))
+			return true;
+	return false;
+}
+
+void xds_names_print(const json_t *names)
+{
+	struct table *t = table_new(5);
+	const json_t *one;
+	size_t i;
+
+	table_row(t, "TYPE", "STATE", "NAME", "VERSION", "PROBLEM", NULL);
+	json_array_foreach (names, i, one)
+		table_row(t, ctl_string(one, "type"), ctl_string(one, "state"),
+		    ctl_string(one, "name"), ctl_string(one, "version"), ctl_string(one, "why"),
+		    NULL);
+	table_print_free(&t);
+}

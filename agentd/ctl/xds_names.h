@@ -1,0 +1,16 @@
+/* xds_names.h - the resources that an Envoy was pushed, by name, out of its /config_dump.  Pure.
+ *
+ * agentd decodes no push and keeps none: Envoy itself is asked.  What it has of its bootstrap is
+ * left out.  The answer may be an app's: of another shape it has no names.
+ */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+
+/* [{type, name, state, version, why}], all strings, the caller's.  `state`: "active", "warming" and
+ * "draining" as Envoy has it, or "refused", with the reason in `why`: the last update of it was, what
+ * was there before is in use.
+ */
+json_t *xds_names_of(const json_t *dump);
+bool xds_names_refused(const json_t *names); /* one of them */
+void xds_names_print(const json_t *names);   /* as a table; the strings must be printable */
