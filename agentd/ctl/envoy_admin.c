@@ -1,4 +1,5 @@
-/* envoy_admin.c - agentd knows the cookie of the pod's network namespace, which the broker has proven
+/* envoy_admin.c - agentd knows the cookie of the pod's network namespace, which the broker has
+ * proven
  * -> the process on this node that lives in it -> agentctl enters it, with its caller's right alone
  * -> Envoy's admin port, as the bootstrap has it.
  *

@@ -8,7 +8,7 @@
 #include "command.h"
 #include <jansson.h>
 
-/* An object, the caller's; the pod is the command's first word.  NULL: it was said why, `*status` is
- * the exit status.  The process is in the pod's network afterwards.
+/* An object, the caller's; the pod is the command's first word.  NULL: it was said why, `*status`
+ * is the exit status.  The process is in the pod's network afterwards.
  */
 json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status);

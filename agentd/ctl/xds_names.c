@@ -1,8 +1,10 @@
 /* xds_names.c - each list of each part of the dump that holds what was pushed -> its entries.
  *
- * A listener's entry has the listener's states in it; of all others the state is the list's.
+ * A listener's entry has the listener's states in it; of all others the state is the list's.  What
+ * Envoy refused of a whole update is there once more, in an entry without a name.
  */
 #include "xds_names.h"
+#include "common/mem.h"
 #include "show.h"
 #include "table.h"
 #include <string.h>
@@ -29,8 +31,8 @@ static const struct list lists[] = {
 /* Of a listener: the first of its states that is there. */
 static const json_t *state_of_listener(const json_t *entry, const char **state)
 {
-	static const char *const states[][2] = {
-	    {"active_state", "active"}, {"warming_state", "warming"}, {"draining_state", "draining"}};
+	static const char *const states[][2] = {{"active_state", "active"},
+	    {"warming_state", "warming"}, {"draining_state", "draining"}};
 
 	for (unsigned i = 0; i < sizeof(states) / sizeof(*states); i++) {
 		const json_t *found = json_object_get(entry, states[i][0]);
@@ -43,33 +45,53 @@ static const json_t *state_of_listener(const json_t *entry, const char **state)
 	return NULL;
 }
 
-static void add(json_t *names, const struct list *l, const json_t *entry)
+static const char *name_of(const struct list *l, const json_t *entry)
 {
 	const json_t *named = l->inner ? json_object_get(entry, l->inner) : entry;
+	const json_t *failed =
+	    json_object_get(json_object_get(entry, "error_state"), "failed_configuration");
+	const char *name = ctl_string(named, l->name);
+
+	return *name ? name : ctl_string(failed, l->name);
+}
+
+/* True: it was not there yet. */
+static bool note(json_t *seen, const char *type, const char *name)
+{
+	auto_free char *key = mem_printf("%s/%s", type, name);
+
+	return !json_object_get(seen, key) && !json_object_set_new(seen, key, json_true());
+}
+
+/* `refused`: those that were, a set. */
+static void add(json_t *names, json_t *refused, const struct list *l, const json_t *entry)
+{
 	const json_t *error = json_object_get(entry, "error_state"), *versioned = entry;
-	const char *state = l->state;
+	const char *state = l->state, *name = name_of(l, entry);
 
 	if (!json_is_object(entry))
 		return;
 	if (!*state)
 		versioned = state_of_listener(entry, &state);
-	json_array_append_new(names,
-	    json_pack("{s:s, s:s, s:s, s:s, s:s}", "type", l->type, "name",
-		ctl_string(named, l->name), "state", json_is_object(error) ? "refused" : state,
-		"version", ctl_string(versioned, "version_info"), "why",
-		ctl_string(error, "details")));
+	if (json_is_object(error) && !note(refused, l->type, name))
+		return;
+	json_array_append_new(
+	    names, json_pack("{s:s, s:s, s:s, s:s, s:s}", "type", l->type, "name", name, "state",
+		       json_is_object(error) ? "refused" : state, "version",
+		       ctl_string(versioned, "version_info"), "why", ctl_string(error, "details")));
 }
 
 json_t *xds_names_of(const json_t *dump)
 {
-	json_t *names = json_array();
+	json_t *names = json_array(), *refused = json_object();
 	const json_t *part, *entry;
 	size_t i, k;
 
 	json_array_foreach (json_object_get(dump, "configs"), i, part)
 		for (unsigned n = 0; n < sizeof(lists) / sizeof(*lists); n++)
 			json_array_foreach (json_object_get(part, lists[n].key), k, entry)
-				add(names, &lists[n], entry);
+				add(names, refused, &lists[n], entry);
+	json_decref(refused);
 	return names;
 }
 

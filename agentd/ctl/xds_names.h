@@ -8,8 +8,8 @@
 #include <stdbool.h>
 
 /* [{type, name, state, version, why}], all strings, the caller's.  `state`: "active", "warming" and
- * "draining" as Envoy has it, or "refused", with the reason in `why`: the last update of it was, what
- * was there before is in use.
+ * "draining" as Envoy has it, or "refused", with the reason in `why`: the last update of it was,
+ * what was there before is in use.
  */
 json_t *xds_names_of(const json_t *dump);
 bool xds_names_refused(const json_t *names); /* one of them */

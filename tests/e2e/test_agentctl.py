@@ -9,6 +9,7 @@ import tarfile
 import pytest
 import yaml
 
+from . import mesh
 from .run import wait_for
 
 
@@ -52,13 +53,25 @@ def test_a_dump_is_what_envoy_has_and_no_key(node):
     code, text = node.agentd.ctl_text('config-dump', pod.uid, '-o', 'yaml')
     assert code == 0 and yaml.safe_load(text).keys() == dump.keys()
     assert node.agentd.ctl_text('config-dump', 'demo/nobody')[0] == 4
-    names = {(n['type'], n['name']): n for n in node.agentd.ctl('xds', 'demo/web', '--names')['names']}
-    assert ('Secret', 'default') in names and not any(name == 'xds-grpc' for _, name in names)  # of the bootstrap
-    pushed = {('Cluster', c['cluster']['name']) for part in dump['configs'] for c in part.get('dynamic_active_clusters', ())}
-    assert pushed and pushed <= names.keys() and {names[p]['state'] for p in pushed} == {'active'}
     pod.envoy.stop()
     code, said = node.agentd.ctl_text('config-dump', 'demo/web')
     assert code == 1 and re.search('does its Envoy run|has it ended', said), said
+
+
+def test_names_are_of_what_was_pushed(node):
+    pod = node.pod('web')
+    node.istiod.set(pod.id, **mesh.client(pod))
+    pod.start_envoy().wait_ready()
+    code, text = node.agentd.ctl_text('xds', 'demo/web', '--names')
+    rows = {tuple(line.split()[:3]) for line in text.splitlines()}
+    assert code == 0 and {('Cluster', 'active'), ('Listener', 'active'), ('Secret', 'active')} <= {row[:2] for row in rows}, text
+    assert {name for kind, _, name in rows if kind == 'Secret'} == {'default', 'ROOTCA'}, text
+    assert 'xds-grpc' not in text  # of the bootstrap
+    node.istiod.set(pod.id, listeners=[mesh.BROKEN_LISTENER])
+    refused = wait_for('the refusal', lambda: (found := [
+        n for n in node.agentd.ctl('xds', 'demo/web', '--names')['names'] if n['state'] == 'refused']) and found)
+    assert [n['name'] for n in refused] == ['broken'] and refused[0]['why']
+    assert node.agentd.ctl_text('xds', 'demo/web', '--names')[0] == 1
 
 
 def completed(node, *words):

@@ -1,22 +1,16 @@
 """Alerts and the dashboard, read by Prometheus' own promtool: each alert fires for what it names, and not for a healthy node."""
-import contextlib
 import json
-import socket
 import subprocess
-import urllib.parse
-import urllib.request
-from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.e2e import mesh
-from tests.e2e.run import Process, wait_for
+from tests.e2e.run import wait_for
 
-from .chart import CHART, TOP, only, render
+from .chart import TOP, only, render
+from .prometheus import DASHBOARD, RULES, free_port, panels, prometheus
 
-RULES = CHART / 'files' / 'rules.yaml'
-DASHBOARD = json.loads((CHART / 'files' / 'dashboard.json').read_text())
 ALERTS = {r['alert']: r for r in yaml.safe_load(RULES.read_text())['groups'][0]['rules']}
 HEALTHY = {'agentd_control_plane_connected{control_plane="istiod"}': '1x120', 'agentd_csi_registered': '1x120',
            'agentd_root_expiry_seconds{control_plane="istiod"}': '3000000-60x120', 'agentd_broker_silent_seconds': '0x120',
@@ -87,7 +81,7 @@ def test_each_alert_fires_for_what_it_names(promtool, tmp_path, alert):
 
 
 def test_promtool_reads_each_expression_of_the_dashboard(promtool, tmp_path):
-    targets = [t['expr'].replace('$instance', '.*') for p in DASHBOARD['panels'] for t in p['targets']]
+    targets = [expression for _, expression in panels()]
     file = tmp_path / 'rules.yaml'
     file.write_text(yaml.safe_dump({'groups': [{'name': 'all', 'rules': [
         {'record': f'panel:{i}', 'expr': e} for i, e in enumerate(targets)]}]}))
@@ -103,30 +97,8 @@ def test_the_chart_renders_both():
     assert not {'PrometheusRule'} & {kind for kind, _ in render()}
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
-
-
 # What is there only when something is wrong.
 OF_TROUBLE = ('Refused configuration (NACK)',)
-
-
-@contextlib.contextmanager
-def prometheus(node, scraped, folder):
-    """One that scrapes there, with the chart's rules; its address."""
-    promtool_path = subprocess.run([TOP / 'tests/tools/promtool'], capture_output=True, text=True, check=True).stdout.strip()
-    config, port = folder / 'prometheus.yml', free_port()
-    config.write_text(yaml.safe_dump({
-        'global': {'scrape_interval': '1s', 'scrape_timeout': '1s', 'evaluation_interval': '1s'}, 'rule_files': [str(RULES)],
-        'scrape_configs': [{'job_name': 'agentd', 'honor_labels': True, 'static_configs': [{'targets': [scraped]}]}]}))
-    process = Process([Path(promtool_path).with_name('prometheus'), f'--config.file={config}', f'--storage.tsdb.path={folder}/data',
-                       f'--web.listen-address=127.0.0.1:{port}'], folder / 'prometheus.log', node.cgroup_of('prometheus'))
-    try:
-        yield f'http://127.0.0.1:{port}'
-    finally:
-        process.stop()
 
 
 def test_a_running_agentd_answers_each_expression(node, tmp_path):
@@ -140,17 +112,11 @@ def test_a_running_agentd_answers_each_expression(node, tmp_path):
     node.istiod.set(pod.id, **mesh.captured_client(pod))
     pod.start_envoy().wait_ready()
     with prometheus(node, f'127.0.0.1:{port}', tmp_path) as at:
-        def ask(page, **query):
-            with contextlib.suppress(OSError), urllib.request.urlopen(f'{at}/api/v1/{page}?{urllib.parse.urlencode(query)}', timeout=60) as r:
-                return json.load(r)['data']
-            return None
-        for panel in DASHBOARD['panels']:
-            for target in panel['targets']:
-                expression = target['expr'].replace('$instance', '.*')
-                answer = wait_for(expression, lambda e=expression, p=panel: (found := ask('query', query=e)) is not None and (
-                    found['result'] or p['title'] in OF_TROUBLE) and found)
-                assert answer['resultType'] == 'vector'
-        rules = wait_for('all rules', lambda: (found := ask('rules')) and all(
+        for panel, expression in panels():
+            answer = wait_for(expression, lambda e=expression, p=panel: (found := at.ask('query', query=e)) is not None and (
+                found['result'] or p['title'] in OF_TROUBLE) and found)
+            assert answer['resultType'] == 'vector'
+        rules = wait_for('all rules', lambda: (found := at.ask('rules')) and all(
             r['health'] == 'ok' for g in found['groups'] for r in g['rules']) and found['groups'][0]['rules'])
         assert {r['name'] for r in rules} == set(ALERTS)
         assert {r['name'] for r in rules if r['state'] == 'firing'} == set()

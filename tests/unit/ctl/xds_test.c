@@ -161,15 +161,15 @@ static const struct printed *names_of(const char *pod, bool json)
 {
 	static const struct ctl_given names[] = {{"names", ""}, {NULL, NULL}};
 
-	return run_asked(ctl_xds.run, (struct ctl){
-		.words = {pod}, .options = names, .json = json,
-		.output = json ? "json" : NULL});
+	return run_asked(ctl_xds.run,
+	    (struct ctl){
+		.words = {pod}, .options = names, .json = json, .output = json ? "json" : NULL});
 }
 
 #define DUMP(parts) "{\"configs\":[" parts "]}"
 #define CLUSTERS                                                                                   \
 	"{\"static_clusters\":[{\"cluster\":{\"name\":\"xds-grpc\"}}],"                            \
-	"\"dynamic_active_clusters\":[{\"version_info\":\"v7\",\"cluster\":{\"name\":\"a\"}}]," \
+	"\"dynamic_active_clusters\":[{\"version_info\":\"v7\",\"cluster\":{\"name\":\"a\"}}],"    \
 	"\"dynamic_warming_clusters\":[{\"version_info\":\"v8\",\"cluster\":{\"name\":\"b\"}}]}"
 #define LISTENERS                                                                                  \
 	"{\"dynamic_listeners\":[{\"name\":\"l\",\"active_state\":{\"version_info\":\"v1\"}},"     \
@@ -200,12 +200,15 @@ static void a_refused_resource_is_a_problem(void **state)
 	const struct printed *p;
 
 	(void)state;
-	canned_answer(DUMP("{\"dynamic_listeners\":[{\"name\":\"l\\u001b[2J\",\"error_state\":"
-			   "{\"details\":\"no filter x\"}}]}"),
+	canned_answer(
+	    DUMP("{\"dynamic_listeners\":[{\"name\":\"l\\u001b[2J\",\"error_state\":"
+		 "{\"details\":\"no filter x\"}},{\"error_state\":{\"failed_configuration\":"
+		 "{\"name\":\"l\\u001b[2J\"},\"details\":\"the update\"}}]}"),
 	    0);
 	p = names_of("demo/web-0", false);
 	assert_non_null(strstr(line(p, 1), "Listener  refused  l"));
 	assert_non_null(strstr(line(p, 1), "no filter x"));
+	assert_string_equal(line(p, 2), ""); /* Envoy has it twice */
 	assert_null(strchr(p->out, '\033')); /* it may be an app's answer */
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_int_equal(names_of("demo/web-0", true)->status, CTL_PROBLEM);
