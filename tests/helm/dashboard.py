@@ -14,13 +14,9 @@ from tests.e2e import clients, mesh
 from tests.e2e.csi import CsiNode
 from tests.e2e.run import run, wait_for
 
-from .prometheus import DASHBOARD, free_port, prometheus
+from .prometheus import DASHBOARD, expression, free_port, prometheus
 
 STEP_S = 5
-
-
-def expression_of(target):
-    return target['expr'].replace('$instance', '.*')
 
 
 class Scene:
@@ -64,8 +60,8 @@ class Scene:
 
     def a_stranger_knocks(self):
         """A process of the host's at a pod's socket."""
-        for _ in range(20):
-            clients.on_the_host(clients.secrets, self.pods[0].mount / 'SDS', ['default'])
+        for _ in range(4):
+            clients.on_the_host(clients.fetch_secrets, self.node.seen(self.pods[0].mount / 'SDS'), ['default'], 1)
 
     def the_worker_is_killed(self):
         os.kill(self.node.agentd.worker_pid(), signal.SIGKILL)
@@ -78,4 +74,53 @@ class Scene:
 
     def pods_go(self):
         for pod in self.pods[2:]:
-            pod.remove()
+            pod.envoy.stop()
+            pod.delete()
+
+
+# In parts of the time.
+HAPPENS = ((0.10, Scene.more_pods), (0.25, Scene.a_push_is_refused), (0.40, Scene.the_push_is_mended), (0.50, Scene.a_stranger_knocks),
+           (0.60, Scene.the_worker_is_killed), (0.70, Scene.istiod_goes), (0.80, Scene.istiod_comes), (0.90, Scene.pods_go))
+
+
+def record(node, folder, seconds):
+    """The panels with their answers."""
+    port = free_port()
+    node.agentd.flags += ['--metrics', f'127.0.0.1:{port}']
+    node.capture()
+    node.start()
+    scene = Scene(node)
+    with prometheus(node, f'127.0.0.1:{port}', folder) as at:
+        wait_for('Prometheus', lambda: at.ask('query', query='up{job="agentd"} == 1'))
+        begin = time.time()
+        scene.client_and_server()
+        for part, event in HAPPENS:
+            time.sleep(max(0.0, begin + part * seconds - time.time()))
+            print(f'{time.time() - begin:5.0f} s  {event.__name__}', flush=True)
+            event(scene)
+        time.sleep(max(0.0, begin + seconds - time.time()))
+        counts = scene.load.stop()
+        print(f'{counts["ok"]} requests answered, {counts["failed"]} failed')
+        end = time.time()
+        for panel in DASHBOARD['panels']:
+            for target in panel['targets']:
+                target['answer'] = at.ask('query_range', query=expression(target), start=begin, end=end, step=STEP_S)['result']
+    return {'seconds': round(end - begin), 'panels': DASHBOARD['panels']}
+
+
+def main():
+    file, minutes = Path(sys.argv[1]), float(sys.argv[2])
+    with run() as made:
+        node = CsiNode(*made, mode='release')
+        try:
+            found = record(node, node.dir, minutes * 60)
+        finally:
+            node.remove()
+    empty = [p['title'] for p in found['panels'] for t in p['targets'] if not t['answer']]
+    if empty:
+        sys.exit(f'dashboard: nothing to show in: {", ".join(empty)}')
+    file.write_text(json.dumps(found))
+
+
+if __name__ == '__main__':
+    main()

@@ -17,11 +17,16 @@ RULES = CHART / 'files' / 'rules.yaml'
 DASHBOARD = json.loads((CHART / 'files' / 'dashboard.json').read_text())
 
 
+def expression(target):
+    """Of all nodes."""
+    return target['expr'].replace('$instance', '.*')
+
+
 def panels():
-    """(panel, expression of it), of all nodes."""
+    """(panel, expression of it)"""
     for panel in DASHBOARD['panels']:
         for target in panel['targets']:
-            yield panel, target['expr'].replace('$instance', '.*')
+            yield panel, expression(target)
 
 
 def free_port():

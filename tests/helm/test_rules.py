@@ -9,7 +9,7 @@ from tests.e2e import mesh
 from tests.e2e.run import wait_for
 
 from .chart import TOP, only, render
-from .prometheus import DASHBOARD, RULES, free_port, panels, prometheus
+from .prometheus import RULES, DASHBOARD, free_port, panels, prometheus
 
 ALERTS = {r['alert']: r for r in yaml.safe_load(RULES.read_text())['groups'][0]['rules']}
 HEALTHY = {'agentd_control_plane_connected{control_plane="istiod"}': '1x120', 'agentd_csi_registered': '1x120',
