@@ -291,7 +291,7 @@ format: ## clang-format everything
 
 run: ## agentd, a development control plane, three pods by agentctl inject, real Envoys; traffic, kills; what happened; clean up
 	@tests/tools/demo needs
-	@tests/tools/deps build test
+	@tests/tools/deps build run
 	@set -o pipefail; $(MAKE) -s -j$(shell nproc) binaries 2>&1 | tests/tools/progress $(words $(BROKER_SRC) $(CTL_SRC) $(INJECTOR_SRC) $(COMMON_SRC) $(WORKER_SRC) $(SKELETON) 1 2 3 4)
 	@tests/tools/demo
 
