@@ -364,10 +364,13 @@ deb: ## the Debian package of this machine's architecture, in build/deb/
 	@tests/tools/deps build package
 	@systemd/debian/build $(VERSION) $(BUILD)/deb
 
-test-packages: image deb ## image and package as they will be used: unpacked, started, installed, removed (root)
+test-packages: needs-go image deb ## image and package as they will be used: unpacked, started, installed, removed (root, go)
 	@tests/tools/deps build test package test-packages
-	@PYTHONDONTWRITEBYTECODE=1 build/venv/bin/python3 -m pytest -p no:cacheprovider -q --tb=short --timeout 900 --durations 5 tests/packages
-.PHONY: image deb test-packages
+	@PATH=$$(tests/tools/needs-go test-packages 1.25 'builds the parser of a VEX') PYTHONDONTWRITEBYTECODE=1 \
+		build/venv/bin/python3 -m pytest -p no:cacheprovider -q --tb=short --timeout 900 --durations 5 tests/packages
+needs-go: # before an image is built for it
+	@tests/tools/needs-go test-packages 1.25 'builds the parser of a VEX' >/dev/null
+.PHONY: image deb test-packages needs-go
 
 test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's injector (Go builds them once)
 	@tests/tools/deps build test

@@ -16,7 +16,7 @@ from tests.e2e.run import run, wait_for
 
 from .prometheus import DASHBOARD, expression, free_port, prometheus
 
-STEP_S = 5
+STEP_S = 10
 
 
 class Scene:
@@ -59,9 +59,9 @@ class Scene:
         self.node.istiod.set(self.pods[1].id, **mesh.captured_client(self.pods[0]))
 
     def a_stranger_knocks(self):
-        """A process of the host's at a pod's socket."""
+        """The client's pod at the server's socket."""
         for _ in range(4):
-            clients.on_the_host(clients.fetch_secrets, self.node.seen(self.pods[0].mount / 'SDS'), ['default'], 1)
+            self.pods[1].call(clients.fetch_secrets, self.pods[0].mount / 'SDS', ['default'], 1)
 
     def the_worker_is_killed(self):
         os.kill(self.node.agentd.worker_pid(), signal.SIGKILL)
