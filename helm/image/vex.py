@@ -1,4 +1,4 @@
-"""OpenVEX of an image: for each CVE of the grpc inside why it is none of agentd's, and which test says so."""
+"""OpenVEX of an image: for each CVE that is open of a library inside why it is none of agentd's, and which test says so."""
 import datetime
 import hashlib
 import json
@@ -10,19 +10,28 @@ from sbom import purl
 FILE = Path(__file__).with_name('vex.json')
 
 
+def inside(source, version, packages):
+    """Those of the source that are of the version which somebody has looked at; a Debian version has an epoch before it, perhaps."""
+    return sorted(p for group in packages.values() for p in group
+                  if p.source == source and p.source_version.rpartition(':')[2].startswith(version))
+
+
 def document(epoch, images):
-    """`images`: (digest, packages as of sbom.document) each; the document as bytes.  ValueError: what is said is of another grpc."""
-    known, products = json.loads(FILE.read_text()), []
-    for digest, packages in images:
-        grpc = sorted(p for group in packages.values() for p in group if p.source == 'grpc')
-        if not grpc or not grpc[0].source_version.startswith(known['grpc']):
-            raise ValueError(f'helm/image/vex.json is of grpc {known["grpc"]}, and inside is {grpc and grpc[0].source_version}')
-        # Scanners name an image by its digest.
-        products.append({'@id': f'pkg:oci/agentd@{urllib.parse.quote(digest, safe="")}', 'hashes': {'sha-256': digest.removeprefix('sha256:')},
-                         'subcomponents': [{'@id': purl(p)} for p in grpc]})
+    """`images`: (digest, packages as of sbom.document) each; the document as bytes.  ValueError: what is said is of another grpc.
+
+    Of another version of another library nothing is said."""
+    known, statements = json.loads(FILE.read_text()), []
     at = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).strftime('%Y-%m-%dT%H:%M:%SZ')
-    statements = [{'vulnerability': {'name': cve}, 'timestamp': at, 'products': products, 'status': 'not_affected', **why}
-                  for cve, why in sorted(known['not_affected'].items())]
+    for source, of in sorted(known.items()):
+        # Scanners name an image by its digest.
+        products = [{'@id': f'pkg:oci/agentd@{urllib.parse.quote(digest, safe="")}', 'hashes': {'sha-256': digest.removeprefix('sha256:')},
+                     'subcomponents': [{'@id': purl(p)} for p in found]}
+                    for digest, packages in images if (found := inside(source, of['version'], packages))]
+        if source == 'grpc' and len(products) < len(images):
+            raise ValueError(f'helm/image/vex.json is of grpc {of["version"]}, and another one is inside')
+        if products:
+            statements += [{'vulnerability': {'name': cve}, 'timestamp': at, 'products': products, 'status': 'not_affected', **why}
+                           for cve, why in sorted(of['cves'].items())]
     return json.dumps({
         '@context': 'https://openvex.dev/ns/v0.2.0',
         '@id': 'https://openvex.dev/docs/public/vex-' + hashlib.sha256(json.dumps(statements).encode()).hexdigest(),

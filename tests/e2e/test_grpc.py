@@ -1,4 +1,4 @@
-"""What helm/image/vex.json says of the grpc inside, where no other test does."""
+"""What helm/image/vex.json says of the libraries inside, where no other test does."""
 import json
 import os
 
@@ -31,6 +31,7 @@ def test_no_header_aborts_the_worker(make_node):
 
 
 def test_each_reason_names_a_test_that_exists():
-    for cve, why in json.loads((TOP / 'helm/image/vex.json').read_text())['not_affected'].items():
+    known = json.loads((TOP / 'helm/image/vex.json').read_text())
+    for cve, why in ((cve, why) for of in known.values() for cve, why in of['cves'].items() if 'justification' in why):
         file, _, name = why['status_notes'].partition('::')
-        assert f'def {name}(' in (TOP / file).read_text() or name.endswith('.c') or file.endswith('.c'), cve
+        assert f'def {name}(' in (TOP / file).read_text() if name else (TOP / file).exists(), cve
