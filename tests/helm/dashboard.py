@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.e2e import clients, mesh
+from tests.e2e import mesh
 from tests.e2e.csi import CsiNode
 from tests.e2e.run import run, wait_for
 
@@ -58,11 +58,6 @@ class Scene:
     def the_push_is_mended(self):
         self.node.istiod.set(self.pods[1].id, **mesh.captured_client(self.pods[0]))
 
-    def a_stranger_knocks(self):
-        """The client's pod at the server's socket."""
-        for _ in range(4):
-            self.pods[1].call(clients.fetch_secrets, self.pods[0].mount / 'SDS', ['default'], 1)
-
     def the_worker_is_killed(self):
         os.kill(self.node.agentd.worker_pid(), signal.SIGKILL)
 
@@ -79,7 +74,7 @@ class Scene:
 
 
 # In parts of the time.
-HAPPENS = ((0.10, Scene.more_pods), (0.25, Scene.a_push_is_refused), (0.40, Scene.the_push_is_mended), (0.50, Scene.a_stranger_knocks),
+HAPPENS = ((0.10, Scene.more_pods), (0.25, Scene.a_push_is_refused), (0.40, Scene.the_push_is_mended),
            (0.60, Scene.the_worker_is_killed), (0.70, Scene.istiod_goes), (0.80, Scene.istiod_comes), (0.90, Scene.pods_go))
 
 
