@@ -14,6 +14,7 @@ class Archive:
         assert json.loads(self._files['oci-layout']) == {'imageLayoutVersion': '1.0.0'}
         top = json.loads(self._files['index.json'])
         assert top['schemaVersion'] == 2 and len(top['manifests']) == 1
+        self.index_digest = top['manifests'][0]['digest']
         self.name = top['manifests'][0]['annotations']['org.opencontainers.image.ref.name']
         index = self._json(top['manifests'][0], 'index.v1+json')
         self._digests = {d['platform']['architecture']: d['digest'] for d in index['manifests']}
