@@ -147,11 +147,13 @@ $(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libworker.a $(OUT)/libcommon.a
 
 # The eBPF programs, as a header with their bytes and their names.
 BPF_SRC    := $(wildcard ebpf/*.h ebpf/*.c)
+# Ubuntu's in the PATH is a script that looks for one of the kernel that runs.
+BPFTOOL    := $(firstword $(wildcard /usr/lib/linux-tools/*/bpftool) bpftool)
 SKELETON   := $(GEN)/redirect.skel.h $(GEN)/accelerate.skel.h $(GEN)/level.skel.h
 $(GEN)/%.bpf.o: ebpf/%.bpf.c $(BPF_SRC) Makefile
 	@mkdir -p $(GEN); echo "  BPF   $<"; clang -target bpf -O2 -g -Wall -Wextra -Werror -Wno-unused-function $(SAME) -I/usr/include/$(shell gcc -dumpmachine) -c $< -o $@
 $(GEN)/%.skel.h: $(GEN)/%.bpf.o
-	@{ echo '// NOLINTBEGIN'; bpftool gen skeleton $< name $*_bpf; echo '// NOLINTEND'; } >$@
+	@{ echo '// NOLINTBEGIN' && $(BPFTOOL) gen skeleton $< name $*_bpf && echo '// NOLINTEND'; } >$@
 
 # A script inside the worker: its text as a C string of its name.
 SCRIPTS    := $(GEN)/status.lua.h
