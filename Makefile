@@ -68,16 +68,19 @@ ELF_LIBS    = $(shell echo '$(ELF_MAIN)' | $(CC) -x c - -o /dev/null -Wl,-Bstati
 # grpc goes into the released worker statically: it starts in 2 ms instead of 10 (process-split.md 0.4).
 BROKER_LIBS = -Wl,-Bstatic -lbpf $(ELF_LIBS)
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
-LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(sort $(shell $(PKG_CONFIG) --libs-only-l --static grpc re2)) -levent -lprotobuf-c \
-	-ljansson -lyaml -lldns -lssl -lcrypto -lcares -lz -lstdc++ -Wl,--end-group -Wl,-Bdynamic -lm -lpthread -ldl -static-libgcc
+# Ubuntu has no libcares.a.
+NOT_STATIC  = $(if $(filter /%,$(shell $(CC) -print-file-name=libcares.a)),,-lcares)
+LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(filter-out $(NOT_STATIC),$(sort $(shell $(PKG_CONFIG) --libs-only-l --static grpc re2)) -levent \
+	-lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lcares -lz -lstdc++) -Wl,--end-group -Wl,-Bdynamic $(NOT_STATIC) -lm -lpthread -ldl \
+	-static-libgcc
 # libssl inside the worker has SSL_read() and SSL_write() itself: ours take their place (agentd/worker/base/rpc/tap.h).
 TAP        := -Wl,--wrap=SSL_read,--wrap=SSL_write,--defsym=__wrap_SSL_read=rpc_tap_read,--defsym=__wrap_SSL_write=rpc_tap_write
 # LINKS=shared (the .deb): a library that has security updates of its own comes from the system; grpc and
 # what only it needs stay inside.
 LINKS      ?= static
 OTHER_LIBS := $(filter-out -lgrpc -lgpr,$(LIBS)) -lz
-LIBS_SHARED = -Wl,-Bstatic -Wl,--start-group $(filter-out $(OTHER_LIBS) -ldl -lrt,$(filter -l%,$(LIBS_STATIC))) -Wl,--end-group \
-	-Wl,-Bdynamic $(OTHER_LIBS) -static-libgcc
+LIBS_SHARED = -Wl,-Bstatic -Wl,--start-group $(filter-out $(OTHER_LIBS) $(NOT_STATIC) -ldl -lrt,$(filter -l%,$(LIBS_STATIC))) -Wl,--end-group \
+	-Wl,-Bdynamic $(NOT_STATIC) $(OTHER_LIBS) -static-libgcc
 CTL_LIBS_shared := -levent -ljansson -lyaml -lpthread -lm
 CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -Wl,-Bdynamic -lpthread -lm
 # Before libworker.a, whose tap has an SSL_read() of its own.
