@@ -28,7 +28,7 @@ HEAD = '''# What agentd works with
 | Linux 5.10, 6.1, 6.12, 7.3 (Debian's) | the redirection's checks in a VM (`make test-vm`), with a real Envoy on 5.10: [what older ones lack](BARE_METAL.md#older-kernels) |
 | Debian 12 | `make test`, lint, the image, the package |
 | Debian 13 | build and `make run` in a bare system (`tests/tools/clean-room trixie run`, 2026-11-23); of the tests none yet: `make soak` would |
-| Ubuntu 24.04 | the release programs are built in a bare system of its archive (`tests/tools/clean-room noble`, 2026-11-23; c-ares is shared there); no test ran, and no image of Canonical's was used |
+| Ubuntu 24.04 | build and `make run` in a bare system of its archive (`tests/tools/clean-room noble run`, 2026-11-23), on this machine's kernel; c-ares is shared there; of the tests none |
 | amd64 | everything |
 | arm64 | cross-built; its programs start under qemu |
 | CRI-O, a second node, a managed cluster | nothing |
