@@ -52,7 +52,7 @@ def memory(made):
         held = Held()
         stack.callback(held.stop)
         for before, count in zip((0, *POD_COUNTS), POD_COUNTS):
-            pods = Crowd(node, count - before, count - before, f'to-{count}').pods if count else []
+            pods = Crowd(node, count - before, count - before, f'to-{count}', before).pods if count else []
             pairs = [(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in pods]
             e2e.wait_for('the sockets', lambda ps=pairs: all(s.exists() for p in ps for s in p))
             if pairs:
@@ -188,7 +188,9 @@ def attest(made):
             f'{statistics.median(asked) / statistics.median(known):.2f}')
 
 
-def relay(made):
+@contextlib.contextmanager
+def relaying(made):
+    """A node whose control plane is plane.c: node, plane, and a pod that is served."""
     with node_of(made) as node, contextlib.ExitStack() as stack:
         plane = Plane(node.dir / 'plane')
         stack.callback(plane.stop)
@@ -197,7 +199,11 @@ def relay(made):
         node.agentd.start()
         pod = _pod(node, 'web')
         pod.write_manifest()
-        pod.wait_served()
+        yield node, plane, pod.wait_served()
+
+
+def relay(made):
+    with relaying(made) as (node, plane, pod), contextlib.ExitStack() as stack:
         direct, worker = f'tls:{plane.address}', Processes([node.agentd.worker_pid()])
         traffic.relay(pod.mount / 'XDS', direct, both(node), pod.netns.path)
         floor = Piped(FLOOR, node.dir / 'floor', plane.address, plane.root)
