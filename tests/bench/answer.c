@@ -67,8 +67,7 @@ static void start(struct stream *s, struct tag *t, const grpc_op *ops, size_t n)
 
 static grpc_op receive(struct stream *s)
 {
-	return (grpc_op){
-	    .op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &s->message};
+	return (grpc_op){.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &s->message};
 }
 
 /* The ACK, and again for the end. */

@@ -59,7 +59,7 @@ struct connection {
 	struct rpc_portion portion;
 	struct stream *streams;
 	unsigned nstreams, room;
-	unsigned leaving; /* of them, that a write under way may end */
+	unsigned leaving;       /* of them, that a write under way may end */
 	uint32_t last;          /* stream that was opened */
 	unsigned unheard, left; /* calls that the server has not heard of; were reset before */
 	int64_t charged, taken; /* to all streams; of it handed over by calls that live */
