@@ -127,7 +127,7 @@ def _killed(made):
         before, start = Processes([worker]).memory_kib(), time.monotonic()
         os.kill(worker, signal.SIGKILL)
         first = _first_bytes(probe)
-        held.wait()
+        held.wait(again=True)
         end, successor = time.monotonic(), Processes([node.agentd.worker_pid()])
         return ((first - start) * 1e3, (end - start) * 1e3, before, successor.memory_kib(), successor.peak_kib(),
                 len(node.istiod.issued()) - len(node.pods) - len(pods))

@@ -8,11 +8,11 @@
  *   first SOCKET COUNT           COUNT times connect, ask, be answered; SOCKET need not be there.
  *   hold [deaf|back|nosds]       For each line "SDS-SOCKET ADS-SOCKET" of the input a pod of its
  * own network namespace: 2 SDS streams, 1 ADS stream with CDS and LDS, the first request of each as
- * large as Envoy's.  A line is printed whenever all of them have everything.  A line "push SIZE":
- * each is pushed so much at once, by plane.c.  "-" is no socket: nothing is asked for there.
- * nosds: secrets are not waited for.  deaf: what ADS sends is never read.  back: who loses a
- * connection or a stream connects both again at once, and tries again until somebody is there; the
- * others die.
+ * large as Envoy's.  A line is printed whenever all of them have everything, with how many came
+ * back so far.  A line "push SIZE": each is pushed so much at once, by plane.c.  "-" is no socket:
+ * nothing is asked for there. nosds: secrets are not waited for.  deaf: what ADS sends is never
+ * read.  back: who loses a connection or a stream connects both again at once, and tries again
+ * until somebody is there; the others die.
  *
  * Results are lines of JSON; times are microseconds.  Every answer is ACKed.  Enter a pod's network
  * namespace before the start (nsenter): agents that look at it refuse the host's.
@@ -253,7 +253,7 @@ struct pod {
 static struct pod *pods[PODS_MAX];
 static size_t npods;
 static unsigned wanted = HAS_ALL;
-static size_t told; /* so many had everything */
+static size_t told, came_back; /* so many had everything */
 static size_t push_size;
 static bool may_come_back;
 
@@ -388,6 +388,7 @@ static void come_back(struct pod *p)
 	memset(&p->root, 0, sizeof(p->root));
 	memset(&p->discovery, 0, sizeof(p->discovery));
 	told = 0;
+	came_back++;
 	if (setns(p->netns, CLONE_NEWNET))
 		die("setns");
 	connect_pod(p);
@@ -402,7 +403,7 @@ static void tell_if_all(void)
 	if (n < npods || n == told)
 		return;
 	told = n;
-	printf("{\"held\": %zu}\n", n);
+	printf("{\"held\": %zu, \"back\": %zu}\n", n, came_back);
 	fflush(stdout);
 }
 

@@ -63,7 +63,7 @@ class Peer:
 
     def _all_back(self):
         for held in self._held.values():
-            held.wait()
+            held.wait(again=True)
         return time.monotonic()
 
     def connections(self):
@@ -134,7 +134,7 @@ class Agentd(Peer):
 class PilotAgent(Peer):
     """One in each pod, as it is; its Envoy is a program that sleeps, for load.c is what talks to it."""
 
-    name, envoy = 'pilot-agent', True
+    name, envoy, uid = 'pilot-agent', True, 1337
 
     def __init__(self, made, discovery=None, root=None):
         super().__init__()
@@ -165,6 +165,7 @@ class PilotAgent(Peer):
         (where / 'var/run/secrets/tokens/istio-token').write_text(self._istiod.tokens.issue('demo', name, name, str(uuid.uuid4())))
         (where / 'etc/istio/pod/labels').write_text(f'app="{name}"\n')
         (where / 'etc/istio/pod/annotations').write_text('')
+        sh('chown', '-R', self.uid, where)
         self._directories.append(where)
         return where
 
@@ -178,7 +179,7 @@ class PilotAgent(Peer):
 
     def _start(self, where):
         self._processes.append(Process(
-            ['env', '-C', where, ISTIO / 'pilot-agent', 'proxy', 'sidecar', '--domain', 'demo.svc.cluster.local', '--templateFile',
+            ['setpriv', f'--reuid={self.uid}', '--clear-groups', 'env', '-C', where, ISTIO / 'pilot-agent', 'proxy', 'sidecar', '--domain', 'demo.svc.cluster.local', '--templateFile',
              ISTIO / 'envoy_bootstrap.json', '--proxyLogLevel=warning', '--log_output_level=default:info'],
             where / 'agent.log', self._cgroup, env=self._environment(where)))
 
@@ -223,7 +224,7 @@ class PilotAgent(Peer):
 class Proxyless(PilotAgent):
     """The same without an Envoy (DISABLE_ENVOY), as for gRPC's own clients: no SDS."""
 
-    name, envoy, sockets = 'without Envoy', False, 'ADS'
+    name, envoy, uid, sockets = 'without Envoy', False, 1338, 'ADS'  # a user of its own: inotify has a limit for each
 
 
 class Spire(Peer):

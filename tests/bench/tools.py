@@ -97,7 +97,7 @@ class Held:
 
     def __init__(self, how='', enter=()):
         self._popen = subprocess.Popen([*enter, LOAD, 'hold', how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-        self._pods = 0
+        self._pods = self._back = 0
 
     def add(self, pairs):
         """(SDS socket, ADS socket) of each; returns when all have their certificates and configuration."""
@@ -111,10 +111,13 @@ class Held:
         self._popen.stdin.write(f'push {size}\n')
         self.wait()
 
-    def wait(self):
-        """Until all have everything (again)."""
+    def wait(self, again=False):
+        """Until all have everything; `again`: each has come back, however often one had before."""
+        wanted = self._back + self._pods if again else 0
         for line in self._popen.stdout:
-            if json.loads(line)['held'] == self._pods:
+            found = json.loads(line)
+            if found['held'] == self._pods and found['back'] >= wanted:
+                self._back = found['back']
                 return
         raise RuntimeError(f'load hold: exit status {self._popen.wait(10)}')
 
