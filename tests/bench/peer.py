@@ -5,6 +5,7 @@ the development control plane (tests/istiod), or a SPIRE server.  tests/real/par
 """
 import contextlib
 import json
+import re
 import time
 import uuid
 from collections import namedtuple
@@ -287,7 +288,7 @@ class Spire(Peer):
 
     def signed(self):
         """For pods; the server's log says it."""
-        return (self.dir / 'server.log').read_text().count('Signed X509 SVID')
+        return len(re.findall('Signed X509 SVID.*/ns/demo/', (self.dir / 'server.log').read_text()))
 
     def arrives(self):
         """Milliseconds from the entry's registration to the first secret."""

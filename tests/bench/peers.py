@@ -20,7 +20,7 @@ from .tools import ANSWER, SIZES, Piped, Processes, load, row
 ROUNDS = int(os.environ.get('ROUNDS', '5'))
 KINDS = Agentd, PilotAgent, Proxyless, Spire
 COUNTS, FURTHER = (0, 1, 10, 50), (250, 1000)
-SETTLE_S, IDLE_S, SECONDS, CONNECTIONS, SECRET_BYTES = 8, 60, 2, 100, 2500
+SETTLE_S, IDLE_S, SECONDS, CONNECTIONS, SECRET_BYTES = 5, 30, 1, 100, 2500
 SIZES_RELAYED = '100 KiB', '3 MB'
 
 
