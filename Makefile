@@ -277,7 +277,7 @@ bench-pod: ## what a kubelet's probe costs that is let in, and what a pod's Envo
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect kubelet
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.pod
 
-bench-peers: ## agentd beside pilot-agent and the SPIRE agent, as a table (root; Go builds them once, 20 min and 5 GB): ROUNDS=5
+bench-peers: ## agentd beside pilot-agent and the SPIRE agent, as a table (root; Go builds them once): ROUNDS=5
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries
 	@for part in istio spire; do tests/real/parts/build $$part || true; done # the table says so
