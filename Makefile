@@ -283,9 +283,9 @@ bench-peers: ## agentd beside pilot-agent and the SPIRE agent, as a table (root;
 	@for part in istio spire; do tests/real/parts/build $$part || true; done # the table says so
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.peers
 
-soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
+soak: ## the full counts of all tests, hours; docs/SOAK.md has what came of it: PARTS='unit tsan' chooses, MINUTES of fuzzing
 	@tests/tools/deps build test
-	@AGENTD_SOAK=1 tests/tools/run-soak
+	@tests/tools/run-soak $(PARTS)
 
 lint: ## formatting, static analysis, layers, sizes, what the broker links
 	@tests/tools/deps build test lint
