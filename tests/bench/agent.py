@@ -52,7 +52,7 @@ def memory(made):
         held = Held()
         stack.callback(held.stop)
         for before, count in zip((0, *POD_COUNTS), POD_COUNTS):
-            pods = Crowd(node, count - before, count - before, f'to-{count}', before).pods if count else []
+            pods = Crowd(node, count - before, count - before, f'to-{count}').pods if count else []
             pairs = [(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in pods]
             e2e.wait_for('the sockets', lambda ps=pairs: all(s.exists() for p in ps for s in p))
             if pairs:

@@ -100,7 +100,7 @@ class Agentd(Peer):
 
     def add(self, count):
         there = len(self.pods)
-        crowd = Crowd(self._node, count, count, f'from-{there}', there)
+        crowd = Crowd(self._node, count, count, f'from-{there}', first_account=there)
         pods = [Pod(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in crowd.pods]
         wait_for('the sockets', lambda: all(s.exists() for p in pods for s in p[:2]))
         return pods

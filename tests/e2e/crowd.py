@@ -41,15 +41,13 @@ def _write(path, what):
 
 
 class Crowd:
-    """`count` pods of `accounts` service accounts, manifests (with these fields) and tokens; their stand-ins run from start() on.
+    """`count` pods of `accounts` service accounts, manifests (with these fields) and tokens; their stand-ins run from start() on."""
 
-    The accounts are sa-FIRST and so on."""
-
-    def __init__(self, node, count, accounts, name='crowd', first=0, **fields):
+    def __init__(self, node, count, accounts, name='crowd', first_account=0, **fields):
         self._node, self._dir, self._fields = node, node.dir / name, fields
         self._dir.mkdir()
         self._cgroup = node.cgroup(name)
-        self.pods = [self._pod(f'{name}-{n}', f'sa-{first + n % accounts}') for n in range(count)]
+        self.pods = [self._pod(f'{name}-{n}', f'sa-{first_account + n % accounts}') for n in range(count)]
         self._process = None
 
     def _pod(self, name, sa):
