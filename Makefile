@@ -116,7 +116,7 @@ UNIT_BIN   := $(UNIT_SRC:%.c=$(OUT)/%)
 FUZZ_SRC   := $(wildcard tests/fuzz/*_fuzz.c)
 FUZZ_BIN   := $(FUZZ_SRC:%.c=$(OUT)/%)
 
-.PHONY: uninstall all help deps test unit e2e bench bench-redirect bench-pod asan tsan fuzz fuzz-build soak lint format run install clean
+.PHONY: uninstall all help deps test unit e2e bench bench-redirect bench-pod bench-peers asan tsan fuzz fuzz-build soak lint format run install clean
 .SECONDARY:
 
 all: deps ## build the release binaries into build/release/
@@ -281,6 +281,12 @@ bench-pod: ## what a kubelet's probe costs that is let in, and what a pod's Envo
 	@$(MAKE) -s binaries
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect kubelet
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.pod
+
+bench-peers: ## agentd beside pilot-agent and the SPIRE agent, as a table (root; Go builds them once): ROUNDS=5
+	@tests/tools/deps build test
+	@$(MAKE) -s binaries
+	@for part in istio spire; do tests/real/parts/build $$part || true; done # the table says so
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.peers
 
 soak: ## the full counts of all tests, hours; docs/SOAK.md has what came of it: PARTS='unit tsan' chooses, MINUTES of fuzzing
 	@tests/tools/deps build test

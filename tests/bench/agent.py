@@ -127,7 +127,7 @@ def _killed(made):
         before, start = Processes([worker]).memory_kib(), time.monotonic()
         os.kill(worker, signal.SIGKILL)
         first = _first_bytes(probe)
-        held.wait()
+        held.wait(again=True)
         end, successor = time.monotonic(), Processes([node.agentd.worker_pid()])
         return ((first - start) * 1e3, (end - start) * 1e3, before, successor.memory_kib(), successor.peak_kib(),
                 len(node.istiod.issued()) - len(node.pods) - len(pods))
@@ -188,7 +188,9 @@ def attest(made):
             f'{statistics.median(asked) / statistics.median(known):.2f}')
 
 
-def relay(made):
+@contextlib.contextmanager
+def relaying(made):
+    """A node whose control plane is plane.c: node, plane, and a pod that is served."""
     with node_of(made) as node, contextlib.ExitStack() as stack:
         plane = Plane(node.dir / 'plane')
         stack.callback(plane.stop)
@@ -197,7 +199,11 @@ def relay(made):
         node.agentd.start()
         pod = _pod(node, 'web')
         pod.write_manifest()
-        pod.wait_served()
+        yield node, plane, pod.wait_served()
+
+
+def relay(made):
+    with relaying(made) as (node, plane, pod), contextlib.ExitStack() as stack:
         direct, worker = f'tls:{plane.address}', Processes([node.agentd.worker_pid()])
         traffic.relay(pod.mount / 'XDS', direct, both(node), pod.netns.path)
         floor = Piped(FLOOR, node.dir / 'floor', plane.address, plane.root)

@@ -8,10 +8,11 @@
  *   first SOCKET COUNT           COUNT times connect, ask, be answered; SOCKET need not be there.
  *   hold [deaf|back|nosds]       For each line "SDS-SOCKET ADS-SOCKET" of the input a pod of its
  * own network namespace: 2 SDS streams, 1 ADS stream with CDS and LDS, the first request of each as
- * large as Envoy's.  A line is printed whenever all of them have everything.  A line "push SIZE":
- * each is pushed so much at once, by plane.c.  nosds: secrets are not waited for.  deaf: what ADS
- * sends is never read.  back: who loses a connection or a stream connects both again at once, where
- * the others die.
+ * large as Envoy's.  A line is printed whenever all of them have everything, with how many came
+ * back so far.  A line "push SIZE": each is pushed so much at once, by plane.c.  "-" is no socket:
+ * nothing is asked for there. nosds: secrets are not waited for.  deaf: what ADS sends is never
+ * read.  back: who loses a connection or a stream connects both again at once, and tries again
+ * until somebody is there; the others die.
  *
  * Results are lines of JSON; times are microseconds.  Every answer is ACKed.  Enter a pod's network
  * namespace before the start (nsenter): agents that look at it refuse the host's.
@@ -28,6 +29,7 @@
 #include <time.h>
 
 enum { ENVOY_NODE = 60 * 1000, SMALL_NODE = 100, PODS_MAX = 1000, RETRY_US = 200, LINE = 400 };
+enum { RETRY_MS = 5 };
 
 /* --- sds: many fetches --- */
 
@@ -235,6 +237,7 @@ enum {
 	HAS_LDS = 8,
 	HAS_PUSH = 16,
 	HAS_SDS = 3,
+	HAS_ADS = 12,
 	HAS_ALL = 15
 };
 
@@ -250,7 +253,7 @@ struct pod {
 static struct pod *pods[PODS_MAX];
 static size_t npods;
 static unsigned wanted = HAS_ALL;
-static size_t told; /* so many had everything */
+static size_t told, came_back; /* so many had everything */
 static size_t push_size;
 static bool may_come_back;
 
@@ -309,25 +312,59 @@ static void ask_for_push(struct pod *p)
 	xds_ask(&p->discovery, &(struct xds_ask){TYPE_EDS, name, 0, false, false});
 }
 
-static void connect_pod(struct pod *p)
+static bool is_there(const char *at)
+{
+	return strcmp(at, "-") != 0;
+}
+
+/* False: there is nobody at one of its sockets. */
+static bool dial(struct pod *p)
+{
+	p->sds = is_there(p->at[0]) ? h2_connect(p->at[0]) : NULL;
+	p->ads = is_there(p->at[1]) ? h2_connect(p->at[1]) : NULL;
+	return !is_there(p->at[0]) == !p->sds && !is_there(p->at[1]) == !p->ads;
+}
+
+static void ask_secrets(struct pod *p)
 {
 	static const struct xds_events cert = {on_cert, on_pod_closed},
-				       root = {on_root, on_pod_closed},
-				       discovery = {on_discovery, on_pod_closed};
+				       root = {on_root, on_pod_closed};
 
-	p->sds = must_connect(p->at[0]);
-	p->ads = must_connect(p->at[1]);
 	xds_open_sds(&p->cert, p->sds, &cert, p);
 	xds_open_sds(&p->root, p->sds, &root, p);
-	xds_open_ads(&p->discovery, p->ads, &discovery, p);
 	xds_ask(&p->cert, &(struct xds_ask){TYPE_SDS, "default", ENVOY_NODE, false, false});
 	xds_ask(&p->root, &(struct xds_ask){TYPE_SDS, "ROOTCA", ENVOY_NODE, false, false});
+	if (!h2_flush(p->sds))
+		lose(p, "a connection ended");
+}
+
+static void ask_configuration(struct pod *p)
+{
+	static const struct xds_events discovery = {on_discovery, on_pod_closed};
+
+	xds_open_ads(&p->discovery, p->ads, &discovery, p);
 	xds_ask(&p->discovery, &(struct xds_ask){TYPE_CDS, NULL, ENVOY_NODE, false, false});
 	xds_ask(&p->discovery, &(struct xds_ask){TYPE_LDS, NULL, 0, false, false});
 	if (push_size)
 		ask_for_push(p);
-	if (!h2_flush(p->sds) || !h2_flush(p->ads))
+	if (!h2_flush(p->ads))
 		lose(p, "a connection ended");
+}
+
+static void connect_pod(struct pod *p)
+{
+	p->lost = false;
+	p->has = (is_there(p->at[0]) ? 0 : HAS_SDS) | (is_there(p->at[1]) ? 0 : HAS_ADS);
+	if (!dial(p)) {
+		h2_free(&p->sds);
+		h2_free(&p->ads);
+		lose(p, "cannot connect");
+		return;
+	}
+	if (p->sds)
+		ask_secrets(p);
+	if (p->ads)
+		ask_configuration(p);
 }
 
 static void add_pod(const char *sds, const char *ads)
@@ -350,9 +387,8 @@ static void come_back(struct pod *p)
 	memset(&p->cert, 0, sizeof(p->cert));
 	memset(&p->root, 0, sizeof(p->root));
 	memset(&p->discovery, 0, sizeof(p->discovery));
-	p->has = 0;
-	p->lost = false;
 	told = 0;
+	came_back++;
 	if (setns(p->netns, CLONE_NEWNET))
 		die("setns");
 	connect_pod(p);
@@ -367,7 +403,7 @@ static void tell_if_all(void)
 	if (n < npods || n == told)
 		return;
 	told = n;
-	printf("{\"held\": %zu}\n", n);
+	printf("{\"held\": %zu, \"back\": %zu}\n", n, came_back);
 	fflush(stdout);
 }
 
@@ -389,6 +425,24 @@ static void push_all(size_t size)
 	}
 }
 
+static struct pollfd of(const struct h2 *h)
+{
+	return (struct pollfd){h ? h2_fd(h) : -1, POLLIN, 0};
+}
+
+/* All of them once; the rest try again a bit later. */
+static bool bring_back(void)
+{
+	bool all = true;
+
+	for (size_t i = 0; i < npods; i++) {
+		if (pods[i]->lost)
+			come_back(pods[i]);
+		all = all && !pods[i]->lost;
+	}
+	return all;
+}
+
 static bool read_line(void)
 {
 	char line[LINE], sds[LINE], ads[LINE];
@@ -406,7 +460,7 @@ static bool read_line(void)
 
 static void run_hold(const char *how)
 {
-	bool deaf = !strcmp(how, "deaf");
+	bool deaf = !strcmp(how, "deaf"), all_there = true;
 	struct pollfd *fds = mem_zalloc((2 * PODS_MAX + 1) * sizeof(*fds));
 
 	may_come_back = !strcmp(how, "back");
@@ -417,18 +471,15 @@ static void run_hold(const char *how)
 
 		fds[2 * n] = (struct pollfd){0, POLLIN, 0};
 		for (size_t i = 0; i < n; i++) {
-			fds[2 * i] = (struct pollfd){h2_fd(pods[i]->sds), POLLIN, 0};
-			fds[2 * i + 1] =
-			    (struct pollfd){deaf ? -1 : h2_fd(pods[i]->ads), POLLIN, 0};
+			fds[2 * i] = of(pods[i]->sds);
+			fds[2 * i + 1] = of(deaf ? NULL : pods[i]->ads);
 		}
-		poll(fds, 2 * n + 1, -1);
+		poll(fds, 2 * n + 1, all_there ? -1 : RETRY_MS);
 		for (size_t i = 0; i < n; i++) {
 			take_turn(pods[i], pods[i]->sds, fds[2 * i].revents);
 			take_turn(pods[i], pods[i]->ads, fds[2 * i + 1].revents);
 		}
-		for (size_t i = 0; i < n; i++)
-			if (pods[i]->lost)
-				come_back(pods[i]);
+		all_there = bring_back();
 		if (fds[2 * n].revents && !read_line())
 			return;
 		tell_if_all();

@@ -45,7 +45,7 @@ def _killed(node, held, probe):
     worker, began = node.agentd.worker_pid(), time.monotonic()
     os.kill(worker, signal.SIGKILL)
     first = agent._first_bytes(probe) - began
-    held.wait()
+    held.wait(again=True)
     return first, time.monotonic() - began, Processes([node.agentd.worker_pid()]).cpu_s()
 
 

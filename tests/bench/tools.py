@@ -11,7 +11,8 @@ TOP = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
 BIN = BUILD / 'release/tests/bench'
 COSTS, LOAD, PLANE, BROKER = BIN / 'costs', BIN / 'load', BIN / 'plane', BIN / 'broker'
-DIAL, CALLS, SETUP, PUBLISH, FLOOR, NOTHING = (BIN / name for name in ('dial', 'calls', 'setup', 'publish', 'floor', 'nothing'))
+DIAL, CALLS, SETUP, PUBLISH, FLOOR, ANSWER, NOTHING = (
+    BIN / name for name in ('dial', 'calls', 'setup', 'publish', 'floor', 'answer', 'nothing'))
 SIZES = {'1 KiB': 1 << 10, '100 KiB': 100 << 10, '3 MB': 3_000_000, '20 MB': 20_000_000}
 
 
@@ -38,14 +39,14 @@ def build():
         run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', 'tests/bench/times.c', *lib)
     for program in SETUP, NOTHING:
         run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', 'tests/bench/times.c', *broker, '-lbpf')
-    for program in PLANE, FLOOR:
+    for program in PLANE, FLOOR, ANSWER:
         run('gcc', *flags, '-o', program, f'tests/bench/{program.name}.c', *lib, '-levent', '-lgrpc', '-lgpr', '-lpthread')
 
 
-def load(*what, netns=None):
-    """What load.c found, run inside a network namespace (a path) if one is given."""
-    enter = ('nsenter', f'--net={netns}') if netns else ()
-    return json.loads(run(*enter, LOAD, *what, timeout=120).stdout)
+def load(*what, netns=None, enter=()):
+    """What load.c found, run inside a network namespace (a path) if one is given, and by `enter`, a command that runs another."""
+    inside = ('nsenter', f'--net={netns}') if netns else ()
+    return json.loads(run(*inside, *enter, LOAD, *what, timeout=120).stdout)
 
 
 def calls_during(pids, *what, netns=None):
@@ -94,9 +95,9 @@ class Plane:
 class Held:
     """`load hold`: pods that are connected and idle."""
 
-    def __init__(self, how=''):
-        self._popen = subprocess.Popen([LOAD, 'hold', how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-        self._pods = 0
+    def __init__(self, how='', enter=()):
+        self._popen = subprocess.Popen([*enter, LOAD, 'hold', how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self._pods = self._back = 0
 
     def add(self, pairs):
         """(SDS socket, ADS socket) of each; returns when all have their certificates and configuration."""
@@ -110,10 +111,13 @@ class Held:
         self._popen.stdin.write(f'push {size}\n')
         self.wait()
 
-    def wait(self):
-        """Until all have everything (again)."""
+    def wait(self, again=False):
+        """Until all have everything; `again`: each has come back, however often one had before."""
+        wanted = self._back + self._pods if again else 0
         for line in self._popen.stdout:
-            if json.loads(line)['held'] == self._pods:
+            found = json.loads(line)
+            if found['held'] == self._pods and found['back'] >= wanted:
+                self._back = found['back']
                 return
         raise RuntimeError(f'load hold: exit status {self._popen.wait(10)}')
 

@@ -31,7 +31,8 @@ def connections(socket, netns):
     row('first secret of a new connection: p50, p99 ms', f'{one["p50"] / 1e3:.2f}', f'{one["p99"] / 1e3:.2f}')
 
 
-def _one_relay(socket, processes, netns, size, count):
+def relayed(socket, processes, netns, size, count):
+    """Pushes through an agent, one after another; with its CPU for a GB, and by how much it grew."""
     before, cpu = processes.rss_kib(), processes.cpu_s()
     processes.forget_peak()
     found = load('ads', socket, size, count, netns=netns)
@@ -46,7 +47,7 @@ def relay(socket, direct, processes, netns):
     for _ in range(ROUNDS):
         for name, size in SIZES.items():
             straight[name].append(load('ads', direct, size, PUSHES[name]))
-            through[name].append(_one_relay(socket, processes, netns, size, PUSHES[name]))
+            through[name].append(relayed(socket, processes, netns, size, PUSHES[name]))
     row('ADS pushes, one after another, of', *SIZES)
     row('  direct (TLS to the control plane): p50 ms', *(f'{median(straight[s], "p50") / 1e3:.2f}' for s in SIZES))
     row('  through the agent: p50 ms', *(f'{median(through[s], "p50") / 1e3:.2f}' for s in SIZES))

@@ -59,6 +59,7 @@ struct connection {
 	struct rpc_portion portion;
 	struct stream *streams;
 	unsigned nstreams, room;
+	unsigned leaving;       /* of them, that a write under way may end */
 	uint32_t last;          /* stream that was opened */
 	unsigned unheard, left; /* calls that the server has not heard of; were reset before */
 	int64_t charged, taken; /* to all streams; of it handed over by calls that live */
@@ -178,7 +179,7 @@ static bool open_stream(struct connection *c, uint32_t id)
 
 	if (id % 2 == 0 || id <= c->last)
 		return true; /* its trailers, or grpc ignores it */
-	if (most && c->nstreams == most)
+	if (most && c->nstreams >= most + c->leaving)
 		return false;
 	if (c->nstreams == c->room) {
 		c->room = c->room ? 2 * c->room : 4;
@@ -308,6 +309,7 @@ static void follow_out(struct connection *c, const struct msghdr *msg, size_t n)
 				close_stream(c, f->stream);
 		}
 	}
+	c->leaving = 0;
 	settle(c);
 }
 
@@ -468,8 +470,18 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *ms
 	return goes_on ? n : 0;
 }
 
+/* The client may hear of an end, and open another stream, before follow_out() does. */
+static void begin_write(int fd)
+{
+	pthread_mutex_lock(&lock);
+	if (fd >= 0 && fd < nconnections)
+		connections[fd].leaving = connections[fd].nstreams;
+	pthread_mutex_unlock(&lock);
+}
+
 __attribute__((visibility("default"))) ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
+	begin_write(fd);
 	ssize_t n = syscall(SYS_sendmsg, fd, msg, flags);
 	int why = errno;
 

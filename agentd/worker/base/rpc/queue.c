@@ -88,17 +88,26 @@ static void is_ready(struct rpc *r, struct rpc_tag *t, bool ok)
 		rpc_wake(r);
 }
 
-/* grpc keeps the first tag that is finished meanwhile for us; others go to the drainer. */
-void rpc_batch_start(struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t, rpc_tag_done done)
+void rpc_catch_begin(struct rpc *r)
+{
+	grpc_completion_queue_thread_local_cache_init(r->cq);
+}
+
+void rpc_catch_end(struct rpc *r)
 {
 	void *finished;
 	int ok;
 
-	grpc_completion_queue_thread_local_cache_init(r->cq);
-	grpc_call_error why =
-	    grpc_call_start_batch(b->call, b->ops, b->n, rpc_tag_start(r, t, done), NULL);
 	if (grpc_completion_queue_thread_local_cache_flush(r->cq, &finished, &ok))
 		is_ready(r, finished, ok);
+}
+
+void rpc_batch_start(struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t, rpc_tag_done done)
+{
+	rpc_catch_begin(r);
+	grpc_call_error why =
+	    grpc_call_start_batch(b->call, b->ops, b->n, rpc_tag_start(r, t, done), NULL);
+	rpc_catch_end(r);
 	if (why != GRPC_CALL_OK) {
 		log_error(NULL, "grpc refused operation %d: error %d", (int)b->ops->op, (int)why);
 		abort();

@@ -37,6 +37,10 @@ struct rpc {
 /* A tag is about to be given to grpc; `done` will run exactly once, on the loop, and not in here.
  */
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done);
+/* Around what may finish at once: grpc keeps the first tag that does for us; others go to the
+ * drainer. */
+void rpc_catch_begin(struct rpc *r);
+void rpc_catch_end(struct rpc *r);
 /* The same, for a tag of operations of a call.  An error of grpc's is one of ours: it aborts. */
 struct rpc_batch {
 	grpc_call *call;

@@ -35,8 +35,10 @@ static void request_next(struct rpc_server *s)
 	grpc_call_details_init(&s->details);
 	grpc_metadata_array_init(&s->metadata);
 	s->requesting = true;
+	rpc_catch_begin(s->rpc); /* the next call may be here already */
 	grpc_server_request_call(s->grpc, &s->call, &s->details, &s->metadata, s->rpc->cq,
 	    s->rpc->cq, rpc_tag_start(s->rpc, &s->request, on_request));
+	rpc_catch_end(s->rpc);
 }
 
 static void destroy_if_done(struct rpc_server *s)

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -638,6 +639,53 @@ static void test_streams_are_counted(void **state)
 	end();
 }
 
+/* More than the socket holds, and the first stream's end: on its way until somebody reads. */
+static void *write_an_end(void *unused)
+{
+	static uint8_t bytes[1 << 20];
+	size_t n = head(bytes, DATA, END_STREAM, 1, sizeof(bytes) - 9);
+	struct iovec iov = {bytes, sizeof(bytes)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	assert_int_equal(n, 9);
+	assert_int_equal(sendmsg(pair[1], &msg, 0), sizeof(bytes));
+	return unused;
+}
+
+static void read_all_of(size_t n)
+{
+	static uint8_t bytes[1 << 20];
+
+	while (n > 0) {
+		ssize_t came = recv(pair[0], bytes, n, 0);
+
+		assert_true(came > 0);
+		n -= (size_t)came;
+	}
+}
+
+/* Who was told of an end opens the next one at once, which may come before the write returns. */
+static void test_streams_while_one_ends(void **state)
+{
+	pthread_t writer;
+
+	(void)state;
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS, 0});
+	preface();
+	fcntl(pair[0], F_SETFL, 0);
+	fcntl(pair[1], F_SETFL, 0);
+	for (uint32_t id = 1; id <= 5; id += 2)
+		assert_true(send_frame(HEADERS, END_HEADERS, id, 4) > 0);
+	assert_int_equal(pthread_create(&writer, NULL, write_an_end, NULL), 0);
+	read_all_of(1); /* he is at it */
+	assert_true(send_frame(HEADERS, END_HEADERS, 7, 4) > 0);
+	read_all_of((1 << 20) - 1);
+	pthread_join(writer, NULL);
+	assert_int_equal(send_frame(HEADERS, END_HEADERS, 9, 4), 0);
+	assert_int_equal(broken(guard, RPC_RULE_STREAMS), 1);
+	end();
+}
+
 /* A connection, a stream, a field, a byte of headers and of messages: each has its weight. */
 static void test_what_is_held(void **state)
 {
@@ -782,6 +830,7 @@ int main(void)
 	    cmocka_unit_test(test_a_block_has_so_many_fields),
 	    cmocka_unit_test(test_the_shape_of_a_block),
 	    cmocka_unit_test(test_streams_are_counted),
+	    cmocka_unit_test(test_streams_while_one_ends),
 	    cmocka_unit_test(test_what_is_held),
 	    cmocka_unit_test(test_what_clients_leave_behind),
 	    cmocka_unit_test(test_a_reset_costs),
