@@ -72,6 +72,11 @@ class Piped:
         self._popen = subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.pid, self.said = self._popen.pid, json.loads(self._popen.stdout.readline())
 
+    def line(self):
+        """What the program does for a line of its input."""
+        self._popen.stdin.write(b'\n')
+        self._popen.stdin.flush()
+
     def stop(self):
         self._popen.stdin.close()
         self._popen.wait(10)

@@ -43,11 +43,11 @@ def _write(path, what):
 class Crowd:
     """`count` pods of `accounts` service accounts, manifests (with these fields) and tokens; their stand-ins run from start() on."""
 
-    def __init__(self, node, count, accounts, name='crowd', **fields):
+    def __init__(self, node, count, accounts, name='crowd', first_account=0, **fields):
         self._node, self._dir, self._fields = node, node.dir / name, fields
         self._dir.mkdir()
         self._cgroup = node.cgroup(name)
-        self.pods = [self._pod(f'{name}-{n}', f'sa-{n % accounts}') for n in range(count)]
+        self.pods = [self._pod(f'{name}-{n}', f'sa-{first_account + n % accounts}') for n in range(count)]
         self._process = None
 
     def _pod(self, name, sa):
