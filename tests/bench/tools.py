@@ -155,6 +155,9 @@ class Processes:
         return sum(int(re.search(rf'^{what}:\s+(\d+) kB', Path(f'/proc/{pid}/status').read_text(), re.M)[1])
                    for pid in self.pids)
 
+    def locked_kib(self):
+        return self._status_kib('VmLck')
+
     def rss_kib(self):
         return self._status_kib('VmRSS')
 
