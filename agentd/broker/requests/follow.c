@@ -530,16 +530,20 @@ static bool is_awaited(const struct follows *fs, const char *name)
 	return uuid_parse(&pod, uid) && fs->ev.awaited(fs->ctx, &pod);
 }
 
+/* Otherwise their order stays. */
 static void put_awaited_first(const struct follows *fs, struct follow *f)
 {
-	struct file *file, *next;
+	struct file *file, *next, *awaited = NULL, *others = NULL;
 
 	DL_FOREACH_SAFE (f->files, file, next) {
-		if (!is_awaited(fs, file->name))
-			continue;
 		DL_DELETE(f->files, file);
-		DL_PREPEND(f->files, file);
+		if (is_awaited(fs, file->name))
+			DL_APPEND(awaited, file);
+		else
+			DL_APPEND(others, file);
 	}
+	DL_CONCAT(awaited, others);
+	f->files = awaited;
 }
 
 static int begin(struct follows *fs, struct follow *f, const struct link_request *r, struct err *e)
