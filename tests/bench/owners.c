@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <unwind.h>
 
-enum { DEPTH = 30, STACKS = 1 << 14, BLOCKS = 1 << 20, WORD = 8 };
+enum { DEPTH = 30, STACKS = 1 << 16, BLOCKS = 1 << 20, WORD = 8 };
 
 /* As owners.py reads it. */
 struct owners_stack {

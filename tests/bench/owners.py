@@ -15,9 +15,9 @@ from . import agent
 from .tools import BIN, TOP, Held, Processes, row, run
 
 STACKS_SHOWN = 150
-BASE, MORE = 10, 120  # what the process has once is there with the first ten
+BASE, MORE = 10, 60  # what the process has once is there with the first ten
 WORKER = BIN / 'owners/agentd-worker'
-DEPTH, STACKS = 30, 1 << 14  # of owners.c
+DEPTH, STACKS = 30, 1 << 16  # of owners.c
 ENTRY = struct.Struct(f'<qq{DEPTH}Q')
 
 
