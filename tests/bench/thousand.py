@@ -45,15 +45,16 @@ def _one_more(node, processes):
 
 
 def _looked(node):
-    """CPU ms of the broker for a look at all that it keeps, which a stranger's file is a reason for."""
+    """CPU ms of the broker for a look at all that it keeps: something went that was among it."""
     broker, took = Processes([node.agentd.process.pid]), []
-    for file in None, node.agentd.run / 'pods/strange':
+    strange = node.agentd.run / 'pods/strange'
+    strange.touch()
+    for goes in False, True:
         cpu = broker.cpu_s()
-        if file:
-            file.touch()
+        if goes:
+            strange.unlink()
         time.sleep(LOOK_S)
         took.append((broker.cpu_s() - cpu) * 1e3)
-    file.unlink()
     return took[1] - took[0]
 
 

@@ -378,7 +378,7 @@ bool node_set_addresses(struct node *n, const char *const *ips, size_t count)
 	n->placeholder = n->nips == 0;
 	if (n->placeholder)
 		add_address(n, n->context.ipv6 ? "::1" : "127.0.0.1");
-	if (n->nips == nbefore && !memcmp(before, n->ips, nbefore * sizeof(*before)))
+	if (nbefore && n->nips == nbefore && !memcmp(before, n->ips, nbefore * sizeof(*before)))
 		return false;
 	render(n);
 	return true;
