@@ -27,7 +27,7 @@
 enum {
 	MAX_MESSAGE = 64 << 20,
 	ROOTS_MAX = 1 << 16,
-	POD_CHUNK = 4 << 10,
+	POD_CHUNK = 8 << 10,
 	PLANE_CHUNK = 1 << 20,
 	SECRET = 2000
 };
