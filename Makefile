@@ -209,6 +209,9 @@ $(OUT)/tests/fuzz/injector%_fuzz: $(OUT)/obj/tests/fuzz/injector%_fuzz.o $(OUT)/
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link)
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+# The worker on a heap that knows who asked for each block; the other programs stand beside it.
+$(OUT)/tests/bench/owners/agentd-worker: $(call obj,$(WORKER_MAIN) tests/bench/owners.c) $(OUT)/libworker.a $(OUT)/libcommon.a | $(OUT)/agentd $(OUT)/agentctl
+	@mkdir -p $(@D); echo "  LINK  $@"; ln -f $(OUT)/agentd $(OUT)/agentctl $(@D); $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS)
 # Our bootstraps beside Istio's.
 $(OUT)/tests/bootstrap/ours: $(OUT)/obj/tests/bootstrap/ours.o $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)

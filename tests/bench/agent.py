@@ -27,9 +27,9 @@ PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + b'\0\0\0\x04\0\0\0\0\0'
 
 
 @contextlib.contextmanager
-def node_of(made):
+def node_of(made, mode='release'):
     """Its log as in production, and the pace as high as it goes: what waits for its turn costs nothing."""
-    node = Node(*made, mode='release')
+    node = Node(*made, mode=mode)
     node.agentd.settings.update(log_level='info', csr_per_second=100, pod_connections=1024,
                                 pod_requests_per_second=1000000, pod_requests_burst=1000000,
                                 pods_requests_per_second=10000000)
@@ -44,6 +44,42 @@ def both(node):
     return Processes([node.agentd.process.pid, node.agentd.worker_pid()])
 
 
+def crowd_of(node, count, before=0):
+    """So many pods more than those before, each with an account: their (SDS socket, ADS socket), which are there."""
+    pods = Crowd(node, count, count, f'crowd-{before}', first_account=before).pods
+    pairs = [(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in pods]
+    e2e.wait_for('the sockets', lambda: all(s.exists() for p in pairs for s in p))
+    return pairs
+
+
+def _each(kib):
+    """Rows of a list of figures, one for each of POD_COUNTS."""
+    row('  KiB for each pod since the first column', '', *(f'{(k - kib[0]) / c:.0f}' for k, c in zip(kib[1:], POD_COUNTS[1:])))
+    row('  KiB for each pod since the column before', '', *(
+        f'{(k - l) / (c - d):.0f}' for k, l, c, d in zip(kib[1:], kib, POD_COUNTS[1:], POD_COUNTS)))
+
+
+def _floor_memory(directory):
+    """The same streams of the same clients, through grpc core and nothing else."""
+    with contextlib.ExitStack() as stack:
+        plane = Plane(directory)
+        stack.callback(plane.stop)
+        floor = Piped(FLOOR, directory / 'floor', plane.address, plane.root)
+        stack.callback(floor.stop)
+        held = Held()
+        stack.callback(held.stop)
+        kib = []
+        for before, count in zip((0, *POD_COUNTS), POD_COUNTS):
+            if count:
+                held.add([(directory / 'floor', directory / 'floor')] * (count - before))
+            time.sleep(SETTLE_S)
+            floor.line()
+            time.sleep(1)
+            kib.append(Processes([floor.pid]).memory_kib())
+        row('grpc core alone, the same streams: PSS, KiB', *(f'{k:,}' for k in kib))
+        _each(kib)
+
+
 def memory(made):
     """Each pod has an account of its own, 1 ADS and 2 SDS streams, and requests as large as Envoy's."""
     pss, worker = [], []
@@ -52,22 +88,18 @@ def memory(made):
         held = Held()
         stack.callback(held.stop)
         for before, count in zip((0, *POD_COUNTS), POD_COUNTS):
-            pods = Crowd(node, count - before, count - before, f'to-{count}').pods if count else []
-            pairs = [(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in pods]
-            e2e.wait_for('the sockets', lambda ps=pairs: all(s.exists() for p in ps for s in p))
-            if pairs:
-                held.add(pairs)
+            if count:
+                held.add(crowd_of(node, count - before, before))
             time.sleep(SETTLE_S)
             pss.append(both(node).memory_kib())
             worker.append(Processes([node.agentd.worker_pid()]).memory_kib())
         row('pods, 1 ADS and 2 SDS streams each', *POD_COUNTS)
         row('  PSS of agentd and its worker, KiB', *(f'{p:,}' for p in pss))
         row('  of that the worker', *(f'{p:,}' for p in worker))
-        row('  KiB for each pod since the first column', '', *(
-            f'{(p - pss[0]) / c:.0f}' for p, c in zip(pss[1:], POD_COUNTS[1:])))
-        row('  KiB for each pod since the column before', '', *(
-            f'{(p - q) / (c - d):.0f}' for p, q, c, d in zip(pss[1:], pss, POD_COUNTS[1:], POD_COUNTS)))
+        _each(pss)
         idle(both(node))
+        held.stop()
+        _floor_memory(node.dir / 'plane')
 
 
 def idle(processes):
@@ -115,11 +147,9 @@ def _killed(made):
         node.agentd.start()
         held = Held('back')
         stack.callback(held.stop)
-        pods = Crowd(node, POD_COUNTS[-1], POD_COUNTS[-1]).pods
+        pairs = crowd_of(node, POD_COUNTS[-1])
         probe = _pod(node, 'probe')
         probe.write_manifest()
-        pairs = [(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in pods]
-        e2e.wait_for('the sockets', lambda: all(s.exists() for p in pairs for s in p))
         held.add(pairs)
         _first_bytes(probe.wait_served())
         time.sleep(SETTLE_S)
@@ -130,7 +160,20 @@ def _killed(made):
         held.wait(again=True)
         end, successor = time.monotonic(), Processes([node.agentd.worker_pid()])
         return ((first - start) * 1e3, (end - start) * 1e3, before, successor.memory_kib(), successor.peak_kib(),
-                len(node.istiod.issued()) - len(node.pods) - len(pods))
+                len(node.istiod.issued()) - len(node.pods) - len(pairs))
+
+
+def _killed_when_one_knocks(made):
+    """Nobody else does, and on a tmpfs the manifest that came first is the last to be read."""
+    with node_of(made) as node:
+        probe = _pod(node, 'probe')
+        probe.write_manifest()
+        node.agentd.start()
+        crowd_of(node, POD_COUNTS[-1])
+        _first_bytes(probe.wait_served())
+        start = time.monotonic()
+        os.kill(node.agentd.worker_pid(), signal.SIGKILL)
+        return (_first_bytes(probe) - start) * 1e3
 
 
 def restart(made):
@@ -141,6 +184,8 @@ def restart(made):
                              'PSS of the worker before, KiB', 'PSS of the next one after, KiB',
                              'peak RSS of the next one, KiB', 'certificates signed again'), found):
         row(f'  {what}', *(f'{f(values):,.0f}' for f in (statistics.median, min, max)))
+    alone = [_killed_when_one_knocks(made) for _ in range(KILLS)]
+    row('  to the first answer, if one pod alone connects', *(f'{f(alone):,.0f}' for f in (statistics.median, min, max)))
 
 
 def secrets(made):
@@ -239,9 +284,7 @@ def _pushed(made, count, size, bound_mib):
         stack.enter_context(memory_limit(node, LIMIT_MIB if bound_mib == MIB else 4096))
         held = Held('nosds')
         stack.callback(held.stop)
-        pairs = [(Path(p['mount']) / 'socket', Path(p['mount']) / 'XDS') for p in Crowd(node, count, count).pods]
-        e2e.wait_for('the sockets', lambda: all(s.exists() for p in pairs for s in p))
-        held.add(pairs)
+        held.add(crowd_of(node, count))
         time.sleep(SETTLE_S)
         worker = Processes([node.agentd.worker_pid()])
         before, start, most = worker.memory_kib(), time.monotonic(), [0]

@@ -73,6 +73,11 @@ class Piped:
         self._popen = subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.pid, self.said = self._popen.pid, json.loads(self._popen.stdout.readline())
 
+    def line(self):
+        """What the program does for a line of its input."""
+        self._popen.stdin.write(b'\n')
+        self._popen.stdin.flush()
+
     def stop(self):
         self._popen.stdin.close()
         self._popen.wait(10)
@@ -153,6 +158,9 @@ class Processes:
     def _status_kib(self, what):
         return sum(int(re.search(rf'^{what}:\s+(\d+) kB', Path(f'/proc/{pid}/status').read_text(), re.M)[1])
                    for pid in self.pids)
+
+    def locked_kib(self):
+        return self._status_kib('VmLck')
 
     def rss_kib(self):
         return self._status_kib('VmRSS')

@@ -1,9 +1,11 @@
 """The commands that the documents print: those of agentctl are run, each flag of agentd is one that it has, each target of make is there."""
 import json
+import math
 import re
 import shlex
 
 from .run import TOP, sh, wait_for
+from .test_push_memory import LIMIT_MIB
 
 DOCUMENTS = [TOP / 'README.md', *sorted((TOP / 'docs').glob('*.md')), TOP / 'helm/agentd/README.md']
 # They do not end, or write where the machine's own files are: the words alone are looked at.
@@ -64,3 +66,25 @@ def test_each_flag_and_each_target_is_there(make_node):
     for command, where in commands('make').items():
         first = shlex.split(command.partition('&&')[0])[1:]
         assert {w for w in first if re.fullmatch('[a-z-]+', w)} <= targets, (where, command)
+
+
+def number(file, pattern):
+    found = re.search(pattern, (TOP / file).read_text(), re.M)
+    assert found, (file, pattern)
+    return int(found[1].replace(',', ''))
+
+
+def test_the_memory_that_is_recommended_is_what_was_measured():
+    """One table has the figures; the limit, the chart's request and all who repeat them follow from it."""
+    pushed = re.search(r'^  most in the cgroup, sockets included, KiB +([\d,]+) +([\d,]+) +([\d,]+)', (TOP / 'docs/PERFORMANCE.md').read_text(), re.M)
+    _, full, large = (int(kib.replace(',', '')) / 1024 for kib in pushed.groups())  # 250 pods, 3 MB each; 50 pods, 20 MB each
+    attackers = number('agentd/common/flags.c', r'"pods-memory-mib", "(\d+)"')
+    state = number('agentd/broker/base/tmpfs.h', r'BROKER_TMPFS_MIB = (\d+)')
+    limit = math.ceil((full + attackers + state) / 128) * 128
+    for file, pattern in (('docs/CAPACITY.md', r'^\| 250 \|.*\| (\d+)Mi \|'), ('helm/agentd/values.yaml', r'enough\. (\d+)Mi is, for 250 pods'),
+                          ('docs/KUBERNETES.md', r'(\d+)Mi is enough for 250 pods'), ('systemd/agentd.service', r'(\d+)M is enough for 250 pods')):
+        assert number(file, pattern) == limit, file
+    for file in 'docs/CAPACITY.md', 'helm/agentd/values.yaml':
+        assert number(file, r'(?:at once took |measured\][^:]*: )(\d+)') == math.ceil(full), file
+    assert number('helm/agentd/values.yaml', r'^  requests:\n    cpu: 200m\n    memory: (\d+)Mi') == math.ceil(large / 128) * 128
+    assert LIMIT_MIB <= limit - attackers - state  # what the tests of a push and of a bad day run within

@@ -161,6 +161,13 @@ bool broker_listener_is_there(const struct broker_listener *l)
 	       st.st_ino == l->ino;
 }
 
+bool broker_listener_is_awaited(const struct broker_listener *l)
+{
+	struct pollfd p = {.fd = l->watch.ready ? l->watch.fd : -1, .events = POLLIN};
+
+	return poll(&p, 1, 0) > 0 && (p.revents & POLLIN);
+}
+
 static void remember_file(struct broker_listener *l)
 {
 	struct stat st = {.st_ino = 0};

@@ -40,6 +40,8 @@ int broker_listener_open(
     struct broker_listener *l, const struct broker_listener_spec *spec, struct err *e);
 /* Does its path still lead to it?  Not open: no. */
 bool broker_listener_is_there(const struct broker_listener *l);
+/* Does a connection wait to be accepted?  Not open: no. */
+bool broker_listener_is_awaited(const struct broker_listener *l);
 void broker_listener_close(struct broker_listener *l); /* the file stays, the name is dropped */
 /* At this broker's end: the socket is closed here, but holders of a copy keep it. */
 void broker_listener_release(struct broker_listener *l);

@@ -181,6 +181,16 @@ struct broker_pod *pods_known(const struct pods *ps, const struct uuid *uid)
 	return NULL;
 }
 
+bool pods_is_awaited(const struct pods *ps, const struct uuid *uid)
+{
+	struct broker_pod *pod = pods_known(ps, uid);
+
+	for (unsigned kind = 0; pod && kind < LINK_LISTENER_END; kind++)
+		if (broker_listener_is_awaited(&pod->listeners[kind].listener))
+			return true;
+	return false;
+}
+
 struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, struct err *e)
 {
 	struct broker_pod *pod = pods_known(ps, uid);

@@ -39,6 +39,8 @@ void pods_next(struct pods *ps, struct link_packet *p, int *fd); /* not the call
 int pods_add(struct pods *ps, const struct uuid *uid, bool gone, struct err *e);
 struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, struct err *e);
 struct broker_pod *pods_known(const struct pods *ps, const struct uuid *uid); /* or NULL */
+/* Has a client connected to one of its sockets, and nobody has accepted it?  Not known: no. */
+bool pods_is_awaited(const struct pods *ps, const struct uuid *uid);
 struct broker_pod *pods_first(const struct pods *ps); /* the others by `next` */
 /* Its directory goes too, unless something is in it that is not ours.  Not there: fine; known to an
  * earlier broker only: the same. */

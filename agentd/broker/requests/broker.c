@@ -320,6 +320,13 @@ static void on_changed(void *ctx)
 	want(ctx);
 }
 
+static bool on_awaited(void *ctx, const struct uuid *pod)
+{
+	const struct broker *b = ctx;
+
+	return pods_is_awaited(b->pods, pod);
+}
+
 static void on_written(void *ctx, const struct uuid *pod)
 {
 	struct broker *b = ctx;
@@ -398,7 +405,8 @@ static int start(struct broker *b, struct err *e)
 		return err_sys(e, "timerfd");
 	b->identities = requests_identity_new(
 	    b->epoll, b->options, &(struct requests_identity_events){on_changed, on_written}, b);
-	b->follows = follows_new(b->epoll, b->options, on_changed, b, e);
+	b->follows = follows_new(
+	    b->epoll, b->options, &(struct follows_events){on_changed, on_awaited}, b, e);
 	b->traffic = b->follows
 			 ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll,
 						     b->options, &b->home, b->pods, on_changed, b},

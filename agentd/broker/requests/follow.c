@@ -6,6 +6,8 @@
  * watched one and an overflow of the queue watch anew and mark everything.  `..data` is the link
  * by which a Kubernetes volume swaps all of its files at once.
  *
+ * A worker that begins hears first of the manifests whose pods are awaited.
+ *
  * The watch is always placed before the files are looked at, so a change is either seen by the look
  * or makes an event.  Renaming a directory above the watched one, and rewriting a file inside the
  * target of `..data` in place, make none: nobody does that to a live node.
@@ -72,7 +74,7 @@ struct follows {
 	struct broker_watch watch; /* the inotify fd */
 	int epoll;
 	struct follow *list; /* the one that was served last is at the end */
-	void (*changed)(void *ctx);
+	struct follows_events ev;
 	void *ctx;
 };
 
@@ -288,7 +290,7 @@ static void on_inotify(void *ctx, uint32_t events)
 	while ((n = read(fs->watch.fd, bytes, sizeof(bytes))) > 0)
 		on_events(fs, bytes, (size_t)n);
 	if (follows_pending(fs))
-		fs->changed(fs->ctx);
+		fs->ev.changed(fs->ctx);
 }
 
 /* --- telling --- */
@@ -516,6 +518,34 @@ static int locate(
 	}
 }
 
+/* The file's name is the pod's uid. */
+static bool is_awaited(const struct follows *fs, const char *name)
+{
+	char uid[UUID_TEXT_SIZE];
+	struct uuid pod;
+
+	if (strlen(name) != sizeof(uid) - 1 + sizeof(suffix) - 1)
+		return false;
+	snprintf(uid, sizeof(uid), "%s", name);
+	return uuid_parse(&pod, uid) && fs->ev.awaited(fs->ctx, &pod);
+}
+
+/* Otherwise their order stays. */
+static void put_awaited_first(const struct follows *fs, struct follow *f)
+{
+	struct file *file, *next, *awaited = NULL, *others = NULL;
+
+	DL_FOREACH_SAFE (f->files, file, next) {
+		DL_DELETE(f->files, file);
+		if (is_awaited(fs, file->name))
+			DL_APPEND(awaited, file);
+		else
+			DL_APPEND(others, file);
+	}
+	DL_CONCAT(awaited, others);
+	f->files = awaited;
+}
+
 static int begin(struct follows *fs, struct follow *f, const struct link_request *r, struct err *e)
 {
 	if (locate(fs->options, r, f, e))
@@ -524,6 +554,8 @@ static int begin(struct follows *fs, struct follow *f, const struct link_request
 	if (!is_nowhere(f) && arm(fs, f, e))
 		return -1;
 	mark_all(f);
+	if (f->what == LINK_FOLLOW_MANIFESTS)
+		put_awaited_first(fs, f);
 	return 0;
 }
 
@@ -545,7 +577,7 @@ int follows_add(struct follows *fs, const struct link_request *r, struct err *e)
 		follow_free(fs, f);
 		return -1;
 	}
-	fs->changed(fs->ctx);
+	fs->ev.changed(fs->ctx);
 	return 0;
 }
 
@@ -567,8 +599,8 @@ void follows_remove_pod(struct follows *fs, const struct uuid *pod)
 			follow_free(fs, f);
 }
 
-struct follows *follows_new(
-    int epoll, const struct broker_options *o, void (*changed)(void *ctx), void *ctx, struct err *e)
+struct follows *follows_new(int epoll, const struct broker_options *o,
+    const struct follows_events *ev, void *ctx, struct err *e)
 {
 	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 
@@ -579,7 +611,7 @@ struct follows *follows_new(
 	struct follows *fs = mem_zalloc(sizeof(*fs));
 	fs->options = o;
 	fs->epoll = epoll;
-	fs->changed = changed;
+	fs->ev = *ev;
 	fs->ctx = ctx;
 	fs->watch = (struct broker_watch){.fd = fd, .ready = on_inotify, .ctx = fs};
 	if (broker_watch_start(epoll, &fs->watch, EPOLLIN)) {

@@ -11,9 +11,15 @@
 struct follows;
 struct broker_request;
 
-/* `changed` runs when a file was marked while none was. */
-struct follows *follows_new(int epoll, const struct broker_options *o, void (*changed)(void *ctx),
-    void *ctx, struct err *e);
+struct follows_events {
+	void (*changed)(void *ctx); /* a file was marked while none was */
+	/* Does somebody wait for this pod?  A worker that begins to follow manifests is told those
+	 * of such pods first.
+	 */
+	bool (*awaited)(void *ctx, const struct uuid *pod);
+};
+struct follows *follows_new(int epoll, const struct broker_options *o,
+    const struct follows_events *ev, void *ctx, struct err *e);
 void follows_free(struct follows **fs);
 
 /* Files that one pod has beside its manifest; the kept one is kept.h's. */

@@ -526,6 +526,7 @@ void env_clear(struct env *n)
 	json_decref(n->annotations);
 	json_decref(n->proxy_config);
 	json_decref(n->leftovers);
+	free(n->settings.probe.headers);
 	json_decref(n->settings.probers);
 	json_decref(n->settings.scrapes);
 	json_decref(n->settings.stats);

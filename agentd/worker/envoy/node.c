@@ -22,7 +22,7 @@ struct node {
 	struct env env;
 	struct node_context context;
 	char ns[64], name[254], sa[254], locality[POD_LOCALITY_SIZE];
-	char ips[ADDRESSES_MAX][INET6_ADDRSTRLEN];
+	char (*ips)[INET6_ADDRSTRLEN]; /* ADDRESSES_MAX at most */
 	size_t nips;
 	bool placeholder; /* of the one in `ips` */
 	bool captured, dns_captured;
@@ -333,6 +333,7 @@ void node_free(struct node **node)
 		return;
 	forget_rendered(n);
 	env_clear(&n->env);
+	free(n->ips);
 	free(n);
 }
 
@@ -361,23 +362,23 @@ static void add_address(struct node *n, const char *ip)
 	for (size_t i = 0; i < n->nips; i++)
 		if (!strcmp(n->ips[i], ip))
 			return;
-	(void)snprintf(n->ips[n->nips++], sizeof(n->ips[0]), "%s", ip);
+	n->ips = mem_realloc(n->ips, (n->nips + 1) * sizeof(*n->ips));
+	memset(n->ips[n->nips], 0, sizeof(*n->ips)); /* they are compared as they are */
+	(void)snprintf(n->ips[n->nips++], sizeof(*n->ips), "%s", ip);
 }
 
 bool node_set_addresses(struct node *n, const char *const *ips, size_t count)
 {
-	char before[ADDRESSES_MAX][INET6_ADDRSTRLEN];
-	size_t nbefore = n->nips;
+	const size_t nbefore = n->nips;
+	auto_free char(*before)[INET6_ADDRSTRLEN] = take(n->ips);
 
-	memcpy(before, n->ips, sizeof(before));
 	n->nips = 0;
-	memset(n->ips, 0, sizeof(n->ips));
 	for (size_t i = 0; i < count; i++)
 		add_address(n, ips[i]);
 	n->placeholder = n->nips == 0;
 	if (n->placeholder)
 		add_address(n, n->context.ipv6 ? "::1" : "127.0.0.1");
-	if (n->nips == nbefore && !memcmp(before, n->ips, sizeof(before)))
+	if (nbefore && n->nips == nbefore && !memcmp(before, n->ips, nbefore * sizeof(*before)))
 		return false;
 	render(n);
 	return true;

@@ -129,12 +129,13 @@ static bool has_header(const json_t *headers, const char *wanted)
 static int read_headers(
     const char *key, const json_t *headers, struct probe_asked *out, struct err *e)
 {
+	char lines[PROBE_ASKED_HEADERS_SIZE];
 	size_t at, i;
 	const json_t *h;
 
 	if (headers && (!json_is_array(headers) || json_array_size(headers) > HEADERS_MAX))
 		return refuse(key, "httpHeaders", headers, "a list of at most 16", e);
-	at = (size_t)snprintf(out->headers, sizeof(out->headers), "%s%s",
+	at = (size_t)snprintf(lines, sizeof(lines), "%s%s",
 	    has_header(headers, "host") ? "" : "Host: localhost\r\n",
 	    has_header(headers, "user-agent") ? "" : "User-Agent: istio-probe/1.0\r\n");
 	json_array_foreach (headers, i, h) {
@@ -146,11 +147,12 @@ static int read_headers(
 			    "{name: A-Z a-z 0-9 - _, value: printable ASCII of at most 256 bytes}, "
 			    "and no name that frames a request",
 			    e);
-		at += (size_t)snprintf(out->headers + at, sizeof(out->headers) - at, "%s: %s\r\n",
-		    name, value ? value : "");
-		if (at >= sizeof(out->headers))
+		at += (size_t)snprintf(
+		    lines + at, sizeof(lines) - at, "%s: %s\r\n", name, value ? value : "");
+		if (at >= sizeof(lines))
 			return refuse(key, "httpHeaders", NULL, "2048 bytes in all", e);
 	}
+	out->headers = mem_strdup(lines);
 	return 0;
 }
 

@@ -17,9 +17,9 @@ enum { PROBE_ASKED_HEADERS_SIZE = 2048 };
 
 struct probe_asked {
 	bool given;
-	unsigned delay_s, timeout_s, period_s;  /* 0..3600, 1..60, 1..3600 */
-	unsigned successes, failures;           /* in a row, 1..100 */
-	char headers[PROBE_ASKED_HEADERS_SIZE]; /* lines for Envoy's status port, each with CRLF */
+	unsigned delay_s, timeout_s, period_s; /* 0..3600, 1..60, 1..3600 */
+	unsigned successes, failures;          /* in a row, 1..100 */
+	char *headers; /* lines for Envoy's status port, each with CRLF; of its owner, once read */
 };
 
 /* A list of one prober, as targets_probers() makes it.  NULL: refused. */

@@ -62,8 +62,8 @@ struct followed {
 struct pod_identity {
 	struct pod_context *context;
 	struct istiod_own *own; /* NULL: by token */
-	struct followed files[FILES];
-	struct held of[PAIRS];
+	struct followed *files; /* FILES; with the next: NULL, as it is by token */
+	struct held *of;        /* PAIRS */
 	unsigned turns;
 	unsigned shown;             /* which; NOTHING */
 	char *shown_chain;          /* what of it is presented; NULL: nothing is */
@@ -427,10 +427,12 @@ static int start(void *s, struct err *e)
 	(void)e;
 	i->shown = NOTHING;
 	c->identity = i;
-	if (c->pod->by_certificate)
-		i->own = istiod_own_new(c->plane->istiod, &c->pod->uid, &events, i);
-	if (i->own)
-		loop_clock_watch(c->shared->loop, &i->clock, on_clock, i);
+	if (!c->pod->by_certificate)
+		return 0;
+	i->files = mem_zalloc(FILES * sizeof(*i->files));
+	i->of = mem_zalloc(PAIRS * sizeof(*i->of));
+	i->own = istiod_own_new(c->plane->istiod, &c->pod->uid, &events, i);
+	loop_clock_watch(c->shared->loop, &i->clock, on_clock, i);
 	return 0;
 }
 
@@ -438,17 +440,19 @@ static void stop(void *s)
 {
 	struct pod_identity *i = s;
 
-	for (unsigned f = 0; f < FILES; f++)
+	for (unsigned f = 0; i->files && f < FILES; f++)
 		link_unfollow(&i->files[f].follow);
+	free(i->files);
 	link_call_cancel(&i->keeping);
 	back_off_stop(&i->keep_again);
 	loop_timer_stop(&i->next);
 	loop_clock_stop(&i->clock);
-	for (unsigned w = 0; w < PAIRS; w++) {
+	for (unsigned w = 0; i->of && w < PAIRS; w++) {
 		secret_free(i->of[w].key);
 		secret_free(i->of[w].chain);
 		pair_clear(&i->of[w].pair);
 	}
+	free(i->of);
 	free(i->shown_chain);
 	istiod_own_free(&i->own);
 }

@@ -99,7 +99,7 @@ struct uds {
 	struct socket sockets[LINK_LISTENER_END];
 	struct visitor visitors[WAITING_MAX];
 	struct attest *attest;
-	struct refused_netns refused_netns[REFUSED_MAX]; /* a ring */
+	struct refused_netns *refused_netns; /* REFUSED_MAX of them, a ring; NULL: none yet */
 	unsigned nrefused_netns;
 	uint64_t netns_cookie; /* 0: not known */
 	bool wait;
@@ -107,7 +107,7 @@ struct uds {
 	    unproven[LINK_WHY_SIZE]; /* why the last one that was asked about could not be proven */
 	bool addressed;              /* the last look at it found an address */
 	uint64_t accepted, refused[REASONS];
-	struct refusal shown[SHOWN_MAX]; /* a ring */
+	struct refusal *shown; /* SHOWN_MAX of them, a ring; NULL: none yet */
 	unsigned nshown;
 	struct metric *metric;
 	struct log_budget log;
@@ -124,6 +124,8 @@ static void count_refused(const struct uds *u, enum reason reason, unsigned n)
 /* One line for each new reason, not for each connection: a pod can make as many as it likes. */
 static void note_refusal(struct uds *u, enum reason reason, const char *why)
 {
+	if (!u->shown)
+		u->shown = mem_zalloc(SHOWN_MAX * sizeof(*u->shown));
 	const struct refusal *last = &u->shown[(u->nshown + SHOWN_MAX - 1) % SHOWN_MAX];
 	struct refusal *r = &u->shown[u->nshown++ % SHOWN_MAX];
 
@@ -173,6 +175,8 @@ static bool admit(struct uds *u, int fd, struct attest_peer *peer)
 
 static void remember_netns(struct uds *u, uint64_t cookie, const char *why)
 {
+	if (!u->refused_netns)
+		u->refused_netns = mem_zalloc(REFUSED_MAX * sizeof(*u->refused_netns));
 	struct refused_netns *r = &u->refused_netns[u->nrefused_netns++ % REFUSED_MAX];
 
 	*r = (struct refused_netns){cookie, loop_uptime_ms(u->loop) + REFUSED_MS, ""};
@@ -184,7 +188,7 @@ static const char *why_refused(const struct uds *u, uint64_t cookie)
 {
 	int64_t now = loop_uptime_ms(u->loop);
 
-	for (unsigned i = 0; i < REFUSED_MAX; i++) {
+	for (unsigned i = 0; u->refused_netns && i < REFUSED_MAX; i++) {
 		const struct refused_netns *r = &u->refused_netns[i];
 
 		if (cookie && r->cookie == cookie && r->until_ms > now)
@@ -426,6 +430,8 @@ void uds_free(struct uds **uds)
 		sink_close(u->visitors[i].fd);
 	}
 	attest_free(&u->attest);
+	free(u->refused_netns);
+	free(u->shown);
 	free(u->subject);
 	free(u);
 }

@@ -11,6 +11,7 @@
 #include "common/mem.h"
 #include "common/secret.h"
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -78,6 +79,104 @@ static void each_size_has_room(void **state)
 	}
 }
 
+static size_t locked_kib(void)
+{
+	char line[256];
+	size_t kib = 0;
+	FILE *f = fopen("/proc/self/status", "re");
+
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmLck: %zu kB", &kib) == 1)
+			break;
+	fclose(f);
+	return kib;
+}
+
+/* A token of Kubernetes, and the key of a certificate. */
+static void many_share_pages(void **state)
+{
+	enum {
+		PAIRS = 100,
+		TOKEN = 1100,
+		KEY = 241,
+		AT_MOST_KIB = PAIRS * (1152 + 256) / 1024 + 32
+	};
+	static const char text[TOKEN];
+	char *s[2 * PAIRS];
+	size_t before = locked_kib();
+
+	(void)state;
+	for (size_t i = 0; i < PAIRS; i++) {
+		s[2 * i] = secret_new(text, TOKEN);
+		s[2 * i + 1] = secret_new(text, KEY);
+	}
+	assert_in_range(locked_kib() - before, 1, AT_MOST_KIB);
+	for (size_t i = 0; i < 2 * PAIRS; i++)
+		secret_free(s[i]);
+	assert_int_equal(locked_kib(), before);
+}
+
+static void freed_it_is_wiped_and_its_room_is_used_again(void **state)
+{
+	char *first = secret_dup("first"), *kept = secret_dup("kept");
+	const char *volatile was = first;
+
+	(void)state;
+	secret_free(first);
+	for (size_t i = 0; i < sizeof("first"); i++)
+		assert_int_equal(was[i], 0);
+	first = secret_dup("again");
+	assert_ptr_equal(first, was);
+	assert_string_equal(kept, "kept");
+	secret_free(first);
+	secret_free(kept);
+}
+
+/* Of all sizes, freed in another order than they came: nobody's text is another's. */
+static void neighbours_stay_as_they_are(void **state)
+{
+	enum { N = 500 };
+	char *s[N] = {NULL}, text[1500], expected[1500];
+
+	(void)state;
+	for (size_t turn = 0; turn < 5 * N; turn++) {
+		const size_t i = turn * 7919 % N, len = (turn * 31 + i) % (sizeof(text) - 1);
+
+		if (s[i]) {
+			memset(expected, 'a' + (char)(i % 26), sizeof(expected));
+			assert_memory_equal(s[i], expected, strlen(s[i]));
+			secret_free(s[i]);
+		}
+		memset(text, 'a' + (char)(i % 26), len);
+		s[i] = secret_new(text, len);
+		assert_int_equal(strlen(s[i]), len);
+	}
+	for (size_t i = 0; i < N; i++)
+		secret_free(s[i]);
+}
+
+static void *come_and_go(void *unused)
+{
+	for (size_t i = 0; i < 2000; i++) {
+		char *s = secret_dup("a secret of a thread"), *t = secret_dup(s);
+
+		secret_free(s);
+		assert_string_equal(t, "a secret of a thread");
+		secret_free(t);
+	}
+	return unused;
+}
+
+static void threads_do_not_meet(void **state)
+{
+	pthread_t other;
+
+	(void)state;
+	assert_int_equal(pthread_create(&other, NULL, come_and_go, NULL), 0);
+	come_and_go(NULL);
+	pthread_join(other, NULL);
+}
+
 static void nothing_stays_nothing(void **state)
 {
 	(void)state;
@@ -126,6 +225,10 @@ int main(void)
 	    cmocka_unit_test(its_pages_are_told_from_others),
 	    cmocka_unit_test(a_child_does_not_have_it),
 	    cmocka_unit_test(each_size_has_room),
+	    cmocka_unit_test(many_share_pages),
+	    cmocka_unit_test(freed_it_is_wiped_and_its_room_is_used_again),
+	    cmocka_unit_test(neighbours_stay_as_they_are),
+	    cmocka_unit_test(threads_do_not_meet),
 	    cmocka_unit_test(nothing_stays_nothing),
 	    cmocka_unit_test(what_cannot_be_locked_is_said_once),
 	};

@@ -42,7 +42,7 @@ static void test_how_long_to_wait(void **state)
 	    {{CRASHED, 500, false}, 0}, /* the first one: at once */
 	    {{SIGABRT, 500, false}, 100},
 	    {{EXIT2, -1, false}, 200}, /* never ready */
-	    {{0, 59999, false}, 400},  /* an end nobody asked for is a death, too */
+	    {{0, 9999, false}, 400},   /* an end nobody asked for is a death, too */
 	    {{KILLED, -1, false},
 		800},                  /* whoever did it: never ready, again and again, is a loop */
 	    {{KILLED, 0, true}, 1600}, /* it broke a rule */
@@ -53,12 +53,12 @@ static void test_how_long_to_wait(void **state)
 	    {{CRASHED, 0, false}, 25600},
 	    {{CRASHED, 0, false}, 30000},
 	    {{CRASHED, 0, false}, 30000},
-	    {{CRASHED, 60000, false}, 0}, /* a minute of life is a good one */
+	    {{CRASHED, 10000, false}, 0}, /* ten seconds of life are a good one */
 	    {{CRASHED, 0, false}, 100},
 	    {{FORBIDDEN, 0, false}, 200}, /* one may be anything */
 	    {{FORBIDDEN, 0, false}, 10000},
 	    {{KILLED, 0, false}, 1000},         /* and is forgotten at once */
-	    {{FORBIDDEN, 60000, false}, 20000}, /* a minute is not enough for that */
+	    {{FORBIDDEN, 60000, false}, 20000}, /* ten seconds are not enough for that */
 	    {{FORBIDDEN, 0, false}, 40000},
 	    {{FORBIDDEN, 0, false}, 80000},
 	    {{FORBIDDEN, 0, false}, 160000},

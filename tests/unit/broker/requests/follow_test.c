@@ -483,6 +483,81 @@ static void test_manifests_then_synced_then_changes(void **state)
 	rig_quiet(r);
 }
 
+static void name_of_pod(char out[UUID_TEXT_SIZE], int n)
+{
+	snprintf(out, UUID_TEXT_SIZE, "11111111-1111-4111-8111-%012d", n);
+}
+
+/* With a manifest, and sockets of an earlier worker. */
+static void make_pod(struct rig *r, int n)
+{
+	char uid[UUID_TEXT_SIZE], file[64];
+	struct uuid pod;
+
+	name_of_pod(uid, n);
+	snprintf(file, sizeof(file), "%s.yaml", uid);
+	assert_true(uuid_parse(&pod, uid));
+	rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &pod});
+	close(rig_listen(r, &pod, LINK_LISTEN_SDS));
+	close(rig_listen(r, &pod, LINK_LISTEN_XDS));
+	rig_file(rig_at(r, "pods.d/%s", file), file);
+}
+
+static void next_worker(struct rig *r)
+{
+	int admin;
+
+	close(r->fd);
+	rig_attach(r);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &admin);
+	close(admin);
+}
+
+/* As the worker does: nobody waits any more. */
+static void accept_one(struct rig *r, int n, enum link_listener kind)
+{
+	char uid[UUID_TEXT_SIZE];
+	struct uuid pod;
+
+	name_of_pod(uid, n);
+	assert_true(uuid_parse(&pod, uid));
+	rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &pod});
+	int fd = rig_listen(r, &pod, kind), c = accept(fd, NULL, NULL);
+	assert_true(c >= 0);
+	close(c);
+	close(fd);
+}
+
+/* Who knocks while there is no worker is not to wait for all others' manifests.  Each pair of pods
+ * has its turn, so no order of the directory will do. */
+static void test_pods_that_are_awaited_come_first(void **state)
+{
+	enum { PODS = 6 };
+	struct rig *r = *state;
+	char a[64], b[64], text[64];
+
+	rig_shell("mkdir %s", rig_at(r, "pods.d"));
+	for (int n = 0; n < PODS; n++)
+		make_pod(r, n);
+	for (int n = 0; n < PODS; n += 2) {
+		name_of_pod(a, n);
+		name_of_pod(b, n + 1);
+		int to_a = rig_connect(rig_at(r, "run/pods/%s/mount/socket", a));
+		int to_b = rig_connect(rig_at(r, "run/pods/%s/mount/XDS", b));
+		assert_true(to_a >= 0 && to_b >= 0);
+		next_worker(r);
+		uint32_t id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
+		expect_two(r, id, strcat(a, ".yaml"), strcat(b, ".yaml"));
+		while (rig_next_file(r, id, text, sizeof(text)).state != LINK_FILE_SYNCED)
+			;
+		accept_one(r, n, LINK_LISTEN_SDS);
+		accept_one(r, n + 1, LINK_LISTEN_XDS);
+		close(to_a);
+		close(to_b);
+	}
+}
+
 /* Made, but not yet written: told when the writer closes it. */
 static void test_a_half_written_manifest_waits(void **state)
 {
@@ -754,6 +829,7 @@ int main(void)
 	    T(test_pod_remove_ends_its_follows),
 	    T(test_the_kubelets_directory_of_a_pod),
 	    T(test_manifests_then_synced_then_changes),
+	    T(test_pods_that_are_awaited_come_first),
 	    T(test_a_half_written_manifest_waits),
 	    T(test_no_follow_starves),
 	    T(test_files_wait_for_room),
