@@ -310,6 +310,71 @@ def _gone(way):
         return seen, _said(p.app.send, b'a')
 
 
+def _forked(act):
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        while True:
+            act()
+    finally:
+        os._exit(0)
+
+
+def _end(pid):
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+
+
+def _killed(way):
+    """A program that is killed in mid-stream: its reader has the beginning of what it wrote; its writer hears."""
+    piece, seen = _bytes(11, 1 << 16), []
+    with Pair(way) as p:
+        writer = _forked(lambda: (p.envoy.close(), p.app.sendall(piece)))
+        p.app.close()
+        got = b''
+        while len(got) < 1 << 20:
+            got += p.envoy.recv(1 << 16)
+        _end(writer)
+        rest, _ = _all(p.envoy)
+        got += rest
+        seen.append(got == (piece * (len(got) // len(piece) + 1))[:len(got)])
+    with Pair(way) as p:
+        reader = _forked(lambda: (p.app.close(), p.envoy.recv(10000)))
+        p.envoy.close()
+        for _ in range(30):
+            p.app.sendall(piece)
+        _end(reader)
+        said = None
+        while not isinstance(said, str):
+            said = _said(p.app.sendall, piece)
+        seen.append(said in ('EPIPE', 'ECONNRESET'))
+    return seen
+
+
+def _idle(way):
+    """The kernel's own questions whether the other end is there are answered, and bytes go on afterwards."""
+    if way != 'outbound':
+        return None
+    with Pair(way) as p:
+        for s in p.app, p.envoy:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 5)):
+                s.setsockopt(socket.IPPROTO_TCP, option, value)
+        p.app.sendall(b'before')
+        first, sent = p.envoy.recv(10), _segments(p.app)
+        while _segments(p.app) < sent + 4:  # two questions, and two answers
+            select.select([p.app], [], [], 0.1)
+        p.app.sendall(b'after')
+        p.envoy.sendall(b'back')
+        return first, p.envoy.recv(10), p.app.recv(10)
+
+
+def _segments(s):
+    """How many it has sent: tcpi_segs_out."""
+    return struct.unpack_from('=I', s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232), 136)[0]
+
+
 def _files(way):
     with Pair(way) as p, tempfile.TemporaryFile() as f:
         data = _bytes(5, 300000)
@@ -407,8 +472,8 @@ def _many(way):
 
 
 STORIES = {f.__name__[1:]: f for f in (
-    _early, _unread_before_more, _streams, _edge, _stuck, _drains, _peeks, _half_closed, _reset, _gone, _files, _spliced_in,
-    _apps_habits, _shut_writer, _zerocopy_first, _again, _many)}
+    _early, _unread_before_more, _streams, _edge, _stuck, _drains, _peeks, _half_closed, _reset, _gone, _killed, _idle, _files,
+    _spliced_in, _apps_habits, _shut_writer, _zerocopy_first, _again, _many)}
 
 
 _OF_APPS = {'early', 'zerocopy_first', 'apps_habits', 'again'}  # whose way to be asked has a meaning for an app alone

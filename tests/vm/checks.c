@@ -571,7 +571,9 @@ int main(int argc, char **argv)
 	world_begin(&w);
 	children[0] = serve(&w.pod, &app_there);
 	children[1] = serve(&w.peer, &peer_there);
-	if (argc > 1)
+	if (argc == 5 && !strcmp(argv[1], "--soak"))
+		check_soak(&w, argv + 2);
+	else if (argc > 1)
 		check_envoy(&w, argv[1]);
 	else
 		check_all(&w, &children[2]);
