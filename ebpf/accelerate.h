@@ -36,7 +36,8 @@ struct accelerate_lane {
 	struct accelerate_lane_key key;
 	__u64 place; /* of the socket's own struct */
 	__u64 taker; /* a giver's: where the taker's is; 0: it was not needed yet */
-	__u32 role, pad;
+	__u32 role;
+	__u32 sends; /* a giver's, short ones */
 };
 
 /* Fields of the kernel's structs, in bytes from the socket's beginning. */

@@ -173,7 +173,7 @@ def test_mode_changes_and_agentd_with_it(make):
         before = counts(node)
         assert pod.call(lanes.talk_on, 'fast')
         after = counts(node)
-        assert after[1] - before[1] == lanes.WORDS and after[2] == before[2], 'as it began'
+        assert after[1] + after[2] - before[1] - before[2] == lanes.WORDS, 'as it began'
         assert pod.call(lanes.tell, 'streams', 'outbound') == [True, True]
         assert (counts(node)[0] > after[0]) == (wanted == 'loopback' and step != 'without')
     pod.call(lanes.let_go, 'fast')
@@ -210,7 +210,7 @@ def test_somebody_takes_links_away(make):
     (folder / 'map_takers').unlink()
     wait_for('both to be back', lambda: pinned(node, pod) == {'redirect_meet', 'redirect_setsockopt'} and
              (folder / 'map_takers').exists())
-    assert pod.call(lanes.tell, 'peeks', 'outbound') == [b'hel', b'hello', b'helloworld']
+    assert pod.call(lanes.tell, 'files', 'outbound')
     assert counts(node)[1] > 0
 
 
@@ -223,7 +223,9 @@ def test_uninstalled_under_way(make):
     node = make()
     pod = fast_pod(node)
     pod.call(lanes.keep, 'one')
+    before = counts(node)[1]
     pod.call(lanes.leave_unread, 'one')
+    assert counts(node)[1] - before == lanes.UNREAD * lanes.WORDS
     folder = Path(bpfmap.pins(node.dir / 'bpf'))
     lanes_maps, others = ids(folder, 'givers', 'takers'), ids(folder, 'homes', 'pods', 'ports')
     node.agentd.stop()

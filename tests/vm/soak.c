@@ -95,7 +95,8 @@ static void soak_way(void *ctx, void *result)
 		s->seen->connections = i + 1;
 	}
 	if (wrong)
-		snprintf(s->seen->wrong, sizeof(s->seen->wrong), "%s", wrong);
+		snprintf(s->seen->wrong, sizeof(s->seen->wrong), "%s, after %llu", wrong,
+		    (unsigned long long)s->seen->connections);
 	*(char *)result = 1;
 }
 
