@@ -328,8 +328,9 @@ static __always_inline __u32 room_of(__u64 taker, __u64 giver)
 }
 
 /* The app's end hears its answers by TCP.  If it never writes there, it acknowledges each answer by
- * a packet of its own: as many packets as were saved (ebpf-redirect.md 12).  It waits with that, and
- * acknowledges two at once, once a few of its requests went by TCP; after a pause it forgets. */
+ * a packet of its own: as many packets as were saved (ebpf-redirect.md 12).  It waits with that,
+ * and acknowledges two at once, once a few of its requests went by TCP; after a pause it forgets.
+ */
 static __always_inline bool is_to_be_seen(struct accelerate_lane *lane, __u32 size)
 {
 	__u32 n;

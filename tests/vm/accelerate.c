@@ -141,8 +141,8 @@ static void check_memory(const struct world *w)
 	    (unsigned long long)(lanes_counted(w).loopback.given - before));
 	if (c.held < 0)
 		return;
-	check(c.held - c.before >= HELD * HELD_EACH / 2 &&
-		c.after - c.before < HELD * HELD_EACH / 2,
+	check(
+	    c.held - c.before >= HELD * HELD_EACH / 2 && c.after - c.before < HELD * HELD_EACH / 2,
 	    "it is charged to the pod's cgroup, and given back", "%lld, %lld, %lld", c.before,
 	    c.held, c.after);
 }

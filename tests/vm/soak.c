@@ -1,5 +1,5 @@
-/* soak.c - connections of every kind without pause, while agentd is killed and comes back, each time
- * with another mode: off, between app and Envoy, between Envoys too.
+/* soak.c - connections of every kind without pause, while agentd is killed and comes back, each
+ * time with another mode: off, between app and Envoy, between Envoys too.
  *
  * Three children, each with both ends in hand: an app dials, an Envoy dials its app, an Envoy dials
  * the peer's.  What they did stands in memory that all share.
@@ -190,8 +190,8 @@ static void soak(struct loader *l, const struct world *w, const struct wanted *w
 	struct soaking s = {.w = w,
 	    .bytes = wanted->bytes / WAYS + 1,
 	    .connections = wanted->connections / WAYS + 1};
-	struct progress *seen = mmap(NULL, WAYS * sizeof(*seen), PROT_READ | PROT_WRITE,
-	    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct progress *seen = mmap(
+	    NULL, WAYS * sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t children[WAYS];
 
 	for (int i = 0; i < WAYS; i++) {

@@ -107,8 +107,10 @@ static void the_nodes_lanes_are_below_the_pods(void **state)
 	p = run_command(&ctl_redirect, NULL, false);
 	assert_string_equal(line(p, 2), "");
 	assert_string_equal(line(p, 3), "BETWEEN            ACCELERATED  SOCKET TO SOCKET  BY TCP");
-	assert_string_equal(line(p, 4), "app and its Envoy  7            3.0 MiB           0.5 MiB");
-	assert_string_equal(line(p, 5), "two Envoys         0            0.0 MiB           0.0 MiB");
+	assert_string_equal(
+	    line(p, 4), "app and its Envoy  7            3.0 MiB           0.5 MiB");
+	assert_string_equal(
+	    line(p, 5), "two Envoys         0            0.0 MiB           0.0 MiB");
 	canned_answer(PODS(WEB), 0);
 	assert_null(strstr(run_command(&ctl_redirect, NULL, false)->out, "BETWEEN"));
 }

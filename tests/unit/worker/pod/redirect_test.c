@@ -363,8 +363,8 @@ static void test_what_is_accelerated_is_counted(void **state)
 	assert_int_equal(lane(w, "between", "given"), 5);
 	pod_redirects_measure(w->shared.redirect);
 	auto_free char *text = rendered();
-	assert_non_null(strstr(
-	    text, "accelerated_connections_total{between=\"app_and_envoy\"} 3\n"));
+	assert_non_null(
+	    strstr(text, "accelerated_connections_total{between=\"app_and_envoy\"} 3\n"));
 	assert_non_null(
 	    strstr(text, "accelerated_bytes_total{between=\"envoys\",way=\"tcp\"} 6\n"));
 	munmap(rows, size);
