@@ -277,9 +277,9 @@ bench-pod: ## what a kubelet's probe costs that is let in, and what a pod's Envo
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.redirect kubelet
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.pod
 
-soak: ## the full counts of all tests; the summary goes to docs/SOAK.md
+soak: ## the full counts of all tests, hours; docs/SOAK.md has what came of it: PARTS='unit tsan' chooses, MINUTES of fuzzing
 	@tests/tools/deps build test
-	@AGENTD_SOAK=1 tests/tools/run-soak
+	@tests/tools/run-soak $(PARTS)
 
 lint: ## formatting, static analysis, layers, sizes, what the broker links
 	@tests/tools/deps build test lint
