@@ -9,6 +9,7 @@ enum {
 	ACCELERATE_LANES_MAX = 16384, /* of a node, at a time; more go as without */
 	ACCELERATE_ULP_SIZE = 4,
 	ACCELERATE_HOMES_MAX = 2 * REDIRECT_PODS_MAX,
+	ACCELERATE_ROWS = 256, /* of counts: a processor's, and that of others 256 further on */
 };
 
 /* One connection, as both of its ends see it: of an app and its own Envoy, or of two Envoys.  Each
@@ -35,7 +36,8 @@ struct accelerate_lane {
 	struct accelerate_lane_key key;
 	__u64 place; /* of the socket's own struct */
 	__u64 taker; /* a giver's: where the taker's is; 0: it was not needed yet */
-	__u32 role, pad;
+	__u32 role;
+	__u32 sends; /* a giver's, short ones */
 };
 
 /* Fields of the kernel's structs, in bytes from the socket's beginning. */
@@ -44,9 +46,14 @@ struct accelerate_fields {
 	__u32 is_mptcp; /* 0: there is no such field */
 };
 
-/* What all lanes of the node did, on one processor; kept by the map. */
+/* What all lanes of the node did, of one kind; it only grows. */
 struct accelerate_counts {
 	__u64 lanes;  /* connections whose two ends met; of two Envoys: and the dialler wrote */
 	__u64 given;  /* bytes that went socket to socket */
 	__u64 passed; /* bytes of these connections that went by TCP */
+};
+/* A cache line of an array that only the programs can write (it is frozen). */
+struct accelerate_row {
+	struct accelerate_counts loopback, between; /* of an app and its Envoy, of two Envoys */
+	__u64 pad[2];
 };

@@ -47,6 +47,35 @@ static const char *accelerated(const json_t *x)
 	return "yes";
 }
 
+static char *mib(const json_t *o, const char *key)
+{
+	return mem_printf(
+	    "%.1f MiB", (double)json_integer_value(json_object_get(o, key)) / (1 << 20));
+}
+
+static void print_lane(struct table *t, const char *name, const json_t *lane)
+{
+	auto_free char *connections = ctl_count(lane, "connections");
+	auto_free char *given = mib(lane, "given"), *passed = mib(lane, "passed");
+
+	table_row(t, name, connections, given, passed, NULL);
+}
+
+/* Of the node, as far as some pod is accelerated. */
+static void print_lanes(const json_t *lanes)
+{
+	struct table *t;
+
+	if (!lanes)
+		return;
+	putchar('\n');
+	t = table_new(4);
+	table_row(t, "BETWEEN", "ACCELERATED", "SOCKET TO SOCKET", "BY TCP", NULL);
+	print_lane(t, "app and its Envoy", json_object_get(lanes, "loopback"));
+	print_lane(t, "two Envoys", json_object_get(lanes, "between"));
+	table_print_free(&t);
+}
+
 static void print_table(const json_t *answer)
 {
 	struct table *t = table_new(9);
@@ -65,6 +94,7 @@ static void print_table(const json_t *answer)
 		    redirected, passed, dropped, ctl_string(x, "why_not"), NULL);
 	}
 	table_print_free(&t);
+	print_lanes(json_object_get(answer, "lanes"));
 }
 
 static const struct ctl_list list = {

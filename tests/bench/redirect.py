@@ -102,9 +102,16 @@ class Way:
         lines = [(pod.cgroup.path / 'cpu.stat').read_text().split() for pod in self.pods]
         return sum(int(words[words.index('usage_usec') + 1]) for words in lines)
 
+    def segments(self):
+        """Of TCP, that left in both pods' network namespaces."""
+        def of(pod):
+            names, values = (line.split() for line in run(*pod.netns.command('grep', '^Tcp:', '/proc/net/snmp')).stdout.splitlines())
+            return int(values[names.index('OutSegs')])
+        return sum(of(pod) for pod in self.pods)
+
     def measure(self, how, **kw):
-        before = self.cpu_us()
-        return {**self.dial(how, **kw), 'cpu': self.cpu_us() - before}
+        cpu, segments = self.cpu_us(), self.segments()
+        return {**self.dial(how, **kw), 'cpu': self.cpu_us() - cpu, 'segments': self.segments() - segments}
 
     def carried(self):
         """Connections that either Envoy made, to where the one that came in was meant to go."""
@@ -160,8 +167,9 @@ def one_round(ways, how):
             turns[name].append(ways[name].measure(how))
 
     def whole(found):
-        sums = {what: sum(f[what] for f in found) for what in ('n', 'seconds', 'cpu', 'failed')}
-        return {'rate': sums['n'] / sums['seconds'], 'cpu': sums['cpu'] / sums['n'], 'failed': sums['failed'],
+        sums = {what: sum(f[what] for f in found) for what in ('n', 'seconds', 'cpu', 'segments', 'failed')}
+        return {'rate': sums['n'] / sums['seconds'], 'cpu': sums['cpu'] / sums['n'], 'segments': sums['segments'] / sums['n'],
+                'failed': sums['failed'],
                 **{p: statistics.median(f[p] for f in found) for p in ('p50', 'p99')}}
     return {name: whole(found) for name, found in turns.items()}
 
@@ -183,6 +191,7 @@ def paths(_node, ways):
             row(f'  {label}', *(f'{statistics.median(f[w][what] for f in found[kind]):,.0f}' for w in WAYS),
                 *(text for r in ratios for text in (f'{statistics.median(r):.2f}', spread(r))),
                 '  ' + ' '.join(f'{g:.2f}' for g in goals) if what == 'cpu' else '')
+        row('  TCP segments of each', *(f'{statistics.median(f[w]["segments"] for f in found[kind]):,.2f}' for w in WAYS))
         if failed := sum(f[w]['failed'] for w in WAYS for f in found[kind]):
             row('  operations that failed', failed)
 

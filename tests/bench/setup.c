@@ -120,7 +120,8 @@ static void ask(const struct pod *p, uint32_t id)
 	struct link_packet answer;
 	int memfd = memfd_create("rules", MFD_ALLOW_SEALING), fd;
 
-	if (write(memfd, &rules, sizeof(rules)) != sizeof(rules))
+	if (write(memfd, &rules, sizeof(rules)) != sizeof(rules) ||
+	    fcntl(memfd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW))
 		die("memfd");
 	check(redirect_requests_set(traffic, pods_known(known, &p->uid), &r, memfd, &why));
 	if (!redirect_requests_next(traffic, &answer, &fd) || answer.code)

@@ -310,6 +310,71 @@ def _gone(way):
         return seen, _said(p.app.send, b'a')
 
 
+def _forked(act):
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        while True:
+            act()
+    finally:
+        os._exit(0)
+
+
+def _end(pid):
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+
+
+def _killed(way):
+    """A program that is killed in mid-stream: its reader has the beginning of what it wrote; its writer hears."""
+    piece, seen = _bytes(11, 1 << 16), []
+    with Pair(way) as p:
+        writer = _forked(lambda: (p.envoy.close(), p.app.sendall(piece)))
+        p.app.close()
+        got = b''
+        while len(got) < 1 << 20:
+            got += p.envoy.recv(1 << 16)
+        _end(writer)
+        rest, _ = _all(p.envoy)
+        got += rest
+        seen.append(got == (piece * (len(got) // len(piece) + 1))[:len(got)])
+    with Pair(way) as p:
+        reader = _forked(lambda: (p.app.close(), p.envoy.recv(10000)))
+        p.envoy.close()
+        for _ in range(30):
+            p.app.sendall(piece)
+        _end(reader)
+        said = None
+        while not isinstance(said, str):
+            said = _said(p.app.sendall, piece)
+        seen.append(said in ('EPIPE', 'ECONNRESET'))
+    return seen
+
+
+def _idle(way):
+    """The kernel's own questions whether the other end is there are answered, and bytes go on afterwards."""
+    if way != 'outbound':
+        return None
+    with Pair(way) as p:
+        for s in p.app, p.envoy:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 5)):
+                s.setsockopt(socket.IPPROTO_TCP, option, value)
+        p.app.sendall(b'before')
+        first, sent = p.envoy.recv(10), _segments(p.app)
+        while _segments(p.app) < sent + 4:  # two questions, and two answers
+            select.select([p.app], [], [], 0.1)
+        p.app.sendall(b'after')
+        p.envoy.sendall(b'back')
+        return first, p.envoy.recv(10), p.app.recv(10)
+
+
+def _segments(s):
+    """How many it has sent: tcpi_segs_out."""
+    return struct.unpack_from('=I', s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232), 136)[0]
+
+
 def _files(way):
     with Pair(way) as p, tempfile.TemporaryFile() as f:
         data = _bytes(5, 300000)
@@ -407,8 +472,8 @@ def _many(way):
 
 
 STORIES = {f.__name__[1:]: f for f in (
-    _early, _unread_before_more, _streams, _edge, _stuck, _drains, _peeks, _half_closed, _reset, _gone, _files, _spliced_in,
-    _apps_habits, _shut_writer, _zerocopy_first, _again, _many)}
+    _early, _unread_before_more, _streams, _edge, _stuck, _drains, _peeks, _half_closed, _reset, _gone, _killed, _idle, _files,
+    _spliced_in, _apps_habits, _shut_writer, _zerocopy_first, _again, _many)}
 
 
 _OF_APPS = {'early', 'zerocopy_first', 'apps_habits', 'again'}  # whose way to be asked has a meaning for an app alone
@@ -477,9 +542,17 @@ def cut(way):
         return data == (piece * (len(data) // len(piece) + 1))[:len(data)], len(data), said[0]
 
 
+def _past_the_first(p):
+    """The first short sends go by TCP."""
+    for _ in range(6):
+        p.app.sendall(b'.')
+        p.envoy.recv(1)
+
+
 def urgent(way='outbound'):
     """What Envoy reads of three words, the second an urgent one."""
     with Pair(way) as p:
+        _past_the_first(p)
         p.app.send(b'ab')
         p.app.send(b'!', socket.MSG_OOB)
         p.app.send(b'cd')
@@ -490,6 +563,7 @@ def urgent(way='outbound'):
 def unread_end(way='outbound'):
     """What the app sees of an Envoy that ends without having read."""
     with Pair(way) as p:
+        _past_the_first(p)
         p.app.sendall(b'unread')
         p.envoy.close()
         return _said(p.app.recv, 10)
@@ -498,7 +572,7 @@ def unread_end(way='outbound'):
 # --- a connection that is kept while other things happen ---
 _kept = {}
 _WORD = b'the same words again and again. '
-WORDS = len(_WORD)
+WORDS, UNREAD = len(_WORD), 200  # so many are no short send: they go from socket to socket
 
 
 def keep(name, way='outbound'):
@@ -514,14 +588,14 @@ def talk_on(name):
 
 
 def leave_unread(name):
-    _kept[name].app.sendall(_WORD * 100)
+    _kept[name].app.sendall(_WORD * UNREAD)
 
 
 def read_unread(name):
     data = b''
-    while len(data) < WORDS * 100:
+    while len(data) < WORDS * UNREAD:
         data += _kept[name].envoy.recv(1 << 16)
-    return data == _WORD * 100
+    return data == _WORD * UNREAD
 
 
 def let_go(name):

@@ -1,22 +1,20 @@
 """Between two Envoys of a node what they write goes from socket to socket, and as TCP would carry it (ebpf-redirect.md 12)."""
-import os
+import itertools
 
 import pytest
 
 from . import bpfmap, clients, lanes, mesh
 from .run import sh, wait_for
+from .test_accelerate import BYTES, CONNECTIONS, LONG, SOAK, go_on, left, say, shown
 from .test_accelerate import counts as counts_of
-from .test_accelerate import left
 from .test_redirect import captured_pair
 
-SOAK = bool(os.environ.get('AGENTD_SOAK'))
-BYTES, CONNECTIONS, KILLS = (10 << 30, 100_000, 200) if SOAK else (1 << 22, 60, 2)  # all, all, of agentd
 ALLOW = 'permissive,exclusions,accelerate-no-fionread,accelerate-node'
 
 
 def counts(node):
     """Connections, bytes from socket to socket, bytes by TCP: between Envoys."""
-    return counts_of(node, 'between_counts')
+    return counts_of(node, between=True)
 
 
 def homes(node):
@@ -80,6 +78,7 @@ def test_stories(make):
     assert not different, '\n'.join(f'{at}: accelerated {a}, without {b}' for at, (a, b) in different.items())
     met, given, _ = counts(node)
     assert met > 2 * lanes.MANY and given > 4 << 20
+    assert shown(node, 'between') == counts(node)
     # What is different, and stays so (docs/LIMITS.md).
     told = [[pod.call(f, 'there') for f in (lanes.urgent, lanes.unread_end)] for pod in (fast, plain)]
     assert told == [[b'ab!cd', b''], [b'abcd', 'ECONNRESET']]
@@ -181,25 +180,27 @@ def test_mode_changes_and_agentd_with_it(make):
     assert not left(node)
 
 
+@LONG
 def test_every_kind_whatever_happens_to_agentd(make):
     """Bytes and connections of all kinds, while agentd dies, comes back, and turns acceleration on and off."""
     node = make()
     one, other = two(node, 'node', 'pod')
-    soaking, kills = one.submit(lanes.soak, 1, BYTES, CONNECTIONS, ('there', 'back')), 0
-    while kills < KILLS or not soaking.done():
-        (node.agentd.kill if kills % 3 else node.agentd.stop)()
-        mode = ('off', 'node', 'loopback')[kills % 3]
+    soaking = one.submit(lanes.soak, 1, BYTES, CONNECTIONS, ('there', 'back'))
+    modes = itertools.cycle(('off', 'node', 'loopback'))
+
+    def another_mode():
+        mode = next(modes)
         other.write_manifest(redirect={'accelerate': mode})
-        node.agentd.start()
-        wait_for(mode, lambda mode=mode: between(node, one) and between(node, other) == (mode == 'node'))
-        kills += 1
-    wrong, size, connections = soaking.result()
-    assert not wrong and size >= BYTES and connections >= CONNECTIONS
-    met, given, passed = counts(node)
-    print(f'{kills} kills; {met} connections accelerated, {given >> 20} MiB from socket to socket, {passed >> 20} MiB by TCP')
-    assert met and given and not left(node)
+        return mode
+
+    def in_force_again(mode):
+        wait_for(mode, lambda: between(node, one) and between(node, other) == (mode == 'node'))
+    turns = go_on(node, [soaking], another_mode, in_force_again)
+    say(turns, [soaking.result()], counts(node))
+    assert not left(node)
 
 
+@LONG
 def test_real_envoys(make):
     """Over mTLS, whatever happens to agentd: no request fails."""
     node = make(redirect_accelerate='node')

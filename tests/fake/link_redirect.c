@@ -98,6 +98,11 @@ void link_redirect_counters(struct link *p, struct link_call **slot, link_listen
 	fake_link_call(p, slot, LINK_REDIRECT_COUNTERS, &nobody, ctx)->listening = done;
 }
 
+void link_redirect_lanes(struct link *p, struct link_call **slot, link_listening done, void *ctx)
+{
+	fake_link_call(p, slot, LINK_REDIRECT_LANES, &nobody, ctx)->listening = done;
+}
+
 void link_on_redirect(struct link *p, link_redirect_noted told, void *ctx)
 {
 	(void)p;
@@ -146,6 +151,11 @@ static void give(struct link *p, enum link_op op, int fd, const char *why)
 void fake_redirect_counters(struct link *p, int fd, const char *why)
 {
 	give(p, LINK_REDIRECT_COUNTERS, fd, why);
+}
+
+void fake_redirect_lanes(struct link *p, int fd, const char *why)
+{
+	give(p, LINK_REDIRECT_LANES, fd, why);
 }
 
 void fake_redirect_traced(struct link *p, int fd, const char *why)

@@ -569,9 +569,12 @@ int main(int argc, char **argv)
 	pid_t children[3] = {0};
 
 	world_begin(&w);
+	w.blind = argc == 5;
 	children[0] = serve(&w.pod, &app_there);
 	children[1] = serve(&w.peer, &peer_there);
-	if (argc > 1)
+	if (argc == 5 && !strcmp(argv[1], "--soak"))
+		check_soak(&w, argv + 2);
+	else if (argc > 1)
 		check_envoy(&w, argv[1]);
 	else
 		check_all(&w, &children[2]);

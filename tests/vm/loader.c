@@ -83,6 +83,7 @@ static struct redirect *begin(const struct world *w, uint64_t caps, size_t memlo
 	    .home = &home,
 	    .trees = w->trees,
 	    .accelerate = true,
+	    .blind = w->blind,
 	    .between = true};
 
 	/* More than is allowed here: only 5.10 would mind. */

@@ -223,6 +223,18 @@ static void wire(struct world *w)
 	shell(&w->pod, command);
 }
 
+/* So that a check can see what is charged to them; where the node lets it. */
+static void count_memory(const char *cgroup)
+{
+	char path[2 * TEXT];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", cgroup);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	(void)!write(fd, "+memory", 7);
+	close(fd);
+}
+
 /* The node's own namespace is one of ours, unless the kernel tells its cookie to nobody: then it
  * has to be the first one, and that is a VM's. */
 static void be_the_node(struct world *w)
@@ -289,6 +301,7 @@ void world_begin(struct world *w)
 	make_mounts(w);
 	be_the_node(w);
 	must(mkdir(w->cgroup, 0755), w->cgroup);
+	count_memory(w->cgroup);
 	w->pod.cgroup = make_cgroup(w->cgroup, "pod");
 	w->peer.cgroup = make_cgroup(w->cgroup, "peer");
 	make_netns(&w->pod);

@@ -115,7 +115,7 @@ static int load(const struct redirect *r, struct redirect_accelerate *a, struct 
 	}
 	if (accelerate_bpf__load(a->bpf))
 		return err_sys(e, "the kernel refuses an eBPF program for acceleration");
-	return 0;
+	return redirect_load_freeze(a->bpf->maps.lane_rows, e);
 }
 
 /* The map's program is that of connections to come; those that are there keep theirs. */
@@ -161,6 +161,13 @@ int redirect_accelerate_try(bool blind, struct err *e)
 int redirect_accelerate_homes(const struct redirect *r)
 {
 	return r->accelerate ? bpf_map__fd(r->accelerate->bpf->maps.homes) : -1;
+}
+
+int redirect_accelerate_lanes(const struct redirect *r, struct err *e)
+{
+	if (!r->accelerate)
+		return err_set(e, EOPNOTSUPP, "no pod's traffic is accelerated");
+	return bpf_map__fd(r->accelerate->bpf->maps.lane_rows);
 }
 
 /* --- one pod --- */

@@ -20,6 +20,9 @@ int redirect_accelerate_try(bool blind, struct err *e);
 /* The map of whose address is whose: homes.h.  -1: nobody is accelerated. */
 int redirect_accelerate_homes(const struct redirect *r);
 
+/* The map of what all connections did, as redirect_counters(); the same in a later broker. */
+int redirect_accelerate_lanes(const struct redirect *r, struct err *e);
+
 /* As its rules say: from now on its new connections are accelerated, or are not any more.  Without
  * `r->accelerate` they are not. */
 int redirect_accelerate_pod(

@@ -120,12 +120,11 @@ static int load_programs(struct redirect *r, struct err *e)
 	return redirect_probe_storage(bpf_map__fd(r->bpf->maps.sockets), e);
 }
 
-/* The worker maps it, and for that its descriptor must allow writing: so the map does not.  One
- * that an earlier broker froze cannot be frozen again (EPERM: it is not ours to write). */
-static int freeze_counters(const struct redirect *r, struct err *e)
+/* Frozen already: EBUSY, or EPERM, since it is not ours to write. */
+int redirect_load_freeze(const struct bpf_map *m, struct err *e)
 {
-	if (bpf_map_freeze(bpf_map__fd(r->bpf->maps.counters)) && errno != EBUSY && errno != EPERM)
-		return err_sys(e, "freeze the counters");
+	if (bpf_map_freeze(bpf_map__fd(m)) && errno != EBUSY && errno != EPERM)
+		return err_sys(e, "freeze the map %s", bpf_map__name(m));
 	return 0;
 }
 
@@ -134,7 +133,7 @@ int redirect_load(struct redirect *r, struct err *e)
 	if (open_programs(r, e) || each_map(r, adopt_map, e) || load_programs(r, e) ||
 	    each_map(r, pin_map, e))
 		return -1;
-	return freeze_counters(r, e);
+	return redirect_load_freeze(r->bpf->maps.counters, e);
 }
 
 int redirect_load_pin(struct redirect *r, struct err *e)

@@ -45,5 +45,8 @@ struct redirect {
 int redirect_load_directories(struct redirect *r, struct err *e);
 /* With `home` and `top`.  No `pins`: a trial that leaves nothing behind. */
 int redirect_load(struct redirect *r, struct err *e);
+/* The worker maps it, and for that its descriptor must allow writing: so the map does not.  One
+ * that an earlier broker froze is as it should be. */
+int redirect_load_freeze(const struct bpf_map *m, struct err *e);
 /* Directories and maps, pinned; there already: nothing. */
 int redirect_load_pin(struct redirect *r, struct err *e);

@@ -5,6 +5,7 @@
  * restarted), and is then written again before anybody is told; so may what is seen in its network
  * namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
+#include "accelerate.h"
 #include "broker/base/file.h"
 #include "broker/kubelet/pod_source.h"
 #include "broker/pods/bound.h"
@@ -657,4 +658,11 @@ int redirect_requests_counters(const struct redirect_requests *t, struct err *e)
 	if (!t->redirect)
 		return refuse(t, e);
 	return redirect_counters(t->redirect);
+}
+
+int redirect_requests_lanes(const struct redirect_requests *t, struct err *e)
+{
+	if (!t->redirect)
+		return refuse(t, e);
+	return redirect_accelerate_lanes(t->redirect, e);
 }

@@ -42,3 +42,6 @@ void link_on_redirect(struct link *p, link_redirect_noted noted, void *ctx);
  */
 void link_redirect_counters(
     struct link *p, struct link_call **slot, link_listening done, void *ctx);
+/* Likewise ACCELERATE_ROWS rows of struct accelerate_row; refused while nobody can be accelerated.
+ */
+void link_redirect_lanes(struct link *p, struct link_call **slot, link_listening done, void *ctx);

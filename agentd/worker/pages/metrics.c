@@ -11,6 +11,7 @@
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/cage.h"
 #include "worker/link/heartbeat.h"
+#include "worker/pod/redirect.h"
 #include "worker/pod/rows.h"
 #include "worker/pod/shared.h"
 #include "worker/pods/pod.h"
@@ -168,6 +169,7 @@ void pages_measure(const struct pages_of *of)
 	measure_process(of->shared);
 	measure_planes(of->shared);
 	measure_pushes(of->shared->rpc);
+	pod_redirects_measure(of->shared->redirect);
 	kubelet_measure(of->kubelet);
 	measure_broker(of->broker);
 }

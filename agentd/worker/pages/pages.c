@@ -29,7 +29,7 @@ static const struct row {
     /* every pod */
     {"/pods", .whole = pages_pods},
     {"/xds", .services = "xds"},
-    {"/redirect", .services = "redirect"},
+    {"/redirect", .whole = pages_redirected},
     {"/dns", .services = "dns"},
 };
 enum { ROWS = sizeof(rows) / sizeof(*rows) };

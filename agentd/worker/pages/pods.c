@@ -2,6 +2,8 @@
 #include "pages_internal.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/pod/pod_services.h"
+#include "worker/pod/redirect.h"
+#include "worker/pod/shared.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
 #include <string.h>
@@ -77,4 +79,14 @@ json_t *pages_services(const struct pages_of *of, const char *page, const char *
 	for (struct pod *p = pod_first(of->pods); p; p = p->next)
 		json_array_append_new(all, show_pod(p, page, name));
 	return json_pack("{s:o}", page, all);
+}
+
+json_t *pages_redirected(const struct pages_of *of)
+{
+	json_t *o = pages_services(of, "redirect", NULL);
+	json_t *lanes = pod_redirects_show(of->shared->redirect);
+
+	if (lanes)
+		json_object_set_new(o, "lanes", lanes);
+	return o;
 }

@@ -5,12 +5,13 @@
  * the broker is asked to let go of the pod, which costs nothing when it never had it; it refuses
  * where the node's ceiling keeps it captured.  Later the broker looks into the pod's network
  * namespace -> that is told.  Redirection stays when the services stop: a restart is not its end.
- * The counters' map is asked for once, with the first pod.
+ * The counters' map is asked for once, with the first pod; lanes.h, with the first accelerated one.
  */
 #include "redirect.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "lanes.h"
 #include "rows.h"
 #include "worker/base/back_off.h"
 #include "worker/base/metrics.h"
@@ -30,6 +31,7 @@ struct pod_redirects {
 	struct link *link;
 	struct link_call *asking;
 	const struct redirect_counters *counters; /* rows; NULL: not (yet) mapped */
+	struct pod_lanes *lanes;
 	struct metric *repaired;
 	struct pod_redirect *pods;
 };
@@ -119,6 +121,7 @@ struct pod_redirects *pod_redirects_new(struct link *p)
 	struct pod_redirects *a = mem_zalloc(sizeof(*a));
 
 	a->link = p;
+	a->lanes = pod_lanes_new(p);
 	a->repaired = metric_counter("agentd_redirect_repaired_total",
 	    "eBPF links, pins and map entries that another program removed or changed.");
 	link_on_redirect(p, on_noted, a);
@@ -135,7 +138,18 @@ void pod_redirects_free(struct pod_redirects **ap)
 	link_call_cancel(&a->asking);
 	if (a->counters)
 		munmap((void *)a->counters, COUNTERS_SIZE);
+	pod_lanes_free(&a->lanes);
 	free(a);
+}
+
+json_t *pod_redirects_show(const struct pod_redirects *a)
+{
+	return pod_lanes_show(a->lanes);
+}
+
+void pod_redirects_measure(const struct pod_redirects *a)
+{
+	pod_lanes_measure(a->lanes);
 }
 
 /* --- one pod --- */
@@ -168,6 +182,8 @@ static void on_set(void *ctx, const struct err *e, const struct link_redirection
 			log_error(label, "traffic is not accelerated: agentd --check says why");
 		if (!a->counters && !a->asking)
 			link_redirect_counters(a->link, &a->asking, on_counters, a);
+		if (r->accelerated)
+			pod_lanes_ask(a->lanes);
 	}
 	tell(r);
 }

@@ -95,6 +95,26 @@ static void accelerated_is_what_was_asked_and_made(void **state)
 	}
 }
 
+static void the_nodes_lanes_are_below_the_pods(void **state)
+{
+	const struct printed *p;
+
+	(void)state;
+	canned_answer("{\"redirect\":[" WEB "],\"lanes\":{"
+		      "\"loopback\":{\"connections\":7,\"given\":3145728,\"passed\":524288},"
+		      "\"between\":{\"connections\":0,\"given\":0,\"passed\":0}}}",
+	    0);
+	p = run_command(&ctl_redirect, NULL, false);
+	assert_string_equal(line(p, 2), "");
+	assert_string_equal(line(p, 3), "BETWEEN            ACCELERATED  SOCKET TO SOCKET  BY TCP");
+	assert_string_equal(
+	    line(p, 4), "app and its Envoy  7            3.0 MiB           0.5 MiB");
+	assert_string_equal(
+	    line(p, 5), "two Envoys         0            0.0 MiB           0.0 MiB");
+	canned_answer(PODS(WEB), 0);
+	assert_null(strstr(run_command(&ctl_redirect, NULL, false)->out, "BETWEEN"));
+}
+
 static void the_exit_status_says_whether_all_is_well(void **state)
 {
 	(void)state;
@@ -261,6 +281,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(all_pods_are_a_table),
 	    cmocka_unit_test(what_was_counted_is_seen),
 	    cmocka_unit_test(accelerated_is_what_was_asked_and_made),
+	    cmocka_unit_test(the_nodes_lanes_are_below_the_pods),
 	    cmocka_unit_test(the_exit_status_says_whether_all_is_well),
 	    cmocka_unit_test(one_pod_shows_its_counters_by_rule),
 	    cmocka_unit_test(a_dial_is_explained), cmocka_unit_test(an_arrival_needs_no_user),

@@ -242,6 +242,13 @@ static void test_counters_and_traces_are_descriptors(void **state)
 	assert_true(seen.fd >= 0);
 	close(seen.fd);
 	assert_true(probe_is_closed(&probe));
+	link_redirect_lanes(w->p, &w->slot, on_fd, w);
+	id = heard(w, LINK_REDIRECT_LANES, NULL).id;
+	say(w,
+	    (struct link_packet){.what = LINK_REPLY, .id = id, .code = EOPNOTSUPP, .why = "none"},
+	    -1);
+	turn(w);
+	assert_true(seen.failed);
 	link_redirect_trace(w->p, &w->slot, NULL, on_fd, w);
 	struct link_request q = heard(w, LINK_REDIRECT_TRACE, NULL);
 	assert_int_equal(q.uid.bytes[0], 0); /* all pods */

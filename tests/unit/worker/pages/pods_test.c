@@ -10,6 +10,7 @@
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/heartbeat.h"
 #include "worker/pages/pages_internal.h"
+#include "worker/pod/redirect.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
@@ -72,6 +73,16 @@ json_t *manifest_dir_refused(const struct manifest_dir *d)
 {
 	(void)d;
 	return json_array();
+}
+
+json_t *pod_redirects_show(const struct pod_redirects *a)
+{
+	return a ? json_string("many") : NULL;
+}
+
+void pod_redirects_measure(const struct pod_redirects *a)
+{
+	(void)a;
 }
 
 const struct node_settings *node_settings(const struct node *n)
@@ -197,6 +208,23 @@ static void a_page_has_what_its_services_show(void **state)
 					     "{\"pod\":\"demo/b\"}]}");
 }
 
+static void what_is_accelerated_is_the_nodes(void **state)
+{
+	int some;
+	json_t *o;
+
+	(void)state;
+	o = pages_redirected(&of);
+	assert_int_equal(json_array_size(json_object_get(o, "redirect")), 2);
+	assert_null(json_object_get(o, "lanes"));
+	json_decref(o);
+	shared.redirect = (struct pod_redirects *)&some;
+	o = pages_redirected(&of);
+	shared.redirect = NULL;
+	assert_string_equal(json_string_value(json_object_get(o, "lanes")), "many");
+	json_decref(o);
+}
+
 static void pods_have_what_their_services_dump(void **state)
 {
 	(void)state;
@@ -247,6 +275,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_page_has_what_its_services_show),
+	    TEST(what_is_accelerated_is_the_nodes),
 	    TEST(pods_have_what_their_services_dump),
 	    TEST(metrics_have_each_pods_own_and_sums),
 	};

@@ -4,6 +4,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "ebpf/accelerate.h"
 #include "row_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
@@ -127,17 +128,24 @@ static void test_a_strict_pod_is_held_until_it_is_in_force(void **state)
 	fake_redirect_counters(w->link, -1, "none today");
 }
 
+static char *rendered(void)
+{
+	struct evbuffer *page = evbuffer_new();
+	char *text;
+
+	metrics_render(page);
+	text = mem_printf("%.*s", (int)evbuffer_get_length(page), evbuffer_pullup(page, -1));
+	evbuffer_free(page);
+	return text;
+}
+
 static void expect_open(const struct world *w, bool open)
 {
 	json_t *o = row_show(row, w->r, NULL);
 	const char *why = json_string_value(json_object_get(o, "why_not"));
-	auto_free char *metrics = NULL;
-	struct evbuffer *page = evbuffer_new();
 
 	row->measure(w->r, "pod=\"web\"");
-	metrics_render(page);
-	metrics = mem_printf("%.*s", (int)evbuffer_get_length(page), evbuffer_pullup(page, -1));
-	evbuffer_free(page);
+	auto_free char *metrics = rendered();
 	assert_int_equal(json_is_true(json_object_get(o, "open")), open);
 	assert_int_equal(strstr(why, "strict, OPEN: ") == why, open);
 	assert_int_equal(!strstr(metrics, "agentd_redirect_open{pod=\"web\"} 1"), !open);
@@ -305,12 +313,61 @@ static void test_accelerated_is_what_the_broker_saw(void **state)
 	fake_redirect_accelerates(true);
 	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
 	fake_redirect_accelerates(false);
+	fake_redirect_lanes(w->link, -1, "none today");
 	assert_true(dumped(w, "accelerated"));
 	assert_false(dumped(w, "between"));
 	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_INBOUND | LINK_REDIRECT_BETWEEN);
 	assert_true(dumped(w, "between"));
 	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_LEFT | LINK_REDIRECT_BETWEEN);
 	assert_false(dumped(w, "accelerated") || dumped(w, "between"));
+}
+
+static json_int_t lane(const struct world *w, const char *kind, const char *key)
+{
+	json_t *o = pod_redirects_show(w->shared.redirect);
+	json_int_t n = json_integer_value(json_object_get(json_object_get(o, kind), key));
+
+	json_decref(o);
+	return n;
+}
+
+/* Of all processors, and only once some pod is accelerated. */
+static void test_what_is_accelerated_is_counted(void **state)
+{
+	struct world *w = *state;
+	const size_t size = ACCELERATE_ROWS * sizeof(struct accelerate_row);
+	int fd = memfd_create("lanes", MFD_CLOEXEC);
+	struct accelerate_row *rows;
+
+	assert_int_equal(ftruncate(fd, (off_t)size), 0);
+	rows = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(rows, MAP_FAILED);
+	plan.rules.flags |= REDIRECT_ACCELERATE;
+	start(w);
+	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL); /* the node cannot */
+	assert_int_equal(fake_link_waiting(w->link, LINK_REDIRECT_LANES), 0);
+	assert_null(pod_redirects_show(w->shared.redirect));
+	row_stop(row, &w->r);
+	start(w);
+	fake_redirect_accelerates(true);
+	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
+	fake_redirect_accelerates(false);
+	fake_redirect_lanes(w->link, fd, NULL);
+	assert_int_equal(lane(w, "loopback", "connections"), 0); /* in force, and nothing goes */
+	rows[0].loopback = (struct accelerate_counts){1, 5ULL << 32, 3};
+	rows[ACCELERATE_ROWS - 1].loopback.lanes = 2;
+	rows[7].between = (struct accelerate_counts){4, 5, 6};
+	assert_int_equal(lane(w, "loopback", "connections"), 3);
+	assert_int_equal(lane(w, "loopback", "given"), 5LL << 32);
+	assert_int_equal(lane(w, "loopback", "passed"), 3);
+	assert_int_equal(lane(w, "between", "given"), 5);
+	pod_redirects_measure(w->shared.redirect);
+	auto_free char *text = rendered();
+	assert_non_null(
+	    strstr(text, "accelerated_connections_total{between=\"app_and_envoy\"} 3\n"));
+	assert_non_null(
+	    strstr(text, "accelerated_bytes_total{between=\"envoys\",way=\"tcp\"} 6\n"));
+	munmap(rows, size);
 }
 
 /* A row that cannot be: a broker that is broken must not make the worker read elsewhere. */
@@ -390,6 +447,7 @@ int main(void)
 	    AGENT_TEST(test_a_stop_asks_for_nothing),
 	    AGENT_TEST(test_what_is_counted_begins_at_the_baseline),
 	    AGENT_TEST(test_accelerated_is_what_the_broker_saw),
+	    AGENT_TEST(test_what_is_accelerated_is_counted),
 	    AGENT_TEST(test_an_impossible_row_counts_nothing),
 	    AGENT_TEST(test_the_broker_says_more_later),
 	    AGENT_TEST(test_a_pod_that_was_left_alone_is_not_in_force),
