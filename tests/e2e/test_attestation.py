@@ -23,7 +23,8 @@ SOAK = bool(os.environ.get('AGENTD_SOAK'))
 TRIES = 10_000 if SOAK else 500
 ROUNDS, OLD_ROUNDS = (1000, 1000) if SOAK else (50, 15)
 UNBOUNDED = {'pod_requests_per_second': 10_000, 'pod_requests_burst': 100_000, 'pods_requests_per_second': 1_000_000}
-YOUNG_S = 0.4  # of pod_peer.c, and the steps of its clock
+CLOCK_S = 0.1
+YOUNG_S = 0.3 + CLOCK_S  # of broker/pods/peer.c, and the steps of its clock
 PING = bytes([0, 0, 8, 6, 0, 0, 0, 0, 0]) + b'12345678'
 
 
@@ -140,16 +141,20 @@ def test_older_kernels_tell_as_much(node, kernel):
         time.sleep(YOUNG_S)
         assert outside.call(strangers.refused, path, 20) == 0
         assert refused_by(one)['cgroup'] == 20
-        number = 0
-        for _ in range(OLD_ROUNDS):
+        number = told = 0
+        while told < OLD_ROUNDS:
+            began = time.monotonic()
             os.kill(worker, signal.SIGSTOP)
             try:
                 number = outside.call(strangers.connect_and_die, path, number)
                 assert inside.call(strangers.impostor, number) == number
             finally:
                 os.kill(worker, signal.SIGCONT)
-            assert outside.call(strangers.what_came) == 0
+            came = outside.call(strangers.what_came)
             inside.call(strangers.kill, number)
+            if time.monotonic() - began < YOUNG_S - CLOCK_S:  # else the machine was too busy: the impostor was old, which nothing can tell
+                assert came == 0
+                told += 1
         assert refused_by(one)['exited'] >= before + OLD_ROUNDS and refused_by(one)['cgroup'] == 20
         known = sockets(one)['attested']
         assert known['unproven'] == '' and known['cgroup_ids'] == [str(one.cgroup.path.stat().st_ino)]

@@ -253,6 +253,8 @@ def test_a_read_only_file_system(node, small):
     old = node.pod('old', sa='all').wait_served()
     wait_well(node)
     has_all(old)
+    # Its first connection shows its address, with which its bootstrap is written once more.
+    wait_for('its address', lambda: '127.0.0.1' not in old.bootstrap()['node']['id'])
     with one_agentd(node):
         sh('mount', '--bind', small / 'pods', small / 'pods')
         sh('mount', '-o', 'remount,bind,ro', small / 'pods')
