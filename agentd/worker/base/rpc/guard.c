@@ -309,7 +309,6 @@ static void follow_out(struct connection *c, const struct msghdr *msg, size_t n)
 				close_stream(c, f->stream);
 		}
 	}
-	c->leaving = 0;
 	settle(c);
 }
 
@@ -470,12 +469,31 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *ms
 	return goes_on ? n : 0;
 }
 
-/* The client may hear of an end, and open another stream, before follow_out() does. */
+static void leave(int fd, bool begins)
+{
+	struct connection *c = fd >= 0 && fd < nconnections ? &connections[fd] : NULL;
+
+	if (c)
+		c->leaving = begins ? c->nstreams : 0;
+}
+
+/* The client may hear of an end, and open another stream, before end_write() does. */
 static void begin_write(int fd)
 {
 	pthread_mutex_lock(&lock);
-	if (fd >= 0 && fd < nconnections)
-		connections[fd].leaving = connections[fd].nstreams;
+	leave(fd, true);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Nothing leaves by a write that failed. */
+static void end_write(int fd, const struct msghdr *msg, ssize_t n)
+{
+	pthread_mutex_lock(&lock);
+	struct connection *c = n > 0 ? find(fd) : NULL;
+
+	if (c && !c->over)
+		follow_out(c, msg, (size_t)n);
+	leave(fd, false);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -485,14 +503,7 @@ __attribute__((visibility("default"))) ssize_t sendmsg(int fd, const struct msgh
 	ssize_t n = syscall(SYS_sendmsg, fd, msg, flags);
 	int why = errno;
 
-	if (n > 0) {
-		pthread_mutex_lock(&lock);
-		struct connection *c = find(fd);
-
-		if (c && !c->over)
-			follow_out(c, msg, (size_t)n);
-		pthread_mutex_unlock(&lock);
-	}
+	end_write(fd, msg, n);
 	errno = why;
 	return n;
 }

@@ -686,6 +686,27 @@ static void test_streams_while_one_ends(void **state)
 	end();
 }
 
+/* Who does not read has no more streams for it. */
+static void test_streams_while_nobody_reads(void **state)
+{
+	static uint8_t bytes[1 << 20];
+	struct iovec iov = {bytes, sizeof(bytes)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	(void)state;
+	begin_with(&(struct rpc_guard_options){1000000, 1000000, BLOCK_SIZE, STREAMS, 0});
+	preface();
+	for (uint32_t id = 1; id <= 5; id += 2)
+		assert_true(send_frame(HEADERS, END_HEADERS, id, 4) > 0);
+	head(bytes, DATA, 0, 1, sizeof(bytes) - 9);
+	assert_true(sendmsg(pair[1], &msg, 0) > 0);
+	assert_int_equal(sendmsg(pair[1], &msg, 0), -1);
+	assert_int_equal(errno, EAGAIN);
+	assert_int_equal(send_frame(HEADERS, END_HEADERS, 7, 4), 0);
+	assert_int_equal(broken(guard, RPC_RULE_STREAMS), 1);
+	end();
+}
+
 /* A connection, a stream, a field, a byte of headers and of messages: each has its weight. */
 static void test_what_is_held(void **state)
 {
@@ -831,6 +852,7 @@ int main(void)
 	    cmocka_unit_test(test_the_shape_of_a_block),
 	    cmocka_unit_test(test_streams_are_counted),
 	    cmocka_unit_test(test_streams_while_one_ends),
+	    cmocka_unit_test(test_streams_while_nobody_reads),
 	    cmocka_unit_test(test_what_is_held),
 	    cmocka_unit_test(test_what_clients_leave_behind),
 	    cmocka_unit_test(test_a_reset_costs),
