@@ -471,10 +471,8 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *ms
 
 static void leave(int fd, bool begins)
 {
-	struct connection *c = fd >= 0 && fd < nconnections ? &connections[fd] : NULL;
-
-	if (c)
-		c->leaving = begins ? c->nstreams : 0;
+	if (fd >= 0 && fd < nconnections)
+		connections[fd].leaving = begins ? connections[fd].nstreams : 0;
 }
 
 /* The client may hear of an end, and open another stream, before end_write() does. */
