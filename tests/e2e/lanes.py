@@ -519,7 +519,7 @@ def soak(seed, size, connections, ways=WAYS):
 
 
 def refused():
-    """What a connection that is accelerated does not do."""
+    """What a connection that is accelerated does not do.  (TLS that was asked for first: tests/vm/ktls.c.)"""
     with Pair() as p:
         return (p.app.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), _said(p.app.setsockopt, socket.SOL_SOCKET, _ZEROCOPY, 1),
                 _said(p.app.setsockopt, socket.IPPROTO_TCP, _ULP, b'tls'))
