@@ -181,7 +181,7 @@ def _streams(way, size=1 << 20):
     """Both ways at once, in pieces of every size; the readers now quick, now slow."""
     with Pair(way) as p:
         def write(s, seed):
-            data, pieces = _bytes(seed, size), random.Random(seed)
+            data, pieces = memoryview(_bytes(seed, size)), random.Random(seed)
             while data:
                 n = pieces.choice([1, 100, 4000, 40000, 400000])
                 s.sendall(data[:n])
