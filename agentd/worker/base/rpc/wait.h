@@ -1,0 +1,24 @@
+/* wait.h - where the loop's thread sleeps: inside grpc.
+ *
+ * grpc reads its sockets only while somebody is inside grpc_completion_queue_next(), libevent only
+ * while it is inside epoll_wait() (grpc-core.md 2).  A thread for each would wake the other with
+ * every operation.  So libevent's epoll_wait() is ours, as grpc's recvmsg() is (guard.c): there the
+ * thread goes into grpc, and the set that grpc sleeps on has libevent's in it.  One thread, nothing
+ * handed over, no lock.  A thread has at most one runtime.
+ */
+#pragma once
+
+struct epoll_event;
+struct rpc;
+
+/* From here on the sleep of the loop that watches `wake_fd` is the queue's, on this thread; begun
+ * before that descriptor is watched, ended after. */
+void rpc_wait_begin(struct rpc *r);
+void rpc_wait_end(struct rpc *r);
+
+/* The runtime should have a turn.  Any thread: another one than the loop's writes to the eventfd.
+ */
+void rpc_wait_tell(int eventfd);
+
+/* guard.c: a descriptor was added to an epoll set. */
+void rpc_wait_added(int epoll, int fd, const struct epoll_event *event);
