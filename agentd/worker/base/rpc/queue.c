@@ -24,6 +24,13 @@ static gpr_timespec in_ms(int ms)
 	    gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(ms, GPR_TIMESPAN));
 }
 
+static void is_ready(struct rpc *r, struct rpc_tag *t, bool ok)
+{
+	t->ok = ok;
+	rpc_tags_add(&r->ready, t);
+	r->wait.due = true;
+}
+
 bool rpc_queue_fetch(struct rpc *r, int ms)
 {
 	unsigned n = 0;
@@ -36,15 +43,9 @@ bool rpc_queue_fetch(struct rpc *r, int ms)
 			break;
 		if (!t)
 			continue; /* an echo */
-		t->ok = ev.success;
-		rpc_tags_add(&r->ready, t);
+		is_ready(r, t, ev.success);
 	}
 	return n > 0;
-}
-
-bool rpc_queue_has_work(const struct rpc *r)
-{
-	return r->due || r->ready.first;
 }
 
 void rpc_queue_run(struct rpc *r)
@@ -73,14 +74,10 @@ void rpc_catch_begin(struct rpc *r)
 void rpc_catch_end(struct rpc *r)
 {
 	void *finished;
-	struct rpc_tag *t;
 	int ok;
 
-	if (!grpc_completion_queue_thread_local_cache_flush(r->cq, &finished, &ok))
-		return;
-	t = finished;
-	t->ok = ok;
-	rpc_tags_add(&r->ready, t);
+	if (grpc_completion_queue_thread_local_cache_flush(r->cq, &finished, &ok))
+		is_ready(r, finished, ok);
 }
 
 void rpc_batch_start(struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t, rpc_tag_done done)
@@ -111,8 +108,15 @@ static void echo_free(struct rpc *r)
 	grpc_channel_destroy(r->lame);
 }
 
-void rpc_queue_echo(struct rpc *r)
+static void sleep_in_queue(struct rpc_wait *w, int ms)
 {
+	rpc_queue_fetch(tag_owner(w, struct rpc, wait), ms);
+}
+
+static void stir(struct rpc_wait *w)
+{
+	const struct rpc *r = tag_owner(w, struct rpc, wait);
+
 	if (grpc_call_start_batch(r->echo, NULL, 0, NULL, NULL) != GRPC_CALL_OK)
 		abort();
 }
@@ -122,8 +126,10 @@ void rpc_queue_echo(struct rpc *r)
 void rpc_queue_begin(struct rpc *r)
 {
 	rpc_tags_init(&r->ready);
-	r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (r->wake_fd < 0)
+	r->wait = (struct rpc_wait){.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+	    .sleep = sleep_in_queue,
+	    .stir = stir};
+	if (r->wait.wake_fd < 0)
 		abort();
 	r->cq = grpc_completion_queue_create_for_next(NULL);
 	echo_new(r);
@@ -136,5 +142,5 @@ void rpc_queue_end(struct rpc *r)
 	while (grpc_completion_queue_next(r->cq, in_ms(-1), NULL).type != GRPC_QUEUE_SHUTDOWN)
 		;
 	grpc_completion_queue_destroy(r->cq);
-	close(r->wake_fd);
+	close(r->wait.wake_fd);
 }

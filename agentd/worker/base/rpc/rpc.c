@@ -62,11 +62,12 @@ static void watch_burst(struct rpc *r)
 static void take_turn(struct rpc *r)
 {
 	r->running = true;
-	r->due = false;
+	r->wait.due = false;
 	rpc_intake_run(r); /* first: it may make tags ready */
 	rpc_queue_run(r);
 	rpc_server_tell_news(r);
 	r->running = false;
+	r->wait.due |= r->ready.first != NULL;
 	watch_burst(r);
 }
 
@@ -97,10 +98,10 @@ struct rpc *rpc_new(struct loop *l)
 	setenv("GRPC_POLL_STRATEGY", "epoll1", 1); /* what wait.c and portion.c know */
 	grpc_init();
 	rpc_queue_begin(r);
-	rpc_guard_tell(r->wake_fd);
-	rpc_tap_tell(r->wake_fd);
-	rpc_wait_begin(r);
-	loop_fd_watch(l, &r->watch, r->wake_fd, LOOP_READ, on_wake, r);
+	rpc_guard_tell(r->wait.wake_fd);
+	rpc_tap_tell(r->wait.wake_fd);
+	rpc_wait_begin(&r->wait);
+	loop_fd_watch(l, &r->watch, r->wait.wake_fd, LOOP_READ, on_wake, r);
 	return r;
 }
 
@@ -142,7 +143,7 @@ void rpc_free(struct rpc **rp)
 	rpc_intake_run(r);
 	loop_timer_stop(&r->intake.crowded);
 	loop_fd_stop(&r->watch);
-	rpc_wait_end(r);
+	rpc_wait_end(&r->wait);
 	if (!wait_for_tags(r)) {
 		log_error(NULL, "%zu grpc operations did not end and were left behind", r->pending);
 		return;

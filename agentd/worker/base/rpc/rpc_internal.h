@@ -5,6 +5,7 @@
 #include "server.h"
 #include "tag.h"
 #include "turn.h"
+#include "wait.h"
 
 #include <grpc/grpc.h>
 
@@ -13,8 +14,7 @@ struct rpc {
 	grpc_completion_queue *cq;
 	grpc_channel *lame; /* leads nowhere: what a call that only echoes needs */
 	grpc_call *echo;
-	int wake_fd; /* readable, for the loop: there is work, or another thread told so (wait.h) */
-	bool due;    /* there is something else to do than to run tags */
+	struct rpc_wait wait; /* due: tags are ready, or there is something else to do */
 	struct loop_fd watch;
 	struct rpc_tags ready;            /* finished: their turn is next */
 	size_t pending;                   /* tags that grpc or the lists hold */
@@ -44,11 +44,9 @@ struct rpc_batch {
 void rpc_batch_start(
     struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t, rpc_tag_done done);
 void rpc_queue_begin(struct rpc *r);
-/* Waits for `ms` (-1: for ever) until something is finished or an echo comes, and makes ready some of
- * what is.  False: neither. */
+/* Waits for `ms` (-1: for ever) until something is finished, or stirred; what is finished is ready.
+ * False: neither. */
 bool rpc_queue_fetch(struct rpc *r, int ms);
-void rpc_queue_echo(struct rpc *r); /* ends rpc_queue_fetch(), from inside of it */
-bool rpc_queue_has_work(const struct rpc *r);
 void rpc_queue_run(struct rpc *r); /* some of what is ready */
 void rpc_queue_end(struct rpc *r);
 void rpc_log_init(void);

@@ -6,8 +6,8 @@
  * `wake_fd` is readable, in libevent's own words for it.
  */
 #include "wait.h"
-#include "rpc_internal.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static _Thread_local struct {
-	struct rpc *rpc;         /* NULL: this thread has none */
+	struct rpc_wait *wait;   /* NULL: this thread has none */
 	int loops, grpcs;        /* epoll sets; -1: not seen yet */
 	struct epoll_event wake; /* what libevent wants to hear of `wake_fd` */
 	bool inside;             /* grpc */
@@ -66,11 +66,11 @@ static int sleep_in_grpc(int epoll, struct epoll_event *events, int max, int ms)
 	if (max > EVENTS_AT_ONCE)
 		max = EVENTS_AT_ONCE;
 	see_set(epoll);
-	if (!here.looked || (ms != 0 && !here.loop_ready && !here.rpc->due))
+	if (!here.looked || (ms != 0 && !here.loop_ready && !here.wait->due))
 		n = take_mark(events, ask_kernel(epoll, events, max, ms));
 	here.looked = true;
-	if (ms != 0 && (here.loop_ready || here.rpc->due))
-		rpc_queue_echo(here.rpc);
+	if (ms != 0 && (here.loop_ready || here.wait->due))
+		here.wait->stir(here.wait);
 	return n;
 }
 
@@ -86,24 +86,24 @@ static int take_wake(struct epoll_event *events, int n)
 		if (events[i].data.u64 != here.wake.data.u64) {
 			events[left++] = events[i];
 		} else {
-			eventfd_read(here.rpc->wake_fd, &ignored);
-			here.rpc->due = true;
+			eventfd_read(here.wait->wake_fd, &ignored);
+			here.wait->due = true;
 		}
 	return n < 0 ? n : left;
 }
 
 static int sleep_in_loop(struct epoll_event *events, int max, int ms)
 {
-	struct rpc *r = here.rpc;
+	struct rpc_wait *w = here.wait;
 	int n = 0;
 
 	here.inside = true;
 	here.looked = here.loop_ready = false;
-	rpc_queue_fetch(r, rpc_queue_has_work(r) ? 0 : ms);
+	w->sleep(w, w->due ? 0 : ms);
 	here.inside = false;
 	if (here.loop_ready)
 		n = take_wake(events, ask_kernel(here.loops, events, max - 1, 0));
-	if (n >= 0 && rpc_queue_has_work(r))
+	if (n >= 0 && w->due)
 		events[n++] = here.wake;
 	return n;
 }
@@ -113,41 +113,41 @@ __attribute__((visibility("default"))) int epoll_wait(
 {
 	if (here.inside)
 		return sleep_in_grpc(epoll, events, max, ms);
-	if (epoll == here.loops)
+	if (here.wait && epoll == here.loops)
 		return sleep_in_loop(events, max, ms);
 	return take_mark(events, ask_kernel(epoll, events, max, ms));
 }
 
 /* --- life --- */
 
-void rpc_wait_begin(struct rpc *r)
+void rpc_wait_begin(struct rpc_wait *w)
 {
-	if (here.rpc)
+	if (here.wait)
 		abort();
-	here.rpc = r;
+	here.wait = w;
 }
 
-void rpc_wait_end(struct rpc *r)
+void rpc_wait_end(struct rpc_wait *w)
 {
-	if (here.rpc != r)
+	if (here.wait != w)
 		abort();
 	if (here.grpcs >= 0)
 		syscall(SYS_epoll_ctl, here.grpcs, EPOLL_CTL_DEL, here.loops, NULL);
-	here.rpc = NULL;
+	here.wait = NULL;
 	here.loops = here.grpcs = -1;
 }
 
 void rpc_wait_tell(int eventfd)
 {
-	if (here.rpc)
-		here.rpc->due = true;
+	if (here.wait)
+		here.wait->due = true;
 	else
 		eventfd_write(eventfd, 1);
 }
 
 void rpc_wait_added(int epoll, int fd, const struct epoll_event *event)
 {
-	if (!here.rpc || fd != here.rpc->wake_fd)
+	if (!here.wait || fd != here.wait->wake_fd)
 		return;
 	here.loops = epoll;
 	here.wake = *event;

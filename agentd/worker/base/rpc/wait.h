@@ -7,14 +7,22 @@
  * handed over, no lock.  A thread has at most one runtime.
  */
 #pragma once
+#include <stdbool.h>
 
 struct epoll_event;
-struct rpc;
 
-/* From here on the sleep of the loop that watches `wake_fd` is the queue's, on this thread; begun
+struct rpc_wait { /* of a runtime; its caller fills it in */
+	int wake_fd; /* an eventfd: readable, for the loop, when the runtime is to have a turn */
+	bool due;    /* it is; set by the loop's thread */
+	/* In grpc, until something is `due`, or for `ms`; -1: for ever. */
+	void (*sleep)(struct rpc_wait *w, int ms);
+	void (*stir)(struct rpc_wait *w); /* ends that, from inside of it */
+};
+
+/* From here on the sleep of the loop that watches `wake_fd` is w->sleep(), on this thread.  Begun
  * before that descriptor is watched, ended after. */
-void rpc_wait_begin(struct rpc *r);
-void rpc_wait_end(struct rpc *r);
+void rpc_wait_begin(struct rpc_wait *w);
+void rpc_wait_end(struct rpc_wait *w);
 
 /* The runtime should have a turn.  Any thread: another one than the loop's writes to the eventfd.
  */

@@ -84,10 +84,10 @@ static void test_who_is_told_has_a_turn(void **state)
 	begin(&r);
 	uint64_t wakes = r.rpc->wakes;
 
-	pthread_create(&writer, NULL, write_later, &r.rpc->wake_fd);
+	pthread_create(&writer, NULL, write_later, &r.rpc->wait.wake_fd);
 	WAIT(&r, r.rpc->wakes == wakes + 1);
 	pthread_join(writer, NULL);
-	rpc_wait_tell(r.rpc->wake_fd);
+	rpc_wait_tell(r.rpc->wait.wake_fd);
 	rig_turn(&r);
 	assert_int_equal(r.rpc->wakes, wakes + 2);
 	rig_spin(&r, 5);
