@@ -16,6 +16,7 @@
 #include "tap.h"
 #include "wait.h"
 
+#include <event2/event.h>
 #include <malloc.h>
 #include <utlist.h>
 
@@ -81,6 +82,24 @@ static void on_wake(void *ctx)
 
 /* --- life --- */
 
+/* A libevent or a grpc that sleeps in another call would never hear of the other. */
+static void check_sleep(struct rpc *r)
+{
+	struct event_base *b = event_base_new();
+	unsigned calls = rpc_wait_calls();
+
+	event_base_loop(b, EVLOOP_NONBLOCK | EVLOOP_NO_EXIT_ON_EMPTY);
+	bool seen = rpc_wait_calls() != calls;
+
+	event_base_free(b);
+	calls = rpc_wait_calls();
+	rpc_queue_fetch(r, 0);
+	if (seen && rpc_wait_calls() != calls)
+		return;
+	log_error(NULL, "%s sleeps in a way that agentd does not know", seen ? "grpc" : "libevent");
+	abort();
+}
+
 struct rpc *rpc_new(struct loop *l)
 {
 	struct rpc *r = mem_zalloc(sizeof(*r));
@@ -98,6 +117,7 @@ struct rpc *rpc_new(struct loop *l)
 	setenv("GRPC_POLL_STRATEGY", "epoll1", 1); /* what wait.c and portion.c know */
 	grpc_init();
 	rpc_queue_begin(r);
+	check_sleep(r);
 	rpc_guard_tell(r->wait.wake_fd);
 	rpc_tap_tell(r->wait.wake_fd);
 	rpc_wait_begin(&r->wait);

@@ -28,5 +28,8 @@ void rpc_wait_end(struct rpc_wait *w);
  */
 void rpc_wait_tell(int eventfd);
 
+/* How often this thread called epoll_wait().  It is for whoever has to know that it is ours. */
+unsigned rpc_wait_calls(void);
+
 /* guard.c: a descriptor was added to an epoll set. */
 void rpc_wait_added(int epoll, int fd, const struct epoll_event *event);

@@ -149,7 +149,6 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_a_broker_that_pings, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_a_silent_broker_is_told_of, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_who_stood_still_blames_nobody, setup, teardown),
-	    cmocka_unit_test_setup_teardown(
 	    cmocka_unit_test_setup_teardown(test_after_its_end_pings_are_answered, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_the_real_broker_pings, rig_setup, rig_teardown),
 	    cmocka_unit_test_setup_teardown(test_a_ping_waits_for_room, rig_setup, rig_teardown),
