@@ -73,7 +73,8 @@ void rpc_send(struct rpc_stream *s, const void *data, size_t len); /* copied; wi
 void rpc_forward(struct rpc_stream *to, const struct rpc_msg *m);  /* the same bytes, not copied */
 size_t rpc_queued(const struct rpc_stream *s); /* bytes accepted here but not yet taken by grpc */
 /* Stop asking for messages: back-pressure.  One that was asked for already may still come.  A
- * paused client's stream hears of its end only when it reads again. */
+ * client's stream hears of an end once it read all that came before it, so a paused one may hear of
+ * it at once, or when it reads again. */
 void rpc_pause(struct rpc_stream *s, bool paused);
 /* What the owner of a server's stream keeps for it: its pod holds that, too, until the stream is
  * gone.  In place of what was said before. */

@@ -241,6 +241,52 @@ static void test_events_come_by_the_loop_only(void **state)
 	rig_end(&r);
 }
 
+/* Whatever the server sent before on that connection is here when this comes back. */
+static void ask_behind(struct rig *r, struct side *c)
+{
+	unsigned before = c->messages;
+
+	rpc_send(c->stream, "?", 1);
+	WAIT(r, c->messages == before + 1);
+}
+
+/* A paused client's stream hears of its end when nothing that came before is unread. */
+static void test_a_paused_stream_and_its_end(void **state)
+{
+	(void)state;
+	struct side behind = {.stream = NULL};
+	struct rig r;
+
+	for (unsigned unread = 0; unread < 2; unread++) {
+		rig_begin(&r);
+		r.s.prepare = prepare_echo;
+		rig_open(&r, &r.client);
+		rpc_send(r.client.stream, "one", 3);
+		WAIT(&r, r.client.messages == 1);
+		rig_open(&r, &behind);
+		ask_behind(&r, &behind);
+		rpc_pause(r.client.stream, true);
+		/* The read that was asked for before. */
+		rpc_send(r.s.calls[0].stream, "two", 3);
+		WAIT(&r, r.client.messages == 2);
+		if (unread)
+			rpc_send(r.s.calls[0].stream, "three", 5);
+		rpc_close(&r.s.calls[0].stream, RPC_ABORTED, "over");
+		ask_behind(&r, &behind);
+		rig_spin(&r, 10);
+		assert_int_equal(r.client.messages, 2);
+		if (unread) {
+			assert_int_equal(r.client.closes, 0);
+			rpc_pause(r.client.stream, false);
+		}
+		WAIT(&r, r.client.closes == 1);
+		assert_int_equal(r.client.messages, 2 + unread);
+		assert_int_equal(r.client.status, RPC_ABORTED);
+		side_reset(&behind);
+		rig_end(&r);
+	}
+}
+
 static void close_self(struct side *s, const struct rpc_msg *m)
 {
 	(void)m;
@@ -518,6 +564,7 @@ int main(void)
 	    cmocka_unit_test(test_wakeups_are_shared),
 	    cmocka_unit_test(test_what_is_done_at_once_wakes_nobody),
 	    cmocka_unit_test(test_events_come_by_the_loop_only),
+	    cmocka_unit_test(test_a_paused_stream_and_its_end),
 	    cmocka_unit_test(test_closing_inside_an_event),
 	    cmocka_unit_test(test_forwarding_20_mib),
 	    cmocka_unit_test(test_forwarding_does_not_consume),
