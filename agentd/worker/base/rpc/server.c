@@ -26,7 +26,7 @@ LOG_SCOPE("rpc");
 
 /* A connection without a stream is of no use to a pod; one that never said anything is an attack.
  */
-enum { CONNECTION_IDLE_MS = 5 * 60 * 1000, READ_CHUNK = 4 << 10, CALM_MS = 200 };
+enum { CONNECTION_IDLE_MS = 5 * 60 * 1000, READ_CHUNK = 2 << 10, CALM_MS = 200 };
 
 static void on_request(struct rpc_tag *t, bool ok);
 
