@@ -3,7 +3,8 @@
  * One exchange serves both: the broker pings at least every 5 s, and the answer tells it that our
  * loop turns.  After 8 s without a ping `why_not` says so, and it is logged.  Pods that are
  * served stay served; new ones, and new connections of Envoys, wait.  Only whoever runs agentd can
- * help: a broker that waits in the kernel ends by no signal.  The broker replaces a worker that does not answer.
+ * help: a broker that waits in the kernel ends by no signal.  The broker replaces a worker that
+ * does not answer.
  */
 #pragma once
 #include <stdbool.h>

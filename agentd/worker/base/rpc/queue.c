@@ -20,8 +20,7 @@ static gpr_timespec in_ms(int ms)
 		return gpr_inf_future(GPR_CLOCK_MONOTONIC);
 	if (ms == 0)
 		return gpr_time_0(GPR_CLOCK_MONOTONIC);
-	return gpr_time_add(
-	    gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(ms, GPR_TIMESPAN));
+	return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(ms, GPR_TIMESPAN));
 }
 
 static void is_ready(struct rpc *r, struct rpc_tag *t, bool ok)

@@ -1,7 +1,7 @@
 /* rpc.c - the runtime: its turns, its beginning and its end.
  *
- * The loop's thread waits in grpc (wait.c).  What it fetched there has a turn of a bounded number of
- * tags, so that timers and other fds get theirs (R6).
+ * The loop's thread waits in grpc (wait.c).  What it fetched there has a turn of a bounded number
+ * of tags, so that timers and other fds get theirs (R6).
  *
  * A burst (pods that come, many messages or large ones) leaves freed memory that malloc would keep:
  * once it is quiet again, that goes back to the kernel, once for each burst.

@@ -57,7 +57,8 @@ static int take_mark(struct epoll_event *events, int n)
 	return n < 0 ? n : left;
 }
 
-/* At most so many of grpc's before libevent has its turn again: each may be a portion (portion.h). */
+/* At most so many of grpc's before libevent has its turn again: each may be a portion (portion.h).
+ */
 enum { EVENTS_AT_ONCE = 16 };
 
 static int sleep_in_grpc(int epoll, struct epoll_event *events, int max, int ms)

@@ -11,7 +11,7 @@
 
 struct epoll_event;
 
-struct rpc_wait { /* of a runtime; its caller fills it in */
+struct rpc_wait {    /* of a runtime; its caller fills it in */
 	int wake_fd; /* an eventfd: readable, for the loop, when the runtime is to have a turn */
 	bool due;    /* it is; set by the loop's thread */
 	/* In grpc, until something is `due`, or for `ms`; -1: for ever. */

@@ -1,6 +1,6 @@
-/* tls_rig.h - a server that is plain grpc core, with TLS and a queue of its own, which a timer of the
- * loop empties (a process has one thread in grpc, wait.h); a folder for its certificate, which the
- * openssl command makes. */
+/* tls_rig.h - a server that is plain grpc core, with TLS and a queue of its own, which a timer of
+ * the loop empties (a process has one thread in grpc, wait.h); a folder for its certificate, which
+ * the openssl command makes. */
 #pragma once
 #include "worker/base/loop.h"
 
