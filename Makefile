@@ -54,7 +54,7 @@ MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno
 MODE_tsan  := -O1 -g -fsanitize=thread
 MODE_fuzz  := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -I$(GEN) -iquote agentd -iquote .
-LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections
+LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack,-z,pack-relative-relocs -Wl,--gc-sections
 LINK_asan  := -fsanitize=address,undefined
 LINK_tsan  := -fsanitize=thread
 LINK_fuzz  := -fsanitize=fuzzer,address,undefined

@@ -271,11 +271,6 @@ static void on_restored(void *ctx)
 	dns_keep_restore(a->shared.names, on_names_restored, a);
 }
 
-static bool turns(void *ctx)
-{
-	return rpc_turns(ctx);
-}
-
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
 {
 	static const struct pod_observer observer = {
@@ -293,7 +288,7 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 	if (!strcmp(c->attest, "require"))
 		link_require_attestation(a->shared.link);
 	a->shared.rpc = rpc_new(l);
-	a->broker = heartbeat_new(l, a->shared.link, turns, a->shared.rpc);
+	a->broker = heartbeat_new(l, a->shared.link);
 	a->shared.redirect = pod_redirects_new(a->shared.link);
 	a->shared.names = dns_keep_new(l, a->shared.link);
 	set_limits(a);

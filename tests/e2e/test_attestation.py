@@ -236,6 +236,9 @@ def test_what_cannot_be_known_is_the_policys(node, policy):
     assert two.is_served() and sockets(two)['attested']['unproven'] == ''
     if policy == 'prefer':
         assert one.is_served()
+        record = node.agentd.run / 'state/pod' / one.uid
+        kept = record.stat().st_ino
+        assert one.is_served() and record.stat().st_ino == kept  # it is asked about each time, and written once
         assert 'no <uid>/cgroup' in sockets(one)['attested']['unproven'] and not sockets(one)['attested']['cgroup_ids']
     else:
         with Place(one.cgroup, one.netns.path) as place:

@@ -234,12 +234,6 @@ struct rpc_server *fake_rpc_server(const struct rpc *r, unsigned i)
 	return NULL;
 }
 
-bool rpc_turns(struct rpc *r)
-{
-	(void)r;
-	return true;
-}
-
 void rpc_free(struct rpc **rp)
 {
 	struct rpc *r = *rp;

@@ -26,13 +26,24 @@ static bool is_known(const struct pod_identity *i)
 	return i->netns.cookie || i->netns.ino;
 }
 
-/* The record is what the next broker believes: none of a cgroup that was emptied. */
+static bool is_kept(const struct pod_identity *i, const struct broker_state_netns *n)
+{
+	struct broker_state_netns kept;
+
+	return !i->unkept.code && broker_state_netns_get(i->all->states, &i->uid, &kept) &&
+	       kept.cookie == n->cookie && kept.cgroup_id == n->cgroup_id;
+}
+
+/* The record is what the next broker believes: none of a cgroup that was emptied.  Without a cgroup
+ * each connection comes by here, so what is kept already is not written again. */
 static int keep(struct pod_identity *i)
 {
 	const bool watched = i->cgroup.state == POD_CGROUP_WATCHED;
 	const struct broker_state_netns n = {i->netns.cookie, watched ? i->cgroup.id : 0};
 	int rc = 0;
 
+	if (i->cgroup.state != POD_CGROUP_EMPTIED && is_kept(i, &n))
+		return 0;
 	i->unkept.code = 0;
 	if (i->cgroup.state == POD_CGROUP_EMPTIED)
 		rc = broker_state_netns_del(i->all->states, &i->uid, &i->unkept);

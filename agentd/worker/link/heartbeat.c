@@ -18,11 +18,9 @@ enum { SILENT_MS = 8000, LOOK_MS = 500, WHY_SIZE = 64 };
 struct heartbeat {
 	struct loop *loop;
 	struct link *link;
-	heartbeat_turns turns;
-	void *ctx;
 	struct loop_timer silence;
 	int64_t heard_ms;
-	bool silent, stuck; /* the broker; one of our threads */
+	bool silent; /* the broker */
 	uint32_t dropped, kib;
 	unsigned restarts;
 	char why_not[WHY_SIZE], problem[LINK_WHY_SIZE];
@@ -80,18 +78,6 @@ static void on_silence(void *ctx)
 	loop_timer_in(h->loop, &h->silence, LOOK_MS, on_silent, h);
 }
 
-static void answer(struct heartbeat *h, uint32_t ping)
-{
-	bool was_stuck = h->stuck;
-
-	h->stuck = !h->turns(h->ctx);
-	if (!h->stuck)
-		link_pong(h->link, ping);
-	else if (!was_stuck)
-		log_error(NULL, "the thread of grpc stands still: the broker is not answered, "
-				"and replaces this worker");
-}
-
 static void on_ping(void *ctx, const struct link_packet *ping)
 {
 	struct heartbeat *h = ctx;
@@ -107,17 +93,15 @@ static void on_ping(void *ctx, const struct link_packet *ping)
 	snprintf(h->problem, sizeof(h->problem), "%s", ping->why);
 	loop_timer_in(h->loop, &h->silence, SILENT_MS, on_silence, h);
 	(void)log_unsaid(); /* as the broker does when it pings */
-	answer(h, ping->arg);
+	link_pong(h->link, ping->arg);
 }
 
-struct heartbeat *heartbeat_new(struct loop *l, struct link *p, heartbeat_turns turns, void *ctx)
+struct heartbeat *heartbeat_new(struct loop *l, struct link *p)
 {
 	struct heartbeat *h = mem_zalloc(sizeof(*h));
 
 	h->loop = l;
 	h->link = p;
-	h->turns = turns;
-	h->ctx = ctx;
 	h->heard_ms = loop_uptime_ms(l);
 	loop_timer_in(l, &h->silence, SILENT_MS, on_silence, h);
 	link_on_ping(p, on_ping, h);

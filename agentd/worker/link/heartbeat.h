@@ -1,11 +1,10 @@
 /* heartbeat.h - does the broker turn, and do we?
  *
  * One exchange serves both: the broker pings at least every 5 s, and the answer tells it that our
- * threads turn.  After 8 s without a ping `why_not` says so, and it is logged.  Pods that are
+ * loop turns.  After 8 s without a ping `why_not` says so, and it is logged.  Pods that are
  * served stay served; new ones, and new connections of Envoys, wait.  Only whoever runs agentd can
- * help: a broker that waits in the kernel ends by no signal.
- *
- * A ping is answered only if all threads turn.  The broker replaces a worker that does not answer.
+ * help: a broker that waits in the kernel ends by no signal.  The broker replaces a worker that
+ * does not answer.
  */
 #pragma once
 #include <stdbool.h>
@@ -15,9 +14,7 @@ struct heartbeat;
 struct link;
 struct loop;
 
-/* Do the other threads turn?  Asked at each ping; the loop itself is asking. */
-typedef bool (*heartbeat_turns)(void *ctx);
-struct heartbeat *heartbeat_new(struct loop *l, struct link *p, heartbeat_turns turns, void *ctx);
+struct heartbeat *heartbeat_new(struct loop *l, struct link *p);
 void heartbeat_free(struct heartbeat **h);
 /* "the broker has not answered for 8 s", valid until the next call; NULL: it answers. */
 const char *heartbeat_why_not(struct heartbeat *h);

@@ -268,6 +268,31 @@ static void a_pod_gets_directory_bootstrap_and_secret(void **state)
 	end(&w);
 }
 
+/* At a worker's start pods wait neither for each other nor for the last manifest. */
+static void manifests_directories_and_sockets_come_side_by_side(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	manifest(&w, UID_A, "web-0", "");
+	assert_int_equal(fake_link_waiting(w.link, LINK_POD_ADD), 1);
+	manifest(&w, UID_B, "web-1", ""); /* no directory was made yet */
+	assert_int_equal(fake_link_waiting(w.link, LINK_POD_ADD), 2);
+	assert_int_equal(fake_link_waiting(w.link, LINK_LISTEN), 0);
+
+	serve(&w, &w.b);
+	assert_int_equal(fake_link_waiting(w.link, LINK_POD_ADD), 1);
+	assert_int_equal(fake_link_ready(w.link), 0); /* there are more manifests */
+	assert_true(fake_rpc_accepted(ask_secret(&w, 0, "default")));
+	assert_null(fake_rpc_server(w.rpc, 1));
+	fake_link_synced(w.link);
+	fake_loop_advance(w.loop, 0);
+	serve(&w, &w.a);
+	assert_true(fake_rpc_accepted(ask_secret(&w, 1, "default")));
+	end(&w);
+}
+
 static void two_pods_of_one_account_share_one_csr(void **state)
 {
 	struct world w;
@@ -820,6 +845,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_pod_gets_directory_bootstrap_and_secret),
+	    cmocka_unit_test(manifests_directories_and_sockets_come_side_by_side),
 	    cmocka_unit_test(two_pods_of_one_account_share_one_csr),
 	    cmocka_unit_test(an_expired_token_gets_no_key),
 	    cmocka_unit_test(a_pod_may_have_a_certificate_of_its_own),

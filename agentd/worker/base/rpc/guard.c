@@ -15,13 +15,13 @@
 #include "frames.h"
 #include "portion.h"
 #include "toll.h"
+#include "wait.h"
 #include "worker/base/sink.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -95,7 +95,7 @@ const char *rpc_rule_text(enum rpc_rule r)
 static void tell(struct rpc_guard *g)
 {
 	if (!g->news && tell_fd >= 0)
-		eventfd_write(tell_fd, 1);
+		rpc_wait_tell(tell_fd);
 	g->news = any_news = true;
 }
 
@@ -512,6 +512,7 @@ __attribute__((visibility("default"))) int epoll_ctl(
 	int failed = (int)syscall(SYS_epoll_ctl, epoll, op, fd, event);
 
 	if (!failed && op == EPOLL_CTL_ADD) {
+		rpc_wait_added(epoll, fd, event);
 		pthread_mutex_lock(&lock);
 		struct connection *c = find(fd);
 

@@ -49,7 +49,7 @@ static void on_crowded(void *ctx)
 static void made_room(struct rpc *r)
 {
 	if (r->intake.ledger.nwaiting && !r->ending)
-		rpc_wake(r);
+		r->wait.due = true;
 }
 
 void rpc_intake_charge(struct rpc *r, int64_t more)

@@ -1,10 +1,8 @@
-/* queue.c - operations under way: one completion queue, one thread that drains it, one eventfd.
+/* queue.c - operations under way: one completion queue, which the loop's thread empties while it
+ * waits (wait.c).
  *
- * grpc polls its sockets only inside grpc_completion_queue_next(), so a thread has to sit there
- * (grpc-core.md 2).  It does nothing but move each finished tag to `inbox`, and writes the eventfd
- * when the inbox was empty.  What is finished while it is started (a message that is here is read,
- * a socket with room written to) does not go there: grpc hands its tag to the thread that started
- * it (grpc-core.md 2).
+ * What is finished while it is started (a message that is here is read, a socket with room written
+ * to) does not go there: grpc hands its tag to the thread that started it (grpc-core.md 2).
  */
 #include "common/log.h"
 #include "rpc_internal.h"
@@ -16,46 +14,37 @@ LOG_SCOPE("rpc");
 
 enum { TAGS_PER_TURN = 64 };
 
-void rpc_wake(struct rpc *r)
+static gpr_timespec in_ms(int ms)
 {
-	eventfd_write(r->wake_fd, 1);
+	if (ms < 0)
+		return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+	if (ms == 0)
+		return gpr_time_0(GPR_CLOCK_MONOTONIC);
+	return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(ms, GPR_TIMESPAN));
 }
 
-static void *drain(void *arg)
+static void is_ready(struct rpc *r, struct rpc_tag *t, bool ok)
 {
-	struct rpc *r = arg;
-	grpc_event ev;
+	t->ok = ok;
+	rpc_tags_add(&r->ready, t);
+	r->wait.due = true;
+}
 
-	for (;;) {
-		ev = grpc_completion_queue_next(r->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
-		if (ev.type == GRPC_QUEUE_SHUTDOWN)
-			return NULL;
+bool rpc_queue_fetch(struct rpc *r, int ms)
+{
+	unsigned n = 0;
+
+	for (gpr_timespec until = in_ms(ms); n < TAGS_PER_TURN; n++, until = in_ms(0)) {
+		grpc_event ev = grpc_completion_queue_next(r->cq, until, NULL);
 		struct rpc_tag *t = ev.tag;
 
-		if (!t) {
-			atomic_fetch_add(&r->answered, 1);
-			continue;
-		}
-		pthread_mutex_lock(&r->lock);
-		t->ok = ev.success;
-		bool was_empty = !r->inbox.first;
-		rpc_tags_add(&r->inbox, t);
-		pthread_mutex_unlock(&r->lock);
-		if (was_empty)
-			rpc_wake(r);
+		if (ev.type != GRPC_OP_COMPLETE)
+			break;
+		if (!t)
+			continue; /* an echo */
+		is_ready(r, t, ev.success);
 	}
-}
-
-void rpc_queue_take(struct rpc *r)
-{
-	eventfd_t ignored;
-
-	/* The eventfd first: a tag that comes in between then wakes us once too often, not too
-	 * little. */
-	eventfd_read(r->wake_fd, &ignored);
-	pthread_mutex_lock(&r->lock);
-	rpc_tags_move(&r->ready, &r->inbox);
-	pthread_mutex_unlock(&r->lock);
+	return n > 0;
 }
 
 void rpc_queue_run(struct rpc *r)
@@ -71,21 +60,9 @@ void rpc_queue_run(struct rpc *r)
 
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done)
 {
-	/* From here on the tag is the drainer's.  grpc's own locks order that, too, but
-	 * ThreadSanitizer does not see them. */
-	pthread_mutex_lock(&r->lock);
 	t->done = done;
-	pthread_mutex_unlock(&r->lock);
 	r->pending++;
 	return t;
-}
-
-static void is_ready(struct rpc *r, struct rpc_tag *t, bool ok)
-{
-	t->ok = ok;
-	rpc_tags_add(&r->ready, t);
-	if (!r->running)
-		rpc_wake(r);
 }
 
 void rpc_catch_begin(struct rpc *r)
@@ -114,7 +91,7 @@ void rpc_batch_start(struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t
 	}
 }
 
-/* --- does the drainer turn? --- */
+/* --- an end of the wait --- */
 
 /* A batch of nothing is done at once, and its tag (NULL) goes the way of all tags. */
 static void echo_new(struct rpc *r)
@@ -130,39 +107,39 @@ static void echo_free(struct rpc *r)
 	grpc_channel_destroy(r->lame);
 }
 
-bool rpc_turns(struct rpc *r)
+static void sleep_in_queue(struct rpc_wait *w, int ms)
 {
-	if (atomic_load(&r->answered) != r->asked)
-		return false;
-	r->asked++;
+	rpc_queue_fetch(tag_owner(w, struct rpc, wait), ms);
+}
+
+static void stir(struct rpc_wait *w)
+{
+	const struct rpc *r = tag_owner(w, struct rpc, wait);
+
 	if (grpc_call_start_batch(r->echo, NULL, 0, NULL, NULL) != GRPC_CALL_OK)
 		abort();
-	return true;
 }
 
 /* --- life --- */
 
 void rpc_queue_begin(struct rpc *r)
 {
-	rpc_tags_init(&r->inbox);
 	rpc_tags_init(&r->ready);
-	pthread_mutex_init(&r->lock, NULL);
-	r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (r->wake_fd < 0)
+	r->wait = (struct rpc_wait){.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+	    .sleep = sleep_in_queue,
+	    .stir = stir};
+	if (r->wait.wake_fd < 0)
 		abort();
 	r->cq = grpc_completion_queue_create_for_next(NULL);
 	echo_new(r);
-	if (pthread_create(&r->drainer, NULL, drain, r) != 0)
-		abort();
-	pthread_setname_np(r->drainer, "rpc-drain");
 }
 
 void rpc_queue_end(struct rpc *r)
 {
 	echo_free(r);
 	grpc_completion_queue_shutdown(r->cq);
-	pthread_join(r->drainer, NULL);
+	while (grpc_completion_queue_next(r->cq, in_ms(-1), NULL).type != GRPC_QUEUE_SHUTDOWN)
+		;
 	grpc_completion_queue_destroy(r->cq);
-	close(r->wake_fd);
-	pthread_mutex_destroy(&r->lock);
+	close(r->wait.wake_fd);
 }

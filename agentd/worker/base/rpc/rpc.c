@@ -1,22 +1,23 @@
 /* rpc.c - the runtime: its turns, its beginning and its end.
  *
- * One wake-up of the loop serves all tags that came since the last (queue.c).  A turn takes the
- * whole inbox and runs a bounded number of tags, so that timers and other fds get theirs (R6).
+ * The loop's thread waits in grpc (wait.c).  What it fetched there has a turn of a bounded number
+ * of tags, so that timers and other fds get theirs (R6).
  *
  * A burst (pods that come, many messages or large ones) leaves freed memory that malloc would keep:
  * once it is quiet again, that goes back to the kernel, once for each burst.
  *
- * The end: everything is cancelled, the loop's thread runs tags here until none is under way, then
- * the queue is shut down and the drainer leaves (the order is that of grpc-core.md 7).
+ * The end: everything is cancelled, tags run here until none is under way, then the queue is shut
+ * down (the order is that of grpc-core.md 7).
  */
 #include "common/log.h"
 #include "common/mem.h"
 #include "rpc_internal.h"
 #include "server_internal.h"
 #include "tap.h"
+#include "wait.h"
 
+#include <event2/event.h>
 #include <malloc.h>
-#include <poll.h>
 #include <utlist.h>
 
 LOG_SCOPE("rpc");
@@ -62,14 +63,13 @@ static void watch_burst(struct rpc *r)
 static void take_turn(struct rpc *r)
 {
 	r->running = true;
-	rpc_queue_take(r);
+	r->wait.due = false;
 	rpc_intake_run(r); /* first: it may make tags ready */
 	rpc_queue_run(r);
 	rpc_server_tell_news(r);
 	r->running = false;
+	r->wait.due |= r->ready.first != NULL;
 	watch_burst(r);
-	if (r->ready.first)
-		rpc_wake(r);
 }
 
 static void on_wake(void *ctx)
@@ -81,6 +81,30 @@ static void on_wake(void *ctx)
 }
 
 /* --- life --- */
+
+/* A libevent or a grpc that sleeps in another call would never hear of the other.  Of the process's
+ * first runtime: later ones may have events that were left. */
+static void check_sleep(struct rpc *r)
+{
+	static bool checked;
+	unsigned calls = rpc_wait_calls();
+
+	if (checked)
+		return;
+	checked = true;
+	struct event_base *b = event_base_new();
+
+	event_base_loop(b, EVLOOP_NONBLOCK | EVLOOP_NO_EXIT_ON_EMPTY);
+	bool seen = rpc_wait_calls() != calls;
+
+	event_base_free(b);
+	calls = rpc_wait_calls();
+	rpc_queue_fetch(r, 0);
+	if (seen && rpc_wait_calls() != calls)
+		return;
+	log_error(NULL, "%s sleeps in a way that agentd does not know", seen ? "grpc" : "libevent");
+	abort();
+}
 
 struct rpc *rpc_new(struct loop *l)
 {
@@ -96,11 +120,14 @@ struct rpc *rpc_new(struct loop *l)
 	/* A connection keeps the block it reads into.  By default that is 64 KiB once a message was
 	 * larger than 12 KiB; without this it is what the server's arguments say. */
 	setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", 0);
+	setenv("GRPC_POLL_STRATEGY", "epoll1", 1); /* what wait.c and portion.c know */
 	grpc_init();
 	rpc_queue_begin(r);
-	rpc_guard_tell(r->wake_fd);
-	rpc_tap_tell(r->wake_fd);
-	loop_fd_watch(l, &r->watch, r->wake_fd, LOOP_READ, on_wake, r);
+	check_sleep(r);
+	rpc_guard_tell(r->wait.wake_fd);
+	rpc_tap_tell(r->wait.wake_fd);
+	rpc_wait_begin(&r->wait);
+	loop_fd_watch(l, &r->watch, r->wait.wake_fd, LOOP_READ, on_wake, r);
 	return r;
 }
 
@@ -108,10 +135,8 @@ struct rpc *rpc_new(struct loop *l)
  * connection whose peer does not read: those hang until the kernel gives the connection up. */
 static bool wait_for_tags(struct rpc *r)
 {
-	struct pollfd p = {.fd = r->wake_fd, .events = POLLIN};
-
 	while (r->pending > 0) {
-		if (poll(&p, 1, STUCK_MS) == 0)
+		if (!rpc_queue_fetch(r, r->ready.first ? 0 : STUCK_MS) && !r->ready.first)
 			return false;
 		take_turn(r);
 	}
@@ -144,6 +169,7 @@ void rpc_free(struct rpc **rp)
 	rpc_intake_run(r);
 	loop_timer_stop(&r->intake.crowded);
 	loop_fd_stop(&r->watch);
+	rpc_wait_end(&r->wait);
 	if (!wait_for_tags(r)) {
 		log_error(NULL, "%zu grpc operations did not end and were left behind", r->pending);
 		return;

@@ -1,9 +1,9 @@
 /* rpc.h - grpc core on the event loop.
  *
- * Only worker/base/rpc/rpc*.c include <grpc/...>.  One completion queue, one thread that drains it
- * and hands every result to the loop by an eventfd; no other code sees that thread.  One server per
- * pod, fed with accepted fds: which pod a call belongs to is a pointer, never a lookup
- * (grpc-core.md 1).  A unary call is a stream that carries one message each way.  Loop thread only.
+ * Only worker/base/rpc/rpc*.c include <grpc/...>.  One completion queue, emptied by the loop's own
+ * thread, which sleeps inside grpc (wait.h); so a thread has one runtime.  One server per pod, fed
+ * with accepted fds: which pod a call belongs to is a pointer, never a lookup (grpc-core.md 1).  A
+ * unary call is a stream that carries one message each way.  Loop thread only.
  */
 #pragma once
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 
 struct err;
 struct loop;
-struct rpc;        /* the runtime: completion queue and its thread */
+struct rpc;        /* the runtime: the completion queue */
 struct rpc_msg;    /* a received message, still in the slices that grpc gave us */
 struct rpc_stream; /* one call, either side */
 
@@ -36,11 +36,8 @@ enum rpc_status {
 const char *rpc_status_name(int status); /* "UNAVAILABLE"; "code 99" for others */
 
 struct rpc *rpc_new(struct loop *l);
-/* Ends what is left, without events (slots become NULL), and joins the thread.  Not inside an
- * event. */
+/* Ends what is left, without events (slots become NULL).  Not inside an event. */
 void rpc_free(struct rpc **r);
-/* Has the thread come by since the last question?  The first time: yes. */
-bool rpc_turns(struct rpc *r);
 
 /* How much of what streams in turn (channel.h) bring may be on its way at a time, from its first
  * byte until a server's client has read it; 0, the default: no bound.  One message may be larger.
@@ -77,7 +74,8 @@ void rpc_send(struct rpc_stream *s, const void *data, size_t len); /* copied; wi
 void rpc_forward(struct rpc_stream *to, const struct rpc_msg *m);  /* the same bytes, not copied */
 size_t rpc_queued(const struct rpc_stream *s); /* bytes accepted here but not yet taken by grpc */
 /* Stop asking for messages: back-pressure.  One that was asked for already may still come.  A
- * paused client's stream hears of its end only when it reads again. */
+ * client's stream hears of an end once it read all that came before it, so a paused one may hear of
+ * it at once, or when it reads again. */
 void rpc_pause(struct rpc_stream *s, bool paused);
 /* What the owner of a server's stream keeps for it: its pod holds that, too, until the stream is
  * gone.  In place of what was said before. */

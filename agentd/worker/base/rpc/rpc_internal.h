@@ -5,24 +5,18 @@
 #include "server.h"
 #include "tag.h"
 #include "turn.h"
+#include "wait.h"
 
 #include <grpc/grpc.h>
-#include <pthread.h>
-#include <stdatomic.h>
 
 struct rpc {
 	struct loop *loop;
 	grpc_completion_queue *cq;
-	pthread_t drainer;
 	grpc_channel *lame; /* leads nowhere: what a call that only echoes needs */
 	grpc_call *echo;
-	unsigned asked;       /* echoes */
-	atomic_uint answered; /* by the drainer */
-	int wake_fd; /* readable while `inbox` holds something; outside a turn `ready`, too */
+	struct rpc_wait wait; /* due: tags are ready, or there is something else to do */
 	struct loop_fd watch;
-	pthread_mutex_t lock;
-	struct rpc_tags inbox;            /* under `lock`: from the drainer to the loop */
-	struct rpc_tags ready;            /* the loop's own: their turn is next */
+	struct rpc_tags ready;            /* finished: their turn is next */
 	size_t pending;                   /* tags that grpc or the lists hold */
 	bool running, ending;             /* inside a turn; rpc_free() is at work */
 	uint64_t wakes, tags, bytes;      /* for tests; how many; of messages that came */
@@ -38,7 +32,7 @@ struct rpc {
  */
 void *rpc_tag_start(struct rpc *r, struct rpc_tag *t, rpc_tag_done done);
 /* Around what may finish at once: grpc keeps the first tag that does for us; others go to the
- * drainer. */
+ * queue. */
 void rpc_catch_begin(struct rpc *r);
 void rpc_catch_end(struct rpc *r);
 /* The same, for a tag of operations of a call.  An error of grpc's is one of ours: it aborts. */
@@ -49,10 +43,11 @@ struct rpc_batch {
 };
 void rpc_batch_start(
     struct rpc *r, const struct rpc_batch *b, struct rpc_tag *t, rpc_tag_done done);
-void rpc_wake(struct rpc *r); /* the loop, soon */
 void rpc_queue_begin(struct rpc *r);
-void rpc_queue_take(struct rpc *r); /* the inbox */
-void rpc_queue_run(struct rpc *r);  /* some of what is ready */
+/* Waits for `ms` (-1: for ever) until something is finished, or stirred; what is finished is ready.
+ * False: neither. */
+bool rpc_queue_fetch(struct rpc *r, int ms);
+void rpc_queue_run(struct rpc *r); /* some of what is ready */
 void rpc_queue_end(struct rpc *r);
 void rpc_log_init(void);
 

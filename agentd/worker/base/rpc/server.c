@@ -26,7 +26,7 @@ LOG_SCOPE("rpc");
 
 /* A connection without a stream is of no use to a pod; one that never said anything is an attack.
  */
-enum { CONNECTION_IDLE_MS = 5 * 60 * 1000, READ_CHUNK = 8 << 10, CALM_MS = 200 };
+enum { CONNECTION_IDLE_MS = 5 * 60 * 1000, READ_CHUNK = 2 << 10, CALM_MS = 200 };
 
 static void on_request(struct rpc_tag *t, bool ok);
 
@@ -372,7 +372,7 @@ struct rpc_connection rpc_server_adopt(struct rpc_server *s, int connected_fd)
 {
 	int flags = fcntl(connected_fd, F_GETFL);
 
-	/* A blocking fd would hang the drainer, and with it all pods (grpc-core.md 1). */
+	/* A blocking fd would hang the loop, and with it all pods (grpc-core.md 1). */
 	if (flags < 0 || !(flags & O_NONBLOCK) || fcntl(connected_fd, F_SETFD, FD_CLOEXEC)) {
 		log_error(NULL, "connection refused: its fd %d is not non-blocking", connected_fd);
 		close(connected_fd);

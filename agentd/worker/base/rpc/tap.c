@@ -3,11 +3,11 @@
  */
 #include "tap.h"
 #include "common/mem.h"
+#include "wait.h"
 
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 
 int rpc_tap_read(SSL *ssl, void *to, int n);
 int rpc_tap_write(SSL *ssl, const void *from, int n);
@@ -32,7 +32,7 @@ static void on_arrival(void *ctx, uint64_t mark, enum rpc_arrival what, uint32_t
 	n = mem_zalloc(sizeof(*n));
 	*n = (struct rpc_tap_news){.mark = mark, .what = what, .size = size};
 	if (!news)
-		eventfd_write(tell_fd, 1);
+		rpc_wait_tell(tell_fd);
 	*news_end = n;
 	news_end = &n->next;
 }

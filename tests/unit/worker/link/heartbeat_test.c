@@ -6,18 +6,9 @@
 #include "worker/link/heartbeat.h"
 #include "world.h"
 
-static bool turning;
-
-static bool turns(void *ctx)
-{
-	(void)ctx;
-	return turning;
-}
-
 static struct heartbeat *begin(struct world *w)
 {
-	turning = true;
-	return heartbeat_new(w->l, w->p, turns, NULL);
+	return heartbeat_new(w->l, w->p);
 }
 
 static void ping(struct world *w, uint32_t number, uint32_t dropped)
@@ -96,23 +87,6 @@ static void test_who_stood_still_blames_nobody(void **state)
 	heartbeat_free(&h);
 }
 
-/* The broker takes that for what it is, and ends us. */
-static void test_no_answer_while_a_thread_stands_still(void **state)
-{
-	struct world *w = *state;
-	struct heartbeat *h = begin(w);
-
-	turning = false;
-	ping(w, 1, 0);
-	ping(w, 2, 0);
-	hears_nothing(w);
-	assert_null(heartbeat_why_not(h)); /* it is not the broker that is silent */
-	turning = true;
-	ping(w, 3, 0);
-	assert_int_equal(heard(w, LINK_PONG, NULL).arg, 3);
-	heartbeat_free(&h);
-}
-
 static void test_after_its_end_pings_are_answered(void **state)
 {
 	struct world *w = *state;
@@ -175,8 +149,6 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_a_broker_that_pings, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_a_silent_broker_is_told_of, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_who_stood_still_blames_nobody, setup, teardown),
-	    cmocka_unit_test_setup_teardown(
-		test_no_answer_while_a_thread_stands_still, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_after_its_end_pings_are_answered, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_the_real_broker_pings, rig_setup, rig_teardown),
 	    cmocka_unit_test_setup_teardown(test_a_ping_waits_for_room, rig_setup, rig_teardown),

@@ -77,15 +77,16 @@ static void test_a_quick_reconnect_is_not_missed(void **state)
 	rpc_server_free(&r.s.server);
 	r.s.server = rpc_server_new(r.rpc, &o, on_ignored_call, NULL);
 	p.fd = r.s.listen_fd;
-	/* grpc's threads notice, soon; our loop does not run.  A call before that dies. */
+	/* grpc notices, soon; our loop does not run.  A call before that dies. */
 	for (int tries = 0; tries < 600 && !p.revents; tries++) {
 		side_reset(&again);
 		rig_open_call(&r, &again, &call);
-		poll(&p, 1, 100);
+		rpc_queue_fetch(r.rpc, 100);
+		poll(&p, 1, 0);
 	}
 	assert_true(p.revents & POLLIN);
 	rpc_server_adopt(r.s.server, accept4(p.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
-	usleep(100 * 1000); /* mostly it is READY then; else CONNECTING is seen, too */
+	rpc_queue_fetch(r.rpc, 100); /* mostly it is READY then; else CONNECTING is seen, too */
 	assert_int_equal(r.nchanges, before);
 	WAIT(&r, r.nchanges > before && saw(&r, RPC_READY));
 	assert_int_equal(r.changes[before], RPC_IDLE);

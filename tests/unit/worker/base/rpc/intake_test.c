@@ -127,11 +127,11 @@ static void on_event(void *ctx, const grpc_event *ev)
 	}
 }
 
-static void plane_begin(struct plane *p)
+static void plane_begin(struct plane *p, struct loop *l)
 {
 	tls_rig_listen(&p->tls, cert_pem, key_pem);
 	ask_for_call(p);
-	tls_rig_serve(&p->tls, on_event, p);
+	tls_rig_serve(&p->tls, l, on_event, p);
 }
 
 static void plane_end(struct plane *p)
@@ -160,7 +160,7 @@ static void begin(struct world *w, int64_t bound)
 {
 	memset(w, 0, sizeof(*w));
 	rig_begin(&w->rig);
-	plane_begin(&w->plane);
+	plane_begin(&w->plane, w->rig.loop);
 	rpc_bound(w->rig.rpc, bound);
 	auto_free char *target = mem_printf("127.0.0.1:%d", w->plane.tls.port);
 	struct rpc_channel_options o = {

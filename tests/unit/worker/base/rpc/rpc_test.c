@@ -241,47 +241,6 @@ static void test_end_while_a_server_hangs(void **state)
 	free(bytes);
 }
 
-static int hold[2]; /* a byte in it lets the drainer go */
-
-static void on_hold(int signal)
-{
-	char byte;
-
-	(void)signal;
-	if (read(hold[0], &byte, 1) != 1)
-		abort();
-}
-
-/* A close() that waits, a lock that nobody gives back: the loop sees that no echo comes. */
-static void test_a_thread_that_stands_still(void **state)
-{
-	const struct sigaction held = {.sa_handler = on_hold, .sa_flags = SA_RESTART};
-	struct rig r;
-
-	(void)state;
-	assert_int_equal(pipe(hold), 0);
-	sigaction(SIGUSR1, &held, NULL);
-	rig_begin(&r);
-	for (unsigned i = 1; i < 100; i++) {
-		assert_true(rpc_turns(r.rpc));
-		while (atomic_load(&r.rpc->answered) != i)
-			usleep(100);
-	}
-	const uint64_t wakes = r.rpc->wakes;
-	pthread_kill(r.rpc->drainer, SIGUSR1);
-	(void)rpc_turns(r.rpc); /* the signal may take its time */
-	for (unsigned i = 0; i < 1000 && rpc_turns(r.rpc); i++)
-		usleep(1000);
-	assert_false(rpc_turns(r.rpc));
-	assert_int_equal(write(hold[1], "", 1), 1);
-	while (!rpc_turns(r.rpc))
-		usleep(100);
-	assert_int_equal(r.rpc->wakes, wakes); /* all that cost the loop no turn */
-	rig_end(&r);
-	close(hold[0]);
-	close(hold[1]);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -290,7 +249,6 @@ int main(void)
 	    cmocka_unit_test(test_null_is_accepted),
 	    cmocka_unit_test(test_a_burst_is_tidied_up_once),
 	    cmocka_unit_test(test_few_large_messages_are_a_burst),
-	    cmocka_unit_test(test_a_thread_that_stands_still),
 	    cmocka_unit_test(test_end_while_a_server_hangs),
 	};
 

@@ -110,12 +110,12 @@ static void on_event(void *ctx, const grpc_event *ev)
 		request_next(s);
 }
 
-static void tls_begin(struct tls_server *s)
+static void tls_begin(struct tls_server *s, struct loop *l)
 {
 	*s = (struct tls_server){0};
 	tls_rig_listen(&s->tls, cert_pem, key_pem);
 	request_next(s);
-	tls_rig_serve(&s->tls, on_event, s);
+	tls_rig_serve(&s->tls, l, on_event, s);
 }
 
 static void tls_end(struct tls_server *s)
@@ -166,7 +166,7 @@ static void test_right_root_and_name(void **state)
 	struct tls_server s;
 
 	rig_begin(&r);
-	tls_begin(&s);
+	tls_begin(&s, r.loop);
 	assert_int_equal(call_status(&r, s.tls.port, ca_pem, NAME), RPC_OK);
 	assert_non_null(strstr(s.seen, "authorization=Bearer abc;"));
 	assert_non_null(strstr(s.seen, "clusterid=Kubernetes;"));
@@ -182,7 +182,7 @@ static void test_wrong_root(void **state)
 	struct tls_server s;
 
 	rig_begin(&r);
-	tls_begin(&s);
+	tls_begin(&s, r.loop);
 	assert_int_equal(call_status(&r, s.tls.port, other_ca_pem, NAME), RPC_UNAVAILABLE);
 	print_message("%s\n", r.client.why);
 	assert_string_equal(s.seen, ""); /* the token did not get there */
@@ -198,7 +198,7 @@ static void test_wrong_name(void **state)
 	struct tls_server s;
 
 	rig_begin(&r);
-	tls_begin(&s);
+	tls_begin(&s, r.loop);
 	assert_int_equal(call_status(&r, s.tls.port, ca_pem, "istiod.evil.svc"), RPC_UNAVAILABLE);
 	print_message("%s\n", r.client.why);
 	assert_int_equal(
@@ -216,7 +216,7 @@ static void test_system_roots(void **state)
 	struct tls_server s;
 
 	rig_begin(&r);
-	tls_begin(&s);
+	tls_begin(&s, r.loop);
 	assert_int_equal(call_status(&r, s.tls.port, NULL, NAME), RPC_OK);
 	tls_end(&s);
 	rig_end(&r);

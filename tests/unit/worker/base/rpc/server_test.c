@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <utlist.h>
 
 static void prepare_echo(struct side *s)
 {
@@ -496,6 +497,16 @@ static void prepare_flood(struct side *s)
 	s->on_message = flood_first;
 }
 
+static bool has_streams_of_servers(const struct rpc *r)
+{
+	const struct rpc_stream *s;
+
+	DL_FOREACH (r->streams, s)
+		if (!s->channel)
+			return true;
+	return false;
+}
+
 static void test_free_while_nobody_reads(void **state)
 {
 	(void)state;
@@ -507,14 +518,15 @@ static void test_free_while_nobody_reads(void **state)
 		rig_open(&r, &r.client);
 		rpc_pause(r.client.stream, true);
 		rpc_send(r.client.stream, "go", 2);
-		/* What was asked for before the pause: it would hear of the end. */
+		/* What was asked for before the pause. */
 		WAIT(&r, r.client.messages == 1);
 		assert_true(rpc_queued(r.s.calls[0].stream) > (6 << 20));
 		if (closed_before)
 			rpc_close(&r.s.calls[0].stream, RPC_OK, "");
 		rpc_server_free(&r.s.server);
 		WAIT(&r, r.rpc->servers == NULL);
-		WAIT(&r, r.rpc->streams == r.client.stream && !r.client.stream->next);
+		/* The client may have heard of it, if all that had come was read (rpc_pause()). */
+		WAIT(&r, !has_streams_of_servers(r.rpc));
 		rig_end(&r);
 	}
 }

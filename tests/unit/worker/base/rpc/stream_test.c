@@ -143,16 +143,12 @@ static void test_many_messages_in_order(void **state)
 	rig_end(&r);
 }
 
-static unsigned waiting_tags(struct rpc *r)
+static unsigned waiting_tags(const struct rpc *r)
 {
 	unsigned n = 0;
 
-	pthread_mutex_lock(&r->lock);
-	for (const struct rpc_tag *t = r->inbox.first; t; t = t->next)
-		n++;
 	for (const struct rpc_tag *t = r->ready.first; t; t = t->next)
 		n++;
-	pthread_mutex_unlock(&r->lock);
 	return n;
 }
 
@@ -173,8 +169,8 @@ static void test_wakeups_are_shared(void **state)
 		rig_open(&r, &c[i]);
 		rpc_send(c[i].stream, "question", 8);
 	}
-	while (waiting_tags(r.rpc) < 70) /* grpc's threads work, the loop does not */
-		usleep(1000);
+	while (waiting_tags(r.rpc) < 70) /* grpc works, the loop does not */
+		rpc_queue_fetch(r.rpc, 1000);
 	uint64_t tags = r.rpc->tags, wakes = r.rpc->wakes;
 
 	rig_turn(&r);
@@ -227,7 +223,7 @@ static void test_events_come_by_the_loop_only(void **state)
 	rpc_pause(r.client.stream, true);
 	rpc_pause(r.client.stream, false);
 	while (!waiting_tags(r.rpc)) /* something has come, and nobody heard */
-		usleep(1000);
+		rpc_queue_fetch(r.rpc, 1000);
 	assert_int_equal(server->messages, 1);
 	assert_int_equal(r.client.messages, 1);
 	unsigned writables = r.client.writables;
@@ -243,6 +239,52 @@ static void test_events_come_by_the_loop_only(void **state)
 	assert_int_equal(server->status, RPC_CANCELLED);
 	assert_false(server->slot_was_set);
 	rig_end(&r);
+}
+
+/* Whatever the server sent before on that connection is here when this comes back. */
+static void ask_behind(struct rig *r, struct side *c)
+{
+	unsigned before = c->messages;
+
+	rpc_send(c->stream, "?", 1);
+	WAIT(r, c->messages == before + 1);
+}
+
+/* A paused client's stream hears of its end when nothing that came before is unread. */
+static void test_a_paused_stream_and_its_end(void **state)
+{
+	(void)state;
+	struct side behind = {.stream = NULL};
+	struct rig r;
+
+	for (unsigned unread = 0; unread < 2; unread++) {
+		rig_begin(&r);
+		r.s.prepare = prepare_echo;
+		rig_open(&r, &r.client);
+		rpc_send(r.client.stream, "one", 3);
+		WAIT(&r, r.client.messages == 1);
+		rig_open(&r, &behind);
+		ask_behind(&r, &behind);
+		rpc_pause(r.client.stream, true);
+		/* The read that was asked for before. */
+		rpc_send(r.s.calls[0].stream, "two", 3);
+		WAIT(&r, r.client.messages == 2);
+		if (unread)
+			rpc_send(r.s.calls[0].stream, "three", 5);
+		rpc_close(&r.s.calls[0].stream, RPC_ABORTED, "over");
+		ask_behind(&r, &behind);
+		rig_spin(&r, 10);
+		assert_int_equal(r.client.messages, 2);
+		if (unread) {
+			assert_int_equal(r.client.closes, 0);
+			rpc_pause(r.client.stream, false);
+		}
+		WAIT(&r, r.client.closes == 1);
+		assert_int_equal(r.client.messages, 2 + unread);
+		assert_int_equal(r.client.status, RPC_ABORTED);
+		side_reset(&behind);
+		rig_end(&r);
+	}
 }
 
 static void close_self(struct side *s, const struct rpc_msg *m)
@@ -522,6 +564,7 @@ int main(void)
 	    cmocka_unit_test(test_wakeups_are_shared),
 	    cmocka_unit_test(test_what_is_done_at_once_wakes_nobody),
 	    cmocka_unit_test(test_events_come_by_the_loop_only),
+	    cmocka_unit_test(test_a_paused_stream_and_its_end),
 	    cmocka_unit_test(test_closing_inside_an_event),
 	    cmocka_unit_test(test_forwarding_20_mib),
 	    cmocka_unit_test(test_forwarding_does_not_consume),

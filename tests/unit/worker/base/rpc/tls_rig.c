@@ -1,4 +1,4 @@
-/* tls_rig.c - grpc core's server, one thread that waits for its events. */
+/* tls_rig.c - grpc core's server, and a timer that looks for its events. */
 #include "tls_rig.h"
 #include "common/mem.h"
 #include <grpc/grpc_security.h>
@@ -64,16 +64,14 @@ void tls_rig_listen(struct tls_rig *r, const char *cert_pem, const char *key_pem
 	grpc_server_start(r->grpc);
 }
 
-static void *serve(void *arg)
+/* What there is within `until`; false: that was the last. */
+static bool serve(struct tls_rig *r, gpr_timespec until)
 {
-	struct tls_rig *r = arg;
-
 	for (;;) {
-		grpc_event ev =
-		    grpc_completion_queue_next(r->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+		grpc_event ev = grpc_completion_queue_next(r->cq, until, NULL);
 
-		if (ev.type == GRPC_QUEUE_SHUTDOWN)
-			return NULL;
+		if (ev.type != GRPC_OP_COMPLETE)
+			return ev.type != GRPC_QUEUE_SHUTDOWN;
 		if (ev.tag == &r->port) /* shut down: its requests came back before */
 			grpc_completion_queue_shutdown(r->cq);
 		else
@@ -81,18 +79,29 @@ static void *serve(void *arg)
 	}
 }
 
-void tls_rig_serve(struct tls_rig *r, void (*on_event)(void *, const grpc_event *), void *ctx)
+static void on_timer(void *ctx)
 {
+	struct tls_rig *r = ctx;
+
+	loop_timer_in(r->loop, &r->timer, 1, on_timer, r);
+	serve(r, gpr_time_0(GPR_CLOCK_MONOTONIC));
+}
+
+void tls_rig_serve(
+    struct tls_rig *r, struct loop *l, void (*on_event)(void *, const grpc_event *), void *ctx)
+{
+	r->loop = l;
 	r->on_event = on_event;
 	r->ctx = ctx;
-	assert_int_equal(pthread_create(&r->thread, NULL, serve, r), 0);
+	on_timer(r);
 }
 
 void tls_rig_stop(struct tls_rig *r)
 {
+	loop_timer_stop(&r->timer);
 	grpc_server_shutdown_and_notify(r->grpc, r->cq, &r->port);
 	grpc_server_cancel_all_calls(r->grpc);
-	pthread_join(r->thread, NULL);
+	serve(r, gpr_inf_future(GPR_CLOCK_MONOTONIC));
 }
 
 void tls_rig_free(struct tls_rig *r)

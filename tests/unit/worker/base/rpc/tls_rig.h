@@ -1,8 +1,10 @@
-/* tls_rig.h - a server that is plain grpc core, with TLS, a queue and a thread of its own; a folder
- * for its certificate, which the openssl command makes. */
+/* tls_rig.h - a server that is plain grpc core, with TLS and a queue of its own, which a timer of
+ * the loop empties (a process has one thread in grpc, wait.h); a folder for its certificate, which
+ * the openssl command makes. */
 #pragma once
+#include "worker/base/loop.h"
+
 #include <grpc/grpc.h>
-#include <pthread.h>
 
 #define NAME "istiod.istio-system.svc" /* the server's, in its certificate */
 
@@ -19,15 +21,17 @@ struct tls_rig {
 	grpc_server *grpc;
 	grpc_completion_queue *cq;
 	int port;
-	pthread_t thread;
-	void (*on_event)(void *ctx, const grpc_event *ev); /* on the thread */
+	struct loop *loop;
+	struct loop_timer timer;
+	void (*on_event)(void *ctx, const grpc_event *ev);
 	void *ctx;
 };
 
 void tls_rig_listen(struct tls_rig *r, const char *cert_pem, const char *key_pem);
-/* Begins the thread; the first call was requested before. */
-void tls_rig_serve(struct tls_rig *r, void (*on_event)(void *, const grpc_event *), void *ctx);
-/* Ends all calls and the thread. */
+/* As long as the loop turns; the first call was requested before. */
+void tls_rig_serve(
+    struct tls_rig *r, struct loop *l, void (*on_event)(void *, const grpc_event *), void *ctx);
+/* Ends all calls. */
 void tls_rig_stop(struct tls_rig *r);
 /* After the owner released its calls. */
 void tls_rig_free(struct tls_rig *r);
