@@ -18,7 +18,7 @@ export AGENTD_COMMIT
 VERSION_TEXT := $(VERSION)$(addprefix +,$(AGENTD_COMMIT))
 PREFIX     ?= /usr/local
 BUILD      ?= build
-# release | quick | asan | tsan | fuzz: each has a tree of its own; quick is a release that is compiled in half the time (make run)
+# release | quick | asan | tsan | fuzz: each has a tree of its own; quick is a release that nothing was optimized in, for make run
 MODE       ?= release
 # amd64 | arm64: not this machine's is built with Debian's cross compiler against packages in a sysroot; so is an image (FRESH=1)
 # for both, or one would have what this machine was last updated to
@@ -49,9 +49,9 @@ WARN       := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -W
 SAME       := '-ffile-prefix-map=$(CURDIR)=.'
 # Looked at by lint (`hardening`); SECURITY.md says what it is worth.
 BRANCHES   := $(if $(filter amd64,$(ARCH)),-fcf-protection,-mbranch-protection=standard)
-HARDENED   := -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection $(BRANCHES) -ffunction-sections -fdata-sections $(SAME)
-MODE_release := -O2 -g $(HARDENED)
-MODE_quick := -O1 $(HARDENED)
+MODE_release := -O2 -g -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection $(BRANCHES) \
+	-ffunction-sections -fdata-sections $(SAME)
+MODE_quick := -O0 $(SAME)
 MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 MODE_tsan  := -O1 -g -fsanitize=thread
 MODE_fuzz  := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all

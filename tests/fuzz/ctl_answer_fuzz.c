@@ -113,7 +113,7 @@ static json_t *texts_of(const json_t *v)
 	return copy;
 }
 
-/* What the reader refuses is larger than it takes. */
+/* What the reader refuses is larger than it takes: deeper, more, or a key of YAML's 1,024 bytes. */
 static void check_yaml(const struct run *r)
 {
 	struct err e = {0};
@@ -124,7 +124,7 @@ static void check_yaml(const struct run *r)
 		must(json_equal(yaml_doc_root(y), texts));
 	else
 		must(strstr(e.msg, "deep") || strstr(e.msg, "4096") || strstr(e.msg, "1 MiB") ||
-		     r->out_size > KEY_MAX);
+		     (strstr(e.msg, "expected ':'") && r->out_size > KEY_MAX));
 	yaml_doc_free(&y);
 	json_decref(texts);
 	json_decref(safe);
@@ -156,14 +156,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	input = size > 2 ? json_loadb((const char *)data + 2, size - 2, 0, NULL) : NULL;
 	if (json_is_object(input)) {
 		r.command = commands[data[0] % (sizeof(commands) / sizeof(*commands))];
-		r.c = (struct ctl){.run = "/nowhere", .json = bits & (JSON | YAML), .yaml = bits & YAML};
+		r.c = (struct ctl){
+		    .run = "/nowhere", .json = bits & (JSON | YAML), .yaml = bits & YAML};
 		if (bits & NAME || r.command->least || bits & OPTIONS)
 			r.c.words[0] = "web";
 		if (bits & OPTIONS)
 			r.c.options = given;
 		run(&r);
 		must(r.status >= 0 && r.status < STATUSES && r.status != CTL_UNREACHABLE);
-		check_text(r.out, r.out_size, r.c.json && !r.c.yaml);
+		check_text(
+		    r.out, r.out_size, (r.c.json || r.command == &ctl_config_dump) && !r.c.yaml);
 		check_text(r.err, r.err_size, false);
 		if (r.command == &ctl_config_dump)
 			check_dump(&r);
