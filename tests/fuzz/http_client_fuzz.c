@@ -80,6 +80,12 @@ static void on_rest(void *ctx)
 		loop_stop(l);
 }
 
+/* A turn later: what was sent before has been read by then. */
+static void on_turn(void *ctx)
+{
+	loop_post(l, on_rest, ctx);
+}
+
 static void talk(struct talk *t, const uint8_t *bytes, size_t size, size_t cut, unsigned bits)
 {
 	struct http_get *get = NULL;
@@ -95,7 +101,7 @@ static void talk(struct talk *t, const uint8_t *bytes, size_t size, size_t cut, 
 	    on_done, t);
 	if (bits & WITHOUT_END)
 		http_follow(get, on_part);
-	loop_post(l, on_rest, t);
+	loop_post(l, on_turn, t);
 	loop_run(l);
 	must(!get && t->ends == 1);
 	close(t->fd);
