@@ -219,10 +219,10 @@ $(OUT)/tests/bench/owners/agentd-worker: $(call obj,$(WORKER_MAIN) tests/bench/o
 # Our bootstraps beside Istio's.
 $(OUT)/tests/bootstrap/ours: $(OUT)/obj/tests/bootstrap/ours.o $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
-# The real kernel's test, here and in VMs: static, for there it has nothing beside it.
+# The real kernel's test, here and in VMs, which get the libraries that it is linked to (tests/vm/run).
 VM_SRC     := $(wildcard tests/vm/*.c)
 $(OUT)/checks: $(call obj,$(VM_SRC)) $(OUT)/libbroker.a $(OUT)/libcommon.a
-	@echo "  LINK  $@"; $(CC) $(filter-out -pie,$(LDFLAGS)) -static -o $@ $^ -lbpf -lelf -lz
+	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
 # One test by name: make build/asan/tests/unit/base/loop_test MODE=asan && build/asan/tests/unit/base/loop_test
 
 test: ## everything CI runs: lint excluded, sanitizers included
