@@ -72,7 +72,7 @@ ELF_LIBS    = $(shell echo '$(ELF_MAIN)' | $(CC) -x c - -o /dev/null -Wl,-Bstati
 BROKER_LIBS = -Wl,-Bstatic -lbpf $(ELF_LIBS)
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
 # Ubuntu has no libcares.a.
-NOT_STATIC  = $(if $(filter /%,$(shell $(CC) -print-file-name=libcares.a)),,-lcares)
+NOT_STATIC  = $(if $(filter %/libcares.a,$(shell $(CC) -print-file-name=libcares.a)),,-lcares)
 LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(filter-out $(NOT_STATIC),$(sort $(shell $(PKG_CONFIG) --libs-only-l --static grpc re2)) -levent \
 	-lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lcares -lz -lstdc++) -Wl,--end-group -Wl,-Bdynamic $(NOT_STATIC) -lm -lpthread -ldl \
 	-static-libgcc
