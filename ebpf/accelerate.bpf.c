@@ -374,9 +374,9 @@ int redirect_give(struct sk_msg_md *msg)
 
 /* --- the app asks for something else --- */
 
-/* A giver's send tells nobody that its pages are free again, and its plain text would go past a TLS
- * of the kernel's: so neither is to be had there.  The answers are those of a kernel that lacks
- * them. */
+/* A giver's send tells nobody that its pages are free again, and a TLS of the kernel's gets no key
+ * on such a socket (ebpf-redirect.md 12): so neither is to be had there.  The answers are those of
+ * a kernel that lacks them. */
 SEC("cgroup/setsockopt")
 int redirect_setsockopt(struct bpf_sockopt *ctx)
 {

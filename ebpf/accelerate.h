@@ -7,7 +7,6 @@
 
 enum {
 	ACCELERATE_LANES_MAX = 16384, /* of a node, at a time; more go as without */
-	ACCELERATE_ULP_SIZE = 4,
 	ACCELERATE_HOMES_MAX = 2 * REDIRECT_PODS_MAX,
 	ACCELERATE_ROWS = 256, /* of counts: a processor's, and that of others 256 further on */
 };

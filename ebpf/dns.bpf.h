@@ -7,8 +7,6 @@
 #pragma once
 #include "outbound.bpf.h"
 
-enum { TCP_LISTEN_STATE = 10 };
-
 /* The look-up gives a reference: the fields are read, then it is given back. */
 static __always_inline bool is_answered(struct bpf_sock_addr *ctx, const struct redirect_pod *p,
     const struct redirect_address *at, bool tcp)
@@ -38,7 +36,7 @@ static __always_inline bool is_answered(struct bpf_sock_addr *ctx, const struct 
 		return false;
 	mark = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	answered = mark && mark->kind == REDIRECT_SOCKET_LISTENS_DNS && mark->index == p->index &&
-		   sk->src_port == p->dns_port && (!tcp || sk->state == TCP_LISTEN_STATE);
+		   sk->src_port == p->dns_port && (!tcp || sk->state == BPF_TCP_LISTEN);
 	bpf_sk_release(sk);
 	return answered;
 }

@@ -13,14 +13,14 @@
 #pragma once
 #include "probes.bpf.h"
 
-/* Replaced by the broker, instruction by instruction, in each pod's copy. */
-#define REDIRECT_INDEX_PLACE 0x7265646972656374ull
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
 
 static __always_inline __u32 own_index(void)
 {
 	__u64 index;
 
-	asm volatile("%0 = 0x7265646972656374 ll" : "=r"(index));
+	asm volatile("%0 = " TEXT(REDIRECT_INDEX_PLACE) " ll" : "=r"(index));
 	return index;
 }
 

@@ -1,7 +1,8 @@
 /* maps.bpf.h - the programs' memory, and the few look-ups that all of them need.
  *
- * `pods`, `ports`, `cidrs` are the broker's to write; the rest is filled and emptied here.
- * Everything a socket needs to know lies in the socket's own storage, which dies with it.
+ * Of what is declared here `pods`, `pods_by_index`, `pod_levels`, `ports`, `cidrs` and `baselines`
+ * are the broker's to write, and a mark in `sockets`; the rest is filled and emptied by the
+ * programs.  Everything a socket needs to know lies in its own storage, which dies with it.
  */
 #pragma once
 #include "words.bpf.h"

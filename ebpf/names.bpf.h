@@ -13,9 +13,6 @@
 #include "names.h"
 
 enum {
-	UDP_ = 17,
-	ETHERTYPE_IPV4 = 0x0800,
-	ETHERTYPE_IPV6 = 0x86dd,
 	IPV6_HEADER = 40,
 	UDP_HEADER = 8,
 	DNS_HEADER = 12,
@@ -64,7 +61,7 @@ static __always_inline __u32 asks_elsewhere(struct __sk_buff *skb)
 	if (!sk)
 		return 0;
 	sk = bpf_sk_fullsock(sk);
-	if (!sk || sk->protocol != UDP_)
+	if (!sk || sk->protocol != RULES_UDP)
 		return 0;
 	s = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	return s && s->kind == REDIRECT_SOCKET_ASKS ? s->index : 0;
@@ -84,11 +81,11 @@ static __always_inline __u32 message_of(struct __sk_buff *skb)
 	__u16 port = 0;
 	__u8 first = 0;
 
-	if (skb->protocol == bpf_htons(ETHERTYPE_IPV4)) {
+	if (skb->protocol == bpf_htons(ETHERTYPE_IP4)) {
 		if (bpf_skb_load_bytes(skb, 0, &first, sizeof(first)))
 			return 0;
 		at = (first & 15) * 4;
-	} else if (skb->protocol != bpf_htons(ETHERTYPE_IPV6)) {
+	} else if (skb->protocol != bpf_htons(ETHERTYPE_IP6)) {
 		return 0;
 	}
 	if (bpf_skb_load_bytes(skb, at, &port, sizeof(port)) || port != bpf_htons(RULES_DNS_PORT))

@@ -112,7 +112,7 @@ struct ip6_head {
 struct tcp_ports {
 	__u16 source, port;
 };
-enum { ETHERTYPE_IP4 = 0x0800, ETHERTYPE_IP6 = 0x86dd, IP4_FRAGMENT = 0x3fff, IP4_WORDS = 0xf };
+enum { IP4_FRAGMENT = 0x3fff, IP4_WORDS = 0xf };
 
 /* -1: it is not plain TCP: with extension headers, or of fragments. */
 static __always_inline int key_of_ip4(struct __sk_buff *skb, struct redirect_self_key *key)

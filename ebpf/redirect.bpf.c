@@ -5,7 +5,7 @@
  * At each pod's cgroup: getsockopt (above all pods it would cost everybody else), and of a strict
  * one the gate, with sock_create, which tells it whose a socket is; of one whose DNS is captured
  * `names`.  In each pod's network namespace: its own copy of sk_lookup.  Nowhere, but run by the
- * broker: redirect_seek.
+ * broker: redirect_seek, redirect_collect.
  *
  * A process outside of every pod leaves by the first line of each program.  sockops and getsockopt
  * know nothing but the socket's storage (kernels.md 3.2).
@@ -154,7 +154,7 @@ static __always_inline int on_sendmsg(struct bpf_sock_addr *ctx, bool v6)
 	if (!p || !(p->flags & REDIRECT_DNS) || is_inside(p, bpf_get_netns_cookie(ctx)))
 		return ALLOW;
 	f = flow_of(ctx, v6);
-	f.protocol = 17;
+	f.protocol = RULES_UDP;
 	enum redirect_verdict v = rules_outbound(p, &f);
 	to = slot_address(rules_is_v4(&f.address), 0);
 	if (v == REDIRECT_TO_DNS && !is_answered(ctx, p, &to, false))
@@ -264,15 +264,20 @@ static __always_inline struct redirect_tuple_key tuple_key(
 	return k;
 }
 
-static __always_inline void on_syn(
-    struct bpf_sock_ops *ctx, const struct redirect_socket *s, const struct ends *e)
+static __always_inline struct redirect_self_key self_key_of(__u32 index, const struct ends *e)
 {
-	struct redirect_tuple_key key = tuple_key(s->index, e, false);
-	struct redirect_self_key self = {.index = s->index,
+	return (struct redirect_self_key){.index = index,
 	    .source_port = e->local_port,
 	    .port = e->remote_port,
 	    .source = e->local,
 	    .address = e->remote};
+}
+
+static __always_inline void on_syn(
+    struct bpf_sock_ops *ctx, const struct redirect_socket *s, const struct ends *e)
+{
+	struct redirect_tuple_key key = tuple_key(s->index, e, false);
+	struct redirect_self_key self = self_key_of(s->index, e);
 	struct redirect_tuple value = {.address = s->address, .port = s->port};
 	__u8 one = 1;
 
@@ -306,11 +311,7 @@ static __always_inline void on_state(
 			bpf_map_delete_elem(&tuples, &key);
 		bpf_sock_ops_cb_flags_set(ctx, 0);
 	} else if (s->kind == REDIRECT_SOCKET_PROXY && now == BPF_TCP_CLOSE) {
-		struct redirect_self_key self = {.index = s->index,
-		    .source_port = e->local_port,
-		    .port = e->remote_port,
-		    .source = e->local,
-		    .address = e->remote};
+		struct redirect_self_key self = self_key_of(s->index, e);
 		bpf_map_delete_elem(&self_calls, &self);
 	}
 }
@@ -417,10 +418,7 @@ static __always_inline struct redirect_self_key probe_key(struct bpf_sock_ops *c
 {
 	const struct ends e = ends_of(ctx);
 
-	return (struct redirect_self_key){.source_port = e.local_port,
-	    .port = e.remote_port,
-	    .source = e.local,
-	    .address = e.remote};
+	return self_key_of(0, &e);
 }
 
 SEC("sockops")

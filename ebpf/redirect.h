@@ -23,6 +23,9 @@ enum {
 	REDIRECT_ROW_MASK = (1 << REDIRECT_ROW_BITS) - 1,
 };
 
+/* A pod's copy of sk_lookup has its index here: the broker writes it into the instructions. */
+#define REDIRECT_INDEX_PLACE 0x7265646972656374
+
 /* 128 bits in network order. */
 struct redirect_address {
 	__u32 word[4];

@@ -7,7 +7,7 @@
 #pragma once
 #include "rules_types.h"
 
-enum { RULES_TCP = 6, RULES_DNS_PORT = 53 };
+enum { RULES_TCP = 6, RULES_UDP = 17, RULES_DNS_PORT = 53 };
 
 /* Is `number` in the pod's list?  Flags of the longest prefix that holds `a`; 0: none. */
 static inline int rules_listed(__u32 index, enum redirect_port_kind kind, __u32 number);

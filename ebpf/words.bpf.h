@@ -14,7 +14,7 @@
 		     : "=r"(to)                                                                    \
 		     : "r"(from), "i"(__builtin_offsetof(type, field)))
 
-enum { AF_INET = 2, AF_INET6 = 10 };
+enum { AF_INET = 2, AF_INET6 = 10, ETHERTYPE_IP4 = 0x0800, ETHERTYPE_IP6 = 0x86dd };
 
 static __always_inline struct redirect_address v4_mapped(__u32 address)
 {

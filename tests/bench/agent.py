@@ -250,11 +250,11 @@ def relaying(made):
 def relay(made):
     with relaying(made) as (node, plane, pod), contextlib.ExitStack() as stack:
         direct, worker = f'tls:{plane.address}', Processes([node.agentd.worker_pid()])
-        traffic.relay(pod.mount / 'XDS', direct, both(node), pod.netns.path)
         floor = Piped(FLOOR, node.dir / 'floor', plane.address, plane.root)
         stack.callback(floor.stop)
-        traffic.changes({'grpc alone': (node.dir / 'floor', Processes([floor.pid]), None),
-                         'agentd': (pod.mount / 'XDS', worker, pod.netns.path)}, direct)
+        alone = node.dir / 'floor', Processes([floor.pid]), None
+        traffic.relay({'the agent': (pod.mount / 'XDS', both(node), pod.netns.path), 'grpc alone': alone}, direct)
+        traffic.changes({'grpc alone': alone, 'agentd': (pod.mount / 'XDS', worker, pod.netns.path)}, direct)
 
 
 def push(made):

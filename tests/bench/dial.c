@@ -143,6 +143,7 @@ struct load {
 	int epoll;
 	int64_t end;
 	size_t active, failed, dialled, most;
+	size_t no_port; /* dials for which each local port waited */
 	struct times times;
 };
 
@@ -161,8 +162,14 @@ static void dial(struct dial *d)
 	l->dialled++;
 	d->start = now_ns(CLOCK_MONOTONIC);
 	d->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (connect(d->fd, (const struct sockaddr *)&l->to, sizeof(l->to)) && errno != EINPROGRESS)
-		die("connect");
+	if (connect(d->fd, (const struct sockaddr *)&l->to, sizeof(l->to)) && errno != EINPROGRESS) {
+		if (errno != EADDRNOTAVAIL)
+			die("connect");
+		close(d->fd);
+		l->no_port++;
+		l->active--;
+		return;
+	}
 	watch(l->epoll, EPOLL_CTL_ADD, d->fd, EPOLLOUT, d);
 }
 
@@ -259,8 +266,14 @@ int main(int argc, char **argv)
 	    .most = argc > 7 ? (size_t)atoi(argv[7]) : SIZE_MAX,
 	    .end = start + (int64_t)(atof(argv[6]) * 1e9)};
 	ask_all(&l, atoi(argv[4]));
-	times_print(&l.times, (double)(now_ns(CLOCK_MONOTONIC) - start) / 1e9);
-	printf(", \"failed\": %zu}\n", l.failed);
+
+	double seconds = (double)(now_ns(CLOCK_MONOTONIC) - start) / 1e9;
+
+	if (l.times.n || !l.no_port)
+		times_print(&l.times, seconds);
+	else
+		printf("{\"n\": 0, \"seconds\": %.3f", seconds);
+	printf(", \"failed\": %zu, \"no_port\": %zu}\n", l.failed, l.no_port);
 	free(l.times.ns);
 	return 0;
 }

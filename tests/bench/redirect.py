@@ -212,10 +212,11 @@ def timewait(_node, ways):
     row('short connections to one address and port', *WAYS, 'eBPF/iptables')
     for i, most in enumerate(USED_UP):
         f = {w: found[w][i] for w in WAYS}
-        cpu = {w: f[w]['cpu'] / f[w]['n'] for w in WAYS}
+        cpu = {w: f[w]['cpu'] / max(f[w]['n'], 1) for w in WAYS}
         row(f'  after (of {most:,} within a minute)' if most else '  at first', *(f'{f[w]["before"]:,}' for w in WAYS))
         row('    a second', *(f'{f[w]["n"] / f[w]["seconds"]:,.0f}' for w in WAYS))
-        row('    CPU us of each', *(f'{cpu[w]:,.0f}' for w in WAYS), f'{cpu[EBPF] / cpu[IPTABLES]:.2f}')
+        row('    CPU us of each', *(f'{cpu[w]:,.0f}' if f[w]['n'] else 'no port' for w in WAYS),
+            f'{cpu[EBPF] / cpu[IPTABLES]:.2f}' if f[IPTABLES]['n'] else '')
 
 
 def broker(node, _ways):

@@ -58,7 +58,7 @@ def of_socket(a):
     attempt('connections', traffic.connections, a.socket, a.netns)
     attempt('fetches', traffic.fetches, a.socket, processes, a.netns)
     if a.ads and a.direct:
-        attempt('relay', traffic.relay, a.ads, a.direct, processes, a.netns)
+        attempt('relay', traffic.relay, {'the agent': (a.ads, processes, a.netns)}, a.direct)
     row('PSS, KiB', f'{processes.memory_kib():,}')
 
 

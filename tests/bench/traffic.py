@@ -41,25 +41,28 @@ def relayed(socket, processes, netns, size, count):
             'grown': max(0, processes.peak_kib() - before) * 1024}
 
 
-def relay(socket, direct, processes, netns):
-    """A, B, A, B ...: the same client to the control plane, and through the agent."""
-    through, straight = ({s: [] for s in SIZES} for _ in range(2))
+def relay(ways, direct):
+    """A, B, C, A, B ...: the same client to the control plane, and through each of `ways`: name -> (socket, processes,
+    network namespace)."""
+    straight, through = {s: [] for s in SIZES}, {w: {s: [] for s in SIZES} for w in ways}
     for _ in range(ROUNDS):
         for name, size in SIZES.items():
             straight[name].append(load('ads', direct, size, PUSHES[name]))
-            through[name].append(relayed(socket, processes, netns, size, PUSHES[name]))
+            for way, (socket, processes, netns) in ways.items():
+                through[way][name].append(relayed(socket, processes, netns, size, PUSHES[name]))
     row('ADS pushes, one after another, of', *SIZES)
     row('  direct (TLS to the control plane): p50 ms', *(f'{median(straight[s], "p50") / 1e3:.2f}' for s in SIZES))
-    row('  through the agent: p50 ms', *(f'{median(through[s], "p50") / 1e3:.2f}' for s in SIZES))
-    row('  ratio', *(f'{median(through[s], "p50") / median(straight[s], "p50"):.2f}' for s in SIZES))
-    row('  ratio, lowest and highest round', *(
-        '{:.2f}-{:.2f}'.format(*sorted(t['p50'] / d['p50'] for t, d in zip(through[s], straight[s]))[::ROUNDS - 1])
-        for s in SIZES))
-    row('  MB/s through the agent', *(f'{size / median(through[s], "p50"):,.0f}' for s, size in SIZES.items()))
-    row('  CPU seconds of the agent for a GB', *(f'{median(through[s], "cpu_gb"):.2f}' for s in SIZES))
-    grown = {s: max(t['grown'] for t in through[s]) for s in SIZES}
-    row('  growth of RSS, most in any round, KiB', *(f'{grown[s] / 1024:,.0f}' for s in SIZES))
-    row('  the same / size', *(f'{grown[s] / size:.2f}' if size > 1e6 else '' for s, size in SIZES.items()))
+    for way, found in through.items():
+        row(f'  through {way}: p50 ms', *(f'{median(found[s], "p50") / 1e3:.2f}' for s in SIZES))
+        row('  ratio', *(f'{median(found[s], "p50") / median(straight[s], "p50"):.2f}' for s in SIZES))
+        row('  ratio, lowest and highest round', *(
+            '{:.2f}-{:.2f}'.format(*sorted(t['p50'] / d['p50'] for t, d in zip(found[s], straight[s]))[::ROUNDS - 1])
+            for s in SIZES))
+        row('  MB/s', *(f'{size / median(found[s], "p50"):,.0f}' for s, size in SIZES.items()))
+        row('  its CPU seconds for a GB', *(f'{median(found[s], "cpu_gb"):.2f}' for s in SIZES))
+        grown = {s: max(t['grown'] for t in found[s]) for s in SIZES}
+        row('  growth of RSS, most in any round, KiB', *(f'{grown[s] / 1024:,.0f}' for s in SIZES))
+        row('  the same / size', *(f'{grown[s] / size:.2f}' if size > 1e6 else '' for s, size in SIZES.items()))
 
 
 def changes(ways, direct):

@@ -181,7 +181,7 @@ def _streams(way, size=1 << 20):
     """Both ways at once, in pieces of every size; the readers now quick, now slow."""
     with Pair(way) as p:
         def write(s, seed):
-            data, pieces = _bytes(seed, size), random.Random(seed)
+            data, pieces = memoryview(_bytes(seed, size)), random.Random(seed)
             while data:
                 n = pieces.choice([1, 100, 4000, 40000, 400000])
                 s.sendall(data[:n])
@@ -519,7 +519,7 @@ def soak(seed, size, connections, ways=WAYS):
 
 
 def refused():
-    """What a connection that is accelerated does not do."""
+    """What a connection that is accelerated does not do.  (TLS that was asked for first: tests/vm/ktls.c.)"""
     with Pair() as p:
         return (p.app.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), _said(p.app.setsockopt, socket.SOL_SOCKET, _ZEROCOPY, 1),
                 _said(p.app.setsockopt, socket.IPPROTO_TCP, _ULP, b'tls'))

@@ -3,6 +3,7 @@ import itertools
 import json
 import os
 import struct
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from .test_redirect import captured_pair
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 BYTES, CONNECTIONS, KILLS = (10 << 30, 100_000, 200) if SOAK else (1 << 22, 60, 1)  # all, all, and upgrades, of agentd
 LONG = pytest.mark.timeout(7200 if SOAK else 600)
+PAUSE_S = 10
 # What is tried here does not need what some kernels of 6.18 tell wrongly; test_fionread does.
 ALLOW = 'permissive,exclusions,accelerate-no-fionread'
 
@@ -49,9 +51,10 @@ def in_force(node, pod):
 
 
 def go_on(node, soaking, another_mode, in_force_again):
-    """agentd is killed, or replaced by another in place, each time with another mode, until all is soaked: how often each."""
+    """agentd is killed, or replaced by another in place, each time with another mode, until all is soaked: how often each.
+    What is asked for comes without a pause; the rest of the time is the connections'."""
     turns, order = {'kill': 0, 'upgrade': 0}, itertools.cycle(('kill', 'kill', 'upgrade', 'upgrade'))
-    while min(turns.values()) < KILLS or not all(f.done() for f in soaking):
+    while min(turns.values()) < KILLS or wait(soaking, PAUSE_S).not_done:
         turn = next(order)  # with two or three modes: each change of them by both
         if turn == 'kill':
             node.agentd.kill()

@@ -71,6 +71,17 @@ def check(sides, who, table):
         assert [isinstance(s, dict) and s['port'] for s in seen] == [expected, expected], (row, expected, seen)
 
 
+def test_the_default_routes_device(sides):
+    """What leaves by it is excluded with it; what stays in the pod is not, istio-validation's question among it."""
+    for side in sides:
+        side.configure({'istio_exclude_interfaces': 'eth0', 'istio_service_cidr': '127.0.0.0/8'})
+    check(sides, 'pod', [(('tcp', user, user, to, port, source), expected) for user, to, port, source, expected in (
+        (ENVOY, '127.0.0.6', 15002, LOCALHOST, 15006), (ENVOY, LOCAL9, 8080, None, 15006), (ENVOY, OWN, 8080, None, 15006),
+        (ENVOY, OWN6, 8080, None, 15006), (APP, LOCAL9, 8080, None, 15001), (APP, LOCALHOST, 8080, None, 8080),
+        (APP, OWN, 8080, None, 8080), (APP, FAR, 80, None, 80), (APP, FAR6, 80, None, 80), (APP, PEER, 80, None, 80))])
+    check(sides, 'peer', [(('tcp', 0, 0, own, 8080, None), 8080) for own in (OWN, OWN6)])
+
+
 # --- the rest: any configuration, any socket ---
 USERS = (APP, APP), (0, 0), (ENVOY, ENVOY), (ENVOY, APP), (APP, ENVOY), (APP, 2002)
 OWNS4, OWNS6 = (OWN, OWN2, OWN_B), (OWN6, OWN26, OWN_B6)
@@ -129,7 +140,7 @@ def configurations(draw):
          'dns_port': draw(st.sampled_from(['15053', '15053', '16053']))}
     included = ','.join(filter(None, (draw(ranges), draw(loopbacks))))
     c['istio_service_cidr'] = draw(st.sampled_from(['*', included]))
-    c['istio_exclude_interfaces'] = draw(st.sampled_from(['', '', 'eth1', 'none0,eth1']))
+    c['istio_exclude_interfaces'] = draw(st.sampled_from(['', '', '', 'eth1', 'none0,eth1', 'eth0']))
     if c['outbound_owner_groups'] == '*':
         c['outbound_owner_groups_exclude'] = draw(groups)
     c['redirect_dns'] = draw(st.sampled_from(['true', 'false']))

@@ -200,6 +200,7 @@ void check_acceleration(struct loader *l, const struct world *w)
 	    "%llu connections, %llu bytes", (unsigned long long)c.lanes,
 	    (unsigned long long)c.given);
 	check_memory(w);
+	check_ktls(w);
 	lanes_nothing_stays(w);
 	check_between(l, w, &rules);
 }

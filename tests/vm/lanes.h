@@ -36,3 +36,5 @@ const char *lanes_edges(const struct pair *p); /* BULK bytes, by ends that are t
 /* What the programs counted; and the check that nothing is left of connections that ended. */
 struct accelerate_row lanes_counted(const struct world *w);
 void lanes_nothing_stays(const struct world *w);
+
+void check_ktls(const struct world *w); /* ktls.c */

@@ -83,7 +83,8 @@ int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct 
 		else if (!is_word(at, n, "strict") && !read_number(c, at, n))
 			return err_set(e, ERR_INVALID,
 			    "--redirect-allow takes strict, permissive, exclusions, probes, "
-			    "accelerate, accelerate-node and KEY=NUMBER, not \"%.*s\"",
+			    "accelerate, accelerate-node, accelerate-no-fionread and KEY=NUMBER, "
+			    "not \"%.*s\"",
 			    (int)n, at);
 		at += n + (at[n] == ',');
 	}

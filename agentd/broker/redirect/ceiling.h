@@ -32,8 +32,8 @@ struct redirect_ceiling {
 	uint32_t envoy_port, inbound_capture_port, inbound_tunnel_port, dns_port, status_port;
 };
 
-/* The node's.  -1: a word is none of these. */
+/* The node's; `worker_uid` stays as it is.  -1, ERR_INVALID: a word is none of these. */
 int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct err *e);
-/* One pod's.  -1: root's file cannot be used. */
+/* One pod's.  -1: root's file cannot be used, and `out` is of no use. */
 int redirect_ceiling_of(const struct broker_options *o, const struct redirect_ceiling *node,
     const struct uuid *pod, struct redirect_ceiling *out, struct err *e);

@@ -4,5 +4,6 @@
 #include "common/err.h"
 #include "common/rules.h"
 
+/* -1: EINVAL the programs would not expect them, EPERM the ceiling is lower. */
 int redirect_check(
     const struct redirect_rules *rules, const struct redirect_ceiling *c, struct err *e);

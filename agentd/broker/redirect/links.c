@@ -323,8 +323,9 @@ int redirect_link_names(
 
 static bool is_place(const struct bpf_insn *i)
 {
-	return i[0].code == (BPF_LD | BPF_IMM | BPF_DW) && (uint32_t)i[0].imm == 0x72656374 &&
-	       (uint32_t)i[1].imm == 0x72656469;
+	return i[0].code == (BPF_LD | BPF_IMM | BPF_DW) &&
+	       (uint32_t)i[0].imm == (uint32_t)REDIRECT_INDEX_PLACE &&
+	       (uint32_t)i[1].imm == REDIRECT_INDEX_PLACE >> 32;
 }
 
 /* The program as loaded, with the pod's index where the source has a placeholder. */
@@ -375,40 +376,38 @@ void redirect_unlink_lookup(const struct redirect *r, const struct redirect_pod_
 	redirect_unlink_pin(r, &p->uid, lookup_pin);
 }
 
-/* 1: it has the program now; 0: there is no such link, or not any more: `gone`. */
-static int renew(const struct redirect *r, struct redirect_pod_state *p, const char *name,
+/* -1: it could not be given the program. */
+enum renewed { ABSENT, RENEWED, GONE /* with its cgroup or namespace */ };
+
+static int renew(const struct redirect *r, const struct redirect_pod_state *p, const char *name,
     int program, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
 
-	p->gone = false;
 	pin_path(r, &p->uid, name, path);
 	auto_close int link = bpf_obj_get(path);
 	if (link < 0)
-		return 0;
+		return ABSENT;
 	if (bpf_link_update(link, program, NULL) == 0)
-		return 1;
+		return RENEWED;
 	if (errno != ENOLINK)
 		return err_sys(e, "replace the program of %s", path);
-	unlink(path); /* its cgroup or namespace is gone */
-	p->gone = true;
-	return 0;
+	unlink(path);
+	return GONE;
 }
 
 /* A link that is not there, or whose cgroup is gone, needs none. */
 int redirect_link_renew(const struct redirect *r, const struct redirect_pod_state *p,
     const char *name, int program, struct err *e)
 {
-	struct redirect_pod_state copy = *p;
-
-	return renew(r, &copy, name, program, e) < 0 ? -1 : 0;
+	return renew(r, p, name, program, e) < 0 ? -1 : 0;
 }
 
 int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p, struct err *e)
 {
 	const struct redirect_bpf *bpf = r->bpf;
 	auto_close int lookup = load_lookup(r, p->entry.index, e);
-	struct err known;
+	struct err ignored;
 	bool failed = lookup < 0;
 	int live;
 
@@ -417,8 +416,9 @@ int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p,
 	failed |= renew(r, p, create_pin, bpf_program__fd(bpf->progs.redirect_sock_create), e) < 0;
 	failed |= renew(r, p, gate_pin, bpf_program__fd(bpf->progs.redirect_gate), e) < 0;
 	failed |= renew(r, p, names_pin, bpf_program__fd(bpf->progs.redirect_names), e) < 0;
-	live = renew(r, p, lookup_pin, lookup, lookup < 0 ? &known : e);
-	p->live = live != 0;
+	live = renew(r, p, lookup_pin, lookup, lookup < 0 ? &ignored : e);
+	p->live = live == RENEWED || live < 0;
+	p->gone = live == GONE;
 	p->lookup = redirect_program_id(lookup);
 	return failed || live < 0 ? -1 : 0;
 }

@@ -28,7 +28,7 @@ bool redirect_listeners_possible(int cgroup);
 /* The programs told it.  `netns`: where it is live; -1: it is not. */
 void redirect_listeners_news(
     struct redirect *r, const struct uuid *pod, int netns, enum redirect_news_kind kind);
-/* -1: its Envoy listened, and does not any more. */
+/* -1, ECONNREFUSED: its Envoy listened, and does not any more. */
 int redirect_listeners_check(struct redirect *r, const struct uuid *pod, struct err *e);
 bool redirect_listeners_known(const struct redirect *r, uint32_t index); /* one of the pod's is */
 

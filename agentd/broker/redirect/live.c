@@ -136,30 +136,32 @@ static void turn_live(struct broker_pod *pod, enum pod_inbound to, const struct 
 	turn(pod, to, to == POD_INBOUND_LIVE ? NULL : why);
 }
 
+int requests_netns(const struct broker_pod *pod)
+{
+	const struct pod_redirection *r = &pod->redirection;
+
+	return pod_redirection_is_live(r) && r->view.watch.ready ? r->view.netns : -1;
+}
+
 /* A pod that lives is not touched: whoever put them there knows what for, or will. */
 static void look_for_rivals(struct broker_pod *pod)
 {
-	const struct pod_redirection *r = &pod->redirection;
+	const int netns = requests_netns(pod);
 	struct err e = {.code = 0};
 	enum pod_inbound to;
 
-	if (!pod_redirection_is_live(r) || !r->view.watch.ready)
+	if (netns < 0)
 		return;
-	netns_visit(home_of(pod), r->view.netns, netns_iptables_check, NULL, &e);
+	netns_visit(home_of(pod), netns, netns_iptables_check, NULL, &e);
 	if (e.code == EEXIST)
 		to = POD_INBOUND_TWICE;
-	else if (redirect_unseen(programs(pod), &pod->uid, r->view.netns, &e))
+	else if (redirect_unseen(programs(pod), &pod->uid, netns, &e))
 		to = POD_INBOUND_UNSEEN;
 	else if (redirect_listeners_check(programs(pod), &pod->uid, &e))
 		to = POD_INBOUND_DEAF;
 	else
 		to = POD_INBOUND_LIVE;
 	turn_live(pod, to, &e);
-}
-
-static int netns_if_live(const struct pod_redirection *r)
-{
-	return pod_redirection_is_live(r) && r->view.watch.ready ? r->view.netns : -1;
 }
 
 /* Of the two, at once; what else may be wrong is looked at in its time. */
@@ -172,7 +174,7 @@ void requests_on_news(void *ctx, const struct uuid *uid, enum redirect_news_kind
 
 	if (!r)
 		return;
-	redirect_listeners_news(t->redirect, uid, netns_if_live(r), kind);
+	redirect_listeners_news(t->redirect, uid, requests_netns(pod), kind);
 	if (!pod_redirection_is_live(r))
 		return;
 	if (redirect_listeners_check(t->redirect, uid, &e))

@@ -16,7 +16,8 @@ struct redirect_top {
 	uint64_t own[REDIRECT_TREE_DEPTH]; /* cgroups that this process is in, the root first */
 };
 
-/* EXDEV: its level cannot be measured, so no program there would find a pod. */
+/* -1: close it all the same.  EXDEV: its level cannot be measured, so no program there would find
+ * a pod. */
 int redirect_place_open(struct redirect_top *t, const char *path, struct err *e);
 void redirect_place_close(struct redirect_top *t);
 /* Climbs to the cgroup with that id; it is not above: nothing. */

@@ -24,6 +24,8 @@ struct redirect_place {
 	const struct netns_home *home; /* nobody's network; NULL: we enter no pod's */
 	const char *root, *trees;      /* probes.h */
 };
+/* `bpffs`, `home`, `root` and `trees` outlive it.  NULL: nothing works, and what an earlier broker
+ * attached stays as it was. */
 struct redirect *redirect_new(const struct redirect_place *at, struct err *e);
 /* Would it work here?  Loads, but attaches nothing. */
 int redirect_try(struct redirect_can *can, struct err *e);

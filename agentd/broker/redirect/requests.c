@@ -48,20 +48,12 @@ static int cgroup_of(void *ctx, const struct uuid *uid)
 		   : requests_shut_cgroup(t, uid);
 }
 
-/* Where it is live. */
-static int netns_of_pod(const struct broker_pod *pod)
-{
-	const struct pod_redirection *r = &pod->redirection;
-
-	return pod_redirection_is_live(r) && r->view.watch.ready ? r->view.netns : -1;
-}
-
 static int on_netns_asked(void *ctx, const struct uuid *uid)
 {
 	const struct redirect_requests *t = ctx;
 	const struct broker_pod *pod = pods_known(t->rig.pods, uid);
 
-	return pod ? netns_of_pod(pod) : -1;
+	return pod ? requests_netns(pod) : -1;
 }
 
 static void on_directory(void *ctx, const char *path)
@@ -536,7 +528,7 @@ static int find_place(const struct redirect_requests *t, const struct broker_pod
 		return err_set(e, ENOENT, "this pod's DNS is not redirected");
 	if (check(t, &pod->uid, rules, e)) /* they may be of a broker that allowed more */
 		return -1;
-	*at = (struct pod_sockets_place){&pod->uid, netns_of_pod(pod), rules->dns_port};
+	*at = (struct pod_sockets_place){&pod->uid, requests_netns(pod), rules->dns_port};
 	if (at->netns < 0)
 		return err_set(e, ENOTCONN, "the pod's network namespace is not known");
 	return 0;

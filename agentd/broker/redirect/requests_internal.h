@@ -54,6 +54,7 @@ void requests_hear(struct redirect_requests *t, const struct uuid *uid);
 
 /* Its network namespace is known; it changed; it is not known, or not any more. */
 void requests_live(struct broker_pod *pod, int netns);
+int requests_netns(const struct broker_pod *pod); /* where it is live; -1: it is not */
 void requests_on_seen(void *ctx, const struct netns_watch_seen *seen);
 void requests_leave(struct broker_pod *pod);
 void requests_on_emptied(struct broker_pod *pod);       /* of its cgroup */

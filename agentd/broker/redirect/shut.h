@@ -15,12 +15,13 @@
 
 struct redirect;
 
-/* Calls `each` for every pod that has a manifest and can only be strict. */
 bool redirect_shut_read_name(const char *file, struct uuid *out); /* <uid>.yaml */
-void redirect_shut_each(const struct broker_options *o, const struct redirect_ceiling *node,
-    void (*each)(void *ctx, const struct uuid *pod), void *ctx);
+/* It has a manifest, and can only be strict. */
 bool redirect_shut_is_due(
     const struct broker_options *o, const struct redirect_ceiling *node, const struct uuid *pod);
+/* Calls `each` for every such pod. */
+void redirect_shut_each(const struct broker_options *o, const struct redirect_ceiling *node,
+    void (*each)(void *ctx, const struct uuid *pod), void *ctx);
 
 struct redirect_shut_at {
 	const struct uuid *pod;

@@ -140,7 +140,7 @@ static const char *relation(
 		return NULL;
 	if (other->cgroup == p->above[0])
 		return "the cgroup is that of pod";
-	if (is_among(p->above, REDIRECT_DEPTH, other->cgroup))
+	if (redirect_pod_holds(other, p->above))
 		return "the cgroup lies in that of pod";
 	if (is_among(other->above, REDIRECT_DEPTH, p->above[0]))
 		return "in the cgroup lies that of pod";

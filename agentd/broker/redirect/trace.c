@@ -180,26 +180,39 @@ static int check_room(const struct redirect_traces *t, struct err *e)
 	return 0;
 }
 
-int redirect_traces_add(struct redirect_traces *t, const struct uuid *pod, struct err *e)
+/* The reader's end. */
+static int add(struct redirect_traces *t, const struct uuid *pod, struct err *e)
 {
 	struct tracing *one;
 	int ends[2];
 
-	if (check_room(t, e) || open_ring(t, e))
-		return -1;
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+		return err_sys(e, "a pipe for the trace");
 	one = mem_zalloc(sizeof(*one));
 	one->all = t;
 	one->pod = *pod;
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
-		free(one);
-		return err_sys(e, "a pipe for the trace");
-	}
 	one->pipe = (struct broker_watch){.fd = ends[1], .ready = on_reader_left, .ctx = one};
 	DL_APPEND(t->list, one);
-	if (broker_watch_start(t->epoll, &one->pipe, 0)) /* errors only */
-		abort();
+	if (broker_watch_start(t->epoll, &one->pipe, 0)) { /* errors only */
+		err_sys(e, "watch the trace's pipe");
+		close(ends[0]);
+		end(one);
+		return -1;
+	}
 	redirect_pods(t->redirect, apply, t);
 	return ends[0];
+}
+
+int redirect_traces_add(struct redirect_traces *t, const struct uuid *pod, struct err *e)
+{
+	int reader;
+
+	if (check_room(t, e) || open_ring(t, e))
+		return -1;
+	reader = add(t, pod, e);
+	if (!t->list)
+		close_ring(t);
+	return reader;
 }
 
 /* --- life --- */

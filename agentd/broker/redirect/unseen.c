@@ -98,13 +98,13 @@ int redirect_unseen(struct redirect *r, const struct uuid *pod, int netns, struc
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
 	struct search all = {.found = false};
-	struct err known;
+	struct err ignored;
 
 	if (!p || !p->cgroup || !r->home || is_decided(r, p))
 		return 0;
 	if (!p->since_s)
 		p->since_s = now_s();
-	if (now_s() - p->since_s < WAIT_S || netns_visit(r->home, netns, search, &all, &known) ||
+	if (now_s() - p->since_s < WAIT_S || netns_visit(r->home, netns, search, &all, &ignored) ||
 	    !all.found)
 		return 0;
 	return err_set(e, ENODATA,

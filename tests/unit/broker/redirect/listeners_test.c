@@ -703,6 +703,27 @@ static void test_an_envoy_that_does_not_come_is_not_waited_for(void **state)
 	assert_true(place_entry(p, cgroup, &ours));
 }
 
+/* One that waits has no cgroup in our maps yet, and is in nobody's way. */
+static void test_pods_wait_beside_each_other(void **state)
+{
+	static const struct uuid other = {{9, 9}};
+	struct place *p = *state;
+	const struct redirect_rules rules = good_rules();
+	int cgroups[] = {place_cgroup(p, "pod"), place_cgroup(p, "other")};
+	int netns[] = {place_netns(""), place_netns("")};
+
+	place_set(p, &web, cgroups[0], &rules);
+	place_set(p, &other, cgroups[1], &rules);
+	place_live(p, &web, netns[0], 7);
+	place_live(p, &other, netns[1], 8);
+	inhabit(p, "pod");
+	inhabit(p, "other");
+	place_make_other(p);
+	place_set(p, &web, cgroups[0], &rules);
+	place_set(p, &other, cgroups[1], &rules);
+	assert_true(redirect_waits(p->r, &web) && redirect_waits(p->r, &other));
+}
+
 #define BPF_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -729,6 +750,7 @@ int main(void)
 	    BPF_TEST(test_other_ports_are_looked_for),
 	    BPF_TEST(test_no_dial_is_lost_between_two_layouts),
 	    BPF_TEST(test_an_envoy_that_does_not_come_is_not_waited_for),
+	    BPF_TEST(test_pods_wait_beside_each_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
