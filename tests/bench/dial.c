@@ -162,7 +162,8 @@ static void dial(struct dial *d)
 	l->dialled++;
 	d->start = now_ns(CLOCK_MONOTONIC);
 	d->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (connect(d->fd, (const struct sockaddr *)&l->to, sizeof(l->to)) && errno != EINPROGRESS) {
+	if (connect(d->fd, (const struct sockaddr *)&l->to, sizeof(l->to)) &&
+	    errno != EINPROGRESS) {
 		if (errno != EADDRNOTAVAIL)
 			die("connect");
 		close(d->fd);
