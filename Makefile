@@ -56,7 +56,9 @@ MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno
 MODE_tsan  := -O1 -g -fsanitize=thread
 MODE_fuzz  := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -I$(GEN) -iquote agentd -iquote .
-LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack,-z,pack-relative-relocs -Wl,--gc-sections
+# Debian 12's linker for arm64 would only say that it does not know it.
+PACKED_amd64 := -Wl,-z,pack-relative-relocs
+LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack $(PACKED_$(ARCH)) -Wl,--gc-sections
 LINK_quick := $(LINK_release)
 LINK_asan  := -fsanitize=address,undefined
 LINK_tsan  := -fsanitize=thread
