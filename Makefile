@@ -18,7 +18,7 @@ export AGENTD_COMMIT
 VERSION_TEXT := $(VERSION)$(addprefix +,$(AGENTD_COMMIT))
 PREFIX     ?= /usr/local
 BUILD      ?= build
-# release | asan | tsan | fuzz: each has a tree of its own
+# release | quick | asan | tsan | fuzz: each has a tree of its own; quick is a release that nothing was optimized in, for make run
 MODE       ?= release
 # amd64 | arm64: not this machine's is built with Debian's cross compiler against packages in a sysroot; so is an image (FRESH=1)
 # for both, or one would have what this machine was last updated to
@@ -36,6 +36,7 @@ GCC_DIR    = $(SYSROOT)/usr/lib/gcc/$(TRIPLET)/$(GCC_MAJOR)
 GCC_CROSS  = $(TRIPLET)-gcc --sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -B$(GCC_DIR)/ \
 	-nostdinc $(addprefix -isystem ,$(GCC_DIR)/include $(addprefix $(SYSROOT)/usr/include,/$(TRIPLET) /))
 CC_release := $(if $(CROSS),$(GCC_CROSS),gcc)
+CC_quick   := gcc
 CC_asan    := gcc
 CC_tsan    := clang
 CC_fuzz    := clang
@@ -50,11 +51,13 @@ SAME       := '-ffile-prefix-map=$(CURDIR)=.'
 BRANCHES   := $(if $(filter amd64,$(ARCH)),-fcf-protection,-mbranch-protection=standard)
 MODE_release := -O2 -g -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection $(BRANCHES) \
 	-ffunction-sections -fdata-sections $(SAME)
+MODE_quick := -O0 $(SAME)
 MODE_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 MODE_tsan  := -O1 -g -fsanitize=thread
 MODE_fuzz  := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -I$(GEN) -iquote agentd -iquote .
 LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack,-z,pack-relative-relocs -Wl,--gc-sections
+LINK_quick := $(LINK_release)
 LINK_asan  := -fsanitize=address,undefined
 LINK_tsan  := -fsanitize=thread
 LINK_fuzz  := -fsanitize=fuzzer,address,undefined
@@ -69,7 +72,7 @@ ELF_LIBS    = $(shell echo '$(ELF_MAIN)' | $(CC) -x c - -o /dev/null -Wl,-Bstati
 BROKER_LIBS = -Wl,-Bstatic -lbpf $(ELF_LIBS)
 LIBS       := -lgrpc -lgpr -levent -lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lpthread -lm
 # Ubuntu has no libcares.a.
-NOT_STATIC  = $(if $(filter /%,$(shell $(CC) -print-file-name=libcares.a)),,-lcares)
+NOT_STATIC  = $(if $(filter %/libcares.a,$(shell $(CC) -print-file-name=libcares.a)),,-lcares)
 LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(filter-out $(NOT_STATIC),$(sort $(shell $(PKG_CONFIG) --libs-only-l --static grpc re2)) -levent \
 	-lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lcares -lz -lstdc++) -Wl,--end-group -Wl,-Bdynamic $(NOT_STATIC) -lm -lpthread -ldl \
 	-static-libgcc
@@ -89,10 +92,11 @@ INJECTOR_TLS_static := -Wl,-Bstatic -levent_openssl -lssl -Wl,-Bdynamic
 INJECTOR_LIBS_shared := -levent -ljansson -lyaml -lcrypto -lpthread -lm
 INJECTOR_LIBS_static = -Wl,-Bstatic -levent -ljansson -lyaml $(shell $(PKG_CONFIG) --libs-only-l --static libssl) -Wl,-Bdynamic -lpthread -lm -ldl
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
-WORKER_LIBS = $(if $(filter release,$(MODE)),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
-CTL_LIBS    = $(CTL_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
-INJECTOR_TLS = $(INJECTOR_TLS_$(if $(filter release,$(MODE)),$(LINKS),shared))
-INJECTOR_LIBS = $(INJECTOR_LIBS_$(if $(filter release,$(MODE)),$(LINKS),shared))
+RELEASED   := $(filter release quick,$(MODE))
+WORKER_LIBS = $(if $(RELEASED),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
+CTL_LIBS    = $(CTL_LIBS_$(if $(RELEASED),$(LINKS),shared))
+INJECTOR_TLS = $(INJECTOR_TLS_$(if $(RELEASED),$(LINKS),shared))
+INJECTOR_LIBS = $(INJECTOR_LIBS_$(if $(RELEASED),$(LINKS),shared))
 # All of $^, with the TLS libraries in their place.
 injector_link = $(filter-out %/libworker.a %/libcommon.a,$^) $(INJECTOR_TLS) $(filter %/libworker.a %/libcommon.a,$^) $(INJECTOR_LIBS)
 # What the linker took, for the SBOM.
@@ -215,10 +219,10 @@ $(OUT)/tests/bench/owners/agentd-worker: $(call obj,$(WORKER_MAIN) tests/bench/o
 # Our bootstraps beside Istio's.
 $(OUT)/tests/bootstrap/ours: $(OUT)/obj/tests/bootstrap/ours.o $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
-# The real kernel's test, here and in VMs: static, for there it has nothing beside it.
+# The real kernel's test, here and in VMs, which get the libraries that it is linked to (tests/vm/run).
 VM_SRC     := $(wildcard tests/vm/*.c)
 $(OUT)/checks: $(call obj,$(VM_SRC)) $(OUT)/libbroker.a $(OUT)/libcommon.a
-	@echo "  LINK  $@"; $(CC) $(filter-out -pie,$(LDFLAGS)) -static -o $@ $^ -lbpf -lelf -lz
+	@echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
 # One test by name: make build/asan/tests/unit/base/loop_test MODE=asan && build/asan/tests/unit/base/loop_test
 
 test: ## everything CI runs: lint excluded, sanitizers included
@@ -306,8 +310,11 @@ format: ## clang-format everything
 run: ## agentd, a development control plane, three pods by agentctl inject, real Envoys; traffic, kills; what happened; clean up
 	@tests/tools/demo needs
 	@tests/tools/deps build run
-	@set -o pipefail; $(MAKE) -s -j$(shell nproc) binaries 2>&1 | tests/tools/progress $(words $(BROKER_SRC) $(CTL_SRC) $(INJECTOR_SRC) $(COMMON_SRC) $(WORKER_SRC) $(SKELETON) 1 2 3 4)
+	@set -o pipefail; TIMEFORMAT='  CPU %U %S'; { time $(MAKE) -s -j$(shell nproc) MODE=quick run-binaries; } 2>&1 | \
+		tests/tools/progress $(words $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC) $(WORKER_SRC) $(SKELETON) 1 2 3)
 	@tests/tools/demo
+.PHONY: run-binaries
+run-binaries: $(OUT)/agentd $(OUT)/agentd-worker $(OUT)/agentctl
 
 # Units name absolute paths.
 paths = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >"$(DESTDIR)$(PREFIX)/$(2)"

@@ -121,7 +121,7 @@ static json_t *parse(const struct ctl *c, const struct answer *a, int *status)
 		return NULL;
 	}
 	if (c->json && !c->yaml)
-		return value; /* JSON escapes what is not printable */
+		return value; /* JSON escapes what steers a terminal */
 	safe = ctl_printable(value);
 	json_decref(value);
 	return safe;

@@ -17,6 +17,7 @@ import yaml
 from . import clients, mesh, run
 from .csi import CsiNode
 from .injected import InjectedPod
+from .node import MODE
 
 _started = time.monotonic()
 
@@ -127,7 +128,7 @@ def print_keep(node, client, server):
     """Commands that can be pasted: a process is of a pod by its cgroup and its network namespace."""
     ask = f'import urllib.request as u; print(u.urlopen("http://{server.ip}:{mesh.APP}/hello").read().decode())'
     inner = f'echo 0 >{client.cgroup.path}/cgroup.procs && exec {shlex.join(client.netns.command("python3", "-c", ask))}'
-    print(f'\nrunning until Ctrl-C; as root, elsewhere:\n\n  {Path.cwd()}/build/release/agentctl --run {node.agentd.run} pods'
+    print(f'\nrunning until Ctrl-C; as root, elsewhere:\n\n  {Path.cwd()}/build/{MODE}/agentctl --run {node.agentd.run} pods'
           f'\n  sh -c {shlex.quote(inner)}\n', flush=True)
 
 
@@ -163,7 +164,7 @@ def main():
         with run.run() as made:
             node = None
             try:
-                node = CsiNode(*made, mode='release')
+                node = CsiNode(*made)
                 demo(node)
                 status = 0
             except (RuntimeError, OSError, ValueError) as e:

@@ -127,6 +127,7 @@ class Injector:
     def connect(self, bundle=None, client=None):
         """As an API server does: HTTP/1.1, the service's name, its bundle; `client`: a file with its certificate and key."""
         context = ssl.create_default_context(cadata=bundle or self.bundle())
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python does since 3.13
         context.set_alpn_protocols(['http/1.1'])
         if client:
             context.load_cert_chain(client)

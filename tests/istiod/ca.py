@@ -86,7 +86,9 @@ class Authority:
         end = min(now() + ttl, self.certificate.not_valid_after_utc)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, cn)] if cn else [])
         start = min(now() - BACKDATE, end - BACKDATE)
+        above = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())  # strict verifiers want it
         return (_builder(subject, self.certificate.subject, public_key, start, end)
+                .add_extension(above, critical=False)
                 .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
                 .add_extension(_usage(ca=False), critical=True)
                 .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH,

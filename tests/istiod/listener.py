@@ -72,20 +72,22 @@ class Listener:
         pass
 
     async def _silence(self, tls=None):
-        silent = set()
+        silent, ended = set(), False
 
         async def say_nothing(reader, writer):
             self._journal.write('knock')
             silent.add(writer)
             with contextlib.suppress(ConnectionError):
                 await reader.read()
-            if not writer.is_closing():
+            if not ended:
                 self._journal.write('left')
             writer.close()
         host, _, port = self.address.rpartition(':')
         server = await asyncio.start_server(say_nothing, host, int(port), reuse_address=True, ssl=tls)
 
         async def end():
+            nonlocal ended
+            ended = True
             server.close()
             for writer in silent:
                 writer.close()

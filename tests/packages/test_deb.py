@@ -119,6 +119,10 @@ def test_a_life(root, this_run, tmp_path):
     shutil.copy(DEB, root / 'agentd.deb')
     inside(root, 'apt-get', 'update', '-q')
     inside(root, 'apt-get', 'install', '-yq', '--no-install-recommends', '/agentd.deb')
+    # As agentd.env says it; an upgrade is tried with it, too.
+    roots, settings = root / 'etc/agentd/root-cert.pem', root / 'etc/agentd/agentd.env'
+    roots.write_text(root_of(1))
+    settings.write_text(settings.read_text().replace('#AGENTD_FLAGS=', 'AGENTD_FLAGS='))
     is_installed(root)
     manifests = root / 'etc/agentd/pods.d'
     (manifests / f'{pod}.yaml').write_text(f'uid: {pod}\nname: web\nnamespace: demo\nservice_account: web\n')
@@ -141,6 +145,7 @@ def test_a_life(root, this_run, tmp_path):
         machine.do('test', '-d', mount)  # of an Envoy that may still run
         machine.do('mountpoint', '-q', '/run/agentd/state')
         (manifests / f'{pod}.yaml').unlink()
+        roots.unlink()
         machine.do('dpkg', '-P', 'agentd')
         assert machine.run('test', '-e', '/run/agentd')[0] == 1
         assert 'agentd' not in machine.do('cat', '/proc/self/mountinfo').replace(str(root), '')
@@ -158,9 +163,7 @@ def files(root):
 def is_installed(root):
     passwd = {line.split(':')[0]: line.split(':') for line in (root / 'etc/passwd').read_text().splitlines()}
     assert passwd['agentd-envoy'][2] == '1337' and int(passwd['agentd'][2]) < 1000
-    (root / 'etc/agentd/root-cert.pem').write_text(root_of(1))
     text = inside(root, 'agentd', '--check', '--root-file', '0=/etc/agentd/root-cert.pem')
-    (root / 'etc/agentd/root-cert.pem').unlink()
     assert re.search(r'^ok +worker +starts', text, re.M) and 'PROBLEM' not in text, text
     assert inside(root, 'agentctl', '--version') == f'agentctl {VERSION_TEXT}\n'
     assert (root / 'etc/agentd/pods.d').is_dir()

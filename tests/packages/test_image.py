@@ -310,6 +310,8 @@ def test_what_a_reason_says_is_not_inside_is_not():
     for arch in ARCHITECTURES:
         taken = {Path(m).name for f in (BUILD / f'release-{arch}').glob('*.inputs') for m in re.findall(r'^\((.+)\).+$', f.read_text(), re.M)}
         assert {'libz.a', 'libcares.a', 'libbpf.a', 'libelf.a'} <= taken and not {'libminizip.a', 'libdw.a'} & taken
+        cares = sh(f'{TRIPLET[arch]}-nm', '--defined-only', BUILD / f'sysroot-{arch}/usr/lib/{TRIPLET[arch]}/libcares.a').split()
+        assert 'ares_expand_name' in cares and not {'read_answers', 'ares_dns_name_parse', 'ares_dns_parse'} & set(cares)
         assert callers(arch, 'agentd', 'gzclose')  # so it is seen who calls what
         for program in ('agentd', 'agentd-worker'):
             assert callers(arch, program, 'crc32_combine(64)?') == set() == callers(arch, program, 'gz(fwrite|write|putc|puts|v?printf)')

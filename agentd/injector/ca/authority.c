@@ -161,6 +161,7 @@ void authority_sign(
 	add_extension(cert, a->cert, NID_key_usage, "critical,digitalSignature");
 	add_extension(cert, a->cert, NID_ext_key_usage, "serverAuth");
 	add_extension(cert, a->cert, NID_subject_alt_name, san);
+	add_extension(cert, a->cert, NID_authority_key_identifier, "keyid,issuer");
 	must(X509_sign(cert, a->pkey, EVP_sha256()) > 0);
 	authority_leaf_clear(leaf);
 	*leaf = (struct authority_leaf){cert_text(cert), key_text(pkey), now_s, end};
