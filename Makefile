@@ -365,9 +365,13 @@ uninstall: ## remove from $(DESTDIR)$(PREFIX) what install put there; settings a
 # The time that is in what is shipped: the last commit's.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y VERSION)
 IMAGE_ARCHES ?= amd64 arm64
+# An image is the same whoever builds it: with this release's compiler and packages.
+IMAGE_RELEASE := bookworm
 tree       = $(BUILD)/release-$(1):$(BUILD)/sysroot-$(1)
 
 image: ## an OCI archive for amd64 and arm64 without a container engine, and its SBOMs, in build/image/
+	@helm/image/room $(IMAGE_RELEASE) $(BUILD) $(MAKE) -s image-here IMAGE_ARCHES='$(IMAGE_ARCHES)'
+image-here:
 	@tests/tools/deps build package
 	@for arch in $(IMAGE_ARCHES); do $(MAKE) -s MODE=release FRESH=1 ARCH=$$arch binaries || exit; done
 	@python3 -B helm/image/build.py --version $(VERSION) --text '$(VERSION_TEXT)' --epoch $(SOURCE_DATE_EPOCH) --out $(BUILD)/image \
@@ -394,7 +398,7 @@ test-packages: needs-go image deb ## image and package as they will be used: unp
 		build/venv/bin/python3 -m pytest -p no:cacheprovider -q --tb=short --timeout 900 --durations 5 tests/packages
 needs-go: # before an image is built for it
 	@tests/tools/needs-go test-packages 1.25 'builds the parser of a VEX' >/dev/null
-.PHONY: image deb test-packages needs-go
+.PHONY: image image-here deb test-packages needs-go
 
 test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's injector (Go builds them once)
 	@tests/tools/deps build test
