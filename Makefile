@@ -18,7 +18,7 @@ export AGENTD_COMMIT
 VERSION_TEXT := $(VERSION)$(addprefix +,$(AGENTD_COMMIT))
 PREFIX     ?= /usr/local
 BUILD      ?= build
-# release | quick | asan | tsan | fuzz: each has a tree of its own; quick is a release that nothing was optimized in, for make run
+# release | quick | asan | tsan | fuzz: each has a tree of its own; quick is for make run: nothing is optimized, and libraries are shared
 MODE       ?= release
 # amd64 | arm64: not this machine's is built with Debian's cross compiler against packages in a sysroot; so is an image (FRESH=1)
 # for both, or one would have what this machine was last updated to
@@ -59,7 +59,7 @@ CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -I$(GEN) -i
 # Debian 12's linker for arm64 would only say that it does not know it.
 PACKED_amd64 := -Wl,-z,pack-relative-relocs
 LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack $(PACKED_$(ARCH)) -Wl,--gc-sections
-LINK_quick := $(LINK_release)
+LINK_quick := -pie
 LINK_asan  := -fsanitize=address,undefined
 LINK_tsan  := -fsanitize=thread
 LINK_fuzz  := -fsanitize=fuzzer,address,undefined
@@ -94,7 +94,7 @@ INJECTOR_TLS_static := -Wl,-Bstatic -levent_openssl -lssl -Wl,-Bdynamic
 INJECTOR_LIBS_shared := -levent -ljansson -lyaml -lcrypto -lpthread -lm
 INJECTOR_LIBS_static = -Wl,-Bstatic -levent -ljansson -lyaml $(shell $(PKG_CONFIG) --libs-only-l --static libssl) -Wl,-Bdynamic -lpthread -lm -ldl
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
-RELEASED   := $(filter release quick,$(MODE))
+RELEASED   := $(filter release,$(MODE))
 WORKER_LIBS = $(if $(RELEASED),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
 CTL_LIBS    = $(CTL_LIBS_$(if $(RELEASED),$(LINKS),shared))
 INJECTOR_TLS = $(INJECTOR_TLS_$(if $(RELEASED),$(LINKS),shared))
