@@ -309,8 +309,8 @@ static int read_dns_servers(struct reading *r, const char *key, const char *valu
 	if (!*value && (rules->flags & REDIRECT_DNS))
 		rules->flags |= REDIRECT_DNS_ALL;
 	if (strchr(value, '/'))
-		return err_set(
-		    e, ERR_INVALID, "redirect: %s: a resolver is one address, without a \"/\"", key);
+		return err_set(e, ERR_INVALID,
+		    "redirect: %s: a resolver is one address, without a \"/\"", key);
 	if (cidr_add(rules, key, value, REDIRECT_CIDR_DNS, e))
 		return err_wrap(e, "redirect");
 	return 0;
