@@ -53,6 +53,7 @@ static int teardown(void **state)
 		waitpid(living, NULL, 0);
 		living = 0;
 	}
+	fake_clock_hurry(0);
 	place_teardown(*state);
 	netns_home_close(&home);
 	broker_fdstore_free(&kept);
@@ -411,6 +412,20 @@ static void test_many_workers(void **state)
 	close(stats);
 }
 
+/* It is no fault of the pod's, and a look is as long as before. */
+static void test_whoever_else_has_the_core(void **state)
+{
+	enum { LOOK_MS = 20 };
+	struct place *p = *state;
+	int netns = place_netns("");
+
+	for (int i = 0; i < 2 * WORKERS; i++)
+		listens(netns, AT("0.0.0.0", PROXY, i % 2 ? IN : OUT));
+	ruled(p);
+	fake_clock_hurry(2 * LOOK_MS);
+	find_all(p, netns, 2 * WORKERS);
+}
+
 /* What is not Envoy's costs little; what looks like it costs time, and of that there is an end. */
 static void test_looking_is_bounded(void **state)
 {
@@ -757,6 +772,7 @@ int main(void)
 	    BPF_TEST(test_a_kernel_without_types),
 	    BPF_TEST(test_an_old_number_is_replaced),
 	    BPF_TEST(test_many_workers),
+	    BPF_TEST(test_whoever_else_has_the_core),
 	    BPF_TEST(test_looking_is_bounded),
 	    BPF_TEST(test_looking_is_not_counted),
 	    BPF_TEST(test_a_pod_that_ran_before_its_rules),
