@@ -6,8 +6,9 @@
  * there.  The dialler who asks getpeername() sees what it dialled.
  *
  * Sixty-four addresses, by the destination's hash, so that one pod is not limited to one port range
- * of connections (ebpf-redirect.md H2).  Those of IPv6 are a route that the broker puts there; where
- * it did not, ::1 takes their place, which loses some of what Linux says (ebpf-redirect.md 13).
+ * of connections (ebpf-redirect.md H2).  Those of IPv6 are a route that the broker puts there;
+ * where it did not, ::1 takes their place, which loses some of what Linux says (ebpf-redirect.md
+ * 13).
  */
 #pragma once
 #include "maps.bpf.h"
@@ -99,8 +100,8 @@ static __always_inline bool is_spread6(const struct redirect_address *a)
 
 /* The row says that the pod has them.  In another namespace than its own, or for a socket of one
  * device, Linux would look for them outside. */
-static __always_inline bool leads_home(struct bpf_sock_addr *ctx, const struct redirect_pod *p,
-    const struct redirect_address *to)
+static __always_inline bool leads_home(
+    struct bpf_sock_addr *ctx, const struct redirect_pod *p, const struct redirect_address *to)
 {
 	return p->home && p->home == bpf_get_netns_cookie(ctx) && ctx->sk &&
 	       !ctx->sk->bound_dev_if && (rules_cidr(p->index, to) & REDIRECT_CIDR_LOCAL);

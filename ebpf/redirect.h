@@ -26,8 +26,8 @@ enum {
 /* A pod's copy of sk_lookup has its index here: the broker writes it into the instructions. */
 #define REDIRECT_INDEX_PLACE 0x7265646972656374
 
-/* The first of them, 127.15.1.1; of IPv6 ::127.15.1.1.  Linux knows those of IPv4 as the loopback's, and
- * those of IPv6 by a route that the broker puts there (netns/watch.h). */
+/* The first of them, 127.15.1.1; of IPv6 ::127.15.1.1.  Linux knows those of IPv4 as the
+ * loopback's, and those of IPv6 by a route that the broker puts there (netns/watch.h). */
 #define REDIRECT_SPREAD_FIRST 0x7f0f0101
 #define REDIRECT_SPREAD_BITS 121
 

@@ -80,7 +80,9 @@ static void add_spread_route(void)
 		.rtm_type = RTN_LOCAL},
 	    .to = {.rta_len = RTA_LENGTH(16), .rta_type = RTA_DST},
 	    .address = {[12] = REDIRECT_SPREAD_FIRST >> 24,
-		(REDIRECT_SPREAD_FIRST >> 16) & 0xff, (REDIRECT_SPREAD_FIRST >> 8) & 0xff, 0},
+		(REDIRECT_SPREAD_FIRST >> 16) & 0xff,
+		(REDIRECT_SPREAD_FIRST >> 8) & 0xff,
+		0},
 	    .by = {.rta_len = RTA_LENGTH(4), .rta_type = RTA_OIF},
 	    .interface = LO};
 
