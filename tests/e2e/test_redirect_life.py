@@ -131,11 +131,13 @@ def test_no_captured_dial_of_ipv6_leaves_the_pod(scene):
     sandbox.netns.ip('addr', 'add', 'fd77::9/64', 'dev', 'eth0', 'nodad')
     for netns in pod.netns, sandbox.netns:
         netns.ip('-6', 'route', 'replace', 'default', 'via', 'fd77::2')
-    serve(pod, ENVOY, 15001, 15006)
+    serve(pod, ENVOY, 15001)
     serve(peer, 0, 15001, 80)
+    inbound = serve(pod, ENVOY, 15006)
     live(pod)
     peer.netns.ip('-6', 'route', 'add', SPREAD6, 'via', 'fd77::1')
     assert [peer.call(sockets.dial, to, 8080)['port'] for to in ('fd77::1', '::127.15.1.7')] == [15006] * 2
+    inbound.stop()  # while it listens another sandbox is none
     peer.netns.ip('-6', 'route', 'del', SPREAD6)
     peer.netns.ip('-6', 'route', 'add', 'local', SPREAD6, 'dev', 'lo')
     dial = sockets.dial, '2001:db8::7', 80
