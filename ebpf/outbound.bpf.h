@@ -6,9 +6,8 @@
  * there.  The dialler who asks getpeername() sees what it dialled.
  *
  * Sixty-four addresses, by the destination's hash, so that one pod is not limited to one port range
- * of connections (ebpf-redirect.md H2).  Those of IPv6 are a route that the broker puts there;
- * where it did not, ::1 takes their place, which loses some of what Linux says (ebpf-redirect.md
- * 13).
+ * of connections (ebpf-redirect.md H2).  Those of IPv6 are a route that the broker puts there.
+ * Where it is not, they are ::1, and some of what Linux says is lost (ebpf-redirect.md 13).
  */
 #pragma once
 #include "maps.bpf.h"
