@@ -149,10 +149,17 @@ static int fail(const struct err *e)
 	return e->code == ERR_INVALID ? USAGE : 1;
 }
 
+static const char *on_problem_asked(void *ctx)
+{
+	const struct run *r = ctx;
+
+	return succession_problem(&r->succession);
+}
+
 static int serve(
     struct run *r, const struct broker_options *o, struct life_worker *wk, struct err *e)
 {
-	static const struct keeper_events events = {on_ready, on_alive, on_ended};
+	static const struct keeper_events events = {on_ready, on_alive, on_ended, on_problem_asked};
 	bool patient = succession_is_patient(&r->succession);
 	int64_t watchdog_ms = notify_watchdog_ms();
 	int epoll = broker_epoll(r->broker);
@@ -320,6 +327,19 @@ static int check(const struct broker_options *asked)
 	return code;
 }
 
+/* The trial of an upgrade.  A kernel that cannot redirect at all is no fault of this release. */
+static int try(const struct broker_options *o)
+{
+	struct redirect_can can;
+	struct err e;
+
+	if (!upgrade_check(o, &e) &&
+	    (!o->redirect || redirect_probe(&e) || !redirect_try(&can, &e)))
+		return 0;
+	puts(e.msg);
+	return 1;
+}
+
 static int start(const struct broker_options *o, char **argv)
 {
 	struct run r = {.signals.fd = -1, .unheard.watch.fd = -1};
@@ -339,7 +359,7 @@ static int start(const struct broker_options *o, char **argv)
 	if (o->mode == BROKER_CHECK)
 		return check(o);
 	if (o->mode == BROKER_CHECK_STATE)
-		return upgrade_check(o);
+		return try(o);
 	if (o->mode == REDIRECT_UNINSTALL)
 		return uninstall(o);
 	if (o->mode == REDIRECT_GATE)

@@ -1,8 +1,7 @@
 /* check.c
  *
- * What the broker sent is read -> the settings -> the roots -> a call to where nobody is: that it
- * comes back is what is asked, for its threads, its connection and its clock are those of every
- * later one -> with --connect: each control plane is dialled as agentd does it (istiod/pool.h).
+ * What the broker sent is read -> the settings -> the roots -> a first call -> with --connect: each
+ * control plane is dialled as agentd does it (istiod/pool.h).
  */
 #include "check.h"
 #include "common/err.h"
@@ -10,8 +9,9 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/protocol.h"
+#include "first_call.h"
 #include "worker/base/loop.h"
-#include "worker/base/rpc/channel.h"
+#include "worker/base/rpc/rpc.h"
 #include "worker/config/config.h"
 #include "worker/crypto/x509.h"
 #include "worker/istiod/pool.h"
@@ -22,7 +22,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { CALL_MS = 5000, ALL_MS = 15000 };
+enum { ALL_MS = 15000 };
 
 struct plane {
 	struct check *check;
@@ -38,12 +38,9 @@ struct check {
 	const struct config *config;
 	struct loop *loop;
 	struct rpc *rpc;
-	struct rpc_channel *nobody;
-	struct rpc_stream *call;
 	struct loop_timer late;
 	struct plane planes[LINK_PLANES_MAX];
 	unsigned waiting; /* for so many answers */
-	bool called;
 	int problems;
 };
 
@@ -139,42 +136,23 @@ static void check_roots(struct check *k, struct plane *p)
 
 /* --- a first call --- */
 
+static void check_call(struct check *k)
+{
+	struct err e;
+
+	if (first_call_make(&e))
+		row(k, "PROBLEM", "a first call", "%s", e.msg);
+	else
+		row(k, "ok", "a first call", "grpc works in the cage");
+}
+
+/* --- control planes --- */
+
 static void answered(struct check *k)
 {
 	if (!--k->waiting)
 		loop_stop(k->loop);
 }
-
-static void on_message(void *ctx, struct rpc_stream *s, struct rpc_msg *m)
-{
-	(void)ctx, (void)s, (void)m;
-}
-
-static void on_called(void *ctx, int status, const char *why)
-{
-	struct check *k = ctx;
-
-	(void)status, (void)why;
-	k->called = true;
-	row(k, "ok", "a first call", "grpc works in the cage");
-	answered(k);
-}
-
-static void call_nobody(struct check *k)
-{
-	static const struct rpc_events events = {.message = on_message, .closed = on_called};
-	static const struct rpc_channel_options nobody = {
-	    .target = "127.0.0.1:1", .server_name = "localhost"};
-	static const struct rpc_call call = {.method = "/agentd/Check", .deadline_ms = CALL_MS};
-	struct err e;
-
-	k->nobody = rpc_channel_new(k->rpc, &nobody, NULL, NULL);
-	k->waiting++;
-	if (rpc_open(k->nobody, &k->call, &call, &events, k, &e))
-		abort(); /* it has no header that could be refused */
-}
-
-/* --- control planes --- */
 
 static void on_changed(void *ctx)
 {
@@ -205,8 +183,6 @@ static void on_late(void *ctx)
 {
 	struct check *k = ctx;
 
-	if (!k->called)
-		row(k, "PROBLEM", "a first call", "it did not end in %d s", ALL_MS / 1000);
 	for (size_t i = 0; i < k->config->nplanes; i++)
 		if (k->planes[i].pool && !k->planes[i].said)
 			row(k, "PROBLEM", k->planes[i].options->name, "%s: no answer in %d s",
@@ -216,21 +192,27 @@ static void on_late(void *ctx)
 
 /* --- all of it --- */
 
-static void run(struct check *k)
+static void connect_all(struct check *k)
 {
+	struct err e;
+
+	k->loop = loop_new(&e);
+	if (!k->loop) {
+		row(k, "PROBLEM", "control planes", "%s", e.msg);
+		return;
+	}
 	k->rpc = rpc_new(k->loop);
-	call_nobody(k);
-	for (size_t i = 0; k->config->connect && i < k->config->nplanes; i++)
+	for (size_t i = 0; i < k->config->nplanes; i++)
 		if (!k->planes[i].lost)
 			dial(k, &k->planes[i]);
 	loop_timer_in(k->loop, &k->late, ALL_MS, on_late, k);
-	loop_run(k->loop);
+	if (k->waiting)
+		loop_run(k->loop);
 	loop_timer_stop(&k->late);
 	for (size_t i = 0; i < k->config->nplanes; i++)
 		pool_free(&k->planes[i].pool);
-	rpc_close(&k->call, RPC_CANCELLED, "");
-	rpc_channel_free(&k->nobody);
 	rpc_free(&k->rpc);
+	loop_free(&k->loop);
 }
 
 int worker_check(const struct config *c, int broker_fd)
@@ -248,12 +230,9 @@ int worker_check(const struct config *c, int broker_fd)
 	hear_roots(&k, broker_fd);
 	for (size_t i = 0; i < c->nplanes; i++)
 		check_roots(&k, &k.planes[i]);
-	k.loop = loop_new(&e);
-	if (k.loop)
-		run(&k);
-	else
-		row(&k, "PROBLEM", "a first call", "%s", e.msg);
-	loop_free(&k.loop);
+	check_call(&k);
+	if (c->connect)
+		connect_all(&k);
 	for (size_t i = 0; i < c->nplanes; i++)
 		free(k.planes[i].roots_pem);
 	return k.problems > 0;

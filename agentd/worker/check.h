@@ -7,5 +7,5 @@
 #pragma once
 struct config;
 
-/* In the cage.  Blocks, for 15 s at most.  0: fine; 1: a row says PROBLEM. */
+/* In the cage.  Blocks, for 25 s at most.  0: fine; 1: a row says PROBLEM. */
 int worker_check(const struct config *c, int broker_fd);

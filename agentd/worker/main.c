@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/protocol.h"
+#include "first_call.h"
 #include "worker/base/loop.h"
 #include "worker/config/config.h"
 #include "worker/crypto/library.h"
@@ -176,9 +177,26 @@ static int run(const struct config *c, bool confined, struct err *e)
 		cage_stay_out();
 	else if (enter_cage(c, e))
 		return 1;
+	if (c->check_state)
+		return first_call_make(e) ? 1 : 0;
 	if (c->check || c->connect)
 		return worker_check(c, LINK_FD);
 	return serve(c, e) ? 1 : 0;
+}
+
+/* The broker says it last; the settings may be what could not be read. */
+static bool is_trial(int argc, char **argv)
+{
+	return argc > 1 && !strcmp(argv[argc - 1], "--check-state");
+}
+
+/* A trial's reason is for the agentd that runs, which logs it (broker/life/upgrade.h). */
+static void say(bool trial, const char *why)
+{
+	if (trial)
+		puts(why);
+	else
+		log_error(NULL, "%s", why);
 }
 
 #ifdef __SANITIZE_ADDRESS__
@@ -219,7 +237,7 @@ int main(int argc, char **argv)
 		status = run(&config, confined, &e);
 	}
 	if (status && *e.msg)
-		log_error(NULL, "%s", e.msg);
+		say(is_trial(argc, argv), e.msg);
 	config_clear(&config);
 	usleep(FREEING_US);
 	return status;

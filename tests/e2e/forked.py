@@ -4,7 +4,6 @@ would import for 0.4 s of a core.
 import os
 import signal
 import subprocess
-import threading
 from pathlib import Path
 
 from . import netns
@@ -17,8 +16,7 @@ class Forked(Process):
 
     def __init__(self, function, args, log, cgroup, at=None):
         self.log = Path(log)
-        at = at or f'/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net'
-        self._popen = _Child(_run, (function, args, str(log), at, cgroup.path / 'cgroup.procs'))
+        self._popen = _Child(_run, (function, args, str(log), at or netns.here(), cgroup.path / 'cgroup.procs'))
         self.pid = self._popen.pid
 
 

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -50,6 +51,13 @@ def own():
             yield
         finally:
             _setns(home.fileno())
+
+
+def here():
+    """The caller's namespace, for a process of FORKS: by itself that one is in the namespace where the first of them was forked.
+
+    Good as long as the caller stays in it."""
+    return f'/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net'
 
 
 def _enter(path, procs):

@@ -21,11 +21,12 @@ _kept = []
 
 
 class Place:
-    """A process in a cgroup, in a network namespace (a path; None: the host's), kept for several calls."""
+    """A process in a cgroup, in a network namespace (a path; None: the caller's), kept for several calls."""
 
     def __init__(self, cgroup, namespace=None):
         self._pool = ProcessPoolExecutor(1, netns.FORKS, netns._enter,
-                                         (namespace or '/proc/self/ns/net', cgroup.path / 'cgroup.procs'))
+                                         (namespace or netns.here(), cgroup.path / 'cgroup.procs'))
+        self.call(os.getpid)  # it is there before the caller goes elsewhere
 
     def call(self, function, *args):
         return self._pool.submit(function, *args).result(300)

@@ -1,4 +1,5 @@
 """Files that run at the same time share no address and no port; who gets to a foreign control plane all the same is found."""
+import contextlib
 import os
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import pytest
 from . import clients, netns
 from .conftest import FIRST_NETNS, check
 from .run import TOP, sh, wait_for
+from .strangers import Place
 
 
 def serials(node, pod):
@@ -18,6 +20,13 @@ def serials(node, pod):
 def test_this_file_has_a_network_of_its_own():
     assert os.readlink('/proc/self/ns/net') != os.readlink(f'/proc/{os.getppid()}/ns/net')
     assert [line.split()[1] for line in sh('ip', '-o', 'link').splitlines()] == ['lo:']
+
+
+def test_a_process_is_where_its_caller_is(node):
+    """Also when the first one, and with it the server that forks them all, was started in another namespace."""
+    for name, where in (('one', contextlib.nullcontext), ('two', netns.own)):
+        with where(), Place(node.cgroup(name)) as place:
+            assert place.call(os.readlink, '/proc/self/ns/net') == os.readlink('/proc/thread-self/ns/net')
 
 
 def test_who_has_none_is_there():

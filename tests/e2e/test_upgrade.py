@@ -145,7 +145,7 @@ FAULTS = {
     'crashing': (lambda r: r.install('agentd', r._from / 'agentd', crashing), 'failed its trial: signal 4'),
     'exits 1': (lambda r: r.install('agentd', '/bin/false'), 'failed its trial: exit code 1'),
     'crashing worker': (lambda r: r.install('agentd-worker', r._from / 'agentd-worker', crashing),
-                        'its check failed, see above (signal 4'),
+                        'agentd-worker: its check failed (signal 4'),
 }
 
 
@@ -167,6 +167,40 @@ def test_a_bad_release_is_refused_and_all_goes_on(node):
     release.install_all()
     upgraded(node.agentd)
     nobody_noticed(hammer, load, node, pair)
+
+
+def refusal(node):
+    status, text = node.agentd.ctl_text('status')
+    assert status == (1 if 'problem: ' in text else 0)
+    return text if status else ''
+
+
+def test_a_wrong_setting_is_the_reason(node):
+    """The new program reads its settings, and its words are in the log and in agentctl's answer."""
+    node.agentd.start()
+    config = node.agentd.dir / 'agentd.yaml'
+    good, said = config.read_text(), Said(node.agentd)
+    config.write_text(f'csr_per_secnod: 1\n{good}')
+    node.agentd.process.send(signal.SIGUSR2)
+    why = 'failed its trial: exit code 1: agentd.yaml: line 1: csr_per_secnod: no such key; nearest: csr_per_second'
+    assert why in said.wait('no upgrade, agentd ')
+    wait_for('agentctl to say it', lambda: why in refusal(node))
+    assert node.agentd.ctl_text('ready')[0] == 0
+    config.write_text(good)
+    upgraded(node.agentd)
+    assert 'no upgrade' not in refusal(node)
+
+
+def test_absent_roots_are_no_reason(node):
+    """They are outside of the program, and the agentd that runs lives without them, too."""
+    node.agentd.start()
+    root = node.agentd.root_file
+    pem = root.read_bytes()
+    for absent in (lambda: root.write_text('garbage'), root.unlink):
+        absent()
+        upgraded(node.agentd)
+    root.write_bytes(pem)
+    wait_for('the control plane', lambda: node.agentd.ctl_text('status')[0] == 0)
 
 
 # --- beside it ---
@@ -280,7 +314,7 @@ def run_with(agentd, fd, others, *flags):
     return subprocess.Popen(
         [agentd._bin / 'agentd', '--run', agentd.run, '--manifests', agentd.manifests, '--config', config,
          '--root-file', f'0={agentd.root_file}', *flags], env={**os.environ, 'AGENTD_KEPT': str(fd)},
-        pass_fds=[fd, *others], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        pass_fds=[fd, *others], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def test_tables_of_other_versions(node):
@@ -291,7 +325,7 @@ def test_tables_of_other_versions(node):
         known = version == TABLE_VERSION
         fd, others = table(version, ['stale.sds'], entry_size)
         trial = run_with(node.agentd, fd, others, '--check-state')
-        _, said = trial.communicate(timeout=60)
+        said, _ = trial.communicate(timeout=60)
         assert (trial.returncode == 0) == known, said
         assert known or f'has version {version}' in said
         process = run_with(node.agentd, fd, others)

@@ -14,7 +14,6 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "notify.h"
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -306,8 +305,9 @@ static void on_pong(void *ctx, uint32_t ping)
 
 static const char *on_problem_asked(void *ctx)
 {
-	(void)ctx;
-	return notify_problem();
+	const struct keeper *k = ctx;
+
+	return k->ev.problem ? k->ev.problem(k->ctx) : NULL;
 }
 
 /* While a worker is being ended, or is not to be started yet, the broker's own turns count: a
@@ -387,7 +387,7 @@ struct keeper *keeper_new(struct broker *b, const struct broker_options *o, stru
 	k->broker = b;
 	k->options = o;
 	k->worker = wk;
-	k->ev = (struct keeper_events){nobody, nobody, nobody_failed};
+	k->ev = (struct keeper_events){nobody, nobody, nobody_failed, NULL};
 	k->pulse.watch.fd = -1;
 	if (broker_timer_open(&k->timer, broker_epoll(b), on_timer, k))
 		abort(); /* no fd is left for us at the start */

@@ -16,6 +16,7 @@ struct keeper_events {
 	/* The worker's loop turned (it answered a ping), or there is rightly none at the moment. */
 	void (*alive)(void *ctx);
 	void (*failed)(void *ctx, int status); /* of wait(2): the first worker was never ready */
+	const char *(*problem)(void *ctx);     /* for people; NULL: there is none */
 };
 
 /* `b` and `wk` must live longer; `wk` is open. */

@@ -34,8 +34,9 @@ static void on_trial_too_long(void *ctx)
 		kill(s->upgrade.trial, SIGKILL);
 }
 
-static void refuse(const struct err *e)
+static void refuse(struct succession *s, const struct err *e)
 {
+	snprintf(s->refused, sizeof(s->refused), "no upgrade: %s", e->msg);
 	log_error(NULL, "no upgrade, agentd %s goes on: %s", version_text, e->msg);
 }
 
@@ -44,9 +45,10 @@ void succession_upgrade(struct succession *s)
 	struct err e;
 
 	if (upgrade_try(&s->upgrade, s->kept, &e)) {
-		refuse(&e);
+		refuse(s, &e);
 		return;
 	}
+	s->refused[0] = '\0';
 	log_info(NULL, "an upgrade is tried: %s", s->upgrade.path);
 	broker_timer_set(&s->trial, BROKER_TRIAL_MS);
 }
@@ -58,7 +60,7 @@ static void on_ended_for_upgrade(void *ctx, int status)
 
 	(void)status;
 	upgrade_exec(&s->upgrade, s->kept, &e);
-	refuse(&e);
+	refuse(s, &e);
 	go_on(s);
 }
 
@@ -70,7 +72,7 @@ bool succession_reaped(struct succession *s, pid_t pid, int status)
 		return false;
 	broker_timer_set(&s->trial, -1);
 	if (upgrade_tried(&s->upgrade, status, &e)) {
-		refuse(&e);
+		refuse(s, &e);
 	} else if (keeper_is_ending(s->keeper)) {
 		upgrade_drop(&s->upgrade);
 	} else {
@@ -192,4 +194,9 @@ void succession_ready(struct succession *s)
 void succession_alive(struct succession *s)
 {
 	tell(s, "WATCHDOG");
+}
+
+const char *succession_problem(const struct succession *s)
+{
+	return *s->refused ? s->refused : notify_problem();
 }

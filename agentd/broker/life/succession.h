@@ -18,6 +18,7 @@ struct succession {
 	struct broker_timer trial;
 	int before;   /* to the agentd that handed over and waits for our worker; -1: none */
 	bool is_over; /* another one has taken over: end, and touch nothing */
+	char refused[ERR_MSG_SIZE]; /* the last upgrade, and why; "": it was not */
 };
 
 /* Before anything else is opened: what an earlier agentd with this pid or systemd kept is found.
@@ -38,3 +39,5 @@ void succession_upgrade(struct succession *s); /* SIGUSR2 */
 bool succession_reaped(struct succession *s, pid_t pid, int status);
 void succession_ready(struct succession *s); /* a worker is */
 void succession_alive(struct succession *s); /* its loop turned */
+/* For people: an upgrade was refused, until the next one is tried; or the service manager's. */
+const char *succession_problem(const struct succession *s); /* NULL: there is none */

@@ -4,14 +4,14 @@
  * cross by their numbers: close-on-exec is taken off them at the last moment and put back if the
  * execution fails (process-split.md 7.13).  An executable that would die at once would take
  * everything with it, hence the trial, of the very file that is executed later
- * (process-split.md 7.14).
+ * (process-split.md 7.14).  What it prints is its reason, a memfd: it can be as slow as it likes,
+ * and a pipe would be one more thing to be read meanwhile.
  */
 #include "upgrade.h"
 #include "broker/base/state.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/version.h"
 #include "upgrade_table.h"
 #include "worker.h"
 #include <errno.h>
@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -27,7 +28,7 @@
 LOG_SCOPE("broker");
 
 #define TABLE_VARIABLE "AGENTD_KEPT" /* the number of its fd */
-enum { EXEC_FAILED = 127 };
+enum { EXEC_FAILED = 127, REASON_SIZE = 200 };
 
 /* A file that was replaced since is shown as "... (deleted)"; its successor has the name. */
 void upgrade_open(struct upgrade *u, char **argv)
@@ -36,7 +37,7 @@ void upgrade_open(struct upgrade *u, char **argv)
 	ssize_t n = readlink("/proc/self/exe", u->path, sizeof(u->path) - 1);
 
 	u->argv = argv;
-	u->exe = -1;
+	u->exe = u->said = -1;
 	u->trial = 0;
 	u->path[n > 0 ? n : 0] = '\0';
 	size_t end = strlen(u->path) - (sizeof(gone) - 1);
@@ -125,6 +126,7 @@ int upgrade_exec(struct upgrade *u, struct broker_fdstore *k, struct err *e)
 void upgrade_drop(struct upgrade *u)
 {
 	mem_closep(&u->exe);
+	mem_closep(&u->said);
 }
 
 void upgrade_close(struct upgrade *u)
@@ -154,9 +156,7 @@ static void run_trial(struct upgrade *u, struct broker_fdstore *k, int table, pi
 	argv[n] = (char[]){"--check-state"};
 	if (log_is_json())
 		argv[n + 1] = (char[]){"--log-json"};
-	/* What its worker says on stdout is for people; that on stderr is the log. */
-	auto_close int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-	dup2(null, STDOUT_FILENO);
+	dup2(u->said, STDOUT_FILENO); /* stderr is the log */
 	/* It has a copy of the lock: it must not outlive us. */
 	if (!prctl(PR_SET_PDEATHSIG, SIGKILL) && getppid() == broker)
 		execute(u, argv, k, table);
@@ -174,29 +174,43 @@ int upgrade_try(struct upgrade *u, struct broker_fdstore *k, struct err *e)
 	auto_close int table = exe < 0 ? -1 : upgrade_table_write(k, e);
 	if (table < 0)
 		return -1;
-	u->exe = exe;
-	u->trial = fork();
+	u->exe = take_fd(exe);
+	u->said = memfd_create("agentd-trial", MFD_CLOEXEC);
+	u->trial = u->said < 0 ? -1 : fork();
 	if (u->trial == 0)
 		run_trial(u, k, table, broker);
 	if (u->trial < 0) {
-		u->exe = -1;
+		err_sys(e, "a trial");
 		u->trial = 0;
-		return err_sys(e, "fork");
+		upgrade_drop(u);
+		return -1;
 	}
-	u->exe = take_fd(exe);
 	return 0;
+}
+
+/* Its first line; "": it said nothing. */
+static void read_reason(const struct upgrade *u, char out[REASON_SIZE])
+{
+	char text[REASON_SIZE];
+	ssize_t n = pread(u->said, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	err_printable(out, REASON_SIZE, text, (unsigned)strcspn(text, "\n"));
 }
 
 int upgrade_tried(struct upgrade *u, int wait_status, struct err *e)
 {
-	char how[BROKER_ENDED_SIZE];
+	char how[BROKER_ENDED_SIZE], why[REASON_SIZE];
 
 	u->trial = 0;
+	read_reason(u, why);
+	mem_closep(&u->said);
 	if (wait_status == 0)
 		return 0;
 	upgrade_drop(u);
 	life_worker_ended(wait_status, how);
-	return err_set(e, ECANCELED, "%s failed its trial: %s", u->path, how);
+	return err_set(
+	    e, ECANCELED, "%s failed its trial: %s%s%s", u->path, how, *why ? ": " : "", why);
 }
 
 /* --- in the next one --- */
@@ -229,16 +243,13 @@ void upgrade_receive(struct broker_fdstore *k)
 	close(table);
 }
 
-int upgrade_check(const struct broker_options *o)
+int upgrade_check(const struct broker_options *o, struct err *e)
 {
-	struct err e = {0};
 	int table = table_fd();
 
 	if (table < 0)
-		err_set(&e, EINVAL, "--check-state is for agentd itself");
-	else if (!upgrade_table_check(table, &e) && !broker_state_check(o, &e) &&
-		 !life_worker_check(o, &e))
-		return 0;
-	log_error(NULL, "trial of agentd %s: %s", version_text, e.msg);
-	return 1;
+		return err_set(e, EINVAL, "--check-state is for agentd itself");
+	if (upgrade_table_check(table, e) || broker_state_check(o, e))
+		return -1;
+	return life_worker_check(o, e) ? err_wrap(e, "agentd-worker") : 0;
 }

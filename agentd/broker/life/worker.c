@@ -250,6 +250,13 @@ static void tell_roots(const struct broker_options *o, int sock)
 	(void)shutdown(sock, SHUT_WR);
 }
 
+static const char *check_of(const struct broker_options *o)
+{
+	if (o->mode == BROKER_CHECK_STATE)
+		return "--check-state";
+	return o->connect ? "--connect" : "--check";
+}
+
 int life_worker_check(const struct broker_options *o, struct err *e)
 {
 	struct life_worker wk;
@@ -262,8 +269,9 @@ int life_worker_check(const struct broker_options *o, struct err *e)
 		life_worker_close(&wk);
 		return err_sys(e, "socketpair");
 	}
-	tell_roots(o, pair[0]);
-	pid_t pid = life_worker_start(&wk, o, pair[1], o->connect ? "--connect" : "--check", e);
+	if (o->mode != BROKER_CHECK_STATE)
+		tell_roots(o, pair[0]);
+	pid_t pid = life_worker_start(&wk, o, pair[1], check_of(o), e);
 	life_worker_close(&wk);
 	close(pair[1]);
 	int rc = pid < 0 ? -1 : 0;
@@ -271,7 +279,7 @@ int life_worker_check(const struct broker_options *o, struct err *e)
 		rc = err_sys(e, "wait for the worker's check");
 	} else if (rc == 0 && status) {
 		life_worker_ended(status, how);
-		rc = err_set(e, EINVAL, "its check failed, see above (%s)", how);
+		rc = err_set(e, EINVAL, "its check failed (%s)", how);
 	}
 	close(pair[0]);
 	return rc;

@@ -23,5 +23,6 @@ void life_worker_ended(int wait_status, char out[BROKER_ENDED_SIZE]);
 /* The same as a shell would say it: 128 + signal. */
 int life_worker_exit_code(int wait_status);
 
-/* Runs `agentd-worker --check` as the worker would be run; its output goes where ours goes. */
+/* Runs `agentd-worker --check` as the worker would be run; its output goes where ours goes.  In a
+ * trial of ours: --check-state, which asks for nothing outside of the program. */
 int life_worker_check(const struct broker_options *o, struct err *e);

@@ -25,8 +25,10 @@ struct config {
 	int64_t push_memory_mib;                             /* worker/base/rpc/ledger.h */
 	struct istiod_options *planes;                       /* at least one, names unique */
 	size_t nplanes;
-	bool check;   /* --check: read everything, try everything, say so, end */
-	bool connect; /* the same, the control planes included */
+	bool check;       /* --check: read everything, try everything, say so, end */
+	bool connect;     /* the same, the control planes included */
+	bool check_state; /* a trial: can this program live here; roots and control planes no matter
+			   */
 };
 
 struct config_file {

@@ -112,5 +112,6 @@ const struct config_row config_rows[] = {
     NUMBER_ROW(pod_header_kib, 4, 1024),
     {"check", BOOLEAN, offsetof(struct config, check), NULL, NULL, NULL, 0, 0, true},
     {"connect", BOOLEAN, offsetof(struct config, connect), NULL, NULL, NULL, 0, 0, true},
+    {"check_state", BOOLEAN, offsetof(struct config, check_state), NULL, NULL, NULL, 0, 0, true},
 };
 const unsigned config_nrows = sizeof(config_rows) / sizeof(*config_rows);

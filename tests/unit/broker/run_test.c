@@ -3,7 +3,9 @@
  * The test copies itself as `agentd` and `agentd-worker` into a directory: called by the first name
  * it is the broker, by the second a small worker that does what its --node-name says.
  * LINK: tests/unit/broker/rig.c */
+#include "broker/life/upgrade_table.h"
 #include "broker/run.h"
+#include "common/mem.h"
 #include "common/version.h"
 #include "rig.h"
 #include <grp.h>
@@ -155,6 +157,9 @@ static int worker(int argc, char **argv)
 		return act_json();
 	else if (!strcmp(act, "check"))
 		return strcmp(argv[argc - 1], "--check") != 0;
+	else if (!strcmp(act, "trial"))
+		return strcmp(argv[argc - 1], "--check-state") != 0 ||
+		       recv(LINK_FD, &p, sizeof(p), MSG_DONTWAIT) >= 0;
 	else if (!strncmp(act, "exit", 4))
 		return atoi(act + 4);
 	else if (!strncmp(act, "signal", 6))
@@ -180,6 +185,7 @@ struct node {
 	char top[32];
 	pid_t pid;
 	int out, err;
+	rlim_t files; /* of the next one; 0: as many as we */
 };
 
 static void copy_self(const char *to)
@@ -229,6 +235,8 @@ static void start(struct node *n, const char **flags)
 	n->pid = fork();
 	assert_true(n->pid >= 0);
 	if (n->pid == 0) {
+		if (n->files)
+			setrlimit(RLIMIT_NOFILE, &(struct rlimit){n->files, n->files});
 		dup2(out[1], STDOUT_FILENO);
 		dup2(err[1], STDERR_FILENO);
 		execv(exe, (char **)argv);
@@ -607,10 +615,46 @@ static void test_check_says_what_to_do(void **state)
 	r = finish(n);
 	expect_exit(&r, 1, "");
 	assert_non_null(strstr(r.out, "/nonexistent is not there"));
-	assert_non_null(strstr(r.out, "its check failed, see above (exit code 2)"));
+	assert_non_null(strstr(r.out, "its check failed (exit code 2)"));
 	assert_non_null(strstr(r.out, "can be written by others than root"));
 	snprintf(root, sizeof(root), "%s/run", n->top);
 	assert_int_equal(access(root, F_OK), -1); /* it changes nothing */
+}
+
+static struct result trial(struct node *n, const char *act)
+{
+	struct upgrade_table_head none = {
+	    UPGRADE_TABLE_MAGIC, UPGRADE_TABLE_VERSION, sizeof(struct upgrade_table_entry), 0};
+	auto_close int image = rig_memfd(&none, sizeof(none), RIG_SEALS);
+	int table = dup(image); /* not close-on-exec */
+	char name[64], number[16];
+
+	snprintf(name, sizeof(name), "--node-name=%s", act);
+	snprintf(number, sizeof(number), "%d", table);
+	setenv("AGENTD_KEPT", number, 1);
+	START(n, "--check-state", "--redirect", "--root-file=0=/nonexistent", name);
+	unsetenv("AGENTD_KEPT");
+	close(table);
+	return finish(n);
+}
+
+/* What belongs to the program, and nothing else; the reason is on stdout. */
+static void test_what_a_trial_proves(void **state)
+{
+	enum { TOO_FEW = 20 }; /* for the eBPF programs */
+	struct node *n = *state;
+	struct result r = trial(n, "trial");
+
+	expect_exit(&r, 0, "");
+	assert_string_equal(r.out, "");
+	r = trial(n, "exit2");
+	expect_exit(&r, 1, "");
+	assert_string_equal(r.out, "agentd-worker: its check failed (exit code 2)\n");
+	n->files = TOO_FEW;
+	r = trial(n, "trial");
+	n->files = 0;
+	expect_exit(&r, 1, "");
+	assert_string_equal(r.out, "the kernel refuses an eBPF program: Too many open files\n");
 }
 
 int main(int argc, char **argv)
@@ -629,6 +673,7 @@ int main(int argc, char **argv)
 	    T(test_only_root_may_start_it),
 	    T(test_help_and_version_need_nothing),
 	    T(test_check_says_what_to_do),
+	    T(test_what_a_trial_proves),
 	};
 
 	if (!strcmp(argv[0], "agentd"))

@@ -11,7 +11,8 @@ enum { TRIAL = 4711, STRANGER = 4712 };
 static struct {
 	char told[512]; /* words */
 	bool ending, trial_fails, handed_back;
-	keeper_ended done; /* of keeper_end() */
+	const char *problem; /* of the service manager */
+	keeper_ended done;   /* of keeper_end() */
 	void *ctx;
 	handover_asked asked;
 	void *asked_ctx;
@@ -197,6 +198,11 @@ void notify_keep(struct broker_fdstore *k)
 	(void)k;
 }
 
+const char *notify_problem(void)
+{
+	return w.problem;
+}
+
 void notify_reloading(void)
 {
 	tell("reloads");
@@ -261,6 +267,24 @@ static void a_bad_trial_ends_nothing(void **state)
 	succession_upgrade(&w.s); /* a second one at once is refused */
 	succession_upgrade(&w.s);
 	assert_told("tries ");
+}
+
+/* agentctl shows it until somebody tries again. */
+static void a_refused_upgrade_is_a_problem(void **state)
+{
+	(void)state;
+	assert_null(succession_problem(&w.s));
+	succession_upgrade(&w.s);
+	assert_null(succession_problem(&w.s));
+	succession_reaped(&w.s, TRIAL, 1 << 8);
+	assert_string_equal(succession_problem(&w.s), "no upgrade: it failed");
+	w.problem = "it is deaf";
+	assert_string_equal(succession_problem(&w.s), "no upgrade: it failed");
+	succession_upgrade(&w.s);
+	assert_string_equal(succession_problem(&w.s), "it is deaf");
+	succession_reaped(&w.s, TRIAL, 0);
+	ended();
+	assert_string_equal(succession_problem(&w.s), "no upgrade: it cannot be executed");
 }
 
 /* SIGTERM came during the trial. */
@@ -339,6 +363,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(an_upgrade_that_fails_late_goes_on),
 	    TEST(a_bad_trial_ends_nothing),
+	    TEST(a_refused_upgrade_is_a_problem),
 	    TEST(an_end_goes_before_an_upgrade),
 	    TEST(who_asks_gets_all),
 	    TEST(what_comes_back_is_ours_anew),

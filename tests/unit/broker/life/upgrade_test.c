@@ -122,6 +122,28 @@ static void test_a_trial_that_fails_is_the_end_of_it(void **state)
 	refused(n, "failed its trial: exit code 127");
 }
 
+/* Whatever it prints: the first line, printable; the log and agentctl have it. */
+static void test_a_trial_says_why(void **state)
+{
+	static const struct {
+		const char *script, *said;
+	} rows[] = {{"echo no such key; echo more; exit 1", "trial: exit code 1: no such key"},
+	    {"printf 'no\\001 newline'; exit 3", "trial: exit code 3: no? newline"},
+	    {"head -c 1000000 /dev/zero | tr '\\0' x; kill -9 $$",
+		"trial: signal 9 (killed: by someone, or by the kernel for memory): xxxxxxxx"},
+	    {"echo fine >&2; exit 1", "trial: exit code 1"}};
+	struct node *n = *state;
+	char *argv[] = {"sh", "-c", NULL, NULL};
+
+	n->u.argv = argv;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		argv[2] = (char *)rows[i].script;
+		install(n, "agentd", "/bin/sh");
+		refused(n, rows[i].said);
+		assert_int_equal(n->u.said, -1);
+	}
+}
+
 /* The shell shows what it was given: our arguments, and the lock and the table, open. */
 static void test_a_trial_has_all_that_is_kept(void **state)
 {
@@ -232,6 +254,7 @@ int main(void)
 		test_files_that_are_not_roots_alone_are_not_tried, setup, teardown),
 	    cmocka_unit_test_setup_teardown(
 		test_a_trial_that_fails_is_the_end_of_it, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_a_trial_says_why, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_a_trial_has_all_that_is_kept, setup, teardown),
 	    cmocka_unit_test_setup_teardown(
 		test_an_execution_that_fails_changes_nothing, setup, teardown),

@@ -155,8 +155,9 @@ static void test_flags_win(void **state)
 	assert_int_equal(c.secret_ttl_min_s, 5);
 	assert_string_equal(c.planes[0].server_name, "istiod.mesh.svc");
 	config_clear(&c);
-	assert_int_equal(load(&c, "", &e, "--log-json", "--node-name=a=b", NULL), 0);
-	assert_true(c.log_json);
+	assert_int_equal(
+	    load(&c, "", &e, "--log-json", "--node-name=a=b", "--check-state", NULL), 0);
+	assert_true(c.log_json && c.check_state && !c.check);
 	assert_string_equal(c.node_name, "a=b");
 	config_clear(&c);
 }
