@@ -18,7 +18,7 @@ export AGENTD_COMMIT
 VERSION_TEXT := $(VERSION)$(addprefix +,$(AGENTD_COMMIT))
 PREFIX     ?= /usr/local
 BUILD      ?= build
-# release | quick | asan | tsan | fuzz: each has a tree of its own; quick is a release that nothing was optimized in, for make run
+# release | quick | asan | tsan | fuzz: each has a tree of its own; quick is for make run: nothing is optimized, and libraries are shared
 MODE       ?= release
 # amd64 | arm64: not this machine's is built with Debian's cross compiler against packages in a sysroot; so is an image (FRESH=1)
 # for both, or one would have what this machine was last updated to
@@ -59,7 +59,7 @@ CFLAGS     := -std=gnu11 -fPIE $(WARN) $(MODE_$(MODE)) -D_GNU_SOURCE -I$(GEN) -i
 # Debian 12's linker for arm64 would only say that it does not know it.
 PACKED_amd64 := -Wl,-z,pack-relative-relocs
 LINK_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack $(PACKED_$(ARCH)) -Wl,--gc-sections
-LINK_quick := $(LINK_release)
+LINK_quick := -pie
 LINK_asan  := -fsanitize=address,undefined
 LINK_tsan  := -fsanitize=thread
 LINK_fuzz  := -fsanitize=fuzzer,address,undefined
@@ -94,7 +94,7 @@ INJECTOR_TLS_static := -Wl,-Bstatic -levent_openssl -lssl -Wl,-Bdynamic
 INJECTOR_LIBS_shared := -levent -ljansson -lyaml -lcrypto -lpthread -lm
 INJECTOR_LIBS_static = -Wl,-Bstatic -levent -ljansson -lyaml $(shell $(PKG_CONFIG) --libs-only-l --static libssl) -Wl,-Bdynamic -lpthread -lm -ldl
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
-RELEASED   := $(filter release quick,$(MODE))
+RELEASED   := $(filter release,$(MODE))
 WORKER_LIBS = $(if $(RELEASED),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
 CTL_LIBS    = $(CTL_LIBS_$(if $(RELEASED),$(LINKS),shared))
 INJECTOR_TLS = $(INJECTOR_TLS_$(if $(RELEASED),$(LINKS),shared))
@@ -159,8 +159,10 @@ BPF_SRC    := $(wildcard ebpf/*.h ebpf/*.c)
 # Ubuntu's in the PATH is a script that looks for one of the kernel that runs.
 BPFTOOL    := $(firstword $(wildcard /usr/lib/linux-tools/*/bpftool) bpftool)
 SKELETON   := $(GEN)/redirect.skel.h $(GEN)/accelerate.skel.h $(GEN)/level.skel.h
+# Without DWARF: libbpf reads BTF, and DWARF has lines of this machine's headers, so each update of them made other bytes.
 $(GEN)/%.bpf.o: ebpf/%.bpf.c $(BPF_SRC) Makefile
-	@mkdir -p $(GEN); echo "  BPF   $<"; clang -target bpf -O2 -g -Wall -Wextra -Werror -Wno-unused-function $(SAME) -I/usr/include/$(shell gcc -dumpmachine) -c $< -o $@
+	@mkdir -p $(GEN); echo "  BPF   $<"; clang -target bpf -O2 -g -Wall -Wextra -Werror -Wno-unused-function $(SAME) -I/usr/include/$(shell gcc -dumpmachine) -c $< -o $@.dwarf
+	@$(BPFTOOL) gen object $@ $@.dwarf && rm $@.dwarf
 $(GEN)/%.skel.h: $(GEN)/%.bpf.o
 	@{ echo '// NOLINTBEGIN' && $(BPFTOOL) gen skeleton $< name $*_bpf && echo '// NOLINTEND'; } >$@
 
@@ -365,9 +367,13 @@ uninstall: ## remove from $(DESTDIR)$(PREFIX) what install put there; settings a
 # The time that is in what is shipped: the last commit's.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y VERSION)
 IMAGE_ARCHES ?= amd64 arm64
+# An image is the same whoever builds it: with this release's compiler and packages.
+IMAGE_RELEASE := bookworm
 tree       = $(BUILD)/release-$(1):$(BUILD)/sysroot-$(1)
 
 image: ## an OCI archive for amd64 and arm64 without a container engine, and its SBOMs, in build/image/
+	@helm/image/room $(IMAGE_RELEASE) $(BUILD) $(MAKE) -s image-here IMAGE_ARCHES='$(IMAGE_ARCHES)'
+image-here:
 	@tests/tools/deps build package
 	@for arch in $(IMAGE_ARCHES); do $(MAKE) -s MODE=release FRESH=1 ARCH=$$arch binaries || exit; done
 	@python3 -B helm/image/build.py --version $(VERSION) --text '$(VERSION_TEXT)' --epoch $(SOURCE_DATE_EPOCH) --out $(BUILD)/image \
@@ -394,7 +400,7 @@ test-packages: needs-go image deb ## image and package as they will be used: unp
 		build/venv/bin/python3 -m pytest -p no:cacheprovider -q --tb=short --timeout 900 --durations 5 tests/packages
 needs-go: # before an image is built for it
 	@tests/tools/needs-go test-packages 1.25 'builds the parser of a VEX' >/dev/null
-.PHONY: image deb test-packages needs-go
+.PHONY: image image-here deb test-packages needs-go
 
 test-helm: ## the chart with the real helm, Kubernetes' schemas and istiod's injector (Go builds them once)
 	@tests/tools/deps build test

@@ -1,12 +1,13 @@
 /* outbound.bpf.h - what a pod's processes dial.
  *
- * connect -> the rules -> the destination becomes Envoy's port on a loopback address, the real one
- * is kept with the socket -> the SYN is about to go: the tuple that Envoy will see is noted ->
- * Envoy accepts: the tuple is moved to the accepted socket -> Envoy asks SO_ORIGINAL_DST: answered
- * from there.  The dialler who asks getpeername() sees what it dialled.
+ * connect -> the rules -> the destination becomes Envoy's port on an address of lo, the real one is
+ * kept with the socket -> the SYN is about to go: the tuple that Envoy will see is noted -> Envoy
+ * accepts: the tuple is moved to the accepted socket -> Envoy asks SO_ORIGINAL_DST: answered from
+ * there.  The dialler who asks getpeername() sees what it dialled.
  *
- * Sixty-four loopback addresses, by the destination's hash, so that one pod is not limited to one
- * port range of connections; IPv6 has only ::1 (ebpf-redirect.md H2).
+ * Sixty-four addresses, by the destination's hash, so that one pod is not limited to one port range
+ * of connections (ebpf-redirect.md H2).  Those of IPv6 are a route that the broker puts there.
+ * Where it is not, they are ::1, and some of what Linux says is lost (ebpf-redirect.md 13).
  */
 #pragma once
 #include "maps.bpf.h"
@@ -84,15 +85,41 @@ static __always_inline struct redirect_flow flow_of(struct bpf_sock_addr *ctx, b
 	return f;
 }
 
-static __always_inline struct redirect_address capture_address(const struct redirect_flow *f)
+static __always_inline bool is_set(const struct redirect_address *a)
 {
-	if (rules_is_v4(&f->address)) {
-		__u32 h = (bpf_ntohl(f->address.word[3]) ^ f->port) * 0x9e3779b1u;
-		__u32 last = 1 + (h >> 26) % REDIRECT_SPREAD;
+	return a->word[0] | a->word[1] | a->word[2] | a->word[3];
+}
 
-		return v4_mapped(bpf_htonl(0x7f0f0100 | last));
-	}
-	return (struct redirect_address){{0, 0, 0, bpf_htonl(1)}};
+/* As the pod itself may dial them, too. */
+static __always_inline bool is_spread6(const struct redirect_address *a)
+{
+	return !(a->word[0] | a->word[1] | a->word[2]) &&
+	       bpf_ntohl(a->word[3]) - REDIRECT_SPREAD_FIRST < REDIRECT_SPREAD;
+}
+
+/* The row says that the pod has them.  In another namespace than its own, or for a socket of one
+ * device, Linux would look for them outside. */
+static __always_inline bool leads_home(
+    struct bpf_sock_addr *ctx, const struct redirect_pod *p, const struct redirect_address *to)
+{
+	return p->home && p->home == bpf_get_netns_cookie(ctx) && ctx->sk &&
+	       !ctx->sk->bound_dev_if && (rules_cidr(p->index, to) & REDIRECT_CIDR_LOCAL);
+}
+
+/* `bound`: it has a source.  Else Linux chooses one that suits ::1, and would choose ::6. */
+static __always_inline struct redirect_address capture_address(struct bpf_sock_addr *ctx,
+    const struct redirect_pod *p, const struct redirect_flow *f, bool bound)
+{
+	const struct redirect_address *a = &f->address;
+	__u32 h = bpf_ntohl(a->word[0] ^ a->word[1] ^ a->word[2] ^ a->word[3]) ^ f->port;
+	struct redirect_address to = {};
+
+	to.word[3] = bpf_htonl(REDIRECT_SPREAD_FIRST + (h * 0x9e3779b1u >> 26) % REDIRECT_SPREAD);
+	if (rules_is_v4(a))
+		return v4_mapped(to.word[3]);
+	if (!bound || !leads_home(ctx, p, &to))
+		to.word[3] = bpf_htonl(1);
+	return to;
 }
 
 /* -1: no memory. */
@@ -139,11 +166,12 @@ static __always_inline struct redirect_address natural_source(
 }
 
 /* So that getsockname() and Envoy see the pod's address and not 127.0.0.1.  A socket that is bound
- * already stays as it is. */
-static __always_inline void bind_source(
+ * already stays as it is.  False: it is bound to nothing. */
+static __always_inline bool bind_source(
     struct bpf_sock_addr *ctx, const struct redirect_pod *p, const struct redirect_flow *f, bool v6)
 {
 	struct redirect_address source = natural_source(p, f);
+	bool bound = is_set(&f->source);
 
 	if (!v6) {
 		struct sockaddr_in_ {
@@ -151,8 +179,8 @@ static __always_inline void bind_source(
 			__u32 address;
 			__u64 zero;
 		} in = {.family = AF_INET, .address = source.word[3]};
-		if (in.address)
-			bpf_bind(ctx, (struct sockaddr *)&in, sizeof(in));
+		if (in.address && !bpf_bind(ctx, (struct sockaddr *)&in, sizeof(in)))
+			bound = true;
 	} else {
 		struct sockaddr_in6_ {
 			__u16 family, port;
@@ -160,7 +188,8 @@ static __always_inline void bind_source(
 			struct redirect_address address;
 			__u32 scope;
 		} in6 = {.family = AF_INET6, .address = source};
-		if (in6.address.word[3] | in6.address.word[0])
-			bpf_bind(ctx, (struct sockaddr *)&in6, sizeof(in6));
+		if (is_set(&source) && !bpf_bind(ctx, (struct sockaddr *)&in6, sizeof(in6)))
+			bound = true;
 	}
+	return bound;
 }

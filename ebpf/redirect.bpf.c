@@ -41,7 +41,7 @@ static __always_inline void forget(struct bpf_sock_addr *ctx)
 static __always_inline bool is_direct(const struct redirect_pod *p, const struct redirect_flow *f)
 {
 	return f->protocol == RULES_TCP && f->port == p->outbound_port &&
-	       rules_is_loopback(&f->address);
+	       (rules_is_loopback(&f->address) || is_spread6(&f->address));
 }
 
 /* Envoy's own, to what may be another Envoy: accelerate.bpf.c must know it from an app's. */
@@ -83,8 +83,7 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 	switch (v) {
 	case REDIRECT_TO_OUTBOUND:
 	case REDIRECT_TO_OUTBOUND_PORT:
-		bind_source(ctx, p, &f, v6);
-		to = capture_address(&f);
+		to = capture_address(ctx, p, &f, bind_source(ctx, p, &f, v6));
 		return dial(ctx, p, &f, REDIRECT_SOCKET_DIALLED, &to, p->outbound_port, v6);
 	case REDIRECT_TO_DNS:
 		bind_source(ctx, p, &f, v6);

@@ -16,7 +16,7 @@ enum {
 	REDIRECT_PODS_MAX = 1024,
 	REDIRECT_DEPTH = 8, /* cgroups between the attach point and a process that are looked at */
 	REDIRECT_TREE_DEPTH = 32, /* known levels below the host's root: bits of pod_levels */
-	REDIRECT_SPREAD = 64,     /* loopback addresses that outbound connections are spread over */
+	REDIRECT_SPREAD = 64,     /* addresses that outbound connections are spread over */
 	REDIRECT_DNS_SLOTS = 4,   /* resolvers one unconnected socket can ask and tell apart */
 	REDIRECT_TREES_MAX = 4,   /* cgroups that the kubelet has all pods in */
 	REDIRECT_ROW_BITS = 16,   /* of an index: its row among the counters, from 1 on */
@@ -25,6 +25,11 @@ enum {
 
 /* A pod's copy of sk_lookup has its index here: the broker writes it into the instructions. */
 #define REDIRECT_INDEX_PLACE 0x7265646972656374
+
+/* The first of them, 127.15.1.1; of IPv6 ::127.15.1.1.  Linux knows those of IPv4 as the
+ * loopback's, and those of IPv6 by a route that the broker puts there (netns/watch.h). */
+#define REDIRECT_SPREAD_FIRST 0x7f0f0101
+#define REDIRECT_SPREAD_BITS 121
 
 /* 128 bits in network order. */
 struct redirect_address {

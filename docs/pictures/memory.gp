@@ -1,20 +1,20 @@
 # Memory of what a node runs beside its Envoys, over its pods: the table "Other agents" of PERFORMANCE.md.
 $agentd << END
-1 12.3
-10 13.8
-50 20.4
-250 53.3
-1000 175.4
+1 11.8
+10 12.7
+50 18.0
+250 44.5
+1000 142.4
 END
 $pilot << END
-1 22.5
-10 115.4
-50 530.7
+1 22.2
+10 115.5
+50 530.3
 END
 $spire << END
-1 53.4
-10 59.3
-50 77.7
+1 53.3
+10 57.7
+50 76.0
 END
 set logscale xy
 set xrange [0.9:1300]

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.e2e import attacker, run as e2e
+from tests.e2e import attacker, mesh, run as e2e
 from tests.e2e.crowd import Crowd
 from tests.e2e.node import Node
 from tests.e2e.test_limits import memory_limit
@@ -17,6 +17,7 @@ from . import traffic
 from .tools import FLOOR, Held, Piped, Plane, Processes, load, row
 
 POD_COUNTS = (0, 10, 50, 250)
+ENVOYS, ACCOUNTS = 50, 20
 IDLE_S, FIRST_PODS, KILLS = 20, 10, 5
 SETTLE_S = 4  # freed memory goes back within 2 s of a burst
 GREETINGS, ROUNDS = 300, 5
@@ -100,6 +101,24 @@ def memory(made):
         idle(both(node))
         held.stop()
         _floor_memory(node.dir / 'plane')
+
+
+def envoys(made):
+    """Real ones, each with a TLS server, a client's cluster and the certificate that both ask for."""
+    with node_of(made) as node:
+        node.agentd.start()
+        pods = [node.pod(f'web-{n}', sa=f'sa-{n % ACCOUNTS}') for n in range(ENVOYS)]
+        for pod in pods:
+            node.istiod.set(pod.id, **mesh.server(pods))
+            pod.start_envoy()
+        for pod in pods:
+            pod.wait_ready()
+        time.sleep(SETTLE_S)
+        row('real Envoys; accounts', ENVOYS, ACCOUNTS)
+        row('  PSS of agentd and its worker, KiB', f'{both(node).memory_kib():,}')
+        row('  certificates signed', len(node.istiod.issued()))
+        for pod in pods:
+            pod.remove()
 
 
 def idle(processes):

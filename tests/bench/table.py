@@ -1,7 +1,7 @@
 """Prints what things cost.  Nothing passes or fails here; a thing that cannot be measured says why.
 
     tests/bench/run [WHAT...]                 agentd; WHAT: costs memory secrets attest relay push attacked restart csi (default: these),
-                                              thousand machines owners
+                                              thousand machines owners envoys
     tests/bench/run --socket PATH [--netns PATH] [--pid PID...] [--ads PATH --direct tls:HOST:PORT]
 
 The second form measures the agent behind PATH, whatever it is.  Its processes are PID..., or the one that
@@ -24,7 +24,7 @@ from .tools import TOP, Processes, build, row
 
 ALL = ('costs', 'memory', 'secrets', 'attest', 'relay', 'push', 'attacked', 'restart', 'csi')
 ASKED = {'csi': csi.csi, 'thousand': thousand.thousand, 'machines': machines.machines, 'owners': owners.owners}  # the rest is agent.py's
-MORE = 'thousand', 'machines', 'owners'
+MORE = 'thousand', 'machines', 'owners', 'envoys'
 
 
 def attempt(name, measure, *args):

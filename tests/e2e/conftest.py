@@ -25,6 +25,7 @@ PAGES = 'status', 'pods', 'certs', 'xds', 'redirect'
 FIRST_NETNS = {
     'test_redirect_tools': 'eBPF knows the first namespace by another way than one that agentd was started in',
     'test_deb': 'apt downloads what it installs',
+    'test_builders': 'apt downloads a Debian',
 }
 measured = []  # what tests found and do not judge
 kept = []  # folders of failed tests

@@ -6,6 +6,7 @@ import os
 import resource
 import selectors
 import socket
+import struct
 import time
 
 APP = 1000
@@ -40,6 +41,18 @@ def _name(to, port):
 def _socket(to):
     """AF_INET for IPv4, or every other time an IPv6 socket that dials it as ::ffff:a.b.c.d."""
     return socket.socket(socket.AF_INET6 if ':' in to else socket.AF_INET)
+
+
+def sent_to(to, port, device):
+    """Where a socket of one device is sent, whoever answers there."""
+    with socket.socket(socket.AF_INET6) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+        s.setblocking(False)
+        s.connect_ex((to, port))
+        own = f':{s.getsockname()[1]:04X}'
+        with open('/proc/thread-self/net/tcp6', encoding='ascii') as f:
+            remote, = (row[2] for row in map(str.split, f) if row[1].endswith(own))
+    return socket.inet_ntop(socket.AF_INET6, struct.pack('=4I', *(int(remote[i:i + 8], 16) for i in range(0, 32, 8))))
 
 
 class _Many:

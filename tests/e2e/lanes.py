@@ -3,6 +3,7 @@
 Runs in a pod's own process, as root: a socket belongs to the user who made it (cast.user).
 """
 import array
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -17,6 +18,7 @@ import termios
 import threading
 
 from . import cast
+from .run import wait_for
 from .scene import APP, ENVOY, FAR, FAR6
 
 OUT, IN, APP_PORT, MANY = 15001, 15006, 8080, 60
@@ -494,11 +496,42 @@ def waiting(way='outbound'):
         return said[0]
 
 
+# --- who ends first, by IPv6 ---
+_LAST_ACK, _FIN_WAIT_2 = '09', '05'
+
+
+def _standing(state):
+    """How many ends of connections to Envoy are in that state."""
+    with open('/proc/thread-self/net/tcp6', encoding='ascii') as f:
+        return sum(row[3] == state and f':{OUT:04X}' in row[1] + row[2] for row in map(str.split, f))
+
+
+def app_ends_first(source):
+    """And Envoy when it has acknowledged that: who dialled, and how many of Envoy's ends stay."""
+    peers = set()
+    for _ in range(20):
+        with Pair('outbound6', prepare=source and (lambda s: s.bind((source, 0)))) as p:
+            peers.add(p.envoy.getpeername()[0])
+            p.app.close()
+            p.envoy.recv(1)
+            p.envoy.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            wait_for('the acknowledgement', lambda: _standing(_FIN_WAIT_2), 60, 0)
+    with contextlib.suppress(TimeoutError):
+        wait_for('the last word', lambda: not _standing(_LAST_ACK), 60)  # Linux gives up after 108 s
+    return peers, _standing(_LAST_ACK)
+
+
+def in_a_row(way, count):
+    for _ in range(count):
+        with Pair(way) as p:
+            p.app.close()
+    return count
+
+
 _SOAKED = (_early, _unread_before_more, _edge, _stuck, _half_closed, _reset, _files, _shut_writer, _many)
-_SOAKED_WAYS = tuple(way for way in WAYS if way != 'outbound6')  # of so many dials to ::1 one hangs: ebpf-redirect.md 13
 
 
-def soak(seed, size, connections, ways=_SOAKED_WAYS):
+def soak(seed, size, connections, ways=WAYS):
     """Every kind again and again, until so many bytes went over it both ways in so many connections: what was wrong,
     and how much it was."""
     chosen, first, done, met = random.Random(seed), {}, 0, 0

@@ -1,5 +1,6 @@
 """Redirection over a pod's life: before its Envoy, without it, after it; and what is left (ebpf-redirect.md 10)."""
 import contextlib
+import ipaddress
 import json
 import os
 import re
@@ -14,13 +15,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from . import bpfmap, clients, dialers, mesh, sockets
+from . import bpfmap, clients, dialers, lanes, mesh, sockets
+from .netns import Netns
 from .pod import HERE, Load
 from .run import TOP, Cgroup, Process, sh, wait_for
 from .test_redirect import APP, ENVOY, Bystander, captured_pair, live, serve
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 SOON_S = 40  # before the audit, which comes after a minute, would tell it
+SPREAD6 = '::127.15.1.0/121'  # where captured dials of IPv6 end
 # A map of the programs, the size of its keys: all that a pod may leave.
 MAPS = {'pods': 8, 'pods_by_index': 4, 'ports': 12, 'cidrs': 24, 'tuples': 32, 'self_calls': 40, 'listeners': 8,
         'baselines': 4}
@@ -80,17 +83,73 @@ def test_every_original_destination_is_right(scene):
     assert rows(node, 'tuples', 'self_calls') == {}
 
 
-def test_more_connections_than_ports(scene):
-    """One loopback address would have 2000 ports; a pod may dial more than that at a time."""
+@pytest.mark.parametrize('v6', [False, True])
+def test_more_connections_than_ports(scene, v6):
+    """One address would have 2000 ports; a pod may dial more than that at a time."""
     node, pod, _ = scene
     with_routes(pod)
     sh(*pod.netns.command('sysctl', '-qw', 'net.ipv4.ip_local_port_range=20000 21999'))
     serve(pod, ENVOY, 15001)
     live(pod)
-    v4 = [d for d in destinations() if ':' not in d[0]]
-    result = pod.call(dialers.many, v4, 3000, 200, True)
+    result = pod.call(dialers.many, [d for d in destinations() if (':' in d[0]) == v6], 3000, 200, True)
     assert result == {'right': 3000, 'wrong': [], 'errors': {}, 'held': 3000}
     assert rows(node, 'tuples') == {}
+
+
+def test_the_app_ends_first(scene):
+    """And Envoy a little later: no end of its waits for a last word that Linux loses (ebpf-redirect.md 13)."""
+    _, pod, _ = scene
+    with_routes(pod)
+    pod.netns.ip('addr', 'add', 'fd77::101/128', 'dev', 'eth0', 'nodad')
+    live(pod)
+    for source in None, 'fd77::1', 'fd77::101', '::1':
+        peers, left = pod.call(lanes.app_ends_first, source)
+        assert left == 0 and peers <= ({source} if source else {'fd77::1', 'fd77::101'})
+
+
+@pytest.mark.timeout(7200 if SOAK else 600)
+def test_dials_of_ipv6_in_a_row(scene):
+    """From each port many times: none waits for an earlier one."""
+    _, pod, _ = scene
+    with_routes(pod)
+    live(pod)
+    for _ in range(5 if SOAK else 1):
+        count = 60_000 if SOAK else 600
+        assert pod.submit(lanes.in_a_row, 'outbound6', count).result(3600) == count
+
+
+def test_no_captured_dial_of_ipv6_leaves_the_pod(scene):
+    """Those addresses are a route of the pod's: where it is not, they would be looked for outside, and here is a host that has
+    them.  Without it, in another sandbox of the pod's, and by a socket of one device it is ::1."""
+    node, pod, peer = scene
+    with_routes(pod)
+    sandbox = SimpleNamespace(netns=Netns(f'{pod.netns.name}.2'), tokens=[])
+    sandbox.remove = sandbox.netns.remove
+    node.pods.append(sandbox)
+    node.network.plug(sandbox.netns)
+    peer.netns.ip('addr', 'add', 'fd77::2/64', 'dev', 'eth0', 'nodad')
+    sandbox.netns.ip('addr', 'add', 'fd77::9/64', 'dev', 'eth0', 'nodad')
+    for netns in pod.netns, sandbox.netns:
+        netns.ip('-6', 'route', 'replace', 'default', 'via', 'fd77::2')
+    serve(pod, ENVOY, 15001)
+    serve(peer, 0, 15001, 80)
+    inbound = serve(pod, ENVOY, 15006)
+    live(pod)
+    peer.netns.ip('-6', 'route', 'add', SPREAD6, 'via', 'fd77::1')
+    assert [peer.call(sockets.dial, to, 8080)['port'] for to in ('fd77::1', '::127.15.1.7')] == [15006] * 2
+    inbound.stop()  # while it listens another sandbox is none
+    peer.netns.ip('-6', 'route', 'del', SPREAD6)
+    peer.netns.ip('-6', 'route', 'add', 'local', SPREAD6, 'dev', 'lo')
+    dial = sockets.dial, '2001:db8::7', 80
+
+    def local():
+        return pod.call(*dial)['local']
+    assert ipaddress.ip_address(local()) in ipaddress.ip_network(SPREAD6)
+    assert pod.call(dialers.sent_to, *dial[1:], 'eth0') == '::1'
+    assert sandbox.netns.submit(pod.cgroup, *dial, APP, APP, 'fd77::9').result(60) == 'ConnectionRefusedError'
+    pod.netns.ip('-6', 'route', 'del', 'local', SPREAD6)
+    wait_for('it to be missed', lambda: local() == '::1')
+    assert pod.call(*dial)['original'] == '[2001:db8::7]:80'
 
 
 # --- without an Envoy ---

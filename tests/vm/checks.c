@@ -289,6 +289,8 @@ static void check_outbound(const struct world *w)
 		must_end(of("outbound", v6), &w->pod, app, &d, OUT);
 		check(!strcmp(s.sockname, pod_ip[v6]) && !strcmp(s.peer, pod_ip[v6]),
 		    of("outbound: from the pod's address", v6), "%s, %s", s.sockname, s.peer);
+		check(strstr(s.local, v6 && is_5_10() ? "::1" : "127.15.1."),
+		    of("outbound: to one of 64 addresses", v6), "%s", s.local);
 		must_end(of("outbound: bound before", v6), &w->pod, app,
 		    &(struct dial){.to = peer_ip[v6], .port = 80, .from = pod_ip[v6]}, OUT);
 		must_end(of("outbound: excluded port", v6), &w->pod, app,

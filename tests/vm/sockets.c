@@ -20,7 +20,7 @@ enum { PATIENCE = 2 };
 
 struct told {
 	uint16_t name, port, original_port;
-	char original[TEXT], peer[TEXT];
+	char original[TEXT], peer[TEXT], local[TEXT];
 };
 
 /* --- addresses --- */
@@ -110,9 +110,7 @@ static void ask_original(int fd, const struct sockaddr_storage *local, struct to
 		to_text(&a, t->original, &t->original_port);
 }
 
-/* The dialler closes first.  Else its ports would wait out a minute here; and a dial from one of
- * them when the server is gone is not refused but times out, for IPv6 to ::1 from the address of
- * another interface: Linux does not send the reset, with eBPF or without. */
+/* The dialler closes first.  Else its ports would wait out a minute here. */
 static void greet(int listener, const struct server *s, uint16_t port)
 {
 	const struct timeval second = {.tv_sec = 1};
@@ -126,6 +124,7 @@ static void greet(int listener, const struct server *s, uint16_t port)
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof(second));
 	getsockname(fd, (struct sockaddr *)&local, &local_len);
 	to_text(&peer, t.peer, NULL);
+	to_text(&local, t.local, NULL);
 	ask_original(fd, &local, &t);
 	send(fd, &t, sizeof(t), MSG_NOSIGNAL);
 	recv(fd, &t, sizeof(t), 0);
@@ -216,6 +215,7 @@ static void dial_once(const struct dial *d, struct seen *out)
 	out->original_port = t.original_port;
 	memcpy(out->original, t.original, TEXT);
 	memcpy(out->peer, t.peer, TEXT);
+	memcpy(out->local, t.local, TEXT);
 	if (!getpeername(fd, (struct sockaddr *)&name, &name_len))
 		to_text(&name, out->peername, &out->peername_port);
 	name_len = sizeof(name);

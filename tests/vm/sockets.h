@@ -29,7 +29,7 @@ struct seen {
 	char to[TEXT]; /* as it was dialled */
 	int error;     /* errno of the dialler, and then nothing else */
 	uint16_t name, port, original_port, peername_port;
-	char original[TEXT], peer[TEXT]; /* at the accepting end */
+	char original[TEXT], peer[TEXT], local[TEXT]; /* at the accepting end */
 	char peername[TEXT], sockname[TEXT];
 };
 #define TO(address, number) (&(struct dial){.to = (address), .port = (number)})

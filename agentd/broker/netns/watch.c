@@ -35,6 +35,14 @@ static int open_netlink(unsigned groups)
 
 /* Nobody reads the answer: a namespace without IPv6 has no use for it, and one that has it says
  * EEXIST. */
+static void ask(const void *request, size_t size)
+{
+	auto_close int fd = open_netlink(0);
+
+	if (fd >= 0 && send(fd, request, size, 0) < 0)
+		return;
+}
+
 static void add_passthrough_address(void)
 {
 	static const struct {
@@ -48,10 +56,37 @@ static void add_passthrough_address(void)
 	    .m = {.ifa_family = AF_INET6, .ifa_prefixlen = 128, .ifa_index = LO},
 	    .a = {.rta_len = RTA_LENGTH(16), .rta_type = IFA_LOCAL},
 	    .address = {[15] = 6}};
-	auto_close int fd = open_netlink(0);
 
-	if (fd >= 0 && send(fd, &request, sizeof(request), 0) < 0)
-		return;
+	ask(&request, sizeof(request));
+}
+
+/* Whoever looks at the routes then knows whether it is there. */
+static void add_spread_route(void)
+{
+	static const struct {
+		struct nlmsghdr h;
+		struct rtmsg m;
+		struct rtattr to;
+		uint8_t address[16];
+		struct rtattr by;
+		uint32_t interface;
+	} request = {.h = {.nlmsg_len = sizeof(request),
+			 .nlmsg_type = RTM_NEWROUTE,
+			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL},
+	    .m = {.rtm_family = AF_INET6,
+		.rtm_dst_len = REDIRECT_SPREAD_BITS,
+		.rtm_table = RT_TABLE_LOCAL,
+		.rtm_protocol = RTPROT_KERNEL, /* which daemons of networks leave alone */
+		.rtm_type = RTN_LOCAL},
+	    .to = {.rta_len = RTA_LENGTH(16), .rta_type = RTA_DST},
+	    .address = {[12] = REDIRECT_SPREAD_FIRST >> 24,
+		(REDIRECT_SPREAD_FIRST >> 16) & 0xff,
+		(REDIRECT_SPREAD_FIRST >> 8) & 0xff,
+		0},
+	    .by = {.rta_len = RTA_LENGTH(4), .rta_type = RTA_OIF},
+	    .interface = LO};
+
+	ask(&request, sizeof(request));
 }
 
 static void find_interfaces(const struct redirect_rules *rules, struct netns_watch_seen *seen)
@@ -85,6 +120,7 @@ static int enter(void *ctx, struct err *e)
 	struct visit *v = ctx;
 
 	add_passthrough_address();
+	add_spread_route();
 	v->view->watch.fd = open_netlink(RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_LINK |
 					 RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE);
 	if (v->view->watch.fd < 0)

@@ -1,8 +1,10 @@
 /* watch.h - the facts that redirection needs of a pod's network namespace, now and at each change.
  *
- * Its addresses, the indexes of the interfaces that are excluded by name; and ::6 on lo, which
- * istio adds as well (where Envoy dials the app from, ebpf-redirect.md 5).  A pod that is root in
- * there can change its addresses as often as it likes: we look again at most ten times a second.
+ * Its addresses, the indexes of the interfaces that are excluded by name.  Two things are added to
+ * lo: ::6, as istio does (where Envoy dials the app from, ebpf-redirect.md 5), and a route of type
+ * `local`, ::127.15.1.0/121, where captured dials of IPv6 end (ebpf-redirect.md 13).  A pod that is
+ * root in there can change its addresses as often as it likes: we look again at most ten times a
+ * second.
  */
 #pragma once
 #include "broker/base/loop.h"

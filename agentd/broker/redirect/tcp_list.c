@@ -67,7 +67,7 @@ bool redirect_tcp_is_loopback(const struct redirect_address *a)
 {
 	if (a->word[0] | a->word[1])
 		return false;
-	if (a->word[2] == htobe32(0xffff))
-		return be32toh(a->word[3]) >> 24 == 127;
-	return !a->word[2] && a->word[3] == htobe32(1);
+	if (!a->word[2] && a->word[3] == htobe32(1))
+		return true;
+	return (!a->word[2] || a->word[2] == htobe32(0xffff)) && be32toh(a->word[3]) >> 24 == 127;
 }

@@ -15,4 +15,5 @@ struct redirect_tcp_socket {
  * none. */
 void redirect_tcp_list(
     uint32_t family, bool (*each)(void *ctx, const struct redirect_tcp_socket *s), void *ctx);
+/* Also ::127.0.0.0/104, where captured dials of IPv6 end (ebpf/outbound.bpf.h). */
 bool redirect_tcp_is_loopback(const struct redirect_address *a);

@@ -53,14 +53,24 @@ static void advance(struct pbwire *r, uint8_t *out, size_t size)
 	}
 }
 
+/* A walk over a push does little else. */
+static uint8_t take_byte(struct pbwire *r)
+{
+	size_t n;
+	const uint8_t *p = here(r, &n);
+
+	r->at++;
+	r->left--;
+	return *p;
+}
+
 static int read_varint(struct pbwire *r, uint64_t *value)
 {
 	uint64_t v = 0;
 
 	for (unsigned i = 0; i < VARINT_MAX && r->left > 0; i++) {
-		uint8_t byte;
+		uint8_t byte = take_byte(r);
 
-		advance(r, &byte, 1);
 		if (i == VARINT_MAX - 1 && byte > 1)
 			return -1;
 		v |= (uint64_t)(byte & 0x7f) << (7 * i);

@@ -50,15 +50,17 @@ static int take_mark(struct epoll_event *events, int n)
  */
 enum { EVENTS_AT_ONCE = 16 };
 
+/* The kernel is asked once in each wait, whatever is known already. */
 static int sleep_in_grpc(int epoll, struct epoll_event *events, int max, int ms)
 {
+	bool over = rpc_waiter.loop_ready || rpc_waiter.wait->due;
 	int n = 0;
 
 	if (max > EVENTS_AT_ONCE)
 		max = EVENTS_AT_ONCE;
 	see_set(epoll);
-	if (!rpc_waiter.looked || (ms != 0 && !rpc_waiter.loop_ready && !rpc_waiter.wait->due))
-		n = take_mark(events, ask_kernel(epoll, events, max, ms));
+	if (!rpc_waiter.looked || (ms != 0 && !over))
+		n = take_mark(events, ask_kernel(epoll, events, max, over ? 0 : ms));
 	rpc_waiter.looked = true;
 	if (ms != 0 && (rpc_waiter.loop_ready || rpc_waiter.wait->due))
 		rpc_waiter.wait->stir(rpc_waiter.wait);

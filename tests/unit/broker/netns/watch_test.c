@@ -141,6 +141,18 @@ static void test_passthrough_address(void **state)
 	assert_int_equal(flags_of(e, "::6", 128), REDIRECT_CIDR_LOCAL);
 }
 
+/* It is in the rows while it is there, and no longer. */
+static void test_where_captured_dials_of_ipv6_end(void **state)
+{
+	struct world *e = *state;
+
+	see(e, "ip link set lo up");
+	until_local(e, "::127.15.1.0", REDIRECT_SPREAD_BITS);
+	e->told = 0;
+	then(e, "ip -6 route del local ::127.15.1.0/121", 1);
+	assert_int_equal(flags_of(e, "::127.15.1.0", REDIRECT_SPREAD_BITS), -1);
+}
+
 static void test_excluded_interfaces(void **state)
 {
 	struct world *e = *state;
@@ -269,6 +281,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    VIEW_TEST(test_what_is_local),
 	    VIEW_TEST(test_passthrough_address),
+	    VIEW_TEST(test_where_captured_dials_of_ipv6_end),
 	    VIEW_TEST(test_excluded_interfaces),
 	    VIEW_TEST(test_each_range_once),
 	    VIEW_TEST(test_changes_are_told),

@@ -4,6 +4,7 @@
 #include "broker/base/state.h"
 #include "broker/redirect/requests_internal.h"
 #include "broker/redirect/table.h"
+#include "broker/redirect/tcp_list.h"
 #include "broker/redirect/unseen.h"
 #include "common/mem.h"
 #include "tests/unit/broker/bpf.h"
@@ -113,6 +114,24 @@ static void test_what_was_not_dialled_outside(void **state)
 	end(&c);
 }
 
+/* Where captured dials end, too, also those of an earlier agentd's. */
+static void test_what_is_loopback(void **state)
+{
+	static const struct {
+		const char *address;
+		bool is;
+	} rows[] = {{"::1", true}, {"::ffff:127.15.1.9", true}, {"::127.15.1.9", true},
+	    {"::", false}, {"::6", false}, {"::ffff:10.9.0.7", false}, {"::10.9.0.7", false},
+	    {"fd77::127.15.1.9", false}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct redirect_address a;
+		assert_int_equal(inet_pton(AF_INET6, rows[i].address, &a), 1);
+		assert_int_equal(redirect_tcp_is_loopback(&a), rows[i].is);
+	}
+}
+
 static void test_one_dial_that_was_seen_is_enough(void **state)
 {
 	struct place *p = *state;
@@ -209,6 +228,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_a_pod_that_nobody_sees_is_named, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_what_was_not_dialled_outside, setup, teardown),
+	    cmocka_unit_test(test_what_is_loopback),
 	    cmocka_unit_test_setup_teardown(test_one_dial_that_was_seen_is_enough, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_another_cgroup_begins_anew, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_the_worker_is_told, setup, teardown),

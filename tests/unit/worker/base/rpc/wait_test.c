@@ -6,6 +6,7 @@
 #include "worker/base/rpc/rpc_internal.h"
 #include "worker/base/rpc/wait.h"
 
+#include <event2/event.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -93,6 +94,62 @@ static void test_who_is_told_has_a_turn(void **state)
 	rig_spin(&r, 5);
 	assert_int_equal(r.rpc->wakes, wakes + 2); /* once each */
 	rig_end(&r);
+}
+
+/* In place of grpc: it begins with an event that is left of the wait before, whose bytes are read
+ * and told before it asks the kernel. */
+struct reader {
+	struct rpc_wait wait;
+	int set;
+	unsigned stirred, woken;
+};
+
+static void read_and_sleep(struct rpc_wait *w, int ms)
+{
+	struct reader *g = tag_owner(w, struct reader, wait);
+	struct epoll_event event;
+
+	(void)ms;
+	rpc_wait_tell(w->wake_fd);
+	assert_int_equal(epoll_wait(g->set, &event, 1, -1), 0);
+}
+
+static void stirred(struct rpc_wait *w)
+{
+	tag_owner(w, struct reader, wait)->stirred++;
+}
+
+static void on_reader_woken(void *ctx)
+{
+	struct reader *g = ctx;
+
+	g->wait.due = false;
+	g->woken++;
+}
+
+static void test_who_was_told_before_does_not_sleep(void **state)
+{
+	struct reader g = {.set = epoll_create1(EPOLL_CLOEXEC),
+	    .wait = {.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+		.sleep = read_and_sleep,
+		.stir = stirred}};
+	struct loop_fd watch = {.loop = NULL};
+	struct err e;
+	struct loop *l = loop_new(&e);
+
+	(void)state;
+	rpc_wait_begin(&g.wait);
+	loop_fd_watch(l, &watch, g.wait.wake_fd, LOOP_READ, on_reader_woken, &g);
+	alarm(60); /* it would sleep for ever */
+	event_base_loop(loop_base(l), EVLOOP_ONCE);
+	alarm(0);
+	assert_int_equal(g.woken, 1);
+	assert_int_equal(g.stirred, 1);
+	loop_fd_stop(&watch);
+	rpc_wait_end(&g.wait);
+	loop_free(&l);
+	close(g.wait.wake_fd);
+	close(g.set);
 }
 
 /* Ended by grpc's own thread of timers. */
@@ -190,6 +247,7 @@ int main(void)
 	    cmocka_unit_test(test_a_descriptor_of_the_loop),
 	    cmocka_unit_test(test_a_timer_and_a_post),
 	    cmocka_unit_test(test_who_is_told_has_a_turn),
+	    cmocka_unit_test(test_who_was_told_before_does_not_sleep),
 	    cmocka_unit_test(test_a_deadline_of_grpc),
 	    cmocka_unit_test(test_both_go_on),
 	    cmocka_unit_test(test_other_sets),
