@@ -331,7 +331,8 @@ def test_no_api_server_that_answers(api, make):
     garbage = b'{"kind":"Secret","metadata":{"resourceVersion":7}}'
     for fault, why in ((answer(500, 'etcd is away'), '500: etcd is away'), (answer(200, b'[' * 100000), 'is no Secret'),
                        (answer(200, garbage), 'is no Secret'), (answer(200, b'x' * (5 << 20)), 'no whole answer'),
-                       (hang_up, 'no whole answer'), (answer(429, 'slow down'), '429: slow down')):
+                       (answer(2000, 'no status'), 'no whole answer'), (hang_up, 'no whole answer'),
+                       (answer(429, 'slow down'), '429: slow down')):
         seen = len(r.said())
         api.fault = fault
         wait_for(why, lambda why=why, seen=seen: why in r.said()[seen:])

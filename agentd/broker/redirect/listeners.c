@@ -5,6 +5,10 @@
  * the one that its ports happen to choose, so we look until as many were seen as are listed.  From
  * Linux 7.3 on that leaves the map of listeners to another program, which goes through all sockets.
  *
+ * A look ends after LOOK_MS of this thread's own time: a hostile pod can make each look-up slow,
+ * and costs no other pod more than that.  Whoever else has the core meanwhile is not the pod's
+ * doing: by the clock on the wall a busy node would cut short what the next look begins anew.
+ *
  * A port that changes hands between the list and the look-up is believed: an app that binds it in
  * that moment, its Envoy gone, is taken for that, in its own pod (SECURITY.md, "Traffic").
  */
@@ -29,7 +33,7 @@ LOG_SCOPE("broker");
 enum {
 	PLACES_MAX = 16, /* addresses of Envoy's; it has one or two */
 	TRIES = 16,      /* for each socket: one of 64 is missed in 1 of 10^5 looks */
-	LOOK_MS = 20,    /* and no longer: a hostile pod makes each look-up slow */
+	LOOK_MS = 20,    /* of this thread's time, and no longer */
 	FIRST_PORT = 1024,
 	PORTS = 60000,
 	FRAME_SIZE = 64, /* less than a header is no packet */
@@ -50,15 +54,15 @@ struct search {
 	uint32_t family; /* of the list that is read */
 	uint32_t nplaces, fresh, tries;
 	uint64_t netns; /* its cookie */
-	int64_t end_ms;
+	int64_t end_ms; /* of this thread's time */
 	bool published;
 };
 
-static int64_t now_ms(void)
+static int64_t ms_of(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
@@ -133,7 +137,7 @@ static enum redirect_found ask(struct search *s, const struct place *p, bool pub
 static void seek(struct search *s, struct place *p)
 {
 	for (uint32_t n = 0; n < p->sockets * TRIES && p->seen < p->sockets; n++) {
-		if (now_ms() >= s->end_ms)
+		if (ms_of(CLOCK_THREAD_CPUTIME_ID) >= s->end_ms)
 			return;
 		enum redirect_found f = ask(s, p, false);
 		p->seen += f == REDIRECT_FOUND_KNOWN || f == REDIRECT_FOUND_NEW;
@@ -179,7 +183,7 @@ static int search(void *ctx, struct err *e)
 	s->netns = netns_cookie();
 	list(s, AF_INET);
 	list(s, AF_INET6);
-	s->end_ms = now_ms() + LOOK_MS;
+	s->end_ms = ms_of(CLOCK_THREAD_CPUTIME_ID) + LOOK_MS;
 	for (uint32_t i = 0; i < s->nplaces; i++)
 		seek(s, &s->places[i]);
 	publish(s);
@@ -243,7 +247,7 @@ bool redirect_listeners_known(const struct redirect *r, uint32_t index)
 
 void redirect_listeners_look(struct redirect *r, struct redirect_pod_state *p, int netns)
 {
-	int64_t now = now_ms();
+	int64_t now = ms_of(CLOCK_MONOTONIC);
 
 	if (!p->late || now < p->look_ms)
 		return;

@@ -8,7 +8,8 @@
  * One that listened and does not any more is looked for at once, when a connection finds none:
  * another one of its group may be there.  Until then, and without any, clients are refused.
  *
- * A pod may listen as often as it likes, so lines, sockets and tries are bounded.
+ * A pod may listen as often as it likes, so lines, sockets and tries are bounded, and a look by 20
+ * ms of this thread's own time: the next look goes on.
  */
 #pragma once
 #include "table.h"

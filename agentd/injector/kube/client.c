@@ -29,6 +29,7 @@
 #include "objects.h"
 
 enum { FILE_MAX = 64 << 10, HEADERS_MAX = 64 << 10, TIMEOUT_S = 8, WHY_SIZE = 256 };
+enum { STATUS_LEAST = 200, STATUS_MOST = 999 };
 
 struct kube_client {
 	struct loop *loop;
@@ -228,12 +229,14 @@ static void say_failure(struct kube_client *c)
 	ERR_clear_error();
 }
 
-/* evhttp reports an answer that broke off with a request of status 0, or with none. */
+/* evhttp reports an answer that broke off with a request of status 0, or with none; for it any
+ * other number is a status. */
 static void on_answer(struct evhttp_request *r, void *ctx)
 {
 	struct kube_client *c = ctx;
+	int status = r ? evhttp_request_get_response_code(r) : 0;
 
-	if (r && evhttp_request_get_response_code(r))
+	if (status >= STATUS_LEAST && status <= STATUS_MOST)
 		take_answer(c, r);
 	else
 		say_failure(c);

@@ -21,7 +21,7 @@ void kube_client_free(struct kube_client **c);
 const char *kube_namespace(const struct kube_client *c);
 
 struct kube_answer {
-	int status;       /* 0: there was none, and `why` is all */
+	int status;       /* 200 to 999; 0: there was none, and `why` is all */
 	const char *body; /* `len` bytes; until `done` returns */
 	size_t len;
 	int64_t date_s;  /* the server's clock, Unix seconds; 0: it does not say */

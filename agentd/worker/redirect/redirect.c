@@ -300,13 +300,17 @@ static int read_dns_port(struct reading *r, const char *key, const char *value, 
 	return parse_port(key, value, &r->out->rules.dns_port, e);
 }
 
-/* As an init container would find them in the pod's resolv.conf. */
+/* As an init container would find them in the pod's resolv.conf.  A range would make resolvers of
+ * addresses inside of it that another list names. */
 static int read_dns_servers(struct reading *r, const char *key, const char *value, struct err *e)
 {
 	struct redirect_rules *rules = &r->out->rules;
 
 	if (!*value && (rules->flags & REDIRECT_DNS))
 		rules->flags |= REDIRECT_DNS_ALL;
+	if (strchr(value, '/'))
+		return err_set(e, ERR_INVALID,
+		    "redirect: %s: a resolver is one address, without a \"/\"", key);
 	if (cidr_add(rules, key, value, REDIRECT_CIDR_DNS, e))
 		return err_wrap(e, "redirect");
 	return 0;

@@ -308,6 +308,7 @@ static void test_dns(void **state)
 	assert_int_equal(plan.rules.cidrs[1].flags, REDIRECT_CIDR_DNS);
 	refused("redirect_dns", "yes", "true or false");
 	refused("dns_servers", "resolver", "not an address range");
+	refused("dns_servers", "10.0.0.0/8", "a resolver is one address");
 }
 
 static void test_probe_ports(void **state)
