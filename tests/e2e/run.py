@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
+# Ubuntu's bpftool in the PATH is a script that looks for one of the kernel that runs.
+os.environ['PATH'] = ':'.join([*(str(tool.parent) for tool in Path('/usr/lib/linux-tools').glob('*/bpftool')), os.environ['PATH']])
 PREFIX = 'agentd-e2e'
 # Pytest's limit ends a test that waits for ever; this one only names what did not come.
 PATIENCE_S = float(os.environ.get('E2E_PATIENCE', '120'))
