@@ -4,8 +4,8 @@
  * cross by their numbers: close-on-exec is taken off them at the last moment and put back if the
  * execution fails (process-split.md 7.13).  An executable that would die at once would take
  * everything with it, hence the trial, of the very file that is executed later
- * (process-split.md 7.14).  What it prints is its reason, a memfd: it can be as slow as it likes,
- * and a pipe would be one more thing to be read meanwhile.
+ * (process-split.md 7.14).  What it prints goes into a memfd that cannot grow: a pipe would have to
+ * be read meanwhile.
  */
 #include "upgrade.h"
 #include "broker/base/state.h"
@@ -28,7 +28,7 @@
 LOG_SCOPE("broker");
 
 #define TABLE_VARIABLE "AGENTD_KEPT" /* the number of its fd */
-enum { EXEC_FAILED = 127, REASON_SIZE = 200 };
+enum { EXEC_FAILED = 127, REASON_SIZE = 200, SAID_MAX = 1 << 16 };
 
 /* A file that was replaced since is shown as "... (deleted)"; its successor has the name. */
 void upgrade_open(struct upgrade *u, char **argv)
@@ -164,6 +164,15 @@ static void run_trial(struct upgrade *u, struct broker_fdstore *k, int table, pi
 	_exit(EXEC_FAILED);
 }
 
+static int open_said(void)
+{
+	auto_close int fd = memfd_create("agentd-trial", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || ftruncate(fd, SAID_MAX) || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW))
+		return -1;
+	return take_fd(fd);
+}
+
 int upgrade_try(struct upgrade *u, struct broker_fdstore *k, struct err *e)
 {
 	pid_t broker = getpid();
@@ -175,7 +184,7 @@ int upgrade_try(struct upgrade *u, struct broker_fdstore *k, struct err *e)
 	if (table < 0)
 		return -1;
 	u->exe = take_fd(exe);
-	u->said = memfd_create("agentd-trial", MFD_CLOEXEC);
+	u->said = open_said();
 	u->trial = u->said < 0 ? -1 : fork();
 	if (u->trial == 0)
 		run_trial(u, k, table, broker);

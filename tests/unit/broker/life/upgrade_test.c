@@ -144,6 +144,24 @@ static void test_a_trial_says_why(void **state)
 	}
 }
 
+static void test_a_trial_that_does_not_stop_talking(void **state)
+{
+	struct node *n = *state;
+	char *argv[] = {"sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x; exit 1", NULL};
+	struct err e = {0};
+	struct stat st;
+	int status;
+
+	n->u.argv = argv;
+	install(n, "agentd", "/bin/sh");
+	assert_int_equal(upgrade_try(&n->u, n->kept, &e), 0);
+	assert_int_equal(waitpid(n->u.trial, &status, 0), n->u.trial);
+	assert_int_equal(fstat(n->u.said, &st), 0);
+	assert_int_equal(st.st_size, 1 << 16);
+	assert_int_equal(upgrade_tried(&n->u, status, &e), -1);
+	assert_non_null(strstr(e.msg, "exit code 1: xxxx"));
+}
+
 /* The shell shows what it was given: our arguments, and the lock and the table, open. */
 static void test_a_trial_has_all_that_is_kept(void **state)
 {
@@ -255,6 +273,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(
 		test_a_trial_that_fails_is_the_end_of_it, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_a_trial_says_why, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_a_trial_that_does_not_stop_talking, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_a_trial_has_all_that_is_kept, setup, teardown),
 	    cmocka_unit_test_setup_teardown(
 		test_an_execution_that_fails_changes_nothing, setup, teardown),
