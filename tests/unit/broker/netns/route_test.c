@@ -66,7 +66,11 @@ static int flags_of(const struct routes *r, const char *prefix)
 
 static void test_what_stays_inside(void **state)
 {
-	struct routes r = list(CABLE " && ip addr add fd00::2/64 dev eth0 nodad", NULL);
+	/* The kernel adds the address' own route a moment later. */
+	struct routes r =
+	    list(CABLE " && ip addr add fd00::2/64 dev eth0 nodad && "
+		       "until ip -6 route show table local | grep -q fd00::2; do :; done",
+		NULL);
 
 	(void)state;
 	assert_int_equal(flags_of(&r, "10.1.0.2/32"), REDIRECT_CIDR_LOCAL);
