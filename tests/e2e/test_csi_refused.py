@@ -10,6 +10,7 @@ import sys
 import jwt
 import pytest
 
+from ..istiod.tokens import ALGORITHM
 from . import run
 from .conftest import measured
 from .csi import VOLUME, CsiNode, tokens
@@ -132,7 +133,7 @@ def bad_tokens(node, pod):
         'of another namespace': issue('kube-system', pod.sa, pod.name, pod.uid),
         'expired': issue('demo', pod.sa, pod.name, pod.uid, ttl=-60),
         'for somebody else': issue('demo', pod.sa, pod.name, pod.uid, audience='vault'),
-        'without end': jwt.encode(endless, key, algorithm='RS256'),
+        'without end': jwt.encode(endless, key, algorithm=ALGORITHM),
         'unsigned': jwt.encode(claims, None, algorithm='none'),
         'no token': 'x', 'nothing': '', 'far too long': 'x.' * 20000}
 
