@@ -303,6 +303,10 @@ soak: ## the full counts of all tests, hours; docs/SOAK.md has what came of it: 
 	@tests/tools/deps build test
 	@tests/tools/run-soak $(PARTS)
 
+repeat: ## make test, RUNS times (3) beside BUSY busy loops (0), in clones at three places; docs/SOAK.md gets a row for each
+	@tests/tools/repeat-tests $(or $(RUNS),3) $(BUSY)
+.PHONY: repeat
+
 lint: ## formatting, static analysis, layers, sizes, what the broker links
 	@tests/tools/deps build test lint
 	@$(MAKE) -s binaries
