@@ -187,7 +187,7 @@ BEHAVIOURS = {
     'bound to a port': lambda: _without(own_port(), 'sockname', 'peer'),
     'bound, port later': lambda: _tcp(bound=(OWN, 0), options=[(socket.IPPROTO_IP, _NO_PORT, 1)]),
     # Where it is redirected nobody answers.
-    'SO_BINDTODEVICE': lambda: _tcp(options=[(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'eth0')], patience_s=3),
+    'SO_BINDTODEVICE': lambda: _tcp(options=[(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'eth0')], patience_s=5),
     'IP_FREEBIND': lambda: _tcp(options=[(socket.IPPROTO_IP, _FREEBIND, 1)]),
     'IP_FREEBIND, bound': lambda: _tcp(bound=(OWN, 0), options=[(socket.IPPROTO_IP, _FREEBIND, 1)]),
     'MSG_FASTOPEN': _fast_open_message,

@@ -56,6 +56,7 @@ class Kubelet:
 
     def start(self):
         (self.dir / 'config.json').write_text(json.dumps(self.config))
+        (self.dir / 'state.json').unlink(missing_ok=True)  # an earlier one's
         self.process = Process(self._node.inside(sys.executable, '-m', 'tests.kubelet', 'run', self.dir), self.log,
                                self._cgroup)
         return self
@@ -126,6 +127,7 @@ class CsiNode(Node):
 
     def start(self):
         self.kubelet.start()
+        wait_for('the kubelet', self.kubelet.state)
         self.agentd.start()
         self.kubelet.wait_registered()
         return self

@@ -160,14 +160,18 @@ def originals(to, port, sources):
 def probe(to, port, stop, every_s=0.0001):
     """Dials until the file `stop` is there; how many, and which port's listener answered how many.
 
-    Meanwhile the file `stop`.dialled grows by a byte for every 50 dials."""
+    Meanwhile the file `stop`.dialled grows by a byte for every 50 dials, `stop`.LISTENER for the first of every 50 answers."""
     progress = open(f'{stop}.dialled', 'ab', buffering=0)
     selector, answered, dialled = selectors.DefaultSelector(), collections.Counter(), 0
     waiting = collections.deque()
 
     def take(s):
         with contextlib.suppress(OSError, ValueError):
-            answered[json.loads(s.recv(4096))['port']] += 1
+            listener = json.loads(s.recv(4096))['port']
+            answered[listener] += 1
+            if answered[listener] % 50 == 1:
+                with open(f'{stop}.{listener}', 'ab') as f:
+                    f.write(b'.')
         selector.unregister(s)
         s.close()
 

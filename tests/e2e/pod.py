@@ -157,6 +157,11 @@ class Pod:
             '--file-flush-interval-msec', 1000, '--disable-hot-restart', '--allow-unknown-static-fields',
             '-l', 'warning', '--skip-deprecated-logs', '--log-format', LOG_FORMAT, '--concurrency', 1, *more)
 
+    def wait_emptied(self):
+        """agentd has seen its cgroup empty: only from then on may a process of it be in another network namespace."""
+        kept = self.node.agentd.run / 'state/pod' / self.uid
+        wait_for(f'agentd to see that {self.label} is empty', lambda: not kept.exists())
+
     def renew_sandbox(self):
         """All its processes are gone, then there is another network namespace; the cgroup is the same."""
         kill_all(self.cgroup.path)

@@ -55,7 +55,7 @@ def wait_for(what, condition, patience_s=None, pause_s=0.05):
         try:
             if result := condition():
                 return result
-        except (OSError, ValueError, LookupError) as e:
+        except (OSError, ValueError, LookupError, StopIteration) as e:
             error = e
         if time.monotonic() > end:
             raise TimeoutError(f'waited in vain for {what}' + (f' (last error: {error})' if error else ''))

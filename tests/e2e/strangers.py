@@ -147,11 +147,11 @@ def _fork_as(number):
     return pid
 
 
-def connect_and_die(path, number):
-    """A connection of a process `number` (0: any), which is dead then; it is kept here.  The number."""
+def connect_and_die(path):
+    """A connection of a process which is dead then; it is kept here.  The process' number."""
     os.chdir(Path(path).parent)
     s = socket.socket(socket.AF_UNIX)
-    pid = _fork_as(number)
+    pid = os.fork()
     if pid == 0:
         s.connect(Path(path).name)
         s.sendall(HELLO)

@@ -109,11 +109,10 @@ def test_a_number_that_was_given_again(node):
     elsewhere = node.cgroup('elsewhere')
     worker = node.agentd.worker_pid()
     with Place(elsewhere, one.netns.path) as outside, Place(one.cgroup, one.netns.path) as inside:
-        number = 0
         for _ in range(ROUNDS):
             os.kill(worker, signal.SIGSTOP)
             try:
-                number = outside.call(strangers.connect_and_die, one.mount / 'socket', number)
+                number = outside.call(strangers.connect_and_die, one.mount / 'socket')
                 assert inside.call(strangers.impostor, number) == number
             finally:
                 os.kill(worker, signal.SIGCONT)
@@ -141,12 +140,12 @@ def test_older_kernels_tell_as_much(node, kernel):
         time.sleep(YOUNG_S)
         assert outside.call(strangers.refused, path, 20) == 0
         assert refused_by(one)['cgroup'] == 20
-        number = told = 0
+        told = 0
         while told < OLD_ROUNDS:
             began = time.monotonic()
             os.kill(worker, signal.SIGSTOP)
             try:
-                number = outside.call(strangers.connect_and_die, path, number)
+                number = outside.call(strangers.connect_and_die, path)
                 assert inside.call(strangers.impostor, number) == number
             finally:
                 os.kill(worker, signal.SIGCONT)

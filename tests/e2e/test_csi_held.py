@@ -26,7 +26,7 @@ def held(node, pod):
 
 
 def test_a_publish_is_held_for_the_cgroup(capturing):
-    node = capturing().start()
+    node = capturing(kubelet={'publish_deadline_s': 120}).start()  # a real one's: the first call is the one that is answered
     node.kubelet.network(False)
     pod = node.csi_pod('late')
     free = node.csi_pod('free', attributes={ANNOTATIONS: json.dumps({MODE: 'none'})})
@@ -52,7 +52,7 @@ def test_a_held_publish_outlives_the_kubelets_patience(capturing):
     assert node.mounts() == [str(pod.target)]
     pod.delete()
     node.wait_gone([pod])
-    assert node.clean() is True
+    wait_for('nothing to be left', lambda: node.clean() is True)
 
 
 def test_a_call_that_was_given_up_mounts_nothing(capturing):
@@ -63,6 +63,7 @@ def test_a_call_that_was_given_up_mounts_nothing(capturing):
     assert held(node, pod)
     cgroup = Path(pod.state()['cgroup'])
     node.kubelet.process.kill()
+    wait_for('agentd to hear of it', lambda: not node.agentd.ctl('pods', pod.uid)['pods'][0]['volume']['waiting_calls'])
     cgroup.mkdir(parents=True)
     wait_for('its traffic to be redirected', lambda: 'traffic is redirected' in node.agentd.log.read_text())
     node.agentd.ctl('redirect')  # broker and worker answer after it
@@ -106,7 +107,7 @@ def test_a_pod_goes_while_its_publish_is_held(capturing, force):
     assert node.kubelet.journal('NodeUnpublishVolume', uid=pod.uid, code='OK')
     node.kubelet.network(True)
     node.agentd.ctl('redirect')  # broker and worker answer after it
-    assert node.clean() is True
+    wait_for('nothing to be left', lambda: node.clean() is True)
 
 
 @pytest.mark.parametrize('who', ['worker', 'broker'])

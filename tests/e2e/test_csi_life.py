@@ -61,11 +61,14 @@ class Story:
         node, uids = self.node, sorted(p.uid for p in (*self.pair, *self.pods))
         wait_for('agentd to serve all', lambda: uids == sorted(
             p['uid'] for p in node.agentd.ctl('pods')['pods'] if p['ready']))
-        left = node.left_behind()
-        assert left['mounts'] == sorted(str(p.target) for p in (*self.pair, *self.pods))
-        assert [left[k] for k in ('volumes', 'directories')] == [uids] * 2
-        assert len(left['spec']) == len(left['cgroups']) == len(uids) >= len(left['pod']), left
-        assert {p.volume()['state'] for p in (*self.pair, *self.pods)} <= {'mounted'}
+
+        def exact():
+            left = node.left_behind()
+            return (left['mounts'] == sorted(str(p.target) for p in (*self.pair, *self.pods))
+                    and [left[k] for k in ('volumes', 'directories')] == [uids] * 2
+                    and len(left['spec']) == len(left['cgroups']) == len(uids) >= len(left['pod'])
+                    and {p.volume()['state'] for p in (*self.pair, *self.pods)} <= {'mounted'})
+        wait_for('exactly that', exact)
 
     def everybody_publishes(self):
         """From now on, once more."""
@@ -197,7 +200,7 @@ def test_the_node_is_booted_again(make_node):
     story.check()
     assert len(node.istiod.issued()) <= 2 * ACCOUNTS  # what was on the tmpfs is gone
     story.forget(story.pods[:])
-    assert node.clean() is True
+    wait_for('nothing to be left', lambda: node.clean() is True)
 
 
 @LONG
@@ -212,4 +215,4 @@ def test_many_publishes_leave_one_mount(make_node):
     assert len(node.istiod.issued()) == 1
     pod.delete()
     node.wait_gone([pod])
-    assert node.clean() is True
+    wait_for('nothing to be left', lambda: node.clean() is True)

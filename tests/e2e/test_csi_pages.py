@@ -61,4 +61,4 @@ def test_what_was_lost_is_said(make_node):
     assert not node.agentd.ctl('pods')['waiting_volumes'] and node.mounts() == [str(pod.target)]
     pod.delete()
     node.wait_gone([pod])
-    assert node.clean() is True
+    wait_for('nothing to be left', lambda: node.clean() is True)

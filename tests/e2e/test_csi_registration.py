@@ -32,7 +32,7 @@ def wait_known(node, registrations=1):
 
 def expect_unknown(node):
     """Nothing says that all is well: neither the exit status, nor the page, nor the metric."""
-    wait_for('agentd to be there', lambda: node.agentd.ctl_text('log')[0] == 0)
+    wait_for('agentd to be there', lambda: node.agentd.ctl('status')['settled'])
     for command in 'ready', 'status':
         code, text = node.agentd.ctl_text(command)
         assert code == 1 and 'the kubelet has not registered agentd' in text

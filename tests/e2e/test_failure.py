@@ -71,6 +71,7 @@ def has_all(pod):
     got = pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default', 'ROOTCA'])
     assert got['default']['key']
     assert pod.bootstrap()['node']['id']
+    wait_for('its root', (pod.mount / 'root-cert.pem').exists)  # SDS tells it before the broker has written it
     assert (pod.mount / 'root-cert.pem').read_text().strip() == pod.node.agentd.root_file.read_text().strip()
     return got
 

@@ -33,7 +33,8 @@ from .run import wait_for
 
 
 def connected(node):
-    return all(x['ads']['connected'] for x in node.agentd.ctl('xds')['xds'])
+    pods = node.agentd.ctl('xds')['xds']
+    return pods and all(x['ads']['connected'] for x in pods)
 
 
 def everything(node):
@@ -155,7 +156,7 @@ WRONG = [('other-key', 'wrong-chain'), ('two-uris', 'ca-true'), ('expired', 'oth
 
 
 def test_a_wrong_renewal_leaves_the_certificate(node):
-    node.istiod.order('ttl', seconds=50)
+    node.istiod.order('ttl', seconds=100)  # renewed after 20 s: until then both Envoys must run
     pods = start_pair(node, env={'SECRET_GRACE_PERIOD_RATIO': '0.8', 'SECRET_GRACE_PERIOD_RATIO_JITTER': '0'})
     load, before = pods[0].load(mesh.OUTBOUND), [p.envoy_serials() for p in pods]
     accounts = [p.sa for p in pods]
@@ -187,6 +188,9 @@ def test_a_refused_renewal_leaves_the_certificate(node):
     node.istiod.order('ttl', seconds=16)
     crowd = Crowd(node, 1, 1)
     node.agentd.start()
+    wait_for('the certificate', node.istiod.issued)
+    code, text = REFUSALS[0]  # before it is renewed, however long the crowd takes
+    node.istiod.order('fail', what='csr', count=100_000, code=code, text=text)
     crowd.start().wait_served()
     had, issued = certificates(crowd)[0], len(node.istiod.issued())
     for code, text in REFUSALS:
@@ -240,7 +244,7 @@ def test_a_connection_that_never_becomes_ready_is_left(node, how):
     crowd.start()
     wait_for('it to leave', lambda: len(node.istiod.journal('left')) >= 2)  # as many as it has
     wait_for('it to dial anew', lambda: len(node.istiod.journal('knock')) > 2)
-    assert 'cannot connect' in node.agentd.log.read_text()
+    wait_for('the log to say so', lambda: 'cannot connect' in node.agentd.log.read_text())
     node.istiod.order('listen', on='grpc')
     crowd.wait_served()
     crowd.stop()

@@ -34,6 +34,10 @@ class Since:
     def refused(self):
         return self.records('refused', code='RESOURCE_EXHAUSTED')
 
+    def stalled_s(self):
+        """For how long istiod stood still: what came meanwhile came at once."""
+        return sum(r['seconds'] for r in self.records('stalled'))
+
     def connections(self):
         return {r['peer'] for r in self.records('open') + self.records('csr-asked')}
 
@@ -77,7 +81,7 @@ def test_all_pods_at_once(crowd, node):
     # agentd may have asked before this test looked.
     assert len(node.istiod.journal('csr-asked')) == len(node.istiod.issued()) == ACCOUNTS
     assert len(seen.connections()) <= 2
-    assert len(seen.refused()) <= PODS * 5 // 100
+    assert len(seen.refused()) <= PODS * 5 // 100 + 20 * seen.stalled_s()
     assert len(seen.records('open')) == PODS + len(seen.refused())
 
 
@@ -93,9 +97,9 @@ def test_istiod_goes_and_comes_back(crowd, node, away_s):
     wait_for('all streams', lambda: len(seen.pods()) == PODS)
     wait_told(crowd, node, 1)
     # Held, not tried: each pod opened once, and istiod's limit was not met.
-    assert len(seen.refused()) <= PODS * 5 // 100
+    assert len(seen.refused()) <= PODS * 5 // 100 + 20 * seen.stalled_s()
     opens = seen.records('open')
-    assert len(opens) == PODS + len(seen.refused()) and not too_many(opens)
+    assert len(opens) == PODS + len(seen.refused()) and not too_many(opens, slack_s=2 + seen.stalled_s())
     measured.append(f'{PODS} streams were back in {opens[-1]["time"] - opens[0]["time"]:.1f} s after {away_s} s without '
                     'istiod, at 20 a second')
     assert len(seen.connections()) <= 2
@@ -110,7 +114,7 @@ def test_goaway_moves_the_streams(crowd, node):
     node.istiod.order('goaway', grace=60)
     wait_for('all streams to have moved', lambda: len(old.pods()) == PODS)
     wait_told(crowd, node, 1)
-    assert not old.refused() and len(old.records('open')) == PODS
+    assert len(old.refused()) <= 20 * old.stalled_s() and len(old.records('open')) == PODS + len(old.refused())
     assert len(old.connections()) <= 2
     assert not old.records('csr-asked')
 

@@ -53,8 +53,8 @@ def test_an_app_that_comes_and_goes(node):
     pod.start_app(HTTP, '0.0.0.0')
     wait_told(pod, 'healthy')
     assert shown(pod)['state'] == 'healthy' and node.agentd.metric('agentd_workload_healthy', 'pod="vm"') == 1
-    pod.app.kill()
     so_far = len(told(pod, 'unhealthy'))
+    pod.app.kill()
     wait_told(pod, 'unhealthy', so_far + 1, why='the app answers with status 500')
     status, text = node.agentd.ctl_text('pods', pod.label)
     assert 'health         unhealthy: the app answers with status 500' in text and status == 0

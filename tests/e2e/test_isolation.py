@@ -97,6 +97,7 @@ def test_a_restarted_sandbox_is_the_same_pod(node):
     one, two = two_pods(node)
     assert one.is_served()
     one.netns.remove()  # with the only process of its cgroup
+    one.wait_emptied()
     one.netns = Netns(one.netns.name)
     one.ip = node.network.plug(one.netns)
     assert one.is_served()
@@ -125,7 +126,7 @@ def test_a_stream_carries_its_own_pods_token(node):
     for _ in range(2):
         node.agentd.kill()
         node.agentd.start()
-        wait_for('both connected', lambda: all(x['ads']['connected'] for x in node.agentd.ctl('xds')['xds']))
+        wait_for('both connected', lambda: [x['ads']['connected'] for x in node.agentd.ctl('xds')['xds']] == [True, True])
     streams = {}
     for record in node.istiod.journal():
         if record['event'] in ('open', 'node'):

@@ -59,6 +59,7 @@ class KubePod:
         self.pod.renew_sandbox()
         for folder in kill_all(self.home)[:-1]:
             wait_for(f'{folder} to go', lambda f=folder: f.rmdir() is None)
+        self.pod.wait_emptied()
 
     def serve(self):
         serve(self.pod, ENVOY, OUT, IN)
@@ -70,7 +71,9 @@ class KubePod:
             return place.call(sockets.dial, to, port, APP, APP)
 
     def live(self):
-        assert 'default' in self.pod.call(clients.fetch_secrets, self.pod.mount / 'socket', ['default'])
+        said = self.pod.call(clients.fetch_secrets, self.pod.mount / 'socket', ['default'])
+        if 'default' not in said:
+            raise ValueError(said)  # for wait_for()
 
 
 def captured(pods, peer):

@@ -1,5 +1,7 @@
 """Manifests come, change and go while agentd runs; a bad one harms nobody else."""
 
+import time
+
 import pytest
 
 from . import mesh
@@ -41,17 +43,23 @@ def test_a_changed_environment_changes_the_bootstrap(node):
     assert pod.bootstrap()['node']['metadata']['LABELS'] == {'app': 'x'}
 
 
+GRACE_S = 2  # worker/pods/manifest_dir.c: how long a manifest may be away
+
+
 def test_an_editors_rename_keeps_the_mounted_directory(node):
     """vim renames the old file away before it writes the new one; an Envoy has the directory mounted."""
     pod = node.pod('one')
     node.agentd.start()
     pod.wait_served()
-    before = pod.mount.stat().st_ino
-    pod.manifest_file.rename(pod.manifest_file.with_suffix('.yaml~'))
-    assert pod.uid in shown(node)  # asked after the rename, so agentd has seen that
-    pod.write_manifest(labels={'app': 'edited'})
-    wait_for('the change', lambda: pod.bootstrap()['node']['metadata'].get('LABELS') == {'app': 'edited'})
-    assert pod.mount.stat().st_ino == before
+    for n in range(20):
+        before, began = pod.mount.stat().st_ino, time.monotonic()
+        pod.manifest_file.rename(pod.manifest_file.with_suffix('.yaml~'))
+        is_there = pod.uid in shown(node)  # asked after the rename, so agentd has seen that
+        pod.write_manifest(labels={'app': f'edited{n}'})
+        wait_for('the change', lambda app=f'edited{n}': pod.bootstrap()['node']['metadata'].get('LABELS') == {'app': app})
+        if time.monotonic() - began < GRACE_S:  # a machine that stood still for longer says nothing
+            break
+    assert is_there and pod.mount.stat().st_ino == before
     assert pod.is_served()
 
 

@@ -95,7 +95,7 @@ def test_a_killed_worker_is_no_lever(make_node):
         # Each death takes at least one of the three away; who cannot fill it alone is not blamed.
         wait_for('one worker to answer ten times', lambda: answers_of_one_worker(node, good, 10))
         going.stop()
-    assert good.uid not in waiting(node)
+    assert good.uid not in wait_for('an answer', lambda: [waiting(node)])[0]
     deaths = node.agentd.log.read_text().count('the worker was killed while this pod')
     measured.append(f'without a budget, in 48 MiB: three pods were blamed {deaths} times in all')
 

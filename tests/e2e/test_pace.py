@@ -83,8 +83,8 @@ def test_a_ca_that_refuses(wide, code, attempts):
     late.start()
     records = watch(node, 'csr-asked', account, 2)
     assert not too_fast(records, account, first_s=.5, longest_s=60, spread=.1, attempts=attempts)
-    status, text = node.agentd.ctl_text('certs')
-    assert status == 1 and text.count('not now') == 2 and 'not now' in node.agentd.log.read_text()
+    wait_for('both to say why', lambda: node.agentd.ctl_text('certs')[1].count('not now') == 2)
+    assert node.agentd.ctl_text('certs')[0] == 1 and 'not now' in node.agentd.log.read_text()
     # Nobody helps.
     node.istiod.order('fail', what='csr', count=0, code=code)
     for some in (crowd, late):

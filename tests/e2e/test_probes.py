@@ -56,7 +56,8 @@ class Probed:
             return len(list(m.items()))
 
     def shown(self, pod):
-        return next(p for p in self.node.agentd.ctl('redirect')['redirect'] if p['uid'] == pod.uid)
+        [found] = [p for p in self.node.agentd.ctl('redirect')['redirect'] if p['uid'] == pod.uid]  # ValueError: not yet
+        return found
 
     def let_in(self, pod):
         return self.shown(pod)['counters'].get(RULE, 0)
@@ -166,7 +167,7 @@ def test_nobody_of_agentd_is_needed(probed):
     p.node.agentd.start()
     assert p.kubelet.call(probers.dials, pod.ip, PROBE, 50) == {str(PROBE): 50}
     assert p.host_pod.call(probers.dials, pod.ip, PROBE, 50) == {str(IN): 50}
-    assert p.let_in(pod) >= 650
+    wait_for('agentd to count them', lambda: p.let_in(pod) >= 650)
 
 
 def test_without_a_tree_nobody_is(probed):

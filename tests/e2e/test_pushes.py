@@ -105,7 +105,7 @@ def test_5000_clusters_are_taken_and_delay_no_local_type(node, delta):
     load = client.load(mesh.OUTBOUND)
     for word in ('one', 'two'):
         since, anchor = push_many(node, word)
-        wait_for('both Envoys to take them', lambda s=since: len(taken(node, '.Cluster', s)) == 2)
+        wait_for('both Envoys to take them', lambda s=since: all(len(taken(node, k, s)) == 2 for k in ('.Cluster', '.ProxyConfig')))
         clusters, anchors = (taken(node, kind, since) for kind in ('.Cluster', '.ProxyConfig'))
         for pod in pair:
             assert anchors[pod.name] < clusters[pod.name]  # what was pushed last was ACKed first
@@ -130,7 +130,8 @@ def test_an_envoy_that_does_not_read_delays_no_local_type(node):
     crowd.stuck(name)
     since, _ = push_many(node, 'many')
     crowd.wait_for('the anchor on the other stream', lambda c: c['sds']['ROOTCA'] > had)
-    assert name in taken(node, '.ProxyConfig', since) and not taken(node, '.Cluster', since)
+    wait_for('its ACK', lambda: name in taken(node, '.ProxyConfig', since))
+    assert not taken(node, '.Cluster', since)
     crowd.stuck()
     wait_for('the clusters', lambda: taken(node, '.Cluster', since))
     assert len(node.istiod.journal('open')) == 1

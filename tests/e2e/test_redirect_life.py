@@ -184,6 +184,10 @@ class Probe:
         goal = self._dialled.stat().st_size + fifties
         wait_for('more dials', lambda: self._dialled.stat().st_size >= goal)
 
+    def answered(self, port):
+        """Wait for an answer of that listener: one that is 0.1 s late is not heard."""
+        wait_for(f'an answer of {port}', self._stop.with_suffix(f'.{port}').exists)
+
     def end(self):
         """The counts."""
         self._stop.touch()
@@ -200,14 +204,17 @@ def probing(pod, peer):
         probe.end()
 
 
-def start_late(pod, probe):
+def start_late(pod, probe, *plain):
     """The app first, the first word of the Envoy next, its listener last; both processes."""
     app = serve(pod, APP, 8080)
     probe.more()
+    for port in plain:
+        probe.answered(port)
     live(pod)
     probe.more()
     envoy = serve(pod, ENVOY, 15006)
     probe.more()
+    probe.answered(15006)
     return app, envoy
 
 
@@ -231,7 +238,7 @@ def test_plain_text_reaches_a_permissive_pod_until_it_is_live(capturing):
     peer = Bystander(node)
     node.pods.append(peer)
     with probing(pod, peer) as probe:
-        start_late(pod, probe)
+        start_late(pod, probe, 8080)
         counts = probe.end()
     assert counts['answered'].get(8080, 0) > 0, counts  # so the prober sees what there is to be seen
     assert counts['answered'][15006] > 0, counts
@@ -404,8 +411,9 @@ def test_a_pod_that_is_renamed_stays_captured(scene, first):
         wait_for('the refusal', lambda: 'the cgroup is that of pod' in problem(node, pod))
         more()
         old.unlink()
-    wait_for('the new one to be captured', lambda: in_force(node, pod) and len(pinned_pods(node)) == 1)
+    wait_for('the new one to be captured', lambda: in_force(node, pod) and pinned_pods(node) == [pod.uid])
     more()
+    wait_for('101 answers', lambda: stop.with_suffix('.15001').stat().st_size > 2)
     stop.touch()
     counts = future.result(60)
     assert counts['answered'].get(80, 0) == 0 and counts['answered'][15001] > 100, counts
@@ -478,7 +486,7 @@ def test_a_cgroup_that_appears_late_goes_and_comes_back(capturing):
     before = pod_rows(node)
     late.remove()
     late = Cgroup(name)
-    wait_for('the new cgroup to be written', lambda: pod_rows(node) != before)
+    wait_for('the new cgroup to be written', lambda: pod_rows(node) not in ([], before))
     assert captured()
     assert rows(node, 'pods') == {'pods': 1}
     late.remove()

@@ -45,6 +45,7 @@ def test_a_refused_strict_pod_is_closed(capturing, allow, wanted, manifest, said
     else:
         pod.write_manifest()
     wait_for('the refusal', lambda: said in node.agentd.log.read_text())
+    wait_for('the gate', lambda: 'the strict pod is shut' in node.agentd.log.read_text())
     if 'traffic' in said:
         status, text, is_open = shown(node, pod)
         assert status == 1 and 'OPEN' not in text and is_open == 0, text

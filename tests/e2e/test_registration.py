@@ -69,6 +69,7 @@ def test_an_entry_outlives_whatever_agentd_does(node):
     assert f'group web, entry {entry["name"]}: registered' in text and status == 0
 
     load = client.load(mesh.OUTBOUND)
+    node.istiod.order('grace', seconds=60)  # an Envoy whose socket nobody listened at comes again after up to half a minute
     for n in range(RESTARTS):
         opened = len(entries(node, 'connected'))
         if n % 2:
@@ -78,6 +79,7 @@ def test_an_entry_outlives_whatever_agentd_does(node):
             node.agentd.start()
         wait_for('its stream', lambda opened=opened: len(entries(node, 'connected')) > opened)
         wait_registered(server)
+    node.istiod.order('grace', seconds=10)
     for replace in [upgrade, hand_over] * HAND_OVERS:
         opened = len(entries(node, 'connected'))
         replace(node)

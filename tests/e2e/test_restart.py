@@ -48,7 +48,13 @@ class Mortal:
         self.wait_ready()
 
     def kill_worker(self, number=signal.SIGKILL):
-        os.kill(wait_for('a worker', self.agentd.worker_pid), number)
+        os.kill(wait_for('a worker', self.a_worker), number)
+
+    def a_worker(self):
+        """agentd may have ended with the one that was killed before."""
+        if not self.agentd.process.running():
+            self.again()
+        return self.agentd.worker_pid()
 
     def broker(self):
         self.agentd.process.kill()

@@ -42,8 +42,6 @@ def test_nothing_is_refused_while_agentd_dies(make_node):
     node = make_node(mode='release')
     pod = pod_in(node)
     machine = Machine(node)
-    machine.drop_in(UNIT, 'short', 'WatchdogSec=4s\n')
-    machine.systemctl('daemon-reload')
     machine.systemctl('start', UNIT)
     worker = ready(machine)
     pod.wait_served()
@@ -54,6 +52,8 @@ def test_nothing_is_refused_while_agentd_dies(make_node):
         worker = ready(machine, worker)
         hammer.more()
     assert machine.show(UNIT, 'NRestarts') == [str(KILLS)]
+    machine.drop_in(UNIT, 'short', 'WatchdogSec=8s\n')  # from the restart on
+    machine.systemctl('daemon-reload')
     machine.systemctl('restart', UNIT)
     worker = ready(machine, worker)
     hammer.more()

@@ -95,6 +95,7 @@ def test_a_boot_without_agentd(strict):
     s.pod.wait_served()
     s.begin_envoy(machine)
     s.probe.more()
+    s.probe.answered(15006)
     answered = s.answered()
     assert list(answered) == [15006], answered
 

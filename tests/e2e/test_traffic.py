@@ -21,7 +21,7 @@ def last_serial(pod):
 
 
 def xds_of(pod):
-    return next(x['ads'] for x in pod.node.agentd.ctl('xds')['xds'] if x['pod'] == pod.label)
+    return [x['ads'] for x in pod.node.agentd.ctl('xds')['xds'] if x['pod'] == pod.label][0]  # LookupError: not known yet
 
 
 @pytest.mark.parametrize(('delta_ads', 'sds', 'method'), [('false', 'GRPC', 'Sotw'), ('true', 'DELTA_GRPC', 'Delta')],

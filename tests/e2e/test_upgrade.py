@@ -91,7 +91,8 @@ def wait_for_as_many(agentd, before):
 
 
 def connected(agentd):
-    return all(x['ads']['connected'] for x in agentd.ctl('xds')['xds'])
+    pods = agentd.ctl('xds')['xds']
+    return pods and all(x['ads']['connected'] for x in pods)
 
 
 def upgraded(agentd):
@@ -330,7 +331,7 @@ def test_tables_of_other_versions(node):
         assert known or f'has version {version}' in said
         process = run_with(node.agentd, fd, others)
         wait_for('agentd to answer', lambda: node.agentd.ctl('status'))
-        held = [os.readlink(f'/proc/{process.pid}/fd/{f}') for f in os.listdir(f'/proc/{process.pid}/fd')]
+        held = wait_for('it to sleep', lambda: fds_of_broker(process.pid)).values()
         process.terminate()
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0, said

@@ -2,6 +2,7 @@
 import asyncio
 import json
 import signal
+import time
 from pathlib import Path
 
 from .ads import DiscoveryService
@@ -51,7 +52,10 @@ class Server:
 
     async def _poll(self):
         while True:
+            began = time.monotonic()
             await asyncio.sleep(POLL_S)
+            if (late := time.monotonic() - began - POLL_S) > 0.5:
+                self.journal.write('stalled', seconds=late)
             self.look()
 
     def look(self):

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { ORIGINAL_DST = 80 }; /* SOL_IP and SOL_IPV6 alike */
-enum { PATIENCE = 2 };
+enum { PATIENCE = 60 };
 
 struct told {
 	uint16_t name, port, original_port;
